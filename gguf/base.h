@@ -1,0 +1,105 @@
+// What a parser of hostile files needs, and all above it share: errors, views of bytes, checked sizes, arenas.
+//
+// Ownership: views own nothing. An arena owns all that was allocated from it, until arena_free.
+// Threads: nothing here is shared; each struct belongs to one thread at a time.
+#ifndef QUERN_BASE_H
+#define QUERN_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+// What went wrong, as the exit status that the program ends with.
+enum err_code {
+    E_OK = 0,
+    E_ITEMS = 1,  // some items failed, the rest stands
+    E_USAGE = 2,
+    E_MODEL = 3,  // the model file, or what it asks for
+    E_MEMORY = 4,
+    E_IO = 5,
+    E_GPU = 6,
+    E_INTERRUPTED = 130,
+};
+
+enum { ERR_TEXT = 480 };
+#define ERR_NO_OFFSET UINT64_MAX
+
+// One error: what, where, what would help. The text is one line without control characters.
+struct error {
+    enum err_code code;
+    uint64_t offset;  // byte of the file in which the fault lies, or ERR_NO_OFFSET
+    char text[ERR_TEXT];
+};
+
+// Fills *err (which may be NULL) and returns -1, so that a function can end with `return fail(...)`.
+// Control characters, DEL and invalid UTF-8 that come from a file are written as \xNN.
+int fail(struct error *err, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+// The same, with the offset of the fault in its file.
+int fail_at(struct error *err, enum err_code code, uint64_t offset, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+// Puts "prefix: " before the text of an error that is set already; returns -1.
+int fail_prefix(struct error *err, const char *prefix);
+
+// A view of bytes, and one of text (not NUL-terminated).
+struct bytes {
+    const uint8_t *data;
+    size_t size;
+};
+struct str {
+    const char *data;
+    size_t len;
+};
+
+// printf("%.*s", STR_ARG(s))
+#define STR_ARG(s) (int)(s).len, (s).data
+#define STR_LIT(lit) ((struct str){(lit), sizeof(lit) - 1})
+struct str str_from(const char *z);
+bool str_equal(struct str a, struct str b);
+bool str_equal_z(struct str a, const char *z);
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+// Checked sizes: true when the result does not fit, as with the compiler's builtins.
+static inline bool size_add(size_t a, size_t b, size_t *out)
+{
+    return __builtin_add_overflow(a, b, out);
+}
+static inline bool size_mul(size_t a, size_t b, size_t *out)
+{
+    return __builtin_mul_overflow(a, b, out);
+}
+// Rounds up to a multiple of align, a power of two; the caller knows that there is room.
+static inline size_t align_up(size_t n, size_t align)
+{
+    return (n + align - 1) & ~(align - 1);
+}
+
+// A bump allocator that grows by chunks. Zero-initialise it; memory comes zeroed and 64-byte aligned on request.
+struct arena_chunk;
+struct arena {
+    struct arena_chunk *last;
+    size_t used;   // in the last chunk
+    size_t total;  // bytes taken from the heap
+};
+// NULL when memory is short or size is absurd. `align` is a power of two up to 64.
+void *arena_alloc(struct arena *arena, size_t size, size_t align);
+// `count` objects of `size` bytes, the product checked.
+void *arena_array(struct arena *arena, size_t count, size_t size, size_t align);
+char *arena_strdup(struct arena *arena, struct str s);  // NUL-terminated
+void arena_free(struct arena *arena);
+
+#define ARENA_NEW(arena, type) ((type *)arena_alloc((arena), sizeof(type), _Alignof(type)))
+#define ARENA_ARRAY(arena, type, count) ((type *)arena_array((arena), (count), sizeof(type), _Alignof(type)))
+
+// The number of bytes (1-4) of the valid UTF-8 sequence at p, 0 when there is none within n bytes
+// (overlong forms, surrogates and values over U+10FFFF are not valid). The code point goes to *cp when not NULL.
+int utf8_decode(const char *p, size_t n, uint32_t *cp);
+// Writes cp as UTF-8, returns 1-4 bytes; cp is a valid scalar value.
+int utf8_encode(uint32_t cp, char out[4]);
+bool utf8_valid(struct str s);
+
+#endif
