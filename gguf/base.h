@@ -34,7 +34,7 @@ struct error {
 };
 
 // Fills *err (which may be NULL) and returns -1, so that a function can end with `return fail(...)`.
-// Control characters, DEL and invalid UTF-8 that come from a file are written as \xNN.
+// Control and bidi characters, DEL and invalid UTF-8 that come from a file are written as \xNN.
 int fail(struct error *err, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 // The same, with the offset of the fault in its file.
 int fail_at(struct error *err, enum err_code code, uint64_t offset, const char *fmt, ...)
@@ -52,8 +52,8 @@ struct str {
     size_t len;
 };
 
-// printf("%.*s", STR_ARG(s))
-#define STR_ARG(s) (int)(s).len, (s).data
+// printf("%.*s", STR_ARG(s)); a length that does not fit is cut, for a negative one would read on to a NUL
+#define STR_ARG(s) (int)MIN((s).len, (size_t)INT32_MAX), (s).data
 #define STR_LIT(lit) ((struct str){(lit), sizeof(lit) - 1})
 struct str str_from(const char *z);
 bool str_equal(struct str a, struct str b);
@@ -78,7 +78,8 @@ static inline size_t align_up(size_t n, size_t align)
     return (n + align - 1) & ~(align - 1);
 }
 
-// A bump allocator that grows by chunks. Zero-initialise it; memory comes zeroed and 64-byte aligned on request.
+// A bump allocator that grows by chunks. Zero-initialise it; memory comes zeroed and up to 64-byte aligned on request.
+// An allocation of 0 bytes gives a pointer that is not NULL.
 struct arena_chunk;
 struct arena {
     struct arena_chunk *last;
@@ -101,5 +102,7 @@ int utf8_decode(const char *p, size_t n, uint32_t *cp);
 // Writes cp as UTF-8, returns 1-4 bytes; cp is a valid scalar value.
 int utf8_encode(uint32_t cp, char out[4]);
 bool utf8_valid(struct str s);
+// Whether a code point from a file may reach a terminal: no control character, line separator or bidi control.
+bool utf8_printable(uint32_t cp);
 
 #endif
