@@ -1,0 +1,130 @@
+// What an ISA level brings: one table of functions.
+//
+// The same sources, compiled once a level, give the same bits on every level: floats are summed in LANES lanes (element i in
+// lane i % LANES, one fma after another), then by halves (8, 4, 2, 1); nothing is fused but what says fma. Quantised
+// products are exact integers a block, then floats in the order of the blocks, see `matmul` below. So an output depends
+// on its own row and column alone, never on how many rows stand beside it or on which thread computes it.
+//
+// Ownership: nothing is kept. Threads: any, each with its own scratch. Pointers need no alignment unless it is said;
+// reads stay within the rows as given (q8 rows are padded, see below), writes within the outputs.
+#ifndef QUERN_KERNELS_H
+#define QUERN_KERNELS_H
+
+#include "kernels/tensor.h"
+
+enum { LANES = 16 };
+enum { Q8_BLOCK = 256, Q8_SUMS = 16 };     // elements a scale; elements a partial sum
+enum { SCRATCH_BYTES = 1 << 19 };          // of each thread, 64-byte aligned
+
+// A row of activations in 8 bits: K padded with zeros to whole blocks of 256, in three planes of one allocation.
+//   q[i] = round to nearest even(x[i] / d), d = max|x| / 127 of the block (d = 0: all q are 0)
+//   sums[j] = q[16j] + .. + q[16j+15]
+// A row starts 64-byte aligned: int8 q[nb*256], then int16 sums[nb*16], then float d[nb], padded to 64.
+static inline int64_t q8_blocks(int64_t k)
+{
+    return (k + Q8_BLOCK - 1) / Q8_BLOCK;
+}
+static inline size_t q8_row_bytes(int64_t k)
+{
+    return align_up((size_t)q8_blocks(k) * (Q8_BLOCK + 2 * (Q8_BLOCK / Q8_SUMS) + 4), 64);
+}
+static inline const int8_t *q8_quants(const void *row)
+{
+    return row;
+}
+static inline const int16_t *q8_sums(const void *row, int64_t k)
+{
+    return (const int16_t *)((const char *)row + q8_blocks(k) * Q8_BLOCK);
+}
+static inline const float *q8_scales(const void *row, int64_t k)
+{
+    return (const float *)((const char *)row + q8_blocks(k) * (Q8_BLOCK + 2 * (Q8_BLOCK / Q8_SUMS)));
+}
+
+// y[j][r] = sum over k of W[r][k] * x[j][k], r < n_rows, j < n_x: y[j] points at the output of the first row.
+// In `matmul_q8` x[j] is a q8 row; in `matmul_f32` it is k floats. The canonical order, for one column or many:
+//
+// matmul_q8, types with 256-element blocks and integer sub-scales (Q4_K, Q5_K, Q6_K):
+//   isum = sum_j scale_j * sum(w*q), msum = sum_j min_j * sum(q), both exact in int32;
+//   D = fma((float)isum, dw * da, D); M = fma((float)msum, mw * da, M) over the blocks in order; y = D - M (Q6_K: y = D,
+//   its -32 is inside isum).
+// matmul_q8, types with 32-element blocks (Q8_0, Q4_0): for each 256 elements S = 0;
+//   S = fma((float)isum_j, dw_j, S) for its up to 8 blocks in order; D = fma(S, da, D); y = D.
+// matmul_f32: W decoded to float32 (exactly as dtype_decode does), then lanes: acc[i % LANES] = fma(w[i], x[i], acc[..]),
+//   and the lanes summed by halves.
+struct matmul_args {
+    const void *w;          // first row
+    size_t w_stride;        // bytes from row to row
+    int n_rows;
+    int64_t k;
+    enum dtype type;        // of w (the generic kernels serve many)
+    const void *const *x;   // [n_x]
+    int n_x;
+    float *const *y;        // [n_x]
+    void *scratch;          // SCRATCH_BYTES, 64-byte aligned
+};
+typedef void matmul_fn(const struct matmul_args *a);
+
+// Attention of some rows for one KV head and the query heads that share it.
+// Keys are taken in spans of ATTENTION_SPAN positions, counted from position 0: in each span the scores of all seen keys,
+// their greatest m, p = exp(s - m), l = sum of p (in lanes), o = sum of p*v in order of position; the spans' (m, l, o) are
+// merged in order. So a row's result depends on its own position and keys alone.
+enum { ATTENTION_SPAN = 512 };
+struct attention_args {
+    const float *q;            // row r, head h: q + r * q_stride + h * dim_k, h over the heads of the group
+    size_t q_stride;           // floats
+    float *out;                // row r, head h: out + r * out_stride + h * dim_v
+    size_t out_stride;
+    int n_rows;
+    int n_head;                // query heads of this KV head
+    int dim_k, dim_v;
+    float scale, softcap;
+    int window;
+    const int32_t *positions;  // [n_rows]
+    const int32_t *seqs;       // [n_rows]
+    const int32_t *pages;      // [.][pages_stride]
+    int pages_stride;
+    const uint8_t *k, *v;      // of this layer and KV head in page 0: KV_PAGE rows of dim elements of the type, packed
+    size_t page_bytes;         // from page to page
+    enum dtype k_type, v_type;
+    void *scratch;
+};
+
+struct kernels {
+    const char *name;
+
+    // One row each. y may be x.
+    void (*norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n, float *y);
+    void (*act)(enum act_kind kind, const float *x, float *y, int64_t n);
+    void (*glu)(enum act_kind kind, const float *gate, const float *up, float *y, int64_t n);
+    void (*add)(const float *a, const float *b, float *y, int64_t n);
+    void (*scale)(const float *x, float factor, float *y, int64_t n);
+    void (*softcap)(const float *x, float cap, float *y, int64_t n);
+    void (*rope)(const float *x, const float *table, int64_t n_pairs, int64_t head_dim, int64_t n_heads,
+                 enum rope_layout layout, float *y);
+    void (*route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
+                  float *weights, int32_t *ids);
+    void (*quantize_q8)(const float *x, int64_t k, void *row);
+    void (*combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);  // sum_j weights[j]*x[j*n ..]
+    // Conversions of n elements (a multiple of the type's block).
+    void (*const *encode)(const float *x, void *blocks, int64_t n);  // [DT_COUNT]; the KV types; same bits as dtype_encode
+    void (*const *decode)(const void *blocks, float *x, int64_t n);  // [DT_COUNT]; all that decode; same bits as dtype_decode
+
+    void (*attention)(const struct attention_args *a);
+
+    // Tables of DT_COUNT. A type with no 8-bit path on this level has NULL, and matmul_f32 serves it (named in -v).
+    matmul_fn *const *matmul_q8;
+    matmul_fn *const *matmul_f32;  // never NULL for a type that decodes
+};
+
+// The levels that this binary holds, best first, ended by NULL; and the best that this CPU runs (cpuid and xgetbv, HWCAP).
+#define ISA(NAME, name, ...) extern const struct kernels kernels_##name;
+#include "kernels/cpu/isa.def"
+#undef ISA
+const struct kernels *kernels_best(void);
+// By name: NULL with an error that lists what there is, or says that this CPU cannot run it.
+const struct kernels *kernels_find(const char *name, struct error *err);
+int kernels_count(void);                       // levels of this binary that this CPU runs
+const struct kernels *kernels_at(int i);       // best first
+
+#endif

@@ -1,0 +1,71 @@
+// The one interface that every machine serves: the CPU, the GPU, and the plain-C law.
+//
+// A machine runs compiled graphs. A plan is immutable and owns its scratch; run allocates nothing and moves nothing but the
+// inputs of the step in and the wanted rows out. Ownership: whoever opens, closes; plans and buffers are freed before their
+// machine. Threads: one run at a time on a machine; the machine brings its own threads.
+#ifndef QUERN_MACHINE_H
+#define QUERN_MACHINE_H
+
+#include "kernels/graph.h"
+#include "kernels/text.h"
+
+struct machine;
+struct plan;    // a compiled graph, of the machine that made it
+struct buffer;  // memory of a machine, zeroed
+
+struct machine_options {
+    int n_threads;     // 0: the machine chooses
+    const char *isa;   // NULL: the best that the CPU has
+    bool exact;        // float32 activations throughout
+    bool blas;         // OpenBLAS for float GEMMs of many rows (gives up the same-bits promise across chunks)
+};
+
+struct compile_options {
+    int max_tokens;    // rows of a step, at most
+    int max_outputs;   // rows that want logits, at most
+    enum dtype kv_type[2];  // of keys and of values: F32, F16, BF16, Q8_0, Q4_0
+};
+
+// What one run is given. Row t is token tokens[t] at position positions[t] of sequence seqs[t]; its key and value go to
+// slot position % KV_PAGE of page pages[seqs[t] * pages_stride + position / KV_PAGE], and it sees all positions of its
+// sequence up to its own: those of earlier steps and of this one.
+struct step {
+    int n_tokens, n_outputs;
+    const int32_t *tokens;     // [n_tokens], each within the vocabulary
+    const int32_t *positions;  // [n_tokens]
+    const int32_t *seqs;       // [n_tokens]
+    const int32_t *outputs;    // [n_outputs] rows that want logits, ascending
+    const int32_t *pages;      // [n_seqs][pages_stride]
+    int pages_stride;
+    struct buffer *kv;         // of machine_kv_bytes(...) bytes
+    float *logits;             // [n_outputs][n_vocab], host memory
+};
+
+struct machine_vtable {
+    const char *name;
+    void (*close)(struct machine *m);
+    int (*alloc)(struct machine *m, size_t size, struct buffer **out, struct error *err);
+    void (*free)(struct machine *m, struct buffer *b);
+    int (*put)(struct machine *m, struct buffer *b, size_t at, const void *src, size_t n, struct error *err);
+    int (*get)(struct machine *m, const struct buffer *b, size_t at, void *dst, size_t n, struct error *err);
+    int (*compile)(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
+                   struct error *err);
+    int (*run)(struct machine *m, struct plan *p, const struct step *s, struct error *err);
+    void (*plan_free)(struct machine *m, struct plan *p);
+    // Lines for -v and `quern dump plan`: what was chosen and why; what runs on a generic path. p may be NULL.
+    void (*describe)(const struct machine *m, const struct plan *p, struct text *out);
+};
+
+// Every machine's struct begins with this.
+struct machine {
+    const struct machine_vtable *v;
+};
+
+int machine_open_cpu(struct machine **out, const struct machine_options *o, struct error *err);
+int machine_open_ref(struct machine **out, const struct machine_options *o, struct error *err);
+
+// Bytes of one page over all layers, and of a layer's part within it. The arrangement inside a part is the machine's own.
+size_t kv_page_bytes(const struct graph *g, const enum dtype kv_type[2]);
+size_t kv_layer_offset(const struct graph *g, const enum dtype kv_type[2], int layer, enum kv_part part);
+
+#endif

@@ -1,0 +1,78 @@
+// What flows through a graph: weights that lie in the model file, and values that a step computes.
+//
+// Ownership: a weight views the mapped file (or a machine's copy of it); a tensor belongs to its graph.
+// Threads: both are read-only once the graph is built.
+#ifndef QUERN_TENSOR_H
+#define QUERN_TENSOR_H
+
+#include "gguf/dtype.h"
+
+// A weight: rows of ne[0] elements; ne[1] rows; ne[2] matrices (experts). Vectors have one row.
+struct weight {
+    const char *name;    // of the tensor in the file, for messages and dumps
+    enum dtype type;
+    int64_t ne[3];
+    const void *data;    // host bytes, rows packed; alignment as the file has it (none is promised)
+    size_t row_bytes;
+    void *place;         // the machine's own copy or handle; NULL where it reads `data`
+};
+
+// Rows first .. first+n-1 of each matrix of w are not contiguous for experts: only for ne[2] == 1.
+struct weight weight_rows(const struct weight *w, int64_t first, int64_t n);
+
+enum op {
+#define OP(NAME, name, class) OP_##NAME,
+#include "kernels/op.def"
+#undef OP
+    OP_COUNT
+};
+
+// How many rows a value has is known only when a step runs.
+enum rows { ROWS_TOKENS, ROWS_OUTPUTS, ROWS_KINDS };
+
+// What a step brings that differs from the last: see struct step in machine.h.
+enum input { INPUT_TOKENS, INPUT_POSITIONS };
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
+enum act_kind { ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID };
+enum rope_layout { ROPE_NORM, ROPE_NEOX };  // pairs (2i, 2i+1) or (i, i + n_rot/2)
+enum kv_part { KV_KEY, KV_VALUE };
+enum route_kind { ROUTE_SOFTMAX, ROUTE_SIGMOID };
+
+enum { SRC_MAX = 3, WEIGHT_MAX = 2 };
+
+// A node of the graph and the value that it makes: (rows, width) float32, row-major.
+struct tensor {
+    enum op op;
+    int id;                  // index in the graph, in order of building
+    const char *name;        // "blk.3.attn_q", unique
+    enum rows rows;
+    int64_t width;           // floats a row; 0 for KV_WRITE
+    struct tensor *src[SRC_MAX];
+    const struct weight *w[WEIGHT_MAX];
+    union {
+        struct { enum input input; float scale; } embed;                 // w0: table; row * scale
+        struct { enum norm_kind kind; float eps; int64_t group; } norm;  // w0: gain, w1: bias (both may be NULL), `group` long
+        struct { int64_t n_pairs; const double *inv_freq; float mscale; } rope_table;  // width 2*n_pairs: cos.., sin..
+        struct { int64_t head_dim; enum rope_layout layout; } rope;      // src1: the table; the first 2*n_pairs of a head turn
+        struct { int layer; enum kv_part part; } kv;
+        struct {
+            int layer;
+            int n_head, n_head_kv, dim_k, dim_v;
+            float scale;    // of q.k
+            float softcap;  // s = cap*tanh(s/cap), 0: none
+            int window;     // keys at distance < window are seen, 0: all
+        } attn;                                                          // src1, src2: the KV_WRITEs that must have run
+        struct { enum act_kind kind; } act;                              // GLU: act(src0) * src1
+        struct { float factor; } scale;                                  // SCALE and SOFTCAP (cap)
+        struct { enum route_kind kind; int n_used; bool normalise; float scale; } route;
+            // src0: logits (rows, n_expert) -> width 2*n_used: weights (float), then expert ids (int32)
+        struct { int n_used; bool shared; } expert;
+            // EXPERT_MATMUL: src0: (rows, K) if shared, else (rows, n_used*K); src1: route; -> (rows, n_used*w0.rows)
+            // EXPERT_COMBINE: src0: (rows, n_used*width); src1: route -> sum of weight_j * part_j, in order of j
+    } p;
+};
+
+// The values' formulas, exactly, stand beside each operation in kernels/cpu/ref.c.
+
+#endif
