@@ -2,10 +2,9 @@
 //
 // What all the quantised types do here:
 //   - the scale is rounded to float16 first, and the elements are rounded against the scale as it will be read;
-//   - scales saturate at the largest half, and so do the elements against them: a huge input stays finite;
+//   - what is too large for the largest half as scale becomes the largest that is not: a huge input stays finite;
 //   - a block that holds a NaN or an infinity gets a NaN for its scale and decodes to NaN throughout, so that a fault
 //     upstream shows instead of turning into plausible numbers.
-#include <float.h>
 #include <math.h>
 
 #include "gguf/dtype_decode.h"
@@ -46,6 +45,12 @@ static uint16_t step_half(float top, int steps)
 static float clamp(float x, float lo, float hi)
 {
     return x < lo ? lo : x > hi ? hi : x;
+}
+
+static void clamp_all(float *out, const float *x, int n, float limit)
+{
+    for (int i = 0; i < n; i++)
+        out[i] = clamp(x[i], -limit, limit);
 }
 
 // x to the nearest whole number of steps, ties to even, within lo and hi; 0 (if within) when the step is 0.
@@ -192,6 +197,16 @@ static struct fit fit_sub_block(const float *x, int n, int top)
     return best;
 }
 
+// The min that is best once the scale has been rounded: so that a sub-block whose scale rounds to 0 is left with its
+// mean, not with its lowest value.
+static double min_for_scale(struct fit fit, double scale, const float *x, int n, int top)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += scale * fit_q(fit, x[i], top) - x[i];
+    return fmax(0, sum / n);
+}
+
 // Scale and min s of eight, six bits each, into the 12 bytes that decode_q4_k describes, zeroed before.
 static void store_scale_min(uint8_t *p, int s, int scale, int min)
 {
@@ -206,25 +221,28 @@ static void store_scale_min(uint8_t *p, int s, int scale, int min)
 }
 
 // The part that Q4_K (top 15) and Q5_K (top 31) share: writes d, dmin and scales, 16 bytes, and gives the whole q.
-static void encode_scales_mins(const float *x, int top, uint8_t *head, uint8_t q[256])
+static void encode_scales_mins(const float *source, int top, uint8_t *head, uint8_t q[256])
 {
     memset(head, 0, 16);
     memset(q, 0, 256);
-    if (!isfinite(largest_magnitude(x, 256))) {
+    if (!isfinite(largest_magnitude(source, 256))) {
         store_u16(head, HALF_NAN);
         return;
     }
     struct fit fits[8], most = {0, 0};
+    float x[256];
+    clamp_all(x, source, 256, 65504.0f * 63);
     for (int s = 0; s < 8; s++) {
         fits[s] = fit_sub_block(x + 32 * s, 32, top);
         most.scale = fmax(most.scale, fits[s].scale);
         most.min = fmax(most.min, fits[s].min);
     }
-    store_u16(head, step_half((float)fmin(most.scale, FLT_MAX), 63));
-    store_u16(head + 2, step_half((float)fmin(most.min, FLT_MAX), 63));
+    store_u16(head, step_half((float)most.scale, 63));
+    store_u16(head + 2, step_half((float)most.min, 63));
     double d = load_f16(head), dmin = load_f16(head + 2);
     for (int s = 0; s < 8; s++) {
-        int scale = nearest(fits[s].scale, d, 0, 63), min = nearest(fits[s].min, dmin, 0, 63);
+        int scale = nearest(fits[s].scale, d, 0, 63);
+        int min = nearest(min_for_scale(fits[s], d * scale, x + 32 * s, 32, top), dmin, 0, 63);
         store_scale_min(head + 4, s, scale, min);
         for (int i = 32 * s; i < 32 * s + 32; i++)
             q[i] = (uint8_t)fit_q((struct fit){d * scale, dmin * min}, x[i], top);
@@ -292,19 +310,21 @@ static void store_q6(uint8_t *b, int i, int q)
     b[128 + half * 32 + at] |= (uint8_t)(q >> 4 << k * 2);
 }
 
-static void encode_q6_k_block(const float *x, uint8_t *b)
+static void encode_q6_k_block(const float *source, uint8_t *b)
 {
     memset(b, 0, 210);
-    if (!isfinite(largest_magnitude(x, 256))) {
+    if (!isfinite(largest_magnitude(source, 256))) {
         store_u16(b + 208, HALF_NAN);
         return;
     }
+    float x[256];
+    clamp_all(x, source, 256, 65504.0f * 127 * 31);
     double scales[16], most = 0;
     for (int s = 0; s < 16; s++) {
         scales[s] = fit_symmetric(x + 16 * s, 16);
         most = fmax(most, fabs(scales[s]));
     }
-    store_u16(b + 208, step_half((float)fmin(most, FLT_MAX), 127));
+    store_u16(b + 208, step_half((float)most, 127));
     double d = load_f16(b + 208);
     for (int s = 0; s < 16; s++) {
         int scale = nearest(scales[s], d, -127, 127);
