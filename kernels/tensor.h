@@ -55,7 +55,7 @@ struct tensor {
         struct { enum norm_kind kind; float eps; int64_t group; } norm;  // w0: gain, w1: bias (both may be NULL), `group` long
         struct { int64_t n_pairs; const double *inv_freq; float mscale; } rope_table;  // width 2*n_pairs: cos.., sin..
         struct { int64_t head_dim; enum rope_layout layout; } rope;      // src1: the table; the first 2*n_pairs of a head turn
-        struct { int layer; enum kv_part part; } kv;
+        struct { int layer; enum kv_part part; int64_t head_dim; } kv;
         struct {
             int layer;
             int n_head, n_head_kv, dim_k, dim_v;
@@ -70,6 +70,7 @@ struct tensor {
         struct { int n_used; bool shared; } expert;
             // EXPERT_MATMUL: src0: (rows, K) if shared, else (rows, n_used*K); src1: route; -> (rows, n_used*w0.rows)
             // EXPERT_COMBINE: src0: (rows, n_used*width); src1: route -> sum of weight_j * part_j, in order of j
+        struct { int64_t k; } quantize;  // a row of src0 becomes width/k rows of 8-bit activations
     } p;
 };
 

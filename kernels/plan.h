@@ -1,0 +1,88 @@
+// From a graph to an order of work: what both machines share.
+//
+// A program is the graph without dead and common nodes, and with the quantisation of activations put in where a matmul
+// takes 8 bits. A schedule cuts a program into phases: within a phase threads work without waiting, between phases stands a
+// barrier. Two schedules are made of one program: for few rows (work on whole rows is done by every thread for itself,
+// which costs less than a barrier) and for many (rows are shared out). Ownership: all memory is the caller's arena.
+// Threads: read-only once built.
+#ifndef QUERN_PLAN_H
+#define QUERN_PLAN_H
+
+#include "kernels/graph.h"
+#include "kernels/text.h"
+
+// How a machine takes quantised activations: for which types of weight, and what a row of k of them occupies.
+struct q8_rules {
+    bool (*takes)(const void *ctx, enum dtype weight);
+    size_t (*row_bytes)(int64_t k);
+    const void *ctx;
+};
+
+struct program {
+    struct tensor **nodes;  // in an order in which sources come first; ids are 0 .. n-1
+    int n;
+    struct tensor *logits;
+    struct q8_rules q8;
+    int n_dead, n_common;   // nodes that were dropped, for dumps
+};
+int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8, struct program *out, struct error *err);
+// Bytes of one row of a node's value: floats, or 8-bit rows for QUANTIZE.
+size_t program_row_bytes(const struct program *p, const struct tensor *n);
+
+// Where a value lies while a run goes on.
+enum place {
+    PLACE_NONE,     // KV_WRITE: no value
+    PLACE_SHARED,   // one copy, in the shared arena
+    PLACE_PRIVATE,  // a copy a thread, whole
+    PLACE_LOCAL,    // a copy a thread, the columns of the current item only
+    PLACE_OUTPUT,   // the caller's logits
+};
+struct value {
+    enum place place;
+    size_t offset;      // in its arena
+    size_t row_bytes;   // from row to row (LOCAL: of an item)
+    int phase, last;    // made in, last read in
+};
+
+enum chain_kind {
+    CHAIN_ROWS,     // an item is a range of rows, all columns
+    CHAIN_COLUMNS,  // an item is a range of columns, all rows
+    CHAIN_EXPERTS,  // an item is an expert and a range of columns, the rows that chose it
+    CHAIN_ATTEND,   // an item is a range of rows and a KV head
+};
+// Nodes that run one after another on each item, without a barrier.
+struct chain {
+    enum chain_kind kind;
+    enum rows rows;
+    int64_t width;        // columns shared out (EXPERTS: of one expert)
+    int64_t unit;         // columns that must stay together
+    int64_t item;         // columns of an item, a multiple of unit
+    struct tensor **nodes;
+    int n_nodes, cap_nodes;
+};
+struct phase {
+    struct tensor **prologue;  // run by every thread for itself before the items
+    int n_prologue, cap_prologue;
+    struct chain *chains;
+    int n_chains, cap_chains;
+};
+
+enum schedule_kind { SCHEDULE_FEW, SCHEDULE_MANY, SCHEDULE_KINDS };
+struct schedule {
+    enum schedule_kind kind;
+    struct phase *phases;
+    int n_phases;
+    struct value *values;      // [program.n], by id
+    size_t shared_bytes;
+    size_t private_bytes;      // of each thread, LOCAL values included
+};
+
+struct schedule_options {
+    enum schedule_kind kind;
+    int max_rows[ROWS_KINDS];
+};
+int schedule_build(struct arena *arena, const struct program *p, const struct schedule_options *o, struct schedule *out,
+                   struct error *err);
+void schedule_print(const struct program *p, const struct schedule *s, struct text *out);
+
+#endif

@@ -1,0 +1,432 @@
+// Phases, chains, and where each value lies.
+//
+// Nodes are taken in order. Each goes where its sources allow: into a chain of the current phase whose items already hold
+// what it needs, into the prologue that every thread runs for itself, or, where it needs what other threads compute, behind
+// a new barrier. Only the class of an operation (op.def) decides, never a pattern of one model.
+#include "kernels/plan.h"
+
+enum op_class { CLASS_GATHER, CLASS_ROW, CLASS_ELEMENT, CLASS_MATVEC, CLASS_ATTEND, CLASS_STORE };
+static const enum op_class op_class[OP_COUNT] = {
+#define OP(NAME, name, class) CLASS_##class,
+#include "kernels/op.def"
+#undef OP
+};
+
+enum {
+    IN_NO_CHAIN = -1,    // closed phases only (or no source at all)
+    IN_PROLOGUE = -2,
+    IN_MANY_CHAINS = -3,
+};
+enum {
+    ITEM_BYTES = 96 << 10,   // weights that an item reads, about: long enough to stream, short enough to share out
+    ITEM_COLUMNS_MANY = 64,  // two panels of the many-row kernels
+    ITEM_COLUMNS_STEP = 32,
+};
+
+// Where a node was put.
+struct spot {
+    int phase;
+    int chain;  // or IN_PROLOGUE
+};
+
+struct builder {
+    struct arena *arena;
+    const struct program *program;
+    const struct schedule_options *options;
+    struct schedule *out;
+    struct spot *spots;  // [program.n]
+    int cap_phases;
+    bool no_memory;
+};
+
+// Makes room for one more element of `size` bytes in an arena-held array of n: doubling leaves the old copies to the arena.
+static void *grow(struct builder *b, void *array, int n, int *cap, size_t size)
+{
+    if (n < *cap)
+        return array;
+    int more = *cap ? 2 * *cap : 4;
+    void *bigger = arena_array(b->arena, (size_t)more, size, 16);
+    if (!bigger) {
+        b->no_memory = true;
+        return NULL;
+    }
+    if (n)
+        memcpy(bigger, array, (size_t)n * size);
+    *cap = more;
+    return bigger;
+}
+
+static struct phase *current(struct builder *b)
+{
+    return &b->out->phases[b->out->n_phases - 1];
+}
+
+static void open_phase(struct builder *b)
+{
+    struct schedule *s = b->out;
+    struct phase *phases = grow(b, s->phases, s->n_phases, &b->cap_phases, sizeof(*phases));
+    if (!phases)
+        return;
+    s->phases = phases;
+    phases[s->n_phases++] = (struct phase){0};
+}
+
+static void put_in_prologue(struct builder *b, struct tensor *n)
+{
+    struct phase *ph = current(b);
+    struct tensor **list = grow(b, ph->prologue, ph->n_prologue, &ph->cap_prologue, sizeof(*list));
+    if (!list)
+        return;
+    ph->prologue = list;
+    list[ph->n_prologue++] = n;
+    b->spots[n->id] = (struct spot){b->out->n_phases - 1, IN_PROLOGUE};
+}
+
+static void put_in_chain(struct builder *b, int chain, struct tensor *n, int64_t unit)
+{
+    struct chain *c = &current(b)->chains[chain];
+    struct tensor **list = grow(b, c->nodes, c->n_nodes, &c->cap_nodes, sizeof(*list));
+    if (!list)
+        return;
+    c->nodes = list;
+    list[c->n_nodes++] = n;
+    int64_t lcm = c->unit;
+    while (lcm % unit)
+        lcm += c->unit;
+    c->unit = lcm;
+    b->spots[n->id] = (struct spot){b->out->n_phases - 1, chain};
+}
+
+static void start_chain(struct builder *b, enum chain_kind kind, struct tensor *n, int64_t width, int64_t unit)
+{
+    struct phase *ph = current(b);
+    struct chain *chains = grow(b, ph->chains, ph->n_chains, &ph->cap_chains, sizeof(*chains));
+    if (!chains)
+        return;
+    ph->chains = chains;
+    chains[ph->n_chains++] = (struct chain){.kind = kind, .rows = n->rows, .width = width, .unit = 1};
+    put_in_chain(b, ph->n_chains - 1, n, unit);
+}
+
+// Columns that an item of this node must hold together.
+static int64_t unit_of(const struct tensor *n)
+{
+    switch (n->op) {
+    case OP_NORM:
+        return n->p.norm.group;
+    case OP_ROPE:
+        return n->p.rope.head_dim;
+    case OP_KV_WRITE:
+        return n->p.kv.head_dim;
+    default:
+        return 1;
+    }
+}
+
+// A norm of each head by itself needs its head only.
+static enum op_class class_of(const struct tensor *n)
+{
+    if (n->op == OP_NORM && n->p.norm.group < n->width)
+        return CLASS_ELEMENT;
+    return op_class[n->op];
+}
+
+// The one place of the current phase that the sources of n lie in.
+static int sources_in(const struct builder *b, const struct tensor *n)
+{
+    int in = IN_NO_CHAIN;
+    for (int s = 0; s < SRC_MAX; s++) {
+        if (!n->src[s])
+            continue;
+        struct spot spot = b->spots[n->src[s]->id];
+        if (spot.phase != b->out->n_phases - 1 || spot.chain == in)
+            continue;
+        if (in == IN_NO_CHAIN || in == IN_PROLOGUE)
+            in = spot.chain == IN_PROLOGUE && in != IN_NO_CHAIN ? in : spot.chain;
+        else if (spot.chain != IN_PROLOGUE)
+            return IN_MANY_CHAINS;
+    }
+    return in;
+}
+
+static int rows_chain(const struct phase *ph, enum rows rows)
+{
+    for (int i = 0; i < ph->n_chains; i++)
+        if (ph->chains[i].kind == CHAIN_ROWS && ph->chains[i].rows == rows)
+            return i;
+    return IN_NO_CHAIN;
+}
+
+// Work on whole rows that needs nothing of this phase's chains.
+static void put_rowwise(struct builder *b, struct tensor *n)
+{
+    if (b->options->kind == SCHEDULE_FEW && n->op != OP_KV_WRITE) {
+        put_in_prologue(b, n);
+        return;
+    }
+    int chain = rows_chain(current(b), n->rows);
+    if (chain == IN_NO_CHAIN)
+        start_chain(b, CHAIN_ROWS, n, n->width, 1);
+    else
+        put_in_chain(b, chain, n, 1);
+}
+
+static bool joins_columns(const struct chain *c, const struct tensor *n)
+{
+    return c->kind == CHAIN_COLUMNS && c->rows == n->rows && c->width == (n->op == OP_KV_WRITE ? n->src[0]->width : n->width);
+}
+
+// Two chains of one width whose values n brings together (a gate and its up) become one. -1 when they cannot.
+static int merge_chains(struct builder *b, const struct tensor *n)
+{
+    struct phase *ph = current(b);
+    int first = IN_NO_CHAIN, second = IN_NO_CHAIN;
+    for (int s = 0; s < SRC_MAX; s++) {
+        struct spot spot = n->src[s] ? b->spots[n->src[s]->id] : (struct spot){-1, -1};
+        if (spot.phase != b->out->n_phases - 1 || spot.chain < 0 || spot.chain == first || spot.chain == second)
+            continue;
+        if (!joins_columns(&ph->chains[spot.chain], n) || second >= 0)
+            return -1;
+        if (first < 0)
+            first = spot.chain;
+        else
+            second = spot.chain;
+    }
+    int into = MIN(first, second), from = MAX(first, second);
+    int64_t unit = ph->chains[from].unit;
+    for (int i = 0; i < ph->chains[from].n_nodes; i++)
+        put_in_chain(b, into, ph->chains[from].nodes[i], unit);
+    for (int i = from; i + 1 < ph->n_chains; i++)
+        ph->chains[i] = ph->chains[i + 1];
+    ph->n_chains--;
+    for (int id = 0; id < n->id; id++)
+        if (b->spots[id].phase == b->out->n_phases - 1 && b->spots[id].chain > from)
+            b->spots[id].chain--;
+    return into;
+}
+
+// True when n found a place in the current phase.
+static bool place_element(struct builder *b, struct tensor *n)
+{
+    int in = sources_in(b, n);
+    if (in == IN_NO_CHAIN || in == IN_PROLOGUE) {
+        if (in == IN_PROLOGUE && n->op == OP_KV_WRITE)  // stored once, by whoever takes the item
+            start_chain(b, CHAIN_COLUMNS, n, n->src[0]->width, unit_of(n));
+        else
+            put_rowwise(b, n);
+        return true;
+    }
+    if (in == IN_MANY_CHAINS && (in = merge_chains(b, n)) < 0)
+        return false;
+    const struct chain *c = &current(b)->chains[in];
+    if (!(c->kind == CHAIN_ROWS && c->rows == n->rows) && !joins_columns(c, n))
+        return false;
+    put_in_chain(b, in, n, c->kind == CHAIN_ROWS ? 1 : unit_of(n));
+    return true;
+}
+
+static bool place_row(struct builder *b, struct tensor *n)
+{
+    int in = sources_in(b, n);
+    bool free = in == IN_NO_CHAIN || in == IN_PROLOGUE;
+    if (!free && (in < 0 || current(b)->chains[in].kind != CHAIN_ROWS || current(b)->chains[in].rows != n->rows))
+        return false;
+    put_rowwise(b, n);
+    return true;
+}
+
+static bool place_gather(struct builder *b, struct tensor *n)
+{
+    int in = sources_in(b, n);
+    if (in != IN_NO_CHAIN && in != IN_PROLOGUE)
+        return false;
+    put_rowwise(b, n);
+    return true;
+}
+
+static bool place_items(struct builder *b, struct tensor *n)
+{
+    int in = sources_in(b, n);
+    if (in != IN_NO_CHAIN && !(in == IN_PROLOGUE && op_class[n->op] == CLASS_MATVEC))
+        return false;
+    if (n->op == OP_MATMUL)
+        start_chain(b, CHAIN_COLUMNS, n, n->width, 1);
+    else if (n->op == OP_EXPERT_MATMUL)
+        start_chain(b, CHAIN_EXPERTS, n, n->w[0]->ne[1], 1);
+    else
+        start_chain(b, CHAIN_ATTEND, n, n->p.attn.n_head_kv, 1);
+    return true;
+}
+
+static bool place_node(struct builder *b, struct tensor *n)
+{
+    switch (class_of(n)) {
+    case CLASS_GATHER:
+        return place_gather(b, n);
+    case CLASS_ROW:
+        return place_row(b, n);
+    case CLASS_ELEMENT:
+    case CLASS_STORE:
+        return place_element(b, n);
+    case CLASS_MATVEC:
+    case CLASS_ATTEND:
+        return place_items(b, n);
+    }
+    return false;
+}
+
+// Weight bytes that a chain reads for one column.
+static size_t column_bytes(const struct chain *c)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < c->n_nodes; i++)
+        if (op_class[c->nodes[i]->op] == CLASS_MATVEC)
+            bytes += c->nodes[i]->w[0]->row_bytes;
+    return MAX(bytes, (size_t)1);
+}
+
+static void size_items(struct chain *c, enum schedule_kind kind)
+{
+    int64_t step = c->unit;
+    while (step % ITEM_COLUMNS_STEP)
+        step += c->unit;
+    if (step > 4 * ITEM_COLUMNS_MANY)  // a head size that shares no factor with the step
+        step = c->unit;
+    int64_t want = kind == SCHEDULE_MANY ? ITEM_COLUMNS_MANY : (int64_t)(ITEM_BYTES / column_bytes(c));
+    int64_t item = MAX(want / step, (int64_t)1) * step;
+    c->item = MIN(item, (int64_t)((c->width + c->unit - 1) / c->unit) * c->unit);
+}
+
+// Which phase reads each value last, and whether any reader lies outside of the items of its own chain.
+static void find_uses(struct builder *b, bool *leaves)
+{
+    const struct program *p = b->program;
+    for (int i = 0; i < p->n; i++) {
+        b->out->values[i].phase = b->out->values[i].last = b->spots[i].phase;
+        leaves[i] = false;
+    }
+    for (int i = 0; i < p->n; i++)
+        for (int s = 0; s < SRC_MAX; s++) {
+            const struct tensor *src = p->nodes[i]->src[s];
+            if (!src)
+                continue;
+            struct value *v = &b->out->values[src->id];
+            v->last = MAX(v->last, b->spots[i].phase);
+            leaves[src->id] |= b->spots[i].phase != b->spots[src->id].phase || b->spots[i].chain != b->spots[src->id].chain;
+        }
+    b->out->values[p->logits->id].last = b->out->n_phases;  // read after the run
+    leaves[p->logits->id] = true;
+}
+
+static void choose_places(struct builder *b, const bool *leaves)
+{
+    for (int i = 0; i < b->program->n; i++) {
+        const struct tensor *n = b->program->nodes[i];
+        struct value *v = &b->out->values[i];
+        const struct chain *c = b->spots[i].chain >= 0 ? &b->out->phases[v->phase].chains[b->spots[i].chain] : NULL;
+        v->row_bytes = program_row_bytes(b->program, n);
+        if (n->op == OP_KV_WRITE)
+            v->place = PLACE_NONE;
+        else if (!c)
+            v->place = PLACE_PRIVATE;
+        else if (n == b->program->logits && c->kind == CHAIN_COLUMNS)
+            v->place = PLACE_OUTPUT, v->row_bytes = (size_t)n->width * sizeof(float);
+        else if (c->kind == CHAIN_COLUMNS && !leaves[i])
+            v->place = PLACE_LOCAL, v->row_bytes = align_up((size_t)c->item * sizeof(float), 64);
+        else
+            v->place = PLACE_SHARED;
+    }
+}
+
+// Lowest offset at which the value overlaps no other that lives in the same phases. Values are taken in order; a graph has
+// a few hundred, so that looking at all pairs costs less than a millisecond.
+static size_t find_offset(const struct builder *b, int id, size_t size, bool shared)
+{
+    const struct value *values = b->out->values, *v = &values[id];
+    size_t at = 0;
+    for (int i = 0; i < id; i++) {
+        const struct value *o = &values[i];
+        if (o->place == PLACE_NONE || o->place == PLACE_OUTPUT || (o->place == PLACE_SHARED) != shared)
+            continue;
+        size_t bytes = o->row_bytes * (size_t)b->options->max_rows[b->program->nodes[i]->rows];
+        if (o->last < v->phase || o->phase > v->last || o->offset + bytes <= at || at + size <= o->offset)
+            continue;
+        at = o->offset + bytes;
+        i = -1;  // from the start: an earlier value may lie here
+    }
+    return at;
+}
+
+static void lay_out(struct builder *b)
+{
+    for (int i = 0; i < b->program->n; i++) {
+        struct value *v = &b->out->values[i];
+        if (v->place == PLACE_NONE || v->place == PLACE_OUTPUT)
+            continue;
+        size_t size = v->row_bytes * (size_t)b->options->max_rows[b->program->nodes[i]->rows];
+        v->offset = find_offset(b, i, size, v->place == PLACE_SHARED);
+        size_t *total = v->place == PLACE_SHARED ? &b->out->shared_bytes : &b->out->private_bytes;
+        *total = MAX(*total, v->offset + size);
+    }
+}
+
+int schedule_build(struct arena *arena, const struct program *p, const struct schedule_options *o, struct schedule *out,
+                   struct error *err)
+{
+    struct builder b = {.arena = arena, .program = p, .options = o, .out = out};
+    *out = (struct schedule){.kind = o->kind};
+    b.spots = ARENA_ARRAY(arena, struct spot, (size_t)p->n);
+    out->values = ARENA_ARRAY(arena, struct value, (size_t)p->n);
+    bool *leaves = ARENA_ARRAY(arena, bool, (size_t)p->n);
+    b.no_memory = !b.spots || !out->values || !leaves;
+    if (!b.no_memory)
+        open_phase(&b);
+    for (int i = 0; i < p->n && !b.no_memory; i++) {
+        if (place_node(&b, p->nodes[i]))
+            continue;
+        open_phase(&b);
+        bool placed = b.no_memory || place_node(&b, p->nodes[i]);
+        if (!placed)
+            return fail(err, E_MODEL, "%s: no schedule for operation %s", p->nodes[i]->name, op_name(p->nodes[i]->op));
+    }
+    if (b.no_memory)
+        return fail(err, E_MEMORY, "no memory for a schedule of %d nodes", p->n);
+    for (int ph = 0; ph < out->n_phases; ph++)
+        for (int c = 0; c < out->phases[ph].n_chains; c++)
+            size_items(&out->phases[ph].chains[c], o->kind);
+    find_uses(&b, leaves);
+    choose_places(&b, leaves);
+    lay_out(&b);
+    return 0;
+}
+
+static void print_nodes(const struct schedule *s, struct tensor *const *nodes, int n, struct text *out)
+{
+    static const char *const place_name[] = {"kv", "shared", "private", "local", "output"};
+    for (int i = 0; i < n; i++) {
+        const struct value *v = &s->values[nodes[i]->id];
+        text_print(out, "    %-16s %-28s %s", op_name(nodes[i]->op), nodes[i]->name, place_name[v->place]);
+        if (v->place != PLACE_NONE && v->place != PLACE_OUTPUT)
+            text_print(out, " +%zu, %zu B a row", v->offset, v->row_bytes);
+        text_print(out, "\n");
+    }
+}
+
+void schedule_print(const struct program *p, const struct schedule *s, struct text *out)
+{
+    static const char *const kind_name[] = {"rows", "columns", "experts", "attend"};
+    text_print(out, "schedule for %s rows: %d nodes in %d phases; %zu bytes shared, %zu a thread\n",
+               s->kind == SCHEDULE_FEW ? "few" : "many", p->n, s->n_phases, s->shared_bytes, s->private_bytes);
+    for (int i = 0; i < s->n_phases; i++) {
+        const struct phase *ph = &s->phases[i];
+        text_print(out, "phase %d\n", i);
+        if (ph->n_prologue)
+            text_print(out, "  every thread\n");
+        print_nodes(s, ph->prologue, ph->n_prologue, out);
+        for (int c = 0; c < ph->n_chains; c++) {
+            const struct chain *ch = &ph->chains[c];
+            text_print(out, "  by %s: %lld, %lld an item\n", kind_name[ch->kind], (long long)ch->width, (long long)ch->item);
+            print_nodes(s, ch->nodes, ch->n_nodes, out);
+        }
+    }
+}
