@@ -1,0 +1,37 @@
+// The verbs: one function each, from arguments to exit status.
+//
+// argv[0] is the verb itself, as main's is the program. A verb prints its own errors and returns the exit status, an enum
+// err_code. Threads: called from the main thread only.
+#ifndef QUERN_VERBS_H
+#define QUERN_VERBS_H
+
+#include "gguf/base.h"
+
+#define VERB(NAME, name, ...) int cmd_##name(int argc, char **argv);
+#include "cmd/verbs.def"
+#undef VERB
+
+// Bits of the verbs, for the options that they take.
+enum verb_number {
+#define VERB(NAME, ...) VERB_##NAME,
+#include "cmd/verbs.def"
+#undef VERB
+    VERB_COUNT
+};
+enum verb_bit {
+#define VERB(NAME, ...) V_##NAME = 1 << VERB_##NAME,
+#include "cmd/verbs.def"
+#undef VERB
+    V_ALL = (1 << VERB_COUNT) - 1
+};
+
+struct verb {
+    const char *name, *usage, *summary;
+    int (*run)(int argc, char **argv);
+};
+extern const struct verb verbs[VERB_COUNT];
+
+// Prints "quern: TEXT" on stderr and returns the exit status that the error asks for.
+int verb_fail(const struct error *err);
+
+#endif
