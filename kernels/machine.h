@@ -52,6 +52,8 @@ struct machine_vtable {
                    struct error *err);
     int (*run)(struct machine *m, struct plan *p, const struct step *s, struct error *err);
     void (*plan_free)(struct machine *m, struct plan *p);
+    // Bytes of memory that a plan holds for its values, for the sum that is made before the first token.
+    size_t (*plan_bytes)(const struct plan *p);
     // Lines for -v and `quern dump plan`: what was chosen and why; what runs on a generic path. p may be NULL.
     void (*describe)(const struct machine *m, const struct plan *p, struct text *out);
 };
@@ -63,6 +65,8 @@ struct machine {
 
 int machine_open_cpu(struct machine **out, const struct machine_options *o, struct error *err);
 int machine_open_ref(struct machine **out, const struct machine_options *o, struct error *err);
+// The i-th ISA level that this binary holds and this CPU runs, best first; NULL after the last. For `quern device`.
+const char *machine_cpu_isa(int i);
 
 // Bytes of one page over all layers, and of a layer's part within it. The arrangement inside a part is the machine's own.
 size_t kv_page_bytes(const struct graph *g, const enum dtype kv_type[2]);
