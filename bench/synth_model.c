@@ -1,0 +1,410 @@
+// Presets, the tensors of each family, the types that a mix gives them, and the writing.
+#include "bench/synth_model.h"
+#include "bench/synth_fill.h"
+#include "bench/synth_vocab.h"
+#include "gguf/writer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// What a preset's layers are made of; a family may be several of these.
+enum family {
+    F_QKV = 1, // attn_q, attn_k, attn_v
+    F_QKV_BIAS = 2,
+    F_QK_NORM = 4,
+    F_FUSED_QKV = 8,
+    F_GATED = 16,    // ffn_gate, ffn_up, ffn_down
+    F_FUSED_UP = 32, // gate and up in one
+    F_EXPERTS = 64,
+    F_OUTPUT = 128, // not tied to token_embd
+    F_POST_NORM = 256,
+    F_LAYER_NORM = 512, // with biases everywhere
+    F_ROPE = 1024,
+    F_LLAMA = F_QKV | F_GATED | F_OUTPUT | F_ROPE,
+};
+
+static const struct preset {
+    const char *name, *arch;
+    unsigned family;
+    int layers, embd, ffn, heads, heads_kv, head_dim;
+    float rope_base;
+    int ctx, n_vocab, experts, experts_used;
+} presets[] = {
+    // clang-format off
+    {"llama-15m",      "llama",  F_LLAMA,              6,  288,   768,   6,  6,  48,  1e4f, 256,  32000,  0, 0},
+    {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 512,    0, 0},
+    {"llama-160m",     "llama",  F_LLAMA,              12, 768,   3072,  12, 12, 64,  1e4f, 2048, 32000,  0, 0},
+    {"llama-1b",       "llama",  F_LLAMA,              22, 2048,  5632,  32, 4,  64,  1e4f, 2048, 32000,  0, 0},
+    {"llama3-1b",      "llama",  F_LLAMA,              16, 2048,  8192,  32, 8,  64,  5e5f, 8192, 128256, 0, 0},
+    {"llama3-3b",      "llama",  F_LLAMA,              28, 3072,  8192,  24, 8,  128, 5e5f, 8192, 128256, 0, 0},
+    {"llama3-8b",      "llama",  F_LLAMA,              32, 4096,  14336, 32, 8,  128, 5e5f, 8192, 128256, 0, 0},
+    {"qwen2-0.5b",     "qwen2",  F_LLAMA | F_QKV_BIAS, 24, 896,   4864,  14, 2,  64,  1e6f, 8192, 151936, 0, 0},
+    {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0},
+    {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 512,    0, 0},
+    {"llama-moe-tiny", "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS,
+                                                       4,  256,   512,   8,  4,  32,  1e4f, 2048, 512,    8, 2},
+    {"gemma2-tiny",    "gemma2", F_QKV | F_GATED | F_POST_NORM | F_ROPE,
+                                                       4,  256,   768,   4,  2,  64,  1e4f, 2048, 512,    0, 0},
+    {"phi3-tiny",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
+                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 512,    0, 0},
+    {"gpt2-tiny",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
+                                                       4,  256,   1024,  8,  8,  32,  0,    1024, 512,    0, 0},
+    // clang-format on
+};
+
+const char *synth_preset_name(size_t i)
+{
+    return i < COUNT_OF(presets) ? presets[i].name : NULL;
+}
+
+enum dim { ONE, EMBD, FFN, FFN_2, HEAD, Q, KV, QKV, EXPERTS, VOCAB, CTX };
+
+// What a tensor is for, which decides its type and the size of its numbers.
+enum part {
+    NORM,  // float32, about 1
+    BIAS,  // float32, small
+    PLAIN, // float32 of unit length: position_embd, the router
+    EMBED,
+    OUTPUT,
+    WEIGHT,
+    WEIGHT_MORE, // of which the _M mixes keep more bits in some layers
+};
+
+struct row {
+    unsigned family; // in presets that have all of these
+    const char *name;
+    enum part part;
+    enum dim cols, rows, count;
+};
+
+static const struct row model_rows[] = {
+    {0, "token_embd.weight", EMBED, EMBD, VOCAB, ONE},
+    {F_LAYER_NORM, "position_embd.weight", PLAIN, EMBD, CTX, ONE},
+    {0, "output_norm.weight", NORM, EMBD, ONE, ONE},
+    {F_LAYER_NORM, "output_norm.bias", BIAS, EMBD, ONE, ONE},
+    {F_OUTPUT, "output.weight", OUTPUT, EMBD, VOCAB, ONE},
+};
+
+// Each is named after "blk.N."
+static const struct row layer_rows[] = {
+    {0, "attn_norm.weight", NORM, EMBD, ONE, ONE},
+    {F_LAYER_NORM, "attn_norm.bias", BIAS, EMBD, ONE, ONE},
+    {0, "ffn_norm.weight", NORM, EMBD, ONE, ONE},
+    {F_LAYER_NORM, "ffn_norm.bias", BIAS, EMBD, ONE, ONE},
+    {F_POST_NORM, "post_attention_norm.weight", NORM, EMBD, ONE, ONE},
+    {F_POST_NORM, "post_ffw_norm.weight", NORM, EMBD, ONE, ONE},
+    {F_QKV, "attn_q.weight", WEIGHT, EMBD, Q, ONE},
+    {F_QKV, "attn_k.weight", WEIGHT, EMBD, KV, ONE},
+    {F_QKV, "attn_v.weight", WEIGHT_MORE, EMBD, KV, ONE},
+    {F_FUSED_QKV, "attn_qkv.weight", WEIGHT, EMBD, QKV, ONE},
+    {F_FUSED_QKV | F_LAYER_NORM, "attn_qkv.bias", BIAS, QKV, ONE, ONE},
+    {0, "attn_output.weight", WEIGHT, Q, EMBD, ONE},
+    {F_LAYER_NORM, "attn_output.bias", BIAS, EMBD, ONE, ONE},
+    {F_GATED, "ffn_gate.weight", WEIGHT, EMBD, FFN, ONE},
+    {F_GATED, "ffn_up.weight", WEIGHT, EMBD, FFN, ONE},
+    {F_GATED, "ffn_down.weight", WEIGHT_MORE, FFN, EMBD, ONE},
+    {F_FUSED_UP, "ffn_up.weight", WEIGHT, EMBD, FFN_2, ONE},
+    {F_FUSED_UP, "ffn_down.weight", WEIGHT_MORE, FFN, EMBD, ONE},
+    {F_LAYER_NORM, "ffn_up.weight", WEIGHT, EMBD, FFN, ONE},
+    {F_LAYER_NORM, "ffn_up.bias", BIAS, FFN, ONE, ONE},
+    {F_LAYER_NORM, "ffn_down.weight", WEIGHT_MORE, FFN, EMBD, ONE},
+    {F_LAYER_NORM, "ffn_down.bias", BIAS, EMBD, ONE, ONE},
+    {F_EXPERTS, "ffn_gate_inp.weight", PLAIN, EMBD, EXPERTS, ONE},
+    {F_EXPERTS, "ffn_gate_exps.weight", WEIGHT, EMBD, FFN, EXPERTS},
+    {F_EXPERTS, "ffn_up_exps.weight", WEIGHT, EMBD, FFN, EXPERTS},
+    {F_EXPERTS, "ffn_down_exps.weight", WEIGHT_MORE, FFN, EMBD, EXPERTS},
+    {F_QKV_BIAS, "attn_q.bias", BIAS, Q, ONE, ONE},
+    {F_QKV_BIAS, "attn_k.bias", BIAS, KV, ONE, ONE},
+    {F_QKV_BIAS, "attn_v.bias", BIAS, KV, ONE, ONE},
+    {F_QK_NORM, "attn_q_norm.weight", NORM, HEAD, ONE, ONE},
+    {F_QK_NORM, "attn_k_norm.weight", NORM, HEAD, ONE, ONE},
+};
+
+// The type of most weights, and that of the tensors which keep more bits.
+struct mix {
+    enum dtype base, more, output;
+};
+
+struct model {
+    const struct preset *preset;
+    struct mix mix;
+    int64_t n_vocab;
+    struct gguf *vocab; // NULL: made up
+    struct gguf_writer *w;
+    struct rng rng;
+};
+
+static int64_t dim_size(const struct model *m, enum dim dim)
+{
+    const struct preset *p = m->preset;
+    switch (dim) {
+    case ONE:
+        return 1;
+    case EMBD:
+        return p->embd;
+    case FFN:
+        return p->ffn;
+    case FFN_2:
+        return 2 * p->ffn;
+    case HEAD:
+        return p->head_dim;
+    case Q:
+        return p->heads * p->head_dim;
+    case KV:
+        return p->heads_kv * p->head_dim;
+    case QKV:
+        return (p->heads + 2 * p->heads_kv) * p->head_dim;
+    case EXPERTS:
+        return p->experts;
+    case VOCAB:
+        return m->n_vocab;
+    case CTX:
+        return p->ctx;
+    }
+    return 0;
+}
+
+static int find_preset(const char *name, const struct preset **out, struct error *err)
+{
+    for (size_t i = 0; i < COUNT_OF(presets); i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            *out = &presets[i];
+            return 0;
+        }
+    }
+    return fail(err, E_USAGE, "no preset is called %s", name);
+}
+
+// A plain type is the type of all weights, but under 6 bits the output is Q6_K, as quantisers make it; MIX_M is made
+// of the K-quant MIX and Q6_K.
+static int find_mix(const char *name, struct mix *out, struct error *err)
+{
+    struct str s = str_from(name);
+    bool m = s.len > 2 && (memcmp(name + s.len - 2, "_M", 2) == 0 || memcmp(name + s.len - 2, "_m", 2) == 0);
+    if (m)
+        s.len -= 2;
+    enum dtype type;
+    if (dtype_from_name(s, &type) != 0 || (m && type != DT_Q4_K && type != DT_Q5_K))
+        return fail(err, E_USAGE, "no mix is called %s; a tensor type, Q4_K_M or Q5_K_M is", name);
+    struct fill probe;
+    if (fill_init(&probe, type, 1, err) != 0)
+        return -1;
+    bool coarse = dtype_info[type].bytes * 8 < dtype_info[type].block * 6;
+    *out = (struct mix){type, m ? DT_Q6_K : type, coarse ? DT_Q6_K : type};
+    return 0;
+}
+
+// The layers in which attn_v and ffn_down keep more bits: the first and last eighth, and every third between.
+static bool layer_keeps_more(int layer, int layers)
+{
+    return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
+}
+
+static enum dtype tensor_type(const struct model *m, const struct row *row, int layer)
+{
+    enum dtype type = m->mix.base;
+    if (row->part == NORM || row->part == BIAS || row->part == PLAIN)
+        return DT_F32;
+    if (row->part == OUTPUT || (row->part == EMBED && !(m->preset->family & F_OUTPUT)))
+        type = m->mix.output;
+    else if (row->part == WEIGHT_MORE && layer_keeps_more(layer, m->preset->layers))
+        type = m->mix.more;
+    int64_t cols = dim_size(m, row->cols);
+    if (cols % dtype_info[type].block == 0)
+        return type;
+    return cols % dtype_info[DT_Q8_0].block == 0 ? DT_Q8_0 : DT_F16;
+}
+
+// So that activations keep their size from layer to layer: a sum of n products with weights of 1/sqrt(n). An embedding
+// that is also the output is such a weight.
+static int tensor_fill(const struct model *m, const struct row *row, enum dtype type, struct fill *out,
+                       struct error *err)
+{
+    double unit = 1 / sqrt((double)dim_size(m, row->cols));
+    switch (row->part) {
+    case NORM:
+        *out = fill_f32(1, 0.1);
+        return 0;
+    case BIAS:
+        *out = fill_f32(0, 0.1);
+        return 0;
+    case EMBED:
+        return fill_init(out, type, m->preset->family & F_OUTPUT ? 1 : unit, err);
+    case PLAIN:
+    case OUTPUT:
+    case WEIGHT:
+    case WEIGHT_MORE:
+        break;
+    }
+    return fill_init(out, type, unit, err);
+}
+
+typedef int tensor_fn(struct model *m, const struct row *row, int layer, struct error *err);
+
+static int announce_tensor(struct model *m, const struct row *row, int layer, struct error *err)
+{
+    char name[64];
+    if (layer >= 0)
+        snprintf(name, sizeof name, "blk.%d.%s", layer, row->name);
+    else
+        snprintf(name, sizeof name, "%s", row->name);
+    int64_t ne[3] = {dim_size(m, row->cols), dim_size(m, row->rows), dim_size(m, row->count)};
+    int n_dims = row->count != ONE ? 3 : row->rows != ONE ? 2 : 1;
+    return gguf_write_tensor_info(m->w, name, tensor_type(m, row, layer), n_dims, ne, err);
+}
+
+enum { PIECE = 1 << 20 }; // bytes generated and written at a time
+
+static int write_tensor(struct model *m, const struct row *row, int layer, struct error *err)
+{
+    enum dtype type = tensor_type(m, row, layer);
+    struct fill fill;
+    if (tensor_fill(m, row, type, &fill, err) != 0)
+        return -1;
+    uint8_t *piece = malloc(PIECE);
+    if (!piece)
+        return fail(err, E_MEMORY, "no memory for a buffer of %d bytes", PIECE);
+    size_t bytes = (size_t)dtype_info[type].bytes, rc = 0;
+    size_t elements = (size_t)(dim_size(m, row->cols) * dim_size(m, row->rows) * dim_size(m, row->count));
+    size_t left = elements / (size_t)dtype_info[type].block;
+    while (left > 0 && rc == 0) {
+        size_t n = MIN(left, PIECE / bytes);
+        fill_blocks(&fill, &m->rng, piece, n);
+        rc = gguf_write_data(m->w, piece, n * bytes, err) != 0;
+        left -= n;
+    }
+    free(piece);
+    return rc ? -1 : 0;
+}
+
+static int for_each_row(struct model *m, const struct row *rows, size_t n, int layer, tensor_fn *fn, struct error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if ((rows[i].family & m->preset->family) != rows[i].family)
+            continue;
+        if (fn(m, &rows[i], layer, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int for_each_tensor(struct model *m, tensor_fn *fn, struct error *err)
+{
+    if (for_each_row(m, model_rows, COUNT_OF(model_rows), -1, fn, err) != 0)
+        return -1;
+    for (int layer = 0; layer < m->preset->layers; layer++)
+        if (for_each_row(m, layer_rows, COUNT_OF(layer_rows), layer, fn, err) != 0)
+            return -1;
+    return 0;
+}
+
+// Keys that begin with the architecture's name.
+static void put_u32(struct model *m, const char *key, int64_t value)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", m->preset->arch, key);
+    gguf_write_u32(m->w, full, (uint32_t)value);
+}
+
+static void put_f32(struct model *m, const char *key, float value)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", m->preset->arch, key);
+    gguf_write_f32(m->w, full, value);
+}
+
+static void write_keys(struct model *m, const struct synth_options *o)
+{
+    const struct preset *p = m->preset;
+    char name[160];
+    snprintf(name, sizeof name, "%s of random noise, %s, seed %" PRIu64, p->name, o->mix, o->seed);
+    gguf_write_str(m->w, "general.architecture", str_from(p->arch));
+    gguf_write_str(m->w, "general.name", str_from(name));
+    put_u32(m, "block_count", p->layers);
+    put_u32(m, "context_length", p->ctx);
+    put_u32(m, "embedding_length", p->embd);
+    put_u32(m, "feed_forward_length", p->ffn);
+    put_u32(m, "attention.head_count", p->heads);
+    put_u32(m, "attention.head_count_kv", p->heads_kv);
+    put_u32(m, "attention.key_length", p->head_dim);
+    put_u32(m, "attention.value_length", p->head_dim);
+    put_u32(m, "vocab_size", m->n_vocab);
+    put_f32(m, p->family & F_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5f);
+    if (p->family & F_ROPE) {
+        put_f32(m, "rope.freq_base", p->rope_base);
+        put_u32(m, "rope.dimension_count", p->head_dim);
+    }
+    if (p->family & F_EXPERTS) {
+        put_u32(m, "expert_count", p->experts);
+        put_u32(m, "expert_used_count", p->experts_used);
+    }
+    if (p->family & F_POST_NORM) { // Gemma 2; the window is short enough for a test to pass it
+        put_f32(m, "attn_logit_softcapping", 50);
+        put_f32(m, "final_logit_softcapping", 30);
+        put_u32(m, "attention.sliding_window", 128);
+    }
+}
+
+static int open_vocab(struct model *m, const struct synth_options *o, struct error *err)
+{
+    m->n_vocab = o->n_vocab ? o->n_vocab : m->preset->n_vocab;
+    if (!o->vocab) {
+        if (m->n_vocab < SYNTH_VOCAB_MIN || m->n_vocab > SYNTH_VOCAB_MAX)
+            return fail(err, E_USAGE, "a made-up vocabulary has %d to %d tokens, not %" PRId64, SYNTH_VOCAB_MIN,
+                        SYNTH_VOCAB_MAX, m->n_vocab);
+        return 0;
+    }
+    if (o->n_vocab)
+        return fail(err, E_USAGE, "the number of tokens is that of %s; it cannot be chosen as well", o->vocab);
+    const struct gguf_kv *tokens;
+    if (gguf_open(&m->vocab, o->vocab, GGUF_METADATA_ONLY, err) != 0)
+        return -1;
+    int found = gguf_get_array(m->vocab, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, err);
+    if (found < 0)
+        return -1;
+    if (found == 0 || tokens->count == 0 || tokens->count > INT32_MAX)
+        return fail(err, E_MODEL, "%s: holds no vocabulary (tokenizer.ggml.tokens)", o->vocab);
+    m->n_vocab = (int64_t)tokens->count;
+    return 0;
+}
+
+static int write_vocab(struct model *m, const struct synth_options *o, struct error *err)
+{
+    static const char prefix[] = "tokenizer.";
+    if (!m->vocab)
+        return synth_vocab_write(m->w, (size_t)m->n_vocab, o->seed, err);
+    for (size_t i = 0; i < gguf_n_kv(m->vocab); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(m->vocab, i);
+        if (kv->key.len > strlen(prefix) && memcmp(kv->key.data, prefix, strlen(prefix)) == 0)
+            gguf_write_kv(m->w, kv);
+    }
+    return 0;
+}
+
+static int write_model(struct model *m, const struct synth_options *o, struct error *err)
+{
+    write_keys(m, o);
+    if (write_vocab(m, o, err) != 0 || for_each_tensor(m, announce_tensor, err) != 0)
+        return -1;
+    return for_each_tensor(m, write_tensor, err);
+}
+
+int synth_model_write(const struct synth_options *o, const char *path, struct error *err)
+{
+    struct model m = {.rng = rng_seed(o->seed)};
+    int rc = -1;
+    if (find_preset(o->preset, &m.preset, err) != 0 || find_mix(o->mix, &m.mix, err) != 0)
+        return -1;
+    if (open_vocab(&m, o, err) != 0 || gguf_writer_open(&m.w, path, err) != 0)
+        goto done;
+    if (write_model(&m, o, err) != 0) {
+        gguf_writer_abort(m.w);
+        goto done;
+    }
+    rc = gguf_writer_close(m.w, err);
+done:
+    gguf_close(m.vocab);
+    return rc;
+}
