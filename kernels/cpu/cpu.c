@@ -1,0 +1,190 @@
+// The CPU machine: chooses threads and ISA level, compiles graphs to plans, runs them.
+#include "kernels/cpu/exec.h"
+#include "kernels/cpu/host.h"
+
+#include <stdlib.h>
+
+struct cpu_machine {
+    struct machine machine;
+    struct machine_options options;
+    const struct kernels *kernels;
+    struct thread_choice threads;
+    struct pool *pool;
+};
+
+static struct cpu_machine *cpu_of(struct machine *m)
+{
+    return (struct cpu_machine *)m;
+}
+
+static void cpu_close(struct machine *m)
+{
+    if (!m)
+        return;
+    pool_close(cpu_of(m)->pool);
+    free(m);
+}
+
+// Plain floats are multiplied as they are; every other type that the level has 8-bit kernels for takes 8-bit activations.
+static bool takes_q8(const void *ctx, enum dtype type)
+{
+    const struct cpu_machine *m = ctx;
+    return !m->options.exact && m->kernels->matmul_q8[type] != NULL;
+}
+
+static void cpu_plan_free(struct machine *m, struct plan *p)
+{
+    (void)m;
+    if (!p)
+        return;
+    host_unmap(p->shared, p->shared_bytes);
+    host_unmap(p->local, p->local_bytes);
+    arena_free(&p->arena);
+    free(p->counters);
+    free(p);
+}
+
+static int build_schedules(struct plan *p, const struct compile_options *o, struct error *err)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        struct schedule_options so = {.kind = kind, .max_rows = {o->max_tokens, o->max_outputs}};
+        if (kind == SCHEDULE_FEW)
+            for (int i = 0; i < ROWS_KINDS; i++)
+                so.max_rows[i] = MIN(so.max_rows[i], FEW_ROWS);
+        if (schedule_build(&p->arena, &p->program, &so, &p->schedules[kind], err))
+            return -1;
+    }
+    return 0;
+}
+
+static int locate_kv(struct plan *p, const struct graph *g, struct error *err)
+{
+    if (kv_check(g, p->options.kv_type, err))
+        return -1;
+    p->page_bytes = kv_page_bytes(g, p->options.kv_type);
+    p->kv = ARENA_ARRAY(&p->arena, struct kv_offset, (size_t)g->n_kv + 1);
+    if (!p->kv)
+        return fail(err, E_MEMORY, "no memory for a plan");
+    for (int layer = 0; layer < g->n_kv; layer++)
+        for (int part = 0; part < 2; part++)
+            p->kv[layer].part[part] = kv_layer_offset(g, p->options.kv_type, layer, part);
+    return 0;
+}
+
+// A thread's own memory: kernels' scratch, pointers to rows, private values; a page apart from the next thread's.
+static int map_memory(struct plan *p, int n_threads, struct error *err)
+{
+    const struct schedule *few = &p->schedules[SCHEDULE_FEW], *many = &p->schedules[SCHEDULE_MANY];
+    size_t rows = (size_t)MAX(p->options.max_tokens, p->options.max_outputs);
+    p->pointers_at = SCRATCH_BYTES;
+    p->values_at = align_up(p->pointers_at + 2 * rows * sizeof(void *), 64);
+    p->local_stride = align_up(p->values_at + MAX(few->private_bytes, many->private_bytes), 4096) + 4096;
+    p->local_bytes = p->local_stride * (size_t)n_threads;
+    p->shared_bytes = MAX(few->shared_bytes, many->shared_bytes);
+    p->shared = host_map(p->shared_bytes);
+    p->local = host_map(p->local_bytes);
+    size_t counters = align_up(exec_counter_bytes(MAX(few->n_phases, many->n_phases)), 128);
+    p->counters = aligned_alloc(128, counters);
+    if (!p->shared || !p->local || !p->counters)
+        return fail(err, E_MEMORY, "no memory for a plan: %zu bytes wanted", p->shared_bytes + p->local_bytes + counters);
+    return 0;
+}
+
+static int cpu_compile(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
+                       struct error *err)
+{
+    struct cpu_machine *cpu = cpu_of(m);
+    *out = NULL;
+    struct plan *p = calloc(1, sizeof(*p));
+    if (!p)
+        return fail(err, E_MEMORY, "no memory for a plan");
+    p->graph = g;
+    p->kernels = cpu->kernels;
+    p->options = *o;
+    p->blas = cpu->options.blas;
+    struct q8_rules q8 = {takes_q8, q8_row_bytes, cpu};
+    if (program_build(&p->arena, g, q8, &p->program, err) || build_schedules(p, o, err) || locate_kv(p, g, err) ||
+        map_memory(p, cpu->threads.n, err)) {
+        cpu_plan_free(m, p);
+        return -1;
+    }
+    *out = p;
+    return 0;
+}
+
+static int cpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
+{
+    if (step_check(p->graph, &p->options, s, err))
+        return -1;
+    exec_run(p, cpu_of(m)->pool, s);
+    return 0;
+}
+
+// Weight types that have no kernel of their own here, each with the number of matmuls.
+static void describe_generic(const struct cpu_machine *cpu, const struct program *p, struct text *out)
+{
+    int count[DT_COUNT] = {0};
+    for (int i = 0; i < p->n; i++) {
+        const struct tensor *n = p->nodes[i];
+        bool matmul = n->op == OP_MATMUL || n->op == OP_EXPERT_MATMUL;
+        if (matmul && n->src[0]->op != OP_QUANTIZE && dtype_info[n->w[0]->type].kind == DTYPE_KIND_QUANT)
+            count[n->w[0]->type]++;
+    }
+    for (int type = 0; type < DT_COUNT; type++)
+        if (count[type])
+            text_print(out, "%s: %d matmuls go through the generic path (decode to float32)%s\n", dtype_info[type].name,
+                       count[type], cpu->options.exact ? ", as --exact asks" : "");
+}
+
+static void cpu_describe(const struct machine *m, const struct plan *p, struct text *out)
+{
+    const struct cpu_machine *cpu = (const struct cpu_machine *)m;
+    if (!p) {
+        text_print(out, "cpu: %s kernels, %d threads (%s)%s%s\n", cpu->kernels->name, cpu->threads.n, cpu->threads.why,
+                   cpu->options.exact ? ", exact" : "", cpu->options.blas ? ", OpenBLAS for float GEMMs of many rows" : "");
+        return;
+    }
+    text_print(out, "plan: %d nodes, %d dead and %d common dropped; %zu bytes of scratch\n", p->program.n, p->program.n_dead,
+               p->program.n_common, p->shared_bytes + p->local_bytes);
+    describe_generic(cpu, &p->program, out);
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+        schedule_print(&p->program, &p->schedules[kind], out);
+}
+
+static const struct machine_vtable cpu_vtable = {
+    .name = "cpu",
+    .close = cpu_close,
+    .alloc = host_alloc,
+    .free = host_free,
+    .put = host_put,
+    .get = host_get,
+    .compile = cpu_compile,
+    .run = cpu_run,
+    .plan_free = cpu_plan_free,
+    .describe = cpu_describe,
+};
+
+int machine_open_cpu(struct machine **out, const struct machine_options *o, struct error *err)
+{
+    *out = NULL;
+    struct cpu_machine *cpu = calloc(1, sizeof(*cpu));
+    if (!cpu)
+        return fail(err, E_MEMORY, "no memory for a machine");
+    cpu->machine.v = &cpu_vtable;
+    cpu->options = *o;
+    cpu->kernels = o->isa ? kernels_find(o->isa, err) : kernels_best();
+    if (!cpu->kernels)
+        goto failed;
+    if (o->blas && !blas_available()) {
+        fail(err, E_USAGE, "--blas: this binary was built without OpenBLAS");
+        goto failed;
+    }
+    threads_choose("", o->n_threads, &cpu->threads);
+    if (pool_open(&cpu->pool, cpu->threads.n, err))
+        goto failed;
+    *out = &cpu->machine;
+    return 0;
+failed:
+    cpu_close(&cpu->machine);
+    return -1;
+}

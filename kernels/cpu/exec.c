@@ -1,0 +1,451 @@
+#include "kernels/cpu/exec.h"
+#include "kernels/cpu/host.h"
+
+#include <math.h>
+#include <stdatomic.h>
+
+enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, ATTEND_TILE = 32, BLAS_ROWS = 32 };
+
+struct counter {
+    _Alignas(CACHE_LINE) _Atomic int64_t taken;
+};
+
+struct run {
+    struct plan *plan;
+    const struct schedule *schedule;
+    const struct step *step;
+    struct pool *pool;
+    const struct kernels *k;
+};
+
+// What a thread is at: rows row0 .. row1-1, columns col0 .. col1-1 (of expert `expert`, or KV head col0).
+struct item {
+    const struct run *run;
+    uint8_t *local;
+    int row0, row1;
+    int64_t col0, col1;
+    int expert;
+};
+
+size_t exec_counter_bytes(int n_phases)
+{
+    return (size_t)n_phases * sizeof(struct counter);
+}
+
+static int rows_of(const struct run *r, enum rows rows)
+{
+    return rows == ROWS_TOKENS ? r->step->n_tokens : r->step->n_outputs;
+}
+
+static const struct value *value_of(const struct run *r, const struct tensor *n)
+{
+    return &r->schedule->values[n->id];
+}
+
+// The value of n at a row and column, as the item's thread sees it.
+static void *row_at(const struct item *it, const struct tensor *n, int row)
+{
+    const struct run *r = it->run;
+    const struct value *v = value_of(r, n);
+    size_t at = v->offset + (size_t)row * v->row_bytes;
+    switch (v->place) {
+    case PLACE_SHARED:
+        return r->plan->shared + at;
+    case PLACE_OUTPUT:
+        return (uint8_t *)r->step->logits + (size_t)row * v->row_bytes;
+    default:
+        return it->local + r->plan->values_at + at;
+    }
+}
+
+static float *at(const struct item *it, const struct tensor *n, int row, int64_t col)
+{
+    if (value_of(it->run, n)->place == PLACE_LOCAL)
+        col -= it->col0;
+    return (float *)row_at(it, n, row) + col;
+}
+
+static const void *weight_row(const struct weight *w, int64_t row)
+{
+    return (const uint8_t *)w->data + (size_t)row * w->row_bytes;
+}
+
+// ---- operations that pick rows
+
+static void do_embed(const struct item *it, const struct tensor *n)
+{
+    const struct run *r = it->run;
+    const struct weight *table = n->w[0];
+    const int32_t *ids = n->p.embed.input == INPUT_TOKENS ? r->step->tokens : r->step->positions;
+    for (int row = it->row0; row < it->row1; row++) {
+        float *y = at(it, n, row, 0);
+        r->k->decode[table->type](weight_row(table, ids[row]), y, n->width);
+        if (n->p.embed.scale != 1.0f)
+            r->k->scale(y, n->p.embed.scale, y, n->width);
+    }
+}
+
+static void do_rows(const struct item *it, const struct tensor *n)
+{
+    for (int row = it->row0; row < it->row1; row++)
+        memcpy(at(it, n, row, 0), at(it, n->src[0], it->run->step->outputs[row], 0), (size_t)n->width * sizeof(float));
+}
+
+// Angles in double: in float they would be off by 3e-3 at position 131071.
+static void do_rope_table(const struct item *it, const struct tensor *n)
+{
+    int64_t pairs = n->p.rope_table.n_pairs;
+    for (int row = it->row0; row < it->row1; row++) {
+        float *y = at(it, n, row, 0);
+        for (int64_t i = 0; i < pairs; i++) {
+            double sine, cosine;
+            sincos(it->run->step->positions[row] * n->p.rope_table.inv_freq[i], &sine, &cosine);
+            y[i] = (float)(cosine * n->p.rope_table.mscale);
+            y[pairs + i] = (float)(sine * n->p.rope_table.mscale);
+        }
+    }
+}
+
+// ---- operations on whole rows, or on heads
+
+static void do_norm(const struct item *it, const struct tensor *n)
+{
+    int64_t group = n->p.norm.group;
+    const float *gain = n->w[0] ? n->w[0]->data : NULL, *bias = n->w[1] ? n->w[1]->data : NULL;
+    for (int row = it->row0; row < it->row1; row++)
+        for (int64_t c = it->col0; c < it->col1; c += group)
+            it->run->k->norm(n->p.norm.kind, at(it, n->src[0], row, c), gain, bias, n->p.norm.eps, group, at(it, n, row, c));
+}
+
+static void do_quantize(const struct item *it, const struct tensor *n)
+{
+    int64_t k = n->p.quantize.k;
+    size_t bytes = q8_row_bytes(k);
+    for (int row = it->row0; row < it->row1; row++)
+        for (int64_t i = 0; i < n->width / k; i++)
+            it->run->k->quantize_q8(at(it, n->src[0], row, i * k), k, (uint8_t *)row_at(it, n, row) + (size_t)i * bytes);
+}
+
+static void do_route(const struct item *it, const struct tensor *n)
+{
+    for (int row = it->row0; row < it->row1; row++) {
+        float *y = at(it, n, row, 0);
+        it->run->k->route(n->p.route.kind, at(it, n->src[0], row, 0), (int)n->src[0]->width, n->p.route.n_used,
+                          n->p.route.normalise, n->p.route.scale, y, (int32_t *)(y + n->p.route.n_used));
+    }
+}
+
+static void do_combine(const struct item *it, const struct tensor *n)
+{
+    for (int row = it->row0; row < it->row1; row++)
+        it->run->k->combine(at(it, n->src[0], row, 0), at(it, n->src[1], row, 0), n->p.expert.n_used, n->width,
+                            at(it, n, row, 0));
+}
+
+// ---- operations on columns
+
+static void do_element(const struct item *it, const struct tensor *n)
+{
+    const struct kernels *k = it->run->k;
+    int64_t c = it->col0, m = it->col1 - it->col0;
+    for (int row = it->row0; row < it->row1; row++) {
+        const float *x = at(it, n->src[0], row, c);
+        float *y = at(it, n, row, c);
+        if (n->op == OP_ADD)
+            k->add(x, at(it, n->src[1], row, c), y, m);
+        else if (n->op == OP_GLU)
+            k->glu(n->p.act.kind, x, at(it, n->src[1], row, c), y, m);
+        else if (n->op == OP_ACT)
+            k->act(n->p.act.kind, x, y, m);
+        else if (n->op == OP_SCALE)
+            k->scale(x, n->p.scale.factor, y, m);
+        else
+            k->softcap(x, n->p.scale.factor, y, m);
+    }
+}
+
+static void do_rope(const struct item *it, const struct tensor *n)
+{
+    const struct tensor *table = n->src[1];
+    int64_t head = n->p.rope.head_dim;
+    for (int row = it->row0; row < it->row1; row++)
+        it->run->k->rope(at(it, n->src[0], row, it->col0), at(it, table, row, 0), table->p.rope_table.n_pairs, head,
+                         (it->col1 - it->col0) / head, n->p.rope.layout, at(it, n, row, it->col0));
+}
+
+// Where position `position` of a row's sequence keeps its key or value: slot 0 of head 0 in its page.
+static uint8_t *kv_page(const struct run *r, int row, int position, int layer, enum kv_part part, uint8_t *base)
+{
+    const struct step *s = r->step;
+    int32_t page = s->pages[(size_t)s->seqs[row] * (size_t)s->pages_stride + (size_t)(position / KV_PAGE)];
+    return base + (size_t)page * r->plan->page_bytes + r->plan->kv[layer].part[part];
+}
+
+static void do_kv_write(const struct item *it, const struct tensor *n)
+{
+    const struct run *r = it->run;
+    int64_t dim = n->p.kv.head_dim;
+    enum dtype type = r->plan->options.kv_type[n->p.kv.part];
+    size_t bytes = dtype_row_bytes(type, dim);
+    for (int row = it->row0; row < it->row1; row++) {
+        int position = r->step->positions[row];
+        uint8_t *page = kv_page(r, row, position, n->p.kv.layer, n->p.kv.part, buffer_data(r->step->kv));
+        for (int64_t c = it->col0; c < it->col1; c += dim) {
+            size_t slot = (size_t)(c / dim) * KV_PAGE + (size_t)(position % KV_PAGE);
+            r->k->encode[type](at(it, n->src[0], row, c), page + slot * bytes, dim);
+        }
+    }
+}
+
+// ---- matmul
+
+// The rows that a matmul reads and writes, as pointers in the thread's own memory: at most max_tokens.
+struct row_pointers {
+    const void **x;
+    float **y;
+    int n;
+};
+
+static struct row_pointers no_pointers(const struct item *it)
+{
+    const struct plan *p = it->run->plan;
+    void *memory = it->local + p->pointers_at;
+    int cap = MAX(p->options.max_tokens, p->options.max_outputs);
+    return (struct row_pointers){.x = memory, .y = (float **)memory + cap};
+}
+
+static struct matmul_args matmul_of(const struct item *it, const struct weight *w, int64_t matrix, struct row_pointers rows)
+{
+    return (struct matmul_args){.w = weight_row(w, matrix * w->ne[1] + it->col0),
+                                .w_stride = w->row_bytes,
+                                .n_rows = (int)(it->col1 - it->col0),
+                                .k = w->ne[0],
+                                .type = w->type,
+                                .x = rows.x,
+                                .n_x = rows.n,
+                                .y = rows.y,
+                                .scratch = it->local};
+}
+
+static void multiply(const struct run *r, const struct matmul_args *a, bool q8)
+{
+    (q8 ? r->k->matmul_q8 : r->k->matmul_f32)[a->type](a);
+}
+
+static void do_matmul(const struct item *it, const struct tensor *n)
+{
+    const struct run *r = it->run;
+    bool q8 = n->src[0]->op == OP_QUANTIZE;
+    struct row_pointers rows = no_pointers(it);
+    for (int row = it->row0; row < it->row1; row++) {
+        rows.x[rows.n] = row_at(it, n->src[0], row);
+        rows.y[rows.n++] = at(it, n, row, it->col0);
+    }
+    struct matmul_args a = matmul_of(it, n->w[0], 0, rows);
+    bool done = r->plan->blas && !q8 && rows.n >= BLAS_ROWS &&
+                blas_matmul(&a, value_of(r, n->src[0])->row_bytes, value_of(r, n)->row_bytes);
+    if (!done)
+        multiply(r, &a, q8);
+    if (n->w[1])
+        for (int j = 0; j < rows.n; j++)
+            r->k->add(rows.y[j], (const float *)n->w[1]->data + it->col0, rows.y[j], a.n_rows);
+}
+
+// Columns of one expert, for the rows that chose it; a row chooses an expert once at the most.
+static void do_expert_matmul(const struct item *it, const struct tensor *n)
+{
+    const struct tensor *route = n->src[1];
+    bool q8 = n->src[0]->op == OP_QUANTIZE;
+    int used = n->p.expert.n_used;
+    int64_t k = n->w[0]->ne[0];
+    size_t x_bytes = n->p.expert.shared ? 0 : q8 ? q8_row_bytes(k) : (size_t)k * sizeof(float);
+    struct row_pointers rows = no_pointers(it);
+    for (int row = it->row0; row < it->row1; row++) {
+        const int32_t *ids = (const int32_t *)(at(it, route, row, 0) + used);
+        for (int j = 0; j < used; j++) {
+            if (ids[j] != it->expert)
+                continue;
+            rows.x[rows.n] = (const uint8_t *)row_at(it, n->src[0], row) + (size_t)j * x_bytes;
+            rows.y[rows.n++] = at(it, n, row, j * n->w[0]->ne[1] + it->col0);
+        }
+    }
+    if (!rows.n)
+        return;
+    struct matmul_args a = matmul_of(it, n->w[0], it->expert, rows);
+    multiply(it->run, &a, q8);
+}
+
+static void do_attention(const struct item *it, const struct tensor *n)
+{
+    const struct run *r = it->run;
+    const struct plan *p = r->plan;
+    const struct step *s = r->step;
+    int layer = n->p.attn.layer, group = n->p.attn.n_head / n->p.attn.n_head_kv, dim_k = n->p.attn.dim_k;
+    int dim_v = n->p.attn.dim_v;
+    size_t head = (size_t)it->col0 * KV_PAGE;
+    const enum dtype *type = p->options.kv_type;
+    const uint8_t *kv = buffer_data(s->kv);
+    struct attention_args a = {
+        .q = at(it, n->src[0], it->row0, it->col0 * group * dim_k),
+        .q_stride = value_of(r, n->src[0])->row_bytes / sizeof(float),
+        .out = at(it, n, it->row0, it->col0 * group * dim_v),
+        .out_stride = value_of(r, n)->row_bytes / sizeof(float),
+        .n_rows = it->row1 - it->row0,
+        .n_head = group,
+        .dim_k = dim_k,
+        .dim_v = dim_v,
+        .scale = n->p.attn.scale,
+        .softcap = n->p.attn.softcap,
+        .window = n->p.attn.window,
+        .positions = s->positions + it->row0,
+        .seqs = s->seqs + it->row0,
+        .pages = s->pages,
+        .pages_stride = s->pages_stride,
+        .k = kv + p->kv[layer].part[KV_KEY] + head * dtype_row_bytes(type[KV_KEY], dim_k),
+        .v = kv + p->kv[layer].part[KV_VALUE] + head * dtype_row_bytes(type[KV_VALUE], dim_v),
+        .page_bytes = p->page_bytes,
+        .k_type = type[KV_KEY],
+        .v_type = type[KV_VALUE],
+        .scratch = it->local,
+    };
+    r->k->attention(&a);
+}
+
+typedef void do_fn(const struct item *it, const struct tensor *n);
+static do_fn *const do_op[OP_COUNT] = {
+    [OP_EMBED] = do_embed,       [OP_ROWS] = do_rows,       [OP_ROPE_TABLE] = do_rope_table,
+    [OP_NORM] = do_norm,         [OP_MATMUL] = do_matmul,   [OP_ROPE] = do_rope,
+    [OP_KV_WRITE] = do_kv_write, [OP_ATTENTION] = do_attention, [OP_ACT] = do_element,
+    [OP_GLU] = do_element,       [OP_ADD] = do_element,     [OP_SCALE] = do_element,
+    [OP_SOFTCAP] = do_element,   [OP_ROUTE] = do_route,     [OP_EXPERT_MATMUL] = do_expert_matmul,
+    [OP_EXPERT_COMBINE] = do_combine, [OP_QUANTIZE] = do_quantize,
+};
+
+// ---- items
+
+// Rows that an item of a chain takes at a time; all of them where columns are shared out.
+static int row_tile(const struct run *r, const struct chain *c, int rows)
+{
+    if (c->kind == CHAIN_ROWS)
+        return MAX(1, MIN(ROW_TILE_MAX, rows / (4 * pool_size(r->pool))));
+    return c->kind == CHAIN_ATTEND ? ATTEND_TILE : MAX(rows, 1);
+}
+
+static int64_t column_items(const struct chain *c)
+{
+    switch (c->kind) {
+    case CHAIN_ROWS:
+        return 1;
+    case CHAIN_ATTEND:
+        return c->width;
+    default:
+        return (c->width + c->item - 1) / c->item;
+    }
+}
+
+static int64_t items_of(const struct run *r, const struct chain *c)
+{
+    int rows = rows_of(r, c->rows);
+    if (!rows)
+        return 0;
+    int tile = row_tile(r, c, rows);
+    int64_t n = (rows + tile - 1) / tile * column_items(c);
+    return c->kind == CHAIN_EXPERTS ? n * c->nodes[0]->w[0]->ne[2] : n;
+}
+
+// Item i of a chain. Rows go from the last to the first: under a causal mask the last are the longest, and start first.
+static struct item item_at(const struct run *r, uint8_t *local, const struct chain *c, int64_t i)
+{
+    int rows = rows_of(r, c->rows), tile = row_tile(r, c, rows);
+    int64_t columns = column_items(c), column = i % columns;
+    struct item it = {.run = r, .local = local, .row1 = rows};
+    if (c->kind == CHAIN_EXPERTS) {
+        it.expert = (int)(i / columns);
+    } else {
+        int tiles = (rows + tile - 1) / tile, t = tiles - 1 - (int)(i / columns);
+        it.row0 = t * tile;
+        it.row1 = MIN(rows, it.row0 + tile);
+    }
+    it.col0 = c->kind == CHAIN_ATTEND ? column : column * c->item;
+    it.col1 = MIN(c->width, it.col0 + c->item);
+    return it;
+}
+
+static void run_nodes(struct item *it, struct tensor *const *nodes, int n, bool whole_rows)
+{
+    for (int i = 0; i < n; i++) {
+        const struct tensor *node = nodes[i];
+        if (whole_rows) {
+            it->col0 = 0;
+            it->col1 = node->op == OP_KV_WRITE ? node->src[0]->width : node->width;
+        }
+        do_op[node->op](it, node);
+    }
+}
+
+static void run_prologue(const struct run *r, uint8_t *local, const struct phase *ph)
+{
+    for (int i = 0; i < ph->n_prologue; i++) {
+        struct item it = {.run = r, .local = local, .row1 = rows_of(r, ph->prologue[i]->rows)};
+        run_nodes(&it, &ph->prologue[i], 1, true);
+    }
+}
+
+static void run_items(const struct run *r, uint8_t *local, const struct phase *ph, struct counter *counter)
+{
+    for (;;) {
+        int64_t i = atomic_fetch_add_explicit(&counter->taken, 1, memory_order_relaxed);
+        int c = 0;
+        for (; c < ph->n_chains; c++) {
+            int64_t n = items_of(r, &ph->chains[c]);
+            if (i < n)
+                break;
+            i -= n;
+        }
+        if (c == ph->n_chains)
+            return;
+        const struct chain *chain = &ph->chains[c];
+        struct item it = item_at(r, local, chain, i);
+        run_nodes(&it, chain->nodes, chain->n_nodes, chain->kind == CHAIN_ROWS);
+    }
+}
+
+// Logits that are no product of columns (in the small graphs of tests) are copied out by thread 0.
+static void copy_logits(const struct run *r, uint8_t *local)
+{
+    const struct tensor *logits = r->plan->program.logits;
+    struct item it = {.run = r, .local = local};
+    if (value_of(r, logits)->place == PLACE_OUTPUT)
+        return;
+    for (int row = 0; row < rows_of(r, logits->rows); row++)
+        memcpy(r->step->logits + (size_t)row * (size_t)logits->width, row_at(&it, logits, row),
+               (size_t)logits->width * sizeof(float));
+}
+
+static void run_thread(void *ctx, int thread)
+{
+    const struct run *r = ctx;
+    const struct schedule *s = r->schedule;
+    uint8_t *local = r->plan->local + (size_t)thread * r->plan->local_stride;
+    struct counter *counters = r->plan->counters;
+    for (int i = 0; i < s->n_phases; i++) {
+        run_prologue(r, local, &s->phases[i]);
+        run_items(r, local, &s->phases[i], &counters[i]);
+        if (i + 1 < s->n_phases)
+            pool_barrier(r->pool);
+    }
+    if (value_of(r, r->plan->program.logits)->place == PLACE_SHARED)
+        pool_barrier(r->pool);
+    if (thread == 0)
+        copy_logits(r, local);
+}
+
+void exec_run(struct plan *p, struct pool *pool, const struct step *step)
+{
+    bool few = step->n_tokens <= FEW_ROWS && step->n_outputs <= FEW_ROWS;
+    struct run r = {p, &p->schedules[few ? SCHEDULE_FEW : SCHEDULE_MANY], step, pool, p->kernels};
+    struct counter *counters = p->counters;
+    for (int i = 0; i < r.schedule->n_phases; i++)
+        atomic_store_explicit(&counters[i].taken, 0, memory_order_relaxed);
+    pool_run(pool, run_thread, &r);
+}

@@ -1,0 +1,48 @@
+// Runs a compiled graph on the threads of a pool: phase by phase, item by item.
+//
+// Ownership: a plan owns its arena and its memory; it views the graph and the kernels. Threads: exec_run is called by one
+// thread at a time, and spreads over the pool.
+#ifndef QUERN_EXEC_H
+#define QUERN_EXEC_H
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/pool.h"
+#include "kernels/machine.h"
+#include "kernels/plan.h"
+
+enum { FEW_ROWS = 4 };  // up to here a whole-row operation costs less on every thread than a barrier does
+
+// Where a layer's keys and values lie in a page.
+struct kv_offset {
+    size_t part[2];
+};
+
+struct plan {
+    const struct graph *graph;
+    const struct kernels *kernels;
+    struct compile_options options;
+    bool blas;
+    struct arena arena;
+    struct program program;
+    struct schedule schedules[SCHEDULE_KINDS];
+    size_t page_bytes;
+    struct kv_offset *kv;        // [n_kv]
+    uint8_t *shared;             // one arena for both schedules
+    size_t shared_bytes;
+    uint8_t *local;              // of thread i: at i * local_stride
+    size_t local_stride, local_bytes;
+    size_t pointers_at;          // within a thread's memory: scratch, then pointers to rows, then its own values
+    size_t values_at;
+    void *counters;              // [phases of the longer schedule]: items taken
+};
+
+void exec_run(struct plan *p, struct pool *pool, const struct step *step);
+// Bytes of counters for a plan with that many phases.
+size_t exec_counter_bytes(int n_phases);
+
+// OpenBLAS for the float GEMM of many rows, by one thread for its own columns (kernels/cpu/blas.c).
+bool blas_available(void);
+// y[j][r] as in matmul_fn, for plain float types. False when the shape does not suit, and the own kernel must serve.
+bool blas_matmul(const struct matmul_args *a, size_t x_stride, size_t y_stride);
+
+#endif
