@@ -21,7 +21,7 @@ static void sanitize(const char *raw, char *out)
 {
     static const char hex[] = "0123456789ABCDEF";
     size_t n = strlen(raw), used = 0;
-    size_t fit = 0;  // the longest output that still leaves room for the dots
+    size_t fit = 0; // the longest output that still leaves room for the dots
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         int len = utf8_decode(raw + i, n - i, &cp);
@@ -58,7 +58,7 @@ __attribute__((format(printf, 4, 0))) static int fail_v(struct error *err, enum 
 {
     if (!err)
         return -1;
-    char raw[RAW_TEXT];  // the arguments may point into err->text
+    char raw[RAW_TEXT]; // the arguments may point into err->text
     if (vsnprintf(raw, sizeof raw, fmt, args) < 0)
         raw[0] = '\0';
     err->code = code;
@@ -147,7 +147,7 @@ int utf8_encode(uint32_t cp, char out[4])
     int len = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
     for (int i = len - 1; i > 0; i--, cp >>= 6)
         out[i] = (char)(0x80 | (cp & 0x3F));
-    out[0] = (char)((0xF00 >> len & 0xFF) | cp);  // as many leading ones as there are bytes
+    out[0] = (char)((0xF00 >> len & 0xFF) | cp); // as many leading ones as there are bytes
     return len;
 }
 
@@ -168,8 +168,8 @@ enum { ARENA_ALIGN = 64, ARENA_FIRST = 4096, ARENA_LARGEST = 1 << 20 };
 
 struct arena_chunk {
     struct arena_chunk *prev;
-    size_t size;    // usable bytes at data
-    uint8_t *data;  // aligned to ARENA_ALIGN
+    size_t size;   // usable bytes at data
+    uint8_t *data; // aligned to ARENA_ALIGN
 };
 
 static struct arena_chunk *chunk_new(struct arena *arena, size_t size)

@@ -1,7 +1,10 @@
 // A GGUF model file: its keys and values, and where its tensors lie.
 //
 // The metadata is read once, into the heap, and every field is validated before it is used; the tensors' bytes are
-// mapped and never validated beyond their bounds. A split model (NAME-00001-of-00003.gguf) opens as one file.
+// mapped and never validated beyond their bounds. A split model (NAME-00001-of-00003.gguf) opens as one file, by its
+// first part; only that part's keys are the model's.
+// The mapping is of the file itself: when somebody truncates the file, a load from it raises SIGBUS. Whoever runs a model
+// from it must handle that signal (cmd/ does); with GGUF_NO_MMAP, or once opened for metadata only, it cannot happen.
 // Ownership: struct gguf owns the mapping and all metadata; views that it hands out live until gguf_close.
 // Threads: read-only after gguf_open; any thread may read.
 #ifndef QUERN_GGUF_H
@@ -16,6 +19,8 @@ enum gguf_type {
     GGUF_U64, GGUF_I64, GGUF_F64,
     GGUF_TYPE_COUNT
 };
+const char *gguf_type_name(enum gguf_type type);   // "u32", "string"
+size_t gguf_type_bytes(enum gguf_type type);       // of a number; 0 for strings and arrays
 
 // A key and its value. Scalars and arrays of numbers stay as the file's little-endian bytes in `data` (unaligned);
 // use the readers below. Strings are views; arrays of strings have been checked and indexed.

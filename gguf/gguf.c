@@ -1,0 +1,186 @@
+#include "gguf/gguf_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+// A path of any length must leave room for the rest of the message; its tail tells more than its head.
+static const char *make_label(struct arena *arena, const char *path)
+{
+    enum { SHOWN = 160 };
+    size_t n = strlen(path);
+    if (n <= SHOWN)
+        return path;
+    char *label = arena_alloc(arena, SHOWN + 4, 1);
+    if (!label)
+        return NULL;
+    memcpy(label, "...", 3);
+    const char *tail = path + n - SHOWN;
+    while ((*tail & 0xC0) == 0x80) // not from the middle of a character
+        tail++;
+    strcpy(label + 3, tail);
+    return label;
+}
+
+static int load_shard(struct gguf *g, int index, const char *path, struct error *err)
+{
+    struct gguf_shard *shard = &g->shards[index];
+    *shard = (struct gguf_shard){.path = path, .index = index, .fd = -1};
+    shard->label = path ? make_label(&g->arena, path) : NULL;
+    if (!shard->label)
+        return gguf_fail_memory(err, 1, "the file's name");
+    g->n_shards = index + 1;
+    if (shard_open(shard, err) != 0)
+        return -1;
+    return shard_parse(g, shard, err);
+}
+
+static int place_shard(struct gguf *g, struct gguf_shard *shard, unsigned flags, struct error *err)
+{
+    if (flags & GGUF_METADATA_ONLY) {
+        shard_close(shard);
+        return 0;
+    }
+    if (shard_map(shard, flags & GGUF_NO_MMAP, err) != 0)
+        return -1;
+    for (size_t i = 0; i < shard->n_tensors; i++) {
+        struct gguf_tensor *t = &g->tensors[shard->first_tensor + i];
+        t->data = shard->map + (t->offset - shard->map_offset);
+    }
+    return 0;
+}
+
+// Opens parts 1 to count - 1, and holds the sum of the tensors against what the first part says.
+static int open_parts(struct gguf *g, unsigned flags, int count, int64_t n_tensors, struct error *err)
+{
+    struct gguf_shard *shards = realloc(g->shards, (size_t)count * sizeof *shards);
+    if (!shards)
+        return gguf_fail_memory(err, (size_t)count * sizeof *shards, "the parts");
+    g->shards = shards;
+    for (int i = 1; i < count; i++) {
+        if (load_shard(g, i, split_path(&g->arena, &g->shards[0], i, count), err) != 0 ||
+            split_check_part(&g->shards[i], count, n_tensors, err) != 0 ||
+            place_shard(g, &g->shards[i], flags, err) != 0)
+            return -1;
+    }
+    if (n_tensors >= 0 && (uint64_t)n_tensors != g->n_tensors)
+        return shard_fail(&g->shards[0], err, E_MODEL, shard_find(&g->shards[0], "split.tensors.count")->offset,
+                          "key 'split.tensors.count': %lld, but the parts hold %zu tensors", (long long)n_tensors,
+                          g->n_tensors);
+    return 0;
+}
+
+static int index_tensors(struct gguf *g, struct error *err)
+{
+    g->by_name = ARENA_ARRAY(&g->arena, const void *, g->n_tensors);
+    if (!g->by_name)
+        return gguf_fail_memory(err, g->n_tensors * sizeof *g->by_name, "the index of tensors");
+    for (size_t i = 0; i < g->n_tensors; i++)
+        g->by_name[i] = &g->tensors[i];
+    if (names_sort(g->by_name, g->n_tensors, err) != 0)
+        return -1;
+    const struct gguf_tensor *twice = names_duplicate(g->by_name, g->n_tensors);
+    if (!twice)
+        return 0;
+    return shard_fail(&g->shards[twice->shard], err, E_MODEL, twice->info_offset,
+                      "tensor '%.*s': stands in the model twice", STR_ARG(twice->name));
+}
+
+int gguf_open(struct gguf **out, const char *path, unsigned flags, struct error *err)
+{
+    *out = NULL;
+    struct gguf *g = calloc(1, sizeof *g);
+    if (!g)
+        return gguf_fail_memory(err, sizeof *g, "the model file");
+    int count;
+    int64_t n_tensors;
+    g->shards = malloc(sizeof *g->shards);
+    if (!g->shards) {
+        gguf_fail_memory(err, sizeof *g->shards, "the model file");
+        goto failed;
+    }
+    if (load_shard(g, 0, arena_strdup(&g->arena, str_from(path)), err) != 0 ||
+        split_describe(&g->shards[0], &count, &n_tensors, err) != 0 || place_shard(g, &g->shards[0], flags, err) != 0)
+        goto failed;
+    if (count > 1 && open_parts(g, flags, count, n_tensors, err) != 0)
+        goto failed;
+    if (index_tensors(g, err) != 0)
+        goto failed;
+    *out = g;
+    return 0;
+failed:
+    gguf_close(g);
+    return -1;
+}
+
+void gguf_close(struct gguf *g)
+{
+    if (!g)
+        return;
+    for (int i = 0; i < g->n_shards; i++)
+        shard_close(&g->shards[i]);
+    free(g->shards);
+    free(g->tensors);
+    arena_free(&g->arena);
+    free(g);
+}
+
+const char *gguf_path(const struct gguf *g, int shard)
+{
+    assert(shard >= 0 && shard < g->n_shards);
+    return g->shards[shard].path;
+}
+
+int gguf_n_shards(const struct gguf *g)
+{
+    return g->n_shards;
+}
+
+uint32_t gguf_version(const struct gguf *g)
+{
+    return g->shards[0].version;
+}
+
+uint64_t gguf_alignment(const struct gguf *g)
+{
+    return g->shards[0].alignment;
+}
+
+uint64_t gguf_file_bytes(const struct gguf *g)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < g->n_shards; i++)
+        sum += g->shards[i].size;
+    return sum;
+}
+
+size_t gguf_n_kv(const struct gguf *g)
+{
+    return g->shards[0].n_kv;
+}
+
+const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i)
+{
+    assert(i < g->shards[0].n_kv);
+    return &g->shards[0].kv[i];
+}
+
+const struct gguf_kv *gguf_find(const struct gguf *g, const char *key)
+{
+    return shard_find(&g->shards[0], key);
+}
+
+size_t gguf_n_tensors(const struct gguf *g)
+{
+    return g->n_tensors;
+}
+
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i)
+{
+    assert(i < g->n_tensors);
+    return &g->tensors[i];
+}
+
+const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name)
+{
+    return names_find(g->by_name, g->n_tensors, str_from(name));
+}
