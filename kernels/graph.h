@@ -25,13 +25,16 @@ struct graph {
     struct tensor *logits;   // (outputs, n_vocab): what a run brings out
     struct error fault;      // the first
     char prefix[48];         // put before the name of each node, e.g. "blk.3."
+    // What a step is held against, gathered by graph_finish.
+    int64_t token_rows, position_rows;  // rows of the smallest table read by token, by position; INT64_MAX: there is none
+    int window;                         // keys that the farthest-looking attention sees, 0: all
 };
 
 struct graph *graph_new(void);  // NULL when memory is short
 void graph_free(struct graph *g);
 // The layer that the following nodes belong to: their names become "blk.N.name". -1: none.
 void graph_layer(struct graph *g, int layer);
-// Names the result and checks the whole; -1 with the first fault.
+// Names the result and checks the whole (unique names, each KV layer written once); -1 with the first fault.
 int graph_finish(struct graph *g, struct tensor *logits, struct error *err);
 
 // Rows of a table by token or by position, times scale: (tokens, table row length).

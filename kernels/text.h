@@ -1,4 +1,6 @@
 // Text that grows: what dumps and descriptions are printed into. Errors are remembered in the struct.
+//
+// Ownership: a zeroed struct is an empty text; text_free takes its memory back. Threads: one at a time.
 #ifndef QUERN_TEXT_H
 #define QUERN_TEXT_H
 
@@ -11,6 +13,8 @@ struct text {
 };
 
 void text_print(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// A name that comes from a file: what a terminal would obey, and invalid UTF-8, is written as \xNN.
+void text_print_name(struct text *t, const char *name);
 void text_free(struct text *t);
 
 #endif

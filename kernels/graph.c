@@ -1,0 +1,569 @@
+#include "kernels/graph.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// Floats in a row at most. No model comes near; below it, byte counts of a row fit an int64 whatever the type.
+#define WIDTH_MAX ((int64_t)1 << 28)
+
+struct graph *graph_new(void)
+{
+    return calloc(1, sizeof(struct graph));
+}
+
+void graph_free(struct graph *g)
+{
+    if (!g)
+        return;
+    arena_free(&g->arena);
+    free(g->nodes);
+    free(g->kv);
+    free(g);
+}
+
+void graph_layer(struct graph *g, int layer)
+{
+    if (layer < 0)
+        g->prefix[0] = '\0';
+    else
+        snprintf(g->prefix, sizeof(g->prefix), "blk.%d.", layer);
+}
+
+struct weight weight_rows(const struct weight *w, int64_t first, int64_t n)
+{
+    struct weight part = *w;
+    part.place = NULL;
+    part.ne[1] = 0;  // what is not there has no rows, and every operation refuses it
+    if (w->ne[2] != 1 || first < 0 || n < 1 || first > w->ne[1] || n > w->ne[1] - first)
+        return part;
+    part.ne[1] = n;
+    if (w->data)
+        part.data = (const uint8_t *)w->data + (size_t)first * w->row_bytes;
+    return part;
+}
+
+// ---- Faults: the first is kept
+
+__attribute__((format(printf, 2, 3))) static struct tensor *refuse(struct graph *g, const char *fmt, ...)
+{
+    if (g->fault.code != E_OK)
+        return NULL;
+    char text[2 * ERR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    fail(&g->fault, E_MODEL, "%s", text);
+    return NULL;
+}
+
+static void *refuse_memory(struct graph *g)
+{
+    if (g->fault.code == E_OK)
+        fail(&g->fault, E_MEMORY, "no memory for a graph of %d nodes", g->n_nodes);
+    return NULL;
+}
+
+// The shape of a weight for a message: "blk.0.attn_q.weight (4096, 4096)".
+struct shape_text {
+    char s[160];
+};
+static struct shape_text shape_of(const struct weight *w)
+{
+    struct shape_text t;
+    int dims = w->ne[2] != 1 ? 3 : w->ne[1] != 1 ? 2 : 1;
+    int at = snprintf(t.s, sizeof(t.s), "%.80s (", w->name ? w->name : "?");
+    for (int i = 0; i < dims; i++)
+        at += snprintf(t.s + at, sizeof(t.s) - (size_t)at, "%lld%s", (long long)w->ne[i], i + 1 < dims ? ", " : ")");
+    return t;
+}
+
+static const char *rows_name(enum rows rows)
+{
+    return rows == ROWS_TOKENS ? "tokens" : "outputs";
+}
+
+// ---- Making a node
+// An operation begins a node, gives it sources and weights (each checked; after a fault all these do nothing), sets its
+// parameters, and ends with finish_node. Nodes come zeroed, padding too: plan.c compares their bytes.
+
+static struct tensor *begin_node(struct graph *g, enum op op, const char *name)
+{
+    if (g->fault.code != E_OK)
+        return NULL;
+    size_t head = strlen(g->prefix), tail = strlen(name);
+    struct tensor *n = ARENA_NEW(&g->arena, struct tensor);
+    char *full = arena_alloc(&g->arena, head + tail + 1, 1);
+    if (!n || !full)
+        return refuse_memory(g);
+    memcpy(full, g->prefix, head);
+    memcpy(full + head, name, tail);
+    n->op = op;
+    n->name = full;
+    n->rows = ROWS_TOKENS;
+    return n;
+}
+
+static bool is_plain(enum op op)
+{
+    return op != OP_KV_WRITE && op != OP_ROPE_TABLE && op != OP_ROUTE;
+}
+
+// Source i of node n: a value of this graph with the rows of source 0, made by operation `want` (OP_COUNT: plain
+// floats).
+static bool take_source_of(struct graph *g, struct tensor *n, int i, struct tensor *x, enum op want)
+{
+    if (!n)
+        return false;
+    if (!x || x->id < 0 || x->id >= g->n_nodes || g->nodes[x->id] != x)
+        return refuse(g, "%s: source %d is no value of this graph", n->name, i);
+    if (want == OP_COUNT ? !is_plain(x->op) : x->op != want)
+        return refuse(g, "%s: source %s is the result of %s, wanted is %s", n->name, x->name, op_name(x->op),
+                      want == OP_COUNT ? "a plain value" : op_name(want));
+    if (i == 0)
+        n->rows = x->rows;
+    else if (x->rows != n->rows)
+        return refuse(g, "%s: %s has rows of %s, %s of %s", n->name, n->src[0]->name, rows_name(n->rows), x->name,
+                      rows_name(x->rows));
+    n->src[i] = x;
+    return true;
+}
+
+static bool take_source(struct graph *g, struct tensor *n, int i, struct tensor *x)
+{
+    return take_source_of(g, n, i, x, OP_COUNT);
+}
+
+static bool take_tokens(struct graph *g, struct tensor *n, int i, struct tensor *x)
+{
+    if (!take_source(g, n, i, x))
+        return false;
+    if (x->rows != ROWS_TOKENS)
+        return refuse(g, "%s: %s has rows of outputs, wanted are rows of tokens", n->name, x->name);
+    return true;
+}
+
+// A weight that decodes, of `matrices` matrices (0: any number).
+static bool take_weight(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t matrices)
+{
+    if (!n)
+        return false;
+    if (!w)
+        return refuse(g, "%s: its weight is missing", n->name);
+    if (w->ne[0] < 1 || w->ne[1] < 1 || w->ne[2] < 1 || w->ne[0] > WIDTH_MAX || w->ne[1] > WIDTH_MAX ||
+        w->ne[2] > INT_MAX)
+        return refuse(g, "%s: weight %s has a size out of range", n->name, shape_of(w).s);
+    if ((unsigned)w->type >= DT_COUNT || !dtype_decode[w->type])
+        return refuse(g, "%s: weight %s is of type %s, which no operation takes", n->name, shape_of(w).s,
+                      (unsigned)w->type >= DT_COUNT ? "?" : dtype_info[w->type].name);
+    if (w->ne[0] % dtype_info[w->type].block != 0 || w->row_bytes != dtype_row_bytes(w->type, w->ne[0]))
+        return refuse(g, "%s: rows of weight %s are no whole blocks of %s", n->name, shape_of(w).s,
+                      dtype_info[w->type].name);
+    if (matrices && w->ne[2] != matrices)
+        return refuse(g, "%s: weight %s holds %lld matrices, wanted are %lld", n->name, shape_of(w).s,
+                      (long long)w->ne[2], (long long)matrices);
+    n->w[i] = w;
+    return true;
+}
+
+// A vector of F32: gain or bias. NULL is fine.
+static bool take_vector(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t length)
+{
+    if (!w)
+        return n != NULL;
+    if (!take_weight(g, n, i, w, 1))
+        return false;
+    if (w->ne[0] != length || w->ne[1] != 1)
+        return refuse(g, "%s: vector %s, wanted are %lld elements", n->name, shape_of(w).s, (long long)length);
+    if (w->type != DT_F32)
+        return refuse(g, "%s: vector %s is of type %s, wanted is F32", n->name, shape_of(w).s,
+                      dtype_info[w->type].name);
+    return true;
+}
+
+// A finite parameter of at least `least`.
+static bool take_number(struct graph *g, struct tensor *n, const char *what, float v, float least)
+{
+    if (!n)
+        return false;
+    if (!isfinite(v) || v < least)
+        return refuse(g, "%s: %s of %g is out of range", n->name, what, (double)v);
+    return true;
+}
+
+// The array of `*cap` items of `size` bytes, with room for more; NULL when memory is short.
+static void *grow(struct graph *g, void *items, int *cap, size_t size)
+{
+    if (*cap > INT_MAX / 4)
+        return refuse_memory(g);
+    int more = *cap ? 2 * *cap : 64;
+    void *p = realloc(items, (size_t)more * size);
+    if (!p)
+        return refuse_memory(g);
+    *cap = more;
+    return p;
+}
+
+static struct tensor *finish_node(struct graph *g, struct tensor *n, int64_t width)
+{
+    if (width < 0 || width > WIDTH_MAX)
+        return refuse(g, "%s: a row of %lld floats is out of range", n->name, (long long)width);
+    if (g->n_nodes == g->cap_nodes) {
+        struct tensor **nodes = grow(g, g->nodes, &g->cap_nodes, sizeof(*nodes));
+        if (!nodes)
+            return NULL;
+        g->nodes = nodes;
+    }
+    n->width = width;
+    n->id = g->n_nodes;
+    g->nodes[g->n_nodes++] = n;
+    return n;
+}
+
+// ---- Operations
+
+struct tensor *graph_embed(struct graph *g, const char *name, const struct weight *table, enum input by, float scale)
+{
+    struct tensor *n = begin_node(g, OP_EMBED, name);
+    if (!take_weight(g, n, 0, table, 1) || !take_number(g, n, "scale", scale, -FLT_MAX))
+        return NULL;
+    n->p.embed.input = by;
+    n->p.embed.scale = scale;
+    return finish_node(g, n, table->ne[0]);
+}
+
+struct tensor *graph_output_rows(struct graph *g, const char *name, struct tensor *x)
+{
+    struct tensor *n = begin_node(g, OP_ROWS, name);
+    if (!take_tokens(g, n, 0, x))
+        return NULL;
+    n->rows = ROWS_OUTPUTS;
+    return finish_node(g, n, x->width);
+}
+
+struct tensor *graph_norm(struct graph *g, const char *name, struct tensor *x, const struct weight *gain,
+                          const struct weight *bias, enum norm_kind kind, float eps, int64_t group)
+{
+    struct tensor *n = begin_node(g, OP_NORM, name);
+    if (!take_source(g, n, 0, x) || !take_number(g, n, "eps", eps, 0))
+        return NULL;
+    if (group < 0 || (group > 0 && x->width % group != 0))
+        return refuse(g, "%s: %s has %lld columns, no multiple of groups of %lld", n->name, x->name,
+                      (long long)x->width, (long long)group);
+    int64_t length = group ? group : x->width;
+    if (!take_vector(g, n, 0, gain, length) || !take_vector(g, n, 1, bias, length))
+        return NULL;
+    n->p.norm.kind = kind;
+    n->p.norm.eps = eps;
+    n->p.norm.group = group;
+    return finish_node(g, n, x->width);
+}
+
+struct tensor *graph_matmul(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
+                            const struct weight *bias)
+{
+    struct tensor *n = begin_node(g, OP_MATMUL, name);
+    if (!take_source(g, n, 0, x) || !take_weight(g, n, 0, w, 1))
+        return NULL;
+    if (w->ne[0] != x->width)
+        return refuse(g, "%s: weight %s does not fit %s of %lld columns", n->name, shape_of(w).s, x->name,
+                      (long long)x->width);
+    if (!take_vector(g, n, 1, bias, w->ne[1]))
+        return NULL;
+    return finish_node(g, n, w->ne[1]);
+}
+
+struct tensor *graph_rope_table(struct graph *g, const char *name, int64_t n_pairs, const double *inv_freq,
+                                float mscale)
+{
+    struct tensor *n = begin_node(g, OP_ROPE_TABLE, name);
+    if (!take_number(g, n, "mscale", mscale, -FLT_MAX))
+        return NULL;
+    if (n_pairs < 1 || n_pairs > WIDTH_MAX / 2)
+        return refuse(g, "%s: %lld pairs are out of range", n->name, (long long)n_pairs);
+    double *copy = ARENA_ARRAY(&g->arena, double, (size_t)n_pairs);
+    if (!copy)
+        return refuse_memory(g);
+    for (int64_t i = 0; i < n_pairs; i++) {
+        if (!isfinite(inv_freq[i]))
+            return refuse(g, "%s: frequency %lld is %g", n->name, (long long)i, inv_freq[i]);
+        copy[i] = inv_freq[i];
+    }
+    n->p.rope_table.n_pairs = n_pairs;
+    n->p.rope_table.inv_freq = copy;
+    n->p.rope_table.mscale = mscale;
+    return finish_node(g, n, 2 * n_pairs);
+}
+
+struct tensor *graph_rope(struct graph *g, const char *name, struct tensor *x, struct tensor *table, int64_t head_dim,
+                          enum rope_layout layout)
+{
+    struct tensor *n = begin_node(g, OP_ROPE, name);
+    if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, table, OP_ROPE_TABLE))
+        return NULL;
+    if (head_dim < 1 || x->width % head_dim != 0)
+        return refuse(g, "%s: %s has %lld columns, no multiple of heads of %lld", n->name, x->name, (long long)x->width,
+                      (long long)head_dim);
+    if (table->width > head_dim)
+        return refuse(g, "%s: %s turns %lld columns, a head has %lld", n->name, table->name, (long long)table->width,
+                      (long long)head_dim);
+    n->p.rope.head_dim = head_dim;
+    n->p.rope.layout = layout;
+    return finish_node(g, n, x->width);
+}
+
+int graph_kv_layer(struct graph *g, int n_head_kv, int dim_k, int dim_v)
+{
+    if (g->fault.code != E_OK)
+        return -1;
+    bool positive = n_head_kv >= 1 && dim_k >= 1 && dim_v >= 1;
+    if (!positive || (int64_t)n_head_kv * MAX(dim_k, dim_v) > WIDTH_MAX) {
+        refuse(g, "%sattention: %d KV heads of %d and %d columns are out of range", g->prefix, n_head_kv, dim_k, dim_v);
+        return -1;
+    }
+    if (g->n_kv == g->cap_kv) {
+        struct kv_layer *kv = grow(g, g->kv, &g->cap_kv, sizeof(*kv));
+        if (!kv)
+            return -1;
+        g->kv = kv;
+    }
+    g->kv[g->n_kv] = (struct kv_layer){n_head_kv, dim_k, dim_v};
+    return g->n_kv++;
+}
+
+struct tensor *graph_kv_write(struct graph *g, const char *name, struct tensor *x, int layer, enum kv_part part)
+{
+    struct tensor *n = begin_node(g, OP_KV_WRITE, name);
+    if (!take_tokens(g, n, 0, x))
+        return NULL;
+    if (layer < 0 || layer >= g->n_kv)
+        return refuse(g, "%s: there is no KV layer %d", n->name, layer);
+    int dim = part == KV_KEY ? g->kv[layer].dim_k : g->kv[layer].dim_v, heads = g->kv[layer].n_head_kv;
+    if (x->width != (int64_t)heads * dim)
+        return refuse(g, "%s: %s has %lld columns, the KV layer %d heads of %d", n->name, x->name, (long long)x->width,
+                      heads, dim);
+    n->p.kv.layer = layer;
+    n->p.kv.part = part;
+    n->p.kv.head_dim = dim;
+    return finish_node(g, n, 0);
+}
+
+static bool take_kv(struct graph *g, struct tensor *n, int i, struct tensor *x, enum kv_part part)
+{
+    if (!take_source_of(g, n, i, x, OP_KV_WRITE))
+        return false;
+    if (x->p.kv.part != part)
+        return refuse(g, "%s: %s writes %s, wanted are %s", n->name, x->name, part == KV_KEY ? "values" : "keys",
+                      part == KV_KEY ? "keys" : "values");
+    return true;
+}
+
+struct tensor *graph_attention(struct graph *g, const char *name, struct tensor *q, struct tensor *key,
+                               struct tensor *value, struct attention_params p)
+{
+    struct tensor *n = begin_node(g, OP_ATTENTION, name);
+    if (!take_tokens(g, n, 0, q) || !take_kv(g, n, 1, key, KV_KEY) || !take_kv(g, n, 2, value, KV_VALUE) ||
+        !take_number(g, n, "scale", p.scale, -FLT_MAX) || !take_number(g, n, "softcap", p.softcap, 0))
+        return NULL;
+    int layer = key->p.kv.layer;
+    if (value->p.kv.layer != layer)
+        return refuse(g, "%s: keys of KV layer %d, values of KV layer %d", n->name, layer, value->p.kv.layer);
+    struct kv_layer kv = g->kv[layer];
+    if (p.n_head < 1 || p.n_head % kv.n_head_kv != 0)
+        return refuse(g, "%s: %d heads are no multiple of %d KV heads", n->name, p.n_head, kv.n_head_kv);
+    if (q->width != (int64_t)p.n_head * kv.dim_k)
+        return refuse(g, "%s: %s has %lld columns, wanted are %d heads of %d", n->name, q->name, (long long)q->width,
+                      p.n_head, kv.dim_k);
+    if (p.window < 0)
+        return refuse(g, "%s: a window of %d is out of range", n->name, p.window);
+    n->p.attn.layer = layer;
+    n->p.attn.n_head = p.n_head;
+    n->p.attn.n_head_kv = kv.n_head_kv;
+    n->p.attn.dim_k = kv.dim_k;
+    n->p.attn.dim_v = kv.dim_v;
+    n->p.attn.scale = p.scale;
+    n->p.attn.softcap = p.softcap;
+    n->p.attn.window = p.window;
+    return finish_node(g, n, (int64_t)p.n_head * kv.dim_v);
+}
+
+struct tensor *graph_act(struct graph *g, const char *name, struct tensor *x, enum act_kind kind)
+{
+    struct tensor *n = begin_node(g, OP_ACT, name);
+    if (!take_source(g, n, 0, x))
+        return NULL;
+    n->p.act.kind = kind;
+    return finish_node(g, n, x->width);
+}
+
+// Two values of the same shape.
+static bool take_pair(struct graph *g, struct tensor *n, struct tensor *a, struct tensor *b)
+{
+    if (!take_source(g, n, 0, a) || !take_source(g, n, 1, b))
+        return false;
+    if (a->width != b->width)
+        return refuse(g, "%s: %s has %lld columns, %s has %lld", n->name, a->name, (long long)a->width, b->name,
+                      (long long)b->width);
+    return true;
+}
+
+struct tensor *graph_glu(struct graph *g, const char *name, struct tensor *gate, struct tensor *up, enum act_kind kind)
+{
+    struct tensor *n = begin_node(g, OP_GLU, name);
+    if (!take_pair(g, n, gate, up))
+        return NULL;
+    n->p.act.kind = kind;
+    return finish_node(g, n, gate->width);
+}
+
+struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, struct tensor *b)
+{
+    struct tensor *n = begin_node(g, OP_ADD, name);
+    return take_pair(g, n, a, b) ? finish_node(g, n, a->width) : NULL;
+}
+
+struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, float factor)
+{
+    struct tensor *n = begin_node(g, OP_SCALE, name);
+    if (!take_source(g, n, 0, x) || !take_number(g, n, "factor", factor, -FLT_MAX))
+        return NULL;
+    n->p.scale.factor = factor;
+    return finish_node(g, n, x->width);
+}
+
+struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x, float cap)
+{
+    struct tensor *n = begin_node(g, OP_SOFTCAP, name);
+    if (!take_source(g, n, 0, x) || !take_number(g, n, "cap", cap, FLT_MIN))
+        return NULL;
+    n->p.scale.factor = cap;
+    return finish_node(g, n, x->width);
+}
+
+struct tensor *graph_route(struct graph *g, const char *name, struct tensor *logits, enum route_kind kind, int n_used,
+                           bool normalise, float scale)
+{
+    struct tensor *n = begin_node(g, OP_ROUTE, name);
+    if (!take_source(g, n, 0, logits) || !take_number(g, n, "scale", scale, -FLT_MAX))
+        return NULL;
+    if (n_used < 1 || n_used > logits->width)
+        return refuse(g, "%s: %d experts used of %lld", n->name, n_used, (long long)logits->width);
+    n->p.route.kind = kind;
+    n->p.route.n_used = n_used;
+    n->p.route.normalise = normalise;
+    n->p.route.scale = scale;
+    return finish_node(g, n, 2 * (int64_t)n_used);
+}
+
+struct tensor *graph_expert_matmul(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
+                                   struct tensor *route)
+{
+    struct tensor *n = begin_node(g, OP_EXPERT_MATMUL, name);
+    if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, route, OP_ROUTE) ||
+        !take_weight(g, n, 0, w, route->src[0]->width))
+        return NULL;
+    int n_used = route->p.route.n_used;
+    if (x->width != w->ne[0] && x->width != n_used * w->ne[0])
+        return refuse(g, "%s: weight %s does not fit %s of %lld columns, shared or for %d experts", n->name,
+                      shape_of(w).s, x->name, (long long)x->width, n_used);
+    n->p.expert.n_used = n_used;
+    n->p.expert.shared = x->width == w->ne[0];
+    return finish_node(g, n, n_used * w->ne[1]);
+}
+
+struct tensor *graph_expert_combine(struct graph *g, const char *name, struct tensor *x, struct tensor *route)
+{
+    struct tensor *n = begin_node(g, OP_EXPERT_COMBINE, name);
+    if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, route, OP_ROUTE))
+        return NULL;
+    int n_used = route->p.route.n_used;
+    if (x->width % n_used != 0)
+        return refuse(g, "%s: %s has %lld columns, no multiple of %d experts", n->name, x->name, (long long)x->width,
+                      n_used);
+    n->p.expert.n_used = n_used;
+    return finish_node(g, n, x->width / n_used);
+}
+
+// ---- The whole
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(struct tensor *const *)a)->name, (*(struct tensor *const *)b)->name);
+}
+
+static bool check_names(struct graph *g)
+{
+    struct tensor **sorted = ARENA_ARRAY(&g->arena, struct tensor *, (size_t)g->n_nodes);
+    if (!sorted)
+        return refuse_memory(g);
+    memcpy(sorted, g->nodes, (size_t)g->n_nodes * sizeof(struct tensor *));
+    qsort(sorted, (size_t)g->n_nodes, sizeof(*sorted), by_name);
+    for (int i = 1; i < g->n_nodes; i++)
+        if (!strcmp(sorted[i - 1]->name, sorted[i]->name))
+            return refuse(g, "%s: two nodes have this name", sorted[i]->name);
+    return true;
+}
+
+// Each KV layer is written once in each part, by a node that comes before whoever reads it.
+static bool check_kv(struct graph *g)
+{
+    const struct tensor *(*written)[2] =
+        arena_array(&g->arena, (size_t)g->n_kv, sizeof(*written), _Alignof(struct tensor *));
+    if (!written)
+        return refuse_memory(g);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tensor *n = g->nodes[i];
+        if (n->op != OP_KV_WRITE)
+            continue;
+        const struct tensor **slot = &written[n->p.kv.layer][n->p.kv.part];
+        if (*slot)
+            return refuse(g, "%s: %s has written this part of KV layer %d", n->name, (*slot)->name, n->p.kv.layer);
+        *slot = n;
+    }
+    for (int i = 0; i < g->n_kv; i++)
+        for (int part = 0; part < 2; part++)
+            if (!written[i][part])
+                return refuse(g, "KV layer %d: its %s are never written", i, part == KV_KEY ? "keys" : "values");
+    return true;
+}
+
+static void gather_limits(struct graph *g)
+{
+    bool windowed = true;
+    g->token_rows = g->position_rows = INT64_MAX;
+    g->window = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tensor *n = g->nodes[i];
+        if (n->op == OP_EMBED) {
+            int64_t *least = n->p.embed.input == INPUT_TOKENS ? &g->token_rows : &g->position_rows;
+            *least = MIN(*least, n->w[0]->ne[1]);
+        }
+        if (n->op == OP_ATTENTION) {
+            windowed = windowed && n->p.attn.window > 0;
+            g->window = MAX(g->window, n->p.attn.window);
+        }
+    }
+    if (!windowed)
+        g->window = 0;
+}
+
+int graph_finish(struct graph *g, struct tensor *logits, struct error *err)
+{
+    bool known = logits && logits->id >= 0 && logits->id < g->n_nodes && g->nodes[logits->id] == logits;
+    if (!known)
+        refuse(g, "the logits are no value of this graph");
+    else if (!is_plain(logits->op) || logits->rows != ROWS_OUTPUTS)
+        refuse(g, "%s: logits are plain rows of outputs, this is %s of %s", logits->name, op_name(logits->op),
+               rows_name(logits->rows));
+    if (g->fault.code != E_OK || !check_names(g) || !check_kv(g)) {
+        if (err)
+            *err = g->fault;
+        return -1;
+    }
+    gather_limits(g);
+    g->logits = logits;
+    return 0;
+}

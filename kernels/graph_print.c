@@ -1,0 +1,122 @@
+// The graph as text, a line a node, for `quern dump graph` and for reading in a test.
+#include "kernels/graph.h"
+#include "kernels/text.h"
+
+const char *op_name(enum op op)
+{
+    static const char *const names[OP_COUNT] = {
+#define OP(NAME, name, class) [OP_##NAME] = #name,
+#include "kernels/op.def"
+#undef OP
+    };
+    return (unsigned)op < OP_COUNT ? names[op] : "?";
+}
+
+static const char *act_name(enum act_kind kind)
+{
+    static const char *const names[] = {
+        [ACT_SILU] = "silu", [ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu_erf",
+        [ACT_RELU] = "relu", [ACT_RELU2] = "relu2",         [ACT_SIGMOID] = "sigmoid",
+    };
+    return names[kind];
+}
+
+static void print_attention(const struct tensor *n, struct text *out)
+{
+    text_print(out, " kv=%d heads=%d/%d dims=%d,%d scale=%g", n->p.attn.layer, n->p.attn.n_head, n->p.attn.n_head_kv,
+               n->p.attn.dim_k, n->p.attn.dim_v, (double)n->p.attn.scale);
+    if (n->p.attn.softcap > 0)
+        text_print(out, " softcap=%g", (double)n->p.attn.softcap);
+    if (n->p.attn.window > 0)
+        text_print(out, " window=%d", n->p.attn.window);
+}
+
+static void print_params(const struct tensor *n, struct text *out)
+{
+    switch (n->op) {
+    case OP_EMBED:
+        text_print(out, " by=%s scale=%g", n->p.embed.input == INPUT_TOKENS ? "token" : "position",
+                   (double)n->p.embed.scale);
+        break;
+    case OP_NORM:
+        text_print(out, " %s eps=%g", n->p.norm.kind == NORM_RMS ? "rms" : "layer", (double)n->p.norm.eps);
+        if (n->p.norm.group)
+            text_print(out, " group=%lld", (long long)n->p.norm.group);
+        break;
+    case OP_ROPE_TABLE:
+        text_print(out, " pairs=%lld mscale=%g inv_freq=%g..%g", (long long)n->p.rope_table.n_pairs,
+                   (double)n->p.rope_table.mscale, n->p.rope_table.inv_freq[0],
+                   n->p.rope_table.inv_freq[n->p.rope_table.n_pairs - 1]);
+        break;
+    case OP_ROPE:
+        text_print(out, " head=%lld %s", (long long)n->p.rope.head_dim,
+                   n->p.rope.layout == ROPE_NORM ? "norm" : "neox");
+        break;
+    case OP_KV_WRITE:
+        text_print(out, " kv=%d %s head=%lld", n->p.kv.layer, n->p.kv.part == KV_KEY ? "key" : "value",
+                   (long long)n->p.kv.head_dim);
+        break;
+    case OP_ATTENTION:
+        print_attention(n, out);
+        break;
+    case OP_ACT:
+    case OP_GLU:
+        text_print(out, " %s", act_name(n->p.act.kind));
+        break;
+    case OP_SCALE:
+    case OP_SOFTCAP:
+        text_print(out, " %s=%g", n->op == OP_SCALE ? "factor" : "cap", (double)n->p.scale.factor);
+        break;
+    case OP_ROUTE:
+        text_print(out, " %s used=%d%s scale=%g", n->p.route.kind == ROUTE_SOFTMAX ? "softmax" : "sigmoid",
+                   n->p.route.n_used, n->p.route.normalise ? " normalised" : "", (double)n->p.route.scale);
+        break;
+    case OP_EXPERT_MATMUL:
+        text_print(out, " used=%d%s", n->p.expert.n_used, n->p.expert.shared ? " shared" : "");
+        break;
+    case OP_EXPERT_COMBINE:
+        text_print(out, " used=%d", n->p.expert.n_used);
+        break;
+    case OP_QUANTIZE:
+        text_print(out, " k=%lld", (long long)n->p.quantize.k);
+        break;
+    case OP_ROWS:
+    case OP_MATMUL:
+    case OP_ADD:
+    case OP_COUNT:
+        break;
+    }
+}
+
+// " weight=blk.0.attn_q.weight:Q4_K(4096,4096)"
+static void print_weight(const struct weight *w, struct text *out)
+{
+    text_print(out, " weight=");
+    text_print_name(out, w->name ? w->name : "?");
+    text_print(out, ":%s(%lld", dtype_info[w->type].name, (long long)w->ne[0]);
+    if (w->ne[1] != 1 || w->ne[2] != 1)
+        text_print(out, ",%lld", (long long)w->ne[1]);
+    if (w->ne[2] != 1)
+        text_print(out, ",%lld", (long long)w->ne[2]);
+    text_print(out, ")");
+}
+
+static void print_node(const struct tensor *n, struct text *out)
+{
+    text_print(out, "%4d %-28s %-14s (%s, %lld)", n->id, n->name, op_name(n->op),
+               n->rows == ROWS_TOKENS ? "tokens" : "outputs", (long long)n->width);
+    for (int i = 0; i < SRC_MAX && n->src[i]; i++)
+        text_print(out, "%s%s", i == 0 ? " <- " : ", ", n->src[i]->name);
+    for (int i = 0; i < WEIGHT_MAX; i++)
+        if (n->w[i])
+            print_weight(n->w[i], out);
+    print_params(n, out);
+    text_print(out, "\n");
+}
+
+int graph_print(const struct graph *g, struct text *out)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        print_node(g->nodes[i], out);
+    return out->failed ? -1 : 0;
+}

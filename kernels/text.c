@@ -1,0 +1,62 @@
+#include "kernels/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// Room for n more bytes and the NUL. Once memory was short nothing more is added, so that no hole can lie within.
+static bool text_reserve(struct text *t, size_t n)
+{
+    size_t need;
+    if (t->failed || size_add(t->size, n, &need) || size_add(need, 1, &need)) {
+        t->failed = true;
+        return false;
+    }
+    if (need <= t->cap)
+        return true;
+    size_t cap = MAX(need, MAX(2 * t->cap, (size_t)256));
+    char *data = realloc(t->data, cap);
+    if (!data) {
+        t->failed = true;
+        return false;
+    }
+    t->data = data;
+    t->cap = cap;
+    return true;
+}
+
+void text_print(struct text *t, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    if (n < 0)
+        t->failed = true;
+    else if (text_reserve(t, (size_t)n)) {
+        vsnprintf(t->data + t->size, (size_t)n + 1, fmt, again);
+        t->size += (size_t)n;
+    }
+    va_end(again);
+    va_end(args);
+}
+
+void text_print_name(struct text *t, const char *name)
+{
+    size_t n = strlen(name);
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        int len = utf8_decode(name + i, n - i, &cp);
+        if (len > 0 && utf8_printable(cp)) {
+            text_print(t, "%.*s", len, name + i);
+            i += (size_t)len;
+        } else {
+            text_print(t, "\\x%02X", (unsigned char)name[i++]);
+        }
+    }
+}
+
+void text_free(struct text *t)
+{
+    free(t->data);
+    *t = (struct text){0};
+}
