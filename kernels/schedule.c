@@ -113,7 +113,7 @@ static int64_t unit_of(const struct tensor *n)
 {
     switch (n->op) {
     case OP_NORM:
-        return n->p.norm.group;
+        return MAX(n->p.norm.group, (int64_t)1);
     case OP_ROPE:
         return n->p.rope.head_dim;
     case OP_KV_WRITE:
@@ -126,7 +126,7 @@ static int64_t unit_of(const struct tensor *n)
 // A norm of each head by itself needs its head only.
 static enum op_class class_of(const struct tensor *n)
 {
-    if (n->op == OP_NORM && n->p.norm.group < n->width)
+    if (n->op == OP_NORM && n->p.norm.group)
         return CLASS_ELEMENT;
     return op_class[n->op];
 }

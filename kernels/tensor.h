@@ -52,7 +52,7 @@ struct tensor {
     const struct weight *w[WEIGHT_MAX];
     union {
         struct { enum input input; float scale; } embed;                 // w0: table; row * scale
-        struct { enum norm_kind kind; float eps; int64_t group; } norm;  // w0: gain, w1: bias (both may be NULL), `group` long
+        struct { enum norm_kind kind; float eps; int64_t group; } norm;  // w0: gain, w1: bias (both may be NULL), `group` long; 0: the row
         struct { int64_t n_pairs; const double *inv_freq; float mscale; } rope_table;  // width 2*n_pairs: cos.., sin..
         struct { int64_t head_dim; enum rope_layout layout; } rope;      // src1: the table; the first 2*n_pairs of a head turn
         struct { int layer; enum kv_part part; int64_t head_dim; } kv;

@@ -110,7 +110,7 @@ static void do_rope_table(const struct item *it, const struct tensor *n)
 
 static void do_norm(const struct item *it, const struct tensor *n)
 {
-    int64_t group = n->p.norm.group;
+    int64_t group = n->p.norm.group ? n->p.norm.group : n->width;
     const float *gain = n->w[0] ? n->w[0]->data : NULL, *bias = n->w[1] ? n->w[1]->data : NULL;
     for (int row = it->row0; row < it->row1; row++)
         for (int64_t c = it->col0; c < it->col1; c += group)

@@ -1,0 +1,197 @@
+// Plans: nothing runs before what it needs, nothing overwrites what is still read, and a layer costs few barriers.
+#include "kernels/plan.h"
+#include "tests/tiny_graph.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool takes_q8(const void *ctx, enum dtype type)
+{
+    (void)ctx;
+    return type != DT_F32;
+}
+
+static size_t q8_bytes(int64_t k)
+{
+    return (size_t)k * 2;
+}
+
+static const struct q8_rules rules = {takes_q8, q8_bytes, NULL};
+
+struct built {
+    struct arena arena;
+    struct tiny tiny;
+    struct program program;
+    struct schedule schedule;
+};
+
+static void build(struct built *b, int n_layer, bool experts, enum schedule_kind kind)
+{
+    struct error err;
+    *b = (struct built){.tiny = {.n_layer = n_layer, .experts = experts, .type = DT_Q4_K}};
+    tiny_build(&b->tiny);
+    cr_assert_eq(program_build(&b->arena, b->tiny.graph, rules, &b->program, &err), 0, "%s", err.text);
+    struct schedule_options o = {.kind = kind, .max_rows = {kind == SCHEDULE_FEW ? 4 : 128, 4}};
+    cr_assert_eq(schedule_build(&b->arena, &b->program, &o, &b->schedule, &err), 0, "%s", err.text);
+}
+
+static void unbuild(struct built *b)
+{
+    tiny_free(&b->tiny);
+    arena_free(&b->arena);
+}
+
+static int count_op(const struct program *p, enum op op)
+{
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        n += p->nodes[i]->op == op;
+    return n;
+}
+
+Test(plan, dead_nodes_go_and_common_ones_merge)
+{
+    struct built b;
+    build(&b, 3, false, SCHEDULE_FEW);
+    cr_expect_eq(b.program.n_dead, 3, "%d", b.program.n_dead);
+    cr_expect_eq(count_op(&b.program, OP_SCALE), 0);
+    cr_expect_eq(count_op(&b.program, OP_ROPE_TABLE), 1, "one table serves all layers");
+    cr_expect_eq(b.program.n_common, 2, "%d", b.program.n_common);
+    // q, k and v share one; o, gate+up and down have their own; and the head
+    cr_expect_eq(count_op(&b.program, OP_QUANTIZE), 3 * 4 + 1, "%d", count_op(&b.program, OP_QUANTIZE));
+    unbuild(&b);
+}
+
+Test(plan, a_dense_layer_costs_five_phases_at_few_rows)
+{
+    struct built one, many;
+    build(&one, 2, false, SCHEDULE_FEW);
+    build(&many, 6, false, SCHEDULE_FEW);
+    cr_expect_eq(many.schedule.n_phases - one.schedule.n_phases, 4 * 5, "%d phases for four layers",
+                 many.schedule.n_phases - one.schedule.n_phases);
+    unbuild(&one);
+    unbuild(&many);
+}
+
+// The phase and chain of each node, and its turn within.
+struct turn {
+    int phase, chain, index;
+};
+
+static void note(struct turn *turns, const struct tensor *n, struct turn t)
+{
+    cr_assert_eq(turns[n->id].index, -1, "%s is scheduled twice", n->name);
+    turns[n->id] = t;
+}
+
+static void find_turns(const struct built *b, struct turn *turns)
+{
+    for (int i = 0; i < b->program.n; i++)
+        turns[i].index = -1;
+    for (int p = 0; p < b->schedule.n_phases; p++) {
+        const struct phase *ph = &b->schedule.phases[p];
+        for (int i = 0; i < ph->n_prologue; i++)
+            note(turns, ph->prologue[i], (struct turn){p, -1, i});
+        for (int c = 0; c < ph->n_chains; c++)
+            for (int i = 0; i < ph->chains[c].n_nodes; i++)
+                note(turns, ph->chains[c].nodes[i], (struct turn){p, c, i});
+    }
+}
+
+// True when `src` is there when `n` runs: an earlier phase, the prologue, or earlier in the same chain, whose items hold
+// what n needs of it.
+static bool is_ready(const struct turn *turns, const struct tensor *src, const struct tensor *n)
+{
+    struct turn s = turns[src->id], t = turns[n->id];
+    if (s.phase != t.phase)
+        return s.phase < t.phase;
+    if (s.chain == -1)
+        return t.chain != -1 || s.index < t.index;
+    bool whole_row = n->op == OP_MATMUL || n->op == OP_EXPERT_MATMUL || n->op == OP_ATTENTION || n->op == OP_ROWS;
+    return s.chain == t.chain && s.index < t.index && !whole_row;
+}
+
+static void check_order(bool experts, enum schedule_kind kind)
+{
+    struct built b;
+    build(&b, 3, experts, kind);
+    struct turn *turns = calloc((size_t)b.program.n, sizeof(*turns));
+    find_turns(&b, turns);
+    for (int i = 0; i < b.program.n; i++) {
+        const struct tensor *n = b.program.nodes[i];
+        cr_assert_neq(turns[i].index, -1, "%s is not scheduled", n->name);
+        for (int s = 0; s < SRC_MAX; s++)
+            if (n->src[s])
+                cr_expect(is_ready(turns, n->src[s], n), "%s runs before %s", n->name, n->src[s]->name);
+    }
+    free(turns);
+    unbuild(&b);
+}
+
+Test(plan, nothing_runs_before_what_it_needs)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        check_order(false, kind);
+        check_order(true, kind);
+    }
+}
+
+static void check_overlap(bool experts, enum schedule_kind kind)
+{
+    struct built b;
+    build(&b, 4, experts, kind);
+    const struct value *v = b.schedule.values;
+    size_t rows = kind == SCHEDULE_FEW ? 4 : 128, without_reuse = 0;
+    for (int i = 0; i < b.program.n; i++) {
+        size_t size_i = v[i].row_bytes * (b.program.nodes[i]->rows == ROWS_TOKENS ? rows : 4);
+        bool shared = v[i].place == PLACE_SHARED, kept = v[i].place != PLACE_NONE && v[i].place != PLACE_OUTPUT;
+        without_reuse += shared ? size_i : 0;
+        if (kept)
+            cr_expect_leq(v[i].offset + size_i, shared ? b.schedule.shared_bytes : b.schedule.private_bytes);
+        for (int j = 0; j < i && kept; j++) {
+            bool other = v[j].place == PLACE_NONE || v[j].place == PLACE_OUTPUT || (v[j].place == PLACE_SHARED) != shared;
+            size_t size_j = v[j].row_bytes * (b.program.nodes[j]->rows == ROWS_TOKENS ? rows : 4);
+            bool apart = v[i].offset + size_i <= v[j].offset || v[j].offset + size_j <= v[i].offset;
+            bool not_together = v[i].last < v[j].phase || v[j].last < v[i].phase;
+            cr_expect(other || apart || not_together, "%s lies over %s", b.program.nodes[i]->name, b.program.nodes[j]->name);
+        }
+    }
+    if (kind == SCHEDULE_MANY)
+        cr_expect_lt(b.schedule.shared_bytes, without_reuse / 2, "%zu of %zu", b.schedule.shared_bytes, without_reuse);
+    unbuild(&b);
+}
+
+Test(plan, values_that_live_together_lie_apart)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        check_overlap(false, kind);
+        check_overlap(true, kind);
+    }
+}
+
+Test(plan, scratch_does_not_grow_with_layers)
+{
+    struct built two, eight;
+    build(&two, 2, false, SCHEDULE_MANY);
+    build(&eight, 8, false, SCHEDULE_MANY);
+    cr_expect_eq(two.schedule.shared_bytes, eight.schedule.shared_bytes);
+    unbuild(&two);
+    unbuild(&eight);
+}
+
+Test(plan, heads_stay_together_in_items)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        struct built b;
+        build(&b, 1, false, kind);
+        for (int p = 0; p < b.schedule.n_phases; p++)
+            for (int c = 0; c < b.schedule.phases[p].n_chains; c++) {
+                const struct chain *ch = &b.schedule.phases[p].chains[c];
+                cr_expect_eq(ch->item % ch->unit, 0);
+                for (int i = 0; i < ch->n_nodes && ch->kind == CHAIN_COLUMNS; i++)
+                    cr_expect(ch->nodes[i]->op != OP_ROPE || ch->unit % TINY_DIM == 0);
+            }
+        unbuild(&b);
+    }
+}
