@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 // What a preset's layers are made of; a family may be several of these.
 enum family {
@@ -34,7 +35,7 @@ static const struct preset {
 } presets[] = {
     // clang-format off
     {"llama-15m",      "llama",  F_LLAMA,              6,  288,   768,   6,  6,  48,  1e4f, 256,  32000,  0, 0},
-    {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 512,    0, 0},
+    {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0},
     {"llama-160m",     "llama",  F_LLAMA,              12, 768,   3072,  12, 12, 64,  1e4f, 2048, 32000,  0, 0},
     {"llama-1b",       "llama",  F_LLAMA,              22, 2048,  5632,  32, 4,  64,  1e4f, 2048, 32000,  0, 0},
     {"llama3-1b",      "llama",  F_LLAMA,              16, 2048,  8192,  32, 8,  64,  5e5f, 8192, 128256, 0, 0},
@@ -42,15 +43,15 @@ static const struct preset {
     {"llama3-8b",      "llama",  F_LLAMA,              32, 4096,  14336, 32, 8,  128, 5e5f, 8192, 128256, 0, 0},
     {"qwen2-0.5b",     "qwen2",  F_LLAMA | F_QKV_BIAS, 24, 896,   4864,  14, 2,  64,  1e6f, 8192, 151936, 0, 0},
     {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0},
-    {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 512,    0, 0},
+    {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0},
     {"llama-moe-tiny", "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS,
-                                                       4,  256,   512,   8,  4,  32,  1e4f, 2048, 512,    8, 2},
+                                                       4,  256,   512,   8,  4,  32,  1e4f, 2048, 2048,   8, 2},
     {"gemma2-tiny",    "gemma2", F_QKV | F_GATED | F_POST_NORM | F_ROPE,
-                                                       4,  256,   768,   4,  2,  64,  1e4f, 2048, 512,    0, 0},
+                                                       4,  256,   768,   4,  2,  64,  1e4f, 2048, 2048,   0, 0},
     {"phi3-tiny",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
-                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 512,    0, 0},
+                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0},
     {"gpt2-tiny",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
-                                                       4,  256,   1024,  8,  8,  32,  0,    1024, 512,    0, 0},
+                                                       4,  256,   1024,  8,  8,  32,  0,    1024, 2048,   0, 0},
     // clang-format on
 };
 
@@ -177,22 +178,26 @@ static int find_preset(const char *name, const struct preset **out, struct error
     return fail(err, E_USAGE, "no preset is called %s", name);
 }
 
-// A plain type is the type of all weights, but under 6 bits the output is Q6_K, as quantisers make it; MIX_M is made
-// of the K-quant MIX and Q6_K.
+// A plain type is the type of all weights, but under 6 bits the output is Q6_K, as quantisers make it. MIX_M is made of
+// the K-quant MIX and Q6_K.
 static int find_mix(const char *name, struct mix *out, struct error *err)
 {
-    struct str s = str_from(name);
-    bool m = s.len > 2 && (memcmp(name + s.len - 2, "_M", 2) == 0 || memcmp(name + s.len - 2, "_m", 2) == 0);
-    if (m)
-        s.len -= 2;
     enum dtype type;
-    if (dtype_from_name(s, &type) != 0 || (m && type != DT_Q4_K && type != DT_Q5_K))
-        return fail(err, E_USAGE, "no mix is called %s; a tensor type, Q4_K_M or Q5_K_M is", name);
     struct fill probe;
+    if (strcasecmp(name, "Q4_K_M") == 0) {
+        *out = (struct mix){DT_Q4_K, DT_Q6_K, DT_Q6_K};
+        return 0;
+    }
+    if (strcasecmp(name, "Q5_K_M") == 0) {
+        *out = (struct mix){DT_Q5_K, DT_Q6_K, DT_Q6_K};
+        return 0;
+    }
+    if (dtype_from_name(str_from(name), &type) != 0)
+        return fail(err, E_USAGE, "no mix is called %s; a tensor type, Q4_K_M or Q5_K_M is", name);
     if (fill_init(&probe, type, 1, err) != 0)
         return -1;
     bool coarse = dtype_info[type].bytes * 8 < dtype_info[type].block * 6;
-    *out = (struct mix){type, m ? DT_Q6_K : type, coarse ? DT_Q6_K : type};
+    *out = (struct mix){type, type, coarse ? DT_Q6_K : type};
     return 0;
 }
 
@@ -218,7 +223,7 @@ static enum dtype tensor_type(const struct model *m, const struct row *row, int 
 }
 
 // So that activations keep their size from layer to layer: a sum of n products with weights of 1/sqrt(n). An embedding
-// that is also the output is such a weight.
+// that is also the output is half that, or the last token would always be the likeliest next.
 static int tensor_fill(const struct model *m, const struct row *row, enum dtype type, struct fill *out,
                        struct error *err)
 {
@@ -231,7 +236,7 @@ static int tensor_fill(const struct model *m, const struct row *row, enum dtype 
         *out = fill_f32(0, 0.1);
         return 0;
     case EMBED:
-        return fill_init(out, type, m->preset->family & F_OUTPUT ? 1 : unit, err);
+        return fill_init(out, type, m->preset->family & F_OUTPUT ? 1 : unit / 2, err);
     case PLAIN:
     case OUTPUT:
     case WEIGHT:
@@ -318,10 +323,14 @@ static void put_f32(struct model *m, const char *key, float value)
 static void write_keys(struct model *m, const struct synth_options *o)
 {
     const struct preset *p = m->preset;
-    char name[160];
-    snprintf(name, sizeof name, "%s of random noise, %s, seed %" PRIu64, p->name, o->mix, o->seed);
+    char name[128], description[128];
+    // Some engines look for a family's name in general.name and then want its special tokens: the preset goes
+    // elsewhere.
+    snprintf(name, sizeof name, "random noise, %s, seed %" PRIu64, o->mix, o->seed);
+    snprintf(description, sizeof description, "The shape of %s with random weights; what it says is noise", p->name);
     gguf_write_str(m->w, "general.architecture", str_from(p->arch));
     gguf_write_str(m->w, "general.name", str_from(name));
+    gguf_write_str(m->w, "general.description", str_from(description));
     put_u32(m, "block_count", p->layers);
     put_u32(m, "context_length", p->ctx);
     put_u32(m, "embedding_length", p->embd);
