@@ -1,6 +1,7 @@
 #include "gguf/gguf_internal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 // A path of any length must leave room for the rest of the message; its tail tells more than its head.
@@ -122,6 +123,17 @@ void gguf_close(struct gguf *g)
     free(g->tensors);
     arena_free(&g->arena);
     free(g);
+}
+
+int gguf_fail(const struct gguf *g, int shard, uint64_t offset, struct error *err, const char *fmt, ...)
+{
+    char text[ERR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    assert(shard >= 0 && shard < g->n_shards);
+    return shard_fail(&g->shards[shard], err, E_MODEL, offset, "%s", text);
 }
 
 const char *gguf_path(const struct gguf *g, int shard)

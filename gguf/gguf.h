@@ -59,6 +59,11 @@ enum gguf_flags {
 int gguf_open(struct gguf **out, const char *path, unsigned flags, struct error *err);
 void gguf_close(struct gguf *g);  // NULL is fine
 
+// Fails with E_MODEL and "FILE: byte N: ..." (without the byte when offset is ERR_NO_OFFSET): for whoever finds that what
+// the file says makes no sense.
+int gguf_fail(const struct gguf *g, int shard, uint64_t offset, struct error *err, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
 const char *gguf_path(const struct gguf *g, int shard);
 int gguf_n_shards(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);

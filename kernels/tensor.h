@@ -13,6 +13,7 @@ struct weight {
     enum dtype type;
     int64_t ne[3];
     const void *data;    // host bytes, rows packed; alignment as the file has it (none is promised)
+    const float *scale;  // [ne[2]]: what EXPERT_MATMUL multiplies the product with each matrix by; NULL: 1
     size_t row_bytes;
     void *place;         // the machine's own copy or handle; NULL where it reads `data`
 };
