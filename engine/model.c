@@ -1,0 +1,92 @@
+#include "engine/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+double clock_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+int model_open_machine(struct machine **out, enum device device, const struct machine_options *o, const char **name,
+                       const char **why, struct error *err)
+{
+    *name = device == DEVICE_REF ? "ref" : "cpu";
+    *why = device == DEVICE_AUTO ? "this build has no GPU machine" : "asked for";
+    if (device == DEVICE_GPU)
+        return fail(err, E_GPU, "--device gpu: this build has no GPU machine yet; use --device cpu");
+    if (device == DEVICE_REF)
+        return machine_open_ref(out, o, err);
+    return machine_open_cpu(out, o, err);
+}
+
+// The vocabulary of the file and the rows of its output must be one: else ids mean something else on either side.
+static int check_vocabulary(const struct model *m, struct error *err)
+{
+    int n = tokenizer_n_vocab(m->tokenizer);
+    if (tokenizer_kind(m->tokenizer) == TOKENIZER_NONE || n == m->info.n_vocab)
+        return 0;
+    return fail(err, E_MODEL, "tokenizer.ggml.tokens has %d tokens, but the output of the model has %d rows", n,
+                m->info.n_vocab);
+}
+
+static int load(struct model *m, const struct model_options *o, struct error *err)
+{
+    if (gguf_open(&m->file, o->path, o->no_mmap ? GGUF_NO_MMAP : 0, err))
+        return -1;
+    m->weights_are_mapped = !o->no_mmap;
+    // longrope chooses its factors by the context that will be used, so a default is chosen before the graph is built
+    struct arch_options arch = {.n_ctx = o->n_ctx ? o->n_ctx : N_CTX_DEFAULT};
+    if (tokenizer_load(&m->tokenizer, m->file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err) ||
+        arch_build(m->file, &arch, &m->graph, &m->info, err) || check_vocabulary(m, err))
+        return -1;
+    m->n_ctx = o->n_ctx ? o->n_ctx : MIN(m->info.n_ctx_train, N_CTX_DEFAULT);
+    return 0;
+}
+
+int model_open(struct model **out, const struct model_options *o, struct error *err)
+{
+    double start = clock_ms();
+    struct model *m = calloc(1, sizeof *m);
+    if (!m)
+        return fail(err, E_MEMORY, "no memory for a model");
+    // the machine first: a flag that it refuses should not wait for the file
+    if (model_open_machine(&m->machine, o->device, &o->machine, &m->device, &m->device_why, err) || load(m, o, err)) {
+        model_close(m);
+        return -1;
+    }
+    m->load_ms = clock_ms() - start;
+    *out = m;
+    return 0;
+}
+
+void model_close(struct model *m)
+{
+    if (!m)
+        return;
+    if (m->machine)
+        m->machine->v->close(m->machine);
+    graph_free(m->graph);
+    tokenizer_free(m->tokenizer);
+    gguf_close(m->file);
+    free(m);
+}
+
+bool model_mapping(const struct model *m, int shard, const void **from, const void **to)
+{
+    const char *low = NULL, *high = NULL;
+    for (size_t i = 0; m->weights_are_mapped && i < gguf_n_tensors(m->file); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(m->file, i);
+        const char *data = t->data;
+        if (t->shard != shard || !data)
+            continue;
+        low = !low || data < low ? data : low;
+        high = !high || data + t->size > high ? data + t->size : high;
+    }
+    *from = low;
+    *to = high;
+    return low;
+}

@@ -1,0 +1,52 @@
+// A loaded model: the file, its tokenizer, its graph, and the machine that runs it.
+//
+// Ownership: the model owns all four; sessions are closed before it. Threads: read-only once open, but the machine runs
+// one step at a time.
+#ifndef QUERN_MODEL_H
+#define QUERN_MODEL_H
+
+#include "engine/text/tokenizer.h"
+#include "kernels/machine.h"
+#include "models/arch.h"
+
+enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_REF, DEVICE_GPU };
+
+struct model_options {
+    const char *path;
+    enum device device;
+    struct machine_options machine;
+    int n_ctx;    // positions of a sequence that will be used; 0: the model's own, but N_CTX_DEFAULT at most
+    bool no_mmap; // read the file instead of mapping it
+    bool any_pre; // take an unknown pre-tokenizer for the default one
+};
+enum { N_CTX_DEFAULT = 4096 };
+
+struct model {
+    struct gguf *file;
+    struct tokenizer *tokenizer;
+    struct graph *graph;
+    struct machine *machine;
+    struct arch_info info;
+    int n_ctx; // as chosen, or as many as by default
+    bool weights_are_mapped;
+    const char *device;     // "cpu", "ref"
+    const char *device_why; // a clause: "asked for", "this build has no GPU machine"
+    double load_ms;
+};
+
+// Errors: those of gguf_open, tokenizer_load, arch_build and the machine; E_GPU when a GPU was asked for and there is
+// none.
+int model_open(struct model **out, const struct model_options *o, struct error *err);
+void model_close(struct model *m); // NULL is fine
+
+// The machine alone, for reports on it: what model_open would choose. *name and *why as above.
+int model_open_machine(struct machine **out, enum device device, const struct machine_options *o, const char **name,
+                       const char **why, struct error *err);
+
+// The address range of the tensors of part `shard` of the file: false when there is none, or it is not mapped.
+bool model_mapping(const struct model *m, int shard, const void **from, const void **to);
+
+// Milliseconds of a clock that never goes back.
+double clock_ms(void);
+
+#endif

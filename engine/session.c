@@ -1,0 +1,593 @@
+#include "engine/session.h"
+#include "engine/pages.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct sequence {
+    int length;
+    int n_passed;    // pages at its beginning that every window has passed and that it holds no more
+    int32_t *tokens; // [n_ctx]
+};
+
+struct session {
+    const struct model *model;
+    struct session_options o;
+    struct plan *plan;
+    struct buffer *kv;
+    struct pages pages;
+    size_t page_bytes;
+    int window;            // of the layer that looks back furthest; 0 when one looks back to the start
+    int stride;            // pages of a full sequence
+    struct sequence *seqs; // [n_seqs]
+    int32_t *tables;       // [n_seqs][stride]
+    uint64_t n_steps;
+    struct memory_need need;
+    // of one step
+    int32_t *tokens, *positions, *row_seqs, *outputs; // [n_batch], [n_outputs]
+    bool *fresh;                                      // [n_batch] whether the row's slot was new, for undoing
+    int n_outputs;
+    float *logits;            // [n_outputs][n_vocab]
+    struct session_row *rows; // [n_batch] of a prompt
+    void *bounce;             // COPY_BYTES, for copies of pages
+};
+enum { COPY_BYTES = 1 << 18 };
+
+static int pages_of(int positions)
+{
+    return (positions + KV_PAGE - 1) / KV_PAGE;
+}
+
+static int32_t *table_of(const struct session *s, int seq)
+{
+    return s->tables + (size_t)seq * (size_t)s->stride;
+}
+
+// The page before the i-th one of a sequence.
+static int32_t page_before(const struct session *s, int seq, int i)
+{
+    return i ? table_of(s, seq)[i - 1] : PAGE_NONE;
+}
+
+// --- opening ---
+
+// How far back the layers look: the greatest window, 0 when a layer has none.
+static int greatest_window(const struct graph *g)
+{
+    int window = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i]->op != OP_ATTENTION)
+            continue;
+        if (!g->nodes[i]->p.attn.window)
+            return 0;
+        window = MAX(window, g->nodes[i]->p.attn.window);
+    }
+    return window;
+}
+
+// Pages that a sequence of n_ctx positions holds at most: behind a window only what can still be seen, and what the
+// rows of a step add before it is given back.
+static int pages_needed(const struct session *s, int n_ctx)
+{
+    int all = pages_of(n_ctx);
+    if (!s->window || s->window > n_ctx)
+        return all;
+    int seen = pages_of(MIN(s->window, INT32_MAX / 4)) + pages_of(s->o.n_batch) + 1;
+    return MIN(all, seen);
+}
+
+static uint64_t kv_bytes(const struct session *s, int n_ctx)
+{
+    uint64_t pages = (uint64_t)pages_needed(s, n_ctx) * (uint64_t)s->o.n_seqs, bytes;
+    return __builtin_mul_overflow(pages, (uint64_t)s->page_bytes, &bytes) ? UINT64_MAX : bytes;
+}
+
+static int set_options(struct session *s, const struct session_options *o, struct error *err)
+{
+    s->o = *o;
+    s->o.n_seqs = o->n_seqs ? o->n_seqs : 1;
+    s->o.n_ctx = o->n_ctx ? o->n_ctx : s->model->n_ctx;
+    s->o.n_batch = o->n_batch ? o->n_batch : N_BATCH_DEFAULT;
+    // more rows than all sequences can hold never come
+    s->o.n_batch = (int)MIN((int64_t)s->o.n_batch, (int64_t)s->o.n_ctx * s->o.n_seqs);
+    s->o.n_outputs = MIN(o->n_outputs ? o->n_outputs : s->o.n_seqs, s->o.n_batch);
+    if (s->o.n_seqs < 1 || s->o.n_ctx < 1 || s->o.n_batch < 1 || s->o.n_outputs < 1)
+        return fail(err, E_USAGE, "a session of %d sequences of %d positions, %d rows a step: each must be 1 or more",
+                    s->o.n_seqs, s->o.n_ctx, s->o.n_batch);
+    s->window = greatest_window(s->model->graph);
+    s->stride = pages_of(s->o.n_ctx);
+    s->page_bytes = kv_page_bytes(s->model->graph, s->o.kv_type);
+    if ((uint64_t)pages_needed(s, s->o.n_ctx) * (uint64_t)s->o.n_seqs > INT32_MAX / KV_PAGE)
+        return fail(err, E_MEMORY,
+                    "%d sequences of %d positions are more KV pages than can be counted; try a smaller -c", s->o.n_seqs,
+                    s->o.n_ctx);
+    return 0;
+}
+
+// A setting of -c with which the sum would be within `room`, rounded down to whole pages; 0 when there is none.
+static int fitting_n_ctx(const struct session *s, uint64_t room)
+{
+    uint64_t rest = memory_sum(&s->need) - s->need.kv;
+    int low = 0, high = s->stride; // in pages: low fits, high does not
+    while (high - low > 1) {
+        int mid = low + (high - low) / 2;
+        uint64_t bytes = kv_bytes(s, mid * KV_PAGE), sum;
+        bool fits = !__builtin_add_overflow(rest, bytes, &sum) && sum <= room;
+        *(fits ? &low : &high) = mid;
+    }
+    return low * KV_PAGE;
+}
+
+static void format_need(const struct memory_need *need, char *out, size_t size)
+{
+    char sum[24], weights[24], kv[24], plan[24], other[24];
+    memory_format(memory_sum(need), sum);
+    memory_format(need->weights, weights);
+    memory_format(need->kv, kv);
+    memory_format(need->plan, plan);
+    memory_format(need->other, other);
+    snprintf(out, size, "%s needed (weights %s, KV cache %s, a step's values %s, tables %s)", sum, weights, kv, plan,
+             other);
+}
+
+static int refuse(const struct session *s, uint64_t room, const char *limit, struct error *err)
+{
+    char need[200], have[24];
+    format_need(&s->need, need, sizeof need);
+    memory_format(room, have);
+    int n_ctx = fitting_n_ctx(s, room);
+    if (n_ctx)
+        return fail(err, E_MEMORY, "%s, %s free by %s; -c %d would fit", need, have, limit, n_ctx);
+    if (s->o.n_batch > 32)
+        return fail(err, E_MEMORY, "%s, %s free by %s; try -ub 32, -ctk q8_0 -ctv q8_0, or a smaller model", need, have,
+                    limit);
+    return fail(err, E_MEMORY, "%s, %s free by %s; a smaller model is needed", need, have, limit);
+}
+
+// Held against what is free before any of it is touched.
+static int check_memory(const struct session *s, struct error *err)
+{
+    struct memory_free free_now;
+    memory_query("", &free_now);
+    if (memory_sum(&s->need) > free_now.bytes)
+        return refuse(s, free_now.bytes, free_now.limit, err);
+    if (free_now.address_space == UINT64_MAX)
+        return 0;
+    // what is mapped already: the plan, and the weights
+    uint64_t mapped = s->need.plan + s->need.weights, room;
+    if (__builtin_add_overflow(free_now.address_space, mapped, &room))
+        return 0;
+    return memory_sum(&s->need) > room ? refuse(s, room, "RLIMIT_AS", err) : 0;
+}
+
+static void add_up(struct session *s)
+{
+    const struct machine *machine = s->model->machine;
+    uint64_t n_seqs = (uint64_t)s->o.n_seqs;
+    s->need = (struct memory_need){
+        .weights = (uint64_t)s->model->info.weight_bytes,
+        .weights_are_mapped = s->model->weights_are_mapped,
+        .kv = kv_bytes(s, s->o.n_ctx),
+        .plan = machine->v->plan_bytes ? machine->v->plan_bytes(s->plan) : 0,
+        .other = (uint64_t)s->o.n_outputs * (uint64_t)s->model->info.n_vocab * sizeof(float) + COPY_BYTES +
+                 n_seqs * (uint64_t)s->o.n_ctx * sizeof(int32_t) + n_seqs * (uint64_t)s->stride * sizeof(int32_t) +
+                 n_seqs * (uint64_t)pages_needed(s, s->o.n_ctx) * (sizeof(struct page) + KV_PAGE * sizeof(int32_t)),
+    };
+}
+
+static int alloc_tables(struct session *s, struct error *err)
+{
+    size_t n_seqs = (size_t)s->o.n_seqs, n_batch = (size_t)s->o.n_batch, n_outputs = (size_t)s->o.n_outputs;
+    s->seqs = calloc(n_seqs, sizeof *s->seqs);
+    s->tables = calloc(n_seqs * (size_t)s->stride, sizeof *s->tables);
+    s->tokens = calloc(n_batch, sizeof *s->tokens);
+    s->positions = calloc(n_batch, sizeof *s->positions);
+    s->row_seqs = calloc(n_batch, sizeof *s->row_seqs);
+    s->fresh = calloc(n_batch, sizeof *s->fresh);
+    s->rows = calloc(n_batch, sizeof *s->rows);
+    s->outputs = calloc(n_outputs, sizeof *s->outputs);
+    s->logits = calloc(n_outputs * (size_t)s->model->info.n_vocab, sizeof *s->logits);
+    s->bounce = malloc(COPY_BYTES);
+    bool ok = s->seqs && s->tables && s->tokens && s->positions && s->row_seqs && s->fresh && s->rows && s->outputs &&
+              s->logits && s->bounce;
+    for (size_t i = 0; ok && i < n_seqs; i++)
+        ok = (s->seqs[i].tokens = calloc((size_t)s->o.n_ctx, sizeof(int32_t)));
+    return ok ? 0 : fail(err, E_MEMORY, "no memory for %zu sequences of %d positions", n_seqs, s->o.n_ctx);
+}
+
+int session_open(struct session **out, const struct model *m, const struct session_options *o, struct error *err)
+{
+    struct session *s = calloc(1, sizeof *s);
+    if (!s)
+        return fail(err, E_MEMORY, "no memory for a session");
+    s->model = m;
+    const struct machine_vtable *v = m->machine->v;
+    if (set_options(s, o, err))
+        goto failed;
+    struct compile_options compile = {s->o.n_batch, s->o.n_outputs, {s->o.kv_type[0], s->o.kv_type[1]}};
+    if (v->compile(m->machine, m->graph, &compile, &s->plan, err))
+        goto failed;
+    add_up(s);
+    if (check_memory(s, err) || pages_init(&s->pages, pages_needed(s, s->o.n_ctx) * s->o.n_seqs, err) ||
+        alloc_tables(s, err) || v->alloc(m->machine, s->need.kv, &s->kv, err))
+        goto failed;
+    *out = s;
+    return 0;
+failed:
+    session_close(s);
+    return -1;
+}
+
+void session_close(struct session *s)
+{
+    if (!s)
+        return;
+    const struct machine_vtable *v = s->model->machine->v;
+    if (s->kv)
+        v->free(s->model->machine, s->kv);
+    if (s->plan)
+        v->plan_free(s->model->machine, s->plan);
+    pages_free(&s->pages);
+    for (int i = 0; s->seqs && i < s->o.n_seqs; i++)
+        free(s->seqs[i].tokens);
+    void *const parts[] = {s->seqs,   s->tables, s->tokens, s->positions, s->row_seqs, s->fresh, s->rows, s->outputs,
+                           s->logits, s->bounce, s};
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        free(parts[i]);
+}
+
+int session_n_ctx(const struct session *s)
+{
+    return s->o.n_ctx;
+}
+
+int session_n_batch(const struct session *s)
+{
+    return s->o.n_batch;
+}
+
+struct memory_need session_memory(const struct session *s)
+{
+    return s->need;
+}
+
+void session_describe(const struct session *s, struct text *out)
+{
+    char need[200];
+    format_need(&s->need, need, sizeof need);
+    text_print(out, "memory: %s\n", need);
+    text_print(out, "KV cache: %d pages of %d positions, keys %s, values %s\n", s->pages.n, KV_PAGE,
+               dtype_info[s->o.kv_type[0]].name, dtype_info[s->o.kv_type[1]].name);
+    s->model->machine->v->describe(s->model->machine, s->plan, out);
+}
+
+// --- sequences ---
+
+int session_length(const struct session *s, int seq)
+{
+    return s->seqs[seq].length;
+}
+
+const int32_t *session_tokens(const struct session *s, int seq)
+{
+    return s->seqs[seq].tokens;
+}
+
+// The last page first, so that of a text that nobody holds the end is forgotten before the beginning.
+static void release_pages(struct session *s, int seq, int first)
+{
+    struct sequence *q = &s->seqs[seq];
+    for (int i = pages_of(q->length) - 1; i >= MAX(first, q->n_passed); i--)
+        pages_release(&s->pages, table_of(s, seq)[i]);
+}
+
+static void clear(struct session *s, int seq)
+{
+    release_pages(s, seq, 0);
+    s->seqs[seq].length = s->seqs[seq].n_passed = 0;
+}
+
+bool session_truncate(struct session *s, int seq, int n)
+{
+    struct sequence *q = &s->seqs[seq];
+    if (n >= q->length)
+        return true;
+    // the next token, at position n, sees the positions after n - window
+    bool seen = q->n_passed == 0 || q->n_passed * KV_PAGE <= n - s->window + 1;
+    if (!seen) {
+        clear(s, seq);
+        return false;
+    }
+    release_pages(s, seq, pages_of(n));
+    q->length = n;
+    return true;
+}
+
+void session_fork(struct session *s, int to, int from)
+{
+    if (to == from)
+        return;
+    clear(s, to);
+    struct sequence *a = &s->seqs[from], *b = &s->seqs[to];
+    for (int i = 0; i < pages_of(a->length); i++) {
+        table_of(s, to)[i] = table_of(s, from)[i];
+        if (i >= a->n_passed)
+            pages_hold(&s->pages, table_of(s, from)[i]);
+    }
+    memcpy(b->tokens, a->tokens, (size_t)a->length * sizeof *a->tokens);
+    b->length = a->length;
+    b->n_passed = a->n_passed;
+}
+
+// --- a step ---
+
+static int copy_page(struct session *s, int32_t to, int32_t from, struct error *err)
+{
+    const struct machine_vtable *v = s->model->machine->v;
+    for (size_t at = 0; at < s->page_bytes; at += COPY_BYTES) {
+        size_t n = MIN(s->page_bytes - at, (size_t)COPY_BYTES);
+        if (v->get(s->model->machine, s->kv, (size_t)from * s->page_bytes + at, s->bounce, n, err) ||
+            v->put(s->model->machine, s->kv, (size_t)to * s->page_bytes + at, s->bounce, n, err))
+            return -1;
+    }
+    return 0;
+}
+
+// Whether sequence `seq` may write `token` into the slot of a page that it holds: not when others hold the page and
+// rely on that slot, nor when another sequence writes to it in this very step.
+static bool may_write(const struct session *s, int32_t page, int slot, int32_t token, int seq)
+{
+    const struct page *it = &s->pages.page[page];
+    if (it->step == s->n_steps && it->writer != seq)
+        return false;
+    return it->refs == 1 || slot == it->n_tokens || s->pages.tokens[(size_t)page * KV_PAGE + (size_t)slot] == token;
+}
+
+// The page that position `at` of the sequence is written to: a new one at its start, a copy where others rely on it.
+static int provide_page(struct session *s, int seq, int at, int32_t token, struct error *err)
+{
+    int32_t *entry = &table_of(s, seq)[at / KV_PAGE];
+    int slot = at % KV_PAGE;
+    if (slot && may_write(s, *entry, slot, token, seq))
+        return 0;
+    int32_t page = pages_take(&s->pages, page_before(s, seq, at / KV_PAGE));
+    if (page == PAGE_NONE)
+        return fail(err, E_MEMORY, "the KV cache is full: %d pages of %d positions are in use", s->pages.n, KV_PAGE);
+    if (slot) {
+        if (copy_page(s, page, *entry, err)) {
+            pages_release(&s->pages, page);
+            return -1;
+        }
+        pages_copy(&s->pages, page, *entry, slot);
+        pages_release(&s->pages, *entry);
+    }
+    *entry = page;
+    return 0;
+}
+
+// Appends row i to its sequence, with a place in a page.
+static int place_row(struct session *s, const struct session_row *row, int i, struct error *err)
+{
+    struct sequence *q = &s->seqs[row->seq];
+    int at = q->length;
+    if (provide_page(s, row->seq, at, row->token, err))
+        return -1;
+    int32_t page = table_of(s, row->seq)[at / KV_PAGE];
+    s->pages.page[page].step = s->n_steps;
+    s->pages.page[page].writer = row->seq;
+    s->fresh[i] = pages_write(&s->pages, page, at % KV_PAGE, row->token);
+    s->tokens[i] = q->tokens[at] = row->token;
+    s->positions[i] = at;
+    s->row_seqs[i] = row->seq;
+    q->length++;
+    return 0;
+}
+
+// Takes back the last n rows that were placed.
+static void undo_rows(struct session *s, int n)
+{
+    for (int i = n - 1; i >= 0; i--) {
+        int seq = s->row_seqs[i], at = s->positions[i];
+        int32_t page = table_of(s, seq)[at / KV_PAGE];
+        if (s->fresh[i])
+            pages_unwrite(&s->pages, page, at % KV_PAGE);
+        s->seqs[seq].length = at;
+        if (at % KV_PAGE == 0)
+            pages_release(&s->pages, page);
+    }
+}
+
+// A page that has become full is found by its text from now on; if the same text is there already, that page is used.
+static void seal_page(struct session *s, int seq, int i)
+{
+    int32_t *entry = &table_of(s, seq)[i], before = page_before(s, seq, i);
+    if (s->pages.page[*entry].sealed)
+        return;
+    int32_t twin = pages_find(&s->pages, before, s->seqs[seq].tokens + (size_t)i * KV_PAGE, *entry);
+    if (twin == PAGE_NONE || s->pages.page[*entry].refs > 1) {
+        pages_seal(&s->pages, *entry, before);
+        return;
+    }
+    pages_hold(&s->pages, twin);
+    pages_release(&s->pages, *entry);
+    *entry = twin;
+    if (i + 1 < pages_of(s->seqs[seq].length))
+        pages_follow(&s->pages, table_of(s, seq)[i + 1], twin);
+}
+
+// Gives back the pages that no later token of the sequence sees: those whose last position is at or before
+// length - window.
+static void pass_window(struct session *s, int seq)
+{
+    struct sequence *q = &s->seqs[seq];
+    while (s->window && (int64_t)(q->n_passed + 1) * KV_PAGE <= (int64_t)q->length - s->window + 1)
+        pages_release(&s->pages, table_of(s, seq)[q->n_passed++]);
+}
+
+static void settle_rows(struct session *s, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (s->positions[i] % KV_PAGE == KV_PAGE - 1)
+            seal_page(s, s->row_seqs[i], s->positions[i] / KV_PAGE);
+    for (int i = 0; i < n; i++)
+        pass_window(s, s->row_seqs[i]);
+}
+
+static int check_rows(const struct session *s, const struct session_row *rows, int n, struct error *err)
+{
+    if (n < 1 || n > s->o.n_batch)
+        return fail(err, E_USAGE, "a step of %d rows, limit %d", n, s->o.n_batch);
+    int n_outputs = 0;
+    for (int i = 0; i < n; i++) {
+        if (rows[i].seq < 0 || rows[i].seq >= s->o.n_seqs)
+            return fail(err, E_USAGE, "sequence %d of %d", rows[i].seq, s->o.n_seqs);
+        if (rows[i].token < 0 || rows[i].token >= s->model->info.n_vocab)
+            return fail(err, E_USAGE, "token %d is not in the vocabulary of %d", rows[i].token, s->model->info.n_vocab);
+        n_outputs += rows[i].logits;
+    }
+    if (n_outputs > s->o.n_outputs)
+        return fail(err, E_USAGE, "a step with logits of %d rows, limit %d", n_outputs, s->o.n_outputs);
+    return 0;
+}
+
+static int place_rows(struct session *s, const struct session_row *rows, int n, struct error *err)
+{
+    s->n_steps++;
+    s->n_outputs = 0;
+    for (int i = 0; i < n; i++) {
+        int length = s->seqs[rows[i].seq].length;
+        int failed = length < s->o.n_ctx
+                         ? place_row(s, &rows[i], i, err)
+                         : fail(err, E_USAGE, "%d tokens, limit %d: the context is full; -c sets its size", length + 1,
+                                s->o.n_ctx);
+        if (failed) {
+            undo_rows(s, i);
+            return -1;
+        }
+        if (rows[i].logits)
+            s->outputs[s->n_outputs++] = i;
+    }
+    return 0;
+}
+
+// A weight or a scale that is no number shows here at the latest. Infinite: all bits of the exponent are set, as for
+// NaN.
+static int check_finite(const struct session *s, struct error *err)
+{
+    size_t n_vocab = (size_t)s->model->info.n_vocab;
+    for (int i = 0; i < s->n_outputs; i++) {
+        const float *logits = session_logits(s, i);
+        uint32_t bad = 0;
+        for (size_t j = 0; j < n_vocab; j++) {
+            uint32_t bits;
+            memcpy(&bits, &logits[j], sizeof bits);
+            bad |= (bits & 0x7f800000u) == 0x7f800000u;
+        }
+        if (bad)
+            return fail(err, E_MODEL, "non-finite logits at position %d: the weights hold values that are no numbers",
+                        s->positions[s->outputs[i]]);
+    }
+    return 0;
+}
+
+int session_step(struct session *s, const struct session_row *rows, int n, struct error *err)
+{
+    if (check_rows(s, rows, n, err) || place_rows(s, rows, n, err))
+        return -1;
+    struct step step = {
+        .n_tokens = n,
+        .n_outputs = s->n_outputs,
+        .tokens = s->tokens,
+        .positions = s->positions,
+        .seqs = s->row_seqs,
+        .outputs = s->outputs,
+        .pages = s->tables,
+        .pages_stride = s->stride,
+        .kv = s->kv,
+        .logits = s->logits,
+    };
+    if (s->model->machine->v->run(s->model->machine, s->plan, &step, err) || check_finite(s, err)) {
+        undo_rows(s, n);
+        return -1;
+    }
+    settle_rows(s, n);
+    return 0;
+}
+
+const float *session_logits(const struct session *s, int i)
+{
+    assert(i >= 0 && i < s->n_outputs);
+    return s->logits + (size_t)i * (size_t)s->model->info.n_vocab;
+}
+
+// --- prompts ---
+
+static int common_prefix(const int32_t *a, const int32_t *b, int n)
+{
+    int i = 0;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+// How much of the text, up to `limit` tokens, the pool holds: the pages of it are listed, and held, in `table`.
+static int hold_pages(struct session *s, const int32_t *tokens, int limit, int32_t *table)
+{
+    int n = 0, n_pages = 0;
+    int32_t page = PAGE_NONE;
+    for (; limit - n >= KV_PAGE; n += KV_PAGE) {
+        int32_t next = pages_find(&s->pages, page, tokens + n, PAGE_NONE);
+        if (next == PAGE_NONE)
+            break;
+        table[n_pages++] = page = next;
+    }
+    int common = 0;
+    if (limit > n)
+        page = pages_find_partial(&s->pages, page, tokens + n, MIN(limit - n, KV_PAGE), &common);
+    if (common)
+        table[n_pages++] = page;
+    for (int i = 0; i < n_pages; i++)
+        pages_hold(&s->pages, table[i]);
+    return n + common;
+}
+
+// Makes the sequence as long a beginning of the text as is there already, at most `limit` tokens.
+static int reuse(struct session *s, int seq, const int32_t *tokens, int limit)
+{
+    struct sequence *q = &s->seqs[seq];
+    int own = common_prefix(q->tokens, tokens, MIN(q->length, limit));
+    if (s->o.no_reuse)
+        own = limit = 0;
+    if (!session_truncate(s, seq, own))
+        own = 0;
+    // with a window the pages of the beginning may be gone, so what is held is looked for only where nothing is
+    if (s->window && own)
+        return own;
+    clear(s, seq); // its pages are found again by their text
+    q->length = hold_pages(s, tokens, limit, table_of(s, seq));
+    memcpy(q->tokens, tokens, (size_t)q->length * sizeof *tokens);
+    pass_window(s, seq);
+    return q->length;
+}
+
+int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int *n_reused, struct error *err)
+{
+    if (n < 1)
+        return fail(err, E_USAGE, "an empty prompt");
+    if (n > s->o.n_ctx)
+        return fail(err, E_USAGE, "the prompt has %d tokens, limit %d; -c sets it", n, s->o.n_ctx);
+    int at = reuse(s, seq, tokens, n - 1);
+    if (n_reused)
+        *n_reused = at;
+    while (at < n) {
+        if (s->o.cancel && atomic_load_explicit(s->o.cancel, memory_order_relaxed))
+            return fail(err, E_INTERRUPTED, "interrupted");
+        int n_rows = MIN(n - at, s->o.n_batch);
+        for (int i = 0; i < n_rows; i++, at++)
+            s->rows[i] = (struct session_row){tokens[at], seq, at == n - 1};
+        if (session_step(s, s->rows, n_rows, err))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,65 @@
+// Sequences of tokens on a model: tokens in, logits out.
+//
+// A session holds a pool of KV pages and up to n_seqs sequences. A step runs rows of any of them together; a row's
+// logits do not depend on what else is in its step. Equal beginnings of sequences share pages, and a text that has been
+// computed before is not computed again while its pages last. Ownership: a session owns its pages, its plan and its
+// logits; the model outlives it. Threads: one at a time.
+#ifndef QUERN_SESSION_H
+#define QUERN_SESSION_H
+
+#include "engine/memory.h"
+#include "engine/model.h"
+
+#include <stdatomic.h>
+
+struct session_options {
+    int n_seqs;                // sequences at once; 0: 1
+    int n_ctx;                 // positions of a sequence; 0: the model's
+    int n_batch;               // rows of a step; 0: N_BATCH_DEFAULT
+    int n_outputs;             // rows of a step that want logits; 0: n_seqs
+    enum dtype kv_type[2];     // of keys and of values
+    bool no_reuse;             // compute every prompt from its first token
+    const atomic_bool *cancel; // looked at between steps: E_INTERRUPTED. May be NULL
+};
+enum { N_BATCH_DEFAULT = 512 };
+
+struct session;
+
+// E_MEMORY with the sum and a setting that would fit, before any page is touched.
+int session_open(struct session **out, const struct model *m, const struct session_options *o, struct error *err);
+void session_close(struct session *s); // NULL is fine
+
+int session_n_ctx(const struct session *s);
+int session_n_batch(const struct session *s);
+struct memory_need session_memory(const struct session *s);
+void session_describe(const struct session *s, struct text *out); // the plan's choices, for -v
+
+// --- sequences: numbers from 0 to n_seqs - 1, all of them there and empty at first ---
+
+int session_length(const struct session *s, int seq);
+const int32_t *session_tokens(const struct session *s, int seq);
+// Shortens a sequence to its first n tokens; what follows is kept in the pages while they last. False when a window has
+// passed what would be needed: the sequence is then empty.
+bool session_truncate(struct session *s, int seq, int n);
+// Makes `to` the same text as `from`, sharing all pages.
+void session_fork(struct session *s, int to, int from);
+
+// --- steps ---
+
+struct session_row {
+    int32_t token;
+    int seq;
+    bool logits;
+};
+// Appends each row to its sequence, in their order. E_USAGE for a bad token, seq or count, or a full context: "N
+// tokens, limit M"; E_MODEL for non-finite logits. On an error the sequences are as they were.
+int session_step(struct session *s, const struct session_row *rows, int n, struct error *err);
+// Of the i-th row that wanted logits, in the last step: n_vocab floats, to be used before the next step.
+const float *session_logits(const struct session *s, int i);
+
+// Makes the sequence the n given tokens (n > 0), in steps of n_batch rows, and leaves the logits of the last one.
+// Computes only what no page holds yet, but the last token always; *n_reused (may be NULL) says how many were held.
+// On an error the sequence is some beginning of the tokens.
+int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int *n_reused, struct error *err);
+
+#endif
