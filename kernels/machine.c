@@ -98,8 +98,8 @@ static int check_row(const struct graph *g, const struct step *s, int row, struc
     if (s->tokens[row] < 0 || s->tokens[row] >= g->token_rows)
         return fail(err, E_USAGE, "row %d: token %d is not within the vocabulary of %lld", row, s->tokens[row],
                     (long long)g->token_rows);
-    if (s->positions[row] < 0)
-        return fail(err, E_USAGE, "row %d: position %d is negative", row, s->positions[row]);
+    if (s->positions[row] < 0 || s->positions[row] == INT32_MAX)  // so that position + 1 is a number
+        return fail(err, E_USAGE, "row %d: position %d is out of range", row, s->positions[row]);
     if (s->positions[row] >= g->position_rows)
         return fail(err, E_USAGE, "row %d: position %d; this model knows %lld positions, a smaller context would fit",
                     row, s->positions[row], (long long)g->position_rows);

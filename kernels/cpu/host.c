@@ -31,6 +31,11 @@ uint8_t *buffer_data(struct buffer *b)
     return b ? b->data : NULL;
 }
 
+size_t buffer_size(const struct buffer *b)
+{
+    return b ? b->size : 0;
+}
+
 int host_alloc(struct machine *m, size_t size, struct buffer **out, struct error *err)
 {
     (void)m;

@@ -9,6 +9,7 @@ void *host_map(size_t size);
 void host_unmap(void *p, size_t size);
 
 uint8_t *buffer_data(struct buffer *b);
+size_t buffer_size(const struct buffer *b);
 
 // The buffer functions of a machine's table.
 int host_alloc(struct machine *m, size_t size, struct buffer **out, struct error *err);

@@ -1,0 +1,401 @@
+#include "kernels/cpu/ref_ops.h"
+
+#include <assert.h>
+#include <math.h>
+
+static int n_rows(const struct ref_run *r, const struct tensor *n)
+{
+    return n->rows == ROWS_TOKENS ? r->step->n_tokens : r->step->n_outputs;
+}
+
+static float *row_of(const struct ref_run *r, const struct tensor *n, int row)
+{
+    return r->values[n->id] + (size_t)row * (size_t)n->width;
+}
+
+// Row `row` of matrix `matrix` of a weight, decoded; valid until the next call.
+static const float *weight_row(const struct ref_run *r, const struct weight *w, int64_t matrix, int64_t row)
+{
+    const uint8_t *data = w->data;
+    dtype_decode[w->type](data + (size_t)(matrix * w->ne[1] + row) * w->row_bytes, r->decoded, w->ne[0]);
+    return r->decoded;
+}
+
+// Element i of a vector that may be missing.
+static double element_or(const struct weight *w, int64_t i, double otherwise)
+{
+    float v;
+    if (!w)
+        return otherwise;
+    memcpy(&v, (const uint8_t *)w->data + (size_t)i * sizeof(v), sizeof(v));  // F32, of any alignment
+    return (double)v;
+}
+
+static double dot(const float *a, const float *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+// ---- Rows picked by an input
+
+// y = scale * table[token or position]
+static void do_embed(const struct ref_run *r, const struct tensor *n)
+{
+    const int32_t *index = n->p.embed.input == INPUT_TOKENS ? r->step->tokens : r->step->positions;
+    for (int row = 0; row < n_rows(r, n); row++) {
+        const float *x = weight_row(r, n->w[0], 0, index[row]);
+        float *y = row_of(r, n, row);
+        for (int64_t i = 0; i < n->width; i++)
+            y[i] = (float)((double)x[i] * (double)n->p.embed.scale);
+    }
+}
+
+// y[i] = x[outputs[i]]
+static void do_rows(const struct ref_run *r, const struct tensor *n)
+{
+    for (int i = 0; i < r->step->n_outputs; i++)
+        memcpy(row_of(r, n, i), row_of(r, n->src[0], r->step->outputs[i]), (size_t)n->width * sizeof(float));
+}
+
+// ---- Norms
+
+// Layer norm (Ba et al. 2016, arXiv 1607.06450): (x - mean) / sqrt(mean((x - mean)^2) + eps).
+// RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467): x / sqrt(mean(x^2) + eps). Then y = that * gain + bias.
+static void norm(const struct tensor *n, const float *x, float *y, int64_t length)
+{
+    double mean = 0, squares = 0;
+    if (n->p.norm.kind == NORM_LAYER) {
+        for (int64_t i = 0; i < length; i++)
+            mean += (double)x[i];
+        mean /= (double)length;
+    }
+    for (int64_t i = 0; i < length; i++)
+        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    double root = sqrt(squares / (double)length + (double)n->p.norm.eps);
+    for (int64_t i = 0; i < length; i++)
+        y[i] = (float)(((double)x[i] - mean) / root * element_or(n->w[0], i, 1) + element_or(n->w[1], i, 0));
+}
+
+static void do_norm(const struct ref_run *r, const struct tensor *n)
+{
+    int64_t length = n->p.norm.group ? n->p.norm.group : n->width;
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int64_t i = 0; i < n->width; i += length)
+            norm(n, row_of(r, n->src[0], row) + i, row_of(r, n, row) + i, length);
+}
+
+// ---- Products with weights
+
+// y = x W^T + bias. A row of W is decoded once and serves all rows of x.
+static void do_matmul(const struct ref_run *r, const struct tensor *n)
+{
+    const struct weight *w = n->w[0];
+    for (int64_t c = 0; c < w->ne[1]; c++) {
+        const float *weights = weight_row(r, w, 0, c);
+        for (int row = 0; row < n_rows(r, n); row++)
+            row_of(r, n, row)[c] =
+                (float)(dot(weights, row_of(r, n->src[0], row), w->ne[0]) + element_or(n->w[1], c, 0));
+    }
+}
+
+// ---- Rotary positions
+
+// table = mscale * cos(position * inv_freq[i]).., mscale * sin(position * inv_freq[i]).. (Su et al. 2021, arXiv
+// 2104.09864). The angle is reduced in double: at position 131071 a float32 angle is off by milliradians.
+static void do_rope_table(const struct ref_run *r, const struct tensor *n)
+{
+    int64_t pairs = n->p.rope_table.n_pairs;
+    double mscale = (double)n->p.rope_table.mscale;
+    for (int row = 0; row < n_rows(r, n); row++) {
+        float *y = row_of(r, n, row);
+        for (int64_t i = 0; i < pairs; i++) {
+            double angle = (double)r->step->positions[row] * n->p.rope_table.inv_freq[i];
+            y[i] = (float)(cos(angle) * mscale);
+            y[pairs + i] = (float)(sin(angle) * mscale);
+        }
+    }
+}
+
+// The pair (a, b) of a head turns to (a cos - b sin, a sin + b cos). Pairs are neighbours (the paper's layout) or lie
+// half of the turned columns apart (GPT-NeoX, arXiv 2204.06745). The columns that no pair covers stay.
+static void rope_head(const float *x, const float *table, int64_t pairs, int64_t head_dim, enum rope_layout layout,
+                      float *y)
+{
+    for (int64_t i = 0; i < pairs; i++) {
+        int64_t ia = layout == ROPE_NORM ? 2 * i : i, ib = layout == ROPE_NORM ? 2 * i + 1 : i + pairs;
+        double a = (double)x[ia], b = (double)x[ib], c = (double)table[i], s = (double)table[pairs + i];
+        y[ia] = (float)(a * c - b * s);
+        y[ib] = (float)(a * s + b * c);
+    }
+    for (int64_t i = 2 * pairs; i < head_dim; i++)
+        y[i] = x[i];
+}
+
+static void do_rope(const struct ref_run *r, const struct tensor *n)
+{
+    int64_t head_dim = n->p.rope.head_dim, pairs = n->src[1]->p.rope_table.n_pairs;
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int64_t at = 0; at < n->width; at += head_dim)
+            rope_head(row_of(r, n->src[0], row) + at, row_of(r, n->src[1], row), pairs, head_dim, n->p.rope.layout,
+                      row_of(r, n, row) + at);
+}
+
+// ---- Attention
+
+// Where the key or value of one KV head at one position lies.
+static uint8_t *kv_at(const struct ref_run *r, int layer, enum kv_part part, int seq, int position, int head, int dim)
+{
+    size_t slot = (size_t)seq * (size_t)r->step->pages_stride + (size_t)(position / KV_PAGE);
+    size_t row = (size_t)head * KV_PAGE + (size_t)(position % KV_PAGE);
+    return r->kv + (size_t)r->step->pages[slot] * r->page_bytes + r->kv_offset[layer][part] +
+           row * dtype_row_bytes(r->kv_type[part], dim);
+}
+
+static void do_kv_write(const struct ref_run *r, const struct tensor *n)
+{
+    enum kv_part part = n->p.kv.part;
+    int dim = (int)n->p.kv.head_dim, heads = (int)(n->src[0]->width / dim);
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int h = 0; h < heads; h++) {
+            void *to = kv_at(r, n->p.kv.layer, part, r->step->seqs[row], r->step->positions[row], h, dim);
+            dtype_encode[r->kv_type[part]](row_of(r, n->src[0], row) + (size_t)h * (size_t)dim, to, dim);
+        }
+}
+
+// One query head of one row, and what it reads.
+struct query {
+    const struct tensor *n;
+    const float *q;
+    int seq, position, head_kv;
+    int first;  // the first position that it sees
+};
+
+// s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118)
+static double score(const struct ref_run *r, const struct query *q, int position)
+{
+    int dim = q->n->p.attn.dim_k;
+    const uint8_t *key = kv_at(r, q->n->p.attn.layer, KV_KEY, q->seq, position, q->head_kv, dim);
+    dtype_decode[r->kv_type[KV_KEY]](key, r->decoded, dim);
+    double s = dot(q->q, r->decoded, dim) * (double)q->n->p.attn.scale, cap = (double)q->n->p.attn.softcap;
+    return cap > 0 ? cap * tanh(s / cap) : s;
+}
+
+// softmax(s) v (Vaswani et al. 2017, arXiv 1706.03762). The scores are computed twice, for their greatest and for the
+// sum: a row may see any number of positions, and a run allocates nothing.
+static void attend(const struct ref_run *r, const struct query *q, float *out)
+{
+    int dim = q->n->p.attn.dim_v;
+    double greatest = -INFINITY, total = 0;
+    for (int j = q->first; j <= q->position; j++)
+        greatest = fmax(greatest, score(r, q, j));
+    memset(r->sums, 0, (size_t)dim * sizeof(double));
+    for (int j = q->first; j <= q->position; j++) {
+        double p = exp(score(r, q, j) - greatest);
+        dtype_decode[r->kv_type[KV_VALUE]](kv_at(r, q->n->p.attn.layer, KV_VALUE, q->seq, j, q->head_kv, dim),
+                                           r->decoded, dim);
+        total += p;
+        for (int i = 0; i < dim; i++)
+            r->sums[i] += p * (double)r->decoded[i];
+    }
+    for (int i = 0; i < dim; i++)
+        out[i] = (float)(r->sums[i] / total);
+}
+
+// Causal; with a window, only keys at a distance below it (Beltagy et al. 2020, arXiv 2004.05150). Query heads share KV
+// heads in groups of neighbours (Ainslie et al. 2023, arXiv 2305.13245).
+static void do_attention(const struct ref_run *r, const struct tensor *n)
+{
+    int group = n->p.attn.n_head / n->p.attn.n_head_kv, window = n->p.attn.window;
+    for (int row = 0; row < n_rows(r, n); row++) {
+        int position = r->step->positions[row];
+        for (int h = 0; h < n->p.attn.n_head; h++) {
+            struct query q = {.n = n,
+                              .q = row_of(r, n->src[0], row) + (size_t)h * (size_t)n->p.attn.dim_k,
+                              .seq = r->step->seqs[row],
+                              .position = position,
+                              .head_kv = h / group,
+                              .first = window > 0 && position >= window ? position - window + 1 : 0};
+            attend(r, &q, row_of(r, n, row) + (size_t)h * (size_t)n->p.attn.dim_v);
+        }
+    }
+}
+
+// ---- Element by element
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+// SiLU x sigmoid(x) and GELU x Phi(x), exact and by tanh (Hendrycks and Gimpel 2016, arXiv 1606.08415); squared ReLU
+// (So et al. 2021, arXiv 2109.08668). (1 + tanh u) / 2 is sigmoid(2u), and Phi(x) is erfc(-x / sqrt 2) / 2: forms
+// without cancellation. A NaN stays one.
+static double act(enum act_kind kind, double x)
+{
+    switch (kind) {
+    case ACT_SILU:
+        return x * sigmoid(x);
+    case ACT_GELU_TANH:
+        return x * sigmoid(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+    case ACT_GELU_ERF:
+        return x * 0.5 * erfc(-x * M_SQRT1_2);
+    case ACT_RELU:
+        return x < 0 ? 0 : x;
+    case ACT_RELU2:
+        return x < 0 ? 0 : x * x;
+    case ACT_SIGMOID:
+        return sigmoid(x);
+    }
+    return NAN;
+}
+
+// act; act(gate) * up (Shazeer 2020, arXiv 2002.05202); sum; product with a number; cap tanh(x / cap)
+static double element(const struct tensor *n, double a, double b)
+{
+    switch (n->op) {
+    case OP_ACT:
+        return act(n->p.act.kind, a);
+    case OP_GLU:
+        return act(n->p.act.kind, a) * b;
+    case OP_ADD:
+        return a + b;
+    case OP_SCALE:
+        return a * (double)n->p.scale.factor;
+    case OP_SOFTCAP:
+        return (double)n->p.scale.factor * tanh(a / (double)n->p.scale.factor);
+    default:
+        assert(!"no operation on elements");
+        return NAN;
+    }
+}
+
+static void do_elements(const struct ref_run *r, const struct tensor *n)
+{
+    for (int row = 0; row < n_rows(r, n); row++) {
+        const float *a = row_of(r, n->src[0], row), *b = n->src[1] ? row_of(r, n->src[1], row) : NULL;
+        float *y = row_of(r, n, row);
+        for (int64_t i = 0; i < n->width; i++)
+            y[i] = (float)element(n, (double)a[i], b ? (double)b[i] : 0);
+    }
+}
+
+// ---- Mixture of experts
+
+// The j-th choice of a row of a route: its expert, and its weight.
+static int32_t route_id(const struct ref_run *r, const struct tensor *route, int row, int j)
+{
+    const int32_t *ids = (const int32_t *)(row_of(r, route, row) + route->p.route.n_used);
+    return ids[j];
+}
+static double route_weight(const struct ref_run *r, const struct tensor *route, int row, int j)
+{
+    return (double)row_of(r, route, row)[j];
+}
+
+// The expert of the greatest logit that is not among the n chosen; the lower id on a tie. Logits order experts as their
+// softmax or sigmoid does, but do not saturate.
+static int32_t choose(const float *logits, int64_t n_expert, const int32_t *chosen, int n)
+{
+    int32_t best = -1;
+    for (int32_t e = 0; e < n_expert; e++) {
+        bool taken = false;
+        for (int j = 0; j < n; j++)
+            taken = taken || chosen[j] == e;
+        if (!taken && (best < 0 || logits[e] > logits[best]))
+            best = e;
+    }
+    return best;
+}
+
+// The probability of an expert is exp(l - max) / sum over all experts of exp(l - max) (Shazeer et al. 2017, arXiv
+// 1701.06538), or sigmoid(l) (DeepSeek-V3, arXiv 2412.19437).
+static void probabilities(enum route_kind kind, const float *logits, int64_t n, double *out)
+{
+    double greatest = -INFINITY, total = 0;
+    for (int64_t e = 0; e < n; e++)
+        greatest = fmax(greatest, (double)logits[e]);
+    for (int64_t e = 0; e < n; e++) {
+        out[e] = kind == ROUTE_SOFTMAX ? exp((double)logits[e] - greatest) : sigmoid((double)logits[e]);
+        total += out[e];
+    }
+    if (kind == ROUTE_SOFTMAX)
+        for (int64_t e = 0; e < n; e++)
+            out[e] /= total;
+}
+
+// The sum that weights are divided by is at least the smallest normal half, as in llama.cpp.
+#define ROUTE_SUM_MIN 0x1p-14
+
+static void do_route(const struct ref_run *r, const struct tensor *n)
+{
+    int n_used = n->p.route.n_used;
+    int64_t n_expert = n->src[0]->width;
+    for (int row = 0; row < n_rows(r, n); row++) {
+        const float *logits = row_of(r, n->src[0], row);
+        float *weights = row_of(r, n, row);
+        int32_t *ids = (int32_t *)(weights + n_used);
+        double total = 0;
+        probabilities(n->p.route.kind, logits, n_expert, r->sums);
+        for (int j = 0; j < n_used; j++) {
+            ids[j] = choose(logits, n_expert, ids, j);
+            total += r->sums[ids[j]];
+        }
+        double divisor = n->p.route.normalise ? fmax(total, ROUTE_SUM_MIN) : 1;
+        for (int j = 0; j < n_used; j++)
+            weights[j] = (float)(r->sums[ids[j]] / divisor * (double)n->p.route.scale);
+    }
+}
+
+// y_j = x W_id(j)^T for each choice j; x is one for all choices, or one each
+static void do_expert_matmul(const struct ref_run *r, const struct tensor *n)
+{
+    const struct weight *w = n->w[0];
+    int64_t k = w->ne[0], width = w->ne[1];
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int j = 0; j < n->p.expert.n_used; j++) {
+            const float *x = row_of(r, n->src[0], row) + (n->p.expert.shared ? 0 : j * k);
+            float *y = row_of(r, n, row) + j * width;
+            for (int64_t c = 0; c < width; c++)
+                y[c] = (float)dot(weight_row(r, w, route_id(r, n->src[1], row, j), c), x, k);
+        }
+}
+
+// y = sum over j of weight_j x_j
+static void do_expert_combine(const struct ref_run *r, const struct tensor *n)
+{
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int64_t i = 0; i < n->width; i++) {
+            double sum = 0;
+            for (int j = 0; j < n->p.expert.n_used; j++)
+                sum += route_weight(r, n->src[1], row, j) * (double)row_of(r, n->src[0], row)[j * n->width + i];
+            row_of(r, n, row)[i] = (float)sum;
+        }
+}
+
+void ref_node(const struct ref_run *r, const struct tensor *n)
+{
+    typedef void do_fn(const struct ref_run *r, const struct tensor *n);
+    static do_fn *const table[OP_COUNT] = {
+        [OP_EMBED] = do_embed,
+        [OP_ROWS] = do_rows,
+        [OP_ROPE_TABLE] = do_rope_table,
+        [OP_NORM] = do_norm,
+        [OP_MATMUL] = do_matmul,
+        [OP_ROPE] = do_rope,
+        [OP_KV_WRITE] = do_kv_write,
+        [OP_ATTENTION] = do_attention,
+        [OP_ACT] = do_elements,
+        [OP_GLU] = do_elements,
+        [OP_ADD] = do_elements,
+        [OP_SCALE] = do_elements,
+        [OP_SOFTCAP] = do_elements,
+        [OP_ROUTE] = do_route,
+        [OP_EXPERT_MATMUL] = do_expert_matmul,
+        [OP_EXPERT_COMBINE] = do_expert_combine,
+    };
+    assert(table[n->op]);
+    table[n->op](r, n);
+}
