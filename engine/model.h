@@ -15,9 +15,9 @@ struct model_options {
     const char *path;
     enum device device;
     struct machine_options machine;
-    int n_ctx;    // positions of a sequence that will be used; 0: the model's own, but N_CTX_DEFAULT at most
-    bool no_mmap; // read the file instead of mapping it
-    bool any_pre; // take an unknown pre-tokenizer for the default one
+    int n_ctx;     // positions of a sequence that will be used; 0: the model's own, but N_CTX_DEFAULT at most
+    bool no_mmap;  // read the file instead of mapping it
+    bool any_pre;  // take an unknown pre-tokenizer for the default one
 };
 enum { N_CTX_DEFAULT = 4096 };
 
@@ -27,17 +27,17 @@ struct model {
     struct graph *graph;
     struct machine *machine;
     struct arch_info info;
-    int n_ctx; // as chosen, or as many as by default
+    int n_ctx;  // as chosen, or as many as by default
     bool weights_are_mapped;
-    const char *device;     // "cpu", "ref"
-    const char *device_why; // a clause: "asked for", "this build has no GPU machine"
+    const char *device;      // "cpu", "ref"
+    const char *device_why;  // a clause: "asked for", "this build has no GPU machine"
     double load_ms;
 };
 
 // Errors: those of gguf_open, tokenizer_load, arch_build and the machine; E_GPU when a GPU was asked for and there is
 // none.
 int model_open(struct model **out, const struct model_options *o, struct error *err);
-void model_close(struct model *m); // NULL is fine
+void model_close(struct model *m);  // NULL is fine
 
 // The machine alone, for reports on it: what model_open would choose. *name and *why as above.
 int model_open_machine(struct machine **out, enum device device, const struct machine_options *o, const char **name,

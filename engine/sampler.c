@@ -13,13 +13,13 @@ struct candidate {
 struct sampler {
     struct sampler_params p;
     int n_vocab;
-    uint8_t *banned, *recent; // [n_vocab]
-    struct candidate *all;    // [n_vocab]
+    uint8_t *banned, *recent;  // [n_vocab]
+    struct candidate *all;     // [n_vocab]
     // of the token that is being chosen
     const int32_t *history;
     int n_history;
-    int n;        // candidates left, all[0 .. n-1]
-    int n_sorted; // so many at the front are in order, and no later one comes before them
+    int n;         // candidates left, all[0 .. n-1]
+    int n_sorted;  // so many at the front are in order, and no later one comes before them
 };
 
 struct sampler_params sampler_defaults(void)
@@ -214,7 +214,7 @@ static void keep_min_p(struct sampler *s)
 
 static void apply_temperature(struct sampler *s)
 {
-    float max = greatest_logit(s); // taken off first, so that no temperature makes a number infinite
+    float max = greatest_logit(s);  // taken off first, so that no temperature makes a number infinite
     for (int i = 0; i < s->n; i++)
         s->all[i].logit = (s->all[i].logit - max) / s->p.temperature;
 }
@@ -223,7 +223,7 @@ static void apply_temperature(struct sampler *s)
 static const struct stage {
     const char *name;
     void (*apply)(struct sampler *s);
-    bool greedy; // also before the most likely token is taken
+    bool greedy;  // also before the most likely token is taken
 } stages[] = {
     {"penalties", penalise_repeats, true},
     {"top-k", keep_top_k, false},

@@ -11,12 +11,12 @@
 #include "kernels/text.h"
 
 struct sampler_params {
-    float temperature;    // 0 or less: the most likely token
-    int top_k;            // the k most likely; 0 or less: all
-    float top_p;          // the fewest that have this probability together; 1: all
-    float min_p;          // those that have this part of the greatest probability; 0: all
-    float repeat_penalty; // logits of recent tokens are divided (or, when negative, multiplied) by it; 1: none
-    int repeat_last;      // how many tokens are recent; -1: all
+    float temperature;     // 0 or less: the most likely token
+    int top_k;             // the k most likely; 0 or less: all
+    float top_p;           // the fewest that have this probability together; 1: all
+    float min_p;           // those that have this part of the greatest probability; 0: all
+    float repeat_penalty;  // logits of recent tokens are divided (or, when negative, multiplied) by it; 1: none
+    int repeat_last;       // how many tokens are recent; -1: all
     uint64_t seed;
 };
 // What holds where neither the user nor the file says otherwise.
@@ -27,7 +27,7 @@ int sampler_from_file(struct sampler_params *p, const struct gguf *file, struct 
 struct sampler;
 
 int sampler_new(struct sampler **out, const struct sampler_params *p, int n_vocab, struct error *err);
-void sampler_free(struct sampler *s); // NULL is fine
+void sampler_free(struct sampler *s);  // NULL is fine
 // That token is never chosen.
 void sampler_ban(struct sampler *s, int32_t token);
 // Chooses the token at `position` from its logits; history: the n tokens before it. Every logit is finite.

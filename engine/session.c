@@ -7,8 +7,8 @@
 
 struct sequence {
     int length;
-    int n_passed;    // pages at its beginning that every window has passed and that it holds no more
-    int32_t *tokens; // [n_ctx]
+    int n_passed;     // pages at its beginning that every window has passed and that it holds no more
+    int32_t *tokens;  // [n_ctx]
 };
 
 struct session {
@@ -18,19 +18,19 @@ struct session {
     struct buffer *kv;
     struct pages pages;
     size_t page_bytes;
-    int window;            // of the layer that looks back furthest; 0 when one looks back to the start
-    int stride;            // pages of a full sequence
-    struct sequence *seqs; // [n_seqs]
-    int32_t *tables;       // [n_seqs][stride]
+    int window;             // of the layer that looks back furthest; 0 when one looks back to the start
+    int stride;             // pages of a full sequence
+    struct sequence *seqs;  // [n_seqs]
+    int32_t *tables;        // [n_seqs][stride]
     uint64_t n_steps;
     struct memory_need need;
     // of one step
-    int32_t *tokens, *positions, *row_seqs, *outputs; // [n_batch], [n_outputs]
-    bool *fresh;                                      // [n_batch] whether the row's slot was new, for undoing
+    int32_t *tokens, *positions, *row_seqs, *outputs;  // [n_batch], [n_outputs]
+    bool *fresh;                                       // [n_batch] whether the row's slot was new, for undoing
     int n_outputs;
-    float *logits;            // [n_outputs][n_vocab]
-    struct session_row *rows; // [n_batch] of a prompt
-    void *bounce;             // COPY_BYTES, for copies of pages
+    float *logits;             // [n_outputs][n_vocab]
+    struct session_row *rows;  // [n_batch] of a prompt
+    void *bounce;              // COPY_BYTES, for copies of pages
 };
 enum { COPY_BYTES = 1 << 18 };
 
@@ -109,7 +109,7 @@ static int set_options(struct session *s, const struct session_options *o, struc
 static int fitting_n_ctx(const struct session *s, uint64_t room)
 {
     uint64_t rest = memory_sum(&s->need) - s->need.kv;
-    int low = 0, high = s->stride; // in pages: low fits, high does not
+    int low = 0, high = s->stride;  // in pages: low fits, high does not
     while (high - low > 1) {
         int mid = low + (high - low) / 2;
         uint64_t bytes = kv_bytes(s, mid * KV_PAGE), sum;
@@ -564,7 +564,7 @@ static int reuse(struct session *s, int seq, const int32_t *tokens, int limit)
     // with a window the pages of the beginning may be gone, so what is held is looked for only where nothing is
     if (s->window && own)
         return own;
-    clear(s, seq); // its pages are found again by their text
+    clear(s, seq);  // its pages are found again by their text
     q->length = hold_pages(s, tokens, limit, table_of(s, seq));
     memcpy(q->tokens, tokens, (size_t)q->length * sizeof *tokens);
     pass_window(s, seq);

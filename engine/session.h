@@ -13,13 +13,13 @@
 #include <stdatomic.h>
 
 struct session_options {
-    int n_seqs;                // sequences at once; 0: 1
-    int n_ctx;                 // positions of a sequence; 0: the model's
-    int n_batch;               // rows of a step; 0: N_BATCH_DEFAULT
-    int n_outputs;             // rows of a step that want logits; 0: n_seqs
-    enum dtype kv_type[2];     // of keys and of values
-    bool no_reuse;             // compute every prompt from its first token
-    const atomic_bool *cancel; // looked at between steps: E_INTERRUPTED. May be NULL
+    int n_seqs;                 // sequences at once; 0: 1
+    int n_ctx;                  // positions of a sequence; 0: the model's
+    int n_batch;                // rows of a step; 0: N_BATCH_DEFAULT
+    int n_outputs;              // rows of a step that want logits; 0: n_seqs
+    enum dtype kv_type[2];      // of keys and of values
+    bool no_reuse;              // compute every prompt from its first token
+    const atomic_bool *cancel;  // looked at between steps: E_INTERRUPTED. May be NULL
 };
 enum { N_BATCH_DEFAULT = 512 };
 
@@ -27,12 +27,12 @@ struct session;
 
 // E_MEMORY with the sum and a setting that would fit, before any page is touched.
 int session_open(struct session **out, const struct model *m, const struct session_options *o, struct error *err);
-void session_close(struct session *s); // NULL is fine
+void session_close(struct session *s);  // NULL is fine
 
 int session_n_ctx(const struct session *s);
 int session_n_batch(const struct session *s);
 struct memory_need session_memory(const struct session *s);
-void session_describe(const struct session *s, struct text *out); // the plan's choices, for -v
+void session_describe(const struct session *s, struct text *out);  // the plan's choices, for -v
 
 // --- sequences: numbers from 0 to n_seqs - 1, all of them there and empty at first ---
 
