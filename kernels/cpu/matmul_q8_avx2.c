@@ -1,0 +1,301 @@
+// The 8-bit matmul for AVX2, of the types that models use most; the others have no path here and go through matmul_f32.
+//
+// The naive loop (matmul_q8_scalar.c) takes one output after another. Here four rows go together: a block of each is
+// unpacked once into bytes and 16-bit scales that stay in the first-level cache, and all columns sweep over it. A dot is
+//     maddubs (pairs of bytes -> 16 bits), madd by the scales (pairs -> 32 bits), add,
+// and the four rows' sums are reduced together, so that a lane is a row and the float chain of kernels.h runs on four rows at
+// a time. No pair saturates: weights are at most 63 * 127 * 2 < 2^15 unsigned, or |-128| * 127 * 2 < 2^15 with the signs
+// moved to the activations.
+#include "kernels/cpu/level.h"
+
+#include <immintrin.h>
+
+enum { ROWS = 4, COLUMNS_MAX = SCRATCH_BYTES / 32 };
+
+// Four rows' block of 256, unpacked. `scale` holds, for 32 elements, the 16-bit factor of each pair.
+struct block {
+    __m256i w[ROWS][8];
+    __m256i scale[ROWS][8];
+    __m256i min[ROWS];    // K types: the factor of each of the 16 sums; subtracted
+    __m128 d, m;          // a lane a row
+};
+
+static inline __m256i load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+
+static inline float f16_at(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return _cvtsh_ss(h);
+}
+
+static inline __m128 f16_of_rows(const uint8_t *const *rows, size_t at)
+{
+    return _mm_setr_ps(f16_at(rows[0] + at), f16_at(rows[1] + at), f16_at(rows[2] + at), f16_at(rows[3] + at));
+}
+
+// Sums of the eight lanes of each: a lane a row.
+static inline __m128i reduce_rows(__m256i a, __m256i b, __m256i c, __m256i d)
+{
+    __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    __m256i all = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    return _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+}
+
+// ---- unpacking blocks of 256: one row
+
+// The 12 bytes of Q4_K's eight 6-bit scales and mins, as bytes: scales in the low half, mins in the high.
+static inline void k4_scales(const uint8_t *p, uint8_t out[16])
+{
+    uint32_t a, b, c, word[4];
+    memcpy(&a, p, 4), memcpy(&b, p + 4, 4), memcpy(&c, p + 8, 4);
+    word[0] = a & 0x3f3f3f3f;
+    word[1] = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030);
+    word[2] = b & 0x3f3f3f3f;
+    word[3] = (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030);
+    memcpy(out, word, 16);
+}
+
+static inline void unpack_k4_scales(const uint8_t *p, struct block *o, int r)
+{
+    uint8_t bytes[16];
+    k4_scales(p, bytes);
+    for (int j = 0; j < 8; j++)
+        o->scale[r][j] = _mm256_set1_epi16(bytes[j]);
+    __m128i mins = _mm_loadl_epi64((const __m128i *)(bytes + 8));
+    o->min[r] = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(mins, mins));  // each serves two sums of 16
+}
+
+static inline void unpack_q4_k(const uint8_t *b, struct block *o, int r)
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    unpack_k4_scales(b + 4, o, r);
+    for (int j = 0; j < 4; j++) {
+        __m256i q = load(b + 16 + 32 * j);
+        o->w[r][2 * j] = _mm256_and_si256(q, low);
+        o->w[r][2 * j + 1] = _mm256_and_si256(_mm256_srli_epi16(q, 4), low);
+    }
+}
+
+static inline void unpack_q5_k(const uint8_t *b, struct block *o, int r)
+{
+    const __m256i low = _mm256_set1_epi8(15), sixteen = _mm256_set1_epi8(16);
+    __m256i high = load(b + 16);
+    unpack_k4_scales(b + 4, o, r);
+    for (int j = 0; j < 4; j++) {
+        __m256i q = load(b + 48 + 32 * j);
+        __m256i h0 = _mm256_and_si256(_mm256_slli_epi16(high, 4), sixteen);
+        __m256i h1 = _mm256_and_si256(_mm256_slli_epi16(high, 3), sixteen);
+        o->w[r][2 * j] = _mm256_or_si256(_mm256_and_si256(q, low), h0);
+        o->w[r][2 * j + 1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(q, 4), low), h1);
+        high = _mm256_srli_epi16(high, 2);
+    }
+}
+
+// The -32 of each weight becomes 32 * scale for each sum of 16 activations.
+static inline void unpack_q6_k(const uint8_t *b, struct block *o, int r)
+{
+    const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30);
+    __m256i scales = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(b + 192)));
+    o->min[r] = _mm256_slli_epi16(scales, 5);
+    for (int j = 0; j < 8; j++) {
+        __m128i lo = _mm_set1_epi16((int8_t)b[192 + 2 * j]), hi = _mm_set1_epi16((int8_t)b[193 + 2 * j]);
+        o->scale[r][j] = _mm256_set_m128i(hi, lo);
+    }
+    for (int half = 0; half < 2; half++) {
+        __m256i q0 = load(b + 64 * half), q1 = load(b + 64 * half + 32), h = load(b + 128 + 32 * half);
+        __m256i *w = &o->w[r][4 * half];
+        w[0] = _mm256_or_si256(_mm256_and_si256(q0, low), _mm256_and_si256(_mm256_slli_epi16(h, 4), top));
+        w[1] = _mm256_or_si256(_mm256_and_si256(q1, low), _mm256_and_si256(_mm256_slli_epi16(h, 2), top));
+        w[2] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(q0, 4), low), _mm256_and_si256(h, top));
+        w[3] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(q1, 4), low),
+                               _mm256_and_si256(_mm256_srli_epi16(h, 2), top));
+    }
+}
+
+// ---- blocks of 256
+
+// One row's 256 products with a column, in eight lanes.
+static inline __m256i dot_row(const struct block *b, int r, const int8_t *q)
+{
+    __m256i sum = _mm256_setzero_si256();
+    for (int j = 0; j < 8; j++)
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(b->w[r][j], load(q + 32 * j)), b->scale[r][j]));
+    return sum;
+}
+
+// What the mins (or the offset of Q6_K) take off, in eight lanes.
+static inline __m256i min_row(const struct block *b, int r, __m256i sums)
+{
+    return _mm256_madd_epi16(b->min[r], sums);
+}
+
+static inline __m128i min_rows(const struct block *b, __m256i sums)
+{
+    return reduce_rows(min_row(b, 0, sums), min_row(b, 1, sums), min_row(b, 2, sums), min_row(b, 3, sums));
+}
+
+// Chains of a column over the blocks, for four rows: D and M of kernels.h.
+struct chains {
+    __m128 d, m;
+};
+
+static inline void add_block(const struct block *b, bool float_mins, const int8_t *q, __m256i sums, float da,
+                             struct chains *c)
+{
+    __m128 scale = _mm_set1_ps(da);
+    __m128i isum = reduce_rows(dot_row(b, 0, q), dot_row(b, 1, q), dot_row(b, 2, q), dot_row(b, 3, q));
+    __m128i msum = min_rows(b, sums);
+    if (float_mins)
+        c->m = _mm_fmadd_ps(_mm_cvtepi32_ps(msum), _mm_mul_ps(b->m, scale), c->m);
+    else
+        isum = _mm_sub_epi32(isum, msum);
+    c->d = _mm_fmadd_ps(_mm_cvtepi32_ps(isum), _mm_mul_ps(b->d, scale), c->d);
+}
+
+typedef void unpack_fn(const uint8_t *block, struct block *out, int row);
+
+// Up to four rows; those that are missing repeat the last.
+struct row_group {
+    const uint8_t *at[ROWS];
+    int n;
+};
+
+static struct row_group rows_from(const struct matmul_args *a, int first)
+{
+    struct row_group rows = {.n = MIN(ROWS, a->n_rows - first)};
+    for (int r = 0; r < ROWS; r++)
+        rows.at[r] = (const uint8_t *)a->w + (size_t)(first + MIN(r, rows.n - 1)) * a->w_stride;
+    return rows;
+}
+
+static inline void store_rows(float *y, __m128 v, int n)
+{
+    if (n == ROWS) {
+        _mm_storeu_ps(y, v);
+        return;
+    }
+    float lanes[ROWS];
+    _mm_storeu_ps(lanes, v);
+    memcpy(y, lanes, (size_t)n * sizeof(float));
+}
+
+static inline __attribute__((always_inline)) void matmul_256(const struct matmul_args *a, int first_x, int n_x,
+                                                             enum dtype type, unpack_fn *unpack, size_t d_at, size_t m_at)
+{
+    const size_t bytes = (size_t)dtype_info[type].bytes;
+    struct chains *chains = a->scratch;
+    for (int first = 0; first < a->n_rows; first += ROWS) {
+        struct row_group rows = rows_from(a, first);
+        memset(chains, 0, (size_t)n_x * sizeof(*chains));
+        for (int64_t i = 0; i < a->k / 256; i++) {
+            struct block b;
+            for (int r = 0; r < ROWS; r++) {
+                _mm_prefetch((const char *)rows.at[r] + 8 * bytes, _MM_HINT_T0);
+                unpack(rows.at[r], &b, r);
+            }
+            b.d = f16_of_rows(rows.at, d_at);
+            b.m = m_at ? f16_of_rows(rows.at, m_at) : _mm_setzero_ps();
+            for (int j = 0; j < n_x; j++) {
+                const void *x = a->x[first_x + j];
+                add_block(&b, m_at != 0, q8_quants(x) + 256 * i, load(q8_sums(x, a->k) + 16 * i), q8_scales(x, a->k)[i],
+                          &chains[j]);
+            }
+            for (int r = 0; r < ROWS; r++)
+                rows.at[r] += bytes;
+        }
+        for (int j = 0; j < n_x; j++)
+            store_rows(a->y[first_x + j] + first, m_at ? _mm_sub_ps(chains[j].d, chains[j].m) : chains[j].d, rows.n);
+    }
+}
+
+// ---- blocks of 32
+
+// Four rows' block: magnitudes, and signs that the activations take over.
+struct block_32 {
+    __m256i magnitude[ROWS], sign[ROWS];
+    __m128 d;
+};
+
+static inline void unpack_q8_0(const uint8_t *b, struct block_32 *o, int r)
+{
+    o->sign[r] = load(b + 2);
+    o->magnitude[r] = _mm256_abs_epi8(o->sign[r]);
+}
+
+static inline void unpack_q4_0(const uint8_t *b, struct block_32 *o, int r)
+{
+    __m128i q = _mm_loadu_si128((const __m128i *)(b + 2));
+    __m256i both = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(q, 4), q), _mm256_set1_epi8(15));
+    o->sign[r] = _mm256_sub_epi8(both, _mm256_set1_epi8(8));
+    o->magnitude[r] = _mm256_abs_epi8(o->sign[r]);
+}
+
+static inline __m256i dot_row_32(const struct block_32 *b, int r, __m256i q)
+{
+    __m256i pairs = _mm256_maddubs_epi16(b->magnitude[r], _mm256_sign_epi8(q, b->sign[r]));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+typedef void unpack_32_fn(const uint8_t *block, struct block_32 *out, int row);
+
+static inline __attribute__((always_inline)) void matmul_32(const struct matmul_args *a, int first_x, int n_x,
+                                                            enum dtype type, unpack_32_fn *unpack)
+{
+    const size_t bytes = (size_t)dtype_info[type].bytes;
+    __m128 *chains = a->scratch, *partial = chains + n_x;
+    for (int first = 0; first < a->n_rows; first += ROWS) {
+        struct row_group rows = rows_from(a, first);
+        memset(chains, 0, (size_t)n_x * 2 * sizeof(*chains));
+        for (int64_t i = 0; i < a->k / 32; i++) {
+            struct block_32 b;
+            for (int r = 0; r < ROWS; r++) {
+                _mm_prefetch((const char *)rows.at[r] + 1024, _MM_HINT_T0);
+                unpack(rows.at[r], &b, r);
+            }
+            b.d = f16_of_rows(rows.at, 0);
+            bool last = i % 8 == 7 || i + 1 == a->k / 32;
+            for (int j = 0; j < n_x; j++) {
+                const void *x = a->x[first_x + j];
+                __m256i q = load(q8_quants(x) + 32 * i);
+                __m128i isum = reduce_rows(dot_row_32(&b, 0, q), dot_row_32(&b, 1, q), dot_row_32(&b, 2, q),
+                                           dot_row_32(&b, 3, q));
+                partial[j] = _mm_fmadd_ps(_mm_cvtepi32_ps(isum), b.d, partial[j]);
+                if (!last)
+                    continue;
+                chains[j] = _mm_fmadd_ps(partial[j], _mm_set1_ps(q8_scales(x, a->k)[i / 8]), chains[j]);
+                partial[j] = _mm_setzero_ps();
+            }
+            for (int r = 0; r < ROWS; r++)
+                rows.at[r] += bytes;
+        }
+        for (int j = 0; j < n_x; j++)
+            store_rows(a->y[first_x + j] + first, chains[j], rows.n);
+    }
+}
+
+// ---- the functions of the level: more columns than the scratch has chains for go in turns
+
+#define MATMUL(name, CALL)                                                                                             \
+    static void matmul_##name(const struct matmul_args *a)                                                             \
+    {                                                                                                                  \
+        for (int at = 0; at < a->n_x; at += COLUMNS_MAX) {                                                             \
+            int n = MIN(COLUMNS_MAX, a->n_x - at);                                                                     \
+            CALL;                                                                                                      \
+        }                                                                                                              \
+    }
+
+MATMUL(q4_k, matmul_256(a, at, n, DT_Q4_K, unpack_q4_k, 0, 2))
+MATMUL(q5_k, matmul_256(a, at, n, DT_Q5_K, unpack_q5_k, 0, 2))
+MATMUL(q6_k, matmul_256(a, at, n, DT_Q6_K, unpack_q6_k, 208, 0))
+MATMUL(q8_0, matmul_32(a, at, n, DT_Q8_0, unpack_q8_0))
+MATMUL(q4_0, matmul_32(a, at, n, DT_Q4_0, unpack_q4_0))
+
+matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
+    [DT_Q4_0] = matmul_q4_0, [DT_Q8_0] = matmul_q8_0, [DT_Q4_K] = matmul_q4_k,
+    [DT_Q5_K] = matmul_q5_k, [DT_Q6_K] = matmul_q6_k,
+};
