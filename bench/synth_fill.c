@@ -137,10 +137,12 @@ static void set_scale(const struct fill *f, uint8_t *block)
         memset(block + rule->at, f->code, (size_t)rule->min_at);
     } else if (rule->form == SCALE_IQ1_M) {
         put_iq1_m(block, f->d);
-    } else {
+    } else if (rule->min_at) {
         memcpy(block + rule->at, &f->d, sizeof(f->d));
-        if (rule->min_at)
-            memcpy(block + rule->min_at, &f->min, sizeof(f->min));
+        memcpy(block + rule->min_at, &f->min, sizeof(f->min));
+    } else { // the sign stays random: it centres types whose codes lean to one side, as -8 to 7 do
+        block[rule->at] = (uint8_t)f->d;
+        block[rule->at + 1] = (uint8_t)((block[rule->at + 1] & 0x80) | f->d >> 8);
     }
 }
 

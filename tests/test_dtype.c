@@ -522,10 +522,11 @@ static const struct bound {
     int sharing; // elements that share a scale
     double step, worst, rms;
     int quants_from, quants_to; // bytes of the block that hold elements, not scales
+    double most_of_grid;        // mean square error, as a share of that of a uniform grid (see the test of it)
 } bounds[] = {
-    {DT_Q8_0, 32, 1 / 127.0, 0.5, 0.5, 2, 34},   {DT_Q4_0, 32, 1 / 8.0, 1.0, 1.0, 2, 18},
-    {DT_Q4_K, 32, 2 / 15.0, 3.0, 0.98, 16, 144}, {DT_Q5_K, 32, 2 / 31.0, 3.0, 1.5, 16, 176},
-    {DT_Q6_K, 16, 1 / 32.0, 1.3, 1.13, 0, 192},
+    {DT_Q8_0, 32, 1 / 127.0, 0.5, 0.5, 2, 34, 1.02},   {DT_Q4_0, 32, 1 / 8.0, 1.0, 1.0, 2, 18, 1.02},
+    {DT_Q4_K, 32, 2 / 15.0, 3.0, 0.98, 16, 144, 0.86}, {DT_Q5_K, 32, 2 / 31.0, 3.0, 1.5, 16, 176, 0.9},
+    {DT_Q6_K, 16, 1 / 32.0, 1.3, 1.13, 0, 192, 0.93},
 };
 
 // The scale is a half: it may be off by 2^-11 of itself, or by 2^-24 where halfs are that far apart; q, up to 31 of the
@@ -660,8 +661,9 @@ Test(encode, no_flipped_bit_of_an_element_lowers_the_error)
 }
 
 // Rounding to a grid of step h errs by h^2/12 on average. The grid is that of the range of each group of elements that
-// share a scale (for signed types: twice the largest magnitude, over 2 times the levels on a side); the coarse scales
-// of scales and the clipped end cost less than 15% more, and Q4_0's lost eighth step more than that.
+// share a scale (for signed types: twice the largest magnitude, over 2 times the levels on a side). Least squares must
+// better that: the limits of the K-quants lie between what the fit of the range alone measures (0.91, 0.93, 0.96) and
+// what the refined fit does (0.82, 0.88, 0.90).
 Test(encode, mean_error_on_normal_data_is_that_of_the_grid)
 {
     struct random r = seeded("mean");
@@ -685,7 +687,7 @@ Test(encode, mean_error_on_normal_data_is_that_of_the_grid)
             grid += b->sharing * h * h / 12;
         }
         printf("%s: mean square error %.3f of the grid's\n", dtype_info[b->type].name, error / grid);
-        cr_expect_lt(error, grid * (b->type == DT_Q4_0 ? 1.3 : 1.15), "%s: %g", dtype_info[b->type].name, error / grid);
+        cr_expect_lt(error, grid * b->most_of_grid, "%s: %g", dtype_info[b->type].name, error / grid);
         cr_expect_gt(error, grid * 0.7, "%s: %g, too good to be true", dtype_info[b->type].name, error / grid);
     }
 }

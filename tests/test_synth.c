@@ -54,16 +54,19 @@ static void expect_tensor(const struct gguf *g, const char *name, enum dtype typ
     cr_expect_eq(t->size, (uint64_t)rows * dtype_row_bytes(type, cols), "%s", name);
 }
 
-// Of a tensor's numbers: their root mean square, all of them finite.
-static double tensor_rms(const struct gguf_tensor *t)
+// Of a tensor's numbers: their root mean square, and their mean; all of them finite.
+static double tensor_rms(const struct gguf_tensor *t, double *mean)
 {
     int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
     float *x = malloc((size_t)n * sizeof(float));
-    double sum = 0;
+    double sum = 0, plain = 0;
     dtype_decode[t->type](t->data, x, n);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         sum += (double)x[i] * x[i];
+        plain += x[i];
+    }
     free(x);
+    *mean = plain / (double)n;
     cr_expect(isfinite(sum), "%.*s", STR_ARG(t->name));
     return sqrt(sum / (double)n);
 }
@@ -115,7 +118,7 @@ static void check_sizes(const struct gguf *g, const char *what)
 {
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        double rms = tensor_rms(t), want = 1 / sqrt((double)t->ne[0]);
+        double mean, rms = tensor_rms(t, &mean), want = 1 / sqrt((double)t->ne[0]);
         bool norm = ends_with(t->name, "norm.weight");
         if (norm)
             want = 1;
@@ -126,6 +129,11 @@ static void check_sizes(const struct gguf *g, const char *what)
         double slack = t->type == DT_MXFP4 ? 1.5 : 1.1 + 2 / sqrt((double)(t->ne[0] * t->ne[1]));
         cr_expect(rms < want * slack && rms > want / slack, "%s, %.*s (%s): rms %g, wanted %g", what, STR_ARG(t->name),
                   dtype_info[t->type].name, rms, want);
+        // centred: five standard errors, where the elements of a block lean to one side by 0.41 rms at most (Q2_0)
+        double n = (double)(t->ne[0] * t->ne[1]);
+        double chance = 5 / sqrt(n) + 5 * 0.41 / sqrt(n / dtype_info[t->type].block);
+        cr_expect(norm || fabs(mean) < rms * chance, "%s, %.*s (%s): mean %g, rms %g", what, STR_ARG(t->name),
+                  dtype_info[t->type].name, mean, rms);
     }
 }
 
