@@ -1,0 +1,171 @@
+// Byte-pair encoding: a word is spelled in single bytes, or characters, which are merged in the order of the ranks.
+#include "engine/text/encoder.h"
+#include "engine/text/merge_loop.h"
+
+static inline uint32_t pair(const void *ctx, uint32_t a, uint32_t b, uint32_t c, uint32_t *merged)
+{
+    (void)c;
+    const struct merge *m = merge_find(ctx, a, b);
+    if (m == NULL) {
+        return MERGE_NONE;
+    }
+    *merged = m->merged;
+    return m->rank;
+}
+
+static int emit(struct encoder *e, uint32_t symbol)
+{
+    return symbol & SYMBOL_NO_TOKEN ? encoder_byte(e, (unsigned char)symbol)
+                             : token_list_push(e->out, (int32_t)symbol, e->err);
+}
+
+static uint32_t byte_symbol(const struct tokenizer *t, unsigned char byte)
+{
+    return t->byte_token[byte] < 0 ? SYMBOL_NO_TOKEN | byte : (uint32_t)t->byte_token[byte];
+}
+
+// The character at p as a symbol, or -1; *len is its length.
+static int32_t letter_symbol(const struct tokenizer *t, const char *p, size_t n, size_t *len)
+{
+    int bytes = utf8_decode(p, n, NULL);
+    *len = bytes > 0 ? (size_t)bytes : 1;
+    return bytes > 0 ? token_map_find(&t->map, p, *len) : -1;
+}
+
+static int encode_short(struct encoder *e, const uint32_t *symbols, size_t n)
+{
+    uint32_t v[MERGE_SHORT + 2];
+    memcpy(v, symbols, n * sizeof *v);
+    v[n] = v[n + 1] = 0;
+    n = merge_short(v, n, pair, &e->t->merges);
+    for (size_t i = 0; i < n; i++) {
+        if (emit(e, v[i]) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int encode_long(struct encoder *e, const uint32_t *symbols, size_t n)
+{
+    size_t bytes;
+    if (merge_long_bytes(n, &bytes)) {
+        return fail(e->err, E_MEMORY, "a word of %zu characters is too long", n);
+    }
+    if (buffer_reserve(&e->merging, bytes, e->err) != 0) {
+        return -1;
+    }
+    uint64_t *heap = e->merging.data;
+    struct merge_node *nodes = (struct merge_node *)(heap + 3 * n + 1);
+    for (size_t i = 0; i < n; i++) {
+        nodes[i].value = symbols[i];
+    }
+    nodes[n].value = 0;
+    merge_long(nodes, (uint32_t)n, heap, pair, &e->t->merges);
+    for (uint32_t i = 0; i < n; i = nodes[i].next) {
+        if (emit(e, nodes[i].value) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int encode_symbols(struct encoder *e, const uint32_t *symbols, size_t n)
+{
+    return n <= MERGE_SHORT ? encode_short(e, symbols, n) : encode_long(e, symbols, n);
+}
+
+// The plain token that is spelled like the word, or -1.
+static int32_t whole_word(const struct tokenizer *t, const char *spelled, size_t len)
+{
+    int32_t id = len <= t->max_len ? token_map_find(&t->map, spelled, len) : -1;
+    return id >= 0 && token_is_plain(t, id) ? id : -1;
+}
+
+// Symbols of a word spelled in characters, those that are no tokens as their bytes: at most len.
+static size_t letter_symbols(const struct tokenizer *t, const char *word, size_t len, uint32_t *symbols)
+{
+    size_t n = 0, step;
+    for (size_t i = 0; i < len; i += step) {
+        int32_t id = letter_symbol(t, word + i, len - i, &step);
+        if (id >= 0) {
+            symbols[n++] = (uint32_t)id;
+            continue;
+        }
+        for (size_t k = 0; k < step; k++) {
+            symbols[n++] = byte_symbol(t, (unsigned char)word[i + k]);
+        }
+    }
+    return n;
+}
+
+// Gemma 4 and its kin: spaces are escaped, symbols are characters.
+static int encode_escaped(struct encoder *e, const char *word, size_t len)
+{
+    // At most three times the bytes, each of them possibly a symbol; the symbols stand first, as they want alignment.
+    size_t bytes;
+    if (size_mul(len, 3 * (sizeof(uint32_t) + 1), &bytes)) {
+        return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
+    }
+    if (buffer_reserve(&e->spelled, bytes, e->err) != 0) {
+        return -1;
+    }
+    uint32_t *symbols = e->spelled.data;
+    char *spelled = (char *)(symbols + 3 * len);
+    size_t n_spelled = spell_escaped(word, len, false, spelled);
+    int32_t whole = -1;
+    if ((e->t->pre->flags & PRE_IGNORE_MERGES) != 0 || *word == '\n') {
+        whole = whole_word(e->t, spelled, n_spelled);  // runs of newlines too are tokens whatever the merges say
+    }
+    if (whole >= 0) {
+        return token_list_push(e->out, whole, e->err);
+    }
+    return encode_symbols(e, symbols, letter_symbols(e->t, spelled, n_spelled, symbols));
+}
+
+// The token that is the whole word in byte-level spelling, or -1.
+static int32_t whole_letters(struct encoder *e, const char *word, size_t len)
+{
+    // A byte is spelled in one or two.
+    char spelled[2 * 64];
+    if (len > sizeof spelled / 2) {
+        if (len > e->t->max_len || buffer_reserve(&e->spelled, 2 * len, NULL) != 0) {
+            return -1;
+        }
+    }
+    char *out = len > sizeof spelled / 2 ? e->spelled.data : spelled;
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        n += (size_t)utf8_encode(byte_to_letter((unsigned char)word[i]), out + n);
+    }
+    return whole_word(e->t, out, n);
+}
+
+int bpe_encode_word(struct encoder *e, const char *word, size_t len)
+{
+    const struct tokenizer *t = e->t;
+    if ((t->pre->flags & PRE_ESCAPE) != 0) {
+        return encode_escaped(e, word, len);
+    }
+    if ((t->pre->flags & PRE_IGNORE_MERGES) != 0) {
+        int32_t whole = whole_letters(e, word, len);
+        if (whole >= 0) {
+            return token_list_push(e->out, whole, e->err);
+        }
+    }
+    uint32_t few[MERGE_SHORT], *symbols = few;
+    if (len > MERGE_SHORT) {
+        size_t bytes;
+        if (size_mul(len, sizeof *symbols, &bytes)) {
+            return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
+        }
+        if (buffer_reserve(&e->spelled, bytes, e->err) != 0) {
+            return -1;
+        }
+        symbols = e->spelled.data;
+    }
+    for (size_t i = 0; i < len; i++) {
+        symbols[i] = byte_symbol(t, (unsigned char)word[i]);
+    }
+    return encode_symbols(e, symbols, len);
+}

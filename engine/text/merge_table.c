@@ -1,0 +1,137 @@
+// The merges of BPE: from the file's "left right" lines to a hash table of pairs of token ids.
+#include "engine/text/vocab.h"
+
+// Where a pair belongs.
+static struct merge *slot_of(const struct merge_table *table, uint32_t left, uint32_t right)
+{
+    uint64_t h = (((uint64_t)left << 32 | right) ^ table->seed) * UINT64_C(0x9E3779B97F4A7C15);
+    for (uint64_t i = (h >> 32) & table->mask;; i = (i + 1) & table->mask) {
+        struct merge *m = &table->slots[i];
+        if ((m->left == left && m->right == right) || m->left == MERGE_NONE) {
+            return m;
+        }
+    }
+}
+
+const struct merge *merge_find(const struct merge_table *table, uint32_t left, uint32_t right)
+{
+    const struct merge *m = slot_of(table, left, right);
+    return m->left == MERGE_NONE ? NULL : m;
+}
+
+static int table_new(struct merge_table *table, size_t n, struct arena *arena, struct error *err)
+{
+    size_t n_slots = 16;
+    while (n_slots < 2 * n) {
+        n_slots *= 2;
+    }
+    *table = (struct merge_table){ARENA_ARRAY(arena, struct merge, n_slots), n_slots - 1, token_hash_seed()};
+    if (table->slots == NULL) {
+        return fail(err, E_MEMORY, "no memory for %zu merges", n);
+    }
+    for (size_t i = 0; i < n_slots; i++) {
+        table->slots[i].left = MERGE_NONE;
+    }
+    return 0;
+}
+
+// The first merge of a pair counts.
+static void table_add(struct merge_table *table, struct merge m)
+{
+    struct merge *slot = slot_of(table, m.left, m.right);
+    if (slot->left == MERGE_NONE) {
+        *slot = m;
+    }
+}
+
+// Reads one line, "left right", both tokens, as is what they make together. The parts hold no space, but the first may be
+// one. `joined` has room for the line.
+static int parse_merge(const struct tokenizer *t, const struct gguf_kv *kv, uint64_t i, char *joined, struct merge *m,
+                       struct error *err)
+{
+    struct str line = kv->strings[i];
+    const char *space = line.len > 2 ? memchr(line.data + 1, ' ', line.len - 2) : NULL;
+    if (space == NULL) {
+        return fail_at(err, E_MODEL, kv->offset, "%.*s[%llu]: '%.*s' is not two tokens with a space between",
+                       STR_ARG(kv->key), (unsigned long long)i, STR_ARG(line));
+    }
+    size_t n_left = (size_t)(space - line.data), n_right = line.len - n_left - 1;
+    memcpy(joined, line.data, n_left);
+    memcpy(joined + n_left, space + 1, n_right);
+    const struct str parts[] = {{joined, n_left}, {joined + n_left, n_right}, {joined, n_left + n_right}};
+    int32_t ids[3];
+    for (int k = 0; k < 3; k++) {
+        ids[k] = token_map_find(&t->map, parts[k].data, parts[k].len);
+        if (ids[k] < 0) {
+            return fail_at(err, E_MODEL, kv->offset, "%.*s[%llu]: '%.*s' is not in tokenizer.ggml.tokens",
+                           STR_ARG(kv->key), (unsigned long long)i, STR_ARG(parts[k]));
+        }
+    }
+    *m = (struct merge){(uint32_t)ids[0], (uint32_t)ids[1], (uint32_t)i, (uint32_t)ids[2]};
+    return 0;
+}
+
+static int load_lines(struct tokenizer *t, const struct gguf_kv *kv, struct error *err)
+{
+    size_t longest = 1;
+    for (uint64_t i = 0; i < kv->count; i++) {
+        longest = MAX(longest, kv->strings[i].len);
+    }
+    struct arena scratch = {0};
+    char *joined = arena_alloc(&scratch, longest, 1);
+    int rc = joined != NULL ? 0 : fail(err, E_MEMORY, "no memory for a merge of %zu bytes", longest);
+    for (uint64_t i = 0; rc == 0 && i < kv->count; i++) {
+        struct merge m = {0};
+        rc = parse_merge(t, kv, i, joined, &m, err);
+        if (rc == 0 && token_is_plain(t, (int32_t)m.merged)) {
+            table_add(&t->merges, m);
+        }
+    }
+    arena_free(&scratch);
+    return rc;
+}
+
+// Kimi's files may come without merges: there any two tokens merge that make a third, the lower ids first.
+static int derive_merges(struct tokenizer *t, struct error *err)
+{
+    size_t n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1 && table_new(&t->merges, n, &t->arena, err) != 0) {
+            return -1;
+        }
+        for (int32_t id = 0; id < t->text.n; id++) {
+            struct str s = spelling(&t->text, id);
+            for (size_t cut = 1; cut < s.len && t->attr[id] == TOKEN_NORMAL; cut++) {
+                int32_t left = token_map_find(&t->map, s.data, cut);
+                int32_t right = left < 0 ? -1 : token_map_find(&t->map, s.data + cut, s.len - cut);
+                if (right < 0) {
+                    continue;
+                }
+                n++;
+                if (pass == 1) {
+                    table_add(&t->merges, (struct merge){(uint32_t)left, (uint32_t)right, (uint32_t)id, (uint32_t)id});
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err)
+{
+    const struct gguf_kv *kv = NULL;
+    int found = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, &kv, err);
+    if (found < 0) {
+        return -1;
+    }
+    if (found == 0 && t->pre->family == SPLIT_KIMI_K2) {
+        return derive_merges(t, err);
+    }
+    if (found == 0) {
+        return fail(err, E_MODEL, "tokenizer.ggml.merges: missing, but tokenizer.ggml.model is BPE");
+    }
+    if (kv->count >= MERGE_NONE) {
+        return fail_at(err, E_MODEL, kv->offset, "tokenizer.ggml.merges: %llu entries", (unsigned long long)kv->count);
+    }
+    return table_new(&t->merges, (size_t)kv->count, &t->arena, err) == 0 ? load_lines(t, kv, err) : -1;
+}

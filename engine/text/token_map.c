@@ -1,0 +1,96 @@
+#include "engine/text/token_map.h"
+
+#include <sys/auxv.h>
+
+static uint64_t load64(const char *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+static uint32_t load32(const char *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+// Multiplies and folds the high half back: every input bit reaches the bits that index a table.
+static uint64_t stir(uint64_t h)
+{
+    h *= UINT64_C(0x9E3779B97F4A7C15);
+    return h ^ (h >> 32);
+}
+
+uint64_t token_hash(const char *p, size_t n, uint64_t seed)
+{
+    uint64_t h = seed ^ n;
+    for (; n > 8; p += 8, n -= 8) {
+        h = stir(h ^ load64(p));
+    }
+    uint64_t tail;
+    if (n >= 4) {
+        tail = (uint64_t)load32(p) << 32 | load32(p + n - 4);
+    } else {
+        tail = n == 0 ? 0 : (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 | (unsigned char)p[n - 1];
+    }
+    return stir(stir(h ^ tail));
+}
+
+uint64_t token_hash_seed(void)
+{
+    uint64_t seed = UINT64_C(0x5851F42D4C957F2D);
+    const char *random = (const char *)(uintptr_t)getauxval(AT_RANDOM);
+    return random != NULL ? seed ^ load64(random) : seed;
+}
+
+int token_map_new(struct token_map *map, const struct spellings *spellings, struct arena *arena, struct error *err)
+{
+    size_t n_slots = 16;
+    while (n_slots < 2 * (size_t)spellings->n) {
+        n_slots *= 2;
+    }
+    *map = (struct token_map){spellings, ARENA_ARRAY(arena, struct token_slot, n_slots), n_slots - 1, token_hash_seed()};
+    if (map->slots == NULL) {
+        return fail(err, E_MEMORY, "no memory for a table of %zu token spellings", n_slots);
+    }
+    for (size_t i = 0; i < n_slots; i++) {
+        map->slots[i].id = -1;
+    }
+    return 0;
+}
+
+// The slot that holds these bytes, or the empty one where they belong.
+static struct token_slot *slot_of(const struct token_map *map, const char *p, size_t n, uint32_t *tag)
+{
+    uint64_t h = token_hash(p, n, map->seed);
+    *tag = (uint32_t)(h >> 32);
+    for (uint64_t i = h & map->mask;; i = (i + 1) & map->mask) {
+        struct token_slot *slot = &map->slots[i];
+        if (slot->id < 0) {
+            return slot;
+        }
+        if (slot->tag == *tag && str_equal(spelling(map->spellings, slot->id), (struct str){p, n})) {
+            return slot;
+        }
+    }
+}
+
+int32_t token_map_add(struct token_map *map, int32_t id)
+{
+    struct str text = spelling(map->spellings, id);
+    uint32_t tag;
+    struct token_slot *slot = slot_of(map, text.data, text.len, &tag);
+    int32_t earlier = slot->id;
+    if (earlier < 0) {
+        *slot = (struct token_slot){tag, id};
+    }
+    return earlier;
+}
+
+int32_t token_map_find(const struct token_map *map, const char *p, size_t n)
+{
+    uint32_t tag;
+    return slot_of(map, p, n, &tag)->id;
+}

@@ -1,0 +1,44 @@
+// A hash table from bytes to the number of the token that is spelled so.
+//
+// Ownership: the table lives in the arena that it was built in, the spellings in a caller's blob of n + 1 offsets.
+// The hash is seeded per process, so that no file can be made to collide. Threads: read-only once built.
+#ifndef QUERN_TOKEN_MAP_H
+#define QUERN_TOKEN_MAP_H
+
+#include "gguf/base.h"
+
+// The spellings of n tokens, one behind the other: token i is bytes at[i] to at[i + 1].
+struct spellings {
+    char *bytes;
+    uint32_t *at;
+    int32_t n;
+};
+
+static inline struct str spelling(const struct spellings *s, int32_t i)
+{
+    return (struct str){s->bytes + s->at[i], s->at[i + 1] - s->at[i]};
+}
+
+struct token_slot {
+    uint32_t tag;   // high bits of the hash
+    int32_t id;     // -1 when empty
+};
+
+struct token_map {
+    const struct spellings *spellings;
+    struct token_slot *slots;
+    uint64_t mask, seed;
+};
+
+// A hash of n bytes.
+uint64_t token_hash(const char *p, size_t n, uint64_t seed);
+uint64_t token_hash_seed(void);  // the same within a process
+
+// An empty table with room for all of `spellings`, which must outlive it. E_MEMORY.
+int token_map_new(struct token_map *map, const struct spellings *spellings, struct arena *arena, struct error *err);
+// Adds token `id`: -1, or the earlier token that is spelled the same, which stays.
+int32_t token_map_add(struct token_map *map, int32_t id);
+// The token that is spelled so, or -1.
+int32_t token_map_find(const struct token_map *map, const char *p, size_t n);
+
+#endif
