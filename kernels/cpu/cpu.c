@@ -59,8 +59,6 @@ static int build_schedules(struct plan *p, const struct compile_options *o, stru
 
 static int locate_kv(struct plan *p, const struct graph *g, struct error *err)
 {
-    if (kv_check(g, p->options.kv_type, err))
-        return -1;
     p->page_bytes = kv_page_bytes(g, p->options.kv_type);
     p->kv = ARENA_ARRAY(&p->arena, struct kv_offset, (size_t)g->n_kv + 1);
     if (!p->kv)
@@ -95,6 +93,8 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
 {
     struct cpu_machine *cpu = cpu_of(m);
     *out = NULL;
+    if (compile_check(g, o, err))
+        return -1;
     struct plan *p = calloc(1, sizeof(*p));
     if (!p)
         return fail(err, E_MEMORY, "no memory for a plan");
@@ -114,10 +114,16 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
 
 static int cpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
 {
-    if (step_check(p->graph, &p->options, s, err))
+    size_t n_pages = p->page_bytes ? buffer_size(s->kv) / p->page_bytes : 0;
+    if (step_check(p->graph, &p->options, s, err) || step_check_pages(p->graph, s, n_pages, err))
         return -1;
     exec_run(p, cpu_of(m)->pool, s);
     return 0;
+}
+
+static size_t cpu_plan_bytes(const struct plan *p)
+{
+    return p->shared_bytes + p->local_bytes;
 }
 
 // Weight types that have no kernel of their own here, each with the number of matmuls.
@@ -145,7 +151,7 @@ static void cpu_describe(const struct machine *m, const struct plan *p, struct t
         return;
     }
     text_print(out, "plan: %d nodes, %d dead and %d common dropped; %zu bytes of scratch\n", p->program.n, p->program.n_dead,
-               p->program.n_common, p->shared_bytes + p->local_bytes);
+               p->program.n_common, cpu_plan_bytes(p));
     describe_generic(cpu, &p->program, out);
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
         schedule_print(&p->program, &p->schedules[kind], out);
@@ -161,6 +167,7 @@ static const struct machine_vtable cpu_vtable = {
     .compile = cpu_compile,
     .run = cpu_run,
     .plan_free = cpu_plan_free,
+    .plan_bytes = cpu_plan_bytes,
     .describe = cpu_describe,
 };
 
@@ -187,4 +194,9 @@ int machine_open_cpu(struct machine **out, const struct machine_options *o, stru
 failed:
     cpu_close(&cpu->machine);
     return -1;
+}
+
+const char *machine_cpu_isa(int i)
+{
+    return i < kernels_count() ? kernels_at(i)->name : NULL;
 }

@@ -273,6 +273,8 @@ static void do_expert_matmul(const struct item *it, const struct tensor *n)
         return;
     struct matmul_args a = matmul_of(it, n->w[0], it->expert, rows);
     multiply(it->run, &a, q8);
+    for (int j = 0; n->w[0]->scale && j < rows.n; j++)
+        it->run->k->scale(rows.y[j], n->w[0]->scale[it->expert], rows.y[j], a.n_rows);
 }
 
 static void do_attention(const struct item *it, const struct tensor *n)
