@@ -154,8 +154,8 @@ static struct fit fit_range(const float *x, int n, int top)
 {
     double lo = 0, hi = x[0];
     for (int i = 0; i < n; i++) {
-        lo = fmin(lo, x[i]);
-        hi = fmax(hi, x[i]);
+        lo = MIN(lo, x[i]); // not fmin, fmax: gcc 12 for ARM breaks down over the pair
+        hi = MAX(hi, x[i]);
     }
     return (struct fit){(hi - lo) / top, -lo};
 }
