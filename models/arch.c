@@ -1,0 +1,70 @@
+#include "models/arch.h"
+
+#include "kernels/text.h"
+#include "models/families.h"
+
+#include <stdio.h>
+
+struct family {
+    const char *name;
+    decoder_describe_fn *describe;
+};
+
+static const struct family families[] = {
+#define ARCH(id, name) {name, describe_##id},
+#include "models/arch.def"
+#undef ARCH
+};
+
+void arch_list(struct text *out)
+{
+    for (size_t i = 0; i < COUNT_OF(families); i++)
+        text_print(out, "%s%s", i ? " " : "", families[i].name);
+}
+
+static int refuse_unknown(const struct gguf *file, const struct gguf_kv *kv, struct str name, struct error *err)
+{
+    struct text known = {0};
+    arch_list(&known);
+    const char *list = known.failed ? "" : known.data;
+    if (kv)
+        gguf_fail(file, kv->shard, kv->offset, err, "key 'general.architecture': '%.*s' is not known; known are: %s",
+                  (int)MIN(name.len, (size_t)64), name.data, list);
+    else
+        gguf_fail(file, 0, ERR_NO_OFFSET, err, "key 'general.architecture': is missing; known are: %s", list);
+    text_free(&known);
+    return -1;
+}
+
+static const struct family *find_family(const struct gguf *file, struct error *err)
+{
+    static const char key[] = "general.architecture";
+    struct str name = {0};
+    if (gguf_get_str(file, key, &name, err) < 0)
+        return NULL;
+    for (size_t i = 0; i < COUNT_OF(families); i++)
+        if (str_equal_z(name, families[i].name))
+            return &families[i];
+    refuse_unknown(file, gguf_find(file, key), name, err);
+    return NULL;
+}
+
+int arch_build(const struct gguf *file, const struct arch_options *o, struct graph **out, struct arch_info *info,
+               struct error *err)
+{
+    *out = NULL;
+    *info = (struct arch_info){0};
+    const struct family *family = find_family(file, err);
+    if (!family)
+        return -1;
+    struct graph *g = graph_new();
+    if (!g)
+        return fail(err, E_MEMORY, "out of memory for a graph");
+    if (decoder_build(file, family->name, family->describe, o, g, info, err) != 0) {
+        graph_free(g);
+        return -1;
+    }
+    snprintf(info->name, sizeof info->name, "%s", family->name);
+    *out = g;
+    return 0;
+}

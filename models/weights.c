@@ -1,0 +1,273 @@
+#include "models/weights.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+int weights_open(struct weights *ws, const struct gguf *file, struct arena *arena, struct error *err)
+{
+    *ws = (struct weights){.file = file, .arena = arena};
+    ws->used = ARENA_ARRAY(arena, bool, gguf_n_tensors(file));
+    return ws->used ? 0 : fail(err, E_MEMORY, "out of memory for the names of %zu tensors", gguf_n_tensors(file));
+}
+
+void weights_layer(struct weights *ws, int layer)
+{
+    ws->prefix[0] = '\0';
+    if (layer >= 0)
+        snprintf(ws->prefix, sizeof ws->prefix, "blk.%d.", layer);
+}
+
+// ---- Names
+
+struct name {
+    char text[96];
+};
+
+static struct name full_name(const struct weights *ws, const char *name)
+{
+    struct name full;
+    snprintf(full.text, sizeof full.text, "%s%s", ws->prefix, name);
+    return full;
+}
+
+static struct name with_suffix(const char *name, const char *suffix)
+{
+    struct name full;
+    snprintf(full.text, sizeof full.text, "%s.%s", name, suffix);
+    return full;
+}
+
+// ---- Faults
+
+void weights_refuse(struct weights *ws, const char *name, const char *fmt, ...)
+{
+    if (ws->fault.code != E_OK)
+        return;
+    char text[ERR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    struct name full = full_name(ws, name);
+    const struct gguf_tensor *t = gguf_find_tensor(ws->file, full.text);
+    gguf_fail(ws->file, t ? t->shard : 0, t ? t->info_offset : ERR_NO_OFFSET, &ws->fault, "tensor '%s': %s", full.text,
+              text);
+}
+
+static void *refuse_memory(struct weights *ws)
+{
+    if (ws->fault.code == E_OK)
+        fail(&ws->fault, E_MEMORY, "out of memory for the weights' shapes");
+    return NULL;
+}
+
+// ---- Looking up
+
+bool weights_has(const struct weights *ws, const char *name)
+{
+    return gguf_find_tensor(ws->file, full_name(ws, name).text);
+}
+
+static const struct gguf_tensor *find(struct weights *ws, const char *name, enum presence presence)
+{
+    if (ws->fault.code != E_OK)
+        return NULL;
+    const struct gguf_tensor *t = gguf_find_tensor(ws->file, full_name(ws, name).text);
+    if (!t && presence == REQUIRED)
+        weights_refuse(ws, name, "is missing");
+    return t;
+}
+
+struct shape {
+    char text[96];
+};
+
+// "64 x 128"
+static struct shape print_shape(const int64_t *ne, int n)
+{
+    struct shape s;
+    int at = 0;
+    for (int i = 0; i < n; i++)
+        at += snprintf(s.text + at, sizeof s.text - (size_t)at, "%s%" PRId64, i ? " x " : "", ne[i]);
+    return s;
+}
+
+static bool check_shape(struct weights *ws, const char *name, const struct gguf_tensor *t, int n, const int64_t *want)
+{
+    bool equal = t->ne[3] == 1;
+    for (int i = 0; i < 3; i++)
+        equal = equal && t->ne[i] == (i < n ? want[i] : 1);
+    if (!equal)
+        weights_refuse(ws, name, "its shape is %s, wanted %s", print_shape(t->ne, t->n_dims).text,
+                       print_shape(want, n).text);
+    return equal;
+}
+
+static void count_use(struct weights *ws, const struct gguf_tensor *t)
+{
+    bool *used = &ws->used[t - gguf_tensor_at(ws->file, 0)]; // the entries are one array
+    if (*used)
+        return;
+    *used = true;
+    ws->n_params += t->ne[0] * t->ne[1] * t->ne[2];
+    ws->bytes += (int64_t)t->size;
+}
+
+// The tensor as a weight, its shape known to be right.
+static struct weight *make_weight(struct weights *ws, const char *name, const struct gguf_tensor *t)
+{
+    if (!dtype_decode[t->type]) {
+        weights_refuse(ws, name, "is of type %s, which holds no weights", dtype_info[t->type].name);
+        return NULL;
+    }
+    struct weight *w = ARENA_NEW(ws->arena, struct weight);
+    char *copy = arena_strdup(ws->arena, t->name);
+    if (!w || !copy)
+        return refuse_memory(ws);
+    *w = (struct weight){.name = copy,
+                         .type = t->type,
+                         .ne = {t->ne[0], t->ne[1], t->ne[2]},
+                         .data = t->data,
+                         .row_bytes = dtype_row_bytes(t->type, t->ne[0])};
+    count_use(ws, t);
+    return w;
+}
+
+const struct weight *weights_matrix(struct weights *ws, const char *name, int64_t k, int64_t rows,
+                                    enum presence presence)
+{
+    const struct gguf_tensor *t = find(ws, name, presence);
+    if (!t || !check_shape(ws, name, t, 2, (int64_t[]){k, rows ? rows : t->ne[1]}))
+        return NULL;
+    return make_weight(ws, name, t);
+}
+
+// Files may lay tensors at any byte; vectors are read as floats, and are small.
+static bool align_data(struct weights *ws, struct weight *w)
+{
+    if ((uintptr_t)w->data % _Alignof(float) == 0)
+        return true;
+    void *copy = arena_alloc(ws->arena, w->row_bytes, _Alignof(float));
+    if (!copy)
+        return refuse_memory(ws) != NULL;
+    memcpy(copy, w->data, w->row_bytes);
+    w->data = copy;
+    return true;
+}
+
+const struct weight *weights_vector(struct weights *ws, const char *name, int64_t n, enum presence presence)
+{
+    const struct gguf_tensor *t = find(ws, name, presence);
+    if (!t || !check_shape(ws, name, t, 1, &n))
+        return NULL;
+    if (t->type != DT_F32) {
+        weights_refuse(ws, name, "is of type %s, wanted F32", dtype_info[t->type].name);
+        return NULL;
+    }
+    struct weight *w = make_weight(ws, name, t);
+    return w && align_data(ws, w) ? w : NULL;
+}
+
+const float *weights_values(struct weights *ws, const char *name, int64_t n, bool nonzero)
+{
+    const struct weight *w = weights_vector(ws, name, n, OPTIONAL);
+    if (!w)
+        return NULL;
+    const float *v = w->data;
+    if (!v) {
+        weights_refuse(ws, name, "its values are needed, but the file was opened without them");
+        return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (isfinite(v[i]) && (v[i] != 0 || !nonzero))
+            continue;
+        weights_refuse(ws, name, "element %" PRId64 " is %g", i, (double)v[i]);
+        return NULL;
+    }
+    return v;
+}
+
+// ---- Parts of a model
+
+struct norm weights_norm(struct weights *ws, const char *name, int64_t n, enum presence presence, enum presence bias)
+{
+    struct norm norm = {.gain = weights_vector(ws, with_suffix(name, "weight").text, n, presence)};
+    norm.present = norm.gain;
+    if (norm.present)
+        norm.bias = weights_vector(ws, with_suffix(name, "bias").text, n, bias);
+    return norm;
+}
+
+struct linear weights_linear(struct weights *ws, const char *name, int64_t k, int64_t rows, enum scaled scaled,
+                             enum presence presence, enum presence bias)
+{
+    struct linear l = {.w = weights_matrix(ws, with_suffix(name, "weight").text, k, rows, presence),
+                       .before = 1,
+                       .after = 1};
+    if (!l.w)
+        return l;
+    l.bias = weights_vector(ws, with_suffix(name, "bias").text, rows, bias);
+    const float *scale = scaled == SCALED_NOT ? NULL : weights_values(ws, with_suffix(name, "scale").text, 1, false);
+    if (scale)
+        *(scaled == SCALED_PRODUCT && l.bias ? &l.before : &l.after) = *scale;
+    return l;
+}
+
+struct linear linear_rows(struct weights *ws, const struct linear *fused, int64_t first, int64_t n)
+{
+    struct linear part = *fused;
+    struct weight *w = ARENA_NEW(ws->arena, struct weight);
+    struct weight *bias = ARENA_NEW(ws->arena, struct weight);
+    if (!fused->w || !w || !bias) {
+        if (fused->w)
+            refuse_memory(ws);
+        return (struct linear){.before = 1, .after = 1};
+    }
+    *w = weight_rows(fused->w, first, n);
+    part.w = w;
+    if (fused->bias) {
+        // A vector is one row of n elements: its part is a row, too, that begins further on.
+        *bias = *fused->bias;
+        bias->ne[0] = n;
+        bias->row_bytes = (size_t)n * sizeof(float);
+        if (bias->data)
+            bias->data = (const float *)bias->data + first;
+        part.bias = bias;
+    }
+    return part;
+}
+
+const struct weight *weights_experts(struct weights *ws, const char *name, int64_t k, int64_t rows, int64_t n_expert)
+{
+    struct name weight = with_suffix(name, "weight");
+    const struct gguf_tensor *t = find(ws, weight.text, REQUIRED);
+    if (!t || !check_shape(ws, weight.text, t, 3, (int64_t[]){k, rows, n_expert}))
+        return NULL;
+    struct weight *w = make_weight(ws, weight.text, t);
+    if (w)
+        w->scale = weights_values(ws, with_suffix(name, "scale").text, n_expert, false);
+    return w;
+}
+
+// ---- Tensors that nothing asked for
+
+static bool ends_with(struct str s, const char *end)
+{
+    size_t n = strlen(end);
+    return s.len >= n && memcmp(s.data + s.len - n, end, n) == 0;
+}
+
+void weights_check_unused(struct weights *ws, const char *arch)
+{
+    weights_layer(ws, -1);
+    for (size_t i = 0; i < gguf_n_tensors(ws->file) && ws->fault.code == E_OK; i++) {
+        struct str name = gguf_tensor_at(ws->file, i)->name;
+        bool of_layer = name.len > 4 && memcmp(name.data, "blk.", 4) == 0;
+        if (!of_layer || ws->used[i] || ends_with(name, ".scale") || ends_with(name, ".input_scale"))
+            continue;
+        char text[96];
+        snprintf(text, sizeof text, "%.*s", (int)MIN(name.len, sizeof text - 1), name.data);
+        weights_refuse(ws, text, "is no part of a model of the family %s, and would go unused", arch);
+    }
+}
