@@ -349,7 +349,7 @@ static void do_route(const struct ref_run *r, const struct tensor *n)
     }
 }
 
-// y_j = x W_id(j)^T for each choice j; x is one for all choices, or one each
+// y_j = scale_id(j) x W_id(j)^T for each choice j, scale 1 where the weight has none; x is one for all choices, or one each
 static void do_expert_matmul(const struct ref_run *r, const struct tensor *n)
 {
     const struct weight *w = n->w[0];
@@ -358,8 +358,10 @@ static void do_expert_matmul(const struct ref_run *r, const struct tensor *n)
         for (int j = 0; j < n->p.expert.n_used; j++) {
             const float *x = row_of(r, n->src[0], row) + (n->p.expert.shared ? 0 : j * k);
             float *y = row_of(r, n, row) + j * width;
+            int32_t id = route_id(r, n->src[1], row, j);
+            double scale = w->scale ? (double)w->scale[id] : 1.0;
             for (int64_t c = 0; c < width; c++)
-                y[c] = (float)dot(weight_row(r, w, route_id(r, n->src[1], row, j), c), x, k);
+                y[c] = (float)(scale * dot(weight_row(r, w, id, c), x, k));
         }
 }
 
