@@ -9,8 +9,26 @@
 #define ISA_PASTE(name, isa) ISA_PASTE_(name, isa)
 #define ISA_FN(name) ISA_PASTE(name, QUERN_ISA)
 
-// What the files of a level offer to level.c, which gathers them into `const struct kernels kernels_<isa>`.
+// What the files of a level offer to level.c, which gathers them into `const struct kernels kernels_<isa>`; what each
+// does is said in kernels.h.
 extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];   // matmul_q8_<family>.c
 extern matmul_fn *const ISA_FN(matmul_f32_table)[DT_COUNT];  // matmul_f32.c
+extern dtype_decode_fn *const ISA_FN(decode_table)[DT_COUNT];  // convert.c
+extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT];
+void ISA_FN(attention)(const struct attention_args *a);        // attention.c
+
+// rows.c
+void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n, float *y);
+void ISA_FN(act)(enum act_kind kind, const float *x, float *y, int64_t n);
+void ISA_FN(glu)(enum act_kind kind, const float *gate, const float *up, float *y, int64_t n);
+void ISA_FN(add)(const float *a, const float *b, float *y, int64_t n);
+void ISA_FN(scale)(const float *x, float factor, float *y, int64_t n);
+void ISA_FN(softcap)(const float *x, float cap, float *y, int64_t n);
+void ISA_FN(rope)(const float *x, const float *table, int64_t n_pairs, int64_t head_dim, int64_t n_heads,
+                  enum rope_layout layout, float *y);
+void ISA_FN(route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
+                   float *weights, int32_t *ids);
+void ISA_FN(quantize_q8)(const float *x, int64_t k, void *row);
+void ISA_FN(combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);
 
 #endif

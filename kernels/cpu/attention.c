@@ -1,0 +1,490 @@
+// Attention of some rows, for one KV head and the query heads that share it.
+//
+// The naive loop: for each row and head, over the positions that it sees: s = scale q.k, p = e^(s - max), out = sum p v /
+// sum p. What stands below takes the (row, head) pairs of one sequence together, as many as the scratch holds, and goes
+// span by span, so that a page of keys or values is fetched and decoded once for all of them:
+//   scores    few queries: keys are the rows of the register tile, in lanes over dim_k. Many queries: the page is turned,
+//             a vector holds one dimension of many keys, and the lanes of a score are summed one after the other in the
+//             order in which lanes are summed by halves: the same sums, with no shuffles.
+//   softmax   of the span's scores, a query at a time
+//   values    o[d] += p v[d] in order of position, in register tiles of some queries by 4 vectors of d
+//   merge     of the span with what came before
+// Which positions a query sees is arithmetic on ranges: what is masked is neither multiplied nor added, but where a vector
+// of scores straddles the edge, and there its p is 0.
+#include "kernels/cpu/tile.h"
+#include "kernels/graph.h"
+
+enum {
+    TURN_QUERIES = 16,  // from here on, turning a page of keys costs less than the shuffles that it saves
+    VALUE_VECS = 4,
+};
+
+// One (row, head) pair. It sees the positions [lo, hi).
+struct query {
+    int32_t lo, hi;
+    float top, sum;            // over all spans so far: the greatest score, and the sum of e^(score - top)
+    float span_top, span_sum;  // of this span
+    float *out;                // [dim_v], divided by `sum` at the end
+};
+
+// The scratch of a thread, cut for the dimensions at hand. Strides are in floats and multiples of LANES.
+struct work {
+    const struct attention_args *a;
+    int stride_k, stride_v;
+    float *page;           // KV_PAGE rows of keys or values in float32, or the keys turned: [stride_k][KV_PAGE]
+    float *rows;           // four rows of keys on their way there
+    struct query *queries; // [capacity]
+    float *q;              // [capacity][stride_k], padded with zeros
+    float *scores;         // [capacity][ATTENTION_SPAN]: of position i at i % ATTENTION_SPAN
+    float *values;         // [capacity][stride_v]: this span's sums
+    int capacity, n;
+    int32_t lo, hi;        // what any of them sees
+    const int32_t *pages;  // of their sequence
+};
+
+static int padded(int dim)
+{
+    return (dim + LANES - 1) / LANES * LANES;
+}
+
+static float *take(char **at, int64_t floats)
+{
+    float *p = (float *)*at;
+    *at += floats * (int64_t)sizeof(float);
+    return p;
+}
+
+static struct work work_cut(const struct attention_args *a)
+{
+    struct work w = {.a = a, .stride_k = padded(a->dim_k), .stride_v = padded(a->dim_v)};
+    char *at = a->scratch;
+    w.page = take(&at, (int64_t)KV_PAGE * MAX(w.stride_k, w.stride_v));
+    w.rows = take(&at, 4 * w.stride_k);
+    size_t each = sizeof(struct query) + sizeof(float) * (size_t)(w.stride_k + ATTENTION_SPAN + w.stride_v);
+    size_t left = SCRATCH_BYTES - (size_t)(at - (char *)a->scratch) - 64;
+    w.capacity = (int)(left / each) / TILE_COLS * TILE_COLS;
+    w.q = take(&at, (int64_t)w.capacity * w.stride_k);
+    w.scores = take(&at, (int64_t)w.capacity * ATTENTION_SPAN);
+    w.values = take(&at, (int64_t)w.capacity * w.stride_v);
+    w.queries = (struct query *)at;
+    return w;
+}
+
+// ---- pages
+
+// Rows of the page that holds position `at`.
+static const uint8_t *page_rows(const struct work *w, const uint8_t *base, int32_t at)
+{
+    return base + (size_t)w->pages[at / KV_PAGE] * w->a->page_bytes;
+}
+
+// Whether the tiles can take a type's rows as they lie in the page: plain floats with no tail.
+static bool plain(enum dtype type, int dim)
+{
+    return (type == DT_F32 || type == DT_F16) && dim % LANES == 0;
+}
+
+static void decode_row(enum dtype type, const uint8_t *page, int row, int dim, float *out)
+{
+    ISA_FN(decode_table)[type](page + (size_t)row * dtype_row_bytes(type, dim), out, dim);
+    memset(out + dim, 0, (size_t)(padded(dim) - dim) * sizeof(float));
+}
+
+// Whether any of n queries sees a position in [lo, hi).
+static bool meet(const struct query *q, int n, int32_t lo, int32_t hi)
+{
+    for (int i = 0; i < n; i++)
+        if (q[i].lo < hi && q[i].hi > lo)
+            return true;
+    return false;
+}
+
+// ---- scores, few queries
+
+// Of the keys [lo, hi) of the page that begins at position `at`, for all queries.
+static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
+{
+    const struct attention_args *a = w->a;
+    const uint8_t *page = page_rows(w, a->k, at);
+    bool as_is = plain(a->k_type, a->dim_k);
+    size_t row_bytes = as_is ? dtype_row_bytes(a->k_type, a->dim_k) : (size_t)w->stride_k * sizeof(float);
+    const char *rows = as_is ? (const char *)page : (const char *)w->page;
+    for (int row = lo; !as_is && row < hi; row++)
+        decode_row(a->k_type, page, row, a->dim_k, w->page + row * w->stride_k);
+    for (int row = lo; row < hi; row += TILE_ROWS) {
+        for (int i = 0; i < w->n; i += TILE_COLS) {
+            struct lanes sums[TILE_ROWS * TILE_COLS] = {{{{0}}}};
+            struct tile t = {.k = w->stride_k, .sums = sums, .stride = TILE_COLS};
+            int n = MIN(w->n - i, TILE_COLS);
+            for (int r = 0; r < TILE_ROWS; r++)
+                t.w[r] = rows + (size_t)MIN(row + r, hi - 1) * row_bytes;
+            for (int c = 0; c < n; c++)
+                t.x[c] = w->q + (i + c) * w->stride_k;
+            (as_is && a->k_type == DT_F16 ? tile_f16 : tile_f32)(n, &t);
+            for (int c = 0; c < n; c++)
+                put_sums(sums + c, TILE_COLS, hi - row, w->scores + (i + c) * ATTENTION_SPAN + (at + row) % ATTENTION_SPAN);
+        }
+    }
+}
+
+// ---- scores, many queries
+
+// Four keys' rows into columns `key` to `key` + 3 of the turned page.
+static void turn_rows(const float *rows, int stride, int key, float *turned)
+{
+    for (int d = 0; d < stride; d += 4) {
+        quad r[4];
+        for (int i = 0; i < 4; i++)
+            memcpy(&r[i], rows + i * stride + d, sizeof(quad));
+        quad lo01 = QUAD_SHUFFLE(r[0], r[1], 0, 4, 1, 5), hi01 = QUAD_SHUFFLE(r[0], r[1], 2, 6, 3, 7);
+        quad lo23 = QUAD_SHUFFLE(r[2], r[3], 0, 4, 1, 5), hi23 = QUAD_SHUFFLE(r[2], r[3], 2, 6, 3, 7);
+        quad t[4] = {QUAD_SHUFFLE(lo01, lo23, 0, 1, 4, 5), QUAD_SHUFFLE(lo01, lo23, 2, 3, 6, 7),
+                     QUAD_SHUFFLE(hi01, hi23, 0, 1, 4, 5), QUAD_SHUFFLE(hi01, hi23, 2, 3, 6, 7)};
+        for (int i = 0; i < 4; i++)
+            memcpy(turned + (d + i) * KV_PAGE + key, &t[i], sizeof(quad));
+    }
+}
+
+// The keys [lo, hi) of a page, and what fills these up to whole vectors.
+static void turn_page(const struct work *w, const uint8_t *page, int lo, int hi)
+{
+    const struct attention_args *a = w->a;
+    for (int key = lo / 4 * 4; key < hi; key += 4) {
+        for (int i = 0; i < 4; i++)
+            decode_row(a->k_type, page, key + i, a->dim_k, w->rows + i * w->stride_k);
+        turn_rows(w->rows, w->stride_k, key, w->page);
+    }
+}
+
+enum { SCORE_VECS = 4 };  // vectors of keys in a register tile
+
+// One of the lanes: the products of its dimensions, for `queries` rows of q and SCORE_VECS vectors of keys.
+INLINE void sum_lane(int queries, const float *q, int stride, const float *turned, int lane,
+                     vec sums[TILE_COLS][SCORE_VECS])
+{
+    UNROLL for (int i = 0; i < queries; i++)
+        UNROLL for (int v = 0; v < SCORE_VECS; v++)
+            sums[i][v] = (vec){0};
+    for (int d = lane; d < stride; d += LANES) {
+        vec factor[TILE_COLS];
+        UNROLL for (int i = 0; i < queries; i++)
+            factor[i] = vec_all(q[i * stride + d]);
+        UNROLL for (int v = 0; v < SCORE_VECS; v++) {
+            vec keys = vec_load(turned + d * KV_PAGE + v * VEC);
+            UNROLL for (int i = 0; i < queries; i++)
+                sums[i][v] = vec_fma(keys, factor[i], sums[i][v]);
+        }
+    }
+}
+
+// Scores of SCORE_VECS vectors of keys. Lanes come in the order in which sums by halves meet (0, 8, 4, 12, 2, ..): each sum
+// of two is made as soon as both are there, so at most five wait.
+INLINE void score_tile(int queries, const float *q, int stride, const float *turned, float *scores)
+{
+    static const uint8_t order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
+    vec waiting[5][TILE_COLS][SCORE_VECS];
+    int depth = 0;
+    for (int n = 0; n < LANES; n++) {
+        vec sums[TILE_COLS][SCORE_VECS];
+        sum_lane(queries, q, stride, turned, order[n], sums);
+        for (int pairs = n; pairs & 1; pairs >>= 1) {
+            depth--;
+            UNROLL for (int i = 0; i < queries; i++)
+                UNROLL for (int v = 0; v < SCORE_VECS; v++)
+                    sums[i][v] = waiting[depth][i][v] + sums[i][v];
+        }
+        UNROLL for (int i = 0; i < queries; i++)
+            UNROLL for (int v = 0; v < SCORE_VECS; v++)
+                waiting[depth][i][v] = sums[i][v];
+        depth++;
+    }
+    UNROLL for (int i = 0; i < queries; i++)
+        UNROLL for (int v = 0; v < SCORE_VECS; v++)
+            vec_store(scores + i * ATTENTION_SPAN + v * VEC, waiting[0][i][v]);
+}
+
+static void score_some(int queries, const float *q, int stride, const float *turned, float *scores)
+{
+    int i = 0;
+    for (; i + TILE_COLS <= queries; i += TILE_COLS)
+        score_tile(TILE_COLS, q + i * stride, stride, turned, scores + i * ATTENTION_SPAN);
+    for (; i < queries; i++)
+        score_tile(1, q + i * stride, stride, turned, scores + i * ATTENTION_SPAN);
+}
+
+static void scores_by_columns(const struct work *w, int32_t at, int lo, int hi)
+{
+    turn_page(w, page_rows(w, w->a->k, at), lo, hi);
+    int step = SCORE_VECS * VEC;
+    for (int i = 0; i < w->n; i += TILE_COLS) {
+        int n = MIN(w->n - i, TILE_COLS);
+        for (int key = lo / step * step; key < hi; key += step)
+            if (meet(w->queries + i, n, at + key, at + key + step))
+                score_some(n, w->q + i * w->stride_k, w->stride_k, w->page + key,
+                           w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN + key);
+    }
+}
+
+// ---- softmax
+
+// Slots [from, to) of a span's scores become -infinity.
+static void mask(float *scores, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        scores[i] = -INFINITY;
+}
+
+// The dot products in the slots [lo, hi) of a span become e^(score - greatest); what fills them up to LANES becomes 0.
+static void softmax(const struct attention_args *a, struct query *q, float *scores, int lo, int hi)
+{
+    int begin = lo / LANES * LANES, end = padded(hi);
+    for (int i = begin; i < end; i += VEC) {
+        vec s = vec_load(scores + i) * a->scale;
+        vec_store(scores + i, a->softcap > 0 ? a->softcap * vec_tanh(s / a->softcap) : s);
+    }
+    mask(scores, begin, lo);
+    mask(scores, hi, end);
+    vec most = vec_all(-INFINITY);
+    for (int i = begin; i < end; i += VEC)
+        most = vec_at_least(most, vec_load(scores + i));
+    q->span_top = most[0];
+    for (int i = 1; i < VEC; i++)
+        q->span_top = q->span_top < most[i] ? most[i] : q->span_top;
+    struct lanes sums = {{{0}}};
+    for (int i = begin; i < end; i += LANES) {
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            vec e = vec_exp(vec_load(scores + i + p * VEC) - q->span_top);
+            vec_store(scores + i + p * VEC, e);
+            sums.part[p] += e;
+        }
+    }
+    q->span_sum = lanes_sum(sums);
+}
+
+// ---- values
+
+// Rows of values, in the page or decoded.
+struct value_rows {
+    const char *rows;
+    size_t row_bytes;
+};
+
+// Adds positions [lo, hi) of a page to `vecs` vectors of the sums of some queries: p and sums are those of the first one.
+INLINE void value_tile(enum dtype type, int queries, int vecs, const struct value_rows *rows, int lo, int hi,
+                       const float *p, float *values, int stride)
+{
+    vec sums[TILE_COLS][VALUE_VECS];
+    UNROLL for (int i = 0; i < queries; i++)
+        UNROLL for (int v = 0; v < vecs; v++)
+            sums[i][v] = vec_load(values + i * stride + v * VEC);
+    const char *row = rows->rows + (size_t)lo * rows->row_bytes;
+    for (int at = lo; at < hi; at++, row += rows->row_bytes) {
+        vec factor[TILE_COLS];
+        UNROLL for (int i = 0; i < queries; i++)
+            factor[i] = vec_all(p[i * ATTENTION_SPAN + at]);
+        UNROLL for (int v = 0; v < vecs; v++) {
+            vec value = weight_load(type, row + (size_t)(v * VEC) * weight_bytes(type));
+            UNROLL for (int i = 0; i < queries; i++)
+                sums[i][v] = vec_fma(factor[i], value, sums[i][v]);
+        }
+    }
+    UNROLL for (int i = 0; i < queries; i++)
+        UNROLL for (int v = 0; v < vecs; v++)
+            vec_store(values + i * stride + v * VEC, sums[i][v]);
+}
+
+// All of dim_v, in tiles.
+INLINE void value_columns(enum dtype type, int queries, const struct value_rows *rows, int lo, int hi, const float *p,
+                          float *values, int stride)
+{
+    int d = 0;
+    for (; d + VALUE_VECS * VEC <= stride; d += VALUE_VECS * VEC) {
+        struct value_rows part = {rows->rows + (size_t)d * weight_bytes(type), rows->row_bytes};
+        value_tile(type, queries, VALUE_VECS, &part, lo, hi, p, values + d, stride);
+    }
+    for (; d < stride; d += VEC) {
+        struct value_rows part = {rows->rows + (size_t)d * weight_bytes(type), rows->row_bytes};
+        value_tile(type, queries, 1, &part, lo, hi, p, values + d, stride);
+    }
+}
+
+// clang-format off
+#define VALUES(type, name) \
+    static void values_##name(int queries, const struct value_rows *rows, int lo, int hi, const float *p, float *values, \
+                              int stride) \
+    { \
+        switch (MIN(queries, TILE_COLS)) { \
+        case 1: value_columns(type, 1, rows, lo, hi, p, values, stride); break; \
+        case 2: value_columns(type, MIN(2, TILE_COLS), rows, lo, hi, p, values, stride); break; \
+        case 3: value_columns(type, MIN(3, TILE_COLS), rows, lo, hi, p, values, stride); break; \
+        case 4: value_columns(type, MIN(4, TILE_COLS), rows, lo, hi, p, values, stride); break; \
+        case 5: value_columns(type, MIN(5, TILE_COLS), rows, lo, hi, p, values, stride); break; \
+        case 6: value_columns(type, MIN(6, TILE_COLS), rows, lo, hi, p, values, stride); break; \
+        } \
+    }
+// clang-format on
+VALUES(DT_F32, f32)
+VALUES(DT_F16, f16)
+typedef void values_fn(int queries, const struct value_rows *rows, int lo, int hi, const float *p, float *values, int stride);
+
+// Positions of the page at `at` that a query sees, as slots of the page.
+static int first_slot(const struct query *q, int32_t at)
+{
+    return MAX(0, q->lo - at);
+}
+
+static int end_slot(const struct query *q, int32_t at)
+{
+    return MIN(KV_PAGE, q->hi - at);
+}
+
+// One page, and where the queries' p and sums are.
+struct value_step {
+    values_fn *f;
+    const struct value_rows *rows;
+    const float *p;  // of slot 0 of the page
+    float *values;
+    int stride;
+};
+
+// The slots [lo, hi), which queries [first, first + n) all see.
+static void add_slots(const struct value_step *s, int first, int n, int lo, int hi)
+{
+    if (lo < hi)
+        s->f(n, s->rows, lo, hi, s->p + first * ATTENTION_SPAN, s->values + first * s->stride, s->stride);
+}
+
+// Up to TILE_COLS queries: what all of them see together, and the edges, before and after it, one by one.
+static void add_slots_seen(const struct value_step *s, const struct query *q, int n, int32_t at)
+{
+    int lo = 0, hi = KV_PAGE;
+    for (int i = 0; i < n; i++) {
+        lo = MAX(lo, first_slot(&q[i], at));
+        hi = MIN(hi, end_slot(&q[i], at));
+    }
+    hi = MAX(lo, hi);
+    for (int i = 0; i < n; i++)
+        add_slots(s, i, 1, first_slot(&q[i], at), MIN(lo, end_slot(&q[i], at)));
+    add_slots(s, 0, n, lo, hi);
+    for (int i = 0; i < n; i++)
+        add_slots(s, i, 1, MAX(hi, first_slot(&q[i], at)), end_slot(&q[i], at));
+}
+
+// The values [lo, hi) of the page that begins at position `at`, for all queries.
+static void add_values(const struct work *w, int32_t at, int lo, int hi)
+{
+    const struct attention_args *a = w->a;
+    const uint8_t *page = page_rows(w, a->v, at);
+    bool as_is = plain(a->v_type, a->dim_v) && (a->v_type == DT_F32 || w->n <= TILE_COLS);
+    struct value_rows rows = {(const char *)page, dtype_row_bytes(a->v_type, a->dim_v)};
+    if (!as_is) {
+        for (int row = lo; row < hi; row++)
+            decode_row(a->v_type, page, row, a->dim_v, w->page + row * w->stride_v);
+        rows = (struct value_rows){(const char *)w->page, (size_t)w->stride_v * sizeof(float)};
+    }
+    struct value_step step = {.f = as_is && a->v_type == DT_F16 ? values_f16 : values_f32, .rows = &rows, .stride = w->stride_v};
+    for (int i = 0; i < w->n; i += TILE_COLS) {
+        int n = MIN(w->n - i, TILE_COLS);
+        step.p = w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN;
+        step.values = w->values + i * w->stride_v;
+        if (meet(w->queries + i, n, at + lo, at + hi))
+            add_slots_seen(&step, w->queries + i, n, at);
+    }
+}
+
+// ---- spans
+
+static float exp_of(float x)
+{
+    return vec_exp(vec_all(x))[0];
+}
+
+// out = old * out + new * values
+static void blend(float old, float *out, float new, const float *values, int dim)
+{
+    for (int d = 0; d < dim; d += VEC) {
+        int n = MIN(dim - d, VEC);
+        vec_store_n(out + d, vec_fma(vec_load(values + d), vec_all(new), vec_load_n(out + d, n) * old), n);
+    }
+}
+
+static void merge(struct query *q, const float *values, int dim)
+{
+    if (q->sum == 0) {  // the first span
+        q->top = q->span_top;
+        q->sum = q->span_sum;
+        memcpy(q->out, values, (size_t)dim * sizeof(float));
+        return;
+    }
+    float top = q->top < q->span_top ? q->span_top : q->top;
+    float old = exp_of(q->top - top), new = exp_of(q->span_top - top);
+    blend(old, q->out, new, values, dim);
+    q->sum = vec_fma(vec_all(q->span_sum), vec_all(new), vec_all(q->sum * old))[0];
+    q->top = top;
+}
+
+static void attend_span(struct work *w, int32_t begin)
+{
+    int32_t lo = MAX(w->lo, begin), hi = MIN(w->hi, begin + ATTENTION_SPAN);
+    int32_t first = lo / KV_PAGE * KV_PAGE;
+    for (int32_t at = first; at < hi; at += KV_PAGE)
+        (w->n < TURN_QUERIES ? scores_by_rows : scores_by_columns)(w, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
+    for (int i = 0; i < w->n; i++) {
+        struct query *q = &w->queries[i];
+        if (q->lo < begin + ATTENTION_SPAN && q->hi > begin)
+            softmax(w->a, q, w->scores + i * ATTENTION_SPAN, MAX(0, q->lo - begin), MIN(ATTENTION_SPAN, q->hi - begin));
+    }
+    memset(w->values, 0, (size_t)(w->n * w->stride_v) * sizeof(float));
+    for (int32_t at = first; at < hi; at += KV_PAGE)
+        add_values(w, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
+    for (int i = 0; i < w->n; i++) {
+        struct query *q = &w->queries[i];
+        if (q->lo < begin + ATTENTION_SPAN && q->hi > begin)
+            merge(q, w->values + i * w->stride_v, w->a->dim_v);
+    }
+}
+
+// ---- rows
+
+// The pair of number i, counting heads within rows.
+static void load_query(struct work *w, int i, struct query *q, float *vector)
+{
+    const struct attention_args *a = w->a;
+    int row = i / a->n_head, head = i % a->n_head;
+    int32_t position = a->positions[row];
+    q->hi = position + 1;
+    q->lo = a->window > 0 ? MAX(0, position - a->window + 1) : 0;
+    q->top = q->sum = 0;
+    q->out = a->out + (size_t)row * a->out_stride + (size_t)(head * a->dim_v);
+    memset(vector, 0, (size_t)w->stride_k * sizeof(float));
+    memcpy(vector, a->q + (size_t)row * a->q_stride + (size_t)(head * a->dim_k), (size_t)a->dim_k * sizeof(float));
+}
+
+// Pairs [first, first + n), all of one sequence.
+static void attend(struct work *w, int first, int n)
+{
+    w->n = n;
+    w->lo = INT32_MAX;
+    w->hi = 0;
+    for (int i = 0; i < n; i++) {
+        load_query(w, first + i, &w->queries[i], w->q + i * w->stride_k);
+        w->lo = MIN(w->lo, w->queries[i].lo);
+        w->hi = MAX(w->hi, w->queries[i].hi);
+    }
+    for (int32_t begin = w->lo / ATTENTION_SPAN * ATTENTION_SPAN; begin < w->hi; begin += ATTENTION_SPAN)
+        attend_span(w, begin);
+    for (int i = 0; i < n; i++)
+        ISA_FN(scale)(w->queries[i].out, 1.0f / w->queries[i].sum, w->queries[i].out, w->a->dim_v);
+}
+
+void ISA_FN(attention)(const struct attention_args *a)
+{
+    struct work w = work_cut(a);
+    for (int row = 0, end; row < a->n_rows; row = end) {
+        for (end = row + 1; end < a->n_rows && a->seqs[end] == a->seqs[row];)
+            end++;
+        w.pages = a->pages + (size_t)a->seqs[row] * (size_t)a->pages_stride;
+        for (int i = row * a->n_head; i < end * a->n_head; i += w.capacity)
+            attend(&w, i, MIN(w.capacity, end * a->n_head - i));
+    }
+}

@@ -1,0 +1,126 @@
+// Which ISA levels this CPU runs. On x86 a level needs the CPU's word (cpuid) and the system's: registers that the kernel
+// does not save (xgetbv) must not be used, whatever the CPU can do.
+#include "kernels/cpu/kernels.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+enum {
+    XCR0_AVX = 0x06,     // xmm, ymm
+    XCR0_AVX512 = 0xe6,  // the same, mask registers, both halves of the zmm file
+};
+
+struct cpu {
+    uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx;
+    uint32_t xcr0;
+};
+
+static struct cpu cpu_read(void)
+{
+    struct cpu c = {0};
+    uint32_t eax, ebx, ecx, edx;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx))
+        c.leaf1_ecx = ecx;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
+        c.leaf7_ebx = ebx;
+        c.leaf7_ecx = ecx;
+    }
+    if (c.leaf1_ecx & bit_OSXSAVE)
+        __asm__("xgetbv" : "=a"(c.xcr0), "=d"(edx) : "c"(0));
+    return c;
+}
+
+static bool has(uint32_t flags, uint32_t wanted)
+{
+    return (flags & wanted) == wanted;
+}
+
+static bool runs_avx2(void)
+{
+    struct cpu c = cpu_read();
+    return has(c.xcr0, XCR0_AVX) && has(c.leaf1_ecx, bit_AVX | bit_FMA | bit_F16C) &&
+           has(c.leaf7_ebx, bit_AVX2 | bit_BMI | bit_BMI2);
+}
+
+static bool runs_avx512(void)
+{
+    struct cpu c = cpu_read();
+    return runs_avx2() && has(c.xcr0, XCR0_AVX512) &&
+           has(c.leaf7_ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
+           has(c.leaf7_ecx, bit_AVX512VNNI | bit_AVX512VBMI);
+}
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+static bool runs_neon(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_ASIMD;
+}
+
+static bool runs_dotprod(void)
+{
+    return runs_neon() && getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+}
+#endif
+
+static bool runs_scalar(void)
+{
+    return true;
+}
+
+static const struct level {
+    const struct kernels *kernels;
+    bool (*runs)(void);
+    const char *needs;
+} levels[] = {
+#define ISA(NAME, name, needs) {&kernels_##name, runs_##name, needs},
+#include "kernels/cpu/isa.def"
+#undef ISA
+};
+
+int kernels_count(void)
+{
+    int n = 0;
+    for (size_t i = 0; i < COUNT_OF(levels); i++)
+        n += levels[i].runs();
+    return n;
+}
+
+const struct kernels *kernels_at(int i)
+{
+    for (size_t l = 0; l < COUNT_OF(levels); l++)
+        if (levels[l].runs() && i-- == 0)
+            return levels[l].kernels;
+    return NULL;
+}
+
+const struct kernels *kernels_best(void)
+{
+    return kernels_at(0);
+}
+
+static const struct level *level_find(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(levels); i++)
+        if (strcmp(levels[i].kernels->name, name) == 0)
+            return &levels[i];
+    return NULL;
+}
+
+const struct kernels *kernels_find(const char *name, struct error *err)
+{
+    static const char all[] =
+#define ISA(NAME, name, needs) " " #name
+#include "kernels/cpu/isa.def"
+#undef ISA
+        ;
+    const struct level *level = level_find(name);
+    if (!level)
+        return fail(err, E_USAGE, "there is no ISA level %s; this binary holds:%s", name, all), NULL;
+    if (!level->runs())
+        return fail(err, E_USAGE, "this CPU cannot run ISA level %s, which needs %s; the best it runs is %s", name,
+                    level->needs, kernels_best()->name),
+               NULL;
+    return level->kernels;
+}

@@ -1,0 +1,389 @@
+// The operations on one row: norms, activations, rope, routing, the 8-bit quantisation, and what is added and scaled.
+//
+// Elements are independent but in the norms, whose sums go in LANES double lanes (a square of a float is exact in double,
+// and no magnitude overflows), and in the softmax of route, in LANES float lanes. Tails are whole vectors, loaded and
+// stored in part.
+#include <float.h>
+
+#include "kernels/cpu/vec.h"
+
+// ---- element by element
+
+typedef vec unary_fn(vec x, float arg);
+typedef vec binary_fn(vec a, vec b);
+
+INLINE void map(unary_fn *f, const float *x, float arg, float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC)
+        vec_store(y + i, f(vec_load(x + i), arg));
+    if (i < n)
+        vec_store_n(y + i, f(vec_load_n(x + i, n - i), arg), n - i);
+}
+
+INLINE void map2(binary_fn *f, const float *a, const float *b, float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC)
+        vec_store(y + i, f(vec_load(a + i), vec_load(b + i)));
+    if (i < n)
+        vec_store_n(y + i, f(vec_load_n(a + i, n - i), vec_load_n(b + i, n - i)), n - i);
+}
+
+INLINE vec sum(vec a, vec b)
+{
+    return a + b;
+}
+
+INLINE vec product(vec x, float factor)
+{
+    return x * factor;
+}
+
+INLINE vec capped(vec x, float cap)
+{
+    return cap * vec_tanh(x / cap);
+}
+
+void ISA_FN(add)(const float *a, const float *b, float *y, int64_t n)
+{
+    map2(sum, a, b, y, n);
+}
+
+void ISA_FN(scale)(const float *x, float factor, float *y, int64_t n)
+{
+    map(product, x, factor, y, n);
+}
+
+void ISA_FN(softcap)(const float *x, float cap, float *y, int64_t n)
+{
+    map(capped, x, cap, y, n);
+}
+
+// ---- activations
+
+INLINE vec silu(vec x)
+{
+    return x * vec_sigmoid(x);
+}
+
+// x (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3) is x sigmoid(2u), which keeps its digits for x << 0.
+INLINE vec gelu_tanh(vec x)
+{
+    vec cubic = vec_fma(x * x * 0.044715f, x, x);
+    return x * vec_sigmoid(cubic * 1.5957691f);
+}
+
+INLINE vec gelu_erf(vec x)
+{
+    return x * vec_normal_cdf(x);
+}
+
+// A NaN stays.
+INLINE vec relu(vec x)
+{
+    return (vec)(~(x < 0.0f) & (veci)x);
+}
+
+INLINE vec relu2(vec x)
+{
+    return relu(x) * relu(x);
+}
+
+#define ACTIVATIONS(X)                                                                                                 \
+    X(SILU, silu)                                                                                                      \
+    X(GELU_TANH, gelu_tanh)                                                                                            \
+    X(GELU_ERF, gelu_erf)                                                                                              \
+    X(RELU, relu)                                                                                                      \
+    X(RELU2, relu2)                                                                                                    \
+    X(SIGMOID, vec_sigmoid)
+
+#define UNARY(NAME, f)                                                                                                 \
+    INLINE vec unary_##f(vec x, float unused)                                                                          \
+    {                                                                                                                  \
+        (void)unused;                                                                                                  \
+        return f(x);                                                                                                   \
+    }                                                                                                                  \
+    INLINE vec gated_##f(vec gate, vec up)                                                                             \
+    {                                                                                                                  \
+        return f(gate) * up;                                                                                           \
+    }
+ACTIVATIONS(UNARY)
+#undef UNARY
+
+void ISA_FN(act)(enum act_kind kind, const float *x, float *y, int64_t n)
+{
+    switch (kind) {
+#define X(NAME, f)                                                                                                     \
+    case ACT_##NAME:                                                                                                   \
+        map(unary_##f, x, 0, y, n);                                                                                    \
+        return;
+        ACTIVATIONS(X)
+#undef X
+    }
+}
+
+void ISA_FN(glu)(enum act_kind kind, const float *gate, const float *up, float *y, int64_t n)
+{
+    switch (kind) {
+#define X(NAME, f)                                                                                                     \
+    case ACT_##NAME:                                                                                                   \
+        map2(gated_##f, gate, up, y, n);                                                                               \
+        return;
+        ACTIVATIONS(X)
+#undef X
+    }
+}
+
+// ---- norms
+
+static double halves(double lane[LANES])
+{
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+
+static double mean_of(const float *x, int64_t n)
+{
+    vecd sums[2 * PARTS] = {{0}};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int p = 0; p < PARTS; p++) {
+            vec v = vec_load(x + i + p * VEC);
+            sums[2 * p] += vec_to_double(v, 0);
+            sums[2 * p + 1] += vec_to_double(v, 1);
+        }
+    }
+    double lane[LANES];
+    memcpy(lane, sums, sizeof(lane));
+    for (; i < n; i++)
+        lane[i % LANES] += (double)float_load(x + i);
+    return halves(lane) / (double)n;
+}
+
+// The mean of (x - mean)^2.
+static double mean_square(const float *x, int64_t n, double mean)
+{
+    vecd sums[2 * PARTS] = {{0}};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int p = 0; p < PARTS; p++) {
+            vec v = vec_load(x + i + p * VEC);
+            vecd lo = vec_to_double(v, 0) - mean, hi = vec_to_double(v, 1) - mean;
+            sums[2 * p] += lo * lo;
+            sums[2 * p + 1] += hi * hi;
+        }
+    }
+    double lane[LANES];
+    memcpy(lane, sums, sizeof(lane));
+    for (; i < n; i++) {
+        double d = (double)float_load(x + i) - mean;
+        lane[i % LANES] += d * d;
+    }
+    return halves(lane) / (double)n;
+}
+
+// ((x - mean) * scale, rounded to float) * gain + bias: the difference in double, for a mean may be far above the spread.
+INLINE vec normalised(vec x, double mean, double scale, vec gain, vec bias)
+{
+    vecd lo = (vec_to_double(x, 0) - mean) * scale, hi = (vec_to_double(x, 1) - mean) * scale;
+    return vec_fma(vec_from_doubles(lo, hi), gain, bias);
+}
+
+static void norm_row(const float *x, const float *gain, const float *bias, double mean, double scale, int64_t n, float *y)
+{
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC) {
+        vec g = gain ? vec_load(gain + i) : vec_all(1), b = bias ? vec_load(bias + i) : vec_all(0);
+        vec_store(y + i, normalised(vec_load(x + i), mean, scale, g, b));
+    }
+    if (i < n) {
+        int64_t left = n - i;
+        vec g = gain ? vec_load_n(gain + i, left) : vec_all(1), b = bias ? vec_load_n(bias + i, left) : vec_all(0);
+        vec_store_n(y + i, normalised(vec_load_n(x + i, left), mean, scale, g, b), left);
+    }
+}
+
+void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n, float *y)
+{
+    double mean = kind == NORM_LAYER ? mean_of(x, n) : 0;
+    double scale = 1.0 / sqrt(mean_square(x, n, mean) + (double)eps);
+    norm_row(x, gain, bias, mean, scale, n, y);
+}
+
+// ---- rope
+
+// Elements (i, i + n_pairs) turn together.
+static void rope_neox(const float *x, const float *cosine, const float *sine, int64_t n_pairs, float *y)
+{
+    for (int64_t i = 0; i < n_pairs; i += VEC) {
+        int64_t n = MIN(n_pairs - i, VEC);
+        vec a = vec_load_n(x + i, n), b = vec_load_n(x + n_pairs + i, n);
+        vec c = vec_load_n(cosine + i, n), s = vec_load_n(sine + i, n);
+        vec_store_n(y + i, a * c - b * s, n);
+        vec_store_n(y + n_pairs + i, a * s + b * c, n);
+    }
+}
+
+// Elements (2i, 2i + 1) turn together. By way of arrays that overlap nothing, so that the compiler finds the shuffles.
+static void rope_norm(const float *x, const float *cosine, const float *sine, int64_t n_pairs, float *y)
+{
+    for (int64_t i = 0; i < n_pairs; i += LANES) {
+        size_t n = (size_t)MIN(n_pairs - i, LANES);
+        float in[2 * LANES] = {0}, out[2 * LANES], c[LANES] = {0}, s[LANES] = {0};
+        memcpy(in, x + 2 * i, 2 * n * sizeof(float));
+        memcpy(c, cosine + i, n * sizeof(float));
+        memcpy(s, sine + i, n * sizeof(float));
+        for (int j = 0; j < LANES; j++) {
+            out[2 * j] = in[2 * j] * c[j] - in[2 * j + 1] * s[j];
+            out[2 * j + 1] = in[2 * j] * s[j] + in[2 * j + 1] * c[j];
+        }
+        memcpy(y + 2 * i, out, 2 * n * sizeof(float));
+    }
+}
+
+void ISA_FN(rope)(const float *x, const float *table, int64_t n_pairs, int64_t head_dim, int64_t n_heads,
+                  enum rope_layout layout, float *y)
+{
+    for (int64_t h = 0; h < n_heads; h++, x += head_dim, y += head_dim) {
+        if (layout == ROPE_NEOX)
+            rope_neox(x, table, table + n_pairs, n_pairs, y);
+        else
+            rope_norm(x, table, table + n_pairs, n_pairs, y);
+        if (y != x)
+            memcpy(y + 2 * n_pairs, x + 2 * n_pairs, (size_t)(head_dim - 2 * n_pairs) * sizeof(float));
+    }
+}
+
+// ---- mixture of experts
+
+// The n_used greatest logits and their ids in descending order, the lower id first on a tie. The order of the logits is
+// that of their softmax and sigmoid, and no rounding makes ties of it. (A NaN is greater than nothing.)
+static void choose_experts(const float *logits, int n_expert, int n_used, float *top, int32_t *ids)
+{
+    int n = 0;
+    for (int id = 0; id < n_expert; id++) {
+        float logit = logits[id];
+        int at = n;
+        while (at > 0 && logit > top[at - 1])
+            at--;
+        if (at == n_used)
+            continue;
+        n = MIN(n + 1, n_used);
+        memmove(top + at + 1, top + at, (size_t)(n - 1 - at) * sizeof(*top));
+        memmove(ids + at + 1, ids + at, (size_t)(n - 1 - at) * sizeof(*ids));
+        top[at] = logit;
+        ids[at] = id;
+    }
+}
+
+// The sum of e^(x - top), in lanes.
+static float exp_sum(const float *x, int n, float top)
+{
+    struct lanes sums = {{{0}}};
+    for (int i = 0; i < n; i += LANES) {
+        float part[LANES];
+        for (int j = 0; j < LANES; j++)
+            part[j] = i + j < n ? x[i + j] : -INFINITY;
+        for (int p = 0; p < PARTS; p++)
+            sums.part[p] += vec_exp(vec_load(part + p * VEC) - top);
+    }
+    return lanes_sum(sums);
+}
+
+void ISA_FN(route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
+                   float *weights, int32_t *ids)
+{
+    choose_experts(logits, n_expert, n_used, weights, ids);
+    float top = weights[0], total = kind == ROUTE_SOFTMAX ? exp_sum(logits, n_expert, top) : 0, sum_used = 0;
+    for (int i = 0; i < n_used; i += VEC) {
+        int n = MIN(n_used - i, VEC);
+        vec x = vec_load_n(weights + i, n);
+        vec_store_n(weights + i, kind == ROUTE_SOFTMAX ? vec_exp(x - top) / total : vec_sigmoid(x), n);
+    }
+    for (int i = 0; i < n_used; i++)
+        sum_used += weights[i];
+    float divisor = normalise ? MAX(sum_used, 0x1p-14f) : 1.0f;
+    for (int i = 0; i < n_used; i++)
+        weights[i] = weights[i] / divisor * scale;
+}
+
+void ISA_FN(combine)(const float *x, const float *weights, int n_used, int64_t n, float *y)
+{
+    for (int64_t i = 0; i < n; i += VEC) {
+        int64_t left = MIN(n - i, VEC);
+        vec total = {0};
+        for (int j = 0; j < n_used; j++) {
+            vec part = vec_load_n(x + j * n + i, left);
+            total = vec_fma(vec_all(weights[j]), part, total);
+        }
+        vec_store_n(y + i, total, left);
+    }
+}
+
+// ---- activations in 8 bits
+
+// The largest magnitude as the bits of a float: integers order them, with infinity and the NaNs on top.
+static int32_t largest_magnitude(const float x[Q8_BLOCK])
+{
+    veci top = {0};
+    for (int i = 0; i < Q8_BLOCK; i += VEC)
+        top = veci_max(top, (veci)vec_abs(vec_load(x + i)));
+    int32_t most = 0;
+    for (int i = 0; i < VEC; i++)
+        most = MAX(most, top[i]);
+    return most;
+}
+
+// q and the sums of a block whose elements are at most 127.5 / per_step.
+static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, int16_t *sums)
+{
+    for (int i = 0; i < Q8_BLOCK; i += 4 * LANES) {
+        struct lanes rounded[4];
+        for (int g = 0; g < 4; g++) {
+            for (int p = 0; p < PARTS; p++) {
+                int at = i + g * LANES + p * VEC;
+                vec shifted = vec_load(x + at) * per_step + ROUND_MAGIC;
+                veci_to_i8(q + at, (veci)shifted);  // whose low byte is the integer's
+                rounded[g].part[p] = shifted - ROUND_MAGIC;
+            }
+        }
+        quad four = lanes_sum4(rounded[0], rounded[1], rounded[2], rounded[3]);
+        for (int g = 0; g < 4; g++)
+            sums[i / Q8_SUMS + g] = (int16_t)four[g];
+    }
+}
+
+static float quantize_block_scaled(const float x[Q8_BLOCK], int8_t *q, int16_t *sums)
+{
+    int32_t bits = largest_magnitude(x);
+    float top;
+    memcpy(&top, &bits, sizeof(top));
+    if (top > 0 && top <= FLT_MAX) {
+        float d = MAX(top / 127.0f, FLT_MIN);
+        quantize_block(x, 1.0f / d, q, sums);
+        return d;
+    }
+    memset(q, 0, Q8_BLOCK);
+    memset(sums, 0, Q8_BLOCK / Q8_SUMS * sizeof(*sums));
+    return top == 0 ? 0 : NAN;
+}
+
+void ISA_FN(quantize_q8)(const float *x, int64_t k, void *row)
+{
+    int8_t *q = row;
+    int64_t n_blocks = q8_blocks(k);
+    int16_t *sums = (int16_t *)row + (q8_sums(row, k) - (const int16_t *)row);
+    float *d = (float *)row + (q8_scales(row, k) - (const float *)row);
+    for (int64_t b = 0; b < n_blocks; b++, x += Q8_BLOCK, k -= Q8_BLOCK) {
+        float padded[Q8_BLOCK];
+        if (k < Q8_BLOCK) {
+            memset(padded, 0, sizeof(padded));
+            memcpy(padded, x, (size_t)k * sizeof(float));
+        }
+        d[b] = quantize_block_scaled(k < Q8_BLOCK ? padded : x, q + b * Q8_BLOCK, sums + b * (Q8_BLOCK / Q8_SUMS));
+    }
+    memset(d + n_blocks, 0, (size_t)((char *)row + q8_row_bytes(n_blocks * Q8_BLOCK) - (char *)(d + n_blocks)));
+}

@@ -1,0 +1,147 @@
+// The register tile: TILE_ROWS rows of plain floats by up to TILE_COLS columns, going through k together, so that each load
+// serves several products. An output's sums are LANES chains of fma over k, however many outputs stand beside it.
+//
+// Where a vector has fewer than LANES elements and there are several columns, the tile goes once a part of the lanes: the
+// registers hold no more. Shared by matmul_f32.c and attention.c (where the rows are keys, and the columns queries).
+#ifndef QUERN_TILE_H
+#define QUERN_TILE_H
+
+#include "kernels/cpu/vec.h"
+
+#if defined(VEC_AVX512) || defined(VEC_NEON)  // 32 registers: 24 sums
+enum { TILE_ROWS = 4, TILE_COLS = 6 };
+#elif defined(VEC_AVX2)              // 16: 12 sums
+enum { TILE_ROWS = 4, TILE_COLS = 3 };
+#else
+enum { TILE_ROWS = 4, TILE_COLS = 1 };
+#endif
+
+_Static_assert(TILE_ROWS == 4, "four rows are summed together");
+
+// ---- weights as they lie
+
+INLINE size_t weight_bytes(enum dtype type)
+{
+    return type == DT_F32 ? 4 : 2;
+}
+
+INLINE vec weight_load(enum dtype type, const char *p)
+{
+    return type == DT_F16 ? vec_from_f16(p) : type == DT_BF16 ? vec_from_bf16(p) : vec_load(p);
+}
+
+// The last n < LANES elements of a row, with zeros behind them, as floats.
+INLINE void weight_tail(enum dtype type, const char *p, int64_t n, float tail[LANES])
+{
+    char padded[LANES * 4] = {0};
+    memcpy(padded, p, (size_t)n * weight_bytes(type));
+    for (int i = 0; i < LANES; i += VEC)
+        vec_store(tail + i, weight_load(type, padded + (size_t)i * weight_bytes(type)));
+}
+
+// ---- the register tile
+
+struct tile {
+    const char *w[TILE_ROWS];
+    const float *x[TILE_COLS];
+    int64_t k;
+    struct lanes *sums;  // of row r and column c: sums[r * stride + c]
+    int stride;
+};
+
+// One step of LANES elements, for the parts [first, end) of the lanes.
+INLINE void tile_step(enum dtype type, int cols, int first, int end, const char *const w[TILE_ROWS],
+                      const float *const x[TILE_COLS], int64_t at, vec sums[TILE_ROWS][TILE_COLS][PARTS])
+{
+    UNROLL for (int p = first; p < end; p++) {
+        vec column[TILE_COLS];
+        UNROLL for (int c = 0; c < cols; c++)
+            column[c] = vec_load(x[c] + at + p * VEC);
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            vec weight = weight_load(type, w[r] + (size_t)(at + p * VEC) * weight_bytes(type));
+            UNROLL for (int c = 0; c < cols; c++)
+                sums[r][c][p] = vec_fma(weight, column[c], sums[r][c][p]);
+        }
+    }
+}
+
+// The last t->k - at < LANES elements, padded with zeros.
+INLINE void tile_tail(enum dtype type, int cols, int first, int end, const struct tile *t, int64_t at,
+                      vec sums[TILE_ROWS][TILE_COLS][PARTS])
+{
+    float weights[TILE_ROWS][LANES], columns[TILE_COLS][LANES] = {{0}};
+    const char *w[TILE_ROWS];
+    const float *x[TILE_COLS];
+    for (int r = 0; r < TILE_ROWS; r++) {
+        weight_tail(type, t->w[r] + (size_t)at * weight_bytes(type), t->k - at, weights[r]);
+        w[r] = (const char *)weights[r];
+    }
+    for (int c = 0; c < cols; c++) {
+        memcpy(columns[c], t->x[c] + at, (size_t)(t->k - at) * sizeof(float));
+        x[c] = columns[c];
+    }
+    tile_step(DT_F32, cols, first, end, w, x, 0, sums);
+}
+
+// Adds all of t->k to the sums, for the parts [first, end) of the lanes.
+INLINE void tile_run(enum dtype type, int cols, int first, int end, const struct tile *t)
+{
+    vec sums[TILE_ROWS][TILE_COLS][PARTS];
+    const char *w[TILE_ROWS];
+    const float *x[TILE_COLS];
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        w[r] = t->w[r];
+        UNROLL for (int c = 0; c < cols; c++) {
+            x[c] = t->x[c];
+            UNROLL for (int p = first; p < end; p++)
+                sums[r][c][p] = t->sums[r * t->stride + c].part[p];
+        }
+    }
+    int64_t at = 0;
+    for (; at + LANES <= t->k; at += LANES)
+        tile_step(type, cols, first, end, w, x, at, sums);
+    if (at < t->k)
+        tile_tail(type, cols, first, end, t, at, sums);
+    UNROLL for (int r = 0; r < TILE_ROWS; r++)
+        UNROLL for (int c = 0; c < cols; c++)
+            UNROLL for (int p = first; p < end; p++)
+                t->sums[r * t->stride + c].part[p] = sums[r][c][p];
+}
+
+// All lanes at once where the registers hold their sums, else a part after the other.
+INLINE void tile_cols(enum dtype type, int cols, const struct tile *t)
+{
+    if (cols * PARTS <= (TILE_COLS > (int)PARTS ? (int)TILE_COLS : (int)PARTS)) {
+        tile_run(type, cols, 0, PARTS, t);
+        return;
+    }
+    UNROLL for (int p = 0; p < PARTS; p++)
+        tile_run(type, cols, p, p + 1, t);
+}
+
+// clang-format off
+#define TILE(type, name) \
+    static __attribute__((unused)) void tile_##name(int cols, const struct tile *t) \
+    { \
+        switch (MIN(cols, TILE_COLS)) { \
+        case 1: tile_cols(type, 1, t); break; \
+        case 2: tile_cols(type, MIN(2, TILE_COLS), t); break; \
+        case 3: tile_cols(type, MIN(3, TILE_COLS), t); break; \
+        case 4: tile_cols(type, MIN(4, TILE_COLS), t); break; \
+        case 5: tile_cols(type, MIN(5, TILE_COLS), t); break; \
+        case 6: tile_cols(type, MIN(6, TILE_COLS), t); break; \
+        } \
+    }
+// clang-format on
+TILE(DT_F32, f32)
+TILE(DT_F16, f16)
+TILE(DT_BF16, bf16)
+
+// The sums of up to TILE_ROWS rows of one column, to its output.
+static inline void put_sums(const struct lanes *sums, int stride, int n, float *y)
+{
+    quad four = lanes_sum4(sums[0], sums[stride], sums[2 * stride], sums[3 * stride]);
+    memcpy(y, &four, (size_t)MIN(n, TILE_ROWS) * sizeof(float));
+}
+
+#endif

@@ -1,0 +1,441 @@
+// The vector of an ISA level, in which its float kernels are written once.
+//
+// `vec` is one register of VEC floats (16 in AVX-512, 8 in AVX2, 4 in NEON and in plain C), `veci` the same of int32. The
+// operators of C work on both; functions stand here only for what C has no operator for, and each gives the same bits
+// on every level. `struct lanes` is the LANES sums in which all levels add floats up, in PARTS registers.
+// Everything is inlined; nothing is kept. Loads and stores need no alignment and touch exactly the elements named.
+#ifndef QUERN_VEC_H
+#define QUERN_VEC_H
+
+#include <math.h>
+
+#include "kernels/cpu/level.h"
+
+// The plain level is what every CPU of the architecture runs; the others name their instructions.
+#define PLAIN_scalar 1
+#define PLAIN_neon 0
+#define PLAIN_dotprod 0
+#define PLAIN_avx2 0
+#define PLAIN_avx512 0
+#if ISA_FN(PLAIN)
+#define VEC_PLAIN 1
+enum { VEC = 4 };
+#elif defined(__AVX512F__)
+#include <immintrin.h>
+#define VEC_AVX512 1
+enum { VEC = 16 };
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include <immintrin.h>
+#define VEC_AVX2 1
+enum { VEC = 8 };
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#define VEC_NEON 1
+enum { VEC = 4 };
+#else
+#error "this level's instructions are not switched on: see kernels/cpu/meson.build"
+#endif
+
+// Before a loop over registers: these have no address, so such a loop must vanish.
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define INLINE static inline __attribute__((always_inline, unused))
+
+typedef float vec __attribute__((vector_size(VEC * 4)));
+typedef int32_t veci __attribute__((vector_size(VEC * 4)));
+typedef double vecd __attribute__((vector_size(VEC * 4)));  // VEC / 2 doubles
+typedef float quad __attribute__((vector_size(16)));
+typedef int32_t quadi __attribute__((vector_size(16)));
+
+enum { PARTS = LANES / VEC };
+struct lanes {
+    vec part[PARTS];  // lane i is element i % VEC of part i / VEC
+};
+
+// Elements of two quads by index: 0-3 from a, 4-7 from b.
+#ifdef __clang__
+#define QUAD_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define QUAD_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (quadi){__VA_ARGS__})
+#endif
+
+// ---- loads, stores, constants
+
+INLINE vec vec_load(const void *p)
+{
+    vec v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+INLINE void vec_store(void *p, vec v)
+{
+    memcpy(p, &v, sizeof(v));
+}
+
+// The first n elements, 0 < n <= VEC; the others are zero.
+INLINE vec vec_load_n(const void *p, int64_t n)
+{
+    if (n == VEC)
+        return vec_load(p);
+    vec v = {0};
+    memcpy(&v, p, (size_t)n * sizeof(float));
+    return v;
+}
+
+INLINE void vec_store_n(void *p, vec v, int64_t n)
+{
+    if (n == VEC)
+        vec_store(p, v);
+    else
+        memcpy(p, &v, (size_t)n * sizeof(float));
+}
+
+INLINE vec vec_all(float x)
+{
+    return x - (vec){0};
+}
+
+// One float, at any address.
+INLINE float float_load(const void *p)
+{
+    float f;
+    memcpy(&f, p, sizeof(f));
+    return f;
+}
+
+INLINE veci veci_all(int32_t x)
+{
+    return x - (veci){0};
+}
+
+// ---- choice
+
+INLINE vec vec_select(veci mask, vec yes, vec no)
+{
+    return (vec)((mask & (veci)yes) | (~mask & (veci)no));
+}
+
+// The greater of a bound that is a number and x; a NaN in x stays.
+INLINE vec vec_at_least(vec bound, vec x)
+{
+#if defined(VEC_AVX512)
+    return (vec)_mm512_max_ps((__m512)bound, (__m512)x);
+#elif defined(VEC_AVX2)
+    return (vec)_mm256_max_ps((__m256)bound, (__m256)x);
+#else
+    return vec_select(x < bound, bound, x);
+#endif
+}
+
+INLINE vec vec_at_most(vec bound, vec x)
+{
+#if defined(VEC_AVX512)
+    return (vec)_mm512_min_ps((__m512)bound, (__m512)x);
+#elif defined(VEC_AVX2)
+    return (vec)_mm256_min_ps((__m256)bound, (__m256)x);
+#else
+    return vec_select(x > bound, bound, x);
+#endif
+}
+
+INLINE veci veci_max(veci a, veci b)
+{
+    veci greater = a > b;
+    return (greater & a) | (~greater & b);
+}
+
+INLINE vec vec_abs(vec x)
+{
+    return (vec)((veci)x & 0x7fffffff);
+}
+
+// ---- a * b + c, rounded once
+
+#if defined(VEC_PLAIN) && !defined(__FP_FAST_FMAF)
+// Without the instruction, and far faster than the library's function: the product of two floats is exact in double,
+// and so is the sum as s + e. With s rounded to odd (the last bit set when anything is lost), the rounding of s to
+// float is the rounding of the exact sum, for a double has more than two bits to spare (Boldo and Melquiond, 2008).
+typedef double pair __attribute__((vector_size(16)));
+typedef int64_t pairi __attribute__((vector_size(16)));
+
+INLINE pair pair_fma_to_odd(pair a, pair b, pair c)
+{
+    pair p = a * b, s = p + c, t = s - p;
+    pair e = (p - (s - t)) + (c - t);                                // NaN where s is not finite: then nothing below holds
+    pairi below = ((e < 0) & (s > 0)) | ((e > 0) & (s < 0));         // nearer to zero than s
+    pairi bits = ((pairi)s + below) | (((e < 0) | (e > 0)) & 1);     // towards zero, then odd
+    return (pair)bits;
+}
+
+INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    pair lo = pair_fma_to_odd((pair){a[0], a[1]}, (pair){b[0], b[1]}, (pair){c[0], c[1]});
+    pair hi = pair_fma_to_odd((pair){a[2], a[3]}, (pair){b[2], b[3]}, (pair){c[2], c[3]});
+    return (vec){(float)lo[0], (float)lo[1], (float)hi[0], (float)hi[1]};
+}
+#else
+INLINE vec vec_fma(vec a, vec b, vec c)
+{
+#if defined(VEC_AVX512)
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(VEC_AVX2)
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(VEC_NEON)
+    return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    for (int i = 0; i < VEC; i++)
+        c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#endif
+}
+#endif
+
+// ---- conversions
+
+// To the nearest integer, ties to even, |x| < 2^22: a sum with 1.5 * 2^23 has no bits left for a fraction.
+#define ROUND_MAGIC 12582912.0f
+INLINE veci vec_nearest(vec x)
+{
+    return (veci)(x + ROUND_MAGIC) - (veci)vec_all(ROUND_MAGIC);
+}
+
+INLINE vec veci_to_vec(veci x)
+{
+    return __builtin_convertvector(x, vec);
+}
+
+// The lower and the upper half of the elements.
+INLINE vecd vec_to_double(vec x, int half)
+{
+#if defined(VEC_AVX512)
+    return (vecd)_mm512_cvtps_pd(half ? _mm512_extractf32x8_ps((__m512)x, 1) : _mm512_castps512_ps256((__m512)x));
+#elif defined(VEC_AVX2)
+    return (vecd)_mm256_cvtps_pd(half ? _mm256_extractf128_ps((__m256)x, 1) : _mm256_castps256_ps128((__m256)x));
+#else
+    return half ? (vecd){x[2], x[3]} : (vecd){x[0], x[1]};
+#endif
+}
+
+INLINE vec vec_from_doubles(vecd lo, vecd hi)
+{
+#if defined(VEC_AVX512)
+    return (vec)_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)lo)), _mm512_cvtpd_ps((__m512d)hi), 1);
+#elif defined(VEC_AVX2)
+    return (vec)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)hi), _mm256_cvtpd_ps((__m256d)lo));
+#else
+    return (vec){(float)lo[0], (float)lo[1], (float)hi[0], (float)hi[1]};
+#endif
+}
+
+// VEC unsigned 16-bit words, widened.
+INLINE veci veci_from_u16(const void *p)
+{
+#if defined(VEC_AVX512)
+    return (veci)_mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+#elif defined(VEC_AVX2)
+    return (veci)_mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+#elif defined(VEC_NEON)
+    return (veci)vmovl_u16(vld1_u16(p));
+#else
+    uint16_t h[VEC];
+    memcpy(h, p, sizeof(h));
+    return (veci){h[0], h[1], h[2], h[3]};
+#endif
+}
+
+INLINE vec vec_from_i8(const void *p)
+{
+#if defined(VEC_AVX512)
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
+#elif defined(VEC_AVX2)
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
+#else
+    int8_t b[VEC];
+    memcpy(b, p, sizeof(b));
+    return (vec){b[0], b[1], b[2], b[3]};
+#endif
+}
+
+INLINE vec vec_from_bf16(const void *p)
+{
+    return (vec)(veci_from_u16(p) << 16);
+}
+
+#if defined(VEC_PLAIN)
+// Exponent and mantissa moved to their places give a float 2^112 too small, subnormals too; infinity and NaN (quiet) keep
+// an exponent of all ones.
+INLINE vec vec_from_f16(const void *p)
+{
+    veci h = veci_from_u16(p), magnitude = h & 0x7fff;
+    veci finite = (veci)((vec)(magnitude << 13) * 0x1p112f);
+    veci infinite = 0x7f800000 | magnitude << 13 | ((magnitude > 0x7c00) & 0x400000);
+    veci is_finite = magnitude < 0x7c00;
+    return (vec)((h & 0x8000) << 16 | (is_finite & finite) | (~is_finite & infinite));
+}
+#else
+INLINE vec vec_from_f16(const void *p)
+{
+#if defined(VEC_AVX512)
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256(p));
+#elif defined(VEC_AVX2)
+    return (vec)_mm256_cvtph_ps(_mm_loadu_si128(p));
+#else
+    return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+#endif
+}
+#endif
+
+// To VEC halves or bfloat16, nearest even.
+INLINE void vec_to_f16(void *p, vec x)
+{
+#if defined(VEC_AVX512)
+    _mm256_storeu_si256(p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(VEC_AVX2)
+    _mm_storeu_si128(p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(VEC_NEON)
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)x)));
+#else
+    for (int i = 0; i < VEC; i++) {
+        uint16_t h = f32_to_f16(x[i]);
+        memcpy((char *)p + 2 * i, &h, 2);
+    }
+#endif
+}
+
+// The low 16 bits of each element.
+INLINE void veci_to_u16(void *p, veci x)
+{
+#if defined(VEC_AVX512)
+    _mm256_storeu_si256(p, _mm512_cvtepi32_epi16((__m512i)x));
+#else
+    uint16_t h[VEC];
+    for (int i = 0; i < VEC; i++)
+        h[i] = (uint16_t)x[i];
+    memcpy(p, h, sizeof(h));
+#endif
+}
+
+INLINE void veci_to_i8(void *p, veci x)
+{
+#if defined(VEC_AVX512)
+    _mm_storeu_si128(p, _mm512_cvtepi32_epi8((__m512i)x));
+#else
+    int8_t b[VEC];
+    for (int i = 0; i < VEC; i++)
+        b[i] = (int8_t)x[i];
+    memcpy(p, b, sizeof(b));
+#endif
+}
+
+INLINE void vec_to_bf16(void *p, vec x)
+{
+    veci bits = (veci)x;
+    veci is_nan = (bits & 0x7fffffff) > 0x7f800000;
+    veci rounded = bits + 0x7fff + (bits >> 16 & 1);
+    veci_to_u16(p, ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) >> 16);
+}
+
+// ---- sums by halves
+
+// Lanes i + i+8, then + i+4: what is left in four.
+INLINE quad lanes_to_quad(struct lanes x)
+{
+#if defined(VEC_AVX512)
+    __m512 v = (__m512)x.part[0];
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    return (quad)_mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+#elif defined(VEC_AVX2)
+    __m256 h = (__m256)(x.part[0] + x.part[1]);
+    return (quad)_mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+#else
+    return (x.part[0] + x.part[2]) + (x.part[1] + x.part[3]);
+#endif
+}
+
+INLINE float lanes_sum(struct lanes x)
+{
+    quad q = lanes_to_quad(x);
+    return (q[0] + q[2]) + (q[1] + q[3]);
+}
+
+// The sums of four at once.
+INLINE quad lanes_sum4(struct lanes a, struct lanes b, struct lanes c, struct lanes d)
+{
+    quad qa = lanes_to_quad(a), qb = lanes_to_quad(b), qc = lanes_to_quad(c), qd = lanes_to_quad(d);
+    quad ab = QUAD_SHUFFLE(qa, qb, 0, 1, 4, 5) + QUAD_SHUFFLE(qa, qb, 2, 3, 6, 7);
+    quad cd = QUAD_SHUFFLE(qc, qd, 0, 1, 4, 5) + QUAD_SHUFFLE(qc, qd, 2, 3, 6, 7);
+    return QUAD_SHUFFLE(ab, cd, 0, 2, 4, 6) + QUAD_SHUFFLE(ab, cd, 1, 3, 5, 7);
+}
+
+// ---- functions
+
+// 2^n p for whole n in -252..254, p near 1: two factors, so that the result may be subnormal or infinite.
+INLINE vec vec_scale_2(vec p, veci n)
+{
+    veci half = n >> 1;
+    return p * (vec)((half + 127) << 23) * (vec)((n - half + 127) << 23);
+}
+
+// e^x within 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 P(r). 0 below -104, infinity above 89.
+INLINE vec vec_exp(vec x)
+{
+    x = vec_at_least(vec_all(-104.0f), vec_at_most(vec_all(89.0f), x));
+    vec shifted = vec_fma(x, vec_all(1.442695041f), vec_all(ROUND_MAGIC));
+    vec n = shifted - ROUND_MAGIC;
+    vec r = vec_fma(n, vec_all(-0x1.62e4p-1f), x);            // 16 bits of ln 2: the product is exact
+    r = vec_fma(n, vec_all(-0x1.7f7d1cp-20f), r);             // and the rest of it
+    vec p = vec_all(0.0013814467f);
+    p = vec_fma(p, r, vec_all(0.008368781f));
+    p = vec_fma(p, r, vec_all(0.041668393f));
+    p = vec_fma(p, r, vec_all(0.1666652f));
+    p = vec_fma(p, r, vec_all(0.49999994f));
+    p = vec_fma(p * r, r, r) + 1.0f;
+    return vec_scale_2(p, (veci)shifted - (veci)vec_all(ROUND_MAGIC));
+}
+
+INLINE vec vec_sigmoid(vec x)
+{
+    return 1.0f / (1.0f + vec_exp(-x));
+}
+
+// tanh within 2 ulp: x + x^3 P(x^2) near 0, else 1 - 2 / (e^2|x| + 1) with the sign of x.
+INLINE vec vec_tanh(vec x)
+{
+    vec size = vec_abs(x), x2 = x * x;
+    vec p = vec_all(-0.0057049883f);
+    p = vec_fma(p, x2, vec_all(0.020639088f));
+    p = vec_fma(p, x2, vec_all(-0.053739715f));
+    p = vec_fma(p, x2, vec_all(0.13331442f));
+    p = vec_fma(p, x2, vec_all(-0.3333328f));
+    vec near = vec_fma(p * x2, x, x);
+    vec far = 1.0f - 2.0f / (vec_exp(size + size) + 1.0f);
+    far = (vec)((veci)far | ((veci)x & INT32_MIN));
+    return vec_select(size < 0.625f, near, far);
+}
+
+// The normal distribution's integral, (1 + erf(x / sqrt 2)) / 2, to 1e-6 of its value on both sides: for x <= 0 it is
+// e^(-x^2/2) t Q(t), t = 1 / (1 + 0.31 |x|). The part of x^2 that rounding drops is put back.
+INLINE vec vec_normal_cdf(vec x)
+{
+    vec size = vec_at_most(vec_all(15.0f), vec_abs(x));
+    vec x2 = size * size, lost = vec_fma(size, size, -x2);
+    vec e = vec_exp(x2 * -0.5f);
+    e = vec_fma(e * -0.5f, lost, e);
+    vec t = 1.0f / vec_fma(size, vec_all(0.31f), vec_all(1.0f));
+    vec q = vec_all(0.03588283f);
+    q = vec_fma(q, t, vec_all(-0.1417851f));
+    q = vec_fma(q, t, vec_all(0.15539722f));
+    q = vec_fma(q, t, vec_all(-0.015225956f));
+    q = vec_fma(q, t, vec_all(0.110292546f));
+    q = vec_fma(q, t, vec_all(0.10771177f));
+    q = vec_fma(q, t, vec_all(0.12407057f));
+    q = vec_fma(q, t, vec_all(0.12365619f));
+    vec tail = e * t * q;
+    return vec_select(x < 0.0f, tail, 1.0f - tail);
+}
+
+#endif
