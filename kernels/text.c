@@ -40,6 +40,16 @@ void text_print(struct text *t, const char *fmt, ...)
     va_end(args);
 }
 
+void text_append(struct text *t, struct str s)
+{
+    if (!text_reserve(t, s.len))
+        return;
+    if (s.len)
+        memcpy(t->data + t->size, s.data, s.len);
+    t->size += s.len;
+    t->data[t->size] = '\0';
+}
+
 void text_print_name(struct text *t, const char *name)
 {
     size_t n = strlen(name);

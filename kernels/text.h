@@ -13,6 +13,8 @@ struct text {
 };
 
 void text_print(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// Adds the bytes as they are, NUL included.
+void text_append(struct text *t, struct str s);
 // A name that comes from a file: what a terminal would obey, and invalid UTF-8, is written as \xNN.
 void text_print_name(struct text *t, const char *name);
 void text_free(struct text *t);
