@@ -67,7 +67,7 @@ int encoder_word(void *encoder, const char *word, size_t len)
     uint32_t tag = (uint32_t)(h >> 32) | 1;
     struct cached_word *entry = &e->cache[h & e->cache_mask];
     struct token_list *out = e->out;
-    if (entry->tag == tag && entry->len == len && memcmp(e->text.data + entry->text_at, word, len) == 0) {
+    if (entry->tag == tag && entry->len == len && bytes_equal(e->text.data + entry->text_at, word, len)) {
         if (token_list_reserve(out, entry->n_ids, e->err) != 0) {
             return -1;
         }

@@ -2,20 +2,6 @@
 
 #include <sys/auxv.h>
 
-static uint64_t load64(const char *p)
-{
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
-
-static uint32_t load32(const char *p)
-{
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return v;
-}
-
 // Multiplies and folds the high half back: every input bit reaches the bits that index a table.
 static uint64_t stir(uint64_t h)
 {
@@ -71,7 +57,8 @@ static struct token_slot *slot_of(const struct token_map *map, const char *p, si
         if (slot->id < 0) {
             return slot;
         }
-        if (slot->tag == *tag && str_equal(spelling(map->spellings, slot->id), (struct str){p, n})) {
+        struct str s = spelling(map->spellings, slot->id);
+        if (slot->tag == *tag && s.len == n && bytes_equal(s.data, p, n)) {
             return slot;
         }
     }

@@ -30,6 +30,37 @@ struct token_map {
     uint64_t mask, seed;
 };
 
+static inline uint64_t load64(const char *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+static inline uint32_t load32(const char *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+// memcmp for words, which are short: without the call. Loads overlap rather than pass the end.
+static inline bool bytes_equal(const char *a, const char *b, size_t n)
+{
+    if (n >= 8) {
+        for (size_t i = 0; i + 8 < n; i += 8) {
+            if (load64(a + i) != load64(b + i)) {
+                return false;
+            }
+        }
+        return load64(a + n - 8) == load64(b + n - 8);
+    }
+    if (n >= 4) {
+        return load32(a) == load32(b) && load32(a + n - 4) == load32(b + n - 4);
+    }
+    return n == 0 || (a[0] == b[0] && a[n / 2] == b[n / 2] && a[n - 1] == b[n - 1]);
+}
+
 // A hash of n bytes.
 uint64_t token_hash(const char *p, size_t n, uint64_t seed);
 uint64_t token_hash_seed(void);  // the same within a process

@@ -113,6 +113,7 @@ int tokenizer_load(struct tokenizer **out, const struct gguf *g, unsigned flags,
     if (t == NULL) {
         return fail(err, E_MEMORY, "no memory for a tokenizer");
     }
+    t->pre_name = STR_LIT("");
     if (load(t, g, flags, err) != 0) {
         tokenizer_free(t);
         return -1;
@@ -131,16 +132,13 @@ void tokenizer_free(struct tokenizer *t)
 
 // --- encoding ---
 
-// Up to the next space that no token can reach over; the whole of p[0..n) when there is none.
-static size_t piece_before_space(const struct tokenizer *t, const char *p, size_t n)
+// Up to the next space or newline that no token reaches over.
+static size_t escaped_word_len(const struct tokenizer *t, const char *p, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
-        const char *space = memchr(p + i, ' ', n - i);
-        if (space == NULL) {
-            return n;
-        }
-        i = (size_t)(space - p);
-        if (!t->glued[(unsigned char)p[i - 1]]) {
+        bool before_space = p[i] == ' ' && !t->glued[(unsigned char)p[i - 1]];
+        bool around_lines = (p[i] == '\n') != (p[i - 1] == '\n') && !t->lines_glued;
+        if (before_space || around_lines) {
             return i;
         }
     }
@@ -152,7 +150,7 @@ static int encode_escaped(void *encoder, const char *p, size_t n)
 {
     struct encoder *e = encoder;
     for (size_t len; n > 0; p += len, n -= len) {
-        len = piece_before_space(e->t, p, n);
+        len = escaped_word_len(e->t, p, n);
         if (encoder_word(e, p, len) != 0) {
             return -1;
         }
@@ -172,7 +170,7 @@ static int encode_plain(struct encoder *e, const char *p, const char *end, bool 
                           tokenizer_escapes(t) ? encode_escaped : encoder_word, e);
     }
     if (t->kind == TOKENIZER_SPM && first && t->add_space_prefix) {
-        size_t len = piece_before_space(t, p, (size_t)(end - p));
+        size_t len = escaped_word_len(t, p, (size_t)(end - p));
         if (spm_encode_word(e, p, len, true) != 0) {
             return -1;
         }

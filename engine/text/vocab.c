@@ -200,17 +200,21 @@ int vocab_load_tokens(struct tokenizer *t, const struct gguf *g, struct error *e
 
 // --- bytes, and what may stand behind them ---
 
-// Where a space may stand behind another character within a token. Anywhere else a text can be cut before a space, and the
+// Where a space or a newline may stand beside something else within a token. Anywhere else a text can be cut there, and the
 // parts encoded one by one.
 static void find_glue(struct tokenizer *t)
 {
     t->glued[' '] = true;
     for (int32_t id = 0; id < t->text.n; id++) {
         struct str s = spelling(&t->text, id);
-        for (size_t i = 1; token_is_plain(t, id) && i + WORD_MARK_LEN <= s.len; i++) {
-            if (memcmp(s.data + i, WORD_MARK, WORD_MARK_LEN) == 0) {
+        if (!token_is_plain(t, id)) {
+            continue;
+        }
+        for (size_t i = 1; i < s.len; i++) {
+            if (s.len - i >= WORD_MARK_LEN && memcmp(s.data + i, WORD_MARK, WORD_MARK_LEN) == 0) {
                 t->glued[(unsigned char)s.data[i - 1]] = true;
             }
+            t->lines_glued |= (s.data[i] == '\n') != (s.data[i - 1] == '\n');
         }
     }
 }

@@ -58,7 +58,8 @@ struct tokenizer {
 
     bool add_bos, add_eos, add_space_prefix, clean_spaces;
     bool lowercase, strip_accents;  // WPM
-    bool glued[256];  // escaped spellings: bytes behind which a space may belong to the same token
+    bool glued[256];   // escaped spellings: bytes behind which a space may belong to the same token
+    bool lines_glued;  // and whether a newline may belong to the same token as something else
 
     struct special_tokens special;
     struct merge_table merges;  // BPE
