@@ -67,6 +67,14 @@ int machine_open_cpu(struct machine **out, const struct machine_options *o, stru
 int machine_open_ref(struct machine **out, const struct machine_options *o, struct error *err);
 // The i-th ISA level that this binary holds and this CPU runs, best first; NULL after the last. For `quern device`.
 const char *machine_cpu_isa(int i);
+// What an open CPU machine has chosen; `why` lives as long as the machine.
+struct machine_cpu_choice {
+    const char *isa;
+    int n_threads, allowed, cores;  // threads; CPUs in the affinity mask; physical cores among them
+    double quota;                   // CPUs' worth of time that a control group allows, 0: no limit
+    const char *why;                // so many threads
+};
+void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out);
 
 // Bytes of one page over all layers, and where a layer's part lies within it (both multiples of 64). A part holds n_head_kv x
 // KV_PAGE rows of its dim in its type; their arrangement is the machine's own. SIZE_MAX when a size does not fit.

@@ -200,3 +200,10 @@ const char *machine_cpu_isa(int i)
 {
     return i < kernels_count() ? kernels_at(i)->name : NULL;
 }
+
+void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out)
+{
+    const struct cpu_machine *cpu = (const struct cpu_machine *)m;
+    const struct thread_choice *t = &cpu->threads;
+    *out = (struct machine_cpu_choice){cpu->kernels->name, t->n, t->allowed, t->cores, t->quota, t->why};
+}
