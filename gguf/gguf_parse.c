@@ -191,7 +191,7 @@ static int parse_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_kv)
 
 static int parse_strings(struct reader *r, struct gguf_kv *kv, uint64_t at)
 {
-    if (kv->count > bytes_left(r) / 8) // each has at least its length
+    if (kv->type == GGUF_ARRAY && kv->count > bytes_left(r) / 8) // each has at least its length
         return broken(r, at, "%" PRIu64 " strings do not fit in the %" PRIu64 " bytes that are left", kv->count,
                       bytes_left(r));
     if (check_budget(r, at, kv->count * 8) != 0)
@@ -213,7 +213,7 @@ static int parse_numbers(struct reader *r, struct gguf_kv *kv, uint64_t at)
     if (size_mul(kv->count, gguf_type_bytes(kv->element), &bytes))
         return broken(r, at, "the size of an array of %" PRIu64 " %s overflows", kv->count,
                       gguf_type_name(kv->element));
-    if (bytes > bytes_left(r))
+    if (kv->type == GGUF_ARRAY && bytes > bytes_left(r))
         return broken(r, at, "%" PRIu64 " %s do not fit in the %" PRIu64 " bytes that are left", kv->count,
                       gguf_type_name(kv->element), bytes_left(r));
     if (check_budget(r, at, bytes) != 0)

@@ -506,16 +506,16 @@ int gguf_writer_open(struct gguf_writer **out, const char *path, struct error *e
 }
 
 // So that the new name survives a crash. Some file systems cannot do it; the file itself is safe by then.
-static void sync_directory(const char *path)
+static void sync_directory(struct gguf_writer *w)
 {
-    const char *slash = strrchr(path, '/');
-    char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
-    free(dir);
+    const char *slash = strrchr(w->path, '/');
+    struct str dir = slash ? (struct str){w->path, (size_t)(slash - w->path) + 1} : STR_LIT(".");
+    const char *name = arena_strdup(&w->arena, dir);
+    int fd = name ? open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
 }
 
 static int finish(struct gguf_writer *w)
@@ -536,7 +536,7 @@ static int finish(struct gguf_writer *w)
     if (rename(w->temp, w->path) != 0)
         return spoil(w, E_IO, "cannot rename %s: %s", w->temp, strerror(errno));
     w->created = false;
-    sync_directory(w->path);
+    sync_directory(w);
     return 0;
 }
 

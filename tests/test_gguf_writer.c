@@ -1,0 +1,381 @@
+// What is written reads back the same; what is refused leaves no file behind.
+#include "gguf/writer.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[64], path[96];
+
+static void setup(void)
+{
+    strcpy(dir, "/tmp/quern-writer-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/out.gguf", dir);
+}
+
+static int count_files(void)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void teardown(void)
+{
+    unlink(path);
+    cr_expect_eq(rmdir(dir), 0, "something else was left behind");
+}
+
+TestSuite(gguf_writer, .init = setup, .fini = teardown);
+
+static struct gguf_writer *open_writer(void)
+{
+    struct gguf_writer *w;
+    struct error err;
+    cr_assert_eq(gguf_writer_open(&w, path, &err), 0, "%s", err.text);
+    return w;
+}
+
+static struct gguf *reopen(void)
+{
+    struct gguf *g;
+    struct error err;
+    cr_assert_eq(gguf_open(&g, path, 0, &err), 0, "%s", err.text);
+    return g;
+}
+
+static void write_every_key(struct gguf_writer *w)
+{
+    static const struct str strings[] = {{"a", 1}, {"", 0}, {"x\0\xFF", 3}};
+    static const int32_t ints[] = {-1, 0, INT32_MAX};
+    static const uint8_t bools[] = {0, 1, 1};
+    static const double doubles[] = {0.5, -1e300};
+    gguf_write_u32(w, "k.u32", 7);
+    gguf_write_f32(w, "k.f32", 1.5f);
+    gguf_write_bool(w, "k.bool", true);
+    gguf_write_str(w, "k.str", STR_LIT("text with \n and \x1b"));
+    gguf_write_str(w, "k.empty", STR_LIT(""));
+    gguf_write_str_array(w, "k.strings", strings, COUNT_OF(strings));
+    gguf_write_array(w, "k.i32s", GGUF_I32, ints, COUNT_OF(ints));
+    gguf_write_array(w, "k.bools", GGUF_BOOL, bools, COUNT_OF(bools));
+    gguf_write_array(w, "k.f64s", GGUF_F64, doubles, COUNT_OF(doubles));
+    gguf_write_array(w, "k.none", GGUF_U16, NULL, 0);
+    gguf_write_str_array(w, "k.no_strings", NULL, 0);
+}
+
+static void check_every_key(const struct gguf *g)
+{
+    uint32_t u;
+    float f;
+    bool b;
+    struct str s;
+    const struct gguf_kv *a;
+    cr_assert_eq(gguf_n_kv(g), 11u);
+    cr_assert(gguf_get_u32(g, "k.u32", &u, NULL) == 1 && u == 7);
+    cr_assert(gguf_get_f32(g, "k.f32", &f, NULL) == 1 && f == 1.5f);
+    cr_assert(gguf_get_bool(g, "k.bool", &b, NULL) == 1 && b);
+    cr_assert(gguf_get_str(g, "k.str", &s, NULL) == 1 && str_equal_z(s, "text with \n and \x1b"));
+    cr_assert(gguf_get_str(g, "k.empty", &s, NULL) == 1 && s.len == 0);
+    cr_assert(gguf_get_array(g, "k.strings", GGUF_STRING, &a, NULL) == 1 && a->count == 3);
+    cr_assert(str_equal(a->strings[2], (struct str){"x\0\xFF", 3}));
+    cr_assert(gguf_get_array(g, "k.i32s", GGUF_I32, &a, NULL) == 1 && a->count == 3);
+    cr_assert(gguf_array_i64(a, 0) == -1 && gguf_array_i64(a, 2) == INT32_MAX);
+    cr_assert(gguf_get_array(g, "k.bools", GGUF_BOOL, &a, NULL) == 1 && gguf_array_i64(a, 1) == 1);
+    cr_assert(gguf_get_array(g, "k.f64s", GGUF_F64, &a, NULL) == 1 && a->count == 2);
+    cr_assert(gguf_get_array(g, "k.none", GGUF_U16, &a, NULL) == 1 && a->count == 0);
+    cr_assert(gguf_get_array(g, "k.no_strings", GGUF_STRING, &a, NULL) == 1 && a->count == 0);
+}
+
+Test(gguf_writer, every_kind_of_value_reads_back)
+{
+    struct gguf_writer *w = open_writer();
+    struct error err;
+    write_every_key(w);
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+    struct gguf *g = reopen();
+    check_every_key(g);
+    cr_assert_eq(gguf_n_tensors(g), 0u);
+    gguf_close(g);
+}
+
+// All types of values, through a copy of a copy: bytes equal.
+Test(gguf_writer, pairs_copied_from_a_file_make_the_same_file)
+{
+    struct gguf_writer *w = open_writer();
+    struct error err;
+    write_every_key(w);
+    static const uint64_t numbers[] = {1, UINT64_MAX};
+    for (int t = 0; t < GGUF_TYPE_COUNT; t++) {
+        char key[32];
+        snprintf(key, sizeof key, "scalar%d", t);
+        struct gguf_kv kv = {.key = str_from(key), .type = (enum gguf_type)t, .element = (enum gguf_type)t, .count = 1};
+        kv.data = (const uint8_t *)(t == GGUF_BOOL ? &numbers[0] : &numbers[1]);
+        if (t != GGUF_STRING && t != GGUF_ARRAY)
+            gguf_write_kv(w, &kv);
+    }
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+    struct gguf *g = reopen();
+    cr_assert_eq(gguf_n_kv(g), 11u + 11u);
+
+    char copy_path[112];
+    snprintf(copy_path, sizeof copy_path, "%s.copy", path);
+    cr_assert_eq(gguf_writer_open(&w, copy_path, &err), 0);
+    for (size_t i = 0; i < gguf_n_kv(g); i++)
+        gguf_write_kv(w, gguf_kv_at(g, i));
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+    gguf_close(g);
+
+    static char a[4096], b[4096];
+    FILE *fa = fopen(path, "rb"), *fb = fopen(copy_path, "rb");
+    size_t n = fread(a, 1, sizeof a, fa), m = fread(b, 1, sizeof b, fb);
+    fclose(fa);
+    fclose(fb);
+    unlink(copy_path);
+    cr_assert(n > 500 && n < sizeof a && n == m);
+    cr_assert_eq(memcmp(a, b, n), 0);
+}
+
+static void write_tensors(uint32_t alignment, size_t piece)
+{
+    static uint8_t data[3][200000];
+    static const int64_t ne[3][4] = {{50000}, {32, 7, 3}, {3, 1, 1, 5}};
+    static const enum dtype type[3] = {DT_F32, DT_Q8_0, DT_I8};
+    static const size_t size[3] = {200000, 34 * 21, 15};
+    static const char *const name[3] = {"token_embd.weight", "b", "c"};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t i = 0; i < size[t]; i++)
+            data[t][i] = (uint8_t)(i * 31 + t * 7 + (i >> 8));
+    struct gguf_writer *w = open_writer();
+    struct error err;
+    if (alignment != 32)
+        gguf_write_u32(w, "general.alignment", alignment);
+    for (int t = 0; t < 3; t++)
+        cr_assert_eq(gguf_write_tensor_info(w, name[t], type[t], (int[]){1, 3, 4}[t], ne[t], &err), 0, "%s", err.text);
+    for (int t = 0; t < 3; t++) {
+        for (size_t done = 0; done < size[t];) {
+            size_t n = MIN(piece, size[t] - done);
+            cr_assert_eq(gguf_write_data(w, data[t] + done, n, &err), 0, "%s", err.text);
+            done += n;
+        }
+    }
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+    struct gguf *g = reopen();
+    cr_assert_eq(gguf_alignment(g), alignment);
+    cr_assert_eq(gguf_file_bytes(g) % alignment, 0u);
+    for (int t = 0; t < 3; t++) {
+        const struct gguf_tensor *have = gguf_find_tensor(g, name[t]);
+        cr_assert_eq(have, gguf_tensor_at(g, (size_t)t));
+        cr_assert_eq(have->size, size[t]);
+        cr_assert_eq(have->offset % alignment, 0u);
+        cr_assert_eq(memcmp(have->data, data[t], size[t]), 0);
+    }
+    gguf_close(g);
+}
+
+Test(gguf_writer, tensors_read_back_at_any_alignment)
+{
+    write_tensors(32, 1 << 20);
+    write_tensors(1, 1 << 20);
+    write_tensors(64, 1 << 20);
+    write_tensors(65536, 1 << 20);
+}
+
+Test(gguf_writer, data_comes_in_pieces_of_any_size)
+{
+    write_tensors(32, 1);
+    write_tensors(32, 4097);
+    write_tensors(32, 65536);
+}
+
+Test(gguf_writer, one_piece_may_span_tensors)
+{
+    struct gguf_writer *w = open_writer();
+    struct error err;
+    const int64_t ne = 3;
+    cr_assert_eq(gguf_write_tensor_info(w, "a", DT_I8, 1, &ne, &err), 0);
+    cr_assert_eq(gguf_write_tensor_info(w, "b", DT_I8, 1, &ne, &err), 0);
+    cr_assert_eq(gguf_write_data(w, "xyzXYZ", 6, &err), 0);
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+    struct gguf *g = reopen();
+    cr_assert_eq(memcmp(gguf_find_tensor(g, "b")->data, "XYZ", 3), 0);
+    gguf_close(g);
+}
+
+// ---- What is refused ----
+
+static void expect_refused(struct gguf_writer *w, enum err_code code, const char *text)
+{
+    struct error err = {0};
+    cr_expect_eq(gguf_writer_close(w, &err), -1, "%s", text);
+    cr_expect_eq(err.code, code, "%s", text);
+    cr_expect_not_null(strstr(err.text, text), "%s, not %s", err.text, text);
+    cr_expect_eq(count_files(), 0, "%s", text);
+}
+
+Test(gguf_writer, a_key_that_could_not_be_read_is_refused)
+{
+    struct gguf_writer *w = open_writer();
+    gguf_write_u32(w, "", 1);
+    expect_refused(w, E_USAGE, "'' is no valid key");
+    w = open_writer();
+    gguf_write_u32(w, "a\nb", 1);
+    expect_refused(w, E_USAGE, "'a\\x0Ab' is no valid key");
+    w = open_writer();
+    gguf_write_u32(w, "twice", 1);
+    gguf_write_f32(w, "other", 1);
+    gguf_write_f32(w, "twice", 2);
+    expect_refused(w, E_USAGE, "key 'twice' was written twice");
+    w = open_writer();
+    gguf_write_array(w, "k", GGUF_ARRAY, "", 0);
+    expect_refused(w, E_USAGE, "key 'k': no array of 0 array");
+    w = open_writer();
+    gguf_write_u32(w, "general.alignment", 24);
+    expect_refused(w, E_USAGE, "general.alignment must be a power of two up to 65536, of type u32");
+    w = open_writer();
+    gguf_write_f32(w, "general.alignment", 32);
+    expect_refused(w, E_USAGE, "general.alignment must be a power of two up to 65536, of type u32");
+}
+
+Test(gguf_writer, a_tensor_that_could_not_be_read_is_refused)
+{
+    static const struct {
+        const char *name;
+        enum dtype type;
+        int n_dims;
+        int64_t ne[4];
+        const char *text;
+    } cases[] = {
+        {"", DT_F32, 1, {1}, "'' is no valid tensor name"},
+        {"0123456789012345678901234567890123456789012345678901234567890123", DT_F32, 1, {1}, "is no valid tensor name"},
+        {"t", DT_F32, 0, {1}, "tensor 't' has a shape that cannot be written"},
+        {"t", DT_F32, 5, {1}, "tensor 't' has a shape that cannot be written"},
+        {"t", DT_F32, 2, {1, 0}, "tensor 't' has a shape that cannot be written"},
+        {"t", DT_F32, 2, {-1, 1}, "tensor 't' has a shape that cannot be written"},
+        {"t", DT_Q4_K, 1, {128}, "tensor 't' has a shape that cannot be written"},
+        {"t", DT_F32, 1, {INT64_MAX}, "tensor 't' has a shape that cannot be written"},
+        {"t", DT_I8, 3, {1ll << 31, 1ll << 31, 4}, "tensor 't' has a shape that cannot be written"},
+        {"t", DT_I8, 1, {INT64_MAX}, "tensor 't' makes the file too large"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct gguf_writer *w = open_writer();
+        struct error err;
+        cr_expect_eq(gguf_write_tensor_info(w, cases[i].name, cases[i].type, cases[i].n_dims, cases[i].ne, &err), -1);
+        cr_expect_not_null(strstr(err.text, cases[i].text), "%s, not %s", err.text, cases[i].text);
+        expect_refused(w, E_USAGE, cases[i].text);
+    }
+    struct gguf_writer *w = open_writer();
+    const int64_t ne = 1;
+    gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, NULL);
+    gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, NULL);
+    expect_refused(w, E_USAGE, "tensor 't' was written twice");
+}
+
+Test(gguf_writer, too_little_or_too_much_data_is_refused)
+{
+    const int64_t ne = 4;
+    struct error err;
+    struct gguf_writer *w = open_writer();
+    gguf_write_tensor_info(w, "t", DT_F32, 1, &ne, NULL);
+    cr_assert_eq(gguf_write_data(w, "1234567", 7, &err), 0);
+    expect_refused(w, E_USAGE, "tensor 't' lacks 9 bytes of data");
+    w = open_writer();
+    gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, NULL);
+    cr_assert_eq(gguf_write_data(w, "1234567", 7, &err), -1);
+    expect_refused(w, E_USAGE, "3 bytes of data after the last tensor");
+    w = open_writer();
+    gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, NULL);
+    cr_assert_eq(gguf_write_data(w, "1", 1, &err), 0);
+    gguf_write_u32(w, "late", 1);
+    expect_refused(w, E_USAGE, "key 'late' comes after the first data");
+    w = open_writer();
+    gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, NULL);
+    cr_assert_eq(gguf_write_data(w, "1", 1, &err), 0);
+    cr_assert_eq(gguf_write_tensor_info(w, "late", DT_I8, 1, &ne, &err), -1);
+    expect_refused(w, E_USAGE, "tensor 'late' is announced after the first data");
+}
+
+Test(gguf_writer, the_first_error_is_the_one_reported)
+{
+    struct gguf_writer *w = open_writer();
+    struct error err;
+    gguf_write_u32(w, "", 1);
+    gguf_write_u32(w, "general.alignment", 3);
+    cr_assert_eq(gguf_write_data(w, "x", 1, &err), -1);
+    cr_assert_not_null(strstr(err.text, "no valid key"));
+    expect_refused(w, E_USAGE, "no valid key");
+}
+
+// ---- The file under its name ----
+
+Test(gguf_writer, the_name_is_taken_only_at_the_end)
+{
+    struct error err;
+    FILE *f = fopen(path, "w");
+    fputs("old", f);
+    fclose(f);
+    struct gguf_writer *w = open_writer();
+    gguf_write_u32(w, "k", 1);
+    cr_assert_eq(count_files(), 2);
+    struct stat st;
+    cr_assert(stat(path, &st) == 0 && st.st_size == 3);
+    gguf_writer_abort(w);
+    cr_assert(stat(path, &st) == 0 && st.st_size == 3);
+    cr_assert_eq(count_files(), 1);
+    gguf_writer_abort(NULL);
+
+    w = open_writer();
+    cr_assert_eq(gguf_writer_close(w, &err), 0);
+    cr_assert(stat(path, &st) == 0 && st.st_size == 24);
+    cr_assert_eq(count_files(), 1);
+}
+
+Test(gguf_writer, two_writers_of_one_name_do_not_mix)
+{
+    struct error err;
+    struct gguf_writer *a = open_writer(), *b = open_writer();
+    gguf_write_u32(a, "from", 1);
+    gguf_write_u32(b, "from", 2);
+    cr_assert_eq(gguf_writer_close(b, &err), 0);
+    cr_assert_eq(gguf_writer_close(a, &err), 0);
+    struct gguf *g = reopen();
+    uint32_t from;
+    cr_assert(gguf_get_u32(g, "from", &from, NULL) == 1 && from == 1);
+    gguf_close(g);
+}
+
+Test(gguf_writer, a_directory_that_is_not_there_is_an_io_error)
+{
+    struct gguf_writer *w;
+    struct error err;
+    cr_assert_eq(gguf_writer_open(&w, "/nonexistent/x.gguf", &err), -1);
+    cr_assert_eq(err.code, E_IO);
+    cr_assert_str_eq(err.text, "/nonexistent/x.gguf: cannot create: No such file or directory");
+    cr_assert_null(w);
+}
+
+// A full disk, as a limit on the size of files: E_IO, and nothing is left.
+Test(gguf_writer, a_full_disk_leaves_nothing_behind)
+{
+    static const uint8_t zeros[1 << 20];
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){300000, 300000});
+    struct gguf_writer *w = open_writer();
+    struct error err;
+    const int64_t ne = 1 << 20;
+    cr_assert_eq(gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, &err), 0);
+    cr_assert_eq(gguf_write_data(w, zeros, sizeof zeros, &err), -1);
+    cr_assert_eq(err.code, E_IO);
+    cr_assert_not_null(strstr(err.text, "out.gguf: cannot write: File too large"), "%s", err.text);
+    cr_assert_eq(gguf_write_data(w, zeros, 1, &err), -1, "the error stays");
+    expect_refused(w, E_IO, "cannot write: File too large");
+}
