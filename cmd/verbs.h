@@ -1,7 +1,7 @@
 // The verbs: one function each, from arguments to exit status.
 //
-// argv[0] is the verb itself, as main's is the program. A verb prints its own errors and returns the exit status, an enum
-// err_code. Threads: called from the main thread only.
+// argv[0] is the verb itself, as main's is the program. A verb prints its own errors and returns the exit status, an
+// enum err_code. Threads: called from the main thread only.
 #ifndef QUERN_VERBS_H
 #define QUERN_VERBS_H
 
@@ -31,6 +31,8 @@ struct verb {
 };
 extern const struct verb verbs[VERB_COUNT];
 
+// The whole program: argv[1] names the verb.
+int verb_main(int argc, char **argv);
 // Prints "quern: TEXT" on stderr and returns the exit status that the error asks for.
 int verb_fail(const struct error *err);
 

@@ -85,6 +85,8 @@ int generate(struct session *s, const struct model *m, int seq, const struct gen
     status = session_prompt(s, seq, o->prompt, o->n_prompt, &r->n_reused, err);
     double begin = clock_ms();
     r->prompt_ms = begin - r->start_ms;
+    if (!status && o->emit(o->arg, (struct str){"", 0}))
+        stream.refused = 1;
     if (!status)
         status = answer(s, m, seq, o, sampler, &stream, r, err);
     r->generate_ms = clock_ms() - begin;

@@ -16,7 +16,7 @@ struct generate_options {
     const struct str *stops;  // the answer ends before the first of them
     int n_stops;
     bool ignore_end;  // the tokens by which a model ends are never chosen
-    stream_emit_fn *emit;
+    stream_emit_fn *emit;   // takes an empty text when the prompt is computed, then the answer
     void *arg;
     const atomic_bool *cancel;  // looked at before each token; may be NULL
 };

@@ -11,16 +11,15 @@ double clock_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-int model_open_machine(struct machine **out, enum device device, const struct machine_options *o, const char **name,
-                       const char **why, struct error *err)
+static int open_machine(struct model *m, const struct model_options *o, struct error *err)
 {
-    *name = device == DEVICE_REF ? "ref" : "cpu";
-    *why = device == DEVICE_AUTO ? "this build has no GPU machine" : "asked for";
-    if (device == DEVICE_GPU)
+    m->device = o->device == DEVICE_REF ? "ref" : "cpu";
+    m->device_why = o->device == DEVICE_AUTO ? "this build has no GPU machine" : "asked for";
+    if (o->device == DEVICE_GPU)
         return fail(err, E_GPU, "--device gpu: this build has no GPU machine yet; use --device cpu");
-    if (device == DEVICE_REF)
-        return machine_open_ref(out, o, err);
-    return machine_open_cpu(out, o, err);
+    if (o->device == DEVICE_REF)
+        return machine_open_ref(&m->machine, &o->machine, err);
+    return machine_open_cpu(&m->machine, &o->machine, err);
 }
 
 // The vocabulary of the file and the rows of its output must be one: else ids mean something else on either side.
@@ -54,7 +53,7 @@ int model_open(struct model **out, const struct model_options *o, struct error *
     if (!m)
         return fail(err, E_MEMORY, "no memory for a model");
     // the machine first: a flag that it refuses should not wait for the file
-    if (model_open_machine(&m->machine, o->device, &o->machine, &m->device, &m->device_why, err) || load(m, o, err)) {
+    if (open_machine(m, o, err) || load(m, o, err)) {
         model_close(m);
         return -1;
     }

@@ -39,10 +39,6 @@ struct model {
 int model_open(struct model **out, const struct model_options *o, struct error *err);
 void model_close(struct model *m);  // NULL is fine
 
-// The machine alone, for reports on it: what model_open would choose. *name and *why as above.
-int model_open_machine(struct machine **out, enum device device, const struct machine_options *o, const char **name,
-                       const char **why, struct error *err);
-
 // The address range of the tensors of part `shard` of the file: false when there is none, or it is not mapped.
 bool model_mapping(const struct model *m, int shard, const void **from, const void **to);
 

@@ -52,20 +52,6 @@ static int32_t page_before(const struct session *s, int seq, int i)
 
 // --- opening ---
 
-// How far back the layers look: the greatest window, 0 when a layer has none.
-static int greatest_window(const struct graph *g)
-{
-    int window = 0;
-    for (int i = 0; i < g->n_nodes; i++) {
-        if (g->nodes[i]->op != OP_ATTENTION)
-            continue;
-        if (!g->nodes[i]->p.attn.window)
-            return 0;
-        window = MAX(window, g->nodes[i]->p.attn.window);
-    }
-    return window;
-}
-
 // Pages that a sequence of n_ctx positions holds at most: behind a window only what can still be seen, and what the
 // rows of a step add before it is given back.
 static int pages_needed(const struct session *s, int n_ctx)
@@ -95,9 +81,12 @@ static int set_options(struct session *s, const struct session_options *o, struc
     if (s->o.n_seqs < 1 || s->o.n_ctx < 1 || s->o.n_batch < 1 || s->o.n_outputs < 1)
         return fail(err, E_USAGE, "a session of %d sequences of %d positions, %d rows a step: each must be 1 or more",
                     s->o.n_seqs, s->o.n_ctx, s->o.n_batch);
-    s->window = greatest_window(s->model->graph);
+    s->window = s->model->graph->window;
     s->stride = pages_of(s->o.n_ctx);
     s->page_bytes = kv_page_bytes(s->model->graph, s->o.kv_type);
+    if (s->o.n_ctx > s->model->graph->position_rows)
+        return fail(err, E_USAGE, "-c %d: this model knows %lld positions", s->o.n_ctx,
+                    (long long)s->model->graph->position_rows);
     if ((uint64_t)pages_needed(s, s->o.n_ctx) * (uint64_t)s->o.n_seqs > INT32_MAX / KV_PAGE)
         return fail(err, E_MEMORY,
                     "%d sequences of %d positions are more KV pages than can be counted; try a smaller -c", s->o.n_seqs,

@@ -1,0 +1,64 @@
+#include "cmd/options.h"
+#include "cmd/terminal.h"
+#include "engine/model.h"
+
+#include <stdlib.h>
+
+static int show(struct text *text)
+{
+    struct error err;
+    int status = text->failed ? fail(&err, E_MEMORY, "no memory for the help")
+                              : terminal_write((struct str){text->data, text->size}, &err);
+    text_free(text);
+    return status ? verb_fail(&err) : E_OK;
+}
+
+static void print_overview(struct text *out)
+{
+    text_print(out, "quern runs language models in GGUF files.\n\nusage: quern VERB [flags]\n\n");
+    for (int i = 0; i < VERB_COUNT; i++)
+        text_print(out, "  %-9s %s\n", verbs[i].name, verbs[i].summary);
+    text_print(out, "\nfamilies: ");
+    arch_list(out);
+    text_print(
+        out, "\n\nexit status: 0 all well, 1 some items failed, 2 usage, 3 bad model file, 4 memory, 5 I/O, 6 GPU, "
+             "130 interrupted\n\n`quern help VERB` explains a verb, `quern help WORD` finds the flags that speak of a "
+             "word.\n");
+}
+
+static void print_verb(int i, struct text *out)
+{
+    text_print(out, "quern %s: %s\n\nusage: quern %s %s [flags]\n\n", verbs[i].name, verbs[i].summary, verbs[i].name,
+               verbs[i].usage);
+    options_print_help(1u << i, NULL, out);
+}
+
+int cmd_help(int argc, char **argv)
+{
+    struct text out = {0};
+    if (argc < 2) {
+        print_overview(&out);
+        return show(&out);
+    }
+    const char *word = argv[1];
+    for (int i = 0; i < VERB_COUNT; i++)
+        if (!strcmp(verbs[i].name, word)) {
+            print_verb(i, &out);
+            return show(&out);
+        }
+    if (options_print_help(V_ALL, word, &out) > 0)
+        return show(&out);
+    text_free(&out);
+    struct error err;
+    fail(&err, E_USAGE, "%s: no verb, and no flag speaks of it; see `quern help`", word);
+    return verb_fail(&err);
+}
+
+int cmd_version(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    struct text out = {0};
+    text_print(&out, "quern " QUERN_VERSION "\n");
+    return show(&out);
+}

@@ -1,0 +1,98 @@
+#include "cmd/load.h"
+#include "cmd/terminal.h"
+
+#include <stdlib.h>
+
+const char *load_path(const struct options *o, struct error *err)
+{
+    const char *path = o->model ? o->model : getenv("QUERN_MODEL");
+    if (path && *path)
+        return path;
+    fail(err, E_USAGE,
+         "no model: give one with -m FILE.gguf or $QUERN_MODEL; `quern-synth` of this build makes one to try things "
+         "with");
+    return NULL;
+}
+
+struct machine_options load_machine_options(const struct options *o)
+{
+    return (struct machine_options){.n_threads = (int)o->threads, .isa = o->isa, .exact = o->exact, .blas = o->blas};
+}
+
+void load_note_text(struct text *text)
+{
+    // line by line: terminal_note takes the ends of lines away from none of them
+    for (char *line = text->data; line && *line;) {
+        size_t n = strcspn(line, "\n");
+        terminal_note("%.*s", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    text_free(text);
+}
+
+static void note_model(const struct model *m, const char *path)
+{
+    char size[24];
+    memory_format((uint64_t)m->info.weight_bytes, size);
+    terminal_note("model: %s", path);
+    terminal_note("family %s, %d layers, width %d, vocabulary %d, trained for %d positions, %.4g parameters, %s",
+                  m->info.name, m->info.n_layer, m->info.n_embd, m->info.n_vocab, m->info.n_ctx_train,
+                  (double)m->info.n_params, size);
+    terminal_note("device: %s (%s)", m->device, m->device_why);
+    terminal_note("loaded in %.1f ms", m->load_ms);
+}
+
+int load_model(struct loaded *l, const struct options *o, struct error *err)
+{
+    *l = (struct loaded){0};
+    const char *path = load_path(o, err);
+    if (!path)
+        return -1;
+    struct model_options options = {
+        .path = path,
+        .device = (enum device)o->device,
+        .machine = load_machine_options(o),
+        .n_ctx = (int)o->n_ctx,
+        .no_mmap = o->no_mmap,
+        .any_pre = o->any_pre,
+    };
+    if (model_open(&l->model, &options, err))
+        return -1;
+    for (int i = 0; i < gguf_n_shards(l->model->file); i++) {
+        const void *from, *to;
+        if (model_mapping(l->model, i, &from, &to))
+            terminal_watch_mapping(from, to, gguf_path(l->model->file, i));
+    }
+    if (o->verbose)
+        note_model(l->model, path);
+    if (l->model->n_ctx > l->model->info.n_ctx_train)
+        terminal_note("quern: note: -c %d is more than the %d positions that the model was trained for",
+                      l->model->n_ctx, l->model->info.n_ctx_train);
+    return 0;
+}
+
+int load_session(struct loaded *l, const struct options *o, int n_ctx, int n_outputs, struct error *err)
+{
+    int rows = (int)MIN(o->batch, o->ubatch);
+    struct session_options options = {
+        .n_ctx = n_ctx,
+        .n_batch = rows,
+        .n_outputs = n_outputs < 0 ? rows : n_outputs,
+        .kv_type = {o->kv_key, o->kv_value},
+        .cancel = &terminal_interrupted,
+    };
+    if (session_open(&l->session, l->model, &options, err))
+        return -1;
+    struct text text = {0};
+    if (o->verbose)
+        session_describe(l->session, &text);
+    load_note_text(&text);
+    return 0;
+}
+
+void load_close(struct loaded *l)
+{
+    session_close(l->session);
+    model_close(l->model);
+    *l = (struct loaded){0};
+}

@@ -1,0 +1,335 @@
+#include "cmd/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+// A row of options.def. The titles of groups stand between the options, as rows that have a help text alone.
+struct option {
+    int number;  // OPT_..., -1 for a title
+    enum option_kind kind;
+    const char *shorter, *longer, *argument, *preset;
+    double least, most;
+    unsigned verbs;
+    const char *help;
+    size_t offset;  // of the field in struct options
+};
+static const struct option table[] = {
+#define GROUP(title) {.number = -1, .help = title},
+#define OPTION(name, kind, shorter, longer, argument, preset, least, most, verbs, help)                                \
+    {OPT_##name,                                                                                                       \
+     OPTION_##kind,                                                                                                    \
+     shorter,                                                                                                          \
+     longer,                                                                                                           \
+     argument,                                                                                                         \
+     preset,                                                                                                           \
+     least,                                                                                                            \
+     most,                                                                                                             \
+     verbs,                                                                                                            \
+     help,                                                                                                             \
+     offsetof(struct options, name)},
+#include "cmd/options.def"
+#undef OPTION
+#undef GROUP
+};
+
+static const enum dtype kv_types[] = {DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_0};
+
+// --- values ---
+
+int options_parse_integer(const char *text, int64_t *out)
+{
+    static const struct {
+        char letter;
+        double factor;
+    } units[] = {{'k', 1e3}, {'K', 0x1p10}, {'m', 1e6}, {'M', 0x1p20}, {'g', 1e9}, {'G', 0x1p30}};
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text || errno || strspn(text, "0123456789+-.") != (size_t)(end - text))
+        return -1;
+    for (size_t i = 0; *end && i < COUNT_OF(units); i++)
+        if (*end == units[i].letter) {
+            value *= units[i].factor;
+            end++;
+            break;
+        }
+    value =
+        fabs(value - nearbyint(value)) < 1e-6 ? nearbyint(value) : value;  // 25.6 is not exact, 25.6k is meant to be
+    if (*end || value != nearbyint(value) || fabs(value) > 0x1p53)
+        return -1;
+    *out = (int64_t)value;
+    return 0;
+}
+
+static int out_of_range(const struct option *o, const char *text, struct error *err)
+{
+    return fail(err, E_USAGE, "%s %s: from %.10g to %.10g", o->longer, text, o->least, o->most);
+}
+
+static int parse_integer(const struct option *o, const char *text, int64_t *out, struct error *err)
+{
+    if (options_parse_integer(text, out))
+        return fail(err, E_USAGE, "%s %s: not a whole number such as 512, 25.6k or 32K", o->longer, text);
+    return (double)*out >= o->least && (double)*out <= o->most ? 0 : out_of_range(o, text, err);
+}
+
+static int parse_real(const struct option *o, const char *text, double *out, struct error *err)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end == text || *end || !isfinite(*out))
+        return fail(err, E_USAGE, "%s %s: not a number such as 0.8", o->longer, text);
+    return *out >= o->least && *out <= o->most ? 0 : out_of_range(o, text, err);
+}
+
+static int parse_seed(const struct option *o, const char *text, uint64_t *out, struct error *err)
+{
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 0);
+    if (end == text || *end || errno || strchr(text, '-'))
+        return fail(err, E_USAGE, "%s %s: not a number from 0 to 2^64-1", o->longer, text);
+    return 0;
+}
+
+// The index of `text` in "a|b|c".
+static int parse_choice(const struct option *o, const char *text, int *out, struct error *err)
+{
+    size_t len = strlen(text);
+    *out = 0;
+    for (const char *at = o->argument;; at++, ++*out) {
+        size_t n = strcspn(at, "|");
+        if (n == len && !strncmp(at, text, n))
+            return 0;
+        at += n;
+        if (!*at)
+            return fail(err, E_USAGE, "%s %s: one of %s", o->longer, text, o->argument);
+    }
+}
+
+static int parse_dtype(const struct option *o, const char *text, enum dtype *out, struct error *err)
+{
+    if (!dtype_from_name(str_from(text), out))
+        for (size_t i = 0; i < COUNT_OF(kv_types); i++)
+            if (*out == kv_types[i])
+                return 0;
+    return fail(err, E_USAGE, "%s %s: one of f32, f16, bf16, q8_0, q4_0", o->longer, text);
+}
+
+static int list_push(struct option_list *list, const char *text, struct error *err)
+{
+    const char **at = realloc(list->at, ((size_t)list->n + 1) * sizeof *at);
+    if (!at)
+        return fail(err, E_MEMORY, "no memory for the command line");
+    at[list->n] = text;
+    *list = (struct option_list){at, list->n + 1};
+    return 0;
+}
+
+static int set(struct options *options, const struct option *o, const char *text, struct error *err)
+{
+    void *field = (char *)options + o->offset;
+    switch (o->kind) {
+    case OPTION_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case OPTION_TEXT:
+        *(const char **)field = text;
+        return 0;
+    case OPTION_LIST:
+        return *text ? list_push(field, text, err) : fail(err, E_USAGE, "%s: an empty text", o->longer);
+    case OPTION_INTEGER:
+        return parse_integer(o, text, field, err);
+    case OPTION_REAL:
+        return parse_real(o, text, field, err);
+    case OPTION_SEED:
+        return parse_seed(o, text, field, err);
+    case OPTION_CHOICE:
+        return parse_choice(o, text, field, err);
+    case OPTION_DTYPE:
+        return parse_dtype(o, text, field, err);
+    }
+    return -1;
+}
+
+// --- names ---
+
+// Edits (a letter put in, taken out or exchanged) from a to b; names longer than the row are never near.
+static int distance(const char *a, const char *b)
+{
+    enum { LONGEST = 40 };
+    size_t n = strlen(b);
+    int row[LONGEST + 1];
+    if (n > LONGEST || strlen(a) > LONGEST)
+        return LONGEST;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = (int)j;
+    for (size_t i = 0; a[i]; i++) {
+        int corner = row[0];
+        row[0] = (int)i + 1;
+        for (size_t j = 0; j < n; j++) {
+            int exchanged = corner + (a[i] != b[j]);
+            corner = row[j + 1];
+            row[j + 1] = MIN(exchanged, MIN(row[j], row[j + 1]) + 1);
+        }
+    }
+    return row[n];
+}
+
+const char *options_nearest(const char *word, const char *const *names, int n)
+{
+    const char *best = NULL;
+    int least = (int)strlen(word) / 2 + 1;  // half of it may differ
+    for (int i = 0; i < n; i++) {
+        int edits = distance(word, names[i]);
+        // the beginning of a name is nearer than anything else but the name
+        if (edits > 0 && strlen(word) >= 4 && !strncmp(word, names[i], strlen(word)))
+            edits = 1;
+        if (edits < least) {
+            least = edits;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+static bool is_named(const struct option *o, const char *name, size_t len)
+{
+    const char *names[] = {o->shorter, o->longer};
+    for (int i = 0; i < 2; i++)
+        if (names[i] && strlen(names[i]) == len && !strncmp(names[i], name, len))
+            return true;
+    return false;
+}
+
+static const struct option *find(const char *name, size_t len, unsigned mask)
+{
+    for (size_t i = 0; i < COUNT_OF(table); i++)
+        if (table[i].number >= 0 && (table[i].verbs & mask) && is_named(&table[i], name, len))
+            return &table[i];
+    return NULL;
+}
+
+static int unknown_flag(enum verb_number verb, const char *flag, size_t len, struct error *err)
+{
+    const char *names[2 * COUNT_OF(table)];
+    int n = 0;
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        if (table[i].number < 0 || !(table[i].verbs & 1u << verb))
+            continue;
+        names[n++] = table[i].longer;
+        if (table[i].shorter)
+            names[n++] = table[i].shorter;
+    }
+    char word[80];
+    snprintf(word, sizeof word, "%.*s", (int)MIN(len, sizeof word - 1), flag);
+    const struct option *other = find(flag, len, V_ALL);
+    for (unsigned v = 0; other && v < VERB_COUNT; v++)
+        if (other->verbs & 1u << v)
+            return fail(err, E_USAGE, "%s: not a flag of %s, but of %s; see `quern help %s`", word, verbs[verb].name,
+                        verbs[v].name, verbs[verb].name);
+    const char *near = options_nearest(word, names, n);
+    return fail(err, E_USAGE, "%s: unknown flag%s%s; see `quern help %s`", word, near ? ", did you mean " : "",
+                near ? near : "", verbs[verb].name);
+}
+
+// --- the command line ---
+
+static int set_defaults(struct options *o, struct error *err)
+{
+    *o = (struct options){0};
+    for (size_t i = 0; i < COUNT_OF(table); i++)
+        if (table[i].number >= 0 && table[i].preset && set(o, &table[i], table[i].preset, err))
+            return -1;
+    return 0;
+}
+
+// Takes the flag at argv[*i], and its value there ("--flag=value") or in the next argument.
+static int take_flag(struct options *o, enum verb_number verb, int argc, char **argv, int *i, struct error *err)
+{
+    const char *flag = argv[*i], *value = NULL;
+    size_t len = strncmp(flag, "--", 2) ? strlen(flag) : strcspn(flag, "=");
+    const struct option *option = find(flag, len, 1u << verb);
+    if (!option)
+        return unknown_flag(verb, flag, len, err);
+    if (flag[len] == '=')
+        value = flag + len + 1;
+    if (option->kind == OPTION_FLAG && value)
+        return fail(err, E_USAGE, "%s takes no value", option->longer);
+    if (option->kind != OPTION_FLAG && !value) {
+        if (*i + 1 >= argc)
+            return fail(err, E_USAGE, "%s: needs a value, %s", flag, option->argument);
+        value = argv[++*i];
+    }
+    o->given[option->number] = true;
+    return set(o, option, value, err);
+}
+
+int options_parse(struct options *o, enum verb_number verb, int argc, char **argv, struct error *err)
+{
+    if (set_defaults(o, err))
+        goto failed;
+    bool flags = true;
+    for (int i = 1; i < argc; i++) {
+        bool is_flag = flags && argv[i][0] == '-' && argv[i][1];
+        if (is_flag && !strcmp(argv[i], "--")) {
+            flags = false;
+            continue;
+        }
+        if (is_flag ? take_flag(o, verb, argc, argv, &i, err) : list_push(&o->args, argv[i], err))
+            goto failed;
+    }
+    return 0;
+failed:
+    options_free(o);
+    return -1;
+}
+
+void options_free(struct options *o)
+{
+    free(o->args.at);
+    free(o->stops.at);
+    o->args = o->stops = (struct option_list){0};
+}
+
+// --- help ---
+
+static bool speaks_of(const struct option *o, const char *word)
+{
+    return !word || strcasestr(o->longer, word) || (o->shorter && strcasestr(o->shorter, word)) ||
+           strcasestr(o->help, word);
+}
+
+static void print_option(const struct option *o, struct text *out)
+{
+    char names[80];
+    snprintf(names, sizeof names, "%s%s%s%s%s", o->shorter ? o->shorter : "", o->shorter ? ", " : "", o->longer,
+             o->argument ? " " : "", o->argument ? o->argument : "");
+    text_print(out, "  %-34s %s", names, o->help);
+    if (o->preset)
+        text_print(out, " (%s)", o->preset);
+    text_print(out, "\n");
+}
+
+int options_print_help(unsigned mask, const char *word, struct text *out)
+{
+    int n = 0;
+    const char *title = NULL;
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        if (table[i].number < 0) {
+            title = table[i].help;
+            continue;
+        }
+        if (!(table[i].verbs & mask) || !speaks_of(&table[i], word))
+            continue;
+        if (title)
+            text_print(out, "%s\n", title);
+        title = NULL;
+        print_option(&table[i], out);
+        n++;
+    }
+    return n;
+}

@@ -1,0 +1,66 @@
+// The flags of the command line, parsed: one table, options.def, serves all verbs.
+//
+// Ownership: the strings are those of argv; the lists are freed by options_free. Threads: none.
+#ifndef QUERN_OPTIONS_H
+#define QUERN_OPTIONS_H
+
+#include "cmd/verbs.h"
+#include "gguf/dtype.h"
+#include "kernels/text.h"
+
+enum option_kind {
+    OPTION_FLAG,
+    OPTION_TEXT,
+    OPTION_LIST,
+    OPTION_INTEGER,
+    OPTION_REAL,
+    OPTION_SEED,
+    OPTION_CHOICE,
+    OPTION_DTYPE
+};
+
+struct option_list {
+    const char **at;
+    int n;
+};
+
+enum option_number {
+#define GROUP(title)
+#define OPTION(name, ...) OPT_##name,
+#include "cmd/options.def"
+#undef OPTION
+#undef GROUP
+    OPT_COUNT
+};
+
+#define OPTION_TYPE_FLAG bool
+#define OPTION_TYPE_TEXT const char *
+#define OPTION_TYPE_LIST struct option_list
+#define OPTION_TYPE_INTEGER int64_t
+#define OPTION_TYPE_REAL double
+#define OPTION_TYPE_SEED uint64_t
+#define OPTION_TYPE_CHOICE int
+#define OPTION_TYPE_DTYPE enum dtype
+
+struct options {
+#define GROUP(title)
+#define OPTION(name, kind, ...) OPTION_TYPE_##kind name;
+#include "cmd/options.def"
+#undef OPTION
+#undef GROUP
+    bool given[OPT_COUNT];    // on the command line
+    struct option_list args;  // what is no flag, in order
+};
+
+// argv[0] is the verb. Defaults are set first. E_USAGE: one line that names the flag, and what would be right.
+int options_parse(struct options *o, enum verb_number verb, int argc, char **argv, struct error *err);
+void options_free(struct options *o);
+
+// The flags of the verbs in `mask` whose names or help hold `word` (NULL: all), by group. Returns how many there are.
+int options_print_help(unsigned mask, const char *word, struct text *out);
+// The name nearest to `word` among n, by edits, NULL when none is near.
+const char *options_nearest(const char *word, const char *const *names, int n);
+// "25.6k" (thousands), "32K" (1024s), likewise m M g G: 0, or -1 when it is no whole number that fits.
+int options_parse_integer(const char *text, int64_t *out);
+
+#endif

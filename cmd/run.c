@@ -1,0 +1,256 @@
+#include "cmd/load.h"
+#include "cmd/terminal.h"
+#include "engine/generate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+// --- the prompt ---
+
+static int read_all(int fd, const char *name, char **data, size_t *size, struct error *err)
+{
+    size_t cap = 0;
+    *data = NULL;
+    *size = 0;
+    for (;;) {
+        if (*size == cap) {
+            cap = cap ? 2 * cap : 1 << 16;
+            char *more = realloc(*data, cap);
+            if (!more)
+                return fail(err, E_MEMORY, "%s: no memory for %zu bytes", name, cap);
+            *data = more;
+        }
+        ssize_t n = read(fd, *data + *size, cap - *size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail(err, E_IO, "%s: byte %zu: %s", name, *size, strerror(errno));
+        if (n == 0)
+            return 0;
+        *size += (size_t)n;
+    }
+}
+
+static int read_file(const char *path, char **data, size_t *size, struct error *err)
+{
+    if (!strcmp(path, "-"))
+        return read_all(STDIN_FILENO, "stdin", data, size, err);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return fail(err, E_IO, "%s: %s", path, strerror(errno));
+    int status = read_all(fd, path, data, size, err);
+    close(fd);
+    return status;
+}
+
+// The prompt from -p, from an argument, from -f or from stdin. *data is freed by the caller; *prompt may view argv.
+static int take_prompt(const struct options *o, char **data, struct str *prompt, struct error *err)
+{
+    *data = NULL;
+    if ((o->prompt != NULL) + (o->file != NULL) + (o->args.n > 0) > 1)
+        return fail(err, E_USAGE, "more than one prompt: give one of -p, -f and an argument");
+    if (o->args.n > 1)
+        return fail(err, E_USAGE, "%s: a second prompt; put the prompt in quotes", o->args.at[1]);
+    if (o->prompt || o->args.n) {
+        *prompt = str_from(o->prompt ? o->prompt : o->args.at[0]);
+        return 0;
+    }
+    if (!o->file && terminal_is_tty(STDIN_FILENO))
+        return fail(err, E_USAGE, "no prompt: give one with -p TEXT, -f FILE, or on stdin");
+    size_t size;
+    if (read_file(o->file ? o->file : "-", data, &size, err))
+        return -1;
+    if (size && (*data)[size - 1] == '\n')  // every file has one; the model would take it for the end of a paragraph
+        size--;
+    *prompt = (struct str){*data, size};
+    return 0;
+}
+
+// A text of nothing is started by bos, where the model has one.
+static int tokenize(const struct model *m, struct str prompt, bool special, struct token_list *tokens,
+                    struct error *err)
+{
+    unsigned flags = TOKENIZE_BOS | (special ? TOKENIZE_SPECIAL : 0);
+    if (tokenizer_encode(m->tokenizer, prompt, flags, tokens, err))
+        return -1;
+    // what the file asks for behind a whole text does not stand before a continuation
+    if (tokenizer_adds_eos(m->tokenizer) && tokens->n > 1)
+        tokens->n--;
+    if (tokens->n > 0)
+        return 0;
+    int32_t bos = tokenizer_role(m->tokenizer, TOKEN_BOS);
+    if (bos < 0)
+        return fail(err, E_USAGE, "an empty prompt, and the model has no token to begin a text with; give a prompt");
+    return token_list_push(tokens, bos, err);
+}
+
+// --- the answer ---
+
+// Where the answer goes: to stdout as it comes, and into a text, which --json prints.
+struct sink {
+    bool json;
+    struct text text;
+    struct error error;
+};
+
+static int take_text(void *arg, struct str text)
+{
+    struct sink *sink = arg;
+    if (!text.len)  // the prompt is computed
+        terminal_set_phase(PHASE_ANSWERING);
+    text_append(&sink->text, text);
+    if (sink->json)
+        return sink->text.failed ? fail(&sink->error, E_MEMORY, "no memory for the answer") : 0;
+    return terminal_write_untrusted(text, &sink->error);
+}
+
+// A shell's prompt begins a line.
+static int end_line(const struct sink *sink, struct error *err)
+{
+    bool ends = !sink->text.size || sink->text.data[sink->text.size - 1] == '\n';
+    return sink->json || ends || !terminal_is_tty(STDOUT_FILENO) ? 0 : terminal_write(STR_LIT("\n"), err);
+}
+
+static double per_second(double n, double ms)
+{
+    return ms > 0 ? n * 1e3 / ms : 0;
+}
+
+static int print_json(const struct loaded *l, const struct generate_result *r, const struct sampler_params *p,
+                      const struct sink *sink, struct error *err)
+{
+    struct text out = {0};
+    text_print(&out, "{\"text\": ");
+    terminal_print_json(&out, (struct str){sink->text.data, sink->text.size});
+    text_print(&out, ", \"prompt_tokens\": %d, \"tokens\": %lld, \"stop_reason\": \"%s\", \"timings\": {", r->n_prompt,
+               (long long)r->n_generated, stop_reason_name[r->reason]);
+    text_print(&out, "\"load_ms\": %.3f, \"prompt_ms\": %.3f, \"prompt_per_second\": %.3f, ", l->model->load_ms,
+               r->prompt_ms, per_second(r->n_prompt - r->n_reused, r->prompt_ms));
+    text_print(&out, "\"predicted_ms\": %.3f, \"predicted_per_second\": %.3f, \"ttft_ms\": %.3f}, \"model\": ",
+               r->generate_ms, per_second((double)r->n_steps, r->generate_ms), r->first_ms);
+    terminal_print_json(&out, str_from(gguf_path(l->model->file, 0)));
+    text_print(&out, ", \"seed\": %llu}\n", (unsigned long long)p->seed);
+    int status = out.failed ? fail(err, E_MEMORY, "no memory for the answer")
+                            : terminal_write((struct str){out.data, out.size}, err);
+    text_free(&out);
+    return status;
+}
+
+static void note_result(const struct generate_result *r)
+{
+    terminal_note("prompt: %d tokens in %.1f ms, %.2f tokens/s", r->n_prompt, r->prompt_ms,
+                  per_second(r->n_prompt - r->n_reused, r->prompt_ms));
+    terminal_note("answer: %lld tokens in %.1f ms, %.2f tokens/s; the first after %.1f ms; ended by: %s",
+                  (long long)r->n_generated, r->generate_ms, per_second((double)r->n_steps, r->generate_ms),
+                  r->first_ms, stop_reason_name[r->reason]);
+}
+
+// What the file recommends holds where no flag says otherwise.
+static int choose_sampling(const struct options *o, const struct model *m, struct sampler_params *p, struct error *err)
+{
+    *p = sampler_defaults();
+    if (sampler_from_file(p, m->file, err))
+        return -1;
+    if (o->given[OPT_temp])
+        p->temperature = (float)o->temp;
+    if (o->given[OPT_top_k])
+        p->top_k = (int)o->top_k;
+    if (o->given[OPT_top_p])
+        p->top_p = (float)o->top_p;
+    if (o->given[OPT_min_p])
+        p->min_p = (float)o->min_p;
+    if (o->given[OPT_repeat_penalty])
+        p->repeat_penalty = (float)o->repeat_penalty;
+    if (o->given[OPT_repeat_last])
+        p->repeat_last = (int)o->repeat_last;
+    p->seed = o->seed;
+    // 53 bits, so that every reader of JSON can give it back
+    if (!o->given[OPT_seed] && getrandom(&p->seed, sizeof p->seed, 0) == (ssize_t)sizeof p->seed)
+        p->seed >>= 11;
+    return 0;
+}
+
+static struct str *stop_views(const struct options *o)
+{
+    struct str *stops = calloc((size_t)o->stops.n + 1, sizeof *stops);
+    for (int i = 0; stops && i < o->stops.n; i++)
+        stops[i] = str_from(o->stops.at[i]);
+    return stops;
+}
+
+static int answer(const struct loaded *l, const struct options *o, const struct token_list *prompt, struct error *err)
+{
+    struct sink sink = {.json = o->json};
+    struct generate_result r;
+    struct str *stops = stop_views(o);
+    struct generate_options g = {
+        .prompt = prompt->ids,
+        .n_prompt = (int)MIN(prompt->n, (size_t)INT32_MAX),
+        .n_predict = o->n_predict,
+        .stops = stops,
+        .n_stops = o->stops.n,
+        .ignore_end = o->ignore_eos,
+        .emit = take_text,
+        .arg = &sink,
+        .cancel = &terminal_interrupted,
+    };
+    int status = stops ? choose_sampling(o, l->model, &g.sampler, err) : fail(err, E_MEMORY, "no memory for --stop");
+    struct text stages = {0};
+    if (!status && o->verbose)
+        sampler_describe(&g.sampler, &stages);
+    load_note_text(&stages);
+    if (!status)
+        status = generate(l->session, l->model, 0, &g, &r, err);
+    if (!status && r.reason == STOP_OUTPUT) {
+        *err = sink.error;
+        status = -1;
+    }
+    if (!status)
+        status = o->json ? print_json(l, &r, &g.sampler, &sink, err) : end_line(&sink, err);
+    if (!status && o->verbose)
+        note_result(&r);
+    if (!status && r.reason == STOP_CONTEXT)
+        terminal_note("quern: note: the context of %d tokens is full; -c sets its size", session_n_ctx(l->session));
+    if (!status && r.reason == STOP_INTERRUPTED) {
+        *err = (struct error){.code = E_INTERRUPTED};
+        status = -1;
+    }
+    free(stops);
+    text_free(&sink.text);
+    return status;
+}
+
+static int run(const struct options *o, struct error *err)
+{
+    struct loaded l = {0};
+    struct token_list tokens = {0};
+    char *data = NULL;
+    struct str prompt;
+    int status = load_path(o, err) ? take_prompt(o, &data, &prompt, err) : -1;
+    if (!status)
+        status = load_model(&l, o, err);
+    if (!status)
+        status = tokenize(l.model, prompt, o->special, &tokens, err);
+    if (!status)
+        status = load_session(&l, o, 0, 0, err);
+    if (!status)
+        status = answer(&l, o, &tokens, err);
+    token_list_free(&tokens);
+    load_close(&l);
+    free(data);
+    return status;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    struct error err = {0};
+    struct options o;
+    if (options_parse(&o, VERB_RUN, argc, argv, &err))
+        return verb_fail(&err);
+    int status = run(&o, &err);
+    options_free(&o);
+    return status ? verb_fail(&err) : E_OK;
+}

@@ -1,0 +1,70 @@
+#include "cmd/verbs.h"
+#include "cmd/options.h"
+#include "cmd/terminal.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#pragma weak cmd_inspect
+#pragma weak cmd_tokenize
+
+const struct verb verbs[VERB_COUNT] = {
+#define VERB(NAME, name, usage, summary) {#name, usage, summary, cmd_##name},
+#include "cmd/verbs.def"
+#undef VERB
+};
+
+int verb_fail(const struct error *err)
+{
+    if (err->text[0])  // empty: there is nobody to tell, see terminal_write
+        fprintf(stderr, "quern: %s\n", err->text);
+    return (int)err->code;
+}
+
+static const struct verb *find_verb(const char *name)
+{
+    for (int i = 0; i < VERB_COUNT; i++)
+        if (!strcmp(verbs[i].name, name))
+            return &verbs[i];
+    return NULL;
+}
+
+static int unknown_verb(const char *word)
+{
+    const char *names[VERB_COUNT];
+    for (int i = 0; i < VERB_COUNT; i++)
+        names[i] = verbs[i].name;
+    const char *near = options_nearest(word, names, VERB_COUNT);
+    struct error err;
+    fail(&err, E_USAGE, "%s: unknown verb%s%s; see `quern help`", word, near ? ", did you mean " : "",
+         near ? near : "");
+    return verb_fail(&err);
+}
+
+int verb_main(int argc, char **argv)
+{
+    struct error err;
+    terminal_start();
+    if (argc < 2) {
+        fail(&err, E_USAGE, "no verb; see `quern help`");
+        return verb_fail(&err);
+    }
+    const char *word = argv[1];
+    if (!strcmp(word, "--version"))
+        word = "version";
+    if (!strcmp(word, "-h") || !strcmp(word, "--help"))
+        word = "help";
+    const struct verb *verb = find_verb(word);
+    if (!verb)
+        return unknown_verb(word);
+    // "quern run --help" is "quern help run"
+    for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help"))
+            return cmd_help(2, (char *[]){argv[0], argv[1], NULL});
+    int status = verb->run(argc - 1, argv + 1);
+    // what stdio still holds must reach the disk before success is claimed
+    if (fflush(stdout) == 0 || status != E_OK)
+        return status;
+    fail(&err, E_IO, "stdout: %s", strerror(errno));
+    return verb_fail(&err);
+}
