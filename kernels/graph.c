@@ -165,6 +165,8 @@ static bool take_weight(struct graph *g, struct tensor *n, int i, const struct w
     if (matrices && w->ne[2] != matrices)
         return refuse(g, "%s: weight %s holds %lld matrices, wanted are %lld", n->name, shape_of(w).s,
                       (long long)w->ne[2], (long long)matrices);
+    if (w->scale && n->op != OP_EXPERT_MATMUL)
+        return refuse(g, "%s: weight %s has scales, which expert_matmul alone takes", n->name, shape_of(w).s);
     n->w[i] = w;
     return true;
 }

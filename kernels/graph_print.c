@@ -98,7 +98,7 @@ static void print_weight(const struct weight *w, struct text *out)
         text_print(out, ",%lld", (long long)w->ne[1]);
     if (w->ne[2] != 1)
         text_print(out, ",%lld", (long long)w->ne[2]);
-    text_print(out, ")");
+    text_print(out, w->scale ? ")*scale" : ")");
 }
 
 static void print_node(const struct tensor *n, struct text *out)
