@@ -16,7 +16,7 @@ static inline uint32_t pair(const void *ctx, uint32_t a, uint32_t b, uint32_t c,
 static int emit(struct encoder *e, uint32_t symbol)
 {
     return symbol & SYMBOL_NO_TOKEN ? encoder_byte(e, (unsigned char)symbol)
-                             : token_list_push(e->out, (int32_t)symbol, e->err);
+                                    : token_list_push(e->out, (int32_t)symbol, e->err);
 }
 
 static uint32_t byte_symbol(const struct tokenizer *t, unsigned char byte)
@@ -52,7 +52,7 @@ static int encode_long(struct encoder *e, const uint32_t *symbols, size_t n)
     if (merge_long_bytes(n, &bytes)) {
         return fail(e->err, E_MEMORY, "a word of %zu characters is too long", n);
     }
-    if (buffer_reserve(&e->merging, bytes, e->err) != 0) {
+    if (scratch_reserve(&e->merging, bytes, e->err) != 0) {
         return -1;
     }
     uint64_t *heap = e->merging.data;
@@ -107,7 +107,7 @@ static int encode_escaped(struct encoder *e, const char *word, size_t len)
     if (size_mul(len, 3 * (sizeof(uint32_t) + 1), &bytes)) {
         return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
     }
-    if (buffer_reserve(&e->spelled, bytes, e->err) != 0) {
+    if (scratch_reserve(&e->spelled, bytes, e->err) != 0) {
         return -1;
     }
     uint32_t *symbols = e->spelled.data;
@@ -129,7 +129,7 @@ static int32_t whole_letters(struct encoder *e, const char *word, size_t len)
     // A byte is spelled in one or two.
     char spelled[2 * 64];
     if (len > sizeof spelled / 2) {
-        if (len > e->t->max_len || buffer_reserve(&e->spelled, 2 * len, NULL) != 0) {
+        if (len > e->t->max_len || scratch_reserve(&e->spelled, 2 * len, NULL) != 0) {
             return -1;
         }
     }
@@ -159,7 +159,7 @@ int bpe_encode_word(struct encoder *e, const char *word, size_t len)
         if (size_mul(len, sizeof *symbols, &bytes)) {
             return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
         }
-        if (buffer_reserve(&e->spelled, bytes, e->err) != 0) {
+        if (scratch_reserve(&e->spelled, bytes, e->err) != 0) {
             return -1;
         }
         symbols = e->spelled.data;

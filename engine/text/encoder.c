@@ -2,26 +2,27 @@
 
 #include <stdlib.h>
 
-int buffer_reserve(struct buffer *buffer, size_t n, struct error *err)
+int scratch_reserve(struct scratch *scratch, size_t n, struct error *err)
 {
-    if (n <= buffer->cap) {
+    if (n <= scratch->cap) {
         return 0;
     }
-    size_t cap = MAX(n, 2 * buffer->cap);
+    size_t cap = MAX(n, 2 * scratch->cap);
     void *data = malloc(cap);
     if (data == NULL) {
         return fail(err, E_MEMORY, "no memory for %zu bytes of text", cap);
     }
-    free(buffer->data);
-    *buffer = (struct buffer){data, cap};
+    free(scratch->data);
+    *scratch = (struct scratch){data, cap};
     return 0;
 }
 
 int encoder_byte(struct encoder *e, unsigned char byte)
 {
     int32_t id = e->t->byte_token[byte] >= 0 ? e->t->byte_token[byte] : e->t->role[TOKEN_UNK];
-    return id >= 0 ? token_list_push(e->out, id, e->err)
-                   : fail(e->err, E_MODEL, "the vocabulary cannot spell the byte 0x%02X and has no unknown token", byte);
+    return id >= 0
+               ? token_list_push(e->out, id, e->err)
+               : fail(e->err, E_MODEL, "the vocabulary cannot spell the byte 0x%02X and has no unknown token", byte);
 }
 
 size_t spell_escaped(const char *p, size_t n, bool prefix, char *out)

@@ -1,4 +1,5 @@
-// One call of tokenizer_encode: its scratch memory, its cache of words, and the algorithms that turn a word into tokens.
+// One call of tokenizer_encode: its scratch memory, its cache of words, and the algorithms that turn a word into
+// tokens.
 //
 // Ownership: an encoder borrows the tokenizer and the caller's list, and owns its buffers. Threads: one at a time.
 #ifndef QUERN_ENCODER_H
@@ -6,12 +7,12 @@
 
 #include "engine/text/vocab.h"
 
-struct buffer {
+struct scratch {
     void *data;
     size_t cap;
 };
-// At least n bytes at buffer->data; what was there is lost. E_MEMORY.
-int buffer_reserve(struct buffer *buffer, size_t n, struct error *err);
+// At least n bytes at scratch->data; what was there is lost. E_MEMORY.
+int scratch_reserve(struct scratch *scratch, size_t n, struct error *err);
 
 // A word that was met before in this text: where, and where its tokens are in the list.
 struct cached_word {
@@ -27,8 +28,8 @@ struct encoder {
     struct error *err;
     struct cached_word *cache;
     uint64_t cache_mask;
-    struct buffer spelled;  // the word as the vocabulary spells it
-    struct buffer merging;  // symbols while they are merged
+    struct scratch spelled;  // the word as the vocabulary spells it
+    struct scratch merging;  // symbols while they are merged
 };
 
 // Room for n more ids in the list. E_MEMORY.
@@ -42,10 +43,12 @@ int bpe_encode_word(struct encoder *e, const char *word, size_t len);
 int spm_encode_word(struct encoder *e, const char *word, size_t len, bool prefix);
 int wpm_encode_word(struct encoder *e, const char *word, size_t len);
 
-// The length of the piece at p < end that WPM can encode by itself: up to white space or a sign of ASCII, or one of those.
+// The length of the piece at p < end that WPM can encode by itself: up to white space or a sign of ASCII, or one of
+// those.
 size_t wpm_word_len(const char *p, const char *end);
 
-// Appends the token of a byte that nothing longer could spell: its own, or the unknown token. E_MODEL when there is neither.
+// Appends the token of a byte that nothing longer could spell: its own, or the unknown token. E_MODEL when there is
+// neither.
 int encoder_byte(struct encoder *e, unsigned char byte);
 
 // Copies text with its spaces as WORD_MARK, one in front where `prefix`; returns the length, at most 3 (n + 1).

@@ -54,7 +54,7 @@ def emit(head, values, fmt, per_line):
 
 
 def emit_pairs(head, pairs):
-    emit(f"{head}[{len(pairs)}][2]", pairs, "{0x%X, 0x%X}", 6)
+    emit(f"{head}[{len(pairs)}][2]", pairs, "{0x%X, 0x%X}", 5)
 
 
 def main():
@@ -81,8 +81,8 @@ def main():
     print("// Bits of each kind of code point, see enum unicode_bits.")
     emit(f"const uint16_t unicode_kinds[{len(kinds)}]", list(kinds), "0x%04X", 12)
     print(f"// cp / {BLOCK} -> block; block * {BLOCK} + cp % {BLOCK} -> kind.")
-    emit(f"const uint8_t unicode_first[{len(first)}]", first, "%d", 26)
-    emit(f"const uint8_t unicode_second[{len(second)}]", second, "%d", 26)
+    emit(f"const uint8_t unicode_first[{len(first)}]", first, "%d", 22)
+    emit(f"const uint8_t unicode_second[{len(second)}]", second, "%d", 22)
     print("// The bits of ASCII, without the detour.")
     emit("const uint16_t unicode_ascii[128]", [record(cp) for cp in range(128)], "0x%04X", 12)
     print("// Code point, its simple lower case; sorted.")

@@ -1,15 +1,15 @@
-// The loop that BPE and SPM share: of all neighbours that may merge, the ones that come first do, the leftmost of equals,
-// until none may.
+// The loop that BPE and SPM share: of all neighbours that may merge, the ones that come first do, the leftmost of
+// equals, until none may.
 //
 //     while (some pair of neighbours merges)
 //         merge the pair with the least key, the leftmost of equals;
 //
-// As written that is quadratic. merge_short does just so, on arrays that fit the first-level cache; merge_long keeps the
-// pairs in a heap and the symbols in a linked list, n log n, for words that are longer.
+// As written that is quadratic. merge_short does just so, on arrays that fit the first-level cache; merge_long keeps
+// the pairs in a heap and the symbols in a linked list, n log n, for words that are longer.
 //
-// A symbol is a number: a token's id (BPE), or where it starts in the text (SPM), in which case the end of the text stands
-// behind the last one. `pair` gives the key of merging a and b, where c stands behind b, or MERGE_NONE, and the new symbol.
-// All is inlined into bpe.c and spm.c. Threads: no state but the arguments.
+// A symbol is a number: a token's id (BPE), or where it starts in the text (SPM), in which case the end of the text
+// stands behind the last one. `pair` gives the key of merging a and b, where c stands behind b, or MERGE_NONE, and the
+// new symbol. All is inlined into bpe.c and spm.c. Threads: no state but the arguments.
 #ifndef QUERN_MERGE_LOOP_H
 #define QUERN_MERGE_LOOP_H
 
@@ -88,15 +88,15 @@ static inline void merge_heap_push(uint64_t *heap, size_t *n, uint64_t entry)
     heap[i] = entry;
 }
 
-// Merges nodes[0..n), whose values are set, nodes[n].value being what stands behind the last. The survivors are linked by
-// `next` from node 0 on to node n. heap has room as merge_long_bytes says.
+// Merges nodes[0..n), whose values are set, nodes[n].value being what stands behind the last. The survivors are linked
+// by `next` from node 0 on to node n. heap has room as merge_long_bytes says.
 static inline __attribute__((always_inline)) void merge_long(struct merge_node *nodes, uint32_t n, uint64_t *heap,
                                                              merge_pair_fn *pair, const void *ctx)
 {
 #define MERGE_KEY(i, merged)                                                                                           \
-    (nodes[i].next >= n ? (uint32_t)MERGE_NONE                                                                         \
-                        : pair(ctx, nodes[i].value, nodes[nodes[i].next].value,                                        \
-                               nodes[nodes[nodes[i].next].next].value, merged))
+    (nodes[i].next >= n                                                                                                \
+         ? (uint32_t)MERGE_NONE                                                                                        \
+         : pair(ctx, nodes[i].value, nodes[nodes[i].next].value, nodes[nodes[nodes[i].next].next].value, merged))
     size_t n_heap = 0;
     uint32_t merged = 0;
     for (uint32_t i = 0; i <= n; i++) {

@@ -44,8 +44,8 @@ static void table_add(struct merge_table *table, struct merge m)
     }
 }
 
-// Reads one line, "left right", both tokens, as is what they make together. The parts hold no space, but the first may be
-// one. `joined` has room for the line.
+// Reads one line, "left right", both tokens, as is what they make together. The parts hold no space, but the first may
+// be one. `joined` has room for the line.
 static int parse_merge(const struct tokenizer *t, const struct gguf_kv *kv, uint64_t i, char *joined, struct merge *m,
                        struct error *err)
 {

@@ -1,8 +1,8 @@
 // Pre-tokenizers: cutting text into the words that BPE merges never cross.
 //
-// Models were trained behind regular expressions. Here each is a hand-written matcher that looks at a character a bounded
-// number of times, so that no text makes it slow. Which one a model wants is said by tokenizer.ggml.pre.
-// All functions are pure; any thread may call them.
+// Models were trained behind regular expressions. Here each is a hand-written matcher that looks at a character a
+// bounded number of times, so that no text makes it slow. Which one a model wants is said by tokenizer.ggml.pre. All
+// functions are pure; any thread may call them.
 #ifndef QUERN_SPLIT_H
 #define QUERN_SPLIT_H
 
@@ -42,11 +42,9 @@ enum split_family {
 enum pre_flags {
     PRE_IGNORE_MERGES = 1,  // a word that is a token is that token, whatever the merges say
     PRE_ADD_BOS = 2,
-    PRE_ADD_SEP = 4,
+    PRE_FORCE_BOS = 4,  // a bos is added even where the file denies it
     PRE_CLEAN_SPACES = 8,
     PRE_ESCAPE = 16,  // spaces become U+2581 and bytes are <0xNN>, as in SPM
-    PRE_NO_BOS = 32,     // there is no default bos
-    PRE_FORCE_BOS = 64,  // a bos is added even where the file denies it
 };
 
 struct pretokenizer {
@@ -58,8 +56,8 @@ struct pretokenizer {
 // NULL when the name is unknown.
 const struct pretokenizer *pretokenizer_find(struct str name);
 
-// Calls emit(ctx, word, len) for each word of the text, from left to right; the words are not empty and together are the
-// text. Stops at the first call that does not return 0, and returns what it returned.
+// Calls emit(ctx, word, len) for each word of the text, from left to right; the words are not empty and together are
+// the text. Stops at the first call that does not return 0, and returns what it returned.
 typedef int split_word_fn(void *ctx, const char *word, size_t len);
 int split_text(enum split_family family, struct str text, split_word_fn *emit, void *ctx);
 

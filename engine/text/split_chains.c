@@ -152,13 +152,13 @@ INLINE size_t match_space_set(const char *p, const char *end, in_set_fn *in_set)
 }
 
 #define SET_STAGES(name)                                                                                               \
-    static size_t match_##name(const char *p, const char *end)                                                        \
+    static size_t match_##name(const char *p, const char *end)                                                         \
     {                                                                                                                  \
         return match_set(p, end, is_##name);                                                                           \
     }                                                                                                                  \
     STAGE_OF(name)
 #define SPACE_SET_STAGES(name)                                                                                         \
-    static size_t match_##name(const char *p, const char *end)                                                        \
+    static size_t match_##name(const char *p, const char *end)                                                         \
     {                                                                                                                  \
         return match_space_set(p, end, is_##name);                                                                     \
     }                                                                                                                  \
@@ -259,9 +259,9 @@ static bool is_hangul(struct unicode_char c)
 
 static bool is_east_sign(struct unicode_char c)
 {
-    static const struct range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
-                                         {0x3001, 0x303F}, {0xFE30, 0xFE4F}, {0xFF01, 0xFF01}, {0xFF0C, 0xFF0C},
-                                         {0xFF1A, 0xFF1B}};
+    static const struct range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D},
+                                         {0x2026, 0x2026}, {0x3001, 0x303F}, {0xFE30, 0xFE4F},
+                                         {0xFF01, 0xFF01}, {0xFF0C, 0xFF0C}, {0xFF1A, 0xFF1B}};
     return in_ranges(c.cp, signs, COUNT_OF(signs));
 }
 
@@ -325,8 +325,8 @@ int split_by_powers_of_spaces(struct split *s, int level, const char *p, const c
     return 0;
 }
 
-// Runs of characters with one of the bits, cut into threes counted from the right: 1234567 -> 1 234 567. The ends of a run
-// are cuts too where it is `isolated`; a run that is followed by one of `unless` is left whole.
+// Runs of characters with one of the bits, cut into threes counted from the right: 1234567 -> 1 234 567. The ends of a
+// run are cuts too where it is `isolated`; a run that is followed by one of `unless` is left whole.
 INLINE int split_thirds(struct split *s, int level, const char *p, const char *end, unsigned bits, bool isolated,
                         unsigned unless)
 {

@@ -1,8 +1,8 @@
 // How a pre-tokenizer is put together: the stages, and the loops that they share. For split*.c alone.
 //
-// A pre-tokenizer is a chain of one to six stages. A stage walks over a piece of text and hands smaller pieces, matches and
-// the gaps between them alike, to the stage below it; the last stage hands words to the caller. Each stage passes over the
-// text once, so the whole is linear. Nothing here has state but the struct split of one call.
+// A pre-tokenizer is a chain of one to six stages. A stage walks over a piece of text and hands smaller pieces, matches
+// and the gaps between them alike, to the stage below it; the last stage hands words to the caller. Each stage passes
+// over the text once, so the whole is linear. Nothing here has state but the struct split of one call.
 #ifndef QUERN_SPLIT_STAGE_H
 #define QUERN_SPLIT_STAGE_H
 
@@ -57,7 +57,7 @@ INLINE int each_match(struct split *s, int level, const char *p, const char *end
 }
 
 #define STAGE_OF(name)                                                                                                 \
-    int split_by_##name(struct split *s, int level, const char *p, const char *end)                                   \
+    int split_by_##name(struct split *s, int level, const char *p, const char *end)                                    \
     {                                                                                                                  \
         return each_match(s, level, p, end, match_##name);                                                             \
     }
@@ -125,13 +125,12 @@ INLINE bool is_newline(uint32_t cp)
 }
 
 // Every stage.
-stage_fn split_by_llama3, split_by_qwen2, split_by_qwen35, split_by_minicpm5, split_by_seed_coder,
-    split_by_exaone_moe, split_by_gpt4o, split_by_tekken, split_by_youtu, split_by_kimi_k2, split_by_gpt2,
-    split_by_deepseek_v3, split_by_bloom, split_by_digits3, split_by_newline, split_by_lines, split_by_signs_default,
-    split_by_signs_falcon, split_by_deepseek_letter, split_by_deepseek_sign, split_by_deepseek_cjk, split_by_letter,
-    split_by_punct, split_by_cjk_kana, split_by_east, split_by_unspaced, split_by_chameleon_image,
-    split_by_chameleon_space, split_by_sign, split_by_number, split_by_numbers3, split_by_numbers,
-    split_by_trailing_spaces, split_by_powers_of_spaces, split_by_number_thirds, split_by_digit_thirds,
-    split_by_bounded_thirds;
+stage_fn split_by_llama3, split_by_qwen2, split_by_qwen35, split_by_minicpm5, split_by_seed_coder, split_by_exaone_moe,
+    split_by_gpt4o, split_by_tekken, split_by_youtu, split_by_kimi_k2, split_by_gpt2, split_by_deepseek_v3,
+    split_by_bloom, split_by_digits3, split_by_newline, split_by_lines, split_by_signs_default, split_by_signs_falcon,
+    split_by_deepseek_letter, split_by_deepseek_sign, split_by_deepseek_cjk, split_by_letter, split_by_punct,
+    split_by_cjk_kana, split_by_east, split_by_unspaced, split_by_chameleon_image, split_by_chameleon_space,
+    split_by_sign, split_by_number, split_by_numbers3, split_by_numbers, split_by_trailing_spaces,
+    split_by_powers_of_spaces, split_by_number_thirds, split_by_digit_thirds, split_by_bounded_thirds;
 
 #endif

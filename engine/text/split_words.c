@@ -1,7 +1,7 @@
 // The expressions that cut text into words at one go: GPT-2's, the descendants of cl100k, DeepSeek V3's and BLOOM's.
 //
-// The comment above each matcher is the regular expression that it equals, in the syntax of the models' own files. Where
-// it says \p{L} and the like, the bits of unicode.h decide.
+// The comment above each matcher is the regular expression that it equals, in the syntax of the models' own files.
+// Where it says \p{L} and the like, the bits of unicode.h decide.
 #include <limits.h>
 
 #include "engine/text/split_stage.h"
@@ -83,7 +83,8 @@ struct word_rules {
 };
 
 // [upper, titled, other]*[lower, other]+ or else [upper, titled, other]+, from p; p itself when there is neither.
-// "Other" letters and marks count on both sides; giving back what the first star took too much ends at the last of them.
+// "Other" letters and marks count on both sides; giving back what the first star took too much ends at the last of
+// them.
 INLINE const char *skip_cased(const char *p, const char *end, unsigned excluded)
 {
     const char *last_other = NULL, *q = p;
@@ -189,7 +190,7 @@ INLINE size_t match_rules(const char *p, const char *end, struct word_rules r)
 }
 
 #define RULES(name, ...)                                                                                               \
-    static size_t match_##name(const char *p, const char *end)                                                        \
+    static size_t match_##name(const char *p, const char *end)                                                         \
     {                                                                                                                  \
         return match_rules(p, end, (struct word_rules){__VA_ARGS__});                                                  \
     }                                                                                                                  \
@@ -201,7 +202,8 @@ RULES(qwen2,      .letters = UNI_LETTER, .contractions = true, .digits = 1, .tai
 RULES(qwen35,     .letters = UNI_LETTER | UNI_MARK, .contractions = true, .digits = 1, .tail = "\r\n")
 RULES(minicpm5,   .letters = UNI_LETTER, .contractions = true, .digits = INT_MAX, .tail = "\r\n")
 RULES(seed_coder, .letters = UNI_LETTER, .contractions = true, .digits = 1, .tail = "")
-RULES(exaone_moe, .letters = UNI_LETTER, .phrases = true, .contractions = true, .digits = 1, .tail = "\r\n/", .one_tail = true)
+RULES(exaone_moe, .letters = UNI_LETTER, .contractions = true, .digits = 1, .tail = "\r\n/", .phrases = true,
+      .one_tail = true)
 RULES(gpt4o,      .cased = true, .contractions = true, .digits = 3, .tail = "\r\n/")
 RULES(tekken,     .cased = true, .digits = 1, .tail = "\r\n/")
 RULES(youtu,      .cased = true, .contractions = true, .digits = 1, .tail = "\r\n/")
@@ -239,13 +241,14 @@ STAGE_OF(deepseek_v3)
 //  ?[^(\s|.,!?...]+: the set holds the parentheses and the bar because its authors mistook a set for a group.
 static bool is_bloom_stop(struct unicode_char c)
 {
-    switch (c.cp) {
-    case '(': case '|': case ')': case '.': case ',': case '!': case '?':
-    case 0x2026: case 0x3002: case 0xFF0C: case 0x3001: case 0x964: case 0x6D4: case 0x60C:
-        return true;
-    default:
-        return (c.bits & UNI_SPACE) != 0;
+    static const uint32_t stops[] = {'(',    '|',    ')',    '.',    ',',   '!',   '?',
+                                     0x2026, 0x3002, 0xFF0C, 0x3001, 0x964, 0x6D4, 0x60C};
+    for (size_t i = 0; i < COUNT_OF(stops); i++) {
+        if (c.cp == stops[i]) {
+            return true;
+        }
     }
+    return (c.bits & UNI_SPACE) != 0;
 }
 
 static size_t match_bloom(const char *p, const char *end)

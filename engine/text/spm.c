@@ -69,7 +69,7 @@ static int encode_long(struct encoder *e, const char *text, size_t len, size_t n
     if (merge_long_bytes(n, &bytes) || len > UINT32_MAX) {
         return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
     }
-    if (buffer_reserve(&e->merging, bytes, e->err) != 0) {
+    if (scratch_reserve(&e->merging, bytes, e->err) != 0) {
         return -1;
     }
     uint64_t *heap = e->merging.data;
@@ -99,7 +99,7 @@ int spm_encode_word(struct encoder *e, const char *word, size_t len, bool prefix
         return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
     }
     if (room > sizeof few) {
-        if (buffer_reserve(&e->spelled, room, e->err) != 0) {
+        if (scratch_reserve(&e->spelled, room, e->err) != 0) {
             return -1;
         }
         text = e->spelled.data;

@@ -19,7 +19,9 @@ uint64_t token_hash(const char *p, size_t n, uint64_t seed)
     if (n >= 4) {
         tail = (uint64_t)load32(p) << 32 | load32(p + n - 4);
     } else {
-        tail = n == 0 ? 0 : (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 | (unsigned char)p[n - 1];
+        tail = n == 0 ? 0
+                      : (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 |
+                            (unsigned char)p[n - 1];
     }
     return stir(stir(h ^ tail));
 }
@@ -37,7 +39,8 @@ int token_map_new(struct token_map *map, const struct spellings *spellings, stru
     while (n_slots < 2 * (size_t)spellings->n) {
         n_slots *= 2;
     }
-    *map = (struct token_map){spellings, ARENA_ARRAY(arena, struct token_slot, n_slots), n_slots - 1, token_hash_seed()};
+    *map =
+        (struct token_map){spellings, ARENA_ARRAY(arena, struct token_slot, n_slots), n_slots - 1, token_hash_seed()};
     if (map->slots == NULL) {
         return fail(err, E_MEMORY, "no memory for a table of %zu token spellings", n_slots);
     }

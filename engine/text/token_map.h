@@ -20,8 +20,8 @@ static inline struct str spelling(const struct spellings *s, int32_t i)
 }
 
 struct token_slot {
-    uint32_t tag;   // high bits of the hash
-    int32_t id;     // -1 when empty
+    uint32_t tag;  // high bits of the hash
+    int32_t id;    // -1 when empty
 };
 
 struct token_map {

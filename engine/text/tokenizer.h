@@ -1,9 +1,9 @@
 // Text to tokens and back, as the vocabulary of a GGUF file defines it: byte-pair encoding (BPE), SentencePiece (SPM)
 // and WordPiece (WPM), and the texts of single tokens.
 //
-// Ownership: a tokenizer copies what it needs; the file may be closed after tokenizer_load. Views that it hands out live
-// until tokenizer_free. Token lists belong to the caller.
-// Threads: read-only after tokenizer_load; any number of threads may encode and decode at once, each with its own list.
+// Ownership: a tokenizer copies what it needs; the file may be closed after tokenizer_load. Views that it hands out
+// live until tokenizer_free. Token lists belong to the caller. Threads: read-only after tokenizer_load; any number of
+// threads may encode and decode at once, each with its own list.
 #ifndef QUERN_TOKENIZER_H
 #define QUERN_TOKENIZER_H
 
@@ -17,15 +17,15 @@ enum tokenizer_load_flags {
     TOKENIZER_ANY_PRE = 1,  // an unknown tokenizer.ggml.pre is read as "default" instead of being refused
 };
 
-// Loads the vocabulary of a model. A file that has none (tokenizer.ggml.model is "none" or "no_vocab", or is missing along
-// with the tokens) loads as TOKENIZER_NONE, which refuses to encode. E_MODEL names the key and, where it has one, the
-// index; E_MEMORY.
+// Loads the vocabulary of a model. A file that has none (tokenizer.ggml.model is "none" or "no_vocab", or is missing
+// along with the tokens) loads as TOKENIZER_NONE, which refuses to encode. E_MODEL names the key and, where it has one,
+// the index; E_MEMORY.
 int tokenizer_load(struct tokenizer **out, const struct gguf *g, unsigned flags, struct error *err);
 void tokenizer_free(struct tokenizer *t);  // NULL is fine
 
 enum tokenizer_kind tokenizer_kind(const struct tokenizer *t);
 int32_t tokenizer_n_vocab(const struct tokenizer *t);
-struct str tokenizer_pre(const struct tokenizer *t);  // the pre-tokenizer's name in the file; empty for SPM and WPM
+struct str tokenizer_pre(const struct tokenizer *t);     // the pre-tokenizer's name in the file; empty for SPM and WPM
 bool tokenizer_pre_is_known(const struct tokenizer *t);  // false when TOKENIZER_ANY_PRE had to be used
 
 // --- encoding ---
@@ -43,9 +43,9 @@ enum tokenize_flags {
     TOKENIZE_BOS = 2,      // what the file asks for around a text: bos or cls before it, eos or sep after it
 };
 
-// Appends the tokens of `text` to *list. Text that is not UTF-8 is legal: byte-level and byte-fallback vocabularies keep
-// its bytes, WPM reads U+FFFD. Time is linear in the text but for a logarithm on very long words. On an error (E_MEMORY,
-// E_MODEL when there is no vocabulary, or it cannot spell the text) *list is as it was.
+// Appends the tokens of `text` to *list. Text that is not UTF-8 is legal: byte-level and byte-fallback vocabularies
+// keep its bytes, WPM drops them. Time is linear in the text but for a logarithm on very long words. On an error
+// (E_MEMORY, E_MODEL when there is no vocabulary, or it cannot spell the text) *list is as it was.
 int tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct token_list *list,
                      struct error *err);
 
@@ -53,11 +53,13 @@ int tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags,
 
 enum token_attr { TOKEN_NORMAL, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
 
+// clang-format off
 enum token_role {
     TOKEN_BOS, TOKEN_EOS, TOKEN_EOT, TOKEN_EOM, TOKEN_UNK, TOKEN_SEP, TOKEN_PAD, TOKEN_MASK, TOKEN_FIM_PRE,
     TOKEN_FIM_SUF, TOKEN_FIM_MID, TOKEN_FIM_PAD, TOKEN_FIM_REP, TOKEN_FIM_SEP,
     TOKEN_ROLE_COUNT
 };
+// clang-format on
 
 // The id that has that role, -1 when there is none.
 int32_t tokenizer_role(const struct tokenizer *t, enum token_role role);

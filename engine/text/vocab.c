@@ -89,8 +89,8 @@ static int index_tokens(struct tokenizer *t, const struct gguf_kv *kv, struct er
         int32_t earlier = token_map_add(&t->map, i);
         if (earlier >= 0) {
             struct str s = clipped(spelling(&t->text, i));
-            return fail_at(err, E_MODEL, kv->offset, "tokenizer.ggml.tokens[%d]: '%.*s' is also token %d", i, STR_ARG(s),
-                           earlier);
+            return fail_at(err, E_MODEL, kv->offset, "tokenizer.ggml.tokens[%d]: '%.*s' is also token %d", i,
+                           STR_ARG(s), earlier);
         }
     }
     return 0;
@@ -143,8 +143,9 @@ static int load_attributes(struct tokenizer *t, const struct gguf *g, struct err
         t->attr[i] = attrs[type];
         struct str s = spelling(&t->text, i);
         if (t->attr[i] == TOKEN_BYTE && byte_spelling(s) < 0) {
-            return fail_at(err, E_MODEL, kv->offset, "tokenizer.ggml.tokens[%d]: '%.*s' is not a byte as <0x00> to <0xFF>",
-                           i, STR_ARG(clipped(s)));
+            return fail_at(err, E_MODEL, kv->offset,
+                           "tokenizer.ggml.tokens[%d]: '%.*s' is not a byte as <0x00> to <0xFF>", i,
+                           STR_ARG(clipped(s)));
         }
     }
     return 0;
@@ -200,8 +201,8 @@ int vocab_load_tokens(struct tokenizer *t, const struct gguf *g, struct error *e
 
 // --- bytes, and what may stand behind them ---
 
-// Where a space or a newline may stand beside something else within a token. Anywhere else a text can be cut there, and the
-// parts encoded one by one.
+// Where a space or a newline may stand beside something else within a token. Anywhere else a text can be cut there, and
+// the parts encoded one by one.
 static void find_glue(struct tokenizer *t)
 {
     t->glued[' '] = true;
@@ -327,8 +328,8 @@ static int special_set(const struct tokenizer *t, struct trie *set, bool all, bo
             }
             struct str s = spelling(&t->text, id);
             if (s.len > LONGEST) {
-                return fail(err, E_MODEL, "tokenizer.ggml.tokens[%d]: %zu bytes for a special token, limit %d", id, s.len,
-                            LONGEST);
+                return fail(err, E_MODEL, "tokenizer.ggml.tokens[%d]: %zu bytes for a special token, limit %d", id,
+                            s.len, LONGEST);
             }
             *any = true;
             bytes += s.len;

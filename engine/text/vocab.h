@@ -52,14 +52,14 @@ struct tokenizer {
     uint8_t *flags;          // enum token_flags
     uint32_t *order;         // SPM: what is merged first, by falling score
     struct token_map map;
-    size_t max_len;          // of a spelling
+    size_t max_len;  // of a spelling
     int32_t role[TOKEN_ROLE_COUNT];
     int32_t byte_token[256];  // -1 where there is none
 
     bool add_bos, add_eos, add_space_prefix, clean_spaces;
     bool lowercase, strip_accents;  // WPM
-    bool glued[256];   // escaped spellings: bytes behind which a space may belong to the same token
-    bool lines_glued;  // and whether a newline may belong to the same token as something else
+    bool glued[256];                // escaped spellings: bytes behind which a space may belong to the same token
+    bool lines_glued;               // and whether a newline may belong to the same token as something else
 
     struct special_tokens special;
     struct merge_table merges;  // BPE
@@ -80,13 +80,13 @@ static inline bool token_is_plain(const struct tokenizer *t, int32_t id)
 
 // --- loading, in the order of the calls ---
 
-int vocab_load_tokens(struct tokenizer *t, const struct gguf *g, struct error *err);      // spellings, attributes, scores
-int vocab_load_roles(struct tokenizer *t, const struct gguf *g, struct error *err);       // special ids, add_bos and so on
-int vocab_load_bytes(struct tokenizer *t, struct error *err);                             // byte_token, glued
-int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err);      // BPE
+int vocab_load_tokens(struct tokenizer *t, const struct gguf *g, struct error *err);  // spellings, attributes, scores
+int vocab_load_roles(struct tokenizer *t, const struct gguf *g, struct error *err);   // special ids, add_bos and so on
+int vocab_load_bytes(struct tokenizer *t, struct error *err);                         // byte_token, glued
+int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err);  // BPE
 int vocab_load_pieces(struct tokenizer *t, struct error *err);
-int vocab_load_special(struct tokenizer *t, const struct gguf *g, struct error *err);     // tokens to find in texts
-int vocab_load_words(struct tokenizer *t, struct error *err);                             // WPM
+int vocab_load_special(struct tokenizer *t, const struct gguf *g, struct error *err);  // tokens to find in texts
+int vocab_load_words(struct tokenizer *t, struct error *err);                          // WPM
 
 // The merge of two symbols, or NULL.
 const struct merge *merge_find(const struct merge_table *table, uint32_t left, uint32_t right);

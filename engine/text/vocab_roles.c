@@ -149,7 +149,8 @@ static void unmark_end(struct tokenizer *t, const char *text)
 
 static void mark_ends(struct tokenizer *t)
 {
-    static const enum token_role ends[] = {TOKEN_EOS, TOKEN_EOT, TOKEN_EOM, TOKEN_FIM_PAD, TOKEN_FIM_REP, TOKEN_FIM_SEP};
+    static const enum token_role ends[] = {TOKEN_EOS,     TOKEN_EOT,     TOKEN_EOM,
+                                           TOKEN_FIM_PAD, TOKEN_FIM_REP, TOKEN_FIM_SEP};
     for (size_t i = 0; i < COUNT_OF(end_names); i++) {
         int32_t id = find(t, end_names[i]);
         if (id >= 0) {

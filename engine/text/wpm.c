@@ -1,5 +1,5 @@
-// WordPiece, as in BERT: text is folded to plain letters, cut into words, and each word into the longest tokens from the
-// left. A word that does not come out even is unknown as a whole.
+// WordPiece, as in BERT: text is folded to plain letters, cut into words, and each word into the longest tokens from
+// the left. A word that does not come out even is unknown as a whole.
 #include "engine/text/encoder.h"
 #include "engine/text/unicode.h"
 
@@ -69,7 +69,7 @@ int wpm_encode_word(struct encoder *e, const char *word, size_t len)
     if (size_mul(len, 2, &room) || size_add(room, WORD_MARK_LEN + 4, &room)) {
         return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
     }
-    if (buffer_reserve(&e->spelled, room, e->err) != 0) {
+    if (scratch_reserve(&e->spelled, room, e->err) != 0) {
         return -1;
     }
     char *out = e->spelled.data;
