@@ -1,0 +1,320 @@
+#!/usr/bin/python3
+"""Writes tests/data/arch/tiny-*.gguf and their logits: models made up so that every part of them matters.
+
+The forward here is float64, loops where it can loop, and shares nothing with quern's: what both agree on, two readings of
+the papers agree on. Golden models of other origin have weights so small that a wrong scale or base hardly shows; these are
+drawn so that attention is sharp and every layer moves the result.
+Usage: make_arch_models.py OUT_DIR
+"""
+import math
+import os
+import struct
+import sys
+import zlib
+
+import numpy as np
+
+N_TOKENS, VOCAB = 48, 64
+U32, F32, STR, ARRAY = 4, 6, 8, 9
+
+
+# ---- The file
+
+def text(s):
+    return struct.pack('<Q', len(s)) + s.encode()
+
+
+def value(v):
+    if isinstance(v, list):
+        return struct.pack('<IIQ', ARRAY, U32, len(v)) + b''.join(struct.pack('<I', x) for x in v)
+    if isinstance(v, str):
+        return struct.pack('<I', STR) + text(v)
+    return struct.pack('<If', F32, v) if isinstance(v, float) else struct.pack('<II', U32, v)
+
+
+def write_gguf(path, keys, tensors):
+    head = struct.pack('<4sIQQ', b'GGUF', 3, len(tensors), len(keys))
+    head += b''.join(text(k) + value(v) for k, v in keys.items())
+    data = b''
+    for name, x in tensors.items():
+        head += text(name) + struct.pack('<I', x.ndim) + b''.join(struct.pack('<Q', n) for n in reversed(x.shape))
+        head += struct.pack('<IQ', {'float32': 0, 'float16': 1}[str(x.dtype)], len(data))
+        data += x.tobytes()
+        data += bytes(-len(data) % 32)
+    with open(path, 'wb') as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+
+
+# ---- The forward
+
+def rms_norm(x, gain, eps):
+    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * gain
+
+
+def layer_norm(x, gain, bias, eps):
+    c = x - x.mean(axis=-1, keepdims=True)
+    return c / np.sqrt(np.mean(c * c, axis=-1, keepdims=True) + eps) * gain + bias
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
+def softmax(x):
+    e = np.exp(x - x.max())
+    return e / e.sum()
+
+
+def angles(m, pos, factors):
+    """cos and sin of each pair at a position, and what they are multiplied by."""
+    n = m['n_rot']
+    out, grown = [], m.get('attn_factor', 1.0)
+    s = m.get('scale', 1.0)
+    if m.get('yarn'):
+        grown *= 0.1 * math.log(s) + 1
+
+        def dim(turns):
+            return n * math.log(m['orig'] / (turns * 2 * math.pi)) / (2 * math.log(m['base']))
+        low, high = max(0, math.floor(dim(32))), min(n - 1, math.ceil(dim(1)))
+    for i in range(n // 2):
+        f = 1 / m['base'] ** (2 * i / n)
+        if factors is not None:
+            f /= factors[i]
+        if m.get('yarn'):
+            ramp = min(1, max(0, (i - low) / max(0.001, high - low)))
+            f = f / s * ramp + f * (1 - ramp)
+        else:
+            f /= s
+        out.append((math.cos(pos * f) * grown, math.sin(pos * f) * grown))
+    return out
+
+
+def rope(m, x, pos, factors):
+    """x: one head."""
+    y, n = x.copy(), m['n_rot']
+    for i, (c, s) in enumerate(angles(m, pos, factors)):
+        a, b = (2 * i, 2 * i + 1) if m['pairs'] == 'adjacent' else (i, i + n // 2)
+        y[a], y[b] = x[a] * c - x[b] * s, x[a] * s + x[b] * c
+    return y
+
+
+def attention(m, q, k, v, window):
+    """q, k, v: (tokens, heads, dim)."""
+    n, heads, _ = q.shape
+    group = heads // k.shape[1]
+    out = np.zeros((n, heads, v.shape[2]))
+    for t in range(n):
+        first = max(0, t - window + 1) if window else 0
+        for h in range(heads):
+            s = k[first:t + 1, h // group] @ q[t, h] * m.get('attn_scale', 1 / math.sqrt(q.shape[2]))
+            if m.get('attn_cap'):
+                s = m['attn_cap'] * np.tanh(s / m['attn_cap'])
+            out[t, h] = softmax(s) @ v[first:t + 1, h // group]
+    return out.reshape(n, -1)
+
+
+def experts(m, w, p, x):
+    out = np.zeros_like(x)
+    for t in range(len(x)):
+        prob = softmax(w[p + 'ffn_gate_inp.weight'] @ x[t])
+        best = np.argsort(-prob, kind='stable')[:m['used']]
+        for e in best:
+            gate, up = w[p + 'ffn_gate_exps.weight'][e] @ x[t], w[p + 'ffn_up_exps.weight'][e] @ x[t]
+            y = w[p + 'ffn_down_exps.weight'][e] @ (silu(gate) * up)
+            out[t] += prob[e] / prob[best].sum() * y
+    return out
+
+
+def forward(m, w, ids):
+    def linear(x, name):
+        y = x @ w[name + '.weight'].T
+        return y + w[name + '.bias'] if name + '.bias' in w else y
+
+    def norm(x, name):
+        if name + '.weight' not in w:
+            return x
+        if m.get('layer_norm'):
+            return layer_norm(x, w[name + '.weight'], w[name + '.bias'], m['eps'])
+        return rms_norm(x, w[name + '.weight'], m['eps'])
+
+    act = gelu if m.get('gelu') else silu
+    x = w['token_embd.weight'][ids] * m.get('embed_scale', 1)
+    if 'position_embd.weight' in w:
+        x = x + w['position_embd.weight'][:len(ids)]
+    factors = w[m['factors']] if 'factors' in m else None
+    for i in range(m['layers']):
+        p, kv, d = f'blk.{i}.', m['kv'][i], m['dim']
+        y = norm(x, p + 'attn_norm')
+        if p + 'attn_qkv.weight' in w:
+            q, k, v = np.split(linear(y, p + 'attn_qkv'), [m['heads'] * d, (m['heads'] + kv) * d], axis=1)
+        else:
+            q, k, v = (linear(y, p + f'attn_{c}') for c in 'qkv')
+        q, k, v = (a.reshape(len(ids), -1, d) for a in (q, k, v))
+        if p + 'attn_q_norm.weight' in w:
+            q = rms_norm(q, w[p + 'attn_q_norm.weight'], m['eps'])
+            k = rms_norm(k, w[p + 'attn_k_norm.weight'], m['eps'])
+        if m.get('n_rot'):
+            for t in range(len(ids)):
+                q[t] = [rope(m, head, t, factors) for head in q[t]]
+                k[t] = [rope(m, head, t, factors) for head in k[t]]
+        y = linear(attention(m, q, k, v, m['window'][i]), p + 'attn_output')
+        x = x + norm(y, p + 'post_attention_norm')
+        y = norm(x, p + 'ffn_norm')
+        if p + 'ffn_gate_inp.weight' in w:
+            y = experts(m, w, p, y)
+        else:
+            up = linear(y, p + 'ffn_up')
+            if p + 'ffn_gate.weight' in w:
+                up = act(linear(y, p + 'ffn_gate')) * up
+            elif m.get('fused_gate'):
+                gate, up = np.split(up, 2, axis=1)
+                up = act(gate) * up
+            else:
+                up = act(up)
+            y = linear(up, p + 'ffn_down')
+        x = x + norm(y, p + 'post_ffw_norm')
+    x = norm(x, 'output_norm')
+    logits = linear(x, 'output') if 'output.weight' in w else x @ w['token_embd.weight'].T
+    return m['logit_cap'] * np.tanh(logits / m['logit_cap']) if 'logit_cap' in m else logits
+
+
+# ---- The models
+
+class Maker:
+    """Draws tensors in the order in which they are asked for."""
+
+    def __init__(self, name):
+        self.rng = np.random.default_rng(zlib.crc32(name.encode()))
+        self.tensors = {}
+
+    def matrix(self, name, rows, k, gain=1.0, n=None):
+        x = self.rng.standard_normal((rows, k) if n is None else (n, rows, k)) * gain / math.sqrt(k)
+        self.tensors[name + '.weight'] = x.astype('float16')
+
+    def vector(self, name, n, mean, spread):
+        self.tensors[name] = (mean + spread * self.rng.standard_normal(n)).astype('float32')
+
+    def gain(self, name, n):
+        self.vector(name + '.weight', n, 1, 0.2)
+
+
+def block(t, m, i, arch):
+    p, e, d, h, kv, f = f'blk.{i}.', m['embd'], m['dim'], m['heads'], m['kv'][i], m['ff'][i]
+    bias = arch == 'gpt2'
+
+    def linear(name, rows, k, gain=1.0, biased=bias):
+        t.matrix(p + name, rows, k, gain)
+        if biased:
+            t.vector(p + name + '.bias', rows, 0, 0.3)
+
+    def norm(name, n=e):
+        t.gain(p + name, n)
+        if bias:
+            t.vector(p + name + '.bias', n, 0, 0.3)
+
+    norm('attn_norm')
+    if m.get('fused_qkv'):
+        linear('attn_qkv', (h + 2 * kv) * d, e, 1.6)
+    else:
+        for c, rows, gain in (('q', h * d, 2.0), ('k', kv * d, 2.0), ('v', kv * d, 1.0)):
+            linear('attn_' + c, rows, e, gain, bias or arch == 'qwen2')
+    if arch in ('qwen3', 'qwen3moe'):
+        norm('attn_q_norm', d)
+        norm('attn_k_norm', d)
+    linear('attn_output', e, h * d)
+    if arch == 'gemma2':
+        norm('post_attention_norm')
+    norm('ffn_norm')
+    if 'experts' in m:
+        f = m.get('expert_ff', f)
+        t.matrix(p + 'ffn_gate_inp', m['experts'], e, 2.0)
+        t.matrix(p + 'ffn_gate_exps', f, e, 1.5, m['experts'])
+        t.matrix(p + 'ffn_up_exps', f, e, 1.5, m['experts'])
+        t.matrix(p + 'ffn_down_exps', e, f, 1.5, m['experts'])
+        return
+    if m.get('fused_gate'):
+        linear('ffn_up', 2 * f, e, 1.5)
+    else:
+        linear('ffn_up', f, e, 1.5)
+        if arch != 'gpt2':
+            linear('ffn_gate', f, e, 1.5)
+    linear('ffn_down', e, f, 1.5)
+    if arch == 'gemma2':
+        norm('post_ffw_norm')
+
+
+def make(name, arch, out, **own):
+    m = dict(layers=2, embd=32, heads=4, kv=[2, 2], dim=8, ff=[48, 48], eps=1e-3, ctx=256, base=500.0, pairs='halves',
+             window=[0, 0], n_rot=8)
+    m.update(own)
+    t = Maker(name)
+    t.matrix('token_embd', VOCAB, m['embd'], 0.3 if arch == 'gemma2' else 5.0)
+    if arch == 'gpt2':
+        t.matrix('position_embd', m['ctx'], m['embd'], 3.0)
+        m['n_rot'] = 0
+    if 'rope_tensors' in m:
+        for tensor in m['rope_tensors']:
+            t.vector(tensor, m['n_rot'] // 2, 1, 0)
+            t.tensors[tensor] += t.rng.uniform(0.2, 2, m['n_rot'] // 2).astype('float32')
+    for i in range(m['layers']):
+        block(t, m, i, arch)
+    t.gain('output_norm', m['embd'])
+    if arch == 'gpt2':
+        t.vector('output_norm.bias', m['embd'], 0, 0.3)
+    if not m.get('tied'):
+        t.matrix('output', VOCAB, m['embd'], 2.0)
+
+    def scalar(x):
+        return x if len(set(x)) > 1 else x[0]
+    eps = 'layer_norm_epsilon' if arch == 'gpt2' else 'layer_norm_rms_epsilon'
+    keys = {'general.architecture': arch}
+    own_keys = {'context_length': m['ctx'], 'embedding_length': m['embd'], 'block_count': m['layers'],
+                'feed_forward_length': scalar(m['ff']), 'attention.head_count': m['heads'],
+                'attention.head_count_kv': scalar(m['kv']), 'attention.' + eps: m['eps']}
+    if m['dim'] * m['heads'] != m['embd']:
+        own_keys |= {'attention.key_length': m['dim'], 'attention.value_length': m['dim']}
+    if m['n_rot']:
+        own_keys |= {'rope.freq_base': m['base'], 'rope.dimension_count': m['n_rot']}
+    own_keys |= m.get('keys', {})
+    keys |= {f'{arch}.{k}': v for k, v in own_keys.items()}
+    path = os.path.join(out, f'tiny-{name}.gguf')
+    write_gguf(path, keys, t.tensors)
+
+    m['layer_norm'], m['gelu'] = arch == 'gpt2', arch in ('gpt2', 'gemma2')
+    ids = t.rng.integers(0, VOCAB, N_TOKENS)
+    logits = forward(m, {k: v.astype('float64') for k, v in t.tensors.items()}, ids)
+    with open(path + '.logits', 'wb') as f:
+        f.write(struct.pack('<ii', N_TOKENS, VOCAB) + ids.astype('int32').tobytes() + logits.astype('float32').tobytes())
+
+
+def main(out):
+    long_factors = ['rope_factors_long.weight', 'rope_factors_short.weight']
+    make('llama', 'llama', out, pairs='adjacent', rope_tensors=['rope_freqs.weight'], factors='rope_freqs.weight')
+    make('llama-moe', 'llama', out, pairs='adjacent', experts=6, used=2, ff=[24, 24],
+         keys={'expert_count': 6, 'expert_used_count': 2})
+    make('llama-linear', 'llama', out, pairs='adjacent', tied=True, kv=[2, 4], ff=[48, 32], fused_qkv=True, scale=4.0,
+         keys={'rope.scaling.type': 'linear', 'rope.scaling.factor': 4.0})
+    make('llama-yarn', 'llama', out, pairs='adjacent', embd=64, dim=16, n_rot=16, yarn=True, scale=8.0, orig=128, ctx=1024,
+         keys={'rope.scaling.type': 'yarn', 'rope.scaling.factor': 8.0, 'rope.scaling.original_context_length': 128})
+    make('qwen2', 'qwen2', out, tied=True)
+    make('qwen3', 'qwen3', out, dim=16, n_rot=16)
+    make('qwen3moe', 'qwen3moe', out, dim=16, n_rot=16, experts=6, used=3, expert_ff=16,
+         keys={'expert_count': 6, 'expert_used_count': 3, 'expert_feed_forward_length': 16})
+    make('gemma2', 'gemma2', out, layers=3, kv=[2] * 3, ff=[48] * 3, dim=16, n_rot=16, tied=True, window=[7, 0, 7],
+         attn_cap=3.0, logit_cap=2.0, embed_scale=float(np.float32(math.sqrt(32))),
+         keys={'attention.sliding_window': 7, 'attn_logit_softcapping': 3.0, 'final_logit_softcapping': 2.0})
+    make('gpt2', 'gpt2', out, kv=[4, 4], fused_qkv=True, tied=True, ctx=64)
+    phi3 = dict(dim=8, n_rot=4, fused_gate=True, fused_qkv=True, attn_factor=1.25, window=[9, 9],
+                rope_tensors=long_factors)
+    phi3_keys = {'attention.sliding_window': 9, 'rope.scaling.attn_factor': 1.25,
+                 'rope.scaling.original_context_length': 256}
+    make('phi3-short', 'phi3', out, **phi3, factors=long_factors[1], ctx=256, keys=phi3_keys)
+    make('phi3-long', 'phi3', out, **phi3, factors=long_factors[0], ctx=1024, keys=phi3_keys)
+
+
+if __name__ == '__main__':
+    main(sys.argv[1])

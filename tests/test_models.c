@@ -1,0 +1,265 @@
+// Whole models against logits of other origin: float64 of our own making (data/arch/tiny-*, see make_arch_models.py), and
+// llama.cpp's (golden/arch, golden/quant). Each runs on both machines, in one step and in chunks.
+#include "tests/golden.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+
+struct model {
+    struct gguf *file;
+    struct graph *graph;
+    struct arch_info info;
+};
+
+static struct model model_open(const char *path, int n_ctx)
+{
+    struct model m = {0};
+    struct error err = {0};
+    struct arch_options o = {n_ctx};
+    cr_assert(gguf_open(&m.file, path, 0, &err) == 0, "%s", err.text);
+    cr_assert(arch_build(m.file, &o, &m.graph, &m.info, &err) == 0, "%s", err.text);
+    return m;
+}
+
+static void model_close(struct model *m)
+{
+    graph_free(m->graph);
+    gguf_close(m->file);
+}
+
+static struct machine *machine_open(bool ref)
+{
+    struct machine *m;
+    struct machine_options o = {.exact = true, .n_threads = ref ? 1 : 2};
+    struct error err = {0};
+    cr_assert((ref ? machine_open_ref : machine_open_cpu)(&m, &o, &err) == 0, "%s", err.text);
+    return m;
+}
+
+struct golden {
+    const char *name;  // of the file
+    double bound;      // of the NMSE
+};
+
+// A run in one step and one in chunks of 7: both within the bound, and one like the other to the last bit.
+static void check_model(struct machine *m, const char *path, double bound)
+{
+    struct model model = model_open(path, 0);
+    struct logits want = logits_read(path);
+    struct error err = {0};
+    size_t n = (size_t)want.n_tokens * (size_t)want.n_vocab;
+    float *whole = malloc(n * sizeof *whole), *parts = malloc(n * sizeof *parts);
+    cr_assert(whole && parts && model.info.n_vocab == want.n_vocab);
+    cr_assert(golden_run(m, model.graph, &want, want.n_tokens, whole, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(golden_run(m, model.graph, &want, 7, parts, &err) == 0, "%s: %s", path, err.text);
+    double error = nmse(whole, want.values, n);
+    cr_expect(error <= bound, "%s on %s: NMSE %.3g, bound %.3g", path, m->v->name, error, bound);
+    cr_expect(memcmp(whole, parts, n * sizeof *whole) == 0, "%s on %s: chunks of 7 change bits", path, m->v->name);
+    free(whole);
+    free(parts);
+    logits_free(&want);
+    model_close(&model);
+}
+
+static void check_golden(bool ref, const struct golden *cases, size_t n)
+{
+    struct machine *m = machine_open(ref);
+    size_t missing = 0;
+    for (size_t i = 0; i < n; i++) {
+        char path[512];
+        if (golden_path(cases[i].name, path))
+            check_model(m, path, cases[i].bound);
+        else
+            missing++;
+    }
+    m->v->close(m);
+    if (missing == n)
+        cr_skip_test("no golden data: set QUERN_SHARED");
+    if (missing)
+        fprintf(stderr, "skipped: %zu of %zu golden models are not here (QUERN_SHARED)\n", missing, n);
+}
+
+// ---- float64
+
+// Values are float32 between nodes: some hundred roundings of 2^-25 relative, mean square 1e-15 each, grow through sharp
+// attention by about ten. A scale that is off by a thousandth makes 1e-7, an eps off by a hundredth 1e-11.
+#define TINY 1e-12
+static const struct golden tiny[] = {
+    {"arch/tiny-llama.gguf", TINY},      {"arch/tiny-llama-moe.gguf", TINY},  {"arch/tiny-llama-linear.gguf", TINY},
+    {"arch/tiny-llama-yarn.gguf", TINY}, {"arch/tiny-qwen2.gguf", TINY},      {"arch/tiny-qwen3.gguf", TINY},
+    {"arch/tiny-qwen3moe.gguf", TINY},   {"arch/tiny-gemma2.gguf", TINY},     {"arch/tiny-gpt2.gguf", TINY},
+    {"arch/tiny-phi3-short.gguf", TINY}, {"arch/tiny-phi3-long.gguf", TINY},
+};
+
+Test(models, plain_c_agrees_with_float64)
+{
+    check_golden(true, tiny, COUNT_OF(tiny));
+}
+
+Test(models, cpu_agrees_with_float64)
+{
+    check_golden(false, tiny, COUNT_OF(tiny));
+}
+
+// ---- llama.cpp
+
+// The law is 1e-6. These weights are small, so that much less than that is an error; but llama.cpp takes GELU from a table
+// of half precision.
+static const struct golden arch[] = {
+    {"arch/llama-dense.gguf", 1e-12}, {"arch/llama-moe.gguf", 1e-12},   {"arch/qwen2-dense.gguf", 1e-12},
+    {"arch/qwen3-dense.gguf", 1e-12}, {"arch/qwen3moe-moe.gguf", 1e-12}, {"arch/gemma2-dense.gguf", 1e-8},
+    {"arch/gpt2-dense.gguf", 1e-7},   {"arch/phi3-dense.gguf", 1e-12},
+};
+
+Test(models, plain_c_agrees_with_golden_architectures)
+{
+    check_golden(true, arch, COUNT_OF(arch));
+}
+
+Test(models, cpu_agrees_with_golden_architectures)
+{
+    check_golden(false, arch, COUNT_OF(arch));
+}
+
+#define QUANT(name) {"quant/" name ".gguf", 1e-10}
+static const struct golden quant[] = {
+    QUANT("BF16"), QUANT("F16"),  QUANT("IQ3_S"), QUANT("IQ4_NL"), QUANT("IQ4_XS"), QUANT("Q1_0"), QUANT("Q2_0"),
+    QUANT("Q2_K"), QUANT("Q3_K"), QUANT("Q4_0"),  QUANT("Q4_1"),   QUANT("Q4_K"),   QUANT("Q5_0"), QUANT("Q5_1"),
+    QUANT("Q5_K"), QUANT("Q6_K"), QUANT("Q8_0"),  QUANT("TQ1_0"),  QUANT("TQ2_0"),
+};
+
+Test(models, plain_c_agrees_with_golden_types)
+{
+    check_golden(true, quant, COUNT_OF(quant));
+}
+
+Test(models, cpu_agrees_with_golden_types)
+{
+    check_golden(false, quant, COUNT_OF(quant));
+}
+
+// ---- What a run need not compute
+
+// The last layer goes on with the rows that want logits alone: the others must not be missed.
+static void check_few_outputs(bool ref, const char *name)
+{
+    char path[512];
+    cr_assert(golden_path(name, path));
+    struct model model = model_open(path, 0);
+    struct logits want = logits_read(path);
+    struct machine *m = machine_open(ref);
+    struct error err = {0};
+    size_t width = (size_t)want.n_vocab;
+    float *all = malloc((size_t)want.n_tokens * width * sizeof *all), some[2 * 64];
+    cr_assert(all && width == 64);
+    cr_assert(golden_run(m, model.graph, &want, want.n_tokens, all, &err) == 0, "%s", err.text);
+
+    struct compile_options o = {want.n_tokens, 2, {DT_F32, DT_F32}};
+    struct plan *plan;
+    struct buffer *kv;
+    int32_t positions[64], seqs[64] = {0}, outputs[2] = {5, want.n_tokens - 1}, page = 0;
+    for (int i = 0; i < want.n_tokens; i++)
+        positions[i] = i;
+    cr_assert(m->v->compile(m, model.graph, &o, &plan, &err) == 0, "%s", err.text);
+    cr_assert(m->v->alloc(m, kv_page_bytes(model.graph, o.kv_type), &kv, &err) == 0, "%s", err.text);
+    struct step s = {want.n_tokens, 2, want.ids, positions, seqs, outputs, &page, 1, kv, some};
+    cr_assert(m->v->run(m, plan, &s, &err) == 0, "%s", err.text);
+    for (int i = 0; i < 2; i++)
+        cr_expect(memcmp(some + (size_t)i * width, all + (size_t)outputs[i] * width, width * sizeof *all) == 0,
+                  "%s on %s: row %d differs", name, m->v->name, outputs[i]);
+    m->v->free(m, kv);
+    m->v->plan_free(m, plan);
+    m->v->close(m);
+    free(all);
+    logits_free(&want);
+    model_close(&model);
+}
+
+Test(models, few_outputs_are_the_same_bits_as_all)
+{
+    check_few_outputs(true, "arch/tiny-qwen3.gguf");
+    check_few_outputs(true, "arch/tiny-qwen3moe.gguf");
+    check_few_outputs(false, "arch/tiny-qwen3.gguf");
+    check_few_outputs(false, "arch/tiny-qwen3moe.gguf");
+    check_few_outputs(false, "arch/tiny-gemma2.gguf");
+}
+
+// ---- What is said about a model
+
+Test(models, info_counts_each_tensor_once)
+{
+    char path[512];
+    cr_assert(golden_path("arch/tiny-qwen2.gguf", path)); // tied: the embeddings serve twice
+    struct model m = model_open(path, 0);
+    int64_t n_params = 0, bytes = 0;
+    for (size_t i = 0; i < gguf_n_tensors(m.file); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(m.file, i);
+        n_params += t->ne[0] * t->ne[1] * t->ne[2];
+        bytes += (int64_t)t->size;
+    }
+    cr_expect(strcmp(m.info.name, "qwen2") == 0);
+    cr_expect(m.info.n_vocab == 64 && m.info.n_embd == 32 && m.info.n_layer == 2 && m.info.n_ctx_train == 256);
+    cr_expect(m.info.n_params == n_params, "%lld parameters, not %lld", (long long)m.info.n_params, (long long)n_params);
+    cr_expect(m.info.weight_bytes == bytes);
+    cr_expect(m.graph->n_kv == 2 && m.graph->kv[0].n_head_kv == 2 && m.graph->kv[0].dim_k == 8);
+    model_close(&m);
+}
+
+Test(models, list_names_every_family)
+{
+    struct text list = {0};
+    arch_list(&list);
+    cr_expect(strcmp(list.data, "llama qwen2 qwen3 qwen3moe gemma2 gpt2 phi3") == 0, "%s", list.data);
+    text_free(&list);
+}
+
+// ---- Rope
+
+static const struct tensor *find_node(const struct graph *g, const char *name)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (strcmp(g->nodes[i]->name, name) == 0)
+            return g->nodes[i];
+    return NULL;
+}
+
+static double first_frequency(const char *path, int n_ctx)
+{
+    struct model m = model_open(path, n_ctx);
+    const struct tensor *table = find_node(m.graph, "rope");
+    cr_assert(table != NULL);
+    double f = table->p.rope_table.inv_freq[0];
+    model_close(&m);
+    return f;
+}
+
+// The factors change with the context that will be used, in units of 256 positions; 256 is what phi3-long began with.
+Test(models, longrope_goes_by_the_context_that_will_be_used)
+{
+    char path[512];
+    cr_assert(golden_path("arch/tiny-phi3-long.gguf", path));
+    double as_trained = first_frequency(path, 0), short_run = first_frequency(path, 200);
+    cr_expect(as_trained != short_run);
+    cr_expect(first_frequency(path, 256) == short_run);
+    cr_expect(first_frequency(path, 257) == as_trained);
+    cr_expect(first_frequency(path, INT32_MAX) == as_trained);
+}
+
+// YaRN by hand: 8 pairs of base 500 over 128 positions, stretched 8 times. Pair i turns 128 * 500^(-i/8) / 2 pi times; over
+// 32 times would be kept, under once is divided; floor and ceil put the ramp from pair 0 to pair 4.
+Test(models, yarn_keeps_fast_pairs_and_divides_slow_ones)
+{
+    char path[512];
+    cr_assert(golden_path("arch/tiny-llama-yarn.gguf", path));
+    struct model m = model_open(path, 0);
+    const struct tensor *table = find_node(m.graph, "rope");
+    cr_assert(table && table->p.rope_table.n_pairs == 8);
+    for (int i = 0; i < 8; i++) {
+        double plain = pow(500, -i / 8.0), kept = i < 4 ? 1 - i / 4.0 : 0;
+        double want = plain * kept + plain / 8 * (1 - kept);
+        cr_expect(fabs(table->p.rope_table.inv_freq[i] - want) <= 1e-15 * want, "pair %d: %.17g, not %.17g", i,
+                  table->p.rope_table.inv_freq[i], want);
+    }
+    cr_expect(fabs((double)table->p.rope_table.mscale - (0.1 * log(8) + 1)) < 1e-7);
+    model_close(&m);
+}
