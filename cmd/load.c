@@ -38,7 +38,10 @@ static void note_model(const struct model *m, const char *path)
     terminal_note("family %s, %d layers, width %d, vocabulary %d, trained for %d positions, %.4g parameters, %s",
                   m->info.name, m->info.n_layer, m->info.n_embd, m->info.n_vocab, m->info.n_ctx_train,
                   (double)m->info.n_params, size);
+    struct text machine = {0};
+    m->machine->v->describe(m->machine, NULL, &machine);
     terminal_note("device: %s (%s)", m->device, m->device_why);
+    load_note_text(&machine);
     terminal_note("loaded in %.1f ms", m->load_ms);
 }
 
@@ -65,17 +68,25 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
     }
     if (o->verbose)
         note_model(l->model, path);
-    if (l->model->n_ctx > l->model->info.n_ctx_train)
-        terminal_note("quern: note: -c %d is more than the %d positions that the model was trained for",
-                      l->model->n_ctx, l->model->info.n_ctx_train);
     return 0;
 }
 
-int load_session(struct loaded *l, const struct options *o, int n_ctx, int n_outputs, struct error *err)
+static int make_room(struct model *m, const struct options *o, int64_t n_wanted, struct error *err)
 {
+    if (o->n_ctx == 0 && n_wanted > m->n_ctx && model_set_context(m, (int)MIN(n_wanted, INT32_MAX), err))
+        return -1;
+    if (m->n_ctx > m->info.n_ctx_train)
+        terminal_note("quern: note: %d positions are more than the %d that the model was trained for", m->n_ctx,
+                      m->info.n_ctx_train);
+    return 0;
+}
+
+int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, int n_outputs, struct error *err)
+{
+    if (make_room(l->model, o, n_wanted, err))
+        return -1;
     int rows = (int)MIN(o->batch, o->ubatch);
     struct session_options options = {
-        .n_ctx = n_ctx,
         .n_batch = rows,
         .n_outputs = n_outputs < 0 ? rows : n_outputs,
         .kv_type = {o->kv_key, o->kv_value},

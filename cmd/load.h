@@ -17,9 +17,9 @@ const char *load_path(const struct options *o, struct error *err);
 struct machine_options load_machine_options(const struct options *o);
 // Opens the model; with -v says what was chosen and why.
 int load_model(struct loaded *l, const struct options *o, struct error *err);
-// Opens a session of one sequence of n_ctx positions (0: as -c says, or the model) with n_outputs rows of logits a step
-// (0: one; -1: as many as there are rows).
-int load_session(struct loaded *l, const struct options *o, int n_ctx, int n_outputs, struct error *err);
+// Opens a session of one sequence, with n_outputs rows of logits a step (-1: as many as there are rows). Without -c it has
+// room for n_wanted tokens at least.
+int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, int n_outputs, struct error *err);
 // Prints the lines of a description on stderr, and frees it.
 void load_note_text(struct text *text);
 void load_close(struct loaded *l);

@@ -107,7 +107,7 @@ static int logits(const struct options *o, struct error *err)
     if (!status && o->given[OPT_n_ctx] && o->n_ctx && ids.n > (size_t)o->n_ctx)
         status = fail(err, E_USAGE, "%s: %zu tokens, limit %lld; -c sets it", o->ids, ids.n, (long long)o->n_ctx);
     if (!status)
-        status = load_session(&l, o, (int)ids.n, -1, err);
+        status = load_session(&l, o, (int64_t)ids.n, -1, err);
     if (!status)
         status = write_file(l.session, &ids, l.model->info.n_vocab, o->out, err);
     token_list_free(&ids);

@@ -1,50 +1,13 @@
+#include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 #include "engine/generate.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 // --- the prompt ---
-
-static int read_all(int fd, const char *name, char **data, size_t *size, struct error *err)
-{
-    size_t cap = 0;
-    *data = NULL;
-    *size = 0;
-    for (;;) {
-        if (*size == cap) {
-            cap = cap ? 2 * cap : 1 << 16;
-            char *more = realloc(*data, cap);
-            if (!more)
-                return fail(err, E_MEMORY, "%s: no memory for %zu bytes", name, cap);
-            *data = more;
-        }
-        ssize_t n = read(fd, *data + *size, cap - *size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return fail(err, E_IO, "%s: byte %zu: %s", name, *size, strerror(errno));
-        if (n == 0)
-            return 0;
-        *size += (size_t)n;
-    }
-}
-
-static int read_file(const char *path, char **data, size_t *size, struct error *err)
-{
-    if (!strcmp(path, "-"))
-        return read_all(STDIN_FILENO, "stdin", data, size, err);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return fail(err, E_IO, "%s: %s", path, strerror(errno));
-    int status = read_all(fd, path, data, size, err);
-    close(fd);
-    return status;
-}
 
 // The prompt from -p, from an argument, from -f or from stdin. *data is freed by the caller; *prompt may view argv.
 static int take_prompt(const struct options *o, char **data, struct str *prompt, struct error *err)
@@ -61,7 +24,7 @@ static int take_prompt(const struct options *o, char **data, struct str *prompt,
     if (!o->file && terminal_is_tty(STDIN_FILENO))
         return fail(err, E_USAGE, "no prompt: give one with -p TEXT, -f FILE, or on stdin");
     size_t size;
-    if (read_file(o->file ? o->file : "-", data, &size, err))
+    if (input_read(o->file ? o->file : "-", data, &size, err))
         return -1;
     if (size && (*data)[size - 1] == '\n')  // every file has one; the model would take it for the end of a paragraph
         size--;
@@ -235,7 +198,7 @@ static int run(const struct options *o, struct error *err)
     if (!status)
         status = tokenize(l.model, prompt, o->special, &tokens, err);
     if (!status)
-        status = load_session(&l, o, 0, 0, err);
+        status = load_session(&l, o, (int64_t)tokens.n + MAX(o->n_predict, 0), 1, err);
     if (!status)
         status = answer(&l, o, &tokens, err);
     token_list_free(&tokens);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #pragma weak cmd_inspect
-#pragma weak cmd_tokenize
 
 const struct verb verbs[VERB_COUNT] = {
 #define VERB(NAME, name, usage, summary) {#name, usage, summary, cmd_##name},

@@ -32,17 +32,27 @@ static int check_vocabulary(const struct model *m, struct error *err)
                 m->info.n_vocab);
 }
 
+int model_set_context(struct model *m, int n_ctx, struct error *err)
+{
+    struct graph *graph;
+    if (arch_build(m->file, &(struct arch_options){.n_ctx = n_ctx}, &graph, &m->info, err))
+        return -1;
+    graph_free(m->graph);
+    m->graph = graph;
+    m->n_ctx = n_ctx;
+    return 0;
+}
+
 static int load(struct model *m, const struct model_options *o, struct error *err)
 {
     if (gguf_open(&m->file, o->path, o->no_mmap ? GGUF_NO_MMAP : 0, err))
         return -1;
     m->weights_are_mapped = !o->no_mmap;
-    // longrope chooses its factors by the context that will be used, so a default is chosen before the graph is built
-    struct arch_options arch = {.n_ctx = o->n_ctx ? o->n_ctx : N_CTX_DEFAULT};
     if (tokenizer_load(&m->tokenizer, m->file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err) ||
-        arch_build(m->file, &arch, &m->graph, &m->info, err) || check_vocabulary(m, err))
+        model_set_context(m, o->n_ctx ? o->n_ctx : N_CTX_DEFAULT, err) || check_vocabulary(m, err))
         return -1;
-    m->n_ctx = o->n_ctx ? o->n_ctx : MIN(m->info.n_ctx_train, N_CTX_DEFAULT);
+    if (!o->n_ctx && m->info.n_ctx_train < N_CTX_DEFAULT)
+        return model_set_context(m, m->info.n_ctx_train, err);
     return 0;
 }
 

@@ -15,7 +15,7 @@ struct model_options {
     const char *path;
     enum device device;
     struct machine_options machine;
-    int n_ctx;     // positions of a sequence that will be used; 0: the model's own, but N_CTX_DEFAULT at most
+    int n_ctx;     // positions of a sequence that will be used; 0: as many as it was trained for, N_CTX_DEFAULT at most
     bool no_mmap;  // read the file instead of mapping it
     bool any_pre;  // take an unknown pre-tokenizer for the default one
 };
@@ -38,6 +38,8 @@ struct model {
 // none.
 int model_open(struct model **out, const struct model_options *o, struct error *err);
 void model_close(struct model *m);  // NULL is fine
+// Makes room for more positions, before any session is opened: some families choose their angles by it.
+int model_set_context(struct model *m, int n_ctx, struct error *err);
 
 // The address range of the tensors of part `shard` of the file: false when there is none, or it is not mapped.
 bool model_mapping(const struct model *m, int shard, const void **from, const void **to);
