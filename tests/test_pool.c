@@ -46,9 +46,13 @@ Test(pool, barriers_hold_for_any_number_of_threads)
     }
 }
 
+struct tally {
+    _Atomic int seen;
+};
+
 static void count_in(void *ctx, int thread)
 {
-    atomic_fetch_add((_Atomic int *)ctx, 1 << (4 * thread));
+    atomic_fetch_add(&((struct tally *)ctx)->seen, 1 << (4 * thread));
 }
 
 Test(pool, every_run_reaches_every_thread_once_also_after_sleep)
@@ -56,9 +60,9 @@ Test(pool, every_run_reaches_every_thread_once_also_after_sleep)
     struct pool *p;
     cr_assert_eq(pool_open(&p, 4, NULL), 0);
     for (int i = 0; i < 200; i++) {
-        _Atomic int seen = 0;
-        pool_run(p, count_in, (void *)&seen);
-        cr_assert_eq(seen, 0x1111, "run %d: %x", i, seen);
+        struct tally t = {0};
+        pool_run(p, count_in, &t);
+        cr_assert_eq(t.seen, 0x1111, "run %d: %x", i, t.seen);
         if (i % 20 == 0)
             usleep(2000);  // long enough that the members sleep in the kernel
     }
