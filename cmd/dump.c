@@ -10,6 +10,7 @@ static int print_plan(const struct model *m, const struct options *o, struct tex
     if (v->compile(m->machine, m->graph, &compile, &plan, err))
         return -1;
     v->describe(m->machine, plan, out);
+    v->print(plan, out);
     v->plan_free(m->machine, plan);
     return 0;
 }

@@ -54,8 +54,10 @@ struct machine_vtable {
     void (*plan_free)(struct machine *m, struct plan *p);
     // Bytes of memory that a plan holds for its values, for the sum that is made before the first token.
     size_t (*plan_bytes)(const struct plan *p);
-    // Lines for -v and `quern dump plan`: what was chosen and why; what runs on a generic path. p may be NULL.
+    // Lines for -v: what was chosen and why; what runs on a generic path. p may be NULL: of the machine alone.
     void (*describe)(const struct machine *m, const struct plan *p, struct text *out);
+    // The whole plan, for `quern dump plan`.
+    void (*print)(const struct plan *p, struct text *out);
 };
 
 // Every machine's struct begins with this.

@@ -79,6 +79,7 @@ struct schedule {
 
 struct schedule_options {
     enum schedule_kind kind;
+    int n_threads;             // that will share the items out
     int max_rows[ROWS_KINDS];
 };
 int schedule_build(struct arena *arena, const struct program *p, const struct schedule_options *o, struct schedule *out,

@@ -21,6 +21,7 @@ enum {
     ITEM_BYTES = 96 << 10,   // weights that an item reads, about: long enough to stream, short enough to share out
     ITEM_COLUMNS_MANY = 64,  // two panels of the many-row kernels
     ITEM_COLUMNS_STEP = 32,
+    ITEMS_PER_THREAD = 8,
 };
 
 // Where a node was put.
@@ -285,16 +286,18 @@ static size_t column_bytes(const struct chain *c)
     return MAX(bytes, (size_t)1);
 }
 
-static void size_items(struct chain *c, enum schedule_kind kind)
+// Items long enough to stream weights, and enough of them that a thread that comes late leaves little undone.
+static void size_items(struct chain *c, const struct schedule_options *o)
 {
     int64_t step = c->unit;
     while (step % ITEM_COLUMNS_STEP)
         step += c->unit;
     if (step > 4 * ITEM_COLUMNS_MANY)  // a head size that shares no factor with the step
         step = c->unit;
-    int64_t want = kind == SCHEDULE_MANY ? ITEM_COLUMNS_MANY : (int64_t)(ITEM_BYTES / column_bytes(c));
+    int64_t want = o->kind == SCHEDULE_MANY ? ITEM_COLUMNS_MANY : (int64_t)(ITEM_BYTES / column_bytes(c));
+    want = MIN(want, c->width / (o->n_threads * ITEMS_PER_THREAD));
     int64_t item = MAX(want / step, (int64_t)1) * step;
-    c->item = MIN(item, (int64_t)((c->width + c->unit - 1) / c->unit) * c->unit);
+    c->item = MIN(item, (c->width + c->unit - 1) / c->unit * c->unit);
 }
 
 // Which phase reads each value last, and whether any reader lies outside of the items of its own chain.
@@ -393,7 +396,7 @@ int schedule_build(struct arena *arena, const struct program *p, const struct sc
         return fail(err, E_MEMORY, "no memory for a schedule of %d nodes", p->n);
     for (int ph = 0; ph < out->n_phases; ph++)
         for (int c = 0; c < out->phases[ph].n_chains; c++)
-            size_items(&out->phases[ph].chains[c], o->kind);
+            size_items(&out->phases[ph].chains[c], o);
     find_uses(&b, leaves);
     choose_places(&b, leaves);
     lay_out(&b);

@@ -44,10 +44,11 @@ static void cpu_plan_free(struct machine *m, struct plan *p)
     free(p);
 }
 
-static int build_schedules(struct plan *p, const struct compile_options *o, struct error *err)
+static int build_schedules(struct plan *p, const struct compile_options *o, int n_threads, struct error *err)
 {
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        struct schedule_options so = {.kind = kind, .max_rows = {o->max_tokens, o->max_outputs}};
+        struct schedule_options so = {
+            .kind = kind, .n_threads = n_threads, .max_rows = {o->max_tokens, o->max_outputs}};
         if (kind == SCHEDULE_FEW)
             for (int i = 0; i < ROWS_KINDS; i++)
                 so.max_rows[i] = MIN(so.max_rows[i], FEW_ROWS);
@@ -103,7 +104,7 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
     p->options = *o;
     p->blas = cpu->options.blas;
     struct q8_rules q8 = {takes_q8, q8_row_bytes, cpu};
-    if (program_build(&p->arena, g, q8, &p->program, err) || build_schedules(p, o, err) || locate_kv(p, g, err) ||
+    if (program_build(&p->arena, g, q8, &p->program, err) || build_schedules(p, o, cpu->threads.n, err) || locate_kv(p, g, err) ||
         map_memory(p, cpu->threads.n, err)) {
         cpu_plan_free(m, p);
         return -1;
@@ -150,9 +151,14 @@ static void cpu_describe(const struct machine *m, const struct plan *p, struct t
                    cpu->options.exact ? ", exact" : "", cpu->options.blas ? ", OpenBLAS for float GEMMs of many rows" : "");
         return;
     }
-    text_print(out, "plan: %d nodes, %d dead and %d common dropped; %zu bytes of scratch\n", p->program.n, p->program.n_dead,
-               p->program.n_common, cpu_plan_bytes(p));
+    text_print(out, "plan: %d nodes (%d dead and %d common ones dropped) in %d phases, %d for many rows\n", p->program.n,
+               p->program.n_dead, p->program.n_common, p->schedules[SCHEDULE_FEW].n_phases,
+               p->schedules[SCHEDULE_MANY].n_phases);
     describe_generic(cpu, &p->program, out);
+}
+
+static void cpu_print(const struct plan *p, struct text *out)
+{
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
         schedule_print(&p->program, &p->schedules[kind], out);
 }
@@ -169,6 +175,7 @@ static const struct machine_vtable cpu_vtable = {
     .plan_free = cpu_plan_free,
     .plan_bytes = cpu_plan_bytes,
     .describe = cpu_describe,
+    .print = cpu_print,
 };
 
 int machine_open_cpu(struct machine **out, const struct machine_options *o, struct error *err)

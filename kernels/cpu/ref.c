@@ -152,6 +152,11 @@ static void ref_describe(const struct machine *m, const struct plan *p, struct t
         text_print(out, "plan: %d nodes in order, nothing fused; %zu bytes of values\n", p->graph->n_nodes, p->bytes);
 }
 
+static void ref_print(const struct plan *p, struct text *out)
+{
+    graph_print(p->graph, out);
+}
+
 int machine_open_ref(struct machine **out, const struct machine_options *o, struct error *err)
 {
     static const struct machine_vtable vtable = {
@@ -166,6 +171,7 @@ int machine_open_ref(struct machine **out, const struct machine_options *o, stru
         .plan_free = ref_plan_free,
         .plan_bytes = ref_plan_bytes,
         .describe = ref_describe,
+        .print = ref_print,
     };
     *out = NULL;
     if (o && (o->isa || o->blas || o->n_threads > 1))
