@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#pragma weak cmd_inspect
-
 const struct verb verbs[VERB_COUNT] = {
 #define VERB(NAME, name, usage, summary) {#name, usage, summary, cmd_##name},
 #include "cmd/verbs.def"
