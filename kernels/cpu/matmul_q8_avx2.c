@@ -10,14 +10,18 @@
 
 #include <immintrin.h>
 
-enum { ROWS = 4, COLUMNS_MAX = SCRATCH_BYTES / 32 };
+enum { ROWS = 4, COLUMNS_MAX = SCRATCH_BYTES / 32, PREFETCH = 1024 };
 
-// Four rows' block of 256, unpacked. `scale` holds, for 32 elements, the 16-bit factor of each pair.
+// A row's block of 256, unpacked. `scale` holds, for 32 elements, the 16-bit factor of each pair.
 struct block {
-    __m256i w[ROWS][8];
-    __m256i scale[ROWS][8];
-    __m256i min[ROWS];    // K types: the factor of each of the 16 sums; subtracted
-    __m128 d, m;          // a lane a row
+    __m256i w[8];
+    __m256i scale[8];
+    __m256i min;  // the factor of each of the 16 sums of activations; subtracted
+};
+
+// Four rows' scales and minima of a block, a lane a row.
+struct factors {
+    __m128 d, m;
 };
 
 static inline __m256i load(const void *p)
@@ -60,55 +64,65 @@ static inline void k4_scales(const uint8_t *p, uint8_t out[16])
     memcpy(out, word, 16);
 }
 
-static inline void unpack_k4_scales(const uint8_t *p, struct block *o, int r)
+// Both lanes of v filled with its 16-bit elements a and b.
+static inline __m256i spread(__m256i v, int a, int b)
+{
+    __m256i at = _mm256_set_m128i(_mm_set1_epi16((int16_t)(2 * b | (2 * b + 1) << 8)),
+                                  _mm_set1_epi16((int16_t)(2 * a | (2 * a + 1) << 8)));
+    return _mm256_shuffle_epi8(v, at);
+}
+
+static inline void unpack_k4_scales(const uint8_t *p, struct block *o)
 {
     uint8_t bytes[16];
     k4_scales(p, bytes);
+    __m128i all = _mm_loadu_si128((const __m128i *)bytes), mins = _mm_unpackhi_epi8(all, all);
+    __m256i scales = _mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(all));
     for (int j = 0; j < 8; j++)
-        o->scale[r][j] = _mm256_set1_epi16(bytes[j]);
-    __m128i mins = _mm_loadl_epi64((const __m128i *)(bytes + 8));
-    o->min[r] = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(mins, mins));  // each serves two sums of 16
+        o->scale[j] = spread(scales, j, j);
+    o->min = _mm256_cvtepu8_epi16(mins);  // each serves two sums of 16
 }
 
-static inline void unpack_q4_k(const uint8_t *b, struct block *o, int r)
+static inline void unpack_q4_k(const uint8_t *b, struct block *o)
 {
     const __m256i low = _mm256_set1_epi8(15);
-    unpack_k4_scales(b + 4, o, r);
+    unpack_k4_scales(b + 4, o);
     for (int j = 0; j < 4; j++) {
         __m256i q = load(b + 16 + 32 * j);
-        o->w[r][2 * j] = _mm256_and_si256(q, low);
-        o->w[r][2 * j + 1] = _mm256_and_si256(_mm256_srli_epi16(q, 4), low);
+        o->w[2 * j] = _mm256_and_si256(q, low);
+        o->w[2 * j + 1] = _mm256_and_si256(_mm256_srli_epi16(q, 4), low);
     }
 }
 
-static inline void unpack_q5_k(const uint8_t *b, struct block *o, int r)
+static inline void unpack_q5_k(const uint8_t *b, struct block *o)
 {
     const __m256i low = _mm256_set1_epi8(15), sixteen = _mm256_set1_epi8(16);
     __m256i high = load(b + 16);
-    unpack_k4_scales(b + 4, o, r);
+    unpack_k4_scales(b + 4, o);
     for (int j = 0; j < 4; j++) {
         __m256i q = load(b + 48 + 32 * j);
         __m256i h0 = _mm256_and_si256(_mm256_slli_epi16(high, 4), sixteen);
         __m256i h1 = _mm256_and_si256(_mm256_slli_epi16(high, 3), sixteen);
-        o->w[r][2 * j] = _mm256_or_si256(_mm256_and_si256(q, low), h0);
-        o->w[r][2 * j + 1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(q, 4), low), h1);
+        o->w[2 * j] = _mm256_or_si256(_mm256_and_si256(q, low), h0);
+        o->w[2 * j + 1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(q, 4), low), h1);
         high = _mm256_srli_epi16(high, 2);
     }
 }
 
 // The -32 of each weight becomes 32 * scale for each sum of 16 activations.
-static inline void unpack_q6_k(const uint8_t *b, struct block *o, int r)
+static inline void unpack_q6_k(const uint8_t *b, struct block *o)
 {
     const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30);
     __m256i scales = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(b + 192)));
-    o->min[r] = _mm256_slli_epi16(scales, 5);
-    for (int j = 0; j < 8; j++) {
-        __m128i lo = _mm_set1_epi16((int8_t)b[192 + 2 * j]), hi = _mm_set1_epi16((int8_t)b[193 + 2 * j]);
-        o->scale[r][j] = _mm256_set_m128i(hi, lo);
+    __m256i first = _mm256_permute2x128_si256(scales, scales, 0x00), last = _mm256_permute2x128_si256(scales, scales, 0x11);
+    o->min = _mm256_slli_epi16(scales, 5);
+    for (int j = 0; j < 4; j++) {
+        o->scale[j] = spread(first, 2 * j, 2 * j + 1);
+        o->scale[4 + j] = spread(last, 2 * j, 2 * j + 1);
     }
     for (int half = 0; half < 2; half++) {
         __m256i q0 = load(b + 64 * half), q1 = load(b + 64 * half + 32), h = load(b + 128 + 32 * half);
-        __m256i *w = &o->w[r][4 * half];
+        __m256i *w = &o->w[4 * half];
         w[0] = _mm256_or_si256(_mm256_and_si256(q0, low), _mm256_and_si256(_mm256_slli_epi16(h, 4), top));
         w[1] = _mm256_or_si256(_mm256_and_si256(q1, low), _mm256_and_si256(_mm256_slli_epi16(h, 2), top));
         w[2] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(q0, 4), low), _mm256_and_si256(h, top));
@@ -120,23 +134,12 @@ static inline void unpack_q6_k(const uint8_t *b, struct block *o, int r)
 // ---- blocks of 256
 
 // One row's 256 products with a column, in eight lanes.
-static inline __m256i dot_row(const struct block *b, int r, const int8_t *q)
+static inline __m256i dot_row(const struct block *b, const int8_t *q)
 {
     __m256i sum = _mm256_setzero_si256();
     for (int j = 0; j < 8; j++)
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(b->w[r][j], load(q + 32 * j)), b->scale[r][j]));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(b->w[j], load(q + 32 * j)), b->scale[j]));
     return sum;
-}
-
-// What the mins (or the offset of Q6_K) take off, in eight lanes.
-static inline __m256i min_row(const struct block *b, int r, __m256i sums)
-{
-    return _mm256_madd_epi16(b->min[r], sums);
-}
-
-static inline __m128i min_rows(const struct block *b, __m256i sums)
-{
-    return reduce_rows(min_row(b, 0, sums), min_row(b, 1, sums), min_row(b, 2, sums), min_row(b, 3, sums));
 }
 
 // Chains of a column over the blocks, for four rows: D and M of kernels.h.
@@ -144,20 +147,20 @@ struct chains {
     __m128 d, m;
 };
 
-static inline void add_block(const struct block *b, bool float_mins, const int8_t *q, __m256i sums, float da,
-                             struct chains *c)
+static inline void add_sums(const __m256i dots[ROWS], const __m256i mins[ROWS], bool float_mins, struct factors f, float da,
+                            struct chains *c)
 {
     __m128 scale = _mm_set1_ps(da);
-    __m128i isum = reduce_rows(dot_row(b, 0, q), dot_row(b, 1, q), dot_row(b, 2, q), dot_row(b, 3, q));
-    __m128i msum = min_rows(b, sums);
+    __m128i isum = reduce_rows(dots[0], dots[1], dots[2], dots[3]);
+    __m128i msum = reduce_rows(mins[0], mins[1], mins[2], mins[3]);
     if (float_mins)
-        c->m = _mm_fmadd_ps(_mm_cvtepi32_ps(msum), _mm_mul_ps(b->m, scale), c->m);
+        c->m = _mm_fmadd_ps(_mm_cvtepi32_ps(msum), _mm_mul_ps(f.m, scale), c->m);
     else
         isum = _mm_sub_epi32(isum, msum);
-    c->d = _mm_fmadd_ps(_mm_cvtepi32_ps(isum), _mm_mul_ps(b->d, scale), c->d);
+    c->d = _mm_fmadd_ps(_mm_cvtepi32_ps(isum), _mm_mul_ps(f.d, scale), c->d);
 }
 
-typedef void unpack_fn(const uint8_t *block, struct block *out, int row);
+typedef void unpack_fn(const uint8_t *block, struct block *out);
 
 // Up to four rows; those that are missing repeat the last.
 struct row_group {
@@ -184,6 +187,31 @@ static inline void store_rows(float *y, __m128 v, int n)
     memcpy(y, lanes, (size_t)n * sizeof(float));
 }
 
+// Block i of four rows with all columns. One column alone is multiplied as the rows are unpacked, in registers.
+static inline __attribute__((always_inline)) void multiply_block(const struct matmul_args *a, int first_x, int n_x, int64_t i,
+                                                                 const struct row_group *rows, unpack_fn *unpack,
+                                                                 bool float_mins, struct factors f, struct chains *chains)
+{
+    struct block b[ROWS];
+    __m256i dots[ROWS], mins[ROWS];
+    for (int r = 0; r < ROWS && n_x > 1; r++)
+        unpack(rows->at[r], &b[r]);
+    for (int j = 0; j < n_x; j++) {
+        const void *x = a->x[first_x + j];
+        const int8_t *q = q8_quants(x) + 256 * i;
+        __m256i sums = load(q8_sums(x, a->k) + 16 * i);
+        for (int r = 0; r < ROWS; r++) {
+            struct block one;
+            if (n_x == 1)
+                unpack(rows->at[r], &one);
+            const struct block *w = n_x == 1 ? &one : &b[r];
+            dots[r] = dot_row(w, q);
+            mins[r] = _mm256_madd_epi16(w->min, sums);
+        }
+        add_sums(dots, mins, float_mins, f, q8_scales(x, a->k)[i], &chains[j]);
+    }
+}
+
 static inline __attribute__((always_inline)) void matmul_256(const struct matmul_args *a, int first_x, int n_x,
                                                              enum dtype type, unpack_fn *unpack, size_t d_at, size_t m_at)
 {
@@ -193,18 +221,13 @@ static inline __attribute__((always_inline)) void matmul_256(const struct matmul
         struct row_group rows = rows_from(a, first);
         memset(chains, 0, (size_t)n_x * sizeof(*chains));
         for (int64_t i = 0; i < a->k / 256; i++) {
-            struct block b;
-            for (int r = 0; r < ROWS; r++) {
-                _mm_prefetch((const char *)rows.at[r] + 8 * bytes, _MM_HINT_T0);
-                unpack(rows.at[r], &b, r);
-            }
-            b.d = f16_of_rows(rows.at, d_at);
-            b.m = m_at ? f16_of_rows(rows.at, m_at) : _mm_setzero_ps();
-            for (int j = 0; j < n_x; j++) {
-                const void *x = a->x[first_x + j];
-                add_block(&b, m_at != 0, q8_quants(x) + 256 * i, load(q8_sums(x, a->k) + 16 * i), q8_scales(x, a->k)[i],
-                          &chains[j]);
-            }
+            struct factors f = {f16_of_rows(rows.at, d_at), m_at ? f16_of_rows(rows.at, m_at) : _mm_setzero_ps()};
+            for (int r = 0; r < ROWS; r++)
+                _mm_prefetch((const char *)rows.at[r] + PREFETCH, _MM_HINT_T0);
+            if (n_x == 1)
+                multiply_block(a, first_x, 1, i, &rows, unpack, m_at != 0, f, chains);
+            else
+                multiply_block(a, first_x, n_x, i, &rows, unpack, m_at != 0, f, chains);
             for (int r = 0; r < ROWS; r++)
                 rows.at[r] += bytes;
         }
@@ -254,7 +277,7 @@ static inline __attribute__((always_inline)) void matmul_32(const struct matmul_
         for (int64_t i = 0; i < a->k / 32; i++) {
             struct block_32 b;
             for (int r = 0; r < ROWS; r++) {
-                _mm_prefetch((const char *)rows.at[r] + 1024, _MM_HINT_T0);
+                _mm_prefetch((const char *)rows.at[r] + PREFETCH, _MM_HINT_T0);
                 unpack(rows.at[r], &b, r);
             }
             b.d = f16_of_rows(rows.at, 0);
