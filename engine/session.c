@@ -248,12 +248,7 @@ void session_describe(const struct session *s, struct text *out)
     text_print(out, "memory: %s\n", need);
     text_print(out, "KV cache: %d pages of %d positions, keys %s, values %s\n", s->pages.n, KV_PAGE,
                dtype_info[s->o.kv_type[0]].name, dtype_info[s->o.kv_type[1]].name);
-    // what the plan says of itself, but for its schedules, which fill pages
-    struct text plan = {0};
-    s->model->machine->v->describe(s->model->machine, s->plan, &plan);
-    const char *schedules = plan.data ? strstr(plan.data, "\nschedule ") : NULL;
-    text_append(out, (struct str){plan.data, schedules ? (size_t)(schedules + 1 - plan.data) : plan.size});
-    text_free(&plan);
+    s->model->machine->v->describe(s->model->machine, s->plan, out);
 }
 
 // --- sequences ---

@@ -2,16 +2,22 @@
 
 #include <stdlib.h>
 
-// Where the first stop string begins, n_held when there is none.
+// Where the answer is cut: before the stop string that is whole first, of those that end together before the longest, so
+// that nothing depends on how the text came in pieces. n_held when there is none.
 static size_t find_stop(const struct stream *s)
 {
-    size_t first = s->n_held;
+    size_t cut = s->n_held, least_end = s->n_held + 1;
     for (int i = 0; i < s->n_stops; i++) {
-        const char *at = s->n_held ? memmem(s->held, s->n_held, s->stops[i].data, s->stops[i].len) : NULL;
-        if (at)
-            first = MIN(first, (size_t)(at - s->held));
+        const char *found = memmem(s->held, s->n_held, s->stops[i].data, s->stops[i].len);
+        if (!found)
+            continue;
+        size_t at = (size_t)(found - s->held), end = at + s->stops[i].len;
+        if (end < least_end || (end == least_end && at < cut)) {
+            cut = at;
+            least_end = end;
+        }
     }
-    return first;
+    return cut;
 }
 
 // Where the longest end begins that is the beginning of a stop string.
