@@ -1,0 +1,634 @@
+// Sessions: the bookkeeping of pages against a machine that knows which text it was shown, and the promise that the
+// logits of a row are the same bits whatever the threads, the chunks, the neighbours and what was computed before.
+#include "engine/session.h"
+#include "tests/tiny_graph.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+// --- a machine that shows what it sees ---
+//
+// Its "keys" are the tokens themselves. The logits of a row are a hash of the tokens that the row sees through its page
+// table, so that a page that is stale, missing or another text's gives other logits.
+
+enum { ORACLE_VOCAB = 8, BAD_TOKEN = 7 };  // BAD_TOKEN makes logits that are no numbers
+
+struct oracle {
+    struct machine machine;
+    int window;
+    size_t page_bytes;
+    int fails_in;   // runs until one fails; below 0: never
+    long n_rows;    // computed so far
+};
+struct buffer {
+    size_t size;
+    char *data;
+};
+
+static int oracle_alloc(struct machine *m, size_t size, struct buffer **out, struct error *err)
+{
+    (void)m, (void)err;
+    *out = malloc(sizeof **out);
+    **out = (struct buffer){size, calloc(1, size)};
+    return 0;
+}
+
+static void oracle_free(struct machine *m, struct buffer *b)
+{
+    (void)m;
+    free(b->data);
+    free(b);
+}
+
+static int oracle_put(struct machine *m, struct buffer *b, size_t at, const void *src, size_t n, struct error *err)
+{
+    (void)m, (void)err;
+    cr_assert_leq(at + n, b->size);
+    memcpy(b->data + at, src, n);
+    return 0;
+}
+
+static int oracle_get(struct machine *m, const struct buffer *b, size_t at, void *dst, size_t n, struct error *err)
+{
+    (void)m, (void)err;
+    cr_assert_leq(at + n, b->size);
+    memcpy(dst, b->data + at, n);
+    return 0;
+}
+
+static int oracle_compile(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
+                          struct error *err)
+{
+    (void)g, (void)o, (void)err;
+    *out = (struct plan *)m;
+    return 0;
+}
+
+static void oracle_plan_free(struct machine *m, struct plan *p)
+{
+    (void)m, (void)p;
+}
+
+static void hash_add(uint64_t *h, int32_t token)
+{
+    *h = (*h ^ (uint64_t)(uint32_t)(token + 1)) * 0x100000001b3u;
+}
+
+// The logits for a text of which the last n tokens are seen.
+static void oracle_logits(const int32_t *tokens, int length, int window, float *out)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (int i = window && length > window ? length - window : 0; i < length; i++)
+        hash_add(&h, tokens[i]);
+    for (int i = 0; i < ORACLE_VOCAB; i++)
+        out[i] = (float)(h >> (8 * i) & 0xff);
+}
+
+static int32_t *slot_of(const struct step *s, const struct oracle *o, int row, int position)
+{
+    int32_t page = s->pages[s->seqs[row] * s->pages_stride + position / KV_PAGE];
+    size_t at = (size_t)page * o->page_bytes + (size_t)(position % KV_PAGE) * sizeof(int32_t);
+    cr_assert(page >= 0 && at + sizeof(int32_t) <= s->kv->size, "row %d: page %d", row, page);
+    return (int32_t *)(void *)(s->kv->data + at);
+}
+
+static int oracle_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
+{
+    (void)p;
+    struct oracle *o = (struct oracle *)m;
+    if (o->fails_in >= 0 && o->fails_in-- == 0) {
+        for (int i = 0; i < s->n_tokens; i++) {  // what was to change may hold anything now
+            int32_t *slot = slot_of(s, o, i, s->positions[i]);
+            *slot = *slot == s->tokens[i] ? *slot : -99;
+        }
+        return fail(err, E_GPU, "the oracle is silent");
+    }
+    for (int i = 0; i < s->n_tokens; i++)
+        *slot_of(s, o, i, s->positions[i]) = s->tokens[i];
+    o->n_rows += s->n_tokens;
+    for (int i = 0; i < s->n_outputs; i++) {
+        int row = s->outputs[i], length = s->positions[row] + 1;
+        int32_t seen[512];
+        memset(seen, 0, sizeof seen);
+        cr_assert_leq(length, 512);
+        for (int at = o->window && length > o->window ? length - o->window : 0; at < length; at++)
+            seen[at] = *slot_of(s, o, row, at);
+        oracle_logits(seen, length, o->window, s->logits + (size_t)i * ORACLE_VOCAB);
+        if (s->tokens[row] == BAD_TOKEN)
+            s->logits[(size_t)i * ORACLE_VOCAB + 3] = row % 2 ? NAN : -INFINITY;
+    }
+    return 0;
+}
+
+static void oracle_describe(const struct machine *m, const struct plan *p, struct text *out)
+{
+    (void)m, (void)p;
+    text_print(out, "oracle\n");
+}
+
+static const struct machine_vtable oracle_vtable = {
+    .name = "oracle",
+    .alloc = oracle_alloc,
+    .free = oracle_free,
+    .put = oracle_put,
+    .get = oracle_get,
+    .compile = oracle_compile,
+    .run = oracle_run,
+    .plan_free = oracle_plan_free,
+    .describe = oracle_describe,
+};
+
+struct scene {
+    struct tiny tiny;
+    struct oracle oracle;
+    struct model model;
+    struct session *session;
+};
+
+static void open_scene(struct scene *s, int window, const struct session_options *o)
+{
+    *s = (struct scene){.tiny = {.n_layer = 2, .type = DT_F32, .window = window, .seed = 5}};
+    tiny_build(&s->tiny);
+    s->oracle = (struct oracle){.machine = {&oracle_vtable}, .window = window, .fails_in = -1};
+    s->oracle.page_bytes = kv_page_bytes(s->tiny.graph, o->kv_type);
+    s->model = (struct model){.graph = s->tiny.graph, .machine = &s->oracle.machine, .n_ctx = o->n_ctx};
+    s->model.info.n_vocab = ORACLE_VOCAB;
+    struct error err = {0};
+    cr_assert_eq(session_open(&s->session, &s->model, o, &err), 0, "%s", err.text);
+}
+
+static void close_scene(struct scene *s)
+{
+    session_close(s->session);
+    tiny_free(&s->tiny);
+}
+
+static void check_logits(const struct scene *s, int i, const int32_t *tokens, int length, const char *what)
+{
+    float want[ORACLE_VOCAB];
+    oracle_logits(tokens, length, s->oracle.window, want);
+    cr_assert_arr_eq(session_logits(s->session, i), want, sizeof want, "%s: a row of %d tokens saw another text", what, length);
+}
+
+// --- random histories ---
+
+enum { SEQS = 4, CTX = 200, BATCH = 24 };
+
+struct text_state {
+    int32_t tokens[CTX];
+    int length;
+};
+
+static uint32_t random_below(uint64_t *state, uint32_t n)
+{
+    return (uint32_t)((tiny_noise(state) * 0.5f + 0.5f) * (float)n) % n;
+}
+
+// Texts that begin alike: one of three, changed at one place, and cut.
+static void random_text(uint64_t *random, struct text_state *out)
+{
+    uint32_t theme = random_below(random, 3);
+    out->length = 1 + (int)random_below(random, CTX);
+    for (int i = 0; i < out->length; i++)
+        out->tokens[i] = (int32_t)((uint32_t)i * (theme + 1) / 3 % (BAD_TOKEN - 1));
+    if (random_below(random, 2))
+        out->tokens[random_below(random, (uint32_t)out->length)] = BAD_TOKEN - 1;
+}
+
+static void do_prompt(struct scene *s, struct text_state *states, uint64_t *random)
+{
+    int seq = (int)random_below(random, SEQS);
+    struct text_state text;
+    struct error err = {0};
+    random_text(random, &text);
+    if (random_below(random, 3) == 0) {  // what it holds already, and more
+        text = states[seq];
+        while (text.length < CTX && random_below(random, 8))
+            text.tokens[text.length++] = (int32_t)random_below(random, BAD_TOKEN);
+        if (!text.length)
+            return;
+    }
+    bool fails = random_below(random, 10) == 0;
+    s->oracle.fails_in = fails ? (int)random_below(random, 4) : -1;
+    long before = s->oracle.n_rows;
+    int reused = -1, status = session_prompt(s->session, seq, text.tokens, text.length, &reused, &err);
+    s->oracle.fails_in = -1;
+    cr_assert(status == 0 || fails, "%s", err.text);
+    if (status == 0) {
+        check_logits(s, 0, text.tokens, text.length, "prompt");
+        cr_assert_eq(s->oracle.n_rows - before, text.length - reused);
+        cr_assert_lt(reused, text.length);
+    }
+    text.length = session_length(s->session, seq);
+    cr_assert(!memcmp(session_tokens(s->session, seq), text.tokens, (size_t)text.length * 4));
+    states[seq] = text;
+}
+
+// A step of several sequences, in rows that lie between each other.
+static void do_step(struct scene *s, struct text_state *states, uint64_t *random)
+{
+    struct session_row rows[BATCH];
+    struct text_state after[SEQS];
+    memcpy(after, states, sizeof after);
+    int lengths[BATCH], n = 1 + (int)random_below(random, BATCH), n_rows = 0, n_outputs = 0;
+    for (int i = 0; i < n; i++) {
+        int seq = (int)random_below(random, SEQS);
+        if (after[seq].length == CTX)
+            continue;
+        bool logits = n_outputs < SEQS && random_below(random, 2);
+        int32_t token = (int32_t)random_below(random, 2);
+        rows[n_rows] = (struct session_row){token, seq, logits};
+        after[seq].tokens[after[seq].length++] = token;
+        lengths[n_rows++] = after[seq].length;
+        n_outputs += logits;
+    }
+    if (!n_rows)
+        return;
+    bool fails = random_below(random, 5) == 0;
+    s->oracle.fails_in = fails ? 0 : -1;
+    struct error err = {0};
+    int status = session_step(s->session, rows, n_rows, &err);
+    s->oracle.fails_in = -1;
+    cr_assert_eq(status, fails ? -1 : 0, "%s", err.text);
+    if (fails)
+        return;
+    memcpy(states, after, sizeof after);
+    for (int i = 0, output = 0; i < n_rows; i++)
+        if (rows[i].logits)
+            check_logits(s, output++, states[rows[i].seq].tokens, lengths[i], "step");
+}
+
+static void do_edit(struct scene *s, struct text_state *states, uint64_t *random)
+{
+    int seq = (int)random_below(random, SEQS), other = (int)random_below(random, SEQS);
+    if (random_below(random, 2)) {
+        session_fork(s->session, other, seq);
+        states[other] = states[seq];
+        return;
+    }
+    int n = (int)random_below(random, CTX);
+    bool kept = session_truncate(s->session, seq, n);
+    cr_assert(kept || s->oracle.window);
+    states[seq].length = kept ? MIN(n, states[seq].length) : 0;
+}
+
+static void random_history(int window, bool no_reuse, uint64_t seed)
+{
+    struct scene s;
+    struct text_state states[SEQS] = {0};
+    struct session_options o = {.n_seqs = SEQS, .n_ctx = CTX, .n_batch = BATCH, .kv_type = {DT_F16, DT_F16}, .no_reuse = no_reuse};
+    printf("seed %llu, window %d\n", (unsigned long long)seed, window);
+    open_scene(&s, window, &o);
+    for (int i = 0; i < 4000; i++) {
+        uint32_t dice = random_below(&seed, 10);
+        (dice < 3 ? do_prompt : dice < 8 ? do_step : do_edit)(&s, states, &seed);
+        for (int seq = 0; seq < SEQS; seq++) {
+            cr_assert_eq(session_length(s.session, seq), states[seq].length);
+            cr_assert(!memcmp(session_tokens(s.session, seq), states[seq].tokens, (size_t)states[seq].length * 4));
+        }
+    }
+    close_scene(&s);
+}
+
+Test(session, every_row_sees_its_own_text_through_any_history)
+{
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        random_history(0, false, seed);
+}
+
+Test(session, every_row_sees_its_window_through_any_history)
+{
+    for (uint64_t seed = 11; seed <= 14; seed++)
+        random_history(40, false, seed);
+}
+
+Test(session, histories_without_reuse)
+{
+    random_history(0, true, 21);
+    random_history(70, true, 22);
+}
+
+// --- reuse ---
+
+static void fill(int32_t *tokens, int n, int salt)
+{
+    for (int i = 0; i < n; i++)
+        tokens[i] = (i * 5 + i / 7 + salt) % BAD_TOKEN;
+}
+
+Test(session, a_text_that_was_computed_is_not_computed_again)
+{
+    struct scene s;
+    struct session_options o = {.n_seqs = 3, .n_ctx = 300, .n_batch = 100, .kv_type = {DT_F16, DT_F16}};
+    int32_t text[300];
+    int reused;
+    struct error err;
+    open_scene(&s, 0, &o);
+    fill(text, 300, 0);
+    cr_assert_eq(session_prompt(s.session, 0, text, 200, &reused, &err), 0);
+    cr_expect_eq(reused, 0);
+    cr_assert_eq(session_prompt(s.session, 1, text, 200, &reused, &err), 0);
+    cr_expect_eq(reused, 199, "the same text in another sequence: all but its last token");
+    text[150] = BAD_TOKEN - 1 - text[150];
+    cr_assert_eq(session_prompt(s.session, 1, text, 250, &reused, &err), 0);
+    cr_expect_eq(reused, 150, "a text that differs within a page: up to there");
+    session_truncate(s.session, 0, 0);
+    session_truncate(s.session, 1, 0);
+    cr_assert_eq(session_prompt(s.session, 2, text, 250, &reused, &err), 0);
+    cr_expect_eq(reused, 249, "a text that no sequence holds any more");
+    close_scene(&s);
+}
+
+Test(session, without_reuse_all_of_a_prompt_is_computed)
+{
+    struct scene s;
+    struct session_options o = {.n_seqs = 2, .n_ctx = 300, .n_batch = 100, .kv_type = {DT_F16, DT_F16}, .no_reuse = true};
+    int32_t text[200];
+    int reused = -1;
+    struct error err;
+    open_scene(&s, 0, &o);
+    fill(text, 200, 0);
+    cr_assert_eq(session_prompt(s.session, 0, text, 200, &reused, &err), 0);
+    cr_assert_eq(session_prompt(s.session, 1, text, 200, &reused, &err), 0);
+    cr_expect_eq(reused, 0);
+    cr_expect_eq(s.oracle.n_rows, 400);
+    close_scene(&s);
+}
+
+Test(session, a_window_needs_pages_for_what_it_sees_only)
+{
+    struct scene s, all;
+    struct session_options o = {.n_ctx = 64000, .n_batch = 64, .kv_type = {DT_F16, DT_F16}};
+    open_scene(&s, 100, &o);
+    open_scene(&all, 0, &o);
+    cr_expect_lt(session_memory(s.session).kv * 100, session_memory(all.session).kv);
+    // and it goes on past its pages
+    struct error err = {0};
+    int32_t tail[512];
+    for (int i = 0; i < 500; i++) {
+        tail[i] = i % 5;
+        cr_assert_eq(session_step(s.session, &(struct session_row){tail[i], 0, true}, 1, &err), 0, "%s", err.text);
+        check_logits(&s, 0, tail, i + 1, "window");
+    }
+    close_scene(&s);
+    close_scene(&all);
+}
+
+// --- refusals ---
+
+Test(session, bad_rows_are_refused_and_change_nothing)
+{
+    struct scene s;
+    struct session_options o = {.n_seqs = 2, .n_ctx = 10, .n_batch = 4, .kv_type = {DT_F16, DT_F16}};
+    struct error err;
+    open_scene(&s, 0, &o);
+    const struct {
+        struct session_row rows[5];
+        int n;
+        enum err_code code;
+        const char *says;
+    } cases[] = {
+        {{{-1, 0, true}}, 1, E_USAGE, "token -1 is not in the vocabulary of 8"},
+        {{{ORACLE_VOCAB, 0, true}}, 1, E_USAGE, "token 8 is not in the vocabulary of 8"},
+        {{{0, 2, true}}, 1, E_USAGE, "sequence 2 of 2"},
+        {{{0, -1, true}}, 1, E_USAGE, "sequence -1 of 2"},
+        {{{0}}, 0, E_USAGE, "a step of 0 rows, limit 4"},
+        {{{0}}, 5, E_USAGE, "a step of 5 rows, limit 4"},
+        {{{0, 0, true}, {0, 0, true}, {0, 1, true}}, 3, E_USAGE, "a step with logits of 3 rows, limit 2"},
+        {{{1, 0, false}, {BAD_TOKEN, 0, true}}, 2, E_MODEL, "non-finite logits at position 1"},
+        {{{BAD_TOKEN, 0, true}}, 1, E_MODEL, "non-finite logits at position 0"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        err = (struct error){0};
+        cr_expect_eq(session_step(s.session, cases[i].rows, cases[i].n, &err), -1, "case %zu", i);
+        cr_expect_eq(err.code, cases[i].code, "case %zu: %s", i, err.text);
+        cr_expect(strstr(err.text, cases[i].says), "case %zu: %s", i, err.text);
+        cr_expect_eq(session_length(s.session, 0), 0);
+    }
+    int32_t text[11] = {0};
+    cr_expect_eq(session_prompt(s.session, 0, text, 11, NULL, &err), -1);
+    cr_expect(strstr(err.text, "11 tokens, limit 10"), "%s", err.text);
+    cr_expect_eq(session_prompt(s.session, 0, text, 10, NULL, &err), 0);
+    cr_expect_eq(session_step(s.session, &(struct session_row){0, 0, true}, 1, &err), -1);
+    cr_expect(strstr(err.text, "11 tokens, limit 10"), "%s", err.text);
+    cr_expect_eq(session_length(s.session, 0), 10);
+    close_scene(&s);
+}
+
+Test(session, a_cancelled_prompt_stops_between_steps)
+{
+    struct scene s;
+    atomic_bool cancel = false;
+    struct session_options o = {.n_ctx = 100, .n_batch = 10, .kv_type = {DT_F16, DT_F16}, .cancel = &cancel};
+    struct error err;
+    int32_t text[50] = {0};
+    open_scene(&s, 0, &o);
+    cancel = true;
+    cr_expect_eq(session_prompt(s.session, 0, text, 50, NULL, &err), -1);
+    cr_expect_eq(err.code, E_INTERRUPTED);
+    cr_expect_eq(s.oracle.n_rows, 0);
+    cancel = false;
+    cr_expect_eq(session_prompt(s.session, 0, text, 50, NULL, &err), 0);
+    close_scene(&s);
+}
+
+// --- memory ---
+
+Test(session, what_does_not_fit_is_refused_with_the_sum_and_a_setting)
+{
+    struct scene s;
+    struct session_options o = {.n_ctx = 128, .kv_type = {DT_F16, DT_F16}};
+    open_scene(&s, 0, &o);
+    struct session *big = NULL;
+    struct error err = {0};
+    o.n_ctx = 1 << 30;  // some TiB
+    o.n_batch = 512;
+    cr_expect_eq(session_open(&big, &s.model, &o, &err), -1);
+    cr_expect_eq(err.code, E_MEMORY, "%s", err.text);
+    cr_expect(strstr(err.text, "TiB needed") && strstr(err.text, " free by ") && strstr(err.text, "; -c "), "%s", err.text);
+    int n_ctx = atoi(strstr(err.text, "; -c ") + 5);
+    cr_expect(n_ctx > 0 && n_ctx % KV_PAGE == 0, "%s", err.text);
+    // the setting that it names does fit, by half at least, for memory comes and goes
+    o.n_ctx = n_ctx / 2;
+    cr_expect_eq(session_open(&big, &s.model, &o, &err), 0, "%s", err.text);
+    session_close(big);
+    close_scene(&s);
+}
+
+Test(session, the_limit_of_the_address_space_counts)
+{
+    struct scene s;
+    struct session_options o = {.n_ctx = 128, .kv_type = {DT_F16, DT_F16}};
+    open_scene(&s, 0, &o);
+    struct rlimit limit = {(rlim_t)1 << 30, (rlim_t)1 << 30};
+    cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    o.n_ctx = 4 << 20;  // 8 KiB a position of the KV cache and more
+    struct session *big = NULL;
+    struct error err = {0};
+    cr_expect_eq(session_open(&big, &s.model, &o, &err), -1);
+    cr_expect_eq(err.code, E_MEMORY);
+    cr_expect(strstr(err.text, " free by "), "%s", err.text);
+    close_scene(&s);
+}
+
+static void write_file(const char *root, const char *path, const char *text)
+{
+    char full[512], command[600];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    *strrchr(full, '/') = '\0';
+    snprintf(command, sizeof command, "mkdir -p '%s'", full);
+    cr_assert_eq(system(command), 0);
+    snprintf(full, sizeof full, "%s%s", root, path);
+    FILE *f = fopen(full, "w");
+    cr_assert(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+Test(memory, the_least_of_machine_and_control_groups)
+{
+    char root[] = "/tmp/quern-memory-XXXXXX", command[80];
+    cr_assert(mkdtemp(root));
+    struct memory_free m;
+    write_file(root, "/proc/meminfo", "MemTotal:   2000 kB\nMemFree: 3 kB\nMemAvailable:    1000 kB\n");
+    memory_query(root, &m);
+    cr_expect_eq(m.bytes, 1000 * 1024);
+    cr_expect_eq(m.total, 2000 * 1024);
+    write_file(root, "/proc/self/cgroup", "0::/a/b\n");
+    write_file(root, "/sys/fs/cgroup/a/b/memory.max", "max\n");
+    memory_query(root, &m);
+    cr_expect_eq(m.bytes, 1000 * 1024, "no limit");
+    write_file(root, "/sys/fs/cgroup/a/memory.max", "500000\n");
+    write_file(root, "/sys/fs/cgroup/a/memory.current", "300000\n");
+    write_file(root, "/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 100000\nactive_file 5\n");
+    memory_query(root, &m);
+    cr_expect_eq(m.bytes, 300000, "of a group further out: the file pages that it can drop are free");
+    cr_expect(strstr(m.limit, "control group"));
+    write_file(root, "/proc/self/cgroup", "3:cpu,memory:/x\n2:pids:/y\n");
+    write_file(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "70000\n");
+    write_file(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "80000\n");
+    memory_query(root, &m);
+    cr_expect_eq(m.bytes, 0, "version 1, over its limit, seen from a namespace");
+    snprintf(command, sizeof command, "rm -r '%s'", root);
+    cr_expect_eq(system(command), 0);
+}
+
+Test(memory, sizes_are_written_with_units)
+{
+    const struct {
+        uint64_t bytes;
+        const char *text;
+    } cases[] = {{0, "0 B"}, {1023, "1023 B"}, {1024, "1.0 KiB"}, {1536, "1.5 KiB"}, {200 << 20, "200 MiB"},
+                 {(uint64_t)5 << 30, "5.0 GiB"}, {UINT64_MAX, "16.0 EiB"}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[24];
+        memory_format(cases[i].bytes, text);
+        cr_expect_str_eq(text, cases[i].text);
+    }
+}
+
+// --- the same bits, on the real machine ---
+
+enum { PROMPT = 150, DECODE = 6, LOGITS = DECODE + 1 };
+
+struct setting {
+    const char *isa;
+    int threads, chunk, neighbours;
+    bool reuse;  // of a text that another sequence has computed
+    enum dtype kv;
+};
+
+static void prompt_tokens(int32_t *out, int n, int salt)
+{
+    for (int i = 0; i < n; i++)
+        out[i] = (i * 37 + i / 11 + salt * 101) % TINY_VOCAB;
+}
+
+// Other sequences grow by a row a step beside the one that is looked at.
+static void step_with_neighbours(struct session *s, int32_t token, int neighbours, int i)
+{
+    struct session_row rows[8];
+    int n = 0;
+    struct error err = {0};
+    for (int k = 0; k < neighbours; k++)
+        rows[n++] = (struct session_row){(i * 13 + k * 7) % TINY_VOCAB, 2 + k, false};
+    rows[n++] = (struct session_row){token, 0, true};
+    cr_assert_eq(session_step(s, rows, n, &err), 0, "%s", err.text);
+}
+
+// The logits after the prompt and after each of DECODE tokens.
+static void real_logits(const struct tiny *t, const struct setting *w, float *out)
+{
+    struct error err = {0};
+    struct model m = {.graph = t->graph, .n_ctx = 256};
+    m.info.n_vocab = TINY_VOCAB;
+    struct machine_options mo = {.n_threads = w->threads, .isa = w->isa};
+    cr_assert_eq(machine_open_cpu(&m.machine, &mo, &err), 0, "%s", err.text);
+    struct session *s;
+    struct session_options o = {.n_seqs = 8, .n_batch = w->chunk < 8 ? 8 : w->chunk, .kv_type = {w->kv, w->kv}};
+    cr_assert_eq(session_open(&s, &m, &o, &err), 0, "%s", err.text);
+    int32_t tokens[PROMPT];
+    prompt_tokens(tokens, PROMPT, 0);
+    if (w->reuse)
+        cr_assert_eq(session_prompt(s, 1, tokens, PROMPT - 20, NULL, &err), 0, "%s", err.text);
+    int reused = 0;
+    if (w->chunk >= 8 || w->reuse)
+        cr_assert_eq(session_prompt(s, 0, tokens, PROMPT, &reused, &err), 0, "%s", err.text);
+    else
+        for (int at = 0; at < PROMPT; at += w->chunk) {
+            struct session_row rows[8];
+            int n = MIN(w->chunk, PROMPT - at);
+            for (int i = 0; i < n; i++)
+                rows[i] = (struct session_row){tokens[at + i], 0, at + i == PROMPT - 1};
+            cr_assert_eq(session_step(s, rows, n, &err), 0, "%s", err.text);
+        }
+    cr_assert_eq(reused, w->reuse ? PROMPT - 20 : 0);
+    for (int i = 0; i < LOGITS; i++) {
+        if (i)
+            step_with_neighbours(s, i * 3, w->neighbours, i);
+        memcpy(out + (size_t)i * TINY_VOCAB, session_logits(s, 0), TINY_VOCAB * sizeof *out);
+    }
+    session_close(s);
+    m.machine->v->close(m.machine);
+}
+
+static void check_same_bits(enum dtype type, enum dtype kv)
+{
+    struct tiny t = {.n_layer = 2, .with_data = true, .type = type, .seed = 77};
+    static float want[LOGITS * TINY_VOCAB], got[LOGITS * TINY_VOCAB];
+    tiny_build(&t);
+    for (int level = 0; machine_cpu_isa(level); level++) {
+        const char *isa = machine_cpu_isa(level);
+        real_logits(&t, &(struct setting){isa, 1, 512, 0, false, kv}, want);
+        const struct setting others[] = {
+            {isa, 2, 512, 0, false, kv}, {isa, 3, 512, 0, false, kv}, {isa, 4, 16, 0, false, kv}, {isa, 2, 1, 0, false, kv},
+            {isa, 1, 7, 0, false, kv},   {isa, 2, 16, 0, false, kv},  {isa, 1, 512, 6, false, kv}, {isa, 3, 16, 3, false, kv},
+            {isa, 2, 512, 0, true, kv},  {isa, 2, 7, 5, true, kv},
+        };
+        for (size_t i = 0; i < COUNT_OF(others); i++) {
+            real_logits(&t, &others[i], got);
+            cr_expect(!memcmp(want, got, sizeof want), "%s, keys %s, %s: %d threads, chunks of %d, %d neighbours%s", dtype_info[type].name,
+                      dtype_info[kv].name, isa, others[i].threads, others[i].chunk, others[i].neighbours,
+                      others[i].reuse ? ", reused" : "");
+        }
+    }
+    tiny_free(&t);
+}
+
+Test(session_bits, f32_weights, .timeout = 120)
+{
+    check_same_bits(DT_F32, DT_F32);
+}
+
+Test(session_bits, q8_0_weights, .timeout = 120)
+{
+    check_same_bits(DT_Q8_0, DT_F16);
+}
+
+Test(session_bits, q4_k_weights, .timeout = 120)
+{
+    check_same_bits(DT_Q4_K, DT_Q8_0);
+}
