@@ -349,7 +349,8 @@ static void do_route(const struct ref_run *r, const struct tensor *n)
     }
 }
 
-// y_j = scale_id(j) x W_id(j)^T for each choice j, scale 1 where the weight has none; x is one for all choices, or one each
+// y_j = scale_id(j) x W_id(j)^T for each choice j, scale 1 where the weight has none; x is one for all choices, or one
+// each
 static void do_expert_matmul(const struct ref_run *r, const struct tensor *n)
 {
     const struct weight *w = n->w[0];
