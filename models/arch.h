@@ -2,7 +2,8 @@
 //
 // arch_build reads the hyper-parameters that the family defines (and leaves other keys alone), checks every tensor's
 // presence, shape and type against them, and runs the family's forward once. The graph's weights view the open file, which
-// must outlive the graph. Threads: pure but for its results.
+// must outlive the graph; of a file opened without its tensors' data, shapes alone, where that will do. Threads: pure but for
+// its results.
 #ifndef QUERN_ARCH_H
 #define QUERN_ARCH_H
 

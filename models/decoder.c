@@ -168,69 +168,69 @@ static struct tensor *attend(struct graph *g, const struct decoder *d, const str
     k = graph_kv_write(g, "attn_k_cache", k, cache, KV_KEY);
     v = graph_kv_write(g, "attn_v_cache", v, cache, KV_VALUE);
     struct attention_params p = {l->n_head, d->attn_scale, d->attn_softcap, l->window};
-    return graph_attention(g, "attn", q, k, v, p);          // (n_tok, n_head * dim_v)
+    return graph_attention(g, "attn", q, k, v, p); // (n_tok, n_head * dim_v)
 }
 
 static struct tensor *feed_forward(struct graph *g, const struct decoder *d, const struct layer *l, struct tensor *x)
 {
-    struct tensor *up = project(g, "ffn_up", x, &l->up);    // (n, n_ff)
+    struct tensor *up = project(g, "ffn_up", x, &l->up); // (n, n_ff)
     if (!l->gate.w)
         return project(g, "ffn_down", graph_act(g, "ffn_act", up, d->act), &l->down);
     struct tensor *gate = project(g, "ffn_gate", x, &l->gate);
     struct tensor *y = graph_glu(g, "ffn_glu", gate, up, d->act);
-    return project(g, "ffn_down", y, &l->down);             // (n, n_embd)
+    return project(g, "ffn_down", y, &l->down); // (n, n_embd)
 }
 
 static struct tensor *mixture(struct graph *g, const struct decoder *d, const struct layer *l, struct tensor *x)
 {
-    struct tensor *logits = project(g, "ffn_gate_inp", x, &l->router);                      // (n, n_expert)
+    struct tensor *logits = project(g, "ffn_gate_inp", x, &l->router); // (n, n_expert)
     struct tensor *route = graph_route(g, "ffn_route", logits, ROUTE_SOFTMAX, d->expert.n_used, d->expert.normalise,
-                                       d->expert.scale);                                    // (n, 2 * n_used)
-    struct tensor *gate = graph_expert_matmul(g, "ffn_gate_exps", x, l->gate_exps, route);  // (n, n_used * n_ff)
-    struct tensor *up = graph_expert_matmul(g, "ffn_up_exps", x, l->up_exps, route);        // (n, n_used * n_ff)
-    struct tensor *y = graph_glu(g, "ffn_glu", gate, up, d->act);                           // (n, n_used * n_ff)
-    y = graph_expert_matmul(g, "ffn_down_exps", y, l->down_exps, route);                    // (n, n_used * n_embd)
-    return graph_expert_combine(g, "ffn_moe", y, route);                                    // (n, n_embd)
+                                       d->expert.scale);                                   // (n, 2 * n_used)
+    struct tensor *gate = graph_expert_matmul(g, "ffn_gate_exps", x, l->gate_exps, route); // (n, n_used * n_ff)
+    struct tensor *up = graph_expert_matmul(g, "ffn_up_exps", x, l->up_exps, route);       // (n, n_used * n_ff)
+    struct tensor *y = graph_glu(g, "ffn_glu", gate, up, d->act);                          // (n, n_used * n_ff)
+    y = graph_expert_matmul(g, "ffn_down_exps", y, l->down_exps, route);                   // (n, n_used * n_embd)
+    return graph_expert_combine(g, "ffn_moe", y, route);                                   // (n, n_embd)
 }
 
 static struct tensor *embed(struct graph *g, const struct decoder *d)
 {
-    struct tensor *x = graph_embed(g, "tok_embd", d->tok_embd, INPUT_TOKENS, d->embed_scale);  // (n_tok, n_embd)
+    struct tensor *x = graph_embed(g, "tok_embd", d->tok_embd, INPUT_TOKENS, d->embed_scale); // (n_tok, n_embd)
     if (!d->learned_positions)
         return x;
-    struct tensor *pos = graph_embed(g, "pos_embd", d->pos_embd, INPUT_POSITIONS, 1);          // (n_tok, n_embd)
+    struct tensor *pos = graph_embed(g, "pos_embd", d->pos_embd, INPUT_POSITIONS, 1); // (n_tok, n_embd)
     return graph_add(g, "embd", x, pos);
 }
 
-// Once for all families; a part that the model does not have gives back what it was given. n is n_tok, and from the last
-// layer's residual on the number of rows that want logits.
+// Once for all families; a part that the model does not have gives back what it was given. n is n_tok, and from the
+// last layer's residual on the number of rows that want logits.
 static struct tensor *forward(struct graph *g, const struct decoder *d)
 {
-    struct tensor *far = rope_table(g, d, "rope", d->inv_freq);                  // (n_tok, n_rot)
+    struct tensor *far = rope_table(g, d, "rope", d->inv_freq); // (n_tok, n_rot)
     struct tensor *near = d->window_inv_freq ? rope_table(g, d, "rope_window", d->window_inv_freq) : far;
-    struct tensor *x = embed(g, d);                                              // (n_tok, n_embd)
+    struct tensor *x = embed(g, d); // (n_tok, n_embd)
 
     for (int i = 0; i < d->n_layer; i++) {
         const struct layer *l = &d->layers[i];
         graph_layer(g, i);
-        struct tensor *y = normalise(g, d, "attn_norm", x, l->attn_norm);        // (n_tok, n_embd)
-        y = attend(g, d, l, y, l->window ? near : far);                          // (n_tok, n_head * dim_v)
+        struct tensor *y = normalise(g, d, "attn_norm", x, l->attn_norm); // (n_tok, n_embd)
+        y = attend(g, d, l, y, l->window ? near : far);                   // (n_tok, n_head * dim_v)
         if (i == d->n_layer - 1) { // what follows goes row by row: only for the rows that are asked for
             y = graph_output_rows(g, "attn_rows", y);
             x = graph_output_rows(g, "rows", x);
         }
-        y = project(g, "attn_output", y, &l->o);                                 // (n, n_embd)
-        y = normalise(g, d, "post_attention_norm", y, l->attn_post_norm);        // (n, n_embd)
-        x = graph_add(g, "attn_residual", x, y);                                 // (n, n_embd)
+        y = project(g, "attn_output", y, &l->o);                          // (n, n_embd)
+        y = normalise(g, d, "post_attention_norm", y, l->attn_post_norm); // (n, n_embd)
+        x = graph_add(g, "attn_residual", x, y);                          // (n, n_embd)
 
-        y = normalise(g, d, "ffn_norm", x, l->ffn_norm);                         // (n, n_embd)
-        y = l->router.w ? mixture(g, d, l, y) : feed_forward(g, d, l, y);        // (n, n_embd)
-        y = normalise(g, d, "post_ffw_norm", y, l->ffn_post_norm);               // (n, n_embd)
-        x = graph_add(g, "ffn_residual", x, y);                                  // (n, n_embd)
+        y = normalise(g, d, "ffn_norm", x, l->ffn_norm);                  // (n, n_embd)
+        y = l->router.w ? mixture(g, d, l, y) : feed_forward(g, d, l, y); // (n, n_embd)
+        y = normalise(g, d, "post_ffw_norm", y, l->ffn_post_norm);        // (n, n_embd)
+        x = graph_add(g, "ffn_residual", x, y);                           // (n, n_embd)
     }
     graph_layer(g, -1);
-    x = normalise(g, d, "output_norm", x, d->output_norm);                       // (n, n_embd)
-    x = project(g, "output", x, &d->output);                                     // (n, n_vocab)
+    x = normalise(g, d, "output_norm", x, d->output_norm); // (n, n_embd)
+    x = project(g, "output", x, &d->output);               // (n, n_vocab)
     return d->logit_softcap > 0 ? graph_softcap(g, "output_softcap", x, d->logit_softcap) : x;
 }
 
@@ -243,8 +243,8 @@ static int take_fault(const struct error *fault, struct error *err)
     return -1;
 }
 
-int decoder_build(const struct gguf *file, const char *arch, decoder_describe_fn *describe, const struct arch_options *o,
-                  struct graph *g, struct arch_info *info, struct error *err)
+int decoder_build(const struct gguf *file, const char *arch, decoder_describe_fn *describe,
+                  const struct arch_options *o, struct graph *g, struct arch_info *info, struct error *err)
 {
     struct decoder d = {0};
     struct hparams h = {.file = file, .arch = arch};

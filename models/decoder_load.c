@@ -85,7 +85,8 @@ static void load_embeddings(struct decoder *d, struct weights *ws)
         return;
     int64_t rows = d->tok_embd->ne[1];
     if (found && tokens->count != (uint64_t)rows)
-        weights_refuse(ws, name, "has %" PRId64 " rows, but the vocabulary has %" PRIu64 " tokens", rows, tokens->count);
+        weights_refuse(ws, name, "has %" PRId64 " rows, but the vocabulary has %" PRIu64 " tokens", rows,
+                       tokens->count);
     if (rows > INT32_MAX)
         weights_refuse(ws, name, "has %" PRId64 " rows, more than tokens can be", rows);
     d->n_vocab = (int)rows;

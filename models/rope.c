@@ -35,7 +35,8 @@ struct rope rope_read(struct hparams *h, int head_dim, int n_ctx_train)
     return r;
 }
 
-// The pair that turns `turns` times over the original context, as a fraction; from Peng et al., YaRN (2023), section 3.2.
+// The pair that turns `turns` times over the original context, as a fraction; from Peng et al., YaRN (2023),
+// section 3.2.
 static double yarn_pair(const struct rope *r, double turns)
 {
     return r->n_rot * log(r->n_ctx_orig / (turns * 2 * PI)) / (2 * log(r->base));

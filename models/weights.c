@@ -202,9 +202,8 @@ struct norm weights_norm(struct weights *ws, const char *name, int64_t n, enum p
 struct linear weights_linear(struct weights *ws, const char *name, int64_t k, int64_t rows, enum scaled scaled,
                              enum presence presence, enum presence bias)
 {
-    struct linear l = {.w = weights_matrix(ws, with_suffix(name, "weight").text, k, rows, presence),
-                       .before = 1,
-                       .after = 1};
+    struct linear l = {
+        .w = weights_matrix(ws, with_suffix(name, "weight").text, k, rows, presence), .before = 1, .after = 1};
     if (!l.w)
         return l;
     l.bias = weights_vector(ws, with_suffix(name, "bias").text, rows, bias);

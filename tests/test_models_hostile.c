@@ -1,0 +1,630 @@
+// Files that are well formed but make no sense: each is a good model with one thing changed, and is refused with the exact
+// message, the key or tensor and its byte. Then sweeps: whatever a value is, the answer is a graph that runs or an error.
+#include "tests/golden.h"
+
+#include "gguf/writer.h"
+
+#include <criterion/criterion.h>
+
+// ---- A good file with edits
+//
+// Edits are words, separated by spaces:
+//   u32:KEY,N i32:KEY,N u64:KEY,N f32:KEY,X bool:KEY,N str:KEY,S   sets a key (adds it where there is none)
+//   u32s:KEY,N,N..    an array; strs:KEY,N an array of N empty strings
+//   no:KEY            takes the key out
+//   shape:TENSOR,N,N..  dtype:TENSOR,TYPE  fill:TENSOR,X  name:TENSOR,NEW  drop:TENSOR
+enum { EDITS_MAX = 8, NUMBERS_MAX = 80 };
+
+struct edit {
+    char verb[8], name[80], arg[160];
+};
+
+struct edits {
+    struct edit list[EDITS_MAX];
+    bool done[EDITS_MAX];
+    int n;
+};
+
+static struct edits parse_edits(const char *text)
+{
+    struct edits e = {0};
+    for (const char *word = text; *word; word += strcspn(word, " "), word += *word == ' ') {
+        cr_assert_lt(e.n, EDITS_MAX);
+        struct edit *to = &e.list[e.n++];
+        char copy[256];
+        snprintf(copy, sizeof copy, "%.*s", (int)strcspn(word, " "), word);
+        int fields = sscanf(copy, "%7[^:]:%79[^,],%159s", to->verb, to->name, to->arg);
+        cr_assert_geq(fields, 2, "%s", copy);
+    }
+    return e;
+}
+
+static bool is_verb(const struct edit *e, const char *verbs)
+{
+    char padded[16];
+    snprintf(padded, sizeof padded, " %s ", e->verb);
+    return strstr(verbs, padded) != NULL;
+}
+
+static struct edit *find_edit(struct edits *e, struct str name, const char *verbs)
+{
+    for (int i = 0; i < e->n; i++)
+        if (str_equal_z(name, e->list[i].name) && is_verb(&e->list[i], verbs)) {
+            e->done[i] = true;
+            return &e->list[i];
+        }
+    return NULL;
+}
+
+static int parse_numbers(const char *arg, int64_t *out)
+{
+    int n = 0;
+    for (char *end; *arg && n < NUMBERS_MAX; arg = *end ? end + 1 : end)
+        out[n++] = strtoll(arg, &end, 0);
+    return n;
+}
+
+static void write_edited_key(struct gguf_writer *w, const struct edit *e)
+{
+    static const struct { const char *verb; enum gguf_type type; } types[] = {
+        {" u32 ", GGUF_U32}, {" i32 ", GGUF_I32}, {" u64 ", GGUF_U64}, {" bool ", GGUF_BOOL}};
+    int64_t v[NUMBERS_MAX] = {0};
+    int n = parse_numbers(e->arg, v);
+    if (is_verb(e, " f32 ")) {
+        gguf_write_f32(w, e->name, strtof(e->arg, NULL));
+    } else if (is_verb(e, " str ")) {
+        gguf_write_str(w, e->name, str_from(e->arg));
+    } else if (is_verb(e, " u32s ")) {
+        uint32_t words[NUMBERS_MAX];
+        for (int i = 0; i < n; i++)
+            words[i] = (uint32_t)v[i];
+        gguf_write_array(w, e->name, GGUF_U32, words, (size_t)n);
+    } else if (is_verb(e, " strs ")) {
+        struct str *empty = calloc((size_t)v[0] + 1, sizeof *empty);
+        cr_assert_not_null(empty);
+        for (int64_t i = 0; i < v[0]; i++)
+            empty[i] = STR_LIT("");
+        gguf_write_str_array(w, e->name, empty, (size_t)v[0]);
+        free(empty);
+    }
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        if (is_verb(e, types[i].verb))
+            gguf_write_kv(w, &(struct gguf_kv){.key = str_from(e->name), .type = types[i].type, .element = types[i].type,
+                                               .count = 1, .data = (const uint8_t *)v});
+}
+
+#define KEY_VERBS " u32 i32 u64 f32 bool str u32s strs no "
+
+static void write_keys(struct gguf_writer *w, const struct gguf *g, struct edits *e)
+{
+    for (size_t i = 0; i < gguf_n_kv(g); i++)
+        if (!find_edit(e, gguf_kv_at(g, i)->key, KEY_VERBS))
+            gguf_write_kv(w, gguf_kv_at(g, i));
+    for (int i = 0; i < e->n; i++)
+        if (is_verb(&e->list[i], KEY_VERBS)) {
+            cr_assert(e->done[i] || !is_verb(&e->list[i], " no "), "no key %s", e->list[i].name);
+            e->done[i] = true;
+            write_edited_key(w, &e->list[i]);
+        }
+}
+
+static int64_t element_count(const int64_t *ne)
+{
+    return ne[0] * ne[1] * ne[2] * ne[3];
+}
+
+// The tensor as it will be; its data is NULL where there are as many zeros, or `fill`s.
+static struct gguf_tensor edited_tensor(const struct gguf_tensor *t, struct edits *e, float *fill)
+{
+    struct gguf_tensor out = *t;
+    const struct edit *renamed = find_edit(e, t->name, " name "), *typed = find_edit(e, t->name, " dtype ");
+    const struct edit *shaped = find_edit(e, t->name, " shape "), *filled = find_edit(e, t->name, " fill ");
+    if (renamed)
+        out.name = str_from(renamed->arg);
+    if (typed)
+        cr_assert_eq(dtype_from_name(str_from(typed->arg), &out.type), 0, "%s", typed->arg);
+    if (shaped) {
+        for (int i = 0; i < 4; i++)
+            out.ne[i] = 1;
+        int64_t ne[NUMBERS_MAX];
+        out.n_dims = parse_numbers(shaped->arg, ne);
+        memcpy(out.ne, ne, (size_t)out.n_dims * sizeof *ne);
+    }
+    *fill = filled ? strtof(filled->arg, NULL) : 0;
+    if (typed || shaped || filled)
+        out.data = NULL;
+    out.size = dtype_row_bytes(out.type, out.ne[0]) * (size_t)(element_count(out.ne) / out.ne[0]);
+    return out;
+}
+
+static int write_file(const char *path, const struct gguf *g, struct edits *e, struct error *err)
+{
+    struct gguf_writer *w;
+    if (gguf_writer_open(&w, path, err) != 0)
+        return -1;
+    write_keys(w, g, e);
+    size_t n = 0;
+    struct gguf_tensor *list = calloc(gguf_n_tensors(g), sizeof *list);
+    float *fills = calloc(gguf_n_tensors(g), sizeof *fills);
+    cr_assert(list && fills);
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        if (find_edit(e, t->name, " drop "))
+            continue;
+        list[n] = edited_tensor(t, e, &fills[n]);
+        char name[80];
+        snprintf(name, sizeof name, "%.*s", STR_ARG(list[n].name));
+        if (gguf_write_tensor_info(w, name, list[n].type, list[n].n_dims, list[n].ne, err) != 0)
+            goto failed;
+        n++;
+    }
+    for (size_t i = 0; i < n; i++) {
+        void *made = list[i].data ? NULL : calloc(1, list[i].size);
+        for (size_t k = 0; made && fills[i] != 0 && k < list[i].size / 4; k++)
+            ((float *)made)[k] = fills[i];
+        int status = gguf_write_data(w, made ? made : list[i].data, list[i].size, err);
+        free(made);
+        if (status != 0)
+            goto failed;
+    }
+    free(list);
+    free(fills);
+    for (int i = 0; i < e->n; i++)
+        cr_assert(e->done[i], "no tensor %s", e->list[i].name);
+    return gguf_writer_close(w, err);
+failed:
+    free(list);
+    free(fills);
+    gguf_writer_abort(w);
+    return -1;
+}
+
+// Thousands of small files, each synced: in memory where there is such a place.
+static char dir[64];
+
+static void make_dir(void)
+{
+    snprintf(dir, sizeof dir, "%s/quern-models-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    cr_assert_not_null(mkdtemp(dir));
+}
+
+static void remove_dir(void)
+{
+    rmdir(dir);
+}
+
+static struct gguf *open_base(const char *name)
+{
+    char path[512], file[64];
+    snprintf(file, sizeof file, "arch/%s.gguf", name);
+    struct gguf *g;
+    struct error err = {0};
+    cr_assert(golden_path(file, path), "%s", file);
+    cr_assert_eq(gguf_open(&g, path, 0, &err), 0, "%s", err.text);
+    return g;
+}
+
+// The file `base` with edits, opened; NULL with the error of the writer or of the reader.
+static struct gguf *open_edited(const struct gguf *base, const char *text, struct error *err)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s/m.gguf", dir);
+    struct edits edits = parse_edits(text);
+    struct gguf *g = NULL;
+    if (write_file(path, base, &edits, err) == 0)
+        gguf_open(&g, path, 0, err);
+    unlink(path);
+    return g;
+}
+
+// ---- Refusals
+
+struct refusal {
+    const char *base, *edits;
+    const char *text;  // what comes after "FILE: " or "FILE: byte N: "
+};
+
+// Where the key or tensor that a message names stands in the file: ERR_NO_OFFSET when it does not.
+static uint64_t offset_of(const struct gguf *g, const char *text)
+{
+    char name[96];
+    if (sscanf(text, "key '%95[^']'", name) == 1) {
+        const struct gguf_kv *kv = gguf_find(g, name);
+        return kv ? kv->offset : ERR_NO_OFFSET;
+    }
+    cr_assert_eq(sscanf(text, "tensor '%95[^']'", name), 1, "%s", text);
+    const struct gguf_tensor *t = gguf_find_tensor(g, name);
+    return t ? t->info_offset : ERR_NO_OFFSET;
+}
+
+static void check_refusal(const struct refusal *c)
+{
+    struct gguf *base = open_base(c->base);
+    struct error err = {0};
+    struct gguf *g = open_edited(base, c->edits, &err);
+    cr_assert_not_null(g, "%s: %s: %s", c->base, c->edits, err.text);
+    struct graph *graph;
+    struct arch_info info;
+    cr_expect_eq(arch_build(g, &(struct arch_options){0}, &graph, &info, &err), -1, "%s: %s: must be refused", c->base,
+                 c->edits);
+    uint64_t offset = offset_of(g, c->text);
+    char want[ERR_TEXT], byte[48] = "";
+    if (offset != ERR_NO_OFFSET)
+        snprintf(byte, sizeof byte, "byte %llu: ", (unsigned long long)offset);
+    snprintf(want, sizeof want, "%s: %s%s", gguf_path(g, 0), byte, c->text);
+    cr_expect_null(graph);
+    cr_expect_eq(err.code, E_MODEL, "%s: %s", c->base, c->edits);
+    cr_expect_eq(err.offset, offset, "%s: %s", c->base, c->edits);
+    cr_expect_str_eq(err.text, want, "%s: %s: said\n  %s\nnot\n  %s", c->base, c->edits, err.text, want);
+    graph_free(graph);
+    gguf_close(g);
+    gguf_close(base);
+}
+
+static void check_refusals(const struct refusal *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        check_refusal(&cases[i]);
+}
+
+#define KNOWN "known are: llama qwen2 qwen3 qwen3moe gemma2 gpt2 phi3"
+
+// clang-format off
+static const struct refusal whole_cases[] = {
+    {"tiny-llama", "no:general.architecture", "key 'general.architecture': is missing; " KNOWN},
+    {"tiny-llama", "str:general.architecture,clip", "key 'general.architecture': 'clip' is not known; " KNOWN},
+    {"tiny-llama", "str:general.architecture,llam", "key 'general.architecture': 'llam' is not known; " KNOWN},
+    {"tiny-llama", "u32:general.architecture,1", "key 'general.architecture': has type u32, wanted a string"},
+    {"tiny-llama", "str:general.architecture,qwen2", "key 'qwen2.block_count': is missing"},
+    {"tiny-llama", "no:llama.block_count", "key 'llama.block_count': is missing"},
+    {"tiny-llama", "f32:llama.block_count,2", "key 'llama.block_count': has type f32, wanted an integer"},
+    {"tiny-llama", "u32:llama.block_count,0", "key 'llama.block_count': 0 is out of range, wanted 1 to 4294967295"},
+    {"tiny-llama", "i32:llama.block_count,-2", "key 'llama.block_count': -2 is out of range, wanted 1 to 4294967295"},
+    {"tiny-llama", "u32:llama.block_count,4294967295", "key 'llama.block_count': 4294967295 layers, but the tensors are of 2"},
+    {"tiny-llama", "u32:llama.block_count,1", "key 'llama.block_count': 1 layers, but the tensors are of 2"},
+    {"tiny-llama", "u32:llama.block_count,3", "key 'llama.block_count': 3 layers, but the tensors are of 2"},
+    {"tiny-llama", "name:blk.1.ffn_up.weight,blk.7.ffn_up.weight", "key 'llama.block_count': 2 layers, but the tensors are of 8"},
+    {"tiny-llama", "name:blk.1.ffn_up.weight,blk.99999999.a u32:llama.block_count,100000000",
+     "key 'llama.block_count': 100000000 layers of 22 tensors"},
+    {"tiny-llama", "no:llama.embedding_length", "key 'llama.embedding_length': is missing"},
+    {"tiny-llama", "u32:llama.embedding_length,0", "key 'llama.embedding_length': 0 is out of range, wanted 1 to 1048576"},
+    {"tiny-llama", "u64:llama.embedding_length,4294967328", "key 'llama.embedding_length': 4294967328 is out of range, wanted 1 to 1048576"},
+    {"tiny-llama", "u32:llama.embedding_length,64", "tensor 'token_embd.weight': its shape is 32 x 64, wanted 64 x 64"},
+    {"tiny-llama", "no:llama.context_length", "key 'llama.context_length': is missing"},
+    {"tiny-llama", "str:llama.context_length,many", "key 'llama.context_length': has type string, wanted an integer"},
+    {"tiny-llama", "u32:llama.context_length,0", "key 'llama.context_length': 0 is out of range, wanted 1 to 4294967295"},
+};
+
+static const struct refusal head_cases[] = {
+    {"tiny-llama", "no:llama.attention.head_count", "key 'llama.attention.head_count': is missing"},
+    {"tiny-llama", "u32:llama.attention.head_count,0", "key 'llama.attention.head_count': 0 is out of range, wanted 1 to 16384"},
+    {"tiny-llama", "u32:llama.attention.head_count_kv,0", "key 'llama.attention.head_count_kv': 0 is out of range, wanted 1 to 16384"},
+    {"tiny-llama", "u32:llama.attention.head_count_kv,3", "key 'llama.attention.head_count': 4 heads are no multiple of 3 KV heads"},
+    {"tiny-llama", "u32:llama.attention.head_count_kv,8", "key 'llama.attention.head_count': 4 heads are no multiple of 8 KV heads"},
+    {"tiny-llama", "u32:llama.attention.head_count,6", "key 'llama.attention.head_count': 6 heads do not share out 32 columns"},
+    {"tiny-llama", "u32:llama.attention.head_count,64", "key 'llama.attention.head_count': 64 heads do not share out 32 columns"},
+    {"tiny-llama", "u32s:llama.attention.head_count,4,4,4", "key 'llama.attention.head_count': is an array of 3, wanted one of 2, the number of layers"},
+    {"tiny-llama", "u32s:llama.attention.head_count_kv,2", "key 'llama.attention.head_count_kv': is an array of 1, wanted one of 2, the number of layers"},
+    {"tiny-llama", "u32s:llama.attention.head_count_kv,2,3", "key 'llama.attention.head_count': 4 heads are no multiple of 3 KV heads"},
+    {"tiny-llama", "u32s:llama.attention.head_count_kv,2,0", "key 'llama.attention.head_count_kv': 0 is out of range, wanted 1 to 16384"},
+    {"tiny-llama", "u32s:llama.attention.head_count_kv,2,1", "tensor 'blk.1.attn_k.weight': its shape is 32 x 16, wanted 32 x 8"},
+    {"tiny-llama", "strs:llama.attention.head_count,2", "key 'llama.attention.head_count': is an array of string, wanted an array of i32"},
+    {"tiny-qwen3", "u32:qwen3.attention.key_length,0", "key 'qwen3.attention.key_length': 0 is out of range, wanted 1 to 16384"},
+    {"tiny-qwen3", "u32:qwen3.attention.key_length,4294967295", "key 'qwen3.attention.key_length': 4294967295 is out of range, wanted 1 to 16384"},
+    {"tiny-qwen3", "u32:qwen3.attention.key_length,32", "tensor 'blk.0.attn_q.weight': its shape is 32 x 64, wanted 32 x 128"},
+    {"tiny-qwen3", "u32:qwen3.attention.value_length,8", "tensor 'blk.0.attn_v.weight': its shape is 32 x 32, wanted 32 x 16"},
+    {"tiny-llama", "no:llama.feed_forward_length", "key 'llama.feed_forward_length': layer 0 has none"},
+    {"tiny-llama", "u32:llama.feed_forward_length,0", "key 'llama.feed_forward_length': layer 0 has none"},
+    {"tiny-llama", "u32s:llama.feed_forward_length,48,0", "key 'llama.feed_forward_length': layer 1 has none"},
+    {"tiny-llama", "u32s:llama.feed_forward_length,48,48,48", "key 'llama.feed_forward_length': is an array of 3, wanted one of 2, the number of layers"},
+    {"tiny-llama", "u32:llama.feed_forward_length,40", "tensor 'blk.0.ffn_up.weight': its shape is 32 x 48, wanted 32 x 40"},
+};
+
+#define ABOVE_0 " is out of range, wanted a finite number above 0"
+static const struct refusal number_cases[] = {
+    {"tiny-llama", "no:llama.attention.layer_norm_rms_epsilon", "key 'llama.attention.layer_norm_rms_epsilon': is missing"},
+    {"tiny-llama", "str:llama.attention.layer_norm_rms_epsilon,x", "key 'llama.attention.layer_norm_rms_epsilon': has type string, wanted a number"},
+    {"tiny-llama", "f32:llama.attention.layer_norm_rms_epsilon,0", "key 'llama.attention.layer_norm_rms_epsilon': 0" ABOVE_0},
+    {"tiny-llama", "f32:llama.attention.layer_norm_rms_epsilon,-1", "key 'llama.attention.layer_norm_rms_epsilon': -1" ABOVE_0},
+    {"tiny-llama", "f32:llama.attention.layer_norm_rms_epsilon,nan", "key 'llama.attention.layer_norm_rms_epsilon': nan" ABOVE_0},
+    {"tiny-llama", "f32:llama.attention.layer_norm_rms_epsilon,inf", "key 'llama.attention.layer_norm_rms_epsilon': inf" ABOVE_0},
+    {"tiny-gpt2", "f32:gpt2.attention.layer_norm_epsilon,nan", "key 'gpt2.attention.layer_norm_epsilon': nan" ABOVE_0},
+    {"tiny-gpt2", "no:gpt2.attention.layer_norm_epsilon", "key 'gpt2.attention.layer_norm_epsilon': is missing"},
+    {"tiny-llama", "f32:llama.rope.freq_base,0", "key 'llama.rope.freq_base': 0" ABOVE_0},
+    {"tiny-llama", "f32:llama.rope.freq_base,nan", "key 'llama.rope.freq_base': nan" ABOVE_0},
+    {"tiny-llama", "f32:llama.rope.freq_base,-10000", "key 'llama.rope.freq_base': -10000" ABOVE_0},
+    {"tiny-llama", "f32:llama.rope.freq_base,inf", "key 'llama.rope.freq_base': inf" ABOVE_0},
+    {"tiny-llama", "u32:llama.rope.dimension_count,7", "key 'llama.rope.dimension_count': 7 columns turn, which is odd: they turn in pairs"},
+    {"tiny-llama", "u32:llama.rope.dimension_count,10", "key 'llama.rope.dimension_count': 10 columns turn, but a head has 8"},
+    {"tiny-llama", "u32:llama.rope.dimension_count,0", "key 'llama.rope.dimension_count': 0 is out of range, wanted 1 to 2147483647"},
+    {"tiny-llama", "u32:llama.rope.dimension_count,4", "tensor 'rope_freqs.weight': its shape is 4, wanted 2"},
+    {"tiny-llama", "str:llama.rope.scaling.type,dynamic", "key 'llama.rope.scaling.type': 'dynamic' is not known, wanted one of: none, linear, yarn, longrope"},
+    {"tiny-llama", "u32:llama.rope.scaling.type,1", "key 'llama.rope.scaling.type': has type u32, wanted a string"},
+    {"tiny-llama-linear", "f32:llama.rope.scaling.factor,-4", "key 'llama.rope.scaling.factor': -4" ABOVE_0},
+    {"tiny-llama-linear", "f32:llama.rope.scaling.factor,nan", "key 'llama.rope.scaling.factor': nan" ABOVE_0},
+    {"tiny-llama-yarn", "f32:llama.rope.scaling.factor,inf", "key 'llama.rope.scaling.factor': inf" ABOVE_0},
+    {"tiny-llama-yarn", "f32:llama.rope.scaling.yarn_beta_fast,nan", "key 'llama.rope.scaling.yarn_beta_fast': nan" ABOVE_0},
+    {"tiny-llama-yarn", "f32:llama.rope.scaling.yarn_beta_slow,0", "key 'llama.rope.scaling.yarn_beta_slow': 0" ABOVE_0},
+    {"tiny-llama-yarn", "i32:llama.rope.scaling.original_context_length,-1", "key 'llama.rope.scaling.original_context_length': -1 is out of range, wanted 0 to 4294967295"},
+    {"tiny-phi3-long", "f32:phi3.rope.scaling.attn_factor,0", "key 'phi3.rope.scaling.attn_factor': 0" ABOVE_0},
+    {"tiny-phi3-long", "i32:phi3.attention.sliding_window,-1", "key 'phi3.attention.sliding_window': -1 is out of range, wanted 0 to 2147483647"},
+    {"tiny-gemma2", "u32:gemma2.attention.sliding_window,0", "key 'gemma2.attention.sliding_window': 0 is out of range, wanted 1 to 2147483647"},
+    {"tiny-gemma2", "u32:gemma2.attention.sliding_window_pattern,0", "key 'gemma2.attention.sliding_window_pattern': 0 is out of range, wanted 1 to 2147483647"},
+    {"tiny-gemma2", "f32:gemma2.attn_logit_softcapping,nan", "key 'gemma2.attn_logit_softcapping': nan" ABOVE_0},
+    {"tiny-gemma2", "f32:gemma2.final_logit_softcapping,0", "key 'gemma2.final_logit_softcapping': 0" ABOVE_0},
+    {"tiny-gemma2", "f32:gemma2.rope.freq_base_swa,nan", "key 'gemma2.rope.freq_base_swa': nan" ABOVE_0},
+};
+
+static const struct refusal expert_cases[] = {
+    {"tiny-llama-moe", "u32:llama.expert_used_count,7", "key 'llama.expert_used_count': 7 experts are used of 6"},
+    {"tiny-llama-moe", "u32:llama.expert_used_count,0", "key 'llama.expert_used_count': 0 experts are used of 6"},
+    {"tiny-llama-moe", "no:llama.expert_used_count", "key 'llama.expert_used_count': 0 experts are used of 6"},
+    {"tiny-llama-moe", "no:llama.expert_count", "key 'llama.expert_used_count': 2 experts are used of 0"},
+    {"tiny-llama-moe", "u32:llama.expert_count,4294967295", "key 'llama.expert_count': 4294967295 is out of range, wanted 0 to 16384"},
+    {"tiny-llama-moe", "u32:llama.expert_count,5", "tensor 'blk.0.ffn_gate_inp.weight': its shape is 32 x 6, wanted 32 x 5"},
+    {"tiny-llama-moe", "f32:llama.expert_weights_scale,-1", "key 'llama.expert_weights_scale': -1" ABOVE_0},
+    {"tiny-llama-moe", "f32:llama.expert_weights_scale,nan", "key 'llama.expert_weights_scale': nan" ABOVE_0},
+    {"tiny-llama-moe", "shape:blk.1.ffn_up_exps.weight,32,24,5", "tensor 'blk.1.ffn_up_exps.weight': its shape is 32 x 24 x 5, wanted 32 x 24 x 6"},
+    {"tiny-llama-moe", "shape:blk.1.ffn_up_exps.weight,32,144", "tensor 'blk.1.ffn_up_exps.weight': its shape is 32 x 144, wanted 32 x 24 x 6"},
+    {"tiny-llama-moe", "drop:blk.1.ffn_gate_exps.weight", "tensor 'blk.1.ffn_gate_exps.weight': is missing"},
+    {"tiny-qwen3moe", "u32:qwen3moe.expert_count,0 u32:qwen3moe.expert_used_count,0", "key 'qwen3moe.expert_count': this family has experts, wanted 1 or more"},
+    {"tiny-qwen3moe", "u32:qwen3moe.expert_feed_forward_length,17", "tensor 'blk.0.ffn_gate_exps.weight': its shape is 32 x 16 x 6, wanted 32 x 17 x 6"},
+    {"llama-moe", "fill:blk.0.ffn_up_exps.scale,nan", "tensor 'blk.0.ffn_up_exps.scale': element 0 is nan"},
+    {"llama-moe", "shape:blk.0.ffn_up_exps.scale,7", "tensor 'blk.0.ffn_up_exps.scale': its shape is 7, wanted 8"},
+};
+
+static const struct refusal tensor_cases[] = {
+    {"tiny-llama", "drop:token_embd.weight", "tensor 'token_embd.weight': is missing"},
+    {"tiny-llama", "drop:output_norm.weight", "tensor 'output_norm.weight': is missing"},
+    {"tiny-llama", "drop:blk.0.attn_q.weight", "tensor 'blk.0.attn_q.weight': is missing"},
+    {"tiny-llama", "drop:blk.1.ffn_down.weight", "tensor 'blk.1.ffn_down.weight': is missing"},
+    {"tiny-llama", "drop:blk.1.attn_norm.weight", "tensor 'blk.1.attn_norm.weight': is missing"},
+    {"tiny-qwen3", "drop:blk.0.attn_k_norm.weight", "tensor 'blk.0.attn_k_norm.weight': is missing"},
+    {"tiny-gemma2", "drop:blk.2.post_ffw_norm.weight", "tensor 'blk.2.post_ffw_norm.weight': is missing"},
+    {"tiny-gpt2", "drop:blk.0.attn_qkv.weight", "tensor 'blk.0.attn_qkv.weight': is missing"},
+    {"tiny-gpt2", "drop:blk.0.attn_qkv.bias", "tensor 'blk.0.attn_qkv.bias': is missing"},
+    {"tiny-gpt2", "drop:blk.1.ffn_norm.bias", "tensor 'blk.1.ffn_norm.bias': is missing"},
+    {"tiny-gpt2", "drop:position_embd.weight", "tensor 'position_embd.weight': is missing"},
+    {"tiny-gpt2", "u32:gpt2.context_length,65", "tensor 'position_embd.weight': its shape is 32 x 64, wanted 32 x 65"},
+    {"tiny-llama", "shape:blk.0.attn_q.weight,32,33", "tensor 'blk.0.attn_q.weight': its shape is 32 x 33, wanted 32 x 32"},
+    {"tiny-llama", "shape:blk.0.attn_output.weight,64,32", "tensor 'blk.0.attn_output.weight': its shape is 64 x 32, wanted 32 x 32"},
+    {"tiny-llama", "shape:blk.0.attn_q.weight,32,32,2", "tensor 'blk.0.attn_q.weight': its shape is 32 x 32 x 2, wanted 32 x 32"},
+    {"tiny-llama", "shape:blk.0.attn_q.weight,32,32,1,2", "tensor 'blk.0.attn_q.weight': its shape is 32 x 32 x 1 x 2, wanted 32 x 32"},
+    {"tiny-llama", "shape:blk.0.attn_norm.weight,16,2", "tensor 'blk.0.attn_norm.weight': its shape is 16 x 2, wanted 32"},
+    {"tiny-llama", "shape:output.weight,32,63", "tensor 'output.weight': its shape is 32 x 63, wanted 32 x 64"},
+    {"tiny-phi3-long", "shape:blk.0.attn_qkv.weight,32,60", "tensor 'blk.0.attn_qkv.weight': its shape is 32 x 60, wanted 32 x 64"},
+    {"tiny-phi3-long", "shape:blk.0.ffn_up.weight,32,48", "tensor 'blk.0.ffn_up.weight': its shape is 32 x 48, wanted 32 x 96"},
+    {"tiny-llama", "dtype:blk.0.attn_q.weight,I32", "tensor 'blk.0.attn_q.weight': is of type I32, which holds no weights"},
+    {"tiny-llama", "dtype:token_embd.weight,I8", "tensor 'token_embd.weight': is of type I8, which holds no weights"},
+    {"tiny-llama", "dtype:blk.1.ffn_norm.weight,F16", "tensor 'blk.1.ffn_norm.weight': is of type F16, wanted F32"},
+    {"tiny-llama", "dtype:rope_freqs.weight,I32", "tensor 'rope_freqs.weight': is of type I32, wanted F32"},
+    {"tiny-qwen2", "dtype:blk.0.attn_q.bias,F16", "tensor 'blk.0.attn_q.bias': is of type F16, wanted F32"},
+    {"tiny-qwen2", "shape:blk.0.attn_q.bias,31", "tensor 'blk.0.attn_q.bias': its shape is 31, wanted 32"},
+    {"tiny-llama", "fill:rope_freqs.weight,nan", "tensor 'rope_freqs.weight': element 0 is nan"},
+    {"tiny-llama", "fill:rope_freqs.weight,0", "tensor 'rope_freqs.weight': element 0 is 0"},
+    {"tiny-phi3-long", "fill:rope_factors_long.weight,inf", "tensor 'rope_factors_long.weight': element 0 is inf"},
+    {"tiny-phi3-long", "shape:rope_factors_long.weight,3", "tensor 'rope_factors_long.weight': its shape is 3, wanted 2"},
+    {"llama-dense", "fill:blk.1.attn_q.scale,inf", "tensor 'blk.1.attn_q.scale': element 0 is inf"},
+    {"llama-dense", "shape:blk.1.ffn_up.scale,2", "tensor 'blk.1.ffn_up.scale': its shape is 2, wanted 1"},
+    {"tiny-qwen2", "name:blk.0.attn_q.bias,blk.0.attn_sinks.bias", "tensor 'blk.0.attn_sinks.bias': is no part of a model of the family qwen2, and would go unused"},
+    {"tiny-qwen3", "str:general.architecture,llama u32:llama.block_count,2 u32:llama.embedding_length,32 u32:llama.context_length,9 "
+     "u32:llama.attention.head_count,4 u32:llama.attention.head_count_kv,2 u32:llama.feed_forward_length,48 f32:llama.attention.layer_norm_rms_epsilon,1",
+     "tensor 'blk.0.attn_q.weight': its shape is 32 x 64, wanted 32 x 32"},
+};
+
+static const struct refusal vocabulary_cases[] = {
+    {"tiny-llama", "strs:tokenizer.ggml.tokens,63", "tensor 'token_embd.weight': has 64 rows, but the vocabulary has 63 tokens"},
+    {"tiny-llama", "strs:tokenizer.ggml.tokens,65", "tensor 'token_embd.weight': has 64 rows, but the vocabulary has 65 tokens"},
+    {"tiny-llama", "strs:tokenizer.ggml.tokens,0", "tensor 'token_embd.weight': has 64 rows, but the vocabulary has 0 tokens"},
+    {"tiny-llama", "str:tokenizer.ggml.tokens,a", "key 'tokenizer.ggml.tokens': has type string, wanted an array of string"},
+    {"tiny-llama", "u32s:tokenizer.ggml.tokens,1,2", "key 'tokenizer.ggml.tokens': is an array of u32, wanted an array of string"},
+};
+// clang-format on
+
+TestSuite(models_hostile, .init = make_dir, .fini = remove_dir);
+
+Test(models_hostile, refuses_what_the_whole_cannot_be)
+{
+    check_refusals(whole_cases, COUNT_OF(whole_cases));
+}
+
+Test(models_hostile, refuses_heads_and_widths_that_do_not_fit)
+{
+    check_refusals(head_cases, COUNT_OF(head_cases));
+}
+
+Test(models_hostile, refuses_numbers_out_of_range)
+{
+    check_refusals(number_cases, COUNT_OF(number_cases));
+}
+
+// Golden models that are not beside every checkout.
+static bool has(const char *base)
+{
+    char path[512], file[64];
+    snprintf(file, sizeof file, "arch/%s.gguf", base);
+    return golden_path(file, path);
+}
+
+Test(models_hostile, refuses_experts_that_do_not_fit)
+{
+    for (size_t i = 0; i < COUNT_OF(expert_cases); i++)
+        if (has(expert_cases[i].base))
+            check_refusal(&expert_cases[i]);
+        else
+            fprintf(stderr, "skipped: %s is not here (QUERN_SHARED)\n", expert_cases[i].base);
+}
+
+Test(models_hostile, refuses_tensors_that_do_not_fit)
+{
+    check_refusals(tensor_cases, COUNT_OF(tensor_cases));
+}
+
+Test(models_hostile, refuses_rows_unlike_the_vocabulary)
+{
+    check_refusals(vocabulary_cases, COUNT_OF(vocabulary_cases));
+}
+
+// ---- What must not be refused
+
+enum { VOCAB = 64 };
+
+// Builds, and runs two tokens on the plain-C machine; false with the error of what failed.
+static bool builds_and_runs(const struct gguf *g, float logits[2 * VOCAB], struct error *err)
+{
+    struct graph *graph;
+    struct arch_info info;
+    if (arch_build(g, &(struct arch_options){0}, &graph, &info, err) != 0)
+        return false;
+    cr_assert_leq(info.n_vocab, VOCAB);
+    cr_assert_leq(graph->arena.total, (size_t)1 << 20, "a graph of %d nodes took %zu bytes", graph->n_nodes,
+                  graph->arena.total);
+    struct machine *m;
+    cr_assert_eq(machine_open_ref(&m, &(struct machine_options){.exact = true}, err), 0, "%s", err->text);
+    int32_t ids[2] = {0, info.n_vocab - 1};
+    struct logits two = {2, info.n_vocab, ids, NULL};
+    bool good = golden_run(m, graph, &two, 2, logits, err) == 0;
+    m->v->close(m);
+    graph_free(graph);
+    return good;
+}
+
+Test(models_hostile, accepts_what_is_odd_but_sound)
+{
+    static const struct {
+        const char *base, *edits;
+    } cases[] = {
+        {"tiny-llama", "u32:llama.context_length,4294967295"}, // nothing is allocated by it
+        {"tiny-llama", "strs:tokenizer.ggml.tokens,64"},
+        {"tiny-llama", "u64:llama.embedding_length,32"},
+        {"tiny-llama", "u32s:llama.attention.head_count,4,4"},
+        {"tiny-llama", "no:llama.rope.freq_base"},
+        {"tiny-llama", "drop:output.weight"},     // then it is tied
+        {"tiny-llama", "drop:rope_freqs.weight"}, // then nothing is divided
+        {"tiny-llama", "f32:llama.rope.scaling.factor,0 str:llama.rope.scaling.type,none"}, // 0: saved by writers for "none"
+        {"tiny-llama", "u32:llama.attention.sliding_window,0 f32:llama.logit_scale,nan"},   // no keys of this family
+        {"tiny-qwen2", "drop:blk.0.attn_q.bias"},
+        {"tiny-phi3-long", "drop:rope_factors_long.weight"},
+        {"tiny-llama-yarn", "f32:llama.rope.freq_base,1"}, // log(base) is 0
+        {"tiny-llama-yarn", "u32:llama.rope.scaling.original_context_length,4294967295"},
+        {"tiny-gemma2", "u32:gemma2.attention.sliding_window,2147483647"},
+        {"tiny-gemma2", "no:gemma2.attention.sliding_window no:gemma2.attn_logit_softcapping"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct gguf *base = open_base(cases[i].base);
+        struct error err = {0};
+        struct gguf *g = open_edited(base, cases[i].edits, &err);
+        cr_assert_not_null(g, "%s", err.text);
+        float logits[2 * VOCAB];
+        cr_expect(builds_and_runs(g, logits, &err), "%s: %s: %s", cases[i].base, cases[i].edits, err.text);
+        gguf_close(g);
+        gguf_close(base);
+    }
+}
+
+// Shapes can be had from a file whose tensors are not mapped; factors of rope cannot.
+Test(models_hostile, needs_the_data_of_few_tensors_to_build_a_graph)
+{
+    static const struct {
+        const char *base;
+        bool builds;
+    } cases[] = {{"arch/tiny-qwen3.gguf", true}, {"arch/tiny-llama.gguf", false}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char path[512];
+        struct gguf *g;
+        struct graph *graph;
+        struct arch_info info;
+        struct error err = {0};
+        cr_assert(golden_path(cases[i].base, path));
+        cr_assert_eq(gguf_open(&g, path, GGUF_METADATA_ONLY, &err), 0, "%s", err.text);
+        int status = arch_build(g, &(struct arch_options){0}, &graph, &info, &err);
+        cr_expect_eq(status == 0, cases[i].builds, "%s: %s", cases[i].base, err.text);
+        if (status != 0)
+            cr_expect(strstr(err.text, "tensor 'rope_freqs.weight': its values are needed, but the file was opened "
+                                       "without them"), "%s", err.text);
+        graph_free(graph);
+        gguf_close(g);
+    }
+}
+
+// An alignment of 1 is legal: after a tensor of three bytes, all others lie anywhere.
+Test(models_hostile, runs_a_file_without_alignment_to_the_same_bits)
+{
+    struct gguf *base = open_base("tiny-llama");
+    struct error err = {0};
+    struct gguf *even = open_edited(base, "drop:rope_freqs.weight", &err);
+    struct gguf *odd = open_edited(base, "u32:general.alignment,1 dtype:rope_freqs.weight,I8 shape:rope_freqs.weight,3 "
+                                         "name:rope_freqs.weight,three.bytes", &err);
+    cr_assert(even && odd, "%s", err.text);
+    cr_assert_neq((uintptr_t)gguf_find_tensor(odd, "output_norm.weight")->data % 4, 0u, "a vector must lie unaligned");
+    float want[2 * VOCAB], got[2 * VOCAB];
+    cr_assert(builds_and_runs(even, want, &err), "%s", err.text);
+    cr_assert(builds_and_runs(odd, got, &err), "%s", err.text);
+    cr_expect_eq(memcmp(want, got, sizeof want), 0);
+    gguf_close(odd);
+    gguf_close(even);
+    gguf_close(base);
+}
+
+// ---- Sweeps
+
+static void sweep(const struct gguf *base, const char *edits, int *built, int *refused)
+{
+    struct error err = {0};
+    struct gguf *g = open_edited(base, edits, &err);
+    float logits[2 * VOCAB];
+    if (g && builds_and_runs(g, logits, &err)) {
+        ++*built;
+    } else {
+        ++*refused;
+        cr_expect(err.code == E_MODEL || err.code == E_USAGE || err.code == E_MEMORY, "%s: code %d: %s", edits,
+                  (int)err.code, err.text);
+        cr_expect(err.text[0], "%s: an error without words", edits);
+    }
+    gguf_close(g);
+}
+
+static const char *const bases[] = {"tiny-llama",      "tiny-llama-moe", "tiny-llama-yarn", "tiny-qwen2", "tiny-qwen3moe",
+                                    "tiny-gemma2",     "tiny-gpt2",      "tiny-phi3-long"};
+
+Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
+{
+    static const char *const values[] = {"u32:%s,0",          "u32:%s,1",    "u32:%s,3",    "i32:%s,-1",  "u32:%s,2147483647",
+                                         "u32:%s,4294967295", "f32:%s,nan",  "f32:%s,inf",  "f32:%s,-1",  "f32:%s,1e-44",
+                                         "f32:%s,3e38",       "str:%s,yarn", "u32s:%s,1,2", "strs:%s,2",  "no:%s",
+                                         "bool:%s,1",         "u64:%s,9223372036854775807"};
+    int built = 0, refused = 0;
+    for (size_t b = 0; b < COUNT_OF(bases); b++) {
+        struct gguf *base = open_base(bases[b]);
+        for (size_t k = 0; k < gguf_n_kv(base); k++)
+            for (size_t v = 0; v < COUNT_OF(values); v++) {
+                char key[128], edits[256], *at = strstr(values[v], "%s") - values[v] + edits;
+                snprintf(key, sizeof key, "%.*s", STR_ARG(gguf_kv_at(base, k)->key));
+                snprintf(edits, sizeof edits, "%s", values[v]);
+                snprintf(at, sizeof edits - (size_t)(at - edits), "%s%s", key, strstr(values[v], "%s") + 2);
+                sweep(base, edits, &built, &refused);
+            }
+        gguf_close(base);
+    }
+    cr_expect(built > 100 && refused > 500, "%d built, %d refused", built, refused);
+}
+
+Test(models_hostile, any_tensor_lost_or_changed_gives_a_model_or_an_error, .timeout = 240)
+{
+    static const char *const edits[] = {"drop:%s", "dtype:%s,I64", "dtype:%s,BF16", "shape:%s,32", "shape:%s,32,32",
+                                        "shape:%s,1,1,1,1", "name:%s,blk.0.x", "fill:%s,nan", "fill:%s,1e38"};
+    int built = 0, refused = 0;
+    for (size_t b = 0; b < COUNT_OF(bases); b++) {
+        struct gguf *base = open_base(bases[b]);
+        for (size_t t = 0; t < gguf_n_tensors(base); t++)
+            for (size_t v = 0; v < COUNT_OF(edits); v++) {
+                char text[160];
+                const char *hole = strstr(edits[v], "%s");
+                snprintf(text, sizeof text, "%.*s%.*s%s", (int)(hole - edits[v]), edits[v],
+                         STR_ARG(gguf_tensor_at(base, t)->name), hole + 2);
+                sweep(base, text, &built, &refused);
+            }
+        gguf_close(base);
+    }
+    cr_expect(built > 100 && refused > 500, "%d built, %d refused", built, refused);
+}
