@@ -44,13 +44,13 @@ static inline const float *q8_scales(const void *row, int64_t k)
 // y[j][r] = sum over k of W[r][k] * x[j][k], r < n_rows, j < n_x: y[j] points at the output of the first row.
 // In `matmul_q8` x[j] is a q8 row; in `matmul_f32` it is k floats. The canonical order, for one column or many:
 //
-// matmul_q8, types with blocks of 256 and integer sub-scales (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS):
-//   isum = sum_j scale_j * sum(w*q), msum = sum_j min_j * sum(q), both exact in int32;
-//   D = fma((float)isum, dw * da, D); M = fma((float)msum, mw * da, M) over the blocks in order; y = D - M.
-//   The offset of w (4 in Q3_K, 32 in Q6_K) is inside isum; types without mins (Q3_K, Q6_K, IQ4_XS) have y = D.
-// matmul_q8, types with blocks of 32 (Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4; with a minimum Q4_1, Q5_1): for each 256 elements
-//   S = 0; S = fma((float)isum_j, dw_j, S), and with a minimum then S = fma((float)sum(q), mw_j, S), for its up to 8 blocks
-//   in order; D = fma(S, da, D); y = D. The offset of w (8 in Q4_0, 16 in Q5_0) is inside isum.
+// matmul_q8: D = 0; for each 256 elements in order D = fma(S, da, D); y = D. S is,
+//   for types with blocks of 256 and integer sub-scales (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS):
+//     isum = sum_j scale_j * sum(w*q), msum = sum_j min_j * sum(q), both exact in int32;
+//     S = (float)isum * dw; with mins (Q2_K, Q4_K, Q5_K) then S = fma(-(float)msum, mw, S);
+//   for types with blocks of 32 (Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4; with a minimum Q4_1, Q5_1): S = 0, then for the up to 8
+//     blocks in order S = fma((float)isum_j, dw_j, S), and with a minimum then S = fma((float)sum(q), mw_j, S).
+//   The offset of w (4 in Q3_K, 8 in Q4_0, 16 in Q5_0, 32 in Q6_K) is inside isum.
 // matmul_f32: W decoded to float32 (exactly as dtype_decode does), then lanes: acc[i % LANES] = fma(w[i], x[i], acc[..]),
 //   and the lanes summed by halves.
 struct matmul_args {

@@ -120,7 +120,7 @@ static float dot256(unpack256_fn *unpack, bool mins, size_t bytes, const uint8_t
     const int8_t *q = q8_quants(x);
     const int16_t *sums = q8_sums(x, k);
     const float *da = q8_scales(x, k);
-    float d_sum = 0, m_sum = 0;
+    float d_sum = 0;
     for (int64_t i = 0; i < k / 256; i++) {
         struct block256 b;
         unpack(w + (size_t)i * bytes, &b);
@@ -132,10 +132,12 @@ static float dot256(unpack256_fn *unpack, bool mins, size_t bytes, const uint8_t
             isum += b.scale[s] * dot;
             msum += b.min[s] * sums[i * 16 + s];
         }
-        d_sum = fmaf((float)isum, b.d * da[i], d_sum);
-        m_sum = fmaf((float)msum, b.m * da[i], m_sum);
+        float s = (float)isum * b.d;
+        if (mins)
+            s = fmaf(-(float)msum, b.m, s);
+        d_sum = fmaf(s, da[i], d_sum);
     }
-    return mins ? d_sum - m_sum : d_sum;
+    return d_sum;
 }
 
 // ---- blocks of 32
