@@ -227,20 +227,25 @@ static void rope_neox(const float *x, const float *cosine, const float *sine, in
     }
 }
 
-// Elements (2i, 2i + 1) turn together. By way of arrays that overlap nothing, so that the compiler finds the shuffles.
+// Elements (2i, 2i + 1) turn together.
 static void rope_norm(const float *x, const float *cosine, const float *sine, int64_t n_pairs, float *y)
 {
-    for (int64_t i = 0; i < n_pairs; i += LANES) {
-        size_t n = (size_t)MIN(n_pairs - i, LANES);
-        float in[2 * LANES] = {0}, out[2 * LANES], c[LANES] = {0}, s[LANES] = {0};
-        memcpy(in, x + 2 * i, 2 * n * sizeof(float));
-        memcpy(c, cosine + i, n * sizeof(float));
-        memcpy(s, sine + i, n * sizeof(float));
-        for (int j = 0; j < LANES; j++) {
-            out[2 * j] = in[2 * j] * c[j] - in[2 * j + 1] * s[j];
-            out[2 * j + 1] = in[2 * j] * s[j] + in[2 * j + 1] * c[j];
+    for (int64_t i = 0; i < n_pairs; i += VEC) {
+        int64_t n = MIN(n_pairs - i, VEC);
+        float pairs[2 * VEC] = {0}, first[VEC], second[VEC];
+        memcpy(pairs, x + 2 * i, 2 * (size_t)n * sizeof(float));
+        for (int j = 0; j < VEC; j++) {
+            first[j] = pairs[2 * j];
+            second[j] = pairs[2 * j + 1];
         }
-        memcpy(y + 2 * i, out, 2 * n * sizeof(float));
+        vec a = vec_load(first), b = vec_load(second), c = vec_load_n(cosine + i, n), s = vec_load_n(sine + i, n);
+        vec_store(first, a * c - b * s);
+        vec_store(second, a * s + b * c);
+        for (int j = 0; j < VEC; j++) {
+            pairs[2 * j] = first[j];
+            pairs[2 * j + 1] = second[j];
+        }
+        memcpy(y + 2 * i, pairs, 2 * (size_t)n * sizeof(float));
     }
 }
 

@@ -19,6 +19,9 @@
 #define PLAIN_avx512 0
 #if ISA_FN(PLAIN)
 #define VEC_PLAIN 1
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 enum { VEC = 4 };
 #elif defined(__AVX512F__)
 #include <immintrin.h>
@@ -155,27 +158,28 @@ INLINE vec vec_abs(vec x)
 
 // ---- a * b + c, rounded once
 
-#if defined(VEC_PLAIN) && !defined(__FP_FAST_FMAF)
+#if defined(VEC_PLAIN) && defined(__SSE2__)
 // Without the instruction, and far faster than the library's function: the product of two floats is exact in double,
 // and so is the sum as s + e. With s rounded to odd (the last bit set when anything is lost), the rounding of s to
 // float is the rounding of the exact sum, for a double has more than two bits to spare (Boldo and Melquiond, 2008).
-typedef double pair __attribute__((vector_size(16)));
-typedef int64_t pairi __attribute__((vector_size(16)));
-
-INLINE pair pair_fma_to_odd(pair a, pair b, pair c)
+INLINE __m128d pair_fma_to_odd(__m128d a, __m128d b, __m128d c)
 {
-    pair p = a * b, s = p + c, t = s - p;
-    pair e = (p - (s - t)) + (c - t);                                // NaN where s is not finite: then nothing below holds
-    pairi below = ((e < 0) & (s > 0)) | ((e > 0) & (s < 0));         // nearer to zero than s
-    pairi bits = ((pairi)s + below) | (((e < 0) | (e > 0)) & 1);     // towards zero, then odd
-    return (pair)bits;
+    __m128d p = _mm_mul_pd(a, b), s = _mm_add_pd(p, c), t = _mm_sub_pd(s, p);
+    __m128d e = _mm_add_pd(_mm_sub_pd(p, _mm_sub_pd(s, t)), _mm_sub_pd(c, t));
+    __m128d is_lost = _mm_and_pd(_mm_cmpneq_pd(e, _mm_setzero_pd()), _mm_cmpord_pd(e, e));  // e is NaN where s is not finite
+    __m128i lost = _mm_and_si128(_mm_castpd_si128(is_lost), _mm_set1_epi64x(1));
+    __m128i away = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(e, s)), 63);                 // s was rounded away from zero
+    __m128i bits = _mm_sub_epi64(_mm_castpd_si128(s), _mm_and_si128(lost, away));
+    return _mm_castsi128_pd(_mm_or_si128(bits, lost));
 }
 
 INLINE vec vec_fma(vec a, vec b, vec c)
 {
-    pair lo = pair_fma_to_odd((pair){a[0], a[1]}, (pair){b[0], b[1]}, (pair){c[0], c[1]});
-    pair hi = pair_fma_to_odd((pair){a[2], a[3]}, (pair){b[2], b[3]}, (pair){c[2], c[3]});
-    return (vec){(float)lo[0], (float)lo[1], (float)hi[0], (float)hi[1]};
+    __m128 x = (__m128)a, y = (__m128)b, z = (__m128)c;
+    __m128d lo = pair_fma_to_odd(_mm_cvtps_pd(x), _mm_cvtps_pd(y), _mm_cvtps_pd(z));
+    __m128d hi = pair_fma_to_odd(_mm_cvtps_pd(_mm_movehl_ps(x, x)), _mm_cvtps_pd(_mm_movehl_ps(y, y)),
+                                 _mm_cvtps_pd(_mm_movehl_ps(z, z)));
+    return (vec)_mm_movelh_ps(_mm_cvtpd_ps(lo), _mm_cvtpd_ps(hi));
 }
 #else
 INLINE vec vec_fma(vec a, vec b, vec c)

@@ -1,0 +1,312 @@
+// The attention kernel of every ISA level that this CPU runs: against a formula in double on the decoded keys and values,
+// against the scalar level bit for bit, and all rows together against each alone. What no row may see is NaN.
+#include "tests/kernel_test.h"
+
+#include "kernels/graph.h"
+
+enum { MAX_SEQS = 5, MAX_ROWS = 80 };
+
+struct shape {
+    const char *what;
+    enum dtype k_type, v_type;
+    int dim_k, dim_v, n_head, window;
+    float softcap, magnitude;  // of the queries
+};
+
+// Sequences of given lengths in pages that are scattered over the pool, and rows at some of their positions.
+struct scene {
+    struct shape shape;
+    int n_seqs, length[MAX_SEQS];
+    int n_rows;
+    int32_t positions[MAX_ROWS], seqs[MAX_ROWS];
+    int32_t *pages;
+    int pages_stride, n_pages;
+    size_t page_bytes, v_offset;
+    struct guarded pool, q;
+    double *want;  // [n_rows][n_head][dim_v]
+};
+
+static float scale_of(const struct shape *s)
+{
+    return 1.0f / sqrtf((float)s->dim_k);
+}
+
+static uint8_t *slot_of(const struct scene *s, int seq, int position, bool value)
+{
+    enum dtype type = value ? s->shape.v_type : s->shape.k_type;
+    int dim = value ? s->shape.dim_v : s->shape.dim_k;
+    int32_t page = s->pages[seq * s->pages_stride + position / KV_PAGE];
+    return s->pool.data + (size_t)page * s->page_bytes + (value ? s->v_offset : 0) +
+           (size_t)(position % KV_PAGE) * dtype_row_bytes(type, dim);
+}
+
+static void put_random(struct random *r, enum dtype type, int dim, uint8_t *to)
+{
+    float x[1024];
+    for (int i = 0; i < dim; i++)
+        x[i] = random_normal(r);
+    dtype_encode[type](x, to, dim);
+}
+
+// Page i of a sequence is any page that is still free.
+static void scatter_pages(struct random *r, struct scene *s)
+{
+    int32_t *order = malloc((size_t)s->n_pages * sizeof(*order));
+    for (int i = 0; i < s->n_pages; i++) {
+        int j = random_below(r, i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    memcpy(s->pages, order, (size_t)s->n_pages * sizeof(*order));
+    free(order);
+}
+
+static void fill_pool(struct random *r, struct scene *s)
+{
+    const struct shape *h = &s->shape;
+    memset(s->pool.data, 0xff, s->pool.size); // NaN as any type
+    for (int seq = 0; seq < s->n_seqs; seq++) {
+        for (int i = 0; i < s->length[seq]; i++) {
+            put_random(r, h->k_type, h->dim_k, slot_of(s, seq, i, false));
+            put_random(r, h->v_type, h->dim_v, slot_of(s, seq, i, true));
+        }
+    }
+}
+
+static void expect_head(const struct scene *s, int row, const float *q, double *out)
+{
+    const struct shape *h = &s->shape;
+    int position = s->positions[row], lo = h->window > 0 ? MAX(0, position - h->window + 1) : 0;
+    double *score = malloc((size_t)(position + 1) * sizeof(double)), top = -INFINITY, total = 0;
+    float x[1024];
+    for (int i = lo; i <= position; i++) {
+        score[i] = 0;
+        dtype_decode[h->k_type](slot_of(s, s->seqs[row], i, false), x, h->dim_k);
+        for (int d = 0; d < h->dim_k; d++)
+            score[i] += (double)q[d] * (double)x[d];
+        score[i] *= (double)scale_of(h);
+        if (h->softcap > 0)
+            score[i] = (double)h->softcap * tanh(score[i] / (double)h->softcap);
+        top = fmax(top, score[i]);
+    }
+    memset(out, 0, (size_t)h->dim_v * sizeof(double));
+    for (int i = lo; i <= position; i++) {
+        double p = exp(score[i] - top);
+        total += p;
+        dtype_decode[h->v_type](slot_of(s, s->seqs[row], i, true), x, h->dim_v);
+        for (int d = 0; d < h->dim_v; d++)
+            out[d] += p * (double)x[d];
+    }
+    for (int d = 0; d < h->dim_v; d++)
+        out[d] /= total;
+    free(score);
+}
+
+// The rows are given; pages, keys, values, queries and the expected outputs are made.
+static void scene_fill(struct random *r, struct scene *s)
+{
+    const struct shape *h = &s->shape;
+    for (int i = 0; i < s->n_seqs; i++)
+        s->pages_stride = MAX(s->pages_stride, (s->length[i] + KV_PAGE - 1) / KV_PAGE);
+    s->n_pages = s->n_seqs * s->pages_stride;
+    s->pages = malloc((size_t)s->n_pages * sizeof(*s->pages));
+    scatter_pages(r, s);
+    s->v_offset = KV_PAGE * dtype_row_bytes(h->k_type, h->dim_k);
+    s->page_bytes = s->v_offset + KV_PAGE * dtype_row_bytes(h->v_type, h->dim_v);
+    s->pool = guarded_new((size_t)s->n_pages * s->page_bytes, 0);
+    fill_pool(r, s);
+    s->q = random_floats(r, s->n_rows * h->n_head * h->dim_k, h->magnitude);
+    s->want = malloc((size_t)(s->n_rows * h->n_head * h->dim_v) * sizeof(double));
+    for (int i = 0; i < s->n_rows * h->n_head; i++)
+        expect_head(s, i / h->n_head, floats_of(s->q) + i * h->dim_k, s->want + i * h->dim_v);
+}
+
+static void scene_free(struct scene *s)
+{
+    guarded_free(s->pool);
+    guarded_free(s->q);
+    free(s->pages);
+    free(s->want);
+}
+
+// Rows [first, first + n) to out.
+static void scene_run(const struct kernels *k, const struct scene *s, int first, int n, struct guarded out)
+{
+    const struct shape *h = &s->shape;
+    struct attention_args a = {.q = floats_of(s->q) + first * h->n_head * h->dim_k, .q_stride = (size_t)(h->n_head * h->dim_k),
+                               .out = floats_of(out), .out_stride = (size_t)(h->n_head * h->dim_v), .n_rows = n,
+                               .n_head = h->n_head, .dim_k = h->dim_k, .dim_v = h->dim_v, .scale = scale_of(h),
+                               .softcap = h->softcap, .window = h->window, .positions = s->positions + first,
+                               .seqs = s->seqs + first, .pages = s->pages, .pages_stride = s->pages_stride,
+                               .k = s->pool.data, .v = s->pool.data + s->v_offset, .page_bytes = s->page_bytes,
+                               .k_type = h->k_type, .v_type = h->v_type, .scratch = scratch_new()};
+    k->attention(&a);
+    guarded_check(out, h->what);
+    free(a.scratch);
+}
+
+static void check_scene(const struct kernels *k, const struct scene *s, const float *first)
+{
+    const struct shape *h = &s->shape;
+    int per_row = h->n_head * h->dim_v;
+    struct guarded y = guarded_new((size_t)(s->n_rows * per_row) * sizeof(float), 0);
+    struct guarded one = guarded_new((size_t)per_row * sizeof(float), 0);
+    scene_run(k, s, 0, s->n_rows, y);
+    double error = nmse(floats_of(y), s->want, s->n_rows * per_row);
+    cr_assert_leq(error, 1e-10, "%s %s: NMSE %g", k->name, h->what, error);
+    expect_same_bits(floats_of(y), first, s->n_rows * per_row, h->what);
+    for (int row = 0; row < s->n_rows; row += 1 + s->n_rows / 7) {
+        scene_run(k, s, row, 1, one);
+        expect_same_bits(floats_of(one), floats_of(y) + row * per_row, per_row, h->what);
+    }
+    guarded_free(y);
+    guarded_free(one);
+}
+
+static void check(struct random *r, struct scene s)
+{
+    scene_fill(r, &s);
+    struct guarded first = guarded_new((size_t)(s.n_rows * s.shape.n_head * s.shape.dim_v) * sizeof(float), 0);
+    scene_run(scalar_level(), &s, 0, s.n_rows, first);
+    EACH_LEVEL(k)
+        check_scene(k, &s, floats_of(first));
+    guarded_free(first);
+    scene_free(&s);
+}
+
+// A chunk of n rows at the end of one sequence.
+static struct scene chunk(struct shape shape, int length, int n)
+{
+    struct scene s = {.shape = shape, .n_seqs = 1, .length = {length}, .n_rows = n};
+    for (int i = 0; i < n; i++)
+        s.positions[i] = length - n + i;
+    return s;
+}
+
+Test(attention, every_pair_of_cache_types_is_within_bound)
+{
+    struct random r = seeded("types");
+    const enum dtype types[] = {DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_0};
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        for (size_t j = 0; j < COUNT_OF(types); j++) {
+            struct shape h = {.what = "types", .k_type = types[i], .v_type = types[j], .dim_k = 64, .dim_v = 96, .n_head = 3,
+                              .magnitude = 1};
+            check(&r, chunk(h, 150, 1));
+            check(&r, chunk(h, 150, 9));
+        }
+    }
+}
+
+Test(attention, any_dimension_is_within_bound)
+{
+    struct random r = seeded("dimensions");
+    const int dims[][2] = {{1, 1}, {2, 17}, {15, 16}, {17, 5}, {40, 40}, {80, 80}, {96, 100}, {112, 48}, {128, 128},
+                           {192, 128}, {256, 256}, {512, 512}, {576, 512}};
+    for (size_t i = 0; i < COUNT_OF(dims); i++) {
+        for (int f16 = 0; f16 < 2; f16++) {
+            enum dtype type = f16 ? DT_F16 : DT_F32;
+            struct shape h = {.what = "dimensions", .k_type = type, .v_type = type, .dim_k = dims[i][0], .dim_v = dims[i][1],
+                              .n_head = 2, .magnitude = 2};
+            check(&r, chunk(h, 75, 1));
+            check(&r, chunk(h, 75, 20));
+        }
+    }
+}
+
+Test(attention, any_number_of_heads_is_within_bound)
+{
+    struct random r = seeded("heads");
+    const int heads[] = {1, 2, 4, 5, 7, 8, 13, 71};
+    for (size_t i = 0; i < COUNT_OF(heads); i++) {
+        struct shape h = {.what = "heads", .k_type = DT_F16, .v_type = DT_F16, .dim_k = 32, .dim_v = 64, .n_head = heads[i],
+                          .magnitude = 1};
+        check(&r, chunk(h, 100, 1));
+        check(&r, chunk(h, 100, 11));
+    }
+}
+
+Test(attention, spans_are_merged_and_edges_of_pages_and_spans_are_seen)
+{
+    struct random r = seeded("lengths");
+    const int lengths[] = {1, 2, 15, 16, 17, 63, 64, 65, 128, 511, 512, 513, 576, 1024, 1030, 1700};
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        struct shape h = {.what = "lengths", .k_type = DT_F16, .v_type = DT_F16, .dim_k = 32, .dim_v = 32, .n_head = 2,
+                          .magnitude = 1 + (float)i};
+        check(&r, chunk(h, lengths[i], 1));
+        check(&r, chunk(h, lengths[i], MIN(lengths[i], 40)));
+    }
+}
+
+Test(attention, windows_and_caps_are_kept)
+{
+    struct random r = seeded("windows");
+    const int windows[] = {1, 2, 7, 16, 63, 64, 65, 300, 512, 700};
+    for (size_t i = 0; i < COUNT_OF(windows); i++) {
+        struct shape h = {.what = "windows", .k_type = DT_F32, .v_type = DT_F16, .dim_k = 64, .dim_v = 32, .n_head = 2,
+                          .magnitude = 3, .window = windows[i], .softcap = i % 2 ? 5 : 0};
+        check(&r, chunk(h, 900, 1));
+        check(&r, chunk(h, 600, 64));
+    }
+}
+
+Test(attention, rows_of_many_sequences_in_any_order_do_not_disturb_each_other)
+{
+    struct random r = seeded("sequences");
+    for (int round = 0; round < 12; round++) {
+        struct shape h = {.what = "sequences", .k_type = DT_F16, .v_type = round % 2 ? DT_Q8_0 : DT_F16, .dim_k = 64,
+                          .dim_v = 64, .n_head = 1 + round % 5, .magnitude = 2, .window = round % 3 ? 0 : 50};
+        struct scene s = {.shape = h, .n_seqs = MAX_SEQS, .n_rows = 30 + round};
+        for (int i = 0; i < MAX_SEQS; i++)
+            s.length[i] = 1 + random_below(&r, 700);
+        for (int i = 0; i < s.n_rows; i++) {
+            s.seqs[i] = i > 0 && random_below(&r, 4) ? s.seqs[i - 1] : random_below(&r, MAX_SEQS);
+            s.positions[i] = random_below(&r, s.length[s.seqs[i]]);
+        }
+        check(&r, s);
+    }
+}
+
+// Scores of some thousands: e^(s - max) spans the whole range of floats, and most of it vanishes.
+Test(attention, scores_of_large_magnitude_stay_finite)
+{
+    struct random r = seeded("large");
+    for (float magnitude = 100; magnitude < 1e5f; magnitude *= 7) {
+        struct shape h = {.what = "large", .k_type = DT_F16, .v_type = DT_F16, .dim_k = 1, .dim_v = 64, .n_head = 2,
+                          .magnitude = magnitude};
+        check(&r, chunk(h, 1200, 1));
+        check(&r, chunk(h, 1200, 30));
+    }
+}
+
+Test(attention, strides_wider_than_the_heads_leave_the_gaps_alone)
+{
+    struct random r = seeded("strides");
+    enum { ROWS = 5, HEADS = 2, DIM = 48, GAP = 7 };
+    struct shape h = {.what = "strides", .k_type = DT_F16, .v_type = DT_F16, .dim_k = DIM, .dim_v = DIM, .n_head = HEADS,
+                      .magnitude = 1};
+    struct scene s = chunk(h, 70, ROWS);
+    scene_fill(&r, &s);
+    EACH_LEVEL(k)
+    {
+        float q[ROWS][HEADS * DIM + GAP], out[ROWS][HEADS * DIM + GAP], want[ROWS * HEADS * DIM];
+        memset(out, POISON, sizeof(out));
+        for (int i = 0; i < ROWS; i++)
+            memcpy(q[i], floats_of(s.q) + i * HEADS * DIM, HEADS * DIM * sizeof(float));
+        struct guarded packed = guarded_new(sizeof(want), 0);
+        scene_run(k, &s, 0, ROWS, packed);
+        struct attention_args a = {.q = q[0], .q_stride = HEADS * DIM + GAP, .out = out[0], .out_stride = HEADS * DIM + GAP,
+                                   .n_rows = ROWS, .n_head = HEADS, .dim_k = DIM, .dim_v = DIM, .scale = scale_of(&h),
+                                   .positions = s.positions, .seqs = s.seqs, .pages = s.pages,
+                                   .pages_stride = s.pages_stride, .k = s.pool.data, .v = s.pool.data + s.v_offset,
+                                   .page_bytes = s.page_bytes, .k_type = DT_F16, .v_type = DT_F16, .scratch = scratch_new()};
+        k->attention(&a);
+        for (int i = 0; i < ROWS; i++) {
+            expect_same_bits(out[i], floats_of(packed) + i * HEADS * DIM, HEADS * DIM, k->name);
+            for (size_t b = HEADS * DIM * sizeof(float); b < sizeof(out[i]); b++)
+                cr_assert_eq(((uint8_t *)out[i])[b], POISON, "%s: row %d: gap written to", k->name, i);
+        }
+        free(a.scratch);
+        guarded_free(packed);
+    }
+    scene_free(&s);
+}
