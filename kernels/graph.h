@@ -26,7 +26,7 @@ struct graph {
     struct error fault;      // the first
     char prefix[48];         // put before the name of each node, e.g. "blk.3."
     // What a step is held against, gathered by graph_finish.
-    int64_t token_rows, position_rows;  // rows of the smallest table read by token, by position; INT64_MAX: there is none
+    int64_t token_rows, position_rows;  // rows of the smallest table read by token, by position; INT64_MAX: none
     int window;                         // keys that the farthest-looking attention sees, 0: all
 };
 

@@ -78,16 +78,17 @@ struct machine_cpu_choice {
 };
 void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out);
 
-// Bytes of one page over all layers, and where a layer's part lies within it (both multiples of 64). A part holds n_head_kv x
-// KV_PAGE rows of its dim in its type; their arrangement is the machine's own. SIZE_MAX when a size does not fit.
+// Bytes of one page over all layers, and where a layer's part lies within it (both multiples of 64). A part holds
+// n_head_kv x KV_PAGE rows of its dim in its type; their arrangement is the machine's own. SIZE_MAX when a size does not
+// fit.
 size_t kv_page_bytes(const struct graph *g, const enum dtype kv_type[2]);
 size_t kv_layer_offset(const struct graph *g, const enum dtype kv_type[2], int layer, enum kv_part part);
 // Whether the graph's KV cache can be kept in these types: E_USAGE with what would help.
 int kv_check(const struct graph *g, const enum dtype kv_type[2], struct error *err);
 // Whether compile may serve a graph: it is finished, its weights have data, the bounds and types make sense.
 int compile_check(const struct graph *g, const struct compile_options *o, struct error *err);
-// Whether a step keeps to the graph and the bounds that it was compiled with: E_USAGE with the row at fault. Of the page
-// tables, the entries that a row reads or writes; that they lie within the buffer is checked with step_check_pages.
+// Whether a step keeps to the graph and the bounds that it was compiled with: E_USAGE with the row at fault. Of the
+// page tables, the entries that a row reads or writes; that they lie within the buffer is for step_check_pages.
 int step_check(const struct graph *g, const struct compile_options *o, const struct step *s, struct error *err);
 // After step_check: whether all those pages lie within n_pages.
 int step_check_pages(const struct graph *g, const struct step *s, size_t n_pages, struct error *err);

@@ -1,7 +1,6 @@
 #include "tests/ref_rig.h"
 
 #include <criterion/criterion.h>
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
-// The graph language: what it accepts, what it refuses and in which words; the layout of KV pages; the checks of a step.
+// The graph language: what it accepts, what it refuses and in which words; the layout of KV pages; the checks of graphs
+// and steps.
 #include "kernels/machine.h"
 
 #include <criterion/criterion.h>
@@ -100,7 +101,8 @@ Test(graph, attention_takes_its_shape_from_the_kv_layer)
 Test(graph, experts_take_one_row_for_all_or_one_each)
 {
     struct weight router = matrix("router.weight", 64, 8), down = matrices("down.weight", DT_F32, 32, 64, 8);
-    struct tensor *route = graph_route(g, "route", graph_matmul(g, "logits", x, &router, NULL), ROUTE_SOFTMAX, 2, true, 1);
+    struct tensor *scores = graph_matmul(g, "logits", x, &router, NULL);
+    struct tensor *route = graph_route(g, "route", scores, ROUTE_SOFTMAX, 2, true, 1);
     struct tensor *up = graph_expert_matmul(g, "up", x, &experts, route);
     struct tensor *back = graph_expert_matmul(g, "down", up, &down, route);
     struct tensor *sum = graph_expert_combine(g, "sum", back, route);
@@ -264,7 +266,8 @@ Test(graph_refuses, only_its_first_fault_is_kept_and_all_later_calls_do_nothing)
 static struct weight w;
 
 REFUSES(a_missing_weight, "blk.3.attn_q: its weight is missing", graph_matmul(g, "attn_q", x, NULL, NULL))
-REFUSES(a_weight_of_another_length, "blk.3.attn_q: weight blk.3.attn_q.weight (128, 64) does not fit embd of 64 columns",
+REFUSES(a_weight_of_another_length,
+        "blk.3.attn_q: weight blk.3.attn_q.weight (128, 64) does not fit embd of 64 columns",
         w = matrix("blk.3.attn_q.weight", 128, 64), graph_matmul(g, "attn_q", x, &w, NULL))
 REFUSES(experts_where_one_matrix_is_wanted, "blk.3.up: weight exps.weight (64, 32, 8) holds 8 matrices, wanted are 1",
         graph_matmul(g, "up", x, &experts, NULL))
@@ -291,7 +294,9 @@ REFUSES(a_source_of_another_graph, "blk.3.y: source 1 is no value of this graph"
         graph_add(g, "y", x, &other))
 REFUSES(a_table_of_experts, "blk.3.e: weight exps.weight (64, 32, 8) holds 8 matrices, wanted are 1",
         graph_embed(g, "e", &experts, INPUT_TOKENS, 1))
-REFUSES(a_scale_that_is_no_number, "blk.3.e: scale of nan is out of range", graph_embed(g, "e", &table, INPUT_TOKENS, NAN))
+REFUSES(a_scale_that_is_no_number,
+        "blk.3.e: scale of nan is out of range",
+        graph_embed(g, "e", &table, INPUT_TOKENS, NAN))
 REFUSES(outputs_of_outputs, "again: out has rows of outputs, wanted are rows of tokens",
         graph_layer(g, -1); graph_output_rows(g, "again", outputs()))
 REFUSES(a_gain_of_another_length, "blk.3.n: vector norm.weight (64), wanted are 32 elements",
@@ -312,7 +317,8 @@ REFUSES(a_table_wider_than_a_head, "blk.3.r: blk.3.t turns 4 columns, a head has
         graph_rope(g, "r", x, graph_rope_table(g, "t", 2, (double[]){1, 2}, 1), 2, ROPE_NORM))
 REFUSES(a_value_where_a_rope_table_is_wanted, "blk.3.r: source embd is the result of embed, wanted is rope_table",
         graph_rope(g, "r", x, x, 16, ROPE_NORM))
-REFUSES(a_rope_table_where_a_value_is_wanted, "blk.3.y: source blk.3.t is the result of rope_table, wanted is a plain value",
+REFUSES(a_rope_table_where_a_value_is_wanted,
+        "blk.3.y: source blk.3.t is the result of rope_table, wanted is a plain value",
         graph_act(g, "y", graph_rope_table(g, "t", 1, (double[]){1}, 1), ACT_SILU))
 REFUSES(values_of_different_widths, "blk.3.y: embd has 64 columns, blk.3.e has 32",
         w = matrix("w", 32, 100), graph_add(g, "y", x, graph_embed(g, "e", &w, INPUT_TOKENS, 1)))
@@ -358,14 +364,17 @@ REFUSES(a_negative_window, "blk.3.a: a window of -1 is out of range", write_kv()
         graph_attention(g, "a", x, key, value, (struct attention_params){.n_head = 4, .scale = 1, .window = -1}))
 REFUSES(a_negative_softcap, "blk.3.a: softcap of -1 is out of range", write_kv(),
         graph_attention(g, "a", x, key, value, (struct attention_params){.n_head = 4, .scale = 1, .softcap = -1}))
-REFUSES(a_kv_write_where_a_value_is_wanted, "blk.3.y: source blk.3.k is the result of kv_write, wanted is a plain value",
+REFUSES(a_kv_write_where_a_value_is_wanted,
+        "blk.3.y: source blk.3.k is the result of kv_write, wanted is a plain value",
         write_kv(), graph_act(g, "y", key, ACT_SILU))
 REFUSES(a_layer_written_twice, "blk.3.k2: blk.3.k has written this part of KV layer 0", write_kv(),
         graph_kv_write(g, "k2", x, 0, KV_KEY))
 REFUSES(values_that_are_never_written, "KV layer 0: its values are never written",
         graph_kv_write(g, "k", x, graph_kv_layer(g, 4, 16, 16), KV_KEY))
 
-REFUSES(more_experts_than_there_are, "blk.3.route: 65 experts used of 64", graph_route(g, "route", x, ROUTE_SOFTMAX, 65, true, 1))
+REFUSES(more_experts_than_there_are,
+        "blk.3.route: 65 experts used of 64",
+        graph_route(g, "route", x, ROUTE_SOFTMAX, 65, true, 1))
 REFUSES(no_experts, "blk.3.route: 0 experts used of 64", graph_route(g, "route", x, ROUTE_SOFTMAX, 0, true, 1))
 REFUSES(a_route_where_a_value_is_wanted, "blk.3.y: source blk.3.route is the result of route, wanted is a plain value",
         graph_act(g, "y", graph_route(g, "route", x, ROUTE_SOFTMAX, 2, true, 1), ACT_SILU))
@@ -373,7 +382,8 @@ REFUSES(another_number_of_experts, "blk.3.up: weight exps.weight (64, 32, 8) hol
         graph_expert_matmul(g, "up", x, &experts, graph_route(g, "route", x, ROUTE_SOFTMAX, 2, true, 1)))
 REFUSES(a_scale_a_matrix_where_no_experts_are, "blk.3.y: weight w (64, 64) has scales, which expert_matmul alone takes",
         w = matrix("w", 64, 64); w.scale = (const float[]){2}; graph_matmul(g, "y", x, &w, NULL))
-REFUSES(experts_of_another_length, "blk.3.up: weight exps (16, 32, 64) does not fit embd of 64 columns, shared or for 2 experts",
+REFUSES(experts_of_another_length,
+        "blk.3.up: weight exps (16, 32, 64) does not fit embd of 64 columns, shared or for 2 experts",
         w = matrices("exps", DT_F32, 16, 32, 64),
         graph_expert_matmul(g, "up", x, &w, graph_route(g, "route", x, ROUTE_SOFTMAX, 2, true, 1)))
 REFUSES(parts_that_do_not_divide, "blk.3.sum: embd has 64 columns, no multiple of 3 experts",
@@ -424,13 +434,16 @@ Test(graph, prints_a_line_a_node)
     cr_assert_eq(graph_print(g, &out), 0);
     cr_assert_str_eq(
         out.data,
-        "   0 embd                         embed          (tokens, 64) weight=token_embd.weight:F32(64,100) by=token scale=1\n"
+        "   0 embd                         embed          (tokens, 64) weight=token_embd.weight:F32(64,100) "
+        "by=token scale=1\n"
         "   1 blk.0.rope                   rope_table     (tokens, 4) pairs=2 mscale=1 inv_freq=1..0.25\n"
         "   2 blk.0.k                      kv_write       (tokens, 0) <- embd kv=0 key head=16\n"
         "   3 blk.0.v                      kv_write       (tokens, 0) <- embd kv=0 value head=16\n"
-        "   4 blk.0.xq                     matmul         (tokens, 64) <- embd weight=w\\x1B[1m:Q4_0(64,64) weight=norm.weight:F32(64)\n"
+        "   4 blk.0.xq                     matmul         (tokens, 64) <- embd weight=w\\x1B[1m:Q4_0(64,64) "
+        "weight=norm.weight:F32(64)\n"
         "   5 blk.0.q                      rope           (tokens, 64) <- blk.0.xq, blk.0.rope head=16 neox\n"
-        "   6 blk.0.a                      attention      (tokens, 64) <- blk.0.q, blk.0.k, blk.0.v kv=0 heads=4/4 dims=16,16 scale=0.25 softcap=50 window=128\n"
+        "   6 blk.0.a                      attention      (tokens, 64) <- blk.0.q, blk.0.k, blk.0.v "
+        "kv=0 heads=4/4 dims=16,16 scale=0.25 softcap=50 window=128\n"
         "   7 blk.0.sum                    add            (tokens, 64) <- blk.0.a, embd\n");
     text_free(&out);
 }
@@ -540,8 +553,8 @@ Test(kv, types_must_be_of_a_cache_and_fit_the_heads)
         cr_assert_eq(kv_check(g, (enum dtype[2]){good[i], DT_Q8_0}, &err), 0);
     cr_assert_eq(kv_check(g, (enum dtype[2]){DT_Q8_0, DT_F16}, &err), -1);
     cr_assert_eq(err.code, E_USAGE);
-    cr_assert_str_eq(err.text, "the key cache cannot be of type Q8_0: attention layer 1 has heads of 80, no multiple of 32; "
-                               "F16 takes any size");
+    cr_assert_str_eq(err.text, "the key cache cannot be of type Q8_0: attention layer 1 has heads of 80, no multiple of "
+                               "32; F16 takes any size");
     cr_assert_eq(kv_check(g, (enum dtype[2]){DT_F16, DT_Q4_K}, &err), -1);
     cr_assert_str_eq(err.text, "the value cache cannot be of type Q4_K: choose F32, F16, BF16, Q8_0 or Q4_0");
     cr_assert_eq(kv_check(g, (enum dtype[2]){DT_COUNT, DT_F16}, &err), -1);
