@@ -315,7 +315,7 @@ int vocab_load_pieces(struct tokenizer *t, struct error *err)
 static int special_set(const struct tokenizer *t, struct trie *set, bool all, bool *any, struct arena *arena,
                        struct error *err)
 {
-    enum { LONGEST = 1024 };  // bounds the time that a text can cost
+    enum { LONGEST = 512 };  // bounds the time that a text can cost
     size_t bytes = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && trie_new(set, bytes, arena, err) != 0) {

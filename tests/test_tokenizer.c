@@ -1,0 +1,815 @@
+// Tokenizers of each kind on vocabularies made here: against the naive algorithm, back to the text, special tokens,
+// roles, threads, and texts that make a quadratic algorithm slow. The real vocabularies are in test_tokenizer_golden.
+#include "tests/vocab_recipe.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <time.h>
+
+#define MARK "\\xE2\\x96\\x81"  // U+2581 in a recipe
+#define SPACE "\xE2\x96\x81"    // and in C
+
+// --- comparing ---
+
+// The ids of a text as "1 2 3", or "error: ..."; in a buffer that the next calls but three overwrite.
+static const char *ids_of(const struct tokenizer *t, struct str text, unsigned flags)
+{
+    static char buffers[4][4096];
+    static int turn;
+    char *out = buffers[turn++ % 4];
+    struct token_list ids = {0};
+    struct error err = {0};
+    size_t n = 0;
+    out[0] = '\0';
+    if (tokenizer_encode(t, text, flags, &ids, &err) != 0)
+        snprintf(out, sizeof buffers[0], "error: %s", err.text);
+    for (size_t i = 0; i < ids.n && n + 16 < sizeof buffers[0]; i++)
+        n += (size_t)snprintf(out + n, sizeof buffers[0] - n, "%s%d", i ? " " : "", ids.ids[i]);
+    token_list_free(&ids);
+    return out;
+}
+
+#define expect_ids(t, text, flags, want)                                                                               \
+    cr_expect_str_eq(ids_of(t, STR_LIT(text), flags), want, "'%s': %s, not %s", text, ids_of(t, STR_LIT(text), flags), \
+                     want)
+
+static void expect_text(const struct tokenizer *t, struct str text, unsigned flags, struct str want)
+{
+    struct token_list ids = {0};
+    struct error err = {0};
+    char *back = NULL;
+    size_t len = 0;
+    cr_assert_eq(tokenizer_encode(t, text, flags, &ids, &err), 0, "%s", err.text);
+    cr_assert_eq(
+        tokenizer_decode(t, ids.ids, ids.n, flags & TOKENIZE_SPECIAL ? DETOKENIZE_SPECIAL : 0, &back, &len, &err), 0);
+    cr_expect(len == want.len && memcmp(back, want.data, len) == 0, "'%.*s' came back as '%s'", STR_ARG(text), back);
+    free(back);
+    token_list_free(&ids);
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// --- byte-level vocabularies ---
+
+// The character that a byte is spelled as.
+static size_t put_letter(unsigned char byte, char out[4])
+{
+    uint32_t others = 0x100;
+    for (int b = 0; b < 256; b++) {
+        bool prints = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
+        if (b == byte)
+            return (size_t)utf8_encode(prints ? (uint32_t)b : others, out);
+        others += !prints;
+    }
+    abort();
+}
+
+enum { MAX_TOKENS = 900, MAX_SPELLING = 80 };
+
+// A vocabulary of all bytes and of what random merges make of the first `letters` ones from 'a' and the space.
+struct byte_level {
+    char token[MAX_TOKENS][MAX_SPELLING];  // in the file's spelling
+    int left[MAX_TOKENS], right[MAX_TOKENS], n;
+};
+
+static int find_token(const struct byte_level *v, const char *spelled)
+{
+    for (int i = 0; i < v->n; i++)
+        if (strcmp(v->token[i], spelled) == 0)
+            return i;
+    return -1;
+}
+
+static void make_byte_level(struct byte_level *v, int n_merges, int letters, uint64_t *seed)
+{
+    v->n = 256;
+    for (int b = 0; b < 256; b++) {
+        size_t len = put_letter((unsigned char)b, v->token[b]);
+        v->token[b][len] = '\0';
+        v->left[b] = v->right[b] = -1;
+    }
+    for (int tries = 0; v->n < 256 + n_merges && tries < 100000; tries++) {
+        int parts[2];
+        for (int k = 0; k < 2; k++) {
+            size_t pick = random_below(seed, (size_t)(letters + 1 + v->n - 256));
+            parts[k] = pick < (size_t)letters    ? 'a' + (int)pick
+                       : pick == (size_t)letters ? ' '
+                                                 : 256 + (int)pick - letters - 1;
+        }
+        char joined[2 * MAX_SPELLING];
+        snprintf(joined, sizeof joined, "%s%s", v->token[parts[0]], v->token[parts[1]]);
+        if (strlen(joined) >= MAX_SPELLING || find_token(v, joined) >= 0)
+            continue;
+        snprintf(v->token[v->n], MAX_SPELLING, "%s", joined);
+        v->left[v->n] = parts[0];
+        v->right[v->n++] = parts[1];
+    }
+}
+
+static struct tokenizer *load_byte_level(const struct byte_level *v, const char *pre, const char *more)
+{
+    struct vocab_file f;
+    vocab_begin(&f);
+    vocab_key_str(&f, "model", "gpt2");
+    vocab_key_str(&f, "pre", pre);
+    vocab_key_array(&f, "tokens", GGUF_STRING, (uint64_t)v->n);
+    for (int i = 0; i < v->n; i++)
+        vocab_put_string(&f, v->token[i], strlen(v->token[i]));
+    vocab_key_array(&f, "merges", GGUF_STRING, (uint64_t)v->n - 256);
+    for (int i = 256; i < v->n; i++) {
+        char line[2 * MAX_SPELLING];
+        snprintf(line, sizeof line, "%s %s", v->token[v->left[i]], v->token[v->right[i]]);
+        vocab_put_string(&f, line, strlen(line));
+    }
+    vocab_put_recipe(&f, more);
+    struct tokenizer *t;
+    struct error err = {0};
+    cr_assert_eq(vocab_load(&f, 0, &t, &err), 0, "%s", err.text);
+    return t;
+}
+
+// The naive algorithm: merges the pair of least rank, the leftmost, until there is none. Ranks are the order of the
+// tokens.
+static size_t merge_naively(const struct byte_level *v, int *ids, size_t n)
+{
+    for (;;) {
+        int best = -1;
+        size_t at = 0;
+        for (size_t i = 0; i + 1 < n; i++)
+            for (int m = 256; m < (best < 0 ? v->n : best); m++)
+                if (v->left[m] == ids[i] && v->right[m] == ids[i + 1]) {
+                    best = m;
+                    at = i;
+                }
+        if (best < 0)
+            return n;
+        ids[at] = best;
+        memmove(ids + at + 1, ids + at + 2, (--n - at - 1) * sizeof *ids);
+    }
+}
+
+Test(bpe, merges_as_the_naive_algorithm_does_words_short_and_long)
+{
+    uint64_t seed = 7;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    struct byte_level *v = malloc(sizeof *v);
+    for (int round = 0; round < 12; round++) {
+        int letters = 1 + (int)random_below(&seed, 4);
+        make_byte_level(v, 10 << (round % 5), letters, &seed);
+        struct tokenizer *t = load_byte_level(v, "gpt-2", "general.name str test");
+        for (int k = 0; k < 60; k++) {
+            // one word of letters, with or without a space before it
+            char text[400];
+            int ids[400];
+            size_t n = 1 + random_below(&seed, k % 3 == 0 ? 300 : 40), space = random_below(&seed, 2);
+            for (size_t i = 0; i < n; i++)
+                text[i] = i < space ? ' ' : (char)('a' + random_below(&seed, (size_t)letters));
+            if (n == space)
+                continue;
+            for (size_t i = 0; i < n; i++)
+                ids[i] = (unsigned char)text[i];
+            size_t n_ids = merge_naively(v, ids, n);
+            struct token_list got = {0};
+            struct error err = {0};
+            cr_assert_eq(tokenizer_encode(t, (struct str){text, n}, 0, &got, &err), 0, "%s", err.text);
+            cr_expect(got.n == n_ids && memcmp(got.ids, ids, n_ids * sizeof *ids) == 0, "'%.*s'", (int)n, text);
+            token_list_free(&got);
+        }
+        tokenizer_free(t);
+    }
+    free(v);
+}
+
+Test(bpe, any_bytes_come_back)
+{
+    static const char *const pres[] = {"gpt-2",        "llama-bpe", "qwen2",       "qwen35",    "gpt-4o",
+                                       "tekken",       "kimi-k2",   "deepseek-v3", "starcoder", "falcon",
+                                       "deepseek-llm", "default",   "superbpe",    "jais-2",    "viking"};
+    uint64_t seed = 11;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    struct byte_level *v = malloc(sizeof *v);
+    make_byte_level(v, 300, 5, &seed);
+    for (size_t p = 0; p < COUNT_OF(pres); p++) {
+        struct tokenizer *t = load_byte_level(v, pres[p], "general.name str test");
+        for (int round = 0; round < 100; round++) {
+            char text[1200];
+            size_t n = random_below(&seed, 600), len = 0;
+            for (size_t i = 0; i < n; i++) {
+                uint64_t kind = random_below(&seed, 4);
+                if (kind == 0)
+                    text[len++] = (char)random_next(&seed);
+                else if (kind == 1)
+                    text[len++] = "abcde  \n1"[random_below(&seed, 9)];
+                else
+                    len += (size_t)utf8_encode((uint32_t)random_below(&seed, kind == 2 ? 0x250 : 0xD800), text + len);
+                if (len + 8 > sizeof text)
+                    break;
+            }
+            expect_text(t, (struct str){text, len}, 0, (struct str){text, len});
+        }
+        tokenizer_free(t);
+    }
+    free(v);
+}
+
+Test(bpe, a_word_met_again_has_the_tokens_it_had)
+{
+    uint64_t seed = 13;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    struct byte_level *v = malloc(sizeof *v);
+    make_byte_level(v, 200, 4, &seed);
+    struct tokenizer *t = load_byte_level(v, "gpt-2", "general.name str test");
+    // few words many times, more than the cache has room for: the list must be that of the words one by one
+    struct token_list all = {0}, one = {0};
+    struct error err = {0};
+    size_t len = 0, words = 30000;
+    char *text = malloc(words * 16);
+    for (size_t i = 0; i < words; i++) {
+        size_t start = len;
+        text[len++] = ' ';
+        for (size_t n = 1 + random_below(&seed, 7); n > 0; n--)
+            text[len++] = (char)('a' + random_below(&seed, 5));
+        cr_assert_eq(tokenizer_encode(t, (struct str){text + start, len - start}, 0, &one, &err), 0);
+    }
+    cr_assert_eq(tokenizer_encode(t, (struct str){text, len}, 0, &all, &err), 0);
+    cr_expect(all.n == one.n && memcmp(all.ids, one.ids, all.n * sizeof *all.ids) == 0);
+    token_list_free(&all);
+    token_list_free(&one);
+    free(text);
+    tokenizer_free(t);
+    free(v);
+}
+
+static const char letters_recipe[] = "model str gpt2\npre str %s\ntokens strs a b c ab bc abc <x> \\xC4\\xA0\n"
+                                     "token_type i32s 1 1 1 1 1 1 3 1\nmerges strs b\\sc a\\sb";
+
+static struct tokenizer *letters_vocab(const char *pre)
+{
+    char recipe[400];
+    snprintf(recipe, sizeof recipe, letters_recipe, pre);
+    return vocab_from(recipe);
+}
+
+Test(bpe, ranks_decide_unless_the_whole_word_is_a_token_and_merges_are_ignored)
+{
+    struct tokenizer *t = letters_vocab("gpt-2");
+    expect_ids(t, "abc", 0, "0 4");  // b c merge first, and then nothing makes abc
+    tokenizer_free(t);
+    t = letters_vocab("llama-bpe");
+    expect_ids(t, "abc", 0, "5");
+    expect_ids(t, "abcb", 0, "0 4 1");
+    tokenizer_free(t);
+}
+
+Test(bpe, control_tokens_are_not_made_of_text)
+{
+    // <x> is one word, and llama-bpe takes whole words for tokens
+    struct tokenizer *t =
+        vocab_from("model str gpt2\npre str llama-bpe\ntokens strs < > <> !\ntoken_type i32s 1 1 3 1\n"
+                   "merges strs <\\s>");
+    expect_ids(t, "<>", 0, "0 1");
+    expect_ids(t, "<>", TOKENIZE_SPECIAL, "2");
+    tokenizer_free(t);
+}
+
+Test(bpe, a_byte_that_has_no_token_is_unknown_or_an_error)
+{
+    struct tokenizer *t = letters_vocab("gpt-2");
+    expect_ids(t, "axb", 0, "error: the vocabulary cannot spell the byte 0x78 and has no unknown token");
+    tokenizer_free(t);
+    t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b <unk>\nmerges strs\nunknown_token_id u32 2");
+    expect_ids(t, "axb", 0, "0 2 1");
+    tokenizer_free(t);
+}
+
+Test(bpe, an_error_leaves_the_list_as_it_was)
+{
+    struct tokenizer *t = letters_vocab("gpt-2");
+    struct token_list ids = {0};
+    struct error err = {0};
+    cr_assert_eq(tokenizer_encode(t, STR_LIT("ab"), 0, &ids, &err), 0);
+    cr_expect_eq(tokenizer_encode(t, STR_LIT("cab?"), 0, &ids, &err), -1);
+    cr_expect_eq(err.code, E_MODEL);
+    cr_expect_eq(ids.n, 1);
+    cr_expect_eq(ids.ids[0], 3);
+    token_list_free(&ids);
+    tokenizer_free(t);
+}
+
+Test(bpe, kimi_files_without_merges_merge_what_makes_a_token)
+{
+    struct tokenizer *t = vocab_from("model str gpt2\npre str kimi-k2\ntokens strs a b c ab bc abc");
+    expect_ids(t, "abc", 0, "5");  // ab has the lowest id, then ab c makes abc
+    expect_ids(t, "bcab", 0, "4 3");
+    tokenizer_free(t);
+}
+
+Test(bpe, escaped_kind_spells_spaces_and_bytes_as_sentencepiece_does)
+{
+    struct tokenizer *t =
+        vocab_from("model str gemma4\ntokens strs <0x0A> <0xC3> <0xA9> a b " MARK " " MARK "a \\x0A\\x0A ab\n"
+                   "token_type i32s 6 6 6 1 1 1 1 1 1\nmerges strs " MARK "\\sa a\\sb\n"
+                   "bos_token_id u32 3");
+    expect_ids(t, "ab ab", 0, "8 6 4");  // the merge with the space comes first
+    expect_ids(t, "\xC3\xA9", 0, "1 2");
+    expect_ids(t, "a\nb", 0, "3 0 4");
+    expect_ids(t, "a\n\nb", 0, "3 7 4");        // a run of newlines that is a token
+    expect_ids(t, "a\n\n\nb", 0, "3 0 0 0 4");  // and one that is not
+    expect_ids(t, "a", TOKENIZE_BOS, "3 3");
+    expect_text(t, STR_LIT("ab  \n a\xC3\xA9"), 0, STR_LIT("ab  \n a\xC3\xA9"));
+    tokenizer_free(t);
+}
+
+// --- SentencePiece ---
+
+static const char spm_recipe[] = "model str llama\n"
+                                 "tokens strs <unk> <s> </s> <0x21> <0x0A> a b c ab bc " MARK " " MARK "a aa aab\n"
+                                 "token_type i32s 2 3 3 6 6 1 1 1 1 1 1 1 1 1\n"
+                                 "scores f32s 0 0 0 0 0 -9 -9 -9 -2 -1 -9 -3 -1 -4";
+
+Test(spm, the_highest_score_merges_first_and_the_leftmost_of_equals)
+{
+    struct tokenizer *t = vocab_from(spm_recipe);
+    expect_ids(t, "abc", 0, "11 9");     // _abc: bc, then _a
+    expect_ids(t, "aaa", 0, "10 12 5");  // _aaa: the left aa of two
+    expect_ids(t, "b", 0, "10 6");
+    expect_ids(t, "", 0, "");
+    tokenizer_free(t);
+}
+
+Test(spm, unknown_characters_are_bytes_then_unknown)
+{
+    struct tokenizer *t = vocab_from(spm_recipe);
+    expect_ids(t, "!\n", 0, "10 3 4");
+    expect_ids(t, "\xC3\xA9", 0, "10 0 0");
+    expect_ids(t, "\xFF", 0, "10 0");
+    tokenizer_free(t);
+}
+
+Test(spm, a_space_comes_before_the_text_and_behind_special_tokens)
+{
+    struct tokenizer *t = vocab_from(spm_recipe);
+    expect_ids(t, "b", TOKENIZE_BOS, "1 10 6");
+    expect_ids(t, " b", 0, "10 10 6");
+    expect_ids(t, "b</s>b", TOKENIZE_SPECIAL, "10 6 2 10 6");
+    expect_ids(t, "", TOKENIZE_BOS, "1");
+    expect_text(t, STR_LIT("b a</s>b"), TOKENIZE_SPECIAL, STR_LIT("b a</s>b"));
+    expect_text(t, STR_LIT("  b a"), 0, STR_LIT("  b a"));
+    tokenizer_free(t);
+    char recipe[1000];
+    snprintf(recipe, sizeof recipe, "%s\nadd_space_prefix bool 0\nadd_bos_token bool 0\nadd_eos_token bool 1",
+             spm_recipe);
+    t = vocab_from(recipe);
+    expect_ids(t, "b", TOKENIZE_BOS, "6 2");
+    tokenizer_free(t);
+}
+
+Test(spm, control_and_byte_tokens_are_not_made_of_text)
+{
+    struct tokenizer *t = vocab_from("model str llama\ntokens strs <unk> <s> </s> < s > <s s> <0x21> 0x21> <0\n"
+                                     "token_type i32s 2 3 3 1 1 1 1 1 6 1 1\nscores f32s 0 9 9 0 0 0 1 1 9 1 1\n"
+                                     "add_space_prefix bool 0");
+    expect_ids(t, "<s>", 0, "6 5");
+    expect_ids(t, "<s>", TOKENIZE_SPECIAL, "1");
+    tokenizer_free(t);
+}
+
+struct scored {
+    char text[40];
+    float score;
+};
+
+// The naive algorithm on a spelled text: at[i] is where symbol i starts, at[n] the end.
+static size_t merge_spm_naively(const struct scored *tokens, size_t n_tokens, const char *text, size_t *at, size_t n)
+{
+    for (;;) {
+        double best = -1e9;
+        size_t left = n;
+        for (size_t i = 0; i + 1 < n; i++)
+            for (size_t k = 0; k < n_tokens; k++) {
+                size_t len = at[i + 2] - at[i];
+                bool same = strlen(tokens[k].text) == len && memcmp(tokens[k].text, text + at[i], len) == 0;
+                if (same && (double)tokens[k].score > best) {
+                    best = (double)tokens[k].score;
+                    left = i;
+                }
+            }
+        if (left == n)
+            return n;
+        memmove(at + left + 1, at + left + 2, (n - left - 1) * sizeof *at);
+        n--;
+    }
+}
+
+// Random tokens of a, b, spaces and newlines, some reaching over spaces, so that texts are cut in pieces in some
+// vocabularies and not in others.
+static size_t make_scored(struct scored *tokens, size_t max, bool glued, uint64_t *seed)
+{
+    static const char *const letters[] = {"a", "b", "\n", SPACE};
+    size_t n = 0;
+    for (; n < 4; n++) {
+        snprintf(tokens[n].text, sizeof tokens[n].text, "%s", letters[n]);
+        tokens[n].score = -100;
+    }
+    for (size_t tries = 0; tries < 1000 && n < max; tries++) {
+        char joined[80];
+        const char *a = tokens[random_below(seed, n)].text, *b = tokens[random_below(seed, n)].text;
+        snprintf(joined, sizeof joined, "%s%s", a, b);
+        bool space_inside =
+            strlen(joined) > 3 && strstr(joined + 1, SPACE) != NULL && strncmp(joined, SPACE SPACE, 6) != 0;
+        bool line_inside = strchr(joined, '\n') != NULL && strspn(joined, "\n") != strlen(joined);
+        bool known = false;
+        for (size_t i = 0; i < n; i++)
+            known |= strcmp(tokens[i].text, joined) == 0;
+        if (known || strlen(joined) >= sizeof tokens[n].text || (!glued && (space_inside || line_inside)))
+            continue;
+        snprintf(tokens[n].text, sizeof tokens[n].text, "%s", joined);
+        tokens[n++].score = (float)random_below(seed, 20);
+    }
+    return n;
+}
+
+static struct tokenizer *load_scored(const struct scored *tokens, size_t n)
+{
+    struct vocab_file f;
+    struct tokenizer *t;
+    struct error err = {0};
+    vocab_begin(&f);
+    vocab_put_recipe(&f, "model str llama\nadd_space_prefix bool 0\nbos_token_id u32 0\neos_token_id u32 0");
+    vocab_key_array(&f, "tokens", GGUF_STRING, n);
+    for (size_t i = 0; i < n; i++)
+        vocab_put_string(&f, tokens[i].text, strlen(tokens[i].text));
+    vocab_key_array(&f, "scores", GGUF_F32, n);
+    for (size_t i = 0; i < n; i++)
+        vocab_put(&f, &tokens[i].score, 4);
+    cr_assert_eq(vocab_load(&f, 0, &t, &err), 0, "%s", err.text);
+    return t;
+}
+
+Test(spm, merges_as_the_naive_algorithm_does_on_the_whole_text)
+{
+    uint64_t seed = 17;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    struct scored tokens[60];
+    for (int round = 0; round < 20; round++) {
+        size_t n_tokens = make_scored(tokens, 8 + random_below(&seed, 50), round % 2 == 0, &seed);
+        struct tokenizer *t = load_scored(tokens, n_tokens);
+        for (int k = 0; k < 30; k++) {
+            char text[400], spelled[1300];
+            size_t at[401], n = random_below(&seed, k % 4 == 0 ? 390 : 50), len = 0;
+            for (size_t i = 0; i < n; i++) {
+                text[i] = "aabb  \n"[random_below(&seed, 7)];
+                at[i] = len;
+                len += (size_t)snprintf(spelled + len, sizeof spelled - len, text[i] == ' ' ? SPACE : "%c", text[i]);
+            }
+            at[n] = len;
+            size_t n_left = merge_spm_naively(tokens, n_tokens, spelled, at, n);
+            struct token_list got = {0};
+            struct error err = {0};
+            cr_assert_eq(tokenizer_encode(t, (struct str){text, n}, 0, &got, &err), 0, "%s", err.text);
+            bool same = got.n == n_left;
+            for (size_t i = 0; i < n_left && same; i++) {
+                struct str s = tokenizer_text(t, got.ids[i]);
+                same = s.len == at[i + 1] - at[i] && memcmp(s.data, spelled + at[i], s.len) == 0;
+            }
+            cr_expect(same, "round %d: '%.*s'", round, (int)n, text);
+            token_list_free(&got);
+        }
+        tokenizer_free(t);
+    }
+}
+
+// --- WordPiece ---
+
+static const char wpm_recipe[] =
+    "model str bert\ntokens strs [PAD] [UNK] [CLS] [SEP] " MARK "hello " MARK "un able " MARK "e lo " MARK ", " MARK
+    "\\xE4\\xB8\\xAD " MARK "\\xC3\\x89 " MARK "hel " MARK "a " MARK "i\n"
+    "token_type i32s 3 3 3 3 1 1 1 1 1 1 1 1 1 1 1\n"
+    "unknown_token_id u32 1\ncls_token_id u32 2\nseperator_token_id u32 3\npadding_token_id u32 0";
+
+Test(wpm, words_are_cut_into_the_longest_tokens_or_are_unknown)
+{
+    struct tokenizer *t = vocab_from(wpm_recipe);
+    expect_ids(t, "hello", 0, "4");
+    expect_ids(t, "Unable  HELLO", 0, "5 6 4");
+    expect_ids(t, "hello,hello", 0, "4 9 4");
+    expect_ids(t, "hellox", 0, "1");  // the rest is nothing, so all of it is nothing
+    expect_ids(t, "xhello hello", 0, "1 4");
+    expect_ids(t, "hellolo", 0, "4 8");
+    expect_ids(t, "", TOKENIZE_BOS, "2 3");
+    expect_ids(t, "hello", TOKENIZE_BOS, "2 4 3");
+    expect_ids(t, "[SEP]hello", TOKENIZE_SPECIAL, "3 4");
+    tokenizer_free(t);
+}
+
+Test(wpm, text_is_folded_before_it_is_cut)
+{
+    struct tokenizer *t = vocab_from(wpm_recipe);
+    expect_ids(t, "\xC3\xA9", 0, "7");   // the accent goes
+    expect_ids(t, "e\xCC\x81", 0, "7");  // also when it stands by itself
+    expect_ids(t, "\xC4\xB0", 0, "14");  // I with a dot: i
+    expect_ids(t,
+               "\xE4\xB8\xAD\xE4\xB8\xAD"
+               "a",
+               0, "10 10 13");                          // ideographs are words
+    expect_ids(t, "hel\x01lo", 0, "4");                 // control characters are nothing
+    expect_ids(t, "hel\xFFlo", 0, "4");                 // nor are bytes that are no UTF-8
+    expect_ids(t, "hello\xE3\x80\x80hello", 0, "4 4");  // any white space divides
+    tokenizer_free(t);
+    char recipe[1000];
+    snprintf(recipe, sizeof recipe, "%s\nnormalizer.lowercase bool 0", wpm_recipe);
+    t = vocab_from(recipe);
+    expect_ids(t, "\xC3\x89", 0, "11");
+    expect_ids(t, "Hello hello", 0, "1 4");
+    tokenizer_free(t);
+}
+
+// --- special tokens in a text ---
+
+Test(special, user_defined_tokens_are_always_taken_control_tokens_on_demand)
+{
+    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b <u> <c> < > u c <u>b\n"
+                                     "token_type i32s 1 1 4 3 1 1 1 1 4\nmerges strs");
+    expect_ids(t, "a<u>a", 0, "0 2 0");
+    expect_ids(t, "a<c>a", 0, "0 4 7 5 0");
+    expect_ids(t, "a<c>a", TOKENIZE_SPECIAL, "0 3 0");
+    expect_ids(t, "<u><u>b<u", 0, "2 8 4 6");  // the longest of those that start there
+    expect_text(t, STR_LIT("a<c><u>b"), TOKENIZE_SPECIAL, STR_LIT("a<c><u>b"));
+    tokenizer_free(t);
+}
+
+Test(special, some_models_drop_the_white_space_beside_special_tokens)
+{
+    struct tokenizer *t = vocab_from("general.name str Phi-3-mini\nmodel str llama\ntokens strs <unk> <s> </s> a " MARK
+                                     " <|user|> " MARK "a\ntoken_type i32s 2 3 3 1 1 4 1\nscores f32s 0 0 0 0 0 0 1");
+    expect_ids(t, "a<|user|> \n\ta", 0, "6 5 6");
+    expect_ids(t, "</s>  a", TOKENIZE_SPECIAL, "2 6");
+    expect_ids(t, "<s> a", TOKENIZE_SPECIAL, "1 4 6");
+    tokenizer_free(t);
+    t = vocab_from(
+        "model str gpt2\npre str jina-v2-de\ntokens strs a <mask> \\xC4\\xA0\ntoken_type i32s 1 3 1\nmerges strs");
+    expect_ids(t, "a  <mask> a", TOKENIZE_SPECIAL, "0 1 2 0");
+    expect_ids(t, "  <mask>", TOKENIZE_SPECIAL, "1");
+    tokenizer_free(t);
+}
+
+// --- roles ---
+
+Test(roles, ids_come_from_the_file_then_from_habit_then_from_names)
+{
+    struct tokenizer *t =
+        vocab_from("model str gpt2\npre str gpt-2\ntokens strs a <s> </s> <|eot_id|> <|fim_prefix|> <unk>\n"
+                   "merges strs\nbos_token_id u32 1\neos_token_id u32 2\nunknown_token_id u32 5\n"
+                   "padding_token_id u32 4294967295\nmask_token_id i32 -1");
+    cr_expect_eq(tokenizer_role(t, TOKEN_BOS), 1);
+    cr_expect_eq(tokenizer_role(t, TOKEN_EOS), 2);
+    cr_expect_eq(tokenizer_role(t, TOKEN_UNK), 5);
+    cr_expect_eq(tokenizer_role(t, TOKEN_EOT), 3);
+    cr_expect_eq(tokenizer_role(t, TOKEN_FIM_PRE), 4);
+    cr_expect_eq(tokenizer_role(t, TOKEN_PAD), -1);
+    cr_expect_eq(tokenizer_role(t, TOKEN_MASK), -1);
+    cr_expect_eq(tokenizer_role(t, TOKEN_EOM), -1);
+    cr_expect_eq(tokenizer_attr(t, 3), TOKEN_CONTROL, "a token with a role by its name is a control token");
+    cr_expect_not(tokenizer_adds_bos(t));
+    cr_expect_not(tokenizer_adds_eos(t));
+    tokenizer_free(t);
+    t = vocab_from(spm_recipe);
+    cr_expect_eq(tokenizer_role(t, TOKEN_UNK), 0);
+    cr_expect_eq(tokenizer_role(t, TOKEN_BOS), 1);
+    cr_expect_eq(tokenizer_role(t, TOKEN_EOS), 2);
+    cr_expect(tokenizer_adds_bos(t));
+    tokenizer_free(t);
+}
+
+Test(roles, the_end_of_an_answer)
+{
+    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a <|im_end|> </s> <|end|> <turn|> x\n"
+                                     "merges strs\neos_token_id u32 5");
+    for (int32_t id = 0; id < 6; id++)
+        cr_expect_eq(tokenizer_is_end(t, id), id != 0, "token %d", id);
+    cr_expect_not(tokenizer_is_end(t, -1));
+    cr_expect_not(tokenizer_is_end(t, 6));
+    tokenizer_free(t);
+    // where a channel may end without the turn
+    t = vocab_from("model str gpt2\npre str gpt-4o\ntokens strs a <|end|> <|return|> <|call|>\nmerges strs");
+    cr_expect_not(tokenizer_is_end(t, 1));
+    cr_expect(tokenizer_is_end(t, 2) && tokenizer_is_end(t, 3));
+    tokenizer_free(t);
+}
+
+Test(roles, what_is_put_around_a_text_follows_the_file)
+{
+    struct tokenizer *t =
+        vocab_from("model str gpt2\npre str llama-bpe\ntokens strs a b c\nmerges strs\nbos_token_id u32 1\n"
+                   "eos_token_id u32 2");
+    expect_ids(t, "a", TOKENIZE_BOS, "1 0");
+    tokenizer_free(t);
+    t = vocab_from(
+        "model str gpt2\npre str llama-bpe\ntokens strs a b c\nmerges strs\nbos_token_id u32 1\neos_token_id u32 2\n"
+        "add_bos_token bool 0\nadd_eos_token bool 1");
+    expect_ids(t, "a", TOKENIZE_BOS, "0 2");
+    expect_ids(t, "a", 0, "0");
+    cr_expect(!tokenizer_adds_bos(t) && tokenizer_adds_eos(t));
+    tokenizer_free(t);
+}
+
+// --- tokens, and the way back ---
+
+Test(decode, pieces_are_the_bytes_that_tokens_stand_for)
+{
+    struct tokenizer *t = vocab_from(spm_recipe);
+    cr_expect_eq(tokenizer_n_vocab(t), 14);
+    cr_expect_eq(tokenizer_kind(t), TOKENIZER_SPM);
+    cr_expect(str_equal_z(tokenizer_text(t, 11), SPACE "a"));
+    cr_expect(str_equal_z(tokenizer_piece(t, 11, false), " a"));
+    cr_expect(str_equal_z(tokenizer_piece(t, 3, false), "!"));
+    cr_expect(str_equal_z(tokenizer_piece(t, 2, false), ""));
+    cr_expect(str_equal_z(tokenizer_piece(t, 2, true), "</s>"));
+    cr_expect(str_equal_z(tokenizer_piece(t, -1, true), "") && str_equal_z(tokenizer_piece(t, 14, true), ""));
+    cr_expect_eq(tokenizer_find(t, STR_LIT(SPACE "a")), 11);
+    cr_expect_eq(tokenizer_find(t, STR_LIT(" a")), -1);
+    cr_expect_eq(tokenizer_attr(t, 0), TOKEN_UNKNOWN);
+    cr_expect_eq(tokenizer_attr(t, 3), TOKEN_BYTE);
+    cr_expect_eq(tokenizer_attr(t, 99), TOKEN_UNUSED);
+    tokenizer_free(t);
+}
+
+Test(decode, a_stream_drops_the_space_that_encoding_put_in_front)
+{
+    struct tokenizer *t = vocab_from(spm_recipe);
+    struct detokenizer d = detokenizer_begin(t, false);
+    cr_expect(str_equal_z(detokenizer_next(&d, 1), ""));
+    cr_expect(str_equal_z(detokenizer_next(&d, 11), "a"));
+    cr_expect(str_equal_z(detokenizer_next(&d, 11), " a"));
+    d = detokenizer_begin(t, false);
+    d.at_start = false;  // a text that goes on
+    cr_expect(str_equal_z(detokenizer_next(&d, 11), " a"));
+    tokenizer_free(t);
+}
+
+Test(decode, spaces_are_cleaned_where_file_and_caller_want_it)
+{
+    struct tokenizer *t =
+        vocab_from("model str bert\ntokens strs [UNK] " MARK "it " MARK "' s " MARK "s " MARK ", " MARK "ve\n"
+                   "token_type i32s 2 1 1 1 1 1 1");
+    static const int32_t ids[] = {1, 2, 3, 5, 1, 2, 4, 5, 1, 2, 6};
+    struct error err = {0};
+    char *text;
+    size_t len;
+    cr_assert_eq(tokenizer_decode(t, ids, COUNT_OF(ids), 0, &text, &len, &err), 0);
+    cr_expect_str_eq(text, " it 's , it ' s , it ' ve", "'%s'", text);
+    free(text);
+    cr_assert_eq(tokenizer_decode(t, ids, COUNT_OF(ids), DETOKENIZE_CLEAN, &text, &len, &err), 0);
+    cr_expect_str_eq(text, " it's, it's, it've", "'%s'", text);
+    cr_expect_eq(len, strlen(text));
+    free(text);
+    tokenizer_free(t);
+}
+
+// --- files without a vocabulary, and with one that is not known ---
+
+Test(loading, a_file_without_a_vocabulary_loads_and_refuses_to_encode)
+{
+    static const char *const recipes[] = {"general.architecture str llama", "model str none",
+                                          "model str no_vocab\ntokens strs a a"};
+    for (size_t i = 0; i < COUNT_OF(recipes); i++) {
+        struct tokenizer *t = vocab_from(recipes[i]);
+        cr_expect_eq(tokenizer_kind(t), TOKENIZER_NONE);
+        cr_expect_eq(tokenizer_n_vocab(t), 0);
+        cr_expect_eq(tokenizer_role(t, TOKEN_BOS), -1);
+        cr_expect_eq(tokenizer_find(t, STR_LIT("a")), -1);
+        cr_expect_eq(tokenizer_piece(t, 0, true).len, 0);
+        expect_ids(t, "a", 0, "error: the model has no tokenizer (tokenizer.ggml.model); it takes token ids only");
+        tokenizer_free(t);
+    }
+    tokenizer_free(NULL);
+}
+
+Test(loading, an_unknown_pre_tokenizer_can_be_read_as_the_default_one)
+{
+    struct vocab_file f;
+    struct tokenizer *t;
+    struct error err = {0};
+    vocab_begin(&f);
+    vocab_put_recipe(&f, "model str gpt2\npre str newest\ntokens strs a b\nmerges strs");
+    cr_assert_eq(vocab_load(&f, TOKENIZER_ANY_PRE, &t, &err), 0, "%s", err.text);
+    cr_expect_not(tokenizer_pre_is_known(t));
+    cr_expect(str_equal_z(tokenizer_pre(t), "newest"));
+    expect_ids(t, "ab", 0, "0 1");
+    tokenizer_free(t);
+}
+
+// --- threads ---
+
+struct job {
+    const struct tokenizer *t;
+    const char *text;
+    size_t len;
+    struct token_list ids;
+    int failures;
+};
+
+static void *encode_often(void *arg)
+{
+    struct job *job = arg;
+    struct token_list again = {0};
+    for (int i = 0; i < 50; i++) {
+        again.n = 0;
+        job->failures += tokenizer_encode(job->t, (struct str){job->text, job->len}, TOKENIZE_BOS, &again, NULL) != 0;
+        job->failures += again.n != job->ids.n || memcmp(again.ids, job->ids.ids, again.n * sizeof *again.ids) != 0;
+    }
+    token_list_free(&again);
+    return NULL;
+}
+
+Test(threads, many_encode_at_once_and_get_the_same)
+{
+    enum { THREADS = 4 };
+    uint64_t seed = 19;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    struct byte_level *v = malloc(sizeof *v);
+    make_byte_level(v, 200, 6, &seed);
+    struct tokenizer *t = load_byte_level(v, "llama-bpe", "bos_token_id u32 3");
+    char text[5000];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = "abcdef  \n"[random_below(&seed, 9)];
+    struct job jobs[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        jobs[i] = (struct job){.t = t, .text = text + 100 * i, .len = sizeof text - 100 * (size_t)i};
+        cr_assert_eq(tokenizer_encode(t, (struct str){jobs[i].text, jobs[i].len}, TOKENIZE_BOS, &jobs[i].ids, NULL), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, encode_often, &jobs[i]), 0);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        cr_expect_eq(jobs[i].failures, 0);
+        token_list_free(&jobs[i].ids);
+    }
+    tokenizer_free(t);
+    free(v);
+}
+
+// --- time ---
+
+// Repeats a part to so many bytes, encodes it, and holds it against the clock: what is quadratic takes minutes.
+static void expect_quick(const struct tokenizer *t, const char *part, size_t size, unsigned flags)
+{
+    size_t n = strlen(part);
+    char *text = malloc(size);
+    for (size_t i = 0; i < size; i++)
+        text[i] = part[i % n];
+    struct token_list ids = {0};
+    struct error err = {0};
+    double start = seconds();
+    cr_assert_eq(tokenizer_encode(t, (struct str){text, size}, flags, &ids, &err), 0, "%s", err.text);
+    double took = seconds() - start;
+    cr_expect_lt(took, 5.0, "%.1f s for %zu bytes of '%s'", took, size, part);
+    fprintf(stderr, "%zu bytes of '%s': %.0f ms\n", size, part, took * 1e3);
+    token_list_free(&ids);
+    free(text);
+}
+
+Test(speed, one_word_of_a_megabyte_is_not_quadratic, .timeout = 120)
+{
+    uint64_t seed = 23;
+    struct byte_level *v = malloc(sizeof *v);
+    make_byte_level(v, 400, 2, &seed);
+    struct tokenizer *t = load_byte_level(v, "gpt-2", "general.name str test");
+    expect_quick(t, "a", 1 << 20, 0);
+    expect_quick(t, "ab", 1 << 20, 0);
+    expect_quick(t, "aab", 1 << 20, 0);
+    expect_quick(t, " ", 1 << 20, 0);
+    tokenizer_free(t);
+    free(v);
+    struct scored tokens[60];
+    size_t n = make_scored(tokens, 60, true, &seed);
+    t = load_scored(tokens, n);
+    expect_quick(t, "a", 1 << 20, 0);
+    expect_quick(t, "ab ", 1 << 20, 0);
+    expect_quick(t, "a\nb", 1 << 20, 0);
+    tokenizer_free(t);
+    t = vocab_from(wpm_recipe);
+    expect_quick(t, "hello", 1 << 20, 0);
+    expect_quick(t, "able", 1 << 20, 0);
+    expect_quick(t, "\xCC\x81", 1 << 20, 0);
+    tokenizer_free(t);
+}
+
+Test(speed, near_misses_of_special_tokens_are_not_quadratic, .timeout = 120)
+{
+    char recipe[3000];
+    int n = snprintf(recipe, sizeof recipe, "model str gpt2\npre str gpt-2\ntokens strs < a b ");
+    for (int i = 0; i < 500; i++)
+        recipe[n++] = '<';
+    snprintf(recipe + n, sizeof recipe - (size_t)n, "a\ntoken_type i32s 1 1 1 4\nmerges strs");
+    struct tokenizer *t = vocab_from(recipe);
+    expect_quick(t, "<", 1 << 18, TOKENIZE_SPECIAL);
+    expect_quick(t, "<<<<<<<<<b", 1 << 18, TOKENIZE_SPECIAL);
+    tokenizer_free(t);
+}
