@@ -294,9 +294,10 @@ int32_t sampler_next(struct sampler *s, const float *logits, const int32_t *hist
     s->history = history;
     s->n_history = n;
     s->n = s->n_sorted = 0;
-    for (int32_t id = 0; id < s->n_vocab; id++)
-        if (!s->banned[id])
-            s->all[s->n++] = (struct candidate){logits[id], id};
+    for (int32_t id = 0; id < s->n_vocab; id++) {
+        s->all[s->n] = (struct candidate){logits[id], id};
+        s->n += !s->banned[id];
+    }
     if (!s->n)
         return 0;
     bool greedy = s->p.temperature <= 0;

@@ -20,8 +20,8 @@ struct oracle {
     struct machine machine;
     int window;
     size_t page_bytes;
-    int fails_in;   // runs until one fails; below 0: never
-    long n_rows;    // computed so far
+    int fails_in;  // runs until one fails; below 0: never
+    long n_rows;   // computed so far
 };
 struct buffer {
     size_t size;
@@ -170,7 +170,8 @@ static void check_logits(const struct scene *s, int i, const int32_t *tokens, in
 {
     float want[ORACLE_VOCAB];
     oracle_logits(tokens, length, s->oracle.window, want);
-    cr_assert_arr_eq(session_logits(s->session, i), want, sizeof want, "%s: a row of %d tokens saw another text", what, length);
+    cr_assert_arr_eq(session_logits(s->session, i), want, sizeof want, "%s: a row of %d tokens saw another text", what,
+                     length);
 }
 
 // --- random histories ---
@@ -279,7 +280,8 @@ static void random_history(int window, bool no_reuse, uint64_t seed)
 {
     struct scene s;
     struct text_state states[SEQS] = {0};
-    struct session_options o = {.n_seqs = SEQS, .n_ctx = CTX, .n_batch = BATCH, .kv_type = {DT_F16, DT_F16}, .no_reuse = no_reuse};
+    struct session_options o = {
+        .n_seqs = SEQS, .n_ctx = CTX, .n_batch = BATCH, .kv_type = {DT_F16, DT_F16}, .no_reuse = no_reuse};
     printf("seed %llu, window %d\n", (unsigned long long)seed, window);
     open_scene(&s, window, &o);
     for (int i = 0; i < 4000; i++) {
@@ -345,7 +347,8 @@ Test(session, a_text_that_was_computed_is_not_computed_again)
 Test(session, without_reuse_all_of_a_prompt_is_computed)
 {
     struct scene s;
-    struct session_options o = {.n_seqs = 2, .n_ctx = 300, .n_batch = 100, .kv_type = {DT_F16, DT_F16}, .no_reuse = true};
+    struct session_options o = {
+        .n_seqs = 2, .n_ctx = 300, .n_batch = 100, .kv_type = {DT_F16, DT_F16}, .no_reuse = true};
     int32_t text[200];
     int reused = -1;
     struct error err;
@@ -448,7 +451,8 @@ Test(session, what_does_not_fit_is_refused_with_the_sum_and_a_setting)
     o.n_batch = 512;
     cr_expect_eq(session_open(&big, &s.model, &o, &err), -1);
     cr_expect_eq(err.code, E_MEMORY, "%s", err.text);
-    cr_expect(strstr(err.text, "TiB needed") && strstr(err.text, " free by ") && strstr(err.text, "; -c "), "%s", err.text);
+    cr_expect(strstr(err.text, "TiB needed") && strstr(err.text, " free by ") && strstr(err.text, "; -c "), "%s",
+              err.text);
     int n_ctx = atoi(strstr(err.text, "; -c ") + 5);
     cr_expect(n_ctx > 0 && n_ctx % KV_PAGE == 0, "%s", err.text);
     // the setting that it names does fit, by half at least, for memory comes and goes
@@ -521,8 +525,13 @@ Test(memory, sizes_are_written_with_units)
     const struct {
         uint64_t bytes;
         const char *text;
-    } cases[] = {{0, "0 B"}, {1023, "1023 B"}, {1024, "1.0 KiB"}, {1536, "1.5 KiB"}, {200 << 20, "200 MiB"},
-                 {(uint64_t)5 << 30, "5.0 GiB"}, {UINT64_MAX, "16.0 EiB"}};
+    } cases[] = {{0, "0 B"},
+                 {1023, "1023 B"},
+                 {1024, "1.0 KiB"},
+                 {1536, "1.5 KiB"},
+                 {200 << 20, "200 MiB"},
+                 {(uint64_t)5 << 30, "5.0 GiB"},
+                 {UINT64_MAX, "16.0 EiB"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char text[24];
         memory_format(cases[i].bytes, text);
@@ -604,15 +613,16 @@ static void check_same_bits(enum dtype type, enum dtype kv)
         const char *isa = machine_cpu_isa(level);
         real_logits(&t, &(struct setting){isa, 1, 512, 0, false, kv}, want);
         const struct setting others[] = {
-            {isa, 2, 512, 0, false, kv}, {isa, 3, 512, 0, false, kv}, {isa, 4, 16, 0, false, kv}, {isa, 2, 1, 0, false, kv},
-            {isa, 1, 7, 0, false, kv},   {isa, 2, 16, 0, false, kv},  {isa, 1, 512, 6, false, kv}, {isa, 3, 16, 3, false, kv},
-            {isa, 2, 512, 0, true, kv},  {isa, 2, 7, 5, true, kv},
+            {isa, 2, 512, 0, false, kv}, {isa, 3, 512, 0, false, kv}, {isa, 4, 16, 0, false, kv},
+            {isa, 2, 1, 0, false, kv},   {isa, 1, 7, 0, false, kv},   {isa, 2, 16, 0, false, kv},
+            {isa, 1, 512, 6, false, kv}, {isa, 3, 16, 3, false, kv},  {isa, 2, 512, 0, true, kv},
+            {isa, 2, 7, 5, true, kv},
         };
         for (size_t i = 0; i < COUNT_OF(others); i++) {
             real_logits(&t, &others[i], got);
-            cr_expect(!memcmp(want, got, sizeof want), "%s, keys %s, %s: %d threads, chunks of %d, %d neighbours%s", dtype_info[type].name,
-                      dtype_info[kv].name, isa, others[i].threads, others[i].chunk, others[i].neighbours,
-                      others[i].reuse ? ", reused" : "");
+            cr_expect(!memcmp(want, got, sizeof want), "%s, keys %s, %s: %d threads, chunks of %d, %d neighbours%s",
+                      dtype_info[type].name, dtype_info[kv].name, isa, others[i].threads, others[i].chunk,
+                      others[i].neighbours, others[i].reuse ? ", reused" : "");
         }
     }
     tiny_free(&t);

@@ -1,0 +1,170 @@
+// The command line's parser and what reaches the terminal.
+#include "cmd/options.h"
+#include "cmd/terminal.h"
+#include "engine/sampler.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int parse(struct options *o, enum verb_number verb, struct error *err, ...)
+{
+    char *argv[16] = {(char *)(uintptr_t)verbs[verb].name};
+    int argc = 1;
+    va_list args;
+    va_start(args, err);
+    while (argc < 15 && (argv[argc] = va_arg(args, char *)))
+        argc++;
+    va_end(args);
+    return options_parse(o, verb, argc, argv, err);
+}
+
+Test(options, numbers_of_whole_size)
+{
+    const struct {
+        const char *text;
+        int64_t want;  // -77: none
+    } cases[] = {
+        {"0", 0},         {"-1", -1},      {"512", 512},
+        {"25.6k", 25600}, {"32K", 32768},  {"1.5K", 1536},
+        {"2m", 2000000},  {"1M", 1 << 20}, {"1G", 1 << 30},
+        {"0.1k", 100},    {"", -77},       {"x", -77},
+        {"1.5", -77},     {"1kk", -77},    {"1k2", -77},
+        {"0x10", -77},    {"1e3", -77},    {"nan", -77},
+        {"inf", -77},     {" 1", -77},     {"99999999999999999999", -77},
+        {"0.0001k", -77},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        int64_t got = -77;
+        int status = options_parse_integer(cases[i].text, &got);
+        cr_expect_eq(status, cases[i].want == -77 ? -1 : 0, "'%s'", cases[i].text);
+        cr_expect_eq(got, cases[i].want, "'%s': %lld", cases[i].text, (long long)got);
+    }
+}
+
+Test(options, flags_and_their_values)
+{
+    struct options o;
+    struct error err;
+    cr_assert_eq(parse(&o, VERB_RUN, &err, "-m", "a.gguf", "--temp=0.5", "-n", "-1", "--stop", "x", "--stop", "--y",
+                       "-ctk", "Q8_0", "--", "-p", NULL),
+                 0, "%s", err.text);
+    cr_expect_str_eq(o.model, "a.gguf");
+    cr_expect_eq(o.temp, 0.5);
+    cr_expect_eq(o.n_predict, -1);
+    cr_expect_eq(o.stops.n, 2);
+    cr_expect_str_eq(o.stops.at[1], "--y");
+    cr_expect_eq(o.kv_key, DT_Q8_0);
+    cr_expect_eq(o.kv_value, DT_F16);
+    cr_expect(o.args.n == 1 && !strcmp(o.args.at[0], "-p"));
+    cr_expect(o.given[OPT_temp] && !o.given[OPT_top_k]);
+    options_free(&o);
+    cr_assert_eq(parse(&o, VERB_RUN, &err, "--device", "ref", "-s", "18446744073709551615", "-", NULL), 0, "%s",
+                 err.text);
+    cr_expect_eq(o.device, 2);
+    cr_expect_eq(o.seed, UINT64_MAX);
+    cr_expect(o.args.n == 1, "a dash alone is no flag");
+    options_free(&o);
+}
+
+Test(options, mistakes_are_named_with_what_would_be_right)
+{
+    const struct {
+        enum verb_number verb;
+        const char *args[3];
+        const char *says;
+    } cases[] = {
+        {VERB_RUN, {"--tmep", "1"}, "--tmep: unknown flag, did you mean --temp; see `quern help run`"},
+        {VERB_RUN, {"--seeed=1"}, "--seeed: unknown flag, did you mean --seed"},
+        {VERB_RUN, {"--qqqqqq"}, "--qqqqqq: unknown flag; see `quern help run`"},
+        {VERB_RUN, {"--measure"}, "--measure: not a flag of run, but of device"},
+        {VERB_LOGITS, {"--temp", "1"}, "--temp: not a flag of logits, but of run"},
+        {VERB_RUN, {"-n"}, "-n: needs a value, N"},
+        {VERB_RUN, {"-n", "many"}, "--predict many: not a whole number such as 512, 25.6k or 32K"},
+        {VERB_RUN, {"-n", "-2"}, "--predict -2: from -1 to"},
+        {VERB_RUN, {"-ub", "0"}, "--ubatch-size 0: from 1 to"},
+        {VERB_RUN, {"--temp", "hot"}, "--temp hot: not a number"},
+        {VERB_RUN, {"--temp", "nan"}, "--temp nan: not a number"},
+        {VERB_RUN, {"--top-p", "1.5"}, "--top-p 1.5: from 0 to 1"},
+        {VERB_RUN, {"--device", "cpuu"}, "--device cpuu: one of auto|cpu|ref|gpu"},
+        {VERB_RUN, {"--device", ""}, "--device : one of"},
+        {VERB_RUN, {"-ctk", "q4_k"}, "--cache-type-k q4_k: one of f32, f16, bf16, q8_0, q4_0"},
+        {VERB_RUN, {"--seed", "-1"}, "--seed -1: not a number from 0"},
+        {VERB_RUN, {"--json=1"}, "--json takes no value"},
+        {VERB_RUN, {"--stop", ""}, "--stop: an empty text"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct options o;
+        struct error err = {0};
+        cr_expect_eq(parse(&o, cases[i].verb, &err, cases[i].args[0], cases[i].args[1], NULL), -1, "case %zu", i);
+        cr_expect_eq(err.code, E_USAGE);
+        cr_expect(strstr(err.text, cases[i].says), "case %zu: %s", i, err.text);
+    }
+}
+
+Test(options, the_help_names_the_defaults_that_hold)
+{
+    struct options o;
+    struct error err;
+    cr_assert_eq(parse(&o, VERB_RUN, &err, NULL), 0);
+    struct sampler_params p = sampler_defaults();
+    cr_expect_eq((float)o.temp, p.temperature);
+    cr_expect_eq(o.top_k, p.top_k);
+    cr_expect_eq((float)o.top_p, p.top_p);
+    cr_expect_eq((float)o.min_p, p.min_p);
+    cr_expect_eq((float)o.repeat_penalty, p.repeat_penalty);
+    cr_expect_eq(o.repeat_last, p.repeat_last);
+    options_free(&o);
+}
+
+Test(options, help_finds_flags_by_word)
+{
+    struct text out = {0};
+    cr_expect_geq(options_print_help(V_ALL, "CACHE", &out), 2);
+    cr_expect(strstr(out.data, "--cache-type-k") && !strstr(out.data, "--temp"));
+    out.size = 0;
+    cr_expect_eq(options_print_help(V_ALL, "nothing speaks of this", &out), 0);
+    text_free(&out);
+}
+
+// --- the terminal ---
+
+static void check_filter(const char *text, size_t n, const char *want)
+{
+    char out[256];
+    size_t got = terminal_filter((struct str){text, n}, out);
+    cr_expect(got == strlen(want) && !memcmp(out, want, got), "%.*s", (int)got, out);
+}
+#define CHECK_FILTER(text, want) check_filter(text, sizeof(text) - 1, want)
+
+Test(terminal, control_codes_and_bidi_overrides_are_dropped)
+{
+    CHECK_FILTER("a\tb\nc", "a\tb\nc");
+    CHECK_FILTER("\x1b[31mred\x1b[0m", "[31mred[0m");
+    CHECK_FILTER("\x1b]0;title\x07 x", "]0;title x");
+    CHECK_FILTER("a\rb\bc\x7f\x00"
+                 "d\vd",
+                 "abcdd");
+    CHECK_FILTER("\xc2\x9b"
+                 "31m \xc2\x80",
+                 "31m ");
+    CHECK_FILTER("\x9b"
+                 "31m",
+                 "\xef\xbf\xbd"
+                 "31m");
+    CHECK_FILTER("x\xe2\x80\xae"
+                 "evil\xe2\x81\xa6y",
+                 "xevily");
+    CHECK_FILTER("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+    CHECK_FILTER("\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+Test(terminal, json_is_valid_whatever_the_text)
+{
+    struct text out = {0};
+    terminal_print_json(&out, STR_LIT("a\"b\\c\n\t\r\b\f\x01\x00\x7f \xc3\xa9 \xff\xe2\x82 z"));
+    cr_expect_str_eq(
+        out.data,
+        "\"a\\\"b\\\\c\\n\\t\\r\\b\\f\\u0001\\u0000\\u007f \xc3\xa9 \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd z\"");
+    text_free(&out);
+}
