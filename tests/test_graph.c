@@ -553,8 +553,8 @@ Test(kv, types_must_be_of_a_cache_and_fit_the_heads)
         cr_assert_eq(kv_check(g, (enum dtype[2]){good[i], DT_Q8_0}, &err), 0);
     cr_assert_eq(kv_check(g, (enum dtype[2]){DT_Q8_0, DT_F16}, &err), -1);
     cr_assert_eq(err.code, E_USAGE);
-    cr_assert_str_eq(err.text, "the key cache cannot be of type Q8_0: attention layer 1 has heads of 80, no multiple of "
-                               "32; F16 takes any size");
+    cr_assert_str_eq(err.text, "the key cache cannot be of type Q8_0: attention layer 1 has heads of 80, no multiple "
+                               "of 32; F16 takes any size");
     cr_assert_eq(kv_check(g, (enum dtype[2]){DT_F16, DT_Q4_K}, &err), -1);
     cr_assert_str_eq(err.text, "the value cache cannot be of type Q4_K: choose F32, F16, BF16, Q8_0 or Q4_0");
     cr_assert_eq(kv_check(g, (enum dtype[2]){DT_COUNT, DT_F16}, &err), -1);

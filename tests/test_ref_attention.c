@@ -65,7 +65,7 @@ static void compile(int max_rows)
 // One step of the places (seq[i], position[i]); their results go to `out`.
 static void step(int n, const int32_t *seq, const int32_t *position)
 {
-    int32_t tokens[SEQS * LENGTH];
+    int32_t tokens[SEQS * LENGTH] = {0};
     for (int i = 0; i < n; i++)
         tokens[i] = seq[i] * LENGTH + position[i];
     float *y = malloc((size_t)n * (size_t)attention->width * sizeof(float));
