@@ -142,22 +142,18 @@ static inline __m256i dot_row(const struct block *b, const int8_t *q)
     return sum;
 }
 
-// Chains of a column over the blocks, for four rows: D and M of kernels.h.
-struct chains {
-    __m128 d, m;
-};
-
-static inline void add_sums(const __m256i dots[ROWS], const __m256i mins[ROWS], bool float_mins, struct factors f, float da,
-                            struct chains *c)
+// The float chain of kernels.h, a step of four rows at once.
+static inline __m128 add_sums(__m128 chain, const __m256i dots[ROWS], const __m256i mins[ROWS], bool float_mins,
+                              struct factors f, float da)
 {
-    __m128 scale = _mm_set1_ps(da);
     __m128i isum = reduce_rows(dots[0], dots[1], dots[2], dots[3]);
     __m128i msum = reduce_rows(mins[0], mins[1], mins[2], mins[3]);
-    if (float_mins)
-        c->m = _mm_fmadd_ps(_mm_cvtepi32_ps(msum), _mm_mul_ps(f.m, scale), c->m);
-    else
+    if (!float_mins)
         isum = _mm_sub_epi32(isum, msum);
-    c->d = _mm_fmadd_ps(_mm_cvtepi32_ps(isum), _mm_mul_ps(f.d, scale), c->d);
+    __m128 s = _mm_mul_ps(_mm_cvtepi32_ps(isum), f.d);
+    if (float_mins)
+        s = _mm_fnmadd_ps(_mm_cvtepi32_ps(msum), f.m, s);
+    return _mm_fmadd_ps(s, _mm_set1_ps(da), chain);
 }
 
 typedef void unpack_fn(const uint8_t *block, struct block *out);
@@ -190,7 +186,7 @@ static inline void store_rows(float *y, __m128 v, int n)
 // Block i of four rows with all columns. One column alone is multiplied as the rows are unpacked, in registers.
 static inline __attribute__((always_inline)) void multiply_block(const struct matmul_args *a, int first_x, int n_x, int64_t i,
                                                                  const struct row_group *rows, unpack_fn *unpack,
-                                                                 bool float_mins, struct factors f, struct chains *chains)
+                                                                 bool float_mins, struct factors f, __m128 *chains)
 {
     struct block b[ROWS];
     __m256i dots[ROWS], mins[ROWS];
@@ -208,7 +204,7 @@ static inline __attribute__((always_inline)) void multiply_block(const struct ma
             dots[r] = dot_row(w, q);
             mins[r] = _mm256_madd_epi16(w->min, sums);
         }
-        add_sums(dots, mins, float_mins, f, q8_scales(x, a->k)[i], &chains[j]);
+        chains[j] = add_sums(chains[j], dots, mins, float_mins, f, q8_scales(x, a->k)[i]);
     }
 }
 
@@ -216,7 +212,7 @@ static inline __attribute__((always_inline)) void matmul_256(const struct matmul
                                                              enum dtype type, unpack_fn *unpack, size_t d_at, size_t m_at)
 {
     const size_t bytes = (size_t)dtype_info[type].bytes;
-    struct chains *chains = a->scratch;
+    __m128 *chains = a->scratch;
     for (int first = 0; first < a->n_rows; first += ROWS) {
         struct row_group rows = rows_from(a, first);
         memset(chains, 0, (size_t)n_x * sizeof(*chains));
@@ -232,7 +228,7 @@ static inline __attribute__((always_inline)) void matmul_256(const struct matmul
                 rows.at[r] += bytes;
         }
         for (int j = 0; j < n_x; j++)
-            store_rows(a->y[first_x + j] + first, m_at ? _mm_sub_ps(chains[j].d, chains[j].m) : chains[j].d, rows.n);
+            store_rows(a->y[first_x + j] + first, chains[j], rows.n);
     }
 }
 

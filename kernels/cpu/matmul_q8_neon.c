@@ -125,20 +125,17 @@ static inline int32x4_t min_row(const struct block *b, int r, const int16_t *sum
     return vmlal_high_s16(sum, b->min[r][1], s1);
 }
 
-// Chains of a column over the blocks, for four rows: D and M of kernels.h.
-struct chains {
-    float32x4_t d, m;
-};
-
-static inline void add_block(const struct block *b, int per, bool mins, const int8_t *q, const int16_t *sums, float da,
-                             struct chains *c)
+// The float chain of kernels.h, a step of four rows at once.
+static inline float32x4_t add_block(float32x4_t chain, const struct block *b, int per, bool mins, const int8_t *q,
+                                    const int16_t *sums, float da)
 {
     int32x4_t isum = reduce_rows(dot_row(b, 0, per, q), dot_row(b, 1, per, q), dot_row(b, 2, per, q), dot_row(b, 3, per, q));
-    c->d = vfmaq_f32(c->d, vcvtq_f32_s32(isum), vmulq_n_f32(b->d, da));
-    if (!mins)
-        return;
-    int32x4_t msum = reduce_rows(min_row(b, 0, sums), min_row(b, 1, sums), min_row(b, 2, sums), min_row(b, 3, sums));
-    c->m = vfmaq_f32(c->m, vcvtq_f32_s32(msum), vmulq_n_f32(b->m, da));
+    float32x4_t s = vmulq_f32(vcvtq_f32_s32(isum), b->d);
+    if (mins) {
+        int32x4_t msum = reduce_rows(min_row(b, 0, sums), min_row(b, 1, sums), min_row(b, 2, sums), min_row(b, 3, sums));
+        s = vfmsq_f32(s, vcvtq_f32_s32(msum), b->m);
+    }
+    return vfmaq_n_f32(chain, s, da);
 }
 
 // Up to four rows; those that are missing repeat the last.
@@ -169,7 +166,7 @@ static inline __attribute__((always_inline)) void matmul_256(const struct matmul
                                                              size_t m_at)
 {
     const size_t bytes = (size_t)dtype_info[type].bytes;
-    struct chains *chains = a->scratch;
+    float32x4_t *chains = a->scratch;
     for (int first = 0; first < a->n_rows; first += ROWS) {
         struct row_group rows = rows_from(a, first);
         memset(chains, 0, (size_t)n_x * sizeof(*chains));
@@ -181,14 +178,14 @@ static inline __attribute__((always_inline)) void matmul_256(const struct matmul
             b.m = m_at ? f16_of_rows(rows.at, m_at) : vdupq_n_f32(0);
             for (int j = 0; j < n_x; j++) {
                 const void *x = a->x[first_x + j];
-                add_block(&b, per, m_at != 0, q8_quants(x) + 256 * i, q8_sums(x, a->k) + 16 * i, q8_scales(x, a->k)[i],
-                          &chains[j]);
+                chains[j] = add_block(chains[j], &b, per, m_at != 0, q8_quants(x) + 256 * i, q8_sums(x, a->k) + 16 * i,
+                                      q8_scales(x, a->k)[i]);
             }
             for (int r = 0; r < ROWS; r++)
                 rows.at[r] += bytes;
         }
         for (int j = 0; j < n_x; j++)
-            store_rows(a->y[first_x + j] + first, m_at ? vsubq_f32(chains[j].d, chains[j].m) : chains[j].d, rows.n);
+            store_rows(a->y[first_x + j] + first, chains[j], rows.n);
     }
 }
 
