@@ -309,10 +309,13 @@ static void print_value(struct text *out, const struct gguf_kv *kv)
     uint64_t n = kv->type == GGUF_ARRAY ? MIN(kv->count, (uint64_t)ARRAY_SHOWN) : 1;
     for (uint64_t i = 0; i < n; i++) {
         text_print(&row, i > 0 ? " " : "");
-        if (kv->strings)
+        if (kv->strings) {
+            text_print(&row, "\"");
             print_clean(&row, kv->strings[i], 24);
-        else
+            text_print(&row, "\"");
+        } else {
             print_number(&row, kv, i, false);
+        }
     }
     if (row.size > 0)
         print_clean(out, (struct str){row.data, row.size}, TEXT_SHOWN);
