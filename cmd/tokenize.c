@@ -147,7 +147,7 @@ static int load_tokenizer(const struct options *o, struct tokenizer **t, struct 
         return -1;
     int status = tokenizer_load(t, file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err);
     gguf_close(file);
-    return status ? fail_prefix(err, path) : 0;
+    return status;
 }
 
 static int tokenize(const struct options *o, struct error *err)

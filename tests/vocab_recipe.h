@@ -105,6 +105,8 @@ static inline size_t vocab_unescape(char *s)
         } else if (s[0] == '\\' && s[1] == 's') {
             *out++ = ' ';
             s += 2;
+        } else if (s[0] == '\\' && s[1] == 'e') {
+            s += 2;
         } else {
             *out++ = *s++;
         }
@@ -173,11 +175,10 @@ static inline void vocab_put_recipe(struct vocab_file *f, const char *recipe)
     free(copy);
 }
 
-// Opens the file and loads its vocabulary; frees the file.
-static inline int vocab_load(struct vocab_file *f, unsigned flags, struct tokenizer **t, struct error *err)
+// Puts the file where it can be opened; returns its descriptor and a path. Frees the bytes.
+static inline int vocab_memory_file(struct vocab_file *f, char path[32])
 {
     memcpy(f->data + 16, &f->n_keys, 8);
-    char path[32];
     int fd = memfd_create("vocab", MFD_CLOEXEC);
     assert(fd >= 0);
     for (size_t done = 0; done < f->size;) {
@@ -186,7 +187,15 @@ static inline int vocab_load(struct vocab_file *f, unsigned flags, struct tokeni
         done += (size_t)n;
     }
     free(f->data);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    snprintf(path, 32, "/proc/self/fd/%d", fd);
+    return fd;
+}
+
+// Opens the file and loads its vocabulary; frees the file.
+static inline int vocab_load(struct vocab_file *f, unsigned flags, struct tokenizer **t, struct error *err)
+{
+    char path[32];
+    int fd = vocab_memory_file(f, path);
     struct gguf *g = NULL;
     *t = NULL;
     int status = gguf_open(&g, path, GGUF_METADATA_ONLY, err);

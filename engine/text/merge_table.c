@@ -1,5 +1,9 @@
 // The merges of BPE: from the file's "left right" lines to a hash table of pairs of token ids.
+#include <inttypes.h>
+
 #include "engine/text/vocab.h"
+
+static const char merges_key[] = "tokenizer.ggml.merges";
 
 // Where a pair belongs.
 static struct merge *slot_of(const struct merge_table *table, uint32_t left, uint32_t right)
@@ -46,14 +50,14 @@ static void table_add(struct merge_table *table, struct merge m)
 
 // Reads one line, "left right", both tokens, as is what they make together. The parts hold no space, but the first may
 // be one. `joined` has room for the line.
-static int parse_merge(const struct tokenizer *t, const struct gguf_kv *kv, uint64_t i, char *joined, struct merge *m,
-                       struct error *err)
+static int parse_merge(const struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, uint64_t i,
+                       char *joined, struct merge *m, struct error *err)
 {
     struct str line = kv->strings[i];
     const char *space = line.len > 2 ? memchr(line.data + 1, ' ', line.len - 2) : NULL;
     if (space == NULL) {
-        return fail_at(err, E_MODEL, kv->offset, "%.*s[%llu]: '%.*s' is not two tokens with a space between",
-                       STR_ARG(kv->key), (unsigned long long)i, STR_ARG(line));
+        return vocab_fail(g, merges_key, err, "element %" PRIu64 ": '%.*s' is not two tokens with a space between", i,
+                          (int)MIN(line.len, (size_t)64), line.data);
     }
     size_t n_left = (size_t)(space - line.data), n_right = line.len - n_left - 1;
     memcpy(joined, line.data, n_left);
@@ -63,15 +67,15 @@ static int parse_merge(const struct tokenizer *t, const struct gguf_kv *kv, uint
     for (int k = 0; k < 3; k++) {
         ids[k] = token_map_find(&t->map, parts[k].data, parts[k].len);
         if (ids[k] < 0) {
-            return fail_at(err, E_MODEL, kv->offset, "%.*s[%llu]: '%.*s' is not in tokenizer.ggml.tokens",
-                           STR_ARG(kv->key), (unsigned long long)i, STR_ARG(parts[k]));
+            return vocab_fail(g, merges_key, err, "element %" PRIu64 ": '%.*s' is not in tokenizer.ggml.tokens", i,
+                              (int)MIN(parts[k].len, (size_t)64), parts[k].data);
         }
     }
     *m = (struct merge){(uint32_t)ids[0], (uint32_t)ids[1], (uint32_t)i, (uint32_t)ids[2]};
     return 0;
 }
 
-static int load_lines(struct tokenizer *t, const struct gguf_kv *kv, struct error *err)
+static int load_lines(struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, struct error *err)
 {
     size_t longest = 1;
     for (uint64_t i = 0; i < kv->count; i++) {
@@ -82,7 +86,7 @@ static int load_lines(struct tokenizer *t, const struct gguf_kv *kv, struct erro
     int rc = joined != NULL ? 0 : fail(err, E_MEMORY, "no memory for a merge of %zu bytes", longest);
     for (uint64_t i = 0; rc == 0 && i < kv->count; i++) {
         struct merge m = {0};
-        rc = parse_merge(t, kv, i, joined, &m, err);
+        rc = parse_merge(t, g, kv, i, joined, &m, err);
         if (rc == 0 && token_is_plain(t, (int32_t)m.merged)) {
             table_add(&t->merges, m);
         }
@@ -92,8 +96,9 @@ static int load_lines(struct tokenizer *t, const struct gguf_kv *kv, struct erro
 }
 
 // Kimi's files may come without merges: there any two tokens merge that make a third, the lower ids first.
-static int derive_merges(struct tokenizer *t, struct error *err)
+static int derive_merges(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
+    enum { LONGEST = 512 };  // bounds the time, which is quadratic in it
     size_t n = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && table_new(&t->merges, n, &t->arena, err) != 0) {
@@ -101,6 +106,10 @@ static int derive_merges(struct tokenizer *t, struct error *err)
         }
         for (int32_t id = 0; id < t->text.n; id++) {
             struct str s = spelling(&t->text, id);
+            if (s.len > LONGEST) {
+                return vocab_fail(g, "tokenizer.ggml.tokens", err,
+                                  "element %d: %zu bytes, limit %d where merges are derived", id, s.len, LONGEST);
+            }
             for (size_t cut = 1; cut < s.len && t->attr[id] == TOKEN_NORMAL; cut++) {
                 int32_t left = token_map_find(&t->map, s.data, cut);
                 int32_t right = left < 0 ? -1 : token_map_find(&t->map, s.data + cut, s.len - cut);
@@ -120,18 +129,18 @@ static int derive_merges(struct tokenizer *t, struct error *err)
 int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     const struct gguf_kv *kv = NULL;
-    int found = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, &kv, err);
+    int found = gguf_get_array(g, merges_key, GGUF_STRING, &kv, err);
     if (found < 0) {
         return -1;
     }
     if (found == 0 && t->pre->family == SPLIT_KIMI_K2) {
-        return derive_merges(t, err);
+        return derive_merges(t, g, err);
     }
     if (found == 0) {
-        return fail(err, E_MODEL, "tokenizer.ggml.merges: missing, but tokenizer.ggml.model is BPE");
+        return vocab_fail(g, merges_key, err, "missing, as the model is BPE");
     }
     if (kv->count >= MERGE_NONE) {
-        return fail_at(err, E_MODEL, kv->offset, "tokenizer.ggml.merges: %llu entries", (unsigned long long)kv->count);
+        return vocab_fail(g, merges_key, err, "%" PRIu64 " strings are too many", kv->count);
     }
-    return table_new(&t->merges, (size_t)kv->count, &t->arena, err) == 0 ? load_lines(t, kv, err) : -1;
+    return table_new(&t->merges, (size_t)kv->count, &t->arena, err) == 0 ? load_lines(t, g, kv, err) : -1;
 }

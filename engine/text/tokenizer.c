@@ -42,13 +42,13 @@ void token_list_free(struct token_list *list)
 
 // --- loading ---
 
-static int choose_pre(struct tokenizer *t, struct str name, unsigned flags, struct error *err)
+static int choose_pre(struct tokenizer *t, const struct gguf *g, struct str name, unsigned flags, struct error *err)
 {
     t->pre = pretokenizer_find(name);
     t->pre_known = t->pre != NULL;
     if (t->pre == NULL && name.len > 0 && (flags & TOKENIZER_ANY_PRE) == 0) {
-        return fail(err, E_MODEL, "tokenizer.ggml.pre: '%.*s' is not known; --any-pre reads it as 'default'",
-                    (int)MIN(name.len, (size_t)64), name.data);
+        return vocab_fail(g, "tokenizer.ggml.pre", err, "'%.*s' is not known; --any-pre reads it as 'default'",
+                          (int)MIN(name.len, (size_t)64), name.data);
     }
     if (t->pre == NULL) {
         t->pre = pretokenizer_find(STR_LIT("default"));
@@ -63,8 +63,9 @@ static int choose_pre(struct tokenizer *t, struct str name, unsigned flags, stru
 
 static int choose_kind(struct tokenizer *t, const struct gguf *g, unsigned flags, struct error *err)
 {
+    static const char model_key[] = "tokenizer.ggml.model";
     struct str model = {"", 0}, pre = {"", 0};
-    int found = gguf_get_str(g, "tokenizer.ggml.model", &model, err);
+    int found = gguf_get_str(g, model_key, &model, err);
     if (found < 0 || gguf_get_str(g, "tokenizer.ggml.pre", &pre, err) < 0) {
         return -1;
     }
@@ -72,17 +73,17 @@ static int choose_kind(struct tokenizer *t, const struct gguf *g, unsigned flags
         (found == 0 && gguf_find(g, "tokenizer.ggml.tokens") == NULL)) {
         t->kind = TOKENIZER_NONE;
     } else if (found == 0) {
-        return fail(err, E_MODEL, "tokenizer.ggml.model: missing, but there are tokenizer.ggml.tokens");
+        return vocab_fail(g, model_key, err, "missing, as there are tokens");
     } else if (str_equal_z(model, "llama")) {
         t->kind = TOKENIZER_SPM;
     } else if (str_equal_z(model, "bert")) {
         t->kind = TOKENIZER_WPM;
     } else if (str_equal_z(model, "gpt2") || str_equal_z(model, "gemma4")) {
         t->kind = TOKENIZER_BPE;
-        return choose_pre(t, str_equal_z(model, "gemma4") ? STR_LIT("gemma4") : pre, flags, err);
+        return choose_pre(t, g, str_equal_z(model, "gemma4") ? STR_LIT("gemma4") : pre, flags, err);
     } else {
-        return fail(err, E_MODEL, "tokenizer.ggml.model: '%.*s' is not one of llama, gpt2, gemma4, bert",
-                    (int)MIN(model.len, (size_t)64), model.data);
+        return vocab_fail(g, model_key, err, "'%.*s' is not one of llama, gpt2, gemma4, bert",
+                          (int)MIN(model.len, (size_t)64), model.data);
     }
     return 0;
 }
@@ -103,7 +104,7 @@ static int load(struct tokenizer *t, const struct gguf *g, unsigned flags, struc
     if (t->kind == TOKENIZER_BPE) {
         return vocab_load_merges(t, g, err);
     }
-    return t->kind == TOKENIZER_WPM ? vocab_load_words(t, err) : 0;
+    return t->kind == TOKENIZER_WPM ? vocab_load_words(t, g, err) : 0;
 }
 
 int tokenizer_load(struct tokenizer **out, const struct gguf *g, unsigned flags, struct error *err)

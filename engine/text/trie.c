@@ -5,7 +5,8 @@
 int trie_new(struct trie *trie, size_t bytes, struct arena *arena, struct error *err)
 {
     if (bytes >= TRIE_MAX_NODES) {
-        return fail(err, E_MODEL, "tokenizer.ggml.tokens: %zu bytes of strings, limit %d", bytes, TRIE_MAX_NODES - 1);
+        return fail(err, E_MODEL, "key 'tokenizer.ggml.tokens': %zu bytes of strings, limit %d", bytes,
+                    TRIE_MAX_NODES - 1);
     }
     size_t n_edges = 16;
     while (n_edges < 2 * bytes) {

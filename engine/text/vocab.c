@@ -1,14 +1,35 @@
 // Reads the tokens of a file: spellings, attributes, scores, and the bytes that each one prints as.
 #include "engine/text/vocab.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "engine/text/unicode.h"
+
+static const char tokens_key[] = "tokenizer.ggml.tokens";
 
 // What a message shows of a string that may be long.
 static struct str clipped(struct str s)
 {
     return (struct str){s.data, MIN(s.len, (size_t)64)};
+}
+
+int vocab_fail(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
+{
+    enum { PATH_SHOWN = 128 };  // of a long path the end, so that the message has room
+    char text[ERR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    const struct gguf_kv *kv = gguf_find(g, key);
+    const char *path = gguf_path(g, kv != NULL ? kv->shard : 0);
+    path += strlen(path) > PATH_SHOWN ? strlen(path) - PATH_SHOWN : 0;
+    if (kv == NULL) {
+        return fail(err, E_MODEL, "%s: key '%s': %s", path, key, text);
+    }
+    return fail_at(err, E_MODEL, kv->offset, "%s: byte %" PRIu64 ": key '%s': %s", path, kv->offset, key, text);
 }
 
 // --- byte-level spelling ---
@@ -44,11 +65,9 @@ int letter_to_byte(uint32_t cp)
 
 // --- spellings ---
 
+// Fewer than SYMBOL_NO_TOKEN tokens, fewer than 4 GiB of bytes.
 static int spellings_new(struct spellings *s, size_t n, size_t bytes, struct arena *arena, struct error *err)
 {
-    if (bytes > UINT32_MAX || n >= SYMBOL_NO_TOKEN) {
-        return fail(err, E_MODEL, "tokenizer.ggml.tokens: %zu tokens of %zu bytes are too many", n, bytes);
-    }
     *s = (struct spellings){ARENA_ARRAY(arena, char, bytes + 1), ARENA_ARRAY(arena, uint32_t, n + 1), (int32_t)n};
     if (s->bytes == NULL || s->at == NULL) {
         return fail(err, E_MEMORY, "no memory for %zu tokens of %zu bytes", n, bytes);
@@ -56,15 +75,15 @@ static int spellings_new(struct spellings *s, size_t n, size_t bytes, struct are
     return 0;
 }
 
-static int copy_tokens(struct tokenizer *t, const struct gguf_kv *kv, struct error *err)
+static int copy_tokens(struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, struct error *err)
 {
     size_t bytes = 0;
     for (uint64_t i = 0; i < kv->count; i++) {
         if (kv->strings[i].len == 0) {
-            return fail_at(err, E_MODEL, kv->offset, "tokenizer.ggml.tokens[%llu]: empty", (unsigned long long)i);
+            return vocab_fail(g, tokens_key, err, "element %" PRIu64 " is empty", i);
         }
-        if (size_add(bytes, kv->strings[i].len, &bytes)) {
-            return fail_at(err, E_MODEL, kv->offset, "tokenizer.ggml.tokens: too long");
+        if (size_add(bytes, kv->strings[i].len, &bytes) || bytes > UINT32_MAX || i >= SYMBOL_NO_TOKEN) {
+            return vocab_fail(g, tokens_key, err, "%" PRIu64 " strings are too many", kv->count);
         }
         t->max_len = MAX(t->max_len, kv->strings[i].len);
     }
@@ -80,7 +99,7 @@ static int copy_tokens(struct tokenizer *t, const struct gguf_kv *kv, struct err
     return 0;
 }
 
-static int index_tokens(struct tokenizer *t, const struct gguf_kv *kv, struct error *err)
+static int index_tokens(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     if (token_map_new(&t->map, &t->text, &t->arena, err) != 0) {
         return -1;
@@ -89,8 +108,7 @@ static int index_tokens(struct tokenizer *t, const struct gguf_kv *kv, struct er
         int32_t earlier = token_map_add(&t->map, i);
         if (earlier >= 0) {
             struct str s = clipped(spelling(&t->text, i));
-            return fail_at(err, E_MODEL, kv->offset, "tokenizer.ggml.tokens[%d]: '%.*s' is also token %d", i,
-                           STR_ARG(s), earlier);
+            return vocab_fail(g, tokens_key, err, "elements %d and %d are both '%.*s'", earlier, i, STR_ARG(s));
         }
     }
     return 0;
@@ -104,8 +122,7 @@ static int array_for_tokens(const struct tokenizer *t, const struct gguf *g, con
 {
     int found = gguf_get_array(g, key, element, kv, err);
     if (found == 1 && (*kv)->count < (uint64_t)t->text.n) {
-        return fail_at(err, E_MODEL, (*kv)->offset, "%s: %llu entries for %d tokens", key,
-                       (unsigned long long)(*kv)->count, t->text.n);
+        return vocab_fail(g, key, err, "%" PRIu64 " elements for %d tokens", (*kv)->count, t->text.n);
     }
     return found;
 }
@@ -138,14 +155,13 @@ static int load_attributes(struct tokenizer *t, const struct gguf *g, struct err
     for (int32_t i = 0; i < t->text.n && found == 1; i++) {
         int64_t type = gguf_array_i64(kv, (uint64_t)i);
         if (type < 0 || type >= (int64_t)COUNT_OF(attrs)) {
-            return fail_at(err, E_MODEL, kv->offset, "%s[%d]: no type has the number %lld", key, i, (long long)type);
+            return vocab_fail(g, key, err, "element %d: no type has the number %" PRId64, i, type);
         }
         t->attr[i] = attrs[type];
         struct str s = spelling(&t->text, i);
         if (t->attr[i] == TOKEN_BYTE && byte_spelling(s) < 0) {
-            return fail_at(err, E_MODEL, kv->offset,
-                           "tokenizer.ggml.tokens[%d]: '%.*s' is not a byte as <0x00> to <0xFF>", i,
-                           STR_ARG(clipped(s)));
+            return vocab_fail(g, tokens_key, err, "element %d: '%.*s' is of type byte, but not from <0x00> to <0xFF>",
+                              i, STR_ARG(clipped(s)));
         }
     }
     return 0;
@@ -167,7 +183,7 @@ static int load_scores(struct tokenizer *t, const struct gguf *g, struct error *
     enum gguf_type element = kv != NULL && kv->element == GGUF_I32 ? GGUF_I32 : GGUF_F32;
     int found = array_for_tokens(t, g, key, element, &kv, err);
     if (found <= 0) {
-        return found < 0 ? -1 : fail(err, E_MODEL, "%s: missing, but tokenizer.ggml.model is SPM", key);
+        return found < 0 ? -1 : vocab_fail(g, key, err, "missing, as the model is SentencePiece");
     }
     t->order = ARENA_ARRAY(&t->arena, uint32_t, (size_t)t->text.n);
     if (t->order == NULL) {
@@ -176,7 +192,7 @@ static int load_scores(struct tokenizer *t, const struct gguf *g, struct error *
     for (int32_t i = 0; i < t->text.n; i++) {
         float score = gguf_array_f32(kv, (uint64_t)i);
         if (isnan(score)) {
-            return fail_at(err, E_MODEL, kv->offset, "%s[%d]: not a number", key, i);
+            return vocab_fail(g, key, err, "element %d is not a number", i);
         }
         t->order[i] = order_of_score(score);
     }
@@ -186,14 +202,14 @@ static int load_scores(struct tokenizer *t, const struct gguf *g, struct error *
 int vocab_load_tokens(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     const struct gguf_kv *kv = NULL;
-    int found = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &kv, err);
-    if (found <= 0) {
-        return found < 0 ? -1 : fail(err, E_MODEL, "tokenizer.ggml.tokens: missing");
+    int found = gguf_get_array(g, tokens_key, GGUF_STRING, &kv, err);
+    if (found < 0) {
+        return -1;
     }
-    if (kv->count == 0) {
-        return fail_at(err, E_MODEL, kv->offset, "tokenizer.ggml.tokens: empty");
+    if (found == 0 || kv->count == 0) {
+        return vocab_fail(g, tokens_key, err, found == 0 ? "missing" : "no tokens");
     }
-    if (copy_tokens(t, kv, err) != 0 || index_tokens(t, kv, err) != 0 || load_attributes(t, g, err) != 0) {
+    if (copy_tokens(t, g, kv, err) != 0 || index_tokens(t, g, err) != 0 || load_attributes(t, g, err) != 0) {
         return -1;
     }
     return t->kind == TOKENIZER_SPM ? load_scores(t, g, err) : 0;
@@ -312,13 +328,13 @@ int vocab_load_pieces(struct tokenizer *t, struct error *err)
 
 // --- tries ---
 
-static int special_set(const struct tokenizer *t, struct trie *set, bool all, bool *any, struct arena *arena,
+static int special_set(struct tokenizer *t, const struct gguf *g, struct trie *set, bool all, bool *any,
                        struct error *err)
 {
     enum { LONGEST = 512 };  // bounds the time that a text can cost
     size_t bytes = 0;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1 && trie_new(set, bytes, arena, err) != 0) {
+        if (pass == 1 && trie_new(set, bytes, &t->arena, err) != 0) {
             return -1;
         }
         for (int32_t id = 0; id < t->text.n; id++) {
@@ -328,8 +344,8 @@ static int special_set(const struct tokenizer *t, struct trie *set, bool all, bo
             }
             struct str s = spelling(&t->text, id);
             if (s.len > LONGEST) {
-                return fail(err, E_MODEL, "tokenizer.ggml.tokens[%d]: %zu bytes for a special token, limit %d", id,
-                            s.len, LONGEST);
+                return vocab_fail(g, tokens_key, err, "element %d: %zu bytes for a special token, limit %d", id, s.len,
+                                  LONGEST);
             }
             *any = true;
             bytes += s.len;
@@ -394,13 +410,14 @@ static int load_strips(struct tokenizer *t, const struct gguf *g, struct error *
 int vocab_load_special(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     struct special_tokens *s = &t->special;
-    if (special_set(t, &s->always, false, &s->any_always, &t->arena, err) != 0) {
+    if (special_set(t, g, &s->always, false, &s->any_always, err) != 0 ||
+        special_set(t, g, &s->all, true, &s->any, err) != 0) {
         return -1;
     }
-    return special_set(t, &s->all, true, &s->any, &t->arena, err) != 0 ? -1 : load_strips(t, g, err);
+    return load_strips(t, g, err);
 }
 
-int vocab_load_words(struct tokenizer *t, struct error *err)
+int vocab_load_words(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     enum { LONGEST = 1024 };  // bounds the time that a word can cost
     if (trie_new(&t->words, t->text.at[t->text.n], &t->arena, err) != 0) {
@@ -409,7 +426,8 @@ int vocab_load_words(struct tokenizer *t, struct error *err)
     for (int32_t id = 0; id < t->text.n; id++) {
         struct str s = spelling(&t->text, id);
         if (s.len > LONGEST) {
-            return fail(err, E_MODEL, "tokenizer.ggml.tokens[%d]: %zu bytes, limit %d", id, s.len, LONGEST);
+            return vocab_fail(g, tokens_key, err, "element %d: %zu bytes for a piece of a word, limit %d", id, s.len,
+                              LONGEST);
         }
         if (token_is_plain(t, id)) {
             trie_add(&t->words, s, id);

@@ -78,6 +78,11 @@ static inline bool token_is_plain(const struct tokenizer *t, int32_t id)
     return t->attr[id] != TOKEN_CONTROL && t->attr[id] != TOKEN_UNKNOWN && t->attr[id] != TOKEN_BYTE;
 }
 
+// Fails with E_MODEL: "FILE: byte N: key 'K': MESSAGE", as the readers of keys do; without the byte where there is no
+// such key.
+int vocab_fail(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
 // --- loading, in the order of the calls ---
 
 int vocab_load_tokens(struct tokenizer *t, const struct gguf *g, struct error *err);  // spellings, attributes, scores
@@ -86,7 +91,7 @@ int vocab_load_bytes(struct tokenizer *t, struct error *err);                   
 int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err);  // BPE
 int vocab_load_pieces(struct tokenizer *t, struct error *err);
 int vocab_load_special(struct tokenizer *t, const struct gguf *g, struct error *err);  // tokens to find in texts
-int vocab_load_words(struct tokenizer *t, struct error *err);                          // WPM
+int vocab_load_words(struct tokenizer *t, const struct gguf *g, struct error *err);    // WPM
 
 // The merge of two symbols, or NULL.
 const struct merge *merge_find(const struct merge_table *table, uint32_t left, uint32_t right);

@@ -1,4 +1,6 @@
 // Which tokens begin, end and separate texts: by the ids in the file, by the habits of the algorithm, and by name.
+#include <inttypes.h>
+
 #include "engine/text/vocab.h"
 
 #define BAR "\xEF\xBD\x9C"  // U+FF5C, DeepSeek's bar
@@ -101,8 +103,7 @@ static int read_role(const struct tokenizer *t, const struct gguf *g, const char
         return 0;
     }
     if (v < 0 || v >= t->text.n) {
-        return fail_at(err, E_MODEL, gguf_find(g, key)->offset, "%s: %lld, but there are %d tokens", key, (long long)v,
-                       t->text.n);
+        return vocab_fail(g, key, err, "%" PRId64 " is not one of %d tokens", v, t->text.n);
     }
     *id = (int32_t)v;
     return 1;
