@@ -75,9 +75,6 @@ static int make_room(struct model *m, const struct options *o, int64_t n_wanted,
 {
     if (o->n_ctx == 0 && n_wanted > m->n_ctx && model_set_context(m, (int)MIN(n_wanted, INT32_MAX), err))
         return -1;
-    if (m->n_ctx > m->info.n_ctx_train)
-        terminal_note("quern: note: %d positions are more than the %d that the model was trained for", m->n_ctx,
-                      m->info.n_ctx_train);
     return 0;
 }
 
@@ -94,6 +91,9 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
     };
     if (session_open(&l->session, l->model, &options, err))
         return -1;
+    if (l->model->n_ctx > l->model->info.n_ctx_train)
+        terminal_note("quern: note: %d positions are more than the %d that the model was trained for", l->model->n_ctx,
+                      l->model->info.n_ctx_train);
     struct text text = {0};
     if (o->verbose)
         session_describe(l->session, &text);

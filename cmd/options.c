@@ -157,23 +157,28 @@ static int set(struct options *options, const struct option *o, const char *text
 
 // --- names ---
 
-// Edits (a letter put in, taken out or exchanged) from a to b; names longer than the row are never near.
+// Edits from a to b: a letter put in, taken out or exchanged, or two neighbours swapped. Long names are never near.
 static int distance(const char *a, const char *b)
 {
     enum { LONGEST = 40 };
     size_t n = strlen(b);
-    int row[LONGEST + 1];
+    int rows[3][LONGEST + 1];  // of the letters of a so far, less one, less two
+    int *row = rows[0], *last = rows[1], *before = rows[2];
     if (n > LONGEST || strlen(a) > LONGEST)
         return LONGEST;
     for (size_t j = 0; j <= n; j++)
         row[j] = (int)j;
     for (size_t i = 0; a[i]; i++) {
-        int corner = row[0];
+        int *oldest = before;
+        before = last;
+        last = row;
+        row = oldest;
         row[0] = (int)i + 1;
         for (size_t j = 0; j < n; j++) {
-            int exchanged = corner + (a[i] != b[j]);
-            corner = row[j + 1];
-            row[j + 1] = MIN(exchanged, MIN(row[j], row[j + 1]) + 1);
+            int exchanged = last[j] + (a[i] != b[j]);
+            row[j + 1] = MIN(exchanged, MIN(row[j], last[j + 1]) + 1);
+            if (i && j && a[i] == b[j - 1] && a[i - 1] == b[j])
+                row[j + 1] = MIN(row[j + 1], before[j - 1] + 1);
         }
     }
     return row[n];
