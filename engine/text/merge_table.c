@@ -5,15 +5,23 @@
 
 static const char merges_key[] = "tokenizer.ggml.merges";
 
-// Where a pair belongs.
-static struct merge *slot_of(const struct merge_table *table, uint32_t left, uint32_t right)
+enum { MERGE_BATCH = 32 };
+
+// Where the search for a pair begins.
+static struct merge *first_slot(const struct merge_table *table, uint32_t left, uint32_t right)
 {
     uint64_t h = (((uint64_t)left << 32 | right) ^ table->seed) * UINT64_C(0x9E3779B97F4A7C15);
-    for (uint64_t i = (h >> 32) & table->mask;; i = (i + 1) & table->mask) {
-        struct merge *m = &table->slots[i];
+    return &table->slots[(h >> 32) & table->mask];
+}
+
+// Where a pair is, or belongs.
+static struct merge *slot_of(const struct merge_table *table, uint32_t left, uint32_t right)
+{
+    for (struct merge *m = first_slot(table, left, right);;) {
         if ((m->left == left && m->right == right) || m->left == MERGE_NONE) {
             return m;
         }
+        m = m == &table->slots[table->mask] ? table->slots : m + 1;
     }
 }
 
@@ -48,10 +56,15 @@ static void table_add(struct merge_table *table, struct merge m)
     }
 }
 
-// Reads one line, "left right", both tokens, as is what they make together. The parts hold no space, but the first may
-// be one. `joined` has room for the line.
-static int parse_merge(const struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, uint64_t i,
-                       char *joined, struct merge *m, struct error *err)
+// One line, "left right": its parts, and what they make together, which must be tokens all three.
+struct line {
+    struct str part[3];  // left, right, joined
+    uint64_t hash[3];
+};
+
+// Finds the space that divides line i; the first part may be one itself. The parts are copied to `joined`, without it.
+static int split_line(const struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, uint64_t i,
+                      char *joined, struct line *l, struct error *err)
 {
     struct str line = kv->strings[i];
     const char *space = line.len > 2 ? memchr(line.data + 1, ' ', line.len - 2) : NULL;
@@ -62,34 +75,70 @@ static int parse_merge(const struct tokenizer *t, const struct gguf *g, const st
     size_t n_left = (size_t)(space - line.data), n_right = line.len - n_left - 1;
     memcpy(joined, line.data, n_left);
     memcpy(joined + n_left, space + 1, n_right);
-    const struct str parts[] = {{joined, n_left}, {joined + n_left, n_right}, {joined, n_left + n_right}};
+    *l = (struct line){.part = {{joined, n_left}, {joined + n_left, n_right}, {joined, n_left + n_right}}};
+    for (int k = 0; k < 3; k++) {
+        l->hash[k] = token_map_prefetch(&t->map, l->part[k].data, l->part[k].len);
+    }
+    return 0;
+}
+
+static int find_parts(const struct tokenizer *t, const struct gguf *g, uint64_t i, const struct line *l,
+                      struct merge *m, struct error *err)
+{
     int32_t ids[3];
     for (int k = 0; k < 3; k++) {
-        ids[k] = token_map_find(&t->map, parts[k].data, parts[k].len);
+        ids[k] = token_map_find_hashed(&t->map, l->part[k].data, l->part[k].len, l->hash[k]);
         if (ids[k] < 0) {
             return vocab_fail(g, merges_key, err, "element %" PRIu64 ": '%.*s' is not in tokenizer.ggml.tokens", i,
-                              (int)MIN(parts[k].len, (size_t)64), parts[k].data);
+                              (int)MIN(l->part[k].len, (size_t)64), l->part[k].data);
         }
     }
     *m = (struct merge){(uint32_t)ids[0], (uint32_t)ids[1], (uint32_t)i, (uint32_t)ids[2]};
+    __builtin_prefetch(first_slot(&t->merges, m->left, m->right), 1);
+    return 0;
+}
+
+// Lines first to last, in steps far enough apart for the memory that each wants to arrive: there are hundreds of
+// thousands, and all that they are looked up in is larger than the caches.
+static int load_batch(struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, uint64_t first, size_t n,
+                      char *joined, struct error *err)
+{
+    struct line lines[MERGE_BATCH];
+    struct merge merges[MERGE_BATCH];
+    for (size_t i = 0; i < n; i++) {
+        if (split_line(t, g, kv, first + i, joined, &lines[i], err) != 0) {
+            return -1;
+        }
+        joined += lines[i].part[2].len;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (find_parts(t, g, first + i, &lines[i], &merges[i], err) != 0) {
+            return -1;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (token_is_plain(t, (int32_t)merges[i].merged)) {
+            table_add(&t->merges, merges[i]);
+        }
+    }
     return 0;
 }
 
 static int load_lines(struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, struct error *err)
 {
-    size_t longest = 1;
-    for (uint64_t i = 0; i < kv->count; i++) {
-        longest = MAX(longest, kv->strings[i].len);
+    size_t longest = 1;  // of the lines of a batch together
+    for (uint64_t i = 0; i < kv->count; i += MERGE_BATCH) {
+        size_t bytes = 0;
+        for (uint64_t k = i; k < MIN(kv->count, i + MERGE_BATCH); k++) {
+            bytes += kv->strings[k].len;
+        }
+        longest = MAX(longest, bytes);
     }
     struct arena scratch = {0};
     char *joined = arena_alloc(&scratch, longest, 1);
-    int rc = joined != NULL ? 0 : fail(err, E_MEMORY, "no memory for a merge of %zu bytes", longest);
-    for (uint64_t i = 0; rc == 0 && i < kv->count; i++) {
-        struct merge m = {0};
-        rc = parse_merge(t, g, kv, i, joined, &m, err);
-        if (rc == 0 && token_is_plain(t, (int32_t)m.merged)) {
-            table_add(&t->merges, m);
-        }
+    int rc = joined != NULL ? 0 : fail(err, E_MEMORY, "no memory for merges of %zu bytes", longest);
+    for (uint64_t i = 0; rc == 0 && i < kv->count; i += MERGE_BATCH) {
+        rc = load_batch(t, g, kv, i, (size_t)MIN(kv->count - i, (uint64_t)MERGE_BATCH), joined, err);
     }
     arena_free(&scratch);
     return rc;

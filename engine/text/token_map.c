@@ -51,17 +51,19 @@ int token_map_new(struct token_map *map, const struct spellings *spellings, stru
 }
 
 // The slot that holds these bytes, or the empty one where they belong.
-static struct token_slot *slot_of(const struct token_map *map, const char *p, size_t n, uint32_t *tag)
+static struct token_slot *slot_of(const struct token_map *map, const char *p, size_t n, uint64_t hash)
 {
-    uint64_t h = token_hash(p, n, map->seed);
-    *tag = (uint32_t)(h >> 32);
-    for (uint64_t i = h & map->mask;; i = (i + 1) & map->mask) {
+    uint32_t tag = (uint32_t)(hash >> 32);
+    for (uint64_t i = hash & map->mask;; i = (i + 1) & map->mask) {
         struct token_slot *slot = &map->slots[i];
         if (slot->id < 0) {
             return slot;
         }
+        if (slot->tag != tag) {
+            continue;
+        }
         struct str s = spelling(map->spellings, slot->id);
-        if (slot->tag == *tag && s.len == n && bytes_equal(s.data, p, n)) {
+        if (s.len == n && bytes_equal(s.data, p, n)) {
             return slot;
         }
     }
@@ -70,17 +72,28 @@ static struct token_slot *slot_of(const struct token_map *map, const char *p, si
 int32_t token_map_add(struct token_map *map, int32_t id)
 {
     struct str text = spelling(map->spellings, id);
-    uint32_t tag;
-    struct token_slot *slot = slot_of(map, text.data, text.len, &tag);
+    uint64_t hash = token_hash(text.data, text.len, map->seed);
+    struct token_slot *slot = slot_of(map, text.data, text.len, hash);
     int32_t earlier = slot->id;
     if (earlier < 0) {
-        *slot = (struct token_slot){tag, id};
+        *slot = (struct token_slot){(uint32_t)(hash >> 32), id};
     }
     return earlier;
 }
 
+int32_t token_map_find_hashed(const struct token_map *map, const char *p, size_t n, uint64_t hash)
+{
+    return slot_of(map, p, n, hash)->id;
+}
+
 int32_t token_map_find(const struct token_map *map, const char *p, size_t n)
 {
-    uint32_t tag;
-    return slot_of(map, p, n, &tag)->id;
+    return slot_of(map, p, n, token_hash(p, n, map->seed))->id;
+}
+
+uint64_t token_map_prefetch(const struct token_map *map, const char *p, size_t n)
+{
+    uint64_t hash = token_hash(p, n, map->seed);
+    __builtin_prefetch(&map->slots[hash & map->mask]);
+    return hash;
 }
