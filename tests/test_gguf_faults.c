@@ -119,6 +119,12 @@ REAL(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offse
     return __real_mmap(at, n, prot, flags, fd, offset);
 }
 
+// The names under which a C library with 64-bit offsets may know the same calls.
+ssize_t __wrap_pread64(int fd, void *dst, size_t n, off_t at) __attribute__((alias("__wrap_pread")));
+int __wrap_fstat64(int fd, struct stat *st) __attribute__((alias("__wrap_fstat")));
+void *__wrap_mmap64(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+    __attribute__((alias("__wrap_mmap")));
+
 // ---- What is tried ----
 
 static void put_file(const char *name, const char *recipe)
