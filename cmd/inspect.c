@@ -12,10 +12,10 @@
 #include <stdlib.h>
 
 enum {
-    ARRAY_SHOWN = 8,   // elements of an array, unless it was asked for by name
-    TEXT_SHOWN = 72,   // characters of a value in a table
-    KEYS_SHOWN = 256,  // rows of the table of keys
-    KEY_COLUMN = 44,   // the widest that the column of names becomes
+    ARRAY_SHOWN = 8,  // elements of an array, unless it was asked for by name
+    TEXT_SHOWN = 72,  // characters of a value in a table
+    KEYS_SHOWN = 256, // rows of the table of keys
+    KEY_COLUMN = 44,  // the widest that the column of names becomes
     NAME_COLUMN = 63,
 };
 
@@ -35,7 +35,7 @@ static uint64_t add_up(uint64_t a, uint64_t b)
 
 static uint64_t count_elements(const struct gguf_tensor *t)
 {
-    return (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);  // checked by gguf_open
+    return (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]); // checked by gguf_open
 }
 
 static int larger_first(const void *a, const void *b)
@@ -148,7 +148,7 @@ static int print_clean(struct text *out, struct str s, int max)
             return shown + 3;
         }
         if (n == 0)
-            text_print(out, "\xEF\xBF\xBD");  // U+FFFD
+            text_print(out, "\xEF\xBF\xBD"); // U+FFFD
         else if (cp == '\n' || cp == '\t')
             text_print(out, cp == '\n' ? "\\n" : "\\t");
         else

@@ -28,19 +28,27 @@ Test(base, fail_escapes_what_a_terminal_would_obey)
     struct error err;
     fail(&err, E_MODEL, "a%sz", "\n\r\t\x1b[2J\x7f");
     cr_assert_str_eq(err.text, "a\\x0A\\x0D\\x09\\x1B[2J\\x7Fz");
-    fail(&err, E_MODEL, "%s", "\xC2\x9B" "31m");  // CSI as one C1 character
+    fail(&err, E_MODEL, "%s",
+         "\xC2\x9B"
+         "31m"); // CSI as one C1 character
     cr_assert_str_eq(err.text, "\\xC2\\x9B31m");
-    fail(&err, E_MODEL, "%s", "\xE2\x80\xAE" "fdp.exe");  // right-to-left override
-    cr_assert_str_eq(err.text, "\\xE2\\x80\\xAE" "fdp.exe");
-    fail(&err, E_MODEL, "%s", "\xE2\x80\xA8|");  // line separator
+    fail(&err, E_MODEL, "%s",
+         "\xE2\x80\xAE"
+         "fdp.exe"); // right-to-left override
+    cr_assert_str_eq(err.text, "\\xE2\\x80\\xAE"
+                               "fdp.exe");
+    fail(&err, E_MODEL, "%s", "\xE2\x80\xA8|"); // line separator
     cr_assert_str_eq(err.text, "\\xE2\\x80\\xA8|");
 }
 
 Test(base, fail_keeps_valid_utf8_and_escapes_the_rest)
 {
     struct error err;
-    fail(&err, E_MODEL, "%s", "Stra\xC3\x9F" "e \xE6\x97\xA5 \xF0\x9F\x99\x82");
-    cr_assert_str_eq(err.text, "Stra\xC3\x9F" "e \xE6\x97\xA5 \xF0\x9F\x99\x82");
+    fail(&err, E_MODEL, "%s",
+         "Stra\xC3\x9F"
+         "e \xE6\x97\xA5 \xF0\x9F\x99\x82");
+    cr_assert_str_eq(err.text, "Stra\xC3\x9F"
+                               "e \xE6\x97\xA5 \xF0\x9F\x99\x82");
     fail(&err, E_MODEL, "%s", "\xC0\x80 \xED\xA0\x80 \xFF \xE6\x97");
     cr_assert_str_eq(err.text, "\\xC0\\x80 \\xED\\xA0\\x80 \\xFF \\xE6\\x97");
 }
@@ -180,8 +188,8 @@ Test(base, utf8_rejects_an_empty_and_a_broken_tail)
 
 Test(base, utf8_printable_refuses_controls_and_bidi)
 {
-    static const uint32_t bad[] = {0, 0x1B, '\n', 0x1F, 0x7F, 0x80, 0x9F, 0x61C, 0x200E, 0x2028, 0x202A, 0x202E, 0x2066,
-                                   0x2069};
+    static const uint32_t bad[] = {0,     0x1B,   '\n',   0x1F,   0x7F,   0x80,   0x9F,
+                                   0x61C, 0x200E, 0x2028, 0x202A, 0x202E, 0x2066, 0x2069};
     static const uint32_t good[] = {0x20, 0x7E, 0xA0, 0x61D, 0x200D, 0x2010, 0x202F, 0x206A, 0x10FFFF};
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         cr_assert_not(utf8_printable(bad[i]), "U+%04X", bad[i]);

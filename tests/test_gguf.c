@@ -32,8 +32,8 @@ Test(gguf, integers_of_every_width_read_as_i64)
     static const struct {
         const char *key;
         int64_t want;
-    } cases[] = {{"u8", 255}, {"i8", -128}, {"u16", 65535}, {"i16", -32768}, {"u32", UINT32_MAX}, {"i32", INT32_MIN},
-                 {"i64", INT64_MIN}};
+    } cases[] = {{"u8", 255},         {"i8", -128},       {"u16", 65535},    {"i16", -32768},
+                 {"u32", UINT32_MAX}, {"i32", INT32_MIN}, {"i64", INT64_MIN}};
     struct gguf *g = open_recipe(EVERY_TYPE, 0);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         int64_t v = 42;
@@ -150,7 +150,8 @@ Test(gguf, a_value_of_the_wrong_type_names_key_place_and_types)
 Test(gguf, floats_out_of_range_clamp_as_integers)
 {
     struct gguf *g = open_recipe("header:3,0,2 key:d type:array type:f64 u64:3 f64:1e300 f64:-1e300 f64:nan "
-                                 "kv:u,u64,18446744073709551615", 0);
+                                 "kv:u,u64,18446744073709551615",
+                                 0);
     const struct gguf_kv *a = gguf_find(g, "d");
     cr_assert_eq(gguf_array_i64(a, 0), INT64_MAX);
     cr_assert_eq(gguf_array_i64(a, 1), INT64_MIN);
@@ -220,7 +221,7 @@ static void check_two_tensors(struct gguf *g, bool with_data)
 Test(gguf, tensors_lie_where_the_file_says)
 {
     const char *recipe = "header:3,2,0 tensor:b,0,64,2,3 tensor:a,8,0,32 align:32 zero:64 f32:1 f32:2 f32:3 f32:4 "
-                         "f32:5 f32:6 zero:1000";  // what trails is no matter
+                         "f32:5 f32:6 zero:1000"; // what trails is no matter
     static const unsigned flags[] = {0, GGUF_NO_MMAP, GGUF_METADATA_ONLY};
     for (size_t i = 0; i < COUNT_OF(flags); i++) {
         struct gguf *g = open_recipe(recipe, flags[i]);
@@ -234,7 +235,8 @@ Test(gguf, addresses_are_aligned_as_the_file_is)
     static const unsigned flags[] = {0, GGUF_NO_MMAP};
     for (size_t i = 0; i < COUNT_OF(flags); i++) {
         struct gguf *g = open_recipe("header:3,2,1 kv:general.alignment,u32,1024 tensor:a,0,0,1 tensor:b,0,1024,1 "
-                                     "align:1024 zero:1028", flags[i]);
+                                     "align:1024 zero:1028",
+                                     flags[i]);
         cr_assert_eq(gguf_alignment(g), 1024u);
         cr_assert_eq((uintptr_t)gguf_tensor_at(g, 0)->data % 1024, 0u);
         cr_assert_eq((uintptr_t)gguf_tensor_at(g, 1)->data % 1024, 0u);
@@ -245,7 +247,8 @@ Test(gguf, addresses_are_aligned_as_the_file_is)
 Test(gguf, alignment_of_1_packs_tensors_anywhere)
 {
     struct gguf *g = open_recipe("header:3,3,1 kv:general.alignment,u32,1 tensor:a,24,0,3 tensor:b,0,3,1 "
-                                 "tensor:c,24,7,1 raw:xyz f32:2.5 raw:!", 0);
+                                 "tensor:c,24,7,1 raw:xyz f32:2.5 raw:!",
+                                 0);
     float f;
     memcpy(&f, gguf_find_tensor(g, "b")->data, 4);
     cr_assert_eq(f, 2.5f);
@@ -257,7 +260,8 @@ Test(gguf, limits_that_are_still_allowed)
 {
     struct gguf *g = open_recipe("header:3,1,1 kv:general.alignment,u32,65536 "
                                  "tensor:0123456789012345678901234567890123456789012345678901234567890_2,24,0,1,1,1,1 "
-                                 "align:65536 zero:1", 0);
+                                 "align:65536 zero:1",
+                                 0);
     cr_assert_eq(gguf_tensor_at(g, 0)->name.len, 63u);
     cr_assert_eq(gguf_tensor_at(g, 0)->n_dims, 4);
     gguf_close(g);

@@ -1,5 +1,5 @@
-// A machine that fails: each call to the C library that the reader and the writer make fails once, the N-th for every N.
-// The error must name the right kind, nothing may leak, and no file may be left behind.
+// A machine that fails: each call to the C library that the reader and the writer make fails once, the N-th for every
+// N. The error must name the right kind, nothing may leak, and no file may be left behind.
 #include "gguf/writer.h"
 #include "tests/gguf_recipe.h"
 
@@ -14,11 +14,11 @@ enum fault { FAULT_NONE, FAULT_MEMORY, FAULT_IO };
 
 static struct {
     enum fault kind;
-    int after;  // calls that still succeed
+    int after; // calls that still succeed
     bool fired;
-    bool interrupt;  // reads and writes return EINTR and halves instead
-    int cut;         // the read before which the model's file is cut short, from 1; 0: none
-    long live;       // blocks of the heap
+    bool interrupt; // reads and writes return EINTR and halves instead
+    int cut;        // the read before which the model's file is cut short, from 1; 0: none
+    long live;      // blocks of the heap
 } fault;
 
 static char dir[64], path[128], part2[128];
@@ -220,7 +220,7 @@ static int open_descriptors(void)
 static int fail_each(int (*work)(struct error *), enum fault kind, enum err_code code)
 {
     struct error err = {0};
-    cr_assert_eq(work(&err), 0, "%s", err.text);  // what the library allocates once is allocated now
+    cr_assert_eq(work(&err), 0, "%s", err.text); // what the library allocates once is allocated now
     for (int n = 0;; n++) {
         int descriptors = open_descriptors();
         long live = fault.live;
@@ -236,7 +236,7 @@ static int fail_each(int (*work)(struct error *), enum fault kind, enum err_code
             return n;
         }
         if (status == 0)
-            continue;  // only the sync of the directory may fail in silence
+            continue; // only the sync of the directory may fail in silence
         cr_assert_eq(err.code, code, "call %d: %s", n, err.text);
         cr_assert_not_null(strstr(err.text, kind == FAULT_IO ? "Input/output error" : "bytes"), "%s", err.text);
     }
@@ -250,7 +250,7 @@ Test(gguf_faults, reading_survives_every_failed_allocation)
 
 Test(gguf_faults, reading_survives_every_failed_read)
 {
-    cr_assert_geq(fail_each(read_mapped, FAULT_IO, E_IO), 7);  // fstat, window, large value, ... map, of both parts
+    cr_assert_geq(fail_each(read_mapped, FAULT_IO, E_IO), 7); // fstat, window, large value, ... map, of both parts
     cr_assert_geq(fail_each(read_into_memory, FAULT_IO, E_IO), 7);
 }
 

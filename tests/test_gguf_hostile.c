@@ -8,9 +8,9 @@
 #include <time.h>
 
 struct refusal {
-    const char *name;    // of the case
-    const char *recipe;  // a file; @ stands where the error lies
-    const char *text;    // what comes after "byte N: "
+    const char *name;   // of the case
+    const char *recipe; // a file; @ stands where the error lies
+    const char *text;   // what comes after "byte N: "
 };
 
 static void check_refusals(const struct refusal *cases, size_t n)
@@ -269,8 +269,8 @@ static uint64_t put_part(const char *name, const char *recipe)
 
 struct split_case {
     const char *name;
-    const char *first, *second;  // recipes of m-00001-of-00002.gguf and m-00002-of-00002.gguf; second may be NULL
-    const char *file;            // the file that is at fault
+    const char *first, *second; // recipes of m-00001-of-00002.gguf and m-00002-of-00002.gguf; second may be NULL
+    const char *file;           // the file that is at fault
     const char *text;
     enum err_code code;
     bool no_offset;
@@ -369,7 +369,8 @@ Test(gguf_hostile, a_further_part_names_the_first, .init = make_split_dir, .fini
     cr_assert_eq(rename(path, other), 0);
     cr_assert_eq(gguf_open(&g, other, 0, &err), -1);
     unlink(other);
-    snprintf(want, sizeof want, "%s: byte 24: this is part 2 of 2; open the first, named ...-00001-of-00002.gguf", other);
+    snprintf(want, sizeof want, "%s: byte 24: this is part 2 of 2; open the first, named ...-00001-of-00002.gguf",
+             other);
     cr_assert_str_eq(err.text, want);
 }
 
@@ -420,8 +421,8 @@ Test(gguf_hostile, a_long_path_leaves_room_for_the_message)
 // ---- Sweeps ----
 
 #define SMALL                                                                                                          \
-    "header:3,2,14 kv:general.alignment,u32,16 kv:k.u8,u8,1 kv:k.i8,i8,-1 kv:k.u16,u16,2 kv:k.i16,i16,-2 "              \
-    "kv:k.i32,i32,-3 kv:k.f32,f32,1.5 kv:k.u64,u64,4 kv:k.i64,i64,-4 kv:k.f64,f64,2.5 kv:k.bool,bool,1 "                \
+    "header:3,2,14 kv:general.alignment,u32,16 kv:k.u8,u8,1 kv:k.i8,i8,-1 kv:k.u16,u16,2 kv:k.i16,i16,-2 "             \
+    "kv:k.i32,i32,-3 kv:k.f32,f32,1.5 kv:k.u64,u64,4 kv:k.i64,i64,-4 kv:k.f64,f64,2.5 kv:k.bool,bool,1 "               \
     "key:k.string type:string str:text "                                                                               \
     "key:k.strings type:array type:string u64:3 str:a str: str:\\xFF\\x00b "                                           \
     "key:k.bools type:array type:bool u64:4 u8:0 u8:1 u8:1 u8:0 "                                                      \
@@ -459,11 +460,29 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
-// One change of the kinds that break parsers: a bit, a byte, a number that wraps or a little one, bytes lost or repeated.
+// One change of the kinds that break parsers: a bit, a byte, a number that wraps or a little one, bytes lost or
+// repeated.
 static void mutate(struct blob *b, size_t range, uint64_t *rng)
 {
-    static const uint64_t nasty[] = {0, 1, 2, 5, 12, 13, 31, 32, 63, 64, 65536, INT32_MAX, UINT32_MAX, 1ull << 32,
-                                     INT64_MAX, 1ull << 63, UINT64_MAX - 31, UINT64_MAX, UINT64_MAX / 8 + 1,
+    static const uint64_t nasty[] = {0,
+                                     1,
+                                     2,
+                                     5,
+                                     12,
+                                     13,
+                                     31,
+                                     32,
+                                     63,
+                                     64,
+                                     65536,
+                                     INT32_MAX,
+                                     UINT32_MAX,
+                                     1ull << 32,
+                                     INT64_MAX,
+                                     1ull << 63,
+                                     UINT64_MAX - 31,
+                                     UINT64_MAX,
+                                     UINT64_MAX / 8 + 1,
                                      UINT64_MAX / 4 + 2};
     size_t at = next_random(rng) % MIN(range, b->size);
     size_t n = (size_t)1 << next_random(rng) % 4;
@@ -572,7 +591,7 @@ Test(gguf_hostile, tens_of_thousands_of_keys_are_quick)
     struct error err;
     struct blob b = {0};
     blob_put_recipe(&b, "header:3,0,50000");
-    for (int i = 0; i < 50000; i++) {  // three letters each, all different
+    for (int i = 0; i < 50000; i++) { // three letters each, all different
         char key[3] = {(char)('0' + i / 4096 % 64), (char)('0' + i / 64 % 64), (char)('0' + i % 64)};
         blob_put_str(&b, key, 3);
         blob_put_number(&b, GGUF_U8, 4);

@@ -30,8 +30,8 @@ static void run_inspect(struct output *o, const char *recipe, const char *a, con
         fd = memory_file(blob.data, blob.size, path);
         blob_free(&blob);
     }
-    char *argv[] = {strdup("inspect"), strdup(path), a ? strdup(a) : NULL, b ? strdup(b) : NULL, c ? strdup(c) : NULL,
-                    NULL};
+    char *argv[] = {strdup("inspect"),    strdup(path),         a ? strdup(a) : NULL,
+                    b ? strdup(b) : NULL, c ? strdup(c) : NULL, NULL};
     int argc = 2 + (a != NULL) + (b != NULL) + (c != NULL);
     FILE *out = tmpfile(), *err = tmpfile();
     cr_assert(out && err);
@@ -103,8 +103,8 @@ Test(inspect, key_prints_the_value_alone)
     static const struct {
         const char *key, *want;
     } cases[] = {
-        {"general.architecture", "llama\n"}, {"llama.block_count", "7\n"}, {"k.eps", "1e-05\n"},
-        {"k.big", "18446744073709551615\n"}, {"k.flag", "true\n"},         {"k.few", "1\n-2\n3\n"},
+        {"general.architecture", "llama\n"},          {"llama.block_count", "7\n"}, {"k.eps", "1e-05\n"},
+        {"k.big", "18446744073709551615\n"},          {"k.flag", "true\n"},         {"k.few", "1\n-2\n3\n"},
         {"k.many", "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n"}, {"k.text", "one\ntwo\n"},
     };
     static struct output o;
@@ -179,10 +179,11 @@ Test(inspect, json_of_one_key_is_whole)
 Test(inspect, text_of_the_file_cannot_drive_a_terminal)
 {
     static struct output o;
-    run_inspect(&o,
-                "header:3,0,2 key:general.name type:string str:\\x1b]0;x\\x07\\x1b[31mred\\xC2\\x9B1m\\xE2\\x80\\xAEfdp "
-                "key:general.architecture type:string str:\\x0da\\x7F\\xE2\\x81\\xA6b\\x09",
-                NULL, NULL, NULL);
+    run_inspect(
+        &o,
+        "header:3,0,2 key:general.name type:string str:\\x1b]0;x\\x07\\x1b[31mred\\xC2\\x9B1m\\xE2\\x80\\xAEfdp "
+        "key:general.architecture type:string str:\\x0da\\x7F\\xE2\\x81\\xA6b\\x09",
+        NULL, NULL, NULL);
     cr_assert_eq(o.status, 0);
     for (const char *c = o.out; *c;) {
         uint32_t cp;

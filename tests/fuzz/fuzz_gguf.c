@@ -62,7 +62,8 @@ static void check_same(const struct gguf *a, const struct gguf *b)
 static void check_error(const struct error *err)
 {
     check(err->code == E_MODEL || err->code == E_IO, "an odd error code");
-    check(strlen(err->text) > 0 && strlen(err->text) < ERR_TEXT && utf8_valid(str_from(err->text)), "an odd error text");
+    check(strlen(err->text) > 0 && strlen(err->text) < ERR_TEXT && utf8_valid(str_from(err->text)),
+          "an odd error text");
     for (const char *c = err->text; *c; c++)
         check((unsigned char)*c >= 0x20 && *c != 0x7F, "a control character in an error");
 }
