@@ -1,4 +1,5 @@
 #include "cmd/input.h"
+#include "cmd/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,4 +44,24 @@ int input_read(const char *path, char **data, size_t *size, struct error *err)
         *data = NULL;
     }
     return status;
+}
+
+int input_take(const struct options *o, const char *what, char **data, struct str *text, struct error *err)
+{
+    *data = NULL;
+    if ((o->prompt != NULL) + (o->file != NULL) + (o->args.n > 0) > 1)
+        return fail(err, E_USAGE, "more than one %s: give one of -p, -f and an argument", what);
+    if (o->args.n > 1)
+        return fail(err, E_USAGE, "%s: a second %s; put the %s in quotes", o->args.at[1], what, what);
+    if (o->prompt || o->args.n) {
+        *text = str_from(o->prompt ? o->prompt : o->args.at[0]);
+        return 0;
+    }
+    if (!o->file && terminal_is_tty(STDIN_FILENO))
+        return fail(err, E_USAGE, "no %s: give one with -p TEXT, -f FILE, or on stdin", what);
+    size_t size;
+    if (input_read(o->file ? o->file : "-", data, &size, err))
+        return -1;
+    *text = (struct str){*data, size};
+    return 0;
 }

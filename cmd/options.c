@@ -269,6 +269,10 @@ static int take_flag(struct options *o, enum verb_number verb, int argc, char **
             return fail(err, E_USAGE, "%s: needs a value, %s", flag, option->argument);
         value = argv[++*i];
     }
+    if (option->number == OPT_help) {
+        *err = (struct error){.code = (enum err_code)cmd_help(2, (char *[]){NULL, argv[0], NULL})};
+        return -1;
+    }
     o->given[option->number] = true;
     return set(o, option, value, err);
 }

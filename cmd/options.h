@@ -52,7 +52,8 @@ struct options {
     struct option_list args;  // what is no flag, in order
 };
 
-// argv[0] is the verb. Defaults are set first. E_USAGE: one line that names the flag, and what would be right.
+// argv[0] is the verb. Defaults are set first. E_USAGE: one line that names the flag, and what would be right. --help
+// prints the help and ends with -1 too: the error has no text then, and the status of the help.
 int options_parse(struct options *o, enum verb_number verb, int argc, char **argv, struct error *err);
 void options_free(struct options *o);
 

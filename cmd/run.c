@@ -9,26 +9,13 @@
 
 // --- the prompt ---
 
-// The prompt from -p, from an argument, from -f or from stdin. *data is freed by the caller; *prompt may view argv.
+// The prompt; what comes from a file or a pipe ends with a line end, which the model would take for that of a paragraph.
 static int take_prompt(const struct options *o, char **data, struct str *prompt, struct error *err)
 {
-    *data = NULL;
-    if ((o->prompt != NULL) + (o->file != NULL) + (o->args.n > 0) > 1)
-        return fail(err, E_USAGE, "more than one prompt: give one of -p, -f and an argument");
-    if (o->args.n > 1)
-        return fail(err, E_USAGE, "%s: a second prompt; put the prompt in quotes", o->args.at[1]);
-    if (o->prompt || o->args.n) {
-        *prompt = str_from(o->prompt ? o->prompt : o->args.at[0]);
-        return 0;
-    }
-    if (!o->file && terminal_is_tty(STDIN_FILENO))
-        return fail(err, E_USAGE, "no prompt: give one with -p TEXT, -f FILE, or on stdin");
-    size_t size;
-    if (input_read(o->file ? o->file : "-", data, &size, err))
+    if (input_take(o, "prompt", data, prompt, err))
         return -1;
-    if (size && (*data)[size - 1] == '\n')  // every file has one; the model would take it for the end of a paragraph
-        size--;
-    *prompt = (struct str){*data, size};
+    if (*data && prompt->len && prompt->data[prompt->len - 1] == '\n')
+        prompt->len--;
     return 0;
 }
 

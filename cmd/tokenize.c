@@ -9,25 +9,6 @@
 
 // --- the texts ---
 
-// From -p, an argument, -f or stdin. *data is freed by the caller; *text may view argv.
-static int take_text(const struct options *o, char **data, struct str *text, struct error *err)
-{
-    *data = NULL;
-    if ((o->prompt != NULL) + (o->file != NULL) + (o->args.n > 0) > 1)
-        return fail(err, E_USAGE, "more than one text: give one of -p, -f and an argument");
-    if (o->args.n > 1)
-        return fail(err, E_USAGE, "%s: a second text; put the text in quotes", o->args.at[1]);
-    if (o->prompt || o->args.n) {
-        *text = str_from(o->prompt ? o->prompt : o->args.at[0]);
-        return 0;
-    }
-    size_t size;
-    if (input_read(o->file ? o->file : "-", data, &size, err))
-        return -1;
-    *text = (struct str){*data, size};
-    return 0;
-}
-
 // The text up to the next NUL, when texts are separated so; *rest is what follows it, its data NULL after the last.
 static struct str next_text(struct str *rest, bool nul)
 {
@@ -160,7 +141,7 @@ static int tokenize(const struct options *o, struct error *err)
         terminal_note("quern: note: the pre-tokenizer '%.*s' is not known, 'default' is used: the ids may be wrong",
                       STR_ARG(tokenizer_pre(t)));
     if (!status)
-        status = take_text(o, &data, &text, err);
+        status = input_take(o, "text", &data, &text, err);
     if (!status)
         status = print_texts(o, t, text, err);
     free(data);

@@ -54,10 +54,6 @@ int verb_main(int argc, char **argv)
     const struct verb *verb = find_verb(word);
     if (!verb)
         return unknown_verb(word);
-    // "quern run --help" is "quern help run"
-    for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
-        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help"))
-            return cmd_help(2, (char *[]){argv[0], argv[1], NULL});
     int status = verb->run(argc - 1, argv + 1);
     // what stdio still holds must reach the disk before success is claimed
     if (fflush(stdout) == 0 || status != E_OK)
