@@ -1,7 +1,7 @@
-// What the parts of the AVX-512 8-bit matmul share: the two regimes' entry points, and the reading of blocks of 16 rows
-// at once, so that lane r of a register belongs to row r. Private to matmul_q8_avx512*.c.
+// What the parts of the AVX-512 8-bit matmul share: the two regimes' entry points, the panel that many columns sweep over,
+// and the reading of blocks of 16 rows at once, so that lane r of a register belongs to row r.
 //
-// All is pure and inlined; nothing is read outside of the blocks named.
+// Private to matmul_q8_avx512*.c. A panel lives in the caller's scratch. Nothing is read outside of the blocks named.
 #ifndef QUERN_MATMUL_Q8_AVX512_H
 #define QUERN_MATMUL_Q8_AVX512_H
 
@@ -17,6 +17,44 @@ enum { GROUP = 16 };  // rows that share a register, a lane a row
 // One column, and any number of columns; by type, NULL where there is none.
 extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
+
+enum {
+    SPAN = 256,        // elements of k that a panel holds
+    PANEL = 64,        // its rows
+    TILE_COLUMNS = 6,  // columns that are multiplied with it at a time
+};
+
+// A span of 64 rows, unpacked. Index r of each array belongs to row r. A type fills what its tiles read.
+struct panel {
+    uint8_t w[SPAN / 4][PANEL][4];   // w + offset: unsigned
+    int32_t scale[16][PANEL];        // of each sub-block: int16 pairs (scale, 0), or int32
+    int32_t back[4][PANEL];          // int16 pairs for two sub-blocks of 32: offset * scale
+    int32_t min[8][PANEL];           // int16 pairs for two sub-blocks
+    float d[8][PANEL], m[8][PANEL];  // of the block of 256, or of its blocks of 32
+};
+
+// What tiles want to know of some columns, in a span.
+struct columns {
+    int n;
+    __mmask16 seen;                   // 0 in the first span, where there is no sum to go on with
+    const int8_t *q[TILE_COLUMNS];
+    const int16_t *q_sums[TILE_COLUMNS];
+    float da[TILE_COLUMNS];
+    // What a type makes of them:
+    int32_t start[TILE_COLUMNS][32];  // of each run of elements: - offset * sum(q)
+    int32_t pairs[TILE_COLUMNS][8];   // int16 pairs of sums of q, as `min` and `back` want them
+    float sums[TILE_COLUMNS][8];      // of q, over 32
+};
+
+struct rows16;
+// How a type fills its panel and columns; by type, NULL where there is none.
+struct unpacker {
+    // 16 rows, their bytes from `at` on, into the rows from `lane` on. Of types with blocks of 32, n_blocks are there.
+    void (*unpack)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
+    // The rest of the columns.
+    void (*prepare)(struct columns *c);
+};
+extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
 // 16 rows' blocks. Where a matrix ends within a group the last row stands in for those that are not there: what is computed
 // for them is not stored.
@@ -76,7 +114,7 @@ INLINE __m512i broadcast_32(const void *p)
 }
 
 // Lane r of t[j] becomes word j of the 16 bytes at `at` in row r.
-INLINE void load_words(const struct rows16 *g, size_t at, __m512i t[4])
+INLINE void load_words_16(const struct rows16 *g, size_t at, __m512i t[4])
 {
     __m512i v[4], u[4];
     for (int i = 0; i < 4; i++)
@@ -89,6 +127,28 @@ INLINE void load_words(const struct rows16 *g, size_t at, __m512i t[4])
     t[1] = _mm512_unpackhi_epi64(u[0], u[2]);
     t[2] = _mm512_unpacklo_epi64(u[1], u[3]);
     t[3] = _mm512_unpackhi_epi64(u[1], u[3]);
+}
+
+// Lane r of t[j] becomes word j of the 32 bytes at `at` in row r.
+INLINE void load_words_32(const struct rows16 *g, size_t at, __m512i t[8])
+{
+    __m512i v[8], u[8];
+    for (int i = 0; i < 8; i++) {  // rows 0-3 beside 4-7, then 8-11 beside 12-15
+        int row = i / 4 * 8 + i % 4;
+        v[i] = load_2x32(g->at[row] + at, g->at[row + 4] + at);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        __m512i a = _mm512_unpacklo_epi32(v[i], v[i + 1]), b = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+        __m512i c = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]), d = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
+        u[i] = _mm512_unpacklo_epi64(a, c);
+        u[i + 1] = _mm512_unpackhi_epi64(a, c);
+        u[i + 2] = _mm512_unpacklo_epi64(b, d);
+        u[i + 3] = _mm512_unpackhi_epi64(b, d);
+    }
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm512_shuffle_i32x4(u[j], u[4 + j], 0x88);
+        t[4 + j] = _mm512_shuffle_i32x4(u[j], u[4 + j], 0xdd);
+    }
 }
 
 // Two bytes, through a general register: compilers would else gather 16 such loads with slow inserts.
@@ -121,6 +181,49 @@ INLINE __m512 high_halves(__m512i words)
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
 }
 
+// The first two bytes of eight blocks that follow each other: where they lie is a constant of the type.
+typedef __m128i heads_fn(const uint8_t *blocks);
+
+INLINE __m128i heads_18(const uint8_t *b)
+{
+    const __m128i low = _mm_setr_epi8(0, 1, 18, 19, 36, 37, 54, 55, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m128i high = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 8, 9, 26, 27, 44, 45, 62, 63);
+    __m512i v = _mm512_maskz_permutexvar_epi8(0x00ff, _mm512_castsi128_si512(low), load_512(b));
+    v = _mm512_mask_permutexvar_epi8(v, 0xff00, _mm512_castsi128_si512(high), load_512(b + 64));
+    return _mm512_castsi512_si128(v);
+}
+
+INLINE __m128i heads_34(const uint8_t *b)
+{
+    const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi8(0, 1, 34, 35, 0, 1, 34, 35, 0, 1, 34, 35, 0, 1, 34, 35));
+    __m512i v = _mm512_maskz_permutexvar_epi8(0x000f, pick, load_512(b));
+    v = _mm512_mask_permutexvar_epi8(v, 0x00f0, pick, load_512(b + 68));
+    v = _mm512_mask_permutexvar_epi8(v, 0x0f00, pick, load_512(b + 136));
+    v = _mm512_mask_permutexvar_epi8(v, 0xf000, pick, load_512(b + 204));
+    return _mm512_castsi512_si128(v);
+}
+
+// Lane r of scale[j] is that of block j of row r.
+INLINE void load_scales(const struct rows16 *g, heads_fn *heads, const size_t offset[8], int n, __m512 scale[8])
+{
+    if (n < 8) {
+        for (int j = 0; j < n; j++)
+            scale[j] = load_halves(g, offset[j]);
+        return;
+    }
+    struct rows16 packed;
+    __m128i row[GROUP];
+    __m512i words[4];
+#pragma GCC unroll 16
+    for (int r = 0; r < GROUP; r++) {
+        row[r] = heads(g->at[r] + offset[0]);
+        packed.at[r] = (const uint8_t *)&row[r];
+    }
+    load_words_16(&packed, 0, words);
+    for (int i = 0; i < 4; i++)
+        scale[2 * i] = low_halves(words[i]), scale[2 * i + 1] = high_halves(words[i]);
+}
+
 // The header of Q4_K and Q5_K for 16 rows. Byte j of lane r of scale[h] is scale 4h + j of row r, and so for min.
 struct header_k4 {
     __m512i scale[2], min[2];
@@ -131,7 +234,7 @@ INLINE struct header_k4 load_header_k4(const struct rows16 *g, size_t at)
 {
     const __m512i six = _mm512_set1_epi8(63), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30);
     __m512i t[4];  // d and dmin; the packed scales' bytes 0-3, 4-7, 8-11
-    load_words(g, at, t);
+    load_words_16(g, at, t);
     struct header_k4 h = {.d = low_halves(t[0]), .m = high_halves(t[0])};
     h.scale[0] = _mm512_and_si512(t[1], six);
     h.min[0] = _mm512_and_si512(t[2], six);

@@ -339,49 +339,6 @@ INLINE void dots_q4_0(const struct rows16 *g, const size_t offset[8], size_t ahe
     dots_nibbles(g, offset, ahead, q, dot, split_q4_0, 8, 18);
 }
 
-// The first two bytes of eight blocks that follow each other: where they lie is a constant of the type.
-typedef __m128i heads_fn(const uint8_t *blocks);
-
-INLINE __m128i heads_18(const uint8_t *b)
-{
-    const __m128i low = _mm_setr_epi8(0, 1, 18, 19, 36, 37, 54, 55, 0, 0, 0, 0, 0, 0, 0, 0);
-    const __m128i high = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 8, 9, 26, 27, 44, 45, 62, 63);
-    __m512i v = _mm512_maskz_permutexvar_epi8(0x00ff, _mm512_castsi128_si512(low), load_512(b));
-    v = _mm512_mask_permutexvar_epi8(v, 0xff00, _mm512_castsi128_si512(high), load_512(b + 64));
-    return _mm512_castsi512_si128(v);
-}
-
-INLINE __m128i heads_34(const uint8_t *b)
-{
-    const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi8(0, 1, 34, 35, 0, 1, 34, 35, 0, 1, 34, 35, 0, 1, 34, 35));
-    __m512i v = _mm512_maskz_permutexvar_epi8(0x000f, pick, load_512(b));
-    v = _mm512_mask_permutexvar_epi8(v, 0x00f0, pick, load_512(b + 68));
-    v = _mm512_mask_permutexvar_epi8(v, 0x0f00, pick, load_512(b + 136));
-    v = _mm512_mask_permutexvar_epi8(v, 0xf000, pick, load_512(b + 204));
-    return _mm512_castsi512_si128(v);
-}
-
-// Lane r of scale[j] is that of block j of row r.
-INLINE void load_scales(const struct rows16 *g, heads_fn *heads, const size_t offset[8], int n, __m512 scale[8])
-{
-    if (n < 8) {
-        for (int j = 0; j < n; j++)
-            scale[j] = load_halves(g, offset[j]);
-        return;
-    }
-    struct rows16 packed;
-    __m128i row[GROUP];
-    __m512i words[4];
-#pragma GCC unroll 16
-    for (int r = 0; r < GROUP; r++) {
-        row[r] = heads(g->at[r] + offset[0]);
-        packed.at[r] = (const uint8_t *)&row[r];
-    }
-    load_words(&packed, 0, words);
-    for (int i = 0; i < 4; i++)
-        scale[2 * i] = low_halves(words[i]), scale[2 * i + 1] = high_halves(words[i]);
-}
-
 // The sum S of 16 rows over n blocks, n <= 8.
 INLINE __m512 sum_32(const struct rows16 *g, dots32_fn *dots, heads_fn *heads, size_t at, size_t ahead, int n,
                      size_t bytes, const int8_t *q)

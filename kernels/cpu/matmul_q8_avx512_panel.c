@@ -1,302 +1,352 @@
-// Many columns: a panel of 32 rows by 256 elements is unpacked once, and all columns sweep over it.
+// Many columns: a panel of 64 rows by 256 elements is unpacked once, and all columns sweep over it.
 //
-// The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
-// Now lane r of a register belongs to row r, so that nothing has to be added up across lanes:
-//   - Weights are unpacked to unsigned bytes [k / 4][32 rows][4]. vpdpbusd multiplies 16 rows' four bytes with four bytes of
-//     one column, broadcast. A tile of 32 rows and 6 columns keeps 12 sums going with 2 loads and 6 broadcasts a step.
+// The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da, D).
+// Here lane r of a register belongs to row r, so that nothing has to be added up across lanes:
+//   - Weights are unpacked to unsigned bytes [k / 4][row][4]. vpdpbusd multiplies four bytes of 16 rows with four bytes of
+//     one column, broadcast. A tile of 32 rows and 6 columns keeps 12 sums going with 2 loads and 6 broadcasts a step; one
+//     of 64 rows serves 3 columns or fewer.
 //   - The sum of a run of elements starts at minus the offset of the weights times the sum of the run's activations. So the
-//     offset costs nothing, and the runs are so short that their sums fit 16 bits: then vpdpwssd with the pair
-//     (scale, 0) multiplies and adds in one operation what vpmulld and vpaddd take three for.
-//   - Two panels, 64 rows, are unpacked at a time: they stay in the L1 cache while the columns pass, and what is prepared
-//     for the columns serves both. The float sums D of 64 rows wait in scratch for the next block.
+//     offset costs nothing, and it centres the weights: a run of the right length has a sum of 16 bits. Then vpdpwssd with
+//     the pair (scale, 0) multiplies and adds in one operation; vpmulld and vpaddd would take three. (The upper half of the
+//     sum is only its sign, and is multiplied by 0.)
+//   - The panel stays in the L1 cache while the columns pass. Their float sums D wait in scratch for the next span of k.
+// Of the 85 operations that a register of rows and a column cost in a block of Q4_K, 64 are vpdpbusd.
 #include "kernels/cpu/matmul_q8_avx512.h"
 
 enum {
-    SPAN = 256,          // elements of k at a time
-    PANEL = 32,          // rows of a tile: two registers
-    PANELS = 2,          // panels at a time
-    TILE_COLUMNS = 6,
-    COLUMNS_MAX = 516,   // columns at a time, whole tiles
+    TILE_ROWS = 32,
+    FEW_COLUMNS = 3,     // up to so many a tile takes all rows of the panel
+    COLUMNS_MAX = 1200,  // columns that a panel serves
     AHEAD = 2,           // spans between the request for bytes and their use
-};
-
-// Lane r of each row of numbers belongs to row r of the panel.
-struct panel {
-    uint8_t w[SPAN / 4][PANEL][4];   // w + offset
-    int32_t scale[16][PANEL];        // int16 pairs (scale, 0)
-    int32_t back[4][PANEL];          // int16 pairs, of sub-blocks of 32: what the offset took away too much, over sum(q)
-    int32_t min[8][PANEL];           // int16 pairs
-    float d[8][PANEL], m[8][PANEL];  // of the block of 256, or of its blocks of 32
-};
-
-// What a tile wants to know of its columns, in this span.
-struct columns {
-    const int8_t *q[TILE_COLUMNS];
-    int32_t start[TILE_COLUMNS][32];  // of each run: - offset * sum(q)
-    int32_t pairs[TILE_COLUMNS][8];   // int16 pairs of sums of 16 or 32 activations
-    float sums[TILE_COLUMNS][8];      // of 32 activations
-    float da[TILE_COLUMNS];
-    int n;
 };
 
 // D of a column.
 struct partial {
-    _Alignas(64) float d[PANELS][PANEL];
+    _Alignas(64) float d[PANEL];
 };
 
-// ---- unpacking: 16 rows into the lanes from `lane` on
+// In a thread's scratch.
+struct work {
+    struct panel panel;
+    struct columns columns;
+    struct partial partial[COLUMNS_MAX];
+};
+_Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "a panel and its sums fit the scratch");
 
-static void put_words(struct panel *p, int lane, int k, __m512i w)
+// ---- tiles: n columns by `regs` registers of rows, from row `lane` on. All loops are unrolled, all arrays are registers.
+
+enum { REGS_MAX = 4 };
+typedef __m512i tile_sums[TILE_COLUMNS][REGS_MAX];
+
+INLINE void set_zero(tile_sums sum, int n, int regs)
 {
-    _mm512_store_si512(p->w[k / 4][lane], w);
+#pragma GCC unroll 6
+    for (int j = 0; j < n; j++)
+#pragma GCC unroll 4
+        for (int i = 0; i < regs; i++)
+            sum[j][i] = _mm512_setzero_si512();
 }
 
-INLINE __m512i low_nibbles(__m512i v)
+// acc = start + w . q over a run of `length` elements; w points at the tile's rows in the run's first words.
+INLINE void dot_run(tile_sums acc, const uint8_t *w, const int8_t *const *q, int at, int length, const int32_t *start,
+                    int n, int regs)
 {
-    return _mm512_and_si512(v, _mm512_set1_epi8(15));
-}
-
-INLINE __m512i high_nibbles(__m512i v)
-{
-    return low_nibbles(_mm512_srli_epi16(v, 4));
-}
-
-INLINE void put_header_k4(struct panel *p, int lane, const struct header_k4 *h, int offset)
-{
-    for (int j = 0; j < 8; j++)
-        _mm512_store_si512(&p->scale[j][lane], byte_to_word(h->scale[j / 4], j % 4));
-    for (int j = 0; j < 4; j++) {
-        __m512i pair = bytes_to_pair(h->scale[j / 2], j % 2 * 2, j % 2 * 2 + 1);
-        _mm512_store_si512(&p->back[j][lane], _mm512_mullo_epi16(pair, _mm512_set1_epi16((short)offset)));
-        _mm512_store_si512(&p->min[j][lane], bytes_to_pair(h->min[j / 2], j % 2 * 2, j % 2 * 2 + 1));
-    }
-    _mm512_store_ps(&p->d[0][lane], h->d);
-    _mm512_store_ps(&p->m[0][lane], h->m);
-}
-
-static void unpack_q4_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
-{
-    (void)n_blocks;
-    struct header_k4 h = load_header_k4(g, at);
-    put_header_k4(p, lane, &h, 8);
-    for (int c = 0; c < 8; c++) {  // 16 bytes: 16 elements of an even and an odd sub-block
-        __m512i t[4];
-        load_words(g, at + 16 + 16 * (size_t)c, t);
-        int k = c / 2 * 64 + c % 2 * 16;
-        for (int i = 0; i < 4; i++) {
-            put_words(p, lane, k + 4 * i, low_nibbles(t[i]));
-            put_words(p, lane, k + 32 + 4 * i, high_nibbles(t[i]));
+#pragma GCC unroll 6
+    for (int j = 0; j < n; j++)
+#pragma GCC unroll 4
+        for (int i = 0; i < regs; i++)
+            acc[j][i] = _mm512_set1_epi32(start[32 * j]);
+#pragma GCC unroll 8
+    for (int k = at; k < at + length; k += 4) {
+        __m512i v[REGS_MAX];
+#pragma GCC unroll 4
+        for (int i = 0; i < regs; i++)
+            v[i] = _mm512_load_si512(w + k * PANEL + 64 * i);
+#pragma GCC unroll 6
+        for (int j = 0; j < n; j++) {
+            const __m512i b = broadcast_32(q[j] + k);
+#pragma GCC unroll 4
+            for (int i = 0; i < regs; i++)
+                acc[j][i] = _mm512_dpbusd_epi32(acc[j][i], v[i], b);
         }
     }
 }
 
-// ---- preparing a column
-
-// Sums of 32 activations, as int32 and as int16 pairs.
-INLINE __m256i sums_of_32(const int16_t *sums)
+// sum += acc . (int16 pairs of the rows)
+INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
 {
-    return _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16(1));
-}
-
-INLINE void put_pairs_of_32(struct columns *c, int j, __m256i sums)
-{
-    __m128i packed = _mm_packs_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-    _mm_storeu_si128((__m128i *)c->pairs[j], packed);
-}
-
-static void prepare_q4_k(struct columns *c, int j, const int16_t *sums)
-{
-    __m256i s = sums_of_32(sums);
-    put_pairs_of_32(c, j, s);
-    _mm256_storeu_si256((__m256i *)c->start[j], _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(s, 3)));
-}
-
-// ---- tiles
-
-// One step of 4 elements for n columns: acc[j][i] += w[i] . q[j].
-INLINE void step(__m512i acc[][2], const uint8_t *w, const int8_t *const *q, int at, int n)
-{
-    const __m512i w0 = _mm512_load_si512(w + at * PANEL), w1 = _mm512_load_si512(w + at * PANEL + 64);
+#pragma GCC unroll 4
+    for (int i = 0; i < regs; i++) {
+        const __m512i s = _mm512_load_si512(scale + 16 * i);
 #pragma GCC unroll 6
-    for (int j = 0; j < n; j++) {
-        const __m512i b = broadcast_32(q[j] + at);
-        acc[j][0] = _mm512_dpbusd_epi32(acc[j][0], w0, b);
-        acc[j][1] = _mm512_dpbusd_epi32(acc[j][1], w1, b);
+        for (int j = 0; j < n; j++)
+            sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], acc[j][i], s);
     }
 }
 
-// sum[j][i] += the dot of n int16 pairs of the rows with those of column j.
-INLINE void add_pairs(__m512i sum[][2], const int32_t pairs[][PANEL], const int32_t (*columns)[8], int s, int n)
+// sum += pairs s of the rows . pairs s of the columns
+INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *c, int s, int n, int regs)
 {
-    const __m512i p0 = _mm512_load_si512(&pairs[s][0]), p1 = _mm512_load_si512(&pairs[s][16]);
+    __m512i v[REGS_MAX];
+#pragma GCC unroll 4
+    for (int i = 0; i < regs; i++)
+        v[i] = _mm512_load_si512(rows + 16 * i);
 #pragma GCC unroll 6
     for (int j = 0; j < n; j++) {
-        const __m512i x = _mm512_set1_epi32(columns[j][s]);
-        sum[j][0] = _mm512_dpwssd_epi32(sum[j][0], p0, x);
-        sum[j][1] = _mm512_dpwssd_epi32(sum[j][1], p1, x);
+        const __m512i x = _mm512_set1_epi32(c->pairs[j][s]);
+#pragma GCC unroll 4
+        for (int i = 0; i < regs; i++)
+            sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], v[i], x);
     }
 }
 
-// Runs of `run` elements, whose sums fit 16 bits; a scale for every `per_scale`.
-INLINE void tile_scaled(const struct panel *p, const struct columns *c, int n, int run, int per_scale, bool back,
-                        int min_pairs, struct partial *out, int which)
+// D = fma(S, da, D)
+INLINE void add_to_partial(struct partial *out, int at, __m512 s, const struct columns *c, int j)
 {
-    __m512i sum[TILE_COLUMNS][2];
+    __m512 d = _mm512_maskz_load_ps(c->seen, out[j].d + at);
+    _mm512_store_ps(out[j].d + at, _mm512_fmadd_ps(s, _mm512_set1_ps(c->da[j]), d));
+}
+
+// Blocks of 256: runs of `run` elements whose sums fit 16 bits, a scale for every `per_scale`; the offset given back where
+// `back` says so; mins in `min_pairs` pairs.
+INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c, struct partial *out, int n, int regs,
+                        int run, int per_scale, bool back, int min_pairs)
+{
+    tile_sums sum, min, acc;
     const int8_t *q[TILE_COLUMNS];
-#pragma GCC unroll 6
-    for (int j = 0; j < n; j++) {
-        sum[j][0] = sum[j][1] = _mm512_setzero_si512();
+    for (int j = 0; j < n; j++)
         q[j] = c->q[j];
-    }
-    const uint8_t *w = p->w[0][0];
-    const int32_t *scale = p->scale[0], *start = c->start[0];
+    const uint8_t *w = p->w[0][lane];
+    const int32_t *scale = p->scale[0] + lane, *start = c->start[0];
+    set_zero(sum, n, regs);
 #pragma GCC unroll 1
     for (int k = 0; k < SPAN; k += per_scale) {
-        __m512i s0 = _mm512_load_si512(scale), s1 = _mm512_load_si512(scale + 16);
 #pragma GCC unroll 2
         for (int r = 0; r < per_scale / run; r++) {
-            __m512i acc[TILE_COLUMNS][2];
-#pragma GCC unroll 6
-            for (int j = 0; j < n; j++)
-                acc[j][0] = acc[j][1] = _mm512_set1_epi32(start[32 * j + r]);
-#pragma GCC unroll 8
-            for (int at = r * run; at < r * run + run; at += 4)
-                step(acc, w, q, at, n);
-#pragma GCC unroll 6
-            for (int j = 0; j < n; j++) {
-                sum[j][0] = _mm512_dpwssd_epi32(sum[j][0], acc[j][0], s0);
-                sum[j][1] = _mm512_dpwssd_epi32(sum[j][1], acc[j][1], s1);
-            }
+            dot_run(acc, w, q, r * run, run, start + r, n, regs);
+            add_scaled(sum, acc, scale, n, regs);
         }
-#pragma GCC unroll 6
         for (int j = 0; j < n; j++)
             q[j] += per_scale;
         w += per_scale * PANEL;
         scale += PANEL;
         start += per_scale / run;
     }
-    __m512i min[TILE_COLUMNS][2];
-#pragma GCC unroll 6
-    for (int j = 0; j < n; j++)
-        min[j][0] = min[j][1] = _mm512_setzero_si512();
+    set_zero(min, n, regs);
 #pragma GCC unroll 8
     for (int s = 0; s < min_pairs; s++) {
         if (back)
-            add_pairs(sum, p->back, c->pairs, s, n);
-        add_pairs(min, p->min, c->pairs, s, n);
+            add_pairs(sum, p->back[s] + lane, c, s, n, regs);
+        add_pairs(min, p->min[s] + lane, c, s, n, regs);
     }
 #pragma GCC unroll 6
     for (int j = 0; j < n; j++) {
-        const __m512 da = _mm512_set1_ps(c->da[j]);
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j][i]), _mm512_load_ps(&p->d[0][16 * i]));
+#pragma GCC unroll 4
+        for (int i = 0; i < regs; i++) {
+            int at = lane + 16 * i;
+            __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j][i]), _mm512_load_ps(p->d[0] + at));
             if (min_pairs)
-                s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j][i]), _mm512_load_ps(&p->m[0][16 * i]), s);
-            float *total = out[j].d[which] + 16 * i;
-            _mm512_store_ps(total, _mm512_fmadd_ps(s, da, _mm512_load_ps(total)));
+                s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j][i]), _mm512_load_ps(p->m[0] + at), s);
+            add_to_partial(out, at, s, c, j);
         }
     }
 }
 
-typedef void tile_fn(const struct panel *p, const struct columns *c, int n_blocks, struct partial *out, int which);
-
-#define TILES(name, TILE)                                                                                              \
-    static void tile_##name##_1(const struct panel *p, const struct columns *c, int n_blocks, struct partial *out, int which) { enum { N = 1 }; TILE; } \
-    static void tile_##name##_2(const struct panel *p, const struct columns *c, int n_blocks, struct partial *out, int which) { enum { N = 2 }; TILE; } \
-    static void tile_##name##_3(const struct panel *p, const struct columns *c, int n_blocks, struct partial *out, int which) { enum { N = 3 }; TILE; } \
-    static void tile_##name##_4(const struct panel *p, const struct columns *c, int n_blocks, struct partial *out, int which) { enum { N = 4 }; TILE; } \
-    static void tile_##name##_5(const struct panel *p, const struct columns *c, int n_blocks, struct partial *out, int which) { enum { N = 5 }; TILE; } \
-    static void tile_##name##_6(const struct panel *p, const struct columns *c, int n_blocks, struct partial *out, int which) { enum { N = 6 }; TILE; }
-
-TILES(q4_k, ((void)n_blocks, tile_scaled(p, c, N, 32, 32, true, 4, out, which)))
-
-struct kind {
-    size_t bytes;  // of a span
-    void (*unpack)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
-    void (*prepare)(struct columns *c, int j, const int16_t *sums);
-    tile_fn *tile[TILE_COLUMNS + 1];
-};
-#define TILE_TABLE(name) {NULL, tile_##name##_1, tile_##name##_2, tile_##name##_3, tile_##name##_4, tile_##name##_5, tile_##name##_6}
-
-struct work {
-    struct panel panel[PANELS];
-    struct columns columns[COLUMNS_MAX / TILE_COLUMNS];
-    struct partial partial[COLUMNS_MAX];
-};
-_Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "the panel's memory");
-
-static void prepare_columns(const struct matmul_args *a, const struct kind *kind, int first, int n, int64_t span,
-                            struct work *work)
+// Blocks of 32: a run each; the sums S are floats.
+INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c, int n_blocks, struct partial *out, int n,
+                        int regs, bool mins)
 {
-    int tiles = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
-    for (int t = 0, j = 0; t < tiles; t++) {
-        struct columns *c = &work->columns[t];
-        c->n = n / tiles + (t < n % tiles);
-        for (int i = 0; i < c->n; i++, j++) {
-            const void *x = a->x[first + j];
-            c->q[i] = q8_quants(x) + span * SPAN;
-            c->da[i] = q8_scales(x, a->k)[span];
-            kind->prepare(c, i, q8_sums(x, a->k) + span * (SPAN / Q8_SUMS));
+    tile_sums acc;
+    __m512 sum[TILE_COLUMNS][REGS_MAX];
+    const int8_t *q[TILE_COLUMNS];
+    for (int j = 0; j < n; j++)
+        q[j] = c->q[j];
+    const uint8_t *w = p->w[0][lane];
+    const float *d = p->d[0] + lane, *m = p->m[0] + lane;
+#pragma GCC unroll 6
+    for (int j = 0; j < n; j++)
+#pragma GCC unroll 4
+        for (int i = 0; i < regs; i++)
+            sum[j][i] = _mm512_setzero_ps();
+#pragma GCC unroll 1
+    for (int b = 0; b < n_blocks; b++) {
+        dot_run(acc, w, q, 0, 32, c->start[0] + b, n, regs);
+#pragma GCC unroll 4
+        for (int i = 0; i < regs; i++) {
+            const __m512 scale = _mm512_load_ps(d + 16 * i), min = _mm512_load_ps(m + 16 * i);
+#pragma GCC unroll 6
+            for (int j = 0; j < n; j++) {
+                sum[j][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j][i]), scale, sum[j][i]);
+                if (mins)
+                    sum[j][i] = _mm512_fmadd_ps(_mm512_set1_ps(c->sums[j][b]), min, sum[j][i]);
+            }
         }
+        for (int j = 0; j < n; j++)
+            q[j] += 32;
+        w += 32 * PANEL;
+        d += PANEL;
+        m += PANEL;
     }
+#pragma GCC unroll 6
+    for (int j = 0; j < n; j++)
+#pragma GCC unroll 4
+        for (int i = 0; i < regs; i++)
+            add_to_partial(out, lane + 16 * i, sum[j][i], c, j);
 }
 
-static void unpack_panels(const struct matmul_args *a, const struct kind *kind, int row, int64_t span, struct work *work)
+// Each shape of a tile is a function of its own: TILES defines those of a kind of type, and their table by columns.
+typedef void tile_fn(const struct panel *p, int lane, const struct columns *c, int n_blocks, struct partial *out);
+struct tiles {
+    tile_fn *half[TILE_COLUMNS + 1];  // 32 rows
+    tile_fn *full[FEW_COLUMNS + 1];   // 64 rows
+};
+
+#define TILE(kind, N, REGS, ...)                                                                                       \
+    static void kind##_##N##x##REGS(const struct panel *p, int lane, const struct columns *c, int n_blocks,            \
+                                    struct partial *out)                                                               \
+    {                                                                                                                  \
+        enum { n = N, regs = REGS };                                                                                   \
+        (void)n_blocks;                                                                                                \
+        __VA_ARGS__;                                                                                                   \
+    }
+#define TILES(kind, ...)                                                                                               \
+    TILE(kind, 1, 2, __VA_ARGS__)                                                                                      \
+    TILE(kind, 2, 2, __VA_ARGS__)                                                                                      \
+    TILE(kind, 3, 2, __VA_ARGS__)                                                                                      \
+    TILE(kind, 4, 2, __VA_ARGS__)                                                                                      \
+    TILE(kind, 5, 2, __VA_ARGS__)                                                                                      \
+    TILE(kind, 6, 2, __VA_ARGS__)                                                                                      \
+    TILE(kind, 1, 4, __VA_ARGS__)                                                                                      \
+    TILE(kind, 2, 4, __VA_ARGS__)                                                                                      \
+    TILE(kind, 3, 4, __VA_ARGS__)                                                                                      \
+    static const struct tiles kind = {{NULL, kind##_1x2, kind##_2x2, kind##_3x2, kind##_4x2, kind##_5x2, kind##_6x2},  \
+                                      {NULL, kind##_1x4, kind##_2x4, kind##_3x4}};
+
+// clang-format off
+TILES(tiles_q4_k, tile_scaled(p, lane, c, out, n, regs, 32, 32, true, 4))
+TILES(tiles_q5_k, tile_scaled(p, lane, c, out, n, regs, 16, 32, true, 4))
+TILES(tiles_q6_k, tile_scaled(p, lane, c, out, n, regs, 8, 16, false, 0))
+TILES(tiles_32, tile_blocks(p, lane, c, n_blocks, out, n, regs, false))
+
+static const struct tiles *const tiles_of[DT_COUNT] = {
+    [DT_Q4_0] = &tiles_32, [DT_Q8_0] = &tiles_32,
+    [DT_Q4_K] = &tiles_q4_k, [DT_Q5_K] = &tiles_q5_k, [DT_Q6_K] = &tiles_q6_k,
+};
+// clang-format on
+
+// ---- all rows and columns
+
+// Columns first .. first + n - 1 in this span.
+static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
 {
-    int n_blocks = (int)MIN((a->k - span * SPAN) / 32, 8);
-    for (int r = row; r < MIN(row + PANELS * PANEL, a->n_rows); r += GROUP) {
-        struct rows16 g = rows_from(a, r);
-        for (int i = 0; i < GROUP; i++)
-            for (size_t b = 0; b < kind->bytes; b += 64)
-                _mm_prefetch((const char *)g.at[i] + (size_t)(span + AHEAD) * kind->bytes + b, _MM_HINT_T1);
-        kind->unpack(&g, (size_t)span * kind->bytes, n_blocks, &work->panel[(r - row) / PANEL], (r - row) % PANEL);
+    c->n = n;
+    c->seen = span ? 0xffff : 0;
+    for (int j = 0; j < n; j++) {
+        const void *x = a->x[first + j];
+        c->q[j] = q8_quants(x) + span * SPAN;
+        c->q_sums[j] = q8_sums(x, a->k) + span * (SPAN / Q8_SUMS);
+        c->da[j] = q8_scales(x, a->k)[span];
+    }
+    ISA_FN(matmul_q8_unpacker)[a->type].prepare(c);
+}
+
+// Asks for what the tile of the next n columns will read.
+static void prefetch_columns(const struct matmul_args *a, int first, int n, int64_t span, const struct partial *p)
+{
+    for (int j = 0; j < MIN(n, a->n_x - first); j++) {
+        const void *x = a->x[first + j];
+        for (int i = 0; i < SPAN; i += 64)
+            _mm_prefetch((const char *)q8_quants(x) + span * SPAN + i, _MM_HINT_T0);
+        _mm_prefetch((const char *)(q8_sums(x, a->k) + span * (SPAN / Q8_SUMS)), _MM_HINT_T0);
+        _mm_prefetch((const char *)(q8_scales(x, a->k) + span), _MM_HINT_T0);
+        for (int r = 0; r < PANEL; r += 16)
+            _mm_prefetch((const char *)(p[j].d + r), _MM_HINT_T0);
     }
 }
 
-static void store_columns(const struct matmul_args *a, int first, int n, int row, const struct work *work)
+static int blocks_in_span(const struct matmul_args *a, int64_t span)
+{
+    return (int)MIN((a->k - span * SPAN) / 32, SPAN / 32);
+}
+
+// Asks for the bytes of AHEAD spans on, or of the start of the next panel's rows.
+static void prefetch_rows(const struct matmul_args *a, const struct rows16 *g, int64_t span, size_t bytes)
+{
+    int64_t spans = q8_blocks(a->k), to = span + AHEAD;
+    size_t at = to < spans ? (size_t)to * bytes : (size_t)(to - spans) * bytes + PANEL * a->w_stride;
+    for (int r = 0; r < GROUP; r++)
+        for (size_t i = 0; i < bytes; i += 64)
+            _mm_prefetch((const char *)g->at[r] + at + i, _MM_HINT_T1);
+}
+
+static void unpack_panel(const struct matmul_args *a, int row, int rows, int64_t span, struct panel *p)
+{
+    size_t bytes = dtype_row_bytes(a->type, SPAN);
+    for (int r = 0; r < rows; r += GROUP) {
+        struct rows16 g = rows_from(a, row + r);
+        prefetch_rows(a, &g, span, bytes);
+        ISA_FN(matmul_q8_unpacker)[a->type].unpack(&g, (size_t)span * bytes, blocks_in_span(a, span), p, r);
+    }
+}
+
+// n columns over the panel; where rows end within a tile, it computes with what an older panel left there.
+static void run_tiles(const struct tiles *t, const struct work *w, int n, int rows, int n_blocks, struct partial *out)
+{
+    if (n <= FEW_COLUMNS && rows > TILE_ROWS) {
+        t->full[n](&w->panel, 0, &w->columns, n_blocks, out);
+        return;
+    }
+    for (int lane = 0; lane < rows; lane += TILE_ROWS)
+        t->half[n](&w->panel, lane, &w->columns, n_blocks, out);
+}
+
+static void store_columns(const struct matmul_args *a, int first, int n, int row, int rows, const struct partial *p)
 {
     for (int j = 0; j < n; j++)
-        for (int r = row; r < MIN(row + PANELS * PANEL, a->n_rows); r += GROUP) {
-            const struct partial *p = &work->partial[j];
-            __m512 d = _mm512_loadu_ps(&p->d[0][r - row]);
-            _mm512_mask_storeu_ps(a->y[first + j] + r, rows_mask(a, r), d);
-        }
+        for (int r = 0; r < rows; r += GROUP)
+            _mm512_mask_storeu_ps(a->y[first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(p[j].d + r));
 }
 
-static void multiply_panels(const struct matmul_args *a, const struct kind *kind, int first, int n, int row)
+// Asks for the places of columns that will be stored next.
+static void prefetch_outputs(const struct matmul_args *a, int first, int n, int row, int rows)
 {
-    struct work *work = a->scratch;
-    int panels = MIN((a->n_rows - row + PANEL - 1) / PANEL, (int)PANELS);
-    memset(work->partial, 0, (size_t)n * sizeof(work->partial[0]));
-    for (int64_t span = 0; span < q8_blocks(a->k); span++) {
-        int n_blocks = (int)MIN((a->k - span * SPAN) / 32, 8);
-        prepare_columns(a, kind, first, n, span, work);
-        unpack_panels(a, kind, row, span, work);
-        for (int t = 0, j = 0; j < n; j += work->columns[t++].n)
-            for (int p = 0; p < panels; p++)
-                kind->tile[work->columns[t].n](&work->panel[p], &work->columns[t], n_blocks, &work->partial[j], p);
-    }
-    store_columns(a, first, n, row, work);
+    for (int j = first; j < MIN(first + n, a->n_x); j++)
+        for (int r = 0; r < rows; r += 16)
+            _mm_prefetch((const char *)(a->y[j] + row + r), _MM_HINT_T0);
 }
 
-static void multiply(const struct matmul_args *a, const struct kind *kind)
+// Columns first .. first + n - 1 of one panel's rows, in tiles of about equal width. What is finished is stored tile by tile,
+// for y is far away: so its cache misses pass while tiles are computed.
+static void multiply_panel(const struct matmul_args *a, int first, int n, int row)
+{
+    struct work *w = a->scratch;
+    int rows = MIN(a->n_rows - row, (int)PANEL), tiles = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    int64_t spans = q8_blocks(a->k);
+    for (int64_t span = 0; span < spans; span++) {
+        unpack_panel(a, row, rows, span, &w->panel);
+        for (int t = 0, j = 0, width; t < tiles; t++, j += width) {
+            width = n / tiles + (t < n % tiles);
+            prepare_columns(a, first + j, width, span, &w->columns);
+            prefetch_columns(a, first + j + width, width, span, &w->partial[j + width]);
+            if (span == spans - 1)
+                prefetch_outputs(a, first + j + width, width, row, rows);
+            run_tiles(tiles_of[a->type], w, width, rows, blocks_in_span(a, span), &w->partial[j]);
+            if (span == spans - 1)
+                store_columns(a, first + j, width, row, rows, &w->partial[j]);
+        }
+    }
+}
+
+static void multiply(const struct matmul_args *a)
 {
     int parts = (a->n_x + COLUMNS_MAX - 1) / COLUMNS_MAX;
-    for (int row = 0; row < a->n_rows; row += PANELS * PANEL)
-        for (int i = 0, first = 0; i < parts; i++) {
-            int n = a->n_x / parts + (i < a->n_x % parts);
-            multiply_panels(a, kind, first, n, row);
-            first += n;
+    for (int row = 0; row < a->n_rows; row += PANEL)
+        for (int i = 0, first = 0, n; i < parts; i++, first += n) {
+            n = a->n_x / parts + (i < a->n_x % parts);
+            multiply_panel(a, first, n, row);
         }
-}
-
-static void panel_q4_k(const struct matmul_args *a)
-{
-    static const struct kind kind = {144, unpack_q4_k, prepare_q4_k, TILE_TABLE(q4_k)};
-    multiply(a, &kind);
 }
 
 matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {
-    [DT_Q4_K] = panel_q4_k,
+    [DT_Q4_0] = multiply, [DT_Q8_0] = multiply, [DT_Q4_K] = multiply, [DT_Q5_K] = multiply, [DT_Q6_K] = multiply,
 };
