@@ -88,10 +88,10 @@ static uint32_t bucket_of(const struct pages *p, int32_t parent, const int32_t *
     return (uint32_t)h & (p->n_buckets - 1);
 }
 
-int32_t pages_find(const struct pages *p, int32_t parent, const int32_t *tokens, int32_t except)
+int32_t pages_find(const struct pages *p, int32_t parent, const int32_t *tokens)
 {
     for (int32_t i = p->buckets[bucket_of(p, parent, tokens)]; i != PAGE_NONE; i = p->page[i].next_in_bucket)
-        if (i != except && follows(p, i, parent) && !memcmp(tokens_of(p, i), tokens, KV_PAGE * sizeof *tokens))
+        if (follows(p, i, parent) && !memcmp(tokens_of(p, i), tokens, KV_PAGE * sizeof *tokens))
             return i;
     return PAGE_NONE;
 }
@@ -120,15 +120,20 @@ void pages_follow(struct pages *p, int32_t page, int32_t parent)
     p->page[page].parent_generation = generation_of(p, parent);
 }
 
-void pages_seal(struct pages *p, int32_t page, int32_t parent)
+int32_t pages_seal(struct pages *p, int32_t page)
 {
     struct page *it = &p->page[page];
     assert(it->n_tokens == KV_PAGE && !it->sealed);
-    pages_follow(p, page, parent);
-    it->bucket = bucket_of(p, parent, tokens_of(p, page));
+    if (!follows(p, page, it->parent))
+        return PAGE_NONE;
+    int32_t twin = pages_find(p, it->parent, tokens_of(p, page));
+    if (twin != PAGE_NONE)
+        return twin;
+    it->bucket = bucket_of(p, it->parent, tokens_of(p, page));
     it->next_in_bucket = p->buckets[it->bucket];
     p->buckets[it->bucket] = page;
     it->sealed = true;
+    return PAGE_NONE;
 }
 
 static void unseal(struct pages *p, int32_t page)
@@ -211,4 +216,6 @@ void pages_copy(struct pages *p, int32_t to, int32_t from, int n)
 {
     memcpy(tokens_of(p, to), tokens_of(p, from), (size_t)n * sizeof *p->tokens);
     p->page[to].n_tokens = n;
+    p->page[to].parent = p->page[from].parent;
+    p->page[to].parent_generation = p->page[from].parent_generation;
 }

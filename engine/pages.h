@@ -44,8 +44,8 @@ int32_t pages_take(struct pages *p, int32_t parent);
 void pages_hold(struct pages *p, int32_t page);
 void pages_release(struct pages *p, int32_t page);
 
-// The page that holds exactly the KV_PAGE tokens after `parent`; PAGE_NONE when there is none. `except` is passed over.
-int32_t pages_find(const struct pages *p, int32_t parent, const int32_t *tokens, int32_t except);
+// The page that holds exactly the KV_PAGE tokens after `parent`; PAGE_NONE when there is none.
+int32_t pages_find(const struct pages *p, int32_t parent, const int32_t *tokens);
 // The page after `parent` whose tokens begin most like the n given ones (n <= KV_PAGE); *common says how many are
 // alike.
 int32_t pages_find_partial(const struct pages *p, int32_t parent, const int32_t *tokens, int n, int *common);
@@ -56,9 +56,10 @@ bool pages_write(struct pages *p, int32_t page, int slot, int32_t token);
 void pages_unwrite(struct pages *p, int32_t page, int slot);
 // Says which page, as it is now, comes before this one, which is not sealed.
 void pages_follow(struct pages *p, int32_t page, int32_t parent);
-// A full page becomes one that pages_find finds; `parent` is the page before it.
-void pages_seal(struct pages *p, int32_t page, int32_t parent);
-// The tokens of a copy are those of the original, up to n.
+// A full page becomes one that pages_find finds, unless the page before it has changed since. When another page is
+// found by this text already, that one is returned, and nothing done; else PAGE_NONE.
+int32_t pages_seal(struct pages *p, int32_t page);
+// The first n tokens of the page `to`, and what they follow, are those of `from`.
 void pages_copy(struct pages *p, int32_t to, int32_t from, int n);
 
 #endif

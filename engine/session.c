@@ -44,12 +44,6 @@ static int32_t *table_of(const struct session *s, int seq)
     return s->tables + (size_t)seq * (size_t)s->stride;
 }
 
-// The page before the i-th one of a sequence.
-static int32_t page_before(const struct session *s, int seq, int i)
-{
-    return i ? table_of(s, seq)[i - 1] : PAGE_NONE;
-}
-
 // --- opening ---
 
 // Pages that a sequence of n_ctx positions holds at most: behind a window only what can still be seen, and what the
@@ -340,7 +334,8 @@ static int provide_page(struct session *s, int seq, int at, int32_t token, struc
     int slot = at % KV_PAGE;
     if (slot && may_write(s, *entry, slot, token, seq))
         return 0;
-    int32_t page = pages_take(&s->pages, page_before(s, seq, at / KV_PAGE));
+    // what a copy follows is copied too, for the page before it may be gone by now
+    int32_t page = pages_take(&s->pages, slot || at == 0 ? PAGE_NONE : entry[-1]);
     if (page == PAGE_NONE)
         return fail(err, E_MEMORY, "the KV cache is full: %d pages of %d positions are in use", s->pages.n, KV_PAGE);
     if (slot) {
@@ -387,30 +382,27 @@ static void undo_rows(struct session *s, int n)
     }
 }
 
-// A page that has become full is found by its text from now on; if the same text is there already, that page is used.
+// A page that has become full is found by its text from now on; if the same text is there already, that page is used. A
+// page that others hold stays what it is for them.
 static void seal_page(struct session *s, int seq, int i)
 {
-    int32_t *entry = &table_of(s, seq)[i], before = page_before(s, seq, i);
-    if (s->pages.page[*entry].sealed)
+    int32_t *entry = &table_of(s, seq)[i], page = *entry;
+    int32_t twin = s->pages.page[page].sealed ? PAGE_NONE : pages_seal(&s->pages, page);
+    if (twin == PAGE_NONE || s->pages.page[page].refs > 1)
         return;
-    int32_t twin = pages_find(&s->pages, before, s->seqs[seq].tokens + (size_t)i * KV_PAGE, *entry);
-    if (twin == PAGE_NONE || s->pages.page[*entry].refs > 1) {
-        pages_seal(&s->pages, *entry, before);
-        return;
-    }
     pages_hold(&s->pages, twin);
-    pages_release(&s->pages, *entry);
+    pages_release(&s->pages, page);
     *entry = twin;
     if (i + 1 < pages_of(s->seqs[seq].length))
         pages_follow(&s->pages, table_of(s, seq)[i + 1], twin);
 }
 
 // Gives back the pages that no later token of the sequence sees: those whose last position is at or before
-// length - window.
+// length - window. The last position is kept in any case, for the next page to follow its page.
 static void pass_window(struct session *s, int seq)
 {
     struct sequence *q = &s->seqs[seq];
-    while (s->window && (int64_t)(q->n_passed + 1) * KV_PAGE <= (int64_t)q->length - s->window + 1)
+    while (s->window && (int64_t)(q->n_passed + 1) * KV_PAGE <= (int64_t)q->length - MAX(s->window, 2) + 1)
         pages_release(&s->pages, table_of(s, seq)[q->n_passed++]);
 }
 
@@ -526,7 +518,7 @@ static int hold_pages(struct session *s, const int32_t *tokens, int limit, int32
     int n = 0, n_pages = 0;
     int32_t page = PAGE_NONE;
     for (; limit - n >= KV_PAGE; n += KV_PAGE) {
-        int32_t next = pages_find(&s->pages, page, tokens + n, PAGE_NONE);
+        int32_t next = pages_find(&s->pages, page, tokens + n);
         if (next == PAGE_NONE)
             break;
         table[n_pages++] = page = next;
