@@ -12,6 +12,13 @@
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
+// Before a loop whose arrays must become registers: its few turns are known once it is inlined.
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 enum { GROUP = 16 };  // rows that share a register, a lane a row
 
 // One column, and any number of columns; by type, NULL where there is none.
@@ -214,7 +221,7 @@ INLINE void load_scales(const struct rows16 *g, heads_fn *heads, const size_t of
     struct rows16 packed;
     __m128i row[GROUP];
     __m512i words[4];
-#pragma GCC unroll 16
+    UNROLL
     for (int r = 0; r < GROUP; r++) {
         row[r] = heads(g->at[r] + offset[0]);
         packed.at[r] = (const uint8_t *)&row[r];

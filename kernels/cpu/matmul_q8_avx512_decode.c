@@ -41,10 +41,10 @@ INLINE __m512i reduce_across_quarters(const __m512i v[4])
 #define REDUCE_16X16(out, DOT)                                                                                         \
     do {                                                                                                               \
         __m512i quarters_[4];                                                                                          \
-        _Pragma("GCC unroll 4") for (int t_ = 0; t_ < 4; t_++)                                                         \
+        UNROLL for (int t_ = 0; t_ < 4; t_++)                                                         \
         {                                                                                                              \
             __m512i v_[4];                                                                                             \
-            _Pragma("GCC unroll 4") for (int i_ = 0; i_ < 4; i_++)                                                     \
+            UNROLL for (int i_ = 0; i_ < 4; i_++)                                                     \
             {                                                                                                          \
                 const int row = 4 * t_ + i_;                                                                           \
                 v_[i_] = (DOT);                                                                                        \
@@ -278,10 +278,10 @@ INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], size_t ahe
 {
     for (int p = 0; p < 4; p++) {
         __m512i x = load_512(q + 64 * p), start = offset_start(x, 128), v[4];
-#pragma GCC unroll 4
+        UNROLL
         for (int t = 0; t < 4; t++) {
             __m512i u[4];
-#pragma GCC unroll 4
+            UNROLL
             for (int i = 0; i < 4; i++) {
                 const uint8_t *row = g->at[4 * t + i];
                 u[i] = dot_q8_0(row + offset[2 * p], row + offset[2 * p + 1], x, start);
@@ -307,10 +307,10 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], size_t 
     for (int p = 0; p < 2; p++, q += 128) {
         __m512i low = load_4x16(q, q + 32, q + 64, q + 96), high = load_4x16(q + 16, q + 48, q + 80, q + 112);
         __m512i start = _mm512_add_epi32(offset_start(low, w_offset), offset_start(high, w_offset)), v[4];
-#pragma GCC unroll 4
+        UNROLL
         for (int t = 0; t < 4; t++) {
             __m512i u[4];
-#pragma GCC unroll 4
+            UNROLL
             for (int i = 0; i < 4; i++) {
                 const uint8_t *row = g->at[4 * t + i];
                 struct nibbles w = split(row, offset + 4 * p);

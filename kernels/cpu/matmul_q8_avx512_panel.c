@@ -40,9 +40,9 @@ typedef __m512i tile_sums[TILE_COLUMNS][REGS_MAX];
 
 INLINE void set_zero(tile_sums sum, int n, int regs)
 {
-#pragma GCC unroll 6
+    UNROLL
     for (int j = 0; j < n; j++)
-#pragma GCC unroll 4
+        UNROLL
         for (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_setzero_si512();
 }
@@ -51,21 +51,21 @@ INLINE void set_zero(tile_sums sum, int n, int regs)
 INLINE void dot_run(tile_sums acc, const uint8_t *w, const int8_t *const *q, int at, int length, const int32_t *start,
                     int n, int regs)
 {
-#pragma GCC unroll 6
+    UNROLL
     for (int j = 0; j < n; j++)
-#pragma GCC unroll 4
+        UNROLL
         for (int i = 0; i < regs; i++)
             acc[j][i] = _mm512_set1_epi32(start[32 * j]);
-#pragma GCC unroll 8
+    UNROLL
     for (int k = at; k < at + length; k += 4) {
         __m512i v[REGS_MAX];
-#pragma GCC unroll 4
+        UNROLL
         for (int i = 0; i < regs; i++)
             v[i] = _mm512_load_si512(w + k * PANEL + 64 * i);
-#pragma GCC unroll 6
+        UNROLL
         for (int j = 0; j < n; j++) {
             const __m512i b = broadcast_32(q[j] + k);
-#pragma GCC unroll 4
+            UNROLL
             for (int i = 0; i < regs; i++)
                 acc[j][i] = _mm512_dpbusd_epi32(acc[j][i], v[i], b);
         }
@@ -75,10 +75,10 @@ INLINE void dot_run(tile_sums acc, const uint8_t *w, const int8_t *const *q, int
 // sum += acc . (int16 pairs of the rows)
 INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
 {
-#pragma GCC unroll 4
+    UNROLL
     for (int i = 0; i < regs; i++) {
         const __m512i s = _mm512_load_si512(scale + 16 * i);
-#pragma GCC unroll 6
+        UNROLL
         for (int j = 0; j < n; j++)
             sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], acc[j][i], s);
     }
@@ -88,13 +88,13 @@ INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n
 INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *c, int s, int n, int regs)
 {
     __m512i v[REGS_MAX];
-#pragma GCC unroll 4
+    UNROLL
     for (int i = 0; i < regs; i++)
         v[i] = _mm512_load_si512(rows + 16 * i);
-#pragma GCC unroll 6
+    UNROLL
     for (int j = 0; j < n; j++) {
         const __m512i x = _mm512_set1_epi32(c->pairs[j][s]);
-#pragma GCC unroll 4
+        UNROLL
         for (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], v[i], x);
     }
@@ -121,7 +121,7 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
     set_zero(sum, n, regs);
 #pragma GCC unroll 1
     for (int k = 0; k < SPAN; k += per_scale) {
-#pragma GCC unroll 2
+        UNROLL
         for (int r = 0; r < per_scale / run; r++) {
             dot_run(acc, w, q, r * run, run, start + r, n, regs);
             add_scaled(sum, acc, scale, n, regs);
@@ -133,15 +133,15 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
         start += per_scale / run;
     }
     set_zero(min, n, regs);
-#pragma GCC unroll 8
+    UNROLL
     for (int s = 0; s < min_pairs; s++) {
         if (back)
             add_pairs(sum, p->back[s] + lane, c, s, n, regs);
         add_pairs(min, p->min[s] + lane, c, s, n, regs);
     }
-#pragma GCC unroll 6
+    UNROLL
     for (int j = 0; j < n; j++) {
-#pragma GCC unroll 4
+        UNROLL
         for (int i = 0; i < regs; i++) {
             int at = lane + 16 * i;
             __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j][i]), _mm512_load_ps(p->d[0] + at));
@@ -163,18 +163,18 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
         q[j] = c->q[j];
     const uint8_t *w = p->w[0][lane];
     const float *d = p->d[0] + lane, *m = p->m[0] + lane;
-#pragma GCC unroll 6
+    UNROLL
     for (int j = 0; j < n; j++)
-#pragma GCC unroll 4
+        UNROLL
         for (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_setzero_ps();
 #pragma GCC unroll 1
     for (int b = 0; b < n_blocks; b++) {
         dot_run(acc, w, q, 0, 32, c->start[0] + b, n, regs);
-#pragma GCC unroll 4
+        UNROLL
         for (int i = 0; i < regs; i++) {
             const __m512 scale = _mm512_load_ps(d + 16 * i), min = _mm512_load_ps(m + 16 * i);
-#pragma GCC unroll 6
+            UNROLL
             for (int j = 0; j < n; j++) {
                 sum[j][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j][i]), scale, sum[j][i]);
                 if (mins)
@@ -187,9 +187,9 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
         d += PANEL;
         m += PANEL;
     }
-#pragma GCC unroll 6
+    UNROLL
     for (int j = 0; j < n; j++)
-#pragma GCC unroll 4
+        UNROLL
         for (int i = 0; i < regs; i++)
             add_to_partial(out, lane + 16 * i, sum[j][i], c, j);
 }
