@@ -257,6 +257,13 @@ const int32_t *session_tokens(const struct session *s, int seq)
     return s->seqs[seq].tokens;
 }
 
+// Whether a sequence of n tokens needs none of its first n_pages pages any more: its next token, at position n, sees
+// what comes after n - window; and the token before it is kept in any case, for the next page to follow its page.
+static bool has_passed(const struct session *s, int n, int n_pages)
+{
+    return n_pages == 0 || (s->window && (int64_t)n_pages * KV_PAGE <= (int64_t)n - MAX(s->window, 2) + 1);
+}
+
 // The last page first, so that of a text that nobody holds the end is forgotten before the beginning.
 static void release_pages(struct session *s, int seq, int first)
 {
@@ -276,9 +283,7 @@ bool session_truncate(struct session *s, int seq, int n)
     struct sequence *q = &s->seqs[seq];
     if (n >= q->length)
         return true;
-    // the next token, at position n, sees the positions after n - window
-    bool seen = q->n_passed == 0 || q->n_passed * KV_PAGE <= n - s->window + 1;
-    if (!seen) {
+    if (!has_passed(s, n, q->n_passed)) {
         clear(s, seq);
         return false;
     }
@@ -397,12 +402,11 @@ static void seal_page(struct session *s, int seq, int i)
         pages_follow(&s->pages, table_of(s, seq)[i + 1], twin);
 }
 
-// Gives back the pages that no later token of the sequence sees: those whose last position is at or before
-// length - window. The last position is kept in any case, for the next page to follow its page.
+// Gives back the pages that no later token of the sequence needs.
 static void pass_window(struct session *s, int seq)
 {
     struct sequence *q = &s->seqs[seq];
-    while (s->window && (int64_t)(q->n_passed + 1) * KV_PAGE <= (int64_t)q->length - MAX(s->window, 2) + 1)
+    while (has_passed(s, q->length, q->n_passed + 1))
         pages_release(&s->pages, table_of(s, seq)[q->n_passed++]);
 }
 
