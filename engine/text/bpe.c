@@ -55,13 +55,12 @@ static int encode_long(struct encoder *e, const uint32_t *symbols, size_t n)
     if (scratch_reserve(&e->merging, bytes, e->err) != 0) {
         return -1;
     }
-    uint64_t *heap = e->merging.data;
-    struct merge_node *nodes = (struct merge_node *)(heap + 3 * n + 1);
+    struct merge_node *nodes = merge_long_nodes(e->merging.data, n);
     for (size_t i = 0; i < n; i++) {
         nodes[i].value = symbols[i];
     }
     nodes[n].value = 0;
-    merge_long(nodes, (uint32_t)n, heap, pair, &e->t->merges);
+    merge_long(e->merging.data, (uint32_t)n, pair, &e->t->merges);
     for (uint32_t i = 0; i < n; i = nodes[i].next) {
         if (emit(e, nodes[i].value) != 0) {
             return -1;
@@ -141,18 +140,22 @@ static int32_t whole_letters(struct encoder *e, const char *word, size_t len)
     return whole_word(e->t, out, n);
 }
 
-int bpe_encode_word(struct encoder *e, const char *word, size_t len)
+// How far a long word goes before two bytes that stand side by side in no token.
+static size_t joined_len(const struct tokenizer *t, const char *word, size_t len)
 {
-    const struct tokenizer *t = e->t;
-    if ((t->pre->flags & PRE_ESCAPE) != 0) {
-        return encode_escaped(e, word, len);
-    }
-    if ((t->pre->flags & PRE_IGNORE_MERGES) != 0) {
-        int32_t whole = whole_letters(e, word, len);
-        if (whole >= 0) {
-            return token_list_push(e->out, whole, e->err);
+    size_t n = 1;
+    while (n < len) {
+        unsigned char a = (unsigned char)word[n - 1], b = (unsigned char)word[n];
+        if ((t->joined[a][b / 8] >> b % 8 & 1) == 0) {
+            break;
         }
+        n++;
     }
+    return n;
+}
+
+static int encode_joined(struct encoder *e, const char *word, size_t len)
+{
     uint32_t few[MERGE_SHORT], *symbols = few;
     if (len > MERGE_SHORT) {
         size_t bytes;
@@ -165,7 +168,28 @@ int bpe_encode_word(struct encoder *e, const char *word, size_t len)
         symbols = e->spelled.data;
     }
     for (size_t i = 0; i < len; i++) {
-        symbols[i] = byte_symbol(t, (unsigned char)word[i]);
+        symbols[i] = byte_symbol(e->t, (unsigned char)word[i]);
     }
     return encode_symbols(e, symbols, len);
+}
+
+int bpe_encode_word(struct encoder *e, const char *word, size_t len)
+{
+    const struct tokenizer *t = e->t;
+    if ((t->pre->flags & PRE_ESCAPE) != 0) {
+        return encode_escaped(e, word, len);
+    }
+    if ((t->pre->flags & PRE_IGNORE_MERGES) != 0) {
+        int32_t whole = whole_letters(e, word, len);
+        if (whole >= 0) {
+            return token_list_push(e->out, whole, e->err);
+        }
+    }
+    for (size_t n; len > 0; word += n, len -= n) {
+        n = len > MERGE_SHORT ? joined_len(t, word, len) : len;
+        if (encode_joined(e, word, n) != 0) {
+            return -1;
+        }
+    }
+    return 0;
 }

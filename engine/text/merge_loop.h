@@ -50,31 +50,43 @@ static inline __attribute__((always_inline)) size_t merge_short(uint32_t *v, siz
     }
 }
 
-// A symbol in the list; its neighbours are indices.
+// A symbol in the list, its neighbours by index, and what merging it with the next one would cost and give.
 struct merge_node {
-    uint32_t value, prev, next;
+    uint32_t value, prev, next, key, merged;
 };
-#define MERGE_DEAD UINT32_MAX  // as prev
 
-// Bytes of scratch that merge_long wants for n symbols: the nodes, the one behind the last, and a heap of at most n - 1
-// pairs to begin with and two more for each of n - 1 merges.
+// Bytes of scratch that merge_long wants for n symbols: a heap of at most n - 1 pairs to begin with and two more for
+// each of n - 1 merges, then the nodes, and one behind the last.
 static inline bool merge_long_bytes(size_t n, size_t *bytes)
 {
     size_t heap;
     return size_mul(n + 1, sizeof(struct merge_node), bytes) || size_mul(n, 3 * sizeof(uint64_t), &heap) ||
-           size_add(*bytes, heap + sizeof(uint64_t), bytes) || n >= UINT32_MAX - 1;
+           size_add(*bytes, heap, bytes) || n >= UINT32_MAX - 1;
 }
 
-// Moves heap[i] down to where it belongs. An entry is the key in the high half, the left symbol in the low.
+// The nodes in scratch memory of that size.
+static inline struct merge_node *merge_long_nodes(void *scratch, size_t n)
+{
+    return (struct merge_node *)((uint64_t *)scratch + 3 * n);
+}
+
+// Moves the entry that is to stand at heap[i] down to where it belongs: an entry is the key in the high half, the left
+// symbol in the low. First the hole goes down to a leaf, without asking, as what comes from the end belongs near the
+// end.
 static inline void merge_heap_down(uint64_t *heap, size_t n, size_t i)
 {
     uint64_t moving = heap[i];
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        child += child + 1 < n && heap[child + 1] < heap[child];
-        if (heap[child] >= moving) {
-            break;
-        }
+    size_t top = i;
+    for (size_t child; (child = 2 * i + 2) < n; i = child) {
+        child -= heap[child - 1] < heap[child];
         heap[i] = heap[child];
+    }
+    if (2 * i + 1 < n) {
+        heap[i] = heap[2 * i + 1];
+        i = 2 * i + 1;
+    }
+    for (; i > top && heap[(i - 1) / 2] > moving; i = (i - 1) / 2) {
+        heap[i] = heap[(i - 1) / 2];
     }
     heap[i] = moving;
 }
@@ -88,25 +100,33 @@ static inline void merge_heap_push(uint64_t *heap, size_t *n, uint64_t entry)
     heap[i] = entry;
 }
 
-// Merges nodes[0..n), whose values are set, nodes[n].value being what stands behind the last. The survivors are linked
-// by `next` from node 0 on to node n. heap has room as merge_long_bytes says.
-static inline __attribute__((always_inline)) void merge_long(struct merge_node *nodes, uint32_t n, uint64_t *heap,
+// Looks up what node i and the next one, if any of the n, make.
+static inline __attribute__((always_inline)) void merge_look(struct merge_node *nodes, uint32_t n, uint32_t i,
                                                              merge_pair_fn *pair, const void *ctx)
 {
-#define MERGE_KEY(i, merged)                                                                                           \
-    (nodes[i].next >= n                                                                                                \
-         ? (uint32_t)MERGE_NONE                                                                                        \
-         : pair(ctx, nodes[i].value, nodes[nodes[i].next].value, nodes[nodes[nodes[i].next].next].value, merged))
+    uint32_t next = nodes[i].next;
+    nodes[i].key = MERGE_NONE;
+    if (next < n) {
+        nodes[i].key = pair(ctx, nodes[i].value, nodes[next].value, nodes[nodes[next].next].value, &nodes[i].merged);
+    }
+}
+
+// Merges the n symbols whose values are set, and that of node n, which stands behind the last. The survivors are linked
+// by `next` from node 0 on to node n. `scratch` has room as merge_long_bytes says, the nodes in it.
+static inline __attribute__((always_inline)) void merge_long(void *scratch, uint32_t n, merge_pair_fn *pair,
+                                                             const void *ctx)
+{
+    uint64_t *heap = scratch;
+    struct merge_node *nodes = merge_long_nodes(scratch, n);
     size_t n_heap = 0;
-    uint32_t merged = 0;
     for (uint32_t i = 0; i <= n; i++) {
-        nodes[i].prev = i - 1;  // of node 0: MERGE_DEAD, which nothing follows from, as node 0 never dies
+        nodes[i].prev = i - 1;  // node 0 has none, and is the first for good
         nodes[i].next = i < n ? i + 1 : n;
     }
-    for (uint32_t i = 0; i + 1 < n; i++) {
-        uint32_t key = MERGE_KEY(i, &merged);
-        if (key != MERGE_NONE) {
-            heap[n_heap++] = (uint64_t)key << 32 | i;
+    for (uint32_t i = 0; i < n; i++) {
+        merge_look(nodes, n, i, pair, ctx);
+        if (nodes[i].key != MERGE_NONE) {
+            heap[n_heap++] = (uint64_t)nodes[i].key << 32 | i;
         }
     }
     for (size_t i = n_heap / 2; i-- > 0;) {
@@ -118,25 +138,25 @@ static inline __attribute__((always_inline)) void merge_long(struct merge_node *
         if (n_heap > 0) {
             merge_heap_down(heap, n_heap, 0);
         }
-        uint32_t i = (uint32_t)top, key = (uint32_t)(top >> 32);
-        // An entry is stale when its symbol was merged away, or now makes another pair.
-        if ((i > 0 && nodes[i].prev == MERGE_DEAD) || MERGE_KEY(i, &merged) != key) {
-            continue;
+        uint32_t i = (uint32_t)top;
+        if (nodes[i].key != top >> 32) {
+            continue;  // its pair has changed, or it was merged away, since this entry was made
         }
         uint32_t right = nodes[i].next;
-        nodes[i].value = merged;
+        nodes[i].value = nodes[i].merged;
         nodes[i].next = nodes[right].next;
         nodes[nodes[right].next].prev = i;
-        nodes[right].prev = MERGE_DEAD;
-        uint32_t around[2] = {i > 0 ? nodes[i].prev : i, i};
-        for (int side = i > 0 ? 0 : 1; side < 2; side++) {
-            uint32_t again = MERGE_KEY(around[side], &merged);
-            if (again != MERGE_NONE) {
-                merge_heap_push(heap, &n_heap, (uint64_t)again << 32 | around[side]);
+        nodes[right].key = MERGE_NONE;
+        for (uint32_t left = i > 0 ? nodes[i].prev : i;; left = i) {
+            merge_look(nodes, n, left, pair, ctx);
+            if (nodes[left].key != MERGE_NONE) {
+                merge_heap_push(heap, &n_heap, (uint64_t)nodes[left].key << 32 | left);
+            }
+            if (left == i) {
+                break;
             }
         }
     }
-#undef MERGE_KEY
 }
 
 #endif

@@ -85,7 +85,7 @@ INLINE size_t match_signs(const char *p, const char *end, const char *symbols)
 {
     const char *q = p;
     for (struct unicode_char c = unicode_char_at(q, end); c.len > 0; c = unicode_char_at(q, end)) {
-        bool symbol = c.cp > 0 && c.cp < 0x80 && strchr(symbols, (int)c.cp) != NULL;
+        bool symbol = (c.bits & UNI_SYMBOL) != 0 && c.cp < 0x80 && strchr(symbols, (int)c.cp) != NULL;
         if ((c.bits & UNI_PUNCT) == 0 && !symbol) {
             break;
         }
@@ -197,8 +197,10 @@ SPACE_SET_STAGES(deepseek_letter)
 // [!-/:-~！-／：-～‘-‟　-。]: the second range holds the letters of ASCII too.
 static bool is_deepseek_sign(struct unicode_char c)
 {
-    static const struct range signs[] = {{0x21, 0x2F},     {0x3A, 0x7E},     {0x2018, 0x201F},
-                                         {0x3001, 0x3002}, {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
+    static const struct range signs[] = {{0x2018, 0x201F}, {0x3001, 0x3002}, {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
+    if (c.cp < 0x80) {
+        return c.cp >= 0x21 && c.cp <= 0x7E && (c.bits & UNI_NUMBER) == 0;
+    }
     return in_ranges(c.cp, signs, COUNT_OF(signs));
 }
 SPACE_SET_STAGES(deepseek_sign)

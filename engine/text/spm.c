@@ -72,8 +72,7 @@ static int encode_long(struct encoder *e, const char *text, size_t len, size_t n
     if (scratch_reserve(&e->merging, bytes, e->err) != 0) {
         return -1;
     }
-    uint64_t *heap = e->merging.data;
-    struct merge_node *nodes = (struct merge_node *)(heap + 3 * n + 1);
+    struct merge_node *nodes = merge_long_nodes(e->merging.data, n);
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
         nodes[i].value = (uint32_t)at;
@@ -81,7 +80,7 @@ static int encode_long(struct encoder *e, const char *text, size_t len, size_t n
     }
     nodes[n].value = (uint32_t)len;
     struct spelled_word w = {e->t, text};
-    merge_long(nodes, (uint32_t)n, heap, pair, &w);
+    merge_long(e->merging.data, (uint32_t)n, pair, &w);
     for (uint32_t i = 0; i < n; i = nodes[i].next) {
         uint32_t start = nodes[i].value;
         if (emit(e, text + start, nodes[nodes[i].next].value - start) != 0) {

@@ -97,10 +97,11 @@ static int load(struct tokenizer *t, const struct gguf *g, unsigned flags, struc
         memset(t->role, -1, sizeof t->role);
         return 0;
     }
-    if (vocab_load_tokens(t, g, err) != 0 || vocab_load_roles(t, g, err) != 0 || vocab_load_bytes(t, err) != 0 ||
-        vocab_load_pieces(t, err) != 0 || vocab_load_special(t, g, err) != 0) {
+    if (vocab_load_tokens(t, g, err) != 0 || vocab_load_roles(t, g, err) != 0 || vocab_load_pieces(t, err) != 0 ||
+        vocab_load_special(t, g, err) != 0) {
         return -1;
     }
+    vocab_load_bytes(t);
     if (t->kind == TOKENIZER_BPE) {
         return vocab_load_merges(t, g, err);
     }

@@ -236,9 +236,26 @@ static void find_glue(struct tokenizer *t)
     }
 }
 
-int vocab_load_bytes(struct tokenizer *t, struct error *err)
+// Which bytes stand side by side in the spellings of tokens, whatever their attributes: merges ask for none.
+static void find_joined(struct tokenizer *t)
 {
-    (void)err;
+    for (int32_t id = 0; id < t->text.n; id++) {
+        struct str s = spelling(&t->text, id);
+        int before = -1;
+        for (size_t i = 0; i < s.len;) {
+            uint32_t cp;
+            int len = utf8_decode(s.data + i, s.len - i, &cp), byte = len > 0 ? letter_to_byte(cp) : -1;
+            if (before >= 0 && byte >= 0) {
+                t->joined[before][byte / 8] |= (uint8_t)(1 << byte % 8);
+            }
+            before = byte;
+            i += len > 0 ? (size_t)len : 1;
+        }
+    }
+}
+
+void vocab_load_bytes(struct tokenizer *t)
+{
     static const char digits[] = "0123456789ABCDEF";
     for (int b = 0; b < 256; b++) {
         char s[8] = {'<', '0', 'x', digits[b >> 4], digits[b & 15], '>'};
@@ -255,8 +272,9 @@ int vocab_load_bytes(struct tokenizer *t, struct error *err)
     }
     if (tokenizer_escapes(t)) {
         find_glue(t);
+    } else if (t->kind == TOKENIZER_BPE) {
+        find_joined(t);
     }
-    return 0;
 }
 
 // --- pieces ---

@@ -61,6 +61,9 @@ struct tokenizer {
     bool glued[256];                // escaped spellings: bytes behind which a space may belong to the same token
     bool lines_glued;               // and whether a newline may belong to the same token as something else
 
+    // Byte-level BPE: which byte (bit) stands behind which in some token. Between others nothing merges.
+    uint8_t joined[256][256 / 8];
+
     struct special_tokens special;
     struct merge_table merges;  // BPE
     struct trie words;          // WPM
@@ -87,10 +90,10 @@ int vocab_fail(const struct gguf *g, const char *key, struct error *err, const c
 
 int vocab_load_tokens(struct tokenizer *t, const struct gguf *g, struct error *err);  // spellings, attributes, scores
 int vocab_load_roles(struct tokenizer *t, const struct gguf *g, struct error *err);   // special ids, add_bos and so on
-int vocab_load_bytes(struct tokenizer *t, struct error *err);                         // byte_token, glued
-int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err);  // BPE
 int vocab_load_pieces(struct tokenizer *t, struct error *err);
 int vocab_load_special(struct tokenizer *t, const struct gguf *g, struct error *err);  // tokens to find in texts
+void vocab_load_bytes(struct tokenizer *t);                                            // byte_token, glued, joined
+int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err);   // BPE
 int vocab_load_words(struct tokenizer *t, const struct gguf *g, struct error *err);    // WPM
 
 // The merge of two symbols, or NULL.
