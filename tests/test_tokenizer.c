@@ -1,51 +1,9 @@
-// Tokenizers of each kind on vocabularies made here: against the naive algorithm, back to the text, special tokens,
-// roles, threads, and texts that make a quadratic algorithm slow. The real vocabularies are in test_tokenizer_golden.
-#include "tests/vocab_recipe.h"
+// Tokenizers of each kind on vocabularies made here: against the naive algorithm, back to the text, on many threads,
+// and on texts that make a quadratic algorithm slow. The real vocabularies are in test_tokenizer_golden.
+#include "tests/token_expect.h"
 
-#include <criterion/criterion.h>
 #include <pthread.h>
 #include <time.h>
-
-#define MARK "\\xE2\\x96\\x81"  // U+2581 in a recipe
-#define SPACE "\xE2\x96\x81"    // and in C
-
-// --- comparing ---
-
-// The ids of a text as "1 2 3", or "error: ..."; in a buffer that the next calls but three overwrite.
-static const char *ids_of(const struct tokenizer *t, struct str text, unsigned flags)
-{
-    static char buffers[4][4096];
-    static int turn;
-    char *out = buffers[turn++ % 4];
-    struct token_list ids = {0};
-    struct error err = {0};
-    size_t n = 0;
-    out[0] = '\0';
-    if (tokenizer_encode(t, text, flags, &ids, &err) != 0)
-        snprintf(out, sizeof buffers[0], "error: %s", err.text);
-    for (size_t i = 0; i < ids.n && n + 16 < sizeof buffers[0]; i++)
-        n += (size_t)snprintf(out + n, sizeof buffers[0] - n, "%s%d", i ? " " : "", ids.ids[i]);
-    token_list_free(&ids);
-    return out;
-}
-
-#define expect_ids(t, text, flags, want)                                                                               \
-    cr_expect_str_eq(ids_of(t, STR_LIT(text), flags), want, "'%s': %s, not %s", text, ids_of(t, STR_LIT(text), flags), \
-                     want)
-
-static void expect_text(const struct tokenizer *t, struct str text, unsigned flags, struct str want)
-{
-    struct token_list ids = {0};
-    struct error err = {0};
-    char *back = NULL;
-    size_t len = 0;
-    cr_assert_eq(tokenizer_encode(t, text, flags, &ids, &err), 0, "%s", err.text);
-    cr_assert_eq(
-        tokenizer_decode(t, ids.ids, ids.n, flags & TOKENIZE_SPECIAL ? DETOKENIZE_SPECIAL : 0, &back, &len, &err), 0);
-    cr_expect(len == want.len && memcmp(back, want.data, len) == 0, "'%.*s' came back as '%s'", STR_ARG(text), back);
-    free(back);
-    token_list_free(&ids);
-}
 
 static double seconds(void)
 {
@@ -327,14 +285,9 @@ Test(bpe, escaped_kind_spells_spaces_and_bytes_as_sentencepiece_does)
 
 // --- SentencePiece ---
 
-static const char spm_recipe[] = "model str llama\n"
-                                 "tokens strs <unk> <s> </s> <0x21> <0x0A> a b c ab bc " MARK " " MARK "a aa aab\n"
-                                 "token_type i32s 2 3 3 6 6 1 1 1 1 1 1 1 1 1\n"
-                                 "scores f32s 0 0 0 0 0 -9 -9 -9 -2 -1 -9 -3 -1 -4";
-
 Test(spm, the_highest_score_merges_first_and_the_leftmost_of_equals)
 {
-    struct tokenizer *t = vocab_from(spm_recipe);
+    struct tokenizer *t = vocab_from(SPM_RECIPE);
     expect_ids(t, "abc", 0, "11 9");     // _abc: bc, then _a
     expect_ids(t, "aaa", 0, "10 12 5");  // _aaa: the left aa of two
     expect_ids(t, "b", 0, "10 6");
@@ -344,7 +297,7 @@ Test(spm, the_highest_score_merges_first_and_the_leftmost_of_equals)
 
 Test(spm, unknown_characters_are_bytes_then_unknown)
 {
-    struct tokenizer *t = vocab_from(spm_recipe);
+    struct tokenizer *t = vocab_from(SPM_RECIPE);
     expect_ids(t, "!\n", 0, "10 3 4");
     expect_ids(t, "\xC3\xA9", 0, "10 0 0");
     expect_ids(t, "\xFF", 0, "10 0");
@@ -353,7 +306,7 @@ Test(spm, unknown_characters_are_bytes_then_unknown)
 
 Test(spm, a_space_comes_before_the_text_and_behind_special_tokens)
 {
-    struct tokenizer *t = vocab_from(spm_recipe);
+    struct tokenizer *t = vocab_from(SPM_RECIPE);
     expect_ids(t, "b", TOKENIZE_BOS, "1 10 6");
     expect_ids(t, " b", 0, "10 10 6");
     expect_ids(t, "b</s>b", TOKENIZE_SPECIAL, "10 6 2 10 6");
@@ -363,7 +316,7 @@ Test(spm, a_space_comes_before_the_text_and_behind_special_tokens)
     tokenizer_free(t);
     char recipe[1000];
     snprintf(recipe, sizeof recipe, "%s\nadd_space_prefix bool 0\nadd_bos_token bool 0\nadd_eos_token bool 1",
-             spm_recipe);
+             SPM_RECIPE);
     t = vocab_from(recipe);
     expect_ids(t, "b", TOKENIZE_BOS, "6 2");
     tokenizer_free(t);
@@ -526,181 +479,6 @@ Test(wpm, text_is_folded_before_it_is_cut)
     t = vocab_from(recipe);
     expect_ids(t, "\xC3\x89", 0, "11");
     expect_ids(t, "Hello hello", 0, "1 4");
-    tokenizer_free(t);
-}
-
-// --- special tokens in a text ---
-
-Test(special, user_defined_tokens_are_always_taken_control_tokens_on_demand)
-{
-    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b <u> <c> < > u c <u>b\n"
-                                     "token_type i32s 1 1 4 3 1 1 1 1 4\nmerges strs");
-    expect_ids(t, "a<u>a", 0, "0 2 0");
-    expect_ids(t, "a<c>a", 0, "0 4 7 5 0");
-    expect_ids(t, "a<c>a", TOKENIZE_SPECIAL, "0 3 0");
-    expect_ids(t, "<u><u>b<u", 0, "2 8 4 6");  // the longest of those that start there
-    expect_text(t, STR_LIT("a<c><u>b"), TOKENIZE_SPECIAL, STR_LIT("a<c><u>b"));
-    tokenizer_free(t);
-}
-
-Test(special, some_models_drop_the_white_space_beside_special_tokens)
-{
-    struct tokenizer *t = vocab_from("general.name str Phi-3-mini\nmodel str llama\ntokens strs <unk> <s> </s> a " MARK
-                                     " <|user|> " MARK "a\ntoken_type i32s 2 3 3 1 1 4 1\nscores f32s 0 0 0 0 0 0 1");
-    expect_ids(t, "a<|user|> \n\ta", 0, "6 5 6");
-    expect_ids(t, "</s>  a", TOKENIZE_SPECIAL, "2 6");
-    expect_ids(t, "<s> a", TOKENIZE_SPECIAL, "1 4 6");
-    tokenizer_free(t);
-    t = vocab_from(
-        "model str gpt2\npre str jina-v2-de\ntokens strs a <mask> \\xC4\\xA0\ntoken_type i32s 1 3 1\nmerges strs");
-    expect_ids(t, "a  <mask> a", TOKENIZE_SPECIAL, "0 1 2 0");
-    expect_ids(t, "  <mask>", TOKENIZE_SPECIAL, "1");
-    tokenizer_free(t);
-}
-
-// --- roles ---
-
-Test(roles, ids_come_from_the_file_then_from_habit_then_from_names)
-{
-    struct tokenizer *t =
-        vocab_from("model str gpt2\npre str gpt-2\ntokens strs a <s> </s> <|eot_id|> <|fim_prefix|> <unk>\n"
-                   "merges strs\nbos_token_id u32 1\neos_token_id u32 2\nunknown_token_id u32 5\n"
-                   "padding_token_id u32 4294967295\nmask_token_id i32 -1");
-    cr_expect_eq(tokenizer_role(t, TOKEN_BOS), 1);
-    cr_expect_eq(tokenizer_role(t, TOKEN_EOS), 2);
-    cr_expect_eq(tokenizer_role(t, TOKEN_UNK), 5);
-    cr_expect_eq(tokenizer_role(t, TOKEN_EOT), 3);
-    cr_expect_eq(tokenizer_role(t, TOKEN_FIM_PRE), 4);
-    cr_expect_eq(tokenizer_role(t, TOKEN_PAD), -1);
-    cr_expect_eq(tokenizer_role(t, TOKEN_MASK), -1);
-    cr_expect_eq(tokenizer_role(t, TOKEN_EOM), -1);
-    cr_expect_eq(tokenizer_attr(t, 3), TOKEN_CONTROL, "a token with a role by its name is a control token");
-    cr_expect_not(tokenizer_adds_bos(t));
-    cr_expect_not(tokenizer_adds_eos(t));
-    tokenizer_free(t);
-    t = vocab_from(spm_recipe);
-    cr_expect_eq(tokenizer_role(t, TOKEN_UNK), 0);
-    cr_expect_eq(tokenizer_role(t, TOKEN_BOS), 1);
-    cr_expect_eq(tokenizer_role(t, TOKEN_EOS), 2);
-    cr_expect(tokenizer_adds_bos(t));
-    tokenizer_free(t);
-}
-
-Test(roles, the_end_of_an_answer)
-{
-    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a <|im_end|> </s> <|end|> <turn|> x\n"
-                                     "merges strs\neos_token_id u32 5");
-    for (int32_t id = 0; id < 6; id++)
-        cr_expect_eq(tokenizer_is_end(t, id), id != 0, "token %d", id);
-    cr_expect_not(tokenizer_is_end(t, -1));
-    cr_expect_not(tokenizer_is_end(t, 6));
-    tokenizer_free(t);
-    // where a channel may end without the turn
-    t = vocab_from("model str gpt2\npre str gpt-4o\ntokens strs a <|end|> <|return|> <|call|>\nmerges strs");
-    cr_expect_not(tokenizer_is_end(t, 1));
-    cr_expect(tokenizer_is_end(t, 2) && tokenizer_is_end(t, 3));
-    tokenizer_free(t);
-}
-
-Test(roles, what_is_put_around_a_text_follows_the_file)
-{
-    struct tokenizer *t =
-        vocab_from("model str gpt2\npre str llama-bpe\ntokens strs a b c\nmerges strs\nbos_token_id u32 1\n"
-                   "eos_token_id u32 2");
-    expect_ids(t, "a", TOKENIZE_BOS, "1 0");
-    tokenizer_free(t);
-    t = vocab_from(
-        "model str gpt2\npre str llama-bpe\ntokens strs a b c\nmerges strs\nbos_token_id u32 1\neos_token_id u32 2\n"
-        "add_bos_token bool 0\nadd_eos_token bool 1");
-    expect_ids(t, "a", TOKENIZE_BOS, "0 2");
-    expect_ids(t, "a", 0, "0");
-    cr_expect(!tokenizer_adds_bos(t) && tokenizer_adds_eos(t));
-    tokenizer_free(t);
-}
-
-// --- tokens, and the way back ---
-
-Test(decode, pieces_are_the_bytes_that_tokens_stand_for)
-{
-    struct tokenizer *t = vocab_from(spm_recipe);
-    cr_expect_eq(tokenizer_n_vocab(t), 14);
-    cr_expect_eq(tokenizer_kind(t), TOKENIZER_SPM);
-    cr_expect(str_equal_z(tokenizer_text(t, 11), SPACE "a"));
-    cr_expect(str_equal_z(tokenizer_piece(t, 11, false), " a"));
-    cr_expect(str_equal_z(tokenizer_piece(t, 3, false), "!"));
-    cr_expect(str_equal_z(tokenizer_piece(t, 2, false), ""));
-    cr_expect(str_equal_z(tokenizer_piece(t, 2, true), "</s>"));
-    cr_expect(str_equal_z(tokenizer_piece(t, -1, true), "") && str_equal_z(tokenizer_piece(t, 14, true), ""));
-    cr_expect_eq(tokenizer_find(t, STR_LIT(SPACE "a")), 11);
-    cr_expect_eq(tokenizer_find(t, STR_LIT(" a")), -1);
-    cr_expect_eq(tokenizer_attr(t, 0), TOKEN_UNKNOWN);
-    cr_expect_eq(tokenizer_attr(t, 3), TOKEN_BYTE);
-    cr_expect_eq(tokenizer_attr(t, 99), TOKEN_UNUSED);
-    tokenizer_free(t);
-}
-
-Test(decode, a_stream_drops_the_space_that_encoding_put_in_front)
-{
-    struct tokenizer *t = vocab_from(spm_recipe);
-    struct detokenizer d = detokenizer_begin(t, false);
-    cr_expect(str_equal_z(detokenizer_next(&d, 1), ""));
-    cr_expect(str_equal_z(detokenizer_next(&d, 11), "a"));
-    cr_expect(str_equal_z(detokenizer_next(&d, 11), " a"));
-    d = detokenizer_begin(t, false);
-    d.at_start = false;  // a text that goes on
-    cr_expect(str_equal_z(detokenizer_next(&d, 11), " a"));
-    tokenizer_free(t);
-}
-
-Test(decode, spaces_are_cleaned_where_file_and_caller_want_it)
-{
-    struct tokenizer *t =
-        vocab_from("model str bert\ntokens strs [UNK] " MARK "it " MARK "' s " MARK "s " MARK ", " MARK "ve\n"
-                   "token_type i32s 2 1 1 1 1 1 1");
-    static const int32_t ids[] = {1, 2, 3, 5, 1, 2, 4, 5, 1, 2, 6};
-    struct error err = {0};
-    char *text;
-    size_t len;
-    cr_assert_eq(tokenizer_decode(t, ids, COUNT_OF(ids), 0, &text, &len, &err), 0);
-    cr_expect_str_eq(text, " it 's , it ' s , it ' ve", "'%s'", text);
-    free(text);
-    cr_assert_eq(tokenizer_decode(t, ids, COUNT_OF(ids), DETOKENIZE_CLEAN, &text, &len, &err), 0);
-    cr_expect_str_eq(text, " it's, it's, it've", "'%s'", text);
-    cr_expect_eq(len, strlen(text));
-    free(text);
-    tokenizer_free(t);
-}
-
-// --- files without a vocabulary, and with one that is not known ---
-
-Test(loading, a_file_without_a_vocabulary_loads_and_refuses_to_encode)
-{
-    static const char *const recipes[] = {"general.architecture str llama", "model str none",
-                                          "model str no_vocab\ntokens strs a a"};
-    for (size_t i = 0; i < COUNT_OF(recipes); i++) {
-        struct tokenizer *t = vocab_from(recipes[i]);
-        cr_expect_eq(tokenizer_kind(t), TOKENIZER_NONE);
-        cr_expect_eq(tokenizer_n_vocab(t), 0);
-        cr_expect_eq(tokenizer_role(t, TOKEN_BOS), -1);
-        cr_expect_eq(tokenizer_find(t, STR_LIT("a")), -1);
-        cr_expect_eq(tokenizer_piece(t, 0, true).len, 0);
-        expect_ids(t, "a", 0, "error: the model has no tokenizer (tokenizer.ggml.model); it takes token ids only");
-        tokenizer_free(t);
-    }
-    tokenizer_free(NULL);
-}
-
-Test(loading, an_unknown_pre_tokenizer_can_be_read_as_the_default_one)
-{
-    struct vocab_file f;
-    struct tokenizer *t;
-    struct error err = {0};
-    vocab_begin(&f);
-    vocab_put_recipe(&f, "model str gpt2\npre str newest\ntokens strs a b\nmerges strs");
-    cr_assert_eq(vocab_load(&f, TOKENIZER_ANY_PRE, &t, &err), 0, "%s", err.text);
-    cr_expect_not(tokenizer_pre_is_known(t));
-    cr_expect(str_equal_z(tokenizer_pre(t), "newest"));
-    expect_ids(t, "ab", 0, "0 1");
     tokenizer_free(t);
 }
 
