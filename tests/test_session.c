@@ -655,7 +655,9 @@ static void check_same_bits(enum dtype type, enum dtype kv)
             {isa, 1, 512, 6, false, kv}, {isa, 3, 16, 3, false, kv},  {isa, 2, 512, 0, true, kv},
             {isa, 2, 7, 5, true, kv},
         };
-        for (size_t i = 0; i < COUNT_OF(others); i++) {
+        // the last level is plain C and slow: some settings will do
+        size_t stride = machine_cpu_isa(level + 1) ? 1 : 4;
+        for (size_t i = 0; i < COUNT_OF(others); i += stride) {
             real_logits(&t, &others[i], got);
             cr_expect(!memcmp(want, got, sizeof want), "%s, keys %s, %s: %d threads, chunks of %d, %d neighbours%s",
                       dtype_info[type].name, dtype_info[kv].name, isa, others[i].threads, others[i].chunk,
