@@ -1,0 +1,466 @@
+// The 8-bit matmul of every ISA level: the exact integers, an exact model in double, and the bits of the scalar level.
+//
+// Types come from the scalar level's table. A level without a path for a type is passed over; the first test says what
+// each must have. Weights end at a guard page and start anywhere; between the columns of y lies poison.
+#include "tests/kernel_test.h"
+
+// Where a type keeps its scale and its minimum (-1: none), and the minimum that makes the mean of random weights 0 when
+// the scale is 1.
+static const struct scales {
+    enum dtype type;
+    int d, m;
+    float centre;
+} scales_of[] = {
+    // clang-format off
+    {DT_Q4_0, 0, -1, 0},      {DT_Q4_1, 0, 2, -7.5f}, {DT_Q5_0, 0, -1, 0},   {DT_Q5_1, 0, 2, -15.5f}, {DT_Q8_0, 0, -1, 0},
+    {DT_Q2_K, 80, 82, 1.5f},  {DT_Q3_K, 108, -1, 0},  {DT_Q4_K, 0, 2, 7.5f}, {DT_Q5_K, 0, 2, 15.5f},  {DT_Q6_K, 208, -1, 0},
+    {DT_IQ4_NL, 0, -1, 0},    {DT_IQ4_XS, 0, -1, 0},  {DT_MXFP4, 0, -1, 0},
+    // clang-format on
+};
+
+static const struct scales *scales_find(enum dtype type)
+{
+    for (size_t i = 0; i < COUNT_OF(scales_of); i++)
+        if (scales_of[i].type == type)
+            return &scales_of[i];
+    cr_assert_fail("%s: where its scales lie is not said here", dtype_info[type].name);
+    return NULL;
+}
+
+#define EACH_TYPE(type)                                                                                                \
+    for (enum dtype type = 0; type < DT_COUNT; type++)                                                                 \
+        if (scalar_level()->matmul_q8[type])
+
+// ---- weights
+
+enum content { RANDOM, ALL_ZERO, ALL_ONE, CONTENTS };
+
+// A block of the content but for its scales. MXFP4 has a power of two for a scale: 2^(d - 1), d a small whole number.
+static void put_scales(uint8_t *block, enum dtype type, float d, float m)
+{
+    const struct scales *s = scales_find(type);
+    uint16_t half[2] = {f32_to_f16(d), f32_to_f16(m)};
+    if (type == DT_MXFP4)
+        block[0] = (uint8_t)(d > 0 ? 128 + ilogbf(d) : 0);
+    else
+        memcpy(block + s->d, &half[0], 2);
+    if (s->m >= 0)
+        memcpy(block + s->m, &half[1], 2);
+}
+
+static float random_scale(struct random *r)
+{
+    float magnitude = ldexpf((float)(1 + random_unit(r)), -3 - random_below(r, 6));
+    return random_u64(r) & 1 ? magnitude : -magnitude;
+}
+
+static void fill_row(struct random *r, enum dtype type, enum content content, uint8_t *row, int64_t k)
+{
+    int bytes = dtype_info[type].bytes;
+    for (uint8_t *b = row; b < row + dtype_row_bytes(type, k); b += bytes) {
+        for (int i = 0; i < bytes; i++)
+            b[i] = content == RANDOM ? (uint8_t)random_u64(r) : content == ALL_ZERO ? 0 : 255;
+        float d = random_scale(r);
+        put_scales(b, type, type == DT_MXFP4 ? fabsf(d) : d, random_scale(r));
+    }
+}
+
+// Rows a few bytes apart, the last of which ends at the guard page.
+struct weights {
+    struct guarded bytes;
+    size_t stride;
+};
+
+static struct weights weights_new(struct random *r, enum dtype type, enum content content, int n_rows, int64_t k)
+{
+    size_t row = dtype_row_bytes(type, k);
+    struct weights w = {.stride = row + (size_t)random_below(r, 4)};
+    w.bytes = guarded_new((size_t)(n_rows - 1) * w.stride + row, 0);
+    for (int i = 0; i < n_rows; i++)
+        fill_row(r, type, content, w.bytes.data + (size_t)i * w.stride, k);
+    return w;
+}
+
+// ---- activations
+
+enum signs { ALL_PLUS, ALL_MINUS, MIXED, SIGNS };
+
+// The largest activations that there can be, with a scale of d.
+static void extreme_activations(struct random *r, enum signs signs, int64_t k, float d, void *row)
+{
+    memset(row, 0, q8_row_bytes(k));
+    int8_t *q = row;
+    int16_t *sums = (int16_t *)(void *)(q + q8_blocks(k) * Q8_BLOCK);
+    float *scales = (float *)(void *)(sums + q8_blocks(k) * (Q8_BLOCK / Q8_SUMS));
+    for (int64_t i = 0; i < k; i++) {
+        q[i] = signs == ALL_PLUS || (signs == MIXED && random_u64(r) & 1) ? 127 : -127;
+        sums[i / Q8_SUMS] = (int16_t)(sums[i / Q8_SUMS] + q[i]);
+    }
+    for (int64_t b = 0; b < q8_blocks(k); b++)
+        scales[b] = d;
+}
+
+static void normal_activations(struct random *r, int64_t k, float *x, void *row)
+{
+    for (int64_t i = 0; i < k; i++)
+        x[i] = random_normal(r);
+    scalar_level()->quantize_q8(x, k, row);
+}
+
+// n rows that end at a guard page, every fifth of them extreme.
+static struct guarded columns_new(struct random *r, int n, int64_t k)
+{
+    size_t bytes = q8_row_bytes(k);
+    struct guarded g = guarded_new((size_t)n * bytes, 0);
+    float *x = malloc((size_t)k * sizeof(*x));
+    for (int j = 0; j < n; j++) {
+        if (random_below(r, 5) == 0)
+            extreme_activations(r, (enum signs)random_below(r, SIGNS), k, 0.037f, g.data + (size_t)j * bytes);
+        else
+            normal_activations(r, k, x, g.data + (size_t)j * bytes);
+    }
+    free(x);
+    return g;
+}
+
+// ---- a call
+
+struct call {
+    enum dtype type;
+    int64_t k;
+    int n_rows, n_x;
+    struct weights w;
+    struct guarded x;
+};
+
+static struct call call_new(struct random *r, enum dtype type, enum content content, int64_t k, int n_rows, int n_x)
+{
+    struct call c = {.type = type, .k = k, .n_rows = n_rows, .n_x = n_x};
+    c.w = weights_new(r, type, content, n_rows, k);
+    c.x = columns_new(r, n_x, k);
+    return c;
+}
+
+static void call_free(struct call *c)
+{
+    guarded_free(c->w.bytes);
+    guarded_free(c->x);
+}
+
+enum { GAP = 5 }; // floats of poison between the columns of y
+
+// Columns first .. first + n_x - 1 into y, a column every n_rows floats.
+static void run(const struct kernels *k, const struct call *c, int first, int n_x, float *y)
+{
+    size_t stride = (size_t)c->n_rows + GAP;
+    struct guarded out = guarded_new((size_t)n_x * stride * sizeof(float), 0);
+    memset(out.data, POISON, out.size);
+    const void **x = malloc((size_t)n_x * sizeof(*x));
+    float **columns = malloc((size_t)n_x * sizeof(*columns));
+    for (int j = 0; j < n_x; j++) {
+        x[j] = c->x.data + (size_t)(first + j) * q8_row_bytes(c->k);
+        columns[j] = floats_of(out) + (size_t)j * stride;
+    }
+    void *scratch = scratch_new();
+    k->matmul_q8[c->type](&(struct matmul_args){.w = c->w.bytes.data,
+                                                .w_stride = c->w.stride,
+                                                .n_rows = c->n_rows,
+                                                .k = c->k,
+                                                .type = c->type,
+                                                .x = x,
+                                                .n_x = n_x,
+                                                .y = columns,
+                                                .scratch = scratch});
+    for (int j = 0; j < n_x; j++) {
+        memcpy(y + (size_t)j * (size_t)c->n_rows, columns[j], (size_t)c->n_rows * sizeof(float));
+        for (size_t i = (size_t)c->n_rows * sizeof(float); i < stride * sizeof(float); i++)
+            cr_assert_eq(((uint8_t *)columns[j])[i], POISON, "%s %s wrote behind column %d", k->name,
+                         dtype_info[c->type].name, j);
+    }
+    guarded_check(out, k->name);
+    guarded_free(out);
+    free(scratch);
+    free(columns);
+    free(x);
+}
+
+static float *floats_new(int64_t n)
+{
+    float *y = malloc((size_t)n * sizeof(*y));
+    cr_assert_not_null(y);
+    return y;
+}
+
+// ---- models in double
+
+// Row i of the weights as the format defines them.
+static void decode_row(const struct call *c, int i, float *w)
+{
+    dtype_decode[c->type](c->w.bytes.data + (size_t)i * c->w.stride, w, c->k);
+}
+
+// The products of all rows with all columns as quantised, exact but for the decoder's roundings.
+static void expect_model(const struct call *c, double *y)
+{
+    float *w = floats_new(c->k);
+    for (int i = 0; i < c->n_rows; i++) {
+        decode_row(c, i, w);
+        for (int j = 0; j < c->n_x; j++) {
+            const void *x = c->x.data + (size_t)j * q8_row_bytes(c->k);
+            double sum = 0;
+            for (int64_t e = 0; e < c->k; e++)
+                sum += (double)w[e] * (double)q8_quants(x)[e] * (double)q8_scales(x, c->k)[e / Q8_BLOCK];
+            y[(int64_t)j * c->n_rows + i] = sum;
+        }
+    }
+    free(w);
+}
+
+// ---- tests
+
+Test(matmul_q8, levels_have_a_path_for_the_types_that_models_use_most)
+{
+    static const enum dtype most[] = {DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_Q5_K, DT_Q4_0};
+    EACH_LEVEL(k)
+    {
+        printf("%s:", k->name);
+        EACH_TYPE(t)
+        printf("%s%s", k->matmul_q8[t] ? " " : " -", dtype_info[t].name);
+        printf("\n");
+        for (size_t i = 0; i < COUNT_OF(most); i++)
+            cr_expect_not_null(k->matmul_q8[most[i]], "%s has no %s", k->name, dtype_info[most[i]].name);
+    }
+}
+
+// A block with d = 1 and m = 0, or d = 0 and m = 1, against the largest activations with a scale of 1: the output is
+// one integer, rounded to float once. The decoder gives its factors, which are whole numbers of at most 14 bits.
+static void check_integers(struct random *r, enum dtype type, enum content content, float d, float m)
+{
+    int64_t k = dtype_info[type].block;
+    struct call c = call_new(r, type, content, k, 1, SIGNS);
+    put_scales(c.w.bytes.data, type, d, m);
+    for (int s = 0; s < SIGNS; s++)
+        extreme_activations(r, (enum signs)s, k, 1.0f, c.x.data + (size_t)s * q8_row_bytes(k));
+    float w[Q8_BLOCK], want[SIGNS], got[SIGNS];
+    decode_row(&c, 0, w);
+    for (int s = 0; s < SIGNS; s++) {
+        const int8_t *q = q8_quants(c.x.data + (size_t)s * q8_row_bytes(k));
+        int64_t sum = 0;
+        for (int64_t i = 0; i < k; i++) {
+            cr_assert_eq(w[i], nearbyintf(w[i]), "%s: element %d is no whole number", dtype_info[type].name, (int)i);
+            sum += (int64_t)w[i] * q[i];
+        }
+        want[s] = (float)sum;
+    }
+    EACH_LEVEL(level)
+    {
+        if (!level->matmul_q8[type])
+            continue;
+        char what[96];
+        snprintf(what, sizeof what, "%s %s, content %d, d %g, m %g", level->name, dtype_info[type].name, content,
+                 (double)d, (double)m);
+        run(level, &c, 0, SIGNS, got);
+        for (int s = 0; s < SIGNS; s++)
+            cr_assert_eq(got[s], want[s], "%s, signs %d: %a, not %a", what, s, (double)got[s], (double)want[s]);
+        for (int s = 0; s < SIGNS; s++) {
+            run(level, &c, s, 1, got);
+            cr_assert_eq(got[0], want[s], "%s, signs %d alone: %a, not %a", what, s, (double)got[0], (double)want[s]);
+        }
+    }
+    call_free(&c);
+}
+
+Test(matmul_q8, integers_are_exact_where_weights_and_activations_are_as_large_as_can_be)
+{
+    struct random r = seeded("matmul_q8 integers");
+    EACH_TYPE(type)
+    for (int content = 0; content < CONTENTS; content++)
+        for (int repeat = 0; repeat < (content == RANDOM ? 20 : 1); repeat++) {
+            check_integers(&r, type, (enum content)content, 1, 0);
+            if (scales_find(type)->m >= 0)
+                check_integers(&r, type, (enum content)content, 0, 1);
+        }
+}
+
+static const int row_counts[] = {1, 3, 15, 16, 17, 31, 33, 63, 64, 65, 67, 129};
+static const int column_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 24, 25, 33, 64};
+
+// Lengths: whole blocks, and for blocks of 32 also such as end within 256 elements.
+static int64_t length_of(enum dtype type, int i)
+{
+    static const int64_t blocks_of_256[] = {1, 2, 3, 5, 8, 9, 17}, blocks_of_32[] = {1, 3, 8, 9, 15, 29, 64};
+    return dtype_info[type].block == 256 ? 256 * blocks_of_256[i % 7] : 32 * blocks_of_32[i % 7];
+}
+
+static void check_levels(const struct call *c)
+{
+    int64_t n = (int64_t)c->n_rows * c->n_x;
+    float *want = floats_new(n), *got = floats_new(n);
+    run(scalar_level(), c, 0, c->n_x, want);
+    EACH_LEVEL(k)
+    {
+        if (k == scalar_level() || !k->matmul_q8[c->type])
+            continue;
+        char what[96];
+        snprintf(what, sizeof what, "%s %s, k %lld, %d rows, %d columns", k->name, dtype_info[c->type].name,
+                 (long long)c->k, c->n_rows, c->n_x);
+        run(k, c, 0, c->n_x, got);
+        expect_same_bits(got, want, n, what);
+    }
+    free(want);
+    free(got);
+}
+
+Test(matmul_q8, every_level_gives_the_bits_of_the_scalar_level, .timeout = 280)
+{
+    struct random r = seeded("matmul_q8 levels");
+    EACH_TYPE(type)
+    for (int i = 0; i < 7; i++)
+        for (size_t j = 0; j < COUNT_OF(column_counts); j++) {
+            int n_rows = row_counts[random_below(&r, COUNT_OF(row_counts))];
+            enum content content = random_below(&r, 4) ? RANDOM : (enum content)random_below(&r, CONTENTS);
+            struct call c = call_new(&r, type, content, length_of(type, i), n_rows, column_counts[j]);
+            check_levels(&c);
+            call_free(&c);
+        }
+}
+
+Test(matmul_q8, more_columns_than_a_panel_serves_at_a_time)
+{
+    struct random r = seeded("matmul_q8 many columns");
+    EACH_TYPE(type)
+    {
+        struct call c = call_new(&r, type, RANDOM, 256, 3, 2503);
+        check_levels(&c);
+        call_free(&c);
+    }
+}
+
+Test(matmul_q8, a_column_has_the_same_bits_alone_and_among_others)
+{
+    struct random r = seeded("matmul_q8 columns");
+    enum { ROWS = 37, COLUMNS = 27 };
+    static float among[COLUMNS][ROWS], alone[ROWS];
+    EACH_TYPE(type)
+    EACH_LEVEL(k)
+    {
+        if (!k->matmul_q8[type])
+            continue;
+        struct call c = call_new(&r, type, RANDOM, length_of(type, 5), ROWS, COLUMNS);
+        run(k, &c, 0, COLUMNS, among[0]);
+        for (int j = 0; j < COLUMNS; j++) {
+            run(k, &c, j, 1, alone);
+            expect_same_bits(alone, among[j], ROWS, dtype_info[type].name);
+        }
+        call_free(&c);
+    }
+}
+
+Test(matmul_q8, a_row_has_the_same_bits_whatever_rows_stand_beside_it)
+{
+    struct random r = seeded("matmul_q8 rows");
+    enum { ROWS = 70, COLUMNS = 4 };
+    static float among[COLUMNS][ROWS], alone[COLUMNS];
+    EACH_TYPE(type)
+    EACH_LEVEL(k)
+    {
+        if (!k->matmul_q8[type])
+            continue;
+        struct call c = call_new(&r, type, RANDOM, length_of(type, 3), ROWS, COLUMNS);
+        run(k, &c, 0, COLUMNS, among[0]);
+        for (int i = 0; i < ROWS; i += 1 + random_below(&r, 9)) {
+            struct call row = c;
+            row.n_rows = 1;
+            row.w.bytes.data += (size_t)i * c.w.stride;
+            run(k, &row, 0, COLUMNS, alone);
+            for (int j = 0; j < COLUMNS; j++)
+                expect_same_bits(&alone[j], &among[j][i], 1, dtype_info[type].name);
+        }
+        call_free(&c);
+    }
+}
+
+// N2: what is left are the roundings of the floats, of the kernel and of the decoder.
+Test(matmul_q8, products_are_those_of_the_quantised_activations)
+{
+    struct random r = seeded("matmul_q8 model");
+    enum { ROWS = 24, COLUMNS = 5 };
+    static float y[COLUMNS * ROWS];
+    static double want[COLUMNS * ROWS];
+    EACH_TYPE(type)
+    for (int i = 0; i < 7; i++) {
+        struct call c = call_new(&r, type, RANDOM, length_of(type, i), ROWS, COLUMNS);
+        expect_model(&c, want);
+        EACH_LEVEL(k)
+        {
+            if (!k->matmul_q8[type])
+                continue;
+            run(k, &c, 0, COLUMNS, y);
+            double error = nmse(y, want, COLUMNS * ROWS);
+            cr_assert_leq(error, 1e-10, "%s %s, k %lld: NMSE %g", k->name, dtype_info[type].name, (long long)c.k,
+                          error);
+        }
+        call_free(&c);
+    }
+}
+
+// All blocks alike, about zero: a few large ones would leave the error to chance.
+static void centre_weights(const struct call *c)
+{
+    for (int i = 0; i < c->n_rows; i++)
+        for (int64_t b = 0; b < c->k / dtype_info[c->type].block; b++)
+            put_scales(c->w.bytes.data + (size_t)i * c->w.stride +
+                           dtype_row_bytes(c->type, b * dtype_info[c->type].block),
+                       c->type, 1, scales_find(c->type)->centre);
+}
+
+// N3: the rounding of normal activations to steps of max / 127 a block; max^2 is 9.42 on average, and
+// 9.42 / 127^2 / 12 = 4.9e-5. So close to the bound it takes many outputs.
+Test(matmul_q8, products_of_normal_activations_are_within_5e_5_of_float64)
+{
+    struct random r = seeded("matmul_q8 normal");
+    enum { ROWS = 256, COLUMNS = 512, K = 256 };
+    static float y[COLUMNS * ROWS], x[COLUMNS][K], w[K];
+    static double want[COLUMNS * ROWS];
+    EACH_TYPE(type)
+    {
+        struct call c = {.type = type, .k = K, .n_rows = ROWS, .n_x = COLUMNS};
+        c.w = weights_new(&r, type, RANDOM, ROWS, K);
+        centre_weights(&c);
+        c.x = guarded_new(COLUMNS * q8_row_bytes(K), 0);
+        for (int j = 0; j < COLUMNS; j++)
+            normal_activations(&r, K, x[j], c.x.data + (size_t)j * q8_row_bytes(K));
+        for (int i = 0; i < ROWS; i++) {
+            decode_row(&c, i, w);
+            for (int j = 0; j < COLUMNS; j++) {
+                want[j * ROWS + i] = 0;
+                for (int e = 0; e < K; e++)
+                    want[j * ROWS + i] += (double)w[e] * (double)x[j][e];
+            }
+        }
+        run(kernels_best()->matmul_q8[type] ? kernels_best() : scalar_level(), &c, 0, COLUMNS, y);
+        double error = nmse(y, want, COLUMNS * ROWS);
+        printf("%s: NMSE %.2g\n", dtype_info[type].name, error);
+        cr_assert_leq(error, 5e-5, "%s: NMSE %g", dtype_info[type].name, error);
+        call_free(&c);
+    }
+}
+
+Test(matmul_q8, activations_of_zero_give_zero)
+{
+    struct random r = seeded("matmul_q8 zero");
+    enum { ROWS = 20, COLUMNS = 3 };
+    float y[COLUMNS * ROWS];
+    EACH_TYPE(type)
+    EACH_LEVEL(k)
+    {
+        if (!k->matmul_q8[type])
+            continue;
+        struct call c = call_new(&r, type, RANDOM, 512, ROWS, COLUMNS);
+        memset(c.x.data, 0, c.x.size);
+        run(k, &c, 0, COLUMNS, y);
+        for (int i = 0; i < COLUMNS * ROWS; i++)
+            cr_assert_eq(y[i], 0.0f, "%s %s", k->name, dtype_info[type].name);
+        call_free(&c);
+    }
+}
