@@ -11,6 +11,8 @@
 //   merge     of the span with what came before
 // Which positions a query sees is arithmetic on ranges: what is masked is neither multiplied nor added, but where a vector
 // of scores straddles the edge, and there its p is 0.
+#include <assert.h>
+
 #include "kernels/cpu/tile.h"
 #include "kernels/graph.h"
 
@@ -42,6 +44,10 @@ struct work {
     const int32_t *pages;  // of their sequence
 };
 
+// At the greatest dimensions, a tile of queries must still fit: 4 KB a row of queries and of values, 2 KB of scores.
+_Static_assert(4 * ATTENTION_DIM_MAX * (KV_PAGE + 4) + TILE_COLS * (8 * ATTENTION_DIM_MAX + 4 * ATTENTION_SPAN + 64) <
+                   SCRATCH_BYTES, "scratch");
+
 static int padded(int dim)
 {
     return (dim + LANES - 1) / LANES * LANES;
@@ -56,6 +62,7 @@ static float *take(char **at, int64_t floats)
 
 static struct work work_cut(const struct attention_args *a)
 {
+    assert(a->dim_k <= ATTENTION_DIM_MAX && a->dim_v <= ATTENTION_DIM_MAX);
     struct work w = {.a = a, .stride_k = padded(a->dim_k), .stride_v = padded(a->dim_v)};
     char *at = a->scratch;
     w.page = take(&at, (int64_t)KV_PAGE * MAX(w.stride_k, w.stride_v));
@@ -113,8 +120,8 @@ static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
         decode_row(a->k_type, page, row, a->dim_k, w->page + row * w->stride_k);
     for (int row = lo; row < hi; row += TILE_ROWS) {
         for (int i = 0; i < w->n; i += TILE_COLS) {
-            struct lanes sums[TILE_ROWS * TILE_COLS] = {{{{0}}}};
-            struct tile t = {.k = w->stride_k, .sums = sums, .stride = TILE_COLS};
+            struct lanes sums[TILE_ROWS * TILE_COLS];
+            struct tile t = {.k = w->stride_k, .to = sums};
             int n = MIN(w->n - i, TILE_COLS);
             for (int r = 0; r < TILE_ROWS; r++)
                 t.w[r] = rows + (size_t)MIN(row + r, hi - 1) * row_bytes;
@@ -122,7 +129,7 @@ static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
                 t.x[c] = w->q + (i + c) * w->stride_k;
             (as_is && a->k_type == DT_F16 ? tile_f16 : tile_f32)(n, &t);
             for (int c = 0; c < n; c++)
-                put_sums(sums + c, TILE_COLS, hi - row, w->scores + (i + c) * ATTENTION_SPAN + (at + row) % ATTENTION_SPAN);
+                tile_put(sums, c, hi - row, w->scores + (i + c) * ATTENTION_SPAN + (at + row) % ATTENTION_SPAN);
         }
     }
 }

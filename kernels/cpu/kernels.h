@@ -17,7 +17,8 @@ enum { Q8_BLOCK = 256, Q8_SUMS = 16 };     // elements a scale; elements a parti
 enum { SCRATCH_BYTES = 1 << 19 };          // of each thread, 64-byte aligned
 
 // A row of activations in 8 bits: K padded with zeros to whole blocks of 256, in three planes of one allocation.
-//   q[i] = round to nearest even(x[i] / d), d = max|x| / 127 of the block (d = 0: all q are 0)
+//   d = max(max|x| / 127, 2^-126) of the block, q[i] = round to nearest even(x[i] * (1 / d)), each step in float32
+//   d = 0 and q = 0 where all x are 0; d = NaN and q = 0 where one x is not finite, so that the fault shows
 //   sums[j] = q[16j] + .. + q[16j+15]
 // A row starts 64-byte aligned: int8 q[nb*256], then int16 sums[nb*16], then float d[nb], padded to 64.
 static inline int64_t q8_blocks(int64_t k)
@@ -67,10 +68,11 @@ struct matmul_args {
 typedef void matmul_fn(const struct matmul_args *a);
 
 // Attention of some rows for one KV head and the query heads that share it.
-// Keys are taken in spans of ATTENTION_SPAN positions, counted from position 0: in each span the scores of all seen keys,
-// their greatest m, p = exp(s - m), l = sum of p (in lanes), o = sum of p*v in order of position; the spans' (m, l, o) are
-// merged in order. So a row's result depends on its own position and keys alone.
-enum { ATTENTION_SPAN = 512 };
+// Keys are taken in spans of ATTENTION_SPAN positions, counted from position 0: in each span the scores of all seen keys
+// (s = scale * q.k, q.k in lanes over dim_k), their greatest m, p = exp(s - m), l = sum of p (position % LANES is the
+// lane), o = sum of p*v, one fma after another in order of position; the spans' (m, l, o) are merged in order. So a row's
+// result depends on its own position and keys alone. The dimensions are at most ATTENTION_DIM_MAX.
+enum { ATTENTION_SPAN = 512, ATTENTION_DIM_MAX = 1024 };
 struct attention_args {
     const float *q;            // row r, head h: q + r * q_stride + h * dim_k, h over the heads of the group
     size_t q_stride;           // floats

@@ -9,36 +9,52 @@
 #include "kernels/cpu/tile.h"
 
 enum {
-    PANEL_ROWS = 32,
-    PANEL_COLS = 96,          // of which the sums are kept at once
-    PANEL_K = 512,            // a multiple of every block
-    FEW_COLS = 2 * TILE_COLS  // up to here, decoding anew for each tile costs less than a panel
+    PANEL_ROWS = 48,
+    PANEL_COLS = 72,
+    PANEL_K = 1024,  // a multiple of every block. A tile's piece of x and of w is 40 KB at most: the first cache
 };
 
 struct panel {
+    const char *rows[PANEL_ROWS];  // in w, or in the weight itself
     float w[PANEL_ROWS][PANEL_K];
-    struct lanes sums[PANEL_ROWS][PANEL_COLS];
+    struct lanes sums[PANEL_COLS / TILE_COLS][PANEL_ROWS / TILE_ROWS][TILE_ROWS * TILE_COLS];
 };
 _Static_assert(sizeof(struct panel) <= SCRATCH_BYTES, "a panel fits into a thread's scratch");
 _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "panels are whole tiles");
 
+// Where part i begins when n are cut into the fewest parts of at most `most`, and these are to be alike.
+static int cut(int i, int n, int most)
+{
+    int n_parts = (n + most - 1) / most;
+    return (int)((int64_t)i * n / n_parts);
+}
+
 // ---- few columns of plain floats
+
+// The rows of the next tile begin where no row so far has led the hardware.
+static void fetch_starts(const struct matmul_args *a, int row)
+{
+    for (int r = row; r < MIN(row + TILE_ROWS, a->n_rows); r++)
+        for (int i = 0; i < FETCH_AHEAD / 2; i += 64)
+            __builtin_prefetch((const char *)a->w + (size_t)r * a->w_stride + i);
+}
 
 // A tile that hangs over the last row computes that row again.
 INLINE void matmul_few(const struct matmul_args *a, void (*tile)(int cols, const struct tile *t))
 {
     for (int row = 0; row < a->n_rows; row += TILE_ROWS) {
-        for (int col = 0; col < a->n_x; col += TILE_COLS) {
-            struct lanes sums[TILE_ROWS * TILE_COLS] = {{{{0}}}};
-            struct tile t = {.k = a->k, .sums = sums, .stride = TILE_COLS};
-            int cols = MIN(TILE_COLS, a->n_x - col);
+        fetch_starts(a, row + TILE_ROWS);
+        for (int i = 0, col; (col = cut(i, a->n_x, TILE_COLS)) < a->n_x; i++) {
+            struct lanes sums[TILE_ROWS * TILE_COLS];
+            struct tile t = {.k = a->k, .to = sums};
+            int cols = cut(i + 1, a->n_x, TILE_COLS) - col;
             for (int r = 0; r < TILE_ROWS; r++)
                 t.w[r] = (const char *)a->w + (size_t)MIN(row + r, a->n_rows - 1) * a->w_stride;
             for (int c = 0; c < cols; c++)
                 t.x[c] = a->x[col + c];
             tile(cols, &t);
             for (int c = 0; c < cols; c++)
-                put_sums(sums + c, TILE_COLS, a->n_rows - row, a->y[col + c] + row);
+                tile_put(sums, c, a->n_rows - row, a->y[col + c] + row);
         }
     }
 }
@@ -50,71 +66,81 @@ struct part {
     int row, rows, col, cols;
 };
 
-// Rows behind the last are left as they are: their sums are not used.
+// Elements [at, at + n) of the rows, as floats: F32 where it lies. A tile that hangs over takes the last row again.
 static void panel_decode(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
 {
     size_t offset = dtype_row_bytes(a->type, at);
-    for (int r = 0; r < part.rows; r++) {
-        const char *row = (const char *)a->w + (size_t)(part.row + r) * a->w_stride;
-        ISA_FN(decode_table)[a->type](row + offset, panel->w[r], n);
+    for (int r = 0; r < PANEL_ROWS; r++) {
+        const char *row = (const char *)a->w + (size_t)(part.row + MIN(r, part.rows - 1)) * a->w_stride + offset;
+        panel->rows[r] = a->type == DT_F32 ? row : (const char *)panel->w[MIN(r, part.rows - 1)];
+        if (a->type != DT_F32 && r < part.rows)
+            ISA_FN(decode_table)[a->type](row, panel->w[r], n);
     }
 }
 
+// While a tile of columns goes over the rows, the next one's piece of x is fetched, for each tile of rows its share.
+static void prefetch_share(const struct matmul_args *a, int col, int cols, int64_t at, int64_t n, int row, int rows)
+{
+    int64_t from = n * row / rows / LANES * LANES, to = n * (row + TILE_ROWS) / rows;
+    for (int c = 0; c < cols; c++)
+        for (int64_t i = from; i < to; i += LANES)
+            __builtin_prefetch((const float *)a->x[col + c] + at + i, 0, 2);
+}
+
+// Sums stay in the panel until the last piece of k, whose sums go to the outputs.
 static void panel_multiply(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
 {
-    for (int col = 0; col < part.cols; col += TILE_COLS) {
-        struct tile t = {.k = n, .stride = PANEL_COLS};
-        int cols = MIN(TILE_COLS, part.cols - col);
+    bool last = at + n == a->k;
+    for (int i = 0, col; (col = cut(i, part.cols, TILE_COLS)) < part.cols; i++) {
+        struct lanes done[TILE_ROWS * TILE_COLS];
+        struct tile t = {.k = n};
+        int cols = cut(i + 1, part.cols, TILE_COLS) - col;
         for (int c = 0; c < cols; c++)
             t.x[c] = (const float *)a->x[part.col + col + c] + at;
         for (int row = 0; row < part.rows; row += TILE_ROWS) {
-            for (int r = 0; r < TILE_ROWS; r++)
-                t.w[r] = (const char *)panel->w[row + r];
-            t.sums = &panel->sums[row][col];
+            struct lanes *kept = panel->sums[i][row / TILE_ROWS];
+            memcpy(t.w, panel->rows + row, sizeof(t.w));
+            t.from = at ? kept : NULL;
+            t.to = last ? done : kept;
+            if (col + cols < part.cols)
+                prefetch_share(a, part.col + col + cols, MIN(cols, part.cols - col - cols), at, n, row, part.rows);
             tile_f32(cols, &t);
+            for (int c = 0; last && c < cols; c++)
+                tile_put(done, c, part.rows - row, a->y[part.col + col + c] + part.row + row);
         }
     }
 }
 
 static void panel_run(const struct matmul_args *a, struct part part)
 {
-    struct panel *panel = a->scratch;
-    for (int r = 0; r < PANEL_ROWS; r++)
-        memset(panel->sums[r], 0, (size_t)part.cols * sizeof(struct lanes));
     for (int64_t at = 0; at < a->k; at += PANEL_K) {
         int64_t n = MIN(a->k - at, PANEL_K);
-        panel_decode(a, part, at, n, panel);
-        panel_multiply(a, part, at, n, panel);
+        panel_decode(a, part, at, n, a->scratch);
+        panel_multiply(a, part, at, n, a->scratch);
     }
-    for (int col = 0; col < part.cols; col++)
-        for (int row = 0; row < part.rows; row += TILE_ROWS)
-            put_sums(&panel->sums[row][col], PANEL_COLS, part.rows - row, a->y[part.col + col] + part.row + row);
 }
 
 static void matmul_panels(const struct matmul_args *a)
 {
-    if (a->n_x <= 0)
-        return;
-    int n_blocks = (a->n_x + PANEL_COLS - 1) / PANEL_COLS;
-    int cols = ((a->n_x + n_blocks - 1) / n_blocks + TILE_COLS - 1) / TILE_COLS * TILE_COLS;
-    for (int col = 0; col < a->n_x; col += cols)
+    for (int i = 0, col; (col = cut(i, a->n_x, PANEL_COLS)) < a->n_x; i++)
         for (int row = 0; row < a->n_rows; row += PANEL_ROWS)
-            panel_run(a, (struct part){row, MIN(PANEL_ROWS, a->n_rows - row), col, MIN(cols, a->n_x - col)});
+            panel_run(a, (struct part){row, MIN(PANEL_ROWS, a->n_rows - row), col, cut(i + 1, a->n_x, PANEL_COLS) - col});
 }
 
 // ---- the table
 
-#define FLOATS(NAME, name)                                                                                             \
+// Up to `few` columns, decoding anew for each tile costs less than a panel.
+#define FLOATS(name, few)                                                                                              \
     static void matmul_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \
-        if (a->n_x <= FEW_COLS)                                                                                        \
+        if (a->n_x <= (few))                                                                                           \
             matmul_few(a, tile_##name);                                                                                \
         else                                                                                                           \
             matmul_panels(a);                                                                                          \
     }
-FLOATS(F32, f32)
-FLOATS(F16, f16)
-FLOATS(BF16, bf16)
+FLOATS(f32, TILE_COLS)
+FLOATS(f16, 4 * TILE_COLS)
+FLOATS(bf16, 4 * TILE_COLS)
 
 #define matmul_i8 NULL
 #define matmul_i16 NULL
