@@ -47,7 +47,9 @@ static size_t whole_characters(const char *text, size_t n)
 
 static void emit(struct stream *s, size_t n)
 {
-    if (n && !s->refused)
+    if (!n)
+        return;
+    if (!s->refused)
         s->refused = s->emit(s->arg, (struct str){s->held, n});
     memmove(s->held, s->held + n, s->n_held - n);
     s->n_held -= n;
