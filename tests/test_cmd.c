@@ -16,9 +16,10 @@
 
 enum { ARGS_MAX = 32 };
 
-#if defined(__SANITIZE_ADDRESS__)
-static const bool sanitized = true;
-#elif defined(__clang__) && __has_feature(address_sanitizer)
+#ifndef __has_feature  // gcc 12 has none, and says it with a macro of its own
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 static const bool sanitized = true;
 #else
 static const bool sanitized = false;
