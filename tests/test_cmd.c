@@ -19,7 +19,12 @@ enum { ARGS_MAX = 32 };
 #ifndef __has_feature  // gcc 12 has none, and says it with a macro of its own
 #define __has_feature(x) 0
 #endif
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#ifdef __has_feature
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(address_sanitizer)
 static const bool sanitized = true;
 #else
 static const bool sanitized = false;
