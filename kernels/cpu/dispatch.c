@@ -47,7 +47,7 @@ static bool runs_avx512(void)
     struct cpu c = cpu_read();
     return runs_avx2() && has(c.xcr0, XCR0_AVX512) &&
            has(c.leaf7_ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
-           has(c.leaf7_ecx, bit_AVX512VNNI | bit_AVX512VBMI);
+           has(c.leaf7_ecx, bit_AVX512VNNI | bit_AVX512VBMI | bit_GFNI);
 }
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>

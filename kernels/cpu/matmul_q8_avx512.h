@@ -112,6 +112,37 @@ INLINE __m512i load_4x16(const void *p0, const void *p1, const void *p2, const v
     return _mm512_inserti32x4(v, load_128(p3), 3);
 }
 
+// Of each byte, the n bits from bit `low` on, or in the upper half of the register from bit `high` on, moved to bit `to`; the
+// others are 0. One instruction for what takes a shift and a mask: row 7 - i of the bit matrix makes bit i.
+INLINE __m512i move_bits(__m512i v, int n, int low, int high, int to)
+{
+    uint64_t matrix[2] = {0, 0};
+    for (int i = 0; i < n; i++) {
+        matrix[0] |= (UINT64_C(1) << (low + i)) << 8 * (7 - to - i);
+        matrix[1] |= (UINT64_C(1) << (high + i)) << 8 * (7 - to - i);
+    }
+    __m512i rows = _mm512_set1_epi64((long long)matrix[0]);
+    if (low != high)
+        rows = _mm512_mask_set1_epi64(rows, 0xf0, (long long)matrix[1]);
+    return _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
+}
+
+// (a & mask) | b
+INLINE __m512i masked_or(__m512i a, int mask, __m512i b)
+{
+    return _mm512_ternarylogic_epi64(a, _mm512_set1_epi8((char)mask), b, 0xea);
+}
+
+INLINE __m512i low_nibbles(__m512i v)
+{
+    return _mm512_and_si512(v, _mm512_set1_epi8(15));
+}
+
+INLINE __m512i high_nibbles(__m512i v)
+{
+    return move_bits(v, 4, 4, 4, 0);
+}
+
 // A four-byte word in all lanes.
 INLINE __m512i broadcast_32(const void *p)
 {

@@ -97,8 +97,7 @@ struct nibbles {
 
 INLINE struct nibbles split_nibbles(__m512i bytes)
 {
-    const __m512i mask = _mm512_set1_epi8(15);
-    return (struct nibbles){_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask)};
+    return (struct nibbles){low_nibbles(bytes), high_nibbles(bytes)};
 }
 
 // Four registers of unsigned weights times activations, each four in a lane (|.| <= 32767 with what `start` holds), packed
@@ -148,20 +147,14 @@ INLINE struct sums16 sums_q4_k(const struct rows16 *g, size_t at, size_t ahead, 
 
 INLINE __m512i dot_q5_k(const uint8_t *b, const __m512i q[4], const uint32_t *scale0, const uint32_t *scale1)
 {
-    const __m512i zero[4] = {0}, bit = _mm512_set1_epi8(16);
-    struct nibbles n0 = split_nibbles(load_512(b + 48)), n1 = split_nibbles(load_512(b + 112));
-    __m512i high = _mm512_broadcast_i64x4(load_256(b + 16));
-    // The halves of a register are sub-blocks two apart: their shifts are, too. Bits 0|2, 1|3, 4|6, 5|7 go to bit 4.
-    const __m512i left42 = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_set1_epi16(2), 1);
-    const __m512i left31 = _mm512_inserti64x4(_mm512_set1_epi16(3), _mm256_set1_epi16(1), 1);
-    const __m512i right02 = _mm512_inserti64x4(_mm512_set1_epi16(0), _mm256_set1_epi16(2), 1);
-    const __m512i right13 = _mm512_inserti64x4(_mm512_set1_epi16(1), _mm256_set1_epi16(3), 1);
-    // 0xf8: a | (b & c)
+    const __m512i zero[4] = {0};
+    const __m512i n0 = load_512(b + 48), n1 = load_512(b + 112), fifth = _mm512_broadcast_i64x4(load_256(b + 16));
+    // The halves of a register are sub-blocks two apart.
     const __m512i w[4] = {
-        _mm512_ternarylogic_epi64(n0.low, _mm512_sllv_epi16(high, left42), bit, 0xf8),
-        _mm512_ternarylogic_epi64(n0.high, _mm512_sllv_epi16(high, left31), bit, 0xf8),
-        _mm512_ternarylogic_epi64(n1.low, _mm512_srlv_epi16(high, right02), bit, 0xf8),
-        _mm512_ternarylogic_epi64(n1.high, _mm512_srlv_epi16(high, right13), bit, 0xf8),
+        masked_or(n0, 15, move_bits(fifth, 1, 0, 2, 4)),
+        _mm512_or_si512(high_nibbles(n0), move_bits(fifth, 1, 1, 3, 4)),
+        masked_or(n1, 15, move_bits(fifth, 1, 4, 6, 4)),
+        _mm512_or_si512(high_nibbles(n1), move_bits(fifth, 1, 5, 7, 4)),
     };
     return dot_scaled(w, zero, q, spread_scales_k4(scale0), spread_scales_k4(scale1));
 }
@@ -185,13 +178,9 @@ INLINE struct sums16 sums_q5_k(const struct rows16 *g, size_t at, size_t ahead, 
 // Low nibbles of 64 bytes are elements 0-63 of a half, high ones 64-127; the 32 bytes of upper bits serve twice.
 INLINE void unpack_half_q6_k(const uint8_t *ql, const uint8_t *qh, __m512i w[2])
 {
-    const __m512i bits = _mm512_set1_epi8(0x30);
-    const __m512i left42 = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_set1_epi16(2), 1);
-    const __m512i right02 = _mm512_inserti64x4(_mm512_set1_epi16(0), _mm256_set1_epi16(2), 1);
-    struct nibbles n = split_nibbles(load_512(ql));
-    __m512i high = _mm512_broadcast_i64x4(load_256(qh));
-    w[0] = _mm512_ternarylogic_epi64(n.low, _mm512_sllv_epi16(high, left42), bits, 0xf8);
-    w[1] = _mm512_ternarylogic_epi64(n.high, _mm512_srlv_epi16(high, right02), bits, 0xf8);
+    const __m512i nibbles = load_512(ql), upper = _mm512_broadcast_i64x4(load_256(qh));
+    w[0] = masked_or(nibbles, 15, move_bits(upper, 2, 0, 2, 4));
+    w[1] = _mm512_or_si512(high_nibbles(nibbles), move_bits(upper, 2, 4, 6, 4));
 }
 
 // Quarter t of a half's packed sums holds sub-blocks t and 4 + t: four halves of each. `scales` are 16 int16.

@@ -11,22 +11,6 @@ INLINE void put_words(struct panel *p, int lane, int k, __m512i w)
     _mm512_store_si512(p->w[k / 4][lane], w);
 }
 
-INLINE __m512i low_nibbles(__m512i v)
-{
-    return _mm512_and_si512(v, _mm512_set1_epi8(15));
-}
-
-INLINE __m512i high_nibbles(__m512i v)
-{
-    return low_nibbles(_mm512_srli_epi16(v, 4));
-}
-
-// a | (b & mask)
-INLINE __m512i or_bits(__m512i a, __m512i b, int mask)
-{
-    return _mm512_ternarylogic_epi64(a, b, _mm512_set1_epi8((char)mask), 0xf8);
-}
-
 // Sums of 32 activations.
 INLINE __m256i sums_of_32(const int16_t *sums)
 {
@@ -95,16 +79,15 @@ static void unpack_q5_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     (void)n_blocks;
     struct header_k4 h = load_header_k4(g, at);
     put_header_k4(p, lane, &h, 16);
-    __m512i high[8];
-    load_words_32(g, at + 16, high);
+    __m512i fifth[8];
+    load_words_32(g, at + 16, fifth);
     for (int s = 0; s < 8; s += 2) {
         __m512i t[8];
         load_words_32(g, at + 48 + 16 * (size_t)s, t);
         for (int i = 0; i < 8; i++) {
-            __m512i even = s < 4 ? _mm512_slli_epi32(high[i], 4 - s) : _mm512_srli_epi32(high[i], s - 4);
-            __m512i odd = s < 3 ? _mm512_slli_epi32(high[i], 3 - s) : _mm512_srli_epi32(high[i], s - 3);
-            put_words(p, lane, 32 * s + 4 * i, or_bits(low_nibbles(t[i]), even, 16));
-            put_words(p, lane, 32 * s + 32 + 4 * i, or_bits(high_nibbles(t[i]), odd, 16));
+            __m512i even = move_bits(fifth[i], 1, s, s, 4), odd = move_bits(fifth[i], 1, s + 1, s + 1, 4);
+            put_words(p, lane, 32 * s + 4 * i, masked_or(t[i], 15, even));
+            put_words(p, lane, 32 * s + 32 + 4 * i, _mm512_or_si512(high_nibbles(t[i]), odd));
         }
     }
 }
@@ -131,17 +114,17 @@ static void unpack_q6_k(const struct rows16 *g, size_t at, int n_blocks, struct 
         _mm512_store_si512(&p->scale[s][lane], _mm512_srli_epi32(_mm512_srai_epi16(word, 8), 16));
     }
     for (int half = 0; half < 2; half++) {  // of 128 elements: four quarters of 32
-        __m512i high[8];
-        load_words_32(g, at + 128 + 32 * (size_t)half, high);
+        __m512i upper[8];
+        load_words_32(g, at + 128 + 32 * (size_t)half, upper);
         for (int quarter = 0; quarter < 2; quarter++) {  // low nibbles; high ones are two quarters on
             __m512i t[8];
             load_words_32(g, at + (size_t)(64 * half + 32 * quarter), t);
             for (int i = 0; i < 8; i++) {
                 int k = 128 * half + 32 * quarter + 4 * i;
-                __m512i low_bits = _mm512_slli_epi32(high[i], 4 - 2 * quarter);
-                __m512i high_bits = _mm512_srli_epi32(high[i], 2 * quarter);
-                put_words(p, lane, k, or_bits(low_nibbles(t[i]), low_bits, 0x30));
-                put_words(p, lane, k + 64, or_bits(high_nibbles(t[i]), high_bits, 0x30));
+                __m512i low = move_bits(upper[i], 2, 2 * quarter, 2 * quarter, 4);
+                __m512i high = move_bits(upper[i], 2, 2 * quarter + 4, 2 * quarter + 4, 4);
+                put_words(p, lane, k, masked_or(t[i], 15, low));
+                put_words(p, lane, k + 64, _mm512_or_si512(high_nibbles(t[i]), high));
             }
         }
     }
