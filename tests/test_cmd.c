@@ -16,9 +16,6 @@
 
 enum { ARGS_MAX = 32 };
 
-#ifndef __has_feature  // gcc 12 has none, and says it with a macro of its own
-#define __has_feature(x) 0
-#endif
 #ifdef __has_feature
 #define HAS_FEATURE(name) __has_feature(name)
 #else
