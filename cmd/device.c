@@ -1,3 +1,4 @@
+// quern device: what this machine can compute with.
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 #include "engine/bandwidth.h"

@@ -1,3 +1,4 @@
+// quern dump: the stages between a model file and what runs.
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 

@@ -1,3 +1,4 @@
+// quern help and quern version.
 #include "cmd/options.h"
 #include "cmd/terminal.h"
 #include "engine/model.h"

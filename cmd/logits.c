@@ -1,3 +1,7 @@
+// quern logits: the logits of every token of a list.
+//
+// A logits file is int32 n_tokens, int32 n_vocab, int32 ids[n_tokens], float32 logits[n_tokens][n_vocab],
+// little-endian.
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 
@@ -7,8 +11,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-// A logits file: int32 n_tokens, int32 n_vocab, int32 ids[n_tokens], float32 logits[n_tokens][n_vocab], little-endian.
 
 static int read_exactly(FILE *f, const char *path, void *dst, size_t n, const char *what, struct error *err)
 {

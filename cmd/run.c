@@ -1,3 +1,4 @@
+// quern run: a prompt is continued, and the answer goes to stdout as it comes.
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal.h"
@@ -9,7 +10,8 @@
 
 // --- the prompt ---
 
-// The prompt; what comes from a file or a pipe ends with a line end, which the model would take for that of a paragraph.
+// The prompt; what comes from a file or a pipe ends with a line end, which the model would take for that of a
+// paragraph.
 static int take_prompt(const struct options *o, char **data, struct str *prompt, struct error *err)
 {
     if (input_take(o, "prompt", data, prompt, err))

@@ -1,4 +1,5 @@
 #include "engine/model.h"
+#include "engine/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +44,29 @@ int model_set_context(struct model *m, int n_ctx, struct error *err)
     return 0;
 }
 
+// Before the weights are read into memory: whether they fit there.
+static int check_weights_fit(const char *path, struct error *err)
+{
+    struct gguf *file;
+    struct memory_free free_now;
+    if (gguf_open(&file, path, GGUF_METADATA_ONLY, err))
+        return -1;
+    uint64_t bytes = gguf_file_bytes(file);
+    gguf_close(file);
+    memory_query("", &free_now);
+    char need[24], have[24];
+    memory_format(bytes, need);
+    memory_format(MIN(free_now.bytes, free_now.address_space), have);
+    if (bytes > MIN(free_now.bytes, free_now.address_space))
+        return fail(err, E_MEMORY, "%s: %s needed for the weights, %s free; without --no-mmap they are not copied",
+                    path, need, have);
+    return 0;
+}
+
 static int load(struct model *m, const struct model_options *o, struct error *err)
 {
+    if (o->no_mmap && check_weights_fit(o->path, err))
+        return -1;
     if (gguf_open(&m->file, o->path, o->no_mmap ? GGUF_NO_MMAP : 0, err))
         return -1;
     m->weights_are_mapped = !o->no_mmap;

@@ -133,12 +133,16 @@ static int check_memory(const struct session *s, struct error *err)
 {
     struct memory_free free_now;
     memory_query("", &free_now);
-    if (memory_sum(&s->need) > free_now.bytes)
-        return refuse(s, free_now.bytes, free_now.limit, err);
+    // weights that were read are taken already, those that are mapped come with their first use
+    uint64_t taken = s->need.weights_are_mapped ? 0 : s->need.weights, room;
+    if (__builtin_add_overflow(free_now.bytes, taken, &room))
+        room = UINT64_MAX;
+    if (memory_sum(&s->need) > room)
+        return refuse(s, room, free_now.limit, err);
     if (free_now.address_space == UINT64_MAX)
         return 0;
     // what is mapped already: the plan, and the weights
-    uint64_t mapped = s->need.plan + s->need.weights, room;
+    uint64_t mapped = s->need.plan + s->need.weights;
     if (__builtin_add_overflow(free_now.address_space, mapped, &room))
         return 0;
     return memory_sum(&s->need) > room ? refuse(s, room, "RLIMIT_AS", err) : 0;

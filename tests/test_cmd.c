@@ -1,6 +1,7 @@
 // The program from outside: what it prints where, with which status, and what it does when the world misbehaves.
 #include "bench/synth_model.h"
 #include "tests/golden.h"
+#include "tests/sanitized.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -12,20 +13,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ARGS_MAX = 32 };
-
-#ifdef __has_feature
-#define HAS_FEATURE(name) __has_feature(name)
-#else
-#define HAS_FEATURE(name) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(address_sanitizer)
-static const bool sanitized = true;
-#else
-static const bool sanitized = false;
-#endif
 
 // How to run it, and what came of it.
 struct run {
@@ -208,6 +199,8 @@ Test(cmd, a_run_that_does_not_fit_is_refused_before_it_starts)
     run(&r, "run", "-m", tiny_f32, "-c", "1G", "-p", "x", NULL);
     check_error(&r, 4, "needed");
     cr_expect(strstr(r.err, "; -c "), "%s", r.err);
+    run(&r, "run", "-m", tiny_f32, "--no-mmap", "-c", "1G", "-p", "x", NULL);
+    check_error(&r, 4, "needed");
     if (sanitized)  // its shadow alone is larger than any limit
         return;
     r.address_space = (rlim_t)1 << 30;
@@ -216,6 +209,10 @@ Test(cmd, a_run_that_does_not_fit_is_refused_before_it_starts)
     const char *fits = strstr(r.err, "; -c ");
     cr_assert(fits);
     char n_ctx[16];
+    r.address_space = (rlim_t)400 << 20;
+    run(&r, "run", "-m", tiny_f32, "-n", "1", "-p", "x", NULL);
+    cr_expect_eq(r.status, 0, "%s", r.err);
+    r.address_space = (rlim_t)1 << 30;
     snprintf(n_ctx, sizeof n_ctx, "%d", atoi(fits + 5) / 64 * 63);  // a little less: the libraries grow
     run(&r, "run", "-m", tiny_f32, "-c", n_ctx, "-n", "1", "-p", "x", NULL);
     cr_expect_eq(r.status, 0, "-c %s: %s", n_ctx, r.err);
@@ -554,6 +551,31 @@ Test(cmd, an_interrupt_ends_the_answer_with_130)
         read_back(err, said, sizeof said);
         cr_expect(!strstr(said, "quern: int"), "%s", said);
     }
+}
+
+// While a long prompt is computed there is nothing to keep: the program ends at once.
+Test(cmd, an_interrupt_of_a_prompt_ends_at_once)
+{
+    static char words[8 * 4000 + 1];
+    for (int i = 0; i < 4000; i++)
+        memcpy(words + i * 8, "so many ", 8);
+    const char *argv[] = {program(), "run", "-m", tiny_f32, "--device", "ref", "-ub", "100000", "-p", words, NULL};
+    int out = temporary(NULL), err = temporary(NULL), in = temporary(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        become(&(struct run){0}, argv, in, out, err);
+    usleep(300000);
+    cr_assert_eq(waitpid(pid, NULL, WNOHANG), 0, "it was over too soon");
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    kill(pid, SIGINT);
+    cr_expect_eq(status_of(pid), 130);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    double ms = (double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_nsec - from.tv_nsec) * 1e-6;
+    cr_expect_lt(ms, 1000, "%.0f ms", ms);  // 200 ms, but the machine may be busy
+    close(in);
+    close(out);
+    close(err);
 }
 
 Test(cmd, a_reader_that_goes_away_is_no_news)

@@ -1,6 +1,7 @@
 // Sessions: the bookkeeping of pages against a machine that knows which text it was shown, and the promise that the
 // logits of a row are the same bits whatever the threads, the chunks, the neighbours and what was computed before.
 #include "engine/session.h"
+#include "tests/sanitized.h"
 #include "tests/tiny_graph.h"
 
 #include <criterion/criterion.h>
@@ -501,6 +502,8 @@ Test(session, what_does_not_fit_is_refused_with_the_sum_and_a_setting)
 
 Test(session, the_limit_of_the_address_space_counts)
 {
+    if (sanitized)
+        cr_skip_test("skipped: no limit of the address space under AddressSanitizer");
     struct scene s;
     struct session_options o = {.n_ctx = 128, .kv_type = {DT_F16, DT_F16}};
     open_scene(&s, 0, &o);
