@@ -18,8 +18,12 @@
 
 enum {
     TURN_QUERIES = 16,  // from here on, turning a page of keys costs less than the shuffles that it saves
-    VALUE_VECS = 4,
+    VALUE_VECS = 8,
+    PAGE_AHEAD = 4096,  // bytes of keys and values that are fetched before their use
 };
+
+// A case for each number of columns that a tile may have.
+#define UP_TO_SIX(X) X(1) X(2) X(3) X(4) X(5) X(6)
 
 // One (row, head) pair. It sees the positions [lo, hi).
 struct query {
@@ -42,6 +46,8 @@ struct work {
     int capacity, n;
     int32_t lo, hi;        // what any of them sees
     const int32_t *pages;  // of their sequence
+    const uint8_t *next;   // the page after the one at hand; NULL: none
+    size_t next_row_bytes;
 };
 
 // At the greatest dimensions, a tile of queries must still fit: 4 KB a row of queries and of values, 2 KB of scores.
@@ -91,6 +97,25 @@ static bool plain(enum dtype type, int dim)
     return (type == DT_F32 || type == DT_F16) && dim % LANES == 0;
 }
 
+// While rows [lo, hi) of a page are at work, those PAGE_AHEAD bytes further on are fetched, be it in the next page.
+static void fetch_rows(const struct work *w, const uint8_t *page, size_t row_bytes, int lo, int hi)
+{
+    const size_t size = KV_PAGE * row_bytes;
+    for (size_t i = (size_t)lo * row_bytes + PAGE_AHEAD; i < (size_t)hi * row_bytes + PAGE_AHEAD; i += 64) {
+        if (i < size)
+            __builtin_prefetch(page + i);
+        else if (w->next)
+            __builtin_prefetch(w->next + (i - size));
+    }
+}
+
+// The start of the next page.
+static void fetch_next(const struct work *w)
+{
+    for (size_t i = 0; w->next && i < MIN(PAGE_AHEAD, KV_PAGE * w->next_row_bytes); i += 64)
+        __builtin_prefetch(w->next + i);
+}
+
 static void decode_row(enum dtype type, const uint8_t *page, int row, int dim, float *out)
 {
     ISA_FN(decode_table)[type](page + (size_t)row * dtype_row_bytes(type, dim), out, dim);
@@ -108,6 +133,64 @@ static bool meet(const struct query *q, int n, int32_t lo, int32_t hi)
 
 // ---- scores, few queries
 
+#if defined(VEC_AVX512)
+enum { ROW_QUERIES = 4 };  // 4 keys by 4 queries: 16 registers of sums
+#else
+enum { ROW_QUERIES = 1 };
+#endif
+
+// Scores of TILE_ROWS keys, of which the first n count.
+INLINE void row_tile(enum dtype type, int queries, const char *const keys[TILE_ROWS], const float *q, int stride, int n,
+                     float *scores)
+{
+    struct lanes sums[TILE_ROWS][ROW_QUERIES];
+    UNROLL for (int r = 0; r < TILE_ROWS; r++)
+        UNROLL for (int i = 0; i < queries; i++)
+            UNROLL for (int p = 0; p < PARTS; p++)
+                sums[r][i].part[p] = (vec){0};
+    for (int d = 0; d < stride; d += LANES) {
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            vec query[ROW_QUERIES];
+            UNROLL for (int i = 0; i < queries; i++)
+                query[i] = vec_load(q + i * stride + d + p * VEC);
+            UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+                vec key = weight_load(type, keys[r] + (size_t)(d + p * VEC) * weight_bytes(type));
+                UNROLL for (int i = 0; i < queries; i++)
+                    sums[r][i].part[p] = vec_fma(key, query[i], sums[r][i].part[p]);
+            }
+        }
+    }
+    quad four[ROW_QUERIES];
+#if defined(VEC_AVX512)
+    if (queries == ROW_QUERIES)
+        lanes_sum4x4(sums, four);
+    else
+#endif
+        UNROLL for (int i = 0; i < queries; i++)
+            four[i] = lanes_sum4(sums[0][i], sums[1][i], sums[2][i], sums[3][i]);
+    UNROLL for (int i = 0; i < queries; i++)
+        memcpy(scores + i * ATTENTION_SPAN, &four[i], (size_t)MIN(n, TILE_ROWS) * sizeof(float));
+}
+
+INLINE void row_tiles(enum dtype type, int queries, const char *const keys[TILE_ROWS], const float *q, int stride, int n,
+                      float *scores)
+{
+    switch (MIN(queries, ROW_QUERIES)) {
+    case 1:
+        row_tile(type, 1, keys, q, stride, n, scores);
+        break;
+    case 2:
+        row_tile(type, MIN(2, ROW_QUERIES), keys, q, stride, n, scores);
+        break;
+    case 3:
+        row_tile(type, MIN(3, ROW_QUERIES), keys, q, stride, n, scores);
+        break;
+    case 4:
+        row_tile(type, MIN(4, ROW_QUERIES), keys, q, stride, n, scores);
+        break;
+    }
+}
+
 // Of the keys [lo, hi) of the page that begins at position `at`, for all queries.
 static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
 {
@@ -119,22 +202,32 @@ static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
     for (int row = lo; !as_is && row < hi; row++)
         decode_row(a->k_type, page, row, a->dim_k, w->page + row * w->stride_k);
     for (int row = lo; row < hi; row += TILE_ROWS) {
-        for (int i = 0; i < w->n; i += TILE_COLS) {
-            struct lanes sums[TILE_ROWS * TILE_COLS];
-            struct tile t = {.k = w->stride_k, .to = sums};
-            int n = MIN(w->n - i, TILE_COLS);
-            for (int r = 0; r < TILE_ROWS; r++)
-                t.w[r] = rows + (size_t)MIN(row + r, hi - 1) * row_bytes;
-            for (int c = 0; c < n; c++)
-                t.x[c] = w->q + (i + c) * w->stride_k;
-            (as_is && a->k_type == DT_F16 ? tile_f16 : tile_f32)(n, &t);
-            for (int c = 0; c < n; c++)
-                tile_put(sums, c, hi - row, w->scores + (i + c) * ATTENTION_SPAN + (at + row) % ATTENTION_SPAN);
+        const char *keys[TILE_ROWS];
+        fetch_rows(w, page, dtype_row_bytes(a->k_type, a->dim_k), row, MIN(row + TILE_ROWS, hi));
+        for (int r = 0; r < TILE_ROWS; r++)
+            keys[r] = rows + (size_t)MIN(row + r, hi - 1) * row_bytes;
+        for (int t = 0, i; (i = tile_cut(t, w->n, ROW_QUERIES)) < w->n; t++) {
+            int n = tile_cut(t + 1, w->n, ROW_QUERIES) - i;
+            float *scores = w->scores + i * ATTENTION_SPAN + (at + row) % ATTENTION_SPAN;
+            if (as_is && a->k_type == DT_F16)
+                row_tiles(DT_F16, n, keys, w->q + i * w->stride_k, w->stride_k, hi - row, scores);
+            else
+                row_tiles(DT_F32, n, keys, w->q + i * w->stride_k, w->stride_k, hi - row, scores);
         }
     }
 }
 
 // ---- scores, many queries
+
+// The lanes in the order in which sums by halves meet.
+static const uint8_t lane_order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
+
+// Where dimension d of the turned page stands: lane by lane, in that order, so that they are read one after the other.
+// (The order is that of the bits reversed: it is its own inverse.)
+static int turned_row(int d, int stride)
+{
+    return lane_order[d % LANES] * (stride / LANES) + d / LANES;
+}
 
 // Four keys' rows into columns `key` to `key` + 3 of the turned page.
 static void turn_rows(const float *rows, int stride, int key, float *turned)
@@ -148,7 +241,7 @@ static void turn_rows(const float *rows, int stride, int key, float *turned)
         quad t[4] = {QUAD_SHUFFLE(lo01, lo23, 0, 1, 4, 5), QUAD_SHUFFLE(lo01, lo23, 2, 3, 6, 7),
                      QUAD_SHUFFLE(hi01, hi23, 0, 1, 4, 5), QUAD_SHUFFLE(hi01, hi23, 2, 3, 6, 7)};
         for (int i = 0; i < 4; i++)
-            memcpy(turned + (d + i) * KV_PAGE + key, &t[i], sizeof(quad));
+            memcpy(turned + turned_row(d + i, stride) * KV_PAGE + key, &t[i], sizeof(quad));
     }
 }
 
@@ -166,34 +259,31 @@ static void turn_page(const struct work *w, const uint8_t *page, int lo, int hi)
 enum { SCORE_VECS = 4 };  // vectors of keys in a register tile
 
 // One of the lanes: the products of its dimensions, for `queries` rows of q and SCORE_VECS vectors of keys.
-INLINE void sum_lane(int queries, const float *q, int stride, const float *turned, int lane,
-                     vec sums[TILE_COLS][SCORE_VECS])
+INLINE void sum_lane(int queries, const float *q, int stride, const float *turned, vec sums[TILE_COLS][SCORE_VECS])
 {
     UNROLL for (int i = 0; i < queries; i++)
         UNROLL for (int v = 0; v < SCORE_VECS; v++)
             sums[i][v] = (vec){0};
-    for (int d = lane; d < stride; d += LANES) {
+    for (int d = 0; d < stride; d += LANES, turned += KV_PAGE) {
         vec factor[TILE_COLS];
         UNROLL for (int i = 0; i < queries; i++)
             factor[i] = vec_all(q[i * stride + d]);
         UNROLL for (int v = 0; v < SCORE_VECS; v++) {
-            vec keys = vec_load(turned + d * KV_PAGE + v * VEC);
+            vec keys = vec_load(turned + v * VEC);
             UNROLL for (int i = 0; i < queries; i++)
                 sums[i][v] = vec_fma(keys, factor[i], sums[i][v]);
         }
     }
 }
 
-// Scores of SCORE_VECS vectors of keys. Lanes come in the order in which sums by halves meet (0, 8, 4, 12, 2, ..): each sum
-// of two is made as soon as both are there, so at most five wait.
+// Scores of SCORE_VECS vectors of keys. A sum of two is made as soon as both are there, so at most five wait.
 INLINE void score_tile(int queries, const float *q, int stride, const float *turned, float *scores)
 {
-    static const uint8_t order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
     vec waiting[5][TILE_COLS][SCORE_VECS];
     int depth = 0;
     for (int n = 0; n < LANES; n++) {
         vec sums[TILE_COLS][SCORE_VECS];
-        sum_lane(queries, q, stride, turned, order[n], sums);
+        sum_lane(queries, q + lane_order[n], stride, turned + n * (stride / LANES) * KV_PAGE, sums);
         for (int pairs = n; pairs & 1; pairs >>= 1) {
             depth--;
             UNROLL for (int i = 0; i < queries; i++)
@@ -210,62 +300,91 @@ INLINE void score_tile(int queries, const float *q, int stride, const float *tur
             vec_store(scores + i * ATTENTION_SPAN + v * VEC, waiting[0][i][v]);
 }
 
-static void score_some(int queries, const float *q, int stride, const float *turned, float *scores)
+static void score_tiles(int queries, const float *q, int stride, const float *turned, float *scores)
 {
-    int i = 0;
-    for (; i + TILE_COLS <= queries; i += TILE_COLS)
-        score_tile(TILE_COLS, q + i * stride, stride, turned, scores + i * ATTENTION_SPAN);
-    for (; i < queries; i++)
-        score_tile(1, q + i * stride, stride, turned, scores + i * ATTENTION_SPAN);
+    switch (MIN(queries, TILE_COLS)) {
+#define X(n)                                                                                                           \
+    case n:                                                                                                            \
+        score_tile(MIN(n, TILE_COLS), q, stride, turned, scores);                                                      \
+        break;
+        UP_TO_SIX(X)
+#undef X
+    }
 }
 
 static void scores_by_columns(const struct work *w, int32_t at, int lo, int hi)
 {
     turn_page(w, page_rows(w, w->a->k, at), lo, hi);
     int step = SCORE_VECS * VEC;
-    for (int i = 0; i < w->n; i += TILE_COLS) {
-        int n = MIN(w->n - i, TILE_COLS);
+    for (int t = 0, i; (i = tile_cut(t, w->n, TILE_COLS)) < w->n; t++) {
+        int n = tile_cut(t + 1, w->n, TILE_COLS) - i;
         for (int key = lo / step * step; key < hi; key += step)
             if (meet(w->queries + i, n, at + key, at + key + step))
-                score_some(n, w->q + i * w->stride_k, w->stride_k, w->page + key,
-                           w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN + key);
+                score_tiles(n, w->q + i * w->stride_k, w->stride_k, w->page + key,
+                            w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN + key);
     }
 }
 
 // ---- softmax
 
-// Slots [from, to) of a span's scores become -infinity.
-static void mask(float *scores, int from, int to)
+static void fill(float *scores, int from, int to, float x)
 {
     for (int i = from; i < to; i++)
-        scores[i] = -INFINITY;
+        scores[i] = x;
 }
 
-// The dot products in the slots [lo, hi) of a span become e^(score - greatest); what fills them up to LANES becomes 0.
-static void softmax(const struct attention_args *a, struct query *q, float *scores, int lo, int hi)
+static float greatest(struct lanes x)
 {
-    int begin = lo / LANES * LANES, end = padded(hi);
-    for (int i = begin; i < end; i += VEC) {
-        vec s = vec_load(scores + i) * a->scale;
-        vec_store(scores + i, a->softcap > 0 ? a->softcap * vec_tanh(s / a->softcap) : s);
+    float each[LANES], most = -INFINITY;
+    memcpy(each, &x, sizeof(each));
+    for (int i = 0; i < LANES; i++)
+        most = most < each[i] ? each[i] : most;
+    return most;
+}
+
+// The dot products in the slots [begin, end) become scores; returns the greatest.
+static float scale_scores(const struct attention_args *a, float *scores, int begin, int end)
+{
+    struct lanes most;
+    for (int p = 0; p < PARTS; p++)
+        most.part[p] = vec_all(-INFINITY);
+    for (int i = begin; i < end; i += LANES) {
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            vec s = vec_load(scores + i + p * VEC) * a->scale;
+            if (a->softcap > 0)
+                s = a->softcap * vec_tanh(s / a->softcap);
+            vec_store(scores + i + p * VEC, s);
+            most.part[p] = vec_at_least(most.part[p], s);
+        }
     }
-    mask(scores, begin, lo);
-    mask(scores, hi, end);
-    vec most = vec_all(-INFINITY);
-    for (int i = begin; i < end; i += VEC)
-        most = vec_at_least(most, vec_load(scores + i));
-    q->span_top = most[0];
-    for (int i = 1; i < VEC; i++)
-        q->span_top = q->span_top < most[i] ? most[i] : q->span_top;
+    return greatest(most);
+}
+
+// The scores in the slots [begin, end) become e^(score - top); returns their sum.
+static float exp_scores(float *scores, int begin, int end, float top)
+{
     struct lanes sums = {{{0}}};
     for (int i = begin; i < end; i += LANES) {
         UNROLL for (int p = 0; p < PARTS; p++) {
-            vec e = vec_exp(vec_load(scores + i + p * VEC) - q->span_top);
+            vec e = vec_exp(vec_load(scores + i + p * VEC) - top);
             vec_store(scores + i + p * VEC, e);
             sums.part[p] += e;
         }
     }
-    q->span_sum = lanes_sum(sums);
+    return lanes_sum(sums);
+}
+
+// The dot products in the slots [lo, hi) of a span become e^(score - greatest). What fills them up to whole LANES is like
+// one of them for the maximum, and then becomes 0.
+static void softmax(const struct attention_args *a, struct query *q, float *scores, int lo, int hi)
+{
+    int begin = lo / LANES * LANES, end = padded(hi);
+    fill(scores, begin, lo, scores[lo]);
+    fill(scores, hi, end, scores[lo]);
+    q->span_top = scale_scores(a, scores, begin, end);
+    fill(scores, begin, lo, -INFINITY);
+    fill(scores, hi, end, -INFINITY);
+    q->span_sum = exp_scores(scores, begin, end, q->span_top);
 }
 
 // ---- values
@@ -290,6 +409,8 @@ INLINE void value_tile(enum dtype type, int queries, int vecs, const struct valu
         UNROLL for (int i = 0; i < queries; i++)
             factor[i] = vec_all(p[i * ATTENTION_SPAN + at]);
         UNROLL for (int v = 0; v < vecs; v++) {
+            if (vecs > 1 && v * VEC * (int)weight_bytes(type) % 64 == 0)
+                __builtin_prefetch(row + (size_t)(v * VEC) * weight_bytes(type) + PAGE_AHEAD);
             vec value = weight_load(type, row + (size_t)(v * VEC) * weight_bytes(type));
             UNROLL for (int i = 0; i < queries; i++)
                 sums[i][v] = vec_fma(factor[i], value, sums[i][v]);
@@ -300,111 +421,120 @@ INLINE void value_tile(enum dtype type, int queries, int vecs, const struct valu
             vec_store(values + i * stride + v * VEC, sums[i][v]);
 }
 
-// All of dim_v, in tiles.
+// All of dim_v, in tiles of as many vectors as the registers hold.
 INLINE void value_columns(enum dtype type, int queries, const struct value_rows *rows, int lo, int hi, const float *p,
                           float *values, int stride)
 {
-    int d = 0;
-    for (; d + VALUE_VECS * VEC <= stride; d += VALUE_VECS * VEC) {
+    int wide = queries * VALUE_VECS <= TILE_SUMS ? VALUE_VECS : VALUE_VECS / 2;
+    for (int d = 0, vecs; d < stride; d += vecs * VEC) {
         struct value_rows part = {rows->rows + (size_t)d * weight_bytes(type), rows->row_bytes};
-        value_tile(type, queries, VALUE_VECS, &part, lo, hi, p, values + d, stride);
-    }
-    for (; d < stride; d += VEC) {
-        struct value_rows part = {rows->rows + (size_t)d * weight_bytes(type), rows->row_bytes};
-        value_tile(type, queries, 1, &part, lo, hi, p, values + d, stride);
+        vecs = d + wide * VEC <= stride ? wide : 1;
+        if (vecs == 1)
+            value_tile(type, queries, 1, &part, lo, hi, p, values + d, stride);
+        else
+            value_tile(type, queries, wide, &part, lo, hi, p, values + d, stride);
     }
 }
 
-// clang-format off
-#define VALUES(type, name) \
-    static void values_##name(int queries, const struct value_rows *rows, int lo, int hi, const float *p, float *values, \
-                              int stride) \
-    { \
-        switch (MIN(queries, TILE_COLS)) { \
-        case 1: value_columns(type, 1, rows, lo, hi, p, values, stride); break; \
-        case 2: value_columns(type, MIN(2, TILE_COLS), rows, lo, hi, p, values, stride); break; \
-        case 3: value_columns(type, MIN(3, TILE_COLS), rows, lo, hi, p, values, stride); break; \
-        case 4: value_columns(type, MIN(4, TILE_COLS), rows, lo, hi, p, values, stride); break; \
-        case 5: value_columns(type, MIN(5, TILE_COLS), rows, lo, hi, p, values, stride); break; \
-        case 6: value_columns(type, MIN(6, TILE_COLS), rows, lo, hi, p, values, stride); break; \
-        } \
+#define VALUES(type, name)                                                                                             \
+    static void values_##name(int queries, const struct value_rows *rows, int lo, int hi, const float *p,              \
+                              float *values, int stride)                                                               \
+    {                                                                                                                  \
+        switch (MIN(queries, TILE_COLS)) {                                                                             \
+            UP_TO_SIX(VALUES_OF_##name)                                                                                \
+        }                                                                                                              \
     }
-// clang-format on
+#define VALUES_CASE(type, n)                                                                                           \
+    case n:                                                                                                            \
+        value_columns(type, MIN(n, TILE_COLS), rows, lo, hi, p, values, stride);                                       \
+        break;
+#define VALUES_OF_f32(n) VALUES_CASE(DT_F32, n)
+#define VALUES_OF_f16(n) VALUES_CASE(DT_F16, n)
 VALUES(DT_F32, f32)
 VALUES(DT_F16, f16)
 typedef void values_fn(int queries, const struct value_rows *rows, int lo, int hi, const float *p, float *values, int stride);
 
-// Positions of the page at `at` that a query sees, as slots of the page.
-static int first_slot(const struct query *q, int32_t at)
-{
-    return MAX(0, q->lo - at);
-}
-
-static int end_slot(const struct query *q, int32_t at)
-{
-    return MIN(KV_PAGE, q->hi - at);
-}
-
-// One page, and where the queries' p and sums are.
+// Slots [lo, hi) of the page at position `at`, and where the p and the sums of the queries are.
 struct value_step {
     values_fn *f;
-    const struct value_rows *rows;
-    const float *p;  // of slot 0 of the page
+    struct value_rows rows;
+    int32_t at;
+    int lo, hi;
+    const float *p;  // of slot 0
     float *values;
     int stride;
 };
+
+// What a query sees of the slots.
+static int first_slot(const struct value_step *s, const struct query *q)
+{
+    return MAX(s->lo, q->lo - s->at);
+}
+
+static int end_slot(const struct value_step *s, const struct query *q)
+{
+    return MIN(s->hi, q->hi - s->at);
+}
 
 // The slots [lo, hi), which queries [first, first + n) all see.
 static void add_slots(const struct value_step *s, int first, int n, int lo, int hi)
 {
     if (lo < hi)
-        s->f(n, s->rows, lo, hi, s->p + first * ATTENTION_SPAN, s->values + first * s->stride, s->stride);
+        s->f(n, &s->rows, lo, hi, s->p + first * ATTENTION_SPAN, s->values + first * s->stride, s->stride);
 }
 
 // Up to TILE_COLS queries: what all of them see together, and the edges, before and after it, one by one.
-static void add_slots_seen(const struct value_step *s, const struct query *q, int n, int32_t at)
+static void add_slots_seen(const struct value_step *s, const struct query *q, int n)
 {
-    int lo = 0, hi = KV_PAGE;
+    int lo = s->lo, hi = s->hi;
     for (int i = 0; i < n; i++) {
-        lo = MAX(lo, first_slot(&q[i], at));
-        hi = MIN(hi, end_slot(&q[i], at));
+        lo = MAX(lo, first_slot(s, &q[i]));
+        hi = MIN(hi, end_slot(s, &q[i]));
     }
     hi = MAX(lo, hi);
     for (int i = 0; i < n; i++)
-        add_slots(s, i, 1, first_slot(&q[i], at), MIN(lo, end_slot(&q[i], at)));
+        add_slots(s, i, 1, first_slot(s, &q[i]), MIN(lo, end_slot(s, &q[i])));
     add_slots(s, 0, n, lo, hi);
     for (int i = 0; i < n; i++)
-        add_slots(s, i, 1, MAX(hi, first_slot(&q[i], at)), end_slot(&q[i], at));
+        add_slots(s, i, 1, MAX(hi, first_slot(s, &q[i])), end_slot(s, &q[i]));
 }
 
-// The values [lo, hi) of the page that begins at position `at`, for all queries.
+static void add_step(const struct work *w, struct value_step step)
+{
+    for (int t = 0, i; (i = tile_cut(t, w->n, TILE_COLS)) < w->n; t++) {
+        int n = tile_cut(t + 1, w->n, TILE_COLS) - i;
+        step.p = w->scores + i * ATTENTION_SPAN + step.at % ATTENTION_SPAN;
+        step.values = w->values + i * w->stride_v;
+        if (meet(w->queries + i, n, step.at + step.lo, step.at + step.hi))
+            add_slots_seen(&step, w->queries + i, n);
+    }
+}
+
+// The values [lo, hi) of the page that begins at position `at`, for all queries. For few of them in small steps, between
+// which the next page is fetched.
 static void add_values(const struct work *w, int32_t at, int lo, int hi)
 {
     const struct attention_args *a = w->a;
     const uint8_t *page = page_rows(w, a->v, at);
-    bool as_is = plain(a->v_type, a->dim_v) && (a->v_type == DT_F32 || w->n <= TILE_COLS);
-    struct value_rows rows = {(const char *)page, dtype_row_bytes(a->v_type, a->dim_v)};
-    if (!as_is) {
-        for (int row = lo; row < hi; row++)
-            decode_row(a->v_type, page, row, a->dim_v, w->page + row * w->stride_v);
-        rows = (struct value_rows){(const char *)w->page, (size_t)w->stride_v * sizeof(float)};
+    bool as_is = plain(a->v_type, a->dim_v) && (a->v_type == DT_F32 || w->n <= 2 * TILE_COLS);
+    struct value_rows in_page = {(const char *)page, dtype_row_bytes(a->v_type, a->dim_v)};
+    struct value_rows decoded = {(const char *)w->page, (size_t)w->stride_v * sizeof(float)};
+    struct value_step step = {.f = as_is && a->v_type == DT_F16 ? values_f16 : values_f32,
+                              .rows = as_is ? in_page : decoded,
+                              .at = at,
+                              .lo = lo,
+                              .hi = hi,
+                              .stride = w->stride_v};
+    for (int i = lo; !as_is && i < hi; i++) {
+        fetch_rows(w, page, in_page.row_bytes, i, i + 1);
+        decode_row(a->v_type, page, i, a->dim_v, w->page + i * w->stride_v);
     }
-    struct value_step step = {.f = as_is && a->v_type == DT_F16 ? values_f16 : values_f32, .rows = &rows, .stride = w->stride_v};
-    for (int i = 0; i < w->n; i += TILE_COLS) {
-        int n = MIN(w->n - i, TILE_COLS);
-        step.p = w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN;
-        step.values = w->values + i * w->stride_v;
-        if (meet(w->queries + i, n, at + lo, at + hi))
-            add_slots_seen(&step, w->queries + i, n, at);
-    }
+    if (as_is)
+        fetch_next(w);
+    add_step(w, step);
 }
 
 // ---- spans
-
-static float exp_of(float x)
-{
-    return vec_exp(vec_all(x))[0];
-}
 
 // out = old * out + new * values
 static void blend(float old, float *out, float new, const float *values, int dim)
@@ -424,26 +554,45 @@ static void merge(struct query *q, const float *values, int dim)
         return;
     }
     float top = q->top < q->span_top ? q->span_top : q->top;
-    float old = exp_of(q->top - top), new = exp_of(q->span_top - top);
+    vec e = vec_exp((vec){q->top - top, q->span_top - top});
+    float old = e[0], new = e[1];
     blend(old, q->out, new, values, dim);
     q->sum = vec_fma(vec_all(q->span_sum), vec_all(new), vec_all(q->sum * old))[0];
     q->top = top;
+}
+
+// Which page comes after the one at `at`, of those of a span: keys, then values, then the next span's keys.
+static void set_next(struct work *w, int32_t at, int32_t first, int32_t hi, enum kv_part part)
+{
+    const struct attention_args *a = w->a;
+    int32_t next = at + KV_PAGE;
+    enum kv_part next_part = part;
+    if (next >= hi) {
+        next = part == KV_KEY ? first : hi;
+        next_part = part == KV_KEY ? KV_VALUE : KV_KEY;
+    }
+    w->next = next < w->hi ? page_rows(w, next_part == KV_KEY ? a->k : a->v, next) : NULL;
+    w->next_row_bytes = next_part == KV_KEY ? dtype_row_bytes(a->k_type, a->dim_k) : dtype_row_bytes(a->v_type, a->dim_v);
 }
 
 static void attend_span(struct work *w, int32_t begin)
 {
     int32_t lo = MAX(w->lo, begin), hi = MIN(w->hi, begin + ATTENTION_SPAN);
     int32_t first = lo / KV_PAGE * KV_PAGE;
-    for (int32_t at = first; at < hi; at += KV_PAGE)
+    for (int32_t at = first; at < hi; at += KV_PAGE) {
+        set_next(w, at, first, hi, KV_KEY);
         (w->n < TURN_QUERIES ? scores_by_rows : scores_by_columns)(w, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
+    }
     for (int i = 0; i < w->n; i++) {
         struct query *q = &w->queries[i];
         if (q->lo < begin + ATTENTION_SPAN && q->hi > begin)
             softmax(w->a, q, w->scores + i * ATTENTION_SPAN, MAX(0, q->lo - begin), MIN(ATTENTION_SPAN, q->hi - begin));
     }
     memset(w->values, 0, (size_t)(w->n * w->stride_v) * sizeof(float));
-    for (int32_t at = first; at < hi; at += KV_PAGE)
+    for (int32_t at = first; at < hi; at += KV_PAGE) {
+        set_next(w, at, first, hi, KV_VALUE);
         add_values(w, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
+    }
     for (int i = 0; i < w->n; i++) {
         struct query *q = &w->queries[i];
         if (q->lo < begin + ATTENTION_SPAN && q->hi > begin)

@@ -63,13 +63,6 @@ static void encode_bf16(const float *x, void *blocks, int64_t n)
 
 // ---- blocks of 32
 
-static float load_f16(const uint8_t *p)
-{
-    uint16_t h;
-    memcpy(&h, p, sizeof(h));
-    return f16_to_f32(h);
-}
-
 // The integers, times d.
 INLINE void decode_i8(const int8_t q[32], float d, float *x)
 {
@@ -81,19 +74,20 @@ static void decode_q8_0(const void *blocks, float *x, int64_t n)
 {
     const uint8_t *b = blocks;
     for (; n > 0; n -= 32, b += 34, x += 32)
-        decode_i8((const int8_t *)b + 2, load_f16(b), x);
+        decode_i8((const int8_t *)b + 2, half_load(b), x);
 }
+
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
 
 static void decode_q4_0(const void *blocks, float *x, int64_t n)
 {
     const uint8_t *b = blocks;
     for (; n > 0; n -= 32, b += 18, x += 32) {
-        int8_t q[32];
-        for (int i = 0; i < 16; i++) {
-            q[i] = (int8_t)((b[2 + i] & 15) - 8);
-            q[i + 16] = (int8_t)((b[2 + i] >> 4) - 8);
-        }
-        decode_i8(q, load_f16(b), x);
+        bytes16 packed, q[2];
+        memcpy(&packed, b + 2, sizeof(packed));
+        q[0] = (packed & 15) - 8;
+        q[1] = (packed >> 4) - 8;
+        decode_i8((const int8_t *)q, half_load(b), x);
     }
 }
 

@@ -22,13 +22,6 @@ struct panel {
 _Static_assert(sizeof(struct panel) <= SCRATCH_BYTES, "a panel fits into a thread's scratch");
 _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "panels are whole tiles");
 
-// Where part i begins when n are cut into the fewest parts of at most `most`, and these are to be alike.
-static int cut(int i, int n, int most)
-{
-    int n_parts = (n + most - 1) / most;
-    return (int)((int64_t)i * n / n_parts);
-}
-
 // ---- few columns of plain floats
 
 // The rows of the next tile begin where no row so far has led the hardware.
@@ -44,10 +37,10 @@ INLINE void matmul_few(const struct matmul_args *a, void (*tile)(int cols, const
 {
     for (int row = 0; row < a->n_rows; row += TILE_ROWS) {
         fetch_starts(a, row + TILE_ROWS);
-        for (int i = 0, col; (col = cut(i, a->n_x, TILE_COLS)) < a->n_x; i++) {
+        for (int i = 0, col; (col = tile_cut(i, a->n_x, TILE_COLS)) < a->n_x; i++) {
             struct lanes sums[TILE_ROWS * TILE_COLS];
             struct tile t = {.k = a->k, .to = sums};
-            int cols = cut(i + 1, a->n_x, TILE_COLS) - col;
+            int cols = tile_cut(i + 1, a->n_x, TILE_COLS) - col;
             for (int r = 0; r < TILE_ROWS; r++)
                 t.w[r] = (const char *)a->w + (size_t)MIN(row + r, a->n_rows - 1) * a->w_stride;
             for (int c = 0; c < cols; c++)
@@ -91,10 +84,10 @@ static void prefetch_share(const struct matmul_args *a, int col, int cols, int64
 static void panel_multiply(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
 {
     bool last = at + n == a->k;
-    for (int i = 0, col; (col = cut(i, part.cols, TILE_COLS)) < part.cols; i++) {
+    for (int i = 0, col; (col = tile_cut(i, part.cols, TILE_COLS)) < part.cols; i++) {
         struct lanes done[TILE_ROWS * TILE_COLS];
         struct tile t = {.k = n};
-        int cols = cut(i + 1, part.cols, TILE_COLS) - col;
+        int cols = tile_cut(i + 1, part.cols, TILE_COLS) - col;
         for (int c = 0; c < cols; c++)
             t.x[c] = (const float *)a->x[part.col + col + c] + at;
         for (int row = 0; row < part.rows; row += TILE_ROWS) {
@@ -122,9 +115,9 @@ static void panel_run(const struct matmul_args *a, struct part part)
 
 static void matmul_panels(const struct matmul_args *a)
 {
-    for (int i = 0, col; (col = cut(i, a->n_x, PANEL_COLS)) < a->n_x; i++)
+    for (int i = 0, col; (col = tile_cut(i, a->n_x, PANEL_COLS)) < a->n_x; i++)
         for (int row = 0; row < a->n_rows; row += PANEL_ROWS)
-            panel_run(a, (struct part){row, MIN(PANEL_ROWS, a->n_rows - row), col, cut(i + 1, a->n_x, PANEL_COLS) - col});
+            panel_run(a, (struct part){row, MIN(PANEL_ROWS, a->n_rows - row), col, tile_cut(i + 1, a->n_x, PANEL_COLS) - col});
 }
 
 // ---- the table

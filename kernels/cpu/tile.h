@@ -9,11 +9,11 @@
 #include "kernels/cpu/vec.h"
 
 #if defined(VEC_AVX512) || defined(VEC_NEON)  // 32 registers: 24 sums
-enum { TILE_ROWS = 4, TILE_COLS = 6 };
+enum { TILE_ROWS = 4, TILE_COLS = 6, TILE_SUMS = 24 };
 #elif defined(VEC_AVX2)              // 16: 12 sums
-enum { TILE_ROWS = 4, TILE_COLS = 3 };
+enum { TILE_ROWS = 4, TILE_COLS = 3, TILE_SUMS = 12 };
 #else
-enum { TILE_ROWS = 4, TILE_COLS = 1 };
+enum { TILE_ROWS = 4, TILE_COLS = 1, TILE_SUMS = 8 };
 #endif
 
 _Static_assert(TILE_ROWS == 4, "four rows are summed together");
@@ -142,6 +142,13 @@ INLINE void tile_cols(enum dtype type, int cols, const struct tile *t)
 TILE(DT_F32, f32)
 TILE(DT_F16, f16)
 TILE(DT_BF16, bf16)
+
+// Where part i begins when n are cut into the fewest parts of at most `most`, and these are to be alike.
+static inline int tile_cut(int i, int n, int most)
+{
+    int n_parts = (n + most - 1) / most;
+    return (int)((int64_t)i * n / n_parts);
+}
 
 // The first n rows of column c of a tile's sums, to its output.
 static inline void tile_put(const struct lanes *sums, int c, int n, float *y)

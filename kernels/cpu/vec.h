@@ -343,6 +343,20 @@ INLINE void vec_to_bf16(void *p, vec x)
     veci_to_u16(p, ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) >> 16);
 }
 
+// One half, at any address.
+INLINE float half_load(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof(h));
+#if defined(VEC_AVX512) || defined(VEC_AVX2)
+    return _cvtsh_ss(h);
+#elif defined(VEC_NEON)
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+#else
+    return f16_to_f32(h);
+#endif
+}
+
 // ---- sums by halves
 
 // Lanes i + i+8, then + i+4: what is left in four.
@@ -375,13 +389,39 @@ INLINE quad lanes_sum4(struct lanes a, struct lanes b, struct lanes c, struct la
     return QUAD_SHUFFLE(ab, cd, 0, 2, 4, 6) + QUAD_SHUFFLE(ab, cd, 1, 3, 5, 7);
 }
 
+#if defined(VEC_AVX512)
+// Of four vectors, what lanes_to_quad leaves of each, side by side.
+INLINE __m512 quads_of(vec a, vec b, vec c, vec d)
+{
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0x44), _mm512_shuffle_f32x4((__m512)a, (__m512)b, 0xee));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4((__m512)c, (__m512)d, 0x44), _mm512_shuffle_f32x4((__m512)c, (__m512)d, 0xee));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
+
+// The sums of x[i][j], as quads over i.
+INLINE void lanes_sum4x4(struct lanes x[4][4], quad sums[4])
+{
+    __m512 q[4];
+    UNROLL for (int i = 0; i < 4; i++)
+        q[i] = quads_of(x[i][0].part[0], x[i][1].part[0], x[i][2].part[0], x[i][3].part[0]);
+    __m512 lo = _mm512_add_ps(_mm512_shuffle_ps(q[0], q[1], 0x44), _mm512_shuffle_ps(q[0], q[1], 0xee));
+    __m512 hi = _mm512_add_ps(_mm512_shuffle_ps(q[2], q[3], 0x44), _mm512_shuffle_ps(q[2], q[3], 0xee));
+    __m512 all = _mm512_add_ps(_mm512_shuffle_ps(lo, hi, 0x88), _mm512_shuffle_ps(lo, hi, 0xdd));
+    memcpy(sums, &all, sizeof(all));
+}
+#endif
+
 // ---- functions
 
 // 2^n p for whole n in -252..254, p near 1: two factors, so that the result may be subnormal or infinite.
-INLINE vec vec_scale_2(vec p, veci n)
+INLINE vec vec_scale_2(vec p, vec n)
 {
-    veci half = n >> 1;
-    return p * (vec)((half + 127) << 23) * (vec)((n - half + 127) << 23);
+#if defined(VEC_AVX512)
+    return (vec)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+    veci whole = vec_nearest(n), half = whole >> 1;
+    return p * (vec)((half + 127) << 23) * (vec)((whole - half + 127) << 23);
+#endif
 }
 
 // e^x within 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 P(r). 0 below -104, infinity above 89.
@@ -398,7 +438,7 @@ INLINE vec vec_exp(vec x)
     p = vec_fma(p, r, vec_all(0.1666652f));
     p = vec_fma(p, r, vec_all(0.49999994f));
     p = vec_fma(p * r, r, r) + 1.0f;
-    return vec_scale_2(p, (veci)shifted - (veci)vec_all(ROUND_MAGIC));
+    return vec_scale_2(p, n);
 }
 
 INLINE vec vec_sigmoid(vec x)
