@@ -1,0 +1,207 @@
+// Memory that fails beneath a whole answer: each allocation and each mapping of opening a model, a session and a
+// sampler, and of generating, fails once, the N-th for every N. The error must be E_MEMORY, or the answer the same as
+// ever; nothing may leak, and the answer itself allocates next to nothing.
+#include "bench/synth_model.h"
+#include "engine/generate.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+// --- the faulty library: the linker sends these calls here (--wrap) ---
+
+static struct {
+    long after;  // calls that still succeed; negative: all
+    bool fired;
+    long live;  // blocks of the heap and mappings
+    long calls;
+} fault = {.after = -1};
+
+static bool fails(void)
+{
+    fault.calls++;
+    if (fault.after < 0 || fault.after-- != 0)
+        return false;
+    fault.after = -1;
+    fault.fired = true;
+    errno = ENOMEM;
+    return true;
+}
+
+// clang-format off
+#define REAL(ret, name, args) ret __real_##name args; ret __wrap_##name args; ret __wrap_##name args
+// clang-format on
+
+REAL(void *, malloc, (size_t n))
+{
+    void *p = fails() ? NULL : __real_malloc(n);
+    fault.live += p != NULL;
+    return p;
+}
+
+REAL(void *, calloc, (size_t n, size_t size))
+{
+    void *p = fails() ? NULL : __real_calloc(n, size);
+    fault.live += p != NULL;
+    return p;
+}
+
+REAL(void *, realloc, (void *old, size_t n))
+{
+    void *p = fails() ? NULL : __real_realloc(old, n);
+    fault.live += old == NULL && p != NULL;
+    return p;
+}
+
+REAL(void *, aligned_alloc, (size_t align, size_t n))
+{
+    void *p = fails() ? NULL : __real_aligned_alloc(align, n);
+    fault.live += p != NULL;
+    return p;
+}
+
+REAL(int, pthread_create, (pthread_t * thread, const pthread_attr_t *attributes, void *(*work)(void *), void *arg))
+{
+    return fails() ? EAGAIN : __real_pthread_create(thread, attributes, work, arg);
+}
+
+REAL(void, free, (void *p))
+{
+    fault.live -= p != NULL;
+    __real_free(p);
+}
+
+// What mmap is called where files may be large.
+REAL(void *, mmap64, (void *at, size_t n, int protection, int flags, int fd, off_t offset))
+{
+    void *p = fails() ? MAP_FAILED : __real_mmap64(at, n, protection, flags, fd, offset);
+    fault.live += p != MAP_FAILED;
+    return p;
+}
+
+REAL(int, munmap, (void *p, size_t n))
+{
+    fault.live--;
+    return __real_munmap(p, n);
+}
+
+// --- a whole answer ---
+
+enum { N_PREDICT = 6, N_PROMPT = 9 };
+
+struct answer {
+    char text[400];
+    size_t n;
+    long calls_before, calls_after;  // of allocation, around the generating
+};
+
+static int take(void *arg, struct str text)
+{
+    struct answer *a = arg;
+    cr_assert_lt(a->n + text.len, sizeof a->text);
+    memcpy(a->text + a->n, text.data, text.len);
+    a->n += text.len;
+    return 0;
+}
+
+static int generate_on(struct session *s, const struct model *m, struct answer *a, struct error *err)
+{
+    const int32_t prompt[N_PROMPT] = {1, 40, 41, 42, 43, 44, 45, 46, 47};
+    struct str stops[] = {STR_LIT("never said")};
+    struct generate_options o = {.prompt = prompt,
+                                 .n_prompt = N_PROMPT,
+                                 .n_predict = N_PREDICT,
+                                 .stops = stops,
+                                 .n_stops = 1,
+                                 .sampler = sampler_defaults(),
+                                 .ignore_end = true,
+                                 .emit = take,
+                                 .arg = a};
+    struct generate_result r;
+    a->calls_before = fault.calls;
+    int status = generate(s, m, 0, &o, &r, err);
+    a->calls_after = fault.calls;
+    return status;
+}
+
+static int answer(const char *path, bool no_mmap, struct answer *a, struct error *err)
+{
+    struct model *m = NULL;
+    struct session *s = NULL;
+    struct model_options mo = {.path = path, .machine = {.n_threads = 2}, .n_ctx = 128, .no_mmap = no_mmap};
+    struct session_options so = {.n_batch = 4, .kv_type = {DT_F16, DT_F16}};
+    *a = (struct answer){.n = 0};
+    int status = model_open(&m, &mo, err);
+    if (!status)
+        status = session_open(&s, m, &so, err);
+    if (!status)
+        status = generate_on(s, m, a, err);
+    session_close(s);
+    model_close(m);
+    return status;
+}
+
+static void every_call_in_turn(const char *path, bool no_mmap)
+{
+    struct error err = {0};
+    struct answer want, got;
+    cr_assert_eq(answer(path, no_mmap, &want, &err), 0, "%s", err.text);
+    cr_assert_gt(want.n, 0);
+    long n = 0, failed = 0, live = fault.live;
+    do {
+        err = (struct error){0};
+        fault.after = n++;
+        fault.fired = false;
+        int status = answer(path, no_mmap, &got, &err);
+        fault.after = -1;
+        cr_assert(status == 0 || (err.code == E_MEMORY && err.text[0]), "call %ld: %d '%s'", n, (int)err.code,
+                  err.text);
+        cr_assert(status || (got.n == want.n && !memcmp(got.text, want.text, want.n)), "call %ld: another answer", n);
+        cr_assert_eq(fault.live, live, "call %ld: %ld blocks leak: %s", n, fault.live - live, err.text);
+        failed += status != 0;
+    } while (fault.fired);
+    printf("%s: %ld calls, %ld of them needed\n", no_mmap ? "read" : "mapped", n - 1, failed);
+    cr_expect_gt(failed, 20);
+}
+
+static void with_model(void (*work)(const char *path))
+{
+    char path[] = "/tmp/quern-faults-XXXXXX";
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    close(fd);
+    struct synth_options o = {.preset = "llama-tiny", .mix = "Q8_0", .n_vocab = 300, .seed = 1};
+    struct error err = {0};
+    cr_assert_eq(synth_model_write(&o, path, &err), 0, "%s", err.text);
+    work(path);
+    unlink(path);
+}
+
+static void all_calls(const char *path)
+{
+    every_call_in_turn(path, false);
+    every_call_in_turn(path, true);
+}
+
+Test(engine_faults, an_answer_without_memory_says_so_and_leaks_nothing, .timeout = 120)
+{
+    with_model(all_calls);
+}
+
+static void count_calls(const char *path)
+{
+    struct answer a;
+    struct error err = {0};
+    cr_assert_eq(answer(path, false, &a, &err), 0, "%s", err.text);
+    // the sampler's four blocks and the first of the stream; nothing a token
+    cr_expect_leq(a.calls_after - a.calls_before, 6, "%ld allocations", a.calls_after - a.calls_before);
+}
+
+Test(engine_faults, tokens_allocate_nothing)
+{
+    with_model(count_calls);
+}
