@@ -2,6 +2,7 @@
 // and draws against their probabilities.
 #include "engine/sampler.h"
 #include "gguf/writer.h"
+#include "tests/sanitized.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -287,7 +288,8 @@ Test(sampler, a_large_vocabulary_is_not_sorted)
         sampler_next(s, logits, NULL, 0, at);
     double ms = (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC / ROUNDS;
     printf("%.3f ms a token\n", ms);
-    cr_expect_lt(ms, 5);
+    if (!sanitized && !getenv("QUERN_WATCHED"))  // times mean nothing where every access is watched
+        cr_expect_lt(ms, 5);
     sampler_free(s);
     free(logits);
 }
