@@ -7,7 +7,7 @@
 //   - The activations of a block are put into the order in which weights come out of their bytes once for the 16 rows.
 //   - What is the same for rows and needs few lanes (headers, scales, mins) is unpacked with a lane a row, too.
 //   - Each row asks for its bytes some blocks ahead of their use, and near its end for those of the row 16 further on.
-#include "kernels/cpu/matmul_q8_avx512.h"
+#include "kernels/cpu/matmul_q8_avx512_scales.h"
 
 // Blocks of 256 between the request for bytes and their use: 16 rows have some 14 KB under way, into the L2 cache, whose
 // misses are many more at a time than those of the L1 cache.
@@ -213,6 +213,121 @@ INLINE struct sums16 sums_q6_k(const struct rows16 *g, size_t at, size_t ahead, 
     return s;
 }
 
+// ---- Q2_K and Q3_K: 4 * 3 * 127, and 4 * 4 * 127 with -4 in `start`
+//
+// Pair p of the bits of 64 bytes is elements 32p .. of the first half of the block, and of the second. So register p holds,
+// by quarters, sub-blocks 2p, 2p + 1, 8 + 2p, 9 + 2p, and each quarter of packed registers p and p + 1 four sums of each.
+
+INLINE void load_activations_pairs(const int8_t *q, __m512i out[4])
+{
+    for (int p = 0; p < 4; p++)
+        out[p] = load_2x32(q + 32 * p, q + 128 + 32 * p);
+}
+
+// `low` are four scales from 0 or 4 on, `high` the four that come eight after them.
+INLINE __m512i spread_scales_pairs(const uint32_t *low, const uint32_t *high, bool with_sign)
+{
+    __m512i words = _mm512_mask_set1_epi32(_mm512_set1_epi32((int)*low), 0xff00, (int)*high);
+    if (!with_sign) {
+        const __m128i even = _mm_set_epi64x((long long)0x8002800280028002, (long long)0x8000800080008000);
+        const __m512i pick = _mm512_broadcast_i32x4(even), odd = _mm512_set1_epi16(1);
+        return _mm512_shuffle_epi8(words, _mm512_mask_add_epi16(pick, 0xff00ff00, pick, odd));
+    }
+    const __m128i even = _mm_set_epi64x(0x0280028002800280, 0x0080008000800080);
+    const __m512i pick = _mm512_broadcast_i32x4(even), odd = _mm512_set1_epi16(0x0100);
+    return _mm512_srai_epi16(_mm512_shuffle_epi8(words, _mm512_mask_add_epi16(pick, 0xff00ff00, pick, odd)), 8);
+}
+
+INLINE __m512i dot_q2_k(const uint8_t *b, const __m512i q[4], uint32_t scales[4][GROUP], int row)
+{
+    const __m512i zero[4] = {0}, pairs = load_512(b + 16);
+    __m512i w[4];
+    for (int p = 0; p < 4; p++)
+        w[p] = move_bits(pairs, 2, 2 * p, 2 * p, 0);
+    return dot_scaled(w, zero, q, spread_scales_pairs(&scales[0][row], &scales[2][row], false),
+                      spread_scales_pairs(&scales[1][row], &scales[3][row], false));
+}
+
+INLINE struct sums16 sums_q2_k(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums)
+{
+    struct sums16 s = {.min = _mm512_setzero_si512()};
+    __m512i t[4], x[4];
+    uint32_t scales[4][GROUP];
+    load_words_16(g, at, t);
+    for (int i = 0; i < 4; i++) {
+        __m512i min = high_nibbles(t[i]);
+        _mm512_storeu_si512(scales[i], low_nibbles(t[i]));
+        s.min = _mm512_dpwssd_epi32(s.min, bytes_to_pair(min, 0, 1), broadcast_32(sums + 4 * i));
+        s.min = _mm512_dpwssd_epi32(s.min, bytes_to_pair(min, 2, 3), broadcast_32(sums + 4 * i + 2));
+    }
+    load_words_16(g, at + 68, t);  // the last 16 bytes: quants, d and dmin
+    s.d = low_halves(t[3]);
+    s.m = high_halves(t[3]);
+    load_activations_pairs(q, x);
+    REDUCE_16X16(s.dot, (prefetch_block(g->at[row] + ahead, 84), dot_q2_k(g->at[row] + at, x, scales, row)));
+    return s;
+}
+
+INLINE __m512i dot_q3_k(const uint8_t *b, const __m512i q[4], const __m512i start[4], uint32_t scales[4][GROUP], int row)
+{
+    const __m512i pairs = load_512(b + 32), third = _mm512_broadcast_i64x4(load_256(b));
+    __m512i w[4];
+    for (int p = 0; p < 4; p++)
+        w[p] = _mm512_or_si512(move_bits(pairs, 2, 2 * p, 2 * p, 0), move_bits(third, 1, p, 4 + p, 2));
+    return dot_scaled(w, start, q, spread_scales_pairs(&scales[0][row], &scales[2][row], true),
+                      spread_scales_pairs(&scales[1][row], &scales[3][row], true));
+}
+
+INLINE struct sums16 sums_q3_k(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums)
+{
+    (void)sums;
+    struct sums16 s = {.d = load_halves(g, at + 108)};
+    __m512i t[4], x[4], start[4];
+    uint32_t scales[4][GROUP];
+    load_scales_q3_k(g, at, t);
+    load_activations_pairs(q, x);
+    for (int i = 0; i < 4; i++) {
+        _mm512_storeu_si512(scales[i], t[i]);
+        start[i] = offset_start(x[i], 4);
+    }
+    REDUCE_16X16(s.dot, (prefetch_block(g->at[row] + ahead, 110), dot_q3_k(g->at[row] + at, x, start, scales, row)));
+    return s;
+}
+
+// ---- IQ4_XS: sums of 8 products with values up to 127 need 32 bits, and so do their products with the scales
+
+// Four sub-blocks of 32, a quarter each; their sums times their scales.
+INLINE __m512i dot_quarters_iq4(const uint8_t *quants, const __m512i q[2], __m512i start, __m512i values, const uint32_t *scales)
+{
+    const __m512i pick = _mm512_set_epi32(0x03808080, 0x03808080, 0x03808080, 0x03808080, 0x02808080, 0x02808080,
+                                          0x02808080, 0x02808080, 0x01808080, 0x01808080, 0x01808080, 0x01808080,
+                                          0x00808080, 0x00808080, 0x00808080, 0x00808080);
+    struct nibbles n = split_nibbles(load_512(quants));
+    __m512i sum = _mm512_dpbusd_epi32(start, _mm512_shuffle_epi8(values, n.low), q[0]);
+    sum = _mm512_dpbusd_epi32(sum, _mm512_shuffle_epi8(values, n.high), q[1]);
+    __m512i scale = _mm512_srai_epi32(_mm512_shuffle_epi8(_mm512_set1_epi32((int)*scales), pick), 24);
+    return _mm512_mullo_epi32(sum, scale);
+}
+
+INLINE struct sums16 sums_iq4_xs(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums)
+{
+    (void)sums;
+    __m512i t[2], x[2][2], start[2];
+    uint32_t scales[2][GROUP];
+    struct sums16 s = {.d = load_scales_iq4_xs(g, at, t)};
+    for (int h = 0; h < 2; h++, q += 128) {
+        _mm512_storeu_si512(scales[h], t[h]);
+        x[h][0] = load_4x16(q, q + 32, q + 64, q + 96);
+        x[h][1] = load_4x16(q + 16, q + 48, q + 80, q + 112);
+        start[h] = _mm512_add_epi32(offset_start(x[h][0], 128), offset_start(x[h][1], 128));
+    }
+    const __m512i values = values_of(&shape_iq4_nl);
+    REDUCE_16X16(s.dot, (prefetch_block(g->at[row] + ahead, 136),
+                         _mm512_add_epi32(dot_quarters_iq4(g->at[row] + at + 8, x[0], start[0], values, &scales[0][row]),
+                                          dot_quarters_iq4(g->at[row] + at + 72, x[1], start[1], values, &scales[1][row]))));
+    return s;
+}
+
 // ---- all rows, types with blocks of 256
 
 typedef struct sums16 sums16_fn(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums);
@@ -245,9 +360,6 @@ INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t byte
 }
 
 // ---- types with blocks of 32: eight of them go together, or what a row ends with
-
-// The dots of 16 rows with the blocks at offset[0..7] of theirs.
-typedef void dots32_fn(const struct rows16 *g, const size_t offset[8], size_t ahead, const int8_t *q, __m512i dot[8]);
 
 // Blocks that are not there any more are read from the last one that is; their dots are not used.
 INLINE void block_offsets(size_t at, int n, size_t bytes, size_t offset[8])
@@ -286,24 +398,45 @@ INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], size_t ahe
     }
 }
 
-// Four blocks of nibbles a register, 16 bytes each: low nibbles are elements 0-15, high ones 16-31. `split` makes them
-// unsigned weights w + offset.
-typedef struct nibbles split_fn(const uint8_t *row, const size_t offset[4]);
-
-INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], size_t ahead, const int8_t *q, __m512i dot[8],
-                         split_fn *split, int w_offset, int bytes)
+// Bits `first` .. `first` + 15 of the fifth bits of four blocks, as a mask of 64 bytes.
+INLINE __mmask64 fifth_bits(const uint8_t *row, const size_t offset[4], int fifth, int first)
 {
+    uint64_t mask = 0;
+    for (int b = 0; b < 4; b++)
+        mask |= (uint64_t)load_half(row + offset[b] + fifth + first / 8) << 16 * b;
+    return mask;
+}
+
+// Unsigned weights of four blocks: a quarter each.
+INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], const struct shape *s, __m512i values)
+{
+    const uint8_t *p = row + s->quants;
+    struct nibbles n = split_nibbles(load_4x16(p + offset[0], p + offset[1], p + offset[2], p + offset[3]));
+    n.low = look_up(s, values, n.low);
+    n.high = look_up(s, values, n.high);
+    if (s->fifth >= 0) {
+        const __m512i bit = _mm512_set1_epi8(16);
+        n.low = _mm512_mask_add_epi8(n.low, fifth_bits(row, offset, s->fifth, 0), n.low, bit);
+        n.high = _mm512_mask_add_epi8(n.high, fifth_bits(row, offset, s->fifth, 16), n.high, bit);
+    }
+    return n;
+}
+
+INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], size_t ahead, const int8_t *q,
+                         const struct shape *s, __m512i dot[8])
+{
+    const __m512i values = values_of(s);
     for (int p = 0; p < 2; p++, q += 128) {
         __m512i low = load_4x16(q, q + 32, q + 64, q + 96), high = load_4x16(q + 16, q + 48, q + 80, q + 112);
-        __m512i start = _mm512_add_epi32(offset_start(low, w_offset), offset_start(high, w_offset)), v[4];
+        __m512i start = _mm512_add_epi32(offset_start(low, s->offset), offset_start(high, s->offset)), v[4];
         UNROLL
         for (int t = 0; t < 4; t++) {
             __m512i u[4];
             UNROLL
             for (int i = 0; i < 4; i++) {
                 const uint8_t *row = g->at[4 * t + i];
-                struct nibbles w = split(row, offset + 4 * p);
-                prefetch_block(row + ahead + 4 * bytes * p, 4 * bytes);
+                struct nibbles w = split_blocks(row, offset + 4 * p, s, values);
+                prefetch_block(row + ahead + 4 * s->bytes * p, 4 * s->bytes);
                 u[i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, w.low, low), w.high, high);
             }
             v[t] = reduce_quarters(u);
@@ -318,47 +451,47 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], size_t 
     }
 }
 
-INLINE struct nibbles split_q4_0(const uint8_t *row, const size_t at[4])
-{
-    return split_nibbles(load_4x16(row + at[0] + 2, row + at[1] + 2, row + at[2] + 2, row + at[3] + 2));
-}
-
-INLINE void dots_q4_0(const struct rows16 *g, const size_t offset[8], size_t ahead, const int8_t *q, __m512i dot[8])
-{
-    dots_nibbles(g, offset, ahead, q, dot, split_q4_0, 8, 18);
-}
-
-// The sum S of 16 rows over n blocks, n <= 8.
-INLINE __m512 sum_32(const struct rows16 *g, dots32_fn *dots, heads_fn *heads, size_t at, size_t ahead, int n,
-                     size_t bytes, const int8_t *q)
+// The sum S of 16 rows over n blocks, n <= 8. Q8_0 has no shape of nibbles: NULL.
+INLINE __m512 sum_32(const struct rows16 *g, const struct shape *s, size_t at, size_t ahead, int n, const int8_t *q,
+                     const int16_t *q_sums)
 {
     size_t offset[8];
-    block_offsets(at, n, bytes, offset);
     __m512i dot[8];
-    __m512 scale[8], sum = _mm512_setzero_ps();
-    dots(g, offset, ahead, q, dot);
-    load_scales(g, heads, offset, n, scale);
-    for (int j = 0; j < n; j++)
-        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j]), scale[j], sum);
+    __m512 d[8], m[8], sum = _mm512_setzero_ps();
+    block_offsets(at, n, s ? (size_t)s->bytes : 34, offset);
+    if (s) {
+        dots_nibbles(g, offset, ahead, q, s, dot);
+        load_scales(g, s, offset, n, d, m);
+    } else {
+        dots_q8_0(g, offset, ahead, q, dot);
+        load_heads(g, offset, n, 34, 0, d);
+    }
+    for (int j = 0; j < n; j++) {
+        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j]), d[j], sum);
+        if (s && s->m >= 0)
+            sum = _mm512_fmadd_ps(_mm512_set1_ps((float)(q_sums[2 * j] + q_sums[2 * j + 1])), m[j], sum);
+    }
     return sum;
 }
 
-INLINE void decode_32(const struct matmul_args *a, dots32_fn *dots, heads_fn *heads, size_t bytes)
+INLINE void decode_32(const struct matmul_args *a, const struct shape *s)
 {
     const int8_t *q = q8_quants(a->x[0]);
+    const int16_t *q_sums = q8_sums(a->x[0], a->k);
     const float *da = q8_scales(a->x[0], a->k);
+    const size_t bytes = s ? 8 * (size_t)s->bytes : 8 * 34;
     int64_t n_full = a->k / 256;
     int n_last = (int)(a->k % 256 / 32);
     for (int first = 0; first < a->n_rows; first += GROUP) {
         struct rows16 g = rows_from(a, first);
-        __m512 d = _mm512_setzero_ps();
+        __m512 d = _mm512_setzero_ps(), sum;
         for (int64_t b = 0; b < n_full; b++) {
-            size_t ahead = ahead_of(a, b, q8_blocks(a->k), 8 * bytes);
-            __m512 sum = sum_32(&g, dots, heads, (size_t)b * 8 * bytes, ahead, 8, bytes, q + 256 * b);
+            size_t ahead = ahead_of(a, b, q8_blocks(a->k), bytes);
+            sum = sum_32(&g, s, (size_t)b * bytes, ahead, 8, q + 256 * b, q_sums + 16 * b);
             d = _mm512_fmadd_ps(sum, _mm512_set1_ps(da[b]), d);
         }
         if (n_last) {
-            __m512 sum = sum_32(&g, dots, heads, (size_t)n_full * 8 * bytes, 0, n_last, bytes, q + 256 * n_full);
+            sum = sum_32(&g, s, (size_t)n_full * bytes, 0, n_last, q + 256 * n_full, q_sums + 16 * n_full);
             d = _mm512_fmadd_ps(sum, _mm512_set1_ps(da[n_full]), d);
         }
         _mm512_mask_storeu_ps(a->y[0] + first, rows_mask(a, first), d);
@@ -367,32 +500,31 @@ INLINE void decode_32(const struct matmul_args *a, dots32_fn *dots, heads_fn *he
 
 // ---- the functions
 
-static void decode_q4_0(const struct matmul_args *a)
-{
-    decode_32(a, dots_q4_0, heads_18, 18);
-}
+#define DECODE(name, CALL)                                                                                             \
+    static void decode_##name(const struct matmul_args *a)                                                             \
+    {                                                                                                                  \
+        CALL;                                                                                                          \
+    }
 
-static void decode_q8_0(const struct matmul_args *a)
-{
-    decode_32(a, dots_q8_0, heads_34, 34);
-}
-
-static void decode_q4_k(const struct matmul_args *a)
-{
-    decode_256(a, sums_q4_k, 144, true);
-}
-
-static void decode_q5_k(const struct matmul_args *a)
-{
-    decode_256(a, sums_q5_k, 176, true);
-}
-
-static void decode_q6_k(const struct matmul_args *a)
-{
-    decode_256(a, sums_q6_k, 210, false);
-}
+// clang-format off
+DECODE(q4_0, decode_32(a, &shape_q4_0))
+DECODE(q4_1, decode_32(a, &shape_q4_1))
+DECODE(q5_0, decode_32(a, &shape_q5_0))
+DECODE(q5_1, decode_32(a, &shape_q5_1))
+DECODE(q8_0, decode_32(a, NULL))
+DECODE(iq4_nl, decode_32(a, &shape_iq4_nl))
+DECODE(mxfp4, decode_32(a, &shape_mxfp4))
+DECODE(q2_k, decode_256(a, sums_q2_k, 84, true))
+DECODE(q3_k, decode_256(a, sums_q3_k, 110, false))
+DECODE(q4_k, decode_256(a, sums_q4_k, 144, true))
+DECODE(q5_k, decode_256(a, sums_q5_k, 176, true))
+DECODE(q6_k, decode_256(a, sums_q6_k, 210, false))
+DECODE(iq4_xs, decode_256(a, sums_iq4_xs, 136, false))
+// clang-format on
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
-    [DT_Q4_0] = decode_q4_0, [DT_Q8_0] = decode_q8_0, [DT_Q4_K] = decode_q4_k,
-    [DT_Q5_K] = decode_q5_k, [DT_Q6_K] = decode_q6_k,
+    [DT_Q4_0] = decode_q4_0,     [DT_Q4_1] = decode_q4_1,     [DT_Q5_0] = decode_q5_0,     [DT_Q5_1] = decode_q5_1,
+    [DT_Q8_0] = decode_q8_0,     [DT_Q2_K] = decode_q2_k,     [DT_Q3_K] = decode_q3_k,     [DT_Q4_K] = decode_q4_k,
+    [DT_Q5_K] = decode_q5_k,     [DT_Q6_K] = decode_q6_k,     [DT_IQ4_NL] = decode_iq4_nl, [DT_IQ4_XS] = decode_iq4_xs,
+    [DT_MXFP4] = decode_mxfp4,
 };

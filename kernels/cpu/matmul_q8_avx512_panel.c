@@ -72,6 +72,8 @@ INLINE void dot_run(tile_sums acc, const uint8_t *w, const int8_t *const *q, int
     }
 }
 
+enum scaling { SCALES_OF_16_BITS, SCALES_GIVEN_BACK, SCALES_OF_32_BITS };
+
 // sum += acc . (int16 pairs of the rows)
 INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
 {
@@ -81,6 +83,18 @@ INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n
         UNROLL
         for (int j = 0; j < n; j++)
             sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], acc[j][i], s);
+    }
+}
+
+// sum += acc * scale, for sums that need 32 bits
+INLINE void add_multiplied(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
+{
+    UNROLL
+    for (int i = 0; i < regs; i++) {
+        const __m512i s = _mm512_load_si512(scale + 16 * i);
+        UNROLL
+        for (int j = 0; j < n; j++)
+            sum[j][i] = _mm512_add_epi32(sum[j][i], _mm512_mullo_epi32(acc[j][i], s));
     }
 }
 
@@ -107,10 +121,10 @@ INLINE void add_to_partial(struct partial *out, int at, __m512 s, const struct c
     _mm512_store_ps(out[j].d + at, _mm512_fmadd_ps(s, _mm512_set1_ps(c->da[j]), d));
 }
 
-// Blocks of 256: runs of `run` elements whose sums fit 16 bits, a scale for every `per_scale`; the offset given back where
-// `back` says so; mins in `min_pairs` pairs.
+// Blocks of 256: runs of `run` elements, a scale for every `per_scale`. `scaling`: sums of runs fit 16 bits, and where it says
+// so the offset is given back afterwards; or they need 32 bits. Mins come in `min_pairs` pairs.
 INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c, struct partial *out, int n, int regs,
-                        int run, int per_scale, bool back, int min_pairs)
+                        int run, int per_scale, enum scaling scaling, int min_pairs)
 {
     tile_sums sum, min, acc;
     const int8_t *q[TILE_COLUMNS];
@@ -124,7 +138,10 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
         UNROLL
         for (int r = 0; r < per_scale / run; r++) {
             dot_run(acc, w, q, r * run, run, start + r, n, regs);
-            add_scaled(sum, acc, scale, n, regs);
+            if (scaling == SCALES_OF_32_BITS)
+                add_multiplied(sum, acc, scale, n, regs);
+            else
+                add_scaled(sum, acc, scale, n, regs);
         }
         for (int j = 0; j < n; j++)
             q[j] += per_scale;
@@ -135,7 +152,7 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
     set_zero(min, n, regs);
     UNROLL
     for (int s = 0; s < min_pairs; s++) {
-        if (back)
+        if (scaling == SCALES_GIVEN_BACK)
             add_pairs(sum, p->back[s] + lane, c, s, n, regs);
         add_pairs(min, p->min[s] + lane, c, s, n, regs);
     }
@@ -223,14 +240,20 @@ struct tiles {
                                       {NULL, kind##_1x4, kind##_2x4, kind##_3x4}};
 
 // clang-format off
-TILES(tiles_q4_k, tile_scaled(p, lane, c, out, n, regs, 32, 32, true, 4))
-TILES(tiles_q5_k, tile_scaled(p, lane, c, out, n, regs, 16, 32, true, 4))
-TILES(tiles_q6_k, tile_scaled(p, lane, c, out, n, regs, 8, 16, false, 0))
+TILES(tiles_q2_k, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 8))
+TILES(tiles_q3_k, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 0))
+TILES(tiles_q4_k, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_GIVEN_BACK, 4))
+TILES(tiles_q5_k, tile_scaled(p, lane, c, out, n, regs, 16, 32, SCALES_GIVEN_BACK, 4))
+TILES(tiles_q6_k, tile_scaled(p, lane, c, out, n, regs, 8, 16, SCALES_OF_16_BITS, 0))
+TILES(tiles_iq4_xs, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_32_BITS, 0))
 TILES(tiles_32, tile_blocks(p, lane, c, n_blocks, out, n, regs, false))
+TILES(tiles_32_mins, tile_blocks(p, lane, c, n_blocks, out, n, regs, true))
 
 static const struct tiles *const tiles_of[DT_COUNT] = {
-    [DT_Q4_0] = &tiles_32, [DT_Q8_0] = &tiles_32,
-    [DT_Q4_K] = &tiles_q4_k, [DT_Q5_K] = &tiles_q5_k, [DT_Q6_K] = &tiles_q6_k,
+    [DT_Q4_0] = &tiles_32,   [DT_Q5_0] = &tiles_32,   [DT_Q8_0] = &tiles_32,       [DT_IQ4_NL] = &tiles_32,
+    [DT_MXFP4] = &tiles_32,  [DT_Q4_1] = &tiles_32_mins, [DT_Q5_1] = &tiles_32_mins, [DT_IQ4_XS] = &tiles_iq4_xs,
+    [DT_Q2_K] = &tiles_q2_k, [DT_Q3_K] = &tiles_q3_k, [DT_Q4_K] = &tiles_q4_k, [DT_Q5_K] = &tiles_q5_k,
+    [DT_Q6_K] = &tiles_q6_k,
 };
 // clang-format on
 
@@ -348,5 +371,7 @@ static void multiply(const struct matmul_args *a)
 }
 
 matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {
-    [DT_Q4_0] = multiply, [DT_Q8_0] = multiply, [DT_Q4_K] = multiply, [DT_Q5_K] = multiply, [DT_Q6_K] = multiply,
+    [DT_Q4_0] = multiply, [DT_Q4_1] = multiply, [DT_Q5_0] = multiply,   [DT_Q5_1] = multiply,   [DT_Q8_0] = multiply,
+    [DT_Q2_K] = multiply, [DT_Q3_K] = multiply, [DT_Q4_K] = multiply,   [DT_Q5_K] = multiply,   [DT_Q6_K] = multiply,
+    [DT_IQ4_NL] = multiply, [DT_IQ4_XS] = multiply, [DT_MXFP4] = multiply,
 };

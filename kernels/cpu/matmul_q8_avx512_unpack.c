@@ -1,7 +1,7 @@
 // From blocks to panels: 16 rows at a time, a lane a row, 16 bytes of each row turned into four registers of words.
 //
 // And what each type needs of a column: the sums of its activations, times what the offset of the weights makes of them.
-#include "kernels/cpu/matmul_q8_avx512.h"
+#include "kernels/cpu/matmul_q8_avx512_scales.h"
 
 // ---- pieces
 
@@ -101,7 +101,16 @@ static void prepare_q5_k(struct columns *c)
     }
 }
 
-// ---- Q6_K
+// ---- types with sixteen signed scales
+
+// Pairs (scale, 0): a signed byte goes to the top of its word, and down again.
+INLINE void put_signed_scales(struct panel *p, int lane, const __m512i scales[4])
+{
+    for (int s = 0; s < 16; s++) {
+        __m512i word = _mm512_slli_epi32(scales[s / 4], 24 - s % 4 * 8);
+        _mm512_store_si512(&p->scale[s][lane], _mm512_srli_epi32(_mm512_srai_epi16(word, 8), 16));
+    }
+}
 
 static void unpack_q6_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
@@ -109,10 +118,7 @@ static void unpack_q6_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     _mm512_store_ps(&p->d[0][lane], load_halves(g, at + 208));
     __m512i scales[4];
     load_words_16(g, at + 192, scales);
-    for (int s = 0; s < 16; s++) {  // a signed byte, up to the top and down again
-        __m512i word = _mm512_slli_epi32(scales[s / 4], 24 - s % 4 * 8);
-        _mm512_store_si512(&p->scale[s][lane], _mm512_srli_epi32(_mm512_srai_epi16(word, 8), 16));
-    }
+    put_signed_scales(p, lane, scales);
     for (int half = 0; half < 2; half++) {  // of 128 elements: four quarters of 32
         __m512i upper[8];
         load_words_32(g, at + 128 + 32 * (size_t)half, upper);
@@ -145,62 +151,185 @@ static void prepare_q6_k(struct columns *c)
         }
 }
 
-// ---- types with blocks of 32
-
-INLINE void put_starts_of_32(struct columns *c, int offset)
+// Words of two-bit elements: pair p of the bits is elements 32p .. of a half; `third` bits stand above them.
+INLINE void put_pairs_of_bits(struct panel *p, int lane, int half, const __m512i pairs[8], const __m512i *third)
 {
-    for (int j = 0; j < c->n; j++)
-        put_start_of_32(c, j, sums_of_32(c->q_sums[j]), offset);
+    for (int bits = 0; bits < 4; bits++)
+        for (int i = 0; i < 8; i++) {
+            __m512i w = move_bits(pairs[i], 2, 2 * bits, 2 * bits, 0);
+            if (third)
+                w = _mm512_or_si512(w, move_bits(third[i], 1, 4 * half + bits, 4 * half + bits, 2));
+            put_words(p, lane, 128 * half + 32 * bits + 4 * i, w);
+        }
 }
 
-INLINE void put_scales_32(const struct rows16 *g, size_t at, int n_blocks, size_t bytes, heads_fn *heads, struct panel *p,
-                          int lane)
+static void unpack_q3_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
-    __m512 scale[8];
-    size_t offset[8];
-    for (int b = 0; b < n_blocks; b++)
+    (void)n_blocks;
+    __m512i scales[4], third[8], pairs[8];
+    _mm512_store_ps(&p->d[0][lane], load_halves(g, at + 108));
+    load_scales_q3_k(g, at, scales);
+    put_signed_scales(p, lane, scales);
+    load_words_32(g, at, third);
+    for (int half = 0; half < 2; half++) {
+        load_words_32(g, at + 32 + 32 * (size_t)half, pairs);
+        put_pairs_of_bits(p, lane, half, pairs, third);
+    }
+}
+
+static void prepare_q3_k(struct columns *c)
+{
+    for (int j = 0; j < c->n; j++)
+        put_start_of_16(c, j, c->q_sums[j], 4);
+}
+
+static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
+{
+    (void)n_blocks;
+    __m512i t[4], pairs[8];
+    load_words_16(g, at, t);
+    for (int s = 0; s < 16; s++)
+        _mm512_store_si512(&p->scale[s][lane], byte_to_word(low_nibbles(t[s / 4]), s % 4));
+    for (int s = 0; s < 8; s++)
+        _mm512_store_si512(&p->min[s][lane], bytes_to_pair(high_nibbles(t[s / 2]), s % 2 * 2, s % 2 * 2 + 1));
+    load_words_16(g, at + 68, t);  // the last 16 bytes: quants, d and dmin
+    _mm512_store_ps(&p->d[0][lane], low_halves(t[3]));
+    _mm512_store_ps(&p->m[0][lane], high_halves(t[3]));
+    for (int half = 0; half < 2; half++) {
+        load_words_32(g, at + 16 + 32 * (size_t)half, pairs);
+        put_pairs_of_bits(p, lane, half, pairs, NULL);
+    }
+}
+
+// Weights have no offset; mins go with the sums of 16 as they are.
+static void prepare_q2_k(struct columns *c)
+{
+    for (int j = 0; j < c->n; j++) {
+        _mm512_storeu_si512(c->start[j], _mm512_setzero_si512());
+        memcpy(c->pairs[j], c->q_sums[j], sizeof(c->pairs[j]));
+    }
+}
+
+// ---- IQ4_XS: the scales are words
+
+static void unpack_iq4_xs(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
+{
+    (void)n_blocks;
+    __m512i scales[2], t[4];
+    _mm512_store_ps(&p->d[0][lane], load_scales_iq4_xs(g, at, scales));
+    const __m512i values = values_of(&shape_iq4_nl);
+    for (int s = 0; s < 8; s++) {
+        __m512i word = _mm512_slli_epi32(scales[s / 4], 24 - s % 4 * 8);
+        _mm512_store_si512(&p->scale[s][lane], _mm512_srai_epi32(word, 24));
+        load_words_16(g, at + 8 + 16 * (size_t)s, t);
+        for (int i = 0; i < 4; i++) {
+            put_words(p, lane, 32 * s + 4 * i, look_up(&shape_iq4_nl, values, low_nibbles(t[i])));
+            put_words(p, lane, 32 * s + 16 + 4 * i, look_up(&shape_iq4_nl, values, high_nibbles(t[i])));
+        }
+    }
+}
+
+// ---- types with blocks of 32
+
+// The sums of 32, for an offset or a minimum.
+INLINE void put_starts_and_sums(struct columns *c, int offset, bool mins)
+{
+    for (int j = 0; j < c->n; j++) {
+        __m256i sums = sums_of_32(c->q_sums[j]);
+        put_start_of_32(c, j, sums, offset);
+        if (mins)
+            _mm256_storeu_ps(c->sums[j], _mm256_cvtepi32_ps(sums));
+    }
+}
+
+INLINE void block_offsets(size_t at, int n, size_t bytes, size_t offset[8])
+{
+    for (int b = 0; b < n; b++)
         offset[b] = at + (size_t)b * bytes;
-    load_scales(g, heads, offset, n_blocks, scale);
-    for (int b = 0; b < n_blocks; b++)
-        _mm512_store_ps(&p->d[b][lane], scale[b]);
 }
 
 static void unpack_q8_0(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
-    put_scales_32(g, at, n_blocks, 34, heads_34, p, lane);
+    size_t offset[8];
+    __m512 d[8];
+    block_offsets(at, n_blocks, 34, offset);
+    load_heads(g, offset, n_blocks, 34, 0, d);
     for (int b = 0; b < n_blocks; b++) {
         __m512i t[8];
-        load_words_32(g, at + 34 * (size_t)b + 2, t);
+        _mm512_store_ps(&p->d[b][lane], d[b]);
+        load_words_32(g, offset[b] + 2, t);
         for (int i = 0; i < 8; i++)
             put_words(p, lane, 32 * b + 4 * i, _mm512_xor_si512(t[i], _mm512_set1_epi8((char)0x80)));
     }
 }
 
-static void prepare_q8_0(struct columns *c)
+// Bits 4i .. 4i + 3 of each word, as bit 4 of its four bytes.
+INLINE __m512i spread_fifth_bits(__m512i bits, int i)
 {
-    put_starts_of_32(c, 128);
+    const __m512i each = _mm512_set1_epi32(i % 2 ? (int)0x80402010u : 0x08040201);
+    const __m512i base = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+    __m512i byte = _mm512_shuffle_epi8(bits, _mm512_add_epi8(base, _mm512_set1_epi8((char)(i / 2))));
+    return _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(byte, each), 16);
 }
 
-static void unpack_q4_0(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
+INLINE void unpack_nibbles(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane, const struct shape *s)
 {
-    put_scales_32(g, at, n_blocks, 18, heads_18, p, lane);
+    size_t offset[8];
+    __m512 d[8], m[8];
+    const __m512i values = values_of(s);
+    block_offsets(at, n_blocks, (size_t)s->bytes, offset);
+    load_scales(g, s, offset, n_blocks, d, m);
     for (int b = 0; b < n_blocks; b++) {
-        __m512i t[4];
-        load_words_16(g, at + 18 * (size_t)b + 2, t);
+        __m512i t[4], fifth[4] = {_mm512_setzero_si512()};
+        _mm512_store_ps(&p->d[b][lane], d[b]);
+        if (s->m >= 0)
+            _mm512_store_ps(&p->m[b][lane], m[b]);
+        if (s->fifth >= 0)
+            load_words_16(g, offset[b] + (size_t)s->fifth, fifth);
+        load_words_16(g, offset[b] + (size_t)s->quants, t);
         for (int i = 0; i < 4; i++) {
-            put_words(p, lane, 32 * b + 4 * i, low_nibbles(t[i]));
-            put_words(p, lane, 32 * b + 16 + 4 * i, high_nibbles(t[i]));
+            __m512i low = look_up(s, values, low_nibbles(t[i])), high = look_up(s, values, high_nibbles(t[i]));
+            if (s->fifth >= 0) {
+                low = _mm512_or_si512(low, spread_fifth_bits(fifth[0], i));
+                high = _mm512_or_si512(high, spread_fifth_bits(fifth[0], 4 + i));
+            }
+            put_words(p, lane, 32 * b + 4 * i, low);
+            put_words(p, lane, 32 * b + 16 + 4 * i, high);
         }
     }
 }
 
-static void prepare_q4_0(struct columns *c)
-{
-    put_starts_of_32(c, 8);
-}
+#define UNPACK_NIBBLES(name)                                                                                           \
+    static void unpack_##name(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)              \
+    {                                                                                                                  \
+        unpack_nibbles(g, at, n_blocks, p, lane, &shape_##name);                                                       \
+    }
+#define PREPARE(name, offset, mins)                                                                                    \
+    static void prepare_##name(struct columns *c)                                                                      \
+    {                                                                                                                  \
+        put_starts_and_sums(c, offset, mins);                                                                          \
+    }
+
+// clang-format off
+UNPACK_NIBBLES(q4_0)
+UNPACK_NIBBLES(q4_1)
+UNPACK_NIBBLES(q5_0)
+UNPACK_NIBBLES(q5_1)
+UNPACK_NIBBLES(iq4_nl)
+UNPACK_NIBBLES(mxfp4)
+PREPARE(offset_8, 8, false)
+PREPARE(offset_12, 12, false)
+PREPARE(offset_16, 16, false)
+PREPARE(offset_128, 128, false)
+PREPARE(mins, 0, true)
 
 const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
-    [DT_Q4_0] = {unpack_q4_0, prepare_q4_0}, [DT_Q8_0] = {unpack_q8_0, prepare_q8_0},
-    [DT_Q4_K] = {unpack_q4_k, prepare_q4_k}, [DT_Q5_K] = {unpack_q5_k, prepare_q5_k},
+    [DT_Q4_0] = {unpack_q4_0, prepare_offset_8},      [DT_Q4_1] = {unpack_q4_1, prepare_mins},
+    [DT_Q5_0] = {unpack_q5_0, prepare_offset_16},     [DT_Q5_1] = {unpack_q5_1, prepare_mins},
+    [DT_Q8_0] = {unpack_q8_0, prepare_offset_128},    [DT_IQ4_NL] = {unpack_iq4_nl, prepare_offset_128},
+    [DT_IQ4_XS] = {unpack_iq4_xs, prepare_offset_128}, [DT_MXFP4] = {unpack_mxfp4, prepare_offset_12},
+    [DT_Q2_K] = {unpack_q2_k, prepare_q2_k},          [DT_Q3_K] = {unpack_q3_k, prepare_q3_k},
+    [DT_Q4_K] = {unpack_q4_k, prepare_q4_k},          [DT_Q5_K] = {unpack_q5_k, prepare_q5_k},
     [DT_Q6_K] = {unpack_q6_k, prepare_q6_k},
 };
+// clang-format on
