@@ -128,7 +128,7 @@ LOOP(madd_256, LOAD_256 EACH(MADD_256), CHANGED)
 #define SDOT(n) "sdot v" #n ".4s, v30.16b, v31.16b\n\t"
 #define FMLA(n) "fmla v" #n ".4s, v30.4s, v31.4s\n\t"
 #define SMLAL(n) "smull v20.8h, v30.8b, v31.8b\n\tsadalp v" #n ".4s, v20.8h\n\t"
-LOOP(sdot, ".arch_extension dotprod\n\t" EACH(SDOT), CHANGED)
+LOOP(sdot, ".arch armv8.2-a+dotprod\n\t" EACH(SDOT), CHANGED)
 LOOP(fmla, EACH(FMLA), CHANGED)
 LOOP(smull, EACH(SMLAL), CHANGED)
 #endif
