@@ -244,6 +244,8 @@ INLINE veci veci_from_u16(const void *p)
     return (veci)_mm256_cvtepu16_epi32(_mm_loadu_si128(p));
 #elif defined(VEC_NEON)
     return (veci)vmovl_u16(vld1_u16(p));
+#elif defined(__SSE2__)
+    return (veci)_mm_unpacklo_epi16(_mm_loadl_epi64(p), _mm_setzero_si128());
 #else
     uint16_t h[VEC];
     memcpy(h, p, sizeof(h));
@@ -257,6 +259,12 @@ INLINE vec vec_from_i8(const void *p)
     return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
 #elif defined(VEC_AVX2)
     return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
+#elif defined(VEC_PLAIN) && defined(__SSE2__)
+    int32_t four;
+    memcpy(&four, p, sizeof(four));
+    __m128i x = _mm_cvtsi32_si128(four);
+    x = _mm_unpacklo_epi8(x, x);
+    return (vec)_mm_cvtepi32_ps(_mm_srai_epi32(_mm_unpacklo_epi16(x, x), 24));
 #else
     int8_t b[VEC];
     memcpy(b, p, sizeof(b));
