@@ -45,7 +45,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     (void)context;
     const char *at = info->si_addr;
-    for (int i = 0; i < atomic_load(&n_mappings); i++) {
+    // a fault has a code above 0; what another process sends has no address
+    for (int i = 0; info->si_code > 0 && i < atomic_load(&n_mappings); i++) {
         if (at < mappings[i].from || at >= mappings[i].to)
             continue;
         say("quern: ");
@@ -53,7 +54,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         say(": model file changed while it was in use; run again with the whole file\n");
         _exit(E_IO);
     }
-    signal(number, SIG_DFL);  // the faulting instruction runs again, and ends the process
+    signal(number, SIG_DFL);
+    raise(number);  // comes when this handler has returned
 }
 
 void terminal_start(void)

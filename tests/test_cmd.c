@@ -602,6 +602,18 @@ Test(cmd, a_model_file_that_is_cut_while_it_is_used)
     cr_expect(strstr(said, "F32.gguf: model file changed"), "%s", said);
 }
 
+Test(cmd, another_bus_error_is_what_it_was)
+{
+    pid_t pid;
+    int err, fd = start_long_answer(tiny_f32, &pid, &err);
+    char said[1000];
+    kill(pid, SIGBUS);
+    drain(fd);
+    cr_expect_eq(status_of(pid), 128 + SIGBUS);
+    read_back(err, said, sizeof said);
+    cr_expect(!strstr(said, "model file changed"), "%s", said);
+}
+
 // A model without sense says every byte sooner or later; a terminal gets none of those that it would obey.
 Test(cmd, a_terminal_gets_no_control_codes)
 {
