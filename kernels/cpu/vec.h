@@ -151,6 +151,15 @@ INLINE veci veci_max(veci a, veci b)
     return (greater & a) | (~greater & b);
 }
 
+// The greatest element.
+INLINE int32_t veci_greatest(veci x)
+{
+    int32_t most = x[0];
+    for (int i = 1; i < VEC; i++)
+        most = MAX(most, x[i]);
+    return most;
+}
+
 INLINE vec vec_abs(vec x)
 {
     return (vec)((veci)x & 0x7fffffff);
@@ -331,10 +340,19 @@ INLINE void veci_to_u16(void *p, veci x)
 #endif
 }
 
+// The low 8 bits of each element.
 INLINE void veci_to_i8(void *p, veci x)
 {
 #if defined(VEC_AVX512)
     _mm_storeu_si128(p, _mm512_cvtepi32_epi8((__m512i)x));
+#elif defined(VEC_AVX2)
+    __m256i low = _mm256_shuffle_epi8((__m256i)x, _mm256_set1_epi32(0x0c080400));
+    int32_t halves[2] = {_mm256_cvtsi256_si32(low), _mm256_extract_epi32(low, 4)};
+    memcpy(p, halves, sizeof(halves));
+#elif defined(VEC_NEON)
+    uint16x4_t low = vmovn_u32((uint32x4_t)x);
+    uint32_t four = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(low, low))), 0);
+    memcpy(p, &four, sizeof(four));
 #else
     int8_t b[VEC];
     for (int i = 0; i < VEC; i++)
