@@ -17,7 +17,7 @@
 #include "kernels/graph.h"
 
 enum {
-    TURN_QUERIES = 16,  // from here on, turning a page of keys costs less than the shuffles that it saves
+    TURN_QUERIES = 24,  // from here on, turning a page of keys costs less than the shuffles that it saves
     VALUE_VECS = 8,
     PAGE_AHEAD = 4096,  // bytes of keys and values that are fetched before their use
 };
@@ -71,7 +71,7 @@ static struct work work_cut(const struct attention_args *a)
     assert(a->dim_k <= ATTENTION_DIM_MAX && a->dim_v <= ATTENTION_DIM_MAX);
     struct work w = {.a = a, .stride_k = padded(a->dim_k), .stride_v = padded(a->dim_v)};
     char *at = a->scratch;
-    w.page = take(&at, (int64_t)KV_PAGE * MAX(w.stride_k, w.stride_v));
+    w.page = take(&at, (int64_t)KV_PAGE * (MAX(w.stride_k, w.stride_v) + LANES));  // with the gaps below
     w.rows = take(&at, 4 * w.stride_k);
     size_t each = sizeof(struct query) + sizeof(float) * (size_t)(w.stride_k + ATTENTION_SPAN + w.stride_v);
     size_t left = SCRATCH_BYTES - (size_t)(at - (char *)a->scratch) - 64;
@@ -222,26 +222,29 @@ static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
 // The lanes in the order in which sums by halves meet.
 static const uint8_t lane_order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
 
-// Where dimension d of the turned page stands: lane by lane, in that order, so that they are read one after the other.
-// (The order is that of the bits reversed: it is its own inverse.)
-static int turned_row(int d, int stride)
+// The turned page: lane by lane, in that order, so that the dimensions are read one after the other; floats from one lane
+// to the next, with a gap, for else the stores of one key all fall on the same set of the cache.
+static int turned_lane(int stride)
 {
-    return lane_order[d % LANES] * (stride / LANES) + d / LANES;
+    return stride / LANES * KV_PAGE + LANES;
+}
+
+// Where the keys of dimension d stand. (The order is that of the bits reversed: it is its own inverse.)
+static int turned_at(int d, int stride)
+{
+    return lane_order[d % LANES] * turned_lane(stride) + d / LANES * KV_PAGE;
 }
 
 // Four keys' rows into columns `key` to `key` + 3 of the turned page.
 static void turn_rows(const float *rows, int stride, int key, float *turned)
 {
-    for (int d = 0; d < stride; d += 4) {
-        quad r[4];
-        for (int i = 0; i < 4; i++)
-            memcpy(&r[i], rows + i * stride + d, sizeof(quad));
-        quad lo01 = QUAD_SHUFFLE(r[0], r[1], 0, 4, 1, 5), hi01 = QUAD_SHUFFLE(r[0], r[1], 2, 6, 3, 7);
-        quad lo23 = QUAD_SHUFFLE(r[2], r[3], 0, 4, 1, 5), hi23 = QUAD_SHUFFLE(r[2], r[3], 2, 6, 3, 7);
-        quad t[4] = {QUAD_SHUFFLE(lo01, lo23, 0, 1, 4, 5), QUAD_SHUFFLE(lo01, lo23, 2, 3, 6, 7),
-                     QUAD_SHUFFLE(hi01, hi23, 0, 1, 4, 5), QUAD_SHUFFLE(hi01, hi23, 2, 3, 6, 7)};
-        for (int i = 0; i < 4; i++)
-            memcpy(turned + turned_row(d + i, stride) * KV_PAGE + key, &t[i], sizeof(quad));
+    for (int d = 0; d < stride; d += VEC) {
+        vec r[4];
+        UNROLL for (int i = 0; i < 4; i++)
+            r[i] = vec_load(rows + i * stride + d);
+        vec_turn4(r);
+        UNROLL for (int i = 0; i < VEC; i++)
+            memcpy(turned + turned_at(d + i, stride) + key, (const char *)&r[i % 4] + i / 4 * 16, 16);
     }
 }
 
@@ -283,7 +286,7 @@ INLINE void score_tile(int queries, const float *q, int stride, const float *tur
     int depth = 0;
     for (int n = 0; n < LANES; n++) {
         vec sums[TILE_COLS][SCORE_VECS];
-        sum_lane(queries, q + lane_order[n], stride, turned + n * (stride / LANES) * KV_PAGE, sums);
+        sum_lane(queries, q + lane_order[n], stride, turned + n * turned_lane(stride), sums);
         for (int pairs = n; pairs & 1; pairs >>= 1) {
             depth--;
             UNROLL for (int i = 0; i < queries; i++)
@@ -518,7 +521,7 @@ static void add_values(const struct work *w, int32_t at, int lo, int hi)
     const uint8_t *page = page_rows(w, a->v, at);
     bool as_is = plain(a->v_type, a->dim_v) && (a->v_type == DT_F32 || w->n <= 2 * TILE_COLS);
     struct value_rows in_page = {(const char *)page, dtype_row_bytes(a->v_type, a->dim_v)};
-    struct value_rows decoded = {(const char *)w->page, (size_t)w->stride_v * sizeof(float)};
+    struct value_rows decoded = {(const char *)w->page, (size_t)(w->stride_v + LANES) * sizeof(float)};
     struct value_step step = {.f = as_is && a->v_type == DT_F16 ? values_f16 : values_f32,
                               .rows = as_is ? in_page : decoded,
                               .at = at,
@@ -527,7 +530,7 @@ static void add_values(const struct work *w, int32_t at, int lo, int hi)
                               .stride = w->stride_v};
     for (int i = lo; !as_is && i < hi; i++) {
         fetch_rows(w, page, in_page.row_bytes, i, i + 1);
-        decode_row(a->v_type, page, i, a->dim_v, w->page + i * w->stride_v);
+        decode_row(a->v_type, page, i, a->dim_v, w->page + i * (w->stride_v + LANES));
     }
     if (as_is)
         fetch_next(w);

@@ -437,6 +437,33 @@ INLINE void lanes_sum4x4(struct lanes x[4][4], quad sums[4])
 }
 #endif
 
+// Within each four elements, the 4 x 4 matrix of four vectors turned.
+INLINE void vec_turn4(vec r[4])
+{
+#if defined(VEC_AVX512)
+    __m512 a = _mm512_unpacklo_ps((__m512)r[0], (__m512)r[1]), b = _mm512_unpackhi_ps((__m512)r[0], (__m512)r[1]);
+    __m512 c = _mm512_unpacklo_ps((__m512)r[2], (__m512)r[3]), d = _mm512_unpackhi_ps((__m512)r[2], (__m512)r[3]);
+    r[0] = (vec)_mm512_shuffle_ps(a, c, 0x44);
+    r[1] = (vec)_mm512_shuffle_ps(a, c, 0xee);
+    r[2] = (vec)_mm512_shuffle_ps(b, d, 0x44);
+    r[3] = (vec)_mm512_shuffle_ps(b, d, 0xee);
+#elif defined(VEC_AVX2)
+    __m256 a = _mm256_unpacklo_ps((__m256)r[0], (__m256)r[1]), b = _mm256_unpackhi_ps((__m256)r[0], (__m256)r[1]);
+    __m256 c = _mm256_unpacklo_ps((__m256)r[2], (__m256)r[3]), d = _mm256_unpackhi_ps((__m256)r[2], (__m256)r[3]);
+    r[0] = (vec)_mm256_shuffle_ps(a, c, 0x44);
+    r[1] = (vec)_mm256_shuffle_ps(a, c, 0xee);
+    r[2] = (vec)_mm256_shuffle_ps(b, d, 0x44);
+    r[3] = (vec)_mm256_shuffle_ps(b, d, 0xee);
+#else
+    quad a = QUAD_SHUFFLE(r[0], r[1], 0, 4, 1, 5), b = QUAD_SHUFFLE(r[0], r[1], 2, 6, 3, 7);
+    quad c = QUAD_SHUFFLE(r[2], r[3], 0, 4, 1, 5), d = QUAD_SHUFFLE(r[2], r[3], 2, 6, 3, 7);
+    r[0] = QUAD_SHUFFLE(a, c, 0, 1, 4, 5);
+    r[1] = QUAD_SHUFFLE(a, c, 2, 3, 6, 7);
+    r[2] = QUAD_SHUFFLE(b, d, 0, 1, 4, 5);
+    r[3] = QUAD_SHUFFLE(b, d, 2, 3, 6, 7);
+#endif
+}
+
 // ---- functions
 
 // 2^n p for whole n in -252..254, p near 1: two factors, so that the result may be subnormal or infinite.
