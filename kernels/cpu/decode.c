@@ -47,7 +47,7 @@ INLINE uint64_t load_u64(const void *p)
 // 0xff in byte i where bit i is set.
 INLINE bytes bytes_of_bits(uint32_t bits)
 {
-    words spread = {(bits & 255) * 0x0101010101010101, (bits >> 8 & 255) * 0x0101010101010101};
+    words spread = {(bits & 255) * 0x0101010101010101u, (bits >> 8 & 255) * 0x0101010101010101u};
     bytes bit = (bytes)(words){0x8040201008040201, 0x8040201008040201};
     return (bytes)(((bytes)spread & bit) == bit);
 }
