@@ -1,5 +1,5 @@
-// The attention kernel of every ISA level that this CPU runs: against a formula in double on the decoded keys and values,
-// against the scalar level bit for bit, and all rows together against each alone. What no row may see is NaN.
+// The attention kernel of every ISA level that this CPU runs: against a formula in double on the decoded keys and
+// values, against the scalar level bit for bit, and all rows together against each alone. What no row may see is NaN.
 #include "tests/kernel_test.h"
 
 #include "kernels/graph.h"
@@ -10,7 +10,7 @@ struct shape {
     const char *what;
     enum dtype k_type, v_type;
     int dim_k, dim_v, n_head, window;
-    float softcap, magnitude;  // of the queries
+    float softcap, magnitude; // of the queries
 };
 
 // Sequences of given lengths in pages that are scattered over the pool, and rows at some of their positions.
@@ -23,7 +23,7 @@ struct scene {
     int pages_stride, n_pages;
     size_t page_bytes, v_offset;
     struct guarded pool, q;
-    double *want;  // [n_rows][n_head][dim_v]
+    double *want; // [n_rows][n_head][dim_v]
 };
 
 static float scale_of(const struct shape *s)
@@ -133,13 +133,27 @@ static void scene_free(struct scene *s)
 static void scene_run(const struct kernels *k, const struct scene *s, int first, int n, struct guarded out)
 {
     const struct shape *h = &s->shape;
-    struct attention_args a = {.q = floats_of(s->q) + first * h->n_head * h->dim_k, .q_stride = (size_t)(h->n_head * h->dim_k),
-                               .out = floats_of(out), .out_stride = (size_t)(h->n_head * h->dim_v), .n_rows = n,
-                               .n_head = h->n_head, .dim_k = h->dim_k, .dim_v = h->dim_v, .scale = scale_of(h),
-                               .softcap = h->softcap, .window = h->window, .positions = s->positions + first,
-                               .seqs = s->seqs + first, .pages = s->pages, .pages_stride = s->pages_stride,
-                               .k = s->pool.data, .v = s->pool.data + s->v_offset, .page_bytes = s->page_bytes,
-                               .k_type = h->k_type, .v_type = h->v_type, .scratch = scratch_new()};
+    struct attention_args a = {.q = floats_of(s->q) + first * h->n_head * h->dim_k,
+                               .q_stride = (size_t)(h->n_head * h->dim_k),
+                               .out = floats_of(out),
+                               .out_stride = (size_t)(h->n_head * h->dim_v),
+                               .n_rows = n,
+                               .n_head = h->n_head,
+                               .dim_k = h->dim_k,
+                               .dim_v = h->dim_v,
+                               .scale = scale_of(h),
+                               .softcap = h->softcap,
+                               .window = h->window,
+                               .positions = s->positions + first,
+                               .seqs = s->seqs + first,
+                               .pages = s->pages,
+                               .pages_stride = s->pages_stride,
+                               .k = s->pool.data,
+                               .v = s->pool.data + s->v_offset,
+                               .page_bytes = s->page_bytes,
+                               .k_type = h->k_type,
+                               .v_type = h->v_type,
+                               .scratch = scratch_new()};
     k->attention(&a);
     guarded_check(out, h->what);
     free(a.scratch);
@@ -168,7 +182,7 @@ static void check(struct random *r, struct scene s)
     scene_fill(r, &s);
     struct guarded first = guarded_new((size_t)(s.n_rows * s.shape.n_head * s.shape.dim_v) * sizeof(float), 0);
     scene_run(scalar_level(), &s, 0, s.n_rows, first);
-    EACH_LEVEL(k)
+    EACH_LEVEL (k)
         check_scene(k, &s, floats_of(first));
     guarded_free(first);
     scene_free(&s);
@@ -189,7 +203,12 @@ Test(attention, every_pair_of_cache_types_is_within_bound)
     const enum dtype types[] = {DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_0};
     for (size_t i = 0; i < COUNT_OF(types); i++) {
         for (size_t j = 0; j < COUNT_OF(types); j++) {
-            struct shape h = {.what = "types", .k_type = types[i], .v_type = types[j], .dim_k = 64, .dim_v = 96, .n_head = 3,
+            struct shape h = {.what = "types",
+                              .k_type = types[i],
+                              .v_type = types[j],
+                              .dim_k = 64,
+                              .dim_v = 96,
+                              .n_head = 3,
                               .magnitude = 1};
             check(&r, chunk(h, 150, 1));
             check(&r, chunk(h, 150, 9));
@@ -200,13 +219,18 @@ Test(attention, every_pair_of_cache_types_is_within_bound)
 Test(attention, any_dimension_is_within_bound)
 {
     struct random r = seeded("dimensions");
-    const int dims[][2] = {{1, 1}, {2, 17}, {15, 16}, {17, 5}, {40, 40}, {80, 80}, {96, 100}, {112, 48}, {128, 128},
-                           {192, 128}, {256, 256}, {512, 512}, {576, 512}};
+    const int dims[][2] = {{1, 1},    {2, 17},    {15, 16},   {17, 5},    {40, 40},   {80, 80},  {96, 100},
+                           {112, 48}, {128, 128}, {192, 128}, {256, 256}, {512, 512}, {576, 512}};
     for (size_t i = 0; i < COUNT_OF(dims); i++) {
         for (int f16 = 0; f16 < 2; f16++) {
             enum dtype type = f16 ? DT_F16 : DT_F32;
-            struct shape h = {.what = "dimensions", .k_type = type, .v_type = type, .dim_k = dims[i][0], .dim_v = dims[i][1],
-                              .n_head = 2, .magnitude = 2};
+            struct shape h = {.what = "dimensions",
+                              .k_type = type,
+                              .v_type = type,
+                              .dim_k = dims[i][0],
+                              .dim_v = dims[i][1],
+                              .n_head = 2,
+                              .magnitude = 2};
             check(&r, chunk(h, 75, 1));
             check(&r, chunk(h, 75, 20));
         }
@@ -218,7 +242,12 @@ Test(attention, any_number_of_heads_is_within_bound)
     struct random r = seeded("heads");
     const int heads[] = {1, 2, 4, 5, 7, 8, 13, 71};
     for (size_t i = 0; i < COUNT_OF(heads); i++) {
-        struct shape h = {.what = "heads", .k_type = DT_F16, .v_type = DT_F16, .dim_k = 32, .dim_v = 64, .n_head = heads[i],
+        struct shape h = {.what = "heads",
+                          .k_type = DT_F16,
+                          .v_type = DT_F16,
+                          .dim_k = 32,
+                          .dim_v = 64,
+                          .n_head = heads[i],
                           .magnitude = 1};
         check(&r, chunk(h, 100, 1));
         check(&r, chunk(h, 100, 11));
@@ -230,7 +259,12 @@ Test(attention, spans_are_merged_and_edges_of_pages_and_spans_are_seen)
     struct random r = seeded("lengths");
     const int lengths[] = {1, 2, 15, 16, 17, 63, 64, 65, 128, 511, 512, 513, 576, 1024, 1030, 1700};
     for (size_t i = 0; i < COUNT_OF(lengths); i++) {
-        struct shape h = {.what = "lengths", .k_type = DT_F16, .v_type = DT_F16, .dim_k = 32, .dim_v = 32, .n_head = 2,
+        struct shape h = {.what = "lengths",
+                          .k_type = DT_F16,
+                          .v_type = DT_F16,
+                          .dim_k = 32,
+                          .dim_v = 32,
+                          .n_head = 2,
                           .magnitude = 1 + (float)i};
         check(&r, chunk(h, lengths[i], 1));
         check(&r, chunk(h, lengths[i], MIN(lengths[i], 40)));
@@ -242,8 +276,15 @@ Test(attention, windows_and_caps_are_kept)
     struct random r = seeded("windows");
     const int windows[] = {1, 2, 7, 16, 63, 64, 65, 300, 512, 700};
     for (size_t i = 0; i < COUNT_OF(windows); i++) {
-        struct shape h = {.what = "windows", .k_type = DT_F32, .v_type = DT_F16, .dim_k = 64, .dim_v = 32, .n_head = 2,
-                          .magnitude = 3, .window = windows[i], .softcap = i % 2 ? 5 : 0};
+        struct shape h = {.what = "windows",
+                          .k_type = DT_F32,
+                          .v_type = DT_F16,
+                          .dim_k = 64,
+                          .dim_v = 32,
+                          .n_head = 2,
+                          .magnitude = 3,
+                          .window = windows[i],
+                          .softcap = i % 2 ? 5 : 0};
         check(&r, chunk(h, 900, 1));
         check(&r, chunk(h, 600, 64));
     }
@@ -253,8 +294,14 @@ Test(attention, rows_of_many_sequences_in_any_order_do_not_disturb_each_other)
 {
     struct random r = seeded("sequences");
     for (int round = 0; round < 12; round++) {
-        struct shape h = {.what = "sequences", .k_type = DT_F16, .v_type = round % 2 ? DT_Q8_0 : DT_F16, .dim_k = 64,
-                          .dim_v = 64, .n_head = 1 + round % 5, .magnitude = 2, .window = round % 3 ? 0 : 50};
+        struct shape h = {.what = "sequences",
+                          .k_type = DT_F16,
+                          .v_type = round % 2 ? DT_Q8_0 : DT_F16,
+                          .dim_k = 64,
+                          .dim_v = 64,
+                          .n_head = 1 + round % 5,
+                          .magnitude = 2,
+                          .window = round % 3 ? 0 : 50};
         struct scene s = {.shape = h, .n_seqs = MAX_SEQS, .n_rows = 30 + round};
         for (int i = 0; i < MAX_SEQS; i++)
             s.length[i] = 1 + random_below(&r, 700);
@@ -271,7 +318,12 @@ Test(attention, scores_of_large_magnitude_stay_finite)
 {
     struct random r = seeded("large");
     for (float magnitude = 100; magnitude < 1e5f; magnitude *= 7) {
-        struct shape h = {.what = "large", .k_type = DT_F16, .v_type = DT_F16, .dim_k = 1, .dim_v = 64, .n_head = 2,
+        struct shape h = {.what = "large",
+                          .k_type = DT_F16,
+                          .v_type = DT_F16,
+                          .dim_k = 1,
+                          .dim_v = 64,
+                          .n_head = 2,
                           .magnitude = magnitude};
         check(&r, chunk(h, 1200, 1));
         check(&r, chunk(h, 1200, 30));
@@ -282,23 +334,41 @@ Test(attention, strides_wider_than_the_heads_leave_the_gaps_alone)
 {
     struct random r = seeded("strides");
     enum { ROWS = 5, HEADS = 2, DIM = 48, GAP = 7 };
-    struct shape h = {.what = "strides", .k_type = DT_F16, .v_type = DT_F16, .dim_k = DIM, .dim_v = DIM, .n_head = HEADS,
+    struct shape h = {.what = "strides",
+                      .k_type = DT_F16,
+                      .v_type = DT_F16,
+                      .dim_k = DIM,
+                      .dim_v = DIM,
+                      .n_head = HEADS,
                       .magnitude = 1};
     struct scene s = chunk(h, 70, ROWS);
     scene_fill(&r, &s);
-    EACH_LEVEL(k)
-    {
+    EACH_LEVEL (k) {
         float q[ROWS][HEADS * DIM + GAP], out[ROWS][HEADS * DIM + GAP], want[ROWS * HEADS * DIM];
         memset(out, POISON, sizeof(out));
         for (int i = 0; i < ROWS; i++)
             memcpy(q[i], floats_of(s.q) + i * HEADS * DIM, HEADS * DIM * sizeof(float));
         struct guarded packed = guarded_new(sizeof(want), 0);
         scene_run(k, &s, 0, ROWS, packed);
-        struct attention_args a = {.q = q[0], .q_stride = HEADS * DIM + GAP, .out = out[0], .out_stride = HEADS * DIM + GAP,
-                                   .n_rows = ROWS, .n_head = HEADS, .dim_k = DIM, .dim_v = DIM, .scale = scale_of(&h),
-                                   .positions = s.positions, .seqs = s.seqs, .pages = s.pages,
-                                   .pages_stride = s.pages_stride, .k = s.pool.data, .v = s.pool.data + s.v_offset,
-                                   .page_bytes = s.page_bytes, .k_type = DT_F16, .v_type = DT_F16, .scratch = scratch_new()};
+        struct attention_args a = {.q = q[0],
+                                   .q_stride = HEADS * DIM + GAP,
+                                   .out = out[0],
+                                   .out_stride = HEADS * DIM + GAP,
+                                   .n_rows = ROWS,
+                                   .n_head = HEADS,
+                                   .dim_k = DIM,
+                                   .dim_v = DIM,
+                                   .scale = scale_of(&h),
+                                   .positions = s.positions,
+                                   .seqs = s.seqs,
+                                   .pages = s.pages,
+                                   .pages_stride = s.pages_stride,
+                                   .k = s.pool.data,
+                                   .v = s.pool.data + s.v_offset,
+                                   .page_bytes = s.page_bytes,
+                                   .k_type = DT_F16,
+                                   .v_type = DT_F16,
+                                   .scratch = scratch_new()};
         k->attention(&a);
         for (int i = 0; i < ROWS; i++) {
             expect_same_bits(out[i], floats_of(packed) + i * HEADS * DIM, HEADS * DIM, k->name);

@@ -1,5 +1,5 @@
-// The float kernels of every ISA level that this CPU runs: each against a formula in double, and each against the scalar
-// level, whose bits all levels must give. Sizes are odd, buffers end at guard pages, outputs lie in poison.
+// The float kernels of every ISA level that this CPU runs: each against a formula in double, and each against the
+// scalar level, whose bits all levels must give. Sizes are odd, buffers end at guard pages, outputs lie in poison.
 #include "tests/kernel_test.h"
 
 #include <float.h>
@@ -14,8 +14,7 @@ Test(kernels, levels_come_best_first_and_end_with_scalar)
     cr_assert_eq(kernels_at(0), kernels_best());
     cr_assert_str_eq(scalar_level()->name, "scalar");
     cr_assert_null(kernels_at(kernels_count()));
-    EACH_LEVEL(k)
-    {
+    EACH_LEVEL (k) {
         struct error err;
         printf("level %s\n", k->name);
         cr_assert_eq(kernels_find(k->name, &err), k);
@@ -52,12 +51,12 @@ static void check_row(const struct row_case *c, run_fn *run, expect_fn *expect, 
     struct guarded first = guarded_new((size_t)c->n_out * sizeof(float), 0);
     expect(c, want);
     run(scalar_level(), c, floats_of(first));
-    EACH_LEVEL(k)
-    {
+    EACH_LEVEL (k) {
         struct guarded y = guarded_new((size_t)c->n_out * sizeof(float), 0);
         run(k, c, floats_of(y));
         double error = nmse(floats_of(y), want, c->n_out);
-        cr_assert_leq(error, bound, "%s %s, n %lld, kind %d: NMSE %g", k->name, c->what, (long long)c->n, c->kind, error);
+        cr_assert_leq(error, bound, "%s %s, n %lld, kind %d: NMSE %g", k->name, c->what, (long long)c->n, c->kind,
+                      error);
         expect_same_bits(floats_of(y), floats_of(first), c->n_out, k->name);
         guarded_check(y, c->what);
         guarded_free(y);
@@ -96,8 +95,13 @@ Test(kernels, norm_is_within_bound_with_and_without_gain_and_bias)
             if (variant / 4 == 0) // a mean far above the spread
                 for (int64_t i = 0; i < sizes[s]; i++)
                     floats_of(x)[i] += 50;
-            struct row_case c = {.what = "norm", .n = sizes[s], .n_out = sizes[s], .a = floats_of(x), .arg = 1e-5f,
-                                 .b = variant & 1 ? floats_of(gain) : NULL, .c = variant & 2 ? floats_of(bias) : NULL};
+            struct row_case c = {.what = "norm",
+                                 .n = sizes[s],
+                                 .n_out = sizes[s],
+                                 .a = floats_of(x),
+                                 .arg = 1e-5f,
+                                 .b = variant & 1 ? floats_of(gain) : NULL,
+                                 .c = variant & 2 ? floats_of(bias) : NULL};
             for (c.kind = NORM_RMS; c.kind <= NORM_LAYER; c.kind++)
                 check_row(&c, run_norm, expect_norm, 1e-10);
             guarded_free(x);
@@ -184,10 +188,10 @@ Test(kernels, activations_are_within_bound_on_every_range)
 
 Test(kernels, activations_of_extremes_are_the_same_on_every_level)
 {
-    const float x[] = {0.0f, -0.0f, 1e-45f, -1e-45f, 1e-38f, -1e-38f, 87.0f, -87.0f, 88.8f, -88.8f, 103.9f, -103.9f, 1e10f,
-                       -1e10f, FLT_MAX, -FLT_MAX, INFINITY, -INFINITY, NAN, 0.625f, -0.625f, 15.0f, -15.0f};
-    EACH_LEVEL(k)
-    {
+    const float x[] = {0.0f,     -0.0f,     1e-45f, -1e-45f, 1e-38f,  -1e-38f, 87.0f,   -87.0f,
+                       88.8f,    -88.8f,    103.9f, -103.9f, 1e10f,   -1e10f,  FLT_MAX, -FLT_MAX,
+                       INFINITY, -INFINITY, NAN,    0.625f,  -0.625f, 15.0f,   -15.0f};
+    EACH_LEVEL (k) {
         for (int kind = ACT_SILU; kind <= ACT_SIGMOID; kind++) {
             float y[COUNT_OF(x)], first[COUNT_OF(x)];
             k->act(kind, x, y, COUNT_OF(x));
@@ -252,7 +256,8 @@ Test(kernels, sums_scales_and_caps_are_within_bound)
         for (float magnitude = 1e-3f; magnitude < 1e4f; magnitude *= 30) {
             int64_t n = sizes[s];
             struct guarded a = random_floats(&r, 8 * n, magnitude), b = random_floats(&r, MAX(n, 8), magnitude);
-            struct row_case c = {.what = "elements", .n = n, .n_out = n, .a = floats_of(a), .b = floats_of(b), .arg = 30};
+            struct row_case c = {
+                .what = "elements", .n = n, .n_out = n, .a = floats_of(a), .b = floats_of(b), .arg = 30};
             check_row(&c, run_add, expect_add, 1e-10);
             check_row(&c, run_scale, expect_scale, 1e-10);
             check_row(&c, run_softcap, expect_softcap, 1e-10);
@@ -280,8 +285,7 @@ Test(kernels, every_level_rounds_a_product_and_sum_once)
             w[1] = 1, w[0] = 0x1p-24f;
         for (int i = 0; i < N; i++)
             want[i] = fmaf(w[1], x[N + i], fmaf(w[0], x[i], 0));
-        EACH_LEVEL(k)
-        {
+        EACH_LEVEL (k) {
             k->combine(x, w, 2, N, y);
             expect_same_bits(y, want, N, k->name);
         }
@@ -292,8 +296,7 @@ Test(kernels, outputs_may_lie_on_the_inputs)
 {
     struct random r = seeded("in place");
     enum { N = 333 };
-    EACH_LEVEL(k)
-    {
+    EACH_LEVEL (k) {
         float x[N], up[N], y[N], in_place[N], table[64];
         for (int i = 0; i < N; i++) {
             x[i] = random_normal(&r);
@@ -340,7 +343,8 @@ static void expect_rope(const struct row_case *c, double *y)
         y[i] = (double)c->a[i];
     for (int64_t at = 0; at < c->n_out; at += head_dim) {
         for (int64_t i = 0; i < n_pairs; i++) {
-            int64_t first = at + (c->kind == ROPE_NEOX ? i : 2 * i), second = first + (c->kind == ROPE_NEOX ? n_pairs : 1);
+            int64_t first = at + (c->kind == ROPE_NEOX ? i : 2 * i),
+                    second = first + (c->kind == ROPE_NEOX ? n_pairs : 1);
             double cosine = (double)c->b[i], sine = (double)c->b[n_pairs + i];
             double a = (double)c->a[first], b = (double)c->a[second];
             y[first] = a * cosine - b * sine;
@@ -352,7 +356,8 @@ static void expect_rope(const struct row_case *c, double *y)
 Test(kernels, rope_turns_the_leading_pairs_of_each_head)
 {
     struct random r = seeded("rope");
-    const int64_t heads[][2] = {{1, 2}, {1, 3}, {4, 8}, {16, 64}, {20, 80}, {32, 64}, {33, 66}, {48, 96}, {64, 128}, {128, 256}};
+    const int64_t heads[][2] = {{1, 2},   {1, 3},   {4, 8},   {16, 64},  {20, 80},
+                                {32, 64}, {33, 66}, {48, 96}, {64, 128}, {128, 256}};
     for (size_t i = 0; i < COUNT_OF(heads); i++) {
         struct guarded x = random_floats(&r, 3 * heads[i][1], 2), table = guarded_new((size_t)heads[i][0] * 8, 0);
         for (int64_t j = 0; j < heads[i][0]; j++) {
@@ -360,8 +365,12 @@ Test(kernels, rope_turns_the_leading_pairs_of_each_head)
             floats_of(table)[j] = (float)cos(angle);
             floats_of(table)[heads[i][0] + j] = (float)sin(angle);
         }
-        struct row_case c = {.what = "rope", .n = 3 * heads[i][1], .n_out = 3 * heads[i][1], .a = floats_of(x),
-                             .b = floats_of(table), .arg = (float)heads[i][0]};
+        struct row_case c = {.what = "rope",
+                             .n = 3 * heads[i][1],
+                             .n_out = 3 * heads[i][1],
+                             .a = floats_of(x),
+                             .b = floats_of(table),
+                             .arg = (float)heads[i][0]};
         for (c.kind = ROPE_NORM; c.kind <= ROPE_NEOX; c.kind++)
             check_row(&c, run_rope, expect_rope, 1e-10);
         guarded_free(x);
@@ -407,7 +416,9 @@ Test(kernels, route_takes_the_greatest_and_the_lower_id_on_a_tie)
 {
     struct random r = seeded("route");
     for (int round = 0; round < 300; round++) {
-        struct route_case c = {.kind = round % 2, .n_expert = 1 + random_below(&r, 200), .normalise = round / 2 % 2,
+        struct route_case c = {.kind = round % 2,
+                               .n_expert = 1 + random_below(&r, 200),
+                               .normalise = round / 2 % 2,
                                .scale = round % 5 ? 1.0f : 2.5f};
         c.n_used = 1 + random_below(&r, MIN(c.n_expert, 24));
         struct guarded logits = random_floats(&r, c.n_expert, round % 3 ? 3 : 30);
@@ -417,14 +428,14 @@ Test(kernels, route_takes_the_greatest_and_the_lower_id_on_a_tie)
         int32_t want_ids[24];
         float first[24];
         expect_route(&c, floats_of(logits), want, want_ids);
-        EACH_LEVEL(k)
-        {
+        EACH_LEVEL (k) {
             struct guarded w = guarded_new((size_t)c.n_used * 4, 0), ids = guarded_new((size_t)c.n_used * 4, 0);
             int32_t *id = (int32_t *)(void *)ids.data, first_ids[24];
             k->route(c.kind, floats_of(logits), c.n_expert, c.n_used, c.normalise, c.scale, floats_of(w), id);
             cr_assert_eq(memcmp(id, want_ids, (size_t)c.n_used * 4), 0, "%s: other experts", k->name);
             cr_assert_leq(nmse(floats_of(w), want, c.n_used), 1e-10, "%s: weights", k->name);
-            scalar_level()->route(c.kind, floats_of(logits), c.n_expert, c.n_used, c.normalise, c.scale, first, first_ids);
+            scalar_level()->route(c.kind, floats_of(logits), c.n_expert, c.n_used, c.normalise, c.scale, first,
+                                  first_ids);
             expect_same_bits(floats_of(w), first, c.n_used, k->name);
             guarded_check(w, "route");
             guarded_check(ids, "route");
@@ -444,8 +455,7 @@ Test(kernels, route_of_numbers_gone_wrong_still_names_distinct_experts)
         int32_t ids[5];
         for (int i = 0; i < 9; i++)
             logits[i] = bad[random_below(&r, 4)];
-        EACH_LEVEL(k)
-        {
+        EACH_LEVEL (k) {
             k->route(round % 2, logits, 9, 5, true, 1, weights, ids);
             for (int j = 0; j < 5; j++) {
                 cr_assert(ids[j] >= 0 && ids[j] < 9);
@@ -490,8 +500,7 @@ static void check_q8(const float *x, int64_t k)
     size_t size = q8_row_bytes(k);
     uint8_t *want = aligned_alloc(64, size);
     expect_q8(x, k, want);
-    EACH_LEVEL(l)
-    {
+    EACH_LEVEL (l) {
         struct guarded row = guarded_new(size, 0); // a multiple of 64: so the start is aligned, and the end guarded
         l->quantize_q8(x, k, row.data);
         cr_assert_eq(memcmp(row.data, want, (size_t)((const uint8_t *)q8_scales(want, k) - want)), 0,
@@ -536,14 +545,14 @@ Test(kernels, decode_equals_gguf_bit_for_bit)
 {
     struct random r = seeded("decode");
     for (int t = 0; t < DT_COUNT; t++) {
-        EACH_LEVEL(k)
-        {
+        EACH_LEVEL (k) {
             cr_assert_eq(!k->decode[t], !dtype_decode[t], "%s %s", k->name, dtype_info[t].name);
             if (!dtype_decode[t])
                 continue;
             for (int64_t blocks = 1; blocks <= 23; blocks += 1 + blocks / 5) {
                 int64_t n = blocks * dtype_info[t].block;
-                struct guarded in = guarded_new(dtype_row_bytes((enum dtype)t, n), 0), out = guarded_new((size_t)n * 4, 0);
+                struct guarded in = guarded_new(dtype_row_bytes((enum dtype)t, n), 0),
+                               out = guarded_new((size_t)n * 4, 0);
                 float *want = malloc((size_t)n * 4);
                 for (size_t i = 0; i < in.size; i++)
                     in.data[i] = (uint8_t)random_u64(&r);
@@ -566,8 +575,7 @@ Test(kernels, decode_of_every_16_bit_float_equals_gguf)
     static float out[65536], want[65536];
     for (int i = 0; i < 65536; i++)
         all[i] = (uint16_t)i;
-    EACH_LEVEL(k)
-    {
+    EACH_LEVEL (k) {
         for (int t = DT_F16; t <= DT_BF16; t++) {
             k->decode[t](all, out, 65536);
             dtype_decode[t](all, want, 65536);
@@ -595,14 +603,14 @@ Test(kernels, encode_equals_gguf_bit_for_bit)
     const enum dtype types[] = {DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_0};
     for (size_t t = 0; t < COUNT_OF(types); t++) {
         for (int round = 0; round < 400; round++) {
-            int64_t block = dtype_info[types[t]].block, n = block == 1 ? 1 + random_below(&r, 300) : block * (1 + round % 5);
+            int64_t block = dtype_info[types[t]].block,
+                    n = block == 1 ? 1 + random_below(&r, 300) : block * (1 + round % 5);
             struct guarded x = guarded_new((size_t)n * 4, 0);
             fill_for_encode(&r, floats_of(x), n, round);
             size_t size = dtype_row_bytes(types[t], n);
             uint8_t *want = malloc(size);
             dtype_encode[types[t]](floats_of(x), want, n);
-            EACH_LEVEL(k)
-            {
+            EACH_LEVEL (k) {
                 struct guarded out = guarded_new(size, 0);
                 k->encode[types[t]](floats_of(x), out.data, n);
                 cr_assert_eq(memcmp(out.data, want, size), 0, "%s %s", k->name, dtype_info[types[t]].name);
@@ -621,10 +629,10 @@ struct product {
     enum dtype type;
     int n_rows, n_x;
     int64_t k;
-    size_t slack;          // bytes behind the weights: an odd number puts them at odd addresses
-    struct guarded w, *x;  // [n_x]
-    double *want;          // [n_x][n_rows]
-    double *power;         // [n_x] the squares of a column's products: what its outputs' would be but for chance
+    size_t slack;         // bytes behind the weights: an odd number puts them at odd addresses
+    struct guarded w, *x; // [n_x]
+    double *want;         // [n_x][n_rows]
+    double *power;        // [n_x] the squares of a column's products: what its outputs' would be but for chance
 };
 
 static struct guarded random_weights(struct random *r, const struct product *p)
@@ -686,8 +694,15 @@ static void product_run(const struct kernels *k, const struct product *p, int fi
         x[j] = p->x[first + j].data;
         out[j] = floats_of(y) + j * p->n_rows;
     }
-    struct matmul_args a = {.w = p->w.data, .w_stride = dtype_row_bytes(p->type, p->k), .n_rows = p->n_rows, .k = p->k,
-                            .type = p->type, .x = x, .n_x = n, .y = out, .scratch = scratch};
+    struct matmul_args a = {.w = p->w.data,
+                            .w_stride = dtype_row_bytes(p->type, p->k),
+                            .n_rows = p->n_rows,
+                            .k = p->k,
+                            .type = p->type,
+                            .x = x,
+                            .n_x = n,
+                            .y = out,
+                            .scratch = scratch};
     k->matmul_f32[p->type](&a);
     free(scratch);
     free(out);
@@ -716,12 +731,11 @@ static void check_product(const struct kernels *k, const struct product *p, cons
 
 static void check_shape(struct random *r, enum dtype type, int n_rows, int64_t k, int n_x)
 {
-    struct product p = product_new(r, (struct product){.type = type, .n_rows = n_rows, .n_x = n_x, .k = k,
-                                                       .slack = (size_t)random_below(r, 4)});
+    struct product p = product_new(
+        r, (struct product){.type = type, .n_rows = n_rows, .n_x = n_x, .k = k, .slack = (size_t)random_below(r, 4)});
     struct guarded first = guarded_new((size_t)(n_x * n_rows) * sizeof(float), 0);
     product_run(scalar_level(), &p, 0, n_x, first);
-    EACH_LEVEL(l)
-    {
+    EACH_LEVEL (l) {
         char what[96];
         snprintf(what, sizeof(what), "%s %s, %d rows of %lld, %d columns", l->name, dtype_info[type].name, n_rows,
                  (long long)k, n_x);
@@ -747,7 +761,7 @@ Test(kernels, matmul_f32_serves_every_type_that_decodes)
 {
     struct random r = seeded("matmul types");
     for (int t = 0; t < DT_COUNT; t++) {
-        EACH_LEVEL(l)
+        EACH_LEVEL (l)
             cr_assert_eq(!l->matmul_f32[t], !dtype_decode[t], "%s %s", l->name, dtype_info[t].name);
         if (!dtype_decode[t] || (enum dtype)t == DT_F64)
             continue;

@@ -1,25 +1,25 @@
 // Attention of some rows, for one KV head and the query heads that share it.
 //
-// The naive loop: for each row and head, over the positions that it sees: s = scale q.k, p = e^(s - max), out = sum p v /
-// sum p. What stands below takes the (row, head) pairs of one sequence together, as many as the scratch holds, and goes
-// span by span, so that a page of keys or values is fetched and decoded once for all of them:
-//   scores    few queries: keys are the rows of the register tile, in lanes over dim_k. Many queries: the page is turned,
-//             a vector holds one dimension of many keys, and the lanes of a score are summed one after the other in the
-//             order in which lanes are summed by halves: the same sums, with no shuffles.
+// The naive loop, for each row and head, over the positions that it sees: s = scale q.k, p = e^(s - max), and
+// out = sum p v / sum p. What stands below takes the (row, head) pairs of one sequence together, as many as the scratch
+// holds, and goes span by span, so that a page of keys or values is fetched and decoded once for all of them:
+//   scores    Few queries: four keys by some queries, in lanes over dim_k. Many queries: the page is turned, a vector
+//             holds one dimension of many keys, and the lanes of a score are added up one after the other, in the order
+//             in which sums by halves meet: the same sums, without the shuffles.
 //   softmax   of the span's scores, a query at a time
-//   values    o[d] += p v[d] in order of position, in register tiles of some queries by 4 vectors of d
+//   values    o[d] += p v[d] in order of position, in register tiles of some queries by up to 8 vectors of d
 //   merge     of the span with what came before
-// Which positions a query sees is arithmetic on ranges: what is masked is neither multiplied nor added, but where a vector
-// of scores straddles the edge, and there its p is 0.
+// Which positions a query sees is arithmetic on ranges: what is masked is neither multiplied nor added, but where a
+// vector of scores straddles the edge, and there its p is 0.
 #include <assert.h>
 
 #include "kernels/cpu/tile.h"
 #include "kernels/graph.h"
 
 enum {
-    TURN_QUERIES = 24,  // from here on, turning a page of keys costs less than the shuffles that it saves
+    TURN_QUERIES = 24, // from here on, turning a page of keys costs less than the shuffles that it saves
     VALUE_VECS = 8,
-    PAGE_AHEAD = 4096,  // bytes of keys and values that are fetched before their use
+    PAGE_AHEAD = 4096, // bytes of keys and values that are fetched before their use
 };
 
 // A case for each number of columns that a tile may have.
@@ -28,9 +28,9 @@ enum {
 // One (row, head) pair. It sees the positions [lo, hi).
 struct query {
     int32_t lo, hi;
-    float top, sum;            // over all spans so far: the greatest score, and the sum of e^(score - top)
-    float span_top, span_sum;  // of this span
-    float *out;                // [dim_v], divided by `sum` at the end
+    float top, sum;           // over all spans so far: the greatest score, and the sum of e^(score - top)
+    float span_top, span_sum; // of this span
+    float *out;               // [dim_v], divided by `sum` at the end
 };
 
 // The scratch of a thread, cut for the dimensions at hand. Strides are in floats and multiples of LANES.
@@ -44,15 +44,18 @@ struct work {
     float *scores;         // [capacity][ATTENTION_SPAN]: of position i at i % ATTENTION_SPAN
     float *values;         // [capacity][stride_v]: this span's sums
     int capacity, n;
-    int32_t lo, hi;        // what any of them sees
-    const int32_t *pages;  // of their sequence
-    const uint8_t *next;   // the page after the one at hand; NULL: none
+    int32_t lo, hi;       // what any of them sees
+    const int32_t *pages; // of their sequence
+    const uint8_t *next;  // the page after the one at hand; NULL: none
     size_t next_row_bytes;
 };
 
-// At the greatest dimensions, a tile of queries must still fit: 4 KB a row of queries and of values, 2 KB of scores.
-_Static_assert(4 * ATTENTION_DIM_MAX * (KV_PAGE + 4) + TILE_COLS * (8 * ATTENTION_DIM_MAX + 4 * ATTENTION_SPAN + 64) <
-                   SCRATCH_BYTES, "scratch");
+// At the greatest dimensions there must be room for the page, four rows, and the queries of a tile.
+enum {
+    PAGE_FLOATS_MAX = KV_PAGE * (ATTENTION_DIM_MAX + LANES) + 4 * ATTENTION_DIM_MAX,
+    QUERY_FLOATS_MAX = 2 * ATTENTION_DIM_MAX + ATTENTION_SPAN + sizeof(struct query) / sizeof(float),
+};
+_Static_assert(4 * (PAGE_FLOATS_MAX + TILE_COLS * QUERY_FLOATS_MAX) < SCRATCH_BYTES, "the scratch holds a tile");
 
 static int padded(int dim)
 {
@@ -71,7 +74,7 @@ static struct work work_cut(const struct attention_args *a)
     assert(a->dim_k <= ATTENTION_DIM_MAX && a->dim_v <= ATTENTION_DIM_MAX);
     struct work w = {.a = a, .stride_k = padded(a->dim_k), .stride_v = padded(a->dim_v)};
     char *at = a->scratch;
-    w.page = take(&at, (int64_t)KV_PAGE * (MAX(w.stride_k, w.stride_v) + LANES));  // with the gaps below
+    w.page = take(&at, (int64_t)KV_PAGE * (MAX(w.stride_k, w.stride_v) + LANES)); // with the gaps below
     w.rows = take(&at, 4 * w.stride_k);
     size_t each = sizeof(struct query) + sizeof(float) * (size_t)(w.stride_k + ATTENTION_SPAN + w.stride_v);
     size_t left = SCRATCH_BYTES - (size_t)(at - (char *)a->scratch) - 64;
@@ -134,7 +137,7 @@ static bool meet(const struct query *q, int n, int32_t lo, int32_t hi)
 // ---- scores, few queries
 
 #if defined(VEC_AVX512)
-enum { ROW_QUERIES = 4 };  // 4 keys by 4 queries: 16 registers of sums
+enum { ROW_QUERIES = 4 }; // 4 keys by 4 queries: 16 registers of sums
 #else
 enum { ROW_QUERIES = 1 };
 #endif
@@ -172,8 +175,8 @@ INLINE void row_tile(enum dtype type, int queries, const char *const keys[TILE_R
         memcpy(scores + i * ATTENTION_SPAN, &four[i], (size_t)MIN(n, TILE_ROWS) * sizeof(float));
 }
 
-INLINE void row_tiles(enum dtype type, int queries, const char *const keys[TILE_ROWS], const float *q, int stride, int n,
-                      float *scores)
+INLINE void row_tiles(enum dtype type, int queries, const char *const keys[TILE_ROWS], const float *q, int stride,
+                      int n, float *scores)
 {
     switch (MIN(queries, ROW_QUERIES)) {
     case 1:
@@ -222,8 +225,8 @@ static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
 // The lanes in the order in which sums by halves meet.
 static const uint8_t lane_order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
 
-// The turned page: lane by lane, in that order, so that the dimensions are read one after the other; floats from one lane
-// to the next, with a gap, for else the stores of one key all fall on the same set of the cache.
+// The turned page: lane by lane, in that order, so that the dimensions are read one after the other; floats from one
+// lane to the next, with a gap, for else the stores of one key all fall on the same set of the cache.
 static int turned_lane(int stride)
 {
     return stride / LANES * KV_PAGE + LANES;
@@ -259,7 +262,7 @@ static void turn_page(const struct work *w, const uint8_t *page, int lo, int hi)
     }
 }
 
-enum { SCORE_VECS = 4 };  // vectors of keys in a register tile
+enum { SCORE_VECS = 4 }; // vectors of keys in a register tile
 
 // One of the lanes: the products of its dimensions, for `queries` rows of q and SCORE_VECS vectors of keys.
 INLINE void sum_lane(int queries, const float *q, int stride, const float *turned, vec sums[TILE_COLS][SCORE_VECS])
@@ -377,8 +380,8 @@ static float exp_scores(float *scores, int begin, int end, float top)
     return lanes_sum(sums);
 }
 
-// The dot products in the slots [lo, hi) of a span become e^(score - greatest). What fills them up to whole LANES is like
-// one of them for the maximum, and then becomes 0.
+// The dot products in the slots [lo, hi) of a span become e^(score - greatest). What fills them up to whole LANES is
+// like one of them for the maximum, and then becomes 0.
 static void softmax(const struct attention_args *a, struct query *q, float *scores, int lo, int hi)
 {
     int begin = lo / LANES * LANES, end = padded(hi);
@@ -398,7 +401,7 @@ struct value_rows {
     size_t row_bytes;
 };
 
-// Adds positions [lo, hi) of a page to `vecs` vectors of the sums of some queries: p and sums are those of the first one.
+// Adds positions [lo, hi) of a page to `vecs` vectors of the sums of some queries; p and values are the first one's.
 INLINE void value_tile(enum dtype type, int queries, int vecs, const struct value_rows *rows, int lo, int hi,
                        const float *p, float *values, int stride)
 {
@@ -455,7 +458,8 @@ INLINE void value_columns(enum dtype type, int queries, const struct value_rows 
 #define VALUES_OF_f16(n) VALUES_CASE(DT_F16, n)
 VALUES(DT_F32, f32)
 VALUES(DT_F16, f16)
-typedef void values_fn(int queries, const struct value_rows *rows, int lo, int hi, const float *p, float *values, int stride);
+typedef void values_fn(int queries, const struct value_rows *rows, int lo, int hi, const float *p, float *values,
+                       int stride);
 
 // Slots [lo, hi) of the page at position `at`, and where the p and the sums of the queries are.
 struct value_step {
@@ -463,7 +467,7 @@ struct value_step {
     struct value_rows rows;
     int32_t at;
     int lo, hi;
-    const float *p;  // of slot 0
+    const float *p; // of slot 0
     float *values;
     int stride;
 };
@@ -513,8 +517,8 @@ static void add_step(const struct work *w, struct value_step step)
     }
 }
 
-// The values [lo, hi) of the page that begins at position `at`, for all queries. For few of them in small steps, between
-// which the next page is fetched.
+// The values [lo, hi) of the page that begins at position `at`, for all queries. For few of them in small steps,
+// between which the next page is fetched.
 static void add_values(const struct work *w, int32_t at, int lo, int hi)
 {
     const struct attention_args *a = w->a;
@@ -550,7 +554,7 @@ static void blend(float old, float *out, float new, const float *values, int dim
 
 static void merge(struct query *q, const float *values, int dim)
 {
-    if (q->sum == 0) {  // the first span
+    if (q->sum == 0) { // the first span
         q->top = q->span_top;
         q->sum = q->span_sum;
         memcpy(q->out, values, (size_t)dim * sizeof(float));
@@ -575,7 +579,8 @@ static void set_next(struct work *w, int32_t at, int32_t first, int32_t hi, enum
         next_part = part == KV_KEY ? KV_VALUE : KV_KEY;
     }
     w->next = next < w->hi ? page_rows(w, next_part == KV_KEY ? a->k : a->v, next) : NULL;
-    w->next_row_bytes = next_part == KV_KEY ? dtype_row_bytes(a->k_type, a->dim_k) : dtype_row_bytes(a->v_type, a->dim_v);
+    w->next_row_bytes =
+        next_part == KV_KEY ? dtype_row_bytes(a->k_type, a->dim_k) : dtype_row_bytes(a->v_type, a->dim_v);
 }
 
 static void attend_span(struct work *w, int32_t begin)

@@ -1,4 +1,5 @@
-// From every tensor type to float32, bit-equal with gguf/dtype.c and gguf/dtype_iq.c, where the layouts of the blocks stand.
+// From every tensor type to float32, bit-equal with gguf/dtype.c and gguf/dtype_iq.c, where the layouts of the blocks
+// stand.
 //
 // A block is taken 16 elements at a time: its bits become 16 bytes, which are signed integers, and these become floats
 // times the scale, in the very order of operations of the definition.
@@ -375,8 +376,8 @@ static void decode_nvfp4(const void *blocks, float *x, int64_t n)
 
 // ---- ternary
 
-// Digits from the top of 16 fractions in base 3; each step multiplies by 3 modulo 256 and so drops a digit. Three times the
-// rest passes 256 above 85 and 512 above 170.
+// Digits from the top of 16 fractions in base 3; each step multiplies by 3 modulo 256 and so drops a digit. Three times
+// the rest passes 256 above 85 and 512 above 170.
 INLINE bytes ternary(bytes rest)
 {
     return -(bytes)(rest > 85) - (bytes)(rest > 170);
@@ -513,7 +514,8 @@ static void decode_iq1_s(const void *blocks, float *x, int64_t n)
         for (int s = 0; s < 16; s++, x += 16) {
             int qh = load_u16(b + 34 + s / 2 * 2), high = qh >> s % 2 * 6;
             int first = b[2 + 2 * s] | (high & 7) << 8, second = b[3 + 2 * s] | (high >> 3 & 7) << 8;
-            put_iq1_grids(x, iq1_grid[first], qh >> 15, iq1_grid[second], qh >> 15, d * (float)(2 * (qh >> 12 & 7) + 1));
+            put_iq1_grids(x, iq1_grid[first], qh >> 15, iq1_grid[second], qh >> 15,
+                          d * (float)(2 * (qh >> 12 & 7) + 1));
         }
     }
 }
@@ -522,8 +524,8 @@ static void decode_iq1_m(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 256, b += 56) {
         uint64_t scales = load_u64(b + 48);
-        uint16_t d_bits = (uint16_t)((scales >> 12 & 15) | (scales >> 24 & 0xf0) | (scales >> 36 & 0xf00) |
-                                     (scales >> 48 & 0xf000));
+        uint16_t d_bits =
+            (uint16_t)((scales >> 12 & 15) | (scales >> 24 & 0xf0) | (scales >> 36 & 0xf00) | (scales >> 48 & 0xf000));
         float d = half_load(&d_bits);
         for (int s = 0; s < 16; s++, x += 16) {
             int high = b[32 + s], scale = (int)(scales >> (s / 4 * 16 + s % 4 * 3) & 7);

@@ -1,13 +1,13 @@
-// Which ISA levels this CPU runs. On x86 a level needs the CPU's word (cpuid) and the system's: registers that the kernel
-// does not save (xgetbv) must not be used, whatever the CPU can do.
+// Which ISA levels this CPU runs. On x86 a level needs the CPU's word (cpuid) and the system's: registers that the
+// kernel does not save (xgetbv) must not be used, whatever the CPU can do.
 #include "kernels/cpu/kernels.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 
 enum {
-    XCR0_AVX = 0x06,     // xmm, ymm
-    XCR0_AVX512 = 0xe6,  // the same, mask registers, both halves of the zmm file
+    XCR0_AVX = 0x06,    // xmm, ymm
+    XCR0_AVX512 = 0xe6, // the same, mask registers, both halves of the zmm file
 };
 
 struct cpu {

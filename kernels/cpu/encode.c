@@ -63,7 +63,7 @@ static void encode_q8_0(const float *x, void *blocks, int64_t n)
             memset(b + 2, 0, 32);
         for (int i = 0; per_step > 0 && i < 32; i += VEC) {
             vec q = vec_at_most(vec_all(127), vec_at_least(vec_all(-127), vec_load(x + i) * per_step));
-            veci_to_i8(b + 2 + i, (veci)(q + ROUND_MAGIC));  // whose low byte is the integer's
+            veci_to_i8(b + 2 + i, (veci)(q + ROUND_MAGIC)); // whose low byte is the integer's
         }
     }
 }

@@ -1,5 +1,5 @@
-// The names that a source file compiled once per ISA level gives its functions: ISA_FN(norm) is norm_avx2 in that level's
-// library. kernels/cpu/meson.build passes -DQUERN_ISA=avx2.
+// The names that a source file compiled once per ISA level gives its functions: ISA_FN(norm) is norm_avx2 in that
+// level's library. kernels/cpu/meson.build passes -DQUERN_ISA=avx2.
 #ifndef QUERN_LEVEL_H
 #define QUERN_LEVEL_H
 
@@ -11,14 +11,15 @@
 
 // What the files of a level offer to level.c, which gathers them into `const struct kernels kernels_<isa>`; what each
 // does is said in kernels.h.
-extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];   // matmul_q8_<family>.c
-extern matmul_fn *const ISA_FN(matmul_f32_table)[DT_COUNT];  // matmul_f32.c
-extern dtype_decode_fn *const ISA_FN(decode_table)[DT_COUNT];  // convert.c
-extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT];
-void ISA_FN(attention)(const struct attention_args *a);        // attention.c
+extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];    // matmul_q8_<family>.c
+extern matmul_fn *const ISA_FN(matmul_f32_table)[DT_COUNT];   // matmul_f32.c
+extern dtype_decode_fn *const ISA_FN(decode_table)[DT_COUNT]; // decode.c
+extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT]; // encode.c
+void ISA_FN(attention)(const struct attention_args *a);       // attention.c
 
 // rows.c
-void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n, float *y);
+void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n,
+                  float *y);
 void ISA_FN(act)(enum act_kind kind, const float *x, float *y, int64_t n);
 void ISA_FN(glu)(enum act_kind kind, const float *gate, const float *up, float *y, int64_t n);
 void ISA_FN(add)(const float *a, const float *b, float *y, int64_t n);

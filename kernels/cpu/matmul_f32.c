@@ -1,21 +1,22 @@
 // Float activations times a weight of any type.
 //
 // The naive loop: for each row r and column j of the outputs, for each k: sum[k % LANES] += w[r][k] * x[j][k]; then the
-// LANES sums by halves. Two steps lead from there to what stands below, and neither touches the order of one output's sums:
+// LANES sums by halves. Two steps lead from there to what stands below, and neither touches the order of one output's
+// sums:
 //   - A register tile of TILE_ROWS x TILE_COLS outputs goes through k together: see tile.h.
 //   - Few columns read plain floats where they lie. Many columns, and all types that must be decoded, go by panels:
-//     PANEL_ROWS rows are decoded to float32 for PANEL_K of k, which all columns then share while they lie in the cache;
-//     the sums wait in scratch from one piece of k to the next.
+//     PANEL_ROWS rows are decoded to float32 for PANEL_K of k, which all columns then share while they lie in the
+//     cache; the sums wait in scratch from one piece of k to the next.
 #include "kernels/cpu/tile.h"
 
 enum {
     PANEL_ROWS = 48,
     PANEL_COLS = 72,
-    PANEL_K = 1024,  // a multiple of every block. A tile's piece of x and of w is 40 KB at most: the first cache
+    PANEL_K = 1024, // a multiple of every block. A tile's piece of x and of w is 40 KB at most: the first cache
 };
 
 struct panel {
-    const char *rows[PANEL_ROWS];  // in w, or in the weight itself
+    const char *rows[PANEL_ROWS]; // in w, or in the weight itself
     float w[PANEL_ROWS][PANEL_K];
     struct lanes sums[PANEL_COLS / TILE_COLS][PANEL_ROWS / TILE_ROWS][TILE_ROWS * TILE_COLS];
 };
@@ -117,7 +118,8 @@ static void matmul_panels(const struct matmul_args *a)
 {
     for (int i = 0, col; (col = tile_cut(i, a->n_x, PANEL_COLS)) < a->n_x; i++)
         for (int row = 0; row < a->n_rows; row += PANEL_ROWS)
-            panel_run(a, (struct part){row, MIN(PANEL_ROWS, a->n_rows - row), col, tile_cut(i + 1, a->n_x, PANEL_COLS) - col});
+            panel_run(a, (struct part){row, MIN(PANEL_ROWS, a->n_rows - row), col,
+                                       tile_cut(i + 1, a->n_x, PANEL_COLS) - col});
 }
 
 // ---- the table

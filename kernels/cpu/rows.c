@@ -1,8 +1,8 @@
 // The operations on one row: norms, activations, rope, routing, the 8-bit quantisation, and what is added and scaled.
 //
-// Elements are independent but in the norms, whose sums go in LANES double lanes (a square of a float is exact in double,
-// and no magnitude overflows), and in the softmax of route, in LANES float lanes. Tails are whole vectors, loaded and
-// stored in part.
+// Elements are independent but in the norms, whose sums go in LANES double lanes (a square of a float is exact in
+// double, and no magnitude overflows), and in the softmax of route, in LANES float lanes. Tails are whole vectors,
+// loaded and stored in part.
 #include <float.h>
 
 #include "kernels/cpu/vec.h"
@@ -185,14 +185,16 @@ static double mean_square(const float *x, int64_t n, double mean)
     return halves(lane) / (double)n;
 }
 
-// ((x - mean) * scale, rounded to float) * gain + bias: the difference in double, for a mean may be far above the spread.
+// ((x - mean) * scale, rounded to float) * gain + bias: the difference in double, for a mean may be far above the
+// spread.
 INLINE vec normalised(vec x, double mean, double scale, vec gain, vec bias)
 {
     vecd lo = (vec_to_double(x, 0) - mean) * scale, hi = (vec_to_double(x, 1) - mean) * scale;
     return vec_fma(vec_from_doubles(lo, hi), gain, bias);
 }
 
-static void norm_row(const float *x, const float *gain, const float *bias, double mean, double scale, int64_t n, float *y)
+static void norm_row(const float *x, const float *gain, const float *bias, double mean, double scale, int64_t n,
+                     float *y)
 {
     int64_t i = 0;
     for (; i + VEC <= n; i += VEC) {
@@ -206,7 +208,8 @@ static void norm_row(const float *x, const float *gain, const float *bias, doubl
     }
 }
 
-void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n, float *y)
+void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n,
+                  float *y)
 {
     double mean = kind == NORM_LAYER ? mean_of(x, n) : 0;
     double scale = 1.0 / sqrt(mean_square(x, n, mean) + (double)eps);
@@ -227,8 +230,8 @@ static void rope_neox(const float *x, const float *cosine, const float *sine, in
     }
 }
 
-// Two pairs (a, b): a cos - b sin and b cos + a sin. Sums and differences are not left to the compiler's eye: gcc 12 makes
-// fused ones of such a pattern, whatever -ffp-contract says.
+// Two pairs (a, b): a cos - b sin and b cos + a sin. Sums and differences are not left to the compiler's eye: gcc 12
+// makes fused ones of such a pattern, whatever -ffp-contract says.
 INLINE quad turn_pairs(quad x, quad cosine, quad sine)
 {
     const quadi minus = {INT32_MIN, 0, INT32_MIN, 0};
@@ -365,7 +368,7 @@ static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, i
             for (int p = 0; p < PARTS; p++) {
                 int at = i + g * LANES + p * VEC;
                 vec shifted = vec_load(x + at) * per_step + ROUND_MAGIC;
-                veci_to_i8(q + at, (veci)shifted);  // whose low byte is the integer's
+                veci_to_i8(q + at, (veci)shifted); // whose low byte is the integer's
                 rounded[g].part[p] = shifted - ROUND_MAGIC;
             }
         }

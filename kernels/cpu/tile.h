@@ -1,16 +1,16 @@
-// The register tile: TILE_ROWS rows of plain floats by up to TILE_COLS columns, going through k together, so that each load
-// serves several products. An output's sums are LANES chains of fma over k, however many outputs stand beside it.
+// The register tile: TILE_ROWS rows of plain floats by up to TILE_COLS columns, going through k together, so that each
+// load serves several products. An output's sums are LANES chains of fma over k, however many outputs stand beside it.
 //
-// Where a vector has fewer than LANES elements and there are several columns, the tile goes once a part of the lanes: the
-// registers hold no more. Shared by matmul_f32.c and attention.c (where the rows are keys, and the columns queries).
+// Where a vector has fewer than LANES elements and there are several columns, the tile goes once a part of the lanes:
+// the registers hold no more. attention.c takes its tiles' sizes and loads from here, too. Nothing is kept.
 #ifndef QUERN_TILE_H
 #define QUERN_TILE_H
 
 #include "kernels/cpu/vec.h"
 
-#if defined(VEC_AVX512) || defined(VEC_NEON)  // 32 registers: 24 sums
+#if defined(VEC_AVX512) || defined(VEC_NEON) // 32 registers: 24 sums
 enum { TILE_ROWS = 4, TILE_COLS = 6, TILE_SUMS = 24 };
-#elif defined(VEC_AVX2)              // 16: 12 sums
+#elif defined(VEC_AVX2) // 16: 12 sums
 enum { TILE_ROWS = 4, TILE_COLS = 3, TILE_SUMS = 12 };
 #else
 enum { TILE_ROWS = 4, TILE_COLS = 1, TILE_SUMS = 8 };
@@ -49,8 +49,8 @@ struct tile {
     const char *w[TILE_ROWS];
     const float *x[TILE_COLS];
     int64_t k;
-    const struct lanes *from;  // [TILE_ROWS * TILE_COLS]: the sums so far; NULL: none
-    struct lanes *to;          // [TILE_ROWS * TILE_COLS]: of row r and column c at r * TILE_COLS + c
+    const struct lanes *from; // [TILE_ROWS * TILE_COLS]: the sums so far; NULL: none
+    struct lanes *to;         // [TILE_ROWS * TILE_COLS]: of row r and column c at r * TILE_COLS + c
 };
 
 // One step of LANES elements, for the parts [first, end) of the lanes.

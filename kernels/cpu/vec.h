@@ -1,8 +1,8 @@
 // The vector of an ISA level, in which its float kernels are written once.
 //
-// `vec` is one register of VEC floats (16 in AVX-512, 8 in AVX2, 4 in NEON and in plain C), `veci` the same of int32. The
-// operators of C work on both; functions stand here only for what C has no operator for, and each gives the same bits
-// on every level. `struct lanes` is the LANES sums in which all levels add floats up, in PARTS registers.
+// `vec` is one register of VEC floats (16 in AVX-512, 8 in AVX2, 4 in NEON and in plain C), `veci` the same of int32.
+// The operators of C work on both; functions stand here only for what C has no operator for, and each gives the same
+// bits on every level. `struct lanes` is the LANES sums in which all levels add floats up, in PARTS registers.
 // Everything is inlined; nothing is kept. Loads and stores need no alignment and touch exactly the elements named.
 #ifndef QUERN_VEC_H
 #define QUERN_VEC_H
@@ -49,13 +49,13 @@ enum { VEC = 4 };
 
 typedef float vec __attribute__((vector_size(VEC * 4)));
 typedef int32_t veci __attribute__((vector_size(VEC * 4)));
-typedef double vecd __attribute__((vector_size(VEC * 4)));  // VEC / 2 doubles
+typedef double vecd __attribute__((vector_size(VEC * 4))); // VEC / 2 doubles
 typedef float quad __attribute__((vector_size(16)));
 typedef int32_t quadi __attribute__((vector_size(16)));
 
 enum { PARTS = LANES / VEC };
 struct lanes {
-    vec part[PARTS];  // lane i is element i % VEC of part i / VEC
+    vec part[PARTS]; // lane i is element i % VEC of part i / VEC
 };
 
 // Elements of two quads by index: 0-3 from a, 4-7 from b.
@@ -171,13 +171,15 @@ INLINE vec vec_abs(vec x)
 // Without the instruction, and far faster than the library's function: the product of two floats is exact in double,
 // and so is the sum as s + e. With s rounded to odd (the last bit set when anything is lost), the rounding of s to
 // float is the rounding of the exact sum, for a double has more than two bits to spare (Boldo and Melquiond, 2008).
+// In intrinsics, for gcc 12 makes wrong code of the same in operators of C.
 INLINE __m128d pair_fma_to_odd(__m128d a, __m128d b, __m128d c)
 {
     __m128d p = _mm_mul_pd(a, b), s = _mm_add_pd(p, c), t = _mm_sub_pd(s, p);
     __m128d e = _mm_add_pd(_mm_sub_pd(p, _mm_sub_pd(s, t)), _mm_sub_pd(c, t));
-    __m128d is_lost = _mm_and_pd(_mm_cmpneq_pd(e, _mm_setzero_pd()), _mm_cmpord_pd(e, e));  // e is NaN where s is not finite
+    __m128d is_lost =
+        _mm_and_pd(_mm_cmpneq_pd(e, _mm_setzero_pd()), _mm_cmpord_pd(e, e)); // e is NaN where s is not finite
     __m128i lost = _mm_and_si128(_mm_castpd_si128(is_lost), _mm_set1_epi64x(1));
-    __m128i away = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(e, s)), 63);                 // s was rounded away from zero
+    __m128i away = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(e, s)), 63); // s was rounded away from zero
     __m128i bits = _mm_sub_epi64(_mm_castpd_si128(s), _mm_and_si128(lost, away));
     return _mm_castsi128_pd(_mm_or_si128(bits, lost));
 }
@@ -236,7 +238,8 @@ INLINE vecd vec_to_double(vec x, int half)
 INLINE vec vec_from_doubles(vecd lo, vecd hi)
 {
 #if defined(VEC_AVX512)
-    return (vec)_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)lo)), _mm512_cvtpd_ps((__m512d)hi), 1);
+    return (vec)_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)lo)), _mm512_cvtpd_ps((__m512d)hi),
+                                   1);
 #elif defined(VEC_AVX2)
     return (vec)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)hi), _mm256_cvtpd_ps((__m256d)lo));
 #else
@@ -287,8 +290,8 @@ INLINE vec vec_from_bf16(const void *p)
 }
 
 #if defined(VEC_PLAIN)
-// Exponent and mantissa moved to their places give a float 2^112 too small, subnormals too; infinity and NaN (quiet) keep
-// an exponent of all ones.
+// Exponent and mantissa moved to their places give a float 2^112 too small, subnormals too; infinity and NaN (quiet)
+// keep an exponent of all ones.
 INLINE vec vec_from_f16(const void *p)
 {
     veci h = veci_from_u16(p), magnitude = h & 0x7fff;
@@ -419,8 +422,10 @@ INLINE quad lanes_sum4(struct lanes a, struct lanes b, struct lanes c, struct la
 // Of four vectors, what lanes_to_quad leaves of each, side by side.
 INLINE __m512 quads_of(vec a, vec b, vec c, vec d)
 {
-    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0x44), _mm512_shuffle_f32x4((__m512)a, (__m512)b, 0xee));
-    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4((__m512)c, (__m512)d, 0x44), _mm512_shuffle_f32x4((__m512)c, (__m512)d, 0xee));
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0x44),
+                              _mm512_shuffle_f32x4((__m512)a, (__m512)b, 0xee));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4((__m512)c, (__m512)d, 0x44),
+                              _mm512_shuffle_f32x4((__m512)c, (__m512)d, 0xee));
     return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
 }
 
@@ -477,14 +482,14 @@ INLINE vec vec_scale_2(vec p, vec n)
 #endif
 }
 
-// e^x within 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 P(r). 0 below -104, infinity above 89.
+// e^x to 1.03 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 P(r). 0 below -104, infinity above 89.
 INLINE vec vec_exp(vec x)
 {
     x = vec_at_least(vec_all(-104.0f), vec_at_most(vec_all(89.0f), x));
     vec shifted = vec_fma(x, vec_all(1.442695041f), vec_all(ROUND_MAGIC));
     vec n = shifted - ROUND_MAGIC;
-    vec r = vec_fma(n, vec_all(-0x1.62e4p-1f), x);            // 16 bits of ln 2: the product is exact
-    r = vec_fma(n, vec_all(-0x1.7f7d1cp-20f), r);             // and the rest of it
+    vec r = vec_fma(n, vec_all(-0x1.62e4p-1f), x); // 16 bits of ln 2: the product is exact
+    r = vec_fma(n, vec_all(-0x1.7f7d1cp-20f), r);  // and the rest of it
     vec p = vec_all(0.0013814467f);
     p = vec_fma(p, r, vec_all(0.008368781f));
     p = vec_fma(p, r, vec_all(0.041668393f));
