@@ -122,6 +122,24 @@ LOOP(dpbusd, LOAD_512 EACH(DPBUSD), CHANGED)
 LOOP(fma_512, LOAD_512 EACH(FMA_512), CHANGED)
 LOOP(fma_256, LOAD_256 EACH(FMA_256), CHANGED)
 LOOP(madd_256, LOAD_256 EACH(MADD_256), CHANGED)
+
+// Tiles of 16 x 16 sums over 64 elements; four chains of three.
+static void loop_tiles(long turns)
+{
+    _Alignas(64) struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } c = {.palette = 1};
+    for (int t = 0; t < 8; t++)
+        c.rows[t] = 16, c.row_bytes[t] = 64;
+    __asm__ volatile("ldtilecfg %0" ::"m"(c) : "memory");
+#define TDP "tdpbsud %tmm5, %tmm4, %tmm0\n\ttdpbsud %tmm5, %tmm4, %tmm1\n\ttdpbsud %tmm7, %tmm6, %tmm2\n\t" \
+            "tdpbsud %tmm7, %tmm6, %tmm3\n\t"
+    for (long i = 0; i < turns; i++)
+        __asm__ volatile(TDP TDP TDP);
+    __asm__ volatile("tilerelease");
+}
 #elif defined(__aarch64__)
 #define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(16) X(17) X(18) X(19)
 #define CHANGED "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19", "v20"
@@ -142,6 +160,7 @@ static const struct ceiling {
     int f32_products;
 } ceilings[] = {
 #if defined(__x86_64__)
+    {"amx", loop_tiles, 16384, loop_fma_512, 16},
     {"avx512", loop_dpbusd, 64, loop_fma_512, 16},
     {"avx2", loop_madd_256, 32, loop_fma_256, 8},
 #elif defined(__aarch64__)

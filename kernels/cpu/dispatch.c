@@ -4,14 +4,21 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
     XCR0_AVX = 0x06,    // xmm, ymm
     XCR0_AVX512 = 0xe6, // the same, mask registers, both halves of the zmm file
+    XCR0_TILES = 3 << 17, // configuration and data
+    LEAF7_EDX_AMX = 1 << 24 | 1 << 25, // TILE, INT8
+    // Linux gives a process the tiles, 8 KB of state a thread, when it asks for them.
+    ARCH_ASK_STATE = 0x1023,
+    STATE_TILE_DATA = 18,
 };
 
 struct cpu {
-    uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx;
+    uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx;
     uint32_t xcr0;
 };
 
@@ -24,6 +31,7 @@ static struct cpu cpu_read(void)
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         c.leaf7_ebx = ebx;
         c.leaf7_ecx = ecx;
+        c.leaf7_edx = edx;
     }
     if (c.leaf1_ecx & bit_OSXSAVE)
         __asm__("xgetbv" : "=a"(c.xcr0), "=d"(edx) : "c"(0));
@@ -48,6 +56,13 @@ static bool runs_avx512(void)
     return runs_avx2() && has(c.xcr0, XCR0_AVX512) &&
            has(c.leaf7_ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
            has(c.leaf7_ecx, bit_AVX512VNNI | bit_AVX512VBMI | bit_GFNI);
+}
+
+static bool runs_amx(void)
+{
+    struct cpu c = cpu_read();
+    return runs_avx512() && has(c.leaf7_edx, LEAF7_EDX_AMX) && has(c.xcr0, XCR0_TILES) &&
+           syscall(SYS_arch_prctl, ARCH_ASK_STATE, STATE_TILE_DATA) == 0;
 }
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>

@@ -63,6 +63,14 @@ struct unpacker {
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
+// Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after.
+void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int64_t span, struct panel *p);
+
+// D of a column, while it waits in scratch for the next span.
+struct partial {
+    _Alignas(64) float d[PANEL];
+};
+
 // 16 rows' blocks. Where a matrix ends within a group the last row stands in for those that are not there: what is computed
 // for them is not stored.
 struct rows16 {
@@ -80,6 +88,20 @@ INLINE struct rows16 rows_from(const struct matmul_args *a, int first)
 INLINE __mmask16 rows_mask(const struct matmul_args *a, int first)
 {
     return a->n_rows - first >= GROUP ? 0xffff : (__mmask16)((1u << (a->n_rows - first)) - 1);
+}
+
+// Blocks of 32 that are there in a span.
+INLINE int blocks_in_span(const struct matmul_args *a, int64_t span)
+{
+    return (int)MIN((a->k - span * SPAN) / 32, SPAN / 32);
+}
+
+// The finished rows `from` .. `to` - 1 of the panel at `row`, of columns first .. first + n - 1.
+INLINE void store_columns(const struct matmul_args *a, int first, int n, int row, int from, int to, const struct partial *p)
+{
+    for (int j = 0; j < n; j++)
+        for (int r = from; r < to; r += GROUP)
+            _mm512_mask_storeu_ps(a->y[first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(p[j].d + r));
 }
 
 INLINE __m512i load_512(const void *p)

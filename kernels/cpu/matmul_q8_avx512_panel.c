@@ -17,12 +17,6 @@ enum {
     TILE_ROWS = 32,
     FEW_COLUMNS = 3,     // up to so many a tile takes all rows of the panel
     COLUMNS_MAX = 1200,  // columns that a panel serves
-    AHEAD = 2,           // spans between the request for bytes and their use
-};
-
-// D of a column.
-struct partial {
-    _Alignas(64) float d[PANEL];
 };
 
 // In a thread's scratch.
@@ -287,31 +281,6 @@ static void prefetch_columns(const struct matmul_args *a, int first, int n, int6
     }
 }
 
-static int blocks_in_span(const struct matmul_args *a, int64_t span)
-{
-    return (int)MIN((a->k - span * SPAN) / 32, SPAN / 32);
-}
-
-// Asks for the bytes of AHEAD spans on, or of the start of the next panel's rows.
-static void prefetch_rows(const struct matmul_args *a, const struct rows16 *g, int64_t span, size_t bytes)
-{
-    int64_t spans = q8_blocks(a->k), to = span + AHEAD;
-    size_t at = to < spans ? (size_t)to * bytes : (size_t)(to - spans) * bytes + PANEL * a->w_stride;
-    for (int r = 0; r < GROUP; r++)
-        for (size_t i = 0; i < bytes; i += 64)
-            _mm_prefetch((const char *)g->at[r] + at + i, _MM_HINT_T1);
-}
-
-static void unpack_panel(const struct matmul_args *a, int row, int rows, int64_t span, struct panel *p)
-{
-    size_t bytes = dtype_row_bytes(a->type, SPAN);
-    for (int r = 0; r < rows; r += GROUP) {
-        struct rows16 g = rows_from(a, row + r);
-        prefetch_rows(a, &g, span, bytes);
-        ISA_FN(matmul_q8_unpacker)[a->type].unpack(&g, (size_t)span * bytes, blocks_in_span(a, span), p, r);
-    }
-}
-
 // n columns over the panel; where rows end within a tile, it computes with what an older panel left there.
 static void run_tiles(const struct tiles *t, const struct work *w, int n, int rows, int n_blocks, struct partial *out)
 {
@@ -321,13 +290,6 @@ static void run_tiles(const struct tiles *t, const struct work *w, int n, int ro
     }
     for (int lane = 0; lane < rows; lane += TILE_ROWS)
         t->half[n](&w->panel, lane, &w->columns, n_blocks, out);
-}
-
-static void store_columns(const struct matmul_args *a, int first, int n, int row, int rows, const struct partial *p)
-{
-    for (int j = 0; j < n; j++)
-        for (int r = 0; r < rows; r += GROUP)
-            _mm512_mask_storeu_ps(a->y[first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(p[j].d + r));
 }
 
 // Asks for the places of columns that will be stored next.
@@ -346,7 +308,7 @@ static void multiply_panel(const struct matmul_args *a, int first, int n, int ro
     int rows = MIN(a->n_rows - row, (int)PANEL), tiles = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
     int64_t spans = q8_blocks(a->k);
     for (int64_t span = 0; span < spans; span++) {
-        unpack_panel(a, row, rows, span, &w->panel);
+        ISA_FN(matmul_q8_unpack_panel)(a, row, rows, span, &w->panel);
         for (int t = 0, j = 0, width; t < tiles; t++, j += width) {
             width = n / tiles + (t < n % tiles);
             prepare_columns(a, first + j, width, span, &w->columns);
@@ -355,7 +317,7 @@ static void multiply_panel(const struct matmul_args *a, int first, int n, int ro
                 prefetch_outputs(a, first + j + width, width, row, rows);
             run_tiles(tiles_of[a->type], w, width, rows, blocks_in_span(a, span), &w->partial[j]);
             if (span == spans - 1)
-                store_columns(a, first + j, width, row, rows, &w->partial[j]);
+                store_columns(a, first + j, width, row, 0, rows, &w->partial[j]);
         }
     }
 }

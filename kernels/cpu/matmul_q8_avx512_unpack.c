@@ -333,3 +333,27 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
     [DT_Q6_K] = {unpack_q6_k, prepare_q6_k},
 };
 // clang-format on
+
+// ---- a panel
+
+enum { AHEAD = 2 };  // spans between the request for bytes and their use
+
+// Asks for the bytes of AHEAD spans on, or of the start of the next panel's rows.
+static void prefetch_rows(const struct matmul_args *a, const struct rows16 *g, int64_t span, size_t bytes)
+{
+    int64_t spans = q8_blocks(a->k), to = span + AHEAD;
+    size_t at = to < spans ? (size_t)to * bytes : (size_t)(to - spans) * bytes + PANEL * a->w_stride;
+    for (int r = 0; r < GROUP; r++)
+        for (size_t i = 0; i < bytes; i += 64)
+            _mm_prefetch((const char *)g->at[r] + at + i, _MM_HINT_T1);
+}
+
+void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int64_t span, struct panel *p)
+{
+    size_t bytes = dtype_row_bytes(a->type, SPAN);
+    for (int r = 0; r < rows; r += GROUP) {
+        struct rows16 g = rows_from(a, row + r);
+        prefetch_rows(a, &g, span, bytes);
+        ISA_FN(matmul_q8_unpacker)[a->type].unpack(&g, (size_t)span * bytes, blocks_in_span(a, span), p, r);
+    }
+}
