@@ -10,8 +10,49 @@ Test(special, user_defined_tokens_are_always_taken_control_tokens_on_demand)
     expect_ids(t, "a<u>a", 0, "0 2 0");
     expect_ids(t, "a<c>a", 0, "0 4 7 5 0");
     expect_ids(t, "a<c>a", TOKENIZE_SPECIAL, "0 3 0");
-    expect_ids(t, "<u><u>b<u", 0, "2 8 4 6");  // the longest of those that start there
+    expect_ids(t, "<u><u>b<u", 0, "2 8 4 6"); // the longest of those that start there
     expect_text(t, STR_LIT("a<c><u>b"), TOKENIZE_SPECIAL, STR_LIT("a<c><u>b"));
+    tokenizer_free(t);
+}
+
+// The ids of a text in which the bytes under an x are marked.
+static void expect_marked(const struct tokenizer *t, const char *text, const char *shape, const char *want)
+{
+    uint8_t marks[64];
+    struct token_list ids = {0};
+    struct error err = {0};
+    char got[256] = "";
+    cr_assert_eq(strlen(text), strlen(shape));
+    for (size_t i = 0; text[i]; i++)
+        marks[i] = shape[i] == 'x';
+    cr_assert_eq(tokenizer_encode_marked(t, str_from(text), marks, 0, &ids, &err), 0, "%s", err.text);
+    for (size_t i = 0; i < ids.n; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%d", i ? " " : "", ids.ids[i]);
+    cr_expect_str_eq(got, want, "%s / %s: %s, not %s", text, shape, got, want);
+    token_list_free(&ids);
+}
+
+Test(special, no_control_token_is_made_of_marked_bytes_but_words_reach_over_the_border)
+{
+    // 5, 6 and 8 are control tokens, 7 and 9 user-defined; 9 ends a turn by its name, and is control for that
+    struct tokenizer *t =
+        vocab_from("model str gpt2\npre str gpt-2\ntokens strs < > a b ab <a> <a>b <b> <b>a <|im_end|> | i "
+                   "m _ e n d\ntoken_type i32s 1 1 1 1 1 3 3 4 3 4 1 1 1 1 1 1 1\nmerges strs a\\sb");
+    expect_marked(t, "<a>ab", "     ", "5 4");
+    expect_marked(t, "<a>ab", "   xx", "5 4");
+    expect_marked(t, "<a>ab", "xxxxx", "0 2 1 4");
+    expect_marked(t, "<a>ab", "x    ", "0 2 1 4");
+    expect_marked(t, "<a>ab", "  x  ", "0 2 1 4");
+    expect_marked(t, "<a>b", "    ", "6");
+    expect_marked(t, "<a>b", "   x", "5 3"); // the longer one would take a marked byte
+    expect_marked(t, "<a>b", "  xx", "0 2 1 3");
+    expect_marked(t, "<b>a", "    ", "8");
+    expect_marked(t, "<b>a", "   x", "7 2");
+    expect_marked(t, "<b>a", "xxxx", "7 2"); // user-defined tokens are text
+    expect_marked(t, "ab", "x ", "4");
+    expect_marked(t, "ab", " x", "4");
+    expect_marked(t, "<|im_end|>", "          ", "9");
+    expect_marked(t, "<|im_end|>", "         x", "0 10 11 12 13 14 15 16 10 1");
     tokenizer_free(t);
 }
 
@@ -119,7 +160,7 @@ Test(decode, a_stream_drops_the_space_that_encoding_put_in_front)
     cr_expect(str_equal_z(detokenizer_next(&d, 11), "a"));
     cr_expect(str_equal_z(detokenizer_next(&d, 11), " a"));
     d = detokenizer_begin(t, false);
-    d.at_start = false;  // a text that goes on
+    d.at_start = false; // a text that goes on
     cr_expect(str_equal_z(detokenizer_next(&d, 11), " a"));
     tokenizer_free(t);
 }

@@ -24,6 +24,7 @@ struct cached_word {
 struct encoder {
     const struct tokenizer *t;
     struct str text;  // all of it: the cache points into it
+    const uint8_t *marks;  // of each byte, whether it can be no part of a control token; NULL: none is marked
     struct token_list *out;
     struct error *err;
     struct cached_word *cache;

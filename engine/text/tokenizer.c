@@ -195,6 +195,37 @@ static bool is_ascii_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+// Bytes in front of the first one that is marked.
+static size_t unmarked(const struct encoder *e, const char *p, const char *end)
+{
+    const uint8_t *marks = e->marks + (p - e->text.data);
+    const uint8_t *first = memchr(marks, 1, (size_t)(end - p));
+    return first != NULL ? (size_t)(first - marks) : (size_t)(end - p);
+}
+
+// The longest special token at p, -1 when there is none. Control tokens, and those that end a turn, are made of unmarked
+// bytes alone.
+static int32_t special_at(const struct encoder *e, const struct trie *special, const char *p, const char *end,
+                          size_t *len)
+{
+    if (special->root[(unsigned char)*p] == 0) {
+        return -1;
+    }
+    int32_t id = trie_longest(special, p, end, len);
+    size_t own = id >= 0 && e->marks != NULL ? unmarked(e, p, p + *len) : *len;
+    if (id < 0 || *len <= own) {
+        return id;
+    }
+    id = trie_longest(special, p, p + own, len);
+    size_t other_len;
+    int32_t other = trie_longest(&e->t->special.always, p, end, &other_len);
+    if (other >= 0 && other_len > *len && (e->t->flags[other] & TOKEN_IS_END) == 0) {
+        *len = other_len;
+        id = other;
+    }
+    return id;
+}
+
 // Cuts the text at special tokens, and encodes what is between them.
 static int encode_parts(struct encoder *e, const struct trie *special)
 {
@@ -203,7 +234,7 @@ static int encode_parts(struct encoder *e, const struct trie *special)
     bool first = true;
     while (p < end) {
         size_t len;
-        int32_t id = special->root[(unsigned char)*p] != 0 ? trie_longest(special, p, end, &len) : -1;
+        int32_t id = special_at(e, special, p, end, &len);
         if (id < 0) {
             p++;
             continue;
@@ -248,7 +279,7 @@ static int encode_text(struct encoder *e, unsigned flags)
     if ((flags & TOKENIZE_BOS) != 0 && before >= 0 && token_list_push(e->out, before, e->err) != 0) {
         return -1;
     }
-    bool all = (flags & TOKENIZE_SPECIAL) != 0;
+    bool all = (flags & TOKENIZE_SPECIAL) != 0 || e->marks != NULL;
     int rc;
     if (e->text.len == 0) {
         rc = 0;
@@ -266,10 +297,16 @@ static int encode_text(struct encoder *e, unsigned flags)
 int tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct token_list *list,
                      struct error *err)
 {
+    return tokenizer_encode_marked(t, text, NULL, flags, list, err);
+}
+
+int tokenizer_encode_marked(const struct tokenizer *t, struct str text, const uint8_t *marks, unsigned flags,
+                            struct token_list *list, struct error *err)
+{
     if (t->kind == TOKENIZER_NONE) {
         return fail(err, E_MODEL, "the model has no tokenizer (tokenizer.ggml.model); it takes token ids only");
     }
-    struct encoder e = {.t = t, .text = text, .out = list, .err = err};
+    struct encoder e = {.t = t, .text = text, .marks = marks, .out = list, .err = err};
     size_t n = list->n;
     int rc = token_list_reserve(list, text.len / 4 + 16, err);
     if (rc == 0) {

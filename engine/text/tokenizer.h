@@ -49,6 +49,12 @@ enum tokenize_flags {
 int tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct token_list *list,
                      struct error *err);
 
+// The same for text of two kinds, side by side: control tokens written in our own are taken as such, while bytes with
+// marks[i] != 0 come from outside and can be no part of one, nor of a token that ends a turn. All else is as if the text
+// were of one kind: words, merges and user-defined tokens reach over the border. With marks, TOKENIZE_SPECIAL is implied.
+int tokenizer_encode_marked(const struct tokenizer *t, struct str text, const uint8_t *marks, unsigned flags,
+                            struct token_list *list, struct error *err);
+
 // --- single tokens ---
 
 enum token_attr { TOKEN_NORMAL, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
