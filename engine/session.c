@@ -57,10 +57,17 @@ static int pages_needed(const struct session *s, int n_ctx)
     return MIN(all, seen);
 }
 
+// Pages of the pool: what all sequences may need together, or less where that is asked for.
+static uint64_t pool_pages(const struct session *s, int n_ctx)
+{
+    uint64_t one = (uint64_t)pages_needed(s, n_ctx), all = one * (uint64_t)s->o.n_seqs;
+    return s->o.kv_limit ? MAX(one, MIN(all, s->o.kv_limit / MAX(s->page_bytes, 1u))) : all;
+}
+
 static uint64_t kv_bytes(const struct session *s, int n_ctx)
 {
-    uint64_t pages = (uint64_t)pages_needed(s, n_ctx) * (uint64_t)s->o.n_seqs, bytes;
-    return __builtin_mul_overflow(pages, (uint64_t)s->page_bytes, &bytes) ? UINT64_MAX : bytes;
+    uint64_t bytes;
+    return __builtin_mul_overflow(pool_pages(s, n_ctx), (uint64_t)s->page_bytes, &bytes) ? UINT64_MAX : bytes;
 }
 
 static int set_options(struct session *s, const struct session_options *o, struct error *err)
@@ -81,7 +88,7 @@ static int set_options(struct session *s, const struct session_options *o, struc
     if (s->o.n_ctx > s->model->graph->position_rows)
         return fail(err, E_USAGE, "-c %d: this model knows %lld positions", s->o.n_ctx,
                     (long long)s->model->graph->position_rows);
-    if ((uint64_t)pages_needed(s, s->o.n_ctx) * (uint64_t)s->o.n_seqs > INT32_MAX / KV_PAGE)
+    if (pool_pages(s, s->o.n_ctx) > INT32_MAX / KV_PAGE)
         return fail(err, E_MEMORY,
                     "%d sequences of %d positions are more KV pages than can be counted; try a smaller -c", s->o.n_seqs,
                     s->o.n_ctx);
@@ -159,7 +166,7 @@ static void add_up(struct session *s)
         .plan = machine->v->plan_bytes ? machine->v->plan_bytes(s->plan) : 0,
         .other = (uint64_t)s->o.n_outputs * (uint64_t)s->model->info.n_vocab * sizeof(float) + COPY_BYTES +
                  n_seqs * (uint64_t)s->o.n_ctx * sizeof(int32_t) + n_seqs * (uint64_t)s->stride * sizeof(int32_t) +
-                 n_seqs * (uint64_t)pages_needed(s, s->o.n_ctx) * (sizeof(struct page) + KV_PAGE * sizeof(int32_t)),
+                 pool_pages(s, s->o.n_ctx) * (sizeof(struct page) + KV_PAGE * sizeof(int32_t)),
     };
 }
 
@@ -196,7 +203,7 @@ int session_open(struct session **out, const struct model *m, const struct sessi
     if (v->compile(m->machine, m->graph, &compile, &s->plan, err))
         goto failed;
     add_up(s);
-    if (check_memory(s, err) || pages_init(&s->pages, pages_needed(s, s->o.n_ctx) * s->o.n_seqs, err) ||
+    if (check_memory(s, err) || pages_init(&s->pages, (int)pool_pages(s, s->o.n_ctx), err) ||
         alloc_tables(s, err) || v->alloc(m->machine, s->need.kv, &s->kv, err))
         goto failed;
     *out = s;
@@ -310,6 +317,23 @@ void session_fork(struct session *s, int to, int from)
     memcpy(b->tokens, a->tokens, (size_t)a->length * sizeof *a->tokens);
     b->length = a->length;
     b->n_passed = a->n_passed;
+}
+
+int session_pages_free(const struct session *s)
+{
+    return s->pages.n_unheld;
+}
+
+int session_pages_total(const struct session *s)
+{
+    return s->pages.n;
+}
+
+int session_pages_wanted(const struct session *s, int seq, int n)
+{
+    int length = s->seqs[seq].length;
+    bool shared = length % KV_PAGE && s->pages.page[table_of(s, seq)[length / KV_PAGE]].refs > 1;
+    return pages_of(length + n) - pages_of(length) + shared;
 }
 
 // --- a step ---
@@ -558,6 +582,12 @@ static int reuse(struct session *s, int seq, const int32_t *tokens, int limit)
     memcpy(q->tokens, tokens, (size_t)q->length * sizeof *tokens);
     pass_window(s, seq);
     return q->length;
+}
+
+int session_begin(struct session *s, int seq, const int32_t *tokens, int n)
+{
+    clear(s, seq);
+    return reuse(s, seq, tokens, MIN(n, s->o.n_ctx) - 1);
 }
 
 int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int *n_reused, struct error *err)

@@ -18,6 +18,7 @@ struct session_options {
     int n_batch;                // rows of a step; 0: N_BATCH_DEFAULT
     int n_outputs;              // rows of a step that want logits; 0: n_seqs
     enum dtype kv_type[2];      // of keys and of values
+    uint64_t kv_limit;          // bytes of the pool of pages, but room for one whole sequence always; 0: for all of them
     bool no_reuse;              // compute every prompt from its first token
     const atomic_bool *cancel;  // looked at between steps: E_INTERRUPTED. May be NULL
 };
@@ -41,8 +42,16 @@ const int32_t *session_tokens(const struct session *s, int seq);
 // Shortens a sequence to its first n tokens; what follows is kept in the pages while they last. False when a window has
 // passed what would be needed: the sequence is then empty.
 bool session_truncate(struct session *s, int seq, int n);
+// Empties the sequence, then makes it as long a beginning of the n tokens as pages hold, but never all of them: the last
+// one is to be computed. Returns how long.
+int session_begin(struct session *s, int seq, const int32_t *tokens, int n);
 // Makes `to` the same text as `from`, sharing all pages.
 void session_fork(struct session *s, int to, int from);
+
+// Pages that no sequence holds, and at most how many of them the sequence takes for n more tokens.
+int session_pages_free(const struct session *s);
+int session_pages_wanted(const struct session *s, int seq, int n);
+int session_pages_total(const struct session *s);
 
 // --- steps ---
 

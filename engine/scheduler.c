@@ -1,0 +1,641 @@
+#include "engine/scheduler.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+// A sample under way. Its text so far is tokens[0 .. n_tokens - 1], of which the session has computed a beginning; when
+// it has computed all, the next token is chosen. So a prompt, an answer, and an answer that gave its pages back are the
+// same thing: a text that is not computed to its end.
+struct lane {
+    struct request *request;
+    int sample;
+    int seq;  // -1: it waits
+    int32_t *tokens;
+    int n_tokens, cap;
+    int64_t n_left;  // tokens that it may still choose; below 0: any number
+    bool started;    // has held a sequence before
+    struct sampler *sampler;
+    struct stream stream;
+    struct detokenizer text;
+    struct lane *next;  // of those that wait
+};
+
+// Whose logits a step brings, and which of them.
+struct output {
+    struct lane *lane;
+    int logits;
+};
+
+struct scheduler {
+    struct session *session;
+    const struct model *model;
+    int n_seqs, n_batch;
+    struct lane **running;     // [n_seqs], the oldest first
+    int n_running;
+    int *free_seqs;            // [n_seqs]
+    int n_free;
+    struct lane *first, **last;  // that wait
+    int n_waiting;
+    struct request *done, **done_last;
+    int n_open;                // requests under way
+    struct session_row *rows;  // [n_batch] of a step
+    int n_rows;
+    struct output *outputs;    // [n_seqs] of a step
+    int n_outputs;
+    struct scheduler_stats stats;
+};
+
+enum {
+    // Prompts that begin alike by so many tokens more than are computed wait for each other: fewer are not worth a step.
+    SHARED_LEAST = 16,
+    // So many tokens of each answer are seen to before another request starts.
+    NEAR_FUTURE = 2 * KV_PAGE,
+    // So many of those that wait are looked at for one that may start: a bound on the time that it takes.
+    LOOK_AHEAD = 64,
+};
+
+// --- lanes ---
+
+static void lane_free(struct lane *l)
+{
+    if (!l)
+        return;
+    sampler_free(l->sampler);
+    stream_free(&l->stream);
+    free(l->tokens);
+    free(l);
+}
+
+static int lane_push(struct lane *l, int32_t token, struct error *err)
+{
+    if (l->n_tokens == l->cap) {
+        int cap = l->cap + l->cap / 2 + 64;
+        int32_t *tokens = realloc(l->tokens, (size_t)cap * sizeof *tokens);
+        if (!tokens)
+            return fail(err, E_MEMORY, "no memory for %d tokens of an answer", cap);
+        l->tokens = tokens;
+        l->cap = cap;
+    }
+    l->tokens[l->n_tokens++] = token;
+    return 0;
+}
+
+static int append_text(void *arg, struct str text)
+{
+    struct text *out = arg;
+    text_append(out, text);
+    return out->failed;
+}
+
+uint64_t scheduler_sample_seed(uint64_t seed, int sample)
+{
+    if (!sample)
+        return seed;
+    uint32_t counter[4] = {(uint32_t)sample, 0, 0, 1}, out[4];
+    philox(counter, (uint32_t[2]){(uint32_t)seed, (uint32_t)(seed >> 32)}, out);
+    return (uint64_t)out[1] << 32 | out[0];
+}
+
+static int make_sampler(struct lane *l, const struct model *m, struct error *err)
+{
+    struct sampler_params p = l->request->sampler;
+    p.seed = scheduler_sample_seed(p.seed, l->sample);
+    if (sampler_new(&l->sampler, &p, m->info.n_vocab, err))
+        return -1;
+    for (int32_t id = 0; l->request->ignore_end && id < m->info.n_vocab; id++)
+        if (tokenizer_is_end(m->tokenizer, id))
+            sampler_ban(l->sampler, id);
+    return 0;
+}
+
+static int lane_new(struct lane **out, struct scheduler *q, struct request *r, int sample, struct error *err)
+{
+    struct lane *l = calloc(1, sizeof *l);
+    if (!l)
+        return fail(err, E_MEMORY, "no memory for a request");
+    *l = (struct lane){.request = r, .sample = sample, .seq = -1, .n_left = r->n_predict};
+    l->stream = (struct stream){
+        .stops = r->stops, .n_stops = r->n_stops, .emit = append_text, .arg = &r->samples[sample].text};
+    l->cap = r->n_prompt + (int)MIN(MAX(r->n_predict, 0), 256);
+    l->tokens = malloc((size_t)l->cap * sizeof *l->tokens);
+    if (!l->tokens || make_sampler(l, q->model, err)) {
+        lane_free(l);
+        return fail(err, E_MEMORY, "no memory for a request of %d tokens", r->n_prompt);
+    }
+    memcpy(l->tokens, r->prompt, (size_t)r->n_prompt * sizeof *l->tokens);
+    l->n_tokens = r->n_prompt;
+    // the answer goes on where the prompt ends, see generate.c
+    l->text = detokenizer_begin(q->model->tokenizer, false);
+    for (int i = 0; i < r->n_prompt; i++)
+        detokenizer_next(&l->text, r->prompt[i]);
+    *out = l;
+    return 0;
+}
+
+// --- those that wait ---
+
+static void wait_last(struct scheduler *q, struct lane *l)
+{
+    l->next = NULL;
+    *q->last = l;
+    q->last = &l->next;
+    q->n_waiting++;
+}
+
+static void wait_first(struct scheduler *q, struct lane *l)
+{
+    l->next = q->first;
+    q->first = l;
+    if (!l->next)
+        q->last = &l->next;
+    q->n_waiting++;
+}
+
+// Takes the lane out that *link points to.
+static struct lane *wait_no_more(struct scheduler *q, struct lane **link)
+{
+    struct lane *l = *link;
+    *link = l->next;
+    if (!l->next)
+        q->last = link;
+    q->n_waiting--;
+    return l;
+}
+
+// --- requests ---
+
+void request_free(struct request *r)
+{
+    for (int i = 0; r->samples && i < r->n_samples; i++)
+        text_free(&r->samples[i].text);
+    free(r->samples);
+    r->samples = NULL;
+}
+
+static void finish_request(struct scheduler *q, struct request *r)
+{
+    r->next = NULL;
+    *q->done_last = r;
+    q->done_last = &r->next;
+}
+
+// Gives the sequence of the i-th running lane back; its pages keep what they hold while they last.
+static struct lane *stop_running(struct scheduler *q, int i)
+{
+    struct lane *l = q->running[i];
+    memmove(&q->running[i], &q->running[i + 1], (size_t)(--q->n_running - i) * sizeof *q->running);
+    session_truncate(q->session, l->seq, 0);
+    q->free_seqs[q->n_free++] = l->seq;
+    l->seq = -1;
+    return l;
+}
+
+static int index_of(const struct scheduler *q, const struct lane *l)
+{
+    int i = 0;
+    while (q->running[i] != l)
+        i++;
+    return i;
+}
+
+static void finish_lane(struct scheduler *q, struct lane *l, enum stop_reason reason)
+{
+    struct request *r = l->request;
+    stream_end(&l->stream);
+    r->samples[l->sample].reason = reason;
+    if (r->samples[l->sample].text.failed && r->error.code == E_OK)
+        fail(&r->error, E_MEMORY, "no memory for the answer");
+    if (l->seq >= 0)
+        stop_running(q, index_of(q, l));
+    for (int i = 0; i < q->n_outputs; i++)
+        if (q->outputs[i].lane == l)
+            q->outputs[i].lane = NULL;
+    lane_free(l);
+    if (--r->n_open == 0) {
+        q->n_open--;
+        finish_request(q, r);
+    }
+}
+
+// All samples of the request end here, with its error.
+static void fail_request(struct scheduler *q, struct request *r, const struct error *err)
+{
+    r->error = *err;
+    for (struct lane **link = &q->first; *link;)
+        if ((*link)->request == r)
+            finish_lane(q, wait_no_more(q, link), STOP_INTERRUPTED);
+        else
+            link = &(*link)->next;
+    for (int i = q->n_running - 1; i >= 0; i--)
+        if (q->running[i]->request == r)
+            finish_lane(q, q->running[i], STOP_INTERRUPTED);
+}
+
+// The error of a request that no sequence could ever serve.
+static int check_request(const struct scheduler *q, const struct request *r, struct error *err)
+{
+    int n_ctx = session_n_ctx(q->session);
+    if (r->n_prompt < 1)
+        return fail(err, E_USAGE, "an empty prompt");
+    if (r->n_prompt > n_ctx)
+        return fail(err, E_USAGE, "the prompt has %d tokens, limit %d; -c sets it", r->n_prompt, n_ctx);
+    for (int i = 0; i < r->n_prompt; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= q->model->info.n_vocab)
+            return fail(err, E_USAGE, "token %d is not in the vocabulary of %d", r->prompt[i], q->model->info.n_vocab);
+    return 0;
+}
+
+int scheduler_add(struct scheduler *q, struct request *r, struct error *err)
+{
+    r->error = (struct error){.code = E_OK};
+    r->n_reused = r->n_open = 0;
+    r->start_ms = 0;
+    r->samples = calloc((size_t)MAX(r->n_samples, 1), sizeof *r->samples);
+    if (!r->samples)
+        return fail(err, E_MEMORY, "no memory for %d samples", r->n_samples);
+    if (check_request(q, r, &r->error) || r->n_predict == 0) {
+        for (int i = 0; i < r->n_samples; i++)
+            r->samples[i].reason = STOP_LENGTH;
+        finish_request(q, r);
+        return 0;
+    }
+    struct lane *first = NULL, **link = &first;
+    for (int i = 0; i < r->n_samples; i++, link = &(*link)->next)
+        if (lane_new(link, q, r, i, err))
+            goto failed;
+    q->n_open++;
+    r->n_open = r->n_samples;
+    for (struct lane *l = first, *next; l; l = next) {
+        next = l->next;
+        wait_last(q, l);
+    }
+    return 0;
+failed:
+    for (struct lane *l = first, *next; l; l = next) {
+        next = l->next;
+        lane_free(l);
+    }
+    request_free(r);
+    return -1;
+}
+
+struct request *scheduler_take(struct scheduler *q)
+{
+    struct request *r = q->done;
+    if (r && !(q->done = r->next))
+        q->done_last = &q->done;
+    return r;
+}
+
+bool scheduler_is_hungry(const struct scheduler *q)
+{
+    return q->n_waiting < MAX(q->n_seqs, 2);
+}
+
+bool scheduler_is_idle(const struct scheduler *q)
+{
+    return !q->n_open;
+}
+
+int scheduler_n_running(const struct scheduler *q)
+{
+    return q->n_running;
+}
+
+struct scheduler_stats scheduler_stats(const struct scheduler *q)
+{
+    return q->stats;
+}
+
+// --- starting ---
+
+// Tokens that are not computed yet.
+static int n_missing(const struct scheduler *q, const struct lane *l)
+{
+    return l->n_tokens - session_length(q->session, l->seq);
+}
+
+static int common_prefix(const struct lane *a, const struct lane *b)
+{
+    int n = MIN(a->n_tokens, b->n_tokens), i = 0;
+    while (i < n && a->tokens[i] == b->tokens[i])
+        i++;
+    return i;
+}
+
+// Whether a running lane is computing what this one could share soon.
+static bool should_wait(const struct scheduler *q, const struct lane *l)
+{
+    for (int i = 0; i < q->n_running; i++) {
+        const struct lane *other = q->running[i];
+        if (other->request == l->request && other->n_tokens == l->request->n_prompt)
+            return true;
+        if (n_missing(q, other) <= 1)
+            continue;
+        int common = MIN(common_prefix(l, other), l->n_tokens - 1);
+        if (common - session_length(q->session, other->seq) >= SHARED_LEAST)
+            return true;
+    }
+    return false;
+}
+
+static int pages_for(int64_t tokens)
+{
+    return (int)((tokens + KV_PAGE - 1) / KV_PAGE);
+}
+
+// Pages that the lane's text and its near future will hold.
+static int pages_soon(const struct scheduler *q, const struct lane *l)
+{
+    int64_t future = l->n_left < 0 ? NEAR_FUTURE : MIN(l->n_left, NEAR_FUTURE);
+    return pages_for(MIN(l->n_tokens + future, session_n_ctx(q->session)));
+}
+
+// Whether free pages hold the lane, beside what the running ones will take soon. What it will share is not known yet
+// and not counted.
+static bool has_room(const struct scheduler *q, const struct lane *l)
+{
+    if (!q->n_running)
+        return true;
+    int64_t promised = 0;
+    for (int i = 0; i < q->n_running; i++) {
+        const struct lane *r = q->running[i];
+        promised += MAX(1, 1 + pages_soon(q, r) - pages_for(session_length(q->session, r->seq)));
+    }
+    return promised + pages_soon(q, l) + 1 <= session_pages_free(q->session);
+}
+
+static void run_lane(struct scheduler *q, struct lane *l)
+{
+    l->seq = q->free_seqs[--q->n_free];
+    q->running[q->n_running++] = l;
+    if (l->request->start_ms == 0)
+        l->request->start_ms = clock_ms();
+}
+
+// From what the pages hold of its text.
+static void start_lane(struct scheduler *q, struct lane *l)
+{
+    run_lane(q, l);
+    int n = session_begin(q->session, l->seq, l->tokens, l->n_tokens);
+    if (l->started) {
+        q->stats.n_recomputed += l->n_tokens - n;
+        return;
+    }
+    l->started = true;
+    l->request->n_reused += n;
+    q->stats.n_prompt += l->n_tokens;
+    q->stats.n_reused += n;
+}
+
+// Those that come first start first; one that waits for the beginning of its text lets others go before it, one that
+// waits for memory does not.
+static void start_lanes(struct scheduler *q)
+{
+    struct lane **link = &q->first;
+    for (int i = 0; *link && q->n_free && i < LOOK_AHEAD; i++) {
+        if (should_wait(q, *link)) {
+            link = &(*link)->next;
+            continue;
+        }
+        if (!has_room(q, *link))
+            return;
+        start_lane(q, wait_no_more(q, link));
+    }
+}
+
+// The youngest gives its pages back and comes first among those that wait.
+static void preempt(struct scheduler *q)
+{
+    assert(q->n_running > 1);
+    q->stats.n_preempted++;
+    wait_first(q, stop_running(q, q->n_running - 1));
+}
+
+// --- a step ---
+
+static void put_rows(struct scheduler *q, struct lane *l, int n)
+{
+    int at = session_length(q->session, l->seq);
+    for (int i = 0; i < n; i++, at++)
+        q->rows[q->n_rows++] = (struct session_row){l->tokens[at], l->seq, at == l->n_tokens - 1};
+    if (at == l->n_tokens)
+        q->outputs[q->n_outputs] = (struct output){l, q->n_outputs}, q->n_outputs++;
+}
+
+// How many of n tokens the lane can compute with so many pages.
+static int rows_within(const struct scheduler *q, const struct lane *l, int n, int pages)
+{
+    while (n > 0 && session_pages_wanted(q->session, l->seq, n) > pages)
+        n = MAX(0, n - KV_PAGE);
+    return n;
+}
+
+// A row of each answer; the youngest make room where pages are short.
+static int put_answers(struct scheduler *q, int pages)
+{
+    for (int i = 0; i < q->n_running; i++) {
+        if (n_missing(q, q->running[i]) != 1)
+            continue;
+        int wanted = session_pages_wanted(q->session, q->running[i]->seq, 1);
+        if (wanted > pages)
+            return -1;
+        pages -= wanted;
+        put_rows(q, q->running[i], 1);
+    }
+    return pages;
+}
+
+static void put_prompts(struct scheduler *q, int pages)
+{
+    for (int i = 0; i < q->n_running && q->n_rows < q->n_batch; i++) {
+        struct lane *l = q->running[i];
+        int missing = n_missing(q, l), n = rows_within(q, l, MIN(missing, q->n_batch - q->n_rows), pages);
+        if (missing <= 1 || !n)
+            continue;
+        pages -= session_pages_wanted(q->session, l->seq, n);
+        put_rows(q, l, n);
+    }
+}
+
+// Every running lane has a row to compute, and the oldest finds pages when all others have given theirs back.
+static void choose_rows(struct scheduler *q)
+{
+    for (;;) {
+        q->n_rows = q->n_outputs = 0;
+        int pages = put_answers(q, session_pages_free(q->session));
+        if (pages >= 0)
+            put_prompts(q, pages);
+        if ((pages >= 0 && q->n_rows) || q->n_running <= 1)
+            return;
+        preempt(q);
+    }
+}
+
+// Why the answer ends with what it has, if it does.
+static bool is_over(const struct scheduler *q, const struct lane *l, enum stop_reason *reason)
+{
+    if (l->stream.stopped)
+        *reason = STOP_STRING;
+    else if (l->n_left == 0)
+        *reason = STOP_LENGTH;
+    else if (l->n_tokens > session_n_ctx(q->session))
+        *reason = STOP_CONTEXT;
+    else
+        return false;
+    return true;
+}
+
+// Chooses the lane's next token. What goes wrong is its request's error.
+static void choose_token(struct scheduler *q, struct lane *l, const float *logits)
+{
+    struct request *r = l->request;
+    struct error err;
+    int32_t token = sampler_next(l->sampler, logits, l->tokens, l->n_tokens, l->n_tokens);
+    if (!r->ignore_end && tokenizer_is_end(q->model->tokenizer, token)) {
+        finish_lane(q, l, STOP_END);
+        return;
+    }
+    q->stats.n_generated++;
+    r->samples[l->sample].n_tokens++;
+    l->n_left -= l->n_left > 0;
+    if (lane_push(l, token, &err) || stream_push(&l->stream, detokenizer_next(&l->text, token), &err)) {
+        fail_request(q, r, &err);
+        return;
+    }
+    enum stop_reason reason;
+    if (is_over(q, l, &reason))
+        finish_lane(q, l, reason);
+}
+
+// The other samples of a request begin where its prompt has been computed, with the same logits.
+static void fork_samples(struct scheduler *q, const struct output *from)
+{
+    for (struct lane **link = &q->first; from->lane->n_tokens == from->lane->request->n_prompt && *link && q->n_free;) {
+        struct lane *l = *link;
+        if (l->request != from->lane->request || l->started || !has_room(q, l)) {
+            link = &l->next;
+            continue;
+        }
+        run_lane(q, wait_no_more(q, link));
+        session_fork(q->session, l->seq, from->lane->seq);
+        l->started = true;
+        l->request->n_reused += l->n_tokens;
+        q->stats.n_prompt += l->n_tokens;
+        q->stats.n_reused += l->n_tokens;
+        q->outputs[q->n_outputs++] = (struct output){l, from->logits};
+    }
+}
+
+static void choose_tokens(struct scheduler *q)
+{
+    for (int i = 0, n = q->n_outputs; i < n; i++)
+        fork_samples(q, &q->outputs[i]);
+    for (int i = 0; i < q->n_outputs; i++)
+        if (q->outputs[i].lane)  // not gone with its request
+            choose_token(q, q->outputs[i].lane, session_logits(q->session, q->outputs[i].logits));
+}
+
+// A step that the model's numbers spoil is taken lane by lane, to find whose they are.
+static void step_apart(struct scheduler *q)
+{
+    for (int i = 0; i < q->n_running;) {
+        struct lane *l = q->running[i];
+        struct error err;
+        q->n_rows = q->n_outputs = 0;
+        put_rows(q, l, rows_within(q, l, MIN(n_missing(q, l), q->n_batch), session_pages_free(q->session)));
+        if (q->n_rows && session_step(q->session, q->rows, q->n_rows, &err))
+            fail_request(q, l->request, &err);
+        else if (q->n_rows)
+            choose_tokens(q);
+        i = i < q->n_running && q->running[i] == l ? i + 1 : 0;
+    }
+}
+
+// Requests that have taken too long end here.
+static void end_late(struct scheduler *q)
+{
+    double now = clock_ms();
+    for (int i = q->n_running - 1; i >= 0; i = MIN(i, q->n_running) - 1) {
+        struct request *r = q->running[i]->request;
+        struct error err;
+        if (r->timeout_ms <= 0 || now - r->start_ms <= r->timeout_ms)
+            continue;
+        fail(&err, E_INTERRUPTED, "timeout: not done after %.4g s", r->timeout_ms / 1e3);
+        fail_request(q, r, &err);
+    }
+}
+
+static int step(struct scheduler *q, struct error *err)
+{
+    double start = clock_ms();
+    int status = session_step(q->session, q->rows, q->n_rows, err);
+    q->stats.step_ms += clock_ms() - start;
+    q->stats.n_steps++;
+    q->stats.n_rows += q->n_rows;
+    if (status && err->code != E_MODEL)
+        return -1;
+    if (status)
+        step_apart(q);
+    else
+        choose_tokens(q);
+    return 0;
+}
+
+int scheduler_step(struct scheduler *q, struct error *err)
+{
+    double start = clock_ms(), in_session = q->stats.step_ms;
+    int status = 0;
+    end_late(q);
+    start_lanes(q);
+    if (q->n_running) {
+        choose_rows(q);
+        status = step(q, err);
+        q->n_outputs = 0;
+    }
+    q->stats.own_ms += clock_ms() - start - (q->stats.step_ms - in_session);
+    return status;
+}
+
+// --- opening ---
+
+int scheduler_new(struct scheduler **out, struct session *s, const struct model *m, int n_seqs, struct error *err)
+{
+    struct scheduler *q = calloc(1, sizeof *q);
+    if (!q)
+        return fail(err, E_MEMORY, "no memory for a scheduler");
+    *q = (struct scheduler){.session = s, .model = m, .n_seqs = n_seqs, .n_batch = session_n_batch(s)};
+    assert(n_seqs >= 1 && n_seqs <= q->n_batch);
+    size_t n = (size_t)n_seqs;
+    q->last = &q->first;
+    q->done_last = &q->done;
+    q->running = calloc(n, sizeof(struct lane *));
+    q->free_seqs = calloc(n, sizeof *q->free_seqs);
+    q->outputs = calloc(n, sizeof *q->outputs);
+    q->rows = calloc((size_t)q->n_batch, sizeof *q->rows);
+    if (!q->running || !q->free_seqs || !q->outputs || !q->rows) {
+        scheduler_free(q);
+        return fail(err, E_MEMORY, "no memory for a scheduler of %d sequences", n_seqs);
+    }
+    while (q->n_free < n_seqs) {
+        q->free_seqs[q->n_free] = n_seqs - 1 - q->n_free;
+        q->n_free++;
+    }
+    *out = q;
+    return 0;
+}
+
+void scheduler_free(struct scheduler *q)
+{
+    if (!q)
+        return;
+    while (q->n_running)
+        lane_free(stop_running(q, q->n_running - 1));
+    while (q->first)
+        lane_free(wait_no_more(q, &q->first));
+    free(q->running);
+    free(q->free_seqs);
+    free(q->outputs);
+    free(q->rows);
+    free(q);
+}
