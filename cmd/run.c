@@ -1,11 +1,10 @@
 // quern run: a prompt is continued, and the answer goes to stdout as it comes.
 #include "cmd/input.h"
 #include "cmd/load.h"
+#include "cmd/sampling_options.h"
 #include "cmd/terminal.h"
-#include "engine/generate.h"
 
 #include <stdlib.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 // --- the prompt ---
@@ -51,7 +50,7 @@ struct sink {
 static int take_text(void *arg, struct str text)
 {
     struct sink *sink = arg;
-    if (!text.len)  // the prompt is computed
+    if (!text.len) // the prompt is computed
         terminal_set_phase(PHASE_ANSWERING);
     text_append(&sink->text, text);
     if (sink->json)
@@ -100,56 +99,21 @@ static void note_result(const struct generate_result *r)
                   r->first_ms, stop_reason_name[r->reason]);
 }
 
-// What the file recommends holds where no flag says otherwise.
-static int choose_sampling(const struct options *o, const struct model *m, struct sampler_params *p, struct error *err)
-{
-    *p = sampler_defaults();
-    if (sampler_from_file(p, m->file, err))
-        return -1;
-    if (o->given[OPT_temp])
-        p->temperature = (float)o->temp;
-    if (o->given[OPT_top_k])
-        p->top_k = (int)o->top_k;
-    if (o->given[OPT_top_p])
-        p->top_p = (float)o->top_p;
-    if (o->given[OPT_min_p])
-        p->min_p = (float)o->min_p;
-    if (o->given[OPT_repeat_penalty])
-        p->repeat_penalty = (float)o->repeat_penalty;
-    if (o->given[OPT_repeat_last])
-        p->repeat_last = (int)o->repeat_last;
-    p->seed = o->seed;
-    // 53 bits, so that every reader of JSON can give it back
-    if (!o->given[OPT_seed] && getrandom(&p->seed, sizeof p->seed, 0) == (ssize_t)sizeof p->seed)
-        p->seed >>= 11;
-    return 0;
-}
-
-static struct str *stop_views(const struct options *o)
-{
-    struct str *stops = calloc((size_t)o->stops.n + 1, sizeof *stops);
-    for (int i = 0; stops && i < o->stops.n; i++)
-        stops[i] = str_from(o->stops.at[i]);
-    return stops;
-}
-
 static int answer(const struct loaded *l, const struct options *o, const struct token_list *prompt, struct error *err)
 {
     struct sink sink = {.json = o->json};
     struct generate_result r;
-    struct str *stops = stop_views(o);
+    struct sampling sampling = {0};
     struct generate_options g = {
         .prompt = prompt->ids,
         .n_prompt = (int)MIN(prompt->n, (size_t)INT32_MAX),
-        .n_predict = o->n_predict,
-        .stops = stops,
-        .n_stops = o->stops.n,
-        .ignore_end = o->ignore_eos,
+        .n_logprobs = -1,
         .emit = take_text,
         .arg = &sink,
         .cancel = &terminal_interrupted,
     };
-    int status = stops ? choose_sampling(o, l->model, &g.sampler, err) : fail(err, E_MEMORY, "no memory for --stop");
+    int status = sampling_take(&sampling, o, l->model, err);
+    sampling_apply(&sampling, o, &g);
     struct text stages = {0};
     if (!status && o->verbose)
         sampler_describe(&g.sampler, &stages);
@@ -170,7 +134,7 @@ static int answer(const struct loaded *l, const struct options *o, const struct 
         *err = (struct error){.code = E_INTERRUPTED};
         status = -1;
     }
-    free(stops);
+    sampling_free(&sampling);
     text_free(&sink.text);
     return status;
 }

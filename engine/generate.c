@@ -1,11 +1,23 @@
 #include "engine/generate.h"
 
+#include <stdlib.h>
+
 const char *const stop_reason_name[] = {"end", "length", "context", "stop", "interrupted", "output"};
 
-static bool is_cancelled(const struct generate_options *o)
-{
-    return o->cancel && atomic_load_explicit(o->cancel, memory_order_relaxed);
-}
+// What one answer needs from its first token to its last.
+struct run {
+    struct session *session;
+    const struct model *model;
+    int seq;
+    const struct generate_options *o;
+    struct generate_result *r;
+    struct sampler *sampler;
+    struct stream stream;
+    struct detokenizer text, bytes; // what emit and what on_token is told
+    struct candidate *top;          // [n_logprobs]
+};
+
+// --- before the answer ---
 
 static void ban_end_tokens(struct sampler *sampler, const struct tokenizer *t)
 {
@@ -16,57 +28,120 @@ static void ban_end_tokens(struct sampler *sampler, const struct tokenizer *t)
 
 // The prompt's tokens pass through the detokenizer unseen: the answer goes on where they end, so that the space which
 // begins a text is dropped at the beginning of the prompt and nowhere else.
-static struct detokenizer after_prompt(const struct tokenizer *t, const struct generate_options *o)
+static struct detokenizer after_prompt(const struct run *run, bool special)
 {
-    struct detokenizer d = detokenizer_begin(t, false);
-    for (int i = 0; i < o->n_prompt; i++)
-        detokenizer_next(&d, o->prompt[i]);
+    struct detokenizer d = detokenizer_begin(run->model->tokenizer, special);
+    for (int i = 0; i < run->o->n_prompt; i++)
+        detokenizer_next(&d, run->o->prompt[i]);
     return d;
 }
 
-// Whether something ends the answer before one more token: *reason says what.
-static bool is_over(const struct session *s, int seq, const struct generate_options *o, const struct stream *stream,
-                    int64_t n_generated, enum stop_reason *reason)
+static int start(struct run *run, struct error *err)
 {
+    const struct generate_options *o = run->o;
+    int n_vocab = run->model->info.n_vocab, n_top = MIN(o->n_logprobs, n_vocab);
+    run->stream = (struct stream){.stops = o->stops, .n_stops = o->n_stops, .emit = o->emit, .arg = o->arg};
+    run->text = after_prompt(run, o->special);
+    run->bytes = after_prompt(run, true);
+    if (sampler_new(&run->sampler, &o->sampler, n_vocab, NULL, err))
+        return -1;
+    if (o->ignore_end)
+        ban_end_tokens(run->sampler, run->model->tokenizer);
+    if (n_top > 0 && !(run->top = calloc((size_t)n_top, sizeof *run->top)))
+        return fail(err, E_MEMORY, "no memory for %d log-probabilities a token", n_top);
+    return 0;
+}
+
+// --- token by token ---
+
+// Whether something ends the answer before one more token.
+static bool is_over(const struct run *run)
+{
+    const struct generate_options *o = run->o;
+    struct generate_result *r = run->r;
     bool over = true;
-    if (is_cancelled(o))
-        *reason = STOP_INTERRUPTED;
-    else if (stream->refused)
-        *reason = STOP_OUTPUT;
-    else if (stream->stopped)
-        *reason = STOP_STRING;
-    else if (o->n_predict >= 0 && n_generated >= o->n_predict)
-        *reason = STOP_LENGTH;
-    else if (session_length(s, seq) >= session_n_ctx(s) && n_generated > 0)
-        *reason = STOP_CONTEXT;
+    if (o->cancel && atomic_load_explicit(o->cancel, memory_order_relaxed))
+        r->reason = STOP_INTERRUPTED;
+    else if (run->stream.refused)
+        r->reason = STOP_OUTPUT;
+    else if (run->stream.stopped)
+        r->reason = STOP_STRING;
+    else if (o->n_predict >= 0 && r->n_generated >= o->n_predict)
+        r->reason = STOP_LENGTH;
+    else if (session_length(run->session, run->seq) >= session_n_ctx(run->session) && r->n_generated > 0)
+        r->reason = STOP_CONTEXT;
     else
         over = false;
     return over;
 }
 
-// Token by token. The last one is not computed: its logits would be for nobody.
-static int answer(struct session *s, const struct model *m, int seq, const struct generate_options *o,
-                  struct sampler *sampler, struct stream *stream, struct generate_result *r, struct error *err)
+static int choose(struct run *run, const float *logits, int32_t *token, struct error *err)
 {
-    struct detokenizer text = after_prompt(m->tokenizer, o);
-    while (!is_over(s, seq, o, stream, r->n_generated, &r->reason)) {
+    const struct constraint *c = run->o->constraint;
+    const uint32_t *allowed = NULL;
+    if (c && c->mask(c->state, &allowed, err))
+        return -1;
+    int n = session_length(run->session, run->seq);
+    *token = sampler_next(run->sampler, logits, allowed, session_tokens(run->session, run->seq), n, n);
+    if (*token < 0)
+        return fail(err, E_USAGE, "no token of this vocabulary may come after %lld of the answer",
+                    (long long)run->r->n_generated);
+    return 0;
+}
+
+static void report(struct run *run, const float *logits, int32_t id)
+{
+    const struct generate_options *o = run->o;
+    if (!o->on_token)
+        return;
+    struct generate_token token = {
+        .id = id, .index = run->r->n_generated, .piece = detokenizer_next(&run->bytes, id), .top = run->top};
+    if (o->n_logprobs >= 0) {
+        token.n_top = MIN(o->n_logprobs, run->model->info.n_vocab);
+        token.logprob = logprobs_of(logits, run->model->info.n_vocab, id, run->top, token.n_top);
+    }
+    if (o->on_token(o->arg, &token))
+        run->stream.refused = 1;
+}
+
+// Takes a token into the answer.
+static int take(struct run *run, const float *logits, int32_t token, struct error *err)
+{
+    struct generate_result *r = run->r;
+    const struct constraint *c = run->o->constraint;
+    report(run, logits, token);
+    r->last_token = token;
+    r->n_generated++;
+    if (c && c->accept(c->state, token, err))
+        return -1;
+    if (stream_push(&run->stream, detokenizer_next(&run->text, token), err))
+        return -1;
+    if (r->n_generated == 1)
+        r->first_ms = clock_ms() - r->start_ms;
+    return 0;
+}
+
+// The last token is not computed: its logits would be for nobody.
+static int answer(struct run *run, struct error *err)
+{
+    struct generate_result *r = run->r;
+    while (!is_over(run)) {
         if (r->n_generated > 0) {
-            if (session_step(s, &(struct session_row){r->last_token, seq, true}, 1, err))
+            if (session_step(run->session, &(struct session_row){r->last_token, run->seq, true}, 1, err))
                 return -1;
             r->n_steps++;
         }
-        int length = session_length(s, seq);
-        int32_t token = sampler_next(sampler, session_logits(s, 0), session_tokens(s, seq), length, length);
-        if (!o->ignore_end && tokenizer_is_end(m->tokenizer, token)) {
+        const float *logits = session_logits(run->session, 0);
+        int32_t token;
+        if (choose(run, logits, &token, err))
+            return -1;
+        if (!run->o->ignore_end && tokenizer_is_end(run->model->tokenizer, token)) {
+            r->end_token = token;
             r->reason = STOP_END;
             return 0;
         }
-        r->last_token = token;
-        r->n_generated++;
-        if (stream_push(stream, detokenizer_next(&text, token), err))
+        if (take(run, logits, token, err))
             return -1;
-        if (r->n_generated == 1)
-            r->first_ms = clock_ms() - r->start_ms;
     }
     return 0;
 }
@@ -74,26 +149,24 @@ static int answer(struct session *s, const struct model *m, int seq, const struc
 int generate(struct session *s, const struct model *m, int seq, const struct generate_options *o,
              struct generate_result *r, struct error *err)
 {
-    *r = (struct generate_result){.reason = STOP_INTERRUPTED, .n_prompt = o->n_prompt, .start_ms = clock_ms()};
-    struct stream stream = {.stops = o->stops, .n_stops = o->n_stops, .emit = o->emit, .arg = o->arg};
-    struct sampler *sampler = NULL;
-    int status = sampler_new(&sampler, &o->sampler, m->info.n_vocab, err);
-    if (status)
-        return status;
-    if (o->ignore_end)
-        ban_end_tokens(sampler, m->tokenizer);
-    status = session_prompt(s, seq, o->prompt, o->n_prompt, &r->n_reused, err);
+    *r = (struct generate_result){
+        .reason = STOP_INTERRUPTED, .n_prompt = o->n_prompt, .end_token = -1, .start_ms = clock_ms()};
+    struct run run = {.session = s, .model = m, .seq = seq, .o = o, .r = r};
+    int status = start(&run, err);
+    if (!status)
+        status = session_prompt(s, seq, o->prompt, o->n_prompt, &r->n_reused, err);
     double begin = clock_ms();
     r->prompt_ms = begin - r->start_ms;
     if (!status && o->emit(o->arg, (struct str){"", 0}))
-        stream.refused = 1;
+        run.stream.refused = 1;
     if (!status)
-        status = answer(s, m, seq, o, sampler, &stream, r, err);
+        status = answer(&run, err);
     r->generate_ms = clock_ms() - begin;
-    stream_end(&stream);
-    if (!status && stream.refused)
+    stream_end(&run.stream);
+    if (!status && run.stream.refused)
         r->reason = STOP_OUTPUT;
-    stream_free(&stream);
-    sampler_free(sampler);
+    stream_free(&run.stream);
+    sampler_free(run.sampler);
+    free(run.top);
     return status;
 }

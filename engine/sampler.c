@@ -1,131 +1,319 @@
+// The stages, and the way to them. Nothing sorts the vocabulary, and few stages look at all of it:
+//
+// The logits are read once, for the greatest of each block of 64. Among those the k-th greatest is a bound that the k
+// first candidates reach, so that only the blocks that hold one are read again: with k = 40 and 128k tokens about 50 of
+// 2048. Until a stage asks for candidates, penalties and biases change a copy of the logits; from then on they change
+// the candidates.
 #include "engine/sampler.h"
+#include "engine/candidates.h"
+#include "engine/dry.h"
 
 #include <float.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-struct candidate {
-    float logit;
-    int32_t id;
+enum { BLOCK = 64 }; // two words of a mask
+
+struct sampler_scratch {
+    int n_vocab, n_blocks;
+    float *maxima;           // [n_blocks]
+    float *logits;           // [n_vocab] the copy that is changed
+    uint32_t *count;         // [n_vocab] zero between tokens
+    struct candidate *all;   // [n_all]
+    struct candidate *spare; // [n_spare] of typical
+    int n_all, n_spare;
+    struct dry_space dry;
 };
 
 struct sampler {
     struct sampler_params p;
     int n_vocab;
-    uint8_t *banned, *recent;  // [n_vocab]
-    struct candidate *all;     // [n_vocab]
+    uint32_t *banned; // a bit for each token
+    bool any_banned;
+    struct sampler_scratch *scratch;
+    bool owns_scratch;
+    double mu; // of mirostat
     // of the token that is being chosen
+    const float *logits; // as given, or the scratch's copy
+    const uint32_t *allowed;
     const int32_t *history;
     int n_history;
-    int n;         // candidates left, all[0 .. n-1]
-    int n_sorted;  // so many at the front are in order, and no later one comes before them
+    int64_t position;
+    bool gathered;         // whether there are candidates yet
+    struct candidate *all; // the scratch's
+    int n;                 // candidates left, all[0 .. n-1]
+    int n_sorted;          // so many at the front are in order, and no later one comes before them
 };
 
-struct sampler_params sampler_defaults(void)
+// --- making ---
+
+static bool is_greedy(const struct sampler_params *p)
 {
-    return (struct sampler_params){
-        .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1.0f, .repeat_last = 64};
+    return p->temperature <= 0 && (p->mirostat || p->dynatemp_range <= 0);
 }
 
-int sampler_from_file(struct sampler_params *p, const struct gguf *file, struct error *err)
+static bool penalises(const struct sampler_params *p)
 {
-    int64_t top_k = p->top_k, last = p->repeat_last;
-    if (gguf_get_f32(file, "general.sampling.temp", &p->temperature, err) < 0 ||
-        gguf_get_i64(file, "general.sampling.top_k", &top_k, err) < 0 ||
-        gguf_get_f32(file, "general.sampling.top_p", &p->top_p, err) < 0 ||
-        gguf_get_f32(file, "general.sampling.min_p", &p->min_p, err) < 0 ||
-        gguf_get_f32(file, "general.sampling.penalty_repeat", &p->repeat_penalty, err) < 0 ||
-        gguf_get_i64(file, "general.sampling.penalty_last_n", &last, err) < 0)
-        return -1;
-    p->top_k = (int)MAX(0, MIN(top_k, INT32_MAX));
-    p->repeat_last = (int)MAX(-1, MIN(last, INT32_MAX));
-    const float values[] = {p->temperature, p->top_p, p->min_p, p->repeat_penalty};
-    for (size_t i = 0; i < COUNT_OF(values); i++)
-        if (!isfinite(values[i]) || values[i] < 0)
-            return fail(err, E_MODEL, "general.sampling: %g is no value of temp, top_p, min_p or penalty_repeat",
-                        (double)values[i]);
-    if (p->repeat_penalty <= 0)
-        return fail(err, E_MODEL, "general.sampling.penalty_repeat: %g is not above 0", (double)p->repeat_penalty);
+    return p->repeat_last != 0 && (p->repeat_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0);
+}
+
+static bool has_dry(const struct sampler_params *p)
+{
+    return p->dry_multiplier != 0 && p->dry_base >= 1 && p->dry_last != 0;
+}
+
+bool sampler_stage_acts(const struct sampler_params *p, enum sampler_stage stage)
+{
+    switch (stage) {
+    case STAGE_PENALTIES:
+        return penalises(p);
+    case STAGE_DRY:
+        return has_dry(p);
+    case STAGE_TOP_N_SIGMA:
+        return p->top_n_sigma > 0;
+    case STAGE_TOP_K:
+        return p->top_k > 0;
+    case STAGE_TYPICAL:
+        return p->typical_p < 1;
+    case STAGE_TOP_P:
+        return p->top_p < 1;
+    case STAGE_MIN_P:
+        return p->min_p > 0;
+    case STAGE_XTC:
+        return p->xtc_probability > 0 && p->xtc_threshold <= 0.5f;
+    case STAGE_TEMPERATURE:
+        return p->temperature != 1 || p->dynatemp_range > 0;
+    case STAGE_COUNT:
+        break;
+    }
+    return false;
+}
+
+// Whether the most likely token is taken as it comes: nothing that could leave it out is on.
+static bool takes_first(const struct sampler_params *p)
+{
+    bool can_leave_out = false;
+    for (int i = 0; i < p->n_order; i++)
+        can_leave_out |=
+            (p->order[i] == STAGE_TYPICAL || p->order[i] == STAGE_XTC) && sampler_stage_acts(p, p->order[i]);
+    return is_greedy(p) && (!can_leave_out || p->mirostat);
+}
+
+// The most candidates that there will be: few where the first stage that asks for them is top-k.
+static int most_candidates(const struct sampler_params *p, int n_vocab)
+{
+    if (takes_first(p))
+        return 1;
+    for (int i = 0; !p->mirostat && i < p->n_order; i++) {
+        if (!sampler_stage_acts(p, p->order[i]) || p->order[i] == STAGE_PENALTIES || p->order[i] == STAGE_DRY)
+            continue;
+        return p->order[i] == STAGE_TOP_K ? MIN(p->top_k, n_vocab) : n_vocab;
+    }
+    return n_vocab;
+}
+
+// Makes *array at least n long; what was in it is forgotten.
+static bool grow(struct candidate **array, int *cap, int n)
+{
+    if (n <= *cap)
+        return true;
+    struct candidate *grown = malloc((size_t)n * sizeof *grown);
+    if (!grown)
+        return false;
+    free(*array);
+    *array = grown;
+    *cap = n;
+    return true;
+}
+
+// Room for all that a sampler with these parameters will need.
+static int reserve(struct sampler_scratch *scratch, const struct sampler_params *p, struct error *err)
+{
+    size_t n_vocab = (size_t)scratch->n_vocab;
+    int n = MAX(most_candidates(p, scratch->n_vocab), MIN(p->top_k > 0 ? p->top_k : 0, scratch->n_vocab));
+    bool ok = grow(&scratch->all, &scratch->n_all, n);
+    if (ok && sampler_stage_acts(p, STAGE_TYPICAL))
+        ok = grow(&scratch->spare, &scratch->n_spare, n);
+    if (ok && !scratch->logits && (penalises(p) || has_dry(p) || p->n_biases))
+        ok = (scratch->logits = malloc(n_vocab * sizeof *scratch->logits));
+    if (ok && !scratch->count && (penalises(p) || has_dry(p)))
+        ok = (scratch->count = calloc(n_vocab, sizeof *scratch->count));
+    if (ok && has_dry(p))
+        ok = dry_reserve(&scratch->dry, p->dry_last);
+    return ok ? 0 : fail(err, E_MEMORY, "no memory to sample from %d tokens", scratch->n_vocab);
+}
+
+int sampler_scratch_new(struct sampler_scratch **out, int n_vocab, struct error *err)
+{
+    struct sampler_scratch *scratch = calloc(1, sizeof *scratch);
+    if (!scratch)
+        return fail(err, E_MEMORY, "no memory for a sampler");
+    scratch->n_vocab = n_vocab;
+    scratch->n_blocks = (n_vocab + BLOCK - 1) / BLOCK;
+    scratch->maxima = calloc((size_t)scratch->n_blocks, sizeof *scratch->maxima);
+    if (!scratch->maxima) {
+        sampler_scratch_free(scratch);
+        return fail(err, E_MEMORY, "no memory to sample from %d tokens", n_vocab);
+    }
+    *out = scratch;
     return 0;
 }
 
-int sampler_new(struct sampler **out, const struct sampler_params *p, int n_vocab, struct error *err)
+void sampler_scratch_free(struct sampler_scratch *scratch)
 {
+    if (!scratch)
+        return;
+    dry_space_free(&scratch->dry);
+    void *const parts[] = {scratch->maxima, scratch->logits, scratch->count, scratch->all, scratch->spare, scratch};
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        free(parts[i]);
+}
+
+int sampler_new(struct sampler **out, const struct sampler_params *p, int n_vocab, struct sampler_scratch *scratch,
+                struct error *err)
+{
+    if (sampler_check(p, n_vocab, err))
+        return -1;
     struct sampler *s = calloc(1, sizeof *s);
     if (!s)
         return fail(err, E_MEMORY, "no memory for a sampler");
     s->p = *p;
     s->n_vocab = n_vocab;
-    s->banned = calloc((size_t)n_vocab, 1);
-    s->recent = calloc((size_t)n_vocab, 1);
-    s->all = calloc((size_t)n_vocab, sizeof *s->all);
-    if (!s->banned || !s->recent || !s->all) {
-        sampler_free(s);
-        return fail(err, E_MEMORY, "no memory for a sampler of %d tokens", n_vocab);
+    s->mu = 2.0 * (double)p->mirostat_tau;
+    s->owns_scratch = !scratch;
+    s->scratch = scratch;
+    s->banned = calloc((size_t)(n_vocab + 31) / 32, sizeof *s->banned);
+    if (!s->banned) {
+        fail(err, E_MEMORY, "no memory for a sampler of %d tokens", n_vocab);
+        goto failed;
     }
+    if ((!scratch && sampler_scratch_new(&s->scratch, n_vocab, err)) || reserve(s->scratch, p, err))
+        goto failed;
     *out = s;
     return 0;
+failed:
+    sampler_free(s);
+    return -1;
 }
 
 void sampler_free(struct sampler *s)
 {
     if (!s)
         return;
+    if (s->owns_scratch)
+        sampler_scratch_free(s->scratch);
     free(s->banned);
-    free(s->recent);
-    free(s->all);
     free(s);
 }
 
 void sampler_ban(struct sampler *s, int32_t token)
 {
-    if (token >= 0 && token < s->n_vocab)
-        s->banned[token] = 1;
+    if (token < 0 || token >= s->n_vocab)
+        return;
+    s->banned[token / 32] |= 1u << (token % 32);
+    s->any_banned = true;
 }
 
-// --- order: the greater logit first, of equals the lower id ---
+// --- the vocabulary, block by block ---
 
-static bool before(struct candidate a, struct candidate b)
+// Which tokens of block b may come, a bit each.
+static uint64_t allowed_in(const struct sampler *s, int b)
 {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+    uint64_t bits = ~(uint64_t)0;
+    int words = (s->n_vocab + 31) / 32, w = 2 * b;
+    if (s->allowed)
+        bits = s->allowed[w] | (w + 1 < words ? (uint64_t)s->allowed[w + 1] << 32 : 0);
+    if (s->any_banned)
+        bits &= ~(s->banned[w] | (w + 1 < words ? (uint64_t)s->banned[w + 1] << 32 : 0));
+    int n = s->n_vocab - b * BLOCK;
+    return n < BLOCK ? bits & (((uint64_t)1 << n) - 1) : bits;
 }
 
-static void swap(struct candidate *a, struct candidate *b)
+// The logits of block b, -INFINITY for what may not come: as they lie, or in `copy`.
+static const float *block_logits(const struct sampler *s, int b, float copy[BLOCK])
 {
-    struct candidate t = *a;
-    *a = *b;
-    *b = t;
+    uint64_t bits = allowed_in(s, b);
+    const float *logits = s->logits + (size_t)b * BLOCK;
+    if (bits == ~(uint64_t)0)
+        return logits;
+    for (int i = 0; i < BLOCK; i++)
+        copy[i] = bits >> i & 1 ? logits[i] : -INFINITY;
+    return copy;
 }
 
-// A heap whose top comes last of all: what stands in it are the k first so far.
-static void sift_down_last(struct candidate *heap, int i, int n)
+static float max_of_block(const float *x)
 {
-    for (int child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(heap[child], heap[child + 1]))
-            child++;
-        if (!before(heap[i], heap[child]))
-            return;
-        swap(&heap[i], &heap[child]);
+    enum { LANES = 16 };
+    float m[LANES];
+    memcpy(m, x, sizeof m);
+    for (int i = LANES; i < BLOCK; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            m[j] = x[i + j] > m[j] ? x[i + j] : m[j];
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            m[j] = m[j + half] > m[j] ? m[j + half] : m[j];
+    return m[0];
+}
+
+// The greatest of each block, and of all; -INFINITY where nothing may come.
+static float find_maxima(struct sampler *s)
+{
+    float copy[BLOCK], max = -INFINITY, *maxima = s->scratch->maxima;
+    for (int b = 0; b < s->scratch->n_blocks; b++) {
+        bool none = s->allowed && !allowed_in(s, b);
+        maxima[b] = none ? -INFINITY : max_of_block(block_logits(s, b, copy));
+        max = maxima[b] > max ? maxima[b] : max;
     }
+    return max;
 }
 
-// The k first of n, in order, to the front: one look at each of the others, and a place in the heap for few of them.
-static void select_first(struct candidate *c, int n, int k)
+// The k-th greatest of the blocks' maxima: at least k logits are no less. `all` serves as the heap.
+static float kth_maximum(struct sampler *s, int k)
 {
-    for (int i = k / 2 - 1; i >= 0; i--)
-        sift_down_last(c, i, k);
-    for (int i = k; i < n; i++) {
-        if (!before(c[i], c[0]))
+    int n = 0;
+    for (int b = 0; b < s->scratch->n_blocks; b++)
+        candidates_offer(s->all, &n, k, (struct candidate){s->scratch->maxima[b], b});
+    return n < k ? -INFINITY : s->all[0].logit;
+}
+
+// Makes the tokens candidates whose logits are at least `least`, with k above 0 only the k first of them. The maxima
+// are found. A logit of -INFINITY is no candidate's.
+static void gather(struct sampler *s, float least, int k)
+{
+    float copy[BLOCK];
+    least = MAX(least, -FLT_MAX);
+    if (k > 0)
+        least = MAX(least, kth_maximum(s, k));
+    s->n = 0;
+    for (int b = 0; b < s->scratch->n_blocks; b++) {
+        if (!(s->scratch->maxima[b] >= least))
             continue;
-        swap(&c[i], &c[0]);
-        sift_down_last(c, 0, k);
+        const float *logits = block_logits(s, b, copy);
+        for (int i = 0; i < BLOCK; i++) {
+            if (!(logits[i] >= least))
+                continue;
+            struct candidate c = {logits[i], b * BLOCK + i};
+            if (k > 0)
+                candidates_offer(s->all, &s->n, k, c);
+            else
+                s->all[s->n++] = c;
+        }
     }
-    for (int end = k - 1; end > 0; end--) {
-        swap(&c[0], &c[end]);
-        sift_down_last(c, 0, end);
-    }
+    if (k > 0)
+        candidates_finish(s->all, s->n);
+    s->n_sorted = k > 0 ? s->n : 0;
+    s->gathered = true;
 }
+
+static void gather_all(struct sampler *s)
+{
+    if (s->gathered)
+        return;
+    find_maxima(s);
+    gather(s, -INFINITY, 0);
+}
+
+// --- candidates ---
 
 // Puts at least the k first of the candidates in order.
 static void sort_first(struct sampler *s, int k)
@@ -133,7 +321,7 @@ static void sort_first(struct sampler *s, int k)
     k = MIN(k, s->n);
     if (k <= s->n_sorted)
         return;
-    select_first(s->all + s->n_sorted, s->n - s->n_sorted, k - s->n_sorted);
+    candidates_sort_first(s->all + s->n_sorted, s->n - s->n_sorted, k - s->n_sorted);
     s->n_sorted = k;
 }
 
@@ -147,61 +335,14 @@ static float greatest_logit(const struct sampler *s)
     return max;
 }
 
-// --- stages ---
-
-static void penalise_repeats(struct sampler *s)
+static void keep_first(struct sampler *s, int k)
 {
-    if (s->p.repeat_penalty == 1 || s->p.repeat_last == 0)
-        return;
-    int last = s->p.repeat_last < 0 ? s->n_history : MIN(s->p.repeat_last, s->n_history);
-    const int32_t *history = s->history + (s->n_history - last);
-    for (int i = 0; i < last; i++)
-        s->recent[history[i]] = 1;
-    for (int i = 0; i < s->n; i++) {
-        if (!s->recent[s->all[i].id])
-            continue;
-        float logit = s->all[i].logit * (s->all[i].logit > 0 ? 1 / s->p.repeat_penalty : s->p.repeat_penalty);
-        s->all[i].logit = fmaxf(-FLT_MAX, fminf(FLT_MAX, logit));
-    }
-    for (int i = 0; i < last; i++)
-        s->recent[history[i]] = 0;
-}
-
-static void keep_top_k(struct sampler *s)
-{
-    if (s->p.top_k <= 0 || s->p.top_k >= s->n)
-        return;
-    sort_first(s, s->p.top_k);
-    s->n = s->p.top_k;
-}
-
-// The fewest whose probability together reaches top_p, always one. Few are needed as a rule: so twice as many are put
-// in order each time that they do not suffice.
-static void keep_top_p(struct sampler *s)
-{
-    if (s->p.top_p >= 1)
-        return;
-    float max = greatest_logit(s);
-    double sum = 0, reached = 0;
-    for (int i = 0; i < s->n; i++)
-        sum += exp((double)s->all[i].logit - max);
-    for (int i = 0; i < s->n; i++) {
-        if (i == s->n_sorted)
-            sort_first(s, MAX(64, 2 * i));
-        reached += exp((double)s->all[i].logit - max);
-        if (reached >= s->p.top_p * sum)
-            s->n = i + 1;
-    }
+    s->n = MIN(s->n, k);
     s->n_sorted = MIN(s->n_sorted, s->n);
 }
 
-static void keep_min_p(struct sampler *s)
+static void keep_at_least(struct sampler *s, float least)
 {
-    if (s->p.min_p <= 0)
-        return;
-    double least = greatest_logit(s) + log((double)s->p.min_p);
-    if (s->p.min_p > 1)
-        least = greatest_logit(s);
     int n = 0, n_sorted = 0;
     for (int i = 0; i < s->n; i++)
         if (s->all[i].logit >= least) {
@@ -212,34 +353,285 @@ static void keep_min_p(struct sampler *s)
     s->n_sorted = n_sorted;
 }
 
-static void apply_temperature(struct sampler *s)
+// --- stages ---
+
+// Whatever the penalties, a logit stays finite.
+static float bounded(double logit)
 {
-    float max = greatest_logit(s);  // taken off first, so that no temperature makes a number infinite
-    for (int i = 0; i < s->n; i++)
-        s->all[i].logit = (s->all[i].logit - max) / s->p.temperature;
+    return (float)fmax(-(double)FLT_MAX, fmin((double)FLT_MAX, logit));
 }
 
-// In this order. A stage that comes later does so in a row of its own.
-static const struct stage {
-    const char *name;
-    void (*apply)(struct sampler *s);
-    bool greedy;  // also before the most likely token is taken
-} stages[] = {
-    {"penalties", penalise_repeats, true},
-    {"top-k", keep_top_k, false},
-    {"top-p", keep_top_p, false},
-    {"min-p", keep_min_p, false},
-    {"temperature", apply_temperature, false},
+// The logits as a copy that may be changed.
+static float *own_logits(struct sampler *s)
+{
+    float *copy = s->scratch->logits;
+    if (s->logits != copy) {
+        memcpy(copy, s->logits, (size_t)s->n_vocab * sizeof *copy);
+        s->logits = copy;
+    }
+    return copy;
+}
+
+static void add_biases(struct sampler *s)
+{
+    if (!s->p.n_biases)
+        return;
+    float *logits = own_logits(s);
+    for (int i = 0; i < s->p.n_biases; i++) {
+        const struct logit_bias *b = &s->p.biases[i];
+        logits[b->token] = b->bias == -INFINITY ? -INFINITY : bounded((double)logits[b->token] + (double)b->bias);
+    }
+}
+
+// The last `want` tokens of the history, all of it when it is shorter or want is below 0.
+static const int32_t *recent(const struct sampler *s, int want, int *n)
+{
+    *n = want < 0 ? s->n_history : MIN(want, s->n_history);
+    return s->history + (s->n_history - *n);
+}
+
+static float penalised(const struct sampler_params *p, float logit, uint32_t count)
+{
+    if (logit == -INFINITY)
+        return logit;
+    double changed = (double)logit * (logit > 0 ? 1 / (double)p->repeat_penalty : (double)p->repeat_penalty);
+    return bounded(changed - (double)count * (double)p->frequency_penalty - (double)p->presence_penalty);
+}
+
+static void apply_penalties(struct sampler *s)
+{
+    uint32_t *count = s->scratch->count;
+    int n;
+    const int32_t *tokens = recent(s, s->p.repeat_last, &n);
+    for (int i = 0; i < n; i++)
+        count[tokens[i]]++;
+    for (int i = 0; s->gathered && i < s->n; i++)
+        if (count[s->all[i].id])
+            s->all[i].logit = penalised(&s->p, s->all[i].logit, count[s->all[i].id]);
+    float *logits = s->gathered ? NULL : own_logits(s);
+    for (int i = 0; i < n; i++) { // each token once, and the counts are zero again
+        if (logits && count[tokens[i]])
+            logits[tokens[i]] = penalised(&s->p, logits[tokens[i]], count[tokens[i]]);
+        count[tokens[i]] = 0;
+    }
+    s->n_sorted = 0;
+}
+
+static void apply_dry(struct sampler *s)
+{
+    uint32_t *lengths = s->scratch->count; // of the repetition that the token would continue
+    int n, n_tokens;
+    const int32_t *tokens = recent(s, s->p.dry_last, &n);
+    n_tokens = dry_repeats(&s->scratch->dry, s->p.dry_breakers, tokens, n, s->p.dry_allowed_length, lengths);
+    const int32_t *repeated = s->scratch->dry.tokens;
+    for (int i = 0; s->gathered && i < s->n; i++)
+        if (lengths[s->all[i].id])
+            s->all[i].logit = bounded((double)s->all[i].logit - dry_penalty(&s->p, lengths[s->all[i].id]));
+    float *logits = s->gathered || !n_tokens ? NULL : own_logits(s);
+    for (int i = 0; i < n_tokens; i++) {
+        if (logits && logits[repeated[i]] > -INFINITY)
+            logits[repeated[i]] = bounded((double)logits[repeated[i]] - dry_penalty(&s->p, lengths[repeated[i]]));
+        lengths[repeated[i]] = 0;
+    }
+    s->n_sorted = 0;
+}
+
+struct moments {
+    double n, sum, squares;
+    float max;
 };
 
-void sampler_describe(const struct sampler_params *p, struct text *out)
+// Of the logits that are finite. shift: taken off each, so that squares lose nothing.
+static struct moments add_up(const float *logits, int n, double shift, struct moments m)
 {
-    text_print(out, "sampling:");
-    for (size_t i = 0; i < COUNT_OF(stages); i++)
-        if (stages[i].greedy || p->temperature > 0)
-            text_print(out, " %s", stages[i].name);
-    text_print(out, p->temperature > 0 ? ", seed %" PRIu64 "\n" : ", the most likely token\n", p->seed);
+    for (int i = 0; i < n; i++) {
+        if (!(logits[i] > -INFINITY))
+            continue;
+        double x = (double)logits[i] - shift;
+        m.n++;
+        m.sum += x;
+        m.squares += x * x;
+        m.max = logits[i] > m.max ? logits[i] : m.max;
+    }
+    return m;
 }
+
+static struct moments moments_of_all(const struct sampler *s, double shift)
+{
+    struct moments m = {.max = -INFINITY};
+    float copy[BLOCK];
+    for (int i = 0; s->gathered && i < s->n; i++)
+        m = add_up(&s->all[i].logit, 1, shift, m);
+    for (int b = 0; !s->gathered && b < s->scratch->n_blocks; b++)
+        if (s->scratch->maxima[b] > -INFINITY)
+            m = add_up(block_logits(s, b, copy), MIN(BLOCK, s->n_vocab - b * BLOCK), shift, m);
+    return m;
+}
+
+// "Top-n-sigma" (Tang et al., 2024): the noise of the logits is normal, and what stands out of it is meant.
+static void keep_top_n_sigma(struct sampler *s)
+{
+    if (!s->gathered)
+        find_maxima(s);
+    struct moments m = moments_of_all(s, 0);
+    double mean = m.n > 0 ? m.sum / m.n : 0;
+    m = moments_of_all(s, mean);
+    double sigma = m.n > 0 ? sqrt(m.squares / m.n) : 0;
+    float least = (float)((double)m.max - (double)s->p.top_n_sigma * sigma);
+    if (s->gathered)
+        keep_at_least(s, least);
+    else
+        gather(s, least, 0);
+}
+
+static void keep_top_k(struct sampler *s)
+{
+    if (!s->gathered && s->p.top_k < s->n_vocab) {
+        find_maxima(s);
+        gather(s, -INFINITY, s->p.top_k);
+    }
+    gather_all(s);
+    if (s->p.top_k < s->n) {
+        sort_first(s, s->p.top_k);
+        keep_first(s, s->p.top_k);
+    }
+}
+
+// The fewest whose probability together reaches top_p, always one. Few are needed as a rule: so twice as many are put
+// in order each time that they do not suffice.
+static void keep_top_p(struct sampler *s)
+{
+    gather_all(s);
+    if (!s->n)
+        return;
+    float max = greatest_logit(s);
+    double want = (double)s->p.top_p * candidates_sum_exp(s->all, s->n, max), reached = 0;
+    for (int i = 0; i < s->n; i++) {
+        if (i == s->n_sorted)
+            sort_first(s, MAX(64, 2 * i));
+        reached += (double)exp_negative(s->all[i].logit - max);
+        if (reached >= want)
+            keep_first(s, i + 1);
+    }
+}
+
+static void keep_min_p(struct sampler *s)
+{
+    float below = s->p.min_p >= 1 ? 0 : logf(s->p.min_p); // the greatest logit less this is the bound
+    if (s->gathered && s->n)
+        keep_at_least(s, greatest_logit(s) + below);
+    else if (!s->gathered)
+        gather(s, find_maxima(s) + below, 0);
+}
+
+// How far a candidate's logit is below the greatest on average: the entropy less log(sum).
+static double expected_distance(const struct sampler *s, float max, double sum)
+{
+    double expected = 0;
+    for (int i = 0; i < s->n; i++) {
+        float p = exp_negative(s->all[i].logit - max);
+        expected += p > 0 ? (double)p / sum * (double)(max - s->all[i].logit) : 0;
+    }
+    return expected;
+}
+
+// Locally typical sampling (Meister et al., 2022): those whose surprise is nearest to the expected one.
+static void keep_typical(struct sampler *s)
+{
+    gather_all(s);
+    if (s->n <= 1)
+        return;
+    struct candidate *near = s->scratch->spare; // minus the distance, and the index
+    float max = greatest_logit(s);
+    double sum = candidates_sum_exp(s->all, s->n, max), expected = expected_distance(s, max, sum), reached = 0;
+    for (int i = 0; i < s->n; i++)
+        near[i] = (struct candidate){(float)-fabs((double)(max - s->all[i].logit) - expected), i};
+    int kept = 0;
+    for (int n_sorted = 0; kept < s->n && reached <= (double)s->p.typical_p * sum; kept++) {
+        if (kept == n_sorted) {
+            n_sorted = MIN(s->n, MAX(64, 2 * kept));
+            candidates_sort_first(near + kept, s->n - kept, n_sorted - kept);
+        }
+        near[kept].logit = s->all[near[kept].id].logit;
+        reached += (double)exp_negative(near[kept].logit - max);
+        near[kept].id = s->all[near[kept].id].id;
+    }
+    memcpy(s->all, near, (size_t)kept * sizeof *near);
+    s->n = kept;
+    s->n_sorted = 0;
+}
+
+// Random numbers of a position: one for the draw, one for xtc.
+enum random_use { RANDOM_DRAW, RANDOM_XTC };
+
+// Uniform in [0, 1), 53 bits of it.
+static double uniform(const struct sampler *s, enum random_use use)
+{
+    uint64_t seed = s->p.seed, at = (uint64_t)s->position;
+    uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), (uint32_t)use, 0}, out[4];
+    philox(counter, (uint32_t[2]){(uint32_t)seed, (uint32_t)(seed >> 32)}, out);
+    return (double)(((uint64_t)out[1] << 32 | out[0]) >> 11) * 0x1p-53;
+}
+
+// Exclude top choices: of those that are likely enough only the least likely stays.
+static void exclude_top_choices(struct sampler *s)
+{
+    gather_all(s);
+    if (s->n < 2 || uniform(s, RANDOM_XTC) >= (double)s->p.xtc_probability)
+        return;
+    float max = greatest_logit(s);
+    double least = (double)s->p.xtc_threshold * candidates_sum_exp(s->all, s->n, max);
+    int n = 0;
+    for (; n < s->n; n++) {
+        if (n == s->n_sorted)
+            sort_first(s, MAX(16, 2 * n));
+        if ((double)exp_negative(s->all[n].logit - max) < least)
+            break;
+    }
+    if (n < 2)
+        return;
+    s->n -= n - 1;
+    s->n_sorted -= n - 1;
+    memmove(s->all, s->all + n - 1, (size_t)s->n * sizeof *s->all);
+}
+
+// The temperature between its bounds that the entropy, as a part of the greatest possible, asks for.
+static float dynamic_temperature(const struct sampler *s, float max)
+{
+    float low = MAX(0, s->p.temperature - s->p.dynatemp_range), high = s->p.temperature + s->p.dynatemp_range;
+    if (s->n == 1)
+        return high;
+    double sum = candidates_sum_exp(s->all, s->n, max);
+    double part = (log(sum) + expected_distance(s, max, sum)) / log(s->n);
+    return low + (high - low) * (float)pow(fmin(fmax(part, 0), 1), (double)s->p.dynatemp_exponent);
+}
+
+// The greatest is taken off first, so that no temperature makes a number infinite.
+static void divide_by(struct sampler *s, float temperature, float max)
+{
+    if (temperature <= 0) {
+        sort_first(s, 1);
+        keep_first(s, 1);
+        return;
+    }
+    for (int i = 0; i < s->n; i++)
+        s->all[i].logit = (s->all[i].logit - max) / temperature;
+}
+
+static void apply_temperature(struct sampler *s)
+{
+    gather_all(s);
+    if (!s->n)
+        return;
+    float max = greatest_logit(s);
+    divide_by(s, s->p.dynatemp_range > 0 ? dynamic_temperature(s, max) : s->p.temperature, max);
+}
+
+static void (*const stages[STAGE_COUNT])(struct sampler *s) = {
+    [STAGE_PENALTIES] = apply_penalties, [STAGE_DRY] = apply_dry,           [STAGE_TOP_N_SIGMA] = keep_top_n_sigma,
+    [STAGE_TOP_K] = keep_top_k,          [STAGE_TYPICAL] = keep_typical,    [STAGE_TOP_P] = keep_top_p,
+    [STAGE_MIN_P] = keep_min_p,          [STAGE_XTC] = exclude_top_choices, [STAGE_TEMPERATURE] = apply_temperature,
+};
 
 // --- the choice ---
 
@@ -257,52 +649,110 @@ void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
     memcpy(out, c, sizeof c);
 }
 
-// Uniform in [0, 1), 53 bits of it.
-static double uniform(uint64_t seed, int64_t position)
+// The index of a candidate by its probability: the first at which the sum passes a random part of the whole, which goes
+// to *sum.
+static int draw(const struct sampler *s, float max, double *sum)
 {
-    uint32_t counter[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), 0, 0}, out[4];
-    philox(counter, (uint32_t[2]){(uint32_t)seed, (uint32_t)(seed >> 32)}, out);
-    return (double)(((uint64_t)out[1] << 32 | out[0]) >> 11) * 0x1p-53;
-}
-
-static int32_t most_likely(const struct sampler *s)
-{
-    struct candidate best = s->all[0];
-    for (int i = 1; i < s->n; i++)
-        if (before(s->all[i], best))
-            best = s->all[i];
-    return best.id;
-}
-
-// A candidate by its probability: the first at which the sum passes a random part of the whole.
-static int32_t draw(const struct sampler *s, double u)
-{
-    float max = greatest_logit(s);
-    double sum = 0, reached = 0;
-    for (int i = 0; i < s->n; i++)
-        sum += exp((double)s->all[i].logit - max);
+    double reached = 0;
+    *sum = candidates_sum_exp(s->all, s->n, max);
+    double want = uniform(s, RANDOM_DRAW) * *sum;
     for (int i = 0; i < s->n; i++) {
-        reached += exp((double)s->all[i].logit - max);
-        if (reached > u * sum)
-            return s->all[i].id;
+        reached += (double)exp_negative(s->all[i].logit - max);
+        if (reached > want)
+            return i;
     }
-    return s->all[s->n - 1].id;
+    // the two sums may round otherwise: the last that has any probability
+    int last = s->n - 1;
+    while (last > 0 && exp_negative(s->all[last].logit - max) == 0)
+        last--;
+    return last;
 }
 
-int32_t sampler_next(struct sampler *s, const float *logits, const int32_t *history, int n, int64_t position)
+// Of the k first candidates, which Zipf's law makes about as surprising on average as mu asks (Basu et al., 2021): its
+// exponent is estimated from the 100 most likely ones.
+static int mirostat_k(struct sampler *s)
 {
+    enum { M = 100 };
+    double tb = 0, tt = 0;
+    sort_first(s, M);
+    for (int i = 0; i + 1 < MIN(M, s->n); i++) {
+        double t = log((double)(i + 2) / (double)(i + 1));
+        tb += t * (double)(s->all[i].logit - s->all[i + 1].logit);
+        tt += t * t;
+    }
+    double exponent = tt > 0 ? tb / tt : 0, epsilon = exponent - 1, log_n = log((double)s->n_vocab);
+    // epsilon / (1 - n^-epsilon), and what it goes to at 0
+    double factor = fabs(epsilon) < 1e-9 ? 1 / log_n : epsilon / -expm1(-epsilon * log_n);
+    double k = pow(factor * exp2(s->mu), 1 / exponent);
+    return k < s->n ? (int)fmax(k, 1) : s->n; // NaN: all
+}
+
+static int32_t mirostat(struct sampler *s)
+{
+    gather_all(s);
+    if (!s->n)
+        return -1;
+    divide_by(s, s->p.temperature, greatest_logit(s));
+    float max = 0;
+    if (s->p.mirostat == 1) {
+        int k = mirostat_k(s);
+        sort_first(s, k);
+        keep_first(s, k);
+    } else {
+        // surprise: log2 of the sum, less the logit in bits
+        keep_at_least(s, (float)fmin(0, log(candidates_sum_exp(s->all, s->n, max)) - s->mu * log(2)));
+    }
+    double sum;
+    int i = draw(s, max, &sum);
+    double surprise = log2(sum) - (double)s->all[i].logit / log(2);
+    s->mu -= (double)s->p.mirostat_eta * (surprise - (double)s->p.mirostat_tau);
+    return s->all[i].id;
+}
+
+static int32_t most_likely(struct sampler *s)
+{
+    float max = find_maxima(s), copy[BLOCK];
+    for (int b = 0; max > -INFINITY && b < s->scratch->n_blocks; b++) {
+        if (s->scratch->maxima[b] != max)
+            continue;
+        const float *logits = block_logits(s, b, copy);
+        for (int i = 0; i < BLOCK; i++)
+            if (logits[i] == max)
+                return b * BLOCK + i;
+    }
+    return -1;
+}
+
+int32_t sampler_next(struct sampler *s, const float *logits, const uint32_t *allowed, const int32_t *history, int n,
+                     int64_t position)
+{
+    s->logits = logits;
+    s->allowed = allowed;
     s->history = history;
     s->n_history = n;
+    s->position = position;
+    s->all = s->scratch->all;
     s->n = s->n_sorted = 0;
-    for (int32_t id = 0; id < s->n_vocab; id++) {
-        s->all[s->n] = (struct candidate){logits[id], id};
-        s->n += !s->banned[id];
+    s->gathered = false;
+    add_biases(s);
+    bool first = takes_first(&s->p);
+    if (s->p.mirostat && !first)
+        return mirostat(s);
+    for (int i = 0; !s->p.mirostat && i < s->p.n_order; i++) {
+        enum sampler_stage stage = s->p.order[i];
+        bool changes = stage == STAGE_PENALTIES || stage == STAGE_DRY;
+        if (sampler_stage_acts(&s->p, stage) && (!first || changes))
+            stages[stage](s);
     }
+    if (first)
+        return most_likely(s);
+    gather_all(s);
     if (!s->n)
-        return 0;
-    bool greedy = s->p.temperature <= 0;
-    for (size_t i = 0; i < COUNT_OF(stages); i++)
-        if (stages[i].greedy || !greedy)
-            stages[i].apply(s);
-    return greedy ? most_likely(s) : draw(s, uniform(s->p.seed, position));
+        return -1;
+    double sum;
+    if (is_greedy(&s->p)) {
+        sort_first(s, 1);
+        return s->all[0].id;
+    }
+    return s->all[draw(s, greatest_logit(s), &sum)].id;
 }

@@ -111,7 +111,7 @@ enum { VOCAB_MAX = 3000 };
 static void random_logits(float *logits, int n, uint64_t *state)
 {
     for (int i = 0; i < n; i++)
-        logits[i] = (float)((int)(next(state) % 2000) - 1000) / 100.0f;  // steps of a hundredth, so that some are equal
+        logits[i] = (float)((int)(next(state) % 2000) - 1000) / 100.0f; // steps of a hundredth, so that some are equal
 }
 
 // That nothing but what the definition keeps is drawn, and with few kept all of it.
@@ -128,22 +128,21 @@ Test(sampler, draws_exactly_what_the_stages_keep)
         for (int i = 0; i < history_n; i++)
             history[i] = (int32_t)(next(&state) % (uint64_t)n);
         random_logits(logits, n, &state);
-        struct sampler_params p = {
-            .temperature = 0.1f + (float)(next(&state) % 30) / 10,
-            .top_k = (int)(next(&state) % 3) * (int)(next(&state) % 60),
-            .top_p = next(&state) % 2 ? 1 : (float)(next(&state) % 100) / 100,
-            .min_p = next(&state) % 2 ? 0 : (float)(next(&state) % 100) / 200,
-            .repeat_penalty = next(&state) % 2 ? 1 : 1.3f,
-            .repeat_last = (int)(next(&state) % 80) - 1,
-            .seed = next(&state),
-        };
+        struct sampler_params p = sampler_defaults();
+        p.temperature = 0.1f + (float)(next(&state) % 30) / 10;
+        p.top_k = (int)(next(&state) % 3) * (int)(next(&state) % 60);
+        p.top_p = next(&state) % 2 ? 1 : (float)(next(&state) % 100) / 100;
+        p.min_p = next(&state) % 2 ? 0 : (float)(next(&state) % 100) / 200;
+        p.repeat_penalty = next(&state) % 2 ? 1 : 1.3f;
+        p.repeat_last = (int)(next(&state) % 80) - 1;
+        p.seed = next(&state);
         int kept = defined(&p, logits, n, history, history_n, tokens, probability);
         struct sampler *s;
         struct error err;
-        cr_assert_eq(sampler_new(&s, &p, n, &err), 0);
+        cr_assert_eq(sampler_new(&s, &p, n, NULL, &err), 0);
         bool seen[VOCAB_MAX] = {false};
         for (int at = 0; at < 200; at++) {
-            int32_t id = sampler_next(s, logits, history, history_n, at);
+            int32_t id = sampler_next(s, logits, NULL, history, history_n, at);
             int place = 0;
             while (place < kept && tokens[place].id != id)
                 place++;
@@ -154,7 +153,7 @@ Test(sampler, draws_exactly_what_the_stages_keep)
             seen[id] = true;
         }
         for (int i = 0; i < kept; i++)
-            if (probability[i] > 0.1)  // missed in 200 draws once in 10^9
+            if (probability[i] > 0.1) // missed in 200 draws once in 10^9
                 cr_assert(seen[tokens[i].id], "round %d: token %d with probability %g never came", round, tokens[i].id,
                           probability[i]);
         sampler_free(s);
@@ -173,17 +172,19 @@ Test(sampler, draws_follow_the_probabilities)
         printf("seed %llu\n", (unsigned long long)seed);
         for (int i = 0; i < N; i++)
             logits[i] = (float)(next(&state) % 300) / 100;
-        struct sampler_params p = {
-            .temperature = 0.7f + 0.2f * (float)seed, .top_p = 1, .repeat_penalty = 1, .seed = seed};
-        if (seed % 2)
-            p.top_k = N;  // as many as there are: the same candidates by another way
+        struct sampler_params p = sampler_defaults();
+        p.temperature = 0.7f + 0.2f * (float)seed;
+        p.top_p = 1;
+        p.min_p = 0;
+        p.top_k = seed % 2 ? N : 0; // as many as there are: the same candidates by another way
+        p.seed = seed;
         cr_assert_eq(defined(&p, logits, N, NULL, 0, tokens, probability), N);
         struct sampler *s;
         struct error err;
-        cr_assert_eq(sampler_new(&s, &p, N, &err), 0);
+        cr_assert_eq(sampler_new(&s, &p, N, NULL, &err), 0);
         int count[N] = {0};
         for (int at = 0; at < DRAWS; at++)
-            count[sampler_next(s, logits, NULL, 0, at)]++;
+            count[sampler_next(s, logits, NULL, NULL, 0, at)]++;
         double chi2 = 0;
         for (int i = 0; i < N; i++) {
             double expected = probability[i] * DRAWS, d = count[tokens[i].id] - expected;
@@ -205,17 +206,17 @@ Test(sampler, a_draw_depends_on_seed_and_position_alone)
     p.seed = 99;
     struct sampler *a, *b, *other;
     struct error err;
-    cr_assert_eq(sampler_new(&a, &p, 50, &err), 0);
-    cr_assert_eq(sampler_new(&b, &p, 50, &err), 0);
+    cr_assert_eq(sampler_new(&a, &p, 50, NULL, &err), 0);
+    cr_assert_eq(sampler_new(&b, &p, 50, NULL, &err), 0);
     p.seed = 100;
-    cr_assert_eq(sampler_new(&other, &p, 50, &err), 0);
+    cr_assert_eq(sampler_new(&other, &p, 50, NULL, &err), 0);
     int32_t forwards[100];
     int differ = 0;
     for (int at = 0; at < 100; at++)
-        forwards[at] = sampler_next(a, logits, NULL, 0, at);
+        forwards[at] = sampler_next(a, logits, NULL, NULL, 0, at);
     for (int at = 99; at >= 0; at--) {
-        cr_expect_eq(sampler_next(b, logits, NULL, 0, at), forwards[at]);
-        differ += sampler_next(other, logits, NULL, 0, at) != forwards[at];
+        cr_expect_eq(sampler_next(b, logits, NULL, NULL, 0, at), forwards[at]);
+        differ += sampler_next(other, logits, NULL, NULL, 0, at) != forwards[at];
     }
     cr_expect_gt(differ, 80, "another seed draws otherwise");
     sampler_free(a);
@@ -230,22 +231,23 @@ Test(sampler, no_temperature_takes_the_most_likely_and_of_equals_the_first)
     p.temperature = 0;
     struct sampler *s;
     struct error err;
-    cr_assert_eq(sampler_new(&s, &p, 5, &err), 0);
-    cr_expect_eq(sampler_next(s, logits, NULL, 0, 0), 1);
+    cr_assert_eq(sampler_new(&s, &p, 5, NULL, &err), 0);
+    cr_expect_eq(sampler_next(s, logits, NULL, NULL, 0, 0), 1);
     sampler_ban(s, 1);
     sampler_ban(s, -1);
     sampler_ban(s, 5);
-    cr_expect_eq(sampler_next(s, logits, NULL, 0, 0), 3);
+    cr_expect_eq(sampler_next(s, logits, NULL, NULL, 0, 0), 3);
     sampler_free(s);
     p.repeat_penalty = 3;
-    cr_assert_eq(sampler_new(&s, &p, 5, &err), 0);
-    cr_expect_eq(sampler_next(s, logits, (int32_t[]){1, 3}, 2, 0), 4, "the penalty comes before the choice: 5/3 < 2");
-    cr_expect_eq(sampler_next(s, logits, (int32_t[]){3}, 1, 0), 1);
-    cr_expect_eq(sampler_next(s, logits, NULL, 0, 0), 1, "and leaves nothing behind");
+    cr_assert_eq(sampler_new(&s, &p, 5, NULL, &err), 0);
+    cr_expect_eq(sampler_next(s, logits, NULL, (int32_t[]){1, 3}, 2, 0), 4,
+                 "the penalty comes before the choice: 5/3 < 2");
+    cr_expect_eq(sampler_next(s, logits, NULL, (int32_t[]){3}, 1, 0), 1);
+    cr_expect_eq(sampler_next(s, logits, NULL, NULL, 0, 0), 1, "and leaves nothing behind");
     float negative[] = {-1, -2};
     sampler_free(s);
-    cr_assert_eq(sampler_new(&s, &p, 2, &err), 0);
-    cr_expect_eq(sampler_next(s, negative, (int32_t[]){0}, 1, 0), 1, "negative logits are multiplied");
+    cr_assert_eq(sampler_new(&s, &p, 2, NULL, &err), 0);
+    cr_expect_eq(sampler_next(s, negative, NULL, (int32_t[]){0}, 1, 0), 1, "negative logits are multiplied");
     sampler_free(s);
 }
 
@@ -254,17 +256,17 @@ Test(sampler, extreme_logits_and_temperatures_give_a_token)
     float logits[] = {3e38f, -3e38f, 3e38f, 0};
     const float temperatures[] = {1e-38f, 1e-10f, 1, 100};
     for (size_t i = 0; i < COUNT_OF(temperatures); i++) {
-        struct sampler_params p = {.temperature = temperatures[i],
-                                   .top_p = 0.9f,
-                                   .min_p = 0.01f,
-                                   .repeat_penalty = 100,
-                                   .repeat_last = 64,
-                                   .seed = i};
+        struct sampler_params p = sampler_defaults();
+        p.temperature = temperatures[i];
+        p.top_p = 0.9f;
+        p.min_p = 0.01f;
+        p.repeat_penalty = 100;
+        p.seed = i;
         struct sampler *s;
         struct error err;
-        cr_assert_eq(sampler_new(&s, &p, 4, &err), 0);
+        cr_assert_eq(sampler_new(&s, &p, 4, NULL, &err), 0);
         for (int at = 0; at < 50; at++) {
-            int32_t id = sampler_next(s, logits, (int32_t[]){1}, 1, at);
+            int32_t id = sampler_next(s, logits, NULL, (int32_t[]){1}, 1, at);
             cr_expect(id == 0 || id == 2, "%d", id);
         }
         sampler_free(s);
@@ -282,13 +284,13 @@ Test(sampler, a_large_vocabulary_is_not_sorted)
     struct sampler_params p = sampler_defaults();
     struct sampler *s;
     struct error err;
-    cr_assert_eq(sampler_new(&s, &p, N, &err), 0);
+    cr_assert_eq(sampler_new(&s, &p, N, NULL, &err), 0);
     clock_t start = clock();
     for (int at = 0; at < ROUNDS; at++)
-        sampler_next(s, logits, NULL, 0, at);
+        sampler_next(s, logits, NULL, NULL, 0, at);
     double ms = (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC / ROUNDS;
     printf("%.3f ms a token\n", ms);
-    if (!sanitized && !getenv("QUERN_WATCHED"))  // times mean nothing where every access is watched
+    if (!sanitized && !getenv("QUERN_WATCHED")) // times mean nothing where every access is watched
         cr_expect_lt(ms, 5);
     sampler_free(s);
     free(logits);
@@ -323,7 +325,7 @@ Test(sampler, recommendations_of_the_file_are_taken_and_checked)
     struct error err = {0};
     struct sampler_params p = sampler_defaults();
     struct gguf *g = file_with("general.sampling.temp", 0.3f, false);
-    cr_expect_eq(sampler_from_file(&p, g, &err), 0, "%s", err.text);
+    cr_expect_eq(sampler_from_file(&p, g, true, &err), 0, "%s", err.text);
     cr_expect_eq(p.temperature, 0.3f);
     cr_expect_eq(p.top_k, 7);
     cr_expect_eq(p.top_p, 0.95f, "what it does not say stays");
@@ -331,12 +333,12 @@ Test(sampler, recommendations_of_the_file_are_taken_and_checked)
     const float bad[] = {NAN, INFINITY, -1};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         g = file_with("general.sampling.top_p", bad[i], false);
-        cr_expect_eq(sampler_from_file(&p, g, &err), -1);
+        cr_expect_eq(sampler_from_file(&p, g, true, &err), -1);
         cr_expect_eq(err.code, E_MODEL);
         gguf_close(g);
     }
     g = file_with("general.sampling.min_p", 0, true);
-    cr_expect_eq(sampler_from_file(&p, g, &err), -1);
+    cr_expect_eq(sampler_from_file(&p, g, true, &err), -1);
     cr_expect(strstr(err.text, "general.sampling.min_p"), "%s", err.text);
     gguf_close(g);
 }

@@ -1,0 +1,53 @@
+// Candidates for the next token, in order of their logits as far as somebody asked for it.
+//
+// Order: the greater logit first, of equals the lower id. Ownership: arrays are the caller's. Threads: any.
+#ifndef QUERN_CANDIDATES_H
+#define QUERN_CANDIDATES_H
+
+#include "gguf/base.h"
+
+struct candidate {
+    float logit;
+    int32_t id;
+};
+
+static inline bool candidate_before(struct candidate a, struct candidate b)
+{
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+// The k first of n to the front, in order, 0 <= k <= n: one look at each of the others, and a place in a heap for few.
+void candidates_sort_first(struct candidate *c, int n, int k);
+
+// Keeps the k first of a stream (k >= 1). c[0 .. *n-1] is what was kept so far, *n <= k, zero at first; only
+// candidates_finish puts it in order.
+void candidates_offer(struct candidate *c, int *n, int k, struct candidate offer);
+void candidates_finish(struct candidate *c, int n);
+
+// e^x for x <= 0, the relative error within 1e-7, 0 below -87: the same bits with any compiler and library, and in
+// loops that become vectors.
+static inline float exp_negative(float x)
+{
+    // x = n ln 2 + r with |r| <= ln 2 / 2; adding 1.5 * 2^23 rounds to a whole number
+    float rounded = x * 0x1.715476p0f + 0x1.8p23f, n = rounded - 0x1.8p23f;
+    float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
+    // e^r = 1 + r + r^2 p(r), p fitted for the least greatest relative error
+    float p = 0x1.6a23cep-10f;
+    p = p * r + 0x1.123a2p-7f;
+    p = p * r + 0x1.5558f2p-5f;
+    p = p * r + 0x1.555492p-3f;
+    p = p * r + 0x1.fffffcp-2f;
+    p = p * r * r + r + 1.0f;
+    int32_t bits, exponent;
+    memcpy(&bits, &p, sizeof bits);
+    memcpy(&exponent, &rounded, sizeof exponent);
+    bits += (int32_t)((uint32_t)exponent << 23);
+    float e;
+    memcpy(&e, &bits, sizeof e);
+    return x > -87.0f ? e : 0.0f;
+}
+
+// The sum of e^(logit - max) over candidates, max at least the greatest logit, in an order that depends on n alone.
+double candidates_sum_exp(const struct candidate *c, int n, float max);
+
+#endif
