@@ -77,9 +77,9 @@ static bool is_over(const struct run *run)
 
 static int choose(struct run *run, const float *logits, int32_t *token, struct error *err)
 {
-    const struct constraint *c = run->o->constraint;
+    const struct token_rule *rule = run->o->rule;
     const uint32_t *allowed = NULL;
-    if (c && c->mask(c->state, &allowed, err))
+    if (rule && rule->mask(rule->state, &allowed, err))
         return -1;
     int n = session_length(run->session, run->seq);
     *token = sampler_next(run->sampler, logits, allowed, session_tokens(run->session, run->seq), n, n);
@@ -108,11 +108,11 @@ static void report(struct run *run, const float *logits, int32_t id)
 static int take(struct run *run, const float *logits, int32_t token, struct error *err)
 {
     struct generate_result *r = run->r;
-    const struct constraint *c = run->o->constraint;
+    const struct token_rule *rule = run->o->rule;
     report(run, logits, token);
     r->last_token = token;
     r->n_generated++;
-    if (c && c->accept(c->state, token, err))
+    if (rule && rule->accept(rule->state, token, err))
         return -1;
     if (stream_push(&run->stream, detokenizer_next(&run->text, token), err))
         return -1;

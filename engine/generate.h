@@ -1,7 +1,7 @@
 // One answer: a prompt goes in, text comes out until something ends it.
 //
 // What comes out: whole characters by `emit`, and each token by `on_token`. What may come is the sampler's choice
-// within `constraint`. The session's sequence becomes the prompt and the answer, so that a next prompt that begins with
+// within `rule`. The session's sequence becomes the prompt and the answer, so that a next prompt that begins with
 // them computes only what is new. Ownership: everything is the caller's. Threads: that of the session.
 #ifndef QUERN_GENERATE_H
 #define QUERN_GENERATE_H
@@ -12,7 +12,7 @@
 #include "engine/stream.h"
 
 // What may come next, token by token: a grammar, a budget of thinking, or one within the other.
-struct constraint {
+struct token_rule {
     void *state;
     // The tokens that may come now, as for sampler_next, those that end the answer among them where it may end;
     // *allowed NULL: all. The words last until the next call.
@@ -37,8 +37,8 @@ struct generate_options {
     int n_prompt;      // at least 1
     int64_t n_predict; // tokens at most; below 0: until the model ends or the context is full
     struct sampler_params sampler;
-    const struct constraint *constraint; // NULL: anything may come
-    const struct str *stops;             // the answer ends before the first of them
+    const struct token_rule *rule; // NULL: anything may come
+    const struct str *stops;       // the answer ends before the first of them
     int n_stops;
     bool ignore_end;             // the tokens by which a model ends are never chosen
     bool special;                // control tokens of the answer are part of its text
