@@ -100,7 +100,7 @@ static int make_sampler(struct lane *l, const struct model *m, struct error *err
 {
     struct sampler_params p = l->request->sampler;
     p.seed = scheduler_sample_seed(p.seed, l->sample);
-    if (sampler_new(&l->sampler, &p, m->info.n_vocab, err))
+    if (sampler_new(&l->sampler, &p, m->info.n_vocab, NULL, err))
         return -1;
     for (int32_t id = 0; l->request->ignore_end && id < m->info.n_vocab; id++)
         if (tokenizer_is_end(m->tokenizer, id))
@@ -491,7 +491,7 @@ static void choose_token(struct scheduler *q, struct lane *l, const float *logit
 {
     struct request *r = l->request;
     struct error err;
-    int32_t token = sampler_next(l->sampler, logits, l->tokens, l->n_tokens, l->n_tokens);
+    int32_t token = sampler_next(l->sampler, logits, NULL, l->tokens, l->n_tokens, l->n_tokens);
     if (!r->ignore_end && tokenizer_is_end(q->model->tokenizer, token)) {
         finish_lane(q, l, STOP_END);
         return;
