@@ -2,6 +2,7 @@
 //
 // JSON is printed here rather than built as a tree, for the values are 64-bit integers and strings with NUL bytes, and
 // the file's order is kept.
+#include "cmd/catalog.h"
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 #include "gguf/gguf.h"
@@ -395,9 +396,14 @@ static int inspect(const struct options *o, struct error *err)
         return fail(err, E_USAGE, "inspect takes one model; see `quern help inspect`");
     if (o->key && o->tensors)
         return fail(err, E_USAGE, "--key and --tensors exclude each other");
-    const char *path = o->args.n > 0 ? o->args.at[0] : load_path(o, err);
+    char *named = NULL;
+    if (o->args.n > 0 && catalog_resolve(o->args.at[0], &named, err))
+        return -1;
+    const char *path = named ? named : load_path(o, err);
     struct gguf *g;
-    if (!path || gguf_open(&g, path, GGUF_METADATA_ONLY, err) != 0)
+    int opened = path ? gguf_open(&g, path, GGUF_METADATA_ONLY, err) : -1;
+    free(named);
+    if (opened)
         return -1;
     struct text out = {0};
     int status = print_what_was_asked(&out, g, o, err);

@@ -5,9 +5,8 @@
 
 const char *load_path(const struct options *o, struct error *err)
 {
-    const char *path = o->model ? o->model : getenv("QUERN_MODEL");
-    if (path && *path)
-        return path;
+    if (o->model)
+        return o->model;
     fail(err, E_USAGE,
          "no model: give one with -m FILE.gguf or $QUERN_MODEL; `quern-synth` of this build makes one to try things "
          "with");

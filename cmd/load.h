@@ -12,7 +12,7 @@ struct loaded {
     struct session *session;
 };
 
-// -m, or $QUERN_MODEL: NULL with an error that says how to get a model. Views argv or the environment.
+// -m, or $QUERN_MODEL: NULL with an error that says how to get a model. A view of the options.
 const char *load_path(const struct options *o, struct error *err);
 struct machine_options load_machine_options(const struct options *o);
 // Opens the model; with -v says what was chosen and why.

@@ -1,4 +1,5 @@
 #include "cmd/options.h"
+#include "cmd/catalog.h"
 
 #include <errno.h>
 #include <math.h>
@@ -129,6 +130,20 @@ static int list_push(struct option_list *list, const char *text, struct error *e
     return 0;
 }
 
+// The path of the model that `name` means.
+static int find_model(struct options *options, const char *name, const char **field, struct error *err)
+{
+    char *path;
+    if (catalog_resolve(name, &path, err))
+        return -1;
+    if (list_push(&options->owned, path, err)) {
+        free(path);
+        return -1;
+    }
+    *field = path;
+    return 0;
+}
+
 static int set(struct options *options, const struct option *o, const char *text, struct error *err)
 {
     void *field = (char *)options + o->offset;
@@ -139,6 +154,8 @@ static int set(struct options *options, const struct option *o, const char *text
     case OPTION_TEXT:
         *(const char **)field = text;
         return 0;
+    case OPTION_MODEL:
+        return find_model(options, text, field, err);
     case OPTION_LIST:
         return *text ? list_push(field, text, err) : fail(err, E_USAGE, "%s: an empty text", o->longer);
     case OPTION_INTEGER:
@@ -243,6 +260,8 @@ static int unknown_flag(enum verb_number verb, const char *flag, size_t len, str
 
 // --- the command line ---
 
+static const char MODEL_FLAG[] = "--model";
+
 static int set_defaults(struct options *o, struct error *err)
 {
     *o = (struct options){0};
@@ -291,6 +310,10 @@ int options_parse(struct options *o, enum verb_number verb, int argc, char **arg
         if (is_flag ? take_flag(o, verb, argc, argv, &i, err) : list_push(&o->args, argv[i], err))
             goto failed;
     }
+    const char *named = getenv("QUERN_MODEL");
+    if (!o->model && named && *named && find(MODEL_FLAG, strlen(MODEL_FLAG), 1u << verb) &&
+        find_model(o, named, &o->model, err))
+        goto failed;
     return 0;
 failed:
     options_free(o);
@@ -299,9 +322,12 @@ failed:
 
 void options_free(struct options *o)
 {
+    for (int i = 0; i < o->owned.n; i++)
+        free((char *)(uintptr_t)o->owned.at[i]);
+    free(o->owned.at);
     free(o->args.at);
     free(o->stops.at);
-    o->args = o->stops = (struct option_list){0};
+    o->args = o->stops = o->owned = (struct option_list){0};
 }
 
 // --- help ---

@@ -1,6 +1,6 @@
 // The flags of the command line, parsed: one table, options.def, serves all verbs.
 //
-// Ownership: the strings are those of argv; the lists are freed by options_free. Threads: none.
+// Ownership: the strings are those of argv, or paths that options_free frees with the lists. Threads: none.
 #ifndef QUERN_OPTIONS_H
 #define QUERN_OPTIONS_H
 
@@ -11,6 +11,7 @@
 enum option_kind {
     OPTION_FLAG,
     OPTION_TEXT,
+    OPTION_MODEL,
     OPTION_LIST,
     OPTION_INTEGER,
     OPTION_REAL,
@@ -35,6 +36,7 @@ enum option_number {
 
 #define OPTION_TYPE_FLAG bool
 #define OPTION_TYPE_TEXT const char *
+#define OPTION_TYPE_MODEL const char *
 #define OPTION_TYPE_LIST struct option_list
 #define OPTION_TYPE_INTEGER int64_t
 #define OPTION_TYPE_REAL double
@@ -50,10 +52,12 @@ struct options {
 #undef GROUP
     bool given[OPT_COUNT];    // on the command line
     struct option_list args;  // what is no flag, in order
+    struct option_list owned;  // strings that options_free frees: paths of models that were named
 };
 
 // argv[0] is the verb. Defaults are set first. E_USAGE: one line that names the flag, and what would be right. --help
-// prints the help and ends with -1 too: the error has no text then, and the status of the help.
+// prints the help and ends with -1 too: the error has no text then, and the status of the help. A model is looked for on the
+// disk (cmd/catalog.h): its field is a path. Without -m it is that of $QUERN_MODEL, or NULL.
 int options_parse(struct options *o, enum verb_number verb, int argc, char **argv, struct error *err);
 void options_free(struct options *o);
 

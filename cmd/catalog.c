@@ -1,0 +1,563 @@
+#include "cmd/catalog.h"
+
+#include <cjson/cJSON.h>
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    ENTRIES_MAX = 10000,
+    DEPTH_MAX = 6, // of folders below a root
+    JSON_BYTES_MAX = 4 << 20,
+    HEX_DIGITS = 64,   // of a SHA-256
+    NAMED_AT_MOST = 6, // candidates in the error of an ambiguous name
+};
+
+// --- names ---
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcasecmp(s + n - m, tail) == 0;
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+// The number in "-00002-of-00005.gguf", and of how many: false when the file is whole.
+static bool part_of(const char *file, int *part, int *parts)
+{
+    size_t n = strlen(file), tail = strlen("-00001-of-00005.gguf");
+    int used = 0;
+    return n > tail && sscanf(file + n - tail, "-%5d-of-%5d.gguf%n", part, parts, &used) == 2 && (size_t)used == tail;
+}
+
+// A model, or its first part: not the eyes of one, nor a later part.
+static bool is_model_file(const char *file)
+{
+    int part, parts;
+    if (!ends_with(file, ".gguf") || strstr(file, "mmproj"))
+        return false;
+    return !part_of(file, &part, &parts) || part == 1;
+}
+
+// Whether a piece of a file's name says how the weights are stored: Q4_K_M, IQ2_XXS, TQ1_0, MXFP4, BF16, F16, F32.
+static bool is_quant(struct str s)
+{
+    static const char *const heads[] = {"IQ", "TQ", "Q", "BF", "F", "MXFP", "NVFP"};
+    for (size_t i = 0; i < COUNT_OF(heads); i++) {
+        size_t n = strlen(heads[i]);
+        if (s.len > n && strncasecmp(s.data, heads[i], n) == 0 && isdigit((unsigned char)s.data[n]))
+            return true;
+    }
+    return false;
+}
+
+// That piece of a file's name, the last one, as it stands; empty when there is none.
+static struct str quant_of(const char *file)
+{
+    const char *base = base_of(file);
+    struct str found = {"", 0};
+    for (const char *p = base; *p;) {
+        size_t n = strcspn(p, "-.");
+        if (is_quant((struct str){p, n}))
+            found = (struct str){p, n};
+        p += n + (p[n] != 0);
+    }
+    return found;
+}
+
+// --- the list ---
+
+static int add(struct catalog *c, const char *source, const char *name, const char *path, struct error *err)
+{
+    struct stat st;
+    if (c->n == ENTRIES_MAX || stat(path, &st) || !S_ISREG(st.st_mode))
+        return 0;
+    if (c->n == c->cap) {
+        int cap = c->cap ? 2 * c->cap : 64;
+        void *entries = realloc(c->entries, (size_t)cap * sizeof *c->entries);
+        if (!entries)
+            return fail(err, E_MEMORY, "no memory for a list of %d models", cap);
+        c->entries = entries;
+        c->cap = cap;
+    }
+    struct catalog_entry e = {.source = source, .size = (uint64_t)st.st_size, .modified = st.st_mtime, .n_parts = 1};
+    e.name = arena_strdup(&c->arena, str_from(name));
+    e.path = arena_strdup(&c->arena, str_from(path));
+    if (!e.name || !e.path)
+        return fail(err, E_MEMORY, "no memory for the list of models");
+    c->entries[c->n++] = e;
+    return 0;
+}
+
+// The other parts beside the first count too.
+static void add_parts(struct catalog_entry *e)
+{
+    int part, parts;
+    char path[PATH_MAX];
+    size_t stem = strlen(e->path) - strlen("00001-of-00005.gguf");
+    if (!part_of(base_of(e->path), &part, &parts))
+        return;
+    e->n_parts = parts;
+    for (int i = 2; i <= parts; i++) {
+        struct stat st;
+        snprintf(path, sizeof path, "%.*s%05d-of-%05d.gguf", (int)stem, e->path, i, parts);
+        if (stat(path, &st) == 0)
+            e->size += (uint64_t)st.st_size;
+    }
+}
+
+// --- folders ---
+
+struct walk {
+    struct catalog *c;
+    const char *source;
+    const char *root; // paths below it are given to `file`
+    int (*file)(struct walk *w, const char *path, const char *below, struct error *err);
+    const char *prefix; // of names, as the layout wants
+};
+
+static int walk_folder(struct walk *w, const char *path, int depth, struct error *err);
+
+static int walk_entry(struct walk *w, const char *path, int depth, struct error *err)
+{
+    struct stat st;
+    if (stat(path, &st))
+        return 0;
+    if (S_ISDIR(st.st_mode))
+        return depth < DEPTH_MAX ? walk_folder(w, path, depth + 1, err) : 0;
+    return S_ISREG(st.st_mode) ? w->file(w, path, path + strlen(w->root) + 1, err) : 0;
+}
+
+static int walk_folder(struct walk *w, const char *path, int depth, struct error *err)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return 0;
+    int status = 0;
+    for (struct dirent *d; !status && w->c->n < ENTRIES_MAX && (d = readdir(dir));) {
+        char below[PATH_MAX];
+        if (d->d_name[0] == '.' || snprintf(below, sizeof below, "%s/%s", path, d->d_name) >= (int)sizeof below)
+            continue;
+        status = walk_entry(w, below, depth, err);
+    }
+    closedir(dir);
+    return status;
+}
+
+static int walk(struct walk *w, const char *root, struct error *err)
+{
+    w->root = root;
+    return walk_folder(w, root, 0, err);
+}
+
+// $variable/below, or ~/otherwise: false when neither is set.
+static bool place(char out[PATH_MAX], const char *variable, const char *below, const char *otherwise)
+{
+    const char *root = getenv(variable), *home = getenv("HOME");
+    if (root && *root)
+        return snprintf(out, PATH_MAX, "%s%s", root, below) < PATH_MAX;
+    return otherwise && home && *home && snprintf(out, PATH_MAX, "%s/%s", home, otherwise) < PATH_MAX;
+}
+
+// --- JSON ---
+
+static cJSON *read_json(const char *path)
+{
+    cJSON *json = NULL;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size <= JSON_BYTES_MAX) {
+        size_t size = (size_t)st.st_size;
+        char *data = malloc(size);
+        if (data && read(fd, data, size) == (ssize_t)size)
+            json = cJSON_ParseWithLength(data, size);
+        free(data);
+    }
+    if (fd >= 0)
+        close(fd);
+    return json;
+}
+
+static const char *text_at(const cJSON *object, const char *key)
+{
+    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return s ? s : "";
+}
+
+// The 64 digits of "sha256:..": NULL when that is not what it is, for a path is made of them.
+static const char *digits_of(const char *digest)
+{
+    static const char head[] = "sha256:";
+    if (strncmp(digest, head, sizeof head - 1))
+        return NULL;
+    const char *hex = digest + sizeof head - 1;
+    return strlen(hex) == HEX_DIGITS && strspn(hex, "0123456789abcdefABCDEF") == HEX_DIGITS ? hex : NULL;
+}
+
+// The layers of a manifest whose media type begins with `type`: how many, and the digits of the first.
+static int find_layers(const cJSON *manifest, const char *type, const char **digits)
+{
+    int n = 0;
+    const cJSON *layer;
+    cJSON_ArrayForEach(layer, cJSON_GetObjectItemCaseSensitive(manifest, "layers"))
+    {
+        const char *hex = digits_of(text_at(layer, "digest"));
+        if (!hex || strncmp(text_at(layer, "mediaType"), type, strlen(type)))
+            continue;
+        if (n++ == 0)
+            *digits = hex;
+    }
+    return n;
+}
+
+// --- Ollama: manifests/HOST/NAMESPACE/MODEL/TAG is JSON that names blobs/sha256-HEX ---
+
+// "MODEL:TAG" in its library, else "NAMESPACE/MODEL:TAG", else with the host: false when the path is none of a
+// manifest.
+static bool ollama_name(const char *below, char name[PATH_MAX])
+{
+    static const char own[] = "registry.ollama.ai/", library[] = "library/";
+    int slashes = 0;
+    for (const char *p = below; *p; p++)
+        slashes += *p == '/';
+    if (slashes != 3)
+        return false;
+    if (!strncmp(below, own, sizeof own - 1)) {
+        below += sizeof own - 1;
+        if (!strncmp(below, library, sizeof library - 1))
+            below += sizeof library - 1;
+    }
+    snprintf(name, PATH_MAX, "%s", below);
+    *strrchr(name, '/') = ':';
+    return true;
+}
+
+static int ollama_manifest(struct walk *w, const char *path, const char *below, struct error *err)
+{
+    char name[PATH_MAX], blob[PATH_MAX];
+    const char *digits;
+    if (!ollama_name(below, name))
+        return 0;
+    int status = 0;
+    cJSON *json = read_json(path);
+    if (find_layers(json, "application/vnd.ollama.image.model", &digits) > 0 &&
+        snprintf(blob, sizeof blob, "%s/blobs/sha256-%s", w->prefix, digits) < (int)sizeof blob)
+        status = add(w->c, w->source, name, blob, err);
+    cJSON_Delete(json);
+    return status;
+}
+
+static int read_ollama_at(struct catalog *c, const char *root, struct error *err)
+{
+    char manifests[PATH_MAX + 16];
+    snprintf(manifests, sizeof manifests, "%s/manifests", root);
+    struct walk w = {.c = c, .source = "ollama", .file = ollama_manifest, .prefix = root};
+    return walk(&w, manifests, err);
+}
+
+static int read_ollama(struct catalog *c, struct error *err)
+{
+    char root[PATH_MAX];
+    if (place(root, "OLLAMA_MODELS", "", ".ollama/models") && read_ollama_at(c, root, err))
+        return -1;
+    return getenv("OLLAMA_MODELS") ? 0 : read_ollama_at(c, "/usr/share/ollama/.ollama/models", err);
+}
+
+// --- files that say themselves what they are ---
+
+// "PREFIX:QUANT", or "PREFIX/FILE" where the file's name says nothing of it, or FILE alone.
+static int named_file(struct walk *w, const char *path, const char *below, struct error *err)
+{
+    char name[PATH_MAX];
+    const char *file = base_of(below);
+    if (!is_model_file(file))
+        return 0;
+    struct str quant = quant_of(file);
+    int stem = (int)(strlen(file) - strlen(".gguf"));
+    if (!w->prefix)
+        snprintf(name, sizeof name, "%.*s", stem, file);
+    else if (quant.len)
+        snprintf(name, sizeof name, "%s:%.*s", w->prefix, (int)quant.len, quant.data);
+    else
+        snprintf(name, sizeof name, "%s/%.*s", w->prefix, stem, file);
+    int before = w->c->n;
+    if (add(w->c, w->source, name, path, err))
+        return -1;
+    if (w->c->n > before)
+        add_parts(&w->c->entries[before]);
+    return 0;
+}
+
+// --- Hugging Face: models--ORG--REPO/{refs/main, snapshots/COMMIT/PATH} ---
+
+// ORG/REPO of the folder's name.
+static bool hub_name(const char *folder, char name[PATH_MAX])
+{
+    static const char head[] = "models--";
+    if (strncmp(folder, head, sizeof head - 1))
+        return false;
+    snprintf(name, PATH_MAX, "%s", folder + sizeof head - 1);
+    char *middle = strstr(name, "--");
+    if (middle) {
+        *middle = '/';
+        memmove(middle + 1, middle + 2, strlen(middle + 2) + 1);
+    }
+    return true;
+}
+
+// The commit that refs/main names: what is in other snapshots is older.
+static bool hub_commit(const char *repo, char commit[128])
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/refs/main", repo);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    ssize_t n = fd < 0 ? -1 : read(fd, commit, 127);
+    if (fd >= 0)
+        close(fd);
+    commit[MAX(n, 0)] = 0;
+    commit[strcspn(commit, "\r\n")] = 0;
+    return commit[0] && !strchr(commit, '/') && commit[0] != '.';
+}
+
+static int read_hub_repo(struct catalog *c, const char *hub, const char *folder, struct error *err)
+{
+    char name[PATH_MAX], repo[PATH_MAX], commit[128], snapshot[PATH_MAX];
+    if (!hub_name(folder, name) || snprintf(repo, sizeof repo, "%s/%s", hub, folder) >= (int)sizeof repo)
+        return 0;
+    bool known = hub_commit(repo, commit);
+    if (snprintf(snapshot, sizeof snapshot, "%s/snapshots%s%s", repo, known ? "/" : "", known ? commit : "") >=
+        (int)sizeof snapshot)
+        return 0;
+    struct walk w = {.c = c, .source = "huggingface", .file = named_file, .prefix = name};
+    return walk(&w, snapshot, err);
+}
+
+static bool hub_root(char root[PATH_MAX])
+{
+    return place(root, "HF_HUB_CACHE", "", NULL) || place(root, "HF_HOME", "/hub", NULL) ||
+           place(root, "XDG_CACHE_HOME", "/huggingface/hub", ".cache/huggingface/hub");
+}
+
+static int read_hub(struct catalog *c, struct error *err)
+{
+    char root[PATH_MAX];
+    DIR *dir = hub_root(root) ? opendir(root) : NULL;
+    int status = 0;
+    for (struct dirent *d; dir && !status && (d = readdir(dir));)
+        status = read_hub_repo(c, root, d->d_name, err);
+    if (dir)
+        closedir(dir);
+    return status;
+}
+
+// --- LM Studio: PUBLISHER/MODEL/FILE.gguf ---
+
+static int studio_file(struct walk *w, const char *path, const char *below, struct error *err)
+{
+    char prefix[PATH_MAX];
+    snprintf(prefix, sizeof prefix, "%s", below);
+    char *slash = strrchr(prefix, '/');
+    if (slash)
+        *slash = 0;
+    struct walk named = {.c = w->c, .source = w->source, .prefix = slash ? prefix : NULL};
+    return named_file(&named, path, below, err);
+}
+
+static int read_studio(struct catalog *c, struct error *err)
+{
+    char root[PATH_MAX];
+    const char *home = getenv("HOME");
+    if (!home || snprintf(root, sizeof root, "%s/.lmstudio/models", home) >= (int)sizeof root)
+        return 0;
+    struct walk w = {.c = c, .source = "lmstudio", .file = studio_file};
+    return walk(&w, root, err);
+}
+
+// --- llama.cpp: files in one folder ---
+
+static int read_llama_cpp(struct catalog *c, struct error *err)
+{
+    char root[PATH_MAX];
+    if (!place(root, "LLAMA_CACHE", "", NULL) && !place(root, "XDG_CACHE_HOME", "/llama.cpp", ".cache/llama.cpp"))
+        return 0;
+    struct walk w = {.c = c, .source = "llama.cpp", .file = named_file};
+    return walk(&w, root, err);
+}
+
+// --- Docker: models.json names manifests, which name blobs ---
+
+// The weights of the model: a blob, or, where they are in parts, the first of those that lie with their names in a
+// bundle.
+static int add_docker_model(struct catalog *c, const char *root, const char *id, const char *tag, struct error *err)
+{
+    char path[PATH_MAX];
+    const char *digits;
+    if (snprintf(path, sizeof path, "%s/manifests/sha256/%s", root, id) >= (int)sizeof path)
+        return 0;
+    cJSON *manifest = read_json(path);
+    int n = find_layers(manifest, "application/vnd.docker.ai.gguf", &digits), status = 0;
+    if (n == 1 && snprintf(path, sizeof path, "%s/blobs/sha256/%s", root, digits) < (int)sizeof path)
+        status = add(c, "docker", tag, path, err);
+    else if (n > 1 && snprintf(path, sizeof path, "%s/bundles/sha256/%s/model/model-00001-of-%05d.gguf", root, id, n) <
+                          (int)sizeof path) {
+        int before = c->n;
+        status = add(c, "docker", tag, path, err);
+        if (c->n > before)
+            add_parts(&c->entries[before]);
+    }
+    cJSON_Delete(manifest);
+    return status;
+}
+
+static int read_docker(struct catalog *c, struct error *err)
+{
+    char root[PATH_MAX], path[PATH_MAX + 16];
+    const char *home = getenv("HOME");
+    if (!home || snprintf(root, sizeof root, "%s/.docker/models", home) >= (int)sizeof root)
+        return 0;
+    snprintf(path, sizeof path, "%s/models.json", root);
+    int status = 0;
+    cJSON *index = read_json(path);
+    const cJSON *model, *tag;
+    cJSON_ArrayForEach(model, cJSON_GetObjectItemCaseSensitive(index, "models"))
+    {
+        const char *id = digits_of(text_at(model, "id"));
+        cJSON_ArrayForEach(tag, cJSON_GetObjectItemCaseSensitive(model, "tags"))
+        {
+            if (!status && id && cJSON_IsString(tag))
+                status = add_docker_model(c, root, id, tag->valuestring, err);
+        }
+    }
+    cJSON_Delete(index);
+    return status;
+}
+
+// --- all of them ---
+
+static int by_name(const void *a, const void *b)
+{
+    const struct catalog_entry *x = a, *y = b;
+    int order = strcasecmp(x->name, y->name);
+    if (!order)
+        order = strcmp(x->name, y->name);
+    return order ? order : strcmp(x->path, y->path);
+}
+
+int catalog_read(struct catalog *c, struct error *err)
+{
+    static int (*const readers[])(struct catalog * c, struct error * err) = {read_ollama, read_hub, read_studio,
+                                                                             read_llama_cpp, read_docker};
+    for (size_t i = 0; i < COUNT_OF(readers); i++)
+        if (readers[i](c, err))
+            return -1;
+    if (c->n)
+        qsort(c->entries, (size_t)c->n, sizeof *c->entries, by_name);
+    return 0;
+}
+
+void catalog_free(struct catalog *c)
+{
+    arena_free(&c->arena);
+    free(c->entries);
+    *c = (struct catalog){0};
+}
+
+// --- from a name to a file ---
+
+static bool is_exactly(const char *name, const char *wanted)
+{
+    return strcasecmp(name, wanted) == 0;
+}
+
+// "llama3.2" means llama3.2:latest.
+static bool is_latest(const char *name, const char *wanted)
+{
+    size_t n = strlen(wanted);
+    return strncasecmp(name, wanted, n) == 0 && strcasecmp(name + n, ":latest") == 0;
+}
+
+// "org/repo" means org/repo:anything, when there is but one.
+static bool is_variant(const char *name, const char *wanted)
+{
+    size_t n = strlen(wanted);
+    return strncasecmp(name, wanted, n) == 0 && (name[n] == ':' || name[n] == '/');
+}
+
+static bool holds(const char *name, const char *wanted)
+{
+    return strcasestr(name, wanted) != NULL;
+}
+
+static int ambiguous(const struct catalog *c, bool (*matches)(const char *, const char *), const char *wanted,
+                     struct error *err)
+{
+    char names[400] = "";
+    size_t used = 0;
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (!matches(c->entries[i].name, wanted))
+            continue;
+        if (n++ < NAMED_AT_MOST && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", n > 1 ? ", " : "", c->entries[i].name);
+    }
+    return fail(err, E_USAGE, "%s: %d models on this disk may be meant: %s%s; `quern ls %s` lists them", wanted, n,
+                names, n > NAMED_AT_MOST ? ", .." : "", wanted);
+}
+
+const struct catalog_entry *catalog_find(const struct catalog *c, const char *name, struct error *err)
+{
+    // from the strictest to the loosest
+    static bool (*const rules[])(const char *, const char *) = {is_exactly, is_latest, is_variant, holds};
+    for (size_t r = 0; r < COUNT_OF(rules); r++) {
+        const struct catalog_entry *found = NULL;
+        bool several = false;
+        for (int i = 0; i < c->n; i++) {
+            if (!rules[r](c->entries[i].name, name))
+                continue;
+            several |= found && strcmp(found->path, c->entries[i].path);
+            found = found ? found : &c->entries[i];
+        }
+        if (several)
+            return ambiguous(c, rules[r], name, err), NULL;
+        if (found)
+            return found;
+    }
+    return fail(err, E_USAGE, "%s: no such file, and no model on this disk has a name like it (`quern ls` lists %d)",
+                name, c->n),
+           NULL;
+}
+
+// What is written like a path is one, there or not.
+static bool is_path(const char *name)
+{
+    return name[0] == '/' || name[0] == '.' || ends_with(name, ".gguf") || access(name, F_OK) == 0;
+}
+
+int catalog_resolve(const char *name, char **path, struct error *err)
+{
+    struct catalog c = {0};
+    const char *found = name;
+    int status = 0;
+    if (!is_path(name)) {
+        status = catalog_read(&c, err);
+        const struct catalog_entry *e = status ? NULL : catalog_find(&c, name, err);
+        found = e ? e->path : NULL;
+    }
+    *path = found ? strdup(found) : NULL;
+    if (found && !*path)
+        status = fail(err, E_MEMORY, "no memory for a path");
+    catalog_free(&c);
+    return *path ? 0 : -1;
+}
