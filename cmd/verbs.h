@@ -22,6 +22,7 @@ enum verb_bit {
 #define VERB(NAME, ...) V_##NAME = 1 << VERB_##NAME,
 #include "cmd/verbs.def"
 #undef VERB
+    V_MEASURE = V_PERPLEXITY,  // on a text, in windows
     V_ALL = (1 << VERB_COUNT) - 1
 };
 

@@ -241,6 +241,11 @@ int session_n_batch(const struct session *s)
     return s->o.n_batch;
 }
 
+struct session_options session_settings(const struct session *s)
+{
+    return s->o;
+}
+
 struct memory_need session_memory(const struct session *s)
 {
     return s->need;

@@ -32,6 +32,8 @@ void session_close(struct session *s);  // NULL is fine
 
 int session_n_ctx(const struct session *s);
 int session_n_batch(const struct session *s);
+// The options as they hold: what was left at 0 is chosen.
+struct session_options session_settings(const struct session *s);
 struct memory_need session_memory(const struct session *s);
 void session_describe(const struct session *s, struct text *out);  // the plan's choices, for -v
 
