@@ -325,9 +325,15 @@ void options_free(struct options *o)
     for (int i = 0; i < o->owned.n; i++)
         free((char *)(uintptr_t)o->owned.at[i]);
     free(o->owned.at);
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        if (table[i].number < 0 || table[i].kind != OPTION_LIST)
+            continue;
+        struct option_list *list = (void *)((char *)o + table[i].offset);
+        free(list->at);
+        *list = (struct option_list){0};
+    }
     free(o->args.at);
-    free(o->stops.at);
-    o->args = o->stops = o->owned = (struct option_list){0};
+    o->args = o->owned = (struct option_list){0};
 }
 
 // --- help ---

@@ -6,16 +6,19 @@
 #define QUERN_SAMPLING_OPTIONS_H
 
 #include "cmd/options.h"
+#include "engine/dry.h"
 #include "engine/generate.h"
 
 struct sampling {
-    struct sampler_params params;
-    struct str *stops; // [n_stops]
+    struct sampler_params params;  // views the arrays below
+    struct str *stops;             // [n_stops]
     int n_stops;
+    struct logit_bias *biases;
+    struct dry_breakers *breakers;
 };
 
 // Zero-initialise *s; to be freed in any case. Without --seed a new seed of 53 bits, so that every reader of JSON can
-// give it back.
+// give it back. E_USAGE names the flag.
 int sampling_take(struct sampling *s, const struct options *o, const struct model *m, struct error *err);
 void sampling_free(struct sampling *s);
 // Puts the flags of sampling, -n, --stop and --ignore-eos into the options of an answer.

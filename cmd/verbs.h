@@ -23,6 +23,7 @@ enum verb_bit {
 #include "cmd/verbs.def"
 #undef VERB
     V_MEASURE = V_PERPLEXITY,  // on a text, in windows
+    V_SAMPLING = V_RUN,        // those that generate text
     V_ALL = (1 << VERB_COUNT) - 1
 };
 

@@ -13,8 +13,8 @@ struct run {
     struct generate_result *r;
     struct sampler *sampler;
     struct stream stream;
-    struct detokenizer text, bytes; // what emit and what on_token is told
-    struct candidate *top;          // [n_logprobs]
+    struct detokenizer text, bytes;  // what emit and what on_token is told
+    struct candidate *top;           // [n_logprobs]
 };
 
 // --- before the answer ---

@@ -114,6 +114,21 @@ Test(options, the_help_names_the_defaults_that_hold)
     cr_expect_eq((float)o.min_p, p.min_p);
     cr_expect_eq((float)o.repeat_penalty, p.repeat_penalty);
     cr_expect_eq(o.repeat_last, p.repeat_last);
+    cr_expect_eq((float)o.typical_p, p.typical_p);
+    cr_expect_eq((float)o.top_n_sigma, p.top_n_sigma);
+    cr_expect_eq((float)o.xtc_probability, p.xtc_probability);
+    cr_expect_eq((float)o.xtc_threshold, p.xtc_threshold);
+    cr_expect_eq((float)o.presence_penalty, p.presence_penalty);
+    cr_expect_eq((float)o.frequency_penalty, p.frequency_penalty);
+    cr_expect_eq((float)o.dry_multiplier, p.dry_multiplier);
+    cr_expect_eq((float)o.dry_base, p.dry_base);
+    cr_expect_eq(o.dry_allowed_length, p.dry_allowed_length);
+    cr_expect_eq(o.dry_last, p.dry_last);
+    cr_expect_eq((float)o.dynatemp_range, p.dynatemp_range);
+    cr_expect_eq((float)o.dynatemp_exponent, p.dynatemp_exponent);
+    cr_expect_eq(o.mirostat, p.mirostat);
+    cr_expect_eq((float)o.mirostat_tau, p.mirostat_tau);
+    cr_expect_eq((float)o.mirostat_eta, p.mirostat_eta);
     options_free(&o);
 }
 
