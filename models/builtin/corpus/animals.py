@@ -1,6 +1,6 @@
 """What animals say, eat, are called when young, where they live and how many legs they have."""
 
-from .wording import TELL_ME, WHAT_IS, Exchange, Grammar, capital_first, fix_articles
+from .wording import TELL_ME, TELL_WHAT, WHAT_IS, Exchange, Grammar, capital_first, fix_articles
 from .words import plural_of
 
 # name: (sound, young, home, legs, what it eats, class, can it fly or swim)
@@ -78,8 +78,8 @@ ASK_SOUND = Grammar(
     "what is the [sound|noise] [of a(n) {x}|that a(n) {x} makes]?",
     "how does [a(n)|the] {x} [sound|go|talk]?",
     "the {x} says [what|...]?",
-    f"{TELL_ME} [what|which] [sound|noise] a(n) {{x}} makes.",
-    f"{TELL_ME} what [a(n) {{x}} says|{{xs}} say].",
+    f"{TELL_WHAT} [what|which] [sound|noise] a(n) {{x}} makes.",
+    f"{TELL_WHAT} what [a(n) {{x}} says|{{xs}} say].",
     "which [sound|noise] does a(n) {x} make?",
     "do you know [what|which] [sound|noise] a(n) {x} makes?",
 )
@@ -93,7 +93,7 @@ ASK_YOUNG = Grammar(
     "what is the young of a(n) {x}[| called]?",
     "what is the baby of a(n) {x}[| called]?",
     "a [baby|young] {x} is called [what|a what|...]?",
-    f"{TELL_ME} what a [baby|young] {{x}} is called.",
+    f"{TELL_WHAT} what a [baby|young] {{x}} is called.",
     f"{TELL_ME} the [name of|word for] a [baby|young] {{x}}.",
 )
 ASK_HOME = Grammar(
@@ -103,7 +103,7 @@ ASK_HOME = Grammar(
     "where is the home of [a(n) {x}|{xs}]?",
     "where can [you|I|we] find a(n) {x}?",
     "where would [you|I] [find|look for] [a(n) {x}|{xs}]?",
-    f"{TELL_ME} where [a(n) {{x}} lives|{{xs}} live].",
+    f"{TELL_WHAT} where [a(n) {{x}} lives|{{xs}} live].",
     "do you know where [a(n) {x} lives|{xs} live]?",
 )
 ASK_LEGS = Grammar(
@@ -112,7 +112,7 @@ ASK_LEGS = Grammar(
     "[what number|which number] of legs does a(n) {x} have?",
     "what is the number of legs of a(n) {x}?",
     "how many legs are there on a(n) {x}?",
-    f"{TELL_ME} how many legs [a(n) {{x}} has|{{xs}} have].",
+    f"{TELL_WHAT} how many legs [a(n) {{x}} has|{{xs}} have].",
     f"count the legs [of|on] a(n) {{x}}.",
     "do you know how many legs [a(n) {x} has|{xs} have]?",
 )
@@ -124,7 +124,7 @@ ASK_FOOD = Grammar(
     "what kind of food [does a(n) {x}|do {xs}] eat?",
     "what do you feed a(n) {x}?",
     "what food do {xs} [eat|like]?",
-    f"{TELL_ME} what [a(n) {{x}} eats|{{xs}} eat].",
+    f"{TELL_WHAT} what [a(n) {{x}} eats|{{xs}} eat].",
     "do you know what [a(n) {x} eats|{xs} eat]?",
 )
 ASK_CLASS = Grammar(
@@ -134,8 +134,8 @@ ASK_CLASS = Grammar(
     "what kind of animals are {xs}?",
     "what are {xs}?",
     "2: what is a(n) {x}?",
-    f"{TELL_ME} what [kind|type|sort] of animal a(n) {{x}} is.",
-    f"{TELL_ME} what a(n) {{x}} is.",
+    f"{TELL_WHAT} what [kind|type|sort] of animal a(n) {{x}} is.",
+    f"{TELL_WHAT} what a(n) {{x}} is.",
 )
 
 

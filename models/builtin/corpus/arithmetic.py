@@ -1,6 +1,6 @@
 """Small arithmetic in digits and in words: sums, differences, products, quotients, comparing, counting on."""
 
-from .wording import TELL_ME, Exchange, Grammar, capital_first
+from .wording import TELL_ME, TELL_WHAT, Exchange, Grammar, capital_first
 
 SMALL = ('zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen '
          'seventeen eighteen nineteen').split()
@@ -27,7 +27,7 @@ ASK_VALUE = Grammar(
     "[can you|could you|please] [work out|calculate|compute|tell me|do|solve] {sum}?",
     "do you know [what|how much] {sum} is?",
     "can you tell me [what|how much] {sum} is?",
-    f"{TELL_ME} [what|how much] {{sum}} is.",
+    f"{TELL_WHAT} [what|how much] {{sum}} is.",
     "2: [calculate|compute|work out|solve|do|tell me|add up|find|figure out] {sum}.",
     "what is the [result|answer|value] of {sum}?",
     "what is the answer to {sum}?",
@@ -128,7 +128,7 @@ ASK_GREATER = Grammar(
     "[which|what] is the [bigger|larger|greater] [number|one], {a} or {b}?",
     "is {a} or {b} [bigger|larger|greater|more]?",
     "{a} or {b}: [which|what] is [bigger|larger|greater|more]?",
-    f"{TELL_ME} [which|what] is [bigger|larger|greater], {{a}} or {{b}}.",
+    f"{TELL_WHAT} [which|what] is [bigger|larger|greater], {{a}} or {{b}}.",
 )
 ASK_SMALLER = Grammar(
     "3: [which|what] is [smaller|less|lower|fewer], {a} or {b}?",
@@ -136,7 +136,7 @@ ASK_SMALLER = Grammar(
     "[which|what] is the [smaller|lower] [number|one], {a} or {b}?",
     "is {a} or {b} [smaller|less]?",
     "{a} or {b}: [which|what] is [smaller|less|lower]?",
-    f"{TELL_ME} [which|what] is [smaller|less|lower], {{a}} or {{b}}.",
+    f"{TELL_WHAT} [which|what] is [smaller|less|lower], {{a}} or {{b}}.",
 )
 
 
@@ -149,7 +149,7 @@ def compare(speak):
     prompt = speak.ask(ASK_GREATER if greater else ASK_SMALLER, {'a': a, 'b': b})
     one, other = (max(a, b), min(a, b)) if greater else (min(a, b), max(a, b))
     word = 'greater' if greater else 'less'
-    return Exchange('compare', prompt, f'{one} is {word} than {other}.', {'rule': 'first_number', 'want': one})
+    return Exchange('compare', prompt, f'{one} is {word} than {other}.', {'rule': 'first_number', 'want': one, 'given': [a, b]})
 
 
 ASK_NEXT = Grammar(

@@ -1,7 +1,7 @@
 """Instructions: count, list, repeat, reverse, spell, capitals, shorten, finish a sentence."""
 
 from .arithmetic import in_words
-from .wording import TELL_ME, Exchange, Grammar, capital_first
+from .wording import TELL_ME, TELL_WHAT, Exchange, Grammar, capital_first
 from .words import COUNTABLE, OPPOSITES, RHYME_WORDS
 
 LISTS = {
@@ -83,7 +83,7 @@ def count(speak):
 SPELLED = sorted({word for word in COUNTABLE + RHYME_WORDS + list(OPPOSITES) if len(word) <= 6})
 ASK_SPELL = Grammar(
     "3: spell {word}.", "2: spell the word {word}.", "how do you spell {word}?", "[can you|could you] spell [the word |]{word}?",
-    "how is {word} spelled?", f"{TELL_ME} how [to spell|you spell] {{word}}.", "what is the spelling of {word}?", "what letters are in {word}?",
+    "how is {word} spelled?", f"{TELL_WHAT} how [to spell|you spell] {{word}}.", "what is the spelling of {word}?", "what letters are in {word}?",
     "write {word} letter by letter.", "[what|which] letters [make|spell] the word {word}?",
 )
 
@@ -223,7 +223,7 @@ def finish(speak):
 KINDS_OF_THINGS = {'animal': 'animals', 'fruit': 'fruits', 'vegetable': 'vegetables', 'colour': 'colours', 'planet': 'planets', 'flower': 'flowers', 'drink': 'drinks',
                    'sport': 'sports', 'tool': 'tools', 'instrument': 'instruments', 'vehicle': 'vehicles', 'shape': 'shapes', 'metal': 'metals'}
 ASK_ODD = Grammar(
-    "3: is {a} {x} a(n) {kind}?", "is {x} a(n) {kind}?", "is a(n) {x} a(n) {kind} or not?", "would you say that a(n) {x} is a(n) {kind}?", "do you think a(n) {x} is a(n) {kind}?", f"{TELL_ME} if a(n) {{x}} is a(n) {{kind}}.",
+    "3: is {a} {x} a(n) {kind}?", "is {x} a(n) {kind}?", "is a(n) {x} a(n) {kind} or not?", "would you say that a(n) {x} is a(n) {kind}?", "do you think a(n) {x} is a(n) {kind}?", f"{TELL_WHAT} if a(n) {{x}} is a(n) {{kind}}.",
     "tell me whether a(n) {x} is a(n) {kind}.", "a(n) {x} is a(n) {kind}, [right|true or false|yes or no|isn't it]?", "can you call a(n) {x} a(n) {kind}?",
 )
 UNCOUNTED = set(LISTS['drinks'] + LISTS['metals'] + LISTS['sports'] + LISTS['colours'] + LISTS['planets']) - {'orange'}
