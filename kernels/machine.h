@@ -77,6 +77,9 @@ struct machine_cpu_choice {
     const char *why;                // so many threads
 };
 void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out);
+// Products a second that the threads of an open CPU machine can form together, of 8-bit numbers or of floats, when they do
+// nothing else: the best of some tries, measured now (some 50 ms). 0: its ISA level has no such ceiling.
+double machine_cpu_peak(struct machine *m, bool f32);
 
 // Bytes of one page over all layers, and where a layer's part lies within it (both multiples of 64). A part holds
 // n_head_kv x KV_PAGE rows of its dim in its type; their arrangement is the machine's own. SIZE_MAX when a size does not

@@ -1,8 +1,10 @@
 // The CPU machine: chooses threads and ISA level, compiles graphs to plans, runs them.
+#include "kernels/cpu/ceilings.h"
 #include "kernels/cpu/exec.h"
 #include "kernels/cpu/host.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 struct cpu_machine {
     struct machine machine;
@@ -213,4 +215,41 @@ void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out)
     const struct cpu_machine *cpu = (const struct cpu_machine *)m;
     const struct thread_choice *t = &cpu->threads;
     *out = (struct machine_cpu_choice){cpu->kernels->name, t->n, t->allowed, t->cores, t->quota, t->why};
+}
+
+// ---- the multiply peak
+
+enum { PEAK_TURNS = 50000, PEAK_TRIES = 9 };
+
+struct peak {
+    const char *level;
+    bool f32;
+    long turns;
+};
+
+static void run_ceiling(void *ctx, int thread)
+{
+    (void)thread;
+    const struct peak *p = ctx;
+    ceiling_run(p->level, p->f32, p->turns);
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double machine_cpu_peak(struct machine *m, bool f32)
+{
+    struct cpu_machine *cpu = cpu_of(m);
+    struct peak p = {cpu->kernels->name, f32, PEAK_TURNS};
+    double a_thread = ceiling_run(p.level, f32, 1) * PEAK_TURNS, best = 0;
+    for (int i = 0; i < PEAK_TRIES && a_thread > 0; i++) {
+        double start = seconds_now();
+        pool_run(cpu->pool, run_ceiling, &p);
+        best = MAX(best, a_thread * cpu->threads.n / (seconds_now() - start));
+    }
+    return best;
 }

@@ -1,0 +1,95 @@
+#include "kernels/cpu/ceilings.h"
+#include "gguf/base.h"
+
+// Twelve independent chains of the instruction that forms the most products, on registers alone.
+typedef void loop_fn(long turns);
+enum { CHAINS = 12 };
+
+// Operands with a mixture of bits, which costs power as real data does: as bytes, and as floats of moderate size.
+static const float mixture[16] = {0.71f, -0.43f, 1.37f, -0.59f, 0.83f, -1.13f, 0.31f, -0.97f,
+                                  1.19f, -0.67f, 0.53f, -1.27f, 0.89f, -0.37f, 1.03f, -0.79f};
+
+#define LOOP(name, instructions, registers)                                                                            \
+    static void loop_##name(long turns)                                                                                \
+    {                                                                                                                  \
+        for (long i = 0; i < turns; i++)                                                                               \
+            __asm__ volatile(instructions ::"m"(mixture) : registers);                                                 \
+    }
+
+#if defined(__x86_64__)
+#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define CHANGED                                                                                                        \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",         \
+        "xmm14", "xmm15"
+#define LOAD_512 "vmovups %0, %%zmm14\n\tvmovups %0, %%zmm15\n\t"
+#define LOAD_256 "vmovups %0, %%ymm14\n\tvmovups %0, %%ymm15\n\t"
+#define DPBUSD(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
+#define FMA_512(n) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
+#define FMA_256(n) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #n "\n\t"
+// Without VNNI: 32 products take three instructions.
+#define MADD_256(n)                                                                                                    \
+    "vpmaddubsw %%ymm14, %%ymm15, %%ymm12\n\tvpmaddwd %%ymm12, %%ymm15, %%ymm12\n\t"                                   \
+    "vpaddd %%ymm12, %%ymm" #n ", %%ymm" #n "\n\t"
+LOOP(dpbusd, LOAD_512 EACH(DPBUSD), CHANGED)
+LOOP(fma_512, LOAD_512 EACH(FMA_512), CHANGED)
+LOOP(fma_256, LOAD_256 EACH(FMA_256), CHANGED)
+LOOP(madd_256, LOAD_256 EACH(MADD_256), CHANGED)
+
+// Tiles of 16 x 16 sums over 64 elements; four chains of three.
+static void loop_tiles(long turns)
+{
+    _Alignas(64) struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } c = {.palette = 1};
+    for (int t = 0; t < 8; t++)
+        c.rows[t] = 16, c.row_bytes[t] = 64;
+    __asm__ volatile("ldtilecfg %0" ::"m"(c) : "memory");
+#define TDP "tdpbsud %tmm5, %tmm4, %tmm0\n\ttdpbsud %tmm5, %tmm4, %tmm1\n\ttdpbsud %tmm7, %tmm6, %tmm2\n\t" \
+            "tdpbsud %tmm7, %tmm6, %tmm3\n\t"
+    for (long i = 0; i < turns; i++)
+        __asm__ volatile(TDP TDP TDP);
+    __asm__ volatile("tilerelease");
+}
+#elif defined(__aarch64__)
+#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(16) X(17) X(18) X(19)
+#define CHANGED "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19", "v20"
+#define SDOT(n) "sdot v" #n ".4s, v30.16b, v31.16b\n\t"
+#define FMLA(n) "fmla v" #n ".4s, v30.4s, v31.4s\n\t"
+#define SMLAL(n) "smull v20.8h, v30.8b, v31.8b\n\tsadalp v" #n ".4s, v20.8h\n\t"
+LOOP(sdot, ".arch armv8.2-a+dotprod\n\t" EACH(SDOT), CHANGED)
+LOOP(fmla, EACH(FMLA), CHANGED)
+LOOP(smull, EACH(SMLAL), CHANGED)
+#endif
+
+// What a level could do at best, in products a chain and turn. A level that is not named has no ceiling.
+static const struct ceiling {
+    const char *level;
+    loop_fn *q8;
+    int q8_products;
+    loop_fn *f32;
+    int f32_products;
+} ceilings[] = {
+#if defined(__x86_64__)
+    {"amx", loop_tiles, 16384, loop_fma_512, 16},
+    {"avx512", loop_dpbusd, 64, loop_fma_512, 16},
+    {"avx2", loop_madd_256, 32, loop_fma_256, 8},
+#elif defined(__aarch64__)
+    {"dotprod", loop_sdot, 16, loop_fmla, 4},
+    {"neon", loop_smull, 8, loop_fmla, 4},
+#endif
+    {"scalar", NULL, 0, NULL, 0},
+};
+
+double ceiling_run(const char *level, bool f32, long turns)
+{
+    for (size_t i = 0; i < COUNT_OF(ceilings); i++) {
+        loop_fn *loop = f32 ? ceilings[i].f32 : ceilings[i].q8;
+        if (strcmp(ceilings[i].level, level) != 0 || !loop)
+            continue;
+        loop(turns);
+        return (double)turns * CHAINS * (f32 ? ceilings[i].f32_products : ceilings[i].q8_products);
+    }
+    return 0;
+}
