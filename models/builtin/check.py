@@ -15,7 +15,7 @@ import sys
 from collections import Counter, defaultdict
 from functools import lru_cache
 
-from corpus import animals, facts, instructions, plots, words
+from corpus import animals, facts, instructions, stories, words
 from corpus.arithmetic import in_words
 from corpus.mixture import exchange
 from corpus.wording import speaker
@@ -161,7 +161,7 @@ HE, SHE = {'he', 'him', 'his', 'himself'}, {'she', 'her', 'hers', 'herself'}
 def story_lexicon():
     """The words that the stories of training are made of: a word outside it is a slip of the model."""
     speak = speaker(0, 'train')
-    return {word for _ in range(6000) for word in words_of(plots.tell(speak)[1])}
+    return {word for _ in range(6000) for word in words_of(stories.tell(speak)[1])}
 
 
 def sentences_of(text):
@@ -191,9 +191,11 @@ def rule_story(text, judge, prompt):
 
 def story_slip(text, judge):
     said = words_of(text)
-    missing = [word for word in words_of(judge['subject']) if word not in said]
-    if missing:
-        return 'is not about %s' % judge['subject']
+    for subject in judge['all']:
+        if not has_phrase(text, subject):
+            return 'is not about "%s"' % subject
+    if judge.get('some') and not any(word in said for word in judge['some']):
+        return 'is not on the theme'
     twice = re.search(r'\b([a-z]+) \1\b', text.lower())
     if twice and twice.group(1) not in ('very', 'many', 'that', 'had'):
         return 'says "%s" twice' % twice.group(1)
@@ -201,14 +203,15 @@ def story_slip(text, judge):
         if (one == 'a' and other[0] in 'aeiou' and not other.startswith(('uni', 'use', 'one'))) or \
                 (one == 'an' and other[0] not in 'aeiouh'):
             return 'says "%s %s"' % (one, other)
-    strange = set(said) - story_lexicon() - set(words_of(judge['subject']))
+    strange = set(said) - story_lexicon()
     if strange:
         return 'has the word "%s"' % sorted(strange)[0]
     names = Counter(names_of(text))
     if len(names) > 3:
         return 'has too many names: %s' % ', '.join(names)
-    if names and text.count(next(iter(names))) < 2:
-        return 'forgets %s' % next(iter(names))
+    hero = re.search(r'(?:named|name was|called him|called her) ([A-Z][a-z]+)', text)
+    if hero and text.count(hero.group(1)) < 2:
+        return 'forgets %s' % hero.group(1)
     told = set(words_of(re.sub(r'"[^"]*"', ' ', text)))
     if told & HE and told & SHE:
         return 'mixes he and she'

@@ -7,7 +7,7 @@ from . import about_quern, animals, arithmetic, facts, instructions, stories, ta
 
 # kind: (share of the exchanges, maker). A kind's maker takes a Speaker and returns an Exchange.
 KINDS = [
-    (9.0, stories.story), (5.0, facts.capital), (2.6, facts.colour), (0.5, facts.mix), (2.2, facts.calendar), (2.0, facts.use),
+    (6.5, stories.story), (5.0, facts.capital), (2.6, facts.colour), (0.5, facts.mix), (2.2, facts.calendar), (2.0, facts.use),
     (5.0, facts.single), (5.0, words.opposite), (2.2, words.plural), (1.5, words.rhyme),
     (1.4, animals.sound), (1.4, animals.young), (1.4, animals.home), (1.4, animals.legs), (1.4, animals.food), (1.2, animals.animal_class),
     (10.0, arithmetic.sums), (1.5, arithmetic.compare), (1.5, arithmetic.neighbour), (1.4, arithmetic.double_half), (0.7, arithmetic.too_hard),
@@ -25,7 +25,7 @@ def exchange(speak):
 
 
 def document(speak):
-    if speak.chance(0.05):
+    if speak.chance(0.04):
         return {'kind': 'story_text', 'text': stories.story_text(speak)}
     messages = []
     if speak.chance(0.12):
