@@ -23,6 +23,7 @@ enum family {
     F_POST_NORM = 256,
     F_LAYER_NORM = 512, // with biases everywhere
     F_ROPE = 1024,
+    F_WINDOW = 2048, // every layer looks back 128 positions
     F_LLAMA = F_QKV | F_GATED | F_OUTPUT | F_ROPE,
 };
 
@@ -49,6 +50,8 @@ static const struct preset {
     {"gemma2-tiny",    "gemma2", F_QKV | F_GATED | F_POST_NORM | F_ROPE,
                                                        4,  256,   768,   4,  2,  64,  1e4f, 2048, 2048,   0, 0},
     {"phi3-tiny",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
+                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0},
+    {"phi3-window-tiny", "phi3", F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE | F_WINDOW,
                                                        4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0},
     {"gpt2-tiny",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
                                                        4,  256,   1024,  8,  8,  32,  0,    1024, 2048,   0, 0},
@@ -354,6 +357,8 @@ static void write_keys(struct model *m, const struct synth_options *o)
         put_f32(m, "final_logit_softcapping", 30);
         put_u32(m, "attention.sliding_window", 128);
     }
+    if (p->family & F_WINDOW)
+        put_u32(m, "attention.sliding_window", 128);
 }
 
 static int open_vocab(struct model *m, const struct synth_options *o, struct error *err)

@@ -2,6 +2,7 @@
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/sampling_options.h"
+#include "cmd/speculation.h"
 #include "cmd/terminal.h"
 
 #include <stdlib.h>
@@ -50,7 +51,7 @@ struct sink {
 static int take_text(void *arg, struct str text)
 {
     struct sink *sink = arg;
-    if (!text.len) // the prompt is computed
+    if (!text.len)  // the prompt is computed
         terminal_set_phase(PHASE_ANSWERING);
     text_append(&sink->text, text);
     if (sink->json)
@@ -97,9 +98,13 @@ static void note_result(const struct generate_result *r)
     terminal_note("answer: %lld tokens in %.1f ms, %.2f tokens/s; the first after %.1f ms; ended by: %s",
                   (long long)r->n_generated, r->generate_ms, per_second((double)r->n_steps, r->generate_ms),
                   r->first_ms, stop_reason_name[r->reason]);
+    if (r->n_guessed)
+        terminal_note("guessed ahead: %lld tokens, %lld of them right; %lld steps", (long long)r->n_guessed,
+                      (long long)r->n_right, (long long)r->n_steps);
 }
 
-static int answer(const struct loaded *l, const struct options *o, const struct token_list *prompt, struct error *err)
+static int answer(const struct loaded *l, const struct speculation *ahead, const struct options *o,
+                  const struct token_list *prompt, struct error *err)
 {
     struct sink sink = {.json = o->json};
     struct generate_result r;
@@ -110,6 +115,7 @@ static int answer(const struct loaded *l, const struct options *o, const struct 
         .n_logprobs = -1,
         .emit = take_text,
         .arg = &sink,
+        .speculator = ahead->speculator,
         .cancel = &terminal_interrupted,
     };
     int status = sampling_take(&sampling, o, l->model, err);
@@ -142,6 +148,7 @@ static int answer(const struct loaded *l, const struct options *o, const struct 
 static int run(const struct options *o, struct error *err)
 {
     struct loaded l = {0};
+    struct speculation ahead = {0};
     struct token_list tokens = {0};
     char *data = NULL;
     struct str prompt;
@@ -151,10 +158,13 @@ static int run(const struct options *o, struct error *err)
     if (!status)
         status = tokenize(l.model, prompt, o->special, &tokens, err);
     if (!status)
-        status = load_session(&l, o, (int64_t)tokens.n + MAX(o->n_predict, 0), 1, err);
+        status = load_session(&l, o, (int64_t)tokens.n + MAX(o->n_predict, 0), speculation_rows(o), err);
     if (!status)
-        status = answer(&l, o, &tokens, err);
+        status = speculation_open(&ahead, o, &l, err);
+    if (!status)
+        status = answer(&l, &ahead, o, &tokens, err);
     token_list_free(&tokens);
+    speculation_close(&ahead);
     load_close(&l);
     free(data);
     return status;

@@ -15,6 +15,10 @@ struct run {
     struct stream stream;
     struct detokenizer text, bytes;  // what emit and what on_token is told
     struct candidate *top;           // [n_logprobs]
+    int length;                      // of the sequence as far as its tokens are chosen: beyond it are guesses
+    int32_t guess[GUESS_MAX];
+    int n_guess;  // that the last step computed,
+    int row;      // and how many of them came true: the row of the next logits
 };
 
 // --- before the answer ---
@@ -47,6 +51,9 @@ static int start(struct run *run, struct error *err)
         return -1;
     if (o->ignore_end)
         ban_end_tokens(run->sampler, run->model->tokenizer);
+    if (o->speculator &&
+        speculator_begin(o->speculator, o->prompt, o->n_prompt, &o->sampler, run->model->info.n_vocab, err))
+        return -1;
     if (n_top > 0 && !(run->top = calloc((size_t)n_top, sizeof *run->top)))
         return fail(err, E_MEMORY, "no memory for %d log-probabilities a token", n_top);
     return 0;
@@ -68,7 +75,7 @@ static bool is_over(const struct run *run)
         r->reason = STOP_STRING;
     else if (o->n_predict >= 0 && r->n_generated >= o->n_predict)
         r->reason = STOP_LENGTH;
-    else if (session_length(run->session, run->seq) >= session_n_ctx(run->session) && r->n_generated > 0)
+    else if (run->length >= session_n_ctx(run->session) && r->n_generated > 0)
         r->reason = STOP_CONTEXT;
     else
         over = false;
@@ -81,8 +88,8 @@ static int choose(struct run *run, const float *logits, int32_t *token, struct e
     const uint32_t *allowed = NULL;
     if (rule && rule->mask(rule->state, &allowed, err))
         return -1;
-    int n = session_length(run->session, run->seq);
-    *token = sampler_next(run->sampler, logits, allowed, session_tokens(run->session, run->seq), n, n);
+    const int32_t *history = session_tokens(run->session, run->seq);
+    *token = sampler_next(run->sampler, logits, allowed, history, run->length, run->length);
     if (*token < 0)
         return fail(err, E_USAGE, "no token of this vocabulary may come after %lld of the answer",
                     (long long)run->r->n_generated);
@@ -112,6 +119,8 @@ static int take(struct run *run, const float *logits, int32_t token, struct erro
     report(run, logits, token);
     r->last_token = token;
     r->n_generated++;
+    if (run->o->speculator)
+        speculator_push(run->o->speculator, token);
     if (rule && rule->accept(rule->state, token, err))
         return -1;
     if (stream_push(&run->stream, detokenizer_next(&run->text, token), err))
@@ -121,29 +130,83 @@ static int take(struct run *run, const float *logits, int32_t token, struct erro
     return 0;
 }
 
+// What was guessed wrong goes. Where a sequence cannot be shortened it is computed anew, and nothing is guessed again.
+static int drop_guesses(struct run *run, struct error *err)
+{
+    run->n_guess = run->row = 0;
+    if (session_length(run->session, run->seq) <= run->length || session_truncate(run->session, run->seq, run->length))
+        return 0;
+    int n;
+    const int32_t *tokens = speculator_tokens(run->o->speculator, &n);
+    speculator_stop(run->o->speculator);
+    return session_prompt(run->session, run->seq, tokens, run->length, NULL, err);
+}
+
+// How many tokens a guess may have: more than the answer can still take would be for nobody.
+static int room_for_guess(const struct run *run)
+{
+    const struct generate_options *o = run->o;
+    int64_t room = session_n_ctx(run->session) - run->length - 1;
+    room = MIN(room, MIN(session_n_outputs(run->session), session_n_batch(run->session)) - 1);
+    return (int)(o->n_predict < 0 ? room : MIN(room, o->n_predict - run->r->n_generated - 1));
+}
+
+// Computes the last token, and with it what may follow.
+static int step(struct run *run, struct error *err)
+{
+    struct speculator *guesser = run->o->speculator;
+    struct session_row rows[GUESS_MAX + 1] = {{run->r->last_token, run->seq, true}};
+    int n = guesser ? speculator_guess(guesser, room_for_guess(run), run->guess) : 0;
+    for (int i = 0; i < n; i++)
+        rows[i + 1] = (struct session_row){run->guess[i], run->seq, true};
+    double begin = clock_ms();
+    // a guess may fail where the text would not
+    bool failed = n && session_step(run->session, rows, n + 1, err);
+    if (failed)
+        speculator_stop(guesser);
+    if ((failed || !n) && session_step(run->session, rows, 1, err))
+        return -1;
+    run->n_guess = failed ? 0 : n;
+    run->r->n_guessed += run->n_guess;
+    run->r->n_steps++;
+    if (guesser)
+        speculator_note_step(guesser, run->n_guess + 1, clock_ms() - begin);
+    return 0;
+}
+
+// Makes the last token one of the sequence: it was guessed right, or is computed now.
+static int advance(struct run *run, struct error *err)
+{
+    if (run->row < run->n_guess && run->guess[run->row] == run->r->last_token) {
+        run->row++;
+        run->r->n_right++;
+    } else if (drop_guesses(run, err) || step(run, err)) {
+        return -1;
+    }
+    run->length++;
+    return 0;
+}
+
 // The last token is not computed: its logits would be for nobody.
 static int answer(struct run *run, struct error *err)
 {
     struct generate_result *r = run->r;
     while (!is_over(run)) {
-        if (r->n_generated > 0) {
-            if (session_step(run->session, &(struct session_row){r->last_token, run->seq, true}, 1, err))
-                return -1;
-            r->n_steps++;
-        }
-        const float *logits = session_logits(run->session, 0);
+        if (r->n_generated > 0 && advance(run, err))
+            return -1;
+        const float *logits = session_logits(run->session, run->row);
         int32_t token;
         if (choose(run, logits, &token, err))
             return -1;
         if (!run->o->ignore_end && tokenizer_is_end(run->model->tokenizer, token)) {
             r->end_token = token;
             r->reason = STOP_END;
-            return 0;
+            break;
         }
         if (take(run, logits, token, err))
             return -1;
     }
-    return 0;
+    return drop_guesses(run, err);
 }
 
 int generate(struct session *s, const struct model *m, int seq, const struct generate_options *o,
@@ -157,6 +220,7 @@ int generate(struct session *s, const struct model *m, int seq, const struct gen
         status = session_prompt(s, seq, o->prompt, o->n_prompt, &r->n_reused, err);
     double begin = clock_ms();
     r->prompt_ms = begin - r->start_ms;
+    run.length = o->n_prompt;
     if (!status && o->emit(o->arg, (struct str){"", 0}))
         run.stream.refused = 1;
     if (!status)

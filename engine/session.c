@@ -53,7 +53,7 @@ static int pages_needed(const struct session *s, int n_ctx)
     int all = pages_of(n_ctx);
     if (!s->window || s->window > n_ctx)
         return all;
-    int seen = pages_of(MIN(s->window, INT32_MAX / 4)) + pages_of(s->o.n_batch) + 1;
+    int seen = pages_of(MIN(s->window, INT32_MAX / 4) + s->o.n_rewind) + pages_of(s->o.n_batch) + 1;
     return MIN(all, seen);
 }
 
@@ -239,6 +239,11 @@ int session_n_ctx(const struct session *s)
 int session_n_batch(const struct session *s)
 {
     return s->o.n_batch;
+}
+
+int session_n_outputs(const struct session *s)
+{
+    return s->o.n_outputs;
 }
 
 struct session_options session_settings(const struct session *s)
@@ -435,11 +440,11 @@ static void seal_page(struct session *s, int seq, int i)
         pages_follow(&s->pages, table_of(s, seq)[i + 1], twin);
 }
 
-// Gives back the pages that no later token of the sequence needs.
+// Gives back the pages that no later token of the sequence needs, shortened by n_rewind or not.
 static void pass_window(struct session *s, int seq)
 {
     struct sequence *q = &s->seqs[seq];
-    while (has_passed(s, q->length, q->n_passed + 1))
+    while (has_passed(s, q->length - s->o.n_rewind, q->n_passed + 1))
         pages_release(&s->pages, table_of(s, seq)[q->n_passed++]);
 }
 

@@ -17,6 +17,7 @@ struct session_options {
     int n_ctx;                  // positions of a sequence; 0: the model's
     int n_batch;                // rows of a step; 0: N_BATCH_DEFAULT
     int n_outputs;              // rows of a step that want logits; 0: n_seqs
+    int n_rewind;               // tokens by which a sequence can be shortened whatever windows its model has
     enum dtype kv_type[2];      // of keys and of values
     uint64_t kv_limit;          // bytes of the pool of pages, but room for one whole sequence always; 0: for all of them
     bool no_reuse;              // compute every prompt from its first token
@@ -32,6 +33,7 @@ void session_close(struct session *s);  // NULL is fine
 
 int session_n_ctx(const struct session *s);
 int session_n_batch(const struct session *s);
+int session_n_outputs(const struct session *s);
 // The options as they hold: what was left at 0 is chosen.
 struct session_options session_settings(const struct session *s);
 struct memory_need session_memory(const struct session *s);

@@ -318,6 +318,48 @@ Test(session, histories_without_reuse)
     random_history(70, true, 22);
 }
 
+// Guesses: rows that are computed, all with logits, and then taken back but for some.
+static void guess_and_take_back(int window, uint64_t seed)
+{
+    enum { MOST = 16 };
+    struct scene s;
+    struct session_options o = {
+        .n_ctx = CTX, .n_batch = BATCH, .n_outputs = MOST + 1, .n_rewind = MOST, .kv_type = {DT_F16, DT_F16}};
+    printf("seed %llu, window %d\n", (unsigned long long)seed, window);
+    open_scene(&s, window, &o);
+    int32_t text[CTX];
+    int length = 0;
+    for (int i = 0; i < 4000; i++) {
+        struct session_row rows[MOST + 1];
+        struct error err = {0};
+        int n = 1 + (int)random_below(&seed, MOST + 1);
+        n = MIN(n, CTX - length);
+        for (int j = 0; j < n; j++) {
+            text[length + j] = (int32_t)random_below(&seed, 2);
+            rows[j] = (struct session_row){text[length + j], 0, true};
+        }
+        cr_assert_eq(session_step(s.session, rows, n, &err), 0, "%s", err.text);
+        for (int j = 0; j < n; j++)
+            check_logits(&s, j, text, length + j + 1, "guess");
+        length += n - (int)random_below(&seed, (uint32_t)n);
+        cr_assert(session_truncate(s.session, 0, length), "%d of %d", length, session_length(s.session, 0));
+        cr_assert_eq(session_length(s.session, 0), length);
+        if (length == CTX) {
+            length = (int)random_below(&seed, CTX);
+            session_truncate(s.session, 0, 0);
+            cr_assert(!length || !session_prompt(s.session, 0, text, length, NULL, &err), "%s", err.text);
+        }
+    }
+    close_scene(&s);
+}
+
+Test(session, guesses_are_taken_back_whatever_the_window)
+{
+    const int windows[] = {0, 1, 2, 40, 63, 64, 65, 130};
+    for (size_t i = 0; i < COUNT_OF(windows); i++)
+        guess_and_take_back(windows[i], 31 + i);
+}
+
 // --- reuse ---
 
 static void fill(int32_t *tokens, int n, int salt)

@@ -1,0 +1,348 @@
+#include "engine/speculate.h"
+#include "engine/logprobs.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    MATCH_MIN = 2,   // tokens that must have come before
+    MATCH_MAX = 16,  // more are not told apart
+    CHAIN_MAX = 48,  // earlier places that are looked at
+    N_KINDS = 6,     // of guesses: by the length of the match, and the draft's
+    KIND_DRAFT = N_KINDS - 1,
+    PROBE_AFTER = 64,  // guesses left unused, before one is tried again
+    VOCAB_SLACK = 128,
+};
+
+// How often tokens of one kind of guess came true, the last ones counting most.
+struct record {
+    double right, all;
+};
+
+struct speculator {
+    struct speculate_options o;
+    int n_ctx;
+    bool stopped;
+    // the text, and where each pair of tokens stood before
+    int32_t *tokens;  // [n_ctx + 1]
+    int n;
+    int32_t *last;  // [n_slots] the position behind the latest pair of that hash; 0: none
+    int32_t *prev;  // [n_ctx + 1] the one before it
+    uint32_t n_slots;
+    // what was guessed last, whether or not it was used, and how much of it has come
+    int32_t guess[GUESS_MAX];
+    int n_guess, at, kind;
+    int n_unused;
+    struct record records[N_KINDS];
+    double step_ms[GUESS_MAX + 2];  // by rows; 0: not known
+    double draft_ms;                // of a token
+    struct sampler *sampler;        // of the draft
+    int n_vocab;                    // of the model
+};
+
+// --- making ---
+
+int speculator_new(struct speculator **out, const struct speculate_options *o, int n_ctx, struct error *err)
+{
+    struct speculator *s = calloc(1, sizeof *s);
+    if (!s)
+        return fail(err, E_MEMORY, "no memory for guesses");
+    s->o = *o;
+    s->o.most = MAX(0, MIN(o->most, GUESS_MAX));
+    s->n_ctx = n_ctx;
+    s->n_slots = 1024;
+    while (s->n_slots < (uint32_t)n_ctx && s->n_slots < 1u << 22)
+        s->n_slots *= 2;
+    s->tokens = malloc(((size_t)n_ctx + 1) * sizeof *s->tokens);
+    s->prev = malloc(((size_t)n_ctx + 1) * sizeof *s->prev);
+    s->last = calloc(s->n_slots, sizeof *s->last);
+    if (!s->tokens || !s->prev || !s->last) {
+        speculator_free(s);
+        return fail(err, E_MEMORY, "no memory for guesses in a text of %d tokens", n_ctx);
+    }
+    *out = s;
+    return 0;
+}
+
+void speculator_free(struct speculator *s)
+{
+    if (!s)
+        return;
+    sampler_free(s->sampler);
+    free(s->tokens);
+    free(s->prev);
+    free(s->last);
+    free(s);
+}
+
+int speculate_check_vocab(const struct tokenizer *t, const struct tokenizer *draft, struct error *err)
+{
+    int32_t n = tokenizer_n_vocab(t), m = tokenizer_n_vocab(draft);
+    if (tokenizer_kind(t) != tokenizer_kind(draft) || abs(n - m) > VOCAB_SLACK)
+        return fail(err, E_USAGE, "the draft model has another vocabulary: %d tokens, the model has %d", m, n);
+    for (int32_t id = 0; id < MIN(n, m); id++) {
+        struct str a = tokenizer_text(t, id), b = tokenizer_text(draft, id);
+        if (!str_equal(a, b))
+            return fail(err, E_USAGE,
+                        "the draft model has another vocabulary: token %d is \"%.*s\", the model's is \"%.*s\"", id,
+                        STR_ARG(b), STR_ARG(a));
+    }
+    return 0;
+}
+
+// --- the text ---
+
+static uint32_t slot_of(const struct speculator *s, int end)
+{
+    uint64_t pair = (uint64_t)(uint32_t)s->tokens[end - 2] << 32 | (uint32_t)s->tokens[end - 1];
+    return (uint32_t)(pair * 0x9e3779b97f4a7c15u >> 32) & (s->n_slots - 1);
+}
+
+static void append(struct speculator *s, int32_t token)
+{
+    if (s->n > s->n_ctx)
+        return;
+    s->tokens[s->n++] = token;
+    if (s->n < MATCH_MIN)
+        return;
+    uint32_t slot = slot_of(s, s->n);
+    s->prev[s->n - 1] = s->last[slot];
+    s->last[slot] = s->n;
+}
+
+int speculator_begin(struct speculator *s, const int32_t *tokens, int n, const struct sampler_params *p, int n_vocab,
+                     struct error *err)
+{
+    s->n = s->n_guess = s->n_unused = 0;
+    s->stopped = false;
+    memset(s->last, 0, s->n_slots * sizeof *s->last);
+    for (int i = 0; i < n; i++)
+        append(s, tokens[i]);
+    s->n_vocab = n_vocab;
+    sampler_free(s->sampler);
+    s->sampler = NULL;
+    if (!s->o.draft)
+        return 0;
+    struct sampler_params draft = *p;
+    int n_draft = s->o.draft_model->info.n_vocab;
+    for (int i = 0; i < p->n_biases; i++)
+        if (p->biases[i].token >= n_draft)
+            draft.n_biases = 0;  // the guesses do without
+    return sampler_new(&s->sampler, &draft, n_draft, NULL, err);
+}
+
+void speculator_push(struct speculator *s, int32_t token)
+{
+    if (s->at < s->n_guess) {
+        struct record *r = &s->records[s->kind];
+        bool right = s->guess[s->at++] == token;
+        r->right = 0.97 * r->right + right;
+        r->all = 0.97 * r->all + 1;
+        if (!right)
+            s->n_guess = 0;
+    }
+    append(s, token);
+}
+
+void speculator_stop(struct speculator *s)
+{
+    s->stopped = true;
+}
+
+const int32_t *speculator_tokens(const struct speculator *s, int *n)
+{
+    *n = s->n;
+    return s->tokens;
+}
+
+// --- what may follow ---
+
+// How many tokens before `end` are those at the end of the text.
+static int match_length(const struct speculator *s, int end)
+{
+    int n = 0;
+    while (n < MATCH_MAX && n < end && s->tokens[end - 1 - n] == s->tokens[s->n - 1 - n])
+        n++;
+    return n;
+}
+
+// The place earlier in the text that is most like its end, of equals the latest: 0 when there is none.
+static int find_match(const struct speculator *s, int *length)
+{
+    int best = 0;
+    *length = MATCH_MIN - 1;
+    if (s->n < MATCH_MIN + 1)
+        return 0;
+    int end = s->prev[s->n - 1];
+    for (int i = 0; end && i < CHAIN_MAX && *length < MATCH_MAX; i++, end = s->prev[end - 1]) {
+        int n = match_length(s, end);
+        if (n > *length) {
+            *length = n;
+            best = end;
+        }
+    }
+    return best;
+}
+
+static int kind_of(int length)
+{
+    return length >= 12 ? 4 : length >= 7 ? 3 : length >= 4 ? 2 : length >= 3 ? 1 : 0;
+}
+
+// What followed there; where that reaches the end of the text, it goes round.
+static int look_up(struct speculator *s, int room, int32_t *out, int *kind)
+{
+    int length, from = find_match(s, &length);
+    if (!from)
+        return 0;
+    for (int i = 0; i < room; i++)
+        out[i] = from + i < s->n ? s->tokens[from + i] : out[from + i - s->n];
+    *kind = kind_of(length);
+    return room;
+}
+
+// The draft's session becomes the text but for its last token, which is computed, with its logits.
+static int draft_catch_up(struct speculator *s, struct error *err)
+{
+    struct session *d = s->o.draft;
+    const int32_t *have = session_tokens(d, 0);
+    int n = 0, most = MIN(session_length(d, 0), s->n - 1);
+    while (n < most && have[n] == s->tokens[n])
+        n++;
+    session_truncate(d, 0, n);
+    for (n = session_length(d, 0); n < s->n;) {
+        struct session_row rows[GUESS_MAX];
+        int n_rows = MIN(MIN(s->n - n, GUESS_MAX), session_n_batch(d));
+        for (int i = 0; i < n_rows; i++, n++)
+            rows[i] = (struct session_row){s->tokens[n], 0, n == s->n - 1};
+        if (session_step(d, rows, n_rows, err))
+            return -1;
+    }
+    return 0;
+}
+
+// What the draft model says, drawn with the random numbers of the true text. Whatever goes wrong ends its guesses: the
+// text does not need them.
+static int ask_draft(struct speculator *s, int room, int32_t *out)
+{
+    struct session *d = s->o.draft;
+    struct error ignored;
+    int n_vocab = s->o.draft_model->info.n_vocab, n = 0;
+    double begin = clock_ms();
+    room = MIN(room, session_n_ctx(d) - s->n);
+    if (room <= 0 || draft_catch_up(s, &ignored)) {
+        s->stopped |= room > 0;
+        return 0;
+    }
+    while (n < room) {
+        const float *logits = session_logits(d, 0);
+        int length = session_length(d, 0);
+        int32_t token = sampler_next(s->sampler, logits, NULL, session_tokens(d, 0), length, length);
+        if (token < 0 || token >= s->n_vocab ||
+            (s->o.p_min > 0 && expf(logprobs_of(logits, n_vocab, token, NULL, 0)) < s->o.p_min))
+            break;
+        out[n++] = token;
+        if (n < room && session_step(d, &(struct session_row){token, 0, true}, 1, &ignored))
+            break;
+    }
+    double ms = (clock_ms() - begin) / MAX(n, 1);
+    s->draft_ms = s->draft_ms > 0 ? 0.8 * s->draft_ms + 0.2 * ms : ms;
+    return n;
+}
+
+// --- whether it pays ---
+
+// What a step of that many rows costs, in milliseconds: as measured, or along the line through the two measured ones
+// that are nearest. Before there are any, a row more costs a quarter of the first.
+static double step_cost(const struct speculator *s, int rows)
+{
+    double one = s->step_ms[1] > 0 ? s->step_ms[1] : 1;
+    int below = 1, above = 0;
+    if (s->step_ms[rows] > 0)
+        return s->step_ms[rows];
+    for (int r = 2; r <= GUESS_MAX + 1; r++) {
+        if (s->step_ms[r] <= 0)
+            continue;
+        if (r < rows)
+            below = r;
+        else if (!above)
+            above = r;
+    }
+    double low = below == 1 ? one : s->step_ms[below];
+    double slope = above       ? (s->step_ms[above] - low) / (above - below)
+                   : below > 1 ? (low - one) / (below - 1)
+                               : one / 4;
+    return low + MAX(slope, 0) * (rows - below);
+}
+
+static double chance(const struct speculator *s, int kind)
+{
+    const struct record *r = &s->records[kind];
+    return (r->right + 1) / (r->all + 2);
+}
+
+// The length of a guess, up to `most`, that brings most tokens a millisecond, and how many those are. Each token of it
+// comes true with probability p, when those before it have, and costs token_ms to guess.
+static int best_length(const struct speculator *s, int most, double p, double token_ms, double *rate)
+{
+    double tokens = 1, all_right = 1;
+    int best = 0;
+    *rate = 1 / step_cost(s, 1);
+    for (int k = 1; k <= most; k++) {
+        all_right *= p;
+        tokens += all_right;
+        double r = tokens / (step_cost(s, k + 1) + k * token_ms);
+        if (r > *rate) {
+            *rate = r;
+            best = k;
+        }
+    }
+    return best;
+}
+
+void speculator_note_step(struct speculator *s, int n_rows, double ms)
+{
+    if (n_rows < 1 || n_rows > GUESS_MAX + 1)
+        return;
+    double *known = &s->step_ms[n_rows];
+    *known = *known > 0 ? 0.8 * *known + 0.2 * ms : ms;
+}
+
+// How many of the guessed tokens to use.
+static int weigh(struct speculator *s, int n, int kind, double token_ms)
+{
+    double rate;
+    int best = s->o.always ? n : best_length(s, n, chance(s, kind), token_ms, &rate);
+    if (!best && ++s->n_unused >= PROBE_AFTER)
+        best = MIN(n, 3);
+    if (best < s->o.least)
+        best = 0;
+    if (best)
+        s->n_unused = 0;
+    return best;
+}
+
+int speculator_guess(struct speculator *s, int room, int32_t *out)
+{
+    room = MIN(room, s->o.most);
+    s->n_guess = 0;
+    // before there is a guess, what a step of one row costs must be known
+    if (s->stopped || room <= 0 || (s->step_ms[1] <= 0 && !s->o.always))
+        return 0;
+    int n = s->o.lookup ? look_up(s, room, s->guess, &s->kind) : 0;
+    int use = n ? weigh(s, n, s->kind, 0) : 0;
+    if (!use && s->o.draft) {
+        // of a draft what is not used is not made
+        int want = weigh(s, room, KIND_DRAFT, s->draft_ms);
+        if (want) {
+            use = n = ask_draft(s, want, s->guess);
+            s->kind = KIND_DRAFT;
+        }
+    }
+    if (use < s->o.least)
+        use = 0;
+    memcpy(out, s->guess, (size_t)use * sizeof *out);
+    s->n_guess = n;
+    s->at = 0;
+    return use;
+}
