@@ -1,4 +1,5 @@
 // quern device: what this machine can compute with.
+#include "cmd/cpu_name.h"
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 #include "engine/bandwidth.h"
@@ -11,24 +12,6 @@ struct report {
     struct memory_free memory;
     double bandwidth;  // bytes a second, 0 when not measured
 };
-
-// The processor's own name, from the kernel's list.
-static void cpu_name(char *out, size_t size)
-{
-    snprintf(out, size, "unknown");
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    char line[256];
-    while (f && fgets(line, sizeof line, f)) {
-        char *value = strchr(line, ':');
-        if (!value || strncmp(line, "model name", 10))
-            continue;
-        value[strcspn(value, "\n")] = '\0';
-        snprintf(out, size, "%s", value + 1 + (value[1] == ' '));
-        break;
-    }
-    if (f)
-        fclose(f);
-}
 
 static int measure(const struct report *r, double *out, struct error *err)
 {

@@ -1,0 +1,244 @@
+// Rows kept from run to run, and another engine's bench program beside ours.
+#include "cmd/bench.h"
+#include "cmd/input.h"
+#include "cmd/terminal.h"
+
+#include <cjson/cJSON.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// --- where rows are kept ---
+
+// The path of a kept run; its folders are made when `make` is set.
+static int path_of(const char *name, bool make, char path[PATH_MAX], struct error *err)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    bool given = state && *state;
+    if (strchr(name, '/'))
+        return snprintf(path, PATH_MAX, "%s", name) < PATH_MAX ? 0 : fail(err, E_USAGE, "%s: too long a path", name);
+    if (!given && (!home || !*home))
+        return fail(err, E_USAGE,
+                    "neither $HOME nor $XDG_STATE_HOME says where runs are kept; give a path with a slash");
+    if (snprintf(path, PATH_MAX, "%s%s/quern/bench/%s.json", given ? state : home, given ? "" : "/.local/state",
+                 name) >= PATH_MAX)
+        return fail(err, E_USAGE, "%s: too long a name", name);
+    for (char *slash = strchr(path + 1, '/'); make && slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0700); // what cannot be made shows when the file is opened
+        *slash = '/';
+    }
+    return 0;
+}
+
+static int write_file(const char *path, struct str text, struct error *err)
+{
+    char temporary[PATH_MAX];
+    if (snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid()) >= (int)sizeof temporary)
+        return fail(err, E_USAGE, "%s: too long a path", path);
+    FILE *f = fopen(temporary, "we");
+    bool ok = f && fwrite(text.data, 1, text.len, f) == text.len && fflush(f) == 0 && fsync(fileno(f)) == 0;
+    ok = (!f || fclose(f) == 0) && ok;
+    if (ok && rename(temporary, path) == 0)
+        return 0;
+    int error = errno;
+    unlink(temporary);
+    return fail(err, E_IO, "%s: %s", path, strerror(error));
+}
+
+int bench_save(const char *name, const struct bench_row *rows, int n, struct error *err)
+{
+    char path[PATH_MAX];
+    struct text out = {0};
+    if (path_of(name, true, path, err))
+        return -1;
+    bench_print_head(BENCH_JSON, false, &out);
+    for (int i = 0; i < n; i++)
+        bench_print_row(BENCH_JSON, &rows[i], i == 0, &out);
+    bench_print_tail(BENCH_JSON, &out);
+    int status = out.failed ? fail(err, E_MEMORY, "no memory for %d rows", n)
+                            : write_file(path, (struct str){out.data, out.size}, err);
+    text_free(&out);
+    return status;
+}
+
+// --- a kept row beside a new one ---
+
+static double number_at(const cJSON *row, const char *key)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(row, key);
+    return cJSON_IsNumber(v) ? v->valuedouble : -1;
+}
+
+static const char *text_at(const cJSON *row, const char *key)
+{
+    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, key));
+    return s ? s : "";
+}
+
+static bool same_type(const cJSON *row, const char *key, enum dtype type)
+{
+    enum dtype kept;
+    return dtype_from_name(str_from(text_at(row, key)), &kept) == 0 && kept == type;
+}
+
+// Kept by llama-bench, a row has no n_seqs: one sequence.
+static bool is_same_test(const cJSON *row, const struct bench_row *r)
+{
+    double seqs = number_at(row, "n_seqs");
+    return number_at(row, "model_n_params") == (double)r->n_params && !strcmp(text_at(row, "model_type"), r->type) &&
+           number_at(row, "n_prompt") == r->test.n_prompt && number_at(row, "n_gen") == r->test.n_gen &&
+           number_at(row, "n_depth") == r->test.n_depth && (seqs < 0 ? 1 : seqs) == r->test.n_seqs &&
+           number_at(row, "n_threads") == r->n_threads && number_at(row, "n_ubatch") == r->n_ubatch &&
+           same_type(row, "type_k", r->kv_type[KV_KEY]) && same_type(row, "type_v", r->kv_type[KV_VALUE]);
+}
+
+// The kept samples, in an array that the caller frees: how many, 0 when there are none.
+static int samples_of(const cJSON *row, double **out)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(row, "samples_ts"), *item;
+    int n = 0, size = cJSON_GetArraySize(list);
+    *out = size > 0 ? calloc((size_t)size, sizeof **out) : NULL;
+    if (*out)
+        cJSON_ArrayForEach(item, list)(*out)[n++] = item->valuedouble;
+    return n;
+}
+
+// -1 when it is slower for sure, 1 faster, else 0.
+static int compare_row(const cJSON *row, const struct bench_row *r, struct text *out)
+{
+    double *kept, low = 0, high = 0;
+    char label[64];
+    int n = samples_of(row, &kept);
+    bench_label(&r->test, label);
+    text_print(out, "%-30s %-22s ", r->type, label);
+    if (!n) {
+        text_print(out, "was not kept\n");
+        return 0;
+    }
+    samples_compare(r->ts, r->n, kept, n, 0.95, 1, &low, &high);
+    int verdict = high < 1 ? -1 : low > 1;
+    text_print(out, "%10.2f t/s, was %10.2f: %.3f (%.3f-%.3f) %s\n", samples_mean(r->ts, r->n), samples_mean(kept, n),
+               samples_mean(r->ts, r->n) / samples_mean(kept, n), low, high,
+               verdict < 0 ? "slower"
+               : verdict   ? "faster"
+                           : "the same");
+    free(kept);
+    return verdict;
+}
+
+int bench_against(const char *name, const struct bench_row *rows, int n, int *n_slower, struct text *out,
+                  struct error *err)
+{
+    char path[PATH_MAX], *data;
+    size_t size;
+    if (path_of(name, false, path, err) || input_read(path, &data, &size, err))
+        return -1;
+    cJSON *kept = cJSON_ParseWithLength(data, size);
+    free(data);
+    if (!cJSON_IsArray(kept)) {
+        cJSON_Delete(kept);
+        return fail(err, E_IO, "%s: not the JSON of a bench", path);
+    }
+    *n_slower = 0;
+    for (int i = 0; i < n; i++) {
+        const cJSON *row, *found = NULL;
+        cJSON_ArrayForEach(row, kept)
+        {
+            if (is_same_test(row, &rows[i]))
+                found = row;
+        }
+        *n_slower += compare_row(found, &rows[i], out) < 0;
+    }
+    cJSON_Delete(kept);
+    return 0;
+}
+
+// --- another engine ---
+
+// What a program writes to stdout, to its end. Its errors go where ours go.
+static int read_output(const char *const *argv, char **data, size_t *size, struct error *err)
+{
+    int pipes[2];
+    if (pipe2(pipes, O_CLOEXEC))
+        return fail(err, E_IO, "pipe: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        dup2(pipes[1], STDOUT_FILENO);
+        dup2(null, STDERR_FILENO);
+        execv(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    close(pipes[1]);
+    char path[32];
+    snprintf(path, sizeof path, "/dev/fd/%d", pipes[0]);
+    int status = pid < 0 ? fail(err, E_IO, "fork: %s", strerror(errno)) : input_read(path, data, size, err);
+    close(pipes[0]);
+    int ended = 0;
+    if (pid > 0 && waitpid(pid, &ended, 0) == pid && ended && !status) {
+        free(*data);
+        return fail(err, E_IO, "%s ended with status %d", argv[0], WIFEXITED(ended) ? WEXITSTATUS(ended) : 128);
+    }
+    return status;
+}
+
+int bench_peer(const char *program, const struct bench_row *r, double *ts, struct error *err)
+{
+    char numbers[6][16], types[2][16];
+    const int values[6] = {r->test.n_prompt, r->test.n_gen, r->test.n_depth, r->n_threads, r->n_batch, r->n_ubatch};
+    for (int i = 0; i < 6; i++)
+        snprintf(numbers[i], sizeof numbers[i], "%d", values[i]);
+    for (int i = 0; i < 2; i++) {
+        snprintf(types[i], sizeof types[i], "%s", dtype_info[r->kv_type[i]].name);
+        for (char *p = types[i]; *p; p++)
+            *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
+    }
+    if (r->test.n_seqs > 1)
+        return fail(err, E_USAGE, "--against-bin: a llama-bench has no tests of several sequences (-npl)");
+    // a prompt with an answer behind it is a test of its own there too
+    char pair[40];
+    snprintf(pair, sizeof pair, "%d,%d", r->test.n_prompt, r->test.n_gen);
+    bool both = r->test.n_prompt && r->test.n_gen;
+    const char *argv[] = {program,
+                          "-m",
+                          r->path,
+                          "-p",
+                          both ? "0" : numbers[0],
+                          "-n",
+                          both ? "0" : numbers[1],
+                          "-d",
+                          numbers[2],
+                          "-t",
+                          numbers[3],
+                          "-b",
+                          numbers[4],
+                          "-ub",
+                          numbers[5],
+                          "-ctk",
+                          types[0],
+                          "-ctv",
+                          types[1],
+                          "-r",
+                          "1",
+                          "-o",
+                          "json",
+                          both ? "-pg" : NULL,
+                          pair,
+                          NULL};
+    char *data;
+    size_t size;
+    if (read_output(argv, &data, &size, err))
+        return -1;
+    cJSON *json = cJSON_ParseWithLength(data, size);
+    free(data);
+    *ts = number_at(cJSON_GetArrayItem(json, 0), "avg_ts");
+    cJSON_Delete(json);
+    return *ts > 0 ? 0 : fail(err, E_IO, "%s printed no row with avg_ts", program);
+}
