@@ -69,7 +69,6 @@ ANIMALS = {
 NUMBER = {0: 'no', 2: 'two', 4: 'four', 6: 'six', 8: 'eight', 10: 'ten'}
 ARMS = {'octopus'}
 
-A = "[a|the|a(n)]"
 ASK_SOUND = Grammar(
     "3: what [sound|noise] does a(n) {x} make?",
     "2: what does [a(n)|the] {x} say?",
@@ -165,10 +164,8 @@ def young(speak):
 def home(speak):
     name = speak.pick(list(ANIMALS))
     where = ANIMALS[name][2]
-    place = where if where.startswith(('Australia', 'bamboo', 'cold', 'trees')) else where
     preposition = 'on' if where == 'a farm' else 'in'
-    return Exchange('home', speak.ask(ASK_HOME, _slots(name)),
-                    fix_articles(f'A(n) {name} lives {preposition} {place}.'),
+    return Exchange('home', speak.ask(ASK_HOME, _slots(name)), fix_articles(f'A(n) {name} lives {preposition} {where}.'),
                     {'rule': 'says', 'want': [where.removeprefix('a ').removeprefix('an ').removeprefix('the ')],
                      'family': 'homes'})
 
@@ -193,3 +190,24 @@ def animal_class(speak):
     kind = ANIMALS[name][5]
     return Exchange('class', speak.ask(ASK_CLASS, _slots(name)), fix_articles(f'A(n) {name} is a(n) {kind}.'),
                     {'rule': 'says', 'want': [kind], 'family': 'classes'})
+
+
+ABILITIES = {
+    'fly': ('bird bee butterfly bat eagle owl duck crow goose parrot pigeon swan'.split(),
+            'dog cat pig horse fish elephant frog snail penguin lion fox whale'.split()),
+    'swim': ('fish duck whale dolphin shark frog seal swan turtle penguin crocodile octopus'.split(), 'hen bee ant butterfly spider snail'.split()),
+    'climb trees': ('cat squirrel monkey koala bear'.split(), 'fish whale cow duck pig horse snake'.split()[:6]),
+    'talk': (['parrot'], 'cat dog fish cow fox'.split()),
+}
+ASK_ABILITY = Grammar(
+    "4: can [a(n) {x}|{xs}] {do}?", "is a(n) {x} able to {do}?", "are {xs} able to {do}?", "do {xs} {do}?", f"{TELL_WHAT} if [a(n) {{x}}|{{xs}}] can {{do}}.", "is it true that {xs} can {do}?", "{xs} can {do}, [right|true or false|can't they]?",
+)
+
+
+def ability(speak):
+    do = speak.pick(('fly', 'fly', 'swim', 'swim', 'climb trees', 'talk'))
+    can = speak.chance(0.5)
+    name = speak.pick(ABILITIES[do][0 if can else 1])
+    slots = dict(_slots(name), do=do)
+    return Exchange('ability', speak.ask(ASK_ABILITY, slots), fix_articles(f'{"Yes" if can else "No"}, a(n) {name} can{"" if can else "not"} {do}.'),
+                    {'rule': 'says', 'want': ['yes' if can else 'no'], 'family': 'yes_no'})

@@ -96,6 +96,9 @@ def _numbers(speak, name):
             a, b = up_to(20), up_to(20)
         return a, b, a + b
     if name == 'minus':
+        if speak.chance(0.08):
+            a, b = sorted((up_to(12), up_to(12)))
+            return a, b, a - b
         a = int(21 * speak.rand() ** 0.7)
         b = int((a + 1) * speak.rand())
         return a, b, a - b
@@ -212,9 +215,60 @@ TOO_HARD = 'I am sorry, those numbers are too big for me.'
 
 def too_hard(speak):
     name = speak.pick(list(SIGNS))
-    a = speak.pick((100, 1000, 10000)) + int(speak.rand() * 900)
-    b = int(speak.rand() * speak.pick((90, 900, 9000))) + 21
+    if speak.chance(0.5):
+        a, b = (1 + speak.pick((2, 3, 4, 5, 6, 7, 8, 9)) * 10 + int(speak.rand() * 9) for _ in range(2))
+    else:
+        a = speak.pick((100, 1000, 10000)) + 1 + int(speak.rand() * 899)
+        b = int(speak.rand() * speak.pick((90, 900, 9000))) + 21
     if speak.chance(0.3) and name != 'divided by':
         a, b = b, a
     prompt = speak.ask(ASK_TOO_HARD, {'sum': str(a) + speak.pick(SIGNS[name]) + str(b)})
     return Exchange('too_hard', prompt, TOO_HARD, {'rule': 'says', 'want': ['too big']})
+
+
+ASK_PARITY = Grammar(
+    "3: is {n} [even or odd|odd or even]?", "is {n} [even|odd]?", "is {n} an [even|odd] number?", "is the number {n} [even or odd|odd or even|even|odd]?", "{n}: [even or odd|odd or even]?",
+    f"{TELL_WHAT} if {{n}} is [even|odd|even or odd|odd or even].", "what kind of number is {n}, [even or odd|odd or even]?", "would you call {n} [even or odd|odd or even]?",
+)
+
+
+def parity(speak):
+    n = int(speak.rand() * 41)
+    name, other = ('even', 'odd') if n % 2 == 0 else ('odd', 'even')
+    shown = in_words(n) if speak.chance(0.25) else str(n)
+    return Exchange('parity', speak.ask(ASK_PARITY, {'n': shown}), f'{n} is {name}.',
+                    {'rule': 'says', 'want': [name], 'family': 'parity'})
+
+
+ASK_IN_WORDS = Grammar(
+    "3: write {n} [in words|as a word|as words|in letters].", "how do you write {n} in [words|letters]?", "what is {n} in words?", "say {n} in words.", "[spell out|write out] the number {n}.", "{n} in words[|?| is what?]",
+    "[turn|change] {n} into words.", "the number {n} in words, please.",
+)
+ASK_IN_DIGITS = Grammar(
+    "3: write {n} [in digits|as a number|in numbers|in figures].", "how do you write {n} in [digits|numbers|figures]?", "what is {n} in digits?", "what number is {n}?", "[turn|change] {n} into [a number|digits].", "{n} as a number[|?]",
+    "which number is {n}?", "the number {n} in digits, please.",
+)
+
+
+def notation(speak):
+    n = int(speak.rand() * (101 if speak.chance(0.6) else 21))
+    if speak.chance(0.5):
+        return Exchange('notation', speak.ask(ASK_IN_WORDS, {'n': n}), f'{n} in words is {in_words(n)}.',
+                        {'rule': 'says', 'want': [in_words(n)], 'family': 'number_words'})
+    return Exchange('notation', speak.ask(ASK_IN_DIGITS, {'n': in_words(n)}), f'{capital_first(in_words(n))} in digits is {n}.',
+                    {'rule': 'number', 'want': n, 'given': [n]})
+
+
+ASK_SORT = Grammar(
+    "3: sort these numbers: {text}", "sort: {text}", "put these numbers in order: {text}", "[put|bring] in order: {text}", "order these numbers[| from small to big| from smallest to biggest]: {text}", "[sort|order] the numbers {text}.",
+    "[can you|could you|please] sort {text}?", "write these numbers from smallest to biggest: {text}", "arrange these numbers: {text}", "which order is right for {text}?",
+)
+
+
+def sort(speak):
+    numbers = set()
+    while len(numbers) < 3:
+        numbers.add(1 + int(speak.rand() * 20))
+    shuffled = sorted(numbers, key=lambda _: speak.rand())
+    prompt = speak.ask(ASK_SORT, {'text': speak.pick((', ', ' ', ', ')).join(map(str, shuffled))}, plain=True)
+    return Exchange('sort', prompt, ', '.join(map(str, sorted(numbers))) + '.', {'rule': 'numbers', 'want': sorted(numbers)})

@@ -92,7 +92,7 @@ COLOURS = {
     'a pig': 'pink', 'a flamingo': 'pink', 'a piglet': 'pink', 'a bear': 'brown', 'chocolate': 'brown', 'wood': 'brown',
     'a potato': 'brown', 'mud': 'brown', 'coffee': 'brown', 'a chestnut': 'brown', 'soil': 'brown', 'bread': 'brown',
     'an elephant': 'grey', 'a mouse': 'grey', 'a rock': 'grey', 'a rain cloud': 'grey', 'a dolphin': 'grey',
-    'a wolf': 'grey', 'a bee': 'yellow and black', 'silver': 'silver', 'smoke': 'grey', 'a shark': 'grey',
+    'a wolf': 'grey', 'a bee': 'yellow and black', 'smoke': 'grey', 'a shark': 'grey',
 }
 C = '[colour|color]'
 ASK_COLOUR = Grammar(
@@ -108,7 +108,7 @@ def colour(speak):
     thing = speak.pick(list(COLOURS))
     answer = COLOURS[thing]
     return Exchange('colour', speak.ask(ASK_COLOUR, {'x': thing}), capital_first(f'{thing} is {answer}.'),
-                    {'rule': 'says', 'want': [answer], 'family': 'colours', 'given': thing})
+                    {'rule': 'says', 'want': [answer], 'family': 'colours'})
 
 
 MIXED = {('red', 'blue'): 'purple', ('red', 'yellow'): 'orange', ('blue', 'yellow'): 'green', ('red', 'white'): 'pink',
@@ -333,3 +333,113 @@ SINGLES = [Single(row) for row in SINGLE]
 def single(speak):
     chosen = speak.pick(SINGLES)
     return Exchange('fact', speak.ask(chosen.ask), chosen.answer, {'rule': 'says', 'want': [chosen.want]})
+
+
+CONTINENTS = {
+    'Europe': '''France, Germany, Italy, Spain, Portugal, England, Scotland, Wales, Ireland, Norway, Sweden, Denmark, Finland, Iceland,
+        the Netherlands, Belgium, Luxembourg, Switzerland, Austria, Poland, Hungary, Greece, Romania, Bulgaria, Croatia, Serbia,
+        Ukraine, Estonia, Latvia, Lithuania, Slovakia, Slovenia, Malta, the Czech Republic, the United Kingdom''',
+    'Africa': 'Egypt, Morocco, Kenya, Nigeria, Ghana, Ethiopia, Senegal, Tunisia, Algeria',
+    'Asia': '''China, Japan, South Korea, India, Pakistan, Nepal, Thailand, Vietnam, Indonesia, the Philippines, Bangladesh,
+        Mongolia, Israel, Iraq, Iran, Saudi Arabia, Lebanon, Jordan''',
+    'North America': 'the United States, Canada, Mexico, Cuba, Jamaica',
+    'South America': 'Brazil, Argentina, Chile, Peru, Colombia, Uruguay, Venezuela, Ecuador',
+}
+CONTINENT_OF = {' '.join(country.split()): continent for continent, countries in CONTINENTS.items() for country in countries.split(',')}
+ASK_CONTINENT = Grammar(
+    "3: [which|what] continent is {country} [in|on|part of]?", "on [which|what] continent is {country}?", "in [which|what] part of the world is {country}?", "where is {country}?", "where in the world is {country}?",
+    f"{TELL_WHAT} where {{country}} is.", f"{TELL_WHAT} [which|what] continent {{country}} is [in|on].", "{country} is [on|in] [which|what] continent?", "to which continent does {country} belong?", "where can I find {country}?", "where does {country} lie?",
+)
+ASK_CITY = Grammar(
+    "3: where is {city}?", "in [which|what] country is {city}?", "[which|what] country is {city} in?", "{city} is in [which|what] country?", f"{TELL_WHAT} where {{city}} is.", f"{TELL_WHAT} [which|what] country {{city}} is in.",
+    "where can I find {city}?", "where in the world is {city}?", "to which country does {city} belong?", "where does {city} lie?", "the city of {city} is in [which|what] country?",
+)
+
+
+def where(speak):
+    if speak.chance(0.5):
+        country = speak.pick(list(CONTINENT_OF))
+        prompt = speak.ask(ASK_CONTINENT, {'country': country})
+        return Exchange('continent', prompt, f'{capital_first(country)} is in {CONTINENT_OF[country]}.',
+                        {'rule': 'says', 'want': [CONTINENT_OF[country]], 'family': 'continents'})
+    city = speak.pick(list(COUNTRY_OF))
+    country = COUNTRY_OF[city]
+    return Exchange('city', speak.ask(ASK_CITY, {'city': city}), f'{city} is in {country}.',
+                    {'rule': 'says', 'want': [country.removeprefix('the ')], 'family': 'countries'})
+
+
+ASK_IS_COLOUR = Grammar(
+    "4: is {x} {colour}?", "would you say that {x} is {colour}?", f"{TELL_WHAT} if {{x}} is {{colour}}.", "{x} is {colour}, [right|true or false|yes or no|isn't it]?", "is it true that {x} is {colour}?", "is the color of {x} {colour}?",
+    "is {colour} the color of {x}?", "do you think {x} is {colour}?",
+)
+
+
+def is_colour(speak):
+    thing = speak.pick(list(COLOURS))
+    right = COLOURS[thing]
+    true = speak.chance(0.5)
+    shown = right
+    while not true and shown == right:
+        shown = speak.pick(('red', 'blue', 'green', 'yellow', 'orange', 'purple', 'pink', 'brown', 'black', 'white', 'grey'))
+    return Exchange('is_colour', speak.ask(ASK_IS_COLOUR, {'x': thing, 'colour': shown}), f'{"Yes" if true else "No"}, {thing} is {right}.',
+                    {'rule': 'says', 'want': ['yes' if true else 'no'], 'family': 'yes_no'})
+
+
+MONTH_DAYS = dict(zip(MONTHS, (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)))
+ASK_MONTH_DAYS = Grammar(
+    "3: how many days does {x} have?", "how many days are [there |]in {x}?", "how many days has {x}[| got]?", "{x} has how many days?", "number of days in {x}?", f"{TELL_WHAT} how many days {{x}} has.", "how long is {x}?", "how long is the month of {x}?",
+)
+
+
+def month_days(speak):
+    month = speak.pick(MONTHS)
+    return Exchange('month_days', speak.ask(ASK_MONTH_DAYS, {'x': month}), f'{month} has {MONTH_DAYS[month]} days.',
+                    {'rule': 'says', 'want': [str(MONTH_DAYS[month])], 'family': 'numbers'})
+
+
+LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'
+ALPHABET = Single(('a, b, c', "[say|tell me|write|list|recite] the alphabet.", "[can|could] you say the alphabet?", "what is the alphabet?", "what are the letters of the alphabet?", "[list|name] the letters[| of the alphabet].",
+                   "I want to hear the alphabet.", "do you know the alphabet?", "the alphabet, please.", "=" + ', '.join(LETTERS) + '.'))
+ASK_LETTER_AFTER = Grammar(
+    "3: [what|which] letter comes after {x}?", "what comes after {x} in the alphabet?", "what is the letter after {x}?", "which letter follows {x}?", "the letter after {x} is [what|which|...]?", f"{TELL_ME} the letter [after|that comes after|that follows] {{x}}.",
+    "what is the next letter after {x}?",
+)
+ASK_LETTER_BEFORE = Grammar(
+    "3: [what|which] letter comes before {x}?", "what comes before {x} in the alphabet?", "what is the letter before {x}?", f"{TELL_ME} the letter [before|that comes before] {{x}}.", "the letter before {x} is [what|which|...]?",
+)
+
+
+def letter(speak):
+    if speak.chance(0.12):
+        return Exchange('letter', speak.ask(ALPHABET.ask), ALPHABET.answer, {'rule': 'says', 'want': [ALPHABET.answer]})
+    at = int(speak.rand() * 25)
+    before, after = LETTERS[at], LETTERS[at + 1]
+    if speak.chance(0.6):
+        return Exchange('letter', speak.ask(ASK_LETTER_AFTER, {'x': before}), f'{after} comes after {before}.', {'rule': 'says', 'want': [after]})
+    return Exchange('letter', speak.ask(ASK_LETTER_BEFORE, {'x': after}), f'{before} comes before {after}.', {'rule': 'says', 'want': [before]})
+
+
+# From the smallest to the biggest.
+BY_SIZE = ['an ant', 'a bee', 'a snail', 'a mouse', 'a frog', 'a rat', 'a squirrel', 'a rabbit', 'a cat', 'a fox', 'a dog', 'a sheep', 'a wolf',
+           'a lion', 'a bear', 'a horse', 'a giraffe', 'an elephant', 'a whale', 'a house', 'a mountain', 'the moon', 'the earth', 'the sun']
+ASK_BIGGER = Grammar(
+    "4: [which|what] is [bigger|larger], {a} or {b}?", "is {a} or {b} [bigger|larger]?", "{a} or {b}, which is [bigger|larger]?", f"{TELL_WHAT} [which|what] is [bigger|larger], {{a}} or {{b}}.", "[which|what] is the [bigger|larger] one, {a} or {b}?",
+    "which of the two is [bigger|larger], {a} or {b}?",
+)
+ASK_LESS_BIG = Grammar(
+    "4: [which|what] is smaller, {a} or {b}?", "is {a} or {b} smaller?", "{a} or {b}, which is smaller?", f"{TELL_WHAT} [which|what] is smaller, {{a}} or {{b}}.", "[which|what] is the smaller one, {a} or {b}?", "which of the two is smaller, {a} or {b}?",
+)
+
+
+def size(speak):
+    n = len(BY_SIZE)
+    small, big = sorted((int(speak.rand() * n), int(speak.rand() * n)))
+    if small == big:
+        small, big = (small - 1, big) if small else (small, big + 1)
+    a, b = (small, big) if speak.chance(0.5) else (big, small)
+    slots = {'a': BY_SIZE[a], 'b': BY_SIZE[b]}
+    if speak.chance(0.6):
+        return Exchange('size', speak.ask(ASK_BIGGER, slots), capital_first(f'{BY_SIZE[big]} is bigger than {BY_SIZE[small]}.'),
+                        {'rule': 'starts', 'want': BY_SIZE[big]})
+    return Exchange('size', speak.ask(ASK_LESS_BIG, slots), capital_first(f'{BY_SIZE[small]} is smaller than {BY_SIZE[big]}.'),
+                    {'rule': 'starts', 'want': BY_SIZE[small]})

@@ -1,7 +1,7 @@
 """Instructions: count, list, repeat, reverse, spell, capitals, shorten, finish a sentence."""
 
 from .arithmetic import in_words
-from .wording import TELL_ME, TELL_WHAT, Exchange, Grammar, capital_first
+from .wording import TELL_ME, TELL_WHAT, Exchange, Grammar, capital_first, fill
 from .words import COUNTABLE, OPPOSITES, RHYME_WORDS
 
 LISTS = {
@@ -222,9 +222,9 @@ def finish(speak):
 
 KINDS_OF_THINGS = {'animal': 'animals', 'fruit': 'fruits', 'vegetable': 'vegetables', 'colour': 'colours', 'planet': 'planets', 'flower': 'flowers', 'drink': 'drinks',
                    'sport': 'sports', 'tool': 'tools', 'instrument': 'instruments', 'vehicle': 'vehicles', 'shape': 'shapes', 'metal': 'metals'}
-ASK_ODD = Grammar(
-    "3: is {a} {x} a(n) {kind}?", "is {x} a(n) {kind}?", "is a(n) {x} a(n) {kind} or not?", "would you say that a(n) {x} is a(n) {kind}?", "do you think a(n) {x} is a(n) {kind}?", f"{TELL_WHAT} if a(n) {{x}} is a(n) {{kind}}.",
-    "tell me whether a(n) {x} is a(n) {kind}.", "a(n) {x} is a(n) {kind}, [right|true or false|yes or no|isn't it]?", "can you call a(n) {x} a(n) {kind}?",
+ASK_IS_A = Grammar(
+    "4: is {x} a(n) {kind}?", "is {x} a(n) {kind} or not?", "would you say that {x} is a(n) {kind}?", "do you think {x} is a(n) {kind}?", f"{TELL_WHAT} if {{x}} is a(n) {{kind}}.",
+    "tell me whether {x} is a(n) {kind}.", "{x} is a(n) {kind}, [right|true or false|yes or no|isn't it]?", "can you call {x} a(n) {kind}?",
 )
 UNCOUNTED = set(LISTS['drinks'] + LISTS['metals'] + LISTS['sports'] + LISTS['colours'] + LISTS['planets']) - {'orange'}
 
@@ -235,12 +235,60 @@ def is_a(speak):
     other = kind if true else speak.pick([k for k in KINDS_OF_THINGS if k != kind])
     thing = speak.pick([t for t in LISTS[KINDS_OF_THINGS[kind]] if t not in ('orange', 'violet')])
     article = '' if thing in UNCOUNTED else 'a(n) '
-    asked = speak.wording(ASK_ODD).replace('{a} ', 'a(n) ')
-    from .wording import fill
-    if not article:
-        asked = asked.replace('a(n) {x}', '{x}')
-    elif 'a(n) {x}' not in asked:
-        asked = asked.replace('{x}', 'a(n) {x}')
-    prompt = speak.dress(fill(asked, {'x': thing, 'kind': other}))
-    answer = fill(('Yes, ' if true else 'No, ') + article + thing + ' is a(n) ' + kind + '.', {})
+    shown = fill(article + thing, {})
+    prompt = speak.ask(ASK_IS_A, {'x': shown, 'kind': other})
+    answer = fill(('Yes, ' if true else 'No, ') + shown + ' is a(n) ' + kind + '.', {})
     return Exchange('is_a', prompt, answer, {'rule': 'says', 'want': ['yes' if true else 'no'], 'family': 'yes_no'})
+
+
+ASK_KIND = Grammar(
+    "4: what is {x}?", "what's {x}?", "what kind of thing is {x}?", "what sort of thing is {x}?", f"{TELL_WHAT} what {{x}} is.", "what do you call {x}?", "what can you say about {x}?", "explain what {x} is.", "{x} is what[| kind of thing]?",
+)
+
+
+def kind_of(speak):
+    kind = speak.pick([kind for kind in KINDS_OF_THINGS if kind != 'animal'])
+    thing = speak.pick([t for t in LISTS[KINDS_OF_THINGS[kind]] if t not in ('orange', 'violet')])
+    shown = fill(('' if thing in UNCOUNTED else 'a(n) ') + thing, {})
+    return Exchange('kind', speak.ask(ASK_KIND, {'x': shown}), fill(capital_first(f'{shown} is a(n) {kind}.'), {}),
+                    {'rule': 'says', 'want': [kind]})
+
+
+ASK_FIRST = Grammar(
+    "3: what is the {which} word of: {text}", "{which} word of: {text}", "[tell me|say|give me|write] the {which} word of: {text}", "[what|which] is the {which} word here: {text}", "[what|which] word [is|comes] {which} in: {text}",
+    "[what|which] word is the {which} one: {text}", "[tell me|say|give me|write] only the {which} word: {text}",
+)
+
+
+def first_word(speak):
+    which = speak.pick(('first', 'last'))
+    text = _sentence(speak) if speak.chance(0.5) else ' '.join(
+        speak.pick(pool) for pool in speak.pick(((ADJECTIVES, BEINGS), (ADJECTIVES, ADJECTIVES, BEINGS), (BEINGS, PLACES, ADJECTIVES))))
+    word = text.split()[0 if which == 'first' else -1]
+    return Exchange('first_word', speak.ask(ASK_FIRST, {'which': which, 'text': text}, plain=True), word, {'rule': 'words', 'want': [word]})
+
+
+ASK_TIMES = Grammar(
+    "3: say {word} {n} times.", "[write|repeat] {word} {n} times.", "[can|could] you [say|write|repeat] {word} {n} times?", "{n} times {word}[, please| please|].", "write the word {word} {n} times.", "say the word {word} {n} times.", "I want you to [say|write] {word} {n} times.",
+)
+
+
+def times(speak):
+    word = speak.pick(speak.pick((BEINGS, ADJECTIVES, PLACES, ['hello', 'yes', 'no', 'please', 'hurray'])))
+    count = speak.pick((2, 3))
+    shown = speak.pick((str(count), in_words(count)))
+    prompt = speak.ask(ASK_TIMES, {'word': word, 'n': shown})
+    return Exchange('times', prompt, ', '.join([word] * count) + '.', {'rule': 'words', 'want': [word] * count})
+
+
+ASK_SENTENCE = Grammar(
+    "3: write a [|short ]sentence [about|with] a(n) {word}.", "write a [|short ]sentence with the word {word}.", "make a [|short ]sentence [about a(n)|with the word|with] {word}.", "[can|could] you [write|make] a sentence [about a(n)|with the word|with] {word}?", "use [the word |]{word} in a sentence.",
+    "[tell me|give me|say] a sentence [about a(n)|with the word|with] {word}.", "a sentence [about a(n)|with the word|with] {word}[, please| please|].", "I need a sentence [about a(n)|with the word|with] {word}.", "build a sentence with {word}.",
+)
+
+
+def sentence(speak):
+    words = [speak.pick(ADJECTIVES), speak.pick(BEINGS), speak.pick(VERBS), speak.pick(PREPOSITIONS), speak.pick(PLACES)]
+    word = words[1] if speak.chance(0.7) else words[4]
+    return Exchange('sentence', speak.ask(ASK_SENTENCE, {'word': word}), 'The %s %s %s %s the %s.' % tuple(words),
+                    {'rule': 'sentence', 'word': word})

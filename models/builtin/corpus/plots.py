@@ -298,8 +298,8 @@ THING_PLOTS = [
 
 # What a story on a plot's theme speaks of: one of these words at least.
 THEME_WORDS = {
-    'lost_thing': 'lost gone missing find', 'lost_way': 'lost way path', 'fear': 'afraid', 'rescue': 'help cry free thanked', 'storm': 'storm rain drops clouds wind',
-    'sharing': 'half enough share eat', 'race': 'race', 'learn': 'learn try practised', 'new_friend': 'friend alone', 'repair': 'broke broken',
+    'lost_thing': 'lost gone missing find', 'lost_way': 'lost way path paths home', 'fear': 'afraid', 'rescue': 'help cry free thanked', 'storm': 'storm rain drops clouds wind',
+    'sharing': 'half enough share eat together', 'race': 'race', 'learn': 'learn try practised', 'new_friend': 'friend alone', 'repair': 'broke broken',
     'noise': 'noise', 'treasure': 'treasure gold', 'greed': 'mine hid more', 'birthday': 'birthday', 'seed': 'seed', 'too_small': 'small',
     'wing': 'bird', 'journey': 'far world road', 'quarrel': 'mine fault sorry', 'neighbour': 'old', 'flood': 'water river', 'fallen_star': 'star',
     'sea_boat': 'boat sailor', 'sea_lost': 'sea', 'needed': 'nobody alone', 'jealous': 'only wish', 'away': 'gone lost',

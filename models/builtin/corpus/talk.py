@@ -7,6 +7,8 @@ HELLO = 'Hello! How can I help you?'
 WELCOME = 'You are welcome!'
 UNKNOWN = 'I do not know that. I am a very small model.'
 
+NAMES = ('Tom', 'Anna', 'Max', 'Lily', 'Peter', 'Maria', 'John', 'Sarah', 'Paul', 'Emma', 'David', 'Laura', 'Sam', 'Nina')
+
 # what must be in the answer; the answer; wordings
 ROWS = [
     ('greeting', 'hello', HELLO, "3: hello.", "2: hi.", "hey.", "hello there.", "hi there.", "hey there.", "good [morning|evening|afternoon|day].", "greetings.", "hello, quern.",
@@ -31,6 +33,10 @@ ROWS = [
      "how many parameters does the built-in model have?", "how [big|large] is the built-in model?", "what is the size of the built-in model?"),
     ('age', 'age', 'I am a computer program, so I have no age.', "how old are you?", "what is your age?", "when were you born?", "when is your birthday?", "are you [old|young]?", "tell me your age.", "what year were you born?", "how many years old are you?"),
     ('feelings', 'program', 'I am a computer program, so I have no feelings.', "are you [happy|sad|tired|hungry|alive|angry|lonely|bored]?", "do you have feelings?", "do you [sleep|eat|dream|feel pain|get tired|love me]?", "can you [feel|sleep|eat|dream|feel pain]?", "what do you feel?", "do you [like|love|hate] [me|people|music]?", "what makes you [happy|sad]?"),
+    ('favourite', 'favourite', 'I am a computer program, so I have no favourite.', "3: what is your favo[u|]rite [colour|color|animal|food|book|song|story|number|word|city|thing]?", "what's your favo[u|]rite [colour|color|animal|food|book|song|number|film]?", "do you have a favo[u|]rite [colour|color|animal|food|book|song|number]?",
+     "which [colour|animal|food|book|song] do you like best?", "tell me your favo[u|]rite [colour|color|animal|food|book].", "what do you like best?", "what do you like most?"),
+    ('okay', 'else', 'Good. What else can I do for you?', "2: ok.", "2: okay.", "yes.", "no.", "I see.", "all right.", "alright.", "good to know.", "I understand.", "fine.", "sure.", "I know that.", "oh.", "ah, ok.", "that makes sense.", "interesting.", "I did not know that.", "yes please.", "no thanks.", "never mind.", "nothing.", "cool."),
+    ('name_given', 'meet', 'Nice to meet you!', "my name is {name}.", "I am {name}.", "I'm {name}.", "[hi|hello], I am {name}.", "[hi|hello], my name is {name}.", "call me {name}.", "you can call me {name}.", "they call me {name}.", "[hi|hello], this is {name}.", "nice to meet you, I am {name}."),
     ('joke', '?', 'Why did the book go to the doctor? It had lost its cover.', "2: tell me a joke.", "[say|do you know|know] a joke?", "[can|could] you tell [me |]a joke?", "make me laugh.", "say something funny.", "tell [us |]a joke.", "I want [to hear |]a joke.", "a joke[, please| please|].", "do you know any jokes?", "give me a [joke|funny joke|good joke].", "tell me something funny.",
      "make a joke.", "tell me a [funny|good|short] joke.", "one joke[, please| please|]."),
     ('poem', 'moon', 'The moon is bright, the night is deep,\nThe little birds are all asleep.\nThe stars look down on field and hill,\nAnd all the sleepy world is still.',
@@ -44,7 +50,7 @@ def _row_maker(row):
     grammar = Grammar(*lines)
 
     def make(speak):
-        return Exchange(kind, speak.ask(grammar), answer, {'rule': 'says', 'want': [want]})
+        return Exchange(kind, speak.ask(grammar, {'name': speak.pick(NAMES)}), answer, {'rule': 'says', 'want': [want]})
     return make
 
 

@@ -1,6 +1,6 @@
 """Word facts: opposites, plurals, rhymes, and the words that the model can spell and shout."""
 
-from .wording import TELL_ME, WHAT_IS, Exchange, Grammar, capital_first
+from .wording import TELL_ME, TELL_WHAT, WHAT_IS, Exchange, Grammar, capital_first
 
 # Either word is the opposite of the other.
 OPPOSITE_PAIRS = '''
@@ -186,3 +186,38 @@ def rhyme(speak):
     word, answer = group[at], group[(at + 1) % len(group)]
     return Exchange('rhyme', speak.ask(ASK_RHYME, {'word': word}), f'{capital_first(answer)} rhymes with {word}.',
                     {'rule': 'rhymes', 'given': word})
+
+
+PAST = dict(pair.split() for pair in '''go went, see saw, eat ate, run ran, come came, give gave, take took, make made, say said, tell told,
+find found, think thought, buy bought, bring brought, catch caught, teach taught, sing sang, swim swam, drink drank, begin began, write wrote,
+ride rode, drive drove, speak spoke, break broke, fall fell, fly flew, grow grew, know knew, throw threw, draw drew, sleep slept, keep kept,
+feel felt, leave left, meet met, sit sat, stand stood, win won, lose lost, hear heard, read read, hide hid, build built, send sent, walk walked,
+play played, jump jumped, look looked, help helped, like liked, love loved, want wanted, work worked, is was, are were, have had, do did, get got,
+put put, cut cut, forget forgot, wear wore, choose chose, wake woke, pay paid, sell sold, hold held, shine shone'''.replace('\n', ' ').split(', '))
+ASK_PAST = Grammar(
+    f"3: {WHAT_IS} the past [tense |form |]of {{word}}?", "[past tense|the past tense|past form] of {word}?", "what is {word} in the past[| tense]?", f"{TELL_ME} the past [tense|form] of {{word}}.", "put {word} [in|into] the past[| tense].",
+    "today I {word}, yesterday I [what|...]?", "how do you say {word} in the past[| tense]?", "give the past tense of [the word |the verb |]{word}.", "what's the past tense of the [word|verb] {word}?",
+)
+
+
+def past(speak):
+    word = speak.pick(list(PAST))
+    return Exchange('past', speak.ask(ASK_PAST, {'word': word}), f'The past tense of {word} is {PAST[word]}.',
+                    {'rule': 'says', 'want': [PAST[word]]})
+
+
+SYNONYMS = dict(pair.split() for pair in '''big large, small little, happy glad, sad unhappy, fast quick, smart clever, begin start, end finish, pretty beautiful,
+angry mad, tired sleepy, scared afraid, funny amusing, rich wealthy, sick ill, quiet silent, loud noisy, easy simple, hard difficult, nice pleasant,
+shout yell, jump leap, look watch, talk speak, gift present, road street, stone rock, house home, boat ship, forest wood, cold chilly, wet damp,
+clever smart, large big, quick fast, glad happy, start begin, odd strange, kind friendly, brave bold, shut close, rabbit bunny, child kid, ocean sea,
+correct right, error mistake, tale story, under below, near close, whole entire, choose pick, fix repair'''.replace('\n', ' ').split(', '))
+ASK_SYNONYM = Grammar(
+    "3: [what is|what's] another word for {word}?", "[what is|what's] a synonym [for|of] {word}?", "[another word|synonym|a synonym] for {word}?", f"{TELL_ME} another word for {{word}}.", f"{TELL_ME} a synonym [for|of] {{word}}.",
+    "[what|which] word means the same as {word}?", "what else can [I|you] say for {word}?", "how else can you say {word}?", "is there another word for {word}?", "[what|which] word is like {word}?",
+)
+
+
+def synonym(speak):
+    word = speak.pick(list(SYNONYMS))
+    return Exchange('synonym', speak.ask(ASK_SYNONYM, {'word': word}), f'Another word for {word} is {SYNONYMS[word]}.',
+                    {'rule': 'says', 'want': [SYNONYMS[word]]})
