@@ -1,4 +1,5 @@
 #include "cmd/catalog.h"
+#include "engine/model.h"
 
 #include <cjson/cJSON.h>
 
@@ -550,7 +551,7 @@ int catalog_resolve(const char *name, char **path, struct error *err)
     struct catalog c = {0};
     const char *found = name;
     int status = 0;
-    if (!is_path(name)) {
+    if (strcmp(name, MODEL_BUILTIN) && !is_path(name)) {
         status = catalog_read(&c, err);
         const struct catalog_entry *e = status ? NULL : catalog_find(&c, name, err);
         found = e ? e->path : NULL;

@@ -29,7 +29,7 @@ struct catalog {
 int catalog_read(struct catalog *c, struct error *err);
 void catalog_free(struct catalog *c);
 
-// The file that `name` means, in a new string that the caller frees: a path that exists; else the one model of that
+// The file that `name` means, in a new string that the caller frees: MODEL_BUILTIN or a path that exists; else the one model of that
 // name, tag or quantisation (name[:tag], org/repo[:quant], upper and lower case alike); else the one whose name holds
 // it. E_USAGE when there is none, or lists those that it may mean.
 int catalog_resolve(const char *name, char **path, struct error *err);

@@ -401,7 +401,7 @@ static int inspect(const struct options *o, struct error *err)
         return -1;
     const char *path = named ? named : load_path(o, err);
     struct gguf *g;
-    int opened = path ? gguf_open(&g, path, GGUF_METADATA_ONLY, err) : -1;
+    int opened = path ? model_file_open(&g, path, GGUF_METADATA_ONLY, err) : -1;
     free(named);
     if (opened)
         return -1;

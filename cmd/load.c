@@ -7,9 +7,10 @@ const char *load_path(const struct options *o, struct error *err)
 {
     if (o->model)
         return o->model;
+    if (model_has_builtin())
+        return MODEL_BUILTIN;
     fail(err, E_USAGE,
-         "no model: give one with -m FILE.gguf or $QUERN_MODEL; `quern-synth` of this build makes one to try things "
-         "with");
+         "no model: give one with -m FILE.gguf or $QUERN_MODEL; this build has none of its own (-Dbuiltin=false)");
     return NULL;
 }
 

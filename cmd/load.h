@@ -12,7 +12,8 @@ struct loaded {
     struct session *session;
 };
 
-// -m, or $QUERN_MODEL: NULL with an error that says how to get a model. A view of the options.
+// -m, $QUERN_MODEL, or MODEL_BUILTIN, for model_open and model_file_open: NULL with an error that says how to get a
+// model where the build has none. A view of the options.
 const char *load_path(const struct options *o, struct error *err);
 struct machine_options load_machine_options(const struct options *o);
 // Opens the model; with -v says what was chosen and why.

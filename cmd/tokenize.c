@@ -124,7 +124,7 @@ static int load_tokenizer(const struct options *o, struct tokenizer **t, struct 
 {
     struct gguf *file = NULL;
     const char *path = load_path(o, err);
-    if (!path || gguf_open(&file, path, GGUF_METADATA_ONLY, err))
+    if (!path || model_file_open(&file, path, GGUF_METADATA_ONLY, err))
         return -1;
     int status = tokenizer_load(t, file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err);
     gguf_close(file);

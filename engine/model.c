@@ -1,5 +1,6 @@
 #include "engine/model.h"
 #include "engine/memory.h"
+#include "models/builtin/builtin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,20 @@ double clock_ms(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+bool model_has_builtin(void)
+{
+    return builtin_image().data;
+}
+
+int model_file_open(struct gguf **out, const char *path, unsigned flags, struct error *err)
+{
+    if (strcmp(path, MODEL_BUILTIN))
+        return gguf_open(out, path, flags, err);
+    if (!model_has_builtin())
+        return fail(err, E_USAGE, "this build has no built-in model; give one with -m FILE.gguf or $QUERN_MODEL");
+    return gguf_open_view(out, path, builtin_image(), flags, err);
 }
 
 static int open_machine(struct model *m, const struct model_options *o, struct error *err)
@@ -65,11 +80,12 @@ static int check_weights_fit(const char *path, struct error *err)
 
 static int load(struct model *m, const struct model_options *o, struct error *err)
 {
-    if (o->no_mmap && check_weights_fit(o->path, err))
+    bool copied = o->no_mmap && strcmp(o->path, MODEL_BUILTIN);
+    if (copied && check_weights_fit(o->path, err))
         return -1;
-    if (gguf_open(&m->file, o->path, o->no_mmap ? GGUF_NO_MMAP : 0, err))
+    if (model_file_open(&m->file, o->path, copied ? GGUF_NO_MMAP : 0, err))
         return -1;
-    m->weights_are_mapped = !o->no_mmap;
+    m->weights_are_mapped = !copied;
     if (tokenizer_load(&m->tokenizer, m->file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err) ||
         model_set_context(m, o->n_ctx ? o->n_ctx : N_CTX_DEFAULT, err) || check_vocabulary(m, err))
         return -1;

@@ -11,12 +11,15 @@
 
 enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_REF, DEVICE_GPU };
 
+// The path that stands for the model in the program itself; a file of this name is reached as ./built-in.
+#define MODEL_BUILTIN "built-in"
+
 struct model_options {
-    const char *path;
+    const char *path;  // of a file, or MODEL_BUILTIN
     enum device device;
     struct machine_options machine;
     int n_ctx;     // positions of a sequence that will be used; 0: as many as it was trained for, N_CTX_DEFAULT at most
-    bool no_mmap;  // read the file instead of mapping it
+    bool no_mmap;  // read the file instead of mapping it; the built-in model lies in memory already
     bool any_pre;  // take an unknown pre-tokenizer for the default one
 };
 enum { N_CTX_DEFAULT = 4096 };
@@ -28,13 +31,18 @@ struct model {
     struct machine *machine;
     struct arch_info info;
     int n_ctx;  // as chosen, or as many as by default
-    bool weights_are_mapped;
+    bool weights_are_mapped;  // or a part of the program
     const char *device;      // "cpu", "ref"
     const char *device_why;  // a clause: "asked for", "this build has no GPU machine"
     double load_ms;
 };
 
-// Errors: those of gguf_open, tokenizer_load, arch_build and the machine; E_GPU when a GPU was asked for and there is
+// gguf_open, or gguf_open_view of the built-in model. E_USAGE when that is asked for and the build left it out.
+int model_file_open(struct gguf **out, const char *path, unsigned flags, struct error *err);
+// Whether there is a built-in model.
+bool model_has_builtin(void);
+
+// Errors: those of model_file_open, tokenizer_load, arch_build and the machine; E_GPU when a GPU was asked for and there is
 // none.
 int model_open(struct model **out, const struct model_options *o, struct error *err);
 void model_close(struct model *m);  // NULL is fine

@@ -22,15 +22,15 @@ static const char *make_label(struct arena *arena, const char *path)
     return label;
 }
 
-static int load_shard(struct gguf *g, int index, const char *path, struct error *err)
+static int load_shard(struct gguf *g, int index, const char *path, struct bytes image, struct error *err)
 {
     struct gguf_shard *shard = &g->shards[index];
-    *shard = (struct gguf_shard){.path = path, .index = index, .fd = -1};
+    *shard = (struct gguf_shard){.path = path, .index = index, .fd = -1, .view = image.data, .size = image.size};
     shard->label = path ? make_label(&g->arena, path) : NULL;
     if (!shard->label)
         return gguf_fail_memory(err, 1, "the file's name");
     g->n_shards = index + 1;
-    if (shard_open(shard, err) != 0)
+    if (!image.data && shard_open(shard, err) != 0)
         return -1;
     return shard_parse(g, shard, err);
 }
@@ -45,7 +45,7 @@ static int place_shard(struct gguf *g, struct gguf_shard *shard, unsigned flags,
         return -1;
     for (size_t i = 0; i < shard->n_tensors; i++) {
         struct gguf_tensor *t = &g->tensors[shard->first_tensor + i];
-        t->data = shard->map + (t->offset - shard->map_offset);
+        t->data = shard->view ? shard->view + t->offset : shard->map + (t->offset - shard->map_offset);
     }
     return 0;
 }
@@ -58,7 +58,7 @@ static int open_parts(struct gguf *g, unsigned flags, int count, int64_t n_tenso
         return gguf_fail_memory(err, (size_t)count * sizeof *shards, "the parts");
     g->shards = shards;
     for (int i = 1; i < count; i++) {
-        if (load_shard(g, i, split_path(&g->arena, &g->shards[0], i, count), err) != 0 ||
+        if (load_shard(g, i, split_path(&g->arena, &g->shards[0], i, count), (struct bytes){0}, err) != 0 ||
             split_check_part(&g->shards[i], count, n_tensors, err) != 0 ||
             place_shard(g, &g->shards[i], flags, err) != 0)
             return -1;
@@ -86,7 +86,20 @@ static int index_tensors(struct gguf *g, struct error *err)
                       "tensor '%.*s': stands in the model twice", STR_ARG(twice->name));
 }
 
-int gguf_open(struct gguf **out, const char *path, unsigned flags, struct error *err)
+// A view is whole, and where it lies its tensors are as aligned as they would be in a mapping.
+static int check_view(const struct gguf_shard *shard, int count, struct error *err)
+{
+    if (count > 1)
+        return shard_fail(shard, err, E_MODEL, shard_find(shard, "split.count")->offset,
+                          "this is one part of %d, and lies in memory, where its sisters cannot be found", count);
+    if ((uintptr_t)shard->view % shard->alignment)
+        return shard_fail(shard, err, E_MODEL, ERR_NO_OFFSET, "wants to lie at a multiple of %llu bytes in memory",
+                          (unsigned long long)shard->alignment);
+    return 0;
+}
+
+// Either the file at path, or the image (its data not NULL), which then is called path.
+static int open_either(struct gguf **out, const char *path, struct bytes image, unsigned flags, struct error *err)
 {
     *out = NULL;
     struct gguf *g = calloc(1, sizeof *g);
@@ -99,8 +112,9 @@ int gguf_open(struct gguf **out, const char *path, unsigned flags, struct error 
         gguf_fail_memory(err, sizeof *g->shards, "the model file");
         goto failed;
     }
-    if (load_shard(g, 0, arena_strdup(&g->arena, str_from(path)), err) != 0 ||
-        split_describe(&g->shards[0], &count, &n_tensors, err) != 0 || place_shard(g, &g->shards[0], flags, err) != 0)
+    if (load_shard(g, 0, arena_strdup(&g->arena, str_from(path)), image, err) != 0 ||
+        split_describe(&g->shards[0], &count, &n_tensors, err) != 0 ||
+        (image.data && check_view(&g->shards[0], count, err) != 0) || place_shard(g, &g->shards[0], flags, err) != 0)
         goto failed;
     if (count > 1 && open_parts(g, flags, count, n_tensors, err) != 0)
         goto failed;
@@ -111,6 +125,17 @@ int gguf_open(struct gguf **out, const char *path, unsigned flags, struct error 
 failed:
     gguf_close(g);
     return -1;
+}
+
+int gguf_open(struct gguf **out, const char *path, unsigned flags, struct error *err)
+{
+    return open_either(out, path, (struct bytes){0}, flags, err);
+}
+
+int gguf_open_view(struct gguf **out, const char *name, struct bytes image, unsigned flags, struct error *err)
+{
+    assert(image.data);
+    return open_either(out, name, image, flags, err);
 }
 
 void gguf_close(struct gguf *g)

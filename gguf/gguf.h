@@ -5,6 +5,7 @@
 // first part; only that part's keys are the model's.
 // The mapping is of the file itself: when somebody truncates the file, a load from it raises SIGBUS. Whoever runs a model
 // from it must handle that signal (cmd/ does); with GGUF_NO_MMAP, or once opened for metadata only, it cannot happen.
+// A file may also lie in memory that somebody else owns (gguf_open_view); it is checked as any other.
 // Ownership: struct gguf owns the mapping and all metadata; views that it hands out live until gguf_close.
 // Threads: read-only after gguf_open; any thread may read.
 #ifndef QUERN_GGUF_H
@@ -57,6 +58,11 @@ enum gguf_flags {
 // Opens and validates a file, and its sisters when it is the first part of a split. Errors: E_IO when it cannot be read,
 // E_MODEL with field and offset when it breaks a rule, E_MEMORY.
 int gguf_open(struct gguf **out, const char *path, unsigned flags, struct error *err);
+// The same of a whole file that lies in memory, under the name that messages give it. Nothing of the tensors is copied:
+// the caller owns the bytes, leaves them as they are until gguf_close, and has them begin at a multiple of the file's
+// alignment (64 is more than any file in use asks for). Of the flags only GGUF_METADATA_ONLY means anything. A part of a
+// split model is refused: its sisters would be files.
+int gguf_open_view(struct gguf **out, const char *name, struct bytes image, unsigned flags, struct error *err);
 void gguf_close(struct gguf *g);  // NULL is fine
 
 // Fails with E_MODEL and "FILE: byte N: ..." (without the byte when offset is ERR_NO_OFFSET): for whoever finds that what

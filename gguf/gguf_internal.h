@@ -34,6 +34,7 @@ struct gguf_shard {
     const char *label;  // the path as messages show it, its head cut off when it is long
     int index;          // from 0
     int fd;             // -1 when there is none open
+    const uint8_t *view;  // the whole file, where it lies in memory that is not ours; else NULL
     uint64_t size;      // of the file
     uint32_t version;
     uint64_t alignment;
@@ -66,7 +67,7 @@ int gguf_fail_memory(struct error *err, size_t bytes, const char *what);
 int shard_open(struct gguf_shard *shard, struct error *err);
 // Reads n bytes at offset, no fewer; they were within the file when it was opened.
 int shard_read(const struct gguf_shard *shard, void *dst, size_t n, uint64_t offset, struct error *err);
-// Maps the tensors' data, or reads it into memory, and closes the file.
+// Maps the tensors' data, or reads it into memory, and closes the file. Of a view there is nothing to map.
 int shard_map(struct gguf_shard *shard, bool into_memory, struct error *err);
 void shard_close(struct gguf_shard *shard);  // unmaps too
 
