@@ -34,6 +34,22 @@ static void print_verb(int i, struct text *out)
     options_print_help(1u << i, NULL, out);
 }
 
+// What a first run without a word is told: five lines, the second command among them.
+int help_greet(void)
+{
+    bool builtin = model_has_builtin();
+    struct text out = {0};
+    text_print(&out, "quern %s runs language models in GGUF files on this computer, with nothing else to install.\n",
+               QUERN_VERSION);
+    text_print(&out, builtin ? "A small model is built in, so that you can try it now:\n"
+                             : "This build has no model of its own; with a file of yours, try:\n");
+    text_print(&out, "    quern run %s\"Tell me a story about a fox\"\n", builtin ? "" : "-m FILE.gguf ");
+    text_print(&out, "%s`quern ls` lists the models that are on this disk already.\n",
+               builtin ? "-m FILE.gguf takes another model; " : "");
+    text_print(&out, "`quern help` shows all that it does, `quern help run` the flags of a verb.\n");
+    return show(&out);
+}
+
 int cmd_help(int argc, char **argv)
 {
     struct text out = {0};

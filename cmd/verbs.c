@@ -42,10 +42,8 @@ int verb_main(int argc, char **argv)
 {
     struct error err;
     terminal_start();
-    if (argc < 2) {
-        fail(&err, E_USAGE, "no verb; see `quern help`");
-        return verb_fail(&err);
-    }
+    if (argc < 2)
+        return help_greet();
     const char *word = argv[1];
     if (!strcmp(word, "--version"))
         word = "version";

@@ -36,6 +36,8 @@ extern const struct verb verbs[VERB_COUNT];
 
 // The whole program: argv[1] names the verb.
 int verb_main(int argc, char **argv);
+// What quern is and the next command to try, for who gave no verb.
+int help_greet(void);
 // Prints "quern: TEXT" on stderr and returns the exit status that the error asks for.
 int verb_fail(const struct error *err);
 

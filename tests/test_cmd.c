@@ -1,5 +1,6 @@
 // The program from outside: what it prints where, with which status, and what it does when the world misbehaves.
 #include "bench/synth_model.h"
+#include "models/builtin/builtin.h"
 #include "tests/golden.h"
 #include "tests/sanitized.h"
 
@@ -159,15 +160,29 @@ static void check_error(const struct run *r, int status, const char *says)
     cr_expect_eq(r->out_n, 0, "stdout is for answers: %s", r->out);
 }
 
-Test(cmd, errors_are_one_line_with_the_right_status)
+Test(cmd, without_a_word_it_says_in_five_lines_what_it_is_and_offers_a_command)
 {
     struct run r = {0};
     run(&r, NULL);
-    check_error(&r, 2, "no verb");
+    cr_expect_eq(r.status, 0);
+    int lines = 0;
+    for (size_t i = 0; i < r.out_n; i++)
+        lines += r.out[i] == '\n';
+    cr_expect_eq(lines, 5, "%s", r.out);
+    const char *next = builtin_image().data ? "quern run \"Tell me" : "quern run -m FILE.gguf \"Tell me";
+    cr_expect_not_null(strstr(r.out, next), "%s", r.out);
+    cr_expect_str_eq(r.err, "");
+}
+
+Test(cmd, errors_are_one_line_with_the_right_status)
+{
+    struct run r = {0};
     run(&r, "rnu", NULL);
     check_error(&r, 2, "rnu: unknown verb, did you mean run");
-    run(&r, "run", "-p", "x", NULL);
-    check_error(&r, 2, "no model: give one with -m FILE.gguf or $QUERN_MODEL");
+    if (!builtin_image().data) {
+        run(&r, "run", "-p", "x", NULL);
+        check_error(&r, 2, "no model: give one with -m FILE.gguf or $QUERN_MODEL");
+    }
     run(&r, "run", "-m", "/no/such.gguf", "-p", "x", NULL);
     check_error(&r, 5, "/no/such.gguf");
     run(&r, "run", "-m", "/etc/passwd", "-p", "x", NULL);

@@ -131,8 +131,8 @@ def main():
     if tokenizer.n_vocab != c["shape"]["n_vocab"]:
         raise SystemExit(f"{args.tokenizer} has {tokenizer.n_vocab} tokens, the model {c['shape']['n_vocab']}")
     out = Records(args.output)
-    write_keys(out, c["shape"], tokenizer, sum(w.numel() for w in c["model"].values()))
-    write_tensors(out, c["shape"], c["model"])
+    write_keys(out, c["shape"], tokenizer, sum(w.numel() for w in c["weights"].values()))
+    write_tensors(out, c["shape"], c["weights"])
     out.out.close()
 
 

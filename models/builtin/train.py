@@ -5,6 +5,10 @@ A Llama: RMS norms, rotary positions (halves, as in the paper's code; export.py 
 SwiGLU, tied embeddings. The matrices of the layers learn by Muon (momentum, made orthogonal), all else by AdamW. The rate
 rises over the first tokens, holds, and falls in a line to zero at --tokens; while it holds, --tokens may be changed with
 --resume without changing what a run in one piece would compute.
+
+Processes of one thread each share the weights. The rows of a step are taken off a counter, so that one whose core is
+wanted elsewhere takes fewer; the gradients are summed where all can read them, and each process updates the matrices
+that are its own. The order of that sum is chance: a second run agrees to rounding, with --workers 1 to the bit.
 """
 
 import argparse
@@ -18,6 +22,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
 
@@ -121,29 +126,29 @@ def orthogonal(g, steps=5):
     return x
 
 
-class Muon:
-    """Matrices of one shape are made orthogonal in one batch."""
+@torch.no_grad()
+def muon_step(pieces, rate, decay, momentum=0.95):
+    """A step of some matrices, each a triple of weights, gradient and velocity; those of one shape in one batch."""
+    groups = {}
+    for w, g, v in pieces:
+        v.lerp_(g, 1 - momentum)
+        update = g.lerp(v, momentum)
+        wide = w.shape[0] <= w.shape[1]
+        update = update if wide else update.mT
+        groups.setdefault(tuple(update.shape), []).append((update, w, wide))
+    for group in groups.values():
+        done = orthogonal(torch.stack([update for update, _, _ in group]))
+        for o, (_, w, wide) in zip(done, group):
+            scale = max(1.0, w.shape[0] / w.shape[1]) ** 0.5
+            w.mul_(1 - rate * decay).add_(o if wide else o.mT, alpha=-rate * scale)
 
-    def __init__(self, params, momentum=0.95):
-        self.params = list(params)
-        self.momentum = momentum
-        self.velocity = [torch.zeros_like(p) for p in self.params]
 
-    @torch.no_grad()
-    def step(self, rate, decay):
-        groups = {}
-        for p, v in zip(self.params, self.velocity):
-            v.lerp_(p.grad, 1 - self.momentum)
-            update = p.grad.lerp(v, self.momentum)
-            for piece, target in zip(update.split(p.parts), p.data.split(p.parts)):
-                wide = piece.shape[0] <= piece.shape[1]
-                shape = tuple(piece.shape if wide else piece.shape[::-1])
-                groups.setdefault(shape, []).append((piece if wide else piece.mT, target, wide))
-        for group in groups.values():
-            done = orthogonal(torch.stack([piece for piece, _, _ in group]))
-            for o, (_, target, wide) in zip(done, group):
-                scale = max(1.0, target.shape[0] / target.shape[1]) ** 0.5
-                target.mul_(1 - rate * decay).add_(o if wide else o.mT, alpha=-rate * scale)
+@torch.no_grad()
+def adam_step(w, g, mean, square, step, rate, betas=(0.9, 0.98), eps=1e-9):
+    mean.lerp_(g, 1 - betas[0])
+    square.mul_(betas[1]).addcmul_(g, g, value=1 - betas[1])
+    scale = (square / (1 - betas[1] ** step)).sqrt_().add_(eps)
+    w.addcdiv_(mean, scale, value=-rate / (1 - betas[0] ** step))
 
 
 class Rows:
@@ -187,51 +192,99 @@ def schedule(args, tokens):
     return max(0.0, (args.tokens - tokens) / (args.tokens - falling_from))
 
 
-class Run:
-    def __init__(self, args):
-        self.args = args
-        torch.manual_seed(args.seed)
-        torch.set_num_threads(args.threads)
-        shape = Shape(n_vocab=args.vocab, n_embd=args.embd, n_layer=args.layers, n_ff=args.ff, n_ctx=args.context,
-                      n_head=args.embd // 64, n_head_kv=args.embd // 128)
+class Shared:
+    """What all processes see: the weights, the state of the optimizers, and a slot of gradients for each process."""
+
+    def __init__(self, model, n_workers):
+        self.names = [name for name, _ in model.named_parameters()]
+        self.weights = {name: p.detach().clone().share_memory_() for name, p in model.named_parameters()}
+        self.first = {name: torch.zeros_like(w).share_memory_() for name, w in self.weights.items()}
+        self.second = {name: torch.zeros_like(w).share_memory_() for name, w in self.weights.items()
+                       if not hasattr(dict(model.named_parameters())[name], "parts")}
+        self.slots = [{name: torch.zeros_like(w).share_memory_() for name, w in self.weights.items()}
+                      for _ in range(n_workers)]
+        self.sums = torch.zeros(n_workers, dtype=torch.float64).share_memory_()
+        self.next_row = mp.Value("i", 0)
+        self.barrier = mp.Barrier(n_workers)
+        self.stop = mp.Value("b", 0)     # asked for by a signal
+        self.going_on = mp.Value("b", 1)  # what worker 0 made of it, the same for all between two barriers
+
+    def state(self):
+        return {"weights": self.weights, "first": self.first, "second": self.second}
+
+    def load(self, state):
+        for kind, tensors in state.items():
+            for name, t in tensors.items():
+                getattr(self, kind)[name].copy_(t)
+
+
+class Worker:
+    """One of the processes; number 0 also logs, validates and saves."""
+
+    def __init__(self, args, shape, shared, index, progress):
+        torch.set_num_threads(1)
+        self.args, self.shared, self.index = args, shared, index
         self.model = Llama(shape)
-        matrices = [p for p in self.model.parameters() if hasattr(p, "parts")]
-        vectors = [p for p in self.model.layers.parameters() if not hasattr(p, "parts")] + [self.model.output_norm]
-        self.muon = Muon(matrices)
-        self.adam = torch.optim.AdamW(
-            [{"params": [self.model.token_embd], "base": args.rate_embd},
-             {"params": vectors, "base": args.rate_norm}],
-            betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
+        for name, p in self.model.named_parameters():
+            p.data = shared.weights[name]
+        self.params = dict(self.model.named_parameters())
+        self.forward = torch.compile(self.model) if args.compile else self.model
         self.rows = Rows(args.data, args.context + 1, args.seed)
         self.heldout = Rows(args.heldout, args.context + 1, 0)
-        self.tokens = self.rows_done = self.step = 0
-        self.seconds = 0.0
-        self.stop = False
-        self.forward = torch.compile(self.model) if args.compile else self.model
+        self.tokens, self.rows_done, self.step, self.seconds = progress
+        self.mine = [name for i, name in enumerate(self.by_cost()) if i % args.workers == index]
+
+    def by_cost(self):
+        return sorted(self.shared.names, key=lambda name: -self.params[name].numel())
+
+    def take_row(self):
+        with self.shared.next_row.get_lock():
+            i = self.shared.next_row.value
+            self.shared.next_row.value += self.args.micro
+        return i
 
     def batch_loss(self, ids, targets, learned):
         return self.model.loss_sum(self.forward(ids), targets, learned)
 
-    def train_step(self):
-        a = self.args
-        factor = schedule(a, self.tokens)
+    def gradients(self):
+        """Takes rows of the step until none is left; the gradients' sum goes to this process's slot. The step's loss."""
+        a, total = self.args, 0.0
         ids, targets, learned = self.rows.batch(self.rows_done, a.batch)
         n = int(learned.sum())
-        total = 0.0
-        for i in range(0, a.batch, a.micro):
+        for name, p in self.params.items():
+            p.grad = self.shared.slots[self.index][name].zero_()
+        while (i := self.take_row()) < a.batch:
             loss = self.batch_loss(ids[i:i + a.micro], targets[i:i + a.micro], learned[i:i + a.micro])
             (loss / n).backward()
-            total += loss.item()
-        nn.utils.clip_grad_norm_(self.adam.param_groups[0]["params"] + self.adam.param_groups[1]["params"], 1.0)
-        self.muon.step(a.rate * factor, a.decay)
-        for group in self.adam.param_groups:
-            group["lr"] = group["base"] * factor
-        self.adam.step()
-        self.model.zero_grad(set_to_none=True)
+            total += loss.item() / n
+        self.shared.sums[self.index] = total
+
+    def update(self, factor):
+        a, pieces = self.args, []
+        for name in self.mine:
+            w, first = self.shared.weights[name], self.shared.first[name]
+            g = sum(slot[name] for slot in self.shared.slots)
+            parts = getattr(self.params[name], "parts", None)
+            if parts:
+                pieces += zip(w.split(parts), g.split(parts), first.split(parts))
+            else:
+                rate = a.rate_embd if w.dim() > 1 else a.rate_norm
+                adam_step(w, g, first, self.shared.second[name], self.step + 1, rate * factor)
+        muon_step(pieces, a.rate * factor, a.decay)
+
+    def train_step(self):
+        factor = schedule(self.args, self.tokens)
+        self.gradients()
+        self.shared.barrier.wait()
+        loss = float(self.shared.sums.sum())
+        if self.index == 0:
+            self.shared.next_row.value = 0
+        self.update(factor)
+        self.shared.barrier.wait()
         self.step += 1
-        self.rows_done += a.batch
-        self.tokens += a.batch * a.context
-        return total / n, factor
+        self.rows_done += self.args.batch
+        self.tokens += self.args.batch * self.args.context
+        return loss, factor
 
     @torch.no_grad()
     def validate(self):
@@ -245,17 +298,9 @@ class Run:
 
     def save(self):
         path = os.path.join(self.args.run, "checkpoint.pt")
-        torch.save({"shape": asdict(self.model.shape), "model": self.model.state_dict(), "velocity": self.muon.velocity,
-                    "adam": self.adam.state_dict(), "tokens": self.tokens, "rows_done": self.rows_done,
-                    "step": self.step, "seconds": self.seconds, "args": vars(self.args)}, path + ".new")
+        torch.save({"shape": asdict(self.model.shape), **self.shared.state(), "args": vars(self.args),
+                    "progress": [self.tokens, self.rows_done, self.step, self.seconds]}, path + ".new")
         os.replace(path + ".new", path)
-
-    def load(self, path):
-        c = torch.load(path, weights_only=True)
-        self.model.load_state_dict(c["model"])
-        self.muon.velocity = c["velocity"]
-        self.adam.load_state_dict(c["adam"])
-        self.tokens, self.rows_done, self.step, self.seconds = c["tokens"], c["rows_done"], c["step"], c["seconds"]
 
     def log(self, **row):
         path = os.path.join(self.args.run, "loss.csv")
@@ -275,22 +320,30 @@ class Run:
                  loss=round(loss, 4), heldout=heldout)
 
     def train(self):
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stop", True))
         saved = time.monotonic()
         recent = []
-        while self.tokens < self.args.tokens and not self.stop:
+        while self.tokens < self.args.tokens and self.shared.going_on.value:
             start = time.monotonic()
             loss, factor = self.train_step()
             self.seconds += time.monotonic() - start
             recent.append(loss)
             final = self.tokens >= self.args.tokens
-            if self.step % 10 == 0 or final:
+            if self.index == 0 and (self.step % 10 == 0 or final):
                 self.report(sum(recent) / len(recent), factor, final)
                 recent = []
-            if time.monotonic() - saved > self.args.save_every:
+            if self.index == 0 and time.monotonic() - saved > self.args.save_every:
                 self.save()
                 saved = time.monotonic()
-        self.save()
+            if self.index == 0:
+                self.shared.going_on.value = not self.shared.stop.value
+            self.shared.barrier.wait()
+        if self.index == 0:
+            self.save()
+
+
+def work(args, shape, shared, index, progress):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Worker(args, shape, shared, index, progress).train()
 
 
 def arguments():
@@ -306,7 +359,7 @@ def arguments():
     p.add_argument("--ff", type=int, default=768)
     p.add_argument("--context", type=int, default=1024)
     p.add_argument("--batch", type=int, default=8, help="rows of a step")
-    p.add_argument("--micro", type=int, default=2, help="rows computed at once")
+    p.add_argument("--micro", type=int, default=1, help="rows computed at once")
     p.add_argument("--rate", type=float, default=0.02, help="of Muon")
     p.add_argument("--rate-embd", type=float, default=0.005, help="of AdamW, embeddings")
     p.add_argument("--rate-norm", type=float, default=0.005, help="of AdamW, norms")
@@ -314,7 +367,7 @@ def arguments():
     p.add_argument("--rise", type=float, default=2e5, help="tokens until the full rate")
     p.add_argument("--fall", type=float, default=0.5, help="part of the tokens over which the rate falls")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--workers", type=int, default=2, help="processes")
     p.add_argument("--validate-every", type=int, default=100, metavar="STEPS")
     p.add_argument("--validate-rows", type=int, default=32)
     p.add_argument("--save-every", type=int, default=180, metavar="SECONDS")
@@ -325,15 +378,26 @@ def arguments():
 def main():
     args = arguments()
     os.makedirs(args.run, exist_ok=True)
-    run = Run(args)
+    torch.manual_seed(args.seed)
+    shape = Shape(n_vocab=args.vocab, n_embd=args.embd, n_layer=args.layers, n_ff=args.ff, n_ctx=args.context,
+                  n_head=args.embd // 64, n_head_kv=args.embd // 128)
+    shared = Shared(Llama(shape), args.workers)
+    progress = [0, 0, 0, 0.0]
     if args.resume is not None:
-        run.load(args.resume or os.path.join(args.run, "checkpoint.pt"))
+        c = torch.load(args.resume or os.path.join(args.run, "checkpoint.pt"), weights_only=True)
+        shared.load({kind: c[kind] for kind in ("weights", "first", "second")})
+        progress = c["progress"]
     with open(os.path.join(args.run, "arguments.json"), "a") as f:
         json.dump(vars(args), f)
         f.write("\n")
-    n = sum(p.numel() for p in run.model.parameters())
-    print(f"{n} parameters, {len(run.rows)} rows of training text, {len(run.heldout)} held out", flush=True)
-    run.train()
+    print(f"{sum(w.numel() for w in shared.weights.values())} parameters", flush=True)
+    workers = [mp.Process(target=work, args=(args, shape, shared, i, progress)) for i in range(args.workers)]
+    signal.signal(signal.SIGTERM, lambda *_: setattr(shared.stop, "value", 1))
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    raise SystemExit(max(abs(w.exitcode) for w in workers))
 
 
 if __name__ == "__main__":
