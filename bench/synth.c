@@ -1,5 +1,5 @@
 // quern-synth: writes a synthetic model. See synth_model.h.
-#include "bench/synth_model.h"
+#include "models/synth_model.h"
 
 #include <errno.h>
 #include <stdio.h>

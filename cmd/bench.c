@@ -12,11 +12,15 @@
 #include "cmd/terminal.h"
 #include "engine/bandwidth.h"
 #include "kernels/cost.h"
+#include "models/synth_model.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { TESTS_MAX = 4096, PAIRS_MAX = 32, SEED = 42 };
 static const size_t READ_BYTES = (size_t)512 << 20; // far more than caches hold
@@ -384,6 +388,7 @@ static int run_model(struct bench *b, const char *name, const char *path, int n_
         status = measure_ceilings(b, choice.n_threads, err);
     struct bench_row r = {.path = name ? name : "built-in", .n_threads = choice.n_threads, .n_batch = (int)b->o->batch};
     r.device = b->cpu;
+    r.file = o.model;
     if (!status)
         describe_model(&r, b->loaded.model);
     for (int u = 0; !status && u < b->ubatches.n; u++)
@@ -397,10 +402,58 @@ static int run_model(struct bench *b, const char *name, const char *path, int n_
     return status;
 }
 
-// The models that are named: -m, and arguments.
+// --- models ---
+
+static int list_shapes(struct error *err)
+{
+    struct text names = {0};
+    for (size_t i = 0; synth_preset_name(i); i++)
+        text_print(&names, " %s", synth_preset_name(i));
+    fail(err, E_USAGE, "--synthetic PRESET:MIX: the shapes are%s; a mix is a tensor type, Q4_K_M or Q5_K_M",
+         names.data ? names.data : "");
+    text_free(&names);
+    return -1;
+}
+
+// Writes the model into `path`, a template of mkstemp's with ".gguf" behind it.
+static int make_synthetic(const char *what, char *path, struct error *err)
+{
+    char preset[64];
+    const char *colon = strchr(what, ':');
+    if (!colon || (size_t)(colon - what) >= sizeof preset)
+        return list_shapes(err);
+    snprintf(preset, sizeof preset, "%.*s", (int)(colon - what), what);
+    int fd = mkstemps(path, (int)strlen(".gguf"));
+    if (fd < 0)
+        return fail(err, E_IO, "%s: %s", path, strerror(errno));
+    close(fd);
+    return synth_model_write(&(struct synth_options){.preset = preset, .mix = colon + 1, .seed = SEED}, path, err);
+}
+
+static int run_synthetic(struct bench *b, const char *what, struct error *err)
+{
+    const char *folder = getenv("TMPDIR");
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/quern-bench-XXXXXX.gguf", folder && *folder ? folder : "/tmp");
+    int status = make_synthetic(what, path, err);
+    for (int t = 0; !status && t < b->threads.n; t++) {
+        status = run_model(b, what, path, (int)b->threads.at[t], err);
+        load_close(&b->loaded);
+    }
+    if (!strstr(path, "XXXXXX"))
+        unlink(path);
+    return status;
+}
+
+// The models that are named: synthetic ones, -m, and arguments.
 static int run_models(struct bench *b, struct error *err)
 {
     const struct options *o = b->o;
+    for (int i = 0; i < o->bench_synthetic.n; i++)
+        if (run_synthetic(b, o->bench_synthetic.at[i], err))
+            return -1;
+    if (o->bench_synthetic.n && !o->given[OPT_model] && !o->args.n)
+        return 0;
     for (int i = o->model || !o->args.n ? -1 : 0; i < o->args.n; i++) {
         char *named = NULL;
         int status = i >= 0 ? catalog_resolve(o->args.at[i], &named, err) : 0;

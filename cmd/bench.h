@@ -29,7 +29,8 @@ struct bench_ceilings {
 
 struct bench_row {
     // of the model
-    const char *path;
+    const char *path;  // as it was named
+    const char *file;  // where it lies while the tests run
     char type[96]; // "llama 1.10B Q4_K - Medium"
     int64_t size, n_params;
     double load_ms;

@@ -208,7 +208,7 @@ int bench_peer(const char *program, const struct bench_row *r, double *ts, struc
     bool both = r->test.n_prompt && r->test.n_gen;
     const char *argv[] = {program,
                           "-m",
-                          r->path,
+                          r->file,
                           "-p",
                           both ? "0" : numbers[0],
                           "-n",

@@ -71,7 +71,7 @@ static double ns[] = {1e9, 2e9, 3e9}, ts[] = {12, 10, 11};
 
 static struct bench_row a_row(void)
 {
-    return (struct bench_row){.path = "a\"b'.gguf",
+    return (struct bench_row){.path = "a\"b'.gguf", .file = "a.gguf",
                               .type = "llama 1B Q8_0",
                               .size = 1000,
                               .n_params = 900,

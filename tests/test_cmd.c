@@ -1,6 +1,6 @@
 // The program from outside: what it prints where, with which status, and what it does when the world misbehaves.
-#include "bench/synth_model.h"
 #include "models/builtin/builtin.h"
+#include "models/synth_model.h"
 #include "tests/golden.h"
 #include "tests/sanitized.h"
 

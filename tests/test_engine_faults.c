@@ -1,7 +1,7 @@
 // Memory that fails beneath a whole answer: each allocation and each mapping of opening a model, a session and a
 // sampler, and of generating, fails once, the N-th for every N. The error must be E_MEMORY, or the answer the same as
 // ever; nothing may leak, and the answer itself allocates next to nothing.
-#include "bench/synth_model.h"
+#include "models/synth_model.h"
 #include "engine/generate.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 // Perplexity and divergence: the sums against double arithmetic, the windows against what llama-perplexity does, and
 // the file of base logits against everything that can be wrong with it.
-#include "bench/synth_model.h"
+#include "models/synth_model.h"
 #include "engine/logits_base.h"
 #include "engine/divergence.h"
 

@@ -1,6 +1,6 @@
 // The scheduler: whatever runs beside a request, in whatever room, it gets what it gets alone; shared prefixes are
 // computed once and counted; memory that runs out puts answers off and loses none.
-#include "bench/synth_model.h"
+#include "models/synth_model.h"
 #include "engine/scheduler.h"
 
 #include <criterion/criterion.h>

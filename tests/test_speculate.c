@@ -1,6 +1,6 @@
 // Guessing ahead changes when tokens come, never which: whatever guesses, at any temperature, under any rule, at any
 // border of a page or of the context, the answer is the same to its last bit. And it is left when it does not pay.
-#include "bench/synth_model.h"
+#include "models/synth_model.h"
 #include "engine/generate.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 // Synthetic models: that they are what they say, open as models do, and hold numbers of sane size.
-#include "bench/synth_fill.h"
-#include "bench/synth_model.h"
+#include "models/synth_fill.h"
+#include "models/synth_model.h"
 #include "gguf/gguf.h"
 
 #include <criterion/criterion.h>

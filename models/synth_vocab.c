@@ -1,5 +1,5 @@
-#include "bench/synth_vocab.h"
-#include "bench/synth_fill.h"
+#include "models/synth_vocab.h"
+#include "models/synth_fill.h"
 
 #include <stdio.h>
 

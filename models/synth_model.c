@@ -1,7 +1,7 @@
 // Presets, the tensors of each family, the types that a mix gives them, and the writing.
-#include "bench/synth_model.h"
-#include "bench/synth_fill.h"
-#include "bench/synth_vocab.h"
+#include "models/synth_model.h"
+#include "models/synth_fill.h"
+#include "models/synth_vocab.h"
 #include "gguf/writer.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 // Random blocks. What each type needs is a row of a table: where its scale lies, and what would make it lopsided.
-#include "bench/synth_fill.h"
+#include "models/synth_fill.h"
 
 #include <math.h>
 
