@@ -59,7 +59,8 @@ def has_phrase(text, phrase):
 
 
 def numbers_of(text):
-    found = re.findall(r"-?\d+|[a-z]+(?:-[a-z]+)?", text.lower().replace(',', ' '))
+    text = text.lower().replace(',', ' ').replace('one hundred', '100')
+    found = re.findall(r"-?\d+|[a-z]+(?:-[a-z]+)?", text)
     return [int(word) if word.lstrip('-').isdigit() else NUMBER_WORDS[word] for word in found
             if word.lstrip('-').isdigit() or word in NUMBER_WORDS]
 
@@ -98,6 +99,8 @@ def rule_number(text, judge, prompt):
     given, others = set(judge['given']), set(found[:-1])
     if others and others != given and others != given | {judge['want']}:
         return 'is about other numbers'
+    if 'sign' in judge and {'plus', 'minus', 'times', 'divided'} & set(words_of(text)) - {judge['sign']}:
+        return 'is about something other than "%s"' % judge['sign']
     return None
 
 

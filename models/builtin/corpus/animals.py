@@ -147,6 +147,40 @@ def _one_with(speak, field):
     return speak.pick(names)
 
 
+# Of what several animals share, the one that is meant where the question goes the other way round.
+SAYS = {'meow': 'cat', 'woof': 'dog', 'moo': 'cow', 'baa': 'sheep', 'neigh': 'horse', 'oink': 'pig', 'cluck': 'hen', 'quack': 'duck', 'hoot': 'owl',
+        'caw': 'crow', 'croak': 'frog', 'gobble': 'turkey', 'buzz': 'bee', 'roar': 'lion', 'hiss': 'snake', 'howl': 'wolf', 'cock-a-doodle-doo': 'rooster'}
+BABY_OF = {'kitten': 'cat', 'puppy': 'dog', 'calf': 'cow', 'lamb': 'sheep', 'foal': 'horse', 'piglet': 'pig', 'chick': 'hen', 'duckling': 'duck', 'gosling': 'goose',
+           'owlet': 'owl', 'cygnet': 'swan', 'eaglet': 'eagle', 'tadpole': 'frog', 'cub': 'bear', 'joey': 'kangaroo', 'caterpillar': 'butterfly', 'fawn': 'deer', 'kid': 'goat'}
+LIVES_IN = {'a kennel': 'dog', 'a barn': 'cow', 'a stable': 'horse', 'a sty': 'pig', 'a coop': 'hen', 'a hollow tree': 'owl', 'a burrow': 'rabbit', 'a hive': 'bee',
+            'an anthill': 'ant', 'a web': 'spider', 'a nest': 'bird', 'a cave': 'bat', 'the desert': 'camel', 'a den': 'bear'}
+ASK_WHO_SAYS = Grammar(
+    "3: [which|what] animal [says|goes|makes the sound] {y}?", "who says {y}?", "what says {y}?", f"{TELL_WHAT} [which|what] animal says {{y}}.", "{y} is the sound of [which|what] animal?", "[which|what] animal makes {y}?",
+)
+ASK_WHOSE_BABY = Grammar(
+    "4: what is a(n) {y}?", "a(n) {y} is the [baby|young] of [which|what] animal?", "[which|what] animal's baby is called a(n) {y}?", "what does a(n) {y} [become|grow into|grow up to be]?", f"{TELL_WHAT} what a(n) {{y}} is.", "what are {y}s?", "whose baby is a(n) {y}?",
+)
+ASK_WHO_LIVES = Grammar(
+    "3: [which|what] animal lives in {y}?", "who lives in {y}?", "what lives in {y}?", f"{TELL_WHAT} [which|what] animal lives in {{y}}.", "{y} is the home of [which|what] animal?", "[which|what] animals live in {y}?", "whose home is {y}?",
+)
+
+
+def other_way(speak):
+    """Which animal says this, is grown from this, or lives in this."""
+    way = speak.rand()
+    if way < 0.33:
+        said = speak.pick(list(SAYS))
+        return Exchange('who_says', speak.ask(ASK_WHO_SAYS, {'y': said}), f'A {SAYS[said]} goes "{said}".'.replace('A owl', 'An owl'),
+                        {'rule': 'says', 'want': [name for name, facts in ANIMALS.items() if facts[0] == said]})
+    if way < 0.66:
+        baby = speak.pick(list(BABY_OF))
+        return Exchange('whose_baby', speak.ask(ASK_WHOSE_BABY, {'y': baby}), fix_articles(f'A(n) {baby} is a baby {BABY_OF[baby]}.'),
+                        {'rule': 'says', 'want': [name for name, facts in ANIMALS.items() if facts[1] == baby]})
+    home = speak.pick(list(LIVES_IN))
+    return Exchange('who_lives', speak.ask(ASK_WHO_LIVES, {'y': home}), fix_articles(f'A(n) {LIVES_IN[home]} lives in {home}.'),
+                    {'rule': 'says', 'want': [name for name, facts in ANIMALS.items() if facts[2] == home]})
+
+
 def sound(speak):
     name = _one_with(speak, 0)
     said = ANIMALS[name][0]

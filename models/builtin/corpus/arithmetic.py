@@ -19,7 +19,7 @@ def in_words(n):
 ASK_VALUE = Grammar(
     "3: [what is|what's|whats] {sum}?",
     "2: {sum}?",
-    "{sum} =",
+    "{sum} =", "{sum}=", "{sum}=?", "{sum} = ?",
     "{sum} [= ?|is|equals|is what|equals what|makes what|makes]?",
     "how much is {sum}?",
     "[what does|how much does] {sum} [make|equal|give|come to]?",
@@ -122,7 +122,7 @@ def sums(speak):
             sign = ' ' + name + ' '
         prompt = speak.ask(ASK_VALUE, {'sum': shown_a + sign + shown_b})
     return Exchange('sum', prompt, f'{a} {name} {b} is {value}.',
-                    {'rule': 'number', 'want': value, 'given': [a, b]})
+                    {'rule': 'number', 'want': value, 'given': [a, b], 'sign': name.split()[0]})
 
 
 ASK_GREATER = Grammar(

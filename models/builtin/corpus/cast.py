@@ -75,6 +75,14 @@ FEARS = {  # after "afraid of": (where it comes, what it turns out to be, said o
     'the water': ('When the others went to swim', 'the water was cool and friendly'), 'the wind': ('When the trees began to shake', 'the wind only wanted to play'),
     'high places': ('When the others climbed the hill', 'the world looked beautiful from above'), 'the forest': ('When the path went between the trees', 'the forest was full of small, kind animals'),
     'the snow': ('When the first snow fell', 'the snow was soft and quiet'), 'strangers': ('When someone new came along', 'a stranger was only a friend not yet met'),
+    'spiders': ('When a spider came by', 'a spider is small and shy'), 'ghosts': ('When the old house creaked', 'there was no ghost at all'),
+    'fire': ('When someone lit a candle', 'a small flame can be a friend'), 'dogs': ('When a dog barked', 'the dog only wanted to play'),
+    'bees': ('When a bee came near', 'the bee only wanted the flowers'), 'monsters': ('When the door creaked at night', 'there were no monsters at all'),
+    'flying': ('When the birds rose into the air', 'the sky was wide and beautiful'), 'cats': ('When a cat came around the corner', 'the cat only wanted to sleep in the sun'),
+    'being alone': ('When everyone had left', 'nobody is alone who has a friend'), 'the moon': ('When the full moon rose', 'the moon smiled down like a friend'),
+    'school': ('When the school bell rang', 'the school was full of new friends'), 'mice': ('When a mouse ran by', 'the mouse was much more afraid'),
+    'swimming': ('When the others jumped into the lake', 'the water carried everyone who trusted it'), 'the sea': ('When the waves came close', 'the sea was singing an old song'),
+    'snakes': ('When the grass moved', 'the snake was only a piece of rope'), 'wolves': ('When something howled far away', 'the wolf was singing to the moon'),
     'loud noises': ('When the big bell rang', 'the bell had a lovely voice'), 'the night': ('When the night came', 'the night was quiet and kind'),
 }
 
@@ -129,6 +137,6 @@ blanket pillow basket bucket scarf glove ring coin map stamp letter feather shel
 tractor truck plane helicopter submarine lantern trumpet piano flute kettle toaster fridge sofa suitcase
 backpack tent sled slide swing puzzle marble crayon paintbrush bench statue fountain tower telescope magnet
 lemon pineapple banana strawberry cherry onion tomato pea bean sunflower rose tulip daisy rainbow planet comet volcano'''.split()
-PLAIN_WHERE = ['stood in a quiet corner', 'lay under a big tree', 'was all alone behind an old house', 'lay at the side of a road', 'was at the edge of a garden']
+PLAIN_WHERE = ['stood in a quiet corner', 'lay under a big tree', 'stood behind an old house', 'lay at the side of a road', 'stood at the edge of a garden']
 PLAIN_USE = ('be useful', 'It was just what was needed')
 THING_TRAITS = 'little old lonely forgotten magic red blue green golden silver broken tiny big sad new wooden shiny lost brave'.split()

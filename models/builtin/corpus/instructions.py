@@ -59,6 +59,20 @@ def listing(speak):
                     {'rule': 'list', 'of': things, 'count': count})
 
 
+ONE_OF = {'fruit': 'fruits', 'vegetable': 'vegetables', 'animal': 'animals', 'colour': 'colours', 'color': 'colours', 'pet': 'pets', 'bird': 'birds', 'insect': 'insects', 'shape': 'shapes',
+          'flower': 'flowers', 'tree': 'trees', 'country': 'countries', 'city': 'cities', 'planet': 'planets', 'drink': 'drinks', 'sport': 'sports', 'job': 'jobs', 'toy': 'toys',
+          'tool': 'tools', 'instrument': 'instruments', 'vehicle': 'vehicles', 'language': 'languages', 'metal': 'metals', 'month': 'months'}
+ASK_ONE = Grammar(
+    "4: [name|tell me|give me|say] a(n) {thing}.", "name one {thing}.", "[can|could] you name a(n) {thing}?", "tell me one {thing}.", "which {thing} do you know?", "give me an example of a(n) {thing}.", "I need a(n) {thing}.", "think of a(n) {thing}.", "what is an example of a(n) {thing}?", "one {thing}[, please| please|].",
+)
+
+
+def one_of(speak):
+    thing = speak.pick(list(ONE_OF))
+    answer = speak.pick(LISTS[ONE_OF[thing]])
+    return Exchange('list', speak.ask(ASK_ONE, {'thing': thing}), capital_first(answer) + '.', {'rule': 'list', 'of': ONE_OF[thing], 'count': 1})
+
+
 ASK_COUNT = Grammar(
     "4: count [|up |from one |from 1 ]to {n}.", "2: [can you|could you] count [|from one |from 1 ]to {n}?",
     "[say|write|list|give me|tell me|name] the numbers [from one to|from 1 to|up to] {n}.", "[please start counting|start counting] to {n}.",
@@ -70,7 +84,17 @@ ASK_COUNT_DOWN = Grammar(
 )
 
 
+ASK_COUNT_FROM = Grammar(
+    "4: count from {a} to {n}.", "[can|could] you count from {a} to {n}?", "[say|write|list|give me] the numbers from {a} to {n}.", "[count|start counting] at {a} and [stop|end] at {n}.", "what are the numbers from {a} to {n}?", "all numbers [from|between] {a} [to|and] {n}[, please|].",
+)
+
+
 def count(speak):
+    if speak.chance(0.2):
+        first = 1 + int(speak.rand() * 12)
+        numbers = range(first, first + 3 + int(speak.rand() * 6))
+        prompt = speak.ask(ASK_COUNT_FROM, {'a': first, 'n': numbers[-1]})
+        return Exchange('count', prompt, ', '.join(map(str, numbers)) + '.', {'rule': 'numbers', 'want': list(numbers)})
     top = 3 + int(speak.rand() * (18 if speak.chance(0.3) else 8))
     words = speak.chance(0.5)
     shown = in_words(top) if words else str(top)
@@ -84,7 +108,7 @@ SPELLED = sorted({word for word in COUNTABLE + RHYME_WORDS + list(OPPOSITES) if 
 ASK_SPELL = Grammar(
     "3: spell {word}.", "2: spell the word {word}.", "how do you spell {word}?", "[can you|could you] spell [the word |]{word}?",
     "how is {word} spelled?", f"{TELL_WHAT} how [to spell|you spell] {{word}}.", "what is the spelling of {word}?", "what letters are in {word}?",
-    "write {word} letter by letter.", "[what|which] letters [make|spell] the word {word}?",
+    "2: spell: {word}", "write {word} letter by letter.", "[what|which] letters [make|spell] the word {word}?",
 )
 
 
@@ -102,7 +126,8 @@ queen teacher doctor farmer baker sailor mouse wolf sheep goose robot'''.split()
 VERBS = '''sat ran slept walked jumped played danced sang waited rested worked stopped hid fell stood swam'''.split()
 PLACES = '''house garden forest park river hill school kitchen field street village beach bridge tree window door table
 barn castle lake market shop road'''.split()
-PREPOSITIONS = 'in near by behind beside'.split()
+PREPOSITIONS = 'near by behind beside'.split()
+ON_PLACES = 'on mat,on bed,on roof,on chair,on hill,on bench,on road,under table,under tree,under bed,under bridge,in garden,in house,in kitchen,in river,in park,in forest,in school,in box'.split(',')
 ADVERBS = '''very quickly, slowly, happily, quietly, all day long, for a long time, again and again, early in the morning,
 late in the evening, all alone, with great joy'''.replace('\n', ' ').split(', ')
 PHRASES = ('hello', 'hello world', 'good morning', 'good night', 'thank you', 'I am here', 'yes', 'no', 'I like you',
@@ -126,7 +151,7 @@ def _some_text(speak):
 
 
 ASK_REPEAT = Grammar(
-    "3: repeat after me: {text}", "2: say: {text}", "repeat: {text}", "repeat [this|the following|these words]: {text}", "[please say|please repeat|can you say|can you repeat]: {text}",
+    "3: repeat after me: {text}", "2: say: {text}", "3: say {text}", "repeat {text}", "say this: {text}", "repeat: {text}", "repeat [this|the following|these words]: {text}", "[please say|please repeat|can you say|can you repeat]: {text}",
     "say [this|the following|these words|after me]: {text}", "copy this[ text|]: {text}", "write: {text}", "write [this|the following]: {text}", "echo: {text}",
     "repeat after me, please: {text}", "[I want you to|you should|now] [say|repeat]: {text}", "just [say|repeat|write]: {text}",
 )
@@ -143,7 +168,7 @@ def repeat(speak):
 
 
 ASK_SHOUT = Grammar(
-    "3: say [it |]in capital[s| letters]: {text}", "write [it |]in [capital letters|capitals|upper case|big letters]: {text}", "[in capitals|in capital letters|in upper case|upper case|capitals]: {text}",
+    "3: say [it |]in capital[s| letters]: {text}", "3: [say|write|put|print] {text} in [capitals|capital letters|upper case|all caps|uppercase].", "what is {text} in [capital letters|capitals|upper case]?", "{text} in capitals[.|]", "write [it |]in [capital letters|capitals|upper case|big letters]: {text}", "[in capitals|in capital letters|in upper case|upper case|capitals]: {text}",
     "[turn|change|put] this into [capitals|capital letters|upper case]: {text}", "make this [upper case|all capitals|all caps]: {text}", "[shout|shout this|capitalise|capitalize|uppercase]: {text}",
     "say this in [capitals|capital letters|upper case|all caps]: {text}", "write this in [capitals|capital letters|upper case|all caps]: {text}", "repeat in [capitals|capital letters|upper case]: {text}",
 )
@@ -184,17 +209,25 @@ ASK_SHORTER = Grammar(
 )
 
 
+# Long ways to say that a {being} {verb} {where}, which is said by SHORT_FORM.
+LONG_FORMS = Grammar(
+    "4: The {one} {two} {being} {verb} {adverb} {at} the {three} {place}.", "2: The {one} and {two} {being} {verb} {at} the {three} {place} {adverb}.", "2: The {one} {being} {verb} {at} the {three} {place}.",
+    "2: The very {one} {being} {verb} {at} the {two}, {three} {place}.", "The {being}, who was very {one}, {verb} {at} the {two} {place}.", "The {being}, which was {one} and {two}, {verb} {at} the {three} {place} {adverb}.",
+    "I would like to tell you that the {one} {being} {verb} {at} the {place}.", "It was a {one} day, and the {being} {verb} {at} the {place}.", "The {one} {being} {verb} {at} the {place} because it was {two}.",
+    "Once, a long time ago, the {one} {being} {verb} {at} the {two} {place}.", "Everyone knows that the {being} {verb} {at} the {one} {place} {adverb}.", "The {being} {verb} {adverb} {at} the {one} {place}, and it was {two}.",
+    "The {one}, {two} {being} very often {verb} {at} the {place}.", "At the end of the day the {one} {being} {verb} {at} the {three} {place}.",
+)
+SHORT_FORM = 'The {being} {verb} {at} the {place}.'
+
+
 def shorter(speak):
-    adjective, other = speak.pick(ADJECTIVES), speak.pick(ADJECTIVES)
-    being, verb, place = speak.pick(BEINGS), speak.pick(VERBS), speak.pick(PLACES)
-    preposition, third, adverb = speak.pick(PREPOSITIONS), speak.pick(ADJECTIVES), speak.pick(ADVERBS)
-    qualities = speak.pick((f'{adjective} {other}', f'{adjective} and {other}', adjective, f'very {adjective}'))
-    how = {'very quickly': f'{verb} very quickly'}.get(adverb, f'{verb} {adverb}') if speak.chance(0.5) else verb
-    tail = ' ' + adverb if how == verb and speak.chance(0.5) else ''
-    long = f'The {qualities} {being} {how} {preposition} the {third} {place}{tail}.'
-    short = f'The {being} {verb} {preposition} the {place}.'
-    return Exchange('shorter', speak.ask(ASK_SHORTER, {'text': long}, plain=True), short,
-                    {'rule': 'shorter', 'of': long, 'keep': [being, verb, place]})
+    slots = {'one': speak.pick(ADJECTIVES), 'two': speak.pick(ADJECTIVES), 'three': speak.pick(ADJECTIVES), 'being': speak.pick(BEINGS), 'verb': speak.pick(VERBS),
+             'place': speak.pick(PLACES), 'at': speak.pick(PREPOSITIONS), 'adverb': speak.pick(ADVERBS)}
+    if speak.chance(0.25):
+        slots['at'], slots['place'] = speak.pick(ON_PLACES).split()
+    long = speak.say(LONG_FORMS, slots)
+    return Exchange('shorter', speak.ask(ASK_SHORTER, {'text': long}, plain=True), SHORT_FORM.format_map(slots),
+                    {'rule': 'shorter', 'of': long, 'keep': [slots['being'], slots['verb'], slots['place']]})
 
 
 FINISH = {

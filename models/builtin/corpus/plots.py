@@ -24,7 +24,7 @@ MEET = [
 ]
 
 PLOTS = [
-    Plot('lost_thing', ['{a_hero} who [lost|loses|has lost|looks for] a(n) {thing}', 'a lost {thing}', 'a(n) {thing} that was lost', 'losing a(n) {thing}'],
+    Plot('lost_thing', ['{a_hero} who [lost|loses|has lost|looks for] a(n) {thing}', '{a_hero} who [lost|loses|has lost|looks for] {his} {thing}', 'a lost {thing}', 'a(n) {thing} that was lost', 'losing a(n) {thing}'],
          ['{N} had a(n) {colour} {thing} and took it everywhere.', 'what {he} loved most was a(n) {colour} {thing}.', 'in {his} room there was a(n) {colour} {thing}, a gift from {his} grandmother.', '{his} best treasure was a(n) {colour} {thing}.'],
          ['{Day} the {thing} was gone. {N} looked [everywhere|under the bed and behind the door|in every corner], but {he} could not find it.', '{Day} {N} reached for the {thing}, and it was not there. {He} [searched the whole house|searched until noon|turned over every stone], but it was gone.',
           '{Day} {he} came home and saw that the {thing} was missing. "Oh no," said {N}. "Where can it be?"'],
@@ -278,7 +278,7 @@ THING_PLOTS = [
          ['from that day on, {F} came back again and again.', '{F} never let it be alone again.', 'and everyone who saw it had to smile.']),
     Plot('jealous', ['{a_hero} that wanted to be [different|something else|big]', '{a_hero} that was not happy', '{a_hero}'],
          ['once upon a time there was {a_hero}. It {where}.', 'there was once {a_hero} that {where}.'],
-         ['"I am only a {hero_word}," it said. "I wish I were [a mountain|the sun|a golden crown|a great ship]."', 'it was not happy. "Everyone else is finer than I am," it said.'],
+         ['"I am only a(n) {hero_word}," it said. "I wish I were [a mountain|the sun|a golden crown|a great ship]."', 'it was not happy. "Everyone else is finer than I am," it said.'],
          ['the wind heard it and laughed softly. "Wait," said the wind.', 'an old spider heard it. "You do not know yourself," said the spider.'],
          ['{Day} a child named {F} was sad and alone.', '{Day} {F}, a small child, came by with tears in both eyes.'],
          ['then {F} saw {N} and came closer.', '{F} looked up, and there was {N}.'],

@@ -91,11 +91,11 @@ def _land_story(speak, world):
     trait = speak.pick(cast.TRAITS) + ' ' if speak.chance(0.55) else ''
     slots['a_hero'] = 'a(n) ' + trait + hero
     named = speak.chance(0.88)
-    subject, must = _subject(speak, plot, slots, hero, named)
     if not named:
         slots['N'] = slots['hero']
     opening = plots.OPENINGS if named else plots.NAMELESS_OPENINGS
     text = _compose(speak, [opening, plots.HABIT, *plot.beats, plots.CLOSING], slots)
+    subject, must = _subject(speak, plot, slots, hero, named, text)
     return subject, text, must
 
 
@@ -111,11 +111,12 @@ def _thing_story(speak):
     slots.update(N='the ' + hero, where=where, use=use, done=done)
     trait = speak.pick(cast.THING_TRAITS) + ' ' if speak.chance(0.6) else ''
     slots['a_hero'] = 'a(n) ' + trait + hero
-    subject, must = _subject(speak, plot, slots, hero, False)
-    return subject, _compose(speak, [*plot.beats, plots.THING_CLOSING], slots), must
+    text = _compose(speak, [*plot.beats, plots.THING_CLOSING], slots)
+    subject, must = _subject(speak, plot, slots, hero, False, text)
+    return subject, text, must
 
 
-def _subject(speak, plot, slots, hero, named):
+def _subject(speak, plot, slots, hero, named, text):
     """What the story is asked for as, and the words that it must then have: all of one list, one at least of the other."""
     way = speak.rand()
     if way < 0.55:
@@ -123,12 +124,15 @@ def _subject(speak, plot, slots, hero, named):
     if named and way < 0.65:
         wording = speak.pick(('{a_hero} named {N}', '{a_hero} called {N}', '{N} the {hero_word}', '{N}'))
         return fill(wording, _filled(slots)), {'all': [slots['N']] + ([hero] if 'hero' in wording else [])}
+    friend = slots['Friend'].removeprefix('the ')
+    if way > 0.9 and re.search(r'\b%s\b' % friend, text) and not plot in plots.THING_PLOTS:
+        return fill('{a_hero} and {friend}', _filled(slots)), {'all': [hero, friend]}
     wording = plot.about.draw(speak.rand)
     must = {'all': [hero] if 'hero' in wording else []}
     if '{thing}' in wording:
         must['all'].append(slots['thing'])
     if '{friend}' in wording or '{a_hero2}' in wording:
-        must['all'].append(slots['Friend'].removeprefix('the '))
+        must['all'].append(friend)
     if not must['all']:
         must['some'] = plots.THEME_WORDS[plot.name].split()
     return fill(wording, _filled(slots)), must
