@@ -336,6 +336,61 @@ void options_free(struct options *o)
     o->args = o->owned = (struct option_list){0};
 }
 
+// --- values, as they would be written ---
+
+static void print_choice(const char *names, int i, struct text *out)
+{
+    while (i-- > 0)
+        names += strcspn(names, "|") + 1;
+    text_append(out, (struct str){names, strcspn(names, "|")});
+}
+
+static void print_value(const struct options *o, const struct option *option, struct text *out)
+{
+    const void *field = (const char *)o + option->offset;
+    const struct option_list *list = field;
+    const char *text;
+    switch (option->kind) {
+    case OPTION_FLAG:
+        text_print(out, "%s", *(const bool *)field ? "on" : "off");
+        break;
+    case OPTION_TEXT:
+    case OPTION_MODEL:
+        text = *(const char *const *)field;
+        text_append(out, str_from(text ? text : ""));
+        break;
+    case OPTION_LIST:
+        for (int i = 0; i < list->n; i++)
+            text_print(out, "%s%s", i ? "\n" : "", list->at[i]);
+        break;
+    case OPTION_INTEGER:
+        text_print(out, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case OPTION_REAL:
+        text_print(out, "%.9g", *(const double *)field);
+        break;
+    case OPTION_SEED:
+        text_print(out, "%llu", (unsigned long long)*(const uint64_t *)field);
+        break;
+    case OPTION_CHOICE:
+        print_choice(option->argument, *(const int *)field, out);
+        break;
+    case OPTION_DTYPE:
+        text_print(out, "%s", dtype_info[*(const enum dtype *)field].name);
+        break;
+    }
+}
+
+const char *options_print_value(const struct options *o, int n, unsigned mask, struct text *value)
+{
+    for (size_t i = 0; i < COUNT_OF(table); i++)
+        if (table[i].number == n && (table[i].verbs & mask)) {
+            print_value(o, &table[i], value);
+            return table[i].longer;
+        }
+    return NULL;
+}
+
 // --- help ---
 
 static bool speaks_of(const struct option *o, const char *word)

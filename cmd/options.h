@@ -61,6 +61,9 @@ struct options {
 int options_parse(struct options *o, enum verb_number verb, int argc, char **argv, struct error *err);
 void options_free(struct options *o);
 
+// The value of option n (OPT_...) as it would be written, appended to *value; returns its long name, NULL when none of
+// the verbs in `mask` has it.
+const char *options_print_value(const struct options *o, int n, unsigned mask, struct text *value);
 // The flags of the verbs in `mask` whose names or help hold `word` (NULL: all), by group. Returns how many there are.
 int options_print_help(unsigned mask, const char *word, struct text *out);
 // The name nearest to `word` among n, by edits, NULL when none is near.

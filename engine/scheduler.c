@@ -9,15 +9,15 @@
 struct lane {
     struct request *request;
     int sample;
-    int seq;  // -1: it waits
+    int seq; // -1: it waits
     int32_t *tokens;
     int n_tokens, cap;
-    int64_t n_left;  // tokens that it may still choose; below 0: any number
-    bool started;    // has held a sequence before
+    int64_t n_left; // tokens that it may still choose; below 0: any number
+    bool started;   // has held a sequence before
     struct sampler *sampler;
     struct stream stream;
     struct detokenizer text;
-    struct lane *next;  // of those that wait
+    struct lane *next; // of those that wait
 };
 
 // Whose logits a step brings, and which of them.
@@ -30,23 +30,25 @@ struct scheduler {
     struct session *session;
     const struct model *model;
     int n_seqs, n_batch;
-    struct lane **running;     // [n_seqs], the oldest first
+    struct lane **running; // [n_seqs], the oldest first
     int n_running;
-    int *free_seqs;            // [n_seqs]
+    int *free_seqs; // [n_seqs]
     int n_free;
-    struct lane *first, **last;  // that wait
+    struct lane *first, **last; // that wait
     int n_waiting;
     struct request *done, **done_last;
-    int n_open;                // requests under way
-    struct session_row *rows;  // [n_batch] of a step
+    int n_open;               // requests under way
+    struct session_row *rows; // [n_batch] of a step
     int n_rows;
-    struct output *outputs;    // [n_seqs] of a step
+    struct output *outputs; // [n_seqs] of a step
     int n_outputs;
+    struct sampler_scratch *scratch; // of all samplers
     struct scheduler_stats stats;
 };
 
 enum {
-    // Prompts that begin alike by so many tokens more than are computed wait for each other: fewer are not worth a step.
+    // Prompts that begin alike by so many tokens more than are computed wait for each other: fewer are not worth a
+    // step.
     SHARED_LEAST = 16,
     // So many tokens of each answer are seen to before another request starts.
     NEAR_FUTURE = 2 * KV_PAGE,
@@ -96,11 +98,12 @@ uint64_t scheduler_sample_seed(uint64_t seed, int sample)
     return (uint64_t)out[1] << 32 | out[0];
 }
 
-static int make_sampler(struct lane *l, const struct model *m, struct error *err)
+static int make_sampler(struct lane *l, const struct scheduler *q, struct error *err)
 {
     struct sampler_params p = l->request->sampler;
     p.seed = scheduler_sample_seed(p.seed, l->sample);
-    if (sampler_new(&l->sampler, &p, m->info.n_vocab, NULL, err))
+    const struct model *m = q->model;
+    if (sampler_new(&l->sampler, &p, m->info.n_vocab, q->scratch, err))
         return -1;
     for (int32_t id = 0; l->request->ignore_end && id < m->info.n_vocab; id++)
         if (tokenizer_is_end(m->tokenizer, id))
@@ -114,11 +117,11 @@ static int lane_new(struct lane **out, struct scheduler *q, struct request *r, i
     if (!l)
         return fail(err, E_MEMORY, "no memory for a request");
     *l = (struct lane){.request = r, .sample = sample, .seq = -1, .n_left = r->n_predict};
-    l->stream = (struct stream){
-        .stops = r->stops, .n_stops = r->n_stops, .emit = append_text, .arg = &r->samples[sample].text};
+    l->stream =
+        (struct stream){.stops = r->stops, .n_stops = r->n_stops, .emit = append_text, .arg = &r->samples[sample].text};
     l->cap = r->n_prompt + (int)MIN(MAX(r->n_predict, 0), 256);
     l->tokens = malloc((size_t)l->cap * sizeof *l->tokens);
-    if (!l->tokens || make_sampler(l, q->model, err)) {
+    if (!l->tokens || make_sampler(l, q, err)) {
         lane_free(l);
         return fail(err, E_MEMORY, "no memory for a request of %d tokens", r->n_prompt);
     }
@@ -164,10 +167,18 @@ static struct lane *wait_no_more(struct scheduler *q, struct lane **link)
 
 // --- requests ---
 
+static void sample_free(struct sample *s)
+{
+    text_free(&s->text);
+    free(s->tokens);
+    free(s->logprobs);
+    free(s->top);
+}
+
 void request_free(struct request *r)
 {
     for (int i = 0; r->samples && i < r->n_samples; i++)
-        text_free(&r->samples[i].text);
+        sample_free(&r->samples[i]);
     free(r->samples);
     r->samples = NULL;
 }
@@ -285,6 +296,20 @@ struct request *scheduler_take(struct scheduler *q)
     if (r && !(q->done = r->next))
         q->done_last = &q->done;
     return r;
+}
+
+void scheduler_stop(struct scheduler *q)
+{
+    struct error err;
+    fail(&err, E_INTERRUPTED, "stopped");
+    for (struct lane **link = &q->first; *link;) {
+        if ((*link)->request->start_ms == 0) {
+            fail_request(q, (*link)->request, &err);
+            link = &q->first; // its other samples are gone, too
+        } else {
+            link = &(*link)->next;
+        }
+    }
 }
 
 bool scheduler_is_hungry(const struct scheduler *q)
@@ -486,25 +511,69 @@ static bool is_over(const struct scheduler *q, const struct lane *l, enum stop_r
     return true;
 }
 
+static int grow_sample(struct sample *s, int n_logprobs, struct error *err)
+{
+    if (s->n_tokens < s->cap)
+        return 0;
+    size_t cap = 2 * (size_t)s->cap + 16, n_top = (size_t)MAX(n_logprobs, 0);
+    int32_t *tokens = realloc(s->tokens, cap * sizeof *tokens);
+    s->tokens = tokens ? tokens : s->tokens;
+    float *logprobs = n_logprobs < 0 ? NULL : realloc(s->logprobs, cap * sizeof *logprobs);
+    s->logprobs = logprobs ? logprobs : s->logprobs;
+    struct candidate *top = n_top ? realloc(s->top, cap * n_top * sizeof *top) : NULL;
+    s->top = top ? top : s->top;
+    if (!tokens || (n_logprobs >= 0 && !logprobs) || (n_top && !top))
+        return fail(err, E_MEMORY, "no memory for %zu tokens of an answer", cap);
+    s->cap = (int)cap;
+    return 0;
+}
+
+// Adds the token to the answer: to its text, what constrains it, and what is told about it.
+static int add_token(struct lane *l, const struct model *m, const float *logits, int32_t token, struct error *err)
+{
+    struct request *r = l->request;
+    struct sample *s = &r->samples[l->sample];
+    const struct token_rule *rule = r->rules ? &r->rules[l->sample] : NULL;
+    if (grow_sample(s, r->n_logprobs, err))
+        return -1;
+    if (r->n_logprobs >= 0)
+        s->logprobs[s->n_tokens] =
+            logprobs_of(logits, m->info.n_vocab, token, s->top + (ptrdiff_t)s->n_tokens * r->n_logprobs, r->n_logprobs);
+    s->tokens[s->n_tokens++] = token;
+    l->n_left -= l->n_left > 0;
+    if (rule && rule->accept(rule->state, token, err))
+        return -1;
+    return lane_push(l, token, err) || stream_push(&l->stream, detokenizer_next(&l->text, token), err);
+}
+
+static int sample_token(struct lane *l, const float *logits, int32_t *token, struct error *err)
+{
+    const struct token_rule *rule = l->request->rules ? &l->request->rules[l->sample] : NULL;
+    const uint32_t *allowed = NULL;
+    if (rule && rule->mask(rule->state, &allowed, err))
+        return -1;
+    *token = sampler_next(l->sampler, logits, allowed, l->tokens, l->n_tokens, l->n_tokens);
+    return *token < 0 ? fail(err, E_USAGE, "no token may come after %d tokens", l->n_tokens) : 0;
+}
+
 // Chooses the lane's next token. What goes wrong is its request's error.
 static void choose_token(struct scheduler *q, struct lane *l, const float *logits)
 {
-    struct request *r = l->request;
     struct error err;
-    int32_t token = sampler_next(l->sampler, logits, NULL, l->tokens, l->n_tokens, l->n_tokens);
-    if (!r->ignore_end && tokenizer_is_end(q->model->tokenizer, token)) {
+    int32_t token;
+    if (sample_token(l, logits, &token, &err)) {
+        fail_request(q, l->request, &err);
+        return;
+    }
+    if (!l->request->ignore_end && tokenizer_is_end(q->model->tokenizer, token)) {
         finish_lane(q, l, STOP_END);
         return;
     }
     q->stats.n_generated++;
-    r->samples[l->sample].n_tokens++;
-    l->n_left -= l->n_left > 0;
-    if (lane_push(l, token, &err) || stream_push(&l->stream, detokenizer_next(&l->text, token), &err)) {
-        fail_request(q, r, &err);
-        return;
-    }
     enum stop_reason reason;
-    if (is_over(q, l, &reason))
+    if (add_token(l, q->model, logits, token, &err))
+        fail_request(q, l->request, &err);
+    else if (is_over(q, l, &reason))
         finish_lane(q, l, reason);
 }
 
@@ -532,7 +601,7 @@ static void choose_tokens(struct scheduler *q)
     for (int i = 0, n = q->n_outputs; i < n; i++)
         fork_samples(q, &q->outputs[i]);
     for (int i = 0; i < q->n_outputs; i++)
-        if (q->outputs[i].lane)  // not gone with its request
+        if (q->outputs[i].lane) // not gone with its request
             choose_token(q, q->outputs[i].lane, session_logits(q->session, q->outputs[i].logits));
 }
 
@@ -561,7 +630,7 @@ static void end_late(struct scheduler *q)
         struct error err;
         if (r->timeout_ms <= 0 || now - r->start_ms <= r->timeout_ms)
             continue;
-        fail(&err, E_INTERRUPTED, "timeout: not done after %.4g s", r->timeout_ms / 1e3);
+        fail(&err, E_ITEMS, "timeout: not done after %.4g s", r->timeout_ms / 1e3);
         fail_request(q, r, &err);
     }
 }
@@ -613,7 +682,8 @@ int scheduler_new(struct scheduler **out, struct session *s, const struct model 
     q->free_seqs = calloc(n, sizeof *q->free_seqs);
     q->outputs = calloc(n, sizeof *q->outputs);
     q->rows = calloc((size_t)q->n_batch, sizeof *q->rows);
-    if (!q->running || !q->free_seqs || !q->outputs || !q->rows) {
+    if (!q->running || !q->free_seqs || !q->outputs || !q->rows ||
+        sampler_scratch_new(&q->scratch, m->info.n_vocab, err)) {
         scheduler_free(q);
         return fail(err, E_MEMORY, "no memory for a scheduler of %d sequences", n_seqs);
     }
@@ -633,6 +703,7 @@ void scheduler_free(struct scheduler *q)
         lane_free(stop_running(q, q->n_running - 1));
     while (q->first)
         lane_free(wait_no_more(q, &q->first));
+    sampler_scratch_free(q->scratch);
     free(q->running);
     free(q->free_seqs);
     free(q->outputs);

@@ -6,10 +6,11 @@
 //
 // Memory: a request starts when the pages that are free hold its prompt and the near future of all answers. When they
 // run out none the less, the youngest answer gives its pages back and is computed again later, to the same bits; a
-// session has room for one whole sequence at least, so the oldest always goes on. Nothing fails late for want of memory.
+// session has room for one whole sequence at least, so the oldest always goes on. Nothing fails late for want of
+// memory.
 //
-// Prefixes: the pages of a session are a tree of texts. A prompt takes from it what is there, waits for a beginning that
-// another one is computing just now, and computes the rest. Samples of one request share the whole prompt.
+// Prefixes: the pages of a session are a tree of texts. A prompt takes from it what is there, waits for a beginning
+// that another one is computing just now, and computes the rest. Samples of one request share the whole prompt.
 //
 // Ownership: a scheduler uses the sequences of a session, all of them, and owns what it needs for requests under way.
 // Requests are the caller's and stay where they are until they come back. Threads: that of the session.
@@ -21,28 +22,35 @@
 // One answer.
 struct sample {
     enum stop_reason reason;
-    struct text text;  // up to a stop string
-    int n_tokens;      // generated, the one that ended it not counted
+    struct text text; // up to a stop string
+    int32_t *tokens;  // [n_tokens], the one that ended it not among them
+    int n_tokens;
+    // where log-probabilities were asked for
+    float *logprobs;       // [n_tokens]
+    struct candidate *top; // [n_tokens][n_logprobs]
+    int cap;
 };
 
 struct request {
     // What is asked; views last until the request comes back.
     const int32_t *prompt;
     int n_prompt;
-    int n_samples;      // 1 or more
-    int64_t n_predict;  // tokens of a sample at most; below 0: until the model ends or the context is full
+    int n_samples;                  // 1 or more
+    int64_t n_predict;              // tokens of a sample at most; below 0: until the model ends or the context is full
     struct sampler_params sampler;  // its seed is that of sample 0; see scheduler_sample_seed
+    const struct token_rule *rules; // [n_samples]; NULL: anything may come
     const struct str *stops;
     int n_stops;
     bool ignore_end;
-    double timeout_ms;  // from when its first row is computed; 0: none
+    int n_logprobs;    // the most likely tokens beside each chosen one; below 0: no log-probabilities
+    double timeout_ms; // from when its first row is computed; 0: none. Its error then has the code E_ITEMS
     void *user;
     // What came of it.
-    struct sample *samples;  // [n_samples]
-    struct error error;      // code E_OK: all samples are there
-    int n_reused;            // prompt tokens, over all samples, that were not computed for it
+    struct sample *samples; // [n_samples]
+    struct error error;     // code E_OK: all samples are there
+    int n_reused;           // prompt tokens, over all samples, that were not computed for it
     // The scheduler's.
-    int n_open;  // samples that are not done
+    int n_open; // samples that are not done
     double start_ms;
     struct request *next;
 };
@@ -54,11 +62,11 @@ uint64_t scheduler_sample_seed(uint64_t seed, int sample);
 
 struct scheduler_stats {
     int64_t n_steps, n_rows;
-    int64_t n_prompt, n_reused;  // tokens of prompts that have started, a sample at a time; those taken from pages
+    int64_t n_prompt, n_reused; // tokens of prompts that have started, a sample at a time; those taken from pages
     int64_t n_generated;
-    int64_t n_preempted, n_recomputed;  // answers put off, and their tokens computed again
-    double step_ms;                     // within the session
-    double own_ms;                      // within scheduler_step, but outside the session
+    int64_t n_preempted, n_recomputed; // answers put off, and their tokens computed again
+    double step_ms;                    // within the session
+    double own_ms;                     // within scheduler_step, but outside the session
 };
 
 struct scheduler;
@@ -75,11 +83,13 @@ int scheduler_add(struct scheduler *q, struct request *r, struct error *err);
 bool scheduler_is_hungry(const struct scheduler *q);
 // Whether nothing is under way.
 bool scheduler_is_idle(const struct scheduler *q);
+// Requests of which nothing has begun come back with E_INTERRUPTED; the others go on.
+void scheduler_stop(struct scheduler *q);
 // One step of the session. -1 when all is lost; what concerns one request is that request's error.
 int scheduler_step(struct scheduler *q, struct error *err);
 // A request that is done, in the order of their ends; NULL when there is none.
 struct request *scheduler_take(struct scheduler *q);
 struct scheduler_stats scheduler_stats(const struct scheduler *q);
-int scheduler_n_running(const struct scheduler *q);  // samples that hold a sequence
+int scheduler_n_running(const struct scheduler *q); // samples that hold a sequence
 
 #endif

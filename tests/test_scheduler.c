@@ -98,8 +98,9 @@ static void expect_alone(struct wish *w, struct session *s)
 // Prompts of all lengths, some of which begin alike; up to four samples, greedy or not.
 static void wish_make(struct wish *w, uint64_t *random, int n_samples_most)
 {
-    *w = (struct wish){
-        .r = {.n_samples = 1 + random_below(random, n_samples_most), .ignore_end = random_below(random, 2)}};
+    *w = (struct wish){.r = {.n_logprobs = -1,
+                             .n_samples = 1 + random_below(random, n_samples_most),
+                             .ignore_end = random_below(random, 2)}};
     w->r.sampler = sampler_defaults();
     w->r.sampler.seed = next_random(random);
     w->r.sampler.temperature = random_below(random, 3) ? 0.9f : 0;
@@ -156,7 +157,7 @@ Test(scheduler, a_request_gets_the_same_alone_and_in_any_company)
     printf("seed %llu\n", (unsigned long long)random);
     static const struct {
         int n_seqs, n_batch;
-        int pages;  // of the pool; 0: all
+        int pages; // of the pool; 0: all
     } rooms[] = {{1, 64, 0}, {3, 16, 0}, {8, 32, 0}, {8, 512, 9}, {16, 64, 20}};
     for (size_t room = 0; room < COUNT_OF(rooms); room++) {
         struct session *alone = open_session(1, 32, 0);
@@ -190,7 +191,8 @@ Test(scheduler, answers_that_outgrow_the_pages_are_put_off_and_come_out_the_same
     static struct wish wishes[N];
     struct session *alone = open_session(1, 32, 0);
     for (int i = 0; i < N; i++) {
-        wishes[i] = (struct wish){.r = {.n_samples = 1, .n_predict = LONG - 20 * i, .n_prompt = 5 + i, .ignore_end = true}};
+        wishes[i] = (struct wish){
+            .r = {.n_logprobs = -1, .n_samples = 1, .n_predict = LONG - 20 * i, .n_prompt = 5 + i, .ignore_end = true}};
         wishes[i].r.sampler = sampler_defaults();
         wishes[i].r.prompt = wishes[i].prompt;
         for (int j = 0; j < wishes[i].r.n_prompt; j++)
@@ -222,7 +224,7 @@ Test(scheduler, a_shared_prefix_is_computed_once_and_counted)
     struct error err;
     cr_assert_eq(scheduler_new(&q, s, model, 8, &err), 0);
     for (int i = 0; i < N; i++) {
-        wishes[i] = (struct wish){.r = {.n_samples = 1, .n_predict = 3, .n_prompt = SHARED + OWN}};
+        wishes[i] = (struct wish){.r = {.n_logprobs = -1, .n_samples = 1, .n_predict = 3, .n_prompt = SHARED + OWN}};
         wishes[i].r.sampler = sampler_defaults();
         wishes[i].r.prompt = wishes[i].prompt;
         for (int j = 0; j < SHARED + OWN; j++)
@@ -246,7 +248,7 @@ Test(scheduler, samples_of_a_request_share_its_prompt)
     struct scheduler *q;
     struct error err;
     cr_assert_eq(scheduler_new(&q, s, model, 8, &err), 0);
-    *w = (struct wish){.r = {.n_samples = 4, .n_predict = 5, .n_prompt = 100, .ignore_end = true}};
+    *w = (struct wish){.r = {.n_logprobs = -1, .n_samples = 4, .n_predict = 5, .n_prompt = 100, .ignore_end = true}};
     w->r.sampler = sampler_defaults();
     w->r.prompt = w->prompt;
     for (int i = 0; i < 100; i++)
@@ -282,7 +284,8 @@ Test(scheduler, what_no_sequence_can_serve_comes_back_with_its_error)
         {N_CTX, 5, 300, ""},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        *w = (struct wish){.r = {.n_samples = 1,
+        *w = (struct wish){.r = {.n_logprobs = -1,
+                                 .n_samples = 1,
                                  .n_predict = cases[i].n_predict,
                                  .n_prompt = cases[i].n_prompt,
                                  .ignore_end = true}};
@@ -309,7 +312,8 @@ Test(scheduler, a_request_that_takes_too_long_ends_and_the_others_go_on)
     struct error err;
     cr_assert_eq(scheduler_new(&q, s, model, 3, &err), 0);
     for (int i = 0; i < 3; i++) {
-        wishes[i] = (struct wish){.r = {.n_samples = 2, .n_predict = 30, .n_prompt = 20, .ignore_end = true}};
+        wishes[i] =
+            (struct wish){.r = {.n_logprobs = -1, .n_samples = 2, .n_predict = 30, .n_prompt = 20, .ignore_end = true}};
         wishes[i].r.sampler = sampler_defaults();
         wishes[i].r.prompt = wishes[i].prompt;
         wishes[i].r.timeout_ms = i == 1 ? 1e-6 : 0;
@@ -317,7 +321,7 @@ Test(scheduler, a_request_that_takes_too_long_ends_and_the_others_go_on)
             wishes[i].prompt[j] = 300 + i;
     }
     run_all(q, wishes, 3);
-    cr_assert_eq(wishes[1].r.error.code, E_INTERRUPTED);
+    cr_assert_eq(wishes[1].r.error.code, E_ITEMS);
     cr_assert(strstr(wishes[1].r.error.text, "timeout"), "%s", wishes[1].r.error.text);
     for (int i = 0; i < 3; i += 2)
         cr_assert(wishes[i].r.error.code == E_OK && wishes[i].r.samples[1].n_tokens == 30);

@@ -1,0 +1,249 @@
+#include "cmd/batch_job.h"
+#include "cmd/batch_answer.h"
+#include "cmd/digest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int batch_context_open(struct batch_context *c, const struct model *m, const struct options *o,
+                       const struct sampling *sampling, int n_ctx, struct error *err)
+{
+    (void)err;
+    *c = (struct batch_context){
+        .model = m, .options = o, .sampling = sampling, .seed = o->given[OPT_seed] ? o->seed : 0, .n_ctx = n_ctx};
+    const char *path = gguf_path(m->file, 0), *slash = strrchr(path, '/');
+    snprintf(c->model_name, sizeof c->model_name, "%s", slash ? slash + 1 : path);
+    size_t n = strlen(c->model_name);
+    if (n > 5 && !strcmp(c->model_name + n - 5, ".gguf"))
+        c->model_name[n - 5] = '\0';
+    return 0;
+}
+
+void batch_context_close(struct batch_context *c)
+{
+    *c = (struct batch_context){0};
+}
+
+bool batch_context_chats(const struct batch_context *c)
+{
+    (void)c;
+    return false;
+}
+
+// --- sampling ---
+
+static void set_real(float *out, double v)
+{
+    if (!isnan(v))
+        *out = (float)v;
+}
+
+// Penalties as OpenAI has them look at the whole answer; what is recent is meant for a repeat penalty.
+static void take_settings(struct sampler_params *p, const struct row_settings *s)
+{
+    set_real(&p->temperature, s->temperature);
+    set_real(&p->top_p, s->top_p);
+    set_real(&p->min_p, s->min_p);
+    set_real(&p->frequency_penalty, s->frequency_penalty);
+    set_real(&p->presence_penalty, s->presence_penalty);
+    set_real(&p->repeat_penalty, s->repeat_penalty);
+    if (s->top_k >= 0)
+        p->top_k = (int)s->top_k;
+}
+
+// The row's own seed, or one made from the run's and its id.
+static uint64_t seed_of(const struct batch_row *row, uint64_t seed)
+{
+    if (row->settings.has_seed)
+        return row->settings.seed;
+    struct digest d = {0};
+    digest_add(&d, &seed, sizeof seed);
+    digest_add(&d, row->custom_id.data, row->custom_id.len);
+    return digest_end(&d).a;
+}
+
+// logit_bias: token ids as names, biases of -100 (never) to 100.
+static int take_biases(struct batch_job *job, const struct batch_context *c, struct sampler_params *p,
+                       struct error *err)
+{
+    const struct value *dict = job->row.bias;
+    size_t n_own = (size_t)c->sampling->params.n_biases, n = dict ? dict->dict->n : 0;
+    if (!n)
+        return 0;
+    job->biases = calloc(n_own + n, sizeof *job->biases);
+    if (!job->biases)
+        return fail(err, E_MEMORY, "no memory for logit_bias");
+    if (n_own)
+        memcpy(job->biases, c->sampling->params.biases, n_own * sizeof *job->biases);
+    for (size_t i = 0; i < n; i++) {
+        const struct value_entry *e = &dict->dict->entries[i];
+        int64_t id = 0;
+        double bias;
+        bool is_id = e->key.text.len > 0 && e->key.text.len < 10;
+        for (size_t j = 0; is_id && j < e->key.text.len; j++) {
+            is_id = e->key.text.data[j] >= '0' && e->key.text.data[j] <= '9';
+            id = id * 10 + e->key.text.data[j] - '0';
+        }
+        if (!is_id || id >= c->model->info.n_vocab)
+            return fail(err, E_USAGE, "logit_bias: \"%.*s\" is no token of a vocabulary of %d", STR_ARG(e->key.text),
+                        c->model->info.n_vocab);
+        if (!value_number(&e->value, &bias) || !(bias >= -100 && bias <= 100))
+            return fail(err, E_USAGE, "logit_bias.%lld: a number from -100 to 100 is wanted", (long long)id);
+        job->biases[n_own + i] = (struct logit_bias){(int32_t)id, bias <= -100 ? -INFINITY : (float)bias};
+    }
+    p->biases = job->biases;
+    p->n_biases = (int)(n_own + n);
+    return 0;
+}
+
+// --- prompts ---
+
+static int tokenize(const struct batch_context *c, struct str text, struct token_list *tokens, struct error *err)
+{
+    const struct tokenizer *t = c->model->tokenizer;
+    unsigned flags = TOKENIZE_BOS | (c->options->special ? TOKENIZE_SPECIAL : 0);
+    if (tokenizer_encode(t, text, flags, tokens, err))
+        return -1;
+    // what the file asks for behind a whole text does not stand before a continuation
+    if (tokenizer_adds_eos(t) && tokens->n > 1)
+        tokens->n--;
+    int32_t bos = tokenizer_role(t, TOKEN_BOS);
+    if (tokens->n || bos < 0)
+        return 0;
+    return token_list_push(tokens, bos, err);
+}
+
+static int take_ids(const struct value *list, struct token_list *tokens, struct error *err)
+{
+    for (size_t i = 0; i < list->list->n; i++) {
+        int64_t id = list->list->items[i].integer;
+        if (id < 0 || id > INT32_MAX)
+            return fail(err, E_USAGE, "prompt: %lld is no token", (long long)id);
+        if (token_list_push(tokens, (int32_t)id, err))
+            return -1;
+    }
+    return 0;
+}
+
+static bool is_list_of_ids(const struct value *v)
+{
+    return v->kind == VALUE_LIST && v->list->items[0].kind == VALUE_INT;
+}
+
+static int take_prompts(struct batch_job *job, const struct batch_context *c, struct error *err)
+{
+    const struct value *prompt = job->row.prompt;
+    bool many = prompt->kind == VALUE_LIST && !is_list_of_ids(prompt);
+    int n = many ? (int)prompt->list->n : 1;
+    job->prompts = calloc((size_t)n, sizeof *job->prompts);
+    job->requests = calloc((size_t)n, sizeof *job->requests);
+    if (!job->prompts || !job->requests)
+        return fail(err, E_MEMORY, "no memory for %d prompts", n);
+    for (job->n_requests = 0; job->n_requests < n; job->n_requests++) {
+        const struct value *v = many ? &prompt->list->items[job->n_requests] : prompt;
+        struct token_list *tokens = &job->prompts[job->n_requests];
+        if (v->kind == VALUE_STRING ? tokenize(c, v->text, tokens, err) : take_ids(v, tokens, err))
+            return -1;
+    }
+    return 0;
+}
+
+// --- requests ---
+
+static int take_stops(struct batch_job *job, const struct batch_context *c, struct request *common, struct error *err)
+{
+    int n = c->sampling->n_stops + job->row.n_stops;
+    job->stops = calloc((size_t)n + 1, sizeof *job->stops);
+    if (!job->stops)
+        return fail(err, E_MEMORY, "no memory for stop strings");
+    for (int i = 0; i < n; i++)
+        job->stops[i] =
+            i < c->sampling->n_stops ? c->sampling->stops[i] : job->row.stops[i - c->sampling->n_stops]->text;
+    common->stops = job->stops;
+    common->n_stops = n;
+    return 0;
+}
+
+static int check_length(const struct batch_job *job, const struct batch_context *c, const char **code,
+                        struct error *err)
+{
+    for (int i = 0; i < job->n_requests; i++)
+        if (job->prompts[i].n > (size_t)c->n_ctx) {
+            *code = "context_length_exceeded";
+            return fail(err, E_USAGE, "the prompt has %zu tokens, limit %d; -c sets it", job->prompts[i].n, c->n_ctx);
+        }
+    return 0;
+}
+
+int batch_job_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
+{
+    const struct row_settings *s = &job->row.settings;
+    *code = "not_supported";
+    if (job->row.kind == ROW_EMBEDDING)
+        return fail(err, E_USAGE, "this model gives no embeddings");
+    if (job->row.kind == ROW_CHAT)
+        return fail(err, E_USAGE, "this model has no chat template");
+    if (job->row.schema || job->row.wants_json)
+        return fail(err, E_USAGE, "response_format: not supported yet");
+    *code = "invalid_request";
+    struct request common = {
+        .n_samples = (int)s->n,
+        .n_predict = s->max_tokens >= 0 ? s->max_tokens : c->options->n_predict,
+        .sampler = c->sampling->params,
+        .ignore_end = s->ignore_end || c->options->ignore_eos,
+        .n_logprobs = (int)s->n_logprobs,
+        .timeout_ms = c->options->timeout * 1e3,
+        .user = job,
+    };
+    take_settings(&common.sampler, s);
+    if (take_biases(job, c, &common.sampler, err) || sampler_check(&common.sampler, c->model->info.n_vocab, err) ||
+        take_stops(job, c, &common, err) || take_prompts(job, c, err) || check_length(job, c, code, err))
+        return -1;
+    uint64_t seed = seed_of(&job->row, c->seed);
+    for (int i = 0; i < job->n_requests; i++) {
+        struct request *r = &job->requests[i];
+        *r = common;
+        r->sampler.seed = scheduler_sample_seed(seed, i * common.n_samples);
+        r->prompt = job->prompts[i].ids;
+        r->n_prompt = (int)job->prompts[i].n;
+    }
+    return 0;
+}
+
+void batch_job_free(struct batch_job *job)
+{
+    for (int i = 0; job->requests && i < job->n_requests; i++)
+        request_free(&job->requests[i]);
+    for (int i = 0; job->prompts && i < job->n_requests; i++)
+        token_list_free(&job->prompts[i]);
+    free(job->requests);
+    free(job->prompts);
+    free(job->stops);
+    free(job->biases);
+    batch_row_free(&job->row);
+    *job = (struct batch_job){0};
+}
+
+// --- lines ---
+
+static const char *code_of(const struct error *e)
+{
+    if (e->code == E_ITEMS)
+        return "timeout";
+    return e->code == E_MODEL ? "model_error" : e->code == E_MEMORY ? "out_of_memory" : "invalid_request";
+}
+
+int batch_job_print(struct batch_job *job, const struct batch_context *c, struct text *line, bool *is_error,
+                    struct error *err)
+{
+    for (int i = 0; i < job->n_requests; i++) {
+        const struct error *e = &job->requests[i].error;
+        if (e->code == E_OK)
+            continue;
+        *is_error = true;
+        return batch_error_print(job->row.number, job->row.custom_id, code_of(e), e->text, line, err);
+    }
+    *is_error = false;
+    return batch_answer_print(job, c, line, err);
+}
