@@ -5,7 +5,6 @@
 // 2048. Until a stage asks for candidates, penalties and biases change a copy of the logits; from then on they change
 // the candidates.
 #include "engine/sampler.h"
-#include "engine/candidates.h"
 #include "engine/dry.h"
 
 #include <float.h>
@@ -42,6 +41,7 @@ struct sampler {
     bool gathered;          // whether there are candidates yet
     struct candidate *all;  // the scratch's
     int n;                  // candidates left, all[0 .. n-1]
+    double offset;          // that temperatures have taken off all candidates' logits
     int n_sorted;           // so many at the front are in order, and no later one comes before them
 };
 
@@ -355,10 +355,10 @@ static void keep_at_least(struct sampler *s, float least)
 
 // --- stages ---
 
-// Whatever the penalties, a logit stays finite.
+// Whatever is put on it, a logit stays finite, and -INFINITY, which may never come, what it is.
 static float bounded(double logit)
 {
-    return (float)fmax(-(double)FLT_MAX, fmin((double)FLT_MAX, logit));
+    return logit > -INFINITY ? (float)fmax(-(double)FLT_MAX, fmin((double)FLT_MAX, logit)) : -INFINITY;
 }
 
 // The logits as a copy that may be changed.
@@ -379,7 +379,7 @@ static void add_biases(struct sampler *s)
     float *logits = own_logits(s);
     for (int i = 0; i < s->p.n_biases; i++) {
         const struct logit_bias *b = &s->p.biases[i];
-        logits[b->token] = b->bias == -INFINITY ? -INFINITY : bounded((double)logits[b->token] + (double)b->bias);
+        logits[b->token] = bounded((double)logits[b->token] + (double)b->bias);
     }
 }
 
@@ -390,12 +390,12 @@ static const int32_t *recent(const struct sampler *s, int want, int *n)
     return s->history + (s->n_history - *n);
 }
 
-static float penalised(const struct sampler_params *p, float logit, uint32_t count)
+static float penalised(const struct sampler *s, float logit, uint32_t count)
 {
-    if (logit == -INFINITY)
-        return logit;
-    double changed = (double)logit * (logit > 0 ? 1 / (double)p->repeat_penalty : (double)p->repeat_penalty);
-    return bounded(changed - (double)count * (double)p->frequency_penalty - (double)p->presence_penalty);
+    double whole = (double)logit + s->offset, factor = (double)s->p.repeat_penalty;
+    double changed = whole > 0 ? whole / factor : whole * factor;
+    changed -= (double)count * (double)s->p.frequency_penalty + (double)s->p.presence_penalty;
+    return bounded(changed - s->offset);
 }
 
 static void apply_penalties(struct sampler *s)
@@ -407,11 +407,11 @@ static void apply_penalties(struct sampler *s)
         count[tokens[i]]++;
     for (int i = 0; s->gathered && i < s->n; i++)
         if (count[s->all[i].id])
-            s->all[i].logit = penalised(&s->p, s->all[i].logit, count[s->all[i].id]);
+            s->all[i].logit = penalised(s, s->all[i].logit, count[s->all[i].id]);
     float *logits = s->gathered ? NULL : own_logits(s);
     for (int i = 0; i < n; i++) {  // each token once, and the counts are zero again
         if (logits && count[tokens[i]])
-            logits[tokens[i]] = penalised(&s->p, logits[tokens[i]], count[tokens[i]]);
+            logits[tokens[i]] = penalised(s, logits[tokens[i]], count[tokens[i]]);
         count[tokens[i]] = 0;
     }
     s->n_sorted = 0;
@@ -429,7 +429,7 @@ static void apply_dry(struct sampler *s)
             s->all[i].logit = bounded((double)s->all[i].logit - dry_penalty(&s->p, lengths[s->all[i].id]));
     float *logits = s->gathered || !n_tokens ? NULL : own_logits(s);
     for (int i = 0; i < n_tokens; i++) {
-        if (logits && logits[repeated[i]] > -INFINITY)
+        if (logits)
             logits[repeated[i]] = bounded((double)logits[repeated[i]] - dry_penalty(&s->p, lengths[repeated[i]]));
         lengths[repeated[i]] = 0;
     }
@@ -614,6 +614,7 @@ static void divide_by(struct sampler *s, float temperature, float max)
         keep_first(s, 1);
         return;
     }
+    s->offset = fmin(fmax((s->offset + (double)max) / (double)temperature, -1e300), 1e300);
     for (int i = 0; i < s->n; i++)
         s->all[i].logit = (s->all[i].logit - max) / temperature;
 }
@@ -717,10 +718,18 @@ static int32_t most_likely(struct sampler *s)
             continue;
         const float *logits = block_logits(s, b, copy);
         for (int i = 0; i < BLOCK; i++)
-            if (logits[i] == max)
+            if (logits[i] == max) {
+                s->all[s->n++] = (struct candidate){max, b * BLOCK + i};
                 return b * BLOCK + i;
+            }
     }
     return -1;
+}
+
+const struct candidate *sampler_candidates(const struct sampler *s, int *n)
+{
+    *n = s->n;
+    return s->all;
 }
 
 int32_t sampler_next(struct sampler *s, const float *logits, const uint32_t *allowed, const int32_t *history, int n,
@@ -734,6 +743,7 @@ int32_t sampler_next(struct sampler *s, const float *logits, const uint32_t *all
     s->all = s->scratch->all;
     s->n = s->n_sorted = 0;
     s->gathered = false;
+    s->offset = 0;
     add_biases(s);
     bool first = takes_first(&s->p);
     if (s->p.mirostat && !first)

@@ -8,6 +8,7 @@
 #ifndef QUERN_SAMPLER_H
 #define QUERN_SAMPLER_H
 
+#include "engine/candidates.h"
 #include "gguf/gguf.h"
 #include "kernels/text.h"
 
@@ -85,11 +86,15 @@ int sampler_new(struct sampler **out, const struct sampler_params *p, int n_voca
 void sampler_free(struct sampler *s);  // NULL is fine
 // That token is never chosen.
 void sampler_ban(struct sampler *s, int32_t token);
-// Chooses the token at `position` from its logits; history: the n tokens before it. allowed: a bit for each token, that
-// of token i is bit i % 32 of word i / 32; NULL: all. -1 when no token may come: none is allowed, or none has a finite
-// logit. To be called once for each position in turn: mirostat follows what it has drawn.
+// Chooses the token at `position` from its logits; history: the n tokens before it, all of the vocabulary. allowed: a
+// bit for each token, that of token i is bit i % 32 of word i / 32; NULL: all. -1 when no token may come: none is
+// allowed, or none has a finite logit. To be called once for each position in turn: mirostat follows what it has drawn.
 int32_t sampler_next(struct sampler *s, const float *logits, const uint32_t *allowed, const int32_t *history, int n,
                      int64_t position);
+
+// What the last token was drawn from, with logits as the stages have left them: views the scratch. Of the most likely
+// token taken as it comes, that one.
+const struct candidate *sampler_candidates(const struct sampler *s, int *n);
 
 // The stages that will do something, in their order, and the seed: a line for -v.
 void sampler_describe(const struct sampler_params *p, struct text *out);

@@ -276,7 +276,7 @@ Test(sampler, extreme_logits_and_temperatures_give_a_token)
 // 128k tokens: that nothing sorts them all shows in the time. A full sort takes 10 ms and more.
 Test(sampler, a_large_vocabulary_is_not_sorted)
 {
-    enum { N = 131072, ROUNDS = 20 };
+    enum { N = 131072, ROUNDS = 50 };
     float *logits = malloc(N * sizeof *logits);
     uint64_t state = 3;
     for (int i = 0; i < N; i++)
@@ -294,6 +294,192 @@ Test(sampler, a_large_vocabulary_is_not_sorted)
         cr_expect_lt(ms, 5);
     sampler_free(s);
     free(logits);
+}
+
+Test(sampler, nothing_that_may_come_is_no_token)
+{
+    enum { N = 100 };
+    float logits[N];
+    uint32_t none[4] = {0}, one[4] = {0, 0, 1u << 5, 0};
+    const float temperatures[] = {0, 1};
+    for (size_t i = 0; i < 2 * COUNT_OF(temperatures); i++) {
+        struct sampler_params p = sampler_defaults();
+        p.temperature = temperatures[i / 2];
+        p.mirostat = i % 2 ? 2 : 0;
+        struct sampler *s;
+        struct error err;
+        cr_assert_eq(sampler_new(&s, &p, N, NULL, &err), 0);
+        for (int j = 0; j < N; j++)
+            logits[j] = (float)(j % 7) - 3e38f;
+        cr_expect_eq(sampler_next(s, logits, none, NULL, 0, 0), -1);
+        cr_expect_eq(sampler_next(s, logits, one, NULL, 0, 1), 69);
+        sampler_ban(s, 69);
+        cr_expect_eq(sampler_next(s, logits, one, NULL, 0, 2), -1);
+        for (int j = 0; j < N; j++)
+            logits[j] = -INFINITY;
+        cr_expect_eq(sampler_next(s, logits, NULL, NULL, 0, 3), -1);
+        logits[99] = -3e38f;
+        cr_expect_eq(sampler_next(s, logits, NULL, NULL, 0, 4), 99);
+        sampler_free(s);
+    }
+}
+
+// The surprise of each draw against the distribution as it stood: mirostat holds its mean.
+static double mean_surprise(int version, float tau, const float *logits, int n)
+{
+    struct sampler_params p = sampler_defaults();
+    p.mirostat = version;
+    p.mirostat_tau = tau;
+    p.temperature = 1;
+    p.seed = 4;
+    struct sampler *s;
+    struct error err;
+    cr_assert_eq(sampler_new(&s, &p, n, NULL, &err), 0);
+    double sum = 0;
+    enum { DRAWS = 3000, SETTLED = 300 };
+    for (int at = 0; at < DRAWS; at++) {
+        int32_t id = sampler_next(s, logits, NULL, NULL, 0, at);
+        int kept;
+        const struct candidate *c = sampler_candidates(s, &kept);
+        double total = 0, own = 0;
+        for (int i = 0; i < kept; i++) {
+            total += exp((double)c[i].logit);
+            own = c[i].id == id ? exp((double)c[i].logit) : own;
+        }
+        sum += at >= SETTLED ? -log2(own / total) : 0;
+    }
+    sampler_free(s);
+    return sum / (DRAWS - SETTLED);
+}
+
+Test(sampler, mirostat_holds_the_surprise)
+{
+    enum { N = 5000 };
+    static float logits[N];
+    for (int i = 0; i < N; i++)
+        logits[i] = -1.1f * logf((float)(i + 1));  // Zipf's law, of more than 9 bits as it is
+    for (int version = 1; version <= 2; version++)
+        for (float tau = 2; tau <= 6; tau += 2) {
+            double mean = mean_surprise(version, tau, logits, N);
+            printf("mirostat %d, tau %g: %g\n", version, (double)tau, mean);
+            cr_expect_float_eq(mean, (double)tau, 0.1);
+        }
+}
+
+// Of five likely tokens xtc leaves out four, as often as it is asked to.
+Test(sampler, xtc_leaves_out_as_often_as_asked)
+{
+    float logits[20] = {3, 2.8f, 2.6f, 2.5f, 2.4f};
+    struct sampler_params p = sampler_defaults();
+    p.xtc_probability = 0.3f;
+    p.xtc_threshold = 0.1f;
+    struct sampler *s;
+    struct error err;
+    cr_assert_eq(sampler_new(&s, &p, 20, NULL, &err), 0);
+    int excluded = 0;
+    enum { DRAWS = 10000 };
+    for (int at = 0; at < DRAWS; at++) {
+        sampler_next(s, logits, NULL, NULL, 0, at);
+        int n;
+        const struct candidate *c = sampler_candidates(s, &n);
+        bool first = false, fifth = false;
+        for (int i = 0; i < n; i++) {
+            first |= c[i].id == 0;
+            fifth |= c[i].id == 4;
+        }
+        cr_assert(fifth);
+        excluded += !first;
+    }
+    // five standard deviations
+    cr_expect_float_eq((double)excluded / DRAWS, 0.3, 5 * sqrt(0.3 * 0.7 / DRAWS));
+    sampler_free(s);
+}
+
+Test(sampler, one_scratch_serves_several_samplers)
+{
+    enum { N = 3000 };
+    static float logits[N];
+    uint64_t state = 8;
+    struct error err;
+    struct sampler_scratch *scratch;
+    struct sampler *shared[3], *own[3];
+    cr_assert_eq(sampler_scratch_new(&scratch, N, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        struct sampler_params p = sampler_defaults();
+        p.seed = (uint64_t)i;
+        p.top_k = i == 1 ? 0 : 40;
+        p.repeat_penalty = i == 2 ? 1.3f : 1;
+        p.typical_p = i == 1 ? 0.8f : 1;
+        cr_assert_eq(sampler_new(&shared[i], &p, N, scratch, &err), 0);
+        cr_assert_eq(sampler_new(&own[i], &p, N, NULL, &err), 0);
+    }
+    for (int at = 0; at < 200; at++) {
+        random_logits(logits, N, &state);
+        int32_t history[] = {(int32_t)(next(&state) % N), 5, 6};
+        for (int i = 0; i < 3; i++)
+            cr_assert_eq(sampler_next(shared[i], logits, NULL, history, 3, at),
+                         sampler_next(own[i], logits, NULL, history, 3, at));
+    }
+    for (int i = 0; i < 3; i++) {
+        sampler_free(shared[i]);
+        sampler_free(own[i]);
+    }
+    sampler_scratch_free(scratch);
+}
+
+// --- parameters ---
+
+Test(sampler, an_order_is_read_by_names_and_by_letters)
+{
+    struct sampler_params p = sampler_defaults();
+    struct error err = {0};
+    const struct {
+        const char *text;
+        int n;
+        uint8_t order[9];
+    } cases[] = {
+        {"top_k;temperature", 2, {STAGE_TOP_K, STAGE_TEMPERATURE}},
+        {"kt", 2, {STAGE_TOP_K, STAGE_TEMPERATURE}},
+        {"penalties;dry;top-n-sigma;topk;typ_p;nucleus;Min_P;xtc;temp", 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}},
+        {"edskypmxt", 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}},
+        {"dry", 1, {STAGE_DRY}},
+        {"xtc", 1, {STAGE_XTC}},
+        {"", 0, {0}},
+        {"min_p;min_p", 2, {STAGE_MIN_P, STAGE_MIN_P}},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        cr_assert_eq(sampler_parse_order(&p, cases[i].text, &err), 0, "%s: %s", cases[i].text, err.text);
+        cr_expect_eq(p.n_order, cases[i].n, "%s", cases[i].text);
+        cr_expect_arr_eq(p.order, cases[i].order, (size_t)cases[i].n, "%s", cases[i].text);
+    }
+    const char *bad[] = {"top_q", "kz", "top_k;infill", "kkkkkkkkkkkkkkkkk"};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        cr_expect_eq(sampler_parse_order(&p, bad[i], &err), -1, "%s", bad[i]);
+        cr_expect_eq(err.code, E_USAGE);
+    }
+}
+
+Test(sampler, parameters_that_mean_nothing_are_refused)
+{
+    struct sampler *s;
+    struct error err;
+    struct logit_bias bias = {100, 1};
+    struct sampler_params p = sampler_defaults();
+    p.biases = &bias;
+    p.n_biases = 1;
+    cr_expect_eq(sampler_new(&s, &p, 100, NULL, &err), -1);
+    cr_expect(strstr(err.text, "token 100"), "%s", err.text);
+    bias = (struct logit_bias){3, NAN};
+    cr_expect_eq(sampler_new(&s, &p, 100, NULL, &err), -1);
+    bias.bias = INFINITY;
+    cr_expect_eq(sampler_new(&s, &p, 100, NULL, &err), -1);
+    p = sampler_defaults();
+    p.temperature = NAN;
+    cr_expect_eq(sampler_new(&s, &p, 100, NULL, &err), -1);
+    p = sampler_defaults();
+    p.mirostat = 3;
+    cr_expect_eq(sampler_new(&s, &p, 100, NULL, &err), -1);
+    cr_expect_eq(err.code, E_USAGE);
 }
 
 // --- what the file recommends ---
