@@ -41,6 +41,7 @@ struct bench {
     struct bench_row *rows;
     int n_rows, cap_rows;
     char cpu[128]; // the processor's name
+    struct text ops;  // tables of --by-op
 };
 
 // --- the grid ---
@@ -171,13 +172,15 @@ static void describe_model(struct bench_row *r, const struct model *m)
 // --- a test ---
 
 struct sums {
+    const struct graph *graph;
     double bytes, products, float_products;
 };
 
-static void add_step(struct sums *sums, const struct graph *g, const struct cost_step *s)
+static void add_step(void *arg, const struct cost_step *s)
 {
-    for (int i = 0; i < g->n_nodes; i++) {
-        const struct tensor *n = g->nodes[i];
+    struct sums *sums = arg;
+    for (int i = 0; i < sums->graph->n_nodes; i++) {
+        const struct tensor *n = sums->graph->nodes[i];
         struct cost c = cost_of_node(n, s);
         bool floats = n->op == OP_ATTENTION || (n->w[0] && dtype_info[n->w[0]->type].kind == DTYPE_KIND_FLOAT);
         sums->bytes += c.bytes;
@@ -186,24 +189,22 @@ static void add_step(struct sums *sums, const struct graph *g, const struct cost
     }
 }
 
-// What a test's steps cost together: the prompt in steps of n_batch rows, then each token.
-static struct sums cost_of_test(const struct graph *g, const struct bench_row *r, int n_batch)
+void bench_each_step(const struct bench_row *r, int n_batch, void (*take)(void *arg, const struct cost_step *s),
+                     void *arg)
 {
     const struct measure_test *t = &r->test;
-    struct sums sums = {0};
     struct cost_step s = {.n_seqs = 1, .n_outputs = 1, .kv_type = {r->kv_type[0], r->kv_type[1]}};
     for (int seq = 0; seq < t->n_seqs; seq++)
         for (int at = 0; at < t->n_prompt; at += n_batch) {
             s.n_tokens = MIN(n_batch, t->n_prompt - at);
             s.depth = t->n_depth + at;
-            add_step(&sums, g, &s);
+            take(arg, &s);
         }
     s.n_seqs = s.n_tokens = s.n_outputs = t->n_seqs;
     for (int i = 0; i < t->n_gen; i++) {
         s.depth = t->n_depth + t->n_prompt + i;
-        add_step(&sums, g, &s);
+        take(arg, &s);
     }
-    return sums;
 }
 
 static uint64_t peak_bytes(void)
@@ -214,7 +215,8 @@ static uint64_t peak_bytes(void)
 
 static void rate(const struct bench *b, struct bench_row *r, const struct graph *g, int n_batch)
 {
-    struct sums cost = cost_of_test(g, r, n_batch);
+    struct sums cost = {.graph = g};
+    bench_each_step(r, n_batch, add_step, &cost);
     double seconds = samples_mean(r->ns, r->n) * 1e-9;
     r->floats = b->o->exact || cost.float_products > cost.products / 2;
     double peak = b->ceilings.multiply[r->floats];
@@ -244,6 +246,24 @@ static int warm_up(struct session *s, const struct model *m, const struct measur
     return measure_run(s, m, &few, text, &r, err);
 }
 
+// What the warm-up took is forgotten.
+static void start_profile(struct session *s)
+{
+    const struct node_time *times;
+    double wait;
+    int n;
+    session_profile(s, &times, &n, &wait);
+}
+
+static void take_profile(struct bench *b, struct session *s, const struct bench_row *r)
+{
+    const struct node_time *times;
+    double wait;
+    int n;
+    if (session_profile(s, &times, &n, &wait))
+        bench_print_ops(r, session_n_batch(s), times, n, wait, &b->ops);
+}
+
 static int repeat(struct bench *b, struct session *s, struct bench_row *r, struct error *err)
 {
     const struct model *m = b->loaded.model;
@@ -253,6 +273,7 @@ static int repeat(struct bench *b, struct session *s, struct bench_row *r, struc
     int status = steps ? 0 : fail(err, E_MEMORY, "no memory for the times of %d steps", t->n_gen);
     if (!status && !b->o->bench_no_warmup)
         status = warm_up(s, m, t, &text, err);
+    start_profile(s);
     for (int i = 0; !status && i < r->n; i++) {
         struct measure_result one = {.step_ms = steps + (size_t)i * (size_t)t->n_gen};
         text.seed++;
@@ -279,6 +300,7 @@ static int run_test(struct bench *b, struct bench_row *r, struct error *err)
     const struct model *m = b->loaded.model;
     struct session_options o = {.n_batch = MIN(r->n_batch, r->n_ubatch), .kv_type = {r->kv_type[0], r->kv_type[1]}};
     o.cancel = &terminal_interrupted;
+    o.profile = b->o->bench_by_op;
     o = measure_needs(&r->test, o);
     if (o.n_ctx > m->n_ctx && model_set_context(b->loaded.model, o.n_ctx, err))
         return -1;
@@ -289,6 +311,8 @@ static int run_test(struct bench *b, struct bench_row *r, struct error *err)
         status = repeat(b, s, r, err);
     if (!status)
         rate(b, r, m->graph, session_n_batch(s));
+    if (!status)
+        take_profile(b, s, r);
     session_close(s);
     return status;
 }
@@ -475,6 +499,11 @@ static int sum_up(struct bench *b, struct error *err)
     struct text out = {0};
     int n_slower = 0, status = 0;
     bench_print_tail((enum bench_format)o->bench_output, &out);
+    // a table goes with the table, but not into data
+    if (o->bench_output == BENCH_MD && b->ops.size)
+        text_append(&out, (struct str){b->ops.data, b->ops.size});
+    else
+        load_note_text(&b->ops);
     if (o->bench_output == BENCH_MD) {
         bench_print_depths(b->rows, b->n_rows, &out);
         if (o->bench_roofline)
@@ -487,7 +516,6 @@ static int sum_up(struct bench *b, struct error *err)
         status = bench_against(o->bench_against, b->rows, b->n_rows, &n_slower, &compared, err);
     if (!status && o->bench_save)
         status = bench_save(o->bench_save, b->rows, b->n_rows, err);
-    // a table goes with the table, but not into data
     load_note_text(&compared);
     if (!status)
         status = print(&out, err);
@@ -520,6 +548,7 @@ static int bench(const struct options *o, struct error *err)
         bench_row_free(&b.rows[i]);
     free(b.rows);
     free(b.text);
+    text_free(&b.ops);
     token_list_free(&b.tokens);
     load_close(&b.loaded);
     text_free(&head);

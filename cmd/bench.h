@@ -8,6 +8,7 @@
 
 #include "cmd/options.h"
 #include "engine/measure.h"
+#include "kernels/cost.h"
 
 // --- lists of numbers: "512", "64,128", "1-8", "1-9+4", "1-64*2", each with units as in 4K ---
 
@@ -29,9 +30,9 @@ struct bench_ceilings {
 
 struct bench_row {
     // of the model
-    const char *path;  // as it was named
-    const char *file;  // where it lies while the tests run
-    char type[96]; // "llama 1.10B Q4_K - Medium"
+    const char *path; // as it was named
+    const char *file; // where it lies while the tests run
+    char type[96];    // "llama 1.10B Q4_K - Medium"
     int64_t size, n_params;
     double load_ms;
     // of the setting
@@ -72,6 +73,14 @@ void bench_print_roofline(const struct bench_row *rows, int n, const struct benc
 // The same as a picture.
 int bench_plot(const char *path, const struct bench_row *rows, int n, const struct bench_ceilings *c,
                struct error *err);
+
+// The steps of one repetition: each prompt in steps of n_batch rows, then each token.
+void bench_each_step(const struct bench_row *r, int n_batch, void (*take)(void *arg, const struct cost_step *s),
+                     void *arg);
+// A table of operations, by kind and type of the weights: what they took of the threads' time, what they read, and what
+// was waited at barriers. The times are those of all repetitions.
+void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_time *times, int n, double wait_ns,
+                     struct text *out);
 
 // --- kept and compared ---
 

@@ -6,7 +6,8 @@
 static int print_plan(const struct model *m, const struct options *o, struct text *out, struct error *err)
 {
     const struct machine_vtable *v = m->machine->v;
-    struct compile_options compile = {(int)MIN(o->batch, o->ubatch), 1, {o->kv_key, o->kv_value}};
+    struct compile_options compile = {
+        .max_tokens = (int)MIN(o->batch, o->ubatch), .max_outputs = 1, .kv_type = {o->kv_key, o->kv_value}};
     struct plan *plan;
     if (v->compile(m->machine, m->graph, &compile, &plan, err))
         return -1;

@@ -199,7 +199,7 @@ int session_open(struct session **out, const struct model *m, const struct sessi
     const struct machine_vtable *v = m->machine->v;
     if (set_options(s, o, err))
         goto failed;
-    struct compile_options compile = {s->o.n_batch, s->o.n_outputs, {s->o.kv_type[0], s->o.kv_type[1]}};
+    struct compile_options compile = {s->o.n_batch, s->o.n_outputs, {s->o.kv_type[0], s->o.kv_type[1]}, s->o.profile};
     if (v->compile(m->machine, m->graph, &compile, &s->plan, err))
         goto failed;
     add_up(s);
@@ -211,6 +211,15 @@ int session_open(struct session **out, const struct model *m, const struct sessi
 failed:
     session_close(s);
     return -1;
+}
+
+bool session_profile(struct session *s, const struct node_time **times, int *n, double *wait_ns)
+{
+    const struct machine_vtable *v = s->model->machine->v;
+    if (!s->o.profile || !v->profile)
+        return false;
+    v->profile(s->plan, times, n, wait_ns);
+    return true;
 }
 
 void session_close(struct session *s)

@@ -21,6 +21,7 @@ struct session_options {
     enum dtype kv_type[2];      // of keys and of values
     uint64_t kv_limit;          // bytes of the pool of pages, but room for one whole sequence always; 0: for all of them
     bool no_reuse;              // compute every prompt from its first token
+    bool profile;               // keep the time of each node, for session_profile
     const atomic_bool *cancel;  // looked at between steps: E_INTERRUPTED. May be NULL
 };
 enum { N_BATCH_DEFAULT = 512 };
@@ -38,6 +39,8 @@ int session_n_outputs(const struct session *s);
 struct session_options session_settings(const struct session *s);
 struct memory_need session_memory(const struct session *s);
 void session_describe(const struct session *s, struct text *out);  // the plan's choices, for -v
+// The times of the plan's nodes since the last call, see struct machine_vtable; false when the machine keeps none.
+bool session_profile(struct session *s, const struct node_time **times, int *n, double *wait_ns);
 
 // --- sequences: numbers from 0 to n_seqs - 1, all of them there and empty at first ---
 

@@ -24,6 +24,14 @@ struct compile_options {
     int max_tokens;    // rows of a step, at most
     int max_outputs;   // rows that want logits, at most
     enum dtype kv_type[2];  // of keys and of values: F32, F16, BF16, Q8_0, Q4_0
+    bool profile;           // keep the time that each node takes; without it nothing is measured
+};
+
+// What a node has taken since the plan was made, or was asked last, all threads together.
+struct node_time {
+    const struct tensor *node;
+    uint64_t calls;  // items of it: a node is cut into some a step
+    double ns;
 };
 
 // What one run is given. Row t is token tokens[t] at position positions[t] of sequence seqs[t]; its key and value go to
@@ -56,6 +64,9 @@ struct machine_vtable {
     size_t (*plan_bytes)(const struct plan *p);
     // Lines for -v: what was chosen and why; what runs on a generic path. p may be NULL: of the machine alone.
     void (*describe)(const struct machine *m, const struct plan *p, struct text *out);
+    // Of a plan made with `profile`: the time of every node, in *times, which is [*n] and belongs to the plan; *wait_ns is what
+    // threads waited for each other. Starts again from nothing. NULL: the machine keeps no times.
+    void (*profile)(struct plan *p, const struct node_time **times, int *n, double *wait_ns);
     // The whole plan, for `quern dump plan`.
     void (*print)(const struct plan *p, struct text *out);
 };

@@ -42,6 +42,7 @@ static void cpu_plan_free(struct machine *m, struct plan *p)
     host_unmap(p->shared, p->shared_bytes);
     host_unmap(p->local, p->local_bytes);
     arena_free(&p->arena);
+    profile_free(p->profile);
     free(p->counters);
     free(p);
 }
@@ -107,7 +108,7 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
     p->blas = cpu->options.blas;
     struct q8_rules q8 = {takes_q8, q8_row_bytes, cpu};
     if (program_build(&p->arena, g, q8, &p->program, err) || build_schedules(p, o, cpu->threads.n, err) || locate_kv(p, g, err) ||
-        map_memory(p, cpu->threads.n, err)) {
+        map_memory(p, cpu->threads.n, err) || (o->profile && profile_new(p, cpu->threads.n, err))) {
         cpu_plan_free(m, p);
         return -1;
     }
@@ -177,6 +178,7 @@ static const struct machine_vtable cpu_vtable = {
     .plan_free = cpu_plan_free,
     .plan_bytes = cpu_plan_bytes,
     .describe = cpu_describe,
+    .profile = profile_take,
     .print = cpu_print,
 };
 

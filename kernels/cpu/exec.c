@@ -22,6 +22,7 @@ struct run {
 struct item {
     const struct run *run;
     uint8_t *local;
+    int thread;
     int row0, row1;
     int64_t col0, col1;
     int expert;
@@ -381,19 +382,23 @@ static void run_nodes(struct item *it, struct tensor *const *nodes, int n, bool 
             it->col0 = 0;
             it->col1 = node->op == OP_KV_WRITE ? node->src[0]->width : node->width;
         }
+        struct profile *profile = it->run->plan->profile;
+        uint64_t since = profile ? profile_now() : 0;
         do_op[node->op](it, node);
+        if (profile)
+            profile_add(profile, it->thread, node, since);
     }
 }
 
-static void run_prologue(const struct run *r, uint8_t *local, const struct phase *ph)
+static void run_prologue(const struct run *r, uint8_t *local, int thread, const struct phase *ph)
 {
     for (int i = 0; i < ph->n_prologue; i++) {
-        struct item it = {.run = r, .local = local, .row1 = rows_of(r, ph->prologue[i]->rows)};
+        struct item it = {.run = r, .local = local, .thread = thread, .row1 = rows_of(r, ph->prologue[i]->rows)};
         run_nodes(&it, &ph->prologue[i], 1, true);
     }
 }
 
-static void run_items(const struct run *r, uint8_t *local, const struct phase *ph, struct counter *counter)
+static void run_items(const struct run *r, uint8_t *local, int thread, const struct phase *ph, struct counter *counter)
 {
     for (;;) {
         int64_t i = atomic_fetch_add_explicit(&counter->taken, 1, memory_order_relaxed);
@@ -408,6 +413,7 @@ static void run_items(const struct run *r, uint8_t *local, const struct phase *p
             return;
         const struct chain *chain = &ph->chains[c];
         struct item it = item_at(r, local, chain, i);
+        it.thread = thread;
         run_nodes(&it, chain->nodes, chain->n_nodes, chain->kind == CHAIN_ROWS);
     }
 }
@@ -424,6 +430,15 @@ static void copy_logits(const struct run *r, uint8_t *local)
                (size_t)logits->width * sizeof(float));
 }
 
+static void wait_for_all(const struct run *r, int thread)
+{
+    struct profile *profile = r->plan->profile;
+    uint64_t since = profile ? profile_now() : 0;
+    pool_barrier(r->pool);
+    if (profile)
+        profile_add_wait(profile, thread, since);
+}
+
 static void run_thread(void *ctx, int thread)
 {
     const struct run *r = ctx;
@@ -431,10 +446,10 @@ static void run_thread(void *ctx, int thread)
     uint8_t *local = r->plan->local + (size_t)thread * r->plan->local_stride;
     struct counter *counters = r->plan->counters;
     for (int i = 0; i < s->n_phases; i++) {
-        run_prologue(r, local, &s->phases[i]);
-        run_items(r, local, &s->phases[i], &counters[i]);
+        run_prologue(r, local, thread, &s->phases[i]);
+        run_items(r, local, thread, &s->phases[i], &counters[i]);
         if (i + 1 < s->n_phases)
-            pool_barrier(r->pool);
+            wait_for_all(r, thread);
     }
     if (value_of(r, r->plan->program.logits)->place == PLACE_SHARED)
         pool_barrier(r->pool);

@@ -34,7 +34,17 @@ struct plan {
     size_t pointers_at;          // within a thread's memory: scratch, then pointers to rows, then its own values
     size_t values_at;
     void *counters;              // [phases of the longer schedule]: items taken
+    struct profile *profile;     // NULL: nothing is measured
 };
+
+// Times of a plan: each thread writes its own, and they are added up when they are asked for.
+struct profile;
+int profile_new(struct plan *p, int n_threads, struct error *err);
+void profile_free(struct profile *p);  // NULL is fine
+void profile_take(struct plan *p, const struct node_time **times, int *n, double *wait_ns);
+uint64_t profile_now(void);            // nanoseconds
+void profile_add(struct profile *p, int thread, const struct tensor *node, uint64_t since);
+void profile_add_wait(struct profile *p, int thread, uint64_t since);
 
 void exec_run(struct plan *p, struct pool *pool, const struct step *step);
 // Bytes of counters for a plan with that many phases.
