@@ -3,7 +3,8 @@
 
 A row holds whole documents, one behind the other, and no document is cut. In half of the rows <|endoftext|> stands behind
 each; the others are one long conversation as far as their documents allow it, so that the model learns to answer the
-tenth question as it answers the first. The file holds, a row: int16 ids[n], uint8 learned[n] (1: counts in the loss).
+tenth question as it answers the first. The file holds, a row: int16 ids[n], uint8 weight[n], of each token in the loss: 0
+for what users and systems say, SHORT for answers, LONG for stories, which would outweigh all else by their length.
 """
 
 import argparse
@@ -15,25 +16,27 @@ import numpy as np
 from bytepair import Tokenizer
 from chatml import segments
 
+SHORT, LONG, LONG_FROM = 2, 1, 64
 N_POOL = 128  # documents among which one is sought that fits into what is left of a row
 
 
 def encode(tokenizer, document):
     """Ids and marks of a document."""
-    ids, learned = [], []
+    ids, weights = [], []
     newline = tokenizer.encode("\n")
     for segment in segments(document):
         if segment.before:
             ids.append(tokenizer.control[segment.before])
-            learned.append(0)
+            weights.append(0)
         body = tokenizer.encode(segment.text)
         n_head = len(tokenizer.encode(segment.head))
         ids += body + [tokenizer.control[segment.after]]
-        learned += [0] * n_head + [int(segment.learned)] * (len(body) - n_head + 1)
+        weight = 0 if not segment.learned else LONG if len(body) >= LONG_FROM else SHORT
+        weights += [0] * n_head + [weight] * (len(body) - n_head + 1)
         if segment.after == "<|im_end|>":
             ids += newline
-            learned += [0] * len(newline)
-    return ids, learned
+            weights += [0] * len(newline)
+    return ids, weights
 
 
 def may_go_on(document):
@@ -47,9 +50,9 @@ def read(path, tokenizer, longest):
     with open(path, encoding="utf-8") as f:
         for line in f:
             document = json.loads(line)
-            ids, learned = encode(tokenizer, document)
+            ids, weights = encode(tokenizer, document)
             if len(ids) < longest:
-                yield ids, learned, may_go_on(document)
+                yield ids, weights, may_go_on(document)
             else:
                 n_long += 1
     if n_long:
@@ -66,10 +69,10 @@ def rows(documents, n, end, rng):
             pool.append(document)
         i = next((i for i, (ids, _, _) in enumerate(pool) if len(row) + len(ids) + 1 <= n), None)
         if i is not None:
-            ids, learned, open_now = pool.pop(i)
+            ids, weights, open_now = pool.pop(i)
             if row and row[-1] != end and not (talk and open_end and open_now):
                 row, marks = row + [end], marks + [0]
-            row, marks, open_end = row + ids, marks + learned, open_now
+            row, marks, open_end = row + ids, marks + weights, open_now
             continue
         if not row:
             return
@@ -91,11 +94,11 @@ def main():
     end, rng = tokenizer.control["<|endoftext|>"], random.Random(args.seed)
     n_rows = n_used = n_learned = 0
     with open(args.output, "wb") as out:
-        for ids, learned in rows(documents, args.row, end, rng):
-            out.write(np.array(ids, dtype="<i2").tobytes() + np.array(learned, dtype="u1").tobytes())
+        for ids, weights in rows(documents, args.row, end, rng):
+            out.write(np.array(ids, dtype="<i2").tobytes() + np.array(weights, dtype="u1").tobytes())
             n_rows += 1
             n_used += len(ids)
-            n_learned += sum(learned)
+            n_learned += sum(w > 0 for w in weights)
     print(f"{n_rows} rows of {args.row} tokens, {n_learned / max(n_used, 1):.0%} learned")
 
 

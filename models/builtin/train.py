@@ -110,11 +110,12 @@ class Llama(nn.Module):
             x = layer(x, cos, sin)
         return rms_norm(x, self.output_norm, self.shape.norm_eps)
 
-    def loss_sum(self, hidden, targets, learned):
-        """The sum over the learned tokens alone; the output's rows for the others are not computed."""
-        at = learned.reshape(-1).nonzero().squeeze(1)
+    def loss_sum(self, hidden, targets, worth):
+        """The weighted sum; of tokens without weight the output's rows are not computed."""
+        worth = worth.reshape(-1)
+        at = worth.nonzero().squeeze(1)
         logits = F.linear(hidden.reshape(-1, self.shape.n_embd)[at], self.token_embd)
-        return F.cross_entropy(logits, targets.reshape(-1)[at], reduction="sum")
+        return F.cross_entropy(logits, targets.reshape(-1)[at], reduction="none") @ worth[at]
 
 
 def orthogonal(g, steps=5):
@@ -165,11 +166,11 @@ class Rows:
 
     def row(self, i):
         raw = self.data[i]
-        return raw[: 2 * self.n].view("<i2").astype(np.int64), raw[2 * self.n :].astype(bool)
+        return raw[: 2 * self.n].view("<i2").astype(np.int64), raw[2 * self.n :].astype(np.float32)
 
     def batch(self, first, count):
-        """Rows first.. of the endless shuffled stream, as (ids, targets, learned)."""
-        ids, learned = [], []
+        """Rows first.. of the endless shuffled stream, as (ids, targets, worth)."""
+        ids, worth = [], []
         for j in range(first, first + count):
             epoch = j // len(self)
             if epoch != self.epoch:
@@ -177,9 +178,9 @@ class Rows:
                 self.order = np.random.default_rng([self.seed, epoch]).permutation(len(self))
             r, m = self.row(self.order[j % len(self)])
             ids.append(r)
-            learned.append(m)
-        ids, learned = torch.from_numpy(np.stack(ids)), torch.from_numpy(np.stack(learned))
-        return ids[:, :-1].contiguous(), ids[:, 1:], learned[:, 1:]
+            worth.append(m)
+        ids, worth = torch.from_numpy(np.stack(ids)), torch.from_numpy(np.stack(worth))
+        return ids[:, :-1].contiguous(), ids[:, 1:], worth[:, 1:]
 
 
 def schedule(args, tokens):
@@ -243,18 +244,18 @@ class Worker:
             self.shared.next_row.value += self.args.micro
         return i
 
-    def batch_loss(self, ids, targets, learned):
-        return self.model.loss_sum(self.forward(ids), targets, learned)
+    def batch_loss(self, ids, targets, worth):
+        return self.model.loss_sum(self.forward(ids), targets, worth)
 
     def gradients(self):
         """Takes rows of the step until none is left; the gradients' sum goes to this process's slot. The step's loss."""
         a, total = self.args, 0.0
-        ids, targets, learned = self.rows.batch(self.rows_done, a.batch)
-        n = int(learned.sum())
+        ids, targets, worth = self.rows.batch(self.rows_done, a.batch)
+        n = float(worth.sum())
         for name, p in self.params.items():
             p.grad = self.shared.slots[self.index][name].zero_()
         while (i := self.take_row()) < a.batch:
-            loss = self.batch_loss(ids[i:i + a.micro], targets[i:i + a.micro], learned[i:i + a.micro])
+            loss = self.batch_loss(ids[i:i + a.micro], targets[i:i + a.micro], worth[i:i + a.micro])
             (loss / n).backward()
             total += loss.item() / n
         self.shared.sums[self.index] = total
@@ -291,9 +292,9 @@ class Worker:
         total = n = 0
         count = min(len(self.heldout), self.args.validate_rows)
         for i in range(0, count - count % self.args.micro, self.args.micro):
-            ids, targets, learned = self.heldout.batch(i, self.args.micro)
-            total += self.batch_loss(ids, targets, learned).item()
-            n += int(learned.sum())
+            ids, targets, worth = self.heldout.batch(i, self.args.micro)
+            total += self.batch_loss(ids, targets, worth).item()
+            n += float(worth.sum())
         return total / n
 
     def save(self):
