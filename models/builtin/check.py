@@ -92,6 +92,10 @@ def rule_says(text, judge, prompt):
     return None
 
 
+def rule_one_of(text, judge, prompt):
+    return None if words_of(text) in [words_of(answer) for answer in judge['of']] else 'is none of those that it knows'
+
+
 def rule_number(text, judge, prompt):
     found = numbers_of(text)
     if not found or found[-1] != judge['want']:
@@ -205,6 +209,8 @@ def rule_story(text, judge, prompt):
         return 'has %d words' % length
     if not text.endswith('The end.'):
         return 'does not end with an end'
+    if text.count('The end.') > 1:
+        return 'ends more than once'
     if text.count('"') % 2:
         return 'leaves a quotation open'
     for sentence in sentences_of(text):

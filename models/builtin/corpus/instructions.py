@@ -2,7 +2,7 @@
 
 from .arithmetic import in_words
 from .wording import TELL_ME, TELL_WHAT, Exchange, Grammar, capital_first, fill
-from .words import COUNTABLE, OPPOSITES, RHYME_WORDS
+from .words import COUNTABLE
 
 LISTS = {
     'fruits': 'apple banana cherry orange pear plum grape lemon peach strawberry'.split(),
@@ -104,7 +104,7 @@ def count(speak):
     return Exchange('count', prompt, ', '.join(map(str, numbers)) + '.', {'rule': 'numbers', 'want': list(numbers)})
 
 
-SPELLED = sorted({word for word in COUNTABLE + RHYME_WORDS + list(OPPOSITES) if len(word) <= 6})
+SPELLED = sorted({word for word in COUNTABLE if len(word) <= 5} | {'hello', 'yes', 'no', 'quern', 'red', 'blue', 'green', 'happy', 'big'})
 ASK_SPELL = Grammar(
     "3: spell {word}.", "2: spell the word {word}.", "how do you spell {word}?", "[can you|could you] spell [the word |]{word}?",
     "how is {word} spelled?", f"{TELL_WHAT} how [to spell|you spell] {{word}}.", "what is the spelling of {word}?", "what letters are in {word}?",
@@ -259,7 +259,7 @@ ASK_IS_A = Grammar(
     "4: is {x} a(n) {kind}?", "is {x} a(n) {kind} or not?", "would you say that {x} is a(n) {kind}?", "do you think {x} is a(n) {kind}?", f"{TELL_WHAT} if {{x}} is a(n) {{kind}}.",
     "tell me whether {x} is a(n) {kind}.", "{x} is a(n) {kind}, [right|true or false|yes or no|isn't it]?", "can you call {x} a(n) {kind}?",
 )
-UNCOUNTED = set(LISTS['drinks'] + LISTS['metals'] + LISTS['sports'] + LISTS['colours'] + LISTS['planets']) - {'orange'}
+UNCOUNTED = set(LISTS['drinks'] + LISTS['metals'] + LISTS['sports'] + LISTS['colours'] + LISTS['planets']) - {'orange'} | {'spinach'}
 
 
 def is_a(speak):

@@ -9,7 +9,24 @@ UNKNOWN = 'I do not know that. I am a very small model.'
 
 NAMES = ('Tom', 'Anna', 'Max', 'Lily', 'Peter', 'Maria', 'John', 'Sarah', 'Paul', 'Emma', 'David', 'Laura', 'Sam', 'Nina')
 
-# what must be in the answer; the answer; wordings
+JOKES = [
+    'Why did the book go to the doctor? It had lost its cover.',
+    'Why do bees hum? They have forgotten the words.',
+    'What did the big clock say to the little clock? Take your time.',
+    'Why was the broom late? It had overslept on the sweep.',
+    'What is brown and sticky? A stick.',
+]
+POEMS = [
+    'The moon is bright, the night is deep,\nThe little birds are all asleep.\nThe stars look down on field and hill,\nAnd all the sleepy world is still.',
+    'The sun came up, the sky was blue,\nThe grass was wet with morning dew.\nA robin sang, a rabbit ran,\nAnd so another day began.',
+    'The snow falls softly on the ground,\nIt covers all without a sound.\nThe fox goes home, the light is low,\nAnd leaves small footprints in the snow.',
+]
+FUN_FACTS = [
+    'An octopus has three hearts.', 'A snail can sleep for a very long time.', 'Honey can be kept for many years.', 'A cat sleeps for most of the day.',
+    'The heart of a blue whale is as heavy as a horse.',
+]
+
+# what must be in the answer; the answer, or a list of answers; wordings
 ROWS = [
     ('greeting', 'hello', HELLO, "3: hello.", "2: hi.", "hey.", "hello there.", "hi there.", "hey there.", "good [morning|evening|afternoon|day].", "greetings.", "hello, quern.",
      "hi, quern.", "howdy.", "hiya.", "hello, [my friend|friend|model|computer|everyone|you].", "hi, [my friend|friend|model|computer|everyone|you].", "hello [again|hello].", "hey, [you|friend|model|quern].", "nice to [meet|see] you.",
@@ -37,11 +54,11 @@ ROWS = [
      "which [colour|animal|food|book|song] do you like best?", "tell me your favo[u|]rite [colour|color|animal|food|book].", "what do you like best?", "what do you like most?"),
     ('okay', 'else', 'Good. What else can I do for you?', "2: ok.", "2: okay.", "yes.", "no.", "I see.", "all right.", "alright.", "good to know.", "I understand.", "fine.", "sure.", "I know that.", "oh.", "ah, ok.", "that makes sense.", "interesting.", "I did not know that.", "yes please.", "no thanks.", "never mind.", "nothing.", "cool."),
     ('name_given', 'meet', 'Nice to meet you!', "my name is {name}.", "I am {name}.", "I'm {name}.", "[hi|hello], I am {name}.", "[hi|hello], my name is {name}.", "call me {name}.", "you can call me {name}.", "they call me {name}.", "[hi|hello], this is {name}.", "nice to meet you, I am {name}."),
-    ('joke', '?', 'Why did the book go to the doctor? It had lost its cover.', "2: tell me a joke.", "[say|do you know|know] a joke?", "[can|could] you tell [me |]a joke?", "make me laugh.", "say something funny.", "tell [us |]a joke.", "I want [to hear |]a joke.", "a joke[, please| please|].", "do you know any jokes?", "give me a [joke|funny joke|good joke].", "tell me something funny.",
+    ('joke', '?', JOKES, "2: tell me a joke.", "[say|do you know|know] a joke?", "[can|could] you tell [me |]a joke?", "make me laugh.", "say something funny.", "tell [us |]a joke.", "I want [to hear |]a joke.", "a joke[, please| please|].", "do you know any jokes?", "give me a [joke|funny joke|good joke].", "tell me something funny.",
      "make a joke.", "tell me a [funny|good|short] joke.", "one joke[, please| please|]."),
-    ('poem', 'moon', 'The moon is bright, the night is deep,\nThe little birds are all asleep.\nThe stars look down on field and hill,\nAnd all the sleepy world is still.',
+    ('poem', 'the', POEMS,
      "2: write [me |]a poem.", "tell me a poem.", "[say|do you know|know] a poem?", "[can|could] you write [me |]a poem?", "make [up |]a poem.", "a poem[, please| please|].", "write a [short |]rhyme.", "give me a poem.", "I want [to hear |]a poem.", "write me a [short|nice|little] poem.", "write some poetry.", "recite a poem."),
-    ('fun_fact', 'octopus', 'An octopus has three hearts.', "tell me [something|something interesting|something new].", "tell me a [fact|fun fact|interesting fact].", "say something.", "say something [interesting|nice|new].", "do you know a fun fact?", "give me a [fact|fun fact].", "teach me something.", "what is something interesting?", "I am bored.", "surprise me.", "a fun fact, please."),
+    ('fun_fact', 'a', FUN_FACTS, "tell me [something|something interesting|something new].", "tell me a [fact|fun fact|interesting fact].", "say something.", "say something [interesting|nice|new].", "do you know a fun fact?", "give me a [fact|fun fact].", "teach me something.", "what is something interesting?", "I am bored.", "surprise me.", "a fun fact, please."),
 ]
 
 
@@ -50,7 +67,10 @@ def _row_maker(row):
     grammar = Grammar(*lines)
 
     def make(speak):
-        return Exchange(kind, speak.ask(grammar, {'name': speak.pick(NAMES)}), answer, {'rule': 'says', 'want': [want]})
+        prompt = speak.ask(grammar, {'name': speak.pick(NAMES)})
+        if isinstance(answer, list):
+            return Exchange(kind, prompt, speak.pick(answer), {'rule': 'one_of', 'of': answer})
+        return Exchange(kind, prompt, answer, {'rule': 'says', 'want': [want]})
     return make
 
 

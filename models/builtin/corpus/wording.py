@@ -178,7 +178,7 @@ class Speaker:
 
     def dress(self, text, plain=False):
         rand = self.rand
-        body, mark = (text[:-1], text[-1]) if text[-1] in '?.!' else (text, '')
+        body, mark = (text[:-1].rstrip(), text[-1]) if text[-1] in '?.!' else (text, '')
         if not plain:
             if rand() < 0.12:
                 body = self.pick(BEFORE) + body

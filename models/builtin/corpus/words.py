@@ -165,8 +165,7 @@ pig big dig wig
 hop top shop stop
 nose rose toes
 bell well shell tell
-'''.strip().split('\n') for group in [group]]
-RHYME_WORDS = [word for group in RHYMES for word in group]
+'''.strip().split('\n') ]
 ASK_RHYME = Grammar(
     "3: [what|which word|what word] rhymes with {word}?",
     "[can you find|do you know|can you tell me|find|name] a word that rhymes with {word}?",
