@@ -4,6 +4,7 @@
 #include "cmd/batch_merge.h"
 #include "cmd/batch_output.h"
 #include "cmd/batch_shard.h"
+#include "cmd/batch_tally.h"
 #include "cmd/load.h"
 #include "cmd/progress.h"
 #include "cmd/terminal.h"
@@ -455,12 +456,63 @@ static int result_of(struct batch *b, struct error *err)
     return 0;
 }
 
+// --- without computing ---
+
+static int tally_record(struct batch *b, struct batch_tally *t, const struct record *record, struct error *err)
+{
+    struct batch_job *job = calloc(1, sizeof *job);
+    struct error found = {.code = E_OK};
+    const char *code = NULL;
+    if (!job)
+        return fail(err, E_MEMORY, "no memory for a row");
+    int status = batch_row_parse(&job->row, record, &b->form, &code, &found);
+    if (!status)
+        status = check_id(b, &job->row, &code, &found);
+    if (!status && batch_shard_has(b->shard, record->number)) {
+        status = batch_job_make(job, &b->context, &code, &found);
+        if (!status) {
+            batch_tally_job(t, job, b->context.n_ctx);
+            return 0;
+        }
+    }
+    batch_job_free(job);
+    free(job);
+    if (status && is_fatal(&found)) {
+        *err = found;
+        return -1;
+    }
+    if (status && batch_shard_has(b->shard, record->number))
+        batch_tally_error(t, record->number, code, &found);
+    return 0;
+}
+
+static int dry_run(struct batch *b, struct error *err)
+{
+    struct batch_tally t = {0};
+    struct record record;
+    int got;
+    while ((got = batch_input_next(&b->input, &record, err)) == 1)
+        if (tally_record(b, &t, &record, err)) {
+            got = -1;
+            break;
+        }
+    int status = got < 0 || open_session(b, err) || batch_tally_probe(&t, b->scheduler, err) ||
+                 batch_tally_print(&t, b->l.session, err);
+    // what the probe has begun is not finished
+    scheduler_free(b->scheduler);
+    b->scheduler = NULL;
+    batch_tally_free(&t);
+    if (!status && t.n_failed)
+        return fail(err, E_ITEMS, "%lld rows would fail", (long long)t.n_failed);
+    return status ? -1 : 0;
+}
+
 static int run(struct batch *b, struct error *err)
 {
     if (open_all(b, err))
         return -1;
     if (b->o->dry_run)
-        return fail(err, E_USAGE, "--dry-run: not yet");
+        return dry_run(b, err);
     // the output before the session: one that is refused should not wait for memory
     if (open_output(b, err) || open_session(b, err) || run_rows(b, err))
         return -1;
