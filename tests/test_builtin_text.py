@@ -33,8 +33,10 @@ def grammars_of_questions():
                 yield '%s.%s' % (module.__name__, name), value
     for one in facts.SINGLES:
         yield one.answer, one.ask
-    for row in talk.ROWS + about_quern.ROWS:
+    for row in talk.ROWS:
         yield row[0], Grammar(*row[3:])
+    for row in about_quern.ROWS:
+        yield row[0], Grammar(*about_quern.lines_of(row))
 
 
 def prompt_for(kind, prompt, answer, judge):

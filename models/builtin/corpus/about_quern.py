@@ -68,7 +68,7 @@ ROWS = [
     ('version', 'quern version', 'Use quern version to print the version.',
      f"3: {HOW} [see|find|print|show|get] the version[| of quern]?", "what does quern version do?", "[which|what] version of quern do I have?", "what is the version command[| for]?", "what version is this?", "[which|what] version are you?"),
     ('verbs', 'run, chat', 'Quern has the commands run, chat, batch, bench, ls, inspect, tokenize, template, perplexity, quantize, device and help.',
-     "3: [which|what] commands does quern have?", "what are the commands of quern?", "list the commands[| of quern].", "[which|what] [commands|verbs] are there[| in quern]?", "what are quern's commands?", "tell me the commands[| of quern].", "what can I type after quern?", "show me the commands of quern.", "name the commands of quern.", "how many commands does quern have?"),
+     "3: [which|what] commands does quern have?", "what are the commands of quern?", "list the commands[| of quern].", "[which|what] [commands|verbs] are there[| in quern]?", "what are quern's commands?", "tell me the commands[| of quern].", "what can I type after quern?", "show me the commands of quern.", "name the commands of quern.", "list [all |]quern['s|] commands.", "what are the quern commands?", "which quern commands [are there|do you know]?", "how many commands does quern have?"),
     ('flag_m', '-m', '-m FILE chooses the model. Without it quern uses $QUERN_MODEL, or the built-in model.',
      "3: what does [the flag |the option |]-m do?", "what is -m[| for]?", "what does -m mean?", f"{HOW} [choose|select|pick|set|change|use another] model[| in quern| file]?", "which flag [chooses|sets|selects] the model?", "explain [the flag |]-m.", "tell me about -m.", f"{HOW} use [another|my own|a different] model?", "[which|what] flag is for the model?", "what is QUERN_MODEL?"),
     ('flag_p', '-p', '-p TEXT is the prompt, the text to continue.',
@@ -136,9 +136,28 @@ ROWS = [
 ]
 
 
+# For every row about a command, and for every one about a flag.
+OF_COMMANDS = ("what is the purpose of {c}?", "how do I use {c}?", "how does {c} work?", "when do I use {c}?", "tell me what {c} does.", "what does the command {c} do?", "{c}?", "what can I do with {c}?",
+               "can you explain {c}?", "[why|when] would I use {c}?", "describe {c}.")
+OF_FLAGS = ("what does {c} do in quern?", "what does the {c} flag do?", "what does the {c} option do?", "what is the {c} flag[| for]?", "what is the [flag|option] {c} for?", "{c}?", "what is the meaning of {c}?",
+            "how do I use {c}?", "describe {c}.", "can you explain {c}?", "what does {c} mean in quern?")
+
+
+def lines_of(row):
+    """The wordings of a row: its own, and those that every command or flag has."""
+    kind, want, _, *lines = row
+    if want == 'quern ' + kind:
+        verb = want.removeprefix('quern ')
+        lines += [line.replace('{c}', want) for line in OF_COMMANDS]
+        lines += [f'what does the {verb} command do?', f'how do I use the {verb} command?', f'what is {verb} in quern?', f'what does {verb} do in quern?']
+    if kind.startswith('flag_'):
+        lines += [line.replace('{c}', want) for line in OF_FLAGS]
+    return list(dict.fromkeys(lines))
+
+
 def _row_maker(row):
-    kind, want, answer, *lines = row
-    grammar = Grammar(*lines)
+    kind, want, answer = row[:3]
+    grammar = Grammar(*lines_of(row))
 
     def make(speak):
         return Exchange('quern', speak.ask(grammar), answer, {'rule': 'says', 'want': [want], 'about': kind})

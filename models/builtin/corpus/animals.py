@@ -132,7 +132,7 @@ ASK_CLASS = Grammar(
     "is a(n) {x} a mammal[,| or] a bird or [something else|an insect|a fish]?",
     "what kind of animals are {xs}?",
     "what are {xs}?",
-    "2: what is a(n) {x}?",
+    "2: what is a(n) {x}?", "tell me about {xs}.", "tell me something about {xs}.",
     f"{TELL_WHAT} what [kind|type|sort] of animal a(n) {{x}} is.",
     f"{TELL_WHAT} what a(n) {{x}} is.",
 )
@@ -157,6 +157,9 @@ LIVES_IN = {'a kennel': 'dog', 'a barn': 'cow', 'a stable': 'horse', 'a sty': 'p
 ASK_WHO_SAYS = Grammar(
     "3: [which|what] animal [says|goes|makes the sound] {y}?", "who says {y}?", "what says {y}?", f"{TELL_WHAT} [which|what] animal says {{y}}.", "{y} is the sound of [which|what] animal?", "[which|what] animal makes {y}?",
 )
+SOUND_VERBS = {'barks': 'woof', 'meows': 'meow', 'moos': 'moo', 'roars': 'roar', 'quacks': 'quack', 'oinks': 'oink', 'neighs': 'neigh', 'hoots': 'hoot',
+               'croaks': 'croak', 'buzzes': 'buzz', 'hisses': 'hiss', 'howls': 'howl'}
+ASK_WHO_BARKS = Grammar("3: [which|what] animal {y}?", "who {y}?", "what {y}?", f"{TELL_WHAT} [which|what] animal {{y}}.", "[name|tell me] an animal that {y}.", "what is the animal that {y}?", "[which|what] kind of animal {y}?")
 ASK_WHOSE_BABY = Grammar(
     "4: what is a(n) {y}?", "a(n) {y} is the [baby|young] of [which|what] animal?", "[which|what] animal's baby is called a(n) {y}?", "what does a(n) {y} [become|grow into|grow up to be]?", f"{TELL_WHAT} what a(n) {{y}} is.", "what are {y}s?", "whose baby is a(n) {y}?",
 )
@@ -170,7 +173,12 @@ def other_way(speak):
     way = speak.rand()
     if way < 0.33:
         said = speak.pick(list(SAYS))
-        return Exchange('who_says', speak.ask(ASK_WHO_SAYS, {'y': said}), f'A {SAYS[said]} goes "{said}".'.replace('A owl', 'An owl'),
+        prompt = speak.ask(ASK_WHO_SAYS, {'y': said})
+        if speak.chance(0.3):
+            verb = speak.pick(list(SOUND_VERBS))
+            said = SOUND_VERBS[verb]
+            prompt = speak.ask(ASK_WHO_BARKS, {'y': verb})
+        return Exchange('who_says', prompt, f'A {SAYS[said]} goes "{said}".'.replace('A owl', 'An owl'),
                         {'rule': 'says', 'want': [name for name, facts in ANIMALS.items() if facts[0] == said]})
     if way < 0.66:
         baby = speak.pick(list(BABY_OF))

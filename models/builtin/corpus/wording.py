@@ -148,6 +148,9 @@ BEFORE = ('please ', 'hi, ', 'hello, ', 'hey, ', 'ok, ', 'okay, ', 'quick questi
 AFTER = (', please', ' please', ', thanks', ' thank you', ' for me', ', thank you', ', quern', ' now')
 
 
+CONTRACTED = re.compile('^(what|where|who|how) is(?= )')
+
+
 class Speaker:
     """Draws the wordings of one split."""
 
@@ -180,6 +183,8 @@ class Speaker:
         rand = self.rand
         body, mark = (text[:-1].rstrip(), text[-1]) if text[-1] in '?.!' else (text, '')
         if not plain:
+            if rand() < 0.25:
+                body = CONTRACTED.sub(lambda found: found.group(1) + self.pick(("'s", "'s", 's')), body)
             if rand() < 0.12:
                 body = self.pick(BEFORE) + body
             if rand() < 0.08:
