@@ -1,0 +1,393 @@
+// quern-micro: the building blocks one by one, on one thread, each beside the figure that quern set out from.
+//
+// Matrix products of floats by the own kernels, OpenBLAS and plain C; elementwise operations, activations and
+// reductions at sizes from a cache line's to a cache's; log-softmax; the way from a model to a plan. Times are the
+// thread's own, medians of several; the results of the levels are compared bit by bit before they are timed.
+#include "engine/logprobs.h"
+#include "engine/model.h"
+#include "kernels/cpu/exec.h"
+#include "models/synth_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REPEATS = 15, ITEM_ROWS = 64 };
+
+struct options {
+    bool json, quick;
+    bool first;
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void *must(void *p)
+{
+    if (!p) {
+        fprintf(stderr, "quern-micro: out of memory\n");
+        exit(E_MEMORY);
+    }
+    return p;
+}
+
+static float *floats(int64_t n, uint32_t seed)
+{
+    float *x = must(aligned_alloc(64, align_up((size_t)n * sizeof *x, 64)));
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 1664525 + 1013904223;
+        x[i] = (float)(int32_t)seed * 0x1p-31f;
+    }
+    return x;
+}
+
+// ---- a row of the answer
+
+struct row {
+    const char *what, *by;
+    int64_t size;
+    double work;      // products or elements
+    const char *unit; // of them a second, in thousand millions
+    const char *seed; // what was asked for, or measured there; "" where there is no figure
+};
+
+typedef void work_fn(void *arg);
+
+static double time_of(work_fn *work, void *arg, const struct options *o)
+{
+    double took[REPEATS];
+    int repeats = o->quick ? 3 : REPEATS;
+    work(arg);
+    for (int i = 0; i < repeats; i++) {
+        long turns = 0;
+        double before = seconds(), spent;
+        do
+            work(arg);
+        while (turns++, (spent = seconds() - before) < 2e-3);
+        took[i] = spent / (double)turns;
+    }
+    qsort(took, (size_t)repeats, sizeof *took, compare_doubles);
+    return took[repeats / 2];
+}
+
+static void print_row(struct options *o, const struct row *r, double took)
+{
+    double speed = r->work / took / 1e9;
+    if (o->json)
+        printf(
+            "%s\n  {\"what\": \"%s\", \"by\": \"%s\", \"size\": %lld, \"ms\": %.6f, \"speed\": %.4f, \"unit\": \"%s\", "
+            "\"set_out_from\": \"%s\"}",
+            o->first ? "" : ",", r->what, r->by, (long long)r->size, took * 1e3, speed, r->unit, r->seed);
+    else
+        printf("%-12s %-9s %9lld %12.4f ms %9.3f %-8s %s\n", r->what, r->by, (long long)r->size, took * 1e3, speed,
+               r->unit, r->seed);
+    o->first = false;
+    fflush(stdout);
+}
+
+static void measure(struct options *o, const struct row *r, work_fn *work, void *arg)
+{
+    print_row(o, r, time_of(work, arg, o));
+}
+
+// ---- matrix products
+
+struct product {
+    const struct kernels *k; // NULL: OpenBLAS
+    int64_t n;
+    float *w, *x, *y;
+    const void **rows;
+    float **columns, **at;
+    void *scratch;
+};
+
+static void multiply(void *arg)
+{
+    struct product *p = arg;
+    size_t stride = (size_t)p->n * sizeof(float);
+    struct matmul_args a = {.w_stride = stride,
+                            .k = p->n,
+                            .type = DT_F32,
+                            .x = p->rows,
+                            .n_x = (int)p->n,
+                            .y = p->at,
+                            .scratch = p->scratch};
+    int64_t step = p->k ? ITEM_ROWS : p->n;
+    for (int64_t row = 0; row < p->n; row += step) {
+        a.w = p->w + row * p->n;
+        a.n_rows = (int)MIN(step, p->n - row);
+        for (int64_t j = 0; j < p->n; j++)
+            p->at[j] = p->columns[j] + row;
+        if (p->k)
+            p->k->matmul_f32[DT_F32](&a);
+        else
+            blas_matmul(&a, stride, stride);
+    }
+}
+
+static struct product product_new(int64_t n)
+{
+    struct product p = {.n = n, .w = floats(n * n, 1), .x = floats(n * n, 2), .y = floats(n * n, 3)};
+    p.rows = must(calloc((size_t)n, sizeof *p.rows));
+    p.columns = must(calloc((size_t)n, sizeof *p.columns));
+    p.at = must(calloc((size_t)n, sizeof *p.at));
+    p.scratch = must(aligned_alloc(64, SCRATCH_BYTES));
+    for (int64_t j = 0; j < n; j++) {
+        p.rows[j] = p.x + j * n;
+        p.columns[j] = p.y + j * n;
+    }
+    return p;
+}
+
+static void product_free(struct product *p)
+{
+    free(p->w);
+    free(p->x);
+    free(p->y);
+    free(p->rows);
+    free(p->columns);
+    free(p->at);
+    free(p->scratch);
+}
+
+static void measure_products(struct options *o)
+{
+    static const struct {
+        int64_t n;
+        const char *seed;
+    } sizes[] = {{256, ""}, {1000, "under 10 ms"}, {1024, ""}, {4096, ""}};
+    for (size_t i = 0; i < COUNT_OF(sizes) - o->quick; i++) {
+        struct product p = product_new(sizes[i].n);
+        double n = (double)p.n;
+        for (int l = 0; l < kernels_count(); l++) {
+            p.k = kernels_at(l);
+            if (p.n > 1024 && !strcmp(p.k->name, "scalar"))
+                continue; // half a minute, and nothing to learn
+            measure(o, &(struct row){"matmul", p.k->name, p.n, n * n * n, "GMAC/s", sizes[i].seed}, multiply, &p);
+        }
+        p.k = NULL;
+        if (blas_available())
+            measure(o, &(struct row){"matmul", "OpenBLAS", p.n, n * n * n, "GMAC/s", ""}, multiply, &p);
+        product_free(&p);
+    }
+}
+
+// ---- rows of floats
+
+struct block {
+    const struct kernels *k;
+    int64_t n;
+    float *a, *b, *y;
+};
+
+static void add_rows(void *arg)
+{
+    struct block *r = arg;
+    r->k->add(r->a, r->b, r->y, r->n);
+}
+
+static void scale_row(void *arg)
+{
+    struct block *r = arg;
+    r->k->scale(r->a, 1.5f, r->y, r->n);
+}
+
+static void relu_row(void *arg)
+{
+    struct block *r = arg;
+    r->k->act(ACT_RELU, r->a, r->y, r->n);
+}
+
+static void gelu_row(void *arg)
+{
+    struct block *r = arg;
+    r->k->act(ACT_GELU_TANH, r->a, r->y, r->n);
+}
+
+static void silu_row(void *arg)
+{
+    struct block *r = arg;
+    r->k->act(ACT_SILU, r->a, r->y, r->n);
+}
+
+static void sigmoid_row(void *arg)
+{
+    struct block *r = arg;
+    r->k->act(ACT_SIGMOID, r->a, r->y, r->n);
+}
+
+static void swiglu_row(void *arg)
+{
+    struct block *r = arg;
+    r->k->glu(ACT_SILU, r->a, r->b, r->y, r->n);
+}
+
+// The sum of squares, then the scaling by it.
+static void rms_norm_row(void *arg)
+{
+    struct block *r = arg;
+    r->k->norm(NORM_RMS, r->a, NULL, NULL, 1e-5f, r->n, r->y);
+}
+
+// Sum, sum of squares of what is left, scaling.
+static void layer_norm_row(void *arg)
+{
+    struct block *r = arg;
+    r->k->norm(NORM_LAYER, r->a, NULL, NULL, 1e-5f, r->n, r->y);
+}
+
+// Greatest magnitude of each 256, then 8 bits.
+static void quantize_row(void *arg)
+{
+    struct block *r = arg;
+    r->k->quantize_q8(r->a, r->n, r->y);
+}
+
+static const struct {
+    const char *name;
+    work_fn *work;
+    const char *seed; // at a million elements
+} row_works[] = {
+    {"add", add_rows, "under 1 ms"},
+    {"scale", scale_row, "under 1 ms"},
+    {"relu", relu_row, "under 1 ms"},
+    {"gelu", gelu_row, "under 1 ms"},
+    {"silu", silu_row, "under 1 ms"},
+    {"sigmoid", sigmoid_row, "under 1 ms"},
+    {"swiglu", swiglu_row, ""},
+    {"rms_norm", rms_norm_row, "reduction under 2 ms, 0.15 G/s"},
+    {"layer_norm", layer_norm_row, "reduction under 2 ms, 0.15 G/s"},
+    {"quantize_q8", quantize_row, ""},
+};
+
+static bool same_bits(struct block r, work_fn *work, float *want)
+{
+    const struct kernels *k = r.k;
+    struct error err;
+    float *own = r.y;
+    r.k = kernels_find("scalar", &err);
+    r.y = want;
+    work(&r);
+    r.k = k;
+    r.y = own;
+    work(&r);
+    return memcmp(own, want, (size_t)r.n * sizeof(float) / 4) == 0; // a quarter is what 8 bits take
+}
+
+static bool measure_rows(struct options *o)
+{
+    static const int64_t sizes[] = {10240, 102400, 1024000};
+    bool right = true;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        struct block r = {
+            .n = sizes[i], .a = floats(2 * sizes[i], 4), .b = floats(sizes[i], 5), .y = floats(2 * sizes[i], 6)};
+        float *want = floats(2 * sizes[i], 6);
+        for (size_t w = 0; w < COUNT_OF(row_works); w++)
+            for (int l = 0; l < kernels_count(); l++) {
+                r.k = kernels_at(l);
+                if (!same_bits(r, row_works[w].work, want)) {
+                    fprintf(stderr, "quern-micro: %s of %s has not the bits of plain C\n", row_works[w].name,
+                            r.k->name);
+                    right = false;
+                }
+                const char *seed = i == COUNT_OF(sizes) - 1 ? row_works[w].seed : "";
+                measure(o, &(struct row){row_works[w].name, r.k->name, r.n, (double)r.n, "G/s", seed},
+                        row_works[w].work, &r);
+            }
+        free(r.a);
+        free(r.b);
+        free(r.y);
+        free(want);
+    }
+    return right;
+}
+
+// ---- log-softmax, and compiling
+
+static void log_softmax(void *arg)
+{
+    struct block *r = arg;
+    r->y[0] = logprobs_of(r->a, (int)r->n, 7, NULL, 0);
+}
+
+static void measure_log_softmax(struct options *o)
+{
+    static const int64_t sizes[] = {1000, 32000, 128256};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        struct block r = {.n = sizes[i], .a = floats(sizes[i], 7), .y = floats(16, 8)};
+        measure(o, &(struct row){"log_softmax", "", r.n, (double)r.n, "G/s", ""}, log_softmax, &r);
+        free(r.a);
+        free(r.y);
+    }
+}
+
+static void compile(void *arg)
+{
+    struct model *m = arg;
+    struct error err;
+    struct plan *plan;
+    struct compile_options o = {.max_tokens = 512, .max_outputs = 1, .kv_type = {DT_F16, DT_F16}};
+    if (m->machine->v->compile(m->machine, m->graph, &o, &plan, &err) == 0)
+        m->machine->v->plan_free(m->machine, plan);
+}
+
+static int measure_compile(struct options *o)
+{
+    char path[] = "/tmp/quern-micro-XXXXXX";
+    struct error err;
+    struct model *m = NULL;
+    int fd = mkstemp(path);
+    int status =
+        fd < 0 ||
+        synth_model_write(&(struct synth_options){.preset = "llama-15m", .mix = "Q8_0", .seed = 1}, path, &err) ||
+        model_open(&m, &(struct model_options){.path = path, .machine.n_threads = 1}, &err);
+    if (!status)
+        measure(o, &(struct row){"compile", "graph", m->graph->n_nodes, m->graph->n_nodes, "Gnode/s", "under 100 ms"},
+                compile, m);
+    else
+        fprintf(stderr, "quern-micro: %s\n", fd < 0 ? path : err.text);
+    if (fd >= 0) {
+        close(fd);
+        unlink(path);
+    }
+    model_close(m);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {.first = true};
+    for (int i = 1; i < argc; i++) {
+        bool json = !strcmp(argv[i], "-o") && i + 1 < argc && !strcmp(argv[i + 1], "json");
+        o.json |= json;
+        o.quick |= !strcmp(argv[i], "--quick");
+        i += json;
+        if (!json && strcmp(argv[i], "--quick") != 0) {
+            fprintf(strcmp(argv[i], "--help") ? stderr : stdout,
+                    "usage: quern-micro [--quick] [-o json]\n"
+                    "Times the building blocks on one thread, beside the figures that quern set out from.\n"
+                    "  --quick  fewer repeats, no product of 4096\n");
+            return strcmp(argv[i], "--help") ? E_USAGE : E_OK;
+        }
+    }
+    printf(o.json ? "[" : "what         by             size            time     speed          set out from\n");
+    measure_products(&o);
+    bool right = measure_rows(&o);
+    measure_log_softmax(&o);
+    int status = measure_compile(&o);
+    if (o.json)
+        printf("\n]\n");
+    return status || !right ? E_ITEMS : E_OK;
+}
