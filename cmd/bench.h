@@ -45,6 +45,7 @@ struct bench_row {
     int n;                              // repetitions
     double *ns, *ts;                    // [n] nanoseconds, tokens a second
     double *peer_ts;                    // [n] of the other engine, NULL when there is none
+    char peer_build[32];  // its build_commit
     double median_step_ms, p95_step_ms; // between tokens; 0 without generation
     double first_ms;                    // to the first token, of a prompt; 0 without one
     double bytes, products;             // a second
@@ -90,7 +91,7 @@ int bench_save(const char *name, const struct bench_row *rows, int n, struct err
 // that holds 95%. *n_slower: rows whose whole interval lies below 1.
 int bench_against(const char *name, const struct bench_row *rows, int n, int *n_slower, struct text *out,
                   struct error *err);
-// One repetition of the row's test by another engine's llama-bench: tokens a second.
-int bench_peer(const char *program, const struct bench_row *r, double *ts, struct error *err);
+// One repetition of the row's test by another engine's llama-bench: tokens a second, and r->peer_build.
+int bench_peer(const char *program, struct bench_row *r, double *ts, struct error *err);
 
 #endif

@@ -189,7 +189,7 @@ static int read_output(const char *const *argv, char **data, size_t *size, struc
     return status;
 }
 
-int bench_peer(const char *program, const struct bench_row *r, double *ts, struct error *err)
+int bench_peer(const char *program, struct bench_row *r, double *ts, struct error *err)
 {
     char numbers[6][16], types[2][16];
     const int values[6] = {r->test.n_prompt, r->test.n_gen, r->test.n_depth, r->n_threads, r->n_batch, r->n_ubatch};
@@ -239,6 +239,7 @@ int bench_peer(const char *program, const struct bench_row *r, double *ts, struc
     cJSON *json = cJSON_ParseWithLength(data, size);
     free(data);
     *ts = number_at(cJSON_GetArrayItem(json, 0), "avg_ts");
+    snprintf(r->peer_build, sizeof r->peer_build, "%s", text_at(cJSON_GetArrayItem(json, 0), "build_commit"));
     cJSON_Delete(json);
     return *ts > 0 ? 0 : fail(err, E_IO, "%s printed no row with avg_ts", program);
 }

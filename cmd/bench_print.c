@@ -1,5 +1,6 @@
 // The rows of `quern bench` as tables and as data. Data has every key of llama-bench, in its order; a key that does not
 // apply here has the value that llama-bench writes for a machine without it.
+#include "cmd/build_commit.h"
 #include "cmd/bench.h"
 #include "cmd/terminal.h"
 
@@ -82,7 +83,7 @@ struct scratch {
 static int columns_of(const struct bench_row *r, struct scratch *s, struct column c[COLUMNS_MAX])
 {
     const struct column all[] = {
-        {"build_commit", T(QUERN_VERSION)},
+        {"build_commit", T(BUILD_COMMIT)},
         {"build_number", I(0)},
         {"cpu_info", T(r->device)},
         {"gpu_info", T("")},
@@ -182,6 +183,8 @@ static void print_json(const struct bench_row *r, bool lines, struct text *out)
     if (r->peer_ts) {
         text_print(out, ",%s", gap);
         print_samples(out, "peer_samples_ts", r->peer_ts, r->n, 4);
+        text_print(out, ",%s\"peer_build_commit\": ", gap);
+        terminal_print_json(out, str_from(r->peer_build));
     }
     text_print(out, lines ? "}\n" : "\n  }");
 }
@@ -335,5 +338,5 @@ void bench_print_tail(enum bench_format format, struct text *out)
     if (format == BENCH_JSON)
         text_print(out, "\n]\n");
     if (format == BENCH_MD)
-        text_print(out, "\nbuild: quern %s\n", QUERN_VERSION);
+        text_print(out, "\nbuild: quern %s (%s)\n", QUERN_VERSION, BUILD_COMMIT);
 }
