@@ -1,0 +1,108 @@
+#include "cmd/run_prompt.h"
+#include "cmd/input.h"
+#include "cmd/terminal.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+// --- reading ---
+
+// What kind of image or document a file is that is no text, by how it begins; NULL: none that is known.
+static const char *foreign_kind(struct str data)
+{
+    static const struct {
+        size_t at;
+        struct str begins;
+        const char *kind;
+    } kinds[] = {
+        {0, {"\x89PNG", 4}, "an image (PNG)"},   {0, {"\xff\xd8\xff", 3}, "an image (JPEG)"},
+        {0, {"GIF8", 4}, "an image (GIF)"},      {8, {"WEBP", 4}, "an image (WebP)"},
+        {4, {"ftypheic", 8}, "an image (HEIC)"}, {4, {"ftypavif", 8}, "an image (AVIF)"},
+        {0, {"II*\0", 4}, "an image (TIFF)"},    {0, {"MM\0*", 4}, "an image (TIFF)"},
+        {0, {"%PDF-", 5}, "a PDF document"},     {8, {"WAVE", 4}, "a sound (WAV)"},
+        {0, {"PK\3\4", 4}, "an archive (ZIP)"},  {0, {"GGUF", 4}, "a model (GGUF)"},
+    };
+    for (size_t i = 0; i < COUNT_OF(kinds); i++)
+        if (data.len >= kinds[i].at + kinds[i].begins.len &&
+            !memcmp(data.data + kinds[i].at, kinds[i].begins.data, kinds[i].begins.len))
+            return kinds[i].kind;
+    return NULL;
+}
+
+static int refuse_images(const struct options *o, struct error *err)
+{
+    if (!o->images.n)
+        return 0;
+    return fail(err, E_USAGE, "%s: quern reads text alone, no images or sounds", o->images.at[0]);
+}
+
+// A file ends with a line end, which the model would take for that of a paragraph.
+static int read_file(struct run_prompt *p, const char *path, struct str *text, struct error *err)
+{
+    size_t size;
+    if (input_read(path, &p->data, &size, err))
+        return -1;
+    const char *kind = foreign_kind((struct str){p->data, size});
+    if (kind)
+        return fail(err, E_USAGE, "%s: %s; quern reads text alone", path, kind);
+    *text = (struct str){p->data, size - (size && p->data[size - 1] == '\n')};
+    return 0;
+}
+
+int run_prompt_read(struct run_prompt *p, const struct options *o, struct error *err)
+{
+    if (o->args.n > 1)
+        return fail(err, E_USAGE, "%s: a second prompt; put the prompt in quotes", o->args.at[1]);
+    if (o->prompt && o->args.n)
+        return fail(err, E_USAGE, "more than one prompt: give one of -p and an argument");
+    const char *said = o->prompt ? o->prompt : o->args.n ? o->args.at[0] : NULL;
+    const char *path = o->file ? o->file : said ? NULL : "-";
+    if (refuse_images(o, err))
+        return -1;
+    if (!o->file && !said && terminal_is_tty(STDIN_FILENO))
+        return fail(err, E_USAGE, "no prompt: give one with -p TEXT, -f FILE, or on stdin");
+    if (!path) {
+        p->text = str_from(said);
+        return 0;
+    }
+    if (read_file(p, path, &p->text, err))
+        return -1;
+    if (!said)
+        return 0;
+    text_print(&p->joined, "%s\n\n", said);
+    text_append(&p->joined, p->text);
+    p->text = (struct str){p->joined.data, p->joined.size};
+    return p->joined.failed ? fail(err, E_MEMORY, "no memory for the prompt") : 0;
+}
+
+void run_prompt_free(struct run_prompt *p)
+{
+    token_list_free(&p->tokens);
+    text_free(&p->joined);
+    free(p->data);
+    *p = (struct run_prompt){0};
+}
+
+// --- tokens ---
+
+// A text to be continued. One of nothing is started by bos, where the model has one.
+static int encode_raw(struct run_prompt *p, const struct options *o, const struct model *m, struct error *err)
+{
+    unsigned flags = TOKENIZE_BOS | (o->special ? TOKENIZE_SPECIAL : 0);
+    if (tokenizer_encode(m->tokenizer, p->text, flags, &p->tokens, err))
+        return -1;
+    // what the file asks for behind a whole text does not stand before a continuation
+    if (tokenizer_adds_eos(m->tokenizer) && p->tokens.n > 1)
+        p->tokens.n--;
+    if (p->tokens.n > 0)
+        return 0;
+    int32_t bos = tokenizer_role(m->tokenizer, TOKEN_BOS);
+    if (bos < 0)
+        return fail(err, E_USAGE, "an empty prompt, and the model has no token to begin a text with; give a prompt");
+    return token_list_push(&p->tokens, bos, err);
+}
+
+int run_prompt_encode(struct run_prompt *p, const struct options *o, const struct model *m, struct error *err)
+{
+    return encode_raw(p, o, m, err);
+}
