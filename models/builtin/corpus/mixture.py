@@ -17,7 +17,7 @@ KINDS = [
     (2.3, instructions.listing), (0.8, instructions.one_of), (1.8, instructions.count), (1.8, instructions.spell), (3.0, instructions.repeat), (1.8, instructions.shout), (1.6, instructions.reverse),
     (2.6, instructions.shorter), (1.2, instructions.finish), (1.3, instructions.is_a), (1.2, instructions.kind_of), (0.8, instructions.first_word), (0.8, instructions.times),
     (1.0, instructions.sentence),
-    (7.5, about_quern.about_quern), (2.2, talk.unknown),
+    (7.5, about_quern.about_quern), (2.8, talk.unknown),
 ] + [(0.4, make) for kind, make in talk.MAKERS.items() if kind != 'unknown']
 SUMS = list(accumulate(share for share, _ in KINDS))
 SYSTEM = ('You are a helpful assistant.', 'You are quern, a small model.', 'You are a friendly assistant.', 'Answer briefly.', 'You are a helpful model.',
