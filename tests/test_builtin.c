@@ -1,0 +1,170 @@
+// The model that ships with quern: it is what its metadata says, it lies in the program, and it answers.
+#include "engine/generate.h"
+#include "models/builtin/builtin.h"
+
+#include <criterion/criterion.h>
+
+enum { FILE_BYTES_MAX = 12 << 20, ROW_MULTIPLE = 256, ANSWER_BYTES = 2048 };
+
+struct builtin {
+    struct model *model;
+    struct session *session;
+};
+
+static bool open_builtin(struct builtin *b)
+{
+    *b = (struct builtin){0};
+    if (!model_has_builtin()) {
+        cr_log_warn("skipped: this build has no built-in model");
+        return false;
+    }
+    struct error err;
+    struct model_options options = {.path = MODEL_BUILTIN};
+    cr_assert_eq(model_open(&b->model, &options, &err), 0, "%s", err.text);
+    cr_assert_eq(session_open(&b->session, b->model, &(struct session_options){.kv_type = {DT_F16, DT_F16}}, &err), 0,
+                 "%s", err.text);
+    return true;
+}
+
+static void close_builtin(struct builtin *b)
+{
+    session_close(b->session);
+    model_close(b->model);
+}
+
+// ---- What it is ----
+
+static void expect_str(const struct gguf *g, const char *key, const char *want)
+{
+    struct str s = {0};
+    struct error err;
+    cr_expect_eq(gguf_get_str(g, key, &s, &err), 1, "%s", key);
+    cr_expect(str_equal_z(s, want), "%s: %.*s", key, STR_ARG(s));
+}
+
+Test(builtin, says_honestly_what_it_is)
+{
+    struct builtin b;
+    if (!open_builtin(&b))
+        return;
+    const struct gguf *g = b.model->file;
+    expect_str(g, "general.architecture", "llama");
+    expect_str(g, "general.name", "quern small");
+    expect_str(g, "general.author", "the quern project");
+    expect_str(g, "general.license", "mit");
+    cr_expect_str_eq(gguf_path(g, 0), MODEL_BUILTIN);
+    struct str text;
+    cr_expect_eq(gguf_get_str(g, "general.description", &text, NULL), 1);
+    cr_expect_eq(gguf_get_str(g, "tokenizer.chat_template", &text, NULL), 1);
+    close_builtin(&b);
+}
+
+Test(builtin, is_small_and_every_quantisation_fits_its_rows)
+{
+    struct builtin b;
+    if (!open_builtin(&b))
+        return;
+    const struct gguf *g = b.model->file;
+    cr_expect_leq(gguf_file_bytes(g), (uint64_t)FILE_BYTES_MAX);
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        cr_expect_eq(t->ne[0] % ROW_MULTIPLE, 0, "%.*s: rows of %lld", STR_ARG(t->name), (long long)t->ne[0]);
+    }
+    close_builtin(&b);
+}
+
+Test(builtin, lies_in_the_program_and_is_not_copied)
+{
+    struct builtin b;
+    if (!open_builtin(&b))
+        return;
+    struct bytes image = builtin_image();
+    cr_expect_eq((uintptr_t)image.data % 64, 0);
+    for (size_t i = 0; i < gguf_n_tensors(b.model->file); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(b.model->file, i);
+        cr_expect_eq((const uint8_t *)t->data, image.data + t->offset, "%.*s", STR_ARG(t->name));
+    }
+    close_builtin(&b);
+}
+
+// ---- What it says ----
+
+struct answer {
+    char text[ANSWER_BYTES];
+    size_t n;
+};
+
+static int take(void *arg, struct str text)
+{
+    struct answer *a = arg;
+    cr_assert_lt(a->n + text.len, sizeof a->text);
+    if (text.len)
+        memcpy(a->text + a->n, text.data, text.len);
+    a->n += text.len;
+    a->text[a->n] = '\0';
+    return 0;
+}
+
+// The likeliest answer to a dialogue in the model's own form.
+static struct generate_result ask(struct builtin *b, const char *dialogue, struct answer *a)
+{
+    struct token_list tokens = {0};
+    struct error err;
+    *a = (struct answer){.n = 0};
+    cr_assert_eq(tokenizer_encode(b->model->tokenizer, str_from(dialogue), TOKENIZE_SPECIAL, &tokens, &err), 0, "%s",
+                 err.text);
+    struct generate_options o = {.prompt = tokens.ids,
+                                 .n_prompt = (int)tokens.n,
+                                 .n_predict = 300,
+                                 .sampler = sampler_defaults(),
+                                 .n_logprobs = -1,
+                                 .emit = take,
+                                 .arg = a};
+    o.sampler.temperature = 0;
+    struct generate_result r;
+    cr_assert_eq(generate(b->session, b->model, 0, &o, &r, &err), 0, "%s", err.text);
+    token_list_free(&tokens);
+    return r;
+}
+
+#define USER(text) "<|im_start|>user\n" text "<|im_end|>\n"
+#define ASSISTANT(text) "<|im_start|>assistant\n" text "<|im_end|>\n"
+#define TURN "<|im_start|>assistant\n"
+
+Test(builtin, answers_simple_questions)
+{
+    static const struct {
+        const char *dialogue, *says;
+    } cases[] = {
+        {USER("What is the capital of France?") TURN, "Paris"},
+        {USER("What is the opposite of hot?") TURN, "cold"},
+        {USER("What is 2 plus 3?") TURN, "5"},
+        {USER("What color is grass?") TURN, "green"},
+        {USER("Count to five.") TURN, "1, 2, 3, 4, 5"},
+        {USER("What is the opposite of big?") ASSISTANT("The opposite of big is small.") USER("Who are you?") TURN,
+         "quern"},
+    };
+    struct builtin b;
+    if (!open_builtin(&b))
+        return;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct answer a;
+        struct generate_result r = ask(&b, cases[i].dialogue, &a);
+        cr_expect_not_null(strstr(a.text, cases[i].says), "%s... %s", cases[i].dialogue, a.text);
+        cr_expect_eq(r.reason, STOP_END, "%s", a.text);
+    }
+    close_builtin(&b);
+}
+
+Test(builtin, tells_a_story_that_ends)
+{
+    struct builtin b;
+    if (!open_builtin(&b))
+        return;
+    struct answer a;
+    struct generate_result r = ask(&b, USER("Tell me a story about a fox") TURN, &a);
+    cr_expect_eq(r.reason, STOP_END, "%s", a.text);
+    cr_expect_not_null(strstr(a.text, "fox"), "%s", a.text);
+    cr_expect_geq(r.n_generated, 40, "%s", a.text);
+    close_builtin(&b);
+}
