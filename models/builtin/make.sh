@@ -11,7 +11,7 @@ work=$(mkdir -p "$1" && cd "$1" && pwd)
 build=$(cd "${2:-$here/../../build}" && pwd)
 cd "$here"
 
-documents=400000   # more than are read, so that no document is seen twice
+documents=300000   # more than are read, so that no document is seen twice
 vocab=3072
 tokens=16000000
 shape="--embd 256 --layers 5 --ff 768 --context 1024"
