@@ -103,7 +103,8 @@ static void print_time(const struct batch_tally *t, struct text *out)
     }
     double prompts = (double)t->n_prompt / t->prompt_per_second;
     double answers = t->n_new ? (double)t->n_new / t->new_per_second : 0;
-    text_print(out, "time: %s%.0f s by the first rows: prompts %.0f s at %.0f tokens/s, answers %.0f s at %.0f tokens/s\n",
+    text_print(out,
+               "time: %s%.0f s by the first rows: prompts %.0f s at %.0f tokens/s, answers %.0f s at %.0f tokens/s\n",
                t->n_unbounded ? "at most " : "about ", prompts + answers, prompts, t->prompt_per_second, answers,
                t->new_per_second);
 }

@@ -10,17 +10,17 @@ enum { TALLY_CODES = 16, TALLY_PROBED = 64 };
 
 struct batch_tally {
     int64_t n_rows, n_failed;
-    int64_t n_prompt, n_longest;   // tokens of prompts, of the longest one
-    int64_t n_new;                 // tokens of answers at most
-    int64_t n_unbounded;           // answers that only their end or the context bounds
+    int64_t n_prompt, n_longest; // tokens of prompts, of the longest one
+    int64_t n_new;               // tokens of answers at most
+    int64_t n_unbounded;         // answers that only their end or the context bounds
     struct {
-        char code[32], first[160];  // a kind of error, and the text of the first one
+        char code[32], first[160]; // a kind of error, and the text of the first one
         int64_t n, first_row;
     } errors[TALLY_CODES];
     int n_codes;
-    struct batch_job *probed[TALLY_PROBED];  // the first jobs
+    struct batch_job *probed[TALLY_PROBED]; // the first jobs
     int n_probed;
-    double prompt_per_second, new_per_second;  // 0: not measured
+    double prompt_per_second, new_per_second; // 0: not measured
 };
 
 void batch_tally_error(struct batch_tally *t, int64_t number, const char *code, const struct error *err);

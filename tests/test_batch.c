@@ -1,0 +1,433 @@
+// quern batch from outside: what it writes for what, in which order, with which status, and how it goes on.
+#include "tests/batch_rig.h"
+
+#include <cjson/cJSON.h>
+#include <signal.h>
+#include <time.h>
+
+TestSuite(batch, .init = rig_open, .fini = rig_close, .timeout = 120);
+
+// --- lines of output ---
+
+// The i-th row of a file, from 1; to be deleted.
+static cJSON *row_of(const char *path, int i)
+{
+    char *text = read_text(path), *line = text;
+    while (--i && line)
+        line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL;
+    cr_assert(line && *line, "%s is too short", path);
+    cJSON *row = cJSON_ParseWithLength(line, strcspn(line, "\n"));
+    cr_assert(row, "no JSON: %s", line);
+    free(text);
+    return row;
+}
+
+static const cJSON *at(const cJSON *v, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(v, key);
+}
+
+static const cJSON *choice_of(const cJSON *row, int i)
+{
+    return cJSON_GetArrayItem(at(at(at(row, "response"), "body"), "choices"), i);
+}
+
+static void expect_error(const char *path, int i, const char *code, const char *text)
+{
+    cJSON *row = row_of(path, i);
+    const cJSON *error = at(row, "error");
+    cr_assert(cJSON_IsNull(at(row, "response")));
+    cr_assert_str_eq(cJSON_GetStringValue(at(error, "code")), code);
+    cr_assert(strstr(cJSON_GetStringValue(at(error, "message")), text), "%s: %s", code,
+              cJSON_GetStringValue(at(error, "message")));
+    cJSON_Delete(row);
+}
+
+static int count_lines(const char *path)
+{
+    char *text = read_text(path);
+    int n = 0;
+    for (char *c = text; *c; c++)
+        n += *c == '\n';
+    free(text);
+    return n;
+}
+
+// --- forms of input ---
+
+Test(batch, a_completion_has_the_shape_that_clients_of_openai_read)
+{
+    write_text("in",
+               "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"x\","
+               "\"prompt\":[\"one two\",\"three\"],\"max_tokens\":4,\"n\":2,\"ignore_eos\":true,\"logprobs\":3}}\n");
+    cr_assert_eq(shell("$Q batch in -o out"), 0);
+    cJSON *row = row_of("out", 1);
+    cr_assert_str_eq(cJSON_GetStringValue(at(row, "id")), "batch_req_1");
+    cr_assert_str_eq(cJSON_GetStringValue(at(row, "custom_id")), "a");
+    cr_assert(cJSON_IsNull(at(row, "error")));
+    const cJSON *response = at(row, "response"), *body = at(response, "body"), *usage = at(body, "usage");
+    cr_assert_eq(at(response, "status_code")->valueint, 200);
+    cr_assert(at(response, "request_id"));
+    cr_assert_str_eq(cJSON_GetStringValue(at(body, "object")), "text_completion");
+    cr_assert_str_eq(cJSON_GetStringValue(at(body, "model")), "m");
+    cr_assert_eq(cJSON_GetArraySize(at(body, "choices")), 4);
+    cr_assert_eq(at(usage, "completion_tokens")->valueint, 16);
+    cr_assert_eq(at(usage, "total_tokens")->valueint, at(usage, "prompt_tokens")->valueint + 16);
+    for (int i = 0; i < 4; i++) {
+        const cJSON *choice = choice_of(row, i), *logprobs = at(choice, "logprobs");
+        cr_assert_eq(at(choice, "index")->valueint, i);
+        cr_assert(cJSON_IsString(at(choice, "text")));
+        cr_assert_str_eq(cJSON_GetStringValue(at(choice, "finish_reason")), "length");
+        cr_assert_eq(cJSON_GetArraySize(at(logprobs, "tokens")), 4);
+        cr_assert_eq(cJSON_GetArraySize(at(logprobs, "token_logprobs")), 4);
+        cr_assert_leq(cJSON_GetArrayItem(at(logprobs, "token_logprobs"), 0)->valuedouble, 0);
+    }
+    cJSON_Delete(row);
+}
+
+Test(batch, lines_objects_and_columns_become_prompts_by_a_template)
+{
+    static const struct {
+        const char *name, *input, *flags;
+        int n_rows;
+        const char *id; // of the last row
+    } cases[] = {
+        {"in.txt", "one\n\n  \ntwo\r\nthree", "", 3, "row-3"},
+        {"in.txt", "one\ntwo\n", "--template 'Say: {{text}}'", 2, "row-2"},
+        {"in.jsonl", "{\"id\":\"x\",\"q\":\"why\",\"n\":[1,2]}\n", "--template '{{q}} {{ n }}?'", 1, "x"},
+        {"in.jsonl", "{\"id\":7,\"prompt\":\"why\",\"max_tokens\":2}\n", "", 1, "7"},
+        {"in.jsonl", "{\"text\":\"why\"}\n", "", 1, "row-1"},
+        {"in.csv", "custom_id,text\na,\"one, \"\"two\"\"\nthree\"\nb,four\n", "", 2, "b"},
+        {"in.csv", "\xef\xbb\xbfq,id\r\n\"x\",k\r\n", "--template '{{q}}'", 1, "k"},
+        {"in.tsv", "q\tr\na \"b\tc\n", "--template '{{q}}-{{r}}'", 1, "row-1"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        write_text(cases[i].name, cases[i].input);
+        cr_assert_eq(shell("rm -f out*; $Q batch %s -o out -n 3 %s", cases[i].name, cases[i].flags), 0, "case %zu", i);
+        cr_assert_eq(count_lines("out"), cases[i].n_rows, "case %zu", i);
+        cJSON *row = row_of("out", cases[i].n_rows);
+        cr_assert_str_eq(cJSON_GetStringValue(at(row, "custom_id")), cases[i].id, "case %zu", i);
+        cJSON_Delete(row);
+    }
+}
+
+Test(batch, a_template_writes_the_same_prompt_as_the_words_that_it_stands_for)
+{
+    write_text("a.jsonl", "{\"custom_id\":\"same\",\"prompt\":\"Say: one, two!\"}\n");
+    write_text("b.csv", "custom_id,first,second\nsame,one,two\n");
+    cr_assert_eq(shell("$Q batch a.jsonl -o a -n 9"), 0);
+    cr_assert_eq(shell("$Q batch b.csv -o b -n 9 --template 'Say: {{first}}, {{second}}!'"), 0);
+    cr_assert(same_files("a", "b"));
+}
+
+Test(batch, every_failure_is_a_row_and_the_others_are_answered)
+{
+    static const struct {
+        const char *line, *code, *text;
+    } cases[] = {
+        {"{\"custom_id\":\"ok\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"max_tokens\":1}}", NULL, NULL},
+        {"{\"custom_id\":", "invalid_json", "line 1"},
+        {"[1]", "invalid_request", "array where an object is wanted"},
+        {"{\"custom_id\":\"\xff\"}", "invalid_utf8", "not UTF-8"},
+        {"{\"url\":\"/v1/completions\",\"body\":{}}", "invalid_request", "custom_id is missing"},
+        {"{\"custom_id\":\"ok\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\"}}", "duplicate_id",
+         "row 1 has it"},
+        {"{\"custom_id\":\"1\",\"url\":\"/v2/x\",\"body\":{\"prompt\":\"a\"}}", "invalid_url", "/v2/x"},
+        {"{\"custom_id\":\"2\",\"method\":\"GET\",\"url\":\"/v1/completions\",\"body\":{}}", "invalid_request", "POST"},
+        {"{\"custom_id\":\"3\",\"url\":\"/v1/completions\",\"body\":{}}", "invalid_request", "prompt is missing"},
+        {"{\"custom_id\":\"4\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"frobnicate\":1}}",
+         "invalid_request", "frobnicate"},
+        {"{\"custom_id\":\"5\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"temperature\":-1}}",
+         "invalid_request", "temperature: -1"},
+        {"{\"custom_id\":\"6\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"n\":1.5}}", "invalid_request",
+         "no whole number"},
+        {"{\"custom_id\":\"7\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":[600]}}", "invalid_request",
+         "token 600 is not in the vocabulary"},
+        {"{\"custom_id\":\"8\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"logit_bias\":{\"x\":1}}}",
+         "invalid_request", "logit_bias"},
+        {"{\"custom_id\":\"9\",\"url\":\"/v1/embeddings\",\"body\":{\"input\":\"a\"}}", "not_supported", "embeddings"},
+        {"{\"custom_id\":\"10\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"stream\":true}}",
+         "invalid_request", "stream"},
+        {"{\"custom_id\":\"11\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"stop\":\"\"}}",
+         "invalid_request", "stop"},
+        {"{\"what\":1}", "invalid_request", "neither a batch line"},
+        {"{\"custom_id\":\"last\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"b\",\"max_tokens\":1}}", NULL,
+         NULL},
+    };
+    FILE *f = fopen("in.jsonl", "w");
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        fprintf(f, "%s\n", cases[i].line);
+    fprintf(f, "{\"custom_id\":\"long\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"");
+    for (int i = 0; i < 3000; i++)
+        fputs("z ", f);
+    fputs("\"}}\n", f);
+    fclose(f);
+    cr_assert_eq(shell("$Q batch in.jsonl -o out"), 1);
+    expect_says("err", "18 rows failed");
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        if (cases[i].code)
+            expect_error("out", (int)i + 1, cases[i].code, cases[i].text);
+    expect_error("out", COUNT_OF(cases) + 1, "context_length_exceeded", "limit");
+    cJSON *row = row_of("out", COUNT_OF(cases));
+    cr_assert_str_eq(cJSON_GetStringValue(at(row, "custom_id")), "last");
+    cr_assert(cJSON_IsNull(at(row, "error")));
+    cJSON_Delete(row);
+}
+
+Test(batch, a_body_says_how_its_answer_is_made)
+{
+    write_text("in",
+               "{\"custom_id\":\"a\",\"prompt\":\"x y\",\"max_tokens\":12,\"temperature\":0,\"ignore_eos\":true}\n"
+               "{\"custom_id\":\"b\",\"prompt\":\"x y\",\"max_tokens\":12,\"temperature\":0,\"ignore_eos\":true,"
+               "\"logit_bias\":{\"300\":100}}\n"
+               "{\"custom_id\":\"c\",\"prompt\":\"x y\",\"max_tokens\":12,\"seed\":5,\"ignore_eos\":true}\n"
+               "{\"custom_id\":\"d\",\"prompt\":\"x y\",\"max_tokens\":12,\"seed\":5,\"ignore_eos\":true}\n"
+               "{\"custom_id\":\"e\",\"prompt\":\"x y\",\"max_tokens\":12,\"ignore_eos\":true}\n"
+               "{\"custom_id\":\"f\",\"prompt\":\"x y\",\"max_tokens\":0}\n");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 0);
+    const char *texts[6];
+    cJSON *rows[6];
+    for (int i = 0; i < 6; i++) {
+        rows[i] = row_of("out", i + 1);
+        texts[i] = cJSON_GetStringValue(at(choice_of(rows[i], 0), "text"));
+    }
+    cr_assert_str_neq(texts[0], texts[1]);
+    cr_assert_str_eq(texts[2], texts[3], "one seed, one text");
+    cr_assert_str_neq(texts[2], texts[4], "rows without a seed have one of their own");
+    cr_assert_str_eq(texts[5], "");
+    for (int i = 0; i < 6; i++)
+        cJSON_Delete(rows[i]);
+}
+
+Test(batch, stop_strings_end_an_answer_before_them)
+{
+    write_text("in", "{\"custom_id\":\"a\",\"prompt\":\"x y\",\"max_tokens\":40,\"seed\":5,\"ignore_eos\":true}\n");
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 0);
+    cJSON *whole = row_of("whole", 1);
+    const char *text = cJSON_GetStringValue(at(choice_of(whole, 0), "text"));
+    char stop[3] = {text[6], text[7], 0};
+    size_t before = (size_t)(strstr(text, stop) - text);
+    cr_assert(stop[0] > ' ' && stop[0] < 127 && stop[1] > ' ' && stop[1] < 127 && stop[0] != '"' && stop[0] != '\\' &&
+                  stop[1] != '"' && stop[1] != '\\',
+              "the model's text has changed; choose another place: %s", text);
+    char line[300];
+    snprintf(
+        line, sizeof line,
+        "{\"custom_id\":\"a\",\"prompt\":\"x y\",\"max_tokens\":40,\"seed\":5,\"ignore_eos\":true,\"stop\":[\"%s\"]}\n",
+        stop);
+    write_text("in", line);
+    cr_assert_eq(shell("$Q batch in -o cut --format jsonl"), 0);
+    cJSON *cut = row_of("cut", 1);
+    const char *shorter = cJSON_GetStringValue(at(choice_of(cut, 0), "text"));
+    cr_assert_eq(strlen(shorter), before);
+    cr_assert(!strncmp(text, shorter, before));
+    cr_assert_str_eq(cJSON_GetStringValue(at(choice_of(cut, 0), "finish_reason")), "stop");
+    cJSON_Delete(whole);
+    cJSON_Delete(cut);
+}
+
+// --- order, company, shards ---
+
+Test(batch, the_output_is_the_same_bytes_in_any_company_and_from_stdin)
+{
+    write_rows("in", 60);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl -np 1"), 1);
+    static const char *const flags[] = {"-np 8", "-np 32 -ub 40", "-np 3 --kv-memory 100000 -t 1"};
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        cr_assert_eq(shell("rm -f other*; $Q batch in -o other --format jsonl %s", flags[i]), 1);
+        cr_assert(same_files("out", "other"), "%s", flags[i]);
+    }
+    cr_assert_eq(shell("cat in | $Q batch - -o other2 --format jsonl"), 1);
+    cr_assert(same_files("out", "other2"));
+    cr_assert_eq(shell("$Q batch in -o - --format jsonl >other3"), 1);
+    cr_assert(same_files("out", "other3"));
+}
+
+Test(batch, shards_merge_to_the_whole)
+{
+    write_rows("in", 50);
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 1);
+    for (int i = 0; i < 3; i++)
+        shell("$Q batch in -o 'part-{shard}' --format jsonl --shard %d/3", i);
+    cr_assert_eq(shell("$Q batch merge all part-?-of-3 && echo"), 1, "two rows have failed");
+    cr_assert(same_files("whole", "all"));
+    cr_assert_eq(shell("$Q batch merge two part-0-of-3 part-1-of-3"), 1);
+    expect_says("err", "16 rows of the input are in no part");
+    cr_assert_eq(shell("$Q batch merge all part-0-of-3"), 2);
+    expect_says("err", "is there already");
+    write_rows("in", 51);
+    shell("$Q batch in -o other --format jsonl --shard 0/3");
+    cr_assert_eq(shell("$Q batch merge more other part-1-of-3"), 2);
+    expect_says("err", "of another input");
+}
+
+Test(batch, a_slurm_array_and_an_indexed_job_choose_the_shard)
+{
+    write_rows("in", 12);
+    shell("$Q batch in -o a --format jsonl --shard 1/4");
+    shell("SLURM_ARRAY_TASK_ID=3 SLURM_ARRAY_TASK_MIN=2 SLURM_ARRAY_TASK_COUNT=4 $Q batch in -o b --format jsonl");
+    cr_assert(same_files("a", "b"));
+    shell("JOB_COMPLETION_INDEX=1 $Q batch in -o c --format jsonl --shard /4");
+    cr_assert(same_files("a", "c"));
+    cr_assert_eq(shell("$Q batch in -o d --format jsonl --shard 4/4"), 2);
+    cr_assert_eq(shell("$Q batch in -o d --format jsonl --shard x"), 2);
+    cr_assert_eq(shell("$Q batch in -o d --format jsonl --shard /4"), 2);
+}
+
+// --- going on ---
+
+Test(batch, what_is_done_is_not_computed_again_and_other_parameters_are_refused)
+{
+    write_rows("in", 20);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
+    shell("cp out before");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
+    expect_says("err", "0 rows in");
+    cr_assert(same_files("out", "before"));
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --temp 0.3"), 2);
+    expect_says("err", "begun with --temp (not given), now 0.3");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --temp 0.3 --force"), 1);
+    cr_assert(same_files("out", "before"));
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 2, "the manifest now says 0.3");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --force"), 1);
+    write_rows("in", 21);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 2);
+    expect_says("err", "begun with another input");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --force"), 1);
+    cr_assert_eq(count_lines("out"), 21);
+    write_text("in", "{\"prompt\":\"another\"}\n");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --force"), 2);
+    cr_assert_eq(shell("rm out.manifest; $Q batch in -o out --format jsonl"), 2);
+    expect_says("err", "has no manifest");
+}
+
+Test(batch, torn_tails_are_dropped_and_the_rest_is_done_again)
+{
+    write_rows("in", 20);
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 1);
+    shell("cp whole out; cp whole.manifest out.manifest; truncate -s -30 out");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
+    expect_says("err", "1 rows in");
+    cr_assert(same_files("out", "whole"));
+    // out of order in the journal, its last line torn
+    shell("head -n 5 whole >out; (tail -n 3 whole; sed -n 9p whole; sed -n 7p whole | head -c 60) >out.journal");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
+    expect_says("err", "11 rows in");
+    cr_assert(same_files("out", "whole"));
+    cr_assert_neq(access("out.journal", F_OK), 0);
+    // a foreign line is not overwritten
+    shell("(head -n 5 whole; echo mine; tail -n 3 whole) >out");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 2);
+    expect_says("err", "out: line 6 is no row of a batch");
+}
+
+Test(batch, rows_that_failed_are_tried_again_in_their_places)
+{
+    write_rows("in", 40);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --timeout 0.000001 -np 4"), 1);
+    expect_says("out", "\"code\":\"timeout\"");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --retry-errors"), 1);
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 1);
+    cr_assert(same_files("out", "whole"));
+}
+
+Test(batch, too_many_errors_stop_it)
+{
+    write_rows("in", 200);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --max-errors 2 -np 2"), 1);
+    expect_says("err", "more than --max-errors 2");
+    cr_assert_lt(count_lines("out"), 150);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl -np 2"), 1);
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 1);
+    cr_assert(same_files("out", "whole"));
+}
+
+Test(batch, a_dry_run_counts_rows_tokens_and_memory_and_writes_nothing)
+{
+    write_rows("in", 40);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --dry-run >report"), 1);
+    expect_says("report", "rows: 40, 2 of them would fail\n  invalid_json: 2, the first in row 7");
+    expect_says("report", "prompt tokens: ");
+    expect_says("report", "memory: ");
+    expect_says("report", "time: ");
+    cr_assert_neq(access("out", F_OK), 0);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl -v"), 1);
+}
+
+// --- faults ---
+
+Test(batch, a_full_disk_leaves_whole_rows_that_can_be_gone_on_from)
+{
+    write_rows("in", 60);
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 1);
+    cr_assert_eq(shell("ulimit -f 6; $Q batch in -o out --format jsonl"), 5);
+    char *err = read_text("err");
+    cr_assert(strstr(err, "File too large; the partial line is removed, resumable at row "), "%s", err);
+    free(err);
+    cr_assert_eq(shell("test \"$(tail -c 1 out | od -An -c)\" = '  \\n'"), 0);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
+    cr_assert(same_files("out", "whole"));
+    cr_assert_eq(shell("$Q batch in -o /dev/full --format jsonl"), 5);
+    expect_says("err", "/dev/full: No space left on device");
+    cr_assert_eq(shell("$Q batch in -o nowhere/out --format jsonl"), 5);
+    cr_assert_eq(shell("$Q batch nothing -o out2"), 5);
+}
+
+Test(batch, two_processes_do_not_write_to_one_output)
+{
+    write_rows("in", 5);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl; flock out $Q batch in -o out --format jsonl"), 5);
+    expect_says("err", "another process writes to it");
+}
+
+static pid_t start(const char *const *argv)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        cr_assert(freopen("err", "w", stderr));
+        execv(getenv("QUERN_BIN"), (char *const *)(uintptr_t)argv);
+        _exit(99);
+    }
+    return pid;
+}
+
+static void wait_for_rows(const char *path, int n)
+{
+    for (int i = 0; i < 2000 && count_lines(path) < n; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+Test(batch, the_first_interrupt_drains_and_the_run_can_be_gone_on_with)
+{
+    write_rows("in", 1500);
+    const char *const argv[] = {"quern", "batch", "in", "-o", "out", "--format", "jsonl", "-np", "4", NULL};
+    pid_t pid = start(argv);
+    wait_for_rows("out", 3);
+    kill(pid, SIGINT);
+    int status;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(rig_status(status), 130);
+    expect_says("err", "stopped after");
+    int n = count_lines("out");
+    cr_assert(n >= 3 && n < 1500, "%d rows", n);
+    cr_assert_eq(shell("head -n 30 in >few; $Q batch few -o whole --format jsonl"), 1);
+    cr_assert_eq(shell("head -n 3 out | cmp - whole -n $(head -n 3 out | wc -c)"), 0);
+}
+
+Test(batch, a_mistake_in_the_command_is_said_before_anything_is_computed)
+{
+    write_text("in", "a\n");
+    static const struct {
+        const char *flags, *text;
+    } cases[] = {
+        {"in", "no output: name one with -o"},
+        {"in in2 -o out", "a second input"},
+        {"merge out", "the output and its parts are wanted"},
+        {"in -o out --as chat --system", "needs a value"},
+        {"in -o out --parallel 0", "from 1 to"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        cr_assert_eq(shell("$Q batch %s", cases[i].flags), 2, "%s", cases[i].flags);
+        expect_says("err", cases[i].text);
+    }
+}
