@@ -18,7 +18,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, BUILTIN)
 
 import check                                                                    # noqa: E402
-from corpus import about_quern, animals, arithmetic, cast, facts, followups, instructions, plots, stories, talk, words  # noqa: E402
+from corpus import about_quern, animals, arithmetic, facts, followups, instructions    # noqa: E402
+from corpus import plots, stories, talk, words                                  # noqa: E402
 from corpus.mixture import document, exchange                                   # noqa: E402
 from corpus.wording import Grammar, expansions, letters_of, speaker             # noqa: E402
 
@@ -99,7 +100,8 @@ class Text(unittest.TestCase):
             self.assertEqual(signs[sign](int(a), int(b)), int(value), answer)
 
     def test_tables_agree_with_each_other(self):
-        self.assertEqual(set(facts.CAPITALS) - set(facts.CONTINENT_OF) - {'Russia', 'Turkey', 'Australia', 'New Zealand',
+        self.assertEqual(set(facts.CAPITALS) - set(facts.CONTINENT_OF) - {'Russia', 'Turkey', 'Australia',
+        'New Zealand',
                                                                           'the USA', 'America'}, set())
         for plot in stories.PLOTS_BY_NAME.values():
             self.assertIn(plot.name, plots.THEME_WORDS)
@@ -132,8 +134,10 @@ class Judge(unittest.TestCase):
             self.right(prompt_for(one.kind, one.prompt, one.answer, one.judge), one.answer)
 
     def test_the_answer_to_another_question_of_the_same_kind_is_wrong(self):
-        for kind, maker in (('capital', facts.capital), ('sum', arithmetic.sums), ('colour', facts.colour), ('young', animals.young),
-                            ('shorter', instructions.shorter), ('quern', about_quern.about_quern), ('fact', facts.single)):
+        for kind, maker in (('capital', facts.capital), ('sum', arithmetic.sums), ('colour', facts.colour),
+        ('young', animals.young),
+                            ('shorter', instructions.shorter), ('quern', about_quern.about_quern),
+                                ('fact', facts.single)):
             speak = speaker(SEED, 'heldout')
             drawn = [maker(speak) for _ in range(300)]
             passed = 0
@@ -145,25 +149,32 @@ class Judge(unittest.TestCase):
     def test_a_capital(self):
         prompt = prompt_for('capital', 'Capital of France?', 'The capital of France is Paris.',
                             {'rule': 'says', 'want': ['Paris'], 'family': 'cities'})
-        self.right(prompt, 'The capital of France is Paris.', 'Paris.', 'It is Paris.', 'Paris is the capital of France.')
-        self.wrong(prompt, '', 'The capital of France is Rome.', 'Paris or Rome.', 'The capital of Spain is Paris.', 'France.',
+        self.right(prompt, 'The capital of France is Paris.', 'Paris.', 'It is Paris.',
+        'Paris is the capital of France.')
+        self.wrong(prompt, '', 'The capital of France is Rome.', 'Paris or Rome.', 'The capital of Spain is Paris.',
+        'France.',
                    'The capital of France is Parish.', 'The capital of France is Paris. ' * 4)
 
     def test_an_opposite(self):
         prompt = prompt_for('opposite', 'opposite of hot', 'The opposite of hot is cold.',
                             {'rule': 'says', 'want': ['cold'], 'family': 'opposites', 'given': 'hot'})
         self.right(prompt, 'The opposite of hot is cold.', 'Cold.', 'Cold is the opposite of hot.')
-        self.wrong(prompt, 'The opposite of hot is hot.', 'The opposite of hot is big.', 'The opposite of cold is hot.', 'Cold or wet.')
+        self.wrong(prompt, 'The opposite of hot is hot.', 'The opposite of hot is big.',
+        'The opposite of cold is hot.', 'Cold or wet.')
 
     def test_a_sum(self):
-        prompt = prompt_for('sum', "what's 3+4?", '3 plus 4 is 7.', {'rule': 'number', 'want': 7, 'given': [3, 4], 'sign': 'plus'})
+        prompt = prompt_for('sum', "what's 3+4?", '3 plus 4 is 7.',
+        {'rule': 'number', 'want': 7, 'given': [3, 4], 'sign': 'plus'})
         self.right(prompt, '3 plus 4 is 7.', '7', 'Seven.', '3 + 4 = 7', 'three plus four is seven')
-        self.wrong(prompt, '3 plus 4 is 8.', '3 plus 5 is 7.', '3 times 4 is 7.', '3 plus 4 is 17.', '7 is 3 plus 4.', 'I do not know.')
+        self.wrong(prompt, '3 plus 4 is 8.', '3 plus 5 is 7.', '3 times 4 is 7.', '3 plus 4 is 17.', '7 is 3 plus 4.',
+        'I do not know.')
 
     def test_lists_counts_and_letters(self):
-        fruits = prompt_for('list', 'List three fruits.', 'Apple, banana and cherry.', {'rule': 'list', 'of': 'fruits', 'count': 3})
+        fruits = prompt_for('list', 'List three fruits.', 'Apple, banana and cherry.',
+        {'rule': 'list', 'of': 'fruits', 'count': 3})
         self.right(fruits, 'Apple, banana and cherry.', 'pear, plum, grape')
-        self.wrong(fruits, 'Apple and banana.', 'Apple, apple and pear.', 'Apple, carrot and pear.', 'Apple, banana, cherry and pear.')
+        self.wrong(fruits, 'Apple and banana.', 'Apple, apple and pear.', 'Apple, carrot and pear.',
+        'Apple, banana, cherry and pear.')
         count = prompt_for('count', 'Count to five.', '1, 2, 3, 4, 5.', {'rule': 'numbers', 'want': [1, 2, 3, 4, 5]})
         self.right(count, '1, 2, 3, 4, 5.', 'One, two, three, four, five.')
         self.wrong(count, '1, 2, 3, 4.', '1, 2, 4, 3, 5.', '1, 2, 3, 4, 5, 6.')
@@ -180,15 +191,18 @@ class Judge(unittest.TestCase):
                              {'rule': 'shorter', 'of': long, 'keep': ['dog', 'slept', 'house']})
         self.right(shorter, 'The dog slept near the house.', 'The old dog slept near the house.')
         self.wrong(shorter, long, 'The dog slept.', 'The cat slept near the house.', 'The house slept near the dog.')
-        first = prompt_for('sentence', 'Use dog in a sentence.', 'The old dog sat near the house.', {'rule': 'sentence', 'word': 'dog'})
+        first = prompt_for('sentence', 'Use dog in a sentence.', 'The old dog sat near the house.',
+        {'rule': 'sentence', 'word': 'dog'})
         self.right(first, 'The old dog sat near the house.')
         self.wrong(first, 'The cat sat near the house.', 'dog', 'The dog sat near', 'The dog sat. The cat ran.')
 
     def test_choices_and_rhymes(self):
-        compare = prompt_for('compare', 'Which is bigger, 3 or 9?', '9 is greater than 3.', {'rule': 'first_number', 'want': 9, 'given': [3, 9]})
+        compare = prompt_for('compare', 'Which is bigger, 3 or 9?', '9 is greater than 3.',
+        {'rule': 'first_number', 'want': 9, 'given': [3, 9]})
         self.right(compare, '9 is greater than 3.', '9')
         self.wrong(compare, '3 is greater than 9.', '9 is greater than 4.', 'nothing')
-        size = prompt_for('size', 'Which is bigger, a cat or a horse?', 'A horse is bigger than a cat.', {'rule': 'starts', 'want': 'a horse'})
+        size = prompt_for('size', 'Which is bigger, a cat or a horse?', 'A horse is bigger than a cat.',
+        {'rule': 'starts', 'want': 'a horse'})
         self.right(size, 'A horse is bigger than a cat.', 'A horse.')
         self.wrong(size, 'A cat is bigger than a horse.', 'A cow is bigger than a cat.')
         rhyme = prompt_for('rhyme', 'What rhymes with cat?', 'Hat rhymes with cat.', {'rule': 'rhymes', 'given': 'cat'})
@@ -201,8 +215,10 @@ class Judge(unittest.TestCase):
             subject, text, must = stories.tell(speak)
             prompt = story_of(text, **must)
             self.right(prompt, text)
-            spoilt = [text.removesuffix(' The end.'), text[:len(text) // 2], text.replace(' the ', ' the the ', 1), text.replace(' and ', ' andy '),
-                      text + ' ' + text, 'Once upon a time. The end.', text[0].lower() + text[1:], text.replace('."', '.', 1)]
+            spoilt = [text.removesuffix(' The end.'), text[:len(text) // 2], text.replace(' the ', ' the the ', 1),
+            text.replace(' and ', ' andy '),
+                      text + ' ' + text, 'Once upon a time. The end.', text[0].lower() + text[1:],
+                      text.replace('."', '.', 1)]
             self.wrong(prompt, *[other for other in spoilt if other != text])
             tried += 1
 
@@ -240,13 +256,15 @@ class Command(unittest.TestCase):
     def test_the_judge_passes_right_answers_and_fails_when_one_in_eight_is_wrong(self):
         with tempfile.TemporaryDirectory() as folder:
             prompts, answers = os.path.join(folder, 'prompts'), os.path.join(folder, 'answers')
-            self.assertEqual(self.run_python('check.py', 'prompts', '--seed', str(SEED), '--n', '40', '-o', prompts).returncode, 0)
+            self.assertEqual(self.run_python('check.py', 'prompts', '--seed', str(SEED), '--n', '40', '-o',
+            prompts).returncode, 0)
             asked = check.read_lines(prompts)
             wrong = set(Random(SEED).sample(range(40), 5))
             for how, status in ((set(), 0), (wrong, 1)):
                 with open(answers, 'w') as out:
                     for i, prompt in enumerate(asked):
-                        out.write(json.dumps({'id': prompt['id'], 'text': 'Bananas.' if i in how else prompt['answer']}) + '\n')
+                        out.write(json.dumps({'id': prompt['id'],
+                        'text': 'Bananas.' if i in how else prompt['answer']}) + '\n')
                 done = self.run_python('check.py', 'judge', '--prompts', prompts, '--answers', answers)
                 self.assertEqual(done.returncode, status, done.stdout + done.stderr)
             self.assertEqual(self.run_python('check.py', 'loops', '--answers', answers).returncode, 0)

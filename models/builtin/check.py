@@ -4,8 +4,8 @@
     python3 check.py judge --prompts PROMPTS --answers ANSWERS   right and wrong by kind; status 0 from 90% on
     python3 check.py loops --answers ANSWERS                     status 0 when no answer repeats itself
 
-ANSWERS has a line {"id": ..., "text": ...} for each prompt. A prompt's "judge" names a rule below and what it needs; its
-"answer" is what training would have said. Every answer must also be free of loops.
+ANSWERS has a line {"id": ..., "text": ...} for each prompt. A prompt's "judge" names a rule below and what it needs;
+its "answer" is what training would have said. Every answer must also be free of loops.
 """
 
 import argparse
@@ -25,8 +25,8 @@ MOST_WORDS = 60             # of an answer that is not a story
 NUMBER_WORDS = {in_words(n): n for n in range(101)}
 
 # An answer has the words of the question, of the expected answer, and these. Others make it wrong.
-FILLING = set('a an and are as because can do does have has i in is it its it\'s of on one that the their them they this to '
-              'we with yes you your called'.split())
+FILLING = set('''a an and are as because can do does have has i in is it its it's of on one that the their them they
+this to we with yes you your called'''.split())
 LIKE = 0.55                 # the least likeness to the expected answer, for answers that are whole sentences
 # Of the words of a family, an answer may say what is wanted and what was asked about, and no other.
 FAMILIES = {
@@ -86,7 +86,8 @@ def rule_says(text, judge, prompt):
     for other in FAMILIES[judge['family']]:
         if has_phrase(text, other) and other.lower() not in asked and not has_phrase(prompt['answer'], other):
             return 'also says "%s"' % other
-    if 'given' in judge and judge['given'] and re.search(r'\b%s\W*$' % re.escape(judge['given'].lower()), text.lower()) \
+    if 'given' in judge and judge['given'] and re.search(r'\b%s\W*$' % re.escape(judge['given'].lower()),
+    text.lower()) \
             and re.search(r'\b(is|comes|goes|are)\W+%s\W*$' % re.escape(judge['given'].lower()), text.lower()):
         return 'answers with what was asked'
     return None
@@ -187,7 +188,8 @@ HE, SHE = {'he', 'him', 'his', 'himself'}, {'she', 'her', 'hers', 'herself'}
 def story_lexicon():
     """The words that the stories of training are made of: a word outside it is a slip of the model."""
     speak = speaker(0, 'train')
-    heroes = cast.ANIMALS + cast.SEA_ANIMALS + cast.PLAIN_THINGS + [*cast.CHILDREN, *cast.GROWN, *cast.FABLED, *cast.LIVE_THINGS]
+    heroes = cast.ANIMALS + cast.SEA_ANIMALS + cast.PLAIN_THINGS + [*cast.CHILDREN, *cast.GROWN, *cast.FABLED,
+    *cast.LIVE_THINGS]
     told = [stories.tell(speak)[1] for _ in range(5000)]
     return {word for text in told + heroes + cast.HE_NAMES + cast.SHE_NAMES for word in words_of(text)}
 

@@ -9,7 +9,8 @@ from .wording import speaker
 
 
 def main():
-    parser = argparse.ArgumentParser(prog='corpus', description='Write the text of quern\'s built-in model, a JSON document a line.')
+    parser = argparse.ArgumentParser(prog='corpus',
+    description='Write the text of quern\'s built-in model, a JSON document a line.')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--split', choices=('train', 'heldout'), default='train')
     parser.add_argument('--documents', type=int, default=1000)

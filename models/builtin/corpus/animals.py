@@ -148,23 +148,38 @@ def _one_with(speak, field):
 
 
 # Of what several animals share, the one that is meant where the question goes the other way round.
-SAYS = {'meow': 'cat', 'woof': 'dog', 'moo': 'cow', 'baa': 'sheep', 'neigh': 'horse', 'oink': 'pig', 'cluck': 'hen', 'quack': 'duck', 'hoot': 'owl',
-        'caw': 'crow', 'croak': 'frog', 'gobble': 'turkey', 'buzz': 'bee', 'roar': 'lion', 'hiss': 'snake', 'howl': 'wolf', 'cock-a-doodle-doo': 'rooster'}
-BABY_OF = {'kitten': 'cat', 'puppy': 'dog', 'calf': 'cow', 'lamb': 'sheep', 'foal': 'horse', 'piglet': 'pig', 'chick': 'hen', 'duckling': 'duck', 'gosling': 'goose',
-           'owlet': 'owl', 'cygnet': 'swan', 'eaglet': 'eagle', 'tadpole': 'frog', 'cub': 'bear', 'joey': 'kangaroo', 'caterpillar': 'butterfly', 'fawn': 'deer', 'kid': 'goat'}
-LIVES_IN = {'a kennel': 'dog', 'a barn': 'cow', 'a stable': 'horse', 'a sty': 'pig', 'a coop': 'hen', 'a hollow tree': 'owl', 'a burrow': 'rabbit', 'a hive': 'bee',
-            'an anthill': 'ant', 'a web': 'spider', 'a nest': 'bird', 'a cave': 'bat', 'the desert': 'camel', 'a den': 'bear'}
+SAYS = {'meow': 'cat', 'woof': 'dog', 'moo': 'cow', 'baa': 'sheep', 'neigh': 'horse', 'oink': 'pig', 'cluck': 'hen',
+    'quack': 'duck', 'hoot': 'owl',
+        'caw': 'crow', 'croak': 'frog', 'gobble': 'turkey', 'buzz': 'bee', 'roar': 'lion', 'hiss': 'snake',
+        'howl': 'wolf', 'cock-a-doodle-doo': 'rooster'}
+BABY_OF = {'kitten': 'cat', 'puppy': 'dog', 'calf': 'cow', 'lamb': 'sheep', 'foal': 'horse', 'piglet': 'pig',
+    'chick': 'hen', 'duckling': 'duck', 'gosling': 'goose',
+           'owlet': 'owl', 'cygnet': 'swan', 'eaglet': 'eagle', 'tadpole': 'frog', 'cub': 'bear', 'joey': 'kangaroo',
+           'caterpillar': 'butterfly', 'fawn': 'deer', 'kid': 'goat'}
+LIVES_IN = {'a kennel': 'dog', 'a barn': 'cow', 'a stable': 'horse', 'a sty': 'pig', 'a coop': 'hen',
+    'a hollow tree': 'owl', 'a burrow': 'rabbit', 'a hive': 'bee',
+            'an anthill': 'ant', 'a web': 'spider', 'a nest': 'bird', 'a cave': 'bat', 'the desert': 'camel',
+            'a den': 'bear'}
 ASK_WHO_SAYS = Grammar(
-    "3: [which|what] animal [says|goes|makes the sound] {y}?", "who says {y}?", "what says {y}?", f"{TELL_WHAT} [which|what] animal says {{y}}.", "{y} is the sound of [which|what] animal?", "[which|what] animal makes {y}?",
+    "3: [which|what] animal [says|goes|makes the sound] {y}?", "who says {y}?", "what says {y}?",
+    f"{TELL_WHAT} [which|what] animal says {{y}}.", "{y} is the sound of [which|what] animal?",
+    "[which|what] animal makes {y}?",
 )
-SOUND_VERBS = {'barks': 'woof', 'meows': 'meow', 'moos': 'moo', 'roars': 'roar', 'quacks': 'quack', 'oinks': 'oink', 'neighs': 'neigh', 'hoots': 'hoot',
+SOUND_VERBS = {'barks': 'woof', 'meows': 'meow', 'moos': 'moo', 'roars': 'roar', 'quacks': 'quack', 'oinks': 'oink',
+    'neighs': 'neigh', 'hoots': 'hoot',
                'croaks': 'croak', 'buzzes': 'buzz', 'hisses': 'hiss', 'howls': 'howl'}
-ASK_WHO_BARKS = Grammar("3: [which|what] animal {y}?", "who {y}?", "what {y}?", f"{TELL_WHAT} [which|what] animal {{y}}.", "[name|tell me] an animal that {y}.", "what is the animal that {y}?", "[which|what] kind of animal {y}?")
+ASK_WHO_BARKS = Grammar("3: [which|what] animal {y}?", "who {y}?", "what {y}?",
+    f"{TELL_WHAT} [which|what] animal {{y}}.", "[name|tell me] an animal that {y}.", "what is the animal that {y}?",
+    "[which|what] kind of animal {y}?")
 ASK_WHOSE_BABY = Grammar(
-    "4: what is a(n) {y}?", "a(n) {y} is the [baby|young] of [which|what] animal?", "[which|what] animal's baby is called a(n) {y}?", "what does a(n) {y} [become|grow into|grow up to be]?", f"{TELL_WHAT} what a(n) {{y}} is.", "what are {y}s?", "whose baby is a(n) {y}?",
+    "4: what is a(n) {y}?", "a(n) {y} is the [baby|young] of [which|what] animal?",
+    "[which|what] animal's baby is called a(n) {y}?", "what does a(n) {y} [become|grow into|grow up to be]?",
+    f"{TELL_WHAT} what a(n) {{y}} is.", "what are {y}s?", "whose baby is a(n) {y}?",
 )
 ASK_WHO_LIVES = Grammar(
-    "3: [which|what] animal lives in {y}?", "who lives in {y}?", "what lives in {y}?", f"{TELL_WHAT} [which|what] animal lives in {{y}}.", "{y} is the home of [which|what] animal?", "[which|what] animals live in {y}?", "whose home is {y}?",
+    "3: [which|what] animal lives in {y}?", "who lives in {y}?", "what lives in {y}?",
+    f"{TELL_WHAT} [which|what] animal lives in {{y}}.", "{y} is the home of [which|what] animal?",
+    "[which|what] animals live in {y}?", "whose home is {y}?",
 )
 
 
@@ -182,10 +197,12 @@ def other_way(speak):
                         {'rule': 'says', 'want': [name for name, facts in ANIMALS.items() if facts[0] == said]})
     if way < 0.66:
         baby = speak.pick(list(BABY_OF))
-        return Exchange('whose_baby', speak.ask(ASK_WHOSE_BABY, {'y': baby}), fix_articles(f'A(n) {baby} is a baby {BABY_OF[baby]}.'),
+        return Exchange('whose_baby', speak.ask(ASK_WHOSE_BABY, {'y': baby}),
+        fix_articles(f'A(n) {baby} is a baby {BABY_OF[baby]}.'),
                         {'rule': 'says', 'want': [name for name, facts in ANIMALS.items() if facts[1] == baby]})
     home = speak.pick(list(LIVES_IN))
-    return Exchange('who_lives', speak.ask(ASK_WHO_LIVES, {'y': home}), fix_articles(f'A(n) {LIVES_IN[home]} lives in {home}.'),
+    return Exchange('who_lives', speak.ask(ASK_WHO_LIVES, {'y': home}),
+    fix_articles(f'A(n) {LIVES_IN[home]} lives in {home}.'),
                     {'rule': 'says', 'want': [name for name, facts in ANIMALS.items() if facts[2] == home]})
 
 
@@ -207,7 +224,8 @@ def home(speak):
     name = speak.pick(list(ANIMALS))
     where = ANIMALS[name][2]
     preposition = 'on' if where == 'a farm' else 'in'
-    return Exchange('home', speak.ask(ASK_HOME, _slots(name)), fix_articles(f'A(n) {name} lives {preposition} {where}.'),
+    return Exchange('home', speak.ask(ASK_HOME, _slots(name)),
+    fix_articles(f'A(n) {name} lives {preposition} {where}.'),
                     {'rule': 'says', 'want': [where.removeprefix('a ').removeprefix('an ').removeprefix('the ')],
                      'family': 'homes'})
 
@@ -216,7 +234,8 @@ def legs(speak):
     name = speak.pick(list(ANIMALS))
     count = ANIMALS[name][3]
     limbs = 'arms' if name in ARMS else 'legs'
-    return Exchange('legs', speak.ask(ASK_LEGS, _slots(name)), fix_articles(f'A(n) {name} has {NUMBER[count]} {limbs}.'),
+    return Exchange('legs', speak.ask(ASK_LEGS, _slots(name)),
+    fix_articles(f'A(n) {name} has {NUMBER[count]} {limbs}.'),
                     {'rule': 'says', 'want': [NUMBER[count], str(count)], 'family': 'numbers'})
 
 
@@ -237,12 +256,15 @@ def animal_class(speak):
 ABILITIES = {
     'fly': ('bird bee butterfly bat eagle owl duck crow goose parrot pigeon swan'.split(),
             'dog cat pig horse fish elephant frog snail penguin lion fox whale'.split()),
-    'swim': ('fish duck whale dolphin shark frog seal swan turtle penguin crocodile octopus'.split(), 'hen bee ant butterfly spider snail'.split()),
+    'swim': ('fish duck whale dolphin shark frog seal swan turtle penguin crocodile octopus'.split(),
+    'hen bee ant butterfly spider snail'.split()),
     'climb trees': ('cat squirrel monkey koala bear'.split(), 'fish whale cow duck pig horse snake'.split()[:6]),
     'talk': (['parrot'], 'cat dog fish cow fox'.split()),
 }
 ASK_ABILITY = Grammar(
-    "4: can [a(n) {x}|{xs}] {do}?", "is a(n) {x} able to {do}?", "are {xs} able to {do}?", "do {xs} {do}?", f"{TELL_WHAT} if [a(n) {{x}}|{{xs}}] can {{do}}.", "is it true that {xs} can {do}?", "{xs} can {do}, [right|true or false|can't they]?",
+    "4: can [a(n) {x}|{xs}] {do}?", "is a(n) {x} able to {do}?", "are {xs} able to {do}?", "do {xs} {do}?",
+    f"{TELL_WHAT} if [a(n) {{x}}|{{xs}}] can {{do}}.", "is it true that {xs} can {do}?",
+    "{xs} can {do}, [right|true or false|can't they]?",
 )
 
 
@@ -251,5 +273,6 @@ def ability(speak):
     can = speak.chance(0.5)
     name = speak.pick(ABILITIES[do][0 if can else 1])
     slots = dict(_slots(name), do=do)
-    return Exchange('ability', speak.ask(ASK_ABILITY, slots), fix_articles(f'{"Yes" if can else "No"}, a(n) {name} can{"" if can else "not"} {do}.'),
+    return Exchange('ability', speak.ask(ASK_ABILITY, slots),
+    fix_articles(f'{"Yes" if can else "No"}, a(n) {name} can{"" if can else "not"} {do}.'),
                     {'rule': 'says', 'want': ['yes' if can else 'no'], 'family': 'yes_no'})

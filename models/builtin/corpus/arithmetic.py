@@ -12,7 +12,8 @@ def in_words(n):
         return SMALL[n]
     if n < 100:
         return TENS[n // 10] + ('-' + SMALL[n % 10] if n % 10 else '')
-    return 'one hundred' if n == 100 else in_words(n // 100) + ' hundred' + (' and ' + in_words(n % 100) if n % 100 else '')
+    hundreds = in_words(n // 100) + ' hundred'
+    return hundreds + ' and ' + in_words(n % 100) if n % 100 else hundreds
 
 
 # Questions whose middle is a sum such as "3 plus 4" or "3+4".
@@ -52,7 +53,8 @@ ASK_DIFFERENCE = Grammar(
     "what do you get [if|when] you [take|subtract] {b} from {a}?",
     "what is {b} less than {a}?",
     "if I have {a} apples and eat {b}, how many [apples |]are left?",
-    "I have {a} [coins|apples|books|eggs|toys] and [lose|give away|sell] {b}. how many [are left|do I have left|do I have]?",
+    "I have {a} [coins|apples|books|eggs|toys] and [lose|give away|sell] {b}. how many [are left|do I have left|do I "
+    "have]?",
     "there are {a} [birds|cats|ducks|children] and {b} [leave|go away]. how many are left?",
     "how much is {a} take away {b}?",
     "the difference [between|of] {a} and {b}[| is| is what]?",
@@ -152,7 +154,8 @@ def compare(speak):
     prompt = speak.ask(ASK_GREATER if greater else ASK_SMALLER, {'a': a, 'b': b})
     one, other = (max(a, b), min(a, b)) if greater else (min(a, b), max(a, b))
     word = 'greater' if greater else 'less'
-    return Exchange('compare', prompt, f'{one} is {word} than {other}.', {'rule': 'first_number', 'want': one, 'given': [a, b]})
+    return Exchange('compare', prompt, f'{one} is {word} than {other}.',
+    {'rule': 'first_number', 'want': one, 'given': [a, b]})
 
 
 ASK_NEXT = Grammar(
@@ -191,9 +194,11 @@ def neighbour(speak):
     shown = in_words(n) if speak.chance(0.3) else str(n)
     if speak.chance(0.6):
         prompt = speak.ask(ASK_NEXT, {'n': shown, 'p': in_words(n - 1) if shown[0].isalpha() else n - 1})
-        return Exchange('next', prompt, f'The number after {n} is {n + 1}.', {'rule': 'number', 'want': n + 1, 'given': [n]})
+        return Exchange('next', prompt, f'The number after {n} is {n + 1}.',
+        {'rule': 'number', 'want': n + 1, 'given': [n]})
     prompt = speak.ask(ASK_BEFORE, {'n': shown})
-    return Exchange('next', prompt, f'The number before {n} is {n - 1}.', {'rule': 'number', 'want': n - 1, 'given': [n]})
+    return Exchange('next', prompt, f'The number before {n} is {n - 1}.',
+    {'rule': 'number', 'want': n - 1, 'given': [n]})
 
 
 def double_half(speak):
@@ -227,8 +232,10 @@ def too_hard(speak):
 
 
 ASK_PARITY = Grammar(
-    "3: is {n} [even or odd|odd or even]?", "is {n} [even|odd]?", "is {n} an [even|odd] number?", "is the number {n} [even or odd|odd or even|even|odd]?", "{n}: [even or odd|odd or even]?",
-    f"{TELL_WHAT} if {{n}} is [even|odd|even or odd|odd or even].", "what kind of number is {n}, [even or odd|odd or even]?", "would you call {n} [even or odd|odd or even]?",
+    "3: is {n} [even or odd|odd or even]?", "is {n} [even|odd]?", "is {n} an [even|odd] number?",
+    "is the number {n} [even or odd|odd or even|even|odd]?", "{n}: [even or odd|odd or even]?",
+    f"{TELL_WHAT} if {{n}} is [even|odd|even or odd|odd or even].",
+    "what kind of number is {n}, [even or odd|odd or even]?", "would you call {n} [even or odd|odd or even]?",
 )
 
 
@@ -241,11 +248,14 @@ def parity(speak):
 
 
 ASK_IN_WORDS = Grammar(
-    "3: write {n} [in words|as a word|as words|in letters].", "how do you write {n} in [words|letters]?", "what is {n} in words?", "say {n} in words.", "[spell out|write out] the number {n}.", "{n} in words[|?| is what?]",
+    "3: write {n} [in words|as a word|as words|in letters].", "how do you write {n} in [words|letters]?",
+    "what is {n} in words?", "say {n} in words.", "[spell out|write out] the number {n}.", "{n} in words[|?| is what?]",
     "[turn|change] {n} into words.", "the number {n} in words, please.",
 )
 ASK_IN_DIGITS = Grammar(
-    "3: write {n} [in digits|as a number|in numbers|in figures].", "how do you write {n} in [digits|numbers|figures]?", "what is {n} in digits?", "what number is {n}?", "[turn|change] {n} into [a number|digits].", "{n} as a number[|?]",
+    "3: write {n} [in digits|as a number|in numbers|in figures].",
+    "how do you write {n} in [digits|numbers|figures]?", "what is {n} in digits?", "what number is {n}?",
+    "[turn|change] {n} into [a number|digits].", "{n} as a number[|?]",
     "which number is {n}?", "the number {n} in digits, please.",
 )
 
@@ -255,13 +265,17 @@ def notation(speak):
     if speak.chance(0.5):
         return Exchange('notation', speak.ask(ASK_IN_WORDS, {'n': n}), f'{n} in words is {in_words(n)}.',
                         {'rule': 'says', 'want': [in_words(n)], 'family': 'number_words'})
-    return Exchange('notation', speak.ask(ASK_IN_DIGITS, {'n': in_words(n)}), f'{capital_first(in_words(n))} in digits is {n}.',
+    return Exchange('notation', speak.ask(ASK_IN_DIGITS, {'n': in_words(n)}),
+    f'{capital_first(in_words(n))} in digits is {n}.',
                     {'rule': 'number', 'want': n, 'given': [n]})
 
 
 ASK_SORT = Grammar(
-    "3: sort these numbers: {text}", "sort: {text}", "put these numbers in order: {text}", "[put|bring] in order: {text}", "order these numbers[| from small to big| from smallest to biggest]: {text}", "[sort|order] the numbers {text}.",
-    "[can you|could you|please] sort {text}?", "write these numbers from smallest to biggest: {text}", "arrange these numbers: {text}", "which order is right for {text}?",
+    "3: sort these numbers: {text}", "sort: {text}", "put these numbers in order: {text}",
+    "[put|bring] in order: {text}", "order these numbers[| from small to big| from smallest to biggest]: {text}",
+    "[sort|order] the numbers {text}.",
+    "[can you|could you|please] sort {text}?", "write these numbers from smallest to biggest: {text}",
+    "arrange these numbers: {text}", "which order is right for {text}?",
 )
 
 
@@ -271,4 +285,5 @@ def sort(speak):
         numbers.add(1 + int(speak.rand() * 20))
     shuffled = sorted(numbers, key=lambda _: speak.rand())
     prompt = speak.ask(ASK_SORT, {'text': speak.pick((', ', ' ', ', ')).join(map(str, shuffled))}, plain=True)
-    return Exchange('sort', prompt, ', '.join(map(str, sorted(numbers))) + '.', {'rule': 'numbers', 'want': sorted(numbers)})
+    return Exchange('sort', prompt, ', '.join(map(str, sorted(numbers))) + '.',
+    {'rule': 'numbers', 'want': sorted(numbers)})

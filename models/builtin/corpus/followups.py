@@ -5,10 +5,15 @@ import re
 from . import animals, facts, stories, talk, words
 from .wording import Exchange, Grammar, capital_first, fix_articles
 
-AND = Grammar("3: and {x}?", "2: what about {x}?", "how about {x}?", "and [for|of] {x}?", "and now {x}?", "now {x}.", "the same for {x}[, please|].", "and what about {x}?", "ok, and {x}?")
-AGAIN = Grammar("2: say that again.", "[can|could] you repeat that?", "what did you say?", "repeat that.", "pardon?", "once more.", "again.", "I did not [hear|understand] that.", "please say it again.", "sorry, what?")
-ASK_HERO_NAME = Grammar("3: what is the name of the {hero}?", "what is the {hero} called?", "what was the name of the {hero}?", "what was the {hero} called?", "who is the story about?", "what's the name of the {hero}?", "tell me the name of the {hero}.", "how is the {hero} called in the story?")
-HERO = re.compile(r"\b(?:was|lived) an? ((?:[a-z]+ )*?)([a-z]+)(?: named ([A-Z][a-z]+)|[^.]*\. (?:His|Her) name was ([A-Z][a-z]+))")
+AND = Grammar("3: and {x}?", "2: what about {x}?", "how about {x}?", "and [for|of] {x}?", "and now {x}?", "now {x}.",
+    "the same for {x}[, please|].", "and what about {x}?", "ok, and {x}?")
+AGAIN = Grammar("2: say that again.", "[can|could] you repeat that?", "what did you say?", "repeat that.", "pardon?",
+    "once more.", "again.", "I did not [hear|understand] that.", "please say it again.", "sorry, what?")
+ASK_HERO_NAME = Grammar("3: what is the name of the {hero}?", "what is the {hero} called?",
+    "what was the name of the {hero}?", "what was the {hero} called?", "who is the story about?",
+    "what's the name of the {hero}?", "tell me the name of the {hero}.", "how is the {hero} called in the story?")
+HERO = re.compile(r"\b(?:was|lived) an? ((?:[a-z]+ )*?)([a-z]+)(?: named ([A-Z][a-z]+)|[^.]*\. (?:His|Her) name was "
+                  r"([A-Z][a-z]+))")
 
 
 def _and_capital(speak):
@@ -39,7 +44,8 @@ def _and_animal(maker):
 
 
 AND_ALSO = {'capital': _and_capital, 'opposite': _and_opposite, 'plural': _and_plural, 'colour': _and_colour,
-            **{maker.__name__: _and_animal(maker) for maker in (animals.sound, animals.young, animals.home, animals.legs, animals.food)}}
+            **{maker.__name__: _and_animal(maker) for maker in (animals.sound, animals.young, animals.home,
+            animals.legs, animals.food)}}
 
 
 OF_ANIMALS = ('sound', 'young', 'home', 'legs', 'food')

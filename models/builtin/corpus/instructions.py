@@ -37,7 +37,8 @@ LISTS = {
 }
 COUNTS = {'one': 1, 'two': 2, 'three': 3, 'four': 4, 'five': 5}
 ASK_LIST = Grammar(
-    "4: [list|name|tell me|give me|write|say] {n} {things}.", "2: [can you|could you] [list|name|tell me|give me] {n} {things}?",
+    "4: [list|name|tell me|give me|write|say] {n} {things}.",
+    "2: [can you|could you] [list|name|tell me|give me] {n} {things}?",
     "what are {n} {things}?", "[I need|I want|I would like] {n} {things}.", "{n} {things}[| please].",
     "[make|write|give me] a list of {n} {things}.", "[which|what] {things} do you know? [name|list|tell me] {n}.",
     "[name|list] any {n} {things}.", "give [me |][the names of |]{n} {things}.", "think of {n} {things}.",
@@ -59,33 +60,46 @@ def listing(speak):
                     {'rule': 'list', 'of': things, 'count': count})
 
 
-ONE_OF = {'fruit': 'fruits', 'vegetable': 'vegetables', 'animal': 'animals', 'colour': 'colours', 'color': 'colours', 'pet': 'pets', 'bird': 'birds', 'insect': 'insects', 'shape': 'shapes',
-          'flower': 'flowers', 'tree': 'trees', 'country': 'countries', 'city': 'cities', 'planet': 'planets', 'drink': 'drinks', 'sport': 'sports', 'job': 'jobs', 'toy': 'toys',
-          'tool': 'tools', 'instrument': 'instruments', 'vehicle': 'vehicles', 'language': 'languages', 'metal': 'metals', 'month': 'months'}
+ONE_OF = {'fruit': 'fruits', 'vegetable': 'vegetables', 'animal': 'animals', 'colour': 'colours', 'color': 'colours',
+    'pet': 'pets', 'bird': 'birds', 'insect': 'insects', 'shape': 'shapes',
+          'flower': 'flowers', 'tree': 'trees', 'country': 'countries', 'city': 'cities', 'planet': 'planets',
+          'drink': 'drinks', 'sport': 'sports', 'job': 'jobs', 'toy': 'toys',
+          'tool': 'tools', 'instrument': 'instruments', 'vehicle': 'vehicles', 'language': 'languages',
+          'metal': 'metals', 'month': 'months'}
 ASK_ONE = Grammar(
-    "4: [name|tell me|give me|say] a(n) {thing}.", "name one {thing}.", "[can|could] you name a(n) {thing}?", "tell me one {thing}.", "which {thing} do you know?", "give me an example of a(n) {thing}.", "I need a(n) {thing}.", "think of a(n) {thing}.", "what is an example of a(n) {thing}?", "one {thing}[, please| please|].",
+    "4: [name|tell me|give me|say] a(n) {thing}.", "name one {thing}.", "[can|could] you name a(n) {thing}?",
+    "tell me one {thing}.", "which {thing} do you know?", "give me an example of a(n) {thing}.",
+    "I need a(n) {thing}.", "think of a(n) {thing}.", "what is an example of a(n) {thing}?",
+    "one {thing}[, please| please|].",
 )
 
 
 def one_of(speak):
     thing = speak.pick(list(ONE_OF))
     answer = speak.pick(LISTS[ONE_OF[thing]])
-    return Exchange('list', speak.ask(ASK_ONE, {'thing': thing}), capital_first(answer) + '.', {'rule': 'list', 'of': ONE_OF[thing], 'count': 1})
+    return Exchange('list', speak.ask(ASK_ONE, {'thing': thing}), capital_first(answer) + '.',
+    {'rule': 'list', 'of': ONE_OF[thing], 'count': 1})
 
 
 ASK_COUNT = Grammar(
     "4: count [|up |from one |from 1 ]to {n}.", "2: [can you|could you] count [|from one |from 1 ]to {n}?",
-    "[say|write|list|give me|tell me|name] the numbers [from one to|from 1 to|up to] {n}.", "[please start counting|start counting] to {n}.",
-    "[let's|let us|now] count to {n}.", "what are the numbers from [one|1] to {n}?", "I want you to count to {n}.", "show me how you count to {n}.",
+    "[say|write|list|give me|tell me|name] the numbers [from one to|from 1 to|up to] {n}.",
+    "[please start counting|start counting] to {n}.",
+    "[let's|let us|now] count to {n}.", "what are the numbers from [one|1] to {n}?", "I want you to count to {n}.",
+    "show me how you count to {n}.",
 )
 ASK_COUNT_DOWN = Grammar(
-    "4: count [down|backwards] from {n}.", "2: [can you|could you] count [down|backwards] from {n}?", "count [down|backwards] from {n} to [one|1].",
-    "[start|do] a countdown from {n}.", "[say|write|list] the numbers from {n} [down |]to [one|1].", "I want you to count [down|backwards] from {n}.",
+    "4: count [down|backwards] from {n}.", "2: [can you|could you] count [down|backwards] from {n}?",
+    "count [down|backwards] from {n} to [one|1].",
+    "[start|do] a countdown from {n}.", "[say|write|list] the numbers from {n} [down |]to [one|1].",
+    "I want you to count [down|backwards] from {n}.",
 )
 
 
 ASK_COUNT_FROM = Grammar(
-    "4: count from {a} to {n}.", "[can|could] you count from {a} to {n}?", "[say|write|list|give me] the numbers from {a} to {n}.", "[count|start counting] at {a} and [stop|end] at {n}.", "what are the numbers from {a} to {n}?", "all numbers [from|between] {a} [to|and] {n}[, please|].",
+    "4: count from {a} to {n}.", "[can|could] you count from {a} to {n}?",
+    "[say|write|list|give me] the numbers from {a} to {n}.", "[count|start counting] at {a} and [stop|end] at {n}.",
+    "what are the numbers from {a} to {n}?", "all numbers [from|between] {a} [to|and] {n}[, please|].",
 )
 
 
@@ -104,10 +118,13 @@ def count(speak):
     return Exchange('count', prompt, ', '.join(map(str, numbers)) + '.', {'rule': 'numbers', 'want': list(numbers)})
 
 
-SPELLED = sorted({word for word in COUNTABLE if len(word) <= 5} | {'hello', 'yes', 'no', 'quern', 'red', 'blue', 'green', 'happy', 'big'})
+SPELLED = sorted({word for word in COUNTABLE if len(word) <= 5} | {'hello', 'yes', 'no', 'quern', 'red', 'blue',
+    'green', 'happy', 'big'})
 ASK_SPELL = Grammar(
-    "3: spell {word}.", "2: spell the word {word}.", "how do you spell {word}?", "[can you|could you] spell [the word |]{word}?",
-    "how is {word} spelled?", f"{TELL_WHAT} how [to spell|you spell] {{word}}.", "what is the spelling of {word}?", "what letters are in {word}?",
+    "3: spell {word}.", "2: spell the word {word}.", "how do you spell {word}?",
+    "[can you|could you] spell [the word |]{word}?",
+    "how is {word} spelled?", f"{TELL_WHAT} how [to spell|you spell] {{word}}.", "what is the spelling of {word}?",
+    "what letters are in {word}?",
     "2: spell: {word}", "write {word} letter by letter.", "[what|which] letters [make|spell] the word {word}?",
 )
 
@@ -127,12 +144,16 @@ VERBS = '''sat ran slept walked jumped played danced sang waited rested worked s
 PLACES = '''house garden forest park river hill school kitchen field street village beach bridge tree window door table
 barn castle lake market shop road'''.split()
 PREPOSITIONS = 'near by behind beside'.split()
-ON_PLACES = 'on mat,on bed,on roof,on chair,on hill,on bench,on road,under table,under tree,under bed,under bridge,in garden,in house,in kitchen,in river,in park,in forest,in school,in box'.split(',')
-ADVERBS = '''very quickly, slowly, happily, quietly, all day long, for a long time, again and again, early in the morning,
+ON_PLACES = '''on mat,on bed,on roof,on chair,on hill,on bench,on road,under table,under tree,under bed,under bridge,
+in garden,in house,in kitchen,in river,in park,in forest,in school,in box'''.replace('\n', '').split(',')
+ADVERBS = '''very quickly, slowly, happily, quietly, all day long, for a long time, again and again,
+early in the morning,
 late in the evening, all alone, with great joy'''.replace('\n', ' ').split(', ')
 PHRASES = ('hello', 'hello world', 'good morning', 'good night', 'thank you', 'I am here', 'yes', 'no', 'I like you',
-           'the end', 'stop', 'go home', 'come here', 'well done', 'happy birthday', 'look at me', 'what a nice day', 'I love you',
-           'see you soon', 'have fun', 'be quiet', 'wake up', 'good job', 'the sun is shining', 'I am happy', 'it is cold')
+           'the end', 'stop', 'go home', 'come here', 'well done', 'happy birthday', 'look at me', 'what a nice day',
+           'I love you',
+           'see you soon', 'have fun', 'be quiet', 'wake up', 'good job', 'the sun is shining', 'I am happy',
+           'it is cold')
 
 
 def _sentence(speak):
@@ -145,15 +166,20 @@ def _some_text(speak):
     if way < 0.3:
         return speak.pick(PHRASES)
     if way < 0.6:
-        return ' '.join(speak.pick(pool) for pool in speak.pick(((ADJECTIVES, BEINGS), (BEINGS,), (PLACES,), (ADJECTIVES, PLACES),
+        return ' '.join(speak.pick(pool) for pool in speak.pick(((ADJECTIVES, BEINGS), (BEINGS,), (PLACES,),
+        (ADJECTIVES, PLACES),
                                                                   (ADJECTIVES, ADJECTIVES, BEINGS))))
     return _sentence(speak)
 
 
 ASK_REPEAT = Grammar(
-    "3: repeat after me: {text}", "2: say: {text}", "3: say {text}", "repeat {text}", "say this: {text}", "repeat: {text}", "repeat [this|the following|these words]: {text}", "[please say|please repeat|can you say|can you repeat]: {text}",
-    "say [this|the following|these words|after me]: {text}", "copy this[ text|]: {text}", "write: {text}", "write [this|the following]: {text}", "echo: {text}",
-    "repeat after me, please: {text}", "[I want you to|you should|now] [say|repeat]: {text}", "just [say|repeat|write]: {text}",
+    "3: repeat after me: {text}", "2: say: {text}", "3: say {text}", "repeat {text}", "say this: {text}",
+    "repeat: {text}", "repeat [this|the following|these words]: {text}",
+    "[please say|please repeat|can you say|can you repeat]: {text}",
+    "say [this|the following|these words|after me]: {text}", "copy this[ text|]: {text}", "write: {text}",
+    "write [this|the following]: {text}", "echo: {text}",
+    "repeat after me, please: {text}", "[I want you to|you should|now] [say|repeat]: {text}",
+    "just [say|repeat|write]: {text}",
 )
 
 
@@ -163,14 +189,23 @@ def repeat(speak):
         text = capital_first(text)
     if speak.chance(0.3):
         text += '.'
-    prompt = speak.ask(ASK_REPEAT, {'text': '\0'}, plain=True).replace('\0', '"%s"' % text if speak.chance(0.2) else text)
+    prompt = speak.ask(ASK_REPEAT, {'text': '\0'}, plain=True).replace('\0',
+    '"%s"' % text if speak.chance(0.2) else text)
     return Exchange('repeat', prompt, text, {'rule': 'same', 'want': text})
 
 
 ASK_SHOUT = Grammar(
-    "3: say [it |]in capital[s| letters]: {text}", "3: [say|write|put|print] {text} in [capitals|capital letters|upper case|all caps|uppercase].", "what is {text} in [capital letters|capitals|upper case]?", "{text} in capitals[.|]", "write [it |]in [capital letters|capitals|upper case|big letters]: {text}", "[in capitals|in capital letters|in upper case|upper case|capitals]: {text}",
-    "[turn|change|put] this into [capitals|capital letters|upper case]: {text}", "make this [upper case|all capitals|all caps]: {text}", "[shout|shout this|capitalise|capitalize|uppercase]: {text}",
-    "say this in [capitals|capital letters|upper case|all caps]: {text}", "write this in [capitals|capital letters|upper case|all caps]: {text}", "repeat in [capitals|capital letters|upper case]: {text}",
+    "3: say [it |]in capital[s| letters]: {text}",
+    "3: [say|write|put|print] {text} in [capitals|capital letters|upper case|all caps|uppercase].",
+    "what is {text} in [capital letters|capitals|upper case]?", "{text} in capitals[.|]",
+    "write [it |]in [capital letters|capitals|upper case|big letters]: {text}",
+    "[in capitals|in capital letters|in upper case|upper case|capitals]: {text}",
+    "[turn|change|put] this into [capitals|capital letters|upper case]: {text}",
+    "make this [upper case|all capitals|all caps]: {text}",
+    "[shout|shout this|capitalise|capitalize|uppercase]: {text}",
+    "say this in [capitals|capital letters|upper case|all caps]: {text}",
+    "write this in [capitals|capital letters|upper case|all caps]: {text}",
+    "repeat in [capitals|capital letters|upper case]: {text}",
 )
 
 
@@ -182,8 +217,10 @@ def shout(speak):
 
 
 ASK_REVERSE = Grammar(
-    "3: reverse the order[| of these words]: {text}", "[reverse|turn around|swap] these words: {text}", "say these [words |]in reverse[| order]: {text}", "write these [words |]in reverse[| order]: {text}",
-    "[in reverse order|reverse order|backwards|reverse]: {text}", "[list|put] these in reverse order: {text}", "say these [words |]backwards: {text}", "the other way around: {text}",
+    "3: reverse the order[| of these words]: {text}", "[reverse|turn around|swap] these words: {text}",
+    "say these [words |]in reverse[| order]: {text}", "write these [words |]in reverse[| order]: {text}",
+    "[in reverse order|reverse order|backwards|reverse]: {text}", "[list|put] these in reverse order: {text}",
+    "say these [words |]backwards: {text}", "the other way around: {text}",
 )
 
 
@@ -203,25 +240,38 @@ def reverse(speak):
 
 
 ASK_SHORTER = Grammar(
-    "4: make this shorter: {text}", "[can you|could you] make this [shorter|more brief]: {text}", "[shorten|please shorten|summarize|summarise|cut down]: {text}", "[shorten|summarize|summarise] this[ sentence| text|]: {text}",
-    "say [this|it] [shorter|in fewer words|more briefly]: {text}", "make it [shorter|brief|short]: {text}", "write this [shorter|in fewer words|more briefly]: {text}", "make the sentence shorter: {text}",
+    "4: make this shorter: {text}", "[can you|could you] make this [shorter|more brief]: {text}",
+    "[shorten|please shorten|summarize|summarise|cut down]: {text}",
+    "[shorten|summarize|summarise] this[ sentence| text|]: {text}",
+    "say [this|it] [shorter|in fewer words|more briefly]: {text}", "make it [shorter|brief|short]: {text}",
+    "write this [shorter|in fewer words|more briefly]: {text}", "make the sentence shorter: {text}",
     "[a shorter version of this|in short|in fewer words]: {text}", "use fewer words: {text}",
 )
 
 
 # Long ways to say that a {being} {verb} {where}, which is said by SHORT_FORM.
 LONG_FORMS = Grammar(
-    "4: The {one} {two} {being} {verb} {adverb} {at} the {three} {place}.", "2: The {one} and {two} {being} {verb} {at} the {three} {place} {adverb}.", "2: The {one} {being} {verb} {at} the {three} {place}.",
-    "2: The very {one} {being} {verb} {at} the {two}, {three} {place}.", "The {being}, who was very {one}, {verb} {at} the {two} {place}.", "The {being}, which was {one} and {two}, {verb} {at} the {three} {place} {adverb}.",
-    "I would like to tell you that the {one} {being} {verb} {at} the {place}.", "It was a {one} day, and the {being} {verb} {at} the {place}.", "The {one} {being} {verb} {at} the {place} because it was {two}.",
-    "Once, a long time ago, the {one} {being} {verb} {at} the {two} {place}.", "Everyone knows that the {being} {verb} {at} the {one} {place} {adverb}.", "The {being} {verb} {adverb} {at} the {one} {place}, and it was {two}.",
-    "The {one}, {two} {being} very often {verb} {at} the {place}.", "At the end of the day the {one} {being} {verb} {at} the {three} {place}.",
+    "4: The {one} {two} {being} {verb} {adverb} {at} the {three} {place}.",
+    "2: The {one} and {two} {being} {verb} {at} the {three} {place} {adverb}.",
+    "2: The {one} {being} {verb} {at} the {three} {place}.",
+    "2: The very {one} {being} {verb} {at} the {two}, {three} {place}.",
+    "The {being}, who was very {one}, {verb} {at} the {two} {place}.",
+    "The {being}, which was {one} and {two}, {verb} {at} the {three} {place} {adverb}.",
+    "I would like to tell you that the {one} {being} {verb} {at} the {place}.",
+    "It was a {one} day, and the {being} {verb} {at} the {place}.",
+    "The {one} {being} {verb} {at} the {place} because it was {two}.",
+    "Once, a long time ago, the {one} {being} {verb} {at} the {two} {place}.",
+    "Everyone knows that the {being} {verb} {at} the {one} {place} {adverb}.",
+    "The {being} {verb} {adverb} {at} the {one} {place}, and it was {two}.",
+    "The {one}, {two} {being} very often {verb} {at} the {place}.",
+    "At the end of the day the {one} {being} {verb} {at} the {three} {place}.",
 )
 SHORT_FORM = 'The {being} {verb} {at} the {place}.'
 
 
 def shorter(speak):
-    slots = {'one': speak.pick(ADJECTIVES), 'two': speak.pick(ADJECTIVES), 'three': speak.pick(ADJECTIVES), 'being': speak.pick(BEINGS), 'verb': speak.pick(VERBS),
+    slots = {'one': speak.pick(ADJECTIVES), 'two': speak.pick(ADJECTIVES), 'three': speak.pick(ADJECTIVES),
+    'being': speak.pick(BEINGS), 'verb': speak.pick(VERBS),
              'place': speak.pick(PLACES), 'at': speak.pick(PREPOSITIONS), 'adverb': speak.pick(ADVERBS)}
     if speak.chance(0.25):
         slots['at'], slots['place'] = speak.pick(ON_PLACES).split()
@@ -231,17 +281,26 @@ def shorter(speak):
 
 
 FINISH = {
-    'the sun rises in the': 'east', 'the sky is': 'blue', 'grass is': 'green', 'snow is': 'white', 'a dog says': 'woof', 'a cat says': 'meow',
-    'birds can': 'fly', 'fish can': 'swim', 'bees make': 'honey', 'cows give': 'milk', 'the opposite of hot is': 'cold', 'once upon a': 'time',
-    'fire is': 'hot', 'ice is': 'cold', 'sugar is': 'sweet', 'lemons are': 'sour', 'we see with our': 'eyes', 'we hear with our': 'ears', 'one, two,': 'three',
-    'two plus two is': 'four', 'Monday, Tuesday,': 'Wednesday', 'a week has seven': 'days', 'a year has twelve': 'months', 'after the night comes the': 'day',
-    'the baby of a cow is a': 'calf', 'at night we can see the moon and the': 'stars', 'we write with a': 'pen', 'we sleep in a': 'bed', 'an apple is a': 'fruit',
-    'a carrot is a': 'vegetable', 'a triangle has three': 'sides', 'in winter it is': 'cold', 'in summer it is': 'hot', 'red, yellow and': 'green',
-    'the first month is': 'January', 'we cut paper with': 'scissors', 'rain falls from the': 'clouds', 'they lived happily ever': 'after',
+    'the sun rises in the': 'east', 'the sky is': 'blue', 'grass is': 'green', 'snow is': 'white',
+    'a dog says': 'woof', 'a cat says': 'meow',
+    'birds can': 'fly', 'fish can': 'swim', 'bees make': 'honey', 'cows give': 'milk',
+    'the opposite of hot is': 'cold', 'once upon a': 'time',
+    'fire is': 'hot', 'ice is': 'cold', 'sugar is': 'sweet', 'lemons are': 'sour', 'we see with our': 'eyes',
+    'we hear with our': 'ears', 'one, two,': 'three',
+    'two plus two is': 'four', 'Monday, Tuesday,': 'Wednesday', 'a week has seven': 'days',
+    'a year has twelve': 'months', 'after the night comes the': 'day',
+    'the baby of a cow is a': 'calf', 'at night we can see the moon and the': 'stars', 'we write with a': 'pen',
+    'we sleep in a': 'bed', 'an apple is a': 'fruit',
+    'a carrot is a': 'vegetable', 'a triangle has three': 'sides', 'in winter it is': 'cold',
+    'in summer it is': 'hot', 'red, yellow and': 'green',
+    'the first month is': 'January', 'we cut paper with': 'scissors', 'rain falls from the': 'clouds',
+    'they lived happily ever': 'after',
 }
 ASK_FINISH = Grammar(
-    "4: finish [the|this] sentence: {text}{dots}", "complete [the|this] sentence: {text}{dots}", "[finish|complete|continue|fill in]: {text}{dots}", "what word [is missing|comes next]: {text}{dots}",
-    "what comes next: {text}{dots}", "[can you|could you] [finish|complete] this[ sentence|]: {text}{dots}", "fill in the missing word: {text}{dots}", "[end|continue] this sentence: {text}{dots}",
+    "4: finish [the|this] sentence: {text}{dots}", "complete [the|this] sentence: {text}{dots}",
+    "[finish|complete|continue|fill in]: {text}{dots}", "what word [is missing|comes next]: {text}{dots}",
+    "what comes next: {text}{dots}", "[can you|could you] [finish|complete] this[ sentence|]: {text}{dots}",
+    "fill in the missing word: {text}{dots}", "[end|continue] this sentence: {text}{dots}",
 )
 
 
@@ -250,16 +309,21 @@ def finish(speak):
     dots = speak.pick(('...', ' ...', '', ' ___'))
     shown = capital_first(start) if speak.chance(0.6) else start
     prompt = speak.ask(ASK_FINISH, {'text': shown, 'dots': dots}, plain=True)
-    return Exchange('finish', prompt, f'{capital_first(start)} {FINISH[start]}.', {'rule': 'says', 'want': [FINISH[start]]})
+    return Exchange('finish', prompt, f'{capital_first(start)} {FINISH[start]}.',
+    {'rule': 'says', 'want': [FINISH[start]]})
 
 
-KINDS_OF_THINGS = {'animal': 'animals', 'fruit': 'fruits', 'vegetable': 'vegetables', 'colour': 'colours', 'planet': 'planets', 'flower': 'flowers', 'drink': 'drinks',
-                   'sport': 'sports', 'tool': 'tools', 'instrument': 'instruments', 'vehicle': 'vehicles', 'shape': 'shapes', 'metal': 'metals'}
+KINDS_OF_THINGS = {'animal': 'animals', 'fruit': 'fruits', 'vegetable': 'vegetables', 'colour': 'colours',
+    'planet': 'planets', 'flower': 'flowers', 'drink': 'drinks',
+                   'sport': 'sports', 'tool': 'tools', 'instrument': 'instruments', 'vehicle': 'vehicles',
+                   'shape': 'shapes', 'metal': 'metals'}
 ASK_IS_A = Grammar(
-    "4: is {x} a(n) {kind}?", "is {x} a(n) {kind} or not?", "would you say that {x} is a(n) {kind}?", "do you think {x} is a(n) {kind}?", f"{TELL_WHAT} if {{x}} is a(n) {{kind}}.",
-    "tell me whether {x} is a(n) {kind}.", "{x} is a(n) {kind}, [right|true or false|yes or no|isn't it]?", "can you call {x} a(n) {kind}?",
+    "4: is {x} a(n) {kind}?", "is {x} a(n) {kind} or not?", "would you say that {x} is a(n) {kind}?",
+    "do you think {x} is a(n) {kind}?", f"{TELL_WHAT} if {{x}} is a(n) {{kind}}.",
+    "tell me whether {x} is a(n) {kind}.", "{x} is a(n) {kind}, [right|true or false|yes or no|isn't it]?",
+    "can you call {x} a(n) {kind}?",
 )
-UNCOUNTED = set(LISTS['drinks'] + LISTS['metals'] + LISTS['sports'] + LISTS['colours'] + LISTS['planets']) - {'orange'} | {'spinach'}
+UNCOUNTED = {'spinach'}.union(*(LISTS[things] for things in ('drinks', 'metals', 'sports', 'colours', 'planets')))
 
 
 def is_a(speak):
@@ -275,7 +339,9 @@ def is_a(speak):
 
 
 ASK_KIND = Grammar(
-    "4: what is {x}?", "what's {x}?", "what kind of thing is {x}?", "what sort of thing is {x}?", f"{TELL_WHAT} what {{x}} is.", "what do you call {x}?", "what can you say about {x}?", "explain what {x} is.", "{x} is what[| kind of thing]?",
+    "4: what is {x}?", "what's {x}?", "what kind of thing is {x}?", "what sort of thing is {x}?",
+    f"{TELL_WHAT} what {{x}} is.", "what do you call {x}?", "what can you say about {x}?", "explain what {x} is.",
+    "{x} is what[| kind of thing]?",
 )
 
 
@@ -288,7 +354,9 @@ def kind_of(speak):
 
 
 ASK_FIRST = Grammar(
-    "3: what is the {which} word of: {text}", "{which} word of: {text}", "[tell me|say|give me|write] the {which} word of: {text}", "[what|which] is the {which} word here: {text}", "[what|which] word [is|comes] {which} in: {text}",
+    "3: what is the {which} word of: {text}", "{which} word of: {text}",
+    "[tell me|say|give me|write] the {which} word of: {text}", "[what|which] is the {which} word here: {text}",
+    "[what|which] word [is|comes] {which} in: {text}",
     "[what|which] word is the {which} one: {text}", "[tell me|say|give me|write] only the {which} word: {text}",
 )
 
@@ -296,13 +364,17 @@ ASK_FIRST = Grammar(
 def first_word(speak):
     which = speak.pick(('first', 'last'))
     text = _sentence(speak) if speak.chance(0.5) else ' '.join(
-        speak.pick(pool) for pool in speak.pick(((ADJECTIVES, BEINGS), (ADJECTIVES, ADJECTIVES, BEINGS), (BEINGS, PLACES, ADJECTIVES))))
+        speak.pick(pool) for pool in speak.pick(((ADJECTIVES, BEINGS), (ADJECTIVES, ADJECTIVES, BEINGS),
+        (BEINGS, PLACES, ADJECTIVES))))
     word = text.split()[0 if which == 'first' else -1]
-    return Exchange('first_word', speak.ask(ASK_FIRST, {'which': which, 'text': text}, plain=True), word, {'rule': 'words', 'want': [word]})
+    return Exchange('first_word', speak.ask(ASK_FIRST, {'which': which, 'text': text}, plain=True), word,
+    {'rule': 'words', 'want': [word]})
 
 
 ASK_TIMES = Grammar(
-    "3: say {word} {n} times.", "[write|repeat] {word} {n} times.", "[can|could] you [say|write|repeat] {word} {n} times?", "{n} times {word}[, please| please|].", "write the word {word} {n} times.", "say the word {word} {n} times.", "I want you to [say|write] {word} {n} times.",
+    "3: say {word} {n} times.", "[write|repeat] {word} {n} times.",
+    "[can|could] you [say|write|repeat] {word} {n} times?", "{n} times {word}[, please| please|].",
+    "write the word {word} {n} times.", "say the word {word} {n} times.", "I want you to [say|write] {word} {n} times.",
 )
 
 
@@ -315,13 +387,19 @@ def times(speak):
 
 
 ASK_SENTENCE = Grammar(
-    "3: write a [|short ]sentence [about|with] a(n) {word}.", "write a [|short ]sentence with the word {word}.", "make a [|short ]sentence [about a(n)|with the word|with] {word}.", "[can|could] you [write|make] a sentence [about a(n)|with the word|with] {word}?", "use [the word |]{word} in a sentence.",
-    "[tell me|give me|say] a sentence [about a(n)|with the word|with] {word}.", "a sentence [about a(n)|with the word|with] {word}[, please| please|].", "I need a sentence [about a(n)|with the word|with] {word}.", "build a sentence with {word}.",
+    "3: write a [|short ]sentence [about|with] a(n) {word}.", "write a [|short ]sentence with the word {word}.",
+    "make a [|short ]sentence [about a(n)|with the word|with] {word}.",
+    "[can|could] you [write|make] a sentence [about a(n)|with the word|with] {word}?",
+    "use [the word |]{word} in a sentence.",
+    "[tell me|give me|say] a sentence [about a(n)|with the word|with] {word}.",
+    "a sentence [about a(n)|with the word|with] {word}[, please| please|].",
+    "I need a sentence [about a(n)|with the word|with] {word}.", "build a sentence with {word}.",
 )
 
 
 def sentence(speak):
-    words = [speak.pick(ADJECTIVES), speak.pick(BEINGS), speak.pick(VERBS), speak.pick(PREPOSITIONS), speak.pick(PLACES)]
+    words = [speak.pick(ADJECTIVES), speak.pick(BEINGS), speak.pick(VERBS), speak.pick(PREPOSITIONS),
+    speak.pick(PLACES)]
     word = words[1] if speak.chance(0.7) else words[4]
     return Exchange('sentence', speak.ask(ASK_SENTENCE, {'word': word}), 'The %s %s %s %s the %s.' % tuple(words),
                     {'rule': 'sentence', 'word': word})

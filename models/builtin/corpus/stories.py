@@ -53,7 +53,8 @@ def _slots(speak, hero, sex, world):
     slots = dict(PRONOUNS[sex], N=name, F=helper, hero='the ' + hero, hero_word=hero,
                  friend='a(n) ' + (speak.pick(cast.TRAITS) + ' ' if speak.chance(0.6) else '') + friend,
                  Friend='the ' + friend, Day=speak.pick(cast.DAYS), thing=speak.pick(cast.THINGS),
-                 colour=speak.pick(cast.COLOURS), food=speak.pick(cast.FOODS), fruit=speak.pick(cast.FRUIT), spot=speak.pick(cast.HIDING),
+                 colour=speak.pick(cast.COLOURS), food=speak.pick(cast.FOODS), fruit=speak.pick(cast.FRUIT),
+                 spot=speak.pick(cast.HIDING),
                  skill=skill, skill_where=cast.SKILLS[skill][0], skill_done=cast.SKILLS[skill][1],
                  fear=fear, fear_when=cast.FEARS[fear][0], fear_truth=cast.FEARS[fear][1], trait=trait)
     slots['a_hero2'] = slots['friend']
@@ -117,7 +118,7 @@ def _thing_story(speak):
 
 
 def _subject(speak, plot, slots, hero, named, text):
-    """What the story is asked for as, and the words that it must then have: all of one list, one at least of the other."""
+    """What the story is asked for as, and the words that it must then have: "all" of these, one at least of "some"."""
     way = speak.rand()
     if way < 0.55:
         return fill(slots['a_hero'], slots), {'all': [hero]}
@@ -155,16 +156,35 @@ def tell(speak):
 
 
 ASK_STORY = Grammar(
-    "6: tell me a [|short |little |nice |small ]story about {subject}.", "3: [can|could|will|would] you tell [me |us |]a [|short |little |nice ]story about {subject}?",
-    "3: write [me |]a [|short |little |nice |small ]story about {subject}.", "I [want|would like] [to hear |]a [|short |little ]story about {subject}.", "make up a [|short |little ]story about {subject}.", "2: a [|short |little ]story about {subject}[, please| please|].",
-    "give me a [|short |little ]story about {subject}.", "do you know a story about {subject}?", "[let me hear|invent|create|compose] a story about {subject}.", "2: story about {subject}.", "tell [my child|the children|us|my son|my daughter] a story about {subject}.",
-    "please tell a story about {subject}.", "tell a [|short |little ]story about {subject}.", "tell me about {subject} in a story.", "I need a [bedtime |short |]story about {subject}.", "[tell me|write] a [bedtime|fairy|children's] story about {subject}.", "can you write [me |]a story about {subject}?",
-    "tell me a tale [of|about] {subject}.", "write a tale [of|about] {subject}.", "tell me the story of {subject}.", "[tell|write|tell me|write me] something about {subject}, as a story.", "how about a story [about|with] {subject}?", "I'd like a story [about|with] {subject}.", "what happens in a story about {subject}?",
-    "[tell me|write|give me] a story [with|in which there is] {subject}.", "once more a story, this time about {subject}.", "[tell|write] [me |us |]a [funny|sad|happy|good|long|very short] story about {subject}.",
+    "6: tell me a [|short |little |nice |small ]story about {subject}.",
+    "3: [can|could|will|would] you tell [me |us |]a [|short |little |nice ]story about {subject}?",
+    "3: write [me |]a [|short |little |nice |small ]story about {subject}.",
+    "I [want|would like] [to hear |]a [|short |little ]story about {subject}.",
+    "make up a [|short |little ]story about {subject}.",
+    "2: a [|short |little ]story about {subject}[, please| please|].",
+    "give me a [|short |little ]story about {subject}.", "do you know a story about {subject}?",
+    "[let me hear|invent|create|compose] a story about {subject}.", "2: story about {subject}.",
+    "tell [my child|the children|us|my son|my daughter] a story about {subject}.",
+    "please tell a story about {subject}.", "tell a [|short |little ]story about {subject}.",
+    "tell me about {subject} in a story.", "I need a [bedtime |short |]story about {subject}.",
+    "[tell me|write] a [bedtime|fairy|children's] story about {subject}.",
+    "can you write [me |]a story about {subject}?",
+    "tell me a tale [of|about] {subject}.", "write a tale [of|about] {subject}.", "tell me the story of {subject}.",
+    "[tell|write|tell me|write me] something about {subject}, as a story.",
+    "how about a story [about|with] {subject}?", "I'd like a story [about|with] {subject}.",
+    "what happens in a story about {subject}?",
+    "[tell me|write|give me] a story [with|in which there is] {subject}.",
+    "once more a story, this time about {subject}.",
+    "[tell|write] [me |us |]a [funny|sad|happy|good|long|very short] story about {subject}.",
 )
 ASK_ANY_STORY = Grammar(
-    "4: tell me a [|short |little |nice |good |bedtime ]story.", "2: [can|could] you tell me a [|short |little |nice |bedtime ]story?", "write [me |]a [|short |little |nice ]story.", "I want [to hear |]a [|short |bedtime ]story.", "a story[, please| please|].", "tell me another story.", "[give me|make up|invent] a [|short |little ]story.",
-    "do you know a story?", "tell us a story.", "do you know any stories?", "[please read|read] me a story.", "I would like [to hear |]a story.", "another story[, please| please|].", "one more story[, please| please|].", "story time.", "tell me any story.", "tell me a story that you like.",
+    "4: tell me a [|short |little |nice |good |bedtime ]story.",
+    "2: [can|could] you tell me a [|short |little |nice |bedtime ]story?",
+    "write [me |]a [|short |little |nice ]story.", "I want [to hear |]a [|short |bedtime ]story.",
+    "a story[, please| please|].", "tell me another story.", "[give me|make up|invent] a [|short |little ]story.",
+    "do you know a story?", "tell us a story.", "do you know any stories?", "[please read|read] me a story.",
+    "I would like [to hear |]a story.", "another story[, please| please|].", "one more story[, please| please|].",
+    "story time.", "tell me any story.", "tell me a story that you like.",
 )
 
 

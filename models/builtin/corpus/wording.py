@@ -96,8 +96,8 @@ class Grammar:
         return sorted(self.held_out.values())
 
 
-# The plainest wordings are always trained, as are those of fewer letters than SHORT, slots aside: a model that had never
-# seen them would serve nobody, however well it did on the others.
+# The plainest wordings are always trained, as are those of fewer letters than SHORT, slots aside: a model that had
+# never seen them would serve nobody, however well it did on the others.
 SHORT = 12
 PLAINEST = ('what is the capital of {country}?', 'what is the opposite of {word}?', 'what is the plural of {word}?',
             'what rhymes with {word}?', 'what sound does a(n) {x} make?', 'what is a baby {x} called?',
@@ -211,6 +211,8 @@ def speaker(seed, split):
 
 # The ways to begin a question, to be set before its object: WHAT_IS + " the capital of {country}?"
 WHAT_IS = "[what is|what's|what is|whats|do you know|can you tell me|could you tell me|what would be|can you name]"
-TELL_ME = "[tell me|please tell me|name|say|give me|I want to know|I would like to know|I need to know|let me know|I'd like to know]"
+TELL_ME = ("[tell me|please tell me|name|say|give me|I want to know|I would like to know|I need to know|let me know|"
+           "I'd like to know]")
 # The same before a clause: TELL_WHAT + " where the sun sets."
-TELL_WHAT = "[tell me|please tell me|say|I want to know|I would like to know|I need to know|let me know|I wonder|I'd like to know|can you tell me|do you know|could you say|you can tell me]"
+TELL_WHAT = ("[tell me|please tell me|say|I want to know|I would like to know|I need to know|let me know|I wonder|"
+             "I'd like to know|can you tell me|do you know|could you say|you can tell me]")

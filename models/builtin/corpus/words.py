@@ -9,7 +9,8 @@ light dark, good bad, old young, hard soft, wet dry, full empty, high low, loud 
 clean dirty, early late, long brief, near far, first last, left right, front back, top bottom, inside outside,
 on off, over under, above below, before after, always never, all none, begin end, start stop, come go, push pull,
 give take, buy sell, win lose, find hide, laugh cry, love hate, remember forget, ask answer, true false, yes no,
-right wrong, safe dangerous, easy difficult, simple complicated, heavy weightless, thick thin, wide narrow, deep shallow,
+right wrong, safe dangerous, easy difficult, simple complicated, heavy weightless, thick thin, wide narrow,
+deep shallow,
 smooth rough, sharp blunt, sweet sour, fresh stale, new used, brave cowardly, kind cruel, polite rude, clever stupid,
 awake asleep, alive dead, asleep awake, friend enemy, war peace, summer winter, north south, east west,
 morning evening, sunrise sunset, boy girl, man woman, king queen, brother sister, mother father, uncle aunt,
@@ -18,7 +19,8 @@ lead follow, lock unlock, send receive, borrow lend, increase decrease, save spe
 heaven hell, beautiful ugly, calm nervous, careful careless, cheap expensive, busy idle, lazy diligent, tight loose,
 raw cooked, wild tame, straight crooked, public private, visible invisible, possible impossible, lucky unlucky,
 fair unfair, honest dishonest, healthy sick, patient impatient, perfect imperfect, more less, many few, here there,
-everything nothing, everyone nobody, together apart, forward backward, question reply, success failure, beginning ending,
+everything nothing, everyone nobody, together apart, forward backward, question reply, success failure,
+beginning ending,
 male female, entrance exit, guest host, maximum minimum, plus minus, odd even, warm cool, tidy messy, generous selfish,
 humble proud, bright dim, solid liquid, modern ancient, friendly hostile, gentle violent, joy sorrow, noisy silent
 '''
@@ -48,7 +50,8 @@ OPPOSITES = _opposites()
 # What is as good an answer as the one that is taught.
 ALSO_OPPOSITE = {
     'hard': ['easy'], 'old': ['new'], 'new': ['used'], 'short': ['tall'], 'right': ['wrong'], 'light': ['heavy'],
-    'start': ['end', 'finish'], 'begin': ['finish'], 'end': ['start', 'begin'], 'find': ['hide'], 'brave': ['afraid', 'scared'],
+    'start': ['end', 'finish'], 'begin': ['finish'], 'end': ['start', 'begin'], 'find': ['hide'],
+    'brave': ['afraid', 'scared'],
     'clever': ['dumb'], 'small': ['large'], 'little': ['large'], 'slow': ['quick'], 'bad': ['nice'], 'thin': ['fat'],
     'difficult': ['simple'], 'loud': ['silent'], 'quiet': ['noisy'], 'kind': ['mean'], 'below': ['over'],
     'under': ['above'], 'sick': ['well'], 'sad': ['glad'], 'closed': ['opened'], 'close': ['far'], 'stop': ['go'],
@@ -134,7 +137,8 @@ def plural(speak):
     word = speak.pick(COUNTABLE)
     many = plural_of(word)
     prompt = speak.ask(ASK_PLURAL, {'word': word})
-    return Exchange('plural', prompt, f'The plural of {word} is {many}.', {'rule': 'says', 'want': [many], 'given': word})
+    return Exchange('plural', prompt, f'The plural of {word} is {many}.',
+    {'rule': 'says', 'want': [many], 'given': word})
 
 
 RHYMES = [group.split() for group in '''
@@ -187,15 +191,24 @@ def rhyme(speak):
                     {'rule': 'rhymes', 'given': word})
 
 
-PAST = dict(pair.split() for pair in '''go went, see saw, eat ate, run ran, come came, give gave, take took, make made, say said, tell told,
-find found, think thought, buy bought, bring brought, catch caught, teach taught, sing sang, swim swam, drink drank, begin began, write wrote,
-ride rode, drive drove, speak spoke, break broke, fall fell, fly flew, grow grew, know knew, throw threw, draw drew, sleep slept, keep kept,
-feel felt, leave left, meet met, sit sat, stand stood, win won, lose lost, hear heard, read read, hide hid, build built, send sent, walk walked,
-play played, jump jumped, look looked, help helped, like liked, love loved, want wanted, work worked, is was, are were, have had, do did, get got,
-put put, cut cut, forget forgot, wear wore, choose chose, wake woke, pay paid, sell sold, hold held, shine shone'''.replace('\n', ' ').split(', '))
+PAST = dict(pair.split() for pair in '''go went, see saw, eat ate, run ran, come came, give gave, take took,
+make made, say said, tell told,
+find found, think thought, buy bought, bring brought, catch caught, teach taught, sing sang, swim swam, drink drank,
+begin began, write wrote,
+ride rode, drive drove, speak spoke, break broke, fall fell, fly flew, grow grew, know knew, throw threw, draw drew,
+sleep slept, keep kept,
+feel felt, leave left, meet met, sit sat, stand stood, win won, lose lost, hear heard, read read, hide hid,
+build built, send sent, walk walked,
+play played, jump jumped, look looked, help helped, like liked, love loved, want wanted, work worked, is was,
+are were, have had, do did, get got,
+put put, cut cut, forget forgot, wear wore, choose chose, wake woke, pay paid, sell sold, hold held,
+shine shone'''.replace('\n', ' ').split(', '))
 ASK_PAST = Grammar(
-    f"3: {WHAT_IS} the past [tense |form |]of {{word}}?", "[past tense|the past tense|past form] of {word}?", "what is {word} in the past[| tense]?", f"{TELL_ME} the past [tense|form] of {{word}}.", "put {word} [in|into] the past[| tense].",
-    "today I {word}, yesterday I [what|...]?", "how do you say {word} in the past[| tense]?", "give the past tense of [the word |the verb |]{word}.", "what's the past tense of the [word|verb] {word}?",
+    f"3: {WHAT_IS} the past [tense |form |]of {{word}}?", "[past tense|the past tense|past form] of {word}?",
+    "what is {word} in the past[| tense]?", f"{TELL_ME} the past [tense|form] of {{word}}.",
+    "put {word} [in|into] the past[| tense].",
+    "today I {word}, yesterday I [what|...]?", "how do you say {word} in the past[| tense]?",
+    "give the past tense of [the word |the verb |]{word}.", "what's the past tense of the [word|verb] {word}?",
 )
 
 
@@ -205,14 +218,22 @@ def past(speak):
                     {'rule': 'says', 'want': [PAST[word]]})
 
 
-SYNONYMS = dict(pair.split() for pair in '''big large, small little, happy glad, sad unhappy, fast quick, smart clever, begin start, end finish, pretty beautiful,
-angry mad, tired sleepy, scared afraid, funny amusing, rich wealthy, sick ill, quiet silent, loud noisy, easy simple, hard difficult, nice pleasant,
-shout yell, jump leap, look watch, talk speak, gift present, road street, stone rock, house home, boat ship, forest wood, cold chilly, wet damp,
-clever smart, large big, quick fast, glad happy, start begin, odd strange, kind friendly, brave bold, shut close, rabbit bunny, child kid, ocean sea,
-correct right, error mistake, tale story, under below, near close, whole entire, choose pick, fix repair'''.replace('\n', ' ').split(', '))
+SYNONYMS = dict(pair.split() for pair in '''big large, small little, happy glad, sad unhappy, fast quick,
+smart clever, begin start, end finish, pretty beautiful,
+angry mad, tired sleepy, scared afraid, funny amusing, rich wealthy, sick ill, quiet silent, loud noisy, easy simple,
+hard difficult, nice pleasant,
+shout yell, jump leap, look watch, talk speak, gift present, road street, stone rock, house home, boat ship,
+forest wood, cold chilly, wet damp,
+clever smart, large big, quick fast, glad happy, start begin, odd strange, kind friendly, brave bold, shut close,
+rabbit bunny, child kid, ocean sea,
+correct right, error mistake, tale story, under below, near close, whole entire, choose pick,
+fix repair'''.replace('\n', ' ').split(', '))
 ASK_SYNONYM = Grammar(
-    "3: [what is|what's] another word for {word}?", "[what is|what's] a synonym [for|of] {word}?", "[another word|synonym|a synonym] for {word}?", f"{TELL_ME} another word for {{word}}.", f"{TELL_ME} a synonym [for|of] {{word}}.",
-    "[what|which] word means the same as {word}?", "what else can [I|you] say for {word}?", "how else can you say {word}?", "is there another word for {word}?", "[what|which] word is like {word}?",
+    "3: [what is|what's] another word for {word}?", "[what is|what's] a synonym [for|of] {word}?",
+    "[another word|synonym|a synonym] for {word}?", f"{TELL_ME} another word for {{word}}.",
+    f"{TELL_ME} a synonym [for|of] {{word}}.",
+    "[what|which] word means the same as {word}?", "what else can [I|you] say for {word}?",
+    "how else can you say {word}?", "is there another word for {word}?", "[what|which] word is like {word}?",
 )
 
 
