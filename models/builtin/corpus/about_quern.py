@@ -268,7 +268,7 @@ ROWS = [
     ('speed', 'vector', 'Quern uses the vector units of your CPU, such as AVX2, AVX-512 and NEON.',
      "[which|what] instruction sets does quern use?", "does quern use [AVX2|AVX-512|NEON|SIMD]?",
      "how does quern use the CPU?", "why is quern fast?", "what makes quern fast?", "is quern fast?",
-     "does quern run on [ARM|an old computer]?"),
+     "does quern run on [ARM|a CPU|an old computer|a laptop]?"),
     ('gpu', 'no GPU', 'Quern runs on the CPU and needs no GPU.', "do I need a GPU?", "does quern need a GPU?",
         "[does|can] quern [run|work] without a GPU?", "can I [run|use] quern without a [GPU|graphics card]?",
         "does quern run on [a|the] CPU?", "is a GPU needed?", "does quern need a graphics card?",

@@ -44,10 +44,8 @@ def _and_animal(maker):
 
 
 AND_ALSO = {'capital': _and_capital, 'opposite': _and_opposite, 'plural': _and_plural, 'colour': _and_colour,
-            **{maker.__name__: _and_animal(maker) for maker in (animals.sound, animals.young, animals.home,
-            animals.legs, animals.food)}}
-
-
+            **{maker.__name__: _and_animal(maker)
+               for maker in (animals.sound, animals.young, animals.home, animals.legs, animals.food)}}
 OF_ANIMALS = ('sound', 'young', 'home', 'legs', 'food')
 
 

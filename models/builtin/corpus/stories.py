@@ -14,8 +14,7 @@ PRONOUNS = {
     'she': {'he': 'she', 'him': 'her', 'his': 'her', 'He': 'She', 'His': 'Her'},
     'it': {'he': 'it', 'him': 'it', 'his': 'its', 'He': 'It', 'His': 'Its'},
 }
-# Adjectives that contradict what happens in a plot.
-SEA, THING = 'sea', 'thing'
+SEA, THING = 'sea', 'thing'       # the worlds of stories, but for the land's
 PLOTS_BY_NAME = {plot.name: plot for plot in plots.PLOTS + plots.SEA_PLOTS + plots.THING_PLOTS}
 LAND_HEROES = ((cast.ANIMALS, 0.55), (list(cast.CHILDREN), 0.75), (list(cast.GROWN), 0.88), (list(cast.FABLED), 1.01))
 SEX = {**cast.CHILDREN, **cast.GROWN, **cast.FABLED}
@@ -49,7 +48,7 @@ def _slots(speak, hero, sex, world):
         helper = speak.pick(cast.SHE_NAMES if SEX.get(friend) == 'she' or not SEX.get(friend) and speak.chance(0.5)
                             else cast.HE_NAMES)
     skill, fear = speak.pick(list(cast.SKILLS)), speak.pick(list(cast.FEARS))
-    trait = speak.pick(cast.TRAITS)
+    trait = speak.pick(cast.TRAITS)     # for lines to come: none has {trait} yet
     slots = dict(PRONOUNS[sex], N=name, F=helper, hero='the ' + hero, hero_word=hero,
                  friend='a(n) ' + (speak.pick(cast.TRAITS) + ' ' if speak.chance(0.6) else '') + friend,
                  Friend='the ' + friend, Day=speak.pick(cast.DAYS), thing=speak.pick(cast.THINGS),

@@ -139,19 +139,14 @@ def _row_maker(row):
 MAKERS = {row[0]: _row_maker(row) for row in ROWS}
 
 THINGS = '''quantum physics, the stock market, my neighbour, the president of Peru, black holes,
-the French Revolution, Roman law, my homework,
-string theory, the price of gold, bitcoin, the mayor of Lyon, organic chemistry, calculus, football results,
-the news, the Olympic games, my boss,
-inflation, the human genome, Shakespeare, Beethoven, the theory of relativity, philosophy, the Second World War,
-tax law, medieval art, opera, the weather on Mars,
-machine learning, evolution, DNA, Napoleon, the moon landing, Python programming, love, time, money, democracy,
-energy, gravity, electricity, the internet, music theory, history, chemistry, politics, religion, happiness,
-statistics, geometry, algebra, climate change, the brain of a dolphin, the big bang, photosynthesis, the Bible,
-chess openings, Star Wars'''.replace('\n', ' ').split(', ')
+the French Revolution, Roman law, my homework, string theory, the price of gold, bitcoin, the mayor of Lyon,
+organic chemistry, calculus, football results, the news, the Olympic games, my boss, inflation, the human genome,
+Shakespeare, Beethoven, the theory of relativity, philosophy, the Second World War, tax law, medieval art, opera,
+the weather on Mars, machine learning, evolution, DNA, Napoleon, the moon landing, Python programming, the big bang,
+photosynthesis, the Bible, chess openings, Star Wars'''.replace('\n', ' ').split(', ')
 PEOPLE = '''Albert Einstein, Isaac Newton, Marie Curie, Julius Caesar, Napoleon, Cleopatra, Mozart, Picasso,
-Abraham Lincoln, Barack Obama, Taylor Swift,
-Elon Musk, Plato, Charles Darwin, Leonardo da Vinci, Queen Victoria, Alexander the Great, Galileo,
-William Shakespeare, Aristotle, Gandhi, Bach'''.replace('\n', ' ').split(', ')
+Abraham Lincoln, Barack Obama, Taylor Swift, Elon Musk, Plato, Charles Darwin, Leonardo da Vinci, Queen Victoria,
+Alexander the Great, Galileo, William Shakespeare, Aristotle, Gandhi, Bach'''.replace('\n', ' ').split(', ')
 ASK_UNKNOWN = Grammar(
     "[explain|describe] {thing}[| to me].", "what do you know about {thing}?",
     "tell me [everything |more |something ]about {thing}.", "how does {thing} work?",
@@ -165,20 +160,6 @@ ASK_UNKNOWN = Grammar(
     "translate [this|hello|good morning|thank you|the word] into [French|German|Spanish|Italian|Latin].",
     "how do you say [hello|goodbye|thank you|water] in [French|German|Spanish|Italian|Japanese]?",
     "what happened in [1492|1789|1914|1969|2001]?", "what is [my|your mother's|my brother's] name?",
-    "what is {thing}?", "what is {thing} [about|exactly]?", "why is {thing} important?", "who discovered {thing}?",
-    "why do [we dream|people yawn|cats purr|stars twinkle|leaves fall|people laugh|we get old]?",
-    "why is [grass green|the sea salty|blood red|fire hot|the earth round]?",
-    "how do [planes fly|computers work|magnets work|cars work|phones work|birds find the way]?",
-    "how do I [cook rice|fix a bike|bake a cake|learn English|lose weight|get rich|tie a tie|write a book|sleep "
-    "better|make coffee]?",
-    "how can I [cook rice|fix a bike|bake a cake|learn English|get rich|sleep better|make friends]?",
-    "write [an email|a letter|a song|a speech|a report|an article|a recipe|a book|a play] [about|for] [{thing}|my "
-    "boss|my teacher|my friend|a party].",
-    "[give me|I need] [advice|an idea|a plan|a recipe|a list] for [my work|dinner|my life|a party|my garden].",
-    "should I [buy a car|learn to drive|go out|get a cat|eat meat]?",
-    "what is the best [film|book|phone|car|restaurant|computer|language]?",
-    "who is the [richest|tallest|oldest|fastest] [man|woman|person] in the world?",
-    "what will happen [tomorrow|next year|in the future]?", "who will win [the game|the election|the race]?",
     "who wrote [Hamlet|the Odyssey|Faust|War and Peace|Moby Dick]?",
     "how much [does|is] [a house|a car|bitcoin|gold][| cost]?",
     "what is the [square root|logarithm|cube root] of {n}?",

@@ -9,25 +9,24 @@ light dark, good bad, old young, hard soft, wet dry, full empty, high low, loud 
 clean dirty, early late, long brief, near far, first last, left right, front back, top bottom, inside outside,
 on off, over under, above below, before after, always never, all none, begin end, start stop, come go, push pull,
 give take, buy sell, win lose, find hide, laugh cry, love hate, remember forget, ask answer, true false, yes no,
-right wrong, safe dangerous, easy difficult, simple complicated, heavy weightless, thick thin, wide narrow,
-deep shallow,
-smooth rough, sharp blunt, sweet sour, fresh stale, new used, brave cowardly, kind cruel, polite rude, clever stupid,
-awake asleep, alive dead, asleep awake, friend enemy, war peace, summer winter, north south, east west,
-morning evening, sunrise sunset, boy girl, man woman, king queen, brother sister, mother father, uncle aunt,
-arrive leave, build destroy, catch throw, float sink, rise fall, stand sit, whisper shout, work rest, teach learn,
-lead follow, lock unlock, send receive, borrow lend, increase decrease, save spend, break repair, fill drain,
-heaven hell, beautiful ugly, calm nervous, careful careless, cheap expensive, busy idle, lazy diligent, tight loose,
-raw cooked, wild tame, straight crooked, public private, visible invisible, possible impossible, lucky unlucky,
-fair unfair, honest dishonest, healthy sick, patient impatient, perfect imperfect, more less, many few, here there,
-everything nothing, everyone nobody, together apart, forward backward, question reply, success failure,
-beginning ending,
-male female, entrance exit, guest host, maximum minimum, plus minus, odd even, warm cool, tidy messy, generous selfish,
-humble proud, bright dim, solid liquid, modern ancient, friendly hostile, gentle violent, joy sorrow, noisy silent
+right wrong, safe dangerous, easy difficult, simple complicated, heavy light, thick thin, wide narrow,
+deep shallow, smooth rough, sharp blunt, sweet sour, fresh stale, new used, brave cowardly, kind cruel, polite rude,
+clever stupid, awake asleep, alive dead, asleep awake, friend enemy, war peace, summer winter, north south,
+east west, morning evening, sunrise sunset, boy girl, man woman, king queen, brother sister, mother father,
+uncle aunt, arrive leave, build destroy, catch throw, float sink, rise fall, stand sit, whisper shout, work rest,
+teach learn, lead follow, lock unlock, send receive, borrow lend, increase decrease, save spend, break repair,
+fill drain, heaven hell, beautiful ugly, calm nervous, careful careless, cheap expensive, busy idle, lazy diligent,
+tight loose, raw cooked, wild tame, straight crooked, public private, visible invisible, possible impossible,
+lucky unlucky, fair unfair, honest dishonest, healthy sick, patient impatient, perfect imperfect, more less,
+many few, here there, everything nothing, everyone nobody, together apart, forward backward, question answer,
+success failure, beginning ending, male female, entrance exit, guest host, maximum minimum, plus minus, odd even,
+warm cool, tidy messy, generous selfish, humble proud, bright dim, solid liquid, modern ancient, friendly hostile,
+gentle violent, joy sorrow, noisy silent
 '''
 
 
 def _opposites():
-    """Each word's opposite; where a word stands in two pairs, the first pair holds."""
+    """Each word's opposite; where a word stands in two pairs, the first holds, but for what is written out below."""
     table = {}
     for pair in OPPOSITE_PAIRS.replace('\n', ' ').split(','):
         one, other = pair.split()
@@ -36,13 +35,12 @@ def _opposites():
     table.update({'light': 'dark', 'right': 'left', 'brief': 'long', 'long': 'short', 'short': 'long', 'back': 'front',
                   'end': 'beginning', 'ending': 'beginning', 'hide': 'show', 'show': 'hide', 'bright': 'dark',
                   'used': 'new', 'new': 'old', 'answer': 'question', 'question': 'answer', 'ask': 'answer',
-                  'dark': 'light', 'light weight': 'heavy', 'heavy': 'light', 'find': 'lose', 'little': 'big',
+                  'dark': 'light', 'find': 'lose', 'little': 'big',
                   'large': 'small', 'shut': 'open', 'closed': 'open', 'close': 'open', 'quick': 'slow',
                   'hello': 'goodbye', 'finish': 'start', 'begin': 'end', 'thin': 'thick', 'fat': 'thin',
                   'smart': 'stupid', 'dumb': 'smart', 'under': 'over', 'below': 'above', 'sleep': 'wake',
                   'difficult': 'easy', 'hard': 'soft', 'loose': 'tight', 'cool': 'warm', 'evening': 'morning',
                   'nice': 'mean', 'mean': 'nice', 'pretty': 'ugly', 'ill': 'healthy', 'sick': 'healthy'})
-    del table['light weight'], table['weightless'], table['reply']
     return table
 
 
@@ -169,7 +167,7 @@ pig big dig wig
 hop top shop stop
 nose rose toes
 bell well shell tell
-'''.strip().split('\n') ]
+'''.strip().split('\n')]
 ASK_RHYME = Grammar(
     "3: [what|which word|what word] rhymes with {word}?",
     "[can you find|do you know|can you tell me|find|name] a word that rhymes with {word}?",
@@ -192,17 +190,13 @@ def rhyme(speak):
 
 
 PAST = dict(pair.split() for pair in '''go went, see saw, eat ate, run ran, come came, give gave, take took,
-make made, say said, tell told,
-find found, think thought, buy bought, bring brought, catch caught, teach taught, sing sang, swim swam, drink drank,
-begin began, write wrote,
-ride rode, drive drove, speak spoke, break broke, fall fell, fly flew, grow grew, know knew, throw threw, draw drew,
-sleep slept, keep kept,
-feel felt, leave left, meet met, sit sat, stand stood, win won, lose lost, hear heard, read read, hide hid,
-build built, send sent, walk walked,
-play played, jump jumped, look looked, help helped, like liked, love loved, want wanted, work worked, is was,
-are were, have had, do did, get got,
-put put, cut cut, forget forgot, wear wore, choose chose, wake woke, pay paid, sell sold, hold held,
-shine shone'''.replace('\n', ' ').split(', '))
+make made, say said, tell told, find found, think thought, buy bought, bring brought, catch caught, teach taught,
+sing sang, swim swam, drink drank, begin began, write wrote, ride rode, drive drove, speak spoke, break broke,
+fall fell, fly flew, grow grew, know knew, throw threw, draw drew, sleep slept, keep kept, feel felt, leave left,
+meet met, sit sat, stand stood, win won, lose lost, hear heard, read read, hide hid, build built, send sent,
+walk walked, play played, jump jumped, look looked, help helped, like liked, love loved, want wanted, work worked,
+is was, are were, have had, do did, get got, put put, cut cut, forget forgot, wear wore, choose chose, wake woke,
+pay paid, sell sold, hold held, shine shone'''.replace('\n', ' ').split(', '))
 ASK_PAST = Grammar(
     f"3: {WHAT_IS} the past [tense |form |]of {{word}}?", "[past tense|the past tense|past form] of {word}?",
     "what is {word} in the past[| tense]?", f"{TELL_ME} the past [tense|form] of {{word}}.",
@@ -219,15 +213,12 @@ def past(speak):
 
 
 SYNONYMS = dict(pair.split() for pair in '''big large, small little, happy glad, sad unhappy, fast quick,
-smart clever, begin start, end finish, pretty beautiful,
-angry mad, tired sleepy, scared afraid, funny amusing, rich wealthy, sick ill, quiet silent, loud noisy, easy simple,
-hard difficult, nice pleasant,
-shout yell, jump leap, look watch, talk speak, gift present, road street, stone rock, house home, boat ship,
-forest wood, cold chilly, wet damp,
-clever smart, large big, quick fast, glad happy, start begin, odd strange, kind friendly, brave bold, shut close,
-rabbit bunny, child kid, ocean sea,
-correct right, error mistake, tale story, under below, near close, whole entire, choose pick,
-fix repair'''.replace('\n', ' ').split(', '))
+smart clever, begin start, end finish, pretty beautiful, angry mad, tired sleepy, scared afraid, funny amusing,
+rich wealthy, sick ill, quiet silent, loud noisy, easy simple, hard difficult, nice pleasant, shout yell, jump leap,
+look watch, talk speak, gift present, road street, stone rock, house home, boat ship, forest wood, cold chilly,
+wet damp, clever smart, large big, quick fast, glad happy, start begin, odd strange, kind friendly, brave bold,
+shut close, rabbit bunny, child kid, ocean sea, correct right, error mistake, tale story, under below, near close,
+whole entire, choose pick, fix repair'''.replace('\n', ' ').split(', '))
 ASK_SYNONYM = Grammar(
     "3: [what is|what's] another word for {word}?", "[what is|what's] a synonym [for|of] {word}?",
     "[another word|synonym|a synonym] for {word}?", f"{TELL_ME} another word for {{word}}.",
