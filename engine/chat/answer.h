@@ -24,43 +24,47 @@ enum tool_format {
     TOOLS_PYTHON,    // [name(key=value), ...] (LFM2)
 };
 
+enum { ANSWER_DROPS = 4 };
 struct answer_style {
-    struct str think_open, think_close; // empty: no reasoning
-    bool in_reasoning;                  // the prompt has opened it already
+    const char *think_open, *think_close;  // NULL: no reasoning
+    bool in_reasoning;                     // the prompt has opened it already
     enum tool_format tools;
-    struct str call_open, call_close;            // around a call, or around all of them
-    struct str name_open, name_close;            // TOOLS_NAME_JSON: around the name; TOOLS_XML: of the tags
-    struct str key_open, key_close, value_close; // TOOLS_XML
+    const char *call_open, *call_close;    // around a call, or around all of them; call_close NULL: up to the end
+    const char *name_open, *name_close;    // TOOLS_NAME_JSON, TOOLS_XML: what stands before and behind a name
+    const char *key_open, *key_close, *value_open, *value_close;  // TOOLS_XML: around keys and values
+    const char *drop[ANSWER_DROPS];        // what stands between parts and belongs to none; NULL behind the last
 };
 
 // Takes a stretch of the answer; anything but 0 ends it. Of tool calls it is the text as the model wrote it.
 typedef int answer_emit_fn(void *arg, enum answer_part part, struct str text);
 
 struct answer {
-    const struct answer_style *style;
+    struct answer_style style;
     answer_emit_fn *emit;
     void *arg;
     enum answer_part part;
-    int refused;          // what emit returned
-    bool begun, trimming; // content has begun; white space behind a mark is being dropped
+    int refused;    // what emit returned
+    bool trimming;  // white space behind a mark, or before all content, is being dropped
+    bool bare;      // TOOLS_JSON_BARE: all of it may be a call, and is held back until the end
     char *held;
-    size_t n_held, cap;
-    char *calls; // all text of tool calls
+    size_t n_held, held_cap;
+    char *calls;  // all text of tool calls, marks included
     size_t n_calls, calls_cap;
 };
 
 void answer_begin(struct answer *a, const struct answer_style *style, answer_emit_fn *emit, void *arg);
-// Adds text. Marks are looked for in it whether it was made of control tokens or not. E_MEMORY.
+// Adds text. Marks are looked for in it whatever it was made of. E_MEMORY.
 int answer_push(struct answer *a, struct str piece, struct error *err);
-// Adds a token: control tokens count as marks, and are otherwise dropped.
-int answer_push_token(struct answer *a, const struct tokenizer *t, int32_t id, struct error *err);
+// Adds a token: control tokens that are part of a mark count as such, others are dropped. The detokenizer is of this
+// answer alone and writes control tokens out (detokenizer_begin(t, true)).
+int answer_push_token(struct answer *a, struct detokenizer *d, int32_t id, struct error *err);
 // The end of the answer: what was held back comes out.
 int answer_end(struct answer *a, struct error *err);
 void answer_free(struct answer *a);
 
 // The tool calls of an answer that has ended: a list of {"type": "function", "function": {"name", "arguments"}}, as
 // messages hold them, `arguments` being a dict. An empty list when there is none; a call that cannot be read is left
-// out, and *n_bad counts it. What it holds lives in the arena.
+// out, and *n_bad (which may be NULL) counts it. What it holds lives in the arena.
 int answer_tool_calls(const struct answer *a, struct arena *arena, struct value *out, size_t *n_bad, struct error *err);
 
 #endif

@@ -68,7 +68,8 @@ struct chat_request {
 int chat_render(const struct chat_template *t, const struct chat_request *r, struct token_list *out, struct text *plain,
                 struct error *err);
 
-// How answers of this model are to be split; `prompt` is the text that chat_render gave: it may end within reasoning.
-struct answer_style chat_answer_style(const struct chat_template *t, struct str prompt);
+// How an answer to this prompt is to be split: `prompt` is the text that chat_render gave, which may end within
+// reasoning; tool calls are looked for only where there were tools. The style is a view of constants.
+struct answer_style chat_answer_style(const struct chat_template *t, struct str prompt, bool tools);
 
 #endif

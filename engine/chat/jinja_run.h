@@ -1,0 +1,267 @@
+// One rendering: the interpreter's state, and what its parts offer each other. For the interpreter alone.
+//
+// Values are made in the rendering's arena and never freed before its end; the arena, the steps and the sizes of
+// strings are bounded. All functions that return int give 0, or -1 when r->err is set. Ownership: a run borrows
+// template and context. Threads: one at a time.
+#ifndef QUERN_JINJA_RUN_H
+#define QUERN_JINJA_RUN_H
+
+#include "engine/chat/jinja_ast.h"
+
+struct run;
+
+// ---- Strings ----
+
+// A string that grows. Zero-initialise.
+struct build {
+    char *data;
+    uint8_t *marks; // of each byte, once the bytes differ
+    size_t n, cap;
+    uint8_t origin;
+    bool markup;
+};
+// Adds text; a string value as it is, with its marks.
+int build_text(struct run *r, struct build *b, struct str s, uint8_t origin, const uint8_t *marks);
+int build_string(struct run *r, struct build *b, const struct value *s);
+int build_slice(struct run *r, struct build *b, const struct value *s, size_t from, size_t to); // bytes
+int build_fill(struct run *r, struct build *b, char c, size_t n, uint8_t origin);
+struct value build_value(const struct build *b);
+
+// Bytes [from, to) of a string, without a copy.
+struct value string_slice(const struct value *s, size_t from, size_t to);
+uint8_t string_origin(const struct value *s, size_t at); // of one byte
+int string_concat(struct run *r, const struct value *a, const struct value *b, struct value *out);
+// One of characters: bytes of each, the number of them, the byte where character i begins.
+size_t text_char_len(const char *p, const char *end);
+size_t string_chars(struct str s);
+size_t string_char_at(struct str s, size_t i);
+
+// ---- Objects that only templates have ----
+
+enum undefined_kind { UNDEF_NAME, UNDEF_ATTRIBUTE, UNDEF_ITEM, UNDEF_UNSAFE, UNDEF_HINT };
+struct undefined {
+    enum undefined_kind kind;
+    struct str name; // or the hint
+    struct value of, item;
+};
+
+enum object_kind {
+    OBJ_NAMESPACE,
+    OBJ_LOOP,
+    OBJ_MACRO,
+    OBJ_METHOD,
+    OBJ_FUNCTION,
+    OBJ_RANGE,
+    OBJ_ITERATOR,
+    OBJ_VIEW,
+    OBJ_CYCLER,
+    OBJ_JOINER
+};
+struct object {
+    enum object_kind kind;
+};
+
+struct call_args {
+    struct value *at; // n positional ones, then n_named
+    size_t n, n_named;
+    struct str *names;
+};
+typedef int native_fn(struct run *r, const struct value *self, const struct call_args *args, struct value *out);
+
+struct method {
+    struct object head;
+    struct value self;
+    const char *name;
+    native_fn *call;
+};
+struct function {
+    struct object head;
+    const char *name;
+    native_fn *call;
+};
+struct range {
+    struct object head;
+    int64_t start, stop, step;
+    int64_t n;
+};
+// What map, select, items and the like give: walked once.
+struct iterator {
+    struct object head;
+    struct value list;
+    size_t at;
+    const char *name;
+};
+enum view_kind { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
+struct view {
+    struct object head;
+    enum view_kind kind;
+    struct value dict;
+};
+struct scope;
+struct namespace
+{
+    struct object head;
+    struct value dict; // its attributes
+};
+struct loop {
+    struct object head;
+    const struct node *node; // of a recursive one
+    struct scope *outer;     // where it stands
+    struct value source;     // all items, of which those that pass the loop's condition
+    size_t source_at;        // go, up to here,
+    struct value items;      // into this list; without a condition both are the same
+    size_t at;
+    int depth0;
+    struct value changed; // what loop.changed saw last; VALUE_UNDEFINED before
+};
+struct macro {
+    struct object head;
+    const struct node *node;
+    struct scope *scope; // where it was defined
+    bool is_caller;
+};
+struct cycler {
+    struct object head;
+    struct value items;
+    size_t at;
+};
+struct joiner {
+    struct object head;
+    struct value separator;
+    bool used;
+};
+
+static inline enum object_kind object_kind(const struct value *v)
+{
+    return ((const struct object *)v->object)->kind;
+}
+static inline bool is_object(const struct value *v, enum object_kind kind)
+{
+    return v->kind == VALUE_OBJECT && object_kind(v) == kind;
+}
+static inline bool is_string(const struct value *v)
+{
+    return v->kind == VALUE_STRING;
+}
+static inline bool is_undefined(const struct value *v)
+{
+    return v->kind == VALUE_UNDEFINED;
+}
+
+// ---- The run ----
+
+struct variable {
+    struct str name;
+    struct value value;
+};
+struct scope {
+    struct scope *parent;
+    struct variable *vars;
+    uint32_t n, cap;
+    bool kept; // a macro refers to it: it may not be used again for the next turn of a loop
+};
+
+// Buffers of strings that may still grow in place, as text is added to their end over and over.
+struct grown {
+    char *data;
+    uint8_t *marks;
+    size_t n, cap;
+};
+
+struct run {
+    const struct jinja_template *t;
+    const struct value *context;
+    const struct tm *now;
+    struct arena arena;
+    struct error *err;
+    const struct node *node; // that is being evaluated: where errors are
+    struct scope *scope;     // the innermost one
+    int64_t steps, max_steps;
+    int depth; // of C calls that follow the tree
+    int calls; // of macros
+    bool autoescape;
+    struct build *out;
+    struct grown grown[4];
+    unsigned next_grown;
+};
+
+int run_fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int run_no_memory(struct run *r);
+// Counts work. -1 when there was too much.
+int run_step(struct run *r, size_t n);
+void *run_alloc(struct run *r, size_t count, size_t size); // NULL when r->err is set
+#define RUN_NEW(r, type) ((type *)run_alloc((r), 1, sizeof(type)))
+struct value value_of_object(void *object);
+
+int run_list_new(struct run *r, struct value *out);
+int run_list_push(struct run *r, struct value *list, struct value item);
+int run_tuple(struct run *r, struct value *out, struct value a, struct value b);
+int run_dict_new(struct run *r, struct value *out);
+int run_dict_put(struct run *r, struct value *dict, struct value key, struct value v);
+int run_iterator(struct run *r, struct value *out, struct value list, const char *name);
+int run_undefined_hint(struct run *r, struct value *out, const char *hint);
+int run_undefined(struct run *r, struct value *out, enum undefined_kind kind, const struct value *of, struct str name,
+                  const struct value *item);
+
+// ---- Evaluation (jinja_eval.c, jinja_exec.c) ----
+
+enum { RUN_DEPTH_MAX = 2000 }; // of the C stack, in nodes: about 1 KiB each where the compiler is careless
+int run_eval(struct run *r, const struct node *n, struct value *out);
+
+enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE };
+// Runs a chain of statements in the current scope; *jump says how it ended.
+int run_chain(struct run *r, const struct node *n, enum jump *jump);
+int scope_set(struct run *r, struct str name, struct value v);
+int scope_assign(struct run *r, const struct node *target, const struct value *v);
+// A new innermost scope below `parent`; the caller puts r->scope back.
+int scope_push(struct run *r, struct scope *parent);
+int run_eval_args(struct run *r, const struct node *list, struct call_args *out);
+int run_call(struct run *r, const struct value *f, const struct call_args *args, struct value *out);
+int run_call_macro(struct run *r, const struct macro *m, const struct call_args *args, struct value *out);
+int loop_recurse(struct run *r, const struct loop *loop, const struct call_args *args, struct value *out);
+int loop_attribute(struct run *r, const struct value *loop, struct str name, struct value *out, bool *found);
+bool scope_find(const struct run *r, struct str name, struct value *out);
+int run_get_attribute(struct run *r, const struct value *of, struct str name, struct value *out);
+int run_get_item(struct run *r, const struct value *of, const struct value *index, struct value *out);
+int run_get_slice(struct run *r, const struct value *of, const struct value *from, const struct value *to,
+                  const struct value *step, struct value *out);
+
+// ---- Python (jinja_ops.c, jinja_repr.c, jinja_format.c) ----
+
+const char *value_type_name(const struct value *v); // as Python calls it
+bool value_truth(const struct value *v);
+int run_use_undefined(struct run *r, const struct value *v); // fails
+int run_binary(struct run *r, enum binary_op op, const struct value *a, const struct value *b, struct value *out);
+int run_negate(struct run *r, const struct value *a, struct value *out);
+int run_compare(struct run *r, enum binary_op op, const struct value *a, const struct value *b, bool *out);
+int run_order(struct run *r, const struct value *a, const struct value *b, bool *less); // a < b
+bool value_same(const struct value *a, const struct value *b);
+int run_contains(struct run *r, const struct value *in, const struct value *item, bool *out);
+// All items that `for` would walk, as a list; a list is not copied.
+int run_items(struct run *r, const struct value *v, struct value *list);
+int run_length(struct run *r, const struct value *v, int64_t *n); // len()
+bool value_is_iterable(const struct value *v);
+int run_int_arg(struct run *r, const struct value *v, int64_t *out);       // an int or bool
+int run_str(struct run *r, const struct value *v, struct value *out);      // str(v), a plain string
+int run_soft_str(struct run *r, const struct value *v, struct value *out); // the same, but markup stays markup
+int run_repr(struct run *r, const struct value *v, struct value *out);
+int build_str(struct run *r, struct build *b, const struct value *v);
+int run_escape_html(struct run *r, const struct value *v, struct value *out); // markup
+int run_percent_format(struct run *r, const struct value *format, const struct value *args, struct value *out);
+int run_brace_format(struct run *r, const struct value *format, const struct call_args *args, struct value *out);
+
+// ---- What there is to call ----
+
+// Assigns arguments to parameters: `names` is "width first blank", of which the first `least` are needed. What is not
+// given is left as `out` has it. `what` names the function in errors.
+int args_bind(struct run *r, const struct call_args *args, const char *what, const char *names, size_t least,
+              struct value *out);
+native_fn *filter_find(struct str name);
+native_fn *test_find(struct str name);
+int run_filter(struct run *r, struct str name, const struct value *in, const struct call_args *args, struct value *out);
+int run_test(struct run *r, struct str name, const struct value *in, const struct call_args *args, bool *out);
+native_fn *method_find(const struct value *of, struct str name, const char **canonical, bool *unsafe);
+bool global_find(struct str name, struct value *out);
+int cycler_attribute(struct run *r, const struct value *v, struct str name, struct value *out, bool *found);
+
+#endif
