@@ -234,7 +234,7 @@ static bool is_fatal(const struct error *err)
 static int check_id(struct batch *b, const struct batch_row *row, const char **code, struct error *err)
 {
     int64_t first;
-    if (!row->custom_id.data)
+    if (!row->custom_id.data || b->form.format == FORMAT_LINES) // whose ids are their numbers
         return 0;
     if (batch_ids_add(&b->ids, row->custom_id, row->number, &first, err))
         return -1;
