@@ -1,6 +1,7 @@
 """Asks a model what was kept out of its training text, and judges the answers by rule.
 
     python3 check.py prompts --seed S --n 100 -o PROMPTS         held-out questions, a JSON object a line
+    python3 check.py prompts --own-words -o PROMPTS              a hundred questions that people wrote (own_words.py)
     python3 check.py judge --prompts PROMPTS --answers ANSWERS   right and wrong by kind; status 0 from 90% on
     python3 check.py loops --answers ANSWERS                     status 0 when no answer repeats itself
 
@@ -15,6 +16,7 @@ import sys
 from collections import Counter, defaultdict
 from functools import lru_cache
 
+import own_words
 from corpus import animals, cast, facts, instructions, stories, words
 from corpus.arithmetic import in_words
 from corpus.mixture import exchange
@@ -300,7 +302,7 @@ def read_lines(path):
 
 def command_prompts(args):
     with (sys.stdout if args.output == '-' else open(args.output, 'w', encoding='utf-8')) as out:
-        for prompt in held_out_prompts(args.seed, args.n):
+        for prompt in own_words.prompts() if args.own_words else held_out_prompts(args.seed, args.n):
             out.write(json.dumps(prompt, ensure_ascii=False) + '\n')
     return 0
 
@@ -343,6 +345,7 @@ def main():
     command = commands.add_parser('prompts', help='write held-out questions')
     command.add_argument('--seed', type=int, default=1)
     command.add_argument('--n', type=int, default=100)
+    command.add_argument('--own-words', action='store_true', help='those written by hand instead')
     command.add_argument('-o', '--output', default='-')
     command.set_defaults(run=command_prompts)
     command = commands.add_parser('judge', help='judge the answers')
