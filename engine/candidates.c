@@ -7,16 +7,19 @@ static void swap(struct candidate *a, struct candidate *b)
     *b = t;
 }
 
-// A heap whose top comes last of all: what stands in it are the k first so far.
-static void sift_down(struct candidate *heap, int i, int n)
+// A heap whose top comes last of all: what stands in it are the k first so far. Puts `c` to where i is, or below.
+static void sift_down(struct candidate *heap, int i, int n, struct candidate c)
 {
+    uint64_t key = candidate_key(c);
     for (int child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && candidate_before(heap[child], heap[child + 1]))
-            child++;
-        if (!candidate_before(heap[i], heap[child]))
-            return;
-        swap(&heap[i], &heap[child]);
+        uint64_t least = candidate_key(heap[child]), other = child + 1 < n ? candidate_key(heap[child + 1]) : least;
+        child += other < least;
+        least = MIN(other, least);
+        if (least >= key)
+            break;
+        heap[i] = heap[child];
     }
+    heap[i] = c;
 }
 
 static void sift_up(struct candidate *heap, int i)
@@ -31,16 +34,16 @@ void candidates_offer(struct candidate *c, int *n, int k, struct candidate offer
         c[(*n)++] = offer;
         sift_up(c, *n - 1);
     } else if (candidate_before(offer, c[0])) {
-        c[0] = offer;
-        sift_down(c, 0, k);
+        sift_down(c, 0, k, offer);
     }
 }
 
 void candidates_finish(struct candidate *c, int n)
 {
     for (int end = n - 1; end > 0; end--) {
-        swap(&c[0], &c[end]);
-        sift_down(c, 0, end);
+        struct candidate last = c[end];
+        c[end] = c[0];
+        sift_down(c, 0, end, last);
     }
 }
 
@@ -49,27 +52,109 @@ void candidates_sort_first(struct candidate *c, int n, int k)
     if (k <= 0)
         return;
     for (int i = k / 2 - 1; i >= 0; i--)
-        sift_down(c, i, k);
+        sift_down(c, i, k, c[i]);
+    uint64_t least = candidate_key(c[0]);
     for (int i = k; i < n; i++) {
-        if (!candidate_before(c[i], c[0]))
+        if (candidate_key(c[i]) <= least)
             continue;
-        swap(&c[i], &c[0]);
-        sift_down(c, 0, k);
+        struct candidate out = c[0];
+        sift_down(c, 0, k, c[i]);
+        c[i] = out;
+        least = candidate_key(c[0]);
     }
     candidates_finish(c, k);
 }
 
-double candidates_sum_exp(const struct candidate *c, int n, float max)
+// The digit of a key that has `shift` bits below it.
+static int digit_of(struct candidate c, int shift)
 {
-    enum { LANES = 8 };
-    double sums[LANES] = {0}, sum = 0;
-    int i = 0;
-    for (; i + LANES <= n; i += LANES)
+    return (int)(candidate_key(c) >> shift & 255);
+}
+
+// Puts those with a greater digit before those with this one, and those before the rest: *n_greater and *n_equal.
+static void split_by_digit(struct candidate *c, int n, int shift, int digit, int *n_greater, int *n_equal)
+{
+    int greater = 0, rest = n;
+    for (int i = 0; i < rest;) {
+        int d = digit_of(c[i], shift);
+        if (d > digit)
+            swap(&c[i++], &c[greater++]);
+        else if (d < digit)
+            swap(&c[i], &c[--rest]);
+        else
+            i++;
+    }
+    *n_greater = greater;
+    *n_equal = rest - greater;
+}
+
+// Digit by digit of the keys, from the highest: what each digit weighs says in which of them the last one lies; those
+// above it are taken, and of those in it the next digit decides.
+int candidates_select_mass(struct candidate *c, int n, double want, bool beyond, candidate_weight_fn *weigh,
+                           const void *arg)
+{
+    int taken = 0;
+    double reached = 0;
+    for (int shift = 56; shift >= 0 && n > 1; shift -= 8) {
+        double mass[256] = {0};
+        for (int i = 0; i < n; i++)
+            mass[digit_of(c[taken + i], shift)] += weigh(arg, c[taken + i]);
+        int digit = 255, n_greater, n_equal;
+        for (; digit > 0; digit--) {
+            double with = reached + mass[digit];
+            if (beyond ? with > want : with >= want)
+                break;
+            reached = with;
+        }
+        split_by_digit(c + taken, n, shift, digit, &n_greater, &n_equal);
+        taken += n_greater;
+        n = n_equal;
+    }
+    return taken + MIN(n, 1);
+}
+
+enum { STRETCH = 64, LANES = 8 };
+
+// Adds a stretch to the lanes: first all powers, which become vectors, then the sums in double.
+static void add_exp(const float *x, int n, float max, double sums[LANES])
+{
+    float e[STRETCH];
+    for (int i = 0; i < n; i++)
+        e[i] = exp_negative(x[i] - max);
+    for (int i = n; i < STRETCH; i++)
+        e[i] = 0;
+    for (int i = 0; i < STRETCH; i += LANES)
         for (int j = 0; j < LANES; j++)
-            sums[j] += (double)exp_negative(c[i + j].logit - max);
-    for (; i < n; i++)
-        sum += (double)exp_negative(c[i].logit - max);
+            sums[j] += (double)e[i + j];
+}
+
+static double fold(const double sums[LANES])
+{
+    double sum = 0;
     for (int j = 0; j < LANES; j++)
         sum += sums[j];
     return sum;
+}
+
+double logits_sum_exp(const float *x, int n, float max)
+{
+    double sums[LANES] = {0};
+    int i = 0;
+    for (; i + STRETCH <= n; i += STRETCH)
+        add_exp(x + i, STRETCH, max, sums);
+    add_exp(x + i, n - i, max, sums);
+    return fold(sums);
+}
+
+double candidates_sum_exp(const struct candidate *c, int n, float max)
+{
+    double sums[LANES] = {0};
+    float x[STRETCH];
+    for (int i = 0; i < n; i += STRETCH) {
+        int m = MIN(STRETCH, n - i);
+        for (int j = 0; j < m; j++)
+            x[j] = c[i + j].logit;
+        add_exp(x, m, max, sums);
+    }
+    return fold(sums);
 }

@@ -11,9 +11,20 @@ struct candidate {
     int32_t id;
 };
 
+// The greater key comes first: the bits of a float in the order of its value, -0 as 0, then those of the id turned
+// round.
+static inline uint64_t candidate_key(struct candidate c)
+{
+    float logit = c.logit + 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &logit, sizeof bits);
+    bits ^= bits >> 31 ? 0xffffffffu : 0x80000000u;
+    return (uint64_t)bits << 32 | (uint32_t)~c.id;
+}
+
 static inline bool candidate_before(struct candidate a, struct candidate b)
 {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+    return candidate_key(a) > candidate_key(b);
 }
 
 // The k first of n to the front, in order, 0 <= k <= n: one look at each of the others, and a place in a heap for few.
@@ -23,6 +34,12 @@ void candidates_sort_first(struct candidate *c, int n, int k);
 // candidates_finish puts it in order.
 void candidates_offer(struct candidate *c, int *n, int k, struct candidate offer);
 void candidates_finish(struct candidate *c, int n);
+
+// Puts the fewest first ones to the front, in no order, whose weights reach `want` (beyond: are more than it), and
+// returns how many they are; n when all together do not. weigh: at least 0. Time is linear, whatever the logits.
+typedef double candidate_weight_fn(const void *arg, struct candidate c);
+int candidates_select_mass(struct candidate *c, int n, double want, bool beyond, candidate_weight_fn *weigh,
+                           const void *arg);
 
 // e^x for x <= 0, the relative error within 1e-7, 0 below -87: the same bits with any compiler and library, and in
 // loops that become vectors.
@@ -37,16 +54,17 @@ static inline float exp_negative(float x)
     p = p * r + 0x1.5558f2p-5f;
     p = p * r + 0x1.555492p-3f;
     p = p * r + 0x1.fffffcp-2f;
-    p = p * r * r + r + 1.0f;
-    int32_t bits, exponent;
-    memcpy(&bits, &p, sizeof bits);
-    memcpy(&exponent, &rounded, sizeof exponent);
-    bits += (int32_t)((uint32_t)exponent << 23);
-    float e;
-    memcpy(&e, &bits, sizeof e);
-    return x > -87.0f ? e : 0.0f;
+    // unions, for with memcpy of gcc's zeroed locals no vectors are made of this
+    union {
+        float value;
+        uint32_t bits;
+    } power = {p * r * r + r + 1.0f}, exponent = {rounded};
+    power.bits = (power.bits + (exponent.bits << 23)) & -(uint32_t)(x > -87.0f);
+    return power.value;
 }
 
+// The sum of e^(x - max) over n numbers, max at least the greatest, in an order that depends on n alone.
+double logits_sum_exp(const float *x, int n, float max);
 // The sum of e^(logit - max) over candidates, max at least the greatest logit, in an order that depends on n alone.
 double candidates_sum_exp(const struct candidate *c, int n, float max);
 

@@ -1,9 +1,9 @@
 // The stages, and the way to them. Nothing sorts the vocabulary, and few stages look at all of it:
 //
-// The logits are read once, for the greatest of each block of 64. Among those the k-th greatest is a bound that the k
-// first candidates reach, so that only the blocks that hold one are read again: with k = 40 and 128k tokens about 50 of
-// 2048. Until a stage asks for candidates, penalties and biases change a copy of the logits; from then on they change
-// the candidates.
+// The logits are read once, for the greatest of each block of 64. Of those of groups of blocks the k-th greatest is a
+// bound that the k first candidates reach, so that only the blocks that hold one are read again: with k = 40 and 128k
+// tokens about 50 of 2048. Until a stage asks for candidates, penalties and biases change a copy of the logits; from
+// then on they change the candidates.
 #include "engine/sampler.h"
 #include "engine/dry.h"
 
@@ -267,12 +267,18 @@ static float find_maxima(struct sampler *s)
     return max;
 }
 
-// The k-th greatest of the blocks' maxima: at least k logits are no less. `all` serves as the heap.
-static float kth_maximum(struct sampler *s, int k)
+// A logit that at least k are no less than: the k-th greatest maximum of 3 k groups of blocks or more, which leaves few
+// more than k; -INFINITY where there are fewer groups. `all` serves as the heap.
+static float lower_bound(struct sampler *s, int k)
 {
-    int n = 0;
-    for (int b = 0; b < s->scratch->n_blocks; b++)
-        candidates_offer(s->all, &n, k, (struct candidate){s->scratch->maxima[b], b});
+    const float *maxima = s->scratch->maxima;
+    int n_blocks = s->scratch->n_blocks, size = MAX(1, n_blocks / (3 * MIN(k, n_blocks))), n = 0;
+    for (int b = 0; b < n_blocks; b += size) {
+        float max = maxima[b];
+        for (int i = b + 1; i < MIN(b + size, n_blocks); i++)
+            max = maxima[i] > max ? maxima[i] : max;
+        candidates_offer(s->all, &n, k, (struct candidate){max, b});
+    }
     return n < k ? -INFINITY : s->all[0].logit;
 }
 
@@ -283,7 +289,7 @@ static void gather(struct sampler *s, float least, int k)
     float copy[BLOCK];
     least = MAX(least, -FLT_MAX);
     if (k > 0)
-        least = MAX(least, kth_maximum(s, k));
+        least = MAX(least, lower_bound(s, k));
     s->n = 0;
     for (int b = 0; b < s->scratch->n_blocks; b++) {
         if (!(s->scratch->maxima[b] >= least))
@@ -497,8 +503,18 @@ static void keep_top_k(struct sampler *s)
     }
 }
 
-// The fewest whose probability together reaches top_p, always one. Few are needed as a rule: so twice as many are put
-// in order each time that they do not suffice.
+struct weighing {
+    float max;
+    const struct candidate *all;  // of typical, whose candidates' ids are indices
+};
+
+static double weigh(const void *arg, struct candidate c)
+{
+    const struct weighing *w = arg;
+    return (double)exp_negative((w->all ? w->all[c.id].logit : c.logit) - w->max);
+}
+
+// The fewest whose probability together reaches top_p, always one.
 static void keep_top_p(struct sampler *s)
 {
     gather_all(s);
@@ -506,9 +522,12 @@ static void keep_top_p(struct sampler *s)
         return;
     float max = greatest_logit(s);
     double want = (double)s->p.top_p * candidates_sum_exp(s->all, s->n, max), reached = 0;
+    if (s->n_sorted < s->n) {
+        s->n = candidates_select_mass(s->all, s->n, want, false, weigh, &(struct weighing){.max = max});
+        s->n_sorted = 0;
+        return;
+    }
     for (int i = 0; i < s->n; i++) {
-        if (i == s->n_sorted)
-            sort_first(s, MAX(64, 2 * i));
         reached += (double)exp_negative(s->all[i].logit - max);
         if (reached >= want)
             keep_first(s, i + 1);
@@ -543,21 +562,15 @@ static void keep_typical(struct sampler *s)
         return;
     struct candidate *near = s->scratch->spare;  // minus the distance, and the index
     float max = greatest_logit(s);
-    double sum = candidates_sum_exp(s->all, s->n, max), expected = expected_distance(s, max, sum), reached = 0;
+    double sum = candidates_sum_exp(s->all, s->n, max), expected = expected_distance(s, max, sum);
     for (int i = 0; i < s->n; i++)
         near[i] = (struct candidate){(float)-fabs((double)(max - s->all[i].logit) - expected), i};
-    int kept = 0;
-    for (int n_sorted = 0; kept < s->n && reached <= (double)s->p.typical_p * sum; kept++) {
-        if (kept == n_sorted) {
-            n_sorted = MIN(s->n, MAX(64, 2 * kept));
-            candidates_sort_first(near + kept, s->n - kept, n_sorted - kept);
-        }
-        near[kept].logit = s->all[near[kept].id].logit;
-        reached += (double)exp_negative(near[kept].logit - max);
-        near[kept].id = s->all[near[kept].id].id;
-    }
-    memcpy(s->all, near, (size_t)kept * sizeof *near);
-    s->n = kept;
+    int n =
+        candidates_select_mass(near, s->n, (double)s->p.typical_p * sum, true, weigh, &(struct weighing){max, s->all});
+    for (int i = 0; i < n; i++)
+        near[i] = s->all[near[i].id];
+    memcpy(s->all, near, (size_t)n * sizeof *near);
+    s->n = n;
     s->n_sorted = 0;
 }
 
@@ -581,18 +594,20 @@ static void exclude_top_choices(struct sampler *s)
         return;
     float max = greatest_logit(s);
     double least = (double)s->p.xtc_threshold * candidates_sum_exp(s->all, s->n, max);
-    int n = 0;
-    for (; n < s->n; n++) {
-        if (n == s->n_sorted)
-            sort_first(s, MAX(16, 2 * n));
-        if ((double)exp_negative(s->all[n].logit - max) < least)
-            break;
+    struct candidate last = {INFINITY, -1};  // of those that are likely enough; before all there are
+    int n = 0, n_sorted = 0;
+    for (int i = 0; i < s->n; i++)
+        if ((double)exp_negative(s->all[i].logit - max) >= least && candidate_before(last, s->all[i]))
+            last = s->all[i];
+    for (int i = 0; i < s->n; i++)
+        if (!candidate_before(s->all[i], last)) {
+            n_sorted += i < s->n_sorted;
+            s->all[n++] = s->all[i];
+        }
+    if (n) {
+        s->n = n;
+        s->n_sorted = n_sorted;
     }
-    if (n < 2)
-        return;
-    s->n -= n - 1;
-    s->n_sorted -= n - 1;
-    memmove(s->all, s->all + n - 1, (size_t)s->n * sizeof *s->all);
 }
 
 // The temperature between its bounds that the entropy, as a part of the greatest possible, asks for.
