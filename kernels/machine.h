@@ -92,6 +92,20 @@ void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out)
 // nothing else: the best of some tries, measured now (some 50 ms). 0: its ISA level has no such ceiling.
 double machine_cpu_peak(struct machine *m, bool f32);
 
+// From float32 to a type of quantised weights: n elements, a multiple of its block, all finite, so that sum w (x - x')^2
+// is small, w the importance of each element (>= 0) or 1 everywhere when that is NULL. The bits are the same on every
+// ISA level. Pure; any thread may call them.
+typedef void quantize_fn(const float *x, const float *importance, void *blocks, int64_t n);
+struct converters {
+    quantize_fn *quantize[DT_COUNT];   // NULL for types that are not written so
+    dtype_encode_fn *encode[DT_COUNT]; // F32, F16, BF16
+    dtype_decode_fn *decode[DT_COUNT]; // of all types that hold numbers
+};
+// Those of a CPU machine's ISA level.
+void machine_cpu_converters(const struct machine *m, struct converters *out);
+// Runs work(ctx, i) on each of its threads at once, the caller as number 0; returns when all are done.
+void machine_cpu_share(struct machine *m, void (*work)(void *ctx, int thread), void *ctx);
+
 // Bytes of one page over all layers, and where a layer's part lies within it (both multiples of 64). A part holds
 // n_head_kv x KV_PAGE rows of its dim in its type; their arrangement is the machine's own. SIZE_MAX when a size does not
 // fit.

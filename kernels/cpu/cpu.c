@@ -255,3 +255,23 @@ double machine_cpu_peak(struct machine *m, bool f32)
     }
     return best;
 }
+
+void machine_cpu_converters(const struct machine *m, struct converters *out)
+{
+    const struct kernels *k = ((const struct cpu_machine *)m)->kernels;
+    quantize_fn *const *const tables[] = {k->quantize_blocks, k->quantize_k, k->quantize_grid};
+    *out = (struct converters){0};
+    for (int type = 0; type < DT_COUNT; type++) {
+        for (size_t i = 0; i < COUNT_OF(tables); i++)
+            if (tables[i][type])
+                out->quantize[type] = tables[i][type];
+        if (dtype_info[type].kind == DTYPE_KIND_FLOAT)
+            out->encode[type] = k->encode[type];
+        out->decode[type] = k->decode[type];
+    }
+}
+
+void machine_cpu_share(struct machine *m, void (*work)(void *ctx, int thread), void *ctx)
+{
+    pool_run(cpu_of(m)->pool, work, ctx);
+}

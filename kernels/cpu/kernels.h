@@ -10,6 +10,7 @@
 #ifndef QUERN_KERNELS_H
 #define QUERN_KERNELS_H
 
+#include "kernels/machine.h"
 #include "kernels/tensor.h"
 
 enum { LANES = 16 };
@@ -112,6 +113,9 @@ struct kernels {
     // Conversions of n elements (a multiple of the type's block).
     void (*const *encode)(const float *x, void *blocks, int64_t n);  // [DT_COUNT]; the KV types; same bits as dtype_encode
     void (*const *decode)(const void *blocks, float *x, int64_t n);  // [DT_COUNT]; all that decode; same bits as dtype_decode
+
+    // Of a model's weights, by a search for what leaves the least error; [DT_COUNT], see quantize_fn in machine.h.
+    quantize_fn *const *quantize_blocks, *const *quantize_k, *const *quantize_grid;
 
     void (*attention)(const struct attention_args *a);
 

@@ -15,6 +15,9 @@ extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];    // matmul_q8_<fami
 extern matmul_fn *const ISA_FN(matmul_f32_table)[DT_COUNT];   // matmul_f32.c
 extern dtype_decode_fn *const ISA_FN(decode_table)[DT_COUNT]; // decode.c
 extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT]; // encode.c
+extern quantize_fn *const ISA_FN(quantize_blocks)[DT_COUNT];  // quantize_blocks.c
+extern quantize_fn *const ISA_FN(quantize_k)[DT_COUNT];       // quantize_k.c
+extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // quantize_grid.c
 void ISA_FN(attention)(const struct attention_args *a);       // attention.c
 
 // rows.c
