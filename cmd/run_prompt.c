@@ -79,6 +79,7 @@ void run_prompt_free(struct run_prompt *p)
 {
     token_list_free(&p->tokens);
     text_free(&p->joined);
+    text_free(&p->rendered);
     free(p->data);
     *p = (struct run_prompt){0};
 }
@@ -102,7 +103,72 @@ static int encode_raw(struct run_prompt *p, const struct options *o, const struc
     return token_list_push(&p->tokens, bos, err);
 }
 
+static int add_message(struct arena *arena, struct value *messages, const char *role, struct str text,
+                       struct error *err)
+{
+    struct value message;
+    if (value_dict_new(&message, arena, err) ||
+        value_dict_set(arena, &message, "role", value_string(str_from(role)), err) ||
+        value_dict_set(arena, &message, "content", value_string(text), err))
+        return -1;
+    return value_list_push(arena, messages, message, err);
+}
+
+static int render(struct run_prompt *p, const struct options *o, const struct chat_template *t, struct error *err)
+{
+    struct arena arena = {0};
+    struct value messages;
+    int status = value_list_new(&messages, &arena, err);
+    if (!status && o->system)
+        status = add_message(&arena, &messages, "system", str_from(o->system), err);
+    if (!status)
+        status = add_message(&arena, &messages, "user", p->text, err);
+    struct chat_request request = {.messages = &messages,
+                                   .add_generation_prompt = true,
+                                   .thinking = o->think      ? 1
+                                               : o->no_think ? -1
+                                                             : 0};
+    if (!status)
+        status = chat_render(t, &request, &p->tokens, &p->rendered, err);
+    arena_free(&arena);
+    if (status)
+        return status;
+    p->is_chat = true;
+    p->style = chat_answer_style(t, (struct str){p->rendered.data, p->rendered.size}, false);
+    if (o->no_think && !chat_can(t).thinking)
+        terminal_note("quern: note: --no-think: this model's template has no switch for that");
+    return 0;
+}
+
+static int encode_chat(struct run_prompt *p, const struct options *o, const struct model *m, struct error *err)
+{
+    struct chat_choice choice = {0};
+    struct chat_template *t = NULL;
+    char *source = NULL;
+    int status = 0;
+    if (o->chat_template_file)
+        status = input_read(o->chat_template_file, &source, &choice.source.len, err);
+    choice.source.data = source;
+    if (!status)
+        status = chat_open(&t, m->file, m->tokenizer, &choice, err);
+    if (!status)
+        status = render(p, o, t, err);
+    chat_close(t);
+    free(source);
+    return status;
+}
+
 int run_prompt_encode(struct run_prompt *p, const struct options *o, const struct model *m, struct error *err)
 {
+    bool has_template = o->chat_template_file || chat_template_exists(m->file, NULL);
+    if (has_template && !o->raw)
+        return encode_chat(p, o, m, err);
+    if (o->system || o->think || o->no_think)
+        return fail(err, E_USAGE, "%s: %s",
+                    o->system  ? "--system"
+                    : o->think ? "--think"
+                               : "--no-think",
+                    o->raw ? "has no place in a raw prompt"
+                           : "this model has no chat template; --chat-template-file gives one");
     return encode_raw(p, o, m, err);
 }

@@ -417,3 +417,26 @@ Test(run, a_bias_forbids_and_forces)
     cr_expect_eq(n, 5);
     cJSON_Delete(events);
 }
+
+// --- chat templates ---
+
+Test(run, a_template_makes_the_prompt_one_turn_of_a_user)
+{
+    static struct result r, raw;
+    const char *template = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}bo";
+    put_file(template, strlen(template));
+    quern(&r, "run", "", "--chat-template-file", scratch, "-sys", "mi", "--temp", "0", "-n", "15", "ka to", NULL);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    quern(&raw, "run", "", "--raw", "--temp", "0", "-n", "15", "-p", "system mi user ka to bo", NULL);
+    cr_expect_str_eq(r.out, raw.out);
+    quern(&r, "run", "", "--raw", "-sys", "mi", "ka to", NULL);
+    cr_expect_eq(r.status, 2);
+    cr_expect(strstr(r.err, "--system: has no place in a raw prompt"), "%s", r.err);
+    quern(&r, "run", "", "-sys", "mi", "ka to", NULL);
+    cr_expect_eq(r.status, 2);
+    cr_expect(strstr(r.err, "no chat template; --chat-template-file gives one"), "%s", r.err);
+    put_file("{% if %}", 8);
+    quern(&r, "run", "", "--chat-template-file", scratch, "ka to", NULL);
+    cr_expect_eq(r.status, 3);
+    cr_expect(strstr(r.err, "line 1"), "%s", r.err);
+}
