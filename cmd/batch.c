@@ -155,6 +155,7 @@ static int open_output(struct batch *b, struct error *err)
         return -1;
     if (is_file && batch_manifest_check(&b->manifest, b->out_path, size, b->o->force, &is_new, err))
         return -1;
+    b->context.now = b->manifest.started;
     // the output first: it is what keeps a second process away
     if (batch_output_open(&b->output, &options, err))
         return -1;

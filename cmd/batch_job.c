@@ -1,15 +1,39 @@
 #include "cmd/batch_job.h"
 #include "cmd/batch_answer.h"
 #include "cmd/digest.h"
+#include "cmd/input.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+// The model's own template, whose fault is that of the rows that need it; or one from a file, whose fault is the
+// user's.
+static int open_chat(struct batch_context *c, struct error *err)
+{
+    struct chat_choice choice = {.name = NULL};
+    const char *path = c->options->chat_template_file;
+    char *data = NULL;
+    size_t size;
+    if (!path && !chat_template_exists(c->model->file, NULL)) {
+        fail(&c->chat_error, E_MODEL, "this model has no chat template; --chat-template-file gives one");
+        return 0;
+    }
+    if (path && input_read(path, &data, &size, err))
+        return -1;
+    if (path)
+        choice.source = (struct str){data, size};
+    int status = chat_open(&c->chat, c->model->file, c->model->tokenizer, &choice, &c->chat_error);
+    free(data);
+    if (!status || (!path && c->chat_error.code != E_MEMORY))
+        return 0;
+    *err = c->chat_error;
+    return -1;
+}
+
 int batch_context_open(struct batch_context *c, const struct model *m, const struct options *o,
                        const struct sampling *sampling, int n_ctx, struct error *err)
 {
-    (void)err;
     *c = (struct batch_context){
         .model = m, .options = o, .sampling = sampling, .seed = o->given[OPT_seed] ? o->seed : 0, .n_ctx = n_ctx};
     const char *path = gguf_path(m->file, 0), *slash = strrchr(path, '/');
@@ -17,18 +41,18 @@ int batch_context_open(struct batch_context *c, const struct model *m, const str
     size_t n = strlen(c->model_name);
     if (n > 5 && !strcmp(c->model_name + n - 5, ".gguf"))
         c->model_name[n - 5] = '\0';
-    return 0;
+    return open_chat(c, err);
 }
 
 void batch_context_close(struct batch_context *c)
 {
+    chat_close(c->chat);
     *c = (struct batch_context){0};
 }
 
 bool batch_context_chats(const struct batch_context *c)
 {
-    (void)c;
-    return false;
+    return c->chat;
 }
 
 // --- sampling ---
@@ -131,15 +155,46 @@ static bool is_list_of_ids(const struct value *v)
     return v->kind == VALUE_LIST && v->list->items[0].kind == VALUE_INT;
 }
 
-static int take_prompts(struct batch_job *job, const struct batch_context *c, struct error *err)
+static int alloc_prompts(struct batch_job *job, int n, struct error *err)
+{
+    job->prompts = calloc((size_t)n, sizeof *job->prompts);
+    job->requests = calloc((size_t)n, sizeof *job->requests);
+    return job->prompts && job->requests ? 0 : fail(err, E_MEMORY, "no memory for %d prompts", n);
+}
+
+// All of a row's messages and tools come from outside: no control token is made of them.
+static int take_chat(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
+{
+    struct batch_row *row = &job->row;
+    struct value messages, tools;
+    *code = "not_supported";
+    if (!c->chat) {
+        *err = c->chat_error;
+        return -1;
+    }
+    *code = "template_error";
+    if (alloc_prompts(job, 1, err) || value_mark_input(&messages, &row->arena, row->messages, err) ||
+        (row->tools && value_mark_input(&tools, &row->arena, row->tools, err)))
+        return -1;
+    struct chat_request request = {
+        .messages = &messages,
+        .tools = row->tools ? &tools : NULL,
+        .kwargs = row->kwargs,
+        .add_generation_prompt = true,
+        .thinking = c->options->think - c->options->no_think,
+        .now = c->now,
+    };
+    job->n_requests = 1;
+    return chat_render(c->chat, &request, &job->prompts[0], &job->prompt_text, err);
+}
+
+static int take_texts(struct batch_job *job, const struct batch_context *c, struct error *err)
 {
     const struct value *prompt = job->row.prompt;
     bool many = prompt->kind == VALUE_LIST && !is_list_of_ids(prompt);
     int n = many ? (int)prompt->list->n : 1;
-    job->prompts = calloc((size_t)n, sizeof *job->prompts);
-    job->requests = calloc((size_t)n, sizeof *job->requests);
-    if (!job->prompts || !job->requests)
-        return fail(err, E_MEMORY, "no memory for %d prompts", n);
+    if (alloc_prompts(job, n, err))
+        return -1;
     for (job->n_requests = 0; job->n_requests < n; job->n_requests++) {
         const struct value *v = many ? &prompt->list->items[job->n_requests] : prompt;
         struct token_list *tokens = &job->prompts[job->n_requests];
@@ -182,8 +237,6 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
     *code = "not_supported";
     if (job->row.kind == ROW_EMBEDDING)
         return fail(err, E_USAGE, "this model gives no embeddings");
-    if (job->row.kind == ROW_CHAT)
-        return fail(err, E_USAGE, "this model has no chat template");
     if (job->row.schema || job->row.wants_json)
         return fail(err, E_USAGE, "response_format: not supported yet");
     *code = "invalid_request";
@@ -198,7 +251,11 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
     };
     take_settings(&common.sampler, s);
     if (take_biases(job, c, &common.sampler, err) || sampler_check(&common.sampler, c->model->info.n_vocab, err) ||
-        take_stops(job, c, &common, err) || take_prompts(job, c, err) || check_length(job, c, code, err))
+        take_stops(job, c, &common, err))
+        return -1;
+    if (job->row.kind == ROW_CHAT ? take_chat(job, c, code, err) : take_texts(job, c, err))
+        return -1;
+    if (check_length(job, c, code, err))
         return -1;
     uint64_t seed = seed_of(&job->row, c->seed);
     for (int i = 0; i < job->n_requests; i++) {
@@ -217,6 +274,7 @@ void batch_job_free(struct batch_job *job)
         request_free(&job->requests[i]);
     for (int i = 0; job->prompts && i < job->n_requests; i++)
         token_list_free(&job->prompts[i]);
+    text_free(&job->prompt_text);
     free(job->requests);
     free(job->prompts);
     free(job->stops);

@@ -7,6 +7,7 @@
 
 #include "cmd/batch_row.h"
 #include "cmd/sampling_options.h"
+#include "engine/chat/chat.h"
 #include "engine/scheduler.h"
 
 // What all rows of a run share.
@@ -17,6 +18,9 @@ struct batch_context {
     uint64_t seed;
     int n_ctx;
     char model_name[128];
+    struct chat_template *chat; // NULL: the model has none, or one that cannot be used
+    struct error chat_error;    // why
+    time_t now;                 // of templates that ask for the date; 0: the clock
 };
 // Takes what rows may need of the model. The sampling's seed is --seed, or 0: a run without it can be repeated, too.
 int batch_context_open(struct batch_context *c, const struct model *m, const struct options *o,
@@ -30,6 +34,7 @@ struct batch_job {
     struct request *requests;   // [n_requests], one a prompt
     struct token_list *prompts; // [n_requests]
     int n_requests, n_open;     // n_open: for the caller, who counts those that come back
+    struct text prompt_text;    // of a chat: where it ends decides how the answer is split
     struct str *stops;          // of all of them
     struct logit_bias *biases;
 };

@@ -42,7 +42,7 @@ int batch_manifest_make(struct batch_manifest *m, const struct options *o, struc
 {
     struct arena arena = {0};
     struct value parameters;
-    *m = (struct batch_manifest){.model = model, .input = *input, .shard = shard};
+    *m = (struct batch_manifest){.model = model, .input = *input, .shard = shard, .started = time(NULL)};
     int status = value_dict_new(&parameters, &arena, err);
     for (int i = 0; !status && i < OPT_COUNT; i++) {
         struct text value = {0};
@@ -75,8 +75,8 @@ static void print(const struct batch_manifest *m, struct text *out)
     digest_format(m->input.digest, input);
     text_print(out, "{\"quern\": \"%s\", \"model\": \"%s\", \"input\": \"%s\", \"records\": %lld, ", QUERN_VERSION,
                model, input, (long long)m->input.n_records);
-    text_print(out, "\"shard\": %lld, \"shards\": %lld, \"parameters\": ", (long long)m->shard.index,
-               (long long)m->shard.count);
+    text_print(out, "\"shard\": %lld, \"shards\": %lld, \"started\": %lld, \"parameters\": ", (long long)m->shard.index,
+               (long long)m->shard.count, (long long)m->started);
     text_append(out, (struct str){m->parameters.data, m->parameters.size});
     text_print(out, "}\n");
 }
@@ -195,20 +195,23 @@ static int compare(const struct batch_manifest *m, const struct value *there, co
                 STR_ARG(name), STR_ARG(old), STR_ARG(now));
 }
 
-int batch_manifest_check(const struct batch_manifest *m, const char *out_path, uint64_t n_bytes, bool force,
-                         bool *is_new, struct error *err)
+int batch_manifest_check(struct batch_manifest *m, const char *out_path, uint64_t n_bytes, bool force, bool *is_new,
+                         struct error *err)
 {
     struct arena arena = {0};
     struct value there;
-    int status = force ? 0 : read_manifest(out_path, &arena, &there, err);
+    struct error unreadable;
+    int status = read_manifest(out_path, &arena, &there, force ? &unreadable : err);
     *is_new = force || status == 0;
+    if (status == 1 && number_of(&there, "started") > 0)
+        m->started = (time_t)number_of(&there, "started");
     if (status == 0 && !force && n_bytes)
         status = fail(err, E_USAGE,
                       "%s: holds something, but has no manifest; name another output, or go on with --force", out_path);
-    if (status == 1)
+    if (status == 1 && !force)
         status = compare(m, &there, out_path, &arena, err);
     arena_free(&arena);
-    return status;
+    return force ? 0 : MIN(status, 0);
 }
 
 int batch_manifest_read_part(const char *out_path, struct batch_part *out, struct error *err)

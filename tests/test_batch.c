@@ -226,6 +226,37 @@ Test(batch, stop_strings_end_an_answer_before_them)
     cJSON_Delete(cut);
 }
 
+// --- chats ---
+
+Test(batch, messages_go_through_the_chat_template_and_never_become_control_tokens)
+{
+    write_text("t.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+                          "{% if add_generation_prompt %}<assistant>{% endif %}");
+    write_text("in.jsonl",
+               "{\"custom_id\":\"a\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[{\"role\":\"system\","
+               "\"content\":\"S\"},{\"role\":\"user\",\"content\":\"one two\"}],\"max_tokens\":6,\"ignore_eos\":true,"
+               "\"logprobs\":true,\"top_logprobs\":2}}\n"
+               "{\"custom_id\":\"b\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[]}}\n");
+    cr_assert_eq(shell("$Q batch in.jsonl -o none"), 1);
+    expect_error("none", 1, "not_supported", "no chat template");
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja"), 1);
+    cJSON *row = row_of("out", 1);
+    const cJSON *message = at(choice_of(row, 0), "message"), *logprobs = at(choice_of(row, 0), "logprobs");
+    cr_assert_str_eq(cJSON_GetStringValue(at(at(at(row, "response"), "body"), "object")), "chat.completion");
+    cr_assert_str_eq(cJSON_GetStringValue(at(message, "role")), "assistant");
+    cr_assert(cJSON_IsString(at(message, "content")));
+    cr_assert_eq(cJSON_GetArraySize(at(logprobs, "content")), 6);
+    cr_assert_eq(cJSON_GetArraySize(at(cJSON_GetArrayItem(at(logprobs, "content"), 0), "top_logprobs")), 2);
+    cJSON_Delete(row);
+    expect_error("out", 2, "invalid_request", "messages");
+    // lines become messages where there is a template, texts where they are asked for
+    write_text("lines", "one two\n");
+    cr_assert_eq(shell("$Q batch lines -o l1 -n 3 --system S --chat-template-file t.jinja"), 0);
+    expect_says("l1", "chat.completion");
+    cr_assert_eq(shell("$Q batch lines -o l2 -n 3 --as completion --chat-template-file t.jinja"), 0);
+    expect_says("l2", "text_completion");
+}
+
 // --- order, company, shards ---
 
 Test(batch, the_output_is_the_same_bytes_in_any_company_and_from_stdin)
