@@ -24,7 +24,7 @@ struct constraint;
 
 // `n_tokens` is how many logits the model gives, which may be more than the tokenizer has (0: as many). E_MEMORY.
 int grammar_vocab_new(struct grammar_vocab **out, const struct tokenizer *t, int32_t n_tokens, struct error *err);
-void grammar_vocab_free(struct grammar_vocab *v);  // NULL is fine
+void grammar_vocab_free(struct grammar_vocab *v); // NULL is fine
 
 // --- grammars ---
 
@@ -33,15 +33,15 @@ void grammar_vocab_free(struct grammar_vocab *v);  // NULL is fine
 int grammar_from_gbnf(struct grammar **out, const struct grammar_vocab *v, struct str text, struct error *err);
 
 struct schema_options {
-    bool open_objects;  // an object that names its properties and is silent on additionalProperties may have others, as
-                        // the standard has it; otherwise it may not, as answers to a question are wanted
+    bool open_objects; // an object that names its properties and is silent on additionalProperties may have others, as
+                       // the standard has it; otherwise it may not, as answers to a question are wanted
 };
 // JSON Schema (2020-12, and the spellings of draft 7): `json` is the schema's text; "{}" is any JSON. E_USAGE names the
 // place as a JSON pointer; a keyword that cannot be kept is refused, never passed over. `o` may be NULL.
 int grammar_from_schema(struct grammar **out, const struct grammar_vocab *v, struct str json,
                         const struct schema_options *o, struct error *err);
-void grammar_free(struct grammar *g);  // NULL is fine
-void grammar_describe(const struct grammar *g, struct text *out);  // a line of sizes, for -v
+void grammar_free(struct grammar *g);                             // NULL is fine
+void grammar_describe(const struct grammar *g, struct text *out); // a line of sizes, for -v
 
 // --- constraints ---
 
@@ -55,7 +55,7 @@ struct constraint_options {
 // `o` may be NULL. E_MEMORY.
 int constraint_new(struct constraint **out, struct grammar *g, const struct constraint_options *o, struct error *err);
 int constraint_clone(struct constraint **out, const struct constraint *c, struct error *err);
-void constraint_free(struct constraint *c);  // NULL is fine
+void constraint_free(struct constraint *c); // NULL is fine
 // Back to the beginning, as new.
 void constraint_reset(struct constraint *c);
 
@@ -73,7 +73,7 @@ bool constraint_allows(struct constraint *c, int32_t token);
 int constraint_accept(struct constraint *c, int32_t token, struct error *err);
 // Whether the grammar is complete here, and whether it cannot go on: an end token is then the only one left.
 bool constraint_can_end(const struct constraint *c);
-bool constraint_must_end(struct constraint *c);
+bool constraint_must_end(const struct constraint *c);
 // Whether the grammar is still waiting for its trigger.
 bool constraint_is_waiting(const struct constraint *c);
 

@@ -1,0 +1,487 @@
+#include "engine/grammar/dfa.h"
+
+#include "engine/grammar/subset.h"
+
+#include <stdlib.h>
+
+// --- making and taking apart ---
+
+static struct dfa *dfa_new(uint32_t n, uint32_t n_classes)
+{
+    struct dfa *d = calloc(1, sizeof *d);
+    size_t cells;
+    if (!d || size_mul(n, n_classes, &cells))
+        return NULL;
+    *d = (struct dfa){
+        .n = n, .n_classes = n_classes, .next = calloc(cells, sizeof *d->next), .accept = calloc(n, sizeof *d->accept)};
+    if (d->next && d->accept)
+        return d;
+    dfa_free(d);
+    return NULL;
+}
+
+void dfa_free(struct dfa *d)
+{
+    if (!d)
+        return;
+    free(d->next);
+    free(d->accept);
+    free(d);
+}
+
+bool dfa_accepts_empty(const struct dfa *d)
+{
+    return d->accept[d->start];
+}
+
+bool dfa_accepts(const struct dfa *d, struct str text)
+{
+    uint32_t s = d->start;
+    for (size_t i = 0; i < text.len; i++)
+        s = d->next[(size_t)s * d->n_classes + d->class_of[(uint8_t)text.data[i]]];
+    return d->accept[s];
+}
+
+bool dfa_is_empty(const struct dfa *d)
+{
+    return d->start == DFA_DEAD;
+}
+
+uint32_t dfa_size(const struct dfa *d)
+{
+    uint32_t sum = d->n;
+    for (uint32_t s = 0; s < d->n; s++) {
+        const uint32_t *row = d->next + (size_t)s * d->n_classes;
+        for (uint32_t c = 0; c < d->n_classes; c++) {
+            bool first = true;
+            for (uint32_t k = 0; k < c && first; k++)
+                first = row[k] != row[c];
+            sum += first && row[c] != DFA_DEAD ? 2 : 0;
+        }
+    }
+    return sum;
+}
+
+bool dfa_edges(struct dfa_edges *out, const struct dfa *d, uint32_t state)
+{
+    const uint32_t *row = d->next + (size_t)state * d->n_classes;
+    *out = (struct dfa_edges){.sets = calloc(d->n_classes, sizeof *out->sets),
+                              .to = calloc(d->n_classes, sizeof *out->to)};
+    if (!out->sets || !out->to) {
+        dfa_edges_free(out);
+        return false;
+    }
+    uint32_t edge_of[256];
+    for (uint32_t c = 0; c < d->n_classes; c++) {
+        uint32_t e = 0;
+        while (e < out->n && out->to[e] != row[c])
+            e++;
+        edge_of[c] = row[c] == DFA_DEAD ? UINT32_MAX : e;
+        if (e == out->n && row[c] != DFA_DEAD)
+            out->to[out->n++] = row[c];
+    }
+    for (unsigned b = 0; b < 256; b++)
+        if (edge_of[d->class_of[b]] != UINT32_MAX)
+            byte_set_add(&out->sets[edge_of[d->class_of[b]]], b);
+    return true;
+}
+
+void dfa_edges_free(struct dfa_edges *edges)
+{
+    free(edges->sets);
+    free(edges->to);
+    *edges = (struct dfa_edges){0};
+}
+
+// Leads all states that cannot accept any more to the dead one.
+static bool bury(struct dfa *d)
+{
+    bool *alive = calloc(d->n, 1);
+    if (!alive)
+        return false;
+    // every state is reached from the start, so that rounds are few: as many as the longest way backwards in numbers
+    bool changed = true;
+    memcpy(alive, d->accept, d->n);
+    while (changed) {
+        changed = false;
+        for (uint32_t s = d->n; s-- > 0;) {
+            const uint32_t *row = d->next + (size_t)s * d->n_classes;
+            for (uint32_t c = 0; c < d->n_classes && !alive[s]; c++)
+                if (alive[row[c]])
+                    alive[s] = changed = true;
+        }
+    }
+    for (size_t i = 0; i < (size_t)d->n * d->n_classes; i++)
+        if (!alive[d->next[i]])
+            d->next[i] = DFA_DEAD;
+    if (!alive[d->start])
+        d->start = DFA_DEAD;
+    free(alive);
+    return true;
+}
+
+// --- from an expression without both and not ---
+
+static int explore(struct dfa **out, struct subsets *s, const struct net *net, struct error *err)
+{
+    uint32_t start = subsets_start(s, 0);
+    for (uint32_t i = 0; i < s->n && s->n <= DFA_STATES_MAX && !s->failed; i++)
+        for (uint32_t c = 0; c < net->n_classes; c++)
+            subsets_step(s, i, (uint8_t)c);
+    if (s->n > DFA_STATES_MAX || s->too_wide)
+        return fail(err, E_USAGE, "a pattern is too complex: its automaton has more than %d states", DFA_STATES_MAX);
+    struct dfa *d = s->failed ? NULL : dfa_new(s->n, net->n_classes);
+    if (!d)
+        return fail(err, E_MEMORY, "no memory for an automaton of %u states", s->n);
+    memcpy(d->class_of, net->class_of, sizeof d->class_of);
+    d->start = start;
+    for (uint32_t i = 0; i < s->n; i++) {
+        d->accept[i] = s->at[i].ends;
+        for (uint32_t c = 0; c < net->n_classes; c++)
+            d->next[(size_t)i * net->n_classes + c] = subsets_step(s, i, (uint8_t)c);
+    }
+    *out = d;
+    return 0;
+}
+
+static int dfa_of_plain(struct dfa **out, struct exprs *x, expr_id e, struct error *err)
+{
+    struct net net;
+    struct subsets s;
+    if (net_build_regular(&net, x, e, err))
+        return -1;
+    int status = subsets_init(&s, &net, 1, err);
+    if (!status) {
+        status = explore(out, &s, &net, err);
+        subsets_free(&s);
+    }
+    net_free(&net);
+    return status;
+}
+
+// --- not ---
+
+// What was dead accepts all, and what accepted does not. State 0 stays the dead one, so the others move up by one.
+static int complement(struct dfa **out, const struct dfa *d, struct error *err)
+{
+    struct dfa *r = dfa_new(d->n + 1, d->n_classes);
+    if (!r)
+        return fail(err, E_MEMORY, "no memory for an automaton of %u states", d->n + 1);
+    memcpy(r->class_of, d->class_of, sizeof r->class_of);
+    for (uint32_t s = 0; s < d->n; s++) {
+        r->accept[s + 1] = !d->accept[s];
+        for (uint32_t c = 0; c < d->n_classes; c++)
+            r->next[(size_t)(s + 1) * d->n_classes + c] = d->next[(size_t)s * d->n_classes + c] + 1;
+    }
+    r->start = d->start + 1;
+    if (!bury(r)) {
+        dfa_free(r);
+        return fail(err, E_MEMORY, "no memory for an automaton of %u states", d->n + 1);
+    }
+    *out = r;
+    return 0;
+}
+
+// --- both ---
+
+struct product {
+    const struct dfa *a, *b;
+    uint64_t *pairs; // a's state << 32 | b's
+    uint32_t *table, table_size, n;
+    uint8_t class_a[256], class_b[256], class_of[256];
+    uint32_t n_classes;
+};
+
+static void join_classes(struct product *p)
+{
+    for (unsigned byte = 0; byte < 256; byte++) {
+        uint8_t a = p->a->class_of[byte], b = p->b->class_of[byte];
+        uint32_t c = 0;
+        while (c < p->n_classes && (p->class_a[c] != a || p->class_b[c] != b))
+            c++;
+        if (c == p->n_classes) {
+            p->class_a[c] = a;
+            p->class_b[c] = b;
+            p->n_classes++;
+        }
+        p->class_of[byte] = (uint8_t)c;
+    }
+}
+
+// The number of a pair, new or known; UINT32_MAX when there are too many. A half that is dead makes the whole dead.
+static uint32_t pair_number(struct product *p, uint32_t a, uint32_t b)
+{
+    if (a == DFA_DEAD || b == DFA_DEAD)
+        return DFA_DEAD;
+    uint64_t key = (uint64_t)a << 32 | b, h = key * 0x9E3779B97F4A7C15u;
+    uint32_t slot = (uint32_t)(h >> 32) & (p->table_size - 1);
+    for (; p->table[slot]; slot = (slot + 1) & (p->table_size - 1))
+        if (p->pairs[p->table[slot] - 1] == key)
+            return p->table[slot] - 1;
+    if (p->n >= DFA_STATES_MAX)
+        return UINT32_MAX;
+    p->pairs[p->n] = key;
+    p->table[slot] = p->n + 1;
+    return p->n++;
+}
+
+static uint32_t pair_step(struct product *p, uint32_t pair, uint32_t c)
+{
+    uint32_t a = (uint32_t)(p->pairs[pair] >> 32), b = (uint32_t)p->pairs[pair];
+    return pair_number(p, p->a->next[(size_t)a * p->a->n_classes + p->class_a[c]],
+                       p->b->next[(size_t)b * p->b->n_classes + p->class_b[c]]);
+}
+
+static int product_explore(struct product *p, struct dfa **out, struct error *err)
+{
+    p->n = 1; // 0 is dead
+    uint32_t start = pair_number(p, p->a->start, p->b->start);
+    for (uint32_t i = 1; i < p->n; i++)
+        for (uint32_t c = 0; c < p->n_classes; c++)
+            if (pair_step(p, i, c) == UINT32_MAX)
+                return fail(err, E_USAGE, "patterns together are too complex: more than %d states", DFA_STATES_MAX);
+    struct dfa *d = dfa_new(p->n, p->n_classes);
+    if (!d)
+        return fail(err, E_MEMORY, "no memory for an automaton of %u states", p->n);
+    memcpy(d->class_of, p->class_of, sizeof d->class_of);
+    d->start = start;
+    for (uint32_t i = 1; i < p->n; i++) {
+        d->accept[i] = p->a->accept[p->pairs[i] >> 32] && p->b->accept[(uint32_t)p->pairs[i]];
+        for (uint32_t c = 0; c < p->n_classes; c++)
+            d->next[(size_t)i * p->n_classes + c] = pair_step(p, i, c);
+    }
+    *out = d;
+    if (bury(d))
+        return 0;
+    dfa_free(d);
+    return fail(err, E_MEMORY, "no memory for an automaton of %u states", p->n);
+}
+
+static int intersect(struct dfa **out, const struct dfa *a, const struct dfa *b, struct error *err)
+{
+    struct product p = {.a = a, .b = b, .table_size = 2 * DFA_STATES_MAX};
+    p.pairs = calloc(DFA_STATES_MAX, sizeof *p.pairs);
+    p.table = calloc(p.table_size, sizeof *p.table);
+    int status;
+    join_classes(&p);
+    if (p.pairs && p.table)
+        status = product_explore(&p, out, err);
+    else
+        status = fail(err, E_MEMORY, "no memory for a product of automata");
+    free(p.pairs);
+    free(p.table);
+    return status;
+}
+
+// --- the least automaton ---
+
+// Moore's: states are split by what they accept and where they lead, until nothing splits. States number on in the
+// order in which they are met, the dead one stays 0.
+struct moore {
+    const struct dfa *d;
+    uint32_t *part, *next_part, *table, *first;
+    uint32_t table_size, n;
+};
+
+static bool same_part(const struct moore *m, uint32_t s, uint32_t t)
+{
+    if (m->part[s] != m->part[t])
+        return false;
+    const uint32_t k = m->d->n_classes, *a = m->d->next + (size_t)s * k, *b = m->d->next + (size_t)t * k;
+    for (uint32_t c = 0; c < k; c++)
+        if (m->part[a[c]] != m->part[b[c]])
+            return false;
+    return true;
+}
+
+static uint32_t split(struct moore *m)
+{
+    const uint32_t k = m->d->n_classes;
+    uint32_t n = 0;
+    memset(m->table, 0, m->table_size * sizeof *m->table);
+    for (uint32_t s = 0; s < m->d->n; s++) {
+        const uint32_t *row = m->d->next + (size_t)s * k;
+        uint64_t h = m->part[s];
+        for (uint32_t c = 0; c < k; c++)
+            h = (h ^ m->part[row[c]]) * 0x9E3779B97F4A7C15u, h ^= h >> 31;
+        uint32_t slot = (uint32_t)h & (m->table_size - 1);
+        while (m->table[slot] && !same_part(m, m->table[slot] - 1, s))
+            slot = (slot + 1) & (m->table_size - 1);
+        if (!m->table[slot]) {
+            m->table[slot] = s + 1;
+            m->first[n] = s;
+            m->next_part[s] = n++;
+        } else {
+            m->next_part[s] = m->next_part[m->table[slot] - 1];
+        }
+    }
+    uint32_t *t = m->part;
+    m->part = m->next_part;
+    m->next_part = t;
+    return n;
+}
+
+static struct dfa *quotient(const struct moore *m)
+{
+    const struct dfa *d = m->d;
+    struct dfa *r = dfa_new(m->n, d->n_classes);
+    if (!r)
+        return NULL;
+    memcpy(r->class_of, d->class_of, sizeof r->class_of);
+    r->start = m->part[d->start];
+    for (uint32_t i = 0; i < m->n; i++) {
+        r->accept[i] = d->accept[m->first[i]];
+        for (uint32_t c = 0; c < d->n_classes; c++)
+            r->next[(size_t)i * d->n_classes + c] = m->part[d->next[(size_t)m->first[i] * d->n_classes + c]];
+    }
+    return r;
+}
+
+// Replaces *d; when memory is short, or it takes too long, it stays what it was, which is right as well.
+static void minimize(struct dfa **d)
+{
+    uint32_t n = (*d)->n;
+    struct moore m = {.d = *d, .table_size = 16};
+    while (m.table_size < 2 * n)
+        m.table_size *= 2;
+    uint32_t *parts = calloc(3 * (size_t)n, sizeof *parts);
+    m.table = malloc(m.table_size * sizeof *m.table);
+    if (parts && m.table) {
+        m.part = parts;
+        m.next_part = parts + n;
+        m.first = parts + 2 * (size_t)n;
+        for (uint32_t s = 0; s < n; s++)
+            m.part[s] = (*d)->accept[s];
+        // state 0 is dead: it accepts nothing and comes first, so it stays 0
+        uint64_t work = 0;
+        uint32_t before = 0;
+        while (m.n = split(&m), m.n > before && (work += n) < 1 << 24)
+            before = m.n;
+        struct dfa *r = m.n == before && m.n < n ? quotient(&m) : NULL;
+        if (r) {
+            dfa_free(*d);
+            *d = r;
+        }
+    }
+    free(parts);
+    free(m.table);
+}
+
+// --- expressions ---
+
+static int build_pair(struct dfa **out, struct exprs *x, expr_id left, expr_id right, struct error *err)
+{
+    struct dfa *a = NULL, *b = NULL;
+    int status = dfa_from_expr(&a, x, left, err);
+    if (!status)
+        status = dfa_from_expr(&b, x, right, err);
+    if (!status)
+        status = intersect(out, a, b, err);
+    dfa_free(a);
+    dfa_free(b);
+    return status;
+}
+
+static int build_not(struct dfa **out, struct exprs *x, expr_id e, struct error *err)
+{
+    struct dfa *a = NULL;
+    int status = dfa_from_expr(&a, x, e, err);
+    if (!status)
+        status = complement(out, a, err);
+    dfa_free(a);
+    return status;
+}
+
+int dfa_from_expr(struct dfa **out, struct exprs *x, expr_id e, struct error *err)
+{
+    *out = NULL;
+    if (exprs_check(x, err) || expr_lower(x, e, &e, err))
+        return -1;
+    const struct expr at = x->at[e];
+    int status;
+    if (at.op == X_AND)
+        status = build_pair(out, x, at.a, at.b, err);
+    else if (at.op == X_NOT)
+        status = build_not(out, x, at.a, err);
+    else
+        status = dfa_of_plain(out, x, e, err);
+    if (!status)
+        minimize(out);
+    return status;
+}
+
+// --- lowering ---
+
+enum { LOWER_NEST_MAX = 200 };
+
+static int lower(struct exprs *x, expr_id e, expr_id *out, int nested, struct error *err);
+
+// Of a long sequence or choice, part by part.
+static int lower_list(struct exprs *x, expr_id e, expr_id *out, int nested, struct error *err)
+{
+    enum expr_op op = x->at[e].op;
+    size_t n = 1;
+    for (expr_id at = e; at > EXPR_EMPTY && x->at[at].op == op; at = x->at[at].b)
+        n++;
+    expr_id *parts = calloc(n, sizeof *parts);
+    if (!parts)
+        return fail(err, E_MEMORY, "no memory for an expression of %zu parts", n);
+    int status = 0;
+    for (size_t i = 0; i < n && !status; i++) {
+        status = lower(x, i + 1 < n ? x->at[e].a : e, &parts[i], nested, err);
+        e = i + 1 < n ? x->at[e].b : e;
+    }
+    if (!status)
+        *out = op == X_CAT ? expr_cat_n(x, parts, n) : expr_alt_n(x, parts, n);
+    free(parts);
+    return status;
+}
+
+static int lower(struct exprs *x, expr_id e, expr_id *out, int nested, struct error *err)
+{
+    *out = e;
+    if (e <= EXPR_EMPTY || !x->at[e].logic)
+        return 0;
+    if (nested > LOWER_NEST_MAX)
+        return fail(err, E_USAGE, "the grammar is nested too deeply");
+    const struct expr at = x->at[e];
+    if (at.op == X_CAT || at.op == X_ALT)
+        return lower_list(x, e, out, nested + 1, err);
+    if (at.op == X_REPEAT) {
+        expr_id inner;
+        if (lower(x, at.a, &inner, nested + 1, err))
+            return -1;
+        *out = expr_repeat(x, inner, at.min, at.max);
+        return 0;
+    }
+    struct dfa *d;
+    if (dfa_from_expr(&d, x, e, err))
+        return -1;
+    *out = dfa_is_empty(d) ? EXPR_NEVER : expr_dfa(x, d);
+    if (dfa_is_empty(d))
+        dfa_free(d);
+    return 0;
+}
+
+int expr_lower(struct exprs *x, expr_id e, expr_id *out, struct error *err)
+{
+    *out = e;
+    if (e <= EXPR_EMPTY || x->at[e].op == X_AND || x->at[e].op == X_NOT)
+        return 0;
+    return lower(x, e, out, 0, err);
+}
+
+int exprs_lower(struct exprs *x, struct error *err)
+{
+    if (exprs_check(x, err))
+        return -1;
+    for (uint32_t r = 0; r < x->n_rules; r++) {
+        expr_id body;
+        if (!x->rules[r].defined || x->rules[r].body <= EXPR_EMPTY)
+            continue;
+        if (lower(x, x->rules[r].body, &body, 0, err))
+            return -1;
+        x->rules[r].body = body;
+    }
+    return exprs_check(x, err);
+}

@@ -1,0 +1,492 @@
+#include "engine/grammar/expr.h"
+
+#include "engine/grammar/dfa.h"
+
+#include <stdlib.h>
+
+void exprs_free(struct exprs *x)
+{
+    for (uint32_t i = 0; i < x->n_dfas; i++)
+        dfa_free(x->dfas[i]);
+    free(x->dfas);
+    free(x->at);
+    free(x->table);
+    free(x->sets);
+    free(x->rules);
+    arena_free(&x->arena);
+    *x = (struct exprs){0};
+}
+
+// Room for one more in a growing array; false when memory is short.
+static bool grow(struct exprs *x, void **array, uint32_t n, uint32_t *cap, size_t size)
+{
+    if (n < *cap)
+        return true;
+    size_t want = *cap ? (size_t)*cap * 2 : 64, bytes;
+    void *more = want > UINT32_MAX || size_mul(want, size, &bytes) ? NULL : realloc(*array, bytes);
+    if (!more) {
+        x->failed = true;
+        return false;
+    }
+    *array = more;
+    *cap = (uint32_t)want;
+    return true;
+}
+
+// --- equal expressions are one ---
+
+static uint64_t hash(const struct expr *e)
+{
+    uint64_t h = (uint64_t)e->op * 0x9E3779B97F4A7C15u;
+    const uint32_t parts[] = {e->a, e->b, e->min, e->max};
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        h = (h ^ parts[i]) * 0xD6E8FEB86659FD93u, h ^= h >> 32;
+    return h;
+}
+
+static bool same(const struct expr *a, const struct expr *b)
+{
+    return a->op == b->op && a->a == b->a && a->b == b->b && a->min == b->min && a->max == b->max;
+}
+
+static void insert(struct exprs *x, uint32_t id)
+{
+    uint32_t slot = (uint32_t)hash(&x->at[id]) & (x->table_size - 1);
+    while (x->table[slot])
+        slot = (slot + 1) & (x->table_size - 1);
+    x->table[slot] = id + 1;
+}
+
+static bool grow_table(struct exprs *x)
+{
+    if (x->n * 2 < x->table_size)
+        return true;
+    uint32_t size = x->table_size ? x->table_size * 2 : 256;
+    uint32_t *table = calloc(size, sizeof *table);
+    if (!table) {
+        x->failed = true;
+        return false;
+    }
+    free(x->table);
+    x->table = table;
+    x->table_size = size;
+    for (uint32_t i = 0; i < x->n; i++)
+        insert(x, i);
+    return true;
+}
+
+static void begin(struct exprs *x);
+
+static expr_id intern(struct exprs *x, struct expr e)
+{
+    if (!x->n && e.op != X_NEVER)
+        begin(x);
+    if (!grow_table(x) || !grow(x, (void **)&x->at, x->n, &x->cap, sizeof *x->at))
+        return EXPR_NEVER;
+    uint32_t slot = (uint32_t)hash(&e) & (x->table_size - 1);
+    for (; x->table[slot]; slot = (slot + 1) & (x->table_size - 1))
+        if (same(&x->at[x->table[slot] - 1], &e))
+            return x->table[slot] - 1;
+    if (x->n >= EXPRS_MAX) {
+        x->overgrown = true;
+        return EXPR_NEVER;
+    }
+    x->at[x->n] = e;
+    x->table[slot] = x->n + 1;
+    return x->n++;
+}
+
+// The two that have numbers of their own come first.
+static void begin(struct exprs *x)
+{
+    if (!x->n)
+        intern(x, (struct expr){.op = X_NEVER, .regular = true});
+    if (x->n == 1)
+        intern(x, (struct expr){.op = X_EMPTY, .regular = true});
+}
+
+int exprs_check(struct exprs *x, struct error *err)
+{
+    begin(x);
+    if (x->overgrown)
+        return fail(err, E_USAGE, "the grammar is too large: more than %d expressions", EXPRS_MAX);
+    return x->failed ? fail(err, E_MEMORY, "no memory for a grammar of %u expressions", x->n) : 0;
+}
+
+// --- the operations ---
+
+expr_id expr_bytes(struct exprs *x, const struct byte_set *set)
+{
+    if (!(set->bits[0] | set->bits[1] | set->bits[2] | set->bits[3]))
+        return EXPR_NEVER;
+    uint32_t i = 0;
+    while (i < x->n_sets && memcmp(&x->sets[i], set, sizeof *set))
+        i++;
+    if (i == x->n_sets) {
+        if (!grow(x, (void **)&x->sets, x->n_sets, &x->cap_sets, sizeof *x->sets))
+            return EXPR_NEVER;
+        x->sets[x->n_sets++] = *set;
+    }
+    return intern(x, (struct expr){.op = X_BYTES, .a = i, .regular = true});
+}
+
+expr_id expr_byte_range(struct exprs *x, uint8_t from, uint8_t to)
+{
+    struct byte_set set = {0};
+    for (unsigned b = from; b <= to; b++)
+        byte_set_add(&set, b);
+    return expr_bytes(x, &set);
+}
+
+expr_id expr_text(struct exprs *x, struct str text)
+{
+    expr_id e = EXPR_EMPTY;
+    for (size_t i = text.len; i-- > 0;)
+        e = expr_cat(x, expr_byte_range(x, (uint8_t)text.data[i], (uint8_t)text.data[i]), e);
+    return e;
+}
+
+expr_id expr_text_z(struct exprs *x, const char *text)
+{
+    return expr_text(x, str_from(text));
+}
+
+static bool is_regular(const struct exprs *x, expr_id e)
+{
+    return e <= EXPR_EMPTY || x->at[e].regular;
+}
+
+static bool has_logic(const struct exprs *x, expr_id e)
+{
+    return e > EXPR_EMPTY && x->at[e].logic;
+}
+
+static enum expr_op op_of(const struct exprs *x, expr_id e)
+{
+    return e <= EXPR_EMPTY ? (enum expr_op)e : x->at[e].op;
+}
+
+static expr_id pair(struct exprs *x, enum expr_op op, expr_id a, expr_id b)
+{
+    return intern(x, (struct expr){.op = op,
+                                   .a = a,
+                                   .b = b,
+                                   .regular = is_regular(x, a) && is_regular(x, b),
+                                   .logic = has_logic(x, a) || has_logic(x, b)});
+}
+
+// Sequences and choices nest to the right, so that long ones are walked by loops.
+expr_id expr_cat(struct exprs *x, expr_id a, expr_id b)
+{
+    if (a == EXPR_NEVER || b == EXPR_NEVER)
+        return EXPR_NEVER;
+    if (a == EXPR_EMPTY || b == EXPR_EMPTY)
+        return a == EXPR_EMPTY ? b : a;
+    expr_id parts[64];
+    size_t n = 0;
+    while (op_of(x, a) == X_CAT && n < COUNT_OF(parts)) {
+        parts[n++] = x->at[a].a;
+        a = x->at[a].b;
+    }
+    // a sequence of more than 64 on the left: its rest is put in front of b first
+    b = op_of(x, a) == X_CAT ? expr_cat(x, a, b) : pair(x, X_CAT, a, b);
+    while (n > 0 && b != EXPR_NEVER) {
+        a = parts[--n];
+        b = pair(x, X_CAT, a, b);
+    }
+    return b;
+}
+
+// Of two sets of bytes, one.
+static expr_id alt_bytes(struct exprs *x, expr_id a, expr_id b)
+{
+    struct byte_set set = x->sets[x->at[a].a];
+    for (int i = 0; i < 4; i++)
+        set.bits[i] |= x->sets[x->at[b].a].bits[i];
+    return expr_bytes(x, &set);
+}
+
+// a or b, where a is no choice itself.
+static expr_id alt_one(struct exprs *x, expr_id a, expr_id b)
+{
+    if (a == EXPR_NEVER || b == EXPR_NEVER || a == b)
+        return a == EXPR_NEVER ? b : a;
+    if (op_of(x, a) == X_BYTES && op_of(x, b) == X_BYTES)
+        return alt_bytes(x, a, b);
+    if (op_of(x, b) == X_ALT && op_of(x, x->at[b].a) == X_BYTES && op_of(x, a) == X_BYTES) {
+        expr_id rest = x->at[b].b;
+        return pair(x, X_ALT, alt_bytes(x, a, x->at[b].a), rest);
+    }
+    if (op_of(x, b) == X_ALT && x->at[b].a == a)
+        return b;
+    return pair(x, X_ALT, a, b);
+}
+
+expr_id expr_alt(struct exprs *x, expr_id a, expr_id b)
+{
+    expr_id parts[64];
+    size_t n = 0;
+    while (op_of(x, a) == X_ALT && n < COUNT_OF(parts)) {
+        parts[n++] = x->at[a].a;
+        a = x->at[a].b;
+    }
+    b = op_of(x, a) == X_ALT ? expr_alt(x, a, b) : alt_one(x, a, b);
+    while (n > 0)
+        b = alt_one(x, parts[--n], b);
+    return b;
+}
+
+expr_id expr_cat_n(struct exprs *x, const expr_id *list, size_t n)
+{
+    expr_id e = EXPR_EMPTY;
+    while (n > 0)
+        e = expr_cat(x, list[--n], e);
+    return e;
+}
+
+expr_id expr_alt_n(struct exprs *x, const expr_id *list, size_t n)
+{
+    expr_id e = EXPR_NEVER;
+    while (n > 0)
+        e = expr_alt(x, list[--n], e);
+    return e;
+}
+
+expr_id expr_repeat(struct exprs *x, expr_id a, uint32_t min, uint32_t max)
+{
+    if (max == 0 || a == EXPR_EMPTY || (a == EXPR_NEVER && min == 0))
+        return EXPR_EMPTY;
+    if (a == EXPR_NEVER || min > max)
+        return EXPR_NEVER;
+    if (min == 1 && max == 1)
+        return a;
+    bool again = op_of(x, a) == X_REPEAT && x->at[a].max == REPEAT_ANY && x->at[a].min <= 1;
+    if (again && max == REPEAT_ANY && min <= 1) // (a*)* and its kin
+        return expr_repeat(x, x->at[a].a, MIN(min, x->at[a].min), REPEAT_ANY);
+    return intern(
+        x, (struct expr){
+               .op = X_REPEAT, .a = a, .min = min, .max = max, .regular = is_regular(x, a), .logic = has_logic(x, a)});
+}
+
+expr_id expr_optional(struct exprs *x, expr_id a)
+{
+    return expr_repeat(x, a, 0, 1);
+}
+
+expr_id expr_star(struct exprs *x, expr_id a)
+{
+    return expr_repeat(x, a, 0, REPEAT_ANY);
+}
+
+expr_id expr_rule(struct exprs *x, uint32_t rule)
+{
+    return intern(x, (struct expr){.op = X_RULE, .a = rule});
+}
+
+expr_id expr_token(struct exprs *x, int32_t token, bool negated)
+{
+    return intern(x, (struct expr){.op = X_TOKEN, .a = (uint32_t)token, .b = negated});
+}
+
+expr_id expr_and(struct exprs *x, expr_id a, expr_id b)
+{
+    if (a == EXPR_NEVER || b == EXPR_NEVER || a == b)
+        return a == EXPR_NEVER ? a : b;
+    return intern(x, (struct expr){.op = X_AND, .a = MIN(a, b), .b = MAX(a, b), .regular = true, .logic = true});
+}
+
+expr_id expr_not(struct exprs *x, expr_id a)
+{
+    if (op_of(x, a) == X_NOT)
+        return x->at[a].a;
+    return intern(x, (struct expr){.op = X_NOT, .a = a, .regular = true, .logic = true});
+}
+
+expr_id expr_dfa(struct exprs *x, struct dfa *dfa)
+{
+    if (!grow(x, (void **)&x->dfas, x->n_dfas, &x->cap_dfas, sizeof *x->dfas)) {
+        dfa_free(dfa);
+        return EXPR_NEVER;
+    }
+    x->dfas[x->n_dfas] = dfa;
+    return intern(x, (struct expr){.op = X_DFA, .a = x->n_dfas++, .regular = true});
+}
+
+uint32_t exprs_rule(struct exprs *x, struct str name)
+{
+    if (!grow(x, (void **)&x->rules, x->n_rules, &x->cap_rules, sizeof *x->rules))
+        return UINT32_MAX;
+    x->rules[x->n_rules] = (struct rule){.name = arena_strdup(&x->arena, name)};
+    if (!x->rules[x->n_rules].name) {
+        x->failed = true;
+        return UINT32_MAX;
+    }
+    return x->n_rules++;
+}
+
+bool expr_nullable(const struct exprs *x, expr_id e)
+{
+    for (;;) {
+        if (e <= EXPR_EMPTY)
+            return e == EXPR_EMPTY;
+        const struct expr *at = &x->at[e];
+        switch (at->op) {
+        case X_CAT:
+            if (!expr_nullable(x, at->a))
+                return false;
+            e = at->b;
+            break;
+        case X_ALT:
+            if (expr_nullable(x, at->a))
+                return true;
+            e = at->b;
+            break;
+        case X_REPEAT:
+            return at->min == 0 || expr_nullable(x, at->a);
+        case X_AND:
+            return expr_nullable(x, at->a) && expr_nullable(x, at->b);
+        case X_NOT:
+            return !expr_nullable(x, at->a);
+        case X_DFA:
+            return dfa_accepts_empty(x->dfas[at->a]);
+        default:
+            return false;
+        }
+    }
+}
+
+// --- sets of characters ---
+
+void char_set_add(struct char_set *s, uint32_t from, uint32_t to)
+{
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 16;
+        struct char_range *at = realloc(s->at, cap * sizeof *at);
+        if (!at) {
+            s->failed = true;
+            return;
+        }
+        s->at = at;
+        s->cap = cap;
+    }
+    s->at[s->n++] = (struct char_range){from, to};
+}
+
+void char_set_add_set(struct char_set *s, const struct char_set *more)
+{
+    for (size_t i = 0; i < more->n; i++)
+        char_set_add(s, more->at[i].from, more->at[i].to);
+    s->failed = s->failed || more->failed;
+}
+
+static int by_from(const void *a, const void *b)
+{
+    const struct char_range *x = a, *y = b;
+    return (x->from > y->from) - (x->from < y->from);
+}
+
+void char_set_normalize(struct char_set *s)
+{
+    if (s->n > 1)
+        qsort(s->at, s->n, sizeof *s->at, by_from);
+    size_t out = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        if (out > 0 && s->at[i].from <= s->at[out - 1].to + 1)
+            s->at[out - 1].to = MAX(s->at[out - 1].to, s->at[i].to);
+        else
+            s->at[out++] = s->at[i];
+    }
+    s->n = out;
+}
+
+void char_set_negate(struct char_set *s)
+{
+    char_set_add(s, 0xD800, 0xDFFF);
+    char_set_normalize(s);
+    struct char_set rest = {.failed = s->failed};
+    uint32_t next = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->at[i].from > next)
+            char_set_add(&rest, next, s->at[i].from - 1);
+        next = s->at[i].to + 1;
+    }
+    if (next <= CHAR_MAX_CODE)
+        char_set_add(&rest, next, CHAR_MAX_CODE);
+    free(s->at);
+    *s = rest;
+}
+
+void char_set_free(struct char_set *s)
+{
+    free(s->at);
+    *s = (struct char_set){0};
+}
+
+// All characters from..to that are n bytes long, where from and to have the same length: the bytes they share are
+// written, then the ends of the range apart from the full ranges in between.
+static expr_id same_length(struct exprs *x, const uint8_t *from, const uint8_t *to, int n)
+{
+    if (n == 1)
+        return expr_byte_range(x, from[0], to[0]);
+    if (from[0] == to[0])
+        return expr_cat(x, expr_byte_range(x, from[0], from[0]), same_length(x, from + 1, to + 1, n - 1));
+    static const uint8_t least[] = {0x80, 0x80, 0x80}, most[] = {0xBF, 0xBF, 0xBF};
+    expr_id e = EXPR_NEVER;
+    int first = from[0], last = to[0];
+    if (memcmp(to + 1, most, (size_t)n - 1) != 0) {
+        e = expr_cat(x, expr_byte_range(x, to[0], to[0]), same_length(x, least, to + 1, n - 1));
+        last--;
+    }
+    expr_id low = EXPR_NEVER;
+    if (memcmp(from + 1, least, (size_t)n - 1) != 0) {
+        low = expr_cat(x, expr_byte_range(x, from[0], from[0]), same_length(x, from + 1, most, n - 1));
+        first++;
+    }
+    if (first <= last)
+        e = expr_alt(
+            x, expr_cat(x, expr_byte_range(x, (uint8_t)first, (uint8_t)last), same_length(x, least, most, n - 1)), e);
+    return expr_alt(x, low, e);
+}
+
+// A range cut where the length of UTF-8 changes, and around the surrogates.
+static expr_id one_range(struct exprs *x, struct char_range r)
+{
+    static const struct char_range lengths[] = {
+        {0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, CHAR_MAX_CODE}};
+    expr_id e = EXPR_NEVER;
+    for (size_t i = COUNT_OF(lengths); i-- > 0;) {
+        uint32_t from = MAX(r.from, lengths[i].from), to = MIN(r.to, lengths[i].to);
+        char a[4], b[4];
+        if (from > to)
+            continue;
+        int n = utf8_encode(from, a);
+        utf8_encode(to, b);
+        e = expr_alt(x, same_length(x, (const uint8_t *)a, (const uint8_t *)b, n), e);
+    }
+    return e;
+}
+
+expr_id expr_chars(struct exprs *x, struct char_set *s)
+{
+    char_set_normalize(s);
+    x->failed = x->failed || s->failed;
+    struct byte_set ascii = {0};
+    expr_id e = EXPR_NEVER;
+    for (size_t i = s->n; i-- > 0;) {
+        struct char_range r = s->at[i];
+        for (uint32_t c = r.from; c <= r.to && c < 0x80; c++)
+            byte_set_add(&ascii, c);
+        if (r.to >= 0x80)
+            e = expr_alt(x, one_range(x, (struct char_range){MAX(r.from, 0x80), r.to}), e);
+    }
+    return expr_alt(x, expr_bytes(x, &ascii), e);
+}
+
+expr_id expr_any_char(struct exprs *x)
+{
+    struct char_set all = {0};
+    char_set_add(&all, 0, CHAR_MAX_CODE);
+    expr_id e = expr_chars(x, &all);
+    char_set_free(&all);
+    return e;
+}

@@ -1,0 +1,324 @@
+#include "engine/grammar/masks.h"
+
+#include <stdlib.h>
+
+static const size_t lessons_bytes_max = (size_t)256 << 20;
+
+int masks_init(struct masks *m, const struct grammar_vocab *v, struct readings *r, struct error *err)
+{
+    *m = (struct masks){.v = v, .r = r};
+    size_t depth = 1;
+    for (int i = 0; i < TREE_COUNT; i++)
+        for (uint32_t k = 0; k < v->trees[i].n; k++)
+            depth = MAX(depth, v->trees[i].depth[k]);
+    m->sets = malloc((depth + 2) * sizeof *m->sets);
+    return m->sets ? 0 : fail(err, E_MEMORY, "no memory for the masks of %d tokens", v->n_tokens);
+}
+
+static void forget(struct masks *m)
+{
+    for (uint32_t i = 0; i < m->n; i++) {
+        free(m->lessons[i].bits);
+        free(m->lessons[i].ids);
+        free(m->lessons[i].nodes);
+    }
+    m->n = 0;
+    m->bytes = 0;
+    if (m->table)
+        memset(m->table, 0, m->table_size * sizeof *m->table);
+}
+
+void masks_free(struct masks *m)
+{
+    forget(m);
+    free(m->lessons);
+    free(m->table);
+    free(m->ids.at);
+    free(m->nodes.at);
+    free(m->sets);
+    *m = (struct masks){0};
+}
+
+// --- the walk ---
+
+struct walk {
+    struct masks *m;
+    const struct token_tree *tree;
+    uint32_t deepest;
+};
+
+static struct walk walk_begin(struct masks *m, int tree)
+{
+    m->ids.n = m->nodes.n = 0;
+    return (struct walk){.m = m, .tree = &m->v->trees[tree]};
+}
+
+static inline void put(struct masks *m, struct walk_list *list, uint32_t item)
+{
+    if (list->n == list->cap) {
+        size_t cap = list->cap ? 2 * list->cap : 4096;
+        uint32_t *at = realloc(list->at, cap * sizeof *at);
+        if (!at) {
+            m->failed = true;
+            return;
+        }
+        list->at = at;
+        list->cap = cap;
+    }
+    list->at[list->n++] = item;
+}
+
+// All nodes from..to - 1, the first of which continues a text that has become `set`.
+static void walk(struct walk *w, uint32_t set, uint32_t from, uint32_t to)
+{
+    const struct token_tree *tree = w->tree;
+    struct readings *r = w->m->r;
+    const uint8_t *class_of = r->net->class_of;
+    uint32_t *sets = w->m->sets; // by depth below the first node's parent
+    if (from >= to)
+        return;
+    const unsigned base = tree->depth[from] - 1u;
+    sets[0] = set;
+    for (uint32_t i = from; i < to;) {
+        unsigned depth = tree->depth[i] - base;
+        const struct reading_set *at = &r->at[sets[depth - 1]];
+        uint8_t class = class_of[tree->byte[i]];
+        uint32_t next = at->row ? at->row[class] : UINT32_MAX;
+        if (next == UINT32_MAX) {
+            next = readings_step(r, sets[depth - 1], class);
+            w->deepest = MAX(w->deepest, r->at[next].deepest);
+        }
+        if (next == READINGS_DEAD) {
+            i = tree->skip[i];
+            continue;
+        }
+        at = &r->at[next];
+        w->deepest = MAX(w->deepest, at->deepest);
+        for (int32_t token = tree->token[i]; token >= 0; token = w->m->v->next_same[token])
+            put(w->m, &w->m->ids, (uint32_t)token);
+        if (at->done && tree->skip[i] > i + 1)
+            put(w->m, &w->m->nodes, i);
+        sets[depth] = next;
+        i = at->n ? i + 1 : tree->skip[i];
+    }
+}
+
+// --- lessons ---
+
+static uint32_t lesson_slot(const struct masks *m, uint64_t key)
+{
+    uint32_t slot = (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32) & (m->table_size - 1);
+    while (m->table[slot] && m->lessons[m->table[slot] - 1].key != key)
+        slot = (slot + 1) & (m->table_size - 1);
+    return slot;
+}
+
+static bool make_room(struct masks *m)
+{
+    if (m->n == m->cap) {
+        uint32_t cap = m->cap ? 2 * m->cap : 64;
+        struct lesson *lessons = realloc(m->lessons, cap * sizeof *lessons);
+        if (!lessons)
+            return false;
+        m->lessons = lessons;
+        m->cap = cap;
+    }
+    if (m->n * 2 < m->table_size)
+        return true;
+    uint32_t size = m->table_size ? 2 * m->table_size : 128;
+    uint32_t *table = calloc(size, sizeof *table);
+    if (!table)
+        return false;
+    free(m->table);
+    m->table = table;
+    m->table_size = size;
+    for (uint32_t i = 0; i < m->n; i++)
+        table[lesson_slot(m, m->lessons[i].key)] = i + 1;
+    return true;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+// A copy without what comes twice.
+static uint32_t *copy_list(struct walk_list *list, uint32_t *n)
+{
+    if (list->n > 1)
+        qsort(list->at, list->n, sizeof *list->at, by_number);
+    *n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (!i || list->at[i] != list->at[i - 1])
+            list->at[(*n)++] = list->at[i];
+    uint32_t *copy = malloc((*n + (size_t)1) * sizeof *copy);
+    if (copy && *n)
+        memcpy(copy, list->at, *n * sizeof *copy);
+    return copy;
+}
+
+// Writes down what a walk has found; the smaller of mask and list. UINT32_MAX when memory is short.
+static uint32_t write_down(struct masks *m, const struct walk *w, uint64_t key)
+{
+    size_t words = grammar_vocab_words(m->v);
+    struct lesson l = {.key = key, .deepest = w->deepest, .tree = (uint8_t)(w->tree - m->v->trees)};
+    bool good = make_room(m);
+    if (m->ids.n > words) {
+        l.bits = calloc(words, sizeof *l.bits);
+        for (size_t i = 0; l.bits && i < m->ids.n; i++)
+            l.bits[m->ids.at[i] >> 5] |= UINT32_C(1) << (m->ids.at[i] & 31);
+    } else {
+        l.ids = copy_list(&m->ids, &l.n_ids);
+    }
+    l.nodes = copy_list(&m->nodes, &l.n_nodes);
+    if (!good || m->failed || !l.nodes || (!l.bits && !l.ids)) {
+        free(l.bits);
+        free(l.ids);
+        free(l.nodes);
+        m->failed = true;
+        return UINT32_MAX;
+    }
+    m->bytes += (l.bits ? words : l.n_ids) * 4 + l.n_nodes * 4 + sizeof l;
+    m->n_learned++;
+    m->table[lesson_slot(m, key)] = m->n + 1;
+    m->lessons[m->n] = l;
+    return m->n++;
+}
+
+static bool is_known(const struct masks *m, uint64_t key, uint32_t *lesson)
+{
+    if (!m->table_size)
+        return false;
+    *lesson = m->table[lesson_slot(m, key)] - 1;
+    return *lesson != UINT32_MAX;
+}
+
+// What may follow the state, in one of the trees.
+static uint32_t learn_state(struct masks *m, int tree, uint32_t state)
+{
+    uint64_t key = UINT64_C(1) << 63 | (uint64_t)tree << 32 | state;
+    uint32_t lesson;
+    if (is_known(m, key, &lesson))
+        return lesson;
+    struct walk w = walk_begin(m, tree);
+    uint32_t set = readings_of(m->r, state, FRAME_UNKNOWN);
+    w.deepest = m->r->at[set].deepest;
+    walk(&w, set, 0, w.tree->n);
+    return write_down(m, &w, key);
+}
+
+// What may follow where an earlier lesson left its rule, if that rule returns to `back`.
+static uint32_t learn_return(struct masks *m, uint32_t earlier, uint32_t back)
+{
+    uint64_t key = (uint64_t)earlier << 32 | back;
+    uint32_t lesson;
+    if (is_known(m, key, &lesson))
+        return lesson;
+    const struct token_tree *tree = &m->v->trees[m->lessons[earlier].tree];
+    struct walk w = walk_begin(m, m->lessons[earlier].tree);
+    uint32_t set = readings_of(m->r, back, FRAME_UNKNOWN);
+    w.deepest = m->r->at[set].deepest;
+    for (uint32_t i = 0; i < m->lessons[earlier].n_nodes; i++) {
+        uint32_t node = m->lessons[earlier].nodes[i];
+        walk(&w, set, node + 1, tree->skip[node]);
+        if (m->r->at[set].done) // it returns at once, too
+            put(m, &m->nodes, node);
+    }
+    return write_down(m, &w, key);
+}
+
+// --- the sum ---
+
+static void add_lesson(const struct masks *m, const struct lesson *l, uint32_t *mask)
+{
+    size_t words = grammar_vocab_words(m->v);
+    for (size_t i = 0; l->bits && i < words; i++)
+        mask[i] |= l->bits[i];
+    for (uint32_t i = 0; l->ids && i < l->n_ids; i++)
+        mask[l->ids[i] >> 5] |= UINT32_C(1) << (l->ids[i] & 31);
+}
+
+// Adds what may follow one reading. False when memory is short; *deep when the stack is so high that what was learned
+// without looking at it may not hold.
+static bool add_reading(struct masks *m, int tree, struct reading at, uint32_t *mask, bool *deep)
+{
+    struct readings *r = m->r;
+    uint32_t state = tree == TREE_SHORT ? subsets_near(&r->subsets, at.state) : at.state;
+    if (state == SUBSET_DEAD)
+        return false;
+    uint32_t lesson = learn_state(m, tree, state), frame = at.frame;
+    while (lesson != UINT32_MAX) {
+        const struct lesson *l = &m->lessons[lesson];
+        if (l->deepest + r->frames[frame].depth > r->depth_max) {
+            *deep = true;
+            return true;
+        }
+        add_lesson(m, l, mask);
+        if (!l->n_nodes || frame == FRAME_ROOT || frame == FRAME_UNKNOWN)
+            return true;
+        lesson = learn_return(m, lesson, r->frames[frame].back);
+        frame = r->frames[frame].below;
+    }
+    return false;
+}
+
+// The slow way, which knows the whole stack.
+static void walk_set(struct masks *m, uint32_t set, uint32_t *mask)
+{
+    for (int tree = 0; tree < TREE_COUNT; tree++) {
+        struct walk w = walk_begin(m, tree);
+        walk(&w, set, 0, w.tree->n);
+        for (size_t i = 0; i < m->ids.n; i++)
+            mask[m->ids.at[i] >> 5] |= UINT32_C(1) << (m->ids.at[i] & 31);
+    }
+}
+
+static void add_token(const struct grammar_vocab *v, uint32_t *mask, uint32_t token)
+{
+    if (token < (uint32_t)v->n_tokens)
+        mask[token >> 5] |= UINT32_C(1) << (token & 31);
+}
+
+// Tokens that are named in the grammar. Tokens that end an answer do that alone.
+static void add_named(struct masks *m, uint32_t state, uint32_t *mask)
+{
+    const struct subsets *s = &m->r->subsets;
+    for (uint32_t i = 0; i < s->at[state].n; i++) {
+        const struct net_op *op = &s->net->ops[s->pool[s->at[state].first + i]];
+        if (op->kind != NET_TOKEN)
+            continue;
+        if (!(op->arg & NET_NOT_TOKEN)) {
+            add_token(m->v, mask, op->arg);
+            continue;
+        }
+        for (int32_t id = 0; id < m->v->n_tokens; id++)
+            if (vocab_tree_may_stand(m->v, id) && (uint32_t)id != (op->arg & ~NET_NOT_TOKEN))
+                add_token(m->v, mask, (uint32_t)id);
+    }
+}
+
+bool masks_of(struct masks *m, uint32_t set, uint32_t *mask)
+{
+    if (m->bytes > lessons_bytes_max)
+        forget(m);
+    struct readings *r = m->r;
+    memset(mask, 0, grammar_vocab_words(m->v) * sizeof *mask);
+    bool deep = false, good = true;
+    for (uint32_t i = 0; i < r->at[set].n && good; i++) {
+        struct reading at = r->pool[r->at[set].first + i];
+        for (int tree = 0; tree < TREE_COUNT && good && !at.called; tree++)
+            if (m->v->trees[tree].n)
+                good = add_reading(m, tree, at, mask, &deep);
+    }
+    if (deep && good) {
+        memset(mask, 0, grammar_vocab_words(m->v) * sizeof *mask);
+        walk_set(m, set, mask);
+    }
+    for (uint32_t i = 0; i < r->at[set].n; i++)
+        add_named(m, r->pool[r->at[set].first + i].state, mask);
+    for (int32_t i = 0; i < m->v->n_ends; i++)
+        if (r->at[set].done)
+            add_token(m->v, mask, (uint32_t)m->v->ends[i]);
+    return good && !m->failed && !r->failed;
+}

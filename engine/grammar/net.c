@@ -1,0 +1,469 @@
+#include "engine/grammar/net.h"
+
+#include "engine/grammar/dfa.h"
+#include "engine/grammar/net_check.h"
+
+#include <stdlib.h>
+
+enum { INLINE_OPS = 24, NEST_MAX = 8000, LEAD_MAX = 4 };
+
+// --- which rules call which ---
+
+// What is known of a rule before its net is built.
+struct shape {
+    uint32_t size; // ops, with what is inlined; saturates
+    uint32_t uses; // calls of it
+    bool recursive, inlined, seen;
+    uint32_t depth; // of inlining within
+};
+
+// What an expression became in front of a certain op: written twice before the same end, it is built once.
+struct emitted {
+    uint32_t e, next, op; // e 0: an empty slot
+};
+
+struct builder {
+    struct net *net;
+    struct exprs *x;
+    struct shape *shapes; // of each rule
+    uint32_t *sizes;      // of each expression, 0: not known
+    uint32_t n_sizes;
+    struct rule_graph graph;
+    uint32_t nested; // calls of emit within one another
+    bool in_chain, overgrown, too_deep;
+    struct emitted *memo; // open addressing
+    uint32_t n_memo, memo_size;
+    struct error *err;
+};
+
+static uint32_t saturated(uint64_t n)
+{
+    return n > NET_OPS_MAX ? NET_OPS_MAX + 1 : (uint32_t)n;
+}
+
+// The ops that an expression takes. Of what is shared, each use counts.
+static uint32_t size_of(struct builder *b, expr_id e, uint32_t nested)
+{
+    uint64_t sum = 0;
+    expr_id whole = e;
+    if (nested > NEST_MAX)
+        return NET_OPS_MAX + 1;
+    for (bool more = true; more;) {
+        const struct expr *at = &b->x->at[e];
+        if (b->sizes[e]) {
+            sum += b->sizes[e];
+            break;
+        }
+        more = at->op == X_CAT || at->op == X_ALT;
+        if (more) {
+            sum += size_of(b, at->a, nested + 1) + (at->op == X_ALT);
+            e = at->b;
+        } else if (at->op == X_REPEAT) {
+            uint64_t one = (uint64_t)size_of(b, at->a, nested + 1) + 1;
+            sum += one * (at->max == REPEAT_ANY ? (uint64_t)at->min + 1 : at->max) + 1;
+        } else if (at->op == X_RULE) {
+            const struct shape *s = &b->shapes[at->a];
+            sum += s->inlined ? s->size : 1;
+        } else if (at->op == X_DFA) {
+            sum += dfa_size(b->x->dfas[at->a]);
+        } else {
+            sum += at->op != X_EMPTY;
+        }
+    }
+    return b->sizes[whole] = saturated(sum);
+}
+
+// Callees come first in the order of the graph, so that what they became is known when a caller is looked at.
+static void choose_inlining(struct builder *b, uint32_t rule)
+{
+    struct shape *s = &b->shapes[rule];
+    s->recursive = b->graph.recursive[rule];
+    for (uint32_t i = b->graph.first[rule]; i < b->graph.first[rule + 1]; i++) {
+        const struct shape *callee = &b->shapes[b->graph.calls[i]];
+        if (callee->inlined)
+            s->depth = MAX(s->depth, callee->depth + 1);
+    }
+    s->size = size_of(b, b->x->rules[rule].body, 0);
+    s->inlined = rule != b->net->root && rule != b->net->lead && !s->recursive && s->depth < 100 &&
+                 (s->size <= INLINE_OPS || b->graph.uses[rule] == 1);
+}
+
+// --- ops, from the end of a rule to its beginning ---
+
+static uint32_t emit_op(struct builder *b, enum net_kind kind, uint32_t arg, uint32_t next)
+{
+    struct net *net = b->net;
+    if (net->n >= NET_OPS_MAX) {
+        b->overgrown = true;
+        return NET_NONE;
+    }
+    if (net->n == net->cap) {
+        uint32_t cap = net->cap ? 2 * net->cap : 256;
+        struct net_op *ops = realloc(net->ops, cap * sizeof *ops);
+        if (!ops)
+            return NET_NONE;
+        net->ops = ops;
+        net->cap = cap;
+    }
+    net->ops[net->n] = (struct net_op){.kind = kind, .need = NEED_DEAD, .arg = arg, .next = next};
+    return net->n++;
+}
+
+static uint32_t emit(struct builder *b, expr_id e, uint32_t next);
+
+// --- what was built before the same end ---
+
+static uint32_t memo_slot(const struct builder *b, uint32_t e, uint32_t next)
+{
+    uint64_t h = ((uint64_t)e << 32 | next) * 0x9E3779B97F4A7C15u;
+    uint32_t slot = (uint32_t)(h >> 32) & (b->memo_size - 1);
+    while (b->memo[slot].e && (b->memo[slot].e != e || b->memo[slot].next != next))
+        slot = (slot + 1) & (b->memo_size - 1);
+    return slot;
+}
+
+// The copies of a chain must be laid out alike, so that nothing in them is shared.
+static uint32_t recall(const struct builder *b, expr_id e, uint32_t next)
+{
+    if (b->in_chain || !b->memo_size || b->x->at[e].op < X_CAT)
+        return NET_NONE;
+    const struct emitted *at = &b->memo[memo_slot(b, e, next)];
+    return at->e ? at->op : NET_NONE;
+}
+
+// Memory that is short here makes a net larger, no more.
+static void remember(struct builder *b, expr_id e, uint32_t next, uint32_t op)
+{
+    if (b->in_chain || op == NET_NONE || b->x->at[e].op < X_CAT)
+        return;
+    if (2 * b->n_memo >= b->memo_size) {
+        struct emitted *old = b->memo;
+        uint32_t n = b->memo_size, size = n ? 2 * n : 256;
+        struct emitted *memo = calloc(size, sizeof *memo);
+        if (!memo)
+            return;
+        b->memo = memo;
+        b->memo_size = size;
+        for (uint32_t i = 0; i < n; i++)
+            if (old[i].e)
+                memo[memo_slot(b, old[i].e, old[i].next)] = old[i];
+        free(old);
+    }
+    struct emitted *at = &b->memo[memo_slot(b, e, next)];
+    b->n_memo += !at->e;
+    *at = (struct emitted){e, next, op};
+}
+
+// --- the operations ---
+
+// The parts of a sequence, the last first, down to a rest that was built before.
+static uint32_t emit_sequence(struct builder *b, expr_id e, uint32_t end)
+{
+    size_t n = 0;
+    expr_id last = e;
+    uint32_t next = NET_NONE;
+    for (; b->x->at[last].op == X_CAT && (next = recall(b, last, end)) == NET_NONE; last = b->x->at[last].b)
+        n++;
+    expr_id *suffixes = calloc(n + 1, sizeof *suffixes);
+    if (!suffixes)
+        return NET_NONE;
+    for (n = 0; e != last; e = b->x->at[e].b)
+        suffixes[n++] = e;
+    if (next == NET_NONE)
+        next = emit(b, last, end);
+    while (n > 0 && next != NET_NONE) {
+        e = suffixes[--n];
+        next = emit(b, b->x->at[e].a, next);
+        remember(b, e, end, next);
+    }
+    free(suffixes);
+    return next;
+}
+
+static uint32_t emit_choice(struct builder *b, expr_id e, uint32_t next)
+{
+    uint32_t first = NET_NONE;
+    while (e > EXPR_EMPTY && b->x->at[e].op == X_ALT) {
+        uint32_t way = emit(b, b->x->at[e].a, next);
+        if (way == NET_NONE)
+            return NET_NONE;
+        first = first == NET_NONE ? way : emit_op(b, NET_SPLIT, way, first);
+        e = b->x->at[e].b;
+    }
+    uint32_t way = emit(b, e, next);
+    return way == NET_NONE ? NET_NONE : emit_op(b, NET_SPLIT, way, first);
+}
+
+static bool add_chain(struct net *net, struct net_chain chain)
+{
+    if (net->n_chains == net->cap_chains) {
+        uint32_t cap = net->cap_chains ? 2 * net->cap_chains : 8;
+        struct net_chain *chains = realloc(net->chains, cap * sizeof *chains);
+        if (!chains)
+            return false;
+        net->chains = chains;
+        net->cap_chains = cap;
+    }
+    net->chains[net->n_chains++] = chain;
+    return true;
+}
+
+// `count` copies, one behind the other; where `optional`, each may be the end instead.
+static uint32_t emit_copies(struct builder *b, expr_id e, uint32_t count, bool optional, uint32_t next)
+{
+    uint32_t first = b->net->n, end = next;
+    bool chain = count >= NET_CHAIN_MIN && !b->in_chain && !expr_nullable(b->x, e);
+    b->in_chain = b->in_chain || chain;
+    uint32_t stride = 0;
+    for (uint32_t i = 0; i < count && next != NET_NONE; i++) {
+        next = emit(b, e, next);
+        if (optional && next != NET_NONE)
+            next = emit_op(b, NET_SPLIT, end, next);
+        stride = i ? stride : b->net->n - first;
+    }
+    if (!chain)
+        return next;
+    b->in_chain = false;
+    return next != NET_NONE && add_chain(b->net, (struct net_chain){first, stride, count}) ? next : NET_NONE;
+}
+
+static uint32_t emit_repeat(struct builder *b, const struct expr *at, uint32_t next)
+{
+    struct expr e = *at;
+    if (e.max == REPEAT_ANY) {
+        uint32_t split = emit_op(b, NET_SPLIT, next, NET_NONE);
+        uint32_t again = split == NET_NONE ? NET_NONE : emit(b, e.a, split);
+        if (again == NET_NONE)
+            return NET_NONE;
+        b->net->ops[split].next = again;
+        // the loop itself is the last of the copies that must be
+        return e.min ? emit_copies(b, e.a, e.min - 1, false, again) : split;
+    }
+    next = emit_copies(b, e.a, e.max - e.min, true, next);
+    return next == NET_NONE ? NET_NONE : emit_copies(b, e.a, e.min, false, next);
+}
+
+// An automaton that is ready: a chain of ways for each state.
+static uint32_t emit_dfa(struct builder *b, const struct dfa *d, uint32_t next)
+{
+    uint32_t first = b->net->n;
+    for (uint32_t s = 0; s < d->n; s++)
+        if (emit_op(b, NET_SPLIT, NET_NONE, NET_NONE) == NET_NONE)
+            return NET_NONE;
+    for (uint32_t s = 0; s < d->n; s++) {
+        uint32_t ways = d->accept[s] ? next : NET_NONE;
+        struct dfa_edges edges;
+        if (!dfa_edges(&edges, d, s))
+            return NET_NONE;
+        for (uint32_t i = 0; i < edges.n; i++) {
+            expr_id set = expr_bytes(b->x, &edges.sets[i]);
+            uint32_t way = emit_op(b, NET_BYTES, b->x->at[set].a, first + edges.to[i]);
+            ways = way == NET_NONE || ways == NET_NONE ? way : emit_op(b, NET_SPLIT, way, ways);
+            if (ways == NET_NONE)
+                break;
+        }
+        dfa_edges_free(&edges);
+        // a state without any way is left dead: a split that leads to itself
+        b->net->ops[first + s].next = b->net->ops[first + s].arg = ways == NET_NONE ? first + s : ways;
+    }
+    return first + d->start;
+}
+
+static uint32_t emit_dead(struct builder *b)
+{
+    uint32_t op = emit_op(b, NET_SPLIT, NET_NONE, NET_NONE);
+    if (op != NET_NONE)
+        b->net->ops[op].next = b->net->ops[op].arg = op;
+    return op;
+}
+
+// The op where e begins, if `next` comes behind it; NET_NONE when memory is short, or the nesting too deep.
+static uint32_t emit(struct builder *b, expr_id e, uint32_t next)
+{
+    if (b->nested >= NEST_MAX) {
+        b->too_deep = true;
+        return NET_NONE;
+    }
+    const struct expr *at = &b->x->at[e];
+    uint32_t op = at->op == X_CAT ? NET_NONE : recall(b, e, next);
+    if (op != NET_NONE)
+        return op;
+    b->nested++;
+    switch (at->op) {
+    case X_NEVER:
+        op = emit_dead(b);
+        break;
+    case X_EMPTY:
+        op = next;
+        break;
+    case X_BYTES:
+        op = emit_op(b, NET_BYTES, at->a, next);
+        break;
+    case X_CAT:
+        op = emit_sequence(b, e, next);
+        break;
+    case X_ALT:
+        op = emit_choice(b, e, next);
+        break;
+    case X_REPEAT:
+        op = emit_repeat(b, at, next);
+        break;
+    case X_RULE:
+        op = b->shapes[at->a].inlined ? emit(b, b->x->rules[at->a].body, next) : emit_op(b, NET_CALL, at->a, next);
+        break;
+    case X_TOKEN:
+        op = emit_op(b, NET_TOKEN, at->a | (at->b ? NET_NOT_TOKEN : 0), next);
+        break;
+    case X_DFA:
+        op = emit_dfa(b, b->x->dfas[at->a], next);
+        break;
+    case X_AND:
+    case X_NOT: // lowered before
+        break;
+    }
+    b->nested--;
+    if (b->x->at[e].op == X_ALT || b->x->at[e].op == X_REPEAT)
+        remember(b, e, next, op);
+    return op;
+}
+
+// --- the whole ---
+
+static int emit_failed(const struct builder *b, const char *where, struct error *err)
+{
+    if (b->overgrown)
+        return fail(err, E_USAGE, "the grammar is too large%s%s: its repeats come to more than %d states",
+                    *where ? " at " : "", where, NET_OPS_MAX);
+    if (b->too_deep)
+        return fail(err, E_USAGE, "the grammar is nested too deeply%s%s", *where ? " at " : "", where);
+    return fail(err, E_MEMORY, "no memory for a grammar of %u states", b->net->n);
+}
+
+static int emit_rules(struct builder *b, struct error *err)
+{
+    struct net *net = b->net;
+    for (uint32_t i = 0; i < b->graph.n_order; i++) {
+        uint32_t rule = b->graph.order[i];
+        choose_inlining(b, rule);
+        if (b->shapes[rule].inlined)
+            continue;
+        uint32_t end = emit_op(b, NET_END, 0, NET_NONE);
+        net->start[rule] = end == NET_NONE ? NET_NONE : emit(b, b->x->rules[rule].body, end);
+        if (net->start[rule] == NET_NONE)
+            return emit_failed(b, b->x->rules[rule].name, err);
+    }
+    return 0;
+}
+
+static void find_classes(struct net *net)
+{
+    uint16_t class_of[256] = {0};
+    uint32_t n = 1;
+    for (uint32_t s = 0; s <= net->x->n_sets; s++) {
+        const struct byte_set *set = s < net->x->n_sets ? &net->x->sets[s] : &net->available;
+        uint16_t within[256], fresh = 0;
+        bool has[256] = {false}, lacks[256] = {false};
+        for (unsigned b = 0; b < 256; b++)
+            *(byte_set_has(set, b) ? &has[class_of[b]] : &lacks[class_of[b]]) = true;
+        for (uint32_t c = 0; c < n; c++)
+            within[c] = has[c] && lacks[c] ? (uint16_t)(n + fresh++) : (uint16_t)c;
+        for (unsigned b = 0; b < 256; b++)
+            if (byte_set_has(set, b))
+                class_of[b] = within[class_of[b]];
+        n += fresh;
+    }
+    net->n_classes = n;
+    for (unsigned b = 256; b-- > 0;) {
+        net->class_of[b] = (uint8_t)class_of[b];
+        net->class_byte[class_of[b]] = (uint8_t)b;
+    }
+}
+
+static int build(struct builder *b, struct error *err)
+{
+    struct exprs *x = b->x;
+    struct net *net = b->net;
+    if (exprs_check(x, err) || rule_graph_build(&b->graph, x, net->lead, err))
+        return -1;
+    net->start = malloc((x->n_rules + 1) * sizeof *net->start);
+    b->shapes = calloc(x->n_rules + 1, sizeof *b->shapes);
+    b->sizes = calloc((size_t)x->n + 1, sizeof *b->sizes);
+    if (!net->start || !b->shapes || !b->sizes)
+        return fail(err, E_MEMORY, "no memory for a grammar of %u rules", x->n_rules);
+    memset(net->start, 0xFF, (x->n_rules + 1) * sizeof *net->start);
+    if (emit_rules(b, err) || exprs_check(x, err))
+        return -1;
+    find_classes(net);
+    return net_check(net, &b->graph, err);
+}
+
+// Up to four characters of white space, then the root.
+static uint32_t make_lead(struct exprs *x, uint32_t root)
+{
+    struct char_set space = {0};
+    char_set_add(&space, '\t', '\n');
+    char_set_add(&space, '\r', '\r');
+    char_set_add(&space, ' ', ' ');
+    uint32_t lead = exprs_rule(x, STR_LIT("root"));
+    if (lead != UINT32_MAX) {
+        x->rules[lead].defined = true;
+        x->rules[lead].body = expr_cat(x, expr_repeat(x, expr_chars(x, &space), 0, LEAD_MAX), expr_rule(x, root));
+    }
+    char_set_free(&space);
+    return lead;
+}
+
+int net_build(struct net *net, struct exprs *x, uint32_t root, const struct byte_set *available, struct error *err)
+{
+    *net = (struct net){.x = x, .root = root, .lead = make_lead(x, root), .available = *available};
+    struct builder b = {.net = net, .x = x, .err = err};
+    int status = exprs_check(x, err);
+    if (!status)
+        status = exprs_lower(x, err);
+    if (!status)
+        status = build(&b, err);
+    free(b.shapes);
+    free(b.sizes);
+    free(b.memo);
+    rule_graph_free(&b.graph);
+    if (status)
+        net_free(net);
+    return status;
+}
+
+int net_build_regular(struct net *net, struct exprs *x, expr_id e, struct error *err)
+{
+    *net = (struct net){.x = x, .root = 0};
+    memset(&net->available, 0xFF, sizeof net->available);
+    struct builder b = {.net = net, .x = x, .err = err};
+    int status = 0;
+    net->start = malloc(sizeof *net->start);
+    b.sizes = calloc((size_t)x->n + 1, sizeof *b.sizes);
+    if (!net->start || !b.sizes)
+        status = fail(err, E_MEMORY, "no memory for an expression");
+    if (!status) {
+        uint32_t end = emit_op(&b, NET_END, 0, NET_NONE);
+        net->start[0] = end == NET_NONE ? NET_NONE : emit(&b, e, end);
+        if (net->start[0] == NET_NONE)
+            status = emit_failed(&b, "", err);
+    }
+    free(b.memo);
+    free(b.sizes);
+    if (!status)
+        status = exprs_check(x, err);
+    if (!status)
+        find_classes(net);
+    if (!status)
+        status = net_find_needs(net, 1, err);
+    if (status)
+        net_free(net);
+    return status;
+}
+
+void net_free(struct net *net)
+{
+    free(net->ops);
+    free(net->start);
+    free(net->chains);
+    *net = (struct net){0};
+}
