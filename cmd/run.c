@@ -1,4 +1,5 @@
 // quern run: a prompt is answered, or a text continued, and the answer goes to stdout as it comes.
+#include "cmd/constraint_options.h"
 #include "cmd/load.h"
 #include "cmd/run_output.h"
 #include "cmd/run_prompt.h"
@@ -12,6 +13,7 @@ struct run {
     struct loaded l;
     struct speculation ahead;
     struct sampling sampling;
+    struct constrained form;
     struct run_output out;
 };
 
@@ -49,6 +51,7 @@ static int answer(struct run *run, const struct options *o, struct generate_resu
         .on_token = o->jsonl || o->given[OPT_logprobs] ? run_output_token : NULL,
         .emit = run_output_text,
         .arg = &run->out,
+        .rule = constrained_rule(&run->form),
         .speculator = run->ahead.speculator,
         .cancel = &terminal_interrupted,
     };
@@ -68,6 +71,12 @@ static int answer(struct run *run, const struct options *o, struct generate_resu
     return run_output_end(&run->out, r, err);
 }
 
+// The text that the answer follows.
+static struct str asked(const struct run_prompt *p)
+{
+    return p->is_chat ? (struct str){p->rendered.data, p->rendered.size} : p->text;
+}
+
 static int start(struct run *run, const struct options *o, struct error *err)
 {
     if (o->given[OPT_logprobs] && !o->json && !o->jsonl)
@@ -75,7 +84,8 @@ static int start(struct run *run, const struct options *o, struct error *err)
     if (o->json && o->jsonl)
         return fail(err, E_USAGE, "--json and --jsonl: one of them");
     if (!load_path(o, err) || run_prompt_read(&run->prompt, o, err) || load_model(&run->l, o, err) ||
-        run_prompt_encode(&run->prompt, o, run->l.model, err) || sampling_take(&run->sampling, o, run->l.model, err))
+        run_prompt_encode(&run->prompt, o, run->l.model, err) || sampling_take(&run->sampling, o, run->l.model, err) ||
+        constrained_open(&run->form, o, run->l.model, asked(&run->prompt), err))
         return -1;
     int64_t n_wanted = (int64_t)run->prompt.tokens.n + MAX(o->n_predict, 0);
     if (load_session(&run->l, o, n_wanted, speculation_rows(o), err))
@@ -90,6 +100,8 @@ static int run_all(struct run *run, const struct options *o, struct error *err)
         return -1;
     if (o->verbose)
         note_result(&r);
+    if (r.reason == STOP_CONTEXT || r.reason == STOP_LENGTH)
+        constrained_note_end(&run->form);
     if (r.reason == STOP_CONTEXT)
         terminal_note("quern: note: the context of %d tokens is full; -c sets its size", session_n_ctx(run->l.session));
     if (r.reason != STOP_INTERRUPTED)
@@ -107,6 +119,7 @@ int cmd_run(int argc, char **argv)
     struct run run = {0};
     int status = run_all(&run, &o, &err);
     run_output_free(&run.out);
+    constrained_close(&run.form);
     sampling_free(&run.sampling);
     speculation_close(&run.ahead);
     load_close(&run.l);
