@@ -45,6 +45,7 @@ struct answer {
     enum answer_part part;
     int refused;    // what emit returned
     bool trimming;  // white space behind a mark, or before all content, is being dropped
+    bool fresh;     // nothing has come yet but white space
     bool bare;      // TOOLS_JSON_BARE: all of it may be a call, and is held back until the end
     char *held;
     size_t n_held, held_cap;

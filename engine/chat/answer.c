@@ -1,0 +1,234 @@
+#include "engine/chat/answer.h"
+
+#include <stdlib.h>
+
+// ---- Buffers ----
+
+static int append(char **data, size_t *n, size_t *cap, struct str s, struct error *err)
+{
+    if (s.len > *cap - *n) {
+        size_t want = MAX(2 * *cap, *n + s.len + 64);
+        char *more = realloc(*data, want);
+        if (!more)
+            return fail(err, E_MEMORY, "no memory for %zu bytes of an answer", want);
+        *data = more;
+        *cap = want;
+    }
+    if (s.len)
+        memcpy(*data + *n, s.data, s.len);
+    *n += s.len;
+    return 0;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+// ---- Marks ----
+
+enum mark_kind { MARK_THINK_OPEN, MARK_THINK_CLOSE, MARK_CALL_OPEN, MARK_CALL_CLOSE, MARK_DROP, MARK_COUNT };
+
+// The text of a mark that may stand in the current part; NULL when this one may not. Dropped ones come last.
+static const char *mark_text(const struct answer *a, int kind)
+{
+    const struct answer_style *s = &a->style;
+    bool content = a->part == ANSWER_CONTENT;
+    switch (kind) {
+    case MARK_THINK_OPEN: // within reasoning, a model repeats what the prompt has opened
+        return a->part == ANSWER_TOOL_CALLS ? NULL : s->think_open;
+    case MARK_THINK_CLOSE:
+        return a->part == ANSWER_REASONING ? s->think_close : NULL;
+    case MARK_CALL_OPEN:
+        return content && s->tools != TOOLS_NONE ? s->call_open : NULL;
+    case MARK_CALL_CLOSE:
+        return a->part == ANSWER_TOOL_CALLS ? s->call_close : NULL;
+    default:
+        return content && kind - MARK_DROP < ANSWER_DROPS ? s->drop[kind - MARK_DROP] : NULL;
+    }
+}
+
+struct sighting {
+    size_t at, len; // of the first mark in the text held back; at is n_held when there is none
+    int kind;
+    size_t partial; // where the end of the text may become a mark; n_held when it cannot
+};
+
+static struct sighting look(const struct answer *a)
+{
+    struct sighting seen = {.at = a->n_held, .partial = a->n_held};
+    for (int kind = 0; kind < MARK_DROP + ANSWER_DROPS; kind++) {
+        const char *mark = mark_text(a, kind);
+        size_t n = mark ? strlen(mark) : 0;
+        if (n == 0)
+            continue;
+        const char *found = a->n_held >= n ? memmem(a->held, a->n_held, mark, n) : NULL;
+        size_t at = found ? (size_t)(found - a->held) : a->n_held;
+        if (found && (at < seen.at || (at == seen.at && n > seen.len)))
+            seen = (struct sighting){at, n, kind, seen.partial};
+        for (size_t tail = MIN(n - 1, a->n_held); tail > 0; tail--)
+            if (!memcmp(a->held + a->n_held - tail, mark, tail)) {
+                seen.partial = MIN(seen.partial, a->n_held - tail);
+                break;
+            }
+    }
+    return seen;
+}
+
+// ---- Out ----
+
+static void emit(struct answer *a, enum answer_part part, struct str text)
+{
+    if (text.len > 0 && !a->refused)
+        a->refused = a->emit(a->arg, part, text);
+}
+
+// The first n bytes go out as what they are.
+static int put(struct answer *a, size_t n, struct error *err)
+{
+    size_t from = 0;
+    if (a->part == ANSWER_TOOL_CALLS && append(&a->calls, &a->n_calls, &a->calls_cap, (struct str){a->held, n}, err))
+        return -1;
+    while (a->trimming && from < n && is_space(a->held[from]))
+        from++;
+    a->trimming = a->trimming && from == n;
+    emit(a, a->part, (struct str){a->held + from, n - from});
+    return 0;
+}
+
+static void consume(struct answer *a, size_t n)
+{
+    a->n_held -= n;
+    memmove(a->held, a->held + n, a->n_held);
+}
+
+static size_t without_spaces(const struct answer *a, size_t n)
+{
+    while (n > 0 && is_space(a->held[n - 1]))
+        n--;
+    return n;
+}
+
+static int pass_mark(struct answer *a, const struct sighting *seen, struct error *err)
+{
+    // white space before a mark belongs to the mark, but within a call every byte counts
+    if (put(a, a->part == ANSWER_TOOL_CALLS ? seen->at : without_spaces(a, seen->at), err))
+        return -1;
+    struct str mark = {a->held + seen->at, seen->len};
+    bool call = seen->kind == MARK_CALL_OPEN || seen->kind == MARK_CALL_CLOSE;
+    if (call && append(&a->calls, &a->n_calls, &a->calls_cap, mark, err))
+        return -1;
+    if (call)
+        emit(a, ANSWER_TOOL_CALLS, mark);
+    if (seen->kind == MARK_THINK_OPEN)
+        a->part = ANSWER_REASONING;
+    else if (seen->kind == MARK_THINK_CLOSE || seen->kind == MARK_CALL_CLOSE)
+        a->part = ANSWER_CONTENT;
+    else if (seen->kind == MARK_CALL_OPEN)
+        a->part = ANSWER_TOOL_CALLS;
+    a->trimming = a->part != ANSWER_TOOL_CALLS;
+    a->fresh = seen->kind == MARK_THINK_CLOSE;
+    consume(a, seen->at + seen->len);
+    return 0;
+}
+
+// An answer that begins as an object may be a call without marks: it is kept until it is known.
+static bool begins_bare(const struct answer *a)
+{
+    size_t i = 0;
+    while (i < a->n_held && is_space(a->held[i]))
+        i++;
+    return i < a->n_held && a->held[i] == '{';
+}
+
+static int process(struct answer *a, bool final, struct error *err)
+{
+    while (a->n_held > 0 && !a->bare) {
+        if (a->style.tools == TOOLS_JSON_BARE && a->part == ANSWER_CONTENT && a->fresh && begins_bare(a)) {
+            a->bare = true;
+            return 0;
+        }
+        struct sighting seen = look(a);
+        if (seen.at < a->n_held && (final || seen.partial > seen.at)) {
+            if (pass_mark(a, &seen, err))
+                return -1;
+            continue;
+        }
+        size_t n = final ? a->n_held : MIN(seen.partial, seen.at);
+        if (!final && a->part != ANSWER_TOOL_CALLS)
+            n = without_spaces(a, n);
+        if (final && a->part == ANSWER_REASONING)
+            n = without_spaces(a, n);
+        if (put(a, n, err))
+            return -1;
+        a->fresh = a->fresh && n == 0;
+        consume(a, final ? a->n_held : n);
+        return 0;
+    }
+    return 0;
+}
+
+// ---- The interface ----
+
+void answer_begin(struct answer *a, const struct answer_style *style, answer_emit_fn *emit_fn, void *arg)
+{
+    *a = (struct answer){.style = *style, .emit = emit_fn, .arg = arg, .fresh = true};
+    a->part = style->in_reasoning ? ANSWER_REASONING : ANSWER_CONTENT;
+    a->trimming = style->in_reasoning;
+}
+
+int answer_push(struct answer *a, struct str piece, struct error *err)
+{
+    if (append(&a->held, &a->n_held, &a->held_cap, piece, err))
+        return -1;
+    return process(a, false, err);
+}
+
+static bool within_a_mark(const struct answer_style *s, struct str text)
+{
+    const char *const marks[] = {s->think_open, s->think_close, s->call_open, s->call_close, s->name_open,
+                                 s->name_close, s->key_open,    s->key_close, s->value_open, s->value_close,
+                                 s->drop[0],    s->drop[1],     s->drop[2],   s->drop[3]};
+    for (size_t i = 0; i < COUNT_OF(marks); i++)
+        if (marks[i] && memmem(marks[i], strlen(marks[i]), text.data, text.len))
+            return true;
+    return false;
+}
+
+int answer_push_token(struct answer *a, struct detokenizer *d, int32_t id, struct error *err)
+{
+    enum token_attr attr = tokenizer_attr(d->t, id);
+    struct str text = detokenizer_next(d, id);
+    bool control = attr == TOKEN_CONTROL || attr == TOKEN_UNKNOWN;
+    if (text.len == 0 || (control && !within_a_mark(&a->style, text)))
+        return 0;
+    return answer_push(a, text, err);
+}
+
+int answer_end(struct answer *a, struct error *err)
+{
+    if (!a->bare)
+        return process(a, true, err);
+    // an object alone: a call when it reads as one, and content otherwise
+    struct arena arena = {0};
+    struct value calls;
+    size_t bad = 0;
+    struct answer_style style = a->style;
+    const struct answer whole = {.style = style, .calls = a->held, .n_calls = a->n_held};
+    int status = answer_tool_calls(&whole, &arena, &calls, &bad, err);
+    bool is_call = !status && bad == 0 && value_count(&calls) > 0;
+    arena_free(&arena);
+    a->part = is_call ? ANSWER_TOOL_CALLS : ANSWER_CONTENT;
+    if (status || put(a, a->n_held, err))
+        return -1;
+    consume(a, a->n_held);
+    return 0;
+}
+
+void answer_free(struct answer *a)
+{
+    free(a->held);
+    free(a->calls);
+    a->held = a->calls = NULL;
+    a->n_held = a->held_cap = a->n_calls = a->calls_cap = 0;
+}

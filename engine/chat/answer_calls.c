@@ -1,0 +1,441 @@
+// Tool calls in the words of each family, to one form.
+#include "engine/chat/answer.h"
+
+#include <stdlib.h>
+
+#include "engine/json.h"
+
+struct calls {
+    const struct answer_style *style;
+    struct arena *arena;
+    struct value *out;
+    size_t bad;
+    struct error *err;
+};
+
+// ---- Pieces of text ----
+
+static struct str strip(struct str s)
+{
+    while (s.len && strchr(" \n\r\t", s.data[0]) && s.data[0]) {
+        s.data++;
+        s.len--;
+    }
+    while (s.len && strchr(" \n\r\t", s.data[s.len - 1]) && s.data[s.len - 1])
+        s.len--;
+    return s;
+}
+
+static struct str from(struct str s, size_t at)
+{
+    return (struct str){s.data + at, s.len - at};
+}
+
+// Where `mark` stands in s, SIZE_MAX when it does not.
+static size_t find(struct str s, const char *mark)
+{
+    const char *p = s.len ? memmem(s.data, s.len, mark, strlen(mark)) : NULL;
+    return p ? (size_t)(p - s.data) : SIZE_MAX;
+}
+
+// Cuts s behind `mark`: what stands before it goes to *before. False when there is none; then *before is all.
+static bool cut(struct str *s, const char *mark, struct str *before)
+{
+    size_t at = find(*s, mark);
+    *before = at == SIZE_MAX ? *s : (struct str){s->data, at};
+    *s = at == SIZE_MAX ? (struct str){s->data + s->len, 0} : from(*s, at + strlen(mark));
+    return at != SIZE_MAX;
+}
+
+// ---- One call ----
+
+static int push_call(struct calls *c, struct str name, struct value arguments)
+{
+    struct value call, function, name_value;
+    if (value_dict_new(&call, c->arena, c->err) || value_dict_new(&function, c->arena, c->err) ||
+        value_string_copy(&name_value, c->arena, name, c->err) ||
+        value_dict_set(c->arena, &function, "name", name_value, c->err) ||
+        value_dict_set(c->arena, &function, "arguments", arguments, c->err) ||
+        value_dict_set(c->arena, &call, "type", VALUE_LIT("function"), c->err) ||
+        value_dict_set(c->arena, &call, "function", function, c->err))
+        return -1;
+    return value_list_push(c->arena, c->out, call, c->err);
+}
+
+// A JSON value at the start of *s, which is cut behind it. False when there is none.
+static bool read_json(struct calls *c, struct str *s, struct value *out)
+{
+    struct error ignored;
+    struct json_reader reader = {.arena = c->arena, .flags = JSON_PREFIX};
+    if (json_read(out, &reader, *s, &ignored))
+        return false;
+    *s = from(*s, reader.used);
+    return true;
+}
+
+// {"name": ..., "arguments" or "parameters": {...}}, or a call as messages hold it.
+static int take_object(struct calls *c, const struct value *object)
+{
+    const struct value *inner = value_get(object, "function");
+    object = value_is(inner, VALUE_DICT) ? inner : object;
+    const struct value *name = value_get(object, "name"), *arguments = value_get(object, "arguments");
+    name = name ? name : value_get(object, "tool_name");
+    arguments = arguments ? arguments : value_get(object, "parameters");
+    struct value read;
+    if (value_is(arguments, VALUE_STRING)) { // JSON within JSON
+        struct str text = arguments->text;
+        if (read_json(c, &text, &read))
+            arguments = &read;
+    }
+    if (!value_is(name, VALUE_STRING) || !value_is(arguments, VALUE_DICT)) {
+        c->bad++;
+        return 0;
+    }
+    return push_call(c, name->text, *arguments);
+}
+
+static int take_value(struct calls *c, const struct value *v)
+{
+    if (v->kind != VALUE_LIST)
+        return take_object(c, v);
+    for (size_t i = 0; i < v->list->n; i++)
+        if (take_object(c, &v->list->items[i]))
+            return -1;
+    return 0;
+}
+
+// Objects or lists of them, one behind the other.
+static int take_json(struct calls *c, struct str s)
+{
+    for (s = strip(s); s.len; s = strip(s)) {
+        struct value v;
+        if (s.data[0] == ';' || s.data[0] == ',') {
+            s = from(s, 1);
+            continue;
+        }
+        if (!read_json(c, &s, &v)) {
+            c->bad++;
+            return 0;
+        }
+        if (take_value(c, &v))
+            return -1;
+    }
+    return 0;
+}
+
+// ---- A name, and then its arguments ----
+
+// functions.get_weather:0 is get_weather; what follows a space tells of channels.
+static struct str bare_name(struct str name)
+{
+    name = strip(name);
+    if (name.len > 10 && !memcmp(name.data, "functions.", 10))
+        name = from(name, 10);
+    const char *space = name.len ? memchr(name.data, ' ', name.len) : NULL;
+    const char *colon = name.len ? memchr(name.data, ':', name.len) : NULL;
+    if (space)
+        name.len = (size_t)(space - name.data);
+    if (colon && (!space || colon < space))
+        name.len = (size_t)(colon - name.data);
+    const char *angle = name.len ? memchr(name.data, '<', name.len) : NULL;
+    if (angle)
+        name.len = (size_t)(angle - name.data);
+    return name;
+}
+
+static int take_named_json(struct calls *c, struct str s)
+{
+    struct str before, name;
+    while (cut(&s, c->style->name_open, &before)) {
+        struct value arguments;
+        bool named = cut(&s, c->style->name_close, &name);
+        const char *brace = named && s.len ? memchr(s.data, '{', s.len) : NULL;
+        size_t next = find(s, c->style->name_open);
+        if (brace)
+            s = from(s, MIN((size_t)(brace - s.data), next));
+        name = bare_name(name);
+        if (!brace || !name.len || !read_json(c, &s, &arguments) || arguments.kind != VALUE_DICT)
+            c->bad++;
+        else if (push_call(c, name, arguments))
+            return -1;
+    }
+    return 0;
+}
+
+// ---- Tags ----
+
+// A value between tags: JSON when it reads as such, and text otherwise, without one newline at each end.
+static int tag_value(struct calls *c, struct str text, struct value *out)
+{
+    struct str json = strip(text);
+    bool quoted = json.len && json.data[0] == '"';
+    struct str rest = json;
+    if (!quoted && read_json(c, &rest, out) && rest.len == 0)
+        return 0;
+    if (text.len && text.data[0] == '\n')
+        text = from(text, 1);
+    text.len -= text.len && text.data[text.len - 1] == '\n';
+    return value_string_copy(out, c->arena, text, c->err);
+}
+
+static int take_parameters(struct calls *c, struct str body, struct value *arguments)
+{
+    const struct answer_style *st = c->style;
+    struct str before, key, text;
+    while (cut(&body, st->key_open, &before)) {
+        struct value k, v;
+        if (!cut(&body, st->key_close, &key) || (*st->value_open && !cut(&body, st->value_open, &before)))
+            return 0;
+        cut(&body, st->value_close, &text);
+        if (value_string_copy(&k, c->arena, strip(key), c->err) || tag_value(c, text, &v) ||
+            value_dict_put(c->arena, arguments, k, v, c->err))
+            return -1;
+    }
+    return 0;
+}
+
+static int take_tags(struct calls *c, struct str s)
+{
+    struct str before, name;
+    while (cut(&s, c->style->name_open, &before)) {
+        struct value arguments;
+        size_t next = find(s, c->style->name_open);
+        struct str one = {s.data, next == SIZE_MAX ? s.len : next};
+        s = from(s, one.len);
+        bool named = cut(&one, c->style->name_close, &name);
+        size_t key = find(name, c->style->key_open);
+        if (key != SIZE_MAX) { // a name that ends where its first key begins
+            one = (struct str){name.data + key, (size_t)(one.data + one.len - name.data) - key};
+            name.len = key;
+        }
+        const char *angle = name.len ? memchr(name.data, '<', name.len) : NULL;
+        if (angle)
+            name.len = (size_t)(angle - name.data);
+        name = strip(name);
+        if ((!named && key == SIZE_MAX && !angle) || !name.len) {
+            c->bad++;
+            continue;
+        }
+        if (value_dict_new(&arguments, c->arena, c->err) || take_parameters(c, one, &arguments) ||
+            push_call(c, name, arguments))
+            return -1;
+    }
+    return 0;
+}
+
+// ---- Python ----
+
+struct python {
+    struct calls *c;
+    struct str s;
+    int depth;
+};
+
+static void skip(struct python *p)
+{
+    while (p->s.len && strchr(" \n\r\t", p->s.data[0]) && p->s.data[0])
+        p->s = from(p->s, 1);
+}
+
+static bool take(struct python *p, char sign)
+{
+    skip(p);
+    bool is = p->s.len && p->s.data[0] == sign;
+    p->s = is ? from(p->s, 1) : p->s;
+    return is;
+}
+
+static struct str word(struct python *p)
+{
+    skip(p);
+    size_t n = 0;
+    while (n < p->s.len && (p->s.data[n] == '_' || p->s.data[n] == '.' || p->s.data[n] == '-' ||
+                            (p->s.data[n] >= '0' && p->s.data[n] <= '9') ||
+                            ((p->s.data[n] | 0x20) >= 'a' && (p->s.data[n] | 0x20) <= 'z')))
+        n++;
+    struct str w = {p->s.data, n};
+    p->s = from(p->s, n);
+    return w;
+}
+
+// A string in either quotes; -1 when it has no end, or memory is short.
+static int python_string(struct python *p, struct value *out)
+{
+    static const char names[] = "nrt", signs[] = "\n\r\t";
+    char quote = p->s.data[0], *text = arena_alloc(p->c->arena, p->s.len, 1);
+    size_t n = 0, i = 1;
+    if (!text)
+        return fail(p->c->err, E_MEMORY, "no memory for a tool call");
+    for (; i < p->s.len && p->s.data[i] != quote; i++) {
+        if (p->s.data[i] == '\\' && i + 1 < p->s.len) {
+            const char *found = strchr(names, p->s.data[++i]);
+            text[n++] = found && *found ? signs[found - names] : p->s.data[i];
+        } else {
+            text[n++] = p->s.data[i];
+        }
+    }
+    if (i >= p->s.len)
+        return -1;
+    p->s = from(p->s, i + 1);
+    *out = value_string((struct str){text, n});
+    return 0;
+}
+
+static int python_value(struct python *p, struct value *out);
+
+static int python_items(struct python *p, char end, struct value *out)
+{
+    if (value_list_new(out, p->c->arena, p->c->err))
+        return -1;
+    while (!take(p, end)) {
+        struct value v;
+        if (python_value(p, &v) || value_list_push(p->c->arena, out, v, p->c->err))
+            return -1;
+        if (!take(p, ','))
+            return take(p, end) ? 0 : -1;
+    }
+    return 0;
+}
+
+static int python_dict(struct python *p, struct value *out)
+{
+    if (value_dict_new(out, p->c->arena, p->c->err))
+        return -1;
+    while (!take(p, '}')) {
+        struct value k, v;
+        if (python_value(p, &k) || !take(p, ':') || python_value(p, &v) ||
+            value_dict_put(p->c->arena, out, k, v, p->c->err))
+            return -1;
+        if (!take(p, ','))
+            return take(p, '}') ? 0 : -1;
+    }
+    return 0;
+}
+
+static int python_word(struct python *p, struct value *out)
+{
+    struct str w = word(p), rest = w;
+    if (str_equal_z(w, "None") || str_equal_z(w, "null"))
+        *out = value_none();
+    else if (str_equal_z(w, "True") || str_equal_z(w, "true"))
+        *out = value_bool(true);
+    else if (str_equal_z(w, "False") || str_equal_z(w, "false"))
+        *out = value_bool(false);
+    else
+        return read_json(p->c, &rest, out) && rest.len == 0 ? 0 : -1;
+    return 0;
+}
+
+static int python_value(struct python *p, struct value *out)
+{
+    int status;
+    skip(p);
+    if (!p->s.len || p->depth == 100)
+        return -1;
+    p->depth++;
+    if (p->s.data[0] == '"' || p->s.data[0] == '\'')
+        status = python_string(p, out);
+    else if (take(p, '['))
+        status = python_items(p, ']', out);
+    else if (take(p, '('))
+        status = python_items(p, ')', out);
+    else
+        status = take(p, '{') ? python_dict(p, out) : python_word(p, out);
+    p->depth--;
+    return status;
+}
+
+// name(key=value, ...); 1 when it is none.
+static int python_call(struct python *p)
+{
+    struct value arguments;
+    struct str name = word(p);
+    if (!name.len || !take(p, '('))
+        return 1;
+    if (value_dict_new(&arguments, p->c->arena, p->c->err))
+        return -1;
+    while (!take(p, ')')) {
+        struct str key = word(p);
+        struct value k, v;
+        if (!key.len || !take(p, '=') || python_value(p, &v))
+            return 1;
+        if (value_string_copy(&k, p->c->arena, key, p->c->err) ||
+            value_dict_put(p->c->arena, &arguments, k, v, p->c->err))
+            return -1;
+        if (!take(p, ',') && !(p->s.len && p->s.data[0] == ')'))
+            return 1;
+    }
+    return push_call(p->c, name, arguments);
+}
+
+static int take_python(struct calls *c, struct str s)
+{
+    struct python p = {.c = c, .s = strip(s)};
+    if (p.s.len && p.s.data[0] == '{')
+        return take_json(c, p.s);
+    bool list = take(&p, '[');
+    while (p.s.len && !(list && take(&p, ']'))) {
+        int status = python_call(&p);
+        if (status < 0 && c->err->code)
+            return -1;
+        if (status) {
+            c->bad++;
+            return 0;
+        }
+        take(&p, ',');
+        skip(&p);
+    }
+    return 0;
+}
+
+// ---- All of them ----
+
+static int take_block(struct calls *c, struct str s)
+{
+    switch (c->style->tools) {
+    case TOOLS_JSON_TAG:
+    case TOOLS_JSON_LIST:
+    case TOOLS_JSON_BARE:
+        return take_json(c, s);
+    case TOOLS_NAME_JSON:
+        return take_named_json(c, s);
+    case TOOLS_XML:
+        return take_tags(c, s);
+    case TOOLS_PYTHON:
+        return take_python(c, s);
+    case TOOLS_NONE:
+        break;
+    }
+    return 0;
+}
+
+// Whether names stand right behind the mark that opens a call, as in <function=name>: then the mark is part of it.
+static bool mark_opens_name(const struct answer_style *s)
+{
+    return s->name_open && s->call_open && strstr(s->call_open, s->name_open);
+}
+
+int answer_tool_calls(const struct answer *a, struct arena *arena, struct value *out, size_t *n_bad, struct error *err)
+{
+    struct error local = {0};
+    struct calls c = {.style = &a->style, .arena = arena, .out = out, .err = err ? err : &local};
+    struct str s = {a->calls, a->n_calls}, before, block;
+    int status = value_list_new(out, arena, c.err);
+    c.err->code = status ? c.err->code : E_OK;
+    if (a->style.tools == TOOLS_JSON_BARE && !status && find(s, a->style.call_open) == SIZE_MAX)
+        status = s.len ? take_block(&c, s) : 0;
+    else if (!status && a->style.call_open && mark_opens_name(&a->style))
+        status = take_block(&c, s);
+    else
+        while (!status && a->style.call_open && cut(&s, a->style.call_open, &before)) {
+            block = s;
+            if (a->style.call_close)
+                cut(&s, a->style.call_close, &block);
+            else
+                s.len = 0;
+            status = take_block(&c, block);
+        }
+    if (n_bad)
+        *n_bad = c.bad;
+    return status;
+}

@@ -1,0 +1,244 @@
+// Answers of the families, split into reasoning, content and calls, wherever their pieces are cut.
+#include "engine/chat/chat.h"
+#include "engine/json.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+struct shown {
+    struct text text;
+    int part;
+};
+
+// Stretches of the same kind are one: "R(...)C(...)T(...)".
+static int show(void *arg, enum answer_part part, struct str text)
+{
+    struct shown *s = arg;
+    if (s->part != (int)part)
+        text_print(&s->text, "%s%c(", s->part >= 0 ? ")" : "", "RCT"[part]);
+    s->part = (int)part;
+    text_append(&s->text, text);
+    return 0;
+}
+
+static void push_cut(struct answer *a, struct str text, size_t size)
+{
+    struct error err = {0};
+    for (size_t at = 0; at < text.len; at += size)
+        cr_assert_eq(answer_push(a, (struct str){text.data + at, MIN(size, text.len - at)}, &err), 0, "%s", err.text);
+}
+
+static void expect_calls(const struct answer *a, const char *want)
+{
+    struct arena arena = {0};
+    struct value calls, list;
+    struct text json = {0};
+    struct error err = {0};
+    size_t bad;
+    cr_assert_eq(answer_tool_calls(a, &arena, &calls, &bad, &err), 0, "%s", err.text);
+    value_list_new(&list, &arena, &err);
+    for (size_t i = 0; i < calls.list->n; i++)
+        value_list_push(&arena, &list, *value_get(&calls.list->items[i], "function"), &err);
+    json_write_text(&list, NULL, &json, &err);
+    cr_expect_str_eq(json.data, want, "%s, not %s", json.data, want);
+    cr_expect_eq(bad, 0u);
+    text_free(&json);
+    arena_free(&arena);
+}
+
+// Splits the text cut into two at every place, into pieces of every size, and whole; all must give the same.
+static void check(const char *source, const char *prompt, const char *text, const char *want, const char *calls)
+{
+    struct chat_template *t;
+    struct error err = {0};
+    struct chat_choice choice = {.source = str_from(source)};
+    cr_assert_eq(chat_open(&t, NULL, NULL, &choice, &err), 0, "%s", err.text);
+    struct answer_style style = chat_answer_style(t, str_from(prompt), true);
+    struct str whole = str_from(text);
+    for (size_t round = 0; round < 2 * whole.len + 1; round++) {
+        struct shown s = {.part = -1};
+        struct answer a;
+        answer_begin(&a, &style, show, &s);
+        if (round < whole.len) {
+            push_cut(&a, (struct str){text, round}, whole.len);
+            push_cut(&a, (struct str){text + round, whole.len - round}, whole.len);
+        } else {
+            push_cut(&a, whole, round - whole.len + 1);
+        }
+        cr_assert_eq(answer_end(&a, &err), 0, "%s", err.text);
+        text_print(&s.text, s.part >= 0 ? ")" : "");
+        const char *got = s.text.data ? s.text.data : "";
+        cr_assert_str_eq(got, want, "round %zu of %s:\n%s\nnot\n%s", round, text, got, want);
+        if (round == 0 || round == whole.len)
+            expect_calls(&a, calls);
+        text_free(&s.text);
+        answer_free(&a);
+    }
+    chat_close(t);
+}
+
+#define THINK "{# <think></think> #}"
+#define QWEN "{# <think></think><tool_call> #}"
+
+Test(answer, without_marks_all_is_content)
+{
+    check("{{ 1 }}", "", "  Hello <think> you \n", "C(  Hello <think> you \n)", "[]");
+    check(THINK, "", "a < b and </thin", "C(a < b and </thin)", "[]");
+    check(THINK, "", "", "", "[]");
+}
+
+Test(answer, reasoning_is_split_off_whether_the_answer_or_the_prompt_opens_it)
+{
+    check(THINK, "", "<think>\nlet me\nsee\n</think>\n\nYes. ", "R(let me\nsee)C(Yes. )", "[]");
+    check(THINK, "user <think>\n", "let me\nsee\n</think>\n\nYes.", "R(let me\nsee)C(Yes.)", "[]");
+    check(THINK, "<think>", "<think>twice</think>x", "R(twice)C(x)", "[]");
+    check(THINK, "", "<think></think>x", "C(x)", "[]");
+    check(THINK, "", "<think>it never ends \n", "R(it never ends)", "[]");
+    check(THINK, "", "<think>a </think", "R(a </think)", "[]");
+    check("[THINK][/THINK]", "", "[THINK]a[b[/THINK]c", "R(a[b)C(c)", "[]");
+}
+
+Test(answer, calls_in_json_between_tags)
+{
+    check(QWEN, "", "Sure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+          "C(Sure.)T(<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]");
+    check(QWEN, "",
+          "<think>x</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n<tool_call>"
+          "{\"name\": \"g\", \"arguments\": \"{\\\"b\\\": 2}\"}</tool_call>",
+          "R(x)T(<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call><tool_call>"
+          "{\"name\": \"g\", \"arguments\": \"{\\\"b\\\": 2}\"}</tool_call>)",
+          "[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {\"b\": 2}}]");
+    check("<TOOLCALL>", "", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}]</TOOLCALL>",
+          "T(<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}]</TOOLCALL>)", "[{\"name\": \"f\", \"arguments\": {}}]");
+    check("<|START_ACTION|><|START_THINKING|>", "",
+          "<|START_THINKING|>I will.<|END_THINKING|><|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
+          "\"parameters\": {\"a\": [1]}}]<|END_ACTION|>",
+          "R(I will.)T(<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": [1]}}]"
+          "<|END_ACTION|>)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": [1]}}]");
+    check("<|START_ACTION|>", "", "<|START_RESPONSE|>Hi<|END_RESPONSE|>", "C(Hi)", "[]");
+}
+
+Test(answer, calls_in_a_list_behind_a_mark)
+{
+    check("[TOOL_CALLS]", "", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}, \"id\": \"1\"}]",
+          "T([TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}, \"id\": \"1\"}])",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}}]");
+}
+
+Test(answer, an_object_alone_is_a_call_when_it_reads_as_one)
+{
+    static const char llama[] = "{\"name\": function name, \"parameters\": dict} <|start_header_id|> <|python_tag|>";
+    check(llama, "", "{\"name\": \"f\", \"parameters\": {\"a\": 1}}",
+          "T({\"name\": \"f\", \"parameters\": {\"a\": 1}})", "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]");
+    check(llama, "", "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}",
+          "T(<|python_tag|>{\"name\": \"f\", \"parameters\": {}})", "[{\"name\": \"f\", \"arguments\": {}}]");
+    check(llama, "", "{\"colour\": \"red\"}", "C({\"colour\": \"red\"})", "[]");
+    check(llama, "", "It is {red}.", "C(It is {red}.)", "[]");
+}
+
+Test(answer, calls_of_a_name_and_its_arguments)
+{
+    check("[TOOL_CALLS][ARGS]", "", "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{}",
+          "T([TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{})",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {}}]");
+    check("<|tool_calls_section_begin|>", "",
+          "Ok<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}"
+          "<|tool_call_end|><|tool_calls_section_end|>",
+          "C(Ok)T(<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}"
+          "<|tool_call_end|><|tool_calls_section_end|>)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]");
+    check("<|channel|>analysis<|message|>", "",
+          "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+          "<|constrain|>json<|message|>{\"a\": 1}<|call|>",
+          "R(Hm.)T(<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]");
+    check("<|channel|>analysis<|message|>", "",
+          "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.", "R(Hm.)C(Yes.)",
+          "[]");
+    check("<function= </function>", "", "<function=f>{\"a\": 1}</function>", "T(<function=f>{\"a\": 1}</function>)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]");
+}
+
+Test(answer, calls_in_tags)
+{
+    check("<tool_call><function=", "",
+          "<tool_call>\n<function=f>\n<parameter=city>\nZürich\nSee\n</parameter>\n<parameter=n>\n3\n</parameter>\n</"
+          "function>"
+          "\n</tool_call>",
+          "T(<tool_call>\n<function=f>\n<parameter=city>\nZürich\nSee\n</parameter>\n<parameter=n>\n3\n</parameter>\n"
+          "</function>\n</tool_call>)",
+          "[{\"name\": \"f\", \"arguments\": {\"city\": \"Zürich\\nSee\", \"n\": 3}}]");
+    check("<tool_call><arg_key>", "",
+          "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x "
+          "y</arg_value>\n<arg_key>b</arg_key>\n<arg_value>[1]</arg_value>\n"
+          "</tool_call><tool_call>g</tool_call>",
+          "T(<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x "
+          "y</arg_value>\n<arg_key>b</arg_key>\n<arg_value>[1]</arg_value>"
+          "\n</tool_call><tool_call>g</tool_call>)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": \"x y\", \"b\": [1]}}, {\"name\": \"g\", \"arguments\": {}}]");
+    check("<minimax:tool_call>", "",
+          "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter "
+          "name=\"a\">x</parameter>\n</invoke>\n</minimax:tool_call>",
+          "T(<minimax:tool_call>\n<invoke name=\"f\">\n<parameter "
+          "name=\"a\">x</parameter>\n</invoke>\n</minimax:tool_call>)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": \"x\"}}]");
+}
+
+Test(answer, calls_as_python_writes_them)
+{
+    check("<|tool_call_start|>", "",
+          "<|tool_call_start|>[f(a=\"x\\\"y\", b=[1, -2.5], c={'k': None}), g(d=True)]<|tool_call_end|>Ok",
+          "T(<|tool_call_start|>[f(a=\"x\\\"y\", b=[1, -2.5], c={'k': None}), g(d=True)]<|tool_call_end|>)C(Ok)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": \"x\\\"y\", \"b\": [1, -2.5], \"c\": {\"k\": null}}}, "
+          "{\"name\": \"g\", \"arguments\": {\"d\": true}}]");
+}
+
+Test(answer, a_call_that_cannot_be_read_is_counted_and_left_out)
+{
+    static const char *const texts[] = {"<tool_call>{\"name\": \"f\"</tool_call>", "<tool_call>nonsense",
+                                        "<tool_call>{\"name\": 1, \"arguments\": {}}</tool_call>",
+                                        "<tool_call>[[[[</tool_call>",
+                                        "<tool_call>{\"name\": \"f\", \"arguments\": 3}"};
+    struct answer_style style = {.tools = TOOLS_JSON_TAG, .call_open = "<tool_call>", .call_close = "</tool_call>"};
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        struct shown s = {.part = -1};
+        struct arena arena = {0};
+        struct error err = {0};
+        struct answer a;
+        struct value calls;
+        size_t bad;
+        answer_begin(&a, &style, show, &s);
+        push_cut(&a, str_from(texts[i]), 7);
+        cr_expect_eq(answer_end(&a, &err), 0);
+        cr_expect_eq(answer_tool_calls(&a, &arena, &calls, &bad, &err), 0, "%s", err.text);
+        cr_expect_eq(value_count(&calls), 0u);
+        cr_expect_eq(bad, 1u, "%s: %zu", texts[i], bad);
+        answer_free(&a);
+        arena_free(&arena);
+        text_free(&s.text);
+    }
+}
+
+static int refuse(void *arg, enum answer_part part, struct str text)
+{
+    (void)part, (void)text;
+    ++*(int *)arg;
+    return 7;
+}
+
+Test(answer, who_takes_the_text_can_end_it)
+{
+    int calls = 0;
+    struct answer_style style = {0};
+    struct error err = {0};
+    struct answer a;
+    answer_begin(&a, &style, refuse, &calls);
+    answer_push(&a, STR_LIT("one"), &err);
+    answer_push(&a, STR_LIT("two"), &err);
+    answer_end(&a, &err);
+    cr_expect_eq(calls, 1);
+    cr_expect_eq(a.refused, 7);
+    answer_free(&a);
+}
