@@ -67,48 +67,42 @@ static int read_and_compile(struct constrained *c, const struct source *source, 
     return status;
 }
 
-// --- after thinking ---
+// --- the rule ---
 
-// Templates that begin an answer with thoughts end with this.
-static bool is_thinking(struct str prompt)
+static int compile_flags(struct constrained *c, const struct options *o, const struct model *m,
+                         const struct source *source, struct error *err)
 {
-    static const char mark[] = "<think>";
-    size_t n = sizeof mark - 1;
-    while (prompt.len > 0 && (prompt.data[prompt.len - 1] == '\n' || prompt.data[prompt.len - 1] == ' '))
-        prompt.len--;
-    return prompt.len >= n && !memcmp(prompt.data + prompt.len - n, mark, n);
-}
-
-int constrained_open(struct constrained *c, const struct options *o, const struct model *m, struct str prompt,
-                     struct error *err)
-{
-    struct source source;
-    if (find_source(o, &source, err))
-        return -1;
-    if (!source.flag)
-        return 0;
     double begin = clock_ms();
-    if (grammar_vocab_new(&c->vocab, m->tokenizer, m->info.n_vocab, err) || read_and_compile(c, &source, err))
-        return -1;
-    struct constraint_options options = {0};
-    if (o->grammar_after)
-        options.trigger = str_from(o->grammar_after);
-    else if (is_thinking(prompt))
-        options.trigger = STR_LIT("</think>");
-    if (constraint_new(&c->constraint, c->grammar, &options, err))
+    if (grammar_vocab_new(&c->vocab, m->tokenizer, m->info.n_vocab, err) || read_and_compile(c, source, err))
         return -1;
     struct text note = {0};
     if (o->verbose) {
-        text_print(&note, "%s: %.1f ms%s%.*s; ", source.flag, clock_ms() - begin,
-                   options.trigger.len ? ", behind " : "", STR_ARG(options.trigger));
+        text_print(&note, "%s: %.1f ms; ", source->flag, clock_ms() - begin);
         grammar_describe(c->grammar, &note);
     }
     load_note_text(&note);
     return 0;
 }
 
+int constrained_open(struct constrained *c, const struct options *o, const struct model *m,
+                     const struct answer_style *style, struct error *err)
+{
+    struct source source;
+    if (find_source(o, &source, err) || (source.flag && compile_flags(c, o, m, &source, err)))
+        return -1;
+    bool reasons = style && style->think_close && !o->grammar_after;
+    if (reasons && (c->grammar || o->think_budget >= 0)) {
+        struct answer_rule_options options = {c->grammar, style->think_open, style->think_close, style->in_reasoning,
+                                              o->think_budget};
+        return answer_rule_new(&c->reasoned, m->tokenizer, m->info.n_vocab, &options, err);
+    }
+    struct constraint_options options = {o->grammar_after ? str_from(o->grammar_after) : (struct str){0}};
+    return c->grammar ? constraint_new(&c->constraint, c->grammar, &options, err) : 0;
+}
+
 void constrained_close(struct constrained *c)
 {
+    answer_rule_free(c->reasoned);
     constraint_free(c->constraint);
     grammar_free(c->grammar);
     grammar_vocab_free(c->vocab);
@@ -117,15 +111,16 @@ void constrained_close(struct constrained *c)
 
 const struct token_rule *constrained_rule(struct constrained *c)
 {
-    if (!c->constraint)
+    if (!c->constraint && !c->reasoned)
         return NULL;
-    constraint_reset(c->constraint);
-    c->rule = (struct token_rule){c->constraint, mask, accept};
+    if (c->constraint)
+        constraint_reset(c->constraint);
+    c->rule = c->reasoned ? answer_rule_begin(c->reasoned) : (struct token_rule){c->constraint, mask, accept};
     return &c->rule;
 }
 
 void constrained_note_end(const struct constrained *c)
 {
-    if (c->constraint && !constraint_can_end(c->constraint))
+    if ((c->constraint && !constraint_can_end(c->constraint)) || (c->reasoned && !answer_rule_can_end(c->reasoned)))
         terminal_note("quern: note: the answer was cut before its form was complete; -n and -c give it more room");
 }

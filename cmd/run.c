@@ -71,12 +71,6 @@ static int answer(struct run *run, const struct options *o, struct generate_resu
     return run_output_end(&run->out, r, err);
 }
 
-// The text that the answer follows.
-static struct str asked(const struct run_prompt *p)
-{
-    return p->is_chat ? (struct str){p->rendered.data, p->rendered.size} : p->text;
-}
-
 static int start(struct run *run, const struct options *o, struct error *err)
 {
     if (o->given[OPT_logprobs] && !o->json && !o->jsonl)
@@ -85,7 +79,7 @@ static int start(struct run *run, const struct options *o, struct error *err)
         return fail(err, E_USAGE, "--json and --jsonl: one of them");
     if (!load_path(o, err) || run_prompt_read(&run->prompt, o, err) || load_model(&run->l, o, err) ||
         run_prompt_encode(&run->prompt, o, run->l.model, err) || sampling_take(&run->sampling, o, run->l.model, err) ||
-        constrained_open(&run->form, o, run->l.model, asked(&run->prompt), err))
+        constrained_open(&run->form, o, run->l.model, &run->prompt.style, err))
         return -1;
     int64_t n_wanted = (int64_t)run->prompt.tokens.n + MAX(o->n_predict, 0);
     if (load_session(&run->l, o, n_wanted, speculation_rows(o), err))

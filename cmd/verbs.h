@@ -24,6 +24,7 @@ enum verb_bit {
 #undef VERB
     V_MEASURE = V_PERPLEXITY,  // on a text, in windows
     V_SAMPLING = V_RUN | V_BATCH,  // those that generate text
+    V_ANSWERS = V_RUN,         // those that answer one prompt after another
     V_SPECULATES = V_RUN,      // those that generate one text at a time
     V_ALL = (1 << VERB_COUNT) - 1
 };

@@ -90,7 +90,8 @@ static int choose(struct run *run, const float *logits, int32_t *token, struct e
         return -1;
     const int32_t *history = session_tokens(run->session, run->seq);
     *token = sampler_next(run->sampler, logits, allowed, history, run->length, run->length);
-    if (*token < 0)
+    // a rule may allow nothing but an end, which --ignore-eos does not
+    if (*token < 0 && !(rule && run->o->ignore_end))
         return fail(err, E_USAGE, "no token of this vocabulary may come after %lld of the answer",
                     (long long)run->r->n_generated);
     return 0;
@@ -198,7 +199,7 @@ static int answer(struct run *run, struct error *err)
         int32_t token;
         if (choose(run, logits, &token, err))
             return -1;
-        if (!run->o->ignore_end && tokenizer_is_end(run->model->tokenizer, token)) {
+        if (token < 0 || (!run->o->ignore_end && tokenizer_is_end(run->model->tokenizer, token))) {
             r->end_token = token;
             r->reason = STOP_END;
             break;

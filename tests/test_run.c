@@ -78,11 +78,13 @@ static int forbid_bytes(const char **argv, int argc)
     return argc;
 }
 
+static bool allow_bytes;  // where a grammar sees to it that they make text
+
 // Runs quern VERB -m model ARGS, with `in` on stdin.
 static void quern(struct result *r, const char *verb, const char *in, ...)
 {
     const char *argv[ARGS_MAX] = {getenv("QUERN_BIN"), verb, "-m", model};
-    int argc = strcmp(verb, "run") ? 4 : forbid_bytes(argv, 4);
+    int argc = strcmp(verb, "run") || allow_bytes ? 4 : forbid_bytes(argv, 4);
     cr_assert(argv[0]);
     va_list args;
     va_start(args, in);
@@ -439,4 +441,70 @@ Test(run, a_template_makes_the_prompt_one_turn_of_a_user)
     quern(&r, "run", "", "--chat-template-file", scratch, "ka to", NULL);
     cr_expect_eq(r.status, 3);
     cr_expect(strstr(r.err, "line 1"), "%s", r.err);
+}
+
+// --- forms ---
+
+static const char *const schema =
+    "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", \"maxLength\": "
+    "8}, \"n\": {\"type\": \"integer\"}}, \"required\": [\"name\", \"n\"]}";
+
+Test(run, answers_have_the_form_that_is_asked_for)
+{
+    static struct result r, ahead;
+    const char *const seeds[] = {"1", "2", "3", "4", "5"};
+    allow_bytes = true;
+    for (size_t i = 0; i < COUNT_OF(seeds); i++) {
+        quern(&r, "run", "", "--raw", "--seed", seeds[i], "--temp", "1.5", "-j", schema, "--speculate", "off", "ka",
+              NULL);
+        cr_assert_eq(r.status, 0, "%s", r.err);
+        cJSON *object = cJSON_Parse(r.out);
+        cr_assert(object, "%s", r.out);
+        cr_expect_leq(strlen(text_of(object, "name")), 8 * 4);
+        cr_expect_eq(number_of(object, "n"), floor(number_of(object, "n")));
+        cJSON_Delete(object);
+        quern(&ahead, "run", "", "--raw", "--seed", seeds[i], "--temp", "1.5", "-j", schema, "--speculate", "on", "ka",
+              NULL);
+        cr_expect_str_eq(ahead.out, r.out, "guesses hold to the grammar too");
+    }
+    put_file("root ::= \"ka \" [a-c]{3}", strlen("root ::= \"ka \" [a-c]{3}"));
+    quern(&r, "run", "", "--raw", "--grammar-file", scratch, "ka", NULL);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_expect(r.n == 6 && !strncmp(r.out, "ka ", 3) && strspn(r.out + 3, "abc") == 3, "%s", r.out);
+    quern(&r, "run", "", "--grammar", "root ::= x", "ka", NULL);
+    cr_expect_eq(r.status, 2);
+    cr_expect(strstr(r.err, "--grammar"), "%s", r.err);
+    quern(&r, "run", "", "--grammar", "root ::= \"x\"", "-j", "{}", "ka", NULL);
+    cr_expect_eq(r.status, 2);
+    cr_expect(strstr(r.err, "--grammar and --json-schema: one of them"), "%s", r.err);
+    quern(&r, "run", "", "-j", "{\"type\": 5}", "ka", NULL);
+    cr_expect_eq(r.status, 2);
+}
+
+// Reasoning is cut where its budget is spent, by the mark that closes it, and the form holds behind that.
+Test(run, reasoning_has_a_budget_and_the_form_comes_behind_it)
+{
+    static struct result r;
+    allow_bytes = true;
+    const char *template = "{# </think> #}{% for m in messages %}{{ m.content }}{% endfor %}<think>\n";
+    put_file(template, strlen(template));
+    quern(&r, "run", "", "--chat-template-file", scratch, "--think-budget", "5", "--grammar",
+          "root ::= \"yes\" | \"no\"", "--jsonl", "ka to", NULL);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cJSON *events = lines_of(r.out);
+    const cJSON *event;
+    char text[4096] = "";
+    int n = 0, closed = -1;
+    cJSON_ArrayForEach(event, events) if (!strcmp(text_of(event, "type"), "token"))
+    {
+        strcat(text, text_of(event, "token"));
+        n++;
+        closed = closed < 0 && strstr(text, "</think>") ? n : closed;
+    }
+    const char *mark = strstr(text, "</think>");
+    cr_assert(mark, "%s", text);
+    cr_expect_leq(closed, 5 + 8, "five tokens, and those of the mark");
+    const char *form = mark + 8 + strspn(mark + 8, " \n");  // white space may stand between
+    cr_expect(!strcmp(form, "yes") || !strcmp(form, "no"), "%s", text);
+    cJSON_Delete(events);
 }
