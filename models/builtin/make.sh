@@ -13,7 +13,7 @@ cd "$here"
 
 documents=300000   # more than are read, so that no document is seen twice
 vocab=3072
-tokens=16000000
+schedule="0:0 0.2:1 2.5:1 12:0"  # millions of tokens and a factor of the rates
 shape="--embd 256 --layers 5 --ff 768 --context 1024"
 
 made() { # made FILE COMMAND..: runs the command, which writes FILE.new, unless FILE is there
@@ -40,7 +40,7 @@ export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 MALLOC_TOP_PAD_=268435456
 resume=
 [ -e "$work/run/checkpoint.pt" ] && resume=--resume
 python3 train.py --data "$work/train.rows" --heldout "$work/heldout.rows" --run "$work/run" --vocab $vocab $shape \
-    --tokens $tokens --compile $resume
+    --schedule "$schedule" --compile $resume
 
 python3 export.py "$work/run/checkpoint.pt" --tokenizer "$work/tokenizer.json" -o "$work/model.records"
 for type in F32 F16 Q8_0; do

@@ -44,13 +44,15 @@ def may_go_on(document):
     return "text" not in document and document["messages"][0]["role"] != "system"
 
 
-def read(path, tokenizer, longest):
-    """(ids, marks, may_go_on) of every document that fits into a row."""
+def read(path, tokenizer, longest, part, rng):
+    """(ids, marks, may_go_on) of every document that fits into a row; of those with a story only a part."""
     n_long = 0
     with open(path, encoding="utf-8") as f:
         for line in f:
             document = json.loads(line)
             ids, weights = encode(tokenizer, document)
+            if LONG in weights and rng.random() >= part:
+                continue
             if len(ids) < longest:
                 yield ids, weights, may_go_on(document)
             else:
@@ -87,11 +89,12 @@ def main():
     p.add_argument("--tokenizer", required=True)
     p.add_argument("-o", "--output", required=True)
     p.add_argument("--row", type=int, default=1025, help="tokens of a row: the context and one more")
+    p.add_argument("--stories", type=float, default=1.0, metavar="PART", help="keep this part of the stories")
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
     tokenizer = Tokenizer.load(args.tokenizer)
-    documents = read(args.corpus, tokenizer, args.row)
     end, rng = tokenizer.control["<|endoftext|>"], random.Random(args.seed)
+    documents = read(args.corpus, tokenizer, args.row, args.stories, random.Random(args.seed + 1))
     n_rows = n_used = n_learned = 0
     with open(args.output, "wb") as out:
         for ids, weights in rows(documents, args.row, end, rng):

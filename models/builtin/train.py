@@ -2,9 +2,9 @@
 """Trains the built-in model (PyTorch, float32, CPU).
 
 A Llama: RMS norms, rotary positions (halves, as in the paper's code; export.py reorders the rows), grouped queries,
-SwiGLU, tied embeddings. The matrices of the layers learn by Muon (momentum, made orthogonal), all else by AdamW. The rate
-rises over the first tokens, holds, and falls in a line to zero at --tokens; while it holds, --tokens may be changed with
---resume without changing what a run in one piece would compute.
+SwiGLU, tied embeddings. The matrices of the layers learn by Muon (momentum, made orthogonal), all else by AdamW. The rates
+follow --schedule; with --resume its points that lie ahead may be moved, and a run in one piece under the last schedule
+computes the same.
 
 Processes of one thread each share the weights. The rows of a step are taken off a counter, so that one whose core is
 wanted elsewhere takes fewer; the gradients are summed where all can read them, and each process updates the matrices
@@ -183,14 +183,10 @@ class Rows:
         return ids[:, :-1].contiguous(), ids[:, 1:], worth[:, 1:]
 
 
-def schedule(args, tokens):
-    """The factor of the rates: a rise, a plateau, a fall to zero."""
-    falling_from = args.tokens * (1 - args.fall)
-    if tokens < args.rise:
-        return tokens / args.rise
-    if tokens < falling_from:
-        return 1.0
-    return max(0.0, (args.tokens - tokens) / (args.tokens - falling_from))
+def read_schedule(text):
+    """Points MILLIONS:FACTOR, tokens rising, between which the factor of the rates goes in straight lines."""
+    points = [tuple(float(v) for v in point.split(":")) for point in text.split()]
+    return [m * 1e6 for m, _ in points], [f for _, f in points]
 
 
 class Shared:
@@ -233,6 +229,8 @@ class Worker:
         self.rows = Rows(args.data, args.context + 1, args.seed)
         self.heldout = Rows(args.heldout, args.context + 1, 0)
         self.tokens, self.rows_done, self.step, self.seconds = progress
+        self.schedule = read_schedule(args.schedule)
+        self.last_token = min(self.schedule[0][-1], args.until * 1e6)
         self.mine = [name for i, name in enumerate(self.by_cost()) if i % args.workers == index]
 
     def by_cost(self):
@@ -274,7 +272,7 @@ class Worker:
         muon_step(pieces, a.rate * factor, a.decay)
 
     def train_step(self):
-        factor = schedule(self.args, self.tokens)
+        factor = float(np.interp(self.tokens, *self.schedule))
         self.gradients()
         self.shared.barrier.wait()
         loss = float(self.shared.sums.sum())
@@ -323,12 +321,12 @@ class Worker:
     def train(self):
         saved = time.monotonic()
         recent = []
-        while self.tokens < self.args.tokens and self.shared.going_on.value:
+        while self.tokens < self.last_token and self.shared.going_on.value:
             start = time.monotonic()
             loss, factor = self.train_step()
             self.seconds += time.monotonic() - start
             recent.append(loss)
-            final = self.tokens >= self.args.tokens
+            final = self.tokens >= self.last_token
             if self.index == 0 and (self.step % 10 == 0 or final):
                 self.report(sum(recent) / len(recent), factor, final)
                 recent = []
@@ -352,21 +350,21 @@ def arguments():
     p.add_argument("--data", required=True, help="packed rows")
     p.add_argument("--heldout", required=True, help="packed rows of the held-out split")
     p.add_argument("--run", required=True, help="folder of the checkpoint and the log")
-    p.add_argument("--tokens", type=float, default=12e6, help="tokens of the whole run: the rate is zero there")
+    p.add_argument("--schedule", default="0:0 0.2:1 2.5:1 12:0", metavar="POINTS",
+                   help="what the rates are multiplied by: points of millions of tokens and a factor; ends at the last")
     p.add_argument("--resume", metavar="CHECKPOINT", nargs="?", const="", help="go on from here, or from the run's own")
+    p.add_argument("--until", type=float, default=math.inf, metavar="MILLIONS", help="stop here; --resume goes on")
     p.add_argument("--vocab", type=int, required=True)
     p.add_argument("--embd", type=int, default=256)
-    p.add_argument("--layers", type=int, default=8)
+    p.add_argument("--layers", type=int, default=5)
     p.add_argument("--ff", type=int, default=768)
     p.add_argument("--context", type=int, default=1024)
-    p.add_argument("--batch", type=int, default=8, help="rows of a step")
+    p.add_argument("--batch", type=int, default=4, help="rows of a step")
     p.add_argument("--micro", type=int, default=1, help="rows computed at once")
     p.add_argument("--rate", type=float, default=0.02, help="of Muon")
     p.add_argument("--rate-embd", type=float, default=0.005, help="of AdamW, embeddings")
     p.add_argument("--rate-norm", type=float, default=0.005, help="of AdamW, norms")
     p.add_argument("--decay", type=float, default=0.0, help="of the weights that Muon trains, times the rate")
-    p.add_argument("--rise", type=float, default=2e5, help="tokens until the full rate")
-    p.add_argument("--fall", type=float, default=0.5, help="part of the tokens over which the rate falls")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--workers", type=int, default=2, help="processes")
     p.add_argument("--validate-every", type=int, default=100, metavar="STEPS")
