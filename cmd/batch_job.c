@@ -41,12 +41,19 @@ int batch_context_open(struct batch_context *c, const struct model *m, const str
     size_t n = strlen(c->model_name);
     if (n > 5 && !strcmp(c->model_name + n - 5, ".gguf"))
         c->model_name[n - 5] = '\0';
+    c->schemas = calloc(1, sizeof *c->schemas);
+    if (!c->schemas)
+        return fail(err, E_MEMORY, "no memory for schemas");
+    *c->schemas = (struct batch_schemas){.tokenizer = m->tokenizer, .n_vocab = m->info.n_vocab};
     return open_chat(c, err);
 }
 
 void batch_context_close(struct batch_context *c)
 {
     chat_close(c->chat);
+    if (c->schemas)
+        batch_schemas_free(c->schemas);
+    free(c->schemas);
     *c = (struct batch_context){0};
 }
 
@@ -231,14 +238,38 @@ static int check_length(const struct batch_job *job, const struct batch_context 
     return 0;
 }
 
+// Every sample has a rule of its own; where the prompt ends within reasoning, the rule begins behind it.
+static int take_schema(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
+{
+    if (!job->row.schema && !job->row.wants_json)
+        return 0;
+    struct str trigger = {"", 0};
+    *code = "invalid_schema";
+    if (job->row.kind == ROW_CHAT) {
+        struct str prompt = {job->prompt_text.data, job->prompt_text.size};
+        struct answer_style style = chat_answer_style(c->chat, prompt, job->row.tools != NULL);
+        if (style.in_reasoning && style.think_close)
+            trigger = str_from(style.think_close);
+    }
+    int n = job->n_requests * (int)job->row.settings.n;
+    job->schemas = c->schemas;
+    if (batch_schemas_take(c->schemas, job->row.schema, &job->schema, err))
+        return -1;
+    job->rules = calloc((size_t)n, sizeof *job->rules);
+    if (!job->rules)
+        return fail(err, E_MEMORY, "no memory for the rules of %d answers", n);
+    for (; job->n_rules < n; job->n_rules++)
+        if (batch_rule_new(&job->rules[job->n_rules], job->schema, trigger, err))
+            return -1;
+    return 0;
+}
+
 int batch_job_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
 {
     const struct row_settings *s = &job->row.settings;
     *code = "not_supported";
     if (job->row.kind == ROW_EMBEDDING)
         return fail(err, E_USAGE, "this model gives no embeddings");
-    if (job->row.schema || job->row.wants_json)
-        return fail(err, E_USAGE, "response_format: not supported yet");
     *code = "invalid_request";
     struct request common = {
         .n_samples = (int)s->n,
@@ -255,12 +286,16 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
         return -1;
     if (job->row.kind == ROW_CHAT ? take_chat(job, c, code, err) : take_texts(job, c, err))
         return -1;
-    if (check_length(job, c, code, err))
+    if (check_length(job, c, code, err) || take_schema(job, c, code, err))
         return -1;
     uint64_t seed = seed_of(&job->row, c->seed);
     for (int i = 0; i < job->n_requests; i++) {
         struct request *r = &job->requests[i];
         *r = common;
+        if (job->rules) {
+            r->rules = job->rules + (ptrdiff_t)i * common.n_samples;
+            r->ignore_end = false; // a schema that is met leaves nothing but the end
+        }
         r->sampler.seed = scheduler_sample_seed(seed, i * common.n_samples);
         r->prompt = job->prompts[i].ids;
         r->n_prompt = (int)job->prompts[i].n;
@@ -274,7 +309,12 @@ void batch_job_free(struct batch_job *job)
         request_free(&job->requests[i]);
     for (int i = 0; job->prompts && i < job->n_requests; i++)
         token_list_free(&job->prompts[i]);
+    for (int i = 0; i < job->n_rules; i++)
+        batch_rule_free(&job->rules[i]);
+    if (job->schemas)
+        batch_schemas_release(job->schemas, job->schema);
     text_free(&job->prompt_text);
+    free(job->rules);
     free(job->requests);
     free(job->prompts);
     free(job->stops);
@@ -301,6 +341,14 @@ int batch_job_print(struct batch_job *job, const struct batch_context *c, struct
             continue;
         *is_error = true;
         return batch_error_print(job->row.number, job->row.custom_id, code_of(e), e->text, line, err);
+    }
+    for (int i = 0; i < job->n_rules; i++) {
+        *is_error = !batch_rule_is_met(&job->rules[i]);
+        if (*is_error)
+            return batch_error_print(job->row.number, job->row.custom_id, "schema_unmet",
+                                     "the answer was cut before it was what response_format asks for; a larger "
+                                     "max_tokens may help",
+                                     line, err);
     }
     *is_error = false;
     return batch_answer_print(job, c, line, err);

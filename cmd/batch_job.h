@@ -6,6 +6,7 @@
 #define QUERN_BATCH_JOB_H
 
 #include "cmd/batch_row.h"
+#include "cmd/batch_schema.h"
 #include "cmd/sampling_options.h"
 #include "engine/chat/chat.h"
 #include "engine/scheduler.h"
@@ -20,7 +21,8 @@ struct batch_context {
     char model_name[128];
     struct chat_template *chat; // NULL: the model has none, or one that cannot be used
     struct error chat_error;    // why
-    time_t now;                 // of templates that ask for the date; 0: the clock
+    struct batch_schemas *schemas;
+    time_t now; // of templates that ask for the date; 0: the clock
 };
 // Takes what rows may need of the model. The sampling's seed is --seed, or 0: a run without it can be repeated, too.
 int batch_context_open(struct batch_context *c, const struct model *m, const struct options *o,
@@ -37,6 +39,10 @@ struct batch_job {
     struct text prompt_text;    // of a chat: where it ends decides how the answer is split
     struct str *stops;          // of all of them
     struct logit_bias *biases;
+    struct batch_schemas *schemas; // of the schema, where there is one
+    struct batch_schema *schema;
+    struct token_rule *rules; // [n_rules], a sample each
+    int n_rules;
 };
 
 // From a parsed row, zero but for it, to requests. On an error *code says of which kind.

@@ -226,6 +226,46 @@ Test(batch, stop_strings_end_an_answer_before_them)
     cJSON_Delete(cut);
 }
 
+// --- schemas ---
+
+Test(batch, answers_keep_the_schema_or_their_row_fails)
+{
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"yes\":{\"type\":\"boolean\"},\"n\":{\"enum\":[1,2]}},"
+        "\"required\":[\"yes\",\"n\"]}";
+    FILE *f = fopen("in.jsonl", "w");
+    for (int i = 0; i < 12; i++)
+        fprintf(
+            f,
+            "{\"custom_id\":\"%d\",\"prompt\":\"%d\",\"max_tokens\":%d,\"n\":2,\"ignore_eos\":true,\"response_format\":"
+            "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":%s}}}\n",
+            i, i, i == 5 ? 3 : 200, schema);
+    fputs("{\"custom_id\":\"bad\",\"prompt\":\"x\",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":"
+          "{\"schema\":{\"type\":\"frob\"}}}}\n",
+          f);
+    fclose(f);
+    cr_assert_eq(shell("$Q batch in.jsonl -o out -np 5"), 1);
+    for (int i = 0; i < 12; i++) {
+        if (i == 5) {
+            expect_error("out", i + 1, "schema_unmet", "max_tokens");
+            continue;
+        }
+        cJSON *row = row_of("out", i + 1);
+        for (int j = 0; j < 2; j++) {
+            const char *text = cJSON_GetStringValue(at(choice_of(row, j), "text"));
+            cJSON *answer = cJSON_Parse(text);
+            cr_assert(answer && cJSON_IsBool(at(answer, "yes")), "row %d: %s", i + 1, text);
+            cr_assert(at(answer, "n")->valueint == 1 || at(answer, "n")->valueint == 2, "row %d: %s", i + 1, text);
+            cr_assert_str_eq(cJSON_GetStringValue(at(choice_of(row, j), "finish_reason")), "stop");
+            cJSON_Delete(answer);
+        }
+        cJSON_Delete(row);
+    }
+    expect_error("out", 13, "invalid_schema", "type");
+    cr_assert_eq(shell("$Q batch in.jsonl -o alone -np 1"), 1);
+    cr_assert(same_files("out", "alone"));
+}
+
 // --- chats ---
 
 Test(batch, messages_go_through_the_chat_template_and_never_become_control_tokens)
