@@ -119,25 +119,120 @@ static const char *finish_reason(enum stop_reason reason)
     return reason == STOP_LENGTH || reason == STOP_CONTEXT ? "length" : "stop";
 }
 
+// --- messages ---
+
+struct parts {
+    struct text reasoning, content;
+};
+
+static int take_part(void *arg, enum answer_part part, struct str text)
+{
+    struct parts *p = arg;
+    if (part == ANSWER_REASONING)
+        text_append(&p->reasoning, text);
+    if (part == ANSWER_CONTENT)
+        text_append(&p->content, text);
+    return p->reasoning.failed || p->content.failed;
+}
+
+// The tokens of an answer, of which a stop string may have cut the end off: its text says how much.
+static int push_tokens(const struct maker *m, struct answer *a, const struct request *r, const struct sample *s,
+                       struct error *err)
+{
+    const struct tokenizer *t = m->context->model->tokenizer;
+    struct detokenizer marks = detokenizer_begin(t, true), plain = detokenizer_begin(t, false);
+    size_t at = 0;
+    // the answer goes on where the prompt ends
+    detokenizer_next(&marks, r->prompt[r->n_prompt - 1]);
+    detokenizer_next(&plain, r->prompt[r->n_prompt - 1]);
+    for (int i = 0; i < s->n_tokens; i++) {
+        size_t n = detokenizer_next(&plain, s->tokens[i]).len;
+        if (s->reason == STOP_STRING && at + n > s->text.size)
+            return at < s->text.size ? answer_push(a, (struct str){s->text.data + at, s->text.size - at}, err) : 0;
+        if (answer_push_token(a, &marks, s->tokens[i], err))
+            return -1;
+        at += n;
+    }
+    return 0;
+}
+
+static struct value text_value(struct maker *m, const struct text *text)
+{
+    struct value v = VALUE_LIT("");
+    if (text->size)
+        m->failed = m->failed || value_string_copy(&v, m->arena, (struct str){text->data, text->size}, m->err);
+    return v;
+}
+
+static int append(void *arg, struct str piece, const struct value *from, size_t at)
+{
+    (void)from, (void)at;
+    text_append(arg, piece);
+    return 0;
+}
+
+// {id, type, function: {name, arguments}}: clients of OpenAI expect an id, and the arguments as the text of an object.
+static struct value tool_call(struct maker *m, const struct value *call, int index, int number)
+{
+    struct value v = dict(m), function = dict(m), arguments = VALUE_LIT("{}");
+    const struct value *own = value_get(call, "function"), *given = value_get(own, "arguments");
+    struct text text = {0};
+    char id[64];
+    snprintf(id, sizeof id, "call_%" PRId64 "_%d_%d", m->job->row.number, index, number);
+    if (given && !m->failed) {
+        m->failed = json_write(given, &(struct json_style){0}, append, &text, m->err);
+        arguments = text_value(m, &text);
+    }
+    text_free(&text);
+    set(m, &function, "name", value_get(own, "name") ? *value_get(own, "name") : VALUE_LIT(""));
+    set(m, &function, "arguments", arguments);
+    set(m, &v, "id", text_of(m, id));
+    set(m, &v, "type", VALUE_LIT("function"));
+    set(m, &v, "function", function);
+    return v;
+}
+
+static struct value message(struct maker *m, const struct request *r, const struct sample *s, int index, bool *calls)
+{
+    struct value v = dict(m), found = list(m), tools = list(m);
+    struct parts parts = {{0}, {0}};
+    struct answer answer;
+    struct str prompt = {m->job->prompt_text.data, m->job->prompt_text.size};
+    struct answer_style style = chat_answer_style(m->context->chat, prompt, m->job->row.tools != NULL);
+    answer_begin(&answer, &style, take_part, &parts);
+    m->failed = m->failed || push_tokens(m, &answer, r, s, m->err) || answer_end(&answer, m->err) ||
+                answer_tool_calls(&answer, m->arena, &found, NULL, m->err);
+    for (size_t i = 0; !m->failed && i < value_count(&found); i++)
+        push(m, &tools, tool_call(m, &found.list->items[i], index, (int)i));
+    *calls = value_count(&tools) > 0;
+    set(m, &v, "role", VALUE_LIT("assistant"));
+    set(m, &v, "content", *calls && !parts.content.size ? value_none() : text_value(m, &parts.content));
+    if (parts.reasoning.size)
+        set(m, &v, "reasoning_content", text_value(m, &parts.reasoning));
+    if (*calls)
+        set(m, &v, "tool_calls", tools);
+    answer_free(&answer);
+    text_free(&parts.reasoning);
+    text_free(&parts.content);
+    return v;
+}
+
 static struct value choice(struct maker *m, const struct request *r, int sample, int index)
 {
+    bool calls = false;
     const struct sample *s = &r->samples[sample];
     bool chats = m->job->row.kind == ROW_CHAT;
     struct value v = dict(m);
     set(m, &v, "index", value_int(index));
-    if (chats) {
-        struct value message = dict(m);
-        set(m, &message, "role", VALUE_LIT("assistant"));
-        set(m, &message, "content", value_string(sample_text(s)));
-        set(m, &v, "message", message);
-    } else {
+    if (chats)
+        set(m, &v, "message", message(m, r, s, index, &calls));
+    else
         set(m, &v, "text", value_string(sample_text(s)));
-    }
     struct value logprobs = value_none();
     if (r->n_logprobs >= 0)
         logprobs = chats ? chat_logprobs(m, r, s) : completion_logprobs(m, r, s);
     set(m, &v, "logprobs", logprobs);
-    set(m, &v, "finish_reason", value_string(str_from(finish_reason(s->reason))));
+    set(m, &v, "finish_reason", value_string(str_from(calls ? "tool_calls" : finish_reason(s->reason))));
     return v;
 }
 
@@ -167,13 +262,6 @@ static struct value usage(struct maker *m)
 }
 
 // --- lines ---
-
-static int append(void *arg, struct str piece, const struct value *from, size_t at)
-{
-    (void)from, (void)at;
-    text_append(arg, piece);
-    return 0;
-}
 
 static int print_value(const struct value *v, struct text *line, struct error *err)
 {
