@@ -1,6 +1,7 @@
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 const char *load_path(const struct options *o, struct error *err)
@@ -78,6 +79,41 @@ static int make_room(struct model *m, const struct options *o, int64_t n_wanted,
     return 0;
 }
 
+// A value of --tap that is not saved: its first numbers and a summary of all, a line a step.
+static void note_value(void *arg, const struct tensor *n, const float *rows, size_t stride, int n_rows)
+{
+    enum { SHOWN = 6 };
+    char first[16 * SHOWN + 1] = "";
+    size_t at = 0;
+    (void)arg;
+    if (!n_rows)
+        return;
+    const float *last = rows + (size_t)(n_rows - 1) * stride;
+    for (int i = 0; i < SHOWN && i < n->width; i++)
+        at += (size_t)snprintf(first + at, sizeof first - at, " %.5g", (double)last[i]);
+    struct tap_summary s = tap_summarise(rows, stride, n_rows, n->width);
+    terminal_note("%s (%d, %lld): last row%s%s; least %.5g, greatest %.5g, mean %.5g, rms %.5g%s", n->name, n_rows,
+                  (long long)n->width, first, n->width > SHOWN ? " .." : "", s.least, s.greatest, s.mean, s.rms,
+                  s.n_bad ? ", and values that are no numbers" : "");
+}
+
+static int open_taps(struct loaded *l, const struct options *o, struct session_options *s, struct error *err)
+{
+    if (!o->taps.n)
+        return 0;
+    if (tap_open(&l->tap, l->model->graph, o->taps.at, o->taps.n, note_value, NULL, err))
+        return -1;
+    s->taps = tap_taps(l->tap);
+    return 0;
+}
+
+int load_finish_taps(struct loaded *l, struct error *err)
+{
+    struct tap *t = l->tap;
+    l->tap = NULL;
+    return tap_close(t, err);
+}
+
 int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, int n_outputs, struct error *err)
 {
     if (make_room(l->model, o, n_wanted, err))
@@ -90,7 +126,7 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
         .kv_type = {o->kv_key, o->kv_value},
         .cancel = &terminal_interrupted,
     };
-    if (session_open(&l->session, l->model, &options, err))
+    if (open_taps(l, o, &options, err) || session_open(&l->session, l->model, &options, err))
         return -1;
     if (l->model->n_ctx > l->model->info.n_ctx_train)
         terminal_note("quern: note: %d positions are more than the %d that the model was trained for", l->model->n_ctx,
@@ -105,6 +141,7 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
 void load_close(struct loaded *l)
 {
     session_close(l->session);
+    tap_close(l->tap, NULL);
     model_close(l->model);
     *l = (struct loaded){0};
 }

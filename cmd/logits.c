@@ -112,6 +112,8 @@ static int logits(const struct options *o, struct error *err)
         status = load_session(&l, o, (int64_t)ids.n, -1, err);
     if (!status)
         status = write_file(l.session, &ids, l.model->info.n_vocab, o->out, err);
+    if (!status)
+        status = load_finish_taps(&l, err);
     token_list_free(&ids);
     load_close(&l);
     return status;

@@ -112,6 +112,8 @@ int cmd_run(int argc, char **argv)
         return verb_fail(&err);
     struct run run = {0};
     int status = run_all(&run, &o, &err);
+    if (!status)
+        status = load_finish_taps(&run.l, &err);
     run_output_free(&run.out);
     constrained_close(&run.form);
     sampling_free(&run.sampling);

@@ -22,7 +22,7 @@ enum verb_bit {
 #define VERB(NAME, ...) V_##NAME = 1 << VERB_##NAME,
 #include "cmd/verbs.def"
 #undef VERB
-    V_MEASURE = V_PERPLEXITY,  // on a text, in windows
+    V_MEASURE = V_PERPLEXITY | V_IMATRIX,  // on a text, in windows
     V_SAMPLING = V_RUN | V_BATCH,  // those that generate text
     V_ANSWERS = V_RUN,         // those that answer one prompt after another
     V_SPECULATES = V_RUN,      // those that generate one text at a time

@@ -283,10 +283,11 @@ static int announce(struct gguf_writer *w, const struct importance_entry *e, str
     char name[160];
     int64_t sums[2] = {e->n_columns, e->n_matrices}, counts[2] = {1, e->n_matrices};
     snprintf(name, sizeof name, "%s.in_sum2", e->name);
-    if (gguf_write_tensor_info(w, name, DT_F32, 2, sums, err))
+    int n_dims = e->n_matrices > 1 ? 2 : 1;
+    if (gguf_write_tensor_info(w, name, DT_F32, n_dims, sums, err))
         return -1;
     snprintf(name, sizeof name, "%s.counts", e->name);
-    return gguf_write_tensor_info(w, name, DT_F32, 2, counts, err);
+    return gguf_write_tensor_info(w, name, DT_F32, n_dims, counts, err);
 }
 
 static int write_values(struct gguf_writer *w, const struct importance_entry *e, struct error *err)

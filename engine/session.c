@@ -199,7 +199,7 @@ int session_open(struct session **out, const struct model *m, const struct sessi
     const struct machine_vtable *v = m->machine->v;
     if (set_options(s, o, err))
         goto failed;
-    struct compile_options compile = {s->o.n_batch, s->o.n_outputs, {s->o.kv_type[0], s->o.kv_type[1]}, s->o.profile};
+    struct compile_options compile = {s->o.n_batch, s->o.n_outputs, {s->o.kv_type[0], s->o.kv_type[1]}, s->o.profile, s->o.taps};
     if (v->compile(m->machine, m->graph, &compile, &s->plan, err))
         goto failed;
     add_up(s);

@@ -62,6 +62,7 @@ struct cursor {
     int first_window, n; // of the group
     int n_rows;          // of a window that are computed
     int seq, at;         // next
+    bool whole;           // every row brings out logits
 };
 
 static bool is_scored(const struct windows *w, int at)
@@ -79,7 +80,7 @@ static int fill_step(struct cursor *c, struct session_row *rows, int n_batch, in
 {
     int n = 0;
     for (; n < n_batch && c->seq < c->n; n++) {
-        bool scored = scores && is_scored(c->w, c->at);
+        bool scored = c->whole || (scores && is_scored(c->w, c->at));
         if (scored && n_outputs-- == 0)
             break;
         rows[n] = (struct session_row){token_at(c->w, c->first_window + c->seq, c->at), c->seq, scored};
@@ -98,8 +99,10 @@ static int emit_rows(struct cursor from, const struct session *s, const struct s
     const struct windows *w = from.w;
     for (int i = 0, output = 0; i < n; i++) {
         int window = from.first_window + from.seq;
-        if (rows[i].logits && sink->row(sink->arg, window, from.at - w->first, session_logits(s, output++),
-                                        w->tokens[(int64_t)window * w->step + from.at + 1], err))
+        const float *logits = rows[i].logits ? session_logits(s, output++) : NULL;
+        if (logits && is_scored(w, from.at) &&
+            sink->row(sink->arg, window, from.at - w->first, logits,
+                      w->tokens[(int64_t)window * w->step + from.at + 1], err))
             return -1;
         if (++from.at == from.n_rows) {
             from.seq++;
@@ -137,7 +140,7 @@ int windows_run(const struct windows *w, struct session *s, bool whole, const st
         return fail(err, E_MEMORY, "no memory for %d rows", o.n_batch);
     int status = 0;
     for (int i = 0; !status && i < w->n; i += o.n_seqs) {
-        struct cursor c = {.w = w, .first_window = i, .n = MIN(o.n_seqs, w->n - i)};
+        struct cursor c = {.w = w, .first_window = i, .n = MIN(o.n_seqs, w->n - i), .whole = whole};
         c.n_rows = whole ? w->n_window : w->first + w->n_scored;
         status = run_group(c, s, rows, &o, sink, err);
     }

@@ -36,8 +36,8 @@ struct windows_sink {
     void *arg;
     const atomic_bool *cancel;  // E_INTERRUPTED between steps. May be NULL
 };
-// Computes all windows in a session of its own, made as windows_session says. With `whole`, also the tokens that no
-// score needs: what follows the last scored row.
+// Computes all windows in a session of its own, made as windows_session says. With `whole`, every token of a window, and
+// with all that belongs to it (each row brings out logits): for taps.
 int windows_run(const struct windows *w, struct session *s, bool whole, const struct windows_sink *sink,
                 struct error *err);
 

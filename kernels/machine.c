@@ -64,6 +64,18 @@ int kv_check(const struct graph *g, const enum dtype kv_type[2], struct error *e
 
 // ---- Graphs
 
+static int check_taps(const struct graph *g, const struct taps *taps, struct error *err)
+{
+    for (int i = 0; taps && i < taps->n; i++) {
+        const struct tensor *n = taps->nodes[i];
+        if (n->id < 0 || n->id >= g->n_nodes || g->nodes[n->id] != n)
+            return fail(err, E_USAGE, "a tap on a node of another graph");
+        if (n->op == OP_KV_WRITE)
+            return fail(err, E_USAGE, "%s goes to the KV cache and has no value to see; its source has one", n->name);
+    }
+    return 0;
+}
+
 int compile_check(const struct graph *g, const struct compile_options *o, struct error *err)
 {
     if (!g->logits)
@@ -75,7 +87,7 @@ int compile_check(const struct graph *g, const struct compile_options *o, struct
         for (int k = 0; k < WEIGHT_MAX; k++)
             if (g->nodes[i]->w[k] && !g->nodes[i]->w[k]->data)
                 return fail(err, E_USAGE, "%s: the data of its weight is not loaded", g->nodes[i]->name);
-    return kv_check(g, o->kv_type, err);
+    return check_taps(g, o->taps, err) ? -1 : kv_check(g, o->kv_type, err);
 }
 
 // ---- Steps

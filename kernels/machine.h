@@ -20,11 +20,22 @@ struct machine_options {
     bool blas;         // OpenBLAS for float GEMMs of many rows (gives up the same-bits promise across chunks)
 };
 
+// Values that are shown while a step runs, as soon as they are whole, in the order of computing: row j of the i-th node is
+// at rows + j * stride, its width floats, to be read within the call. One thread calls, and the others wait. A plan
+// without taps costs nothing for them.
+struct taps {
+    const struct tensor *const *nodes;  // of the graph, live until the plan is freed
+    int n;
+    void (*see)(void *arg, int i, const float *rows, size_t stride, int n_rows);
+    void *arg;
+};
+
 struct compile_options {
     int max_tokens;    // rows of a step, at most
     int max_outputs;   // rows that want logits, at most
     enum dtype kv_type[2];  // of keys and of values: F32, F16, BF16, Q8_0, Q4_0
     bool profile;           // keep the time that each node takes; without it nothing is measured
+    const struct taps *taps;   // NULL: none
 };
 
 // What a node has taken since the plan was made, or was asked last, all threads together.

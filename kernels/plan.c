@@ -119,6 +119,7 @@ int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8
             goto no_memory;
     }
     out->logits = l.now[g->logits->id];
+    out->of = l.now;
     return 0;
 no_memory:
     return fail(err, E_MEMORY, "no memory for a plan of %d nodes", g->n_nodes);

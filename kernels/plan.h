@@ -22,6 +22,7 @@ struct program {
     struct tensor **nodes;  // in an order in which sources come first; ids are 0 .. n-1
     int n;
     struct tensor *logits;
+    struct tensor **of;     // [graph node id]: its node here, NULL when it is dead
     struct q8_rules q8;
     int n_dead, n_common;   // nodes that were dropped, for dumps
 };
@@ -78,6 +79,7 @@ struct schedule {
 };
 
 struct schedule_options {
+    const bool *tapped;        // [program.n] values that are looked at when their phase is over; NULL: none
     enum schedule_kind kind;
     int n_threads;             // that will share the items out
     int max_rows[ROWS_KINDS];

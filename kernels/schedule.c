@@ -306,7 +306,7 @@ static void find_uses(struct builder *b, bool *leaves)
     const struct program *p = b->program;
     for (int i = 0; i < p->n; i++) {
         b->out->values[i].phase = b->out->values[i].last = b->spots[i].phase;
-        leaves[i] = false;
+        leaves[i] = b->options->tapped && b->options->tapped[i];
     }
     for (int i = 0; i < p->n; i++)
         for (int s = 0; s < SRC_MAX; s++) {

@@ -70,7 +70,7 @@ static inline int golden_run(struct machine *m, const struct graph *g, const str
                              struct error *err)
 {
     enum { PAGES = 64 };
-    struct compile_options o = {chunk, chunk, {DT_F32, DT_F32}, false};
+    struct compile_options o = {chunk, chunk, {DT_F32, DT_F32}, false, NULL};
     struct plan *plan = NULL;
     struct buffer *kv = NULL;
     int n = want->n_tokens, status = -1;

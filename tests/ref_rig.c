@@ -74,7 +74,7 @@ void rig_compile(struct rig *r, struct tensor *result, int max_rows, int n_pages
 {
     struct error err = {0};
     const struct machine_vtable *v = r->machine->v;
-    struct compile_options o = {max_rows, max_rows, {r->kv_type[0], r->kv_type[1]}, false};
+    struct compile_options o = {max_rows, max_rows, {r->kv_type[0], r->kv_type[1]}, false, NULL};
     int rc = graph_finish(r->graph, graph_output_rows(r->graph, "result", result), &err);
     cr_assert_eq(rc, 0, "%s", err.text);
     cr_assert_eq(v->compile(r->machine, r->graph, &o, &r->plan, &err), 0, "%s", err.text);

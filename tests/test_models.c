@@ -154,7 +154,7 @@ static void check_few_outputs(bool ref, const char *name)
     cr_assert(all && width == 64);
     cr_assert(golden_run(m, model.graph, &want, want.n_tokens, all, &err) == 0, "%s", err.text);
 
-    struct compile_options o = {want.n_tokens, 2, {DT_F32, DT_F32}, false};
+    struct compile_options o = {want.n_tokens, 2, {DT_F32, DT_F32}, false, NULL};
     struct plan *plan;
     struct buffer *kv;
     int32_t positions[64], seqs[64] = {0}, outputs[2] = {5, want.n_tokens - 1}, page = 0;

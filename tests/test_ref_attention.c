@@ -338,7 +338,7 @@ Test(ref_machine, an_unsuitable_cache_is_refused_when_compiling)
     struct plan *p = NULL;
     start(plain);
     compile(1);
-    struct compile_options o = {1, 1, {DT_Q8_0, DT_F16}, false};
+    struct compile_options o = {1, 1, {DT_Q8_0, DT_F16}, false, NULL};
     cr_assert_eq(r.machine->v->compile(r.machine, r.graph, &o, &p, &err), -1);
     cr_assert_eq(err.code, E_USAGE);
     cr_assert_null(p);
@@ -365,7 +365,7 @@ Test(ref_machine, a_plan_that_memory_cannot_hold_is_refused)
     struct weight one = {.name = "one", .type = DT_F32, .ne = {32, 1, 1}, .data = data, .row_bytes = 128};
     x = graph_matmul(r.graph, "wide", graph_matmul(r.graph, "one", x, &one, NULL), &tall, NULL);
     cr_assert_eq(graph_finish(r.graph, graph_output_rows(r.graph, "out", x), &err), 0, "%s", err.text);
-    struct compile_options o = {INT32_MAX, INT32_MAX, {DT_F16, DT_F16}, false};
+    struct compile_options o = {INT32_MAX, INT32_MAX, {DT_F16, DT_F16}, false, NULL};
     cr_assert_eq(r.machine->v->compile(r.machine, r.graph, &o, &p, &err), -1);
     cr_assert_eq(err.code, E_MEMORY);
     cr_assert_null(p);

@@ -47,11 +47,25 @@ static void cpu_plan_free(struct machine *m, struct plan *p)
     free(p);
 }
 
+static int check_alive(const struct plan *p, struct error *err)
+{
+    const struct taps *taps = p->options.taps;
+    for (int i = 0; i < taps->n; i++)
+        if (!p->program.of[taps->nodes[i]->id])
+            return fail(err, E_USAGE, "%s: nothing needs this node, so it is not computed", taps->nodes[i]->name);
+    return 0;
+}
+
 static int build_schedules(struct plan *p, const struct compile_options *o, int n_threads, struct error *err)
 {
+    bool *tapped = o->taps ? exec_tapped(p) : NULL;
+    if (o->taps && !tapped)
+        return fail(err, E_MEMORY, "no memory for a plan");
+    if (o->taps && check_alive(p, err))
+        return -1;
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
         struct schedule_options so = {
-            .kind = kind, .n_threads = n_threads, .max_rows = {o->max_tokens, o->max_outputs}};
+            .tapped = tapped, .kind = kind, .n_threads = n_threads, .max_rows = {o->max_tokens, o->max_outputs}};
         if (kind == SCHEDULE_FEW)
             for (int i = 0; i < ROWS_KINDS; i++)
                 so.max_rows[i] = MIN(so.max_rows[i], FEW_ROWS);

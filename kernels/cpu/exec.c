@@ -439,6 +439,30 @@ static void wait_for_all(const struct run *r, int thread)
         profile_add_wait(profile, thread, since);
 }
 
+// What became whole in a phase, when all threads are through with it. Of a value that each thread has for itself,
+// thread 0's is shown.
+static void show_taps(const struct run *r, uint8_t *local, int phase)
+{
+    const struct taps *taps = r->plan->options.taps;
+    struct item it = {.run = r, .local = local};
+    for (int i = 0; i < taps->n; i++) {
+        const struct tensor *n = r->plan->program.of[taps->nodes[i]->id];
+        const struct value *v = value_of(r, n);
+        if (v->phase == phase)
+            taps->see(taps->arg, i, row_at(&it, n, 0), v->row_bytes / sizeof(float), rows_of(r, n->rows));
+    }
+}
+
+bool *exec_tapped(struct plan *p)
+{
+    const struct taps *taps = p->options.taps;
+    bool *tapped = ARENA_ARRAY(&p->arena, bool, (size_t)p->program.n + 1);
+    for (int i = 0; tapped && i < taps->n; i++)
+        if (p->program.of[taps->nodes[i]->id])
+            tapped[p->program.of[taps->nodes[i]->id]->id] = true;
+    return tapped;
+}
+
 static void run_thread(void *ctx, int thread)
 {
     const struct run *r = ctx;
@@ -448,6 +472,11 @@ static void run_thread(void *ctx, int thread)
     for (int i = 0; i < s->n_phases; i++) {
         run_prologue(r, local, thread, &s->phases[i]);
         run_items(r, local, thread, &s->phases[i], &counters[i]);
+        if (r->plan->options.taps) {
+            pool_barrier(r->pool);
+            if (thread == 0)
+                show_taps(r, local, i);
+        }
         if (i + 1 < s->n_phases)
             wait_for_all(r, thread);
     }

@@ -46,6 +46,8 @@ uint64_t profile_now(void);            // nanoseconds
 void profile_add(struct profile *p, int thread, const struct tensor *node, uint64_t since);
 void profile_add_wait(struct profile *p, int thread, uint64_t since);
 
+// Marks what the plan's taps look at, once its program is built: NULL when memory is short.
+bool *exec_tapped(struct plan *p);
 void exec_run(struct plan *p, struct pool *pool, const struct step *step);
 // Bytes of counters for a plan with that many phases.
 size_t exec_counter_bytes(int n_phases);

@@ -116,6 +116,15 @@ static int ref_compile(struct machine *m, const struct graph *g, const struct co
     return 0;
 }
 
+static void show_taps(const struct plan *p, const struct step *s, const struct tensor *n)
+{
+    const struct taps *taps = p->options.taps;
+    for (int i = 0; taps && i < taps->n; i++)
+        if (taps->nodes[i] == n)
+            taps->see(taps->arg, i, p->values[n->id], (size_t)n->width,
+                      n->rows == ROWS_TOKENS ? s->n_tokens : s->n_outputs);
+}
+
 static int ref_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
 {
     (void)m;
@@ -131,8 +140,10 @@ static int ref_run(struct machine *m, struct plan *p, const struct step *s, stru
                         .kv_offset = (const size_t(*)[2])p->kv_offset,
                         .decoded = p->decoded,
                         .sums = p->sums};
-    for (int i = 0; i < g->n_nodes; i++)
+    for (int i = 0; i < g->n_nodes; i++) {
         ref_node(&r, g->nodes[i]);
+        show_taps(p, s, g->nodes[i]);
+    }
     if (s->n_outputs > 0)
         memcpy(s->logits, p->values[g->logits->id], (size_t)s->n_outputs * (size_t)g->logits->width * sizeof(float));
     return 0;
