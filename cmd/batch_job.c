@@ -45,12 +45,15 @@ int batch_context_open(struct batch_context *c, const struct model *m, const str
     if (!c->schemas)
         return fail(err, E_MEMORY, "no memory for schemas");
     *c->schemas = (struct batch_schemas){.tokenizer = m->tokenizer, .n_vocab = m->info.n_vocab};
+    if (constrained_open(&c->constrained, o, m, NULL, err))
+        return -1;
     return open_chat(c, err);
 }
 
 void batch_context_close(struct batch_context *c)
 {
     chat_close(c->chat);
+    constrained_close(&c->constrained);
     if (c->schemas)
         batch_schemas_free(c->schemas);
     free(c->schemas);
@@ -238,29 +241,37 @@ static int check_length(const struct batch_job *job, const struct batch_context 
     return 0;
 }
 
-// Every sample has a rule of its own; where the prompt ends within reasoning, the rule begins behind it.
-static int take_schema(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
+// What the row asks for, or else the flags, behind any reasoning. Every sample has a rule of its own.
+static int take_rules(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
 {
-    if (!job->row.schema && !job->row.wants_json)
-        return 0;
-    struct str trigger = {"", 0};
+    struct answer_rule_options o = {.grammar = c->constrained.grammar, .budget = c->options->think_budget};
     *code = "invalid_schema";
+    if (job->row.schema || job->row.wants_json) {
+        job->schemas = c->schemas;
+        if (batch_schemas_take(c->schemas, job->row.schema, &job->schema, err))
+            return -1;
+        o.grammar = job->schema->grammar;
+    }
     if (job->row.kind == ROW_CHAT) {
         struct str prompt = {job->prompt_text.data, job->prompt_text.size};
         struct answer_style style = chat_answer_style(c->chat, prompt, job->row.tools != NULL);
-        if (style.in_reasoning && style.think_close)
-            trigger = str_from(style.think_close);
+        o.think_open = style.think_open;
+        o.think_close = style.think_close;
+        o.in_reasoning = style.in_reasoning;
     }
+    if (!o.grammar && !(o.think_close && o.budget >= 0))
+        return 0;
     int n = job->n_requests * (int)job->row.settings.n;
-    job->schemas = c->schemas;
-    if (batch_schemas_take(c->schemas, job->row.schema, &job->schema, err))
-        return -1;
+    job->answer_rules = calloc((size_t)n, sizeof(struct answer_rule *));
     job->rules = calloc((size_t)n, sizeof *job->rules);
-    if (!job->rules)
+    if (!job->answer_rules || !job->rules)
         return fail(err, E_MEMORY, "no memory for the rules of %d answers", n);
-    for (; job->n_rules < n; job->n_rules++)
-        if (batch_rule_new(&job->rules[job->n_rules], job->schema, trigger, err))
+    for (; job->n_rules < n; job->n_rules++) {
+        struct answer_rule **rule = &job->answer_rules[job->n_rules];
+        if (answer_rule_new(rule, c->model->tokenizer, c->model->info.n_vocab, &o, err))
             return -1;
+        job->rules[job->n_rules] = answer_rule_begin(*rule);
+    }
     return 0;
 }
 
@@ -286,7 +297,7 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
         return -1;
     if (job->row.kind == ROW_CHAT ? take_chat(job, c, code, err) : take_texts(job, c, err))
         return -1;
-    if (check_length(job, c, code, err) || take_schema(job, c, code, err))
+    if (check_length(job, c, code, err) || take_rules(job, c, code, err))
         return -1;
     uint64_t seed = seed_of(&job->row, c->seed);
     for (int i = 0; i < job->n_requests; i++) {
@@ -310,10 +321,11 @@ void batch_job_free(struct batch_job *job)
     for (int i = 0; job->prompts && i < job->n_requests; i++)
         token_list_free(&job->prompts[i]);
     for (int i = 0; i < job->n_rules; i++)
-        batch_rule_free(&job->rules[i]);
+        answer_rule_free(job->answer_rules[i]);
     if (job->schemas)
         batch_schemas_release(job->schemas, job->schema);
     text_free(&job->prompt_text);
+    free(job->answer_rules);
     free(job->rules);
     free(job->requests);
     free(job->prompts);
@@ -343,7 +355,7 @@ int batch_job_print(struct batch_job *job, const struct batch_context *c, struct
         return batch_error_print(job->row.number, job->row.custom_id, code_of(e), e->text, line, err);
     }
     for (int i = 0; i < job->n_rules; i++) {
-        *is_error = !batch_rule_is_met(&job->rules[i]);
+        *is_error = !answer_rule_can_end(job->answer_rules[i]);
         if (*is_error)
             return batch_error_print(job->row.number, job->row.custom_id, "schema_unmet",
                                      "the answer was cut before it was what response_format asks for; a larger "

@@ -7,7 +7,9 @@
 
 #include "cmd/batch_row.h"
 #include "cmd/batch_schema.h"
+#include "cmd/constraint_options.h"
 #include "cmd/sampling_options.h"
+#include "engine/answer_rule.h"
 #include "engine/chat/chat.h"
 #include "engine/scheduler.h"
 
@@ -22,7 +24,8 @@ struct batch_context {
     struct chat_template *chat; // NULL: the model has none, or one that cannot be used
     struct error chat_error;    // why
     struct batch_schemas *schemas;
-    time_t now; // of templates that ask for the date; 0: the clock
+    struct constrained constrained; // by flags, of rows without a response_format
+    time_t now;                     // of templates that ask for the date; 0: the clock
 };
 // Takes what rows may need of the model. The sampling's seed is --seed, or 0: a run without it can be repeated, too.
 int batch_context_open(struct batch_context *c, const struct model *m, const struct options *o,
@@ -39,9 +42,10 @@ struct batch_job {
     struct text prompt_text;    // of a chat: where it ends decides how the answer is split
     struct str *stops;          // of all of them
     struct logit_bias *biases;
-    struct batch_schemas *schemas; // of the schema, where there is one
+    struct batch_schemas *schemas; // of the schema, where it is the row's own
     struct batch_schema *schema;
-    struct token_rule *rules; // [n_rules], a sample each
+    struct answer_rule **answer_rules; // [n_rules], a sample each
+    struct token_rule *rules;          // [n_rules], what the scheduler sees of them
     int n_rules;
 };
 

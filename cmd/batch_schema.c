@@ -99,36 +99,3 @@ void batch_schemas_release(struct batch_schemas *s, struct batch_schema *schema)
     if (find(s, schema->id) != schema)
         schema_free(schema);
 }
-
-// --- rules ---
-
-static int mask(void *state, const uint32_t **allowed, struct error *err)
-{
-    *allowed = constraint_mask(state, err);
-    return *allowed ? 0 : -1;
-}
-
-static int accept_token(void *state, int32_t token, struct error *err)
-{
-    return constraint_accept(state, token, err);
-}
-
-int batch_rule_new(struct token_rule *rule, const struct batch_schema *schema, struct str trigger, struct error *err)
-{
-    struct constraint *c;
-    struct constraint_options o = {.trigger = trigger};
-    if (constraint_new(&c, schema->grammar, &o, err))
-        return -1;
-    *rule = (struct token_rule){.state = c, .mask = mask, .accept = accept_token};
-    return 0;
-}
-
-void batch_rule_free(struct token_rule *rule)
-{
-    constraint_free(rule->state);
-}
-
-bool batch_rule_is_met(const struct token_rule *rule)
-{
-    return constraint_can_end(rule->state);
-}

@@ -32,10 +32,4 @@ int batch_schemas_take(struct batch_schemas *s, const struct value *schema, stru
                        struct error *err);
 void batch_schemas_release(struct batch_schemas *s, struct batch_schema *schema); // NULL is fine
 
-// The rule of one answer, behind `trigger` (empty: from its beginning). To be freed by batch_rule_free.
-int batch_rule_new(struct token_rule *rule, const struct batch_schema *schema, struct str trigger, struct error *err);
-void batch_rule_free(struct token_rule *rule);
-// Whether the answer may end where it is.
-bool batch_rule_is_met(const struct token_rule *rule);
-
 #endif

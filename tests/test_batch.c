@@ -263,6 +263,16 @@ Test(batch, answers_keep_the_schema_or_their_row_fails)
     }
     expect_error("out", 13, "invalid_schema", "type");
     cr_assert_eq(shell("$Q batch in.jsonl -o alone -np 1"), 1);
+    // by a flag, for rows that say nothing
+    write_text("lines", "a\nb\n");
+    cr_assert_eq(shell("$Q batch lines -o flag -n 100 --grammar 'root ::= \"yes\" | \"no\"'"), 0);
+    for (int i = 1; i <= 2; i++) {
+        cJSON *row = row_of("flag", i);
+        const char *text = cJSON_GetStringValue(at(choice_of(row, 0), "text"));
+        cr_assert(!strcmp(text, "yes") || !strcmp(text, "no"), "%s", text);
+        cJSON_Delete(row);
+    }
+    cr_assert_eq(shell("$Q batch lines -o flag2 --grammar 'root ::= ('"), 2);
     cr_assert(same_files("out", "alone"));
 }
 
