@@ -1,5 +1,5 @@
 // Expressions: the tree is walked, a function a kind of node.
-#include "engine/chat/jinja_run.h"
+#include "engine/chat/jinja_text.h"
 
 // ---- Names ----
 
@@ -212,11 +212,9 @@ static int slice_string(struct run *r, const struct value *s, int64_t from, int6
         for (int64_t k = 0; k < step && at < s->text.len; k++)
             at += text_char_len(s->text.data + at, end);
         for (int64_t k = 0; k > step && at > 0; k--) {
-            size_t to = at--; // back to where a character ends here
-            while (at > 0 && to - at < 4 && text_char_len(s->text.data + at, s->text.data + to) != to - at)
-                at--;
-            if (text_char_len(s->text.data + at, s->text.data + to) != to - at)
-                at = to - 1;
+            size_t len;
+            text_char_before(s->text, at, &len);
+            at -= len;
         }
     }
     *out = build_value(&b);

@@ -142,7 +142,7 @@ static int loop_has(struct run *r, struct loop *loop, size_t i, bool *has)
     return *has ? 0 : loop_pull(r, loop, has);
 }
 
-static int loop_length(struct run *r, struct loop *loop, int64_t *n)
+int run_loop_length(struct run *r, struct loop *loop, int64_t *n)
 {
     for (bool more = true; more;)
         if (loop_pull(r, loop, &more))
@@ -224,7 +224,7 @@ int loop_attribute(struct run *r, const struct value *v, struct str name, struct
     case 4:
     case 5:
     case 6:
-        if (loop_length(r, loop, &n))
+        if (run_loop_length(r, loop, &n))
             return -1;
         *out = value_int(i == 4 ? n : i == 5 ? n - at : n - at - 1);
         return 0;
@@ -443,6 +443,12 @@ static int print(struct run *r, const struct value *v)
     return run_escape_html(r, v, &s) ? -1 : build_string(r, r->out, &s);
 }
 
+// What a block gives must be text: it is not converted.
+static int print_text(struct run *r, const struct value *v)
+{
+    return is_string(v) ? print(r, v) : run_fail(r, "the block gives no string but %s", value_type_name(v));
+}
+
 // The call, with one more keyword: the block as `caller`.
 static int exec_call_block(struct run *r, const struct node *n)
 {
@@ -462,7 +468,7 @@ static int exec_call_block(struct run *r, const struct node *n)
     more.at[more.n + args.n_named] = caller;
     more.names[args.n_named] = r->t->n_caller;
     r->node = n;
-    return run_call(r, &f, &more, &result) ? -1 : print(r, &result);
+    return run_call(r, &f, &more, &result) ? -1 : print_text(r, &result);
 }
 
 // ---- Statements ----
@@ -556,7 +562,7 @@ static int exec_macro(struct run *r, const struct node *n)
 static int exec_filter_block(struct run *r, const struct node *n)
 {
     struct value body, out;
-    return exec_scoped(r, n->list, r->scope, &body) || apply_filters(r, n->a, &body, &out) ? -1 : print(r, &out);
+    return exec_scoped(r, n->list, r->scope, &body) || apply_filters(r, n->a, &body, &out) ? -1 : print_text(r, &out);
 }
 
 static int exec(struct run *r, const struct node *n, enum jump *jump)

@@ -11,12 +11,12 @@ enum { WIDTH_MAX = 1 << 20, PRECISION_MAX = 1000 };
 
 // How one value is to be shown, in either language.
 struct spec {
-    struct value fill; // of one character
-    char align;        // '<', '>', '^', '=', or '\0' as the kind of value has it
-    char sign;         // '-', '+', ' '
-    bool alternate, grouped, underscores;
-    int64_t width, precision; // precision -1: not given
-    char type;                // '\0': as the kind of value has it
+    struct value fill;                                     // of one character
+    char align;                                            // '<', '>', '^', '=', or '\0' as the kind of value has it
+    char sign;                                             // '-', '+', ' '
+    bool alternate, grouped, underscores, zeros, has_sign; // zeros: a 0 before the width, and no alignment
+    int64_t width, precision;                              // precision -1: not given
+    char type;                                             // '\0': as the kind of value has it
 };
 
 // ---- Numbers to digits ----
@@ -378,7 +378,8 @@ int run_percent_format(struct run *r, const struct value *format, const struct v
     }
     bool left = args->kind == VALUE_TUPLE
                     ? p.next < args->list->n
-                    : p.next == 0 && !p.named && args->kind != VALUE_DICT && args->kind != VALUE_LIST;
+                    : p.next == 0 && !p.named && args->kind != VALUE_DICT && args->kind != VALUE_LIST &&
+                          !is_undefined(args) && !is_object(args, OBJ_RANGE);
     if (left)
         return run_fail(r, "not all arguments converted during string formatting");
     *out = build_value(&p.b);
@@ -425,11 +426,12 @@ static int parse_spec(struct run *r, struct str s, struct spec *out)
     } else {
         spec_take(&s, "<>^=", &out->align);
     }
-    spec_take(&s, "+- ", &out->sign);
+    out->has_sign = spec_take(&s, "+- ", &out->sign);
     out->alternate = spec_take(&s, "#", &c);
     if (spec_take(&s, "0", &c) && !out->align) {
         out->fill = VALUE_LIT("0");
         out->align = '=';
+        out->zeros = true;
     }
     if (spec_number(r, &s, WIDTH_MAX, &out->width))
         return -1;
@@ -488,6 +490,9 @@ static int format_value(struct run *r, struct build *b, const struct value *v, s
         return run_fail(r, "unsupported format string passed to %s.__format__", value_type_name(v));
     if (s.type && s.type != 's')
         return unknown_code(r, &s, v);
+    if (s.has_sign || s.alternate || s.grouped || s.underscores)
+        return run_fail(r, "a string is formatted without sign, '#' and separators");
+    s.align = s.zeros ? '<' : s.align;
     return put_text(r, b, &s, v);
 }
 

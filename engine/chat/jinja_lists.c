@@ -398,19 +398,19 @@ static int sort_list(struct run *r, struct sortable *a, size_t n, bool reverse, 
     return 0;
 }
 
-// The key of an item by one attribute, or several with commas, which make a list.
+// The key of an item: what each attribute gives, of those with commas between them, in a list. Lists are compared item
+// by item, and those that are equal, undefined ones too, are not compared for their order.
 static int sort_key(struct run *r, const struct value *item, const struct value *attribute, bool case_sensitive,
                     struct value *key)
 {
-    if (!is_string(attribute) || !memchr(attribute->text.data, ',', attribute->text.len))
-        return path_get(r, item, attribute, NULL, key) ? -1 : fold(r, key, case_sensitive);
-    struct str rest = attribute->text;
+    struct str rest = is_string(attribute) ? attribute->text : STR_LIT("");
     if (run_list_new(r, key))
         return -1;
     for (bool more = true; more;) {
         const char *comma = rest.len ? memchr(rest.data, ',', rest.len) : NULL;
         struct value path = value_string((struct str){rest.data, comma ? (size_t)(comma - rest.data) : rest.len}), part;
-        if (path_get(r, item, &path, NULL, &part) || fold(r, &part, case_sensitive) || run_list_push(r, key, part))
+        if (path_get(r, item, is_string(attribute) ? &path : attribute, NULL, &part) ||
+            fold(r, &part, case_sensitive) || run_list_push(r, key, part))
             return -1;
         more = comma != NULL;
         rest = more ? (struct str){comma + 1, rest.len - path.text.len - 1} : rest;
@@ -418,13 +418,14 @@ static int sort_key(struct run *r, const struct value *item, const struct value 
     return 0;
 }
 
+// Items with one attribute as the key of each. NULL when r->err is set.
 static struct sortable *keyed(struct run *r, const struct value *items, const struct value *attribute,
-                              bool case_sensitive)
+                              const struct value *missing, bool case_sensitive)
 {
     struct sortable *a = run_alloc(r, items->list->n, sizeof *a);
     for (size_t i = 0; a && i < items->list->n; i++) {
         a[i].item = items->list->items[i];
-        if (sort_key(r, &a[i].item, attribute, case_sensitive, &a[i].key))
+        if (path_get(r, &a[i].item, attribute, missing, &a[i].key) || fold(r, &a[i].key, case_sensitive))
             return NULL;
     }
     return a;
@@ -435,7 +436,12 @@ FILTER(sort)
     struct value v[3] = {value_bool(false), value_bool(false), value_none()}, items;
     if (args_bind(r, args, "sort", "reverse case_sensitive attribute", 0, v) || run_items(r, in, &items))
         return -1;
-    struct sortable *a = keyed(r, &items, &v[2], value_truth(&v[1]));
+    struct sortable *a = run_alloc(r, items.list->n, sizeof *a);
+    for (size_t i = 0; a && i < items.list->n; i++) {
+        a[i].item = items.list->items[i];
+        if (sort_key(r, &a[i].item, &v[2], value_truth(&v[1]), &a[i].key))
+            return -1;
+    }
     return a ? sort_list(r, a, items.list->n, value_truth(&v[0]), out) : -1;
 }
 
@@ -455,7 +461,7 @@ FILTER(dictsort)
     index = value_int(by_value);
     if (run_items(r, &all, &items))
         return -1;
-    struct sortable *a = keyed(r, &items, &index, value_truth(&v[0]));
+    struct sortable *a = keyed(r, &items, &index, NULL, value_truth(&v[0]));
     return a ? sort_list(r, a, items.list->n, value_truth(&v[2]), out) : -1;
 }
 
@@ -527,12 +533,7 @@ FILTER(groupby)
     if (args_bind(r, args, "groupby", "attribute default case_sensitive", 1, v) || run_items(r, in, &items))
         return -1;
     const struct value *missing = v[1].kind == VALUE_NONE ? NULL : &v[1];
-    struct sortable *a = run_alloc(r, items.list->n, sizeof *a);
-    for (size_t i = 0; a && i < items.list->n; i++) {
-        a[i].item = items.list->items[i];
-        if (path_get(r, &a[i].item, &v[0], missing, &a[i].key) || fold(r, &a[i].key, value_truth(&v[2])))
-            return -1;
-    }
+    struct sortable *a = keyed(r, &items, &v[0], missing, value_truth(&v[2]));
     if (!a || sort_list(r, a, items.list->n, false, &sorted) || run_list_new(r, out))
         return -1;
     for (size_t i = 0; i < sorted.list->n; i++) {

@@ -504,7 +504,9 @@ static int chars_of(struct run *r, const struct value *s, struct value *list)
 {
     for (size_t at = 0, n; at < s->text.len; at += n) {
         n = text_char_len(s->text.data + at, s->text.data + s->text.len);
-        if (run_list_push(r, list, string_slice(s, at, at + n)))
+        struct value c = string_slice(s, at, at + n);
+        c.markup = false;
+        if (run_list_push(r, list, c))
             return -1;
     }
     return 0;
@@ -578,7 +580,7 @@ int run_length(struct run *r, const struct value *v, int64_t *n)
     else if (is_object(v, OBJ_VIEW))
         *n = (int64_t)value_count(&((const struct view *)v->object)->dict);
     else if (is_object(v, OBJ_LOOP))
-        *n = (int64_t)value_count(&((const struct loop *)v->object)->items);
+        return run_loop_length(r, v->object, n);
     else if (!is_undefined(v))
         return run_fail(r, "object of type '%s' has no len()", value_type_name(v));
     return 0;

@@ -118,8 +118,11 @@ static int repr_object(struct run *r, struct build *b, const struct value *v)
     case OBJ_VIEW:
         return repr_view(r, b, v);
     case OBJ_LOOP: {
-        const struct loop *loop = v->object;
-        snprintf(text, sizeof text, "<LoopContext %zu/%zu>", loop->at + 1, value_count(&loop->items));
+        struct loop *loop = v->object;
+        int64_t n;
+        if (run_loop_length(r, loop, &n))
+            return -1;
+        snprintf(text, sizeof text, "<LoopContext %zu/%lld>", loop->at + 1, (long long)n);
         return put(r, b, text, ORIGIN_OWN);
     }
     case OBJ_MACRO: {

@@ -22,8 +22,25 @@ TEST(string_value, is_string(v))
 TEST(mapping, v->kind == VALUE_DICT)
 TEST(iterable_value, value_is_iterable(v))
 TEST(escaped, is_string(v) && v->markup)
-TEST(filter_name, is_string(v) && filter_find(v->text))
-TEST(test_name, is_string(v) && test_find(v->text))
+
+static int is_known(struct run *r, const struct value *v, const struct call_args *args, const char *what,
+                    native_fn *(*find)(struct str), struct value *out)
+{
+    if (v->kind == VALUE_LIST || v->kind == VALUE_DICT)
+        return run_fail(r, "unhashable type: '%s'", value_type_name(v));
+    *out = value_bool(is_string(v) && find(v->text));
+    return args_bind(r, args, what, "", 0, NULL);
+}
+
+static int is_filter_name(struct run *r, const struct value *v, const struct call_args *args, struct value *out)
+{
+    return is_known(r, v, args, "filter", filter_find, out);
+}
+
+static int is_test_name(struct run *r, const struct value *v, const struct call_args *args, struct value *out)
+{
+    return is_known(r, v, args, "test", test_find, out);
+}
 
 // What has a length and items.
 static int is_sequence(struct run *r, const struct value *v, const struct call_args *args, struct value *out)
