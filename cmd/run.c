@@ -50,6 +50,8 @@ static int answer(struct run *run, const struct options *o, struct generate_resu
         .n_logprobs = o->given[OPT_logprobs] ? (int)o->logprobs : -1,
         .on_token = o->jsonl || o->given[OPT_logprobs] ? run_output_token : NULL,
         .emit = run_output_text,
+        .style = run->prompt.is_chat ? &run->prompt.style : NULL,
+        .emit_aside = run_output_aside,
         .arg = &run->out,
         .rule = constrained_rule(&run->form),
         .speculator = run->ahead.speculator,

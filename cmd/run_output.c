@@ -88,10 +88,34 @@ int run_output_begin(struct run_output *out, struct error *err)
     return out->o->echo && !out->o->json ? terminal_write_untrusted(out->prompt, err) : 0;
 }
 
+static int write_line(struct run_output *out, const char *type, struct str text)
+{
+    struct text line = {0};
+    text_print(&line, "{\"type\": \"%s\", \"text\": ", type);
+    terminal_print_json(&line, text);
+    text_print(&line, "}\n");
+    return flush(&line, &out->error);
+}
+
+int run_output_aside(void *arg, enum answer_part part, struct str text)
+{
+    struct run_output *out = arg;
+    text_append(&out->reasoning, text);
+    if (out->reasoning.failed)
+        return fail(&out->error, E_MEMORY, "no memory for the answer");
+    if (out->o->jsonl)
+        return write_line(out, part == ANSWER_REASONING ? "reasoning" : "tool_calls", text);
+    if (out->o->json || !terminal_is_tty(STDOUT_FILENO))
+        return 0;
+    out->is_aside = true;
+    if (terminal_write(STR_LIT("\x1b[2m"), &out->error) || terminal_write_untrusted(text, &out->error))
+        return -1;
+    return terminal_write(STR_LIT("\x1b[0m"), &out->error);
+}
+
 int run_output_text(void *arg, struct str text)
 {
     struct run_output *out = arg;
-    struct text line = {0};
     if (!text.len) {  // the prompt is computed
         terminal_set_phase(PHASE_ANSWERING);
         return 0;
@@ -101,12 +125,12 @@ int run_output_text(void *arg, struct str text)
         return fail(&out->error, E_MEMORY, "no memory for the answer");
     if (out->o->json)
         return 0;
-    if (!out->o->jsonl)
-        return terminal_write_untrusted(text, &out->error);
-    text_print(&line, "{\"type\": \"text\", \"text\": ");
-    terminal_print_json(&line, text);
-    text_print(&line, "}\n");
-    return flush(&line, &out->error);
+    if (out->o->jsonl)
+        return write_line(out, "text", text);
+    if (out->is_aside && terminal_write(STR_LIT("\n\n"), &out->error))
+        return -1;
+    out->is_aside = false;
+    return terminal_write_untrusted(text, &out->error);
 }
 
 // --- the end ---
@@ -128,6 +152,10 @@ static void print_object(const struct run_output *out, struct text *object, cons
 {
     text_print(object, "{\"text\": ");
     terminal_print_json(object, (struct str){out->text.data, out->text.size});
+    if (out->reasoning.size) {
+        text_print(object, ", \"reasoning\": ");
+        terminal_print_json(object, (struct str){out->reasoning.data, out->reasoning.size});
+    }
     if (out->o->echo) {
         text_print(object, ", \"prompt\": ");
         terminal_print_json(object, out->prompt);
@@ -165,5 +193,6 @@ int run_output_end(struct run_output *out, const struct generate_result *r, stru
 void run_output_free(struct run_output *out)
 {
     text_free(&out->text);
+    text_free(&out->reasoning);
     text_free(&out->tokens);
 }

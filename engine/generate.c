@@ -13,6 +13,8 @@ struct run {
     struct generate_result *r;
     struct sampler *sampler;
     struct stream stream;
+    struct answer split;  // with a style
+    struct error split_error;
     struct detokenizer text, bytes;  // what emit and what on_token is told
     struct candidate *top;           // [n_logprobs]
     int length;                      // of the sequence as far as its tokens are chosen: beyond it are guesses
@@ -40,12 +42,23 @@ static struct detokenizer after_prompt(const struct run *run, bool special)
     return d;
 }
 
+// A stretch of the answer that is split.
+static int take_part(void *arg, enum answer_part part, struct str text)
+{
+    struct run *run = arg;
+    if (part == ANSWER_CONTENT)
+        return stream_push(&run->stream, text, &run->split_error);
+    return run->o->emit_aside ? run->o->emit_aside(run->o->arg, part, text) : 0;
+}
+
 static int start(struct run *run, struct error *err)
 {
     const struct generate_options *o = run->o;
     int n_vocab = run->model->info.n_vocab, n_top = MIN(o->n_logprobs, n_vocab);
     run->stream = (struct stream){.stops = o->stops, .n_stops = o->n_stops, .emit = o->emit, .arg = o->arg};
-    run->text = after_prompt(run, o->special);
+    run->text = after_prompt(run, o->special || o->style);
+    if (o->style)
+        answer_begin(&run->split, o->style, take_part, run);
     run->bytes = after_prompt(run, true);
     if (sampler_new(&run->sampler, &o->sampler, n_vocab, NULL, err))
         return -1;
@@ -112,6 +125,35 @@ static void report(struct run *run, const float *logits, int32_t id)
         run->stream.refused = 1;
 }
 
+// What take_part could not take ends the answer: by an error, or as when emit refuses.
+static int check_split(struct run *run, struct error *err)
+{
+    if (run->split_error.code) {
+        if (err)
+            *err = run->split_error;
+        return -1;
+    }
+    if (run->split.refused)
+        run->stream.refused = 1;
+    return 0;
+}
+
+static int push_text(struct run *run, int32_t token, struct error *err)
+{
+    if (!run->o->style)
+        return stream_push(&run->stream, detokenizer_next(&run->text, token), err);
+    return answer_push_token(&run->split, &run->text, token, err) ? -1 : check_split(run, err);
+}
+
+static int end_text(struct run *run, struct error *err)
+{
+    int status = run->o->style && !run->stream.stopped ? answer_end(&run->split, err) : 0;
+    if (!status)
+        status = check_split(run, err);
+    stream_end(&run->stream);
+    return status;
+}
+
 // Takes a token into the answer.
 static int take(struct run *run, const float *logits, int32_t token, struct error *err)
 {
@@ -124,7 +166,7 @@ static int take(struct run *run, const float *logits, int32_t token, struct erro
         speculator_push(run->o->speculator, token);
     if (rule && rule->accept(rule->state, token, err))
         return -1;
-    if (stream_push(&run->stream, detokenizer_next(&run->text, token), err))
+    if (push_text(run, token, err))
         return -1;
     if (r->n_generated == 1)
         r->first_ms = clock_ms() - r->start_ms;
@@ -227,9 +269,11 @@ int generate(struct session *s, const struct model *m, int seq, const struct gen
     if (!status)
         status = answer(&run, err);
     r->generate_ms = clock_ms() - begin;
-    stream_end(&run.stream);
+    if (end_text(&run, status ? NULL : err) && !status)
+        status = -1;
     if (!status && run.stream.refused)
         r->reason = STOP_OUTPUT;
+    answer_free(&run.split);
     stream_free(&run.stream);
     sampler_free(run.sampler);
     free(run.top);

@@ -6,6 +6,7 @@
 #ifndef QUERN_GENERATE_H
 #define QUERN_GENERATE_H
 
+#include "engine/chat/answer.h"
 #include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
@@ -41,14 +42,16 @@ struct generate_options {
     const struct token_rule *rule;  // NULL: anything may come
     const struct str *stops;        // the answer ends before the first of them
     int n_stops;
-    bool ignore_end;                // the tokens by which a model ends are never chosen
-    bool special;                   // control tokens of the answer are part of its text
-    int n_logprobs;                 // on_token is told the N most likely ones of each; below 0: none, nor its own
-    generate_token_fn *on_token;    // each token of the answer, before the text that it brings; may be NULL
-    stream_emit_fn *emit;           // takes an empty text when the prompt is computed, then the answer
-    void *arg;                      // of both
-    struct speculator *speculator;  // guesses tokens ahead, for the same text sooner; NULL: nobody does
-    const atomic_bool *cancel;      // looked at before each token; may be NULL
+    bool ignore_end;                   // the tokens by which a model ends are never chosen
+    bool special;                      // control tokens of the answer are part of its text
+    int n_logprobs;                    // on_token is told the N most likely ones of each; below 0: none, nor its own
+    generate_token_fn *on_token;       // each token of the answer, before the text that it brings; may be NULL
+    stream_emit_fn *emit;              // takes an empty text when the prompt is computed, then the answer
+    const struct answer_style *style;  // split like that: emit takes the content, in which stop strings are looked for;
+    answer_emit_fn *emit_aside;        // and this, unless NULL, reasoning and tool calls. NULL: emit takes all
+    void *arg;                         // of both
+    struct speculator *speculator;     // guesses tokens ahead, for the same text sooner; NULL: nobody does
+    const atomic_bool *cancel;         // looked at before each token; may be NULL
 };
 
 enum stop_reason { STOP_END, STOP_LENGTH, STOP_CONTEXT, STOP_STRING, STOP_INTERRUPTED, STOP_OUTPUT };

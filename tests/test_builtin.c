@@ -89,14 +89,14 @@ Test(builtin, lies_in_the_program_and_is_not_copied)
 
 // ---- What it says ----
 
-struct answer {
+struct reply {
     char text[ANSWER_BYTES];
     size_t n;
 };
 
 static int take(void *arg, struct str text)
 {
-    struct answer *a = arg;
+    struct reply *a = arg;
     cr_assert_lt(a->n + text.len, sizeof a->text);
     if (text.len)
         memcpy(a->text + a->n, text.data, text.len);
@@ -106,11 +106,11 @@ static int take(void *arg, struct str text)
 }
 
 // The likeliest answer to a dialogue in the model's own form.
-static struct generate_result ask(struct builtin *b, const char *dialogue, struct answer *a)
+static struct generate_result ask(struct builtin *b, const char *dialogue, struct reply *a)
 {
     struct token_list tokens = {0};
     struct error err;
-    *a = (struct answer){.n = 0};
+    *a = (struct reply){.n = 0};
     cr_assert_eq(tokenizer_encode(b->model->tokenizer, str_from(dialogue), TOKENIZE_SPECIAL, &tokens, &err), 0, "%s",
                  err.text);
     struct generate_options o = {.prompt = tokens.ids,
@@ -148,7 +148,7 @@ Test(builtin, answers_simple_questions)
     if (!open_builtin(&b))
         return;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct answer a;
+        struct reply a;
         struct generate_result r = ask(&b, cases[i].dialogue, &a);
         cr_expect_not_null(strstr(a.text, cases[i].says), "%s... %s", cases[i].dialogue, a.text);
         cr_expect_eq(r.reason, STOP_END, "%s", a.text);
@@ -161,7 +161,7 @@ Test(builtin, tells_a_story_that_ends)
     struct builtin b;
     if (!open_builtin(&b))
         return;
-    struct answer a;
+    struct reply a;
     struct generate_result r = ask(&b, USER("Tell me a story about a fox") TURN, &a);
     cr_expect_eq(r.reason, STOP_END, "%s", a.text);
     cr_expect_not_null(strstr(a.text, "fox"), "%s", a.text);

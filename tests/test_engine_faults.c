@@ -93,7 +93,7 @@ REAL(int, munmap, (void *p, size_t n))
 
 enum { N_PREDICT = 6, N_PROMPT = 9 };
 
-struct answer {
+struct reply {
     char text[400];
     size_t n;
     long calls_before, calls_after;  // of allocation, around the generating
@@ -101,14 +101,14 @@ struct answer {
 
 static int take(void *arg, struct str text)
 {
-    struct answer *a = arg;
+    struct reply *a = arg;
     cr_assert_lt(a->n + text.len, sizeof a->text);
     memcpy(a->text + a->n, text.data, text.len);
     a->n += text.len;
     return 0;
 }
 
-static int generate_on(struct session *s, const struct model *m, struct answer *a, struct error *err)
+static int generate_on(struct session *s, const struct model *m, struct reply *a, struct error *err)
 {
     const int32_t prompt[N_PROMPT] = {1, 40, 41, 42, 43, 44, 45, 46, 47};
     struct str stops[] = {STR_LIT("never said")};
@@ -128,13 +128,13 @@ static int generate_on(struct session *s, const struct model *m, struct answer *
     return status;
 }
 
-static int answer(const char *path, bool no_mmap, struct answer *a, struct error *err)
+static int answer(const char *path, bool no_mmap, struct reply *a, struct error *err)
 {
     struct model *m = NULL;
     struct session *s = NULL;
     struct model_options mo = {.path = path, .machine = {.n_threads = 2}, .n_ctx = 128, .no_mmap = no_mmap};
     struct session_options so = {.n_batch = 4, .kv_type = {DT_F16, DT_F16}};
-    *a = (struct answer){.n = 0};
+    *a = (struct reply){.n = 0};
     int status = model_open(&m, &mo, err);
     if (!status)
         status = session_open(&s, m, &so, err);
@@ -148,7 +148,7 @@ static int answer(const char *path, bool no_mmap, struct answer *a, struct error
 static void every_call_in_turn(const char *path, bool no_mmap)
 {
     struct error err = {0};
-    struct answer want, got;
+    struct reply want, got;
     cr_assert_eq(answer(path, no_mmap, &want, &err), 0, "%s", err.text);
     cr_assert_gt(want.n, 0);
     long n = 0, failed = 0, live = fault.live;
@@ -194,7 +194,7 @@ Test(engine_faults, an_answer_without_memory_says_so_and_leaks_nothing, .timeout
 
 static void count_calls(const char *path)
 {
-    struct answer a;
+    struct reply a;
     struct error err = {0};
     cr_assert_eq(answer(path, false, &a, &err), 0, "%s", err.text);
     // the sampler's four blocks and the first of the stream; nothing a token

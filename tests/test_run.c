@@ -506,5 +506,18 @@ Test(run, reasoning_has_a_budget_and_the_form_comes_behind_it)
     cr_expect_leq(closed, 5 + 8, "five tokens, and those of the mark");
     const char *form = mark + 8 + strspn(mark + 8, " \n");  // white space may stand between
     cr_expect(!strcmp(form, "yes") || !strcmp(form, "no"), "%s", text);
+    char reasoning[4096] = "", content[4096] = "";
+    cJSON_ArrayForEach(event, events)
+    {
+        const char *type = text_of(event, "type");
+        char *to = !strcmp(type, "reasoning") ? reasoning : !strcmp(type, "text") ? content : NULL;
+        if (to)
+            strcat(to, text_of(event, "text"));
+    }
+    cr_expect_str_eq(content, form, "the content is what stands behind the mark");
+    cr_expect(*reasoning && !strstr(reasoning, "think>"), "%s", reasoning);
+    quern(&r, "run", "", "--chat-template-file", scratch, "--think-budget", "5", "--grammar",
+          "root ::= \"yes\" | \"no\"", "ka to", NULL);
+    cr_expect(!strcmp(r.out, "yes") || !strcmp(r.out, "no"), "of a pipe the answer alone: %s", r.out);
     cJSON_Delete(events);
 }

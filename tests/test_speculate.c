@@ -49,7 +49,7 @@ static void close_model(struct opened *m)
 
 // --- answers ---
 
-struct answer {
+struct reply {
     struct text text;
     int32_t ids[N_CTX];
     float logprobs[N_CTX];
@@ -59,13 +59,13 @@ struct answer {
 
 static int take_text(void *arg, struct str text)
 {
-    text_append(&((struct answer *)arg)->text, text);
+    text_append(&((struct reply *)arg)->text, text);
     return 0;
 }
 
 static int take_token(void *arg, const struct generate_token *token)
 {
-    struct answer *a = arg;
+    struct reply *a = arg;
     cr_assert_eq(token->index, a->n);
     a->ids[a->n] = token->id;
     a->logprobs[a->n++] = token->logprob;
@@ -108,13 +108,13 @@ static int parity_accept(void *state, int32_t token, struct error *err)
     return 0;
 }
 
-static void answer_once(struct answer *a, struct opened *m, struct generate_options g, bool ruled,
+static void answer_once(struct reply *a, struct opened *m, struct generate_options g, bool ruled,
                         struct speculator *speculator)
 {
     struct error err = {0};
     struct parity parity = {0};
     struct token_rule rule = {&parity, parity_mask, parity_accept};
-    *a = (struct answer){0};
+    *a = (struct reply){0};
     g.emit = take_text;
     g.on_token = take_token;
     g.arg = a;
@@ -127,7 +127,7 @@ static void answer_once(struct answer *a, struct opened *m, struct generate_opti
     cr_assert(!memcmp(session_tokens(m->session, 0) + g.n_prompt, a->ids, (size_t)(length - g.n_prompt) * 4));
 }
 
-static void expect_same(const struct answer *a, const struct answer *b, const char *what)
+static void expect_same(const struct reply *a, const struct reply *b, const char *what)
 {
     cr_assert_eq(a->n, b->n, "%s: %d tokens, %d", what, a->n, b->n);
     cr_assert(!memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids), "%s: other tokens", what);
@@ -186,7 +186,7 @@ static void same_with_and_without(const char *preset, int rounds, int n_rewind)
         struct str stop = STR_LIT("zq");
         g.stops = &stop;
         g.n_stops = 1;
-        struct answer plain, guessed;
+        struct reply plain, guessed;
         answer_once(&plain, &m, g, ruled, NULL);
         struct opened *draft = next(&state) % 3 == 0 ? NULL : next(&state) % 2 ? &other : &itself;
         struct speculate_options so = {
@@ -259,7 +259,7 @@ Test(speculate, a_draft_that_is_the_model_is_always_right)
     struct generate_options g = {
         .prompt = prompt, .n_prompt = 40, .n_predict = 90, .ignore_end = true, .sampler = sampler_defaults()};
     g.sampler.temperature = 1.3f;
-    struct answer a;
+    struct reply a;
     answer_once(&a, &m, g, false, s);
     cr_expect_eq(a.n, 90);
     cr_expect_eq(a.r.n_right, a.r.n_guessed);
