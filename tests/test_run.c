@@ -504,7 +504,7 @@ Test(run, reasoning_has_a_budget_and_the_form_comes_behind_it)
     const char *mark = strstr(text, "</think>");
     cr_assert(mark, "%s", text);
     cr_expect_leq(closed, 5 + 8, "five tokens, and those of the mark");
-    const char *form = mark + 8 + strspn(mark + 8, " \n");  // white space may stand between
+    const char *form = mark + 8 + strspn(mark + 8, " \t\r\n");  // white space may stand between
     cr_expect(!strcmp(form, "yes") || !strcmp(form, "no"), "%s", text);
     char reasoning[4096] = "", content[4096] = "";
     cJSON_ArrayForEach(event, events)
