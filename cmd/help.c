@@ -1,4 +1,5 @@
 // quern help and quern version.
+#include "cmd/completion.h"
 #include "cmd/options.h"
 #include "cmd/terminal.h"
 #include "engine/model.h"
@@ -50,9 +51,27 @@ int help_greet(void)
     return show(&out);
 }
 
+// What shells and `man` are told.
+static int print_for_tools(int argc, char **argv)
+{
+    struct error err = {0};
+    struct options o;
+    struct text out = {0};
+    if (options_parse(&o, VERB_HELP, argc, argv, &err))
+        return verb_fail(&err);
+    if (o.given[OPT_completion])
+        completion_print((enum completion_shell)o.completion, &out);
+    else
+        completion_print_man(&out);
+    options_free(&o);
+    return show(&out);
+}
+
 int cmd_help(int argc, char **argv)
 {
     struct text out = {0};
+    if (argc > 1 && (!strncmp(argv[1], "--completion", 12) || !strcmp(argv[1], "--man")))
+        return print_for_tools(argc, argv);
     if (argc < 2) {
         print_overview(&out);
         return show(&out);

@@ -51,11 +51,19 @@ static void add_row(struct layout *l, struct row row)
     l->rows[l->n++] = row;
 }
 
-static size_t next_cells(struct str text, size_t at, int *cells)
+// What is wider than a row beside the prompt is drawn as one sign.
+static bool is_too_wide(const struct line_view *v, int cells)
+{
+    return cells > v->cols - 3;
+}
+
+static size_t next_cells(const struct line_view *v, struct str text, size_t at, int *cells)
 {
     size_t next = display_next(text, at, cells);
     if (text.data[at] == '\t')
         *cells = TAB_CELLS;
+    if (is_too_wide(v, *cells))
+        *cells = 1;
     return next;
 }
 
@@ -75,7 +83,7 @@ static void lay_out(const struct line_view *v, struct line_look look, struct lay
             place_cursor(l, used);
         bool line_end = look.text.data[at] == '\n';
         int cells = 0;
-        size_t next = line_end ? at + 1 : next_cells(look.text, at, &cells);
+        size_t next = line_end ? at + 1 : next_cells(v, look.text, at, &cells);
         if (line_end || (used && used + cells > room)) {
             row.to = at;
             add_row(l, row);
@@ -118,23 +126,25 @@ static void end_row(struct frame *f)
 }
 
 // What a terminal would obey, and what is no UTF-8, is drawn as U+FFFD; a tab as blanks.
-static void draw_cluster(struct text *out, struct str cluster)
+static void draw_cluster(const struct line_view *v, struct text *out, struct str cluster)
 {
     uint32_t cp;
-    int n = utf8_decode(cluster.data, cluster.len, &cp);
-    if (cluster.data[0] == '\t')
-        text_print(out, "%*s", TAB_CELLS, "");
-    else if (!n || !utf8_printable(cp))
+    int n = utf8_decode(cluster.data, cluster.len, &cp), cells;
+    display_next(cluster, 0, &cells);
+    bool tab = cluster.data[0] == '\t';
+    if (is_too_wide(v, tab ? TAB_CELLS : cells) || (!tab && (!n || !utf8_printable(cp))))
         text_append(out, STR_LIT("\xef\xbf\xbd"));
+    else if (tab)
+        text_print(out, "%*s", TAB_CELLS, "");
     else
         text_append(out, cluster);
 }
 
-static void draw_text(struct text *out, struct str text)
+static void draw_text(const struct line_view *v, struct text *out, struct str text)
 {
     for (size_t at = 0; at < text.len;) {
         size_t next = display_next(text, at, NULL);
-        draw_cluster(out, (struct str){text.data + at, next - at});
+        draw_cluster(v, out, (struct str){text.data + at, next - at});
         at = next;
     }
 }
@@ -145,7 +155,7 @@ static void draw_text_rows(const struct line_view *v, const struct layout *l, st
     for (size_t i = v->top; i < MIN(v->top + n, l->n); i++) {
         const struct row *row = &l->rows[i];
         text_append(&f->bytes, str_from(prefix_of(v, row)));
-        draw_text(&f->bytes, (struct str){text.data + row->from, row->to - row->from});
+        draw_text(v, &f->bytes, (struct str){text.data + row->from, row->to - row->from});
         end_row(f);
     }
 }
@@ -159,11 +169,11 @@ static int message_rows(const struct line_view *v, struct str message, int most,
             text_append(&f->bytes, STR_LIT("\033[2m"));
         int used = 0, cells;
         while (at < message.len && message.data[at] != '\n') {
-            size_t next = next_cells(message, at, &cells);
+            size_t next = next_cells(v, message, at, &cells);
             if (used && used + cells > room)
                 break;
             if (f)
-                draw_cluster(&f->bytes, (struct str){message.data + at, next - at});
+                draw_cluster(v, &f->bytes, (struct str){message.data + at, next - at});
             used += cells;
             at = next;
         }

@@ -86,6 +86,13 @@ static void print_json(struct text *out, const struct catalog *c, const bool *sh
     text_print(out, "%s]\n", *comma ? "\n" : "");
 }
 
+static void print_names(struct text *out, const struct catalog *c, const bool *shown)
+{
+    for (int i = 0; i < c->n; i++)
+        if (shown[i] && !strchr(c->entries[i].name, '\n'))
+            text_print(out, "%s\n", c->entries[i].name);
+}
+
 // The entries whose names hold every word: how many.
 static int choose(const struct catalog *c, const struct option_list *words, bool *shown)
 {
@@ -106,6 +113,8 @@ static int print_catalog(const struct options *o, const struct catalog *c, struc
     int n = shown ? choose(c, &o->args, shown) : 0, status = 0;
     if (o->json)
         print_json(&out, c, shown);
+    else if (o->names)
+        print_names(&out, c, shown);
     else if (n)
         print_table(&out, c, shown);
     else

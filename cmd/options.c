@@ -429,3 +429,105 @@ int options_print_help(unsigned mask, const char *word, struct text *out)
     }
     return n;
 }
+
+// --- one by one ---
+
+static const struct option *row_of(enum option_number number)
+{
+    const struct option *o = table;
+    while (o->number != (int)number)
+        o++;
+    return o;
+}
+
+int options_find(const char *name, unsigned mask)
+{
+    char longer[64] = "--";
+    size_t n = strlen(name);
+    if (n > sizeof longer - 3)
+        return -1;
+    for (size_t i = 0; i <= n; i++)
+        longer[2 + i] = (char)(name[i] == '_' ? '-' : name[i]);
+    const struct option *o = find(longer, n + 2, mask);
+    return o ? o->number : -1;
+}
+
+const char *options_name(enum option_number number)
+{
+    return row_of(number)->longer + 2;
+}
+
+struct option_info options_info(enum option_number number)
+{
+    const struct option *o = row_of(number);
+    return (struct option_info){o->kind, o->shorter, o->longer, o->argument, o->preset, o->help, o->verbs};
+}
+
+int options_next(int number, unsigned mask)
+{
+    bool passed = number < 0;
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        if (passed && table[i].number >= 0 && (table[i].verbs & mask))
+            return table[i].number;
+        passed |= table[i].number == number;
+    }
+    return -1;
+}
+
+static int set_switch(const struct option *o, bool *field, const char *text, struct error *err)
+{
+    static const char *const yes[] = {"on", "true", "yes", "1", ""}, *const no[] = {"off", "false", "no", "0"};
+    for (size_t i = 0; i < COUNT_OF(yes); i++)
+        if (!strcmp(text, yes[i])) {
+            *field = true;
+            return 0;
+        }
+    for (size_t i = 0; i < COUNT_OF(no); i++)
+        if (!strcmp(text, no[i])) {
+            *field = false;
+            return 0;
+        }
+    return fail(err, E_USAGE, "%s %s: on or off", o->longer + 2, text);
+}
+
+int options_set(struct options *o, enum option_number number, const char *text, struct error *err)
+{
+    const struct option *row = row_of(number);
+    void *field = (char *)o + row->offset;
+    if (row->kind == OPTION_LIST && !*text) {
+        ((struct option_list *)field)->n = 0;
+    } else if (row->kind == OPTION_FLAG) {
+        if (set_switch(row, field, text, err))
+            return -1;
+    } else {
+        char *copy = strdup(text);
+        if (!copy)
+            return fail(err, E_MEMORY, "no memory for %s", row->longer);
+        if (list_push(&o->owned, copy, err)) {
+            free(copy);
+            return -1;
+        }
+        if (set(o, row, copy, err))
+            return -1;
+    }
+    o->given[number] = true;
+    return 0;
+}
+
+bool options_value(const struct options *o, enum option_number number, int i, struct text *out)
+{
+    const struct option *row = row_of(number);
+    const struct option_list *list = (const void *)((const char *)o + row->offset);
+    if (row->kind == OPTION_LIST ? i >= list->n : i > 0)
+        return false;
+    if (row->kind == OPTION_LIST)
+        text_print(out, "%s", list->at[i]);
+    else
+        print_value(o, row, out);
+    return true;
+}
+
+void options_print_one(enum option_number number, struct text *out)
+{
+    print_option(row_of(number), out);
+}

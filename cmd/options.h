@@ -64,6 +64,25 @@ void options_free(struct options *o);
 // The value of option n (OPT_...) as it would be written, appended to *value; returns its long name, NULL when none of
 // the verbs in `mask` has it.
 const char *options_print_value(const struct options *o, int n, unsigned mask, struct text *value);
+// One flag by its name without the dashes ("temp", "top-k", "top_k"), for the verbs in `mask`: its number, or -1.
+int options_find(const char *name, unsigned mask);
+// Sets it as the command line would, to a copy of the text; flags are "on" or "off", an empty text empties a list.
+int options_set(struct options *o, enum option_number number, const char *text, struct error *err);
+// Its name without the dashes, and the i-th of its values as options_set takes them: false when it has no i-th.
+const char *options_name(enum option_number number);
+bool options_value(const struct options *o, enum option_number number, int i, struct text *out);
+// A row of options.def.
+struct option_info {
+    enum option_kind kind;
+    const char *shorter, *longer, *argument, *preset, *help;  // shorter, argument and preset may be NULL
+    unsigned verbs;
+};
+struct option_info options_info(enum option_number number);
+// The numbers of the verbs' flags, in their order: -1 after the last.
+int options_next(int number, unsigned mask);
+// The help of one flag.
+void options_print_one(enum option_number number, struct text *out);
+
 // The flags of the verbs in `mask` whose names or help hold `word` (NULL: all), by group. Returns how many there are.
 int options_print_help(unsigned mask, const char *word, struct text *out);
 // The name nearest to `word` among n, by edits, NULL when none is near.

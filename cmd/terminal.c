@@ -1,15 +1,24 @@
 #include "cmd/terminal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 // Signals come to the process, not to an object: what their handlers read is the only state of its kind in the program.
-atomic_bool terminal_interrupted;
+atomic_bool terminal_interrupted, terminal_terminated, terminal_resized;
 static atomic_int phase = PHASE_LOADING;
+static int wake_pipe[2] = {-1, -1};
+
+// The terminal on stdin as it was found, and in the other modes; valid once `saved` is set.
+static atomic_bool saved;
+static atomic_int mode_now = MODE_COOKED;
+static struct termios modes[3];
 
 enum { MAPPINGS_MAX = 64 };
 static struct {
@@ -25,11 +34,63 @@ static void say(const char *text)
     (void)ignored;
 }
 
+static void wake(void)
+{
+    ssize_t ignored = wake_pipe[1] < 0 ? 0 : write(wake_pipe[1], "", 1);
+    (void)ignored;
+}
+
+// From a handler, too: tcsetattr may be called there. A paste is bracketed only while a line is edited.
+static void restore(void)
+{
+    int mode = atomic_exchange(&mode_now, MODE_COOKED);
+    if (!atomic_load(&saved) || mode == MODE_COOKED)
+        return;
+    tcsetattr(STDIN_FILENO, TCSANOW, &modes[MODE_COOKED]);
+    if (mode == MODE_EDITING)
+        say("\033[?2004l");
+}
+
 static void on_interrupt(int number)
 {
-    (void)number;
-    if (atomic_load(&phase) == PHASE_LOADING || atomic_exchange(&terminal_interrupted, true))
+    int cause = errno;
+    if (number != SIGINT)
+        atomic_store(&terminal_terminated, true);
+    if (atomic_load(&phase) == PHASE_LOADING || atomic_exchange(&terminal_interrupted, true)) {
+        restore();
         _exit(E_INTERRUPTED);
+    }
+    wake();
+    errno = cause;
+}
+
+static void on_resize(int number)
+{
+    int cause = errno;
+    (void)number;
+    atomic_store(&terminal_resized, true);
+    wake();
+    errno = cause;
+}
+
+// What ends the process by default does so after the terminal is as it was found.
+static void on_crash(int number)
+{
+    restore();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+// Ctrl-Z during an answer; SIGSTOP stops, for the handler of SIGTSTP stands in its way.
+static void on_stop(int number)
+{
+    int cause = errno, mode = atomic_load(&mode_now);
+    (void)number;
+    restore();
+    raise(SIGSTOP);
+    if (mode != MODE_COOKED && !tcsetattr(STDIN_FILENO, TCSANOW, &modes[mode]))
+        atomic_store(&mode_now, mode);
+    errno = cause;
 }
 
 // Of the path only what may reach a terminal: a handler calls nothing but write.
@@ -52,8 +113,10 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         say("quern: ");
         say_path(mappings[i].path);
         say(": model file changed while it was in use; run again with the whole file\n");
+        restore();
         _exit(E_IO);
     }
+    restore();
     signal(number, SIG_DFL);
     raise(number);  // comes when this handler has returned
 }
@@ -87,6 +150,79 @@ void terminal_watch_mapping(const void *from, const void *to, const char *path)
     atomic_store(&n_mappings, n + 1);
 }
 
+// --- a terminal that is typed at ---
+
+// SIGTTOU would stop a process in the background that sets modes.
+static void watch_terminal(void)
+{
+    static const int crashes[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGQUIT};
+    struct sigaction crash = {.sa_handler = on_crash}, stop = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    for (size_t i = 0; i < COUNT_OF(crashes); i++)
+        sigaction(crashes[i], &crash, NULL);
+    sigaction(SIGTSTP, &stop, NULL);
+    atexit(restore);
+}
+
+static bool save_modes(void)
+{
+    if (atomic_load(&saved))
+        return true;
+    if (tcgetattr(STDIN_FILENO, &modes[MODE_COOKED]))
+        return false;
+    struct termios *editing = &modes[MODE_EDITING], *answering = &modes[MODE_ANSWERING];
+    *editing = modes[MODE_COOKED];
+    editing->c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IGNCR | IXON | ISTRIP | BRKINT);
+    editing->c_lflag &= ~(tcflag_t)(ICANON | ECHO | IEXTEN | ISIG);
+    editing->c_cc[VMIN] = 1;
+    editing->c_cc[VTIME] = 0;
+    *answering = *editing;
+    answering->c_lflag |= ISIG;
+    watch_terminal();
+    atomic_store(&saved, true);
+    return true;
+}
+
+void terminal_set_mode(enum terminal_mode mode)
+{
+    if (!terminal_is_tty(STDIN_FILENO) || !save_modes())
+        return;
+    // TCSADRAIN: what has been typed ahead stays
+    if (!tcsetattr(STDIN_FILENO, TCSADRAIN, &modes[mode]))
+        atomic_store(&mode_now, (int)mode);
+}
+
+void terminal_suspend(void)
+{
+    raise(SIGTSTP);
+}
+
+void terminal_size(int fd, int *cols, int *rows)
+{
+    struct winsize size = {0};
+    bool known = !ioctl(fd, TIOCGWINSZ, &size) && size.ws_col && size.ws_row;
+    *cols = known ? size.ws_col : 80;
+    *rows = known ? size.ws_row : 24;
+}
+
+int terminal_wake_fd(void)
+{
+    if (wake_pipe[0] >= 0)
+        return wake_pipe[0];
+    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK))
+        return -1;
+    struct sigaction resize = {.sa_handler = on_resize, .sa_flags = SA_RESTART}, hang_up = {.sa_handler = on_interrupt};
+    sigaction(SIGWINCH, &resize, NULL);
+    sigaction(SIGHUP, &hang_up, NULL);
+    return wake_pipe[0];
+}
+
+void terminal_wake_clear(void)
+{
+    char bytes[64];
+    while (read(wake_pipe[0], bytes, sizeof bytes) > 0)
+        ;
+}
+
 // --- output ---
 
 bool terminal_is_tty(int fd)
@@ -94,23 +230,29 @@ bool terminal_is_tty(int fd)
     return isatty(fd);
 }
 
-int terminal_write(struct str text, struct error *err)
+int terminal_write_fd(int fd, struct str text)
 {
     while (text.len) {
-        ssize_t n = write(STDOUT_FILENO, text.data, text.len);
+        ssize_t n = write(fd, text.data, text.len);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0) {
-            int cause = errno;
-            fail(err, E_IO, "stdout: %s", strerror(cause));
-            if (cause == EPIPE && err)
-                err->text[0] = '\0';
+        if (n < 0)
             return -1;
-        }
         text.data += n;
         text.len -= (size_t)n;
     }
     return 0;
+}
+
+int terminal_write(struct str text, struct error *err)
+{
+    if (!terminal_write_fd(STDOUT_FILENO, text))
+        return 0;
+    int cause = errno;
+    fail(err, E_IO, "stdout: %s", strerror(cause));
+    if (cause == EPIPE && err)
+        err->text[0] = '\0';
+    return -1;
 }
 
 static bool is_harmless(uint32_t cp)

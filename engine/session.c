@@ -553,6 +553,57 @@ const float *session_logits(const struct session *s, int i)
     return s->logits + (size_t)i * (size_t)s->model->info.n_vocab;
 }
 
+// --- the computed state of a sequence ---
+
+size_t session_page_bytes(const struct session *s)
+{
+    return s->page_bytes;
+}
+
+void session_kv_types(const struct session *s, enum dtype out[2])
+{
+    out[0] = s->o.kv_type[0];
+    out[1] = s->o.kv_type[1];
+}
+
+bool session_is_whole(const struct session *s, int seq)
+{
+    return s->seqs[seq].n_passed == 0;
+}
+
+int session_page_get(struct session *s, int seq, int i, void *out, struct error *err)
+{
+    assert(i >= s->seqs[seq].n_passed && i < pages_of(s->seqs[seq].length));
+    size_t at = (size_t)table_of(s, seq)[i] * s->page_bytes;
+    return s->model->machine->v->get(s->model->machine, s->kv, at, out, s->page_bytes, err);
+}
+
+int session_page_append(struct session *s, int seq, const int32_t *tokens, int n, const void *state, struct error *err)
+{
+    struct sequence *q = &s->seqs[seq];
+    int i = q->length / KV_PAGE;
+    assert(q->length % KV_PAGE == 0 && n > 0 && n <= KV_PAGE);
+    if (n > s->o.n_ctx - q->length)
+        return fail(err, E_USAGE, "%d tokens, limit %d: the context is full", q->length + n, s->o.n_ctx);
+    int32_t *entry = &table_of(s, seq)[i], page = pages_take(&s->pages, i ? entry[-1] : PAGE_NONE);
+    if (page == PAGE_NONE)
+        return fail(err, E_MEMORY, "the KV cache is full: %d pages of %d positions are in use", s->pages.n, KV_PAGE);
+    const struct machine *m = s->model->machine;
+    if (m->v->put(s->model->machine, s->kv, (size_t)page * s->page_bytes, state, s->page_bytes, err)) {
+        pages_release(&s->pages, page);
+        return -1;
+    }
+    for (int slot = 0; slot < n; slot++)
+        pages_write(&s->pages, page, slot, tokens[slot]);
+    memcpy(q->tokens + q->length, tokens, (size_t)n * sizeof *tokens);
+    *entry = page;
+    q->length += n;
+    if (n == KV_PAGE)
+        seal_page(s, seq, i);
+    pass_window(s, seq);
+    return 0;
+}
+
 // --- prompts ---
 
 static int common_prefix(const int32_t *a, const int32_t *b, int n)

@@ -61,6 +61,19 @@ int session_pages_free(const struct session *s);
 int session_pages_wanted(const struct session *s, int seq, int n);
 int session_pages_total(const struct session *s);
 
+// --- the computed state of a sequence, page by page: for keeping it in a file ---
+
+size_t session_page_bytes(const struct session *s);
+void session_kv_types(const struct session *s, enum dtype out[2]);  // of keys and of values
+// Whether the sequence holds all of its pages: no window has passed one.
+bool session_is_whole(const struct session *s, int seq);
+// The keys and values of the i-th page, session_page_bytes of them, as the machine keeps them.
+int session_page_get(struct session *s, int seq, int i, void *out, struct error *err);
+// Appends a page of n tokens (KV_PAGE of them in all but the last one) with the state that session_page_get gave for
+// this text on this model and machine. The sequence is a number of whole pages. E_MEMORY, E_USAGE when it is full.
+int session_page_append(struct session *s, int seq, const int32_t *tokens, int n, const void *state,
+                        struct error *err);
+
 // --- steps ---
 
 struct session_row {

@@ -118,7 +118,7 @@ static void obey(struct screen *s)
         s->dim = a == 2 || (s->dim && a != 0 && a != -1 && a != 22);
         s->pending = was_pending;
     } else if (!strcmp(s->held, "\033[?2004h") || !strcmp(s->held, "\033[?2004l"))
-        s->paste = final == 'h';
+        s->paste = final == 'h', s->n_pastes += s->paste;
     else
         s->n_strange++;
 }

@@ -1,0 +1,374 @@
+#include "engine/chat/dialogue.h"
+
+#include <stdlib.h>
+
+const char *const dialogue_role_name[] = {"user", "assistant"};
+
+// --- messages ---
+
+static int copy(struct str text, struct str *out, struct error *err)
+{
+    char *p = malloc(text.len + 1);
+    if (!p)
+        return fail(err, E_MEMORY, "no memory for a message of %zu bytes", text.len);
+    if (text.len)
+        memcpy(p, text.data, text.len);
+    p[text.len] = '\0';
+    *out = (struct str){p, text.len};
+    return 0;
+}
+
+static void drop(struct str *text)
+{
+    free((char *)(uintptr_t)text->data);
+    *text = (struct str){0};
+}
+
+void dialogue_open(struct dialogue *d, const struct model *m, struct session *s, const struct chat_template *t)
+{
+    *d = (struct dialogue){.model = m, .session = s, .chat = t};
+}
+
+void dialogue_close(struct dialogue *d)
+{
+    dialogue_cut(d, 0);
+    drop(&d->system);
+    free(d->messages);
+    *d = (struct dialogue){0};
+}
+
+int dialogue_set_system(struct dialogue *d, struct str text, struct error *err)
+{
+    struct str system = {0};
+    if (text.len && copy(text, &system, err))
+        return -1;
+    drop(&d->system);
+    d->system = system;
+    return 0;
+}
+
+int dialogue_add(struct dialogue *d, enum dialogue_role role, struct str content, struct str reasoning,
+                 struct error *err)
+{
+    if (d->n == d->cap) {
+        size_t cap = 2 * d->cap + 16;
+        struct dialogue_message *more = realloc(d->messages, cap * sizeof *more);
+        if (!more)
+            return fail(err, E_MEMORY, "no memory for %zu messages", cap);
+        d->messages = more;
+        d->cap = cap;
+    }
+    struct dialogue_message m = {.role = role};
+    if (copy(content, &m.content, err))
+        return -1;
+    if (reasoning.len && copy(reasoning, &m.reasoning, err)) {
+        drop(&m.content);
+        return -1;
+    }
+    d->messages[d->n++] = m;
+    return 0;
+}
+
+void dialogue_cut(struct dialogue *d, size_t n)
+{
+    while (d->n > n) {
+        drop(&d->messages[d->n - 1].content);
+        drop(&d->messages[--d->n].reasoning);
+    }
+}
+
+size_t dialogue_last_question(const struct dialogue *d)
+{
+    for (size_t i = d->n; i-- > 0;)
+        if (d->messages[i].role == ROLE_USER)
+            return i;
+    return d->n;
+}
+
+// The oldest question goes, and all up to the next one. Returns how many messages: 0 when there is one question only.
+static size_t drop_oldest_turn(struct dialogue *d)
+{
+    size_t n = 1;
+    while (n < d->n && d->messages[n].role != ROLE_USER)
+        n++;
+    if (n >= d->n)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        drop(&d->messages[i].content);
+        drop(&d->messages[i].reasoning);
+    }
+    memmove(d->messages, d->messages + n, (d->n - n) * sizeof *d->messages);
+    d->n -= n;
+    return n;
+}
+
+// --- the prompt ---
+
+static int push_message(struct arena *arena, struct value *list, const char *role, struct str content,
+                        struct str reasoning, struct error *err)
+{
+    struct value m;
+    if (value_dict_new(&m, arena, err) || value_dict_set(arena, &m, "role", value_string(str_from(role)), err) ||
+        value_dict_set(arena, &m, "content", value_string(content), err))
+        return -1;
+    if (reasoning.len && value_dict_set(arena, &m, "reasoning_content", value_string(reasoning), err))
+        return -1;
+    return value_list_push(arena, list, m, err);
+}
+
+static int list_messages(const struct dialogue *d, struct arena *arena, struct value *list, struct error *err)
+{
+    int status = value_list_new(list, arena, err);
+    if (!status && d->system.len)
+        status = push_message(arena, list, "system", d->system, (struct str){0}, err);
+    for (size_t i = 0; !status && i < d->n; i++) {
+        const struct dialogue_message *m = &d->messages[i];
+        status = push_message(arena, list, dialogue_role_name[m->role], m->content, m->reasoning, err);
+    }
+    return status;
+}
+
+static int render(const struct dialogue *d, int thinking, struct token_list *tokens, struct text *plain,
+                  struct error *err)
+{
+    struct arena arena = {0};
+    struct value messages;
+    int status = list_messages(d, &arena, &messages, err);
+    struct chat_request request = {.messages = &messages, .add_generation_prompt = true, .thinking = thinking};
+    if (!status)
+        status = chat_render(d->chat, &request, tokens, plain, err);
+    arena_free(&arena);
+    return status;
+}
+
+int dialogue_prompt(const struct dialogue *d, int thinking, struct text *plain, struct error *err)
+{
+    struct token_list tokens = {0};
+    int status = render(d, thinking, &tokens, plain, err);
+    token_list_free(&tokens);
+    return status;
+}
+
+// --- tokens of the same text ---
+
+// Whether a token may be exchanged for others of the same bytes.
+static bool is_plain(const struct tokenizer *t, int32_t id)
+{
+    enum token_attr attr = tokenizer_attr(t, id);
+    return (attr == TOKEN_NORMAL || attr == TOKEN_BYTE) && tokenizer_piece(t, id, false).len > 0;
+}
+
+// From two places of the same text to the next two, if the bytes are the same up to where tokens of both end.
+static bool find_same(const struct tokenizer *t, const int32_t *from, size_t n_from, size_t *i, const int32_t *to,
+                      size_t n_to, size_t *j)
+{
+    struct str a = {0}, b = {0};
+    size_t x = *i, y = *j;
+    do {
+        struct str *empty = a.len ? &b : &a;
+        if (!a.len && (x == n_from || !is_plain(t, from[x])))
+            return false;
+        if (!b.len && a.len && (y == n_to || !is_plain(t, to[y])))
+            return false;
+        *empty = a.len ? tokenizer_piece(t, to[y++], false) : tokenizer_piece(t, from[x++], false);
+        size_t n = MIN(a.len, b.len);
+        if (n && memcmp(a.data, b.data, n))
+            return false;
+        a = (struct str){a.data + n, a.len - n};
+        b = (struct str){b.data + n, b.len - n};
+    } while (a.len || b.len);
+    *i = x;
+    *j = y;
+    return true;
+}
+
+int dialogue_align(const struct tokenizer *t, const int32_t *from, size_t n_from, const int32_t *to, size_t n_to,
+                   struct token_list *out, struct error *err)
+{
+    size_t i = 0, j = 0;
+    while (i < n_from && j < n_to && (from[i] == to[j] || find_same(t, from, n_from, &i, to, n_to, &j)))
+        if (i < n_from && j < n_to && from[i] == to[j]) {
+            i++;
+            j++;
+        }
+    for (size_t k = 0; k < i; k++)
+        if (token_list_push(out, from[k], err))
+            return -1;
+    for (; j < n_to; j++)
+        if (token_list_push(out, to[j], err))
+            return -1;
+    return 0;
+}
+
+// --- the answer ---
+
+// One answer in the making: it may take several runs, where the context is shifted.
+struct reply {
+    struct dialogue *d;
+    const struct dialogue_settings *o;
+    struct answer parts;
+    struct detokenizer marks; // of control tokens
+    struct text content, reasoning;
+    struct token_list tokens; // of the answer
+    struct error error;
+};
+
+static int take_part(void *arg, enum answer_part part, struct str text)
+{
+    struct reply *reply = arg;
+    text_append(part == ANSWER_REASONING ? &reply->reasoning : &reply->content, text);
+    if (reply->content.failed || reply->reasoning.failed)
+        return fail(&reply->error, E_MEMORY, "no memory for the answer");
+    return reply->o->emit(reply->o->arg, part, text);
+}
+
+static int take_text(void *arg, struct str text)
+{
+    struct reply *reply = arg;
+    if (!text.len)
+        return 0;
+    if (answer_push(&reply->parts, text, &reply->error))
+        return -1;
+    return reply->parts.refused;
+}
+
+// Control tokens bring no text: those that mark a part do so here.
+static int take_token(void *arg, const struct generate_token *token)
+{
+    struct reply *reply = arg;
+    const struct tokenizer *t = reply->d->model->tokenizer;
+    if (token_list_push(&reply->tokens, token->id, &reply->error))
+        return -1;
+    if (tokenizer_attr(t, token->id) != TOKEN_CONTROL)
+        return 0;
+    return answer_push_token(&reply->parts, &reply->marks, token->id, &reply->error);
+}
+
+static int refuse_full(const struct reply *reply, size_t n, struct error *err)
+{
+    int n_ctx = session_n_ctx(reply->d->session);
+    return fail(err, E_USAGE,
+                "the dialogue has %zu tokens, the context %d: /undo takes back the last turn, /clear all; "
+                "-c %zu would give it room, --context-shift lets the oldest turns go",
+                n, n_ctx, (n / 1024 + 2) * 1024);
+}
+
+// Drops turns until the prompt and what the answer has so far leave a quarter of the context free.
+static int make_prompt(struct reply *reply, struct token_list *prompt, struct text *plain, struct error *err)
+{
+    struct dialogue *d = reply->d;
+    size_t n_ctx = (size_t)session_n_ctx(d->session), before = 0, n_dropped = 0;
+    for (;;) {
+        prompt->n = plain->size = 0;
+        if (render(d, reply->o->thinking, prompt, plain, err))
+            return -1;
+        size_t n = prompt->n + reply->tokens.n;
+        before = before ? before : n;
+        bool full = n >= n_ctx || (before >= n_ctx && n > n_ctx - n_ctx / 4);
+        size_t dropped = full && reply->o->shift ? drop_oldest_turn(d) : 0;
+        n_dropped += dropped;
+        if (dropped)
+            continue;
+        if (n_dropped)
+            reply->o->shifted(reply->o->arg, n_dropped, (int)(before - n));
+        if (n >= n_ctx)
+            return refuse_full(reply, n, err);
+        break;
+    }
+    for (size_t i = 0; i < reply->tokens.n; i++)
+        if (token_list_push(prompt, reply->tokens.ids[i], err))
+            return -1;
+    return 0;
+}
+
+static void add_up(struct dialogue_result *r, const struct generate_result *g)
+{
+    r->reason = g->reason;
+    r->n_prompt = g->n_prompt;
+    r->n_computed += g->n_prompt - g->n_reused;
+    r->n_generated += g->n_generated;
+    r->n_steps += g->n_steps;
+    r->prompt_ms += g->prompt_ms;
+    r->generate_ms += g->generate_ms;
+}
+
+static int run(struct reply *reply, const struct token_list *prompt, struct dialogue_result *r, struct error *err)
+{
+    struct dialogue *d = reply->d;
+    struct token_list aligned = {0};
+    struct generate_options g = reply->o->base;
+    struct generate_result result = {0};
+    int status = dialogue_align(d->model->tokenizer, session_tokens(d->session, 0),
+                                (size_t)session_length(d->session, 0), prompt->ids, prompt->n, &aligned, err);
+    if (!status && aligned.n >= (size_t)session_n_ctx(d->session)) { // other tokens may be more
+        token_list_free(&aligned);
+        aligned = *prompt;
+    }
+    g.prompt = aligned.ids;
+    g.n_prompt = (int)aligned.n;
+    if (g.n_predict >= 0)
+        g.n_predict = MAX(g.n_predict - (int64_t)reply->tokens.n, 0);
+    g.emit = take_text;
+    g.on_token = take_token;
+    g.arg = reply;
+    if (!status)
+        status = generate(d->session, d->model, 0, &g, &result, err);
+    add_up(r, &result);
+    if (!status && result.reason == STOP_OUTPUT && reply->error.code) {
+        *err = reply->error;
+        status = -1;
+    }
+    if (aligned.ids != prompt->ids)
+        token_list_free(&aligned);
+    return status;
+}
+
+static void begin_parts(struct reply *reply, struct str plain)
+{
+    struct answer_style style = chat_answer_style(reply->d->chat, plain, false);
+    answer_begin(&reply->parts, &style, take_part, reply);
+    reply->marks = detokenizer_begin(reply->d->model->tokenizer, true);
+}
+
+static int answer_runs(struct reply *reply, struct dialogue_result *r, struct error *err)
+{
+    struct token_list prompt = {0};
+    struct text plain = {0};
+    int status;
+    bool begun = false;
+    do {
+        status = make_prompt(reply, &prompt, &plain, err);
+        if (status && begun && err->code == E_USAGE) { // nothing is left to be dropped: the answer ends here
+            status = 0;
+            break;
+        }
+        if (!status && !begun)
+            begin_parts(reply, (struct str){plain.data, plain.size});
+        begun = true;
+        if (!status)
+            status = run(reply, &prompt, r, err);
+    } while (!status && r->reason == STOP_CONTEXT && reply->o->shift && dialogue_last_question(reply->d) > 0);
+    token_list_free(&prompt);
+    text_free(&plain);
+    return status;
+}
+
+int dialogue_answer(struct dialogue *d, const struct dialogue_settings *o, struct dialogue_result *r, struct error *err)
+{
+    struct reply reply = {.d = d, .o = o};
+    *r = (struct dialogue_result){0};
+    int status = answer_runs(&reply, r, err);
+    if (!status && r->reason == STOP_INTERRUPTED && r->n_generated == 0)
+        status = fail(err, E_INTERRUPTED, "interrupted");
+    if (!status)
+        status = answer_end(&reply.parts, err);
+    r->n_context = session_length(d->session, 0);
+    if (!status)
+        status = dialogue_add(d, ROLE_ASSISTANT, (struct str){reply.content.data, reply.content.size},
+                              (struct str){reply.reasoning.data, reply.reasoning.size}, err);
+    answer_free(&reply.parts);
+    text_free(&reply.content);
+    text_free(&reply.reasoning);
+    token_list_free(&reply.tokens);
+    return status;
+}

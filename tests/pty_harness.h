@@ -1,0 +1,43 @@
+// A program at a terminal: what is typed goes in, what a user sees comes out on a screen of our own.
+//
+// Ownership: pty_open takes, pty_close gives back and ends the program if it still runs. Threads: none.
+#ifndef QUERN_PTY_HARNESS_H
+#define QUERN_PTY_HARNESS_H
+
+#include "tests/screen.h"
+
+#include <sys/types.h>
+#include <termios.h>
+
+enum { PTY_LOG = 1 << 20, PTY_WAIT_MS = 60000 };
+
+struct pty {
+    int terminal, line;   // the side that types and reads, and the one that the program has
+    pid_t pid;            // 0 when it has ended
+    struct termios found; // the modes before the program began
+    struct screen screen;
+    int n_prompts;      // that have been waited for
+    char log[PTY_LOG]; // the first bytes that came
+    size_t n_log, n_bytes;
+};
+
+// Runs argv (NULL at its end) with TERM as given: false when this system lends no terminals. Other variables are the
+// caller's.
+bool pty_open(struct pty *t, const char *term, int cols, int rows, const char *const *argv);
+// Types; what comes meanwhile is taken.
+void pty_type(struct pty *t, const char *keys);
+void pty_type_bytes(struct pty *t, const char *keys, size_t n);
+// Takes what comes for so long.
+void pty_watch(struct pty *t, int ms);
+void pty_resize(struct pty *t, int cols, int rows);
+
+// Waits, PTY_WAIT_MS at most: until the text stands on the screen; until the cursor stands behind an empty prompt that
+// has come since the last wait; until the program has ended (its status, 128 + N for signal N).
+bool pty_wait_text(struct pty *t, const char *text);
+bool pty_wait_prompt(struct pty *t);
+int pty_wait_end(struct pty *t);
+// Whether the terminal has the modes again that it had before.
+bool pty_is_restored(const struct pty *t);
+void pty_close(struct pty *t);
+
+#endif
