@@ -12,7 +12,12 @@ int masks_init(struct masks *m, const struct grammar_vocab *v, struct readings *
         for (uint32_t k = 0; k < v->trees[i].n; k++)
             depth = MAX(depth, v->trees[i].depth[k]);
     m->sets = malloc((depth + 2) * sizeof *m->sets);
-    return m->sets ? 0 : fail(err, E_MEMORY, "no memory for the masks of %d tokens", v->n_tokens);
+    m->rows = malloc((depth + 2) * sizeof *m->rows);
+    m->found = malloc((grammar_vocab_words(v) + 1) * sizeof *m->found);
+    if (m->sets && m->rows && m->found)
+        return 0;
+    masks_free(m);
+    return fail(err, E_MEMORY, "no memory for the masks of %d tokens", v->n_tokens);
 }
 
 static void forget(struct masks *m)
@@ -33,9 +38,10 @@ void masks_free(struct masks *m)
     forget(m);
     free(m->lessons);
     free(m->table);
-    free(m->ids.at);
-    free(m->nodes.at);
+    free(m->found);
+    free(m->nodes);
     free(m->sets);
+    free(m->rows);
     *m = (struct masks){0};
 }
 
@@ -49,56 +55,68 @@ struct walk {
 
 static struct walk walk_begin(struct masks *m, int tree)
 {
-    m->ids.n = m->nodes.n = 0;
+    memset(m->found, 0, grammar_vocab_words(m->v) * sizeof *m->found);
+    m->n_found = 0;
+    m->n_nodes = 0;
     return (struct walk){.m = m, .tree = &m->v->trees[tree]};
 }
 
-static inline void put(struct masks *m, struct walk_list *list, uint32_t item)
+static void put_node(struct masks *m, uint32_t node)
 {
-    if (list->n == list->cap) {
-        size_t cap = list->cap ? 2 * list->cap : 4096;
-        uint32_t *at = realloc(list->at, cap * sizeof *at);
-        if (!at) {
+    if (m->n_nodes == m->cap_nodes) {
+        size_t cap = m->cap_nodes ? 2 * m->cap_nodes : 4096;
+        uint32_t *nodes = realloc(m->nodes, cap * sizeof *nodes);
+        if (!nodes) {
             m->failed = true;
             return;
         }
-        list->at = at;
-        list->cap = cap;
+        m->nodes = nodes;
+        m->cap_nodes = cap;
     }
-    list->at[list->n++] = item;
+    m->nodes[m->n_nodes++] = node;
 }
 
-// All nodes from..to - 1, the first of which continues a text that has become `set`.
+static inline void put_tokens(struct masks *m, int32_t token)
+{
+    for (; token >= 0; token = m->v->next_same[token]) {
+        uint32_t *word = &m->found[token >> 5], bit = UINT32_C(1) << (token & 31);
+        m->n_found += !(*word & bit);
+        *word |= bit;
+    }
+}
+
+// All nodes from..to - 1, the first of which continues a text that has become `set`. Steps are looked up in the row of
+// each depth; what is not there is asked for.
 static void walk(struct walk *w, uint32_t set, uint32_t from, uint32_t to)
 {
     const struct token_tree *tree = w->tree;
-    struct readings *r = w->m->r;
+    struct masks *m = w->m;
+    struct readings *r = m->r;
     const uint8_t *class_of = r->net->class_of;
-    uint32_t *sets = w->m->sets; // by depth below the first node's parent
     if (from >= to)
         return;
     const unsigned base = tree->depth[from] - 1u;
-    sets[0] = set;
+    m->sets[0] = set;
+    m->rows[0] = r->at[set].row;
     for (uint32_t i = from; i < to;) {
         unsigned depth = tree->depth[i] - base;
-        const struct reading_set *at = &r->at[sets[depth - 1]];
         uint8_t class = class_of[tree->byte[i]];
-        uint32_t next = at->row ? at->row[class] : UINT32_MAX;
+        uint32_t *row = m->rows[depth - 1], next = row ? row[class] : UINT32_MAX;
         if (next == UINT32_MAX) {
-            next = readings_step(r, sets[depth - 1], class);
-            w->deepest = MAX(w->deepest, r->at[next].deepest);
+            next = readings_step(r, m->sets[depth - 1], class);
+            m->rows[depth - 1] = r->at[m->sets[depth - 1]].row;
         }
         if (next == READINGS_DEAD) {
             i = tree->skip[i];
             continue;
         }
-        at = &r->at[next];
+        const struct reading_set *at = &r->at[next];
         w->deepest = MAX(w->deepest, at->deepest);
-        for (int32_t token = tree->token[i]; token >= 0; token = w->m->v->next_same[token])
-            put(w->m, &w->m->ids, (uint32_t)token);
+        put_tokens(m, tree->token[i]);
         if (at->done && tree->skip[i] > i + 1)
-            put(w->m, &w->m->nodes, i);
-        sets[depth] = next;
+            put_node(m, i);
+        m->sets[depth] = next;
+        m->rows[depth] = at->row;
         i = at->n ? i + 1 : tree->skip[i];
     }
 }
@@ -143,19 +161,28 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// A copy without what comes twice.
-static uint32_t *copy_list(struct walk_list *list, uint32_t *n)
+// A copy of the nodes without those that come twice.
+static uint32_t *copy_nodes(struct masks *m, uint32_t *n)
 {
-    if (list->n > 1)
-        qsort(list->at, list->n, sizeof *list->at, by_number);
+    if (m->n_nodes > 1)
+        qsort(m->nodes, m->n_nodes, sizeof *m->nodes, by_number);
     *n = 0;
-    for (size_t i = 0; i < list->n; i++)
-        if (!i || list->at[i] != list->at[i - 1])
-            list->at[(*n)++] = list->at[i];
+    for (size_t i = 0; i < m->n_nodes; i++)
+        if (!i || m->nodes[i] != m->nodes[i - 1])
+            m->nodes[(*n)++] = m->nodes[i];
     uint32_t *copy = malloc((*n + (size_t)1) * sizeof *copy);
     if (copy && *n)
-        memcpy(copy, list->at, *n * sizeof *copy);
+        memcpy(copy, m->nodes, *n * sizeof *copy);
     return copy;
+}
+
+static uint32_t *list_found(const struct masks *m)
+{
+    uint32_t *ids = malloc((m->n_found + (size_t)1) * sizeof *ids), n = 0;
+    for (size_t i = 0; ids && i < grammar_vocab_words(m->v); i++)
+        for (uint32_t word = m->found[i]; word; word &= word - 1)
+            ids[n++] = (uint32_t)i * 32 + (uint32_t)__builtin_ctz(word);
+    return ids;
 }
 
 // Writes down what a walk has found; the smaller of mask and list. UINT32_MAX when memory is short.
@@ -164,14 +191,15 @@ static uint32_t write_down(struct masks *m, const struct walk *w, uint64_t key)
     size_t words = grammar_vocab_words(m->v);
     struct lesson l = {.key = key, .deepest = w->deepest, .tree = (uint8_t)(w->tree - m->v->trees)};
     bool good = make_room(m);
-    if (m->ids.n > words) {
-        l.bits = calloc(words, sizeof *l.bits);
-        for (size_t i = 0; l.bits && i < m->ids.n; i++)
-            l.bits[m->ids.at[i] >> 5] |= UINT32_C(1) << (m->ids.at[i] & 31);
+    if (m->n_found > words) {
+        l.bits = malloc(words * sizeof *l.bits);
+        if (l.bits)
+            memcpy(l.bits, m->found, words * sizeof *l.bits);
     } else {
-        l.ids = copy_list(&m->ids, &l.n_ids);
+        l.ids = list_found(m);
+        l.n_ids = m->n_found;
     }
-    l.nodes = copy_list(&m->nodes, &l.n_nodes);
+    l.nodes = copy_nodes(m, &l.n_nodes);
     if (!good || m->failed || !l.nodes || (!l.bits && !l.ids)) {
         free(l.bits);
         free(l.ids);
@@ -223,7 +251,7 @@ static uint32_t learn_return(struct masks *m, uint32_t earlier, uint32_t back)
         uint32_t node = m->lessons[earlier].nodes[i];
         walk(&w, set, node + 1, tree->skip[node]);
         if (m->r->at[set].done) // it returns at once, too
-            put(m, &m->nodes, node);
+            put_node(m, node);
     }
     return write_down(m, &w, key);
 }
@@ -269,8 +297,8 @@ static void walk_set(struct masks *m, uint32_t set, uint32_t *mask)
     for (int tree = 0; tree < TREE_COUNT; tree++) {
         struct walk w = walk_begin(m, tree);
         walk(&w, set, 0, w.tree->n);
-        for (size_t i = 0; i < m->ids.n; i++)
-            mask[m->ids.at[i] >> 5] |= UINT32_C(1) << (m->ids.at[i] & 31);
+        for (size_t i = 0; i < grammar_vocab_words(m->v); i++)
+            mask[i] |= m->found[i];
     }
 }
 

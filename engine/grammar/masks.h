@@ -28,11 +28,11 @@ struct masks {
     struct lesson *lessons;
     uint32_t n, cap, *table, table_size;
     size_t bytes;
-    struct walk_list {
-        uint32_t *at;
-        size_t n, cap;
-    } ids, nodes;   // of the walk under way; some may come twice
-    uint32_t *sets; // [depth of a tree + 1]
+    // of the walk under way
+    uint32_t *found, n_found; // the tokens, as a mask: each once
+    uint32_t *nodes;          // some may come twice
+    size_t n_nodes, cap_nodes;
+    uint32_t *sets, **rows; // by depth: what the text has become, and its steps that are known
     bool failed;
     uint64_t n_learned;
 };
