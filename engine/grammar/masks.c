@@ -164,7 +164,11 @@ static int by_number(const void *a, const void *b)
 // A copy of the nodes without those that come twice.
 static uint32_t *copy_nodes(struct masks *m, uint32_t *n)
 {
-    if (m->n_nodes > 1)
+    // a walk finds them in order; only walks below one another mix them
+    size_t sorted = 1;
+    while (sorted < m->n_nodes && m->nodes[sorted - 1] < m->nodes[sorted])
+        sorted++;
+    if (sorted < m->n_nodes)
         qsort(m->nodes, m->n_nodes, sizeof *m->nodes, by_number);
     *n = 0;
     for (size_t i = 0; i < m->n_nodes; i++)
