@@ -419,7 +419,7 @@ int answer_tool_calls(const struct answer *a, struct arena *arena, struct value 
 {
     struct error local = {0};
     struct calls c = {.style = &a->style, .arena = arena, .out = out, .err = err ? err : &local};
-    struct str s = {a->calls, a->n_calls}, before, block;
+    struct str s = {a->calls ? a->calls : "", a->n_calls}, before, block;
     int status = value_list_new(out, arena, c.err);
     c.err->code = status ? c.err->code : E_OK;
     if (a->style.tools == TOOLS_JSON_BARE && !status && find(s, a->style.call_open) == SIZE_MAX)
