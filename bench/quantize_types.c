@@ -100,7 +100,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "%s\n", dlerror());
             return 5;
         }
-        *(void **)&other = dlsym(lib, "ggml_quantize_chunk");
+        *(void **)&other = dlsym(lib, "ggml_quantize_chunk");  // which makes its tables itself
     }
     struct converters q;
     struct error err;

@@ -76,6 +76,7 @@ struct schedule {
     struct value *values;      // [program.n], by id
     size_t shared_bytes;
     size_t private_bytes;      // of each thread, LOCAL values included
+    int max_rows[ROWS_KINDS];  // room for so many
 };
 
 struct schedule_options {
@@ -86,6 +87,7 @@ struct schedule_options {
 };
 int schedule_build(struct arena *arena, const struct program *p, const struct schedule_options *o, struct schedule *out,
                    struct error *err);
+// With the costs of each node and phase: of one row, or of as many as the schedule has room for.
 void schedule_print(const struct program *p, const struct schedule *s, struct text *out);
 
 #endif

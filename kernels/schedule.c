@@ -3,6 +3,7 @@
 // Nodes are taken in order. Each goes where its sources allow: into a chain of the current phase whose items already hold
 // what it needs, into the prologue that every thread runs for itself, or, where it needs what other threads compute, behind
 // a new barrier. Only the class of an operation (op.def) decides, never a pattern of one model.
+#include "kernels/cost.h"
 #include "kernels/plan.h"
 
 enum op_class { CLASS_GATHER, CLASS_ROW, CLASS_ELEMENT, CLASS_MATVEC, CLASS_ATTEND, CLASS_STORE };
@@ -378,6 +379,7 @@ int schedule_build(struct arena *arena, const struct program *p, const struct sc
 {
     struct builder b = {.arena = arena, .program = p, .options = o, .out = out};
     *out = (struct schedule){.kind = o->kind};
+    memcpy(out->max_rows, o->max_rows, sizeof out->max_rows);
     b.spots = ARENA_ARRAY(arena, struct spot, (size_t)p->n);
     out->values = ARENA_ARRAY(arena, struct value, (size_t)p->n);
     bool *leaves = ARENA_ARRAY(arena, bool, (size_t)p->n);
@@ -403,6 +405,43 @@ int schedule_build(struct arena *arena, const struct program *p, const struct sc
     return 0;
 }
 
+// Of one row, or of as many as there is room for; nothing is in the cache before them.
+static struct cost cost_in(const struct schedule *s, const struct tensor *n)
+{
+    bool few = s->kind == SCHEDULE_FEW;
+    struct cost_step step = {.n_tokens = few ? 1 : s->max_rows[ROWS_TOKENS],
+                             .n_outputs = few ? MIN(1, s->max_rows[ROWS_OUTPUTS]) : s->max_rows[ROWS_OUTPUTS],
+                             .n_seqs = 1,
+                             .kv_type = {DT_F16, DT_F16}};
+    return n->op == OP_QUANTIZE ? (struct cost){0} : cost_of_node(n, &step);
+}
+
+static void add_costs(const struct schedule *s, struct tensor *const *nodes, int n, struct cost *sum)
+{
+    for (int i = 0; i < n; i++) {
+        struct cost c = cost_in(s, nodes[i]);
+        sum->bytes += c.bytes;
+        sum->products += c.products;
+    }
+}
+
+static struct cost phase_cost(const struct schedule *s, const struct phase *ph)
+{
+    struct cost sum = {0, 0};
+    add_costs(s, ph->prologue, ph->n_prologue, &sum);
+    for (int i = 0; i < ph->n_chains; i++)
+        add_costs(s, ph->chains[i].nodes, ph->chains[i].n_nodes, &sum);
+    return sum;
+}
+
+static void print_cost(struct cost c, struct text *out)
+{
+    if (c.bytes > 0)
+        text_print(out, ", reads %.6g MB", c.bytes / 1e6);
+    if (c.products > 0)
+        text_print(out, ", %.6g M multiply-adds", c.products / 1e6);
+}
+
 static void print_nodes(const struct schedule *s, struct tensor *const *nodes, int n, struct text *out)
 {
     static const char *const place_name[] = {"kv", "shared", "private", "local", "output"};
@@ -411,6 +450,7 @@ static void print_nodes(const struct schedule *s, struct tensor *const *nodes, i
         text_print(out, "    %-16s %-28s %s", op_name(nodes[i]->op), nodes[i]->name, place_name[v->place]);
         if (v->place != PLACE_NONE && v->place != PLACE_OUTPUT)
             text_print(out, " +%zu, %zu B a row", v->offset, v->row_bytes);
+        print_cost(cost_in(s, nodes[i]), out);
         text_print(out, "\n");
     }
 }
@@ -420,9 +460,20 @@ void schedule_print(const struct program *p, const struct schedule *s, struct te
     static const char *const kind_name[] = {"rows", "columns", "experts", "attend"};
     text_print(out, "schedule for %s rows: %d nodes in %d phases; %zu bytes shared, %zu a thread\n",
                s->kind == SCHEDULE_FEW ? "few" : "many", p->n, s->n_phases, s->shared_bytes, s->private_bytes);
+    struct cost all = {0, 0};
+    for (int i = 0; i < s->n_phases; i++) {
+        struct cost c = phase_cost(s, &s->phases[i]);
+        all.bytes += c.bytes;
+        all.products += c.products;
+    }
+    text_print(out, "a step of %d rows", s->kind == SCHEDULE_FEW ? 1 : s->max_rows[ROWS_TOKENS]);
+    print_cost(all, out);
+    text_print(out, "\n");
     for (int i = 0; i < s->n_phases; i++) {
         const struct phase *ph = &s->phases[i];
-        text_print(out, "phase %d\n", i);
+        text_print(out, "phase %d", i);
+        print_cost(phase_cost(s, ph), out);
+        text_print(out, "\n");
         if (ph->n_prologue)
             text_print(out, "  every thread\n");
         print_nodes(s, ph->prologue, ph->n_prologue, out);
