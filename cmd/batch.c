@@ -30,6 +30,7 @@ struct batch {
     struct batch_manifest manifest;
     struct batch_output *output;
     struct scheduler *scheduler;
+    struct batch_job *jobs; // that the scheduler has
     struct batch_ids ids;
     // how far it is
     bool ended;    // all records are read
@@ -184,10 +185,32 @@ static int open_all(struct batch *b, struct error *err)
     return 0;
 }
 
+static void add_job(struct batch *b, struct batch_job *job)
+{
+    job->next = b->jobs;
+    job->link = &b->jobs;
+    if (job->next)
+        job->next->link = &job->next;
+    b->jobs = job;
+}
+
+// Whether it is in the list or not.
+static void drop_job(struct batch_job *job)
+{
+    if (job->link)
+        *job->link = job->next;
+    if (job->next)
+        job->next->link = job->link;
+    batch_job_free(job);
+    free(job);
+}
+
 static void close_all(struct batch *b)
 {
     progress_end(&b->bar);
     scheduler_free(b->scheduler);
+    while (b->jobs)
+        drop_job(b->jobs);
     batch_output_close(b->output);
     batch_manifest_free(&b->manifest);
     batch_ids_free(&b->ids);
@@ -264,10 +287,11 @@ static int skip_done(struct batch *b, const struct batch_row *row, struct error 
 static int submit(struct batch *b, struct batch_job *job, struct error *err)
 {
     job->n_open = job->n_requests;
+    add_job(b, job);
     for (int i = 0; i < job->n_requests; i++) {
         b->n_prompt_fed += job->requests[i].n_prompt;
         if (scheduler_add(b->scheduler, &job->requests[i], err))
-            return -1; // the job is lost with the run
+            return -1; // the job goes with the run
     }
     return 0;
 }
@@ -276,8 +300,7 @@ static int submit(struct batch *b, struct batch_job *job, struct error *err)
 static int feed_job(struct batch *b, struct batch_job *job, const char *code, struct error *found, struct error *err)
 {
     if (batch_output_expect(b->output, job->row.number, err)) {
-        batch_job_free(job);
-        free(job);
+        drop_job(job);
         return -1;
     }
     b->n_fed++;
@@ -286,8 +309,7 @@ static int feed_job(struct batch *b, struct batch_job *job, const char *code, st
     int status = is_fatal(found) ? -1 : put_error(b, &job->row, code, found, err);
     if (is_fatal(found))
         *err = *found;
-    batch_job_free(job);
-    free(job);
+    drop_job(job);
     return status;
 }
 
@@ -315,8 +337,7 @@ static int feed_record(struct batch *b, const struct record *record, struct erro
         b->left_bytes -= is_own ? MIN(b->left_bytes, record->bytes.len) : 0;
         status = is_done ? skip_done(b, &job->row, err) : 0;
     }
-    batch_job_free(job);
-    free(job);
+    drop_job(job);
     return status;
 }
 
@@ -348,8 +369,7 @@ static int finish_job(struct batch *b, struct batch_job *job, struct error *err)
             status = put_line(b, job->row.number, &line, is_error, err);
     }
     text_free(&line);
-    batch_job_free(job);
-    free(job);
+    drop_job(job);
     return status;
 }
 
@@ -476,8 +496,7 @@ static int tally_record(struct batch *b, struct batch_tally *t, const struct rec
             return 0;
         }
     }
-    batch_job_free(job);
-    free(job);
+    drop_job(job);
     if (status && is_fatal(&found)) {
         *err = found;
         return -1;

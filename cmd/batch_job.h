@@ -35,6 +35,7 @@ void batch_context_close(struct batch_context *c);
 bool batch_context_chats(const struct batch_context *c);
 
 struct batch_job {
+    struct batch_job *next, **link; // the caller's, who keeps those under way in a list
     struct batch_row row;
     struct request *requests;   // [n_requests], one a prompt
     struct token_list *prompts; // [n_requests]
