@@ -167,7 +167,7 @@ int build_text(struct run *r, struct build *b, struct str s, uint8_t origin, con
     if (b->origin != origin && use_marks(r, b))
         return -1;
     memcpy(b->data + b->n, s.data, s.len);
-    if (b->marks && origin == ORIGIN_MIXED)
+    if (b->marks && marks && origin == ORIGIN_MIXED)
         memcpy(b->marks + b->n, marks, s.len);
     else if (b->marks)
         memset(b->marks + b->n, origin == ORIGIN_INPUT, s.len);
