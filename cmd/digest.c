@@ -115,12 +115,25 @@ static int add_file(struct digest *d, const char *path, void *buffer, struct err
     return status;
 }
 
+// A model that lies in the program has no file: its tensors themselves.
+static void add_tensors(struct digest *d, const struct gguf *file)
+{
+    for (size_t i = 0; i < gguf_n_tensors(file); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(file, i);
+        if (t->data)
+            digest_add(d, t->data, t->size);
+    }
+}
+
 int digest_model(const struct gguf *file, struct digest_value *out, struct error *err)
 {
     struct digest d = {0};
     void *buffer = malloc(BLOCK);
     int status = buffer ? 0 : fail(err, E_MEMORY, "no memory to read %s", gguf_path(file, 0));
-    for (int i = 0; !status && i < gguf_n_shards(file); i++)
+    bool in_memory = gguf_n_shards(file) == 1 && access(gguf_path(file, 0), F_OK);
+    if (in_memory)
+        add_tensors(&d, file);
+    for (int i = 0; !in_memory && !status && i < gguf_n_shards(file); i++)
         status = add_file(&d, gguf_path(file, i), buffer, err);
     free(buffer);
     *out = digest_end(&d);
