@@ -1,0 +1,142 @@
+#include "kernels/ptx/emit.h"
+
+#include <endian.h>
+
+enum { MAX_DIGITS = 10 };  // of a 32-bit number
+
+void ptx_start(struct ptx *p, char *buffer, size_t size)
+{
+    *p = (struct ptx){.data = buffer, .cap = size ? size - 1 : 0, .overflow = size == 0};
+}
+
+int ptx_finish(struct ptx *p, struct error *err)
+{
+    if (p->overflow)
+        return fail(err, E_GPU, "PTX: the text of a kernel is larger than its buffer of %zu bytes", p->cap);
+    if (p->bad_mark)
+        return fail(err, E_GPU, "PTX: an emitter names a value that it does not give");
+    p->data[p->size] = '\0';
+    return 0;
+}
+
+static const char digit_pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+                                  "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+                                  "8081828384858687888990919293949596979899";
+
+static size_t put_long_decimal(char *out, uint32_t v)
+{
+    size_t n = v < 10 ? 1 : 1 + put_long_decimal(out, v / 10);
+    out[n - 1] = (char)('0' + v % 10);
+    return n;
+}
+
+// Writes v and returns the number of its digits, of which most numbers of a kernel have four or fewer.
+static inline size_t put_decimal(char *out, uint32_t v)
+{
+    if (v < 10) {
+        out[0] = (char)('0' + v);
+        return 1;
+    }
+    if (v < 100) {
+        memcpy(out, digit_pairs + 2 * v, 2);
+        return 2;
+    }
+    if (v < 1000) {
+        out[0] = (char)('0' + v / 100);
+        memcpy(out + 1, digit_pairs + 2 * (v % 100), 2);
+        return 3;
+    }
+    if (v < 10000) {
+        memcpy(out, digit_pairs + 2 * (v / 100), 2);
+        memcpy(out + 2, digit_pairs + 2 * (v % 100), 2);
+        return 4;
+    }
+    return put_long_decimal(out, v);
+}
+
+static size_t put_hex(char *out, uint32_t v)
+{
+    for (int i = 0; i < 8; i++)
+        out[i] = "0123456789ABCDEF"[v >> (28 - 4 * i) & 15];
+    return 8;
+}
+
+// Puts the value that the mark at text[0] == '$' names to out; *len is the length of the mark.
+static inline size_t put_value(struct ptx *p, char *out, const char *text, const char *end, const uint32_t *values,
+                               unsigned n_values, size_t *len)
+{
+    bool hex = end - text > 2 && text[1] == 'x';
+    *len = hex ? 3 : 2;
+    unsigned index = end - text > 1 ? (unsigned)(text[*len - 1] - '0') : n_values;
+    if (index >= n_values) {
+        p->bad_mark = true;
+        *len = MIN(*len, (size_t)(end - text));
+        return 0;
+    }
+    return hex ? put_hex(out, values[index]) : put_decimal(out, values[index]);
+}
+
+// Copies up to the next mark or the end, eight bytes at a step; returns the number copied. As many as seven bytes
+// behind those are read and written too: the text is padded for it, and ptx_fill leaves room.
+static inline size_t copy_to_mark(char *out, const char *text, size_t n)
+{
+    const uint64_t ones = 0x0101010101010101u, highs = 0x8080808080808080u;
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t word;
+        memcpy(&word, text + i, 8);
+        memcpy(out + i, &word, 8);
+        word = le64toh(word);
+        word ^= ones * '$';
+        // The lowest bit that is left is that of the first byte that was a mark; those above it may be false.
+        uint64_t marks = (word - ones) & ~word & highs;
+        if (marks)
+            return MIN(n, i + (size_t)__builtin_ctzll(marks) / 8);
+    }
+    return n;
+}
+
+// The same as ptx_fill near the end of the buffer, where each byte is looked at.
+static void fill_slowly(struct ptx *p, const char *text, size_t len, const uint32_t *values, unsigned n_values)
+{
+    const char *end = text + len;
+    while (text < end) {
+        char number[MAX_DIGITS];
+        size_t mark = 1;
+        if (*text == '$')
+            ptx_copy(p, number, put_value(p, number, text, end, values, n_values, &mark));
+        else
+            ptx_copy(p, text, 1);
+        text += mark;
+    }
+}
+
+void ptx_fill(struct ptx *p, const char *text, size_t len, const uint32_t *values, unsigned n_values)
+{
+    // A mark has two bytes or more and becomes ten at most.
+    if (p->overflow || p->cap - p->size < len * (MAX_DIGITS / 2) + 8) {
+        fill_slowly(p, text, len, values, n_values);
+        return;
+    }
+    char *out = p->data + p->size;
+    const char *end = text + len;
+    for (;;) {
+        size_t n = copy_to_mark(out, text, (size_t)(end - text));
+        out += n;
+        text += n;
+        if (text >= end)
+            break;
+        size_t mark;
+        out += put_value(p, out, text, end, values, n_values, &mark);
+        text += mark;
+    }
+    p->size = (size_t)(out - p->data);
+}
+
+void ptx_header(struct ptx *p, uint32_t version, uint32_t target)
+{
+    PTX_FILL(p,
+             ".version $0.$1\n"
+             ".target sm_$2\n"
+             ".address_size 64\n",
+             version / 10, version % 10, target);
+}
