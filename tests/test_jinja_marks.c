@@ -107,8 +107,8 @@ Test(jinja_marks, what_users_write_never_becomes_a_control_token)
     static const char *const sources[] = {
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}",
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + (m.content|trim) + '<|im_end|>\n' }}{% endfor %}",
-        "{% for m in messages %}<|im_start|>{{ m['role'] ~ '\n' }}{{ m.content[:3] }}{{ m.content[3:]|upper|lower "
-        "}}<|im_end|>\n{% endfor %}",
+        ("{% for m in messages %}<|im_start|>{{ m['role'] ~ '\n' }}{{ m.content[:3] }}{{ m.content[3:]|upper|lower "
+         "}}<|im_end|>\n{% endfor %}"),
     };
     for (size_t i = 0; i < COUNT_OF(evil); i++)
         for (size_t k = 0; k < COUNT_OF(sources); k++) {

@@ -218,12 +218,12 @@ static int float_binary(struct run *r, enum binary_op op, double a, double b, st
 static int number_binary(struct run *r, enum binary_op op, const struct value *a, const struct value *b,
                          struct value *out)
 {
-    int64_t i, k;
+    int64_t i = 0, k = 0;
     double x, y;
     int status;
     if (a->kind == VALUE_BIGINT || b->kind == VALUE_BIGINT)
         return run_fail(r, "'%s' with a whole number that needs more than 64 bits", sign_of(op));
-    bool ints = as_int(a, &i) & as_int(b, &k);
+    bool ints = as_int(a, &i) && as_int(b, &k);
     if (ints && op != OP_DIV && !(op == OP_POW && k < 0))
         status = int_binary(r, op, i, k, out);
     else if (as_real(a, &x) && as_real(b, &y))
@@ -401,9 +401,9 @@ static int ordered_lists(struct run *r, enum binary_op op, const struct value *a
 // -1, 0, 1; 2 when one is no number.
 static int order_numbers(const struct value *a, const struct value *b)
 {
-    int64_t i, k;
+    int64_t i = 0, k = 0;
     double x, y;
-    if (as_int(a, &i) & as_int(b, &k))
+    if (as_int(a, &i) && as_int(b, &k))
         return (i > k) - (i < k);
     if (!as_real(a, &x) || !as_real(b, &y) || isnan(x) || isnan(y))
         return 2;
