@@ -11,7 +11,7 @@ enum emission_family { EMISSION_GEMM, EMISSION_ROWS, EMISSION_ATTENTION };
 struct emission_case {
     const char *name;
     enum emission_family family;
-    double limit_us;  // what an emission may take: a tenth of that of the program whose bench this follows
+    double limit_us; // what an emission may take: a tenth of that of the program whose bench this follows
     union {
         int (*gemm)(struct ptx *, const struct ptx_gemm *, struct ptx_launch *, struct error *);
         int (*rows)(struct ptx *, const struct ptx_rows *, struct ptx_launch *, struct error *);

@@ -12,8 +12,8 @@ enum { QUERIES = 16, KEYS = 32 };
 // How rows are copied: `chunks` of 16 bytes a row, by groups of lanes, a power of two.
 struct row_copy {
     uint32_t chunks;
-    uint32_t group_shift;  // log2 of the lanes at a row: 3 to 5
-    uint32_t rows;         // that the CTA copies at once: 4 to 16
+    uint32_t group_shift; // log2 of the lanes at a row: 3 to 5
+    uint32_t rows;        // that the CTA copies at once: 4 to 16
 };
 
 static struct row_copy row_copy_of(uint32_t dim)
@@ -256,8 +256,8 @@ static void attention_mask(struct ptx *p, const struct ptx_attention *a)
 
 static void attention_update(struct ptx *p, uint32_t parts)
 {
-    PTX_LINES(p, "    // the largest score of the tile and before, the weights, and what earlier sums are worth\n"
-              KEEP("0") KEEP("1") KEEP("2") KEEP("3"));
+    PTX_LINES(p, "    // the largest score of the tile and before, the weights, and what earlier sums are worth\n" KEEP(
+                     "0") KEEP("1") KEEP("2") KEEP("3"));
     PTX_LINES(p, BUTTERFLIES("max", "f"));
     PTX_LINES(p, ONE_UPDATE("0") ONE_UPDATE("1") ONE_UPDATE("2") ONE_UPDATE("3"));
     for (uint32_t j = 0; j < parts; j++)
@@ -282,8 +282,8 @@ static void attention_update(struct ptx *p, uint32_t parts)
     "    fma.rn.f32 %o2_" j ", %w2" key ", %value, %o2_" j ";\n"                                                       \
     "    fma.rn.f32 %o3_" j ", %w3" key ", %value, %o3_" j ";\n"
 #define VALUES(j)                                                                                                      \
-    VALUE(j, "0", "$0") VALUE(j, "1", "$1") VALUE(j, "2", "$2") VALUE(j, "3", "$3")                                    \
-    "    add.u32 %dim" j ", %dim" j ", $4;\n"
+    VALUE(j, "0", "$0")                                                                                                \
+    VALUE(j, "1", "$1") VALUE(j, "2", "$2") VALUE(j, "3", "$3") "    add.u32 %dim" j ", %dim" j ", $4;\n"
 
 static void attention_values(struct ptx *p, const struct ptx_attention *a, uint32_t parts)
 {
@@ -338,7 +338,7 @@ static void attention_store(struct ptx *p, const struct ptx_attention *a, uint32
              "    mul.wide.u32 %offset, %lane, 4;\n"
              "    add.u64 %po, %po, %offset;\n",
              4 * a->dim);
-    uint32_t last = a->dim - 32 * (parts - 1);  // lanes that have a dimension in the last part
+    uint32_t last = a->dim - 32 * (parts - 1); // lanes that have a dimension in the last part
     if (last < 32)
         PTX_FILL(p, "    setp.lt.u32 %in, %lane, $0;\n", last);
     for (uint32_t i = 0; i < 4; i++) {

@@ -2,7 +2,7 @@
 
 #include <endian.h>
 
-enum { MAX_DIGITS = 10 };  // of a 32-bit number
+enum { MAX_DIGITS = 10 }; // of a 32-bit number
 
 void ptx_start(struct ptx *p, char *buffer, size_t size)
 {

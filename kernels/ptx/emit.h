@@ -12,11 +12,11 @@
 #include "gguf/base.h"
 
 struct ptx {
-    char *data;      // not NUL-terminated before ptx_finish
-    size_t size;     // of the text
-    size_t cap;      // of the buffer, less the byte for the NUL
-    bool overflow;   // the buffer was too small: the text ends before the first part that did not fit
-    bool bad_mark;   // a mark names a value that was not given: a fault of an emitter
+    char *data;    // not NUL-terminated before ptx_finish
+    size_t size;   // of the text
+    size_t cap;    // of the buffer, less the byte for the NUL
+    bool overflow; // the buffer was too small: the text ends before the first part that did not fit
+    bool bad_mark; // a mark names a value that was not given: a fault of an emitter
 };
 
 void ptx_start(struct ptx *p, char *buffer, size_t size);
@@ -25,7 +25,7 @@ int ptx_finish(struct ptx *p, struct error *err);
 
 // Adds text with values at its marks. Behind its len bytes another PTX_PAD can be read, whatever they are.
 enum { PTX_PAD = 8 };
-#define PTX_PADDING "\0\0\0\0\0\0\0"  // and the literal's own NUL
+#define PTX_PADDING "\0\0\0\0\0\0\0" // and the literal's own NUL
 void ptx_fill(struct ptx *p, const char *text, size_t len, const uint32_t *values, unsigned n_values);
 
 // Adds text that has no marks. Inline, for most lengths are known where it is compiled.
@@ -41,7 +41,7 @@ static inline void ptx_copy(struct ptx *p, const char *text, size_t len)
 
 #define PTX_LINES(p, lines) ptx_copy((p), "" lines, sizeof(lines) - 1)
 #define PTX_FILL(p, lines, ...)                                                                                        \
-    ptx_fill((p), "" lines PTX_PADDING, sizeof(lines) - 1, (const uint32_t[]){__VA_ARGS__},                                        \
+    ptx_fill((p), "" lines PTX_PADDING, sizeof(lines) - 1, (const uint32_t[]){__VA_ARGS__},                            \
              sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
 
 // The first lines of a text: `version` is 10 * major + minor, `target` the number of an architecture (75: sm_75).

@@ -12,16 +12,16 @@
 #include "kernels/ptx/emit.h"
 
 struct ptx_launch {
-    const char *entry;  // the name before _NODE
+    const char *entry; // the name before _NODE
     uint32_t grid[3], block[3];
 };
 
 // c[m][n] = a[m][k] * b[k][n]; parameters a, b, c. c is f32.
 struct ptx_gemm {
-    uint32_t node;     // of the graph, for comments and the entry's name
-    uint32_t m, n, k;  // 1 to 2^20, with fewer than 2^31 elements a matrix
-    uint32_t tile;     // tiled only: 8, 16 or 32
-    bool bf16;         // mma only: a and b are bf16 rather than f16
+    uint32_t node;    // of the graph, for comments and the entry's name
+    uint32_t m, n, k; // 1 to 2^20, with fewer than 2^31 elements a matrix
+    uint32_t tile;    // tiled only: 8, 16 or 32
+    bool bf16;        // mma only: a and b are bf16 rather than f16
 };
 // f32, a thread an element. PTX 6.3, sm_75.
 int ptx_emit_gemm_naive(struct ptx *p, const struct ptx_gemm *g, struct ptx_launch *launch, struct error *err);
@@ -35,8 +35,8 @@ int ptx_emit_gemm_wmma(struct ptx *p, const struct ptx_gemm *g, struct ptx_launc
 // Rows of f32, a CTA a row.
 struct ptx_rows {
     uint32_t node;
-    uint32_t rows, width;  // width: up to 8192, and up to 32768 where it is a multiple of 4
-    float eps;             // layernorm only: finite, not negative
+    uint32_t rows, width; // width: up to 8192, and up to 32768 where it is a multiple of 4
+    float eps;            // layernorm only: finite, not negative
 };
 // Parameters x, y. A row whose largest value is not finite gives NaN. PTX 6.3, sm_75.
 int ptx_emit_softmax(struct ptx *p, const struct ptx_rows *r, struct ptx_launch *launch, struct error *err);
@@ -48,9 +48,9 @@ int ptx_emit_layernorm(struct ptx *p, const struct ptx_rows *r, struct ptx_launc
 struct ptx_attention {
     uint32_t node;
     uint32_t heads, positions;
-    uint32_t dim;  // 32 to 128, a multiple of 4
-    float scale;   // finite
-    bool causal;   // a query sees the keys up to its own position
+    uint32_t dim; // 32 to 128, a multiple of 4
+    float scale;  // finite
+    bool causal;  // a query sees the keys up to its own position
 };
 // A CTA 16 queries of a head, the softmax online over tiles of 32 keys. PTX 6.3, sm_75.
 int ptx_emit_attention(struct ptx *p, const struct ptx_attention *a, struct ptx_launch *launch, struct error *err);

@@ -3,8 +3,8 @@
 
 enum {
     MAX_DIM = 1 << 20,
-    NAIVE_SIDE = 16,   // of a CTA
-    NAIVE_UNROLL = 4,  // steps of k a turn of the loop
+    NAIVE_SIDE = 16,  // of a CTA
+    NAIVE_UNROLL = 4, // steps of k a turn of the loop
 };
 
 int ptx_check_gemm(const struct ptx_gemm *g, struct error *err)

@@ -106,8 +106,8 @@ static void mma_reads(struct ptx *p)
                  "    mov.u32 %stage, 0;\n");
 #define ZERO(i) "    mov.f32 %c" #i ", 0f00000000;\n"
     PTX_LINES(p, ZERO(0) ZERO(1) ZERO(2) ZERO(3) ZERO(4) ZERO(5) ZERO(6) ZERO(7) ZERO(8) ZERO(9) ZERO(10) ZERO(11)
-                 ZERO(12) ZERO(13) ZERO(14) ZERO(15) ZERO(16) ZERO(17) ZERO(18) ZERO(19) ZERO(20) ZERO(21) ZERO(22)
-                 ZERO(23) ZERO(24) ZERO(25) ZERO(26) ZERO(27) ZERO(28) ZERO(29) ZERO(30) ZERO(31));
+                     ZERO(12) ZERO(13) ZERO(14) ZERO(15) ZERO(16) ZERO(17) ZERO(18) ZERO(19) ZERO(20) ZERO(21) ZERO(22)
+                         ZERO(23) ZERO(24) ZERO(25) ZERO(26) ZERO(27) ZERO(28) ZERO(29) ZERO(30) ZERO(31));
 #undef ZERO
 }
 
@@ -233,7 +233,7 @@ static void mma_store(struct ptx *p, const struct ptx_gemm *g)
     bool cut = g->m % MMA_SIDE || g->n % MMA_SIDE;
     if (cut)
         PTX_LINES(p, "    .reg .pred %row_in, %both;\n");
-    for (uint32_t r = 0; r < 4; r++) {  // rows 0, 8, 16, 24 of the warp's
+    for (uint32_t r = 0; r < 4; r++) { // rows 0, 8, 16, 24 of the warp's
         if (cut)
             PTX_FILL(p,
                      "    add.u32 %index, %row, $0;\n"
@@ -269,9 +269,8 @@ int ptx_emit_gemm_mma(struct ptx *p, const struct ptx_gemm *g, struct ptx_launch
     mma_store(p, g);
     PTX_LINES(p, "    ret;\n"
                  "}\n");
-    *launch = (struct ptx_launch){.entry = "gemm_mma",
-                                  .grid = {ptx_tiles(g->n, MMA_SIDE), ptx_tiles(g->m, MMA_SIDE), 1},
-                                  .block = {128, 1, 1}};
+    *launch = (struct ptx_launch){
+        .entry = "gemm_mma", .grid = {ptx_tiles(g->n, MMA_SIDE), ptx_tiles(g->m, MMA_SIDE), 1}, .block = {128, 1, 1}};
     return ptx_finish(p, err);
 }
 
@@ -307,18 +306,17 @@ static void wmma_head(struct ptx *p, const struct ptx_gemm *g)
 
 static void wmma_sources(struct ptx *p, const struct ptx_gemm *g)
 {
-    PTX_LINES(p,
-             "    mov.u32 %thread, %tid.x;\n"
-             "    // a: k_a of rows t / 16 and every 8th after it; rows past the end read the last\n"
-             "    and.b32 %k_a, %thread, 15;\n"
-             "    shr.u32 %row, %thread, 4;\n"
-             "    mov.u32 %fill_a, tile_a;\n"
-             "    mad.lo.u32 %fill_a, %row, 48, %fill_a;\n"
-             "    mad.lo.u32 %fill_a, %k_a, 2, %fill_a;\n"
-             "    mov.u32 %index, %ctaid.y;\n"
-             "    mad.lo.u32 %row, %index, 32, %row;\n"
-             "    ld.param.u64 %pc, [a];\n"
-             "    cvta.to.global.u64 %pc, %pc;\n");
+    PTX_LINES(p, "    mov.u32 %thread, %tid.x;\n"
+                 "    // a: k_a of rows t / 16 and every 8th after it; rows past the end read the last\n"
+                 "    and.b32 %k_a, %thread, 15;\n"
+                 "    shr.u32 %row, %thread, 4;\n"
+                 "    mov.u32 %fill_a, tile_a;\n"
+                 "    mad.lo.u32 %fill_a, %row, 48, %fill_a;\n"
+                 "    mad.lo.u32 %fill_a, %k_a, 2, %fill_a;\n"
+                 "    mov.u32 %index, %ctaid.y;\n"
+                 "    mad.lo.u32 %row, %index, 32, %row;\n"
+                 "    ld.param.u64 %pc, [a];\n"
+                 "    cvta.to.global.u64 %pc, %pc;\n");
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p,
                  "    add.u32 %index, %row, $0;\n"
@@ -415,25 +413,28 @@ static void wmma_product(struct ptx *p)
 {
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %a<8>, %b<8>;\n"
-                 "    wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 " FRAGMENT("a") ", [%read_a], 24;\n"
-                 "    wmma.load.b.sync.aligned.row.m16n16k16.shared.f16 " FRAGMENT("b") ", [%read_b], 40;\n"
-                 "    wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 " FRAGMENT("c") ", " FRAGMENT("a") ", "
-                 FRAGMENT("b") ", " FRAGMENT("c") ";\n"
-                 "    }\n"
-                 "    bar.sync 0;\n");
+                 "    wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 " FRAGMENT(
+                     "a") ", [%read_a], 24;\n"
+                          "    wmma.load.b.sync.aligned.row.m16n16k16.shared.f16 " FRAGMENT(
+                              "b") ", [%read_b], 40;\n"
+                                   "    wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 " FRAGMENT("c") ", " FRAGMENT(
+                                       "a") ", " FRAGMENT("b") ", " FRAGMENT("c") ";\n"
+                                                                                  "    }\n"
+                                                                                  "    bar.sync 0;\n");
 }
 
 static void wmma_store(struct ptx *p, const struct ptx_gemm *g)
 {
     PTX_FILL(p,
-             "    wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%place_c], " FRAGMENT("c") ", 36;\n"
-             "    bar.sync 0;\n"
-             "    ld.param.u64 %pc, [c];\n"
-             "    cvta.to.global.u64 %pc, %pc;\n"
-             "    mul.wide.u32 %offset, %row_c, $0;\n"
-             "    add.u64 %pc, %pc, %offset;\n"
-             "    mul.wide.u32 %offset, %col, 4;\n"
-             "    add.u64 %pc, %pc, %offset;\n",
+             "    wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%place_c], " FRAGMENT(
+                 "c") ", 36;\n"
+                      "    bar.sync 0;\n"
+                      "    ld.param.u64 %pc, [c];\n"
+                      "    cvta.to.global.u64 %pc, %pc;\n"
+                      "    mul.wide.u32 %offset, %row_c, $0;\n"
+                      "    add.u64 %pc, %pc, %offset;\n"
+                      "    mul.wide.u32 %offset, %col, 4;\n"
+                      "    add.u64 %pc, %pc, %offset;\n",
              4 * g->n);
     bool cut = g->m % WMMA_SIDE || g->n % WMMA_SIDE;
     if (cut)

@@ -7,11 +7,11 @@ enum { MAX_WARPS = 32, MAX_GROUPS = 8 };
 
 // How a row is spread: thread t holds the elements vec * (t + threads * g) and the vec - 1 after it, for each group g.
 struct spread {
-    uint32_t vec;     // 4 where rows are aligned to 16 bytes, 1 elsewhere
-    uint32_t units;   // of vec elements in a row
-    uint32_t groups;  // 1 to MAX_GROUPS
-    uint32_t warps;   // 1 to MAX_WARPS
-    bool cut;         // the last group has threads without elements
+    uint32_t vec;    // 4 where rows are aligned to 16 bytes, 1 elsewhere
+    uint32_t units;  // of vec elements in a row
+    uint32_t groups; // 1 to MAX_GROUPS
+    uint32_t warps;  // 1 to MAX_WARPS
+    bool cut;        // the last group has threads without elements
 };
 
 static int spread_row(const struct ptx_rows *r, const char *what, struct spread *s, struct error *err)
@@ -108,8 +108,8 @@ static void row_store(struct ptx *p, const struct spread *s)
 #define SHUFFLE(op, v, by)                                                                                             \
     "    shfl.sync.bfly.b32 %other, " v ", " by ", 31, 0xffffffff;\n"                                                  \
     "    " op ".f32 " v ", " v ", %other;\n"
-#define BUTTERFLY(op, v) SHUFFLE(op, v, "16") SHUFFLE(op, v, "8") SHUFFLE(op, v, "4") SHUFFLE(op, v, "2") \
-    SHUFFLE(op, v, "1")
+#define BUTTERFLY(op, v)                                                                                               \
+    SHUFFLE(op, v, "16") SHUFFLE(op, v, "8") SHUFFLE(op, v, "4") SHUFFLE(op, v, "2") SHUFFLE(op, v, "1")
 #define PART_OUT(v)                                                                                                    \
     "    @%first st.shared.f32 [%slot], " v ";\n"                                                                      \
     "    bar.sync 0;\n"
