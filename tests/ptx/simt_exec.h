@@ -1,0 +1,9 @@
+// Running a CTA whose warps stand at the kernel's first instruction.
+#ifndef QUERN_TESTS_PTX_SIMT_EXEC_H
+#define QUERN_TESTS_PTX_SIMT_EXEC_H
+
+#include "tests/ptx/simt_machine.h"
+
+int simt_run_cta(struct cta *cta);
+
+#endif

@@ -1,0 +1,310 @@
+// The machine: its memory, its modules, launches.
+#include "tests/ptx/simt_exec.h"
+#include "tests/ptx/simt_parse.h"
+
+#include <stdlib.h>
+
+enum { SHARED_LIMIT = 227 * 1024 };
+
+struct simt *simt_new(void)
+{
+    struct simt *s = calloc(1, sizeof(*s));
+    if (s) {
+        s->next_address = GLOBAL_WINDOW + 4096;
+        s->limit = 1ull << 28;
+        s->next_cta = 1;
+    }
+    return s;
+}
+
+static void region_free(struct region *r)
+{
+    free(r->data);
+    free(r->state);
+    free(r->cells);
+    r->data = r->state = NULL;
+    r->cells = NULL;
+}
+
+void simt_free(struct simt *s)
+{
+    if (!s)
+        return;
+    while (s->regions) {
+        struct region *next = s->regions->next;
+        region_free(s->regions);
+        free(s->regions);
+        s->regions = next;
+    }
+    while (s->kernels) {
+        struct simt_kernel *older = s->kernels->older;
+        simt_kernel_free(s->kernels);
+        s->kernels = older;
+    }
+    free(s);
+}
+
+void simt_set_limit(struct simt *s, uint64_t instructions)
+{
+    s->limit = instructions;
+}
+
+struct simt_counters simt_count(const struct simt *s)
+{
+    return s->count;
+}
+
+// ---- memory
+
+static bool region_init(struct region *r, size_t size)
+{
+    r->size = size;
+    r->data = aligned_alloc(256, align_up(size + 1, 256));
+    r->state = calloc(size + 1, 1);
+    r->cells = calloc(size + 1, sizeof(*r->cells));
+    if (r->data && r->state && r->cells)
+        return true;
+    region_free(r);
+    return false;
+}
+
+// Between two allocations lie 4096 bytes that nobody has: what runs over one does not come into the next.
+uint64_t simt_alloc(struct simt *s, size_t size)
+{
+    struct region *r = size && size < 1ull << 36 ? calloc(1, sizeof(*r)) : NULL;
+    if (!r || !region_init(r, size)) {
+        free(r);
+        return 0;
+    }
+    r->base = s->next_address;
+    s->next_address += align_up(size, 256) + 4096;
+    r->next = s->regions;
+    s->regions = r;
+    return r->base;
+}
+
+int simt_release(struct simt *s, uint64_t address, struct error *err)
+{
+    for (struct region **at = &s->regions; *at; at = &(*at)->next) {
+        struct region *r = *at;
+        if (r->base != address)
+            continue;
+        *at = r->next;
+        s->last = NULL;
+        region_free(r);
+        free(r);
+        return 0;
+    }
+    return fail(err, E_GPU, "0x%llx is no allocation", (unsigned long long)address);
+}
+
+int simt_put(struct simt *s, uint64_t address, const void *data, size_t size, struct error *err)
+{
+    struct region *r = simt_region(s, address, size);
+    if (!r)
+        return fail(err, E_GPU, "%zu bytes to 0x%llx: out of bounds", size, (unsigned long long)address);
+    memcpy(r->data + (address - r->base), data, size);
+    memset(r->state + (address - r->base), WRITTEN, size);
+    return 0;
+}
+
+int simt_get(struct simt *s, uint64_t address, void *data, size_t size, struct error *err)
+{
+    struct region *r = simt_region(s, address, size);
+    if (!r)
+        return fail(err, E_GPU, "%zu bytes from 0x%llx: out of bounds", size, (unsigned long long)address);
+    const uint8_t *hole = memchr(r->state + (address - r->base), NOT_WRITTEN, size);
+    if (hole)
+        return fail(err, E_GPU, "a copy of byte %zu of 0x%llx, which nothing has written",
+                    (size_t)(hole - r->state), (unsigned long long)r->base);
+    memcpy(data, r->data + (address - r->base), size);
+    return 0;
+}
+
+// ---- modules
+
+static uint64_t place(void *ctx, const void *init, size_t size)
+{
+    uint64_t at = simt_alloc(ctx, size);
+    return at && !simt_put(ctx, at, init, size, NULL) ? at : 0;
+}
+
+int simt_load(struct simt *s, struct str text, struct error *err)
+{
+    struct simt_parser p = {.place = place, .ctx = s, .err = err};
+    struct simt_kernel *list;
+    int rc = simt_parse(&p, text, &list);
+    if (rc) {
+        while (list) {
+            struct simt_kernel *older = list->older;
+            simt_kernel_free(list);
+            list = older;
+        }
+        return -1;
+    }
+    struct simt_kernel **end = &list;
+    while (*end)
+        end = &(*end)->older;
+    *end = s->kernels;
+    s->kernels = list;
+    return 0;
+}
+
+const struct simt_kernel *simt_find(const struct simt *s, const char *name)
+{
+    for (const struct simt_kernel *k = s->kernels; k; k = k->older)
+        if (!strcmp(k->name, name))
+            return k;
+    return NULL;
+}
+
+// ---- launches
+
+static uint32_t special(const struct launch *l, const struct warp *w, enum simt_special what, uint32_t lane)
+{
+    const struct simt_dim *b = &l->block, *g = &l->grid, *c = &w->cta->id;
+    uint32_t t = w->index * LANES + lane, one = 1u << lane;
+    switch (what) {
+    case SP_TID_X: return t % b->x;
+    case SP_TID_Y: return t / b->x % b->y;
+    case SP_TID_Z: return t / b->x / b->y;
+    case SP_NTID_X: return b->x;
+    case SP_NTID_Y: return b->y;
+    case SP_NTID_Z: return b->z;
+    case SP_CTAID_X: return c->x;
+    case SP_CTAID_Y: return c->y;
+    case SP_CTAID_Z: return c->z;
+    case SP_NCTAID_X: return g->x;
+    case SP_NCTAID_Y: return g->y;
+    case SP_NCTAID_Z: return g->z;
+    case SP_LANEID: return lane;
+    case SP_WARPID: return w->index;
+    case SP_NWARPID: return l->n_warps;
+    case SP_NSMID: return 1;
+    case SP_LT: return one - 1;
+    case SP_LE: return one | (one - 1);
+    case SP_GT: return ~(one | (one - 1));
+    case SP_GE: return ~(one - 1);
+    case SP_EQ: return one;
+    case SP_DYNAMIC: return l->dynamic;
+    default: return 0;
+    }
+}
+
+static void start_warp(struct warp *w)
+{
+    const struct launch *l = w->cta->launch;
+    const struct simt_kernel *k = l->k;
+    uint32_t first = w->index * LANES, n = MIN(l->threads - first, (uint32_t)LANES);
+    w->live = w->active = n == LANES ? UINT32_MAX : (1u << n) - 1;
+    w->parked = w->pc = w->groups = 0;
+    w->others = UINT32_MAX;
+    w->waits = -1;
+    w->n_copies = 0;
+    memset(w->clock, 0, sizeof(w->clock));
+    w->clock[w->index] = 1;
+    memset(w->local_state, NOT_WRITTEN, (size_t)k->local_size * LANES);
+    for (size_t s = 0; s < k->n_slots; s++) {
+        const struct simt_slot *slot = &k->slots[s];
+        w->written[s] = slot->constant ? UINT32_MAX : 0;
+        for (uint32_t i = 0; slot->constant && i < LANES; i++)
+            w->r[s][i] = slot->special ? special(l, w, slot->special - 1, i) : slot->value;
+    }
+}
+
+static int run_grid(struct launch *l, struct cta *cta)
+{
+    uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z;
+    for (uint64_t i = 0; i < n; i++) {
+        cta->id = (struct simt_dim){(uint32_t)(i % l->grid.x), (uint32_t)(i / l->grid.x % l->grid.y),
+                                    (uint32_t)(i / l->grid.x / l->grid.y)};
+        cta->serial = l->first_cta + (uint32_t)i;
+        cta->fenced = false;
+        cta->steps = 0;
+        memset(cta->bars, 0, sizeof(cta->bars));
+        memset(l->known, 0, n);
+        memset(cta->shared.state, NOT_WRITTEN, cta->shared.size);
+        for (uint32_t w = 0; w < l->n_warps; w++)
+            start_warp(&cta->warps[w]);
+        l->s->count.ctas++;
+        if (simt_run_cta(cta))
+            return -1;
+    }
+    return 0;
+}
+
+static int check_launch(const struct launch *l, uint32_t shared, size_t params_size)
+{
+    const struct simt_kernel *k = l->k;
+    const struct simt_dim *g = &l->grid, *b = &l->block;
+    uint64_t threads = (uint64_t)b->x * b->y * b->z, ctas = (uint64_t)g->x * g->y;
+    if (!threads || threads > 1024 || b->x > 1024 || b->y > 1024 || b->z > 64 ||
+        (k->max_threads && threads > k->max_threads) ||
+        (k->req[0] && (b->x != k->req[0] || b->y != k->req[1] || b->z != k->req[2])))
+        return fail(l->err, E_GPU, "kernel %s: a block of %u x %u x %u", k->name, b->x, b->y, b->z);
+    if (!ctas || !g->z || g->x > INT32_MAX || g->y > 65535 || g->z > 65535 || ctas * g->z > 1u << 24)
+        return fail(l->err, E_GPU, "kernel %s: a grid of %u x %u x %u", k->name, g->x, g->y, g->z);
+    if (params_size != k->params_size)
+        return fail(l->err, E_GPU, "kernel %s: %zu bytes of parameters where it has %u", k->name, params_size,
+                    k->params_size);
+    if ((uint64_t)l->dynamic + shared > SHARED_LIMIT)
+        return fail(l->err, E_GPU, "kernel %s: %u bytes of shared memory", k->name, l->dynamic + shared);
+    return 0;
+}
+
+static bool warp_init(struct warp *w, struct cta *cta, uint32_t index)
+{
+    const struct simt_kernel *k = cta->launch->k;
+    w->cta = cta;
+    w->index = index;
+    w->r = calloc(k->n_slots, sizeof(*w->r));
+    w->written = calloc(k->n_slots, sizeof(*w->written));
+    w->local = calloc((size_t)k->local_size * LANES + 1, 1);
+    w->local_state = calloc((size_t)k->local_size * LANES + 1, 1);
+    return w->r && w->written && w->local && w->local_state;
+}
+
+static void warp_free(struct warp *w)
+{
+    free(w->r);
+    free(w->written);
+    free(w->local);
+    free(w->local_state);
+    free(w->copies);
+}
+
+int simt_launch(struct simt *s, const struct simt_kernel *kernel, struct simt_dim grid, struct simt_dim block,
+                uint32_t shared, const void *params, size_t params_size, struct error *err)
+{
+    struct launch l = {.s = s, .k = kernel, .grid = grid, .block = block, .params = params, .err = err};
+    struct cta cta = {.launch = &l, .shared = {.base = SHARED_WINDOW}};
+    l.dynamic = (uint32_t)align_up(kernel->shared_size, 16);
+    if (check_launch(&l, shared, params_size))
+        return -1;
+    l.threads = block.x * block.y * block.z;
+    l.n_warps = (l.threads + LANES - 1) / LANES;
+    l.first_cta = s->next_cta;
+    uint32_t n = grid.x * grid.y * grid.z;
+    int rc = -1;
+    l.known = calloc(n, 1);
+    cta.warps = calloc(l.n_warps, sizeof(*cta.warps));
+    bool whole = l.known && cta.warps && region_init(&cta.shared, l.dynamic + shared);
+    for (uint32_t i = 0; whole && i < l.n_warps; i++)
+        whole = warp_init(&cta.warps[i], &cta, i);
+    if (!whole) {
+        fail(err, E_MEMORY, "no memory for a launch");
+        goto out;
+    }
+    s->next_cta += n;
+    s->count.launches++;
+    rc = run_grid(&l, &cta);
+out:
+    for (uint32_t i = 0; cta.warps && i < l.n_warps; i++)
+        warp_free(&cta.warps[i]);
+    free(cta.warps);
+    if (cta.shared.size || cta.shared.data)
+        region_free(&cta.shared);
+    free(l.known);
+    free(l.releases);
+    return rc;
+}

@@ -1,0 +1,359 @@
+// Memory with its shadow: which bytes hold a value, who touched them last. Two accesses race when one of them writes,
+// not both are strong, and nothing orders them: no barrier of the CTA between warps, no barrier of the warp between its
+// lanes, no release and acquire between CTAs.
+#include "tests/ptx/simt_machine.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct region *simt_region(struct simt *s, uint64_t address, size_t size)
+{
+    struct region *r = s->last;
+    if (r && address >= r->base && address - r->base <= r->size && size <= r->size - (address - r->base))
+        return r;
+    for (r = s->regions; r; r = r->next)
+        if (address >= r->base && address - r->base <= r->size && size <= r->size - (address - r->base))
+            return s->last = r;
+    return NULL;
+}
+
+uint64_t simt_address(const struct warp *w, const struct simt_insn *in, unsigned o, int lane)
+{
+    return simt_source(w, in, o, 0)[lane] + (uint64_t)in->o[o].offset;
+}
+
+// ---- races
+
+static bool ordered(const struct warp *w, unsigned thread, const struct access *a, bool strong)
+{
+    const struct cta *cta = w->cta;
+    if (a->cta < cta->launch->first_cta || (strong && a->strong))
+        return true;
+    if (a->cta != cta->serial)
+        return cta->launch->known[a->cta - cta->launch->first_cta] != 0;
+    if (a->thread == thread)
+        return true;
+    unsigned other = a->thread / LANES;
+    return other == w->index ? a->clock < w->clock[other] : a->clock <= w->clock[other];
+}
+
+static void note(struct cell *c, const struct access *me, enum touch how)
+{
+    if (how != READ) {
+        *c = (struct cell){.w = *me};
+        return;
+    }
+    if (c->r.thread != me->thread || c->r.cta != me->cta)
+        c->r2 = c->r;
+    c->r = *me;
+}
+
+static int check_race(const struct warp *w, const struct simt_insn *in, int lane, const struct cell *c, bool strong,
+                      enum touch how, uint64_t address)
+{
+    unsigned thread = w->index * LANES + (unsigned)lane;
+    const struct access *bad = NULL;
+    if (!ordered(w, thread, &c->w, strong))
+        bad = &c->w;
+    else if (how != READ && !ordered(w, thread, &c->r, strong))
+        bad = &c->r;
+    else if (how != READ && !ordered(w, thread, &c->r2, strong))
+        bad = &c->r2;
+    if (!bad)
+        return 0;
+    return simt_fault(w, in, lane, "race: %s at 0x%llx, %s by thread %u of CTA number %u with nothing between",
+                      how == READ ? "a read" : "a write", (unsigned long long)address,
+                      bad == &c->w ? "written" : "read", bad->thread, bad->cta - w->cta->launch->first_cta);
+}
+
+// ---- one access
+
+static uint8_t *check_bytes(struct warp *w, const struct simt_insn *in, int lane, struct region *r, uint64_t at,
+                            unsigned size, enum touch how)
+{
+    bool strong = in->op == OP_ATOM || in->op == OP_RED ||
+                  (in->mods & (B(VOLATILE) | B(RELAXED) | B(ACQUIRE) | B(RELEASE)));
+    struct access me = {.cta = w->cta->serial, .clock = w->clock[w->index],
+                        .thread = (uint16_t)(w->index * LANES + (unsigned)lane), .strong = strong};
+    unsigned long long address = r->base + at;
+    for (unsigned i = 0; i < size; i++) {
+        uint8_t *state = &r->state[at + i];
+        if (*state == IN_FLIGHT)
+            return simt_fault(w, in, lane, "0x%llx is the target of a cp.async that was not waited for", address + i),
+                   NULL;
+        if (how != WRITE && *state == NOT_WRITTEN)
+            return simt_fault(w, in, lane, "a read of 0x%llx, which nothing has written", address + i), NULL;
+        if (r->cells) {
+            struct cell *c = &r->cells[at + i];
+            if (*state == NOT_WRITTEN && r == &w->cta->shared)
+                *c = (struct cell){0};  // what the CTA before left there
+            if (check_race(w, in, lane, c, strong, how, address + i))
+                return NULL;
+            note(c, &me, how);
+        }
+        if (how != READ)
+            *state = WRITTEN;
+    }
+    return r->data + at;
+}
+
+uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64_t address, unsigned size,
+                    enum touch how)
+{
+    struct cta *cta = w->cta;
+    uint64_t mods = in->op == OP_CP_ASYNC ? 0 : in->mods;
+    if (address % size)
+        return simt_fault(w, in, lane, "0x%llx is not aligned to %u", (unsigned long long)address, size), NULL;
+    if (mods & B(SHARED) && address < SHARED_WINDOW)
+        address += SHARED_WINDOW;
+    if (mods & B(LOCAL) && address < SHARED_WINDOW)
+        address += LOCAL_WINDOW;
+    struct region local = {.base = LOCAL_WINDOW, .size = cta->launch->k->local_size}, *r;
+    if (address >= GLOBAL_WINDOW) {
+        r = mods & (B(SHARED) | B(LOCAL)) ? NULL : simt_region(cta->launch->s, address, size);
+    } else {
+        bool in_local = address >= LOCAL_WINDOW;
+        local.data = w->local + (size_t)lane * local.size;
+        local.state = w->local_state + (size_t)lane * local.size;
+        r = mods & (B(GLOBAL) | B(CONST) | (in_local ? B(SHARED) : B(LOCAL))) ? NULL
+            : in_local                                                        ? &local
+                                                                              : &cta->shared;
+        if (r && (address < r->base || address - r->base > r->size || size > r->size - (address - r->base)))
+            r = NULL;
+    }
+    if (!r)
+        return simt_fault(w, in, lane, "%u bytes at 0x%llx are out of bounds", size, (unsigned long long)address), NULL;
+    if (address >= GLOBAL_WINDOW)
+        *(how == READ ? &cta->launch->s->count.global_read : &cta->launch->s->count.global_written) += size;
+    return check_bytes(w, in, lane, r, address - r->base, size, how);
+}
+
+// ---- between CTAs
+
+void simt_release_at(struct warp *w, uint64_t address)
+{
+    struct launch *l = w->cta->launch;
+    for (size_t i = 0; i < l->n_releases; i++)
+        if (l->releases[i].address == address && l->releases[i].cta == w->cta->serial)
+            return;
+    if (l->n_releases == l->cap_releases) {
+        size_t cap = l->cap_releases * 2 + 64;
+        struct release *more = realloc(l->releases, cap * sizeof(*more));
+        if (!more)
+            return;  // a race may then be reported that is none, never the other way
+        l->releases = more;
+        l->cap_releases = cap;
+    }
+    l->releases[l->n_releases++] = (struct release){address, w->cta->serial};
+}
+
+void simt_acquire(struct warp *w, uint64_t address)
+{
+    struct launch *l = w->cta->launch;
+    for (size_t i = 0; i < l->n_releases; i++)
+        if (l->releases[i].address == address)
+            l->known[l->releases[i].cta - l->first_cta] = 1;
+}
+
+static void synchronise(struct warp *w, const struct simt_insn *in, uint64_t address, bool reads, bool writes)
+{
+    bool weak = !(in->mods & (B(VOLATILE) | B(RELAXED) | B(ACQUIRE) | B(RELEASE))) && in->op != OP_ATOM &&
+                in->op != OP_RED;
+    bool fenced = w->cta->fenced && !weak;
+    if (reads && (fenced || (in->mods & (B(ACQUIRE) | B(ACQ_REL)))))
+        simt_acquire(w, address);
+    if (writes && (fenced || (in->mods & (B(RELEASE) | B(ACQ_REL)))))
+        simt_release_at(w, address);
+}
+
+// ---- ld, st
+
+static int load_param(struct warp *w, const struct simt_insn *in, uint32_t lanes, unsigned width, unsigned n)
+{
+    const struct launch *l = w->cta->launch;
+    bool sign = simt_types[in->type[0]].kind == C_SIGNED;
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t d[LANES];
+        for (int lane = 0; lane < LANES; lane++) {
+            uint64_t v = 0, at = simt_address(w, in, 1, lane) + (uint64_t)i * width;
+            if (!(lanes >> lane & 1))
+                continue;
+            if (at % width || at > l->k->params_size || width > l->k->params_size - at)
+                return simt_fault(w, in, lane, "a read outside of the parameters");
+            memcpy(&v, l->params + at, width);
+            d[lane] = sign ? (uint64_t)simt_signed(v, 8 * width) : v;
+        }
+        simt_commit(w, in, 0, i, d, lanes);
+    }
+    return 0;
+}
+
+int simt_load_store(struct warp *w, const struct simt_insn *in, uint32_t lanes)
+{
+    bool store = in->op == OP_ST, sign = simt_types[in->type[0]].kind == C_SIGNED;
+    unsigned mem = store ? 0 : 1, data = store ? 1 : 0, n = in->o[data].count, width = simt_types[in->type[0]].bits / 8;
+    uint64_t d[4][LANES];
+    if (in->mods & B(PARAM))
+        return load_param(w, in, lanes, width, n);
+    for (int lane = 0; lane < LANES; lane++) {
+        if (!(lanes >> lane & 1))
+            continue;
+        uint64_t address = simt_address(w, in, mem, lane);
+        if (!store)
+            synchronise(w, in, address, true, false);
+        uint8_t *p = simt_touch(w, in, lane, address, width * n, store ? WRITE : READ);
+        if (!p)
+            return -1;
+        if (store)
+            synchronise(w, in, address, false, true);
+        for (unsigned i = 0; i < n; i++) {
+            uint64_t v = store ? simt_source(w, in, 1, i)[lane] : 0;
+            if (store) {
+                memcpy(p + i * width, &v, width);
+                continue;
+            }
+            memcpy(&v, p + i * width, width);
+            d[i][lane] = sign ? (uint64_t)simt_signed(v, 8 * width) : v;
+        }
+    }
+    for (unsigned i = 0; !store && i < n; i++)
+        simt_commit(w, in, 0, i, d[i], lanes);
+    return 0;
+}
+
+// ---- atom, red
+
+static uint64_t combined(const struct simt_insn *in, uint64_t old, uint64_t v, uint64_t with)
+{
+    const struct simt_type_info *t = &simt_types[in->type[0]];
+    bool less = t->kind == C_SIGNED ? simt_signed(v, t->bits) < simt_signed(old, t->bits) : v < old;
+    switch (in->combine) {
+    case DO_ADD:
+        if (in->type[0] == T_F32)
+            return simt_f32_bits(simt_f32(old) + simt_f32(v));
+        if (in->type[0] == T_F64) {
+            double a, b;
+            memcpy(&a, &old, 8);
+            memcpy(&b, &v, 8);
+            a += b;
+            memcpy(&old, &a, 8);
+            return old;
+        }
+        return old + v;
+    case DO_AND: return old & v;
+    case DO_OR: return old | v;
+    case DO_XOR: return old ^ v;
+    case DO_MIN: return less ? v : old;
+    case DO_MAX: return less ? old : v;
+    case DO_INC: return old >= v ? 0 : old + 1;
+    case DO_DEC: return !old || old > v ? v : old - 1;
+    case DO_CAS: return old == v ? with : old;
+    default: return v;
+    }
+}
+
+int simt_atomic(struct warp *w, const struct simt_insn *in, uint32_t lanes)
+{
+    bool red = in->op == OP_RED;
+    unsigned mem = red ? 0 : 1, width = simt_types[in->type[0]].bits / 8;
+    uint64_t d[LANES];
+    for (int lane = 0; lane < LANES; lane++) {
+        if (!(lanes >> lane & 1))
+            continue;
+        uint64_t address = simt_address(w, in, mem, lane), old = 0;
+        synchronise(w, in, address, true, true);
+        uint8_t *p = simt_touch(w, in, lane, address, width, READ_WRITE);
+        if (!p)
+            return -1;
+        memcpy(&old, p, width);
+        uint64_t with = in->combine == DO_CAS ? simt_source(w, in, mem + 2, 0)[lane] : 0;
+        uint64_t v = combined(in, old, simt_source(w, in, mem + 1, 0)[lane], with);
+        memcpy(p, &v, width);
+        d[lane] = old;
+    }
+    if (!red)
+        simt_commit(w, in, 0, 0, d, lanes);
+    return 0;
+}
+
+// ---- cp.async: the bytes are read where the copy begins and seen where its thread has waited for it
+
+static int begin_copies(struct warp *w, const struct simt_insn *in, uint32_t lanes)
+{
+    for (int lane = 0; lane < LANES; lane++) {
+        if (!(lanes >> lane & 1))
+            continue;
+        uint64_t to = simt_address(w, in, 0, lane), from = simt_address(w, in, 1, lane);
+        uint64_t size = simt_source(w, in, 2, 0)[lane];
+        uint64_t used = in->n_operands > 3 ? simt_source(w, in, 3, 0)[lane] : size;
+        if ((size != 4 && size != 8 && size != 16) || used > size)
+            return simt_fault(w, in, lane, "cp.async of %llu of %llu bytes", (unsigned long long)used,
+                              (unsigned long long)size);
+        if (w->n_copies == w->cap_copies) {
+            size_t cap = w->cap_copies * 2 + 64;
+            struct copy *more = realloc(w->copies, cap * sizeof(*more));
+            if (!more)
+                return simt_fault(w, in, lane, "no memory");
+            w->copies = more;
+            w->cap_copies = cap;
+        }
+        if (from % size)
+            return simt_fault(w, in, lane, "0x%llx is not aligned to %llu", (unsigned long long)from,
+                              (unsigned long long)size);
+        struct copy *c = &w->copies[w->n_copies];
+        *c = (struct copy){.size = (uint32_t)size, .group = w->groups, .thread = (uint16_t)(w->index * LANES + (unsigned)lane)};
+        for (uint64_t i = 0; i < used; i++) {
+            uint8_t *p = simt_touch(w, in, lane, from + i, 1, READ);
+            if (!p)
+                return -1;
+            c->data[i] = *p;
+        }
+        uint8_t *p = simt_touch(w, in, lane, to < SHARED_WINDOW ? to + SHARED_WINDOW : to, (unsigned)size, WRITE);
+        if (!p)
+            return -1;
+        struct region *r = &w->cta->shared;
+        if (p < r->data || p >= r->data + r->size)
+            return simt_fault(w, in, lane, "cp.async writes to shared memory only");
+        c->to = p;
+        c->state = r->state + (p - r->data);
+        c->cells = r->cells + (p - r->data);
+        memset(c->state, IN_FLIGHT, size);
+        w->n_copies++;
+    }
+    return 0;
+}
+
+// All copies of groups before `groups` have come.
+static void finish_copies(struct warp *w, uint32_t groups)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < w->n_copies; i++) {
+        struct copy *c = &w->copies[i];
+        if (c->group >= groups) {
+            w->copies[kept++] = *c;
+            continue;
+        }
+        memcpy(c->to, c->data, c->size);
+        memset(c->state, WRITTEN, c->size);
+        for (uint32_t b = 0; b < c->size; b++)
+            c->cells[b].w.clock = w->clock[w->index];
+    }
+    w->n_copies = kept;
+}
+
+int simt_copy(struct warp *w, const struct simt_insn *in, uint32_t lanes)
+{
+    if (in->op == OP_CP_ASYNC)
+        return begin_copies(w, in, lanes);
+    if (lanes != w->live)
+        return simt_fault(w, in, __builtin_ctz(lanes), "groups of copies diverge within a warp");
+    if (in->op == OP_CP_COMMIT) {
+        w->groups++;
+    } else if (in->op == OP_CP_WAIT_ALL) {
+        finish_copies(w, UINT32_MAX);
+    } else {
+        uint64_t left = simt_source(w, in, 0, 0)[0];
+        finish_copies(w, w->groups > left ? w->groups - (uint32_t)left : 0);
+    }
+    return 0;
+}
