@@ -500,3 +500,177 @@ Test(ptx_interpreter, attention_by_the_emitted_kernel)
         }
     simt_free(r.s);
 }
+
+// ---- emitted kernels with a fault put in
+
+static int run_mutated(const char *from, const char *to, struct error *err)
+{
+    struct ptx p;
+    struct ptx_launch l;
+    struct rig r = {.s = simt_new()};
+    static float data[64 * 64];
+    for (int i = 0; i < 3; i++)
+        push(&r, i < 2 ? data : NULL, sizeof(data));
+    struct ptx_gemm g = {.m = 64, .n = 64, .k = 64, .tile = 16};
+    ptx_start(&p, text_buffer, sizeof(text_buffer));
+    cr_assert_eq(ptx_emit_gemm_tiled(&p, &g, &l, err), 0, "%s", err->text);
+    char *at = memmem(p.data, p.size, from, strlen(from));
+    cr_assert(at, "no '%s' in the text", from);
+    memcpy(at, to, strlen(to));
+    int rc = simt_load(r.s, (struct str){p.data, p.size}, err);
+    if (!rc)
+        rc = simt_launch(r.s, simt_find(r.s, "gemm_tiled_0"), (struct simt_dim){l.grid[0], l.grid[1], l.grid[2]},
+                         (struct simt_dim){l.block[0], l.block[1], l.block[2]}, 0, r.params, sizeof(uint64_t) * 3, err);
+    simt_free(r.s);
+    return rc;
+}
+
+Test(ptx_interpreter, faults_put_into_an_emitted_kernel_are_found)
+{
+    static const char *const cases[][3] = {
+        {"bar.sync 0;", "           ", "0x"}, // a barrier dropped: a read of nothing, or a race
+        {"bar.sync 0;\n    add", "           \n    add", "race"},
+        {"fma.rn.f32", "fma.rx.f32", "unknown modifier"},
+        {"mov.f32 %sum, 0f00000000;", "                         ", "%sum, which nothing has written"},
+        {"mul.wide.u32 %offset, %index, 4;", "mul.wide.u32 %offset, %index, 3;", "not aligned"},
+        {"mul.wide.u32 %offset, %index, 4;", "mul.wide.u32 %offset, %index, 8;", "out of bounds"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct error err = {0};
+        cr_expect_eq(run_mutated(cases[i][0], cases[i][1], &err), -1, "case %zu passes", i);
+        cr_expect(strstr(err.text, cases[i][2]), "case %zu: %s", i, err.text);
+    }
+}
+
+Test(ptx_interpreter, layernorm_by_the_emitted_kernel)
+{
+    enum { ROWS = 2, WIDTH = 520 };
+    struct error err = {0};
+    struct ptx p;
+    struct ptx_launch l;
+    struct rig r = {.s = simt_new()};
+    static float x[ROWS * WIDTH], weight[WIDTH], bias[WIDTH], y[ROWS * WIDTH];
+    for (uint32_t i = 0; i < ROWS * WIDTH; i++)
+        x[i] = 3 * number_at(i) + 1;
+    for (uint32_t i = 0; i < WIDTH; i++)
+        weight[i] = number_at(i + 5000), bias[i] = number_at(i + 9000);
+    push(&r, x, sizeof(x));
+    push(&r, weight, sizeof(weight));
+    push(&r, bias, sizeof(bias));
+    uint64_t out = push(&r, NULL, sizeof(y));
+    ptx_start(&p, text_buffer, sizeof(text_buffer));
+    struct ptx_rows rows = {.rows = ROWS, .width = WIDTH, .eps = 1e-5f};
+    cr_assert_eq(ptx_emit_layernorm(&p, &rows, &l, &err), 0, "%s", err.text);
+    run_text(&r, &p, &l);
+    cr_assert_eq(simt_get(r.s, out, y, sizeof(y), &err), 0, "%s", err.text);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        const float *in = x + row * WIDTH;
+        double mean = 0, var = 0;
+        for (uint32_t i = 0; i < WIDTH; i++)
+            mean += (double)in[i] / WIDTH;
+        for (uint32_t i = 0; i < WIDTH; i++)
+            var += ((double)in[i] - mean) * ((double)in[i] - mean) / WIDTH;
+        for (uint32_t i = 0; i < WIDTH; i++) {
+            double want = ((double)in[i] - mean) / sqrt(var + 1e-5) * (double)weight[i] + (double)bias[i];
+            cr_assert(fabs((double)y[row * WIDTH + i] - want) < 1e-5, "row %u, %u", row, i);
+        }
+    }
+    simt_free(r.s);
+}
+
+// ---- CUDA C compiled by nvcc, against the same functions compiled for the host
+
+// One source, two compilers: what stands between the marks is also compiled here.
+#define ON_BOTH(code)                                                                                                  \
+    static const char both_source[] = #code;                                                                           \
+    code
+
+// clang-format off
+ON_BOTH(
+static float both_f(float x, unsigned t) {
+    float s = 0;
+    for (unsigned i = 0; i < t % 7; i++) s = s * 1.5f + x / (1.0f + (float)i);
+    return t & 1 ? s - x : s + sqrtf(x * x + 1.0f);
+}
+static unsigned both_u(unsigned v, unsigned t) {
+    int s = (int)(v >> 2);
+    unsigned r = v;
+    for (unsigned i = 0; i < 5; i++) {
+        r = r * 1664525u + 1013904223u;
+        s += (int)(r >> (i + 3)) / (int)(t + 1) - s % (int)(2 * t + 3);
+        if (s & 4) r ^= (unsigned)s << (i & 31); else r = (r << 7) | (r >> 25);
+    }
+    unsigned long long w = (unsigned long long)r * v + (unsigned)s;
+    return (unsigned)(w >> 21) ^ (unsigned)(signed char)r;
+})
+// clang-format on
+
+static bool compile_both(char *ptx, size_t size)
+{
+    static const char mark[] = "static ";
+    char dir[] = "/tmp/quern-ptx-XXXXXX", path[64], command[256];
+    if (system("nvcc --version >/dev/null 2>&1") || !mkdtemp(dir))
+        return false;
+    snprintf(path, sizeof(path), "%s/both.cu", dir);
+    FILE *f = fopen(path, "w");
+    cr_assert(f);
+    for (const char *at = both_source; *at;) {
+        bool begins = !strncmp(at, mark, sizeof(mark) - 1);
+        fputs(begins ? "__device__ static " : "", f);
+        at += begins ? sizeof(mark) - 1 : 0;
+        fputc(*at++, f);
+    }
+    fputs("\nextern \"C\" __global__ void both(const float *x, const unsigned *v, float *y, unsigned *w, unsigned n) {\n"
+          "    __shared__ float tile[64];\n"
+          "    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+          "    tile[threadIdx.x] = i < n ? x[i] : 0.0f;\n"
+          "    __syncthreads();\n"
+          "    if (i < n) { y[i] = both_f(tile[threadIdx.x], i) + tile[63 - threadIdx.x]; w[i] = both_u(v[i], i); }\n"
+          "}\n", f);
+    fclose(f);
+    snprintf(command, sizeof(command), "nvcc -arch=sm_80 -fmad=false -ptx %s -o %s/both.ptx", path, dir);
+    int rc = system(command);
+    snprintf(path, sizeof(path), "%s/both.ptx", dir);
+    size_t n = 0;
+    f = rc ? NULL : fopen(path, "r");
+    if (f) {
+        n = fread(ptx, 1, size - 1, f);
+        fclose(f);
+    }
+    ptx[n] = 0;
+    snprintf(command, sizeof(command), "rm -r %s", dir);
+    cr_assert_eq(system(command), 0);
+    cr_assert_eq(rc, 0, "nvcc refuses the source");
+    return true;
+}
+
+Test(ptx_interpreter, cuda_compiled_by_nvcc_gives_the_hosts_bits)
+{
+    enum { N = 150, SIDE = 64, ALL = 192 };
+    if (!compile_both(text_buffer, sizeof(text_buffer)))
+        cr_skip_test("skipped: there is no nvcc");
+    struct error err = {0};
+    struct simt *s = simt_new();
+    float x[ALL] = {0}, y[N];
+    uint32_t v[N], w[N];
+    for (uint32_t i = 0; i < N; i++)
+        x[i] = number_at(i), v[i] = i * 2654435761u;
+    struct {
+        uint64_t x, v, y, w;
+        uint32_t n;
+    } params = {simt_alloc(s, sizeof(v)), simt_alloc(s, sizeof(v)), simt_alloc(s, sizeof(y)), simt_alloc(s, sizeof(w)), N};
+    cr_assert_eq(simt_put(s, params.x, x, sizeof(v), &err), 0);
+    cr_assert_eq(simt_put(s, params.v, v, sizeof(v), &err), 0);
+    cr_assert_eq(simt_load(s, str_from(text_buffer), &err), 0, "%s\n%s", err.text, text_buffer);
+    int rc = simt_launch(s, simt_find(s, "both"), (struct simt_dim){3, 1, 1}, (struct simt_dim){SIDE, 1, 1}, 0, &params,
+                         offsetof(__typeof__(params), n) + 4, &err);
+    cr_assert_eq(rc, 0, "%s", err.text);
+    cr_assert_eq(simt_get(s, params.y, y, sizeof(y), &err), 0, "%s", err.text);
+    cr_assert_eq(simt_get(s, params.w, w, sizeof(w), &err), 0, "%s", err.text);
+    for (uint32_t i = 0; i < N; i++) {
+        float want = both_f(x[i], i) + x[i / SIDE * SIDE + 63 - i % SIDE];
+        cr_expect_eq(y[i], want, "%u: %a, not %a", i, (double)y[i], (double)want);
+        cr_expect_eq(w[i], both_u(v[i], i), "%u: %x", i, w[i]);
+    }
+    simt_free(s);
+}
