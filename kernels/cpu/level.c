@@ -1,27 +1,40 @@
-// Gathers what the files of this level offer into its one table.
+// Gathers what the files of this level offer into its one table. AMX is the AVX-512 level with another 8-bit matmul: it needs
+// no copy of the rest.
 #include "kernels/cpu/level.h"
 
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
 
-const struct kernels ISA_FN(kernels) = {
-    .name = STRING(QUERN_ISA),
-    .norm = ISA_FN(norm),
-    .act = ISA_FN(act),
-    .glu = ISA_FN(glu),
-    .add = ISA_FN(add),
-    .scale = ISA_FN(scale),
-    .softcap = ISA_FN(softcap),
-    .rope = ISA_FN(rope),
-    .route = ISA_FN(route),
-    .quantize_q8 = ISA_FN(quantize_q8),
-    .combine = ISA_FN(combine),
-    .encode = ISA_FN(encode_table),
-    .decode = ISA_FN(decode_table),
-    .quantize_blocks = ISA_FN(quantize_blocks),
-    .quantize_k = ISA_FN(quantize_k),
-    .quantize_grid = ISA_FN(quantize_grid),
-    .attention = ISA_FN(attention),
-    .matmul_q8 = ISA_FN(matmul_q8_table),
-    .matmul_f32 = ISA_FN(matmul_f32_table),
-};
+#define HAS_AMX_scalar 0
+#define HAS_AMX_neon 0
+#define HAS_AMX_dotprod 0
+#define HAS_AMX_avx2 0
+#define HAS_AMX_avx512 1
+
+#define TABLE(title, q8)                                                                                               \
+    {                                                                                                                  \
+        .name = title,                                                                                                 \
+        .norm = ISA_FN(norm),                                                                                          \
+        .act = ISA_FN(act),                                                                                            \
+        .glu = ISA_FN(glu),                                                                                            \
+        .add = ISA_FN(add),                                                                                            \
+        .scale = ISA_FN(scale),                                                                                        \
+        .softcap = ISA_FN(softcap),                                                                                    \
+        .rope = ISA_FN(rope),                                                                                          \
+        .route = ISA_FN(route),                                                                                        \
+        .quantize_q8 = ISA_FN(quantize_q8),                                                                            \
+        .combine = ISA_FN(combine),                                                                                    \
+        .encode = ISA_FN(encode_table),                                                                                \
+        .decode = ISA_FN(decode_table),                                                                                \
+        .quantize_blocks = ISA_FN(quantize_blocks),                                                                    \
+        .quantize_k = ISA_FN(quantize_k),                                                                              \
+        .quantize_grid = ISA_FN(quantize_grid),                                                                        \
+        .attention = ISA_FN(attention),                                                                                \
+        .matmul_q8 = q8,                                                                                               \
+        .matmul_f32 = ISA_FN(matmul_f32_table),                                                                        \
+    }
+
+const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table));
+#if ISA_FN(HAS_AMX)
+const struct kernels kernels_amx = TABLE("amx", matmul_q8_table_amx);
+#endif

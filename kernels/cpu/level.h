@@ -12,6 +12,7 @@
 // What the files of a level offer to level.c, which gathers them into `const struct kernels kernels_<isa>`; what each
 // does is said in kernels.h.
 extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];    // matmul_q8_<family>.c
+extern matmul_fn *const matmul_q8_table_amx[DT_COUNT];        // matmul_q8_amx.c, in the library of AVX-512
 extern matmul_fn *const ISA_FN(matmul_f32_table)[DT_COUNT];   // matmul_f32.c
 extern dtype_decode_fn *const ISA_FN(decode_table)[DT_COUNT]; // decode.c
 extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT]; // encode.c

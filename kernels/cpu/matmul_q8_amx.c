@@ -398,7 +398,7 @@ static void matmul(const struct matmul_args *a)
         multiply(a);
 }
 
-matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
+matmul_fn *const matmul_q8_table_amx[DT_COUNT] = {
     [DT_Q4_0] = matmul,   [DT_Q4_1] = matmul,   [DT_Q5_0] = matmul,  [DT_Q5_1] = matmul, [DT_Q8_0] = matmul,
     [DT_Q2_K] = matmul,   [DT_Q3_K] = matmul,   [DT_Q4_K] = matmul,  [DT_Q5_K] = matmul, [DT_Q6_K] = matmul,
     [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul,

@@ -17,7 +17,6 @@
 #define PLAIN_dotprod 0
 #define PLAIN_avx2 0
 #define PLAIN_avx512 0
-#define PLAIN_amx 0
 #if ISA_FN(PLAIN)
 #define VEC_PLAIN 1
 #ifdef __SSE2__
