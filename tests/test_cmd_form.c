@@ -52,7 +52,9 @@ static void check_person(const cJSON *v)
     cr_expect(cJSON_IsArray(tags) && cJSON_GetArraySize(tags) <= 3, "%s", out);
 }
 
-Test(form, answers_meet_their_schema_at_any_seed, .timeout = 120)
+TestSuite(form, .timeout = 120);
+
+Test(form, answers_meet_their_schema_at_any_seed)
 {
     char words[1024];
     for (int seed = 1; seed <= 50; seed++) {
@@ -70,7 +72,7 @@ Test(form, answers_meet_their_schema_at_any_seed, .timeout = 120)
     }
 }
 
-Test(form, any_json_is_json_where_the_answer_came_to_its_end, .timeout = 120)
+Test(form, any_json_is_json_where_the_answer_came_to_its_end)
 {
     char words[512];
     int ended = 0;
@@ -88,7 +90,7 @@ Test(form, any_json_is_json_where_the_answer_came_to_its_end, .timeout = 120)
     cr_expect_gt(ended, 10, "%d of 20 ended", ended);
 }
 
-Test(form, grammars_hold_and_files_are_read, .timeout = 60)
+Test(form, grammars_hold_and_files_are_read)
 {
     char path[] = "/tmp/quern-grammar-XXXXXX", words[512];
     int fd = mkstemp(path);
@@ -108,7 +110,7 @@ Test(form, grammars_hold_and_files_are_read, .timeout = 60)
     cr_expect(form && !strcmp(form + 2 + strspn(form + 2, " \t\n"), "[1]"), "%s", out);
 }
 
-Test(form, what_is_wrong_is_said_in_one_line, .timeout = 60)
+Test(form, what_is_wrong_is_said_in_one_line)
 {
     static const char *const cases[][2] = {
         {"-p x --grammar 'root ::= b'", "--grammar: grammar: line 1, column 10: rule b is not defined"},
