@@ -32,7 +32,7 @@ struct session {
     struct session_row *rows;  // [n_batch] of a prompt
     void *bounce;              // COPY_BYTES, for copies of pages
 };
-enum { COPY_BYTES = 1 << 18 };
+enum { COPY_BYTES = 1 << 18, ARENA_BYTES = 128 << 20 };
 
 static int pages_of(int positions)
 {
@@ -152,6 +152,8 @@ static int check_memory(const struct session *s, struct error *err)
     uint64_t mapped = s->need.plan + s->need.weights;
     if (__builtin_add_overflow(free_now.address_space, mapped, &room))
         return 0;
+    // malloc maps as much for a moment when another thread first allocates, which no sum foretells
+    room -= MIN(room, (uint64_t)ARENA_BYTES);
     return memory_sum(&s->need) > room ? refuse(s, room, "RLIMIT_AS", err) : 0;
 }
 
