@@ -1,7 +1,7 @@
 // Rows kept from run to run, and another engine's bench program beside ours.
 #include "cmd/bench.h"
 #include "cmd/input.h"
-#include "cmd/terminal.h"
+#include "engine/file_replace.h"
 
 #include <cjson/cJSON.h>
 
@@ -39,17 +39,14 @@ static int path_of(const char *name, bool make, char path[PATH_MAX], struct erro
 
 static int write_file(const char *path, struct str text, struct error *err)
 {
-    char temporary[PATH_MAX];
-    if (snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid()) >= (int)sizeof temporary)
-        return fail(err, E_USAGE, "%s: too long a path", path);
-    FILE *f = fopen(temporary, "we");
-    bool ok = f && fwrite(text.data, 1, text.len, f) == text.len && fflush(f) == 0 && fsync(fileno(f)) == 0;
-    ok = (!f || fclose(f) == 0) && ok;
-    if (ok && rename(temporary, path) == 0)
-        return 0;
-    int error = errno;
-    unlink(temporary);
-    return fail(err, E_IO, "%s: %s", path, strerror(error));
+    struct file_replace f;
+    if (file_replace_begin(&f, path, err))
+        return -1;
+    if (file_replace_write(&f, text.data, text.len, err)) {
+        file_replace_abort(&f);
+        return -1;
+    }
+    return file_replace_end(&f, err);
 }
 
 int bench_save(const char *name, const struct bench_row *rows, int n, struct error *err)
