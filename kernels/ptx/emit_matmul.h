@@ -1,0 +1,90 @@
+// Products with a model's weights, look-up of their rows, and their way onto the card: every tensor type, as PTX.
+//
+// Weights lie on the card in tiles, not as in the file: 32 rows together, so that the 32 lanes of a warp, a row each,
+// load 512 bytes that follow each other. ptx_emit_repack makes tiles of a file's rows, losslessly; ptx_tiles_bytes says
+// how large they are. All kernels here take tiles, for products and look-ups alike, so that a table which is also the
+// head lies there once. Biases, norms and scales are plain floats.
+//
+// Numbers: every output is the same bits as the CPU machine's, whatever the class of rows and whatever stands beside
+// it: integers are exact, and floats are summed in the order that kernels/cpu/kernels.h sets down. `q8` takes
+// activations in 8 bits as kernels.h lays them out (q8 rows, of q8_row_bytes(n_in)); otherwise they are float32.
+// ptx_takes_q8 says which types have that path; they are those of the CPU, so that plan.c's program is the same on both
+// machines.
+//
+// A text holds one entry and has the parameters told at its function, in that order; those that a kernel does not use
+// are there all the same and may be 0. Addresses are aligned to 16 bytes, strides are bytes and multiples of 4 (of 16
+// for q8 rows). Shared memory is static, 48 KB at most. Only grid[1], by the number of rows, is the caller's to set.
+// Nothing is read beyond n_in of a row of x or written beyond n_out of a row of y.
+//
+// Ownership: none. Threads: none shared; emitters keep nothing.
+#ifndef QUERN_PTX_EMIT_MATMUL_H
+#define QUERN_PTX_EMIT_MATMUL_H
+
+#include "gguf/dtype.h"
+#include "kernels/ptx/emitters.h"
+
+enum { PTX_TILE_ROWS = 32 };
+
+// Whether the type's products have a path with activations in 8 bits.
+bool ptx_takes_q8(enum dtype type);
+
+// Bytes of n_out rows of n_in weights as tiles: the last tile has 32 rows too. A matrix of an expert begins at a
+// multiple of this. -1 where it does not fit or the type has no decode. n_in is a multiple of the type's block.
+int ptx_tiles_bytes(enum dtype type, uint32_t n_in, uint32_t n_out, size_t *bytes, struct error *err);
+
+// y = x w' (+ bias) (+ residual); with experts y[row][j] = scale[e] * (x w[e]'), e = ids[row][j].
+// Parameters, 8 bytes each but for the last: x, w, y, bias (f32 [n_out]), residual (f32 rows), ids (int32), scale (f32
+// [n_experts]), and .u32 n_rows. y may be the residual.
+struct ptx_matmul {
+    uint32_t node; // of the graph, for comments and the entry's name: matmul_NODE
+    enum dtype type;
+    uint32_t n_in, n_out; // 1 to 2^20
+    uint32_t rows; // the class: rows of x that a CTA takes, 1, 2, 4 or 8, or what ptx_matmul_rows says. Any n_rows is
+                   // right with any class; too large a class costs time, too small a one reads weights again
+    bool q8, bias, residual, scale;
+    uint32_t x_stride, y_stride, residual_stride;
+    // Experts: n_used of them a row, 0: a plain product. Row `row`, place j: x at row * x_stride (+ j * x_part where
+    // the places have rows of their own; 0: they share it), y at row * y_stride + j * 4 * n_out, ids at row *
+    // ids_stride + 4 * j. An id outside of [0, n_experts) writes nothing.
+    uint32_t n_used, n_experts, x_part, ids_stride;
+};
+int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch *launch, struct error *err);
+// The class that serves n_rows best on a card of that compute capability (75, 80, ..).
+uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target);
+// grid[1] for n_rows; experts have a CTA for each place of each row.
+static inline uint32_t ptx_matmul_grid(const struct ptx_matmul *m, uint32_t n_rows)
+{
+    return m->n_used ? n_rows * m->n_used : ptx_tiles(n_rows, m->rows);
+}
+
+// Rows of a table of tiles, picked by ids and times scale: y[i] = scale * w[ids[i]]. Parameters w, ids (int32), y, .u32
+// n_rows. grid[1] = n_rows. An id outside of [0, n_out) writes zeros.
+struct ptx_get_rows {
+    uint32_t node;
+    enum dtype type;
+    uint32_t n_in, n_out; // of the table: floats a row, rows
+    uint32_t y_stride;
+    float scale;
+};
+int ptx_emit_get_rows(struct ptx *p, const struct ptx_get_rows *g, struct ptx_launch *launch, struct error *err);
+
+// Tiles from rows as they lie in a file. Parameters raw (aligned to 16), tiles, .u32 n_rows: any number of rows from a
+// multiple of 32 on, so that a large matrix may come in pieces; the rest of the last tile becomes zeros.
+// grid[1] = ptx_tiles(n_rows, 32). Experts: a launch for each matrix.
+struct ptx_repack {
+    uint32_t node;
+    enum dtype type;
+    uint32_t n_in;
+};
+int ptx_emit_repack(struct ptx *p, const struct ptx_repack *r, struct ptx_launch *launch, struct error *err);
+
+// Activations in 8 bits, as kernels.h lays them out and with the same bits. A row of x has `parts` rows of k behind one
+// another, which become `parts` rows of q8_row_bytes(k). Parameters x, q8, .u32 n_rows. grid[1] = n_rows.
+struct ptx_quantize {
+    uint32_t node;
+    uint32_t k, parts;
+    uint32_t x_stride, y_stride;
+};
+int ptx_emit_quantize(struct ptx *p, const struct ptx_quantize *q, struct ptx_launch *launch, struct error *err);
+
+#endif
