@@ -81,6 +81,27 @@ static void go_down(struct line_editor *e)
         show_entry(e, e->history_at + 1);
 }
 
+// --- what is typed ---
+
+// What goes into the text: line ends of one kind, tabs, and no other control characters; bytes that are no UTF-8 become
+// U+FFFD.
+static void clean(struct line_editor *e, struct str in, bool pasted, struct text *out)
+{
+    for (size_t i = 0; i < in.len;) {
+        uint32_t cp;
+        int n = utf8_decode(in.data + i, in.len - i, &cp);
+        bool after_cr = pasted && e->paste_cr;
+        e->paste_cr = n && cp == '\r';
+        if (!n)
+            text_append(out, STR_LIT("\xef\xbf\xbd"));
+        else if (cp == '\r' || (cp == '\n' && !after_cr))
+            text_append(out, STR_LIT("\n"));
+        else if (cp == '\t' || (cp >= 0x20 && cp != 0x7f && !(cp >= 0x80 && cp < 0xa0)))
+            text_append(out, (struct str){in.data + i, (size_t)n});
+        i += (size_t)MAX(n, 1);
+    }
+}
+
 // --- search ---
 
 static void search_begin(struct line_editor *e)
@@ -117,9 +138,10 @@ static void search_again(struct line_editor *e, int by)
         search_from(e, by < 0 && e->search_at == e->history->n ? e->history->n - 1 : e->search_at + (size_t)by, by);
 }
 
-static void search_type(struct line_editor *e, struct str text)
+// The query is cleaned as the texts were that it is sought in: a lone byte would be found within a character.
+static void search_type(struct line_editor *e, struct str text, bool pasted)
 {
-    text_append(&e->query, text);
+    clean(e, text, pasted, &e->query);
     search_from(e, e->search_at == e->history->n ? e->history->n - 1 : e->search_at, -1);
 }
 
@@ -157,7 +179,7 @@ static bool search_key(struct line_editor *e, const struct key *key)
     switch (key->code) {
     case KEY_TEXT:
     case KEY_PASTE:
-        search_type(e, key->text);
+        search_type(e, key->text, key->code == KEY_PASTE);
         return true;
     case KEY_PASTE_END:
         return true;
@@ -255,25 +277,6 @@ static void complete(struct line_editor *e, bool again)
 }
 
 // --- typing ---
-
-// What goes into the text: line ends of one kind, tabs, and no other control characters; bytes that are no UTF-8 become
-// U+FFFD.
-static void clean(struct line_editor *e, struct str in, bool pasted, struct text *out)
-{
-    for (size_t i = 0; i < in.len;) {
-        uint32_t cp;
-        int n = utf8_decode(in.data + i, in.len - i, &cp);
-        bool after_cr = pasted && e->paste_cr;
-        e->paste_cr = n && cp == '\r';
-        if (!n)
-            text_append(out, STR_LIT("\xef\xbf\xbd"));
-        else if (cp == '\r' || (cp == '\n' && !after_cr))
-            text_append(out, STR_LIT("\n"));
-        else if (cp == '\t' || (cp >= 0x20 && cp != 0x7f && !(cp >= 0x80 && cp < 0xa0)))
-            text_append(out, (struct str){in.data + i, (size_t)n});
-        i += (size_t)MAX(n, 1);
-    }
-}
 
 static bool is_blank(char c)
 {

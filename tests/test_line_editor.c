@@ -513,6 +513,17 @@ Test(line_editor, search_finds_shows_and_gives_back)
     get_up(d);
 }
 
+Test(line_editor, search_never_stops_within_a_character)
+{
+    struct desk *d = sit_down(40, 10);
+    remember(d, "caf\303\251");
+    type(d, "\022\251!");
+    cr_expect(screen_shows(d->screen, "search, not found: \xef\xbf\xbd!"));
+    type(d, "\177\177\303\251");
+    expect_text(d, "caf\303\251", 3);
+    get_up(d);
+}
+
 Test(line_editor, search_in_no_history_finds_nothing)
 {
     struct desk *d = sit_down(40, 10);
