@@ -1,0 +1,316 @@
+// What is done to each element by itself, to rows that are picked, and to the parts of a mixture.
+#include "kernels/ptx/emit_ops.h"
+
+#include <math.h>
+
+enum { THREADS = 128 };
+
+// Elements of a thread: rows of whole quadruples are read 16 bytes at a time.
+static uint32_t vector_of(uint32_t width)
+{
+    return width % 4 ? 1 : 4;
+}
+
+static struct ptx_launch launch_of(const char *entry, uint32_t width)
+{
+    return (struct ptx_launch){
+        .entry = entry, .grid = {1, ptx_tiles(width, THREADS * vector_of(width)), 1}, .block = {THREADS, 1, 1}};
+}
+
+// %i: the first element of the thread, within the row; %at: its byte in a value of such rows.
+static void place(struct ptx *p, uint32_t rows_at, uint32_t width)
+{
+    PTX_FILL(p,
+             ".maxntid 128, 1, 1\n"
+             "{\n" PTX_ROW_REGS "    .reg .pred %outside;\n"
+             "    .reg .u32 %i, %chunk;\n"
+             "    .reg .u64 %at, %from, %column;\n" PTX_ROW "    mov.u32 %chunk, %ctaid.y;\n"
+             "    mov.u32 %i, %tid.x;\n"
+             "    mad.lo.u32 %i, %chunk, 128, %i;\n"
+             "    mul.lo.u32 %i, %i, $2;\n"
+             "    setp.ge.u32 %outside, %i, $3;\n"
+             "    @%outside ret;\n"
+             "    mul.wide.u32 %at, %row, $4;\n"
+             "    mul.wide.u32 %column, %i, 4;\n"
+             "    add.u64 %at, %at, %column;\n",
+             0, rows_at, vector_of(width), width, 4 * width);
+}
+
+static void load(struct ptx *p, uint32_t vector, char register_name)
+{
+    if (vector == 4 && register_name == 'a')
+        PTX_LINES(p, "    ld.global.v4.f32 {%a0, %a1, %a2, %a3}, [%from];\n");
+    else if (vector == 4)
+        PTX_LINES(p, "    ld.global.v4.f32 {%b0, %b1, %b2, %b3}, [%from];\n");
+    else if (register_name == 'a')
+        PTX_LINES(p, "    ld.global.f32 %a0, [%from];\n");
+    else
+        PTX_LINES(p, "    ld.global.f32 %b0, [%from];\n");
+}
+
+// %a to %from, whose address is the parameter y's place.
+static void store(struct ptx *p, uint32_t vector)
+{
+    PTX_LINES(p, PTX_ADDRESS("%from", "y") "    add.u64 %from, %from, %at;\n");
+    if (vector == 4)
+        PTX_LINES(p, "    st.global.v4.f32 [%from], {%a0, %a1, %a2, %a3};\n");
+    else
+        PTX_LINES(p, "    st.global.f32 [%from], %a0;\n");
+    PTX_LINES(p, "    ret;\n"
+                 "}\n");
+}
+
+// ---- functions of %a$0, by way of %t and %u
+
+#define LOG2_E 1.44269504088896340736
+
+// %t = 1 / (1 + 2^%t)
+#define LOGISTIC                                                                                                       \
+    "    ex2.approx.ftz.f32 %t, %t;\n"                                                                                 \
+    "    add.f32 %t, %t, 0f3F800000;\n"                                                                                \
+    "    rcp.rn.f32 %t, %t;\n"
+
+static void sigmoid(struct ptx *p, uint32_t i)
+{
+    PTX_FILL(p, "    mul.f32 %t, %a$0, 0f$x1;\n" LOGISTIC, i, ptx_float_bits((float)-LOG2_E));
+}
+
+// 0.5 x erfc(-x / sqrt 2), with the fraction of Abramowitz and Stegun, 7.1.26: erfc z = (a1 s + .. + a5 s^5) e^(-z^2),
+// s = 1 / (1 + p z), to 1.5e-7.
+static void gelu_erf(struct ptx *p, uint32_t i)
+{
+    PTX_FILL(p,
+             "    abs.f32 %u, %a$0;\n"
+             "    mul.f32 %u, %u, 0f$x1;\n"
+             "    fma.rn.f32 %t, %u, 0f$x2, 0f3F800000;\n"
+             "    rcp.rn.f32 %t, %t;\n"
+             "    mul.f32 %u, %u, %u;\n"
+             "    mul.f32 %u, %u, 0f$x3;\n"
+             "    ex2.approx.ftz.f32 %u, %u;\n"
+             "    mul.f32 %u, %u, %t;\n",
+             i, ptx_float_bits((float)M_SQRT1_2), ptx_float_bits(0.3275911f), ptx_float_bits((float)-LOG2_E));
+    PTX_FILL(p,
+             "    fma.rn.f32 %s, %t, 0f$x1, 0f$x2;\n"
+             "    fma.rn.f32 %s, %s, %t, 0f$x3;\n"
+             "    fma.rn.f32 %s, %s, %t, 0f$x4;\n"
+             "    fma.rn.f32 %s, %s, %t, 0f$x5;\n"
+             "    mul.f32 %s, %s, %u;\n"
+             "    mul.f32 %s, %s, 0f3F000000;\n"
+             "    sub.f32 %u, 0f3F800000, %s;\n"
+             "    setp.lt.f32 %less, %a$0, 0f00000000;\n"
+             "    selp.f32 %s, %s, %u, %less;\n"
+             "    mul.f32 %a$0, %a$0, %s;\n",
+             i, ptx_float_bits(1.061405429f), ptx_float_bits(-1.453152027f), ptx_float_bits(1.421413741f),
+             ptx_float_bits(-0.284496736f), ptx_float_bits(0.254829592f));
+}
+
+static void act(struct ptx *p, enum act_kind kind, uint32_t i)
+{
+    switch (kind) {
+    case ACT_SILU:
+        sigmoid(p, i);
+        PTX_FILL(p, "    mul.f32 %a$0, %a$0, %t;\n", i);
+        break;
+    case ACT_GELU_TANH: // x / (1 + e^(-2 sqrt(2 / pi) (x + 0.044715 x^3)))
+        PTX_FILL(p,
+                 "    mul.f32 %t, %a$0, %a$0;\n"
+                 "    fma.rn.f32 %t, %t, 0f$x1, 0f$x2;\n"
+                 "    mul.f32 %t, %t, %a$0;\n" LOGISTIC "    mul.f32 %a$0, %a$0, %t;\n",
+                 i, ptx_float_bits((float)(-2 * LOG2_E * M_SQRT1_2 * M_2_SQRTPI * 0.044715)),
+                 ptx_float_bits((float)(-2 * LOG2_E * M_SQRT1_2 * M_2_SQRTPI)));
+        break;
+    case ACT_GELU_ERF:
+        gelu_erf(p, i);
+        break;
+    case ACT_RELU:
+    case ACT_RELU2:
+        PTX_FILL(p,
+                 "    setp.lt.f32 %less, %a$0, 0f00000000;\n"
+                 "    selp.f32 %a$0, 0f00000000, %a$0, %less;\n",
+                 i);
+        if (kind == ACT_RELU2)
+            PTX_FILL(p, "    mul.f32 %a$0, %a$0, %a$0;\n", i);
+        break;
+    case ACT_SIGMOID:
+        sigmoid(p, i);
+        PTX_FILL(p, "    mov.f32 %a$0, %t;\n", i);
+        break;
+    }
+}
+
+// cap tanh(x / cap): by powers where x / cap is small and 1 - 2 / (e^2u + 1) would cancel.
+static void softcap(struct ptx *p, float cap, uint32_t i)
+{
+    PTX_FILL(p,
+             "    abs.f32 %u, %a$0;\n"
+             "    mul.f32 %u, %u, 0f$x1;\n"
+             "    mul.f32 %t, %u, 0f$x2;\n"
+             "    ex2.approx.ftz.f32 %t, %t;\n"
+             "    add.f32 %t, %t, 0f3F800000;\n"
+             "    rcp.rn.f32 %t, %t;\n"
+             "    fma.rn.f32 %t, %t, 0fC0000000, 0f3F800000;\n"
+             "    setp.lt.f32 %less, %u, 0f3E800000;\n"
+             "    mul.f32 %s, %u, %u;\n",
+             i, ptx_float_bits((float)(1 / (double)cap)), ptx_float_bits((float)(2 * LOG2_E)));
+    PTX_FILL(p,
+             "    @%less fma.rn.f32 %t, %s, 0f$x1, 0f$x2;\n"
+             "    @%less fma.rn.f32 %t, %t, %s, 0f$x3;\n"
+             "    @%less fma.rn.f32 %t, %t, %s, 0f$x4;\n"
+             "    @%less mul.f32 %t, %t, %s;\n"
+             "    @%less fma.rn.f32 %t, %t, %u, %u;\n"
+             "    mul.f32 %t, %t, 0f$x5;\n"
+             "    copysign.f32 %a$0, %a$0, %t;\n",
+             i, ptx_float_bits((float)(62 / 2835.0)), ptx_float_bits((float)(-17 / 315.0)),
+             ptx_float_bits((float)(2 / 15.0)), ptx_float_bits((float)(-1 / 3.0)), ptx_float_bits(cap));
+}
+
+// ---- kernels
+
+static const char *const element_entry[] = {
+    [PTX_ADD] = "add", [PTX_ACT] = "act", [PTX_GLU] = "glu", [PTX_SCALE] = "scale", [PTX_SOFTCAP] = "softcap"};
+
+static void element_head(struct ptx *p, const struct ptx_elements *e)
+{
+    static const char *const said[] = {
+        [ACT_SILU] = "silu", [ACT_GELU_TANH] = "gelu by tanh", [ACT_GELU_ERF] = "gelu",
+        [ACT_RELU] = "relu", [ACT_RELU2] = "relu squared",     [ACT_SIGMOID] = "sigmoid"};
+    bool acts = e->op == PTX_ACT || e->op == PTX_GLU;
+    ptx_header(p, 63, 75);
+    PTX_FILL(p, "\n// node $0: rows of $1, f32, element by element", e->node, e->width);
+    if (acts) {
+        PTX_LINES(p, ": ");
+        ptx_copy(p, said[e->act], strlen(said[e->act]));
+    }
+    PTX_LINES(p, "\n.visible .entry ");
+    ptx_copy(p, element_entry[e->op], strlen(element_entry[e->op]));
+    PTX_FILL(p,
+             "_$0(\n"
+             "    .param .u64 step,\n"
+             "    .param .u64 a,\n",
+             e->node);
+    if (e->op == PTX_ADD || e->op == PTX_GLU)
+        PTX_LINES(p, "    .param .u64 b,\n");
+    PTX_LINES(p, "    .param .u64 y)\n");
+}
+
+static void element(struct ptx *p, const struct ptx_elements *e, uint32_t i)
+{
+    switch (e->op) {
+    case PTX_ADD:
+        PTX_FILL(p, "    add.f32 %a$0, %a$0, %b$0;\n", i);
+        break;
+    case PTX_GLU:
+        act(p, e->act, i);
+        PTX_FILL(p, "    mul.f32 %a$0, %a$0, %b$0;\n", i);
+        break;
+    case PTX_ACT:
+        act(p, e->act, i);
+        break;
+    case PTX_SCALE:
+        PTX_FILL(p, "    mul.f32 %a$0, %a$0, 0f$x1;\n", i, ptx_float_bits(e->factor));
+        break;
+    case PTX_SOFTCAP:
+        softcap(p, e->factor, i);
+        break;
+    }
+}
+
+int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_launch *launch, struct error *err)
+{
+    bool two = e->op == PTX_ADD || e->op == PTX_GLU;
+    uint32_t vector = vector_of(e->width);
+    if (ptx_check_width(element_entry[e->op], e->width, err))
+        return -1;
+    if (!isfinite(e->factor) || (e->op == PTX_SOFTCAP && e->factor == 0))
+        return fail(err, E_GPU, "%s: a factor of %g", element_entry[e->op], (double)e->factor);
+    element_head(p, e);
+    place(p, ptx_count_at(e->rows), e->width);
+    PTX_LINES(p,
+              "    .reg .pred %less;\n"
+              "    .reg .f32 %a<4>, %b<4>, %s, %t, %u;\n" PTX_ADDRESS("%from", "a") "    add.u64 %from, %from, %at;\n");
+    load(p, vector, 'a');
+    if (two) {
+        PTX_LINES(p, PTX_ADDRESS("%from", "b") "    add.u64 %from, %from, %at;\n");
+        load(p, vector, 'b');
+    }
+    for (uint32_t i = 0; i < vector; i++)
+        element(p, e, i);
+    store(p, vector);
+    *launch = launch_of(element_entry[e->op], e->width);
+    return ptx_finish(p, err);
+}
+
+int ptx_emit_pick(struct ptx *p, const struct ptx_pick *k, struct ptx_launch *launch, struct error *err)
+{
+    uint32_t vector = vector_of(k->width);
+    if (ptx_check_width("pick", k->width, err))
+        return -1;
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: the rows of $1 that want logits\n"
+             ".visible .entry pick_$0(\n"
+             "    .param .u64 step,\n"
+             "    .param .u64 outputs,\n"
+             "    .param .u64 x,\n"
+             "    .param .u64 y)\n",
+             k->node, k->width);
+    place(p, ptx_count_at(ROWS_OUTPUTS), k->width);
+    PTX_FILL(p,
+             "    .reg .f32 %a<4>;\n"
+             "    .reg .u32 %source;\n" PTX_ADDRESS(
+                 "%from", "outputs") "    mad.wide.u32 %from, %row, 4, %from;\n"
+                                     "    ld.global.u32 %source, [%from];\n" PTX_ADDRESS(
+                                         "%from", "x") "    mad.wide.u32 %from, %source, $0, %from;\n"
+                                                       "    add.u64 %from, %from, %column;\n",
+             4 * k->width);
+    load(p, vector, 'a');
+    store(p, vector);
+    *launch = launch_of("pick", k->width);
+    return ptx_finish(p, err);
+}
+
+int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err)
+{
+    uint32_t vector = vector_of(c->width);
+    if (ptx_check_width("combine", c->width, err))
+        return -1;
+    if (c->used < 1 || c->used > 1024 || (uint64_t)c->used * c->width > PTX_WIDTH_MAX)
+        return fail(err, E_GPU, "combine: %u parts of %u", c->used, c->width);
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: the sum of $1 weighed parts of $2\n"
+             ".visible .entry combine_$0(\n"
+             "    .param .u64 step,\n"
+             "    .param .u64 x,\n"
+             "    .param .u64 route,\n"
+             "    .param .u64 y)\n",
+             c->node, c->used, c->width);
+    place(p, ptx_count_at(c->rows), c->width);
+    PTX_FILL(p,
+             "    .reg .pred %more;\n"
+             "    .reg .u64 %weights, %end;\n"
+             "    .reg .f32 %a<4>, %b<4>, %w;\n" PTX_ADDRESS(
+                 "%weights", "route") "    mad.wide.u32 %weights, %row, $0, %weights;\n"
+                                      "    add.u64 %end, %weights, $1;\n" PTX_ADDRESS(
+                                          "%from", "x") "    mad.wide.u32 %from, %row, $2, %from;\n"
+                                                        "    add.u64 %from, %from, %column;\n",
+             8 * c->used, 4 * c->used, 4 * c->used * c->width);
+    for (uint32_t i = 0; i < vector; i++)
+        PTX_FILL(p, "    mov.f32 %a$0, 0f00000000;\n", i);
+    PTX_LINES(p, "PART:\n"
+                 "    ld.global.f32 %w, [%weights];\n");
+    load(p, vector, 'b');
+    for (uint32_t i = 0; i < vector; i++)
+        PTX_FILL(p, "    fma.rn.f32 %a$0, %w, %b$0, %a$0;\n", i);
+    PTX_FILL(p,
+             "    add.u64 %weights, %weights, 4;\n"
+             "    add.u64 %from, %from, $0;\n"
+             "    setp.lt.u64 %more, %weights, %end;\n"
+             "    @%more bra PART;\n",
+             4 * c->width);
+    store(p, vector);
+    *launch = launch_of("combine", c->width);
+    return ptx_finish(p, err);
+}

@@ -1,0 +1,202 @@
+// Keys and values into the pages of the cache, with the bits of gguf/dtype_encode.c.
+#include "kernels/ptx/emit_kv.h"
+
+enum { THREADS = 64 };
+
+int ptx_check_kv(const char *what, const struct ptx_kv *kv, uint32_t heads, struct error *err)
+{
+    bool known =
+        kv->type == DT_F32 || kv->type == DT_F16 || kv->type == DT_BF16 || kv->type == DT_Q8_0 || kv->type == DT_Q4_0;
+    if (!known)
+        return fail(err, E_GPU, "%s: no cache of that type", what);
+    uint64_t head = (uint64_t)KV_PAGE * dtype_row_bytes(kv->type, kv->dim);
+    if (kv->dim < 1 || kv->dim > 1024 || kv->dim % (uint32_t)dtype_info[kv->type].block || heads < 1 ||
+        kv->page_bytes > INT32_MAX || kv->offset + heads * head > kv->page_bytes)
+        return fail(err, E_GPU, "%s: %u heads of %u of %s in a page of %u bytes", what, heads, kv->dim,
+                    dtype_info[kv->type].name, kv->page_bytes);
+    return 0;
+}
+
+// Where the thread's unit (an element, or a block of 32) comes from, %px, and goes to, %py.
+static void write_head(struct ptx *p, const struct ptx_kv_write *w, uint32_t units)
+{
+    const struct ptx_kv *kv = &w->kv;
+    uint32_t block = (uint32_t)dtype_info[kv->type].block, block_bytes = (uint32_t)dtype_info[kv->type].bytes;
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: $1 heads of $2 to their pages\n"
+             ".visible .entry kv_write_$0(\n"
+             "    .param .u64 step,\n"
+             "    .param .u64 positions,\n"
+             "    .param .u64 tables,\n"
+             "    .param .u64 pages,\n"
+             "    .param .u64 x)\n"
+             ".maxntid 64, 1, 1\n"
+             "{\n" PTX_ROW_REGS PTX_KV_REGS "    .reg .pred %outside;\n"
+             "    .reg .u32 %unit, %chunk, %head, %in;\n"
+             "    .reg .u64 %px, %py;\n",
+             w->node, w->heads, kv->dim);
+    PTX_FILL(p,
+             PTX_ROW "    mov.u32 %chunk, %ctaid.y;\n"
+                     "    mov.u32 %unit, %tid.x;\n"
+                     "    mad.lo.u32 %unit, %chunk, 64, %unit;\n"
+                     "    setp.ge.u32 %outside, %unit, $0;\n"
+                     "    @%outside ret;\n" PTX_KV_TABLE "    shr.u32 %entry, %position, 6;\n" PTX_KV_PAGE("%py"),
+             w->heads * units, ptx_count_at(ROWS_TOKENS), kv->page_bytes);
+    PTX_FILL(p,
+             "    div.u32 %head, %unit, $0;\n"
+             "    mul.lo.u32 %in, %head, $0;\n"
+             "    sub.u32 %in, %unit, %in;\n"
+             "    and.b32 %slot, %position, 63;\n"
+             "    mad.lo.u32 %slot, %head, 64, %slot;\n"
+             "    mad.wide.u32 %py, %slot, $1, %py;\n"
+             "    mad.wide.u32 %py, %in, $2, %py;\n"
+             "    add.u64 %py, %py, $3;\n" PTX_ADDRESS("%px", "x") "    mad.wide.u32 %px, %row, $4, %px;\n"
+                                                                   "    mad.wide.u32 %px, %unit, $5, %px;\n",
+             units, (uint32_t)dtype_row_bytes(kv->type, kv->dim), block_bytes, kv->offset, 4 * w->heads * kv->dim,
+             4 * block);
+}
+
+static void write_element(struct ptx *p, enum dtype type)
+{
+    PTX_LINES(p, "    .reg .f32 %v;\n"
+                 "    ld.global.f32 %v, [%px];\n");
+    if (type == DT_F32)
+        PTX_LINES(p, "    st.global.f32 [%py], %v;\n");
+    else if (type == DT_F16)
+        PTX_LINES(p, "    .reg .f16 %h;\n"
+                     "    .reg .b16 %bits;\n"
+                     "    cvt.rn.f16.f32 %h, %v;\n"
+                     "    mov.b16 %bits, %h;\n"
+                     "    st.global.b16 [%py], %bits;\n");
+    else
+        PTX_LINES(p, "    // the upper half, rounded to even; a NaN stays one\n"
+                     "    .reg .pred %nan;\n"
+                     "    .reg .b32 %bits, %round, %quiet;\n"
+                     "    .reg .b16 %low, %high;\n"
+                     "    mov.b32 %bits, %v;\n"
+                     "    setp.nan.f32 %nan, %v, %v;\n"
+                     "    or.b32 %quiet, %bits, 0x400000;\n"
+                     "    bfe.u32 %round, %bits, 16, 1;\n"
+                     "    add.u32 %round, %round, 0x7fff;\n"
+                     "    add.u32 %bits, %bits, %round;\n"
+                     "    selp.b32 %bits, %quiet, %bits, %nan;\n"
+                     "    mov.b32 {%low, %high}, %bits;\n"
+                     "    st.global.b16 [%py], %high;\n");
+}
+
+// The largest magnitude of the block, %top, and the element that has it first, %peak; %sound where all are finite.
+#define BLOCK_TOP                                                                                                      \
+    "    .reg .pred %more, %sound, %larger, %zero, %big;\n"                                                            \
+    "    .reg .u64 %from, %end;\n"                                                                                     \
+    "    .reg .u32 %q, %q2, %half;\n"                                                                                  \
+    "    .reg .b16 %bits;\n"                                                                                           \
+    "    .reg .f16 %h;\n"                                                                                              \
+    "    .reg .f32 %v, %size, %top, %peak, %d, %reach, %per;\n"                                                        \
+    "    mov.u64 %from, %px;\n"                                                                                        \
+    "    add.u64 %end, %px, 128;\n"                                                                                    \
+    "    mov.f32 %top, 0f00000000;\n"                                                                                  \
+    "    mov.f32 %peak, 0f00000000;\n"                                                                                 \
+    "    mov.u32 %half, 0;\n"                                                                                          \
+    "TOP:\n"                                                                                                           \
+    "    ld.global.f32 %v, [%from];\n"                                                                                 \
+    "    abs.f32 %size, %v;\n"                                                                                         \
+    "    mov.b32 %q, %size;\n"                                                                                         \
+    "    max.u32 %half, %half, %q;\n"                                                                                  \
+    "    setp.gt.f32 %larger, %size, %top;\n"                                                                          \
+    "    selp.f32 %peak, %v, %peak, %larger;\n"                                                                        \
+    "    max.f32 %top, %top, %size;\n"                                                                                 \
+    "    add.u64 %from, %from, 4;\n"                                                                                   \
+    "    setp.lt.u64 %more, %from, %end;\n"                                                                            \
+    "    @%more bra TOP;\n"                                                                                            \
+    "    setp.lt.u32 %sound, %half, 0x7f800000;\n"
+
+// %half: the half nearest to %top / steps, or the next one where steps + 0.5 of it do not reach the top. $0 is steps.
+// Then its value, %d, and 1 / %d or 0, %per. A block that is not finite has a NaN and zeros.
+#define BLOCK_STEP                                                                                                     \
+    "    div.rn.f32 %d, %top, 0f$x0;\n"                                                                                \
+    "    cvt.rn.f16.f32 %h, %d;\n"                                                                                     \
+    "    mov.b16 %bits, %h;\n"                                                                                         \
+    "    cvt.u32.u16 %half, %bits;\n"                                                                                  \
+    "    cvt.f32.f16 %d, %h;\n"                                                                                        \
+    "    mul.f32 %reach, %d, 0f$x1;\n"                                                                                 \
+    "    setp.lt.f32 %big, %reach, %top;\n"                                                                            \
+    "    @%big add.u32 %half, %half, 1;\n"                                                                             \
+    "    min.u32 %half, %half, 0x7bff;\n"
+#define BLOCK_SCALE                                                                                                    \
+    "    @!%sound mov.u32 %half, 0x7e00;\n"                                                                            \
+    "    cvt.u16.u32 %bits, %half;\n"                                                                                  \
+    "    mov.b16 %h, %bits;\n"                                                                                         \
+    "    st.global.b16 [%py], %bits;\n"                                                                                \
+    "    cvt.f32.f16 %d, %h;\n"                                                                                        \
+    "    setp.eq.f32 %zero, %d, 0f00000000;\n"                                                                         \
+    "    rcp.rn.f32 %per, %d;\n"                                                                                       \
+    "    @%zero mov.f32 %per, 0f00000000;\n"                                                                           \
+    "    mov.u64 %from, %px;\n"                                                                                        \
+    "    add.u64 %py, %py, 2;\n"
+
+static void write_q8_0(struct ptx *p)
+{
+    PTX_FILL(p, BLOCK_TOP BLOCK_STEP BLOCK_SCALE, ptx_float_bits(127.0f), ptx_float_bits(127.5f));
+    PTX_LINES(p, "    .reg .s32 %n;\n"
+                 "QUANT:\n"
+                 "    ld.global.f32 %v, [%from];\n"
+                 "    mul.f32 %v, %v, %per;\n"
+                 "    max.f32 %v, %v, 0fC2FE0000;\n"
+                 "    min.f32 %v, %v, 0f42FE0000;\n"
+                 "    cvt.rni.s32.f32 %n, %v;\n"
+                 "    @!%sound mov.s32 %n, 0;\n"
+                 "    st.global.s8 [%py], %n;\n"
+                 "    add.u64 %from, %from, 4;\n"
+                 "    add.u64 %py, %py, 1;\n"
+                 "    setp.lt.u64 %more, %from, %end;\n"
+                 "    @%more bra QUANT;\n");
+}
+
+// One nibble of the element at [%from + at]; NaN blocks get bytes of zero.
+#define NIBBLE(at, q)                                                                                                  \
+    "    ld.global.f32 %v, [%from+" at "];\n"                                                                          \
+    "    mul.f32 %v, %v, %per;\n"                                                                                      \
+    "    max.f32 %v, %v, 0fC1000000;\n"                                                                                \
+    "    min.f32 %v, %v, 0f40E00000;\n"                                                                                \
+    "    cvt.rni.s32.f32 %n, %v;\n"                                                                                    \
+    "    add.s32 %n, %n, 8;\n"                                                                                         \
+    "    mov.b32 " q ", %n;\n"
+
+static void write_q4_0(struct ptx *p)
+{
+    PTX_FILL(p,
+             BLOCK_TOP BLOCK_STEP "    setp.gt.f32 %larger, %peak, 0f00000000;\n"
+                                  "    @%larger or.b32 %half, %half, 0x8000;\n" BLOCK_SCALE,
+             ptx_float_bits(8.0f), ptx_float_bits(8.5f));
+    PTX_LINES(p, "    .reg .s32 %n;\n"
+                 "    add.u64 %end, %px, 64;\n"
+                 "QUANT:\n" NIBBLE("0", "%q") NIBBLE("64", "%q2") "    shl.b32 %q2, %q2, 4;\n"
+                                                                  "    or.b32 %q, %q, %q2;\n"
+                                                                  "    @!%sound mov.u32 %q, 0;\n"
+                                                                  "    st.global.u8 [%py], %q;\n"
+                                                                  "    add.u64 %from, %from, 4;\n"
+                                                                  "    add.u64 %py, %py, 1;\n"
+                                                                  "    setp.lt.u64 %more, %from, %end;\n"
+                                                                  "    @%more bra QUANT;\n");
+}
+
+int ptx_emit_kv_write(struct ptx *p, const struct ptx_kv_write *w, struct ptx_launch *launch, struct error *err)
+{
+    if (ptx_check_kv("kv_write", &w->kv, w->heads, err) || ptx_check_width("kv_write", w->heads * w->kv.dim, err))
+        return -1;
+    uint32_t units = w->kv.dim / (uint32_t)dtype_info[w->kv.type].block;
+    write_head(p, w, units);
+    if (w->kv.type == DT_Q8_0)
+        write_q8_0(p);
+    else if (w->kv.type == DT_Q4_0)
+        write_q4_0(p);
+    else
+        write_element(p, w->kv.type);
+    PTX_LINES(p, "    ret;\n"
+                 "}\n");
+    *launch = (struct ptx_launch){
+        .entry = "kv_write", .grid = {1, ptx_tiles(w->heads * units, THREADS), 1}, .block = {THREADS, 1, 1}};
+    return ptx_finish(p, err);
+}

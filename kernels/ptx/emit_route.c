@@ -1,0 +1,174 @@
+// The choice of experts: a warp a row. The greatest logits one after another, the lower expert first on a tie: each is
+// the first in that order behind the one before, so that nothing need be marked as taken.
+#include "kernels/ptx/emit_ops.h"
+
+#include <math.h>
+
+#define LOG2_E 1.44269504088896340736
+
+static void route_head(struct ptx *p, const struct ptx_route *r)
+{
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: $1 of $2 experts\n"
+             ".visible .entry route_$0(\n"
+             "    .param .u64 step,\n"
+             "    .param .u64 logits,\n"
+             "    .param .u64 y)\n"
+             ".maxntid 32, 1, 1\n"
+             "{\n" PTX_ROW_REGS "    .reg .pred %end, %better, %same, %lower, %behind, %leads, %odd;\n"
+             "    .reg .u32 %lane, %e, %id, %other_id, %last_id, %n;\n"
+             "    .reg .u64 %px, %py, %from;\n"
+             "    .reg .f32 %v, %best, %other, %last, %most, %all, %sum, %weight;\n",
+             r->node, r->used, r->experts);
+    PTX_FILL(
+        p,
+        PTX_ROW
+        "    mov.u32 %lane, %tid.x;\n"
+        "    setp.eq.u32 %leads, %lane, 0;\n" PTX_ADDRESS(
+            "%px",
+            "logits") "    mad.wide.u32 %px, %row, $2, %px;\n" PTX_ADDRESS("%py",
+                                                                           "y") "    mad.wide.u32 %py, %row, $3, %py;\n"
+                                                                                "    mov.f32 %last, 0f7F800000;\n"
+                                                                                "    mov.u32 %last_id, 0;\n"
+                                                                                "    mov.f32 %sum, 0f00000000;\n"
+                                                                                "    mov.u32 %n, 0;\n",
+        0, ptx_count_at(r->rows), 4 * r->experts, 8 * r->used);
+}
+
+// A loop over the lane's experts that sees %e and %v. $0 is their number.
+#define EACH_BEGIN(label)                                                                                              \
+    "    mov.u32 %e, %lane;\n"                                                                                         \
+    "    mad.wide.u32 %from, %lane, 4, %px;\n" label ":\n"                                                             \
+    "    setp.ge.u32 %end, %e, $0;\n"                                                                                  \
+    "    @%end bra " label "_END;\n"                                                                                   \
+    "    ld.global.f32 %v, [%from];\n"
+#define EACH_END(label)                                                                                                \
+    "    add.u32 %e, %e, 32;\n"                                                                                        \
+    "    add.u64 %from, %from, 128;\n"                                                                                 \
+    "    bra " label ";\n" label "_END:\n"
+
+// %most and %all: the greatest logit, and the sum of e^(logit - greatest).
+static void route_softmax(struct ptx *p, const struct ptx_route *r)
+{
+    PTX_FILL(p,
+             "    mov.f32 %most, 0fFF800000;\n" EACH_BEGIN("MOST") "    max.f32 %most, %most, %v;\n" EACH_END("MOST"),
+             r->experts);
+    for (uint32_t by = 16; by; by /= 2)
+        PTX_FILL(p,
+                 "    shfl.sync.bfly.b32 %other, %most, $0, 31, 0xffffffff;\n"
+                 "    max.f32 %most, %most, %other;\n",
+                 by);
+    PTX_FILL(p,
+             "    mov.f32 %all, 0f00000000;\n" EACH_BEGIN("ALL") "    sub.f32 %v, %v, %most;\n"
+                                                                 "    mul.f32 %v, %v, 0f$x1;\n"
+                                                                 "    ex2.approx.ftz.f32 %v, %v;\n"
+                                                                 "    add.f32 %all, %all, %v;\n" EACH_END("ALL"),
+             r->experts, ptx_float_bits((float)LOG2_E));
+    for (uint32_t by = 16; by; by /= 2)
+        PTX_FILL(p,
+                 "    shfl.sync.bfly.b32 %other, %all, $0, 31, 0xffffffff;\n"
+                 "    add.f32 %all, %all, %other;\n",
+                 by);
+}
+
+// %better where (%other, %other_id) comes before (%best, %id).
+#define COMPARE                                                                                                        \
+    "    setp.eq.f32 %same, %other, %best;\n"                                                                          \
+    "    setp.lt.and.u32 %same, %other_id, %id, %same;\n"                                                              \
+    "    setp.gt.or.f32 %better, %other, %best, %same;\n"                                                              \
+    "    selp.f32 %best, %other, %best, %better;\n"                                                                    \
+    "    selp.b32 %id, %other_id, %id, %better;\n"
+
+// The next expert in order: %id, with its logit %best. A lane that finds none has an id beyond all.
+static void route_choose(struct ptx *p, const struct ptx_route *r)
+{
+    PTX_FILL(p,
+             "CHOICE:\n"
+             "    mov.f32 %best, 0fFF800000;\n"
+             "    mov.u32 %id, $0;\n" EACH_BEGIN("FIND") "    setp.eq.f32 %same, %v, %last;\n"
+                                                         "    setp.ge.and.u32 %same, %e, %last_id, %same;\n"
+                                                         "    setp.lt.or.f32 %behind, %v, %last, %same;\n"
+                                                         "    @!%behind bra FOUND;\n"
+                                                         "    mov.f32 %other, %v;\n"
+                                                         "    mov.u32 %other_id, %e;\n" COMPARE
+                                                         "FOUND:\n" EACH_END("FIND"),
+             r->experts);
+    for (uint32_t by = 16; by; by /= 2)
+        PTX_FILL(p,
+                 "    shfl.sync.bfly.b32 %other, %best, $0, 31, 0xffffffff;\n"
+                 "    shfl.sync.bfly.b32 %other_id, %id, $0, 31, 0xffffffff;\n" COMPARE,
+                 by);
+    PTX_FILL(p,
+             "    mov.f32 %last, %best;\n"
+             "    add.u32 %last_id, %id, 1;\n"
+             "    min.u32 %id, %id, $0;\n",
+             r->experts - 1);
+}
+
+// The weight of the choice before it is divided and scaled; logits that are no numbers give one that is none.
+static void route_weigh(struct ptx *p, const struct ptx_route *r)
+{
+    uint32_t factor = ptx_float_bits((float)LOG2_E);
+    if (r->kind == ROUTE_SOFTMAX)
+        PTX_FILL(p,
+                 "    sub.f32 %weight, %best, %most;\n"
+                 "    mul.f32 %weight, %weight, 0f$x0;\n"
+                 "    ex2.approx.ftz.f32 %weight, %weight;\n"
+                 "    div.rn.f32 %weight, %weight, %all;\n",
+                 factor);
+    else
+        PTX_FILL(p,
+                 "    mul.f32 %weight, %best, 0f$x0;\n"
+                 "    neg.f32 %weight, %weight;\n"
+                 "    ex2.approx.ftz.f32 %weight, %weight;\n"
+                 "    add.f32 %weight, %weight, 0f3F800000;\n"
+                 "    rcp.rn.f32 %weight, %weight;\n",
+                 factor);
+    PTX_FILL(p,
+             "    add.f32 %sum, %sum, %weight;\n"
+             "    mad.wide.u32 %from, %n, 4, %py;\n"
+             "    @%leads st.global.f32 [%from], %weight;\n"
+             "    @%leads st.global.u32 [%from+$0], %id;\n"
+             "    add.u32 %n, %n, 1;\n"
+             "    setp.lt.u32 %better, %n, $1;\n"
+             "    @%better bra CHOICE;\n",
+             4 * r->used, r->used);
+}
+
+int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *launch, struct error *err)
+{
+    if (r->experts < 1 || r->experts > 65536 || r->used < 1 || r->used > r->experts)
+        return fail(err, E_GPU, "route: %u of %u experts", r->used, r->experts);
+    if (!isfinite(r->scale))
+        return fail(err, E_GPU, "route: a scale of %g", (double)r->scale);
+    route_head(p, r);
+    if (r->kind == ROUTE_SOFTMAX)
+        route_softmax(p, r);
+    route_choose(p, r);
+    route_weigh(p, r);
+    // what the weights are divided by is at least the smallest normal half
+    PTX_FILL(p,
+             "    @!%leads ret;\n"
+             "    max.f32 %sum, %sum, 0f$x0;\n"
+             "    mov.u64 %from, %py;\n"
+             "    mov.u32 %n, 0;\n"
+             "SCALE:\n"
+             "    ld.global.f32 %weight, [%from];\n",
+             ptx_float_bits(0x1p-14f));
+    if (r->normalise)
+        PTX_LINES(p, "    div.rn.f32 %weight, %weight, %sum;\n");
+    PTX_FILL(p,
+             "    mul.f32 %weight, %weight, 0f$x0;\n"
+             "    st.global.f32 [%from], %weight;\n"
+             "    add.u64 %from, %from, 4;\n"
+             "    add.u32 %n, %n, 1;\n"
+             "    setp.lt.u32 %better, %n, $1;\n"
+             "    @%better bra SCALE;\n"
+             "    ret;\n"
+             "}\n",
+             ptx_float_bits(r->scale), r->used);
+    *launch = (struct ptx_launch){.entry = "route", .grid = {1, 1, 1}, .block = {32, 1, 1}};
+    return ptx_finish(p, err);
+}

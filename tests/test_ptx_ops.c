@@ -1,0 +1,492 @@
+// The operations of a graph as PTX, run by the interpreter and held against the law, kernels/cpu/ref.c.
+//
+// Each test gives random rows to an operation of both: some rows more than the step has, which must stay untouched.
+// Buffers have exactly the bytes of what they hold and outputs count as not written, so that the interpreter names
+// every access beside them.
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/cpu/ref_ops.h"
+#include "kernels/ptx/emit_ops.h"
+#include "tests/ptx/interpreter.h"
+
+enum { SEED = 20261121, TEXT = 1 << 18, ROWS = 5, MORE = 2, N_SEQS = 2, STRIDE = 6, N_PAGES = 12, N_OUTPUTS = 3 };
+
+static const int32_t positions[ROWS] = {0, 63, 200, 64, 301}, seqs[ROWS] = {0, 1, 0, 1, 1},
+                     outputs[N_OUTPUTS] = {1, 2, 4};
+static const int32_t pages[N_SEQS * STRIDE] = {7, 2, 9, 4, 0, 11, 3, 8, 1, 10, 6, 5};
+
+static uint64_t random_u64(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+static float *random_floats(size_t n, double scale)
+{
+    static uint64_t state = SEED;
+    float *x = malloc(n * sizeof(*x));
+    cr_assert_not_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(((double)(random_u64(&state) >> 11) * 0x1p-52 - 1) * scale);
+    return x;
+}
+
+// ---- the card
+
+struct card {
+    struct simt *simt;
+    char text[TEXT];
+    struct ptx p;
+    struct ptx_launch launch;
+    struct error err;
+    uint64_t step, positions, tables, pages, outputs, kv;
+    uint64_t args[8];
+    int n_args;
+};
+
+static uint64_t to_card(struct card *c, const void *data, size_t size)
+{
+    uint64_t at = simt_alloc(c->simt, size);
+    cr_assert(at && (!data || !simt_put(c->simt, at, data, size, &c->err)), "%s", c->err.text);
+    return at;
+}
+
+static struct card *card_new(const void *kv, size_t kv_bytes)
+{
+    struct card *c = calloc(1, sizeof(*c));
+    cr_assert(c && (c->simt = simt_new()));
+    c->kv = kv ? to_card(c, kv, kv_bytes) : 0;
+    struct ptx_step step = {.rows = {ROWS, N_OUTPUTS}, .pages_stride = STRIDE, .kv = c->kv};
+    c->step = to_card(c, &step, sizeof(step));
+    c->positions = to_card(c, positions, sizeof(positions));
+    c->tables = to_card(c, seqs, sizeof(seqs));
+    c->pages = to_card(c, pages, sizeof(pages));
+    c->outputs = to_card(c, outputs, sizeof(outputs));
+    ptx_start(&c->p, c->text, TEXT);
+    c->args[c->n_args++] = c->step;
+    return c;
+}
+
+static void card_free(struct card *c)
+{
+    simt_free(c->simt);
+    free(c);
+}
+
+static void arg(struct card *c, uint64_t address)
+{
+    c->args[c->n_args++] = address;
+}
+
+// For more rows than the step has.
+static void launch(struct card *c)
+{
+    char entry[64];
+    cr_assert_eq(simt_load(c->simt, (struct str){c->text, c->p.size}, &c->err), 0, "%s\n%s", c->err.text, c->text);
+    snprintf(entry, sizeof(entry), "%s_7", c->launch.entry);
+    const struct simt_kernel *kernel = simt_find(c->simt, entry);
+    cr_assert_not_null(kernel, "%s", entry);
+    const uint32_t *g = c->launch.grid, *b = c->launch.block;
+    cr_assert_eq(simt_launch(c->simt, kernel, (struct simt_dim){g[0] * (ROWS + MORE), g[1], g[2]},
+                             (struct simt_dim){b[0], b[1], b[2]}, 0, c->args, (size_t)c->n_args * 8, &c->err),
+                 0, "%s", c->err.text);
+}
+
+static void expect_near(struct card *c, uint64_t at, const float *want, size_t n, double bound, const char *what)
+{
+    float *got = malloc(n * sizeof(*got));
+    double largest = 0, worst = 0;
+    cr_assert_eq(simt_get(c->simt, at, got, n * sizeof(*got), &c->err), 0, "%s: %s", what, c->err.text);
+    for (size_t i = 0; i < n; i++) {
+        cr_assert(isfinite(got[i]), "%s: element %zu is %g, not %g", what, i, (double)got[i], (double)want[i]);
+        largest = fmax(largest, fabs((double)want[i]));
+        worst = fmax(worst, fabs((double)got[i] - (double)want[i]));
+    }
+    cr_expect(worst <= bound * largest, "%s: %g of %g", what, worst, largest);
+    free(got);
+}
+
+// ---- the law
+
+struct law {
+    struct tensor src[SRC_MAX], node;
+    float *values[SRC_MAX + 1];
+    struct ref_run run;
+    struct step step;
+    size_t kv_offset[1][2];
+    double sums[4096];
+    float decoded[4096];
+    enum dtype kv_type[2];
+};
+
+// A node over sources of those widths: values[3] is its own.
+static struct law *law_new(enum op op, enum rows rows, int64_t width, const int64_t *widths, double scale)
+{
+    struct law *l = calloc(1, sizeof(*l));
+    cr_assert_not_null(l);
+    l->node = (struct tensor){.op = op, .id = SRC_MAX, .name = "node", .rows = rows, .width = width};
+    for (int s = 0; s < SRC_MAX; s++) {
+        if (!widths[s])
+            continue;
+        l->src[s] = (struct tensor){.id = s, .rows = rows, .width = widths[s]};
+        l->node.src[s] = &l->src[s];
+        l->values[s] = random_floats((size_t)ROWS * (size_t)widths[s], scale);
+    }
+    l->values[SRC_MAX] = calloc((size_t)ROWS * (size_t)MAX(width, 1), sizeof(float));
+    l->step = (struct step){.n_tokens = ROWS,
+                            .n_outputs = N_OUTPUTS,
+                            .positions = positions,
+                            .seqs = seqs,
+                            .outputs = outputs,
+                            .pages = pages,
+                            .pages_stride = STRIDE};
+    l->run = (struct ref_run){.step = &l->step,
+                              .values = l->values,
+                              .kv_type = l->kv_type,
+                              .kv_offset = (const size_t(*)[2])l->kv_offset,
+                              .decoded = l->decoded,
+                              .sums = l->sums};
+    return l;
+}
+
+static void law_free(struct law *l)
+{
+    for (int i = 0; i <= SRC_MAX; i++)
+        free(l->values[i]);
+    free(l);
+}
+
+static uint64_t source(struct card *c, const struct law *l, int s)
+{
+    return to_card(c, l->values[s], (size_t)ROWS * (size_t)l->src[s].width * sizeof(float));
+}
+
+// The output, of as many rows as the step has; compared after the launch.
+static void finish(struct card *c, struct law *l, int emitted, double bound, const char *what)
+{
+    size_t n = (size_t)(l->node.rows == ROWS_TOKENS ? ROWS : N_OUTPUTS) * (size_t)l->node.width;
+    cr_assert_eq(emitted, 0, "%s: %s", what, c->err.text);
+    uint64_t y = to_card(c, NULL, n * sizeof(float));
+    arg(c, y);
+    launch(c);
+    ref_node(&l->run, &l->node);
+    expect_near(c, y, l->values[SRC_MAX], n, bound, what);
+    card_free(c);
+    law_free(l);
+}
+
+// ---- elements
+
+static void check_element(struct ptx_elements e, enum op op, double scale)
+{
+    static const uint32_t widths[] = {1, 30, 516, 1030};
+    for (size_t i = 0; i < COUNT_OF(widths); i++) {
+        struct card *c = card_new(NULL, 0);
+        int64_t w = e.width = widths[i];
+        bool two = op == OP_ADD || op == OP_GLU;
+        struct law *l = law_new(op, i % 2 ? ROWS_OUTPUTS : ROWS_TOKENS, w, (int64_t[]){w, two ? w : 0, 0}, scale);
+        if (op == OP_SCALE || op == OP_SOFTCAP)
+            l->node.p.scale.factor = e.factor;
+        else
+            l->node.p.act.kind = e.act;
+        e.rows = l->node.rows;
+        e.node = 7;
+        arg(c, source(c, l, 0));
+        if (two)
+            arg(c, source(c, l, 1));
+        finish(c, l, ptx_emit_elements(&c->p, &e, &c->launch, &c->err), 1e-6, op_name(op));
+    }
+}
+
+Test(ptx_ops, elements_are_those_of_the_law)
+{
+    for (int kind = 0; kind <= ACT_SIGMOID; kind++) {
+        check_element((struct ptx_elements){.op = PTX_ACT, .act = kind}, OP_ACT, 6);
+        check_element((struct ptx_elements){.op = PTX_GLU, .act = kind}, OP_GLU, 3);
+    }
+    check_element((struct ptx_elements){.op = PTX_ADD}, OP_ADD, 1);
+    check_element((struct ptx_elements){.op = PTX_SCALE, .factor = 0.3f}, OP_SCALE, 1);
+    check_element((struct ptx_elements){.op = PTX_SOFTCAP, .factor = 30}, OP_SOFTCAP, 100);
+    check_element((struct ptx_elements){.op = PTX_SOFTCAP, .factor = 50}, OP_SOFTCAP, 1);
+}
+
+Test(ptx_ops, rows_that_want_logits_are_picked)
+{
+    for (int width = 7; width <= 1024; width += 1017) {
+        struct card *c = card_new(NULL, 0);
+        struct law *l = law_new(OP_ROWS, ROWS_OUTPUTS, width, (int64_t[]){width, 0, 0}, 1);
+        arg(c, c->outputs);
+        arg(c, source(c, l, 0));
+        struct ptx_pick k = {7, (uint32_t)width};
+        finish(c, l, ptx_emit_pick(&c->p, &k, &c->launch, &c->err), 0, "pick");
+    }
+}
+
+// ---- norms
+
+static void check_norm(uint32_t width, uint32_t group, enum norm_kind kind, bool gain, bool bias)
+{
+    struct card *c = card_new(NULL, 0);
+    struct law *l = law_new(OP_NORM, ROWS_TOKENS, width, (int64_t[]){width, 0, 0}, 1);
+    struct weight w[2];
+    l->node.p.norm.kind = kind;
+    l->node.p.norm.eps = 1e-5f;
+    l->node.p.norm.group = group == width ? 0 : group;
+    arg(c, source(c, l, 0));
+    for (int i = 0; i < 2; i++) {
+        w[i] = (struct weight){.type = DT_F32, .ne = {group, 1, 1}, .data = random_floats(group, 1)};
+        if (!(i ? bias : gain))
+            continue;
+        l->node.w[i] = &w[i];
+        arg(c, to_card(c, w[i].data, group * sizeof(float)));
+    }
+    struct ptx_norm n = {7, ROWS_TOKENS, width, group, kind, 1e-5f, gain, bias};
+    finish(c, l, ptx_emit_norm(&c->p, &n, &c->launch, &c->err), 2e-6, "norm");
+    free((void *)(uintptr_t)w[0].data);
+    free((void *)(uintptr_t)w[1].data);
+}
+
+Test(ptx_ops, norms_are_those_of_the_law)
+{
+    static const uint32_t widths[] = {5, 32, 288, 1500, 2048};
+    for (size_t i = 0; i < COUNT_OF(widths); i++)
+        for (int mask = 0; mask < 4; mask++) {
+            check_norm(widths[i], widths[i], NORM_RMS, mask & 1, mask & 2);
+            check_norm(widths[i], widths[i], NORM_LAYER, mask & 1, mask & 2);
+        }
+    check_norm(96, 8, NORM_RMS, true, false);
+    check_norm(512, 128, NORM_RMS, true, false);
+}
+
+// ---- rope
+
+Test(ptx_ops, angles_are_those_of_doubles)
+{
+    enum { PAIRS = 70 };
+    double frequencies[PAIRS];
+    for (int i = 0; i < PAIRS; i++)
+        frequencies[i] = 1.5 * pow(10000, -i / (double)PAIRS);
+    struct card *c = card_new(NULL, 0);
+    struct law *l = law_new(OP_ROPE_TABLE, ROWS_TOKENS, 2 * PAIRS, (int64_t[]){0, 0, 0}, 1);
+    int32_t far[ROWS] = {0, 1, 131071, 1000003, 77777};
+    l->step.positions = far;
+    l->node.p.rope_table.n_pairs = PAIRS;
+    l->node.p.rope_table.inv_freq = frequencies;
+    l->node.p.rope_table.mscale = 1.25f;
+    arg(c, to_card(c, far, sizeof(far)));
+    arg(c, to_card(c, frequencies, sizeof(frequencies)));
+    struct ptx_rope_table t = {7, PAIRS, 1.25f};
+    finish(c, l, ptx_emit_rope_table(&c->p, &t, &c->launch, &c->err), 1e-7, "rope table");
+}
+
+Test(ptx_ops, heads_turn_as_the_law_has_it)
+{
+    static const struct {
+        int64_t heads, dim, pairs;
+    } cases[] = {{1, 2, 1}, {4, 8, 4}, {3, 64, 32}, {5, 96, 16}, {2, 10, 3}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (int layout = ROPE_NORM; layout <= ROPE_NEOX; layout++) {
+            int64_t pairs = cases[i].pairs, width = cases[i].heads * cases[i].dim;
+            struct card *c = card_new(NULL, 0);
+            struct law *l = law_new(OP_ROPE, ROWS_TOKENS, width, (int64_t[]){width, 2 * pairs, 0}, 1);
+            l->src[1].p.rope_table.n_pairs = pairs;
+            l->node.p.rope.head_dim = cases[i].dim;
+            l->node.p.rope.layout = layout;
+            arg(c, source(c, l, 0));
+            arg(c, source(c, l, 1));
+            struct ptx_rope r = {7, ROWS_TOKENS, (uint32_t)width, (uint32_t)cases[i].dim, (uint32_t)pairs, layout};
+            finish(c, l, ptx_emit_rope(&c->p, &r, &c->launch, &c->err), 3e-7, "rope");
+        }
+}
+
+// ---- the cache
+
+static const enum dtype kv_types[] = {DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_0};
+
+static void check_write(enum dtype type, int64_t dim)
+{
+    enum { HEADS = 3, OFFSET = 64 };
+    size_t page = align_up(OFFSET + HEADS * KV_PAGE * dtype_row_bytes(type, dim), 64), all = page * N_PAGES;
+    uint8_t *kv = calloc(1, all), *got = malloc(all);
+    struct card *c = card_new(kv, all);
+    struct law *l = law_new(OP_KV_WRITE, ROWS_TOKENS, 0, (int64_t[]){HEADS * dim, 0, 0}, 3);
+    l->kv_type[KV_KEY] = type;
+    l->kv_offset[0][KV_KEY] = OFFSET;
+    l->run.kv = kv;
+    l->run.page_bytes = page;
+    l->node.p.kv.part = KV_KEY;
+    l->node.p.kv.head_dim = dim;
+    float *x = l->values[0];
+    for (int i = 0; i < dim; i++)
+        x[i] = 0; // a block of zeros, and faults: an infinity, a NaN, sizes at the ends of halfs
+    x[dim] = type == DT_F32 ? 1 : INFINITY;
+    x[2 * dim] = dtype_info[type].block > 1 ? NAN : 0; // of floats any NaN will do
+    x[3 * dim] = 1e9f;
+    x[4 * dim] = 1e-9f;
+    for (int i = 0; i < dim; i++)
+        x[5 * dim + i] *= 1e-8f;
+    uint64_t args[] = {c->positions, c->tables, c->pages, source(c, l, 0)};
+    for (size_t i = 0; i < COUNT_OF(args); i++)
+        arg(c, args[i]);
+    struct ptx_kv_write w = {7, HEADS, {(uint32_t)page, OFFSET, (uint32_t)dim, type}};
+    cr_assert_eq(ptx_emit_kv_write(&c->p, &w, &c->launch, &c->err), 0, "%s", c->err.text);
+    launch(c);
+    ref_node(&l->run, &l->node);
+    cr_assert_eq(simt_get(c->simt, c->kv, got, all, &c->err), 0, "%s", c->err.text);
+    for (size_t i = 0; i < all; i++)
+        cr_assert_eq(got[i], kv[i], "%s, heads of %d: byte %zu is %d, not %d", dtype_info[type].name, (int)dim, i,
+                     got[i], kv[i]);
+    free(kv);
+    free(got);
+    card_free(c);
+    law_free(l);
+}
+
+Test(ptx_ops, the_cache_gets_the_bytes_of_the_law)
+{
+    for (size_t i = 0; i < COUNT_OF(kv_types); i++) {
+        check_write(kv_types[i], 64);
+        if (dtype_info[kv_types[i]].block == 1)
+            check_write(kv_types[i], 10);
+    }
+}
+
+struct heads {
+    int n, n_kv, dim_k, dim_v, window;
+    float softcap;
+};
+
+static void check_attend(enum dtype type, struct heads h)
+{
+    size_t k_row = dtype_row_bytes(type, h.dim_k), v_row = dtype_row_bytes(type, h.dim_v);
+    size_t v_at = align_up((size_t)h.n_kv * KV_PAGE * k_row, 64);
+    size_t page = align_up(v_at + (size_t)h.n_kv * KV_PAGE * v_row, 64), all = page * N_PAGES;
+    uint8_t *kv = calloc(1, all);
+    for (size_t at = 0; at + page <= all; at += page)
+        for (int part = 0; part < 2; part++) {
+            int64_t n = (int64_t)h.n_kv * KV_PAGE * (part ? h.dim_v : h.dim_k);
+            float *x = random_floats((size_t)n, 2);
+            dtype_encode[type](x, kv + at + (part ? v_at : 0), n);
+            free(x);
+        }
+    struct card *c = card_new(kv, all);
+    struct law *l = law_new(OP_ATTENTION, ROWS_TOKENS, h.n * h.dim_v, (int64_t[]){h.n * h.dim_k, 0, 0}, 2);
+    l->kv_type[0] = l->kv_type[1] = type;
+    l->kv_offset[0][1] = v_at;
+    l->run.kv = kv;
+    l->run.page_bytes = page;
+    l->node.p.attn.n_head = h.n;
+    l->node.p.attn.n_head_kv = h.n_kv;
+    l->node.p.attn.dim_k = h.dim_k;
+    l->node.p.attn.dim_v = h.dim_v;
+    l->node.p.attn.scale = 0.3f;
+    l->node.p.attn.softcap = h.softcap;
+    l->node.p.attn.window = h.window;
+    uint64_t args[] = {c->positions, c->tables, c->pages, source(c, l, 0)};
+    for (size_t i = 0; i < COUNT_OF(args); i++)
+        arg(c, args[i]);
+    struct ptx_attend a = {7,
+                           ROWS_TOKENS,
+                           (uint32_t)h.n,
+                           (uint32_t)h.n_kv,
+                           {(uint32_t)page, 0, (uint32_t)h.dim_k, type},
+                           {(uint32_t)page, (uint32_t)v_at, (uint32_t)h.dim_v, type},
+                           0.3f,
+                           h.softcap,
+                           (uint32_t)h.window};
+    finish(c, l, ptx_emit_attend(&c->p, &a, &c->launch, &c->err), 3e-6, dtype_info[type].name);
+    free(kv);
+}
+
+Test(ptx_ops, attention_is_that_of_the_law)
+{
+    static const struct heads cases[] = {{4, 2, 32, 32, 0, 0},   {2, 1, 64, 64, 0, 0},   {2, 2, 96, 160, 0, 20},
+                                         {3, 1, 128, 256, 0, 0}, {2, 1, 64, 64, 100, 5}, {2, 1, 32, 64, 1, 0}};
+    for (size_t i = 0; i < COUNT_OF(kv_types); i++)
+        for (size_t j = 0; j < COUNT_OF(cases); j++)
+            check_attend(kv_types[i], cases[j]);
+    for (size_t i = 0; i < 3; i++) {
+        check_attend(kv_types[i], (struct heads){2, 1, 8, 8, 0, 0});
+        check_attend(kv_types[i], (struct heads){2, 1, 10, 6, 0, 0});
+    }
+}
+
+// ---- mixtures
+
+static void check_route(enum route_kind kind, int experts, int used, bool normalise, bool ties)
+{
+    struct card *c = card_new(NULL, 0);
+    struct law *l = law_new(OP_ROUTE, ROWS_TOKENS, 2 * used, (int64_t[]){experts, 0, 0}, 4);
+    for (int i = 0; ties && i < ROWS * experts; i++)
+        l->values[0][i] = rintf(l->values[0][i]);
+    l->node.p.route.kind = kind;
+    l->node.p.route.n_used = used;
+    l->node.p.route.normalise = normalise;
+    l->node.p.route.scale = 1.5f;
+    arg(c, source(c, l, 0));
+    struct ptx_route r = {7, ROWS_TOKENS, (uint32_t)experts, (uint32_t)used, kind, normalise, 1.5f};
+    cr_assert_eq(ptx_emit_route(&c->p, &r, &c->launch, &c->err), 0, "%s", c->err.text);
+    size_t n = (size_t)(2 * used * ROWS);
+    float *got = malloc(n * sizeof(*got)), *want = l->values[SRC_MAX];
+    uint64_t y = to_card(c, NULL, n * sizeof(float));
+    arg(c, y);
+    launch(c);
+    ref_node(&l->run, &l->node);
+    cr_assert_eq(simt_get(c->simt, y, got, n * sizeof(float), &c->err), 0, "%s", c->err.text);
+    for (size_t i = 0; i < n; i++) {
+        bool is_id = i % (size_t)(2 * used) >= (size_t)used;
+        bool same = is_id ? !memcmp(&got[i], &want[i], 4) : fabsf(got[i] - want[i]) <= 2e-6f * fabsf(want[i]);
+        cr_expect(same, "%d of %d experts: number %zu is %g, not %g", used, experts, i, (double)got[i],
+                  (double)want[i]);
+    }
+    free(got);
+    card_free(c);
+    law_free(l);
+}
+
+Test(ptx_ops, experts_are_chosen_as_by_the_law)
+{
+    for (int kind = ROUTE_SOFTMAX; kind <= ROUTE_SIGMOID; kind++)
+        for (int ties = 0; ties < 2; ties++) {
+            check_route(kind, 4, 2, true, ties);
+            check_route(kind, 8, 8, false, ties);
+            check_route(kind, 1, 1, true, ties);
+            check_route(kind, 130, 9, true, ties);
+        }
+}
+
+Test(ptx_ops, parts_of_experts_are_summed_in_order)
+{
+    for (int width = 6; width <= 600; width += 594) {
+        struct card *c = card_new(NULL, 0);
+        struct law *l = law_new(OP_EXPERT_COMBINE, ROWS_TOKENS, width, (int64_t[]){3 * width, 6, 0}, 1);
+        l->node.p.expert.n_used = 3;
+        l->src[1].p.route.n_used = 3;
+        arg(c, source(c, l, 0));
+        arg(c, source(c, l, 1));
+        struct ptx_combine k = {7, ROWS_TOKENS, (uint32_t)width, 3};
+        finish(c, l, ptx_emit_combine(&c->p, &k, &c->launch, &c->err), 3e-7, "combine");
+    }
+}
+
+// ---- what is refused
+
+Test(ptx_ops, sizes_that_cannot_be_are_refused)
+{
+    struct card *c = card_new(NULL, 0);
+    struct ptx_kv kv = {1 << 20, 0, 33, DT_Q8_0};
+    cr_expect(ptx_emit_norm(&c->p, &(struct ptx_norm){.width = 10, .group = 4, .eps = 1}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_norm(&c->p, &(struct ptx_norm){.width = 8, .group = 4, .eps = NAN}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_kv_write(&c->p, &(struct ptx_kv_write){7, 1, kv}, &c->launch, &c->err) < 0);
+    kv.type = DT_Q6_K;
+    cr_expect(ptx_emit_kv_write(&c->p, &(struct ptx_kv_write){7, 1, kv}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_rope(&c->p, &(struct ptx_rope){7, 0, 8, 4, 3, 0}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_route(&c->p, &(struct ptx_route){7, 0, 2, 3, 0, false, 1}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_elements(&c->p, &(struct ptx_elements){7, 0, 0, 0, 0, 0}, &c->launch, &c->err) < 0);
+    card_free(c);
+}
