@@ -160,8 +160,10 @@ int driver_alloc(struct driver *d, size_t size, uint64_t *at, struct error *err)
 
 void driver_free(struct driver *d, uint64_t at)
 {
-    if (at && !driver_enter(d, NULL))
-        d->cu.cuMemFree_v2(at);
+    if (!at)
+        return;
+    driver_enter(d, NULL); // what is freed is freed even so
+    d->cu.cuMemFree_v2(at);
 }
 
 int driver_put(struct driver *d, uint64_t at, const void *src, size_t n, struct error *err)
@@ -193,8 +195,10 @@ int driver_pinned(struct driver *d, size_t size, void **out, struct error *err)
 
 void driver_pinned_free(struct driver *d, void *p)
 {
-    if (p && !driver_enter(d, NULL))
-        d->cu.cuMemFreeHost(p);
+    if (!p)
+        return;
+    driver_enter(d, NULL);
+    d->cu.cuMemFreeHost(p);
 }
 
 // ---- launches
@@ -268,9 +272,12 @@ int driver_recorded(struct driver *d, struct driver_graph **out, struct error *e
     if (!d->recording)
         return fail(err, E_GPU, "the driver records nothing");
     d->recording = false;
-    if (driver_enter(d, err) || CUDA_TRY(&d->cu, err, cuStreamEndCapture, d->stream, &graph))
-        return -1;
-    int status = out ? instantiate(d, graph, out, err) : 0;
+    // The recording ends even where the context cannot be set: it is the thread's in all likelihood.
+    int status = driver_enter(d, err);
+    if (CUDA_TRY(&d->cu, status ? NULL : err, cuStreamEndCapture, d->stream, &graph))
+        status = -1;
+    if (!status && out)
+        status = instantiate(d, graph, out, err);
     if (graph)
         d->cu.cuGraphDestroy(graph);
     return status;
@@ -285,8 +292,8 @@ void driver_graph_free(struct driver *d, struct driver_graph *g)
 {
     if (!g)
         return;
-    if (!driver_enter(d, NULL))
-        d->cu.cuGraphExecDestroy(g->exec);
+    driver_enter(d, NULL);
+    d->cu.cuGraphExecDestroy(g->exec);
     *g->link = g->next;
     if (g->next)
         g->next->link = g->link;

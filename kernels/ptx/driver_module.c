@@ -146,8 +146,8 @@ void driver_unload(struct driver *d, struct driver_module *m)
 {
     if (!m)
         return;
-    if (!driver_enter(d, NULL))
-        d->cu.cuModuleUnload(m->module);
+    driver_enter(d, NULL);
+    d->cu.cuModuleUnload(m->module);
     *m->link = m->next;
     if (m->next)
         m->next->link = m->link;

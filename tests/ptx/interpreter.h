@@ -45,6 +45,9 @@ int simt_launch(struct simt *s, const struct simt_kernel *kernel, struct simt_di
                 uint32_t shared, const void *params, size_t params_size, struct error *err);
 // Warp instructions after which a CTA is held to run for ever; 2^28 when not set.
 void simt_set_limit(struct simt *s, uint64_t instructions);
+// The next launch may begin before those before it have ended: up to griddepcontrol.wait a thread may store nothing in
+// global memory and read nothing there that one of those wrote. They are counted back to the last that was not so.
+void simt_set_dependent(struct simt *s);
 struct simt_counters simt_count(const struct simt *s);
 
 #endif

@@ -49,6 +49,11 @@ void simt_set_limit(struct simt *s, uint64_t instructions)
     s->limit = instructions;
 }
 
+void simt_set_dependent(struct simt *s)
+{
+    s->dependent = true;
+}
+
 struct simt_counters simt_count(const struct simt *s)
 {
     return s->count;
@@ -197,7 +202,7 @@ static void start_warp(struct warp *w)
     const struct simt_kernel *k = l->k;
     uint32_t first = w->index * LANES, n = MIN(l->threads - first, (uint32_t)LANES);
     w->live = w->active = n == LANES ? UINT32_MAX : (1u << n) - 1;
-    w->parked = w->pc = w->groups = 0;
+    w->parked = w->pc = w->groups = w->waited = 0;
     w->others = UINT32_MAX;
     w->waits = -1;
     w->n_copies = 0;
@@ -295,6 +300,10 @@ int simt_launch(struct simt *s, const struct simt_kernel *kernel, struct simt_di
         fail(err, E_MEMORY, "no memory for a launch");
         goto out;
     }
+    l.dependent = s->dependent;
+    if (!l.dependent)
+        s->chain = s->next_cta;
+    s->dependent = false;
     s->next_cta += n;
     s->count.launches++;
     rc = run_grid(&l, &cta);

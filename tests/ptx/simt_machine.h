@@ -38,6 +38,8 @@ struct simt {
     struct simt_kernel *kernels;
     uint64_t next_address, limit;
     uint32_t next_cta;  // serial number
+    uint32_t chain;     // the first CTA of the launch that the dependent ones since then may overlap with
+    bool dependent;     // the next launch
     struct simt_counters count;
 };
 
@@ -62,6 +64,7 @@ struct warp {
     struct copy *copies;
     size_t n_copies, cap_copies;
     uint32_t groups;             // of copies that were committed
+    uint32_t waited;             // lanes that have waited for the grids before
 };
 
 struct barrier {
@@ -85,6 +88,7 @@ struct launch {
     struct simt *s;
     const struct simt_kernel *k;
     struct simt_dim grid, block;
+    bool dependent;  // may run while the launches of the chain do
     uint32_t threads, n_warps, first_cta, dynamic;
     const uint8_t *params;
     struct release *releases;

@@ -97,6 +97,19 @@ static uint8_t *check_bytes(struct warp *w, const struct simt_insn *in, int lane
     return r->data + at;
 }
 
+// What a kernel does before it waits for those that it may overlap with.
+static int check_early(struct warp *w, const struct simt_insn *in, int lane, const struct region *r, uint64_t address,
+                       unsigned size, enum touch how)
+{
+    if (how != READ)
+        return simt_fault(w, in, lane, "a write of 0x%llx before griddepcontrol.wait", (unsigned long long)address);
+    for (unsigned i = 0; i < size; i++)
+        if (r->cells[address - r->base + i].w.cta >= w->cta->launch->s->chain)
+            return simt_fault(w, in, lane, "a read of 0x%llx before griddepcontrol.wait: a kernel before writes it",
+                              (unsigned long long)address);
+    return 0;
+}
+
 uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64_t address, unsigned size,
                     enum touch how)
 {
@@ -123,6 +136,9 @@ uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64
     }
     if (!r)
         return simt_fault(w, in, lane, "%u bytes at 0x%llx are out of bounds", size, (unsigned long long)address), NULL;
+    if (address >= GLOBAL_WINDOW && cta->launch->dependent && !(w->waited >> lane & 1) &&
+        check_early(w, in, lane, r, address, size, how))
+        return NULL;
     if (address >= GLOBAL_WINDOW)
         *(how == READ ? &cta->launch->s->count.global_read : &cta->launch->s->count.global_written) += size;
     return check_bytes(w, in, lane, r, address - r->base, size, how);

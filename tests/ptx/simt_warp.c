@@ -211,6 +211,9 @@ static int execute(struct warp *w, const struct simt_insn *in, uint32_t lanes)
     case OP_FENCE:
         w->cta->fenced = true;
         return 0;
+    case OP_GRID_WAIT:
+        w->waited |= lanes;
+        return 0;
     case OP_NOP:
     case OP_PREFETCH:
         return 0;
