@@ -13,8 +13,11 @@ cd "$here"
 
 documents=300000   # more than are read, so that no document is seen twice
 vocab=3072
-schedule="0:0 0.2:1 2.5:1 3.2:0.93 6:0.48 7.85:0.32 8.4:0.23 11.2:0"  # millions of tokens and a factor of the rates
-second=3.182592    # from here on fewer stories: they are learned sooner than facts
+# Millions of tokens and a factor of the rates. It falls to nothing three times: each time the model was judged, and read on.
+schedule="0:0 0.2:1 2.5:1 3.2:0.93 6:0.48 7.85:0.32 8.4:0.23 11.2:0 11.5:0.3 15.2:0 15.5:0.4 27:0"
+second=3.182592    # from here on fewer stories: their form is learned sooner than facts
+third=15.2         # from here on another text, and all of its stories: to keep he and she apart takes many
+more_documents=450000
 shape="--embd 256 --layers 5 --ff 768 --context 1024"
 
 made() { # made FILE COMMAND..: runs the command, which writes FILE.new, unless FILE is there
@@ -30,6 +33,7 @@ corpus() { # corpus NAME SEED SPLIT N
 
 corpus train 1 train $documents
 corpus heldout 2 heldout 3000
+corpus third 3 train $more_documents
 [ -e "$work/sample.jsonl" ] || head -n 80000 "$work/train.jsonl" >"$work/sample.jsonl"
 made "$work/tokenizer.json" python3 train_tokenizer.py "$work/sample.jsonl" --vocab $vocab -o "$work/tokenizer.json.new"
 pack() { # pack NAME TEXT PART_OF_STORIES
@@ -37,6 +41,7 @@ pack() { # pack NAME TEXT PART_OF_STORIES
 }
 pack train train 1
 pack second train 0.4
+pack third third 1
 pack heldout heldout 1
 
 # Memory that is kept, not given back after every operation.
@@ -49,7 +54,8 @@ train() { # train ROWS FLAGS..: goes on from where it stopped
         --schedule "$schedule" --compile $resume "$@"
 }
 train train --until $second
-train second
+train second --until $third
+train third
 
 python3 export.py "$work/run/checkpoint.pt" --tokenizer "$work/tokenizer.json" -o "$work/model.records"
 for type in F32 F16 Q8_0; do
