@@ -1,12 +1,12 @@
 #include "cmd/batch_manifest.h"
 #include "cmd/batch_output.h"
 #include "cmd/input.h"
+#include "engine/file_replace.h"
 #include "engine/json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // Flags that change no answer, or only on which machine it is computed.
@@ -81,39 +81,30 @@ static void print(const struct batch_manifest *m, struct text *out)
     text_print(out, "}\n");
 }
 
-static int write_file(const char *path, struct str data, struct error *err)
+// Who may read the answers may read what they were made of.
+static void share_as(const struct file_replace *f, const char *out_path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);
-    bool failed = fd < 0;
-    for (size_t at = 0; !failed && at < data.len;) {
-        ssize_t n = write(fd, data.data + at, data.len - at);
-        failed = n < 0 && errno != EINTR;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    failed = failed || fsync(fd);
-    if (failed)
-        fail(err, E_IO, "%s: %s", path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    return failed ? -1 : 0;
+    struct stat st;
+    if (!stat(out_path, &st))
+        fchmod(f->fd, st.st_mode & 0777);
 }
 
 int batch_manifest_write(const struct batch_manifest *m, const char *out_path, struct error *err)
 {
-    char *path = output_beside(out_path, ".manifest"), *temporary = output_beside(out_path, ".manifest.new");
+    char *path = output_beside(out_path, ".manifest");
     struct text text = {0};
+    struct file_replace f;
     print(m, &text);
-    int status = path && temporary && !text.failed ? 0 : fail(err, E_MEMORY, "no memory for a manifest");
-    if (!status)
-        status = write_file(temporary, (struct str){text.data, text.size}, err);
-    if (!status && rename(temporary, path))
-        status = fail(err, E_IO, "%s: %s", path, strerror(errno));
-    if (!status)
-        status = output_sync_folder(path, err);
-    if (status && temporary)
-        unlink(temporary);
+    int status = path && !text.failed ? 0 : fail(err, E_MEMORY, "no memory for a manifest");
+    if (!status && !(status = file_replace_begin(&f, path, err))) {
+        share_as(&f, out_path);
+        status = file_replace_write(&f, text.data, text.size, err);
+        if (status)
+            file_replace_abort(&f);
+        else
+            status = file_replace_end(&f, err);
+    }
     text_free(&text);
-    free(temporary);
     free(path);
     return status;
 }

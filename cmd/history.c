@@ -1,5 +1,6 @@
 #include "cmd/history.h"
 #include "cmd/input.h"
+#include "engine/file_replace.h"
 #include "kernels/text.h"
 
 #include <errno.h>
@@ -127,25 +128,22 @@ static int open_locked(const char *path)
     return -1;
 }
 
-// Writes the entries beside the file, and puts that in its place, while the caller holds the lock.
-static int replace_file(const struct history *h)
+// While the caller holds the lock; what fails leaves the file as it is.
+static void replace_file(const struct history *h)
 {
-    char temporary[4096];
-    if (snprintf(temporary, sizeof temporary, "%s.XXXXXX", h->path) >= (int)sizeof temporary)
-        return -1;
-    int fd = mkostemp(temporary, O_CLOEXEC); // 0600
-    if (fd < 0)
-        return -1;
     struct text all = {0};
+    struct file_replace f;
+    struct error err;
     for (size_t i = 0; i < h->n; i++)
         if (h->entries[i].len <= HISTORY_ENTRY_MAX)
             print_line(&all, h->entries[i]);
-    int status = write_all(fd, &all) || fsync(fd) || rename(temporary, h->path) ? -1 : 0;
-    if (status)
-        unlink(temporary);
-    close(fd);
+    if (!all.failed && !file_replace_begin(&f, h->path, &err)) {
+        if (file_replace_write(&f, all.data, all.size, &err))
+            file_replace_abort(&f);
+        else
+            file_replace_end(&f, &err);
+    }
     text_free(&all);
-    return status;
 }
 
 // Reads the file anew under the lock, for others may have added to it, and keeps what is to be kept.
