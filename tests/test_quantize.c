@@ -80,11 +80,11 @@ static const struct {
     // those that need importance: alike is what importance leaves unweighted
     {DT_IQ2_XXS, 0.3621, 0.2982},
     {DT_IQ2_XS, 0.3190, 0.2579},
-    {DT_IQ2_S, 0.3190, 0.2579},
+    {DT_IQ2_S, 0.2635, 0.2269},
     {DT_IQ3_XXS, 0.2134, 0.1539},
     {DT_IQ3_S, 0.1652, 0.1198},
     {DT_IQ1_S, 0.5232, 0.4424},
-    {DT_IQ1_M, 0.5232, 0.4424},
+    {DT_IQ1_M, 0.4931, 0.3940},
 };
 
 static double error_of(enum dtype type, const float *x, const float *w, const void *blocks)

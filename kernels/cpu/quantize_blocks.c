@@ -5,22 +5,34 @@
 
 enum { BLOCK = 32 };
 
-// The values of 16 blocks, a byte each: q[l][i] of element i of block l.
-typedef uint8_t quants[TILE][TILE_N];
+// The values of 16 blocks of 32 as these types keep them: low nibbles are the first half, high ones the second; bit i
+// is the fifth of element i.
+struct nibbles {
+    _Alignas(64) uint8_t low[TILE][16];
+    _Alignas(64) int32_t fifth[TILE];
+};
 
-// 16 nibbles as all these types keep them: low ones are the first half.
-INLINE void store_nibbles(uint8_t *qs, const uint8_t *q)
+INLINE void round_nibbles(const struct tile *t, round_fn *round, struct rounding r, const float scale[TILE],
+                          struct nibbles *out)
 {
-    for (int i = 0; i < 16; i++)
-        qs[i] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
-}
-
-INLINE void store_fifth_bits(uint8_t *qh, const uint8_t *q)
-{
-    uint32_t bits = 0;
-    for (int i = 0; i < BLOCK; i++)
-        bits |= (uint32_t)(q[i] >> 4) << i;
-    memcpy(qh, &bits, sizeof(bits));
+    _Alignas(64) float inverse[TILE];
+    for (int at = 0; at < TILE; at += VEC)
+        vec_store(inverse + at, inverse_or_0(vec_load(scale + at)));
+    r.inverse = inverse;
+    for (int at = 0; at < TILE; at += VEC) {
+        veci word[4] = {{0}}, fifth = {0};
+        UNROLL for (int i = 0; i < 16; i++)
+        {
+            veci a = round(&r, t, i, at), b = round(&r, t, i + 16, at);
+            word[i / 4] |= ((a & 15) | (b & 15) << 4) << i % 4 * 8;
+            fifth |= a >> 4 << i | b >> 4 << (i + 16);
+        }
+        memcpy(out->fifth + at, &fifth, sizeof(fifth));
+        vec turned[4] = {(vec)word[0], (vec)word[1], (vec)word[2], (vec)word[3]};
+        vec_turn4(turned);
+        UNROLL for (int l = 0; l < 4; l++) for (int q = 0; q < VEC / 4; q++)
+            memcpy(out->low[at + 4 * q + l], (const char *)&turned[l] + 16 * q, 16);
+    }
 }
 
 // Encodes up to 16 blocks from b on.
@@ -39,15 +51,21 @@ INLINE void by_tiles(const float *x, const float *importance, uint8_t *b, int64_
 
 // ---- x = d q
 
-// Scales as they will be read, in halves and in units of the tile.
+// Scales as they will be read, in halves and in units of the tile. Halves are finite.
+INLINE void to_halves(float scale[TILE], float unit, uint16_t half[TILE])
+{
+    for (int at = 0; at < TILE; at += VEC) {
+        vec x = vec_load(scale + at) * unit;
+        vec_to_f16(half + at, vec_at_least(vec_all(-65504), vec_at_most(vec_all(65504), x)));
+        vec_store(scale + at, vec_from_f16(half + at) / unit);
+    }
+}
+
 INLINE void fit_tile(const struct tile *t, const struct codec *c, uint16_t half[TILE], float scale[TILE])
 {
     for (int at = 0; at < TILE; at += VEC)
         vec_store(scale + at, t->weighted ? fit_scale(t, at, c, true) : fit_scale(t, at, c, false));
-    for (int l = 0; l < TILE; l++) {
-        half[l] = half_of(scale[l] * t->unit);
-        scale[l] = f16_to_f32(half[l]) / t->unit;
-    }
+    to_halves(scale, t->unit, half);
 }
 
 // The largest element may become the lowest value, of which there is one more, or the highest; and it may lie beyond
@@ -65,13 +83,13 @@ static const struct codec codec_5[2] = {{-16, 15, NULL, few_5, COUNT_OF(few_5), 
 INLINE void tile_q4_0(const struct tile *t, int lanes, uint8_t *b)
 {
     uint16_t half[TILE];
-    float scale[TILE];
-    quants q;
+    _Alignas(64) float scale[TILE];
+    struct nibbles q;
     fit_tile(t, &codec_4[t->weighted], half, scale);
-    round_tile(t, round_symmetric, (struct rounding){.codec = codec_4}, scale, q[0], TILE_N);
+    round_nibbles(t, round_symmetric, (struct rounding){.codec = codec_4}, scale, &q);
     for (int l = 0; l < lanes; l++, b += 18) {
         half_store(b, half[l]);
-        store_nibbles(b + 2, q[l]);
+        memcpy(b + 2, q.low[l], 16);
     }
 }
 
@@ -83,14 +101,14 @@ static void quantize_q4_0(const float *x, const float *importance, void *blocks,
 INLINE void tile_q5_0(const struct tile *t, int lanes, uint8_t *b)
 {
     uint16_t half[TILE];
-    float scale[TILE];
-    quants q;
+    _Alignas(64) float scale[TILE];
+    struct nibbles q;
     fit_tile(t, &codec_5[t->weighted], half, scale);
-    round_tile(t, round_symmetric, (struct rounding){.codec = codec_5}, scale, q[0], TILE_N);
+    round_nibbles(t, round_symmetric, (struct rounding){.codec = codec_5}, scale, &q);
     for (int l = 0; l < lanes; l++, b += 22) {
         half_store(b, half[l]);
-        store_fifth_bits(b + 2, q[l]);
-        store_nibbles(b + 6, q[l]);
+        memcpy(b + 2, &q.fifth[l], 4);
+        memcpy(b + 6, q.low[l], 16);
     }
 }
 
@@ -114,13 +132,13 @@ static const struct codec codec_nl = {0, 0, iq4_values, guesses_nl, COUNT_OF(gue
 INLINE void tile_iq4_nl(const struct tile *t, int lanes, uint8_t *b)
 {
     uint16_t half[TILE];
-    float scale[TILE];
-    quants q;
+    _Alignas(64) float scale[TILE];
+    struct nibbles q;
     fit_tile(t, &codec_nl, half, scale);
-    round_tile(t, round_to_index, (struct rounding){.codec = &codec_nl}, scale, q[0], TILE_N);
+    round_nibbles(t, round_to_index, (struct rounding){.codec = &codec_nl}, scale, &q);
     for (int l = 0; l < lanes; l++, b += 18) {
         half_store(b, half[l]);
-        store_nibbles(b + 2, q[l]);
+        memcpy(b + 2, q.low[l], 16);
     }
 }
 
@@ -134,39 +152,37 @@ static void quantize_iq4_nl(const float *x, const float *importance, void *block
 static const struct affine_codec affine_4[2] = {{15, true, -1.2f, 0.6f, 4, 1}, {15, true, -1.4f, 0.35f, 7, 2}};
 static const struct affine_codec affine_5[2] = {{31, true, -1.4f, 0.6f, 4, 1}, {31, true, -1.6f, 0.4f, 6, 2}};
 
-INLINE void fit_affine_tile(const struct tile *t, const struct affine_codec *c, float scale[TILE], float min[TILE])
+INLINE void fit_affine_tile(const struct tile *t, const struct affine_codec *c, float scale[TILE], float lowest[TILE])
 {
     for (int at = 0; at < TILE; at += VEC) {
         struct affine f = t->weighted ? fit_affine(t, at, c, true) : fit_affine(t, at, c, false);
         vec_store(scale + at, f.scale);
-        vec_store(min + at, f.min);
+        vec_store(lowest + at, -f.min);
     }
 }
 
 // Q4_1 and Q5_1 but for where the bits go.
 INLINE void quantize_with_min(const struct tile *t, const struct affine_codec *c, uint16_t d[TILE], uint16_t m[TILE],
-                              quants q)
+                              struct nibbles *q)
 {
-    float scale[TILE], min[TILE];
+    _Alignas(64) float scale[TILE], min[TILE];
     fit_affine_tile(t, c, scale, min);
-    for (int l = 0; l < TILE; l++) {
-        d[l] = half_of(scale[l] * t->unit);
-        m[l] = half_of(-min[l] * t->unit);
-        scale[l] = f16_to_f32(d[l]) / t->unit;
-        min[l] = -f16_to_f32(m[l]) / t->unit;
-    }
-    round_tile(t, round_affine, (struct rounding){.top = c->top, .min = min}, scale, q[0], TILE_N);
+    to_halves(scale, t->unit, d);
+    to_halves(min, t->unit, m);
+    for (int at = 0; at < TILE; at += VEC)
+        vec_store(min + at, -vec_load(min + at));
+    round_nibbles(t, round_affine, (struct rounding){.top = c->top, .min = min}, scale, q);
 }
 
 INLINE void tile_q4_1(const struct tile *t, int lanes, uint8_t *b)
 {
     uint16_t d[TILE], m[TILE];
-    quants q;
-    quantize_with_min(t, &affine_4[t->weighted], d, m, q);
+    struct nibbles q;
+    quantize_with_min(t, &affine_4[t->weighted], d, m, &q);
     for (int l = 0; l < lanes; l++, b += 20) {
         half_store(b, d[l]);
         half_store(b + 2, m[l]);
-        store_nibbles(b + 4, q[l]);
+        memcpy(b + 4, q.low[l], 16);
     }
 }
 
@@ -178,13 +194,13 @@ static void quantize_q4_1(const float *x, const float *importance, void *blocks,
 INLINE void tile_q5_1(const struct tile *t, int lanes, uint8_t *b)
 {
     uint16_t d[TILE], m[TILE];
-    quants q;
-    quantize_with_min(t, &affine_5[t->weighted], d, m, q);
+    struct nibbles q;
+    quantize_with_min(t, &affine_5[t->weighted], d, m, &q);
     for (int l = 0; l < lanes; l++, b += 24) {
         half_store(b, d[l]);
         half_store(b + 2, m[l]);
-        store_fifth_bits(b + 4, q[l]);
-        store_nibbles(b + 8, q[l]);
+        memcpy(b + 4, &q.fifth[l], 4);
+        memcpy(b + 8, q.low[l], 16);
     }
 }
 
@@ -258,13 +274,13 @@ INLINE veci round_to_fp4(const struct rounding *r, const struct tile *t, int i, 
 INLINE void tile_mxfp4(const struct tile *t, int lanes, uint8_t *b)
 {
     int e[TILE];
-    float scale[TILE];
-    quants q;
+    _Alignas(64) float scale[TILE];
+    struct nibbles q;
     fit_exponents(t, lanes, e, scale);
-    round_tile(t, round_to_fp4, (struct rounding){0}, scale, q[0], TILE_N);
+    round_nibbles(t, round_to_fp4, (struct rounding){0}, scale, &q);
     for (int l = 0; l < lanes; l++, b += 17) {
         b[0] = (uint8_t)e[l];
-        store_nibbles(b + 1, q[l]);
+        memcpy(b + 1, q.low[l], 16);
     }
 }
 
@@ -389,7 +405,7 @@ INLINE void tile_q2_0(const struct tile *t, int lanes, uint8_t *b)
 {
     uint16_t half[TILE];
     float scale[TILE];
-    quants q;
+    uint8_t q[TILE][TILE_N];
     fit_tile(t, &codec_2, half, scale);
     round_tile(t, round_symmetric, (struct rounding){.codec = &codec_2}, scale, q[0], TILE_N);
     for (int l = 0; l < lanes; l++, b += 18) {

@@ -1,25 +1,19 @@
 // Types whose elements are points of a grid, four or eight at a time: IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ1_S,
 // IQ1_M.
 //
-// The naive search tries for each scale every point of the grid: sum w (s g - x)^2 = s^2 A - 2 s B + const, where A =
-// sum w g^2 and B = sum w x g do not depend on the scale. So A and B of all points are computed once a group, points
-// side by side in the lanes, and a scale costs one pass over them. The best scale for the points that were chosen is
-// sum B / sum A over the groups of a sub-block, and leaves what is left by -(sum B)^2 / sum A.
-// A scale is then rounded to a multiple of d, points are chosen once more, and d is fitted to them by least squares.
-#include "gguf/dtype_iq.h"
+// The naive search tries for each scale every point of the grid. Here the elements are rounded to levels, each for
+// itself, and only the points near that pattern are tried (grid_neighbours.h), in as many sub-blocks side by side as a
+// tile has lanes: sum w (s g - x)^2 = s^2 A - 2 s B + const, where A = sum w g^2 and B = sum w x g. The best scale for
+// the points that were chosen is sum B / sum A over the groups of a sub-block, and leaves what is left by
+// -(sum B)^2 / sum A. A scale is then rounded to a multiple of d, points are chosen once more, and d is fitted to them
+// by least squares.
+#include "kernels/cpu/grid_neighbours.h"
 #include "kernels/cpu/quantize_search.h"
 
-enum { SUPER = 256, POINTS_MAX = 2048, WIDTH_MAX = 8, GROUPS_MAX = 8, SUBS_MAX = 16, GUESSES = 8 };
-
-// A grid with its points side by side: value i of point k at [i][k].
-struct grid {
-    int n, width;
-    float top; // the largest value
-    _Alignas(64) float value[WIDTH_MAX][POINTS_MAX], square[WIDTH_MAX][POINTS_MAX];
-};
+enum { SUPER = 256, GROUPS_MAX = 8, GUESSES = 8 };
 
 struct grid_type {
-    int groups, subs;     // groups a sub-block, sub-blocks a super-block
+    int groups, n;        // groups a sub-block, elements a sub-block
     int scale_hi;         // scales are 0 .. scale_hi
     float first, step;    // a sub-block's scale is d (first + step * scale)
     bool even;            // the number of negative elements of each eight must be even
@@ -28,269 +22,347 @@ struct grid_type {
     float guess[GUESSES]; // of the scale, times largest element / largest value
 };
 
+// A tile to be encoded. The elements of its tile become magnitudes where signs are kept apart.
+struct grid_tile {
+    struct tile t;
+    int32_t signs[TILE_N / 8][TILE]; // of each eight elements
+};
+
 // What was found of a super-block.
 struct found {
     float d;
-    int scale[SUBS_MAX];
+    int scale[16];      // of each sub-block
     uint16_t point[64]; // of each group
     uint8_t signs[32];  // of each eight elements
     bool down[32];      // shifted by -1/8; of each group
 };
 
-// The products of one group with all points. For IQ1 also V = sum w g, to move all values by a shift.
-struct products {
-    _Alignas(64) float a[POINTS_MAX], b[POINTS_MAX], v[POINTS_MAX];
-    float w, wx; // sum w, sum w x
-};
+// ---- the points of one group in all lanes
 
 struct choice {
-    float a, b; // of the chosen point
-    int point;
-    bool down;
+    vec a, b;  // of the chosen point
+    veci near; // its place in the table of neighbours
+    veci down; // all bits: it is shifted by -1/8
 };
 
-INLINE void products(const struct grid *g, const float *x, const float *w, bool shifted, struct products *p)
+// The levels' values, 1/8 more or less, or as they are.
+struct values {
+    float of[LEVELS_MAX];
+};
+
+INLINE struct values values_of(const struct grid_neighbours *g, float shift)
 {
-    p->w = p->wx = 0;
-    for (int i = 0; i < g->width; i++) {
-        p->w += w[i];
-        p->wx += w[i] * x[i];
+    struct values v = {{0}};
+    for (int i = 0; i < LEVELS_MAX; i++)
+        v.of[i] = g->level[i] + shift;
+    return v;
+}
+
+// The pattern of the elements y / s, as an index into the lists of the nearest.
+INLINE veci rounded_pattern(const struct grid_neighbours *g, const struct values *v, const vec *y, int width,
+                            vec inverse)
+{
+    float top = (float)(g->n_levels - 1), step = (g->level[g->n_levels - 1] - g->level[0]) / top;
+    vec pattern = {0}, per_step = inverse * (1 / step), from = vec_all(v->of[0] / step);
+    UNROLL for (int i = 0; i < width; i++)
+    {
+        vec level = (y[i] * per_step - from + ROUND_MAGIC) - ROUND_MAGIC;
+        pattern = pattern * (float)g->n_levels + vec_at_least(vec_all(0), vec_at_most(vec_all(top), level));
     }
-    for (int k = 0; k < g->n; k += VEC) {
-        vec a = {0}, b = {0}, v = {0};
-        for (int i = 0; i < g->width; i++) {
-            vec value = vec_load(&g->value[i][k]);
-            a += w[i] * vec_load(&g->square[i][k]);
-            b += w[i] * x[i] * value;
-            if (shifted)
-                v += w[i] * value;
+    return vec_nearest(pattern) * NEAR;
+}
+
+// Of the points near the elements y, that with the least s A - 2 B; of equals the first in the list.
+INLINE struct choice nearest_point(const struct grid_neighbours *g, const struct values *v, const vec *y, const vec *w,
+                                   int width, vec s, vec inverse)
+{
+    veci index = rounded_pattern(g, v, y, width, inverse), word = {0};
+    struct choice c = {.near = index};
+    vec ws[8], wy[8], least = vec_all(INFINITY);
+    UNROLL for (int i = 0; i < width; i++)
+    {
+        wy[i] = w[i] * y[i];
+        ws[i] = w[i] * s;
+        wy[i] += wy[i];
+    }
+    for (int k = 0; k < NEAR; k++) {
+        veci point = veci_gather(g->near[0] + k, index);
+        vec left = {0};
+        UNROLL for (int i = 0; i < width; i++)
+        {
+            vec value = vec_of_8(v->of, point >> 4 * i);
+            left += value * (value * ws[i] - wy[i]);
         }
-        vec_store(p->a + k, a);
-        vec_store(p->b + k, b);
-        if (shifted)
-            vec_store(p->v + k, v);
+        veci better = left < least;
+        least = vec_select(better, left, least);
+        word = (better & point) | (~better & word);
+        c.near = (better & (index + k)) | (~better & c.near);
+    }
+    c.a = c.b = vec_all(0);
+    UNROLL for (int i = 0; i < width; i++)
+    {
+        vec value = vec_of_8(v->of, word >> 4 * i);
+        c.a += w[i] * value * value;
+        c.b += wy[i] * value;
+    }
+    c.b *= 0.5f;
+    return c;
+}
+
+INLINE void load_group(const struct tile *t, int first, int width, int at, vec *y, vec *w)
+{
+    UNROLL for (int i = 0; i < width; i++)
+    {
+        y[i] = vec_load(&t->x[first + i][at]);
+        w[i] = vec_load(&t->w[first + i][at]);
     }
 }
 
-// The point with the least s A - 2 B, the first of equals. With a shift t the values g + t have A + 2 t V + t^2 W and
-// B + t WX.
-INLINE struct choice nearest_point(const struct products *p, int n, float s, float shift)
+static void choose_8(const struct grid_neighbours *g, const struct values *v, const struct tile *t, int first, int at,
+                     const float *scale, struct choice *c)
 {
-    vec best = vec_all(INFINITY);
-    veci at = {0}, index, step = veci_all(VEC);
-    for (int i = 0; i < VEC; i++)
-        index[i] = i;
-    for (int k = 0; k < n; k += VEC, index += step) {
-        vec a = vec_load(p->a + k);
-        if (shift != 0)
-            a = a + 2 * shift * vec_load(p->v + k);
-        vec left = s * a - 2.0f * vec_load(p->b + k);
-        veci better = left < best;
-        best = vec_select(better, left, best);
-        at = (better & index) | (~better & at);
-    }
-    int lane = 0;
-    for (int i = 1; i < VEC; i++)
-        if (best[i] < best[lane] || (best[i] == best[lane] && at[i] < at[lane]))
-            lane = i;
-    int point = at[lane];
-    float v = shift != 0 ? p->v[point] : 0;
-    return (struct choice){p->a[point] + 2 * shift * v + shift * shift * p->w, p->b[point] + shift * p->wx, point,
-                           shift < 0};
+    vec y[8], w[8], s = vec_load(scale);
+    load_group(t, first, 8, at, y, w);
+    *c = nearest_point(g, v, y, w, 8, s, inverse_or_0(s));
 }
 
-INLINE float left_by(struct choice c, float s)
+static void choose_4(const struct grid_neighbours *g, const struct values *v, const struct tile *t, int first, int at,
+                     const float *scale, struct choice *c)
 {
-    return s * c.a - 2 * c.b;
+    vec y[8], w[8], s = vec_load(scale);
+    load_group(t, first, 4, at, y, w);
+    *c = nearest_point(g, v, y, w, 4, s, inverse_or_0(s));
 }
 
-// The best points for a scale in all groups of a sub-block; *a and *b become the sums.
-INLINE void choose_points(const struct grid_type *t, const struct grid *g, const struct products *p, float s,
-                          struct choice *c, float *a, float *b)
+// ---- the points of a sub-block in all lanes
+
+struct points {
+    vec a, b; // sums over the groups
+    struct choice of[GROUPS_MAX];
+};
+
+static void choose(const struct grid_type *k, const struct grid_neighbours *g, float shift, const struct tile *t,
+                   int at, const float *scale, struct choice *c)
 {
-    float up = 0, down = 0;
+    struct values v = values_of(g, shift);
+    for (int i = 0; i < k->groups; i++)
+        if (g->width == 8)
+            choose_8(g, &v, t, i * 8, at, scale, &c[i]);
+        else
+            choose_4(g, &v, t, i * 4, at, scale, &c[i]);
+}
+
+INLINE vec left_by(struct choice c, vec s)
+{
+    return s * c.a - 2.0f * c.b;
+}
+
+// Where b leaves less, it takes the place of a.
+INLINE void keep_lower(struct choice *a, struct choice b, veci better)
+{
+    a->a = vec_select(better, b.a, a->a);
+    a->b = vec_select(better, b.b, a->b);
+    a->near = (better & b.near) | (~better & a->near);
+    a->down = better;
+}
+
+// IQ1 has each value 1/8 higher or lower.
+static void choose_shifted(const struct grid_type *k, const struct grid_neighbours *g, const struct tile *t, int at,
+                           const float *scale, struct choice *c)
+{
     struct choice lower[GROUPS_MAX];
-    for (int i = 0; i < t->groups; i++) {
-        c[i] = nearest_point(&p[i], g->n, s, t->shifted ? 0.125f : 0);
-        if (!t->shifted)
-            continue;
-        lower[i] = nearest_point(&p[i], g->n, s, -0.125f);
+    vec s = vec_load(scale), up = {0}, down = {0};
+    choose(k, g, 0.125f, t, at, scale, c);
+    choose(k, g, -0.125f, t, at, scale, lower);
+    for (int i = 0; i < k->groups; i++) {
         up += left_by(c[i], s);
         down += left_by(lower[i], s);
     }
-    *a = *b = 0;
-    for (int i = 0; i < t->groups; i++) {
-        if (t->shifted && (t->shift_alike ? down < up : left_by(lower[i], s) < left_by(c[i], s)))
-            c[i] = lower[i];
-        *a += c[i].a;
-        *b += c[i].b;
+    for (int i = 0; i < k->groups; i++)
+        keep_lower(&c[i], lower[i], k->shift_alike ? down < up : left_by(lower[i], s) < left_by(c[i], s));
+}
+
+INLINE void choose_points(const struct grid_type *k, const struct grid_neighbours *g, const struct tile *t, int at,
+                          vec s, struct points *p)
+{
+    _Alignas(64) float scale[VEC];
+    vec_store(scale, s);
+    if (k->shifted)
+        choose_shifted(k, g, t, at, scale, p->of);
+    else
+        choose(k, g, 0, t, at, scale, p->of);
+    p->a = p->b = vec_all(0);
+    for (int i = 0; i < k->groups; i++) {
+        p->a += p->of[i].a;
+        p->b += p->of[i].b;
     }
 }
 
 // Of the guesses and one refinement, the scale that leaves least.
-INLINE float fit_sub_block(const struct grid_type *t, const struct grid *g, const struct products *p, float top)
+INLINE vec fit_sub_blocks(const struct grid_type *k, const struct grid_neighbours *g, const struct tile *t, int at)
 {
-    struct choice c[GROUPS_MAX];
-    float best = 0, most = 0, a, b;
-    for (int k = 0; k <= GUESSES && top > 0; k++) {
-        float s = k < GUESSES ? top / g->top * t->guess[k] : best;
-        if (s <= 0)
-            continue;
-        choose_points(t, g, p, s, c, &a, &b);
-        if (a > 0 && b > 0 && b * b > most * a) {
-            most = b * b / a;
-            best = b / a;
-        }
+    struct points p;
+    vec top = {0}, best = {0}, most = {0};
+    for (int i = 0; i < k->n; i++)
+        top = vec_at_least(top, vec_abs(vec_load(&t->x[i][at])));
+    top *= 1 / g->level[g->n_levels - 1];
+    for (int guess = 0; guess <= GUESSES; guess++) {
+        choose_points(k, g, t, at, guess < GUESSES ? top * k->guess[guess] : best, &p);
+        veci better = (p.a > 0.0f) & (p.b > 0.0f) & (p.b * p.b > most * p.a);
+        vec scale = p.b * inverse_or_0(p.a);
+        most = vec_select(better, p.b * scale, most);
+        best = vec_select(better, scale, best);
     }
     return best;
 }
 
-// --- a super-block ---
+// ---- signs
 
-// Signs apart, magnitudes in y. Where only an even number of signs can be kept, the element that matters least changes
-// its own: its magnitude is then negative.
-INLINE void split_signs(const struct grid_type *t, const float *x, const float *w, float *y, uint8_t signs[32])
+// Signs apart, magnitudes in their place. Where only an even number of signs can be kept, the element that matters
+// least changes its own: its magnitude is then negative.
+INLINE void split_eight(struct tile *t, int first, int at, bool even, int32_t *signs)
 {
-    for (int e = 0; e < SUPER / 8; e++) {
-        int least = 0;
-        signs[e] = 0;
-        for (int i = 0; i < 8; i++) {
-            const float v = x[8 * e + i];
-            y[8 * e + i] = t->shifted ? v : fabsf(v);
-            signs[e] |= (uint8_t)((v < 0) << i);
-            float cost = w[8 * e + i] * v * v, before = w[8 * e + least] * x[8 * e + least] * x[8 * e + least];
-            least = cost < before ? i : least;
-        }
-        if (t->even && __builtin_parity(signs[e])) {
-            signs[e] ^= (uint8_t)(1 << least);
-            y[8 * e + least] = -y[8 * e + least];
-        }
+    vec x, least = vec_all(INFINITY);
+    veci bits = {0}, odd = {0}, weakest = {0};
+    for (int i = 0; i < 8; i++) {
+        x = vec_load(&t->x[first + i][at]);
+        veci negative = x < 0.0f;
+        vec cost = vec_load(&t->w[first + i][at]) * x * x;
+        bits |= negative & 1 << i;
+        odd ^= negative;
+        veci lower = cost < least;
+        weakest = (lower & 1 << i) | (~lower & weakest);
+        least = vec_select(lower, cost, least);
+        vec_store(&t->x[first + i][at], vec_abs(x));
+    }
+    odd = even ? odd : veci_all(0);
+    bits ^= odd & weakest;
+    memcpy(signs, &bits, sizeof(bits));
+    for (int i = 0; i < 8; i++) {
+        x = vec_load(&t->x[first + i][at]);
+        vec_store(&t->x[first + i][at], vec_select(odd & ((weakest & 1 << i) != 0), -x, x));
     }
 }
 
-INLINE float scale_of(const struct grid_type *t, int scale)
+INLINE void split_signs(const struct grid_type *k, struct grid_tile *t)
 {
-    return t->first + t->step * (float)scale;
+    for (int e = 0; e < k->n / 8; e++)
+        for (int at = 0; at < TILE; at += VEC)
+            split_eight(&t->t, 8 * e, at, k->even, &t->signs[e][at]);
 }
 
-INLINE int nearest_scale(const struct grid_type *t, float scale, float d)
-{
-    float q = d > 0 ? rintf((scale / d - t->first) / t->step) : 0;
-    return (int)(q < 0 ? 0 : q > (float)t->scale_hi ? (float)t->scale_hi : q);
-}
+// ---- super-blocks
 
-INLINE void sub_products(const struct grid_type *t, const struct grid *g, const float *y, const float *w, int sub,
-                         struct products *p)
-{
-    for (int i = 0; i < t->groups; i++) {
-        int at = (sub * t->groups + i) * g->width;
-        products(g, y + at, w + at, t->shifted, &p[i]);
-    }
-}
+// What was found of the sub-blocks of a tile, lane by lane.
+struct settled {
+    _Alignas(64) float a[TILE], b[TILE], scale[TILE]; // sums; the number that stands for the scale
+    int32_t near[GROUPS_MAX][TILE], down[GROUPS_MAX][TILE];
+};
 
-// The points for each of the scales around the nearest, and what that leaves: the best stays in f.
-INLINE void settle_sub_block(const struct grid_type *t, const struct grid *g, const struct products *p, int sub,
-                             float scale, struct found *f, double *num, double *den)
+// The points for each of the scales around the nearest, and what that leaves: the best stays.
+INLINE void settle(const struct grid_type *k, const struct grid_neighbours *g, const struct tile *t, int at, vec fitted,
+                   vec d, struct settled *f)
 {
-    struct choice c[GROUPS_MAX];
-    int nearest = nearest_scale(t, scale, f->d), last = -1;
-    float least = INFINITY, kept_a = 0, kept_b = 0;
+    struct points p, best = {.a = {0}};
+    vec least = vec_all(INFINITY), scale = {0};
+    vec nearest = (fitted * inverse_or_0(d) - k->first) * (1 / k->step);
+    nearest = nearest_step(nearest, k->scale_hi);
     for (int step = -1; step <= 1; step++) {
-        int tried = MAX(0, MIN(t->scale_hi, nearest + step));
-        float a, b, s = f->d * scale_of(t, tried);
-        if (tried == last)
-            continue;
-        last = tried;
-        choose_points(t, g, p, s, c, &a, &b);
-        float left = s * (s * a - 2 * b);
-        if (left >= least)
-            continue;
-        least = left;
-        kept_a = a;
-        kept_b = b;
-        f->scale[sub] = tried;
-        for (int i = 0; i < t->groups; i++) {
-            f->point[sub * t->groups + i] = (uint16_t)c[i].point;
-            if (t->shifted)
-                f->down[sub * t->groups + i] = c[i].down;
+        vec tried = nearest_step(nearest + (float)step, k->scale_hi), s = d * (k->first + k->step * tried);
+        choose_points(k, g, t, at, s, &p);
+        vec left = s * (s * p.a - 2.0f * p.b);
+        veci better = left < least;
+        least = vec_select(better, left, least);
+        scale = vec_select(better, tried, scale);
+        best.a = vec_select(better, p.a, best.a);
+        best.b = vec_select(better, p.b, best.b);
+        for (int i = 0; i < k->groups; i++) {
+            best.of[i].near = (better & p.of[i].near) | (~better & best.of[i].near);
+            best.of[i].down = (better & p.of[i].down) | (~better & best.of[i].down);
         }
     }
-    double s = scale_of(t, f->scale[sub]);
-    *num += s * kept_b;
-    *den += s * s * kept_a;
+    vec_store(f->a + at, best.a);
+    vec_store(f->b + at, best.b);
+    vec_store(f->scale + at, scale);
+    for (int i = 0; i < k->groups; i++) {
+        memcpy(&f->near[i][at], &best.of[i].near, sizeof(veci));
+        memcpy(&f->down[i][at], &best.of[i].down, sizeof(veci));
+    }
 }
 
-INLINE void search(const struct grid_type *t, const struct grid *g, const float *source, const float *importance,
-                   struct found *f)
+// The super-block whose sub-blocks are the lanes from `from` on.
+INLINE void gather_found(const struct grid_type *k, const struct grid_neighbours *g, const struct grid_tile *t,
+                         const struct settled *s, int from, struct found *f)
 {
-    struct products p[GROUPS_MAX];
-    float x[SUPER], y[SUPER], w[SUPER], scale[SUBS_MAX], most = 0;
-    float unit = unit_of(largest_of(source, SUPER)), heaviest = importance ? largest_of(importance, SUPER) : 0;
-    for (int i = 0; i < SUPER; i++) {
-        x[i] = source[i] / unit;
-        w[i] = heaviest > 0 ? importance[i] / heaviest : 1;
-    }
-    int n = SUPER / t->subs;
-    split_signs(t, x, w, y, f->signs);
-    for (int s = 0; s < t->subs; s++) {
-        sub_products(t, g, y, w, s, p);
-        scale[s] = fit_sub_block(t, g, p, largest_of(x + s * n, n));
-        most = MAX(most, scale[s]);
-    }
-    f->d = f16_to_f32(half_of(most / scale_of(t, t->scale_hi) * unit)) / unit;
+    int subs = SUPER / k->n, octets = k->n / 8;
     double num = 0, den = 0;
-    for (int s = 0; s < t->subs; s++) {
-        sub_products(t, g, y, w, s, p);
-        settle_sub_block(t, g, p, s, scale[s], f, &num, &den);
+    for (int l = 0; l < subs; l++) {
+        double scale = (double)k->first + (double)k->step * s->scale[from + l];
+        num += scale * s->b[from + l];
+        den += scale * scale * s->a[from + l];
+        f->scale[l] = (int)s->scale[from + l];
+        for (int i = 0; i < k->groups; i++) {
+            f->point[l * k->groups + i] = g->number[s->near[i][from + l] / NEAR][s->near[i][from + l] % NEAR];
+            if (k->shifted)
+                f->down[l * k->groups + i] = s->down[i][from + l];
+        }
+        for (int e = 0; !k->shifted && e < octets; e++)
+            f->signs[l * octets + e] = (uint8_t)t->signs[e][from + l];
     }
-    f->d = f16_to_f32(half_of((den > 0 ? (float)MAX(num / den, 0.0) : 0) * unit));
+    f->d = f16_to_f32(half_of((den > 0 ? (float)MAX(num / den, 0.0) : 0) * t->t.unit));
 }
 
-// --- grids ---
-
-INLINE void load_grid8(struct grid *g, const uint64_t *points, int n, bool is_signed)
+// One d for the sub-blocks of a super-block, so that the largest scale is the highest number.
+INLINE void first_d(const struct grid_type *k, float unit, const float scale[TILE], float d[TILE])
 {
-    g->n = n;
-    g->width = 8;
-    g->top = 0;
-    for (int k = 0; k < n; k++)
-        for (int i = 0; i < 8; i++) {
-            uint8_t byte = (uint8_t)(points[k] >> 8 * i);
-            float v = is_signed ? (float)(int8_t)byte : (float)byte;
-            g->value[i][k] = v;
-            g->square[i][k] = v * v;
-            g->top = MAX(g->top, v);
-        }
+    int subs = SUPER / k->n;
+    for (int from = 0; from < TILE; from += subs) {
+        float most = 0;
+        for (int l = from; l < from + subs; l++)
+            most = MAX(most, scale[l]);
+        most = f16_to_f32(half_of(most / (k->first + k->step * (float)k->scale_hi) * unit)) / unit;
+        for (int l = from; l < from + subs; l++)
+            d[l] = most;
+    }
 }
 
-INLINE void load_grid4(struct grid *g, const uint32_t *points, int n)
+INLINE void search(const struct grid_type *k, const struct grid_neighbours *g, struct grid_tile *t, struct settled *s)
 {
-    g->n = n;
-    g->width = 4;
-    g->top = 0;
-    for (int k = 0; k < n; k++)
-        for (int i = 0; i < 4; i++) {
-            float v = (float)(points[k] >> 8 * i & 255);
-            g->value[i][k] = v;
-            g->square[i][k] = v * v;
-            g->top = MAX(g->top, v);
-        }
+    _Alignas(64) float scale[TILE], d[TILE];
+    if (!k->shifted)
+        split_signs(k, t);
+    for (int at = 0; at < TILE; at += VEC)
+        vec_store(scale + at, fit_sub_blocks(k, g, &t->t, at));
+    first_d(k, t->t.unit, scale, d);
+    for (int at = 0; at < TILE; at += VEC)
+        settle(k, g, &t->t, at, vec_load(scale + at), vec_load(d + at), s);
 }
-
-// --- the blocks; dtype_iq.c describes their bits ---
 
 typedef void store_fn(const struct found *f, uint8_t *b);
 
-INLINE void by_supers(const struct grid_type *t, const struct grid *g, const float *x, const float *importance,
-                      uint8_t *b, int64_t n, int bytes, store_fn *store)
+static void encode_grid(const struct grid_type *k, const struct grid_neighbours *g, const float *x,
+                        const float *importance, uint8_t *b, int64_t n, int bytes, store_fn *store)
 {
+    struct grid_tile t;
+    struct settled s;
     struct found f = {0};
-    for (int64_t at = 0; at < n; at += SUPER, b += bytes) {
-        search(t, g, x + at, importance ? importance + at : NULL, &f);
-        memset(b, 0, (size_t)bytes);
-        store(&f, b);
+    int subs = SUPER / k->n;
+    for (int64_t at = 0; at < n; at += TILE * k->n) {
+        int lanes = (int)MIN((n - at) / k->n, TILE);
+        tile_load(&t.t, x + at, importance ? importance + at : NULL, lanes, k->n);
+        for (int i = 0; !t.t.weighted && i < k->n; i++)
+            for (int l = 0; l < TILE; l++)
+                t.t.w[i][l] = 1;
+        search(k, g, &t, &s);
+        for (int from = 0; from < lanes; from += subs, b += bytes) {
+            gather_found(k, g, &t, &s, from, &f);
+            memset(b, 0, (size_t)bytes);
+            store(&f, b);
+        }
     }
 }
+
+// ---- the blocks; dtype_iq.c describes their bits
 
 #define GUESS_2                                                                                                        \
     {                                                                                                                  \
@@ -314,7 +386,7 @@ INLINE void store_word(uint8_t *p, const struct found *f, int sub)
     memcpy(p, &word, sizeof(word));
 }
 
-static const struct grid_type iq2_xxs = {4, 8, 15, 0.125f, 0.25f, true, false, false, GUESS_2};
+static const struct grid_type iq2_xxs = {4, 32, 15, 0.125f, 0.25f, true, false, false, GUESS_2};
 INLINE void store_iq2_xxs(const struct found *f, uint8_t *b)
 {
     half_store(b, half_of(f->d));
@@ -352,7 +424,7 @@ INLINE void store_iq2_s(const struct found *f, uint8_t *b)
     store_scale_nibbles(b + 74, f, 16);
 }
 
-static const struct grid_type iq3_xxs = {8, 8, 15, 0.25f, 0.5f, true, false, false, GUESS_3};
+static const struct grid_type iq3_xxs = {8, 32, 15, 0.25f, 0.5f, true, false, false, GUESS_3};
 INLINE void store_iq3_xxs(const struct found *f, uint8_t *b)
 {
     half_store(b, half_of(f->d));
@@ -362,7 +434,7 @@ INLINE void store_iq3_xxs(const struct found *f, uint8_t *b)
         store_word(b + 66 + 4 * s, f, s);
 }
 
-static const struct grid_type iq3_s = {8, 8, 15, 1, 2, false, false, false, GUESS_3};
+static const struct grid_type iq3_s = {8, 32, 15, 1, 2, false, false, false, GUESS_3};
 INLINE void store_iq3_s(const struct found *f, uint8_t *b)
 {
     half_store(b, half_of(f->d));
@@ -374,7 +446,7 @@ INLINE void store_iq3_s(const struct found *f, uint8_t *b)
     store_scale_nibbles(b + 106, f, 8);
 }
 
-static const struct grid_type iq1_s = {4, 8, 7, 1, 2, false, true, true, GUESS_1};
+static const struct grid_type iq1_s = {4, 32, 7, 1, 2, false, true, true, GUESS_1};
 INLINE void store_iq1_s(const struct found *f, uint8_t *b)
 {
     half_store(b, half_of(f->d));
@@ -404,20 +476,18 @@ INLINE void store_iq1_m(const struct found *f, uint8_t *b)
     }
 }
 
-#define QUANTIZE(name, bytes, load)                                                                                    \
+#define QUANTIZE(name, bytes, grid)                                                                                    \
     static void quantize_##name(const float *x, const float *importance, void *blocks, int64_t n)                      \
     {                                                                                                                  \
-        struct grid g;                                                                                                 \
-        load;                                                                                                          \
-        by_supers(&name, &g, x, importance, blocks, n, bytes, store_##name);                                           \
+        encode_grid(&name, neighbours_##grid(), x, importance, blocks, n, bytes, store_##name);                        \
     }
-QUANTIZE(iq2_xxs, 66, load_grid8(&g, iq2_xxs_grid, 256, false))
-QUANTIZE(iq2_xs, 74, load_grid8(&g, iq2_xs_grid, 512, false))
-QUANTIZE(iq2_s, 82, load_grid8(&g, iq2_s_grid, 1024, false))
-QUANTIZE(iq3_xxs, 98, load_grid4(&g, iq3_xxs_grid, 256))
-QUANTIZE(iq3_s, 110, load_grid4(&g, iq3_s_grid, 512))
-QUANTIZE(iq1_s, 50, load_grid8(&g, iq1_grid, 2048, true))
-QUANTIZE(iq1_m, 56, load_grid8(&g, iq1_grid, 2048, true))
+QUANTIZE(iq2_xxs, 66, iq2_xxs)
+QUANTIZE(iq2_xs, 74, iq2_xs)
+QUANTIZE(iq2_s, 82, iq2_s)
+QUANTIZE(iq3_xxs, 98, iq3_xxs)
+QUANTIZE(iq3_s, 110, iq3_s)
+QUANTIZE(iq1_s, 50, iq1)
+QUANTIZE(iq1_m, 56, iq1)
 
 quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT] = {
     [DT_IQ2_XXS] = quantize_iq2_xxs, [DT_IQ2_XS] = quantize_iq2_xs, [DT_IQ2_S] = quantize_iq2_s,

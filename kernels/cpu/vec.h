@@ -386,6 +386,38 @@ INLINE float half_load(const void *p)
 #endif
 }
 
+// ---- tables
+
+// table[index], of 32-bit words.
+INLINE veci veci_gather(const void *table, veci index)
+{
+#if defined(VEC_AVX512)
+    return (veci)_mm512_i32gather_epi32((__m512i)index, table, 4);
+#elif defined(VEC_AVX2)
+    return (veci)_mm256_i32gather_epi32(table, (__m256i)index, 4);
+#else
+    veci x;
+    for (int i = 0; i < VEC; i++)
+        memcpy((char *)&x + 4 * i, (const char *)table + (size_t)index[i] * 4, 4);
+    return x;
+#endif
+}
+
+// table[index & 7]
+INLINE vec vec_of_8(const float table[8], veci index)
+{
+#if defined(VEC_AVX512)
+    return (vec)_mm512_permutexvar_ps((__m512i)index, _mm512_broadcast_f32x8(_mm256_loadu_ps(table)));
+#elif defined(VEC_AVX2)
+    return (vec)_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
+#else
+    vec x;
+    for (int i = 0; i < VEC; i++)
+        x[i] = table[index[i] & 7];
+    return x;
+#endif
+}
+
 // ---- sums by halves
 
 // Lanes i + i+8, then + i+4: what is left in four.
