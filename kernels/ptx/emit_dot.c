@@ -1,0 +1,511 @@
+// Sums of products of a unit's weights with activations in 8 bits: see emit_dot.h, and tile.def for where bytes lie.
+//
+// The weights of 32 k become 8 words of 4 bytes, %b0 to %b7, as they are stored: without the offset that a type takes
+// off (8 in Q4_0, 32 in Q6_K), for that times the sum of the activations, which the q8 row brings, is cheaper to take
+// off in the end. Each word then meets the words of every row with dp4a.
+#include "kernels/ptx/emit_dot.h"
+
+#include "gguf/dtype_iq.h"
+#include "kernels/ptx/emit_nibble.h"
+
+// ---- loads
+
+// %w<first> .. from `chunks` chunks of the unit, from chunk `from` on.
+static void load_chunks(struct ptx *p, uint32_t first, uint32_t from, uint32_t chunks)
+{
+    for (uint32_t i = 0; i < chunks; i++)
+        PTX_FILL(p, "    ld.global.nc.v4.u32 {%w$0, %w$1, %w$2, %w$3}, [%chunk+$4];\n", first + 4 * i,
+                 first + 4 * i + 1, first + 4 * i + 2, first + 4 * i + 3, 512 * (from + i));
+}
+
+// %at = the lane's place in the piece of `size` bytes.
+static void piece_at(const struct ptx_dot *dot, uint32_t size)
+{
+    PTX_FILL(dot->p,
+             "    mad.wide.u32 %at, %lane, $0, %unit;\n"
+             "    add.u64 %at, %at, $1;\n",
+             size, tile_piece(dot->type, size));
+}
+
+static void half_piece(const struct ptx_dot *dot)
+{
+    piece_at(dot, 2);
+    PTX_LINES(dot->p, "    ld.global.nc.b16 %h, [%at];\n"
+                      "    cvt.f32.f16 %d, %h;\n");
+}
+
+// %d and %m from the halves of %w<word>.
+static void halves(struct ptx *p, uint32_t word)
+{
+    PTX_FILL(p,
+             "    mov.b32 {%h, %h1}, %w$0;\n"
+             "    cvt.f32.f16 %d, %h;\n"
+             "    cvt.f32.f16 %m, %h1;\n",
+             word);
+}
+
+// %d from half i % 2 of %w<word + i / 2>.
+static void half_of(struct ptx *p, uint32_t word, uint32_t i)
+{
+    PTX_FILL(p, "    mov.b32 {%h, %h1}, %w$0;\n", word + i / 2);
+    if (i % 2)
+        PTX_LINES(p, "    cvt.f32.f16 %d, %h1;\n");
+    else
+        PTX_LINES(p, "    cvt.f32.f16 %d, %h;\n");
+}
+
+// %ps<r> = the sums of the block's activations, 16 of 16 bits for each row.
+static void sums_at(const struct ptx_dot *dot)
+{
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(dot->p,
+                 "    mad.wide.u32 %ps$0, %block, 32, %px$0;\n"
+                 "    add.u64 %ps$0, %ps$0, $1;\n",
+                 r, dot->blocks * PTX_Q8_SUMS);
+}
+
+// ---- products
+
+// %x0 .. %x7 = 32 activations of row r.
+static void load_x(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        PTX_FILL(dot->p, "    ld.global.v4.u32 {%x$0, %x$1, %x$2, %x$3}, [%pr$4+$5];\n", 4 * i, 4 * i + 1, 4 * i + 2,
+                 4 * i + 3, r, 32 * sub + 16 * i);
+}
+
+// %dot += the products of words first .. first + n - 1, whose bytes are signed or not.
+static void products(struct ptx *p, uint32_t first, uint32_t n, bool is_signed)
+{
+    for (uint32_t i = first; i < first + n; i++) {
+        if (is_signed)
+            PTX_FILL(p, "    dp4a.s32.s32 %dot, %b$0, %x$0, %dot;\n", i);
+        else
+            PTX_FILL(p, "    dp4a.u32.s32 %dot, %b$0, %x$0, %dot;\n", i);
+    }
+}
+
+// %b<i> = the fields of 4 bits of %w<word + i>, from bit 0 or 4 of each byte.
+static void nibbles(struct ptx *p, uint32_t i, uint32_t word, uint32_t at)
+{
+    if (at)
+        PTX_FILL(p,
+                 "    shr.u32 %b$0, %w$1, 4;\n"
+                 "    and.b32 %b$0, %b$0, 0x0f0f0f0f;\n",
+                 i, word);
+    else
+        PTX_FILL(p, "    and.b32 %b$0, %w$1, 0x0f0f0f0f;\n", i, word);
+}
+
+// %t0 = the bits `mask` of %w<word> moved from bit `from` of each byte to bit `to`; the mask is where they come to lie.
+static void moved(struct ptx *p, uint32_t word, uint32_t from, uint32_t to, uint32_t mask)
+{
+    if (from > to)
+        PTX_FILL(p, "    shr.u32 %t0, %w$0, $1;\n", word, from - to);
+    else
+        PTX_FILL(p, "    shl.b32 %t0, %w$0, $1;\n", word, to - from);
+    PTX_FILL(p, "    and.b32 %t0, %t0, 0x$x0;\n", mask);
+}
+
+// ---- types with blocks of 32: S = fma(isum, d, S) for each, with a minimum then S = fma(sum(q), m, S)
+
+// Sub-block `sub`'s weights to %b0 .. %b7.
+static void weights_32(const struct ptx_dot *dot, uint32_t sub)
+{
+    struct ptx *p = dot->p;
+    enum dtype t = dot->type;
+    if (t == DT_Q8_0) {
+        for (uint32_t i = 0; i < 8; i++)
+            PTX_FILL(p, "    mov.u32 %b$0, %w$1;\n", i, 8 * sub + i);
+        return;
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        if ((t == DT_IQ4_NL || t == DT_MXFP4) && i < 4) {
+            ptx_nibble_values(p, t == DT_MXFP4 ? fp4_values : iq4_values, "%w", 4 * sub + i, "%b", i, i + 4);
+        } else if (t != DT_IQ4_NL && t != DT_MXFP4) {
+            nibbles(p, i, 4 * sub + i % 4, i / 4 * 4);
+            if (t == DT_Q5_0 || t == DT_Q5_1)
+                // the product puts bit b of four at bit 8 * b + 4
+                PTX_FILL(p,
+                         "    bfe.u32 %t0, %w$1, $2, 4;\n"
+                         "    mul.lo.u32 %t0, %t0, 0x02040810;\n"
+                         "    and.b32 %t0, %t0, 0x10101010;\n"
+                         "    or.b32 %b$0, %b$0, %t0;\n",
+                         i, 32 + sub, 4 * i);
+        }
+    }
+}
+
+// The scale of sub-block `sub` to %d, and its minimum to %m: where they lie after the chunks of qs (and of qh).
+static void scales_32(const struct ptx_dot *dot, uint32_t sub)
+{
+    switch (dot->type) {
+    case DT_Q4_1:
+        halves(dot->p, 32 + sub);
+        break;
+    case DT_Q5_1:
+        halves(dot->p, 40 + sub);
+        break;
+    case DT_Q5_0:
+        half_of(dot->p, 40, sub);
+        break;
+    case DT_Q8_0:
+        half_of(dot->p, 64, sub);
+        break;
+    case DT_MXFP4:
+        PTX_FILL(dot->p, "    bfe.u32 %t1, %w$0, $1, 8;\n", 32 + sub / 4, sub % 4 * 8);
+        ptx_e8m0_half(dot->p, "%d", "%t1", "%t0", "%pred");
+        break;
+    default:
+        half_of(dot->p, 32, sub);
+        break;
+    }
+}
+
+static void unit_32(const struct ptx_dot *dot)
+{
+    struct ptx *p = dot->p;
+    enum dtype t = dot->type;
+    bool min = t == DT_Q4_1 || t == DT_Q5_1, book = t == DT_IQ4_NL || t == DT_MXFP4;
+    uint32_t less = t == DT_Q4_0 ? 0xf8f8f8f8 : t == DT_Q5_0 ? 0xf0f0f0f0 : 0;
+    load_chunks(p, 0, 0, tile_unit_bytes(t) / 16);
+    if (t == DT_MXFP4) {
+        piece_at(dot, 8);
+        PTX_LINES(p, "    ld.global.nc.v2.u32 {%w32, %w33}, [%at];\n");
+    }
+    if (min || less)
+        sums_at(dot);
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(p, "    mov.f32 %s$0, 0f00000000;\n", r);
+    for (uint32_t sub = 0; sub < 8; sub++) {
+        scales_32(dot, sub);
+        weights_32(dot, sub);
+        for (uint32_t r = 0; r < dot->rows; r++) {
+            load_x(dot, r, sub);
+            PTX_LINES(p, "    mov.u32 %dot, 0;\n");
+            if (min || less)
+                PTX_FILL(p, "    ld.global.u32 %t0, [%ps$0+$1];\n", r, 4 * sub);
+            if (less)
+                PTX_FILL(p, "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n", less);
+            products(p, 0, 8, book || t == DT_Q8_0);
+            PTX_FILL(p,
+                     "    cvt.rn.f32.s32 %f, %dot;\n"
+                     "    fma.rn.f32 %s$0, %f, %d, %s$0;\n",
+                     r);
+            if (min)
+                PTX_FILL(p,
+                         "    mov.u32 %dot, 0;\n"
+                         "    dp2a.lo.s32.s32 %dot, %t0, 0x01010101, %dot;\n"
+                         "    cvt.rn.f32.s32 %f, %dot;\n"
+                         "    fma.rn.f32 %s$0, %f, %m, %s$0;\n",
+                         r);
+        }
+    }
+}
+
+// ---- types with blocks of 256: %isum<r> in integers, then S = isum * d, with minima S = fma(-msum, m, S)
+
+// %isum<r> += scale * the products of words first .. first + n - 1.
+static void scaled(const struct ptx_dot *dot, uint32_t r, uint32_t first, uint32_t n, uint32_t scale, bool is_signed)
+{
+    PTX_LINES(dot->p, "    mov.u32 %dot, 0;\n");
+    products(dot->p, first, n, is_signed);
+    PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %dot, %scale$1, %isum$0;\n", r, scale);
+}
+
+// %scale<i> = byte i of the words from %w<word> on, signed.
+static void signed_scales(struct ptx *p, uint32_t word)
+{
+    for (uint32_t i = 0; i < 16; i++)
+        PTX_FILL(p,
+                 "    mov.b32 %dot, %w$1;\n"
+                 "    bfe.s32 %scale$0, %dot, $2, 8;\n",
+                 i, word + i / 4, i % 4 * 8);
+}
+
+// %isum<r> = -less * the sum of scale * sum of activations, of 16 runs of 16; scales are the signed bytes of %w<word>
+// on.
+static void offsets(const struct ptx_dot *dot, uint32_t word, uint32_t less)
+{
+    struct ptx *p = dot->p;
+    for (uint32_t r = 0; r < dot->rows; r++) {
+        PTX_FILL(p,
+                 "    ld.global.v4.u32 {%x0, %x1, %x2, %x3}, [%ps$0];\n"
+                 "    ld.global.v4.u32 {%x4, %x5, %x6, %x7}, [%ps$0+16];\n"
+                 "    mov.u32 %isum$0, 0;\n",
+                 r);
+        for (uint32_t i = 0; i < 4; i++)
+            PTX_FILL(p,
+                     "    dp2a.lo.s32.s32 %isum$0, %x$1, %w$2, %isum$0;\n"
+                     "    dp2a.hi.s32.s32 %isum$0, %x$3, %w$2, %isum$0;\n",
+                     r, 2 * i, word + i, 2 * i + 1);
+        PTX_FILL(p, "    mul.lo.s32 %isum$0, %isum$0, -$1;\n", r, less);
+    }
+}
+
+// Q6_K: ql 0 .. 31, qh 32 .. 47, scales 48 .. 51
+static void unit_q6_k(const struct ptx_dot *dot)
+{
+    struct ptx *p = dot->p;
+    load_chunks(p, 0, 0, 13);
+    half_piece(dot);
+    sums_at(dot);
+    signed_scales(p, 48);
+    offsets(dot, 48, 32);
+    for (uint32_t sub = 0; sub < 8; sub++) {
+        uint32_t half = sub / 4, k = sub % 4;
+        for (uint32_t i = 0; i < 8; i++) {
+            nibbles(p, i, 16 * half + 8 * (k % 2) + i, k / 2 * 4);
+            moved(p, 32 + 8 * half + i, 2 * k, 4, 0x30303030);
+            PTX_FILL(p, "    or.b32 %b$0, %b$0, %t0;\n", i);
+        }
+        for (uint32_t r = 0; r < dot->rows; r++) {
+            load_x(dot, r, sub);
+            scaled(dot, r, 0, 4, 2 * sub, false);
+            scaled(dot, r, 4, 4, 2 * sub + 1, false);
+        }
+    }
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(p,
+                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
+                 "    mul.rn.f32 %s$0, %f, %d;\n",
+                 r);
+}
+
+// Q3_K's 16 scales of 6 bits, from 12 bytes in %w24 .. %w26, to %w24 .. %w27 as signed bytes, 32 taken off.
+static void q3_k_scales(struct ptx *p)
+{
+    PTX_LINES(p, "    mov.u32 %t0, %w24;\n"
+                 "    mov.u32 %t1, %w25;\n"
+                 "    mov.u32 %t2, %w26;\n");
+    for (uint32_t i = 0; i < 4; i++) {
+        PTX_FILL(p,
+                 "    shr.u32 %w$0, %t$1, $2;\n"
+                 "    and.b32 %w$0, %w$0, 0x0f0f0f0f;\n"
+                 "    shr.u32 %x0, %t2, $3;\n"
+                 "    and.b32 %x0, %x0, 0x03030303;\n"
+                 "    shl.b32 %x0, %x0, 4;\n"
+                 "    or.b32 %w$0, %w$0, %x0;\n",
+                 24 + i, i % 2, i / 2 * 4, 2 * i);
+        // a byte below 64, less 32: bit 5 is turned, and where it then is set so are those above
+        PTX_FILL(p,
+                 "    xor.b32 %w$0, %w$0, 0x20202020;\n"
+                 "    and.b32 %x0, %w$0, 0x20202020;\n"
+                 "    mul.lo.u32 %x0, %x0, 6;\n"
+                 "    or.b32 %w$0, %w$0, %x0;\n",
+                 24 + i);
+    }
+}
+
+// Q3_K: hmask 0 .. 7, qs 8 .. 23
+static void unit_q3_k(const struct ptx_dot *dot)
+{
+    struct ptx *p = dot->p;
+    load_chunks(p, 0, 0, 6);
+    piece_at(dot, 8);
+    PTX_LINES(p, "    ld.global.nc.v2.u32 {%w24, %w25}, [%at];\n");
+    piece_at(dot, 4);
+    PTX_LINES(p, "    ld.global.nc.u32 %w26, [%at];\n");
+    half_piece(dot);
+    sums_at(dot);
+    q3_k_scales(p);
+    signed_scales(p, 24);
+    offsets(dot, 24, 4);
+    for (uint32_t sub = 0; sub < 8; sub++) {
+        for (uint32_t i = 0; i < 8; i++) {
+            moved(p, 8 + sub / 4 * 8 + i, sub % 4 * 2, 0, 0x03030303);
+            PTX_FILL(p, "    mov.u32 %b$0, %t0;\n", i);
+            moved(p, i, sub, 2, 0x04040404);
+            PTX_FILL(p, "    or.b32 %b$0, %b$0, %t0;\n", i);
+        }
+        for (uint32_t r = 0; r < dot->rows; r++) {
+            load_x(dot, r, sub);
+            scaled(dot, r, 0, 4, 2 * sub, false);
+            scaled(dot, r, 4, 4, 2 * sub + 1, false);
+        }
+    }
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(p,
+                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
+                 "    mul.rn.f32 %s$0, %f, %d;\n",
+                 r);
+}
+
+// %s<r> = isum * d - msum * m, each rounded once; minima are 16 bytes, for 16 runs of 16, in four words from %w<word>
+// on.
+static void end_with_minima(const struct ptx_dot *dot, uint32_t word)
+{
+    struct ptx *p = dot->p;
+    for (uint32_t r = 0; r < dot->rows; r++) {
+        PTX_FILL(p,
+                 "    ld.global.v4.u32 {%x0, %x1, %x2, %x3}, [%ps$0];\n"
+                 "    ld.global.v4.u32 {%x4, %x5, %x6, %x7}, [%ps$0+16];\n"
+                 "    mov.u32 %dot, 0;\n",
+                 r);
+        for (uint32_t i = 0; i < 4; i++)
+            PTX_FILL(p,
+                     "    dp2a.lo.s32.u32 %dot, %x$0, %w$2, %dot;\n"
+                     "    dp2a.hi.s32.u32 %dot, %x$1, %w$2, %dot;\n",
+                     2 * i, 2 * i + 1, word + i);
+        PTX_FILL(p,
+                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
+                 "    mul.rn.f32 %s$0, %f, %d;\n"
+                 "    cvt.rn.f32.s32 %f, %dot;\n"
+                 "    neg.f32 %f, %f;\n"
+                 "    fma.rn.f32 %s$0, %f, %m, %s$0;\n",
+                 r);
+    }
+}
+
+// Q2_K: scales and minima 0 .. 3, qs 4 .. 19, d and dmin 20
+static void unit_q2_k(const struct ptx_dot *dot)
+{
+    struct ptx *p = dot->p;
+    load_chunks(p, 0, 0, 5);
+    piece_at(dot, 4);
+    PTX_LINES(p, "    ld.global.nc.u32 %w20, [%at];\n");
+    halves(p, 20);
+    sums_at(dot);
+    for (uint32_t i = 0; i < 16; i++)
+        PTX_FILL(p,
+                 "    mov.b32 %dot, %w$1;\n"
+                 "    bfe.s32 %scale$0, %dot, $2, 4;\n"
+                 "    and.b32 %scale$0, %scale$0, 15;\n",
+                 i, i / 4, i % 4 * 8);
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(p,
+                 "    shr.u32 %w$0, %w$0, 4;\n"
+                 "    and.b32 %w$0, %w$0, 0x0f0f0f0f;\n",
+                 i);
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(p, "    mov.u32 %isum$0, 0;\n", r);
+    for (uint32_t sub = 0; sub < 8; sub++) {
+        for (uint32_t i = 0; i < 8; i++) {
+            moved(p, 4 + sub / 4 * 8 + i, sub % 4 * 2, 0, 0x03030303);
+            PTX_FILL(p, "    mov.u32 %b$0, %t0;\n", i);
+        }
+        for (uint32_t r = 0; r < dot->rows; r++) {
+            load_x(dot, r, sub);
+            scaled(dot, r, 0, 4, 2 * sub, false);
+            scaled(dot, r, 4, 4, 2 * sub + 1, false);
+        }
+    }
+    end_with_minima(dot, 0);
+}
+
+// The six-bit scales and minima of Q4_K and Q5_K, from the head %w0 .. %w3: scales to %scale0 .. 7, minima, twice each,
+// to %w0 .. %w3.
+static void k4_scales(struct ptx *p)
+{
+    halves(p, 0);
+    PTX_LINES(p, "    // of the last four, bits 4 and 5 lie above the first four\n"
+                 "    and.b32 %t0, %w1, 0x3f3f3f3f;\n"
+                 "    shr.u32 %t1, %w1, 2;\n"
+                 "    and.b32 %t1, %t1, 0x30303030;\n"
+                 "    and.b32 %t2, %w3, 0x0f0f0f0f;\n"
+                 "    or.b32 %t1, %t1, %t2;\n");
+    for (uint32_t i = 0; i < 8; i++)
+        PTX_FILL(p,
+                 "    mov.b32 %dot, %t$1;\n"
+                 "    bfe.s32 %scale$0, %dot, $2, 8;\n",
+                 i, i / 4, i % 4 * 8);
+    PTX_LINES(p, "    and.b32 %t0, %w2, 0x3f3f3f3f;\n"
+                 "    shr.u32 %t1, %w2, 2;\n"
+                 "    and.b32 %t1, %t1, 0x30303030;\n"
+                 "    shr.u32 %t2, %w3, 4;\n"
+                 "    and.b32 %t2, %t2, 0x0f0f0f0f;\n"
+                 "    or.b32 %t1, %t1, %t2;\n"
+                 "    prmt.b32 %w0, %t0, 0, 0x1100;\n"
+                 "    prmt.b32 %w1, %t0, 0, 0x3322;\n"
+                 "    prmt.b32 %w2, %t1, 0, 0x1100;\n"
+                 "    prmt.b32 %w3, %t1, 0, 0x3322;\n");
+}
+
+// Q4_K: head 0 .. 3, qs 4 .. 35. Q5_K: head 0 .. 3, qh 4 .. 11, qs 12 .. 43.
+static void unit_k4(const struct ptx_dot *dot)
+{
+    struct ptx *p = dot->p;
+    bool five = dot->type == DT_Q5_K;
+    load_chunks(p, 0, 0, five ? 11 : 9);
+    sums_at(dot);
+    k4_scales(p);
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(p, "    mov.u32 %isum$0, 0;\n", r);
+    for (uint32_t sub = 0; sub < 8; sub++) {
+        for (uint32_t i = 0; i < 8; i++) {
+            nibbles(p, i, (five ? 12 : 4) + sub / 2 * 8 + i, sub % 2 * 4);
+            if (five) {
+                moved(p, 4 + i, sub, 4, 0x10101010);
+                PTX_FILL(p, "    or.b32 %b$0, %b$0, %t0;\n", i);
+            }
+        }
+        for (uint32_t r = 0; r < dot->rows; r++) {
+            load_x(dot, r, sub);
+            scaled(dot, r, 0, 8, sub, false);
+        }
+    }
+    end_with_minima(dot, 0);
+}
+
+// IQ4_XS: qs 0 .. 31, head 32 and 33
+static void unit_iq4_xs(const struct ptx_dot *dot)
+{
+    struct ptx *p = dot->p;
+    load_chunks(p, 0, 0, 8);
+    piece_at(dot, 8);
+    PTX_LINES(p, "    ld.global.nc.v2.u32 {%w32, %w33}, [%at];\n"
+                 "    mov.b32 {%h, %h1}, %w32;\n"
+                 "    cvt.f32.f16 %d, %h;\n");
+    for (uint32_t i = 0; i < 8; i++)
+        PTX_FILL(p,
+                 "    bfe.u32 %t0, %w33, $1, 4;\n"
+                 "    bfe.u32 %t1, %w32, $2, 2;\n"
+                 "    mad.lo.u32 %t0, %t1, 16, %t0;\n"
+                 "    mov.b32 %dot, %t0;\n"
+                 "    sub.s32 %scale$0, %dot, 32;\n",
+                 i, 4 * i, 16 + 2 * i);
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(p, "    mov.u32 %isum$0, 0;\n", r);
+    for (uint32_t sub = 0; sub < 8; sub++) {
+        for (uint32_t i = 0; i < 4; i++)
+            ptx_nibble_values(p, iq4_values, "%w", 4 * sub + i, "%b", i, i + 4);
+        for (uint32_t r = 0; r < dot->rows; r++) {
+            load_x(dot, r, sub);
+            scaled(dot, r, 0, 8, sub, true);
+        }
+    }
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(p,
+                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
+                 "    mul.rn.f32 %s$0, %f, %d;\n",
+                 r);
+}
+
+// ---- all types
+
+typedef void unit_fn(const struct ptx_dot *);
+static unit_fn *const units[DT_COUNT] = {
+    [DT_Q4_0] = unit_32,   [DT_Q4_1] = unit_32,   [DT_Q5_0] = unit_32,       [DT_Q5_1] = unit_32,   [DT_Q8_0] = unit_32,
+    [DT_IQ4_NL] = unit_32, [DT_MXFP4] = unit_32,  [DT_Q2_K] = unit_q2_k,     [DT_Q3_K] = unit_q3_k, [DT_Q4_K] = unit_k4,
+    [DT_Q5_K] = unit_k4,   [DT_Q6_K] = unit_q6_k, [DT_IQ4_XS] = unit_iq4_xs,
+};
+
+bool ptx_takes_q8(enum dtype type)
+{
+    return type < DT_COUNT && units[type];
+}
+
+void ptx_dot_unit(const struct ptx_dot *dot)
+{
+    PTX_FILL(dot->p,
+             "    {\n"
+             "    .reg .pred %pred;\n"
+             "    .reg .b16 %h, %h1;\n"
+             "    .reg .b32 %w<68>, %b<8>, %x<8>, %t<3>;\n"
+             "    .reg .b32 %dot, %isum<$0>, %scale<16>;\n"
+             "    .reg .u64 %at, %ps<$0>;\n"
+             "    .reg .f32 %d, %m, %f;\n",
+             dot->rows);
+    units[dot->type](dot);
+    PTX_LINES(dot->p, "    }\n");
+}

@@ -1,0 +1,24 @@
+// One unit of a lane's weights times the same 256 activations in 8 bits of some rows: the S of kernels/cpu/kernels.h.
+//
+// The integer parts are exact in any order, so they are taken in whatever order is cheap; the floats follow the CPU's.
+// Ownership: none. Threads: none shared; emitters keep nothing.
+#ifndef QUERN_PTX_EMIT_DOT_H
+#define QUERN_PTX_EMIT_DOT_H
+
+#include "kernels/ptx/tile.h"
+
+// A q8 row of n blocks of 256: int8 [n * 256], int16 sums [n * 16], float scales [n]. Where they begin, times n.
+enum { PTX_Q8_SUMS = 256, PTX_Q8_SCALES = 288 };
+
+struct ptx_dot {
+    struct ptx *p;
+    enum dtype type;
+    uint32_t rows;   // of x
+    uint32_t blocks; // of 256 in a row of x
+};
+
+// Sets %s<r> (.f32) for each row. Reads %chunk and %unit as ptx_type_part does, %lane, %block, the block's number, and
+// %pr<r>, the block's 256 activations of each row. Changes nothing else but %index.
+void ptx_dot_unit(const struct ptx_dot *dot);
+
+#endif

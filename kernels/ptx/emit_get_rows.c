@@ -1,0 +1,287 @@
+// Rows of a table of any type, as floats; and rows of floats, as 8-bit activations.
+#include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_nibble.h"
+#include "kernels/ptx/emit_type.h"
+
+#include <math.h>
+
+enum { THREADS = 128, MAX_K = 1 << 20 };
+
+// ---- look-up: a thread decodes 32 weights of a row
+
+static void put_row(const struct ptx_part *part, uint32_t first)
+{
+    const struct ptx_get_rows *g = part->arg;
+    struct ptx *p = part->p;
+    for (uint32_t i = 0; i < 4 && g->scale != 1; i++)
+        PTX_FILL(p, "    mul.rn.f32 %v$0, %v$0, 0f$x1;\n", i, ptx_float_bits(g->scale));
+    if (g->n_in % TILE_PART == 0 && g->y_stride % 16 == 0) {
+        PTX_FILL(p, "    st.global.v4.f32 [%y+$0], {%v0, %v1, %v2, %v3};\n", 4 * first);
+        return;
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(p,
+                 "    setp.gt.u32 %in, %left, $0;\n"
+                 "    @%in st.global.f32 [%y+$1], %v$2;\n",
+                 first + i, 4 * (first + i), i);
+}
+
+static void rows_head(struct ptx *p, const struct ptx_get_rows *g)
+{
+    ptx_header(p, 63, 75);
+    ptx_type_tables(p, g->type, g->node);
+    PTX_FILL(p, "\n// node $0: rows of a table of $1 x $2 ", g->node, g->n_out, g->n_in);
+    ptx_word(p, dtype_info[g->type].name);
+    PTX_FILL(p,
+             ", a thread 32 weights\n"
+             ".visible .entry get_rows_$0(\n"
+             "    .param .u64 w,\n"
+             "    .param .u64 ids,\n"
+             "    .param .u64 y,\n"
+             "    .param .u32 n_rows)\n"
+             ".maxntid 128, 1, 1\n"
+             "{\n"
+             "    .reg .pred %in;\n"
+             "    .reg .u32 %lane, %row, %id, %rows, %place, %part, %index, %left;\n"
+             "    .reg .u64 %unit, %chunk, %y, %pointer;\n",
+             g->node);
+}
+
+// The thread's part of the row, and where it goes; threads without one end.
+static void rows_place(struct ptx *p, const struct ptx_get_rows *g)
+{
+    PTX_FILL(p,
+             "    mov.u32 %index, %tid.x;\n"
+             "    mov.u32 %place, %ctaid.x;\n"
+             "    mad.lo.u32 %place, %place, 128, %index;\n"
+             "    setp.ge.u32 %in, %place, $0;\n"
+             "    @%in ret;\n"
+             "    mov.u32 %row, %ctaid.y;\n"
+             "    ld.param.u32 %rows, [n_rows];\n"
+             "    setp.ge.u32 %in, %row, %rows;\n"
+             "    @%in ret;\n"
+             "    ld.param.u64 %y, [y];\n"
+             "    cvta.to.global.u64 %y, %y;\n"
+             "    mad.wide.u32 %y, %row, $1, %y;\n"
+             "    mad.wide.u32 %y, %place, 128, %y;\n"
+             "    mul.lo.u32 %index, %place, 32;\n"
+             "    sub.u32 %left, $2, %index;\n"
+             "    ld.param.u64 %pointer, [ids];\n"
+             "    cvta.to.global.u64 %pointer, %pointer;\n"
+             "    mad.wide.u32 %pointer, %row, 4, %pointer;\n"
+             "    ld.global.u32 %id, [%pointer];\n"
+             "    setp.ge.u32 %in, %id, $3;\n"
+             "    @%in bra ZEROS;\n",
+             ptx_tiles(g->n_in, TILE_PART), g->y_stride, g->n_in, g->n_out);
+}
+
+static void rows_unit(struct ptx *p, const struct ptx_get_rows *g)
+{
+    uint32_t parts = tile_unit_weights(g->type) / TILE_PART;
+    PTX_FILL(p,
+             "    // row id % 32 of tile id / 32\n"
+             "    ld.param.u64 %unit, [w];\n"
+             "    cvta.to.global.u64 %unit, %unit;\n"
+             "    shr.u32 %index, %id, 5;\n"
+             "    mad.wide.u32 %unit, %index, $0, %unit;\n"
+             "    and.b32 %lane, %id, 31;\n"
+             "    and.b32 %part, %place, $1;\n"
+             "    div.u32 %index, %place, $2;\n"
+             "    mad.wide.u32 %unit, %index, $3, %unit;\n"
+             "    mad.wide.u32 %chunk, %lane, 16, %unit;\n",
+             (uint32_t)tile_bytes(g->type, g->n_in), parts - 1, parts, 32 * tile_unit_bytes(g->type));
+}
+
+int ptx_emit_get_rows(struct ptx *p, const struct ptx_get_rows *g, struct ptx_launch *launch, struct error *err)
+{
+    if (tile_check("get_rows", g->type, g->n_in, err))
+        return -1;
+    if (!g->n_out || g->n_out > INT32_MAX || g->y_stride % 4 || !isfinite(g->scale))
+        return fail(err, E_GPU, "get_rows: %u rows, a stride of %u, a scale of %g", g->n_out, g->y_stride,
+                    (double)g->scale);
+    const struct ptx_part part = {.p = p, .node = g->node, .type = g->type, .put = put_row, .arg = g};
+    rows_head(p, g);
+    rows_place(p, g);
+    rows_unit(p, g);
+    ptx_type_part(&part);
+    PTX_LINES(p, "    ret;\n"
+                 "ZEROS:\n");
+    for (uint32_t i = 0; i < TILE_PART; i++)
+        PTX_FILL(p,
+                 "    setp.gt.u32 %in, %left, $0;\n"
+                 "    @%in st.global.f32 [%y+$1], 0f00000000;\n",
+                 i, 4 * i);
+    PTX_LINES(p, "    ret;\n"
+                 "}\n");
+    *launch = (struct ptx_launch){.entry = "get_rows",
+                                  .grid = {ptx_tiles(ptx_tiles(g->n_in, TILE_PART), THREADS), 1, 1},
+                                  .block = {THREADS, 1, 1}};
+    return ptx_finish(p, err);
+}
+
+// ---- activations in 8 bits: a warp a block of 256, a lane 8 of it
+
+static void quantize_head(struct ptx *p, const struct ptx_quantize *q, uint32_t blocks)
+{
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: $1 x $2 floats a row to 8 bits, a warp a block of 256\n"
+             ".visible .entry quantize_$0(\n"
+             "    .param .u64 x,\n"
+             "    .param .u64 q8,\n"
+             "    .param .u32 n_rows)\n"
+             ".maxntid 128, 1, 1\n"
+             "{\n"
+             "    .reg .pred %in, %whole;\n"
+             "    .reg .u32 %lane, %block, %row, %rows, %part, %index, %left, %bits, %other, %low, %high;\n"
+             "    .reg .s32 %q<8>, %sum, %near;\n"
+             "    .reg .u64 %px, %pq, %pointer;\n"
+             "    .reg .f32 %x<8>, %top, %d, %per;\n"
+             "    mov.u32 %index, %tid.x;\n"
+             "    and.b32 %lane, %index, 31;\n"
+             "    shr.u32 %block, %index, 5;\n"
+             "    mov.u32 %index, %ctaid.x;\n"
+             "    mad.lo.u32 %block, %index, 4, %block;\n"
+             "    setp.ge.u32 %in, %block, $3;\n"
+             "    @%in ret;\n"
+             "    mov.u32 %row, %ctaid.y;\n"
+             "    ld.param.u32 %rows, [n_rows];\n"
+             "    setp.ge.u32 %in, %row, %rows;\n"
+             "    @%in ret;\n",
+             q->node, q->parts, q->k, blocks * q->parts);
+    PTX_FILL(p,
+             "    // the part, and the block in it\n"
+             "    div.u32 %part, %block, $0;\n"
+             "    mul.lo.u32 %index, %part, $0;\n"
+             "    sub.u32 %block, %block, %index;\n",
+             blocks);
+}
+
+// %x0 .. %x7 = the lane's elements, 0 beyond the end of the row.
+static void quantize_load(struct ptx *p, const struct ptx_quantize *q)
+{
+    bool wide = q->k % 8 == 0 && q->x_stride % 16 == 0;
+    PTX_FILL(p,
+             "    ld.param.u64 %px, [x];\n"
+             "    cvta.to.global.u64 %px, %px;\n"
+             "    mad.wide.u32 %px, %row, $0, %px;\n"
+             "    mad.wide.u32 %px, %part, $1, %px;\n"
+             "    mad.wide.u32 %px, %block, 1024, %px;\n"
+             "    mad.wide.u32 %px, %lane, 32, %px;\n"
+             "    mul.lo.u32 %left, %block, 256;\n"
+             "    mad.lo.u32 %left, %lane, 8, %left;\n",
+             q->x_stride, 4 * q->k);
+    if (q->k % 256)
+        for (uint32_t i = 0; i < 8; i++)
+            PTX_FILL(p, "    mov.f32 %x$0, 0f00000000;\n", i);
+    if (q->k % 256 && wide)
+        PTX_FILL(p, "    setp.lt.u32 %in, %left, $0;\n", q->k);
+    for (uint32_t i = 0; i < 8; i += wide ? 4 : 1) {
+        if (q->k % 256 && !wide)
+            PTX_FILL(p,
+                     "    add.u32 %index, %left, $0;\n"
+                     "    setp.lt.u32 %in, %index, $1;\n",
+                     i, q->k);
+        if (q->k % 256)
+            PTX_LINES(p, "    @%in ");
+        else
+            PTX_LINES(p, "    ");
+        if (wide)
+            PTX_FILL(p, "ld.global.v4.f32 {%x$0, %x$1, %x$2, %x$3}, [%px+$4];\n", i, i + 1, i + 2, i + 3, 4 * i);
+        else
+            PTX_FILL(p, "ld.global.f32 %x$0, [%px+$1];\n", i, 4 * i);
+    }
+}
+
+// The largest magnitude of the block as a float's bits: integers order them, with infinity and the NaNs on top.
+static void quantize_top(struct ptx *p)
+{
+    PTX_LINES(p, "    mov.u32 %bits, 0;\n");
+    for (uint32_t i = 0; i < 8; i++)
+        PTX_FILL(p,
+                 "    mov.b32 %index, %x$0;\n"
+                 "    and.b32 %index, %index, 0x7fffffff;\n"
+                 "    max.u32 %bits, %bits, %index;\n",
+                 i);
+    for (uint32_t by = 16; by; by /= 2)
+        PTX_FILL(p,
+                 "    shfl.sync.bfly.b32 %other, %bits, $0, 31, 0xffffffff;\n"
+                 "    max.u32 %bits, %bits, %other;\n",
+                 by);
+}
+
+// %d and %per, the scale and what elements are multiplied by: 0 where the block is all zeros or has what is not finite.
+static void quantize_scale(struct ptx *p)
+{
+    PTX_LINES(p, "    mov.b32 %top, %bits;\n"
+                 "    div.rn.f32 %d, %top, 0f42FE0000;\n"
+                 "    max.f32 %d, %d, 0f00800000;\n"
+                 "    rcp.rn.f32 %per, %d;\n"
+                 "    sub.u32 %index, %bits, 1;\n"
+                 "    setp.lt.u32 %whole, %index, 0x7f7fffff;\n"
+                 "    setp.eq.u32 %in, %bits, 0;\n"
+                 "    selp.f32 %top, 0f00000000, 0f7FC00000, %in;\n"
+                 "    selp.f32 %d, %d, %top, %whole;\n");
+    for (uint32_t i = 0; i < 8; i++)
+        PTX_FILL(p,
+                 "    mul.rn.f32 %x$0, %x$0, %per;\n"
+                 "    cvt.rni.s32.f32 %q$0, %x$0;\n"
+                 "    selp.b32 %q$0, %q$0, 0, %whole;\n",
+                 i);
+}
+
+// Two lanes have the 16 elements of a sum; the lower one stores it. Lane 0 stores the scale.
+static void quantize_store(struct ptx *p, const struct ptx_quantize *q, uint32_t blocks)
+{
+    uint32_t bytes = (blocks * (PTX_Q8_SCALES + 4) + 63) & ~63u;
+    PTX_LINES(p, "    mov.s32 %sum, %q0;\n");
+    for (uint32_t i = 1; i < 8; i++)
+        PTX_FILL(p, "    add.s32 %sum, %sum, %q$0;\n", i);
+    PTX_LINES(p, "    shfl.sync.bfly.b32 %near, %sum, 1, 31, 0xffffffff;\n"
+                 "    add.s32 %sum, %sum, %near;\n");
+    for (uint32_t w = 0; w < 2; w++) {
+        PTX_FILL(p, "    and.b32 %bits, %q$0, 255;\n", 4 * w);
+        for (uint32_t i = 1; i < 4; i++)
+            PTX_FILL(p, "    bfi.b32 %bits, %q$0, %bits, $1, 8;\n", 4 * w + i, 8 * i);
+        if (w)
+            PTX_LINES(p, "    mov.u32 %high, %bits;\n");
+        else
+            PTX_LINES(p, "    mov.u32 %low, %bits;\n");
+    }
+    PTX_FILL(p,
+             "    ld.param.u64 %pq, [q8];\n"
+             "    cvta.to.global.u64 %pq, %pq;\n"
+             "    mad.wide.u32 %pq, %row, $0, %pq;\n"
+             "    mad.wide.u32 %pq, %part, $1, %pq;\n"
+             "    mad.wide.u32 %pointer, %block, 256, %pq;\n"
+             "    mad.wide.u32 %pointer, %lane, 8, %pointer;\n"
+             "    st.global.v2.u32 [%pointer], {%low, %high};\n"
+             "    mad.wide.u32 %pointer, %block, 32, %pq;\n"
+             "    mad.wide.u32 %pointer, %lane, 1, %pointer;\n"
+             "    and.b32 %index, %lane, 1;\n"
+             "    setp.eq.u32 %in, %index, 0;\n"
+             "    @%in st.global.u16 [%pointer+$2], %sum;\n"
+             "    setp.eq.u32 %in, %lane, 0;\n"
+             "    mad.wide.u32 %pointer, %block, 4, %pq;\n"
+             "    @%in st.global.f32 [%pointer+$3], %d;\n",
+             q->y_stride, bytes, blocks * PTX_Q8_SUMS, blocks * PTX_Q8_SCALES);
+}
+
+int ptx_emit_quantize(struct ptx *p, const struct ptx_quantize *q, struct ptx_launch *launch, struct error *err)
+{
+    if (!q->k || q->k > MAX_K || !q->parts || q->parts > MAX_K / q->k || q->x_stride % 4 || q->y_stride % 16)
+        return fail(err, E_GPU, "quantize: %u x %u floats a row, strides %u and %u", q->parts, q->k, q->x_stride,
+                    q->y_stride);
+    uint32_t blocks = ptx_tiles(q->k, 256);
+    quantize_head(p, q, blocks);
+    quantize_load(p, q);
+    quantize_top(p);
+    quantize_scale(p);
+    quantize_store(p, q, blocks);
+    PTX_LINES(p, "    ret;\n"
+                 "}\n");
+    *launch = (struct ptx_launch){
+        .entry = "quantize", .grid = {ptx_tiles(blocks * q->parts, THREADS / 32), 1, 1}, .block = {THREADS, 1, 1}};
+    return ptx_finish(p, err);
+}

@@ -1,0 +1,413 @@
+// Products of float32 activations with weights of any type, and what all products share: sizes, experts, the epilogue.
+//
+// The naive loop: y[r][o] = sum over k of w[o][k] * x[r][k]. The order of the sum is the CPU's (kernels/cpu/kernels.h):
+// 16 lanes, k in lane k % 16, one fma after another, the lanes then by halves. A CTA of 8 warps has the 32 outputs of a
+// tile, for up to 8 rows of x: lane i of each warp has output i. In a step of 256 of k,
+//   - warp w decodes part w, 32 weights of each output, to shared memory as [k][output];
+//   - warp w adds the products of lanes 2w and 2w + 1 of the sum: k = 16 s + 2w and the next, for each s.
+// So no two threads add to one sum, nothing is shuffled, and shared memory is read and written without conflicts.
+#include "kernels/ptx/emit_matmul_parts.h"
+#include "kernels/ptx/emit_type.h"
+
+enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20 };
+
+// ---- sizes
+
+static int check(const struct ptx_matmul *m, struct error *err)
+{
+    if (tile_check("matmul", m->type, m->n_in, err))
+        return -1;
+    if (!m->n_out || m->n_out > MAX_SIZE)
+        return fail(err, E_GPU, "matmul: %u outputs: 1 to %d are possible", m->n_out, MAX_SIZE);
+    if (m->rows != 1 && m->rows != 2 && m->rows != 4 && m->rows != 8)
+        return fail(err, E_GPU, "matmul: classes of 1, 2, 4 and 8 rows exist, not of %u", m->rows);
+    if (m->q8 && !ptx_takes_q8(m->type))
+        return fail(err, E_GPU, "matmul: %s weights take no activations in 8 bits", dtype_info[m->type].name);
+    uint32_t strides = m->x_stride | m->x_part;
+    if ((strides | m->y_stride | m->residual_stride | m->ids_stride) % 4 || (m->q8 && strides % 16))
+        return fail(err, E_GPU, "matmul: rows that are not aligned");
+    if (m->n_used && (m->rows != 1 || !m->n_experts || m->bias || m->residual))
+        return fail(err, E_GPU, "matmul: experts take rows one by one, without bias and residual");
+    if (m->scale && !m->n_used)
+        return fail(err, E_GPU, "matmul: scales belong to experts");
+    return 0;
+}
+
+uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
+{
+    (void)target;
+    if (m->n_used || n_rows <= 1)
+        return 1;
+    return n_rows <= 2 ? 2 : n_rows <= 4 ? 4 : 8;
+}
+
+// ---- what both kernels begin and end with
+
+void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
+{
+    PTX_FILL(p, "\n// node $0: ", m->node);
+    ptx_word(p, dtype_info[m->type].name);
+    PTX_FILL(p, " weights: y[.][$0] = x[.][$1] * w[$0][$1]', $2 rows a CTA, x in ", m->n_out, m->n_in, m->rows);
+    ptx_word(p, m->q8 ? "8 bits" : "f32");
+    PTX_FILL(p,
+             "\n"
+             ".visible .entry matmul_$0(\n"
+             "    .param .u64 x,\n"
+             "    .param .u64 w,\n"
+             "    .param .u64 y,\n"
+             "    .param .u64 bias,\n"
+             "    .param .u64 residual,\n"
+             "    .param .u64 ids,\n"
+             "    .param .u64 scale,\n"
+             "    .param .u32 n_rows)\n"
+             ".maxntid $1, 1, 1\n"
+             "{\n"
+             "    .reg .pred %in, %row_in, %more;\n"
+             "    .reg .u32 %lane, %warp, %tile, %group, %rows, %row, %place, %expert, %index, %output;\n"
+             "    .reg .u64 %w_tile, %offset, %pointer;\n"
+             "    .reg .u64 %px<$2>;\n"
+             "    mov.u32 %index, %tid.x;\n"
+             "    and.b32 %lane, %index, 31;\n"
+             "    shr.u32 %warp, %index, 5;\n"
+             "    mov.u32 %tile, %ctaid.x;\n"
+             "    mov.u32 %group, %ctaid.y;\n"
+             "    ld.param.u32 %rows, [n_rows];\n"
+             "    ld.param.u64 %w_tile, [w];\n"
+             "    cvta.to.global.u64 %w_tile, %w_tile;\n"
+             "    ld.param.u64 %px0, [x];\n"
+             "    cvta.to.global.u64 %px0, %px0;\n",
+             m->node, 32 * warps, m->rows);
+}
+
+// The CTA's row and place, its expert, and the expert's matrix; a CTA without one ends here.
+static void expert_sources(struct ptx *p, const struct ptx_matmul *m)
+{
+    uint64_t matrix = tile_bytes(m->type, m->n_in) * ptx_tiles(m->n_out, PTX_TILE_ROWS);
+    PTX_FILL(p,
+             "    // a place of a row, and the expert that it names\n"
+             "    div.u32 %row, %group, $0;\n"
+             "    mul.lo.u32 %place, %row, $0;\n"
+             "    sub.u32 %place, %group, %place;\n"
+             "    setp.ge.u32 %in, %row, %rows;\n"
+             "    @%in ret;\n"
+             "    ld.param.u64 %pointer, [ids];\n"
+             "    cvta.to.global.u64 %pointer, %pointer;\n"
+             "    mad.wide.u32 %pointer, %row, $1, %pointer;\n"
+             "    mad.wide.u32 %pointer, %place, 4, %pointer;\n"
+             "    ld.global.u32 %expert, [%pointer];\n"
+             "    setp.ge.u32 %in, %expert, $2;\n"
+             "    @%in ret;\n"
+             "    mad.wide.u32 %px0, %row, $3, %px0;\n"
+             "    mad.wide.u32 %px0, %place, $4, %px0;\n",
+             m->n_used, m->ids_stride, m->n_experts, m->x_stride, m->x_part);
+    PTX_FILL(p,
+             "    // %expert * the bytes of a matrix, which may pass 32 bits\n"
+             "    mad.wide.u32 %w_tile, %expert, $0, %w_tile;\n"
+             "    mul.wide.u32 %offset, %expert, $1;\n"
+             "    shl.b64 %offset, %offset, 32;\n"
+             "    add.u64 %w_tile, %w_tile, %offset;\n",
+             (uint32_t)matrix, (uint32_t)(matrix >> 32));
+}
+
+void ptx_matmul_sources(struct ptx *p, const struct ptx_matmul *m)
+{
+    if (m->n_used) {
+        expert_sources(p, m);
+    } else {
+        PTX_FILL(p,
+                 "    // rows past the end read the last\n"
+                 "    sub.u32 %rows, %rows, 1;\n"
+                 "    mul.lo.u32 %row, %group, $0;\n",
+                 m->rows);
+        for (uint32_t r = m->rows; r--;)
+            PTX_FILL(p,
+                     "    add.u32 %index, %row, $0;\n"
+                     "    min.u32 %index, %index, %rows;\n"
+                     "    mad.wide.u32 %px$0, %index, $1, %px0;\n",
+                     r, m->x_stride);
+        PTX_LINES(p, "    add.u32 %rows, %rows, 1;\n");
+    }
+    uint64_t tile = tile_bytes(m->type, m->n_in);
+    PTX_FILL(p, "    mad.wide.u32 %w_tile, %tile, $0, %w_tile;\n", (uint32_t)tile);
+}
+
+// %sum is the whole sum of output %output, of row %row; stores it where both are within the matrix.
+static void store(struct ptx *p, const struct ptx_matmul *m)
+{
+    if (m->scale)
+        PTX_LINES(p, "    ld.param.u64 %pointer, [scale];\n"
+                     "    cvta.to.global.u64 %pointer, %pointer;\n"
+                     "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
+                     "    ld.global.f32 %term, [%pointer];\n"
+                     "    mul.rn.f32 %sum, %sum, %term;\n");
+    if (m->bias)
+        PTX_LINES(p, "    ld.param.u64 %pointer, [bias];\n"
+                     "    cvta.to.global.u64 %pointer, %pointer;\n"
+                     "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
+                     "    ld.global.f32 %term, [%pointer];\n"
+                     "    add.rn.f32 %sum, %sum, %term;\n");
+    if (m->residual)
+        PTX_FILL(p,
+                 "    ld.param.u64 %pointer, [residual];\n"
+                 "    cvta.to.global.u64 %pointer, %pointer;\n"
+                 "    mad.wide.u32 %pointer, %row, $0, %pointer;\n"
+                 "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
+                 "    ld.global.f32 %term, [%pointer];\n"
+                 "    add.rn.f32 %sum, %sum, %term;\n",
+                 m->residual_stride);
+    PTX_FILL(p,
+             "    ld.param.u64 %pointer, [y];\n"
+             "    cvta.to.global.u64 %pointer, %pointer;\n"
+             "    mad.wide.u32 %pointer, %row, $0, %pointer;\n",
+             m->y_stride);
+    if (m->n_used)
+        PTX_FILL(p, "    mad.wide.u32 %pointer, %place, $0, %pointer;\n", 4 * m->n_out);
+    PTX_LINES(p, "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
+                 "    st.global.f32 [%pointer], %sum;\n");
+}
+
+// Warp r ends row r of the CTA: it makes %sum and stores it.
+void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
+                    void (*make_sum)(struct ptx *, const struct ptx_matmul *))
+{
+    PTX_FILL(p,
+             "    // warp r has row r, a lane an output\n"
+             "    .reg .f32 %sum, %term;\n"
+             "    setp.ge.u32 %in, %warp, $0;\n"
+             "    @%in ret;\n"
+             "    mad.lo.u32 %output, %tile, 32, %lane;\n",
+             m->rows);
+    if (!m->n_used)
+        PTX_FILL(p,
+                 "    mad.lo.u32 %row, %group, $0, %warp;\n"
+                 "    setp.ge.u32 %in, %row, %rows;\n"
+                 "    @%in ret;\n",
+                 m->rows);
+    make_sum(p, m);
+    PTX_FILL(p,
+             "    setp.ge.u32 %in, %output, $0;\n"
+             "    @%in ret;\n",
+             m->n_out);
+    store(p, m);
+    PTX_LINES(p, "    ret;\n"
+                 "}\n");
+}
+
+// ---- float32 activations
+
+// Decoded weights go to shared memory, 128 bytes from k to k.
+static void put_shared(const struct ptx_part *part, uint32_t first)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(part->p, "    st.shared.f32 [%put+$0], %v$1;\n", 128 * (first + i), i);
+}
+
+static void f32_head(struct ptx *p, const struct ptx_matmul *m)
+{
+    ptx_header(p, 63, 75);
+    ptx_type_tables(p, m->type, m->node);
+    ptx_matmul_entry(p, m, WARPS);
+    PTX_FILL(p,
+             "    .reg .u32 %put, %take, %left, %part;\n"
+             "    .reg .u64 %unit, %chunk;\n"
+             "    .reg .f32 %even<$0>, %odd<$0>;\n"
+             "    .shared .align 16 .b8 weights[32768];\n",
+             m->rows);
+}
+
+// Where this thread writes and reads shared memory, its first unit, its first two elements of x.
+static void f32_addresses(struct ptx *p, const struct ptx_matmul *m)
+{
+    ptx_matmul_sources(p, m);
+    PTX_LINES(p, "    mov.u32 %put, weights;\n"
+                 "    mad.lo.u32 %put, %lane, 4, %put;\n"
+                 "    mad.lo.u32 %take, %warp, 256, %put;\n"
+                 "    mad.lo.u32 %put, %warp, 4096, %put;\n");
+    if (tile_unit_weights(m->type) == TILE_PART)
+        PTX_FILL(p,
+                 "    mov.u32 %part, 0;\n"
+                 "    mad.wide.u32 %unit, %warp, $0, %w_tile;\n",
+                 32 * tile_unit_bytes(m->type));
+    else
+        PTX_LINES(p, "    mov.u32 %part, %warp;\n"
+                     "    mov.u64 %unit, %w_tile;\n");
+    for (uint32_t r = 0; r < m->rows; r++)
+        PTX_FILL(p,
+                 "    mad.wide.u32 %px$0, %warp, 8, %px$0;\n"
+                 "    mov.f32 %even$0, 0f00000000;\n"
+                 "    mov.f32 %odd$0, 0f00000000;\n",
+                 r);
+    PTX_FILL(p, "    mov.u32 %left, $0;\n", m->n_in);
+}
+
+// Warp w decodes part w, if the row has that.
+static void f32_decode(struct ptx *p, const struct ptx_matmul *m)
+{
+    const struct ptx_part part = {.p = p, .node = m->node, .type = m->type, .put = put_shared};
+    bool cut = m->n_in % STEP != 0;
+    if (cut)
+        PTX_LINES(p, "    mul.lo.u32 %index, %warp, 32;\n"
+                     "    setp.ge.u32 %in, %index, %left;\n"
+                     "    @%in bra DECODED;\n");
+    PTX_LINES(p, "    mad.wide.u32 %chunk, %lane, 16, %unit;\n");
+    ptx_type_part(&part);
+    if (cut)
+        PTX_LINES(p, "DECODED:\n");
+    PTX_LINES(p, "    bar.sync 0;\n");
+}
+
+// One step of 16 of k, the s-th from where the addresses are; `elements` of the two exist.
+static void f32_products(struct ptx *p, const struct ptx_matmul *m, uint32_t s)
+{
+    bool pairs = (m->x_stride | m->x_part) % 8 == 0;
+    PTX_FILL(p,
+             "    ld.shared.f32 %w0, [%take+$0];\n"
+             "    ld.shared.f32 %w1, [%take+$1];\n",
+             2048 * s, 2048 * s + 128);
+    for (uint32_t r = 0; r < m->rows; r++) {
+        if (pairs)
+            PTX_FILL(p, "    ld.global.v2.f32 {%x0, %x1}, [%px$0+$1];\n", r, 64 * s);
+        else
+            PTX_FILL(p,
+                     "    ld.global.f32 %x0, [%px$0+$1];\n"
+                     "    ld.global.f32 %x1, [%px$0+$2];\n",
+                     r, 64 * s, 64 * s + 4);
+        PTX_FILL(p,
+                 "    fma.rn.f32 %even$0, %w0, %x0, %even$0;\n"
+                 "    fma.rn.f32 %odd$0, %w1, %x1, %odd$0;\n",
+                 r);
+    }
+}
+
+// The last step, of which only `n` of 16 elements exist.
+static void f32_cut_products(struct ptx *p, const struct ptx_matmul *m, uint32_t s, uint32_t n)
+{
+    for (uint32_t odd = 0; odd < 2; odd++) {
+        PTX_FILL(p,
+                 "    mad.lo.u32 %index, %warp, 2, $0;\n"
+                 "    setp.lt.u32 %in, %index, $1;\n"
+                 "    @%in ld.shared.f32 %w0, [%take+$2];\n",
+                 odd, n, 2048 * s + 128 * odd);
+        for (uint32_t r = 0; r < m->rows; r++) {
+            PTX_FILL(p, "    @%in ld.global.f32 %x0, [%px$0+$1];\n", r, 64 * s + 4 * odd);
+            if (odd)
+                PTX_FILL(p, "    @%in fma.rn.f32 %odd$0, %w0, %x0, %odd$0;\n", r);
+            else
+                PTX_FILL(p, "    @%in fma.rn.f32 %even$0, %w0, %x0, %even$0;\n", r);
+        }
+    }
+}
+
+#define PRODUCT_SCOPE                                                                                                  \
+    "    {\n"                                                                                                          \
+    "    .reg .f32 %w0, %w1, %x0, %x1;\n"
+
+// Sixteen steps: as many at once as keep the code short, then round.
+static void f32_whole_step(struct ptx *p, const struct ptx_matmul *m)
+{
+    uint32_t unroll = m->rows > 2 ? 4 : 16, turns = LANES_K / unroll;
+    if (turns > 1)
+        PTX_FILL(p, "    mov.u32 %index, $0;\nPRODUCTS:\n", turns);
+    PTX_LINES(p, PRODUCT_SCOPE);
+    for (uint32_t s = 0; s < unroll; s++)
+        f32_products(p, m, s);
+    PTX_LINES(p, "    }\n");
+    for (uint32_t r = 0; r < m->rows; r++)
+        PTX_FILL(p, "    add.u64 %px$0, %px$0, $1;\n", r, 64 * unroll);
+    if (turns == 1)
+        return;
+    PTX_FILL(p,
+             "    add.u32 %take, %take, $0;\n"
+             "    sub.u32 %index, %index, 1;\n"
+             "    setp.ne.u32 %more, %index, 0;\n"
+             "    @%more bra PRODUCTS;\n"
+             "    sub.u32 %take, %take, 32768;\n",
+             2048 * unroll);
+}
+
+static void f32_last_step(struct ptx *p, const struct ptx_matmul *m)
+{
+    uint32_t left = m->n_in % STEP;
+    PTX_LINES(p, "LAST:\n" PRODUCT_SCOPE);
+    for (uint32_t s = 0; s < left / LANES_K; s++)
+        f32_products(p, m, s);
+    if (left % LANES_K)
+        f32_cut_products(p, m, left / LANES_K, left % LANES_K);
+    PTX_LINES(p, "    }\n");
+}
+
+static void f32_loop(struct ptx *p, const struct ptx_matmul *m)
+{
+    uint32_t units = STEP / tile_unit_weights(m->type), next = units * 32 * tile_unit_bytes(m->type);
+    PTX_LINES(p, "STEP:\n");
+    f32_decode(p, m);
+    if (m->n_in % STEP)
+        PTX_FILL(p,
+                 "    setp.lt.u32 %in, %left, $0;\n"
+                 "    @%in bra LAST;\n",
+                 STEP);
+    if (m->n_in >= STEP) {
+        f32_whole_step(p, m);
+        PTX_FILL(p,
+                 "    bar.sync 0;\n"
+                 "    add.u64 %unit, %unit, $0;\n"
+                 "    sub.u32 %left, %left, $1;\n"
+                 "    setp.ne.u32 %more, %left, 0;\n"
+                 "    @%more bra STEP;\n",
+                 next, STEP);
+    }
+    if (m->n_in % STEP) {
+        f32_last_step(p, m);
+        PTX_LINES(p, "    bar.sync 0;\n");
+    }
+}
+
+// The 16 lanes of the sum, [row][lane of the sum][output], to the memory that the weights had.
+static void f32_share_sums(struct ptx *p, const struct ptx_matmul *m)
+{
+    PTX_LINES(p, "    mov.u32 %put, weights;\n"
+                 "    mad.lo.u32 %put, %lane, 4, %put;\n"
+                 "    mad.lo.u32 %take, %warp, 2048, %put;\n"
+                 "    mad.lo.u32 %put, %warp, 256, %put;\n");
+    for (uint32_t r = 0; r < m->rows; r++)
+        PTX_FILL(p,
+                 "    st.shared.f32 [%put+$1], %even$0;\n"
+                 "    st.shared.f32 [%put+$2], %odd$0;\n",
+                 r, 2048 * r, 2048 * r + 128);
+    PTX_LINES(p, "    bar.sync 0;\n");
+}
+
+static void f32_sum(struct ptx *p, const struct ptx_matmul *m)
+{
+    (void)m;
+    PTX_LINES(p, "    .reg .f32 %l<16>;\n");
+    for (uint32_t i = 0; i < LANES_K; i++)
+        PTX_FILL(p, "    ld.shared.f32 %l$0, [%take+$1];\n", i, 128 * i);
+    for (uint32_t half = LANES_K / 2; half; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            PTX_FILL(p, "    add.rn.f32 %l$0, %l$0, %l$1;\n", i, i + half);
+    PTX_LINES(p, "    mov.f32 %sum, %l0;\n");
+}
+
+static void emit_f32(struct ptx *p, const struct ptx_matmul *m)
+{
+    f32_head(p, m);
+    f32_addresses(p, m);
+    f32_loop(p, m);
+    f32_share_sums(p, m);
+    ptx_matmul_end(p, m, f32_sum);
+}
+
+int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch *launch, struct error *err)
+{
+    if (check(m, err))
+        return -1;
+    uint32_t warps = WARPS;
+    if (m->q8)
+        warps = ptx_matmul_q8(p, m);
+    else
+        emit_f32(p, m);
+    *launch = (struct ptx_launch){
+        .entry = "matmul", .grid = {ptx_tiles(m->n_out, PTX_TILE_ROWS), 1, 1}, .block = {32 * warps, 1, 1}};
+    return ptx_finish(p, err);
+}

@@ -1,0 +1,152 @@
+// Products of activations in 8 bits with the types that take them.
+//
+// The naive loop: for each 256 of k, S = an exact integer sum times the block's scale(s), and D = fma(S, da, D), block
+// after block (kernels/cpu/kernels.h). A CTA has the 32 outputs of a tile for up to 8 rows of x; lane i of each warp
+// has output i. The blocks are dealt out to the warps: a warp forms whole S of its blocks, which nothing else adds to,
+// and leaves them in shared memory. Then warp r goes over the S of row r in the order of the blocks. So k is spread
+// over up to 16 warps, and the sum is the CPU's all the same.
+//
+// A lane's weights come in chunks of 16 bytes that lie beside those of the other lanes; the activations are the same
+// for all lanes of a warp, one address a load.
+#include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_matmul_parts.h"
+
+enum { MAX_WARPS = 16, SHARED = 32768 };
+
+// How blocks are dealt out: a round is as many blocks as shared memory holds the S of.
+struct rounds {
+    uint32_t blocks; // of a row
+    uint32_t warps;  // that form S
+    uint32_t all;    // warps of the CTA: each row needs one in the end
+    uint32_t round;  // blocks of a round, a multiple of `warps`
+};
+
+static struct rounds deal(const struct ptx_matmul *m)
+{
+    struct rounds r = {.blocks = tile_units(m->type, m->n_in)};
+    uint32_t turns = ptx_tiles(r.blocks, MAX_WARPS);
+    r.warps = ptx_tiles(r.blocks, turns);
+    r.all = MAX(r.warps, m->rows);
+    r.round = SHARED / (128 * m->rows) / r.warps * r.warps;
+    r.round = MIN(r.round, turns * r.warps);
+    return r;
+}
+
+static void head(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
+{
+    ptx_header(p, 63, 75);
+    ptx_matmul_entry(p, m, r->all);
+    PTX_FILL(p,
+             "    .reg .u32 %block, %put, %take, %first, %count;\n"
+             "    .reg .u64 %unit, %chunk, %pr<$0>;\n"
+             "    .reg .f32 %s<$0>, %total, %da;\n"
+             "    .shared .align 16 .b8 sums[$1];\n",
+             m->rows, 128 * m->rows * r->round);
+    ptx_matmul_sources(p, m);
+    PTX_LINES(p, "    mov.u32 %put, sums;\n"
+                 "    mad.lo.u32 %put, %lane, 4, %put;\n"
+                 "    mov.f32 %total, 0f00000000;\n"
+                 "    mov.u32 %first, 0;\n");
+}
+
+// The S of block %block for all rows, in %s, to slot %block - %first.
+static void block(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
+{
+    PTX_FILL(p,
+             "    mad.wide.u32 %unit, %block, $0, %w_tile;\n"
+             "    mad.wide.u32 %chunk, %lane, 16, %unit;\n",
+             32 * tile_unit_bytes(m->type));
+    for (uint32_t i = 0; i < m->rows; i++)
+        PTX_FILL(p, "    mad.wide.u32 %pr$0, %block, 256, %px$0;\n", i);
+    const struct ptx_dot dot = {.p = p, .type = m->type, .rows = m->rows, .blocks = r->blocks};
+    ptx_dot_unit(&dot);
+    PTX_FILL(p,
+             "    sub.u32 %index, %block, %first;\n"
+             "    mad.lo.u32 %take, %index, $0, %put;\n",
+             128 * m->rows);
+    for (uint32_t i = 0; i < m->rows; i++)
+        PTX_FILL(p, "    st.shared.f32 [%take+$0], %s$1;\n", 128 * i, i);
+}
+
+// Blocks %first + warp, + warps, .. of this round.
+static void blocks_of_round(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
+{
+    PTX_FILL(p,
+             "    add.u32 %block, %first, %warp;\n"
+             "    add.u32 %count, %first, $0;\n"
+             "    min.u32 %count, %count, $1;\n"
+             "    setp.ge.u32 %in, %block, %count;\n",
+             r->round, r->blocks);
+    if (r->all > r->warps)
+        PTX_FILL(p,
+                 "    @%in bra FORMED;\n"
+                 "    setp.ge.u32 %in, %warp, $0;\n",
+                 r->warps);
+    PTX_LINES(p, "    @%in bra FORMED;\n"
+                 "BLOCK:\n");
+    block(p, m, r);
+    PTX_FILL(p,
+             "    add.u32 %block, %block, $0;\n"
+             "    setp.lt.u32 %more, %block, %count;\n"
+             "    @%more bra BLOCK;\n"
+             "FORMED:\n"
+             "    bar.sync 0;\n",
+             r->warps);
+}
+
+// Warp w adds the S of row w of the round to %total; w beyond the rows does nothing. %pr0 is that row's scale of
+// %first.
+static void add_round(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
+{
+    PTX_FILL(p,
+             "    setp.ge.u32 %in, %warp, $0;\n"
+             "    @%in bra ADDED;\n"
+             "    mad.lo.u32 %take, %warp, 128, %put;\n"
+             "    mov.u64 %pr0, %px0;\n",
+             m->rows);
+    for (uint32_t i = 1; i < m->rows; i++)
+        PTX_FILL(p,
+                 "    setp.eq.u32 %in, %warp, $0;\n"
+                 "    selp.b64 %pr0, %px$0, %pr0, %in;\n",
+                 i);
+    PTX_FILL(p,
+             "    mad.wide.u32 %pr0, %first, 4, %pr0;\n"
+             "    sub.u32 %index, %count, %first;\n"
+             "ADD:\n"
+             "    ld.shared.f32 %s0, [%take];\n"
+             "    ld.global.f32 %da, [%pr0+$0];\n"
+             "    fma.rn.f32 %total, %s0, %da, %total;\n"
+             "    add.u32 %take, %take, $1;\n"
+             "    add.u64 %pr0, %pr0, 4;\n"
+             "    sub.u32 %index, %index, 1;\n"
+             "    setp.ne.u32 %more, %index, 0;\n"
+             "    @%more bra ADD;\n"
+             "ADDED:\n",
+             r->blocks * PTX_Q8_SCALES, 128 * m->rows);
+}
+
+static void sum(struct ptx *p, const struct ptx_matmul *m)
+{
+    (void)m;
+    PTX_LINES(p, "    mov.f32 %sum, %total;\n");
+}
+
+uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m)
+{
+    struct rounds r = deal(m);
+    bool again = r.round < r.blocks;
+    head(p, m, &r);
+    if (again)
+        PTX_LINES(p, "ROUND:\n");
+    blocks_of_round(p, m, &r);
+    add_round(p, m, &r);
+    if (again)
+        PTX_FILL(p,
+                 "    bar.sync 0;\n"
+                 "    add.u32 %first, %first, $0;\n"
+                 "    setp.lt.u32 %more, %first, $1;\n"
+                 "    @%more bra ROUND;\n",
+                 r.round, r.blocks);
+    ptx_matmul_end(p, m, sum);
+    return r.all;
+}

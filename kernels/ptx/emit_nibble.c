@@ -1,0 +1,79 @@
+// Sixteen values by nibbles, and scales that are powers of two: see emit_nibble.h.
+#include "kernels/ptx/emit_nibble.h"
+
+static uint32_t four_values(const int8_t *v)
+{
+    return (uint32_t)(uint8_t)v[0] | (uint32_t)(uint8_t)v[1] << 8 | (uint32_t)(uint8_t)v[2] << 16 |
+           (uint32_t)(uint8_t)v[3] << 24;
+}
+
+// prmt picks a byte of eight by three bits, for four nibbles at once; the fourth bit picks between the lower and the
+// upper eight values in a third prmt. The nibbles of a byte come out side by side, and a last pair deals them out.
+void ptx_nibble_values(struct ptx *p, const int8_t values[16], const char *from, uint32_t word, const char *to,
+                       uint32_t low, uint32_t high)
+{
+    PTX_LINES(p, "    {\n"
+                 "    .reg .u32 %n<6>;\n"
+                 "    and.b32 %n0, ");
+    ptx_word(p, from);
+    PTX_FILL(p,
+             "$0, 0x77777777;\n"
+             "    and.b32 %n1, ",
+             word);
+    ptx_word(p, from);
+    PTX_FILL(p,
+             "$0, 0x88888888;\n"
+             "    shr.u32 %n1, %n1, 1;\n"
+             "    or.b32 %n1, %n1, 0x32103210;\n",
+             word);
+    for (uint32_t half = 0; half < 2; half++)
+        PTX_FILL(p,
+                 "    prmt.b32 %n2, 0x$x0, 0x$x1, %n0;\n"
+                 "    prmt.b32 %n3, 0x$x2, 0x$x3, %n0;\n"
+                 "    prmt.b32 %n$4, %n2, %n3, %n1;\n"
+                 "    shr.u32 %n0, %n0, 16;\n"
+                 "    shr.u32 %n1, %n1, 16;\n",
+                 four_values(values), four_values(values + 4), four_values(values + 8), four_values(values + 12),
+                 4 + half);
+    PTX_LINES(p, "    prmt.b32 ");
+    ptx_word(p, to);
+    PTX_FILL(p, "$0, %n4, %n5, 0x6420;\n    prmt.b32 ", low);
+    ptx_word(p, to);
+    PTX_FILL(p, "$0, %n4, %n5, 0x7531;\n    }\n", high);
+}
+
+// As bits of a float: (e - 1) << 23, and from 2^-126 down, where it is subnormal, 0x200000 << e.
+void ptx_e8m0_half(struct ptx *p, const char *d, const char *e, const char *spare, const char *pred)
+{
+    const char *const words[] = {"    setp.lt.u32 ",
+                                 pred,
+                                 ", ",
+                                 e,
+                                 ", 2;\n    shl.b32 ",
+                                 spare,
+                                 ", 0x200000, ",
+                                 e,
+                                 ";\n    sub.u32 ",
+                                 e,
+                                 ", ",
+                                 e,
+                                 ", 1;\n    shl.b32 ",
+                                 e,
+                                 ", ",
+                                 e,
+                                 ", 23;\n    selp.b32 ",
+                                 spare,
+                                 ", ",
+                                 spare,
+                                 ", ",
+                                 e,
+                                 ", ",
+                                 pred,
+                                 ";\n    mov.b32 ",
+                                 d,
+                                 ", ",
+                                 spare,
+                                 ";\n"};
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        ptx_word(p, words[i]);
+}

@@ -1,0 +1,42 @@
+// From the bits of each type to float32, in PTX: bit-equal with gguf/dtype.c and gguf/dtype_iq.c, where the layouts
+// stand.
+//
+// A thread decodes a part, 32 weights of its row that follow each other. The part's number within its unit (0 to 7) is
+// in a register, so one code serves all parts. Every operation says .rn where the definition rounds twice: ptxas fuses
+// a product and a sum that do not say it.
+//
+// Ownership: none. Threads: none shared; emitters keep nothing.
+#ifndef QUERN_PTX_EMIT_TYPE_H
+#define QUERN_PTX_EMIT_TYPE_H
+
+#include "kernels/ptx/tile.h"
+
+// Where decoded weights go. put is called for 4 weights at a time, in any order: %v0 to %v3 hold weights first to first
+// + 3.
+struct ptx_part {
+    struct ptx *p;
+    uint32_t node; // names the tables, and the labels of this decode
+    enum dtype type;
+    void (*put)(const struct ptx_part *part, uint32_t first);
+    const void *arg;
+};
+
+// The module's tables that a type needs, before its entry.
+void ptx_type_tables(struct ptx *p, enum dtype type, uint32_t node);
+// The code of a part, in a scope of its own. It reads %part (.u32), %chunk (.u64: the lane's place in chunk 0 of the
+// unit) and %unit (.u64: the unit's place in the tile) with %lane (.u32: the row in the tile).
+void ptx_type_part(const struct ptx_part *part);
+
+// The types with codebooks, of three values and of 4-bit floats: emit_type_grid.c.
+void ptx_type_grid_part(const struct ptx_part *part);
+
+// ---- shared by both files
+
+// %at = the lane's place in the chunk whose number is %part * times + first.
+void ptx_type_chunk(struct ptx *p, uint32_t times, uint32_t first);
+// %v0 to %v3 = bit fields of `len` bits of the four bytes of %q<word>, from bit `at` of each, as floats.
+void ptx_type_fields(struct ptx *p, uint32_t word, uint32_t at, uint32_t len);
+// %d = the half at byte `at` of the unit's piece of 2 bytes.
+void ptx_type_half_piece(const struct ptx_part *part);
+
+#endif

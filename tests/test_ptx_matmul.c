@@ -1,0 +1,380 @@
+// Products with weights of every type as PTX, run by the interpreter: bit for bit what the CPU's scalar level gives.
+//
+// Blocks are random bytes, their scales made finite and of moderate size. Device buffers have exactly the bytes of what
+// they hold and outputs count as not written, so that the interpreter names every access beside them.
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/ptx/emit_matmul.h"
+#include "tests/ptx/interpreter.h"
+
+enum { SEED = 20261122, TEXT = 1 << 19, GUARD = 64 };
+
+static uint64_t random_u64(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+static void *allocate(size_t n)
+{
+    void *p = calloc(MAX(n, (size_t)1), 1);
+    cr_assert_not_null(p);
+    return p;
+}
+
+// ---- weights
+
+// Where a block keeps halves, as offsets ended by -1: they become numbers between 2^-9 and 2^-5.
+static const struct {
+    enum dtype type;
+    int at[3];
+} halves[] = {
+    {DT_Q4_0, {0, -1}},     {DT_Q4_1, {0, 2, -1}},  {DT_Q5_0, {0, -1}},   {DT_Q5_1, {0, 2, -1}},  {DT_Q8_0, {0, -1}},
+    {DT_Q2_K, {80, 82, -1}}, {DT_Q3_K, {108, -1}},   {DT_Q4_K, {0, 2, -1}}, {DT_Q5_K, {0, 2, -1}}, {DT_Q6_K, {208, -1}},
+    {DT_IQ2_XXS, {0, -1}},  {DT_IQ2_XS, {0, -1}},   {DT_IQ2_S, {0, -1}},  {DT_IQ3_XXS, {0, -1}},  {DT_IQ3_S, {0, -1}},
+    {DT_IQ1_S, {0, -1}},    {DT_IQ4_NL, {0, -1}},   {DT_IQ4_XS, {0, -1}}, {DT_TQ1_0, {52, -1}},   {DT_TQ2_0, {64, -1}},
+    {DT_Q1_0, {0, -1}},     {DT_Q2_0, {0, -1}},     {DT_F16, {0, -1}},
+};
+
+static void put_u16(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)v, p[1] = (uint8_t)(v >> 8);
+}
+
+static uint32_t moderate_half(uint64_t *state)
+{
+    uint64_t r = random_u64(state);
+    return (uint32_t)((r & 0x8000) | (6 + (r >> 16) % 4) << 10 | (r & 0x3ff));
+}
+
+static void make_moderate(enum dtype t, uint8_t *block, uint64_t *state)
+{
+    for (size_t i = 0; i < COUNT_OF(halves); i++)
+        for (const int *at = halves[i].at; halves[i].type == t && *at >= 0; at++)
+            put_u16(block + *at, moderate_half(state));
+    if (t == DT_F32 || t == DT_BF16) { // the high half is a bfloat16 between 2^-9 and 2^-5
+        uint64_t r = random_u64(state);
+        put_u16(block + (t == DT_F32 ? 2 : 0), (uint32_t)((r & 0x8000) | (118 + (r >> 16) % 4) << 7 | (r & 127)));
+    }
+    if (t == DT_MXFP4)
+        block[0] = (uint8_t)(random_u64(state) % 16 ? 118 + random_u64(state) % 5 : random_u64(state) % 3);
+    if (t == DT_IQ1_M) { // the four bits of d on top of each of the scales
+        uint32_t d = moderate_half(state);
+        for (int i = 0; i < 4; i++)
+            block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (d >> 4 * i & 15) << 4);
+    }
+}
+
+static uint8_t *random_weights(enum dtype t, size_t rows, size_t n_in, uint64_t *state)
+{
+    size_t block = (size_t)dtype_info[t].bytes, bytes = rows * dtype_row_bytes(t, (int64_t)n_in);
+    uint8_t *w = allocate(bytes);
+    for (size_t i = 0; i < bytes; i++)
+        w[i] = (uint8_t)random_u64(state);
+    for (size_t i = 0; i < bytes; i += block)
+        make_moderate(t, w + i, state);
+    return w;
+}
+
+static float *random_floats(size_t n, uint64_t *state)
+{
+    float *x = allocate(n * sizeof(*x));
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)((double)(random_u64(state) >> 11) * 0x1p-52 - 1);
+    return x;
+}
+
+// ---- running
+
+struct gpu {
+    struct simt *s;
+    struct error err;
+    char text[TEXT];
+};
+
+static struct gpu *gpu_open(void)
+{
+    struct gpu *g = allocate(sizeof(*g));
+    g->s = simt_new();
+    cr_assert_not_null(g->s);
+    return g;
+}
+
+static void gpu_close(struct gpu *g)
+{
+    simt_free(g->s);
+    free(g);
+}
+
+static uint64_t upload(struct gpu *g, const void *data, size_t size)
+{
+    uint64_t address = simt_alloc(g->s, size);
+    cr_assert_eq(simt_put(g->s, address, data, size, &g->err), 0, "%s", g->err.text);
+    return address;
+}
+
+// `grid1`: CTAs along y.
+static void launch(struct gpu *g, const struct ptx *p, const struct ptx_launch *l, uint32_t grid1, const void *params,
+                   size_t size)
+{
+    char entry[64];
+    snprintf(entry, sizeof(entry), "%s_7", l->entry);
+    cr_assert_eq(simt_load(g->s, (struct str){p->data, p->size}, &g->err), 0, "%s: %s", entry, g->err.text);
+    const struct simt_kernel *k = simt_find(g->s, entry);
+    cr_assert_not_null(k, "%s", entry);
+    cr_assert_eq(simt_launch(g->s, k, (struct simt_dim){l->grid[0], grid1, 1}, (struct simt_dim){l->block[0], 1, 1}, 0,
+                             params, size, &g->err),
+                 0, "%s", g->err.text);
+}
+
+struct repack_params {
+    uint64_t raw, tiles;
+    uint32_t n_rows;
+};
+
+// n matrices as tiles, one behind the other.
+static uint64_t upload_weights(struct gpu *g, enum dtype t, uint32_t n_in, uint32_t n_out, uint32_t n, const void *w)
+{
+    struct ptx p;
+    struct ptx_launch l;
+    size_t tiles, raw = n_out * dtype_row_bytes(t, n_in);
+    cr_assert_eq(ptx_tiles_bytes(t, n_in, n_out, &tiles, &g->err), 0, "%s", g->err.text);
+    uint64_t to = simt_alloc(g->s, n * tiles);
+    for (uint32_t i = 0; i < n; i++) {
+        ptx_start(&p, g->text, TEXT);
+        cr_assert_eq(ptx_emit_repack(&p, &(struct ptx_repack){7, t, n_in}, &l, &g->err), 0, "%s", g->err.text);
+        struct repack_params params = {upload(g, (const uint8_t *)w + i * raw, raw), to + i * tiles, n_out};
+        launch(g, &p, &l, ptx_tiles(n_out, PTX_TILE_ROWS), &params, 20);
+    }
+    return to;
+}
+
+// ---- look-ups: every type decodes bit for bit
+
+static const enum dtype types[] = {
+#define TILE(NAME, ...) DT_##NAME,
+#include "kernels/ptx/tile.def"
+#undef TILE
+};
+
+struct rows_params {
+    uint64_t w, ids, y;
+    uint32_t n_rows;
+};
+
+static void check_rows(enum dtype t, uint32_t n_in, uint32_t n_out, float scale)
+{
+    uint64_t state = SEED + (uint64_t)t;
+    struct gpu *g = gpu_open();
+    struct ptx p;
+    struct ptx_launch l;
+    uint8_t *w = random_weights(t, n_out, n_in, &state);
+    int32_t ids[] = {(int32_t)n_out - 1, 0, 1, (int32_t)n_out / 2, -1, (int32_t)n_out};
+    const uint32_t n = COUNT_OF(ids);
+    const struct ptx_get_rows of = {7, t, n_in, n_out, 4 * n_in, scale};
+    uint64_t tiles = upload_weights(g, t, n_in, n_out, 1, w);
+    ptx_start(&p, g->text, TEXT);
+    cr_assert_eq(ptx_emit_get_rows(&p, &of, &l, &g->err), 0, "%s", g->err.text);
+    struct rows_params params = {tiles, upload(g, ids, sizeof(ids)), simt_alloc(g->s, n * n_in * sizeof(float)), n};
+    launch(g, &p, &l, n, &params, 28);
+    float *got = allocate(n * n_in * sizeof(*got)), *want = allocate(n_in * sizeof(*want));
+    cr_assert_eq(simt_get(g->s, params.y, got, n * n_in * sizeof(*got), &g->err), 0, "%s", g->err.text);
+    for (uint32_t i = 0; i < n; i++) {
+        memset(want, 0, n_in * sizeof(*want));
+        bool there = ids[i] >= 0 && ids[i] < (int32_t)n_out;
+        if (there)
+            dtype_decode[t](w + (size_t)ids[i] * dtype_row_bytes(t, n_in), want, n_in);
+        for (uint32_t k = 0; k < n_in; k++) {
+            float scaled = there && scale != 1 ? want[k] * scale : want[k];
+            cr_assert_eq(memcmp(&scaled, &got[i * n_in + k], 4), 0, "%s, row %d, weight %u: %a, not %a",
+                         dtype_info[t].name, ids[i], k, (double)got[i * n_in + k], (double)scaled);
+        }
+    }
+    free(w);
+    free(got);
+    free(want);
+    gpu_close(g);
+}
+
+Test(ptx_matmul, every_type_is_looked_up_bit_for_bit)
+{
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        uint32_t block = (uint32_t)dtype_info[types[i]].block;
+        check_rows(types[i], block == 1 ? 45 : block == 256 ? 768 : 256 + 3 * block, 35, i % 2 ? 1.0f : 3.25f);
+    }
+}
+
+// ---- activations in 8 bits
+
+struct quantize_params {
+    uint64_t x, q8;
+    uint32_t n_rows;
+};
+
+// n rows of `parts` rows of k.
+static uint64_t quantize(struct gpu *g, uint64_t x, uint32_t n, uint32_t parts, uint32_t k)
+{
+    struct ptx p;
+    struct ptx_launch l;
+    uint32_t bytes = (uint32_t)q8_row_bytes(k);
+    const struct ptx_quantize of = {7, k, parts, 4 * k * parts, bytes * parts};
+    ptx_start(&p, g->text, TEXT);
+    cr_assert_eq(ptx_emit_quantize(&p, &of, &l, &g->err), 0, "%s", g->err.text);
+    struct quantize_params params = {x, simt_alloc(g->s, (size_t)n * parts * bytes), n};
+    launch(g, &p, &l, n, &params, 20);
+    return params.q8;
+}
+
+static void check_quantize(uint32_t n, uint32_t parts, uint32_t k, void (*spoil)(float *))
+{
+    uint64_t state = SEED;
+    struct gpu *g = gpu_open();
+    struct error err;
+    const struct kernels *cpu = kernels_find("scalar", &err);
+    cr_assert_not_null(cpu);
+    float *x = random_floats((size_t)n * parts * k, &state);
+    if (spoil)
+        spoil(x);
+    size_t bytes = q8_row_bytes(k), used = (size_t)q8_blocks(k) * 292;
+    uint64_t q8 = quantize(g, upload(g, x, (size_t)n * parts * k * 4), n, parts, k);
+    uint8_t *got = allocate(used), *want = aligned_alloc(64, bytes);
+    for (uint32_t r = 0; r < n * parts; r++) {
+        cpu->quantize_q8(x + (size_t)r * k, k, want);
+        cr_assert_eq(simt_get(g->s, q8 + r * bytes, got, used, &g->err), 0, "%s", g->err.text);
+        for (size_t i = 0; i < used; i++)
+            cr_assert_eq(got[i], want[i], "row %u of %u, byte %zu", r, k, i);
+    }
+    free(x);
+    free(got);
+    free(want);
+    gpu_close(g);
+}
+
+static void spoil(float *x)
+{
+    memset(x, 0, 256 * sizeof(*x)); // all zeros
+    x[300] = INFINITY;
+    for (int i = 512; i < 768; i++)
+        x[i] *= 1e-40f;
+    x[768] = 1e30f;
+    for (int i = 1024; i < 1280; i++) // ties
+        x[i] = (float)(i % 255 - 127) / 2;
+    x[1024] = 63.5f;
+}
+
+Test(ptx_matmul, activations_become_the_same_8_bits)
+{
+    check_quantize(3, 1, 256, NULL);
+    check_quantize(2, 3, 1312, NULL);
+    check_quantize(1, 1, 45, NULL);
+    check_quantize(2, 1, 1280, spoil);
+}
+
+// ---- products
+
+struct matmul_params {
+    uint64_t x, w, y, bias, residual, ids, scale;
+    uint32_t n_rows;
+};
+
+struct product {
+    enum dtype type;
+    uint32_t n_in, n_out, n_rows, rows;
+    bool q8, epilogue;
+};
+
+// What the scalar level gives, row by row.
+static void expect_product(const struct product *c, const uint8_t *w, const float *x, const float *bias,
+                           const float *residual, float *y)
+{
+    struct error err;
+    const struct kernels *cpu = kernels_find("scalar", &err);
+    cr_assert_not_null(cpu);
+    void *scratch = aligned_alloc(64, SCRATCH_BYTES), *row = aligned_alloc(64, q8_row_bytes(c->n_in));
+    for (uint32_t r = 0; r < c->n_rows; r++) {
+        const void *from = x + (size_t)r * c->n_in;
+        if (c->q8)
+            cpu->quantize_q8(from, c->n_in, row), from = row;
+        float *to = y + (size_t)r * c->n_out;
+        const struct matmul_args a = {.w = w,
+                                      .w_stride = dtype_row_bytes(c->type, c->n_in),
+                                      .n_rows = (int)c->n_out,
+                                      .k = c->n_in,
+                                      .type = c->type,
+                                      .x = &from,
+                                      .n_x = 1,
+                                      .y = &to,
+                                      .scratch = scratch};
+        (c->q8 ? cpu->matmul_q8 : cpu->matmul_f32)[c->type](&a);
+        for (uint32_t o = 0; c->epilogue && o < c->n_out; o++)
+            to[o] = (to[o] + bias[o]) + residual[(size_t)r * c->n_out + o];
+    }
+    free(scratch);
+    free(row);
+}
+
+static void check_product(const struct product *c)
+{
+    uint64_t state = SEED + (uint64_t)c->type;
+    struct gpu *g = gpu_open();
+    struct ptx p;
+    struct ptx_launch l;
+    size_t out = (size_t)c->n_rows * c->n_out;
+    uint8_t *w = random_weights(c->type, c->n_out, c->n_in, &state);
+    float *x = random_floats((size_t)c->n_rows * c->n_in, &state), *bias = random_floats(c->n_out, &state);
+    float *residual = random_floats(out, &state), *got = allocate(out * 4), *want = allocate(out * 4);
+    struct ptx_matmul m = {.node = 7, .type = c->type, .n_in = c->n_in, .n_out = c->n_out, .rows = c->rows,
+                           .q8 = c->q8, .bias = c->epilogue, .residual = c->epilogue, .x_stride = 4 * c->n_in,
+                           .y_stride = 4 * c->n_out, .residual_stride = 4 * c->n_out};
+    struct matmul_params params = {.n_rows = c->n_rows};
+    params.x = upload(g, x, (size_t)c->n_rows * c->n_in * 4);
+    if (c->q8) {
+        m.x_stride = (uint32_t)q8_row_bytes(c->n_in);
+        params.x = quantize(g, params.x, c->n_rows, 1, c->n_in);
+    }
+    params.w = upload_weights(g, c->type, c->n_in, c->n_out, 1, w);
+    params.bias = upload(g, bias, c->n_out * sizeof(float));
+    params.residual = upload(g, residual, out * 4);
+    params.y = simt_alloc(g->s, out * 4);
+    ptx_start(&p, g->text, TEXT);
+    cr_assert_eq(ptx_emit_matmul(&p, &m, &l, &g->err), 0, "%s", g->err.text);
+    launch(g, &p, &l, ptx_matmul_grid(&m, c->n_rows), &params, 60);
+    cr_assert_eq(simt_get(g->s, params.y, got, out * 4, &g->err), 0, "%s", g->err.text);
+    expect_product(c, w, x, bias, residual, want);
+    for (size_t i = 0; i < out; i++)
+        cr_assert_eq(memcmp(&got[i], &want[i], 4), 0, "%s %u x %u, %u rows by %u, q8 %d: output %zu is %a, not %a",
+                     dtype_info[c->type].name, c->n_in, c->n_out, c->n_rows, c->rows, c->q8, i, (double)got[i],
+                     (double)want[i]);
+    free(w);
+    free(x);
+    free(bias);
+    free(residual);
+    free(got);
+    free(want);
+    gpu_close(g);
+}
+
+static uint32_t odd_size(enum dtype t)
+{
+    uint32_t block = (uint32_t)dtype_info[t].block;
+    return block == 1 ? 300 : block == 256 ? 512 : 256 + 3 * block;
+}
+
+Test(ptx_matmul, every_type_times_floats_has_the_bits_of_the_cpu)
+{
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        check_product(&(struct product){types[i], odd_size(types[i]), 37, 3, 2, false, i % 2});
+}
+
+Test(ptx_matmul, every_type_times_8_bits_has_the_bits_of_the_cpu)
+{
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        if (ptx_takes_q8(types[i]))
+            check_product(&(struct product){types[i], odd_size(types[i]), 37, 3, 2, true, i % 2});
+}
