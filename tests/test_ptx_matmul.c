@@ -159,7 +159,7 @@ static uint64_t upload_weights(struct gpu *g, enum dtype t, uint32_t n_in, uint3
 
 static const enum dtype types[] = {
 #define TILE(NAME, ...) DT_##NAME,
-#include "kernels/ptx/tile.def"
+#include "kernels/ptx/weight_tile.def"
 #undef TILE
 };
 

@@ -1,4 +1,4 @@
-// Sums of products of a unit's weights with activations in 8 bits: see emit_dot.h, and tile.def for where bytes lie.
+// Sums of products of a unit's weights with activations in 8 bits: see emit_dot.h, and weight_tile.def for where bytes lie.
 //
 // The weights of 32 k become 8 words of 4 bytes, %b0 to %b7, as they are stored: without the offset that a type takes
 // off (8 in Q4_0, 32 in Q6_K), for that times the sum of the activations, which the q8 row brings, is cheaper to take

@@ -5,7 +5,7 @@
 #ifndef QUERN_PTX_EMIT_DOT_H
 #define QUERN_PTX_EMIT_DOT_H
 
-#include "kernels/ptx/tile.h"
+#include "kernels/ptx/weight_tile.h"
 
 // A q8 row of n blocks of 256: int8 [n * 256], int16 sums [n * 16], float scales [n]. Where they begin, times n.
 enum { PTX_Q8_SUMS = 256, PTX_Q8_SCALES = 288 };

@@ -61,6 +61,7 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              "    .param .u64 scale,\n"
              "    .param .u32 n_rows)\n"
              ".maxntid $1, 1, 1\n"
+             ".minnctapersm 1\n"
              "{\n"
              "    .reg .pred %in, %row_in, %more;\n"
              "    .reg .u32 %lane, %warp, %tile, %group, %rows, %row, %place, %expert, %index, %output;\n"

@@ -5,7 +5,7 @@
 #define QUERN_PTX_EMIT_MATMUL_PARTS_H
 
 #include "kernels/ptx/emit_nibble.h"
-#include "kernels/ptx/tile.h"
+#include "kernels/ptx/weight_tile.h"
 
 // The entry with its parameters; %lane, %warp, %tile (ctaid.x), %group (ctaid.y), %rows (n_rows), %w_tile and %px0 are
 // set.

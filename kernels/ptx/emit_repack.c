@@ -1,14 +1,14 @@
-// Tiles from the rows of a file: see tile.h for where each byte goes.
+// Tiles from the rows of a file: see weight_tile.h for where each byte goes.
 //
 // A thread has one unit of one row; a CTA four units of the 32 rows of a tile. Blocks are read in the widest steps that
 // their size keeps aligned (4, 2 or 1 bytes), put together into words, and written 16 bytes at a time.
-#include "kernels/ptx/tile.h"
+#include "kernels/ptx/weight_tile.h"
 
 enum { UNITS = 4, MAX_IN = 1 << 20 }; // units a CTA; weights a row
 
 const struct ptx_tile_type ptx_tile_type[DT_COUNT] = {
 #define TILE(NAME, n, ...) [DT_##NAME] = {.blocks = n, .fields = {__VA_ARGS__}},
-#include "kernels/ptx/tile.def"
+#include "kernels/ptx/weight_tile.def"
 #undef TILE
 };
 

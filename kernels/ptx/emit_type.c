@@ -1,7 +1,7 @@
 // Plain floats, the plain blocks and the K-quants: see emit_type.h; gguf/dtype.c has the layout and the formula of
 // each.
 //
-// The places of bytes are those of a unit, tile.def: most formulas below have a chunk's number for the qs of a part.
+// The places of bytes are those of a unit, weight_tile.def: most formulas below have a chunk's number for the qs of a part.
 #include "kernels/ptx/emit_type.h"
 
 // ---- loads

@@ -9,7 +9,7 @@
 #ifndef QUERN_PTX_EMIT_TYPE_H
 #define QUERN_PTX_EMIT_TYPE_H
 
-#include "kernels/ptx/tile.h"
+#include "kernels/ptx/weight_tile.h"
 
 // Where decoded weights go. put is called for 4 weights at a time, in any order: %v0 to %v3 hold weights first to first
 // + 3.

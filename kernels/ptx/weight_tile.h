@@ -1,14 +1,14 @@
 // Weights as they lie on the card: tiles of 32 rows.
 //
 // A row is cut into units of 256 weights (32 of plain floats), the last one filled up with zeros. A unit's bytes, put
-// in the order of tile.def, are cut into chunks of 16 bytes, and what is left into at most one piece each of 8, 4, 2
+// in the order of weight_tile.def, are cut into chunks of 16 bytes, and what is left into at most one piece each of 8, 4, 2
 // and 1. A tile holds, unit after unit: chunk 0 of its 32 rows, chunk 1 of its 32 rows, .., then the pieces likewise.
 // So lane i of a warp, which has row i, reads 16 bytes right behind those of lane i - 1, always aligned, and nothing is
 // padded but the last unit of a row and the last tile of a matrix.
 //
 // Ownership: none, all is constant. Threads: any.
-#ifndef QUERN_PTX_TILE_H
-#define QUERN_PTX_TILE_H
+#ifndef QUERN_PTX_WEIGHT_TILE_H
+#define QUERN_PTX_WEIGHT_TILE_H
 
 #include "kernels/ptx/emit_matmul.h"
 
