@@ -1,0 +1,29 @@
+// The cards that the GPU machine could use: what they are, and how fast their memory is.
+//
+// Threads: any; each call loads the driver for itself and leaves nothing behind.
+#ifndef QUERN_CARD_H
+#define QUERN_CARD_H
+
+#include "gguf/base.h"
+
+struct card {
+    char name[128];
+    int major, minor;   // compute capability
+    int n_sm;           // multiprocessors
+    int tier;           // the kernels that it gets: 75, 80 or 90 for those of sm_75, sm_80, sm_90; 0: none run on it
+    int driver;         // 1000 * major + 10 * minor of the newest CUDA that its driver serves
+    char link[64];      // of its bus, as "32.0 GT/s PCIe x16"; "" where the system does not say
+    size_t total, free; // bytes of memory
+};
+// The number of cards, 1 or more, or E_GPU with the reason why there is none.
+int card_count(int *n, struct error *err);
+int card_query(int i, struct card *out, struct error *err);
+
+struct card_speed {
+    double copy;   // bytes a second that a copy within the card reads and writes, both counted
+    double upload; // bytes a second from pinned memory of the host
+};
+// The best of some passes over at most 1 GiB of the card's free memory.
+int card_measure(int i, struct card_speed *out, struct error *err);
+
+#endif

@@ -1,0 +1,87 @@
+// quern device, on a machine with cards, with a card that does not answer, and with none.
+#include "gguf/base.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { OUT_SIZE = 8192 };
+
+// Runs `quern device` with words of the environment before it; gives what it prints and checks that it ends well.
+static void device(const char *environment, const char *flags, char out[OUT_SIZE])
+{
+    char command[1024];
+    const char *bin = getenv("QUERN_BIN"), *library = getenv("QUERN_CUDA_FOLDER");
+    if (!bin || !library)
+        cr_skip_test("skipped: QUERN_BIN and QUERN_CUDA_FOLDER are not set");
+    snprintf(command, sizeof(command), "LD_LIBRARY_PATH=%s %s %s device %s", library, environment, bin, flags);
+    FILE *f = popen(command, "r");
+    cr_assert_not_null(f);
+    size_t n = fread(out, 1, OUT_SIZE - 1, f);
+    out[n] = 0;
+    cr_assert_eq(pclose(f), 0, "%s: %s", command, out);
+}
+
+#define EXPECT_LINE(out, line) cr_expect(strstr(out, line "\n"), "no line \"%s\" in\n%s", line, out)
+
+Test(device, lists_every_card)
+{
+    char out[OUT_SIZE];
+    device("QUERN_CUDA_CARDS=2 QUERN_CUDA_CAPABILITY=8.6 QUERN_CUDA_MEMORY=512 QUERN_CUDA_VERSION=12040", "", out);
+    EXPECT_LINE(out, "gpu:0    Interpreter of PTX (sm_86), compute capability 8.6, 4 multiprocessors");
+    EXPECT_LINE(out, "gpu:1    Interpreter of PTX (sm_86), compute capability 8.6, 4 multiprocessors");
+    EXPECT_LINE(out, "memory   512 MiB free of 512 MiB");
+    EXPECT_LINE(out, "driver   CUDA 12.4");
+    EXPECT_LINE(out, "kernels  those of sm_80");
+    cr_expect(!strstr(out, "copy "), "%s", out);
+}
+
+Test(device, tells_the_tier_of_a_card)
+{
+    static const struct {
+        const char *environment, *line;
+    } cases[] = {{"QUERN_CUDA_CAPABILITY=7.5", "kernels  those of sm_75\n"},
+                 {"QUERN_CUDA_CAPABILITY=8.9", "kernels  those of sm_80\n"},
+                 {"QUERN_CUDA_CAPABILITY=12.0", "kernels  those of sm_90\n"},
+                 {"QUERN_CUDA_CAPABILITY=7.0", "kernels  none: compute capability 7.5 is the least\n"}};
+    char out[OUT_SIZE];
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        device(cases[i].environment, "", out);
+        cr_expect(strstr(out, cases[i].line), "%s: %s", cases[i].environment, out);
+    }
+}
+
+Test(device, measures_cards_too)
+{
+    char out[OUT_SIZE];
+    device("QUERN_CUDA_MEMORY=16", "--measure -t 1 --json", out);
+    cJSON *json = cJSON_Parse(out), *card = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "gpus"), 0);
+    cr_assert_not_null(card, "%s", out);
+    cr_expect_gt(cJSON_GetObjectItem(card, "copy_bytes_per_second")->valuedouble, 1e6);
+    cr_expect_gt(cJSON_GetObjectItem(card, "upload_bytes_per_second")->valuedouble, 1e6);
+    cr_expect_eq(cJSON_GetObjectItem(card, "memory_total")->valuedouble, 16 << 20);
+    cr_expect_eq(cJSON_GetObjectItem(card, "tier")->valueint, 90);
+    cJSON_Delete(json);
+}
+
+Test(device, a_card_that_does_not_answer_is_told_beside_the_others)
+{
+    char out[OUT_SIZE];
+    device("QUERN_CUDA_CARDS=2 QUERN_CUDA_FAIL=cuDevicePrimaryCtxRetain:1:2", "", out);
+    cr_expect(strstr(out, "gpu:0    cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY (2)"), "%s", out);
+    cr_expect(strstr(out, "gpu:1    Interpreter of PTX"), "%s", out);
+}
+
+Test(device, says_in_one_line_that_there_is_no_card)
+{
+    char out[OUT_SIZE];
+    device("QUERN_CUDA_CARDS=0", "", out);
+    cr_expect(strstr(out, "gpu      none: cuInit: CUDA_ERROR_NO_DEVICE (100)"), "%s", out);
+    device("QUERN_CUDA_CARDS=0", "--json", out);
+    cJSON *json = cJSON_Parse(out);
+    cr_assert_not_null(json, "%s", out);
+    cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(json, "gpus")), 0);
+    cr_expect(cJSON_IsString(cJSON_GetObjectItem(json, "no_gpu")));
+    cJSON_Delete(json);
+}
