@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/ptx/emit_matmul.h"
@@ -31,6 +32,7 @@ static void *allocate(size_t n)
 // ---- weights
 
 // Where a block keeps halves, as offsets ended by -1: they become numbers between 2^-9 and 2^-5.
+// clang-format off
 static const struct {
     enum dtype type;
     int at[3];
@@ -41,6 +43,7 @@ static const struct {
     {DT_IQ1_S, {0, -1}},    {DT_IQ4_NL, {0, -1}},   {DT_IQ4_XS, {0, -1}}, {DT_TQ1_0, {52, -1}},   {DT_TQ2_0, {64, -1}},
     {DT_Q1_0, {0, -1}},     {DT_Q2_0, {0, -1}},     {DT_F16, {0, -1}},
 };
+// clang-format on
 
 static void put_u16(uint8_t *p, uint32_t v)
 {
@@ -329,9 +332,17 @@ static void check_product(const struct product *c)
     uint8_t *w = random_weights(c->type, c->n_out, c->n_in, &state);
     float *x = random_floats((size_t)c->n_rows * c->n_in, &state), *bias = random_floats(c->n_out, &state);
     float *residual = random_floats(out, &state), *got = allocate(out * 4), *want = allocate(out * 4);
-    struct ptx_matmul m = {.node = 7, .type = c->type, .n_in = c->n_in, .n_out = c->n_out, .rows = c->rows,
-                           .q8 = c->q8, .bias = c->epilogue, .residual = c->epilogue, .x_stride = 4 * c->n_in,
-                           .y_stride = 4 * c->n_out, .residual_stride = 4 * c->n_out};
+    struct ptx_matmul m = {.node = 7,
+                           .type = c->type,
+                           .n_in = c->n_in,
+                           .n_out = c->n_out,
+                           .rows = c->rows,
+                           .q8 = c->q8,
+                           .bias = c->epilogue,
+                           .residual = c->epilogue,
+                           .x_stride = 4 * c->n_in,
+                           .y_stride = 4 * c->n_out,
+                           .residual_stride = 4 * c->n_out};
     struct matmul_params params = {.n_rows = c->n_rows};
     params.x = upload(g, x, (size_t)c->n_rows * c->n_in * 4);
     if (c->q8) {
@@ -377,4 +388,235 @@ Test(ptx_matmul, every_type_times_8_bits_has_the_bits_of_the_cpu)
     for (size_t i = 0; i < COUNT_OF(types); i++)
         if (ptx_takes_q8(types[i]))
             check_product(&(struct product){types[i], odd_size(types[i]), 37, 3, 2, true, i % 2});
+}
+
+// Classes of rows, cut tiles, rows that are not whole classes.
+Test(ptx_matmul, every_class_of_rows_gives_the_same_bits)
+{
+    static const struct {
+        enum dtype type;
+        bool q8;
+    } of[] = {{DT_Q4_K, true}, {DT_Q6_K, true}, {DT_Q8_0, true}, {DT_Q4_1, true}, {DT_F16, false}, {DT_IQ2_XS, false}};
+    static const uint32_t n_rows[] = {1, 2, 3, 7, 8, 9, 33}, n_out[] = {1, 31, 32, 33, 65};
+    for (size_t i = 0; i < COUNT_OF(n_rows); i++)
+        for (uint32_t rows = 1; rows <= 8; rows *= 2)
+            for (size_t t = i + rows, n = 0; n < 2; n++, t++)
+                check_product(&(struct product){of[t % COUNT_OF(of)].type, 256, n_out[(i + rows) % COUNT_OF(n_out)],
+                                                n_rows[i], rows, of[t % COUNT_OF(of)].q8, true});
+}
+
+Test(ptx_matmul, any_length_of_a_row_of_floats)
+{
+    static const uint32_t n_in[] = {1, 15, 16, 17, 31, 33, 64, 255, 257, 511};
+    for (size_t i = 0; i < COUNT_OF(n_in); i++)
+        check_product(&(struct product){i % 2 ? DT_F32 : DT_BF16, n_in[i], 33, 3, i % 3 ? 4 : 1, false, true});
+}
+
+// So many blocks that shared memory holds the sums of a part of them only.
+Test(ptx_matmul, long_rows_go_in_rounds)
+{
+    check_product(&(struct product){DT_Q4_0, 256 * 70 + 32, 2, 3, 8, true, false});
+    check_product(&(struct product){DT_Q4_K, 256 * 17, 2, 1, 1, true, false});
+}
+
+// ---- experts
+
+struct choice {
+    enum dtype type;
+    uint32_t n_in, n_out;
+    bool q8, shared;
+};
+
+enum { EXPERTS = 5, USED = 3, TOKENS = 3 };
+static const int32_t chosen[TOKENS][USED] = {{4, 0, 2}, {1, 5, -1}, {3, 4, 1}}; // 5 and -1 are none
+
+static void check_experts(const struct choice *c)
+{
+    uint64_t state = SEED + (uint64_t)c->type;
+    struct gpu *g = gpu_open();
+    struct ptx p;
+    struct ptx_launch l;
+    const size_t out = (size_t)TOKENS * USED * c->n_out, matrix = c->n_out * dtype_row_bytes(c->type, c->n_in);
+    const uint32_t parts = c->shared ? 1 : USED, n_x = TOKENS * parts;
+    uint8_t *w = random_weights(c->type, (size_t)EXPERTS * c->n_out, c->n_in, &state);
+    float *x = random_floats((size_t)n_x * c->n_in, &state), *scale = random_floats(EXPERTS, &state);
+    float *got = allocate(out * 4), *want = allocate(out * 4);
+    uint32_t x_part = 4 * c->n_in;
+    struct matmul_params params = {.n_rows = TOKENS};
+    params.x = upload(g, x, (size_t)n_x * x_part);
+    if (c->q8) {
+        params.x = quantize(g, params.x, TOKENS, parts, c->n_in);
+        x_part = (uint32_t)q8_row_bytes(c->n_in);
+    }
+    const struct ptx_matmul m = {.node = 7,
+                                 .type = c->type,
+                                 .n_in = c->n_in,
+                                 .n_out = c->n_out,
+                                 .rows = 1,
+                                 .q8 = c->q8,
+                                 .scale = true,
+                                 .x_stride = parts * x_part,
+                                 .y_stride = 4 * USED * c->n_out,
+                                 .n_used = USED,
+                                 .n_experts = EXPERTS,
+                                 .x_part = c->shared ? 0 : x_part,
+                                 .ids_stride = 4 * USED};
+    params.w = upload_weights(g, c->type, c->n_in, c->n_out, EXPERTS, w);
+    params.ids = upload(g, chosen, sizeof(chosen));
+    params.scale = upload(g, scale, EXPERTS * sizeof(float));
+    params.y = upload(g, got, out * 4); // zeros, which stay where there is no expert
+    ptx_start(&p, g->text, TEXT);
+    cr_assert_eq(ptx_emit_matmul(&p, &m, &l, &g->err), 0, "%s", g->err.text);
+    launch(g, &p, &l, ptx_matmul_grid(&m, TOKENS), &params, 60);
+    cr_assert_eq(simt_get(g->s, params.y, got, out * 4, &g->err), 0, "%s", g->err.text);
+    for (uint32_t i = 0; i < TOKENS * USED; i++) {
+        int32_t e = chosen[i / USED][i % USED];
+        if (e < 0 || e >= EXPERTS)
+            continue;
+        const struct product one = {c->type, c->n_in, c->n_out, 1, 1, c->q8, false};
+        float *y = want + (size_t)i * c->n_out;
+        expect_product(&one, w + (size_t)e * matrix, x + (size_t)(c->shared ? i / USED : i) * c->n_in, NULL, NULL, y);
+        for (uint32_t o = 0; o < c->n_out; o++)
+            y[o] *= scale[e];
+    }
+    for (size_t i = 0; i < out; i++)
+        cr_assert_eq(memcmp(&got[i], &want[i], 4), 0, "%s: output %zu is %a, not %a", dtype_info[c->type].name, i,
+                     (double)got[i], (double)want[i]);
+    free(w);
+    free(x);
+    free(scale);
+    free(got);
+    free(want);
+    gpu_close(g);
+}
+
+Test(ptx_matmul, rows_go_to_the_experts_that_their_ids_name)
+{
+    check_experts(&(struct choice){DT_Q4_K, 256, 40, true, true});
+    check_experts(&(struct choice){DT_Q8_0, 96, 33, true, false});
+    check_experts(&(struct choice){DT_F32, 40, 33, false, false});
+    check_experts(&(struct choice){DT_IQ4_XS, 256, 7, false, true});
+}
+
+// ---- sizes
+
+static int try_matmul(struct ptx_matmul m)
+{
+    static char text[TEXT];
+    struct ptx p;
+    struct ptx_launch l;
+    struct error err = {.code = E_OK};
+    ptx_start(&p, text, sizeof(text));
+    int rc = ptx_emit_matmul(&p, &m, &l, &err);
+    cr_assert(rc == 0 || (err.code == E_GPU && p.size == 0), "nothing is written where a size is refused");
+    return rc;
+}
+
+Test(ptx_matmul, products_that_there_are_not_are_refused)
+{
+    const struct ptx_matmul good = {.type = DT_Q4_K, .n_in = 256, .n_out = 8, .rows = 8, .q8 = true};
+    cr_assert_eq(try_matmul(good), 0);
+#define REFUSED(field, value)                                                                                          \
+    do {                                                                                                               \
+        struct ptx_matmul m = good;                                                                                    \
+        m.field = value;                                                                                               \
+        cr_assert_eq(try_matmul(m), -1, #field " = " #value);                                                          \
+    } while (0)
+    REFUSED(type, DT_I32);
+    REFUSED(type, DT_COUNT);
+    REFUSED(type, DT_IQ2_XS);
+    REFUSED(n_in, 0);
+    REFUSED(n_in, 128);
+    REFUSED(n_in, 1 << 21);
+    REFUSED(n_out, 0);
+    REFUSED(n_out, (1 << 20) + 1);
+    REFUSED(rows, 0);
+    REFUSED(rows, 3);
+    REFUSED(x_stride, 260);
+    REFUSED(y_stride, 2);
+    REFUSED(n_used, 2);
+    REFUSED(scale, true);
+#undef REFUSED
+}
+
+// ---- ptxas
+
+typedef int emit_any(struct ptx *p, enum dtype type, uint32_t rows, struct ptx_launch *l, struct error *err);
+
+static int emit_floats(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
+{
+    const struct ptx_matmul m = {
+        .type = t, .n_in = 4096, .n_out = 4096, .rows = rows, .x_stride = 16384, .y_stride = 16384};
+    return ptx_emit_matmul(p, &m, l, err);
+}
+
+static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
+{
+    const struct ptx_matmul m = {
+        .type = t, .n_in = 4096, .n_out = 4096, .rows = rows, .q8 = true, .x_stride = 4672, .y_stride = 16384};
+    return ptx_takes_q8(t) ? ptx_emit_matmul(p, &m, l, err) : 0;
+}
+
+static int emit_look_up(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
+{
+    return rows > 1 ? 0 : ptx_emit_get_rows(p, &(struct ptx_get_rows){0, t, 4096, 32000, 16384, 1}, l, err);
+}
+
+static int emit_tiles(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
+{
+    return rows > 1 ? 0 : ptx_emit_repack(p, &(struct ptx_repack){0, t, 4096}, l, err);
+}
+
+static void assemble(const char *folder, int arch, const char *what)
+{
+    char command[512], report[4096];
+    snprintf(command, sizeof(command), "ptxas -v -arch=sm_%d -o %s/cubin %s/ptx 2>&1", arch, folder, folder);
+    FILE *out = popen(command, "r");
+    cr_assert_not_null(out);
+    size_t n = fread(report, 1, sizeof(report) - 1, out);
+    report[n] = 0;
+    cr_assert_eq(pclose(out), 0, "%s, sm_%d: %s", what, arch, report);
+    cr_assert(!strstr(report, "warning"), "%s, sm_%d: %s", what, arch, report);
+    cr_assert(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s, sm_%d: %s", what, arch, report);
+}
+
+// All architectures and classes take minutes: EVERY_ARCH is set for the long suite.
+#ifdef EVERY_ARCH
+static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
+enum { TYPE_STEP = 1, MAX_CLASS = 8 };
+#else
+static const int archs[] = {75};
+enum { TYPE_STEP = 7, MAX_CLASS = 1 };
+#endif
+
+Test(ptx_matmul, kernels_assemble_without_spills, .timeout = 3000)
+{
+    static emit_any *const emitters[] = {emit_floats, emit_8_bits, emit_look_up, emit_tiles};
+    static char text[TEXT];
+    if (system("command -v ptxas > /dev/null 2>&1") != 0)
+        cr_skip_test("ptxas is not found: kernels are not assembled");
+    char folder[] = "/tmp/quern-ptx-XXXXXX", path[64];
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/ptx", folder);
+    for (size_t t = 1; t < COUNT_OF(types); t += TYPE_STEP)
+        for (uint32_t rows = 1; rows <= MAX_CLASS; rows *= 2)
+            for (size_t e = 0; e < COUNT_OF(emitters); e++) {
+                struct ptx p;
+                struct ptx_launch l = {.entry = "nothing"};
+                struct error err;
+                ptx_start(&p, text, sizeof(text));
+                cr_assert_eq(emitters[e](&p, types[t], rows, &l, &err), 0, "%s", err.text);
+                if (!p.size)
+                    continue;
+                FILE *f = fopen(path, "w");
+                cr_assert_not_null(f);
+                fwrite(text, 1, p.size, f);
+                cr_assert_eq(fclose(f), 0);
+                for (size_t a = 0; a < COUNT_OF(archs); a++)
+                    assemble(folder, archs[a], dtype_info[types[t]].name);
+            }
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/cubin", folder);
+    unlink(path);
+    rmdir(folder);
 }
