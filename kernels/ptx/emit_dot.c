@@ -168,7 +168,8 @@ static void unit_32(const struct ptx_dot *dot)
     enum dtype t = dot->type;
     bool min = t == DT_Q4_1 || t == DT_Q5_1, book = t == DT_IQ4_NL || t == DT_MXFP4;
     uint32_t less = t == DT_Q4_0 ? 0xf8f8f8f8 : t == DT_Q5_0 ? 0xf0f0f0f0 : 0;
-    load_chunks(p, 0, 0, tile_unit_bytes(t) / 16);
+    uint32_t qs = t == DT_Q8_0 ? 2 : 1;
+    load_chunks(p, 32 * qs, 8 * qs, tile_unit_bytes(t) / 16 - 8 * qs);
     if (t == DT_MXFP4) {
         piece_at(dot, 8);
         PTX_LINES(p, "    ld.global.nc.v2.u32 {%w32, %w33}, [%at];\n");
@@ -178,6 +179,7 @@ static void unit_32(const struct ptx_dot *dot)
     for (uint32_t r = 0; r < dot->rows; r++)
         PTX_FILL(p, "    mov.f32 %s$0, 0f00000000;\n", r);
     for (uint32_t sub = 0; sub < 8; sub++) {
+        load_chunks(p, 4 * qs * sub, qs * sub, qs);
         scales_32(dot, sub);
         weights_32(dot, sub);
         for (uint32_t r = 0; r < dot->rows; r++) {
