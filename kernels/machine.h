@@ -89,6 +89,14 @@ struct machine {
 
 int machine_open_cpu(struct machine **out, const struct machine_options *o, struct error *err);
 int machine_open_ref(struct machine **out, const struct machine_options *o, struct error *err);
+// A card of NVIDIA's, through its driver. E_GPU where there is none, with the reason.
+struct gpu_options {
+    const char *library;  // of the driver; NULL: libcuda.so.1 as the loader finds it
+    int device;           // which card
+    const char *cache;    // folder of compiled kernels; NULL: none are kept
+};
+int machine_open_gpu(struct machine **out, const struct machine_options *o, const struct gpu_options *options,
+                     struct error *err);
 // The i-th ISA level that this binary holds and this CPU runs, best first; NULL after the last. For `quern device`.
 const char *machine_cpu_isa(int i);
 // What an open CPU machine has chosen; `why` lives as long as the machine.

@@ -1,0 +1,179 @@
+// The machine on a card, inside: what its files share.
+//
+// A plan is a list of launches in order. Their kernels stand in the machine, made once for each text, and are shared by
+// all plans; weights lie on the card once, whoever uses them, and go with the last plan that does. What a step brings
+// goes over in one copy to one block of memory whose layout depends on the step's bucket alone: a bucket is a number of
+// rows and of outputs, rounded up, and has a recorded graph of its own, made at its first step.
+//
+// Ownership: the machine owns kernels, weights and the emission buffer; a plan its memory and graphs. Threads: one at a
+// time.
+#ifndef QUERN_PTX_GPU_H
+#define QUERN_PTX_GPU_H
+
+#include "kernels/machine.h"
+#include "kernels/plan.h"
+#include "kernels/ptx/driver.h"
+#include "kernels/ptx/emit_matmul.h"
+#include "kernels/ptx/emit_ops.h"
+
+struct buffer {
+    uint64_t at;
+    size_t size;
+};
+
+// ---- kernels (gpu_kernels.c)
+
+enum gpu_kind {
+    GPU_ELEMENTS,
+    GPU_PICK,
+    GPU_NORM,
+    GPU_ROPE_TABLE,
+    GPU_ROPE,
+    GPU_KV_WRITE,
+    GPU_ATTEND,
+    GPU_ROUTE,
+    GPU_COMBINE,
+    GPU_MATMUL,
+    GPU_GET_ROWS,
+    GPU_REPACK,
+    GPU_QUANTIZE,
+};
+// What an emitter is told, whichever it is.
+struct gpu_spec {
+    enum gpu_kind kind;
+    union {
+        uint32_t node; // first in each of them
+        struct ptx_elements elements;
+        struct ptx_pick pick;
+        struct ptx_norm norm;
+        struct ptx_rope_table rope_table;
+        struct ptx_rope rope;
+        struct ptx_kv_write kv_write;
+        struct ptx_attend attend;
+        struct ptx_route route;
+        struct ptx_combine combine;
+        struct ptx_matmul matmul;
+        struct ptx_get_rows get_rows;
+        struct ptx_repack repack;
+        struct ptx_quantize quantize;
+    };
+};
+// One text of one kernel. Those of equal shapes are one: only the node in the name and in a comment tells for whom it
+// was made first.
+struct gpu_kernel {
+    struct ptx_launch launch;
+    struct driver_module *module;
+    struct driver_kernel *kernel;
+    char *key;  // its text for node 0
+    char *text; // as it was loaded
+    size_t key_size, text_size;
+    int users; // launches of plans, ever
+};
+
+struct gpu {
+    struct machine machine;
+    struct machine_options options;
+    struct driver *driver;
+    struct gpu_kernel **kernels;
+    int n_kernels, cap_kernels;
+    struct gpu_weight *weights;
+    int n_weights, cap_weights;
+    char *emission; // room for one text
+};
+
+int gpu_kernel_get(struct gpu *g, const struct gpu_spec *spec, struct gpu_kernel **out, struct error *err);
+void gpu_kernels_free(struct gpu *g);
+
+// ---- weights (gpu_weights.c)
+
+// A weight's place on the card. The tile form of matrices is that of emit_matmul.h, one matrix behind another.
+struct gpu_weight {
+    const void *data; // of the host, which tells weights apart together with the size
+    size_t size;      // bytes there
+    bool tiles;
+    uint64_t at;
+    size_t bytes; // on the card
+    int plans;    // that use it
+};
+// Brings a weight over, unless it is there. Each call counts a use, to be given back with gpu_weight_release.
+int gpu_weight_tiles(struct gpu *g, const struct weight *w, uint64_t *at, struct error *err);
+int gpu_weight_floats(struct gpu *g, const void *data, size_t n, uint64_t *at, struct error *err);
+void gpu_weight_release(struct gpu *g, uint64_t at);
+
+// ---- plans (gpu_plan.c, gpu_nodes.c)
+
+// An argument of a launch: an address, or a part of the step's block, which each bucket has elsewhere.
+enum gpu_arg_kind { ARG_ADDRESS, ARG_STEP, ARG_TOKENS, ARG_POSITIONS, ARG_TABLES, ARG_OUTPUTS, ARG_PAGES, ARG_N_ROWS };
+struct gpu_arg {
+    enum gpu_arg_kind kind;
+    uint64_t at;
+};
+enum { GPU_ARGS = 9, GPU_CLASSES = 8 };
+struct gpu_launch {
+    const struct tensor *node; // for dumps and messages
+    enum rows rows;
+    bool rows_in_y; // grid[1] is the caller's, times `places`; else grid[0]
+    struct gpu_kernel *kernels[GPU_CLASSES];
+    uint32_t classes[GPU_CLASSES]; // rows that a CTA of that kernel takes: 1 where there is but one kernel
+    int n_kernels;
+    uint32_t places;          // CTAs a row, of experts
+    struct ptx_matmul matmul; // asked for the best class; n_in 0: none
+    struct gpu_arg args[GPU_ARGS];
+    int n_args;
+};
+
+struct gpu_bucket {
+    int rows[ROWS_KINDS];
+    struct driver_graph *graph;
+};
+
+struct plan {
+    const struct graph *graph;
+    struct gpu *gpu;
+    struct compile_options options;
+    struct arena arena;
+    struct program program;
+    struct tensor **into; // [program.n] the sum that a product is a part of, made with it; NULL: none
+    bool *tapped;         // [program.n]
+    size_t *offsets;      // [program.n] of values
+    uint64_t values;      // their memory on the card
+    size_t values_bytes;
+    uint64_t *owned; // addresses that go with the plan
+    int n_owned, cap_owned;
+    uint64_t *weights; // uses to give back
+    int n_weights, cap_weights;
+    struct gpu_launch *launches;
+    int n_launches, cap_launches;
+    struct gpu_bucket *buckets;
+    int n_buckets, cap_buckets;
+    size_t page_bytes;
+    uint64_t block;  // what a step brings, on the card
+    uint8_t *pinned; // the same on the host
+    size_t block_bytes;
+    int32_t *tables; // [max_tokens] the first row of each run of rows of one sequence
+    float *seen;     // rows for taps
+    int max_rows[ROWS_KINDS];
+};
+
+int gpu_compile(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
+                struct error *err);
+void gpu_plan_free(struct machine *m, struct plan *p);
+// The launches of one node, added to the plan's.
+int gpu_node(struct plan *p, struct tensor *n, struct error *err);
+uint64_t gpu_value(const struct plan *p, const struct tensor *n);
+// Memory that lives as long as the plan.
+int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err);
+int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err);
+void gpu_print(const struct plan *p, struct text *out);
+
+// Bytes of a row of k activations in 8 bits: blocks of 256 bytes, 16 sums of 2 bytes and a scale, aligned to 64, as
+// they are on the CPU.
+static inline size_t gpu_q8_row_bytes(int64_t k)
+{
+    return align_up((size_t)((k + 255) / 256) * (256 + 2 * 16 + 4), 64);
+}
+
+// One more item in an array that grows: NULL when memory is short.
+void *gpu_grow(void *items, int n, int *cap, size_t size);
+
+#endif

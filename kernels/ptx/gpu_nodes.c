@@ -1,0 +1,386 @@
+// From a node of a program to its launches: which kernel, made with which sizes, reads what.
+#include "kernels/ptx/gpu.h"
+#include "kernels/ptx/gpu_buckets.h"
+
+static struct gpu_launch *launch_new(struct plan *p, const struct tensor *n, struct error *err)
+{
+    struct gpu_launch *grown = gpu_grow(p->launches, p->n_launches, &p->cap_launches, sizeof *grown);
+    if (!grown) {
+        fail(err, E_MEMORY, "no memory for a plan");
+        return NULL;
+    }
+    p->launches = grown;
+    grown += p->n_launches++;
+    *grown = (struct gpu_launch){.node = n, .rows = n->rows, .places = 1};
+    return grown;
+}
+
+static void add_arg(struct gpu_launch *l, enum gpu_arg_kind kind, uint64_t at)
+{
+    l->args[l->n_args++] = (struct gpu_arg){kind, at};
+}
+
+// A launch of the operations' kernels: they begin with the step, and end with what they make.
+static struct gpu_launch *begin(struct plan *p, const struct tensor *n, struct error *err)
+{
+    struct gpu_launch *l = launch_new(p, n, err);
+    if (l)
+        add_arg(l, ARG_STEP, 0);
+    return l;
+}
+
+static void add_value(struct plan *p, struct gpu_launch *l, const struct tensor *n)
+{
+    add_arg(l, ARG_ADDRESS, gpu_value(p, n));
+}
+
+static int add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, uint32_t rows, struct error *err)
+{
+    if (l->n_kernels == GPU_CLASSES)
+        return fail(err, E_GPU, "%s: more classes of rows than a plan has room for", l->node->name);
+    spec->node = (uint32_t)l->node->id;
+    if (gpu_kernel_get(p->gpu, spec, &l->kernels[l->n_kernels], err))
+        return -1;
+    l->classes[l->n_kernels++] = rows;
+    return 0;
+}
+
+static int add_floats(struct plan *p, struct gpu_launch *l, const void *data, int64_t n, struct error *err)
+{
+    uint64_t *grown = gpu_grow(p->weights, p->n_weights, &p->cap_weights, sizeof *grown), at;
+    if (!grown)
+        return fail(err, E_MEMORY, "no memory for a plan");
+    p->weights = grown;
+    if (gpu_weight_floats(p->gpu, data, (size_t)n, &at, err))
+        return -1;
+    p->weights[p->n_weights++] = at;
+    add_arg(l, ARG_ADDRESS, at);
+    return 0;
+}
+
+static int add_tiles(struct plan *p, struct gpu_launch *l, const struct weight *w, struct error *err)
+{
+    uint64_t *grown = gpu_grow(p->weights, p->n_weights, &p->cap_weights, sizeof *grown), at;
+    if (!grown)
+        return fail(err, E_MEMORY, "no memory for a plan");
+    p->weights = grown;
+    if (gpu_weight_tiles(p->gpu, w, &at, err))
+        return -1;
+    p->weights[p->n_weights++] = at;
+    add_arg(l, ARG_ADDRESS, at);
+    return 0;
+}
+
+// ---- operations
+
+static int do_embed(struct plan *p, struct tensor *n, struct error *err)
+{
+    const struct weight *w = n->w[0];
+    struct gpu_spec s = {.kind = GPU_GET_ROWS};
+    s.get_rows = (struct ptx_get_rows){.type = w->type,
+                                       .n_in = (uint32_t)w->ne[0],
+                                       .n_out = (uint32_t)w->ne[1],
+                                       .y_stride = (uint32_t)(4 * n->width),
+                                       .scale = n->p.embed.scale};
+    struct gpu_launch *l = launch_new(p, n, err);
+    if (!l || add_tiles(p, l, w, err) || add_kernel(p, l, &s, 1, err))
+        return -1;
+    l->rows_in_y = true;
+    add_arg(l, n->p.embed.input == INPUT_TOKENS ? ARG_TOKENS : ARG_POSITIONS, 0);
+    add_value(p, l, n);
+    add_arg(l, ARG_N_ROWS, 0);
+    return 0;
+}
+
+static int do_rows(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_PICK, .pick = {0, (uint32_t)n->width}};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_arg(l, ARG_OUTPUTS, 0);
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_rope_table(struct plan *p, struct tensor *n, struct error *err)
+{
+    size_t pairs = (size_t)n->p.rope_table.n_pairs;
+    struct gpu_spec s = {.kind = GPU_ROPE_TABLE, .rope_table = {0, (uint32_t)pairs, n->p.rope_table.mscale}};
+    struct gpu_launch *l = begin(p, n, err);
+    uint64_t frequencies;
+    if (!l || add_kernel(p, l, &s, 1, err) ||
+        gpu_own(p, n->p.rope_table.inv_freq, pairs * sizeof(double), &frequencies, err))
+        return -1;
+    add_arg(l, ARG_POSITIONS, 0);
+    add_arg(l, ARG_ADDRESS, frequencies);
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_norm(struct plan *p, struct tensor *n, struct error *err)
+{
+    int64_t group = n->p.norm.group ? n->p.norm.group : n->width;
+    struct gpu_spec s = {.kind = GPU_NORM};
+    s.norm = (struct ptx_norm){.rows = n->rows,
+                               .width = (uint32_t)n->width,
+                               .group = (uint32_t)group,
+                               .kind = n->p.norm.kind,
+                               .eps = n->p.norm.eps,
+                               .gain = n->w[0],
+                               .bias = n->w[1]};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    for (int i = 0; i < 2; i++)
+        if (n->w[i] && add_floats(p, l, n->w[i]->data, group, err))
+            return -1;
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_rope(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_ROPE};
+    s.rope = (struct ptx_rope){.rows = n->rows,
+                               .width = (uint32_t)n->width,
+                               .head_dim = (uint32_t)n->p.rope.head_dim,
+                               .pairs = (uint32_t)n->src[1]->p.rope_table.n_pairs,
+                               .layout = n->p.rope.layout};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n->src[1]);
+    add_value(p, l, n);
+    return 0;
+}
+
+static int kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_part part, int dim,
+                 struct ptx_kv *out, struct error *err)
+{
+    size_t offset = kv_layer_offset(p->graph, p->options.kv_type, layer, part);
+    if (p->page_bytes > INT32_MAX)
+        return fail(err, E_GPU, "%s: pages of %zu bytes are too large for the card's kernels", n->name, p->page_bytes);
+    *out = (struct ptx_kv){(uint32_t)p->page_bytes, (uint32_t)offset, (uint32_t)dim, p->options.kv_type[part]};
+    return 0;
+}
+
+static void add_pages(struct gpu_launch *l)
+{
+    add_arg(l, ARG_POSITIONS, 0);
+    add_arg(l, ARG_TABLES, 0);
+    add_arg(l, ARG_PAGES, 0);
+}
+
+static int do_kv_write(struct plan *p, struct tensor *n, struct error *err)
+{
+    int dim = (int)n->p.kv.head_dim;
+    struct gpu_spec s = {.kind = GPU_KV_WRITE, .kv_write = {.heads = (uint32_t)(n->src[0]->width / dim)}};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || kv_of(p, n, n->p.kv.layer, n->p.kv.part, dim, &s.kv_write.kv, err) || add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_pages(l);
+    add_value(p, l, n->src[0]);
+    return 0;
+}
+
+static int do_attention(struct plan *p, struct tensor *n, struct error *err)
+{
+    int layer = n->p.attn.layer;
+    struct gpu_spec s = {.kind = GPU_ATTEND};
+    s.attend = (struct ptx_attend){.rows = n->rows,
+                                   .heads = (uint32_t)n->p.attn.n_head,
+                                   .heads_kv = (uint32_t)n->p.attn.n_head_kv,
+                                   .scale = n->p.attn.scale,
+                                   .softcap = n->p.attn.softcap,
+                                   .window = (uint32_t)n->p.attn.window};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || kv_of(p, n, layer, KV_KEY, n->p.attn.dim_k, &s.attend.k, err) ||
+        kv_of(p, n, layer, KV_VALUE, n->p.attn.dim_v, &s.attend.v, err) || add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_pages(l);
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_elements(struct plan *p, struct tensor *n, struct error *err)
+{
+    static const enum ptx_element element[OP_COUNT] = {
+        [OP_ACT] = PTX_ACT, [OP_GLU] = PTX_GLU, [OP_ADD] = PTX_ADD, [OP_SCALE] = PTX_SCALE, [OP_SOFTCAP] = PTX_SOFTCAP};
+    bool acts = n->op == OP_ACT || n->op == OP_GLU, scales = n->op == OP_SCALE || n->op == OP_SOFTCAP;
+    struct gpu_spec s = {.kind = GPU_ELEMENTS};
+    s.elements = (struct ptx_elements){.rows = n->rows,
+                                       .width = (uint32_t)n->width,
+                                       .op = element[n->op],
+                                       .act = acts ? n->p.act.kind : 0,
+                                       .factor = scales ? n->p.scale.factor : 0};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    if (n->src[1])
+        add_value(p, l, n->src[1]);
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_route(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_ROUTE};
+    s.route = (struct ptx_route){.rows = n->rows,
+                                 .experts = (uint32_t)n->src[0]->width,
+                                 .used = (uint32_t)n->p.route.n_used,
+                                 .kind = n->p.route.kind,
+                                 .normalise = n->p.route.normalise,
+                                 .scale = n->p.route.scale};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_combine(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_COMBINE};
+    s.combine =
+        (struct ptx_combine){.rows = n->rows, .width = (uint32_t)n->width, .used = (uint32_t)n->p.expert.n_used};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n->src[1]);
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_quantize(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_QUANTIZE};
+    s.quantize = (struct ptx_quantize){.k = (uint32_t)n->p.quantize.k,
+                                       .parts = (uint32_t)(n->width / n->p.quantize.k),
+                                       .x_stride = (uint32_t)(4 * n->width),
+                                       .y_stride = (uint32_t)program_row_bytes(&p->program, n)};
+    struct gpu_launch *l = launch_new(p, n, err);
+    if (!l || add_kernel(p, l, &s, 1, err))
+        return -1;
+    l->rows_in_y = true;
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n);
+    add_arg(l, ARG_N_ROWS, 0);
+    return 0;
+}
+
+// ---- products
+
+// A kernel for each class of rows that the plan's buckets ask for.
+static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s, struct error *err)
+{
+    const struct driver_card *card = driver_facts(p->gpu->driver);
+    uint32_t target = (uint32_t)(10 * card->major + card->minor);
+    for (int rows = 1; rows <= p->max_rows[l->rows]; rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
+        int bucket = gpu_bucket_of(rows, p->max_rows[l->rows]);
+        uint32_t class = ptx_matmul_rows(&s->matmul, (uint32_t)bucket, target);
+        bool there = false;
+        for (int i = 0; i < l->n_kernels; i++)
+            there = there || l->classes[i] == class;
+        s->matmul.rows = class;
+        if (!there && add_kernel(p, l, s, class, err))
+            return -1;
+    }
+    l->matmul = s->matmul;
+    return 0;
+}
+
+// The product of n, a residual added where there is one, to `to`.
+static int product(struct plan *p, struct tensor *n, const struct tensor *residual, const struct tensor *to,
+                   struct error *err)
+{
+    const struct weight *w = n->w[0];
+    const struct tensor *x = n->src[0], *route = n->op == OP_EXPERT_MATMUL ? n->src[1] : NULL;
+    uint32_t used = route ? (uint32_t)n->p.expert.n_used : 0;
+    bool q8 = x->op == OP_QUANTIZE;
+    size_t x_row = q8 ? program_row_bytes(&p->program, x) : 4 * (size_t)x->width;
+    struct gpu_spec s = {.kind = GPU_MATMUL};
+    s.matmul = (struct ptx_matmul){.type = w->type,
+                                   .n_in = (uint32_t)w->ne[0],
+                                   .n_out = (uint32_t)w->ne[1],
+                                   .rows = 1,
+                                   .q8 = q8,
+                                   .bias = n->w[1],
+                                   .residual = residual,
+                                   .scale = route && w->scale,
+                                   .x_stride = (uint32_t)x_row,
+                                   .y_stride = (uint32_t)(4 * n->width),
+                                   .residual_stride = residual ? (uint32_t)(4 * n->width) : 0,
+                                   .n_used = used,
+                                   .n_experts = used ? (uint32_t)w->ne[2] : 0,
+                                   .x_part = used && !n->p.expert.shared ? (uint32_t)(x_row / used) : 0,
+                                   .ids_stride = used ? 8 * used : 0};
+    struct gpu_launch *l = launch_new(p, to, err);
+    if (!l)
+        return -1;
+    l->rows_in_y = true;
+    l->places = MAX(used, 1u);
+    add_value(p, l, x);
+    if (add_tiles(p, l, w, err))
+        return -1;
+    add_value(p, l, to);
+    if (n->w[1] ? add_floats(p, l, n->w[1]->data, w->ne[1], err) : (add_arg(l, ARG_ADDRESS, 0), 0))
+        return -1;
+    add_arg(l, ARG_ADDRESS, residual ? gpu_value(p, residual) : 0);
+    add_arg(l, ARG_ADDRESS, route ? gpu_value(p, route) + 4 * used : 0);
+    if (s.matmul.scale ? add_floats(p, l, w->scale, w->ne[2], err) : (add_arg(l, ARG_ADDRESS, 0), 0))
+        return -1;
+    add_arg(l, ARG_N_ROWS, 0);
+    return add_classes(p, l, &s, err);
+}
+
+static int do_matmul(struct plan *p, struct tensor *n, struct error *err)
+{
+    return p->into[n->id] ? 0 : product(p, n, NULL, n, err);
+}
+
+// A sum of which one part is a product that nothing else reads is made by the product.
+static int do_add(struct plan *p, struct tensor *n, struct error *err)
+{
+    for (int i = 0; i < 2; i++)
+        if (p->into[n->src[i]->id] == n)
+            return product(p, n->src[i], n->src[1 - i], n, err);
+    return do_elements(p, n, err);
+}
+
+int gpu_node(struct plan *p, struct tensor *n, struct error *err)
+{
+    typedef int do_fn(struct plan * p, struct tensor * n, struct error * err);
+    static do_fn *const table[OP_COUNT] = {
+        [OP_EMBED] = do_embed,
+        [OP_ROWS] = do_rows,
+        [OP_ROPE_TABLE] = do_rope_table,
+        [OP_NORM] = do_norm,
+        [OP_MATMUL] = do_matmul,
+        [OP_ROPE] = do_rope,
+        [OP_KV_WRITE] = do_kv_write,
+        [OP_ATTENTION] = do_attention,
+        [OP_ACT] = do_elements,
+        [OP_GLU] = do_elements,
+        [OP_ADD] = do_add,
+        [OP_SCALE] = do_elements,
+        [OP_SOFTCAP] = do_elements,
+        [OP_ROUTE] = do_route,
+        [OP_EXPERT_MATMUL] = do_matmul,
+        [OP_EXPERT_COMBINE] = do_combine,
+        [OP_QUANTIZE] = do_quantize,
+    };
+    struct error why = {0};
+    if (!table[n->op])
+        return fail(err, E_GPU, "%s: the GPU machine has no kernel for %s", n->name, op_name(n->op));
+    if (table[n->op](p, n, &why))
+        return fail(err, why.code, "%s: the GPU machine cannot serve %s: %s", n->name, op_name(n->op), why.text);
+    return 0;
+}

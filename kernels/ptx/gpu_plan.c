@@ -1,0 +1,223 @@
+// Compiling for the card: which values lie where, which weights are brought over, and the list of launches.
+#include "kernels/ptx/gpu.h"
+
+#include <stdlib.h>
+
+enum { VALUE_ALIGN = 256, PAGES_AT_FIRST = 1 << 14 };
+
+static bool takes_q8(const void *ctx, enum dtype type)
+{
+    const struct gpu *g = ctx;
+    return !g->options.exact && ptx_takes_q8(type);
+}
+
+uint64_t gpu_value(const struct plan *p, const struct tensor *n)
+{
+    return p->values + p->offsets[n->id];
+}
+
+int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err)
+{
+    uint64_t *grown = gpu_grow(p->owned, p->n_owned, &p->cap_owned, sizeof *grown);
+    if (!grown)
+        return fail(err, E_MEMORY, "no memory for a plan");
+    p->owned = grown;
+    if (driver_alloc(p->gpu->driver, MAX(size, (size_t)1), at, err))
+        return -1;
+    p->owned[p->n_owned++] = *at;
+    return data ? driver_put(p->gpu->driver, *at, data, size, err) : 0;
+}
+
+static int mark_taps(struct plan *p, struct error *err)
+{
+    const struct taps *taps = p->options.taps;
+    for (int i = 0; taps && i < taps->n; i++) {
+        const struct tensor *n = p->program.of[taps->nodes[i]->id];
+        if (!n)
+            return fail(err, E_USAGE, "%s: nothing needs this node, so it is not computed", taps->nodes[i]->name);
+        p->tapped[n->id] = true;
+    }
+    return 0;
+}
+
+// Products that only one sum reads become a part of it.
+static void join_sums(struct plan *p, const int *readers)
+{
+    const struct program *g = &p->program;
+    for (int i = 0; i < g->n; i++) {
+        struct tensor *n = g->nodes[i];
+        for (int s = 1; n->op == OP_ADD && s >= 0; s--) {
+            const struct tensor *m = n->src[s];
+            if (m->op != OP_MATMUL || readers[m->id] != 1 || p->tapped[m->id])
+                continue;
+            p->into[m->id] = n;
+            break;
+        }
+    }
+}
+
+static size_t value_bytes(const struct plan *p, const struct tensor *n)
+{
+    if (n->op == OP_KV_WRITE || p->into[n->id])
+        return 0;
+    size_t row = n->op == OP_QUANTIZE ? program_row_bytes(&p->program, n) : (size_t)n->width * sizeof(float);
+    return align_up(row * (size_t)p->max_rows[n->rows], VALUE_ALIGN);
+}
+
+// Lowest offset at which n's value overlaps none that is still to be read when n is made. last: who reads each value.
+static size_t find_offset(const struct plan *p, int id, const int *last)
+{
+    size_t at = 0, size = value_bytes(p, p->program.nodes[id]);
+    for (int i = 0; size && i < id; i++) {
+        size_t bytes = value_bytes(p, p->program.nodes[i]);
+        if (!bytes || last[i] < id || p->offsets[i] + bytes <= at || at + size <= p->offsets[i])
+            continue;
+        at = p->offsets[i] + bytes;
+        i = -1;
+    }
+    return at;
+}
+
+// A product that is a part of a sum reads its sources where the sum stands.
+static void find_readers(const struct plan *p, int *readers, int *last)
+{
+    const struct program *g = &p->program;
+    memset(readers, 0, (size_t)g->n * sizeof *readers);
+    for (int i = 0; i < g->n; i++) {
+        last[i] = i;
+        for (int s = 0; s < SRC_MAX; s++) {
+            const struct tensor *src = g->nodes[i]->src[s];
+            if (!src)
+                continue;
+            readers[src->id]++;
+            last[src->id] = MAX(last[src->id], p->into[i] ? p->into[i]->id : i);
+        }
+    }
+    readers[g->logits->id]++;
+    last[g->logits->id] = g->n;
+}
+
+static int lay_out(struct plan *p, struct error *err)
+{
+    const struct program *g = &p->program;
+    size_t n = (size_t)g->n;
+    int *readers = ARENA_ARRAY(&p->arena, int, n), *last = ARENA_ARRAY(&p->arena, int, n);
+    p->into = ARENA_ARRAY(&p->arena, struct tensor *, n);
+    p->tapped = ARENA_ARRAY(&p->arena, bool, n);
+    p->offsets = ARENA_ARRAY(&p->arena, size_t, n);
+    if (!readers || !last || !p->into || !p->tapped || !p->offsets)
+        return fail(err, E_MEMORY, "no memory for a plan of %d nodes", g->n);
+    if (mark_taps(p, err))
+        return -1;
+    find_readers(p, readers, last);
+    join_sums(p, readers);
+    find_readers(p, readers, last);
+    for (int i = 0; i < g->n; i++) {
+        p->offsets[i] = find_offset(p, i, last);
+        p->values_bytes = MAX(p->values_bytes, p->offsets[i] + value_bytes(p, g->nodes[i]));
+    }
+    return gpu_own(p, NULL, p->values_bytes, &p->values, err);
+}
+
+static int make_block(struct plan *p, struct error *err)
+{
+    size_t rows = (size_t)p->max_rows[ROWS_TOKENS];
+    p->block_bytes = sizeof(struct ptx_step) + 4 * (3 * rows + (size_t)p->max_rows[ROWS_OUTPUTS] + PAGES_AT_FIRST);
+    p->tables = ARENA_ARRAY(&p->arena, int32_t, rows);
+    if (!p->tables)
+        return fail(err, E_MEMORY, "no memory for a plan");
+    void *pinned;
+    if (driver_alloc(p->gpu->driver, p->block_bytes, &p->block, err) ||
+        driver_pinned(p->gpu->driver, p->block_bytes, &pinned, err))
+        return -1;
+    p->pinned = pinned;
+    return 0;
+}
+
+// Room for one tapped value at a time.
+static int make_seen(struct plan *p, struct error *err)
+{
+    size_t floats = 0;
+    for (int i = 0; p->options.taps && i < p->options.taps->n; i++) {
+        const struct tensor *n = p->options.taps->nodes[i];
+        floats = MAX(floats, (size_t)n->width * (size_t)p->max_rows[n->rows]);
+    }
+    if (floats && !(p->seen = malloc(floats * sizeof(float))))
+        return fail(err, E_MEMORY, "no memory for %zu floats", floats);
+    return 0;
+}
+
+static int build(struct plan *p, struct error *err)
+{
+    struct q8_rules q8 = {takes_q8, gpu_q8_row_bytes, p->gpu};
+    if (program_build(&p->arena, p->graph, q8, &p->program, err) || lay_out(p, err) || make_block(p, err) ||
+        make_seen(p, err))
+        return -1;
+    for (int i = 0; i < p->program.n; i++)
+        if (gpu_node(p, p->program.nodes[i], err))
+            return -1;
+    return driver_wait(p->gpu->driver, err);
+}
+
+int gpu_compile(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
+                struct error *err)
+{
+    *out = NULL;
+    if (compile_check(g, o, err))
+        return -1;
+    if (o->max_tokens > UINT16_MAX || o->max_outputs > UINT16_MAX)
+        return fail(err, E_USAGE, "the GPU machine takes up to %d rows a step", (int)UINT16_MAX);
+    struct plan *p = calloc(1, sizeof *p);
+    if (!p)
+        return fail(err, E_MEMORY, "no memory for a plan");
+    p->graph = g;
+    p->gpu = (struct gpu *)m;
+    p->options = *o;
+    p->max_rows[ROWS_TOKENS] = o->max_tokens;
+    p->max_rows[ROWS_OUTPUTS] = o->max_outputs;
+    p->page_bytes = kv_page_bytes(g, o->kv_type);
+    if (build(p, err)) {
+        gpu_plan_free(m, p);
+        return -1;
+    }
+    *out = p;
+    return 0;
+}
+
+void gpu_plan_free(struct machine *m, struct plan *p)
+{
+    struct gpu *g = (struct gpu *)m;
+    if (!p)
+        return;
+    for (int i = 0; i < p->n_buckets; i++)
+        driver_graph_free(g->driver, p->buckets[i].graph);
+    for (int i = 0; i < p->n_weights; i++)
+        gpu_weight_release(g, p->weights[i]);
+    for (int i = 0; i < p->n_owned; i++)
+        driver_free(g->driver, p->owned[i]);
+    driver_free(g->driver, p->block);
+    driver_pinned_free(g->driver, p->pinned);
+    free(p->buckets);
+    free(p->weights);
+    free(p->owned);
+    free(p->launches);
+    free(p->seen);
+    arena_free(&p->arena);
+    free(p);
+}
+
+void gpu_print(const struct plan *p, struct text *out)
+{
+    text_print(
+        out,
+        "%d nodes (%d dead and %d common ones dropped), %d launches, %d kernels on the card, %zu bytes of values\n",
+        p->program.n, p->program.n_dead, p->program.n_common, p->n_launches, p->gpu->n_kernels, p->values_bytes);
+    for (int i = 0; i < p->n_launches; i++) {
+        const struct gpu_launch *l = &p->launches[i];
+        text_print(out, "%5d  %-28s", i, l->node->name);
+        for (int k = 0; k < l->n_kernels; k++)
+            text_print(out, " %s, %u rows a CTA of %u threads;", l->kernels[k]->launch.entry, l->classes[k],
+                       l->kernels[k]->launch.block[0]);
+        text_print(out, "\n");
+    }
+}

@@ -1,0 +1,233 @@
+// A step on the card: its inputs go over in one copy, its bucket's graph is replayed, the wanted logits come back.
+#include "kernels/ptx/gpu.h"
+#include "kernels/ptx/gpu_buckets.h"
+
+#include <stdlib.h>
+
+// Where the parts of the block lie, in bytes from its begin, for a bucket.
+struct layout {
+    size_t tokens, positions, tables, outputs, pages;
+};
+
+static struct layout layout_of(const int rows[ROWS_KINDS])
+{
+    struct layout l = {.tokens = sizeof(struct ptx_step)};
+    size_t n = 4 * (size_t)rows[ROWS_TOKENS];
+    l.positions = l.tokens + n;
+    l.tables = l.positions + n;
+    l.outputs = l.tables + n;
+    l.pages = l.outputs + 4 * (size_t)rows[ROWS_OUTPUTS];
+    return l;
+}
+
+// ---- inputs
+
+// Runs of rows of one sequence share a table. Returns the number of tables; *stride: entries that the longest needs.
+static int find_tables(struct plan *p, const struct step *s, int *stride)
+{
+    int n = 0;
+    *stride = 0;
+    for (int row = 0; row < s->n_tokens; row++) {
+        if (row == 0 || s->seqs[row] != s->seqs[row - 1])
+            n++;
+        p->tables[row] = n - 1;
+        *stride = MAX(*stride, s->positions[row] / KV_PAGE + 1);
+    }
+    return n;
+}
+
+// A larger block: recorded graphs name the old one, and go.
+static int grow_block(struct plan *p, size_t bytes, struct error *err)
+{
+    struct driver *d = p->gpu->driver;
+    for (int i = 0; i < p->n_buckets; i++)
+        driver_graph_free(d, p->buckets[i].graph);
+    p->n_buckets = 0;
+    driver_free(d, p->block);
+    driver_pinned_free(d, p->pinned);
+    p->block = 0;
+    p->pinned = NULL;
+    p->block_bytes = 0;
+    void *pinned;
+    if (driver_alloc(d, bytes, &p->block, err) || driver_pinned(d, bytes, &pinned, err))
+        return -1;
+    p->pinned = pinned;
+    p->block_bytes = bytes;
+    return 0;
+}
+
+static void put_rows(uint8_t *to, const int32_t *from, int n, int room)
+{
+    memset(to, 0, 4 * (size_t)room);
+    if (n)
+        memcpy(to, from, 4 * (size_t)n);
+}
+
+// A run's pages; entries that its own rows do not need stay 0.
+static void put_pages(const struct plan *p, const struct step *s, uint8_t *to, int stride)
+{
+    for (int row = 0; row < s->n_tokens; row++) {
+        int32_t *table = (int32_t *)(void *)to + (size_t)p->tables[row] * (size_t)stride;
+        size_t n = (size_t)(s->positions[row] / KV_PAGE) + 1;
+        bool more =
+            row + 1 < s->n_tokens && p->tables[row + 1] == p->tables[row] && s->positions[row + 1] >= s->positions[row];
+        if (!more)
+            memcpy(table, s->pages + (size_t)s->seqs[row] * (size_t)s->pages_stride, n * sizeof *table);
+    }
+}
+
+static int put_inputs(struct plan *p, const struct step *s, const int rows[ROWS_KINDS], struct error *err)
+{
+    struct layout l = layout_of(rows);
+    int stride = 0, tables = p->graph->n_kv ? find_tables(p, s, &stride) : 0;
+    size_t bytes = l.pages + 4 * (size_t)tables * (size_t)stride;
+    if (bytes > p->block_bytes && grow_block(p, 2 * bytes, err))
+        return -1;
+    struct ptx_step head = {.rows = {(uint32_t)s->n_tokens, (uint32_t)s->n_outputs},
+                            .pages_stride = (uint32_t)stride,
+                            .kv = s->kv ? s->kv->at : 0};
+    memcpy(p->pinned, &head, sizeof head);
+    put_rows(p->pinned + l.tokens, s->tokens, s->n_tokens, rows[ROWS_TOKENS]);
+    put_rows(p->pinned + l.positions, s->positions, s->n_tokens, rows[ROWS_TOKENS]);
+    put_rows(p->pinned + l.tables, p->tables, tables ? s->n_tokens : 0, rows[ROWS_TOKENS]);
+    put_rows(p->pinned + l.outputs, s->outputs, s->n_outputs, rows[ROWS_OUTPUTS]);
+    memset(p->pinned + l.pages, 0, bytes - l.pages);
+    if (tables)
+        put_pages(p, s, p->pinned + l.pages, stride);
+    return driver_put(p->gpu->driver, p->block, p->pinned, bytes, err);
+}
+
+// ---- launches
+
+static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const struct layout *l, int n_rows)
+{
+    switch (a->kind) {
+    case ARG_STEP:
+        return p->block;
+    case ARG_TOKENS:
+        return p->block + l->tokens;
+    case ARG_POSITIONS:
+        return p->block + l->positions;
+    case ARG_TABLES:
+        return p->block + l->tables;
+    case ARG_OUTPUTS:
+        return p->block + l->outputs;
+    case ARG_PAGES:
+        return p->block + l->pages;
+    case ARG_N_ROWS:
+        return (uint64_t)n_rows;
+    default:
+        return a->at;
+    }
+}
+
+// The kernel of a launch that serves so many rows best.
+static int pick(const struct plan *p, const struct gpu_launch *g, int n_rows)
+{
+    if (!g->matmul.n_in)
+        return 0;
+    const struct driver_card *card = driver_facts(p->gpu->driver);
+    uint32_t class = ptx_matmul_rows(&g->matmul, (uint32_t)n_rows, (uint32_t)(10 * card->major + card->minor));
+    for (int i = 0; i < g->n_kernels; i++)
+        if (g->classes[i] == class)
+            return i;
+    return 0;
+}
+
+static int launch(struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
+{
+    struct layout layout = layout_of(rows);
+    int n_rows = rows[g->rows];
+    if (!n_rows)
+        return 0;
+    uint64_t args[GPU_ARGS];
+    void *params[GPU_ARGS];
+    for (int i = 0; i < g->n_args; i++) {
+        args[i] = arg_of(p, &g->args[i], &layout, n_rows);
+        params[i] = &args[i];
+    }
+    int which = pick(p, g, n_rows);
+    const struct ptx_launch *shape = &g->kernels[which]->launch;
+    struct driver_launch l = {.params = params};
+    memcpy(l.grid, shape->grid, sizeof l.grid);
+    memcpy(l.block, shape->block, sizeof l.block);
+    if (g->rows_in_y)
+        l.grid[1] = ptx_tiles((uint32_t)n_rows * g->places, g->places > 1 ? 1 : g->classes[which]);
+    else
+        l.grid[0] *= (uint32_t)n_rows;
+    if (driver_run(p->gpu->driver, g->kernels[which]->kernel, &l, err))
+        return fail_prefix(err, g->node->name);
+    return 0;
+}
+
+// What the taps want of a node's rows, once its launches are done.
+static int show(struct plan *p, const struct step *s, const struct tensor *n, struct error *err)
+{
+    const struct taps *taps = p->options.taps;
+    int rows = n->rows == ROWS_TOKENS ? s->n_tokens : s->n_outputs;
+    size_t width = (size_t)n->width;
+    if (!p->tapped[n->id] || !rows)
+        return 0;
+    if (driver_get(p->gpu->driver, p->seen, gpu_value(p, n), (size_t)rows * width * sizeof(float), err))
+        return -1;
+    for (int i = 0; i < taps->n; i++)
+        if (p->program.of[taps->nodes[i]->id] == n)
+            taps->see(taps->arg, i, p->seen, width, rows);
+    return 0;
+}
+
+static int launch_all(struct plan *p, const int rows[ROWS_KINDS], const struct step *tapped, struct error *err)
+{
+    for (int i = 0; i < p->n_launches; i++)
+        if (launch(p, &p->launches[i], rows, err) || (tapped && show(p, tapped, p->launches[i].node, err)))
+            return -1;
+    return 0;
+}
+
+static int record(struct plan *p, const int rows[ROWS_KINDS], struct driver_graph **out, struct error *err)
+{
+    struct gpu_bucket *grown = gpu_grow(p->buckets, p->n_buckets, &p->cap_buckets, sizeof *grown);
+    if (!grown)
+        return fail(err, E_MEMORY, "no memory for a graph");
+    p->buckets = grown;
+    if (driver_record(p->gpu->driver, err))
+        return -1;
+    if (launch_all(p, rows, NULL, err)) {
+        driver_recorded(p->gpu->driver, NULL, NULL);
+        return -1;
+    }
+    if (driver_recorded(p->gpu->driver, out, err))
+        return -1;
+    p->buckets[p->n_buckets++] = (struct gpu_bucket){{rows[0], rows[1]}, *out};
+    return 0;
+}
+
+static int replay(struct plan *p, const int rows[ROWS_KINDS], struct error *err)
+{
+    struct driver_graph *graph = NULL;
+    for (int i = 0; i < p->n_buckets && !graph; i++)
+        if (!memcmp(p->buckets[i].rows, rows, sizeof p->buckets[i].rows))
+            graph = p->buckets[i].graph;
+    if (!graph && record(p, rows, &graph, err))
+        return -1;
+    return driver_replay(p->gpu->driver, graph, err);
+}
+
+int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
+{
+    struct driver *d = ((struct gpu *)m)->driver;
+    size_t n_pages = p->page_bytes && s->kv ? s->kv->size / p->page_bytes : 0;
+    if (step_check(p->graph, &p->options, s, err) || step_check_pages(p->graph, s, n_pages, err))
+        return -1;
+    const int rows[ROWS_KINDS] = {[ROWS_TOKENS] = gpu_bucket_of(s->n_tokens, p->max_rows[ROWS_TOKENS]),
+                                  [ROWS_OUTPUTS] = gpu_bucket_of(s->n_outputs, p->max_rows[ROWS_OUTPUTS])};
+    if (put_inputs(p, s, rows, err))
+        return -1;
+    if (p->options.taps ? launch_all(p, rows, s, err) : replay(p, rows, err))
+        return -1;
+    if (!s->n_outputs) // the pinned block is free again
+        return driver_wait(d, err);
+    const struct tensor *logits = p->program.logits;
+    return driver_get(d, s->logits, gpu_value(p, logits), (size_t)s->n_outputs * (size_t)logits->width * sizeof(float),
+                      err);
+}

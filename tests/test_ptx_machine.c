@@ -1,0 +1,305 @@
+// Whole models on the GPU machine, whose card is the interpreter behind a libcuda.so.1 of our own: against the logits of
+// llama.cpp and of the law, the same bits twice and in chunks; what a step moves and calls.
+#include "kernels/ptx/gpu.h"
+#include "tests/golden.h"
+#include "tests/ptx/quern_cuda.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+
+static struct machine *machine_open(bool exact)
+{
+    struct machine *m;
+    struct machine_options o = {.exact = exact};
+    struct gpu_options gpu = {0};
+    struct error err = {0};
+    cr_assert(machine_open_gpu(&m, &o, &gpu, &err) == 0, "%s", err.text);
+    return m;
+}
+
+struct model {
+    struct gguf *file;
+    struct graph *graph;
+    struct arch_info info;
+};
+
+static struct model model_open(const char *path)
+{
+    struct model m = {0};
+    struct error err = {0};
+    struct arch_options o = {0};
+    cr_assert(gguf_open(&m.file, path, 0, &err) == 0, "%s", err.text);
+    cr_assert(arch_build(m.file, &o, &m.graph, &m.info, &err) == 0, "%s", err.text);
+    return m;
+}
+
+static void model_close(struct model *m)
+{
+    graph_free(m->graph);
+    gguf_close(m->file);
+}
+
+// ---- golden models
+
+struct golden {
+    const char *name; // of the file
+    double bound;     // of the NMSE
+};
+
+// One step, the same again, and chunks of 7: within the bound, and all to the last bit the same.
+static void check_model(bool exact, const char *path, double bound)
+{
+    struct machine *m = machine_open(exact);
+    struct model model = model_open(path);
+    struct logits want = logits_read(path);
+    struct error err = {0};
+    size_t n = (size_t)want.n_tokens * (size_t)want.n_vocab, bytes = n * sizeof(float);
+    float *whole = malloc(bytes), *again = malloc(bytes), *parts = malloc(bytes);
+    cr_assert(whole && again && parts && model.info.n_vocab == want.n_vocab);
+    cr_assert(golden_run(m, model.graph, &want, want.n_tokens, whole, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(golden_run(m, model.graph, &want, want.n_tokens, again, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(golden_run(m, model.graph, &want, 7, parts, &err) == 0, "%s: %s", path, err.text);
+    double error = nmse(whole, want.values, n);
+    cr_expect(error <= bound, "%s: NMSE %.3g, bound %.3g", path, error, bound);
+    cr_expect(memcmp(whole, again, bytes) == 0, "%s: not the same bits twice", path);
+    cr_expect(memcmp(whole, parts, bytes) == 0, "%s: chunks of 7 change bits", path);
+    free(whole);
+    free(again);
+    free(parts);
+    logits_free(&want);
+    model_close(&model);
+    m->v->close(m);
+}
+
+static void check_golden(bool exact, const struct golden *cases, size_t n)
+{
+    size_t missing = 0;
+    for (size_t i = 0; i < n; i++) {
+        char path[512];
+        if (golden_path(cases[i].name, path))
+            check_model(exact, path, cases[i].bound);
+        else
+            missing++;
+    }
+    if (missing == n)
+        cr_skip_test("no golden data: set QUERN_SHARED");
+    if (missing)
+        fprintf(stderr, "skipped: %zu of %zu golden models are not here (QUERN_SHARED)\n", missing, n);
+}
+
+// The bound for floats is 1e-5; what the card's approximations leave is far below it. The golden types are long: all of them
+// but one are left to the long suite, where EVERY_MODEL is defined.
+#define FLOATS 1e-9
+static const struct golden floats[] = {
+    {"arch/tiny-llama.gguf", FLOATS},      {"arch/tiny-llama-moe.gguf", FLOATS},  {"arch/tiny-qwen3moe.gguf", FLOATS},
+    {"arch/tiny-gemma2.gguf", FLOATS},     {"arch/tiny-gpt2.gguf", FLOATS},       {"arch/tiny-phi3-long.gguf", FLOATS},
+#ifdef EVERY_MODEL
+    {"arch/tiny-llama-linear.gguf", FLOATS}, {"arch/tiny-llama-yarn.gguf", FLOATS}, {"arch/tiny-qwen2.gguf", FLOATS},
+    {"arch/tiny-qwen3.gguf", FLOATS},        {"arch/tiny-phi3-short.gguf", FLOATS},
+#endif
+};
+
+Test(ptx_machine, agrees_with_float64)
+{
+    check_golden(false, floats, COUNT_OF(floats));
+}
+
+// llama.cpp takes GELU from a table of half precision.
+static const struct golden arch[] = {
+    {"arch/llama-dense.gguf", FLOATS},
+#ifdef EVERY_MODEL
+    {"arch/llama-moe.gguf", FLOATS},    {"arch/qwen2-dense.gguf", FLOATS}, {"arch/qwen3-dense.gguf", FLOATS},
+    {"arch/qwen3moe-moe.gguf", FLOATS}, {"arch/gemma2-dense.gguf", 1e-8},  {"arch/gpt2-dense.gguf", 1e-7},
+    {"arch/phi3-dense.gguf", FLOATS},
+#endif
+};
+
+Test(ptx_machine, agrees_with_golden_architectures)
+{
+    check_golden(true, arch, COUNT_OF(arch));
+}
+
+#define QUANT(name) {"quant/" name ".gguf", 2e-4}
+#define EXACT(name) {"quant/" name ".gguf", FLOATS}
+#ifdef EVERY_MODEL
+#define TYPES(X)                                                                                                       \
+    X("BF16"), X("F16"), X("IQ3_S"), X("IQ4_NL"), X("IQ4_XS"), X("Q1_0"), X("Q2_0"), X("Q2_K"), X("Q3_K"), X("Q4_0"),   \
+        X("Q4_1"), X("Q4_K"), X("Q5_0"), X("Q5_1"), X("Q5_K"), X("Q6_K"), X("Q8_0"), X("TQ1_0"), X("TQ2_0")
+
+Test(ptx_machine, agrees_with_golden_types_when_exact)
+{
+    static const struct golden cases[] = {TYPES(EXACT)};
+    check_golden(true, cases, COUNT_OF(cases));
+}
+#else
+#define TYPES(X) X("Q4_K")
+#endif
+
+Test(ptx_machine, agrees_with_golden_types)
+{
+    static const struct golden cases[] = {TYPES(QUANT)};
+    check_golden(false, cases, COUNT_OF(cases));
+}
+
+// ---- a step
+
+struct decode {
+    struct machine *m;
+    struct model model;
+    struct plan *plan;
+    struct buffer *kv;
+    struct text said;
+    float logits[4096];
+};
+
+static struct decode decode_open(const char *name, const enum dtype type, int max_tokens)
+{
+    char path[512];
+    struct decode d = {.m = machine_open(false)};
+    struct error err = {0};
+    cr_assert(golden_path(name, path));
+    d.model = model_open(path);
+    struct compile_options o = {max_tokens, 1, {type, type}, false, NULL};
+    cr_assert(d.m->v->compile(d.m, d.model.graph, &o, &d.plan, &err) == 0, "%s", err.text);
+    cr_assert(d.m->v->alloc(d.m, kv_page_bytes(d.model.graph, o.kv_type) * 4, &d.kv, &err) == 0, "%s", err.text);
+    cr_assert(d.model.info.n_vocab <= 4096);
+    return d;
+}
+
+static void decode_close(struct decode *d)
+{
+    d->m->v->free(d->m, d->kv);
+    d->m->v->plan_free(d->m, d->plan);
+    d->m->v->close(d->m);
+    model_close(&d->model);
+    text_free(&d->said);
+}
+
+static void decode_token(struct decode *d, int position)
+{
+    static const int32_t pages[] = {2, 0, 3, 1};
+    int32_t token = (position * 7 + 3) % d->model.info.n_vocab, seq = 0, output = 0;
+    struct step s = {1, 1, &token, &position, &seq, &output, pages, 4, d->kv, d->logits};
+    struct error err = {0};
+    cr_assert(d->m->v->run(d->m, d->plan, &s, &err) == 0, "%s", err.text);
+}
+
+Test(ptx_machine, a_step_moves_its_inputs_in_and_its_logits_out)
+{
+    struct decode d = decode_open("arch/tiny-llama.gguf", DT_F16, 1);
+    struct quern_cuda_counts before, after;
+    decode_token(&d, 0);
+    quern_cuda_count(&before);
+    for (int i = 1; i <= 10; i++)
+        decode_token(&d, i);
+    quern_cuda_count(&after);
+    cr_expect(after.copies_in - before.copies_in == 10);
+    cr_expect(after.copies_out - before.copies_out == 10);
+    cr_expect(after.bytes_out - before.bytes_out == 10 * sizeof(float) * (size_t)d.model.info.n_vocab);
+    cr_expect(after.replays - before.replays == 10);
+    cr_expect(after.allocations == before.allocations && after.bytes == before.bytes);
+    cr_expect(after.copies_within == before.copies_within && after.sets == before.sets);
+    cr_expect(after.pinned == before.pinned && after.graphs == before.graphs && after.modules == before.modules);
+    fprintf(stderr, "launches a step: %.1f, of %zu nodes and %d layers\n",
+            (double)(after.launches - before.launches) / 10, (size_t)d.model.graph->n_nodes, d.model.info.n_layer);
+    decode_close(&d);
+    quern_cuda_count(&after);
+    cr_expect(after.blocks == 0 && after.bytes == 0 && after.pinned == 0 && after.modules == 0 && after.graphs == 0);
+}
+
+// What the law makes of the same steps, with a cache of the same type.
+static void check_cache(enum dtype type, double bound)
+{
+    struct decode d = decode_open("arch/tiny-llama-yarn.gguf", type, 1);
+    struct machine *ref;
+    struct plan *plan;
+    struct buffer *kv;
+    struct error err = {0};
+    struct compile_options o = {1, 1, {type, type}, false, NULL};
+    float want[4096];
+    cr_assert(machine_open_ref(&ref, NULL, &err) == 0 && ref->v->compile(ref, d.model.graph, &o, &plan, &err) == 0);
+    cr_assert(ref->v->alloc(ref, kv_page_bytes(d.model.graph, o.kv_type) * 4, &kv, &err) == 0);
+    struct decode law = d;
+    law.m = ref;
+    law.plan = plan;
+    law.kv = kv;
+    for (int i = 0; i < 8; i++) {
+        decode_token(&d, i);
+        decode_token(&law, i);
+    }
+    memcpy(want, law.logits, sizeof want);
+    double error = nmse(d.logits, want, (size_t)d.model.info.n_vocab);
+    cr_expect(error <= bound, "%s: NMSE %.3g", dtype_info[type].name, error);
+    ref->v->free(ref, kv);
+    ref->v->plan_free(ref, plan);
+    ref->v->close(ref);
+    decode_close(&d);
+}
+
+Test(ptx_machine, serves_every_type_of_cache)
+{
+    check_cache(DT_F32, FLOATS);
+    check_cache(DT_F16, 1e-6);
+    check_cache(DT_BF16, 1e-6);
+}
+
+// ---- what is shared, shown and refused
+
+Test(ptx_machine, equal_shapes_share_a_kernel)
+{
+    struct decode d = decode_open("arch/tiny-llama.gguf", DT_F16, 1);
+    struct gpu *g = (struct gpu *)d.m;
+    cr_expect(d.model.info.n_layer == 2 && g->n_kernels < d.plan->n_launches, "%d kernels, %d launches", g->n_kernels,
+              d.plan->n_launches);
+    for (int i = 0; i < g->n_kernels; i++)
+        for (int j = 0; j < i; j++)
+            cr_expect(g->kernels[i]->key_size != g->kernels[j]->key_size ||
+                      memcmp(g->kernels[i]->key, g->kernels[j]->key, g->kernels[i]->key_size) != 0);
+    d.m->v->describe(d.m, NULL, &d.said);
+    d.m->v->describe(d.m, d.plan, &d.said);
+    d.m->v->print(d.plan, &d.said);
+    cr_expect(strstr(d.said.data, "compute capability") && strstr(d.said.data, "attend"), "%s", d.said.data);
+    decode_close(&d);
+}
+
+Test(ptx_machine, refuses_old_cards_and_options_of_the_cpu)
+{
+    struct machine *m;
+    struct error err = {0};
+    cr_expect(machine_open_gpu(&m, &(struct machine_options){.isa = "avx2"}, &(struct gpu_options){0}, &err) < 0);
+    cr_expect(machine_open_gpu(&m, &(struct machine_options){.blas = true}, &(struct gpu_options){0}, &err) < 0);
+    quern_cuda_set(&(struct quern_cuda_setup){1, 7, 0, 13000, 1 << 20});
+    cr_expect(machine_open_gpu(&m, &(struct machine_options){0}, &(struct gpu_options){0}, &err) < 0);
+    cr_expect(strstr(err.text, "7.5"), "%s", err.text);
+    cr_expect(machine_open_gpu(&m, &(struct machine_options){0}, &(struct gpu_options){.library = "/nowhere"}, &err) < 0);
+    cr_expect(err.code == E_GPU, "%s", err.text);
+}
+
+// A card that is too small, and every call of the driver failing in turn: an error each time, and nothing is left behind.
+Test(ptx_machine, a_failing_driver_is_an_error_and_leaves_nothing)
+{
+    static const char *const calls[] = {"cuMemAlloc_v2", "cuLaunchKernel", "cuStreamBeginCapture_v2", "cuGraphLaunch",
+                                        "cuMemHostAlloc"};
+    char path[512];
+    cr_assert(golden_path("arch/tiny-llama.gguf", path));
+    struct model model = model_open(path);
+    for (size_t c = 0; c < COUNT_OF(calls); c++)
+        for (uint64_t n = 1; n < 40; n = 2 * n + 1) {
+            struct machine *m = machine_open(false);
+            struct compile_options o = {1, 1, {DT_F16, DT_F16}, false, NULL};
+            struct plan *plan = NULL;
+            struct error err = {0};
+            quern_cuda_fail(calls[c], n, 2);
+            if (m->v->compile(m, model.graph, &o, &plan, &err) < 0)
+                cr_expect(err.code == E_MEMORY || err.code == E_GPU, "%s", err.text);
+            if (plan)
+                m->v->plan_free(m, plan);
+            quern_cuda_fail(NULL, 0, 0);
+            m->v->close(m);
+            struct quern_cuda_counts left;
+            quern_cuda_count(&left);
+            cr_expect(left.blocks == 0 && left.modules == 0 && left.pinned == 0 && left.contexts == 0, "%s %llu", calls[c],
+                      (unsigned long long)n);
+        }
+    model_close(&model);
+}
