@@ -1,4 +1,5 @@
 // GBNF and the machinery below it: what a grammar accepts, that masks say the same as acceptance, and what is refused.
+#include "engine/grammar/compiled.h"
 #include "tests/grammar_rig.h"
 #include "tests/sanitized.h"
 
@@ -159,6 +160,112 @@ Test(masks, hold_exactly_the_tokens_that_are_accepted)
                 cr_assert_eq(constraint_accept(r.c, token, &r.err), 0, "%s", r.err.text);
             }
         }
+    }
+    rig_end(&r);
+}
+
+// A vocabulary of many words, of all kinds of characters, of one byte to a hundred.
+static struct tokenizer *words_tokenizer(uint64_t *seed, int n)
+{
+    static const char *const parts[] = {"a",  "e", "on",   "ing",  "THE",  "Z",    "7",  "42", " ",
+                                        "_",  "-", ".",    "/",    "\"",   "\\",   "\n", "é",  "€",
+                                        "中", "😀", "\x01", "\x7F", "\xC3", "\x98", "{",  "="};
+    struct vocab_file f;
+    struct tokenizer *t;
+    struct error err = {0};
+    vocab_begin(&f);
+    vocab_key_str(&f, "model", "llama");
+    vocab_key_array(&f, "tokens", GGUF_STRING, (size_t)n);
+    bool *seen = calloc(1 << 20, sizeof *seen); // by hash: no two tokens may be spelled alike
+    for (int i = 0; i < n;) {
+        char text[128] = "</s>";
+        size_t len = i ? 0 : 4, most = 1 + random_below(seed, random_below(seed, 20) ? 12 : 100);
+        if (i > 0 && i <= 256)
+            len = (size_t)snprintf(text, sizeof text, "<0x%02X>", (unsigned)i - 1);
+        bool plain = random_below(seed, 4) > 0;
+        while (i > 256 && len < most) {
+            const char *part = parts[random_below(seed, plain ? 6 : COUNT_OF(parts))];
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s", part);
+        }
+        uint32_t hash = 1;
+        for (size_t k = 0; k < len; k++)
+            hash = (hash ^ (uint8_t)text[k]) * 0x01000193u;
+        if (seen[hash >> 12])
+            continue;
+        seen[hash >> 12] = true;
+        vocab_put_string(&f, text, len);
+        i++;
+    }
+    free(seen);
+    vocab_key_array(&f, "scores", GGUF_F32, (size_t)n);
+    for (int i = 0; i < n; i++)
+        vocab_put(&f, &(float){(float)-i}, 4);
+    vocab_key_array(&f, "token_type", GGUF_I32, (size_t)n);
+    for (int i = 0; i < n; i++)
+        vocab_put(&f, &(int32_t){i == 0 ? 3 : i <= 256 ? 6 : 1}, 4);
+    vocab_key_u32(&f, "eos_token_id", 0);
+    cr_assert_eq(vocab_load(&f, 0, &t, &err), 0, "%s", err.text);
+    return t;
+}
+
+static struct rig words_rig(uint64_t *seed, int n)
+{
+    struct rig r = {.t = words_tokenizer(seed, n)};
+    cr_assert_eq(grammar_vocab_new(&r.v, r.t, 0, &r.err), 0, "%s", r.err.text);
+    return r;
+}
+
+// Texts that count characters, lengths around those of tokens, letters that are not alike, and characters of several
+// bytes that are.
+static const char *const texts[] = {
+    "root ::= [^\"\\\\]* \"\\\"\"",
+    "root ::= [a-z]{1,7} [^x]*",
+    "root ::= [^z\\n]{20}",
+    "root ::= .{2,90}",
+    "root ::= [a-fA-F0-9]{4,300}",
+    "root ::= ([a-z0-9_]+ [ .-])* [A-Z]",
+    "root ::= \"a\"? ([^\\x00-\\x1F中]{0,45} \"=\")+",
+    "root ::= (word \"-\")+\nword ::= [^-\\n]+",
+};
+
+Test(masks, of_what_is_read_alike_are_exact)
+{
+    uint64_t seed = 7;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    struct rig r = words_rig(&seed, 4000);
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        cr_assert(rig_gbnf(&r, texts[i]), "%s: %s", texts[i], r.err.text);
+        for (int step = 0; step < 24; step++) {
+            int32_t bad, token;
+            if (step % 8 == 0)
+                constraint_reset(r.c);
+            cr_assert(rig_mask_is_right(&r, &bad), "%s: token %d at step %d (%s)", texts[i], bad, step, r.err.text);
+            token = rig_choose(&r, &seed, 0);
+            if (token <= 0)
+                break;
+            cr_assert_eq(constraint_accept(r.c, token, &r.err), 0, "%s", r.err.text);
+        }
+    }
+    rig_end(&r);
+}
+
+Test(masks, of_texts_visit_few_of_the_tokens)
+{
+    uint64_t seed = 8;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    struct rig r = words_rig(&seed, 30000);
+    static const char *const schemas[] = {"{\"type\": \"string\"}", "{\"type\": \"string\", \"maxLength\": 500}",
+                                          "{\"type\": \"string\", \"minLength\": 10, \"maxLength\": 60}"};
+    for (size_t i = 0; i < COUNT_OF(schemas); i++) {
+        cr_assert(rig_schema(&r, schemas[i], false), "%s", r.err.text);
+        for (const char *text = "\"wo"; *text; text++)
+            cr_assert_eq(constraint_accept(r.c, 1 + *text, &r.err), 0);
+        uint64_t before = r.g->masks.n_visited, nodes = r.v->trees[TREE_SHORT].n + r.v->trees[TREE_LONG].n;
+        cr_assert_not_null(constraint_mask(r.c, &r.err));
+        uint64_t visited = r.g->masks.n_visited - before;
+        cr_expect_lt(visited, nodes / 2, "%s: %llu of %llu nodes", schemas[i], (unsigned long long)visited,
+                     (unsigned long long)nodes);
+        fprintf(stderr, "%s: %llu of %llu nodes\n", schemas[i], (unsigned long long)visited, (unsigned long long)nodes);
     }
     rig_end(&r);
 }
@@ -341,7 +448,8 @@ static void must_be_quick(struct rig *r, const char *what, const char *grammar)
     } else {
         cr_expect(r->err.code == E_USAGE || r->err.code == E_MEMORY, "%s", what);
     }
-    cr_expect_lt(seconds() - begin, 3.0 * (sanitized || getenv("QUERN_WATCHED") ? 30 : 1), "%s: %.1f s (%s)", what, seconds() - begin, r->err.text);
+    cr_expect_lt(seconds() - begin, 3.0 * (sanitized || getenv("QUERN_WATCHED") ? 30 : 1), "%s: %.1f s (%s)", what,
+                 seconds() - begin, r->err.text);
 }
 
 static char *repeated(const char *before, const char *part, int n, const char *after)

@@ -1,5 +1,7 @@
 #include "engine/grammar/masks.h"
 
+#include "engine/grammar/kinds.h"
+
 #include <stdlib.h>
 
 static const size_t lessons_bytes_max = (size_t)256 << 20;
@@ -9,12 +11,13 @@ int masks_init(struct masks *m, const struct grammar_vocab *v, struct readings *
     *m = (struct masks){.v = v, .r = r};
     size_t depth = 1;
     for (int i = 0; i < TREE_COUNT; i++)
-        for (uint32_t k = 0; k < v->trees[i].n; k++)
-            depth = MAX(depth, v->trees[i].depth[k]);
+        depth = MAX(depth, v->trees[i].longest);
+    m->reach_long = (uint32_t)depth + 1;
     m->sets = malloc((depth + 2) * sizeof *m->sets);
     m->rows = malloc((depth + 2) * sizeof *m->rows);
     m->found = malloc((grammar_vocab_words(v) + 1) * sizeof *m->found);
-    if (m->sets && m->rows && m->found)
+    m->children = malloc((depth + 2) * sizeof *m->children);
+    if (m->sets && m->rows && m->children && m->found)
         return 0;
     masks_free(m);
     return fail(err, E_MEMORY, "no memory for the masks of %d tokens", v->n_tokens);
@@ -42,6 +45,7 @@ void masks_free(struct masks *m)
     free(m->nodes);
     free(m->sets);
     free(m->rows);
+    free(m->children);
     *m = (struct masks){0};
 }
 
@@ -51,6 +55,8 @@ struct walk {
     struct masks *m;
     const struct token_tree *tree;
     uint32_t deepest;
+    uint64_t taken;        // tokens of these kinds of characters have been found already,
+    uint32_t taken_length; // if they are not longer than this
 };
 
 static struct walk walk_begin(struct masks *m, int tree)
@@ -76,48 +82,232 @@ static void put_node(struct masks *m, uint32_t node)
     m->nodes[m->n_nodes++] = node;
 }
 
-static inline void put_tokens(struct masks *m, int32_t token)
+static inline void put_tokens(struct walk *w, uint32_t from, uint32_t to)
 {
-    for (; token >= 0; token = m->v->next_same[token]) {
-        uint32_t *word = &m->found[token >> 5], bit = UINT32_C(1) << (token & 31);
-        m->n_found += !(*word & bit);
-        *word |= bit;
-    }
+    const int32_t *order = w->tree->order;
+    w->m->n_found += to - from;
+    for (uint32_t i = from; i < to; i++)
+        w->m->found[order[i] >> 5] |= UINT32_C(1) << (order[i] & 31);
 }
 
-// All nodes from..to - 1, the first of which continues a text that has become `set`. Steps are looked up in the row of
-// each depth; what is not there is asked for.
-static void walk(struct walk *w, uint32_t set, uint32_t from, uint32_t to)
+// --- what is read alike: most of a vocabulary, where a text of many kinds of characters may stand ---
+//
+// Inside a string, one character is as good as another: each leads back to the set, or, where they are counted, to the
+// set with one more. `ahead` is this set, and `alike` the kinds of which every character leads to it. A part of the
+// tree that has those kinds only, along as many sets as its longest text is long, is taken whole.
+
+#define LETTERS (UINT64_C(1) << (KIND_LETTERS + 1)) // g-z
+
+// Whether all texts of a byte of each range in turn lead from the set to `ahead`.
+static bool leads_ahead(struct readings *r, uint32_t set, const struct kind_range *range, unsigned n, uint32_t ahead)
 {
-    const struct token_tree *tree = w->tree;
+    const uint8_t *class_of = r->net->class_of;
+    if (!n)
+        return set == ahead;
+    for (unsigned byte = range->from; byte <= range->to; byte++) {
+        if (byte > range->from && class_of[byte] == class_of[byte - 1])
+            continue;
+        uint32_t next = readings_step(r, set, class_of[byte]);
+        if (next == READINGS_DEAD || !leads_ahead(r, next, range + 1, n - 1, ahead))
+            return false;
+    }
+    return true;
+}
+
+static bool is_alike(struct readings *r, uint32_t set, unsigned kind)
+{
+    // forms are in the order of kinds, and each kind has one at least
+    for (size_t i = kind; i < KIND_FORMS && kind_forms[i].kind <= kind; i++)
+        if (kind_forms[i].kind == kind && !leads_ahead(r, set, kind_forms[i].at, kind_forms[i].len, r->at[set].ahead))
+            return false;
+    return true;
+}
+
+// Where most of a text would lead: the way of the letters, or else of the digits.
+static uint32_t find_ahead(struct readings *r, uint32_t set)
+{
+    uint32_t next = readings_step(r, set, r->net->class_of['e']);
+    return next != READINGS_DEAD ? next : readings_step(r, set, r->net->class_of['0']);
+}
+
+// Finds where the set leads. What counts characters goes on as it did: the next set is asked nothing anew.
+static void look_ahead(struct readings *r, uint32_t set)
+{
+    uint32_t ahead = find_ahead(r, set);
+    r->at[set].ahead = ahead;
+    r->at[set].asked |= KINDS_NONE;
+    if (ahead == READINGS_DEAD)
+        r->at[set].asked = UINT64_MAX;
+}
+
+// Whether what is known of a set holds of the one ahead of it, too.
+static bool is_alike_ahead(struct readings *r, uint32_t set)
+{
+    struct reading_set *from = &r->at[set];
+    const struct reading_set *to = &r->at[from->ahead];
+    if (from->goes_on == GOES_ON_UNKNOWN) {
+        const struct reading *a = &r->pool[from->first], *b = &r->pool[to->first];
+        bool same = from->n == 1 && to->n == 1 && a->frame == b->frame &&
+                    subsets_is_one_further(&r->subsets, a->state, b->state);
+        from->goes_on = same ? GOES_ON : GOES_ON_NOT;
+    }
+    return from->goes_on == GOES_ON;
+}
+
+// From a set of which something was asked to the one ahead of it.
+static uint32_t step_ahead(struct readings *r, uint32_t set)
+{
+    uint32_t ahead = r->at[set].ahead;
+    if (ahead == set || !is_alike_ahead(r, set))
+        return ahead;
+    if (!r->at[ahead].asked)
+        look_ahead(r, ahead);
+    r->at[ahead].asked |= r->at[set].asked;
+    r->at[ahead].alike |= r->at[set].alike;
+    return ahead;
+}
+
+// Which of the kinds are alike in the set; with `all`, only whether all are: up to the first that is not.
+static uint64_t find_alike(struct readings *r, uint32_t set, uint64_t kinds, bool all)
+{
+    if (!r->at[set].asked)
+        look_ahead(r, set);
+    for (uint64_t left; (left = kinds & ~r->at[set].asked);) {
+        if (all && (kinds & r->at[set].asked & ~r->at[set].alike))
+            break;
+        unsigned kind = (unsigned)__builtin_ctzll(left);
+        bool alike = is_alike(r, set, kind);
+        r->at[set].asked |= UINT64_C(1) << kind;
+        r->at[set].alike |= (uint64_t)alike << kind;
+    }
+    return kinds & r->at[set].alike;
+}
+
+enum { RUN_MAX = 16, RUN_FOREVER = UINT16_MAX };
+
+// Finds what is alike in the next sets, up to one that reads no letter.
+static void find_run(struct readings *r, uint32_t set)
+{
+    uint64_t kinds = (UINT64_C(1) << KIND_COUNT) - 1;
+    uint32_t at = set, length = 0, deepest = 0;
+    for (; length < RUN_MAX && find_alike(r, at, LETTERS, false); length++) {
+        kinds = find_alike(r, at, kinds, false);
+        uint32_t ahead = step_ahead(r, at);
+        deepest = MAX(deepest, r->at[ahead].deepest);
+        if (ahead == at)
+            length = RUN_FOREVER - 1;
+        at = ahead;
+    }
+    struct reading_set *found = &r->at[set];
+    found->run_alike = length ? kinds : 0;
+    found->run_length = MAX(length, 1);
+    found->run_end = at;
+    found->run_deepest = deepest;
+}
+
+// Finds, at the beginning of a walk of all short tokens, those that are read alike as far as they go.
+static void take_alike(struct walk *w, uint32_t set)
+{
+    struct readings *r = w->m->r;
+    uint64_t kinds = (UINT64_C(1) << KIND_COUNT) - 1;
+    uint32_t length = 0;
+    for (; length < NET_CHAIN_MIN; set = r->at[set].run_end) {
+        if (!r->at[set].run_length)
+            find_run(r, set);
+        if (!(r->at[set].run_alike & LETTERS)) // few tokens: not worth it
+            break;
+        kinds &= r->at[set].run_alike;
+        length += r->at[set].run_length;
+        w->deepest = MAX(w->deepest, r->at[set].run_deepest);
+    }
+    if (!length)
+        return;
+    w->taken = kinds;
+    w->taken_length = length;
+    vocab_tree_of_kinds(w->m->v, kinds, length, w->m->found);
+    w->m->n_found = (uint32_t)w->m->v->n_tokens; // not counted, but many
+}
+
+// Whether the kinds are alike for so many sets.
+static bool stay_alike(struct walk *w, uint32_t set, uint64_t kinds, uint32_t length)
+{
+    struct readings *r = w->m->r;
+    while (length > 0) {
+        if (find_alike(r, set, kinds, true) != kinds)
+            return false;
+        if (length >= 4 && !r->at[set].run_length)
+            find_run(r, set);
+        const struct reading_set *at = &r->at[set];
+        if (at->run_length && !(kinds & ~at->run_alike)) {
+            w->deepest = MAX(w->deepest, at->run_deepest);
+            length -= MIN(length, at->run_length);
+            set = at->run_end;
+        } else if (at->run_alike && at->run_length <= length) {
+            return false;
+        } else {
+            set = step_ahead(r, set);
+            w->deepest = MAX(w->deepest, r->at[set].deepest);
+            length--;
+        }
+    }
+    return true;
+}
+
+// Whether every text below the node may follow the set; then its tokens are found.
+static bool take_all_below(struct walk *w, uint32_t set, const struct token_node *node)
+{
+    if (node->reach == REACH_MAX || !stay_alike(w, set, node->kinds, node->reach))
+        return false;
+    put_tokens(w, token_node_mid(w->tree, node), node->last);
+    return true;
+}
+
+// One level down: the node's children continue a text that has become `set`.
+static inline void descend(struct walk *w, unsigned depth, uint32_t set, const struct token_node *node)
+{
+    struct masks *m = w->m;
+    m->sets[depth] = set;
+    m->rows[depth] = m->r->at[set].row;
+    m->children[depth][0] = node->child;
+    m->children[depth][1] = node->child + node->n_child;
+}
+
+// All that is below a node, which continues a text that has become `set`. Steps are looked up in the row of each depth;
+// what is not there is asked for.
+static void walk(struct walk *w, uint32_t set, uint32_t below)
+{
+    const struct token_node *nodes = w->tree->at;
     struct masks *m = w->m;
     struct readings *r = m->r;
     const uint8_t *class_of = r->net->class_of;
-    if (from >= to)
-        return;
-    const unsigned base = tree->depth[from] - 1u;
-    m->sets[0] = set;
-    m->rows[0] = r->at[set].row;
-    for (uint32_t i = from; i < to;) {
-        unsigned depth = tree->depth[i] - base;
-        uint8_t class = class_of[tree->byte[i]];
-        uint32_t *row = m->rows[depth - 1], next = row ? row[class] : UINT32_MAX;
-        if (next == UINT32_MAX) {
-            next = readings_step(r, m->sets[depth - 1], class);
-            m->rows[depth - 1] = r->at[m->sets[depth - 1]].row;
-        }
-        if (next == READINGS_DEAD) {
-            i = tree->skip[i];
+    unsigned depth = 0;
+    descend(w, depth, set, &nodes[below]);
+    while (m->children[depth][0] < m->children[depth][1] || depth > 0) {
+        if (m->children[depth][0] == m->children[depth][1]) {
+            depth--;
             continue;
         }
-        const struct reading_set *at = &r->at[next];
-        w->deepest = MAX(w->deepest, at->deepest);
-        put_tokens(m, tree->token[i]);
-        if (at->done && tree->skip[i] > i + 1)
+        uint32_t i = m->children[depth][0]++;
+        m->n_visited++;
+        const struct token_node *node = &nodes[i];
+        if (!(node->whole & ~w->taken) && depth + 1 + node->reach <= w->taken_length)
+            continue;
+        uint8_t class = class_of[node->byte];
+        uint32_t *row = m->rows[depth], next = row ? row[class] : UINT32_MAX;
+        if (next == UINT32_MAX) {
+            next = readings_step(r, m->sets[depth], class);
+            m->rows[depth] = r->at[m->sets[depth]].row;
+        }
+        if (next == READINGS_DEAD)
+            continue;
+        w->deepest = MAX(w->deepest, r->at[next].deepest);
+        put_tokens(w, node->first, token_node_mid(w->tree, node));
+        if (!node->n_child || (r->at[next].n && take_all_below(w, next, node)))
+            continue;
+        if (r->at[next].done)
             put_node(m, i);
-        m->sets[depth] = next;
-        m->rows[depth] = at->row;
-        i = at->n ? i + 1 : tree->skip[i];
+        if (r->at[next].n)
+            descend(w, ++depth, next, node);
     }
 }
 
@@ -180,12 +370,13 @@ static uint32_t *copy_nodes(struct masks *m, uint32_t *n)
     return copy;
 }
 
-static uint32_t *list_found(const struct masks *m)
+static uint32_t *list_found(const struct masks *m, uint32_t *n)
 {
-    uint32_t *ids = malloc((m->n_found + (size_t)1) * sizeof *ids), n = 0;
-    for (size_t i = 0; ids && i < grammar_vocab_words(m->v); i++)
+    uint32_t *ids = malloc((m->n_found + (size_t)1) * sizeof *ids);
+    *n = 0;
+    for (size_t i = 0; ids && m->n_found && i < grammar_vocab_words(m->v); i++)
         for (uint32_t word = m->found[i]; word; word &= word - 1)
-            ids[n++] = (uint32_t)i * 32 + (uint32_t)__builtin_ctz(word);
+            ids[(*n)++] = (uint32_t)i * 32 + (uint32_t)__builtin_ctz(word);
     return ids;
 }
 
@@ -200,8 +391,7 @@ static uint32_t write_down(struct masks *m, const struct walk *w, uint64_t key)
         if (l.bits)
             memcpy(l.bits, m->found, words * sizeof *l.bits);
     } else {
-        l.ids = list_found(m);
-        l.n_ids = m->n_found;
+        l.ids = list_found(m, &l.n_ids);
     }
     l.nodes = copy_nodes(m, &l.n_nodes);
     if (!good || m->failed || !l.nodes || (!l.bits && !l.ids)) {
@@ -236,7 +426,9 @@ static uint32_t learn_state(struct masks *m, int tree, uint32_t state)
     struct walk w = walk_begin(m, tree);
     uint32_t set = readings_of(m->r, state, FRAME_UNKNOWN);
     w.deepest = m->r->at[set].deepest;
-    walk(&w, set, 0, w.tree->n);
+    if (tree == TREE_SHORT)
+        take_alike(&w, set);
+    walk(&w, set, 0);
     return write_down(m, &w, key);
 }
 
@@ -247,13 +439,12 @@ static uint32_t learn_return(struct masks *m, uint32_t earlier, uint32_t back)
     uint32_t lesson;
     if (is_known(m, key, &lesson))
         return lesson;
-    const struct token_tree *tree = &m->v->trees[m->lessons[earlier].tree];
     struct walk w = walk_begin(m, m->lessons[earlier].tree);
     uint32_t set = readings_of(m->r, back, FRAME_UNKNOWN);
     w.deepest = m->r->at[set].deepest;
     for (uint32_t i = 0; i < m->lessons[earlier].n_nodes; i++) {
         uint32_t node = m->lessons[earlier].nodes[i];
-        walk(&w, set, node + 1, tree->skip[node]);
+        walk(&w, set, node);
         if (m->r->at[set].done) // it returns at once, too
             put_node(m, node);
     }
@@ -276,7 +467,7 @@ static void add_lesson(const struct masks *m, const struct lesson *l, uint32_t *
 static bool add_reading(struct masks *m, int tree, struct reading at, uint32_t *mask, bool *deep)
 {
     struct readings *r = m->r;
-    uint32_t state = tree == TREE_SHORT ? subsets_near(&r->subsets, at.state) : at.state;
+    uint32_t state = subsets_near(&r->subsets, at.state, tree == TREE_SHORT ? NET_CHAIN_MIN : m->reach_long);
     if (state == SUBSET_DEAD)
         return false;
     uint32_t lesson = learn_state(m, tree, state), frame = at.frame;
@@ -300,7 +491,7 @@ static void walk_set(struct masks *m, uint32_t set, uint32_t *mask)
 {
     for (int tree = 0; tree < TREE_COUNT; tree++) {
         struct walk w = walk_begin(m, tree);
-        walk(&w, set, 0, w.tree->n);
+        walk(&w, set, 0);
         for (size_t i = 0; i < grammar_vocab_words(m->v); i++)
             mask[i] |= m->found[i];
     }
@@ -340,7 +531,7 @@ bool masks_of(struct masks *m, uint32_t set, uint32_t *mask)
     for (uint32_t i = 0; i < r->at[set].n && good; i++) {
         struct reading at = r->pool[r->at[set].first + i];
         for (int tree = 0; tree < TREE_COUNT && good && !at.called; tree++)
-            if (m->v->trees[tree].n)
+            if (m->v->trees[tree].at[0].n_child)
                 good = add_reading(m, tree, at, mask, &deep);
     }
     if (deep && good) {

@@ -5,7 +5,8 @@
 // the token tree at which they left, and goes on from there with the state that the rule returns to. Both are
 // independent of what lies deeper, so that a lesson is learned by a walk once and then holds in every context: a mask
 // is the sum of a few lessons. Lessons are forgotten when they take too much memory, and learned again.
-// Ownership: masks_free. Threads: one at a time.
+// A walk takes whole what a state reads all alike: most of a vocabulary, where a text of many kinds of characters may
+// stand. Ownership: masks_free. Threads: one at a time.
 #ifndef QUERN_MASKS_H
 #define QUERN_MASKS_H
 
@@ -29,12 +30,14 @@ struct masks {
     uint32_t n, cap, *table, table_size;
     size_t bytes;
     // of the walk under way
-    uint32_t *found, n_found; // the tokens, as a mask: each once
+    uint32_t *found, n_found; // the tokens, as a mask, and how many at most
     uint32_t *nodes;          // some may come twice
     size_t n_nodes, cap_nodes;
-    uint32_t *sets, **rows; // by depth: what the text has become, and its steps that are known
+    uint32_t reach_long;     // bytes of the longest token, and one
+    uint32_t *sets, **rows;  // by depth: what the text has become, and its steps that are known
+    uint32_t (*children)[2]; // by depth: the nodes that are yet to be seen
     bool failed;
-    uint64_t n_learned;
+    uint64_t n_learned, n_visited; // nodes of trees
 };
 
 int masks_init(struct masks *m, const struct grammar_vocab *v, struct readings *r, struct error *err);

@@ -208,11 +208,33 @@ static bool add_chain(struct net *net, struct net_chain chain)
     return true;
 }
 
+// Whether it is made of bytes, sequences and choices alone, and not of many.
+static bool is_plain(const struct exprs *x, expr_id e, uint32_t *left)
+{
+    const struct expr *at = &x->at[e];
+    if (!*left)
+        return false;
+    --*left;
+    if (at->op == X_CAT || at->op == X_ALT)
+        return is_plain(x, at->a, left) && is_plain(x, at->b, left);
+    return at->op == X_BYTES;
+}
+
+// Whether the copies of a repeat are a chain. Nothing can be a chain within one, so few copies are one only where
+// nothing is lost by it.
+static bool is_chain(const struct builder *b, expr_id e, uint32_t count)
+{
+    uint32_t left = 100;
+    if (b->in_chain || expr_nullable(b->x, e))
+        return false;
+    return count >= NET_CHAIN_MIN || (count >= 4 && is_plain(b->x, e, &left));
+}
+
 // `count` copies, one behind the other; where `optional`, each may be the end instead.
 static uint32_t emit_copies(struct builder *b, expr_id e, uint32_t count, bool optional, uint32_t next)
 {
     uint32_t first = b->net->n, end = next;
-    bool chain = count >= NET_CHAIN_MIN && !b->in_chain && !expr_nullable(b->x, e);
+    bool chain = is_chain(b, e, count);
     b->in_chain = b->in_chain || chain;
     uint32_t stride = 0;
     for (uint32_t i = 0; i < count && next != NET_NONE; i++) {

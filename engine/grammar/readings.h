@@ -31,6 +31,13 @@ struct reading_set {
     uint32_t *row;     // by class: the next set, UINT32_MAX: not known; NULL until a walk comes by
     uint32_t deepest;  // frames that any reading has and will need
     bool done, has_tokens;
+    // of masks.c: the kinds of characters (kinds.h) all of which lead to one set, of those that were asked for
+    uint64_t asked, alike;
+    uint32_t ahead; // that set
+    enum { GOES_ON_UNKNOWN, GOES_ON, GOES_ON_NOT } goes_on; // whether what is alike here is so ahead of it, too
+    // and those that are alike in a run of sets, each ahead of the one before it, that begins here
+    uint64_t run_alike;
+    uint32_t run_length, run_end, run_deepest; // 0: not known; the set behind the run; the most of `deepest`
 };
 
 struct readings {

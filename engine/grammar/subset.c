@@ -311,7 +311,7 @@ static const struct net_chain *chain_of(const struct net *net, uint32_t op)
     return NULL;
 }
 
-uint32_t subsets_near(struct subsets *s, uint32_t state)
+uint32_t subsets_near(struct subsets *s, uint32_t state, uint32_t reach)
 {
     const struct subset *at = &s->at[state];
     if (!s->net->n_chains)
@@ -324,8 +324,8 @@ uint32_t subsets_near(struct subsets *s, uint32_t state)
         const struct net_chain *chain = chain_of(s->net, op);
         // copies count from the end: this many come behind the one that the op is in
         uint32_t copy = chain ? (op - chain->first) / chain->stride : 0;
-        if (copy > NET_CHAIN_MIN) {
-            op -= (copy - NET_CHAIN_MIN) * chain->stride;
+        if (copy > reach) {
+            op -= (copy - reach) * chain->stride;
             moved = true;
         }
         if (s->seen[op] == s->clock)
@@ -334,4 +334,23 @@ uint32_t subsets_near(struct subsets *s, uint32_t state)
         s->found[n++] = op;
     }
     return moved ? finish(s, n) : state;
+}
+
+bool subsets_is_one_further(const struct subsets *s, uint32_t state, uint32_t next)
+{
+    const struct subset *a = &s->at[state], *b = &s->at[next];
+    bool moved = false;
+    if (a->n != b->n)
+        return false;
+    for (uint32_t i = 0; i < a->n; i++) {
+        uint32_t from = s->pool[a->first + i], to = s->pool[b->first + i];
+        if (from == to && !chain_of(s->net, from))
+            continue;
+        const struct net_chain *chain = chain_of(s->net, to);
+        if (!chain || to - chain->first < chain->stride || from != to + chain->stride ||
+            chain_of(s->net, from) != chain)
+            return false;
+        moved = true;
+    }
+    return moved;
 }

@@ -53,8 +53,11 @@ uint32_t subsets_of(struct subsets *s, const uint32_t *ops, uint32_t n);
 const struct subset_call *subsets_calls(struct subsets *s, uint32_t state, uint32_t *n);
 // What comes after the token, where the state waits for tokens.
 uint32_t subsets_token(struct subsets *s, uint32_t state, uint32_t token);
-// The state that looks the same for a text of up to NET_CHAIN_MIN - 1 bytes: counted repeats that are far from their
-// ends are moved to where the end is just out of sight.
-uint32_t subsets_near(struct subsets *s, uint32_t state);
+// The state that looks the same for a text of fewer than `reach` bytes, NET_CHAIN_MIN or more: counted repeats that are
+// far from their ends are moved to where the end is just out of sight.
+uint32_t subsets_near(struct subsets *s, uint32_t state, uint32_t reach);
+// Whether `next` is the state but for counted repeats, all of which have one copy less to come and yet another one
+// behind it: then both go on in the same ways.
+bool subsets_is_one_further(const struct subsets *s, uint32_t state, uint32_t next);
 
 #endif

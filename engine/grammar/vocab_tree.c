@@ -1,7 +1,5 @@
 #include "engine/grammar/vocab_tree.h"
 
-#include "engine/grammar/net.h"
-
 #include <stdlib.h>
 
 enum { PIECE_MAX = UINT16_MAX }; // bytes of a token: longer ones are never chosen
@@ -47,54 +45,147 @@ static size_t common(struct str a, struct str b)
     return n;
 }
 
-// Lays out one tree of sorted tokens: of each, the nodes that the one before it did not have.
-static void lay_out(struct token_tree *tree, const struct spelled *list, size_t n, int32_t *next_same)
+// The children of a node, the tokens below which have `depth` bytes in common, behind all nodes that there are.
+static void lay_out_children(struct token_tree *tree, uint32_t parent, const struct spelled *list, size_t depth)
 {
-    struct str before = {"", 0};
-    int32_t last = -1;
-    for (size_t i = 0; i < n; i++) {
-        struct str text = list[i].text;
-        size_t shared = common(before, text);
-        if (i > 0 && shared == text.len && before.len == text.len) {
-            next_same[last] = list[i].token;
-            last = list[i].token;
-            continue;
-        }
-        for (size_t d = shared; d < text.len; d++) {
-            tree->byte[tree->n] = (uint8_t)text.data[d];
-            tree->depth[tree->n] = (uint16_t)(d + 1);
-            tree->token[tree->n++] = -1;
-        }
-        tree->token[tree->n - 1] = last = list[i].token;
-        before = text;
-    }
-    for (uint32_t i = tree->n; i-- > 0;) {
-        // the next node that is not deeper, found by leaps over those that are
-        uint32_t at = i + 1;
-        while (at < tree->n && tree->depth[at] > tree->depth[i])
-            at = tree->skip[at];
-        tree->skip[i] = at;
+    uint32_t last = tree->at[parent].last, i = tree->at[parent].first;
+    tree->at[parent].child = tree->n;
+    while (i < last && list[i].text.len == depth)
+        i++;
+    while (i < last) {
+        struct token_node node = {.byte = (uint8_t)list[i].text.data[depth], .first = i};
+        while (i < last && (uint8_t)list[i].text.data[depth] == node.byte)
+            i++;
+        node.last = i;
+        tree->at[tree->n++] = node;
+        tree->at[parent].n_child++;
     }
 }
 
-static bool build_tree(struct token_tree *tree, const struct spelled *list, size_t n, int32_t *next_same)
+// What is below the nodes: of each token, what it has behind each of its bytes, on the way up. False when memory is
+// short.
+static bool look_below(struct token_tree *tree, const struct spelled *list, const uint32_t *parent)
 {
-    size_t bytes = 1;
+    const struct kind_form *of[256];
+    uint64_t *kinds = malloc((tree->longest + 1) * sizeof *kinds);
+    kinds_by_byte(of);
+    for (uint32_t node = 1; node < tree->n && kinds; node++) {
+        if (tree->at[node].first == token_node_mid(tree, &tree->at[node]))
+            continue;
+        struct str text = list[tree->at[node].first].text;
+        kinds_of_text(of, text, kinds);
+        uint32_t up = node;
+        for (size_t d = text.len;; d--, up = parent[up]) {
+            struct token_node *at = &tree->at[up];
+            at->kinds |= kinds[d];
+            at->whole |= kinds[0];
+            at->reach = (uint8_t)MAX(at->reach, MIN(text.len - d, REACH_MAX));
+            if (!d)
+                break;
+        }
+    }
+    free(kinds);
+    return kinds != NULL;
+}
+
+static bool build_tree(struct token_tree *tree, const struct spelled *list, size_t n)
+{
+    size_t n_nodes = 1;
     struct str before = {"", 0};
     for (size_t i = 0; i < n; i++) {
-        bytes += list[i].text.len - common(before, list[i].text);
+        n_nodes += list[i].text.len - common(before, list[i].text);
+        tree->longest = MAX(tree->longest, list[i].text.len);
         before = list[i].text;
     }
-    if (bytes > UINT32_MAX)
+    if (n_nodes > UINT32_MAX)
         return false;
-    tree->byte = malloc(bytes * sizeof *tree->byte);
-    tree->depth = malloc(bytes * sizeof *tree->depth);
-    tree->skip = malloc(bytes * sizeof *tree->skip);
-    tree->token = malloc(bytes * sizeof *tree->token);
-    if (!tree->byte || !tree->depth || !tree->skip || !tree->token)
+    tree->at = aligned_alloc(64, (n_nodes + 1) / 2 * 64);
+    tree->order = malloc((n + 1) * sizeof *tree->order);
+    uint32_t *parent = malloc(n_nodes * sizeof *parent), level = 1; // where the nodes of the next depth begin
+    bool good = tree->at && tree->order && parent;
+    if (good)
+        tree->at[tree->n++] = (struct token_node){.last = (uint32_t)n};
+    for (size_t i = 0; i < n && good; i++)
+        tree->order[i] = list[i].token;
+    for (uint32_t node = 0, depth = 0; node < tree->n && good; node++) {
+        if (node == level) {
+            level = tree->n;
+            depth++;
+        }
+        lay_out_children(tree, node, list, depth);
+        for (uint32_t i = tree->at[node].child; i < tree->n; i++)
+            parent[i] = node;
+    }
+    good = good && look_below(tree, list, parent);
+    free(parent);
+    return good;
+}
+
+// --- sorted by kinds of characters, and by length ---
+
+// Behind the rows of the kinds, rows of four kinds each: most sets of kinds have a few gaps, or large ones.
+enum { ROW_NO_KIND = KIND_COUNT, ROW_ALL, ROW_GROUPS, GROUP = 4, ROW_COUNT = ROW_GROUPS + KIND_COUNT / GROUP };
+
+static void put_token(struct grammar_vocab *v, int32_t token, uint64_t kinds)
+{
+    size_t words = grammar_vocab_words(v);
+    uint32_t *word = v->with_kind + token / 32, bit = UINT32_C(1) << (token & 31);
+    word[ROW_ALL * words] |= bit;
+    if (kinds & KINDS_NONE)
+        word[ROW_NO_KIND * words] |= bit;
+    for (kinds &= ~KINDS_NONE; kinds; kinds &= kinds - 1) {
+        size_t kind = (size_t)__builtin_ctzll(kinds);
+        word[kind * words] |= bit;
+        word[(ROW_GROUPS + kind / GROUP) * words] |= bit;
+    }
+}
+
+static bool sort_by_kinds(struct grammar_vocab *v, const struct spelled *list, size_t n)
+{
+    const struct kind_form *of[256];
+    uint64_t kinds[NET_CHAIN_MIN + 1];
+    kinds_by_byte(of);
+    v->with_kind = calloc(ROW_COUNT * (grammar_vocab_words(v) + 1), sizeof *v->with_kind);
+    v->by_length = malloc((n + 1) * sizeof *v->by_length);
+    if (!v->with_kind || !v->by_length)
         return false;
-    lay_out(tree, list, n, next_same);
+    for (size_t i = 0; i < n; i++) {
+        kinds_of_text(of, list[i].text, kinds);
+        put_token(v, list[i].token, kinds[0]);
+        for (size_t length = 0; length < list[i].text.len; length++)
+            v->n_longer[length]++;
+    }
+    int32_t place[NET_CHAIN_MIN + 1];
+    memcpy(place, v->n_longer, sizeof place);
+    for (size_t i = 0; i < n; i++)
+        v->by_length[place[list[i].text.len]++] = list[i].token;
     return true;
+}
+
+static void take_away(const struct grammar_vocab *v, unsigned row, uint32_t *mask)
+{
+    size_t words = grammar_vocab_words(v);
+    const uint32_t *away = v->with_kind + row * words;
+    for (size_t i = 0; i < words; i++)
+        mask[i] &= ~away[i];
+}
+
+void vocab_tree_of_kinds(const struct grammar_vocab *v, uint64_t kinds, unsigned length, uint32_t *mask)
+{
+    size_t words = grammar_vocab_words(v);
+    memcpy(mask, v->with_kind + ROW_ALL * words, words * sizeof *mask);
+    take_away(v, ROW_NO_KIND, mask);
+    for (unsigned group = 0; group < KIND_COUNT / GROUP; group++) {
+        if (!(kinds >> group * GROUP & ((1 << GROUP) - 1))) {
+            take_away(v, ROW_GROUPS + group, mask);
+            continue;
+        }
+        for (unsigned kind = group * GROUP; kind < (group + 1) * GROUP; kind++)
+            if (!(kinds >> kind & 1))
+                take_away(v, kind, mask);
+    }
+    for (int32_t i = 0; length < NET_CHAIN_MIN && i < v->n_longer[length]; i++)
+        mask[v->by_length[i] >> 5] &= ~(UINT32_C(1) << (v->by_length[i] & 31));
 }
 
 // --- the vocabulary ---
@@ -103,13 +194,11 @@ static bool build(struct grammar_vocab *v)
 {
     size_t n_all = (size_t)v->n_tokens + 1, n[TREE_COUNT] = {0};
     struct spelled *lists[TREE_COUNT] = {malloc(n_all * sizeof *lists[0]), malloc(n_all * sizeof *lists[0])};
-    v->next_same = malloc(n_all * sizeof *v->next_same);
     v->ends = malloc(n_all * sizeof *v->ends);
-    bool good = lists[0] && lists[1] && v->next_same && v->ends;
+    bool good = lists[0] && lists[1] && v->ends;
     for (int32_t id = 0; id < v->n_tokens && good; id++) {
         struct str text = vocab_tree_text(v, id);
         int tree = text.len < NET_CHAIN_MIN ? TREE_SHORT : TREE_LONG;
-        v->next_same[id] = -1;
         if (text.len > 0)
             lists[tree][n[tree]++] = (struct spelled){text, id};
         if (text.len == 1)
@@ -119,8 +208,9 @@ static bool build(struct grammar_vocab *v)
     }
     for (int i = 0; i < TREE_COUNT && good; i++) {
         qsort(lists[i], n[i], sizeof *lists[i], by_text);
-        good = build_tree(&v->trees[i], lists[i], n[i], v->next_same);
+        good = build_tree(&v->trees[i], lists[i], n[i]);
     }
+    good = good && sort_by_kinds(v, lists[TREE_SHORT], n[TREE_SHORT]);
     free(lists[0]);
     free(lists[1]);
     return good;
@@ -146,12 +236,11 @@ void grammar_vocab_free(struct grammar_vocab *v)
     if (!v)
         return;
     for (int i = 0; i < TREE_COUNT; i++) {
-        free(v->trees[i].byte);
-        free(v->trees[i].depth);
-        free(v->trees[i].skip);
-        free(v->trees[i].token);
+        free(v->trees[i].at);
+        free(v->trees[i].order);
     }
-    free(v->next_same);
+    free(v->with_kind);
+    free(v->by_length);
     free(v->ends);
     free(v);
 }
