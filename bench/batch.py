@@ -1,23 +1,32 @@
 #!/usr/bin/env python3
-"""Speed of `quern batch` beside quern one prompt at a time and another engine's batched bench: one table, one command.
+"""Speed of `quern batch` beside quern one prompt at a time and other engines' batched benches: one table, one command.
 
-  bench/batch.py QUERN MODEL [--peer LLAMA-BATCHED-BENCH]... [--rows 256] [--slots 8,32] [--rounds 1] [--tiny MODEL]
+  bench/batch.py QUERN MODEL [--peer NAME=LLAMA-BATCHED-BENCH [FLAGS]]... [--rows 256] [--slots 8,32] [--rounds 1]
+                 [--into FILE [--do WHAT@SLOTS]...] [--tiny MODEL]
 
-The work: ROWS prompts of 50 to 400 tokens, 64 new tokens each, greedy, ends ignored. The peer's bench computes prompts of
+The work: ROWS prompts of 50 to 400 tokens, 64 new tokens each, greedy, ends ignored. A peer's bench computes prompts of
 one length, the mean of ours, as many at once as there are slots, and never waits for a slow one: what it prints as its
 total speed (S t/s) is taken as it is. Rounds alternate. Two speeds are printed: by the clock, and by processor time as if
 nothing else ran (tokens / (user + system seconds / threads)), which stands where a machine is shared; waiting in
-barriers counts as work there, for both. Also: the same rows behind a shared prefix of 1,000 tokens; answers at 1 to 64 at
-once, to find cliffs; and many one-line prompts. quern's outputs must be the same bytes whatever the number of slots.
+barriers counts as work there, for both. Also: the same rows behind a shared prefix of 1,000 tokens, and behind one of
+their own; answers at 1 to 64 at once, to find cliffs; and many one-line prompts. quern's outputs must be the same bytes
+whatever the number of slots, and those of the first rows the same when each is alone.
+
+Where a quiet machine is lent for minutes only, the comparison is taken in pieces: --into FILE keeps what each call
+measures, --do says which pieces this one takes (`quern batch@32`, `NAME@8`, `quern run@1`, `quern batch@1` for the first
+rows alone; `none@0` takes none), and the table holds all that is in the file.
 """
-import argparse, json, os, random, re, resource, statistics, subprocess, sys, tempfile, time
+import argparse, hashlib, json, os, random, re, shlex, statistics, subprocess, sys, tempfile, time
 
 NEW = 64
 
-def rows(n, shared=0, seed=7, least=50, most=400, new=NEW, vocab=30000):
-    r = random.Random(seed)
+def rows(n, shared=0, seed=7, least=50, most=400, new=NEW, vocab=30000, own=0):
+    """n rows behind a prefix of `shared` tokens, or of `own` tokens each; the first of many are the same as few."""
+    r, other = random.Random(seed), random.Random(seed + 1)
     prefix = [r.randrange(300, vocab) for _ in range(shared)]
     for i in range(n):
+        if own:
+            prefix = [other.randrange(300, vocab) for _ in range(own)]
         prompt = prefix + [r.randrange(300, vocab) for _ in range(r.randint(least, most))]
         yield {'custom_id': f'row{i}', 'method': 'POST', 'url': '/v1/completions',
                'body': {'prompt': prompt, 'max_tokens': new, 'ignore_eos': True, 'temperature': 0}}
@@ -52,10 +61,15 @@ def quern_batch(a, path, slots, flags=()):
     outside = float(re.search(r'outside [\d.]+ ms: ([\d.]+)% of the whole', text).group(1))
     syncs = re.search(r'\d+ syncs.*', text).group(0)
     return dict(clock=clock, cpu=cpu, prompt=prompt, shared=shared, new=new, outside=outside, syncs=syncs, peak=peak,
-                data=open(out, 'rb').read(), tokens=prompt + new)
+                digests=digests(a, out), tokens=prompt + new)
 
-def peer(a, program, prompt, slots):
-    cmd = [program, '-m', a.model, '-npp', str(prompt), '-ntg', str(NEW), '-npl', str(slots), '-c',
+def digests(a, path):
+    """Of the whole output, and of its first rows."""
+    lines = open(path, 'rb').readlines()
+    return [hashlib.sha256(b''.join(some)).hexdigest() for some in (lines, lines[:a.singles])]
+
+def peer(a, command, prompt, slots):
+    cmd = [*shlex.split(command), '-m', a.model, '-npp', str(prompt), '-ntg', str(NEW), '-npl', str(slots), '-c',
            str((prompt + NEW) * slots + 512), '-t', str(a.threads), '-tb', str(a.threads), '-b', '2048', '-ub', '512']
     clock, cpu, text, _ = timed(cmd)
     row = [l for l in text.splitlines() if re.match(r'^\|\s+\d', l)][-1]
@@ -82,49 +96,89 @@ def speeds(a, runs):
     cpu = [r['tokens'] / (r['cpu'] / a.threads) for r in runs]
     return statistics.median(clock), statistics.median(cpu)
 
-def compare(a, d):
-    path = os.path.join(d, 'rows.jsonl')
-    write(path, rows(a.rows))
-    mean = sum(len(r['body']['prompt']) for r in rows(a.rows)) // a.rows
-    runs, outputs = {}, set()
+def measure(a, path, mean, what, slots):
+    if what == 'quern run':
+        return one_by_one(a, path, a.singles)
+    if what != 'quern batch':
+        return peer(a, a.peer[what], mean, slots)
+    if slots > 1:
+        return quern_batch(a, path, slots)
+    write(path + '.few', rows(a.singles))
+    return quern_batch(a, path + '.few', 1)
+
+def take(a, path, mean, kept):
+    """Measures what this call is to measure, and adds it to what is kept."""
+    pieces = [(what, slots) for slots in a.slots for what in ['quern batch', *a.peer]]
+    pieces += [('quern batch', 1), ('quern run', 1)]
+    if a.do:
+        pieces = [(what, int(slots)) for what, slots in (d.rsplit('@', 1) for d in a.do) if int(slots)]
     for _ in range(a.rounds):
-        for slots in a.slots:
-            r = quern_batch(a, path, slots)
-            outputs.add(r['data'])
-            runs.setdefault(('quern batch', slots), []).append(r)
-            for p in a.peer:
-                runs.setdefault((os.path.basename(p), slots), []).append(peer(a, p, mean, slots))
-        runs.setdefault(('quern run', 1), []).append(one_by_one(a, path, a.singles))
-    print(f'\n{a.rows} prompts of 50-400 tokens (mean {mean}), {NEW} new each, {a.threads} threads, {a.rounds} rounds\n')
-    print('| what | at once | t/s by the clock | t/s by processor time | outside of steps |')
-    print('|---|---:|---:|---:|---:|')
-    for (what, slots), rs in runs.items():
-        clock, cpu = speeds(a, rs)
-        outside = f'{max(r["outside"] for r in rs):.2f}%' if 'outside' in rs[0] else ''
-        print(f'| {what} | {slots} | {clock:.1f} | {cpu:.1f} | {outside} |')
-    print()
+        for what, slots in pieces:
+            kept.append(dict(measure(a, path, mean, what, slots), what=what, slots=slots, rows=a.rows, threads=a.threads))
+            if a.into:
+                with open(a.into, 'a') as f:
+                    f.write(json.dumps(kept[-1]) + '\n')
+
+def print_ratios(a, runs):
     for (what, slots), rs in runs.items():
         if what == 'quern batch':
             continue
-        pairs = [(slots, s) for s in a.slots] if what == 'quern run' else [(slots, slots)]
-        for _, s in pairs:
+        for s in [s for w, s in runs if w == 'quern batch' and s > 1 and (what == 'quern run' or s == slots)]:
             mine = runs[('quern batch', s)]
             ratio = statistics.median((x['tokens'] / x['clock']) / (y['tokens'] / y['clock']) for x, y in zip(mine, rs))
             by_cpu = statistics.median((x['tokens'] / x['cpu']) / (y['tokens'] / y['cpu']) for x, y in zip(mine, rs))
             print(f'quern batch at {s} against {what} at {slots}: {ratio:.2f} by the clock, {by_cpu:.2f} by processor time')
-    print(f'syncs: {runs[("quern batch", a.slots[-1])][-1]["syncs"]}')
-    same = len(outputs) == 1
-    print('outputs: the same bytes at every number of slots' if same else 'outputs DIFFER')
+
+def agree(runs):
+    """Whether quern's outputs are the same bytes: whole ones at any number of slots, the first rows also when alone."""
+    ours = [(slots, r['digests']) for (what, slots), rs in runs.items() if what == 'quern batch' for r in rs]
+    whole, first = {d[0] for slots, d in ours if slots > 1}, {d[1] for _, d in ours}
+    if not ours:
+        return True
+    alone = ', and of the first rows alone' if any(slots == 1 for slots, _ in ours) else ''
+    same = len(whole) <= 1 and len(first) == 1
+    print(f'outputs: the same bytes at every number of slots{alone}' if same else 'outputs DIFFER')
     return same
 
+def compare(a, d):
+    path = os.path.join(d, 'rows.jsonl')
+    write(path, rows(a.rows))
+    mean = sum(len(r['body']['prompt']) for r in rows(a.rows)) // a.rows
+    kept = [json.loads(line) for line in open(a.into)] if a.into and os.path.exists(a.into) else []
+    if any((r['rows'], r['threads']) != (a.rows, a.threads) for r in kept):
+        sys.exit(f'{a.into}: of another number of rows or threads')
+    take(a, path, mean, kept)
+    runs = {}
+    for r in kept:
+        runs.setdefault((r['what'], r['slots']), []).append(r)
+    print(f'\n{a.rows} prompts of 50-400 tokens (mean {mean}), {NEW} new each, {a.threads} threads\n')
+    print('| what | at once | rounds | t/s by the clock | t/s by processor time | outside of steps |')
+    print('|---|---:|---:|---:|---:|---:|')
+    for (what, slots), rs in runs.items():
+        clock, cpu = speeds(a, rs)
+        outside = f'{max(r["outside"] for r in rs):.2f}%' if 'outside' in rs[0] else ''
+        print(f'| {what} | {slots} | {len(rs)} | {clock:.1f} | {cpu:.1f} | {outside} |')
+    print()
+    print_ratios(a, runs)
+    for r in [r for r in kept if 'syncs' in r and r['slots'] > 1][-1:]:
+        print(f'syncs: {r["syncs"]}')
+    return agree(runs)
+
 def shared_prefix(a, d):
-    n, prefix = max(a.rows // 4, 8), 1000
+    n, prefix, slots, new = a.prefix_rows, 1000, a.slots[-1], 32
     path = os.path.join(d, 'shared.jsonl')
-    write(path, rows(n, prefix, seed=8))
-    r = quern_batch(a, path, a.slots[-1])
-    once = r['shared'] >= (n - 1) * prefix
-    print(f'\n{n} rows behind a shared prefix of {prefix} tokens, {a.slots[-1]} at once: {r["prompt"]} prompt tokens, {r["shared"]} '
-          f'of them shared ({(n - 1) * prefix} are {n - 1} times the prefix); {r["tokens"] / r["clock"]:.1f} t/s by the clock')
+    work = {'one prefix for all': dict(shared=prefix), 'a prefix each': dict(own=prefix)}
+    results = {}
+    print(f'\n{n} rows behind a prefix of {prefix} tokens, {new} new each, {slots} at once\n')
+    print('| | prompt tokens | taken from pages | computed | seconds by the clock | t/s |\n|---|---:|---:|---:|---:|---:|')
+    for what, flags in work.items():
+        write(path, rows(n, seed=8, new=new, **flags))
+        r = results[what] = quern_batch(a, path, slots)
+        print(f'| {what} | {r["prompt"]:,} | {r["shared"]:,} | {r["prompt"] - r["shared"]:,} | {r["clock"]:.1f} | '
+              f'{r["tokens"] / r["clock"]:.1f} |', flush=True)
+    one = results['one prefix for all']
+    once = one['shared'] >= (n - 1) * prefix
+    print(f'\n{(n - 1) * prefix:,} are {n - 1} times the prefix' + ('' if once else ': it was NOT computed once'))
     return once
 
 def cliffs(a, d):
@@ -156,16 +210,20 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('quern')
     p.add_argument('model')
-    p.add_argument('--peer', action='append', default=[])
+    p.add_argument('--peer', action='append', default=[], metavar='NAME=PROGRAM [FLAGS]')
     p.add_argument('--rows', type=int, default=256)
     p.add_argument('--slots', type=lambda s: [int(x) for x in s.split(',')], default=[8, 32])
     p.add_argument('--rounds', type=int, default=1)
+    p.add_argument('--into', metavar='FILE', help='keeps what the comparison measures; the table is of all of it')
+    p.add_argument('--do', action='append', default=[], metavar='WHAT@SLOTS')
+    p.add_argument('--prefix-rows', type=int, default=32)
     p.add_argument('--threads', type=int, default=2)
     p.add_argument('--singles', type=int, default=16, help='rows of which `quern run` computes each on its own')
     p.add_argument('--tiny', help='a tiny model for many one-line prompts')
     p.add_argument('--lines', type=int, default=100000)
     p.add_argument('--only', choices=['compare', 'shared', 'cliffs', 'many'])
     a = p.parse_args()
+    a.peer = dict(spec.split('=', 1) for spec in a.peer)
     ok = True
     with tempfile.TemporaryDirectory() as d:
         if a.only in (None, 'compare'):
