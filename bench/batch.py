@@ -23,7 +23,7 @@ NEW = 64
 def rows(n, shared=0, seed=7, least=50, most=400, new=NEW, vocab=30000, own=0):
     """n rows behind a prefix of `shared` tokens, or of `own` tokens each; the first of many are the same as few."""
     r, other = random.Random(seed), random.Random(seed + 1)
-    prefix = [r.randrange(300, vocab) for _ in range(shared)]
+    prefix = [other.randrange(300, vocab) for _ in range(shared)]
     for i in range(n):
         if own:
             prefix = [other.randrange(300, vocab) for _ in range(own)]
