@@ -4,7 +4,7 @@
 #   models/builtin/make.sh WORK [BUILD]     WORK: a folder for all that comes of it; BUILD: where quern is built (build)
 #
 # Wants python3 with torch and numpy. A step whose result is there already is left out, and training goes on from its
-# last checkpoint, so the command may be stopped and given again. On two cores training takes about an hour.
+# last checkpoint, so the command may be stopped and given again. On two cores training takes an hour and a half.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mkdir -p "$1" && cd "$1" && pwd)
