@@ -1,4 +1,5 @@
-// Sums of products of a unit's weights with activations in 8 bits: see emit_dot.h, and weight_tile.def for where bytes lie.
+// Sums of products of a unit's weights with activations in 8 bits: see emit_dot.h, and weight_tile.def for where bytes
+// lie.
 //
 // The weights of 32 k become 8 words of 4 bytes, %b0 to %b7, as they are stored: without the offset that a type takes
 // off (8 in Q4_0, 32 in Q6_K), for that times the sum of the activations, which the q8 row brings, is cheaper to take
@@ -6,6 +7,7 @@
 #include "kernels/ptx/emit_dot.h"
 
 #include "gguf/dtype_iq.h"
+#include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_nibble.h"
 
 // ---- loads
@@ -177,7 +179,7 @@ static void unit_32(const struct ptx_dot *dot)
     if (min || less)
         sums_at(dot);
     for (uint32_t r = 0; r < dot->rows; r++)
-        PTX_FILL(p, "    mov.f32 %s$0, 0f00000000;\n", r);
+        PTX_FILL(p, "    mov.f32 %bs$0, 0f00000000;\n", r);
     for (uint32_t sub = 0; sub < 8; sub++) {
         load_chunks(p, 4 * qs * sub, qs * sub, qs);
         scales_32(dot, sub);
@@ -192,14 +194,14 @@ static void unit_32(const struct ptx_dot *dot)
             products(p, 0, 8, book || t == DT_Q8_0);
             PTX_FILL(p,
                      "    cvt.rn.f32.s32 %f, %dot;\n"
-                     "    fma.rn.f32 %s$0, %f, %d, %s$0;\n",
+                     "    fma.rn.f32 %bs$0, %f, %d, %bs$0;\n",
                      r);
             if (min)
                 PTX_FILL(p,
                          "    mov.u32 %dot, 0;\n"
                          "    dp2a.lo.s32.s32 %dot, %t0, 0x01010101, %dot;\n"
                          "    cvt.rn.f32.s32 %f, %dot;\n"
-                         "    fma.rn.f32 %s$0, %f, %m, %s$0;\n",
+                         "    fma.rn.f32 %bs$0, %f, %m, %bs$0;\n",
                          r);
         }
     }
@@ -270,7 +272,7 @@ static void unit_q6_k(const struct ptx_dot *dot)
     for (uint32_t r = 0; r < dot->rows; r++)
         PTX_FILL(p,
                  "    cvt.rn.f32.s32 %f, %isum$0;\n"
-                 "    mul.rn.f32 %s$0, %f, %d;\n",
+                 "    mul.rn.f32 %bs$0, %f, %d;\n",
                  r);
 }
 
@@ -329,11 +331,11 @@ static void unit_q3_k(const struct ptx_dot *dot)
     for (uint32_t r = 0; r < dot->rows; r++)
         PTX_FILL(p,
                  "    cvt.rn.f32.s32 %f, %isum$0;\n"
-                 "    mul.rn.f32 %s$0, %f, %d;\n",
+                 "    mul.rn.f32 %bs$0, %f, %d;\n",
                  r);
 }
 
-// %s<r> = isum * d - msum * m, each rounded once; minima are 16 bytes, for 16 runs of 16, in four words from %w<word>
+// %bs<r> = isum * d - msum * m, each rounded once; minima are 16 bytes, for 16 runs of 16, in four words from %w<word>
 // on.
 static void end_with_minima(const struct ptx_dot *dot, uint32_t word)
 {
@@ -351,10 +353,10 @@ static void end_with_minima(const struct ptx_dot *dot, uint32_t word)
                      2 * i, 2 * i + 1, word + i);
         PTX_FILL(p,
                  "    cvt.rn.f32.s32 %f, %isum$0;\n"
-                 "    mul.rn.f32 %s$0, %f, %d;\n"
+                 "    mul.rn.f32 %bs$0, %f, %d;\n"
                  "    cvt.rn.f32.s32 %f, %dot;\n"
                  "    neg.f32 %f, %f;\n"
-                 "    fma.rn.f32 %s$0, %f, %m, %s$0;\n",
+                 "    fma.rn.f32 %bs$0, %f, %m, %bs$0;\n",
                  r);
     }
 }
@@ -479,8 +481,122 @@ static void unit_iq4_xs(const struct ptx_dot *dot)
     for (uint32_t r = 0; r < dot->rows; r++)
         PTX_FILL(p,
                  "    cvt.rn.f32.s32 %f, %isum$0;\n"
-                 "    mul.rn.f32 %s$0, %f, %d;\n",
+                 "    mul.rn.f32 %bs$0, %f, %d;\n",
                  r);
+}
+
+// ---- many rows: a loop over the parts, which emit_bytes.c brings
+
+// %dot = the products of words `first` to first + n - 1 of the part, %q, with those of the row, %a, less what the type
+// takes off: that times the sums in %t0, of which `less` has a byte for each.
+static void part_products(const struct ptx_dot *dot, uint32_t first, uint32_t n, uint32_t less)
+{
+    struct ptx *p = dot->p;
+    bool is_signed = ptx_bytes_of(dot->type)->is_signed;
+    PTX_LINES(p, "    mov.b32 %dot, 0;\n");
+    if (less)
+        PTX_FILL(p, "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n", less);
+    for (uint32_t i = first; i < first + n; i++) {
+        if (is_signed)
+            PTX_FILL(p, "    dp4a.s32.s32 %dot, %q$0, %a$0, %dot;\n", i);
+        else
+            PTX_FILL(p, "    dp4a.u32.s32 %dot, %q$0, %a$0, %dot;\n", i);
+    }
+}
+
+// Row r of a part whose scale is a float.
+static void part_floats(const struct ptx_dot *dot, uint32_t r)
+{
+    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
+    part_products(dot, 0, 8, b->less ? (256u - b->less) * 0x0101 : 0);
+    PTX_FILL(dot->p,
+             "    cvt.rn.f32.s32 %f, %dot;\n"
+             "    fma.rn.f32 %bs$0, %f, %d, %bs$0;\n",
+             r);
+    if (b->min)
+        PTX_FILL(dot->p,
+                 "    mov.b32 %dot, 0;\n"
+                 "    dp2a.lo.s32.s32 %dot, %t0, 0x01010101, %dot;\n"
+                 "    cvt.rn.f32.s32 %f, %dot;\n"
+                 "    fma.rn.f32 %bs$0, %f, %m, %bs$0;\n",
+                 r);
+}
+
+// Row r of a part with integer scales: %isum and %msum.
+static void part_integers(const struct ptx_dot *dot, uint32_t r)
+{
+    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
+    uint32_t runs = b->scales == PTX_SCALE_16 ? 2 : 1, less = b->less ? 256u - b->less : 0;
+    for (uint32_t i = 0; i < runs; i++) {
+        part_products(dot, 4 * i, 8 / runs, runs == 1 ? less * 0x0101 : less << 8 * i);
+        PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %dot, %s$1, %isum$0;\n", r, i);
+    }
+    if (b->min)
+        PTX_FILL(dot->p, "    dp2a.lo.s32.u32 %msum$0, %t0, %minima, %msum$0;\n", r);
+}
+
+static void part_end(const struct ptx_dot *dot, uint32_t r)
+{
+    PTX_FILL(dot->p,
+             "    cvt.rn.f32.s32 %f, %isum$0;\n"
+             "    mul.rn.f32 %bs$0, %f, %d;\n",
+             r);
+    if (ptx_bytes_of(dot->type)->min)
+        PTX_FILL(dot->p,
+                 "    cvt.rn.f32.s32 %f, %msum$0;\n"
+                 "    neg.f32 %f, %f;\n"
+                 "    fma.rn.f32 %bs$0, %f, %m, %bs$0;\n",
+                 r);
+}
+
+// The part's 32 activations of row r to %a0 .. %a7, and their two sums to %t0 where they are needed.
+static void part_row(const struct ptx_dot *dot, uint32_t r)
+{
+    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
+    PTX_FILL(dot->p,
+             "    ld.global.v4.u32 {%a0, %a1, %a2, %a3}, [%pr$0];\n"
+             "    ld.global.v4.u32 {%a4, %a5, %a6, %a7}, [%pr$0+16];\n"
+             "    add.u64 %pr$0, %pr$0, 32;\n",
+             r);
+    if (b->min || b->less)
+        PTX_FILL(dot->p,
+                 "    ld.global.u32 %t0, [%ps$0];\n"
+                 "    add.u64 %ps$0, %ps$0, 4;\n",
+                 r);
+}
+
+static void unit_loop(const struct ptx_dot *dot)
+{
+    struct ptx *p = dot->p;
+    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
+    const struct ptx_part part = {.p = p, .type = dot->type};
+    bool floats = b->scales == PTX_SCALE_FLOAT;
+    sums_at(dot);
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(p,
+                 "    mov.f32 %bs$0, 0f00000000;\n"
+                 "    mov.b32 %isum$0, 0;\n"
+                 "    mov.b32 %msum$0, 0;\n",
+                 r);
+    PTX_LINES(p, "    mov.u32 %part, 0;\n"
+                 "PART:\n");
+    ptx_type_bytes(&part);
+    if (b->min && b->scales == PTX_SCALE_16)
+        PTX_LINES(p, "    mad.lo.u32 %minima, %n1, 256, %n0;\n");
+    if (b->min && b->scales == PTX_SCALE_32)
+        PTX_LINES(p, "    mul.lo.u32 %minima, %n0, 0x0101;\n");
+    for (uint32_t r = 0; r < dot->rows; r++) {
+        part_row(dot, r);
+        if (floats)
+            part_floats(dot, r);
+        else
+            part_integers(dot, r);
+    }
+    PTX_LINES(p, "    add.u32 %part, %part, 1;\n"
+                 "    setp.lt.u32 %pred, %part, 8;\n"
+                 "    @%pred bra PART;\n");
+    for (uint32_t r = 0; r < dot->rows && !floats; r++)
+        part_end(dot, r);
 }
 
 // ---- all types
@@ -494,20 +610,30 @@ static unit_fn *const units[DT_COUNT] = {
 
 bool ptx_takes_q8(enum dtype type)
 {
-    return type < DT_COUNT && units[type];
+    return ptx_bytes_of(type);
 }
 
 void ptx_dot_unit(const struct ptx_dot *dot)
 {
-    PTX_FILL(dot->p,
-             "    {\n"
-             "    .reg .pred %pred;\n"
-             "    .reg .b16 %h, %h1;\n"
-             "    .reg .b32 %w<68>, %b<8>, %x<8>, %t<3>;\n"
-             "    .reg .b32 %dot, %isum<$0>, %scale<16>;\n"
-             "    .reg .u64 %at, %ps<$0>;\n"
-             "    .reg .f32 %d, %m, %f;\n",
-             dot->rows);
-    units[dot->type](dot);
+    if (dot->rows > 2) {
+        PTX_FILL(dot->p,
+                 "    {\n"
+                 "    .reg .b32 %part, %dot, %minima, %a<8>, %isum<$0>, %msum<$0>;\n"
+                 "    .reg .u64 %ps<$0>;\n"
+                 "    .reg .f32 %f;\n" PTX_PART_REGS,
+                 dot->rows);
+        unit_loop(dot);
+    } else {
+        PTX_FILL(dot->p,
+                 "    {\n"
+                 "    .reg .pred %pred;\n"
+                 "    .reg .b16 %h, %h1;\n"
+                 "    .reg .b32 %w<68>, %b<8>, %x<8>, %t<3>;\n"
+                 "    .reg .b32 %dot, %isum<$0>, %scale<16>;\n"
+                 "    .reg .u64 %at, %ps<$0>;\n"
+                 "    .reg .f32 %d, %m, %f;\n",
+                 dot->rows);
+        units[dot->type](dot);
+    }
     PTX_LINES(dot->p, "    }\n");
 }

@@ -17,8 +17,8 @@ struct ptx_dot {
     uint32_t blocks; // of 256 in a row of x
 };
 
-// Sets %s<r> (.f32) for each row. Reads %chunk and %unit as ptx_type_part does, %lane, %block, the block's number, and
-// %pr<r>, the block's 256 activations of each row. Changes nothing else but %index.
+// Sets %bs<r> (.f32) for each row. Reads %chunk and %unit as ptx_type_part does, %lane, %block, the block's number, and
+// %pr<r>, the block's 256 activations of each row. Changes nothing else but %pr<r>.
 void ptx_dot_unit(const struct ptx_dot *dot);
 
 #endif

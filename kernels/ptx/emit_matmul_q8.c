@@ -11,7 +11,13 @@
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
-enum { MAX_WARPS = 16, SHARED = 32768 };
+enum { SHARED = 32768 };
+
+// So many warps at the most that each has the registers for its rows.
+static uint32_t max_warps(uint32_t rows)
+{
+    return rows == 1 ? 16 : rows == 2 ? 12 : 8;
+}
 
 // How blocks are dealt out: a round is as many blocks as shared memory holds the S of.
 struct rounds {
@@ -24,7 +30,7 @@ struct rounds {
 static struct rounds deal(const struct ptx_matmul *m)
 {
     struct rounds r = {.blocks = tile_units(m->type, m->n_in)};
-    uint32_t turns = ptx_tiles(r.blocks, MAX_WARPS);
+    uint32_t turns = ptx_tiles(r.blocks, max_warps(m->rows));
     r.warps = ptx_tiles(r.blocks, turns);
     r.all = MAX(r.warps, m->rows);
     r.round = SHARED / (128 * m->rows) / r.warps * r.warps;
@@ -39,7 +45,7 @@ static void head(struct ptx *p, const struct ptx_matmul *m, const struct rounds 
     PTX_FILL(p,
              "    .reg .u32 %block, %put, %take, %first, %count;\n"
              "    .reg .u64 %unit, %chunk, %pr<$0>;\n"
-             "    .reg .f32 %s<$0>, %total, %da;\n"
+             "    .reg .f32 %bs<$0>, %total, %da;\n"
              "    .shared .align 16 .b8 sums[$1];\n",
              m->rows, 128 * m->rows * r->round);
     ptx_matmul_sources(p, m);
@@ -49,7 +55,7 @@ static void head(struct ptx *p, const struct ptx_matmul *m, const struct rounds 
                  "    mov.u32 %first, 0;\n");
 }
 
-// The S of block %block for all rows, in %s, to slot %block - %first.
+// The S of block %block for all rows, in %bs, to slot %block - %first.
 static void block(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
 {
     PTX_FILL(p,
@@ -65,7 +71,7 @@ static void block(struct ptx *p, const struct ptx_matmul *m, const struct rounds
              "    mad.lo.u32 %take, %index, $0, %put;\n",
              128 * m->rows);
     for (uint32_t i = 0; i < m->rows; i++)
-        PTX_FILL(p, "    st.shared.f32 [%take+$0], %s$1;\n", 128 * i, i);
+        PTX_FILL(p, "    st.shared.f32 [%take+$0], %bs$1;\n", 128 * i, i);
 }
 
 // Blocks %first + warp, + warps, .. of this round.
@@ -113,9 +119,9 @@ static void add_round(struct ptx *p, const struct ptx_matmul *m, const struct ro
              "    mad.wide.u32 %pr0, %first, 4, %pr0;\n"
              "    sub.u32 %index, %count, %first;\n"
              "ADD:\n"
-             "    ld.shared.f32 %s0, [%take];\n"
+             "    ld.shared.f32 %bs0, [%take];\n"
              "    ld.global.f32 %da, [%pr0+$0];\n"
-             "    fma.rn.f32 %total, %s0, %da, %total;\n"
+             "    fma.rn.f32 %total, %bs0, %da, %total;\n"
              "    add.u32 %take, %take, $1;\n"
              "    add.u64 %pr0, %pr0, 4;\n"
              "    sub.u32 %index, %index, 1;\n"

@@ -30,13 +30,15 @@ void ptx_type_part(const struct ptx_part *part);
 // The types with codebooks, of three values and of 4-bit floats: emit_type_grid.c.
 void ptx_type_grid_part(const struct ptx_part *part);
 
-// ---- shared by both files
+// ---- shared by the files of types (emit_bytes.c)
 
 // %at = the lane's place in the chunk whose number is %part * times + first.
 void ptx_type_chunk(struct ptx *p, uint32_t times, uint32_t first);
-// %v0 to %v3 = bit fields of `len` bits of the four bytes of %q<word>, from bit `at` of each, as floats.
-void ptx_type_fields(struct ptx *p, uint32_t word, uint32_t at, uint32_t len);
-// %d = the half at byte `at` of the unit's piece of 2 bytes.
+// %at = the lane's place of byte %part * n of the array that begins with chunk `first`, n a power of two below 16.
+void ptx_type_array(struct ptx *p, uint32_t first, uint32_t n);
+// %piece = the lane's place in the unit's piece of `size` bytes.
+void ptx_type_piece(const struct ptx_part *part, uint32_t size);
+// %d = the half in the unit's piece of 2 bytes.
 void ptx_type_half_piece(const struct ptx_part *part);
 
 #endif

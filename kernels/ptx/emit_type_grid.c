@@ -122,19 +122,6 @@ static void piece_of_part(const struct ptx_part *part, uint32_t size, uint32_t s
              size, step, tile_piece(part->type, size));
 }
 
-// %at = the lane's place of byte %part * n of the array that begins with chunk `first`; 16 / n parts a chunk.
-static void array_of_part(struct ptx *p, uint32_t first, uint32_t n)
-{
-    uint32_t shift = n == 8 ? 1 : n == 4 ? 2 : n == 2 ? 3 : 4;
-    PTX_FILL(p,
-             "    shr.u32 %t0, %part, $0;\n"
-             "    mad.wide.u32 %at, %t0, 512, %chunk;\n"
-             "    and.b32 %t0, %part, $1;\n"
-             "    mad.wide.u32 %at, %t0, $2, %at;\n"
-             "    add.u64 %at, %at, $3;\n",
-             shift, 16 / n - 1, n, 512 * first);
-}
-
 // ---- IQ2, IQ3
 
 // Eight bytes of a part: four indices, then the word of signs and scale.
@@ -142,7 +129,7 @@ static void part_iq2_xxs(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
     half_piece(part);
-    array_of_part(p, 0, 8);
+    ptx_type_array(p, 0, 8);
     PTX_LINES(p, "    ld.global.nc.v2.u32 {%q0, %q1}, [%at];\n"
                  "    shr.u32 %t0, %q1, 28;\n");
     scale_half_up(p, 0.25f);
@@ -161,7 +148,7 @@ static void part_iq2_xs(const struct ptx_part *part)
     half_piece(part);
     piece_of_part(part, 8, 1);
     PTX_LINES(p, "    ld.global.nc.u8 %t2, [%at];\n");
-    array_of_part(p, 0, 8);
+    ptx_type_array(p, 0, 8);
     PTX_LINES(p, "    ld.global.nc.v2.u32 {%q0, %q1}, [%at];\n");
     for (uint32_t k = 0; k < 4; k++) {
         if (k % 2 == 0) {
@@ -181,7 +168,7 @@ static void part_iq2_s(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
     half_piece(part);
-    array_of_part(p, 0, 4);
+    ptx_type_array(p, 0, 4);
     PTX_LINES(p, "    ld.global.nc.u32 %q0, [%at];\n"
                  "    ld.global.nc.u32 %q1, [%at+1024];\n"
                  "    cvt.u64.u32 %at, %part;\n"
@@ -209,9 +196,9 @@ static void part_iq3_xxs(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
     half_piece(part);
-    array_of_part(p, 4, 4);
+    ptx_type_array(p, 4, 4);
     PTX_LINES(p, "    ld.global.nc.u32 %q2, [%at];\n");
-    array_of_part(p, 0, 8);
+    ptx_type_array(p, 0, 8);
     PTX_LINES(p, "    ld.global.nc.v2.u32 {%q0, %q1}, [%at];\n"
                  "    shr.u32 %t0, %q2, 28;\n");
     scale_half_up(p, 0.5f);
@@ -243,9 +230,9 @@ static void part_iq3_s(const struct ptx_part *part)
              "    bfe.u32 %t0, %t1, %t0, 4;\n",
              tile_piece(part->type, 4));
     scale_odd(p);
-    array_of_part(p, 4, 4);
+    ptx_type_array(p, 4, 4);
     PTX_LINES(p, "    ld.global.nc.u32 %q2, [%at];\n");
-    array_of_part(p, 0, 8);
+    ptx_type_array(p, 0, 8);
     PTX_LINES(p, "    ld.global.nc.v2.u32 {%q0, %q1}, [%at];\n");
     for (uint32_t k = 0; k < 4; k++) {
         for (uint32_t i = 0; i < 2; i++) {
@@ -288,9 +275,9 @@ static void part_iq1_s(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
     half_piece(part);
-    array_of_part(p, 2, 2);
+    ptx_type_array(p, 2, 2);
     PTX_LINES(p, "    ld.global.nc.u16 %t2, [%at];\n");
-    array_of_part(p, 0, 4);
+    ptx_type_array(p, 0, 4);
     PTX_LINES(p, "    ld.global.nc.u32 %q0, [%at];\n"
                  "    bfe.u32 %t0, %t2, 12, 3;\n");
     scale_odd(p);
@@ -328,9 +315,9 @@ static void part_iq1_m(const struct ptx_part *part)
                  "    and.b32 %t1, %part, 1;\n"
                  "    mad.lo.u32 %t0, %t1, 6, %t0;\n"
                  "    shr.u32 %t3, %t3, %t0;\n");
-    array_of_part(p, 2, 2);
+    ptx_type_array(p, 2, 2);
     PTX_LINES(p, "    ld.global.nc.u16 %t2, [%at];\n");
-    array_of_part(p, 0, 4);
+    ptx_type_array(p, 0, 4);
     PTX_LINES(p, "    ld.global.nc.u32 %q0, [%at];\n");
     for (uint32_t k = 0; k < 4; k++) {
         if (k % 2 == 0) {
@@ -362,55 +349,6 @@ static void put_bytes(const struct ptx_part *part, uint32_t word, uint32_t first
     part->put(part, first);
 }
 
-// Chunk `part` has the nibbles of the part's 32 weights, low ones first.
-static void put_chunk(const struct ptx_part *part, const int8_t values[16])
-{
-    struct ptx *p = part->p;
-    ptx_type_chunk(p, 1, 0);
-    PTX_LINES(p, "    ld.global.nc.v4.u32 {%q0, %q1, %q2, %q3}, [%at];\n");
-    for (uint32_t i = 0; i < 4; i++) {
-        ptx_nibble_values(p, values, "%q", i, "%x", 0, 1);
-        put_bytes(part, 0, 4 * i);
-        put_bytes(part, 1, 16 + 4 * i);
-    }
-}
-
-static void part_iq4_nl(const struct ptx_part *part)
-{
-    array_of_part(part->p, 8, 2);
-    PTX_LINES(part->p, "    ld.global.nc.b16 %h, [%at];\n"
-                       "    cvt.f32.f16 %d, %h;\n");
-    put_chunk(part, iq4_values);
-}
-
-// The head, d | scales_h | scales_l, is the piece of 8.
-static void part_iq4_xs(const struct ptx_part *part)
-{
-    piece_of_part(part, 8, 0);
-    PTX_LINES(part->p, "    ld.global.nc.v2.u32 {%x0, %x1}, [%at];\n"
-                       "    mov.b32 {%h, %h1}, %x0;\n"
-                       "    cvt.f32.f16 %d1, %h;\n"
-                       "    shl.b32 %t0, %part, 2;\n"
-                       "    bfe.u32 %t1, %x1, %t0, 4;\n"
-                       "    shl.b32 %t0, %part, 1;\n"
-                       "    add.u32 %t0, %t0, 16;\n"
-                       "    bfe.u32 %t0, %x0, %t0, 2;\n"
-                       "    mad.lo.u32 %t0, %t0, 16, %t1;\n"
-                       "    sub.u32 %t0, %t0, 32;\n"
-                       "    mov.b32 %s0, %t0;\n"
-                       "    cvt.rn.f32.s32 %d, %s0;\n"
-                       "    mul.rn.f32 %d, %d1, %d;\n");
-    put_chunk(part, iq4_values);
-}
-
-static void part_mxfp4(const struct ptx_part *part)
-{
-    piece_of_part(part, 8, 1);
-    PTX_LINES(part->p, "    ld.global.nc.u8 %t1, [%at];\n");
-    ptx_e8m0_half(part->p, "%d", "%t1", "%t0", "%pred");
-    put_chunk(part, fp4_values);
-}
-
 // %d = half of the unsigned e4m3 number in %t1.
 static void ue4m3_half(struct ptx *p)
 {
@@ -432,7 +370,7 @@ static void ue4m3_half(struct ptx *p)
 static void part_nvfp4(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
-    array_of_part(p, 8, 2);
+    ptx_type_array(p, 8, 2);
     PTX_LINES(p, "    ld.global.nc.u16 %t2, [%at];\n");
     ptx_type_chunk(p, 1, 0);
     PTX_LINES(p, "    ld.global.nc.v4.u32 {%q0, %q1, %q2, %q3}, [%at];\n");
@@ -517,12 +455,13 @@ static void part_tq2_0(const struct ptx_part *part)
                  "    shr.u32 %q$0, %q$0, %t1;\n"
                  "    and.b32 %q$0, %q$0, 0x03030303;\n",
                  i);
-        ptx_type_fields(p, i, 0, 8);
         for (uint32_t b = 0; b < 4; b++)
             PTX_FILL(p,
+                     "    bfe.u32 %t0, %q$1, $2, 8;\n"
+                     "    cvt.rn.f32.u32 %v$0, %t0;\n"
                      "    sub.rn.f32 %v$0, %v$0, 0f3F800000;\n"
                      "    mul.rn.f32 %v$0, %v$0, %d;\n",
-                     b);
+                     b, i, 8 * b);
         part->put(part, 4 * i);
     }
 }
@@ -550,15 +489,6 @@ void ptx_type_grid_part(const struct ptx_part *part)
         break;
     case DT_IQ1_M:
         part_iq1_m(part);
-        break;
-    case DT_IQ4_NL:
-        part_iq4_nl(part);
-        break;
-    case DT_IQ4_XS:
-        part_iq4_xs(part);
-        break;
-    case DT_MXFP4:
-        part_mxfp4(part);
         break;
     case DT_NVFP4:
         part_nvfp4(part);
