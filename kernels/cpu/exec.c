@@ -18,6 +18,12 @@ struct run {
     const struct kernels *k;
 };
 
+// Weights that a thread will probably read next; NULL: not known.
+struct coming {
+    const void *w;
+    size_t stride;
+};
+
 // What a thread is at: rows row0 .. row1-1, columns col0 .. col1-1 (of expert `expert`, or KV head col0).
 struct item {
     const struct run *run;
@@ -26,6 +32,7 @@ struct item {
     int row0, row1;
     int64_t col0, col1;
     int expert;
+    struct coming next;  // after the node that runs
 };
 
 size_t exec_counter_bytes(int n_phases)
@@ -225,7 +232,9 @@ static struct matmul_args matmul_of(const struct item *it, const struct weight *
                                 .x = rows.x,
                                 .n_x = rows.n,
                                 .y = rows.y,
-                                .scratch = it->local};
+                                .scratch = it->local,
+                                .next = it->next.w,
+                                .next_stride = it->next.stride};
 }
 
 static void multiply(const struct run *r, const struct matmul_args *a, bool q8)
@@ -374,6 +383,32 @@ static struct item item_at(const struct run *r, uint8_t *local, const struct cha
     return it;
 }
 
+// The first weights of nodes from `from` on, at a column; `otherwise` where they have none.
+static struct coming first_weights(const struct chain *c, int from, int64_t col, struct coming otherwise)
+{
+    for (int i = from; i < c->n_nodes; i++)
+        if (c->nodes[i]->op == OP_MATMUL)
+            return (struct coming){weight_row(c->nodes[i]->w[0], col), c->nodes[i]->w[0]->row_bytes};
+    return otherwise;
+}
+
+// What the thread that takes item i of a phase will read after it. Threads take items in turn, mostly; behind the last
+// item the next phase begins. It is a guess, and costs a few cache lines where it is wrong.
+static struct coming coming_after(const struct run *r, int phase, int64_t i)
+{
+    const struct coming none = {NULL, 0};
+    i += pool_size(r->pool);
+    for (int ph = phase; ph < MIN(phase + 2, r->schedule->n_phases); ph++)
+        for (int c = 0; c < r->schedule->phases[ph].n_chains; c++) {
+            const struct chain *chain = &r->schedule->phases[ph].chains[c];
+            int64_t n = items_of(r, chain);
+            if (i < n)
+                return chain->kind == CHAIN_COLUMNS ? first_weights(chain, 0, item_at(r, NULL, chain, i).col0, none) : none;
+            i -= n;
+        }
+    return none;
+}
+
 static void run_nodes(struct item *it, struct tensor *const *nodes, int n, bool whole_rows)
 {
     for (int i = 0; i < n; i++) {
@@ -398,10 +433,20 @@ static void run_prologue(const struct run *r, uint8_t *local, int thread, const 
     }
 }
 
-static void run_items(const struct run *r, uint8_t *local, int thread, const struct phase *ph, struct counter *counter)
+// The nodes of a chain on one item. While one runs, what comes after it is known to it.
+static void run_chain(struct item *it, const struct chain *chain, struct coming after)
 {
+    for (int i = 0; i < chain->n_nodes; i++) {
+        it->next = chain->kind == CHAIN_COLUMNS ? first_weights(chain, i + 1, it->col0, after) : (struct coming){NULL, 0};
+        run_nodes(it, &chain->nodes[i], 1, chain->kind == CHAIN_ROWS);
+    }
+}
+
+static void run_items(const struct run *r, uint8_t *local, int thread, int phase, struct counter *counter)
+{
+    const struct phase *ph = &r->schedule->phases[phase];
     for (;;) {
-        int64_t i = atomic_fetch_add_explicit(&counter->taken, 1, memory_order_relaxed);
+        int64_t i = atomic_fetch_add_explicit(&counter->taken, 1, memory_order_relaxed), first = i;
         int c = 0;
         for (; c < ph->n_chains; c++) {
             int64_t n = items_of(r, &ph->chains[c]);
@@ -414,7 +459,7 @@ static void run_items(const struct run *r, uint8_t *local, int thread, const str
         const struct chain *chain = &ph->chains[c];
         struct item it = item_at(r, local, chain, i);
         it.thread = thread;
-        run_nodes(&it, chain->nodes, chain->n_nodes, chain->kind == CHAIN_ROWS);
+        run_chain(&it, chain, coming_after(r, phase, first));
     }
 }
 
@@ -471,7 +516,7 @@ static void run_thread(void *ctx, int thread)
     struct counter *counters = r->plan->counters;
     for (int i = 0; i < s->n_phases; i++) {
         run_prologue(r, local, thread, &s->phases[i]);
-        run_items(r, local, thread, &s->phases[i], &counters[i]);
+        run_items(r, local, thread, i, &counters[i]);
         if (r->plan->options.taps) {
             pool_barrier(r->pool);
             if (thread == 0)

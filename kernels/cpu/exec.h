@@ -10,7 +10,7 @@
 #include "kernels/machine.h"
 #include "kernels/plan.h"
 
-enum { FEW_ROWS = 4 };  // up to here a whole-row operation costs less on every thread than a barrier does
+enum { FEW_ROWS = 16 };  // up to here a whole-row operation costs less on every thread than a barrier does
 
 // Where a layer's keys and values lie in a page.
 struct kv_offset {

@@ -65,6 +65,8 @@ struct matmul_args {
     int n_x;
     float *const *y;        // [n_x]
     void *scratch;          // SCRATCH_BYTES, 64-byte aligned
+    const void *next;       // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
+    size_t next_stride;
 };
 typedef void matmul_fn(const struct matmul_args *a);
 

@@ -25,12 +25,15 @@ _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "pane
 
 // ---- few columns of plain floats
 
-// The rows of the next tile begin where no row so far has led the hardware.
+// The rows of the next tile, from `row` on, begin where no row so far has led the hardware. Behind the last are those that
+// the caller reads next.
 static void fetch_starts(const struct matmul_args *a, int row)
 {
-    for (int r = row; r < MIN(row + TILE_ROWS, a->n_rows); r++)
+    const char *w = row < a->n_rows ? (const char *)a->w + (size_t)row * a->w_stride : a->next;
+    size_t stride = row < a->n_rows ? a->w_stride : a->next_stride;
+    for (int r = 0; w && r < (row < a->n_rows ? MIN(TILE_ROWS, a->n_rows - row) : TILE_ROWS); r++)
         for (int i = 0; i < FETCH_AHEAD / 2; i += 64)
-            __builtin_prefetch((const char *)a->w + (size_t)r * a->w_stride + i);
+            __builtin_prefetch(w + (size_t)r * stride + i);
 }
 
 // A tile that hangs over the last row computes that row again.

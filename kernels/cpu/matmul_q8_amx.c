@@ -367,7 +367,7 @@ static void multiply_panel(const struct matmul_args *a, const struct part *part,
     struct work *w = a->scratch;
     int rows = MIN(a->n_rows - row, (int)PANEL);
     for (int64_t span = 0; span < q8_blocks(a->k); span++) {
-        ISA_FN(matmul_q8_unpack_panel)(a, row, rows, span, &w->panel);
+        ISA_FN(matmul_q8_unpack_panel)(a, row, rows, PANEL, span, &w->panel);
         fold_scales(w, &kinds[a->type]);
         take_sums(a, part, span);
         for (int lane = 0; lane < rows; lane += SWEEP_ROWS)

@@ -28,7 +28,7 @@ extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 enum {
     SPAN = 256,        // elements of k that a panel holds
     PANEL = 64,        // its rows
-    TILE_COLUMNS = 6,  // columns that are multiplied with it at a time
+    TILE_COLUMNS = 8,  // columns that are multiplied with it at a time, at the most
 };
 
 // A span of 64 rows, unpacked. Index r of each array belongs to row r. A type fills what its tiles read.
@@ -63,8 +63,9 @@ struct unpacker {
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
-// Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after.
-void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int64_t span, struct panel *p);
+// Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after, at a row's end for those
+// `height` rows on.
+void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span, struct panel *p);
 
 // D of a column, while it waits in scratch for the next span.
 struct partial {
@@ -82,6 +83,19 @@ INLINE struct rows16 rows_from(const struct matmul_args *a, int first)
     struct rows16 g;
     for (int r = 0; r < GROUP; r++)
         g.at[r] = (const uint8_t *)a->w + (size_t)MIN(first + r, a->n_rows - 1) * a->w_stride;
+    return g;
+}
+
+// The rows from `first` on, past the last of panels of `height` rows those that the caller reads next: only to ask for them.
+// Where that is not known, rows that are in the cache.
+INLINE struct rows16 rows_ahead(const struct matmul_args *a, int first, int height)
+{
+    int end = (a->n_rows + height - 1) / height * height;
+    if (first < end || !a->next)
+        return rows_from(a, MIN(first, a->n_rows - 1));
+    struct rows16 g;
+    for (int r = 0; r < GROUP; r++)
+        g.at[r] = (const uint8_t *)a->next + (size_t)(first - end + r) * a->next_stride;
     return g;
 }
 

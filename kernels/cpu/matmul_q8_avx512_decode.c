@@ -6,12 +6,19 @@
 //     registers in 45 operations and puts the sum of row r in lane r. From there on floats have a lane a row.
 //   - The activations of a block are put into the order in which weights come out of their bytes once for the 16 rows.
 //   - What is the same for rows and needs few lanes (headers, scales, mins) is unpacked with a lane a row, too.
-//   - Each row asks for its bytes some blocks ahead of their use, and near its end for those of the row 16 further on.
+//   - Each row asks for its bytes some blocks ahead of their use, and near its end for those of the row 16 further on: of
+//     the caller's next rows where there is none. Without that, each item would begin at the speed of cache misses.
 #include "kernels/cpu/matmul_q8_avx512_scales.h"
 
-// Blocks of 256 between the request for bytes and their use: 16 rows have some 14 KB under way, into the L2 cache, whose
+// Blocks of 256 between the request for bytes and their use: 16 rows have some 7 KB under way, into the L2 cache, whose
 // misses are many more at a time than those of the L1 cache.
-enum { AHEAD = 6 };
+enum { AHEAD = 3 };
+
+// Bytes to ask for: of each row, from `at` on.
+struct ahead {
+    const struct rows16 *rows;
+    size_t at;
+};
 
 // The integer sums of 16 rows over one block of 256, and the blocks' scales.
 struct sums16 {
@@ -56,10 +63,10 @@ INLINE __m512i reduce_across_quarters(const __m512i v[4])
 
 // ---- what a row does
 
-INLINE void prefetch_block(const uint8_t *p, int bytes)
+INLINE void prefetch_block(const struct ahead *ahead, int row, int from, int bytes)
 {
     for (int i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+        _mm_prefetch((const char *)ahead->rows->at[row] + ahead->at + from + i, _MM_HINT_T1);
 }
 
 // For each quarter of the four registers (16 elements), -offset times the sum of each four activations: with it in the
@@ -129,7 +136,7 @@ INLINE void load_activations_k4(const int8_t *q, __m512i out[4])
     out[3] = load_2x32(q + 160, q + 224);
 }
 
-INLINE struct sums16 sums_q4_k(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums)
+INLINE struct sums16 sums_q4_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
 {
     struct header_k4 h = load_header_k4(g, at);
     uint32_t scales[2][GROUP];
@@ -138,7 +145,7 @@ INLINE struct sums16 sums_q4_k(const struct rows16 *g, size_t at, size_t ahead, 
     struct sums16 s = {.min = dot_mins_k4(&h, sums), .d = h.d, .m = h.m};
     __m512i x[4];
     load_activations_k4(q, x);
-    REDUCE_16X16(s.dot, (prefetch_block(g->at[row] + ahead, 144),
+    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 144),
                          dot_q4_k(g->at[row] + at, x, &scales[0][row], &scales[1][row])));
     return s;
 }
@@ -159,7 +166,7 @@ INLINE __m512i dot_q5_k(const uint8_t *b, const __m512i q[4], const uint32_t *sc
     return dot_scaled(w, zero, q, spread_scales_k4(scale0), spread_scales_k4(scale1));
 }
 
-INLINE struct sums16 sums_q5_k(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums)
+INLINE struct sums16 sums_q5_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
 {
     struct header_k4 h = load_header_k4(g, at);
     uint32_t scales[2][GROUP];
@@ -168,7 +175,7 @@ INLINE struct sums16 sums_q5_k(const struct rows16 *g, size_t at, size_t ahead, 
     struct sums16 s = {.min = dot_mins_k4(&h, sums), .d = h.d, .m = h.m};
     __m512i x[4];
     load_activations_k4(q, x);
-    REDUCE_16X16(s.dot, (prefetch_block(g->at[row] + ahead, 176),
+    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 176),
                          dot_q5_k(g->at[row] + at, x, &scales[0][row], &scales[1][row])));
     return s;
 }
@@ -200,7 +207,7 @@ INLINE __m512i dot_q6_k(const uint8_t *b, const __m512i q[4], const __m512i star
     return dot_scaled(w, start, q, spread_scales_q6_k(scales, 0), spread_scales_q6_k(scales, 1));
 }
 
-INLINE struct sums16 sums_q6_k(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums)
+INLINE struct sums16 sums_q6_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
 {
     (void)sums;
     struct sums16 s = {.d = load_halves(g, at + 208)};
@@ -209,7 +216,7 @@ INLINE struct sums16 sums_q6_k(const struct rows16 *g, size_t at, size_t ahead, 
         x[i] = load_512(q + 64 * i);
         start[i] = offset_start(x[i], 32);
     }
-    REDUCE_16X16(s.dot, (prefetch_block(g->at[row] + ahead, 210), dot_q6_k(g->at[row] + at, x, start)));
+    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 210), dot_q6_k(g->at[row] + at, x, start)));
     return s;
 }
 
@@ -248,7 +255,7 @@ INLINE __m512i dot_q2_k(const uint8_t *b, const __m512i q[4], uint32_t scales[4]
                       spread_scales_pairs(&scales[1][row], &scales[3][row], false));
 }
 
-INLINE struct sums16 sums_q2_k(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums)
+INLINE struct sums16 sums_q2_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
 {
     struct sums16 s = {.min = _mm512_setzero_si512()};
     __m512i t[4], x[4];
@@ -264,7 +271,7 @@ INLINE struct sums16 sums_q2_k(const struct rows16 *g, size_t at, size_t ahead, 
     s.d = low_halves(t[3]);
     s.m = high_halves(t[3]);
     load_activations_pairs(q, x);
-    REDUCE_16X16(s.dot, (prefetch_block(g->at[row] + ahead, 84), dot_q2_k(g->at[row] + at, x, scales, row)));
+    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 84), dot_q2_k(g->at[row] + at, x, scales, row)));
     return s;
 }
 
@@ -278,7 +285,7 @@ INLINE __m512i dot_q3_k(const uint8_t *b, const __m512i q[4], const __m512i star
                       spread_scales_pairs(&scales[1][row], &scales[3][row], true));
 }
 
-INLINE struct sums16 sums_q3_k(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums)
+INLINE struct sums16 sums_q3_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
 {
     (void)sums;
     struct sums16 s = {.d = load_halves(g, at + 108)};
@@ -290,7 +297,7 @@ INLINE struct sums16 sums_q3_k(const struct rows16 *g, size_t at, size_t ahead, 
         _mm512_storeu_si512(scales[i], t[i]);
         start[i] = offset_start(x[i], 4);
     }
-    REDUCE_16X16(s.dot, (prefetch_block(g->at[row] + ahead, 110), dot_q3_k(g->at[row] + at, x, start, scales, row)));
+    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 110), dot_q3_k(g->at[row] + at, x, start, scales, row)));
     return s;
 }
 
@@ -309,7 +316,7 @@ INLINE __m512i dot_quarters_iq4(const uint8_t *quants, const __m512i q[2], __m51
     return _mm512_mullo_epi32(sum, scale);
 }
 
-INLINE struct sums16 sums_iq4_xs(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums)
+INLINE struct sums16 sums_iq4_xs(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
 {
     (void)sums;
     __m512i t[2], x[2][2], start[2];
@@ -322,7 +329,7 @@ INLINE struct sums16 sums_iq4_xs(const struct rows16 *g, size_t at, size_t ahead
         start[h] = _mm512_add_epi32(offset_start(x[h][0], 128), offset_start(x[h][1], 128));
     }
     const __m512i values = values_of(&shape_iq4_nl);
-    REDUCE_16X16(s.dot, (prefetch_block(g->at[row] + ahead, 136),
+    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 136),
                          _mm512_add_epi32(dot_quarters_iq4(g->at[row] + at + 8, x[0], start[0], values, &scales[0][row]),
                                           dot_quarters_iq4(g->at[row] + at + 72, x[1], start[1], values, &scales[1][row]))));
     return s;
@@ -330,13 +337,15 @@ INLINE struct sums16 sums_iq4_xs(const struct rows16 *g, size_t at, size_t ahead
 
 // ---- all rows, types with blocks of 256
 
-typedef struct sums16 sums16_fn(const struct rows16 *g, size_t at, size_t ahead, const int8_t *q, const int16_t *sums);
+typedef struct sums16 sums16_fn(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums);
 
-// Where to ask for bytes while block `b` is worked on: AHEAD blocks on, or at the start of the row 16 further down.
-INLINE size_t ahead_of(const struct matmul_args *a, int64_t b, int64_t n_blocks, size_t bytes)
+// What to ask for while block `b` of n is worked on: AHEAD blocks on, or the start of the rows that come after.
+INLINE struct ahead ahead_of(const struct rows16 *g, const struct rows16 *after, int64_t b, int64_t n, size_t bytes)
 {
-    size_t at = (size_t)(b + AHEAD) * bytes;
-    return b + AHEAD < n_blocks ? at : at - (size_t)n_blocks * bytes + GROUP * a->w_stride;
+    int64_t to = b + AHEAD;
+    if (to < n)
+        return (struct ahead){g, (size_t)to * bytes};
+    return (struct ahead){after, (size_t)MIN(to - n, n - 1) * bytes};
 }
 
 INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins)
@@ -347,9 +356,11 @@ INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t byte
     int64_t n_blocks = a->k / 256;
     for (int first = 0; first < a->n_rows; first += GROUP) {
         struct rows16 g = rows_from(a, first);
+        struct rows16 after = rows_ahead(a, first + GROUP, GROUP);
         __m512 d = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
-            struct sums16 t = sums(&g, (size_t)b * bytes, ahead_of(a, b, n_blocks, bytes), q + 256 * b, q_sums + 16 * b);
+            struct ahead ahead = ahead_of(&g, &after, b, n_blocks, bytes);
+            struct sums16 t = sums(&g, (size_t)b * bytes, &ahead, q + 256 * b, q_sums + 16 * b);
             __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(t.dot), t.d);
             if (mins)
                 s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t.min), t.m, s);
@@ -375,7 +386,7 @@ INLINE __m512i dot_q8_0(const uint8_t *b0, const uint8_t *b1, __m512i q, __m512i
     return _mm512_dpbusd_epi32(start, w, q);
 }
 
-INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], size_t ahead, const int8_t *q, __m512i dot[8])
+INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], const struct ahead *ahead, const int8_t *q, __m512i dot[8])
 {
     for (int p = 0; p < 4; p++) {
         __m512i x = load_512(q + 64 * p), start = offset_start(x, 128), v[4];
@@ -386,7 +397,7 @@ INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], size_t ahe
             for (int i = 0; i < 4; i++) {
                 const uint8_t *row = g->at[4 * t + i];
                 u[i] = dot_q8_0(row + offset[2 * p], row + offset[2 * p + 1], x, start);
-                prefetch_block(row + ahead + 68 * p, 68);
+                prefetch_block(ahead, 4 * t + i, 68 * p, 68);
             }
             v[t] = reduce_quarters(u);
         }
@@ -422,7 +433,7 @@ INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], c
     return n;
 }
 
-INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], size_t ahead, const int8_t *q,
+INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], const struct ahead *ahead, const int8_t *q,
                          const struct shape *s, __m512i dot[8])
 {
     const __m512i values = values_of(s);
@@ -436,7 +447,7 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], size_t 
             for (int i = 0; i < 4; i++) {
                 const uint8_t *row = g->at[4 * t + i];
                 struct nibbles w = split_blocks(row, offset + 4 * p, s, values);
-                prefetch_block(row + ahead + 4 * s->bytes * p, 4 * s->bytes);
+                prefetch_block(ahead, 4 * t + i, 4 * s->bytes * p, 4 * s->bytes);
                 u[i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, w.low, low), w.high, high);
             }
             v[t] = reduce_quarters(u);
@@ -452,7 +463,7 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], size_t 
 }
 
 // The sum S of 16 rows over n blocks, n <= 8. Q8_0 has no shape of nibbles: NULL.
-INLINE __m512 sum_32(const struct rows16 *g, const struct shape *s, size_t at, size_t ahead, int n, const int8_t *q,
+INLINE __m512 sum_32(const struct rows16 *g, const struct shape *s, size_t at, const struct ahead *ahead, int n, const int8_t *q,
                      const int16_t *q_sums)
 {
     size_t offset[8];
@@ -484,14 +495,16 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s)
     int n_last = (int)(a->k % 256 / 32);
     for (int first = 0; first < a->n_rows; first += GROUP) {
         struct rows16 g = rows_from(a, first);
+        struct rows16 after = rows_ahead(a, first + GROUP, GROUP);
         __m512 d = _mm512_setzero_ps(), sum;
         for (int64_t b = 0; b < n_full; b++) {
-            size_t ahead = ahead_of(a, b, q8_blocks(a->k), bytes);
-            sum = sum_32(&g, s, (size_t)b * bytes, ahead, 8, q + 256 * b, q_sums + 16 * b);
+            struct ahead ahead = ahead_of(&g, &after, b, q8_blocks(a->k), bytes);
+            sum = sum_32(&g, s, (size_t)b * bytes, &ahead, 8, q + 256 * b, q_sums + 16 * b);
             d = _mm512_fmadd_ps(sum, _mm512_set1_ps(da[b]), d);
         }
         if (n_last) {
-            sum = sum_32(&g, s, (size_t)n_full * bytes, 0, n_last, q + 256 * n_full, q_sums + 16 * n_full);
+            struct ahead ahead = ahead_of(&g, &after, n_full, n_full + 1, bytes);
+            sum = sum_32(&g, s, (size_t)n_full * bytes, &ahead, n_last, q + 256 * n_full, q_sums + 16 * n_full);
             d = _mm512_fmadd_ps(sum, _mm512_set1_ps(da[n_full]), d);
         }
         _mm512_mask_storeu_ps(a->y[0] + first, rows_mask(a, first), d);

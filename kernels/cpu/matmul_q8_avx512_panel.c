@@ -3,8 +3,9 @@
 // The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da, D).
 // Here lane r of a register belongs to row r, so that nothing has to be added up across lanes:
 //   - Weights are unpacked to unsigned bytes [k / 4][row][4]. vpdpbusd multiplies four bytes of 16 rows with four bytes of
-//     one column, broadcast. A tile of 32 rows and 6 columns keeps 12 sums going with 2 loads and 6 broadcasts a step; one
-//     of 64 rows serves 3 columns or fewer.
+//     one column, broadcast. A tile of 32 rows and 6 columns keeps 12 sums going with 2 loads and 6 broadcasts a step.
+//   - Few columns are bound by memory still. A panel of 16 rows serves them: so few streams, each of a whole row, the
+//     hardware follows and fetches ahead of by itself; of 64, each in turn for a block only, it follows none.
 //   - The sum of a run of elements starts at minus the offset of the weights times the sum of the run's activations. So the
 //     offset costs nothing, and it centres the weights: a run of the right length has a sum of 16 bits. Then vpdpwssd with
 //     the pair (scale, 0) multiplies and adds in one operation; vpmulld and vpaddd would take three. (The upper half of the
@@ -15,7 +16,8 @@
 
 enum {
     TILE_ROWS = 32,
-    FEW_COLUMNS = 3,     // up to so many a tile takes all rows of the panel
+    WIDE_COLUMNS = 6,    // columns of a tile of so many rows
+    NARROW_MAX = 8,      // up to so many columns a panel has 16 rows
     COLUMNS_MAX = 1200,  // columns that a panel serves
 };
 
@@ -29,7 +31,7 @@ _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "a panel and its sums fit t
 
 // ---- tiles: n columns by `regs` registers of rows, from row `lane` on. All loops are unrolled, all arrays are registers.
 
-enum { REGS_MAX = 4 };
+enum { REGS_MAX = 2 };
 typedef __m512i tile_sums[TILE_COLUMNS][REGS_MAX];
 
 INLINE void set_zero(tile_sums sum, int n, int regs)
@@ -208,8 +210,8 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
 // Each shape of a tile is a function of its own: TILES defines those of a kind of type, and their table by columns.
 typedef void tile_fn(const struct panel *p, int lane, const struct columns *c, int n_blocks, struct partial *out);
 struct tiles {
-    tile_fn *half[TILE_COLUMNS + 1];  // 32 rows
-    tile_fn *full[FEW_COLUMNS + 1];   // 64 rows
+    tile_fn *wide[WIDE_COLUMNS + 1];    // 32 rows; widths are about equal, 3 and more
+    tile_fn *narrow[TILE_COLUMNS + 1];  // 16 rows
 };
 
 #define TILE(kind, N, REGS, ...)                                                                                       \
@@ -221,17 +223,20 @@ struct tiles {
         __VA_ARGS__;                                                                                                   \
     }
 #define TILES(kind, ...)                                                                                               \
-    TILE(kind, 1, 2, __VA_ARGS__)                                                                                      \
-    TILE(kind, 2, 2, __VA_ARGS__)                                                                                      \
     TILE(kind, 3, 2, __VA_ARGS__)                                                                                      \
     TILE(kind, 4, 2, __VA_ARGS__)                                                                                      \
     TILE(kind, 5, 2, __VA_ARGS__)                                                                                      \
     TILE(kind, 6, 2, __VA_ARGS__)                                                                                      \
-    TILE(kind, 1, 4, __VA_ARGS__)                                                                                      \
-    TILE(kind, 2, 4, __VA_ARGS__)                                                                                      \
-    TILE(kind, 3, 4, __VA_ARGS__)                                                                                      \
-    static const struct tiles kind = {{NULL, kind##_1x2, kind##_2x2, kind##_3x2, kind##_4x2, kind##_5x2, kind##_6x2},  \
-                                      {NULL, kind##_1x4, kind##_2x4, kind##_3x4}};
+    TILE(kind, 2, 1, __VA_ARGS__)                                                                                      \
+    TILE(kind, 3, 1, __VA_ARGS__)                                                                                      \
+    TILE(kind, 4, 1, __VA_ARGS__)                                                                                      \
+    TILE(kind, 5, 1, __VA_ARGS__)                                                                                      \
+    TILE(kind, 6, 1, __VA_ARGS__)                                                                                      \
+    TILE(kind, 7, 1, __VA_ARGS__)                                                                                      \
+    TILE(kind, 8, 1, __VA_ARGS__)                                                                                      \
+    static const struct tiles kind = {                                                                                 \
+        .wide = {[3] = kind##_3x2, kind##_4x2, kind##_5x2, kind##_6x2},                                                \
+        .narrow = {[2] = kind##_2x1, kind##_3x1, kind##_4x1, kind##_5x1, kind##_6x1, kind##_7x1, kind##_8x1}};
 
 // clang-format off
 TILES(tiles_q2_k, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 8))
@@ -282,14 +287,15 @@ static void prefetch_columns(const struct matmul_args *a, int first, int n, int6
 }
 
 // n columns over the panel; where rows end within a tile, it computes with what an older panel left there.
-static void run_tiles(const struct tiles *t, const struct work *w, int n, int rows, int n_blocks, struct partial *out)
+static void run_tiles(const struct tiles *t, const struct work *w, int n, int rows, int height, int n_blocks,
+                      struct partial *out)
 {
-    if (n <= FEW_COLUMNS && rows > TILE_ROWS) {
-        t->full[n](&w->panel, 0, &w->columns, n_blocks, out);
+    if (height == GROUP) {
+        t->narrow[n](&w->panel, 0, &w->columns, n_blocks, out);
         return;
     }
     for (int lane = 0; lane < rows; lane += TILE_ROWS)
-        t->half[n](&w->panel, lane, &w->columns, n_blocks, out);
+        t->wide[n](&w->panel, lane, &w->columns, n_blocks, out);
 }
 
 // Asks for the places of columns that will be stored next.
@@ -302,20 +308,21 @@ static void prefetch_outputs(const struct matmul_args *a, int first, int n, int 
 
 // Columns first .. first + n - 1 of one panel's rows, in tiles of about equal width. What is finished is stored tile by tile,
 // for y is far away: so its cache misses pass while tiles are computed.
-static void multiply_panel(const struct matmul_args *a, int first, int n, int row)
+static void multiply_panel(const struct matmul_args *a, int first, int n, int row, int height)
 {
     struct work *w = a->scratch;
-    int rows = MIN(a->n_rows - row, (int)PANEL), tiles = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    int most = height == GROUP ? TILE_COLUMNS : WIDE_COLUMNS;
+    int rows = MIN(a->n_rows - row, height), tiles = (n + most - 1) / most;
     int64_t spans = q8_blocks(a->k);
     for (int64_t span = 0; span < spans; span++) {
-        ISA_FN(matmul_q8_unpack_panel)(a, row, rows, span, &w->panel);
+        ISA_FN(matmul_q8_unpack_panel)(a, row, rows, height, span, &w->panel);
         for (int t = 0, j = 0, width; t < tiles; t++, j += width) {
             width = n / tiles + (t < n % tiles);
             prepare_columns(a, first + j, width, span, &w->columns);
             prefetch_columns(a, first + j + width, width, span, &w->partial[j + width]);
             if (span == spans - 1)
                 prefetch_outputs(a, first + j + width, width, row, rows);
-            run_tiles(tiles_of[a->type], w, width, rows, blocks_in_span(a, span), &w->partial[j]);
+            run_tiles(tiles_of[a->type], w, width, rows, height, blocks_in_span(a, span), &w->partial[j]);
             if (span == spans - 1)
                 store_columns(a, first + j, width, row, 0, rows, &w->partial[j]);
         }
@@ -324,11 +331,11 @@ static void multiply_panel(const struct matmul_args *a, int first, int n, int ro
 
 static void multiply(const struct matmul_args *a)
 {
-    int parts = (a->n_x + COLUMNS_MAX - 1) / COLUMNS_MAX;
-    for (int row = 0; row < a->n_rows; row += PANEL)
+    int parts = (a->n_x + COLUMNS_MAX - 1) / COLUMNS_MAX, height = a->n_x <= NARROW_MAX ? GROUP : PANEL;
+    for (int row = 0; row < a->n_rows; row += height)
         for (int i = 0, first = 0, n; i < parts; i++, first += n) {
             n = a->n_x / parts + (i < a->n_x % parts);
-            multiply_panel(a, first, n, row);
+            multiply_panel(a, first, n, row, height);
         }
 }
 

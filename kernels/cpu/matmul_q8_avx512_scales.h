@@ -97,6 +97,29 @@ INLINE __m128i heads_of_q8_0(const uint8_t *b)
     return _mm512_castsi512_si128(v);
 }
 
+// The first bytes of eight blocks of 17 bytes, as 16-bit numbers: all of 136 bytes are there.
+INLINE __m128i heads_of_mxfp4(const uint8_t *b)
+{
+    const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi8(0, 0, 17, 0, 34, 0, 51, 0, 0, 0, 17, 0, 34, 0, 51, 0));
+    __m512i v = _mm512_maskz_permutexvar_epi8(0x0055, pick, load_512(b));
+    v = _mm512_mask_permutexvar_epi8(v, 0x5500, pick, load_512(b + 68));
+    return _mm512_castsi512_si128(v);
+}
+
+// Words of two 16-bit numbers, from the heads of eight blocks: lane r of words[i] is those of blocks 2i and 2i + 1 of row r.
+INLINE void load_head_words(const struct rows16 *g, size_t at, int bytes, int field, __m512i words[4])
+{
+    struct rows16 packed;
+    __m128i row[GROUP];
+    UNROLL
+    for (int r = 0; r < GROUP; r++) {
+        const uint8_t *b = g->at[r] + at;
+        row[r] = bytes == 34 ? heads_of_q8_0(b) : bytes == 17 ? heads_of_mxfp4(b) : heads_of_nibbles(b, bytes, field);
+        packed.at[r] = (const uint8_t *)&row[r];
+    }
+    load_words_16(&packed, 0, words);
+}
+
 // Lane r of v[j] is the float16 at `field` of block j of row r. Few are read one by one, eight by pieces of the rows.
 INLINE void load_heads(const struct rows16 *g, const size_t offset[8], int n, int bytes, int field, __m512 v[8])
 {
@@ -105,37 +128,44 @@ INLINE void load_heads(const struct rows16 *g, const size_t offset[8], int n, in
             v[j] = load_halves(g, offset[j] + (size_t)field);
         return;
     }
-    struct rows16 packed;
-    __m128i row[GROUP];
     __m512i words[4];
-    UNROLL
-    for (int r = 0; r < GROUP; r++) {
-        const uint8_t *b = g->at[r] + offset[0];
-        row[r] = bytes == 34 ? heads_of_q8_0(b) : heads_of_nibbles(b, bytes, field);
-        packed.at[r] = (const uint8_t *)&row[r];
-    }
-    load_words_16(&packed, 0, words);
+    load_head_words(g, offset[0], bytes, field, words);
     for (int i = 0; i < 4; i++)
         v[2 * i] = low_halves(words[i]), v[2 * i + 1] = high_halves(words[i]);
 }
 
-// 2^(e - 128) of the byte at `at` of each row; from e = 1 down it is subnormal.
-INLINE __m512 load_powers(const struct rows16 *g, size_t at)
+// 2^(e - 128); from e = 1 down it is subnormal.
+INLINE __m512 powers_of(__m512i e)
 {
+    __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    __mmask16 tiny = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(bits, tiny, _mm512_set1_epi32(0x00200000), e));
+}
+
+// Of the byte at the head of each block.
+INLINE void load_powers(const struct rows16 *g, const size_t offset[8], int n, int bytes, __m512 v[8])
+{
+    __m512i words[4];
     uint32_t e[GROUP];
-    for (int r = 0; r < GROUP; r++)
-        e[r] = g->at[r][at];
-    __m512i exponent = load_512(e);
-    __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1)), 23);
-    __mmask16 tiny = _mm512_cmplt_epu32_mask(exponent, _mm512_set1_epi32(2));
-    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(bits, tiny, _mm512_set1_epi32(0x00200000), exponent));
+    if (n == 8) {
+        load_head_words(g, offset[0], bytes, 0, words);
+        for (int i = 0; i < 4; i++) {
+            v[2 * i] = powers_of(_mm512_and_si512(words[i], _mm512_set1_epi32(0xff)));
+            v[2 * i + 1] = powers_of(_mm512_srli_epi32(words[i], 16));
+        }
+        return;
+    }
+    for (int j = 0; j < n; j++) {
+        for (int r = 0; r < GROUP; r++)
+            e[r] = g->at[r][offset[j]];
+        v[j] = powers_of(load_512(e));
+    }
 }
 
 INLINE void load_scales(const struct rows16 *g, const struct shape *s, const size_t offset[8], int n, __m512 d[8], __m512 m[8])
 {
     if (s->power_of_two)
-        for (int j = 0; j < n; j++)
-            d[j] = load_powers(g, offset[j]);
+        load_powers(g, offset, n, s->bytes, d);
     else
         load_heads(g, offset, n, s->bytes, 0, d);
     if (s->m >= 0)

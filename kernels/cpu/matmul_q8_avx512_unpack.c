@@ -336,24 +336,31 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
 
 // ---- a panel
 
-enum { AHEAD = 2 };  // spans between the request for bytes and their use
+// Spans between the request for bytes and their use, of 64 rows and of 16.
+enum { AHEAD = 2, AHEAD_NARROW = 3 };
 
-// Asks for the bytes of AHEAD spans on, or of the start of the next panel's rows.
-static void prefetch_rows(const struct matmul_args *a, const struct rows16 *g, int64_t span, size_t bytes)
+// Asks for the bytes of some spans on, or of the start of the rows that come after.
+static void prefetch_rows(const struct matmul_args *a, const struct rows16 *g, int first, int height, int64_t span,
+                          size_t bytes)
 {
-    int64_t spans = q8_blocks(a->k), to = span + AHEAD;
-    size_t at = to < spans ? (size_t)to * bytes : (size_t)(to - spans) * bytes + PANEL * a->w_stride;
+    int64_t spans = q8_blocks(a->k), to = span + (height == PANEL ? AHEAD : AHEAD_NARROW);
+    struct rows16 after;
+    if (to >= spans) {
+        to = MIN(to - spans, spans - 1);
+        after = rows_ahead(a, first + height, height);
+        g = &after;
+    }
     for (int r = 0; r < GROUP; r++)
         for (size_t i = 0; i < bytes; i += 64)
-            _mm_prefetch((const char *)g->at[r] + at + i, _MM_HINT_T1);
+            _mm_prefetch((const char *)g->at[r] + (size_t)to * bytes + i, _MM_HINT_T1);
 }
 
-void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int64_t span, struct panel *p)
+void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span, struct panel *p)
 {
     size_t bytes = dtype_row_bytes(a->type, SPAN);
     for (int r = 0; r < rows; r += GROUP) {
         struct rows16 g = rows_from(a, row + r);
-        prefetch_rows(a, &g, span, bytes);
+        prefetch_rows(a, &g, row + r, height, span, bytes);
         ISA_FN(matmul_q8_unpacker)[a->type].unpack(&g, (size_t)span * bytes, blocks_in_span(a, span), p, r);
     }
 }
