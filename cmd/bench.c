@@ -173,8 +173,20 @@ static void describe_model(struct bench_row *r, const struct model *m)
 
 struct sums {
     const struct graph *graph;
-    double bytes, products, float_products;
+    const struct machine *cpu; // NULL: another machine
+    bool exact;
+    double bytes, products[UNIT_COUNT];
 };
+
+// That which forms a node's products. Experts share the columns of a step.
+static enum cpu_unit unit_of(const struct sums *s, const struct tensor *n, double products)
+{
+    const struct weight *w = n->op == OP_ATTENTION ? NULL : n->w[0];
+    if (!w || !s->cpu || s->exact)
+        return UNIT_FLOATS;
+    double columns = products / ((double)w->ne[0] * (double)w->ne[1] * (double)w->ne[2]);
+    return machine_cpu_unit(s->cpu, w->type, (int64_t)columns);
+}
 
 static void add_step(void *arg, const struct cost_step *s)
 {
@@ -182,10 +194,8 @@ static void add_step(void *arg, const struct cost_step *s)
     for (int i = 0; i < sums->graph->n_nodes; i++) {
         const struct tensor *n = sums->graph->nodes[i];
         struct cost c = cost_of_node(n, s);
-        bool floats = n->op == OP_ATTENTION || (n->w[0] && dtype_info[n->w[0]->type].kind == DTYPE_KIND_FLOAT);
         sums->bytes += c.bytes;
-        sums->products += c.products;
-        sums->float_products += floats ? c.products : 0;
+        sums->products[unit_of(sums, n, c.products)] += c.products;
     }
 }
 
@@ -215,13 +225,18 @@ static uint64_t peak_bytes(void)
 
 static void rate(const struct bench *b, struct bench_row *r, const struct graph *g, int n_batch)
 {
-    struct sums cost = {.graph = g};
+    const struct model *m = b->loaded.model;
+    struct sums cost = {.graph = g, .cpu = strcmp(m->device, "cpu") ? NULL : m->machine, .exact = b->o->exact};
     bench_each_step(r, n_batch, add_step, &cost);
-    double seconds = samples_mean(r->ns, r->n) * 1e-9;
-    r->floats = b->o->exact || cost.float_products > cost.products / 2;
-    double peak = b->ceilings.multiply[r->floats];
+    double seconds = samples_mean(r->ns, r->n) * 1e-9, products = 0;
+    for (int u = 0; u < UNIT_COUNT; u++) {
+        r->unit = cost.products[u] > cost.products[r->unit] ? (enum cpu_unit)u : r->unit;
+        products += cost.products[u];
+    }
+    double peak = b->ceilings.multiply[r->unit];
+    r->unit_name = b->ceilings.unit[r->unit];
     r->bytes = cost.bytes / seconds;
-    r->products = cost.products / seconds;
+    r->products = products / seconds;
     r->read_part = b->ceilings.read > 0 ? r->bytes / b->ceilings.read : 0;
     r->multiply_part = peak > 0 ? r->products / peak : 0;
     r->peak_bytes = peak_bytes();
@@ -366,18 +381,27 @@ static int run_tests(struct bench *b, const struct bench_row *setting, struct er
     return status;
 }
 
+static void note_ceilings(const struct bench_ceilings *c, int n_threads)
+{
+    struct text units = {0};
+    bench_print_units(c, NULL, 0, &units);
+    terminal_note("ceilings, %d threads: %.1f GB/s read%s", n_threads, c->read / 1e9, units.failed ? "" : units.data);
+    text_free(&units);
+}
+
 static int measure_ceilings(struct bench *b, int n_threads, struct error *err)
 {
     struct machine *m = b->loaded.model->machine;
     if (strcmp(b->loaded.model->device, "cpu") || b->o->bench_no_ceilings)
         return 0;
-    b->ceilings.multiply[0] = machine_cpu_peak(m, false);
-    b->ceilings.multiply[1] = machine_cpu_peak(m, true);
+    for (int u = 0; u < UNIT_COUNT; u++) {
+        b->ceilings.multiply[u] = machine_cpu_peak(m, u);
+        b->ceilings.unit[u] = machine_cpu_unit_name(m, u);
+    }
     if (bandwidth_measure(n_threads, READ_BYTES, &b->ceilings.read, err))
         return -1;
     if (b->o->bench_output == BENCH_MD || b->o->verbose)
-        terminal_note("ceilings, %d threads: %.1f GB/s read, %.0f GMAC/s of 8 bits, %.0f of floats", n_threads,
-                      b->ceilings.read / 1e9, b->ceilings.multiply[0] / 1e9, b->ceilings.multiply[1] / 1e9);
+        note_ceilings(&b->ceilings, n_threads);
     return 0;
 }
 

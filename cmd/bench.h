@@ -25,7 +25,8 @@ int grid_parse(struct grid *g, const struct option_list *list, const char *flag,
 
 struct bench_ceilings {
     double read;        // bytes a second that all threads read; 0: not measured
-    double multiply[2]; // products a second: of 8-bit numbers, of floats; 0: not known
+    double multiply[UNIT_COUNT]; // products a second; 0: not known
+    const char *unit[UNIT_COUNT]; // what forms them, NULL where not known
 };
 
 struct bench_row {
@@ -50,7 +51,8 @@ struct bench_row {
     double first_ms;                    // to the first token, of a prompt; 0 without one
     double bytes, products;             // a second
     double read_part, multiply_part;    // of the ceilings, 0 when not known
-    bool floats;                        // most products are those of floats
+    enum cpu_unit unit;                 // that forms most products
+    const char *unit_name;              // NULL: not known
     uint64_t peak_bytes;                // resident, the mapped file with it
 };
 
@@ -69,6 +71,8 @@ void bench_print_tail(enum bench_format format, struct text *out);
 
 // How speed falls with depth, a line for each test that was made at several: ▁▂▃▄▅▆▇█.
 void bench_print_depths(const struct bench_row *rows, int n, struct text *out);
+// "; 770 GMAC/s of AVX-512 VNNI": the units that rows use, or all of them where `rows` is NULL.
+void bench_print_units(const struct bench_ceilings *c, const struct bench_row *rows, int n, struct text *out);
 // Each row under the roof of memory and multiplication, in characters.
 void bench_print_roofline(const struct bench_row *rows, int n, const struct bench_ceilings *c, struct text *out);
 // The same as a picture.

@@ -68,8 +68,9 @@ void bench_print_depths(const struct bench_row *rows, int n, struct text *out)
 // --- the plane: logarithms on both axes ---
 
 struct plane {
-    double x0, x1, y0, y1; // decades
-    double read, multiply; // the roof
+    double x0, x1, y0, y1;    // decades
+    double read, multiply;    // the roof
+    double lower[UNIT_COUNT]; // the roofs of the units that rows use, 0 for the others
 };
 
 static double intensity(const struct bench_row *r)
@@ -82,11 +83,30 @@ static double roof_at(const struct plane *p, double x)
     return fmin(p->read * x, p->multiply);
 }
 
+static bool is_used(const struct bench_ceilings *c, enum cpu_unit unit, const struct bench_row *rows, int n)
+{
+    bool used = !rows;
+    for (int i = 0; i < n; i++)
+        used |= rows[i].unit == unit && intensity(&rows[i]) > 0;
+    return used && c->multiply[unit] > 0;
+}
+
+void bench_print_units(const struct bench_ceilings *c, const struct bench_row *rows, int n, struct text *out)
+{
+    for (int u = 0; u < UNIT_COUNT; u++)
+        if (is_used(c, u, rows, n))
+            text_print(out, "; %.0f GMAC/s of %s", c->multiply[u] / 1e9, c->unit[u]);
+}
+
 // False when there is nothing to hold the rows against.
 static bool plane_of(struct plane *p, const struct bench_row *rows, int n, const struct bench_ceilings *c)
 {
     double least = INFINITY, most = 0, lowest = INFINITY;
-    *p = (struct plane){.read = c->read, .multiply = fmax(c->multiply[0], c->multiply[1])};
+    *p = (struct plane){.read = c->read};
+    for (int u = 0; u < UNIT_COUNT; u++) {
+        p->lower[u] = is_used(c, u, rows, n) ? c->multiply[u] : 0;
+        p->multiply = fmax(p->multiply, p->lower[u]);
+    }
     for (int i = 0; i < n; i++) {
         if (intensity(&rows[i]) <= 0)
             continue;
@@ -114,12 +134,22 @@ static double along(double value, double from, double to)
 
 enum { WIDTH = 72, HEIGHT = 18 };
 
+static void draw_at(const struct plane *p, char cells[HEIGHT][WIDTH], int x, double value, char what)
+{
+    int y = (int)lround((HEIGHT - 1) * along(value, p->y0, p->y1));
+    cells[HEIGHT - 1 - y][x] = what;
+}
+
+// The slope of memory up to the highest unit, and each unit's own roof where the slope is above it.
 static void draw_roof(const struct plane *p, char cells[HEIGHT][WIDTH])
 {
     for (int x = 0; x < WIDTH; x++) {
-        double i = pow(10, p->x0 + (p->x1 - p->x0) * x / (WIDTH - 1));
-        int y = (int)lround((HEIGHT - 1) * along(roof_at(p, i), p->y0, p->y1));
-        cells[HEIGHT - 1 - y][x] = p->read * i < p->multiply ? '/' : '-';
+        double by_memory = p->read * pow(10, p->x0 + (p->x1 - p->x0) * x / (WIDTH - 1));
+        if (by_memory < p->multiply)
+            draw_at(p, cells, x, by_memory, '/');
+        for (int u = 0; u < UNIT_COUNT; u++)
+            if (p->lower[u] > 0 && p->lower[u] <= by_memory)
+                draw_at(p, cells, x, p->lower[u], '-');
     }
 }
 
@@ -136,7 +166,9 @@ void bench_print_roofline(const struct bench_row *rows, int n, const struct benc
         int y = (int)lround((HEIGHT - 1) * along(rows[i].products, p.y0, p.y1));
         cells[HEIGHT - 1 - y][x] = (char)('a' + i);
     }
-    text_print(out, "\nroofline: %.1f GB/s and %.0f GMAC/s, two logarithmic axes\n", p.read / 1e9, p.multiply / 1e9);
+    text_print(out, "\nroofline: %.1f GB/s", p.read / 1e9);
+    bench_print_units(c, rows, n, out);
+    text_print(out, "; two logarithmic axes\n");
     for (int y = 0; y < HEIGHT; y++) {
         if (y == 0 || y == HEIGHT - 1)
             text_print(out, "%8.3g GMAC/s │", pow(10, y == 0 ? p.y1 : p.y0) / 1e9);
@@ -155,8 +187,9 @@ void bench_print_roofline(const struct bench_row *rows, int n, const struct benc
     for (int i = 0; i < n && i < 26; i++) {
         char label[64];
         bench_label(&rows[i].test, label);
-        text_print(out, "  %c  %-30s %-20s %3.0f%% of the roof\n", 'a' + i, rows[i].type, label,
-                   100 * rows[i].products / roof_at(&p, intensity(&rows[i])));
+        double roof = fmin(p.read * intensity(&rows[i]), p.lower[rows[i].unit]);
+        text_print(out, "  %c  %-30s %-20s %3.0f%% of the roof, %s\n", 'a' + i, rows[i].type, label,
+                   100 * rows[i].products / roof, rows[i].unit_name);
     }
 }
 
@@ -201,14 +234,22 @@ static void svg_axes(const struct plane *p, struct text *out)
     svg_text(out, LEFT, TOP - 14, "middle", "GMAC/s");
 }
 
-static void svg_roof(const struct plane *p, struct text *out)
+static void svg_roof(const struct plane *p, const struct bench_ceilings *c, struct text *out)
 {
     char words[96];
-    double from = pow(10, p->x0), ridge = p->multiply / p->read, to = pow(10, p->x1);
-    text_print(out, "<path class=\"roof\" d=\"M%.1f %.1f L%.1f %.1f H%.1f\"/>\n", svg_x(p, from),
-               svg_y(p, roof_at(p, from)), svg_x(p, ridge), svg_y(p, p->multiply), svg_x(p, to));
-    snprintf(words, sizeof words, "%.1f GB/s read, %.0f GMAC/s", p->read / 1e9, p->multiply / 1e9);
-    svg_text(out, RIGHT, svg_y(p, p->multiply) - 8, "end", words);
+    double from = pow(10, p->x0), to = pow(10, p->x1);
+    text_print(out, "<path class=\"roof\" d=\"M%.1f %.1f L%.1f %.1f\"/>\n", svg_x(p, from), svg_y(p, roof_at(p, from)),
+               svg_x(p, p->multiply / p->read), svg_y(p, p->multiply));
+    snprintf(words, sizeof words, "%.1f GB/s read", p->read / 1e9);
+    svg_text(out, svg_x(p, from) + 12, svg_y(p, roof_at(p, from)) - 8, "start", words);
+    for (int u = 0; u < UNIT_COUNT; u++) {
+        if (!(p->lower[u] > 0))
+            continue;
+        text_print(out, "<path class=\"roof\" d=\"M%.1f %.1f H%.1f\"/>\n", svg_x(p, p->lower[u] / p->read),
+                   svg_y(p, p->lower[u]), svg_x(p, to));
+        snprintf(words, sizeof words, "%.0f GMAC/s, %s", p->lower[u] / 1e9, c->unit[u]);
+        svg_text(out, RIGHT, svg_y(p, p->lower[u]) - 8, "end", words);
+    }
 }
 
 static void svg_points(const struct plane *p, const struct bench_row *rows, int n, struct text *out)
@@ -238,7 +279,7 @@ int bench_plot(const char *path, const struct bench_row *rows, int n, const stru
                "circle { fill: #c33 }</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
                SVG_WIDTH, SVG_HEIGHT);
     svg_axes(&p, &out);
-    svg_roof(&p, &out);
+    svg_roof(&p, c, &out);
     svg_points(&p, rows, n, &out);
     text_print(&out, "</svg>\n");
     FILE *f = out.failed ? NULL : fopen(path, "we");

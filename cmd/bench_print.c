@@ -135,6 +135,7 @@ static int columns_of(const struct bench_row *r, struct scratch *s, struct colum
         {"products_per_second", R(r->products)},
         {"multiply_share", R(r->multiply_part)},
         {"bound", T(bench_bound(r))},
+        {"multiply_unit", T(r->unit_name ? r->unit_name : "")},
     };
     _Static_assert(COUNT_OF(all) <= COLUMNS_MAX, "a row's columns fit");
     memcpy(c, all, sizeof all);
@@ -233,22 +234,23 @@ static void print_table_head(bool peer, struct text *out)
 {
     text_print(out, "| %-30s | %10s | %10s | %-10s | %7s | %15s | %20s |", "model", "size", "params", "backend",
                "threads", "test", "t/s");
-    text_print(out, " %14s | %16s | %8s |", "GB/s", "GMAC/s", "bound by");
+    text_print(out, " %14s | %28s | %8s |", "GB/s", "GMAC/s", "bound by");
     if (peer)
         text_print(out, " %20s | %18s |", "peer t/s", "ratio (95%)");
     text_print(out, "\n| %s | %s: | %s: | %s | %s: | %s: | %s: | %s: | %s: | %s |", "------------------------------",
                "---------", "---------", "----------", "------", "--------------", "-------------------",
-               "-------------", "---------------", "--------");
+               "-------------", "---------------------------", "--------");
     if (peer)
         text_print(out, " %s: | %s: |", "-------------------", "-----------------");
     text_print(out, "\n");
 }
 
-static void print_speed(double speed, double part, int width, struct text *out)
+// `of`: what the part is one of, NULL where the head of the column says it.
+static void print_speed(double speed, double part, const char *of, int width, struct text *out)
 {
-    char cell[48];
+    char cell[64];
     if (part > 0)
-        snprintf(cell, sizeof cell, "%.1f (%.0f%%)", speed / 1e9, 100 * part);
+        snprintf(cell, sizeof cell, "%.1f (%.0f%%%s%s)", speed / 1e9, 100 * part, of ? " of " : "", of ? of : "");
     else
         snprintf(cell, sizeof cell, "%.1f", speed / 1e9);
     text_print(out, " %*s |", width, cell);
@@ -273,8 +275,8 @@ static void print_table_row(const struct bench_row *r, struct text *out)
                (double)r->n_params / (r->n_params >= 1000000000 ? 1e9 : 1e6));
     text_print(out, "%-10s | %7d | %15s | %10.2f ± %7.2f |", "CPU", r->n_threads, label, samples_mean(r->ts, r->n),
                samples_deviation(r->ts, r->n));
-    print_speed(r->bytes, r->read_part, 14, out);
-    print_speed(r->products, r->multiply_part, 16, out);
+    print_speed(r->bytes, r->read_part, NULL, 14, out);
+    print_speed(r->products, r->multiply_part, r->unit_name, 28, out);
     text_print(out, " %8s |", bench_bound(r));
     if (r->peer_ts)
         print_peer(r, out);

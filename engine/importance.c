@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+// The longest name: NAME.in_sum2 is a tensor's, too. ENTRIES_MOST is some ten times what the largest models have.
+enum { NAME_MOST = 120, ENTRIES_MOST = 1 << 14 };
+
 void importance_free(struct importance *m)
 {
     free(m->entries);
@@ -26,6 +29,8 @@ static int make_room(struct importance *m, struct error *err)
 {
     if (m->n < m->cap)
         return 0;
+    if (m->n >= ENTRIES_MOST)
+        return fail(err, E_MODEL, "an importance matrix of more than %d entries", m->n);
     int cap = m->cap ? 2 * m->cap : 64;
     struct importance_entry *entries = realloc(m->entries, (size_t)cap * sizeof *entries);
     if (!entries)
@@ -48,6 +53,10 @@ struct importance_entry *importance_add(struct importance *m, struct str name, i
     }
     struct importance_entry e = {.n_columns = n_columns, .n_matrices = n_matrices};
     size_t n;
+    if (!name.len || name.len > NAME_MOST || memchr(name.data, 0, name.len)) {
+        fail(err, E_MODEL, "importance of \"%.*s\": no name of a tensor", STR_ARG(name));
+        return NULL;
+    }
     if (make_room(m, err))
         return NULL;
     e.name = arena_strdup(&m->arena, name);
@@ -69,7 +78,8 @@ int importance_merge(struct importance *m, const struct importance *other, struc
         if (!to)
             return -1;
         for (int64_t j = 0; j < from->n_columns * from->n_matrices; j++)
-            to->sums[j] += from->sums[j];
+            if (!isfinite(to->sums[j] += from->sums[j]))
+                return fail(err, E_MODEL, "importance of %s: a sum is too large for a number", from->name);
         for (int64_t j = 0; j < from->n_matrices; j++)
             to->counts[j] += from->counts[j];
     }
@@ -238,7 +248,7 @@ static int read_older(struct importance *m, const char *path, struct error *err)
     if (!s.f)
         return fail(err, E_IO, "%s: cannot be opened", path);
     int32_t n;
-    int status = take_count(&s, 1 << 20, "the number of entries", &n, err);
+    int status = take_count(&s, ENTRIES_MOST, "the number of entries", &n, err);
     for (int32_t i = 0; !status && i < n; i++)
         status = take_older_entry(m, &s, err);
     fclose(s.f);

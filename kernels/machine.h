@@ -107,9 +107,15 @@ struct machine_cpu_choice {
     const char *why;                // so many threads
 };
 void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out);
-// Products a second that the threads of an open CPU machine can form together, of 8-bit numbers or of floats, when they do
-// nothing else: the best of some tries, measured now (some 50 ms). 0: its ISA level has no such ceiling.
-double machine_cpu_peak(struct machine *m, bool f32);
+// What forms the products of matrices: vectors of 8-bit numbers, tiles of them (AMX), or vectors of floats.
+enum cpu_unit { UNIT_BYTES, UNIT_TILES, UNIT_FLOATS, UNIT_COUNT };
+// That which multiplies weights of a type by n columns on this machine, and the name of its instructions ("AMX"; "" when
+// its ISA level has no such unit).
+enum cpu_unit machine_cpu_unit(const struct machine *m, enum dtype type, int64_t n);
+const char *machine_cpu_unit_name(const struct machine *m, enum cpu_unit unit);
+// Products a second that the threads of an open CPU machine can form together in a unit when they do nothing else: the
+// best of some tries, measured now (some 50 ms). 0: its ISA level has no such ceiling.
+double machine_cpu_peak(struct machine *m, enum cpu_unit unit);
 
 // From float32 to a type of quantised weights: n elements, a multiple of its block, all finite, so that sum w (x - x')^2
 // is small, w the importance of each element (>= 0) or 1 everywhere when that is NULL. The bits are the same on every

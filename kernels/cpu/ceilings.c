@@ -63,33 +63,46 @@ LOOP(fmla, EACH(FMLA), CHANGED)
 LOOP(smull, EACH(SMLAL), CHANGED)
 #endif
 
-// What a level could do at best, in products a chain and turn. A level that is not named has no ceiling.
+// What the units of a level could do at best, in products a chain and turn. One that is not named has no ceiling.
+struct unit {
+    const char *name;
+    loop_fn *loop;
+    int products;
+};
 static const struct ceiling {
     const char *level;
-    loop_fn *q8;
-    int q8_products;
-    loop_fn *f32;
-    int f32_products;
+    struct unit units[UNIT_COUNT];
 } ceilings[] = {
 #if defined(__x86_64__)
-    {"amx", loop_tiles, 16384, loop_fma_512, 16},
-    {"avx512", loop_dpbusd, 64, loop_fma_512, 16},
-    {"avx2", loop_madd_256, 32, loop_fma_256, 8},
+    {"amx", {{"AVX-512 VNNI", loop_dpbusd, 64}, {"AMX", loop_tiles, 16384}, {"AVX-512 FMA", loop_fma_512, 16}}},
+    {"avx512", {{"AVX-512 VNNI", loop_dpbusd, 64}, {0}, {"AVX-512 FMA", loop_fma_512, 16}}},
+    {"avx2", {{"AVX2", loop_madd_256, 32}, {0}, {"AVX2 FMA", loop_fma_256, 8}}},
 #elif defined(__aarch64__)
-    {"dotprod", loop_sdot, 16, loop_fmla, 4},
-    {"neon", loop_smull, 8, loop_fmla, 4},
+    {"dotprod", {{"SDOT", loop_sdot, 16}, {0}, {"FMLA", loop_fmla, 4}}},
+    {"neon", {{"SMULL", loop_smull, 8}, {0}, {"FMLA", loop_fmla, 4}}},
 #endif
-    {"scalar", NULL, 0, NULL, 0},
+    {"scalar", {{0}}},
 };
 
-double ceiling_run(const char *level, bool f32, long turns)
+static const struct unit *unit_of(const char *level, enum cpu_unit unit)
 {
-    for (size_t i = 0; i < COUNT_OF(ceilings); i++) {
-        loop_fn *loop = f32 ? ceilings[i].f32 : ceilings[i].q8;
-        if (strcmp(ceilings[i].level, level) != 0 || !loop)
-            continue;
-        loop(turns);
-        return (double)turns * CHAINS * (f32 ? ceilings[i].f32_products : ceilings[i].q8_products);
-    }
-    return 0;
+    for (size_t i = 0; i < COUNT_OF(ceilings); i++)
+        if (!strcmp(ceilings[i].level, level) && ceilings[i].units[unit].loop)
+            return &ceilings[i].units[unit];
+    return NULL;
+}
+
+double ceiling_run(const char *level, enum cpu_unit unit, long turns)
+{
+    const struct unit *u = unit_of(level, unit);
+    if (!u)
+        return 0;
+    u->loop(turns);
+    return (double)turns * CHAINS * u->products;
+}
+
+const char *ceiling_name(const char *level, enum cpu_unit unit)
+{
+    const struct unit *u = unit_of(level, unit);
+    return u ? u->name : "";
 }

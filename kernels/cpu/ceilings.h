@@ -4,10 +4,12 @@
 #ifndef QUERN_CEILINGS_H
 #define QUERN_CEILINGS_H
 
-#include <stdbool.h>
+#include "kernels/machine.h"
 
-// Forms the products of 8-bit numbers, or of floats, that `turns` turns form; returns how many. 0: the level has no
-// such ceiling (plain C), or is not of this CPU's architecture.
-double ceiling_run(const char *level, bool f32, long turns);
+// Forms the products of a unit that `turns` turns form; returns how many. 0: the level has no such ceiling (plain C),
+// or is not of this CPU's architecture.
+double ceiling_run(const char *level, enum cpu_unit unit, long turns);
+// The unit's instructions; "" where ceiling_run gives 0.
+const char *ceiling_name(const char *level, enum cpu_unit unit);
 
 #endif

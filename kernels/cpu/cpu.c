@@ -239,7 +239,7 @@ enum { PEAK_TURNS = 50000, PEAK_TRIES = 9 };
 
 struct peak {
     const char *level;
-    bool f32;
+    enum cpu_unit unit;
     long turns;
 };
 
@@ -247,7 +247,7 @@ static void run_ceiling(void *ctx, int thread)
 {
     (void)thread;
     const struct peak *p = ctx;
-    ceiling_run(p->level, p->f32, p->turns);
+    ceiling_run(p->level, p->unit, p->turns);
 }
 
 static double seconds_now(void)
@@ -257,11 +257,24 @@ static double seconds_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-double machine_cpu_peak(struct machine *m, bool f32)
+enum cpu_unit machine_cpu_unit(const struct machine *m, enum dtype type, int64_t n)
+{
+    const struct kernels *k = ((const struct cpu_machine *)m)->kernels;
+    if (!k->matmul_q8[type])
+        return UNIT_FLOATS;
+    return k->in_tiles && k->in_tiles(type, n) ? UNIT_TILES : UNIT_BYTES;
+}
+
+const char *machine_cpu_unit_name(const struct machine *m, enum cpu_unit unit)
+{
+    return ceiling_name(((const struct cpu_machine *)m)->kernels->name, unit);
+}
+
+double machine_cpu_peak(struct machine *m, enum cpu_unit unit)
 {
     struct cpu_machine *cpu = cpu_of(m);
-    struct peak p = {cpu->kernels->name, f32, PEAK_TURNS};
-    double a_thread = ceiling_run(p.level, f32, 1) * PEAK_TURNS, best = 0;
+    struct peak p = {cpu->kernels->name, unit, PEAK_TURNS};
+    double a_thread = ceiling_run(p.level, unit, 1) * PEAK_TURNS, best = 0;
     for (int i = 0; i < PEAK_TRIES && a_thread > 0; i++) {
         double start = seconds_now();
         pool_run(cpu->pool, run_ceiling, &p);

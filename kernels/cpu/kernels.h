@@ -124,6 +124,8 @@ struct kernels {
     // Tables of DT_COUNT. A type with no 8-bit path on this level has NULL, and matmul_f32 serves it (named in -v).
     matmul_fn *const *matmul_q8;
     matmul_fn *const *matmul_f32;  // never NULL for a type that decodes
+    // Whether matmul_q8 multiplies n columns by a type in tiles; NULL: the level has none.
+    bool (*in_tiles)(enum dtype type, int64_t n);
 };
 
 // The levels that this binary holds, best first, ended by NULL; and the best that this CPU runs (cpuid and xgetbv, HWCAP).

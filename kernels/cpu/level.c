@@ -11,7 +11,7 @@
 #define HAS_AMX_avx2 0
 #define HAS_AMX_avx512 1
 
-#define TABLE(title, q8)                                                                                               \
+#define TABLE(title, q8, tiles)                                                                                        \
     {                                                                                                                  \
         .name = title,                                                                                                 \
         .norm = ISA_FN(norm),                                                                                          \
@@ -32,9 +32,10 @@
         .attention = ISA_FN(attention),                                                                                \
         .matmul_q8 = q8,                                                                                               \
         .matmul_f32 = ISA_FN(matmul_f32_table),                                                                        \
+        .in_tiles = tiles,                                                                                             \
     }
 
-const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table));
+const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), NULL);
 #if ISA_FN(HAS_AMX)
-const struct kernels kernels_amx = TABLE("amx", matmul_q8_table_amx);
+const struct kernels kernels_amx = TABLE("amx", matmul_q8_table_amx, matmul_q8_in_tiles_amx);
 #endif

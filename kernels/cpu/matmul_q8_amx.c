@@ -388,11 +388,16 @@ static void multiply(const struct matmul_args *a)
     release_tiles();
 }
 
+bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n)
+{
+    return n >= COLUMNS_MIN && kinds[type].run;
+}
+
 static void matmul(const struct matmul_args *a)
 {
     if (a->n_x == 1)
         ISA_FN(matmul_q8_decode)[a->type](a);
-    else if (a->n_x < COLUMNS_MIN || !kinds[a->type].run)
+    else if (!matmul_q8_in_tiles_amx(a->type, a->n_x))
         ISA_FN(matmul_q8_panel)[a->type](a);
     else
         multiply(a);
