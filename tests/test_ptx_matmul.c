@@ -412,6 +412,16 @@ Test(ptx_matmul, any_length_of_a_row_of_floats)
         check_product(&(struct product){i % 2 ? DT_F32 : DT_BF16, n_in[i], 33, 3, i % 3 ? 4 : 1, false, true});
 }
 
+// On tensor cores: outputs and rows of x that fill no CTA, one that fills more.
+Test(ptx_matmul, many_rows_have_the_bits_of_one)
+{
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        if (ptx_takes_q8(types[i]))
+            check_product(&(struct product){types[i], odd_size(types[i]), 70, 33, PTX_MANY_ROWS, true, i % 2});
+    check_product(&(struct product){DT_Q4_K, 512, 130, 65, PTX_MANY_ROWS, true, true});
+    check_product(&(struct product){DT_Q5_1, 64, 1, 1, PTX_MANY_ROWS, true, false});
+}
+
 // So many blocks that shared memory holds the sums of a part of them only.
 Test(ptx_matmul, long_rows_go_in_rounds)
 {

@@ -9,7 +9,7 @@
 #include "kernels/ptx/emit_matmul_parts.h"
 #include "kernels/ptx/emit_type.h"
 
-enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20 };
+enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20, MMA_FROM = 24 };
 
 // ---- sizes
 
@@ -19,8 +19,10 @@ static int check(const struct ptx_matmul *m, struct error *err)
         return -1;
     if (!m->n_out || m->n_out > MAX_SIZE)
         return fail(err, E_GPU, "matmul: %u outputs: 1 to %d are possible", m->n_out, MAX_SIZE);
-    if (m->rows != 1 && m->rows != 2 && m->rows != 4 && m->rows != 8)
-        return fail(err, E_GPU, "matmul: classes of 1, 2, 4 and 8 rows exist, not of %u", m->rows);
+    bool few = m->rows == 1 || m->rows == 2 || m->rows == 4 || m->rows == 8;
+    if (!few && !(m->rows == PTX_MANY_ROWS && m->q8))
+        return fail(err, E_GPU, "matmul: classes of 1, 2, 4 and 8 rows exist, and %d with 8 bits, not %u",
+                    PTX_MANY_ROWS, m->rows);
     if (m->q8 && !ptx_takes_q8(m->type))
         return fail(err, E_GPU, "matmul: %s weights take no activations in 8 bits", dtype_info[m->type].name);
     uint32_t strides = m->x_stride | m->x_part;
@@ -35,9 +37,10 @@ static int check(const struct ptx_matmul *m, struct error *err)
 
 uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
 {
-    (void)target;
     if (m->n_used || n_rows <= 1)
         return 1;
+    if (m->q8 && target >= 80 && n_rows >= MMA_FROM)
+        return PTX_MANY_ROWS;
     return n_rows <= 2 ? 2 : n_rows <= 4 ? 4 : 8;
 }
 
@@ -77,7 +80,7 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              "    cvta.to.global.u64 %w_tile, %w_tile;\n"
              "    ld.param.u64 %px0, [x];\n"
              "    cvta.to.global.u64 %px0, %px0;\n",
-             m->node, 32 * warps, m->rows);
+             m->node, 32 * warps, MIN(m->rows, 8u));
 }
 
 // The CTA's row and place, its expert, and the expert's matrix; a CTA without one ends here.
@@ -403,12 +406,14 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
 {
     if (check(m, err))
         return -1;
-    uint32_t warps = WARPS;
-    if (m->q8)
+    uint32_t warps = WARPS, outputs = PTX_TILE_ROWS;
+    if (m->rows == PTX_MANY_ROWS)
+        outputs = ptx_matmul_mma(p, m);
+    else if (m->q8)
         warps = ptx_matmul_q8(p, m);
     else
         emit_f32(p, m);
     *launch = (struct ptx_launch){
-        .entry = "matmul", .grid = {ptx_tiles(m->n_out, PTX_TILE_ROWS), 1, 1}, .block = {32 * warps, 1, 1}};
+        .entry = "matmul", .grid = {ptx_tiles(m->n_out, outputs), 1, 1}, .block = {32 * warps, 1, 1}};
     return ptx_finish(p, err);
 }

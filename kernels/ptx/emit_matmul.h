@@ -23,7 +23,7 @@
 #include "gguf/dtype.h"
 #include "kernels/ptx/emitters.h"
 
-enum { PTX_TILE_ROWS = 32 };
+enum { PTX_TILE_ROWS = 32, PTX_MANY_ROWS = 64 };
 
 // Whether the type's products have a path with activations in 8 bits.
 bool ptx_takes_q8(enum dtype type);

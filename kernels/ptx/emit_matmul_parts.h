@@ -18,5 +18,7 @@ void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
 
 // The whole kernel for activations in 8 bits; returns the warps of a CTA.
 uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m);
+// The same for many rows on tensor cores, 256 threads a CTA; returns the outputs of a CTA.
+uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m);
 
 #endif

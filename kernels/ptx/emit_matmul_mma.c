@@ -1,0 +1,497 @@
+// Products of many rows of 8-bit activations on tensor cores, with the bits of the few-row kernels.
+//
+// The integer sums of kernels/cpu/kernels.h are exact in any order, so mma.sync may form them; the floats between them
+// are those of the other kernels, one fma after another. So what decodes and what reads prompts agree to the last bit.
+//
+// A CTA of 8 warps has 128 outputs by 64 rows of x, a warp 32 by 32 as 2 x 4 products of 16 x 8. A step is 128 of k,
+// half a block: the weights become bytes in shared memory (warp w: two of the four parts of the 32 rows of tile w / 2),
+// the activations are copied, and each part of 32 is a product of k = 32, whose sums meet the part's scales at once.
+// Rows in shared memory are 144 bytes apart, so that the 8 rows of a fragment lie in 8 different groups of banks.
+//
+// The minima of Q2_K, Q4_K and Q5_K: the sum over 16 runs of minimum times sum of activations is a product too, of k =
+// 16, with the sums cut into their low and high bytes.
+#include "kernels/ptx/emit_bytes.h"
+#include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_matmul_parts.h"
+
+enum { OUTPUTS = 128, WARPS = 8, STRIDE = 144 };
+
+// ---- addresses
+
+static void head(struct ptx *p, const struct ptx_matmul *m)
+{
+    ptx_header(p, 70, 80);
+    ptx_matmul_entry(p, m, WARPS);
+    PTX_LINES(p,
+              "    .reg .pred %quarter0, %whole;\n"
+              "    .reg .u32 %block, %half, %part, %first_part, %token, %quarter, %wm, %wn, %g, %t, %zero;\n"
+              "    .reg .u32 %put_w, %put_scale, %put_min, %put_unit, %put_x, %put_sums, %put_sumf, %put_da;\n"
+              "    .reg .u32 %take_a, %take_b, %take_scale, %take_unit, %take_min, %take_sums, %take_sumf, %take_da;\n"
+              "    .reg .u64 %unit, %chunk, %from;\n"
+              "    .reg .f32 %y<32>, %s<32>;\n"
+              "    .reg .b32 %isum<32>;\n"
+              "    .shared .align 16 .b8 w8[18432];\n"    // [output][144]
+              "    .shared .align 16 .b8 x8[9216];\n"     // [row of x][144]
+              "    .shared .align 16 .b8 scales[4096];\n" // [part or run][output]; of floats: d, then m
+              "    .shared .align 16 .b8 units[1024];\n"  // d and m [output]
+              "    .shared .align 16 .b8 minima[2048];\n" // [output][16 runs]
+              "    .shared .align 16 .b8 sums[2048];\n"   // [row of x][16 low bytes, 16 high ones]
+              "    .shared .align 16 .b8 sumf[1024];\n"   // [part][row of x]
+              "    .shared .align 16 .b8 da[256];\n");    // [row of x]
+}
+
+// What a thread brings: of the weights, parts 2 (warp % 2) and the next of row `lane` of tile warp / 2; of x, 32 of k.
+static void sources(struct ptx *p, const struct ptx_matmul *m)
+{
+    const struct ptx_bytes *b = ptx_bytes_of(m->type);
+    PTX_FILL(p,
+             "    mov.u32 %zero, 0;\n"
+             "    shr.u32 %wm, %warp, 1;\n"
+             "    and.b32 %wn, %warp, 1;\n"
+             "    shr.u32 %g, %lane, 2;\n"
+             "    and.b32 %t, %lane, 3;\n"
+             "    // tiles past the end read the last\n"
+             "    mad.lo.u32 %index, %tile, 4, %wm;\n"
+             "    min.u32 %index, %index, $0;\n"
+             "    mad.wide.u32 %w_tile, %index, $1, %w_tile;\n"
+             "    shl.b32 %first_part, %wn, 1;\n"
+             "    mad.lo.u32 %row, %wm, 32, %lane;\n"
+             "    mov.u32 %put_w, w8;\n"
+             "    mad.lo.u32 %put_w, %row, $2, %put_w;\n"
+             "    mad.lo.u32 %put_w, %wn, 64, %put_w;\n"
+             "    mov.u32 %put_scale, scales;\n"
+             "    mad.lo.u32 %put_scale, %row, 4, %put_scale;\n"
+             "    mad.lo.u32 %put_scale, %wn, $3, %put_scale;\n"
+             "    mov.u32 %put_unit, units;\n"
+             "    mad.lo.u32 %put_unit, %row, 4, %put_unit;\n"
+             "    mov.u32 %put_min, minima;\n"
+             "    mad.lo.u32 %put_min, %row, 16, %put_min;\n",
+             ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in), STRIDE,
+             b->scales == PTX_SCALE_16 ? 2048 : 1024);
+    PTX_FILL(p,
+             "    // x: four threads a row; rows past the end read the last\n"
+             "    mad.lo.u32 %index, %warp, 32, %lane;\n"
+             "    shr.u32 %token, %index, 2;\n"
+             "    and.b32 %quarter, %index, 3;\n"
+             "    setp.eq.u32 %quarter0, %quarter, 0;\n"
+             "    mad.lo.u32 %index, %group, $0, %token;\n"
+             "    sub.u32 %row, %rows, 1;\n"
+             "    min.u32 %index, %index, %row;\n"
+             "    mad.wide.u32 %px0, %index, $1, %px0;\n"
+             "    mov.u32 %put_x, x8;\n"
+             "    mad.lo.u32 %put_x, %token, $2, %put_x;\n"
+             "    mad.lo.u32 %put_x, %quarter, 32, %put_x;\n"
+             "    mov.u32 %put_sums, sums;\n"
+             "    mad.lo.u32 %put_sums, %token, 32, %put_sums;\n"
+             "    mad.lo.u32 %put_sums, %quarter, 4, %put_sums;\n"
+             "    mov.u32 %put_sumf, sumf;\n"
+             "    mad.lo.u32 %put_sumf, %token, 4, %put_sumf;\n"
+             "    mad.lo.u32 %put_sumf, %quarter, 256, %put_sumf;\n"
+             "    mov.u32 %put_da, da;\n"
+             "    mad.lo.u32 %put_da, %token, 4, %put_da;\n",
+             m->rows, m->x_stride, STRIDE);
+}
+
+// Where a lane's fragments lie: rows g and g + 8 of each 16, columns 2t and 2t + 1 of each 8.
+static void fragments(struct ptx *p)
+{
+    PTX_FILL(p,
+             "    // outputs 32 * wm + g, rows of x 32 * wn + g\n"
+             "    mad.lo.u32 %row, %wm, 32, %g;\n"
+             "    mov.u32 %take_a, w8;\n"
+             "    mad.lo.u32 %take_a, %row, $0, %take_a;\n"
+             "    mad.lo.u32 %take_a, %t, 4, %take_a;\n"
+             "    mov.u32 %take_min, minima;\n"
+             "    mad.lo.u32 %take_min, %row, 16, %take_min;\n"
+             "    mad.lo.u32 %take_min, %t, 4, %take_min;\n"
+             "    mov.u32 %take_scale, scales;\n"
+             "    mad.lo.u32 %take_scale, %row, 4, %take_scale;\n"
+             "    mov.u32 %take_unit, units;\n"
+             "    mad.lo.u32 %take_unit, %row, 4, %take_unit;\n"
+             "    mad.lo.u32 %row, %wn, 32, %g;\n"
+             "    mov.u32 %take_b, x8;\n"
+             "    mad.lo.u32 %take_b, %row, $0, %take_b;\n"
+             "    mad.lo.u32 %take_b, %t, 4, %take_b;\n"
+             "    mov.u32 %take_sums, sums;\n"
+             "    mad.lo.u32 %take_sums, %row, 32, %take_sums;\n"
+             "    mad.lo.u32 %take_sums, %t, 4, %take_sums;\n"
+             "    // rows of x 32 * wn + 2t\n"
+             "    mul.lo.u32 %row, %wn, 128;\n"
+             "    mad.lo.u32 %row, %t, 8, %row;\n"
+             "    mov.u32 %take_sumf, sumf;\n"
+             "    add.u32 %take_sumf, %take_sumf, %row;\n"
+             "    mov.u32 %take_da, da;\n"
+             "    add.u32 %take_da, %take_da, %row;\n",
+             STRIDE);
+    for (uint32_t i = 0; i < 32; i++)
+        PTX_FILL(p, "    mov.f32 %y$0, 0f00000000;\n", i);
+}
+
+// ---- to shared memory
+
+// The part's words with what the type takes off taken off, byte by byte: the top bit, lent, catches the borrow.
+static void take_off(struct ptx *p, uint32_t less)
+{
+    for (uint32_t i = 0; i < 8; i++)
+        PTX_FILL(p,
+                 "    or.b32 %q$0, %q$0, 0x80808080;\n"
+                 "    sub.u32 %q$0, %q$0, 0x$x1;\n"
+                 "    xor.b32 %q$0, %q$0, 0x80808080;\n",
+                 i, less * 0x01010101);
+}
+
+static void put_scales(struct ptx *p, const struct ptx_bytes *b, uint32_t i)
+{
+    switch (b->scales) {
+    case PTX_SCALE_FLOAT:
+        PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %d;\n", 512 * i);
+        if (b->min)
+            PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %m;\n", 2048 + 512 * i);
+        return;
+    case PTX_SCALE_16:
+        PTX_FILL(p,
+                 "    st.shared.b32 [%put_scale+$0], %s0;\n"
+                 "    st.shared.b32 [%put_scale+$1], %s1;\n",
+                 1024 * i, 1024 * i + 512);
+        break;
+    default:
+        PTX_FILL(p, "    st.shared.b32 [%put_scale+$0], %s0;\n", 512 * i);
+    }
+    if (b->min)
+        PTX_LINES(p, "    mad.lo.u32 %t0, %part, 2, %put_min;\n"
+                     "    st.shared.u8 [%t0], %n0;\n");
+    if (b->min && b->scales == PTX_SCALE_16)
+        PTX_LINES(p, "    st.shared.u8 [%t0+1], %n1;\n");
+    else if (b->min)
+        PTX_LINES(p, "    st.shared.u8 [%t0+1], %n0;\n");
+    if (i)
+        return;
+    // of the two warps that have the unit, one
+    PTX_LINES(p, "    setp.eq.u32 %pred, %wn, 0;\n"
+                 "    @%pred st.shared.f32 [%put_unit], %d;\n");
+    if (b->min)
+        PTX_LINES(p, "    @%pred st.shared.f32 [%put_unit+512], %m;\n");
+}
+
+static void put_weights(struct ptx *p, const struct ptx_matmul *m)
+{
+    const struct ptx_bytes *b = ptx_bytes_of(m->type);
+    const struct ptx_part part = {.p = p, .node = m->node, .type = m->type};
+    PTX_FILL(p,
+             "    mad.wide.u32 %unit, %block, $0, %w_tile;\n"
+             "    mad.wide.u32 %chunk, %lane, 16, %unit;\n"
+             "    mad.lo.u32 %part, %half, 4, %first_part;\n",
+             32 * tile_unit_bytes(m->type));
+    for (uint32_t i = 0; i < 2; i++) {
+        PTX_LINES(p, "    {\n" PTX_PART_REGS);
+        ptx_type_bytes(&part);
+        if (b->less)
+            take_off(p, b->less);
+        PTX_FILL(p,
+                 "    st.shared.v4.b32 [%put_w+$0], {%q0, %q1, %q2, %q3};\n"
+                 "    st.shared.v4.b32 [%put_w+$1], {%q4, %q5, %q6, %q7};\n",
+                 32 * i, 32 * i + 16);
+        put_scales(p, b, i);
+        PTX_LINES(p, "    }\n");
+        if (i == 0)
+            PTX_LINES(p, "    add.u32 %part, %part, 1;\n");
+    }
+}
+
+static void put_x(struct ptx *p, const struct ptx_matmul *m)
+{
+    const struct ptx_bytes *b = ptx_bytes_of(m->type);
+    uint32_t blocks = tile_units(m->type, m->n_in);
+    PTX_LINES(p, "    {\n"
+                 "    .reg .b32 %x<4>;\n"
+                 "    .reg .f32 %f;\n"
+                 "    mad.wide.u32 %from, %block, 256, %px0;\n"
+                 "    mad.wide.u32 %from, %half, 128, %from;\n"
+                 "    mad.wide.u32 %from, %quarter, 32, %from;\n"
+                 "    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from];\n"
+                 "    st.shared.v4.b32 [%put_x], {%x0, %x1, %x2, %x3};\n"
+                 "    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from+16];\n"
+                 "    st.shared.v4.b32 [%put_x+16], {%x0, %x1, %x2, %x3};\n");
+    PTX_FILL(p,
+             "    mad.wide.u32 %from, %block, 4, %px0;\n"
+             "    @%quarter0 ld.global.f32 %f, [%from+$0];\n"
+             "    @%quarter0 st.shared.f32 [%put_da], %f;\n",
+             blocks * PTX_Q8_SCALES);
+    if (b->min && b->scales == PTX_SCALE_FLOAT)
+        PTX_FILL(p,
+                 "    mad.wide.u32 %from, %block, 32, %px0;\n"
+                 "    mad.wide.u32 %from, %half, 16, %from;\n"
+                 "    mad.wide.u32 %from, %quarter, 4, %from;\n"
+                 "    ld.global.b32 %x0, [%from+$0];\n"
+                 "    dp2a.lo.s32.s32 %x1, %x0, 0x01010101, 0;\n"
+                 "    cvt.rn.f32.s32 %f, %x1;\n"
+                 "    st.shared.f32 [%put_sumf], %f;\n",
+                 blocks * PTX_Q8_SUMS);
+    else if (b->min)
+        PTX_FILL(p,
+                 "    mad.wide.u32 %from, %block, 32, %px0;\n"
+                 "    mad.wide.u32 %from, %quarter, 8, %from;\n"
+                 "    ld.global.v2.b32 {%x0, %x1}, [%from+$0];\n"
+                 "    prmt.b32 %x2, %x0, %x1, 0x6420;\n"
+                 "    st.shared.b32 [%put_sums], %x2;\n"
+                 "    prmt.b32 %x2, %x0, %x1, 0x7531;\n"
+                 "    st.shared.b32 [%put_sums+16], %x2;\n",
+                 blocks * PTX_Q8_SUMS);
+    PTX_LINES(p, "    }\n");
+}
+
+// ---- products
+
+// %a0 to %a7: part `sub` of the warp's 32 outputs; %b0 to %b7: of its 32 rows of x.
+static void load_fragments(struct ptx *p, uint32_t sub)
+{
+    for (uint32_t i = 0; i < 8; i++)
+        PTX_FILL(p, "    ld.shared.b32 %a$0, [%take_a+$1];\n", i,
+                 i / 4 * 16 * STRIDE + i % 2 * 8 * STRIDE + i / 2 % 2 * 16 + 32 * sub);
+    for (uint32_t i = 0; i < 8; i++)
+        PTX_FILL(p, "    ld.shared.b32 %b$0, [%take_b+$1];\n", i, i / 2 * 8 * STRIDE + i % 2 * 16 + 32 * sub);
+}
+
+// %scale0 to 3: of outputs g, g + 8, g + 16, g + 24, from place `at` of an array of 128 a row.
+static void load_scales(struct ptx *p, bool floats, uint32_t at)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        if (floats)
+            PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_scale+$1];\n", i, at + 32 * i);
+        else
+            PTX_FILL(p, "    ld.shared.b32 %scale$0, [%take_scale+$1];\n", i, at + 32 * i);
+    }
+}
+
+// %c0 to %c3 = the product of outputs 16 mt and rows of x 8 nt: of 32 of k, or of run `run` of 16.
+static void product_32(struct ptx *p, uint32_t mt, uint32_t nt)
+{
+    PTX_FILL(p,
+             "    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, "
+             "{%a$0, %a$1, %a$2, %a$3}, {%b$4, %b$5}, {%zero, %zero, %zero, %zero};\n",
+             4 * mt, 4 * mt + 1, 4 * mt + 2, 4 * mt + 3, 2 * nt, 2 * nt + 1);
+}
+
+static void product_16(struct ptx *p, uint32_t mt, uint32_t nt, uint32_t run)
+{
+    PTX_FILL(p,
+             "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, "
+             "{%a$0, %a$1}, {%b$2}, {%zero, %zero, %zero, %zero};\n",
+             4 * mt + 2 * run, 4 * mt + 2 * run + 1, 2 * nt + run);
+}
+
+// %isum += the product's sums times the scales.
+static void add_integers(struct ptx *p, uint32_t mt, uint32_t nt)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %scale$2, %isum$0;\n", 16 * mt + 4 * nt + i, i, 2 * mt + i / 2);
+}
+
+// %s = fma(sum, d, %s), and with a minimum %s = fma(sum of x, m, %s).
+static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt, uint32_t sub)
+{
+    if (min)
+        PTX_FILL(p, "    ld.shared.v2.f32 {%sum0, %sum1}, [%take_sumf+$0];\n", 256 * sub + 32 * nt);
+    for (uint32_t i = 0; i < 4; i++) {
+        PTX_FILL(p,
+                 "    cvt.rn.f32.s32 %f, %c$1;\n"
+                 "    fma.rn.f32 %s$0, %f, %d$2, %s$0;\n",
+                 16 * mt + 4 * nt + i, i, 2 * mt + i / 2);
+        if (min)
+            PTX_FILL(p, "    fma.rn.f32 %s$0, %sum$1, %m$2, %s$0;\n", 16 * mt + 4 * nt + i, i % 2, 2 * mt + i / 2);
+    }
+}
+
+static void products(struct ptx *p, const struct ptx_bytes *b)
+{
+    bool floats = b->scales == PTX_SCALE_FLOAT;
+    uint32_t runs = b->scales == PTX_SCALE_16 ? 2 : 1;
+    PTX_LINES(p, "    {\n"
+                 "    .reg .b32 %a<8>, %b<8>, %c<4>, %scale<4>;\n"
+                 "    .reg .f32 %d<4>, %m<4>, %f, %sum0, %sum1;\n");
+    for (uint32_t sub = 0; sub < 4; sub++) {
+        load_fragments(p, sub);
+        for (uint32_t i = 0; i < 4 && floats && b->min; i++)
+            PTX_FILL(p, "    ld.shared.f32 %m$0, [%take_scale+$1];\n", i, 2048 + 512 * sub + 32 * i);
+        for (uint32_t run = 0; run < runs; run++) {
+            load_scales(p, floats, 512 * (runs * sub + run));
+            for (uint32_t i = 0; i < 8; i++) {
+                if (runs == 2)
+                    product_16(p, i / 4, i % 4, run);
+                else
+                    product_32(p, i / 4, i % 4);
+                if (floats)
+                    add_floats(p, b->min, i / 4, i % 4, sub);
+                else
+                    add_integers(p, i / 4, i % 4);
+            }
+        }
+    }
+    PTX_LINES(p, "    }\n");
+}
+
+// ---- the end of a block: y = fma(S, da, y)
+
+// %c = the sums of minimum times sum of x, of a product of 16 x 8: from the low bytes of the sums, and 256 times the
+// high.
+static void minima(struct ptx *p, uint32_t mt, uint32_t nt)
+{
+    PTX_FILL(p,
+             "    ld.shared.b32 %low, [%take_sums+$3];\n"
+             "    ld.shared.b32 %high, [%take_sums+$4];\n"
+             "    mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%c0, %c1, %c2, %c3}, "
+             "{%a$0, %a$1}, {%low}, {%zero, %zero, %zero, %zero};\n"
+             "    mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%e0, %e1, %e2, %e3}, "
+             "{%a$0, %a$1}, {%high}, {%zero, %zero, %zero, %zero};\n",
+             2 * mt, 2 * mt + 1, nt, 256 * nt, 256 * nt + 16);
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(p, "    mad.lo.s32 %c$0, %e$0, 256, %c$0;\n", i);
+}
+
+static void block_integers(struct ptx *p, const struct ptx_bytes *b, uint32_t mt, uint32_t nt)
+{
+    if (b->min)
+        minima(p, mt, nt);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t at = 16 * mt + 4 * nt + i;
+        PTX_FILL(p,
+                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
+                 "    mul.rn.f32 %s$0, %f, %d$1;\n",
+                 at, 2 * mt + i / 2);
+        if (b->min)
+            PTX_FILL(p,
+                     "    cvt.rn.f32.s32 %f, %c$1;\n"
+                     "    neg.f32 %f, %f;\n"
+                     "    fma.rn.f32 %s$0, %f, %m$2, %s$0;\n",
+                     at, i, 2 * mt + i / 2);
+    }
+}
+
+static void end_block(struct ptx *p, const struct ptx_bytes *b)
+{
+    bool floats = b->scales == PTX_SCALE_FLOAT;
+    PTX_LINES(p, "    {\n"
+                 "    .reg .b32 %a<4>, %c<4>, %e<4>, %low, %high;\n"
+                 "    .reg .f32 %d<4>, %m<4>, %f, %da0, %da1;\n");
+    for (uint32_t i = 0; i < 4 && !floats; i++) {
+        PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_unit+$1];\n", i, 32 * i);
+        if (b->min)
+            PTX_FILL(p,
+                     "    ld.shared.f32 %m$0, [%take_unit+$1];\n"
+                     "    ld.shared.b32 %a$0, [%take_min+$2];\n",
+                     i, 512 + 32 * i, 128 * i);
+    }
+    for (uint32_t t = 0; t < 8; t++) {
+        PTX_FILL(p, "    ld.shared.v2.f32 {%da0, %da1}, [%take_da+$0];\n", t % 4 * 32);
+        if (!floats)
+            block_integers(p, b, t / 4, t % 4);
+        for (uint32_t i = 0; i < 4; i++)
+            PTX_FILL(p, "    fma.rn.f32 %y$0, %s$0, %da$1, %y$0;\n", 4 * t + i, i % 2);
+    }
+    PTX_LINES(p, "    }\n");
+}
+
+// The sums of a block begin with nothing.
+static void begin_block(struct ptx *p, bool floats)
+{
+    for (uint32_t i = 0; i < 32; i++) {
+        if (floats)
+            PTX_FILL(p, "    mov.f32 %s$0, 0f00000000;\n", i);
+        else
+            PTX_FILL(p, "    mov.b32 %isum$0, 0;\n", i);
+    }
+}
+
+// ---- stores
+
+// Output %output of row %row of x, both within the matrix.
+static void store_one(struct ptx *p, const struct ptx_matmul *m, uint32_t at)
+{
+    if (m->bias)
+        PTX_FILL(p, "    @%whole add.rn.f32 %y$0, %y$0, %bias;\n", at);
+    if (m->residual)
+        PTX_FILL(p,
+                 "    mad.wide.u32 %at, %row, $1, %residual;\n"
+                 "    @%whole ld.global.f32 %term, [%at];\n"
+                 "    @%whole add.rn.f32 %y$0, %y$0, %term;\n",
+                 at, m->residual_stride);
+    PTX_FILL(p,
+             "    mad.wide.u32 %at, %row, $1, %y_out;\n"
+             "    @%whole st.global.f32 [%at], %y$0;\n",
+             at, m->y_stride);
+}
+
+// The lane's outputs are four, 8 apart; each has 8 rows of x.
+static void store(struct ptx *p, const struct ptx_matmul *m)
+{
+    PTX_FILL(p,
+             "    .reg .f32 %bias, %term;\n"
+             "    .reg .u64 %y_out, %residual, %at;\n"
+             "    .reg .u32 %row0;\n"
+             "    mul.lo.u32 %row0, %group, $0;\n"
+             "    mad.lo.u32 %row0, %wn, 32, %row0;\n"
+             "    mad.lo.u32 %row0, %t, 2, %row0;\n"
+             "    mad.lo.u32 %output, %tile, $1, %g;\n"
+             "    mad.lo.u32 %output, %wm, 32, %output;\n",
+             m->rows, OUTPUTS);
+    for (uint32_t o = 0; o < 4; o++) {
+        PTX_FILL(p,
+                 "    setp.ge.u32 %in, %output, $0;\n"
+                 "    @%in ret;\n"
+                 "    ld.param.u64 %y_out, [y];\n"
+                 "    cvta.to.global.u64 %y_out, %y_out;\n"
+                 "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
+                 m->n_out);
+        if (m->bias)
+            PTX_LINES(p, "    ld.param.u64 %pointer, [bias];\n"
+                         "    cvta.to.global.u64 %pointer, %pointer;\n"
+                         "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
+                         "    ld.global.f32 %bias, [%pointer];\n");
+        if (m->residual)
+            PTX_LINES(p, "    ld.param.u64 %residual, [residual];\n"
+                         "    cvta.to.global.u64 %residual, %residual;\n"
+                         "    mad.wide.u32 %residual, %output, 4, %residual;\n");
+        for (uint32_t i = 0; i < 8; i++) {
+            PTX_FILL(p,
+                     "    add.u32 %row, %row0, $0;\n"
+                     "    setp.lt.u32 %whole, %row, %rows;\n",
+                     i / 2 * 8 + i % 2);
+            store_one(p, m, o / 2 * 16 + i / 2 * 4 + o % 2 * 2 + i % 2);
+        }
+        PTX_LINES(p, "    add.u32 %output, %output, 8;\n");
+    }
+    PTX_LINES(p, "    ret;\n"
+                 "}\n");
+}
+
+uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
+{
+    const struct ptx_bytes *b = ptx_bytes_of(m->type);
+    head(p, m);
+    sources(p, m);
+    fragments(p);
+    PTX_LINES(p, "    mov.u32 %block, 0;\n"
+                 "BLOCK:\n");
+    begin_block(p, b->scales == PTX_SCALE_FLOAT);
+    PTX_LINES(p, "    mov.u32 %half, 0;\n"
+                 "HALF:\n"
+                 "    .pragma \"nounroll\";\n");
+    put_weights(p, m);
+    put_x(p, m);
+    PTX_LINES(p, "    bar.sync 0;\n");
+    products(p, b);
+    PTX_LINES(p, "    setp.eq.u32 %more, %half, 0;\n"
+                 "    @%more bra UNFINISHED;\n");
+    end_block(p, b);
+    PTX_FILL(p,
+             "UNFINISHED:\n"
+             "    bar.sync 0;\n"
+             "    add.u32 %half, %half, 1;\n"
+             "    @%more bra HALF;\n"
+             "    add.u32 %block, %block, 1;\n"
+             "    setp.lt.u32 %more, %block, $0;\n"
+             "    @%more bra BLOCK;\n",
+             tile_units(m->type, m->n_in));
+    store(p, m);
+    return OUTPUTS;
+}
