@@ -41,9 +41,21 @@ static void note_model(const struct model *m, const char *path)
                   (double)m->info.n_params, size);
     struct text machine = {0};
     m->machine->v->describe(m->machine, NULL, &machine);
-    terminal_note("device: %s (%s)", m->device, m->device_why);
     load_note_text(&machine);
     terminal_note("loaded in %.1f ms", m->load_ms);
+}
+
+// Where kernels that were compiled for a card are kept: NULL when the environment names no home.
+static const char *kernel_cache(char *out, size_t size)
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (base && *base == '/')
+        snprintf(out, size, "%s/quern/kernels", base);
+    else if (home && *home)
+        snprintf(out, size, "%s/.cache/quern/kernels", home);
+    else
+        return NULL;
+    return out;
 }
 
 int load_model(struct loaded *l, const struct options *o, struct error *err)
@@ -52,9 +64,12 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
     const char *path = load_path(o, err);
     if (!path)
         return -1;
+    char cache[4096];
     struct model_options options = {
         .path = path,
-        .device = (enum device)o->device,
+        .device = (enum device)MIN(o->device, (int)DEVICE_GPU),
+        .card = MAX(0, o->device - (int)DEVICE_GPU - 1),
+        .kernel_cache = kernel_cache(cache, sizeof cache),
         .machine = load_machine_options(o),
         .n_ctx = (int)o->n_ctx,
         .no_mmap = o->no_mmap,
@@ -67,6 +82,8 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
         if (model_mapping(l->model, i, &from, &to))
             terminal_watch_mapping(from, to, gguf_path(l->model->file, i));
     }
+    if (o->verbose || l->model->device_news)
+        terminal_note("device: %s (%s)", l->model->device, l->model->device_why);
     if (o->verbose)
         note_model(l->model, path);
     return 0;

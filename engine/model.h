@@ -17,6 +17,8 @@ enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_REF, DEVICE_GPU };
 struct model_options {
     const char *path;  // of a file, or MODEL_BUILTIN
     enum device device;
+    int card;                  // of DEVICE_GPU and DEVICE_AUTO: which one
+    const char *kernel_cache;  // folder of compiled kernels of a card; NULL: none are kept
     struct machine_options machine;
     int n_ctx;     // positions of a sequence that will be used; 0: as many as it was trained for, N_CTX_DEFAULT at most
     bool no_mmap;  // read the file instead of mapping it; the built-in model lies in memory already
@@ -32,8 +34,9 @@ struct model {
     struct arch_info info;
     int n_ctx;  // as chosen, or as many as by default
     bool weights_are_mapped;  // or a part of the program
-    const char *device;      // "cpu", "ref"
-    const char *device_why;  // a clause: "asked for", "this build has no GPU machine"
+    const char *device;    // "cpu", "ref", "gpu"
+    char device_why[512];  // a clause: "asked for", or what a look for cards brought
+    bool device_news;      // auto met a card, whether it took it or not: worth a line
     double load_ms;
 };
 

@@ -138,7 +138,15 @@ static int refuse(const struct session *s, uint64_t room, const char *limit, str
 // Held against what is free before any of it is touched.
 static int check_memory(const struct session *s, struct error *err)
 {
+    const struct machine *machine = s->model->machine;
     struct memory_free free_now;
+    if (machine->v->memory) {  // of its own: weights and the plan lie there already
+        size_t room_there;
+        if (machine->v->memory(s->model->machine, &room_there, err))
+            return -1;
+        uint64_t all = (uint64_t)room_there + s->need.weights + s->need.plan;
+        return s->need.kv > room_there ? refuse(s, all, "the card", err) : 0;
+    }
     memory_query("", &free_now);
     // weights that were read are taken already, those that are mapped come with their first use
     uint64_t taken = s->need.weights_are_mapped ? 0 : s->need.weights, room;

@@ -71,6 +71,8 @@ struct machine_vtable {
                    struct error *err);
     int (*run)(struct machine *m, struct plan *p, const struct step *s, struct error *err);
     void (*plan_free)(struct machine *m, struct plan *p);
+    // Bytes that its own memory has free now. NULL: it is the host's.
+    int (*memory)(struct machine *m, size_t *free, struct error *err);
     // Bytes of memory that a plan holds for its values, for the sum that is made before the first token.
     size_t (*plan_bytes)(const struct plan *p);
     // Lines for -v: what was chosen and why; what runs on a generic path. p may be NULL: of the machine alone.

@@ -187,7 +187,7 @@ Test(cmd, errors_are_one_line_with_the_right_status)
     check_error(&r, 5, "/no/such.gguf");
     run(&r, "run", "-m", "/etc/passwd", "-p", "x", NULL);
     check_error(&r, 3, "/etc/passwd");
-    run(&r, "run", "-m", tiny_f32, "--device", "gpu", "-p", "x", NULL);
+    run(&r, "run", "-m", tiny_f32, "--device", "gpu:7", "-p", "x", NULL);
     check_error(&r, 6, "--device gpu");
     run(&r, "run", "-m", tiny_f32, "--isa", "mmx", "-p", "x", NULL);
     check_error(&r, 2, "mmx");

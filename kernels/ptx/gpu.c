@@ -66,6 +66,11 @@ static int gpu_get(struct machine *m, const struct buffer *b, size_t at, void *d
     return n ? driver_get(gpu_of(m)->driver, dst, b->at + at, n, err) : 0;
 }
 
+static int gpu_memory(struct machine *m, size_t *bytes, struct error *err)
+{
+    return driver_memory(gpu_of(m)->driver, bytes, err);
+}
+
 static size_t gpu_plan_bytes(const struct plan *p)
 {
     return p->values_bytes + p->block_bytes;
@@ -101,6 +106,7 @@ static const struct machine_vtable gpu_vtable = {
     .compile = gpu_compile,
     .run = gpu_run,
     .plan_free = gpu_plan_free,
+    .memory = gpu_memory,
     .plan_bytes = gpu_plan_bytes,
     .describe = gpu_describe,
     .print = gpu_print,
