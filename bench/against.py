@@ -10,7 +10,7 @@ alike. quern's greedy text must be the same in every round.
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
 
 def quern(a, prompt_file, n):
-    cmd = [a.quern, 'run', '-m', a.model, '-f', prompt_file, '-n', str(n), '--temp', '0', '--ignore-eos', '--json',
+    cmd = [a.quern, 'run', '-m', a.model, '-f', prompt_file, '-n', str(n), '--temp', '0', '--ignore-eos', '--speculate', 'off', '--json',
            '-c', str(a.prompt + n + 64), '-t', str(a.threads)] + a.quern_flags.split()
     return json.loads(subprocess.run(cmd, check=True, capture_output=True).stdout)
 
