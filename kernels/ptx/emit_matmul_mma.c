@@ -16,28 +16,32 @@
 
 enum { OUTPUTS = 128, WARPS = 8, STRIDE = 144 };
 
+// What lies where in shared memory, bytes.
+enum {
+    WEIGHTS = 0,    // [output][144]
+    ACTS = 18432,   // [row of x][144]
+    SCALES = 27648, // [part or run][output]; of floats: d, then m from 2048 on
+    UNITS = 31744,  // d, then m, [output]
+    MINIMA = 32768, // [output][16 runs]
+    SUMS = 34816,   // [row of x][16 low bytes, 16 high ones]
+    SUMF = 36864,   // [part][row of x]
+    DA = 37888,     // [row of x]
+};
+
 // ---- addresses
 
 static void head(struct ptx *p, const struct ptx_matmul *m)
 {
     ptx_header(p, 70, 80);
     ptx_matmul_entry(p, m, WARPS);
-    PTX_LINES(p,
-              "    .reg .pred %quarter0, %whole;\n"
-              "    .reg .u32 %block, %half, %part, %first_part, %token, %quarter, %wm, %wn, %g, %t, %zero;\n"
-              "    .reg .u32 %put_w, %put_scale, %put_min, %put_unit, %put_x, %put_sums, %put_sumf, %put_da;\n"
-              "    .reg .u32 %take_a, %take_b, %take_scale, %take_unit, %take_min, %take_sums, %take_sumf, %take_da;\n"
-              "    .reg .u64 %unit, %chunk, %from;\n"
-              "    .reg .f32 %y<32>, %s<32>;\n"
-              "    .reg .b32 %isum<32>;\n"
-              "    .shared .align 16 .b8 w8[18432];\n"    // [output][144]
-              "    .shared .align 16 .b8 x8[9216];\n"     // [row of x][144]
-              "    .shared .align 16 .b8 scales[4096];\n" // [part or run][output]; of floats: d, then m
-              "    .shared .align 16 .b8 units[1024];\n"  // d and m [output]
-              "    .shared .align 16 .b8 minima[2048];\n" // [output][16 runs]
-              "    .shared .align 16 .b8 sums[2048];\n"   // [row of x][16 low bytes, 16 high ones]
-              "    .shared .align 16 .b8 sumf[1024];\n"   // [part][row of x]
-              "    .shared .align 16 .b8 da[256];\n");    // [row of x]
+    PTX_LINES(p, "    .reg .pred %quarter0, %whole;\n"
+                 "    .reg .u32 %block, %half, %part, %first_part, %token, %quarter, %wm, %wn, %g, %t, %zero;\n"
+                 "    .reg .u32 %put_w, %put_scale, %put_min, %put_x, %put_sums, %put_sumf;\n"
+                 "    .reg .u32 %take_a, %take_b, %take_scale, %take_min, %take_sums, %take_sumf;\n"
+                 "    .reg .u64 %unit, %chunk, %from;\n"
+                 "    .reg .f32 %y<32>, %s<32>;\n"
+                 "    .reg .b32 %isum<32>;\n"
+                 "    .shared .align 16 .b8 step[38144];\n");
 }
 
 // What a thread brings: of the weights, parts 2 (warp % 2) and the next of row `lane` of tile warp / 2; of x, 32 of k.
@@ -56,15 +60,13 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
              "    mad.wide.u32 %w_tile, %index, $1, %w_tile;\n"
              "    shl.b32 %first_part, %wn, 1;\n"
              "    mad.lo.u32 %row, %wm, 32, %lane;\n"
-             "    mov.u32 %put_w, w8;\n"
+             "    mov.u32 %put_w, step;\n"
              "    mad.lo.u32 %put_w, %row, $2, %put_w;\n"
              "    mad.lo.u32 %put_w, %wn, 64, %put_w;\n"
-             "    mov.u32 %put_scale, scales;\n"
+             "    mov.u32 %put_scale, step;\n"
              "    mad.lo.u32 %put_scale, %row, 4, %put_scale;\n"
              "    mad.lo.u32 %put_scale, %wn, $3, %put_scale;\n"
-             "    mov.u32 %put_unit, units;\n"
-             "    mad.lo.u32 %put_unit, %row, 4, %put_unit;\n"
-             "    mov.u32 %put_min, minima;\n"
+             "    mov.u32 %put_min, step;\n"
              "    mad.lo.u32 %put_min, %row, 16, %put_min;\n",
              ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in), STRIDE,
              b->scales == PTX_SCALE_16 ? 2048 : 1024);
@@ -78,17 +80,15 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
              "    sub.u32 %row, %rows, 1;\n"
              "    min.u32 %index, %index, %row;\n"
              "    mad.wide.u32 %px0, %index, $1, %px0;\n"
-             "    mov.u32 %put_x, x8;\n"
+             "    mov.u32 %put_x, step;\n"
              "    mad.lo.u32 %put_x, %token, $2, %put_x;\n"
              "    mad.lo.u32 %put_x, %quarter, 32, %put_x;\n"
-             "    mov.u32 %put_sums, sums;\n"
+             "    mov.u32 %put_sums, step;\n"
              "    mad.lo.u32 %put_sums, %token, 32, %put_sums;\n"
              "    mad.lo.u32 %put_sums, %quarter, 4, %put_sums;\n"
-             "    mov.u32 %put_sumf, sumf;\n"
+             "    mov.u32 %put_sumf, step;\n"
              "    mad.lo.u32 %put_sumf, %token, 4, %put_sumf;\n"
-             "    mad.lo.u32 %put_sumf, %quarter, 256, %put_sumf;\n"
-             "    mov.u32 %put_da, da;\n"
-             "    mad.lo.u32 %put_da, %token, 4, %put_da;\n",
+             "    mad.lo.u32 %put_sumf, %quarter, 256, %put_sumf;\n",
              m->rows, m->x_stride, STRIDE);
 }
 
@@ -98,30 +98,26 @@ static void fragments(struct ptx *p)
     PTX_FILL(p,
              "    // outputs 32 * wm + g, rows of x 32 * wn + g\n"
              "    mad.lo.u32 %row, %wm, 32, %g;\n"
-             "    mov.u32 %take_a, w8;\n"
+             "    mov.u32 %take_a, step;\n"
              "    mad.lo.u32 %take_a, %row, $0, %take_a;\n"
              "    mad.lo.u32 %take_a, %t, 4, %take_a;\n"
-             "    mov.u32 %take_min, minima;\n"
+             "    mov.u32 %take_min, step;\n"
              "    mad.lo.u32 %take_min, %row, 16, %take_min;\n"
              "    mad.lo.u32 %take_min, %t, 4, %take_min;\n"
-             "    mov.u32 %take_scale, scales;\n"
+             "    mov.u32 %take_scale, step;\n"
              "    mad.lo.u32 %take_scale, %row, 4, %take_scale;\n"
-             "    mov.u32 %take_unit, units;\n"
-             "    mad.lo.u32 %take_unit, %row, 4, %take_unit;\n"
              "    mad.lo.u32 %row, %wn, 32, %g;\n"
-             "    mov.u32 %take_b, x8;\n"
+             "    mov.u32 %take_b, step;\n"
              "    mad.lo.u32 %take_b, %row, $0, %take_b;\n"
              "    mad.lo.u32 %take_b, %t, 4, %take_b;\n"
-             "    mov.u32 %take_sums, sums;\n"
+             "    mov.u32 %take_sums, step;\n"
              "    mad.lo.u32 %take_sums, %row, 32, %take_sums;\n"
              "    mad.lo.u32 %take_sums, %t, 4, %take_sums;\n"
              "    // rows of x 32 * wn + 2t\n"
              "    mul.lo.u32 %row, %wn, 128;\n"
              "    mad.lo.u32 %row, %t, 8, %row;\n"
-             "    mov.u32 %take_sumf, sumf;\n"
-             "    add.u32 %take_sumf, %take_sumf, %row;\n"
-             "    mov.u32 %take_da, da;\n"
-             "    add.u32 %take_da, %take_da, %row;\n",
+             "    mov.u32 %take_sumf, step;\n"
+             "    add.u32 %take_sumf, %take_sumf, %row;\n",
              STRIDE);
     for (uint32_t i = 0; i < 32; i++)
         PTX_FILL(p, "    mov.f32 %y$0, 0f00000000;\n", i);
@@ -144,33 +140,37 @@ static void put_scales(struct ptx *p, const struct ptx_bytes *b, uint32_t i)
 {
     switch (b->scales) {
     case PTX_SCALE_FLOAT:
-        PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %d;\n", 512 * i);
+        PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %d;\n", SCALES + 512 * i);
         if (b->min)
-            PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %m;\n", 2048 + 512 * i);
+            PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %m;\n", SCALES + 2048 + 512 * i);
         return;
     case PTX_SCALE_16:
         PTX_FILL(p,
                  "    st.shared.b32 [%put_scale+$0], %s0;\n"
                  "    st.shared.b32 [%put_scale+$1], %s1;\n",
-                 1024 * i, 1024 * i + 512);
+                 SCALES + 1024 * i, SCALES + 1024 * i + 512);
         break;
     default:
-        PTX_FILL(p, "    st.shared.b32 [%put_scale+$0], %s0;\n", 512 * i);
+        PTX_FILL(p, "    st.shared.b32 [%put_scale+$0], %s0;\n", SCALES + 512 * i);
     }
     if (b->min)
-        PTX_LINES(p, "    mad.lo.u32 %t0, %part, 2, %put_min;\n"
-                     "    st.shared.u8 [%t0], %n0;\n");
+        PTX_FILL(p,
+                 "    mad.lo.u32 %t0, %part, 2, %put_min;\n"
+                 "    st.shared.u8 [%t0+$0], %n0;\n",
+                 MINIMA);
     if (b->min && b->scales == PTX_SCALE_16)
-        PTX_LINES(p, "    st.shared.u8 [%t0+1], %n1;\n");
+        PTX_FILL(p, "    st.shared.u8 [%t0+$0], %n1;\n", MINIMA + 1);
     else if (b->min)
-        PTX_LINES(p, "    st.shared.u8 [%t0+1], %n0;\n");
+        PTX_FILL(p, "    st.shared.u8 [%t0+$0], %n0;\n", MINIMA + 1);
     if (i)
         return;
     // of the two warps that have the unit, one
-    PTX_LINES(p, "    setp.eq.u32 %pred, %wn, 0;\n"
-                 "    @%pred st.shared.f32 [%put_unit], %d;\n");
+    PTX_FILL(p,
+             "    setp.eq.u32 %pred, %first_part, 0;\n"
+             "    @%pred st.shared.f32 [%put_scale+$0], %d;\n",
+             UNITS);
     if (b->min)
-        PTX_LINES(p, "    @%pred st.shared.f32 [%put_unit+512], %m;\n");
+        PTX_FILL(p, "    @%pred st.shared.f32 [%put_scale+$0], %m;\n", UNITS + 512);
 }
 
 static void put_weights(struct ptx *p, const struct ptx_matmul *m)
@@ -190,7 +190,7 @@ static void put_weights(struct ptx *p, const struct ptx_matmul *m)
         PTX_FILL(p,
                  "    st.shared.v4.b32 [%put_w+$0], {%q0, %q1, %q2, %q3};\n"
                  "    st.shared.v4.b32 [%put_w+$1], {%q4, %q5, %q6, %q7};\n",
-                 32 * i, 32 * i + 16);
+                 WEIGHTS + 32 * i, WEIGHTS + 32 * i + 16);
         put_scales(p, b, i);
         PTX_LINES(p, "    }\n");
         if (i == 0)
@@ -202,21 +202,23 @@ static void put_x(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
     uint32_t blocks = tile_units(m->type, m->n_in);
-    PTX_LINES(p, "    {\n"
-                 "    .reg .b32 %x<4>;\n"
-                 "    .reg .f32 %f;\n"
-                 "    mad.wide.u32 %from, %block, 256, %px0;\n"
-                 "    mad.wide.u32 %from, %half, 128, %from;\n"
-                 "    mad.wide.u32 %from, %quarter, 32, %from;\n"
-                 "    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from];\n"
-                 "    st.shared.v4.b32 [%put_x], {%x0, %x1, %x2, %x3};\n"
-                 "    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from+16];\n"
-                 "    st.shared.v4.b32 [%put_x+16], {%x0, %x1, %x2, %x3};\n");
+    PTX_FILL(p,
+             "    {\n"
+             "    .reg .b32 %x<4>;\n"
+             "    .reg .f32 %f;\n"
+             "    mad.wide.u32 %from, %block, 256, %px0;\n"
+             "    mad.wide.u32 %from, %half, 128, %from;\n"
+             "    mad.wide.u32 %from, %quarter, 32, %from;\n"
+             "    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from];\n"
+             "    st.shared.v4.b32 [%put_x+$0], {%x0, %x1, %x2, %x3};\n"
+             "    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from+16];\n"
+             "    st.shared.v4.b32 [%put_x+$1], {%x0, %x1, %x2, %x3};\n",
+             ACTS, ACTS + 16);
     PTX_FILL(p,
              "    mad.wide.u32 %from, %block, 4, %px0;\n"
              "    @%quarter0 ld.global.f32 %f, [%from+$0];\n"
-             "    @%quarter0 st.shared.f32 [%put_da], %f;\n",
-             blocks * PTX_Q8_SCALES);
+             "    @%quarter0 st.shared.f32 [%put_sumf+$1], %f;\n",
+             blocks * PTX_Q8_SCALES, DA);
     if (b->min && b->scales == PTX_SCALE_FLOAT)
         PTX_FILL(p,
                  "    mad.wide.u32 %from, %block, 32, %px0;\n"
@@ -225,18 +227,18 @@ static void put_x(struct ptx *p, const struct ptx_matmul *m)
                  "    ld.global.b32 %x0, [%from+$0];\n"
                  "    dp2a.lo.s32.s32 %x1, %x0, 0x01010101, 0;\n"
                  "    cvt.rn.f32.s32 %f, %x1;\n"
-                 "    st.shared.f32 [%put_sumf], %f;\n",
-                 blocks * PTX_Q8_SUMS);
+                 "    st.shared.f32 [%put_sumf+$1], %f;\n",
+                 blocks * PTX_Q8_SUMS, SUMF);
     else if (b->min)
         PTX_FILL(p,
                  "    mad.wide.u32 %from, %block, 32, %px0;\n"
                  "    mad.wide.u32 %from, %quarter, 8, %from;\n"
                  "    ld.global.v2.b32 {%x0, %x1}, [%from+$0];\n"
                  "    prmt.b32 %x2, %x0, %x1, 0x6420;\n"
-                 "    st.shared.b32 [%put_sums], %x2;\n"
+                 "    st.shared.b32 [%put_sums+$1], %x2;\n"
                  "    prmt.b32 %x2, %x0, %x1, 0x7531;\n"
-                 "    st.shared.b32 [%put_sums+16], %x2;\n",
-                 blocks * PTX_Q8_SUMS);
+                 "    st.shared.b32 [%put_sums+$2], %x2;\n",
+                 blocks * PTX_Q8_SUMS, SUMS, SUMS + 16);
     PTX_LINES(p, "    }\n");
 }
 
@@ -247,9 +249,9 @@ static void load_fragments(struct ptx *p, uint32_t sub)
 {
     for (uint32_t i = 0; i < 8; i++)
         PTX_FILL(p, "    ld.shared.b32 %a$0, [%take_a+$1];\n", i,
-                 i / 4 * 16 * STRIDE + i % 2 * 8 * STRIDE + i / 2 % 2 * 16 + 32 * sub);
+                 WEIGHTS + i / 4 * 16 * STRIDE + i % 2 * 8 * STRIDE + i / 2 % 2 * 16 + 32 * sub);
     for (uint32_t i = 0; i < 8; i++)
-        PTX_FILL(p, "    ld.shared.b32 %b$0, [%take_b+$1];\n", i, i / 2 * 8 * STRIDE + i % 2 * 16 + 32 * sub);
+        PTX_FILL(p, "    ld.shared.b32 %b$0, [%take_b+$1];\n", i, ACTS + i / 2 * 8 * STRIDE + i % 2 * 16 + 32 * sub);
 }
 
 // %scale0 to 3: of outputs g, g + 8, g + 16, g + 24, from place `at` of an array of 128 a row.
@@ -257,9 +259,9 @@ static void load_scales(struct ptx *p, bool floats, uint32_t at)
 {
     for (uint32_t i = 0; i < 4; i++) {
         if (floats)
-            PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_scale+$1];\n", i, at + 32 * i);
+            PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_scale+$1];\n", i, SCALES + at + 32 * i);
         else
-            PTX_FILL(p, "    ld.shared.b32 %scale$0, [%take_scale+$1];\n", i, at + 32 * i);
+            PTX_FILL(p, "    ld.shared.b32 %scale$0, [%take_scale+$1];\n", i, SCALES + at + 32 * i);
     }
 }
 
@@ -291,7 +293,7 @@ static void add_integers(struct ptx *p, uint32_t mt, uint32_t nt)
 static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt, uint32_t sub)
 {
     if (min)
-        PTX_FILL(p, "    ld.shared.v2.f32 {%sum0, %sum1}, [%take_sumf+$0];\n", 256 * sub + 32 * nt);
+        PTX_FILL(p, "    ld.shared.v2.f32 {%sum0, %sum1}, [%take_sumf+$0];\n", SUMF + 256 * sub + 32 * nt);
     for (uint32_t i = 0; i < 4; i++) {
         PTX_FILL(p,
                  "    cvt.rn.f32.s32 %f, %c$1;\n"
@@ -312,7 +314,7 @@ static void products(struct ptx *p, const struct ptx_bytes *b)
     for (uint32_t sub = 0; sub < 4; sub++) {
         load_fragments(p, sub);
         for (uint32_t i = 0; i < 4 && floats && b->min; i++)
-            PTX_FILL(p, "    ld.shared.f32 %m$0, [%take_scale+$1];\n", i, 2048 + 512 * sub + 32 * i);
+            PTX_FILL(p, "    ld.shared.f32 %m$0, [%take_scale+$1];\n", i, SCALES + 2048 + 512 * sub + 32 * i);
         for (uint32_t run = 0; run < runs; run++) {
             load_scales(p, floats, 512 * (runs * sub + run));
             for (uint32_t i = 0; i < 8; i++) {
@@ -343,7 +345,7 @@ static void minima(struct ptx *p, uint32_t mt, uint32_t nt)
              "{%a$0, %a$1}, {%low}, {%zero, %zero, %zero, %zero};\n"
              "    mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%e0, %e1, %e2, %e3}, "
              "{%a$0, %a$1}, {%high}, {%zero, %zero, %zero, %zero};\n",
-             2 * mt, 2 * mt + 1, nt, 256 * nt, 256 * nt + 16);
+             2 * mt, 2 * mt + 1, nt, SUMS + 256 * nt, SUMS + 256 * nt + 16);
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    mad.lo.s32 %c$0, %e$0, 256, %c$0;\n", i);
 }
@@ -374,15 +376,15 @@ static void end_block(struct ptx *p, const struct ptx_bytes *b)
                  "    .reg .b32 %a<4>, %c<4>, %e<4>, %low, %high;\n"
                  "    .reg .f32 %d<4>, %m<4>, %f, %da0, %da1;\n");
     for (uint32_t i = 0; i < 4 && !floats; i++) {
-        PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_unit+$1];\n", i, 32 * i);
+        PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_scale+$1];\n", i, UNITS + 32 * i);
         if (b->min)
             PTX_FILL(p,
-                     "    ld.shared.f32 %m$0, [%take_unit+$1];\n"
+                     "    ld.shared.f32 %m$0, [%take_scale+$1];\n"
                      "    ld.shared.b32 %a$0, [%take_min+$2];\n",
-                     i, 512 + 32 * i, 128 * i);
+                     i, UNITS + 512 + 32 * i, MINIMA + 128 * i);
     }
     for (uint32_t t = 0; t < 8; t++) {
-        PTX_FILL(p, "    ld.shared.v2.f32 {%da0, %da1}, [%take_da+$0];\n", t % 4 * 32);
+        PTX_FILL(p, "    ld.shared.v2.f32 {%da0, %da1}, [%take_sumf+$0];\n", DA + t % 4 * 32);
         if (!floats)
             block_integers(p, b, t / 4, t % 4);
         for (uint32_t i = 0; i < 4; i++)
@@ -428,6 +430,15 @@ static void store(struct ptx *p, const struct ptx_matmul *m)
              "    .reg .f32 %bias, %term;\n"
              "    .reg .u64 %y_out, %residual, %at;\n"
              "    .reg .u32 %row0;\n"
+             "    // found again, so that no registers hold them in the loop\n"
+             "    mov.u32 %index, %tid.x;\n"
+             "    and.b32 %t, %index, 3;\n"
+             "    bfe.u32 %g, %index, 2, 3;\n"
+             "    bfe.u32 %wn, %index, 5, 1;\n"
+             "    shr.u32 %wm, %index, 6;\n"
+             "    mov.u32 %tile, %ctaid.x;\n"
+             "    mov.u32 %group, %ctaid.y;\n"
+             "    ld.param.u32 %rows, [n_rows];\n"
              "    mul.lo.u32 %row0, %group, $0;\n"
              "    mad.lo.u32 %row0, %wn, 32, %row0;\n"
              "    mad.lo.u32 %row0, %t, 2, %row0;\n"
