@@ -64,7 +64,7 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              "    .param .u64 scale,\n"
              "    .param .u32 n_rows)\n"
              ".maxntid $1, 1, 1\n"
-             ".minnctapersm $3\n"
+             ".minnctapersm 1\n"
              "{\n"
              "    .reg .pred %in, %row_in, %more;\n"
              "    .reg .u32 %lane, %warp, %tile, %group, %rows, %row, %place, %expert, %index, %output;\n"
@@ -80,7 +80,7 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              "    cvta.to.global.u64 %w_tile, %w_tile;\n"
              "    ld.param.u64 %px0, [x];\n"
              "    cvta.to.global.u64 %px0, %px0;\n",
-             m->node, 32 * warps, MIN(m->rows, 8u), m->rows == PTX_MANY_ROWS ? 2 : 1);
+             m->node, 32 * warps, MIN(m->rows, 8u));
 }
 
 // The CTA's row and place, its expert, and the expert's matrix; a CTA without one ends here.
