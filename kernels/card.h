@@ -26,4 +26,14 @@ struct card_speed {
 // The best of some passes over at most 1 GiB of the card's free memory.
 int card_measure(int i, struct card_speed *out, struct error *err);
 
+// The kernels that an open GPU machine has made for its plans, the i-th; false after the last.
+struct machine;
+struct card_kernel {
+    struct str text;  // PTX, until the machine is closed
+    const char *name; // of its emitter
+    int users;        // launches that it serves
+    uint32_t threads; // of a block
+};
+bool card_kernel(const struct machine *m, int i, struct card_kernel *out);
+
 #endif

@@ -96,6 +96,7 @@ struct gpu_options {
     const char *library;  // of the driver; NULL: libcuda.so.1 as the loader finds it
     int device;           // which card
     const char *cache;    // folder of compiled kernels; NULL: none are kept
+    int paper;            // 10 * compute capability of a card on paper, on which nothing runs; 0: a real one
 };
 int machine_open_gpu(struct machine **out, const struct machine_options *o, const struct gpu_options *options,
                      struct error *err);

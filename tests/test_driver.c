@@ -744,3 +744,30 @@ Test(driver, a_release_that_fails_stops_nothing)
     }
     remove_folder(folder);
 }
+
+Test(driver, on_paper_everything_succeeds_and_no_library_is_asked)
+{
+    struct error err = {0};
+    const struct driver_card paper = {.name = "paper", .major = 9, .max_shared = 65536, .total = 1 << 20};
+    struct driver *d = open_card(&(struct driver_options){.library = "/nowhere", .paper = &paper});
+    struct driver_kernel *k = load_scale(d);
+    struct driver_graph *g;
+    uint64_t a, b;
+    void *pinned;
+    cr_expect_eq(driver_facts(d)->major, 9);
+    OK(driver_alloc(d, 100, &a, &err));
+    OK(driver_alloc(d, 100, &b, &err));
+    cr_expect_neq(a, b);
+    OK(driver_pinned(d, 100, &pinned, &err));
+    OK(driver_record(d, &err));
+    OK(driver_put(d, a, pinned, 100, &err));
+    OK(run_scale(d, k, a, b, 2, &err));
+    OK(driver_recorded(d, &g, &err));
+    OK(driver_replay(d, g, &err));
+    OK(driver_get(d, pinned, b, 100, &err));
+    driver_pinned_free(d, pinned);
+    driver_free(d, a);
+    driver_free(d, b);
+    driver_close(d);
+    cr_expect_eq(quern_cuda_calls("cuMemAlloc_v2"), 0);
+}

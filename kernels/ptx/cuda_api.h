@@ -88,6 +88,8 @@ struct cuda {
 
 // Loads the library (NULL: libcuda.so.1, as the loader finds it), finds the calls and initialises the driver.
 int cuda_open(struct cuda *cu, const char *library, struct error *err);
+// In place of a library: calls that succeed and do nothing.
+void cuda_paper(struct cuda *cu);
 // 0, or an error that names the call, the result and what would help.
 int cuda_check(const struct cuda *cu, const char *call, enum cu_result result, struct error *err);
 #define CUDA_TRY(cu, err, call, ...) cuda_check((cu), #call, (cu)->call(__VA_ARGS__), (err))

@@ -98,8 +98,13 @@ int driver_open(struct driver **out, const struct driver_options *o, struct erro
         fail(err, E_MEMORY, "no memory for a driver");
         goto fail;
     }
-    if (cuda_open(&d->cu, o->library, err) || describe(&d->cu, o->device, &d->device, &d->card, err) ||
-        open_context(d, err))
+    if (o->paper) {
+        cuda_paper(&d->cu);
+        d->card = *o->paper;
+    } else if (cuda_open(&d->cu, o->library, err) || describe(&d->cu, o->device, &d->device, &d->card, err)) {
+        goto fail;
+    }
+    if (open_context(d, err))
         goto fail;
     *out = d;
     return 0;

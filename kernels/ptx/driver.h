@@ -17,9 +17,10 @@ struct driver_kernel; // a function of it, freed with its module
 struct driver_graph;  // recorded work, ready to be done again
 
 struct driver_options {
-    const char *library; // NULL: libcuda.so.1 as the loader finds it
-    int device;          // ordinal
-    const char *cache;   // folder of compiled kernels, made when it is missing; NULL: none are kept
+    const char *library;             // NULL: libcuda.so.1 as the loader finds it
+    int device;                      // ordinal
+    const char *cache;               // folder of compiled kernels, made when it is missing; NULL: none are kept
+    const struct driver_card *paper; // not NULL: no card but its facts; calls succeed and nothing runs
 };
 struct driver_card {
     char name[128];

@@ -123,7 +123,12 @@ int machine_open_gpu(struct machine **out, const struct machine_options *o, cons
         return fail(err, E_MEMORY, "no memory for a machine");
     g->machine.v = &gpu_vtable;
     g->options = *o;
-    struct driver_options d = {.library = options->library, .device = options->device, .cache = options->cache};
+    // The shared memory of the smallest card; what is large of it is so that nothing is refused on paper.
+    const struct driver_card paper = {.name = "a card on paper", .major = options->paper / 10,
+                                      .minor = options->paper % 10, .n_sm = 132, .warp = 32, .max_shared = 64 << 10,
+                                      .total = (size_t)1 << 40};
+    struct driver_options d = {.library = options->library, .device = options->device, .cache = options->cache,
+                               .paper = options->paper ? &paper : NULL};
     if (driver_open(&g->driver, &d, err)) {
         gpu_close(&g->machine);
         return -1;

@@ -1,0 +1,16 @@
+// The texts of the kernels that a machine has made, for those who want to read them.
+#include "kernels/card.h"
+#include "kernels/ptx/gpu.h"
+
+bool card_kernel(const struct machine *m, int i, struct card_kernel *out)
+{
+    const struct gpu *g = (const struct gpu *)m;
+    if (i < 0 || i >= g->n_kernels)
+        return false;
+    const struct gpu_kernel *k = g->kernels[i];
+    *out = (struct card_kernel){.text = {k->text, k->text_size},
+                                .name = k->launch.entry,
+                                .users = k->users,
+                                .threads = k->launch.block[0] * k->launch.block[1] * k->launch.block[2]};
+    return true;
+}
