@@ -1,9 +1,16 @@
-// What guessing from the text would bring, if a model gave a known answer: bench_speculate VOCAB.gguf PROMPT ANSWER
+// What guessing from the text would bring, if a model gave a known answer:
 //
-// The answer's tokens stand for the model's; no model runs. A step of r rows is said to cost 1 + slope * (r - 1) steps
-// of one row: for each slope the rows of a step, the guesses that came true, and how many times sooner the answer is
-// there. The slope of a machine and model: time `quern logits -ub R` over the same tokens for some R.
-#include "engine/speculate.h"
+//   bench_speculate VOCAB.gguf PROMPT ANSWER              by what a step is said to cost; no model runs
+//   bench_speculate VOCAB.gguf PROMPT ANSWER MODEL [N]    by the clock: MODEL computes, N times with guesses and
+//   without
+//
+// By the clock, the answer is what a rule of one allowed token leaves to be chosen: all else is as in `quern run`, and
+// what MODEL would have said does not matter. It may have another vocabulary, as long as it has as many tokens.
+//
+// Without a model, the answer's tokens stand for the model's. A step of r rows is said to cost 1 + slope * (r - 1)
+// steps of one row: for each slope the rows of a step, the guesses that came true, and how many times sooner the answer
+// is there. The slope of a machine and model: time `quern logits -ub R` over the same tokens for some R.
+#include "engine/generate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,9 +68,105 @@ static int replay(const struct token_list *all, int n_prompt, int n_vocab, doubl
     return 0;
 }
 
-static int run(char **argv, struct error *err)
+static int replay_all(const struct token_list *all, int n_prompt, int n_vocab, struct error *err)
 {
     static const double slopes[] = {0, 0.02, 0.05, 0.1, 0.2, 0.4, 1};
+    int status = 0;
+    for (size_t i = 0; !status && i < COUNT_OF(slopes); i++)
+        status = replay(all, n_prompt, n_vocab, slopes[i], err);
+    return status;
+}
+
+// --- by the clock ---
+
+// The one token that may come next.
+struct recorded {
+    const int32_t *next;
+    uint32_t *mask;
+};
+
+static int allow_recorded(void *state, const uint32_t **allowed, struct error *err)
+{
+    struct recorded *r = state;
+    (void)err;
+    r->mask[*r->next >> 5] = UINT32_C(1) << (*r->next & 31);
+    *allowed = r->mask;
+    return 0;
+}
+
+static int accept_recorded(void *state, int32_t token, struct error *err)
+{
+    struct recorded *r = state;
+    if (token != *r->next)
+        return fail(err, E_USAGE, "token %d was chosen in place of %d", token, *r->next);
+    r->mask[token >> 5] = 0;
+    r->next++;
+    return 0;
+}
+
+static int pass_over(void *arg, struct str text)
+{
+    (void)arg, (void)text;
+    return 0;
+}
+
+struct timing {
+    struct model *model;
+    struct session *session;
+    uint32_t *mask;
+    const struct token_list *all;
+    int n_prompt;
+};
+
+static int time_once(struct timing *t, bool guess, struct error *err)
+{
+    struct recorded recorded = {t->all->ids + t->n_prompt, t->mask};
+    struct token_rule rule = {&recorded, allow_recorded, accept_recorded};
+    struct generate_options o = {.prompt = t->all->ids,
+                                 .n_prompt = t->n_prompt,
+                                 .n_predict = (int64_t)t->all->n - t->n_prompt,
+                                 .sampler = sampler_defaults(),
+                                 .rule = &rule,
+                                 .ignore_end = true,
+                                 .n_logprobs = -1,
+                                 .emit = pass_over};
+    struct speculate_options so = {.lookup = true, .most = 16};
+    struct generate_result r;
+    o.sampler.temperature = 0;
+    if (guess && speculator_new(&o.speculator, &so, session_n_ctx(t->session), err))
+        return -1;
+    int status = generate(t->session, t->model, 0, &o, &r, err);
+    speculator_free(o.speculator);
+    if (!status)
+        printf("  %-8s %7.2f tokens/s  %5lld tokens  %5lld steps  %5lld guessed  %5lld right\n",
+               guess ? "guessing" : "without", 1000 * (double)r.n_generated / r.generate_ms, (long long)r.n_generated,
+               (long long)r.n_steps, (long long)r.n_guessed, (long long)r.n_right);
+    return status;
+}
+
+static int time_all(const char *path, const struct token_list *all, int n_prompt, int times, struct error *err)
+{
+    struct timing t = {.all = all, .n_prompt = n_prompt};
+    struct model_options mo = {.path = path, .n_ctx = (int)all->n + 64};
+    struct session_options so = {.n_ctx = mo.n_ctx, .n_outputs = 17};
+    int status = model_open(&t.model, &mo, err);
+    if (!status)
+        status = session_open(&t.session, t.model, &so, err);
+    for (size_t i = 0; !status && i < all->n; i++)
+        if (all->ids[i] >= t.model->info.n_vocab)
+            status = fail(err, E_USAGE, "the model has only %d tokens", t.model->info.n_vocab);
+    if (!status && !(t.mask = calloc((size_t)t.model->info.n_vocab / 32 + 1, sizeof *t.mask)))
+        status = fail(err, E_MEMORY, "no memory for a mask");
+    for (int i = 0; !status && i < 2 * times; i++)
+        status = time_once(&t, i & 1, err);
+    free(t.mask);
+    session_close(t.session);
+    model_close(t.model);
+    return status;
+}
+
+static int run(char **argv, struct error *err)
+{
     struct gguf *g = NULL;
     struct tokenizer *t = NULL;
     struct token_list all = {0};
@@ -76,9 +179,11 @@ static int run(char **argv, struct error *err)
     if (!status)
         status = encode_file(t, argv[3], &all, err);
     if (!status)
-        printf("%d tokens of prompt, %d of answer; by the cost of a row more\n", n_prompt, (int)all.n - n_prompt);
-    for (size_t i = 0; !status && i < COUNT_OF(slopes); i++)
-        status = replay(&all, n_prompt, tokenizer_n_vocab(t), slopes[i], err);
+        printf("%d tokens of prompt, %d of answer%s\n", n_prompt, (int)all.n - n_prompt,
+               argv[4] ? "" : "; by the cost of a row more");
+    if (!status)
+        status = argv[4] ? time_all(argv[4], &all, n_prompt, argv[5] ? atoi(argv[5]) : 2, err)
+                         : replay_all(&all, n_prompt, tokenizer_n_vocab(t), err);
     token_list_free(&all);
     tokenizer_free(t);
     gguf_close(g);
@@ -88,8 +193,8 @@ static int run(char **argv, struct error *err)
 int main(int argc, char **argv)
 {
     struct error err;
-    if (argc != 4) {
-        fprintf(stderr, "usage: bench_speculate VOCAB.gguf PROMPT ANSWER\n");
+    if (argc < 4 || argc > 6) {
+        fprintf(stderr, "usage: bench_speculate VOCAB.gguf PROMPT ANSWER [MODEL.gguf [TIMES]]\n");
         return E_USAGE;
     }
     if (run(argv, &err)) {

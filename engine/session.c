@@ -679,14 +679,21 @@ int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int
     int at = reuse(s, seq, tokens, n - 1);
     if (n_reused)
         *n_reused = at;
-    while (at < n) {
-        if (s->o.cancel && atomic_load_explicit(s->o.cancel, memory_order_relaxed))
-            return fail(err, E_INTERRUPTED, "interrupted");
+    const struct machine_vtable *v = s->model->machine->v;
+    int status = 0;
+    // a step of an answer is short, and what has come is kept: a prompt alone is cancelled within a step
+    if (v->watch)
+        v->watch(s->plan, s->o.cancel);
+    while (at < n && !status) {
         int n_rows = MIN(n - at, s->o.n_batch);
         for (int i = 0; i < n_rows; i++, at++)
             s->rows[i] = (struct session_row){tokens[at], seq, at == n - 1};
-        if (session_step(s, s->rows, n_rows, err))
-            return -1;
+        if (s->o.cancel && atomic_load_explicit(s->o.cancel, memory_order_relaxed))
+            status = fail(err, E_INTERRUPTED, "interrupted");
+        else
+            status = session_step(s, s->rows, n_rows, err);
     }
-    return 0;
+    if (v->watch)
+        v->watch(s->plan, NULL);
+    return status;
 }

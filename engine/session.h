@@ -23,7 +23,7 @@ struct session_options {
     bool no_reuse;              // compute every prompt from its first token
     bool profile;               // keep the time of each node, for session_profile
     const struct taps *taps;    // values to be shown at each step, on the model's graph; they outlive the session. May be NULL
-    const atomic_bool *cancel;  // looked at between steps: E_INTERRUPTED. May be NULL
+    const atomic_bool *cancel;  // looked at while a prompt is computed: E_INTERRUPTED. May be NULL
 };
 enum { N_BATCH_DEFAULT = 512 };
 

@@ -9,6 +9,8 @@
 #include "kernels/graph.h"
 #include "kernels/text.h"
 
+#include <stdatomic.h>
+
 struct machine;
 struct plan;    // a compiled graph, of the machine that made it
 struct buffer;  // memory of a machine, zeroed
@@ -70,6 +72,9 @@ struct machine_vtable {
     int (*compile)(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
                    struct error *err);
     int (*run)(struct machine *m, struct plan *p, const struct step *s, struct error *err);
+    // From now on a run of the plan ends soon when the flag is true: E_INTERRUPTED, and what it computed is void. A flag
+    // of NULL: no more. NULL: runs of this machine are not cancelled.
+    void (*watch)(struct plan *p, const atomic_bool *cancel);
     void (*plan_free)(struct machine *m, struct plan *p);
     // Bytes that its own memory has free now. NULL: it is the host's.
     int (*memory)(struct machine *m, size_t *free, struct error *err);

@@ -1,5 +1,6 @@
 // The model that ships with quern: it is what its metadata says, it lies in the program, and it answers.
 #include "engine/generate.h"
+#include "engine/tap.h"
 #include "models/builtin/builtin.h"
 
 #include <criterion/criterion.h>
@@ -167,4 +168,66 @@ Test(builtin, tells_a_story_that_ends)
     cr_expect_not_null(strstr(a.text, "fox"), "%s", a.text);
     cr_expect_geq(r.n_generated, 40, "%s", a.text);
     close_builtin(&b);
+}
+
+// ---- Interrupted ----
+
+struct interruption {
+    atomic_bool cancel;
+    int n_seen, after;
+};
+
+// A value of the step is whole: the interrupt comes behind some of them.
+static void interrupt(void *arg, const struct tensor *n, const float *rows, size_t stride, int n_rows)
+{
+    struct interruption *i = arg;
+    (void)n, (void)rows, (void)stride, (void)n_rows;
+    if (++i->n_seen == i->after)
+        atomic_store(&i->cancel, true);
+}
+
+// The prompt is one step: it ends within it, and what it computed counts for nothing.
+static void expect_stop_within_a_step(struct model *m, int after)
+{
+    enum { N = 200 };
+    static const char *const names[] = {"blk.0.attn_q", "blk.1.attn_output", "blk.3.ffn_down"};
+    struct interruption i = {.after = after};
+    struct session *s = NULL, *fresh = NULL;
+    struct tap *tap = NULL;
+    struct error err;
+    int32_t tokens[N];
+    for (int k = 0; k < N; k++)
+        tokens[k] = 300 + 7 * k;
+    cr_assert_eq(tap_open(&tap, m->graph, names, COUNT_OF(names), interrupt, &i, &err), 0, "%s", err.text);
+    struct session_options o = {.kv_type = {DT_F16, DT_F16}, .cancel = &i.cancel, .taps = tap_taps(tap)};
+    cr_assert_eq(session_open(&s, m, &o, &err), 0, "%s", err.text);
+    cr_expect_eq(session_prompt(s, 0, tokens, N, NULL, &err), -1);
+    cr_expect_eq(err.code, E_INTERRUPTED);
+    cr_expect_eq(session_length(s, 0), 0);
+    cr_expect_eq(i.n_seen, after, "%d values were computed after the interrupt", i.n_seen - after);
+    i = (struct interruption){0};
+    cr_expect_eq(session_prompt(s, 0, tokens, N, NULL, &err), 0, "%s", err.text);
+    o.taps = NULL;
+    cr_assert_eq(session_open(&fresh, m, &o, &err), 0, "%s", err.text);
+    cr_expect_eq(session_prompt(fresh, 0, tokens, N, NULL, &err), 0, "%s", err.text);
+    cr_expect_eq(memcmp(session_logits(s, 0), session_logits(fresh, 0), (size_t)m->info.n_vocab * sizeof(float)), 0);
+    session_close(fresh);
+    session_close(s);
+    tap_close(tap, NULL);
+}
+
+Test(builtin, a_prompt_is_interrupted_within_a_step)
+{
+    static const int threads[] = {1, 3};
+    if (!model_has_builtin())
+        return;
+    for (size_t i = 0; i < COUNT_OF(threads); i++) {
+        struct model *m;
+        struct error err;
+        struct model_options o = {.path = MODEL_BUILTIN, .machine.n_threads = threads[i]};
+        cr_assert_eq(model_open(&m, &o, &err), 0, "%s", err.text);
+        expect_stop_within_a_step(m, 1);
+        expect_stop_within_a_step(m, 2);
+        model_close(m);
+    }
 }

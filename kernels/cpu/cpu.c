@@ -130,12 +130,18 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
     return 0;
 }
 
+static void cpu_watch(struct plan *p, const atomic_bool *cancel)
+{
+    p->cancel = cancel;
+}
+
 static int cpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
 {
     size_t n_pages = p->page_bytes ? buffer_size(s->kv) / p->page_bytes : 0;
     if (step_check(p->graph, &p->options, s, err) || step_check_pages(p->graph, s, n_pages, err))
         return -1;
-    exec_run(p, cpu_of(m)->pool, s);
+    if (!exec_run(p, cpu_of(m)->pool, s))
+        return fail(err, E_INTERRUPTED, "interrupted");
     return 0;
 }
 
@@ -189,6 +195,7 @@ static const struct machine_vtable cpu_vtable = {
     .get = host_get,
     .compile = cpu_compile,
     .run = cpu_run,
+    .watch = cpu_watch,
     .plan_free = cpu_plan_free,
     .plan_bytes = cpu_plan_bytes,
     .describe = cpu_describe,

@@ -1,6 +1,7 @@
 #include "kernels/cpu/exec.h"
 #include "kernels/cpu/host.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
 
@@ -16,6 +17,7 @@ struct run {
     const struct step *step;
     struct pool *pool;
     const struct kernels *k;
+    _Atomic int last_phase;  // at the end of it all threads leave
 };
 
 // Weights that a thread will probably read next; NULL: not known.
@@ -425,6 +427,17 @@ static void run_nodes(struct item *it, struct tensor *const *nodes, int n, bool 
     }
 }
 
+// Leaves the rest of a phase to nobody once the step is cancelled. Threads meet behind the phase, so that all see the
+// same last phase there; a thread that is in the next one already has seen a later one, or none.
+static bool is_cancelled(struct run *r, int phase)
+{
+    const atomic_bool *cancel = r->plan->cancel;
+    if (!cancel || !atomic_load_explicit(cancel, memory_order_relaxed))
+        return false;
+    atomic_store_explicit(&r->last_phase, phase, memory_order_relaxed);
+    return true;
+}
+
 static void run_prologue(const struct run *r, uint8_t *local, int thread, const struct phase *ph)
 {
     for (int i = 0; i < ph->n_prologue; i++) {
@@ -442,10 +455,10 @@ static void run_chain(struct item *it, const struct chain *chain, struct coming 
     }
 }
 
-static void run_items(const struct run *r, uint8_t *local, int thread, int phase, struct counter *counter)
+static void run_items(struct run *r, uint8_t *local, int thread, int phase, struct counter *counter)
 {
     const struct phase *ph = &r->schedule->phases[phase];
-    for (;;) {
+    while (!is_cancelled(r, phase)) {
         int64_t i = atomic_fetch_add_explicit(&counter->taken, 1, memory_order_relaxed), first = i;
         int c = 0;
         for (; c < ph->n_chains; c++) {
@@ -510,7 +523,7 @@ bool *exec_tapped(struct plan *p)
 
 static void run_thread(void *ctx, int thread)
 {
-    const struct run *r = ctx;
+    struct run *r = ctx;
     const struct schedule *s = r->schedule;
     uint8_t *local = r->plan->local + (size_t)thread * r->plan->local_stride;
     struct counter *counters = r->plan->counters;
@@ -519,11 +532,13 @@ static void run_thread(void *ctx, int thread)
         run_items(r, local, thread, i, &counters[i]);
         if (r->plan->options.taps) {
             pool_barrier(r->pool);
-            if (thread == 0)
+            if (thread == 0 && i < r->last_phase)
                 show_taps(r, local, i);
         }
         if (i + 1 < s->n_phases)
             wait_for_all(r, thread);
+        if (i >= r->last_phase)
+            break;
     }
     if (value_of(r, r->plan->program.logits)->place == PLACE_SHARED)
         pool_barrier(r->pool);
@@ -531,12 +546,13 @@ static void run_thread(void *ctx, int thread)
         copy_logits(r, local);
 }
 
-void exec_run(struct plan *p, struct pool *pool, const struct step *step)
+bool exec_run(struct plan *p, struct pool *pool, const struct step *step)
 {
     bool few = step->n_tokens <= FEW_ROWS && step->n_outputs <= FEW_ROWS;
-    struct run r = {p, &p->schedules[few ? SCHEDULE_FEW : SCHEDULE_MANY], step, pool, p->kernels};
+    struct run r = {p, &p->schedules[few ? SCHEDULE_FEW : SCHEDULE_MANY], step, pool, p->kernels, INT_MAX};
     struct counter *counters = p->counters;
     for (int i = 0; i < r.schedule->n_phases; i++)
         atomic_store_explicit(&counters[i].taken, 0, memory_order_relaxed);
     pool_run(pool, run_thread, &r);
+    return r.last_phase == INT_MAX;
 }

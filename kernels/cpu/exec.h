@@ -22,6 +22,7 @@ struct plan {
     const struct kernels *kernels;
     struct compile_options options;
     bool blas;
+    const atomic_bool *cancel;
     struct arena arena;
     struct program program;
     struct schedule schedules[SCHEDULE_KINDS];
@@ -48,7 +49,8 @@ void profile_add_wait(struct profile *p, int thread, uint64_t since);
 
 // Marks what the plan's taps look at, once its program is built: NULL when memory is short.
 bool *exec_tapped(struct plan *p);
-void exec_run(struct plan *p, struct pool *pool, const struct step *step);
+// False when the step was cancelled.
+bool exec_run(struct plan *p, struct pool *pool, const struct step *step);
 // Bytes of counters for a plan with that many phases.
 size_t exec_counter_bytes(int n_phases);
 

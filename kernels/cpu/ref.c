@@ -9,6 +9,7 @@
 struct plan {
     const struct graph *graph;
     struct compile_options options;
+    const atomic_bool *cancel;
     float **values;          // [n_nodes], NULL for a node without a value
     size_t (*kv_offset)[2];  // [n_kv]
     size_t page_bytes;
@@ -141,12 +142,19 @@ static int ref_run(struct machine *m, struct plan *p, const struct step *s, stru
                         .decoded = p->decoded,
                         .sums = p->sums};
     for (int i = 0; i < g->n_nodes; i++) {
+        if (p->cancel && atomic_load_explicit(p->cancel, memory_order_relaxed))
+            return fail(err, E_INTERRUPTED, "interrupted");
         ref_node(&r, g->nodes[i]);
         show_taps(p, s, g->nodes[i]);
     }
     if (s->n_outputs > 0)
         memcpy(s->logits, p->values[g->logits->id], (size_t)s->n_outputs * (size_t)g->logits->width * sizeof(float));
     return 0;
+}
+
+static void ref_watch(struct plan *p, const atomic_bool *cancel)
+{
+    p->cancel = cancel;
 }
 
 static size_t ref_plan_bytes(const struct plan *p)
@@ -179,6 +187,7 @@ int machine_open_ref(struct machine **out, const struct machine_options *o, stru
         .get = host_get,
         .compile = ref_compile,
         .run = ref_run,
+        .watch = ref_watch,
         .plan_free = ref_plan_free,
         .plan_bytes = ref_plan_bytes,
         .describe = ref_describe,
