@@ -42,6 +42,7 @@ struct bench {
     int n_rows, cap_rows;
     char cpu[128]; // the processor's name
     struct text ops;  // tables of --by-op
+    bool head_is_printed;
 };
 
 // --- the grid ---
@@ -420,6 +421,19 @@ static int take_text(struct bench *b, struct error *err)
     return b->tokens.n ? 0 : fail(err, E_USAGE, "-f %s: no text", b->o->file);
 }
 
+// Once, below the note of the first ceilings.
+static int print_head(struct bench *b, struct error *err)
+{
+    struct text head = {0};
+    if (b->head_is_printed)
+        return 0;
+    b->head_is_printed = true;
+    bench_print_head((enum bench_format)b->o->bench_output, b->o->bench_peer != NULL, &head);
+    int status = print(&head, err);
+    text_free(&head);
+    return status;
+}
+
 // Everything on one model with one number of threads. `path`: of a model that an argument named.
 static int run_model(struct bench *b, const char *name, const char *path, int n_threads, struct error *err)
 {
@@ -434,6 +448,8 @@ static int run_model(struct bench *b, const char *name, const char *path, int n_
         status = take_text(b, err);
     if (!status)
         status = measure_ceilings(b, choice.n_threads, err);
+    if (!status)
+        status = print_head(b, err);
     struct bench_row r = {.path = name ? name : "built-in", .n_threads = choice.n_threads, .n_batch = (int)b->o->batch};
     r.device = b->cpu;
     r.file = o.model;
@@ -549,15 +565,21 @@ static int sum_up(struct bench *b, struct error *err)
     return status;
 }
 
+// What rows will be compared with is looked for before an hour of measuring.
+static int check_kept(const struct options *o, struct error *err)
+{
+    struct text none = {0};
+    int n_slower;
+    return o->bench_against ? bench_against(o->bench_against, NULL, 0, &n_slower, &none, err) : 0;
+}
+
 static int bench(const struct options *o, struct error *err)
 {
     struct bench b = {.o = o};
-    struct text head = {0};
     cpu_name(b.cpu, sizeof b.cpu);
     int status = parse_grid(&b, err);
-    bench_print_head((enum bench_format)o->bench_output, o->bench_peer != NULL, &head);
     if (!status)
-        status = print(&head, err);
+        status = check_kept(o, err);
     terminal_set_phase(PHASE_ANSWERING);
     if (!status)
         status = run_models(&b, err);
@@ -575,7 +597,6 @@ static int bench(const struct options *o, struct error *err)
     text_free(&b.ops);
     token_list_free(&b.tokens);
     load_close(&b.loaded);
-    text_free(&head);
     return status;
 }
 

@@ -135,7 +135,11 @@ int bench_against(const char *name, const struct bench_row *rows, int n, int *n_
 {
     char path[PATH_MAX], *data;
     size_t size;
-    if (path_of(name, false, path, err) || input_read(path, &data, &size, err))
+    if (path_of(name, false, path, err))
+        return -1;
+    if (access(path, F_OK))
+        return fail(err, E_IO, "--against %s: no run is kept there (%s); --save %s keeps one", name, path, name);
+    if (input_read(path, &data, &size, err))
         return -1;
     cJSON *kept = cJSON_ParseWithLength(data, size);
     free(data);

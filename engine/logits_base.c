@@ -197,6 +197,11 @@ static int read_head(struct logits_base *b, struct error *err)
     int32_t head[FIELDS];
     if (get(b, start, sizeof start, "head", err))
         return -1;
+    if (!memcmp(start, "_logits_", sizeof magic))
+        return fail_at(err, E_MODEL, 0,
+                       "%s: base logits of llama-perplexity, which are cut to 16 bits; --kl-base of the base model "
+                       "writes them whole",
+                       b->path);
     if (memcmp(start, magic, sizeof magic))
         return fail_at(err, E_MODEL, 0, "%s: no file of base logits (these begin with QUERNKL1; --kl-base writes one)",
                        b->path);
