@@ -2,7 +2,9 @@
 // chose, whole files on any number of threads, and what can go wrong.
 #include "models/synth_model.h"
 #include "engine/quantizer.h"
+#include "gguf/dtype_iq.h"
 #include "gguf/writer.h"
+#include "kernels/cpu/grid_neighbours.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -122,6 +124,53 @@ Test(quantize, error_on_gaussian_weights_is_no_worse_than_llama_cpps)
         cr_expect_leq(weighted, bounds[i].weighted * 1.03, "%s: %g by importance", dtype_info[type].name, weighted);
         cr_expect_gt(alike, bounds[i].alike / 4, "%s: %g is too good to be true", dtype_info[type].name, alike);
     }
+}
+
+// --- the points near a pattern of a grid ---
+
+static int square_of_distance(const struct grid_neighbours *g, int pattern, const int8_t *point)
+{
+    int sum = 0;
+    for (int i = g->width - 1; i >= 0; i--, pattern /= g->n_levels) {
+        int d = (int)g->level[pattern % g->n_levels] - point[i];
+        sum += d * d;
+    }
+    return sum;
+}
+
+// Each listed point is the one it is said to be, none is nearer than the one before it, and all others lie no nearer
+// than the last.
+static void expect_nearest(const struct grid_neighbours *g, const void *grid, int n_points, int pattern)
+{
+    const int8_t *points = grid;
+    int before = 0, n_nearer = 0;
+    for (int k = 0; k < NEAR; k++) {
+        const int8_t *point = points + g->number[pattern][k] * g->width;
+        int square = square_of_distance(g, pattern, point);
+        cr_assert_geq(square, before, "pattern %d", pattern);
+        before = square;
+        for (int i = 0; i < g->width; i++)
+            cr_assert_eq((int)g->level[g->near[pattern][k] >> 4 * i & 15], point[i], "pattern %d", pattern);
+    }
+    for (int k = 0; k < n_points; k++)
+        n_nearer += square_of_distance(g, pattern, points + k * g->width) < before;
+    cr_assert_lt(n_nearer, NEAR, "pattern %d: %d points are nearer than the last", pattern, n_nearer);
+}
+
+Test(quantize, the_points_listed_for_a_pattern_are_the_nearest)
+{
+    const struct {
+        const struct grid_neighbours *table;
+        const void *grid;
+        int n_points, n_patterns;
+    } grids[] = {
+        {neighbours_iq2_xxs(), iq2_xxs_grid, 256, 6561}, {neighbours_iq2_xs(), iq2_xs_grid, 512, 6561},
+        {neighbours_iq2_s(), iq2_s_grid, 1024, 6561},    {neighbours_iq3_xxs(), iq3_xxs_grid, 256, 4096},
+        {neighbours_iq3_s(), iq3_s_grid, 512, 4096},     {neighbours_iq1(), iq1_grid, 2048, 6561},
+    };
+    for (size_t i = 0; i < COUNT_OF(grids); i++)
+        for (int pattern = 0; pattern < grids[i].n_patterns; pattern += 37)
+            expect_nearest(grids[i].table, grids[i].grid, grids[i].n_points, pattern);
 }
 
 Test(quantize, every_level_makes_the_same_bits)
