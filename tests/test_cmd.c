@@ -201,7 +201,7 @@ Test(cmd, errors_are_one_line_with_the_right_status)
         NULL);
     check_error(&r, 2, " tokens, limit 8");
     run(&r, "dump", "-m", tiny_f32, "soup", NULL);
-    check_error(&r, 2, "graph or plan");
+    check_error(&r, 2, "graph, plan or ptx");
     run(&r, "logits", "-m", tiny_f32, NULL);
     check_error(&r, 2, "--ids FILE and -o OUT");
     run(&r, "help", "qqqq", NULL);
