@@ -1,4 +1,5 @@
 #include "cmd/load.h"
+#include "cmd/progress.h"
 #include "cmd/terminal.h"
 
 #include <stdio.h>
@@ -75,7 +76,11 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
         .no_mmap = o->no_mmap,
         .any_pre = o->any_pre,
     };
-    if (model_open(&l->model, &options, err))
+    struct progress_wait wait;
+    progress_wait_begin(&wait, "loading the model");
+    int status = model_open(&l->model, &options, err);
+    progress_wait_end(&wait);
+    if (status)
         return -1;
     for (int i = 0; i < gguf_n_shards(l->model->file); i++) {
         const void *from, *to;

@@ -2,7 +2,9 @@
 #include "cmd/terminal.h"
 #include "engine/model.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { CELLS = 24, EIGHTHS = 8 };
@@ -57,4 +59,61 @@ void progress_end(struct progress *p)
     if (p->shown)
         fputs("\r\033[K", stderr);
     p->shown = false;
+}
+
+// --- a wait without an end in sight ---
+
+static void *count_seconds(void *arg)
+{
+    struct progress_wait *w = arg;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    pthread_mutex_lock(&w->lock);
+    for (int s = 1; !w->over; s++) {
+        until.tv_sec++;
+        while (!w->over && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
+            continue;
+        if (w->over)
+            break;
+        fprintf(stderr, "\r\033[K%s: %d s", w->what, s);
+        fflush(stderr);
+        w->shown = true;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+// Signals are for the main thread. Where no thread can be had, nothing is shown.
+void progress_wait_begin(struct progress_wait *w, const char *what)
+{
+    *w = (struct progress_wait){.what = what};
+    if (!terminal_is_tty(STDERR_FILENO))
+        return;
+    pthread_condattr_t clock;
+    sigset_t all, before;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    w->on = pthread_create(&w->thread, NULL, count_seconds, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void progress_wait_end(struct progress_wait *w)
+{
+    if (!w->on)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->over = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    if (w->shown)
+        fputs("\r\033[K", stderr);
+    w->on = false;
 }

@@ -506,6 +506,93 @@ Test(chat_pty, a_dumb_terminal_gets_no_sequences)
     free(saved);
 }
 
+// --- the model that ships with quern ---
+
+static bool has_builtin(void)
+{
+    char command[600];
+    snprintf(command, sizeof command, "'%s' inspect built-in > '%s' 2>&1", program(), in_folder("inspected"));
+    return system(command) == 0;
+}
+
+// False where it is not a part of the program.
+static bool chat_builtin(const char *const *more)
+{
+    const char *argv[ARGS_MAX] = {program(), "chat", "-m", "built-in", "-t", "1", "--temp", "0"};
+    int n = 8;
+    if (!has_builtin())
+        return false;
+    for (; more && *more; more++)
+        argv[n++] = *more;
+    if (!pty_open(tty, "xterm-256color", 80, 24, argv))
+        cr_skip("this system lends no terminals");
+    cr_assert(pty_wait_prompt(tty), "no prompt:\n%s", screen_text(&tty->screen));
+    return true;
+}
+
+Test(chat_pty, the_built_in_model_answers_questions_in_turn)
+{
+    if (!chat_builtin(NULL))
+        return;
+    say("What is the capital of France?");
+    expect_text("Paris");
+    cr_assert(pty_wait_prompt(tty));
+    say("/regen");
+    cr_assert(pty_wait_prompt(tty));
+    say("What is the opposite of hot?");
+    expect_text("cold");
+    cr_assert(pty_wait_prompt(tty));
+    say_bye();
+}
+
+Test(chat_pty, every_turn_of_a_chat_has_the_form_that_is_asked_for)
+{
+    static const char schema[] = "{\"type\":\"object\",\"properties\":{\"animal\":{\"enum\":[\"fox\",\"owl\"]},"
+                                 "\"legs\":{\"const\":4}},\"required\":[\"animal\",\"legs\"]}";
+    if (!chat_builtin((const char *const[]){"-j", schema, NULL}))
+        return;
+    for (int turn = 0; turn < 2; turn++) {
+        say("/clear");
+        cr_assert(pty_wait_prompt(tty));
+        say(turn ? "And another one?" : "Name an animal.");
+        cr_assert(pty_wait_prompt(tty));
+        cr_expect(screen_shows(&tty->screen, "\"legs\": 4"), "%s", screen_text(&tty->screen));
+        cr_expect(screen_shows(&tty->screen, "\"animal\": \"fox\"") ||
+                      screen_shows(&tty->screen, "\"animal\": \"owl\""),
+                  "%s", screen_text(&tty->screen));
+    }
+    say_bye();
+}
+
+// A form that is a call of a tool, in a template that speaks of such calls. A chat offers no tools, so nothing runs it: it is
+// text like any other, shown and kept whole.
+Test(chat_pty, a_call_of_a_tool_is_shown_and_kept)
+{
+    static const char form[] =
+        "root ::= \"<tool_call>{\\\"name\\\": \\\"weather\\\", \\\"arguments\\\": {\\\"city\\\": \\\"Oslo\\\"}}"
+        "</tool_call>\"";
+    static const char template[] =
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if tools %}Answer by <tool_call>{\"name\": ...}</tool_call>{% endif %}"
+        "<|im_start|>assistant\n";
+    FILE *f = fopen(in_folder("tool.jinja"), "w");
+    cr_assert(f && fputs(template, f) >= 0 && fclose(f) == 0);
+    char path[300], session[300];
+    snprintf(path, sizeof path, "%s", in_folder("tool.jinja"));
+    snprintf(session, sizeof session, "%s", in_folder("tool.json"));
+    if (!chat_builtin(
+            (const char *const[]){"--chat-template-file", path, "--grammar", form, "--session", session, NULL}))
+        return;
+    say("What is the weather in Oslo?");
+    expect_text("weather");
+    cr_assert(pty_wait_prompt(tty));
+    cr_expect(screen_shows(&tty->screen, "Oslo\"}}"), "%s", screen_text(&tty->screen));
+    say_bye();
+    char *saved = read_file(session);
+    cr_expect(strstr(saved, "<tool_call>{\\\"name\\\": \\\"weather\\\""), "%s", saved);
+    free(saved);
+}
+
 // Of all tokens four words: noise may be no UTF-8, which neither JSON nor a template keeps.
 #define WORDS "--chat-template chatml -l 300+90 -l 310+90 -l 320+90 -l 330+90"
 

@@ -84,6 +84,8 @@ Test(jinja_hostile, steps_sizes_and_recursion_are_bounded)
           "line 1, column 46: a value is nested too deep to be printed");
     FAILS("{{ 2 ** 64 }}", "line 1, column 6: the result of '**' needs more than 64 bits");
     FAILS("{{ -9223372036854775807 - 2 }}", "line 1, column 25: the result of '-' needs more than 64 bits");
+    FAILS("{{ '99999999999999999999' | int }}", "line 1, column 29: the whole number needs more than 64 bits");
+    FAILS("{{ 1e30 | int }}", "line 1, column 11: the whole number needs more than 64 bits");
     FAILS("{{ 99999999999999999999 }}", "line 1, column 4: a whole number that needs more than 64 bits");
 }
 

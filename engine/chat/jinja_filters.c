@@ -610,9 +610,11 @@ FILTER(int)
         *out = *in;
     else if (is_string(in) && parse_int(in, base, &i))
         *out = value_int(i);
-    else if (to_float(in, &f) && isfinite(f) && fabs(f) < 0x1p63)
+    else if (to_float(in, &f) && isfinite(f)) {
+        if (fabs(f) >= 0x1p63)
+            return run_fail(r, "the whole number needs more than 64 bits");
         *out = value_int((int64_t)f);
-    else if (in->kind == VALUE_FLOAT && isinf(in->real))
+    } else if (in->kind == VALUE_FLOAT && isinf(in->real))
         return run_fail(r, "cannot convert float infinity to integer");
     else {
         *out = v[0];

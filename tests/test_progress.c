@@ -1,0 +1,66 @@
+// What is shown on stderr while a program waits: at a terminal, after a second, and gone at the end.
+#include "cmd/progress.h"
+
+#include <criterion/criterion.h>
+#include <poll.h>
+#include <pty.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// What a wait of so long writes to a stderr that is `line`.
+static void wait_on(int line, int ms)
+{
+    int kept = dup(STDERR_FILENO);
+    struct progress_wait w;
+    fflush(stderr);
+    cr_assert_geq(dup2(line, STDERR_FILENO), 0);
+    progress_wait_begin(&w, "loading");
+    usleep((useconds_t)ms * 1000);
+    progress_wait_end(&w);
+    fflush(stderr);
+    cr_assert_geq(dup2(kept, STDERR_FILENO), 0);
+    close(kept);
+}
+
+// All that has come, and comes within a tenth of a second.
+static size_t take(int from, char *out, size_t size)
+{
+    struct pollfd p = {from, POLLIN, 0};
+    size_t n = 0;
+    while (n + 1 < size && poll(&p, 1, 100) > 0) {
+        ssize_t got = read(from, out + n, size - 1 - n);
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+    }
+    out[n] = '\0';
+    return n;
+}
+
+Test(progress, a_wait_over_a_second_counts_them_and_leaves_nothing)
+{
+    int terminal, line;
+    char seen[256];
+    if (openpty(&terminal, &line, NULL, NULL, NULL))
+        cr_skip("this system lends no terminals");
+    wait_on(line, 50);
+    cr_expect_eq(take(terminal, seen, sizeof seen), 0, "a short wait shows nothing: %s", seen);
+    wait_on(line, 1300);
+    take(terminal, seen, sizeof seen);
+    cr_expect(strstr(seen, "loading: 1 s"), "%s", seen);
+    cr_expect(strlen(seen) > 4 && !strcmp(seen + strlen(seen) - 4, "\r\033[K"), "the line is not taken away");
+    close(terminal);
+    close(line);
+}
+
+Test(progress, where_no_terminal_is_nothing_is_written)
+{
+    int ends[2];
+    char seen[64];
+    cr_assert_eq(pipe(ends), 0);
+    wait_on(ends[1], 1100);
+    cr_expect_eq(take(ends[0], seen, sizeof seen), 0, "%s", seen);
+    close(ends[0]);
+    close(ends[1]);
+}
