@@ -69,9 +69,11 @@ def digests(a, path):
     return [hashlib.sha256(b''.join(some)).hexdigest() for some in (lines, lines[:a.singles])]
 
 def peer(a, command, prompt, slots):
-    cmd = [*shlex.split(command), '-m', a.model, '-npp', str(prompt), '-ntg', str(NEW), '-npl', str(slots), '-c',
+    program, *flags = shlex.split(command)
+    cmd = [os.path.abspath(program), *flags, '-m', os.path.abspath(a.model), '-npp', str(prompt), '-ntg', str(NEW), '-npl', str(slots), '-c',
            str((prompt + NEW) * slots + 512), '-t', str(a.threads), '-tb', str(a.threads), '-b', '2048', '-ub', '512']
-    clock, cpu, text, _ = timed(cmd)
+    with tempfile.TemporaryDirectory() as d:  # some leave a log where they run
+        clock, cpu, text, _ = timed(cmd, cwd=d)
     row = [l for l in text.splitlines() if re.match(r'^\|\s+\d', l)][-1]
     cell = [c.strip() for c in row.strip('|').split('|')]  # PP TG B N_KV T_PP S_PP T_TG S_TG T S
     return dict(clock=float(cell[8]), cpu=cpu, tokens=(prompt + NEW) * slots, total=float(cell[9]),
