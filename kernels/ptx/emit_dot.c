@@ -425,6 +425,52 @@ static void k4_scales(struct ptx *p)
                  "    prmt.b32 %w3, %t1, 0, 0x3322;\n");
 }
 
+// %high<r> += scale * 16 times the products of words first .. first + 7: the high nibbles of Q4_K stay where they are.
+// At most 240 * 127 * 32 * 63 for each of four runs, below 2^28.
+static void scaled_high(const struct ptx_dot *dot, uint32_t r, uint32_t scale)
+{
+    PTX_LINES(dot->p, "    mov.u32 %dot, 0;\n");
+    products(dot->p, 0, 8, false);
+    PTX_FILL(dot->p, "    mad.lo.s32 %high$0, %dot, %scale$1, %high$0;\n", r, scale);
+}
+
+static void unit_q4_k(const struct ptx_dot *dot)
+{
+    struct ptx *p = dot->p;
+    for (uint32_t sub = 0; sub < 8; sub++) {
+        for (uint32_t i = 0; i < 8; i++)
+            PTX_FILL(p, "    and.b32 %b$0, %w$1, 0x$x2;\n", i, 4 + sub / 2 * 8 + i, sub % 2 ? 0xf0f0f0f0 : 0x0f0f0f0f);
+        for (uint32_t r = 0; r < dot->rows; r++) {
+            load_x(dot, r, sub);
+            if (sub % 2)
+                scaled_high(dot, r, sub);
+            else
+                scaled(dot, r, 0, 8, sub, false);
+        }
+    }
+    for (uint32_t r = 0; r < dot->rows; r++)
+        PTX_FILL(p,
+                 "    shr.s32 %high$0, %high$0, 4;\n"
+                 "    add.s32 %isum$0, %isum$0, %high$0;\n",
+                 r);
+}
+
+static void unit_q5_k(const struct ptx_dot *dot)
+{
+    struct ptx *p = dot->p;
+    for (uint32_t sub = 0; sub < 8; sub++) {
+        for (uint32_t i = 0; i < 8; i++) {
+            nibbles(p, i, 12 + sub / 2 * 8 + i, sub % 2 * 4);
+            moved(p, 4 + i, sub, 4, 0x10101010);
+            PTX_FILL(p, "    or.b32 %b$0, %b$0, %t0;\n", i);
+        }
+        for (uint32_t r = 0; r < dot->rows; r++) {
+            load_x(dot, r, sub);
+            scaled(dot, r, 0, 8, sub, false);
+        }
+    }
+}
+
 // Q4_K: head 0 .. 3, qs 4 .. 35. Q5_K: head 0 .. 3, qh 4 .. 11, qs 12 .. 43.
 static void unit_k4(const struct ptx_dot *dot)
 {
@@ -434,20 +480,14 @@ static void unit_k4(const struct ptx_dot *dot)
     sums_at(dot);
     k4_scales(p);
     for (uint32_t r = 0; r < dot->rows; r++)
-        PTX_FILL(p, "    mov.u32 %isum$0, 0;\n", r);
-    for (uint32_t sub = 0; sub < 8; sub++) {
-        for (uint32_t i = 0; i < 8; i++) {
-            nibbles(p, i, (five ? 12 : 4) + sub / 2 * 8 + i, sub % 2 * 4);
-            if (five) {
-                moved(p, 4 + i, sub, 4, 0x10101010);
-                PTX_FILL(p, "    or.b32 %b$0, %b$0, %t0;\n", i);
-            }
-        }
-        for (uint32_t r = 0; r < dot->rows; r++) {
-            load_x(dot, r, sub);
-            scaled(dot, r, 0, 8, sub, false);
-        }
-    }
+        PTX_FILL(p,
+                 "    mov.u32 %isum$0, 0;\n"
+                 "    mov.u32 %high$0, 0;\n",
+                 r);
+    if (five)
+        unit_q5_k(dot);
+    else
+        unit_q4_k(dot);
     end_with_minima(dot, 0);
 }
 
@@ -630,7 +670,7 @@ void ptx_dot_unit(const struct ptx_dot *dot)
                  "    .reg .pred %pred;\n"
                  "    .reg .b16 %h, %h1;\n"
                  "    .reg .b32 %w<68>, %b<8>, %x<8>, %t<3>;\n"
-                 "    .reg .b32 %dot, %isum<$0>, %scale<16>;\n"
+                 "    .reg .b32 %dot, %isum<$0>, %high<$0>, %scale<16>;\n"
                  "    .reg .u64 %at, %ps<$0>;\n"
                  "    .reg .f32 %d, %m, %f;\n",
                  dot->rows);

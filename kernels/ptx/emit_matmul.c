@@ -6,6 +6,10 @@
 //   - warp w decodes part w, 32 weights of each output, to shared memory as [k][output];
 //   - warp w adds the products of lanes 2w and 2w + 1 of the sum: k = 16 s + 2w and the next, for each s.
 // So no two threads add to one sum, nothing is shuffled, and shared memory is read and written without conflicts.
+//
+// More rows of x take more CTAs of 8: tensor cores have no such order of sums in float32, and to have the same bits for
+// a prompt as for its tokens one by one is worth more than their speed. The types that take 8-bit activations pay
+// nothing for it (emit_matmul_mma.c); F16 and BF16 prompts pay up to the ratio of fma to tensor cores, some 1 : 12.
 #include "kernels/ptx/emit_matmul_parts.h"
 #include "kernels/ptx/emit_type.h"
 
