@@ -244,14 +244,14 @@ static void put_x(struct ptx *p, const struct ptx_matmul *m)
 
 // ---- products
 
-// %a0 to %a7: part `sub` of the warp's 32 outputs; %b0 to %b7: of its 32 rows of x.
-static void load_fragments(struct ptx *p, uint32_t sub)
+// %a0 to %a7: a part of the warp's 32 outputs; %b0 to %b7: of its 32 rows of x.
+static void load_fragments(struct ptx *p)
 {
     for (uint32_t i = 0; i < 8; i++)
         PTX_FILL(p, "    ld.shared.b32 %a$0, [%take_a+$1];\n", i,
-                 WEIGHTS + i / 4 * 16 * STRIDE + i % 2 * 8 * STRIDE + i / 2 % 2 * 16 + 32 * sub);
+                 WEIGHTS + i / 4 * 16 * STRIDE + i % 2 * 8 * STRIDE + i / 2 % 2 * 16);
     for (uint32_t i = 0; i < 8; i++)
-        PTX_FILL(p, "    ld.shared.b32 %b$0, [%take_b+$1];\n", i, ACTS + i / 2 * 8 * STRIDE + i % 2 * 16 + 32 * sub);
+        PTX_FILL(p, "    ld.shared.b32 %b$0, [%take_b+$1];\n", i, ACTS + i / 2 * 8 * STRIDE + i % 2 * 16);
 }
 
 // %scale0 to 3: of outputs g, g + 8, g + 16, g + 24, from place `at` of an array of 128 a row.
@@ -290,10 +290,10 @@ static void add_integers(struct ptx *p, uint32_t mt, uint32_t nt)
 }
 
 // %s = fma(sum, d, %s), and with a minimum %s = fma(sum of x, m, %s).
-static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt, uint32_t sub)
+static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt)
 {
     if (min)
-        PTX_FILL(p, "    ld.shared.v2.f32 {%sum0, %sum1}, [%take_sumf+$0];\n", SUMF + 256 * sub + 32 * nt);
+        PTX_FILL(p, "    ld.shared.v2.f32 {%sum0, %sum1}, [%take_sumf+$0];\n", SUMF + 32 * nt);
     for (uint32_t i = 0; i < 4; i++) {
         PTX_FILL(p,
                  "    cvt.rn.f32.s32 %f, %c$1;\n"
@@ -304,32 +304,47 @@ static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt, uint32
     }
 }
 
+// The four parts of a step, in a loop: so that fragments of one at a time are held in registers, and the code is short.
 static void products(struct ptx *p, const struct ptx_bytes *b)
 {
     bool floats = b->scales == PTX_SCALE_FLOAT;
     uint32_t runs = b->scales == PTX_SCALE_16 ? 2 : 1;
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %a<8>, %b<8>, %c<4>, %scale<4>;\n"
-                 "    .reg .f32 %d<4>, %m<4>, %f, %sum0, %sum1;\n");
-    for (uint32_t sub = 0; sub < 4; sub++) {
-        load_fragments(p, sub);
-        for (uint32_t i = 0; i < 4 && floats && b->min; i++)
-            PTX_FILL(p, "    ld.shared.f32 %m$0, [%take_scale+$1];\n", i, SCALES + 2048 + 512 * sub + 32 * i);
-        for (uint32_t run = 0; run < runs; run++) {
-            load_scales(p, floats, 512 * (runs * sub + run));
-            for (uint32_t i = 0; i < 8; i++) {
-                if (runs == 2)
-                    product_16(p, i / 4, i % 4, run);
-                else
-                    product_32(p, i / 4, i % 4);
-                if (floats)
-                    add_floats(p, b->min, i / 4, i % 4, sub);
-                else
-                    add_integers(p, i / 4, i % 4);
-            }
+                 "    .reg .f32 %d<4>, %m<4>, %f, %sum0, %sum1;\n"
+                 "    mov.u32 %part, 0;\n"
+                 "SUB:\n"
+                 "    .pragma \"nounroll\";\n");
+    load_fragments(p);
+    for (uint32_t i = 0; i < 4 && floats && b->min; i++)
+        PTX_FILL(p, "    ld.shared.f32 %m$0, [%take_scale+$1];\n", i, SCALES + 2048 + 32 * i);
+    for (uint32_t run = 0; run < runs; run++) {
+        load_scales(p, floats, 512 * run);
+        for (uint32_t i = 0; i < 8; i++) {
+            if (runs == 2)
+                product_16(p, i / 4, i % 4, run);
+            else
+                product_32(p, i / 4, i % 4);
+            if (floats)
+                add_floats(p, b->min, i / 4, i % 4);
+            else
+                add_integers(p, i / 4, i % 4);
         }
     }
-    PTX_LINES(p, "    }\n");
+    PTX_FILL(p,
+             "    add.u32 %take_a, %take_a, 32;\n"
+             "    add.u32 %take_b, %take_b, 32;\n"
+             "    add.u32 %take_scale, %take_scale, $0;\n"
+             "    add.u32 %take_sumf, %take_sumf, 256;\n"
+             "    add.u32 %part, %part, 1;\n"
+             "    setp.lt.u32 %more, %part, 4;\n"
+             "    @%more bra SUB;\n"
+             "    sub.u32 %take_a, %take_a, 128;\n"
+             "    sub.u32 %take_b, %take_b, 128;\n"
+             "    sub.u32 %take_scale, %take_scale, $1;\n"
+             "    sub.u32 %take_sumf, %take_sumf, 1024;\n"
+             "    }\n",
+             512 * runs, 2048 * runs);
 }
 
 // ---- the end of a block: y = fma(S, da, y)
