@@ -10,8 +10,8 @@
 // More rows of x take more CTAs of 8: tensor cores have no such order of sums in float32, and to have the same bits for
 // a prompt as for its tokens one by one is worth more than their speed. The types that take 8-bit activations pay
 // nothing for it (emit_matmul_mma.c); F16 and BF16 prompts pay up to the ratio of fma to tensor cores, some 1 : 12.
+#include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_matmul_parts.h"
-#include "kernels/ptx/emit_type.h"
 
 enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20, MMA_FROM = 24 };
 
@@ -52,6 +52,10 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
 
 void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
 {
+    // Two CTAs of many rows on a multiprocessor hide each other's loads; integer minima and scales of 16 leave no
+    // registers for that.
+    const struct ptx_bytes *b = m->rows == PTX_MANY_ROWS ? ptx_bytes_of(m->type) : NULL;
+    uint32_t ctas = b && (b->scales == PTX_SCALE_FLOAT || (b->scales == PTX_SCALE_32 && !b->min)) ? 2 : 1;
     PTX_FILL(p, "\n// node $0: ", m->node);
     ptx_word(p, dtype_info[m->type].name);
     PTX_FILL(p, " weights: y[.][$0] = x[.][$1] * w[$0][$1]', $2 rows a CTA, x in ", m->n_out, m->n_in, m->rows);
@@ -68,7 +72,7 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              "    .param .u64 scale,\n"
              "    .param .u32 n_rows)\n"
              ".maxntid $1, 1, 1\n"
-             ".minnctapersm 1\n"
+             ".minnctapersm $3\n"
              "{\n"
              "    .reg .pred %in, %row_in, %more;\n"
              "    .reg .u32 %lane, %warp, %tile, %group, %rows, %row, %place, %expert, %index, %output;\n"
@@ -84,7 +88,7 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              "    cvta.to.global.u64 %w_tile, %w_tile;\n"
              "    ld.param.u64 %px0, [x];\n"
              "    cvta.to.global.u64 %px0, %px0;\n",
-             m->node, 32 * warps, MIN(m->rows, 8u));
+             m->node, 32 * warps, MIN(m->rows, 8u), ctas);
 }
 
 // The CTA's row and place, its expert, and the expert's matrix; a CTA without one ends here.

@@ -367,8 +367,11 @@ static void minima(struct ptx *p, uint32_t mt, uint32_t nt)
 
 static void block_integers(struct ptx *p, const struct ptx_bytes *b, uint32_t mt, uint32_t nt)
 {
-    if (b->min)
+    if (b->min) {
+        // without a line between the tiles the products of all would be held at once, in more registers than there are
+        PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
         minima(p, mt, nt);
+    }
     for (uint32_t i = 0; i < 4; i++) {
         uint32_t at = 16 * mt + 4 * nt + i;
         PTX_FILL(p,
