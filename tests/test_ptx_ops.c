@@ -83,6 +83,51 @@ static void arg(struct card *c, uint64_t address)
     c->args[c->n_args++] = address;
 }
 
+// ---- ptxas, where it is found: no warnings, no spills. Every text for every architecture takes a minute: EVERY_ARCH is set for
+// the long suite; else it is the first text of each kernel for the oldest.
+#ifdef EVERY_ARCH
+static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
+enum { TEXTS = INT32_MAX };
+#else
+static const int archs[] = {75};
+enum { TEXTS = 1 };
+#endif
+
+static void assemble(const struct card *c)
+{
+    static struct {
+        const char *entry;
+        int n;
+    } seen[32];
+    static int found = -1;
+    size_t i = 0;
+    while (seen[i].entry && strcmp(seen[i].entry, c->launch.entry))
+        i++;
+    seen[i].entry = c->launch.entry;
+    if (found < 0)
+        found = system("command -v ptxas > /dev/null 2>&1") == 0;
+    if (!found || seen[i].n++ >= TEXTS)
+        return;
+    char folder[] = "/tmp/quern-ptx-XXXXXX", command[256], path[64], report[4096];
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/ptx", folder);
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fwrite(c->text, 1, c->p.size, f) == c->p.size && !fclose(f));
+    for (size_t a = 0; a < COUNT_OF(archs); a++) {
+        snprintf(command, sizeof(command), "ptxas -v -arch=sm_%d -o %s/cubin %s 2>&1", archs[a], folder, path);
+        FILE *out = popen(command, "r");
+        cr_assert_not_null(out);
+        report[fread(report, 1, sizeof(report) - 1, out)] = 0;
+        cr_assert_eq(pclose(out), 0, "%s, sm_%d: %s", c->launch.entry, archs[a], report);
+        cr_assert(!strstr(report, "warning"), "%s, sm_%d: %s", c->launch.entry, archs[a], report);
+        cr_assert(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s: %s", c->launch.entry, report);
+    }
+    snprintf(command, sizeof(command), "%s/cubin", folder);
+    remove(command);
+    remove(path);
+    remove(folder);
+}
+
 // For more rows than the step has.
 static void launch(struct card *c)
 {
@@ -91,6 +136,7 @@ static void launch(struct card *c)
     snprintf(entry, sizeof(entry), "%s_7", c->launch.entry);
     const struct simt_kernel *kernel = simt_find(c->simt, entry);
     cr_assert_not_null(kernel, "%s", entry);
+    assemble(c);
     const uint32_t *g = c->launch.grid, *b = c->launch.block;
     cr_assert_eq(simt_launch(c->simt, kernel, (struct simt_dim){g[0] * (ROWS + MORE), g[1], g[2]},
                              (struct simt_dim){b[0], b[1], b[2]}, 0, c->args, (size_t)c->n_args * 8, &c->err),

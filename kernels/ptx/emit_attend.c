@@ -43,6 +43,7 @@ static void attend_head(struct ptx *p, const struct ptx_attend *a, const struct 
              "    .param .u64 q,\n"
              "    .param .u64 y)\n"
              ".maxntid 128, 1, 1\n"
+             ".minnctapersm 4\n" // without it ptxas aims at so many that it spills
              "{\n" PTX_ROW_REGS PTX_KV_REGS,
              a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim);
     PTX_FILL(p,
@@ -357,31 +358,31 @@ static void attend_weights(struct ptx *p, uint32_t each)
         PTX_FILL(p, "    mul.f32 %o$0, %o$0, %keep;\n", j);
 }
 
-// ---- values. %value: element %column + $0 of the row at %pv.
+// ---- values. %value: element %column + $0 of the row, from %from on.
 
 static void value_load(struct ptx *p, enum dtype type, uint32_t first)
 {
     if (type == DT_F32) {
-        PTX_FILL(p, "    ld.global.f32 %value, [%pv+$0];\n", 4 * first);
+        PTX_FILL(p, "    ld.global.f32 %value, [%from+$0];\n", 4 * first);
     } else if (type == DT_F16) {
         PTX_FILL(p,
-                 "    ld.global.b16 %bits, [%pv+$0];\n"
+                 "    ld.global.b16 %bits, [%from+$0];\n"
                  "    mov.b16 %h, %bits;\n"
                  "    cvt.f32.f16 %value, %h;\n",
                  2 * first);
     } else if (type == DT_BF16) {
         PTX_FILL(p,
-                 "    ld.global.u16 %word, [%pv+$0];\n"
+                 "    ld.global.u16 %word, [%from+$0];\n"
                  "    shl.b32 %word, %word, 16;\n"
                  "    mov.b32 %value, %word;\n",
                  2 * first);
     } else { // whole blocks: `first` is a multiple of 32
         uint32_t at = first / 32 * (type == DT_Q8_0 ? 34 : 18);
         PTX_FILL(p,
-                 "    ld.global.b16 %bits, [%pv+$0];\n"
+                 "    ld.global.b16 %bits, [%from+$0];\n"
                  "    mov.b16 %h, %bits;\n"
                  "    cvt.f32.f16 %d, %h;\n"
-                 "    add.u64 %pb, %pv, %quant;\n",
+                 "    add.u64 %pb, %from, %quant;\n",
                  at);
         if (type == DT_Q8_0)
             PTX_FILL(p, "    ld.global.s8 %n, [%pb+$0];\n", at + 2);
@@ -407,7 +408,7 @@ static void value_column(struct ptx *p, enum dtype type)
                  "    .reg .s32 %n;\n"
                  "    .reg .f32 %d;\n"
                  "    .reg .u32 %shift;\n"
-                 "    .reg .u64 %pb, %quant, %column_at;\n");
+                 "    .reg .u64 %pb, %quant, %column_at, %from;\n");
     if (type == DT_Q8_0)
         PTX_LINES(p, "    and.b32 %i, %column, 31;\n"
                      "    cvt.u64.u32 %quant, %i;\n"
@@ -425,6 +426,7 @@ static void value_column(struct ptx *p, enum dtype type)
         PTX_FILL(p, "    mul.wide.u32 %column_at, %column, $0;\n", type == DT_F32 ? 4 : 2);
 }
 
+// All threads of a warp have one group, so that these branches are uniform, which spares ptxas spills.
 // The values of a page of the span: slots %from_slot to %to_slot, from the group's first on.
 static void value_page(struct ptx *p, const struct ptx_attend *a, const struct columns *c, uint32_t page)
 {
@@ -436,7 +438,7 @@ static void value_page(struct ptx *p, const struct ptx_attend *a, const struct c
              "    add.u32 %to_slot, %position, 1;\n"
              "    min.u32 %to_slot, %to_slot, %last;\n"
              "    setp.ge.u32 %outside, %from_slot, %to_slot;\n"
-             "    @%outside bra PAGE$1_END;\n"
+             "    @%outside bra.uni PAGE$1_END;\n"
              "    shr.u32 %entry, %key, 6;\n",
              KV_PAGE * page, page);
     PTX_FILL(p,
@@ -454,26 +456,27 @@ static void value_page(struct ptx *p, const struct ptx_attend *a, const struct c
     PTX_FILL(p,
              "PAGE$0:\n"
              "    setp.ge.u32 %outside, %from_slot, %to_slot;\n"
-             "    @%outside bra PAGE$0_END;\n"
+             "    @%outside bra.uni PAGE$0_END;\n"
              "    ld.shared.f32 %weight, [%read_p];\n",
              page);
     for (uint32_t j = 0; j < c->each; j++) {
-        bool cut = (j + 1) * c->wide > a->v.dim;
-        if (cut)
+        // threads beyond the last dimension read the first of theirs, and what comes of it is not stored
+        if ((j + 1) * c->wide > a->v.dim)
             PTX_FILL(p,
                      "    setp.lt.u32 %live, %column, $0;\n"
-                     "    @!%live bra PAGE$1_CUT;\n",
-                     a->v.dim - j * c->wide, page);
+                     "    sub.u64 %from, %pv, %column_at;\n"
+                     "    selp.b64 %from, %pv, %from, %live;\n",
+                     a->v.dim - j * c->wide);
+        else
+            PTX_LINES(p, "    mov.u64 %from, %pv;\n");
         value_load(p, a->v.type, j * c->wide);
         PTX_FILL(p, "    fma.rn.f32 %o$0, %weight, %value, %o$0;\n", j);
-        if (cut)
-            PTX_FILL(p, "PAGE$0_CUT:\n", page);
     }
     PTX_FILL(p,
              "    add.u32 %from_slot, %from_slot, $1;\n"
              "    add.u64 %pv, %pv, $2;\n"
              "    add.u32 %read_p, %read_p, $3;\n"
-             "    bra PAGE$0;\n"
+             "    bra.uni PAGE$0;\n"
              "PAGE$0_END:\n",
              page, c->groups, c->groups * row_bytes, 4 * c->groups);
 }
@@ -504,7 +507,7 @@ static void attend_end(struct ptx *p, const struct ptx_attend *a, const struct c
                  "    bar.sync 0;\n"
                  "    add.u32 %base, %base, 128;\n"
                  "    setp.le.u32 %more, %base, %position;\n"
-                 "    @%more bra SPAN;\n");
+                 "    @%more bra.uni SPAN;\n");
     if (c->groups > 1)
         add_groups(p, c);
     PTX_FILL(p,
