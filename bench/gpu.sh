@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Everything that is to be known of a card, in one command on a machine that has one: bash bench/gpu.sh [--checks] [BUILD]
 #
-# First the card; then every kernel by the tests that the interpreter runs as well, here on the card; then whole models,
-# whose greedy text on the card must be that of the CPU; then a table of speeds. --checks leaves the table out. BUILD is a
+# First the card; then every kernel by the tests that the interpreter runs as well, here on the card; then whole models:
+# logits against plain C on the CPU (error of squares up to 1e-5 of the logits' own for float weights, 2e-4 for quantised
+# ones), and greedy text, which must be that of the CPU; then a table of speeds. --checks leaves the table out. BUILD is a
 # folder made by `meson setup build && ninja -C build`. Golden models are looked for in $QUERN_SHARED, as the tests do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -38,42 +39,86 @@ for name in kernels ops matmul; do
     fi
 done
 
-# Whether a model's greedy text is the CPU's: text NAME, then the flags that choose a model.
-compare() {
-    local name=$1
-    shift
-    if ! "$quern" run "$@" --device cpu --raw --ignore-eos --temp 0 -n 32 -p "$prompt" >"$work/cpu" 2>"$work/why"; then
-        printf '%-44s skipped: the CPU says %s\n' "$name" "$(head -n 1 "$work/why")"
+failure() {
+    printf '%-44s FAILED: %s\n' "$1" "$2"
+    failed=$((failed + 1))
+}
+
+# The logits of a file, a number a line; behind two counts and the ids.
+numbers() {
+    local n
+    n=$(od -An -td4 -N4 "$1")
+    od -An -v -tf4 -w4 -j $((8 + 4 * n)) "$1"
+}
+
+# check_logits FILE BOUND: a golden model on the card against plain C.
+check_logits() {
+    local name file=$1 bound=$2 nmse
+    name=$(basename "$file" .gguf)
+    if ! "$quern" logits -m "$file" --device ref --ids "$file.logits" -o "$work/ref" 2>"$work/why"; then
+        skipped=$((skipped + 1)) # no architecture of this build's
         return
     fi
-    if ! "$quern" run "$@" --device gpu --raw --ignore-eos --temp 0 -n 32 -p "$prompt" >"$work/gpu" 2>"$work/why"; then
-        printf '%-44s FAILED: %s\n' "$name" "$(head -n 1 "$work/why")"
-        failed=$((failed + 1))
-    elif cmp -s "$work/cpu" "$work/gpu"; then
-        printf '%-44s the same text\n' "$name"
+    if ! "$quern" logits -m "$file" --device gpu --ids "$file.logits" -o "$work/gpu" 2>"$work/why"; then
+        failure "$name" "$(head -n 1 "$work/why")"
+        return
+    fi
+    nmse=$(paste <(numbers "$work/gpu") <(numbers "$work/ref") |
+        awk '{ d += ($1 - $2) ^ 2; s += $2 ^ 2 } END { printf("%.3g", (s > 0 ? d / s : 1)) }')
+    if awk "BEGIN { exit !(($nmse) <= ($bound)) }"; then
+        printf '%-44s %s\n' "$name" "$nmse"
     else
-        printf '%-44s DIFFERS from byte %s on\n' "$name" "$(cmp "$work/cpu" "$work/gpu" | sed 's/.*byte \([0-9]*\).*/\1/')"
-        failed=$((failed + 1))
+        failure "$name" "$nmse is more than $bound"
     fi
 }
 
-section "whole models, greedy: the card's text against the CPU's"
-prompt="Once upon a time there was a little girl"
-compare built-in
-for file in "$shared"/models/*.gguf "$shared"/golden/arch/*.gguf "$shared"/golden/quant/*.gguf; do
-    if [ -e "$file" ]; then
-        compare "$(basename "$file" .gguf)" -m "$file"
-    fi
-done
-for preset in llama-tiny llama-moe-tiny; do
-    for type in F32 F16 BF16 Q8_0 Q4_0 Q4_K_M Q6_K; do
-        if "$synth" $preset $type "$work/model.gguf" >/dev/null 2>&1; then
-            compare "$preset $type" -m "$work/model.gguf"
+# check_text NAME FLAG..: greedy text on the card and on the CPU, both in float32.
+check_text() {
+    local name=$1 device
+    shift
+    for device in cpu gpu; do
+        if ! "$quern" run "$@" --device $device --exact --raw --ignore-eos --temp 0 -n 32 -p "$prompt" \
+            >"$work/$device" 2>"$work/why"; then
+            failure "$name" "$device: $(head -n 1 "$work/why")"
+            return
         fi
     done
+    if cmp -s "$work/cpu" "$work/gpu"; then
+        printf '%-44s the same text\n' "$name"
+    else
+        failure "$name" "$(cmp "$work/cpu" "$work/gpu" | sed 's/.*byte \([0-9]*\).*/other text from byte \1 on/')"
+    fi
+}
+
+section "logits of golden models against plain C: error of squares"
+skipped=0
+for file in "$shared"/golden/arch/*.gguf "$shared"/golden/quant/*.gguf; do
+    case $file in
+    */arch/* | */F16.gguf | */BF16.gguf | */F32.gguf) bound=1e-5 ;;
+    *) bound=2e-4 ;;
+    esac
+    if [ -e "$file" ]; then
+        check_logits "$file" $bound
+    fi
 done
-for type in f32 f16 bf16 q8_0 q4_0; do
-    compare "built-in, keys and values as $type" -ctk $type -ctv $type
+echo "$skipped left out: their architecture is not in this build"
+
+section "greedy text against the CPU's"
+prompt="Once upon a time there was a little girl"
+check_text built-in
+for type in f32 bf16 q8_0 q4_0; do
+    check_text "built-in, keys and values as $type" -ctk $type -ctv $type
+done
+for file in "$shared"/models/*.gguf; do
+    if [ -e "$file" ]; then
+        check_text "$(basename "$file" .gguf)" -m "$file"
+    fi
+done
+for preset in llama-tiny llama-moe-tiny qwen3-tiny gemma2-tiny phi3-tiny gpt2-tiny; do
+    for type in F32 Q4_K_M; do
+        "$synth" $preset $type "$work/model.gguf" >/dev/null
+        check_text "$preset $type" -m "$work/model.gguf"
+    done
 done
 
 if [ $speeds = 1 ]; then
