@@ -395,15 +395,17 @@ static struct coming first_weights(const struct chain *c, int from, int64_t col,
 }
 
 // What the thread that takes item i of a phase will read after it. Threads take items in turn, mostly; behind the last
-// item the next phase begins. It is a guess, and costs a few cache lines where it is wrong.
+// item the next phase with weights begins. It is a guess, and costs a few cache lines where it is wrong.
 static struct coming coming_after(const struct run *r, int phase, int64_t i)
 {
     const struct coming none = {NULL, 0};
     i += pool_size(r->pool);
-    for (int ph = phase; ph < MIN(phase + 2, r->schedule->n_phases); ph++)
+    for (int ph = phase; ph < MIN(phase + 3, r->schedule->n_phases); ph++)
         for (int c = 0; c < r->schedule->phases[ph].n_chains; c++) {
             const struct chain *chain = &r->schedule->phases[ph].chains[c];
             int64_t n = items_of(r, chain);
+            if (ph > phase && chain->kind != CHAIN_COLUMNS)  // attention: what follows it can be fetched by now
+                continue;
             if (i < n)
                 return chain->kind == CHAIN_COLUMNS ? first_weights(chain, 0, item_at(r, NULL, chain, i).col0, none) : none;
             i -= n;

@@ -395,7 +395,7 @@ bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n)
 
 static void matmul(const struct matmul_args *a)
 {
-    if (a->n_x == 1)
+    if (a->n_x <= 2)
         ISA_FN(matmul_q8_decode)[a->type](a);
     else if (!matmul_q8_in_tiles_amx(a->type, a->n_x))
         ISA_FN(matmul_q8_panel)[a->type](a);

@@ -1,12 +1,12 @@
 // The 8-bit matmul of AVX-512 with VNNI and VBMI: which of its two regimes serves a call.
 //
-// One column is bound by memory, and reads each block once, in place (matmul_q8_avx512_decode.c). More columns are bound by
-// multiplication: a panel of rows is unpacked once, and all columns sweep over it (matmul_q8_avx512_panel.c).
+// One column or two are bound by memory, and read each block once, in place (matmul_q8_avx512_decode.c). More columns are
+// bound by multiplication: a panel of rows is unpacked once, and all columns sweep over it (matmul_q8_avx512_panel.c).
 #include "kernels/cpu/matmul_q8_avx512.h"
 
 static void matmul(const struct matmul_args *a)
 {
-    (a->n_x == 1 ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
+    (a->n_x <= 2 ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
 }
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {

@@ -21,7 +21,7 @@
 
 enum { GROUP = 16 };  // rows that share a register, a lane a row
 
-// One column, and any number of columns; by type, NULL where there is none.
+// One column or two, and three or more; by type, NULL where there is none.
 extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 

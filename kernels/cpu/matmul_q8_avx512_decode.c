@@ -1,4 +1,4 @@
-// One column: every block is read once, in place, at the speed of memory.
+// One or two columns: every block is read once, in place, at the speed of memory.
 //
 // The naive loop, for each row: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
 // The products are cheap (vpdpbusd: 64 of them); what costs is unpacking, and adding up 16 lanes of each row and block. So:
@@ -14,7 +14,9 @@
 // misses are many more at a time than those of the L1 cache.
 enum { AHEAD = 3 };
 
-// Bytes to ask for: of each row, from `at` on.
+enum { COLUMNS_MAX = 2 };
+
+// Bytes to ask for, NULL: none. Of each row, from `at` on.
 struct ahead {
     const struct rows16 *rows;
     size_t at;
@@ -65,7 +67,7 @@ INLINE __m512i reduce_across_quarters(const __m512i v[4])
 
 INLINE void prefetch_block(const struct ahead *ahead, int row, int from, int bytes)
 {
-    for (int i = 0; i < bytes; i += 64)
+    for (int i = 0; ahead && i < bytes; i += 64)
         _mm_prefetch((const char *)ahead->rows->at[row] + ahead->at + from + i, _MM_HINT_T1);
 }
 
@@ -348,25 +350,33 @@ INLINE struct ahead ahead_of(const struct rows16 *g, const struct rows16 *after,
     return (struct ahead){after, (size_t)MIN(to - n, n - 1) * bytes};
 }
 
-INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins)
+// n columns, 1 or 2. The second unpacks a block once more, out of the L1 cache: while memory brings the next one there is
+// time for it. For a third there is not: a panel serves three.
+INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, int n)
 {
-    const int8_t *q = q8_quants(a->x[0]);
-    const int16_t *q_sums = q8_sums(a->x[0], a->k);
-    const float *da = q8_scales(a->x[0], a->k);
     int64_t n_blocks = a->k / 256;
     for (int first = 0; first < a->n_rows; first += GROUP) {
-        struct rows16 g = rows_from(a, first);
-        struct rows16 after = rows_ahead(a, first + GROUP, GROUP);
-        __m512 d = _mm512_setzero_ps();
+        struct rows16 g = rows_from(a, first), after = rows_ahead(a, first + GROUP, GROUP);
+        __m512 d[COLUMNS_MAX];
+        UNROLL
+        for (int j = 0; j < n; j++)
+            d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
             struct ahead ahead = ahead_of(&g, &after, b, n_blocks, bytes);
-            struct sums16 t = sums(&g, (size_t)b * bytes, &ahead, q + 256 * b, q_sums + 16 * b);
-            __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(t.dot), t.d);
-            if (mins)
-                s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t.min), t.m, s);
-            d = _mm512_fmadd_ps(s, _mm512_set1_ps(da[b]), d);
+            UNROLL
+            for (int j = 0; j < n; j++) {
+                const void *x = a->x[j];
+                struct sums16 t = sums(&g, (size_t)b * bytes, j ? NULL : &ahead, q8_quants(x) + 256 * b,
+                                       q8_sums(x, a->k) + 16 * b);
+                __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(t.dot), t.d);
+                if (mins)
+                    s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t.min), t.m, s);
+                d[j] = _mm512_fmadd_ps(s, _mm512_set1_ps(q8_scales(x, a->k)[b]), d[j]);
+            }
         }
-        _mm512_mask_storeu_ps(a->y[0] + first, rows_mask(a, first), d);
+        UNROLL
+        for (int j = 0; j < n; j++)
+            _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
     }
 }
 
@@ -485,29 +495,39 @@ INLINE __m512 sum_32(const struct rows16 *g, const struct shape *s, size_t at, c
     return sum;
 }
 
-INLINE void decode_32(const struct matmul_args *a, const struct shape *s)
+// The sum S of 256 elements, or of the n < 8 blocks that a row ends with, joins D of a column.
+INLINE __m512 add_32(const struct matmul_args *a, const struct rows16 *g, const struct shape *s, int64_t b,
+                     const struct ahead *ahead, int n, const void *x, __m512 d)
 {
-    const int8_t *q = q8_quants(a->x[0]);
-    const int16_t *q_sums = q8_sums(a->x[0], a->k);
-    const float *da = q8_scales(a->x[0], a->k);
-    const size_t bytes = s ? 8 * (size_t)s->bytes : 8 * 34;
+    const size_t bytes = 8 * (s ? (size_t)s->bytes : 34);
+    __m512 sum = sum_32(g, s, (size_t)b * bytes, ahead, n, q8_quants(x) + 256 * b, q8_sums(x, a->k) + 16 * b);
+    return _mm512_fmadd_ps(sum, _mm512_set1_ps(q8_scales(x, a->k)[b]), d);
+}
+
+// n columns, 1 or 2, as above.
+INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
+{
+    const size_t bytes = 8 * (s ? (size_t)s->bytes : 34);
     int64_t n_full = a->k / 256;
     int n_last = (int)(a->k % 256 / 32);
     for (int first = 0; first < a->n_rows; first += GROUP) {
-        struct rows16 g = rows_from(a, first);
-        struct rows16 after = rows_ahead(a, first + GROUP, GROUP);
-        __m512 d = _mm512_setzero_ps(), sum;
+        struct rows16 g = rows_from(a, first), after = rows_ahead(a, first + GROUP, GROUP);
+        __m512 d[COLUMNS_MAX];
+        UNROLL
+        for (int j = 0; j < n; j++)
+            d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_full; b++) {
             struct ahead ahead = ahead_of(&g, &after, b, q8_blocks(a->k), bytes);
-            sum = sum_32(&g, s, (size_t)b * bytes, &ahead, 8, q + 256 * b, q_sums + 16 * b);
-            d = _mm512_fmadd_ps(sum, _mm512_set1_ps(da[b]), d);
+            UNROLL
+            for (int j = 0; j < n; j++)
+                d[j] = add_32(a, &g, s, b, j ? NULL : &ahead, 8, a->x[j], d[j]);
         }
-        if (n_last) {
-            struct ahead ahead = ahead_of(&g, &after, n_full, n_full + 1, bytes);
-            sum = sum_32(&g, s, (size_t)n_full * bytes, &ahead, n_last, q + 256 * n_full, q_sums + 16 * n_full);
-            d = _mm512_fmadd_ps(sum, _mm512_set1_ps(da[n_full]), d);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            if (n_last)
+                d[j] = add_32(a, &g, s, n_full, NULL, n_last, a->x[j], d[j]);
+            _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
         }
-        _mm512_mask_storeu_ps(a->y[0] + first, rows_mask(a, first), d);
     }
 }
 
@@ -516,23 +536,29 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s)
 #define DECODE(name, CALL)                                                                                             \
     static void decode_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \
-        CALL;                                                                                                          \
+        if (a->n_x == 1) {                                                                                             \
+            enum { n = 1 };                                                                                            \
+            CALL;                                                                                                      \
+        } else {                                                                                                       \
+            enum { n = 2 };                                                                                            \
+            CALL;                                                                                                      \
+        }                                                                                                              \
     }
 
 // clang-format off
-DECODE(q4_0, decode_32(a, &shape_q4_0))
-DECODE(q4_1, decode_32(a, &shape_q4_1))
-DECODE(q5_0, decode_32(a, &shape_q5_0))
-DECODE(q5_1, decode_32(a, &shape_q5_1))
-DECODE(q8_0, decode_32(a, NULL))
-DECODE(iq4_nl, decode_32(a, &shape_iq4_nl))
-DECODE(mxfp4, decode_32(a, &shape_mxfp4))
-DECODE(q2_k, decode_256(a, sums_q2_k, 84, true))
-DECODE(q3_k, decode_256(a, sums_q3_k, 110, false))
-DECODE(q4_k, decode_256(a, sums_q4_k, 144, true))
-DECODE(q5_k, decode_256(a, sums_q5_k, 176, true))
-DECODE(q6_k, decode_256(a, sums_q6_k, 210, false))
-DECODE(iq4_xs, decode_256(a, sums_iq4_xs, 136, false))
+DECODE(q4_0, decode_32(a, &shape_q4_0, n))
+DECODE(q4_1, decode_32(a, &shape_q4_1, n))
+DECODE(q5_0, decode_32(a, &shape_q5_0, n))
+DECODE(q5_1, decode_32(a, &shape_q5_1, n))
+DECODE(q8_0, decode_32(a, NULL, n))
+DECODE(iq4_nl, decode_32(a, &shape_iq4_nl, n))
+DECODE(mxfp4, decode_32(a, &shape_mxfp4, n))
+DECODE(q2_k, decode_256(a, sums_q2_k, 84, true, n))
+DECODE(q3_k, decode_256(a, sums_q3_k, 110, false, n))
+DECODE(q4_k, decode_256(a, sums_q4_k, 144, true, n))
+DECODE(q5_k, decode_256(a, sums_q5_k, 176, true, n))
+DECODE(q6_k, decode_256(a, sums_q6_k, 210, false, n))
+DECODE(iq4_xs, decode_256(a, sums_iq4_xs, 136, false, n))
 // clang-format on
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {

@@ -211,7 +211,7 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
 typedef void tile_fn(const struct panel *p, int lane, const struct columns *c, int n_blocks, struct partial *out);
 struct tiles {
     tile_fn *wide[WIDE_COLUMNS + 1];    // 32 rows; widths are about equal, 3 and more
-    tile_fn *narrow[TILE_COLUMNS + 1];  // 16 rows
+    tile_fn *narrow[TILE_COLUMNS + 1];  // 16 rows; 3 and more
 };
 
 #define TILE(kind, N, REGS, ...)                                                                                       \
@@ -227,7 +227,6 @@ struct tiles {
     TILE(kind, 4, 2, __VA_ARGS__)                                                                                      \
     TILE(kind, 5, 2, __VA_ARGS__)                                                                                      \
     TILE(kind, 6, 2, __VA_ARGS__)                                                                                      \
-    TILE(kind, 2, 1, __VA_ARGS__)                                                                                      \
     TILE(kind, 3, 1, __VA_ARGS__)                                                                                      \
     TILE(kind, 4, 1, __VA_ARGS__)                                                                                      \
     TILE(kind, 5, 1, __VA_ARGS__)                                                                                      \
@@ -236,7 +235,7 @@ struct tiles {
     TILE(kind, 8, 1, __VA_ARGS__)                                                                                      \
     static const struct tiles kind = {                                                                                 \
         .wide = {[3] = kind##_3x2, kind##_4x2, kind##_5x2, kind##_6x2},                                                \
-        .narrow = {[2] = kind##_2x1, kind##_3x1, kind##_4x1, kind##_5x1, kind##_6x1, kind##_7x1, kind##_8x1}};
+        .narrow = {[3] = kind##_3x1, kind##_4x1, kind##_5x1, kind##_6x1, kind##_7x1, kind##_8x1}};
 
 // clang-format off
 TILES(tiles_q2_k, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 8))
