@@ -192,7 +192,7 @@ void chat_answer(struct chat *c)
     }
     // where nobody types, there is no second chance
     if (atomic_exchange(&terminal_interrupted, false) && !c->console.typed)
-        c->leaving = true;
+        c->leaving = c->interrupted = true;
 }
 
 void chat_send(struct chat *c, struct str text)
@@ -356,8 +356,8 @@ static int chat(struct chat *c, struct error *err)
         status = converse(c, err);
         console_close(&c->console);
     }
-    if (!status && atomic_load(&terminal_terminated))
-        status = fail(err, E_INTERRUPTED, "terminated");
+    if (!status && (c->interrupted || atomic_load(&terminal_terminated)))
+        status = fail(err, E_INTERRUPTED, "ended by a signal");
     text_free(&c->attached);
     dialogue_close(&c->dialogue);
     chat_close(c->chat);

@@ -36,6 +36,7 @@ struct chat {
     struct text attached; // by /read, for the next message
     uint64_t n_again;     // answers by /regen: each has random numbers of its own
     bool leaving;
+    bool interrupted;                         // where nobody types: exit status 130
     bool failed;                              // some line could not be served: exit status 1 where nobody types
     int64_t n_turns, n_computed, n_generated; // since the start, for /stats
     double prompt_ms, generate_ms;

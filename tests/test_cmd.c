@@ -526,11 +526,11 @@ Test(cmd, lists_of_ids_are_checked)
 
 // --- when the world misbehaves ---
 
-// Starts a long answer, and waits until its first bytes have come. Returns the end of the pipe.
-static int start_long_answer(const char *model, pid_t *pid, int *err)
+// Starts a long answer of `verb`, and waits until its first bytes have come. Returns the end of the pipe.
+static int start_long_answer(const char *verb, const char *model, pid_t *pid, int *err)
 {
-    const char *argv[] = {program(), "run", "-m", model, "--ignore-eos", "-n",
-                          "100000",  "-t",  "1",  "-p",  "go on and on", NULL};
+    const char *argv[] = {program(), verb, "-m", model, "--ignore-eos", "-n", "100000", "-c",
+                          "100000",  "-t", "1",  "-p",  "go on and on", NULL};
     int pipes[2], in = temporary(NULL);
     cr_assert_eq(pipe2(pipes, O_CLOEXEC), 0);
     *err = temporary(NULL);
@@ -555,12 +555,15 @@ static void drain(int fd)
 
 Test(cmd, an_interrupt_ends_the_answer_with_130)
 {
-    const int signals[] = {SIGINT, SIGTERM};
-    for (int i = 0; i < 2; i++) {
+    const struct {
+        const char *verb;
+        int signal;
+    } cases[] = {{"run", SIGINT}, {"run", SIGTERM}, {"chat", SIGINT}, {"chat", SIGTERM}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         pid_t pid;
-        int err, fd = start_long_answer(tiny_f32, &pid, &err);
+        int err, fd = start_long_answer(cases[i].verb, tiny_f32, &pid, &err);
         char said[1000];
-        kill(pid, signals[i]);
+        kill(pid, cases[i].signal);
         drain(fd);
         cr_expect_eq(status_of(pid), 130);
         read_back(err, said, sizeof said);
@@ -597,7 +600,7 @@ Test(cmd, an_interrupt_of_a_prompt_ends_at_once)
 Test(cmd, a_reader_that_goes_away_is_no_news)
 {
     pid_t pid;
-    int err, fd = start_long_answer(tiny_f32, &pid, &err);
+    int err, fd = start_long_answer("run", tiny_f32, &pid, &err);
     char said[1000];
     close(fd);
     cr_expect_eq(status_of(pid), 5);
@@ -608,7 +611,7 @@ Test(cmd, a_reader_that_goes_away_is_no_news)
 Test(cmd, a_model_file_that_is_cut_while_it_is_used)
 {
     pid_t pid;
-    int err, fd = start_long_answer(tiny_f32, &pid, &err);
+    int err, fd = start_long_answer("run", tiny_f32, &pid, &err);
     char said[1000];
     cr_assert_eq(truncate(tiny_f32, 40000), 0);
     drain(fd);
@@ -620,7 +623,7 @@ Test(cmd, a_model_file_that_is_cut_while_it_is_used)
 Test(cmd, another_bus_error_is_what_it_was)
 {
     pid_t pid;
-    int err, fd = start_long_answer(tiny_f32, &pid, &err);
+    int err, fd = start_long_answer("run", tiny_f32, &pid, &err);
     char said[1000];
     kill(pid, SIGBUS);
     drain(fd);
