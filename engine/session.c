@@ -32,7 +32,10 @@ struct session {
     struct session_row *rows;  // [n_batch] of a prompt
     void *bounce;              // COPY_BYTES, for copies of pages
 };
-enum { COPY_BYTES = 1 << 18, ARENA_BYTES = 128 << 20 };
+enum { COPY_BYTES = 1 << 18 };
+// Address space that a thread of a library's (OpenBLAS's worker) maps as it starts: it may have done so already when the
+// free space is read, or not yet.
+enum { LATE_BYTES = 128 << 20 };
 
 static int pages_of(int positions)
 {
@@ -121,12 +124,13 @@ static void format_need(const struct memory_need *need, char *out, size_t size)
              other);
 }
 
-static int refuse(const struct session *s, uint64_t room, const char *limit, struct error *err)
+// late: what may be gone of the room when the user tries again.
+static int refuse(const struct session *s, uint64_t room, uint64_t late, const char *limit, struct error *err)
 {
     char need[200], have[24];
     format_need(&s->need, need, sizeof need);
     memory_format(room, have);
-    int n_ctx = fitting_n_ctx(s, room);
+    int n_ctx = fitting_n_ctx(s, room - MIN(room, late));
     if (n_ctx)
         return fail(err, E_MEMORY, "%s, %s free by %s; -c %d would fit", need, have, limit, n_ctx);
     if (s->o.n_batch > 32)
@@ -145,7 +149,7 @@ static int check_memory(const struct session *s, struct error *err)
         if (machine->v->memory(s->model->machine, &room_there, err))
             return -1;
         uint64_t all = (uint64_t)room_there + s->need.weights + s->need.plan;
-        return s->need.kv > room_there ? refuse(s, all, "the card", err) : 0;
+        return s->need.kv > room_there ? refuse(s, all, 0, "the card", err) : 0;
     }
     memory_query("", &free_now);
     // weights that were read are taken already, those that are mapped come with their first use
@@ -153,16 +157,15 @@ static int check_memory(const struct session *s, struct error *err)
     if (__builtin_add_overflow(free_now.bytes, taken, &room))
         room = UINT64_MAX;
     if (memory_sum(&s->need) > room)
-        return refuse(s, room, free_now.limit, err);
+        return refuse(s, room, 0, free_now.limit, err);
     if (free_now.address_space == UINT64_MAX)
         return 0;
     // what is mapped already: the plan, and the weights
     uint64_t mapped = s->need.plan + s->need.weights;
     if (__builtin_add_overflow(free_now.address_space, mapped, &room))
         return 0;
-    // malloc maps as much for a moment when another thread first allocates, which no sum foretells
-    room -= MIN(room, (uint64_t)ARENA_BYTES);
-    return memory_sum(&s->need) > room ? refuse(s, room, "RLIMIT_AS", err) : 0;
+    room -= MIN(room, (uint64_t)LATE_BYTES);
+    return memory_sum(&s->need) > room ? refuse(s, room, LATE_BYTES, "RLIMIT_AS", err) : 0;
 }
 
 static void add_up(struct session *s)
