@@ -11,6 +11,7 @@
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 #include "engine/bandwidth.h"
+#include "kernels/card.h"
 #include "kernels/cost.h"
 #include "models/synth_model.h"
 
@@ -390,19 +391,34 @@ static void note_ceilings(const struct bench_ceilings *c, int n_threads)
     text_free(&units);
 }
 
-static int measure_ceilings(struct bench *b, int n_threads, struct error *err)
+// A card's: what its memory takes and gives in a copy.
+static int measure_card(struct bench *b, const char *name, struct error *err)
+{
+    struct card_speed speed;
+    if (card_measure(b->loaded.model->card, &speed, err))
+        return -1;
+    b->ceilings.read = speed.copy;
+    if (b->o->bench_output == BENCH_MD || b->o->verbose)
+        terminal_note("ceiling, %s: %.1f GB/s copied", name, speed.copy / 1e9);
+    return 0;
+}
+
+static int measure_ceilings(struct bench *b, const struct bench_row *r, struct error *err)
 {
     struct machine *m = b->loaded.model->machine;
+    b->ceilings = (struct bench_ceilings){0};
+    if (!strcmp(b->loaded.model->device, "gpu") && !b->o->bench_no_ceilings)
+        return measure_card(b, r->gpu, err);
     if (strcmp(b->loaded.model->device, "cpu") || b->o->bench_no_ceilings)
         return 0;
     for (int u = 0; u < UNIT_COUNT; u++) {
         b->ceilings.multiply[u] = machine_cpu_peak(m, u);
         b->ceilings.unit[u] = machine_cpu_unit_name(m, u);
     }
-    if (bandwidth_measure(n_threads, READ_BYTES, &b->ceilings.read, err))
+    if (bandwidth_measure(r->n_threads, READ_BYTES, &b->ceilings.read, err))
         return -1;
     if (b->o->bench_output == BENCH_MD || b->o->verbose)
-        note_ceilings(&b->ceilings, n_threads);
+        note_ceilings(&b->ceilings, r->n_threads);
     return 0;
 }
 
@@ -434,6 +450,22 @@ static int print_head(struct bench *b, struct error *err)
     return status;
 }
 
+// What computes.
+static int describe_machine(struct bench *b, struct bench_row *r, struct error *err)
+{
+    const struct model *m = b->loaded.model;
+    struct card card;
+    bool on_card = !strcmp(m->device, "gpu");
+    r->device = b->cpu;
+    r->backend = on_card ? "CUDA" : !strcmp(m->device, "ref") ? "REF" : "CPU";
+    if (!on_card)
+        return 0;
+    if (card_query(m->card, &card, err))
+        return -1;
+    memcpy(r->gpu, card.name, sizeof r->gpu);
+    return 0;
+}
+
 // Everything on one model with one number of threads. `path`: of a model that an argument named.
 static int run_model(struct bench *b, const char *name, const char *path, int n_threads, struct error *err)
 {
@@ -444,15 +476,14 @@ static int run_model(struct bench *b, const char *name, const char *path, int n_
     struct machine_cpu_choice choice = {.n_threads = 1};
     if (!status && !strcmp(b->loaded.model->device, "cpu"))
         machine_cpu_choice(b->loaded.model->machine, &choice);
+    struct bench_row r = {.path = name ? name : "built-in", .n_threads = choice.n_threads, .n_batch = (int)b->o->batch};
+    r.file = o.model;
     if (!status)
-        status = take_text(b, err);
+        status = describe_machine(b, &r, err) || take_text(b, err) ? -1 : 0;
     if (!status)
-        status = measure_ceilings(b, choice.n_threads, err);
+        status = measure_ceilings(b, &r, err);
     if (!status)
         status = print_head(b, err);
-    struct bench_row r = {.path = name ? name : "built-in", .n_threads = choice.n_threads, .n_batch = (int)b->o->batch};
-    r.device = b->cpu;
-    r.file = o.model;
     if (!status)
         describe_model(&r, b->loaded.model);
     for (int u = 0; !status && u < b->ubatches.n; u++)

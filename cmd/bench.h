@@ -39,7 +39,9 @@ struct bench_row {
     // of the setting
     int n_batch, n_ubatch, n_threads;
     enum dtype kv_type[2];
-    const char *device;
+    const char *device;  // the processor's name
+    const char *backend; // what computes: "CPU", "REF", "CUDA"
+    char gpu[128];       // the card's name, "" without one
     struct measure_test test;
     // what came out
     int64_t when;                       // seconds since 1970

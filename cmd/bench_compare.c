@@ -85,7 +85,8 @@ static bool same_type(const cJSON *row, const char *key, enum dtype type)
     return dtype_from_name(str_from(text_at(row, key)), &kept) == 0 && kept == type;
 }
 
-// Kept by llama-bench, a row has no n_seqs: one sequence.
+// Kept by llama-bench, a row has no n_seqs: one sequence. Of machines kept is what computed: a card is not held against a
+// processor.
 static bool is_same_test(const cJSON *row, const struct bench_row *r)
 {
     double seqs = number_at(row, "n_seqs");
@@ -93,7 +94,7 @@ static bool is_same_test(const cJSON *row, const struct bench_row *r)
            number_at(row, "n_prompt") == r->test.n_prompt && number_at(row, "n_gen") == r->test.n_gen &&
            number_at(row, "n_depth") == r->test.n_depth && (seqs < 0 ? 1 : seqs) == r->test.n_seqs &&
            number_at(row, "n_threads") == r->n_threads && number_at(row, "n_ubatch") == r->n_ubatch &&
-           same_type(row, "type_k", r->kv_type[KV_KEY]) && same_type(row, "type_v", r->kv_type[KV_VALUE]);
+           !strcmp(text_at(row, "backends"), r->backend) && same_type(row, "type_k", r->kv_type[KV_KEY]) && same_type(row, "type_v", r->kv_type[KV_VALUE]);
 }
 
 // The kept samples, in an array that the caller frees: how many, 0 when there are none.

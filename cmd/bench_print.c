@@ -86,8 +86,8 @@ static int columns_of(const struct bench_row *r, struct scratch *s, struct colum
         {"build_commit", T(BUILD_COMMIT)},
         {"build_number", I(0)},
         {"cpu_info", T(r->device)},
-        {"gpu_info", T("")},
-        {"backends", T("CPU")},
+        {"gpu_info", T(r->gpu)},
+        {"backends", T(r->backend)},
         {"model_filename", T(r->path)},
         {"model_type", T(r->type)},
         {"model_size", I(r->size)},
@@ -100,7 +100,7 @@ static int columns_of(const struct bench_row *r, struct scratch *s, struct colum
         {"poll", I(50)},
         {"type_k", T(type_text(r->kv_type[KV_KEY], s->key))},
         {"type_v", T(type_text(r->kv_type[KV_VALUE], s->value))},
-        {"n_gpu_layers", I(0)},
+        {"n_gpu_layers", I(r->gpu[0] ? -1 : 0)},
         {"n_cpu_moe", I(0)},
         {"split_mode", T("none")},
         {"main_gpu", I(0)},
@@ -273,7 +273,7 @@ static void print_table_row(const struct bench_row *r, struct text *out)
     text_print(out, "| %-30s | %10s | ", r->type, size);
     text_print(out, r->n_params >= 1000000000 ? "%8.2f B | " : "%8.2f M | ",
                (double)r->n_params / (r->n_params >= 1000000000 ? 1e9 : 1e6));
-    text_print(out, "%-10s | %7d | %15s | %10.2f ± %7.2f |", "CPU", r->n_threads, label, samples_mean(r->ts, r->n),
+    text_print(out, "%-10s | %7d | %15s | %10.2f ± %7.2f |", r->backend, r->n_threads, label, samples_mean(r->ts, r->n),
                samples_deviation(r->ts, r->n));
     print_speed(r->bytes, r->read_part, NULL, 14, out);
     print_speed(r->products, r->multiply_part, r->unit_name, 28, out);

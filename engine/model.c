@@ -61,6 +61,7 @@ static bool card_suits(struct model *m, const struct model_options *o, struct ca
 
 static int open_card(struct model *m, const struct model_options *o, struct error *err)
 {
+    m->card = o->card;
     struct gpu_options gpu = {.device = o->card, .cache = o->kernel_cache};
     m->device = "gpu";
     return machine_open_gpu(&m->machine, &o->machine, &gpu, err);

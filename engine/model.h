@@ -35,6 +35,7 @@ struct model {
     int n_ctx;  // as chosen, or as many as by default
     bool weights_are_mapped;  // or a part of the program
     const char *device;    // "cpu", "ref", "gpu"
+    int card;              // of "gpu": which one
     char device_why[512];  // a clause: "asked for", or what a look for cards brought
     bool device_news;      // auto met a card, whether it took it or not: worth a line
     double load_ms;

@@ -80,6 +80,8 @@ static struct bench_row a_row(void)
                               .n_threads = 2,
                               .kv_type = {DT_F16, DT_Q8_0},
                               .device = "cpu",
+                              .backend = "CPU",
+                              .gpu = "",
                               .test = {512, 0, 0, 1},
                               .when = 1790000000,
                               .n = 3,

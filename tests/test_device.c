@@ -108,3 +108,13 @@ Test(device, dump_ptx_needs_no_card)
     quern("QUERN_CUDA_CARDS=0", "dump ptx --stats", out);
     cr_expect(strstr(out, "kernel ") && strstr(out, " bytes of PTX"), "%s", out);
 }
+
+Test(device, bench_names_the_card)
+{
+    char out[OUT_SIZE];
+    quern("QUERN_CUDA_MEMORY=64", "bench --device gpu -p 4 -n 1 -r 1 -o json", out);
+    cr_expect(strstr(out, "\"gpu_info\": \"Interpreter of PTX (sm_90)\""), "%s", out);
+    cr_expect(strstr(out, "\"backends\": \"CUDA\""), "%s", out);
+    quern("", "bench --device cpu -p 4 -n 1 -r 1 -t 1 --no-ceilings", out);
+    cr_expect(strstr(out, "| CPU        |"), "%s", out);
+}
