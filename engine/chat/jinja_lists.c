@@ -60,8 +60,9 @@ static int fold(struct run *r, struct value *key, bool case_sensitive)
 static struct call_args rest_args(const struct call_args *args, size_t n)
 {
     struct call_args rest = *args;
-    rest.at += MIN(n, args->n);
-    rest.n -= MIN(n, args->n);
+    n = MIN(n, args->n);
+    rest.at = n ? rest.at + n : rest.at; // none: at may be NULL, to which C lets nothing be added, not even 0
+    rest.n -= n;
     return rest;
 }
 
