@@ -6,7 +6,8 @@
 
 #include "gguf/base.h"
 
-// Bytes a second at which n_threads read `size` bytes of memory together, the best of several passes. E_MEMORY.
+// Bytes a second at which n_threads read `size` bytes of memory (1 MiB at least) together, the best of several passes:
+// the size must be a few times that of the caches. E_MEMORY.
 int bandwidth_measure(int n_threads, size_t size, double *bytes_per_second, struct error *err);
 
 #endif
