@@ -280,6 +280,9 @@ Test(ptx_interpreter, what_is_not_known_is_refused)
         {"mul.u32 %r1, %r1, %r1;", "lacks"},          {"add.u64 %d1, %r1, %d1;", "%r1"},
         {"fma.f32 %f1, %f1, %f1, %f1;", "lacks"},     {"ld.global.v2.u32 %r1, [%d0];", "number of operands"},
         {"mov.u32 %r1, 0f3F800000;", "a float"},      {"add.f32 %f1, %f1, 1;", "an integer"},
+        {"mov.b32 {%h0, %h1, %h2}, %r1;", "number of operands"}, {"mov.b32 %r1, {%h0};", "number of operands"},
+        {".shared .b8 more[232448];", "more than 232448 bytes"}, {".local .b8 own[524289];", "more than 524288 bytes"},
+        {".reg .b32 %many<70000>;", "registers"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char line[32];
@@ -291,6 +294,39 @@ Test(ptx_interpreter, what_is_not_known_is_refused)
         cr_expect(strstr(err.text, cases[i].words), "%s: %s", cases[i].line, err.text);
         if (!strstr(cases[i].line, "NOWHERE"))
             cr_expect(strstr(err.text, "line "), "%s: %s", cases[i].line, err.text);
+    }
+}
+
+// Each is text to its last byte: nothing may be read past it.
+Test(ptx_interpreter, texts_that_no_kernel_comes_of_are_refused)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"", "begins with .version"},
+        {".version 0d7FF8000000000000\n", "unsupported version"},
+        {".version 8.0\n.target sm_9", "unknown target"},
+        {".version 8.0\n.target sm_90", ".address_size"},
+        {".version 8.0\n.target sm_9x\n", "unknown target"},
+        {".version 8.0\n.target sm_90\n.address_size 64\n.global .b8 a[268435456];", "more than"},
+        {".version 8.0\n.target sm_90\n.address_size 64\n.entry", "name"},
+        {".version 8.0\n.target sm_90\n.address_size 64\n.entry k(.param .b8 a[32765])", "more than 32764"},
+        {".version 8.0\n.target sm_90\n.address_size 64\n.entry k() { bra L; ret; L: }", "nothing stands at label L"},
+        {".version 8.0\n.target sm_90\n.address_size 64\n.entry k() { .reg .b64 %d; L: bra", "a label"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct simt *s = simt_new();
+        struct error err = {0};
+        size_t n = strlen(cases[i].text);
+        char *text = malloc(n + 1);
+        cr_assert(s && text);
+        memcpy(text, cases[i].text, n);
+        text = realloc(text, n ? n : 1);
+        cr_expect(simt_load(s, (struct str){text, n}, &err) < 0, "%s", cases[i].text);
+        cr_expect(strstr(err.text, cases[i].words), "%s: %s", cases[i].text, err.text);
+        cr_expect(!simt_newest(s));
+        free(text);
+        simt_free(s);
     }
 }
 

@@ -32,6 +32,8 @@ void simt_free(struct simt *s);
 int simt_load(struct simt *s, struct str text, struct error *err);
 // NULL when no text has a kernel of that name; the newest wins.
 const struct simt_kernel *simt_find(const struct simt *s, const char *name);
+// The last kernel of the last text, NULL when there is none; each names the one before it.
+const struct simt_kernel *simt_newest(const struct simt *s);
 
 // Device memory: addresses are those that kernels see, aligned to 256. 0 when memory is short.
 // It counts as not written until something writes it.

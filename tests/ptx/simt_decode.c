@@ -323,7 +323,7 @@ static int memory(struct simt_parser *p, struct simt_insn *in, struct simt_opera
         }
         if (p->tok.kind != TOK_INT)
             return parse_fail(p, "an offset is a number");
-        o->offset = minus ? -(int64_t)p->tok.value : (int64_t)p->tok.value;
+        o->offset = (int64_t)(minus ? 0 - p->tok.value : p->tok.value);
         if (parse_next(p))
             return -1;
     }
@@ -435,8 +435,9 @@ static bool counts_agree(const struct simt_insn *in)
         return o[1].count == n && simt_types[in->type[0]].bits * n <= 128;
     case OP_LDMATRIX:
         return o[0].count == x;
-    case OP_MOV:
-        return o[0].count == 1 || o[1].count == 1;
+    case OP_MOV:  // a vector is the two halves of a register
+        return (o[0].kind != K_VECTOR && o[1].kind != K_VECTOR) ||
+               (simt_types[in->type[0]].bits >= 32 && o[0].count + o[1].count == 3);
     case OP_ATOM:
         return (in->n_operands == 4) == (in->combine == DO_CAS);
     default:

@@ -163,6 +163,11 @@ const struct simt_kernel *simt_find(const struct simt *s, const char *name)
     return NULL;
 }
 
+const struct simt_kernel *simt_newest(const struct simt *s)
+{
+    return s->kernels;
+}
+
 // ---- launches
 
 static uint32_t special(const struct launch *l, const struct warp *w, enum simt_special what, uint32_t lane)

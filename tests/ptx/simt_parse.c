@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+// What a CTA may hold, what a thread may, and a kernel's parameters, in bytes; what a module may hold in device memory is
+// a bound of this machine alone, for each byte has a shadow.
+enum { SHARED_MOST = 227 << 10, LOCAL_MOST = 512 << 10, PARAMS_MOST = 32764, GLOBAL_MOST = 1 << 22, SLOTS_MOST = 1 << 16 };
+
 int parse_fail(struct simt_parser *p, const char *fmt, ...)
 {
     char what[256];
@@ -150,12 +154,28 @@ static int integer(struct simt_parser *p, uint64_t max, uint64_t *out)
 
 // ---- names
 
+static uint32_t *bucket(struct simt_parser *p, struct str name)
+{
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < name.len; i++)
+        hash = (hash ^ (uint8_t)name.data[i]) * 16777619u;
+    return &p->buckets[hash % SYMBOL_BUCKETS];
+}
+
+static struct symbol *symbol_of(struct simt_parser *p, struct str name, uint32_t scope)
+{
+    for (uint32_t i = *bucket(p, name); i; i = p->symbols[i - 1].next)
+        if (p->symbols[i - 1].scope == scope && str_equal(p->symbols[i - 1].name, name))
+            return &p->symbols[i - 1];
+    return NULL;
+}
+
 struct symbol *parse_symbol(struct simt_parser *p, struct str name, uint32_t scope)
 {
     for (;; scope = p->scopes[scope].parent) {
-        for (size_t i = p->n_symbols; i--;)
-            if (p->symbols[i].scope == scope && str_equal(p->symbols[i].name, name))
-                return &p->symbols[i];
+        struct symbol *s = symbol_of(p, name, scope);
+        if (s)
+            return s;
         if (!scope)
             return NULL;
     }
@@ -163,23 +183,26 @@ struct symbol *parse_symbol(struct simt_parser *p, struct str name, uint32_t sco
 
 static struct symbol *add_symbol(struct simt_parser *p, struct str name)
 {
-    for (size_t i = p->n_symbols; i--;)
-        if (p->symbols[i].scope == p->scope && str_equal(p->symbols[i].name, name)) {
-            parse_fail(p, "%.*s is declared twice", STR_ARG(name));
-            return NULL;
-        }
+    if (symbol_of(p, name, p->scope)) {
+        parse_fail(p, "%.*s is declared twice", STR_ARG(name));
+        return NULL;
+    }
     if (!parse_grow(&p->symbols, &p->cap_symbols, p->n_symbols + 1, sizeof(*p->symbols))) {
         fail(p->err, E_MEMORY, "no memory for a module");
         return NULL;
     }
     struct symbol *s = &p->symbols[p->n_symbols++];
-    *s = (struct symbol){.name = name, .scope = p->scope};
+    uint32_t *head = bucket(p, name);
+    *s = (struct symbol){.name = name, .scope = p->scope, .next = *head};
+    *head = (uint32_t)p->n_symbols;
     return s;
 }
 
 int64_t parse_slot(struct simt_parser *p, struct str name, enum simt_type type)
 {
     struct simt_kernel *k = p->kernel;
+    if (k->n_slots == SLOTS_MOST)
+        return parse_fail(p, "a kernel of more than %d registers and constants", SLOTS_MOST);
     if (!parse_grow(&k->slots, &k->cap_slots, k->n_slots + 1, sizeof(*k->slots)))
         return fail(p->err, E_MEMORY, "no memory for a module");
     k->slots[k->n_slots] = (struct simt_slot){.name = strndup(name.data, name.len), .type = type};
@@ -308,9 +331,9 @@ static int variable(struct simt_parser *p, struct symbol *out, uint32_t *align, 
         count *= n;
         if (parse_expect(p, ']'))
             return -1;
+        if (count * width > 1u << 28)
+            return parse_fail(p, "a variable of more than 2^28 bytes");
     }
-    if (count * width > 1u << 28)
-        return parse_fail(p, "a variable of more than 2^28 bytes");
     out->size = (uint32_t)(count * width);
     if (init && parse_sign(p, '=')) {
         *init = calloc(out->size + 1, 1);
@@ -321,20 +344,33 @@ static int variable(struct simt_parser *p, struct symbol *out, uint32_t *align, 
     return 0;
 }
 
+// The variable's place in a space of which *used bytes are taken, which becomes the space with it.
+static int place_in(struct simt_parser *p, struct symbol *v, uint32_t align, uint32_t *used, uint32_t most)
+{
+    uint64_t at = align_up(*used, align);
+    if (at + v->size > most)
+        return parse_fail(p, "more than %u bytes with %.*s", most, STR_ARG(v->name));
+    v->value = at;
+    *used = (uint32_t)at + v->size;
+    return 0;
+}
+
 static int place_variable(struct simt_parser *p, struct symbol *v, struct str space, uint32_t align, uint8_t *init)
 {
     struct simt_kernel *k = p->kernel;
     if (str_equal_z(space, ".shared") && (k || !v->size)) {
         v->kind = SYM_SHARED;
         // An array without a size is the dynamic part: it begins where the others end, found at the end of the kernel.
-        v->value = v->size ? align_up(k->shared_size, align) : UINT64_MAX;
-        if (v->size)
-            k->shared_size = (uint32_t)v->value + v->size;
+        v->value = UINT64_MAX;
+        if (v->size && place_in(p, v, align, &k->shared_size, SHARED_MOST))
+            return -1;
     } else if (str_equal_z(space, ".local") && k) {
         v->kind = SYM_LOCAL;
-        v->value = align_up(k->local_size, align);
-        k->local_size = (uint32_t)v->value + v->size;
+        if (place_in(p, v, align, &k->local_size, LOCAL_MOST))
+            return -1;
     } else if ((str_equal_z(space, ".global") || str_equal_z(space, ".const")) && v->size) {
+        if (place_in(p, v, align, &p->placed, GLOBAL_MOST))
+            return -1;
         uint8_t *zeros = init ? init : calloc(v->size, 1);
         v->kind = SYM_GLOBAL;
         v->value = zeros ? p->place(p->ctx, zeros, v->size) : 0;
@@ -359,6 +395,7 @@ static int declare(struct simt_parser *p, struct str space)
     struct symbol *s = add_symbol(p, v.name);
     if (!s)
         goto out;
+    v.next = s->next;
     *s = v;
     rc = 0;
 out:
@@ -381,11 +418,12 @@ static int parameters(struct simt_parser *p)
             return parse_fail(p, "a parameter begins with .param");
         if (variable(p, &v, &align, NULL))
             return -1;
-        v.value = align_up(k->params_size, align);
-        k->params_size = (uint32_t)v.value + v.size;
+        if (place_in(p, &v, align, &k->params_size, PARAMS_MOST))
+            return -1;
         struct symbol *s = add_symbol(p, v.name);
         if (!s)
             return -1;
+        v.next = s->next;
         *s = v;
         if (!parse_grow(&k->params, &cap, k->n_params + 1, sizeof(*k->params)))
             return fail(p->err, E_MEMORY, "no memory for a module");
@@ -468,6 +506,8 @@ static int resolve_jumps(struct simt_parser *p)
         p->tok.line = j->line;
         if (!s || s->kind != SYM_LABEL)
             return parse_fail(p, "no label %.*s", STR_ARG(j->name));
+        if (s->value >= p->kernel->n_insns)
+            return parse_fail(p, "nothing stands at label %.*s", STR_ARG(j->name));
         p->kernel->insns[j->insn].o[0].first = (uint32_t)s->value;
     }
     p->n_jumps = 0;
@@ -508,6 +548,8 @@ static int kernel_body(struct simt_parser *p)
 
 static int kernel(struct simt_parser *p, struct simt_kernel **list)
 {
+    if (p->tok.kind != TOK_WORD)
+        return parse_fail(p, "a kernel's name is missing");
     struct simt_kernel *k = calloc(1, sizeof(*k));
     if (!k || !(k->name = strndup(p->tok.text.data, p->tok.text.len))) {
         free(k);
@@ -516,7 +558,7 @@ static int kernel(struct simt_parser *p, struct simt_kernel **list)
     k->older = *list;
     *list = k;
     p->kernel = k;
-    if (p->tok.kind != TOK_WORD || parse_next(p) || kernel_body(p))
+    if (parse_next(p) || kernel_body(p))
         return -1;
     p->kernel = NULL;
     return 0;
@@ -545,14 +587,21 @@ static int header(struct simt_parser *p)
     if (p->tok.kind != TOK_FLOAT)
         return parse_fail(p, "bad version");
     memcpy(&version, &p->tok.value, 8);
-    p->version = (uint32_t)(version * 10 + 0.5);
-    if (version < 6.0 || version > 9.0)
+    if (!(version >= 6.0 && version <= 9.0)) // nor NaN
         return parse_fail(p, "unsupported version %.1f", version);
+    p->version = (uint32_t)(version * 10 + 0.5);
     if (parse_next(p) || !str_equal_z(p->tok.text, ".target") || parse_next(p))
         return parse_fail(p, ".target is missing");
-    if (p->tok.text.len < 5 || memcmp(p->tok.text.data, "sm_", 3))
-        return parse_fail(p, "unknown target %.*s", STR_ARG(p->tok.text));
-    p->target = (uint32_t)strtoul(p->tok.text.data + 3, NULL, 10);
+    // sm_75 to sm_121, and those with a letter: sm_90a
+    struct str t = p->tok.text;
+    bool known = t.len >= 5 && t.len <= 7 && !memcmp(t.data, "sm_", 3);
+    for (size_t i = 3; known && i < t.len; i++) {
+        bool digit = isdigit((unsigned char)t.data[i]);
+        p->target = digit ? p->target * 10 + (uint32_t)(t.data[i] - '0') : p->target;
+        known = digit || (i >= 5 && i == t.len - 1 && (t.data[i] == 'a' || t.data[i] == 'f'));
+    }
+    if (!known)
+        return parse_fail(p, "unknown target %.*s", STR_ARG(t));
     if (parse_next(p) || !str_equal_z(p->tok.text, ".address_size") || parse_next(p))
         return parse_fail(p, ".address_size is missing");
     uint64_t bits = 0;

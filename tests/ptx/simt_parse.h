@@ -20,7 +20,9 @@ struct symbol {
     uint64_t value;  // slot, instruction, or address
     uint32_t size;   // bytes of a variable
     uint32_t scope;
+    uint32_t next;   // of its bucket: 1 + index, 0: none
 };
+enum { SYMBOL_BUCKETS = 1 << 12 };
 struct scope {
     uint32_t parent;
 };
@@ -40,6 +42,8 @@ struct simt_parser {
     struct pending_jump *jumps;
     size_t n_symbols, cap_symbols, n_scopes, cap_scopes, n_jumps, cap_jumps, globals;
     uint32_t scope, version, target;
+    uint32_t placed;  // bytes of the module's variables in device memory
+    uint32_t buckets[SYMBOL_BUCKETS];  // the newest symbol of each: 1 + index
     // Makes room for a variable of the module in device memory; 0 when memory is short.
     uint64_t (*place)(void *ctx, const void *init, size_t size);
     void *ctx;
