@@ -122,7 +122,7 @@ enum cpu_unit { UNIT_BYTES, UNIT_TILES, UNIT_FLOATS, UNIT_COUNT };
 enum cpu_unit machine_cpu_unit(const struct machine *m, enum dtype type, int64_t n);
 const char *machine_cpu_unit_name(const struct machine *m, enum cpu_unit unit);
 // Products a second that the threads of an open CPU machine can form together in a unit when they do nothing else: the
-// best of some tries, measured now (some 50 ms). 0: its ISA level has no such ceiling.
+// best of some tries, measured now (some 200 ms). 0: its ISA level has no such ceiling.
 double machine_cpu_peak(struct machine *m, enum cpu_unit unit);
 
 // From float32 to a type of quantised weights: n elements, a multiple of its block, all finite, so that sum w (x - x')^2
