@@ -93,7 +93,7 @@ static void gpu_describe(const struct machine *m, const struct plan *p, struct t
         bytes += g->weights[i].bytes;
     text_print(
         out, "plan: %d nodes (%d dead and %d common ones dropped) in %d launches of %d kernels; %zu bytes of weights\n",
-        p->program.n, p->program.n_dead, p->program.n_common, p->n_launches, g->n_kernels, bytes);
+        p->program.n, p->program.n_dead, p->program.n_common, p->lists[GPU_ANY_ROWS].n_launches, g->n_kernels, bytes);
 }
 
 static const struct machine_vtable gpu_vtable = {

@@ -122,6 +122,15 @@ struct gpu_launch {
     int n_args;
 };
 
+// The launches of a step, in order, and where its values lie. A plan has one list for any number of rows, which makes
+// every node, and one for a step of one row, in which few launches make many (gpu_fuse.c). Both use the same memory.
+enum gpu_list_kind { GPU_ANY_ROWS, GPU_ONE_ROW, GPU_LISTS };
+struct gpu_list {
+    size_t *offsets; // [program.n] of values
+    struct gpu_launch *launches;
+    int n_launches, cap_launches;
+};
+
 struct gpu_bucket {
     int rows[ROWS_KINDS];
     struct driver_graph *graph;
@@ -135,15 +144,14 @@ struct plan {
     struct program program;
     struct tensor **into; // [program.n] the sum that a product is a part of, made with it; NULL: none
     bool *tapped;         // [program.n]
-    size_t *offsets;      // [program.n] of values
     uint64_t values;      // their memory on the card
     size_t values_bytes;
     uint64_t *owned; // addresses that go with the plan
     int n_owned, cap_owned;
     uint64_t *weights; // uses to give back
     int n_weights, cap_weights;
-    struct gpu_launch *launches;
-    int n_launches, cap_launches;
+    struct gpu_list lists[GPU_LISTS];
+    struct gpu_list *list; // that which is being made
     struct gpu_bucket *buckets;
     int n_buckets, cap_buckets;
     size_t page_bytes;
@@ -160,7 +168,10 @@ int gpu_compile(struct machine *m, const struct graph *g, const struct compile_o
 void gpu_plan_free(struct machine *m, struct plan *p);
 // The launches of one node, added to the plan's.
 int gpu_node(struct plan *p, struct tensor *n, struct error *err);
-uint64_t gpu_value(const struct plan *p, const struct tensor *n);
+uint64_t gpu_value(const struct plan *p, const struct tensor *n); // in the list that is being made
+uint64_t gpu_value_in(const struct plan *p, enum gpu_list_kind list, const struct tensor *n);
+// The list that serves a bucket.
+enum gpu_list_kind gpu_list_of(const struct plan *p, const int rows[ROWS_KINDS]);
 // Memory that lives as long as the plan.
 int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err);
 int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err);

@@ -4,13 +4,14 @@
 
 static struct gpu_launch *launch_new(struct plan *p, const struct tensor *n, struct error *err)
 {
-    struct gpu_launch *grown = gpu_grow(p->launches, p->n_launches, &p->cap_launches, sizeof *grown);
+    struct gpu_list *list = p->list;
+    struct gpu_launch *grown = gpu_grow(list->launches, list->n_launches, &list->cap_launches, sizeof *grown);
     if (!grown) {
         fail(err, E_MEMORY, "no memory for a plan");
         return NULL;
     }
-    p->launches = grown;
-    grown += p->n_launches++;
+    list->launches = grown;
+    grown += list->n_launches++;
     *grown = (struct gpu_launch){.node = n, .rows = n->rows, .places = 1};
     return grown;
 }

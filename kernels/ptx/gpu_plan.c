@@ -13,7 +13,17 @@ static bool takes_q8(const void *ctx, enum dtype type)
 
 uint64_t gpu_value(const struct plan *p, const struct tensor *n)
 {
-    return p->values + p->offsets[n->id];
+    return p->values + p->list->offsets[n->id];
+}
+
+uint64_t gpu_value_in(const struct plan *p, enum gpu_list_kind list, const struct tensor *n)
+{
+    return p->values + p->lists[list].offsets[n->id];
+}
+
+enum gpu_list_kind gpu_list_of(const struct plan *p, const int rows[ROWS_KINDS])
+{
+    return rows[ROWS_TOKENS] == 1 && p->lists[GPU_ONE_ROW].n_launches ? GPU_ONE_ROW : GPU_ANY_ROWS;
 }
 
 int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err)
@@ -70,9 +80,9 @@ static size_t find_offset(const struct plan *p, int id, const int *last)
     size_t at = 0, size = value_bytes(p, p->program.nodes[id]);
     for (int i = 0; size && i < id; i++) {
         size_t bytes = value_bytes(p, p->program.nodes[i]);
-        if (!bytes || last[i] < id || p->offsets[i] + bytes <= at || at + size <= p->offsets[i])
+        if (!bytes || last[i] < id || p->list->offsets[i] + bytes <= at || at + size <= p->list->offsets[i])
             continue;
-        at = p->offsets[i] + bytes;
+        at = p->list->offsets[i] + bytes;
         i = -1;
     }
     return at;
@@ -104,8 +114,8 @@ static int lay_out(struct plan *p, struct error *err)
     int *readers = ARENA_ARRAY(&p->arena, int, n), *last = ARENA_ARRAY(&p->arena, int, n);
     p->into = ARENA_ARRAY(&p->arena, struct tensor *, n);
     p->tapped = ARENA_ARRAY(&p->arena, bool, n);
-    p->offsets = ARENA_ARRAY(&p->arena, size_t, n);
-    if (!readers || !last || !p->into || !p->tapped || !p->offsets)
+    p->list->offsets = ARENA_ARRAY(&p->arena, size_t, n);
+    if (!readers || !last || !p->into || !p->tapped || !p->list->offsets)
         return fail(err, E_MEMORY, "no memory for a plan of %d nodes", g->n);
     if (mark_taps(p, err))
         return -1;
@@ -113,8 +123,8 @@ static int lay_out(struct plan *p, struct error *err)
     join_sums(p, readers);
     find_readers(p, readers, last);
     for (int i = 0; i < g->n; i++) {
-        p->offsets[i] = find_offset(p, i, last);
-        p->values_bytes = MAX(p->values_bytes, p->offsets[i] + value_bytes(p, g->nodes[i]));
+        p->list->offsets[i] = find_offset(p, i, last);
+        p->values_bytes = MAX(p->values_bytes, p->list->offsets[i] + value_bytes(p, g->nodes[i]));
     }
     return gpu_own(p, NULL, p->values_bytes, &p->values, err);
 }
@@ -172,6 +182,7 @@ int gpu_compile(struct machine *m, const struct graph *g, const struct compile_o
         return fail(err, E_MEMORY, "no memory for a plan");
     p->graph = g;
     p->gpu = (struct gpu *)m;
+    p->list = &p->lists[GPU_ANY_ROWS];
     p->options = *o;
     p->max_rows[ROWS_TOKENS] = o->max_tokens;
     p->max_rows[ROWS_OUTPUTS] = o->max_outputs;
@@ -200,10 +211,23 @@ void gpu_plan_free(struct machine *m, struct plan *p)
     free(p->buckets);
     free(p->weights);
     free(p->owned);
-    free(p->launches);
+    for (int i = 0; i < GPU_LISTS; i++)
+        free(p->lists[i].launches);
     free(p->seen);
     arena_free(&p->arena);
     free(p);
+}
+
+static void print_list(const struct gpu_list *list, struct text *out)
+{
+    for (int i = 0; i < list->n_launches; i++) {
+        const struct gpu_launch *l = &list->launches[i];
+        text_print(out, "%5d  %-28s", i, l->node->name);
+        for (int k = 0; k < l->n_kernels; k++)
+            text_print(out, " %s, %u rows a CTA of %u threads;", l->kernels[k]->launch.entry, l->classes[k],
+                       l->kernels[k]->launch.block[0]);
+        text_print(out, "\n");
+    }
 }
 
 void gpu_print(const struct plan *p, struct text *out)
@@ -211,13 +235,11 @@ void gpu_print(const struct plan *p, struct text *out)
     text_print(
         out,
         "%d nodes (%d dead and %d common ones dropped), %d launches, %d kernels on the card, %zu bytes of values\n",
-        p->program.n, p->program.n_dead, p->program.n_common, p->n_launches, p->gpu->n_kernels, p->values_bytes);
-    for (int i = 0; i < p->n_launches; i++) {
-        const struct gpu_launch *l = &p->launches[i];
-        text_print(out, "%5d  %-28s", i, l->node->name);
-        for (int k = 0; k < l->n_kernels; k++)
-            text_print(out, " %s, %u rows a CTA of %u threads;", l->kernels[k]->launch.entry, l->classes[k],
-                       l->kernels[k]->launch.block[0]);
-        text_print(out, "\n");
-    }
+        p->program.n, p->program.n_dead, p->program.n_common, p->lists[GPU_ANY_ROWS].n_launches, p->gpu->n_kernels,
+        p->values_bytes);
+    print_list(&p->lists[GPU_ANY_ROWS], out);
+    if (!p->lists[GPU_ONE_ROW].n_launches)
+        return;
+    text_print(out, "one row: %d launches\n", p->lists[GPU_ONE_ROW].n_launches);
+    print_list(&p->lists[GPU_ONE_ROW], out);
 }

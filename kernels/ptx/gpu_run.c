@@ -168,7 +168,8 @@ static int show(struct plan *p, const struct step *s, const struct tensor *n, st
     size_t width = (size_t)n->width;
     if (!p->tapped[n->id] || !rows)
         return 0;
-    if (driver_get(p->gpu->driver, p->seen, gpu_value(p, n), (size_t)rows * width * sizeof(float), err))
+    if (driver_get(p->gpu->driver, p->seen, gpu_value_in(p, GPU_ANY_ROWS, n), (size_t)rows * width * sizeof(float),
+                   err))
         return -1;
     for (int i = 0; i < taps->n; i++)
         if (p->program.of[taps->nodes[i]->id] == n)
@@ -178,8 +179,9 @@ static int show(struct plan *p, const struct step *s, const struct tensor *n, st
 
 static int launch_all(struct plan *p, const int rows[ROWS_KINDS], const struct step *tapped, struct error *err)
 {
-    for (int i = 0; i < p->n_launches; i++)
-        if (launch(p, &p->launches[i], rows, err) || (tapped && show(p, tapped, p->launches[i].node, err)))
+    const struct gpu_list *list = &p->lists[gpu_list_of(p, rows)];
+    for (int i = 0; i < list->n_launches; i++)
+        if (launch(p, &list->launches[i], rows, err) || (tapped && show(p, tapped, list->launches[i].node, err)))
             return -1;
     return 0;
 }
@@ -228,6 +230,6 @@ int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct erro
     if (!s->n_outputs) // the pinned block is free again
         return driver_wait(d, err);
     const struct tensor *logits = p->program.logits;
-    return driver_get(d, s->logits, gpu_value(p, logits), (size_t)s->n_outputs * (size_t)logits->width * sizeof(float),
-                      err);
+    return driver_get(d, s->logits, gpu_value_in(p, gpu_list_of(p, rows), logits),
+                      (size_t)s->n_outputs * (size_t)logits->width * sizeof(float), err);
 }
