@@ -420,6 +420,9 @@ Test(ptx_matmul, many_rows_have_the_bits_of_one)
             check_product(&(struct product){types[i], odd_size(types[i]), 70, 33, PTX_MANY_ROWS, true, i % 2});
     check_product(&(struct product){DT_Q4_K, 512, 130, 65, PTX_MANY_ROWS, true, true});
     check_product(&(struct product){DT_Q5_1, 64, 1, 1, PTX_MANY_ROWS, true, false});
+    check_product(&(struct product){DT_IQ4_NL, 256 * 3 + 32, 257, 9, PTX_MANY_ROWS, true, true});
+    check_product(&(struct product){DT_Q2_K, 256, 33, 200, PTX_MANY_ROWS, true, false});
+    check_product(&(struct product){DT_Q3_K, 768, 129, 127, PTX_MANY_ROWS, true, true});
 }
 
 // So many blocks that shared memory holds the sums of a part of them only.
@@ -435,10 +438,60 @@ struct choice {
     enum dtype type;
     uint32_t n_in, n_out;
     bool q8, shared;
+    uint32_t rows, tokens; // rows: the class
 };
 
-enum { EXPERTS = 5, USED = 3, TOKENS = 3 };
-static const int32_t chosen[TOKENS][USED] = {{4, 0, 2}, {1, 5, -1}, {3, 4, 1}}; // 5 and -1 are none
+enum { EXPERTS = 5, USED = 3 };
+
+// Of each row different experts, of one row in four fewer: an id that is none in their place. Expert 3 is chosen least.
+static int32_t *choose_experts(uint32_t tokens, uint64_t *state)
+{
+    int32_t *ids = allocate(tokens * USED * sizeof(*ids));
+    for (uint32_t t = 0; t < tokens; t++) {
+        int32_t first = (int32_t)(random_u64(state) % EXPERTS);
+        for (int32_t j = 0; j < USED; j++)
+            ids[t * USED + (uint32_t)j] = first % 4 == 3 && t ? 4 : (first + j) % EXPERTS;
+        if (t % 4 == 1)
+            ids[t * USED + t % USED] = t % 8 == 1 ? -1 : EXPERTS;
+    }
+    return ids;
+}
+
+// What the groups hold: each place with an expert once, and one expert a group.
+static uint64_t group_places(struct gpu *g, uint64_t ids, const int32_t *chosen, uint32_t tokens)
+{
+    struct ptx p;
+    struct ptx_launch l;
+    size_t bytes = ptx_group_bytes(USED, EXPERTS, tokens), places = 0;
+    struct {
+        uint64_t ids, groups;
+        uint32_t n_rows;
+    } params = {ids, simt_alloc(g->s, bytes), tokens};
+    ptx_start(&p, g->text, TEXT);
+    cr_assert_eq(ptx_emit_group(&p, &(struct ptx_group){7, USED, EXPERTS, 4 * USED}, &l, &g->err), 0, "%s",
+                 g->err.text);
+    launch(g, &p, &l, 1, &params, 20);
+    uint32_t head[4 * 64], list[PTX_MANY_ROWS], n;
+    bool *seen = allocate(tokens * USED);
+    cr_assert_eq(simt_get(g->s, params.groups, &n, 4, &g->err), 0, "%s", g->err.text);
+    cr_assert(n <= ptx_groups(USED, EXPERTS, tokens) && n <= 64);
+    cr_assert_eq(simt_get(g->s, params.groups + 16, head, 16 * (size_t)n, &g->err), 0, "%s", g->err.text);
+    for (uint32_t i = 0; i < n; i++) {
+        cr_assert(head[4 * i + 2] >= 1 && head[4 * i + 2] <= PTX_MANY_ROWS && head[4 * i + 1] < bytes / 4);
+        size_t size = 4 * (size_t)head[4 * i + 2];
+        cr_assert_eq(simt_get(g->s, params.groups + 4 * (size_t)head[4 * i + 1], list, size, &g->err), 0, "%s",
+                     g->err.text);
+        for (uint32_t j = 0; j < head[4 * i + 2]; j++, places++) {
+            cr_assert(list[j] < tokens * USED && !seen[list[j]] && chosen[list[j]] == (int32_t)head[4 * i]);
+            seen[list[j]] = true;
+        }
+    }
+    for (uint32_t i = 0; i < tokens * USED; i++)
+        places += chosen[i] < 0 || chosen[i] >= EXPERTS;
+    cr_assert_eq(places, tokens * USED);
+    free(seen);
+    return params.groups;
+}
 
 static void check_experts(const struct choice *c)
 {
@@ -446,23 +499,24 @@ static void check_experts(const struct choice *c)
     struct gpu *g = gpu_open();
     struct ptx p;
     struct ptx_launch l;
-    const size_t out = (size_t)TOKENS * USED * c->n_out, matrix = c->n_out * dtype_row_bytes(c->type, c->n_in);
-    const uint32_t parts = c->shared ? 1 : USED, n_x = TOKENS * parts;
+    const size_t out = (size_t)c->tokens * USED * c->n_out, matrix = c->n_out * dtype_row_bytes(c->type, c->n_in);
+    const uint32_t parts = c->shared ? 1 : USED, n_x = c->tokens * parts;
+    int32_t *chosen = choose_experts(c->tokens, &state);
     uint8_t *w = random_weights(c->type, (size_t)EXPERTS * c->n_out, c->n_in, &state);
     float *x = random_floats((size_t)n_x * c->n_in, &state), *scale = random_floats(EXPERTS, &state);
     float *got = allocate(out * 4), *want = allocate(out * 4);
     uint32_t x_part = 4 * c->n_in;
-    struct matmul_params params = {.n_rows = TOKENS};
+    struct matmul_params params = {.n_rows = c->tokens};
     params.x = upload(g, x, (size_t)n_x * x_part);
     if (c->q8) {
-        params.x = quantize(g, params.x, TOKENS, parts, c->n_in);
+        params.x = quantize(g, params.x, c->tokens, parts, c->n_in);
         x_part = (uint32_t)q8_row_bytes(c->n_in);
     }
     const struct ptx_matmul m = {.node = 7,
                                  .type = c->type,
                                  .n_in = c->n_in,
                                  .n_out = c->n_out,
-                                 .rows = 1,
+                                 .rows = c->rows,
                                  .q8 = c->q8,
                                  .scale = true,
                                  .x_stride = parts * x_part,
@@ -472,15 +526,17 @@ static void check_experts(const struct choice *c)
                                  .x_part = c->shared ? 0 : x_part,
                                  .ids_stride = 4 * USED};
     params.w = upload_weights(g, c->type, c->n_in, c->n_out, EXPERTS, w);
-    params.ids = upload(g, chosen, sizeof(chosen));
+    params.ids = upload(g, chosen, c->tokens * USED * sizeof(*chosen));
+    if (c->rows == PTX_MANY_ROWS)
+        params.ids = group_places(g, params.ids, chosen, c->tokens);
     params.scale = upload(g, scale, EXPERTS * sizeof(float));
     params.y = upload(g, got, out * 4); // zeros, which stay where there is no expert
     ptx_start(&p, g->text, TEXT);
     cr_assert_eq(ptx_emit_matmul(&p, &m, &l, &g->err), 0, "%s", g->err.text);
-    launch(g, &p, &l, ptx_matmul_grid(&m, TOKENS), &params, 60);
+    launch(g, &p, &l, ptx_matmul_grid(&m, c->tokens), &params, 60);
     cr_assert_eq(simt_get(g->s, params.y, got, out * 4, &g->err), 0, "%s", g->err.text);
-    for (uint32_t i = 0; i < TOKENS * USED; i++) {
-        int32_t e = chosen[i / USED][i % USED];
+    for (uint32_t i = 0; i < c->tokens * USED; i++) {
+        int32_t e = chosen[i];
         if (e < 0 || e >= EXPERTS)
             continue;
         const struct product one = {c->type, c->n_in, c->n_out, 1, 1, c->q8, false};
@@ -494,6 +550,7 @@ static void check_experts(const struct choice *c)
                      (double)got[i], (double)want[i]);
     free(w);
     free(x);
+    free(chosen);
     free(scale);
     free(got);
     free(want);
@@ -502,10 +559,19 @@ static void check_experts(const struct choice *c)
 
 Test(ptx_matmul, rows_go_to_the_experts_that_their_ids_name)
 {
-    check_experts(&(struct choice){DT_Q4_K, 256, 40, true, true});
-    check_experts(&(struct choice){DT_Q8_0, 96, 33, true, false});
-    check_experts(&(struct choice){DT_F32, 40, 33, false, false});
-    check_experts(&(struct choice){DT_IQ4_XS, 256, 7, false, true});
+    check_experts(&(struct choice){DT_Q4_K, 256, 40, true, true, 1, 3});
+    check_experts(&(struct choice){DT_Q8_0, 96, 33, true, false, 1, 6});
+    check_experts(&(struct choice){DT_F32, 40, 33, false, false, 1, 3});
+    check_experts(&(struct choice){DT_IQ4_XS, 256, 7, false, true, 1, 5});
+}
+
+// Grouped by expert, with groups that are whole, cut and missing.
+Test(ptx_matmul, groups_of_places_have_the_bits_of_single_ones)
+{
+    check_experts(&(struct choice){DT_Q4_K, 256, 40, true, true, PTX_MANY_ROWS, 1});
+    check_experts(&(struct choice){DT_Q6_K, 512, 130, true, false, PTX_MANY_ROWS, 40});
+    check_experts(&(struct choice){DT_Q8_0, 96, 33, true, false, PTX_MANY_ROWS, 130});
+    check_experts(&(struct choice){DT_IQ4_XS, 256, 7, true, true, PTX_MANY_ROWS, 200});
 }
 
 // ---- sizes
@@ -568,6 +634,25 @@ static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_la
     return class && ptx_takes_q8(t) ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
 
+static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
+{
+    const struct ptx_matmul m = {.type = t,
+                                 .n_in = 4096,
+                                 .n_out = 4096,
+                                 .rows = rows,
+                                 .q8 = true,
+                                 .scale = true,
+                                 .x_stride = 8 * 4672,
+                                 .y_stride = 8 * 16384,
+                                 .n_used = 8,
+                                 .n_experts = 128,
+                                 .x_part = 4672,
+                                 .ids_stride = 64};
+    if (rows == 1)
+        return ptx_emit_group(p, &(struct ptx_group){0, 8, 128, 64}, l, err);
+    return rows == PTX_MANY_ROWS && ptx_takes_q8(t) ? ptx_emit_matmul(p, &m, l, err) : 0;
+}
+
 static int emit_look_up(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
 {
     return rows > 1 ? 0 : ptx_emit_get_rows(p, &(struct ptx_get_rows){0, t, 4096, 32000, 16384, 1}, l, err);
@@ -602,7 +687,7 @@ enum { TYPE_STEP = 7, MAX_CLASS = 1 };
 
 Test(ptx_matmul, kernels_assemble_without_spills, .timeout = 3000)
 {
-    static emit_any *const emitters[] = {emit_floats, emit_8_bits, emit_look_up, emit_tiles};
+    static emit_any *const emitters[] = {emit_floats, emit_8_bits, emit_grouped, emit_look_up, emit_tiles};
     static char text[TEXT];
     if (system("command -v ptxas > /dev/null 2>&1") != 0)
         cr_skip_test("ptxas is not found: kernels are not assembled");

@@ -13,7 +13,7 @@
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
-enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20, MMA_FROM = 24 };
+enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20, MMA_FROM = 24, GROUP_FROM = 4 };
 
 // ---- sizes
 
@@ -32,16 +32,29 @@ static int check(const struct ptx_matmul *m, struct error *err)
     uint32_t strides = m->x_stride | m->x_part;
     if ((strides | m->y_stride | m->residual_stride | m->ids_stride) % 4 || (m->q8 && strides % 16))
         return fail(err, E_GPU, "matmul: rows that are not aligned");
-    if (m->n_used && (m->rows != 1 || !m->n_experts || m->bias || m->residual))
-        return fail(err, E_GPU, "matmul: experts take rows one by one, without bias and residual");
+    bool grouped = m->rows == PTX_MANY_ROWS && m->n_experts <= PTX_GROUP_EXPERTS;
+    if (m->n_used && (!(m->rows == 1 || grouped) || !m->n_experts || m->bias || m->residual))
+        return fail(err, E_GPU, "matmul: experts take rows one by one or in groups, without bias and residual");
+    if (m->n_used && grouped &&
+        (m->y_stride != 4 * m->n_used * m->n_out || (m->x_part && m->x_stride != m->n_used * m->x_part)))
+        return fail(err, E_GPU, "matmul: groups of places that have gaps between them");
     if (m->scale && !m->n_used)
         return fail(err, E_GPU, "matmul: scales belong to experts");
     return 0;
 }
 
+// Experts that have so many rows on average that reading each matrix once for a group pays.
+static bool grouped(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
+{
+    bool can = m->q8 && target >= 80 && m->n_experts <= PTX_GROUP_EXPERTS;
+    return can && n_rows * m->n_used >= GROUP_FROM * m->n_experts;
+}
+
 uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
 {
-    if (m->n_used || n_rows <= 1)
+    if (m->n_used)
+        return grouped(m, n_rows, target) ? PTX_MANY_ROWS : 1;
+    if (n_rows <= 1)
         return 1;
     if (m->q8 && target >= 80 && n_rows >= MMA_FROM)
         return PTX_MANY_ROWS;
@@ -91,10 +104,21 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              m->node, 32 * warps, MIN(m->rows, 8u), ctas);
 }
 
+// %expert * the bytes of a matrix, which may pass 32 bits, on top of %w_tile.
+static void expert_matrix(struct ptx *p, const struct ptx_matmul *m)
+{
+    uint64_t matrix = tile_bytes(m->type, m->n_in) * ptx_tiles(m->n_out, PTX_TILE_ROWS);
+    PTX_FILL(p,
+             "    mad.wide.u32 %w_tile, %expert, $0, %w_tile;\n"
+             "    mul.wide.u32 %offset, %expert, $1;\n"
+             "    shl.b64 %offset, %offset, 32;\n"
+             "    add.u64 %w_tile, %w_tile, %offset;\n",
+             (uint32_t)matrix, (uint32_t)(matrix >> 32));
+}
+
 // The CTA's row and place, its expert, and the expert's matrix; a CTA without one ends here.
 static void expert_sources(struct ptx *p, const struct ptx_matmul *m)
 {
-    uint64_t matrix = tile_bytes(m->type, m->n_in) * ptx_tiles(m->n_out, PTX_TILE_ROWS);
     PTX_FILL(p,
              "    // a place of a row, and the expert that it names\n"
              "    div.u32 %row, %group, $0;\n"
@@ -112,13 +136,7 @@ static void expert_sources(struct ptx *p, const struct ptx_matmul *m)
              "    mad.wide.u32 %px0, %row, $3, %px0;\n"
              "    mad.wide.u32 %px0, %place, $4, %px0;\n",
              m->n_used, m->ids_stride, m->n_experts, m->x_stride, m->x_part);
-    PTX_FILL(p,
-             "    // %expert * the bytes of a matrix, which may pass 32 bits\n"
-             "    mad.wide.u32 %w_tile, %expert, $0, %w_tile;\n"
-             "    mul.wide.u32 %offset, %expert, $1;\n"
-             "    shl.b64 %offset, %offset, 32;\n"
-             "    add.u64 %w_tile, %w_tile, %offset;\n",
-             (uint32_t)matrix, (uint32_t)(matrix >> 32));
+    expert_matrix(p, m);
 }
 
 void ptx_matmul_sources(struct ptx *p, const struct ptx_matmul *m)
@@ -141,6 +159,61 @@ void ptx_matmul_sources(struct ptx *p, const struct ptx_matmul *m)
     }
     uint64_t tile = tile_bytes(m->type, m->n_in);
     PTX_FILL(p, "    mad.wide.u32 %w_tile, %tile, $0, %w_tile;\n", (uint32_t)tile);
+}
+
+void ptx_matmul_many_group(struct ptx *p, const struct ptx_matmul *m)
+{
+    if (!m->n_used) {
+        PTX_FILL(p,
+                 "    mov.u32 %group, %ctaid.y;\n"
+                 "    mul.lo.u32 %first, %group, $0;\n"
+                 "    ld.param.u32 %rows, [n_rows];\n",
+                 m->rows);
+        return;
+    }
+    PTX_LINES(p, "    // the group, if there are so many\n"
+                 "    mov.u32 %group, %ctaid.y;\n" PTX_ADDRESS_OF("%list", "ids") //
+              "    ld.global.u32 %rows, [%list];\n"
+              "    setp.ge.u32 %in, %group, %rows;\n"
+              "    @%in ret;\n"
+              "    mad.wide.u32 %pointer, %group, 16, %list;\n"
+              "    ld.global.v4.u32 {%expert, %first, %rows, %index}, [%pointer+16];\n"
+              "    mad.wide.u32 %list, %first, 4, %list;\n"
+              "    mov.u32 %first, 0;\n");
+}
+
+void ptx_matmul_many_weights(struct ptx *p, const struct ptx_matmul *m)
+{
+    if (m->n_used)
+        expert_matrix(p, m);
+}
+
+void ptx_matmul_many_row(struct ptx *p, const struct ptx_matmul *m, const char *at)
+{
+    PTX_LINES(p, "    add.u32 %index, %first, ");
+    ptx_word(p, at);
+    PTX_LINES(p, ";\n"
+                 "    sub.u32 %row, %rows, 1;\n"
+                 "    min.u32 %index, %index, %row;\n");
+    if (m->n_used)
+        PTX_LINES(p, "    mad.wide.u32 %pointer, %index, 4, %list;\n"
+                     "    ld.global.u32 %index, [%pointer];\n");
+    if (m->n_used && !m->x_part)
+        PTX_FILL(p, "    div.u32 %index, %index, $0;\n", m->n_used);
+    PTX_FILL(p, "    mad.wide.u32 %px0, %index, $0, %px0;\n", m->n_used && m->x_part ? m->x_part : m->x_stride);
+}
+
+void ptx_matmul_many_output(struct ptx *p, const struct ptx_matmul *m, uint32_t i)
+{
+    PTX_FILL(p,
+             "    add.u32 %row$0, %first, %index;\n"
+             "    setp.lt.u32 %whole$0, %row$0, %rows;\n",
+             i);
+    if (m->n_used)
+        PTX_FILL(p,
+                 "    mad.wide.u32 %pointer, %row$0, 4, %list;\n"
+                 "    @%whole$0 ld.global.u32 %row$0, [%pointer];\n",
+                 i);
 }
 
 // %sum is the whole sum of output %output, of row %row; stores it where both are within the matrix.

@@ -23,7 +23,8 @@
 #include "gguf/dtype.h"
 #include "kernels/ptx/emitters.h"
 
-enum { PTX_TILE_ROWS = 32, PTX_MANY_ROWS = 64 };
+enum { PTX_TILE_ROWS = 32, PTX_MANY_SHIFT = 6, PTX_MANY_ROWS = 1 << PTX_MANY_SHIFT };
+enum { PTX_GROUP_EXPERTS = 4096 }; // the most that places are grouped by
 
 // Whether the type's products have a path with activations in 8 bits.
 bool ptx_takes_q8(enum dtype type);
@@ -45,16 +46,39 @@ struct ptx_matmul {
     uint32_t x_stride, y_stride, residual_stride;
     // Experts: n_used of them a row, 0: a plain product. Row `row`, place j: x at row * x_stride (+ j * x_part where
     // the places have rows of their own; 0: they share it), y at row * y_stride + j * 4 * n_out, ids at row *
-    // ids_stride + 4 * j. An id outside of [0, n_experts) writes nothing.
+    // ids_stride + 4 * j. An id outside of [0, n_experts) writes nothing. Of PTX_MANY_ROWS, ids is what ptx_emit_group
+    // has made of them, x_stride is n_used * x_part where that is not 0, and y_stride n_used * 4 * n_out.
     uint32_t n_used, n_experts, x_part, ids_stride;
 };
 int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch *launch, struct error *err);
 // The class that serves n_rows best on a card of that compute capability (75, 80, ..).
 uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target);
-// grid[1] for n_rows; experts have a CTA for each place of each row.
+// The most groups that n_rows may make: of each expert's the last may have few places.
+static inline uint32_t ptx_groups(uint32_t n_used, uint32_t n_experts, uint32_t n_rows)
+{
+    return n_rows * n_used / PTX_MANY_ROWS + MIN(n_experts, n_rows * n_used);
+}
+// grid[1] for n_rows; experts have a CTA for each place of each row, or for each group.
 static inline uint32_t ptx_matmul_grid(const struct ptx_matmul *m, uint32_t n_rows)
 {
-    return m->n_used ? n_rows * m->n_used : ptx_tiles(n_rows, m->rows);
+    if (!m->n_used)
+        return ptx_tiles(n_rows, m->rows);
+    return m->rows == PTX_MANY_ROWS ? ptx_groups(m->n_used, m->n_experts, n_rows) : n_rows * m->n_used;
+}
+
+// Places of rows (row * n_used + j) in the order of their experts, in groups of up to PTX_MANY_ROWS of one expert, so
+// that a product reads an expert's matrix once for all of them. Parameters ids (int32, as a product's), groups, .u32
+// n_rows. What it writes, words of 4 bytes: the number of groups; from word 4 on 4 for each: expert, the word at which
+// its places stand, their number, 0; behind the groups, the places. Ids outside of [0, n_experts) are in no group.
+struct ptx_group {
+    uint32_t node;
+    uint32_t n_used, n_experts, ids_stride; // n_experts: up to PTX_GROUP_EXPERTS
+};
+int ptx_emit_group(struct ptx *p, const struct ptx_group *g, struct ptx_launch *launch, struct error *err);
+static inline size_t ptx_group_bytes(uint32_t n_used, uint32_t n_experts, uint32_t n_rows)
+{
+    size_t places = (size_t)n_rows * n_used;
+    return 4 * (4 * (places / PTX_MANY_ROWS + n_experts + 1) + places);
 }
 
 // Rows of a table of tiles, picked by ids and times scale: y[i] = scale * w[ids[i]]. Parameters w, ids (int32), y, .u32

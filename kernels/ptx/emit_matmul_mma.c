@@ -34,20 +34,23 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
 {
     ptx_header(p, 70, 80);
     ptx_matmul_entry(p, m, WARPS);
-    PTX_LINES(p, "    .reg .pred %quarter0, %whole;\n"
-                 "    .reg .u32 %block, %half, %part, %first_part, %token, %quarter, %wm, %wn, %g, %t, %zero;\n"
-                 "    .reg .u32 %put_w, %put_scale, %put_min, %put_x, %put_sums, %put_sumf;\n"
-                 "    .reg .u32 %take_a, %take_b, %take_scale, %take_min, %take_sums, %take_sumf;\n"
-                 "    .reg .u64 %unit, %chunk, %from;\n"
-                 "    .reg .f32 %y<32>, %s<32>;\n"
-                 "    .reg .b32 %isum<32>;\n"
-                 "    .shared .align 16 .b8 step[38144];\n");
+    PTX_LINES(p, PTX_MANY_REGS
+              "    .reg .pred %quarter0;\n"
+              "    .reg .u32 %block, %half, %part, %first_part, %token, %quarter, %wm, %wn, %g, %t, %zero;\n"
+              "    .reg .u32 %put_w, %put_scale, %put_min, %put_x, %put_sums, %put_sumf;\n"
+              "    .reg .u32 %take_a, %take_b, %take_scale, %take_min, %take_sums, %take_sumf;\n"
+              "    .reg .u64 %unit, %chunk, %from;\n"
+              "    .reg .f32 %y<32>, %s<32>;\n"
+              "    .reg .b32 %isum<32>;\n"
+              "    .shared .align 16 .b8 step[38144];\n");
 }
 
 // What a thread brings: of the weights, parts 2 (warp % 2) and the next of row `lane` of tile warp / 2; of x, 32 of k.
 static void sources(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
+    ptx_matmul_many_group(p, m);
+    ptx_matmul_many_weights(p, m);
     PTX_FILL(p,
              "    mov.u32 %zero, 0;\n"
              "    shr.u32 %wm, %warp, 1;\n"
@@ -70,18 +73,15 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
              "    mad.lo.u32 %put_min, %row, 16, %put_min;\n",
              ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in), STRIDE,
              b->scales == PTX_SCALE_16 ? 2048 : 1024);
+    PTX_LINES(p, "    // x: four threads a row; rows past the end read the last\n"
+                 "    mad.lo.u32 %index, %warp, 32, %lane;\n"
+                 "    shr.u32 %token, %index, 2;\n"
+                 "    and.b32 %quarter, %index, 3;\n"
+                 "    setp.eq.u32 %quarter0, %quarter, 0;\n");
+    ptx_matmul_many_row(p, m, "%token");
     PTX_FILL(p,
-             "    // x: four threads a row; rows past the end read the last\n"
-             "    mad.lo.u32 %index, %warp, 32, %lane;\n"
-             "    shr.u32 %token, %index, 2;\n"
-             "    and.b32 %quarter, %index, 3;\n"
-             "    setp.eq.u32 %quarter0, %quarter, 0;\n"
-             "    mad.lo.u32 %index, %group, $0, %token;\n"
-             "    sub.u32 %row, %rows, 1;\n"
-             "    min.u32 %index, %index, %row;\n"
-             "    mad.wide.u32 %px0, %index, $1, %px0;\n"
              "    mov.u32 %put_x, step;\n"
-             "    mad.lo.u32 %put_x, %token, $2, %put_x;\n"
+             "    mad.lo.u32 %put_x, %token, $0, %put_x;\n"
              "    mad.lo.u32 %put_x, %quarter, 32, %put_x;\n"
              "    mov.u32 %put_sums, step;\n"
              "    mad.lo.u32 %put_sums, %token, 32, %put_sums;\n"
@@ -89,7 +89,7 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
              "    mov.u32 %put_sumf, step;\n"
              "    mad.lo.u32 %put_sumf, %token, 4, %put_sumf;\n"
              "    mad.lo.u32 %put_sumf, %quarter, 256, %put_sumf;\n",
-             m->rows, m->x_stride, STRIDE);
+             STRIDE);
 }
 
 // Where a lane's fragments lie: rows g and g + 8 of each 16, columns 2t and 2t + 1 of each 8.
@@ -424,69 +424,72 @@ static void begin_block(struct ptx *p, bool floats)
 
 // ---- stores
 
-// Output %output of row %row of x, both within the matrix.
-static void store_one(struct ptx *p, const struct ptx_matmul *m, uint32_t at)
+// Output %output of the lane's row i of 8, both within the matrix.
+static void store_one(struct ptx *p, const struct ptx_matmul *m, uint32_t i, uint32_t at)
 {
+    if (m->scale)
+        PTX_FILL(p, "    mul.rn.f32 %y$0, %y$0, %bias;\n", at);
     if (m->bias)
-        PTX_FILL(p, "    @%whole add.rn.f32 %y$0, %y$0, %bias;\n", at);
+        PTX_FILL(p, "    add.rn.f32 %y$0, %y$0, %bias;\n", at);
     if (m->residual)
         PTX_FILL(p,
-                 "    mad.wide.u32 %at, %row, $1, %residual;\n"
-                 "    @%whole ld.global.f32 %term, [%at];\n"
-                 "    @%whole add.rn.f32 %y$0, %y$0, %term;\n",
-                 at, m->residual_stride);
+                 "    mad.wide.u32 %at, %row$1, $2, %residual;\n"
+                 "    @%whole$1 ld.global.f32 %term, [%at];\n"
+                 "    @%whole$1 add.rn.f32 %y$0, %y$0, %term;\n",
+                 at, i, m->residual_stride);
     PTX_FILL(p,
-             "    mad.wide.u32 %at, %row, $1, %y_out;\n"
-             "    @%whole st.global.f32 [%at], %y$0;\n",
-             at, m->y_stride);
+             "    mad.wide.u32 %at, %row$1, $2, %y_out;\n"
+             "    @%whole$1 st.global.f32 [%at], %y$0;\n",
+             at, i, m->n_used ? 4 * m->n_out : m->y_stride);
+}
+
+// The lane's 8 rows, %row0 on: 32 * wn + 2t and the next, and those 8, 16 and 24 behind.
+static void store_rows(struct ptx *p, const struct ptx_matmul *m)
+{
+    PTX_LINES(p, "    .reg .pred %whole<8>;\n"
+                 "    .reg .u32 %row<8>;\n"
+                 "    .reg .f32 %bias, %term;\n"
+                 "    .reg .u64 %y_out, %residual, %at;\n"
+                 "    // found again, so that no registers hold them in the loop\n"
+                 "    mov.u32 %index, %tid.x;\n"
+                 "    and.b32 %t, %index, 3;\n"
+                 "    bfe.u32 %g, %index, 2, 3;\n"
+                 "    bfe.u32 %wn, %index, 5, 1;\n"
+                 "    shr.u32 %wm, %index, 6;\n"
+                 "    mov.u32 %tile, %ctaid.x;\n"
+                 "    mul.lo.u32 %place, %wn, 32;\n"
+                 "    mad.lo.u32 %place, %t, 2, %place;\n");
+    ptx_matmul_many_group(p, m);
+    for (uint32_t i = 0; i < 8; i++) {
+        PTX_FILL(p, "    add.u32 %index, %place, $0;\n", i / 2 * 8 + i % 2);
+        ptx_matmul_many_output(p, m, i);
+    }
 }
 
 // The lane's outputs are four, 8 apart; each has 8 rows of x.
 static void store(struct ptx *p, const struct ptx_matmul *m)
 {
+    store_rows(p, m);
+    if (m->scale)
+        PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "scale") "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
+                                                         "    ld.global.f32 %bias, [%pointer];\n");
     PTX_FILL(p,
-             "    .reg .f32 %bias, %term;\n"
-             "    .reg .u64 %y_out, %residual, %at;\n"
-             "    .reg .u32 %row0;\n"
-             "    // found again, so that no registers hold them in the loop\n"
-             "    mov.u32 %index, %tid.x;\n"
-             "    and.b32 %t, %index, 3;\n"
-             "    bfe.u32 %g, %index, 2, 3;\n"
-             "    bfe.u32 %wn, %index, 5, 1;\n"
-             "    shr.u32 %wm, %index, 6;\n"
-             "    mov.u32 %tile, %ctaid.x;\n"
-             "    mov.u32 %group, %ctaid.y;\n"
-             "    ld.param.u32 %rows, [n_rows];\n"
-             "    mul.lo.u32 %row0, %group, $0;\n"
-             "    mad.lo.u32 %row0, %wn, 32, %row0;\n"
-             "    mad.lo.u32 %row0, %t, 2, %row0;\n"
-             "    mad.lo.u32 %output, %tile, $1, %g;\n"
+             "    mad.lo.u32 %output, %tile, $0, %g;\n"
              "    mad.lo.u32 %output, %wm, 32, %output;\n",
-             m->rows, OUTPUTS);
+             OUTPUTS);
     for (uint32_t o = 0; o < 4; o++) {
         PTX_FILL(p,
                  "    setp.ge.u32 %in, %output, $0;\n"
-                 "    @%in ret;\n"
-                 "    ld.param.u64 %y_out, [y];\n"
-                 "    cvta.to.global.u64 %y_out, %y_out;\n"
-                 "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
+                 "    @%in ret;\n" PTX_ADDRESS_OF("%y_out", "y") "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
                  m->n_out);
         if (m->bias)
-            PTX_LINES(p, "    ld.param.u64 %pointer, [bias];\n"
-                         "    cvta.to.global.u64 %pointer, %pointer;\n"
-                         "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
-                         "    ld.global.f32 %bias, [%pointer];\n");
+            PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "bias") "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
+                                                            "    ld.global.f32 %bias, [%pointer];\n");
         if (m->residual)
-            PTX_LINES(p, "    ld.param.u64 %residual, [residual];\n"
-                         "    cvta.to.global.u64 %residual, %residual;\n"
-                         "    mad.wide.u32 %residual, %output, 4, %residual;\n");
-        for (uint32_t i = 0; i < 8; i++) {
-            PTX_FILL(p,
-                     "    add.u32 %row, %row0, $0;\n"
-                     "    setp.lt.u32 %whole, %row, %rows;\n",
-                     i / 2 * 8 + i % 2);
-            store_one(p, m, o / 2 * 16 + i / 2 * 4 + o % 2 * 2 + i % 2);
-        }
+            PTX_LINES(p,
+                      PTX_ADDRESS_OF("%residual", "residual") "    mad.wide.u32 %residual, %output, 4, %residual;\n");
+        for (uint32_t i = 0; i < 8; i++)
+            store_one(p, m, i, o / 2 * 16 + i / 2 * 4 + o % 2 * 2 + i % 2);
         PTX_LINES(p, "    add.u32 %output, %output, 8;\n");
     }
     PTX_LINES(p, "    ret;\n"

@@ -12,6 +12,26 @@
 void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps);
 // %px<r> = row r of the CTA's rows of x (one past the end: the last); %w_tile = the CTA's tile.
 void ptx_matmul_sources(struct ptx *p, const struct ptx_matmul *m);
+
+// ---- many rows: a CTA has PTX_MANY_ROWS rows of x, or of places of one expert
+
+#define PTX_ADDRESS_OF(reg, name)                                                                                      \
+    "    ld.param.u64 " reg ", [" name "];\n"                                                                          \
+    "    cvta.to.global.u64 " reg ", " reg ";\n"
+
+// %first (.u32) = the CTA's first row of x, %rows = the end of them all. With experts: %expert, %first = 0, %rows = the
+// number of places, %list = where they are told; a CTA that no group is left for ends here. Reads %ctaid.y.
+#define PTX_MANY_REGS "    .reg .u32 %first;\n    .reg .u64 %list;\n"
+void ptx_matmul_many_group(struct ptx *p, const struct ptx_matmul *m);
+// %w_tile = the expert's matrix; nothing without experts.
+void ptx_matmul_many_weights(struct ptx *p, const struct ptx_matmul *m);
+// %px0 = the CTA's row of x number `at`, a register's name; past the end: the last. Changes %index, %row, %place.
+void ptx_matmul_many_row(struct ptx *p, const struct ptx_matmul *m, const char *at);
+// %row<i> = the row of y that the CTA's row number %index becomes, where it is not past the end: %whole<i>.
+void ptx_matmul_many_output(struct ptx *p, const struct ptx_matmul *m, uint32_t i);
+
+// ---- few
+
 // The end of the kernel: warp r makes %sum of output %lane of row r by make_sum's code, and stores it.
 void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
                     void (*make_sum)(struct ptx *, const struct ptx_matmul *));

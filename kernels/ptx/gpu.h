@@ -34,6 +34,7 @@ enum gpu_kind {
     GPU_ROUTE,
     GPU_COMBINE,
     GPU_MATMUL,
+    GPU_GROUP,
     GPU_GET_ROWS,
     GPU_REPACK,
     GPU_QUANTIZE,
@@ -53,6 +54,7 @@ struct gpu_spec {
         struct ptx_route route;
         struct ptx_combine combine;
         struct ptx_matmul matmul;
+        struct ptx_group group;
         struct ptx_get_rows get_rows;
         struct ptx_repack repack;
         struct ptx_quantize quantize;
@@ -102,8 +104,19 @@ void gpu_weight_release(struct gpu *g, uint64_t at);
 
 // ---- plans (gpu_plan.c, gpu_nodes.c)
 
-// An argument of a launch: an address, or a part of the step's block, which each bucket has elsewhere.
-enum gpu_arg_kind { ARG_ADDRESS, ARG_STEP, ARG_TOKENS, ARG_POSITIONS, ARG_TABLES, ARG_OUTPUTS, ARG_PAGES, ARG_N_ROWS };
+// An argument of a launch: an address, or a part of the step's block, which each bucket has elsewhere. ARG_PLACES: what
+// the places of rows are told by, the address of ids, or the plan's groups where the kernel's class takes many rows.
+enum gpu_arg_kind {
+    ARG_ADDRESS,
+    ARG_STEP,
+    ARG_TOKENS,
+    ARG_POSITIONS,
+    ARG_TABLES,
+    ARG_OUTPUTS,
+    ARG_PAGES,
+    ARG_N_ROWS,
+    ARG_PLACES,
+};
 struct gpu_arg {
     enum gpu_arg_kind kind;
     uint64_t at;
@@ -112,11 +125,11 @@ enum { GPU_ARGS = 9, GPU_CLASSES = 8 };
 struct gpu_launch {
     const struct tensor *node; // for dumps and messages
     enum rows rows;
-    bool rows_in_y; // grid[1] is the caller's, times `places`; else grid[0]
+    bool rows_in_y; // grid[1] is the caller's; else grid[0]
+    bool groups;    // makes groups of places for `matmul`, where that takes many rows; else it is passed over
     struct gpu_kernel *kernels[GPU_CLASSES];
     uint32_t classes[GPU_CLASSES]; // rows that a CTA of that kernel takes: 1 where there is but one kernel
     int n_kernels;
-    uint32_t places;          // CTAs a row, of experts
     struct ptx_matmul matmul; // asked for the best class; n_in 0: none
     struct gpu_arg args[GPU_ARGS];
     int n_args;
@@ -129,6 +142,7 @@ struct gpu_list {
     size_t *offsets; // [program.n] of values
     struct gpu_launch *launches;
     int n_launches, cap_launches;
+    const struct tensor *routed; // whose choice of experts the launches so far have grouped; NULL: none's
 };
 
 struct gpu_bucket {
@@ -154,6 +168,7 @@ struct plan {
     struct gpu_list *list; // that which is being made
     struct gpu_bucket *buckets;
     int n_buckets, cap_buckets;
+    uint64_t groups; // of places: room for the most, used by one choice of experts after another
     size_t page_bytes;
     uint64_t block;  // what a step brings, on the card
     uint8_t *pinned; // the same on the host

@@ -40,6 +40,8 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
         return ptx_emit_combine(p, &s->combine, l, err);
     case GPU_MATMUL:
         return ptx_emit_matmul(p, &s->matmul, l, err);
+    case GPU_GROUP:
+        return ptx_emit_group(p, &s->group, l, err);
     case GPU_GET_ROWS:
         return ptx_emit_get_rows(p, &s->get_rows, l, err);
     case GPU_REPACK:

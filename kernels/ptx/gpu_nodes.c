@@ -12,7 +12,7 @@ static struct gpu_launch *launch_new(struct plan *p, const struct tensor *n, str
     }
     list->launches = grown;
     grown += list->n_launches++;
-    *grown = (struct gpu_launch){.node = n, .rows = n->rows, .places = 1};
+    *grown = (struct gpu_launch){.node = n, .rows = n->rows};
     return grown;
 }
 
@@ -279,14 +279,31 @@ static int do_quantize(struct plan *p, struct tensor *n, struct error *err)
 
 // ---- products
 
+static uint32_t matmul_class(const struct plan *p, const struct ptx_matmul *m, uint32_t n_rows)
+{
+    const struct driver_card *card = driver_facts(p->gpu->driver);
+    return ptx_matmul_rows(m, n_rows, (uint32_t)(10 * card->major + card->minor));
+}
+
+// Bytes of groups of any choice of the program, of as many rows as a step may have.
+static size_t groups_bytes(const struct plan *p)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < p->program.n; i++) {
+        const struct tensor *n = p->program.nodes[i];
+        uint32_t used = n->op == OP_EXPERT_MATMUL ? (uint32_t)n->p.expert.n_used : 0;
+        if (used)
+            bytes = MAX(bytes, ptx_group_bytes(used, (uint32_t)n->w[0]->ne[2], (uint32_t)p->max_rows[n->rows]));
+    }
+    return bytes;
+}
+
 // A kernel for each class of rows that the plan's buckets ask for.
 static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s, struct error *err)
 {
-    const struct driver_card *card = driver_facts(p->gpu->driver);
-    uint32_t target = (uint32_t)(10 * card->major + card->minor);
     for (int rows = 1; rows <= p->max_rows[l->rows]; rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
         int bucket = gpu_bucket_of(rows, p->max_rows[l->rows]);
-        uint32_t class = ptx_matmul_rows(&s->matmul, (uint32_t)bucket, target);
+        uint32_t class = matmul_class(p, &s->matmul, (uint32_t)bucket);
         bool there = false;
         for (int i = 0; i < l->n_kernels; i++)
             there = there || l->classes[i] == class;
@@ -295,6 +312,28 @@ static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s,
             return -1;
     }
     l->matmul = s->matmul;
+    return 0;
+}
+
+// A launch before the product m that groups the places which `route` has chosen, if none of before has done it.
+static int group_places(struct plan *p, const struct tensor *route, const struct tensor *to, const struct ptx_matmul *m,
+                        struct error *err)
+{
+    uint32_t most = (uint32_t)p->max_rows[to->rows];
+    if (p->list->routed == route || matmul_class(p, m, most) != PTX_MANY_ROWS)
+        return 0;
+    if (!p->groups && gpu_own(p, NULL, groups_bytes(p), &p->groups, err))
+        return -1;
+    struct gpu_spec s = {.kind = GPU_GROUP, .group = {0, m->n_used, m->n_experts, m->ids_stride}};
+    struct gpu_launch *l = launch_new(p, to, err);
+    if (!l || add_kernel(p, l, &s, PTX_MANY_ROWS, err))
+        return -1;
+    l->groups = true;
+    l->matmul = *m;
+    add_arg(l, ARG_ADDRESS, gpu_value(p, route) + 4 * m->n_used);
+    add_arg(l, ARG_ADDRESS, p->groups);
+    add_arg(l, ARG_N_ROWS, 0);
+    p->list->routed = route;
     return 0;
 }
 
@@ -323,11 +362,12 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
                                    .n_experts = used ? (uint32_t)w->ne[2] : 0,
                                    .x_part = used && !n->p.expert.shared ? (uint32_t)(x_row / used) : 0,
                                    .ids_stride = used ? 8 * used : 0};
+    if (route && group_places(p, route, to, &s.matmul, err))
+        return -1;
     struct gpu_launch *l = launch_new(p, to, err);
     if (!l)
         return -1;
     l->rows_in_y = true;
-    l->places = MAX(used, 1u);
     add_value(p, l, x);
     if (add_tiles(p, l, w, err))
         return -1;
@@ -335,7 +375,7 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
     if (n->w[1] ? add_floats(p, l, n->w[1]->data, w->ne[1], err) : (add_arg(l, ARG_ADDRESS, 0), 0))
         return -1;
     add_arg(l, ARG_ADDRESS, residual ? gpu_value(p, residual) : 0);
-    add_arg(l, ARG_ADDRESS, route ? gpu_value(p, route) + 4 * used : 0);
+    add_arg(l, ARG_PLACES, route ? gpu_value(p, route) + 4 * used : 0);
     if (s.matmul.scale ? add_floats(p, l, w->scale, w->ne[2], err) : (add_arg(l, ARG_ADDRESS, 0), 0))
         return -1;
     add_arg(l, ARG_N_ROWS, 0);

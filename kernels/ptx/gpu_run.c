@@ -99,7 +99,8 @@ static int put_inputs(struct plan *p, const struct step *s, const int rows[ROWS_
 
 // ---- launches
 
-static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const struct layout *l, int n_rows)
+static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const struct layout *l, int n_rows,
+                       uint32_t class)
 {
     switch (a->kind) {
     case ARG_STEP:
@@ -116,18 +117,25 @@ static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const stru
         return p->block + l->pages;
     case ARG_N_ROWS:
         return (uint64_t)n_rows;
+    case ARG_PLACES:
+        return class == PTX_MANY_ROWS ? p->groups : a->at;
     default:
         return a->at;
     }
 }
 
-// The kernel of a launch that serves so many rows best.
-static int pick(const struct plan *p, const struct gpu_launch *g, int n_rows)
+// Rows that a CTA of the launch's product takes, or of that for which it groups; 1 where there is none.
+static uint32_t class_of(const struct plan *p, const struct gpu_launch *g, int n_rows)
 {
-    if (!g->matmul.n_in)
-        return 0;
     const struct driver_card *card = driver_facts(p->gpu->driver);
-    uint32_t class = ptx_matmul_rows(&g->matmul, (uint32_t)n_rows, (uint32_t)(10 * card->major + card->minor));
+    if (!g->matmul.n_in)
+        return 1;
+    return ptx_matmul_rows(&g->matmul, (uint32_t)n_rows, (uint32_t)(10 * card->major + card->minor));
+}
+
+// The kernel of a launch that serves so many rows best.
+static int pick(const struct gpu_launch *g, uint32_t class)
+{
     for (int i = 0; i < g->n_kernels; i++)
         if (g->classes[i] == class)
             return i;
@@ -138,22 +146,25 @@ static int launch(struct plan *p, const struct gpu_launch *g, const int rows[ROW
 {
     struct layout layout = layout_of(rows);
     int n_rows = rows[g->rows];
-    if (!n_rows)
+    uint32_t class = class_of(p, g, n_rows);
+    if (!n_rows || (g->groups && class != PTX_MANY_ROWS))
         return 0;
     uint64_t args[GPU_ARGS];
     void *params[GPU_ARGS];
     for (int i = 0; i < g->n_args; i++) {
-        args[i] = arg_of(p, &g->args[i], &layout, n_rows);
+        args[i] = arg_of(p, &g->args[i], &layout, n_rows, class);
         params[i] = &args[i];
     }
-    int which = pick(p, g, n_rows);
+    int which = pick(g, class);
     const struct ptx_launch *shape = &g->kernels[which]->launch;
+    struct ptx_matmul m = g->matmul;
+    m.rows = class;
     struct driver_launch l = {.params = params};
     memcpy(l.grid, shape->grid, sizeof l.grid);
     memcpy(l.block, shape->block, sizeof l.block);
     if (g->rows_in_y)
-        l.grid[1] = ptx_tiles((uint32_t)n_rows * g->places, g->places > 1 ? 1 : g->classes[which]);
-    else
+        l.grid[1] = m.n_in && !g->groups ? ptx_matmul_grid(&m, (uint32_t)n_rows) : (uint32_t)n_rows;
+    else if (!g->groups)
         l.grid[0] *= (uint32_t)n_rows;
     if (driver_run(p->gpu->driver, g->kernels[which]->kernel, &l, err))
         return fail_prefix(err, g->node->name);
@@ -180,9 +191,12 @@ static int show(struct plan *p, const struct step *s, const struct tensor *n, st
 static int launch_all(struct plan *p, const int rows[ROWS_KINDS], const struct step *tapped, struct error *err)
 {
     const struct gpu_list *list = &p->lists[gpu_list_of(p, rows)];
-    for (int i = 0; i < list->n_launches; i++)
-        if (launch(p, &list->launches[i], rows, err) || (tapped && show(p, tapped, list->launches[i].node, err)))
+    for (int i = 0; i < list->n_launches; i++) {
+        const struct gpu_launch *l = &list->launches[i];
+        bool made = i + 1 == list->n_launches || l[1].node != l->node;
+        if (launch(p, l, rows, err) || (tapped && made && show(p, tapped, l->node, err)))
             return -1;
+    }
     return 0;
 }
 

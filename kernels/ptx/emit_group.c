@@ -1,0 +1,192 @@
+// Places of rows in the order of their experts: see ptx_emit_group in emit_matmul.h.
+//
+// One CTA: it counts the places of each expert in shared memory, a warp makes places in the list and groups of the
+// counts, and each place goes to its expert's next one. The order within an expert is any: what a place's product
+// becomes depends on its own row and matrix alone.
+#include "kernels/ptx/emit_matmul.h"
+
+enum { THREADS = 1024 };
+
+static void group_head(struct ptx *p, const struct ptx_group *g)
+{
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: $1 places a row, in groups of one of $2 experts\n"
+             ".visible .entry group_$0(\n"
+             "    .param .u64 ids,\n"
+             "    .param .u64 groups,\n"
+             "    .param .u32 n_rows)\n"
+             ".maxntid $3, 1, 1\n"
+             "{\n"
+             "    .reg .pred %in, %more;\n"
+             "    .reg .u32 %thread, %all, %i, %row, %place, %id, %at, %counts, %from;\n"
+             "    .reg .u64 %ids, %groups, %pointer;\n"
+             "    .shared .align 4 .b8 counts[$4];\n"
+             "    mov.u32 %thread, %tid.x;\n"
+             "    mov.u32 %counts, counts;\n"
+             "    ld.param.u64 %ids, [ids];\n"
+             "    cvta.to.global.u64 %ids, %ids;\n"
+             "    ld.param.u64 %groups, [groups];\n"
+             "    cvta.to.global.u64 %groups, %groups;\n"
+             "    ld.param.u32 %all, [n_rows];\n"
+             "    mul.lo.u32 %all, %all, $1;\n",
+             g->node, g->n_used, g->n_experts, THREADS, 4 * g->n_experts);
+}
+
+static void clear_counts(struct ptx *p, const struct ptx_group *g)
+{
+    PTX_FILL(p,
+             "    mov.u32 %i, %thread;\n"
+             "    mov.u32 %id, 0;\n"
+             "CLEAR:\n"
+             "    setp.ge.u32 %in, %i, $0;\n"
+             "    @%in bra CLEARED;\n"
+             "    mad.lo.u32 %at, %i, 4, %counts;\n"
+             "    st.shared.u32 [%at], %id;\n"
+             "    add.u32 %i, %i, $1;\n"
+             "    bra CLEAR;\n"
+             "CLEARED:\n"
+             "    bar.sync 0;\n",
+             g->n_experts, THREADS);
+}
+
+// The thread's places one after another: %i, with %at its expert's count. Those of no expert are passed over.
+#define PLACES_BEGIN(label)                                                                                            \
+    "    mov.u32 %i, %thread;\n" label ":\n"                                                                           \
+    "    setp.ge.u32 %in, %i, %all;\n"                                                                                 \
+    "    @%in bra " label "_END;\n"                                                                                    \
+    "    div.u32 %row, %i, $0;\n"                                                                                      \
+    "    mul.lo.u32 %place, %row, $0;\n"                                                                               \
+    "    sub.u32 %place, %i, %place;\n"                                                                                \
+    "    mad.wide.u32 %pointer, %row, $1, %ids;\n"                                                                     \
+    "    mad.wide.u32 %pointer, %place, 4, %pointer;\n"                                                                \
+    "    ld.global.u32 %id, [%pointer];\n"                                                                             \
+    "    setp.ge.u32 %in, %id, $2;\n"                                                                                  \
+    "    @%in bra " label "_NEXT;\n"                                                                                   \
+    "    mad.lo.u32 %at, %id, 4, %counts;\n"
+#define PLACES_END(label)                                                                                              \
+    label "_NEXT:\n"                                                                                                   \
+          "    add.u32 %i, %i, $3;\n"                                                                                  \
+          "    bra " label ";\n" label "_END:\n"
+
+static void count(struct ptx *p, const struct ptx_group *g)
+{
+    PTX_FILL(p, PLACES_BEGIN("COUNT") "    red.shared.add.u32 [%at], 1;\n" PLACES_END("COUNT") "    bar.sync 0;\n",
+             g->n_used, g->ids_stride, g->n_experts, THREADS);
+}
+
+// %to = the sum of %value over the warp's lanes up to this one.
+static void sum_of_lanes(struct ptx *p, bool groups)
+{
+    for (uint32_t by = 1; by < 32; by *= 2) {
+        if (groups)
+            PTX_FILL(p, "    shfl.sync.up.b32 %other, %groups_to, $0, 0, 0xffffffff;\n", by);
+        else
+            PTX_FILL(p, "    shfl.sync.up.b32 %other, %places_to, $0, 0, 0xffffffff;\n", by);
+        PTX_FILL(p,
+                 "    setp.ge.u32 %in, %thread, $0;\n"
+                 "    selp.b32 %other, %other, 0, %in;\n",
+                 by);
+        if (groups)
+            PTX_LINES(p, "    add.u32 %groups_to, %groups_to, %other;\n");
+        else
+            PTX_LINES(p, "    add.u32 %places_to, %places_to, %other;\n");
+    }
+}
+
+// The lane's %n places, from %first on, as groups from number %group on; all count words of the whole.
+static void write_groups(struct ptx *p, const struct ptx_group *g)
+{
+    PTX_FILL(p,
+             "    sub.u32 %first, %places_to, %n;\n"
+             "    add.u32 %first, %first, %places;\n"
+             "    sub.u32 %group, %groups_to, %tall;\n"
+             "    add.u32 %group, %group, %made;\n"
+             "    @%real st.shared.u32 [%at], %first;\n"
+             "    add.u32 %first, %first, %from;\n"
+             "    mad.wide.u32 %pointer, %group, 16, %groups;\n"
+             "GROUP:\n"
+             "    setp.eq.u32 %in, %n, 0;\n"
+             "    @%in bra GROUPED;\n"
+             "    min.u32 %now, %n, $0;\n"
+             "    st.global.v4.u32 [%pointer+16], {%i, %first, %now, %zero};\n"
+             "    sub.u32 %n, %n, %now;\n"
+             "    add.u32 %first, %first, %now;\n"
+             "    add.u64 %pointer, %pointer, 16;\n"
+             "    bra GROUP;\n"
+             "GROUPED:\n"
+             "    bar.warp.sync 0xffffffff;\n"
+             "    shfl.sync.idx.b32 %other, %places_to, 31, 31, 0xffffffff;\n"
+             "    add.u32 %places, %places, %other;\n"
+             "    shfl.sync.idx.b32 %other, %groups_to, 31, 31, 0xffffffff;\n"
+             "    add.u32 %made, %made, %other;\n"
+             "    add.u32 %i, %i, 32;\n"
+             "    sub.u32 %other, %i, %thread;\n"
+             "    setp.lt.u32 %more, %other, $1;\n"
+             "    @%more bra EXPERTS;\n",
+             PTX_MANY_ROWS, g->n_experts);
+}
+
+// Warp 0, 32 experts at a time: counts become where their places begin, and groups are written.
+static void make_groups(struct ptx *p, const struct ptx_group *g)
+{
+    PTX_FILL(p,
+             "    // the list begins behind the groups that there may be\n"
+             "    shr.u32 %from, %all, $1;\n"
+             "    add.u32 %from, %from, $2;\n"
+             "    mul.lo.u32 %from, %from, 4;\n"
+             "    setp.ge.u32 %in, %thread, 32;\n"
+             "    @%in bra MADE;\n"
+             "    {\n"
+             "    .reg .pred %real;\n"
+             "    .reg .u32 %n, %tall, %places_to, %groups_to, %places, %made, %first, %group, %now, %other, %zero;\n"
+             "    mov.u32 %zero, 0;\n"
+             "    mov.u32 %places, 0;\n"
+             "    mov.u32 %made, 0;\n"
+             "    mov.u32 %i, %thread;\n"
+             "EXPERTS:\n"
+             "    setp.lt.u32 %real, %i, $0;\n"
+             "    mad.lo.u32 %at, %i, 4, %counts;\n"
+             "    mov.u32 %n, 0;\n"
+             "    @%real ld.shared.u32 %n, [%at];\n"
+             "    add.u32 %tall, %n, $3;\n"
+             "    shr.u32 %tall, %tall, $1;\n"
+             "    mov.u32 %places_to, %n;\n"
+             "    mov.u32 %groups_to, %tall;\n",
+             g->n_experts, PTX_MANY_SHIFT, g->n_experts + 1, PTX_MANY_ROWS - 1);
+    sum_of_lanes(p, false);
+    sum_of_lanes(p, true);
+    write_groups(p, g);
+    PTX_LINES(p, "    setp.eq.u32 %in, %thread, 0;\n"
+                 "    @%in st.global.u32 [%groups], %made;\n"
+                 "    }\n"
+                 "MADE:\n"
+                 "    bar.sync 0;\n");
+}
+
+static void write_list(struct ptx *p, const struct ptx_group *g)
+{
+    PTX_FILL(p,
+             PLACES_BEGIN("LIST") "    atom.shared.add.u32 %at, [%at], 1;\n"
+                                  "    add.u32 %at, %at, %from;\n"
+                                  "    mad.wide.u32 %pointer, %at, 4, %groups;\n"
+                                  "    st.global.u32 [%pointer], %i;\n" PLACES_END("LIST") "    ret;\n"
+                                                                                           "}\n",
+             g->n_used, g->ids_stride, g->n_experts, THREADS);
+}
+
+int ptx_emit_group(struct ptx *p, const struct ptx_group *g, struct ptx_launch *launch, struct error *err)
+{
+    if (!g->n_experts || g->n_experts > PTX_GROUP_EXPERTS || !g->n_used || g->n_used > g->n_experts)
+        return fail(err, E_GPU, "group: %u of %u experts", g->n_used, g->n_experts);
+    if (g->ids_stride % 4)
+        return fail(err, E_GPU, "group: rows that are not aligned");
+    group_head(p, g);
+    clear_counts(p, g);
+    count(p, g);
+    make_groups(p, g);
+    write_list(p, g);
+    *launch = (struct ptx_launch){.entry = "group", .grid = {1, 1, 1}, .block = {THREADS, 1, 1}};
+    return ptx_finish(p, err);
+}
