@@ -172,6 +172,8 @@ Test(schema, what_is_not_supported_is_refused_by_name_and_place)
         {"{\"type\":\"string\",\"pattern\":\"(a\"}", "/pattern: pattern: column 1: this group has no closing )"},
         {"{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "/pattern: pattern: column 4: back references are not supported"},
         {"{\"type\":\"string\",\"pattern\":\"\\\\bx\"}", "\\b and \\B are not supported"},
+        {"{\"type\":\"string\",\"pattern\":\"^(                                                               ?=.*\\\\d)(?!x)[a-z\\\\d_-]{2,8}(foo~|b.r^)(.?)d\\\\:*(?!x)[a-z\\\\d_-]{2,8}(foo) |b?$\"}",
+         "/pattern: patterns are too complex: their automata take more than"},
         {"{\"type\":\"array\",\"uniqueItems\":true}", "/uniqueItems: uniqueItems is supported for items from a list"},
         {"{\"type\":\"object\",\"minProperties\":3}", "minProperties 3 is not supported"},
         {"{\"properties\":{\"a~b/c\":{\"type\":5}}}", "schema: /properties/a~0b~1c/type: "},

@@ -93,6 +93,19 @@ void dfa_edges_free(struct dfa_edges *edges)
     *edges = (struct dfa_edges){0};
 }
 
+// Counts work for automata, `cells` times `each` looks at a transition; false when it is more than a grammar may take.
+static bool spend(struct exprs *x, size_t cells, size_t each)
+{
+    x->work += (uint64_t)cells * each;
+    return x->work <= DFA_WORK_MAX;
+}
+
+static int too_much(struct error *err)
+{
+    return fail(err, E_USAGE, "patterns are too complex: their automata take more than %d million steps to build",
+                DFA_WORK_MAX >> 20);
+}
+
 // Leads all states that cannot accept any more to the dead one.
 static bool bury(struct dfa *d)
 {
@@ -122,12 +135,15 @@ static bool bury(struct dfa *d)
 
 // --- from an expression without both and not ---
 
-static int explore(struct dfa **out, struct subsets *s, const struct net *net, struct error *err)
+static int explore(struct dfa **out, struct subsets *s, const struct net *net, struct exprs *x, struct error *err)
 {
     uint32_t start = subsets_start(s, 0);
-    for (uint32_t i = 0; i < s->n && s->n <= DFA_STATES_MAX && !s->failed; i++)
+    for (uint32_t i = 0; i < s->n && s->n <= DFA_STATES_MAX && !s->failed; i++) {
+        if (!spend(x, net->n_classes, s->at[i].n + 1))
+            return too_much(err);
         for (uint32_t c = 0; c < net->n_classes; c++)
             subsets_step(s, i, (uint8_t)c);
+    }
     if (s->n > DFA_STATES_MAX || s->too_wide)
         return fail(err, E_USAGE, "a pattern is too complex: its automaton has more than %d states", DFA_STATES_MAX);
     struct dfa *d = s->failed ? NULL : dfa_new(s->n, net->n_classes);
@@ -152,7 +168,7 @@ static int dfa_of_plain(struct dfa **out, struct exprs *x, expr_id e, struct err
         return -1;
     int status = subsets_init(&s, &net, 1, err);
     if (!status) {
-        status = explore(out, &s, &net, err);
+        status = explore(out, &s, &net, x, err);
         subsets_free(&s);
     }
     net_free(&net);
@@ -232,14 +248,17 @@ static uint32_t pair_step(struct product *p, uint32_t pair, uint32_t c)
                        p->b->next[(size_t)b * p->b->n_classes + p->class_b[c]]);
 }
 
-static int product_explore(struct product *p, struct dfa **out, struct error *err)
+static int product_explore(struct product *p, struct dfa **out, struct exprs *x, struct error *err)
 {
     p->n = 1; // 0 is dead
     uint32_t start = pair_number(p, p->a->start, p->b->start);
-    for (uint32_t i = 1; i < p->n; i++)
+    for (uint32_t i = 1; i < p->n; i++) {
+        if (!spend(x, p->n_classes, 2))
+            return too_much(err);
         for (uint32_t c = 0; c < p->n_classes; c++)
             if (pair_step(p, i, c) == UINT32_MAX)
                 return fail(err, E_USAGE, "patterns together are too complex: more than %d states", DFA_STATES_MAX);
+    }
     struct dfa *d = dfa_new(p->n, p->n_classes);
     if (!d)
         return fail(err, E_MEMORY, "no memory for an automaton of %u states", p->n);
@@ -257,7 +276,7 @@ static int product_explore(struct product *p, struct dfa **out, struct error *er
     return fail(err, E_MEMORY, "no memory for an automaton of %u states", p->n);
 }
 
-static int intersect(struct dfa **out, const struct dfa *a, const struct dfa *b, struct error *err)
+static int intersect(struct dfa **out, const struct dfa *a, const struct dfa *b, struct exprs *x, struct error *err)
 {
     struct product p = {.a = a, .b = b, .table_size = 2 * DFA_STATES_MAX};
     p.pairs = calloc(DFA_STATES_MAX, sizeof *p.pairs);
@@ -265,7 +284,7 @@ static int intersect(struct dfa **out, const struct dfa *a, const struct dfa *b,
     int status;
     join_classes(&p);
     if (p.pairs && p.table)
-        status = product_explore(&p, out, err);
+        status = product_explore(&p, out, x, err);
     else
         status = fail(err, E_MEMORY, "no memory for a product of automata");
     free(p.pairs);
@@ -338,7 +357,7 @@ static struct dfa *quotient(const struct moore *m)
 }
 
 // Replaces *d; when memory is short, or it takes too long, it stays what it was, which is right as well.
-static void minimize(struct dfa **d)
+static void minimize(struct dfa **d, struct exprs *x)
 {
     uint32_t n = (*d)->n;
     struct moore m = {.d = *d, .table_size = 16};
@@ -353,9 +372,8 @@ static void minimize(struct dfa **d)
         for (uint32_t s = 0; s < n; s++)
             m.part[s] = (*d)->accept[s];
         // state 0 is dead: it accepts nothing and comes first, so it stays 0
-        uint64_t work = 0;
         uint32_t before = 0;
-        while (m.n = split(&m), m.n > before && (work += n) < 1 << 24)
+        while (m.n = split(&m), m.n > before && spend(x, n, (*d)->n_classes))
             before = m.n;
         struct dfa *r = m.n == before && m.n < n ? quotient(&m) : NULL;
         if (r) {
@@ -376,7 +394,7 @@ static int build_pair(struct dfa **out, struct exprs *x, expr_id left, expr_id r
     if (!status)
         status = dfa_from_expr(&b, x, right, err);
     if (!status)
-        status = intersect(out, a, b, err);
+        status = intersect(out, a, b, x, err);
     dfa_free(a);
     dfa_free(b);
     return status;
@@ -406,7 +424,7 @@ int dfa_from_expr(struct dfa **out, struct exprs *x, expr_id e, struct error *er
     else
         status = dfa_of_plain(out, x, e, err);
     if (!status)
-        minimize(out);
+        minimize(out, x);
     return status;
 }
 

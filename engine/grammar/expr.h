@@ -60,6 +60,7 @@ struct exprs {
     uint32_t n_rules, cap_rules;
     struct dfa **dfas;
     uint32_t n_dfas, cap_dfas;
+    uint64_t work;  // that automata have taken, in looks at a transition
     bool failed;    // memory was short: everything since is EXPR_NEVER
     bool overgrown; // more expressions than EXPRS_MAX
 };
