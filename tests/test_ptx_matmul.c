@@ -322,7 +322,8 @@ static void expect_product(const struct product *c, const uint8_t *w, const floa
     free(row);
 }
 
-static void check_product(const struct product *c)
+// On a card of that compute capability.
+static void check_product_on(uint32_t target, const struct product *c)
 {
     uint64_t state = SEED + (uint64_t)c->type;
     struct gpu *g = gpu_open();
@@ -337,6 +338,7 @@ static void check_product(const struct product *c)
                            .n_in = c->n_in,
                            .n_out = c->n_out,
                            .rows = c->rows,
+                           .target = target,
                            .q8 = c->q8,
                            .bias = c->epilogue,
                            .residual = c->epilogue,
@@ -369,6 +371,11 @@ static void check_product(const struct product *c)
     free(got);
     free(want);
     gpu_close(g);
+}
+
+static void check_product(const struct product *c)
+{
+    check_product_on(80, c);
 }
 
 static uint32_t odd_size(enum dtype t)
@@ -423,6 +430,14 @@ Test(ptx_matmul, many_rows_have_the_bits_of_one)
     check_product(&(struct product){DT_IQ4_NL, 256 * 3 + 32, 257, 9, PTX_MANY_ROWS, true, true});
     check_product(&(struct product){DT_Q2_K, 256, 33, 200, PTX_MANY_ROWS, true, false});
     check_product(&(struct product){DT_Q3_K, 768, 129, 127, PTX_MANY_ROWS, true, true});
+}
+
+// The products of 8 x 8 that sm_75 has.
+Test(ptx_matmul, many_rows_on_older_cards_have_the_same_bits)
+{
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        if (ptx_takes_q8(types[i]))
+            check_product_on(75, &(struct product){types[i], odd_size(types[i]), 33, 67, PTX_MANY_ROWS, true, true});
 }
 
 // So many blocks that shared memory holds the sums of a part of them only.
@@ -517,6 +532,7 @@ static void check_experts(const struct choice *c)
                                  .n_in = c->n_in,
                                  .n_out = c->n_out,
                                  .rows = c->rows,
+                                 .target = 80,
                                  .q8 = c->q8,
                                  .scale = true,
                                  .x_stride = parts * x_part,
@@ -608,6 +624,7 @@ Test(ptx_matmul, products_that_there_are_not_are_refused)
     REFUSED(n_out, (1 << 20) + 1);
     REFUSED(rows, 0);
     REFUSED(rows, 3);
+    REFUSED(rows, PTX_MANY_ROWS); // for no target
     REFUSED(x_stride, 260);
     REFUSED(y_stride, 2);
     REFUSED(n_used, 2);
@@ -617,29 +634,40 @@ Test(ptx_matmul, products_that_there_are_not_are_refused)
 
 // ---- ptxas
 
-typedef int emit_any(struct ptx *p, enum dtype type, uint32_t rows, struct ptx_launch *l, struct error *err);
+// A text for cards from `target` on, or nothing.
+typedef int emit_any(struct ptx *p, enum dtype type, uint32_t rows, uint32_t target, struct ptx_launch *l,
+                     struct error *err);
 
-static int emit_floats(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
+static int emit_floats(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
+                       struct error *err)
 {
     const struct ptx_matmul m = {
-        .type = t, .n_in = 4096, .n_out = 4096, .rows = rows, .x_stride = 16384, .y_stride = 16384};
+        .type = t, .n_in = 4096, .n_out = 4096, .rows = rows, .target = target, .x_stride = 16384, .y_stride = 16384};
     return rows <= 8 ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
 
-static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
-{
-    const struct ptx_matmul m = {
-        .type = t, .n_in = 4096, .n_out = 4096, .rows = rows, .q8 = true, .x_stride = 4672, .y_stride = 16384};
-    bool class = rows <= 8 || rows == PTX_MANY_ROWS;
-    return class && ptx_takes_q8(t) ? ptx_emit_matmul(p, &m, l, err) : 0;
-}
-
-static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
+static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
+                       struct error *err)
 {
     const struct ptx_matmul m = {.type = t,
                                  .n_in = 4096,
                                  .n_out = 4096,
                                  .rows = rows,
+                                 .target = target,
+                                 .q8 = true,
+                                 .x_stride = 4672,
+                                 .y_stride = 16384};
+    return ptx_takes_q8(t) ? ptx_emit_matmul(p, &m, l, err) : 0;
+}
+
+static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
+                        struct error *err)
+{
+    const struct ptx_matmul m = {.type = t,
+                                 .n_in = 4096,
+                                 .n_out = 4096,
+                                 .rows = rows,
+                                 .target = target,
                                  .q8 = true,
                                  .scale = true,
                                  .x_stride = 8 * 4672,
@@ -653,13 +681,17 @@ static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_l
     return rows == PTX_MANY_ROWS && ptx_takes_q8(t) ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
 
-static int emit_look_up(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
+static int emit_look_up(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
+                        struct error *err)
 {
+    (void)target;
     return rows > 1 ? 0 : ptx_emit_get_rows(p, &(struct ptx_get_rows){0, t, 4096, 32000, 16384, 1}, l, err);
 }
 
-static int emit_tiles(struct ptx *p, enum dtype t, uint32_t rows, struct ptx_launch *l, struct error *err)
+static int emit_tiles(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
+                      struct error *err)
 {
+    (void)target;
     return rows > 1 ? 0 : ptx_emit_repack(p, &(struct ptx_repack){0, t, 4096}, l, err);
 }
 
@@ -678,40 +710,45 @@ static void assemble(const char *folder, int arch, const char *what)
 
 // All architectures and classes take minutes: EVERY_ARCH is set for the long suite.
 #ifdef EVERY_ARCH
-static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
-enum { TYPE_STEP = 1, MAX_CLASS = PTX_MANY_ROWS };
+static const uint32_t archs[] = {75, 80, 86, 89, 90, 100, 120}, classes[] = {1, 2, 4, 8, PTX_MANY_ROWS};
+enum { TYPE_STEP = 1 };
 #else
-static const int archs[] = {75};
-enum { TYPE_STEP = 7, MAX_CLASS = 1 };
+static const uint32_t archs[] = {75}, classes[] = {1, PTX_MANY_ROWS};
+enum { TYPE_STEP = 7 };
 #endif
+
+static void assemble_for(const char *folder, emit_any *emit, enum dtype type, uint32_t rows, uint32_t arch)
+{
+    static char text[TEXT];
+    char path[64];
+    struct ptx p;
+    struct ptx_launch l = {.entry = "nothing"};
+    struct error err;
+    ptx_start(&p, text, sizeof(text));
+    cr_assert_eq(emit(&p, type, rows, arch, &l, &err), 0, "%s", err.text);
+    if (!p.size)
+        return;
+    snprintf(path, sizeof(path), "%s/ptx", folder);
+    FILE *f = fopen(path, "w");
+    cr_assert_not_null(f);
+    fwrite(text, 1, p.size, f);
+    cr_assert_eq(fclose(f), 0);
+    assemble(folder, (int)arch, dtype_info[type].name);
+}
 
 Test(ptx_matmul, kernels_assemble_without_spills, .timeout = 3000)
 {
     static emit_any *const emitters[] = {emit_floats, emit_8_bits, emit_grouped, emit_look_up, emit_tiles};
-    static char text[TEXT];
     if (system("command -v ptxas > /dev/null 2>&1") != 0)
         cr_skip_test("ptxas is not found: kernels are not assembled");
     char folder[] = "/tmp/quern-ptx-XXXXXX", path[64];
     cr_assert_not_null(mkdtemp(folder));
-    snprintf(path, sizeof(path), "%s/ptx", folder);
     for (size_t t = 1; t < COUNT_OF(types); t += TYPE_STEP)
-        for (uint32_t rows = 1; rows <= MAX_CLASS; rows *= 2)
-            for (size_t e = 0; e < COUNT_OF(emitters); e++) {
-                struct ptx p;
-                struct ptx_launch l = {.entry = "nothing"};
-                struct error err;
-                ptx_start(&p, text, sizeof(text));
-                cr_assert_eq(emitters[e](&p, types[t], rows, &l, &err), 0, "%s", err.text);
-                if (!p.size)
-                    continue;
-                FILE *f = fopen(path, "w");
-                cr_assert_not_null(f);
-                fwrite(text, 1, p.size, f);
-                cr_assert_eq(fclose(f), 0);
+        for (size_t c = 0; c < COUNT_OF(classes); c++)
+            for (size_t e = 0; e < COUNT_OF(emitters); e++)
                 for (size_t a = 0; a < COUNT_OF(archs); a++)
-                    if (archs[a] >= (rows == PTX_MANY_ROWS ? 80 : 75))
-                        assemble(folder, archs[a], dtype_info[types[t]].name);
-            }
+                    assemble_for(folder, emitters[e], types[t], classes[c], archs[a]);
+    snprintf(path, sizeof(path), "%s/ptx", folder);
     unlink(path);
     snprintf(path, sizeof(path), "%s/cubin", folder);
     unlink(path);

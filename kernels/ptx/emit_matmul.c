@@ -27,6 +27,8 @@ static int check(const struct ptx_matmul *m, struct error *err)
     if (!few && !(m->rows == PTX_MANY_ROWS && m->q8))
         return fail(err, E_GPU, "matmul: classes of 1, 2, 4 and 8 rows exist, and %d with 8 bits, not %u",
                     PTX_MANY_ROWS, m->rows);
+    if (m->rows == PTX_MANY_ROWS && m->target < 75)
+        return fail(err, E_GPU, "matmul: many rows for compute capability %u: 75 is the least", m->target);
     if (m->q8 && !ptx_takes_q8(m->type))
         return fail(err, E_GPU, "matmul: %s weights take no activations in 8 bits", dtype_info[m->type].name);
     uint32_t strides = m->x_stride | m->x_part;
@@ -46,7 +48,7 @@ static int check(const struct ptx_matmul *m, struct error *err)
 // Experts that have so many rows on average that reading each matrix once for a group pays.
 static bool grouped(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
 {
-    bool can = m->q8 && target >= 80 && m->n_experts <= PTX_GROUP_EXPERTS;
+    bool can = m->q8 && target >= 75 && m->n_experts <= PTX_GROUP_EXPERTS;
     return can && n_rows * m->n_used >= GROUP_FROM * m->n_experts;
 }
 
@@ -56,7 +58,7 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
         return grouped(m, n_rows, target) ? PTX_MANY_ROWS : 1;
     if (n_rows <= 1)
         return 1;
-    if (m->q8 && target >= 80 && n_rows >= MMA_FROM)
+    if (m->q8 && target >= 75 && n_rows >= MMA_FROM)
         return PTX_MANY_ROWS;
     return n_rows <= 2 ? 2 : n_rows <= 4 ? 4 : 8;
 }

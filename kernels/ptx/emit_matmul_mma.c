@@ -32,7 +32,10 @@ enum {
 
 static void head(struct ptx *p, const struct ptx_matmul *m)
 {
-    ptx_header(p, 70, 80);
+    if (m->target >= 80)
+        ptx_header(p, 70, 80);
+    else
+        ptx_header(p, 65, 75);
     ptx_matmul_entry(p, m, WARPS);
     PTX_LINES(p, PTX_MANY_REGS
               "    .reg .pred %quarter0;\n"
@@ -265,17 +268,31 @@ static void load_scales(struct ptx *p, bool floats, uint32_t at)
     }
 }
 
-// %c0 to %c3 = the product of outputs 16 mt and rows of x 8 nt: of 32 of k, or of run `run` of 16.
-static void product_32(struct ptx *p, uint32_t mt, uint32_t nt)
+// %c0 to %c3 = the product of outputs 16 mt and rows of x 8 nt: of 32 of k, or of run `run` of 16. Cards below sm_80
+// have products of 8 x 8 of 16 of k, whose fragments are the quarters and halves of the others.
+static void product_32(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
+    for (uint32_t i = 0; i < 2 && m->target < 80; i++)
+        PTX_FILL(p,
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%zero, %zero};\n"
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$4}, {%b$5}, {%c$0, %c$1};\n",
+                 2 * i, 2 * i + 1, 4 * mt + i, 2 * nt, 4 * mt + 2 + i, 2 * nt + 1);
+    if (m->target < 80)
+        return;
     PTX_FILL(p,
              "    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, "
              "{%a$0, %a$1, %a$2, %a$3}, {%b$4, %b$5}, {%zero, %zero, %zero, %zero};\n",
              4 * mt, 4 * mt + 1, 4 * mt + 2, 4 * mt + 3, 2 * nt, 2 * nt + 1);
 }
 
-static void product_16(struct ptx *p, uint32_t mt, uint32_t nt, uint32_t run)
+static void product_16(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt, uint32_t run)
 {
+    for (uint32_t i = 0; i < 2 && m->target < 80; i++)
+        PTX_FILL(p,
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%zero, %zero};\n",
+                 2 * i, 2 * i + 1, 4 * mt + 2 * run + i, 2 * nt + run);
+    if (m->target < 80)
+        return;
     PTX_FILL(p,
              "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, "
              "{%a$0, %a$1}, {%b$2}, {%zero, %zero, %zero, %zero};\n",
@@ -305,8 +322,9 @@ static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt)
 }
 
 // The four parts of a step, in a loop: so that fragments of one at a time are held in registers, and the code is short.
-static void products(struct ptx *p, const struct ptx_bytes *b)
+static void products(struct ptx *p, const struct ptx_matmul *m)
 {
+    const struct ptx_bytes *b = ptx_bytes_of(m->type);
     bool floats = b->scales == PTX_SCALE_FLOAT;
     uint32_t runs = b->scales == PTX_SCALE_16 ? 2 : 1;
     PTX_LINES(p, "    {\n"
@@ -322,9 +340,9 @@ static void products(struct ptx *p, const struct ptx_bytes *b)
         load_scales(p, floats, 512 * run);
         for (uint32_t i = 0; i < 8; i++) {
             if (runs == 2)
-                product_16(p, i / 4, i % 4, run);
+                product_16(p, m, i / 4, i % 4, run);
             else
-                product_32(p, i / 4, i % 4);
+                product_32(p, m, i / 4, i % 4);
             if (floats)
                 add_floats(p, b->min, i / 4, i % 4);
             else
@@ -351,26 +369,35 @@ static void products(struct ptx *p, const struct ptx_bytes *b)
 
 // %c = the sums of minimum times sum of x, of a product of 16 x 8: from the low bytes of the sums, and 256 times the
 // high.
-static void minima(struct ptx *p, uint32_t mt, uint32_t nt)
+static void minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
     PTX_FILL(p,
-             "    ld.shared.b32 %low, [%take_sums+$3];\n"
-             "    ld.shared.b32 %high, [%take_sums+$4];\n"
-             "    mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%c0, %c1, %c2, %c3}, "
-             "{%a$0, %a$1}, {%low}, {%zero, %zero, %zero, %zero};\n"
-             "    mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%e0, %e1, %e2, %e3}, "
-             "{%a$0, %a$1}, {%high}, {%zero, %zero, %zero, %zero};\n",
-             2 * mt, 2 * mt + 1, nt, SUMS + 256 * nt, SUMS + 256 * nt + 16);
+             "    ld.shared.b32 %low, [%take_sums+$0];\n"
+             "    ld.shared.b32 %high, [%take_sums+$1];\n",
+             SUMS + 256 * nt, SUMS + 256 * nt + 16);
+    for (uint32_t i = 0; i < 2 && m->target < 80; i++)
+        PTX_FILL(p,
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%c$0, %c$1}, {%a$2}, {%low}, {%zero, %zero};\n"
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%e$0, %e$1}, {%a$2}, {%high}, {%zero, %zero};\n",
+                 2 * i, 2 * i + 1, 2 * mt + i);
+    if (m->target >= 80)
+        PTX_FILL(p,
+                 "    mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%c0, %c1, %c2, %c3}, "
+                 "{%a$0, %a$1}, {%low}, {%zero, %zero, %zero, %zero};\n"
+                 "    mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%e0, %e1, %e2, %e3}, "
+                 "{%a$0, %a$1}, {%high}, {%zero, %zero, %zero, %zero};\n",
+                 2 * mt, 2 * mt + 1);
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    mad.lo.s32 %c$0, %e$0, 256, %c$0;\n", i);
 }
 
-static void block_integers(struct ptx *p, const struct ptx_bytes *b, uint32_t mt, uint32_t nt)
+static void block_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
+    const struct ptx_bytes *b = ptx_bytes_of(m->type);
     if (b->min) {
         // without a line between the tiles the products of all would be held at once, in more registers than there are
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
-        minima(p, mt, nt);
+        minima(p, m, mt, nt);
     }
     for (uint32_t i = 0; i < 4; i++) {
         uint32_t at = 16 * mt + 4 * nt + i;
@@ -387,8 +414,9 @@ static void block_integers(struct ptx *p, const struct ptx_bytes *b, uint32_t mt
     }
 }
 
-static void end_block(struct ptx *p, const struct ptx_bytes *b)
+static void end_block(struct ptx *p, const struct ptx_matmul *m)
 {
+    const struct ptx_bytes *b = ptx_bytes_of(m->type);
     bool floats = b->scales == PTX_SCALE_FLOAT;
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %a<4>, %c<4>, %e<4>, %low, %high;\n"
@@ -404,7 +432,7 @@ static void end_block(struct ptx *p, const struct ptx_bytes *b)
     for (uint32_t t = 0; t < 8; t++) {
         PTX_FILL(p, "    ld.shared.v2.f32 {%da0, %da1}, [%take_sumf+$0];\n", DA + t % 4 * 32);
         if (!floats)
-            block_integers(p, b, t / 4, t % 4);
+            block_integers(p, m, t / 4, t % 4);
         for (uint32_t i = 0; i < 4; i++)
             PTX_FILL(p, "    fma.rn.f32 %y$0, %s$0, %da$1, %y$0;\n", 4 * t + i, i % 2);
     }
@@ -511,10 +539,10 @@ uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
     put_weights(p, m);
     put_x(p, m);
     PTX_LINES(p, "    bar.sync 0;\n");
-    products(p, b);
+    products(p, m);
     PTX_LINES(p, "    setp.eq.u32 %more, %half, 0;\n"
                  "    @%more bra UNFINISHED;\n");
-    end_block(p, b);
+    end_block(p, m);
     PTX_FILL(p,
              "UNFINISHED:\n"
              "    bar.sync 0;\n"

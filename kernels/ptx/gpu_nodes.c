@@ -279,10 +279,15 @@ static int do_quantize(struct plan *p, struct tensor *n, struct error *err)
 
 // ---- products
 
-static uint32_t matmul_class(const struct plan *p, const struct ptx_matmul *m, uint32_t n_rows)
+static uint32_t card_target(const struct plan *p)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
-    return ptx_matmul_rows(m, n_rows, (uint32_t)(10 * card->major + card->minor));
+    return (uint32_t)(10 * card->major + card->minor);
+}
+
+static uint32_t matmul_class(const struct plan *p, const struct ptx_matmul *m, uint32_t n_rows)
+{
+    return ptx_matmul_rows(m, n_rows, card_target(p));
 }
 
 // Bytes of groups of any choice of the program, of as many rows as a step may have.
@@ -351,6 +356,7 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
                                    .n_in = (uint32_t)w->ne[0],
                                    .n_out = (uint32_t)w->ne[1],
                                    .rows = 1,
+                                   .target = card_target(p),
                                    .q8 = q8,
                                    .bias = n->w[1],
                                    .residual = residual,
