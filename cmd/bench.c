@@ -6,11 +6,11 @@
 // little.
 #include "cmd/bench.h"
 #include "cmd/catalog.h"
-#include "cmd/cpu_name.h"
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 #include "engine/bandwidth.h"
+#include "engine/cpu_name.h"
 #include "kernels/card.h"
 #include "kernels/cost.h"
 #include "models/synth_model.h"

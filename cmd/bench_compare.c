@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,11 +28,8 @@ static int path_of(const char *name, bool make, char path[PATH_MAX], struct erro
     if (snprintf(path, PATH_MAX, "%s%s/quern/bench/%s.json", given ? state : home, given ? "" : "/.local/state",
                  name) >= PATH_MAX)
         return fail(err, E_USAGE, "%s: too long a name", name);
-    for (char *slash = strchr(path + 1, '/'); make && slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(path, 0700); // what cannot be made shows when the file is opened
-        *slash = '/';
-    }
+    if (make)
+        file_replace_folders(path);
     return 0;
 }
 

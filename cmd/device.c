@@ -1,8 +1,8 @@
 // quern device: what this machine can compute with.
-#include "cmd/cpu_name.h"
 #include "cmd/load.h"
 #include "cmd/terminal.h"
 #include "engine/bandwidth.h"
+#include "engine/cpu_name.h"
 #include "kernels/card.h"
 
 #include <stdio.h>

@@ -71,6 +71,7 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
         .device = (enum device)MIN(o->device, (int)DEVICE_GPU),
         .card = MAX(0, o->device - (int)DEVICE_GPU - 1),
         .kernel_cache = kernel_cache(cache, sizeof cache),
+        .kv_type = {o->kv_key, o->kv_value},
         .machine = load_machine_options(o),
         .n_ctx = (int)o->n_ctx,
         .no_mmap = o->no_mmap,

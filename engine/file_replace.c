@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int refuse(const struct file_replace *f, const char *what, struct error *err)
@@ -32,6 +33,18 @@ static int open_folder(const struct file_replace *f)
     }
     snprintf(folder, sizeof folder, "%.*s", n ? (int)n : 1, slash ? (n ? f->path : "/") : ".");
     return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void file_replace_folders(const char *path)
+{
+    char folder[4096];
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
+        return;
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(folder, 0700);
+        *slash = '/';
+    }
 }
 
 int file_replace_begin(struct file_replace *f, const char *path, struct error *err)

@@ -1,6 +1,6 @@
 #include "engine/model.h"
+#include "engine/device_choice.h"
 #include "engine/memory.h"
-#include "kernels/card.h"
 #include "models/builtin/builtin.h"
 
 #include <stdio.h>
@@ -28,37 +28,6 @@ int model_file_open(struct gguf **out, const char *path, unsigned flags, struct 
     return gguf_open_view(out, path, builtin_image(), flags, err);
 }
 
-// Whether the card may be taken without being asked for: it runs the kernels, and has room for the weights, a tenth more for
-// what is aligned, and as much as a small context needs.
-static bool card_suits(struct model *m, const struct model_options *o, struct card *c)
-{
-    struct error why = {0};
-    struct gguf *file = NULL;
-    int n;
-    if (o->machine.isa || o->machine.blas || o->machine.n_threads) {
-        snprintf(m->device_why, sizeof m->device_why, "threads, an ISA or BLAS were asked for");
-        return false;
-    }
-    if (card_count(&n, &why) || card_query(o->card, c, &why) || model_file_open(&file, o->path, GGUF_METADATA_ONLY, &why)) {
-        snprintf(m->device_why, sizeof m->device_why, "%s", why.text);
-        return false;
-    }
-    uint64_t need = gguf_file_bytes(file) / 10 * 11 + ((uint64_t)256 << 20);
-    char want[24], have[24];
-    gguf_close(file);
-    memory_format(need, want);
-    memory_format(c->free, have);
-    m->device_news = true;
-    if (!c->tier)
-        snprintf(m->device_why, sizeof m->device_why, "%s has compute capability %d.%d, and 7.5 is the least that is served",
-                 c->name, c->major, c->minor);
-    else if (c->free < need)
-        snprintf(m->device_why, sizeof m->device_why, "%s has %s free, and %s are needed", c->name, have, want);
-    else
-        snprintf(m->device_why, sizeof m->device_why, "%s has %s free, and %s are needed", c->name, have, want);
-    return c->tier && c->free >= need;
-}
-
 static int open_card(struct model *m, const struct model_options *o, struct error *err)
 {
     m->card = o->card;
@@ -67,22 +36,27 @@ static int open_card(struct model *m, const struct model_options *o, struct erro
     return machine_open_gpu(&m->machine, &o->machine, &gpu, err);
 }
 
+// For auto that of the CPU, until the model is loaded and can be asked for its size.
 static int open_machine(struct model *m, const struct model_options *o, struct error *err)
 {
-    struct card card;
-    struct error why = {0};
     snprintf(m->device_why, sizeof m->device_why, "asked for");
     if (o->device == DEVICE_GPU)
         return open_card(m, o, err) ? fail_prefix(err, "--device gpu") : 0;
-    if (o->device == DEVICE_AUTO && card_suits(m, o, &card)) {
-        if (!open_card(m, o, &why))
-            return 0;
-        snprintf(m->device_why, sizeof m->device_why, "%s", why.text);
-    }
     m->device = o->device == DEVICE_REF ? "ref" : "cpu";
     if (o->device == DEVICE_REF)
         return machine_open_ref(&m->machine, &o->machine, err);
     return machine_open_cpu(&m->machine, &o->machine, err);
+}
+
+static void choose_device(struct model *m, const struct model_options *o)
+{
+    struct machine *card = o->device == DEVICE_AUTO ? device_choose(m, o) : NULL;
+    if (!card)
+        return;
+    m->machine->v->close(m->machine);
+    m->machine = card;
+    m->device = "gpu";
+    m->card = o->card;
 }
 
 // The vocabulary of the file and the rows of its output must be one: else ids mean something else on either side.
@@ -152,6 +126,7 @@ int model_open(struct model **out, const struct model_options *o, struct error *
         model_close(m);
         return -1;
     }
+    choose_device(m, o);
     m->load_ms = clock_ms() - start;
     *out = m;
     return 0;

@@ -18,7 +18,8 @@ struct model_options {
     const char *path;  // of a file, or MODEL_BUILTIN
     enum device device;
     int card;                  // of DEVICE_GPU and DEVICE_AUTO: which one
-    const char *kernel_cache;  // folder of compiled kernels of a card; NULL: none are kept
+    const char *kernel_cache;  // folder of compiled kernels of a card and of its speed; NULL: none are kept
+    enum dtype kv_type[2];     // of the keys and values that a card must have room for, where DEVICE_AUTO asks
     struct machine_options machine;
     int n_ctx;     // positions of a sequence that will be used; 0: as many as it was trained for, N_CTX_DEFAULT at most
     bool no_mmap;  // read the file instead of mapping it; the built-in model lies in memory already

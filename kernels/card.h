@@ -26,8 +26,23 @@ struct card_speed {
 // The best of some passes over at most 1 GiB of the card's free memory.
 int card_measure(int i, struct card_speed *out, struct error *err);
 
-// The kernels that an open GPU machine has made for its plans, the i-th; false after the last.
+// ---- of an open GPU machine
+
 struct machine;
+struct plan;
+// The card that it runs on.
+int card_of(struct machine *m, struct card *out, struct error *err);
+// What work costs on its card, measured now, in some milliseconds; kernels of nothing run for it.
+struct card_costs {
+    double step;   // seconds from a step's inputs to its answer, with one kernel between them
+    double launch; // seconds for each kernel more in the recorded step
+    double copy;   // as in card_speed, over at most 512 MiB
+};
+int card_measure_costs(struct machine *m, struct card_costs *out, struct error *err);
+// Kernels of a step of one row of a plan, and bytes that all the machine's weights take on the card.
+void card_plan(const struct machine *m, const struct plan *p, int *n_launches, size_t *weight_bytes);
+
+// The kernels that it has made for its plans, the i-th; false after the last.
 struct card_kernel {
     struct str text;  // PTX, until the machine is closed
     const char *name; // of its emitter

@@ -1,6 +1,6 @@
 // Cards, as the command line shows them.
 #include "kernels/card.h"
-#include "kernels/ptx/driver.h"
+#include "kernels/ptx/gpu.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -43,21 +43,34 @@ static void read_link(const struct driver_card *c, char *out, size_t size)
         snprintf(out, size, "%s x%s", speed, width);
 }
 
+static struct card facts_of(const struct driver_card *c)
+{
+    struct card out = {.major = c->major,
+                       .minor = c->minor,
+                       .n_sm = c->n_sm,
+                       .tier = tier_of(c),
+                       .driver = c->version,
+                       .total = c->total,
+                       .free = c->free};
+    memcpy(out.name, c->name, sizeof(out.name));
+    read_link(c, out.link, sizeof(out.link));
+    return out;
+}
+
 int card_query(int i, struct card *out, struct error *err)
 {
     struct driver_card c;
     if (driver_card(NULL, i, &c, err))
         return -1;
-    *out = (struct card){.major = c.major,
-                         .minor = c.minor,
-                         .n_sm = c.n_sm,
-                         .tier = tier_of(&c),
-                         .driver = c.version,
-                         .total = c.total,
-                         .free = c.free};
-    memcpy(out->name, c.name, sizeof(out->name));
-    read_link(&c, out->link, sizeof(out->link));
+    *out = facts_of(&c);
     return 0;
+}
+
+int card_of(struct machine *m, struct card *out, struct error *err)
+{
+    struct driver *d = ((struct gpu *)m)->driver;
+    *out = facts_of(driver_facts(d));
+    return driver_memory(d, &out->free, err);
 }
 
 // Seconds of the best pass of a copy of n bytes: to `to` from `from`, or from the host where `host` is given.

@@ -1,4 +1,4 @@
-#include "cmd/cpu_name.h"
+#include "engine/cpu_name.h"
 
 #include <stdio.h>
 #include <string.h>
