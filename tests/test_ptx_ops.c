@@ -433,9 +433,6 @@ static void check_attend(enum dtype type, struct heads h)
     l->node.p.attn.scale = 0.3f;
     l->node.p.attn.softcap = h.softcap;
     l->node.p.attn.window = h.window;
-    uint64_t args[] = {c->positions, c->tables, c->pages, source(c, l, 0)};
-    for (size_t i = 0; i < COUNT_OF(args); i++)
-        arg(c, args[i]);
     struct ptx_attend a = {7,
                            ROWS_TOKENS,
                            (uint32_t)h.n,
@@ -444,7 +441,20 @@ static void check_attend(enum dtype type, struct heads h)
                            {(uint32_t)page, (uint32_t)v_at, (uint32_t)h.dim_v, type},
                            0.3f,
                            h.softcap,
-                           (uint32_t)h.window};
+                           (uint32_t)h.window,
+                           PTX_ATTEND_ROWS,
+                           2};
+    size_t counters = ptx_attend_counters(&a, ROWS);
+    void *zeros = calloc(1, counters);
+    uint64_t args[] = {c->positions,
+                       c->tables,
+                       c->pages,
+                       source(c, l, 0),
+                       to_card(c, NULL, ptx_attend_partials(&a, ROWS)),
+                       to_card(c, zeros, counters)};
+    for (size_t i = 0; i < COUNT_OF(args); i++)
+        arg(c, args[i]);
+    free(zeros);
     finish(c, l, ptx_emit_attend(&c->p, &a, &c->launch, &c->err), 3e-6, dtype_info[type].name);
     free(kv);
 }

@@ -1,82 +1,172 @@
-// Attention over the pages of the KV cache: a CTA has a row and a query head, and passes over the keys that it sees in
-// spans of 128 positions counted from position 0, the softmax online.
+// Attention of one row, or of rows that have nothing to do with each other: a CTA has a KV head with the query heads
+// that share it, and every gridDim.z-th split of the row's positions.
 //
-// In a span a thread is first a key: its score with the query, which lies in shared memory. Then it is a dimension of
-// the values, in one of several groups of threads where heads are narrow: group g takes the keys g, g + groups, ... of
-// each page, and the groups' sums are added in order at the end.
-#include "kernels/ptx/emit_kv.h"
+// Page by page: two threads are a key, one has its even strips and one its odd ones, for all query heads. Then a thread
+// is an element of the values, or some, for all heads or, where heads are narrow, for a part of them. Values are
+// copied as they lie, to shared memory by way of registers that are loaded before the scores are made; quantised keys
+// too, for their blocks are not aligned to wide loads. So a page of 64 keys and values is read once for up to 8 query
+// heads, of 4 KB at least an instruction of each thread.
+#include "kernels/ptx/emit_attend_parts.h"
 
 #include <math.h>
 
-enum { THREADS = 128, WARPS = THREADS / 32, KEYS = THREADS, SPAN_PAGES = KEYS / KV_PAGE };
-
-#define LOG2_E 1.44269504088896340736
-
-// How the threads share the dimensions of a value.
-struct columns {
-    uint32_t wide;   // threads side by side: a power of two, 32 to THREADS
-    uint32_t groups; // of such threads
-    uint32_t each;   // dimensions of a thread: d, d + wide, ..
+enum {
+    THREADS = 128,
+    HEADS_MOST = 8,              // query heads of a CTA
+    QUERY_FLOATS = 4096,         // of a CTA
+    ROUND_BYTES = THREADS * 128, // values that threads hold in registers
+    KEY_BYTES = 12 << 10,        // of a page of keys in shared memory
 };
 
-static struct columns columns_of(uint32_t dim)
+struct shape {
+    uint32_t group;             // query heads that share a KV head
+    uint32_t heads, blocks;     // of a CTA; CTAs of a group. The last one may have less
+    uint32_t half;              // heads whose scores a thread ends up with
+    uint32_t strips, unroll;    // of a thread; in a turn of the loop
+    uint32_t query;             // floats of a query in shared memory, zeros behind its end
+    uint32_t wide, each;        // threads side by side; elements of a thread: d, d + wide, ..
+    uint32_t groups, per_group; // of such threads, and heads of one
+    uint32_t weights;           // floats of a key's weights
+    uint32_t k_row, v_row;      // bytes
+    uint32_t round;             // keys whose values are copied at once
+    uint32_t places;            // splits that a row may have
+    uint32_t partial;           // floats of a split's part of a head: values, top, sum
+    bool keys_copied;
+};
+
+static uint32_t unroll_of(const struct ptx_kv *k, uint32_t strips)
 {
-    struct columns c = {32, 0, 0};
-    while (c.wide < THREADS && c.wide < dim)
-        c.wide *= 2;
-    c.groups = THREADS / c.wide;
-    c.each = ptx_tiles(dim, c.wide);
-    return c;
+    bool blocks = dtype_info[k->type].block > 1;
+    uint32_t n = MIN(strips, 10u);
+    while (strips % n || (blocks && n % 2))
+        n--;
+    return n;
 }
 
-static void attend_head(struct ptx *p, const struct ptx_attend *a, const struct columns *c)
+static struct shape shape_of(const struct ptx_attend *a)
+{
+    struct shape s = {.group = a->heads / a->heads_kv, .wide = 32};
+    uint32_t most = MAX(1u, MIN((uint32_t)HEADS_MOST, QUERY_FLOATS / a->k.dim));
+    s.blocks = ptx_tiles(s.group, most);
+    s.heads = ptx_tiles(s.group, s.blocks);
+    s.half = ptx_tiles(s.heads, 2);
+    s.strips = ptx_tiles(ptx_tiles(a->k.dim, 8), 2);
+    s.unroll = unroll_of(&a->k, s.strips);
+    s.query = 16 * s.strips;
+    while (s.wide < THREADS && s.wide < a->v.dim)
+        s.wide *= 2;
+    s.groups = THREADS / s.wide;
+    s.each = ptx_tiles(a->v.dim, s.wide);
+    s.per_group = ptx_tiles(s.heads, s.groups);
+    s.weights = (uint32_t)align_up(s.per_group * s.groups, 4);
+    s.k_row = (uint32_t)dtype_row_bytes(a->k.type, a->k.dim);
+    s.v_row = (uint32_t)dtype_row_bytes(a->v.type, a->v.dim);
+    for (s.round = KV_PAGE; s.round * s.v_row > ROUND_BYTES;)
+        s.round /= 2;
+    s.places = a->splits + (a->window != 0);
+    s.partial = (uint32_t)align_up(a->v.dim + 2, 4);
+    s.keys_copied = dtype_info[a->k.type].block > 1 && KV_PAGE * s.k_row <= KEY_BYTES;
+    return s;
+}
+
+static void declare(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
 {
     ptx_header(p, 63, 75);
     PTX_FILL(p,
              "\n"
-             "// node $0: attention of $1 heads, $2 of keys of $3 and values of $4\n"
-             ".visible .entry attend_$0(\n"
-             "    .param .u64 step,\n"
-             "    .param .u64 positions,\n"
-             "    .param .u64 tables,\n"
-             "    .param .u64 pages,\n"
-             "    .param .u64 q,\n"
-             "    .param .u64 y)\n"
-             ".maxntid 128, 1, 1\n"
-             ".minnctapersm 4\n" // without it ptxas aims at so many that it spills
-             "{\n" PTX_ROW_REGS PTX_KV_REGS,
-             a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim);
+             "// node $0: attention of $1 heads, $2 of keys of $3 and values of $4; a CTA has a row and $5 heads\n",
+             a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim, s->heads);
+    if (a->form == PTX_ATTEND_LONE)
+        PTX_FILL(p, ".visible .entry attend_lone_$0(\n", a->node);
+    else
+        PTX_FILL(p, ".visible .entry attend_$0(\n", a->node);
+    PTX_LINES(p, "    .param .u64 step,\n"
+                 "    .param .u64 positions,\n"
+                 "    .param .u64 tables,\n"
+                 "    .param .u64 pages,\n"
+                 "    .param .u64 q,\n"
+                 "    .param .u64 partials,\n"
+                 "    .param .u64 counters,\n"
+                 "    .param .u64 y)\n"
+                 ".maxntid 128, 1, 1\n"
+                 ".minnctapersm 2\n" // without it ptxas saves registers by spills
+                 "{\n" PTX_ROW_REGS PTX_KV_REGS PTX_STRIP_REGS);
+    PTX_FILL(
+        p,
+        "    .reg .pred %more, %first, %odd, %second, %seen, %alone, %live, %less, %last;\n"
+        "    .reg .u32 %thread, %lane, %warp, %half, %key, %head, %block, %head_kv, %column, %group, %i, %from, %to;\n"
+        "    .reg .u32 %low, %low_page, %last_page, %end_page, %shift, %split, %first_split, %splits, %z, %lanes;\n"
+        "    .reg .u32 %read_q, %base, %from_slot, %to_slot, %round, %near, %far;\n"
+        "    .reg .u32 %write_w, %read_w, %read_v, %nibble, %slots, %copy, %reds, %my_red;\n"
+        "    .reg .u64 %pq, %py, %pk, %pv, %page_at, %at, %part;\n"
+        "    .reg .f32 %score, %other, %mine, %t, %u, %new, %keep, %worth, %m<4>, %w<8>, %value, %scale;\n"
+        "    .reg .f32 %q<4>, %s<$0>, %top<$1>, %weight<$1>, %vtop<$2>, %vsum<$2>, %ttop<$2>, %tsum<$2>, %keep<$2>;\n"
+        "    .reg .f32 %o<$3>, %t<$3>;\n"
+        "    .reg .u32 %at_red<$2>, %at_value<$4>, %at_scale<$4>;\n"
+        "    .reg .pred %has<$2>, %column_live<$4>;\n",
+        s->heads, s->half, s->per_group, s->per_group * s->each, s->each);
     PTX_FILL(p,
-             "    .reg .pred %more, %first, %seen, %outside, %live, %less;\n"
-             "    .reg .u32 %thread, %lane, %warp, %head, %head_kv, %i, %low, %base, %key, %end, %group, %column;\n"
-             "    .reg .u32 %read_q, %read_p, %parts, %write_p, %from_slot, %to_slot, %last;\n"
-             "    .reg .u64 %pq, %py, %pk, %pv, %stop;\n"
-             "    .reg .f32 %score, %top, %sum, %most, %part, %other, %keep, %weight, %value, %t, %u, %s;\n"
-             "    .reg .f32 %dot<4>, %o<$0>;\n"
-             "    .shared .align 16 .b8 query[$1];\n"
-             "    .shared .align 16 .b8 weights[$2];\n"
-             "    .shared .align 16 .b8 partials[64];\n",
-             c->each, 4 * (uint32_t)align_up(a->k.dim, 4), 4 * KEYS);
-    if (c->groups > 1)
-        PTX_FILL(p, "    .shared .align 16 .b8 sums[$0];\n", 4 * THREADS * c->each);
+             "    .shared .align 16 .b8 query[$0];\n"
+             "    .shared .align 16 .b8 weights[$1];\n"
+             "    .shared .align 16 .b8 reds[$2];\n" // of each head: tops of the 4 warps; then sums
+             "    .shared .align 16 .b8 values[$3];\n",
+             4 * s->heads * s->query, 4 * KV_PAGE * s->weights, 32 * s->heads, s->round * s->v_row);
+    if (s->keys_copied)
+        PTX_FILL(p, "    .shared .align 16 .b8 keys[$0];\n", KV_PAGE * s->k_row);
 }
 
-// The row's range of keys, %low to %position; the query to shared memory; nothing seen yet.
-static void attend_begin(struct ptx *p, const struct ptx_attend *a, const struct columns *c)
+// Rows whose neighbour in the tile is the position before or after theirs belong to a run. %at: the positions,
+// %page_at: the tables.
+static void leave_runs(struct ptx *p, const struct ptx_attend *a)
 {
-    PTX_FILL(p,
-             PTX_ROW PTX_KV_TABLE "    mov.u32 %thread, %tid.x;\n"
-                                  "    and.b32 %lane, %thread, 31;\n"
-                                  "    shr.u32 %warp, %thread, 5;\n"
-                                  "    setp.eq.u32 %first, %lane, 0;\n"
-                                  "    and.b32 %column, %thread, $2;\n"
-                                  "    div.u32 %group, %thread, $3;\n"
-                                  "    mov.u32 %head, %ctaid.y;\n"
-                                  "    div.u32 %head_kv, %head, $4;\n"
-                                  "    mov.u32 %parts, partials;\n"
-                                  "    mov.u32 %write_p, weights;\n"
-                                  "    mad.lo.u32 %write_p, %thread, 4, %write_p;\n",
-             0, ptx_count_at(a->rows), c->wide - 1, c->wide, a->heads / a->heads_kv);
+    PTX_LINES(p, "    {\n"
+                 "    .reg .pred %there, %run;\n"
+                 "    .reg .u32 %next, %n, %mine_n, %table_of, %other_of;\n"
+                 "    .reg .u64 %next_at;\n"
+                 "    ld.param.u64 %at, [positions];\n"
+                 "    cvta.to.global.u64 %at, %at;\n"
+                 "    ld.param.u64 %page_at, [tables];\n"
+                 "    cvta.to.global.u64 %page_at, %page_at;\n"
+                 "    mad.wide.u32 %next_at, %row, 4, %page_at;\n"
+                 "    ld.global.u32 %table_of, [%next_at];\n");
+    PTX_FILL(p, ATTEND_SPLIT("%mine_n", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
+    for (uint32_t after = 0; after < 2; after++) {
+        // to a tile's first row none comes before, to its last or the step's last none after
+        PTX_FILL(p,
+                 "    add.u32 %next, %row, $1;\n"
+                 "    rem.u32 %n, %next, $0;\n"
+                 "    setp.ne.u32 %there, %n, 0;\n",
+                 ptx_attend_tile(a), after);
+        if (after)
+            PTX_LINES(p, "    setp.lt.and.u32 %there, %next, %n_rows, %there;\n");
+        else
+            PTX_LINES(p, "    sub.u32 %next, %next, 1;\n");
+        PTX_FILL(p,
+                 "    @!%there bra LONE$0;\n"
+                 "    mad.wide.u32 %next_at, %next, 4, %page_at;\n"
+                 "    ld.global.u32 %other_of, [%next_at];\n"
+                 "    mad.wide.u32 %next_at, %next, 4, %at;\n"
+                 "    ld.global.u32 %next, [%next_at];\n",
+                 after);
+        PTX_FILL(p, ATTEND_SPLIT("%n", "%next"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
+        if (after)
+            PTX_LINES(p, "    sub.u32 %next, %next, 1;\n");
+        else
+            PTX_LINES(p, "    add.u32 %next, %next, 1;\n");
+        PTX_FILL(p,
+                 "    setp.eq.u32 %run, %next, %position;\n"
+                 "    setp.eq.and.u32 %run, %n, %mine_n, %run;\n"
+                 "    setp.eq.and.u32 %run, %other_of, %table_of, %run;\n"
+                 "    @%run ret;\n"
+                 "LONE$0:\n",
+                 after);
+    }
+    PTX_LINES(p, "    }\n");
+}
+
+// Which pages and splits the row has, and which of these are the CTA's.
+static void find_splits(struct ptx *p, const struct ptx_attend *a)
+{
     if (a->window)
         PTX_FILL(p,
                  "    max.u32 %low, %position, $0;\n"
@@ -84,467 +174,767 @@ static void attend_begin(struct ptx *p, const struct ptx_attend *a, const struct
                  a->window - 1);
     else
         PTX_LINES(p, "    mov.u32 %low, 0;\n");
+    PTX_FILL(p, ATTEND_SPLIT("%shift", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
+    PTX_LINES(p, "    shr.u32 %low_page, %low, 6;\n"
+                 "    shr.u32 %last_page, %position, 6;\n"
+                 "    shr.u32 %first_split, %low_page, %shift;\n"
+                 "    shr.u32 %splits, %last_page, %shift;\n"
+                 "    sub.u32 %splits, %splits, %first_split;\n"
+                 "    add.u32 %splits, %splits, 1;\n"
+                 "    mov.u32 %z, %ctaid.z;\n"
+                 "    setp.ge.u32 %no_row, %z, %splits;\n"
+                 "    @%no_row ret;\n"
+                 "    mov.u32 %lanes, %nctaid.z;\n"
+                 "    min.u32 %lanes, %lanes, %splits;\n"
+                 "    setp.eq.u32 %alone, %lanes, 1;\n");
+}
+
+// What the thread is; where it writes and reads. Values that do not change.
+static void find_places(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+{
+    PTX_FILL(p,
+             "    mov.u32 %thread, %tid.x;\n"
+             "    and.b32 %lane, %thread, 31;\n"
+             "    shr.u32 %warp, %thread, 5;\n"
+             "    and.b32 %half, %thread, 1;\n"
+             "    setp.ne.u32 %odd, %half, 0;\n"
+             "    shr.u32 %key, %thread, 1;\n"
+             "    setp.lt.u32 %first, %lane, 2;\n"
+             "    mov.u32 %block, %ctaid.y;\n"
+             "    div.u32 %head_kv, %block, $0;\n"
+             "    mul.lo.u32 %i, %head_kv, $0;\n"
+             "    sub.u32 %block, %block, %i;\n"
+             "    mul.lo.u32 %block, %block, $1;\n" // the first of its heads within the group
+             "    and.b32 %column, %thread, $2;\n"
+             "    div.u32 %group, %thread, $3;\n"
+             "    mul.lo.u32 %group, %group, $4;\n" // the first of its heads within the block
+             "    mov.u32 %reds, reds;\n",
+             s->blocks, s->heads, s->wide - 1, s->wide, s->per_group);
+    // the thread's scores are those of heads i and, in odd threads, half + i
+    PTX_FILL(p,
+             "    mul.lo.u32 %i, %half, $0;\n"
+             "    mad.lo.u32 %my_red, %i, 16, %reds;\n"
+             "    mov.u32 %write_w, weights;\n"
+             "    mad.lo.u32 %write_w, %key, $1, %write_w;\n"
+             "    mad.lo.u32 %write_w, %i, 4, %write_w;\n",
+             s->half, 4 * s->weights);
+    for (uint32_t i = 0; i < s->per_group; i++)
+        PTX_FILL(p,
+                 "    add.u32 %i, %group, $0;\n"
+                 "    setp.lt.u32 %has$0, %i, $1;\n"
+                 "    min.u32 %near, %i, $2;\n"
+                 "    mad.lo.u32 %at_red$0, %near, 16, %reds;\n"
+                 "    add.u32 %i, %i, %block;\n"
+                 "    setp.lt.and.u32 %has$0, %i, $3, %has$0;\n",
+                 i, s->heads, s->heads - 1, s->group);
+    PTX_LINES(p, "    and.b32 %i, %column, 16;\n"
+                 "    shr.u32 %nibble, %i, 2;\n"); // by how much Q4_0 is shifted: all of the thread's elements alike
+    for (uint32_t j = 0; j < s->each; j++) {
+        PTX_FILL(p,
+                 "    add.u32 %i, %column, $1;\n"
+                 "    setp.lt.u32 %column_live$0, %i, $2;\n"
+                 "    min.u32 %i, %i, $3;\n",
+                 j, j * s->wide, a->v.dim, a->v.dim - 1);
+        if (a->v.type == DT_Q8_0)
+            PTX_FILL(p,
+                     "    shr.u32 %near, %i, 5;\n"
+                     "    mul.lo.u32 %at_scale$0, %near, 34;\n"
+                     "    and.b32 %i, %i, 31;\n"
+                     "    add.u32 %at_value$0, %at_scale$0, %i;\n",
+                     j);
+        else if (a->v.type == DT_Q4_0)
+            PTX_FILL(p,
+                     "    shr.u32 %near, %i, 5;\n"
+                     "    mul.lo.u32 %at_scale$0, %near, 18;\n"
+                     "    and.b32 %near, %i, 15;\n"
+                     "    add.u32 %at_value$0, %at_scale$0, %near;\n",
+                     j);
+        else
+            PTX_FILL(p, "    mul.lo.u32 %at_value$0, %i, $1;\n", j, a->v.type == DT_F32 ? 4 : 2);
+    }
+}
+
+// The queries to shared memory, with zeros where strips end behind the last dimension; weights of heads that are not.
+static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+{
     PTX_FILL(p,
              PTX_ADDRESS("%pq", "q") "    mad.wide.u32 %pq, %row, $0, %pq;\n"
-                                     "    mad.wide.u32 %pq, %head, $1, %pq;\n"
-                                     "    mov.u32 %i, %thread;\n"
+                                     "    mul.lo.u32 %head, %head_kv, $1;\n"
+                                     "    mad.wide.u32 %pq, %head, $2, %pq;\n"
+                                     "    mov.u32 %from, %thread;\n"
                                      "QUERY:\n"
-                                     "    setp.ge.u32 %more, %i, $2;\n"
+                                     "    setp.ge.u32 %more, %from, $3;\n"
                                      "    @%more bra QUERY_END;\n"
-                                     "    mad.wide.u32 %pk, %i, 4, %pq;\n"
-                                     "    ld.global.f32 %value, [%pk];\n"
-                                     "    mov.u32 %read_q, query;\n"
-                                     "    mad.lo.u32 %read_q, %i, 4, %read_q;\n"
-                                     "    st.shared.f32 [%read_q], %value;\n"
-                                     "    add.u32 %i, %i, 128;\n"
-                                     "    bra QUERY;\n"
-                                     "QUERY_END:\n"
-                                     "    mov.f32 %top, 0fFF800000;\n"
-                                     "    mov.f32 %sum, 0f00000000;\n",
-             4 * a->heads * a->k.dim, 4 * a->k.dim, a->k.dim);
-    for (uint32_t j = 0; j < c->each; j++)
-        PTX_FILL(p, "    mov.f32 %o$0, 0f00000000;\n", j);
-    PTX_LINES(p, "    and.b32 %base, %low, 0xffffff80;\n"
-                 "    bar.sync 0;\n");
-}
-
-// ---- keys. %pk is the key's row, %read_q the query's, %stop the row's end; what comes is the sum of %dot0 to %dot3.
-
-static void dot_f32(struct ptx *p, uint32_t dim)
-{
-    if (dim % 4) {
-        PTX_LINES(p, "    .reg .f32 %k0, %q0;\n"
-                     "DOT:\n"
-                     "    ld.global.f32 %k0, [%pk];\n"
-                     "    ld.shared.f32 %q0, [%read_q];\n"
-                     "    fma.rn.f32 %dot0, %k0, %q0, %dot0;\n"
-                     "    add.u64 %pk, %pk, 4;\n"
-                     "    add.u32 %read_q, %read_q, 4;\n");
-        return;
-    }
-    PTX_LINES(p, "    .reg .f32 %k<4>, %q<4>;\n"
-                 "DOT:\n"
-                 "    ld.global.v4.f32 {%k0, %k1, %k2, %k3}, [%pk];\n"
-                 "    ld.shared.v4.f32 {%q0, %q1, %q2, %q3}, [%read_q];\n");
-    for (uint32_t i = 0; i < 4; i++)
-        PTX_FILL(p, "    fma.rn.f32 %dot$0, %k$0, %q$0, %dot$0;\n", i);
-    PTX_LINES(p, "    add.u64 %pk, %pk, 16;\n"
-                 "    add.u32 %read_q, %read_q, 16;\n");
-}
-
-// %k0 from 16 bits, %bits.
-static void widen(struct ptx *p, bool bf16)
-{
-    if (bf16)
-        PTX_LINES(p, "    cvt.u32.u16 %word, %bits;\n"
-                     "    shl.b32 %word, %word, 16;\n"
-                     "    mov.b32 %k0, %word;\n");
-    else
-        PTX_LINES(p, "    mov.b16 %h, %bits;\n"
-                     "    cvt.f32.f16 %k0, %h;\n");
-}
-
-static void dot_16(struct ptx *p, bool bf16, uint32_t dim)
-{
-    PTX_LINES(p, "    .reg .b32 %w<4>, %word;\n"
-                 "    .reg .b16 %bits, %high;\n"
-                 "    .reg .f16 %h;\n"
-                 "    .reg .f32 %k0, %q<4>;\n"
-                 "DOT:\n");
-    if (dim % 8) {
-        PTX_LINES(p, "    ld.global.b16 %bits, [%pk];\n");
-        widen(p, bf16);
-        PTX_LINES(p, "    ld.shared.f32 %q0, [%read_q];\n"
-                     "    fma.rn.f32 %dot0, %k0, %q0, %dot0;\n"
-                     "    add.u64 %pk, %pk, 2;\n"
-                     "    add.u32 %read_q, %read_q, 4;\n");
-        return;
-    }
-    PTX_LINES(p, "    ld.global.v4.b32 {%w0, %w1, %w2, %w3}, [%pk];\n");
-    for (uint32_t i = 0; i < 8; i++) {
-        if (i % 4 == 0)
-            PTX_FILL(p, "    ld.shared.v4.f32 {%q0, %q1, %q2, %q3}, [%read_q+$0];\n", 4 * i);
-        if (i % 2 == 0)
-            PTX_FILL(p, "    mov.b32 {%bits, %high}, %w$0;\n", i / 2);
-        else
-            PTX_LINES(p, "    mov.b16 %bits, %high;\n");
-        widen(p, bf16);
-        PTX_FILL(p, "    fma.rn.f32 %dot$0, %k0, %q$0, %dot$0;\n", i % 4);
-    }
-    PTX_LINES(p, "    add.u64 %pk, %pk, 16;\n"
-                 "    add.u32 %read_q, %read_q, 32;\n");
-}
-
-// A block: its scale, then 32 quants, whose products are summed in a float each quarter and scaled.
-#define BLOCK_HEAD                                                                                                     \
-    "    .reg .b16 %bits;\n"                                                                                           \
-    "    .reg .f16 %h;\n"                                                                                              \
-    "    .reg .s32 %n;\n"                                                                                              \
-    "    .reg .b32 %word;\n"                                                                                           \
-    "    .reg .f32 %d, %k0, %q0, %b<4>;\n"                                                                             \
-    "DOT:\n"                                                                                                           \
-    "    ld.global.b16 %bits, [%pk];\n"                                                                                \
-    "    mov.b16 %h, %bits;\n"                                                                                         \
-    "    cvt.f32.f16 %d, %h;\n"                                                                                        \
-    "    mov.f32 %b0, 0f00000000;\n"                                                                                   \
-    "    mov.f32 %b1, 0f00000000;\n"                                                                                   \
-    "    mov.f32 %b2, 0f00000000;\n"                                                                                   \
-    "    mov.f32 %b3, 0f00000000;\n"
-
-static void block_product(struct ptx *p, uint32_t element)
-{
+                                     "    div.u32 %head, %from, $4;\n"
+                                     "    mul.lo.u32 %i, %head, $4;\n"
+                                     "    sub.u32 %i, %from, %i;\n"
+                                     "    add.u32 %head, %head, %block;\n"
+                                     "    min.u32 %head, %head, $5;\n",
+             4 * a->heads * a->k.dim, s->group, 4 * a->k.dim, s->heads * s->query, s->query, s->group - 1);
     PTX_FILL(p,
-             "    cvt.rn.f32.s32 %k0, %n;\n"
-             "    ld.shared.f32 %q0, [%read_q+$0];\n"
-             "    fma.rn.f32 %b$1, %k0, %q0, %b$1;\n",
-             4 * element, element % 4);
-}
-
-static void block_end(struct ptx *p, uint32_t bytes)
-{
-    for (uint32_t i = 0; i < 4; i++)
-        PTX_FILL(p, "    fma.rn.f32 %dot$0, %d, %b$0, %dot$0;\n", i);
-    PTX_FILL(p,
-             "    add.u64 %pk, %pk, $0;\n"
-             "    add.u32 %read_q, %read_q, 128;\n",
-             bytes);
-}
-
-static void dot_q8_0(struct ptx *p)
-{
-    PTX_LINES(p, BLOCK_HEAD);
-    for (uint32_t i = 0; i < 16; i++) {
+             "    mad.wide.u32 %at, %head, $0, %pq;\n"
+             "    mad.wide.u32 %at, %i, 4, %at;\n"
+             "    setp.lt.u32 %more, %i, $1;\n"
+             "    mov.f32 %value, 0f00000000;\n"
+             "    @%more ld.global.f32 %value, [%at];\n"
+             "    mov.u32 %read_q, query;\n"
+             "    mad.lo.u32 %read_q, %from, 4, %read_q;\n"
+             "    st.shared.f32 [%read_q], %value;\n"
+             "    add.u32 %from, %from, 128;\n"
+             "    bra QUERY;\n"
+             "QUERY_END:\n",
+             4 * a->k.dim, a->k.dim);
+    if (s->weights > s->heads) {
+        PTX_LINES(p, "    mov.u32 %i, weights;\n"
+                     "    mad.lo.u32 %i, %thread, 4, %i;\n");
+        for (uint32_t at = 0; at < KV_PAGE * s->weights; at += THREADS)
+            PTX_FILL(p, "    st.shared.f32 [%i+$0], 0f00000000;\n", 4 * at);
+    }
+    for (uint32_t i = 0; i < s->per_group; i++)
         PTX_FILL(p,
-                 "    ld.global.u16 %word, [%pk+$0];\n"
-                 "    bfe.s32 %n, %word, 0, 8;\n",
-                 2 + 2 * i);
-        block_product(p, 2 * i);
-        PTX_LINES(p, "    bfe.s32 %n, %word, 8, 8;\n");
-        block_product(p, 2 * i + 1);
-    }
-    block_end(p, 34);
+                 "    mov.f32 %ttop$0, 0fFF800000;\n"
+                 "    mov.f32 %tsum$0, 0f00000000;\n",
+                 i);
+    for (uint32_t i = 0; i < s->per_group * s->each; i++)
+        PTX_FILL(p, "    mov.f32 %t$0, 0f00000000;\n", i);
+    PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-static void dot_q4_0(struct ptx *p)
+static void begin_split(struct ptx *p, const struct shape *s)
 {
-    PTX_LINES(p, BLOCK_HEAD);
-    for (uint32_t i = 0; i < 8; i++) {
-        PTX_FILL(p, "    ld.global.u16 %word, [%pk+$0];\n", 2 + 2 * i);
-        for (uint32_t nibble = 0; nibble < 4; nibble++) {
-            PTX_FILL(p,
-                     "    bfe.u32 %n, %word, $0, 4;\n"
-                     "    sub.s32 %n, %n, 8;\n",
-                     4 * nibble);
-            block_product(p, 2 * i + nibble / 2 + (nibble % 2 ? 16 : 0));
+    PTX_LINES(p, "    add.u32 %split, %first_split, %z;\n"
+                 "SPLIT:\n"
+                 "    shl.b32 %entry, %split, %shift;\n"
+                 "    add.u32 %end_page, %split, 1;\n"
+                 "    shl.b32 %end_page, %end_page, %shift;\n"
+                 "    sub.u32 %end_page, %end_page, 1;\n"
+                 "    min.u32 %end_page, %end_page, %last_page;\n"
+                 "    max.u32 %entry, %entry, %low_page;\n");
+    for (uint32_t i = 0; i < s->half; i++)
+        PTX_FILL(p, "    mov.f32 %top$0, 0fFF800000;\n", i);
+    for (uint32_t i = 0; i < s->per_group; i++)
+        PTX_FILL(p,
+                 "    mov.f32 %vtop$0, 0fFF800000;\n"
+                 "    mov.f32 %vsum$0, 0f00000000;\n",
+                 i);
+    for (uint32_t i = 0; i < s->per_group * s->each; i++)
+        PTX_FILL(p, "    mov.f32 %o$0, 0f00000000;\n", i);
+}
+
+// Units of 16 bytes that the threads copy from %at on, as they lie: loads to registers, then stores.
+static void copy_load(struct ptx *p, uint32_t bytes, char name)
+{
+    uint32_t units = bytes / 16, n = ptx_tiles(units, THREADS);
+    PTX_LINES(p, "    mad.wide.u32 %at, %thread, 16, %at;\n");
+    for (uint32_t i = 0; i < n; i++) {
+        if ((i + 1) * THREADS > units) {
+            PTX_FILL(p, "    setp.lt.u32 %last, %thread, $0;\n", units - i * THREADS);
+            PTX_LINES(p, "    @%last ");
         }
+        if (name == 'v')
+            PTX_FILL(p, "    ld.global.v4.b32 {%cv$0, %cv$1, %cv$2, %cv$3}, [%at+$4];\n", 4 * i, 4 * i + 1, 4 * i + 2,
+                     4 * i + 3, 16 * THREADS * i);
+        else
+            PTX_FILL(p, "    ld.global.v4.b32 {%ck$0, %ck$1, %ck$2, %ck$3}, [%at+$4];\n", 4 * i, 4 * i + 1, 4 * i + 2,
+                     4 * i + 3, 16 * THREADS * i);
     }
-    block_end(p, 18);
 }
 
-// %score: of the thread's key, %key, with the query; minus infinity where the row does not see it.
-static void attend_scores(struct ptx *p, const struct ptx_attend *a)
+static void copy_store(struct ptx *p, uint32_t bytes, char name)
 {
-    uint32_t row_bytes = (uint32_t)dtype_row_bytes(a->k.type, a->k.dim);
-    PTX_FILL(p,
-             "SPAN:\n"
-             "    add.u32 %key, %base, %thread;\n"
-             "    mov.f32 %score, 0fFF800000;\n"
-             "    setp.le.u32 %seen, %key, %position;\n"
-             "    setp.ge.and.u32 %seen, %key, %low, %seen;\n"
-             "    @!%seen bra SCORED;\n"
-             "    {\n"
-             "    shr.u32 %entry, %key, 6;\n" PTX_KV_PAGE("%pk") "    and.b32 %slot, %key, 63;\n"
-                                                                 "    mad.lo.u32 %slot, %head_kv, 64, %slot;\n"
-                                                                 "    mad.wide.u32 %pk, %slot, $0, %pk;\n"
-                                                                 "    add.u64 %pk, %pk, $1;\n"
-                                                                 "    add.u64 %stop, %pk, $0;\n"
-                                                                 "    mov.u32 %read_q, query;\n"
-                                                                 "    mov.f32 %dot0, 0f00000000;\n"
-                                                                 "    mov.f32 %dot1, 0f00000000;\n"
-                                                                 "    mov.f32 %dot2, 0f00000000;\n"
-                                                                 "    mov.f32 %dot3, 0f00000000;\n",
-             row_bytes, a->k.offset, a->k.page_bytes);
-    if (a->k.type == DT_F32)
-        dot_f32(p, a->k.dim);
-    else if (a->k.type == DT_Q8_0)
-        dot_q8_0(p);
-    else if (a->k.type == DT_Q4_0)
-        dot_q4_0(p);
+    uint32_t units = bytes / 16, n = ptx_tiles(units, THREADS);
+    if (name == 'v')
+        PTX_LINES(p, "    mov.u32 %copy, values;\n");
     else
-        dot_16(p, a->k.type == DT_BF16, a->k.dim);
-    PTX_FILL(p,
-             "    setp.lt.u64 %more, %pk, %stop;\n"
-             "    @%more bra DOT;\n"
-             "    add.f32 %dot0, %dot0, %dot1;\n"
-             "    add.f32 %dot2, %dot2, %dot3;\n"
-             "    add.f32 %score, %dot0, %dot2;\n"
-             "    mul.f32 %score, %score, 0f$x0;\n",
-             ptx_float_bits(a->scale));
-}
-
-// cap tanh(score / cap): by powers where 1 - 2 / (e^2u + 1) would cancel.
-static void attend_softcap(struct ptx *p, float cap)
-{
-    PTX_FILL(p,
-             "    abs.f32 %u, %score;\n"
-             "    mul.f32 %u, %u, 0f$x0;\n"
-             "    mul.f32 %t, %u, 0f$x1;\n"
-             "    ex2.approx.ftz.f32 %t, %t;\n"
-             "    add.f32 %t, %t, 0f3F800000;\n"
-             "    rcp.rn.f32 %t, %t;\n"
-             "    fma.rn.f32 %t, %t, 0fC0000000, 0f3F800000;\n"
-             "    setp.lt.f32 %less, %u, 0f3E800000;\n"
-             "    mul.f32 %s, %u, %u;\n"
-             "    @%less fma.rn.f32 %t, %s, 0f$x2, 0f$x3;\n"
-             "    @%less fma.rn.f32 %t, %t, %s, 0f$x4;\n"
-             "    @%less fma.rn.f32 %t, %t, %s, 0f$x5;\n"
-             "    @%less mul.f32 %t, %t, %s;\n"
-             "    @%less fma.rn.f32 %t, %t, %u, %u;\n"
-             "    mul.f32 %t, %t, 0f$x6;\n"
-             "    copysign.f32 %score, %score, %t;\n",
-             ptx_float_bits((float)(1 / (double)cap)), ptx_float_bits((float)(2 * LOG2_E)),
-             ptx_float_bits((float)(62 / 2835.0)), ptx_float_bits((float)(-17 / 315.0)),
-             ptx_float_bits((float)(2 / 15.0)), ptx_float_bits((float)(-1 / 3.0)), ptx_float_bits(cap));
-}
-
-// One number of the CTA from one a thread, %part: the same bits in all threads.
-static void attend_reduce(struct ptx *p, bool most)
-{
-    for (uint32_t by = 16; by; by /= 2) {
-        PTX_FILL(p, "    shfl.sync.bfly.b32 %other, %part, $0, 31, 0xffffffff;\n", by);
-        if (most)
-            PTX_LINES(p, "    max.f32 %part, %part, %other;\n");
+        PTX_LINES(p, "    mov.u32 %copy, keys;\n");
+    PTX_LINES(p, "    mad.lo.u32 %copy, %thread, 16, %copy;\n");
+    for (uint32_t i = 0; i < n; i++) {
+        if ((i + 1) * THREADS > units) {
+            PTX_FILL(p, "    setp.lt.u32 %last, %thread, $0;\n", units - i * THREADS);
+            PTX_LINES(p, "    @%last ");
+        }
+        if (name == 'v')
+            PTX_FILL(p, "    st.shared.v4.b32 [%copy+$4], {%cv$0, %cv$1, %cv$2, %cv$3};\n", 4 * i, 4 * i + 1, 4 * i + 2,
+                     4 * i + 3, 16 * THREADS * i);
         else
-            PTX_LINES(p, "    add.f32 %part, %part, %other;\n");
-    }
-    PTX_FILL(p,
-             "    mad.lo.u32 %i, %warp, 4, %parts;\n"
-             "    @%first st.shared.f32 [%i+$0], %part;\n"
-             "    bar.sync 0;\n"
-             "    ld.shared.f32 %part, [%parts+$0];\n",
-             most ? 0 : 16);
-    for (uint32_t warp = 1; warp < WARPS; warp++) {
-        PTX_FILL(p, "    ld.shared.f32 %other, [%parts+$0];\n", (most ? 0 : 16) + 4 * warp);
-        if (most)
-            PTX_LINES(p, "    max.f32 %part, %part, %other;\n");
-        else
-            PTX_LINES(p, "    add.f32 %part, %part, %other;\n");
+            PTX_FILL(p, "    st.shared.v4.b32 [%copy+$4], {%ck$0, %ck$1, %ck$2, %ck$3};\n", 4 * i, 4 * i + 1, 4 * i + 2,
+                     4 * i + 3, 16 * THREADS * i);
     }
 }
 
-// The weights of the span's keys, what earlier sums are worth, %keep, and the new sum. A score that is a NaN is lost in
-// the maximum, but not in the sums.
-static void attend_weights(struct ptx *p, uint32_t each)
+// The page %entry: which of its slots the row sees; loads of values, and of keys that are copied.
+static void begin_page(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
 {
-    PTX_LINES(p, "    }\n"
-                 "SCORED:\n"
-                 "    mov.f32 %part, %score;\n");
-    attend_reduce(p, true);
     PTX_FILL(p,
-             "    max.f32 %most, %top, %part;\n"
-             "    sub.f32 %keep, %top, %most;\n"
-             "    mul.f32 %keep, %keep, 0f$x0;\n"
-             "    ex2.approx.ftz.f32 %keep, %keep;\n"
-             "    mov.f32 %top, %most;\n"
-             "    sub.f32 %part, %score, %most;\n"
-             "    mul.f32 %part, %part, 0f$x0;\n"
-             "    ex2.approx.ftz.f32 %part, %part;\n"
-             "    @!%seen mov.f32 %part, 0f00000000;\n"
-             "    st.shared.f32 [%write_p], %part;\n",
-             ptx_float_bits((float)LOG2_E));
-    attend_reduce(p, false);
-    PTX_LINES(p, "    fma.rn.f32 %sum, %sum, %keep, %part;\n");
-    for (uint32_t j = 0; j < each; j++)
-        PTX_FILL(p, "    mul.f32 %o$0, %o$0, %keep;\n", j);
+             "PAGE:\n" PTX_KV_PAGE("%page_at") "    {\n"
+                                               "    .reg .b32 %cv<$0>, %ck<$1>;\n"
+                                               "    shl.b32 %base, %entry, 6;\n"
+                                               "    max.u32 %from_slot, %low, %base;\n"
+                                               "    sub.u32 %from_slot, %from_slot, %base;\n"
+                                               "    sub.u32 %to_slot, %position, %base;\n"
+                                               "    add.u32 %to_slot, %to_slot, 1;\n"
+                                               "    min.u32 %to_slot, %to_slot, 64;\n"
+                                               "    mad.wide.u32 %pv, %head_kv, $3, %page_at;\n"
+                                               "    add.u64 %pv, %pv, $4;\n"
+                                               "    mad.wide.u32 %pk, %head_kv, $5, %page_at;\n"
+                                               "    add.u64 %pk, %pk, $6;\n",
+             4 * ptx_tiles(s->round * s->v_row, 16 * THREADS),
+             s->keys_copied ? 4 * ptx_tiles(KV_PAGE * s->k_row, 16 * THREADS) : 1, a->v.page_bytes, KV_PAGE * s->v_row,
+             a->v.offset, KV_PAGE * s->k_row, a->k.offset);
+    if (s->keys_copied) {
+        PTX_LINES(p, "    mov.u64 %at, %pk;\n");
+        copy_load(p, KV_PAGE * s->k_row, 'k');
+    }
+    PTX_FILL(p, "    and.b32 %round, %from_slot, $0;\n", 64 - s->round);
+    PTX_FILL(p, "    mad.wide.u32 %at, %round, $0, %pv;\n", s->v_row);
+    copy_load(p, s->round * s->v_row, 'v');
+    if (s->keys_copied) {
+        copy_store(p, KV_PAGE * s->k_row, 'k');
+        PTX_LINES(p, "    bar.sync 0;\n");
+    }
 }
 
-// ---- values. %value: element %column + $0 of the row, from %from on.
-
-static void value_load(struct ptx *p, enum dtype type, uint32_t first)
+// One strip of the key with all queries. Strip 2i + half is the thread's i-th; `i` counts in the turn of the loop.
+static void score_strip(struct ptx *p, const struct ptx_attend *a, const struct shape *s, uint32_t i)
 {
-    if (type == DT_F32) {
-        PTX_FILL(p, "    ld.global.f32 %value, [%from+$0];\n", 4 * first);
-    } else if (type == DT_F16) {
+    uint32_t size = a->k.type == DT_F32 ? 4 : 2;
+    enum ptx_strip_guard guard = ptx_kv_guard(&a->k, a->k.dim % 16 ? PTX_STRIP_IF : PTX_STRIP_WHOLE);
+    if (dtype_info[a->k.type].block > 1) {
+        uint32_t block = i / 2 * (a->k.type == DT_Q8_0 ? 34 : 18);
+        if (a->k.type == DT_Q4_0)
+            PTX_FILL(p, "    mov.u32 %sl, $0;\n", i % 2 * 4);
+        ptx_kv_strip(p, a->k.type, guard, s->keys_copied, block, block + (a->k.type == DT_Q8_0 ? i % 2 * 16 : 0));
+    } else {
+        if (guard != PTX_STRIP_WHOLE)
+            PTX_FILL(p, "    sub.s32 %left, %far, $0;\n", 16 * i);
+        if (guard == PTX_STRIP_IF)
+            PTX_LINES(p, "    setp.gt.s32 %in, %left, 0;\n");
+        ptx_kv_strip(p, a->k.type, guard, false, 16 * i * size, 0);
+    }
+    for (uint32_t head = 0; head < s->heads; head++)
+        for (uint32_t e = 0; e < 8; e += 4) {
+            PTX_FILL(p, "    ld.shared.v4.f32 {%q0, %q1, %q2, %q3}, [%read_q+$0];\n",
+                     4 * (head * s->query + 16 * i + e));
+            for (uint32_t n = 0; n < 4; n++)
+                PTX_FILL(p, "    fma.rn.f32 %s$0, %e$1, %q$2, %s$0;\n", head, e + n, n);
+        }
+}
+
+// %s: the thread's half of the scores of its key. Slots that are not seen take the place of one that is.
+static void key_scores(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+{
+    bool blocks = dtype_info[a->k.type].block > 1;
+    uint32_t half_at = blocks ? 8 : 8 * (a->k.type == DT_F32 ? 4 : 2);
+    PTX_LINES(p, "    max.u32 %near, %key, %from_slot;\n"
+                 "    sub.u32 %far, %to_slot, 1;\n"
+                 "    min.u32 %near, %near, %far;\n"
+                 "    setp.eq.u32 %seen, %near, %key;\n"
+                 "    mov.u32 %read_q, query;\n"
+                 "    mad.lo.u32 %read_q, %half, 32, %read_q;\n"
+                 "    {\n");
+    if (s->keys_copied)
         PTX_FILL(p,
-                 "    ld.global.b16 %bits, [%from+$0];\n"
-                 "    mov.b16 %h, %bits;\n"
-                 "    cvt.f32.f16 %value, %h;\n",
-                 2 * first);
-    } else if (type == DT_BF16) {
+                 "    .reg .u32 %sa, %sq;\n"
+                 "    mov.u32 %sa, keys;\n"
+                 "    mad.lo.u32 %sa, %near, $0, %sa;\n"
+                 "    mad.lo.u32 %sq, %half, $1, %sa;\n"
+                 "    add.u32 %sq, %sq, 2;\n",
+                 s->k_row, half_at);
+    else
         PTX_FILL(p,
-                 "    ld.global.u16 %word, [%from+$0];\n"
-                 "    shl.b32 %word, %word, 16;\n"
-                 "    mov.b32 %value, %word;\n",
-                 2 * first);
-    } else { // whole blocks: `first` is a multiple of 32
-        uint32_t at = first / 32 * (type == DT_Q8_0 ? 34 : 18);
+                 "    .reg .u64 %sa, %sq;\n"
+                 "    mad.wide.u32 %sa, %near, $0, %pk;\n"
+                 "    mad.wide.u32 %sq, %half, $1, %sa;\n",
+                 s->k_row, half_at);
+    if (blocks && !s->keys_copied)
+        PTX_LINES(p, "    add.u64 %sq, %sq, 2;\n");
+    else if (!blocks)
         PTX_FILL(p,
-                 "    ld.global.b16 %bits, [%from+$0];\n"
-                 "    mov.b16 %h, %bits;\n"
-                 "    cvt.f32.f16 %d, %h;\n"
-                 "    add.u64 %pb, %from, %quant;\n",
+                 "    mov.u64 %sa, %sq;\n"
+                 "    shl.b32 %far, %half, 3;\n"
+                 "    sub.u32 %far, $0, %far;\n",
+                 a->k.dim);
+    for (uint32_t i = 0; i < s->heads; i++)
+        PTX_FILL(p, "    mov.f32 %s$0, 0f00000000;\n", i);
+    if (s->unroll < s->strips)
+        PTX_LINES(p, "    mov.u32 %i, 0;\n"
+                     "STRIPS:\n");
+    for (uint32_t i = 0; i < s->unroll; i++)
+        score_strip(p, a, s, i);
+    if (s->unroll < s->strips) {
+        uint32_t forth = blocks                ? s->unroll / 2 * (a->k.type == DT_Q8_0 ? 34 : 18)
+                         : a->k.type == DT_F32 ? 64 * s->unroll
+                                               : 32 * s->unroll;
+        if (s->keys_copied)
+            PTX_FILL(p,
+                     "    add.u32 %sa, %sa, $0;\n"
+                     "    add.u32 %sq, %sq, $0;\n",
+                     forth);
+        else
+            PTX_FILL(p,
+                     "    add.u64 %sa, %sa, $0;\n"
+                     "    add.u64 %sq, %sq, $0;\n",
+                     forth);
+        if (!blocks)
+            PTX_FILL(p, "    sub.u32 %far, %far, $0;\n", 16 * s->unroll);
+        PTX_FILL(p,
+                 "    add.u32 %read_q, %read_q, $0;\n"
+                 "    add.u32 %i, %i, $1;\n"
+                 "    setp.lt.u32 %more, %i, $2;\n"
+                 "    @%more bra STRIPS;\n",
+                 64 * s->unroll, s->unroll, s->strips);
+    }
+    PTX_LINES(p, "    }\n");
+}
+
+// The two threads of a key tell each other their halves: each ends up with the whole scores of one half of the heads,
+// %weight, and the warp's greatest of these go to shared memory.
+static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+{
+    for (uint32_t i = 0; i < s->half; i++) {
+        uint32_t second = MIN(i + s->half, s->heads - 1);
+        PTX_FILL(p,
+                 "    selp.f32 %mine, %s$1, %s$0, %odd;\n"
+                 "    selp.f32 %other, %s$0, %s$1, %odd;\n"
+                 "    shfl.sync.bfly.b32 %other, %other, 1, 31, 0xffffffff;\n"
+                 "    add.rn.f32 %score, %mine, %other;\n"
+                 "    mul.rn.f32 %score, %score, 0f$x2;\n",
+                 i, second, ptx_float_bits(a->scale));
+        if (a->softcap > 0)
+            attend_softcap(p, a->softcap);
+        PTX_FILL(p, "    selp.f32 %weight$0, %score, 0fFF800000, %seen;\n", i);
+    }
+    for (uint32_t i = 0; i < s->half; i++) {
+        PTX_FILL(p, "    mov.f32 %mine, %weight$0;\n", i);
+        for (uint32_t by = 2; by < 32; by *= 2)
+            PTX_FILL(p,
+                     "    shfl.sync.bfly.b32 %other, %mine, $0, 31, 0xffffffff;\n"
+                     "    max.f32 %mine, %mine, %other;\n",
+                     by);
+        if (i + s->half < s->heads)
+            PTX_LINES(p, "    mov.pred %second, %first;\n");
+        else
+            PTX_LINES(p, "    setp.eq.u32 %second, %lane, 0;\n");
+        PTX_FILL(p,
+                 "    mad.lo.u32 %i, %warp, 4, %my_red;\n"
+                 "    @%second st.shared.f32 [%i+$0], %mine;\n",
+                 16 * i);
+    }
+    PTX_LINES(p, "    bar.sync 0;\n");
+}
+
+// %new: the greater of %$1 and the page's tops at [%$0 + ...], which stand there for each warp.
+#define NEW_TOP(reg, at, top)                                                                                          \
+    "    ld.shared.v4.f32 {%m0, %m1, %m2, %m3}, [" reg "+" at "];\n"                                                   \
+    "    max.f32 %m0, %m0, %m1;\n"                                                                                     \
+    "    max.f32 %m2, %m2, %m3;\n"                                                                                     \
+    "    max.f32 %m0, %m0, %m2;\n"                                                                                     \
+    "    max.f32 %new, " top ", %m0;\n"
+
+// The weights to shared memory, and the warps' sums of them. A duplicate of the last head is not stored.
+static void page_weights(struct ptx *p, const struct shape *s)
+{
+    for (uint32_t i = 0; i < s->half; i++) {
+        bool both = i + s->half < s->heads;
+        if (both)
+            PTX_FILL(p, NEW_TOP("%my_red", "$0", "%top$1"), 16 * i, i);
+        else // the odd threads' head is one that is not: they read the last
+            PTX_FILL(p,
+                     "    selp.u32 %i, 16, 0, %odd;\n"
+                     "    sub.u32 %i, %my_red, %i;\n" NEW_TOP("%i", "$0", "%top$1"),
+                     16 * i, i);
+        PTX_FILL(p,
+                 "    mov.f32 %top$0, %new;\n"
+                 "    sub.rn.f32 %mine, %weight$0, %new;\n"
+                 "    mul.rn.f32 %mine, %mine, 0f$x1;\n"
+                 "    ex2.approx.ftz.f32 %mine, %mine;\n"
+                 "    selp.f32 %mine, %mine, 0f00000000, %seen;\n",
+                 i, ptx_float_bits((float)LOG2_E));
+        if (both)
+            PTX_FILL(p, "    st.shared.f32 [%write_w+$0], %mine;\n", 4 * i);
+        else
+            PTX_FILL(p, "    @!%odd st.shared.f32 [%write_w+$0], %mine;\n", 4 * i);
+        for (uint32_t by = 2; by < 32; by *= 2)
+            PTX_FILL(p,
+                     "    shfl.sync.bfly.b32 %other, %mine, $0, 31, 0xffffffff;\n"
+                     "    add.rn.f32 %mine, %mine, %other;\n",
+                     by);
+        if (both)
+            PTX_LINES(p, "    mov.pred %second, %first;\n");
+        else
+            PTX_LINES(p, "    setp.eq.u32 %second, %lane, 0;\n");
+        PTX_FILL(p,
+                 "    mad.lo.u32 %i, %warp, 4, %my_red;\n"
+                 "    @%second st.shared.f32 [%i+$0], %mine;\n",
+                 16 * (s->heads + i));
+    }
+}
+
+// What the values so far are worth. (Before the weights are there: then others may be at the next page's tops.)
+static void page_worth(struct ptx *p, const struct shape *s)
+{
+    for (uint32_t i = 0; i < s->per_group; i++) {
+        PTX_FILL(p,
+                 NEW_TOP("%at_red$0", "0", "%vtop$0") "    sub.rn.f32 %keep$0, %vtop$0, %new;\n"
+                                                      "    mul.rn.f32 %keep$0, %keep$0, 0f$x1;\n"
+                                                      "    ex2.approx.ftz.f32 %keep$0, %keep$0;\n"
+                                                      "    mov.f32 %vtop$0, %new;\n",
+                 i, ptx_float_bits((float)LOG2_E));
+        for (uint32_t j = 0; j < s->each; j++)
+            PTX_FILL(p, "    mul.rn.f32 %o$0, %o$0, %keep$1;\n", i * s->each + j, i);
+    }
+}
+
+static void page_sums(struct ptx *p, const struct shape *s)
+{
+    for (uint32_t i = 0; i < s->per_group; i++)
+        PTX_FILL(p,
+                 "    ld.shared.v4.f32 {%m0, %m1, %m2, %m3}, [%at_red$0+$1];\n"
+                 "    add.rn.f32 %m0, %m0, %m1;\n"
+                 "    add.rn.f32 %m2, %m2, %m3;\n"
+                 "    add.rn.f32 %m0, %m0, %m2;\n"
+                 "    fma.rn.f32 %vsum$0, %vsum$0, %keep$0, %m0;\n",
+                 i, 16 * s->heads);
+}
+
+// %value: element j of the thread in the key that is `ahead` keys behind %read_v.
+static void value_load(struct ptx *p, const struct ptx_attend *a, const struct shape *s, uint32_t j, uint32_t ahead)
+{
+    uint32_t at = ahead * s->v_row;
+    PTX_FILL(p, "    add.u32 %i, %read_v, %at_value$0;\n", j);
+    if (a->v.type == DT_F32) {
+        PTX_FILL(p, "    ld.shared.f32 %value, [%i+$0];\n", at);
+    } else if (a->v.type == DT_F16) {
+        PTX_FILL(p,
+                 "    ld.shared.b16 %sh, [%i+$0];\n"
+                 "    mov.b16 %sf, %sh;\n"
+                 "    cvt.f32.f16 %value, %sf;\n",
                  at);
-        if (type == DT_Q8_0)
-            PTX_FILL(p, "    ld.global.s8 %n, [%pb+$0];\n", at + 2);
+    } else if (a->v.type == DT_BF16) {
+        PTX_FILL(p,
+                 "    ld.shared.u16 %sm, [%i+$0];\n"
+                 "    shl.b32 %sm, %sm, 16;\n"
+                 "    mov.b32 %value, %sm;\n",
+                 at);
+    } else {
+        if (a->v.type == DT_Q8_0)
+            PTX_FILL(p, "    ld.shared.s8 %sn, [%i+$0];\n", at + 2);
         else
             PTX_FILL(p,
-                     "    ld.global.u8 %word, [%pb+$0];\n"
-                     "    shr.u32 %word, %word, %shift;\n"
-                     "    and.b32 %word, %word, 15;\n"
-                     "    sub.s32 %n, %word, 8;\n",
+                     "    ld.shared.u8 %sm, [%i+$0];\n"
+                     "    shr.u32 %sm, %sm, %nibble;\n"
+                     "    and.b32 %sm, %sm, 15;\n"
+                     "    sub.s32 %sn, %sm, 8;\n",
                      at + 2);
-        PTX_LINES(p, "    cvt.rn.f32.s32 %value, %n;\n"
-                     "    mul.f32 %value, %value, %d;\n");
+        PTX_FILL(p,
+                 "    add.u32 %i, %read_v, %at_scale$0;\n"
+                 "    ld.shared.b16 %sh, [%i+$1];\n"
+                 "    mov.b16 %sf, %sh;\n"
+                 "    cvt.f32.f16 %sd, %sf;\n"
+                 "    cvt.rn.f32.s32 %value, %sn;\n"
+                 "    mul.rn.f32 %value, %value, %sd;\n",
+                 j, at);
     }
 }
 
-// Where the thread's column lies in a row, and for blocks in its block.
-static void value_column(struct ptx *p, enum dtype type)
+static void weight_load(struct ptx *p, const struct shape *s, uint32_t ahead)
 {
-    PTX_LINES(p, "    {\n"
-                 "    .reg .b16 %bits;\n"
-                 "    .reg .f16 %h;\n"
-                 "    .reg .b32 %word;\n"
-                 "    .reg .s32 %n;\n"
-                 "    .reg .f32 %d;\n"
-                 "    .reg .u32 %shift;\n"
-                 "    .reg .u64 %pb, %quant, %column_at, %from;\n");
-    if (type == DT_Q8_0)
-        PTX_LINES(p, "    and.b32 %i, %column, 31;\n"
-                     "    cvt.u64.u32 %quant, %i;\n"
-                     "    shr.u32 %i, %column, 5;\n"
-                     "    mul.wide.u32 %column_at, %i, 34;\n");
-    else if (type == DT_Q4_0)
-        PTX_LINES(p, "    and.b32 %i, %column, 15;\n"
-                     "    cvt.u64.u32 %quant, %i;\n"
-                     "    shr.u32 %i, %column, 4;\n"
-                     "    and.b32 %i, %i, 1;\n"
-                     "    shl.b32 %shift, %i, 2;\n"
-                     "    shr.u32 %i, %column, 5;\n"
-                     "    mul.wide.u32 %column_at, %i, 18;\n");
-    else
-        PTX_FILL(p, "    mul.wide.u32 %column_at, %column, $0;\n", type == DT_F32 ? 4 : 2);
-}
-
-// All threads of a warp have one group, so that these branches are uniform, which spares ptxas spills.
-// The values of a page of the span: slots %from_slot to %to_slot, from the group's first on.
-static void value_page(struct ptx *p, const struct ptx_attend *a, const struct columns *c, uint32_t page)
-{
-    uint32_t row_bytes = (uint32_t)dtype_row_bytes(a->v.type, a->v.dim);
-    PTX_FILL(p,
-             "    add.u32 %key, %base, $0;\n"
-             "    add.u32 %last, %key, 64;\n"
-             "    max.u32 %from_slot, %key, %low;\n"
-             "    add.u32 %to_slot, %position, 1;\n"
-             "    min.u32 %to_slot, %to_slot, %last;\n"
-             "    setp.ge.u32 %outside, %from_slot, %to_slot;\n"
-             "    @%outside bra.uni PAGE$1_END;\n"
-             "    shr.u32 %entry, %key, 6;\n",
-             KV_PAGE * page, page);
-    PTX_FILL(p,
-             PTX_KV_PAGE("%pv") "    and.b32 %slot, %from_slot, 63;\n"
-                                "    add.u32 %slot, %slot, %group;\n"
-                                "    add.u32 %from_slot, %from_slot, %group;\n"
-                                "    mad.lo.u32 %slot, %head_kv, 64, %slot;\n"
-                                "    mad.wide.u32 %pv, %slot, $0, %pv;\n"
-                                "    add.u64 %pv, %pv, $1;\n"
-                                "    add.u64 %pv, %pv, %column_at;\n"
-                                "    sub.u32 %read_p, %from_slot, %base;\n"
-                                "    mov.u32 %i, weights;\n"
-                                "    mad.lo.u32 %read_p, %read_p, 4, %i;\n",
-             row_bytes, a->v.offset, a->v.page_bytes);
-    PTX_FILL(p,
-             "PAGE$0:\n"
-             "    setp.ge.u32 %outside, %from_slot, %to_slot;\n"
-             "    @%outside bra.uni PAGE$0_END;\n"
-             "    ld.shared.f32 %weight, [%read_p];\n",
-             page);
-    for (uint32_t j = 0; j < c->each; j++) {
-        // threads beyond the last dimension read the first of theirs, and what comes of it is not stored
-        if ((j + 1) * c->wide > a->v.dim)
-            PTX_FILL(p,
-                     "    setp.lt.u32 %live, %column, $0;\n"
-                     "    sub.u64 %from, %pv, %column_at;\n"
-                     "    selp.b64 %from, %pv, %from, %live;\n",
-                     a->v.dim - j * c->wide);
+    uint32_t at = 4 * ahead * s->weights, n = s->per_group, i = 0;
+    uint32_t step = s->groups == 1 || n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
+    for (; i < n; i += step)
+        if (step == 4)
+            PTX_FILL(p, "    ld.shared.v4.f32 {%w$0, %w$1, %w$2, %w$3}, [%read_w+$4];\n", i, i + 1, i + 2, i + 3,
+                     at + 4 * i);
+        else if (step == 2)
+            PTX_FILL(p, "    ld.shared.v2.f32 {%w$0, %w$1}, [%read_w+$2];\n", i, i + 1, at + 4 * i);
         else
-            PTX_LINES(p, "    mov.u64 %from, %pv;\n");
-        value_load(p, a->v.type, j * c->wide);
-        PTX_FILL(p, "    fma.rn.f32 %o$0, %weight, %value, %o$0;\n", j);
+            PTX_FILL(p, "    ld.shared.f32 %w$0, [%read_w+$1];\n", i, at + 4 * i);
+}
+
+// The seen keys of the round, four at a time, then one by one.
+static void add_values(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+{
+    PTX_FILL(p,
+             "    max.u32 %from, %from_slot, %round;\n"
+             "    add.u32 %to, %round, $0;\n"
+             "    min.u32 %to, %to, %to_slot;\n"
+             "    sub.u32 %i, %from, %round;\n"
+             "    mov.u32 %read_v, values;\n"
+             "    mad.lo.u32 %read_v, %i, $1, %read_v;\n"
+             "    mov.u32 %read_w, weights;\n"
+             "    mad.lo.u32 %read_w, %from, $2, %read_w;\n"
+             "    mad.lo.u32 %read_w, %group, 4, %read_w;\n",
+             s->round, s->v_row, 4 * s->weights);
+    for (uint32_t keys = 4; keys; keys -= keys == 4 ? 3 : 1) {
+        PTX_FILL(p,
+                 "VALUES$0:\n"
+                 "    add.u32 %slots, %from, $0;\n"
+                 "    setp.gt.u32 %more, %slots, %to;\n"
+                 "    @%more bra.uni VALUES$0_END;\n",
+                 keys);
+        for (uint32_t key = 0; key < keys; key++) {
+            weight_load(p, s, key);
+            for (uint32_t j = 0; j < s->each; j++) {
+                value_load(p, a, s, j, key);
+                for (uint32_t i = 0; i < s->per_group; i++)
+                    PTX_FILL(p, "    fma.rn.f32 %o$0, %w$1, %value, %o$0;\n", i * s->each + j, i);
+            }
+        }
+        PTX_FILL(p,
+                 "    mov.u32 %from, %slots;\n"
+                 "    add.u32 %read_v, %read_v, $1;\n"
+                 "    add.u32 %read_w, %read_w, $2;\n"
+                 "    bra.uni VALUES$0;\n"
+                 "VALUES$0_END:\n",
+                 keys, keys * s->v_row, 4 * keys * s->weights);
     }
-    PTX_FILL(p,
-             "    add.u32 %from_slot, %from_slot, $1;\n"
-             "    add.u64 %pv, %pv, $2;\n"
-             "    add.u32 %read_p, %read_p, $3;\n"
-             "    bra.uni PAGE$0;\n"
-             "PAGE$0_END:\n",
-             page, c->groups, c->groups * row_bytes, 4 * c->groups);
 }
 
-// The groups' sums in order, to group 0.
-static void add_groups(struct ptx *p, const struct columns *c)
+static void page_values(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
 {
-    for (uint32_t j = 0; j < c->each; j++)
+    uint32_t bytes = s->round * s->v_row;
+    page_worth(p, s);
+    if (s->round == KV_PAGE) {
+        copy_store(p, bytes, 'v');
+        PTX_LINES(p, "    bar.sync 0;\n");
+        page_sums(p, s);
+        add_values(p, a, s);
+    } else {
+        PTX_LINES(p, "    bar.sync 0;\n");
+        page_sums(p, s);
+        PTX_LINES(p, "ROUND:\n");
+        copy_store(p, bytes, 'v');
+        PTX_LINES(p, "    bar.sync 0;\n");
+        add_values(p, a, s);
         PTX_FILL(p,
-                 "    mov.u32 %i, sums;\n"
-                 "    mad.lo.u32 %i, %thread, 4, %i;\n"
-                 "    st.shared.f32 [%i+$0], %o$1;\n",
-                 4 * THREADS * j, j);
-    PTX_LINES(p, "    bar.sync 0;\n"
-                 "    setp.ne.u32 %outside, %group, 0;\n"
-                 "    @%outside ret;\n");
-    for (uint32_t j = 0; j < c->each; j++)
-        for (uint32_t group = 1; group < c->groups; group++)
-            PTX_FILL(p,
-                     "    ld.shared.f32 %other, [%i+$0];\n"
-                     "    add.f32 %o$1, %o$1, %other;\n",
-                     4 * (THREADS * j + c->wide * group), j);
-}
-
-static void attend_end(struct ptx *p, const struct ptx_attend *a, const struct columns *c)
-{
+                 "    add.u32 %round, %round, $0;\n"
+                 "    setp.ge.u32 %more, %round, %to_slot;\n"
+                 "    @%more bra.uni ROUND_END;\n"
+                 "    mad.wide.u32 %at, %round, $1, %pv;\n",
+                 s->round, s->v_row);
+        copy_load(p, bytes, 'v');
+        PTX_LINES(p, "    bar.sync 0;\n"
+                     "    bra.uni ROUND;\n"
+                     "ROUND_END:\n");
+    }
     PTX_LINES(p, "    }\n"
-                 "    bar.sync 0;\n"
-                 "    add.u32 %base, %base, 128;\n"
-                 "    setp.le.u32 %more, %base, %position;\n"
-                 "    @%more bra.uni SPAN;\n");
-    if (c->groups > 1)
-        add_groups(p, c);
+                 "    add.u32 %entry, %entry, 1;\n"
+                 "    setp.le.u32 %more, %entry, %end_page;\n"
+                 "    @%more bra.uni PAGE;\n");
+}
+
+// Totals with a split's part of head i: top, sum and values in those registers.
+#define FOLD(top, sum)                                                                                                 \
+    "    max.f32 %new, %ttop$0, " top ";\n"                                                                            \
+    "    sub.rn.f32 %keep, %ttop$0, %new;\n"                                                                           \
+    "    mul.rn.f32 %keep, %keep, 0f$x1;\n"                                                                            \
+    "    ex2.approx.ftz.f32 %keep, %keep;\n"                                                                           \
+    "    sub.rn.f32 %worth, " top ", %new;\n"                                                                          \
+    "    mul.rn.f32 %worth, %worth, 0f$x1;\n"                                                                          \
+    "    ex2.approx.ftz.f32 %worth, %worth;\n"                                                                         \
+    "    mov.f32 %ttop$0, %new;\n"                                                                                     \
+    "    mul.rn.f32 %tsum$0, %tsum$0, %keep;\n"                                                                        \
+    "    fma.rn.f32 %tsum$0, " sum ", %worth, %tsum$0;\n"
+
+// Where head i's parts lie: %part.
+static void part_address(struct ptx *p, const struct ptx_attend *a, const struct shape *s, uint32_t i)
+{
     PTX_FILL(p,
-             "    rcp.rn.f32 %sum, %sum;\n" PTX_ADDRESS("%py", "y") "    mad.wide.u32 %py, %row, $0, %py;\n"
-                                                                    "    mad.wide.u32 %py, %head, $1, %py;\n"
-                                                                    "    mad.wide.u32 %py, %column, 4, %py;\n",
-             4 * a->heads * a->v.dim, 4 * a->v.dim);
-    for (uint32_t j = 0; j < c->each; j++)
+             "    mul.lo.u32 %head, %head_kv, $0;\n"
+             "    add.u32 %head, %head, %block;\n"
+             "    add.u32 %head, %head, %group;\n"
+             "    add.u32 %head, %head, $1;\n"
+             "    mad.lo.u32 %head, %row, $2, %head;\n"
+             "    mul.lo.u32 %head, %head, $3;\n" PTX_ADDRESS("%part", "partials"),
+             s->group, i, a->heads, s->places);
+}
+
+static void end_split(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+{
+    PTX_LINES(p, "    @!%alone bra.uni PART;\n");
+    for (uint32_t i = 0; i < s->per_group; i++) {
+        PTX_FILL(p, FOLD("%vtop$0", "%vsum$0"), i, ptx_float_bits((float)LOG2_E));
+        for (uint32_t j = 0; j < s->each; j++)
+            PTX_FILL(p,
+                     "    mul.rn.f32 %t$0, %t$0, %keep;\n"
+                     "    fma.rn.f32 %t$0, %o$0, %worth, %t$0;\n",
+                     i * s->each + j);
+    }
+    PTX_LINES(p, "    bra.uni NEXT;\n"
+                 "PART:\n"
+                 "    setp.eq.u32 %less, %column, 0;\n");
+    for (uint32_t i = 0; i < s->per_group; i++) {
+        part_address(p, a, s, i);
         PTX_FILL(p,
-                 "    setp.lt.u32 %live, %column, $0;\n"
-                 "    mul.f32 %o$1, %o$1, %sum;\n"
-                 "    @%live st.global.f32 [%py+$2], %o$1;\n",
-                 a->v.dim - j * c->wide, j, 4 * j * c->wide);
+                 "    add.u32 %head, %head, %z;\n"
+                 "    mad.wide.u32 %part, %head, $1, %part;\n"
+                 "    and.pred %live, %less, %has$0;\n"
+                 "    @%live st.global.v2.f32 [%part+$2], {%vtop$0, %vsum$0};\n"
+                 "    mad.wide.u32 %part, %column, 4, %part;\n",
+                 i, 4 * s->partial, 4 * (s->partial - 2));
+        for (uint32_t j = 0; j < s->each; j++)
+            PTX_FILL(p,
+                     "    and.pred %live, %has$0, %column_live$1;\n"
+                     "    @%live st.global.f32 [%part+$2], %o$3;\n",
+                     i, j, 4 * j * s->wide, i * s->each + j);
+    }
+    PTX_LINES(p, "NEXT:\n"
+                 "    mov.u32 %i, %nctaid.z;\n"
+                 "    add.u32 %z, %z, %i;\n"
+                 "    add.u32 %split, %split, %i;\n"
+                 "    setp.lt.u32 %more, %z, %splits;\n"
+                 "    @%more bra.uni SPLIT;\n");
+}
+
+// All but the last CTA of a row and its heads to come here end. The counter is zero again afterwards.
+static void wait_for_parts(struct ptx *p)
+{
+    PTX_LINES(p, "    @%alone bra.uni WRITE;\n"
+                 "    bar.sync 0;\n"
+                 "    setp.ne.u32 %more, %thread, 0;\n"
+                 "    @%more bra ARRIVED;\n" PTX_ADDRESS(
+                     "%at", "counters") "    mov.u32 %i, %nctaid.y;\n"
+                                        "    mul.lo.u32 %i, %i, %row;\n"
+                                        "    mov.u32 %near, %ctaid.y;\n"
+                                        "    add.u32 %i, %i, %near;\n"
+                                        "    mad.wide.u32 %at, %i, 4, %at;\n"
+                                        "    sub.u32 %near, %lanes, 1;\n"
+                                        "    atom.acq_rel.gpu.global.inc.u32 %i, [%at], %near;\n"
+                                        "    st.shared.u32 [%reds], %i;\n"
+                                        "ARRIVED:\n"
+                                        "    bar.sync 0;\n"
+                                        "    ld.shared.u32 %i, [%reds];\n"
+                                        "    add.u32 %i, %i, 1;\n"
+                                        "    setp.ne.u32 %more, %i, %lanes;\n"
+                                        "    @%more ret;\n");
+}
+
+// The parts of `n` splits from %z on: all loads, then the folding.
+static void fold_parts(struct ptx *p, const struct shape *s, uint32_t n)
+{
+    for (uint32_t split = 0; split < n; split++)
+        for (uint32_t i = 0; i < s->per_group; i++) {
+            uint32_t at = 4 * split * s->partial, number = split * s->per_group + i;
+            PTX_FILL(p, "    @%has$3 ld.global.v2.f32 {%ptop$0, %psum$0}, [%head_part$3+$1];\n", number,
+                     at + 4 * (s->partial - 2), 0, i);
+            for (uint32_t j = 0; j < s->each; j++)
+                PTX_FILL(p,
+                         "    and.pred %live, %has$0, %column_live$1;\n"
+                         "    @%live ld.global.f32 %pv$2, [%value_part$0+$3];\n",
+                         i, j, number * s->each + j, at + 4 * j * s->wide);
+        }
+    for (uint32_t split = 0; split < n; split++)
+        for (uint32_t i = 0; i < s->per_group; i++) {
+            uint32_t number = split * s->per_group + i;
+            PTX_FILL(p, FOLD("%ptop$2", "%psum$2"), i, ptx_float_bits((float)LOG2_E), number);
+            for (uint32_t j = 0; j < s->each; j++)
+                PTX_FILL(p,
+                         "    mul.rn.f32 %t$0, %t$0, %keep;\n"
+                         "    fma.rn.f32 %t$0, %pv$1, %worth, %t$0;\n",
+                         i * s->each + j, number * s->each + j);
+        }
+    for (uint32_t i = 0; i < s->per_group; i++)
+        PTX_FILL(p,
+                 "    add.u64 %head_part$0, %head_part$0, $1;\n"
+                 "    add.u64 %value_part$0, %value_part$0, $1;\n",
+                 i, 4 * n * s->partial);
+}
+
+static void add_parts(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+{
+    uint32_t ahead = s->per_group * s->each <= 4 ? 4 : s->per_group * s->each <= 8 ? 2 : 1;
+    PTX_FILL(p,
+             "    {\n"
+             "    .reg .u64 %head_part<$0>, %value_part<$0>;\n"
+             "    .reg .f32 %ptop<$1>, %psum<$1>, %pv<$2>;\n",
+             s->per_group, ahead * s->per_group, ahead * s->per_group * s->each);
+    for (uint32_t i = 0; i < ahead * s->per_group; i++)
+        PTX_FILL(p,
+                 "    mov.f32 %ptop$0, 0f00000000;\n"
+                 "    mov.f32 %psum$0, 0f00000000;\n",
+                 i);
+    for (uint32_t i = 0; i < ahead * s->per_group * s->each; i++)
+        PTX_FILL(p, "    mov.f32 %pv$0, 0f00000000;\n", i);
+    for (uint32_t i = 0; i < s->per_group; i++) {
+        part_address(p, a, s, i);
+        PTX_FILL(p,
+                 "    mad.wide.u32 %head_part$0, %head, $1, %part;\n"
+                 "    mad.wide.u32 %value_part$0, %column, 4, %head_part$0;\n",
+                 i, 4 * s->partial);
+    }
+    PTX_LINES(p, "    mov.u32 %z, 0;\n");
+    for (uint32_t n = ahead; n; n = n > 1 ? 1 : 0) {
+        PTX_FILL(p,
+                 "PARTS$0:\n"
+                 "    add.u32 %i, %z, $0;\n"
+                 "    setp.gt.u32 %more, %i, %splits;\n"
+                 "    @%more bra.uni PARTS$0_END;\n"
+                 "    mov.u32 %z, %i;\n",
+                 n);
+        fold_parts(p, s, n);
+        PTX_FILL(p,
+                 "    bra.uni PARTS$0;\n"
+                 "PARTS$0_END:\n",
+                 n);
+    }
+    PTX_LINES(p, "    }\n");
+}
+
+static void write_row(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+{
+    PTX_FILL(p,
+             "WRITE:\n" PTX_ADDRESS("%py", "y") "    mad.wide.u32 %py, %row, $0, %py;\n"
+                                                "    mul.lo.u32 %head, %head_kv, $1;\n"
+                                                "    add.u32 %head, %head, %block;\n"
+                                                "    add.u32 %head, %head, %group;\n"
+                                                "    mad.wide.u32 %py, %head, $2, %py;\n"
+                                                "    mad.wide.u32 %py, %column, 4, %py;\n",
+             4 * a->heads * a->v.dim, s->group, 4 * a->v.dim);
+    for (uint32_t i = 0; i < s->per_group; i++) {
+        PTX_FILL(p, "    rcp.rn.f32 %worth, %tsum$0;\n", i);
+        for (uint32_t j = 0; j < s->each; j++)
+            PTX_FILL(p,
+                     "    and.pred %live, %has$0, %column_live$1;\n"
+                     "    mul.rn.f32 %value, %t$2, %worth;\n"
+                     "    @%live st.global.f32 [%py+$3], %value;\n",
+                     i, j, i * s->each + j, 4 * (i * a->v.dim + j * s->wide));
+    }
     PTX_LINES(p, "    ret;\n"
                  "}\n");
 }
 
-int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err)
+void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch)
 {
-    if (!a->heads || !a->heads_kv || a->heads % a->heads_kv || a->heads > UINT16_MAX)
-        return fail(err, E_GPU, "attend: %u heads on %u", a->heads, a->heads_kv);
-    if (ptx_check_kv("attend", &a->k, a->heads_kv, err) || ptx_check_kv("attend", &a->v, a->heads_kv, err) ||
-        ptx_check_width("attend", a->heads * MAX(a->k.dim, a->v.dim), err))
-        return -1;
-    if (!isfinite(a->scale) || !isfinite(a->softcap) || a->softcap < 0)
-        return fail(err, E_GPU, "attend: a scale of %g, a cap of %g", (double)a->scale, (double)a->softcap);
-    struct columns c = columns_of(a->v.dim);
-    attend_head(p, a, &c);
-    attend_begin(p, a, &c);
-    attend_scores(p, a);
-    if (a->softcap > 0)
-        attend_softcap(p, a->softcap);
-    attend_weights(p, c.each);
-    value_column(p, a->v.type);
-    for (uint32_t page = 0; page < SPAN_PAGES; page++)
-        value_page(p, a, &c, page);
-    attend_end(p, a, &c);
-    *launch = (struct ptx_launch){.entry = "attend", .grid = {1, a->heads, 1}, .block = {THREADS, 1, 1}};
-    return ptx_finish(p, err);
+    const struct shape s = shape_of(a);
+    declare(p, a, &s);
+    PTX_FILL(p, PTX_ROW PTX_KV_TABLE, 0, ptx_count_at(a->rows));
+    if (a->form == PTX_ATTEND_LONE)
+        leave_runs(p, a);
+    find_splits(p, a);
+    find_places(p, a, &s);
+    load_queries(p, a, &s);
+    begin_split(p, &s);
+    begin_page(p, a, &s);
+    key_scores(p, a, &s);
+    whole_scores(p, a, &s);
+    page_weights(p, &s);
+    page_values(p, a, &s);
+    end_split(p, a, &s);
+    wait_for_parts(p);
+    add_parts(p, a, &s);
+    write_row(p, a, &s);
+    *launch = (struct ptx_launch){.entry = a->form == PTX_ATTEND_LONE ? "attend_lone" : "attend",
+                                  .grid = {1, a->heads_kv * s.blocks, 1},
+                                  .block = {THREADS, 1, 1}};
+}
+
+size_t ptx_attend_partials(const struct ptx_attend *a, uint32_t rows)
+{
+    const struct shape s = shape_of(a);
+    return sizeof(float) * rows * a->heads * s.places * s.partial;
+}
+
+size_t ptx_attend_counters(const struct ptx_attend *a, uint32_t rows)
+{
+    return sizeof(uint32_t) * rows * a->heads_kv * shape_of(a).blocks;
 }

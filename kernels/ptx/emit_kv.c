@@ -17,6 +17,120 @@ int ptx_check_kv(const char *what, const struct ptx_kv *kv, uint32_t heads, stru
     return 0;
 }
 
+// ---- strips
+
+enum ptx_strip_guard ptx_kv_guard(const struct ptx_kv *kv, enum ptx_strip_guard whole)
+{
+    return kv->dim % 8 ? PTX_STRIP_ELEMENTS : whole;
+}
+
+static void strip_f32(struct ptx *p, enum ptx_strip_guard guard, uint32_t at)
+{
+    for (uint32_t i = 0; guard != PTX_STRIP_WHOLE && i < 8; i++)
+        PTX_FILL(p, "    mov.f32 %e$0, 0f00000000;\n", i);
+    for (uint32_t i = 0; guard == PTX_STRIP_ELEMENTS && i < 8; i++)
+        PTX_FILL(p,
+                 "    setp.gt.s32 %in, %left, $0;\n"
+                 "    @%in ld.global.f32 %e$0, [%sa+$1];\n",
+                 i, at + 4 * i);
+    for (uint32_t i = 0; guard != PTX_STRIP_ELEMENTS && i < 8; i += 4) {
+        if (guard == PTX_STRIP_IF)
+            PTX_LINES(p, "    @%in ");
+        PTX_FILL(p, "    ld.global.v4.f32 {%e$1, %e$2, %e$3, %e$4}, [%sa+$0];\n", at + 4 * i, i, i + 1, i + 2, i + 3);
+    }
+}
+
+// %e$0 from the 16 bits of %sh.
+static void widen(struct ptx *p, bool bf16, uint32_t element)
+{
+    if (bf16)
+        PTX_FILL(p,
+                 "    cvt.u32.u16 %sm, %sh;\n"
+                 "    shl.b32 %sm, %sm, 16;\n"
+                 "    mov.b32 %e$0, %sm;\n",
+                 element);
+    else
+        PTX_FILL(p,
+                 "    mov.b16 %sf, %sh;\n"
+                 "    cvt.f32.f16 %e$0, %sf;\n",
+                 element);
+}
+
+static void strip_16(struct ptx *p, bool bf16, enum ptx_strip_guard guard, uint32_t at)
+{
+    for (uint32_t i = 0; guard == PTX_STRIP_ELEMENTS && i < 8; i++) {
+        PTX_FILL(p,
+                 "    mov.b16 %sh, 0;\n"
+                 "    setp.gt.s32 %in, %left, $0;\n"
+                 "    @%in ld.global.b16 %sh, [%sa+$1];\n",
+                 i, at + 2 * i);
+        widen(p, bf16, i);
+    }
+    if (guard == PTX_STRIP_ELEMENTS)
+        return;
+    for (uint32_t i = 0; guard == PTX_STRIP_IF && i < 4; i++)
+        PTX_FILL(p, "    mov.b32 %sw$0, 0;\n", i);
+    if (guard == PTX_STRIP_IF)
+        PTX_LINES(p, "    @%in ");
+    PTX_FILL(p, "    ld.global.v4.b32 {%sw0, %sw1, %sw2, %sw3}, [%sa+$0];\n", at);
+    for (uint32_t i = 0; i < 4; i++)
+        if (bf16) {
+            PTX_FILL(p,
+                     "    shl.b32 %sm, %sw$0, 16;\n"
+                     "    mov.b32 %e$1, %sm;\n"
+                     "    and.b32 %sm, %sw$0, 0xffff0000;\n"
+                     "    mov.b32 %e$2, %sm;\n",
+                     i, 2 * i, 2 * i + 1);
+        } else {
+            PTX_FILL(p, "    mov.b32 {%sh, %sx}, %sw$0;\n", i);
+            widen(p, false, 2 * i);
+            PTX_LINES(p, "    mov.b16 %sh, %sx;\n");
+            widen(p, false, 2 * i + 1);
+        }
+}
+
+static void strip_block(struct ptx *p, bool nibbles, bool shared, uint32_t at, uint32_t quants_at)
+{
+    if (shared)
+        PTX_FILL(p, "    ld.shared.b16 %sh, [%sa+$0];\n", at);
+    else
+        PTX_FILL(p, "    ld.global.b16 %sh, [%sa+$0];\n", at);
+    PTX_LINES(p, "    mov.b16 %sf, %sh;\n"
+                 "    cvt.f32.f16 %sd, %sf;\n");
+    for (uint32_t i = 0; i < 8; i++) {
+        if (i % 2 == 0 && shared)
+            PTX_FILL(p, "    ld.shared.u16 %sw0, [%sq+$0];\n", quants_at + i);
+        else if (i % 2 == 0)
+            PTX_FILL(p, "    ld.global.u16 %sw0, [%sq+$0];\n", quants_at + i);
+        if (i % 2 == 0 && nibbles)
+            PTX_LINES(p, "    shr.u32 %sw0, %sw0, %sl;\n");
+        if (nibbles)
+            PTX_FILL(p,
+                     "    bfe.u32 %sn, %sw0, $0, 4;\n"
+                     "    sub.s32 %sn, %sn, 8;\n",
+                     i % 2 * 8);
+        else
+            PTX_FILL(p, "    bfe.s32 %sn, %sw0, $0, 8;\n", i % 2 * 8);
+        PTX_FILL(p,
+                 "    cvt.rn.f32.s32 %e$0, %sn;\n"
+                 "    mul.rn.f32 %e$0, %e$0, %sd;\n",
+                 i);
+    }
+}
+
+void ptx_kv_strip(struct ptx *p, enum dtype type, enum ptx_strip_guard guard, bool shared, uint32_t at,
+                  uint32_t quants_at)
+{
+    if (type == DT_F32)
+        strip_f32(p, guard, at);
+    else if (type == DT_F16 || type == DT_BF16)
+        strip_16(p, type == DT_BF16, guard, at);
+    else
+        strip_block(p, type == DT_Q4_0, shared, at, quants_at);
+}
+
+// ---- writing
+
 // Where the thread's unit (an element, or a block of 32) comes from, %px, and goes to, %py.
 static void write_head(struct ptx *p, const struct ptx_kv_write *w, uint32_t units)
 {

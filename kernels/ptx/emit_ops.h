@@ -80,8 +80,17 @@ struct ptx_kv_write {
 };
 int ptx_emit_kv_write(struct ptx *p, const struct ptx_kv_write *w, struct ptx_launch *launch, struct error *err);
 
-// Attention over pages: a CTA a row and a query head. Keys come in spans counted from position 0, and what a row becomes
-// depends on its own position and keys alone. Parameters step, positions, tables, pages, q, y.
+// Attention over pages, in three forms that give a row the same bits; their order of sums stands in emit_attend_parts.h.
+//   ROWS   A CTA is a row, a KV head and, by grid z, every z-th split of the positions: those of a row that have a split
+//          leave their parts in memory, and the last one to come adds them up. It reads each key and value once for all
+//          query heads of the KV head, or for up to 8 of them. Parameters step, positions, tables, pages, q, partials,
+//          counters, y: of as many bytes as ptx_attend_partials and ptx_attend_counters say, counters zero before and after.
+//          In grid z may stand any number from 1 to the splits.
+//   LONE   The same, but rows that TILES serves are left alone.
+//   TILES  A CTA is ptx_attend_tile rows of the step and a KV head: it serves runs of two or more rows at neighbouring
+//          positions of one sequence, and reads each key and value once for the run and its query heads. Rows stand in
+//          grid x in tiles. Parameters step, positions, tables, pages, q, y.
+enum ptx_attend_form { PTX_ATTEND_ROWS, PTX_ATTEND_LONE, PTX_ATTEND_TILES };
 struct ptx_attend {
     uint32_t node;
     enum rows rows;       // tokens
@@ -89,8 +98,19 @@ struct ptx_attend {
     struct ptx_kv k, v;
     float scale, softcap; // softcap: 0 is none
     uint32_t window;      // 0: all
+    enum ptx_attend_form form;
+    uint32_t splits;      // of a row's positions, about: a power of two, the same in all forms; ptx_attend_splits
 };
 int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err);
+// Splits that fill a card at one row.
+uint32_t ptx_attend_splits(uint32_t heads_kv);
+// Grid z for that many rows: `splits` for one row, 1 from PTX_ATTEND_MANY rows on, which need no partials then.
+enum { PTX_ATTEND_MANY = 16 };
+uint32_t ptx_attend_lanes(uint32_t splits, uint32_t rows);
+uint32_t ptx_attend_tile(const struct ptx_attend *a);
+// Bytes for steps of up to so many rows in which grid z is more than 1.
+size_t ptx_attend_partials(const struct ptx_attend *a, uint32_t rows);
+size_t ptx_attend_counters(const struct ptx_attend *a, uint32_t rows);
 
 // The choice of experts, a warp a row: n_used weights, then n_used ids. Parameters step, logits, y.
 struct ptx_route {

@@ -73,7 +73,7 @@ static int gpu_memory(struct machine *m, size_t *bytes, struct error *err)
 
 static size_t gpu_plan_bytes(const struct plan *p)
 {
-    return p->values_bytes + p->block_bytes;
+    return p->values_bytes + p->parts.size + p->counters.size + p->block_bytes;
 }
 
 static void gpu_describe(const struct machine *m, const struct plan *p, struct text *out)

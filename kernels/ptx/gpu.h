@@ -131,6 +131,8 @@ struct gpu_launch {
     uint32_t classes[GPU_CLASSES]; // rows that a CTA of that kernel takes: 1 where there is but one kernel
     int n_kernels;
     struct ptx_matmul matmul; // asked for the best class; n_in 0: none
+    uint32_t splits;          // attention row by row: of a row's positions; 0: it is not that
+    uint32_t tile;            // attention by tiles, passed over where rows are few: rows of a CTA; 0: it is not that
     struct gpu_arg args[GPU_ARGS];
     int n_args;
 };
@@ -170,6 +172,7 @@ struct plan {
     int n_buckets, cap_buckets;
     uint64_t groups; // of places: room for the most, used by one choice of experts after another
     size_t page_bytes;
+    struct buffer parts, counters; // of attention, which layers use in turn; owned
     uint64_t block;  // what a step brings, on the card
     uint8_t *pinned; // the same on the host
     size_t block_bytes;

@@ -188,20 +188,57 @@ static int do_kv_write(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
+// Memory that is as large as the layer that needs most of it; what was too small goes with the plan.
+static int make_room(struct plan *p, size_t size, struct buffer *b, struct error *err)
+{
+    if (size <= b->size)
+        return 0;
+    b->size = size;
+    return gpu_own(p, NULL, size, &b->at, err);
+}
+
+// Row by row, with the splits of a row's positions on CTAs of their own while rows are few.
+static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int rows, struct error *err)
+{
+    uint32_t few = (uint32_t)MIN(rows, PTX_ATTEND_MANY - 1);
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || add_kernel(p, l, s, 1, err) ||
+        make_room(p, ptx_attend_partials(&s->attend, few), &p->parts, err) ||
+        make_room(p, ptx_attend_counters(&s->attend, few), &p->counters, err))
+        return -1;
+    s->attend.form = PTX_ATTEND_LONE;
+    if (rows >= PTX_ATTEND_MANY && add_kernel(p, l, s, PTX_ATTEND_MANY, err))
+        return -1;
+    l->splits = s->attend.splits;
+    add_pages(l);
+    add_value(p, l, n->src[0]);
+    add_arg(l, ARG_ADDRESS, p->parts.at);
+    add_arg(l, ARG_ADDRESS, p->counters.at);
+    add_value(p, l, n);
+    return 0;
+}
+
 static int do_attention(struct plan *p, struct tensor *n, struct error *err)
 {
-    int layer = n->p.attn.layer;
+    int layer = n->p.attn.layer, rows = p->list == &p->lists[GPU_ONE_ROW] ? 1 : p->max_rows[n->rows];
     struct gpu_spec s = {.kind = GPU_ATTEND};
     s.attend = (struct ptx_attend){.rows = n->rows,
                                    .heads = (uint32_t)n->p.attn.n_head,
                                    .heads_kv = (uint32_t)n->p.attn.n_head_kv,
                                    .scale = n->p.attn.scale,
                                    .softcap = n->p.attn.softcap,
-                                   .window = (uint32_t)n->p.attn.window};
-    struct gpu_launch *l = begin(p, n, err);
-    if (!l || kv_of(p, n, layer, KV_KEY, n->p.attn.dim_k, &s.attend.k, err) ||
-        kv_of(p, n, layer, KV_VALUE, n->p.attn.dim_v, &s.attend.v, err) || add_kernel(p, l, &s, 1, err))
+                                   .window = (uint32_t)n->p.attn.window,
+                                   .splits = ptx_attend_splits((uint32_t)n->p.attn.n_head_kv)};
+    if (kv_of(p, n, layer, KV_KEY, n->p.attn.dim_k, &s.attend.k, err) ||
+        kv_of(p, n, layer, KV_VALUE, n->p.attn.dim_v, &s.attend.v, err) || attend_rows(p, n, &s, rows, err))
         return -1;
+    if (rows < PTX_ATTEND_MANY)
+        return 0;
+    s.attend.form = PTX_ATTEND_TILES;
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || add_kernel(p, l, &s, 1, err))
+        return -1;
+    l->tile = ptx_attend_tile(&s.attend);
     add_pages(l);
     add_value(p, l, n->src[0]);
     add_value(p, l, n);

@@ -124,10 +124,13 @@ static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const stru
     }
 }
 
-// Rows that a CTA of the launch's product takes, or of that for which it groups; 1 where there is none.
+// Rows that a CTA of the launch's product takes, or of that for which it groups; for attention whether its rows are many;
+// 1 where there is none.
 static uint32_t class_of(const struct plan *p, const struct gpu_launch *g, int n_rows)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
+    if (g->splits && n_rows >= PTX_ATTEND_MANY)
+        return PTX_ATTEND_MANY;
     if (!g->matmul.n_in)
         return 1;
     return ptx_matmul_rows(&g->matmul, (uint32_t)n_rows, (uint32_t)(10 * card->major + card->minor));
@@ -147,7 +150,7 @@ static int launch(struct plan *p, const struct gpu_launch *g, const int rows[ROW
     struct layout layout = layout_of(rows);
     int n_rows = rows[g->rows];
     uint32_t class = class_of(p, g, n_rows);
-    if (!n_rows || (g->groups && class != PTX_MANY_ROWS))
+    if (!n_rows || (g->groups && class != PTX_MANY_ROWS) || (g->tile && n_rows < PTX_ATTEND_MANY))
         return 0;
     uint64_t args[GPU_ARGS];
     void *params[GPU_ARGS];
@@ -165,7 +168,9 @@ static int launch(struct plan *p, const struct gpu_launch *g, const int rows[ROW
     if (g->rows_in_y)
         l.grid[1] = m.n_in && !g->groups ? ptx_matmul_grid(&m, (uint32_t)n_rows) : (uint32_t)n_rows;
     else if (!g->groups)
-        l.grid[0] *= (uint32_t)n_rows;
+        l.grid[0] *= ptx_tiles((uint32_t)n_rows, MAX(g->tile, 1u));
+    if (g->splits)
+        l.grid[2] = ptx_attend_lanes(g->splits, (uint32_t)n_rows);
     if (driver_run(p->gpu->driver, g->kernels[which]->kernel, &l, err))
         return fail_prefix(err, g->node->name);
     return 0;

@@ -1,0 +1,76 @@
+// What the two kernels of attention share, and which of them is asked for.
+#include "kernels/ptx/emit_attend_parts.h"
+
+#include <math.h>
+
+// By powers where 1 - 2 / (e^2u + 1) would cancel.
+void attend_softcap(struct ptx *p, float cap)
+{
+    PTX_FILL(p,
+             "    abs.f32 %u, %score;\n"
+             "    mul.rn.f32 %u, %u, 0f$x0;\n"
+             "    mul.rn.f32 %t, %u, 0f$x1;\n"
+             "    ex2.approx.ftz.f32 %t, %t;\n"
+             "    add.rn.f32 %t, %t, 0f3F800000;\n"
+             "    rcp.rn.f32 %t, %t;\n"
+             "    fma.rn.f32 %t, %t, 0fC0000000, 0f3F800000;\n"
+             "    setp.lt.f32 %less, %u, 0f3E800000;\n"
+             "    mul.rn.f32 %keep, %u, %u;\n"
+             "    @%less fma.rn.f32 %t, %keep, 0f$x2, 0f$x3;\n"
+             "    @%less fma.rn.f32 %t, %t, %keep, 0f$x4;\n"
+             "    @%less fma.rn.f32 %t, %t, %keep, 0f$x5;\n"
+             "    @%less mul.rn.f32 %t, %t, %keep;\n"
+             "    @%less fma.rn.f32 %t, %t, %u, %u;\n"
+             "    mul.rn.f32 %t, %t, 0f$x6;\n"
+             "    copysign.f32 %score, %score, %t;\n",
+             ptx_float_bits((float)(1 / (double)cap)), ptx_float_bits((float)(2 * LOG2_E)),
+             ptx_float_bits((float)(62 / 2835.0)), ptx_float_bits((float)(-17 / 315.0)),
+             ptx_float_bits((float)(2 / 15.0)), ptx_float_bits((float)(-1 / 3.0)), ptx_float_bits(cap));
+}
+
+static int check_part(const struct ptx_kv *kv, uint32_t heads, struct error *err)
+{
+    if (ptx_check_kv("attend", kv, heads, err))
+        return -1;
+    if (kv->offset % 16 || kv->page_bytes % 16)
+        return fail(err, E_GPU, "attend: keys or values at %u of pages of %u bytes", kv->offset, kv->page_bytes);
+    return 0;
+}
+
+static int check(const struct ptx_attend *a, struct error *err)
+{
+    if (!a->heads || !a->heads_kv || a->heads % a->heads_kv || a->heads > UINT16_MAX)
+        return fail(err, E_GPU, "attend: %u heads on %u", a->heads, a->heads_kv);
+    if (check_part(&a->k, a->heads_kv, err) || check_part(&a->v, a->heads_kv, err) ||
+        ptx_check_width("attend", a->heads * MAX(a->k.dim, a->v.dim), err))
+        return -1;
+    if (!isfinite(a->scale) || !isfinite(a->softcap) || a->softcap < 0)
+        return fail(err, E_GPU, "attend: a scale of %g, a cap of %g", (double)a->scale, (double)a->softcap);
+    if (a->splits < 1 || a->splits > 256 || (a->splits & (a->splits - 1)) || a->window > INT32_MAX)
+        return fail(err, E_GPU, "attend: %u splits, a window of %u", a->splits, a->window);
+    return 0;
+}
+
+int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err)
+{
+    if (check(a, err))
+        return -1;
+    if (a->form == PTX_ATTEND_TILES)
+        attend_tiles(p, a, launch);
+    else
+        attend_one_row(p, a, launch);
+    return ptx_finish(p, err);
+}
+
+uint32_t ptx_attend_splits(uint32_t heads_kv)
+{
+    uint32_t splits = 64;
+    while (splits > 16 && splits * heads_kv > 256)
+        splits /= 2;
+    return splits;
+}
+
+uint32_t ptx_attend_lanes(uint32_t splits, uint32_t rows)
+{
+    return rows >= PTX_ATTEND_MANY ? 1 : MIN(splits, MAX(1u, 2 * splits / MAX(1u, rows)));
+}

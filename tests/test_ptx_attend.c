@@ -1,0 +1,365 @@
+// Attention on the card in its three forms, run by the interpreter: a row has the same bits whichever form serves it,
+// with its splits on however many CTAs, beside whatever rows; and they are near those of float64.
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gguf/dtype.h"
+#include "kernels/ptx/emit_ops.h"
+#include "tests/ptx/interpreter.h"
+
+enum { SEED = 20261121, TEXT = 1 << 20, MAX_ROWS = 64, STRIDE = 12, N_SEQS = 3, N_PAGES = N_SEQS * STRIDE };
+
+static uint64_t random_u64(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+static float *random_floats(uint64_t *state, size_t n, double scale)
+{
+    float *x = malloc(n * sizeof(*x));
+    cr_assert_not_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(((double)(random_u64(state) >> 11) * 0x1p-52 - 1) * scale);
+    return x;
+}
+
+struct heads {
+    uint32_t n, n_kv, dim_k, dim_v, window, splits;
+    float softcap;
+    enum dtype k_type, v_type;
+};
+
+// Rows of a step; sequences' pages lie in no order.
+struct batch {
+    int n;
+    int32_t positions[MAX_ROWS], seqs[MAX_ROWS];
+};
+
+static void add_rows(struct batch *r, int32_t seq, int32_t from, int n)
+{
+    for (int i = 0; i < n; i++, r->n++) {
+        cr_assert(r->n < MAX_ROWS);
+        r->positions[r->n] = from + i;
+        r->seqs[r->n] = seq;
+    }
+}
+
+struct card {
+    struct simt *simt;
+    struct error err;
+    struct heads h;
+    struct ptx_attend a;
+    uint8_t *kv;
+    uint64_t kv_at;
+    int32_t pages[N_PAGES];
+    uint64_t state;
+};
+
+static uint64_t to_card(struct card *c, const void *data, size_t size)
+{
+    uint64_t at = simt_alloc(c->simt, size);
+    cr_assert(at && (!data || !simt_put(c->simt, at, data, size, &c->err)), "%s", c->err.text);
+    return at;
+}
+
+static struct card *card_new(struct heads h)
+{
+    struct card *c = calloc(1, sizeof(*c));
+    cr_assert(c && (c->simt = simt_new()));
+    c->h = h;
+    c->state = SEED;
+    size_t k_row = dtype_row_bytes(h.k_type, h.dim_k), v_row = dtype_row_bytes(h.v_type, h.dim_v);
+    size_t v_at = align_up(h.n_kv * 64 * k_row, 64), page = align_up(v_at + h.n_kv * 64 * v_row, 64);
+    c->kv = calloc(N_PAGES, page);
+    for (size_t i = 0; i < N_PAGES; i++)
+        for (int part = 0; part < 2; part++) {
+            int64_t n = (int64_t)(h.n_kv * 64 * (part ? h.dim_v : h.dim_k));
+            float *x = random_floats(&c->state, (size_t)n, 2);
+            dtype_encode[part ? h.v_type : h.k_type](x, c->kv + i * page + (part ? v_at : 0), n);
+            free(x);
+        }
+    c->kv_at = to_card(c, c->kv, N_PAGES * page);
+    for (int i = 0; i < N_PAGES; i++)
+        c->pages[i] = i * 7 % N_PAGES; // 7 and 36 have no common divisor
+    c->a = (struct ptx_attend){.node = 7,
+                               .rows = ROWS_TOKENS,
+                               .heads = h.n,
+                               .heads_kv = h.n_kv,
+                               .k = {(uint32_t)page, 0, h.dim_k, h.k_type},
+                               .v = {(uint32_t)page, (uint32_t)v_at, h.dim_v, h.v_type},
+                               .scale = 0.3f,
+                               .softcap = h.softcap,
+                               .window = h.window,
+                               .splits = h.splits};
+    return c;
+}
+
+static void card_free(struct card *c)
+{
+    simt_free(c->simt);
+    free(c->kv);
+    free(c);
+}
+
+// The query of a row depends on its sequence and position alone.
+static void fill_query(const struct card *c, int32_t seq, int32_t position, float *q)
+{
+    uint64_t state = SEED + (uint64_t)seq * 100003 + (uint64_t)position;
+    float *x = random_floats(&state, c->h.n * c->h.dim_k, 2);
+    memcpy(q, x, sizeof(float) * c->h.n * c->h.dim_k);
+    free(x);
+}
+
+struct inputs {
+    uint64_t step, positions, tables, pages, q, partials, counters, y;
+};
+
+static struct inputs inputs_of(struct card *c, const struct batch *r)
+{
+    size_t width = c->h.n * c->h.dim_k;
+    float *q = calloc((size_t)r->n * width, sizeof(*q));
+    for (int i = 0; i < r->n; i++)
+        fill_query(c, r->seqs[i], r->positions[i], q + (size_t)i * width);
+    struct ptx_step step = {.rows = {(uint32_t)r->n, 0}, .pages_stride = STRIDE, .kv = c->kv_at};
+    size_t counters = ptx_attend_counters(&c->a, (uint32_t)r->n);
+    void *zeros = calloc(1, counters);
+    struct inputs in = {
+        .step = to_card(c, &step, sizeof(step)),
+        .positions = to_card(c, r->positions, (size_t)r->n * 4),
+        .tables = to_card(c, r->seqs, (size_t)r->n * 4),
+        .pages = to_card(c, c->pages, sizeof(c->pages)),
+        .q = to_card(c, q, (size_t)r->n * width * 4),
+        .partials = to_card(c, NULL, ptx_attend_partials(&c->a, (uint32_t)r->n)),
+        .counters = to_card(c, zeros, counters),
+        .y = to_card(c, NULL, (size_t)r->n * c->h.n * c->h.dim_v * 4),
+    };
+    free(zeros);
+    free(q);
+    return in;
+}
+
+static void inputs_free(struct card *c, const struct inputs *in)
+{
+    const uint64_t all[] = {in->step, in->positions, in->tables, in->pages, in->q, in->partials, in->counters, in->y};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        cr_assert_eq(simt_release(c->simt, all[i], &c->err), 0, "%s", c->err.text);
+}
+
+static void run(struct card *c, const struct inputs *in, enum ptx_attend_form form, uint32_t rows, uint32_t lanes)
+{
+    static char text[TEXT];
+    struct ptx p;
+    struct ptx_launch l;
+    char entry[64];
+    struct ptx_attend a = c->a;
+    a.form = form;
+    ptx_start(&p, text, TEXT);
+    cr_assert_eq(ptx_emit_attend(&p, &a, &l, &c->err), 0, "%s", c->err.text);
+    cr_assert_eq(simt_load(c->simt, (struct str){text, p.size}, &c->err), 0, "%s\n%s", c->err.text, text);
+    snprintf(entry, sizeof(entry), "%s_7", l.entry);
+    const struct simt_kernel *kernel = simt_find(c->simt, entry);
+    cr_assert_not_null(kernel);
+    bool tiles = form == PTX_ATTEND_TILES;
+    uint64_t args[8] = {in->step, in->positions, in->tables, in->pages, in->q};
+    size_t n = 5;
+    if (!tiles) {
+        args[n++] = in->partials;
+        args[n++] = in->counters;
+    }
+    args[n++] = in->y;
+    // a bucket has more rows than the step
+    uint32_t x = tiles ? (rows + 1 + ptx_attend_tile(&a) - 1) / ptx_attend_tile(&a) : rows + 1;
+    cr_assert_eq(simt_launch(c->simt, kernel, (struct simt_dim){x, l.grid[1], tiles ? 1 : lanes},
+                             (struct simt_dim){l.block[0], 1, 1}, 0, args, n * 8, &c->err),
+                 0, "%s", c->err.text);
+}
+
+static float *outputs(struct card *c, const struct inputs *in, int rows)
+{
+    size_t bytes = (size_t)rows * c->h.n * c->h.dim_v * 4;
+    float *y = malloc(bytes);
+    cr_assert_eq(simt_get(c->simt, in->y, y, bytes, &c->err), 0, "%s", c->err.text);
+    return y;
+}
+
+// All rows by the kernel of one row, on so many CTAs a head.
+static float *by_rows(struct card *c, const struct batch *r, uint32_t lanes)
+{
+    struct inputs in = inputs_of(c, r);
+    run(c, &in, PTX_ATTEND_ROWS, (uint32_t)r->n, lanes);
+    size_t n = ptx_attend_counters(&c->a, (uint32_t)r->n);
+    uint32_t *counters = malloc(n);
+    cr_assert_eq(simt_get(c->simt, in.counters, counters, n, &c->err), 0);
+    for (size_t i = 0; i < n / 4; i++)
+        cr_expect(counters[i] == 0, "a counter is left at %u", counters[i]);
+    free(counters);
+    float *y = outputs(c, &in, r->n);
+    inputs_free(c, &in);
+    return y;
+}
+
+// Runs by tiles, the others one by one.
+static float *by_tiles(struct card *c, const struct batch *r)
+{
+    struct inputs in = inputs_of(c, r);
+    run(c, &in, PTX_ATTEND_LONE, (uint32_t)r->n, 1);
+    run(c, &in, PTX_ATTEND_TILES, (uint32_t)r->n, 1);
+    float *y = outputs(c, &in, r->n);
+    inputs_free(c, &in);
+    return y;
+}
+
+static void expect_bits(const struct card *c, const struct batch *r, const float *a, const float *b, const char *what)
+{
+    size_t width = c->h.n * c->h.dim_v;
+    for (size_t i = 0; i < (size_t)r->n * width; i++)
+        if (memcmp(&a[i], &b[i], 4) != 0) {
+            cr_expect(false, "%s, %s %u/%u heads of %u/%u: row %zu at %d, element %zu: %.9g and %.9g", what,
+                      dtype_info[c->h.k_type].name, c->h.n, c->h.n_kv, c->h.dim_k, c->h.dim_v, i / width,
+                      r->positions[i / width], i % width, (double)a[i], (double)b[i]);
+            return;
+        }
+}
+
+// ---- the law, in double
+
+static double score(const struct card *c, const float *q, const float *k)
+{
+    double s = 0;
+    for (uint32_t d = 0; d < c->h.dim_k; d++)
+        s += (double)q[d] * (double)k[d];
+    s *= 0.3f;
+    return c->h.softcap > 0 ? (double)c->h.softcap * tanh(s / (double)c->h.softcap) : s;
+}
+
+static void expect_near(const struct card *c, const struct batch *r, int row, const float *y)
+{
+    const struct heads *h = &c->h;
+    size_t k_row = dtype_row_bytes(h->k_type, h->dim_k), v_row = dtype_row_bytes(h->v_type, h->dim_v);
+    int32_t position = r->positions[row], low = h->window ? MAX(0, position - (int32_t)h->window + 1) : 0;
+    float q[4096], k[1024], v[1024];
+    fill_query(c, r->seqs[row], position, q);
+    for (uint32_t head = 0; head < h->n; head++) {
+        double sum = 0, o[1024] = {0}, worst = 0, largest = 0;
+        for (int32_t at = low; at <= position; at++) {
+            const uint8_t *page = c->kv + (size_t)c->pages[r->seqs[row] * STRIDE + at / 64] * c->a.k.page_bytes;
+            size_t slot = head / (h->n / h->n_kv) * 64 + (size_t)at % 64;
+            dtype_decode[h->k_type](page + slot * k_row, k, h->dim_k);
+            dtype_decode[h->v_type](page + c->a.v.offset + slot * v_row, v, h->dim_v);
+            double w = exp(score(c, q + head * h->dim_k, k) - 60);
+            sum += w;
+            for (uint32_t d = 0; d < h->dim_v; d++)
+                o[d] += w * (double)v[d];
+        }
+        for (uint32_t d = 0; d < h->dim_v; d++) {
+            double got = (double)y[((size_t)row * h->n + head) * h->dim_v + d];
+            cr_assert(isfinite(got), "row %d is %g", row, got);
+            worst = fmax(worst, fabs(got - o[d] / sum));
+            largest = fmax(largest, fabs(o[d] / sum));
+        }
+        cr_expect(worst <= 3e-6 * largest, "%s, %u/%u heads of %u/%u, position %d: off by %g of %g",
+                  dtype_info[h->k_type].name, h->n, h->n_kv, h->dim_k, h->dim_v, position, worst, largest);
+    }
+}
+
+// ---- the cases
+
+static void check(struct heads h, const struct batch *r)
+{
+    struct card *c = card_new(h);
+    float *one = by_rows(c, r, 1), *splits = by_rows(c, r, h.splits + 1), *two = by_rows(c, r, 2),
+          *tiles = by_tiles(c, r);
+    expect_bits(c, r, one, splits, "splits on CTAs of their own");
+    expect_bits(c, r, one, two, "splits on two CTAs");
+    expect_bits(c, r, one, tiles, "tiles");
+    for (int row = 0; row < r->n; row += 1 + r->n / 8)
+        expect_near(c, r, row, one);
+    free(one);
+    free(splits);
+    free(two);
+    free(tiles);
+    card_free(c);
+}
+
+#define F32 DT_F32, DT_F32
+#define F16 DT_F16, DT_F16
+#define Q8 DT_Q8_0, DT_Q8_0
+#define Q4 DT_Q4_0, DT_Q4_0
+
+// A run, single rows of other sequences, a run that the tile's end cuts, and rows that go backwards.
+Test(ptx_attend, a_row_has_the_same_bits_in_every_form)
+{
+    static const struct heads cases[] = {
+        {4, 2, 64, 64, 0, 4, 0, F16},      {4, 1, 128, 128, 0, 2, 0, F16},
+        {3, 1, 32, 32, 0, 4, 0, F32},      {8, 1, 64, 64, 70, 2, 30, Q8},
+        {2, 2, 96, 160, 0, 4, 0, Q4},      {7, 1, 80, 80, 0, 4, 0, DT_BF16, DT_BF16},
+        {2, 1, 256, 256, 100, 2, 50, F16}, {12, 1, 64, 32, 1, 1, 0, DT_Q8_0, DT_F16},
+        {2, 1, 10, 6, 0, 4, 0, F16},       {2, 1, 8, 8, 5, 2, 0, F32},
+        {1, 1, 512, 576, 0, 4, 0, F16},    {1, 1, 24, 40, 0, 4, 0, DT_F32, DT_BF16},
+    };
+    struct batch r = {0};
+    add_rows(&r, 1, 120, 10);
+    add_rows(&r, 0, 5, 1);
+    add_rows(&r, 0, 300, 1);
+    add_rows(&r, 2, 62, 3);
+    add_rows(&r, 2, 70, 2);
+    add_rows(&r, 0, 301, 1);
+    add_rows(&r, 0, 0, 1);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        check(cases[i], &r);
+}
+
+// Positions at the borders of pages and splits: with 2 splits a split has 1, 2, 4, .. pages from 128, 256, .. on.
+Test(ptx_attend, borders_of_pages_and_splits)
+{
+    static const int32_t at[] = {0, 1, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 700};
+    struct batch r = {0};
+    for (size_t i = 0; i < COUNT_OF(at); i++)
+        add_rows(&r, (int32_t)i % N_SEQS, at[i], 1);
+    check((struct heads){4, 2, 32, 32, 0, 2, 0, F16}, &r);
+    check((struct heads){2, 1, 32, 32, 129, 2, 0, F16}, &r);
+    struct batch over = {0};
+    add_rows(&over, 0, 126, 5);
+    add_rows(&over, 1, 254, 5);
+    add_rows(&over, 2, 510, 4);
+    check((struct heads){4, 2, 32, 32, 0, 2, 0, F16}, &over);
+    check((struct heads){4, 2, 32, 64, 65, 2, 0, Q8}, &over);
+}
+
+Test(ptx_attend, a_prompt_by_tiles)
+{
+    struct batch r = {0};
+    add_rows(&r, 1, 0, 64);
+    check((struct heads){2, 1, 32, 64, 0, 16, 0, F16}, &r);
+    struct batch later = {0};
+    add_rows(&later, 0, 200, 40);
+    check((struct heads){2, 2, 64, 32, 96, 16, 0, Q4}, &later);
+}
+
+// What each form reads from memory: a page's keys and values once for the query heads of a KV head, and in a tile once
+// for its rows as well.
+Test(ptx_attend, keys_are_read_once_for_a_group)
+{
+    struct card *c = card_new((struct heads){4, 1, 64, 64, 0, 4, 0, F16});
+    struct batch r = {0};
+    add_rows(&r, 0, 448, 16); // 8 pages of 64, 16 KB each
+    struct inputs in = inputs_of(c, &r);
+    const double pages = 8 * 2 * 64 * 64 * 2;
+    uint64_t before = simt_count(c->simt).global_read;
+    run(c, &in, PTX_ATTEND_ROWS, 16, 1);
+    double rows = (double)(simt_count(c->simt).global_read - before);
+    before = simt_count(c->simt).global_read;
+    run(c, &in, PTX_ATTEND_TILES, 16, 1);
+    double tile = (double)(simt_count(c->simt).global_read - before);
+    fprintf(stderr, "bytes read for 16 rows of 4 heads, in pages seen: %.2f a row one by one, %.2f in a tile\n",
+            rows / 16 / pages, tile / pages);
+    cr_expect(rows / 16 < 1.1 * pages);
+    cr_expect(tile < 5 * pages); // the queries again for each page
+    inputs_free(c, &in);
+    card_free(c);
+}
