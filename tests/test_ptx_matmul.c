@@ -440,6 +440,19 @@ Test(ptx_matmul, many_rows_on_older_cards_have_the_same_bits)
             check_product_on(75, &(struct product){types[i], odd_size(types[i]), 33, 67, PTX_MANY_ROWS, true, true});
 }
 
+// Of floats: steps of 64 that are whole, cut and single, rows and outputs that fill no CTA.
+Test(ptx_matmul, many_rows_of_floats_have_the_bits_of_one)
+{
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        uint32_t n_in = dtype_info[types[i]].block == 1 ? 288 : odd_size(types[i]);
+        check_product_on(i % 3 ? 80 : 75,
+                         &(struct product){types[i], n_in, 37, i % 2 ? 9 : 70, PTX_MANY_ROWS, false, i % 2});
+    }
+    check_product(&(struct product){DT_F16, 32, 65, 129, PTX_MANY_ROWS, false, true});
+    check_product_on(75, &(struct product){DT_BF16, 96, 1, 64, PTX_MANY_ROWS, false, false});
+    check_product(&(struct product){DT_F32, 64, 32, 200, PTX_MANY_ROWS, false, true});
+}
+
 // So many blocks that shared memory holds the sums of a part of them only.
 Test(ptx_matmul, long_rows_go_in_rounds)
 {
@@ -588,6 +601,8 @@ Test(ptx_matmul, groups_of_places_have_the_bits_of_single_ones)
     check_experts(&(struct choice){DT_Q6_K, 512, 130, true, false, PTX_MANY_ROWS, 40});
     check_experts(&(struct choice){DT_Q8_0, 96, 33, true, false, PTX_MANY_ROWS, 130});
     check_experts(&(struct choice){DT_IQ4_XS, 256, 7, true, true, PTX_MANY_ROWS, 200});
+    check_experts(&(struct choice){DT_F32, 96, 40, false, false, PTX_MANY_ROWS, 130});
+    check_experts(&(struct choice){DT_IQ2_XS, 256, 33, false, true, PTX_MANY_ROWS, 50});
 }
 
 // ---- sizes
@@ -643,7 +658,7 @@ static int emit_floats(struct ptx *p, enum dtype t, uint32_t rows, uint32_t targ
 {
     const struct ptx_matmul m = {
         .type = t, .n_in = 4096, .n_out = 4096, .rows = rows, .target = target, .x_stride = 16384, .y_stride = 16384};
-    return rows <= 8 ? ptx_emit_matmul(p, &m, l, err) : 0;
+    return ptx_emit_matmul(p, &m, l, err);
 }
 
 static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
@@ -668,7 +683,7 @@ static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, uint32_t tar
                                  .n_out = 4096,
                                  .rows = rows,
                                  .target = target,
-                                 .q8 = true,
+                                 .q8 = ptx_takes_q8(t),
                                  .scale = true,
                                  .x_stride = 8 * 4672,
                                  .y_stride = 8 * 16384,
@@ -678,7 +693,7 @@ static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, uint32_t tar
                                  .ids_stride = 64};
     if (rows == 1)
         return ptx_emit_group(p, &(struct ptx_group){0, 8, 128, 64}, l, err);
-    return rows == PTX_MANY_ROWS && ptx_takes_q8(t) ? ptx_emit_matmul(p, &m, l, err) : 0;
+    return rows == PTX_MANY_ROWS ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
 
 static int emit_look_up(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,

@@ -7,15 +7,22 @@
 //   - warp w adds the products of lanes 2w and 2w + 1 of the sum: k = 16 s + 2w and the next, for each s.
 // So no two threads add to one sum, nothing is shuffled, and shared memory is read and written without conflicts.
 //
-// More rows of x take more CTAs of 8: tensor cores have no such order of sums in float32, and to have the same bits for
-// a prompt as for its tokens one by one is worth more than their speed. The types that take 8-bit activations pay
-// nothing for it (emit_matmul_mma.c); F16 and BF16 prompts pay up to the ratio of fma to tensor cores, some 1 : 12.
+// Many rows have kernels of their own: emit_matmul_tiled.c, with the same order of sums. Tensor cores have no such
+// order in float32, and to have the same bits for a prompt as for its tokens one by one is worth more than their speed.
+// The types that take 8-bit activations pay nothing for it (emit_matmul_mma.c); F16 and BF16 prompts pay up to the
+// ratio of fma to tensor cores, some 1 : 12.
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
-enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20, MMA_FROM = 24, GROUP_FROM = 4 };
+enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20, MANY_FROM = 24, GROUP_FROM = 4 };
 
 // ---- sizes
+
+// Floats in tiles are copied in chunks of 16 bytes and multiplied in steps of 32.
+static bool in_tiles(const struct ptx_matmul *m)
+{
+    return m->q8 || (m->n_in % 32 == 0 && (m->x_stride | m->x_part) % 16 == 0);
+}
 
 static int check(const struct ptx_matmul *m, struct error *err)
 {
@@ -24,9 +31,10 @@ static int check(const struct ptx_matmul *m, struct error *err)
     if (!m->n_out || m->n_out > MAX_SIZE)
         return fail(err, E_GPU, "matmul: %u outputs: 1 to %d are possible", m->n_out, MAX_SIZE);
     bool few = m->rows == 1 || m->rows == 2 || m->rows == 4 || m->rows == 8;
-    if (!few && !(m->rows == PTX_MANY_ROWS && m->q8))
-        return fail(err, E_GPU, "matmul: classes of 1, 2, 4 and 8 rows exist, and %d with 8 bits, not %u",
-                    PTX_MANY_ROWS, m->rows);
+    if (!few && m->rows != PTX_MANY_ROWS)
+        return fail(err, E_GPU, "matmul: classes of 1, 2, 4, 8 and %d rows exist, not %u", PTX_MANY_ROWS, m->rows);
+    if (!few && !in_tiles(m))
+        return fail(err, E_GPU, "matmul: %d rows of %u floats, %u bytes apart", PTX_MANY_ROWS, m->n_in, m->x_stride);
     if (m->rows == PTX_MANY_ROWS && m->target < 75)
         return fail(err, E_GPU, "matmul: many rows for compute capability %u: 75 is the least", m->target);
     if (m->q8 && !ptx_takes_q8(m->type))
@@ -48,7 +56,7 @@ static int check(const struct ptx_matmul *m, struct error *err)
 // Experts that have so many rows on average that reading each matrix once for a group pays.
 static bool grouped(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
 {
-    bool can = m->q8 && target >= 75 && m->n_experts <= PTX_GROUP_EXPERTS;
+    bool can = in_tiles(m) && target >= 75 && m->n_experts <= PTX_GROUP_EXPERTS;
     return can && n_rows * m->n_used >= GROUP_FROM * m->n_experts;
 }
 
@@ -58,7 +66,7 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
         return grouped(m, n_rows, target) ? PTX_MANY_ROWS : 1;
     if (n_rows <= 1)
         return 1;
-    if (m->q8 && target >= 75 && n_rows >= MMA_FROM)
+    if (in_tiles(m) && target >= 75 && n_rows >= MANY_FROM)
         return PTX_MANY_ROWS;
     return n_rows <= 2 ? 2 : n_rows <= 4 ? 4 : 8;
 }
@@ -69,7 +77,7 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
 {
     // Two CTAs of many rows on a multiprocessor hide each other's loads; integer minima and scales of 16 leave no
     // registers for that.
-    const struct ptx_bytes *b = m->rows == PTX_MANY_ROWS ? ptx_bytes_of(m->type) : NULL;
+    const struct ptx_bytes *b = m->q8 && m->rows == PTX_MANY_ROWS ? ptx_bytes_of(m->type) : NULL;
     uint32_t ctas = b && (b->scales == PTX_SCALE_FLOAT || (b->scales == PTX_SCALE_32 && !b->min)) ? 2 : 1;
     PTX_FILL(p, "\n// node $0: ", m->node);
     ptx_word(p, dtype_info[m->type].name);
@@ -490,8 +498,10 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
     if (check(m, err))
         return -1;
     uint32_t warps = WARPS, outputs = PTX_TILE_ROWS;
-    if (m->rows == PTX_MANY_ROWS)
+    if (m->rows == PTX_MANY_ROWS && m->q8)
         outputs = ptx_matmul_mma(p, m);
+    else if (m->rows == PTX_MANY_ROWS)
+        ptx_matmul_tiled(p, m);
     else if (m->q8)
         warps = ptx_matmul_q8(p, m);
     else

@@ -40,5 +40,7 @@ void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
 uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m);
 // The same for many rows on tensor cores, 256 threads a CTA; returns the outputs of a CTA.
 uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m);
+// The whole kernel for many rows of float32 activations, 256 threads a CTA.
+void ptx_matmul_tiled(struct ptx *p, const struct ptx_matmul *m);
 
 #endif
