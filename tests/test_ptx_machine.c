@@ -46,7 +46,7 @@ struct golden {
     double bound;     // of the NMSE
 };
 
-// One step, the same again, and chunks of 7: within the bound, and all to the last bit the same.
+// One step, the same again, chunks of 7, and row by row, which is another list of launches: within the bound, and all to the last bit the same.
 static void check_model(bool exact, const char *path, double bound)
 {
     struct machine *m = machine_open(exact);
@@ -54,18 +54,21 @@ static void check_model(bool exact, const char *path, double bound)
     struct logits want = logits_read(path);
     struct error err = {0};
     size_t n = (size_t)want.n_tokens * (size_t)want.n_vocab, bytes = n * sizeof(float);
-    float *whole = malloc(bytes), *again = malloc(bytes), *parts = malloc(bytes);
-    cr_assert(whole && again && parts && model.info.n_vocab == want.n_vocab);
+    float *whole = malloc(bytes), *again = malloc(bytes), *parts = malloc(bytes), *rows = malloc(bytes);
+    cr_assert(whole && again && parts && rows && model.info.n_vocab == want.n_vocab);
     cr_assert(golden_run(m, model.graph, &want, want.n_tokens, whole, &err) == 0, "%s: %s", path, err.text);
     cr_assert(golden_run(m, model.graph, &want, want.n_tokens, again, &err) == 0, "%s: %s", path, err.text);
     cr_assert(golden_run(m, model.graph, &want, 7, parts, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(golden_run(m, model.graph, &want, 1, rows, &err) == 0, "%s: %s", path, err.text);
     double error = nmse(whole, want.values, n);
     cr_expect(error <= bound, "%s: NMSE %.3g, bound %.3g", path, error, bound);
     cr_expect(memcmp(whole, again, bytes) == 0, "%s: not the same bits twice", path);
     cr_expect(memcmp(whole, parts, bytes) == 0, "%s: chunks of 7 change bits", path);
+    cr_expect(memcmp(whole, rows, bytes) == 0, "%s: rows one by one change bits", path);
     free(whole);
     free(again);
     free(parts);
+    free(rows);
     logits_free(&want);
     model_close(&model);
     m->v->close(m);

@@ -71,9 +71,21 @@ static void sums_at(const struct ptx_dot *dot)
 // %x0 .. %x7 = 32 activations of row r.
 static void load_x(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
 {
-    for (uint32_t i = 0; i < 2; i++)
-        PTX_FILL(dot->p, "    ld.global.v4.u32 {%x$0, %x$1, %x$2, %x$3}, [%pr$4+$5];\n", 4 * i, 4 * i + 1, 4 * i + 2,
-                 4 * i + 3, r, 32 * sub + 16 * i);
+    for (uint32_t i = 0; i < 2; i++) {
+        ptx_word(dot->p, dot->shared ? "    ld.shared" : "    ld.global");
+        PTX_FILL(dot->p, ".v4.u32 {%x$0, %x$1, %x$2, %x$3}, [%pr$4+$5];\n", 4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3, r,
+                 32 * sub + 16 * i);
+    }
+}
+
+// %x0 .. %x7 = the 16 sums of row r's activations.
+static void load_sums(const struct ptx_dot *dot, uint32_t r)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        ptx_word(dot->p, dot->shared ? "    ld.shared" : "    ld.global");
+        PTX_FILL(dot->p, ".v4.u32 {%x$0, %x$1, %x$2, %x$3}, [%ps$4+$5];\n", 4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3, r,
+                 16 * i);
+    }
 }
 
 // %dot += the products of words first .. first + n - 1, whose bytes are signed or not.
@@ -187,8 +199,10 @@ static void unit_32(const struct ptx_dot *dot)
         for (uint32_t r = 0; r < dot->rows; r++) {
             load_x(dot, r, sub);
             PTX_LINES(p, "    mov.u32 %dot, 0;\n");
-            if (min || less)
-                PTX_FILL(p, "    ld.global.u32 %t0, [%ps$0+$1];\n", r, 4 * sub);
+            if (min || less) {
+                ptx_word(p, dot->shared ? "    ld.shared" : "    ld.global");
+                PTX_FILL(p, ".u32 %t0, [%ps$0+$1];\n", r, 4 * sub);
+            }
             if (less)
                 PTX_FILL(p, "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n", less);
             products(p, 0, 8, book || t == DT_Q8_0);
@@ -233,11 +247,8 @@ static void offsets(const struct ptx_dot *dot, uint32_t word, uint32_t less)
 {
     struct ptx *p = dot->p;
     for (uint32_t r = 0; r < dot->rows; r++) {
-        PTX_FILL(p,
-                 "    ld.global.v4.u32 {%x0, %x1, %x2, %x3}, [%ps$0];\n"
-                 "    ld.global.v4.u32 {%x4, %x5, %x6, %x7}, [%ps$0+16];\n"
-                 "    mov.u32 %isum$0, 0;\n",
-                 r);
+        load_sums(dot, r);
+        PTX_FILL(p, "    mov.u32 %isum$0, 0;\n", r);
         for (uint32_t i = 0; i < 4; i++)
             PTX_FILL(p,
                      "    dp2a.lo.s32.s32 %isum$0, %x$1, %w$2, %isum$0;\n"
@@ -341,11 +352,8 @@ static void end_with_minima(const struct ptx_dot *dot, uint32_t word)
 {
     struct ptx *p = dot->p;
     for (uint32_t r = 0; r < dot->rows; r++) {
-        PTX_FILL(p,
-                 "    ld.global.v4.u32 {%x0, %x1, %x2, %x3}, [%ps$0];\n"
-                 "    ld.global.v4.u32 {%x4, %x5, %x6, %x7}, [%ps$0+16];\n"
-                 "    mov.u32 %dot, 0;\n",
-                 r);
+        load_sums(dot, r);
+        PTX_LINES(p, "    mov.u32 %dot, 0;\n");
         for (uint32_t i = 0; i < 4; i++)
             PTX_FILL(p,
                      "    dp2a.lo.s32.u32 %dot, %x$0, %w$2, %dot;\n"

@@ -15,6 +15,7 @@ struct ptx_dot {
     enum dtype type;
     uint32_t rows;   // of x
     uint32_t blocks; // of 256 in a row of x
+    bool shared;     // x, of 2 rows at most, lies in shared memory
 };
 
 // Sets %bs<r> (.f32) for each row. Reads %chunk and %unit as ptx_type_part does, %lane, %block, the block's number, and

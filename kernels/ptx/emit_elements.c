@@ -60,19 +60,20 @@ static void store(struct ptx *p, uint32_t vector)
                  "}\n");
 }
 
-// ---- functions of %a$0, by way of %t and %u
+// ---- functions of %a$0, by way of %t and %u. Each says .rn: ptxas fuses a product and a sum that do not, and what it
+// fuses depends on what stands beside them.
 
 #define LOG2_E 1.44269504088896340736
 
 // %t = 1 / (1 + 2^%t)
 #define LOGISTIC                                                                                                       \
     "    ex2.approx.ftz.f32 %t, %t;\n"                                                                                 \
-    "    add.f32 %t, %t, 0f3F800000;\n"                                                                                \
+    "    add.rn.f32 %t, %t, 0f3F800000;\n"                                                                             \
     "    rcp.rn.f32 %t, %t;\n"
 
 static void sigmoid(struct ptx *p, uint32_t i)
 {
-    PTX_FILL(p, "    mul.f32 %t, %a$0, 0f$x1;\n" LOGISTIC, i, ptx_float_bits((float)-LOG2_E));
+    PTX_FILL(p, "    mul.rn.f32 %t, %a$0, 0f$x1;\n" LOGISTIC, i, ptx_float_bits((float)-LOG2_E));
 }
 
 // 0.5 x erfc(-x / sqrt 2), with the fraction of Abramowitz and Stegun, 7.1.26: erfc z = (a1 s + .. + a5 s^5) e^(-z^2),
@@ -81,25 +82,25 @@ static void gelu_erf(struct ptx *p, uint32_t i)
 {
     PTX_FILL(p,
              "    abs.f32 %u, %a$0;\n"
-             "    mul.f32 %u, %u, 0f$x1;\n"
+             "    mul.rn.f32 %u, %u, 0f$x1;\n"
              "    fma.rn.f32 %t, %u, 0f$x2, 0f3F800000;\n"
              "    rcp.rn.f32 %t, %t;\n"
-             "    mul.f32 %u, %u, %u;\n"
-             "    mul.f32 %u, %u, 0f$x3;\n"
+             "    mul.rn.f32 %u, %u, %u;\n"
+             "    mul.rn.f32 %u, %u, 0f$x3;\n"
              "    ex2.approx.ftz.f32 %u, %u;\n"
-             "    mul.f32 %u, %u, %t;\n",
+             "    mul.rn.f32 %u, %u, %t;\n",
              i, ptx_float_bits((float)M_SQRT1_2), ptx_float_bits(0.3275911f), ptx_float_bits((float)-LOG2_E));
     PTX_FILL(p,
              "    fma.rn.f32 %s, %t, 0f$x1, 0f$x2;\n"
              "    fma.rn.f32 %s, %s, %t, 0f$x3;\n"
              "    fma.rn.f32 %s, %s, %t, 0f$x4;\n"
              "    fma.rn.f32 %s, %s, %t, 0f$x5;\n"
-             "    mul.f32 %s, %s, %u;\n"
-             "    mul.f32 %s, %s, 0f3F000000;\n"
-             "    sub.f32 %u, 0f3F800000, %s;\n"
+             "    mul.rn.f32 %s, %s, %u;\n"
+             "    mul.rn.f32 %s, %s, 0f3F000000;\n"
+             "    sub.rn.f32 %u, 0f3F800000, %s;\n"
              "    setp.lt.f32 %less, %a$0, 0f00000000;\n"
              "    selp.f32 %s, %s, %u, %less;\n"
-             "    mul.f32 %a$0, %a$0, %s;\n",
+             "    mul.rn.f32 %a$0, %a$0, %s;\n",
              i, ptx_float_bits(1.061405429f), ptx_float_bits(-1.453152027f), ptx_float_bits(1.421413741f),
              ptx_float_bits(-0.284496736f), ptx_float_bits(0.254829592f));
 }
@@ -109,13 +110,13 @@ static void act(struct ptx *p, enum act_kind kind, uint32_t i)
     switch (kind) {
     case ACT_SILU:
         sigmoid(p, i);
-        PTX_FILL(p, "    mul.f32 %a$0, %a$0, %t;\n", i);
+        PTX_FILL(p, "    mul.rn.f32 %a$0, %a$0, %t;\n", i);
         break;
     case ACT_GELU_TANH: // x / (1 + e^(-2 sqrt(2 / pi) (x + 0.044715 x^3)))
         PTX_FILL(p,
-                 "    mul.f32 %t, %a$0, %a$0;\n"
+                 "    mul.rn.f32 %t, %a$0, %a$0;\n"
                  "    fma.rn.f32 %t, %t, 0f$x1, 0f$x2;\n"
-                 "    mul.f32 %t, %t, %a$0;\n" LOGISTIC "    mul.f32 %a$0, %a$0, %t;\n",
+                 "    mul.rn.f32 %t, %t, %a$0;\n" LOGISTIC "    mul.rn.f32 %a$0, %a$0, %t;\n",
                  i, ptx_float_bits((float)(-2 * LOG2_E * M_SQRT1_2 * M_2_SQRTPI * 0.044715)),
                  ptx_float_bits((float)(-2 * LOG2_E * M_SQRT1_2 * M_2_SQRTPI)));
         break;
@@ -129,7 +130,7 @@ static void act(struct ptx *p, enum act_kind kind, uint32_t i)
                  "    selp.f32 %a$0, 0f00000000, %a$0, %less;\n",
                  i);
         if (kind == ACT_RELU2)
-            PTX_FILL(p, "    mul.f32 %a$0, %a$0, %a$0;\n", i);
+            PTX_FILL(p, "    mul.rn.f32 %a$0, %a$0, %a$0;\n", i);
         break;
     case ACT_SIGMOID:
         sigmoid(p, i);
@@ -143,14 +144,14 @@ static void softcap(struct ptx *p, float cap, uint32_t i)
 {
     PTX_FILL(p,
              "    abs.f32 %u, %a$0;\n"
-             "    mul.f32 %u, %u, 0f$x1;\n"
-             "    mul.f32 %t, %u, 0f$x2;\n"
+             "    mul.rn.f32 %u, %u, 0f$x1;\n"
+             "    mul.rn.f32 %t, %u, 0f$x2;\n"
              "    ex2.approx.ftz.f32 %t, %t;\n"
-             "    add.f32 %t, %t, 0f3F800000;\n"
+             "    add.rn.f32 %t, %t, 0f3F800000;\n"
              "    rcp.rn.f32 %t, %t;\n"
              "    fma.rn.f32 %t, %t, 0fC0000000, 0f3F800000;\n"
              "    setp.lt.f32 %less, %u, 0f3E800000;\n"
-             "    mul.f32 %s, %u, %u;\n",
+             "    mul.rn.f32 %s, %u, %u;\n",
              i, ptx_float_bits((float)(1 / (double)cap)), ptx_float_bits((float)(2 * LOG2_E)));
     PTX_FILL(p,
              "    @%less fma.rn.f32 %t, %s, 0f$x1, 0f$x2;\n"
@@ -158,7 +159,7 @@ static void softcap(struct ptx *p, float cap, uint32_t i)
              "    @%less fma.rn.f32 %t, %t, %s, 0f$x4;\n"
              "    @%less mul.f32 %t, %t, %s;\n"
              "    @%less fma.rn.f32 %t, %t, %u, %u;\n"
-             "    mul.f32 %t, %t, 0f$x5;\n"
+             "    mul.rn.f32 %t, %t, 0f$x5;\n"
              "    copysign.f32 %a$0, %a$0, %t;\n",
              i, ptx_float_bits((float)(62 / 2835.0)), ptx_float_bits((float)(-17 / 315.0)),
              ptx_float_bits((float)(2 / 15.0)), ptx_float_bits((float)(-1 / 3.0)), ptx_float_bits(cap));
@@ -193,21 +194,21 @@ static void element_head(struct ptx *p, const struct ptx_elements *e)
     PTX_LINES(p, "    .param .u64 y)\n");
 }
 
-static void element(struct ptx *p, const struct ptx_elements *e, uint32_t i)
+void ptx_element(struct ptx *p, const struct ptx_elements *e, uint32_t i)
 {
     switch (e->op) {
     case PTX_ADD:
-        PTX_FILL(p, "    add.f32 %a$0, %a$0, %b$0;\n", i);
+        PTX_FILL(p, "    add.rn.f32 %a$0, %a$0, %b$0;\n", i);
         break;
     case PTX_GLU:
         act(p, e->act, i);
-        PTX_FILL(p, "    mul.f32 %a$0, %a$0, %b$0;\n", i);
+        PTX_FILL(p, "    mul.rn.f32 %a$0, %a$0, %b$0;\n", i);
         break;
     case PTX_ACT:
         act(p, e->act, i);
         break;
     case PTX_SCALE:
-        PTX_FILL(p, "    mul.f32 %a$0, %a$0, 0f$x1;\n", i, ptx_float_bits(e->factor));
+        PTX_FILL(p, "    mul.rn.f32 %a$0, %a$0, 0f$x1;\n", i, ptx_float_bits(e->factor));
         break;
     case PTX_SOFTCAP:
         softcap(p, e->factor, i);
@@ -225,16 +226,14 @@ int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_la
         return fail(err, E_GPU, "%s: a factor of %g", element_entry[e->op], (double)e->factor);
     element_head(p, e);
     place(p, ptx_count_at(e->rows), e->width);
-    PTX_LINES(p,
-              "    .reg .pred %less;\n"
-              "    .reg .f32 %a<4>, %b<4>, %s, %t, %u;\n" PTX_ADDRESS("%from", "a") "    add.u64 %from, %from, %at;\n");
+    PTX_LINES(p, PTX_ELEMENT_REGS PTX_ADDRESS("%from", "a") "    add.u64 %from, %from, %at;\n");
     load(p, vector, 'a');
     if (two) {
         PTX_LINES(p, PTX_ADDRESS("%from", "b") "    add.u64 %from, %from, %at;\n");
         load(p, vector, 'b');
     }
     for (uint32_t i = 0; i < vector; i++)
-        element(p, e, i);
+        ptx_element(p, e, i);
     store(p, vector);
     *launch = launch_of(element_entry[e->op], e->width);
     return ptx_finish(p, err);

@@ -133,12 +133,9 @@ static void quantize_head(struct ptx *p, const struct ptx_quantize *q, uint32_t 
              "    .param .u32 n_rows)\n"
              ".maxntid 128, 1, 1\n"
              "{\n"
-             "    .reg .pred %in, %whole;\n"
-             "    .reg .u32 %lane, %block, %row, %rows, %part, %index, %left, %bits, %other, %low, %high;\n"
-             "    .reg .s32 %q<8>, %sum, %near;\n"
-             "    .reg .u64 %px, %pq, %pointer;\n"
-             "    .reg .f32 %x<8>, %top, %d, %per;\n"
-             "    mov.u32 %index, %tid.x;\n"
+             "    .reg .pred %in;\n"
+             "    .reg .u32 %lane, %block, %row, %rows, %part, %index, %left;\n"
+             "    .reg .u64 %px, %pq, %pointer;\n" PTX_QUANTIZE_REGS "    mov.u32 %index, %tid.x;\n"
              "    and.b32 %lane, %index, 31;\n"
              "    shr.u32 %block, %index, 5;\n"
              "    mov.u32 %index, %ctaid.x;\n"
@@ -197,31 +194,31 @@ static void quantize_load(struct ptx *p, const struct ptx_quantize *q)
 // The largest magnitude of the block as a float's bits: integers order them, with infinity and the NaNs on top.
 static void quantize_top(struct ptx *p)
 {
-    PTX_LINES(p, "    mov.u32 %bits, 0;\n");
+    PTX_LINES(p, "    mov.u32 %bits8, 0;\n");
     for (uint32_t i = 0; i < 8; i++)
         PTX_FILL(p,
-                 "    mov.b32 %index, %x$0;\n"
-                 "    and.b32 %index, %index, 0x7fffffff;\n"
-                 "    max.u32 %bits, %bits, %index;\n",
+                 "    mov.b32 %index8, %x$0;\n"
+                 "    and.b32 %index8, %index8, 0x7fffffff;\n"
+                 "    max.u32 %bits8, %bits8, %index8;\n",
                  i);
     for (uint32_t by = 16; by; by /= 2)
         PTX_FILL(p,
-                 "    shfl.sync.bfly.b32 %other, %bits, $0, 31, 0xffffffff;\n"
-                 "    max.u32 %bits, %bits, %other;\n",
+                 "    shfl.sync.bfly.b32 %other8, %bits8, $0, 31, 0xffffffff;\n"
+                 "    max.u32 %bits8, %bits8, %other8;\n",
                  by);
 }
 
 // %d and %per, the scale and what elements are multiplied by: 0 where the block is all zeros or has what is not finite.
 static void quantize_scale(struct ptx *p)
 {
-    PTX_LINES(p, "    mov.b32 %top, %bits;\n"
+    PTX_LINES(p, "    mov.b32 %top, %bits8;\n"
                  "    div.rn.f32 %d, %top, 0f42FE0000;\n"
                  "    max.f32 %d, %d, 0f00800000;\n"
                  "    rcp.rn.f32 %per, %d;\n"
-                 "    sub.u32 %index, %bits, 1;\n"
-                 "    setp.lt.u32 %whole, %index, 0x7f7fffff;\n"
-                 "    setp.eq.u32 %in, %bits, 0;\n"
-                 "    selp.f32 %top, 0f00000000, 0f7FC00000, %in;\n"
+                 "    sub.u32 %index8, %bits8, 1;\n"
+                 "    setp.lt.u32 %whole, %index8, 0x7f7fffff;\n"
+                 "    setp.eq.u32 %in8, %bits8, 0;\n"
+                 "    selp.f32 %top, 0f00000000, 0f7FC00000, %in8;\n"
                  "    selp.f32 %d, %d, %top, %whole;\n");
     for (uint32_t i = 0; i < 8; i++)
         PTX_FILL(p,
@@ -231,24 +228,36 @@ static void quantize_scale(struct ptx *p)
                  i);
 }
 
-// Two lanes have the 16 elements of a sum; the lower one stores it. Lane 0 stores the scale.
+// The bytes of the lane's 8 elements, and the sum of its 16 and its neighbour's.
+static void quantize_pack(struct ptx *p)
+{
+    PTX_LINES(p, "    mov.s32 %sum8, %q0;\n");
+    for (uint32_t i = 1; i < 8; i++)
+        PTX_FILL(p, "    add.s32 %sum8, %sum8, %q$0;\n", i);
+    PTX_LINES(p, "    shfl.sync.bfly.b32 %near, %sum8, 1, 31, 0xffffffff;\n"
+                 "    add.s32 %sum8, %sum8, %near;\n");
+    for (uint32_t w = 0; w < 2; w++) {
+        PTX_FILL(p, "    and.b32 %bits8, %q$0, 255;\n", 4 * w);
+        for (uint32_t i = 1; i < 4; i++)
+            PTX_FILL(p, "    bfi.b32 %bits8, %q$0, %bits8, $1, 8;\n", 4 * w + i, 8 * i);
+        if (w)
+            PTX_LINES(p, "    mov.u32 %high, %bits8;\n");
+        else
+            PTX_LINES(p, "    mov.u32 %low, %bits8;\n");
+    }
+}
+
+void ptx_quantize_lanes(struct ptx *p)
+{
+    quantize_top(p);
+    quantize_scale(p);
+    quantize_pack(p);
+}
+
+// Of the two lanes that have a sum the lower one stores it. Lane 0 stores the scale.
 static void quantize_store(struct ptx *p, const struct ptx_quantize *q, uint32_t blocks)
 {
     uint32_t bytes = (blocks * (PTX_Q8_SCALES + 4) + 63) & ~63u;
-    PTX_LINES(p, "    mov.s32 %sum, %q0;\n");
-    for (uint32_t i = 1; i < 8; i++)
-        PTX_FILL(p, "    add.s32 %sum, %sum, %q$0;\n", i);
-    PTX_LINES(p, "    shfl.sync.bfly.b32 %near, %sum, 1, 31, 0xffffffff;\n"
-                 "    add.s32 %sum, %sum, %near;\n");
-    for (uint32_t w = 0; w < 2; w++) {
-        PTX_FILL(p, "    and.b32 %bits, %q$0, 255;\n", 4 * w);
-        for (uint32_t i = 1; i < 4; i++)
-            PTX_FILL(p, "    bfi.b32 %bits, %q$0, %bits, $1, 8;\n", 4 * w + i, 8 * i);
-        if (w)
-            PTX_LINES(p, "    mov.u32 %high, %bits;\n");
-        else
-            PTX_LINES(p, "    mov.u32 %low, %bits;\n");
-    }
     PTX_FILL(p,
              "    ld.param.u64 %pq, [q8];\n"
              "    cvta.to.global.u64 %pq, %pq;\n"
@@ -261,7 +270,7 @@ static void quantize_store(struct ptx *p, const struct ptx_quantize *q, uint32_t
              "    mad.wide.u32 %pointer, %lane, 1, %pointer;\n"
              "    and.b32 %index, %lane, 1;\n"
              "    setp.eq.u32 %in, %index, 0;\n"
-             "    @%in st.global.u16 [%pointer+$2], %sum;\n"
+             "    @%in st.global.u16 [%pointer+$2], %sum8;\n"
              "    setp.eq.u32 %in, %lane, 0;\n"
              "    mad.wide.u32 %pointer, %block, 4, %pq;\n"
              "    @%in st.global.f32 [%pointer+$3], %d;\n",
@@ -276,8 +285,7 @@ int ptx_emit_quantize(struct ptx *p, const struct ptx_quantize *q, struct ptx_la
     uint32_t blocks = ptx_tiles(q->k, 256);
     quantize_head(p, q, blocks);
     quantize_load(p, q);
-    quantize_top(p);
-    quantize_scale(p);
+    ptx_quantize_lanes(p);
     quantize_store(p, q, blocks);
     PTX_LINES(p, "    ret;\n"
                  "}\n");

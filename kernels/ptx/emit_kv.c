@@ -172,10 +172,9 @@ static void write_head(struct ptx *p, const struct ptx_kv_write *w, uint32_t uni
              4 * block);
 }
 
-static void write_element(struct ptx *p, enum dtype type)
+// %v to [%py].
+static void put_element(struct ptx *p, enum dtype type)
 {
-    PTX_LINES(p, "    .reg .f32 %v;\n"
-                 "    ld.global.f32 %v, [%px];\n");
     if (type == DT_F32)
         PTX_LINES(p, "    st.global.f32 [%py], %v;\n");
     else if (type == DT_F16)
@@ -198,6 +197,13 @@ static void write_element(struct ptx *p, enum dtype type)
                      "    selp.b32 %bits, %quiet, %bits, %nan;\n"
                      "    mov.b32 {%low, %high}, %bits;\n"
                      "    st.global.b16 [%py], %high;\n");
+}
+
+static void write_element(struct ptx *p, enum dtype type)
+{
+    PTX_LINES(p, "    .reg .f32 %v;\n"
+                 "    ld.global.f32 %v, [%px];\n");
+    put_element(p, type);
 }
 
 // The largest magnitude of the block, %top, and the element that has it first, %peak; %sound where all are finite.
@@ -238,15 +244,17 @@ static void write_element(struct ptx *p, enum dtype type)
     "    setp.lt.f32 %big, %reach, %top;\n"                                                                            \
     "    @%big add.u32 %half, %half, 1;\n"                                                                             \
     "    min.u32 %half, %half, 0x7bff;\n"
-#define BLOCK_SCALE                                                                                                    \
+#define BLOCK_PER                                                                                                      \
     "    @!%sound mov.u32 %half, 0x7e00;\n"                                                                            \
     "    cvt.u16.u32 %bits, %half;\n"                                                                                  \
     "    mov.b16 %h, %bits;\n"                                                                                         \
-    "    st.global.b16 [%py], %bits;\n"                                                                                \
     "    cvt.f32.f16 %d, %h;\n"                                                                                        \
     "    setp.eq.f32 %zero, %d, 0f00000000;\n"                                                                         \
     "    rcp.rn.f32 %per, %d;\n"                                                                                       \
-    "    @%zero mov.f32 %per, 0f00000000;\n"                                                                           \
+    "    @%zero mov.f32 %per, 0f00000000;\n"
+#define BLOCK_SCALE                                                                                                    \
+    BLOCK_PER                                                                                                          \
+    "    st.global.b16 [%py], %bits;\n"                                                                                \
     "    mov.u64 %from, %px;\n"                                                                                        \
     "    add.u64 %py, %py, 2;\n"
 
@@ -294,6 +302,81 @@ static void write_q4_0(struct ptx *p)
                                                                   "    add.u64 %py, %py, 1;\n"
                                                                   "    setp.lt.u64 %more, %from, %end;\n"
                                                                   "    @%more bra QUANT;\n");
+}
+
+// ---- a block whose elements are the lanes of a warp
+
+// %top, %peak and %sound of the warp's values %v: the largest magnitude, the first value that has it.
+#define LANES_TOP                                                                                                      \
+    "    .reg .pred %sound, %larger, %zero, %big, %first;\n"                                                           \
+    "    .reg .u32 %q, %q2, %half, %mine;\n"                                                                           \
+    "    .reg .s32 %n;\n"                                                                                              \
+    "    .reg .u64 %slot_at;\n"                                                                                        \
+    "    .reg .b16 %bits;\n"                                                                                           \
+    "    .reg .f16 %h;\n"                                                                                              \
+    "    .reg .f32 %size, %top, %peak, %d, %reach, %per;\n"                                                            \
+    "    setp.eq.u32 %first, %lane, 0;\n"                                                                              \
+    "    abs.f32 %size, %v;\n"                                                                                         \
+    "    mov.b32 %mine, %size;\n"                                                                                      \
+    "    mov.u32 %half, %mine;\n"
+#define LANES_MAX(by)                                                                                                  \
+    "    shfl.sync.bfly.b32 %q, %half, " by ", 31, 0xffffffff;\n"                                                      \
+    "    max.u32 %half, %half, %q;\n"
+#define LANES_PEAK                                                                                                     \
+    "    setp.eq.u32 %larger, %mine, %half;\n"                                                                         \
+    "    vote.sync.ballot.b32 %q, %larger, 0xffffffff;\n"                                                              \
+    "    brev.b32 %q, %q;\n"                                                                                           \
+    "    clz.b32 %q, %q;\n"                                                                                            \
+    "    shfl.sync.idx.b32 %peak, %v, %q, 31, 0xffffffff;\n"                                                           \
+    "    mov.b32 %top, %half;\n"                                                                                       \
+    "    setp.lt.u32 %sound, %half, 0x7f800000;\n"
+
+static void put_q8_0(struct ptx *p)
+{
+    PTX_FILL(p, BLOCK_STEP BLOCK_PER, ptx_float_bits(127.0f), ptx_float_bits(127.5f));
+    PTX_LINES(p, "    @%first st.global.b16 [%py], %bits;\n"
+                 "    mul.f32 %size, %v, %per;\n"
+                 "    max.f32 %size, %size, 0fC2FE0000;\n"
+                 "    min.f32 %size, %size, 0f42FE0000;\n"
+                 "    cvt.rni.s32.f32 %n, %size;\n"
+                 "    @!%sound mov.s32 %n, 0;\n"
+                 "    mad.wide.u32 %slot_at, %lane, 1, %py;\n"
+                 "    st.global.s8 [%slot_at+2], %n;\n");
+}
+
+static void put_q4_0(struct ptx *p)
+{
+    PTX_FILL(p,
+             BLOCK_STEP "    setp.gt.f32 %larger, %peak, 0f00000000;\n"
+                        "    @%larger or.b32 %half, %half, 0x8000;\n" BLOCK_PER,
+             ptx_float_bits(8.0f), ptx_float_bits(8.5f));
+    PTX_LINES(p, "    @%first st.global.b16 [%py], %bits;\n"
+                 "    mul.f32 %size, %v, %per;\n"
+                 "    max.f32 %size, %size, 0fC1000000;\n"
+                 "    min.f32 %size, %size, 0f40E00000;\n"
+                 "    cvt.rni.s32.f32 %n, %size;\n"
+                 "    add.s32 %n, %n, 8;\n"
+                 "    mov.b32 %q, %n;\n"
+                 "    shfl.sync.down.b32 %q2, %q, 16, 31, 0xffffffff;\n"
+                 "    shl.b32 %q2, %q2, 4;\n"
+                 "    or.b32 %q, %q, %q2;\n"
+                 "    @!%sound mov.u32 %q, 0;\n"
+                 "    mad.wide.u32 %slot_at, %lane, 1, %py;\n"
+                 "    setp.lt.u32 %first, %lane, 16;\n"
+                 "    @%first st.global.u8 [%slot_at+2], %q;\n");
+}
+
+void ptx_kv_put(struct ptx *p, enum dtype type)
+{
+    if (dtype_info[type].block == 1) {
+        put_element(p, type);
+        return;
+    }
+    PTX_LINES(p, LANES_TOP LANES_MAX("16") LANES_MAX("8") LANES_MAX("4") LANES_MAX("2") LANES_MAX("1") LANES_PEAK);
+    if (type == DT_Q8_0)
+        put_q8_0(p);
+    else
+        put_q4_0(p);
 }
 
 int ptx_emit_kv_write(struct ptx *p, const struct ptx_kv_write *w, struct ptx_launch *launch, struct error *err)

@@ -31,6 +31,10 @@ void ptx_kv_strip(struct ptx *p, enum dtype type, enum ptx_strip_guard guard, bo
     "    .reg .f16 %sf;\n"                                                                                             \
     "    .reg .f32 %sd, %e<8>;\n"
 
+// A value in %v goes to its place in the cache, %py: of the element, or of its block, whose 32 columns are the lanes of
+// a warp, %lane. In a scope of its own, for it declares registers.
+void ptx_kv_put(struct ptx *p, enum dtype type);
+
 #define PTX_KV_REGS                                                                                                    \
     "    .reg .u32 %position, %stride, %entry, %page, %slot;\n"                                                        \
     "    .reg .u64 %kv, %table, %place;\n"

@@ -302,18 +302,18 @@ static void f32_head(struct ptx *p, const struct ptx_matmul *m)
     ptx_header(p, 63, 75);
     ptx_type_tables(p, m->type, m->node);
     ptx_matmul_entry(p, m, WARPS);
-    PTX_FILL(p,
-             "    .reg .u32 %put, %take, %left, %part;\n"
-             "    .reg .u64 %unit, %chunk;\n"
-             "    .reg .f32 %even<$0>, %odd<$0>;\n"
-             "    .shared .align 16 .b8 weights[32768];\n",
-             m->rows);
+    PTX_LINES(p, "    .shared .align 16 .b8 weights[32768];\n");
+    ptx_matmul_sources(p, m);
 }
 
 // Where this thread writes and reads shared memory, its first unit, its first two elements of x.
 static void f32_addresses(struct ptx *p, const struct ptx_matmul *m)
 {
-    ptx_matmul_sources(p, m);
+    PTX_FILL(p,
+             "    .reg .u32 %put, %take, %left, %part;\n"
+             "    .reg .u64 %unit, %chunk;\n"
+             "    .reg .f32 %even<$0>, %odd<$0>;\n",
+             m->rows);
     PTX_LINES(p, "    mov.u32 %put, weights;\n"
                  "    mad.lo.u32 %put, %lane, 4, %put;\n"
                  "    mad.lo.u32 %take, %warp, 256, %put;\n"
@@ -360,7 +360,9 @@ static void f32_products(struct ptx *p, const struct ptx_matmul *m, uint32_t s)
              "    ld.shared.f32 %w1, [%take+$1];\n",
              2048 * s, 2048 * s + 128);
     for (uint32_t r = 0; r < m->rows; r++) {
-        if (pairs)
+        if (m->x_shared)
+            PTX_FILL(p, "    ld.shared.v2.f32 {%x0, %x1}, [%px$0+$1];\n", r, 64 * s);
+        else if (pairs)
             PTX_FILL(p, "    ld.global.v2.f32 {%x0, %x1}, [%px$0+$1];\n", r, 64 * s);
         else
             PTX_FILL(p,
@@ -384,7 +386,8 @@ static void f32_cut_products(struct ptx *p, const struct ptx_matmul *m, uint32_t
                  "    @%in ld.shared.f32 %w0, [%take+$2];\n",
                  odd, n, 2048 * s + 128 * odd);
         for (uint32_t r = 0; r < m->rows; r++) {
-            PTX_FILL(p, "    @%in ld.global.f32 %x0, [%px$0+$1];\n", r, 64 * s + 4 * odd);
+            ptx_word(p, m->x_shared ? "    @%in ld.shared" : "    @%in ld.global");
+            PTX_FILL(p, ".f32 %x0, [%px$0+$1];\n", r, 64 * s + 4 * odd);
             if (odd)
                 PTX_FILL(p, "    @%in fma.rn.f32 %odd$0, %w0, %x0, %odd$0;\n", r);
             else
@@ -472,7 +475,7 @@ static void f32_share_sums(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-static void f32_sum(struct ptx *p, const struct ptx_matmul *m)
+void ptx_matmul_f32_sum(struct ptx *p, const struct ptx_matmul *m)
 {
     (void)m;
     PTX_LINES(p, "    .reg .f32 %l<16>;\n");
@@ -484,13 +487,18 @@ static void f32_sum(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    mov.f32 %sum, %l0;\n");
 }
 
-static void emit_f32(struct ptx *p, const struct ptx_matmul *m)
+void ptx_matmul_f32_tile(struct ptx *p, const struct ptx_matmul *m)
 {
-    f32_head(p, m);
     f32_addresses(p, m);
     f32_loop(p, m);
     f32_share_sums(p, m);
-    ptx_matmul_end(p, m, f32_sum);
+}
+
+static void emit_f32(struct ptx *p, const struct ptx_matmul *m)
+{
+    f32_head(p, m);
+    ptx_matmul_f32_tile(p, m);
+    ptx_matmul_end(p, m, ptx_matmul_f32_sum);
 }
 
 int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch *launch, struct error *err)

@@ -50,6 +50,7 @@ struct ptx_matmul {
     // ids_stride + 4 * j. An id outside of [0, n_experts) writes nothing. Of PTX_MANY_ROWS, ids is what ptx_emit_group
     // has made of them, x_stride is n_used * x_part where that is not 0, and y_stride n_used * 4 * n_out.
     uint32_t n_used, n_experts, x_part, ids_stride;
+    bool x_shared; // x, one row of float32, lies in shared memory: within a fused kernel
 };
 int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch *launch, struct error *err);
 // The class that serves n_rows best on a card of that compute capability (75, 80, ..).
@@ -111,5 +112,13 @@ struct ptx_quantize {
     uint32_t x_stride, y_stride;
 };
 int ptx_emit_quantize(struct ptx *p, const struct ptx_quantize *q, struct ptx_launch *launch, struct error *err);
+// A block of 256 by a warp: from %x0 .. %x7, the lane's elements, which it changes, to {%low, %high}, their bytes; %sum8,
+// the sum of a pair of lanes; %d, the scale.
+#define PTX_QUANTIZE_REGS                                                                                              \
+    "    .reg .pred %in8, %whole;\n"                                                                                   \
+    "    .reg .u32 %index8, %bits8, %other8, %low, %high;\n"                                                           \
+    "    .reg .s32 %q<8>, %sum8, %near;\n"                                                                             \
+    "    .reg .f32 %x<8>, %top, %d, %per;\n"
+void ptx_quantize_lanes(struct ptx *p);
 
 #endif

@@ -36,6 +36,13 @@ void ptx_matmul_many_output(struct ptx *p, const struct ptx_matmul *m, uint32_t 
 void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
                     void (*make_sum)(struct ptx *, const struct ptx_matmul *));
 
+// A tile's products with one row of float32, in a scope of 8 warps that all take part: the tile is at %w_tile, the row
+// at %px0 (.u64), which is changed. Declares registers. When it ends, whoever is to know the sum of output %lane makes
+// it, %sum, with ptx_matmul_f32_sum; shared memory of PTX_MATMUL_F32_BYTES, named weights, is free again after a barrier.
+enum { PTX_MATMUL_F32_WARPS = 8, PTX_MATMUL_F32_BYTES = 32768 };
+void ptx_matmul_f32_tile(struct ptx *p, const struct ptx_matmul *m);
+void ptx_matmul_f32_sum(struct ptx *p, const struct ptx_matmul *m);
+
 // The whole kernel for activations in 8 bits; returns the warps of a CTA.
 uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m);
 // The same for many rows on tensor cores, 256 threads a CTA; returns the outputs of a CTA.

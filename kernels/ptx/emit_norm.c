@@ -5,7 +5,7 @@
 
 enum { MAX_THREADS = 256 };
 
-static uint32_t threads_for(uint32_t group)
+uint32_t ptx_norm_threads(uint32_t group)
 {
     uint32_t threads = 32;
     while (threads < MAX_THREADS && threads * 4 < group)
@@ -60,7 +60,7 @@ static void reduce(struct ptx *p, uint32_t threads)
     for (uint32_t by = 16; by; by /= 2)
         PTX_FILL(p,
                  "    shfl.sync.bfly.b32 %other, %sum, $0, 31, 0xffffffff;\n"
-                 "    add.f32 %sum, %sum, %other;\n",
+                 "    add.rn.f32 %sum, %sum, %other;\n",
                  by);
     if (threads == 32)
         return;
@@ -76,7 +76,7 @@ static void reduce(struct ptx *p, uint32_t threads)
     for (uint32_t warp = 1; warp < threads / 32; warp++)
         PTX_FILL(p,
                  "    ld.shared.f32 %other, [%place+$0];\n"
-                 "    add.f32 %sum, %sum, %other;\n",
+                 "    add.rn.f32 %sum, %sum, %other;\n",
                  4 * warp);
 }
 
@@ -97,16 +97,16 @@ static void norm_sums(struct ptx *p, const struct ptx_norm *n, uint32_t threads)
     PTX_LINES(p, "    mov.f32 %mean, 0f00000000;\n"
                  "    mov.f32 %sum, 0f00000000;\n");
     if (n->kind == NORM_LAYER) {
-        PTX_FILL(p, EACH_BEGIN("MEAN") "    add.f32 %sum, %sum, %v;\n" EACH_END("MEAN"), n->group, threads,
+        PTX_FILL(p, EACH_BEGIN("MEAN") "    add.rn.f32 %sum, %sum, %v;\n" EACH_END("MEAN"), n->group, threads,
                  4 * threads);
         reduce(p, threads);
         PTX_FILL(p,
-                 "    mul.f32 %mean, %sum, 0f$x0;\n"
+                 "    mul.rn.f32 %mean, %sum, 0f$x0;\n"
                  "    mov.f32 %sum, 0f00000000;\n",
                  ptx_float_bits((float)(1.0 / n->group)));
     }
     PTX_FILL(p,
-             EACH_BEGIN("SQUARE") "    sub.f32 %v, %v, %mean;\n"
+             EACH_BEGIN("SQUARE") "    sub.rn.f32 %v, %v, %mean;\n"
                                   "    fma.rn.f32 %sum, %v, %v, %sum;\n" EACH_END("SQUARE"),
              n->group, threads, 4 * threads);
     reduce(p, threads);
@@ -125,19 +125,19 @@ static void norm_apply(struct ptx *p, const struct ptx_norm *n, uint32_t threads
     if (n->bias)
         PTX_LINES(p, PTX_ADDRESS("%pb", "bias") "    mad.wide.u32 %pb, %thread, 4, %pb;\n");
     PTX_FILL(p,
-             EACH_BEGIN("APPLY") "    sub.f32 %v, %v, %mean;\n"
-                                 "    mul.f32 %v, %v, %root;\n",
+             EACH_BEGIN("APPLY") "    sub.rn.f32 %v, %v, %mean;\n"
+                                 "    mul.rn.f32 %v, %v, %root;\n",
              n->group);
     if (n->gain)
         PTX_FILL(p,
                  "    ld.global.f32 %w, [%pw];\n"
-                 "    mul.f32 %v, %v, %w;\n"
+                 "    mul.rn.f32 %v, %v, %w;\n"
                  "    add.u64 %pw, %pw, $0;\n",
                  4 * threads);
     if (n->bias)
         PTX_FILL(p,
                  "    ld.global.f32 %w, [%pb];\n"
-                 "    add.f32 %v, %v, %w;\n"
+                 "    add.rn.f32 %v, %v, %w;\n"
                  "    add.u64 %pb, %pb, $0;\n",
                  4 * threads);
     PTX_FILL(p,
@@ -155,7 +155,7 @@ int ptx_emit_norm(struct ptx *p, const struct ptx_norm *n, struct ptx_launch *la
         return fail(err, E_GPU, "norm: groups of %u in rows of %u", n->group, n->width);
     if (!isfinite(n->eps) || n->eps < 0)
         return fail(err, E_GPU, "norm: eps of %g", (double)n->eps);
-    uint32_t threads = threads_for(n->group);
+    uint32_t threads = ptx_norm_threads(n->group);
     norm_head(p, n, threads);
     norm_places(p, n);
     norm_sums(p, n, threads);

@@ -33,6 +33,11 @@ struct ptx_elements {
     float factor;       // SCALE; SOFTCAP: the cap
 };
 int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_launch *launch, struct error *err);
+// %a<i> = f(%a<i>), or f(%a<i>, %b<i>), i < 4.
+#define PTX_ELEMENT_REGS                                                                                               \
+    "    .reg .pred %less;\n"                                                                                          \
+    "    .reg .f32 %a<4>, %b<4>, %s, %t, %u;\n"
+void ptx_element(struct ptx *p, const struct ptx_elements *e, uint32_t i);
 
 // y[i] = x[outputs[i]]. Parameters step, outputs, x, y.
 struct ptx_pick {
@@ -49,6 +54,7 @@ struct ptx_norm {
     float eps;
     bool gain, bias;
 };
+uint32_t ptx_norm_threads(uint32_t group); // that sum a group's elements, each every so many
 int ptx_emit_norm(struct ptx *p, const struct ptx_norm *n, struct ptx_launch *launch, struct error *err);
 
 // cos.. and sin.. of position * frequency, times mscale; all in double. Parameters step, positions, frequencies (f64), y.

@@ -13,6 +13,7 @@
 #include "kernels/machine.h"
 #include "kernels/plan.h"
 #include "kernels/ptx/driver.h"
+#include "kernels/ptx/emit_fused.h"
 #include "kernels/ptx/emit_matmul.h"
 #include "kernels/ptx/emit_ops.h"
 
@@ -38,6 +39,7 @@ enum gpu_kind {
     GPU_GET_ROWS,
     GPU_REPACK,
     GPU_QUANTIZE,
+    GPU_FUSED,
 };
 // What an emitter is told, whichever it is.
 struct gpu_spec {
@@ -58,6 +60,7 @@ struct gpu_spec {
         struct ptx_get_rows get_rows;
         struct ptx_repack repack;
         struct ptx_quantize quantize;
+        struct ptx_fused fused;
     };
 };
 // One text of one kernel. Those of equal shapes are one: only the node in the name and in a comment tells for whom it
@@ -121,7 +124,7 @@ struct gpu_arg {
     enum gpu_arg_kind kind;
     uint64_t at;
 };
-enum { GPU_ARGS = 9, GPU_CLASSES = 8 };
+enum { GPU_ARGS = FUSED_PARAMS + 3, GPU_CLASSES = 8 };
 struct gpu_launch {
     const struct tensor *node; // for dumps and messages
     enum rows rows;
@@ -130,6 +133,7 @@ struct gpu_launch {
     struct gpu_kernel *kernels[GPU_CLASSES];
     uint32_t classes[GPU_CLASSES]; // rows that a CTA of that kernel takes: 1 where there is but one kernel
     int n_kernels;
+    uint32_t most_ctas;       // a fused kernel goes through its units with so many; 0: it is none
     struct ptx_matmul matmul; // asked for the best class; n_in 0: none
     uint32_t splits;          // attention row by row: of a row's positions; 0: it is not that
     uint32_t tile;            // attention by tiles, passed over where rows are few: rows of a CTA; 0: it is not that
@@ -158,7 +162,8 @@ struct plan {
     struct compile_options options;
     struct arena arena;
     struct program program;
-    struct tensor **into; // [program.n] the sum that a product is a part of, made with it; NULL: none
+    struct fusion *fusion; // of a step of one row
+    struct tensor **into;  // [program.n] the sum that a product is a part of, made with it; NULL: none
     bool *tapped;         // [program.n]
     uint64_t values;      // their memory on the card
     size_t values_bytes;
@@ -184,8 +189,21 @@ struct plan {
 int gpu_compile(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
                 struct error *err);
 void gpu_plan_free(struct machine *m, struct plan *p);
-// The launches of one node, added to the plan's.
+// The launches of one node, added to the list that is being made.
 int gpu_node(struct plan *p, struct tensor *n, struct error *err);
+// What launches are made of.
+struct gpu_launch *gpu_launch_new(struct plan *p, const struct tensor *n, struct error *err);
+void gpu_add_arg(struct gpu_launch *l, enum gpu_arg_kind kind, uint64_t at);
+int gpu_add_floats(struct plan *p, struct gpu_launch *l, const void *data, int64_t n, struct error *err);
+int gpu_add_tiles(struct plan *p, struct gpu_launch *l, const struct weight *w, struct error *err);
+int gpu_add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, uint32_t rows, struct error *err);
+int gpu_kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_part part, int dim, struct ptx_kv *out,
+              struct error *err);
+struct ptx_elements gpu_elements_of(const struct tensor *n);
+// The list of one row (gpu_fuse.c): which launch makes what, and where values lie, which may raise p->values_bytes; then,
+// when their memory is there, the launches.
+int gpu_fuse(struct plan *p, struct error *err);
+int gpu_fuse_launches(struct plan *p, struct error *err);
 uint64_t gpu_value(const struct plan *p, const struct tensor *n); // in the list that is being made
 uint64_t gpu_value_in(const struct plan *p, enum gpu_list_kind list, const struct tensor *n);
 // The list that serves a bucket.

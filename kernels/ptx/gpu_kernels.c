@@ -48,6 +48,8 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
         return ptx_emit_repack(p, &s->repack, l, err);
     case GPU_QUANTIZE:
         return ptx_emit_quantize(p, &s->quantize, l, err);
+    case GPU_FUSED:
+        return ptx_emit_fused(p, &s->fused, l, err);
     }
     return fail(err, E_GPU, "PTX: no emitter of kind %d", (int)s->kind);
 }

@@ -2,7 +2,7 @@
 #include "kernels/ptx/gpu.h"
 #include "kernels/ptx/gpu_buckets.h"
 
-static struct gpu_launch *launch_new(struct plan *p, const struct tensor *n, struct error *err)
+struct gpu_launch *gpu_launch_new(struct plan *p, const struct tensor *n, struct error *err)
 {
     struct gpu_list *list = p->list;
     struct gpu_launch *grown = gpu_grow(list->launches, list->n_launches, &list->cap_launches, sizeof *grown);
@@ -16,7 +16,7 @@ static struct gpu_launch *launch_new(struct plan *p, const struct tensor *n, str
     return grown;
 }
 
-static void add_arg(struct gpu_launch *l, enum gpu_arg_kind kind, uint64_t at)
+void gpu_add_arg(struct gpu_launch *l, enum gpu_arg_kind kind, uint64_t at)
 {
     l->args[l->n_args++] = (struct gpu_arg){kind, at};
 }
@@ -24,18 +24,18 @@ static void add_arg(struct gpu_launch *l, enum gpu_arg_kind kind, uint64_t at)
 // A launch of the operations' kernels: they begin with the step, and end with what they make.
 static struct gpu_launch *begin(struct plan *p, const struct tensor *n, struct error *err)
 {
-    struct gpu_launch *l = launch_new(p, n, err);
+    struct gpu_launch *l = gpu_launch_new(p, n, err);
     if (l)
-        add_arg(l, ARG_STEP, 0);
+        gpu_add_arg(l, ARG_STEP, 0);
     return l;
 }
 
 static void add_value(struct plan *p, struct gpu_launch *l, const struct tensor *n)
 {
-    add_arg(l, ARG_ADDRESS, gpu_value(p, n));
+    gpu_add_arg(l, ARG_ADDRESS, gpu_value(p, n));
 }
 
-static int add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, uint32_t rows, struct error *err)
+int gpu_add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, uint32_t rows, struct error *err)
 {
     if (l->n_kernels == GPU_CLASSES)
         return fail(err, E_GPU, "%s: more classes of rows than a plan has room for", l->node->name);
@@ -46,7 +46,7 @@ static int add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spe
     return 0;
 }
 
-static int add_floats(struct plan *p, struct gpu_launch *l, const void *data, int64_t n, struct error *err)
+int gpu_add_floats(struct plan *p, struct gpu_launch *l, const void *data, int64_t n, struct error *err)
 {
     uint64_t *grown = gpu_grow(p->weights, p->n_weights, &p->cap_weights, sizeof *grown), at;
     if (!grown)
@@ -55,11 +55,11 @@ static int add_floats(struct plan *p, struct gpu_launch *l, const void *data, in
     if (gpu_weight_floats(p->gpu, data, (size_t)n, &at, err))
         return -1;
     p->weights[p->n_weights++] = at;
-    add_arg(l, ARG_ADDRESS, at);
+    gpu_add_arg(l, ARG_ADDRESS, at);
     return 0;
 }
 
-static int add_tiles(struct plan *p, struct gpu_launch *l, const struct weight *w, struct error *err)
+int gpu_add_tiles(struct plan *p, struct gpu_launch *l, const struct weight *w, struct error *err)
 {
     uint64_t *grown = gpu_grow(p->weights, p->n_weights, &p->cap_weights, sizeof *grown), at;
     if (!grown)
@@ -68,7 +68,7 @@ static int add_tiles(struct plan *p, struct gpu_launch *l, const struct weight *
     if (gpu_weight_tiles(p->gpu, w, &at, err))
         return -1;
     p->weights[p->n_weights++] = at;
-    add_arg(l, ARG_ADDRESS, at);
+    gpu_add_arg(l, ARG_ADDRESS, at);
     return 0;
 }
 
@@ -83,13 +83,13 @@ static int do_embed(struct plan *p, struct tensor *n, struct error *err)
                                        .n_out = (uint32_t)w->ne[1],
                                        .y_stride = (uint32_t)(4 * n->width),
                                        .scale = n->p.embed.scale};
-    struct gpu_launch *l = launch_new(p, n, err);
-    if (!l || add_tiles(p, l, w, err) || add_kernel(p, l, &s, 1, err))
+    struct gpu_launch *l = gpu_launch_new(p, n, err);
+    if (!l || gpu_add_tiles(p, l, w, err) || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     l->rows_in_y = true;
-    add_arg(l, n->p.embed.input == INPUT_TOKENS ? ARG_TOKENS : ARG_POSITIONS, 0);
+    gpu_add_arg(l, n->p.embed.input == INPUT_TOKENS ? ARG_TOKENS : ARG_POSITIONS, 0);
     add_value(p, l, n);
-    add_arg(l, ARG_N_ROWS, 0);
+    gpu_add_arg(l, ARG_N_ROWS, 0);
     return 0;
 }
 
@@ -97,9 +97,9 @@ static int do_rows(struct plan *p, struct tensor *n, struct error *err)
 {
     struct gpu_spec s = {.kind = GPU_PICK, .pick = {0, (uint32_t)n->width}};
     struct gpu_launch *l = begin(p, n, err);
-    if (!l || add_kernel(p, l, &s, 1, err))
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
-    add_arg(l, ARG_OUTPUTS, 0);
+    gpu_add_arg(l, ARG_OUTPUTS, 0);
     add_value(p, l, n->src[0]);
     add_value(p, l, n);
     return 0;
@@ -111,11 +111,11 @@ static int do_rope_table(struct plan *p, struct tensor *n, struct error *err)
     struct gpu_spec s = {.kind = GPU_ROPE_TABLE, .rope_table = {0, (uint32_t)pairs, n->p.rope_table.mscale}};
     struct gpu_launch *l = begin(p, n, err);
     uint64_t frequencies;
-    if (!l || add_kernel(p, l, &s, 1, err) ||
+    if (!l || gpu_add_kernel(p, l, &s, 1, err) ||
         gpu_own(p, n->p.rope_table.inv_freq, pairs * sizeof(double), &frequencies, err))
         return -1;
-    add_arg(l, ARG_POSITIONS, 0);
-    add_arg(l, ARG_ADDRESS, frequencies);
+    gpu_add_arg(l, ARG_POSITIONS, 0);
+    gpu_add_arg(l, ARG_ADDRESS, frequencies);
     add_value(p, l, n);
     return 0;
 }
@@ -132,11 +132,11 @@ static int do_norm(struct plan *p, struct tensor *n, struct error *err)
                                .gain = n->w[0],
                                .bias = n->w[1]};
     struct gpu_launch *l = begin(p, n, err);
-    if (!l || add_kernel(p, l, &s, 1, err))
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     add_value(p, l, n->src[0]);
     for (int i = 0; i < 2; i++)
-        if (n->w[i] && add_floats(p, l, n->w[i]->data, group, err))
+        if (n->w[i] && gpu_add_floats(p, l, n->w[i]->data, group, err))
             return -1;
     add_value(p, l, n);
     return 0;
@@ -151,7 +151,7 @@ static int do_rope(struct plan *p, struct tensor *n, struct error *err)
                                .pairs = (uint32_t)n->src[1]->p.rope_table.n_pairs,
                                .layout = n->p.rope.layout};
     struct gpu_launch *l = begin(p, n, err);
-    if (!l || add_kernel(p, l, &s, 1, err))
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     add_value(p, l, n->src[0]);
     add_value(p, l, n->src[1]);
@@ -159,8 +159,8 @@ static int do_rope(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
-static int kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_part part, int dim,
-                 struct ptx_kv *out, struct error *err)
+int gpu_kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_part part, int dim, struct ptx_kv *out,
+              struct error *err)
 {
     size_t offset = kv_layer_offset(p->graph, p->options.kv_type, layer, part);
     if (p->page_bytes > INT32_MAX)
@@ -171,9 +171,9 @@ static int kv_of(const struct plan *p, const struct tensor *n, int layer, enum k
 
 static void add_pages(struct gpu_launch *l)
 {
-    add_arg(l, ARG_POSITIONS, 0);
-    add_arg(l, ARG_TABLES, 0);
-    add_arg(l, ARG_PAGES, 0);
+    gpu_add_arg(l, ARG_POSITIONS, 0);
+    gpu_add_arg(l, ARG_TABLES, 0);
+    gpu_add_arg(l, ARG_PAGES, 0);
 }
 
 static int do_kv_write(struct plan *p, struct tensor *n, struct error *err)
@@ -181,7 +181,8 @@ static int do_kv_write(struct plan *p, struct tensor *n, struct error *err)
     int dim = (int)n->p.kv.head_dim;
     struct gpu_spec s = {.kind = GPU_KV_WRITE, .kv_write = {.heads = (uint32_t)(n->src[0]->width / dim)}};
     struct gpu_launch *l = begin(p, n, err);
-    if (!l || kv_of(p, n, n->p.kv.layer, n->p.kv.part, dim, &s.kv_write.kv, err) || add_kernel(p, l, &s, 1, err))
+    if (!l || gpu_kv_of(p, n, n->p.kv.layer, n->p.kv.part, dim, &s.kv_write.kv, err) ||
+        gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     add_pages(l);
     add_value(p, l, n->src[0]);
@@ -202,18 +203,17 @@ static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int
 {
     uint32_t few = (uint32_t)MIN(rows, PTX_ATTEND_MANY - 1);
     struct gpu_launch *l = begin(p, n, err);
-    if (!l || add_kernel(p, l, s, 1, err) ||
-        make_room(p, ptx_attend_partials(&s->attend, few), &p->parts, err) ||
+    if (!l || gpu_add_kernel(p, l, s, 1, err) || make_room(p, ptx_attend_partials(&s->attend, few), &p->parts, err) ||
         make_room(p, ptx_attend_counters(&s->attend, few), &p->counters, err))
         return -1;
     s->attend.form = PTX_ATTEND_LONE;
-    if (rows >= PTX_ATTEND_MANY && add_kernel(p, l, s, PTX_ATTEND_MANY, err))
+    if (rows >= PTX_ATTEND_MANY && gpu_add_kernel(p, l, s, PTX_ATTEND_MANY, err))
         return -1;
     l->splits = s->attend.splits;
     add_pages(l);
     add_value(p, l, n->src[0]);
-    add_arg(l, ARG_ADDRESS, p->parts.at);
-    add_arg(l, ARG_ADDRESS, p->counters.at);
+    gpu_add_arg(l, ARG_ADDRESS, p->parts.at);
+    gpu_add_arg(l, ARG_ADDRESS, p->counters.at);
     add_value(p, l, n);
     return 0;
 }
@@ -229,14 +229,14 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
                                    .softcap = n->p.attn.softcap,
                                    .window = (uint32_t)n->p.attn.window,
                                    .splits = ptx_attend_splits((uint32_t)n->p.attn.n_head_kv)};
-    if (kv_of(p, n, layer, KV_KEY, n->p.attn.dim_k, &s.attend.k, err) ||
-        kv_of(p, n, layer, KV_VALUE, n->p.attn.dim_v, &s.attend.v, err) || attend_rows(p, n, &s, rows, err))
+    if (gpu_kv_of(p, n, layer, KV_KEY, n->p.attn.dim_k, &s.attend.k, err) ||
+        gpu_kv_of(p, n, layer, KV_VALUE, n->p.attn.dim_v, &s.attend.v, err) || attend_rows(p, n, &s, rows, err))
         return -1;
     if (rows < PTX_ATTEND_MANY)
         return 0;
     s.attend.form = PTX_ATTEND_TILES;
     struct gpu_launch *l = begin(p, n, err);
-    if (!l || add_kernel(p, l, &s, 1, err))
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     l->tile = ptx_attend_tile(&s.attend);
     add_pages(l);
@@ -245,19 +245,23 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
-static int do_elements(struct plan *p, struct tensor *n, struct error *err)
+struct ptx_elements gpu_elements_of(const struct tensor *n)
 {
     static const enum ptx_element element[OP_COUNT] = {
         [OP_ACT] = PTX_ACT, [OP_GLU] = PTX_GLU, [OP_ADD] = PTX_ADD, [OP_SCALE] = PTX_SCALE, [OP_SOFTCAP] = PTX_SOFTCAP};
     bool acts = n->op == OP_ACT || n->op == OP_GLU, scales = n->op == OP_SCALE || n->op == OP_SOFTCAP;
-    struct gpu_spec s = {.kind = GPU_ELEMENTS};
-    s.elements = (struct ptx_elements){.rows = n->rows,
-                                       .width = (uint32_t)n->width,
-                                       .op = element[n->op],
-                                       .act = acts ? n->p.act.kind : 0,
-                                       .factor = scales ? n->p.scale.factor : 0};
+    return (struct ptx_elements){.rows = n->rows,
+                                 .width = (uint32_t)n->width,
+                                 .op = element[n->op],
+                                 .act = acts ? n->p.act.kind : 0,
+                                 .factor = scales ? n->p.scale.factor : 0};
+}
+
+static int do_elements(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_ELEMENTS, .elements = gpu_elements_of(n)};
     struct gpu_launch *l = begin(p, n, err);
-    if (!l || add_kernel(p, l, &s, 1, err))
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     add_value(p, l, n->src[0]);
     if (n->src[1])
@@ -276,7 +280,7 @@ static int do_route(struct plan *p, struct tensor *n, struct error *err)
                                  .normalise = n->p.route.normalise,
                                  .scale = n->p.route.scale};
     struct gpu_launch *l = begin(p, n, err);
-    if (!l || add_kernel(p, l, &s, 1, err))
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     add_value(p, l, n->src[0]);
     add_value(p, l, n);
@@ -289,7 +293,7 @@ static int do_combine(struct plan *p, struct tensor *n, struct error *err)
     s.combine =
         (struct ptx_combine){.rows = n->rows, .width = (uint32_t)n->width, .used = (uint32_t)n->p.expert.n_used};
     struct gpu_launch *l = begin(p, n, err);
-    if (!l || add_kernel(p, l, &s, 1, err))
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     add_value(p, l, n->src[0]);
     add_value(p, l, n->src[1]);
@@ -304,13 +308,13 @@ static int do_quantize(struct plan *p, struct tensor *n, struct error *err)
                                        .parts = (uint32_t)(n->width / n->p.quantize.k),
                                        .x_stride = (uint32_t)(4 * n->width),
                                        .y_stride = (uint32_t)program_row_bytes(&p->program, n)};
-    struct gpu_launch *l = launch_new(p, n, err);
-    if (!l || add_kernel(p, l, &s, 1, err))
+    struct gpu_launch *l = gpu_launch_new(p, n, err);
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     l->rows_in_y = true;
     add_value(p, l, n->src[0]);
     add_value(p, l, n);
-    add_arg(l, ARG_N_ROWS, 0);
+    gpu_add_arg(l, ARG_N_ROWS, 0);
     return 0;
 }
 
@@ -350,7 +354,7 @@ static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s,
         for (int i = 0; i < l->n_kernels; i++)
             there = there || l->classes[i] == class;
         s->matmul.rows = class;
-        if (!there && add_kernel(p, l, s, class, err))
+        if (!there && gpu_add_kernel(p, l, s, class, err))
             return -1;
     }
     l->matmul = s->matmul;
@@ -367,14 +371,14 @@ static int group_places(struct plan *p, const struct tensor *route, const struct
     if (!p->groups && gpu_own(p, NULL, groups_bytes(p), &p->groups, err))
         return -1;
     struct gpu_spec s = {.kind = GPU_GROUP, .group = {0, m->n_used, m->n_experts, m->ids_stride}};
-    struct gpu_launch *l = launch_new(p, to, err);
-    if (!l || add_kernel(p, l, &s, PTX_MANY_ROWS, err))
+    struct gpu_launch *l = gpu_launch_new(p, to, err);
+    if (!l || gpu_add_kernel(p, l, &s, PTX_MANY_ROWS, err))
         return -1;
     l->groups = true;
     l->matmul = *m;
-    add_arg(l, ARG_ADDRESS, gpu_value(p, route) + 4 * m->n_used);
-    add_arg(l, ARG_ADDRESS, p->groups);
-    add_arg(l, ARG_N_ROWS, 0);
+    gpu_add_arg(l, ARG_ADDRESS, gpu_value(p, route) + 4 * m->n_used);
+    gpu_add_arg(l, ARG_ADDRESS, p->groups);
+    gpu_add_arg(l, ARG_N_ROWS, 0);
     p->list->routed = route;
     return 0;
 }
@@ -407,21 +411,21 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
                                    .ids_stride = used ? 8 * used : 0};
     if (route && group_places(p, route, to, &s.matmul, err))
         return -1;
-    struct gpu_launch *l = launch_new(p, to, err);
+    struct gpu_launch *l = gpu_launch_new(p, to, err);
     if (!l)
         return -1;
     l->rows_in_y = true;
     add_value(p, l, x);
-    if (add_tiles(p, l, w, err))
+    if (gpu_add_tiles(p, l, w, err))
         return -1;
     add_value(p, l, to);
-    if (n->w[1] ? add_floats(p, l, n->w[1]->data, w->ne[1], err) : (add_arg(l, ARG_ADDRESS, 0), 0))
+    if (n->w[1] ? gpu_add_floats(p, l, n->w[1]->data, w->ne[1], err) : (gpu_add_arg(l, ARG_ADDRESS, 0), 0))
         return -1;
-    add_arg(l, ARG_ADDRESS, residual ? gpu_value(p, residual) : 0);
-    add_arg(l, ARG_PLACES, route ? gpu_value(p, route) + 4 * used : 0);
-    if (s.matmul.scale ? add_floats(p, l, w->scale, w->ne[2], err) : (add_arg(l, ARG_ADDRESS, 0), 0))
+    gpu_add_arg(l, ARG_ADDRESS, residual ? gpu_value(p, residual) : 0);
+    gpu_add_arg(l, ARG_PLACES, route ? gpu_value(p, route) + 4 * used : 0);
+    if (s.matmul.scale ? gpu_add_floats(p, l, w->scale, w->ne[2], err) : (gpu_add_arg(l, ARG_ADDRESS, 0), 0))
         return -1;
-    add_arg(l, ARG_N_ROWS, 0);
+    gpu_add_arg(l, ARG_N_ROWS, 0);
     return add_classes(p, l, &s, err);
 }
 

@@ -126,6 +126,8 @@ static int lay_out(struct plan *p, struct error *err)
         p->list->offsets[i] = find_offset(p, i, last);
         p->values_bytes = MAX(p->values_bytes, p->list->offsets[i] + value_bytes(p, g->nodes[i]));
     }
+    if (!p->options.taps && gpu_fuse(p, err)) // taps want every node
+        return -1;
     return gpu_own(p, NULL, p->values_bytes, &p->values, err);
 }
 
@@ -166,6 +168,8 @@ static int build(struct plan *p, struct error *err)
     for (int i = 0; i < p->program.n; i++)
         if (gpu_node(p, p->program.nodes[i], err))
             return -1;
+    if (p->fusion && gpu_fuse_launches(p, err))
+        return -1;
     return driver_wait(p->gpu->driver, err);
 }
 

@@ -171,6 +171,8 @@ static int launch(struct plan *p, const struct gpu_launch *g, const int rows[ROW
         l.grid[0] *= ptx_tiles((uint32_t)n_rows, MAX(g->tile, 1u));
     if (g->splits)
         l.grid[2] = ptx_attend_lanes(g->splits, (uint32_t)n_rows);
+    if (g->most_ctas)
+        l.grid[0] = MIN(l.grid[0], g->most_ctas);
     if (driver_run(p->gpu->driver, g->kernels[which]->kernel, &l, err))
         return fail_prefix(err, g->node->name);
     return 0;

@@ -1,0 +1,580 @@
+// Fused kernels: the frame, the row's 8 bits, the products. See emit_fused.h; emit_fused_row.c has the values.
+//
+// Products with 8 bits: as in emit_matmul_q8.c, lane i of a warp has output i of a tile, a warp forms whole S of blocks
+// of 256, and they are added in the order of the blocks. Here the tiles of a unit, and of all legs, are dealt out to
+// the warps together. The sums S have two halves of shared memory in turns, so that warps which have nothing to add go
+// on to the next unit. Products with float32: the tiles one after another, as in emit_matmul.c.
+#include "kernels/ptx/emit_fused.h"
+
+#include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_type.h"
+#include "kernels/ptx/emit_matmul_parts.h"
+
+#include <math.h>
+
+enum { MAX_WARPS = 16, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
+
+// How a kernel is laid out.
+struct frame {
+    uint32_t warps, units; // of all sections
+    uint32_t blocks;       // of 256 of the row in 8 bits
+    uint32_t row_bytes;    // of shared memory, for each of these
+    uint32_t sums_bytes;   // of one half
+    uint32_t halves;
+    uint32_t exchange_bytes, partials_bytes;
+};
+
+static uint32_t tiles_of(const struct ptx_fused_section *s)
+{
+    return s->unit / PTX_TILE_ROWS;
+}
+
+// The S that a unit forms.
+static uint32_t items_of(const struct ptx_fused_section *s, uint32_t blocks)
+{
+    return (uint32_t)s->n_legs * tiles_of(s) * blocks;
+}
+
+static struct frame frame_of(const struct ptx_fused *f)
+{
+    struct frame r = {.blocks = ptx_tiles(f->n_in, 256), .warps = f->q8 ? 1 : PTX_MATMUL_F32_WARPS, .halves = 1};
+    for (int i = 0; i < f->n_sections; i++) {
+        const struct ptx_fused_section *s = &f->sections[i];
+        uint32_t items = items_of(s, r.blocks);
+        r.units += ptx_tiles(s->n_out, s->unit);
+        r.exchange_bytes = MAX(r.exchange_bytes, ptx_fused_exchange_bytes(s));
+        r.warps = MAX(r.warps, tiles_of(s));
+        if (f->q8) {
+            r.warps = MAX(r.warps, ptx_tiles(items, ptx_tiles(items, MAX_WARPS)));
+            r.sums_bytes = MAX(r.sums_bytes, 128 * items);
+        }
+    }
+    for (int i = 0; i < f->n_prologue; i++)
+        if (f->prologue[i].kind == FUSED_NORM)
+            r.warps = MAX(r.warps, ptx_norm_threads(f->n_in) / 32);
+    if (!f->q8)
+        r.sums_bytes = PTX_MATMUL_F32_BYTES;
+    if (f->n_prologue)
+        r.row_bytes = f->q8 ? r.blocks * (PTX_Q8_SCALES + 4) : 4 * f->n_in;
+    r.row_bytes = (r.row_bytes + 15) & ~15u;
+    r.partials_bytes = ptx_fused_partials_bytes(f);
+    if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes <= SHARED_MAX)
+        r.halves = 2;
+    return r;
+}
+
+static bool frame_fits(const struct frame *r)
+{
+    uint64_t bytes = (uint64_t)r->halves * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes;
+    return bytes <= SHARED_MAX && r->warps <= MAX_WARPS;
+}
+
+bool ptx_fused_fits(const struct ptx_fused *f)
+{
+    struct frame r = frame_of(f);
+    return frame_fits(&r);
+}
+
+// ---- what is served
+
+static int check_node(const struct ptx_fused_node *n, int at, uint32_t width, uint32_t unit, struct error *err)
+{
+    bool norm = n->kind == FUSED_NORM, rope = n->kind == FUSED_ROPE;
+    if ((n->kind != FUSED_LOAD && n->kind != FUSED_SUM && n->a >= at) || n->a < 0 || n->b < 0 ||
+        (n->kind == FUSED_ELEMENT && n->b >= at) || n->param >= FUSED_PARAMS || n->store >= FUSED_PARAMS)
+        return fail(err, E_GPU, "fused: node %d is made of what comes later", at);
+    if (norm && (!isfinite(n->norm.eps) || n->norm.eps < 0 || !n->norm.group || width % n->norm.group))
+        return fail(err, E_GPU, "fused: a norm of groups of %u in rows of %u", n->norm.group, width);
+    if (norm && unit && (unit % n->norm.group || (n->norm.group % 32 && 32 % n->norm.group)))
+        return fail(err, E_GPU, "fused: a norm of groups of %u in units of %u", n->norm.group, unit);
+    if (norm && !unit && n->norm.group != width)
+        return fail(err, E_GPU, "fused: a norm of a part of the row before products");
+    if (rope && (!unit || !n->rope.pairs || 2 * n->rope.pairs > n->rope.head_dim || width % n->rope.head_dim))
+        return fail(err, E_GPU, "fused: %u pairs of heads of %u", n->rope.pairs, n->rope.head_dim);
+    if (rope && n->rope.layout == ROPE_NEOX && unit % n->rope.head_dim)
+        return fail(err, E_GPU, "fused: heads of %u in units of %u", n->rope.head_dim, unit);
+    if (n->kind == FUSED_KV && (!unit || width % n->kv.dim))
+        return fail(err, E_GPU, "fused: heads of %u to the cache", n->kv.dim);
+    return 0;
+}
+
+static int check_section(const struct ptx_fused *f, const struct ptx_fused_section *s, struct error *err)
+{
+    if (!s->n_out || s->n_out > MAX_SIZE || !s->unit || s->unit % 32 || s->unit > FUSED_UNIT ||
+        (s->unit > 32 && s->n_out % s->unit) || s->n_legs < 1 || s->n_legs > FUSED_LEGS || s->n_nodes < 1 ||
+        s->n_nodes > FUSED_NODES)
+        return fail(err, E_GPU, "fused: %u columns in units of %u", s->n_out, s->unit);
+    for (int i = 0; i < s->n_legs; i++) {
+        if (tile_check("fused", s->legs[i].type, f->n_in, err))
+            return -1;
+        if (f->q8 && !ptx_takes_q8(s->legs[i].type))
+            return fail(err, E_GPU, "fused: %s weights take no activations in 8 bits",
+                        dtype_info[s->legs[i].type].name);
+    }
+    for (int i = 0; i < s->n_nodes; i++)
+        if (check_node(&s->nodes[i], i, s->n_out, s->unit, err))
+            return -1;
+    return 0;
+}
+
+static int check(const struct ptx_fused *f, const struct frame *r, struct error *err)
+{
+    if (f->n_sections < 1 || f->n_sections > FUSED_SECTIONS || f->n_prologue < 0 || f->n_prologue > FUSED_NODES ||
+        f->n_params < 1 || f->n_params > FUSED_PARAMS || !f->n_in || f->n_in > MAX_SIZE)
+        return fail(err, E_GPU, "fused: %d sections of %u", f->n_sections, f->n_in);
+    for (int i = 0; i < f->n_prologue; i++)
+        if (check_node(&f->prologue[i], i, f->n_in, 0, err))
+            return -1;
+    for (int i = 0; i < f->n_sections; i++)
+        if (check_section(f, &f->sections[i], err))
+            return -1;
+    if (!frame_fits(r))
+        return fail(err, E_GPU, "fused: a row of %u takes more shared memory than %d", f->n_in, SHARED_MAX);
+    return 0;
+}
+
+// ---- the head
+
+// Books of values have the number of their type, once each.
+static void tables(struct ptx *p, const struct ptx_fused *f)
+{
+    bool there[DT_COUNT] = {false};
+    for (int i = 0; i < f->n_sections && !f->q8; i++)
+        for (int l = 0; l < f->sections[i].n_legs; l++) {
+            enum dtype t = f->sections[i].legs[l].type;
+            if (!there[t])
+                ptx_type_tables(p, t, t);
+            there[t] = true;
+        }
+}
+
+static void describe(struct ptx *p, const struct ptx_fused *f)
+{
+    PTX_FILL(p, "\n// node $0: one row of $1, ", f->node, f->n_in);
+    ptx_word(p, f->q8 ? "in 8 bits, times" : "f32, times");
+    for (int i = 0; i < f->n_sections; i++)
+        for (int l = 0; l < f->sections[i].n_legs; l++) {
+            PTX_FILL(p, " $0 of ", f->sections[i].n_out);
+            ptx_word(p, dtype_info[f->sections[i].legs[l].type].name);
+            ptx_word(p, l + 1 < f->sections[i].n_legs ? " and" : i + 1 < f->n_sections ? "," : "\n");
+        }
+}
+
+static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+{
+    ptx_header(p, 63, 75);
+    tables(p, f);
+    describe(p, f);
+    PTX_FILL(p,
+             ".visible .entry fused_$0(\n"
+             "    .param .u64 step,\n"
+             "    .param .u64 positions,\n"
+             "    .param .u64 pages",
+             f->node);
+    for (int i = 0; i < f->n_params; i++)
+        PTX_FILL(p, ",\n    .param .u64 p$0", (uint32_t)i);
+    PTX_FILL(p,
+             ")\n"
+             ".maxntid $0, 1, 1\n"
+             ".minnctapersm 1\n"
+             "{\n"
+             "    .reg .pred %in, %more, %first_cta;\n"
+             "    .reg .u32 %lane, %warp, %index, %job, %jobs, %tile, %column, %sums;\n"
+             "    .reg .u64 %row;\n",
+             32 * r->warps);
+    if (f->q8)
+        PTX_FILL(p, "    .shared .align 16 .b8 sums[$0];\n", r->halves * r->sums_bytes);
+    else
+        PTX_FILL(p, "    .shared .align 16 .b8 weights[$0];\n", r->sums_bytes);
+    if (r->row_bytes)
+        PTX_FILL(p, "    .shared .align 16 .b8 row[$0];\n", r->row_bytes);
+    if (r->exchange_bytes)
+        PTX_FILL(p, "    .shared .align 16 .b8 exchange[$0];\n", r->exchange_bytes);
+    if (r->partials_bytes)
+        PTX_FILL(p, "    .shared .align 16 .b8 partials[$0];\n", r->partials_bytes);
+    PTX_LINES(p, "    mov.u32 %index, %tid.x;\n"
+                 "    and.b32 %lane, %index, 31;\n"
+                 "    shr.u32 %warp, %index, 5;\n"
+                 "    mov.u32 %job, %ctaid.x;\n"
+                 "    mov.u32 %jobs, %nctaid.x;\n"
+                 "    setp.eq.u32 %first_cta, %job, 0;\n");
+    if (f->q8)
+        PTX_LINES(p, "    mov.u32 %sums, sums;\n");
+}
+
+// ---- the row
+
+// Block %turn of the row by a warp, a lane 8 elements from %i on.
+static void quantize_block(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+{
+    uint32_t last = 8 * (uint32_t)(f->n_prologue - 1);
+    PTX_LINES(p, "    {\n" PTX_QUANTIZE_REGS "    .reg .u32 %place;\n"
+                 "    mul.lo.u32 %i, %block, 256;\n"
+                 "    mad.lo.u32 %i, %lane, 8, %i;\n");
+    if (f->n_in % 256)
+        for (uint32_t u = 0; u < 8; u++)
+            PTX_FILL(p, "    mov.f32 %x$0, 0f00000000;\n", u);
+    for (uint32_t u = 0; u < 8; u += f->n_in % 8 ? 1 : 8) {
+        uint32_t count = f->n_in % 8 ? 1 : 8;
+        if (f->n_in % 256)
+            PTX_FILL(p,
+                     "    setp.ge.u32 %in, %i, $0;\n"
+                     "    @%in bra BEYOND_$1;\n",
+                     f->n_in, u);
+        ptx_fused_row_elements(p, f, count);
+        ptx_fused_row_stores(p, f, count);
+        for (uint32_t k = 0; k < count; k++)
+            PTX_FILL(p, "    mov.f32 %x$0, %e$1;\n", u + k, last + k);
+        PTX_LINES(p, "    }\n");
+        if (f->n_in % 256)
+            PTX_FILL(p, "BEYOND_$0:\n", u);
+        if (count == 1)
+            PTX_LINES(p, "    add.u32 %i, %i, 1;\n");
+    }
+    ptx_quantize_lanes(p);
+    PTX_FILL(p,
+             "    cvt.u32.u64 %i, %row;\n"
+             "    mad.lo.u32 %place, %block, 256, %i;\n"
+             "    mad.lo.u32 %place, %lane, 8, %place;\n"
+             "    st.shared.v2.u32 [%place], {%low, %high};\n"
+             "    mad.lo.u32 %place, %block, 32, %i;\n"
+             "    add.u32 %place, %place, %lane;\n"
+             "    and.b32 %index8, %lane, 1;\n"
+             "    setp.eq.u32 %in, %index8, 0;\n"
+             "    @%in st.shared.u16 [%place+$0], %sum8;\n"
+             "    setp.eq.u32 %in, %lane, 0;\n"
+             "    mad.lo.u32 %place, %block, 4, %i;\n"
+             "    @%in st.shared.f32 [%place+$1], %d;\n"
+             "    }\n",
+             r->blocks * PTX_Q8_SUMS, r->blocks * PTX_Q8_SCALES);
+}
+
+static void make_q8_row(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+{
+    PTX_FILL(p,
+             "    // the row's 8 bits, a warp a block of 256\n"
+             "    .reg .u32 %block;\n"
+             "    mov.u32 %block, %warp;\n"
+             "    setp.ge.u32 %in, %block, $0;\n"
+             "    @%in bra QUANTIZED;\n"
+             "QUANTIZE:\n",
+             r->blocks);
+    quantize_block(p, f, r);
+    PTX_FILL(p,
+             "    add.u32 %block, %block, $0;\n"
+             "    setp.lt.u32 %more, %block, $1;\n"
+             "    @%more bra QUANTIZE;\n"
+             "QUANTIZED:\n",
+             r->warps, r->blocks);
+}
+
+static void make_float_row(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+{
+    PTX_FILL(p,
+             "    mov.u32 %i, %index;\n"
+             "    setp.ge.u32 %in, %i, $0;\n"
+             "    @%in bra ROW_END;\n"
+             "ROW:\n",
+             f->n_in);
+    ptx_fused_row_elements(p, f, 1);
+    ptx_fused_row_stores(p, f, 1);
+    PTX_FILL(p,
+             "    mov.u32 %turn, row;\n"
+             "    mad.lo.u32 %turn, %i, 4, %turn;\n"
+             "    st.shared.f32 [%turn], %e$0;\n"
+             "    }\n"
+             "    add.u32 %i, %i, $1;\n"
+             "    setp.lt.u32 %more, %i, $2;\n"
+             "    @%more bra ROW;\n"
+             "ROW_END:\n",
+             8 * (uint32_t)(f->n_prologue - 1), 32 * r->warps, f->n_in);
+}
+
+// %row = where the row lies as the products take it: in shared memory, or in the memory of the card.
+static void make_row(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+{
+    if (!f->n_prologue) {
+        PTX_FILL(p,
+                 "    ld.param.u64 %row, [p$0];\n"
+                 "    cvta.to.global.u64 %row, %row;\n",
+                 (uint32_t)f->source);
+        return;
+    }
+    PTX_LINES(p, "    mov.u32 %sums, row;\n"
+                 "    cvt.u64.u32 %row, %sums;\n");
+    if (f->q8)
+        PTX_LINES(p, "    mov.u32 %sums, sums;\n");
+    ptx_fused_row_head(p, f);
+    ptx_fused_row_norms(p, f, r->warps);
+    if (f->q8)
+        make_q8_row(p, f, r);
+    else
+        make_float_row(p, f, r);
+    PTX_LINES(p, "    bar.sync 0;\n");
+}
+
+// ---- products with 8 bits
+
+// Legs that follow each other and have one type form their S by one code.
+struct run {
+    int first, n;
+    uint32_t slot; // of its first S
+};
+
+// %w_base = the matrix of the S that the lane's warp forms, %j its tile, %block its block.
+static void choose(struct ptx *p, const struct ptx_fused_section *s, const struct run *run, const struct frame *r)
+{
+    uint32_t tiles = tiles_of(s);
+    PTX_FILL(p,
+             "    div.u32 %part, %item, $0;\n"
+             "    mul.lo.u32 %block, %part, $0;\n"
+             "    sub.u32 %block, %item, %block;\n"
+             "    mov.u64 %w_base, %w$1;\n",
+             r->blocks, (uint32_t)run->first);
+    for (uint32_t l = 1; l < (uint32_t)run->n; l++)
+        PTX_FILL(p,
+                 "    setp.ge.u32 %in, %part, $0;\n"
+                 "    selp.b64 %w_base, %w$1, %w_base, %in;\n",
+                 l * tiles, (uint32_t)run->first + l);
+    if (tiles > 1)
+        PTX_FILL(p,
+                 "    rem.u32 %j, %part, $0;\n"
+                 "    add.u32 %j, %j, %tile;\n",
+                 tiles);
+    else
+        PTX_LINES(p, "    mov.u32 %j, %tile;\n");
+}
+
+static void form(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, const struct run *run,
+                 const struct frame *r)
+{
+    enum dtype type = s->legs[run->first].type;
+    uint32_t items = (uint32_t)run->n * tiles_of(s) * r->blocks, ahead = run->slot % r->warps;
+    const struct ptx_dot dot = {.p = p, .type = type, .rows = 1, .blocks = r->blocks, .shared = f->n_prologue > 0};
+    PTX_FILL(p,
+             "    // the warp that has the fewest begins\n"
+             "    add.u32 %item, %warp, $0;\n"
+             "    setp.ge.u32 %in, %item, $1;\n"
+             "    @%in sub.u32 %item, %item, $1;\n"
+             "    setp.ge.u32 %in, %item, $2;\n"
+             "    @%in bra FORMED_$3;\n"
+             "FORM_$3:\n",
+             r->warps - ahead, r->warps, items, (uint32_t)run->first);
+    choose(p, s, run, r);
+    PTX_FILL(p,
+             "    mad.wide.u32 %unit, %j, $0, %w_base;\n"
+             "    mad.wide.u32 %unit, %block, $1, %unit;\n"
+             "    mad.wide.u32 %chunk, %lane, 16, %unit;\n"
+             "    mad.wide.u32 %pr0, %block, 256, %row;\n"
+             "    mov.u64 %px0, %row;\n",
+             (uint32_t)tile_bytes(type, f->n_in), 32 * tile_unit_bytes(type));
+    ptx_dot_unit(&dot);
+    PTX_FILL(p,
+             "    add.u32 %part, %item, $0;\n"
+             "    mad.lo.u32 %part, %part, 128, %sums;\n"
+             "    mad.lo.u32 %part, %lane, 4, %part;\n"
+             "    st.shared.f32 [%part], %bs0;\n"
+             "    add.u32 %item, %item, $1;\n"
+             "    setp.lt.u32 %more, %item, $2;\n"
+             "    @%more bra FORM_$3;\n"
+             "FORMED_$3:\n",
+             run->slot, r->warps, items, (uint32_t)run->first);
+}
+
+// n blocks more of each leg to %y, from %from and the scale at %scales on.
+static void add_blocks(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                       const struct frame *r, uint32_t n)
+{
+    for (uint32_t b = 0; b < n; b++) {
+        ptx_word(p, f->n_prologue ? "    ld.shared" : "    ld.global");
+        PTX_FILL(p, ".f32 %da$0, [%scales+$1];\n", b, 4 * b);
+    }
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++) {
+        uint32_t leg = 128 * l * tiles_of(s) * r->blocks;
+        for (uint32_t b = 0; b < n; b++)
+            PTX_FILL(p, "    ld.shared.f32 %bs$0, [%from8+$1];\n", b, leg + 128 * b);
+        for (uint32_t b = 0; b < n; b++)
+            PTX_FILL(p, "    fma.rn.f32 %y$0, %bs$1, %da$1, %y$0;\n", l, b);
+    }
+    PTX_FILL(p,
+             "    add.u32 %from8, %from8, $0;\n"
+             "    add.u64 %scales, %scales, $1;\n",
+             128 * n, 4 * n);
+}
+
+// Warp w < tiles adds the S of tile w of each leg, in the order of the blocks.
+static void add_up(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, const struct frame *r)
+{
+    enum { AT_ONCE = 8 };
+    uint32_t turns = r->blocks / AT_ONCE, rest = r->blocks % AT_ONCE;
+    PTX_FILL(p,
+             "    {\n"
+             "    .reg .u32 %from8, %turn8;\n"
+             "    .reg .u64 %scales;\n"
+             "    .reg .f32 %da<8>, %bs<8>;\n"
+             "    mad.lo.u32 %from8, %warp, $0, %sums;\n"
+             "    mad.lo.u32 %from8, %lane, 4, %from8;\n"
+             "    add.u64 %scales, %row, $1;\n",
+             128 * r->blocks, r->blocks * PTX_Q8_SCALES);
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
+        PTX_FILL(p, "    mov.f32 %y$0, 0f00000000;\n", l);
+    if (turns > 1)
+        PTX_FILL(p, "    mov.u32 %turn8, $0;\nADD:\n", turns);
+    if (turns)
+        add_blocks(p, f, s, r, AT_ONCE);
+    if (turns > 1)
+        PTX_LINES(p, "    sub.u32 %turn8, %turn8, 1;\n"
+                     "    setp.ne.u32 %more, %turn8, 0;\n"
+                     "    @%more bra ADD;\n");
+    if (rest)
+        add_blocks(p, f, s, r, rest);
+    PTX_LINES(p, "    }\n");
+}
+
+static void q8_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                        const struct frame *r)
+{
+    PTX_LINES(p, "    .reg .u32 %item, %part, %block, %j;\n"
+                 "    .reg .u64 %w_base, %unit, %chunk, %pr0, %px0;\n"
+                 "    .reg .f32 %bs0;\n");
+    for (struct run run = {0}; run.first < s->n_legs; run.first += run.n) {
+        run.n = 1;
+        while (run.first + run.n < s->n_legs && s->legs[run.first + run.n].type == s->legs[run.first].type)
+            run.n++;
+        form(p, f, s, &run, r);
+        run.slot += (uint32_t)run.n * tiles_of(s) * r->blocks;
+    }
+    PTX_FILL(p,
+             "    bar.sync 0;\n"
+             "    setp.ge.u32 %in, %warp, $0;\n"
+             "    @%in bra MADE;\n",
+             tiles_of(s));
+    add_up(p, f, s, r);
+}
+
+// ---- products with float32
+
+static void f32_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s)
+{
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
+        for (uint32_t j = 0; j < tiles_of(s); j++) {
+            enum dtype type = s->legs[l].type;
+            const struct ptx_matmul m = {.node = type,
+                                         .type = type,
+                                         .n_in = f->n_in,
+                                         .n_out = s->n_out,
+                                         .rows = 1,
+                                         .x_stride = 16,
+                                         .x_shared = f->n_prologue > 0};
+            PTX_FILL(p,
+                     "    {\n"
+                     "    .reg .u32 %index;\n"
+                     "    .reg .u64 %w_tile, %px0;\n"
+                     "    .reg .f32 %sum;\n"
+                     "    add.u32 %index, %tile, $0;\n"
+                     "    mad.wide.u32 %w_tile, %index, $1, %w$2;\n"
+                     "    mov.u64 %px0, %row;\n",
+                     j, (uint32_t)tile_bytes(type, f->n_in), l);
+            ptx_matmul_f32_tile(p, &m);
+            PTX_FILL(p,
+                     "    setp.ne.u32 %in, %warp, $0;\n"
+                     "    @%in bra SUM_END;\n"
+                     "    mov.u32 %take, weights;\n"
+                     "    mad.lo.u32 %take, %lane, 4, %take;\n",
+                     j);
+            ptx_matmul_f32_sum(p, &m);
+            PTX_FILL(p,
+                     "    mov.f32 %y$0, %sum;\n"
+                     "SUM_END:\n"
+                     "    }\n"
+                     "    bar.sync 0;\n",
+                     l);
+        }
+    PTX_FILL(p,
+             "    setp.ge.u32 %in, %warp, $0;\n"
+             "    @%in bra MADE;\n",
+             tiles_of(s));
+}
+
+// ---- sections
+
+// Unit %job - first of a section.
+static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, const struct frame *r,
+                    uint32_t first)
+{
+    PTX_FILL(p,
+             "    {\n"
+             "    .reg .u64 %w<$0>;\n"
+             "    sub.u32 %tile, %job, $1;\n"
+             "    mad.lo.u32 %column, %tile, $2, %index;\n"
+             "    mul.lo.u32 %tile, %tile, $3;\n",
+             (uint32_t)s->n_legs, first, s->unit, tiles_of(s));
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
+        PTX_FILL(p,
+                 "    ld.param.u64 %w$0, [p$1];\n"
+                 "    cvta.to.global.u64 %w$0, %w$0;\n",
+                 l, (uint32_t)s->legs[l].w);
+    ptx_fused_columns_load(p, s);
+    if (f->q8)
+        q8_products(p, f, s, r);
+    else
+        f32_products(p, f, s);
+    ptx_fused_columns(p, s);
+    PTX_LINES(p, "MADE:\n");
+    if (f->q8 && r->halves == 1)
+        PTX_LINES(p, "    bar.sync 0;\n");
+    PTX_LINES(p, "    }\n");
+}
+
+static void sections(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+{
+    uint32_t first = 0;
+    PTX_FILL(p,
+             "    setp.ge.u32 %in, %job, $0;\n"
+             "    @%in ret;\n"
+             "UNIT:\n",
+             r->units);
+    for (int i = 0; i < f->n_sections; i++) {
+        uint32_t end = first + ptx_tiles(f->sections[i].n_out, f->sections[i].unit);
+        if (i + 1 < f->n_sections)
+            PTX_FILL(p,
+                     "    setp.ge.u32 %in, %job, $0;\n"
+                     "    @%in bra SECTION_$1;\n",
+                     end, (uint32_t)i + 1);
+        section(p, f, &f->sections[i], r, first);
+        if (i + 1 < f->n_sections)
+            PTX_FILL(p,
+                     "    bra NEXT;\n"
+                     "SECTION_$0:\n",
+                     (uint32_t)i + 1);
+        first = end;
+    }
+    PTX_LINES(p, "NEXT:\n");
+    if (r->halves == 2)
+        PTX_FILL(p,
+                 "    // the other half of the sums\n"
+                 "    mov.u32 %tile, sums;\n"
+                 "    sub.u32 %sums, %sums, %tile;\n"
+                 "    xor.b32 %sums, %sums, $0;\n"
+                 "    add.u32 %sums, %sums, %tile;\n",
+                 r->sums_bytes);
+    PTX_FILL(p,
+             "    add.u32 %job, %job, %jobs;\n"
+             "    setp.lt.u32 %more, %job, $0;\n"
+             "    @%more bra UNIT;\n"
+             "    ret;\n"
+             "}\n",
+             r->units);
+}
+
+int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *launch, struct error *err)
+{
+    struct frame r = frame_of(f);
+    if (check(f, &r, err))
+        return -1;
+    head(p, f, &r);
+    make_row(p, f, &r);
+    sections(p, f, &r);
+    *launch = (struct ptx_launch){.entry = "fused", .grid = {r.units, 1, 1}, .block = {32 * r.warps, 1, 1}};
+    return ptx_finish(p, err);
+}

@@ -1,0 +1,636 @@
+// A step of one row in few launches.
+//
+// Products of one row of activations are one launch, a stage, with what makes that row before them and what is made of
+// their columns alone after them (emit_fused.h). No model is known here; what becomes part of a stage follows from the
+// program:
+//   - products that share their source are sections of one stage, which stands where the first of them stood;
+//   - behind them, in order, every node that needs columns of one unit and values that are there before the stage:
+//   sums,
+//     gates, norms of heads, rotary positions, writes to the cache. What brings two sections together makes them one;
+//   - before them, norms of the whole row, functions of elements and the rounding to 8 bits are computed by every CTA
+//     for itself, so that they need no launch. One that others read too is stored by a CTA of the first such stage, if
+//     they all come after it.
+// What is left has a launch of its own. A row that is picked is the step's only one, so ROWS is its source.
+//
+// A position is a node's number in the program: launches keep that order, a stage at the number of its first product.
+#include "kernels/ptx/gpu.h"
+
+enum { NEVER = INT32_MAX, VALUE_ALIGN = 256, CTAS_AN_SM = 2, SUMS_MAX = 256 };
+
+struct section {
+    struct tensor *nodes[FUSED_NODES]; // in order of the program
+    int n_nodes, n_legs;
+    int room; // that its nodes take in the kernel, with what they load
+    int64_t width;
+    uint32_t unit;
+};
+struct stage {
+    int at; // its position
+    enum rows rows;
+    struct tensor *x; // the products' source
+    int params;       // that its kernel may take
+    int n_sections;
+    struct section sections[FUSED_SECTIONS];
+};
+
+enum how {
+    LAUNCHED, // by itself
+    PICKED,   // the same as its source
+    MADE,     // in a section
+    INLINED,  // in the prologues of stages, nowhere else
+    CARRIED,  // in the prologue of the first such stage, which stores it
+};
+// What is known of a node.
+struct fate {
+    enum how how;
+    struct stage *stage;       // MADE, CARRIED
+    int made;                  // the position from which on it is there
+    int memory, last;          // first and last position at which it is read from memory; NEVER, -1: none
+    int inlined, last_inlined; // of the stages that would have it in their prologue
+    struct stage *first;       // of those
+};
+struct fusion {
+    struct plan *p;
+    struct stage **stages; // [program.n] that begins at a node
+    struct fate *fates;    // [program.n]
+};
+
+// ---- nodes
+
+static struct tensor *root_of(struct tensor *n)
+{
+    while (n->op == OP_ROWS)
+        n = n->src[0];
+    return n;
+}
+
+static struct fate *fate_of(const struct fusion *u, const struct tensor *n)
+{
+    return &u->fates[n->id];
+}
+
+static bool is_element(const struct tensor *n)
+{
+    return n->op == OP_ACT || n->op == OP_GLU || n->op == OP_ADD || n->op == OP_SCALE || n->op == OP_SOFTCAP;
+}
+
+static bool norms_row(const struct tensor *n)
+{
+    return n->op == OP_NORM && (!n->p.norm.group || n->p.norm.group == n->width);
+}
+
+static bool is_row_work(const struct tensor *n)
+{
+    return is_element(n) || norms_row(n) || n->op == OP_QUANTIZE;
+}
+
+// ---- stages
+
+static int section_of(const struct stage *s, const struct tensor *n)
+{
+    for (int i = 0; i < s->n_sections; i++)
+        for (int j = 0; j < s->sections[i].n_nodes; j++)
+            if (s->sections[i].nodes[j] == n)
+                return i;
+    return -1;
+}
+
+static void put_node(struct fusion *u, struct stage *s, struct section *to, struct tensor *n, int room)
+{
+    int at = to->n_nodes++;
+    for (; at && to->nodes[at - 1]->id > n->id; at--)
+        to->nodes[at] = to->nodes[at - 1];
+    to->nodes[at] = n;
+    to->room += room;
+    struct fate *f = fate_of(u, n);
+    f->how = MADE;
+    f->stage = s;
+    f->made = s->at;
+}
+
+static uint32_t common_multiple(uint32_t a, uint32_t b)
+{
+    uint32_t x = a, y = b;
+    while (y) {
+        uint32_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+// The unit that a section needs when n becomes a part of it; 0: it cannot.
+static uint32_t unit_with(const struct section *s, const struct tensor *n)
+{
+    uint32_t unit = s->unit;
+    if (n->op == OP_NORM) {
+        int64_t group = n->p.norm.group;
+        if (!group || group > FUSED_UNIT || (group % 32 && 32 % group))
+            return 0;
+        unit = common_multiple(unit, (uint32_t)group);
+    } else if (n->op == OP_ROPE) {
+        if (n->p.rope.head_dim > FUSED_UNIT || n->p.rope.head_dim % 2)
+            return 0;
+        if (n->p.rope.layout == ROPE_NEOX)
+            unit = common_multiple(unit, (uint32_t)n->p.rope.head_dim);
+    } else if (n->op != OP_KV_WRITE && !is_element(n)) {
+        return 0;
+    }
+    return unit <= FUSED_UNIT && (unit == PTX_TILE_ROWS || s->width % unit == 0) ? unit : 0;
+}
+
+// Whether the sums of so many tiles at a time have room in shared memory, at a sum for each block of 256.
+static bool sums_fit(const struct stage *s, int n_legs, uint32_t unit)
+{
+    int64_t blocks = (s->x->width + 255) / 256;
+    return s->x->op != OP_QUANTIZE || blocks * n_legs * (unit / PTX_TILE_ROWS) <= SUMS_MAX;
+}
+
+static void merge(struct fusion *u, struct stage *s, int to, int from)
+{
+    struct section *a = &s->sections[to], *b = &s->sections[from];
+    for (int i = 0; i < b->n_nodes; i++)
+        put_node(u, s, a, b->nodes[i], 0);
+    a->room += b->room;
+    a->n_legs += b->n_legs;
+    a->unit = common_multiple(a->unit, b->unit);
+    for (int i = from; i + 1 < s->n_sections; i++)
+        s->sections[i] = s->sections[i + 1];
+    s->n_sections--;
+}
+
+static bool can_merge(const struct section *a, const struct section *b)
+{
+    uint32_t unit = common_multiple(a->unit, b->unit);
+    return a->width == b->width && a->n_legs + b->n_legs <= FUSED_LEGS && unit <= FUSED_UNIT &&
+           (unit == PTX_TILE_ROWS || a->width % unit == 0);
+}
+
+// The sections that n's sources are in, in[0] < in[1] or one of them -1, and how many it would load. False where one is
+// not there before the stage.
+static bool find_sources(const struct fusion *u, const struct stage *s, const struct tensor *n, int in[2], int *loads)
+{
+    in[0] = in[1] = -1;
+    *loads = 0;
+    for (int i = 0; i < 2 && n->src[i]; i++) {
+        struct tensor *src = root_of(n->src[i]);
+        in[i] = section_of(s, src);
+        *loads += in[i] < 0;
+        if (in[i] < 0 ? fate_of(u, src)->made >= s->at : src->op == OP_KV_WRITE)
+            return false;
+    }
+    if (in[0] > in[1] || in[0] == in[1]) {
+        int more = in[0];
+        in[0] = in[0] == in[1] ? -1 : in[1];
+        in[1] = more;
+    }
+    return in[1] >= 0;
+}
+
+// Makes n a part of the stage where it can be that.
+static void absorb(struct fusion *u, struct stage *s, struct tensor *n)
+{
+    int in[2], loads;
+    if (n->rows != s->rows || fate_of(u, n)->how != LAUNCHED || !find_sources(u, s, n, in, &loads) ||
+        (n->op == OP_ROPE && section_of(s, root_of(n->src[0])) < 0))
+        return;
+    struct section *to = &s->sections[in[1]], *other = in[0] < 0 ? NULL : &s->sections[in[0]];
+    int room = to->room + (other ? other->room : 0) + 1 + loads;
+    int params = s->params + loads + 1 + (n->op == OP_NORM ? 2 : 0);
+    uint32_t unit = unit_with(to, n);
+    if (room > FUSED_NODES || params > FUSED_PARAMS || !unit || (n->op != OP_KV_WRITE && n->width != to->width) ||
+        (other && !can_merge(to, other)))
+        return;
+    if (other)
+        unit = common_multiple(unit, other->unit);
+    if (!sums_fit(s, to->n_legs + (other ? other->n_legs : 0), unit))
+        return;
+    if (other)
+        merge(u, s, in[0], in[1]);
+    to = other ? other : to;
+    to->unit = unit;
+    s->params = params;
+    put_node(u, s, to, n, 1 + loads);
+}
+
+// The stage that begins with a product, in *out; NULL where that has a launch of its own.
+static int stage_new(struct fusion *u, struct tensor *first, struct stage **out, struct error *err)
+{
+    struct plan *p = u->p;
+    struct stage *s = *out = ARENA_NEW(&p->arena, struct stage);
+    if (!s)
+        return fail(err, E_MEMORY, "no memory for a plan");
+    *s = (struct stage){.at = first->id, .rows = first->rows, .x = root_of(first->src[0]), .params = 1};
+    if (!sums_fit(s, 1, PTX_TILE_ROWS)) {
+        *out = NULL;
+        return 0;
+    }
+    for (int i = first->id; i < p->program.n && s->n_sections < FUSED_SECTIONS; i++) {
+        struct tensor *n = p->program.nodes[i];
+        if (n->op != OP_MATMUL || n->rows != s->rows || root_of(n->src[0]) != s->x ||
+            n->w[0]->ne[0] != first->w[0]->ne[0] || fate_of(u, n)->how != LAUNCHED)
+            continue;
+        struct section *to = &s->sections[s->n_sections++];
+        *to = (struct section){.n_legs = 1, .width = n->width, .unit = PTX_TILE_ROWS};
+        put_node(u, s, to, n, 1);
+        s->params += 3; // weights, bias, and where the sum goes
+    }
+    for (int i = first->id; i < p->program.n; i++)
+        absorb(u, s, p->program.nodes[i]);
+    return 0;
+}
+
+static int form_stages(struct fusion *u, struct error *err)
+{
+    for (int i = 0; i < u->p->program.n; i++) {
+        struct tensor *n = u->p->program.nodes[i];
+        if (n->op == OP_MATMUL && fate_of(u, n)->how == LAUNCHED && stage_new(u, n, &u->stages[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+// ---- what kernels are told: without a launch their shape alone, with one what they read and write as well
+
+struct builder {
+    struct fusion *u;
+    const struct stage *stage;
+    struct gpu_launch *l; // NULL: the shape
+    struct ptx_fused *f;
+    struct tensor *rows[FUSED_NODES]; // of the prologue's nodes
+    bool full;                        // something has no room
+};
+
+// The number of the parameter that was just added.
+static int added(struct builder *b)
+{
+    b->full = b->full || b->f->n_params == FUSED_PARAMS;
+    return b->full ? 0 : b->f->n_params++;
+}
+
+static int value_param(struct builder *b, const struct tensor *n)
+{
+    if (b->l && b->f->n_params < FUSED_PARAMS)
+        gpu_add_arg(b->l, ARG_ADDRESS, gpu_value(b->u->p, n));
+    return added(b);
+}
+
+static int floats_param(struct builder *b, const struct weight *w, int64_t n, int *param, struct error *err)
+{
+    *param = -1;
+    if (!w)
+        return 0;
+    if (b->l && b->f->n_params < FUSED_PARAMS && gpu_add_floats(b->u->p, b->l, w->data, n, err))
+        return -1;
+    *param = added(b);
+    return 0;
+}
+
+static int tiles_param(struct builder *b, const struct weight *w, int *param, struct error *err)
+{
+    if (b->l && b->f->n_params < FUSED_PARAMS && gpu_add_tiles(b->u->p, b->l, w, err))
+        return -1;
+    *param = added(b);
+    return 0;
+}
+
+static int norm_params(struct builder *b, const struct tensor *n, struct ptx_fused_node *to, struct error *err)
+{
+    int64_t group = n->p.norm.group ? n->p.norm.group : n->width;
+    to->kind = FUSED_NORM;
+    to->norm.kind = n->p.norm.kind;
+    to->norm.group = (uint32_t)group;
+    to->norm.eps = n->p.norm.eps;
+    return floats_param(b, n->w[0], group, &to->param, err) || floats_param(b, n->w[1], group, &to->other, err) ? -1
+                                                                                                                : 0;
+}
+
+// Whether a stage makes n in its prologue, once that is settled; until then all that it could make there.
+static bool in_prologue(const struct builder *b, const struct tensor *n)
+{
+    const struct fate *f = fate_of(b->u, n);
+    if (!b->l)
+        return is_row_work(n) && f->how != MADE;
+    return f->how == INLINED || (f->how == CARRIED && f->stage == b->stage);
+}
+
+// The place of n in the prologue, made with all that it needs.
+static int row_node(struct builder *b, struct tensor *n, int *at, struct error *err)
+{
+    struct ptx_fused_node to = {.param = -1, .other = -1, .store = -1};
+    n = root_of(n);
+    for (*at = 0; *at < b->f->n_prologue; ++*at)
+        if (b->rows[*at] == n)
+            return 0;
+    if (!in_prologue(b, n)) {
+        to.kind = FUSED_LOAD;
+        to.param = value_param(b, n);
+    } else {
+        if (row_node(b, n->src[0], &to.a, err) || (n->src[1] && row_node(b, n->src[1], &to.b, err)))
+            return -1;
+        if (n->op == OP_NORM) {
+            if (norm_params(b, n, &to, err))
+                return -1;
+        } else {
+            to.kind = FUSED_ELEMENT;
+            to.element = gpu_elements_of(n);
+        }
+        if (!b->l || fate_of(b->u, n)->how == CARRIED)
+            to.store = value_param(b, n);
+    }
+    b->full = b->full || b->f->n_prologue == FUSED_NODES;
+    *at = b->full ? 0 : b->f->n_prologue++;
+    b->rows[*at] = n;
+    b->f->prologue[*at] = to;
+    return 0;
+}
+
+static int build_prologue(struct builder *b, struct error *err)
+{
+    struct tensor *x = b->stage->x;
+    int at;
+    b->f->q8 = x->op == OP_QUANTIZE;
+    if (!in_prologue(b, x)) {
+        b->f->source = value_param(b, x);
+        return 0;
+    }
+    return row_node(b, b->f->q8 ? x->src[0] : x, &at, err);
+}
+
+// ---- sections as kernels know them
+
+static int add_leg(struct builder *b, struct ptx_fused_section *to, const struct tensor *n, struct ptx_fused_node *node,
+                   struct error *err)
+{
+    struct ptx_fused_leg *leg = &to->legs[to->n_legs];
+    leg->type = n->w[0]->type;
+    node->kind = FUSED_SUM;
+    node->a = to->n_legs++;
+    return tiles_param(b, n->w[0], &leg->w, err) || floats_param(b, n->w[1], n->width, &leg->bias, err) ? -1 : 0;
+}
+
+// The place of a source: in the section, or loaded from memory to a new one.
+static int column_source(struct builder *b, struct ptx_fused_section *to, struct tensor **made, struct tensor *n)
+{
+    n = root_of(n);
+    for (int i = 0; i < to->n_nodes; i++)
+        if (made[i] == n)
+            return i;
+    if (to->n_nodes == FUSED_NODES) {
+        b->full = true;
+        return 0;
+    }
+    made[to->n_nodes] = n;
+    to->nodes[to->n_nodes] = (struct ptx_fused_node){.kind = FUSED_LOAD, .other = -1, .store = -1};
+    to->nodes[to->n_nodes].param = value_param(b, n);
+    return to->n_nodes++;
+}
+
+static int column_params(struct builder *b, const struct tensor *n, struct ptx_fused_node *to, struct error *err)
+{
+    switch (n->op) {
+    case OP_NORM:
+        return norm_params(b, n, to, err);
+    case OP_ROPE:
+        to->kind = FUSED_ROPE;
+        to->rope.head_dim = (uint32_t)n->p.rope.head_dim;
+        to->rope.pairs = (uint32_t)n->src[1]->p.rope_table.n_pairs;
+        to->rope.layout = n->p.rope.layout;
+        to->param = value_param(b, n->src[1]);
+        return 0;
+    case OP_KV_WRITE:
+        to->kind = FUSED_KV;
+        return gpu_kv_of(b->u->p, n, n->p.kv.layer, n->p.kv.part, (int)n->p.kv.head_dim, &to->kv, err);
+    default:
+        to->kind = FUSED_ELEMENT;
+        to->element = gpu_elements_of(n);
+        return 0;
+    }
+}
+
+static int build_section(struct builder *b, const struct section *s, struct ptx_fused_section *to, struct error *err)
+{
+    struct tensor *made[FUSED_NODES];
+    to->n_out = (uint32_t)s->width;
+    to->unit = s->unit;
+    for (int i = 0; i < s->n_nodes; i++) {
+        struct tensor *n = s->nodes[i];
+        struct ptx_fused_node node = {.param = -1, .other = -1, .store = -1};
+        if (n->op == OP_MATMUL) {
+            if (add_leg(b, to, n, &node, err))
+                return -1;
+        } else {
+            node.a = column_source(b, to, made, n->src[0]);
+            if (n->src[1] && n->op != OP_ROPE)
+                node.b = column_source(b, to, made, n->src[1]);
+            if (column_params(b, n, &node, err))
+                return -1;
+        }
+        if (n->op != OP_KV_WRITE && (!b->l || fate_of(b->u, n)->last >= 0))
+            node.store = value_param(b, n);
+        b->full = b->full || to->n_nodes == FUSED_NODES;
+        if (b->full)
+            return 0;
+        made[to->n_nodes] = n;
+        to->nodes[to->n_nodes++] = node;
+    }
+    return 0;
+}
+
+static int build(struct builder *b, struct error *err)
+{
+    const struct stage *s = b->stage;
+    *b->f = (struct ptx_fused){.n_in = (uint32_t)s->sections[0].nodes[0]->w[0]->ne[0]};
+    if (build_prologue(b, err))
+        return -1;
+    for (int i = 0; i < s->n_sections; i++)
+        if (build_section(b, &s->sections[i], &b->f->sections[b->f->n_sections++], err))
+            return -1;
+    return 0;
+}
+
+// Whether all that could come before the products has room there.
+static bool prologue_fits(struct fusion *u, const struct stage *s)
+{
+    struct ptx_fused f;
+    struct builder b = {.u = u, .stage = s, .f = &f};
+    struct error none;
+    return build(&b, &none) == 0 && !b.full && ptx_fused_fits(&f);
+}
+
+// ---- fates: from the last node to the first, so that all who read a node are known before it
+
+static void read_memory(struct fusion *u, struct tensor *n, int first, int last)
+{
+    struct fate *f = fate_of(u, root_of(n));
+    f->memory = MIN(f->memory, first);
+    f->last = MAX(f->last, last);
+}
+
+static void read_inline(struct fusion *u, struct tensor *n, struct stage *first, int last)
+{
+    n = root_of(n);
+    struct fate *f = fate_of(u, n);
+    if (!is_row_work(n) || f->how == MADE) {
+        read_memory(u, n, first->at, last);
+        return;
+    }
+    if (first->at < f->inlined) {
+        f->inlined = first->at;
+        f->first = first;
+    }
+    f->last_inlined = MAX(f->last_inlined, last);
+}
+
+// A part of a stage reads from memory what the same stage does not make; its products the stage's row.
+static void read_made(struct fusion *u, struct tensor *n)
+{
+    struct stage *s = fate_of(u, n)->stage;
+    if (n->op == OP_MATMUL) {
+        if (prologue_fits(u, s))
+            read_inline(u, s->x, s, s->at);
+        else
+            read_memory(u, s->x, s->at, s->at);
+        return;
+    }
+    for (int i = 0; i < SRC_MAX; i++)
+        if (n->src[i] && section_of(s, root_of(n->src[i])) < 0)
+            read_memory(u, n->src[i], s->at, s->at);
+}
+
+static void settle(struct fusion *u, struct tensor *n)
+{
+    struct fate *f = fate_of(u, n);
+    if (n->op == OP_ROWS) {
+        f->how = PICKED;
+        return;
+    }
+    if (f->how == MADE) {
+        read_made(u, n);
+        return;
+    }
+    bool inlined = f->inlined != NEVER, row = f->first && f->first->rows == n->rows;
+    if (inlined && f->memory == NEVER)
+        f->how = INLINED;
+    else if (inlined && f->inlined < f->memory && row && n->op != OP_QUANTIZE)
+        f->how = CARRIED;
+    int last = f->last_inlined;
+    if (f->how == CARRIED) {
+        f->stage = f->first;
+        f->made = last = f->first->at;
+    }
+    if (f->how != INLINED)
+        f->last = MAX(f->last, f->last_inlined);
+    for (int i = 0; i < SRC_MAX; i++) {
+        if (!n->src[i])
+            continue;
+        if (f->how == LAUNCHED)
+            read_memory(u, n->src[i], n->id, n->id);
+        else
+            read_inline(u, n->src[i], f->first, last);
+    }
+}
+
+// ---- values
+
+static size_t value_bytes(const struct fusion *u, const struct tensor *n)
+{
+    const struct fate *f = fate_of(u, n);
+    if (n->op == OP_KV_WRITE || f->how == PICKED || f->how == INLINED || f->last < 0)
+        return 0;
+    return align_up(program_row_bytes(&u->p->program, n), VALUE_ALIGN);
+}
+
+// Lowest offset at which n's value overlaps none that lives when it does, of the nodes before it.
+static size_t find_offset(const struct fusion *u, const struct tensor *n)
+{
+    const struct fate *f = fate_of(u, n);
+    const size_t *offsets = u->p->list->offsets;
+    size_t at = 0, size = value_bytes(u, n);
+    for (int i = 0; size && i < n->id; i++) {
+        const struct tensor *m = u->p->program.nodes[i];
+        const struct fate *g = fate_of(u, m);
+        size_t bytes = value_bytes(u, m);
+        if (!bytes || g->last < f->made || f->last < g->made || offsets[i] + bytes <= at || at + size <= offsets[i])
+            continue;
+        at = offsets[i] + bytes;
+        i = -1;
+    }
+    return at;
+}
+
+static void place_values(struct fusion *u)
+{
+    struct plan *p = u->p;
+    for (int i = 0; i < p->program.n; i++) {
+        const struct tensor *n = p->program.nodes[i];
+        if (n->op == OP_ROWS)
+            p->list->offsets[i] = p->list->offsets[root_of(n->src[0])->id];
+        else
+            p->list->offsets[i] = find_offset(u, n);
+        p->values_bytes = MAX(p->values_bytes, p->list->offsets[i] + value_bytes(u, n));
+    }
+}
+
+int gpu_fuse(struct plan *p, struct error *err)
+{
+    size_t n = (size_t)p->program.n;
+    struct fusion *u = p->fusion = ARENA_NEW(&p->arena, struct fusion);
+    struct gpu_list *list = &p->lists[GPU_ONE_ROW];
+    list->offsets = ARENA_ARRAY(&p->arena, size_t, n);
+    if (!u || !list->offsets || !(u->stages = ARENA_ARRAY(&p->arena, struct stage *, n)) ||
+        !(u->fates = ARENA_ARRAY(&p->arena, struct fate, n)))
+        return fail(err, E_MEMORY, "no memory for a plan of %zu nodes", n);
+    u->p = p;
+    for (int i = 0; i < (int)n; i++)
+        u->fates[i] = (struct fate){.made = i, .memory = NEVER, .last = -1, .inlined = NEVER, .last_inlined = -1};
+    if (form_stages(u, err))
+        return -1;
+    read_memory(u, p->program.logits, (int)n, (int)n);
+    for (int i = (int)n - 1; i >= 0; i--)
+        settle(u, p->program.nodes[i]);
+    p->list = list;
+    place_values(u);
+    p->list = &p->lists[GPU_ANY_ROWS];
+    return 0;
+}
+
+// ---- launches
+
+static int launch_stage(struct fusion *u, const struct stage *s, struct error *err)
+{
+    struct plan *p = u->p;
+    const struct section *last = &s->sections[s->n_sections - 1];
+    struct gpu_spec spec = {.kind = GPU_FUSED};
+    struct gpu_launch *l = gpu_launch_new(p, last->nodes[last->n_nodes - 1], err);
+    if (!l)
+        return -1;
+    struct builder b = {.u = u, .stage = s, .l = l, .f = &spec.fused};
+    l->rows = s->rows;
+    l->most_ctas = (uint32_t)(CTAS_AN_SM * MAX(driver_facts(p->gpu->driver)->n_sm, 1));
+    gpu_add_arg(l, ARG_STEP, 0);
+    gpu_add_arg(l, ARG_POSITIONS, 0);
+    gpu_add_arg(l, ARG_PAGES, 0);
+    if (build(&b, err) || gpu_add_kernel(p, l, &spec, 1, err))
+        return -1;
+    return b.full ? fail(err, E_GPU, "%s: more values than a kernel has room for", l->node->name) : 0;
+}
+
+int gpu_fuse_launches(struct plan *p, struct error *err)
+{
+    struct fusion *u = p->fusion;
+    struct tensor **into = p->into;
+    int status = 0;
+    p->list = &p->lists[GPU_ONE_ROW];
+    if (!(p->into = ARENA_ARRAY(&p->arena, struct tensor *, (size_t)p->program.n)))
+        status = fail(err, E_MEMORY, "no memory for a plan");
+    for (int i = 0; i < p->program.n && !status; i++) {
+        if (u->stages[i])
+            status = launch_stage(u, u->stages[i], err);
+        else if (u->fates[i].how == LAUNCHED)
+            status = gpu_node(p, p->program.nodes[i], err);
+    }
+    p->into = into;
+    p->list = &p->lists[GPU_ANY_ROWS];
+    return status;
+}
