@@ -8,7 +8,7 @@
 //   sums,
 //     gates, norms of heads, rotary positions, writes to the cache. What brings two sections together makes them one;
 //   - before them, norms of the whole row, functions of elements and the rounding to 8 bits are computed by every CTA
-//     for itself, so that they need no launch. One that others read too is stored by a CTA of the first such stage, if
+//     for itself, so that they need no launch. One that others need too is stored by a CTA of the first such stage, if
 //     they all come after it.
 // What is left has a launch of its own. A row that is picked is the step's only one, so ROWS is its source.
 //
@@ -29,6 +29,7 @@ struct stage {
     enum rows rows;
     struct tensor *x; // the products' source
     int params;       // that its kernel may take
+    bool plain;       // its row is taken from memory as it is: there is no room to make it
     int n_sections;
     struct section sections[FUSED_SECTIONS];
 };
@@ -250,7 +251,7 @@ static int form_stages(struct fusion *u, struct error *err)
     return 0;
 }
 
-// ---- what kernels are told: without a launch their shape alone, with one what they read and write as well
+// ---- what kernels are told, once the fates of nodes are settled: without a launch their shape alone
 
 struct builder {
     struct fusion *u;
@@ -305,12 +306,9 @@ static int norm_params(struct builder *b, const struct tensor *n, struct ptx_fus
                                                                                                                 : 0;
 }
 
-// Whether a stage makes n in its prologue, once that is settled; until then all that it could make there.
 static bool in_prologue(const struct builder *b, const struct tensor *n)
 {
     const struct fate *f = fate_of(b->u, n);
-    if (!b->l)
-        return is_row_work(n) && f->how != MADE;
     return f->how == INLINED || (f->how == CARRIED && f->stage == b->stage);
 }
 
@@ -335,7 +333,7 @@ static int row_node(struct builder *b, struct tensor *n, int *at, struct error *
             to.kind = FUSED_ELEMENT;
             to.element = gpu_elements_of(n);
         }
-        if (!b->l || fate_of(b->u, n)->how == CARRIED)
+        if (fate_of(b->u, n)->how == CARRIED)
             to.store = value_param(b, n);
     }
     b->full = b->full || b->f->n_prologue == FUSED_NODES;
@@ -426,7 +424,7 @@ static int build_section(struct builder *b, const struct section *s, struct ptx_
             if (column_params(b, n, &node, err))
                 return -1;
         }
-        if (n->op != OP_KV_WRITE && (!b->l || fate_of(b->u, n)->last >= 0))
+        if (n->op != OP_KV_WRITE && fate_of(b->u, n)->last >= 0)
             node.store = value_param(b, n);
         b->full = b->full || to->n_nodes == FUSED_NODES;
         if (b->full)
@@ -447,15 +445,6 @@ static int build(struct builder *b, struct error *err)
         if (build_section(b, &s->sections[i], &b->f->sections[b->f->n_sections++], err))
             return -1;
     return 0;
-}
-
-// Whether all that could come before the products has room there.
-static bool prologue_fits(struct fusion *u, const struct stage *s)
-{
-    struct ptx_fused f;
-    struct builder b = {.u = u, .stage = s, .f = &f};
-    struct error none;
-    return build(&b, &none) == 0 && !b.full && ptx_fused_fits(&f);
 }
 
 // ---- fates: from the last node to the first, so that all who read a node are known before it
@@ -487,10 +476,10 @@ static void read_made(struct fusion *u, struct tensor *n)
 {
     struct stage *s = fate_of(u, n)->stage;
     if (n->op == OP_MATMUL) {
-        if (prologue_fits(u, s))
-            read_inline(u, s->x, s, s->at);
-        else
+        if (s->plain)
             read_memory(u, s->x, s->at, s->at);
+        else
+            read_inline(u, s->x, s, s->at);
         return;
     }
     for (int i = 0; i < SRC_MAX; i++)
@@ -509,10 +498,11 @@ static void settle(struct fusion *u, struct tensor *n)
         read_made(u, n);
         return;
     }
-    bool inlined = f->inlined != NEVER, row = f->first && f->first->rows == n->rows;
-    if (inlined && f->memory == NEVER)
+    bool inlined = f->inlined != NEVER, once = f->inlined == f->last_inlined;
+    bool first = f->inlined < f->memory && f->first && f->first->rows == n->rows;
+    if (inlined && once && f->memory == NEVER)
         f->how = INLINED;
-    else if (inlined && f->inlined < f->memory && row && n->op != OP_QUANTIZE)
+    else if (inlined && first && n->op != OP_QUANTIZE)
         f->how = CARRIED;
     int last = f->last_inlined;
     if (f->how == CARRIED) {
@@ -528,6 +518,45 @@ static void settle(struct fusion *u, struct tensor *n)
             read_memory(u, n->src[i], n->id, n->id);
         else
             read_inline(u, n->src[i], f->first, last);
+    }
+}
+
+static void settle_all(struct fusion *u)
+{
+    int n = u->p->program.n;
+    for (int i = 0; i < n; i++) {
+        struct fate *f = &u->fates[i], fresh = {.made = i};
+        if (f->how == MADE)
+            fresh = (struct fate){.how = MADE, .stage = f->stage, .made = f->made};
+        fresh.memory = fresh.inlined = NEVER;
+        fresh.last = fresh.last_inlined = -1;
+        *f = fresh;
+    }
+    read_memory(u, u->p->program.logits, n, n);
+    for (int i = n - 1; i >= 0; i--)
+        settle(u, u->p->program.nodes[i]);
+}
+
+// Whether a stage has no room for its prologue. What it then leaves to others may be too much for one of those.
+static bool overflows(struct fusion *u, struct stage *s)
+{
+    struct ptx_fused f;
+    struct builder b = {.u = u, .stage = s, .f = &f};
+    struct error none = {0};
+    if (s->plain || build(&b, &none)) // faults are told with the launches
+        return false;
+    s->plain = b.full || !ptx_fused_fits(&f);
+    return s->plain;
+}
+
+static void settle_stages(struct fusion *u)
+{
+    bool again = true;
+    while (again) {
+        settle_all(u);
+        again = false;
+        for (int i = 0; i < u->p->program.n; i++)
+            again = (u->stages[i] && overflows(u, u->stages[i])) || again;
     }
 }
 
@@ -583,12 +612,10 @@ int gpu_fuse(struct plan *p, struct error *err)
         return fail(err, E_MEMORY, "no memory for a plan of %zu nodes", n);
     u->p = p;
     for (int i = 0; i < (int)n; i++)
-        u->fates[i] = (struct fate){.made = i, .memory = NEVER, .last = -1, .inlined = NEVER, .last_inlined = -1};
+        u->fates[i] = (struct fate){.made = i};
     if (form_stages(u, err))
         return -1;
-    read_memory(u, p->program.logits, (int)n, (int)n);
-    for (int i = (int)n - 1; i >= 0; i--)
-        settle(u, p->program.nodes[i]);
+    settle_stages(u);
     p->list = list;
     place_values(u);
     p->list = &p->lists[GPU_ANY_ROWS];
