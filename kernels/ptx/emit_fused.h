@@ -26,7 +26,7 @@ enum ptx_fused_kind {
     FUSED_ELEMENT, // of a, or of a and b
     FUSED_NORM,    // of a: the whole row in a prologue, groups of columns after products. param: gain, other: bias
     FUSED_ROPE,    // of a; param: the table
-    FUSED_KV,      // a to the cache
+    FUSED_KV,      // a to the cache; param: what kv.offset would be, a number and no address
 };
 // A value of a column, made of earlier ones of its list.
 struct ptx_fused_node {

@@ -337,8 +337,9 @@ static void load_rope(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
 }
 
 // %to = where the column, or its block, lies in the cache.
-static void load_place(struct ptx *p, const struct ptx_kv *kv, uint32_t j)
+static void load_place(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
 {
+    const struct ptx_kv *kv = &n->kv;
     uint32_t block = (uint32_t)dtype_info[kv->type].block;
     PTX_FILL(p,
              "    {\n" PTX_KV_REGS "    .reg .u64 %head_step;\n" PTX_ADDRESS("%head_step", "step")
@@ -358,9 +359,10 @@ static void load_place(struct ptx *p, const struct ptx_kv *kv, uint32_t j)
         PTX_FILL(p, "    div.u32 %c1, %c1, $0;\n", block);
     PTX_FILL(p,
              "    mad.wide.u32 %to$0, %c1, $1, %to$0;\n"
-             "    add.u64 %to$0, %to$0, $2;\n"
+             "    ld.param.u64 %place, [p$2];\n"
+             "    add.u64 %to$0, %to$0, %place;\n"
              "    }\n",
-             j, (uint32_t)dtype_info[kv->type].bytes, kv->offset);
+             j, (uint32_t)dtype_info[kv->type].bytes, (uint32_t)n->param);
 }
 
 void ptx_fused_columns_load(struct ptx *p, const struct ptx_fused_section *s)
@@ -389,7 +391,7 @@ void ptx_fused_columns_load(struct ptx *p, const struct ptx_fused_section *s)
         if (n->kind == FUSED_ROPE)
             load_rope(p, n, j);
         if (n->kind == FUSED_KV)
-            load_place(p, &n->kv, j);
+            load_place(p, n, j);
     }
     PTX_LINES(p, "LOADED:\n");
 }

@@ -384,6 +384,18 @@ static int column_source(struct builder *b, struct ptx_fused_section *to, struct
     return to->n_nodes++;
 }
 
+// The layer's place in a page is a parameter, so that layers which are alike share a kernel.
+static int kv_param(struct builder *b, const struct tensor *n, struct ptx_fused_node *to, struct error *err)
+{
+    if (gpu_kv_of(b->u->p, n, n->p.kv.layer, n->p.kv.part, (int)n->p.kv.head_dim, &to->kv, err))
+        return -1;
+    if (b->l && b->f->n_params < FUSED_PARAMS)
+        gpu_add_arg(b->l, ARG_ADDRESS, to->kv.offset);
+    to->kv.offset = 0;
+    to->param = added(b);
+    return 0;
+}
+
 static int column_params(struct builder *b, const struct tensor *n, struct ptx_fused_node *to, struct error *err)
 {
     switch (n->op) {
@@ -398,7 +410,7 @@ static int column_params(struct builder *b, const struct tensor *n, struct ptx_f
         return 0;
     case OP_KV_WRITE:
         to->kind = FUSED_KV;
-        return gpu_kv_of(b->u->p, n, n->p.kv.layer, n->p.kv.part, (int)n->p.kv.head_dim, &to->kv, err);
+        return kv_param(b, n, to, err);
     default:
         to->kind = FUSED_ELEMENT;
         to->element = gpu_elements_of(n);
@@ -647,8 +659,10 @@ int gpu_fuse_launches(struct plan *p, struct error *err)
 {
     struct fusion *u = p->fusion;
     struct tensor **into = p->into;
+    const int most[ROWS_KINDS] = {p->max_rows[ROWS_TOKENS], p->max_rows[ROWS_OUTPUTS]};
     int status = 0;
     p->list = &p->lists[GPU_ONE_ROW];
+    p->max_rows[ROWS_TOKENS] = p->max_rows[ROWS_OUTPUTS] = 1;
     if (!(p->into = ARENA_ARRAY(&p->arena, struct tensor *, (size_t)p->program.n)))
         status = fail(err, E_MEMORY, "no memory for a plan");
     for (int i = 0; i < p->program.n && !status; i++) {
@@ -659,5 +673,6 @@ int gpu_fuse_launches(struct plan *p, struct error *err)
     }
     p->into = into;
     p->list = &p->lists[GPU_ANY_ROWS];
+    memcpy(p->max_rows, most, sizeof most);
     return status;
 }
