@@ -187,6 +187,20 @@ static void decode_token(struct decode *d, int position)
     cr_assert(d->m->v->run(d->m, d->plan, &s, &err) == 0, "%s", err.text);
 }
 
+static void decode_rows(struct decode *d, int position, int n)
+{
+    static const int32_t pages[] = {2, 0, 3, 1};
+    int32_t tokens[64], positions[64], seqs[64] = {0}, output = n - 1;
+    cr_assert(n <= 64);
+    for (int i = 0; i < n; i++) {
+        positions[i] = position + i;
+        tokens[i] = (positions[i] * 7 + 3) % d->model.info.n_vocab;
+    }
+    struct step s = {n, 1, tokens, positions, seqs, &output, pages, 4, d->kv, d->logits};
+    struct error err = {0};
+    cr_assert(d->m->v->run(d->m, d->plan, &s, &err) == 0, "%s", err.text);
+}
+
 Test(ptx_machine, a_step_moves_its_inputs_in_and_its_logits_out)
 {
     struct decode d = decode_open("arch/tiny-llama.gguf", DT_F16, 1);
@@ -208,6 +222,53 @@ Test(ptx_machine, a_step_moves_its_inputs_in_and_its_logits_out)
     decode_close(&d);
     quern_cuda_count(&after);
     cr_expect(after.blocks == 0 && after.bytes == 0 && after.pinned == 0 && after.modules == 0 && after.graphs == 0);
+}
+
+// Each step writes all that it reads of the plan's values, whatever the step before left there: a prompt that fills its
+// bucket, then single rows.
+static void check_own_values(const char *name)
+{
+    struct decode d = decode_open(name, DT_F16, 16);
+    float first[4096];
+    for (int round = 0; round < 2; round++) {
+        decode_rows(&d, 0, 12);
+        for (int i = 12; i < 15; i++) {
+            if (round)
+                cr_assert(quern_cuda_forget(d.plan->values, d.plan->values_bytes) == 0);
+            decode_token(&d, i);
+        }
+        if (round)
+            cr_expect(memcmp(first, d.logits, sizeof(float) * (size_t)d.model.info.n_vocab) == 0, "%s", name);
+        memcpy(first, d.logits, sizeof first);
+        cr_assert(quern_cuda_forget(d.plan->values, d.plan->values_bytes) == 0);
+    }
+    decode_rows(&d, 15, 7); // of a bucket of 8: the last row is nobody's
+    decode_close(&d);
+}
+
+Test(ptx_machine, a_step_reads_no_value_that_it_has_not_written)
+{
+    check_own_values("arch/tiny-llama.gguf");
+    check_own_values("arch/tiny-llama-moe.gguf");
+    check_own_values("arch/tiny-gemma2.gguf");
+}
+
+// A launch is missing: what reads its value says where.
+Test(ptx_machine, a_read_of_a_value_that_nothing_wrote_names_its_place)
+{
+    struct decode d = decode_open("arch/tiny-llama.gguf", DT_F16, 8);
+    static const int32_t tokens[] = {3, 1, 4}, positions[] = {0, 1, 2}, seqs[] = {0, 0, 0}, outputs[] = {2}, pages[] = {1};
+    struct step s = {3, 1, tokens, positions, seqs, outputs, pages, 1, d.kv, d.logits};
+    struct error err = {0};
+    struct gpu_list *list = &d.plan->lists[GPU_ANY_ROWS];
+    memmove(list->launches, list->launches + 1, (size_t)--list->n_launches * sizeof *list->launches);
+    cr_assert(d.m->v->run(d.m, d.plan, &s, &err) < 0);
+    cr_expect(err.code == E_GPU, "%s", err.text);
+    const char *said = quern_cuda_said();
+    cr_expect(strstr(said, "kernel ") && strstr(said, ", line ") && strstr(said, ", CTA (0,0,0)") &&
+                  strstr(said, ", thread (") && strstr(said, "which nothing has written"),
+              "%s", said);
+    decode_close(&d);
 }
 
 // What the law makes of the same steps, with a cache of the same type.

@@ -150,10 +150,19 @@ int driver_memory(struct driver *d, size_t *free, struct error *err)
     return driver_enter(d, err) || CUDA_TRY(&d->cu, err, cuMemGetInfo_v2, free, &total) ? -1 : 0;
 }
 
-int driver_alloc(struct driver *d, size_t size, uint64_t *at, struct error *err)
+int driver_reserve(struct driver *d, size_t size, uint64_t *at, struct error *err)
 {
     cu_address address;
     if (driver_enter_still(d, "allocate", err) || CUDA_TRY(&d->cu, err, cuMemAlloc_v2, &address, size))
+        return -1;
+    *at = address;
+    return 0;
+}
+
+int driver_alloc(struct driver *d, size_t size, uint64_t *at, struct error *err)
+{
+    uint64_t address;
+    if (driver_reserve(d, size, &address, err))
         return -1;
     if (CUDA_TRY(&d->cu, err, cuMemsetD8Async, address, 0, size, d->stream)) {
         d->cu.cuMemFree_v2(address);

@@ -42,6 +42,8 @@ int driver_memory(struct driver *d, size_t *free, struct error *err);
 
 // ---- memory. Addresses are aligned to 256 bytes; E_MEMORY when the card has too little.
 int driver_alloc(struct driver *d, size_t size, uint64_t *at, struct error *err); // zeroed; size 1 or more
+// Not zeroed, for what is written before it is read: a sanitizer then finds what is not.
+int driver_reserve(struct driver *d, size_t size, uint64_t *at, struct error *err);
 void driver_free(struct driver *d, uint64_t at);                                  // waits; 0 is fine
 // src may be changed when driver_put returns, unless it came from driver_pinned: then after the next wait.
 int driver_put(struct driver *d, uint64_t at, const void *src, size_t n, struct error *err);

@@ -167,6 +167,7 @@ struct plan {
     bool *tapped;         // [program.n]
     uint64_t values;      // their memory on the card
     size_t values_bytes;
+    bool padded; // a step of fewer rows than its bucket has come, and the values were zeroed for it
     uint64_t *owned; // addresses that go with the plan
     int n_owned, cap_owned;
     uint64_t *weights; // uses to give back
@@ -208,7 +209,8 @@ uint64_t gpu_value(const struct plan *p, const struct tensor *n); // in the list
 uint64_t gpu_value_in(const struct plan *p, enum gpu_list_kind list, const struct tensor *n);
 // The list that serves a bucket.
 enum gpu_list_kind gpu_list_of(const struct plan *p, const int rows[ROWS_KINDS]);
-// Memory that lives as long as the plan.
+// Memory that lives as long as the plan: of these bytes, or zeroed; and scratch, which nothing has written.
+int gpu_scratch(struct plan *p, size_t size, uint64_t *at, struct error *err);
 int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err);
 int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err);
 void gpu_print(const struct plan *p, struct text *out);

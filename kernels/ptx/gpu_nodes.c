@@ -368,7 +368,7 @@ static int group_places(struct plan *p, const struct tensor *route, const struct
     uint32_t most = (uint32_t)p->max_rows[to->rows];
     if (p->list->routed == route || matmul_class(p, m, most) != PTX_MANY_ROWS)
         return 0;
-    if (!p->groups && gpu_own(p, NULL, groups_bytes(p), &p->groups, err))
+    if (!p->groups && gpu_scratch(p, groups_bytes(p), &p->groups, err))
         return -1;
     struct gpu_spec s = {.kind = GPU_GROUP, .group = {0, m->n_used, m->n_experts, m->ids_stride}};
     struct gpu_launch *l = gpu_launch_new(p, to, err);

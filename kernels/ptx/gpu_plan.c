@@ -26,16 +26,24 @@ enum gpu_list_kind gpu_list_of(const struct plan *p, const int rows[ROWS_KINDS])
     return rows[ROWS_TOKENS] == 1 && p->lists[GPU_ONE_ROW].n_launches ? GPU_ONE_ROW : GPU_ANY_ROWS;
 }
 
-int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err)
+int gpu_scratch(struct plan *p, size_t size, uint64_t *at, struct error *err)
 {
     uint64_t *grown = gpu_grow(p->owned, p->n_owned, &p->cap_owned, sizeof *grown);
     if (!grown)
         return fail(err, E_MEMORY, "no memory for a plan");
     p->owned = grown;
-    if (driver_alloc(p->gpu->driver, MAX(size, (size_t)1), at, err))
+    if (driver_reserve(p->gpu->driver, MAX(size, (size_t)1), at, err))
         return -1;
     p->owned[p->n_owned++] = *at;
-    return data ? driver_put(p->gpu->driver, *at, data, size, err) : 0;
+    return 0;
+}
+
+int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err)
+{
+    if (gpu_scratch(p, size, at, err))
+        return -1;
+    return data ? driver_put(p->gpu->driver, *at, data, size, err)
+                : driver_zero(p->gpu->driver, *at, MAX(size, (size_t)1), err);
 }
 
 static int mark_taps(struct plan *p, struct error *err)
@@ -128,7 +136,7 @@ static int lay_out(struct plan *p, struct error *err)
     }
     if (!p->options.taps && gpu_fuse(p, err)) // taps want every node
         return -1;
-    return gpu_own(p, NULL, p->values_bytes, &p->values, err);
+    return gpu_scratch(p, p->values_bytes, &p->values, err);
 }
 
 static int make_block(struct plan *p, struct error *err)
@@ -139,7 +147,7 @@ static int make_block(struct plan *p, struct error *err)
     if (!p->tables)
         return fail(err, E_MEMORY, "no memory for a plan");
     void *pinned;
-    if (driver_alloc(p->gpu->driver, p->block_bytes, &p->block, err) ||
+    if (driver_reserve(p->gpu->driver, p->block_bytes, &p->block, err) ||
         driver_pinned(p->gpu->driver, p->block_bytes, &pinned, err))
         return -1;
     p->pinned = pinned;

@@ -49,7 +49,7 @@ static int grow_block(struct plan *p, size_t bytes, struct error *err)
     p->pinned = NULL;
     p->block_bytes = 0;
     void *pinned;
-    if (driver_alloc(d, bytes, &p->block, err) || driver_pinned(d, bytes, &pinned, err))
+    if (driver_reserve(d, bytes, &p->block, err) || driver_pinned(d, bytes, &pinned, err))
         return -1;
     p->pinned = pinned;
     p->block_bytes = bytes;
@@ -236,6 +236,16 @@ static int replay(struct plan *p, const int rows[ROWS_KINDS], struct error *err)
     return driver_replay(p->gpu->driver, graph, err);
 }
 
+// Products take all rows of a bucket, those too that the step has not: what they read there is thrown away, but it is
+// zeros or what a step before has left. Until such a step comes, nothing of the values is written but by kernels.
+static int pad(struct plan *p, const struct step *s, const int rows[ROWS_KINDS], struct error *err)
+{
+    if (p->padded || (rows[ROWS_TOKENS] == s->n_tokens && rows[ROWS_OUTPUTS] == s->n_outputs))
+        return 0;
+    p->padded = true;
+    return driver_zero(p->gpu->driver, p->values, MAX(p->values_bytes, (size_t)1), err);
+}
+
 int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
 {
     struct driver *d = ((struct gpu *)m)->driver;
@@ -244,7 +254,7 @@ int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct erro
         return -1;
     const int rows[ROWS_KINDS] = {[ROWS_TOKENS] = gpu_bucket_of(s->n_tokens, p->max_rows[ROWS_TOKENS]),
                                   [ROWS_OUTPUTS] = gpu_bucket_of(s->n_outputs, p->max_rows[ROWS_OUTPUTS])};
-    if (put_inputs(p, s, rows, err))
+    if (put_inputs(p, s, rows, err) || pad(p, s, rows, err))
         return -1;
     if (p->options.taps ? launch_all(p, rows, s, err) : replay(p, rows, err))
         return -1;

@@ -20,7 +20,7 @@ static int add(struct gpu *g, const void *data, size_t size, bool tiles, size_t 
     if (!grown)
         return fail(err, E_MEMORY, "no memory for a list of weights");
     g->weights = grown;
-    if (driver_alloc(g->driver, MAX(bytes, (size_t)1), at, err))
+    if (driver_reserve(g->driver, MAX(bytes, (size_t)1), at, err))
         return -1;
     g->weights[g->n_weights++] = (struct gpu_weight){data, size, tiles, *at, bytes, 1};
     return 0;
@@ -85,7 +85,7 @@ static int repack(struct gpu *g, const struct weight *w, uint64_t to, size_t mat
     int64_t rows = MAX((int64_t)1, STAGE_BYTES / (int64_t)w->row_bytes / PTX_TILE_ROWS) * PTX_TILE_ROWS;
     uint64_t stage = 0;
     rows = MIN(rows, (w->ne[1] + PTX_TILE_ROWS - 1) / PTX_TILE_ROWS * PTX_TILE_ROWS);
-    if (gpu_kernel_get(g, &spec, &k, err) || driver_alloc(g->driver, (size_t)rows * w->row_bytes, &stage, err))
+    if (gpu_kernel_get(g, &spec, &k, err) || driver_reserve(g->driver, (size_t)rows * w->row_bytes, &stage, err))
         return -1;
     int status = 0;
     for (int64_t m = 0; m < w->ne[2] && !status; m++)

@@ -93,10 +93,9 @@ enum cu_result refuse(enum cu_result result, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    fputs("libcuda of the tests: ", stderr);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
+    vsnprintf(cuda_state.said, sizeof(cuda_state.said), fmt, args);
     va_end(args);
+    fprintf(stderr, "libcuda of the tests: %s\n", cuda_state.said);
     return result;
 }
 
@@ -138,6 +137,24 @@ PUBLIC void quern_cuda_count(struct quern_cuda_counts *out)
         if (cuda_state.contexts[i].simt)
             out->instructions += simt_count(cuda_state.contexts[i].simt).instructions;
     pthread_mutex_unlock(&cuda_state.lock);
+}
+
+PUBLIC int quern_cuda_forget(uint64_t at, size_t n)
+{
+    int status = -1;
+    pthread_mutex_lock(&cuda_state.lock);
+    for (int i = 0; i < MAX_CARDS; i++) {
+        struct cu_context *c = &cuda_state.contexts[i];
+        if (c->users && work_drain_all(c) == CU_SUCCESS && block_has(c->blocks, at, n))
+            status = simt_forget(c->simt, at, n, NULL);
+    }
+    pthread_mutex_unlock(&cuda_state.lock);
+    return status;
+}
+
+PUBLIC const char *quern_cuda_said(void)
+{
+    return cuda_state.said;
 }
 
 static __attribute__((destructor)) void report(void)

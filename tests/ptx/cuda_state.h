@@ -97,6 +97,7 @@ struct cuda_state {
     struct quern_cuda_counts count;
     struct cu_context contexts[MAX_CARDS];
     struct block *pinned;
+    char said[1024]; // the last refusal
 };
 extern struct cuda_state cuda_state;
 extern _Thread_local struct cu_context *cuda_current;

@@ -40,6 +40,8 @@ const struct simt_kernel *simt_newest(const struct simt *s);
 uint64_t simt_alloc(struct simt *s, size_t size);
 int simt_release(struct simt *s, uint64_t address, struct error *err);
 int simt_put(struct simt *s, uint64_t address, const void *data, size_t size, struct error *err);
+// The bytes count as not written again.
+int simt_forget(struct simt *s, uint64_t address, size_t size, struct error *err);
 int simt_get(struct simt *s, uint64_t address, void *data, size_t size, struct error *err);
 
 // `params` is the block of parameters, laid out as the kernel declares them; `shared` are dynamic bytes.

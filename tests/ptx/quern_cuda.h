@@ -45,4 +45,9 @@ struct quern_cuda_counts {
 };
 void quern_cuda_count(struct quern_cuda_counts *out);
 
+// Device memory in which nothing counts as written any more: 0, or -1 where it is no block's. Waits for what is queued.
+int quern_cuda_forget(uint64_t at, size_t n);
+// What was told on stderr last: the caller's mistake, or the fault that the interpreter found. "" at first.
+const char *quern_cuda_said(void);
+
 #endif

@@ -113,6 +113,15 @@ int simt_put(struct simt *s, uint64_t address, const void *data, size_t size, st
     return 0;
 }
 
+int simt_forget(struct simt *s, uint64_t address, size_t size, struct error *err)
+{
+    struct region *r = simt_region(s, address, size);
+    if (!r)
+        return fail(err, E_GPU, "%zu bytes at 0x%llx: out of bounds", size, (unsigned long long)address);
+    memset(r->state + (address - r->base), NOT_WRITTEN, size);
+    return 0;
+}
+
 int simt_get(struct simt *s, uint64_t address, void *data, size_t size, struct error *err)
 {
     struct region *r = simt_region(s, address, size);
