@@ -124,6 +124,10 @@ done
 if [ $speeds = 1 ]; then
     section "speed of memory"
     $quern device --measure
+    section "building blocks, and from which size on --device auto takes this card"
+    if ! "$build/bench/quern-micro" --device gpu; then
+        failed=$((failed + 1))
+    fi
     section "speed of models"
     for model in llama3-1b:Q4_K_M llama3-1b:F16 llama3-8b:Q4_K_M llama3-8b:F16; do
         echo "-- $model"

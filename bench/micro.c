@@ -2,7 +2,9 @@
 //
 // Matrix products of floats by the own kernels, OpenBLAS and plain C; elementwise operations, activations and
 // reductions at sizes from a cache line's to a cache's; log-softmax; the way from a model to a plan. Times are the
-// thread's own, medians of several; the results of the levels are compared bit by bit before they are timed.
+// thread's own, medians of several; the results of the levels are compared bit by bit before they are timed. With
+// --device gpu the same on a card (micro_card.c).
+#include "bench/micro.h"
 #include "engine/logprobs.h"
 #include "engine/model.h"
 #include "kernels/cpu/exec.h"
@@ -15,11 +17,6 @@
 #include <unistd.h>
 
 enum { REPEATS = 15, ITEM_ROWS = 64 };
-
-struct options {
-    bool json, quick;
-    bool first;
-};
 
 static double seconds(void)
 {
@@ -34,7 +31,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void *must(void *p)
+void *micro_must(void *p)
 {
     if (!p) {
         fprintf(stderr, "quern-micro: out of memory\n");
@@ -43,9 +40,9 @@ static void *must(void *p)
     return p;
 }
 
-static float *floats(int64_t n, uint32_t seed)
+float *micro_floats(int64_t n, uint32_t seed)
 {
-    float *x = must(aligned_alloc(64, align_up((size_t)n * sizeof *x, 64)));
+    float *x = micro_must(aligned_alloc(64, align_up((size_t)n * sizeof *x, 64)));
     for (int64_t i = 0; i < n; i++) {
         seed = seed * 1664525 + 1013904223;
         x[i] = (float)(int32_t)seed * 0x1p-31f;
@@ -55,17 +52,9 @@ static float *floats(int64_t n, uint32_t seed)
 
 // ---- a row of the answer
 
-struct row {
-    const char *what, *by;
-    int64_t size;
-    double work;      // products or elements
-    const char *unit; // of them a second, in thousand millions
-    const char *seed; // what was asked for, or measured there; "" where there is no figure
-};
-
 typedef void work_fn(void *arg);
 
-static double time_of(work_fn *work, void *arg, const struct options *o)
+static double time_of(work_fn *work, void *arg, const struct micro *o)
 {
     double took[REPEATS];
     int repeats = o->quick ? 3 : REPEATS;
@@ -82,7 +71,7 @@ static double time_of(work_fn *work, void *arg, const struct options *o)
     return took[repeats / 2];
 }
 
-static void print_row(struct options *o, const struct row *r, double took)
+void micro_print(struct micro *o, const struct micro_row *r, double took)
 {
     double speed = r->work / took / 1e9;
     if (o->json)
@@ -97,9 +86,9 @@ static void print_row(struct options *o, const struct row *r, double took)
     fflush(stdout);
 }
 
-static void measure(struct options *o, const struct row *r, work_fn *work, void *arg)
+static void measure(struct micro *o, const struct micro_row *r, work_fn *work, void *arg)
 {
-    print_row(o, r, time_of(work, arg, o));
+    micro_print(o, r, time_of(work, arg, o));
 }
 
 // ---- matrix products
@@ -139,11 +128,11 @@ static void multiply(void *arg)
 
 static struct product product_new(int64_t n)
 {
-    struct product p = {.n = n, .w = floats(n * n, 1), .x = floats(n * n, 2), .y = floats(n * n, 3)};
-    p.rows = must(calloc((size_t)n, sizeof *p.rows));
-    p.columns = must(calloc((size_t)n, sizeof *p.columns));
-    p.at = must(calloc((size_t)n, sizeof *p.at));
-    p.scratch = must(aligned_alloc(64, SCRATCH_BYTES));
+    struct product p = {.n = n, .w = micro_floats(n * n, 1), .x = micro_floats(n * n, 2), .y = micro_floats(n * n, 3)};
+    p.rows = micro_must(calloc((size_t)n, sizeof *p.rows));
+    p.columns = micro_must(calloc((size_t)n, sizeof *p.columns));
+    p.at = micro_must(calloc((size_t)n, sizeof *p.at));
+    p.scratch = micro_must(aligned_alloc(64, SCRATCH_BYTES));
     for (int64_t j = 0; j < n; j++) {
         p.rows[j] = p.x + j * n;
         p.columns[j] = p.y + j * n;
@@ -162,7 +151,7 @@ static void product_free(struct product *p)
     free(p->scratch);
 }
 
-static void measure_products(struct options *o)
+static void measure_products(struct micro *o)
 {
     static const struct {
         int64_t n;
@@ -175,11 +164,11 @@ static void measure_products(struct options *o)
             p.k = kernels_at(l);
             if (p.n > 1024 && !strcmp(p.k->name, "scalar"))
                 continue; // half a minute, and nothing to learn
-            measure(o, &(struct row){"matmul", p.k->name, p.n, n * n * n, "GMAC/s", sizes[i].seed}, multiply, &p);
+            measure(o, &(struct micro_row){"matmul", p.k->name, p.n, n * n * n, "GMAC/s", sizes[i].seed}, multiply, &p);
         }
         p.k = NULL;
         if (blas_available())
-            measure(o, &(struct row){"matmul", "OpenBLAS", p.n, n * n * n, "GMAC/s", ""}, multiply, &p);
+            measure(o, &(struct micro_row){"matmul", "OpenBLAS", p.n, n * n * n, "GMAC/s", ""}, multiply, &p);
         product_free(&p);
     }
 }
@@ -286,14 +275,14 @@ static bool same_bits(struct block r, work_fn *work, float *want)
     return memcmp(own, want, (size_t)r.n * sizeof(float) / 4) == 0; // a quarter is what 8 bits take
 }
 
-static bool measure_rows(struct options *o)
+static bool measure_rows(struct micro *o)
 {
     static const int64_t sizes[] = {10240, 102400, 1024000};
     bool right = true;
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         struct block r = {
-            .n = sizes[i], .a = floats(2 * sizes[i], 4), .b = floats(sizes[i], 5), .y = floats(2 * sizes[i], 6)};
-        float *want = floats(2 * sizes[i], 6);
+            .n = sizes[i], .a = micro_floats(2 * sizes[i], 4), .b = micro_floats(sizes[i], 5), .y = micro_floats(2 * sizes[i], 6)};
+        float *want = micro_floats(2 * sizes[i], 6);
         for (size_t w = 0; w < COUNT_OF(row_works); w++)
             for (int l = 0; l < kernels_count(); l++) {
                 r.k = kernels_at(l);
@@ -303,7 +292,7 @@ static bool measure_rows(struct options *o)
                     right = false;
                 }
                 const char *seed = i == COUNT_OF(sizes) - 1 ? row_works[w].seed : "";
-                measure(o, &(struct row){row_works[w].name, r.k->name, r.n, (double)r.n, "G/s", seed},
+                measure(o, &(struct micro_row){row_works[w].name, r.k->name, r.n, (double)r.n, "G/s", seed},
                         row_works[w].work, &r);
             }
         free(r.a);
@@ -322,12 +311,12 @@ static void log_softmax(void *arg)
     r->y[0] = logprobs_of(r->a, (int)r->n, 7, NULL, 0);
 }
 
-static void measure_log_softmax(struct options *o)
+static void measure_log_softmax(struct micro *o)
 {
     static const int64_t sizes[] = {1000, 32000, 128256};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
-        struct block r = {.n = sizes[i], .a = floats(sizes[i], 7), .y = floats(16, 8)};
-        measure(o, &(struct row){"log_softmax", "", r.n, (double)r.n, "G/s", ""}, log_softmax, &r);
+        struct block r = {.n = sizes[i], .a = micro_floats(sizes[i], 7), .y = micro_floats(16, 8)};
+        measure(o, &(struct micro_row){"log_softmax", "", r.n, (double)r.n, "G/s", ""}, log_softmax, &r);
         free(r.a);
         free(r.y);
     }
@@ -343,7 +332,7 @@ static void compile(void *arg)
         m->machine->v->plan_free(m->machine, plan);
 }
 
-static int measure_compile(struct options *o)
+static int measure_compile(struct micro *o)
 {
     char path[] = "/tmp/quern-micro-XXXXXX";
     struct error err;
@@ -354,7 +343,7 @@ static int measure_compile(struct options *o)
         synth_model_write(&(struct synth_options){.preset = "llama-15m", .mix = "Q8_0", .seed = 1}, path, &err) ||
         model_open(&m, &(struct model_options){.path = path, .machine.n_threads = 1}, &err);
     if (!status)
-        measure(o, &(struct row){"compile", "graph", m->graph->n_nodes, m->graph->n_nodes, "Gnode/s", "under 100 ms"},
+        measure(o, &(struct micro_row){"compile", "graph", m->graph->n_nodes, m->graph->n_nodes, "Gnode/s", "under 100 ms"},
                 compile, m);
     else
         fprintf(stderr, "quern-micro: %s\n", fd < 0 ? path : err.text);
@@ -366,28 +355,56 @@ static int measure_compile(struct options *o)
     return status;
 }
 
+static int measure_cpu(struct micro *o)
+{
+    measure_products(o);
+    bool right = measure_rows(o);
+    measure_log_softmax(o);
+    int status = measure_compile(o);
+    return status || !right ? E_ITEMS : E_OK;
+}
+
+// gpu or gpu:N.
+static bool parse_card(const char *word, int *card)
+{
+    *card = 0;
+    return !strcmp(word, "gpu") || (!strncmp(word, "gpu:", 4) && word[4] >= '0' && word[4] <= '9' && !word[5] &&
+                                    (*card = word[4] - '0', true));
+}
+
+static bool parse(struct micro *o, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        bool more = i + 1 < argc;
+        if (!strcmp(argv[i], "--quick"))
+            o->quick = true;
+        else if (more && !strcmp(argv[i], "-o") && !strcmp(argv[i + 1], "json"))
+            o->json = true, i++;
+        else if (more && !strcmp(argv[i], "--device") && parse_card(argv[i + 1], &o->card))
+            i++;
+        else
+            return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
-    struct options o = {.first = true};
-    for (int i = 1; i < argc; i++) {
-        bool json = !strcmp(argv[i], "-o") && i + 1 < argc && !strcmp(argv[i + 1], "json");
-        o.json |= json;
-        o.quick |= !strcmp(argv[i], "--quick");
-        i += json;
-        if (!json && strcmp(argv[i], "--quick") != 0) {
-            fprintf(strcmp(argv[i], "--help") ? stderr : stdout,
-                    "usage: quern-micro [--quick] [-o json]\n"
-                    "Times the building blocks on one thread, beside the figures that quern set out from.\n"
-                    "  --quick  fewer repeats, no product of 4096\n");
-            return strcmp(argv[i], "--help") ? E_USAGE : E_OK;
-        }
+    struct micro o = {.first = true, .card = -1};
+    if (!parse(&o, argc, argv)) {
+        bool help = argc == 2 && !strcmp(argv[1], "--help");
+        fprintf(help ? stdout : stderr,
+                "usage: quern-micro [--device gpu[:N]] [--quick] [-o json]\n"
+                "Times the building blocks on one thread, or on a card, beside the figures that quern set out from.\n"
+                "  --quick  fewer repeats, no product of 4096; on a card only the smallest sizes\n");
+        return help ? E_OK : E_USAGE;
     }
-    printf(o.json ? "[" : "what         by             size            time     speed          set out from\n");
-    measure_products(&o);
-    bool right = measure_rows(&o);
-    measure_log_softmax(&o);
-    int status = measure_compile(&o);
+    if (o.json)
+        printf("[");
+    else
+        printf("%-12s %-9s %9s %15s %18s %s\n", "what", "by", "size", "time", "speed", "set out from");
+    int status = o.card >= 0 ? micro_card(&o) : measure_cpu(&o);
     if (o.json)
         printf("\n]\n");
-    return status || !right ? E_ITEMS : E_OK;
+    return status;
 }

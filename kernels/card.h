@@ -42,6 +42,10 @@ int card_measure_costs(struct machine *m, struct card_costs *out, struct error *
 // Kernels of a step of one row of a plan, and bytes that all the machine's weights take on the card.
 void card_plan(const struct machine *m, const struct plan *p, int *n_launches, size_t *weight_bytes);
 
+// Of a plan made with `profile`: each launch is done n times, and its time is that of one. For graphs without experts and
+// keys and values: what a launch of theirs reads, none of it changes.
+void card_repeat(struct plan *p, int n);
+
 // The kernels that it has made for its plans, the i-th; false after the last.
 struct card_kernel {
     struct str text;  // PTX, until the machine is closed

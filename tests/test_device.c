@@ -118,3 +118,42 @@ Test(device, bench_names_the_card)
     quern("", "bench --device cpu -p 4 -n 1 -r 1 -t 1 --no-ceilings", out);
     cr_expect(strstr(out, "| CPU        |"), "%s", out);
 }
+
+// Every row is there, and no result differs from the CPU's: the program ends badly where one does.
+Test(device, the_building_blocks_run_on_a_card, .timeout = 120)
+{
+    static const char *const rows[] = {"matmul", "add", "scale", "relu", "gelu", "silu", "sigmoid", "swiglu", "rms_norm",
+                                       "layer_norm", "transfer", "compile", "step", "launch", "copy", "read"};
+    char command[1024], out[OUT_SIZE];
+    const char *library = getenv("QUERN_CUDA_FOLDER"), *bin = getenv("QUERN_MICRO_BIN");
+    if (!bin || !library)
+        cr_skip_test("skipped: QUERN_MICRO_BIN and QUERN_CUDA_FOLDER are not set");
+    snprintf(command, sizeof(command), "LD_LIBRARY_PATH=%s QUERN_CUDA_MEMORY=64 %s --device gpu --quick -o json", library,
+             bin);
+    FILE *f = popen(command, "r");
+    cr_assert_not_null(f);
+    size_t n = fread(out, 1, OUT_SIZE - 1, f);
+    out[n] = 0;
+    cr_assert_eq(pclose(f), 0, "%s: %s", command, out);
+    cJSON *json = cJSON_Parse(out), *row;
+    cr_assert(cJSON_IsArray(json), "%s", out);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        bool found = false;
+        cJSON_ArrayForEach(row, json) {
+            found |= !strcmp(cJSON_GetObjectItem(row, "what")->valuestring, rows[i]);
+            cr_expect_geq(cJSON_GetObjectItem(row, "ms")->valuedouble, 0);
+        }
+        cr_expect(found, "no row of %s", rows[i]);
+    }
+    cJSON_Delete(json);
+}
+Test(device, bench_tells_the_time_of_operations_on_a_card)
+{
+    char out[OUT_SIZE];
+    quern("QUERN_CUDA_MEMORY=64", "bench --device gpu -p 4 -n 0 -r 1 --by-op 2>&1", out);
+    char *table = strstr(out, "by operation");
+    cr_assert_not_null(table, "%s", out);
+    cr_expect(strstr(table, "  matmul          Q8_0 "), "%s", out);
+    cr_expect(strstr(table, "  attention"), "%s", out);
+    cr_expect(!strstr(table, "inf") && !strstr(table, "nan"), "%s", out);
+}

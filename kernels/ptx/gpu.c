@@ -109,6 +109,7 @@ static const struct machine_vtable gpu_vtable = {
     .memory = gpu_memory,
     .plan_bytes = gpu_plan_bytes,
     .describe = gpu_describe,
+    .profile = gpu_profile,
     .print = gpu_print,
 };
 

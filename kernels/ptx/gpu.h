@@ -184,6 +184,8 @@ struct plan {
     size_t block_bytes;
     int32_t *tables; // [max_tokens] the first row of each run of rows of one sequence
     float *seen;     // rows for taps
+    struct node_time *times, *taken; // [program.n] with `profile`: since the last call of it, and then
+    int repeats;                     // of each launch, with `profile`
     int max_rows[ROWS_KINDS];
 };
 
@@ -213,6 +215,14 @@ enum gpu_list_kind gpu_list_of(const struct plan *p, const int rows[ROWS_KINDS])
 int gpu_scratch(struct plan *p, size_t size, uint64_t *at, struct error *err);
 int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err);
 int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err);
+int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err);
+
+// ---- times (gpu_profile.c)
+
+int gpu_profile_new(struct plan *p, struct error *err);
+int gpu_profile_launch(struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err);
+void gpu_profile(struct plan *p, const struct node_time **times, int *n, double *wait_ns);
+
 void gpu_print(const struct plan *p, struct text *out);
 
 // Bytes of a row of k activations in 8 bits: blocks of 256 bytes, 16 sums of 2 bytes and a scale, aligned to 64, as

@@ -171,7 +171,7 @@ static int build(struct plan *p, struct error *err)
 {
     struct q8_rules q8 = {takes_q8, gpu_q8_row_bytes, p->gpu};
     if (program_build(&p->arena, p->graph, q8, &p->program, err) || lay_out(p, err) || make_block(p, err) ||
-        make_seen(p, err))
+        make_seen(p, err) || (p->options.profile && gpu_profile_new(p, err)))
         return -1;
     for (int i = 0; i < p->program.n; i++)
         if (gpu_node(p, p->program.nodes[i], err))

@@ -145,7 +145,7 @@ static int pick(const struct gpu_launch *g, uint32_t class)
     return 0;
 }
 
-static int launch(struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
+int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
 {
     struct layout layout = layout_of(rows);
     int n_rows = rows[g->rows];
@@ -201,7 +201,8 @@ static int launch_all(struct plan *p, const int rows[ROWS_KINDS], const struct s
     for (int i = 0; i < list->n_launches; i++) {
         const struct gpu_launch *l = &list->launches[i];
         bool made = i + 1 == list->n_launches || l[1].node != l->node;
-        if (launch(p, l, rows, err) || (tapped && made && show(p, tapped, l->node, err)))
+        int status = p->times ? gpu_profile_launch(p, l, rows, err) : gpu_launch_one(p, l, rows, err);
+        if (status || (tapped && made && show(p, tapped, l->node, err)))
             return -1;
     }
     return 0;
@@ -256,7 +257,7 @@ int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct erro
                                   [ROWS_OUTPUTS] = gpu_bucket_of(s->n_outputs, p->max_rows[ROWS_OUTPUTS])};
     if (put_inputs(p, s, rows, err) || pad(p, s, rows, err))
         return -1;
-    if (p->options.taps ? launch_all(p, rows, s, err) : replay(p, rows, err))
+    if (p->options.taps || p->times ? launch_all(p, rows, p->options.taps ? s : NULL, err) : replay(p, rows, err))
         return -1;
     if (!s->n_outputs) // the pinned block is free again
         return driver_wait(d, err);

@@ -1,0 +1,49 @@
+// The time of each node on the card's clock, for plans made with `profile`: their steps are not replayed but launched
+// one by one between two marks.
+//
+// A launch that waits for nothing takes some microseconds of its own, which a replayed step does not pay: the times of
+// small nodes are upper bounds, unless each launch is repeated (card_repeat).
+#include "kernels/card.h"
+#include "kernels/ptx/gpu.h"
+
+int gpu_profile_new(struct plan *p, struct error *err)
+{
+    p->repeats = 1;
+    p->times = ARENA_ARRAY(&p->arena, struct node_time, p->program.n);
+    p->taken = ARENA_ARRAY(&p->arena, struct node_time, p->program.n);
+    return p->times && p->taken ? 0 : fail(err, E_MEMORY, "no memory for a profile");
+}
+
+int gpu_profile_launch(struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
+{
+    struct driver *d = p->gpu->driver;
+    double seconds;
+    if (driver_mark(d, 0, err))
+        return -1;
+    for (int i = 0; i < p->repeats; i++)
+        if (gpu_launch_one(p, g, rows, err))
+            return -1;
+    if (driver_mark(d, 1, err) || driver_between(d, &seconds, err))
+        return -1;
+    struct node_time *t = &p->times[g->node->id];
+    *t = (struct node_time){g->node, t->calls + 1, t->ns + seconds * 1e9 / p->repeats};
+    return 0;
+}
+
+// Nodes that another's launch has made have no time of their own.
+void gpu_profile(struct plan *p, const struct node_time **times, int *n, double *wait_ns)
+{
+    *n = 0;
+    *wait_ns = 0;
+    *times = p->taken;
+    for (int i = 0; p->times && i < p->program.n; i++) {
+        if (p->times[i].calls)
+            p->taken[(*n)++] = p->times[i];
+        p->times[i] = (struct node_time){0};
+    }
+}
+
+void card_repeat(struct plan *p, int n)
+{
+    p->repeats = MAX(n, 1);
+}
