@@ -162,7 +162,7 @@ static void describe(struct ptx *p, const struct ptx_fused *f)
 
 static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
-    ptx_header(p, 63, 75);
+    ptx_header(p, f->dependent ? 78 : 63, f->dependent ? 90 : 75);
     tables(p, f);
     describe(p, f);
     PTX_FILL(p,
@@ -200,6 +200,60 @@ static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r
                  "    setp.eq.u32 %first_cta, %job, 0;\n");
     if (f->q8)
         PTX_LINES(p, "    mov.u32 %sums, sums;\n");
+}
+
+// ---- weights ahead of time
+
+// The bytes of `tiles` tiles at %w8, a line of the cache a thread at a time.
+static void fetch(struct ptx *p, uint32_t bytes, uint32_t threads, uint32_t label)
+{
+    PTX_FILL(p,
+             "    mad.wide.u32 %w8, %index, 128, %w8;\n"
+             "    mul.lo.u32 %line, %index, 128;\n"
+             "    setp.ge.u32 %in, %line, $0;\n"
+             "    @%in bra FETCHED_$2;\n"
+             "FETCH_$2:\n"
+             "    prefetch.global.L2 [%w8];\n"
+             "    add.u64 %w8, %w8, $1;\n"
+             "    add.u32 %line, %line, $1;\n"
+             "    setp.lt.u32 %in, %line, $0;\n"
+             "    @%in bra FETCH_$2;\n"
+             "FETCHED_$2:\n",
+             bytes, 128 * threads, label);
+}
+
+// Those of the CTA's first unit.
+static void fetch_first(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+{
+    uint32_t first = 0;
+    PTX_LINES(p, "    {\n"
+                 "    .reg .u32 %unit8, %line;\n"
+                 "    .reg .u64 %w8;\n");
+    for (uint32_t i = 0; i < (uint32_t)f->n_sections; i++) {
+        const struct ptx_fused_section *s = &f->sections[i];
+        uint32_t end = first + ptx_tiles(s->n_out, s->unit);
+        PTX_FILL(p,
+                 "    setp.ge.u32 %in, %job, $0;\n"
+                 "    @%in bra BEHIND_$1;\n"
+                 "    sub.u32 %unit8, %job, $2;\n",
+                 end, i, first);
+        for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++) {
+            uint32_t bytes = tiles_of(s) * (uint32_t)tile_bytes(s->legs[l].type, f->n_in);
+            PTX_FILL(p,
+                     "    ld.param.u64 %w8, [p$0];\n"
+                     "    cvta.to.global.u64 %w8, %w8;\n"
+                     "    mad.wide.u32 %w8, %unit8, $1, %w8;\n",
+                     (uint32_t)s->legs[l].w, bytes);
+            fetch(p, bytes, 32 * r->warps, i * FUSED_LEGS + l);
+        }
+        PTX_FILL(p, "    bra AHEAD;\nBEHIND_$0:\n", i);
+        first = end;
+    }
+    PTX_LINES(p, "AHEAD:\n"
+                 "    }\n");
+    if (f->dependent)
+        PTX_LINES(p, "    griddepcontrol.wait;\n"
+                     "    griddepcontrol.launch_dependents;\n");
 }
 
 // ---- the row
@@ -573,6 +627,7 @@ int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *
     if (check(f, &r, err))
         return -1;
     head(p, f, &r);
+    fetch_first(p, f, &r);
     make_row(p, f, &r);
     sections(p, f, &r);
     *launch = (struct ptx_launch){.entry = "fused", .grid = {r.units, 1, 1}, .block = {32 * r.warps, 1, 1}};

@@ -9,6 +9,8 @@
 //
 // Every value has the bits that the kernels of emit_ops.h and emit_matmul.h give it, for the orders of sums are theirs.
 //
+// The first weights of a CTA are fetched into the card's cache while the row is made, or waited for.
+//
 // Parameters: step, positions, pages (as in emit_ops.h), then n_params addresses that nodes and legs name by their
 // number. Rows lie without gaps, aligned to 16 bytes. PTX 6.3, sm_75; shared memory is static, 48 KB at most.
 // Ownership and threads: as in emit_ops.h.
@@ -63,6 +65,7 @@ struct ptx_fused {
     uint32_t node;
     uint32_t n_in;
     bool q8;
+    bool dependent; // may begin before the launches ahead of it have ended, and waits for them itself: PTX 7.8, sm_90
     int n_prologue; // the last one is the row; none: the row is in memory, as the products take it
     int source;     // then its parameter
     int n_sections, n_params;

@@ -133,6 +133,7 @@ struct gpu_launch {
     struct gpu_kernel *kernels[GPU_CLASSES];
     uint32_t classes[GPU_CLASSES]; // rows that a CTA of that kernel takes: 1 where there is but one kernel
     int n_kernels;
+    bool dependent;           // a fused kernel that waits for the launches before it by itself
     uint32_t most_ctas;       // a fused kernel goes through its units with so many; 0: it is none
     struct ptx_matmul matmul; // asked for the best class; n_in 0: none
     uint32_t splits;          // attention row by row: of a row's positions; 0: it is not that

@@ -15,7 +15,7 @@
 // A position is a node's number in the program: launches keep that order, a stage at the number of its first product.
 #include "kernels/ptx/gpu.h"
 
-enum { NEVER = INT32_MAX, VALUE_ALIGN = 256, CTAS_AN_SM = 2, SUMS_MAX = 256 };
+enum { NEVER = INT32_MAX, VALUE_ALIGN = 256, SUMS_MAX = 256, THREADS_AN_SM = 640, EDGES_FROM = 12030 };
 
 struct section {
     struct tensor *nodes[FUSED_NODES]; // in order of the program
@@ -636,6 +636,20 @@ int gpu_fuse(struct plan *p, struct error *err)
 
 // ---- launches
 
+// So many CTAs as a card runs at once, for each makes the row anew: at 96 registers, 640 threads of a multiprocessor.
+static uint32_t most_ctas(const struct plan *p, const struct gpu_kernel *k)
+{
+    uint32_t n_sm = (uint32_t)MAX(driver_facts(p->gpu->driver)->n_sm, 1);
+    return n_sm * MAX(1u, THREADS_AN_SM / k->launch.block[0]);
+}
+
+// Whether launches may begin early: from sm_90 on, by drivers that keep this kind of edge when launches are recorded.
+static bool starts_early(const struct plan *p)
+{
+    const struct driver_card *card = driver_facts(p->gpu->driver);
+    return card->major >= 9 && card->version >= EDGES_FROM;
+}
+
 static int launch_stage(struct fusion *u, const struct stage *s, struct error *err)
 {
     struct plan *p = u->p;
@@ -646,12 +660,15 @@ static int launch_stage(struct fusion *u, const struct stage *s, struct error *e
         return -1;
     struct builder b = {.u = u, .stage = s, .l = l, .f = &spec.fused};
     l->rows = s->rows;
-    l->most_ctas = (uint32_t)(CTAS_AN_SM * MAX(driver_facts(p->gpu->driver)->n_sm, 1));
     gpu_add_arg(l, ARG_STEP, 0);
     gpu_add_arg(l, ARG_POSITIONS, 0);
     gpu_add_arg(l, ARG_PAGES, 0);
-    if (build(&b, err) || gpu_add_kernel(p, l, &spec, 1, err))
+    if (build(&b, err))
         return -1;
+    spec.fused.dependent = l->dependent = starts_early(p);
+    if (gpu_add_kernel(p, l, &spec, 1, err))
+        return -1;
+    l->most_ctas = most_ctas(p, l->kernels[0]);
     return b.full ? fail(err, E_GPU, "%s: more values than a kernel has room for", l->node->name) : 0;
 }
 

@@ -171,6 +171,7 @@ int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int r
         l.grid[0] *= ptx_tiles((uint32_t)n_rows, MAX(g->tile, 1u));
     if (g->splits)
         l.grid[2] = ptx_attend_lanes(g->splits, (uint32_t)n_rows);
+    l.dependent = g->dependent;
     if (g->most_ctas)
         l.grid[0] = MIN(l.grid[0], g->most_ctas);
     if (driver_run(p->gpu->driver, g->kernels[which]->kernel, &l, err))

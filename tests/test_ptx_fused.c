@@ -1,0 +1,335 @@
+// A step of one row on the GPU machine, whose card is the tests' own: how many launches a layer takes, that fused
+// kernels give the bits of those that make every node by itself, and the CPU's numbers; what the assembler says of
+// their texts.
+#include "kernels/card.h"
+#include "kernels/ptx/gpu.h"
+#include "models/arch.h"
+#include "models/synth_model.h"
+#include "tests/golden.h"
+#include "tests/ptx/quern_cuda.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+
+enum { N_VOCAB = 300, STEPS = 4, PAGES = 2 };
+
+struct made {
+    struct gguf *file;
+    struct graph *graph;
+    struct arch_info info;
+    char path[64];
+};
+
+// A model of a preset's shape, `mix` its types.
+static struct made make(const char *preset, const char *mix)
+{
+    struct made m = {.path = "/tmp/quern-fused-XXXXXX"};
+    struct error err = {0};
+    struct arch_options o = {0};
+    struct synth_options s = {.preset = preset, .mix = mix, .n_vocab = N_VOCAB, .seed = 7};
+    int fd = mkstemp(m.path);
+    cr_assert(fd >= 0 && close(fd) == 0);
+    cr_assert_eq(synth_model_write(&s, m.path, &err), 0, "%s: %s", preset, err.text);
+    cr_assert_eq(gguf_open(&m.file, m.path, 0, &err), 0, "%s", err.text);
+    cr_assert_eq(arch_build(m.file, &o, &m.graph, &m.info, &err), 0, "%s", err.text);
+    return m;
+}
+
+static void unmake(struct made *m)
+{
+    graph_free(m->graph);
+    gguf_close(m->file);
+    remove(m->path);
+}
+
+static struct machine *open_card(bool exact)
+{
+    struct machine *m;
+    struct error err = {0};
+    cr_assert_eq(machine_open_gpu(&m, &(struct machine_options){.exact = exact}, &(struct gpu_options){0}, &err), 0,
+                 "%s", err.text);
+    return m;
+}
+
+static struct plan *compile(struct machine *m, const struct graph *g, int rows, enum dtype kv, const struct taps *taps)
+{
+    struct plan *p;
+    struct error err = {0};
+    struct compile_options o = {rows, 1, {kv, kv}, false, taps};
+    cr_assert_eq(m->v->compile(m, g, &o, &p, &err), 0, "%s", err.text);
+    return p;
+}
+
+// ---- launches
+
+// Launches of the list of one row whose names are a layer's, and others.
+static void count_launches(const struct plan *p, int *of_layers, int *others)
+{
+    const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
+    *of_layers = *others = 0;
+    for (int i = 0; i < list->n_launches; i++) {
+        bool layer = !strncmp(list->launches[i].node->name, "blk.", 4);
+        *(layer ? of_layers : others) += 1;
+        if (!layer)
+            fprintf(stderr, " %s", list->launches[i].node->name);
+    }
+}
+
+static void check_launches(const char *preset, const char *mix, int a_layer)
+{
+    struct made model = make(preset, mix);
+    struct machine *m = open_card(false);
+    struct plan *p = compile(m, model.graph, 8, DT_F16, NULL);
+    int of_layers, others;
+    fprintf(stderr, "%s, %s: beside the layers", preset, mix);
+    count_launches(p, &of_layers, &others);
+    fprintf(stderr, "; %d launches of %d layers\n", of_layers, model.info.n_layer);
+    cr_expect(of_layers <= a_layer * model.info.n_layer, "%s: %d launches of %d layers", preset, of_layers,
+              model.info.n_layer);
+    cr_expect(others <= 3, "%s: %d launches that belong to no layer", preset, others); // tables, the head
+    m->v->plan_free(m, p);
+    m->v->close(m);
+    unmake(&model);
+}
+
+Test(ptx_fused, one_row_takes_five_launches_a_layer)
+{
+    check_launches("llama-tiny", "Q4_K_M", 5);
+    check_launches("llama-tiny", "F16", 5);
+    check_launches("qwen2-tiny", "Q4_K_M", 5);
+    check_launches("qwen3-tiny", "Q4_K_M", 5);
+    check_launches("gemma2-tiny", "Q4_K_M", 5);
+    check_launches("phi3-tiny", "Q4_K_M", 5);
+    check_launches("gpt2-tiny", "Q8_0", 5);
+}
+
+// ---- bits
+
+struct run {
+    struct machine *m;
+    struct plan *plan;
+    struct buffer *kv;
+    float logits[STEPS][N_VOCAB + 64];
+};
+
+static void look_away(void *arg, int i, const float *rows, size_t stride, int n_rows)
+{
+    (void)arg, (void)i, (void)rows, (void)stride, (void)n_rows;
+}
+
+static void run_open(struct run *r, struct machine *m, const struct graph *g, enum dtype type, const struct taps *taps)
+{
+    struct error err = {0};
+    r->m = m;
+    r->plan = compile(m, g, 1, type, taps);
+    cr_assert_eq(m->v->alloc(m, kv_page_bytes(g, (enum dtype[2]){type, type}) * PAGES, &r->kv, &err), 0, "%s",
+                 err.text);
+    for (int i = 0; i < STEPS; i++) {
+        static const int32_t pages[] = {1, 0};
+        // behind the first page's end as well
+        int32_t token = (37 * i + 5) % N_VOCAB, position = i < STEPS - 1 ? i : KV_PAGE, seq = 0, output = 0;
+        struct step s = {1, 1, &token, &position, &seq, &output, pages, PAGES, r->kv, r->logits[i]};
+        cr_assert_eq(m->v->run(m, r->plan, &s, &err), 0, "%s", err.text);
+    }
+}
+
+static void run_close(struct run *r)
+{
+    r->m->v->free(r->m, r->kv);
+    r->m->v->plan_free(r->m, r->plan);
+}
+
+// The fused list, every node by itself (which a tap wants), and the CPU.
+static void check_bits(const char *preset, const char *mix, bool exact, enum dtype type, double bound)
+{
+    static struct run fused, single, cpu;
+    struct made model = make(preset, mix);
+    struct machine *m = open_card(exact), *host;
+    struct error err = {0};
+    const struct tensor *tapped[] = {model.graph->nodes[1]};
+    struct taps taps = {tapped, 1, look_away, NULL};
+    cr_assert_eq(machine_open_cpu(&host, &(struct machine_options){.n_threads = 1, .exact = exact}, &err), 0);
+    run_open(&fused, m, model.graph, type, NULL);
+    run_open(&single, m, model.graph, type, &taps);
+    run_open(&cpu, host, model.graph, type, NULL);
+    cr_expect(fused.plan->lists[GPU_ONE_ROW].n_launches && !single.plan->lists[GPU_ONE_ROW].n_launches);
+    for (int i = 0; i < STEPS; i++) {
+        size_t n = (size_t)model.info.n_vocab;
+        double error = nmse(fused.logits[i], cpu.logits[i], n);
+        cr_expect(!memcmp(fused.logits[i], single.logits[i], n * sizeof(float)),
+                  "%s, %s, cache %s: step %d has other bits", preset, mix, dtype_info[type].name, i);
+        cr_expect(error <= bound, "%s, %s, cache %s: step %d, NMSE %.3g", preset, mix, dtype_info[type].name, i, error);
+    }
+    run_close(&fused);
+    run_close(&single);
+    run_close(&cpu);
+    m->v->close(m);
+    host->v->close(host);
+    unmake(&model);
+}
+
+// A rounding to 8 bits, or to the cache's type, that goes the other way for the last bit of a norm is all that differs.
+#define ROUNDED 1e-3
+Test(ptx_fused, gives_the_bits_of_single_nodes)
+{
+    check_bits("llama-tiny", "Q4_K_M", false, DT_F16, ROUNDED);
+    check_bits("qwen3-tiny", "Q4_K_M", false, DT_Q8_0, ROUNDED);
+    check_bits("llama-tiny", "Q8_0", false, DT_Q4_0, ROUNDED);
+    check_bits("gemma2-tiny", "Q5_K", false, DT_BF16, ROUNDED);
+    check_bits("gpt2-tiny", "Q4_0", false, DT_F32, ROUNDED);
+    check_bits("phi3-tiny", "F16", false, DT_F16, 1e-5);
+    check_bits("qwen3-tiny", "Q4_K", true, DT_F32, 1e-9);
+}
+
+// From compute capability 9.0 on, launches begin before those ahead of them have ended; the card's watch sees to it
+// that they wait before they read.
+Test(ptx_fused, begins_early_where_cards_know_how)
+{
+    struct quern_cuda_counts before, after;
+    quern_cuda_count(&before);
+    check_bits("llama-tiny", "Q4_K_M", false, DT_F16, ROUNDED);
+    quern_cuda_count(&after);
+    struct quern_cuda_setup old = {1, 8, 6, 13000, (size_t)1 << 30};
+    cr_expect(after.dependent > before.dependent, "no launch of a card of 9.0 began early");
+    quern_cuda_set(&old);
+    check_bits("llama-tiny", "Q4_K_M", false, DT_F16, ROUNDED);
+    quern_cuda_count(&before);
+    cr_expect_eq(before.dependent, after.dependent);
+}
+
+// ---- ptxas, where it is found: no warnings, no spills; for every architecture in the long suite
+#ifdef EVERY_ARCH
+static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
+#else
+static const int archs[] = {75};
+#endif
+
+static void assemble(const char *folder, int arch, const char *what)
+{
+    char command[256], report[4096];
+    snprintf(command, sizeof command, "ptxas -v -arch=sm_%d -o %s/cubin %s/ptx 2>&1", arch, folder, folder);
+    FILE *out = popen(command, "r");
+    cr_assert_not_null(out);
+    report[fread(report, 1, sizeof report - 1, out)] = 0;
+    cr_expect_eq(pclose(out), 0, "%s, sm_%d: %s", what, arch, report);
+    cr_expect(!strstr(report, "warning"), "%s, sm_%d: %s", what, arch, report);
+    cr_expect(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s, sm_%d: %s", what, arch, report);
+}
+
+static void assemble_spec(const char *folder, const struct ptx_fused *f, const char *what)
+{
+    static char text[1 << 20];
+    char path[128];
+    struct ptx p;
+    struct ptx_launch launch;
+    struct error err = {0};
+    ptx_start(&p, text, sizeof text);
+    cr_assert_eq(ptx_emit_fused(&p, f, &launch, &err), 0, "%s: %s", what, err.text);
+    snprintf(path, sizeof path, "%s/ptx", folder);
+    FILE *out = fopen(path, "w");
+    cr_assert(out && fwrite(p.data, 1, p.size, out) == p.size && !fclose(out));
+    for (size_t a = 0; a < COUNT_OF(archs); a++)
+        if (!f->dependent || archs[a] >= 90)
+            assemble(folder, archs[a], what);
+}
+
+// A row of 4096, a norm before, and queries, keys and values behind: pairs that turn, heads that are normed, the cache.
+static struct ptx_fused qkv(enum dtype type, enum dtype values, enum dtype kv, bool neox)
+{
+    struct ptx_fused f = {.n_in = 4096, .q8 = ptx_takes_q8(type), .n_prologue = 2, .n_sections = 2, .n_params = 12};
+    f.prologue[0] = (struct ptx_fused_node){.kind = FUSED_LOAD, .param = 0, .other = -1, .store = -1};
+    f.prologue[1] = (struct ptx_fused_node){.kind = FUSED_NORM, .param = 1, .other = -1, .store = -1};
+    f.prologue[1].norm.group = 4096;
+    if (!f.q8)
+        f.n_in = f.prologue[1].norm.group = 2048; // that has room in shared memory
+    for (int i = 0; i < 2; i++) {
+        struct ptx_fused_section *s = &f.sections[i];
+        struct ptx_fused_node *n = s->nodes;
+        *s = (struct ptx_fused_section){.n_out = 1024, .unit = neox ? 128 : 32, .n_legs = 1};
+        s->legs[0] = (struct ptx_fused_leg){i ? values : type, 2 + i, i ? -1 : 4};
+        n[s->n_nodes++] = (struct ptx_fused_node){.kind = FUSED_SUM, .param = -1, .other = -1, .store = -1};
+        if (!i && neox) {
+            n[s->n_nodes] = (struct ptx_fused_node){.kind = FUSED_NORM, .param = 5, .other = -1, .store = -1};
+            n[s->n_nodes++].norm.group = 128;
+        }
+        if (!i) {
+            n[s->n_nodes] = (struct ptx_fused_node){.kind = FUSED_ROPE, .a = s->n_nodes - 1, .param = 6, .store = 7};
+            n[s->n_nodes].rope.head_dim = 128;
+            n[s->n_nodes].rope.pairs = 64;
+            n[s->n_nodes++].rope.layout = neox ? ROPE_NEOX : ROPE_NORM;
+        }
+        n[s->n_nodes] = (struct ptx_fused_node){.kind = FUSED_KV, .a = s->n_nodes - 1, .param = 8, .store = -1};
+        n[s->n_nodes++].kv = (struct ptx_kv){1 << 20, 0, 128, kv};
+    }
+    return f;
+}
+
+// A gate and what it lets through, with a layer norm before.
+static struct ptx_fused gated(enum dtype type, enum act_kind act)
+{
+    struct ptx_fused f = qkv(type, type, DT_F16, false);
+    struct ptx_fused_section *s = &f.sections[0];
+    f.prologue[1].norm.kind = NORM_LAYER;
+    f.prologue[1].other = 9;
+    f.n_sections = 1;
+    s->n_legs = s->n_nodes = 2;
+    s->legs[1] = (struct ptx_fused_leg){type, 3, -1};
+    s->nodes[1] = (struct ptx_fused_node){.kind = FUSED_SUM, .a = 1, .param = -1, .other = -1, .store = -1};
+    s->nodes[2] = (struct ptx_fused_node){.kind = FUSED_ELEMENT, .b = 1, .param = -1, .other = -1, .store = 7};
+    s->nodes[s->n_nodes++].element = (struct ptx_elements){.op = PTX_GLU, .act = act};
+    return f;
+}
+
+Test(ptx_fused, kernels_assemble_without_spills)
+{
+    char folder[] = "/tmp/quern-ptx-XXXXXX", path[64];
+    if (system("command -v ptxas > /dev/null 2>&1") != 0)
+        cr_skip_test("ptxas is not found: kernels are not assembled");
+    cr_assert_not_null(mkdtemp(folder));
+    for (int t = 0; t < DT_COUNT; t++) {
+        size_t bytes;
+        if (ptx_tiles_bytes(t, 4096, 32, &bytes, &(struct error){0}))
+            continue;
+#ifndef EVERY_ARCH
+        if (t != DT_Q4_K && t != DT_Q6_K && t != DT_F16)
+            continue;
+#endif
+        struct ptx_fused f = qkv(t, t, DT_F16, false);
+        assemble_spec(folder, &f, dtype_info[t].name);
+        f = qkv(t, t, t % 2 ? DT_Q8_0 : DT_Q4_0, true);
+        f.dependent = true;
+        assemble_spec(folder, &f, dtype_info[t].name);
+        f = gated(t, ACT_SILU);
+        assemble_spec(folder, &f, dtype_info[t].name);
+    }
+    struct ptx_fused f = gated(DT_Q4_K, ACT_GELU_ERF);
+    f.sections[0].legs[1].type = DT_Q6_K;
+    assemble_spec(folder, &f, "two types");
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, i ? "cubin" : "ptx");
+        remove(path);
+    }
+    remove(folder);
+}
+
+// ---- refusals
+
+Test(ptx_fused, refuses_what_it_does_not_serve)
+{
+    static char text[1 << 20];
+    struct ptx p;
+    struct ptx_launch launch;
+    struct error err;
+    for (int i = 0; i < 6; i++) {
+        struct ptx_fused f = qkv(DT_Q4_K, DT_Q4_K, DT_F16, true);
+        struct ptx_fused_section *s = &f.sections[0];
+        *(i == 0   ? &s->unit
+          : i == 1 ? &s->nodes[1].norm.group
+          : i == 2 ? &s->nodes[2].rope.head_dim
+          : i == 3 ? &f.n_in
+          : i == 4 ? &s->n_out
+                   : &f.prologue[1].norm.group) = i == 3 ? 1u << 18 : 96;
+        ptx_start(&p, text, sizeof text);
+        cr_expect(ptx_emit_fused(&p, &f, &launch, &err) < 0, "case %d", i);
+    }
+}
