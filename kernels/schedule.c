@@ -322,6 +322,14 @@ static void find_uses(struct builder *b, bool *leaves)
     leaves[p->logits->id] = true;
 }
 
+// A matmul reads and writes the same columns of many rows. Were the rows a power of two apart, these would all fall on a few
+// sets of the caches: long rows are an odd number of cache lines apart instead.
+static size_t spread_rows(size_t row_bytes)
+{
+    enum { LINE = 64, LONG_ROW = 1024 };
+    return row_bytes < LONG_ROW ? row_bytes : align_up(row_bytes, LINE) | LINE;
+}
+
 static void choose_places(struct builder *b, const bool *leaves)
 {
     for (int i = 0; i < b->program->n; i++) {
@@ -338,7 +346,7 @@ static void choose_places(struct builder *b, const bool *leaves)
         else if (c->kind == CHAIN_COLUMNS && !leaves[i])
             v->place = PLACE_LOCAL, v->row_bytes = align_up((size_t)c->item * sizeof(float), 64);
         else
-            v->place = PLACE_SHARED;
+            v->place = PLACE_SHARED, v->row_bytes = spread_rows(v->row_bytes);
     }
 }
 
