@@ -181,6 +181,61 @@ Test(ptx_fused, gives_the_bits_of_single_nodes)
     check_bits("qwen3-tiny", "Q4_K", true, DT_F32, 1e-9);
 }
 
+// ---- rows that have no room in a fused kernel
+
+// Rows of Q4_0 whose weights are small and differ; the caller frees data.
+static struct weight noise(const char *name, int64_t k, int64_t n)
+{
+    struct weight w = {.name = name, .type = DT_Q4_0, .ne = {k, n, 1}, .row_bytes = (size_t)k / 32 * 18};
+    uint8_t *data = malloc((size_t)n * w.row_bytes);
+    uint32_t state = 1;
+    cr_assert_not_null(data);
+    for (size_t i = 0; i < (size_t)n * w.row_bytes; i++) {
+        state = state * 1664525 + 1013904223;
+        data[i] = i % 18 == 0 ? (uint8_t)(state >> 28) : i % 18 == 1 ? 0x1c : (uint8_t)(state >> 24); // scales of 2^-8
+    }
+    w.data = data;
+    return w;
+}
+
+// A table, a norm and a head of rows of k: what it becomes on a card of 7.5, and that the launches are so many.
+static void check_wide(int64_t k, int n_launches)
+{
+    struct weight table = noise("table", k, 8), head = noise("head", k, 8);
+    struct graph *g = graph_new();
+    struct machine *m = open_card(false);
+    struct error err = {0};
+    float logits[2][8];
+    struct tensor *x = graph_embed(g, "embed", &table, INPUT_TOKENS, 1);
+    struct tensor *normed = graph_norm(g, "norm", x, NULL, NULL, NORM_RMS, 1e-5f, 0);
+    cr_assert_eq(graph_finish(g, graph_matmul(g, "out", graph_output_rows(g, "rows", normed), &head, NULL), &err), 0,
+                 "%s", err.text);
+    const struct tensor *tapped[] = {x};
+    struct taps taps = {tapped, 1, look_away, NULL};
+    for (int i = 0; i < 2; i++) {
+        struct plan *p = compile(m, g, 1, DT_F16, i ? &taps : NULL);
+        int32_t token = 3, zero = 0;
+        struct step s = {1, 1, &token, &zero, &zero, &zero, NULL, 0, NULL, logits[i]};
+        cr_assert_eq(m->v->run(m, p, &s, &err), 0, "%s", err.text);
+        cr_expect(i || p->lists[GPU_ONE_ROW].n_launches == n_launches, "%lld: %d launches", (long long)k,
+                  p->lists[GPU_ONE_ROW].n_launches);
+        m->v->plan_free(m, p);
+    }
+    cr_expect(!memcmp(logits[0], logits[1], sizeof logits[0]), "%lld: other bits", (long long)k);
+    cr_expect(isfinite(logits[0][0]) && logits[0][0] != 0);
+    m->v->close(m);
+    graph_free(g);
+    free((void *)(uintptr_t)table.data);
+    free((void *)(uintptr_t)head.data);
+}
+
+Test(ptx_fused, rows_without_room_are_made_before)
+{
+    check_wide(4096, 2);    // the table, and all the rest
+    check_wide(40960, 4);   // the norm and its 8 bits have launches of their own, the product reads them
+    check_wide(2 << 16, 4); // not even the sums have room: the product as well
+}
+
 // From compute capability 9.0 on, launches begin before those ahead of them have ended; the card's watch sees to it
 // that they wait before they read.
 Test(ptx_fused, begins_early_where_cards_know_how)

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-enum { MAX_WARPS = 16, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
+enum { MAX_WARPS = 16, LARGE_WARPS = 12, LARGE_UNIT = 256, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
 
 // How a kernel is laid out.
 struct frame {
@@ -35,6 +35,16 @@ static uint32_t items_of(const struct ptx_fused_section *s, uint32_t blocks)
     return (uint32_t)s->n_legs * tiles_of(s) * blocks;
 }
 
+// So many warps at the most that a lane has the registers for a unit of its type.
+static uint32_t most_warps(const struct ptx_fused *f)
+{
+    for (int i = 0; i < f->n_sections; i++)
+        for (int l = 0; l < f->sections[i].n_legs; l++)
+            if (tile_unit_bytes(f->sections[i].legs[l].type) > LARGE_UNIT)
+                return LARGE_WARPS;
+    return MAX_WARPS;
+}
+
 static struct frame frame_of(const struct ptx_fused *f)
 {
     struct frame r = {.blocks = ptx_tiles(f->n_in, 256), .warps = f->q8 ? 1 : PTX_MATMUL_F32_WARPS, .halves = 1};
@@ -45,7 +55,7 @@ static struct frame frame_of(const struct ptx_fused *f)
         r.exchange_bytes = MAX(r.exchange_bytes, ptx_fused_exchange_bytes(s));
         r.warps = MAX(r.warps, tiles_of(s));
         if (f->q8) {
-            r.warps = MAX(r.warps, ptx_tiles(items, ptx_tiles(items, MAX_WARPS)));
+            r.warps = MAX(r.warps, ptx_tiles(items, ptx_tiles(items, most_warps(f))));
             r.sums_bytes = MAX(r.sums_bytes, 128 * items);
         }
     }

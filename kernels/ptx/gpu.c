@@ -91,9 +91,11 @@ static void gpu_describe(const struct machine *m, const struct plan *p, struct t
     size_t bytes = 0;
     for (int i = 0; i < g->n_weights; i++)
         bytes += g->weights[i].bytes;
-    text_print(
-        out, "plan: %d nodes (%d dead and %d common ones dropped) in %d launches of %d kernels; %zu bytes of weights\n",
-        p->program.n, p->program.n_dead, p->program.n_common, p->lists[GPU_ANY_ROWS].n_launches, g->n_kernels, bytes);
+    text_print(out, "plan: %d nodes (%d dead and %d common ones dropped) in %d launches, ", p->program.n,
+               p->program.n_dead, p->program.n_common, p->lists[GPU_ANY_ROWS].n_launches);
+    if (p->lists[GPU_ONE_ROW].n_launches)
+        text_print(out, "%d for one row, ", p->lists[GPU_ONE_ROW].n_launches);
+    text_print(out, "of %d kernels; %zu bytes of weights\n", g->n_kernels, bytes);
 }
 
 static const struct machine_vtable gpu_vtable = {
