@@ -157,6 +157,7 @@ static void measure_products(struct micro *o)
         int64_t n;
         const char *seed;
     } sizes[] = {{256, ""}, {1000, "under 10 ms"}, {1024, ""}, {4096, ""}};
+    struct error err;
     for (size_t i = 0; i < COUNT_OF(sizes) - o->quick; i++) {
         struct product p = product_new(sizes[i].n);
         double n = (double)p.n;
@@ -167,7 +168,7 @@ static void measure_products(struct micro *o)
             measure(o, &(struct micro_row){"matmul", p.k->name, p.n, n * n * n, "GMAC/s", sizes[i].seed}, multiply, &p);
         }
         p.k = NULL;
-        if (blas_available())
+        if (blas_open(&err) == 0)
             measure(o, &(struct micro_row){"matmul", "OpenBLAS", p.n, n * n * n, "GMAC/s", ""}, multiply, &p);
         product_free(&p);
     }

@@ -3,19 +3,71 @@
 #include "kernels/cpu/exec.h"
 
 #ifdef QUERN_OPENBLAS
-#include <cblas.h>
 #include <pthread.h>
 
-static void run_unthreaded(void)
+// As cblas.h has them, with 32-bit sizes.
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
+typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
+                      const float *b, int ldb, float beta, float *c, int ldc);
+typedef void set_threads_fn(int n);
+
+static sgemm_fn *sgemm; // written once, by blas_open
+static struct error why;
+
+#ifdef QUERN_OPENBLAS_LINKED
+extern sgemm_fn cblas_sgemm;
+extern set_threads_fn openblas_set_num_threads;
+
+static set_threads_fn *find_calls(void)
 {
-    openblas_set_num_threads(1);
+    sgemm = cblas_sgemm;
+    return openblas_set_num_threads;
+}
+#else
+#include <dlfcn.h>
+
+static const char library[] = "libopenblas.so.0";
+
+// A pointer to data becomes one to code by its bytes: POSIX has both alike, C does not.
+static bool find_call(void *handle, const char *name, void *call)
+{
+    void *address = dlsym(handle, name);
+    memcpy(call, &address, sizeof address);
+    return address || fail(&why, E_USAGE, "--blas: %s has no %s", library, name) == 0;
 }
 
-bool blas_available(void)
+// Only now: where it is loaded it starts threads, which map memory, whether it is used or not. It stays, for those.
+static set_threads_fn *find_calls(void)
+{
+    set_threads_fn *set_threads = NULL;
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!handle) {
+        const char *reason = dlerror();
+        fail(&why, E_USAGE, "--blas: %s cannot be loaded: %s", library, reason ? reason : "no reason is told");
+        return NULL;
+    }
+    sgemm_fn *found = NULL;
+    if (find_call(handle, "cblas_sgemm", &found) && find_call(handle, "openblas_set_num_threads", &set_threads))
+        sgemm = found;
+    dlclose(handle);
+    return sgemm ? set_threads : NULL;
+}
+#endif
+
+static void open_once(void)
+{
+    set_threads_fn *set_threads = find_calls();
+    if (set_threads)
+        set_threads(1);
+}
+
+int blas_open(struct error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, run_unthreaded);
-    return true;
+    pthread_once(&once, open_once);
+    if (!sgemm)
+        *err = why;
+    return sgemm ? 0 : -1;
 }
 
 static bool is_plain_float(enum dtype type)
@@ -38,18 +90,18 @@ bool blas_matmul(const struct matmul_args *a, size_t x_stride, size_t y_stride)
         for (int r = 0; !in_place && r < a->n_rows; r++)
             dtype_decode[a->type]((const uint8_t *)a->w + (size_t)r * a->w_stride + dtype_row_bytes(a->type, at),
                                   (float *)a->scratch + r * n, n);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, a->n_x, a->n_rows, (blasint)n, 1.0f, (const float *)a->x[0] + at,
-                    (blasint)(x_stride / sizeof(float)), w, (blasint)(in_place ? a->w_stride / sizeof(float) : (size_t)n),
-                    at ? 1.0f : 0.0f, a->y[0], (blasint)(y_stride / sizeof(float)));
+        sgemm(ROW_MAJOR, NO_TRANS, TRANS, a->n_x, a->n_rows, (int)n, 1.0f, (const float *)a->x[0] + at,
+              (int)(x_stride / sizeof(float)), w, (int)(in_place ? a->w_stride / sizeof(float) : (size_t)n),
+              at ? 1.0f : 0.0f, a->y[0], (int)(y_stride / sizeof(float)));
     }
     return true;
 }
 
 #else
 
-bool blas_available(void)
+int blas_open(struct error *err)
 {
-    return false;
+    return fail(err, E_USAGE, "--blas: this binary was built without OpenBLAS");
 }
 
 bool blas_matmul(const struct matmul_args *a, size_t x_stride, size_t y_stride)

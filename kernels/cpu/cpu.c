@@ -214,10 +214,8 @@ int machine_open_cpu(struct machine **out, const struct machine_options *o, stru
     cpu->kernels = o->isa ? kernels_find(o->isa, err) : kernels_best();
     if (!cpu->kernels)
         goto failed;
-    if (o->blas && !blas_available()) {
-        fail(err, E_USAGE, "--blas: this binary was built without OpenBLAS");
+    if (o->blas && blas_open(err))
         goto failed;
-    }
     threads_choose("", o->n_threads, &cpu->threads);
     if (pool_open(&cpu->pool, cpu->threads.n, err))
         goto failed;

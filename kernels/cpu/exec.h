@@ -55,8 +55,9 @@ bool exec_run(struct plan *p, struct pool *pool, const struct step *step);
 size_t exec_counter_bytes(int n_phases);
 
 // OpenBLAS for the float GEMM of many rows, by one thread for its own columns (kernels/cpu/blas.c).
-bool blas_available(void);
-// y[j][r] as in matmul_fn, for plain float types. False when the shape does not suit, and the own kernel must serve.
+// It is loaded when it is asked for first: E_USAGE, with the library's name, where there is none.
+int blas_open(struct error *err);
+// After blas_open: y[j][r] as in matmul_fn, for plain float types. False when the shape does not suit, and the own kernel must serve.
 bool blas_matmul(const struct matmul_args *a, size_t x_stride, size_t y_stride);
 
 #endif
