@@ -339,8 +339,26 @@ Test(cmd, every_type_of_the_cache_runs)
     }
     for (int i = 0; i < 2; i++) {
         run(&r, "run", "-m", tiny_q4, "--temp", "0", "-n", "20", i ? "--exact" : "--blas", "-p", "to begin", NULL);
-        cr_expect(r.status == 0 || strstr(r.err, "built without OpenBLAS"), "%s", r.err);
+        cr_expect(r.status == 0 || strstr(r.err, "built without OpenBLAS") || strstr(r.err, "libopenblas.so.0 cannot be"),
+                  "%s", r.err);
     }
+}
+
+// It is looked for where --blas asks for it, and nowhere else; what is found here is no library.
+Test(cmd, openblas_that_cannot_be_loaded_is_named)
+{
+    struct run r = {0};
+    char path[128];
+    snprintf(path, sizeof path, "%s/libopenblas.so.0", folder);
+    FILE *f = fopen(path, "w");
+    cr_assert_not_null(f);
+    fclose(f);
+    setenv("LD_LIBRARY_PATH", folder, 1);
+    run(&r, "run", "-m", tiny_q4, "--temp", "0", "-n", "2", "-p", "to begin", NULL);
+    cr_expect_eq(r.status, 0, "%s", r.err);
+    run(&r, "run", "-m", tiny_q4, "--blas", "--temp", "0", "-n", "2", "-p", "to begin", NULL);
+    if (r.status != 0) // else it is a part of the program
+        check_error(&r, 2, "--blas: ");
 }
 
 Test(cmd, the_prompt_from_anywhere_is_the_same_prompt)
