@@ -61,6 +61,16 @@ static uint64_t reverse(uint64_t v, unsigned bits)
     return r;
 }
 
+// The place of the highest bit that is not the sign's, or how far it is from the top; all ones where there is none.
+static uint64_t leading(const struct simt_insn *in, uint64_t a, unsigned bits, bool is_signed)
+{
+    uint64_t v = is_signed && simt_signed(a, bits) < 0 ? ~a << (64 - bits) >> (64 - bits) : a;
+    if (!v)
+        return UINT32_MAX;
+    unsigned at = 63 - (unsigned)__builtin_clzll(v);
+    return in->mods & B(SHIFTAMT) ? bits - 1 - at : at;
+}
+
 static uint64_t permute(uint64_t a, uint64_t b, uint64_t selector)
 {
     uint64_t from = (a & UINT32_MAX) | b << 32, r = 0;
@@ -182,6 +192,7 @@ static bool integer_op(const struct simt_insn *in, const uint64_t *a, const uint
     case OP_BREV: EACH(reverse(a[i], bits)); break;
     case OP_POPC: EACH(__builtin_popcountll(a[i])); break;
     case OP_CLZ: EACH(a[i] ? (unsigned)__builtin_clzll(a[i]) - (64 - bits) : bits); break;
+    case OP_BFIND: EACH(leading(in, a[i], bits, s)); break;
     case OP_PRMT: EACH(permute(a[i], b[i], c[i])); break;
     case OP_LOP3: EACH(logic3(a[i], b[i], c[i], (unsigned)e[i])); break;
     case OP_DP4A:

@@ -53,6 +53,7 @@ const struct simt_opcode simt_opcodes[] = {
     {"brev", 0, 0, S(B32) | S(B64), "da", OP_BREV, 1, 0},
     {"popc", 0, 0, S(B32) | S(B64), "Ua", OP_POPC, 1, 0},
     {"clz", 0, 0, S(B32) | S(B64), "Ua", OP_CLZ, 1, 0},
+    {"bfind", B(SHIFTAMT), 0, S(U32) | S(U64) | S(S32) | S(S64), "Ua", OP_BFIND, 1, 0},
     {"prmt", 0, 0, S(B32), "daau", OP_PRMT, 1, 0},
     {"lop3", 0, 0, S(B32), "daaai", OP_LOP3, 1, 0},
     {"dp4a", 0, 0, S(U32) | S(S32), "daaa", OP_DP4A, 2, 0},

@@ -25,7 +25,7 @@ extern const struct simt_type_info simt_types[T_COUNT];
     M(CTA, "cta") M(SYS, "sys") M(GL, "gl") M(V2, "v2") M(V4, "v4") M(NC, "nc") M(UNI, "uni") M(TO, "to")              \
     M(LEFT, "l") M(RIGHT, "r") M(WRAP, "wrap") M(CLAMP, "clamp") M(SYNC, "sync") M(ALIGNED, "aligned") M(UP, "up")     \
     M(DOWN, "down") M(BFLY, "bfly") M(IDX, "idx") M(ALL, "all") M(ANY, "any") M(BALLOT, "ballot") M(X1, "x1")          \
-    M(X2, "x2") M(X4, "x4") M(TRANS, "trans") M(M8N8, "m8n8") M(HINT, "") M(CAT, "shiftamt")
+    M(X2, "x2") M(X4, "x4") M(TRANS, "trans") M(M8N8, "m8n8") M(SHIFTAMT, "shiftamt") M(HINT, "")
 enum {
 #define M(id, text) MB_##id,
     SIMT_MODS(M)
@@ -42,7 +42,7 @@ enum simt_combine { DO_NONE, DO_AND, DO_OR, DO_XOR, DO_ADD, DO_MIN, DO_MAX, DO_E
 
 enum simt_op {
     OP_ADD, OP_SUB, OP_MUL, OP_MAD, OP_FMA, OP_DIV, OP_REM, OP_MIN, OP_MAX, OP_ABS, OP_NEG, OP_AND, OP_OR, OP_XOR,
-    OP_NOT, OP_SHL, OP_SHR, OP_SHF, OP_BFE, OP_BFI, OP_BREV, OP_POPC, OP_CLZ, OP_PRMT, OP_LOP3, OP_DP4A, OP_DP2A,
+    OP_NOT, OP_SHL, OP_SHR, OP_SHF, OP_BFE, OP_BFI, OP_BREV, OP_POPC, OP_CLZ, OP_BFIND, OP_PRMT, OP_LOP3, OP_DP4A, OP_DP2A,
     OP_EX2, OP_LG2, OP_RCP, OP_SQRT, OP_RSQRT, OP_SIN, OP_COS, OP_TANH, OP_COPYSIGN,
     OP_SETP, OP_SELP, OP_MOV, OP_CVT, OP_CVTA, OP_LD, OP_ST, OP_ATOM, OP_RED, OP_PREFETCH,
     OP_BRA, OP_RET, OP_TRAP, OP_BAR_SYNC, OP_BAR_ARRIVE, OP_WARP_SYNC, OP_SHFL, OP_VOTE, OP_ACTIVEMASK, OP_REDUX,
