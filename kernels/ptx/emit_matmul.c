@@ -73,12 +73,17 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
 
 // ---- what both kernels begin and end with
 
+// Two CTAs of many rows on a multiprocessor hide each other's loads. Scales of 16 with minima leave no registers for
+// that, nor do those without from sm_100 on, where a few are spilled.
+static uint32_t ctas_of_many(const struct ptx_matmul *m)
+{
+    const struct ptx_bytes *b = ptx_bytes_of(m->type);
+    return b->scales != PTX_SCALE_16 || (!b->min && m->target < 100) ? 2 : 1;
+}
+
 void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
 {
-    // Two CTAs of many rows on a multiprocessor hide each other's loads; integer minima and scales of 16 leave no
-    // registers for that.
-    const struct ptx_bytes *b = m->q8 && m->rows == PTX_MANY_ROWS ? ptx_bytes_of(m->type) : NULL;
-    uint32_t ctas = b && (b->scales == PTX_SCALE_FLOAT || (b->scales == PTX_SCALE_32 && !b->min)) ? 2 : 1;
+    uint32_t ctas = m->q8 && m->rows == PTX_MANY_ROWS ? ctas_of_many(m) : 1;
     PTX_FILL(p, "\n// node $0: ", m->node);
     ptx_word(p, dtype_info[m->type].name);
     PTX_FILL(p, " weights: y[.][$0] = x[.][$1] * w[$0][$1]', $2 rows a CTA, x in ", m->n_out, m->n_in, m->rows);

@@ -40,8 +40,8 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, PTX_MANY_REGS
               "    .reg .pred %quarter0;\n"
               "    .reg .u32 %block, %half, %part, %first_part, %token, %quarter, %wm, %wn, %g, %t, %zero;\n"
-              "    .reg .u32 %put_w, %put_scale, %put_min, %put_x, %put_sums, %put_sumf;\n"
-              "    .reg .u32 %take_a, %take_b, %take_scale, %take_min, %take_sums, %take_sumf;\n"
+              "    .reg .u32 %put_w, %put_scale, %put_x, %put_sumf;\n"
+              "    .reg .u32 %take_a, %take_b, %take_scale, %take_sumf;\n"
               "    .reg .u64 %unit, %chunk, %from;\n"
               "    .reg .f32 %y<32>, %s<32>;\n"
               "    .reg .b32 %isum<32>;\n"
@@ -71,9 +71,7 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
              "    mad.lo.u32 %put_w, %wn, 64, %put_w;\n"
              "    mov.u32 %put_scale, step;\n"
              "    mad.lo.u32 %put_scale, %row, 4, %put_scale;\n"
-             "    mad.lo.u32 %put_scale, %wn, $3, %put_scale;\n"
-             "    mov.u32 %put_min, step;\n"
-             "    mad.lo.u32 %put_min, %row, 16, %put_min;\n",
+             "    mad.lo.u32 %put_scale, %wn, $3, %put_scale;\n",
              ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in), STRIDE,
              b->scales == PTX_SCALE_16 ? 2048 : 1024);
     PTX_LINES(p, "    // x: four threads a row; rows past the end read the last\n"
@@ -86,9 +84,6 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
              "    mov.u32 %put_x, step;\n"
              "    mad.lo.u32 %put_x, %token, $0, %put_x;\n"
              "    mad.lo.u32 %put_x, %quarter, 32, %put_x;\n"
-             "    mov.u32 %put_sums, step;\n"
-             "    mad.lo.u32 %put_sums, %token, 32, %put_sums;\n"
-             "    mad.lo.u32 %put_sums, %quarter, 4, %put_sums;\n"
              "    mov.u32 %put_sumf, step;\n"
              "    mad.lo.u32 %put_sumf, %token, 4, %put_sumf;\n"
              "    mad.lo.u32 %put_sumf, %quarter, 256, %put_sumf;\n",
@@ -104,18 +99,12 @@ static void fragments(struct ptx *p)
              "    mov.u32 %take_a, step;\n"
              "    mad.lo.u32 %take_a, %row, $0, %take_a;\n"
              "    mad.lo.u32 %take_a, %t, 4, %take_a;\n"
-             "    mov.u32 %take_min, step;\n"
-             "    mad.lo.u32 %take_min, %row, 16, %take_min;\n"
-             "    mad.lo.u32 %take_min, %t, 4, %take_min;\n"
              "    mov.u32 %take_scale, step;\n"
              "    mad.lo.u32 %take_scale, %row, 4, %take_scale;\n"
              "    mad.lo.u32 %row, %wn, 32, %g;\n"
              "    mov.u32 %take_b, step;\n"
              "    mad.lo.u32 %take_b, %row, $0, %take_b;\n"
              "    mad.lo.u32 %take_b, %t, 4, %take_b;\n"
-             "    mov.u32 %take_sums, step;\n"
-             "    mad.lo.u32 %take_sums, %row, 32, %take_sums;\n"
-             "    mad.lo.u32 %take_sums, %t, 4, %take_sums;\n"
              "    // rows of x 32 * wn + 2t\n"
              "    mul.lo.u32 %row, %wn, 128;\n"
              "    mad.lo.u32 %row, %t, 8, %row;\n"
@@ -158,7 +147,14 @@ static void put_scales(struct ptx *p, const struct ptx_bytes *b, uint32_t i)
     }
     if (b->min)
         PTX_FILL(p,
-                 "    mad.lo.u32 %t0, %part, 2, %put_min;\n"
+                 "    // found again, as in the end of a block, so that no registers hold it in the loop\n"
+                 "    mov.u32 %t1, %tid.x;\n"
+                 "    and.b32 %t0, %t1, 31;\n"
+                 "    shr.u32 %t1, %t1, 6;\n"
+                 "    mad.lo.u32 %t0, %t1, 32, %t0;\n"
+                 "    mov.u32 %t1, step;\n"
+                 "    mad.lo.u32 %t1, %t0, 16, %t1;\n"
+                 "    mad.lo.u32 %t0, %part, 2, %t1;\n"
                  "    st.shared.u8 [%t0+$0], %n0;\n",
                  MINIMA);
     if (b->min && b->scales == PTX_SCALE_16)
@@ -237,10 +233,16 @@ static void put_x(struct ptx *p, const struct ptx_matmul *m)
                  "    mad.wide.u32 %from, %block, 32, %px0;\n"
                  "    mad.wide.u32 %from, %quarter, 8, %from;\n"
                  "    ld.global.v2.b32 {%x0, %x1}, [%from+$0];\n"
+                 "    mov.u32 %x3, %tid.x;\n"
+                 "    shl.b32 %x3, %x3, 3;\n"
+                 "    mov.u32 %x2, step;\n"
+                 "    add.u32 %x3, %x3, %x2;\n"
+                 "    // 32 * (tid / 4) + 4 * (tid % 4)\n"
+                 "    mad.lo.u32 %x3, %quarter, -4, %x3;\n"
                  "    prmt.b32 %x2, %x0, %x1, 0x6420;\n"
-                 "    st.shared.b32 [%put_sums+$1], %x2;\n"
+                 "    st.shared.b32 [%x3+$1], %x2;\n"
                  "    prmt.b32 %x2, %x0, %x1, 0x7531;\n"
-                 "    st.shared.b32 [%put_sums+$2], %x2;\n",
+                 "    st.shared.b32 [%x3+$2], %x2;\n",
                  blocks * PTX_Q8_SUMS, SUMS, SUMS + 16);
     PTX_LINES(p, "    }\n");
 }
@@ -414,6 +416,24 @@ static void block_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t m
     }
 }
 
+// %take_min and %take_sums: where the lane's fragments lie.
+static void find_minima(struct ptx *p)
+{
+    PTX_LINES(p, "    .reg .u32 %take_min, %take_sums, %row1, %t1;\n"
+                 "    mov.u32 %index, %tid.x;\n"
+                 "    bfe.u32 %row1, %index, 2, 3;\n"
+                 "    shl.b32 %t1, %index, 2;\n"
+                 "    and.b32 %t1, %t1, 12;\n"
+                 "    mov.u32 %take_min, step;\n"
+                 "    add.u32 %t1, %t1, %take_min;\n"
+                 "    shr.u32 %take_min, %index, 6;\n"
+                 "    mad.lo.u32 %take_min, %take_min, 32, %row1;\n"
+                 "    mad.lo.u32 %take_min, %take_min, 16, %t1;\n"
+                 "    and.b32 %take_sums, %index, 32;\n"
+                 "    add.u32 %take_sums, %take_sums, %row1;\n"
+                 "    mad.lo.u32 %take_sums, %take_sums, 32, %t1;\n");
+}
+
 static void end_block(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
@@ -421,6 +441,8 @@ static void end_block(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %a<4>, %c<4>, %e<4>, %low, %high;\n"
                  "    .reg .f32 %d<4>, %m<4>, %f, %da0, %da1;\n");
+    if (!floats && b->min)
+        find_minima(p);
     for (uint32_t i = 0; i < 4 && !floats; i++) {
         PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_scale+$1];\n", i, UNITS + 32 * i);
         if (b->min)
