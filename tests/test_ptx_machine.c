@@ -307,6 +307,17 @@ Test(ptx_machine, serves_every_type_of_cache)
     check_cache(DT_BF16, 1e-6);
 }
 
+// A prompt has places enough for groups, one row has not; the golden models tell that both give the same bits.
+Test(ptx_machine, places_of_a_prompt_are_grouped_by_expert)
+{
+    for (int tokens = 1; tokens <= 64; tokens *= 64) {
+        struct decode d = decode_open("arch/tiny-llama-moe.gguf", DT_F16, tokens);
+        d.m->v->print(d.plan, &d.said);
+        cr_expect((strstr(d.said.data, " group,") != NULL) == (tokens > 1), "%s", d.said.data);
+        decode_close(&d);
+    }
+}
+
 // ---- what is shared, shown and refused
 
 Test(ptx_machine, equal_shapes_share_a_kernel)

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/ptx/emit_matmul.h"
+#include "kernels/ptx/emit_ops.h"
 #include "tests/ptx/interpreter.h"
 
 enum { SEED = 20261122, TEXT = 1 << 19, GUARD = 64 };
@@ -491,14 +492,15 @@ static uint64_t group_places(struct gpu *g, uint64_t ids, const int32_t *chosen,
     struct ptx p;
     struct ptx_launch l;
     size_t bytes = ptx_group_bytes(USED, EXPERTS, tokens), places = 0;
+    const struct ptx_step step = {.rows = {99, tokens}};
     struct {
-        uint64_t ids, groups;
+        uint64_t step, ids, groups;
         uint32_t n_rows;
-    } params = {ids, simt_alloc(g->s, bytes), tokens};
+    } params = {upload(g, &step, sizeof(step)), ids, simt_alloc(g->s, bytes), tokens + 1};
     ptx_start(&p, g->text, TEXT);
-    cr_assert_eq(ptx_emit_group(&p, &(struct ptx_group){7, USED, EXPERTS, 4 * USED}, &l, &g->err), 0, "%s",
+    cr_assert_eq(ptx_emit_group(&p, &(struct ptx_group){7, ROWS_OUTPUTS, USED, EXPERTS, 4 * USED}, &l, &g->err), 0, "%s",
                  g->err.text);
-    launch(g, &p, &l, 1, &params, 20);
+    launch(g, &p, &l, 1, &params, 28);
     uint32_t head[4 * 64], list[PTX_MANY_ROWS], n;
     bool *seen = allocate(tokens * USED);
     cr_assert_eq(simt_get(g->s, params.groups, &n, 4, &g->err), 0, "%s", g->err.text);
@@ -692,7 +694,7 @@ static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, uint32_t tar
                                  .x_part = 4672,
                                  .ids_stride = 64};
     if (rows == 1)
-        return ptx_emit_group(p, &(struct ptx_group){0, 8, 128, 64}, l, err);
+        return ptx_emit_group(p, &(struct ptx_group){0, ROWS_TOKENS, 8, 128, 64}, l, err);
     return rows == PTX_MANY_ROWS ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
 

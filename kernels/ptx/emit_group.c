@@ -4,6 +4,7 @@
 // counts, and each place goes to its expert's next one. The order within an expert is any: what a place's product
 // becomes depends on its own row and matrix alone.
 #include "kernels/ptx/emit_matmul.h"
+#include "kernels/ptx/emit_ops.h"
 
 enum { THREADS = 1024 };
 
@@ -14,6 +15,7 @@ static void group_head(struct ptx *p, const struct ptx_group *g)
              "\n"
              "// node $0: $1 places a row, in groups of one of $2 experts\n"
              ".visible .entry group_$0(\n"
+             "    .param .u64 step,\n"
              "    .param .u64 ids,\n"
              "    .param .u64 groups,\n"
              "    .param .u32 n_rows)\n"
@@ -29,9 +31,14 @@ static void group_head(struct ptx *p, const struct ptx_group *g)
              "    cvta.to.global.u64 %ids, %ids;\n"
              "    ld.param.u64 %groups, [groups];\n"
              "    cvta.to.global.u64 %groups, %groups;\n"
+             "    // rows that the step has, of those that its bucket has\n"
+             "    ld.param.u64 %pointer, [step];\n"
+             "    cvta.to.global.u64 %pointer, %pointer;\n"
+             "    ld.global.u32 %i, [%pointer+$5];\n"
              "    ld.param.u32 %all, [n_rows];\n"
+             "    min.u32 %all, %all, %i;\n"
              "    mul.lo.u32 %all, %all, $1;\n",
-             g->node, g->n_used, g->n_experts, THREADS, 4 * g->n_experts);
+             g->node, g->n_used, g->n_experts, THREADS, 4 * g->n_experts, ptx_count_at(g->rows));
 }
 
 static void clear_counts(struct ptx *p, const struct ptx_group *g)

@@ -22,6 +22,7 @@
 
 #include "gguf/dtype.h"
 #include "kernels/ptx/emitters.h"
+#include "kernels/tensor.h"
 
 enum { PTX_TILE_ROWS = 32, PTX_MANY_SHIFT = 6, PTX_MANY_ROWS = 1 << PTX_MANY_SHIFT };
 enum { PTX_GROUP_EXPERTS = 4096 }; // the most that places are grouped by
@@ -69,11 +70,12 @@ static inline uint32_t ptx_matmul_grid(const struct ptx_matmul *m, uint32_t n_ro
 }
 
 // Places of rows (row * n_used + j) in the order of their experts, in groups of up to PTX_MANY_ROWS of one expert, so
-// that a product reads an expert's matrix once for all of them. Parameters ids (int32, as a product's), groups, .u32
-// n_rows. What it writes, words of 4 bytes: the number of groups; from word 4 on 4 for each: expert, the word at which
+// that a product reads an expert's matrix once for all of them. Parameters step (struct ptx_step, which says how many
+// rows there are), ids (int32, as a product's), groups, .u32 n_rows, the most. What it writes, words of 4 bytes: the number of groups; from word 4 on 4 for each: expert, the word at which
 // its places stand, their number, 0; behind the groups, the places. Ids outside of [0, n_experts) are in no group.
 struct ptx_group {
     uint32_t node;
+    enum rows rows;
     uint32_t n_used, n_experts, ids_stride; // n_experts: up to PTX_GROUP_EXPERTS
 };
 int ptx_emit_group(struct ptx *p, const struct ptx_group *g, struct ptx_launch *launch, struct error *err);

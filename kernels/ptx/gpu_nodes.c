@@ -370,12 +370,13 @@ static int group_places(struct plan *p, const struct tensor *route, const struct
         return 0;
     if (!p->groups && gpu_scratch(p, groups_bytes(p), &p->groups, err))
         return -1;
-    struct gpu_spec s = {.kind = GPU_GROUP, .group = {0, m->n_used, m->n_experts, m->ids_stride}};
+    struct gpu_spec s = {.kind = GPU_GROUP, .group = {0, to->rows, m->n_used, m->n_experts, m->ids_stride}};
     struct gpu_launch *l = gpu_launch_new(p, to, err);
     if (!l || gpu_add_kernel(p, l, &s, PTX_MANY_ROWS, err))
         return -1;
     l->groups = true;
     l->matmul = *m;
+    gpu_add_arg(l, ARG_STEP, 0);
     gpu_add_arg(l, ARG_ADDRESS, gpu_value(p, route) + 4 * m->n_used);
     gpu_add_arg(l, ARG_ADDRESS, p->groups);
     gpu_add_arg(l, ARG_N_ROWS, 0);
