@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { REPEATS_MAX = 101, COLUMN_COUNTS_MAX = 32, ITEM_ROWS = 64, CHECK_ROWS = 67 };
+enum { REPEATS_MAX = 101, COLUMN_COUNTS_MAX = 32, ITEM_ROWS = 128, CHECK_ROWS = 131 };
 
 struct options {
     bool f32; // the product with float activations

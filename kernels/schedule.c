@@ -20,7 +20,7 @@ enum {
 };
 enum {
     ITEM_BYTES = 96 << 10,   // weights that an item reads, about: long enough to stream, short enough to share out
-    ITEM_COLUMNS_MANY = 64,  // two panels of the many-row kernels
+    ITEM_COLUMNS_MANY = 128, // two panels of the many-row kernels: each item reads all activations once
     ITEM_COLUMNS_STEP = 32,
     ITEMS_PER_THREAD = 8,
 };

@@ -19,9 +19,11 @@ enum {
     TILE_COLS = 16,          // columns of activations a tile: its rows, as the instructions have it
     COLUMNS = 2 * TILE_COLS, // that go together
     ROWS = GROUP,            // rows of weights a tile
+    PANELS = 2,              // that are unpacked before the columns come: those are far away, and come once for both
+    HEIGHT = PANELS * PANEL, // rows of them
     SWEEP_ROWS = 32,         // rows whose bytes stay in the L1 cache while all columns pass
     COLUMNS_MIN = 48,        // fewer are served better without tiles
-    COLUMNS_MAX = 1024,      // that a panel serves
+    COLUMNS_MAX = 512,       // that they serve
 };
 
 // ---- tiles. The compiler is told that memory is read and written; the order of volatile statements stays.
@@ -68,6 +70,11 @@ static void release_tiles(void)
 // Bytes of weights as the tiles want them: for each 16 rows 4 KB, a tile a KB.
 typedef uint8_t plane[PANEL / ROWS][SPAN / 4][ROWS][4];
 
+// D of a column, while it waits for the next span.
+struct sums {
+    _Alignas(64) float d[HEIGHT];
+};
+
 // Up to 32 columns in a span: a view of their q8 rows, or of a copy where fewer are left or they do not lie evenly.
 struct tokens {
     const int8_t *q;
@@ -78,20 +85,20 @@ struct tokens {
 // Sums that have left the tiles and wait for the floats.
 struct job {
     struct tokens tokens; // n = 0: nothing waits
-    int lane;             // first of the 16 rows
+    int row;              // first of the 16, of all panels'
     _Alignas(64) int32_t high[COLUMNS][ROWS], low[COLUMNS][ROWS];
 };
 
 struct work {
-    _Alignas(64) plane high, low;
+    _Alignas(64) plane high[PANELS], low[PANELS];
     struct job job;
     float da[COLUMNS_MAX];         // of all columns in the span, and so
     int32_t pairs[COLUMNS_MAX][8]; // the int16 pairs of sums that their types' mins want
-    struct partial partial[COLUMNS_MAX];
+    struct sums sums[COLUMNS_MAX];
     _Alignas(64) int8_t copy[2][COLUMNS][SPAN];
-    struct panel panel;
+    struct panel panel[PANELS];
 };
-_Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "a panel and its sums fit the scratch");
+_Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "the panels and their sums fit the scratch");
 
 // ---- weights times scales
 
@@ -157,12 +164,12 @@ static void fold_signed(const struct panel *p, plane high, plane low, int run, i
         }
 }
 
-static void fold_scales(struct work *w, const struct kind *kind)
+static void fold_scales(struct work *w, const struct kind *kind, int i)
 {
     if (kind->fold == FOLD_UNSIGNED)
-        fold_unsigned(&w->panel, w->high, w->low, kind->run);
+        fold_unsigned(&w->panel[i], w->high[i], w->low[i], kind->run);
     else
-        fold_signed(&w->panel, w->high, w->low, kind->run, kind->offset);
+        fold_signed(&w->panel[i], w->high[i], w->low[i], kind->run, kind->offset);
 }
 
 // ---- columns
@@ -243,12 +250,13 @@ INLINE void finish(struct work *w, __mmask16 seen, int from, int to, int shift, 
     to = MIN(to, w->job.tokens.n);
     if (from >= to)
         return;
-    const int lane = w->job.lane, first = w->job.tokens.first;
-    const __m512 d = _mm512_load_ps(w->panel.d[0] + lane), m = _mm512_load_ps(w->panel.m[0] + lane);
+    const int row = w->job.row, lane = row % PANEL, first = w->job.tokens.first;
+    const struct panel *panel = &w->panel[row / PANEL];
+    const __m512 d = _mm512_load_ps(panel->d[0] + lane), m = _mm512_load_ps(panel->m[0] + lane);
     __m512i min_of[8];
     UNROLL
     for (int s = 0; s < min_pairs; s++)
-        min_of[s] = _mm512_load_si512(w->panel.min[s] + lane);
+        min_of[s] = _mm512_load_si512(panel->min[s] + lane);
     for (int j = from; j < to; j++) {
         __m512i high = _mm512_load_si512(w->job.high[j]), low = _mm512_load_si512(w->job.low[j]);
         __m512i dot = _mm512_add_epi32(_mm512_slli_epi32(high, (unsigned)shift), low), min = _mm512_setzero_si512();
@@ -258,7 +266,7 @@ INLINE void finish(struct work *w, __mmask16 seen, int from, int to, int shift, 
             min = _mm512_dpwssd_epi32(min, min_of[i], _mm512_set1_epi32(w->pairs[first + j][i]));
         if (min_pairs)
             s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), m, s);
-        float *total = w->partial[first + j].d + lane;
+        float *total = w->sums[first + j].d + row;
         s = _mm512_fmadd_ps(s, _mm512_set1_ps(w->da[first + j]), _mm512_maskz_load_ps(seen, total));
         _mm512_store_ps(total, s);
     }
@@ -266,20 +274,21 @@ INLINE void finish(struct work *w, __mmask16 seen, int from, int to, int shift, 
 
 // ---- the tiles
 
-// 16 rows from `lane` on with all columns, over 256 elements. The job before this one is finished meanwhile.
-INLINE void multiply_tiles(struct work *w, const struct tokens *t, int lane, __mmask16 seen, bool is_signed, int shift,
+// 16 rows from `row` on with all columns, over 256 elements. The job before this one is finished meanwhile.
+INLINE void multiply_tiles(struct work *w, const struct tokens *t, int row, __mmask16 seen, bool is_signed, int shift,
                            int min_pairs)
 {
     const bool both = t->n > TILE_COLS;
+    const int panel = row / PANEL, group = row % PANEL / ROWS;
     TILE_ZERO(0);
     TILE_ZERO(1);
     TILE_ZERO(2);
     TILE_ZERO(3);
     for (int k = 0; k < SPAN; k += 64) {
         TILE_LOAD(4, t->q + k, t->stride);
-        TILE_LOAD(6, w->high[lane / ROWS][k / 4], 64);
+        TILE_LOAD(6, w->high[panel][group][k / 4], 64);
         TILE_DOT(is_signed, 0, 4, 6);
-        TILE_LOAD(7, w->low[lane / ROWS][k / 4], 64);
+        TILE_LOAD(7, w->low[panel][group][k / 4], 64);
         TILE_DOT(is_signed, 1, 4, 7);
         if (both) {
             TILE_LOAD(5, t->q + TILE_COLS * t->stride + k, t->stride);
@@ -293,7 +302,7 @@ INLINE void multiply_tiles(struct work *w, const struct tokens *t, int lane, __m
     TILE_STORE(2, w->job.high[TILE_COLS], 64);
     TILE_STORE(3, w->job.low[TILE_COLS], 64);
     w->job.tokens = *t;
-    w->job.lane = lane;
+    w->job.row = row;
 }
 
 // What waits is finished, and nothing waits any more.
@@ -306,14 +315,14 @@ INLINE void finish_job(struct work *w, __mmask16 seen, int shift, int min_pairs)
 // ---- all rows and columns
 
 struct runner {
-    void (*run)(struct work *w, const struct tokens *t, int lane, __mmask16 seen);
+    void (*run)(struct work *w, const struct tokens *t, int row, __mmask16 seen);
     void (*drain)(struct work *w, __mmask16 seen);
 };
 
 #define RUNNER(name, is_signed, shift, min_pairs)                                                                      \
-    static void run_##name(struct work *w, const struct tokens *t, int lane, __mmask16 seen)                           \
+    static void run_##name(struct work *w, const struct tokens *t, int row, __mmask16 seen)                            \
     {                                                                                                                  \
-        multiply_tiles(w, t, lane, seen, is_signed, shift, min_pairs);                                                 \
+        multiply_tiles(w, t, row, seen, is_signed, shift, min_pairs);                                                  \
     }                                                                                                                  \
     static void drain_##name(struct work *w, __mmask16 seen)                                                           \
     {                                                                                                                  \
@@ -332,7 +341,7 @@ static const struct runner *runner_of(enum dtype type)
     return kinds[type].run == 16 ? &unsigned_mins_of_16 : &unsigned_mins_of_32;
 }
 
-// Asks for the places of rows `from` .. `to` of the panel at `row`, which will be stored soon.
+// Asks for the places of rows `from` .. `to`, which will be stored soon.
 static void prefetch_outputs(const struct matmul_args *a, const struct part *part, const struct tokens *t, int from,
                              int to)
 {
@@ -341,7 +350,16 @@ static void prefetch_outputs(const struct matmul_args *a, const struct part *par
             _mm_prefetch((const char *)(a->y[part->first + t->first + j] + r), _MM_HINT_T0);
 }
 
-// A span of rows `from` .. `to` of the panel at `row` with all columns of the part. In the last span they are stored.
+// The finished rows `from` .. `to` - 1 of those at `row`, of some columns of the part.
+static void store(const struct matmul_args *a, const struct part *part, const struct tokens *t, int row, int from, int to)
+{
+    const struct work *w = a->scratch;
+    for (int j = t->first; j < t->first + t->n; j++)
+        for (int r = from; r < to; r += GROUP)
+            _mm512_mask_storeu_ps(a->y[part->first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(w->sums[j].d + r));
+}
+
+// A span of rows `from` .. `to` of those at `row` with all columns of the part. In the last span they are stored.
 static void sweep(const struct matmul_args *a, const struct part *part, int row, int from, int to, int64_t span)
 {
     struct work *w = a->scratch;
@@ -352,26 +370,29 @@ static void sweep(const struct matmul_args *a, const struct part *part, int row,
         struct tokens t = take_columns(a, part, j, span);
         if (last)
             prefetch_outputs(a, part, &t, row + from, row + to);
-        for (int lane = from; lane < to; lane += ROWS)
-            runner->run(w, &t, lane, seen);
+        for (int r = from; r < to; r += ROWS)
+            runner->run(w, &t, r, seen);
         if (last) {
             runner->drain(w, seen);
-            store_columns(a, part->first + j, t.n, row, from, to, &w->partial[j]);
+            store(a, part, &t, row, from, to);
         }
     }
     runner->drain(w, seen);
 }
 
-static void multiply_panel(const struct matmul_args *a, const struct part *part, int row)
+static void multiply_panels(const struct matmul_args *a, const struct part *part, int row)
 {
     struct work *w = a->scratch;
-    int rows = MIN(a->n_rows - row, (int)PANEL);
+    int rows = MIN(a->n_rows - row, (int)HEIGHT);
     for (int64_t span = 0; span < q8_blocks(a->k); span++) {
-        ISA_FN(matmul_q8_unpack_panel)(a, row, rows, PANEL, span, &w->panel);
-        fold_scales(w, &kinds[a->type]);
+        for (int i = 0; i * PANEL < rows; i++) {
+            int at = i * PANEL;
+            ISA_FN(matmul_q8_unpack_panel)(a, row + at, MIN(rows - at, (int)PANEL), PANEL, span, &w->panel[i]);
+            fold_scales(w, &kinds[a->type], i);
+        }
         take_sums(a, part, span);
-        for (int lane = 0; lane < rows; lane += SWEEP_ROWS)
-            sweep(a, part, row, lane, MIN(lane + SWEEP_ROWS, rows), span);
+        for (int at = 0; at < rows; at += SWEEP_ROWS)
+            sweep(a, part, row, at, MIN(at + SWEEP_ROWS, rows), span);
     }
 }
 
@@ -380,10 +401,10 @@ static void multiply(const struct matmul_args *a)
     struct work *w = a->scratch;
     w->job.tokens.n = 0;
     configure_tiles();
-    for (int row = 0; row < a->n_rows; row += PANEL)
+    for (int row = 0; row < a->n_rows; row += HEIGHT)
         for (int first = 0; first < a->n_x; first += COLUMNS_MAX) {
             struct part part = part_from(a, first);
-            multiply_panel(a, &part, row);
+            multiply_panels(a, &part, row);
         }
     release_tiles();
 }
