@@ -351,12 +351,14 @@ static void prefetch_outputs(const struct matmul_args *a, const struct part *par
 }
 
 // The finished rows `from` .. `to` - 1 of those at `row`, of some columns of the part.
-static void store(const struct matmul_args *a, const struct part *part, const struct tokens *t, int row, int from, int to)
+static void store(const struct matmul_args *a, const struct part *part, const struct tokens *t, int row, int from,
+                  int to)
 {
     const struct work *w = a->scratch;
     for (int j = t->first; j < t->first + t->n; j++)
         for (int r = from; r < to; r += GROUP)
-            _mm512_mask_storeu_ps(a->y[part->first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(w->sums[j].d + r));
+            _mm512_mask_storeu_ps(a->y[part->first + j] + row + r, rows_mask(a, row + r),
+                                  _mm512_load_ps(w->sums[j].d + r));
 }
 
 // A span of rows `from` .. `to` of those at `row` with all columns of the part. In the last span they are stored.
