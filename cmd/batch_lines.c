@@ -155,7 +155,7 @@ int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_p
     for (size_t passed = 0;;) {
         struct str line;
         bool is_whole;
-        struct scan view = {fd, path, s.buffer + passed, 0, s.n - passed, s.at + passed};
+        struct scan view = {fd, path, passed ? s.buffer + passed : s.buffer, 0, s.n - passed, s.at + passed};
         const char *stop = view.n ? memchr(view.buffer, '\n', view.n) : NULL;
         if (stop) {
             line = (struct str){view.buffer, (size_t)(stop - view.buffer)};

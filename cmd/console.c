@@ -220,7 +220,7 @@ static int read_line(struct console *c, struct text *line, bool *there, struct e
     size_t before = line->size;
     *there = true;
     for (;;) {
-        struct str rest = {c->input.data + c->used, c->input.size - c->used};
+        struct str rest = {c->used ? c->input.data + c->used : c->input.data, c->input.size - c->used};
         const char *end = rest.len ? memchr(rest.data, '\n', rest.len) : NULL;
         size_t n = end ? (size_t)(end - rest.data) : rest.len;
         if (n)

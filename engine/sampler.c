@@ -393,7 +393,7 @@ static void add_biases(struct sampler *s)
 static const int32_t *recent(const struct sampler *s, int want, int *n)
 {
     *n = want < 0 ? s->n_history : MIN(want, s->n_history);
-    return s->history + (s->n_history - *n);
+    return *n ? s->history + (s->n_history - *n) : s->history; // NULL at first
 }
 
 static float penalised(const struct sampler *s, float logit, uint32_t count)

@@ -172,7 +172,9 @@ static bool find_same(const struct tokenizer *t, const int32_t *from, size_t n_f
             return false;
         *empty = a.len ? tokenizer_piece(t, to[y++], false) : tokenizer_piece(t, from[x++], false);
         size_t n = MIN(a.len, b.len);
-        if (n && memcmp(a.data, b.data, n))
+        if (!n) // either may be NULL
+            continue;
+        if (memcmp(a.data, b.data, n))
             return false;
         a = (struct str){a.data + n, a.len - n};
         b = (struct str){b.data + n, b.len - n};
