@@ -150,6 +150,36 @@ static void inputs_free(struct card *c, const struct inputs *in)
         cr_assert_eq(simt_release(c->simt, all[i], &c->err), 0, "%s", c->err.text);
 }
 
+// ---- ptxas, where it is found: no warnings, no spills. Everyday a few texts for the oldest architecture; all of them
+// where EVERY_ARCH is defined, in the long suite.
+#ifdef EVERY_ARCH
+static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
+#else
+static const int archs[] = {75};
+#endif
+
+static void assemble(const char *text, size_t size)
+{
+    char folder[] = "/tmp/quern-ptx-XXXXXX", command[256], path[64], report[4096];
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/ptx", folder);
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fwrite(text, 1, size, f) == size && !fclose(f));
+    for (size_t i = 0; i < COUNT_OF(archs); i++) {
+        snprintf(command, sizeof(command), "ptxas -v -arch=sm_%d -o %s/cubin %s 2>&1", archs[i], folder, path);
+        FILE *out = popen(command, "r");
+        cr_assert_not_null(out);
+        report[fread(report, 1, sizeof(report) - 1, out)] = 0;
+        cr_assert_eq(pclose(out), 0, "sm_%d: %s", archs[i], report);
+        cr_expect(!strstr(report, "warning") && strstr(report, " 0 bytes spill stores, 0 bytes spill loads"),
+                  "sm_%d: %s", archs[i], report);
+    }
+    snprintf(command, sizeof(command), "%s/cubin", folder);
+    remove(command);
+    remove(path);
+    remove(folder);
+}
+
 static void run(struct card *c, const struct inputs *in, enum ptx_attend_form form, uint32_t rows, uint32_t lanes)
 {
     static char text[TEXT];
@@ -362,4 +392,34 @@ Test(ptx_attend, keys_are_read_once_for_a_group)
     cr_expect(tile < 5 * pages); // the queries again for each page
     inputs_free(c, &in);
     card_free(c);
+}
+
+// Shapes of well known models.
+Test(ptx_attend, every_form_is_assembled_without_spills)
+{
+    static const struct heads cases[] = {
+        {32, 8, 128, 128, 0, 32, 0, F16},
+#ifdef EVERY_ARCH
+        {32, 8, 64, 64, 0, 32, 0, F16},        {32, 8, 128, 128, 4096, 32, 0, F16},
+        {64, 8, 128, 128, 0, 32, 0, Q8},       {32, 8, 128, 128, 0, 32, 0, Q4},
+        {28, 4, 128, 128, 0, 64, 0, F16},      {8, 4, 256, 256, 4096, 64, 50, F16},
+        {32, 16, 128, 128, 4096, 16, 50, F16}, {32, 32, 80, 80, 0, 16, 0, F16},
+        {32, 32, 96, 96, 0, 16, 0, F32},       {12, 12, 64, 64, 0, 16, 0, DT_BF16, DT_BF16},
+        {16, 1, 192, 128, 0, 64, 0, F16},      {16, 1, 576, 512, 0, 64, 0, F16},
+#endif
+    };
+    if (system("command -v ptxas > /dev/null 2>&1") != 0)
+        cr_skip_test("no ptxas");
+    static char text[TEXT];
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (int form = PTX_ATTEND_ROWS; form <= PTX_ATTEND_TILES; form++) {
+            struct card *c = card_new(cases[i]);
+            struct ptx p;
+            struct ptx_launch l;
+            c->a.form = form;
+            ptx_start(&p, text, TEXT);
+            cr_assert_eq(ptx_emit_attend(&p, &c->a, &l, &c->err), 0, "%s", c->err.text);
+            assemble(text, p.size);
+            card_free(c);
+        }
 }

@@ -6,7 +6,7 @@
 // copied as they lie, to shared memory by way of registers that are loaded before the scores are made; quantised keys
 // too, for their blocks are not aligned to wide loads. So a page of 64 keys and values is read once for up to 8 query
 // heads, of 4 KB at least an instruction of each thread.
-#include "kernels/ptx/emit_attend_parts.h"
+#include "kernels/ptx/emit_attend_rows.h"
 
 #include <math.h>
 
@@ -18,22 +18,6 @@ enum {
     KEY_BYTES = 12 << 10,        // of a page of keys in shared memory
 };
 
-struct shape {
-    uint32_t group;             // query heads that share a KV head
-    uint32_t heads, blocks;     // of a CTA; CTAs of a group. The last one may have less
-    uint32_t half;              // heads whose scores a thread ends up with
-    uint32_t strips, unroll;    // of a thread; in a turn of the loop
-    uint32_t query;             // floats of a query in shared memory, zeros behind its end
-    uint32_t wide, each;        // threads side by side; elements of a thread: d, d + wide, ..
-    uint32_t groups, per_group; // of such threads, and heads of one
-    uint32_t weights;           // floats of a key's weights
-    uint32_t k_row, v_row;      // bytes
-    uint32_t round;             // keys whose values are copied at once
-    uint32_t places;            // splits that a row may have
-    uint32_t partial;           // floats of a split's part of a head: values, top, sum
-    bool keys_copied;
-};
-
 static uint32_t unroll_of(const struct ptx_kv *k, uint32_t strips)
 {
     bool blocks = dtype_info[k->type].block > 1;
@@ -43,9 +27,9 @@ static uint32_t unroll_of(const struct ptx_kv *k, uint32_t strips)
     return n;
 }
 
-static struct shape shape_of(const struct ptx_attend *a)
+static struct attend_shape shape_of(const struct ptx_attend *a)
 {
-    struct shape s = {.group = a->heads / a->heads_kv, .wide = 32};
+    struct attend_shape s = {.group = a->heads / a->heads_kv, .wide = 32};
     uint32_t most = MAX(1u, MIN((uint32_t)HEADS_MOST, QUERY_FLOATS / a->k.dim));
     s.blocks = ptx_tiles(s.group, most);
     s.heads = ptx_tiles(s.group, s.blocks);
@@ -69,7 +53,7 @@ static struct shape shape_of(const struct ptx_attend *a)
     return s;
 }
 
-static void declare(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+static void declare(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     ptx_header(p, 63, 75);
     PTX_FILL(p,
@@ -190,7 +174,7 @@ static void find_splits(struct ptx *p, const struct ptx_attend *a)
 }
 
 // What the thread is; where it writes and reads. Values that do not change.
-static void find_places(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+static void find_places(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
              "    mov.u32 %thread, %tid.x;\n"
@@ -255,7 +239,7 @@ static void find_places(struct ptx *p, const struct ptx_attend *a, const struct 
 }
 
 // The queries to shared memory, with zeros where strips end behind the last dimension; weights of heads that are not.
-static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
              PTX_ADDRESS("%pq", "q") "    mad.wide.u32 %pq, %row, $0, %pq;\n"
@@ -300,7 +284,7 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-static void begin_split(struct ptx *p, const struct shape *s)
+static void begin_split(struct ptx *p, const struct attend_shape *s)
 {
     PTX_LINES(p, "    add.u32 %split, %first_split, %z;\n"
                  "SPLIT:\n"
@@ -363,7 +347,7 @@ static void copy_store(struct ptx *p, uint32_t bytes, char name)
 }
 
 // The page %entry: which of its slots the row sees; loads of values, and of keys that are copied.
-static void begin_page(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+static void begin_page(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
              "PAGE:\n" PTX_KV_PAGE("%page_at") "    {\n"
@@ -395,7 +379,7 @@ static void begin_page(struct ptx *p, const struct ptx_attend *a, const struct s
 }
 
 // One strip of the key with all queries. Strip 2i + half is the thread's i-th; `i` counts in the turn of the loop.
-static void score_strip(struct ptx *p, const struct ptx_attend *a, const struct shape *s, uint32_t i)
+static void score_strip(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s, uint32_t i)
 {
     uint32_t size = a->k.type == DT_F32 ? 4 : 2;
     enum ptx_strip_guard guard = ptx_kv_guard(&a->k, a->k.dim % 16 ? PTX_STRIP_IF : PTX_STRIP_WHOLE);
@@ -421,7 +405,7 @@ static void score_strip(struct ptx *p, const struct ptx_attend *a, const struct 
 }
 
 // %s: the thread's half of the scores of its key. Slots that are not seen take the place of one that is.
-static void key_scores(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+static void key_scores(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     bool blocks = dtype_info[a->k.type].block > 1;
     uint32_t half_at = blocks ? 8 : 8 * (a->k.type == DT_F32 ? 4 : 2);
@@ -489,7 +473,7 @@ static void key_scores(struct ptx *p, const struct ptx_attend *a, const struct s
 
 // The two threads of a key tell each other their halves: each ends up with the whole scores of one half of the heads,
 // %weight, and the warp's greatest of these go to shared memory.
-static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     for (uint32_t i = 0; i < s->half; i++) {
         uint32_t second = MIN(i + s->half, s->heads - 1);
@@ -532,7 +516,7 @@ static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct
     "    max.f32 %new, " top ", %m0;\n"
 
 // The weights to shared memory, and the warps' sums of them. A duplicate of the last head is not stored.
-static void page_weights(struct ptx *p, const struct shape *s)
+static void page_weights(struct ptx *p, const struct attend_shape *s)
 {
     for (uint32_t i = 0; i < s->half; i++) {
         bool both = i + s->half < s->heads;
@@ -571,7 +555,7 @@ static void page_weights(struct ptx *p, const struct shape *s)
 }
 
 // What the values so far are worth. (Before the weights are there: then others may be at the next page's tops.)
-static void page_worth(struct ptx *p, const struct shape *s)
+static void page_worth(struct ptx *p, const struct attend_shape *s)
 {
     for (uint32_t i = 0; i < s->per_group; i++) {
         PTX_FILL(p,
@@ -585,7 +569,7 @@ static void page_worth(struct ptx *p, const struct shape *s)
     }
 }
 
-static void page_sums(struct ptx *p, const struct shape *s)
+static void page_sums(struct ptx *p, const struct attend_shape *s)
 {
     for (uint32_t i = 0; i < s->per_group; i++)
         PTX_FILL(p,
@@ -598,7 +582,8 @@ static void page_sums(struct ptx *p, const struct shape *s)
 }
 
 // %value: element j of the thread in the key that is `ahead` keys behind %read_v.
-static void value_load(struct ptx *p, const struct ptx_attend *a, const struct shape *s, uint32_t j, uint32_t ahead)
+static void value_load(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s, uint32_t j,
+                       uint32_t ahead)
 {
     uint32_t at = ahead * s->v_row;
     PTX_FILL(p, "    add.u32 %i, %read_v, %at_value$0;\n", j);
@@ -637,7 +622,7 @@ static void value_load(struct ptx *p, const struct ptx_attend *a, const struct s
     }
 }
 
-static void weight_load(struct ptx *p, const struct shape *s, uint32_t ahead)
+static void weight_load(struct ptx *p, const struct attend_shape *s, uint32_t ahead)
 {
     uint32_t at = 4 * ahead * s->weights, n = s->per_group, i = 0;
     uint32_t step = s->groups == 1 || n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
@@ -652,7 +637,7 @@ static void weight_load(struct ptx *p, const struct shape *s, uint32_t ahead)
 }
 
 // The seen keys of the round, four at a time, then one by one.
-static void add_values(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+static void add_values(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
              "    max.u32 %from, %from_slot, %round;\n"
@@ -690,7 +675,7 @@ static void add_values(struct ptx *p, const struct ptx_attend *a, const struct s
     }
 }
 
-static void page_values(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
+static void page_values(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     uint32_t bytes = s->round * s->v_row;
     page_worth(p, s);
@@ -723,189 +708,9 @@ static void page_values(struct ptx *p, const struct ptx_attend *a, const struct 
                  "    @%more bra.uni PAGE;\n");
 }
 
-// Totals with a split's part of head i: top, sum and values in those registers.
-#define FOLD(top, sum)                                                                                                 \
-    "    max.f32 %new, %ttop$0, " top ";\n"                                                                            \
-    "    sub.rn.f32 %keep, %ttop$0, %new;\n"                                                                           \
-    "    mul.rn.f32 %keep, %keep, 0f$x1;\n"                                                                            \
-    "    ex2.approx.ftz.f32 %keep, %keep;\n"                                                                           \
-    "    sub.rn.f32 %worth, " top ", %new;\n"                                                                          \
-    "    mul.rn.f32 %worth, %worth, 0f$x1;\n"                                                                          \
-    "    ex2.approx.ftz.f32 %worth, %worth;\n"                                                                         \
-    "    mov.f32 %ttop$0, %new;\n"                                                                                     \
-    "    mul.rn.f32 %tsum$0, %tsum$0, %keep;\n"                                                                        \
-    "    fma.rn.f32 %tsum$0, " sum ", %worth, %tsum$0;\n"
-
-// Where head i's parts lie: %part.
-static void part_address(struct ptx *p, const struct ptx_attend *a, const struct shape *s, uint32_t i)
-{
-    PTX_FILL(p,
-             "    mul.lo.u32 %head, %head_kv, $0;\n"
-             "    add.u32 %head, %head, %block;\n"
-             "    add.u32 %head, %head, %group;\n"
-             "    add.u32 %head, %head, $1;\n"
-             "    mad.lo.u32 %head, %row, $2, %head;\n"
-             "    mul.lo.u32 %head, %head, $3;\n" PTX_ADDRESS("%part", "partials"),
-             s->group, i, a->heads, s->places);
-}
-
-static void end_split(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
-{
-    PTX_LINES(p, "    @!%alone bra.uni PART;\n");
-    for (uint32_t i = 0; i < s->per_group; i++) {
-        PTX_FILL(p, FOLD("%vtop$0", "%vsum$0"), i, ptx_float_bits((float)LOG2_E));
-        for (uint32_t j = 0; j < s->each; j++)
-            PTX_FILL(p,
-                     "    mul.rn.f32 %t$0, %t$0, %keep;\n"
-                     "    fma.rn.f32 %t$0, %o$0, %worth, %t$0;\n",
-                     i * s->each + j);
-    }
-    PTX_LINES(p, "    bra.uni NEXT;\n"
-                 "PART:\n"
-                 "    setp.eq.u32 %less, %column, 0;\n");
-    for (uint32_t i = 0; i < s->per_group; i++) {
-        part_address(p, a, s, i);
-        PTX_FILL(p,
-                 "    add.u32 %head, %head, %z;\n"
-                 "    mad.wide.u32 %part, %head, $1, %part;\n"
-                 "    and.pred %live, %less, %has$0;\n"
-                 "    @%live st.global.v2.f32 [%part+$2], {%vtop$0, %vsum$0};\n"
-                 "    mad.wide.u32 %part, %column, 4, %part;\n",
-                 i, 4 * s->partial, 4 * (s->partial - 2));
-        for (uint32_t j = 0; j < s->each; j++)
-            PTX_FILL(p,
-                     "    and.pred %live, %has$0, %column_live$1;\n"
-                     "    @%live st.global.f32 [%part+$2], %o$3;\n",
-                     i, j, 4 * j * s->wide, i * s->each + j);
-    }
-    PTX_LINES(p, "NEXT:\n"
-                 "    mov.u32 %i, %nctaid.z;\n"
-                 "    add.u32 %z, %z, %i;\n"
-                 "    add.u32 %split, %split, %i;\n"
-                 "    setp.lt.u32 %more, %z, %splits;\n"
-                 "    @%more bra.uni SPLIT;\n");
-}
-
-// All but the last CTA of a row and its heads to come here end. The counter is zero again afterwards.
-static void wait_for_parts(struct ptx *p)
-{
-    PTX_LINES(p, "    @%alone bra.uni WRITE;\n"
-                 "    bar.sync 0;\n"
-                 "    setp.ne.u32 %more, %thread, 0;\n"
-                 "    @%more bra ARRIVED;\n" PTX_ADDRESS(
-                     "%at", "counters") "    mov.u32 %i, %nctaid.y;\n"
-                                        "    mul.lo.u32 %i, %i, %row;\n"
-                                        "    mov.u32 %near, %ctaid.y;\n"
-                                        "    add.u32 %i, %i, %near;\n"
-                                        "    mad.wide.u32 %at, %i, 4, %at;\n"
-                                        "    sub.u32 %near, %lanes, 1;\n"
-                                        "    atom.acq_rel.gpu.global.inc.u32 %i, [%at], %near;\n"
-                                        "    st.shared.u32 [%reds], %i;\n"
-                                        "ARRIVED:\n"
-                                        "    bar.sync 0;\n"
-                                        "    ld.shared.u32 %i, [%reds];\n"
-                                        "    add.u32 %i, %i, 1;\n"
-                                        "    setp.ne.u32 %more, %i, %lanes;\n"
-                                        "    @%more ret;\n");
-}
-
-// The parts of `n` splits from %z on: all loads, then the folding.
-static void fold_parts(struct ptx *p, const struct shape *s, uint32_t n)
-{
-    for (uint32_t split = 0; split < n; split++)
-        for (uint32_t i = 0; i < s->per_group; i++) {
-            uint32_t at = 4 * split * s->partial, number = split * s->per_group + i;
-            PTX_FILL(p, "    @%has$3 ld.global.v2.f32 {%ptop$0, %psum$0}, [%head_part$3+$1];\n", number,
-                     at + 4 * (s->partial - 2), 0, i);
-            for (uint32_t j = 0; j < s->each; j++)
-                PTX_FILL(p,
-                         "    and.pred %live, %has$0, %column_live$1;\n"
-                         "    @%live ld.global.f32 %pv$2, [%value_part$0+$3];\n",
-                         i, j, number * s->each + j, at + 4 * j * s->wide);
-        }
-    for (uint32_t split = 0; split < n; split++)
-        for (uint32_t i = 0; i < s->per_group; i++) {
-            uint32_t number = split * s->per_group + i;
-            PTX_FILL(p, FOLD("%ptop$2", "%psum$2"), i, ptx_float_bits((float)LOG2_E), number);
-            for (uint32_t j = 0; j < s->each; j++)
-                PTX_FILL(p,
-                         "    mul.rn.f32 %t$0, %t$0, %keep;\n"
-                         "    fma.rn.f32 %t$0, %pv$1, %worth, %t$0;\n",
-                         i * s->each + j, number * s->each + j);
-        }
-    for (uint32_t i = 0; i < s->per_group; i++)
-        PTX_FILL(p,
-                 "    add.u64 %head_part$0, %head_part$0, $1;\n"
-                 "    add.u64 %value_part$0, %value_part$0, $1;\n",
-                 i, 4 * n * s->partial);
-}
-
-static void add_parts(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
-{
-    uint32_t ahead = s->per_group * s->each <= 4 ? 4 : s->per_group * s->each <= 8 ? 2 : 1;
-    PTX_FILL(p,
-             "    {\n"
-             "    .reg .u64 %head_part<$0>, %value_part<$0>;\n"
-             "    .reg .f32 %ptop<$1>, %psum<$1>, %pv<$2>;\n",
-             s->per_group, ahead * s->per_group, ahead * s->per_group * s->each);
-    for (uint32_t i = 0; i < ahead * s->per_group; i++)
-        PTX_FILL(p,
-                 "    mov.f32 %ptop$0, 0f00000000;\n"
-                 "    mov.f32 %psum$0, 0f00000000;\n",
-                 i);
-    for (uint32_t i = 0; i < ahead * s->per_group * s->each; i++)
-        PTX_FILL(p, "    mov.f32 %pv$0, 0f00000000;\n", i);
-    for (uint32_t i = 0; i < s->per_group; i++) {
-        part_address(p, a, s, i);
-        PTX_FILL(p,
-                 "    mad.wide.u32 %head_part$0, %head, $1, %part;\n"
-                 "    mad.wide.u32 %value_part$0, %column, 4, %head_part$0;\n",
-                 i, 4 * s->partial);
-    }
-    PTX_LINES(p, "    mov.u32 %z, 0;\n");
-    for (uint32_t n = ahead; n; n = n > 1 ? 1 : 0) {
-        PTX_FILL(p,
-                 "PARTS$0:\n"
-                 "    add.u32 %i, %z, $0;\n"
-                 "    setp.gt.u32 %more, %i, %splits;\n"
-                 "    @%more bra.uni PARTS$0_END;\n"
-                 "    mov.u32 %z, %i;\n",
-                 n);
-        fold_parts(p, s, n);
-        PTX_FILL(p,
-                 "    bra.uni PARTS$0;\n"
-                 "PARTS$0_END:\n",
-                 n);
-    }
-    PTX_LINES(p, "    }\n");
-}
-
-static void write_row(struct ptx *p, const struct ptx_attend *a, const struct shape *s)
-{
-    PTX_FILL(p,
-             "WRITE:\n" PTX_ADDRESS("%py", "y") "    mad.wide.u32 %py, %row, $0, %py;\n"
-                                                "    mul.lo.u32 %head, %head_kv, $1;\n"
-                                                "    add.u32 %head, %head, %block;\n"
-                                                "    add.u32 %head, %head, %group;\n"
-                                                "    mad.wide.u32 %py, %head, $2, %py;\n"
-                                                "    mad.wide.u32 %py, %column, 4, %py;\n",
-             4 * a->heads * a->v.dim, s->group, 4 * a->v.dim);
-    for (uint32_t i = 0; i < s->per_group; i++) {
-        PTX_FILL(p, "    rcp.rn.f32 %worth, %tsum$0;\n", i);
-        for (uint32_t j = 0; j < s->each; j++)
-            PTX_FILL(p,
-                     "    and.pred %live, %has$0, %column_live$1;\n"
-                     "    mul.rn.f32 %value, %t$2, %worth;\n"
-                     "    @%live st.global.f32 [%py+$3], %value;\n",
-                     i, j, i * s->each + j, 4 * (i * a->v.dim + j * s->wide));
-    }
-    PTX_LINES(p, "    ret;\n"
-                 "}\n");
-}
-
 void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch)
 {
-    const struct shape s = shape_of(a);
+    const struct attend_shape s = shape_of(a);
     declare(p, a, &s);
     PTX_FILL(p, PTX_ROW PTX_KV_TABLE, 0, ptx_count_at(a->rows));
     if (a->form == PTX_ATTEND_LONE)
@@ -919,10 +724,10 @@ void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch
     whole_scores(p, a, &s);
     page_weights(p, &s);
     page_values(p, a, &s);
-    end_split(p, a, &s);
-    wait_for_parts(p);
-    add_parts(p, a, &s);
-    write_row(p, a, &s);
+    attend_end_split(p, a, &s);
+    attend_wait_for_parts(p);
+    attend_add_parts(p, a, &s);
+    attend_write_row(p, a, &s);
     *launch = (struct ptx_launch){.entry = a->form == PTX_ATTEND_LONE ? "attend_lone" : "attend",
                                   .grid = {1, a->heads_kv * s.blocks, 1},
                                   .block = {THREADS, 1, 1}};
@@ -930,7 +735,7 @@ void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch
 
 size_t ptx_attend_partials(const struct ptx_attend *a, uint32_t rows)
 {
-    const struct shape s = shape_of(a);
+    const struct attend_shape s = shape_of(a);
     return sizeof(float) * rows * a->heads * s.places * s.partial;
 }
 

@@ -15,6 +15,11 @@
 
 enum { THREADS = 256, CHUNK = 32, KEY_STRIDE = KV_PAGE + 4, STAGE_BYTES = 16 << 10 };
 
+// What shared memory holds of each pair, a float each: what a page's predecessors are worth; what totals and a split
+// are worth in their sum; the top and sum of the totals and of the split so far. One of the threads that have a pair
+// writes.
+enum stat { KEEP, KEEP_TOTAL, WORTH, TOTAL_TOP, TOTAL_SUM, TOP, SUM, STATS };
+
 struct tile {
     uint32_t pairs;         // of a CTA
     uint32_t group;         // query heads of a KV head
@@ -61,6 +66,11 @@ uint32_t ptx_attend_tile(const struct ptx_attend *a)
     return tile_of(a).rows;
 }
 
+static uint32_t stat_at(const struct tile *t, enum stat stat, uint32_t pair)
+{
+    return 4 * ((uint32_t)stat * t->pairs + pair);
+}
+
 static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     ptx_header(p, 63, 75);
@@ -75,28 +85,28 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile
              "    .param .u64 q,\n"
              "    .param .u64 y)\n"
              ".maxntid 256, 1, 1\n"
-             ".minnctapersm 2\n"
+             ".minnctapersm $7\n" // a cap costs registers: at two CTAs ptxas would spill
              "{\n" PTX_ROW_REGS PTX_KV_REGS PTX_STRIP_REGS,
-             a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim, t->rows, t->heads);
+             a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim, t->rows, t->heads, a->softcap > 0 ? 1 : 2);
     PTX_FILL(p,
              "    .reg .pred %more, %here, %there, %ends, %whole, %none, %less, %writes, %fold, %late;\n"
-             "    .reg .u32 %thread, %head_kv, %block, %i, %j, %first_row, %end_row, %run, %end, %length;\n"
+             "    .reg .u32 %thread, %head_kv, %block, %i, %j, %first_row, %end_row, %run, %length, %zero;\n"
              "    .reg .u32 %low, %last_low, %shift, %last_position, %last_page, %base, %top_of_page, %split_base;\n"
-             "    .reg .u32 %key, %strip, %pair, %query, %kx, %dx, %px, %chunk, %slots, %n, %there_n;\n"
+             "    .reg .u32 %strip, %pair, %kx, %dx, %px, %chunk, %slots, %n, %there_n;\n"
              "    .reg .u32 %write_k, %write_q, %read_k, %read_q, %write_w, %read_w, %read_v<2>, %stats;\n"
-             "    .reg .u64 %positions, %tables, %at, %pq, %py, %page_at, %pk, %pv, %sa, %sq;\n"
+             "    .reg .u64 %positions, %tables, %at, %pq, %py, %page_at, %pv, %sa, %sq;\n"
              "    .reg .f32 %score, %t, %u, %keep, %other, %most, %new, %part, %worth;\n"
              "    .reg .u32 %position_of, %low_of;\n"
-             "    .reg .f32 %top<$0>, %sum<$0>, %ttop, %tsum;\n"
+             "    .reg .f32 %top, %top<$0>, %sum, %ttop, %tsum;\n"
              "    .reg .f32 %a<$1>, %b<$1>, %k<$2>, %q<$0>, %w<4>, %g<4>, %v<4>, %o<$3>, %t<$3>;\n",
              t->tq, t->tq * t->tk, t->tk, 16 * t->vectors);
     PTX_FILL(p,
              "    .shared .align 16 .b8 stage[$0];\n"
              "    .shared .align 16 .b8 weights[$1];\n"
-             "    .shared .align 16 .b8 stats[$2];\n" // of each pair: keep; what totals and a split are worth; totals'
-                                                      // top and sum
-             "    .shared .align 16 .b8 joined[$3];\n",
-             t->stage, 4 * KV_PAGE * t->pair_stride, 20 * t->pairs, 4 * (t->rows + 1));
+             "    .shared .align 16 .b8 stats[$2];\n"
+             "    .shared .align 16 .b8 joined[$3];\n"
+             "    .shared .align 16 .b8 the_run[32];\n",
+             t->stage, 4 * KV_PAGE * t->pair_stride, 4 * STATS * t->pairs, 4 * (t->rows + 1));
 }
 
 // The CTA's rows, and of each whether it goes on where the row before it ends.
@@ -150,12 +160,14 @@ static void find_runs(struct ptx *p, const struct ptx_attend *a, const struct ti
                  "    mov.u32 %run, 0;\n");
 }
 
+// %low or %last_low: the first position that the run's first or last row sees.
 static void low_of(struct ptx *p, const struct ptx_attend *a, bool last)
 {
     uint32_t w = a->window ? a->window - 1 : 0;
-    if (!a->window)
-        PTX_LINES(p, "    mov.u32 %low, 0;\n"
-                     "    mov.u32 %last_low, 0;\n");
+    if (!a->window && last)
+        PTX_LINES(p, "    mov.u32 %last_low, 0;\n");
+    else if (!a->window)
+        PTX_LINES(p, "    mov.u32 %low, 0;\n");
     else if (last)
         PTX_FILL(p,
                  "    max.u32 %last_low, %last_position, $0;\n"
@@ -168,45 +180,51 @@ static void low_of(struct ptx *p, const struct ptx_attend *a, bool last)
                  w);
 }
 
+// The tile of scores that the thread makes: its first key, %kx, and pair, %px; %writes: whether it writes these pairs'
+// stats.
+static void find_tile(struct ptx *p, const struct tile *t)
+{
+    PTX_FILL(p,
+             "    and.b32 %kx, %thread, $0;\n"
+             "    div.u32 %px, %thread, $1;\n"
+             "    mul.lo.u32 %px, %px, $2;\n"
+             "    setp.eq.u32 %writes, %kx, 0;\n"
+             "    mul.lo.u32 %kx, %kx, $3;\n",
+             t->key_threads - 1, t->key_threads, t->tq, t->tk);
+}
+
 // The next run, of %length rows from %row on at %position to %last_position, and its pages.
 static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
-    PTX_LINES(p,
-              "RUN:\n"
-              "    mov.u32 %end, %run;\n"
-              "    mov.u32 %i, joined;\n"
-              "    mad.lo.u32 %i, %run, 4, %i;\n"
-              "NEIGHBOUR:\n"
-              "    add.u32 %end, %end, 1;\n"
-              "    add.u32 %i, %i, 4;\n"
-              "    ld.shared.u32 %j, [%i];\n"
-              "    setp.ne.u32 %more, %j, 0;\n"
-              "    @%more bra.uni NEIGHBOUR;\n"
-              "    sub.u32 %length, %end, %run;\n"
-              "    setp.lt.u32 %more, %length, 2;\n"
-              "    @%more bra.uni RUN_END;\n"
-              "    add.u32 %row, %first_row, %run;\n" PTX_KV_TABLE "    add.u32 %last_position, %position, %length;\n"
-              "    sub.u32 %last_position, %last_position, 1;\n");
-    low_of(p, a, false);
-    low_of(p, a, true);
-    PTX_FILL(p, ATTEND_SPLIT("%shift", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
     PTX_FILL(p,
-             "    shr.u32 %last_page, %last_position, 6;\n"
-             "    and.b32 %kx, %thread, $0;\n"
-             "    div.u32 %px, %thread, $1;\n"
-             "    mul.lo.u32 %px, %px, $2;\n" // the thread's first pair
-             "    setp.eq.u32 %writes, %kx, 0;\n"
-             "    mul.lo.u32 %kx, %kx, $3;\n", // and key
-             t->key_threads - 1, t->key_threads, t->tq, t->tk);
+             "RUN:\n"
+             "    mov.u32 %length, 0;\n"
+             "    mov.u32 %i, joined;\n"
+             "    mad.lo.u32 %i, %run, 4, %i;\n"
+             "NEIGHBOUR:\n"
+             "    add.u32 %length, %length, 1;\n"
+             "    add.u32 %i, %i, 4;\n"
+             "    ld.shared.u32 %j, [%i];\n"
+             "    setp.ne.u32 %more, %j, 0;\n"
+             "    @%more bra.uni NEIGHBOUR;\n"
+             "    setp.lt.u32 %more, %length, 2;\n"
+             "    @%more bra.uni RUN_END;\n"
+             "    mov.u32 %row, %ctaid.x;\n"
+             "    mad.lo.u32 %row, %row, $0, %run;\n" PTX_KV_TABLE "    add.u32 %last_position, %position, %length;\n"
+             "    sub.u32 %last_position, %last_position, 1;\n",
+             t->rows);
+    low_of(p, a, false);
+    PTX_FILL(p, ATTEND_SPLIT("%shift", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
+    find_tile(p, t);
     PTX_LINES(p, "    mov.u32 %stats, stats;\n"
                  "    mad.lo.u32 %stats, %px, 4, %stats;\n");
     for (uint32_t i = 0; i < t->tq; i++)
         PTX_FILL(p,
-                 "    mov.f32 %top$0, 0fFF800000;\n"
-                 "    mov.f32 %sum$0, 0f00000000;\n"
-                 "    @%writes st.shared.f32 [%stats+$1], 0fFF800000;\n"
-                 "    @%writes st.shared.f32 [%stats+$2], 0f00000000;\n",
-                 i, 4 * (3 * t->pairs + i), 4 * (4 * t->pairs + i));
+                 "    @%writes st.shared.f32 [%stats+$0], 0fFF800000;\n"
+                 "    @%writes st.shared.f32 [%stats+$1], 0f00000000;\n"
+                 "    @%writes st.shared.f32 [%stats+$2], 0fFF800000;\n"
+                 "    @%writes st.shared.f32 [%stats+$3], 0f00000000;\n",
+                 stat_at(t, TOTAL_TOP, i), stat_at(t, TOTAL_SUM, i), stat_at(t, TOP, i), stat_at(t, SUM, i));
     for (uint32_t i = 0; i < 16 * t->vectors; i++)
         PTX_FILL(p,
                  "    mov.f32 %o$0, 0f00000000;\n"
@@ -214,24 +232,12 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ti
                  i);
 }
 
-// Where the thread writes what it stages: a strip of key %key, and of pair %pair, whose query is at %pq.
-static void find_places(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
+// %pq: the query of the pair whose strips the thread stages, from its strip on. The run goes to shared memory, to be
+// read when scores are made: while they are, registers are short.
+static void find_query(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_FILL(p,
-             "    and.b32 %key, %thread, 63;\n"
-             "    shr.u32 %strip, %thread, 6;\n"
-             "    mov.u32 %write_k, stage;\n"
-             "    mad.lo.u32 %write_k, %strip, $0, %write_k;\n"
-             "    mad.lo.u32 %write_k, %key, 4, %write_k;\n"
              "    and.b32 %pair, %thread, $1;\n"
-             "    div.u32 %j, %thread, $2;\n"
-             "    mov.u32 %write_q, stage;\n"
-             "    add.u32 %write_q, %write_q, $3;\n"
-             "    mad.lo.u32 %write_q, %j, $4, %write_q;\n"
-             "    mad.lo.u32 %write_q, %pair, 4, %write_q;\n",
-             32 * KEY_STRIDE, t->pairs - 1, t->pairs, 4 * CHUNK * KEY_STRIDE, 32 * t->pair_stride);
-    PTX_FILL(p,
-             "    setp.lt.u32 %late, %j, $4;\n" // strips of queries
              "    div.u32 %i, %pair, $0;\n"
              "    mul.lo.u32 %n, %i, $0;\n"
              "    sub.u32 %n, %pair, %n;\n"
@@ -239,15 +245,26 @@ static void find_places(struct ptx *p, const struct ptx_attend *a, const struct 
              "    min.u32 %i, %i, %slot;\n"
              "    add.u32 %i, %i, %row;\n"
              "    add.u32 %n, %n, %block;\n"
-             "    min.u32 %n, %n, $1;\n" PTX_ADDRESS("%pq", "q") "    mad.wide.u32 %pq, %i, $2, %pq;\n"
-                                                                 "    mad.lo.u32 %n, %head_kv, $3, %n;\n",
-             t->heads, t->group - 1, 4 * a->heads * a->k.dim, t->group, CHUNK / 8);
+             "    min.u32 %n, %n, $2;\n" PTX_ADDRESS("%pq", "q") "    mad.wide.u32 %pq, %i, $3, %pq;\n"
+                                                                 "    mad.lo.u32 %n, %head_kv, $4, %n;\n",
+             t->heads, t->pairs - 1, t->group - 1, 4 * a->heads * a->k.dim, t->group);
     PTX_FILL(p,
              "    mad.wide.u32 %pq, %n, $0, %pq;\n"
+             "    div.u32 %j, %thread, $1;\n"
              "    mad.wide.u32 %pq, %j, 32, %pq;\n"
-             "    shl.b32 %query, %j, 3;\n" // the first element of its strip
-             "    shr.u32 %entry, %low, 6;\n",
-             4 * a->k.dim);
+             "    shr.u32 %entry, %low, 6;\n"
+             "    setp.ne.u32 %more, %thread, 0;\n"
+             "    @%more bra NOTED;\n"
+             "    mov.u32 %i, the_run;\n"
+             "    st.shared.u64 [%i], %table;\n"
+             "    st.shared.u64 [%i+8], %kv;\n"
+             "    st.shared.u32 [%i+16], %position;\n"
+             "    st.shared.u32 [%i+20], %last_position;\n"
+             "    st.shared.u32 [%i+24], %shift;\n"
+             "    st.shared.u32 [%i+28], 0;\n"
+             "NOTED:\n"
+             "    bar.sync 0;\n",
+             4 * a->k.dim, t->pairs);
 }
 
 // Eight floats down a column of the stage.
@@ -280,28 +297,46 @@ static void stage_chunk(struct ptx *p, const struct ptx_attend *a, const struct 
 {
     uint32_t size = a->k.type == DT_F32 ? 4 : 2, block = a->k.type == DT_Q8_0 ? 34 : 18;
     enum ptx_strip_guard guard = ptx_kv_guard(&a->k, a->k.dim % CHUNK ? PTX_STRIP_IF : PTX_STRIP_WHOLE);
-    PTX_LINES(p, "    bar.sync 0;\n");
+    PTX_FILL(p,
+             "    bar.sync 0;\n"
+             "    shr.u32 %strip, %thread, 6;\n"
+             "    and.b32 %i, %thread, 63;\n"
+             "    mov.u32 %write_k, stage;\n"
+             "    mad.lo.u32 %write_k, %strip, $0, %write_k;\n"
+             "    mad.lo.u32 %write_k, %i, 4, %write_k;\n"
+             "    mad.lo.u32 %i, %head_kv, 64, %i;\n"
+             "    mad.wide.u32 %sa, %i, $1, %page_at;\n"
+             "    add.u64 %sa, %sa, $2;\n",
+             32 * KEY_STRIDE, t->k_row, a->k.offset);
     if (dtype_info[a->k.type].block > 1) {
         PTX_FILL(p,
                  "    shr.u32 %i, %chunk, 5;\n"
-                 "    mad.wide.u32 %sa, %i, $0, %pk;\n",
+                 "    mad.wide.u32 %sa, %i, $0, %sa;\n",
                  block);
         strip_in_block(p, a->k.type);
     } else {
         PTX_FILL(p,
                  "    mad.lo.u32 %i, %strip, 8, %chunk;\n"
-                 "    mad.wide.u32 %sa, %i, $0, %pk;\n"
+                 "    mad.wide.u32 %sa, %i, $0, %sa;\n"
                  "    sub.s32 %left, $1, %i;\n"
                  "    setp.gt.s32 %in, %left, 0;\n",
                  size, a->k.dim);
     }
     ptx_kv_strip(p, a->k.type, guard, false, 0, 0);
     store_column(p, true, KEY_STRIDE);
-    if (t->pairs < 64)
-        PTX_LINES(p, "    @!%late bra STAGED;\n");
+    PTX_FILL(p,
+             "    div.u32 %j, %thread, $0;\n"
+             "    setp.ge.u32 %late, %j, $1;\n"
+             "    @%late bra STAGED;\n"
+             "    and.b32 %i, %thread, $2;\n"
+             "    mov.u32 %write_q, stage;\n"
+             "    add.u32 %write_q, %write_q, $3;\n"
+             "    mad.lo.u32 %write_q, %j, $4, %write_q;\n"
+             "    mad.lo.u32 %write_q, %i, 4, %write_q;\n",
+             t->pairs, CHUNK / 8, t->pairs - 1, 4 * CHUNK * KEY_STRIDE, 32 * t->pair_stride);
     PTX_FILL(p,
              "    mad.wide.u32 %sa, %chunk, 4, %pq;\n"
-             "    add.u32 %i, %query, %chunk;\n"
+             "    mad.lo.u32 %i, %j, 8, %chunk;\n"
              "    sub.s32 %left, $0, %i;\n"
              "    setp.gt.s32 %in, %left, 0;\n",
              a->k.dim);
@@ -329,13 +364,10 @@ static void load_tile(struct ptx *p, char reg, uint32_t n, uint32_t at)
 static void make_scores(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_FILL(p,
-             PTX_KV_PAGE("%page_at") "    shl.b32 %base, %entry, 6;\n"
-                                     "    mad.lo.u32 %i, %head_kv, 64, %key;\n"
-                                     "    mad.wide.u32 %pk, %i, $0, %page_at;\n"
-                                     "    add.u64 %pk, %pk, $1;\n"
-                                     "    mad.wide.u32 %pv, %head_kv, $3, %page_at;\n"
-                                     "    add.u64 %pv, %pv, $4;\n",
-             t->k_row, a->k.offset, a->k.page_bytes, KV_PAGE * t->v_row, a->v.offset);
+             "    mov.u32 %i, the_run;\n"
+             "    ld.shared.u64 %table, [%i];\n"
+             "    ld.shared.u64 %kv, [%i+8];\n" PTX_KV_PAGE("%page_at") "    shl.b32 %base, %entry, 6;\n",
+             0, 0, a->k.page_bytes);
     for (uint32_t i = 0; i < t->tq * t->tk; i++)
         PTX_FILL(p,
                  "    mov.f32 %a$0, 0f00000000;\n"
@@ -344,6 +376,7 @@ static void make_scores(struct ptx *p, const struct ptx_attend *a, const struct 
     PTX_LINES(p, "    mov.u32 %chunk, 0;\n"
                  "CHUNK:\n");
     stage_chunk(p, a, t);
+    find_tile(p, t);
     PTX_FILL(p,
              "    mov.u32 %read_k, stage;\n"
              "    add.u32 %read_q, %read_k, $0;\n"
@@ -371,6 +404,8 @@ static void make_scores(struct ptx *p, const struct ptx_attend *a, const struct 
              "    setp.lt.u32 %more, %chunk, $2;\n"
              "    @%more bra.uni CHUNK;\n",
              64 * KEY_STRIDE, 64 * t->pair_stride, a->k.dim);
+    for (uint32_t i = 0; i < t->tq * t->tk; i++)
+        PTX_FILL(p, "    add.rn.f32 %a$0, %a$0, %b$0;\n", i);
 }
 
 // %position_of and %low_of the thread's pair i, of the last row's where the run has no such row.
@@ -419,10 +454,7 @@ static void pair_weights(struct ptx *p, const struct ptx_attend *a, const struct
     PTX_LINES(p, "    mov.f32 %part, 0fFF800000;\n");
     for (uint32_t j = 0; j < t->tk; j++) {
         uint32_t n = i * t->tk + j;
-        PTX_FILL(p,
-                 "    add.rn.f32 %score, %a$0, %b$0;\n"
-                 "    mul.rn.f32 %score, %score, 0f$x1;\n",
-                 n, ptx_float_bits(a->scale));
+        PTX_FILL(p, "    mul.rn.f32 %score, %a$0, 0f$x1;\n", n, ptx_float_bits(a->scale));
         if (a->softcap > 0)
             attend_softcap(p, a->softcap);
         seen(p, j);
@@ -440,9 +472,9 @@ static void pair_weights(struct ptx *p, const struct ptx_attend *a, const struct
              "    setp.gt.u32 %none, %base, %position_of;\n"
              "    setp.lt.or.u32 %none, %top_of_page, %low_of, %none;\n"
              "    selp.f32 %keep, 0f3F800000, %keep, %none;\n"
-             "    mov.f32 %top$0, %new;\n"
-             "    @%writes st.shared.f32 [%stats+$2], %keep;\n",
-             i, ptx_float_bits((float)LOG2_E), 4 * i);
+             "    @%writes st.shared.f32 [%stats+$2], %new;\n"
+             "    @%writes st.shared.f32 [%stats+$3], %keep;\n",
+             i, ptx_float_bits((float)LOG2_E), stat_at(t, TOP, i), stat_at(t, KEEP, i));
     for (uint32_t j = 0; j < t->tk; j++) {
         uint32_t n = i * t->tk + j;
         seen(p, j);
@@ -459,51 +491,64 @@ static void pair_weights(struct ptx *p, const struct ptx_attend *a, const struct
             PTX_FILL(p, "    add.rn.f32 %b$0, %b$0, %b$1;\n", i * t->tk + j, i * t->tk + j + by);
     PTX_FILL(p, "    mov.f32 %part, %b$0;\n", i * t->tk);
     reduce(p, t, false);
-    PTX_FILL(p, "    fma.rn.f32 %sum$0, %sum$0, %keep, %part;\n", i);
+    PTX_FILL(p,
+             "    mov.f32 %sum, 0f00000000;\n"
+             "    @%writes ld.shared.f32 %sum, [%stats+$0];\n"
+             "    fma.rn.f32 %sum, %sum, %keep, %part;\n"
+             "    @%writes st.shared.f32 [%stats+$0], %sum;\n",
+             stat_at(t, SUM, i));
 }
 
-// Where a split ends, what totals and its part are worth in their sum: for a pair that sees nothing of it, -1. One
-// thread of those that have the pair keeps its totals in shared memory, which nobody else looks at.
+// Where a split ends, what totals and its part are worth in their sum: for a pair that sees nothing of it, -1. Then a
+// new split begins.
 static void fold_stats(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_LINES(p, "    @!%ends bra.uni WEIGHED;\n"
-                 "    @!%writes bra PART_ENDS;\n");
+                 "    @!%writes bra WEIGHED;\n");
     for (uint32_t i = 0; i < t->tq; i++) {
         pair_range(p, a, t, i);
         PTX_FILL(p,
-                 "    ld.shared.f32 %ttop, [%stats+$2];\n"
-                 "    ld.shared.f32 %tsum, [%stats+$3];\n"
+                 "    ld.shared.f32 %ttop, [%stats+$1];\n"
+                 "    ld.shared.f32 %tsum, [%stats+$2];\n"
+                 "    ld.shared.f32 %top, [%stats+$3];\n"
+                 "    ld.shared.f32 %sum, [%stats+$4];\n"
                  "    setp.le.u32 %fold, %split_base, %position_of;\n"
                  "    setp.ge.and.u32 %fold, %top_of_page, %low_of, %fold;\n"
-                 "    max.f32 %new, %ttop, %top$0;\n"
+                 "    max.f32 %new, %ttop, %top;\n"
                  "    sub.rn.f32 %keep, %ttop, %new;\n"
-                 "    mul.rn.f32 %keep, %keep, 0f$x1;\n"
+                 "    mul.rn.f32 %keep, %keep, 0f$x0;\n"
                  "    ex2.approx.ftz.f32 %keep, %keep;\n"
-                 "    sub.rn.f32 %worth, %top$0, %new;\n"
-                 "    mul.rn.f32 %worth, %worth, 0f$x1;\n"
+                 "    sub.rn.f32 %worth, %top, %new;\n"
+                 "    mul.rn.f32 %worth, %worth, 0f$x0;\n"
                  "    ex2.approx.ftz.f32 %worth, %worth;\n"
                  "    mul.rn.f32 %tsum, %tsum, %keep;\n"
-                 "    fma.rn.f32 %tsum, %sum$0, %worth, %tsum;\n"
-                 "    @%fold st.shared.f32 [%stats+$2], %new;\n"
-                 "    @%fold st.shared.f32 [%stats+$3], %tsum;\n"
+                 "    fma.rn.f32 %tsum, %sum, %worth, %tsum;\n"
+                 "    @%fold st.shared.f32 [%stats+$1], %new;\n"
+                 "    @%fold st.shared.f32 [%stats+$2], %tsum;\n"
                  "    @!%fold mov.f32 %worth, 0fBF800000;\n"
-                 "    st.shared.f32 [%stats+$4], %keep;\n"
-                 "    st.shared.f32 [%stats+$5], %worth;\n",
-                 i, ptx_float_bits((float)LOG2_E), 4 * (3 * t->pairs + i), 4 * (4 * t->pairs + i), 4 * (t->pairs + i),
-                 4 * (2 * t->pairs + i));
+                 "    st.shared.f32 [%stats+$5], %keep;\n"
+                 "    st.shared.f32 [%stats+$6], %worth;\n"
+                 "    st.shared.f32 [%stats+$3], 0fFF800000;\n"
+                 "    st.shared.f32 [%stats+$4], 0f00000000;\n",
+                 ptx_float_bits((float)LOG2_E), stat_at(t, TOTAL_TOP, i), stat_at(t, TOTAL_SUM, i), stat_at(t, TOP, i),
+                 stat_at(t, SUM, i), stat_at(t, KEEP_TOTAL, i), stat_at(t, WORTH, i));
     }
-    PTX_LINES(p, "PART_ENDS:\n");
-    for (uint32_t i = 0; i < t->tq; i++)
-        PTX_FILL(p,
-                 "    mov.f32 %top$0, 0fFF800000;\n"
-                 "    mov.f32 %sum$0, 0f00000000;\n",
-                 i);
     PTX_LINES(p, "WEIGHED:\n");
 }
 
 static void make_weights(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
+    PTX_LINES(p, "    mov.u32 %i, the_run;\n"
+                 "    ld.shared.u32 %position, [%i+16];\n"
+                 "    ld.shared.u32 %last_position, [%i+20];\n"
+                 "    ld.shared.u32 %shift, [%i+24];\n"
+                 "    ld.shared.u32 %zero, [%i+28];\n" // which keeps ptxas from computing ahead what it then spills
+                 "    mov.u32 %thread, %tid.x;\n"
+                 "    add.u32 %thread, %thread, %zero;\n");
+    low_of(p, a, true);
+    find_tile(p, t);
     PTX_FILL(p,
+             "    shr.u32 %last_page, %last_position, 6;\n"
              "    add.u32 %slot, %base, %kx;\n"
              "    add.u32 %top_of_page, %base, 63;\n"
              "    setp.ge.u32 %whole, %base, %last_low;\n"
@@ -522,6 +567,9 @@ static void make_weights(struct ptx *p, const struct ptx_attend *a, const struct
              "    mad.lo.u32 %write_w, %kx, $0, %write_w;\n"
              "    mad.lo.u32 %write_w, %px, 4, %write_w;\n",
              4 * t->pair_stride);
+    for (uint32_t i = 0; i < t->tq; i++)
+        PTX_FILL(p, "    ld.shared.f32 %top$0, [%stats+$1];\n", i, stat_at(t, TOP, i));
+    PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n"); // all have read what one will write
     for (uint32_t i = 0; i < t->tq; i++)
         pair_weights(p, a, t, i);
     for (uint32_t j = 0; j < t->tk; j++) {
@@ -542,6 +590,10 @@ static void stage_values(struct ptx *p, const struct ptx_attend *a, const struct
 {
     uint32_t units = t->values * t->value_strips, size = a->v.type == DT_F32 ? 4 : 2;
     enum ptx_strip_guard guard = ptx_kv_guard(&a->v, PTX_STRIP_WHOLE);
+    PTX_FILL(p,
+             "    mad.wide.u32 %pv, %head_kv, $0, %page_at;\n"
+             "    add.u64 %pv, %pv, $1;\n",
+             KV_PAGE * t->v_row, a->v.offset);
     for (uint32_t at = 0; at < units; at += THREADS) {
         PTX_FILL(p,
                  "    add.u32 %n, %thread, $0;\n"
@@ -579,7 +631,6 @@ static void stage_values(struct ptx *p, const struct ptx_attend *a, const struct
                  "VALUES$0:\n",
                  at);
     }
-    PTX_LINES(p, "    shr.u32 %strip, %thread, 6;\n");
 }
 
 // Keys that all pairs see four at a time; else one by one, for the pairs that see it.
@@ -622,6 +673,7 @@ static void add_values(struct ptx *p, const struct ptx_attend *a, const struct t
              t->dim_threads - 1, t->dim_threads);
     for (uint32_t i = 0; i < 16 * t->vectors; i++)
         PTX_FILL(p, "    mul.rn.f32 %o$0, %o$0, %w$1;\n", i, i / (4 * t->vectors));
+    low_of(p, a, false);
     PTX_FILL(p,
              "    max.u32 %chunk, %low, %base;\n"
              "    sub.u32 %chunk, %chunk, %base;\n"
@@ -669,7 +721,7 @@ static void fold_values(struct ptx *p, const struct tile *t)
              "    @!%ends bra.uni FOLDED;\n"
              "    ld.shared.v4.f32 {%w0, %w1, %w2, %w3}, [%stats+$0];\n"
              "    ld.shared.v4.f32 {%g0, %g1, %g2, %g3}, [%stats+$1];\n",
-             4 * t->pairs, 8 * t->pairs);
+             stat_at(t, KEEP_TOTAL, 0), stat_at(t, WORTH, 0));
     for (uint32_t i = 0; i < 4; i++) {
         PTX_FILL(p, "    setp.neu.f32 %here, %g$0, 0fBF800000;\n", i);
         for (uint32_t e = 4 * t->vectors * i; e < 4 * t->vectors * (i + 1); e++)
@@ -681,24 +733,32 @@ static void fold_values(struct ptx *p, const struct tile *t)
     }
     PTX_LINES(p, "FOLDED:\n"
                  "    add.u32 %entry, %entry, 1;\n"
+                 "    shr.u32 %last_page, %last_position, 6;\n"
                  "    setp.le.u32 %more, %entry, %last_page;\n"
                  "    @%more bra.uni PAGE;\n");
 }
 
 static void write_rows(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
+    find_tile(p, t);
     PTX_LINES(p, "    mov.u32 %i, stats;\n"
                  "    mad.lo.u32 %i, %px, 4, %i;\n"
-                 "    bar.sync 0;\n");
+                 "    bar.sync 0;\n"
+                 "    sub.u32 %length, %last_position, %position;\n"
+                 "    add.u32 %length, %length, 1;\n");
     for (uint32_t i = 0; i < t->tq; i++)
         PTX_FILL(p,
                  "    mov.f32 %part, 0f3F800000;\n"
                  "    @%writes ld.shared.f32 %part, [%i+$1];\n"
                  "    rcp.rn.f32 %part, %part;\n"
                  "    @%writes st.shared.f32 [%i+$0], %part;\n",
-                 4 * i, 4 * (4 * t->pairs + i));
-    PTX_LINES(p, "    bar.sync 0;\n"
-                 "    ld.shared.v4.f32 {%w0, %w1, %w2, %w3}, [%stats];\n");
+                 stat_at(t, KEEP, i), stat_at(t, TOTAL_SUM, i));
+    PTX_FILL(p,
+             "    bar.sync 0;\n"
+             "    ld.shared.v4.f32 {%w0, %w1, %w2, %w3}, [%stats];\n"
+             "    mov.u32 %row, %ctaid.x;\n"
+             "    mad.lo.u32 %row, %row, $0, %run;\n",
+             t->rows);
     for (uint32_t i = 0; i < 4; i++) {
         PTX_FILL(p,
                  "    add.u32 %i, %pair, $0;\n"
@@ -728,14 +788,15 @@ static void write_rows(struct ptx *p, const struct ptx_attend *a, const struct t
                          4 * v * t->dim_threads + e, a->v.dim, (i * t->vectors + v) * 4 + e, i,
                          4 * (4 * v * t->dim_threads + e));
     }
-    PTX_LINES(p, "    bar.sync 0;\n"
-                 "RUN_END:\n"
-                 "    mov.u32 %run, %end;\n"
-                 "    add.u32 %i, %first_row, %run;\n"
-                 "    setp.lt.u32 %more, %i, %end_row;\n"
-                 "    @%more bra.uni RUN;\n"
-                 "    ret;\n"
-                 "}\n");
+    PTX_FILL(p,
+             "    bar.sync 0;\n"
+             "RUN_END:\n"
+             "    add.u32 %run, %run, %length;\n"
+             "    setp.lt.u32 %more, %run, $0;\n" // rows behind the step's last are joined to nothing
+             "    @%more bra.uni RUN;\n"
+             "    ret;\n"
+             "}\n",
+             t->rows);
 }
 
 void attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch)
@@ -744,7 +805,7 @@ void attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *
     declare(p, a, &t);
     find_runs(p, a, &t);
     begin_run(p, a, &t);
-    find_places(p, a, &t);
+    find_query(p, a, &t);
     PTX_LINES(p, "PAGE:\n");
     make_scores(p, a, &t);
     make_weights(p, a, &t);
