@@ -5,7 +5,7 @@
 // is an element of the values, or some, for all heads or, where heads are narrow, for a part of them. Values are
 // copied as they lie, to shared memory by way of registers that are loaded before the scores are made; quantised keys
 // too, for their blocks are not aligned to wide loads. So a page of 64 keys and values is read once for up to 8 query
-// heads, of 4 KB at least an instruction of each thread.
+// heads.
 #include "kernels/ptx/emit_attend_rows.h"
 
 #include <math.h>

@@ -8,9 +8,9 @@
 // to 4 multiplications a thread. Pages that no row of the run sees are passed over by arithmetic, and where all rows
 // see all of a page, nothing is masked.
 //
-// The products are of floats: tensor cores would need keys, queries and weights in 16 bits, and one row would have
-// other bits than llama.cpp's and the law's. It costs time where prompts are long: some 4 multiplications in a clock of
-// a quarter of a multiprocessor rather than 32 times as many.
+// The products are of floats, on no tensor core: those take keys, queries and weights in 16 bits, and a row would have
+// other bits here than in the kernel of one row. What it costs: a multiprocessor makes 128 such products a clock rather
+// than a thousand and more, which is felt where prompts are long.
 #include "kernels/ptx/emit_attend_parts.h"
 
 enum { THREADS = 256, CHUNK = 32, KEY_STRIDE = KV_PAGE + 4, STAGE_BYTES = 16 << 10 };
