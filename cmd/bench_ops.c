@@ -69,6 +69,8 @@ void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_t
         return;
     }
     for (int i = 0; i < n; i++) {
+        if (!times[i].calls) // made together with another
+            continue;
         struct sum sum = {times[i].node, kind_of(kinds, &n_kinds, times[i].node)};
         sum.kind->calls += times[i].calls;
         sum.kind->ns += times[i].ns;
@@ -77,13 +79,18 @@ void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_t
     }
     qsort(kinds, (size_t)n_kinds, sizeof *kinds, by_time);
     bench_label(&r->test, label);
-    text_print(out, "\n%s %s by operation, one run, %d threads%s\n", r->type, label, r->n_threads,
-               r->test.n_depth ? " (times hold the depth too)" : "");
+    text_print(out, "\n%s %s by operation, one run, ", r->type, label);
+    if (r->gpu[0])
+        text_print(out, "launch by launch on %s", r->gpu);
+    else
+        text_print(out, "%d threads", r->n_threads);
+    text_print(out, "%s\n", r->test.n_depth ? " (times hold the depth too)" : "");
     text_print(out, "  %-15s %-8s %12s %10s %7s %8s %9s\n", "operation", "weights", "calls", "ms", "share", "GB/s",
                "GMAC/s");
     for (int i = 0; i < n_kinds; i++)
         print_kind(&kinds[i], r, all, out);
-    text_print(out, "  %-24s %12s %10.2f %6.1f%%\n", "waiting at barriers", "", wait_ns / 1e6 / r->n_threads / r->n,
-               100 * wait_ns / all);
+    if (!r->gpu[0])
+        text_print(out, "  %-24s %12s %10.2f %6.1f%%\n", "waiting at barriers", "",
+                   wait_ns / 1e6 / r->n_threads / r->n, 100 * wait_ns / all);
     free(kinds);
 }

@@ -7,64 +7,6 @@ static void swap(struct candidate *a, struct candidate *b)
     *b = t;
 }
 
-// A heap whose top comes last of all: what stands in it are the k first so far. Puts `c` to where i is, or below.
-static void sift_down(struct candidate *heap, int i, int n, struct candidate c)
-{
-    uint64_t key = candidate_key(c);
-    for (int child; (child = 2 * i + 1) < n; i = child) {
-        uint64_t least = candidate_key(heap[child]), other = child + 1 < n ? candidate_key(heap[child + 1]) : least;
-        child += other < least;
-        least = MIN(other, least);
-        if (least >= key)
-            break;
-        heap[i] = heap[child];
-    }
-    heap[i] = c;
-}
-
-static void sift_up(struct candidate *heap, int i)
-{
-    for (int parent; i > 0 && candidate_before(heap[parent = (i - 1) / 2], heap[i]); i = parent)
-        swap(&heap[i], &heap[parent]);
-}
-
-void candidates_offer(struct candidate *c, int *n, int k, struct candidate offer)
-{
-    if (*n < k) {
-        c[(*n)++] = offer;
-        sift_up(c, *n - 1);
-    } else if (candidate_before(offer, c[0])) {
-        sift_down(c, 0, k, offer);
-    }
-}
-
-void candidates_finish(struct candidate *c, int n)
-{
-    for (int end = n - 1; end > 0; end--) {
-        struct candidate last = c[end];
-        c[end] = c[0];
-        sift_down(c, 0, end, last);
-    }
-}
-
-void candidates_sort_first(struct candidate *c, int n, int k)
-{
-    if (k <= 0)
-        return;
-    for (int i = k / 2 - 1; i >= 0; i--)
-        sift_down(c, i, k, c[i]);
-    uint64_t least = candidate_key(c[0]);
-    for (int i = k; i < n; i++) {
-        if (candidate_key(c[i]) <= least)
-            continue;
-        struct candidate out = c[0];
-        sift_down(c, 0, k, c[i]);
-        c[i] = out;
-        least = candidate_key(c[0]);
-    }
-    candidates_finish(c, k);
-}
-
 // The digit of a key that has `shift` bits below it.
 static int digit_of(struct candidate c, int shift)
 {

@@ -1,39 +1,10 @@
-// Candidates for the next token, in order of their logits as far as somebody asked for it.
+// Candidates for the next token, by what they weigh; kernels/top_k.h has their order.
 //
-// Order: the greater logit first, of equals the lower id. Ownership: arrays are the caller's. Threads: any.
+// Ownership: arrays are the caller's. Threads: any.
 #ifndef QUERN_CANDIDATES_H
 #define QUERN_CANDIDATES_H
 
-#include "gguf/base.h"
-
-struct candidate {
-    float logit;
-    int32_t id;
-};
-
-// The greater key comes first: the bits of a float in the order of its value, -0 as 0, then those of the id turned
-// round.
-static inline uint64_t candidate_key(struct candidate c)
-{
-    float logit = c.logit + 0.0f;
-    uint32_t bits;
-    memcpy(&bits, &logit, sizeof bits);
-    bits ^= bits >> 31 ? 0xffffffffu : 0x80000000u;
-    return (uint64_t)bits << 32 | (uint32_t)~c.id;
-}
-
-static inline bool candidate_before(struct candidate a, struct candidate b)
-{
-    return candidate_key(a) > candidate_key(b);
-}
-
-// The k first of n to the front, in order, 0 <= k <= n: one look at each of the others, and a place in a heap for few.
-void candidates_sort_first(struct candidate *c, int n, int k);
-
-// Keeps the k first of a stream (k >= 1). c[0 .. *n-1] is what was kept so far, *n <= k, zero at first; only
-// candidates_finish puts it in order.
-void candidates_offer(struct candidate *c, int *n, int k, struct candidate offer);
-void candidates_finish(struct candidate *c, int n);
+#include "kernels/top_k.h"
 
 // Puts the fewest first ones to the front, in no order, whose weights reach `want` (beyond: are more than it), and
 // returns how many they are; n when all together do not. weigh: at least 0. Time is linear, whatever the logits.

@@ -21,6 +21,7 @@ struct run {
     int32_t guess[GUESS_MAX];
     int n_guess;  // that the last step computed,
     int row;      // and how many of them came true: the row of the next logits
+    int top_k;    // of a row's logits, which suffice; 0: all are needed
 };
 
 // --- before the answer ---
@@ -30,6 +31,12 @@ static void ban_end_tokens(struct sampler *sampler, const struct tokenizer *t)
     for (int32_t id = 0; id < tokenizer_n_vocab(t); id++)
         if (tokenizer_is_end(t, id))
             sampler_ban(sampler, id);
+}
+
+// How many of the first logits of a row choose every token of this answer.
+static int enough_logits(const struct run *run)
+{
+    return run->o->rule || run->o->n_logprobs >= 0 ? 0 : sampler_top_k(run->sampler);
 }
 
 // The prompt's tokens pass through the detokenizer unseen: the answer goes on where they end, so that the space which
@@ -64,6 +71,7 @@ static int start(struct run *run, struct error *err)
         return -1;
     if (o->ignore_end)
         ban_end_tokens(run->sampler, run->model->tokenizer);
+    run->top_k = session_want_top(run->session, enough_logits(run));
     if (o->speculator &&
         speculator_begin(o->speculator, o->prompt, o->n_prompt, &o->sampler, run->model->info.n_vocab, err))
         return -1;
@@ -95,6 +103,7 @@ static bool is_over(const struct run *run)
     return over;
 }
 
+// logits: NULL where the first of them suffice.
 static int choose(struct run *run, const float *logits, int32_t *token, struct error *err)
 {
     const struct token_rule *rule = run->o->rule;
@@ -102,7 +111,9 @@ static int choose(struct run *run, const float *logits, int32_t *token, struct e
     if (rule && rule->mask(rule->state, &allowed, err))
         return -1;
     const int32_t *history = session_tokens(run->session, run->seq);
-    *token = sampler_next(run->sampler, logits, allowed, history, run->length, run->length);
+    *token = logits ? sampler_next(run->sampler, logits, allowed, history, run->length, run->length)
+                    : sampler_next_of(run->sampler, session_top(run->session, run->row), run->top_k, history,
+                                      run->length, run->length);
     // a rule may allow nothing but an end, which --ignore-eos does not
     if (*token < 0 && !(rule && run->o->ignore_end))
         return fail(err, E_USAGE, "no token of this vocabulary may come after %lld of the answer",
@@ -237,7 +248,7 @@ static int answer(struct run *run, struct error *err)
     while (!is_over(run)) {
         if (r->n_generated > 0 && advance(run, err))
             return -1;
-        const float *logits = session_logits(run->session, run->row);
+        const float *logits = run->top_k ? NULL : session_logits(run->session, run->row);
         int32_t token;
         if (choose(run, logits, &token, err))
             return -1;
@@ -273,6 +284,7 @@ int generate(struct session *s, const struct model *m, int seq, const struct gen
         status = -1;
     if (!status && run.stream.refused)
         r->reason = STOP_OUTPUT;
+    session_want_top(s, 0);
     answer_free(&run.split);
     stream_free(&run.stream);
     sampler_free(run.sampler);

@@ -28,7 +28,7 @@ struct sampler {
     struct sampler_params p;
     int n_vocab;
     uint32_t *banned;  // a bit for each token
-    bool any_banned;
+    int n_banned;
     struct sampler_scratch *scratch;
     bool owns_scratch;
     double mu;  // of mirostat
@@ -46,71 +46,6 @@ struct sampler {
 };
 
 // --- making ---
-
-static bool is_greedy(const struct sampler_params *p)
-{
-    return p->temperature <= 0 && (p->mirostat || p->dynatemp_range <= 0);
-}
-
-static bool penalises(const struct sampler_params *p)
-{
-    return p->repeat_last != 0 && (p->repeat_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0);
-}
-
-static bool has_dry(const struct sampler_params *p)
-{
-    return p->dry_multiplier != 0 && p->dry_base >= 1 && p->dry_last != 0;
-}
-
-bool sampler_stage_acts(const struct sampler_params *p, enum sampler_stage stage)
-{
-    switch (stage) {
-    case STAGE_PENALTIES:
-        return penalises(p);
-    case STAGE_DRY:
-        return has_dry(p);
-    case STAGE_TOP_N_SIGMA:
-        return p->top_n_sigma > 0;
-    case STAGE_TOP_K:
-        return p->top_k > 0;
-    case STAGE_TYPICAL:
-        return p->typical_p < 1;
-    case STAGE_TOP_P:
-        return p->top_p < 1;
-    case STAGE_MIN_P:
-        return p->min_p > 0;
-    case STAGE_XTC:
-        return p->xtc_probability > 0 && p->xtc_threshold <= 0.5f;
-    case STAGE_TEMPERATURE:
-        return p->temperature != 1 || p->dynatemp_range > 0;
-    case STAGE_COUNT:
-        break;
-    }
-    return false;
-}
-
-// Whether the most likely token is taken as it comes: nothing that could leave it out is on.
-static bool takes_first(const struct sampler_params *p)
-{
-    bool can_leave_out = false;
-    for (int i = 0; i < p->n_order; i++)
-        can_leave_out |=
-            (p->order[i] == STAGE_TYPICAL || p->order[i] == STAGE_XTC) && sampler_stage_acts(p, p->order[i]);
-    return is_greedy(p) && (!can_leave_out || p->mirostat);
-}
-
-// The most candidates that there will be: few where the first stage that asks for them is top-k.
-static int most_candidates(const struct sampler_params *p, int n_vocab)
-{
-    if (takes_first(p))
-        return 1;
-    for (int i = 0; !p->mirostat && i < p->n_order; i++) {
-        if (!sampler_stage_acts(p, p->order[i]) || p->order[i] == STAGE_PENALTIES || p->order[i] == STAGE_DRY)
-            continue;
-        return p->order[i] == STAGE_TOP_K ? MIN(p->top_k, n_vocab) : n_vocab;
-    }
-    return n_vocab;
-}
 
 // Makes *array at least n long; what was in it is forgotten.
 static bool grow(struct candidate **array, int *cap, int n)
@@ -130,15 +65,16 @@ static bool grow(struct candidate **array, int *cap, int n)
 static int reserve(struct sampler_scratch *scratch, const struct sampler_params *p, struct error *err)
 {
     size_t n_vocab = (size_t)scratch->n_vocab;
-    int n = MAX(most_candidates(p, scratch->n_vocab), MIN(p->top_k > 0 ? p->top_k : 0, scratch->n_vocab));
+    bool penalises = sampler_stage_acts(p, STAGE_PENALTIES), has_dry = sampler_stage_acts(p, STAGE_DRY);
+    int n = MAX(sampler_most_candidates(p, scratch->n_vocab), MIN(p->top_k > 0 ? p->top_k : 0, scratch->n_vocab));
     bool ok = grow(&scratch->all, &scratch->n_all, n);
     if (ok && sampler_stage_acts(p, STAGE_TYPICAL))
         ok = grow(&scratch->spare, &scratch->n_spare, n);
-    if (ok && !scratch->logits && (penalises(p) || has_dry(p) || p->n_biases))
+    if (ok && !scratch->logits && (penalises || has_dry || p->n_biases))
         ok = (scratch->logits = malloc(n_vocab * sizeof *scratch->logits));
-    if (ok && !scratch->count && (penalises(p) || has_dry(p)))
+    if (ok && !scratch->count && (penalises || has_dry))
         ok = (scratch->count = calloc(n_vocab, sizeof *scratch->count));
-    if (ok && has_dry(p))
+    if (ok && has_dry)
         ok = dry_reserve(&scratch->dry, p->dry_last);
     return ok ? 0 : fail(err, E_MEMORY, "no memory to sample from %d tokens", scratch->n_vocab);
 }
@@ -206,12 +142,17 @@ void sampler_free(struct sampler *s)
     free(s);
 }
 
+static bool is_banned(const struct sampler *s, int32_t token)
+{
+    return s->banned[token / 32] >> (token % 32) & 1;
+}
+
 void sampler_ban(struct sampler *s, int32_t token)
 {
-    if (token < 0 || token >= s->n_vocab)
+    if (token < 0 || token >= s->n_vocab || is_banned(s, token))
         return;
     s->banned[token / 32] |= 1u << (token % 32);
-    s->any_banned = true;
+    s->n_banned++;
 }
 
 // --- the vocabulary, block by block ---
@@ -223,7 +164,7 @@ static uint64_t allowed_in(const struct sampler *s, int b)
     int words = (s->n_vocab + 31) / 32, w = 2 * b;
     if (s->allowed)
         bits = s->allowed[w] | (w + 1 < words ? (uint64_t)s->allowed[w + 1] << 32 : 0);
-    if (s->any_banned)
+    if (s->n_banned)
         bits &= ~(s->banned[w] | (w + 1 < words ? (uint64_t)s->banned[w + 1] << 32 : 0));
     int n = s->n_vocab - b * BLOCK;
     return n < BLOCK ? bits & (((uint64_t)1 << n) - 1) : bits;
@@ -747,11 +688,8 @@ const struct candidate *sampler_candidates(const struct sampler *s, int *n)
     return s->all;
 }
 
-int32_t sampler_next(struct sampler *s, const float *logits, const uint32_t *allowed, const int32_t *history, int n,
-                     int64_t position)
+static void begin(struct sampler *s, const int32_t *history, int n, int64_t position)
 {
-    s->logits = logits;
-    s->allowed = allowed;
     s->history = history;
     s->n_history = n;
     s->position = position;
@@ -759,8 +697,12 @@ int32_t sampler_next(struct sampler *s, const float *logits, const uint32_t *all
     s->n = s->n_sorted = 0;
     s->gathered = false;
     s->offset = 0;
-    add_biases(s);
-    bool first = takes_first(&s->p);
+}
+
+// Runs the stages and draws from what they leave.
+static int32_t choose(struct sampler *s)
+{
+    bool first = sampler_takes_first(&s->p);
     if (s->p.mirostat && !first)
         return mirostat(s);
     for (int i = 0; !s->p.mirostat && i < s->p.n_order; i++) {
@@ -769,15 +711,46 @@ int32_t sampler_next(struct sampler *s, const float *logits, const uint32_t *all
         if (sampler_stage_acts(&s->p, stage) && (!first || changes))
             stages[stage](s);
     }
-    if (first)
+    if (first && !s->gathered)
         return most_likely(s);
     gather_all(s);
     if (!s->n)
         return -1;
     double sum;
-    if (is_greedy(&s->p)) {
+    if (sampler_is_greedy(&s->p)) {
         sort_first(s, 1);
         return s->all[0].id;
     }
     return s->all[draw(s, greatest_logit(s), &sum)].id;
+}
+
+int32_t sampler_next(struct sampler *s, const float *logits, const uint32_t *allowed, const int32_t *history, int n,
+                     int64_t position)
+{
+    s->logits = logits;
+    s->allowed = allowed;
+    begin(s, history, n, position);
+    add_biases(s);
+    return choose(s);
+}
+
+int sampler_top_k(const struct sampler *s)
+{
+    int k = sampler_first_wanted(&s->p, s->n_vocab);
+    return k && k <= s->n_vocab - s->n_banned ? k + s->n_banned : 0;
+}
+
+int32_t sampler_next_of(struct sampler *s, const struct candidate *top, int n_top, const int32_t *history, int n,
+                        int64_t position)
+{
+    int k = sampler_first_wanted(&s->p, s->n_vocab);
+    s->logits = NULL;
+    s->allowed = NULL;
+    begin(s, history, n, position);
+    for (int i = 0; i < n_top && s->n < k; i++)
+        if (!is_banned(s, top[i].id))
+            s->all[s->n++] = top[i];
+    s->n_sorted = s->n;
+    s->gathered = true;
+    return choose(s);
 }

@@ -72,6 +72,14 @@ int sampler_check(const struct sampler_params *p, int n_vocab, struct error *err
 
 // Whether a stage would do anything: by default dry, xtc and some others are there and do nothing.
 bool sampler_stage_acts(const struct sampler_params *p, enum sampler_stage stage);
+// Whether the last choice is that of the most likely token; and whether that token is taken as it comes, for nothing
+// could leave it out.
+bool sampler_is_greedy(const struct sampler_params *p);
+bool sampler_takes_first(const struct sampler_params *p);
+// The most candidates that there will be: few where the first stage that asks for them is top-k.
+int sampler_most_candidates(const struct sampler_params *p, int n_vocab);
+// How many of the first logits are all that is needed of them where any token may come: 0 when others matter, too.
+int sampler_first_wanted(const struct sampler_params *p, int n_vocab);
 
 // Work space as large as the vocabulary, which the samplers of one thread may share.
 struct sampler_scratch;
@@ -91,6 +99,13 @@ void sampler_ban(struct sampler *s, int32_t token);
 // allowed, or none has a finite logit. To be called once for each position in turn: mirostat follows what it has drawn.
 int32_t sampler_next(struct sampler *s, const float *logits, const uint32_t *allowed, const int32_t *history, int n,
                      int64_t position);
+
+// How many of the first logits (as kernels/top_k.h orders them) the next token can be chosen from as if all were there,
+// those of banned tokens among them; 0: it cannot. sampler_next_of chooses from that many or more: the same token, with
+// no mask of allowed ones.
+int sampler_top_k(const struct sampler *s);
+int32_t sampler_next_of(struct sampler *s, const struct candidate *top, int n_top, const int32_t *history, int n,
+                        int64_t position);
 
 // What the last token was drawn from, with logits as the stages have left them: views the scratch. Of the most likely
 // token taken as it comes, that one.

@@ -46,6 +46,101 @@ struct sampler_params sampler_defaults(void)
     return p;
 }
 
+// --- what they come to ---
+
+bool sampler_is_greedy(const struct sampler_params *p)
+{
+    return p->temperature <= 0 && (p->mirostat || p->dynatemp_range <= 0);
+}
+
+static bool penalises(const struct sampler_params *p)
+{
+    return p->repeat_last != 0 && (p->repeat_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0);
+}
+
+static bool has_dry(const struct sampler_params *p)
+{
+    return p->dry_multiplier != 0 && p->dry_base >= 1 && p->dry_last != 0;
+}
+
+bool sampler_stage_acts(const struct sampler_params *p, enum sampler_stage stage)
+{
+    switch (stage) {
+    case STAGE_PENALTIES:
+        return penalises(p);
+    case STAGE_DRY:
+        return has_dry(p);
+    case STAGE_TOP_N_SIGMA:
+        return p->top_n_sigma > 0;
+    case STAGE_TOP_K:
+        return p->top_k > 0;
+    case STAGE_TYPICAL:
+        return p->typical_p < 1;
+    case STAGE_TOP_P:
+        return p->top_p < 1;
+    case STAGE_MIN_P:
+        return p->min_p > 0;
+    case STAGE_XTC:
+        return p->xtc_probability > 0 && p->xtc_threshold <= 0.5f;
+    case STAGE_TEMPERATURE:
+        return p->temperature != 1 || p->dynatemp_range > 0;
+    case STAGE_COUNT:
+        break;
+    }
+    return false;
+}
+
+bool sampler_takes_first(const struct sampler_params *p)
+{
+    bool can_leave_out = false;
+    for (int i = 0; i < p->n_order; i++)
+        can_leave_out |=
+            (p->order[i] == STAGE_TYPICAL || p->order[i] == STAGE_XTC) && sampler_stage_acts(p, p->order[i]);
+    return sampler_is_greedy(p) && (!can_leave_out || p->mirostat);
+}
+
+// The first stage that asks for candidates rather than change logits, STAGE_COUNT where there is none. *changed: whether one
+// before it changes logits.
+static enum sampler_stage first_choice(const struct sampler_params *p, bool *changed)
+{
+    *changed = false;
+    for (int i = 0; !p->mirostat && i < p->n_order; i++) {
+        enum sampler_stage stage = (enum sampler_stage)p->order[i];
+        if (!sampler_stage_acts(p, stage))
+            continue;
+        if (stage != STAGE_PENALTIES && stage != STAGE_DRY)
+            return stage;
+        *changed = true;
+    }
+    return STAGE_COUNT;
+}
+
+int sampler_most_candidates(const struct sampler_params *p, int n_vocab)
+{
+    bool changed;
+    if (sampler_takes_first(p))
+        return 1;
+    return first_choice(p, &changed) == STAGE_TOP_K ? MIN(p->top_k, n_vocab) : n_vocab;
+}
+
+static bool changes_logits(const struct sampler_params *p)
+{
+    bool changes = p->n_biases > 0;
+    for (int i = 0; !p->mirostat && i < p->n_order; i++)
+        changes |= (p->order[i] == STAGE_PENALTIES || p->order[i] == STAGE_DRY) && sampler_stage_acts(p, p->order[i]);
+    return changes;
+}
+
+// Candidates of a top-k that leaves nothing out are in another order, in which sums round otherwise.
+int sampler_first_wanted(const struct sampler_params *p, int n_vocab)
+{
+    bool changed;
+    if (sampler_takes_first(p))
+        return !changes_logits(p);
+    bool enough = first_choice(p, &changed) == STAGE_TOP_K && !changed && !p->n_biases && p->top_k < n_vocab;
+    return enough ? p->top_k : 0;
+}
+
 // --- the order ---
 
 static bool is_name(struct str text, const char *name)
@@ -214,7 +309,7 @@ static const char *name_of(enum sampler_stage stage)
 
 void sampler_describe(const struct sampler_params *p, struct text *out)
 {
-    bool greedy = p->temperature <= 0 && (p->mirostat || p->dynatemp_range <= 0);
+    bool greedy = sampler_is_greedy(p);
     text_print(out, "sampling:");
     if (p->n_biases)
         text_print(out, " %d biases,", p->n_biases);

@@ -42,6 +42,7 @@ struct scheduler {
     int n_rows;
     struct output *outputs; // [n_seqs] of a step
     int n_outputs;
+    int top_k; // of a row's logits, that the step brings; 0: all
     struct sampler_scratch *scratch; // of all samplers
     struct scheduler_stats stats;
 };
@@ -546,22 +547,45 @@ static int add_token(struct lane *l, const struct model *m, const float *logits,
     return lane_push(l, token, err) || stream_push(&l->stream, detokenizer_next(&l->text, token), err);
 }
 
-static int sample_token(struct lane *l, const float *logits, int32_t *token, struct error *err)
+// How many of the first logits choose the lane's next token; 0: all are needed.
+static int enough_logits(const struct lane *l)
+{
+    return l->request->rules || l->request->n_logprobs >= 0 ? 0 : sampler_top_k(l->sampler);
+}
+
+// A step's rows bring whole logits where one of its lanes needs them.
+static void want_logits(struct scheduler *q)
+{
+    int k = 0;
+    for (int i = 0; i < q->n_outputs; i++) {
+        int enough = enough_logits(q->outputs[i].lane);
+        if (!enough) {
+            k = 0;
+            break;
+        }
+        k = MAX(k, enough);
+    }
+    q->top_k = session_want_top(q->session, k);
+}
+
+static int sample_token(const struct scheduler *q, struct lane *l, int row, int32_t *token, struct error *err)
 {
     const struct token_rule *rule = l->request->rules ? &l->request->rules[l->sample] : NULL;
     const uint32_t *allowed = NULL;
+    int n = l->n_tokens;
     if (rule && rule->mask(rule->state, &allowed, err))
         return -1;
-    *token = sampler_next(l->sampler, logits, allowed, l->tokens, l->n_tokens, l->n_tokens);
+    *token = q->top_k ? sampler_next_of(l->sampler, session_top(q->session, row), q->top_k, l->tokens, n, n)
+                      : sampler_next(l->sampler, session_logits(q->session, row), allowed, l->tokens, n, n);
     return *token < 0 ? fail(err, E_USAGE, "no token may come after %d tokens", l->n_tokens) : 0;
 }
 
 // Chooses the lane's next token. What goes wrong is its request's error.
-static void choose_token(struct scheduler *q, struct lane *l, const float *logits)
+static void choose_token(struct scheduler *q, struct lane *l, int row)
 {
     struct error err;
     int32_t token;
-    if (sample_token(l, logits, &token, &err)) {
+    if (sample_token(q, l, row, &token, &err)) {
         fail_request(q, l->request, &err);
         return;
     }
@@ -571,7 +595,7 @@ static void choose_token(struct scheduler *q, struct lane *l, const float *logit
     }
     q->stats.n_generated++;
     enum stop_reason reason;
-    if (add_token(l, q->model, logits, token, &err))
+    if (add_token(l, q->model, q->top_k ? NULL : session_logits(q->session, row), token, &err))
         fail_request(q, l->request, &err);
     else if (is_over(q, l, &reason))
         finish_lane(q, l, reason);
@@ -602,7 +626,7 @@ static void choose_tokens(struct scheduler *q)
         fork_samples(q, &q->outputs[i]);
     for (int i = 0; i < q->n_outputs; i++)
         if (q->outputs[i].lane) // not gone with its request
-            choose_token(q, q->outputs[i].lane, session_logits(q->session, q->outputs[i].logits));
+            choose_token(q, q->outputs[i].lane, q->outputs[i].logits);
 }
 
 // A step that the model's numbers spoil is taken lane by lane, to find whose they are.
@@ -613,6 +637,7 @@ static void step_apart(struct scheduler *q)
         struct error err;
         q->n_rows = q->n_outputs = 0;
         put_rows(q, l, rows_within(q, l, MIN(n_missing(q, l), q->n_batch), session_pages_free(q->session)));
+        want_logits(q);
         if (q->n_rows && session_step(q->session, q->rows, q->n_rows, &err))
             fail_request(q, l->request, &err);
         else if (q->n_rows)
@@ -638,6 +663,7 @@ static void end_late(struct scheduler *q)
 static int step(struct scheduler *q, struct error *err)
 {
     double start = clock_ms();
+    want_logits(q);
     int status = session_step(q->session, q->rows, q->n_rows, err);
     q->stats.step_ms += clock_ms() - start;
     q->stats.n_steps++;
@@ -660,6 +686,7 @@ int scheduler_step(struct scheduler *q, struct error *err)
     if (q->n_running) {
         choose_rows(q);
         status = step(q, err);
+        session_want_top(q->session, 0);
         q->n_outputs = 0;
     }
     q->stats.own_ms += clock_ms() - start - (q->stats.step_ms - in_session);

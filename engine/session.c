@@ -29,6 +29,8 @@ struct session {
     bool *fresh;                                       // [n_batch] whether the row's slot was new, for undoing
     int n_outputs;
     float *logits;             // [n_outputs][n_vocab]
+    struct candidate *top;     // [n_outputs][TOP_K_MAX], rows of top_k
+    int top_k, top_k_last;     // that are wanted, and were of the last step; 0: whole logits
     struct session_row *rows;  // [n_batch] of a prompt
     void *bounce;              // COPY_BYTES, for copies of pages
 };
@@ -178,6 +180,7 @@ static void add_up(struct session *s)
         .kv = kv_bytes(s, s->o.n_ctx),
         .plan = machine->v->plan_bytes ? machine->v->plan_bytes(s->plan) : 0,
         .other = (uint64_t)s->o.n_outputs * (uint64_t)s->model->info.n_vocab * sizeof(float) + COPY_BYTES +
+                 (uint64_t)s->o.n_outputs * TOP_K_MAX * sizeof(struct candidate) +
                  n_seqs * (uint64_t)s->o.n_ctx * sizeof(int32_t) + n_seqs * (uint64_t)s->stride * sizeof(int32_t) +
                  pool_pages(s, s->o.n_ctx) * (sizeof(struct page) + KV_PAGE * sizeof(int32_t)),
     };
@@ -195,9 +198,10 @@ static int alloc_tables(struct session *s, struct error *err)
     s->rows = calloc(n_batch, sizeof *s->rows);
     s->outputs = calloc(n_outputs, sizeof *s->outputs);
     s->logits = calloc(n_outputs * (size_t)s->model->info.n_vocab, sizeof *s->logits);
+    s->top = calloc(n_outputs * TOP_K_MAX, sizeof *s->top);
     s->bounce = malloc(COPY_BYTES);
     bool ok = s->seqs && s->tables && s->tokens && s->positions && s->row_seqs && s->fresh && s->rows && s->outputs &&
-              s->logits && s->bounce;
+              s->logits && s->top && s->bounce;
     for (size_t i = 0; ok && i < n_seqs; i++)
         ok = (s->seqs[i].tokens = calloc((size_t)s->o.n_ctx, sizeof(int32_t)));
     return ok ? 0 : fail(err, E_MEMORY, "no memory for %zu sequences of %d positions", n_seqs, s->o.n_ctx);
@@ -248,7 +252,7 @@ void session_close(struct session *s)
     for (int i = 0; s->seqs && i < s->o.n_seqs; i++)
         free(s->seqs[i].tokens);
     void *const parts[] = {s->seqs,   s->tables, s->tokens, s->positions, s->row_seqs, s->fresh, s->rows, s->outputs,
-                           s->logits, s->bounce, s};
+                           s->logits, s->top,    s->bounce, s};
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         free(parts[i]);
 }
@@ -516,23 +520,29 @@ static int place_rows(struct session *s, const struct session_row *rows, int n, 
     return 0;
 }
 
-// A weight or a scale that is no number shows here at the latest. Infinite: all bits of the exponent are set, as for
-// NaN.
+// Infinite: all bits of the exponent are set, as for NaN.
+static bool is_finite_row(const struct session *s, int i)
+{
+    const float *logits = s->logits + (size_t)i * (size_t)s->model->info.n_vocab;
+    size_t n_vocab = (size_t)s->model->info.n_vocab;
+    uint32_t bad = 0;
+    if (s->top_k_last)
+        return session_top(s, i)->id >= 0;
+    for (size_t j = 0; j < n_vocab; j++) {
+        uint32_t bits;
+        memcpy(&bits, &logits[j], sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
+// A weight or a scale that is no number shows here at the latest.
 static int check_finite(const struct session *s, struct error *err)
 {
-    size_t n_vocab = (size_t)s->model->info.n_vocab;
-    for (int i = 0; i < s->n_outputs; i++) {
-        const float *logits = session_logits(s, i);
-        uint32_t bad = 0;
-        for (size_t j = 0; j < n_vocab; j++) {
-            uint32_t bits;
-            memcpy(&bits, &logits[j], sizeof bits);
-            bad |= (bits & 0x7f800000u) == 0x7f800000u;
-        }
-        if (bad)
+    for (int i = 0; i < s->n_outputs; i++)
+        if (!is_finite_row(s, i))
             return fail(err, E_MODEL, "non-finite logits at position %d: the weights hold values that are no numbers",
                         s->positions[s->outputs[i]]);
-    }
     return 0;
 }
 
@@ -551,7 +561,10 @@ int session_step(struct session *s, const struct session_row *rows, int n, struc
         .pages_stride = s->stride,
         .kv = s->kv,
         .logits = s->logits,
+        .top_k = s->top_k,
+        .top = s->top,
     };
+    s->top_k_last = s->top_k;
     if (s->model->machine->v->run(s->model->machine, s->plan, &step, err) || check_finite(s, err)) {
         undo_rows(s, n);
         return -1;
@@ -562,8 +575,20 @@ int session_step(struct session *s, const struct session_row *rows, int n, struc
 
 const float *session_logits(const struct session *s, int i)
 {
-    assert(i >= 0 && i < s->n_outputs);
+    assert(i >= 0 && i < s->n_outputs && !s->top_k_last);
     return s->logits + (size_t)i * (size_t)s->model->info.n_vocab;
+}
+
+int session_want_top(struct session *s, int k)
+{
+    s->top_k = k < 0 || k > MIN(TOP_K_MAX, s->model->info.n_vocab) ? 0 : k;
+    return s->top_k;
+}
+
+const struct candidate *session_top(const struct session *s, int i)
+{
+    assert(i >= 0 && i < s->n_outputs && s->top_k_last);
+    return s->top + (size_t)i * (size_t)s->top_k_last;
 }
 
 // --- the computed state of a sequence ---

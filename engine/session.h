@@ -86,6 +86,11 @@ struct session_row {
 int session_step(struct session *s, const struct session_row *rows, int n, struct error *err);
 // Of the i-th row that wanted logits, in the last step: n_vocab floats, to be used before the next step.
 const float *session_logits(const struct session *s, int i);
+// From now on rows that want logits get the k first of them alone (session_top), which spares a machine with memory of
+// its own the way of the others; 0, as at first: all of them (session_logits). Returns what holds: 0 where k are too many.
+int session_want_top(struct session *s, int k);
+// Of the i-th row that wanted logits, in the last step: its first logits in order, as many as were wanted then.
+const struct candidate *session_top(const struct session *s, int i);
 
 // Makes the sequence the n given tokens (n > 0), in steps of n_batch rows, and leaves the logits of the last one.
 // Computes only what no page holds yet, but the last token always; *n_reused (may be NULL) says how many were held.

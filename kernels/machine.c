@@ -100,6 +100,9 @@ static int check_counts(const struct graph *g, const struct compile_options *o, 
         return fail(err, E_USAGE, "a step of %d outputs; the plan takes 0 to %d", s->n_outputs, o->max_outputs);
     if (!s->tokens || !s->positions || !s->seqs || (s->n_outputs > 0 && (!s->outputs || !s->logits)))
         return fail(err, E_USAGE, "a step lacks one of its arrays");
+    if (s->top_k < 0 || s->top_k > TOP_K_MAX || s->top_k > g->logits->width || (s->top_k && s->n_outputs && !s->top))
+        return fail(err, E_USAGE, "a step that asks for the %d first of %lld logits; up to %d are served", s->top_k,
+                    (long long)g->logits->width, (int)TOP_K_MAX);
     if (g->n_kv > 0 && (!s->kv || !s->pages || s->pages_stride < 1))
         return fail(err, E_USAGE, "a step lacks its KV cache or its page tables");
     return 0;
@@ -167,4 +170,11 @@ int step_check(const struct graph *g, const struct compile_options *o, const str
     if (check_outputs(s, err))
         return -1;
     return step_check_pages(g, s, (size_t)INT32_MAX + 1, err);
+}
+
+void step_choose(const struct graph *g, const struct step *s)
+{
+    for (int i = 0; s->top_k && i < s->n_outputs; i++)
+        top_k_of(s->logits + (size_t)i * (size_t)g->logits->width, g->logits->width, s->top_k,
+                 s->top + (size_t)i * (size_t)s->top_k);
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/graph.h"
 #include "kernels/text.h"
+#include "kernels/top_k.h"
 
 #include <stdatomic.h>
 
@@ -60,7 +61,13 @@ struct step {
     int pages_stride;
     struct buffer *kv;         // of machine_kv_bytes(...) bytes
     float *logits;             // [n_outputs][n_vocab], host memory
+    // 0: the logits come back whole. Else the first of each row do, top_k to TOP_K_MAX of them and no more than there
+    // are, to top[n_outputs][top_k], and what becomes of `logits` is the machine's affair. A row of which a logit is not
+    // finite has -1 for its first id.
+    int top_k;
+    struct candidate *top;
 };
+enum { TOP_K_MAX = 256 };
 
 struct machine_vtable {
     const char *name;
@@ -153,5 +160,7 @@ int compile_check(const struct graph *g, const struct compile_options *o, struct
 int step_check(const struct graph *g, const struct compile_options *o, const struct step *s, struct error *err);
 // After step_check: whether all those pages lie within n_pages.
 int step_check_pages(const struct graph *g, const struct step *s, size_t n_pages, struct error *err);
+// On machines whose logits are whole on the host in any case: what the step wants of them.
+void step_choose(const struct graph *g, const struct step *s);
 
 #endif

@@ -162,7 +162,7 @@ static void check_few_outputs(bool ref, const char *name)
         positions[i] = i;
     cr_assert(m->v->compile(m, model.graph, &o, &plan, &err) == 0, "%s", err.text);
     cr_assert(m->v->alloc(m, kv_page_bytes(model.graph, o.kv_type), &kv, &err) == 0, "%s", err.text);
-    struct step s = {want.n_tokens, 2, want.ids, positions, seqs, outputs, &page, 1, kv, some};
+    struct step s = {want.n_tokens, 2, want.ids, positions, seqs, outputs, &page, 1, kv, some, 0, NULL};
     cr_assert(m->v->run(m, plan, &s, &err) == 0, "%s", err.text);
     for (int i = 0; i < 2; i++)
         cr_expect(memcmp(some + (size_t)i * width, all + (size_t)outputs[i] * width, width * sizeof *all) == 0,

@@ -182,23 +182,29 @@ static void decode_token(struct decode *d, int position)
 {
     static const int32_t pages[] = {2, 0, 3, 1};
     int32_t token = (position * 7 + 3) % d->model.info.n_vocab, seq = 0, output = 0;
-    struct step s = {1, 1, &token, &position, &seq, &output, pages, 4, d->kv, d->logits};
+    struct step s = {1, 1, &token, &position, &seq, &output, pages, 4, d->kv, d->logits, 0, NULL};
     struct error err = {0};
     cr_assert(d->m->v->run(d->m, d->plan, &s, &err) == 0, "%s", err.text);
 }
 
-static void decode_rows(struct decode *d, int position, int n)
+// n rows of one sequence from that position on, the last of which wants logits.
+static int run_rows(struct decode *d, int position, int n, struct error *err)
 {
-    static const int32_t pages[] = {2, 0, 3, 1};
-    int32_t tokens[64], positions[64], seqs[64] = {0}, output = n - 1;
-    cr_assert(n <= 64);
+    static const int32_t pages[] = {2, 0, 3, 1}, zeros[KV_PAGE];
+    int32_t tokens[KV_PAGE], positions[KV_PAGE], output = n - 1;
+    cr_assert(n <= KV_PAGE);
     for (int i = 0; i < n; i++) {
         positions[i] = position + i;
         tokens[i] = (positions[i] * 7 + 3) % d->model.info.n_vocab;
     }
-    struct step s = {n, 1, tokens, positions, seqs, &output, pages, 4, d->kv, d->logits};
+    struct step s = {n, 1, tokens, positions, zeros, &output, pages, 4, d->kv, d->logits, 0, NULL};
+    return d->m->v->run(d->m, d->plan, &s, err);
+}
+
+static void decode_rows(struct decode *d, int position, int n)
+{
     struct error err = {0};
-    cr_assert(d->m->v->run(d->m, d->plan, &s, &err) == 0, "%s", err.text);
+    cr_assert(run_rows(d, position, n, &err) == 0, "%s", err.text);
 }
 
 Test(ptx_machine, a_step_moves_its_inputs_in_and_its_logits_out)
@@ -258,7 +264,7 @@ Test(ptx_machine, a_read_of_a_value_that_nothing_wrote_names_its_place)
 {
     struct decode d = decode_open("arch/tiny-llama.gguf", DT_F16, 8);
     static const int32_t tokens[] = {3, 1, 4}, positions[] = {0, 1, 2}, seqs[] = {0, 0, 0}, outputs[] = {2}, pages[] = {1};
-    struct step s = {3, 1, tokens, positions, seqs, outputs, pages, 1, d.kv, d.logits};
+    struct step s = {3, 1, tokens, positions, seqs, outputs, pages, 1, d.kv, d.logits, 0, NULL};
     struct error err = {0};
     struct gpu_list *list = &d.plan->lists[GPU_ANY_ROWS];
     memmove(list->launches, list->launches + 1, (size_t)--list->n_launches * sizeof *list->launches);
@@ -326,6 +332,84 @@ Test(ptx_machine, places_of_a_prompt_are_grouped_by_expert)
         cr_expect((strstr(d.said.data, " group,") != NULL) == (tokens > 1), "%s", d.said.data);
         decode_close(&d);
     }
+}
+
+// ---- times
+
+// Every node that a step of many rows makes has its calls and its time; they start again when they were asked for.
+Test(ptx_machine, a_profile_has_the_time_of_each_node)
+{
+    char path[512];
+    struct machine *m = machine_open(false);
+    cr_assert(golden_path("arch/tiny-llama.gguf", path));
+    struct model model = model_open(path);
+    struct compile_options o = {40, 1, {DT_F16, DT_F16}, true, NULL};
+    struct decode d = {.m = m, .model = model};
+    struct error err = {0};
+    cr_assert(m->v->compile(m, model.graph, &o, &d.plan, &err) == 0, "%s", err.text);
+    cr_assert(m->v->alloc(m, kv_page_bytes(model.graph, o.kv_type) * 4, &d.kv, &err) == 0, "%s", err.text);
+    for (int n = 1; n <= 40; n += 39) {
+        const struct node_time *times;
+        int count, n_matmul = 0, n_timed = 0;
+        double wait, sum = 0;
+        decode_rows(&d, 0, n);
+        decode_rows(&d, 0, n);
+        m->v->profile(d.plan, &times, &count, &wait);
+        for (int i = 0; i < count; i++) {
+            cr_expect(times[i].calls % 2 == 0, "%s: %llu", times[i].node->name, (unsigned long long)times[i].calls);
+            cr_expect(times[i].calls ? times[i].ns > 0 : times[i].ns == 0, "%s: %g", times[i].node->name, times[i].ns);
+            n_matmul += times[i].calls && times[i].node->op == OP_MATMUL;
+            n_timed += times[i].calls > 0;
+            sum += times[i].ns;
+        }
+        // of many rows each product has its launch; of one, some are parts of others
+        cr_expect(n_matmul >= (n > 1 ? 7 * model.info.n_layer : 1) && n_timed > n_matmul, "%d products, %d nodes",
+                  n_matmul, n_timed);
+        cr_expect(sum > 0 && sum < 60e9 && wait == 0, "%g", sum);
+        m->v->profile(d.plan, &times, &count, &wait);
+        for (int i = 0; i < count; i++)
+            cr_expect(times[i].calls == 0 && times[i].ns == 0);
+    }
+    decode_close(&d);
+}
+
+// ---- a step that is ended
+
+static void raise_flag(void *arg)
+{
+    atomic_store((atomic_bool *)arg, true);
+}
+
+Test(ptx_machine, a_step_of_many_rows_ends_between_its_launches)
+{
+    struct decode d = decode_open("arch/tiny-llama.gguf", DT_F16, 40);
+    struct quern_cuda_counts before, after;
+    atomic_bool cancel = false;
+    d.m->v->watch(d.plan, &cancel);
+    quern_cuda_count(&before);
+    decode_rows(&d, 0, 40); // nobody raises the flag: the same as unwatched
+    quern_cuda_count(&after);
+    uint64_t all = after.launches - before.launches;
+    float want = d.logits[7];
+    d.m->v->watch(d.plan, NULL);
+    decode_rows(&d, 0, 40);
+    cr_expect(d.logits[7] == want, "watching changes a bit");
+    d.m->v->watch(d.plan, &cancel);
+    quern_cuda_at("cuEventSynchronize", 1, raise_flag, &cancel);
+    quern_cuda_count(&before);
+    struct error err = {0};
+    cr_expect(run_rows(&d, 0, 40, &err) < 0 && err.code == E_INTERRUPTED, "%s", err.text);
+    quern_cuda_count(&after);
+    cr_expect(after.launches > before.launches && after.launches - before.launches < all, "%llu of %llu launches",
+              (unsigned long long)(after.launches - before.launches), (unsigned long long)all);
+    quern_cuda_count(&before);
+    cr_expect(run_rows(&d, 0, 40, &err) < 0 && err.code == E_INTERRUPTED, "the flag is up already");
+    quern_cuda_count(&after);
+    cr_expect(after.launches == before.launches);
+    atomic_store(&cancel, false);
+    decode_rows(&d, 0, 40); // and nothing is left of it
+    cr_expect(d.logits[7] == want);
+    decode_close(&d);
 }
 
 // ---- what is shared, shown and refused

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "kernels/cpu/ref_ops.h"
+#include "kernels/machine.h"
 #include "kernels/ptx/emit_ops.h"
 #include "tests/ptx/interpreter.h"
 
@@ -530,6 +531,59 @@ Test(ptx_ops, parts_of_experts_are_summed_in_order)
     }
 }
 
+// ---- the first logits
+
+// Through all launches of a row, for N_OUTPUTS rows and some more that the step has not; the same candidates as top_k_of.
+static void check_top(uint32_t n, uint32_t keep, uint32_t k, bool ties, bool odd)
+{
+    struct card *c = card_new(NULL, 0);
+    float *x = random_floats((size_t)N_OUTPUTS * n, 8);
+    for (size_t i = 0; ties && i < (size_t)N_OUTPUTS * n; i++)
+        x[i] = rintf(x[i]) * (i % 3 ? 1.0f : -1.0f);
+    if (odd)
+        x[n + n / 2] = ties ? NAN : -INFINITY;
+    struct ptx_step step = {.rows = {ROWS, N_OUTPUTS}, .top_k = k};
+    cr_assert_eq(simt_put(c->simt, c->step, &step, sizeof(step), &c->err), 0);
+    uint64_t from = to_card(c, x, (size_t)N_OUTPUTS * n * sizeof(*x)), to;
+    struct ptx_top t = {7, n, keep, false};
+    do {
+        ptx_start(&c->p, c->text, TEXT);
+        cr_assert_eq(ptx_emit_top(&c->p, &t, &c->launch, &c->err), 0, "%s", c->err.text);
+        bool last = c->launch.grid[1] == 1;
+        to = to_card(c, NULL, (size_t)N_OUTPUTS * 8 * (last ? k : c->launch.grid[1] * keep));
+        c->n_args = 1;
+        arg(c, from);
+        arg(c, to);
+        launch(c);
+        from = to;
+        t.n = c->launch.grid[1] * keep;
+        t.keys = true;
+    } while (c->launch.grid[1] > 1);
+    struct candidate got[TOP_K_MAX * N_OUTPUTS], want[TOP_K_MAX];
+    cr_assert_eq(simt_get(c->simt, to, got, N_OUTPUTS * k * sizeof(*got), &c->err), 0, "%s", c->err.text);
+    for (size_t row = 0; row < N_OUTPUTS; row++) {
+        top_k_of(x + row * n, n, (int)k, want);
+        bool bad = odd && row == 1;
+        cr_expect(bad ? got[k].id == -1 && want[0].id == -1 : memcmp(got + row * k, want, k * sizeof(*want)) == 0,
+                  "the %u first of %u, row %zu%s: %d (%g), not %d (%g)", k, n, row, ties ? ", ties" : "",
+                  got[row * k].id, (double)got[row * k].logit, want[0].id, (double)want[0].logit);
+    }
+    free(x);
+    card_free(c);
+}
+
+Test(ptx_ops, first_logits_are_those_of_the_host)
+{
+    static const struct {
+        uint32_t n, keep, k;
+    } cases[] = {{1, 1, 1},      {512, 1, 1},      {1024, 1, 1},    {5000, 1, 1},   {70001, 1, 1},   {40, 64, 40},
+                 {513, 2, 2},    {3001, 4, 3},     {4097, 64, 40},  {10000, 64, 64}, {20000, 256, 200}, {300, 256, 256}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (int ties = 0; ties < 2; ties++)
+            for (int odd = 0; odd < 2; odd++)
+                check_top(cases[i].n, cases[i].keep, cases[i].k, ties, odd);
+}
+
 // ---- what is refused
 
 Test(ptx_ops, sizes_that_cannot_be_are_refused)
@@ -543,6 +597,9 @@ Test(ptx_ops, sizes_that_cannot_be_are_refused)
     cr_expect(ptx_emit_kv_write(&c->p, &(struct ptx_kv_write){7, 1, kv}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_rope(&c->p, &(struct ptx_rope){7, 0, 8, 4, 3, 0}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_route(&c->p, &(struct ptx_route){7, 0, 2, 3, 0, false, 1}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 3, false}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 512, false}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 64, true}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_elements(&c->p, &(struct ptx_elements){7, 0, 0, 0, 0, 0}, &c->launch, &c->err) < 0);
     card_free(c);
 }

@@ -3,6 +3,7 @@
 // what is drawn must follow its probabilities.
 #include "engine/dry.h"
 #include "engine/sampler.h"
+#include "kernels/machine.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -354,4 +355,90 @@ Test(sampler_stages, every_order_and_setting_keeps_what_the_definitions_keep)
     }
     printf("%d checked, %d too near to an edge\n", n_checked, n_near);
     cr_expect_gt(n_checked, 10000);
+}
+
+// --- from the first logits alone ---
+
+// Most scenes with a chain that a top-k or the greatest logit may serve: what changes logits before is seldom on.
+static void random_short_scene(struct scene *s, uint64_t *state)
+{
+    do
+        random_scene(s, state);
+    while (isinf(s->logits[0] + s->logits[s->n / 2] + s->logits[s->n - 1]));
+    for (int i = 0; i < s->n; i++)
+        s->logits[i] = isinf(s->logits[i]) ? -7 : s->logits[i];
+    struct sampler_params *p = &s->p;
+    p->n_biases = next(state) % 8 ? 0 : p->n_biases;
+    p->repeat_penalty = next(state) % 4 ? 1 : p->repeat_penalty;
+    p->frequency_penalty = next(state) % 4 ? 0 : p->frequency_penalty;
+    p->presence_penalty = next(state) % 4 ? 0 : p->presence_penalty;
+    p->dry_multiplier = next(state) % 4 ? 0 : p->dry_multiplier;
+    p->mirostat = next(state) % 8 ? 0 : (int)(next(state) % 3);
+    p->temperature = next(state) % 3 ? p->temperature : 0;
+    p->dynatemp_range = p->temperature > 0 ? p->dynatemp_range : 0;
+}
+
+Test(sampler_stages, the_first_logits_choose_the_same_token_where_they_are_said_to_suffice)
+{
+    uint64_t state = 44;
+    printf("seed %llu\n", (unsigned long long)state);
+    static struct scene s;
+    struct candidate top[N_MAX];
+    int n_checked = 0, n_greedy = 0;
+    for (int round = 0; round < 20000; round++) {
+        random_short_scene(&s, &state);
+        struct sampler *whole, *some;
+        struct error err;
+        cr_assert(!sampler_new(&whole, &s.p, s.n, NULL, &err) && !sampler_new(&some, &s.p, s.n, NULL, &err));
+        for (int i = (int)(next(&state) % 4); i > 0; i--) {
+            int32_t banned = next(&state) % 2 ? (int32_t)(next(&state) % (uint64_t)s.n) : 0;
+            sampler_ban(whole, banned);
+            sampler_ban(some, banned);
+        }
+        int k = sampler_top_k(some), n_whole, n_some;
+        cr_assert(k >= 0 && k <= s.n);
+        if (k) {
+            k = MIN(s.n, k + (int)(next(&state) % 3)); // another row of the step may want more
+            top_k_of(s.logits, s.n, k, top);
+            int64_t position = (int64_t)(next(&state) % 100000);
+            int32_t want = sampler_next(whole, s.logits, NULL, s.history, s.n_history, position);
+            int32_t got = sampler_next_of(some, top, k, s.history, s.n_history, position);
+            cr_assert_eq(got, want, "round %d: token %d, not %d", round, got, want);
+            const struct candidate *a = sampler_candidates(whole, &n_whole), *b = sampler_candidates(some, &n_some);
+            for (int i = 0; i < n_whole; i++)
+                cr_assert(n_some == n_whole && a[i].id == b[i].id && a[i].logit == b[i].logit, "round %d", round);
+            n_checked++;
+            n_greedy += sampler_takes_first(&s.p);
+        }
+        sampler_free(whole);
+        sampler_free(some);
+    }
+    printf("%d of 20000 need no more than the first logits, %d of them one\n", n_checked, n_greedy);
+    cr_expect_gt(n_greedy, 1000);
+    cr_expect_gt(n_checked - n_greedy, 1000);
+}
+
+// Against a full sort, with ties, both zeros, and numbers that are none.
+Test(sampler_stages, the_first_of_a_row_are_those_of_a_full_sort)
+{
+    uint64_t state = 45;
+    printf("seed %llu\n", (unsigned long long)state);
+    enum { N = 700 };
+    float x[N];
+    struct candidate got[TOP_K_MAX], want[N];
+    for (int round = 0; round < 2000; round++) {
+        int n = 1 + (int)(next(&state) % N), k = 1 + (int)(next(&state) % (uint64_t)MIN(n, TOP_K_MAX));
+        for (int i = 0; i < n; i++) {
+            x[i] = (float)(unit(&state) * 8 - 4);
+            x[i] = round % 2 ? roundf(x[i]) : x[i];
+            want[i] = (struct candidate){x[i] == 0 ? 0 : x[i], i};
+        }
+        candidates_sort_first(want, n, n);
+        top_k_of(x, n, k, got);
+        cr_assert(memcmp(got, want, (size_t)k * sizeof *got) == 0, "round %d: the %d first of %d", round, k, n);
+        const float odd[] = {NAN, INFINITY, -INFINITY};
+        x[next(&state) % (uint64_t)n] = odd[round % 3];
+        top_k_of(x, n, k, got);
+        cr_assert_eq(got[0].id, -1, "round %d", round);
+    }
 }

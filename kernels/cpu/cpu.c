@@ -142,6 +142,7 @@ static int cpu_run(struct machine *m, struct plan *p, const struct step *s, stru
         return -1;
     if (!exec_run(p, cpu_of(m)->pool, s))
         return fail(err, E_INTERRUPTED, "interrupted");
+    step_choose(p->graph, s);
     return 0;
 }
 

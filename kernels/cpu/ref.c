@@ -149,6 +149,7 @@ static int ref_run(struct machine *m, struct plan *p, const struct step *s, stru
     }
     if (s->n_outputs > 0)
         memcpy(s->logits, p->values[g->logits->id], (size_t)s->n_outputs * (size_t)g->logits->width * sizeof(float));
+    step_choose(g, s);
     return 0;
 }
 

@@ -326,6 +326,11 @@ int driver_mark(struct driver *d, int which, struct error *err)
     return driver_enter(d, err) || CUDA_TRY(&d->cu, err, cuEventRecord, d->marks[which], d->stream) ? -1 : 0;
 }
 
+int driver_reach(struct driver *d, int which, struct error *err)
+{
+    return driver_enter(d, err) || CUDA_TRY(&d->cu, err, cuEventSynchronize, d->marks[which]) ? -1 : 0;
+}
+
 int driver_between(struct driver *d, double *seconds, struct error *err)
 {
     float milliseconds = 0;

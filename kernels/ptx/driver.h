@@ -1,7 +1,7 @@
 // The CUDA driver, loaded at run time: one card, one context, one stream.
 //
-// Everything that is asked of the card goes into one stream and is done in that order; only driver_get, driver_wait and
-// driver_between wait for it, and they sleep while they do. Every failure is an error that names the driver's call and
+// Everything that is asked of the card goes into one stream and is done in that order; only driver_get, driver_wait,
+// driver_reach and driver_between wait for it, and they sleep while they do. Every failure is an error that names the driver's call and
 // its result. After a kernel's fault the context is lost: every later call fails, and only driver_close makes sense.
 //
 // Ownership: modules, kernels and graphs belong to the driver and go with it at the latest; memory is its caller's to
@@ -93,6 +93,7 @@ void driver_graph_free(struct driver *d, struct driver_graph *g);
 int driver_wait(struct driver *d, struct error *err);
 // Two marks in the stream and the seconds between them on the card's clock; driver_between waits for the second.
 int driver_mark(struct driver *d, int which, struct error *err); // 0 or 1
+int driver_reach(struct driver *d, int which, struct error *err); // waits until the card has come to the mark
 int driver_between(struct driver *d, double *seconds, struct error *err);
 
 #endif

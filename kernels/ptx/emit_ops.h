@@ -17,7 +17,7 @@
 struct ptx_step {
     uint32_t rows[2];        // [enum rows]: tokens, outputs
     uint32_t pages_stride;   // entries of a page table
-    uint32_t unused;
+    uint32_t top_k;          // first logits of a row that are wanted, 0: all
     uint64_t kv;             // address of page 0
     uint64_t unused2;
 };
@@ -135,6 +135,20 @@ struct ptx_combine {
     uint32_t width, used;
 };
 int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err);
+
+// The first logits of a row, as struct candidate (kernels/top_k.h): the step's top_k of them, and no more than `keep`.
+// One launch looks at chunks of a row, grid[1] of them, and gives `keep` keys of each; another one at those keys, until a
+// launch has one chunk a row, which gives the candidates. Where a logit is not finite, the first id is -1. Parameters
+// step, x, y: x floats, or the keys of the launch before.
+enum { PTX_TOP_MAX = 256 };
+struct ptx_top {
+    uint32_t node;
+    uint32_t n;     // of a row: floats, or keys, whole runs of `keep`
+    uint32_t keep;  // a power of two, up to PTX_TOP_MAX; no more than there are logits
+    bool keys;
+};
+uint32_t ptx_top_chunk(uint32_t n, uint32_t keep);
+int ptx_emit_top(struct ptx *p, const struct ptx_top *o, struct ptx_launch *launch, struct error *err);
 
 // ---- what these kernels begin with
 

@@ -107,6 +107,7 @@ static const struct machine_vtable gpu_vtable = {
     .get = gpu_get,
     .compile = gpu_compile,
     .run = gpu_run,
+    .watch = gpu_watch,
     .plan_free = gpu_plan_free,
     .memory = gpu_memory,
     .plan_bytes = gpu_plan_bytes,

@@ -40,6 +40,7 @@ enum gpu_kind {
     GPU_REPACK,
     GPU_QUANTIZE,
     GPU_FUSED,
+    GPU_TOP,
 };
 // What an emitter is told, whichever it is.
 struct gpu_spec {
@@ -61,6 +62,7 @@ struct gpu_spec {
         struct ptx_repack repack;
         struct ptx_quantize quantize;
         struct ptx_fused fused;
+        struct ptx_top top;
     };
 };
 // One text of one kernel. Those of equal shapes are one: only the node in the name and in a comment tells for whom it
@@ -119,6 +121,7 @@ enum gpu_arg_kind {
     ARG_PAGES,
     ARG_N_ROWS,
     ARG_PLACES,
+    ARG_LOGITS,
 };
 struct gpu_arg {
     enum gpu_arg_kind kind;
@@ -152,8 +155,19 @@ struct gpu_list {
     const struct tensor *routed; // whose choice of experts the launches so far have grouped; NULL: none's
 };
 
+// The first logits of each row, found behind the launches of a list: for a number of them up to `keep`. Made when a step
+// first asks for so many (gpu_top.c).
+enum { GPU_TOP_LEVELS = 4, GPU_TOPS = 9 };
+struct gpu_top {
+    uint32_t keep;
+    struct gpu_launch launches[GPU_TOP_LEVELS];
+    int n_launches; // 0: not made yet
+    uint64_t out;   // struct candidate [outputs][the step's top_k]
+};
+
 struct gpu_bucket {
     int rows[ROWS_KINDS];
+    uint32_t keep; // of its gpu_top, 0: none
     struct driver_graph *graph;
 };
 
@@ -175,9 +189,11 @@ struct plan {
     int n_weights, cap_weights;
     struct gpu_list lists[GPU_LISTS];
     struct gpu_list *list; // that which is being made
+    struct gpu_top tops[GPU_TOPS]; // by the logarithm of `keep`
     struct gpu_bucket *buckets;
     int n_buckets, cap_buckets;
     uint64_t groups; // of places: room for the most, used by one choice of experts after another
+    const atomic_bool *cancel; // NULL: nobody watches
     size_t page_bytes;
     struct buffer parts, counters; // of attention, which layers use in turn; owned
     uint64_t block;  // what a step brings, on the card
@@ -215,8 +231,11 @@ enum gpu_list_kind gpu_list_of(const struct plan *p, const int rows[ROWS_KINDS])
 // Memory that lives as long as the plan: of these bytes, or zeroed; and scratch, which nothing has written.
 int gpu_scratch(struct plan *p, size_t size, uint64_t *at, struct error *err);
 int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err);
+// The launches that find the top_k first logits of each row; makes them where that is new.
+int gpu_top_get(struct plan *p, int top_k, const struct gpu_top **out, struct error *err);
 int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err);
 int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err);
+void gpu_watch(struct plan *p, const atomic_bool *cancel);
 
 // ---- times (gpu_profile.c)
 

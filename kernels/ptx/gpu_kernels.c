@@ -50,6 +50,8 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
         return ptx_emit_quantize(p, &s->quantize, l, err);
     case GPU_FUSED:
         return ptx_emit_fused(p, &s->fused, l, err);
+    case GPU_TOP:
+        return ptx_emit_top(p, &s->top, l, err);
     }
     return fail(err, E_GPU, "PTX: no emitter of kind %d", (int)s->kind);
 }

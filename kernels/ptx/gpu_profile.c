@@ -14,6 +14,15 @@ int gpu_profile_new(struct plan *p, struct error *err)
     return p->times && p->taken ? 0 : fail(err, E_MEMORY, "no memory for a profile");
 }
 
+// A sum that is made with a product is for the most part the product.
+static const struct tensor *owner(const struct plan *p, const struct gpu_launch *g)
+{
+    for (int i = 0; g->matmul.n_in && i < SRC_MAX; i++)
+        if (g->node->src[i] && p->into[g->node->src[i]->id] == g->node)
+            return g->node->src[i];
+    return g->node;
+}
+
 int gpu_profile_launch(struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
 {
     struct driver *d = p->gpu->driver;
@@ -25,8 +34,9 @@ int gpu_profile_launch(struct plan *p, const struct gpu_launch *g, const int row
             return -1;
     if (driver_mark(d, 1, err) || driver_between(d, &seconds, err))
         return -1;
-    struct node_time *t = &p->times[g->node->id];
-    *t = (struct node_time){g->node, t->calls + 1, t->ns + seconds * 1e9 / p->repeats};
+    const struct tensor *node = owner(p, g);
+    struct node_time *t = &p->times[node->id];
+    *t = (struct node_time){node, t->calls + 1, t->ns + seconds * 1e9 / p->repeats};
     return 0;
 }
 

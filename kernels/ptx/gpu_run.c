@@ -1,8 +1,19 @@
-// A step on the card: its inputs go over in one copy, its bucket's graph is replayed, the wanted logits come back.
+// A step on the card: its inputs go over in one copy, its bucket's graph is replayed, and what is wanted of the logits
+// comes back. Launched one by one are steps that somebody follows: taps, a profile, or a flag that may end them.
 #include "kernels/ptx/gpu.h"
 #include "kernels/ptx/gpu_buckets.h"
 
 #include <stdlib.h>
+
+// So many launches are done or not begun when a flag is looked at, of steps of so many rows or more: two groups of them
+// are underway, so that the card does not wait for the host. Smaller steps are over soon.
+enum { GROUP = 16, WATCHED_ROWS = 32 };
+
+struct run {
+    const struct step *step;
+    int rows[ROWS_KINDS];      // of the bucket
+    const struct gpu_top *top; // NULL: whole logits are wanted
+};
 
 // Where the parts of the block lie, in bytes from its begin, for a bucket.
 struct layout {
@@ -85,6 +96,7 @@ static int put_inputs(struct plan *p, const struct step *s, const int rows[ROWS_
         return -1;
     struct ptx_step head = {.rows = {(uint32_t)s->n_tokens, (uint32_t)s->n_outputs},
                             .pages_stride = (uint32_t)stride,
+                            .top_k = (uint32_t)s->top_k,
                             .kv = s->kv ? s->kv->at : 0};
     memcpy(p->pinned, &head, sizeof head);
     put_rows(p->pinned + l.tokens, s->tokens, s->n_tokens, rows[ROWS_TOKENS]);
@@ -98,6 +110,11 @@ static int put_inputs(struct plan *p, const struct step *s, const int rows[ROWS_
 }
 
 // ---- launches
+
+static uint64_t logits_of(const struct plan *p, const int rows[ROWS_KINDS])
+{
+    return gpu_value_in(p, gpu_list_of(p, rows), p->program.logits);
+}
 
 static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const struct layout *l, int n_rows,
                        uint32_t class)
@@ -155,7 +172,8 @@ int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int r
     uint64_t args[GPU_ARGS];
     void *params[GPU_ARGS];
     for (int i = 0; i < g->n_args; i++) {
-        args[i] = arg_of(p, &g->args[i], &layout, n_rows, class);
+        bool logits = g->args[i].kind == ARG_LOGITS;
+        args[i] = logits ? logits_of(p, rows) : arg_of(p, &g->args[i], &layout, n_rows, class);
         params[i] = &args[i];
     }
     int which = pick(g, class);
@@ -196,20 +214,77 @@ static int show(struct plan *p, const struct step *s, const struct tensor *n, st
     return 0;
 }
 
-static int launch_all(struct plan *p, const int rows[ROWS_KINDS], const struct step *tapped, struct error *err)
+// The i-th launch of a run, NULL behind the last.
+static const struct gpu_launch *launch_at(const struct plan *p, const struct run *r, int i)
 {
-    const struct gpu_list *list = &p->lists[gpu_list_of(p, rows)];
-    for (int i = 0; i < list->n_launches; i++) {
-        const struct gpu_launch *l = &list->launches[i];
-        bool made = i + 1 == list->n_launches || l[1].node != l->node;
-        int status = p->times ? gpu_profile_launch(p, l, rows, err) : gpu_launch_one(p, l, rows, err);
-        if (status || (tapped && made && show(p, tapped, l->node, err)))
+    const struct gpu_list *list = &p->lists[gpu_list_of(p, r->rows)];
+    if (i < list->n_launches)
+        return &list->launches[i];
+    return r->top && i - list->n_launches < r->top->n_launches ? &r->top->launches[i - list->n_launches] : NULL;
+}
+
+static int launch_all(struct plan *p, const struct run *r, struct error *err)
+{
+    const struct gpu_launch *l;
+    for (int i = 0; (l = launch_at(p, r, i)); i++)
+        if (gpu_launch_one(p, l, r->rows, err))
             return -1;
-    }
     return 0;
 }
 
-static int record(struct plan *p, const int rows[ROWS_KINDS], struct driver_graph **out, struct error *err)
+// ---- steps that somebody follows
+
+static bool is_watched(const struct plan *p, const struct run *r)
+{
+    return p->cancel && !p->times && r->rows[ROWS_TOKENS] >= WATCHED_ROWS;
+}
+
+// Before the i-th launch: waits until the group before the last one is done, and looks at the flag.
+static int pace(struct plan *p, int i, struct error *err)
+{
+    struct driver *d = p->gpu->driver;
+    int group = i / GROUP;
+    if (i % GROUP != 0)
+        return 0;
+    if ((group > 0 && driver_mark(d, (group - 1) % 2, err)) || (group > 1 && driver_reach(d, group % 2, err)))
+        return -1;
+    if (!atomic_load_explicit(p->cancel, memory_order_relaxed))
+        return 0;
+    if (driver_wait(d, err)) // the pinned block is free again
+        return -1;
+    return fail(err, E_INTERRUPTED, "interrupted");
+}
+
+// What the taps want, behind the last of a node's own launches.
+static int show_made(struct plan *p, const struct run *r, int i, struct error *err)
+{
+    const struct gpu_list *list = &p->lists[gpu_list_of(p, r->rows)];
+    if (!p->options.taps || i >= list->n_launches)
+        return 0;
+    const struct tensor *n = list->launches[i].node;
+    bool made = i + 1 == list->n_launches || list->launches[i + 1].node != n;
+    return made ? show(p, r->step, n, err) : 0;
+}
+
+static int launch_followed(struct plan *p, const struct run *r, struct error *err)
+{
+    const struct gpu_launch *l;
+    for (int i = 0; (l = launch_at(p, r, i)); i++)
+        if ((is_watched(p, r) && pace(p, i, err)) ||
+            (p->times ? gpu_profile_launch(p, l, r->rows, err) : gpu_launch_one(p, l, r->rows, err)) ||
+            show_made(p, r, i, err))
+            return -1;
+    return 0;
+}
+
+void gpu_watch(struct plan *p, const atomic_bool *cancel)
+{
+    p->cancel = cancel;
+}
+
+// ---- steps that are recorded
+
+static int record(struct plan *p, const struct run *r, struct driver_graph **out, struct error *err)
 {
     struct gpu_bucket *grown = gpu_grow(p->buckets, p->n_buckets, &p->cap_buckets, sizeof *grown);
     if (!grown)
@@ -217,26 +292,28 @@ static int record(struct plan *p, const int rows[ROWS_KINDS], struct driver_grap
     p->buckets = grown;
     if (driver_record(p->gpu->driver, err))
         return -1;
-    if (launch_all(p, rows, NULL, err)) {
+    if (launch_all(p, r, err)) {
         driver_recorded(p->gpu->driver, NULL, NULL);
         return -1;
     }
     if (driver_recorded(p->gpu->driver, out, err))
         return -1;
-    p->buckets[p->n_buckets++] = (struct gpu_bucket){{rows[0], rows[1]}, *out};
+    p->buckets[p->n_buckets++] = (struct gpu_bucket){{r->rows[0], r->rows[1]}, r->top ? r->top->keep : 0, *out};
     return 0;
 }
 
-static int replay(struct plan *p, const int rows[ROWS_KINDS], struct error *err)
+static int replay(struct plan *p, const struct run *r, struct error *err)
 {
     struct driver_graph *graph = NULL;
     for (int i = 0; i < p->n_buckets && !graph; i++)
-        if (!memcmp(p->buckets[i].rows, rows, sizeof p->buckets[i].rows))
+        if (!memcmp(p->buckets[i].rows, r->rows, sizeof r->rows) && p->buckets[i].keep == (r->top ? r->top->keep : 0))
             graph = p->buckets[i].graph;
-    if (!graph && record(p, rows, &graph, err))
+    if (!graph && record(p, r, &graph, err))
         return -1;
     return driver_replay(p->gpu->driver, graph, err);
 }
+
+// ---- a step
 
 // Products take all rows of a bucket, those too that the step has not: what they read there is thrown away, but it is
 // zeros or what a step before has left. Until such a step comes, nothing of the values is written but by kernels.
@@ -248,21 +325,34 @@ static int pad(struct plan *p, const struct step *s, const int rows[ROWS_KINDS],
     return driver_zero(p->gpu->driver, p->values, MAX(p->values_bytes, (size_t)1), err);
 }
 
+// Waits for the step, so that the pinned block is free again.
+static int get_outputs(struct plan *p, const struct run *r, struct error *err)
+{
+    const struct step *s = r->step;
+    size_t n = (size_t)s->n_outputs;
+    if (!n)
+        return driver_wait(p->gpu->driver, err);
+    if (r->top)
+        return driver_get(p->gpu->driver, s->top, r->top->out, n * (size_t)s->top_k * sizeof *s->top, err);
+    return driver_get(p->gpu->driver, s->logits, logits_of(p, r->rows),
+                      n * (size_t)p->program.logits->width * sizeof(float), err);
+}
+
 int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
 {
-    struct driver *d = ((struct gpu *)m)->driver;
     size_t n_pages = p->page_bytes && s->kv ? s->kv->size / p->page_bytes : 0;
+    struct run r = {.step = s};
+    (void)m;
     if (step_check(p->graph, &p->options, s, err) || step_check_pages(p->graph, s, n_pages, err))
         return -1;
-    const int rows[ROWS_KINDS] = {[ROWS_TOKENS] = gpu_bucket_of(s->n_tokens, p->max_rows[ROWS_TOKENS]),
-                                  [ROWS_OUTPUTS] = gpu_bucket_of(s->n_outputs, p->max_rows[ROWS_OUTPUTS])};
-    if (put_inputs(p, s, rows, err) || pad(p, s, rows, err))
+    r.rows[ROWS_TOKENS] = gpu_bucket_of(s->n_tokens, p->max_rows[ROWS_TOKENS]);
+    r.rows[ROWS_OUTPUTS] = gpu_bucket_of(s->n_outputs, p->max_rows[ROWS_OUTPUTS]);
+    if (s->top_k && s->n_outputs && gpu_top_get(p, s->top_k, &r.top, err))
         return -1;
-    if (p->options.taps || p->times ? launch_all(p, rows, p->options.taps ? s : NULL, err) : replay(p, rows, err))
+    if (put_inputs(p, s, r.rows, err) || pad(p, s, r.rows, err))
         return -1;
-    if (!s->n_outputs) // the pinned block is free again
-        return driver_wait(d, err);
-    const struct tensor *logits = p->program.logits;
-    return driver_get(d, s->logits, gpu_value_in(p, gpu_list_of(p, rows), logits),
-                      (size_t)s->n_outputs * (size_t)logits->width * sizeof(float), err);
+    bool followed = p->options.taps || p->times || is_watched(p, &r);
+    if (followed ? launch_followed(p, &r, err) : replay(p, &r, err))
+        return -1;
+    return get_outputs(p, &r, err);
 }

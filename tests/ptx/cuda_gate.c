@@ -70,6 +70,10 @@ enum cu_result gate_enter(enum call call, enum gate_need need)
     get_ready();
     s->n_calls++;
     s->calls[call]++;
+    if (s->see_at && s->see_call == (int)call && s->calls[call] == s->see_at) {
+        s->see_at = 0;
+        s->see(s->see_arg);
+    }
     if (s->fail_at && (s->fail_call < 0            ? s->n_calls == s->fail_at
                        : s->fail_call == (int)call ? s->calls[call] == s->fail_at
                                                    : false)) {
@@ -119,6 +123,17 @@ PUBLIC void quern_cuda_fail(const char *call, uint64_t n, int result)
     get_ready();
     order_failure(call, n, result);
     pthread_mutex_unlock(&cuda_state.lock);
+}
+
+PUBLIC void quern_cuda_at(const char *call, uint64_t n, void (*see)(void *arg), void *arg)
+{
+    struct cuda_state *s = &cuda_state;
+    pthread_mutex_lock(&s->lock);
+    s->see_call = call_of(call);
+    s->see_at = n ? n + s->calls[s->see_call] : 0;
+    s->see = see;
+    s->see_arg = arg;
+    pthread_mutex_unlock(&s->lock);
 }
 
 PUBLIC uint64_t quern_cuda_calls(const char *call)

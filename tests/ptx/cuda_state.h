@@ -94,6 +94,10 @@ struct cuda_state {
     int fail_call; // enum call, -1: any
     uint64_t fail_at;
     enum cu_result fail_result;
+    int see_call; // enum call
+    uint64_t see_at;
+    void (*see)(void *arg);
+    void *see_arg;
     struct quern_cuda_counts count;
     struct cu_context contexts[MAX_CARDS];
     struct block *pinned;

@@ -28,6 +28,9 @@ void quern_cuda_set(const struct quern_cuda_setup *setup);
 // The n-th call (from 1, counted from now) of this name gives `result` and does nothing else; NULL: of any name. One
 // such order at a time; n 0 withdraws it.
 void quern_cuda_fail(const char *call, uint64_t n, int result);
+// Before the n-th call (from 1, counted from now) of this name is served, once: see(arg), which calls nothing here. One such
+// order at a time; n 0 withdraws it.
+void quern_cuda_at(const char *call, uint64_t n, void (*see)(void *arg), void *arg);
 // Calls since the start; NULL: of all names.
 uint64_t quern_cuda_calls(const char *call);
 
