@@ -74,3 +74,22 @@ uint32_t ptx_attend_lanes(uint32_t splits, uint32_t rows)
 {
     return rows >= PTX_ATTEND_MANY ? 1 : MIN(splits, MAX(1u, 2 * splits / MAX(1u, rows)));
 }
+
+void attend_low_of(struct ptx *p, const struct ptx_attend *a, bool last)
+{
+    uint32_t w = a->window ? a->window - 1 : 0;
+    if (!a->window && last)
+        PTX_LINES(p, "    mov.u32 %last_low, 0;\n");
+    else if (!a->window)
+        PTX_LINES(p, "    mov.u32 %low, 0;\n");
+    else if (last)
+        PTX_FILL(p,
+                 "    max.u32 %last_low, %last_position, $0;\n"
+                 "    sub.u32 %last_low, %last_low, $0;\n",
+                 w);
+    else
+        PTX_FILL(p,
+                 "    max.u32 %low, %position, $0;\n"
+                 "    sub.u32 %low, %low, $0;\n",
+                 w);
+}

@@ -42,6 +42,8 @@ static inline uint32_t attend_log2(uint32_t power)
 
 // %score becomes cap tanh(%score / cap); uses %t, %u, %keep and the predicate %less.
 void attend_softcap(struct ptx *p, float cap);
+// %low or %last_low: the first position that the run's first or last row sees.
+void attend_low_of(struct ptx *p, const struct ptx_attend *a, bool last);
 void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch);
 void attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch);
 

@@ -160,26 +160,6 @@ static void find_runs(struct ptx *p, const struct ptx_attend *a, const struct ti
                  "    mov.u32 %run, 0;\n");
 }
 
-// %low or %last_low: the first position that the run's first or last row sees.
-static void low_of(struct ptx *p, const struct ptx_attend *a, bool last)
-{
-    uint32_t w = a->window ? a->window - 1 : 0;
-    if (!a->window && last)
-        PTX_LINES(p, "    mov.u32 %last_low, 0;\n");
-    else if (!a->window)
-        PTX_LINES(p, "    mov.u32 %low, 0;\n");
-    else if (last)
-        PTX_FILL(p,
-                 "    max.u32 %last_low, %last_position, $0;\n"
-                 "    sub.u32 %last_low, %last_low, $0;\n",
-                 w);
-    else
-        PTX_FILL(p,
-                 "    max.u32 %low, %position, $0;\n"
-                 "    sub.u32 %low, %low, $0;\n",
-                 w);
-}
-
 // The tile of scores that the thread makes: its first key, %kx, and pair, %px; %writes: whether it writes these pairs'
 // stats.
 static void find_tile(struct ptx *p, const struct tile *t)
@@ -213,7 +193,7 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ti
              "    mad.lo.u32 %row, %row, $0, %run;\n" PTX_KV_TABLE "    add.u32 %last_position, %position, %length;\n"
              "    sub.u32 %last_position, %last_position, 1;\n",
              t->rows);
-    low_of(p, a, false);
+    attend_low_of(p, a, false);
     PTX_FILL(p, ATTEND_SPLIT("%shift", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
     find_tile(p, t);
     PTX_LINES(p, "    mov.u32 %stats, stats;\n"
@@ -545,7 +525,7 @@ static void make_weights(struct ptx *p, const struct ptx_attend *a, const struct
                  "    ld.shared.u32 %zero, [%i+28];\n" // which keeps ptxas from computing ahead what it then spills
                  "    mov.u32 %thread, %tid.x;\n"
                  "    add.u32 %thread, %thread, %zero;\n");
-    low_of(p, a, true);
+    attend_low_of(p, a, true);
     find_tile(p, t);
     PTX_FILL(p,
              "    shr.u32 %last_page, %last_position, 6;\n"
@@ -673,7 +653,7 @@ static void add_values(struct ptx *p, const struct ptx_attend *a, const struct t
              t->dim_threads - 1, t->dim_threads);
     for (uint32_t i = 0; i < 16 * t->vectors; i++)
         PTX_FILL(p, "    mul.rn.f32 %o$0, %o$0, %w$1;\n", i, i / (4 * t->vectors));
-    low_of(p, a, false);
+    attend_low_of(p, a, false);
     PTX_FILL(p,
              "    max.u32 %chunk, %low, %base;\n"
              "    sub.u32 %chunk, %chunk, %base;\n"
