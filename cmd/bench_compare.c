@@ -2,8 +2,7 @@
 #include "cmd/bench.h"
 #include "cmd/input.h"
 #include "engine/file_replace.h"
-
-#include <cjson/cJSON.h>
+#include "engine/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,49 +62,60 @@ int bench_save(const char *name, const struct bench_row *rows, int n, struct err
 
 // --- a kept row beside a new one ---
 
-static double number_at(const cJSON *row, const char *key)
+// The rows of a bench in JSON, which live in the arena. What is no list has none.
+static const struct value_list *rows_of(struct arena *arena, const char *data, size_t size)
 {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(row, key);
-    return cJSON_IsNumber(v) ? v->valuedouble : -1;
+    struct json_reader reader = {.arena = arena, .flags = JSON_NAN};
+    struct value v;
+    struct error why;
+    return json_read(&v, &reader, (struct str){data, size}, &why) || v.kind != VALUE_LIST ? NULL : v.list;
 }
 
-static const char *text_at(const cJSON *row, const char *key)
+static double number_at(const struct value *row, const char *key)
 {
-    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, key));
-    return s ? s : "";
+    const struct value *v = value_get(row, key);
+    double number;
+    return v && value_number(v, &number) ? number : -1;
 }
 
-static bool same_type(const cJSON *row, const char *key, enum dtype type)
+static struct str text_at(const struct value *row, const char *key)
+{
+    const struct value *v = value_get(row, key);
+    return value_is(v, VALUE_STRING) ? v->text : STR_LIT("");
+}
+
+static bool same_type(const struct value *row, const char *key, enum dtype type)
 {
     enum dtype kept;
-    return dtype_from_name(str_from(text_at(row, key)), &kept) == 0 && kept == type;
+    return dtype_from_name(text_at(row, key), &kept) == 0 && kept == type;
 }
 
 // Kept by llama-bench, a row has no n_seqs: one sequence. Of machines kept is what computed: a card is not held against a
 // processor.
-static bool is_same_test(const cJSON *row, const struct bench_row *r)
+static bool is_same_test(const struct value *row, const struct bench_row *r)
 {
     double seqs = number_at(row, "n_seqs");
-    return number_at(row, "model_n_params") == (double)r->n_params && !strcmp(text_at(row, "model_type"), r->type) &&
+    return number_at(row, "model_n_params") == (double)r->n_params && str_equal_z(text_at(row, "model_type"), r->type) &&
            number_at(row, "n_prompt") == r->test.n_prompt && number_at(row, "n_gen") == r->test.n_gen &&
            number_at(row, "n_depth") == r->test.n_depth && (seqs < 0 ? 1 : seqs) == r->test.n_seqs &&
            number_at(row, "n_threads") == r->n_threads && number_at(row, "n_ubatch") == r->n_ubatch &&
-           !strcmp(text_at(row, "backends"), r->backend) && same_type(row, "type_k", r->kv_type[KV_KEY]) && same_type(row, "type_v", r->kv_type[KV_VALUE]);
+           str_equal_z(text_at(row, "backends"), r->backend) && same_type(row, "type_k", r->kv_type[KV_KEY]) &&
+           same_type(row, "type_v", r->kv_type[KV_VALUE]);
 }
 
 // The kept samples, in an array that the caller frees: how many, 0 when there are none.
-static int samples_of(const cJSON *row, double **out)
+static int samples_of(const struct value *row, double **out)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(row, "samples_ts"), *item;
-    int n = 0, size = cJSON_GetArraySize(list);
-    *out = size > 0 ? calloc((size_t)size, sizeof **out) : NULL;
-    if (*out)
-        cJSON_ArrayForEach(item, list)(*out)[n++] = item->valuedouble;
-    return n;
+    const struct value *list = value_get(row, "samples_ts");
+    size_t n = value_is(list, VALUE_LIST) ? MIN(list->list->n, (size_t)INT_MAX) : 0;
+    *out = n ? calloc(n, sizeof **out) : NULL;
+    for (size_t i = 0; *out && i < n; i++)
+        value_number(&list->list->items[i], &(*out)[i]);
+    return *out ? (int)n : 0;
 }
 
 // -1 when it is slower for sure, 1 faster, else 0.
-static int compare_row(const cJSON *row, const struct bench_row *r, struct text *out)
+static int compare_row(const struct value *row, const struct bench_row *r, struct text *out)
 {
     double *kept, low = 0, high = 0;
     char label[64];
@@ -138,24 +148,19 @@ int bench_against(const char *name, const struct bench_row *rows, int n, int *n_
         return fail(err, E_IO, "--against %s: no run is kept there (%s); --save %s keeps one", name, path, name);
     if (input_read(path, &data, &size, err))
         return -1;
-    cJSON *kept = cJSON_ParseWithLength(data, size);
+    struct arena arena = {0};
+    const struct value_list *kept = rows_of(&arena, data, size);
     free(data);
-    if (!cJSON_IsArray(kept)) {
-        cJSON_Delete(kept);
-        return fail(err, E_IO, "%s: not the JSON of a bench", path);
-    }
     *n_slower = 0;
-    for (int i = 0; i < n; i++) {
-        const cJSON *row, *found = NULL;
-        cJSON_ArrayForEach(row, kept)
-        {
-            if (is_same_test(row, &rows[i]))
-                found = row;
-        }
+    for (int i = 0; kept && i < n; i++) {
+        const struct value *found = NULL;
+        for (size_t j = 0; j < kept->n; j++)
+            if (is_same_test(&kept->items[j], &rows[i]))
+                found = &kept->items[j];
         *n_slower += compare_row(found, &rows[i], out) < 0;
     }
-    cJSON_Delete(kept);
-    return 0;
+    arena_free(&arena);
+    return kept ? 0 : fail(err, E_IO, "%s: not the JSON of a bench", path);
 }
 
 // --- another engine ---
@@ -234,10 +239,13 @@ int bench_peer(const char *program, struct bench_row *r, double *ts, struct erro
     size_t size;
     if (read_output(argv, &data, &size, err))
         return -1;
-    cJSON *json = cJSON_ParseWithLength(data, size);
+    struct arena arena = {0};
+    const struct value_list *printed = rows_of(&arena, data, size);
+    const struct value *row = printed && printed->n ? &printed->items[0] : NULL;
+    struct str build = text_at(row, "build_commit");
     free(data);
-    *ts = number_at(cJSON_GetArrayItem(json, 0), "avg_ts");
-    snprintf(r->peer_build, sizeof r->peer_build, "%s", text_at(cJSON_GetArrayItem(json, 0), "build_commit"));
-    cJSON_Delete(json);
+    *ts = number_at(row, "avg_ts");
+    snprintf(r->peer_build, sizeof r->peer_build, "%.*s", (int)MIN(build.len, sizeof r->peer_build), build.data);
+    arena_free(&arena);
     return *ts > 0 ? 0 : fail(err, E_IO, "%s printed no row with avg_ts", program);
 }

@@ -1,7 +1,6 @@
 #include "cmd/catalog.h"
+#include "engine/json.h"
 #include "engine/model.h"
-
-#include <cjson/cJSON.h>
 
 #include <ctype.h>
 #include <dirent.h>
@@ -174,16 +173,21 @@ static bool place(char out[PATH_MAX], const char *variable, const char *below, c
 
 // --- JSON ---
 
-static cJSON *read_json(const char *path)
+// The file's value, which lives in the arena; NULL where there is none that can be read.
+static const struct value *read_json(struct arena *arena, const char *path)
 {
-    cJSON *json = NULL;
+    struct value *json = NULL;
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size <= JSON_BYTES_MAX) {
         size_t size = (size_t)st.st_size;
         char *data = malloc(size);
-        if (data && read(fd, data, size) == (ssize_t)size)
-            json = cJSON_ParseWithLength(data, size);
+        struct json_reader reader = {.arena = arena};
+        struct error why;
+        json = ARENA_ARRAY(arena, struct value, 1);
+        if (!data || !json || read(fd, data, size) != (ssize_t)size ||
+            json_read(json, &reader, (struct str){data, size}, &why))
+            json = NULL;
         free(data);
     }
     if (fd >= 0)
@@ -191,31 +195,41 @@ static cJSON *read_json(const char *path)
     return json;
 }
 
-static const char *text_at(const cJSON *object, const char *key)
+static struct str text_at(const struct value *object, const char *key)
 {
-    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
-    return s ? s : "";
+    const struct value *v = value_get(object, key);
+    return value_is(v, VALUE_STRING) ? v->text : STR_LIT("");
 }
 
-// The 64 digits of "sha256:..": NULL when that is not what it is, for a path is made of them.
-static const char *digits_of(const char *digest)
+static const struct value_list *list_at(const struct value *object, const char *key)
+{
+    static const struct value_list none = {0};
+    const struct value *v = value_get(object, key);
+    return value_is(v, VALUE_LIST) ? v->list : &none;
+}
+
+// The 64 digits of "sha256:..", to be printed with %.64s: NULL when that is not what it is, for a path is made of them.
+static const char *digits_of(struct str digest)
 {
     static const char head[] = "sha256:";
-    if (strncmp(digest, head, sizeof head - 1))
+    size_t skip = sizeof head - 1;
+    if (digest.len != skip + HEX_DIGITS || memcmp(digest.data, head, skip))
         return NULL;
-    const char *hex = digest + sizeof head - 1;
-    return strlen(hex) == HEX_DIGITS && strspn(hex, "0123456789abcdefABCDEF") == HEX_DIGITS ? hex : NULL;
+    for (size_t i = skip; i < digest.len; i++)
+        if (!memchr("0123456789abcdefABCDEF", digest.data[i], 22))
+            return NULL;
+    return digest.data + skip;
 }
 
 // The layers of a manifest whose media type begins with `type`: how many, and the digits of the first.
-static int find_layers(const cJSON *manifest, const char *type, const char **digits)
+static int find_layers(const struct value *manifest, const char *type, const char **digits)
 {
+    const struct value_list *layers = list_at(manifest, "layers");
     int n = 0;
-    const cJSON *layer;
-    cJSON_ArrayForEach(layer, cJSON_GetObjectItemCaseSensitive(manifest, "layers"))
-    {
-        const char *hex = digits_of(text_at(layer, "digest"));
-        if (!hex || strncmp(text_at(layer, "mediaType"), type, strlen(type)))
+    for (size_t i = 0; i < layers->n; i++) {
+        const char *hex = digits_of(text_at(&layers->items[i], "digest"));
+        struct str media = text_at(&layers->items[i], "mediaType");
+        if (!hex || media.len < strlen(type) || memcmp(media.data, type, strlen(type)))
             continue;
         if (n++ == 0)
             *digits = hex;
@@ -252,11 +266,11 @@ static int ollama_manifest(struct walk *w, const char *path, const char *below, 
     if (!ollama_name(below, name))
         return 0;
     int status = 0;
-    cJSON *json = read_json(path);
-    if (find_layers(json, "application/vnd.ollama.image.model", &digits) > 0 &&
-        snprintf(blob, sizeof blob, "%s/blobs/sha256-%s", w->prefix, digits) < (int)sizeof blob)
+    struct arena arena = {0};
+    if (find_layers(read_json(&arena, path), "application/vnd.ollama.image.model", &digits) > 0 &&
+        snprintf(blob, sizeof blob, "%s/blobs/sha256-%.64s", w->prefix, digits) < (int)sizeof blob)
         status = add(w->c, w->source, name, blob, err);
-    cJSON_Delete(json);
+    arena_free(&arena);
     return status;
 }
 
@@ -401,24 +415,25 @@ static int read_llama_cpp(struct catalog *c, struct error *err)
 
 // The weights of the model: a blob, or, where they are in parts, the first of those that lie with their names in a
 // bundle.
-static int add_docker_model(struct catalog *c, const char *root, const char *id, const char *tag, struct error *err)
+static int add_docker_model(struct catalog *c, const char *root, const char *id, struct str tag, struct error *err)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], name[PATH_MAX];
     const char *digits;
-    if (snprintf(path, sizeof path, "%s/manifests/sha256/%s", root, id) >= (int)sizeof path)
+    struct arena arena = {0};
+    if (snprintf(name, sizeof name, "%.*s", (int)MIN(tag.len, sizeof name), tag.data) >= (int)sizeof name ||
+        snprintf(path, sizeof path, "%s/manifests/sha256/%.64s", root, id) >= (int)sizeof path)
         return 0;
-    cJSON *manifest = read_json(path);
-    int n = find_layers(manifest, "application/vnd.docker.ai.gguf", &digits), status = 0;
-    if (n == 1 && snprintf(path, sizeof path, "%s/blobs/sha256/%s", root, digits) < (int)sizeof path)
-        status = add(c, "docker", tag, path, err);
-    else if (n > 1 && snprintf(path, sizeof path, "%s/bundles/sha256/%s/model/model-00001-of-%05d.gguf", root, id, n) <
+    int n = find_layers(read_json(&arena, path), "application/vnd.docker.ai.gguf", &digits), status = 0;
+    if (n == 1 && snprintf(path, sizeof path, "%s/blobs/sha256/%.64s", root, digits) < (int)sizeof path)
+        status = add(c, "docker", name, path, err);
+    else if (n > 1 && snprintf(path, sizeof path, "%s/bundles/sha256/%.64s/model/model-00001-of-%05d.gguf", root, id, n) <
                           (int)sizeof path) {
         int before = c->n;
-        status = add(c, "docker", tag, path, err);
+        status = add(c, "docker", name, path, err);
         if (c->n > before)
             add_parts(&c->entries[before]);
     }
-    cJSON_Delete(manifest);
+    arena_free(&arena);
     return status;
 }
 
@@ -430,18 +445,16 @@ static int read_docker(struct catalog *c, struct error *err)
         return 0;
     snprintf(path, sizeof path, "%s/models.json", root);
     int status = 0;
-    cJSON *index = read_json(path);
-    const cJSON *model, *tag;
-    cJSON_ArrayForEach(model, cJSON_GetObjectItemCaseSensitive(index, "models"))
-    {
-        const char *id = digits_of(text_at(model, "id"));
-        cJSON_ArrayForEach(tag, cJSON_GetObjectItemCaseSensitive(model, "tags"))
-        {
-            if (!status && id && cJSON_IsString(tag))
-                status = add_docker_model(c, root, id, tag->valuestring, err);
-        }
+    struct arena arena = {0};
+    const struct value_list *models = list_at(read_json(&arena, path), "models");
+    for (size_t i = 0; i < models->n; i++) {
+        const char *id = digits_of(text_at(&models->items[i], "id"));
+        const struct value_list *tags = list_at(&models->items[i], "tags");
+        for (size_t j = 0; id && j < tags->n && !status; j++)
+            if (value_is(&tags->items[j], VALUE_STRING))
+                status = add_docker_model(c, root, id, tags->items[j].text, err);
     }
-    cJSON_Delete(index);
+    arena_free(&arena);
     return status;
 }
 
