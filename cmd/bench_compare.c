@@ -90,17 +90,17 @@ static bool same_type(const struct value *row, const char *key, enum dtype type)
     return dtype_from_name(text_at(row, key), &kept) == 0 && kept == type;
 }
 
-// Kept by llama-bench, a row has no n_seqs: one sequence. Of machines kept is what computed: a card is not held against a
-// processor.
+// Kept by llama-bench, a row has no n_seqs: one sequence. Of machines kept is what computed: a card is not held against
+// a processor.
 static bool is_same_test(const struct value *row, const struct bench_row *r)
 {
     double seqs = number_at(row, "n_seqs");
-    return number_at(row, "model_n_params") == (double)r->n_params && str_equal_z(text_at(row, "model_type"), r->type) &&
-           number_at(row, "n_prompt") == r->test.n_prompt && number_at(row, "n_gen") == r->test.n_gen &&
-           number_at(row, "n_depth") == r->test.n_depth && (seqs < 0 ? 1 : seqs) == r->test.n_seqs &&
-           number_at(row, "n_threads") == r->n_threads && number_at(row, "n_ubatch") == r->n_ubatch &&
-           str_equal_z(text_at(row, "backends"), r->backend) && same_type(row, "type_k", r->kv_type[KV_KEY]) &&
-           same_type(row, "type_v", r->kv_type[KV_VALUE]);
+    return number_at(row, "model_n_params") == (double)r->n_params &&
+           str_equal_z(text_at(row, "model_type"), r->type) && number_at(row, "n_prompt") == r->test.n_prompt &&
+           number_at(row, "n_gen") == r->test.n_gen && number_at(row, "n_depth") == r->test.n_depth &&
+           (seqs < 0 ? 1 : seqs) == r->test.n_seqs && number_at(row, "n_threads") == r->n_threads &&
+           number_at(row, "n_ubatch") == r->n_ubatch && str_equal_z(text_at(row, "backends"), r->backend) &&
+           same_type(row, "type_k", r->kv_type[KV_KEY]) && same_type(row, "type_v", r->kv_type[KV_VALUE]);
 }
 
 // The kept samples, in an array that the caller frees: how many, 0 when there are none.

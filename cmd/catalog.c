@@ -426,8 +426,8 @@ static int add_docker_model(struct catalog *c, const char *root, const char *id,
     int n = find_layers(read_json(&arena, path), "application/vnd.docker.ai.gguf", &digits), status = 0;
     if (n == 1 && snprintf(path, sizeof path, "%s/blobs/sha256/%.64s", root, digits) < (int)sizeof path)
         status = add(c, "docker", name, path, err);
-    else if (n > 1 && snprintf(path, sizeof path, "%s/bundles/sha256/%.64s/model/model-00001-of-%05d.gguf", root, id, n) <
-                          (int)sizeof path) {
+    else if (n > 1 && snprintf(path, sizeof path, "%s/bundles/sha256/%.64s/model/model-00001-of-%05d.gguf", root, id,
+                               n) < (int)sizeof path) {
         int before = c->n;
         status = add(c, "docker", name, path, err);
         if (c->n > before)
