@@ -200,10 +200,10 @@ static void attention_scores(struct ptx *p, const struct ptx_attention *a)
              "    add.u32 %read_q, %read_q, 16;\n"
              "    setp.ne.u32 %more, %read_k, %index;\n"
              "    @%more bra SCORE;\n"
-             "    mul.f32 %s0, %s0, 0f$x0;\n"
-             "    mul.f32 %s1, %s1, 0f$x0;\n"
-             "    mul.f32 %s2, %s2, 0f$x0;\n"
-             "    mul.f32 %s3, %s3, 0f$x0;\n",
+             "    mul.rn.f32 %s0, %s0, 0f$x0;\n"
+             "    mul.rn.f32 %s1, %s1, 0f$x0;\n"
+             "    mul.rn.f32 %s2, %s2, 0f$x0;\n"
+             "    mul.rn.f32 %s3, %s3, 0f$x0;\n",
              ptx_float_bits(a->scale * 1.44269504f));
 }
 
@@ -246,8 +246,8 @@ static void attention_mask(struct ptx *p, const struct ptx_attention *a)
 // the earlier sums are worth now.
 #define ONE_UPDATE(i)                                                                                                  \
     "    max.f32 %f" i ", %f" i ", %m" i ";\n"                                                                         \
-    "    sub.f32 %s" i ", %s" i ", %f" i ";\n"                                                                         \
-    "    sub.f32 %m" i ", %m" i ", %f" i ";\n"                                                                         \
+    "    sub.rn.f32 %s" i ", %s" i ", %f" i ";\n"                                                                         \
+    "    sub.rn.f32 %m" i ", %m" i ", %f" i ";\n"                                                                         \
     "    ex2.approx.ftz.f32 %s" i ", %s" i ";\n"                                                                       \
     "    ex2.approx.ftz.f32 %t" i ", %m" i ";\n"                                                                       \
     "    mov.f32 %m" i ", %f" i ";\n"                                                                                  \
@@ -262,10 +262,10 @@ static void attention_update(struct ptx *p, uint32_t parts)
     PTX_LINES(p, ONE_UPDATE("0") ONE_UPDATE("1") ONE_UPDATE("2") ONE_UPDATE("3"));
     for (uint32_t j = 0; j < parts; j++)
         PTX_FILL(p,
-                 "    mul.f32 %o0_$0, %o0_$0, %t0;\n"
-                 "    mul.f32 %o1_$0, %o1_$0, %t1;\n"
-                 "    mul.f32 %o2_$0, %o2_$0, %t2;\n"
-                 "    mul.f32 %o3_$0, %o3_$0, %t3;\n",
+                 "    mul.rn.f32 %o0_$0, %o0_$0, %t0;\n"
+                 "    mul.rn.f32 %o1_$0, %o1_$0, %t1;\n"
+                 "    mul.rn.f32 %o2_$0, %o2_$0, %t2;\n"
+                 "    mul.rn.f32 %o3_$0, %o3_$0, %t3;\n",
                  j);
     PTX_LINES(p, "    st.shared.f32 [%write_p], %s0;\n"
                  "    st.shared.f32 [%write_p+128], %s1;\n"
@@ -349,7 +349,7 @@ static void attention_store(struct ptx *p, const struct ptx_attention *a, uint32
                      "    @%masked ret;\n",
                      i, a->positions);
         for (uint32_t j = 0; j < parts; j++) {
-            PTX_FILL(p, "    mul.f32 %o$0_$1, %o$0_$1, %l$0;\n", i, j);
+            PTX_FILL(p, "    mul.rn.f32 %o$0_$1, %o$0_$1, %l$0;\n", i, j);
             if (j == parts - 1 && last < 32)
                 PTX_FILL(p, "    @%in st.global.f32 [%po+$2], %o$0_$1;\n", i, j, 4 * a->dim * i + 128 * j);
             else

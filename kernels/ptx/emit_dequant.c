@@ -134,7 +134,7 @@ static void q4_k_scales(struct ptx *p)
 #define SCALE(word, into, factor)                                                                                      \
     "    bfe.u32 %quant, " word ", %shift, 8;\n"                                                                       \
     "    cvt.rn.f32.u32 " into ", %quant;\n"                                                                           \
-    "    mul.f32 " into ", " into ", " factor ";\n"
+    "    mul.rn.f32 " into ", " into ", " factor ";\n"
 
 static void q4_k_weights(struct ptx *p)
 {

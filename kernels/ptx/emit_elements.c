@@ -157,7 +157,7 @@ static void softcap(struct ptx *p, float cap, uint32_t i)
              "    @%less fma.rn.f32 %t, %s, 0f$x1, 0f$x2;\n"
              "    @%less fma.rn.f32 %t, %t, %s, 0f$x3;\n"
              "    @%less fma.rn.f32 %t, %t, %s, 0f$x4;\n"
-             "    @%less mul.f32 %t, %t, %s;\n"
+             "    @%less mul.rn.f32 %t, %t, %s;\n"
              "    @%less fma.rn.f32 %t, %t, %u, %u;\n"
              "    mul.rn.f32 %t, %t, 0f$x5;\n"
              "    copysign.f32 %a$0, %a$0, %t;\n",

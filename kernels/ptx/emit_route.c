@@ -61,15 +61,15 @@ static void route_softmax(struct ptx *p, const struct ptx_route *r)
                  "    max.f32 %most, %most, %other;\n",
                  by);
     PTX_FILL(p,
-             "    mov.f32 %all, 0f00000000;\n" EACH_BEGIN("ALL") "    sub.f32 %v, %v, %most;\n"
-                                                                 "    mul.f32 %v, %v, 0f$x1;\n"
+             "    mov.f32 %all, 0f00000000;\n" EACH_BEGIN("ALL") "    sub.rn.f32 %v, %v, %most;\n"
+                                                                 "    mul.rn.f32 %v, %v, 0f$x1;\n"
                                                                  "    ex2.approx.ftz.f32 %v, %v;\n"
-                                                                 "    add.f32 %all, %all, %v;\n" EACH_END("ALL"),
+                                                                 "    add.rn.f32 %all, %all, %v;\n" EACH_END("ALL"),
              r->experts, ptx_float_bits((float)LOG2_E));
     for (uint32_t by = 16; by; by /= 2)
         PTX_FILL(p,
                  "    shfl.sync.bfly.b32 %other, %all, $0, 31, 0xffffffff;\n"
-                 "    add.f32 %all, %all, %other;\n",
+                 "    add.rn.f32 %all, %all, %other;\n",
                  by);
 }
 
@@ -113,21 +113,21 @@ static void route_weigh(struct ptx *p, const struct ptx_route *r)
     uint32_t factor = ptx_float_bits((float)LOG2_E);
     if (r->kind == ROUTE_SOFTMAX)
         PTX_FILL(p,
-                 "    sub.f32 %weight, %best, %most;\n"
-                 "    mul.f32 %weight, %weight, 0f$x0;\n"
+                 "    sub.rn.f32 %weight, %best, %most;\n"
+                 "    mul.rn.f32 %weight, %weight, 0f$x0;\n"
                  "    ex2.approx.ftz.f32 %weight, %weight;\n"
                  "    div.rn.f32 %weight, %weight, %all;\n",
                  factor);
     else
         PTX_FILL(p,
-                 "    mul.f32 %weight, %best, 0f$x0;\n"
+                 "    mul.rn.f32 %weight, %best, 0f$x0;\n"
                  "    neg.f32 %weight, %weight;\n"
                  "    ex2.approx.ftz.f32 %weight, %weight;\n"
-                 "    add.f32 %weight, %weight, 0f3F800000;\n"
+                 "    add.rn.f32 %weight, %weight, 0f3F800000;\n"
                  "    rcp.rn.f32 %weight, %weight;\n",
                  factor);
     PTX_FILL(p,
-             "    add.f32 %sum, %sum, %weight;\n"
+             "    add.rn.f32 %sum, %sum, %weight;\n"
              "    mad.wide.u32 %from, %n, 4, %py;\n"
              "    @%leads st.global.f32 [%from], %weight;\n"
              "    @%leads st.global.u32 [%from+$0], %id;\n"
@@ -160,7 +160,7 @@ int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *
     if (r->normalise)
         PTX_LINES(p, "    div.rn.f32 %weight, %weight, %sum;\n");
     PTX_FILL(p,
-             "    mul.f32 %weight, %weight, 0f$x0;\n"
+             "    mul.rn.f32 %weight, %weight, 0f$x0;\n"
              "    st.global.f32 [%from], %weight;\n"
              "    add.u64 %from, %from, 4;\n"
              "    add.u32 %n, %n, 1;\n"

@@ -148,15 +148,15 @@ static void softmax_passes(struct ptx *p, const struct spread *s)
                  "    mov.f32 %sum, 0f00000000;\n");
     for (uint32_t i = 0; i < n; i++)
         PTX_FILL(p,
-                 "    sub.f32 %x$0, %x$0, %largest;\n"
-                 "    mul.f32 %x$0, %x$0, 0f3FB8AA3B;\n"
+                 "    sub.rn.f32 %x$0, %x$0, %largest;\n"
+                 "    mul.rn.f32 %x$0, %x$0, 0f3FB8AA3B;\n"
                  "    ex2.approx.ftz.f32 %x$0, %x$0;\n"
-                 "    add.f32 %sum, %sum, %x$0;\n",
+                 "    add.rn.f32 %sum, %sum, %x$0;\n",
                  i);
     REDUCE(p, "add", "%sum", "0f00000000", s->warps, false);
     PTX_LINES(p, "    rcp.approx.ftz.f32 %sum, %sum;\n");
     for (uint32_t i = 0; i < n; i++)
-        PTX_FILL(p, "    mul.f32 %x$0, %x$0, %sum;\n", i);
+        PTX_FILL(p, "    mul.rn.f32 %x$0, %x$0, %sum;\n", i);
 }
 
 int ptx_emit_softmax(struct ptx *p, const struct ptx_rows *r, struct ptx_launch *launch, struct error *err)
@@ -192,16 +192,16 @@ static void layernorm_moments(struct ptx *p, const struct ptx_rows *r, const str
                  "    .reg .f32 %mean, %square, %scale;\n"
                  "    mov.f32 %mean, %x0;\n");
     for (uint32_t i = 1; i < n; i++)
-        PTX_FILL(p, "    add.f32 %mean, %mean, %x$0;\n", i);
+        PTX_FILL(p, "    add.rn.f32 %mean, %mean, %x$0;\n", i);
     REDUCE(p, "add", "%mean", "0f00000000", s->warps, true);
     PTX_FILL(p,
-             "    mul.f32 %mean, %mean, 0f$x0;\n"
+             "    mul.rn.f32 %mean, %mean, 0f$x0;\n"
              "    // the differences, and the sum of their squares\n"
              "    mov.f32 %square, 0f00000000;\n",
              ptx_float_bits(1.0f / (float)r->width));
     for (uint32_t g = 0; g < s->groups; g++)
         for (uint32_t i = s->vec * g; i < s->vec * (g + 1); i++) {
-            PTX_FILL(p, "    sub.f32 %x$0, %x$0, %mean;\n", i);
+            PTX_FILL(p, "    sub.rn.f32 %x$0, %x$0, %mean;\n", i);
             if (s->cut)
                 PTX_FILL(p, "    @%in$1 fma.rn.f32 %square, %x$0, %x$0, %square;\n", i, g);
             else
@@ -244,7 +244,7 @@ static void layernorm_apply(struct ptx *p, const struct spread *s)
                      at);
         for (uint32_t i = 0; i < s->vec; i++)
             PTX_FILL(p,
-                     "    mul.f32 %x$0, %x$0, %scale;\n"
+                     "    mul.rn.f32 %x$0, %x$0, %scale;\n"
                      "    fma.rn.f32 %x$0, %x$0, %w$1, %b$1;\n",
                      s->vec * g + i, i);
     }

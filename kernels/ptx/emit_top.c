@@ -57,7 +57,7 @@ static void top_read_logit(struct ptx *p)
     PTX_FILL(p,
              "    mad.wide.u32 %from, %item, 4, %px;\n"
              "    ld.global.f32 %v, [%from];\n"
-             "    add.f32 %v, %v, 0f00000000;\n"
+             "    add.rn.f32 %v, %v, 0f00000000;\n"
              "    mov.b32 %bits, %v;\n"
              "    shr.s32 %sign, %bits, 31;\n"
              "    or.b32 %sign, %sign, $0;\n"
