@@ -85,9 +85,10 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile
              "    .param .u64 q,\n"
              "    .param .u64 y)\n"
              ".maxntid 256, 1, 1\n"
-             ".minnctapersm $7\n" // a cap costs registers: at two CTAs ptxas would spill
+             ".minnctapersm $7\n" // at two CTAs ptxas would spill for a cap, or for heads of 80 and 96
              "{\n" PTX_ROW_REGS PTX_KV_REGS PTX_STRIP_REGS,
-             a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim, t->rows, t->heads, a->softcap > 0 ? 1 : 2);
+             a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim, t->rows, t->heads,
+             a->softcap > 0 || a->v.dim & (a->v.dim - 1) ? 1 : 2);
     PTX_FILL(p,
              "    .reg .pred %more, %here, %there, %ends, %whole, %none, %less, %writes, %fold, %late;\n"
              "    .reg .u32 %thread, %head_kv, %block, %i, %j, %first_row, %end_row, %run, %length, %zero;\n"
