@@ -13,8 +13,8 @@ import argparse, re, subprocess
 
 ROWS = 4
 BLOCK = {'q4_0': 32, 'q8_0': 32, 'q4_k': 256, 'q5_k': 256, 'q6_k': 256}
-MULTIPLY = re.compile(r'(sdot|smull2?|smlal2?|mla|mul|fmla|fmls|fmul)$')
-BYTES = re.compile(r'(sdot|smull2?)\t.*\.(16b|8b)')
+MULTIPLY = re.compile(r'(smmla|sdot|smull2?|smlal2?|mla|mul|fmla|fmls|fmul)$')
+BYTES = re.compile(r'(smmla|sdot|smull2?)\t.*\.(16b|8b)')
 MEMORY = re.compile(r'(ld|st)(r|p|ur|1)')
 
 
@@ -93,22 +93,30 @@ def mean(ways):
 
 
 def count(body):
-    """Instructions of a block of four rows: unpacking, a column, and the (multiplies, loads and stores) of a column."""
+    """Instructions of a block of four rows: unpacking, a column, and of a column the multiplies, the loads and stores.
+
+    With smmla the loop over pairs of columns is counted, a column half of it; the unpacking is not told apart there.
+    """
     g = Graph(body)
     inmost = {h: l for h, l in g.loops.items() if not any(o != h and o in l for o in g.loops)}
     columns = {h: l for h, l in inmost.items() if any(BYTES.match(op) for b in l for op in g.code[b])}
     outer = [(h, l) for h, l in g.loops.items() if all(l > c for c in columns.values())]
     around, blocks = min(outer, key=lambda x: len(x[1]))
+    pairs = {h: l for h, l in columns.items() if any(op.startswith('smmla') for b in l for op in g.code[b])}
+    if pairs:
+        columns = pairs
     rounds = [g.ways(h, l, {}) for h, l in columns.items()]
     column = mean([min(r[0] for r in rounds), max(r[1] for r in rounds)])
+    short = min(columns, key=lambda h: g.ways(h, columns[h], {})[0])
+    ops = [op.split('\t')[0] for b in columns[short] for op in g.code[b]]
+    multiplies, memory = (sum(1 for op in ops if kind.match(op)) for kind in (MULTIPLY, MEMORY))
+    if pairs:
+        return None, column / 2, multiplies / 2, memory / 2
     inner = {h: 0 for h in columns}
     for h, l in inmost.items():
         if h in blocks and h not in columns:
             way_out = next(b for b in l if g.next[b] - l)
             inner[h] = (ROWS - 1) * g.ways(h, l, {})[0] + g.ways(h, l, {}, way_out)[0]
-    short = min(columns, key=lambda h: g.ways(h, columns[h], {})[0])
-    ops = [op.split('\t')[0] for b in columns[short] for op in g.code[b]]
-    multiplies, memory = (sum(1 for op in ops if kind.match(op)) for kind in (MULTIPLY, MEMORY))
     return mean(g.ways(around, blocks, inner)), column, multiplies, memory
 
 
@@ -125,8 +133,9 @@ def main():
         for name, elements in BLOCK.items():
             unpack, column, multiplies, memory = count(kernels['matmul_' + name])
             weights = ROWS * elements
-            cells = [f'{(unpack / n + column) / weights:.3f}' for n in (1, 8, 512)]
-            cells += [str(multiplies), str(memory), f'{column:g}']
+            cells = [f'{(unpack / n + column) / weights:.3f}' if unpack else '' for n in (1, 8)]
+            cells += [f'{((unpack or 0) / 512 + column) / weights:.3f}']
+            cells += [f'{multiplies:g}', f'{memory:g}', f'{column:g}']
             print('|', ' | '.join([level[1] if level else path, name.upper(), *cells]), '|')
 
 

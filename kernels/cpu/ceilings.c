@@ -56,9 +56,11 @@ static void loop_tiles(long turns)
 #define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(16) X(17) X(18) X(19)
 #define CHANGED "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19", "v20"
 #define SDOT(n) "sdot v" #n ".4s, v30.16b, v31.16b\n\t"
+#define SMMLA(n) "smmla v" #n ".4s, v30.16b, v31.16b\n\t"
 #define FMLA(n) "fmla v" #n ".4s, v30.4s, v31.4s\n\t"
 #define SMLAL(n) "smull v20.8h, v30.8b, v31.8b\n\tsadalp v" #n ".4s, v20.8h\n\t"
 LOOP(sdot, ".arch armv8.2-a+dotprod\n\t" EACH(SDOT), CHANGED)
+LOOP(smmla, ".arch armv8.2-a+i8mm\n\t" EACH(SMMLA), CHANGED)
 LOOP(fmla, EACH(FMLA), CHANGED)
 LOOP(smull, EACH(SMLAL), CHANGED)
 #endif
@@ -78,6 +80,7 @@ static const struct ceiling {
     {"avx512", {{"AVX-512 VNNI", loop_dpbusd, 64}, {0}, {"AVX-512 FMA", loop_fma_512, 16}}},
     {"avx2", {{"AVX2", loop_madd_256, 32}, {0}, {"AVX2 FMA", loop_fma_256, 8}}},
 #elif defined(__aarch64__)
+    {"i8mm", {{"SMMLA", loop_smmla, 32}, {0}, {"FMLA", loop_fmla, 4}}},
     {"dotprod", {{"SDOT", loop_sdot, 16}, {0}, {"FMLA", loop_fmla, 4}}},
     {"neon", {{"SMULL", loop_smull, 8}, {0}, {"FMLA", loop_fmla, 4}}},
 #endif

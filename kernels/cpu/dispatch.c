@@ -77,6 +77,11 @@ static bool runs_dotprod(void)
 {
     return runs_neon() && getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 }
+
+static bool runs_i8mm(void)
+{
+    return runs_dotprod() && getauxval(AT_HWCAP2) & HWCAP2_I8MM;
+}
 #endif
 
 static bool runs_scalar(void)

@@ -8,6 +8,7 @@
 #define HAS_AMX_scalar 0
 #define HAS_AMX_neon 0
 #define HAS_AMX_dotprod 0
+#define HAS_AMX_i8mm 0
 #define HAS_AMX_avx2 0
 #define HAS_AMX_avx512 1
 

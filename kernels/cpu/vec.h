@@ -15,6 +15,7 @@
 #define PLAIN_scalar 1
 #define PLAIN_neon 0
 #define PLAIN_dotprod 0
+#define PLAIN_i8mm 0
 #define PLAIN_avx2 0
 #define PLAIN_avx512 0
 #if ISA_FN(PLAIN)
