@@ -422,64 +422,104 @@ void char_set_free(struct char_set *s)
     *s = (struct char_set){0};
 }
 
-// All characters from..to that are n bytes long, where from and to have the same length: the bytes they share are
-// written, then the ends of the range apart from the full ranges in between.
-static expr_id same_length(struct exprs *x, const uint8_t *from, const uint8_t *to, int n)
+// The characters of one length in UTF-8, within from..to, that the set holds. They are written as a tree of bytes: a
+// byte has one way on at most, and bytes that go on alike are one set. So an automaton that looks for one of hundreds of
+// ranges, as \p{Lu} has, is in few of their states at once, where a choice of ranges would have it in all.
+struct spelling {
+    struct exprs *x;
+    const struct char_set *s;
+    uint32_t from, to;
+};
+
+// Sets of bytes by what comes behind them; a byte that goes on is a lead of 0xC2..0xF4 or one of 64 others.
+struct ways {
+    struct byte_set sets[64];
+    expr_id behind[64];
+    size_t n;
+};
+
+static void ways_add(struct ways *w, unsigned byte, expr_id behind)
 {
-    if (n == 1)
-        return expr_byte_range(x, from[0], to[0]);
-    if (from[0] == to[0])
-        return expr_cat(x, expr_byte_range(x, from[0], from[0]), same_length(x, from + 1, to + 1, n - 1));
-    static const uint8_t least[] = {0x80, 0x80, 0x80}, most[] = {0xBF, 0xBF, 0xBF};
-    expr_id e = EXPR_NEVER;
-    int first = from[0], last = to[0];
-    if (memcmp(to + 1, most, (size_t)n - 1) != 0) {
-        e = expr_cat(x, expr_byte_range(x, to[0], to[0]), same_length(x, least, to + 1, n - 1));
-        last--;
-    }
-    expr_id low = EXPR_NEVER;
-    if (memcmp(from + 1, least, (size_t)n - 1) != 0) {
-        low = expr_cat(x, expr_byte_range(x, from[0], from[0]), same_length(x, from + 1, most, n - 1));
-        first++;
-    }
-    if (first <= last)
-        e = expr_alt(
-            x, expr_cat(x, expr_byte_range(x, (uint8_t)first, (uint8_t)last), same_length(x, least, most, n - 1)), e);
-    return expr_alt(x, low, e);
+    size_t i = 0;
+    if (behind == EXPR_NEVER)
+        return;
+    while (i < w->n && w->behind[i] != behind)
+        i++;
+    if (i == w->n)
+        w->behind[w->n++] = behind;
+    byte_set_add(&w->sets[i], byte);
 }
 
-// A range cut where the length of UTF-8 changes, and around the surrogates.
-static expr_id one_range(struct exprs *x, struct char_range r)
+static expr_id ways_choice(struct exprs *x, const struct ways *w)
 {
-    static const struct char_range lengths[] = {
-        {0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, CHAR_MAX_CODE}};
     expr_id e = EXPR_NEVER;
-    for (size_t i = COUNT_OF(lengths); i-- > 0;) {
-        uint32_t from = MAX(r.from, lengths[i].from), to = MIN(r.to, lengths[i].to);
-        char a[4], b[4];
-        if (from > to)
-            continue;
-        int n = utf8_encode(from, a);
-        utf8_encode(to, b);
-        e = expr_alt(x, same_length(x, (const uint8_t *)a, (const uint8_t *)b, n), e);
-    }
+    for (size_t i = w->n; i-- > 0;)
+        e = expr_alt(x, expr_cat(x, expr_bytes(x, &w->sets[i]), w->behind[i]), e);
     return e;
+}
+
+// The first range that does not end before the character.
+static size_t range_at(const struct char_set *s, uint32_t cp)
+{
+    size_t low = 0, high = s->n;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (s->at[mid].to < cp)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+// The last `tail` bytes, 1..3, of the 64^tail characters from `first` on.
+static expr_id spell_block(const struct spelling *l, uint32_t first, int tail)
+{
+    uint32_t step = UINT32_C(1) << 6 * (tail - 1), last = first + 64 * step - 1;
+    uint32_t from = MAX(first, l->from), to = MIN(last, l->to);
+    size_t i = range_at(l->s, from);
+    if (i == l->s->n || l->s->at[i].from > to)
+        return EXPR_NEVER;
+    struct ways w = {0};
+    if (from == first && to == last && l->s->at[i].from <= first && l->s->at[i].to >= last) {
+        expr_id all = expr_byte_range(l->x, 0x80, 0xBF);
+        return tail == 1 ? all : expr_cat(l->x, all, spell_block(l, first, tail - 1));
+    }
+    if (tail > 1) {
+        for (unsigned k = 0; k < 64; k++)
+            ways_add(&w, 0x80 | k, spell_block(l, first + k * step, tail - 1));
+        return ways_choice(l->x, &w);
+    }
+    for (; i < l->s->n && l->s->at[i].from <= to; i++)
+        for (uint32_t cp = MAX(from, l->s->at[i].from); cp <= MIN(to, l->s->at[i].to); cp++)
+            ways_add(&w, 0x80 | (cp & 63), EXPR_EMPTY);
+    return ways_choice(l->x, &w);
 }
 
 expr_id expr_chars(struct exprs *x, struct char_set *s)
 {
+    static const struct {
+        uint32_t from, to;
+        unsigned lead; // the bits that mark the length
+        int tail;
+    } lengths[] = {{0x80, 0x7FF, 0xC0, 1},
+                   {0x800, 0xD7FF, 0xE0, 2}, // surrogates are no characters
+                   {0xE000, 0xFFFF, 0xE0, 2},
+                   {0x10000, CHAR_MAX_CODE, 0xF0, 3}};
     char_set_normalize(s);
     x->failed = x->failed || s->failed;
     struct byte_set ascii = {0};
-    expr_id e = EXPR_NEVER;
-    for (size_t i = s->n; i-- > 0;) {
-        struct char_range r = s->at[i];
-        for (uint32_t c = r.from; c <= r.to && c < 0x80; c++)
+    for (size_t i = 0; i < s->n; i++)
+        for (uint32_t c = s->at[i].from; c <= s->at[i].to && c < 0x80; c++)
             byte_set_add(&ascii, c);
-        if (r.to >= 0x80)
-            e = expr_alt(x, one_range(x, (struct char_range){MAX(r.from, 0x80), r.to}), e);
+    struct ways w = {0};
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        const struct spelling l = {x, s, lengths[i].from, lengths[i].to};
+        const int shift = 6 * lengths[i].tail;
+        for (uint32_t k = l.from >> shift; k <= l.to >> shift; k++)
+            ways_add(&w, lengths[i].lead | k, spell_block(&l, k << shift, lengths[i].tail));
     }
-    return expr_alt(x, expr_bytes(x, &ascii), e);
+    return expr_alt(x, expr_bytes(x, &ascii), ways_choice(x, &w));
 }
 
 expr_id expr_any_char(struct exprs *x)

@@ -73,6 +73,30 @@ static void add_set(struct char_set *to, struct char_set *set, bool negated)
     char_set_free(set);
 }
 
+// All characters of a kind. The tables have blocks of 128, of which most are the one before it again (CJK, private use,
+// what is unassigned): where that one was all alike, nothing changes within this one.
+static void add_property(struct char_set *s, unsigned bits)
+{
+    bool in = false, alike = false;
+    uint32_t from = 0;
+    for (uint32_t first = 0; first <= CHAR_MAX_CODE; first += 128) {
+        if (alike && unicode_first[first >> 7] == unicode_first[(first >> 7) - 1])
+            continue;
+        alike = true;
+        for (uint32_t cp = first; cp < first + 128; cp++) {
+            if (((unicode_bits(cp) & bits) != 0) == in)
+                continue;
+            alike = alike && cp == first;
+            if (in)
+                char_set_add(s, from, cp - 1);
+            from = cp;
+            in = !in;
+        }
+    }
+    if (in)
+        char_set_add(s, from, CHAR_MAX_CODE);
+}
+
 // \p{Name}: a general category.
 static int take_property(struct regex *r, struct char_set *to, bool negated)
 {
@@ -108,13 +132,7 @@ static int take_property(struct regex *r, struct char_set *to, bool negated)
         if (!str_equal_z(name, names[i].name))
             continue;
         struct char_set set = {0};
-        for (uint32_t cp = 0, from = 0; cp <= CHAR_MAX_CODE + 1; cp++) {
-            bool in = cp <= CHAR_MAX_CODE && (unicode_bits(cp) & names[i].bits);
-            if (in && (cp == 0 || !(unicode_bits(cp - 1) & names[i].bits)))
-                from = cp;
-            if (!in && cp > 0 && (unicode_bits(cp - 1) & names[i].bits))
-                char_set_add(&set, from, cp - 1);
-        }
+        add_property(&set, names[i].bits);
         add_set(to, &set, negated);
         return 0;
     }
