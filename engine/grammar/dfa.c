@@ -139,10 +139,12 @@ static int explore(struct dfa **out, struct subsets *s, const struct net *net, s
 {
     uint32_t start = subsets_start(s, 0);
     for (uint32_t i = 0; i < s->n && s->n <= DFA_STATES_MAX && !s->failed; i++) {
-        if (!spend(x, net->n_classes, s->at[i].n + 1))
-            return too_much(err);
-        for (uint32_t c = 0; c < net->n_classes; c++)
+        for (uint32_t c = 0; c < net->n_classes; c++) {
+            uint64_t before = s->looks;
             subsets_step(s, i, (uint8_t)c);
+            if (!spend(x, s->looks - before, 1))
+                return too_much(err);
+        }
     }
     if (s->n > DFA_STATES_MAX || s->too_wide)
         return fail(err, E_USAGE, "a pattern is too complex: its automaton has more than %d states", DFA_STATES_MAX);

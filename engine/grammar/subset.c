@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+enum { SORT_LOOKS = 8 }; // what sorting one op of a new set costs, in looks
+
 int subsets_init(struct subsets *s, const struct net *net, uint32_t n_rules, struct error *err)
 {
     *s = (struct subsets){.net = net};
@@ -54,11 +56,14 @@ static bool reserve(struct subsets *s, void **array, uint32_t n, uint32_t more, 
 
 // --- equal sets are one state ---
 
+// The same for any order, so that a set is sorted only when it turns out to be a new one.
 static uint32_t hash(const uint32_t *ops, uint32_t n)
 {
     uint64_t h = n;
-    for (uint32_t i = 0; i < n; i++)
-        h = (h ^ ops[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t one = (ops[i] + UINT64_C(1)) * 0x9E3779B97F4A7C15u;
+        h += (one ^ one >> 29) * 0xD6E8FEB86659FD93u;
+    }
     return (uint32_t)(h ^ h >> 32);
 }
 
@@ -97,32 +102,58 @@ static void describe(struct subsets *s, struct subset *at)
     }
 }
 
-static uint32_t intern(struct subsets *s, const uint32_t *ops, uint32_t n)
-{
-    if (!grow_table(s) || !reserve(s, (void **)&s->at, s->n, 1, &s->cap, sizeof *s->at))
-        return SUBSET_DEAD;
-    uint32_t slot = hash(ops, n) & (s->table_size - 1);
-    for (; s->table[slot]; slot = (slot + 1) & (s->table_size - 1)) {
-        const struct subset *at = &s->at[s->table[slot] - 1];
-        if (at->n == n && (n == 0 || !memcmp(s->pool + at->first, ops, n * sizeof *ops)))
-            return s->table[slot] - 1;
-    }
-    if (!reserve(s, (void **)&s->pool, s->n_pool, n + 1, &s->cap_pool, sizeof *s->pool))
-        return SUBSET_DEAD;
-    struct subset *at = &s->at[s->n];
-    *at = (struct subset){.first = s->n_pool, .n = n, .n_calls = SUBSET_UNKNOWN};
-    if (n)
-        memcpy(s->pool + s->n_pool, ops, n * sizeof *ops);
-    s->n_pool += n;
-    describe(s, at);
-    s->table[slot] = s->n + 1;
-    return s->n++;
-}
-
 static int by_number(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
+}
+
+static void sort(uint32_t *ops, uint32_t n)
+{
+    // small sets come nearly in order
+    for (uint32_t i = 1; i < n && n <= 16; i++)
+        for (uint32_t k = i; k > 0 && ops[k - 1] > ops[k]; k--) {
+            uint32_t t = ops[k];
+            ops[k] = ops[k - 1];
+            ops[k - 1] = t;
+        }
+    if (n > 16)
+        qsort(ops, n, sizeof *ops, by_number);
+}
+
+// Whether a state is the set that is being made, of `n` ops, all of which were marked as seen.
+static bool is_found(struct subsets *s, const struct subset *at, uint32_t n)
+{
+    uint32_t i = 0;
+    if (at->n != n)
+        return false;
+    while (i < n && s->seen[s->pool[at->first + i]] == s->clock)
+        i++;
+    s->looks += i;
+    return i == n;
+}
+
+// The state of the set in `found`, new or known.
+static uint32_t intern(struct subsets *s, uint32_t n)
+{
+    if (!grow_table(s) || !reserve(s, (void **)&s->at, s->n, 1, &s->cap, sizeof *s->at))
+        return SUBSET_DEAD;
+    uint32_t slot = hash(s->found, n) & (s->table_size - 1);
+    for (; s->table[slot]; slot = (slot + 1) & (s->table_size - 1))
+        if (is_found(s, &s->at[s->table[slot] - 1], n))
+            return s->table[slot] - 1;
+    if (!reserve(s, (void **)&s->pool, s->n_pool, n + 1, &s->cap_pool, sizeof *s->pool))
+        return SUBSET_DEAD;
+    struct subset *at = &s->at[s->n];
+    *at = (struct subset){.first = s->n_pool, .n = n, .n_calls = SUBSET_UNKNOWN};
+    sort(s->found, n);
+    s->looks += (uint64_t)n * SORT_LOOKS;
+    if (n)
+        memcpy(s->pool + s->n_pool, s->found, n * sizeof *s->found);
+    s->n_pool += n;
+    describe(s, at);
+    s->table[slot] = s->n + 1;
+    return s->n++;
 }
 
 // Adds an op, and what it splits into, to the set that is being made in `found`.
@@ -132,6 +163,7 @@ static uint32_t spread(struct subsets *s, uint32_t op, uint32_t n_found)
     s->todo[n++] = op;
     while (n > 0) {
         op = s->todo[--n];
+        s->looks++;
         if (s->seen[op] == s->clock || net_is_dead(s->net, op))
             continue;
         s->seen[op] = s->clock;
@@ -160,16 +192,7 @@ static uint32_t finish(struct subsets *s, uint32_t n)
         s->too_wide = true;
         return SUBSET_DEAD;
     }
-    // small sets come nearly in order
-    for (uint32_t i = 1; i < n && n <= 16; i++)
-        for (uint32_t k = i; k > 0 && s->found[k - 1] > s->found[k]; k--) {
-            uint32_t t = s->found[k];
-            s->found[k] = s->found[k - 1];
-            s->found[k - 1] = t;
-        }
-    if (n > 16)
-        qsort(s->found, n, sizeof *s->found, by_number);
-    return intern(s, s->found, n);
+    return intern(s, n);
 }
 
 uint32_t subsets_of(struct subsets *s, const uint32_t *ops, uint32_t n)
@@ -198,6 +221,7 @@ static uint32_t make_step(struct subsets *s, uint32_t state, uint8_t class)
         return SUBSET_DEAD;
     begin(s);
     uint32_t n_found = 0;
+    s->looks += at->n + 1;
     for (uint32_t i = 0; i < at->n; i++) {
         const struct net_op *op = &s->net->ops[s->pool[at->first + i]];
         if (op->kind == NET_BYTES && byte_set_has(&s->net->x->sets[op->arg], byte))

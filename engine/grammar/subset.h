@@ -37,6 +37,7 @@ struct subsets {
     uint32_t *seen, clock;  // of each op
     uint32_t *todo, *found; // [net->n + 1]
     size_t bytes;           // taken
+    uint64_t looks;         // at an op, while steps were made: their work
     bool failed;            // memory was short
     bool too_wide;          // more ops in a state than are followed
 };
