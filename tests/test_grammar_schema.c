@@ -1,5 +1,8 @@
 // JSON Schemas: what each keyword lets through, what is refused by name, and random schemas whose every answer is held
 // against a validator of its own. The standard's test suite and another validator: check_schemas.py.
+#include "engine/grammar/dfa.h"
+#include "engine/grammar/regex.h"
+#include "engine/text/unicode.h"
 #include "tests/grammar_rig.h"
 #include "tests/schema_check.h"
 
@@ -199,6 +202,55 @@ Test(schema, what_is_not_supported_is_refused_by_name_and_place)
         cr_expect(strstr(r.err.text, cases[i][1]), "%s:\n  is:      %s\n  must be: %s", cases[i][0], r.err.text, cases[i][1]);
     }
     rig_end(&r);
+}
+
+// --- sets of characters in automata ---
+
+static uint64_t pattern_dfa(struct dfa **d, const char *pattern)
+{
+    struct exprs x = {0};
+    struct error err = {0};
+    expr_id e;
+    cr_assert_eq(regex_compile(&e, &x, str_from(pattern), &err), 0, "%s: %s", pattern, err.text);
+    cr_assert_eq(dfa_from_expr(d, &x, e, &err), 0, "%s: %s", pattern, err.text);
+    uint64_t work = x.work;
+    exprs_free(&x);
+    return work;
+}
+
+// A choice of its ranges had hundreds of ops alive in every state.
+Test(patterns, a_category_of_hundreds_of_ranges_costs_what_a_tree_of_bytes_costs)
+{
+    struct dfa *d;
+    uint64_t work = pattern_dfa(&d, "\\p{Lu}\\u00e9[^\\w\\s]+(?:a|b)*?$|^c");
+    cr_expect_lt(work, 6000000, "%llu looks", (unsigned long long)work);
+    dfa_free(d);
+    work = pattern_dfa(&d, "^\\p{L}+$");
+    cr_expect_lt(work, 3000000, "%llu looks", (unsigned long long)work);
+    dfa_free(d);
+}
+
+Test(patterns, a_category_is_exactly_its_characters)
+{
+    static const char *const patterns[] = {"^\\p{Lu}$", "^\\P{L}$", "^[\\u{800}-\\u{10ffff}]$", "^[^\\u00ff-\\u{12345}]$"};
+    for (size_t i = 0; i < COUNT_OF(patterns); i++) {
+        struct dfa *d;
+        pattern_dfa(&d, patterns[i]);
+        for (uint32_t cp = 0; cp <= CHAR_MAX_CODE; cp++) {
+            bool in = i == 0   ? unicode_bits(cp) & UNI_UPPER
+                      : i == 1 ? !(unicode_bits(cp) & UNI_LETTER)
+                      : i == 2 ? cp >= 0x800
+                               : cp < 0xFF || cp > 0x12345;
+            char text[4];
+            size_t n = (size_t)utf8_encode(cp, text);
+            bool is = cp >= 0xD800 && cp <= 0xDFFF;
+            cr_assert_eq(dfa_accepts(d, (struct str){text, n}), in && !is, "%s: U+%04X", patterns[i], cp);
+        }
+        static const char *const wrong[] = {"\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xED\xA0\x80"};
+        for (size_t k = 0; k < COUNT_OF(wrong); k++)
+            cr_expect(!dfa_accepts(d, str_from(wrong[k])), "%s: wrong bytes %zu", patterns[i], k);
+        dfa_free(d);
+    }
 }
 
 // --- random schemas ---

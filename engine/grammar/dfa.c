@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 
+// What else costs time, in looks: an op of a net that is built, and the tables of a product, which are cleared.
+enum { OP_LOOKS = 16, PRODUCT_LOOKS = 1 << 15 };
+
 // --- making and taking apart ---
 
 static struct dfa *dfa_new(uint32_t n, uint32_t n_classes)
@@ -93,14 +96,13 @@ void dfa_edges_free(struct dfa_edges *edges)
     *edges = (struct dfa_edges){0};
 }
 
-// Counts work for automata, `cells` times `each` looks at a transition; false when it is more than a grammar may take.
-static bool spend(struct exprs *x, size_t cells, size_t each)
+bool dfa_spend(struct exprs *x, uint64_t looks)
 {
-    x->work += (uint64_t)cells * each;
+    x->work += looks;
     return x->work <= DFA_WORK_MAX;
 }
 
-static int too_much(struct error *err)
+int dfa_too_much(struct error *err)
 {
     return fail(err, E_USAGE, "patterns are too complex: their automata take more than %d million steps to build",
                 DFA_WORK_MAX >> 20);
@@ -138,14 +140,14 @@ static bool bury(struct dfa *d)
 static int explore(struct dfa **out, struct subsets *s, const struct net *net, struct exprs *x, struct error *err)
 {
     uint32_t start = subsets_start(s, 0);
-    for (uint32_t i = 0; i < s->n && s->n <= DFA_STATES_MAX && !s->failed; i++) {
+    uint64_t spent = 0;
+    for (uint32_t i = 0; i < s->n && s->n <= DFA_STATES_MAX && !s->failed; i++)
         for (uint32_t c = 0; c < net->n_classes; c++) {
-            uint64_t before = s->looks;
             subsets_step(s, i, (uint8_t)c);
-            if (!spend(x, s->looks - before, 1))
-                return too_much(err);
+            if (!dfa_spend(x, s->looks - spent))
+                return dfa_too_much(err);
+            spent = s->looks;
         }
-    }
     if (s->n > DFA_STATES_MAX || s->too_wide)
         return fail(err, E_USAGE, "a pattern is too complex: its automaton has more than %d states", DFA_STATES_MAX);
     struct dfa *d = s->failed ? NULL : dfa_new(s->n, net->n_classes);
@@ -168,7 +170,7 @@ static int dfa_of_plain(struct dfa **out, struct exprs *x, expr_id e, struct err
     struct subsets s;
     if (net_build_regular(&net, x, e, err))
         return -1;
-    int status = subsets_init(&s, &net, 1, err);
+    int status = dfa_spend(x, (uint64_t)net.n * OP_LOOKS) ? subsets_init(&s, &net, 1, err) : dfa_too_much(err);
     if (!status) {
         status = explore(out, &s, &net, x, err);
         subsets_free(&s);
@@ -255,8 +257,8 @@ static int product_explore(struct product *p, struct dfa **out, struct exprs *x,
     p->n = 1; // 0 is dead
     uint32_t start = pair_number(p, p->a->start, p->b->start);
     for (uint32_t i = 1; i < p->n; i++) {
-        if (!spend(x, p->n_classes, 2))
-            return too_much(err);
+        if (!dfa_spend(x, UINT64_C(2) * p->n_classes))
+            return dfa_too_much(err);
         for (uint32_t c = 0; c < p->n_classes; c++)
             if (pair_step(p, i, c) == UINT32_MAX)
                 return fail(err, E_USAGE, "patterns together are too complex: more than %d states", DFA_STATES_MAX);
@@ -285,7 +287,9 @@ static int intersect(struct dfa **out, const struct dfa *a, const struct dfa *b,
     p.table = calloc(p.table_size, sizeof *p.table);
     int status;
     join_classes(&p);
-    if (p.pairs && p.table)
+    if (!dfa_spend(x, PRODUCT_LOOKS))
+        status = dfa_too_much(err);
+    else if (p.pairs && p.table)
         status = product_explore(&p, out, x, err);
     else
         status = fail(err, E_MEMORY, "no memory for a product of automata");
@@ -375,7 +379,7 @@ static void minimize(struct dfa **d, struct exprs *x)
             m.part[s] = (*d)->accept[s];
         // state 0 is dead: it accepts nothing and comes first, so it stays 0
         uint32_t before = 0;
-        while (m.n = split(&m), m.n > before && spend(x, n, (*d)->n_classes))
+        while (m.n = split(&m), m.n > before && dfa_spend(x, (uint64_t)n * (*d)->n_classes))
             before = m.n;
         struct dfa *r = m.n == before && m.n < n ? quotient(&m) : NULL;
         if (r) {

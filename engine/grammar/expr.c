@@ -12,6 +12,7 @@ void exprs_free(struct exprs *x)
     free(x->at);
     free(x->table);
     free(x->sets);
+    free(x->set_table);
     free(x->rules);
     arena_free(&x->arena);
     *x = (struct exprs){0};
@@ -115,19 +116,50 @@ int exprs_check(struct exprs *x, struct error *err)
 
 // --- the operations ---
 
+// Where the set is in the table, or would be.
+static uint32_t set_slot(const struct exprs *x, const struct byte_set *set)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < 4; i++)
+        h = (h ^ set->bits[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 32;
+    uint32_t slot = (uint32_t)h & (x->set_table_size - 1);
+    while (x->set_table[slot] && memcmp(&x->sets[x->set_table[slot] - 1], set, sizeof *set))
+        slot = (slot + 1) & (x->set_table_size - 1);
+    return slot;
+}
+
+static bool grow_set_table(struct exprs *x)
+{
+    if (x->n_sets * 2 < x->set_table_size)
+        return true;
+    uint32_t size = x->set_table_size ? x->set_table_size * 2 : 128;
+    uint32_t *table = calloc(size, sizeof *table);
+    if (!table) {
+        x->failed = true;
+        return false;
+    }
+    free(x->set_table);
+    x->set_table = table;
+    x->set_table_size = size;
+    for (uint32_t i = 0; i < x->n_sets; i++)
+        table[set_slot(x, &x->sets[i])] = i + 1;
+    return true;
+}
+
 expr_id expr_bytes(struct exprs *x, const struct byte_set *set)
 {
     if (!(set->bits[0] | set->bits[1] | set->bits[2] | set->bits[3]))
         return EXPR_NEVER;
-    uint32_t i = 0;
-    while (i < x->n_sets && memcmp(&x->sets[i], set, sizeof *set))
-        i++;
-    if (i == x->n_sets) {
+    if (!grow_set_table(x))
+        return EXPR_NEVER;
+    uint32_t slot = set_slot(x, set);
+    if (!x->set_table[slot]) {
         if (!grow(x, (void **)&x->sets, x->n_sets, &x->cap_sets, sizeof *x->sets))
             return EXPR_NEVER;
         x->sets[x->n_sets++] = *set;
+        x->set_table[slot] = x->n_sets;
     }
-    return intern(x, (struct expr){.op = X_BYTES, .a = i, .regular = true});
+    return intern(x, (struct expr){.op = X_BYTES, .a = x->set_table[slot] - 1, .regular = true});
 }
 
 expr_id expr_byte_range(struct exprs *x, uint8_t from, uint8_t to)
@@ -422,9 +454,11 @@ void char_set_free(struct char_set *s)
     *s = (struct char_set){0};
 }
 
+enum { BLOCK_LOOKS = 200 }; // that a block of characters costs which a set holds in part
+
 // The characters of one length in UTF-8, within from..to, that the set holds. They are written as a tree of bytes: a
-// byte has one way on at most, and bytes that go on alike are one set. So an automaton that looks for one of hundreds of
-// ranges, as \p{Lu} has, is in few of their states at once, where a choice of ranges would have it in all.
+// byte has one way on at most, and bytes that go on alike are one set. So an automaton that looks for one of hundreds
+// of ranges, as \p{Lu} has, is in few of their states at once, where a choice of ranges would have it in all.
 struct spelling {
     struct exprs *x;
     const struct char_set *s;
@@ -485,6 +519,7 @@ static expr_id spell_block(const struct spelling *l, uint32_t first, int tail)
         expr_id all = expr_byte_range(l->x, 0x80, 0xBF);
         return tail == 1 ? all : expr_cat(l->x, all, spell_block(l, first, tail - 1));
     }
+    l->x->work += BLOCK_LOOKS;
     if (tail > 1) {
         for (unsigned k = 0; k < 64; k++)
             ways_add(&w, 0x80 | k, spell_block(l, first + k * step, tail - 1));

@@ -56,11 +56,13 @@ struct exprs {
     uint32_t table_size;
     struct byte_set *sets;
     uint32_t n_sets, cap_sets;
+    uint32_t *set_table; // hash -> number of a set + 1
+    uint32_t set_table_size;
     struct rule *rules;
     uint32_t n_rules, cap_rules;
     struct dfa **dfas;
     uint32_t n_dfas, cap_dfas;
-    uint64_t work;  // that automata have taken, in looks at a transition
+    uint64_t work;  // that automata and sets of characters have taken, in looks at a transition
     bool failed;    // memory was short: everything since is EXPR_NEVER
     bool overgrown; // more expressions than EXPRS_MAX
 };

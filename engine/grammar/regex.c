@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 enum { REGEX_NEST_MAX = 100, REGEX_REPEAT_MAX = 1000000000, REGEX_PARTS_MAX = 1 << 16 };
+enum { PROPERTY_LOOKS = 1 << 14 }; // what finding all characters of a category costs
 
 // Anchors are read as bytes that no UTF-8 holds, one before the text and one behind it.
 enum { MARK_BEGIN = 0xFE, MARK_END = 0xFF };
@@ -132,6 +133,8 @@ static int take_property(struct regex *r, struct char_set *to, bool negated)
         if (!str_equal_z(name, names[i].name))
             continue;
         struct char_set set = {0};
+        if (!dfa_spend(r->x, PROPERTY_LOOKS))
+            return dfa_too_much(r->err);
         add_property(&set, names[i].bits);
         add_set(to, &set, negated);
         return 0;

@@ -4,7 +4,7 @@
 //   clang -g -O1 -fsanitize=fuzzer,address,undefined -I. -D_GNU_SOURCE tests/fuzz/fuzz_grammar.c engine/grammar/*.c
 //       engine/text/*.c engine/json.c engine/json_write.c engine/value.c kernels/text.c gguf/*.c -lm -lpthread
 //       -o fuzz_grammar                                                                            (one line)
-//   ./fuzz_grammar -max_len=4096 -rss_limit_mb=1024 -timeout=25 CORPUS
+//   ./fuzz_grammar -max_len=4096 -rss_limit_mb=1024 -timeout=10 CORPUS
 // With -DFUZZ_SEEDS it is a program that writes a few sound inputs into the directory that it is given, to start from.
 //
 // An input is: what it is (G, S, P), a byte that chooses tokens, then the text.
