@@ -1,0 +1,61 @@
+// What products cost on a card, against what they must cost and may cost.
+#include <criterion/criterion.h>
+
+#include "kernels/ptx/emit_matmul.h"
+#include "tests/ptx/product_cost.h"
+
+static const enum dtype types[] = {
+#define TILE(NAME, ...) DT_##NAME,
+#include "kernels/ptx/weight_tile.def"
+#undef TILE
+};
+
+static struct product_cost cost_of(enum dtype t, uint32_t n_rows, uint32_t target)
+{
+    struct error err;
+    struct product_cost c;
+    cr_assert_eq(product_cost(t, n_rows, target, &c, &err), 0, "%s: %s", dtype_info[t].name, err.text);
+    return c;
+}
+
+static double stored(enum dtype t)
+{
+    return (double)dtype_info[t].bytes / dtype_info[t].block;
+}
+
+// Four products a dp4a.
+Test(ptx_cost, a_row_of_q8_0_takes_few_more_than_its_dp4a)
+{
+    struct product_cost c = cost_of(DT_Q8_0, 1, 75);
+    cr_expect_eq(c.rows, 1);
+    cr_expect(c.instructions > 0.25 && c.instructions < 1.1, "%g instructions", c.instructions);
+    cr_expect(c.bytes > stored(DT_Q8_0) + 1 && c.bytes < stored(DT_Q8_0) + 1.2, "%g bytes", c.bytes);
+}
+
+// On tensor cores 128 products an instruction and thread.
+Test(ptx_cost, more_rows_cost_less_each)
+{
+    static const enum dtype of[] = {DT_Q8_0, DT_Q4_K, DT_Q6_K, DT_F16, DT_IQ2_XS};
+    for (size_t i = 0; i < COUNT_OF(of); i++) {
+        struct product_cost one = cost_of(of[i], 1, 80), few = cost_of(of[i], 8, 80), many = cost_of(of[i], 64, 80);
+        cr_expect(one.instructions > few.instructions && few.instructions > many.instructions, "%s: %g, %g, %g",
+                  dtype_info[of[i]].name, one.instructions, few.instructions, many.instructions);
+        cr_expect_eq(many.rows, PTX_MANY_ROWS);
+        cr_expect(!ptx_takes_q8(of[i]) || many.instructions < 0.25, "%s: %g", dtype_info[of[i]].name,
+                  many.instructions);
+        cr_expect(ptx_takes_q8(of[i]) || many.instructions > 1, "%s: an fma each", dtype_info[of[i]].name);
+    }
+}
+
+// Bounds that only a kernel which reads weights more than once, or decodes them anew, goes beyond.
+Test(ptx_cost, every_type_is_read_once_for_a_row)
+{
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        struct product_cost c = cost_of(types[i], 1, 90);
+        double x = ptx_takes_q8(types[i]) ? 1 : 4;
+        cr_expect(c.bytes >= stored(types[i]) && c.bytes < stored(types[i]) + 2 * x + 1, "%s: %g bytes",
+                  dtype_info[types[i]].name, c.bytes);
+        cr_expect(c.instructions > (x > 1 ? 1 : 0.25) && c.instructions < 16, "%s: %g instructions",
+                  dtype_info[types[i]].name, c.instructions);
+    }
+}
