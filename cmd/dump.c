@@ -45,6 +45,20 @@ static struct str entry_of(struct str text)
     return (struct str){p, n};
 }
 
+static void print_stats_line(const struct card_kernel *k, const struct ptxas_facts *facts, struct text *out)
+{
+    struct str name = entry_of(k->text);
+    text_print(out, "%-24.*s %8d %7u %8zu %6d", STR_ARG(name), k->users, k->threads, k->text.len,
+               count_in(k->text, '\n'));
+    if (k->per_product > 0)
+        text_print(out, " %8.3f", k->per_product);
+    else
+        text_print(out, " %8s", "-");
+    if (facts)
+        text_print(out, " %9d %7d %6d", facts->registers, facts->shared, facts->spills);
+    text_print(out, "\n");
+}
+
 static int print_stats(const struct machine *card, struct text *out, struct error *err)
 {
     char path[4096];
@@ -52,21 +66,19 @@ static int print_stats(const struct machine *card, struct text *out, struct erro
     struct card_kernel k;
     long bytes = 0;
     int n = 0;
-    text_print(out, "%-24s %8s %7s %8s %6s", "kernel", "launches", "threads", "bytes", "lines");
+    text_print(out, "%-24s %8s %7s %8s %6s %8s", "kernel", "launches", "threads", "bytes", "lines", "a weight");
     text_print(out, assembler ? " %9s %7s %6s\n" : "\n", "registers", "shared", "spills");
     for (; card_kernel(card, n, &k); n++, bytes += (long)k.text.len) {
-        struct str name = entry_of(k.text);
         struct ptxas_facts facts;
-        text_print(out, "%-24.*s %8d %7u %8zu %6d", STR_ARG(name), k.users, k.threads, k.text.len, count_in(k.text, '\n'));
         if (assembler && ptxas_run(path, k.text, PAPER_CARD, &facts, err))
             return -1;
-        if (assembler)
-            text_print(out, " %9d %7d %6d", facts.registers, facts.shared, facts.spills);
-        text_print(out, "\n");
+        print_stats_line(&k, assembler ? &facts : NULL, out);
     }
     text_print(out, "%d kernels, %ld bytes of PTX", n, bytes);
     text_print(out, assembler ? ", assembled by %s for sm_%d\n" : "; ptxas is not installed: no registers are told\n", path,
                PAPER_CARD);
+    text_print(out, "a weight: instructions of PTX that a thread executes for a weight times a row of activations, in the"
+                    " kernel's dearest loop of products; -: it has none\n");
     return 0;
 }
 

@@ -52,6 +52,8 @@ struct card_kernel {
     const char *name; // of its emitter
     int users;        // launches that it serves
     uint32_t threads; // of a block
+    // Instructions of a thread for a weight times a row, in its dearest loop of products; 0: it has no such loop.
+    double per_product;
 };
 bool card_kernel(const struct machine *m, int i, struct card_kernel *out);
 

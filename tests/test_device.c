@@ -107,6 +107,12 @@ Test(device, dump_ptx_needs_no_card)
     cr_expect_str_eq(out, again);
     quern("QUERN_CUDA_CARDS=0", "dump ptx --stats", out);
     cr_expect(strstr(out, "kernel ") && strstr(out, " bytes of PTX"), "%s", out);
+    // the first kernel of products, of many rows: launches, threads, bytes, lines, then instructions
+    const char *line = strstr(out, "\nmatmul_");
+    double per_weight = 0;
+    cr_assert(line, "%s", out);
+    cr_expect_eq(sscanf(line, "%*s %*d %*d %*d %*d %lf", &per_weight), 1, "%.100s", line);
+    cr_expect(per_weight > 0.05 && per_weight < 16, "%.100s", line);
 }
 
 Test(device, bench_names_the_card)

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 
 #include "kernels/ptx/emit_matmul.h"
+#include "kernels/ptx/loop_cost.h"
 #include "tests/ptx/product_cost.h"
 
 static const enum dtype types[] = {
@@ -16,6 +17,17 @@ static struct product_cost cost_of(enum dtype t, uint32_t n_rows, uint32_t targe
     struct product_cost c;
     cr_assert_eq(product_cost(t, n_rows, target, &c, &err), 0, "%s: %s", dtype_info[t].name, err.text);
     return c;
+}
+
+// What a loop's text says is what runs, less what stands before and behind the loop.
+static void check_loop(enum dtype t, const struct product_cost *c)
+{
+    double rest = c->instructions - c->loop;
+    cr_expect(c->loop > 0 && rest > 0 &&
+                  rest < (c->rows == 1   ? 0.16
+                          : c->rows == 8 ? 0.06
+                                         : 0.02),
+              "%s, %u rows: %g counted, %g by its loop", dtype_info[t].name, c->rows, c->instructions, c->loop);
 }
 
 static double stored(enum dtype t)
@@ -41,6 +53,8 @@ Test(ptx_cost, more_rows_cost_less_each)
         cr_expect(one.instructions > few.instructions && few.instructions > many.instructions, "%s: %g, %g, %g",
                   dtype_info[of[i]].name, one.instructions, few.instructions, many.instructions);
         cr_expect_eq(many.rows, PTX_MANY_ROWS);
+        check_loop(of[i], &few);
+        check_loop(of[i], &many);
         cr_expect(!ptx_takes_q8(of[i]) || many.instructions < 0.25, "%s: %g", dtype_info[of[i]].name,
                   many.instructions);
         cr_expect(ptx_takes_q8(of[i]) || many.instructions > 1, "%s: an fma each", dtype_info[of[i]].name);
@@ -53,9 +67,49 @@ Test(ptx_cost, every_type_is_read_once_for_a_row)
     for (size_t i = 0; i < COUNT_OF(types); i++) {
         struct product_cost c = cost_of(types[i], 1, 90);
         double x = ptx_takes_q8(types[i]) ? 1 : 4;
+        check_loop(types[i], &c);
         cr_expect(c.bytes >= stored(types[i]) && c.bytes < stored(types[i]) + 2 * x + 1, "%s: %g bytes",
                   dtype_info[types[i]].name, c.bytes);
         cr_expect(c.instructions > (x > 1 ? 1 : 0.25) && c.instructions < 16, "%s: %g instructions",
                   dtype_info[types[i]].name, c.instructions);
     }
+}
+
+// On sm_75 tensor cores take four instructions for one of sm_80's, and x comes by way of registers.
+Test(ptx_cost, older_cards_have_loops_of_their_own)
+{
+    static const enum dtype of[] = {DT_Q4_K, DT_F16};
+    for (size_t i = 0; i < COUNT_OF(of); i++) {
+        struct product_cost c = cost_of(of[i], 64, 75);
+        cr_expect(c.loop > cost_of(of[i], 64, 80).loop);
+        check_loop(of[i], &c);
+    }
+}
+
+Test(ptx_cost, loops_are_counted_with_their_turns)
+{
+    // 3 turns of 4, 2 of them passed over 3 of 4 times, and 4 around: (12 - 4.5 + 4) / 8, and a cheaper loop
+    static const char text[] = "    mov.u32 %a, 0;\n"
+                               "STEP: // 8 products a turn\n"
+                               "    .reg .u32 %b;\n"
+                               "    // node 3\n"
+                               "PART: // 3 turns\n"
+                               "    @%p bra OVER; // 3 of 4 times\n"
+                               "    {\n"
+                               "    mov.u32 %b, 0;\n"
+                               "    mov.u32 %b, 1;\n"
+                               "    }\n"
+                               "OVER:\n"
+                               "    @%p bra PART;\n"
+                               "    @%p bra AWAY;\n"
+                               "    mov.u32 %b, 1;\n"
+                               "AWAY:\n"
+                               "    add.u32 %a, %a, 1;\n"
+                               "    @%p bra STEP;\n"
+                               "FORM_2: // 256 products a turn\n"
+                               "    @%p bra FORM_2;\n"
+                               "OPEN: // 2 products a turn\n"
+                               "    ret;";
+    cr_expect_float_eq(ptx_loop_cost((struct str){text, sizeof(text) - 1}), (12 - 4.5 + 4) / 8, 1e-12);
+    cr_expect_eq(ptx_loop_cost(STR_LIT("    ret;\n")), 0);
 }

@@ -627,7 +627,7 @@ static void unit_loop(const struct ptx_dot *dot)
                  "    mov.b32 %msum$0, 0;\n",
                  r);
     PTX_LINES(p, "    mov.u32 %part, 0;\n"
-                 "PART:\n"
+                 "PART: // 8 turns\n"
                  "    .pragma \"nounroll\";\n");
     ptx_type_bytes(&part);
     if (b->min && b->scales == PTX_SCALE_16)

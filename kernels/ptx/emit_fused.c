@@ -422,7 +422,7 @@ static void form(struct ptx *p, const struct ptx_fused *f, const struct ptx_fuse
              "    @%in sub.u32 %item, %item, $1;\n"
              "    setp.ge.u32 %in, %item, $2;\n"
              "    @%in bra FORMED_$3;\n"
-             "FORM_$3:\n",
+             "FORM_$3: // 256 products a turn\n",
              r->warps - ahead, r->warps, items, (uint32_t)run->first);
     choose(p, s, run, r);
     PTX_FILL(p,

@@ -410,7 +410,7 @@ static void f32_whole_step(struct ptx *p, const struct ptx_matmul *m)
 {
     uint32_t unroll = m->rows > 2 ? 4 : 16, turns = LANES_K / unroll;
     if (turns > 1)
-        PTX_FILL(p, "    mov.u32 %index, $0;\nPRODUCTS:\n", turns);
+        PTX_FILL(p, "    mov.u32 %index, $0;\nPRODUCTS: // $0 turns\n", turns);
     PTX_LINES(p, PRODUCT_SCOPE);
     for (uint32_t s = 0; s < unroll; s++)
         f32_products(p, m, s);
@@ -442,7 +442,10 @@ static void f32_last_step(struct ptx *p, const struct ptx_matmul *m)
 static void f32_loop(struct ptx *p, const struct ptx_matmul *m)
 {
     uint32_t units = STEP / tile_unit_weights(m->type), next = units * 32 * tile_unit_bytes(m->type);
-    PTX_LINES(p, "STEP:\n");
+    PTX_LINES(p, "STEP:");
+    if (m->n_in >= STEP)
+        PTX_FILL(p, " // $0 products a turn", STEP * PTX_TILE_ROWS * m->rows / (32 * WARPS));
+    PTX_LINES(p, "\n");
     f32_decode(p, m);
     if (m->n_in % STEP)
         PTX_FILL(p,

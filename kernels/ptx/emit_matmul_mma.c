@@ -333,7 +333,7 @@ static void products(struct ptx *p, const struct ptx_matmul *m)
                  "    .reg .b32 %a<8>, %b<8>, %c<4>, %scale<4>;\n"
                  "    .reg .f32 %d<4>, %m<4>, %f, %sum0, %sum1;\n"
                  "    mov.u32 %part, 0;\n"
-                 "SUB:\n"
+                 "SUB: // 4 turns\n"
                  "    .pragma \"nounroll\";\n");
     load_fragments(p);
     for (uint32_t i = 0; i < 4 && floats && b->min; i++)
@@ -552,18 +552,20 @@ uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
     head(p, m);
     sources(p, m);
     fragments(p);
-    PTX_LINES(p, "    mov.u32 %block, 0;\n"
-                 "BLOCK:\n");
+    PTX_FILL(p,
+             "    mov.u32 %block, 0;\n"
+             "BLOCK: // $0 products a turn\n",
+             256 * OUTPUTS * PTX_MANY_ROWS / (32 * WARPS));
     begin_block(p, b->scales == PTX_SCALE_FLOAT);
     PTX_LINES(p, "    mov.u32 %half, 0;\n"
-                 "HALF:\n"
+                 "HALF: // 2 turns\n"
                  "    .pragma \"nounroll\";\n");
     put_weights(p, m);
     put_x(p, m);
     PTX_LINES(p, "    bar.sync 0;\n");
     products(p, m);
     PTX_LINES(p, "    setp.eq.u32 %more, %half, 0;\n"
-                 "    @%more bra UNFINISHED;\n");
+                 "    @%more bra UNFINISHED; // 1 of 2 times\n");
     end_block(p, m);
     PTX_FILL(p,
              "UNFINISHED:\n"

@@ -88,8 +88,10 @@ static void blocks_of_round(struct ptx *p, const struct ptx_matmul *m, const str
                  "    @%in bra FORMED;\n"
                  "    setp.ge.u32 %in, %warp, $0;\n",
                  r->warps);
-    PTX_LINES(p, "    @%in bra FORMED;\n"
-                 "BLOCK:\n");
+    PTX_FILL(p,
+             "    @%in bra FORMED;\n"
+             "BLOCK: // $0 products a turn\n",
+             256 * m->rows);
     block(p, m, r);
     PTX_FILL(p,
              "    add.u32 %block, %block, $0;\n"

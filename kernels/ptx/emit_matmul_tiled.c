@@ -137,7 +137,7 @@ static void bring_weights(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    and.b32 %index, %step, 3;\n"
                  "    shr.u32 %row, %warp, 1;\n"
                  "    setp.ne.u32 %in, %index, %row;\n"
-                 "    @%in bra BROUGHT;\n");
+                 "    @%in bra BROUGHT; // 3 of 4 times\n");
     if (m->n_in % STEP)
         PTX_LINES(p, "    and.b32 %index, %warp, 1;\n"
                      "    setp.ne.u32 %in, %index, 0;\n"
@@ -201,7 +201,7 @@ static void products(struct ptx *p, const struct ptx_matmul *m)
                  "    add.u32 %at_x1, %take_x1, %from_buffer;\n"
                  "    {\n"
                  "    .reg .f32 %w<16>, %x0, %x1;\n"
-                 "PRODUCTS:\n"
+                 "PRODUCTS: // 2 turns\n"
                  "    .pragma \"nounroll\";\n");
     products_16(p, 0);
     products_16(p, 1);
@@ -223,8 +223,8 @@ static void steps(struct ptx *p, const struct ptx_matmul *m)
              "    mov.u32 %from_buffer, $0;\n"
              "    {\n"
              "    .reg .b32 %c<16>;\n"
-             "STEP:\n",
-             BUFFER);
+             "STEP: // $1 products a turn\n",
+             BUFFER, STEP * PTX_TILE_ROWS * PTX_MANY_ROWS / (32 * WARPS));
     bring(p, m);
     products(p, m);
     if (m->target >= 80)

@@ -1,6 +1,7 @@
 // The texts of the kernels that a machine has made, for those who want to read them.
 #include "kernels/card.h"
 #include "kernels/ptx/gpu.h"
+#include "kernels/ptx/loop_cost.h"
 
 bool card_kernel(const struct machine *m, int i, struct card_kernel *out)
 {
@@ -11,6 +12,7 @@ bool card_kernel(const struct machine *m, int i, struct card_kernel *out)
     *out = (struct card_kernel){.text = {k->text, k->text_size},
                                 .name = k->launch.entry,
                                 .users = k->users,
+                                .per_product = ptx_loop_cost((struct str){k->text, k->text_size}),
                                 .threads = k->launch.block[0] * k->launch.block[1] * k->launch.block[2]};
     return true;
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/ptx/emit_matmul.h"
+#include "kernels/ptx/loop_cost.h"
 #include "tests/ptx/interpreter.h"
 
 enum { N_IN = 4096, N_OUT = 128, TEXT = 1 << 19 };
@@ -71,6 +72,7 @@ int product_cost(enum dtype type, uint32_t n_rows, uint32_t target, struct produ
         struct simt_counters n = simt_count(s);
         *out = (struct product_cost){.rows = m.rows,
                                      .instructions = 32.0 * (double)n.instructions / N_IN / N_OUT / n_rows,
+                                     .loop = ptx_loop_cost((struct str){p.data, p.size}),
                                      .bytes = (double)n.global_read / N_IN / N_OUT};
     }
     if (s)

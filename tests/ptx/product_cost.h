@@ -12,6 +12,7 @@ struct product_cost {
     uint32_t rows; // the class, as of struct ptx_matmul
     // Of threads, for each weight times a row of x. An mma.sync is one instruction of 32 threads.
     double instructions;
+    double loop; // what ptx_loop_cost makes of it
     // That threads read of global memory for each weight, x among them; a word that 32 threads read counts 32 times.
     double bytes;
 };
