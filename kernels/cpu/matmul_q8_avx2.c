@@ -1,22 +1,23 @@
 // The 8-bit matmul for AVX2, of the types that models use most; the others have no path here and go through matmul_f32.
 //
 // The naive loop (matmul_q8_scalar.c) takes one output after another. Here four rows go together: a block of each is
-// unpacked once into bytes and 16-bit scales that stay in the first-level cache, and all columns sweep over it. A dot is
+// unpacked once into bytes and 16-bit scales that stay in the first-level cache, and all columns sweep over it; for one
+// column, which waits for memory, blocks of 256 go row by row. A dot is
 //     maddubs (pairs of bytes -> 16 bits), madd by the scales (pairs -> 32 bits), add,
-// and the four rows' sums are reduced together, so that a lane is a row and the float chain of kernels.h runs on four rows at
-// a time. No pair saturates: weights are at most 63 * 127 * 2 < 2^15 unsigned, or |-128| * 127 * 2 < 2^15 with the signs
-// moved to the activations.
+// and the four rows' sums are reduced together, so that a lane is a row and the float chain of kernels.h runs on four
+// rows at a time. No pair saturates: weights are at most 63 * 127 * 2 < 2^15 unsigned, or |-128| * 127 * 2 < 2^15 with
+// the signs moved to the activations.
 #include "kernels/cpu/level.h"
 
 #include <immintrin.h>
 
-enum { ROWS = 4, COLUMNS_MAX = SCRATCH_BYTES / 32, PREFETCH = 1024 };
+enum { ROWS = 4, COLUMNS_MAX = SCRATCH_BYTES / 32, LINE = 64, PREFETCH = 4096 };
 
 // A row's block of 256, unpacked. `scale` holds, for 32 elements, the 16-bit factor of each pair.
 struct block {
     __m256i w[8];
     __m256i scale[8];
-    __m256i min;  // the factor of each of the 16 sums of activations; subtracted
+    __m256i min; // the factor of each of the 16 sums of activations; subtracted
 };
 
 // Four rows' scales and minima of a block, a lane a row.
@@ -41,6 +42,22 @@ static inline __m128 f16_of_rows(const uint8_t *const *rows, size_t at)
     return _mm_setr_ps(f16_at(rows[0] + at), f16_at(rows[1] + at), f16_at(rows[2] + at), f16_at(rows[3] + at));
 }
 
+static inline int word_at(const uint8_t *p)
+{
+    int32_t word;
+    memcpy(&word, p, 4);
+    return word;
+}
+
+// Of blocks that begin with both.
+static inline struct factors factors_of_rows(const uint8_t *const *rows)
+{
+    const __m128i apart = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    __m128i both = _mm_setr_epi32(word_at(rows[0]), word_at(rows[1]), word_at(rows[2]), word_at(rows[3]));
+    __m256 all = _mm256_cvtph_ps(_mm_shuffle_epi8(both, apart));
+    return (struct factors){_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)};
+}
+
 // Sums of the eight lanes of each: a lane a row.
 static inline __m128i reduce_rows(__m256i a, __m256i b, __m256i c, __m256i d)
 {
@@ -52,16 +69,14 @@ static inline __m128i reduce_rows(__m256i a, __m256i b, __m256i c, __m256i d)
 
 // ---- unpacking blocks of 256: one row
 
-// The 12 bytes of Q4_K's eight 6-bit scales and mins, as bytes: scales in the low half, mins in the high.
-static inline void k4_scales(const uint8_t *p, uint8_t out[16])
+// The 12 bytes of Q4_K's eight 6-bit scales and mins, as bytes: scales in the low half, mins in the high. They go from
+// register to register: a load of what was stored in parts would wait for the stores.
+static inline __m128i k4_scales(const uint8_t *p)
 {
-    uint32_t a, b, c, word[4];
+    uint32_t a, b, c;
     memcpy(&a, p, 4), memcpy(&b, p + 4, 4), memcpy(&c, p + 8, 4);
-    word[0] = a & 0x3f3f3f3f;
-    word[1] = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030);
-    word[2] = b & 0x3f3f3f3f;
-    word[3] = (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030);
-    memcpy(out, word, 16);
+    uint64_t scales = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030), mins = (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030);
+    return _mm_set_epi64x((int64_t)(mins << 32 | (b & 0x3f3f3f3f)), (int64_t)(scales << 32 | (a & 0x3f3f3f3f)));
 }
 
 // Both lanes of v filled with its 16-bit elements a and b.
@@ -74,13 +89,11 @@ static inline __m256i spread(__m256i v, int a, int b)
 
 static inline void unpack_k4_scales(const uint8_t *p, struct block *o)
 {
-    uint8_t bytes[16];
-    k4_scales(p, bytes);
-    __m128i all = _mm_loadu_si128((const __m128i *)bytes), mins = _mm_unpackhi_epi8(all, all);
+    __m128i all = k4_scales(p), mins = _mm_unpackhi_epi8(all, all);
     __m256i scales = _mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(all));
     for (int j = 0; j < 8; j++)
         o->scale[j] = spread(scales, j, j);
-    o->min = _mm256_cvtepu8_epi16(mins);  // each serves two sums of 16
+    o->min = _mm256_cvtepu8_epi16(mins); // each serves two sums of 16
 }
 
 static inline void unpack_q4_k(const uint8_t *b, struct block *o)
@@ -114,7 +127,8 @@ static inline void unpack_q6_k(const uint8_t *b, struct block *o)
 {
     const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30);
     __m256i scales = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(b + 192)));
-    __m256i first = _mm256_permute2x128_si256(scales, scales, 0x00), last = _mm256_permute2x128_si256(scales, scales, 0x11);
+    __m256i first = _mm256_permute2x128_si256(scales, scales, 0x00),
+            last = _mm256_permute2x128_si256(scales, scales, 0x11);
     o->min = _mm256_slli_epi16(scales, 5);
     for (int j = 0; j < 4; j++) {
         o->scale[j] = spread(first, 2 * j, 2 * j + 1);
@@ -133,12 +147,16 @@ static inline void unpack_q6_k(const uint8_t *b, struct block *o)
 
 // ---- blocks of 256
 
-// One row's 256 products with a column, in eight lanes.
-static inline __m256i dot_row(const struct block *b, const int8_t *q)
+// One row's 256 products with a column, in eight lanes. The empty instruction keeps the sums in this order: the
+// compiler would make trees of all four rows' at once, and spill most of what it has in registers.
+static inline __m256i dot_row(const struct block *b, const int8_t *q, bool in_order)
 {
     __m256i sum = _mm256_setzero_si256();
-    for (int j = 0; j < 8; j++)
+    for (int j = 0; j < 8; j++) {
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(b->w[j], load(q + 32 * j)), b->scale[j]));
+        if (in_order)
+            __asm__("" : "+x"(sum));
+    }
     return sum;
 }
 
@@ -183,47 +201,84 @@ static inline void store_rows(float *y, __m128 v, int n)
     memcpy(y, lanes, (size_t)n * sizeof(float));
 }
 
-// Block i of four rows with all columns. One column alone is multiplied as the rows are unpacked, in registers.
-static inline __attribute__((always_inline)) void multiply_block(const struct matmul_args *a, int first_x, int n_x, int64_t i,
-                                                                 const struct row_group *rows, unpack_fn *unpack,
-                                                                 bool float_mins, struct factors f, __m128 *chains)
+// Block i of four rows with all columns.
+static inline __attribute__((always_inline)) void multiply_block(const struct matmul_args *a, int first_x, int n_x,
+                                                                 int64_t i, const struct row_group *rows,
+                                                                 unpack_fn *unpack, bool float_mins, struct factors f,
+                                                                 __m128 *chains)
 {
     struct block b[ROWS];
     __m256i dots[ROWS], mins[ROWS];
-    for (int r = 0; r < ROWS && n_x > 1; r++)
+    for (int r = 0; r < ROWS; r++)
         unpack(rows->at[r], &b[r]);
     for (int j = 0; j < n_x; j++) {
         const void *x = a->x[first_x + j];
         const int8_t *q = q8_quants(x) + 256 * i;
         __m256i sums = load(q8_sums(x, a->k) + 16 * i);
         for (int r = 0; r < ROWS; r++) {
-            struct block one;
-            if (n_x == 1)
-                unpack(rows->at[r], &one);
-            const struct block *w = n_x == 1 ? &one : &b[r];
-            dots[r] = dot_row(w, q);
-            mins[r] = _mm256_madd_epi16(w->min, sums);
+            dots[r] = dot_row(&b[r], q, true);
+            mins[r] = _mm256_madd_epi16(b[r].min, sums);
         }
         chains[j] = add_sums(chains[j], dots, mins, float_mins, f, q8_scales(x, a->k)[i]);
     }
 }
 
+static inline struct factors factors_of(const uint8_t *const *rows, size_t d_at, size_t m_at)
+{
+    return m_at ? factors_of_rows(rows) : (struct factors){.d = f16_of_rows(rows, d_at)};
+}
+
+// What four rows' blocks give with a column, before it is reduced.
+struct products {
+    __m256i dots[ROWS], mins[ROWS];
+};
+
+// One column alone: row by row, multiplied as it is unpacked, so that memory is read from front to back; the four rows'
+// chains follow when all their products are there.
+static inline __attribute__((always_inline)) void lone_column(const struct matmul_args *a, const void *x, float *y,
+                                                              size_t bytes, unpack_fn *unpack, size_t d_at, size_t m_at)
+{
+    struct products *p = a->scratch;
+    for (int first = 0; first < a->n_rows; first += ROWS) {
+        struct row_group rows = rows_from(a, first);
+        __m128 chain = _mm_setzero_ps();
+        for (int r = 0; r < ROWS; r++)
+            for (int64_t i = 0; i < a->k / 256; i++) {
+                const uint8_t *block = rows.at[r] + (size_t)i * bytes;
+                struct block one;
+                for (size_t at = 0; at < bytes; at += LINE)
+                    _mm_prefetch((const char *)block + PREFETCH + at, _MM_HINT_T0);
+                unpack(block, &one);
+                p[i].dots[r] = dot_row(&one, q8_quants(x) + 256 * i, false);
+                p[i].mins[r] = _mm256_madd_epi16(one.min, load(q8_sums(x, a->k) + 16 * i));
+            }
+        for (int64_t i = 0; i < a->k / 256; i++) {
+            chain = add_sums(chain, p[i].dots, p[i].mins, m_at != 0, factors_of(rows.at, d_at, m_at),
+                             q8_scales(x, a->k)[i]);
+            for (int r = 0; r < ROWS; r++)
+                rows.at[r] += bytes;
+        }
+        store_rows(y + first, chain, rows.n);
+    }
+}
+
 static inline __attribute__((always_inline)) void matmul_256(const struct matmul_args *a, int first_x, int n_x,
-                                                             enum dtype type, unpack_fn *unpack, size_t d_at, size_t m_at)
+                                                             enum dtype type, unpack_fn *unpack, size_t d_at,
+                                                             size_t m_at)
 {
     const size_t bytes = (size_t)dtype_info[type].bytes;
+    if (n_x == 1 && (size_t)a->k / 256 * sizeof(struct products) <= SCRATCH_BYTES) {
+        lone_column(a, a->x[first_x], a->y[first_x], bytes, unpack, d_at, m_at);
+        return;
+    }
     __m128 *chains = a->scratch;
     for (int first = 0; first < a->n_rows; first += ROWS) {
         struct row_group rows = rows_from(a, first);
         memset(chains, 0, (size_t)n_x * sizeof(*chains));
         for (int64_t i = 0; i < a->k / 256; i++) {
-            struct factors f = {f16_of_rows(rows.at, d_at), m_at ? f16_of_rows(rows.at, m_at) : _mm_setzero_ps()};
             for (int r = 0; r < ROWS; r++)
                 _mm_prefetch((const char *)rows.at[r] + PREFETCH, _MM_HINT_T0);
-            if (n_x == 1)
-                multiply_block(a, first_x, 1, i, &rows, unpack, m_at != 0, f, chains);
-            else
-                multiply_block(a, first_x, n_x, i, &rows, unpack, m_at != 0, f, chains);
+            multiply_block(a, first_x, n_x, i, &rows, unpack, m_at != 0, factors_of(rows.at, d_at, m_at), chains);
             for (int r = 0; r < ROWS; r++)
                 rows.at[r] += bytes;
         }
@@ -281,8 +336,8 @@ static inline __attribute__((always_inline)) void matmul_32(const struct matmul_
             for (int j = 0; j < n_x; j++) {
                 const void *x = a->x[first_x + j];
                 __m256i q = load(q8_quants(x) + 32 * i);
-                __m128i isum = reduce_rows(dot_row_32(&b, 0, q), dot_row_32(&b, 1, q), dot_row_32(&b, 2, q),
-                                           dot_row_32(&b, 3, q));
+                __m128i isum =
+                    reduce_rows(dot_row_32(&b, 0, q), dot_row_32(&b, 1, q), dot_row_32(&b, 2, q), dot_row_32(&b, 3, q));
                 partial[j] = _mm_fmadd_ps(_mm_cvtepi32_ps(isum), b.d, partial[j]);
                 if (!last)
                     continue;
