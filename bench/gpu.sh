@@ -33,7 +33,7 @@ version=$($quern --version)
 echo "$version"
 
 section "kernels"
-for name in kernels ops matmul; do
+for name in kernels ops attend matmul; do
     if ! "$build/tests/card_ptx_$name"; then
         failed=$((failed + 1))
     fi

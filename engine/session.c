@@ -35,8 +35,8 @@ struct session {
     void *bounce;              // COPY_BYTES, for copies of pages
 };
 enum { COPY_BYTES = 1 << 18 };
-// Address space that a thread of a library's (OpenBLAS's worker) maps as it starts: it may have done so already when the
-// free space is read, or not yet.
+// Address space that a thread maps by itself, malloc for its first allocation or OpenBLAS's worker (--blas) as it starts: it
+// may have done so already when the free space is read, or not yet.
 enum { LATE_BYTES = 128 << 20 };
 
 static int pages_of(int positions)

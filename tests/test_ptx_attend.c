@@ -388,10 +388,12 @@ Test(ptx_attend, keys_are_read_once_for_a_group)
     double tile = (double)(simt_count(c->simt).global_read - before);
     fprintf(stderr, "bytes read for 16 rows of 4 heads, in pages seen: %.2f a row one by one, %.2f in a tile\n",
             rows / 16 / pages, tile / pages);
-    cr_expect(rows / 16 < 1.1 * pages);
-    cr_expect(tile < 5 * pages); // the queries again for each page
     inputs_free(c, &in);
     card_free(c);
+    if (rows == 0)
+        cr_skip_test("a card does not count what it reads");
+    cr_expect(rows / 16 >= 0.9 * pages && rows / 16 < 1.1 * pages);
+    cr_expect(tile >= pages && tile < 5 * pages); // the queries again for each page
 }
 
 // Shapes of well known models.

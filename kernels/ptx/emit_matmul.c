@@ -311,6 +311,18 @@ static void f32_head(struct ptx *p, const struct ptx_matmul *m)
     ptx_matmul_sources(p, m);
 }
 
+void ptx_matmul_first_unit(struct ptx *p, const struct ptx_matmul *m)
+{
+    if (tile_unit_weights(m->type) == TILE_PART)
+        PTX_FILL(p,
+                 "    mov.u32 %part, 0;\n"
+                 "    mad.wide.u32 %unit, %warp, $0, %w_tile;\n",
+                 32 * tile_unit_bytes(m->type));
+    else
+        PTX_LINES(p, "    mov.u32 %part, %warp;\n"
+                     "    mov.u64 %unit, %w_tile;\n");
+}
+
 // Where this thread writes and reads shared memory, its first unit, its first two elements of x.
 static void f32_addresses(struct ptx *p, const struct ptx_matmul *m)
 {
@@ -323,14 +335,7 @@ static void f32_addresses(struct ptx *p, const struct ptx_matmul *m)
                  "    mad.lo.u32 %put, %lane, 4, %put;\n"
                  "    mad.lo.u32 %take, %warp, 256, %put;\n"
                  "    mad.lo.u32 %put, %warp, 4096, %put;\n");
-    if (tile_unit_weights(m->type) == TILE_PART)
-        PTX_FILL(p,
-                 "    mov.u32 %part, 0;\n"
-                 "    mad.wide.u32 %unit, %warp, $0, %w_tile;\n",
-                 32 * tile_unit_bytes(m->type));
-    else
-        PTX_LINES(p, "    mov.u32 %part, %warp;\n"
-                     "    mov.u64 %unit, %w_tile;\n");
+    ptx_matmul_first_unit(p, m);
     for (uint32_t r = 0; r < m->rows; r++)
         PTX_FILL(p,
                  "    mad.wide.u32 %px$0, %warp, 8, %px$0;\n"

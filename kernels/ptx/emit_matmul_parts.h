@@ -43,6 +43,9 @@ enum { PTX_MATMUL_F32_WARPS = 8, PTX_MATMUL_F32_BYTES = 32768 };
 void ptx_matmul_f32_tile(struct ptx *p, const struct ptx_matmul *m);
 void ptx_matmul_f32_sum(struct ptx *p, const struct ptx_matmul *m);
 
+// The warp's first chunk of a tile of weights that are decoded to floats: %unit and %part, from %w_tile and %warp.
+void ptx_matmul_first_unit(struct ptx *p, const struct ptx_matmul *m);
+
 // The whole kernel for activations in 8 bits; returns the warps of a CTA.
 uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m);
 // The same for many rows on tensor cores, 256 threads a CTA; returns the outputs of a CTA.

@@ -61,14 +61,7 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
              "    and.b32 %index, %warp, 1;\n"
              "    mad.lo.u32 %put_w, %index, $0, %put_w;\n",
              128 * TILE_PART);
-    if (tile_unit_weights(m->type) == TILE_PART)
-        PTX_FILL(p,
-                 "    mov.u32 %part, 0;\n"
-                 "    mad.wide.u32 %unit, %warp, $0, %w_tile;\n",
-                 32 * tile_unit_bytes(m->type));
-    else
-        PTX_LINES(p, "    mov.u32 %part, %warp;\n"
-                     "    mov.u64 %unit, %w_tile;\n");
+    ptx_matmul_first_unit(p, m);
 }
 
 // What a thread multiplies: outputs 4 (lane % 4) on and 16 behind, rows lane / 4, + 8, ..; of k, 2 * warp and the next.

@@ -111,6 +111,20 @@ uint64_t simt_alloc(struct simt *s, size_t size)
     return driver_alloc(s->driver, size, &at, NULL) ? 0 : at;
 }
 
+int simt_release(struct simt *s, uint64_t address, struct error *err)
+{
+    (void)err;
+    driver_free(s->driver, address);
+    return 0;
+}
+
+// A card does not count.
+struct simt_counters simt_count(const struct simt *s)
+{
+    (void)s;
+    return (struct simt_counters){0};
+}
+
 int simt_put(struct simt *s, uint64_t address, const void *data, size_t size, struct error *err)
 {
     return driver_put(s->driver, address, data, size, err);
