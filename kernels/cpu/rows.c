@@ -163,8 +163,24 @@ static double mean_of(const float *x, int64_t n)
     return halves(lane) / (double)n;
 }
 
+// The mean of x^2.
+static double mean_square(const float *x, int64_t n)
+{
+    vecd sums[2 * PARTS] = {{0}};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        UNROLL for (int h = 0; h < 2 * PARTS; h++) sums[h] =
+            vecd_add_square(sums[h], vecd_from_floats(x + i + h * VEC / 2));
+    }
+    double lane[LANES];
+    memcpy(lane, sums, sizeof(lane));
+    for (; i < n; i++)
+        lane[i % LANES] += (double)float_load(x + i) * (double)float_load(x + i);
+    return halves(lane) / (double)n;
+}
+
 // The mean of (x - mean)^2.
-static double mean_square(const float *x, int64_t n, double mean)
+static double variance(const float *x, int64_t n, double mean)
 {
     vecd sums[2 * PARTS] = {{0}};
     int64_t i = 0;
@@ -187,24 +203,25 @@ static double mean_square(const float *x, int64_t n, double mean)
 
 // ((x - mean) * scale, rounded to float) * gain + bias: the difference in double, for a mean may be far above the
 // spread.
-INLINE vec normalised(vec x, double mean, double scale, vec gain, vec bias)
+INLINE vec normalised(vecd lo, vecd hi, double mean, double scale, vec gain, vec bias)
 {
-    vecd lo = (vec_to_double(x, 0) - mean) * scale, hi = (vec_to_double(x, 1) - mean) * scale;
-    return vec_fma(vec_from_doubles(lo, hi), gain, bias);
+    return vec_fma(vec_from_doubles((lo - mean) * scale, (hi - mean) * scale), gain, bias);
 }
 
-static void norm_row(const float *x, const float *gain, const float *bias, double mean, double scale, int64_t n,
+INLINE void norm_row(const float *x, const float *gain, const float *bias, double mean, double scale, int64_t n,
                      float *y)
 {
     int64_t i = 0;
     for (; i + VEC <= n; i += VEC) {
         vec g = gain ? vec_load(gain + i) : vec_all(1), b = bias ? vec_load(bias + i) : vec_all(0);
-        vec_store(y + i, normalised(vec_load(x + i), mean, scale, g, b));
+        vecd lo = vecd_from_floats(x + i), hi = vecd_from_floats(x + i + VEC / 2);
+        vec_store(y + i, normalised(lo, hi, mean, scale, g, b));
     }
     if (i < n) {
         int64_t left = n - i;
+        vec v = vec_load_n(x + i, left);
         vec g = gain ? vec_load_n(gain + i, left) : vec_all(1), b = bias ? vec_load_n(bias + i, left) : vec_all(0);
-        vec_store_n(y + i, normalised(vec_load_n(x + i, left), mean, scale, g, b), left);
+        vec_store_n(y + i, normalised(vec_to_double(v, 0), vec_to_double(v, 1), mean, scale, g, b), left);
     }
 }
 
@@ -212,74 +229,78 @@ void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const 
                   float *y)
 {
     double mean = kind == NORM_LAYER ? mean_of(x, n) : 0;
-    double scale = 1.0 / sqrt(mean_square(x, n, mean) + (double)eps);
-    norm_row(x, gain, bias, mean, scale, n, y);
+    double spread = kind == NORM_LAYER ? variance(x, n, mean) : mean_square(x, n);
+    double scale = 1.0 / sqrt(spread + (double)eps);
+    if (kind == NORM_RMS && gain && !bias) // the usual one: nothing to subtract, nothing to ask in the loop
+        norm_row(x, gain, NULL, 0, scale, n, y);
+    else
+        norm_row(x, gain, bias, mean, scale, n, y);
 }
 
 // ---- rope
 
-// Elements (i, i + n_pairs) turn together.
-static void rope_neox(const float *x, const float *cosine, const float *sine, int64_t n_pairs, float *y)
-{
-    for (int64_t i = 0; i < n_pairs; i += VEC) {
-        int64_t n = MIN(n_pairs - i, VEC);
-        vec a = vec_load_n(x + i, n), b = vec_load_n(x + n_pairs + i, n);
-        vec c = vec_load_n(cosine + i, n), s = vec_load_n(sine + i, n);
-        vec_store_n(y + i, a * c - b * s, n);
-        vec_store_n(y + n_pairs + i, a * s + b * c, n);
-    }
-}
-
-// Two pairs (a, b): a cos - b sin and b cos + a sin. Sums and differences are not left to the compiler's eye: gcc 12
-// makes fused ones of such a pattern, whatever -ffp-contract says.
-INLINE quad turn_pairs(quad x, quad cosine, quad sine)
-{
-    const quadi minus = {INT32_MIN, 0, INT32_MIN, 0};
-    return x * cosine + QUAD_SHUFFLE(x, x, 1, 0, 3, 2) * (quad)((quadi)sine ^ minus);
-}
-
-// Four pairs of neighbours.
-INLINE void turn_neighbours(const float *x, const float *cosine, const float *sine, float *y)
-{
-    quad lo, hi, c, s;
-    memcpy(&lo, x, sizeof(lo));
-    memcpy(&hi, x + 4, sizeof(hi));
-    memcpy(&c, cosine, sizeof(c));
-    memcpy(&s, sine, sizeof(s));
-    lo = turn_pairs(lo, QUAD_SHUFFLE(c, c, 0, 0, 1, 1), QUAD_SHUFFLE(s, s, 0, 0, 1, 1));
-    hi = turn_pairs(hi, QUAD_SHUFFLE(c, c, 2, 2, 3, 3), QUAD_SHUFFLE(s, s, 2, 2, 3, 3));
-    memcpy(y, &lo, sizeof(lo));
-    memcpy(y + 4, &hi, sizeof(hi));
-}
-
-// Elements (2i, 2i + 1) turn together.
-static void rope_norm(const float *x, const float *cosine, const float *sine, int64_t n_pairs, float *y)
+// Elements (i, i + n_pairs) of each head turn together: VEC pairs of all heads, and then the next, so that their
+// cosines and sines stay in registers.
+static void rope_neox(const float *x, const float *cosine, const float *sine, int64_t n_pairs, int64_t head_dim,
+                      int64_t n_heads, float *y)
 {
     int64_t i = 0;
-    for (; i + 4 <= n_pairs; i += 4)
-        turn_neighbours(x + 2 * i, cosine + i, sine + i, y + 2 * i);
-    if (i < n_pairs) {
-        size_t left = (size_t)(n_pairs - i) * sizeof(float);
-        float pairs[8] = {0}, c[4] = {0}, s[4] = {0};
-        memcpy(pairs, x + 2 * i, 2 * left);
-        memcpy(c, cosine + i, left);
-        memcpy(s, sine + i, left);
-        turn_neighbours(pairs, c, s, pairs);
-        memcpy(y + 2 * i, pairs, 2 * left);
+    for (; i + VEC <= n_pairs; i += VEC) {
+        vec c = vec_load(cosine + i), s = vec_load(sine + i);
+        for (int64_t at = i; at < n_heads * head_dim; at += head_dim) {
+            vec a = vec_load(x + at), b = vec_load(x + at + n_pairs);
+            vec_store(y + at, a * c - b * s);
+            vec_store(y + at + n_pairs, a * s + b * c);
+        }
     }
+    if (i == n_pairs)
+        return;
+    int64_t n = n_pairs - i;
+    vec c = vec_load_n(cosine + i, n), s = vec_load_n(sine + i, n);
+    for (int64_t at = i; at < n_heads * head_dim; at += head_dim) {
+        vec a = vec_load_n(x + at, n), b = vec_load_n(x + at + n_pairs, n);
+        vec_store_n(y + at, a * c - b * s, n);
+        vec_store_n(y + at + n_pairs, a * s + b * c, n);
+    }
+}
+
+// Pairs (a, b): a cos - b sin and b cos + a sin, the sines of the first with their signs changed. Sums and differences
+// are not left to the compiler's eye: gcc 12 makes fused ones of such a pattern, whatever -ffp-contract says.
+INLINE vec turn_pairs(vec x, vec cosine, vec sine)
+{
+    return x * cosine + vec_swap_pairs(x) * sine;
+}
+
+// Elements (2i, 2i + 1) of each head turn together, VEC / 2 pairs of all heads at a time.
+static void rope_norm(const float *x, const float *cosine, const float *sine, int64_t n_pairs, int64_t head_dim,
+                      int64_t n_heads, float *y)
+{
+    enum { PAIRS = VEC / 2 };
+    int64_t i = 0;
+    for (; i + PAIRS <= n_pairs; i += PAIRS) {
+        vec c = vec_load_twice(cosine + i), s = vec_negate_firsts(vec_load_twice(sine + i));
+        for (int64_t at = 2 * i; at < n_heads * head_dim; at += head_dim)
+            vec_store(y + at, turn_pairs(vec_load(x + at), c, s));
+    }
+    if (i == n_pairs)
+        return;
+    int64_t left = n_pairs - i;
+    float few[2][PAIRS] = {{0}};
+    memcpy(few[0], cosine + i, (size_t)left * sizeof(float));
+    memcpy(few[1], sine + i, (size_t)left * sizeof(float));
+    vec c = vec_load_twice(few[0]), s = vec_negate_firsts(vec_load_twice(few[1]));
+    for (int64_t at = 2 * i; at < n_heads * head_dim; at += head_dim)
+        vec_store_n(y + at, turn_pairs(vec_load_n(x + at, 2 * left), c, s), 2 * left);
 }
 
 void ISA_FN(rope)(const float *x, const float *table, int64_t n_pairs, int64_t head_dim, int64_t n_heads,
                   enum rope_layout layout, float *y)
 {
-    for (int64_t h = 0; h < n_heads; h++, x += head_dim, y += head_dim) {
-        if (layout == ROPE_NEOX)
-            rope_neox(x, table, table + n_pairs, n_pairs, y);
-        else
-            rope_norm(x, table, table + n_pairs, n_pairs, y);
-        if (y != x)
-            memcpy(y + 2 * n_pairs, x + 2 * n_pairs, (size_t)(head_dim - 2 * n_pairs) * sizeof(float));
-    }
+    (layout == ROPE_NEOX ? rope_neox : rope_norm)(x, table, table + n_pairs, n_pairs, head_dim, n_heads, y);
+    if (y == x || head_dim == 2 * n_pairs)
+        return;
+    for (int64_t at = 2 * n_pairs; at < n_heads * head_dim; at += head_dim)
+        memcpy(y + at, x + at, (size_t)(head_dim - 2 * n_pairs) * sizeof(float));
 }
 
 // ---- mixture of experts
@@ -359,7 +380,65 @@ static int32_t largest_magnitude(const float x[Q8_BLOCK])
     return veci_greatest(top);
 }
 
-// q and the sums of a block whose elements are at most 127.5 / per_step.
+// q and the sums of a block whose elements times per_step are at most 127 and a rounding: the nearest integers, ties to
+// even.
+#if defined(VEC_AVX512)
+INLINE __m512i nearest(const float *x, __m512 per_step)
+{
+    return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), per_step));
+}
+
+// 64 elements. Packing leaves four of each sixteen in every 128 bits: the permutation brings them together.
+INLINE __m512i nearest_64(const float *x, __m512 per_step)
+{
+    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    __m512i lo = _mm512_packs_epi32(nearest(x, per_step), nearest(x + 16, per_step));
+    __m512i hi = _mm512_packs_epi32(nearest(x + 32, per_step), nearest(x + 48, per_step));
+    return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(lo, hi));
+}
+
+// Sums of eight bytes (plus 128 each, for vpsadbw knows no signs) of the four quarters, side by side in words; a sum of
+// sixteen is that of two 64-bit halves, and stands in the word of its quarter.
+static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, int16_t *sums)
+{
+    const __m512i order =
+        _mm512_castsi256_si512(_mm256_set_epi16(27, 19, 11, 3, 26, 18, 10, 2, 25, 17, 9, 1, 24, 16, 8, 0));
+    __m512i words = _mm512_setzero_si512();
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        __m512i bytes = nearest_64(x + 64 * i, _mm512_set1_ps(per_step));
+        _mm512_storeu_si512(q + 64 * i, bytes);
+        __m512i eights = _mm512_sad_epu8(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)), _mm512_setzero_si512());
+        words = _mm512_or_si512(words, _mm512_slli_epi64(eights, 16 * i));
+    }
+    words = _mm512_add_epi16(words, _mm512_shuffle_epi32(words, 0x4e));
+    __m256i all = _mm512_castsi512_si256(_mm512_permutexvar_epi16(order, words));
+    _mm256_storeu_si256((__m256i *)sums, _mm256_sub_epi16(all, _mm256_set1_epi16(16 * 128)));
+}
+#elif defined(VEC_AVX2)
+INLINE __m256i nearest(const float *x, __m256 per_step)
+{
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), per_step));
+}
+
+// 32 elements at a time. Packing leaves four of each eight in both halves: the permutation brings them together.
+static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, int16_t *sums)
+{
+    const __m256i order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
+    __m256 step = _mm256_set1_ps(per_step);
+    for (int i = 0; i < Q8_BLOCK; i += 32) {
+        __m256i lo = _mm256_packs_epi32(nearest(x + i, step), nearest(x + i + 8, step));
+        __m256i hi = _mm256_packs_epi32(nearest(x + i + 16, step), nearest(x + i + 24, step));
+        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi), order);
+        _mm256_storeu_si256((__m256i *)(q + i), bytes);
+        // Sums of eight bytes, plus 128 each, for vpsadbw knows no signs.
+        __m256i eights = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+        eights = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0x4e));
+        sums[i / Q8_SUMS] = (int16_t)(_mm256_cvtsi256_si32(eights) - 16 * 128);
+        sums[i / Q8_SUMS + 1] = (int16_t)(_mm256_extract_epi32(eights, 4) - 16 * 128);
+    }
+}
+#else
 static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, int16_t *sums)
 {
     for (int i = 0; i < Q8_BLOCK; i += 4 * LANES) {
@@ -377,6 +456,7 @@ static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, i
             sums[i / Q8_SUMS + g] = (int16_t)four[g];
     }
 }
+#endif
 
 static float quantize_block_scaled(const float x[Q8_BLOCK], int8_t *q, int16_t *sums)
 {

@@ -148,17 +148,27 @@ INLINE vec vec_at_most(vec bound, vec x)
 
 INLINE veci veci_max(veci a, veci b)
 {
+#if defined(VEC_AVX512)
+    return (veci)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif defined(VEC_AVX2)
+    return (veci)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
     veci greater = a > b;
     return (greater & a) | (~greater & b);
+#endif
 }
 
 // The greatest element.
 INLINE int32_t veci_greatest(veci x)
 {
+#if defined(VEC_AVX512)
+    return _mm512_reduce_max_epi32((__m512i)x);
+#else
     int32_t most = x[0];
     for (int i = 1; i < VEC; i++)
         most = MAX(most, x[i]);
     return most;
+#endif
 }
 
 INLINE vec vec_abs(vec x)
@@ -236,6 +246,18 @@ INLINE vecd vec_to_double(vec x, int half)
 #endif
 }
 
+// VEC / 2 floats, widened.
+INLINE vecd vecd_from_floats(const float *p)
+{
+#if defined(VEC_AVX512)
+    return (vecd)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+#elif defined(VEC_AVX2)
+    return (vecd)_mm256_cvtps_pd(_mm_loadu_ps(p));
+#else
+    return (vecd){float_load(p), float_load(p + 1)};
+#endif
+}
+
 INLINE vec vec_from_doubles(vecd lo, vecd hi)
 {
 #if defined(VEC_AVX512)
@@ -245,6 +267,18 @@ INLINE vec vec_from_doubles(vecd lo, vecd hi)
     return (vec)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)hi), _mm256_cvtpd_ps((__m256d)lo));
 #else
     return (vec){(float)lo[0], (float)lo[1], (float)hi[0], (float)hi[1]};
+#endif
+}
+
+// sum + x * x, where the square is exact, as that of a float is: fused or not, the bits are the same.
+INLINE vecd vecd_add_square(vecd sum, vecd x)
+{
+#if defined(VEC_AVX512)
+    return (vecd)_mm512_fmadd_pd((__m512d)x, (__m512d)x, (__m512d)sum);
+#elif defined(VEC_AVX2)
+    return (vecd)_mm256_fmadd_pd((__m256d)x, (__m256d)x, (__m256d)sum);
+#else
+    return sum + x * x;
 #endif
 }
 
@@ -474,6 +508,44 @@ INLINE void lanes_sum4x4(struct lanes x[4][4], quad sums[4])
     memcpy(sums, &all, sizeof(all));
 }
 #endif
+
+// ---- pairs of neighbours
+
+// VEC / 2 floats, each twice.
+INLINE vec vec_load_twice(const float *p)
+{
+#if defined(VEC_AVX512)
+    const __m512i index = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    return (vec)_mm512_permutexvar_ps(index, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+#elif defined(VEC_AVX2)
+    const __m256i index = _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0);
+    return (vec)_mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), index);
+#else
+    float a = float_load(p), b = float_load(p + 1);
+    return (vec){a, a, b, b};
+#endif
+}
+
+// The two of each pair change places.
+INLINE vec vec_swap_pairs(vec x)
+{
+#if defined(VEC_AVX512)
+    return (vec)_mm512_permute_ps((__m512)x, 0xb1);
+#elif defined(VEC_AVX2)
+    return (vec)_mm256_permute_ps((__m256)x, 0xb1);
+#else
+    return (vec)QUAD_SHUFFLE(x, x, 1, 0, 3, 2);
+#endif
+}
+
+// The first of each pair with its sign changed.
+INLINE vec vec_negate_firsts(vec x)
+{
+    veci signs;
+    for (int i = 0; i < VEC; i++)
+        signs[i] = i % 2 ? 0 : INT32_MIN;
+    return (vec)((veci)x ^ signs);
+}
 
 // Within each four elements, the 4 x 4 matrix of four vectors turned.
 INLINE void vec_turn4(vec r[4])
