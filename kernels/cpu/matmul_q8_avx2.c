@@ -1,375 +1,603 @@
-// The 8-bit matmul for AVX2, of the types that models use most; the others have no path here and go through matmul_f32.
+// The 8-bit matmul for AVX2.
 //
-// The naive loop (matmul_q8_scalar.c) takes one output after another. Here four rows go together: a block of each is
-// unpacked once into bytes and 16-bit scales that stay in the first-level cache, and all columns sweep over it; for one
-// column, which waits for memory, blocks of 256 go row by row. A dot is
-//     maddubs (pairs of bytes -> 16 bits), madd by the scales (pairs -> 32 bits), add,
-// and the four rows' sums are reduced together, so that a lane is a row and the float chain of kernels.h runs on four
-// rows at a time. No pair saturates: weights are at most 63 * 127 * 2 < 2^15 unsigned, or |-128| * 127 * 2 < 2^15 with
-// the signs moved to the activations.
-#include "kernels/cpu/level.h"
+// The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j], then a
+// step of the float chain. Here lane r of a register belongs to row r (matmul_q8_avx2_unpack.c puts it there), so that
+// nothing has to be added up across lanes:
+//   - vpmaddubsw multiplies four bytes of eight rows with four bytes of one column, broadcast, and leaves two sums of 16
+//     bits a row. Several of these are added up in 16 bits before vpmaddwd multiplies them by the sub-block's scale and
+//     widens them: for Q4_K 17 operations are 256 products, where a widening of each would take 24.
+//   - 16 bits hold so many: 8 words of weights up to 15, 4 up to 31, 2 up to 63. A type whose weights have an offset
+//     starts at minus the offset times the sum of the same activations, which centres them: then 8 words of weights from
+//     -16 to 15 fit, 4 from -32 to 31. What wraps around on the way does no harm.
+//   - Weights of the full 8 bits leave no room for a second product (and as unsigned bytes none for the first). With few
+//     columns their signs move to the activations; with many columns both sides are widened to 16 bits once, and
+//     vpmaddwd alone multiplies; the scales of IQ4_XS, up to 32 * 127, are then already in the weights.
+//   - Few columns are bound by memory: eight rows at a time, every line fetched ahead. Many columns: a panel of 64 rows (32
+//     widened) by 256 elements stays in the L1 cache while all columns pass, and D waits in scratch for the next 256.
+#include "kernels/cpu/matmul_q8_avx2.h"
 
-#include <immintrin.h>
-
-enum { ROWS = 4, COLUMNS_MAX = SCRATCH_BYTES / 32, LINE = 64, PREFETCH = 4096 };
-
-// A row's block of 256, unpacked. `scale` holds, for 32 elements, the 16-bit factor of each pair.
-struct block {
-    __m256i w[8];
-    __m256i scale[8];
-    __m256i min; // the factor of each of the 16 sums of activations; subtracted
+enum {
+    TILE_COLUMNS = 4,
+    TILE_GROUPS = 2,
+    FEW = 4,            // columns that are bound by memory
+    HEIGHT = 64,        // rows of a panel for many columns
+    HEIGHT_WIDE = 32,
+    COLUMNS_MAX = 1200, // columns that a panel serves
+    AHEAD = 4,          // blocks of 256 between the request for bytes and their use
+    LINE = 64,
 };
 
-// Four rows' scales and minima of a block, a lane a row.
-struct factors {
-    __m128 d, m;
+// How the tiles of a type multiply.
+struct form {
+    int run;      // words whose products a sum of 16 bits holds; 0: not one more, weights are signed
+    int scaled;   // words that share a scale, in blocks of 256; 0: blocks of 32
+    int offset;   // of the bytes in the panel
+    int mins;     // words that share a minimum; 0: none
 };
 
-static inline __m256i load(const void *p)
+static const struct form forms[DT_COUNT] = {
+    [DT_Q2_K] = {4, 4, 0, 4},   [DT_Q3_K] = {4, 4, 4, 0},  [DT_Q4_K] = {8, 8, 0, 8},  [DT_Q5_K] = {4, 8, 0, 8},
+    [DT_Q6_K] = {4, 4, 32, 0},  [DT_IQ4_XS] = {0, 8, 0, 0}, [DT_Q4_0] = {8, 0, 8, 0},  [DT_Q4_1] = {8, 0, 0, 8},
+    [DT_Q5_0] = {8, 0, 16, 0},  [DT_Q5_1] = {4, 0, 0, 8},  [DT_Q8_0] = {0, 0, 0, 0},  [DT_IQ4_NL] = {0, 0, 0, 0},
+    [DT_MXFP4] = {8, 0, 12, 0},
+};
+
+// ---- columns
+
+// What tiles want to know of a column in a span.
+struct column {
+    const int8_t *q;
+    float da;
+    int32_t start[16]; // of each run: int16 pairs that take the offset off its two sums
+    int32_t pairs[8];  // int16 pairs of sums of q, as `min` wants them
+    float sums[8];     // of q, over 32
+};
+
+// Sums of four registers' words in each half, as int16 pairs: word j of a half is the sum of that half of v[j].
+INLINE __m256i add_words(const __m256i v[4])
 {
-    return _mm256_loadu_si256(p);
+    __m256i t[4];
+    transpose_words(v, t);
+    return _mm256_add_epi16(_mm256_add_epi16(t[0], t[1]), _mm256_add_epi16(t[2], t[3]));
 }
 
-static inline float f16_at(const uint8_t *p)
+// The pairs follow vpmaddubsw: elements 4i and 4i+1 of a run, elements 4i+2 and 4i+3. None exceeds 16 * 127 * 16.
+static void prepare_start(const int8_t *q, int offset, int run, int32_t *start)
 {
-    uint16_t h;
-    memcpy(&h, p, 2);
-    return _cvtsh_ss(h);
-}
-
-static inline __m128 f16_of_rows(const uint8_t *const *rows, size_t at)
-{
-    return _mm_setr_ps(f16_at(rows[0] + at), f16_at(rows[1] + at), f16_at(rows[2] + at), f16_at(rows[3] + at));
-}
-
-static inline int word_at(const uint8_t *p)
-{
-    int32_t word;
-    memcpy(&word, p, 4);
-    return word;
-}
-
-// Of blocks that begin with both.
-static inline struct factors factors_of_rows(const uint8_t *const *rows)
-{
-    const __m128i apart = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    __m128i both = _mm_setr_epi32(word_at(rows[0]), word_at(rows[1]), word_at(rows[2]), word_at(rows[3]));
-    __m256 all = _mm256_cvtph_ps(_mm_shuffle_epi8(both, apart));
-    return (struct factors){_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)};
-}
-
-// Sums of the eight lanes of each: a lane a row.
-static inline __m128i reduce_rows(__m256i a, __m256i b, __m256i c, __m256i d)
-{
-    __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-    __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-    __m256i all = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-    return _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
-}
-
-// ---- unpacking blocks of 256: one row
-
-// The 12 bytes of Q4_K's eight 6-bit scales and mins, as bytes: scales in the low half, mins in the high. They go from
-// register to register: a load of what was stored in parts would wait for the stores.
-static inline __m128i k4_scales(const uint8_t *p)
-{
-    uint32_t a, b, c;
-    memcpy(&a, p, 4), memcpy(&b, p + 4, 4), memcpy(&c, p + 8, 4);
-    uint64_t scales = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030), mins = (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030);
-    return _mm_set_epi64x((int64_t)(mins << 32 | (b & 0x3f3f3f3f)), (int64_t)(scales << 32 | (a & 0x3f3f3f3f)));
-}
-
-// Both lanes of v filled with its 16-bit elements a and b.
-static inline __m256i spread(__m256i v, int a, int b)
-{
-    __m256i at = _mm256_set_m128i(_mm_set1_epi16((int16_t)(2 * b | (2 * b + 1) << 8)),
-                                  _mm_set1_epi16((int16_t)(2 * a | (2 * a + 1) << 8)));
-    return _mm256_shuffle_epi8(v, at);
-}
-
-static inline void unpack_k4_scales(const uint8_t *p, struct block *o)
-{
-    __m128i all = k4_scales(p), mins = _mm_unpackhi_epi8(all, all);
-    __m256i scales = _mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(all));
-    for (int j = 0; j < 8; j++)
-        o->scale[j] = spread(scales, j, j);
-    o->min = _mm256_cvtepu8_epi16(mins); // each serves two sums of 16
-}
-
-static inline void unpack_q4_k(const uint8_t *b, struct block *o)
-{
-    const __m256i low = _mm256_set1_epi8(15);
-    unpack_k4_scales(b + 4, o);
-    for (int j = 0; j < 4; j++) {
-        __m256i q = load(b + 16 + 32 * j);
-        o->w[2 * j] = _mm256_and_si256(q, low);
-        o->w[2 * j + 1] = _mm256_and_si256(_mm256_srli_epi16(q, 4), low);
-    }
-}
-
-static inline void unpack_q5_k(const uint8_t *b, struct block *o)
-{
-    const __m256i low = _mm256_set1_epi8(15), sixteen = _mm256_set1_epi8(16);
-    __m256i high = load(b + 16);
-    unpack_k4_scales(b + 4, o);
-    for (int j = 0; j < 4; j++) {
-        __m256i q = load(b + 48 + 32 * j);
-        __m256i h0 = _mm256_and_si256(_mm256_slli_epi16(high, 4), sixteen);
-        __m256i h1 = _mm256_and_si256(_mm256_slli_epi16(high, 3), sixteen);
-        o->w[2 * j] = _mm256_or_si256(_mm256_and_si256(q, low), h0);
-        o->w[2 * j + 1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(q, 4), low), h1);
-        high = _mm256_srli_epi16(high, 2);
-    }
-}
-
-// The -32 of each weight becomes 32 * scale for each sum of 16 activations.
-static inline void unpack_q6_k(const uint8_t *b, struct block *o)
-{
-    const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30);
-    __m256i scales = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(b + 192)));
-    __m256i first = _mm256_permute2x128_si256(scales, scales, 0x00),
-            last = _mm256_permute2x128_si256(scales, scales, 0x11);
-    o->min = _mm256_slli_epi16(scales, 5);
-    for (int j = 0; j < 4; j++) {
-        o->scale[j] = spread(first, 2 * j, 2 * j + 1);
-        o->scale[4 + j] = spread(last, 2 * j, 2 * j + 1);
-    }
+    const __m256i by = _mm256_set1_epi8((char)offset);
     for (int half = 0; half < 2; half++) {
-        __m256i q0 = load(b + 64 * half), q1 = load(b + 64 * half + 32), h = load(b + 128 + 32 * half);
-        __m256i *w = &o->w[4 * half];
-        w[0] = _mm256_or_si256(_mm256_and_si256(q0, low), _mm256_and_si256(_mm256_slli_epi16(h, 4), top));
-        w[1] = _mm256_or_si256(_mm256_and_si256(q1, low), _mm256_and_si256(_mm256_slli_epi16(h, 2), top));
-        w[2] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(q0, 4), low), _mm256_and_si256(h, top));
-        w[3] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(q1, 4), low),
-                               _mm256_and_si256(_mm256_srli_epi16(h, 2), top));
+        __m256i v[4];
+        for (int j = 0; j < 4; j++)
+            v[j] = _mm256_maddubs_epi16(by, load_256(q + 128 * half + 32 * j));
+        __m256i sums = _mm256_sub_epi16(_mm256_setzero_si256(), add_words(v));
+        __m128i even = _mm256_castsi256_si128(sums), odd = _mm256_extracti128_si256(sums, 1); // of runs of 16
+        if (run == 8) {
+            _mm_storeu_si128((__m128i *)(start + 4 * half), _mm_add_epi16(even, odd));
+            continue;
+        }
+        _mm_storeu_si128((__m128i *)(start + 8 * half), _mm_unpacklo_epi32(even, odd));
+        _mm_storeu_si128((__m128i *)(start + 8 * half + 4), _mm_unpackhi_epi32(even, odd));
     }
 }
 
-// ---- blocks of 256
-
-// One row's 256 products with a column, in eight lanes. The empty instruction keeps the sums in this order: the
-// compiler would make trees of all four rows' at once, and spill most of what it has in registers.
-static inline __m256i dot_row(const struct block *b, const int8_t *q, bool in_order)
+static void prepare_mins(const int16_t *q_sums, const struct form *f, struct column *c)
 {
-    __m256i sum = _mm256_setzero_si256();
-    for (int j = 0; j < 8; j++) {
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(b->w[j], load(q + 32 * j)), b->scale[j]));
-        if (in_order)
-            __asm__("" : "+x"(sum));
-    }
-    return sum;
-}
-
-// The float chain of kernels.h, a step of four rows at once.
-static inline __m128 add_sums(__m128 chain, const __m256i dots[ROWS], const __m256i mins[ROWS], bool float_mins,
-                              struct factors f, float da)
-{
-    __m128i isum = reduce_rows(dots[0], dots[1], dots[2], dots[3]);
-    __m128i msum = reduce_rows(mins[0], mins[1], mins[2], mins[3]);
-    if (!float_mins)
-        isum = _mm_sub_epi32(isum, msum);
-    __m128 s = _mm_mul_ps(_mm_cvtepi32_ps(isum), f.d);
-    if (float_mins)
-        s = _mm_fnmadd_ps(_mm_cvtepi32_ps(msum), f.m, s);
-    return _mm_fmadd_ps(s, _mm_set1_ps(da), chain);
-}
-
-typedef void unpack_fn(const uint8_t *block, struct block *out);
-
-// Up to four rows; those that are missing repeat the last.
-struct row_group {
-    const uint8_t *at[ROWS];
-    int n;
-};
-
-static struct row_group rows_from(const struct matmul_args *a, int first)
-{
-    struct row_group rows = {.n = MIN(ROWS, a->n_rows - first)};
-    for (int r = 0; r < ROWS; r++)
-        rows.at[r] = (const uint8_t *)a->w + (size_t)(first + MIN(r, rows.n - 1)) * a->w_stride;
-    return rows;
-}
-
-static inline void store_rows(float *y, __m128 v, int n)
-{
-    if (n == ROWS) {
-        _mm_storeu_ps(y, v);
+    if (f->mins == 4) {
+        memcpy(c->pairs, q_sums, Q8_SUMS * sizeof(*q_sums));
         return;
     }
-    float lanes[ROWS];
-    _mm_storeu_ps(lanes, v);
-    memcpy(y, lanes, (size_t)n * sizeof(float));
+    __m128i sums = _mm_hadd_epi16(load_128(q_sums), load_128(q_sums + 8)); // over 32
+    _mm_storeu_si128((__m128i *)c->pairs, sums);
+    if (!f->scaled)
+        _mm256_storeu_ps(c->sums, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(sums)));
 }
 
-// Block i of four rows with all columns.
-static inline __attribute__((always_inline)) void multiply_block(const struct matmul_args *a, int first_x, int n_x,
-                                                                 int64_t i, const struct row_group *rows,
-                                                                 unpack_fn *unpack, bool float_mins, struct factors f,
-                                                                 __m128 *chains)
+static void prepare_column(const struct matmul_args *a, int j, int64_t span, struct column *c)
 {
-    struct block b[ROWS];
-    __m256i dots[ROWS], mins[ROWS];
-    for (int r = 0; r < ROWS; r++)
-        unpack(rows->at[r], &b[r]);
-    for (int j = 0; j < n_x; j++) {
-        const void *x = a->x[first_x + j];
-        const int8_t *q = q8_quants(x) + 256 * i;
-        __m256i sums = load(q8_sums(x, a->k) + 16 * i);
-        for (int r = 0; r < ROWS; r++) {
-            dots[r] = dot_row(&b[r], q, true);
-            mins[r] = _mm256_madd_epi16(b[r].min, sums);
+    const struct form *f = &forms[a->type];
+    const void *x = a->x[j];
+    c->q = q8_quants(x) + span * SPAN;
+    c->da = q8_scales(x, a->k)[span];
+    if (f->offset)
+        prepare_start(c->q, f->offset, f->run, c->start);
+    if (f->mins)
+        prepare_mins(q8_sums(x, a->k) + span * Q8_SUMS, f, c);
+}
+
+// ---- tiles: n columns by `groups` groups of rows. All short loops are unrolled, all arrays of a tile are registers.
+
+typedef __m256i tile_sums[TILE_COLUMNS][TILE_GROUPS];
+typedef __m256 tile_floats[TILE_COLUMNS][TILE_GROUPS];
+
+#define EACH_COLUMN UNROLL for (int j = 0; j < n; j++)
+#define EACH_GROUP UNROLL for (int i = 0; i < groups; i++)
+
+// *sum += v, now: left to itself the compiler makes a tree of a loop's sums, and spills what it holds. The empty
+// instruction keeps them in order.
+INLINE void add_16(__m256i *sum, __m256i v)
+{
+    *sum = _mm256_add_epi16(*sum, v);
+    __asm__("" : "+x"(*sum));
+}
+
+INLINE void add_32(__m256i *sum, __m256i v)
+{
+    *sum = _mm256_add_epi32(*sum, v);
+    __asm__("" : "+x"(*sum));
+}
+
+INLINE void set_zero(tile_sums sum, int n, int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            sum[j][i] = _mm256_setzero_si256();
+}
+
+// Two sums of 16 bits a lane, of the products of f.run words from `word` on.
+INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct form f, int n,
+                         int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            acc[j][i] = f.offset ? broadcast_32(&c[j].start[word / f.run]) : _mm256_setzero_si256();
+    UNROLL
+    for (int k = 0; k < f.run; k++) {
+        __m256i w[TILE_GROUPS];
+        EACH_GROUP
+            w[i] = p[i].w[word + k];
+        EACH_COLUMN {
+            __m256i q = broadcast_32(c[j].q + 4 * (word + k));
+            EACH_GROUP
+                add_16(&acc[j][i], _mm256_maddubs_epi16(w[i], q));
         }
-        chains[j] = add_sums(chains[j], dots, mins, float_mins, f, q8_scales(x, a->k)[i]);
     }
 }
 
-static inline struct factors factors_of(const uint8_t *const *rows, size_t d_at, size_t m_at)
+// sum += pairs of the rows . pairs of the columns
+INLINE void add_scaled(tile_sums sum, tile_sums acc, const __m256i factor[TILE_GROUPS], int n, int groups)
 {
-    return m_at ? factors_of_rows(rows) : (struct factors){.d = f16_of_rows(rows, d_at)};
+    EACH_COLUMN
+        EACH_GROUP
+            add_32(&sum[j][i], _mm256_madd_epi16(acc[j][i], factor[i]));
 }
 
-// What four rows' blocks give with a column, before it is reduced.
-struct products {
-    __m256i dots[ROWS], mins[ROWS];
+// sum += factor * (w . q) over eight words of signed weights.
+INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, int word,
+                       const __m256i factor[TILE_GROUPS], int n, int groups)
+{
+    UNROLL
+    for (int k = word; k < word + 8; k++) {
+        __m256i w[TILE_GROUPS], magnitude[TILE_GROUPS];
+        EACH_GROUP
+            w[i] = p[i].w[k], magnitude[i] = _mm256_abs_epi8(w[i]);
+        EACH_COLUMN {
+            __m256i q = broadcast_32(c[j].q + 4 * k);
+            EACH_GROUP {
+                __m256i pairs = _mm256_maddubs_epi16(magnitude[i], _mm256_sign_epi8(q, w[i]));
+                add_32(&sum[j][i], _mm256_madd_epi16(pairs, factor[i]));
+            }
+        }
+    }
+}
+
+INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct column *c, int n_pairs, int n, int groups)
+{
+    UNROLL
+    for (int s = 0; s < n_pairs; s++) {
+        __m256i min[TILE_GROUPS];
+        EACH_GROUP
+            min[i] = p[i].min[s];
+        EACH_COLUMN {
+            __m256i q = broadcast_32(&c[j].pairs[s]);
+            EACH_GROUP
+                add_32(&sum[j][i], _mm256_madd_epi16(min[i], q));
+        }
+    }
+}
+
+// D = fma(S, da, D); a column's D are `stride` floats after those of the column before.
+INLINE void add_to_partial(float *d, int stride, tile_floats s, const struct column *c, int n, int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP {
+            float *at = d + j * stride + GROUP * i;
+            _mm256_storeu_ps(at, _mm256_fmadd_ps(s[j][i], _mm256_set1_ps(c[j].da), _mm256_loadu_ps(at)));
+        }
+}
+
+// The end of a block of 256, from its sums of integers.
+INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, int stride, struct form f,
+                          int n, int groups)
+{
+    tile_floats s;
+    EACH_COLUMN
+        EACH_GROUP
+            s[j][i] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[j][i]), p[i].d[0]);
+    if (f.mins) {
+        tile_sums min;
+        set_zero(min, n, groups);
+        add_min_pairs(min, p, c, 32 / f.mins, n, groups);
+        EACH_COLUMN
+            EACH_GROUP
+                s[j][i] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(min[j][i]), p[i].m[0], s[j][i]);
+    }
+    add_to_partial(d, stride, s, c, n, groups);
+}
+
+INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, int stride, struct form f, int n, int groups)
+{
+    tile_sums sum;
+    set_zero(sum, n, groups);
+    for (int word = 0; word < WORDS; word += f.run ? f.run : 8) {
+        __m256i scale[TILE_GROUPS];
+        tile_sums acc;
+        if (f.run)
+            multiply_run(acc, p, c, word, f, n, groups);
+        EACH_GROUP
+            scale[i] = p[i].scale[word / f.scaled];
+        if (f.run)
+            add_scaled(sum, acc, scale, n, groups);
+        else
+            add_signed(sum, p, c, word, scale, n, groups);
+    }
+    finish_scaled(sum, p, c, d, stride, f, n, groups);
+}
+
+// S of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
+INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, int b, struct form f,
+                      int n, int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP {
+            s[j][i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[j][i]), p[i].d[b], s[j][i]);
+            if (f.mins)
+                s[j][i] = _mm256_fmadd_ps(_mm256_set1_ps(c[j].sums[b]), p[i].m[b], s[j][i]);
+        }
+}
+
+INLINE void set_zero_floats(tile_floats s, int n, int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            s[j][i] = _mm256_setzero_ps();
+}
+
+INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, int stride, struct form f,
+                        int n, int groups)
+{
+    const __m256i one[TILE_GROUPS] = {_mm256_set1_epi16(1), _mm256_set1_epi16(1)};
+    tile_floats s;
+    set_zero_floats(s, n, groups);
+    for (int b = 0; b < n_blocks; b++) {
+        tile_sums sum, acc;
+        set_zero(sum, n, groups);
+        if (f.run)
+            UNROLL
+            for (int word = 0; word < 8; word += f.run) {
+                multiply_run(acc, p, c, 8 * b + word, f, n, groups);
+                add_scaled(sum, acc, one, n, groups);
+            }
+        else
+            add_signed(sum, p, c, 8 * b, one, n, groups);
+        add_block(s, sum, p, c, b, f, n, groups);
+    }
+    add_to_partial(d, stride, s, c, n, groups);
+}
+
+// ---- weights of the full 8 bits, many columns: both sides as 16 bits, of each eight words first the even bytes
+
+struct wide_panel {
+    __m256i w[2 * WORDS];
+};
+struct wide_column {
+    int32_t q[2 * WORDS];
 };
 
-// One column alone: row by row, multiplied as it is unpacked, so that memory is read from front to back; the four rows'
-// chains follow when all their products are there.
-static inline __attribute__((always_inline)) void lone_column(const struct matmul_args *a, const void *x, float *y,
-                                                              size_t bytes, unpack_fn *unpack, size_t d_at, size_t m_at)
+INLINE void widen(__m256i v, __m256i *even, __m256i *odd)
 {
-    struct products *p = a->scratch;
-    for (int first = 0; first < a->n_rows; first += ROWS) {
-        struct row_group rows = rows_from(a, first);
-        __m128 chain = _mm_setzero_ps();
-        for (int r = 0; r < ROWS; r++)
-            for (int64_t i = 0; i < a->k / 256; i++) {
-                const uint8_t *block = rows.at[r] + (size_t)i * bytes;
-                struct block one;
-                for (size_t at = 0; at < bytes; at += LINE)
-                    _mm_prefetch((const char *)block + PREFETCH + at, _MM_HINT_T0);
-                unpack(block, &one);
-                p[i].dots[r] = dot_row(&one, q8_quants(x) + 256 * i, false);
-                p[i].mins[r] = _mm256_madd_epi16(one.min, load(q8_sums(x, a->k) + 16 * i));
-            }
-        for (int64_t i = 0; i < a->k / 256; i++) {
-            chain = add_sums(chain, p[i].dots, p[i].mins, m_at != 0, factors_of(rows.at, d_at, m_at),
-                             q8_scales(x, a->k)[i]);
-            for (int r = 0; r < ROWS; r++)
-                rows.at[r] += bytes;
-        }
-        store_rows(y + first, chain, rows.n);
+    *even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+    *odd = _mm256_srai_epi16(v, 8);
+}
+
+static void widen_column(const struct column *c, struct wide_column *out)
+{
+    for (int b = 0; b < BLOCKS; b++) {
+        __m256i even, odd;
+        widen(load_256(c->q + 32 * b), &even, &odd);
+        _mm256_storeu_si256((__m256i *)(out->q + 16 * b), even);
+        _mm256_storeu_si256((__m256i *)(out->q + 16 * b + 8), odd);
     }
 }
 
-static inline __attribute__((always_inline)) void matmul_256(const struct matmul_args *a, int first_x, int n_x,
-                                                             enum dtype type, unpack_fn *unpack, size_t d_at,
-                                                             size_t m_at)
+static void widen_panel(const struct panel *p, bool scaled, struct wide_panel *out)
 {
-    const size_t bytes = (size_t)dtype_info[type].bytes;
-    if (n_x == 1 && (size_t)a->k / 256 * sizeof(struct products) <= SCRATCH_BYTES) {
-        lone_column(a, a->x[first_x], a->y[first_x], bytes, unpack, d_at, m_at);
-        return;
-    }
-    __m128 *chains = a->scratch;
-    for (int first = 0; first < a->n_rows; first += ROWS) {
-        struct row_group rows = rows_from(a, first);
-        memset(chains, 0, (size_t)n_x * sizeof(*chains));
-        for (int64_t i = 0; i < a->k / 256; i++) {
-            for (int r = 0; r < ROWS; r++)
-                _mm_prefetch((const char *)rows.at[r] + PREFETCH, _MM_HINT_T0);
-            multiply_block(a, first_x, n_x, i, &rows, unpack, m_at != 0, factors_of(rows.at, d_at, m_at), chains);
-            for (int r = 0; r < ROWS; r++)
-                rows.at[r] += bytes;
-        }
-        for (int j = 0; j < n_x; j++)
-            store_rows(a->y[first_x + j] + first, chains[j], rows.n);
+    for (int k = 0; k < WORDS; k++) {
+        __m256i even, odd;
+        widen(p->w[k], &even, &odd);
+        if (scaled)
+            even = _mm256_mullo_epi16(even, p->scale[k / 8]), odd = _mm256_mullo_epi16(odd, p->scale[k / 8]);
+        out->w[k / 8 * 16 + k % 8] = even;
+        out->w[k / 8 * 16 + 8 + k % 8] = odd;
     }
 }
 
-// ---- blocks of 32
+// sum += w . q over a block of 32.
+INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wide_column *c, int b, int n, int groups)
+{
+    UNROLL
+    for (int k = 0; k < 16; k++) {
+        __m256i w[TILE_GROUPS];
+        EACH_GROUP
+            w[i] = p[i].w[16 * b + k];
+        EACH_COLUMN {
+            __m256i q = broadcast_32(&c[j].q[16 * b + k]);
+            EACH_GROUP
+                add_32(&sum[j][i], _mm256_madd_epi16(w[i], q));
+        }
+    }
+}
 
-// Four rows' block: magnitudes, and signs that the activations take over.
-struct block_32 {
-    __m256i magnitude[ROWS], sign[ROWS];
-    __m128 d;
+INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, const struct column *c,
+                      const struct wide_column *wide_c, int n_blocks, float *d, int stride, struct form f, int n, int groups)
+{
+    tile_sums sum;
+    tile_floats s;
+    set_zero(sum, n, groups);
+    set_zero_floats(s, n, groups);
+    for (int b = 0; b < n_blocks; b++) {
+        add_wide(sum, wide, wide_c, b, n, groups);
+        if (f.scaled)
+            continue;
+        add_block(s, sum, p, c, b, f, n, groups);
+        set_zero(sum, n, groups);
+    }
+    if (f.scaled)
+        finish_scaled(sum, p, c, d, stride, f, n, groups);
+    else
+        add_to_partial(d, stride, s, c, n, groups);
+}
+
+// Each shape of a tile is a function of its own: TILES defines those of a kind of type.
+struct work;
+typedef void tile_fn(const struct panel *p, const struct column *c, int n_blocks, float *d);
+typedef void wide_fn(const struct panel *p, const struct wide_panel *wide, const struct column *c,
+                     const struct wide_column *wide_c, int n_blocks, float *d);
+struct tiles {
+    tile_fn *few[FEW + 1];           // one group of rows; a column's D are GROUP floats
+    tile_fn *many[TILE_COLUMNS + 1]; // two groups; HEIGHT floats
+    wide_fn *wide[TILE_COLUMNS + 1]; // two groups; HEIGHT floats
 };
 
-static inline void unpack_q8_0(const uint8_t *b, struct block_32 *o, int r)
-{
-    o->sign[r] = load(b + 2);
-    o->magnitude[r] = _mm256_abs_epi8(o->sign[r]);
-}
-
-static inline void unpack_q4_0(const uint8_t *b, struct block_32 *o, int r)
-{
-    __m128i q = _mm_loadu_si128((const __m128i *)(b + 2));
-    __m256i both = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(q, 4), q), _mm256_set1_epi8(15));
-    o->sign[r] = _mm256_sub_epi8(both, _mm256_set1_epi8(8));
-    o->magnitude[r] = _mm256_abs_epi8(o->sign[r]);
-}
-
-static inline __m256i dot_row_32(const struct block_32 *b, int r, __m256i q)
-{
-    __m256i pairs = _mm256_maddubs_epi16(b->magnitude[r], _mm256_sign_epi8(q, b->sign[r]));
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
-
-typedef void unpack_32_fn(const uint8_t *block, struct block_32 *out, int row);
-
-static inline __attribute__((always_inline)) void matmul_32(const struct matmul_args *a, int first_x, int n_x,
-                                                            enum dtype type, unpack_32_fn *unpack)
-{
-    const size_t bytes = (size_t)dtype_info[type].bytes;
-    __m128 *chains = a->scratch, *partial = chains + n_x;
-    for (int first = 0; first < a->n_rows; first += ROWS) {
-        struct row_group rows = rows_from(a, first);
-        memset(chains, 0, (size_t)n_x * 2 * sizeof(*chains));
-        for (int64_t i = 0; i < a->k / 32; i++) {
-            struct block_32 b;
-            for (int r = 0; r < ROWS; r++) {
-                _mm_prefetch((const char *)rows.at[r] + PREFETCH, _MM_HINT_T0);
-                unpack(rows.at[r], &b, r);
-            }
-            b.d = f16_of_rows(rows.at, 0);
-            bool last = i % 8 == 7 || i + 1 == a->k / 32;
-            for (int j = 0; j < n_x; j++) {
-                const void *x = a->x[first_x + j];
-                __m256i q = load(q8_quants(x) + 32 * i);
-                __m128i isum =
-                    reduce_rows(dot_row_32(&b, 0, q), dot_row_32(&b, 1, q), dot_row_32(&b, 2, q), dot_row_32(&b, 3, q));
-                partial[j] = _mm_fmadd_ps(_mm_cvtepi32_ps(isum), b.d, partial[j]);
-                if (!last)
-                    continue;
-                chains[j] = _mm_fmadd_ps(partial[j], _mm_set1_ps(q8_scales(x, a->k)[i / 8]), chains[j]);
-                partial[j] = _mm_setzero_ps();
-            }
-            for (int r = 0; r < ROWS; r++)
-                rows.at[r] += bytes;
-        }
-        for (int j = 0; j < n_x; j++)
-            store_rows(a->y[first_x + j] + first, chains[j], rows.n);
-    }
-}
-
-// ---- the functions of the level: more columns than the scratch has chains for go in turns
-
-#define MATMUL(name, CALL)                                                                                             \
-    static void matmul_##name(const struct matmul_args *a)                                                             \
+#define TILE(kind, N, GROUPS, STRIDE, ...)                                                                             \
+    static void kind##_##N##x##GROUPS(const struct panel *p, const struct column *c, int n_blocks, float *d)           \
     {                                                                                                                  \
-        for (int at = 0; at < a->n_x; at += COLUMNS_MAX) {                                                             \
-            int n = MIN(COLUMNS_MAX, a->n_x - at);                                                                     \
-            CALL;                                                                                                      \
-        }                                                                                                              \
+        const struct form f = {__VA_ARGS__};                                                                           \
+        if (f.scaled)                                                                                                  \
+            tile_scaled(p, c, d, STRIDE, f, N, GROUPS);                                                                \
+        else                                                                                                           \
+            tile_blocks(p, c, n_blocks, d, STRIDE, f, N, GROUPS);                                                      \
     }
+#define TILE_WIDE(kind, N, ...)                                                                                        \
+    static void kind##_wide_##N(const struct panel *p, const struct wide_panel *wide, const struct column *c,          \
+                                const struct wide_column *wide_c, int n_blocks, float *d)                              \
+    {                                                                                                                  \
+        const struct form f = {__VA_ARGS__};                                                                           \
+        tile_wide(p, wide, c, wide_c, n_blocks, d, HEIGHT, f, N, TILE_GROUPS);                                         \
+    }
+#define TILES_FEW(kind, ...)                                                                                           \
+    TILE(kind, 1, 1, GROUP, __VA_ARGS__)                                                                               \
+    TILE(kind, 2, 1, GROUP, __VA_ARGS__)                                                                               \
+    TILE(kind, 3, 1, GROUP, __VA_ARGS__)                                                                               \
+    TILE(kind, 4, 1, GROUP, __VA_ARGS__)
+#define TILES(kind, ...)                                                                                               \
+    TILES_FEW(kind, __VA_ARGS__)                                                                                       \
+    TILE(kind, 1, 2, HEIGHT, __VA_ARGS__)                                                                              \
+    TILE(kind, 2, 2, HEIGHT, __VA_ARGS__)                                                                              \
+    TILE(kind, 3, 2, HEIGHT, __VA_ARGS__)                                                                              \
+    TILE(kind, 4, 2, HEIGHT, __VA_ARGS__)                                                                              \
+    static const struct tiles kind = {.few = {NULL, kind##_1x1, kind##_2x1, kind##_3x1, kind##_4x1},                   \
+                                      .many = {NULL, kind##_1x2, kind##_2x2, kind##_3x2, kind##_4x2}};
+#define TILES_SIGNED(kind, ...)                                                                                        \
+    TILES_FEW(kind, __VA_ARGS__)                                                                                       \
+    TILE_WIDE(kind, 1, __VA_ARGS__)                                                                                    \
+    TILE_WIDE(kind, 2, __VA_ARGS__)                                                                                    \
+    TILE_WIDE(kind, 3, __VA_ARGS__)                                                                                    \
+    TILE_WIDE(kind, 4, __VA_ARGS__)                                                                                    \
+    static const struct tiles kind = {.few = {NULL, kind##_1x1, kind##_2x1, kind##_3x1, kind##_4x1},                   \
+                                      .wide = {NULL, kind##_wide_1, kind##_wide_2, kind##_wide_3, kind##_wide_4}};
 
-MATMUL(q4_k, matmul_256(a, at, n, DT_Q4_K, unpack_q4_k, 0, 2))
-MATMUL(q5_k, matmul_256(a, at, n, DT_Q5_K, unpack_q5_k, 0, 2))
-MATMUL(q6_k, matmul_256(a, at, n, DT_Q6_K, unpack_q6_k, 208, 0))
-MATMUL(q8_0, matmul_32(a, at, n, DT_Q8_0, unpack_q8_0))
-MATMUL(q4_0, matmul_32(a, at, n, DT_Q4_0, unpack_q4_0))
+// clang-format off
+TILES(tiles_q2_k, 4, 4, 0, 4)
+TILES(tiles_q4_k, 8, 8, 0, 8)
+TILES(tiles_q5_k, 4, 8, 0, 8)
+TILES(tiles_centred, 4, 4, 1, 0)
+TILES(tiles_32_centred, 8, 0, 1, 0)
+TILES(tiles_q4_1, 8, 0, 0, 8)
+TILES(tiles_q5_1, 4, 0, 0, 8)
+TILES_SIGNED(tiles_iq4_xs, 0, 8, 0, 0)
+TILES_SIGNED(tiles_32_signed, 0, 0, 0, 0)
+
+static const struct tiles *const tiles_of[DT_COUNT] = {
+    [DT_Q2_K] = &tiles_q2_k,        [DT_Q3_K] = &tiles_centred,    [DT_Q4_K] = &tiles_q4_k,
+    [DT_Q5_K] = &tiles_q5_k,        [DT_Q6_K] = &tiles_centred,    [DT_IQ4_XS] = &tiles_iq4_xs,
+    [DT_Q4_0] = &tiles_32_centred,  [DT_Q5_0] = &tiles_32_centred, [DT_MXFP4] = &tiles_32_centred,
+    [DT_Q4_1] = &tiles_q4_1,        [DT_Q5_1] = &tiles_q5_1,
+    [DT_Q8_0] = &tiles_32_signed,   [DT_IQ4_NL] = &tiles_32_signed,
+};
+// clang-format on
+
+// ---- rows
+
+// Eight rows' bytes from a span on. Where a matrix ends within a group the last row stands in for those that are not there.
+struct rows8 {
+    const uint8_t *at[GROUP];
+};
+
+static struct rows8 rows_from(const struct matmul_args *a, int first)
+{
+    struct rows8 g;
+    for (int r = 0; r < GROUP; r++)
+        g.at[r] = (const uint8_t *)a->w + (size_t)MIN(first + r, a->n_rows - 1) * a->w_stride;
+    return g;
+}
+
+// The rows from `first` on, past the last those that the caller reads next: only to ask for them.
+static struct rows8 rows_ahead(const struct matmul_args *a, int first)
+{
+    int end = (a->n_rows + GROUP - 1) / GROUP * GROUP;
+    if (first < end || !a->next)
+        return rows_from(a, first);
+    struct rows8 g;
+    for (int r = 0; r < GROUP; r++)
+        g.at[r] = (const uint8_t *)a->next + (size_t)(first - end + r) * a->next_stride;
+    return g;
+}
+
+static size_t span_bytes(enum dtype type)
+{
+    return (size_t)(dtype_info[type].bytes * (SPAN / dtype_info[type].block));
+}
+
+static int blocks_in_span(const struct matmul_args *a, int64_t span)
+{
+    return (int)MIN((a->k - span * SPAN) / 32, BLOCKS);
+}
+
+// Asks for the bytes that come `ahead` after the span of these rows; behind a row's end for those of the rows after them.
+INLINE void prefetch_rows(const struct rows8 *rows, const struct rows8 *next, size_t at, size_t row_bytes, size_t bytes)
+{
+    const struct rows8 *from = at < row_bytes ? rows : next;
+    size_t first = at < row_bytes ? at : at - row_bytes;
+    for (int r = 0; r < GROUP; r++)
+        for (size_t i = 0; i < bytes; i += LINE)
+            _mm_prefetch((const char *)from->at[r] + first + i, _MM_HINT_T1);
+}
+
+static void unpack_rows(const struct matmul_args *a, const struct rows8 *rows, int64_t span, struct panel *p)
+{
+    const uint8_t *at[GROUP];
+    for (int r = 0; r < GROUP; r++)
+        at[r] = rows->at[r] + (size_t)span * span_bytes(a->type);
+    ISA_FN(matmul_q8_unpack)[a->type](at, blocks_in_span(a, span), p);
+}
+
+static void store_rows(float *y, const float *d, int n)
+{
+    memcpy(y, d, (size_t)MIN(n, GROUP) * sizeof(float));
+}
+
+// ---- few columns: a group of rows from its first block to its last
+
+struct few {
+    struct panel panel;
+    float d[FEW][GROUP];
+    struct column columns[]; // by span, then by column
+};
+
+static bool few_fit(const struct matmul_args *a, int n)
+{
+    return (size_t)q8_blocks(a->k) <= (SCRATCH_BYTES - sizeof(struct few)) / sizeof(struct column) / (size_t)n;
+}
+
+static void multiply_few(const struct matmul_args *a, int first, int n)
+{
+    struct few *f = a->scratch;
+    const size_t bytes = span_bytes(a->type);
+    int64_t spans = q8_blocks(a->k);
+    for (int64_t span = 0; span < spans; span++)
+        for (int j = 0; j < n; j++)
+            prepare_column(a, first + j, span, &f->columns[span * n + j]);
+    for (int row = 0; row < a->n_rows; row += GROUP) {
+        struct rows8 rows = rows_from(a, row), next = rows_ahead(a, row + GROUP);
+        memset(f->d, 0, sizeof(f->d));
+        for (int64_t span = 0; span < spans; span++) {
+            prefetch_rows(&rows, &next, (size_t)(span + AHEAD) * bytes, (size_t)spans * bytes, bytes);
+            unpack_rows(a, &rows, span, &f->panel);
+            tiles_of[a->type]->few[n](&f->panel, &f->columns[span * n], blocks_in_span(a, span), f->d[0]);
+        }
+        for (int j = 0; j < n; j++)
+            store_rows(a->y[first + j] + row, f->d[j], a->n_rows - row);
+    }
+}
+
+// ---- many columns
+
+struct many {
+    struct panel panel[HEIGHT / GROUP];
+    struct wide_panel wide[HEIGHT_WIDE / GROUP];
+    struct wide_column wide_columns[TILE_COLUMNS];
+    struct column columns[TILE_COLUMNS];
+    float d[COLUMNS_MAX][HEIGHT];
+};
+_Static_assert(sizeof(struct many) <= SCRATCH_BYTES, "panels and partial sums fit the scratch");
+
+static void unpack_panels(const struct matmul_args *a, int row, int groups, int64_t span, struct many *m)
+{
+    const size_t bytes = span_bytes(a->type);
+    for (int g = 0; g < groups; g++) {
+        struct rows8 rows = rows_from(a, row + g * GROUP);
+        prefetch_rows(&rows, &rows, (size_t)(span + 1) * bytes, SIZE_MAX, bytes);
+        unpack_rows(a, &rows, span, &m->panel[g]);
+        if (!forms[a->type].run)
+            widen_panel(&m->panel[g], forms[a->type].scaled, &m->wide[g]);
+    }
+}
+
+// n columns over the panels; of two groups the second may hold what an older panel left there: it is not stored.
+static void run_tiles(const struct tiles *t, struct many *m, int n, int groups, int n_blocks, float *d)
+{
+    for (int g = 0; g < groups; g += TILE_GROUPS)
+        if (t->wide[n])
+            t->wide[n](&m->panel[g], &m->wide[g], m->columns, m->wide_columns, n_blocks, d + g * GROUP);
+        else
+            t->many[n](&m->panel[g], m->columns, n_blocks, d + g * GROUP);
+}
+
+static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, struct many *m)
+{
+    for (int j = 0; j < n; j++) {
+        prepare_column(a, first + j, span, &m->columns[j]);
+        if (!forms[a->type].run)
+            widen_column(&m->columns[j], &m->wide_columns[j]);
+    }
+}
+
+static void multiply_panel(const struct matmul_args *a, int first, int n, int row, int rows)
+{
+    struct many *m = a->scratch;
+    int groups = (rows + GROUP - 1) / GROUP, tiles = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    memset(m->d, 0, (size_t)n * sizeof(m->d[0]));
+    for (int64_t span = 0, spans = q8_blocks(a->k); span < spans; span++) {
+        unpack_panels(a, row, groups, span, m);
+        for (int t = 0, j = 0, width; t < tiles; t++, j += width) {
+            width = n / tiles + (t < n % tiles);
+            prepare_columns(a, first + j, width, span, m);
+            run_tiles(tiles_of[a->type], m, width, groups, blocks_in_span(a, span), m->d[j]);
+        }
+    }
+    for (int j = 0; j < n; j++)
+        for (int g = 0; g < groups; g++)
+            store_rows(a->y[first + j] + row + g * GROUP, m->d[j] + g * GROUP, rows - g * GROUP);
+}
+
+static void multiply_many(const struct matmul_args *a)
+{
+    int height = forms[a->type].run ? HEIGHT : HEIGHT_WIDE;
+    for (int row = 0; row < a->n_rows; row += height)
+        for (int first = 0; first < a->n_x; first += COLUMNS_MAX)
+            multiply_panel(a, first, MIN(COLUMNS_MAX, a->n_x - first), row, MIN(height, a->n_rows - row));
+}
+
+static void matmul(const struct matmul_args *a)
+{
+    if (a->n_x <= FEW && few_fit(a, a->n_x))
+        multiply_few(a, 0, a->n_x);
+    else
+        multiply_many(a);
+}
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
-    [DT_Q4_0] = matmul_q4_0, [DT_Q8_0] = matmul_q8_0, [DT_Q4_K] = matmul_q4_k,
-    [DT_Q5_K] = matmul_q5_k, [DT_Q6_K] = matmul_q6_k,
+    [DT_Q4_0] = matmul, [DT_Q4_1] = matmul, [DT_Q5_0] = matmul,   [DT_Q5_1] = matmul,   [DT_Q8_0] = matmul,
+    [DT_Q2_K] = matmul, [DT_Q3_K] = matmul, [DT_Q4_K] = matmul,   [DT_Q5_K] = matmul,   [DT_Q6_K] = matmul,
+    [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul,
 };
