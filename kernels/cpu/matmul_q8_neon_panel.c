@@ -1,0 +1,288 @@
+// Many columns, for 64-bit ARM: a span of 256 elements of eight rows is unpacked once into a panel, all columns sweep
+// over it, four at a time, and the float chain of kernels.h runs on four rows at a time. The panel (4 KiB) stays in the
+// first-level cache; the chains of all columns lie in the caller's scratch behind it.
+#include "kernels/cpu/matmul_q8_neon_tile.h"
+
+// The chains of a column: eight rows.
+struct chain {
+    float32x4_t rows[2];
+};
+
+enum { COLUMNS_MAX = (SCRATCH_BYTES - sizeof(struct panel)) / sizeof(struct chain) };
+
+// Up to eight rows; those that are missing repeat the last.
+struct row_group {
+    const uint8_t *at[PANEL_ROWS];
+    int n;
+};
+
+static struct row_group rows_from(const struct matmul_args *a, int first)
+{
+    struct row_group rows = {.n = MIN(PANEL_ROWS, a->n_rows - first)};
+    for (int r = 0; r < PANEL_ROWS; r++)
+        rows.at[r] = (const uint8_t *)a->w + (size_t)(first + MIN(r, rows.n - 1)) * a->w_stride;
+    return rows;
+}
+
+// ---- unpacking
+
+INLINE int8x16_t with_offset(int8x16_t w, int offset)
+{
+    return offset ? vaddq_s8(w, vdupq_n_s8((int8_t)offset)) : w;
+}
+
+INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, struct panel *p)
+{
+    int16x8_t scale[PANEL_ROWS][2], min[2][PANEL_ROWS];
+    for (int h = 0; h < 2; h++) {
+        struct block_256 b[4];
+        for (int r = 0; r < 4; r++) {
+            t->unpack(rows->at[4 * h + r], &b[r]);
+            for (int half = 0; half < t->groups / 8; half++) {
+                scale[4 * h + r][half] = b[r].scale[half];
+                if (t->m_at)
+                    min[half][4 * h + r] = b[r].min[half];
+            }
+        }
+        for (int i = 0; i < 16; i++) {
+            int8x16_t four[4];
+            UNROLL for (int r = 0; r < 4; r++) four[r] = with_offset(b[r].w[i], t->offset);
+            panel_put(p, h, i, four);
+        }
+        p->d[0][h] = halves_of_rows(rows->at + 4 * h, (size_t)t->d_at);
+        if (t->m_at)
+            p->m[0][h] = halves_of_rows(rows->at + 4 * h, (size_t)t->m_at);
+    }
+    panel_put_scales(p, t->groups, scale);
+    for (int half = 0; t->m_at && half < t->groups / 8; half++)
+        transpose_8(min[half], p->min + 8 * half);
+    for (int r = 0; r < PANEL_ROWS; r++)
+        rows->at[r] += t->bytes;
+}
+
+// n blocks of eight rows.
+INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int n, struct panel *p)
+{
+    for (int j = 0; j < n; j++) {
+        float32x4_t d[2], m[2];
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            int8x16_t w[4][2];
+            UNROLL for (int r = 0; r < 4; r++) t->unpack(rows->at[4 * h + r], w[r]);
+            UNROLL for (int i = 0; i < 2; i++)
+            {
+                int8x16_t four[4];
+                UNROLL for (int r = 0; r < 4; r++) four[r] = with_offset(w[r][i], t->offset);
+                panel_put(p, h, 2 * j + i, four);
+            }
+            d[h] = scales_of_rows(rows->at + 4 * h, t);
+            if (t->m_at)
+                m[h] = halves_of_rows(rows->at + 4 * h, (size_t)t->m_at);
+        }
+        beside_sums(d[0], d[1], p->d[j]);
+        if (t->m_at)
+            beside_sums(m[0], m[1], p->m[j]);
+        for (int r = 0; r < PANEL_ROWS; r++)
+            rows->at[r] += t->bytes;
+    }
+}
+
+// ---- tiles
+
+// What a tile does besides its count of columns; each combination is compiled.
+struct sweep {
+    const struct panel *p;
+    const void *const *x;
+    int n_x;
+    int64_t k, span;
+    struct chain *chains; // [n_x]
+};
+
+INLINE struct tile tile_at(const struct sweep *s, int first, int columns)
+{
+    struct tile t;
+    UNROLL for (int c = 0; c < columns; c++)
+    {
+        t.q[c] = q8_quants(s->x[first + c]) + SPAN * s->span;
+        t.sums[c] = sums_at(s->x[first + c], s->k, s->span);
+    }
+    return t;
+}
+
+INLINE int32x4x2_t add_mins(int32x4x2_t sum, const int16x8_t *min, int16x8_t sums)
+{
+    UNROLL for (int j = 0; j < 8; j++)
+    {
+        sum.val[0] = vmlal_n_s16(sum.val[0], vget_low_s16(min[j]), sums[j]);
+        sum.val[1] = vmlal_high_n_s16(sum.val[1], min[j], sums[j]);
+    }
+    return sum;
+}
+
+// The minima of eight rows by a column's sums.
+INLINE int32x4x2_t dot_mins(const struct panel *p, int groups, const struct sums *s)
+{
+    int32x4x2_t sum = {{vdupq_n_s32(0), vdupq_n_s32(0)}};
+    return groups == 8 ? add_mins(sum, p->min, s->of32)
+                       : add_mins(add_mins(sum, p->min, s->of16[0]), p->min + 8, s->of16[1]);
+}
+
+INLINE void tile_256(const struct sweep *s, int groups, bool wide, bool mins, int first, int columns)
+{
+    const struct panel *p = s->p;
+    struct tile t = tile_at(s, first, columns);
+    tile_sums isum;
+    dot_256(p, groups, wide, columns, &t, isum);
+    UNROLL for (int c = 0; c < columns; c++)
+    {
+        struct chain *chain = &s->chains[first + c];
+        float da = q8_scales(s->x[first + c], s->k)[s->span];
+        int32x4x2_t msum = {{vdupq_n_s32(0), vdupq_n_s32(0)}};
+        if (mins)
+            msum = dot_mins(p, groups, &t.sums[c]);
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            float32x4_t sum = vmulq_f32(vcvtq_f32_s32(column_of(isum, c, h)), p->d[0][h]);
+            if (mins)
+                sum = vfmsq_f32(sum, vcvtq_f32_s32(msum.val[h]), p->m[0][h]);
+            chain->rows[h] = vfmaq_n_f32(chain->rows[h], sum, da);
+        }
+    }
+}
+
+INLINE void tile_32(const struct sweep *s, int blocks, bool wide, bool mins, int first, int columns)
+{
+    const struct panel *p = s->p;
+    struct tile t = tile_at(s, first, columns);
+    float32x4_t sums[COLUMN_VECTORS_MAX][8];
+    tile_floats partial;
+    EACH_SUM(v, c, columns)
+    partial[v][c] = vdupq_n_f32(0);
+    for (int c = 0; mins && c < COLUMN_VECTORS(columns); c++)
+        floats_of_sums(&t, columns, c, sums[c]);
+    for (int j = 0; j < blocks; j++) {
+        tile_sums isum;
+        dot_32(p, j, wide, columns, &t, isum);
+        EACH_SUM(v, c, columns)
+        {
+            partial[v][c] = vfmaq_f32(partial[v][c], vcvtq_f32_s32(isum[v][c]), p->d[j][v]);
+            if (mins)
+                partial[v][c] = vfmaq_f32(partial[v][c], p->m[j][v], sums[c][j]);
+        }
+    }
+    UNROLL for (int c = 0; c < columns; c++)
+    {
+        struct chain *chain = &s->chains[first + c];
+        float da = q8_scales(s->x[first + c], s->k)[s->span];
+        UNROLL for (int h = 0; h < 2; h++) chain->rows[h] =
+            vfmaq_n_f32(chain->rows[h], float_column_of(partial, c, h), da);
+    }
+}
+
+// Four columns at a time, and those that are left over together.
+#define SWEEP(name, arguments, TILE)                                                                                   \
+    static __attribute__((noinline)) void name arguments                                                               \
+    {                                                                                                                  \
+        int first = 0;                                                                                                 \
+        for (; first + TILE_COLUMNS <= s->n_x; first += TILE_COLUMNS)                                                  \
+            TILE(TILE_COLUMNS);                                                                                        \
+        switch (s->n_x - first) {                                                                                      \
+        case 3:                                                                                                        \
+            TILE(3);                                                                                                   \
+            break;                                                                                                     \
+        case 2:                                                                                                        \
+            TILE(2);                                                                                                   \
+            break;                                                                                                     \
+        case 1:                                                                                                        \
+            TILE(1);                                                                                                   \
+            break;                                                                                                     \
+        }                                                                                                              \
+    }
+// clang-format off
+#define K2(n) tile_256(s, 16, false, true, first, n)
+#define K3(n) tile_256(s, 16, false, false, first, n)
+#define K4(n) tile_256(s, 8, false, true, first, n)
+#define X4(n) tile_256(s, 8, true, false, first, n)
+#define NARROW(n) tile_32(s, blocks, false, false, first, n)
+#define NARROW_MIN(n) tile_32(s, blocks, false, true, first, n)
+#define WIDE(n) tile_32(s, blocks, true, false, first, n)
+// clang-format on
+SWEEP(sweep_16_mins, (const struct sweep *s), K2)
+SWEEP(sweep_16, (const struct sweep *s), K3)
+SWEEP(sweep_8_mins, (const struct sweep *s), K4)
+SWEEP(sweep_8_wide, (const struct sweep *s), X4)
+SWEEP(sweep_32_narrow, (const struct sweep *s, int blocks), NARROW)
+SWEEP(sweep_32_mins, (const struct sweep *s, int blocks), NARROW_MIN)
+SWEEP(sweep_32_wide, (const struct sweep *s, int blocks), WIDE)
+
+// ---- a product
+
+static struct chain *chains_begin(const struct matmul_args *a, int n_x)
+{
+    struct chain *chains = (struct chain *)((struct panel *)a->scratch + 1);
+    memset(chains, 0, (size_t)n_x * sizeof(*chains));
+    return chains;
+}
+
+static void chains_store(const struct chain *chains, float *const *y, int n_x, int first, int n_rows)
+{
+    for (int j = 0; j < n_x; j++)
+        memcpy(y[j] + first, &chains[j], (size_t)n_rows * sizeof(float));
+}
+
+INLINE void panel_256(const struct matmul_args *a, int first_x, int n_x, struct type_256 t)
+{
+    struct panel *p = a->scratch;
+    for (int first = 0; first < a->n_rows; first += PANEL_ROWS) {
+        struct row_group rows = rows_from(a, first);
+        const uint8_t *ahead = rows_ahead(a, first, PANEL_ROWS);
+        struct sweep s = {.p = p, .x = a->x + first_x, .n_x = n_x, .k = a->k, .chains = chains_begin(a, n_x)};
+        for (; s.span < a->k / SPAN; s.span++, ahead += PANEL_ROWS * t.bytes) {
+            fetch(ahead, (size_t)(PANEL_ROWS * t.bytes));
+            unpack_panel_256(&rows, &t, p);
+            if (t.groups == 16)
+                t.m_at ? sweep_16_mins(&s) : sweep_16(&s);
+            else
+                t.m_at ? sweep_8_mins(&s) : sweep_8_wide(&s);
+        }
+        chains_store(s.chains, a->y + first_x, n_x, first, rows.n);
+    }
+}
+
+INLINE void panel_32(const struct matmul_args *a, int first_x, int n_x, struct type_32 t)
+{
+    struct panel *p = a->scratch;
+    for (int first = 0; first < a->n_rows; first += PANEL_ROWS) {
+        struct row_group rows = rows_from(a, first);
+        const uint8_t *ahead = rows_ahead(a, first, PANEL_ROWS);
+        struct sweep s = {.p = p, .x = a->x + first_x, .n_x = n_x, .k = a->k, .chains = chains_begin(a, n_x)};
+        for (; s.span < q8_blocks(a->k); s.span++, ahead += PANEL_ROWS * 8 * t.bytes) {
+            int blocks = (int)MIN(8, a->k / 32 - 8 * s.span);
+            fetch(ahead, (size_t)(PANEL_ROWS * 8 * t.bytes));
+            unpack_panel_32(&rows, &t, blocks, p);
+            (t.m_at ? sweep_32_mins : t.wide ? sweep_32_wide : sweep_32_narrow)(&s, blocks);
+        }
+        chains_store(s.chains, a->y + first_x, n_x, first, rows.n);
+    }
+}
+
+// ---- the functions of the level: more columns than the scratch has chains for go in turns
+
+#define PANEL(name, CALL)                                                                                              \
+    static void panel_##name(const struct matmul_args *a)                                                              \
+    {                                                                                                                  \
+        for (int at = 0; at < a->n_x; at += COLUMNS_MAX) {                                                             \
+            int n = MIN(COLUMNS_MAX, a->n_x - at);                                                                     \
+            CALL;                                                                                                      \
+        }                                                                                                              \
+    }
+#define PANEL_256(name, NAME, bytes, groups, offset, wide, d_at, m_at)                                                 \
+    PANEL(name,                                                                                                        \
+          panel_256(a, at, n, ((struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, unpack_##name})))
+#define PANEL_32(name, NAME, bytes, offset, wide, power, m_at)                                                         \
+    PANEL(name, panel_32(a, at, n, ((struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name})))
+TYPES_256(PANEL_256)
+TYPES_32(PANEL_32)
+
+#define ENTRY(name, NAME, ...) [DT_##NAME] = panel_##name,
+matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {TYPES_256(ENTRY) TYPES_32(ENTRY)};

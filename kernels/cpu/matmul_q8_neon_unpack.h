@@ -1,0 +1,306 @@
+// A row's block in every type's layout as signed bytes, scales and minima, for the 8-bit matmul of 64-bit ARM.
+//
+// A weight is byte + offset: where a few columns are multiplied, the offset costs less once for a sum of
+// activations than for every weight. High bits enter by shifts that insert (sli, sri), as a nibble's upper half in
+// two's complement, so that joining them and taking the offset off is one instruction.
+//
+// Private to matmul_q8_neon*. The layouts are described in gguf/dtype.c.
+#ifndef QUERN_MATMUL_Q8_NEON_UNPACK_H
+#define QUERN_MATMUL_Q8_NEON_UNPACK_H
+
+#include "gguf/dtype_iq.h"
+#include "kernels/cpu/matmul_q8_neon.h"
+
+// ---- pieces
+
+INLINE int8x16_t signed_of(uint8x16_t v)
+{
+    return vreinterpretq_s8_u8(v);
+}
+
+INLINE uint8x16_t low_nibbles(uint8x16_t q)
+{
+    return vandq_u8(q, vdupq_n_u8(15));
+}
+
+INLINE uint8x16_t high_nibbles(uint8x16_t q)
+{
+    return vshrq_n_u8(q, 4);
+}
+
+// Bit `bit` of each byte of v as 0 or 255.
+INLINE uint8x16_t bit_mask(uint8x16_t v, int bit)
+{
+    return vtstq_u8(v, vdupq_n_u8((uint8_t)(1 << bit)));
+}
+
+// Four bits of q, and above them the lowest four of `high`: the low nibbles, then the high ones, of which `high` has
+// its bits above.
+INLINE int8x16_t under_low(uint8x16_t q, uint8x16_t high)
+{
+    return signed_of(vsliq_n_u8(q, high, 4));
+}
+
+INLINE int8x16_t under_high(uint8x16_t q, uint8x16_t high)
+{
+    return signed_of(vsriq_n_u8(high, q, 4));
+}
+
+// ---- blocks of 256
+
+// `scale` and `min` are those of 16 groups of 16, or of 8 groups of 32 in the first vector alone. |scale| <= 128.
+struct block_256 {
+    int8x16_t w[16];
+    int16x8_t scale[2], min[2];
+};
+
+typedef void unpack_256_fn(const uint8_t *b, struct block_256 *o);
+
+// What the loops know of a type when they are compiled.
+struct type_256 {
+    enum dtype type;
+    int bytes, groups, offset;
+    bool wide;      // |w| may be above 32: four products of bytes do not fit 16 bits
+    int d_at, m_at; // 0: no minima
+    unpack_256_fn *unpack;
+};
+
+INLINE void widen(uint8x16_t v, int16x8_t out[2])
+{
+    out[0] = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(v)));
+    out[1] = vreinterpretq_s16_u16(vmovl_high_u8(v));
+}
+
+INLINE void widen_signed(int8x16_t v, int16x8_t out[2])
+{
+    out[0] = vmovl_s8(vget_low_s8(v));
+    out[1] = vmovl_high_s8(v);
+}
+
+INLINE void unpack_q2_k(const uint8_t *b, struct block_256 *o)
+{
+    const uint8x16_t three = vdupq_n_u8(3);
+    uint8x16_t scales = vld1q_u8(b);
+    widen(low_nibbles(scales), o->scale);
+    widen(high_nibbles(scales), o->min);
+    UNROLL for (int i = 0; i < 4; i++)
+    { // 16 bytes: pairs of bits of 16 elements each, 32 apart
+        uint8x16_t q = vld1q_u8(b + 16 + 16 * i);
+        int8x16_t *w = &o->w[i / 2 * 8 + i % 2];
+        w[0] = signed_of(vandq_u8(q, three));
+        w[2] = signed_of(vandq_u8(vshrq_n_u8(q, 2), three));
+        w[4] = signed_of(vandq_u8(vshrq_n_u8(q, 4), three));
+        w[6] = signed_of(vshrq_n_u8(q, 6));
+    }
+}
+
+// 16 scales of six bits, less 32: nibbles in 8 bytes, pairs of bits in 4.
+INLINE void unpack_q3_k_scales(const uint8_t *p, struct block_256 *o)
+{
+    const int8x16_t shift = {0, 0, 0, 0, -2, -2, -2, -2, -4, -4, -4, -4, -6, -6, -6, -6};
+    uint8x8_t low = vld1_u8(p);
+    uint8x16_t nibbles = vcombine_u8(vand_u8(low, vdup_n_u8(15)), vshr_n_u8(low, 4));
+    uint8x16_t high = vandq_u8(vshlq_u8(vreinterpretq_u8_u32(vdupq_n_u32(word_at(p + 8))), shift), vdupq_n_u8(3));
+    widen_signed(vsubq_s8(under_low(nibbles, high), vdupq_n_s8(32)), o->scale);
+}
+
+// Two bits, and 4 less where the mask's bit is not set.
+INLINE void unpack_q3_k(const uint8_t *b, struct block_256 *o)
+{
+    unpack_q3_k_scales(b + 96, o);
+    uint8x16_t absent[2] = {vmvnq_u8(vld1q_u8(b)), vmvnq_u8(vld1q_u8(b + 16))};
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        uint8x16_t q = vld1q_u8(b + 32 + 16 * i), mask = absent[i % 2];
+        int8x16_t *w = &o->w[i / 2 * 8 + i % 2];
+        int bit = i / 2 * 4;
+        w[0] = signed_of(vsliq_n_u8(q, bit_mask(mask, bit), 2));
+        w[2] = signed_of(vsliq_n_u8(vshrq_n_u8(q, 2), bit_mask(mask, bit + 1), 2));
+        w[4] = signed_of(vsliq_n_u8(vshrq_n_u8(q, 4), bit_mask(mask, bit + 2), 2));
+        w[6] = signed_of(vsriq_n_u8(bit_mask(mask, bit + 3), q, 6));
+    }
+}
+
+// Eight scales and minima of six bits in 12 bytes, p[4..15]: the words a, b, c at 4, 8, 12. The first four of each are
+// the low six bits of a and of b; the last four have nibbles of c below the top two bits of a and of b.
+INLINE void unpack_k4_scales(const uint8_t *p, struct block_256 *o)
+{
+    const int8x16_t shift = {0, 0, 0, 0, 0, 0, 0, 0, -4, -4, -4, -4, 0, 0, 0, 0};
+    uint8x16_t v = vld1q_u8(p);
+    uint8x16_t c = vreinterpretq_u8_u32(vdupq_laneq_u32(vreinterpretq_u32_u8(v), 3));
+    uint8x16_t last = vsliq_n_u8(low_nibbles(vshlq_u8(c, shift)), vshrq_n_u8(v, 6), 4);
+    uint32x4_t first = vreinterpretq_u32_u8(vandq_u8(v, vdupq_n_u8(63)));
+    uint8x16_t scales = vreinterpretq_u8_u32(vzip1q_u32(first, vreinterpretq_u32_u8(last)));
+    uint8x16_t mins = vreinterpretq_u8_u32(vzip2q_u32(first, vreinterpretq_u32_u8(last)));
+    o->scale[0] = vreinterpretq_s16_u16(vmovl_high_u8(scales));
+    o->min[0] = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(mins)));
+}
+
+INLINE void unpack_q4_k(const uint8_t *b, struct block_256 *o)
+{
+    unpack_k4_scales(b, o);
+    UNROLL for (int i = 0; i < 8; i++)
+    { // 16 bytes: low nibbles at 64 (i / 2) + 16 (i % 2), high ones 32 further
+        uint8x16_t q = vld1q_u8(b + 16 + 16 * i);
+        int8x16_t *w = &o->w[i / 2 * 4 + i % 2];
+        w[0] = signed_of(low_nibbles(q));
+        w[2] = signed_of(high_nibbles(q));
+    }
+}
+
+// As Q4_K, and 16 less where the fifth bit is not set: the offset.
+INLINE void unpack_q5_k(const uint8_t *b, struct block_256 *o)
+{
+    unpack_k4_scales(b, o);
+    uint8x16_t absent[2] = {vmvnq_u8(vld1q_u8(b + 16)), vmvnq_u8(vld1q_u8(b + 32))};
+    UNROLL for (int i = 0; i < 8; i++)
+    {
+        uint8x16_t q = vld1q_u8(b + 48 + 16 * i), mask = absent[i % 2];
+        int8x16_t *w = &o->w[i / 2 * 4 + i % 2];
+        w[0] = under_low(q, bit_mask(mask, i / 2 * 2));
+        w[2] = under_high(q, bit_mask(mask, i / 2 * 2 + 1));
+    }
+}
+
+// Four bits, and above them two of which the upper one, turned over, is the sign: that is 32 less.
+INLINE void unpack_q6_k(const uint8_t *b, struct block_256 *o)
+{
+    widen_signed(vld1q_s8((const int8_t *)b + 192), o->scale);
+    UNROLL for (int i = 0; i < 4; i++)
+    { // 32 bytes' worth of high bits, 16 at a time, serve four runs of 16 elements
+        uint8x16_t high = veorq_u8(vld1q_u8(b + 128 + 16 * i), vdupq_n_u8(0xaa));
+        const uint8_t *q = b + i / 2 * 64 + i % 2 * 16;
+        int8x16_t *w = &o->w[i / 2 * 8 + i % 2];
+        uint8x16_t q0 = vld1q_u8(q), q1 = vld1q_u8(q + 32), low = vdupq_n_u8(15);
+#define TOP(shift) vreinterpretq_u8_s8(vshrq_n_s8(signed_of(vshlq_n_u8(high, shift)), 2))
+        w[0] = signed_of(vbslq_u8(low, q0, TOP(6)));
+        w[2] = signed_of(vbslq_u8(low, q1, TOP(4)));
+        w[4] = under_high(q0, TOP(2));
+        w[6] = under_high(q1, TOP(0));
+#undef TOP
+    }
+}
+
+// Eight scales of six bits, less 32: nibbles in 4 bytes, pairs of bits in 16.
+INLINE void unpack_iq4_xs(const uint8_t *b, struct block_256 *o)
+{
+    const int16x8_t shift = {0, -2, -4, -6, -8, -10, -12, -14};
+    const int8x16_t values = vld1q_s8(iq4_values);
+    uint16_t top;
+    memcpy(&top, b + 2, 2);
+    uint8x8_t low = vreinterpret_u8_u32(vdup_n_u32(word_at(b + 4)));
+    uint16x8_t nibbles = vmovl_u8(vzip1_u8(vand_u8(low, vdup_n_u8(15)), vshr_n_u8(low, 4)));
+    uint16x8_t high = vandq_u16(vshlq_u16(vdupq_n_u16(top), shift), vdupq_n_u16(3));
+    o->scale[0] = vsubq_s16(vreinterpretq_s16_u16(vsliq_n_u16(nibbles, high, 4)), vdupq_n_s16(32));
+    UNROLL for (int i = 0; i < 8; i++)
+    {
+        uint8x16_t q = vld1q_u8(b + 8 + 16 * i);
+        o->w[2 * i] = vqtbl1q_s8(values, low_nibbles(q));
+        o->w[2 * i + 1] = vqtbl1q_s8(values, high_nibbles(q));
+    }
+}
+
+// clang-format off
+//     name   type    bytes groups offset wide d_at m_at
+#define TYPES_256(TYPE) \
+    TYPE(q2_k,   Q2_K,   84, 16,  0, false,  80, 82) \
+    TYPE(q3_k,   Q3_K,  110, 16,  0, false, 108,  0) \
+    TYPE(q4_k,   Q4_K,  144,  8,  0, false,   0,  2) \
+    TYPE(q5_k,   Q5_K,  176,  8, 16, false,   0,  2) \
+    TYPE(q6_k,   Q6_K,  210, 16,  0, false, 208,  0) \
+    TYPE(iq4_xs, IQ4_XS, 136, 8,  0, true,    0,  0)
+// clang-format on
+
+// ---- blocks of 32
+
+typedef void unpack_32_fn(const uint8_t *b, int8x16_t w[2]);
+
+struct type_32 {
+    enum dtype type;
+    int bytes, offset;
+    bool wide;  // as above
+    bool power; // the scale is a power of two in a byte
+    int m_at;   // 0: no minimum
+    unpack_32_fn *unpack;
+};
+
+INLINE void unpack_nibbles(const uint8_t *p, int8x16_t w[2])
+{
+    uint8x16_t q = vld1q_u8(p);
+    w[0] = signed_of(low_nibbles(q));
+    w[1] = signed_of(high_nibbles(q));
+}
+
+INLINE void unpack_q4_0(const uint8_t *b, int8x16_t w[2])
+{
+    unpack_nibbles(b + 2, w);
+}
+
+INLINE void unpack_q4_1(const uint8_t *b, int8x16_t w[2])
+{
+    unpack_nibbles(b + 4, w);
+}
+
+// Nibbles, and 16 less where the element's bit of the word at `bits` is not set.
+INLINE void unpack_five_bits(const uint8_t *bits, const uint8_t *p, int8x16_t w[2])
+{
+    const uint8x16_t first = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
+                     last = {2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3};
+    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+    uint8x16_t q = vld1q_u8(p), absent = vreinterpretq_u8_u32(vdupq_n_u32(~word_at(bits)));
+    w[0] = under_low(q, vtstq_u8(vqtbl1q_u8(absent, first), bit));
+    w[1] = under_high(q, vtstq_u8(vqtbl1q_u8(absent, last), bit));
+}
+
+INLINE void unpack_q5_0(const uint8_t *b, int8x16_t w[2])
+{
+    unpack_five_bits(b + 2, b + 6, w);
+}
+
+INLINE void unpack_q5_1(const uint8_t *b, int8x16_t w[2])
+{
+    unpack_five_bits(b + 4, b + 8, w);
+}
+
+INLINE void unpack_q8_0(const uint8_t *b, int8x16_t w[2])
+{
+    w[0] = vld1q_s8((const int8_t *)b + 2);
+    w[1] = vld1q_s8((const int8_t *)b + 18);
+}
+
+INLINE void unpack_by_table(const uint8_t *p, const int8_t values[16], int8x16_t w[2])
+{
+    uint8x16_t q = vld1q_u8(p);
+    w[0] = vqtbl1q_s8(vld1q_s8(values), low_nibbles(q));
+    w[1] = vqtbl1q_s8(vld1q_s8(values), high_nibbles(q));
+}
+
+INLINE void unpack_iq4_nl(const uint8_t *b, int8x16_t w[2])
+{
+    unpack_by_table(b + 2, iq4_values, w);
+}
+
+INLINE void unpack_mxfp4(const uint8_t *b, int8x16_t w[2])
+{
+    unpack_by_table(b + 1, fp4_values, w);
+}
+
+// clang-format off
+//     name    type  bytes offset wide  power m_at
+#define TYPES_32(TYPE) \
+    TYPE(q4_0,   Q4_0,   18, -8, false, false, 0) \
+    TYPE(q4_1,   Q4_1,   20,  0, false, false, 2) \
+    TYPE(q5_0,   Q5_0,   22,  0, false, false, 0) \
+    TYPE(q5_1,   Q5_1,   24, 16, false, false, 2) \
+    TYPE(q8_0,   Q8_0,   34,  0, true,  false, 0) \
+    TYPE(iq4_nl, IQ4_NL, 18,  0, true,  false, 0) \
+    TYPE(mxfp4,  MXFP4,  17,  0, false, true,  0)
+// clang-format on
+
+// The scales of four rows' blocks, a lane a row.
+INLINE float32x4_t scales_of_rows(const uint8_t *const *rows, const struct type_32 *t)
+{
+    return t->power ? powers_of_rows(rows) : halves_of_rows(rows, 0);
+}
+
+#endif
