@@ -108,6 +108,7 @@ struct product {
     const void **x;
     float **y, **at; // columns of y, and where they stand at an item
     void *scratch;
+    void *tiles;  // of all columns, for levels that use them
 };
 
 static uint64_t random_u64(uint64_t *state)
@@ -168,6 +169,19 @@ static const void *column_new(const struct options *o, uint64_t *state)
     return row;
 }
 
+// The columns once more, for levels that multiply in tiles.
+static void *tiles_new(const struct product *p, int n)
+{
+    void *tiles = fail_alloc(aligned_alloc(64, q8_tiles_bytes(p->o->k, n)));
+    memset(tiles, 0, q8_tiles_bytes(p->o->k, n));
+    for (int64_t span = 0; span < q8_blocks(p->o->k); span++) {
+        struct q8_tiles t = q8_tiles_at(tiles, n, span);
+        for (int j = 0; j < n; j++)
+            q8_tiles_put(&t, j, p->x[j], p->o->k, span);
+    }
+    return tiles;
+}
+
 static void columns_new(struct product *p, int n, int64_t n_rows)
 {
     uint64_t state = 2;
@@ -181,12 +195,14 @@ static void columns_new(struct product *p, int n, int64_t n_rows)
         p->x[j] = column_new(p->o, &state);
         p->y[j] = (float *)(void *)(y + (size_t)j * stride);
     }
+    p->tiles = p->o->f32 ? NULL : tiles_new(p, n);
 }
 
 static void columns_free(struct product *p, int n)
 {
     for (int j = 0; j < n; j++)
         free((void *)(uintptr_t)p->x[j]);
+    free(p->tiles);
     free(p->y[0]);
     free(p->x);
     free(p->y);
@@ -206,6 +222,7 @@ static void run(const struct kernels *k, const struct product *p)
                             .type = p->type,
                             .x = p->x,
                             .n_x = p->n_x,
+                            .x_tiles = p->tiles,
                             .y = p->at,
                             .scratch = p->scratch};
     for (int64_t row = 0; row < p->n_rows; row += ITEM_ROWS) {

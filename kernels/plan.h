@@ -15,6 +15,8 @@
 struct q8_rules {
     bool (*takes)(const void *ctx, enum dtype weight);
     size_t (*row_bytes)(int64_t k);
+    // What n columns occupy once more, in the form in which products with that weight are faster; 0: they are not. NULL: never.
+    size_t (*tiles_bytes)(const void *ctx, enum dtype weight, int64_t k, int n);
     const void *ctx;
 };
 
@@ -42,6 +44,7 @@ struct value {
     enum place place;
     size_t offset;      // in its arena
     size_t row_bytes;   // from row to row (LOCAL: of an item)
+    size_t tiles_bytes; // behind the rows: all of them in tiles, for q8_rules; 0: none
     int phase, last;    // made in, last read in
 };
 

@@ -330,6 +330,26 @@ static size_t spread_rows(size_t row_bytes)
     return row_bytes < LONG_ROW ? row_bytes : align_up(row_bytes, LINE) | LINE;
 }
 
+// Whether quantised rows that products read by columns are kept in tiles too, where the schedule is for many rows.
+static void choose_tiles(struct builder *b)
+{
+    const struct q8_rules *q8 = &b->program->q8;
+    for (int i = 0; q8->tiles_bytes && b->options->kind == SCHEDULE_MANY && i < b->program->n; i++) {
+        const struct tensor *n = b->program->nodes[i], *x = n->src[0];
+        if (n->op != OP_MATMUL || x->op != OP_QUANTIZE || b->out->values[x->id].place != PLACE_SHARED)
+            continue;
+        size_t bytes = q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], b->options->max_rows[n->rows]);
+        b->out->values[x->id].tiles_bytes = MAX(b->out->values[x->id].tiles_bytes, bytes);
+    }
+}
+
+// Bytes of a value with all the rows that there is room for.
+static size_t value_bytes(const struct builder *b, int id)
+{
+    const struct value *v = &b->out->values[id];
+    return v->row_bytes * (size_t)b->options->max_rows[b->program->nodes[id]->rows] + v->tiles_bytes;
+}
+
 static void choose_places(struct builder *b, const bool *leaves)
 {
     for (int i = 0; i < b->program->n; i++) {
@@ -360,7 +380,7 @@ static size_t find_offset(const struct builder *b, int id, size_t size, bool sha
         const struct value *o = &values[i];
         if (o->place == PLACE_NONE || o->place == PLACE_OUTPUT || (o->place == PLACE_SHARED) != shared)
             continue;
-        size_t bytes = o->row_bytes * (size_t)b->options->max_rows[b->program->nodes[i]->rows];
+        size_t bytes = value_bytes(b, i);
         if (o->last < v->phase || o->phase > v->last || o->offset + bytes <= at || at + size <= o->offset)
             continue;
         at = o->offset + bytes;
@@ -375,7 +395,7 @@ static void lay_out(struct builder *b)
         struct value *v = &b->out->values[i];
         if (v->place == PLACE_NONE || v->place == PLACE_OUTPUT)
             continue;
-        size_t size = v->row_bytes * (size_t)b->options->max_rows[b->program->nodes[i]->rows];
+        size_t size = value_bytes(b, i);
         v->offset = find_offset(b, i, size, v->place == PLACE_SHARED);
         size_t *total = v->place == PLACE_SHARED ? &b->out->shared_bytes : &b->out->private_bytes;
         *total = MAX(*total, v->offset + size);
@@ -409,6 +429,7 @@ int schedule_build(struct arena *arena, const struct program *p, const struct sc
             size_items(&out->phases[ph].chains[c], o);
     find_uses(&b, leaves);
     choose_places(&b, leaves);
+    choose_tiles(&b);
     lay_out(&b);
     return 0;
 }

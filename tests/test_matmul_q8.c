@@ -150,7 +150,23 @@ static void call_free(struct call *c)
 
 enum { GAP = 5 }; // floats of poison between the columns of y
 
-// Columns first .. first + n_x - 1 into y, a column every n_rows floats.
+// The columns once more, in tiles that end at a guard page, where the level makes use of them; else without memory.
+static struct guarded tiles_new(const struct kernels *k, const struct call *c, const void *const *x, int n_x)
+{
+    if (!k->in_tiles || !k->in_tiles(c->type, n_x))
+        return (struct guarded){0};
+    struct guarded g = guarded_new(q8_tiles_bytes(c->k, n_x), 0);
+    memset(g.data, POISON, g.size);
+    for (int64_t span = 0; span < q8_blocks(c->k); span++) {
+        struct q8_tiles t = q8_tiles_at(g.data, n_x, span);
+        for (int j = 0; j < n_x; j++)
+            q8_tiles_put(&t, j, x[j], c->k, span);
+    }
+    return g;
+}
+
+// Columns first .. first + n_x - 1 into y, a column every n_rows floats. Where tiles are of use the bits are the same with
+// and without them.
 static void run(const struct kernels *k, const struct call *c, int first, int n_x, float *y)
 {
     size_t stride = (size_t)c->n_rows + GAP;
@@ -164,15 +180,29 @@ static void run(const struct kernels *k, const struct call *c, int first, int n_
         columns[j] = floats_of(out) + (size_t)j * stride;
     }
     void *scratch = scratch_new();
-    k->matmul_q8[c->type](&(struct matmul_args){.w = c->w.bytes.data,
-                                                .w_stride = c->w.stride,
-                                                .n_rows = c->n_rows,
-                                                .k = c->k,
-                                                .type = c->type,
-                                                .x = x,
-                                                .n_x = n_x,
-                                                .y = columns,
-                                                .scratch = scratch});
+    struct matmul_args a = {.w = c->w.bytes.data,
+                            .w_stride = c->w.stride,
+                            .n_rows = c->n_rows,
+                            .k = c->k,
+                            .type = c->type,
+                            .x = x,
+                            .n_x = n_x,
+                            .y = columns,
+                            .scratch = scratch};
+    struct guarded tiles = tiles_new(k, c, x, n_x);
+    if (tiles.data) {
+        void *before = malloc(out.size);
+        k->matmul_q8[c->type](&a);
+        memcpy(before, out.data, out.size);
+        memset(out.data, POISON, out.size);
+        a.x_tiles = tiles.data;
+        k->matmul_q8[c->type](&a);
+        cr_assert_arr_eq(before, out.data, out.size, "%s %s: tiles change bits", k->name, dtype_info[c->type].name);
+        guarded_free(tiles);
+        free(before);
+    } else {
+        k->matmul_q8[c->type](&a);
+    }
     for (int j = 0; j < n_x; j++) {
         memcpy(y + (size_t)j * (size_t)c->n_rows, columns[j], (size_t)c->n_rows * sizeof(float));
         for (size_t i = (size_t)c->n_rows * sizeof(float); i < stride * sizeof(float); i++)

@@ -17,7 +17,7 @@ static size_t q8_bytes(int64_t k)
     return (size_t)k * 2;
 }
 
-static const struct q8_rules rules = {takes_q8, q8_bytes, NULL};
+static const struct q8_rules rules = {.takes = takes_q8, .row_bytes = q8_bytes};
 
 struct built {
     struct arena arena;

@@ -34,6 +34,12 @@ static bool takes_q8(const void *ctx, enum dtype type)
     return !m->options.exact && m->kernels->matmul_q8[type] != NULL;
 }
 
+static size_t tiles_bytes(const void *ctx, enum dtype type, int64_t k, int n)
+{
+    const struct kernels *kernels = ((const struct cpu_machine *)ctx)->kernels;
+    return kernels->in_tiles && kernels->in_tiles(type, n) ? q8_tiles_bytes(k, n) : 0;
+}
+
 static void cpu_plan_free(struct machine *m, struct plan *p)
 {
     (void)m;
@@ -120,7 +126,7 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
     p->kernels = cpu->kernels;
     p->options = *o;
     p->blas = cpu->options.blas;
-    struct q8_rules q8 = {takes_q8, q8_row_bytes, cpu};
+    struct q8_rules q8 = {takes_q8, q8_row_bytes, tiles_bytes, cpu};
     if (program_build(&p->arena, g, q8, &p->program, err) || build_schedules(p, o, cpu->threads.n, err) || locate_kv(p, g, err) ||
         map_memory(p, cpu->threads.n, err) || (o->profile && profile_new(p, cpu->threads.n, err))) {
         cpu_plan_free(m, p);

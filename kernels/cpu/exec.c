@@ -68,6 +68,16 @@ static void *row_at(const struct item *it, const struct tensor *n, int row)
     }
 }
 
+// Where the rows of a quantised value lie in tiles; NULL where there are none, or too few rows.
+static void *tiles_of(const struct item *it, const struct tensor *n)
+{
+    const struct run *r = it->run;
+    const struct value *v = value_of(r, n);
+    if (!v->tiles_bytes || rows_of(r, n->rows) < Q8_TILES_FROM)
+        return NULL;
+    return r->plan->shared + v->offset + v->row_bytes * (size_t)r->schedule->max_rows[n->rows];
+}
+
 static float *at(const struct item *it, const struct tensor *n, int row, int64_t col)
 {
     if (value_of(it->run, n)->place == PLACE_LOCAL)
@@ -127,13 +137,26 @@ static void do_norm(const struct item *it, const struct tensor *n)
             it->run->k->norm(n->p.norm.kind, at(it, n->src[0], row, c), gain, bias, n->p.norm.eps, group, at(it, n, row, c));
 }
 
+static void put_in_tiles(const struct item *it, const struct tensor *n, void *tiles, int row)
+{
+    int64_t k = n->p.quantize.k;
+    for (int64_t span = 0; span < q8_blocks(k); span++) {
+        struct q8_tiles t = q8_tiles_at(tiles, rows_of(it->run, n->rows), span);
+        q8_tiles_put(&t, row, row_at(it, n, row), k, span);
+    }
+}
+
 static void do_quantize(const struct item *it, const struct tensor *n)
 {
     int64_t k = n->p.quantize.k;
     size_t bytes = q8_row_bytes(k);
-    for (int row = it->row0; row < it->row1; row++)
+    void *tiles = tiles_of(it, n);
+    for (int row = it->row0; row < it->row1; row++) {
         for (int64_t i = 0; i < n->width / k; i++)
             it->run->k->quantize_q8(at(it, n->src[0], row, i * k), k, (uint8_t *)row_at(it, n, row) + (size_t)i * bytes);
+        if (tiles)
+            put_in_tiles(it, n, tiles, row);
+    }
 }
 
 static void do_route(const struct item *it, const struct tensor *n)
@@ -254,6 +277,8 @@ static void do_matmul(const struct item *it, const struct tensor *n)
         rows.y[rows.n++] = at(it, n, row, it->col0);
     }
     struct matmul_args a = matmul_of(it, n->w[0], 0, rows);
+    if (q8)
+        a.x_tiles = tiles_of(it, n->src[0]);
     bool done = r->plan->blas && !q8 && rows.n >= BLAS_ROWS &&
                 blas_matmul(&a, value_of(r, n->src[0])->row_bytes, value_of(r, n)->row_bytes);
     if (!done)

@@ -43,6 +43,47 @@ static inline const float *q8_scales(const void *row, int64_t k)
     return (const float *)((const char *)row + q8_blocks(k) * (Q8_BLOCK + 2 * (Q8_BLOCK / Q8_SUMS)));
 }
 
+// Many columns once more, as matrix tiles read them, one span of 256 elements after another. Of each span:
+//   the quants, by groups of 16 columns: of each four tiles of 1 KB, of each tile 64 elements of the 16 columns
+//   int16 sums[column][16] of the columns, int16 of_32[column][8], float d[column]
+// The last group is filled up with columns of whatever lies there.
+enum {
+    Q8_TILE_COLUMNS = 16,
+    Q8_TILE_WIDTH = 64,
+    Q8_TILE_GROUP = Q8_TILE_COLUMNS * Q8_BLOCK,
+    Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 2 * Q8_SUMS + Q8_SUMS + 4,  // of a column in a span
+    Q8_TILES_FROM = 48,  // columns: fewer are served better without tiles
+};
+struct q8_tiles {
+    int8_t *quants;
+    int16_t (*sums)[Q8_SUMS], (*sums_of_32)[Q8_SUMS / 2];
+    float *d;
+};
+static inline size_t q8_tiles_bytes(int64_t k, int n_columns)
+{
+    return (size_t)q8_blocks(k) * Q8_TILE_COLUMN_BYTES * align_up((size_t)n_columns, Q8_TILE_COLUMNS);
+}
+static inline struct q8_tiles q8_tiles_at(void *tiles, int n_columns, int64_t span)
+{
+    size_t n = align_up((size_t)n_columns, Q8_TILE_COLUMNS);
+    int8_t *at = (int8_t *)tiles + (size_t)span * Q8_TILE_COLUMN_BYTES * n;
+    void *sums = at + n * Q8_BLOCK, *of_32 = at + n * (Q8_BLOCK + 2 * Q8_SUMS), *d = at + n * (Q8_BLOCK + 3 * Q8_SUMS);
+    return (struct q8_tiles){at, sums, of_32, d};
+}
+// A span of one column's q8 row into its tiles.
+static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void *row, int64_t k, int64_t span)
+{
+    const int8_t *q = q8_quants(row) + span * Q8_BLOCK;
+    const int16_t *sums = q8_sums(row, k) + span * Q8_SUMS;
+    int8_t *to = t->quants + column / Q8_TILE_COLUMNS * Q8_TILE_GROUP + column % Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
+    for (int i = 0; i < Q8_BLOCK; i += Q8_TILE_WIDTH)
+        memcpy(to + i * Q8_TILE_COLUMNS, q + i, Q8_TILE_WIDTH);
+    memcpy(t->sums[column], sums, sizeof(t->sums[column]));
+    for (int i = 0; i < Q8_SUMS / 2; i++)
+        t->sums_of_32[column][i] = (int16_t)(sums[2 * i] + sums[2 * i + 1]);
+    t->d[column] = q8_scales(row, k)[span];
+}
+
 // y[j][r] = sum over k of W[r][k] * x[j][k], r < n_rows, j < n_x: y[j] points at the output of the first row.
 // In `matmul_q8` x[j] is a q8 row; in `matmul_f32` it is k floats. The canonical order, for one column or many:
 //
@@ -63,6 +104,7 @@ struct matmul_args {
     enum dtype type;        // of w (the generic kernels serve many)
     const void *const *x;   // [n_x]
     int n_x;
+    void *x_tiles;          // 64-byte aligned: x in tiles, for kernels that use these; NULL: not made
     float *const *y;        // [n_x]
     void *scratch;          // SCRATCH_BYTES, 64-byte aligned
     const void *next;       // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
@@ -124,7 +166,7 @@ struct kernels {
     // Tables of DT_COUNT. A type with no 8-bit path on this level has NULL, and matmul_f32 serves it (named in -v).
     matmul_fn *const *matmul_q8;
     matmul_fn *const *matmul_f32;  // never NULL for a type that decodes
-    // Whether matmul_q8 multiplies n columns by a type in tiles; NULL: the level has none.
+    // Whether matmul_q8 multiplies n columns by a type in tiles, and is faster with x_tiles; NULL: the level has none.
     bool (*in_tiles)(enum dtype type, int64_t n);
 };
 

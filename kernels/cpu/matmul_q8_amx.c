@@ -19,11 +19,10 @@ enum {
     TILE_COLS = 16,          // columns of activations a tile: its rows, as the instructions have it
     COLUMNS = 2 * TILE_COLS, // that go together
     ROWS = GROUP,            // rows of weights a tile
-    PANELS = 2,              // that are unpacked before the columns come: those are far away, and come once for both
-    HEIGHT = PANELS * PANEL, // rows of them
     SWEEP_ROWS = 32,         // rows whose bytes stay in the L1 cache while all columns pass
-    COLUMNS_MIN = 48,        // fewer are served better without tiles
-    COLUMNS_MAX = 512,       // that they serve
+    HEIGHT = 128, // rows that do so in turn, span by span: columns that come from far away come once for them
+    SWEEPS = HEIGHT / SWEEP_ROWS,
+    COLUMNS_MAX = 512, // that they serve
 };
 
 // ---- tiles. The compiler is told that memory is read and written; the order of volatile statements stays.
@@ -68,37 +67,43 @@ static void release_tiles(void)
 // ---- what lies in scratch
 
 // Bytes of weights as the tiles want them: for each 16 rows 4 KB, a tile a KB.
-typedef uint8_t plane[PANEL / ROWS][SPAN / 4][ROWS][4];
+typedef uint8_t plane[SWEEP_ROWS / ROWS][SPAN / 4][ROWS][4];
 
-// D of a column, while it waits for the next span.
-struct sums {
-    _Alignas(64) float d[HEIGHT];
+// Some of the columns: as many as the scratch holds.
+struct part {
+    int first, n;
 };
 
-// Up to 32 columns in a span: a view of their q8 rows, or of a copy where fewer are left or they do not lie evenly.
+// Up to 32 columns in a span: one group of tiles, or two.
 struct tokens {
-    const int8_t *q;
-    size_t stride;
-    int first, n;
+    const int8_t *quants;
+    const void *sums; // pairs of them, as the type's mins want these
+    const float *d;
+    int first, n; // within the part
+};
+
+// D of 16 rows and 32 columns, while it waits for the next span: a register a column.
+struct sums {
+    _Alignas(64) float d[COLUMNS][ROWS];
 };
 
 // Sums that have left the tiles and wait for the floats.
 struct job {
     struct tokens tokens; // n = 0: nothing waits
-    int row;              // first of the 16, of all panels'
+    int lane;             // first of the 16, of the panel's
+    struct sums *sums;
     _Alignas(64) int32_t high[COLUMNS][ROWS], low[COLUMNS][ROWS];
 };
 
 struct work {
-    _Alignas(64) plane high[PANELS], low[PANELS];
+    _Alignas(64) plane high, low;
     struct job job;
-    float da[COLUMNS_MAX];         // of all columns in the span, and so
-    int32_t pairs[COLUMNS_MAX][8]; // the int16 pairs of sums that their types' mins want
-    struct sums sums[COLUMNS_MAX];
-    _Alignas(64) int8_t copy[2][COLUMNS][SPAN];
-    struct panel panel[PANELS];
+    // In the order in which they are made and used, so that they come out of the L2 cache in one stream.
+    struct sums sums[SWEEPS][COLUMNS_MAX / COLUMNS][SWEEP_ROWS / ROWS];
+    _Alignas(64) int8_t gathered[COLUMNS_MAX * Q8_TILE_COLUMN_BYTES]; // tiles of a span, where the caller has none
+    struct panel panel;
 };
-_Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "the panels and their sums fit the scratch");
+_Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "a panel and the sums fit the scratch");
 
 // ---- weights times scales
 
@@ -123,7 +128,7 @@ static void fold_unsigned(const struct panel *p, plane high, plane low, int run)
 {
     const __m512i seven = _mm512_set1_epi32(7);
     for (int k = 0; k < SPAN; k += run)
-        for (int lane = 0; lane < PANEL; lane += GROUP) {
+        for (int lane = 0; lane < SWEEP_ROWS; lane += GROUP) {
             __m512i scale = _mm512_load_si512(&p->scale[k / run][lane]);
             __m512i s1 = _mm512_srli_epi32(scale, 3), s0 = _mm512_and_si512(scale, seven);
             s1 = _mm512_or_si512(s1, _mm512_slli_epi32(s1, 16));
@@ -147,7 +152,7 @@ static void fold_signed(const struct panel *p, plane high, plane low, int run, i
 {
     const __m512i half = _mm512_set1_epi16(32), rest = _mm512_set1_epi8(63), back = _mm512_set1_epi8(32);
     for (int k = 0; k < SPAN; k += run)
-        for (int lane = 0; lane < PANEL; lane += GROUP) {
+        for (int lane = 0; lane < SWEEP_ROWS; lane += GROUP) {
             __m512i scale = _mm512_load_si512(&p->scale[k / run][lane]);
             scale = _mm512_mask_blend_epi16(0xaaaaaaaa, scale, _mm512_slli_epi32(scale, 16));
             __m512i add = _mm512_sub_epi16(half, _mm512_mullo_epi16(scale, _mm512_set1_epi16((short)offset)));
@@ -164,82 +169,38 @@ static void fold_signed(const struct panel *p, plane high, plane low, int run, i
         }
 }
 
-static void fold_scales(struct work *w, const struct kind *kind, int i)
+static void fold_scales(struct work *w, const struct kind *kind)
 {
     if (kind->fold == FOLD_UNSIGNED)
-        fold_unsigned(&w->panel[i], w->high[i], w->low[i], kind->run);
+        fold_unsigned(&w->panel, w->high, w->low, kind->run);
     else
-        fold_signed(&w->panel[i], w->high[i], w->low[i], kind->run, kind->offset);
+        fold_signed(&w->panel, w->high, w->low, kind->run, kind->offset);
 }
 
 // ---- columns
 
-// Some of the columns: all, but for COLUMNS_MAX. Their q8 rows lie `stride` apart, 0: not evenly.
-struct part {
-    int first, n;
-    size_t stride;
-};
-
-static struct part part_from(const struct matmul_args *a, int first)
-{
-    struct part p = {.first = first, .n = MIN(a->n_x - first, (int)COLUMNS_MAX)};
-    const void *const *x = a->x + first;
-    p.stride = p.n > 1 ? (size_t)((const char *)x[1] - (const char *)x[0]) : 0;
-    for (int j = 2; j < p.n; j++)
-        if ((size_t)((const char *)x[j] - (const char *)x[j - 1]) != p.stride)
-            p.stride = 0;
-    return p;
-}
-
-static void copy_columns(const void *const *x, int n, int64_t span, int8_t copy[COLUMNS][SPAN])
-{
-    for (int j = 0; j < COLUMNS; j++)
-        for (int i = 0; i < SPAN; i += 64) {
-            __m512i v = _mm512_setzero_si512();
-            if (j < n)
-                v = load_512(q8_quants(x[j]) + span * SPAN + i);
-            _mm512_store_si512(&copy[j][i], v);
-        }
-}
-
-// The columns from first on. What waits may still use one copy: the other is taken.
-static struct tokens take_columns(const struct matmul_args *a, const struct part *part, int first, int64_t span)
+// The tiles of the part's columns in a span: the caller's, or made here.
+static struct q8_tiles tiles_of(const struct matmul_args *a, const struct part *part, int64_t span)
 {
     struct work *w = a->scratch;
-    const void *const *x = a->x + part->first + first;
-    struct tokens t = {.first = first, .n = MIN(part->n - first, (int)COLUMNS), .stride = part->stride};
-    t.q = q8_quants(x[0]) + span * SPAN;
-    if (t.n < COLUMNS || !t.stride) {
-        int8_t(*copy)[SPAN] = w->copy[first / COLUMNS % 2];
-        copy_columns(x, t.n, span, copy);
-        t.q = copy[0];
-        t.stride = SPAN;
+    if (a->x_tiles) {
+        struct q8_tiles t = q8_tiles_at(a->x_tiles, a->n_x, span);
+        int first = part->first;
+        return (struct q8_tiles){t.quants + (size_t)first * SPAN, t.sums + first, t.sums_of_32 + first, t.d + first};
     }
+    struct q8_tiles t = q8_tiles_at(w->gathered, part->n, 0);
+    for (int j = 0; j < part->n; j++)
+        q8_tiles_put(&t, j, a->x[part->first + j], a->k, span);
     return t;
 }
 
-INLINE const int16_t *sums_in_span(const struct matmul_args *a, const struct part *part, int j, int64_t span)
+static struct tokens take_columns(const struct q8_tiles *t, const struct kind *kind, int first, int n)
 {
-    return q8_sums(a->x[part->first + j], a->k) + span * (SPAN / Q8_SUMS);
-}
-
-// Scales and sums of all columns, as their types' mins want them.
-static void take_sums(const struct matmul_args *a, const struct part *part, int64_t span)
-{
-    struct work *w = a->scratch;
-    const struct kind *kind = &kinds[a->type];
-    const __m256i ones = _mm256_set1_epi16(1);
-    for (int j = 0; j < part->n; j++)
-        w->da[j] = q8_scales(a->x[part->first + j], a->k)[span];
-    if (!kind->mins)
-        return;
-    for (int j = 0; j < part->n; j++) {
-        __m256i sums = load_256(sums_in_span(a, part, j, span)), of_32 = _mm256_madd_epi16(sums, ones);
-        if (kind->run == 16)
-            _mm256_storeu_si256((__m256i *)w->pairs[j], sums);
-        else
-            _mm_storeu_si128((__m128i *)w->pairs[j], _mm256_cvtepi32_epi16(of_32));
-    }
+    return (struct tokens){.quants = t->quants + (size_t)first * SPAN,
+                           .sums = kind->run == 16 ? (const void *)(t->sums + first) : t->sums_of_32 + first,
+                           .d = t->d + first,
+                           .first = first,
+                           .n = MIN(n - first, (int)COLUMNS)};
 }
 
 // ---- the floats of what has left the tiles, columns from .. to - 1
@@ -250,8 +211,10 @@ INLINE void finish(struct work *w, __mmask16 seen, int from, int to, int shift, 
     to = MIN(to, w->job.tokens.n);
     if (from >= to)
         return;
-    const int row = w->job.row, lane = row % PANEL, first = w->job.tokens.first;
-    const struct panel *panel = &w->panel[row / PANEL];
+    const int lane = w->job.lane;
+    const struct tokens *t = &w->job.tokens;
+    const int32_t *pairs = t->sums;
+    const struct panel *panel = &w->panel;
     const __m512 d = _mm512_load_ps(panel->d[0] + lane), m = _mm512_load_ps(panel->m[0] + lane);
     __m512i min_of[8];
     UNROLL
@@ -263,35 +226,35 @@ INLINE void finish(struct work *w, __mmask16 seen, int from, int to, int shift, 
         __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), d);
         UNROLL
         for (int i = 0; i < min_pairs; i++)
-            min = _mm512_dpwssd_epi32(min, min_of[i], _mm512_set1_epi32(w->pairs[first + j][i]));
+            min = _mm512_dpwssd_epi32(min, min_of[i], _mm512_set1_epi32(pairs[j * min_pairs + i]));
         if (min_pairs)
             s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), m, s);
-        float *total = w->sums[first + j].d + row;
-        s = _mm512_fmadd_ps(s, _mm512_set1_ps(w->da[first + j]), _mm512_maskz_load_ps(seen, total));
+        float *total = w->job.sums->d[j];
+        s = _mm512_fmadd_ps(s, _mm512_set1_ps(t->d[j]), _mm512_maskz_load_ps(seen, total));
         _mm512_store_ps(total, s);
     }
 }
 
 // ---- the tiles
 
-// 16 rows from `row` on with all columns, over 256 elements. The job before this one is finished meanwhile.
-INLINE void multiply_tiles(struct work *w, const struct tokens *t, int row, __mmask16 seen, bool is_signed, int shift,
-                           int min_pairs)
+// 16 rows from `lane` on with some columns, over 256 elements. The job before this one is finished meanwhile.
+INLINE void multiply_tiles(struct work *w, const struct tokens *t, int lane, struct sums *sums, __mmask16 seen,
+                           bool is_signed, int shift, int min_pairs)
 {
     const bool both = t->n > TILE_COLS;
-    const int panel = row / PANEL, group = row % PANEL / ROWS;
+    const uint8_t *high = w->high[lane / ROWS][0][0], *low = w->low[lane / ROWS][0][0];
     TILE_ZERO(0);
     TILE_ZERO(1);
     TILE_ZERO(2);
     TILE_ZERO(3);
-    for (int k = 0; k < SPAN; k += 64) {
-        TILE_LOAD(4, t->q + k, t->stride);
-        TILE_LOAD(6, w->high[panel][group][k / 4], 64);
+    for (int k = 0; k < SPAN; k += Q8_TILE_WIDTH) {
+        TILE_LOAD(4, t->quants + k * TILE_COLS, Q8_TILE_WIDTH);
+        TILE_LOAD(6, high + k * ROWS, 64);
         TILE_DOT(is_signed, 0, 4, 6);
-        TILE_LOAD(7, w->low[panel][group][k / 4], 64);
+        TILE_LOAD(7, low + k * ROWS, 64);
         TILE_DOT(is_signed, 1, 4, 7);
         if (both) {
-            TILE_LOAD(5, t->q + TILE_COLS * t->stride + k, t->stride);
+            TILE_LOAD(5, t->quants + Q8_TILE_GROUP + k * TILE_COLS, Q8_TILE_WIDTH);
             TILE_DOT(is_signed, 2, 5, 6);
             TILE_DOT(is_signed, 3, 5, 7);
         }
@@ -302,7 +265,8 @@ INLINE void multiply_tiles(struct work *w, const struct tokens *t, int row, __mm
     TILE_STORE(2, w->job.high[TILE_COLS], 64);
     TILE_STORE(3, w->job.low[TILE_COLS], 64);
     w->job.tokens = *t;
-    w->job.row = row;
+    w->job.lane = lane;
+    w->job.sums = sums;
 }
 
 // What waits is finished, and nothing waits any more.
@@ -315,14 +279,14 @@ INLINE void finish_job(struct work *w, __mmask16 seen, int shift, int min_pairs)
 // ---- all rows and columns
 
 struct runner {
-    void (*run)(struct work *w, const struct tokens *t, int row, __mmask16 seen);
+    void (*run)(struct work *w, const struct tokens *t, int lane, struct sums *sums, __mmask16 seen);
     void (*drain)(struct work *w, __mmask16 seen);
 };
 
 #define RUNNER(name, is_signed, shift, min_pairs)                                                                      \
-    static void run_##name(struct work *w, const struct tokens *t, int row, __mmask16 seen)                            \
+    static void run_##name(struct work *w, const struct tokens *t, int lane, struct sums *sums, __mmask16 seen)        \
     {                                                                                                                  \
-        multiply_tiles(w, t, row, seen, is_signed, shift, min_pairs);                                                  \
+        multiply_tiles(w, t, lane, sums, seen, is_signed, shift, min_pairs);                                           \
     }                                                                                                                  \
     static void drain_##name(struct work *w, __mmask16 seen)                                                           \
     {                                                                                                                  \
@@ -341,60 +305,59 @@ static const struct runner *runner_of(enum dtype type)
     return kinds[type].run == 16 ? &unsigned_mins_of_16 : &unsigned_mins_of_32;
 }
 
-// Asks for the places of rows `from` .. `to`, which will be stored soon.
-static void prefetch_outputs(const struct matmul_args *a, const struct part *part, const struct tokens *t, int from,
-                             int to)
+// Asks for the places of some rows' outputs, which will be stored soon.
+static void prefetch_outputs(const struct matmul_args *a, const struct part *part, const struct tokens *t, int row,
+                             int rows)
 {
     for (int j = 0; j < t->n; j++)
-        for (int r = from; r < to; r += 16)
-            _mm_prefetch((const char *)(a->y[part->first + t->first + j] + r), _MM_HINT_T0);
+        for (int r = 0; r < rows; r += ROWS)
+            _mm_prefetch((const char *)(a->y[part->first + t->first + j] + row + r), _MM_HINT_T0);
 }
 
-// The finished rows `from` .. `to` - 1 of those at `row`, of some columns of the part.
-static void store(const struct matmul_args *a, const struct part *part, const struct tokens *t, int row, int from,
-                  int to)
+// Some finished rows, of some columns of the part.
+static void store(const struct matmul_args *a, const struct part *part, const struct tokens *t, const struct sums *sums,
+                  int row, int rows)
 {
-    const struct work *w = a->scratch;
-    for (int j = t->first; j < t->first + t->n; j++)
-        for (int r = from; r < to; r += GROUP)
-            _mm512_mask_storeu_ps(a->y[part->first + j] + row + r, rows_mask(a, row + r),
-                                  _mm512_load_ps(w->sums[j].d + r));
+    for (int j = 0; j < t->n; j++)
+        for (int r = 0; r < rows; r += ROWS)
+            _mm512_mask_storeu_ps(a->y[part->first + t->first + j] + row + r, rows_mask(a, row + r),
+                                  _mm512_load_ps(sums[r / ROWS].d[j]));
 }
 
-// A span of rows `from` .. `to` of those at `row` with all columns of the part. In the last span they are stored.
-static void sweep(const struct matmul_args *a, const struct part *part, int row, int from, int to, int64_t span)
+// A span of the rows that are unpacked, at `row`, with all columns of the part. In the last span they are stored.
+static void sweep(const struct matmul_args *a, const struct part *part, const struct q8_tiles *tiles, int row, int rows,
+                  int64_t span)
 {
     struct work *w = a->scratch;
     const struct runner *runner = runner_of(a->type);
     const __mmask16 seen = span ? 0xffff : 0;
     const bool last = span == q8_blocks(a->k) - 1;
     for (int j = 0; j < part->n; j += COLUMNS) {
-        struct tokens t = take_columns(a, part, j, span);
+        struct tokens t = take_columns(tiles, &kinds[a->type], j, part->n);
+        struct sums *sums = w->sums[row % HEIGHT / SWEEP_ROWS][j / COLUMNS];
         if (last)
-            prefetch_outputs(a, part, &t, row + from, row + to);
-        for (int r = from; r < to; r += ROWS)
-            runner->run(w, &t, r, seen);
+            prefetch_outputs(a, part, &t, row, rows);
+        for (int lane = 0; lane < rows; lane += ROWS)
+            runner->run(w, &t, lane, &sums[lane / ROWS], seen);
         if (last) {
             runner->drain(w, seen);
-            store(a, part, &t, row, from, to);
+            store(a, part, &t, sums, row, rows);
         }
     }
     runner->drain(w, seen);
 }
 
-static void multiply_panels(const struct matmul_args *a, const struct part *part, int row)
+static void multiply_rows(const struct matmul_args *a, const struct part *part, int from, int to)
 {
     struct work *w = a->scratch;
-    int rows = MIN(a->n_rows - row, (int)HEIGHT);
     for (int64_t span = 0; span < q8_blocks(a->k); span++) {
-        for (int i = 0; i * PANEL < rows; i++) {
-            int at = i * PANEL;
-            ISA_FN(matmul_q8_unpack_panel)(a, row + at, MIN(rows - at, (int)PANEL), PANEL, span, &w->panel[i]);
-            fold_scales(w, &kinds[a->type], i);
+        struct q8_tiles tiles = tiles_of(a, part, span);
+        for (int row = from; row < to; row += SWEEP_ROWS) {
+            int rows = MIN(to - row, (int)SWEEP_ROWS);
+            ISA_FN(matmul_q8_unpack_panel)(a, row, rows, HEIGHT, span, &w->panel);
+            fold_scales(w, &kinds[a->type]);
+            sweep(a, part, &tiles, row, rows, span);
         }
-        take_sums(a, part, span);
-        for (int at = 0; at < rows; at += SWEEP_ROWS)
-            sweep(a, part, row, at, MIN(at + SWEEP_ROWS, rows), span);
     }
 }
 
@@ -405,15 +368,15 @@ static void multiply(const struct matmul_args *a)
     configure_tiles();
     for (int row = 0; row < a->n_rows; row += HEIGHT)
         for (int first = 0; first < a->n_x; first += COLUMNS_MAX) {
-            struct part part = part_from(a, first);
-            multiply_panels(a, &part, row);
+            struct part part = {first, MIN(a->n_x - first, (int)COLUMNS_MAX)};
+            multiply_rows(a, &part, row, MIN(row + HEIGHT, a->n_rows));
         }
     release_tiles();
 }
 
 bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n)
 {
-    return n >= COLUMNS_MIN && kinds[type].run;
+    return n >= Q8_TILES_FROM && kinds[type].run;
 }
 
 static void matmul(const struct matmul_args *a)
