@@ -14,7 +14,9 @@ static const struct scales {
     // clang-format off
     {DT_Q4_0, 0, -1, 0},      {DT_Q4_1, 0, 2, -7.5f}, {DT_Q5_0, 0, -1, 0},   {DT_Q5_1, 0, 2, -15.5f}, {DT_Q8_0, 0, -1, 0},
     {DT_Q2_K, 80, 82, 1.5f},  {DT_Q3_K, 108, -1, 0},  {DT_Q4_K, 0, 2, 7.5f}, {DT_Q5_K, 0, 2, 15.5f},  {DT_Q6_K, 208, -1, 0},
-    {DT_IQ4_NL, 0, -1, 0},    {DT_IQ4_XS, 0, -1, 0},  {DT_MXFP4, 0, -1, 0},
+    {DT_IQ4_NL, 0, -1, 0},    {DT_IQ4_XS, 0, -1, 0},  {DT_MXFP4, 0, -1, 0},  {DT_TQ1_0, 52, -1, 0},   {DT_TQ2_0, 64, -1, 0},
+    {DT_IQ2_XXS, 0, -1, 0},   {DT_IQ2_XS, 0, -1, 0},  {DT_IQ2_S, 0, -1, 0},  {DT_IQ3_XXS, 0, -1, 0},  {DT_IQ3_S, 0, -1, 0},
+    {DT_IQ1_S, 0, -1, 0},     {DT_IQ1_M, 48, -1, 0},
     // clang-format on
 };
 
@@ -25,6 +27,23 @@ static const struct scales *scales_find(enum dtype type)
             return &scales_of[i];
     cr_assert_fail("%s: where its scales lie is not said here", dtype_info[type].name);
     return NULL;
+}
+
+// A scale that makes all weights whole numbers.
+static float whole_scale(enum dtype type)
+{
+    switch (type) {
+    case DT_IQ1_S:
+    case DT_IQ1_M:
+    case DT_IQ2_XXS:
+    case DT_IQ2_XS:
+    case DT_IQ2_S:
+        return 8;
+    case DT_IQ3_XXS:
+        return 4;
+    default:
+        return 1;
+    }
 }
 
 #define EACH_TYPE(type)                                                                                                \
@@ -42,8 +61,10 @@ static void put_scales(uint8_t *block, enum dtype type, float d, float m)
     uint16_t half[2] = {f32_to_f16(d), f32_to_f16(m)};
     if (type == DT_MXFP4)
         block[0] = (uint8_t)(d > 0 ? 128 + ilogbf(d) : 0);
-    else
+    else if (type != DT_IQ1_M)
         memcpy(block + s->d, &half[0], 2);
+    for (int i = 0; type == DT_IQ1_M && i < 4; i++) // four bits of it on top of each of the words of scales
+        block[s->d + 1 + 2 * i] = (uint8_t)((block[s->d + 1 + 2 * i] & 15) | (half[0] >> 4 * i & 15) << 4);
     if (s->m >= 0)
         memcpy(block + s->m, &half[1], 2);
 }
@@ -264,7 +285,7 @@ Test(matmul_q8, levels_have_a_path_for_the_types_that_models_use_most)
     }
 }
 
-// A block with d = 1 and m = 0, or d = 0 and m = 1, against the largest activations with a scale of 1: the output is
+// A block with whole weights (d = 1, or so) and m = 0, or d = 0 and m = 1, against the largest activations with a scale of 1: the output is
 // one integer, rounded to float once. The decoder gives its factors, which are whole numbers of at most 14 bits.
 static void check_integers(struct random *r, enum dtype type, enum content content, float d, float m)
 {
@@ -308,7 +329,7 @@ Test(matmul_q8, integers_are_exact_where_weights_and_activations_are_as_large_as
     EACH_TYPE(type)
     for (int content = 0; content < CONTENTS; content++)
         for (int repeat = 0; repeat < (content == RANDOM ? 20 : 1); repeat++) {
-            check_integers(&r, type, (enum content)content, 1, 0);
+            check_integers(&r, type, (enum content)content, whole_scale(type), 0);
             if (scales_find(type)->m >= 0)
                 check_integers(&r, type, (enum content)content, 0, 1);
         }

@@ -88,9 +88,11 @@ static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void
 // In `matmul_q8` x[j] is a q8 row; in `matmul_f32` it is k floats. The canonical order, for one column or many:
 //
 // matmul_q8: D = 0; for each 256 elements in order D = fma(S, da, D); y = D. S is,
-//   for types with blocks of 256 and integer sub-scales (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS):
+//   for types with blocks of 256 and integer sub-scales (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S to IQ4_XS, TQ1_0, TQ2_0):
 //     isum = sum_j scale_j * sum(w*q), msum = sum_j min_j * sum(q), both exact in int32;
 //     S = (float)isum * dw; with mins (Q2_K, Q4_K, Q5_K) then S = fma(-(float)msum, mw, S);
+//     In IQ1 to IQ3 scale_j = 2s + 1, and dw = d / 8 in IQ1 and IQ2, d / 4 in IQ3_XXS, d in IQ3_S; w is the codebook's value
+//     with its sign, in IQ1 the value and its shift in eighths: 8 g + 1 or 8 g - 1. TQ1_0 and TQ2_0: scale_j = 1, w = -1 .. 1.
 //   for types with blocks of 32 (Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4; with a minimum Q4_1, Q5_1): S = 0, then for the up to 8
 //     blocks in order S = fma((float)isum_j, dw_j, S), and with a minimum then S = fma((float)sum(q), mw_j, S).
 //   The offset of w (4 in Q3_K, 8 in Q4_0, 16 in Q5_0, 32 in Q6_K) is inside isum.

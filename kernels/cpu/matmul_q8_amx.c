@@ -5,7 +5,7 @@
 // for AVX-512) is turned into two planes of bytes, high and low, of the weights times their integer scales: w * scale =
 // high * 2^shift + low.
 //   Q2_K, Q4_K, Q5_K  scale = 8 s1 + s0, high = w * s1, low = w * s0: unsigned, at most 31 * 7 = 217 (shift 3)
-//   Q3_K, Q6_K, IQ4_XS  |w * scale| <= 4096 with its sign: high = (product + 32) >> 6, |high| <= 64, and low is what is
+//   Q3_K, Q6_K, IQ1 to IQ4_XS, TQ  |w * scale| <= 4096 with its sign: high = (product + 32) >> 6, |high| <= 64, and low is what is
 //                     left, -32 .. 31 (shift 6)
 // Then a whole block is summed up in the tiles, and isum = (sum of high << shift) + sum of low, exact as ever. Types
 // with blocks of 32 have floats for scales: their sums would leave the tiles after every 32 elements, which gains
@@ -120,6 +120,11 @@ static const struct kind kinds[DT_COUNT] = {
     [DT_Q2_K] = {FOLD_UNSIGNED, 0, 16, true}, [DT_Q4_K] = {FOLD_UNSIGNED, 0, 32, true},
     [DT_Q5_K] = {FOLD_UNSIGNED, 0, 32, true}, [DT_Q3_K] = {FOLD_SIGNED, 4, 16, false},
     [DT_Q6_K] = {FOLD_SIGNED, 32, 16, false}, [DT_IQ4_XS] = {FOLD_SIGNED, 128, 32, false},
+    [DT_IQ2_XXS] = {FOLD_SIGNED, 64, 32, false}, [DT_IQ2_XS] = {FOLD_SIGNED, 64, 16, false},
+    [DT_IQ2_S] = {FOLD_SIGNED, 64, 16, false},   [DT_IQ3_XXS] = {FOLD_SIGNED, 64, 32, false},
+    [DT_IQ3_S] = {FOLD_SIGNED, 64, 16, false},   [DT_IQ1_S] = {FOLD_SIGNED, 9, 16, false},
+    [DT_IQ1_M] = {FOLD_SIGNED, 9, 16, false},    [DT_TQ1_0] = {FOLD_SIGNED, 1, 32, false},
+    [DT_TQ2_0] = {FOLD_SIGNED, 1, 32, false},
 };
 
 // A word of each row holds four weights, bytes up to 31. Times a scale up to 7 they stay bytes: so 16-bit products
@@ -393,4 +398,6 @@ matmul_fn *const matmul_q8_table_amx[DT_COUNT] = {
     [DT_Q4_0] = matmul,   [DT_Q4_1] = matmul,   [DT_Q5_0] = matmul,  [DT_Q5_1] = matmul, [DT_Q8_0] = matmul,
     [DT_Q2_K] = matmul,   [DT_Q3_K] = matmul,   [DT_Q4_K] = matmul,  [DT_Q5_K] = matmul, [DT_Q6_K] = matmul,
     [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul,
+    [DT_IQ1_S] = matmul, [DT_IQ1_M] = matmul, [DT_IQ2_XXS] = matmul, [DT_IQ2_XS] = matmul, [DT_IQ2_S] = matmul,
+    [DT_IQ3_XXS] = matmul, [DT_IQ3_S] = matmul, [DT_TQ1_0] = matmul, [DT_TQ2_0] = matmul,
 };

@@ -63,6 +63,25 @@ struct unpacker {
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
+// What matmul_q8_avx512_grid.c and .._grid_panel.c bring to these tables: types with codebooks and of three values.
+#define GRID(name)                                                                                                     \
+    void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a);                                                 \
+    void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
+GRID(iq1_s)
+GRID(iq1_m)
+GRID(iq2_xxs)
+GRID(iq2_xs)
+GRID(iq2_s)
+GRID(iq3_xxs)
+GRID(iq3_s)
+GRID(tq1_0)
+GRID(tq2_0)
+#undef GRID
+void ISA_FN(matmul_q8_prepare_signed_16)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_signed_32)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
+
 // Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after, at a row's end for those
 // `height` rows on.
 void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span, struct panel *p);

@@ -8,19 +8,12 @@
 //   - What is the same for rows and needs few lanes (headers, scales, mins) is unpacked with a lane a row, too.
 //   - Each row asks for its bytes some blocks ahead of their use, and near its end for those of the row 16 further on: of
 //     the caller's next rows where there is none. Without that, each item would begin at the speed of cache misses.
+#include "kernels/cpu/matmul_q8_avx512_rows.h"
 #include "kernels/cpu/matmul_q8_avx512_scales.h"
 
 // Blocks of 256 between the request for bytes and their use: 16 rows have some 7 KB under way, into the L2 cache, whose
 // misses are many more at a time than those of the L1 cache.
 enum { AHEAD = 3 };
-
-enum { COLUMNS_MAX = 2 };
-
-// Bytes to ask for, NULL: none. Of each row, from `at` on.
-struct ahead {
-    const struct rows16 *rows;
-    size_t at;
-};
 
 // The integer sums of 16 rows over one block of 256, and the blocks' scales.
 struct sums16 {
@@ -29,22 +22,6 @@ struct sums16 {
 };
 
 // ---- adding up lanes
-
-// In each quarter, word i of the result is the sum of the four words of that quarter in v[i].
-INLINE __m512i reduce_quarters(const __m512i v[4])
-{
-    __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-    __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
-    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-}
-
-// Word i of quarter t is the sum over the quarters of word i of v[t].
-INLINE __m512i reduce_across_quarters(const __m512i v[4])
-{
-    __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x44), _mm512_shuffle_i32x4(v[0], v[1], 0xee));
-    __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(v[2], v[3], 0x44), _mm512_shuffle_i32x4(v[2], v[3], 0xee));
-    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
-}
 
 // Lane r is the sum of the lanes of DOT for row r; DOT is an expression in `row`.
 #define REDUCE_16X16(out, DOT)                                                                                         \
@@ -64,12 +41,6 @@ INLINE __m512i reduce_across_quarters(const __m512i v[4])
     } while (0)
 
 // ---- what a row does
-
-INLINE void prefetch_block(const struct ahead *ahead, int row, int from, int bytes)
-{
-    for (int i = 0; ahead && i < bytes; i += 64)
-        _mm_prefetch((const char *)ahead->rows->at[row] + ahead->at + from + i, _MM_HINT_T1);
-}
 
 // For each quarter of the four registers (16 elements), -offset times the sum of each four activations: with it in the
 // accumulator, vpdpbusd of unsigned weights w + offset gives the sum of w * q.
@@ -341,15 +312,6 @@ INLINE struct sums16 sums_iq4_xs(const struct rows16 *g, size_t at, const struct
 
 typedef struct sums16 sums16_fn(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums);
 
-// What to ask for while block `b` of n is worked on: AHEAD blocks on, or the start of the rows that come after.
-INLINE struct ahead ahead_of(const struct rows16 *g, const struct rows16 *after, int64_t b, int64_t n, size_t bytes)
-{
-    int64_t to = b + AHEAD;
-    if (to < n)
-        return (struct ahead){g, (size_t)to * bytes};
-    return (struct ahead){after, (size_t)MIN(to - n, n - 1) * bytes};
-}
-
 // n columns, 1 or 2. The second unpacks a block once more, out of the L1 cache: while memory brings the next one there is
 // time for it. For a third there is not: a panel serves three.
 INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, int n)
@@ -362,7 +324,7 @@ INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t byte
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
-            struct ahead ahead = ahead_of(&g, &after, b, n_blocks, bytes);
+            struct ahead ahead = ahead_of(&g, &after, b, n_blocks, bytes, AHEAD);
             UNROLL
             for (int j = 0; j < n; j++) {
                 const void *x = a->x[j];
@@ -517,7 +479,7 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_full; b++) {
-            struct ahead ahead = ahead_of(&g, &after, b, q8_blocks(a->k), bytes);
+            struct ahead ahead = ahead_of(&g, &after, b, q8_blocks(a->k), bytes, AHEAD);
             UNROLL
             for (int j = 0; j < n; j++)
                 d[j] = add_32(a, &g, s, b, j ? NULL : &ahead, 8, a->x[j], d[j]);
@@ -566,4 +528,13 @@ matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
     [DT_Q8_0] = decode_q8_0,     [DT_Q2_K] = decode_q2_k,     [DT_Q3_K] = decode_q3_k,     [DT_Q4_K] = decode_q4_k,
     [DT_Q5_K] = decode_q5_k,     [DT_Q6_K] = decode_q6_k,     [DT_IQ4_NL] = decode_iq4_nl, [DT_IQ4_XS] = decode_iq4_xs,
     [DT_MXFP4] = decode_mxfp4,
+    [DT_IQ1_S] = ISA_FN(matmul_q8_decode_iq1_s),
+    [DT_IQ1_M] = ISA_FN(matmul_q8_decode_iq1_m),
+    [DT_IQ2_XXS] = ISA_FN(matmul_q8_decode_iq2_xxs),
+    [DT_IQ2_XS] = ISA_FN(matmul_q8_decode_iq2_xs),
+    [DT_IQ2_S] = ISA_FN(matmul_q8_decode_iq2_s),
+    [DT_IQ3_XXS] = ISA_FN(matmul_q8_decode_iq3_xxs),
+    [DT_IQ3_S] = ISA_FN(matmul_q8_decode_iq3_s),
+    [DT_TQ1_0] = ISA_FN(matmul_q8_decode_tq1_0),
+    [DT_TQ2_0] = ISA_FN(matmul_q8_decode_tq2_0),
 };

@@ -244,6 +244,8 @@ TILES(tiles_q4_k, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_GIVEN_BAC
 TILES(tiles_q5_k, tile_scaled(p, lane, c, out, n, regs, 16, 32, SCALES_GIVEN_BACK, 4))
 TILES(tiles_q6_k, tile_scaled(p, lane, c, out, n, regs, 8, 16, SCALES_OF_16_BITS, 0))
 TILES(tiles_iq4_xs, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_32_BITS, 0))
+TILES(tiles_grid_16, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_32_BITS, 0))
+TILES(tiles_ternary, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_16_BITS, 0))
 TILES(tiles_32, tile_blocks(p, lane, c, n_blocks, out, n, regs, false))
 TILES(tiles_32_mins, tile_blocks(p, lane, c, n_blocks, out, n, regs, true))
 
@@ -252,6 +254,9 @@ static const struct tiles *const tiles_of[DT_COUNT] = {
     [DT_MXFP4] = &tiles_32,  [DT_Q4_1] = &tiles_32_mins, [DT_Q5_1] = &tiles_32_mins, [DT_IQ4_XS] = &tiles_iq4_xs,
     [DT_Q2_K] = &tiles_q2_k, [DT_Q3_K] = &tiles_q3_k, [DT_Q4_K] = &tiles_q4_k, [DT_Q5_K] = &tiles_q5_k,
     [DT_Q6_K] = &tiles_q6_k,
+    [DT_IQ1_S] = &tiles_q3_k, [DT_IQ1_M] = &tiles_q3_k, [DT_IQ2_XXS] = &tiles_iq4_xs, [DT_IQ2_XS] = &tiles_grid_16,
+    [DT_IQ2_S] = &tiles_grid_16, [DT_IQ3_XXS] = &tiles_iq4_xs, [DT_IQ3_S] = &tiles_q3_k, [DT_TQ1_0] = &tiles_ternary,
+    [DT_TQ2_0] = &tiles_ternary,
 };
 // clang-format on
 
@@ -342,4 +347,6 @@ matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {
     [DT_Q4_0] = multiply, [DT_Q4_1] = multiply, [DT_Q5_0] = multiply,   [DT_Q5_1] = multiply,   [DT_Q8_0] = multiply,
     [DT_Q2_K] = multiply, [DT_Q3_K] = multiply, [DT_Q4_K] = multiply,   [DT_Q5_K] = multiply,   [DT_Q6_K] = multiply,
     [DT_IQ4_NL] = multiply, [DT_IQ4_XS] = multiply, [DT_MXFP4] = multiply,
+    [DT_IQ1_S] = multiply, [DT_IQ1_M] = multiply, [DT_IQ2_XXS] = multiply, [DT_IQ2_XS] = multiply, [DT_IQ2_S] = multiply,
+    [DT_IQ3_XXS] = multiply, [DT_IQ3_S] = multiply, [DT_TQ1_0] = multiply, [DT_TQ2_0] = multiply,
 };

@@ -331,6 +331,15 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
     [DT_Q2_K] = {unpack_q2_k, prepare_q2_k},          [DT_Q3_K] = {unpack_q3_k, prepare_q3_k},
     [DT_Q4_K] = {unpack_q4_k, prepare_q4_k},          [DT_Q5_K] = {unpack_q5_k, prepare_q5_k},
     [DT_Q6_K] = {unpack_q6_k, prepare_q6_k},
+    [DT_IQ1_S] = {ISA_FN(matmul_q8_unpack_iq1_s), ISA_FN(matmul_q8_prepare_iq1)},
+    [DT_IQ1_M] = {ISA_FN(matmul_q8_unpack_iq1_m), ISA_FN(matmul_q8_prepare_iq1)},
+    [DT_IQ2_XXS] = {ISA_FN(matmul_q8_unpack_iq2_xxs), ISA_FN(matmul_q8_prepare_signed_32)},
+    [DT_IQ2_XS] = {ISA_FN(matmul_q8_unpack_iq2_xs), ISA_FN(matmul_q8_prepare_signed_16)},
+    [DT_IQ2_S] = {ISA_FN(matmul_q8_unpack_iq2_s), ISA_FN(matmul_q8_prepare_signed_16)},
+    [DT_IQ3_XXS] = {ISA_FN(matmul_q8_unpack_iq3_xxs), ISA_FN(matmul_q8_prepare_signed_32)},
+    [DT_IQ3_S] = {ISA_FN(matmul_q8_unpack_iq3_s), ISA_FN(matmul_q8_prepare_signed_16)},
+    [DT_TQ1_0] = {ISA_FN(matmul_q8_unpack_tq1_0), ISA_FN(matmul_q8_prepare_ternary)},
+    [DT_TQ2_0] = {ISA_FN(matmul_q8_unpack_tq2_0), ISA_FN(matmul_q8_prepare_ternary)},
 };
 // clang-format on
 

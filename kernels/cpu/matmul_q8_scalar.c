@@ -113,6 +113,169 @@ static void unpack_iq4_xs(const uint8_t *b, struct block256 *o)
         o->w[i] = iq4_values[b[8 + i / 32 * 16 + i % 16] >> i / 16 % 2 * 4 & 15];
 }
 
+// ---- blocks of 256 with a codebook: its magnitudes with their signs, and odd scales 2s + 1, so that d takes a half
+// (and what else the format divides by) with it
+
+static uint32_t load_u32(const uint8_t *p)
+{
+    return load_u16(p) | (uint32_t)load_u16(p + 2) << 16;
+}
+
+// Eight elements from 8k on.
+static void put_group(struct block256 *o, int k, uint64_t grid, uint8_t signs)
+{
+    for (int i = 0; i < 8; i++) {
+        int w = (int)(grid >> 8 * i & 255);
+        o->w[8 * k + i] = (int8_t)(signs >> i & 1 ? -w : w);
+    }
+}
+
+// Of the 16 elements from 16j on: 2s + 1.
+static void put_odd_scale(struct block256 *o, int j, int s)
+{
+    o->scale[j] = (int16_t)(2 * s + 1), o->min[j] = 0;
+}
+
+// Nibble i of bytes.
+static int nibble_at(const uint8_t *p, int i)
+{
+    return p[i / 2] >> i % 2 * 4 & 15;
+}
+
+static uint64_t two_entries(uint32_t first, uint32_t second)
+{
+    return first | (uint64_t)second << 32;
+}
+
+static void unpack_iq2_xxs(const uint8_t *b, struct block256 *o)
+{
+    o->d = load_f16(b) * 0.125f, o->m = 0;
+    for (int j = 0; j < 16; j++)
+        put_odd_scale(o, j, b[2 + j / 2 * 8 + 7] >> 4);
+    for (int k = 0; k < 32; k++) {
+        const uint8_t *run = b + 2 + k / 4 * 8;
+        put_group(o, k, iq2_xxs_grid[run[k % 4]], iq_signs(load_u32(run + 4) >> k % 4 * 7 & 127));
+    }
+}
+
+static void unpack_iq2_xs(const uint8_t *b, struct block256 *o)
+{
+    o->d = load_f16(b) * 0.125f, o->m = 0;
+    for (int j = 0; j < 16; j++)
+        put_odd_scale(o, j, nibble_at(b + 66, j));
+    for (int k = 0; k < 32; k++) {
+        uint16_t q = load_u16(b + 2 + 2 * k);
+        put_group(o, k, iq2_xs_grid[q & 511], iq_signs(q >> 9));
+    }
+}
+
+static void unpack_iq2_s(const uint8_t *b, struct block256 *o)
+{
+    o->d = load_f16(b) * 0.125f, o->m = 0;
+    for (int j = 0; j < 16; j++)
+        put_odd_scale(o, j, nibble_at(b + 74, j));
+    for (int k = 0; k < 32; k++)
+        put_group(o, k, iq2_s_grid[b[2 + k] | (b[66 + k / 4] >> k % 4 * 2 & 3) << 8], b[34 + k]);
+}
+
+static void unpack_iq3_xxs(const uint8_t *b, struct block256 *o)
+{
+    o->d = load_f16(b) * 0.25f, o->m = 0;
+    for (int j = 0; j < 16; j++)
+        put_odd_scale(o, j, b[66 + j / 2 * 4 + 3] >> 4);
+    for (int k = 0; k < 32; k++)
+        put_group(o, k, two_entries(iq3_xxs_grid[b[2 + 2 * k]], iq3_xxs_grid[b[3 + 2 * k]]),
+                  iq_signs(load_u32(b + 66 + k / 4 * 4) >> k % 4 * 7 & 127));
+}
+
+// Index i of 4 elements, with its ninth bit.
+static int index_iq3_s(const uint8_t *b, int i)
+{
+    return b[2 + i] | (b[66 + i / 8] >> i % 8 & 1) << 8;
+}
+
+static void unpack_iq3_s(const uint8_t *b, struct block256 *o)
+{
+    o->d = load_f16(b), o->m = 0;
+    for (int j = 0; j < 16; j++)
+        put_odd_scale(o, j, nibble_at(b + 106, j / 2));
+    for (int k = 0; k < 32; k++)
+        put_group(o, k, two_entries(iq3_s_grid[index_iq3_s(b, 2 * k)], iq3_s_grid[index_iq3_s(b, 2 * k + 1)]),
+                  b[74 + k]);
+}
+
+// In eighths: a value of the grid is 8 of them, and the shift one.
+static void put_group_iq1(struct block256 *o, int k, uint64_t grid, bool down)
+{
+    for (int i = 0; i < 8; i++)
+        o->w[8 * k + i] = (int8_t)(8 * (int8_t)(grid >> 8 * i) + (down ? -1 : 1));
+}
+
+static void unpack_iq1_s(const uint8_t *b, struct block256 *o)
+{
+    o->d = load_f16(b) * 0.125f, o->m = 0;
+    for (int j = 0; j < 16; j++)
+        put_odd_scale(o, j, load_u16(b + 34 + j / 2 * 2) >> 12 & 7);
+    for (int k = 0; k < 32; k++) {
+        uint16_t high = load_u16(b + 34 + k / 4 * 2);
+        put_group_iq1(o, k, iq1_grid[b[2 + k] | (high >> k % 4 * 3 & 7) << 8], high >> 15);
+    }
+}
+
+static void unpack_iq1_m(const uint8_t *b, struct block256 *o)
+{
+    uint16_t d = 0;
+    for (int i = 0; i < 4; i++)
+        d = (uint16_t)(d | b[49 + 2 * i] >> 4 << 4 * i);
+    o->d = f16_to_f32(d) * 0.125f, o->m = 0;
+    for (int j = 0; j < 16; j++)
+        put_odd_scale(o, j, load_u16(b + 48 + j / 4 * 2) >> j % 4 * 3 & 7);
+    for (int k = 0; k < 32; k++) {
+        int high = nibble_at(b + 32, k);
+        put_group_iq1(o, k, iq1_grid[b[k] | (high & 7) << 8], high >> 3);
+    }
+}
+
+// ---- blocks of 256 of -1, 0 and 1, without scales of their parts
+
+static void put_ones(struct block256 *o)
+{
+    for (int j = 0; j < 16; j++)
+        o->scale[j] = 1, o->min[j] = 0;
+    o->m = 0;
+}
+
+// Digit k of a byte in base 3, from the top, where 256 stands for 1: what multiplying by 3 carries out of the byte.
+static int base_3_digit(uint8_t byte, int k)
+{
+    int digit = 0;
+    for (; k >= 0; k--) {
+        digit = byte * 3 >> 8;
+        byte = (uint8_t)(byte * 3);
+    }
+    return digit;
+}
+
+static void unpack_tq1_0(const uint8_t *b, struct block256 *o)
+{
+    put_ones(o);
+    o->d = load_f16(b + 52);
+    for (int i = 0; i < 160; i++)
+        o->w[i] = (int8_t)(base_3_digit(b[i % 32], i / 32) - 1);
+    for (int i = 0; i < 80; i++)
+        o->w[160 + i] = (int8_t)(base_3_digit(b[32 + i % 16], i / 16) - 1);
+    for (int i = 0; i < 16; i++)
+        o->w[240 + i] = (int8_t)(base_3_digit(b[48 + i % 4], i / 4) - 1);
+}
+
+static void unpack_tq2_0(const uint8_t *b, struct block256 *o)
+{
+    put_ones(o);
+    o->d = load_f16(b + 64);
+    for (int i = 0; i < 256; i++)
+        o->w[i] = (int8_t)(two_bits(b, i) - 1);
+}
+
 typedef void unpack256_fn(const uint8_t *block, struct block256 *out);
 
 static float dot256(unpack256_fn *unpack, bool mins, size_t bytes, const uint8_t *w, const void *x, int64_t k)
@@ -252,6 +415,15 @@ MATMUL256(q4_k, Q4_K, true)
 MATMUL256(q5_k, Q5_K, true)
 MATMUL256(q6_k, Q6_K, false)
 MATMUL256(iq4_xs, IQ4_XS, false)
+MATMUL256(iq2_xxs, IQ2_XXS, false)
+MATMUL256(iq2_xs, IQ2_XS, false)
+MATMUL256(iq2_s, IQ2_S, false)
+MATMUL256(iq3_xxs, IQ3_XXS, false)
+MATMUL256(iq3_s, IQ3_S, false)
+MATMUL256(iq1_s, IQ1_S, false)
+MATMUL256(iq1_m, IQ1_M, false)
+MATMUL256(tq1_0, TQ1_0, false)
+MATMUL256(tq2_0, TQ2_0, false)
 MATMUL32(q4_0, Q4_0, false)
 MATMUL32(q4_1, Q4_1, true)
 MATMUL32(q5_0, Q5_0, false)
@@ -264,5 +436,7 @@ matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
     [DT_Q4_0] = matmul_q4_0,     [DT_Q4_1] = matmul_q4_1,     [DT_Q5_0] = matmul_q5_0,     [DT_Q5_1] = matmul_q5_1,
     [DT_Q8_0] = matmul_q8_0,     [DT_Q2_K] = matmul_q2_k,     [DT_Q3_K] = matmul_q3_k,     [DT_Q4_K] = matmul_q4_k,
     [DT_Q5_K] = matmul_q5_k,     [DT_Q6_K] = matmul_q6_k,     [DT_IQ4_NL] = matmul_iq4_nl, [DT_IQ4_XS] = matmul_iq4_xs,
-    [DT_MXFP4] = matmul_mxfp4,
+    [DT_MXFP4] = matmul_mxfp4,   [DT_IQ2_XXS] = matmul_iq2_xxs, [DT_IQ2_XS] = matmul_iq2_xs,
+    [DT_IQ2_S] = matmul_iq2_s,   [DT_IQ3_XXS] = matmul_iq3_xxs, [DT_IQ3_S] = matmul_iq3_s, [DT_IQ1_S] = matmul_iq1_s,
+    [DT_IQ1_M] = matmul_iq1_m,   [DT_TQ1_0] = matmul_tq1_0,   [DT_TQ2_0] = matmul_tq2_0,
 };

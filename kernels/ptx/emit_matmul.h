@@ -8,8 +8,8 @@
 // Numbers: every output is the same bits as the CPU machine's, whatever the class of rows and whatever stands beside
 // it: integers are exact, and floats are summed in the order that kernels/cpu/kernels.h sets down. `q8` takes
 // activations in 8 bits as kernels.h lays them out (q8 rows, of q8_row_bytes(n_in)); otherwise they are float32.
-// ptx_takes_q8 says which types have that path; they are those of the CPU, so that plan.c's program is the same on both
-// machines.
+// ptx_takes_q8 says which types have that path; the CPU's levels may have more of them (codebooks and three values), and
+// fewer: with those types the two machines' programs differ in where activations are rounded.
 //
 // A text holds one entry and has the parameters told at its function, in that order; those that a kernel does not use
 // are there all the same and may be 0. Addresses are aligned to 16 bytes, strides are bytes and multiples of 4 (of 16

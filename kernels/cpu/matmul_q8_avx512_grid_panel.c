@@ -1,0 +1,173 @@
+// Many columns of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ): their blocks become panels.
+//
+// Blocks are unpacked a row at a time (matmul_q8_avx512_quads.h); 16 rows of bytes are then turned to a lane a row.
+#include "kernels/cpu/matmul_q8_avx512_quads.h"
+
+// 16 rows' weights, a byte each, and their scales, before they are turned to a lane a row. 16 bytes in order are the
+// elements of a run of 16; where the runs lie is up to the type.
+struct spread {
+    _Alignas(64) uint8_t w[GROUP][SPAN];
+    _Alignas(64) int32_t scale[GROUP][16];
+};
+
+INLINE void put_spread(const struct spread *s, struct panel *p, int lane, bool of_quads)
+{
+    struct rows16 rows;
+    __m512i t[4];
+    for (int r = 0; r < GROUP; r++)
+        rows.at[r] = s->w[r];
+    for (int c = 0; c < 16; c++) {
+        load_words_16(&rows, (size_t)(of_quads ? c % 4 * 64 + c / 4 * 16 : c * 16), t);
+        for (int i = 0; i < 4; i++)
+            _mm512_store_si512(p->w[4 * c + i][lane], t[i]);
+    }
+}
+
+// `run`: elements a scale.
+INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane, int run)
+{
+    struct rows16 rows;
+    __m512i t[4];
+    for (int r = 0; r < GROUP; r++)
+        rows.at[r] = (const uint8_t *)s->scale[r];
+    for (int i = 0; i < 4; i++) {
+        load_words_16(&rows, (size_t)i * 16, t);
+        for (int l = 0; l < 4; l += run / 16)
+            _mm512_store_si512(&p->scale[(4 * i + l) / (run / 16)][lane], t[l]);
+    }
+}
+
+// Four registers of quads become 16 runs: run c at 64 (c % 4) + 16 (c / 4).
+INLINE void store_quads(const __m512i w[4], uint8_t *to)
+{
+    const __m512i a = _mm512_unpacklo_epi8(w[0], w[1]), b = _mm512_unpackhi_epi8(w[0], w[1]);
+    const __m512i c = _mm512_unpacklo_epi8(w[2], w[3]), d = _mm512_unpackhi_epi8(w[2], w[3]);
+    _mm512_store_si512(to, _mm512_unpacklo_epi16(a, c));
+    _mm512_store_si512(to + 64, _mm512_unpackhi_epi16(a, c));
+    _mm512_store_si512(to + 128, _mm512_unpacklo_epi16(b, d));
+    _mm512_store_si512(to + 192, _mm512_unpackhi_epi16(b, d));
+}
+
+typedef void unsigned_fn(const struct quads *from, __m512i w[4]);
+
+INLINE void unsigned_signed(const struct quads *from, __m512i w[4])
+{
+    const __m512i offset = _mm512_set1_epi8(SIGN_OFFSET);
+    UNROLL
+    for (int e = 0; e < 4; e++)
+        w[e] = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, from->w[e]), from->minus[e], offset, from->w[e]);
+}
+
+INLINE void unsigned_iq1(const struct quads *from, __m512i w[4])
+{
+    const __m512i delta = _mm512_or_si512(from->delta, _mm512_slli_epi16(from->delta, 8));
+    UNROLL
+    for (int e = 0; e < 4; e++)
+        w[e] = _mm512_or_si512(from->w[e], delta);
+}
+
+INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int lane, quads_fn *quads,
+                         unsigned_fn *make_unsigned, factor_fn *factor, int run)
+{
+    struct spread s;
+#pragma GCC unroll 1
+    for (int r = 0; r < GROUP; r += 2) {
+        struct quads rows[2];
+        __m512i w[4];
+        quads(g->at[r] + at, g->at[r + 1] + at, rows);
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            make_unsigned(&rows[i], w);
+            store_quads(w, s.w[r + i]);
+            _mm512_store_si512(s.scale[r + i], rows[i].scale);
+        }
+    }
+    put_spread(&s, p, lane, true);
+    put_spread_scales(&s, p, lane, run);
+    _mm512_store_ps(&p->d[0][lane], factor(g, at));
+}
+
+#define UNPACK(name, kind, factor, run)                                                                                \
+    void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)   \
+    {                                                                                                                  \
+        (void)n_blocks;                                                                                                \
+        unpack_quads(g, at, p, lane, quads_##name, unsigned_##kind, factor_##factor, run);                             \
+    }
+
+// clang-format off
+UNPACK(iq2_xxs, signed, eighth, 32)
+UNPACK(iq2_xs, signed, eighth, 16)
+UNPACK(iq2_s, signed, eighth, 16)
+UNPACK(iq3_xxs, signed, quarter, 32)
+UNPACK(iq3_s, signed, one, 16)
+UNPACK(iq1_s, iq1, eighth, 16)
+UNPACK(iq1_m, iq1, iq1_m, 16)
+// clang-format on
+
+// Scales are 1.
+INLINE void put_ternary(const struct spread *s, struct panel *p, int lane, __m512 d)
+{
+    put_spread(s, p, lane, false);
+    for (int i = 0; i < SPAN / 32; i++)
+        _mm512_store_si512(&p->scale[i][lane], _mm512_set1_epi32(1));
+    _mm512_store_ps(&p->d[0][lane], d);
+}
+
+void ISA_FN(matmul_q8_unpack_tq2_0)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
+{
+    (void)n_blocks;
+    struct spread s;
+    for (int r = 0; r < GROUP; r++) {
+        __m512i w[4];
+        digits_tq2_0(g->at[r] + at, w);
+        for (int i = 0; i < 4; i++) {
+            _mm256_store_si256((__m256i *)&s.w[r][32 * i], _mm512_castsi512_si256(w[i]));
+            _mm256_store_si256((__m256i *)&s.w[r][128 + 32 * i], _mm512_extracti64x4_epi64(w[i], 1));
+        }
+    }
+    put_ternary(&s, p, lane, factor_tq2_0(g, at));
+}
+
+void ISA_FN(matmul_q8_unpack_tq1_0)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
+{
+    (void)n_blocks;
+    struct spread s;
+    for (int r = 0; r < GROUP; r++) {
+        __m512i w[5];
+        digits_tq1_0(g->at[r] + at, w);
+        for (int i = 0; i < 5; i++) {
+            __m256i high = _mm512_extracti64x4_epi64(w[i], 1);
+            _mm256_store_si256((__m256i *)&s.w[r][32 * i], _mm512_castsi512_si256(w[i]));
+            _mm_store_si128((__m128i *)&s.w[r][160 + 16 * i], _mm256_castsi256_si128(high));
+            if (i < 4)
+                _mm_storeu_si32(&s.w[r][240 + 4 * i], _mm256_extracti128_si256(high, 1));
+        }
+    }
+    put_ternary(&s, p, lane, factor_tq1_0(g, at));
+}
+
+// Runs of 16 elements, or of 32: minus the offset times the sum of their activations.
+INLINE void put_starts(struct columns *c, int run, int offset)
+{
+    for (int j = 0; j < c->n; j++) {
+        const __m256i sums = load_256(c->q_sums[j]);
+        if (run == 16)
+            _mm512_storeu_si512(c->start[j],
+                                _mm512_mullo_epi32(_mm512_cvtepi16_epi32(sums), _mm512_set1_epi32(-offset)));
+        else
+            _mm256_storeu_si256((__m256i *)c->start[j], _mm256_madd_epi16(sums, _mm256_set1_epi16((short)-offset)));
+    }
+}
+
+#define PREPARE(name, run, offset)                                                                                     \
+    void ISA_FN(matmul_q8_prepare_##name)(struct columns * c)                                                          \
+    {                                                                                                                  \
+        put_starts(c, run, offset);                                                                                    \
+    }
+
+// clang-format off
+PREPARE(signed_16, 16, SIGN_OFFSET)
+PREPARE(signed_32, 32, SIGN_OFFSET)
+PREPARE(iq1, 16, SHIFT_OFFSET)
+PREPARE(ternary, 32, TERNARY_OFFSET)
+// clang-format on
