@@ -330,6 +330,31 @@ Test(attention, scores_of_large_magnitude_stay_finite)
     }
 }
 
+// The values are so great that a power of e^-88 would show: one row alone, and as many as are taken by columns.
+Test(attention, what_scores_87_below_the_greatest_counts_nothing)
+{
+    struct random r = seeded("below");
+    struct shape h = {.what = "below", .k_type = DT_F32, .v_type = DT_F32, .dim_k = 1, .dim_v = 1, .n_head = 1};
+    struct scene s = chunk(h, 40, 30);
+    scene_fill(&r, &s);
+    for (int i = 0; i < s.length[0]; i++) {
+        *(float *)(void *)slot_of(&s, 0, i, false) = i == 3 ? 10 : i == 5 ? -76 : i % 2 ? -77.5f : -80 - (float)i * 100;
+        *(float *)(void *)slot_of(&s, 0, i, true) = i == 3 ? 1 : i == 5 ? 1e30f : -1e38f;
+    }
+    for (int i = 0; i < s.n_rows; i++)
+        floats_of(s.q)[i] = 1;
+    EACH_LEVEL (k) {
+        struct guarded out = guarded_new(sizeof(float) * (size_t)s.n_rows, 0);
+        scene_run(k, &s, 0, s.n_rows, out);
+        for (int i = 0; i < s.n_rows; i++)
+            cr_expect_float_eq(floats_of(out)[i], 1.0f, 1e-6f, "%s: row %d: %g", k->name, i, (double)floats_of(out)[i]);
+        scene_run(k, &s, 0, 1, out);
+        cr_expect_float_eq(floats_of(out)[0], 1.0f, 1e-6f, "%s: alone: %g", k->name, (double)floats_of(out)[0]);
+        guarded_free(out);
+    }
+    scene_free(&s);
+}
+
 Test(attention, strides_wider_than_the_heads_leave_the_gaps_alone)
 {
     struct random r = seeded("strides");

@@ -19,7 +19,9 @@
 enum {
     TURN_QUERIES = 24, // from here on, turning a page of keys costs less than the shuffles that it saves
     VALUE_VECS = 8,
-    PAGE_AHEAD = 4096, // bytes of keys and values that are fetched before their use
+    VALUE_ROWS = 8,      // that are decoded at a time
+    SOFTMAX_QUERIES = 8, // whose scores the L1 cache holds
+    PAGE_AHEAD = 4096,   // bytes of keys and values that are fetched before their use
 };
 
 // A case for each number of columns that a tile may have.
@@ -119,19 +121,37 @@ static void fetch_next(const struct work *w)
         __builtin_prefetch(w->next + i);
 }
 
-static void decode_row(enum dtype type, const uint8_t *page, int row, int dim, float *out)
+// Rows [row, row + n) of a page, `stride` floats from one to the next, zeros behind each.
+static void decode_rows(enum dtype type, const uint8_t *page, int row, int n, int dim, float *out, int stride)
 {
-    ISA_FN(decode_table)[type](page + (size_t)row * dtype_row_bytes(type, dim), out, dim);
-    memset(out + dim, 0, (size_t)(padded(dim) - dim) * sizeof(float));
+    size_t row_bytes = dtype_row_bytes(type, dim);
+    page += (size_t)row * row_bytes;
+    if (dim == stride) {
+        ISA_FN(decode_table)[type](page, out, (int64_t)n * dim);
+        return;
+    }
+    for (int i = 0; i < n; i++, page += row_bytes, out += stride) {
+        ISA_FN(decode_table)[type](page, out, dim);
+        for (int d = dim; d < padded(dim); d++)
+            out[d] = 0;
+    }
 }
 
-// Whether any of n queries sees a position in [lo, hi).
-static bool meet(const struct query *q, int n, int32_t lo, int32_t hi)
+// The positions that any of some queries sees, and those that all of them see.
+struct seen {
+    int32_t lo, hi, all_lo, all_hi;
+};
+
+static struct seen seen_by(const struct query *q, int n)
 {
-    for (int i = 0; i < n; i++)
-        if (q[i].lo < hi && q[i].hi > lo)
-            return true;
-    return false;
+    struct seen s = {q->lo, q->hi, q->lo, q->hi};
+    for (int i = 1; i < n; i++) {
+        s.lo = MIN(s.lo, q[i].lo);
+        s.hi = MAX(s.hi, q[i].hi);
+        s.all_lo = MAX(s.all_lo, q[i].lo);
+        s.all_hi = MIN(s.all_hi, q[i].hi);
+    }
+    return s;
 }
 
 // ---- scores, few queries
@@ -202,8 +222,8 @@ static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
     bool as_is = plain(a->k_type, a->dim_k);
     size_t row_bytes = as_is ? dtype_row_bytes(a->k_type, a->dim_k) : (size_t)w->stride_k * sizeof(float);
     const char *rows = as_is ? (const char *)page : (const char *)w->page;
-    for (int row = lo; !as_is && row < hi; row++)
-        decode_row(a->k_type, page, row, a->dim_k, w->page + row * w->stride_k);
+    if (!as_is)
+        decode_rows(a->k_type, page, lo, hi - lo, a->dim_k, w->page + lo * w->stride_k, w->stride_k);
     for (int row = lo; row < hi; row += TILE_ROWS) {
         const char *keys[TILE_ROWS];
         fetch_rows(w, page, dtype_row_bytes(a->k_type, a->dim_k), row, MIN(row + TILE_ROWS, hi));
@@ -256,114 +276,160 @@ static void turn_page(const struct work *w, const uint8_t *page, int lo, int hi)
 {
     const struct attention_args *a = w->a;
     for (int key = lo / 4 * 4; key < hi; key += 4) {
-        for (int i = 0; i < 4; i++)
-            decode_row(a->k_type, page, key + i, a->dim_k, w->rows + i * w->stride_k);
+        decode_rows(a->k_type, page, key, 4, a->dim_k, w->rows, w->stride_k);
         turn_rows(w->rows, w->stride_k, key, w->page);
     }
 }
 
-enum { SCORE_VECS = 4 }; // vectors of keys in a register tile
+// Vectors of keys and queries in a register tile: with the sums of two lanes side by side they leave AVX-512 room for
+// those that wait, and are all that AVX2 holds.
+enum { SCORE_VECS = 2, SCORE_QUERIES = TILE_SUMS >= 12 ? 3 : 1 };
 
-// One of the lanes: the products of its dimensions, for `queries` rows of q and SCORE_VECS vectors of keys.
-INLINE void sum_lane(int queries, const float *q, int stride, const float *turned, vec sums[TILE_COLS][SCORE_VECS])
+// The products of one dimension: some queries by some vectors of keys.
+INLINE void sum_dimension(int queries, int vecs, const float *q, int stride, const float *turned,
+                          vec sums[SCORE_QUERIES][SCORE_VECS])
 {
+    vec factor[SCORE_QUERIES];
     UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < SCORE_VECS; v++)
-            sums[i][v] = (vec){0};
-    for (int d = 0; d < stride; d += LANES, turned += KV_PAGE) {
-        vec factor[TILE_COLS];
+        factor[i] = vec_all(q[i * stride]);
+    UNROLL for (int v = 0; v < vecs; v++) {
+        vec keys = vec_held(vec_load(turned + v * VEC));
         UNROLL for (int i = 0; i < queries; i++)
-            factor[i] = vec_all(q[i * stride + d]);
-        UNROLL for (int v = 0; v < SCORE_VECS; v++) {
-            vec keys = vec_load(turned + v * VEC);
-            UNROLL for (int i = 0; i < queries; i++)
-                sums[i][v] = vec_fma(keys, factor[i], sums[i][v]);
-        }
+            sums[i][v] = vec_fma(keys, factor[i], sums[i][v]);
     }
 }
 
-// Scores of SCORE_VECS vectors of keys. A sum of two is made as soon as both are there, so at most five wait.
-INLINE void score_tile(int queries, const float *q, int stride, const float *turned, float *scores)
+// Two lanes that meet first, which are half of LANES apart: the products of their dimensions, and the sum of both.
+INLINE void sum_pair(int queries, int vecs, const float *q, int stride, const float *turned,
+                     vec sums[SCORE_QUERIES][SCORE_VECS])
 {
-    vec waiting[5][TILE_COLS][SCORE_VECS];
-    int depth = 0;
-    for (int n = 0; n < LANES; n++) {
-        vec sums[TILE_COLS][SCORE_VECS];
-        sum_lane(queries, q + lane_order[n], stride, turned + n * turned_lane(stride), sums);
-        for (int pairs = n; pairs & 1; pairs >>= 1) {
+    vec other[SCORE_QUERIES][SCORE_VECS];
+    const float *beside = turned + turned_lane(stride);
+    UNROLL for (int i = 0; i < queries; i++)
+        UNROLL for (int v = 0; v < vecs; v++)
+            sums[i][v] = other[i][v] = (vec){0};
+    for (int d = 0; d < stride; d += LANES, turned += KV_PAGE, beside += KV_PAGE) {
+        sum_dimension(queries, vecs, q + d, stride, turned, sums);
+        sum_dimension(queries, vecs, q + d + LANES / 2, stride, beside, other);
+    }
+    UNROLL for (int i = 0; i < queries; i++)
+        UNROLL for (int v = 0; v < vecs; v++)
+            sums[i][v] += other[i][v];
+}
+
+// Scores of some vectors of keys. Sums are added as soon as two of a level are there, so that at most three wait.
+INLINE void score_tile(int queries, int vecs, const float *q, int stride, const float *turned, float *scores)
+{
+    vec sums[SCORE_QUERIES][SCORE_VECS], waiting[3][SCORE_QUERIES][SCORE_VECS];
+    UNROLL for (int n = 0, depth = 0; n < LANES / 2; n++, depth++) {
+        sum_pair(queries, vecs, q + lane_order[2 * n], stride, turned + 2 * n * turned_lane(stride), sums);
+        UNROLL for (int pairs = n; pairs & 1; pairs >>= 1) {
             depth--;
             UNROLL for (int i = 0; i < queries; i++)
-                UNROLL for (int v = 0; v < SCORE_VECS; v++)
+                UNROLL for (int v = 0; v < vecs; v++)
                     sums[i][v] = waiting[depth][i][v] + sums[i][v];
         }
-        UNROLL for (int i = 0; i < queries; i++)
-            UNROLL for (int v = 0; v < SCORE_VECS; v++)
+        UNROLL for (int i = 0; n < LANES / 2 - 1 && i < queries; i++)
+            UNROLL for (int v = 0; v < vecs; v++)
                 waiting[depth][i][v] = sums[i][v];
-        depth++;
     }
     UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < SCORE_VECS; v++)
-            vec_store(scores + i * ATTENTION_SPAN + v * VEC, waiting[0][i][v]);
+        UNROLL for (int v = 0; v < vecs; v++)
+            vec_store(scores + i * ATTENTION_SPAN + v * VEC, sums[i][v]);
 }
 
-static void score_tiles(int queries, const float *q, int stride, const float *turned, float *scores)
+static void score_tiles(int queries, int vecs, const float *q, int stride, const float *turned, float *scores)
 {
-    switch (MIN(queries, TILE_COLS)) {
-#define X(n)                                                                                                           \
-    case n:                                                                                                            \
-        score_tile(MIN(n, TILE_COLS), q, stride, turned, scores);                                                      \
+    switch (queries * SCORE_VECS + vecs - 1) {
+#define TILE_CASE(n, v)                                                                                                \
+    case n * SCORE_VECS + v - 1:                                                                                       \
+        score_tile(MIN(n, SCORE_QUERIES), v, q, stride, turned, scores);                                               \
         break;
-        UP_TO_SIX(X)
-#undef X
+        TILE_CASE(1, 1) TILE_CASE(2, 1) TILE_CASE(3, 1) TILE_CASE(1, 2) TILE_CASE(2, 2) TILE_CASE(3, 2)
+#undef TILE_CASE
+    }
+}
+
+// Queries [i, i + n), for the keys of [lo, hi) of the turned page at position `at` that any of them sees.
+static void score_seen(const struct work *w, int i, int n, int32_t at, int lo, int hi)
+{
+    struct seen seen = seen_by(w->queries + i, n);
+    int begin = MAX(lo, seen.lo - at), end = MIN(hi, seen.hi - at);
+    for (int key = begin / VEC * VEC, vecs; key < end; key += vecs * VEC) {
+        vecs = end - key > VEC ? SCORE_VECS : 1;
+        for (int j = i; j < i + n; j += SCORE_QUERIES)
+            score_tiles(MIN(SCORE_QUERIES, i + n - j), vecs, w->q + j * w->stride_k, w->stride_k, w->page + key,
+                        w->scores + j * ATTENTION_SPAN + at % ATTENTION_SPAN + key);
     }
 }
 
 static void scores_by_columns(const struct work *w, int32_t at, int lo, int hi)
 {
     turn_page(w, page_rows(w, w->a->k, at), lo, hi);
-    int step = SCORE_VECS * VEC;
-    for (int t = 0, i; (i = tile_cut(t, w->n, TILE_COLS)) < w->n; t++) {
-        int n = tile_cut(t + 1, w->n, TILE_COLS) - i;
-        for (int key = lo / step * step; key < hi; key += step)
-            if (meet(w->queries + i, n, at + key, at + key + step))
-                score_tiles(n, w->q + i * w->stride_k, w->stride_k, w->page + key,
-                            w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN + key);
-    }
+    for (int i = 0; i < w->n; i += TILE_COLS)
+        score_seen(w, i, MIN(TILE_COLS, w->n - i), at, lo, hi);
 }
 
 // ---- softmax
 
-static void fill(float *scores, int from, int to, float x)
+// Slots outside [lo, hi), in the LANES that hold `slot`, become x.
+static void fill_around(float *scores, int slot, int lo, int hi, float x)
 {
-    for (int i = from; i < to; i++)
-        scores[i] = x;
+    static const int32_t counting[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    int first = slot / LANES * LANES;
+    UNROLL for (int p = 0; p < PARTS; p++) {
+        veci at;
+        memcpy(&at, counting + p * VEC, sizeof(at));
+        at += first;
+        float *each = scores + first + p * VEC;
+        vec_store(each, vec_select((at >= lo) & (at < hi), vec_load(each), vec_all(x)));
+    }
+}
+
+// What fills the slots [lo, hi) up to whole LANES becomes x.
+static void fill_edges(float *scores, int lo, int hi, float x)
+{
+    if (lo % LANES)
+        fill_around(scores, lo, lo, hi, x);
+    if (hi % LANES)
+        fill_around(scores, hi, lo, hi, x);
+}
+
+INLINE quad quad_greater(quad a, quad b)
+{
+    quadi less = a < b;
+    return (quad)((less & (quadi)b) | (~less & (quadi)a));
 }
 
 static float greatest(struct lanes x)
 {
-    float each[LANES], most = -INFINITY;
-    memcpy(each, &x, sizeof(each));
-    for (int i = 0; i < LANES; i++)
-        most = most < each[i] ? each[i] : most;
-    return most;
+    quad q[4];
+    memcpy(q, &x, sizeof(q));
+    quad most = quad_greater(quad_greater(q[0], q[1]), quad_greater(q[2], q[3]));
+    float a = most[0] < most[1] ? most[1] : most[0], b = most[2] < most[3] ? most[3] : most[2];
+    return a < b ? b : a;
 }
 
 // The dot products in the slots [begin, end) become scores; returns the greatest.
 static float scale_scores(const struct attention_args *a, float *scores, int begin, int end)
 {
-    struct lanes most;
+    struct lanes even, odd; // two chains of maxima, which change places
     for (int p = 0; p < PARTS; p++)
-        most.part[p] = vec_all(-INFINITY);
+        even.part[p] = odd.part[p] = vec_all(-INFINITY);
     for (int i = begin; i < end; i += LANES) {
         UNROLL for (int p = 0; p < PARTS; p++) {
             vec s = vec_load(scores + i + p * VEC) * a->scale;
             if (a->softcap > 0)
                 s = a->softcap * vec_tanh(s / a->softcap);
             vec_store(scores + i + p * VEC, s);
-            most.part[p] = vec_at_least(most.part[p], s);
+            vec most = vec_at_least(even.part[p], s);
+            even.part[p] = odd.part[p];
+            odd.part[p] = most;
         }
     }
-    return greatest(most);
+    UNROLL for (int p = 0; p < PARTS; p++)
+        even.part[p] = vec_at_least(even.part[p], odd.part[p]);
+    return greatest(even);
 }
 
 // The scores in the slots [begin, end) become e^(score - top); returns their sum.
@@ -372,7 +438,7 @@ static float exp_scores(float *scores, int begin, int end, float top)
     struct lanes sums = {{{0}}};
     for (int i = begin; i < end; i += LANES) {
         UNROLL for (int p = 0; p < PARTS; p++) {
-            vec e = vec_exp(vec_load(scores + i + p * VEC) - top);
+            vec e = vec_exp_down(vec_load(scores + i + p * VEC) - top);
             vec_store(scores + i + p * VEC, e);
             sums.part[p] += e;
         }
@@ -380,17 +446,35 @@ static float exp_scores(float *scores, int begin, int end, float top)
     return lanes_sum(sums);
 }
 
-// The dot products in the slots [lo, hi) of a span become e^(score - greatest). What fills them up to whole LANES is
-// like one of them for the maximum, and then becomes 0.
-static void softmax(const struct attention_args *a, struct query *q, float *scores, int lo, int hi)
+// What a query sees of the span that begins at a position.
+static int span_lo(const struct query *q, int32_t begin)
 {
-    int begin = lo / LANES * LANES, end = padded(hi);
-    fill(scores, begin, lo, scores[lo]);
-    fill(scores, hi, end, scores[lo]);
-    q->span_top = scale_scores(a, scores, begin, end);
-    fill(scores, begin, lo, -INFINITY);
-    fill(scores, hi, end, -INFINITY);
-    q->span_sum = exp_scores(scores, begin, end, q->span_top);
+    return MAX(0, q->lo - begin);
+}
+
+static int span_hi(const struct query *q, int32_t begin)
+{
+    return MIN(ATTENTION_SPAN, q->hi - begin);
+}
+
+// The dot products of a span that some queries see become e^(score - greatest). What fills them up to whole LANES is
+// like one of them for the maximum, and then becomes 0. First all maxima: no query's powers wait for its own.
+static void softmax(const struct attention_args *a, struct query *q, int n, float *scores, int32_t begin)
+{
+    for (int i = 0; i < n; i++) {
+        int lo = span_lo(&q[i], begin), hi = span_hi(&q[i], begin);
+        float *s = scores + i * ATTENTION_SPAN;
+        if (lo >= hi)
+            continue;
+        fill_edges(s, lo, hi, s[lo]);
+        q[i].span_top = scale_scores(a, s, lo / LANES * LANES, padded(hi));
+        fill_edges(s, lo, hi, -INFINITY);
+    }
+    for (int i = 0; i < n; i++) {
+        int lo = span_lo(&q[i], begin), hi = span_hi(&q[i], begin);
+        if (lo < hi)
+            q[i].span_sum = exp_scores(scores + i * ATTENTION_SPAN, lo / LANES * LANES, padded(hi), q[i].span_top);
+    }
 }
 
 // ---- values
@@ -472,17 +556,6 @@ struct value_step {
     int stride;
 };
 
-// What a query sees of the slots.
-static int first_slot(const struct value_step *s, const struct query *q)
-{
-    return MAX(s->lo, q->lo - s->at);
-}
-
-static int end_slot(const struct value_step *s, const struct query *q)
-{
-    return MIN(s->hi, q->hi - s->at);
-}
-
 // The slots [lo, hi), which queries [first, first + n) all see.
 static void add_slots(const struct value_step *s, int first, int n, int lo, int hi)
 {
@@ -493,28 +566,31 @@ static void add_slots(const struct value_step *s, int first, int n, int lo, int 
 // Up to TILE_COLS queries: what all of them see together, and the edges, before and after it, one by one.
 static void add_slots_seen(const struct value_step *s, const struct query *q, int n)
 {
-    int lo = s->lo, hi = s->hi;
-    for (int i = 0; i < n; i++) {
-        lo = MAX(lo, first_slot(s, &q[i]));
-        hi = MIN(hi, end_slot(s, &q[i]));
-    }
-    hi = MAX(lo, hi);
-    for (int i = 0; i < n; i++)
-        add_slots(s, i, 1, first_slot(s, &q[i]), MIN(lo, end_slot(s, &q[i])));
+    struct seen seen = seen_by(q, n);
+    int lo = MIN(MAX(s->lo, seen.all_lo - s->at), s->hi), hi = MAX(lo, MIN(s->hi, seen.all_hi - s->at));
+    for (int i = 0; lo > s->lo && i < n; i++)
+        add_slots(s, i, 1, MAX(s->lo, q[i].lo - s->at), MIN(lo, q[i].hi - s->at));
     add_slots(s, 0, n, lo, hi);
-    for (int i = 0; i < n; i++)
-        add_slots(s, i, 1, MAX(hi, first_slot(s, &q[i])), end_slot(s, &q[i]));
+    for (int i = 0; hi < MIN(s->hi, seen.hi - s->at) && i < n; i++)
+        add_slots(s, i, 1, MAX(hi, q[i].lo - s->at), MIN(s->hi, q[i].hi - s->at));
 }
 
 static void add_step(const struct work *w, struct value_step step)
 {
-    for (int t = 0, i; (i = tile_cut(t, w->n, TILE_COLS)) < w->n; t++) {
-        int n = tile_cut(t + 1, w->n, TILE_COLS) - i;
+    int n_tiles = (w->n + TILE_COLS - 1) / TILE_COLS, size = w->n / n_tiles, n_larger = w->n % n_tiles;
+    for (int t = 0, i = 0, n; t < n_tiles; t++, i += n) {
+        n = size + (t < n_larger);
         step.p = w->scores + i * ATTENTION_SPAN + step.at % ATTENTION_SPAN;
         step.values = w->values + i * w->stride_v;
-        if (meet(w->queries + i, n, step.at + step.lo, step.at + step.hi))
-            add_slots_seen(&step, w->queries + i, n);
+        add_slots_seen(&step, w->queries + i, n);
     }
+}
+
+// Floats from one decoded row of values to the next: with a gap where else a vector of all rows falls on a few sets of
+// the cache.
+static int value_stride(const struct work *w)
+{
+    return w->stride_v + (w->stride_v < 256 ? 0 : LANES);
 }
 
 // The values [lo, hi) of the page that begins at position `at`, for all queries. For few of them in small steps,
@@ -525,16 +601,17 @@ static void add_values(const struct work *w, int32_t at, int lo, int hi)
     const uint8_t *page = page_rows(w, a->v, at);
     bool as_is = plain(a->v_type, a->dim_v) && (a->v_type == DT_F32 || w->n <= 2 * TILE_COLS);
     struct value_rows in_page = {(const char *)page, dtype_row_bytes(a->v_type, a->dim_v)};
-    struct value_rows decoded = {(const char *)w->page, (size_t)(w->stride_v + LANES) * sizeof(float)};
+    struct value_rows decoded = {(const char *)w->page, (size_t)value_stride(w) * sizeof(float)};
     struct value_step step = {.f = as_is && a->v_type == DT_F16 ? values_f16 : values_f32,
                               .rows = as_is ? in_page : decoded,
                               .at = at,
                               .lo = lo,
                               .hi = hi,
                               .stride = w->stride_v};
-    for (int i = lo; !as_is && i < hi; i++) {
-        fetch_rows(w, page, in_page.row_bytes, i, i + 1);
-        decode_row(a->v_type, page, i, a->dim_v, w->page + i * (w->stride_v + LANES));
+    for (int i = lo, n; !as_is && i < hi; i += n) {
+        n = MIN(hi - i, VALUE_ROWS);
+        fetch_rows(w, page, in_page.row_bytes, i, i + n);
+        decode_rows(a->v_type, page, i, n, a->dim_v, w->page + i * value_stride(w), value_stride(w));
     }
     if (as_is)
         fetch_next(w);
@@ -591,11 +668,8 @@ static void attend_span(struct work *w, int32_t begin)
         set_next(w, at, first, hi, KV_KEY);
         (w->n < TURN_QUERIES ? scores_by_rows : scores_by_columns)(w, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
     }
-    for (int i = 0; i < w->n; i++) {
-        struct query *q = &w->queries[i];
-        if (q->lo < begin + ATTENTION_SPAN && q->hi > begin)
-            softmax(w->a, q, w->scores + i * ATTENTION_SPAN, MAX(0, q->lo - begin), MIN(ATTENTION_SPAN, q->hi - begin));
-    }
+    for (int i = 0; i < w->n; i += SOFTMAX_QUERIES)
+        softmax(w->a, w->queries + i, MIN(SOFTMAX_QUERIES, w->n - i), w->scores + i * ATTENTION_SPAN, begin);
     memset(w->values, 0, (size_t)(w->n * w->stride_v) * sizeof(float));
     for (int32_t at = first; at < hi; at += KV_PAGE) {
         set_next(w, at, first, hi, KV_VALUE);
@@ -610,31 +684,36 @@ static void attend_span(struct work *w, int32_t begin)
 
 // ---- rows
 
-// The pair of number i, counting heads within rows.
-static void load_query(struct work *w, int i, struct query *q, float *vector)
+// Pairs [first, first + n), counting heads within rows.
+static void load_queries(struct work *w, int first, int n)
 {
     const struct attention_args *a = w->a;
-    int row = i / a->n_head, head = i % a->n_head;
-    int32_t position = a->positions[row];
-    q->hi = position + 1;
-    q->lo = a->window > 0 ? MAX(0, position - a->window + 1) : 0;
-    q->top = q->sum = 0;
-    q->out = a->out + (size_t)row * a->out_stride + (size_t)(head * a->dim_v);
-    memset(vector, 0, (size_t)w->stride_k * sizeof(float));
-    memcpy(vector, a->q + (size_t)row * a->q_stride + (size_t)(head * a->dim_k), (size_t)a->dim_k * sizeof(float));
+    w->n = n;
+    w->lo = INT32_MAX;
+    w->hi = 0;
+    int row = first / a->n_head, head = first % a->n_head;
+    for (int i = 0; i < n; i++) {
+        int32_t position = a->positions[row], lo = a->window > 0 ? MAX(0, position - a->window + 1) : 0;
+        w->queries[i] = (struct query){.lo = lo,
+                                       .hi = position + 1,
+                                       .out = a->out + (size_t)row * a->out_stride + (size_t)(head * a->dim_v)};
+        w->lo = MIN(w->lo, lo);
+        w->hi = MAX(w->hi, position + 1);
+        float *vector = w->q + i * w->stride_k;
+        const float *q = a->q + (size_t)row * a->q_stride + (size_t)(head * a->dim_k);
+        for (int d = 0; d < a->dim_k; d += VEC)
+            vec_store(vector + d, vec_load_n(q + d, MIN(VEC, a->dim_k - d)));
+        for (int d = (a->dim_k + VEC - 1) / VEC * VEC; d < w->stride_k; d += VEC)
+            vec_store(vector + d, (vec){0});
+        row += head + 1 == a->n_head;
+        head = head + 1 == a->n_head ? 0 : head + 1;
+    }
 }
 
 // Pairs [first, first + n), all of one sequence.
 static void attend(struct work *w, int first, int n)
 {
-    w->n = n;
-    w->lo = INT32_MAX;
-    w->hi = 0;
-    for (int i = 0; i < n; i++) {
-        load_query(w, first + i, &w->queries[i], w->q + i * w->stride_k);
-        w->lo = MIN(w->lo, w->queries[i].lo);
-        w->hi = MAX(w->hi, w->queries[i].hi);
-    }
+    load_queries(w, first, n);
     for (int32_t begin = w->lo / ATTENTION_SPAN * ATTENTION_SPAN; begin < w->hi; begin += ATTENTION_SPAN)
         attend_span(w, begin);
     for (int i = 0; i < n; i++)

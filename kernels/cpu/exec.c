@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, ATTEND_TILE = 32, BLAS_ROWS = 32 };
+enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, ATTEND_PAIRS = 192, BLAS_ROWS = 32 };
 
 struct counter {
     _Alignas(CACHE_LINE) _Atomic int64_t taken;
@@ -362,12 +362,21 @@ static do_fn *const do_op[OP_COUNT] = {
 
 // ---- items
 
+// Rows that an item of attention takes: so many that a page of keys, once it is made ready, serves as many (row, head)
+// pairs as the scratch holds, and so few that each thread has some items of every KV head's.
+static int attend_tile(const struct run *r, const struct chain *c, int rows)
+{
+    int pairs_a_row = c->nodes[0]->p.attn.n_head / c->nodes[0]->p.attn.n_head_kv;
+    int64_t share = (int64_t)rows * c->width / (4 * pool_size(r->pool));
+    return MAX(1, (int)MIN(share, ATTEND_PAIRS / pairs_a_row));
+}
+
 // Rows that an item of a chain takes at a time; all of them where columns are shared out.
 static int row_tile(const struct run *r, const struct chain *c, int rows)
 {
     if (c->kind == CHAIN_ROWS)
         return MAX(1, MIN(ROW_TILE_MAX, rows / (4 * pool_size(r->pool))));
-    return c->kind == CHAIN_ATTEND ? ATTEND_TILE : MAX(rows, 1);
+    return c->kind == CHAIN_ATTEND ? attend_tile(r, c, rows) : MAX(rows, 1);
 }
 
 static int64_t column_items(const struct chain *c)

@@ -116,9 +116,10 @@ typedef void matmul_fn(const struct matmul_args *a);
 
 // Attention of some rows for one KV head and the query heads that share it.
 // Keys are taken in spans of ATTENTION_SPAN positions, counted from position 0: in each span the scores of all seen keys
-// (s = scale * q.k, q.k in lanes over dim_k), their greatest m, p = exp(s - m), l = sum of p (position % LANES is the
-// lane), o = sum of p*v, one fma after another in order of position; the spans' (m, l, o) are merged in order. So a row's
-// result depends on its own position and keys alone. The dimensions are at most ATTENTION_DIM_MAX.
+// (s = scale * q.k, q.k in lanes over dim_k), their greatest m, p = exp(s - m), and 0 where s - m < -87, l = sum of p
+// (position % LANES is the lane), o = sum of p*v, one fma after another in order of position; the spans' (m, l, o) are
+// merged in order. So a row's result depends on its own position and keys alone. The dimensions are at most
+// ATTENTION_DIM_MAX.
 enum { ATTENTION_SPAN = 512, ATTENTION_DIM_MAX = 1024 };
 struct attention_args {
     const float *q;            // row r, head h: q + r * q_stride + h * dim_k, h over the heads of the group

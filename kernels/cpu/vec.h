@@ -75,6 +75,17 @@ INLINE vec vec_load(const void *p)
     return v;
 }
 
+// v in a register: the compiler is not to load it again for each of the products that take it.
+INLINE vec vec_held(vec v)
+{
+#if defined(VEC_AVX512) || defined(VEC_AVX2)
+    __asm__("" : "+v"(v));
+#elif defined(VEC_NEON)
+    __asm__("" : "+w"(v));
+#endif
+    return v;
+}
+
 INLINE void vec_store(void *p, vec v)
 {
     memcpy(p, &v, sizeof(v));
@@ -587,12 +598,11 @@ INLINE vec vec_scale_2(vec p, vec n)
 #endif
 }
 
-// e^x to 1.03 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 P(r). 0 below -104, infinity above 89.
-INLINE vec vec_exp(vec x)
+// Of e^x = 2^n p: p, and n as `shifted` - ROUND_MAGIC. x = n ln 2 + r, |r| <= ln 2 / 2, and p = e^r = 1 + r + r^2 P(r).
+INLINE vec vec_exp_parts(vec x, vec *shifted)
 {
-    x = vec_at_least(vec_all(-104.0f), vec_at_most(vec_all(89.0f), x));
-    vec shifted = vec_fma(x, vec_all(1.442695041f), vec_all(ROUND_MAGIC));
-    vec n = shifted - ROUND_MAGIC;
+    *shifted = vec_fma(x, vec_all(1.442695041f), vec_all(ROUND_MAGIC));
+    vec n = *shifted - ROUND_MAGIC;
     vec r = vec_fma(n, vec_all(-0x1.62e4p-1f), x); // 16 bits of ln 2: the product is exact
     r = vec_fma(n, vec_all(-0x1.7f7d1cp-20f), r);  // and the rest of it
     vec p = vec_all(0.0013814467f);
@@ -600,8 +610,27 @@ INLINE vec vec_exp(vec x)
     p = vec_fma(p, r, vec_all(0.041668393f));
     p = vec_fma(p, r, vec_all(0.1666652f));
     p = vec_fma(p, r, vec_all(0.49999994f));
-    p = vec_fma(p * r, r, r) + 1.0f;
-    return vec_scale_2(p, n);
+    return vec_fma(p * r, r, r) + 1.0f;
+}
+
+// e^x to 1.03 ulp. 0 below -104, infinity above 89.
+INLINE vec vec_exp(vec x)
+{
+    vec shifted, p = vec_exp_parts(vec_at_least(vec_all(-104.0f), vec_at_most(vec_all(89.0f), x)), &shifted);
+    return vec_scale_2(p, shifted - ROUND_MAGIC);
+}
+
+// The same for x <= 0, but 0 below -87: a subnormal, and be it on its way to 0, takes a CPU hundreds of cycles.
+INLINE vec vec_exp_down(vec x)
+{
+    vec shifted, p = vec_exp_parts(vec_at_least(vec_all(-87.0f), x), &shifted);
+#if defined(VEC_AVX512)
+    __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ); // or is NaN
+    return (vec)_mm512_maskz_scalef_ps(counts, (__m512)p, (__m512)(shifted - ROUND_MAGIC));
+#else
+    vec factor = (vec)(((veci)shifted << 23) + 0x3f800000); // n is in the lowest bits
+    return (vec)(~(x < -87.0f) & (veci)(p * factor));
+#endif
 }
 
 INLINE vec vec_sigmoid(vec x)
