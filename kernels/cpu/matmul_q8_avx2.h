@@ -34,9 +34,34 @@ struct panel {
     __m256 d[BLOCKS], m[BLOCKS]; // of the block of 256, or of its blocks of 32
 };
 
-// How a type fills a panel: rows[r] points at row r's bytes of this span. Of types with blocks of 32, n_blocks are there.
-typedef void unpack_fn(const uint8_t *const *rows, int n_blocks, struct panel *p);
-extern unpack_fn *const ISA_FN(matmul_q8_unpack)[DT_COUNT];
+// Eight rows' bytes from some place on. Where a matrix ends within a group the last row stands in for those that are not
+// there: what is computed for them is not stored.
+struct rows8 {
+    const uint8_t *at[GROUP];
+};
+
+// How a type multiplies. Its tiles and its unpacking are compiled for it.
+struct form {
+    int run;    // words whose products a sum of 16 bits holds; 0: not one more, weights are signed
+    int scaled; // words that share a scale, in blocks of 256; 0: blocks of 32
+    int offset; // of the bytes in the panel
+    int mins;   // words that share a minimum; 0: none
+};
+
+// What is to be known of a column in a span.
+struct column {
+    const int8_t *q;
+    float da;
+    int32_t start[16]; // of each run: int16 pairs that take the offset off its two sums
+    int32_t pairs[8];  // int16 pairs of sums of q, as `min` wants them
+    float sums[8];     // of q, over 32
+};
+
+enum { LONE_SPANS = SCRATCH_BYTES / sizeof(struct column) };
+
+void ISA_FN(matmul_q8_lone)(const struct matmul_args *a);  // one column, up to LONE_SPANS * SPAN elements
+void ISA_FN(matmul_q8_panel)(const struct matmul_args *a); // any number
+void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span, struct column *c);
 
 INLINE __m256i load_256(const void *p)
 {
@@ -65,6 +90,73 @@ INLINE void transpose_words(const __m256i v[4], __m256i t[4])
     t[1] = _mm256_unpackhi_epi64(u0, u2);
     t[2] = _mm256_unpacklo_epi64(u1, u3);
     t[3] = _mm256_unpackhi_epi64(u1, u3);
+}
+
+// *sum += v, now: left to itself the compiler makes a tree of a loop's sums, and spills what it holds. The empty
+// instruction keeps them in order.
+INLINE void add_16(__m256i *sum, __m256i v)
+{
+    *sum = _mm256_add_epi16(*sum, v);
+    __asm__("" : "+x"(*sum));
+}
+
+INLINE void add_32(__m256i *sum, __m256i v)
+{
+    *sum = _mm256_add_epi32(*sum, v);
+    __asm__("" : "+x"(*sum));
+}
+
+INLINE struct rows8 rows_from(const struct matmul_args *a, int first)
+{
+    struct rows8 g;
+    for (int r = 0; r < GROUP; r++)
+        g.at[r] = (const uint8_t *)a->w + (size_t)MIN(first + r, a->n_rows - 1) * a->w_stride;
+    return g;
+}
+
+// The rows from `first` on, past the last those that the caller reads next: only to ask for them.
+INLINE struct rows8 rows_ahead(const struct matmul_args *a, int first)
+{
+    int end = (a->n_rows + GROUP - 1) / GROUP * GROUP;
+    if (first < end || !a->next)
+        return rows_from(a, first);
+    struct rows8 g;
+    for (int r = 0; r < GROUP; r++)
+        g.at[r] = (const uint8_t *)a->next + (size_t)(first - end + r) * a->next_stride;
+    return g;
+}
+
+INLINE struct rows8 rows_moved(const struct rows8 *rows, size_t bytes)
+{
+    struct rows8 g;
+    for (int r = 0; r < GROUP; r++)
+        g.at[r] = rows->at[r] + bytes;
+    return g;
+}
+
+INLINE size_t span_bytes(enum dtype type)
+{
+    return (size_t)(dtype_info[type].bytes * (SPAN / dtype_info[type].block));
+}
+
+INLINE int blocks_in_span(const struct matmul_args *a, int64_t span)
+{
+    return (int)MIN((a->k - span * SPAN) / 32, BLOCKS);
+}
+
+// Asks for `bytes` at `at` of these rows; behind a row's end, for those of the rows after them.
+INLINE void prefetch_rows(const struct rows8 *rows, const struct rows8 *next, size_t at, size_t row_bytes, size_t bytes)
+{
+    const struct rows8 *from = at < row_bytes ? rows : next;
+    size_t first = at < row_bytes ? at : at - row_bytes;
+    for (size_t i = 0; i < bytes; i += 64)
+        for (int r = 0; r < GROUP; r++)
+            _mm_prefetch((const char *)from->at[r] + first + i, _MM_HINT_T1);
+}
+
+INLINE void store_rows(float *y, const float *d, int n)
+{
+    memcpy(y, d, (size_t)MIN(n, GROUP) * sizeof(float));
 }
 
 #endif

@@ -1,0 +1,531 @@
+// Two columns and more: rows of weights are unpacked to a panel, over which the columns pass.
+//
+// Lane r of a register belongs to row r (matmul_q8_avx2_unpack.h puts it there):
+//   - vpmaddubsw multiplies four bytes of eight rows with four bytes of one column, broadcast, and leaves two sums of 16
+//     bits a row. Several of these are added up in 16 bits before vpmaddwd multiplies them by the sub-block's scale and
+//     widens them: for Q4_K 17 operations are 256 products, where a widening of each would take 24.
+//   - 16 bits hold so many: 8 words of weights up to 15, 4 up to 31, 2 up to 63. A type whose weights have an offset
+//     starts at minus the offset times the sum of the same activations, which centres them: then 8 words of weights from
+//     -16 to 15 fit, 4 from -32 to 31. What wraps around on the way does no harm.
+//   - Weights of the full 8 bits leave no room for a second product (and as unsigned bytes none for the first). With few
+//     columns their signs move to the activations; with many columns both sides are widened to 16 bits once, and
+//     vpmaddwd alone multiplies; the scales of IQ4_XS, up to 32 * 127, are then already in the weights.
+//   - Few columns wait for memory: eight rows at a time, every line fetched ahead. Many columns: a panel of 64 rows (32
+//     widened) by 256 elements stays in the L1 cache while all columns pass, and D waits in scratch for the next 256.
+#include "kernels/cpu/matmul_q8_avx2_unpack.h"
+
+enum {
+    TILE_COLUMNS = 4,
+    TILE_GROUPS = 2,
+    FEW = 4,            // columns that wait for memory
+    HEIGHT = 64,        // rows of a panel for many columns
+    HEIGHT_WIDE = 32,
+    COLUMNS_MAX = 1200, // columns that a panel serves
+    AHEAD = 4,          // blocks of 256 between the request for bytes and their use, of few columns
+};
+
+#define FORM_ENTRY(name, NAME, ...) [DT_##NAME] = {__VA_ARGS__},
+static const struct form forms[DT_COUNT] = {EACH_TYPE_256(FORM_ENTRY) EACH_TYPE_32(FORM_ENTRY)};
+
+// ---- columns
+
+// Sums of four registers' words in each half, as int16 pairs: word j of a half is the sum of that half of v[j].
+INLINE __m256i add_words(const __m256i v[4])
+{
+    __m256i t[4];
+    transpose_words(v, t);
+    return _mm256_add_epi16(_mm256_add_epi16(t[0], t[1]), _mm256_add_epi16(t[2], t[3]));
+}
+
+// The pairs follow vpmaddubsw: elements 4i and 4i+1 of a run, elements 4i+2 and 4i+3. None exceeds 16 * 127 * 16.
+static void prepare_start(const int8_t *q, int offset, int run, int32_t *start)
+{
+    const __m256i by = _mm256_set1_epi8((char)offset);
+    for (int half = 0; half < 2; half++) {
+        __m256i v[4];
+        for (int j = 0; j < 4; j++)
+            v[j] = _mm256_maddubs_epi16(by, load_256(q + 128 * half + 32 * j));
+        __m256i sums = _mm256_sub_epi16(_mm256_setzero_si256(), add_words(v));
+        __m128i even = _mm256_castsi256_si128(sums), odd = _mm256_extracti128_si256(sums, 1); // of runs of 16
+        if (run == 8) {
+            _mm_storeu_si128((__m128i *)(start + 4 * half), _mm_add_epi16(even, odd));
+            continue;
+        }
+        _mm_storeu_si128((__m128i *)(start + 8 * half), _mm_unpacklo_epi32(even, odd));
+        _mm_storeu_si128((__m128i *)(start + 8 * half + 4), _mm_unpackhi_epi32(even, odd));
+    }
+}
+
+static void prepare_mins(const int16_t *q_sums, const struct form *f, struct column *c)
+{
+    if (f->mins == 4) {
+        memcpy(c->pairs, q_sums, Q8_SUMS * sizeof(*q_sums));
+        return;
+    }
+    __m128i sums = _mm_hadd_epi16(load_128(q_sums), load_128(q_sums + 8)); // over 32
+    _mm_storeu_si128((__m128i *)c->pairs, sums);
+    if (!f->scaled)
+        _mm256_storeu_ps(c->sums, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(sums)));
+}
+
+void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span, struct column *c)
+{
+    const struct form *f = &forms[a->type];
+    const void *x = a->x[j];
+    c->q = q8_quants(x) + span * SPAN;
+    c->da = q8_scales(x, a->k)[span];
+    if (f->offset)
+        prepare_start(c->q, f->offset, f->run, c->start);
+    if (f->mins)
+        prepare_mins(q8_sums(x, a->k) + span * Q8_SUMS, f, c);
+}
+
+// ---- tiles: n columns by `groups` groups of rows. All short loops are unrolled, all arrays of a tile are registers.
+
+typedef __m256i tile_sums[TILE_COLUMNS][TILE_GROUPS];
+typedef __m256 tile_floats[TILE_COLUMNS][TILE_GROUPS];
+
+#define EACH_COLUMN UNROLL for (int j = 0; j < n; j++)
+#define EACH_GROUP UNROLL for (int i = 0; i < groups; i++)
+
+INLINE void set_zero(tile_sums sum, int n, int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            sum[j][i] = _mm256_setzero_si256();
+}
+
+// Two sums of 16 bits a lane, of the products of f.run words from `word` on.
+INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct form f, int n,
+                         int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            acc[j][i] = f.offset ? broadcast_32(&c[j].start[word / f.run]) : _mm256_setzero_si256();
+    UNROLL
+    for (int k = 0; k < f.run; k++) {
+        __m256i w[TILE_GROUPS];
+        EACH_GROUP
+            w[i] = p[i].w[word + k];
+        EACH_COLUMN {
+            __m256i q = broadcast_32(c[j].q + 4 * (word + k));
+            EACH_GROUP
+                add_16(&acc[j][i], _mm256_maddubs_epi16(w[i], q));
+        }
+    }
+}
+
+// sum += pairs of the rows . pairs of the columns
+INLINE void add_scaled(tile_sums sum, tile_sums acc, const __m256i factor[TILE_GROUPS], int n, int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            add_32(&sum[j][i], _mm256_madd_epi16(acc[j][i], factor[i]));
+}
+
+// sum += factor * (w . q) over eight words of signed weights.
+INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, int word,
+                       const __m256i factor[TILE_GROUPS], int n, int groups)
+{
+    UNROLL
+    for (int k = word; k < word + 8; k++) {
+        __m256i w[TILE_GROUPS], magnitude[TILE_GROUPS];
+        EACH_GROUP
+            w[i] = p[i].w[k], magnitude[i] = _mm256_abs_epi8(w[i]);
+        EACH_COLUMN {
+            __m256i q = broadcast_32(c[j].q + 4 * k);
+            EACH_GROUP {
+                __m256i pairs = _mm256_maddubs_epi16(magnitude[i], _mm256_sign_epi8(q, w[i]));
+                add_32(&sum[j][i], _mm256_madd_epi16(pairs, factor[i]));
+            }
+        }
+    }
+}
+
+INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct column *c, int n_pairs, int n, int groups)
+{
+    UNROLL
+    for (int s = 0; s < n_pairs; s++) {
+        __m256i min[TILE_GROUPS];
+        EACH_GROUP
+            min[i] = p[i].min[s];
+        EACH_COLUMN {
+            __m256i q = broadcast_32(&c[j].pairs[s]);
+            EACH_GROUP
+                add_32(&sum[j][i], _mm256_madd_epi16(min[i], q));
+        }
+    }
+}
+
+// D = fma(S, da, D); a column's D are `stride` floats after those of the column before.
+INLINE void add_to_partial(float *d, int stride, tile_floats s, const struct column *c, int n, int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP {
+            float *at = d + j * stride + GROUP * i;
+            _mm256_storeu_ps(at, _mm256_fmadd_ps(s[j][i], _mm256_set1_ps(c[j].da), _mm256_loadu_ps(at)));
+        }
+}
+
+// The end of a block of 256, from its sums of integers.
+INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, int stride, struct form f,
+                          int n, int groups)
+{
+    tile_floats s;
+    EACH_COLUMN
+        EACH_GROUP
+            s[j][i] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[j][i]), p[i].d[0]);
+    if (f.mins) {
+        tile_sums min;
+        set_zero(min, n, groups);
+        add_min_pairs(min, p, c, 32 / f.mins, n, groups);
+        EACH_COLUMN
+            EACH_GROUP
+                s[j][i] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(min[j][i]), p[i].m[0], s[j][i]);
+    }
+    add_to_partial(d, stride, s, c, n, groups);
+}
+
+INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, int stride, struct form f, int n, int groups)
+{
+    tile_sums sum;
+    set_zero(sum, n, groups);
+    for (int word = 0; word < WORDS; word += f.run ? f.run : 8) {
+        __m256i scale[TILE_GROUPS];
+        tile_sums acc;
+        if (f.run)
+            multiply_run(acc, p, c, word, f, n, groups);
+        EACH_GROUP
+            scale[i] = p[i].scale[word / f.scaled];
+        if (f.run)
+            add_scaled(sum, acc, scale, n, groups);
+        else
+            add_signed(sum, p, c, word, scale, n, groups);
+    }
+    finish_scaled(sum, p, c, d, stride, f, n, groups);
+}
+
+// S of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
+INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, int b, struct form f,
+                      int n, int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP {
+            s[j][i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[j][i]), p[i].d[b], s[j][i]);
+            if (f.mins)
+                s[j][i] = _mm256_fmadd_ps(_mm256_set1_ps(c[j].sums[b]), p[i].m[b], s[j][i]);
+        }
+}
+
+INLINE void set_zero_floats(tile_floats s, int n, int groups)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            s[j][i] = _mm256_setzero_ps();
+}
+
+INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, int stride, struct form f,
+                        int n, int groups)
+{
+    const __m256i one[TILE_GROUPS] = {_mm256_set1_epi16(1), _mm256_set1_epi16(1)};
+    tile_floats s;
+    set_zero_floats(s, n, groups);
+    for (int b = 0; b < n_blocks; b++) {
+        tile_sums sum, acc;
+        set_zero(sum, n, groups);
+        if (f.run)
+            UNROLL
+            for (int word = 0; word < 8; word += f.run) {
+                multiply_run(acc, p, c, 8 * b + word, f, n, groups);
+                add_scaled(sum, acc, one, n, groups);
+            }
+        else
+            add_signed(sum, p, c, 8 * b, one, n, groups);
+        add_block(s, sum, p, c, b, f, n, groups);
+    }
+    add_to_partial(d, stride, s, c, n, groups);
+}
+
+// ---- weights of the full 8 bits, many columns: both sides as 16 bits, of each eight words first the even bytes
+
+struct wide_panel {
+    __m256i w[2 * WORDS];
+};
+struct wide_column {
+    int32_t q[2 * WORDS];
+};
+
+INLINE void widen(__m256i v, __m256i *even, __m256i *odd)
+{
+    *even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+    *odd = _mm256_srai_epi16(v, 8);
+}
+
+static void widen_column(const struct column *c, struct wide_column *out)
+{
+    for (int b = 0; b < BLOCKS; b++) {
+        __m256i even, odd;
+        widen(load_256(c->q + 32 * b), &even, &odd);
+        _mm256_storeu_si256((__m256i *)(out->q + 16 * b), even);
+        _mm256_storeu_si256((__m256i *)(out->q + 16 * b + 8), odd);
+    }
+}
+
+static void widen_panel(const struct panel *p, bool scaled, struct wide_panel *out)
+{
+    for (int k = 0; k < WORDS; k++) {
+        __m256i even, odd;
+        widen(p->w[k], &even, &odd);
+        if (scaled)
+            even = _mm256_mullo_epi16(even, p->scale[k / 8]), odd = _mm256_mullo_epi16(odd, p->scale[k / 8]);
+        out->w[k / 8 * 16 + k % 8] = even;
+        out->w[k / 8 * 16 + 8 + k % 8] = odd;
+    }
+}
+
+// sum += w . q over a block of 32.
+INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wide_column *c, int b, int n, int groups)
+{
+    UNROLL
+    for (int k = 0; k < 16; k++) {
+        __m256i w[TILE_GROUPS];
+        EACH_GROUP
+            w[i] = p[i].w[16 * b + k];
+        EACH_COLUMN {
+            __m256i q = broadcast_32(&c[j].q[16 * b + k]);
+            EACH_GROUP
+                add_32(&sum[j][i], _mm256_madd_epi16(w[i], q));
+        }
+    }
+}
+
+INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, const struct column *c,
+                      const struct wide_column *wide_c, int n_blocks, float *d, int stride, struct form f, int n, int groups)
+{
+    tile_sums sum;
+    tile_floats s;
+    set_zero(sum, n, groups);
+    set_zero_floats(s, n, groups);
+    for (int b = 0; b < n_blocks; b++) {
+        add_wide(sum, wide, wide_c, b, n, groups);
+        if (f.scaled)
+            continue;
+        add_block(s, sum, p, c, b, f, n, groups);
+        set_zero(sum, n, groups);
+    }
+    if (f.scaled)
+        finish_scaled(sum, p, c, d, stride, f, n, groups);
+    else
+        add_to_partial(d, stride, s, c, n, groups);
+}
+
+// Each shape of a tile is a function of its own: TILES defines those of a kind of type.
+struct work;
+typedef void tile_fn(const struct panel *p, const struct column *c, int n_blocks, float *d);
+typedef void wide_fn(const struct panel *p, const struct wide_panel *wide, const struct column *c,
+                     const struct wide_column *wide_c, int n_blocks, float *d);
+struct tiles {
+    tile_fn *few[FEW + 1];           // one group of rows; a column's D are GROUP floats
+    tile_fn *many[TILE_COLUMNS + 1]; // two groups; HEIGHT floats
+    wide_fn *wide[TILE_COLUMNS + 1]; // two groups; HEIGHT floats
+};
+
+#define TILE(kind, N, GROUPS, STRIDE, ...)                                                                             \
+    static void kind##_##N##x##GROUPS(const struct panel *p, const struct column *c, int n_blocks, float *d)           \
+    {                                                                                                                  \
+        const struct form f = {__VA_ARGS__};                                                                           \
+        if (f.scaled)                                                                                                  \
+            tile_scaled(p, c, d, STRIDE, f, N, GROUPS);                                                                \
+        else                                                                                                           \
+            tile_blocks(p, c, n_blocks, d, STRIDE, f, N, GROUPS);                                                      \
+    }
+#define TILE_WIDE(kind, N, ...)                                                                                        \
+    static void kind##_wide_##N(const struct panel *p, const struct wide_panel *wide, const struct column *c,          \
+                                const struct wide_column *wide_c, int n_blocks, float *d)                              \
+    {                                                                                                                  \
+        const struct form f = {__VA_ARGS__};                                                                           \
+        tile_wide(p, wide, c, wide_c, n_blocks, d, HEIGHT, f, N, TILE_GROUPS);                                         \
+    }
+#define TILES_FEW(kind, ...)                                                                                           \
+    TILE(kind, 1, 1, GROUP, __VA_ARGS__)                                                                               \
+    TILE(kind, 2, 1, GROUP, __VA_ARGS__)                                                                               \
+    TILE(kind, 3, 1, GROUP, __VA_ARGS__)                                                                               \
+    TILE(kind, 4, 1, GROUP, __VA_ARGS__)
+#define TILES(kind, ...)                                                                                               \
+    TILES_FEW(kind, __VA_ARGS__)                                                                                       \
+    TILE(kind, 1, 2, HEIGHT, __VA_ARGS__)                                                                              \
+    TILE(kind, 2, 2, HEIGHT, __VA_ARGS__)                                                                              \
+    TILE(kind, 3, 2, HEIGHT, __VA_ARGS__)                                                                              \
+    TILE(kind, 4, 2, HEIGHT, __VA_ARGS__)                                                                              \
+    static const struct tiles kind = {.few = {NULL, kind##_1x1, kind##_2x1, kind##_3x1, kind##_4x1},                   \
+                                      .many = {NULL, kind##_1x2, kind##_2x2, kind##_3x2, kind##_4x2}};
+#define TILES_SIGNED(kind, ...)                                                                                        \
+    TILES_FEW(kind, __VA_ARGS__)                                                                                       \
+    TILE_WIDE(kind, 1, __VA_ARGS__)                                                                                    \
+    TILE_WIDE(kind, 2, __VA_ARGS__)                                                                                    \
+    TILE_WIDE(kind, 3, __VA_ARGS__)                                                                                    \
+    TILE_WIDE(kind, 4, __VA_ARGS__)                                                                                    \
+    static const struct tiles kind = {.few = {NULL, kind##_1x1, kind##_2x1, kind##_3x1, kind##_4x1},                   \
+                                      .wide = {NULL, kind##_wide_1, kind##_wide_2, kind##_wide_3, kind##_wide_4}};
+
+// clang-format off
+TILES(tiles_q2_k, 4, 4, 0, 4)
+TILES(tiles_q4_k, 8, 8, 0, 8)
+TILES(tiles_q5_k, 4, 8, 0, 8)
+TILES(tiles_centred, 4, 4, 1, 0)
+TILES(tiles_32_centred, 8, 0, 1, 0)
+TILES(tiles_q4_1, 8, 0, 0, 8)
+TILES(tiles_q5_1, 4, 0, 0, 8)
+TILES_SIGNED(tiles_iq4_xs, 0, 8, 0, 0)
+TILES_SIGNED(tiles_32_signed, 0, 0, 0, 0)
+
+static const struct tiles *const tiles_of[DT_COUNT] = {
+    [DT_Q2_K] = &tiles_q2_k,        [DT_Q3_K] = &tiles_centred,    [DT_Q4_K] = &tiles_q4_k,
+    [DT_Q5_K] = &tiles_q5_k,        [DT_Q6_K] = &tiles_centred,    [DT_IQ4_XS] = &tiles_iq4_xs,
+    [DT_Q4_0] = &tiles_32_centred,  [DT_Q5_0] = &tiles_32_centred, [DT_MXFP4] = &tiles_32_centred,
+    [DT_Q4_1] = &tiles_q4_1,        [DT_Q5_1] = &tiles_q5_1,
+    [DT_Q8_0] = &tiles_32_signed,   [DT_IQ4_NL] = &tiles_32_signed,
+};
+// clang-format on
+
+// ---- unpacking: a span of eight rows, of which for types with blocks of 32 n_blocks are there
+
+typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
+#define UNPACK_256(name, NAME, ...)                                                                                    \
+    static void panel_##name(const struct rows8 *rows, int n_blocks, struct panel *p)                                  \
+    {                                                                                                                  \
+        const struct rows8 g = *rows;                                                                                  \
+        struct sink s = {.p = p, .stores = true, .words = p->w};                                                                                      \
+        (void)n_blocks;                                                                                                \
+        unpack_##name(&g, p, &s);                                                                                      \
+    }
+#define UNPACK_32(name, NAME, ...)                                                                                     \
+    static void panel_##name(const struct rows8 *rows, int n_blocks, struct panel *p)                                  \
+    {                                                                                                                  \
+        const struct rows8 g = *rows;                                                                                  \
+        for (int b = 0; b < n_blocks; b++) {                                                                           \
+            struct sink s = {.p = p, .stores = true, .words = p->w + 8 * b};                                                                      \
+            unpack_##name(&g, b, p, &s);                                                                               \
+        }                                                                                                              \
+    }
+EACH_TYPE_256(UNPACK_256)
+EACH_TYPE_32(UNPACK_32)
+
+#define ENTRY(name, NAME, ...) [DT_##NAME] = panel_##name,
+static unpack_fn *const unpack_of[DT_COUNT] = {EACH_TYPE_256(ENTRY) EACH_TYPE_32(ENTRY)};
+
+static void unpack_rows(const struct matmul_args *a, const struct rows8 *rows, int64_t span, struct panel *p)
+{
+    struct rows8 g = rows_moved(rows, (size_t)span * span_bytes(a->type));
+    unpack_of[a->type](&g, blocks_in_span(a, span), p);
+}
+
+// ---- few columns: a group of rows from its first block to its last
+
+struct few {
+    struct panel panel;
+    float d[FEW][GROUP];
+    struct column columns[]; // by span, then by column
+};
+
+static bool few_fit(const struct matmul_args *a, int n)
+{
+    return (size_t)q8_blocks(a->k) <= (SCRATCH_BYTES - sizeof(struct few)) / sizeof(struct column) / (size_t)n;
+}
+
+static void multiply_few(const struct matmul_args *a, int first, int n)
+{
+    struct few *f = a->scratch;
+    const size_t bytes = span_bytes(a->type);
+    int64_t spans = q8_blocks(a->k);
+    for (int64_t span = 0; span < spans; span++)
+        for (int j = 0; j < n; j++)
+            ISA_FN(matmul_q8_prepare)(a, first + j, span, &f->columns[span * n + j]);
+    for (int row = 0; row < a->n_rows; row += GROUP) {
+        struct rows8 rows = rows_from(a, row), next = rows_ahead(a, row + GROUP);
+        memset(f->d, 0, sizeof(f->d));
+        for (int64_t span = 0; span < spans; span++) {
+            prefetch_rows(&rows, &next, (size_t)(span + AHEAD) * bytes, (size_t)spans * bytes, bytes);
+            unpack_rows(a, &rows, span, &f->panel);
+            tiles_of[a->type]->few[n](&f->panel, &f->columns[span * n], blocks_in_span(a, span), f->d[0]);
+        }
+        for (int j = 0; j < n; j++)
+            store_rows(a->y[first + j] + row, f->d[j], a->n_rows - row);
+    }
+}
+
+// ---- many columns
+
+struct many {
+    struct panel panel[HEIGHT / GROUP];
+    struct wide_panel wide[HEIGHT_WIDE / GROUP];
+    struct wide_column wide_columns[TILE_COLUMNS];
+    struct column columns[TILE_COLUMNS];
+    float d[COLUMNS_MAX][HEIGHT];
+};
+_Static_assert(sizeof(struct many) <= SCRATCH_BYTES, "panels and partial sums fit the scratch");
+
+static void unpack_panels(const struct matmul_args *a, int row, int groups, int64_t span, struct many *m)
+{
+    const size_t bytes = span_bytes(a->type);
+    for (int g = 0; g < groups; g++) {
+        struct rows8 rows = rows_from(a, row + g * GROUP);
+        prefetch_rows(&rows, &rows, (size_t)(span + 1) * bytes, SIZE_MAX, bytes);
+        unpack_rows(a, &rows, span, &m->panel[g]);
+        if (!forms[a->type].run)
+            widen_panel(&m->panel[g], forms[a->type].scaled, &m->wide[g]);
+    }
+}
+
+// n columns over the panels; of two groups the second may hold what an older panel left there: it is not stored.
+static void run_tiles(const struct tiles *t, struct many *m, int n, int groups, int n_blocks, float *d)
+{
+    for (int g = 0; g < groups; g += TILE_GROUPS)
+        if (t->wide[n])
+            t->wide[n](&m->panel[g], &m->wide[g], m->columns, m->wide_columns, n_blocks, d + g * GROUP);
+        else
+            t->many[n](&m->panel[g], m->columns, n_blocks, d + g * GROUP);
+}
+
+static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, struct many *m)
+{
+    for (int j = 0; j < n; j++) {
+        ISA_FN(matmul_q8_prepare)(a, first + j, span, &m->columns[j]);
+        if (!forms[a->type].run)
+            widen_column(&m->columns[j], &m->wide_columns[j]);
+    }
+}
+
+static void multiply_panel(const struct matmul_args *a, int first, int n, int row, int rows)
+{
+    struct many *m = a->scratch;
+    int groups = (rows + GROUP - 1) / GROUP, tiles = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    memset(m->d, 0, (size_t)n * sizeof(m->d[0]));
+    for (int64_t span = 0, spans = q8_blocks(a->k); span < spans; span++) {
+        unpack_panels(a, row, groups, span, m);
+        for (int t = 0, j = 0, width; t < tiles; t++, j += width) {
+            width = n / tiles + (t < n % tiles);
+            prepare_columns(a, first + j, width, span, m);
+            run_tiles(tiles_of[a->type], m, width, groups, blocks_in_span(a, span), m->d[j]);
+        }
+    }
+    for (int j = 0; j < n; j++)
+        for (int g = 0; g < groups; g++)
+            store_rows(a->y[first + j] + row + g * GROUP, m->d[j] + g * GROUP, rows - g * GROUP);
+}
+
+static void multiply_many(const struct matmul_args *a)
+{
+    int height = forms[a->type].run ? HEIGHT : HEIGHT_WIDE;
+    for (int row = 0; row < a->n_rows; row += height)
+        for (int first = 0; first < a->n_x; first += COLUMNS_MAX)
+            multiply_panel(a, first, MIN(COLUMNS_MAX, a->n_x - first), row, MIN(height, a->n_rows - row));
+}
+
+void ISA_FN(matmul_q8_panel)(const struct matmul_args *a)
+{
+    if (a->n_x <= FEW && few_fit(a, a->n_x))
+        multiply_few(a, 0, a->n_x);
+    else
+        multiply_many(a);
+}
