@@ -72,8 +72,12 @@ struct phase {
 };
 
 enum schedule_kind { SCHEDULE_FEW, SCHEDULE_MANY, SCHEDULE_KINDS };
+// For few rows, a value keeps its place for LAG_FEW more phases than it is read in: a thread that was kept from its core
+// catches up while others go on. With many, threads hold nothing of their own that they would have to catch up on.
+enum { LAG_FEW = 16 };
 struct schedule {
     enum schedule_kind kind;
+    int lag;                   // phases that a thread may be behind another
     struct phase *phases;
     int n_phases;
     struct value *values;      // [program.n], by id

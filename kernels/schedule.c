@@ -6,6 +6,8 @@
 #include "kernels/cost.h"
 #include "kernels/plan.h"
 
+#include <limits.h>
+
 enum op_class { CLASS_GATHER, CLASS_ROW, CLASS_ELEMENT, CLASS_MATVEC, CLASS_ATTEND, CLASS_STORE };
 static const enum op_class op_class[OP_COUNT] = {
 #define OP(NAME, name, class) CLASS_##class,
@@ -376,12 +378,13 @@ static size_t find_offset(const struct builder *b, int id, size_t size, bool sha
 {
     const struct value *values = b->out->values, *v = &values[id];
     size_t at = 0;
+    int kept = shared && b->options->kind == SCHEDULE_FEW ? LAG_FEW : 0;
     for (int i = 0; i < id; i++) {
         const struct value *o = &values[i];
         if (o->place == PLACE_NONE || o->place == PLACE_OUTPUT || (o->place == PLACE_SHARED) != shared)
             continue;
         size_t bytes = value_bytes(b, i);
-        if (o->last < v->phase || o->phase > v->last || o->offset + bytes <= at || at + size <= o->offset)
+        if (o->last + kept < v->phase || o->phase > v->last + kept || o->offset + bytes <= at || at + size <= o->offset)
             continue;
         at = o->offset + bytes;
         i = -1;  // from the start: an earlier value may lie here
@@ -406,7 +409,7 @@ int schedule_build(struct arena *arena, const struct program *p, const struct sc
                    struct error *err)
 {
     struct builder b = {.arena = arena, .program = p, .options = o, .out = out};
-    *out = (struct schedule){.kind = o->kind};
+    *out = (struct schedule){.kind = o->kind, .lag = o->kind == SCHEDULE_FEW ? LAG_FEW : INT_MAX / 2};
     memcpy(out->max_rows, o->max_rows, sizeof out->max_rows);
     b.spots = ARENA_ARRAY(arena, struct spot, (size_t)p->n);
     out->values = ARENA_ARRAY(arena, struct value, (size_t)p->n);

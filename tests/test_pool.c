@@ -46,6 +46,75 @@ Test(pool, barriers_hold_for_any_number_of_threads)
     }
 }
 
+// Threads pass rungs each at its own pace; who reaches a rung last lets all beyond it.
+struct race {
+    struct pool *pool;
+    _Atomic int on[ROUNDS];
+    _Atomic int errors;
+    int n, lag;
+};
+
+static void run_race(void *ctx, int thread)
+{
+    struct race *l = ctx;
+    for (int i = 0; i < ROUNDS; i++) {
+        pool_wait_for(l->pool, (uint32_t)i);
+        if (i && atomic_load_explicit(&l->on[i - 1], memory_order_relaxed) != l->n)
+            atomic_fetch_add(&l->errors, 1);
+        pool_pass(l->pool, thread, (uint32_t)i);
+        if (i > l->lag) {
+            uint32_t all = pool_wait_for_all(l->pool, (uint32_t)(i - l->lag));
+            if (all < (uint32_t)(i - l->lag) || all > (uint32_t)i)
+                atomic_fetch_add(&l->errors, 1);
+        }
+        if (thread == i % l->n && i % 97 == 0)
+            usleep(100);  // late, and the others asleep
+        if (atomic_fetch_add_explicit(&l->on[i], 1, memory_order_acq_rel) + 1 == l->n)
+            pool_reach(l->pool, (uint32_t)i + 1);
+    }
+    pool_pass(l->pool, thread, POOL_END);
+}
+
+Test(pool, nobody_goes_on_before_what_it_waits_for)
+{
+    static struct race l;
+    for (int n = 1; n <= 5; n++) {
+        memset(&l, 0, sizeof(l));
+        l.n = n, l.lag = 3;
+        cr_assert_eq(pool_open(&l.pool, n, NULL), 0);
+        for (int run = 0; run < 2; run++) {  // numbers begin at 0 again
+            memset(l.on, 0, sizeof(l.on));
+            pool_run(l.pool, run_race, &l);
+        }
+        cr_expect_eq(l.errors, 0, "%d errors with %d threads", l.errors, n);
+        pool_close(l.pool);
+    }
+}
+
+static void one_does_all(void *ctx, int thread)
+{
+    struct race *l = ctx;
+    if (thread == 1) {
+        pool_wait_for(l->pool, 99);  // what others do without it
+        l->on[0]++;
+        return;
+    }
+    for (uint32_t i = 1; i <= 99; i++)
+        pool_reach(l->pool, i);
+    pool_reach(l->pool, 3);  // lowers nothing
+}
+
+Test(pool, a_thread_that_waits_holds_nobody_up)
+{
+    static struct race l;
+    cr_assert_eq(pool_open(&l.pool, 2, NULL), 0);
+    for (int i = 1; i <= 50; i++) {
+        pool_run(l.pool, one_does_all, &l);
+        cr_assert_eq(l.on[0], i);
+    }
+    pool_close(l.pool);
+}
+
 struct tally {
     _Atomic int seen;
 };

@@ -1,7 +1,7 @@
-// What a token costs beside its arithmetic: no allocation, no system call, and few barriers a layer.
+// What a token costs beside its arithmetic: no allocation, no system call, and few waits for other threads a layer.
 //
 // A child generates behind a seccomp filter, where every system call but its exit is trapped; with several threads futex
-// passes, too, by which a thread sleeps that waits for long. Allocations and barriers are counted by the linker's --wrap.
+// passes, too, by which a thread sleeps that waits for long. Allocations and waits are counted by the linker's --wrap.
 #include "engine/sampler.h"
 #include "engine/session.h"
 #include "kernels/cpu/pool.h"
@@ -26,7 +26,7 @@ enum { PROMPT = 20, TOKENS = 3 * KV_PAGE, SEEN_MAX = 16 };  // TOKENS: over the 
 
 // What a child leaves for its parent.
 struct counts {
-    atomic_int allocations, barriers, calls;
+    atomic_int allocations, waits, calls;
     int seen[SEEN_MAX];  // the first calls, by number
     bool filtered, done;
 };
@@ -40,13 +40,13 @@ void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
 void __real_free(void *p);
-void __real_pool_barrier(struct pool *p);
+void __real_pool_wait_for(struct pool *p, uint32_t n);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 void __wrap_free(void *p);
-void __wrap_pool_barrier(struct pool *p);
+void __wrap_pool_wait_for(struct pool *p, uint32_t n);
 
 static void count_allocation(void)
 {
@@ -85,11 +85,11 @@ void __wrap_free(void *p)
     __real_free(p);
 }
 
-void __wrap_pool_barrier(struct pool *p)
+void __wrap_pool_wait_for(struct pool *p, uint32_t n)
 {
     if (atomic_load(&counting))
-        atomic_fetch_add(&counts->barriers, 1);
-    __real_pool_barrier(p);
+        atomic_fetch_add(&counts->waits, 1);
+    __real_pool_wait_for(p, n);
 }
 
 static void see_call(int signal, siginfo_t *info, void *context)
@@ -210,21 +210,23 @@ Test(token_cost, no_allocation_and_no_system_call_but_to_sleep_on_two_threads)
     expect_free(2, 5, DT_Q4_K);
 }
 
-// Barriers of each thread, for each token.
-static int barriers(int n_layer, int n_threads)
+// How often a thread waits for others, for each token.
+static int waits(int n_layer, int n_threads)
 {
     count(&(struct generation){.n_layer = n_layer, .n_threads = n_threads, .n_rows = 1, .type = DT_Q4_K});
-    int n = atomic_load(&counts->barriers);
-    cr_expect_eq(n % (n_threads * TOKENS), 0, "%d barriers in %d tokens on %d threads", n, TOKENS, n_threads);
+    int n = atomic_load(&counts->waits);
+    cr_expect_eq(n % TOKENS, 0, "%d waits in %d tokens on %d threads", n, TOKENS, n_threads);
+    n = n / TOKENS - 1;  // the caller's, for the whole
+    cr_expect_eq(n % n_threads, 0, "%d waits a token on %d threads", n, n_threads);
     munmap(counts, sizeof(*counts));
-    return n / (n_threads * TOKENS);
+    return n / n_threads;
 }
 
-Test(token_cost, six_barriers_a_layer_at_the_most)
+Test(token_cost, a_thread_waits_six_times_a_layer_at_the_most)
 {
     for (int threads = 1; threads <= 3; threads++) {
-        int few = barriers(1, threads), many = barriers(4, threads);
+        int few = waits(1, threads), many = waits(4, threads);
         cr_expect_gt(many, few, "%d, %d: nothing was counted", few, many);
-        cr_expect_leq(many - few, 3 * 6, "%d barriers for three layers on %d threads", many - few, threads);
+        cr_expect_leq(many - few, 3 * 6, "%d waits for three layers on %d threads", many - few, threads);
     }
 }

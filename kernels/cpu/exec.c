@@ -7,8 +7,10 @@
 
 enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, ATTEND_PAIRS = 192, BLAS_ROWS = 32 };
 
+// Of a phase's items.
 struct counter {
     _Alignas(CACHE_LINE) _Atomic int64_t taken;
+    _Atomic int64_t done;
 };
 
 struct run {
@@ -391,7 +393,7 @@ static int64_t column_items(const struct chain *c)
     }
 }
 
-static int64_t items_of(const struct run *r, const struct chain *c)
+static int64_t chain_items(const struct run *r, const struct chain *c)
 {
     int rows = rows_of(r, c->rows);
     if (!rows)
@@ -399,6 +401,14 @@ static int64_t items_of(const struct run *r, const struct chain *c)
     int tile = row_tile(r, c, rows);
     int64_t n = (rows + tile - 1) / tile * column_items(c);
     return c->kind == CHAIN_EXPERTS ? n * c->nodes[0]->w[0]->ne[2] : n;
+}
+
+static int64_t phase_items(const struct run *r, const struct phase *ph)
+{
+    int64_t n = 0;
+    for (int c = 0; c < ph->n_chains; c++)
+        n += chain_items(r, &ph->chains[c]);
+    return n;
 }
 
 // Item i of a chain. Rows go from the last to the first: under a causal mask the last are the longest, and start first.
@@ -437,7 +447,7 @@ static struct coming coming_after(const struct run *r, int phase, int64_t i)
     for (int ph = phase; ph < MIN(phase + 3, r->schedule->n_phases); ph++)
         for (int c = 0; c < r->schedule->phases[ph].n_chains; c++) {
             const struct chain *chain = &r->schedule->phases[ph].chains[c];
-            int64_t n = items_of(r, chain);
+            int64_t n = chain_items(r, chain);
             if (ph > phase && chain->kind != CHAIN_COLUMNS)  // attention: what follows it can be fetched by now
                 continue;
             if (i < n)
@@ -463,14 +473,15 @@ static void run_nodes(struct item *it, struct tensor *const *nodes, int n, bool 
     }
 }
 
-// Leaves the rest of a phase to nobody once the step is cancelled. Threads meet behind the phase, so that all see the
-// same last phase there; a thread that is in the next one already has seen a later one, or none.
+// Leaves the rest of a phase to nobody once the step is cancelled, so that nobody may wait for it. Who is let into the
+// next phase by this sees that this one was the last.
 static bool is_cancelled(struct run *r, int phase)
 {
     const atomic_bool *cancel = r->plan->cancel;
     if (!cancel || !atomic_load_explicit(cancel, memory_order_relaxed))
         return false;
     atomic_store_explicit(&r->last_phase, phase, memory_order_relaxed);
+    pool_reach(r->pool, POOL_END);
     return true;
 }
 
@@ -491,25 +502,35 @@ static void run_chain(struct item *it, const struct chain *chain, struct coming 
     }
 }
 
-static void run_items(struct run *r, uint8_t *local, int thread, int phase, struct counter *counter)
+// An item of a phase, of those that no thread has taken yet. False: there is none.
+static bool run_item(const struct run *r, uint8_t *local, int thread, int phase, int64_t i)
 {
     const struct phase *ph = &r->schedule->phases[phase];
-    while (!is_cancelled(r, phase)) {
-        int64_t i = atomic_fetch_add_explicit(&counter->taken, 1, memory_order_relaxed), first = i;
-        int c = 0;
-        for (; c < ph->n_chains; c++) {
-            int64_t n = items_of(r, &ph->chains[c]);
-            if (i < n)
-                break;
-            i -= n;
-        }
-        if (c == ph->n_chains)
-            return;
+    int64_t in_chain = i;
+    for (int c = 0; c < ph->n_chains; c++) {
         const struct chain *chain = &ph->chains[c];
-        struct item it = item_at(r, local, chain, i);
-        it.thread = thread;
-        run_chain(&it, chain, coming_after(r, phase, first));
+        int64_t n = chain_items(r, chain);
+        if (in_chain < n) {
+            struct item it = item_at(r, local, chain, in_chain);
+            it.thread = thread;
+            run_chain(&it, chain, coming_after(r, phase, i));
+            return true;
+        }
+        in_chain -= n;
     }
+    return false;
+}
+
+// A phase is whole when its items are done, whoever did them: a thread that has none in hand may come as late as it likes.
+static void run_items(struct run *r, uint8_t *local, int thread, int phase, int64_t n_items)
+{
+    struct counter *counter = (struct counter *)r->plan->counters + phase;
+    int64_t done = 0;
+    while (!is_cancelled(r, phase) &&
+           run_item(r, local, thread, phase, atomic_fetch_add_explicit(&counter->taken, 1, memory_order_relaxed)))
+        done++;
+    if (done && atomic_fetch_add_explicit(&counter->done, done, memory_order_acq_rel) + done == n_items)
+        pool_reach(r->pool, (uint32_t)phase + 1);
 }
 
 // Logits that are no product of columns (in the small graphs of tests) are copied out by thread 0.
@@ -524,11 +545,11 @@ static void copy_logits(const struct run *r, uint8_t *local)
                (size_t)logits->width * sizeof(float));
 }
 
-static void wait_for_all(const struct run *r, int thread)
+static void wait_for(const struct run *r, int thread, int n_phases)
 {
     struct profile *profile = r->plan->profile;
     uint64_t since = profile ? profile_now() : 0;
-    pool_barrier(r->pool);
+    pool_wait_for(r->pool, (uint32_t)n_phases);
     if (profile)
         profile_add_wait(profile, thread, since);
 }
@@ -557,29 +578,46 @@ bool *exec_tapped(struct plan *p)
     return tapped;
 }
 
+// Between all threads and thread 0, which shows.
+static void meet_and_show(const struct run *r, uint8_t *local, int thread, int phase)
+{
+    pool_barrier(r->pool);
+    if (thread == 0 && phase < r->last_phase)
+        show_taps(r, local, phase);
+    pool_barrier(r->pool);
+}
+
+// Threads go through the phases each at its own pace. Before a phase all items of those before it must be done; and no
+// thread may still be in a prologue so far back that what it reads there makes way for this phase's values.
 static void run_thread(void *ctx, int thread)
 {
     struct run *r = ctx;
     const struct schedule *s = r->schedule;
     uint8_t *local = r->plan->local + (size_t)thread * r->plan->local_stride;
-    struct counter *counters = r->plan->counters;
+    int needed = 0, all_at = 0;  // phases that must be whole; the one that all threads have come to
     for (int i = 0; i < s->n_phases; i++) {
+        int64_t n_items = phase_items(r, &s->phases[i]);
+        wait_for(r, thread, needed);
+        if (i > r->last_phase)
+            break;
+        pool_pass(r->pool, thread, (uint32_t)i);
         run_prologue(r, local, thread, &s->phases[i]);
-        run_items(r, local, thread, i, &counters[i]);
-        if (r->plan->options.taps) {
-            pool_barrier(r->pool);
-            if (thread == 0 && i < r->last_phase)
-                show_taps(r, local, i);
-        }
-        if (i + 1 < s->n_phases)
-            wait_for_all(r, thread);
+        if (i > all_at + s->lag)
+            all_at = (int)pool_wait_for_all(r->pool, (uint32_t)(i - s->lag));
+        run_items(r, local, thread, i, n_items);
+        if (r->plan->options.taps)
+            meet_and_show(r, local, thread, i);
         if (i >= r->last_phase)
             break;
+        if (n_items)
+            needed = i + 1;
     }
-    if (value_of(r, r->plan->program.logits)->place == PLACE_SHARED)
-        pool_barrier(r->pool);
-    if (thread == 0)
-        copy_logits(r, local);
+    pool_pass(r->pool, thread, POOL_END);
+    if (thread == 0) {
+        wait_for(r, thread, needed);
+        if (r->last_phase == INT_MAX)
+            copy_logits(r, local);
+    }
 }
 
 bool exec_run(struct plan *p, struct pool *pool, const struct step *step)
@@ -587,8 +625,10 @@ bool exec_run(struct plan *p, struct pool *pool, const struct step *step)
     bool few = step->n_tokens <= FEW_ROWS && step->n_outputs <= FEW_ROWS;
     struct run r = {p, &p->schedules[few ? SCHEDULE_FEW : SCHEDULE_MANY], step, pool, p->kernels, INT_MAX};
     struct counter *counters = p->counters;
-    for (int i = 0; i < r.schedule->n_phases; i++)
+    for (int i = 0; i < r.schedule->n_phases; i++) {
         atomic_store_explicit(&counters[i].taken, 0, memory_order_relaxed);
+        atomic_store_explicit(&counters[i].done, 0, memory_order_relaxed);
+    }
     pool_run(pool, run_thread, &r);
     return r.last_phase == INT_MAX;
 }

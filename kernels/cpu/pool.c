@@ -12,26 +12,28 @@
 // About 20 us: most waits in a decode step are shorter, a sleep and a wake cost about 10.
 enum { SPINS = 600, CACHE_LINE = 128 };
 
-// Something that grows, and that threads wait for.
-struct signal_count {
+// A number that only rises (and may wrap around), and that threads wait for.
+struct gauge {
     _Alignas(CACHE_LINE) _Atomic uint32_t value;
     _Atomic uint32_t sleepers;
 };
 
 struct pool {
-    struct signal_count job;      // runs started
-    struct signal_count barrier;  // barriers passed
+    struct gauge job;      // runs started
+    struct gauge barrier;  // barriers passed
+    struct gauge reached;  // in this run
     _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
-    int n;                        // threads, the caller included
-    int started;                  // of them, by us
+    int n;                 // threads, the caller included
+    int started;           // of them, by us
     void (*work)(void *ctx, int thread);
     void *ctx;
     _Atomic bool quit;
     pthread_t *threads;
-    struct member *members;
+    struct member *members;  // [n], the caller's first
 };
 
 struct member {
+    struct gauge passed;
     struct pool *pool;
     int index;
 };
@@ -45,26 +47,36 @@ static inline void pause_cpu(void)
 #endif
 }
 
-// Returns when s->value is no longer `old`. The sleeper announces itself before the kernel compares the value again, and
-// the waker changes the value before it looks for sleepers: one of the two sees the other.
-static void signal_wait(struct signal_count *s, uint32_t old)
+static inline bool is_below(uint32_t value, uint32_t n)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&s->value, memory_order_acquire) != old)
-            return;
-        pause_cpu();
-    }
-    atomic_fetch_add(&s->sleepers, 1);
-    while (atomic_load(&s->value) == old)
-        syscall(SYS_futex, &s->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
-    atomic_fetch_sub(&s->sleepers, 1);
+    return (int32_t)(value - n) < 0;
 }
 
-static void signal_raise(struct signal_count *s)
+// Returns the value, which is n or more. The sleeper announces itself before the kernel compares the value again, and the
+// waker changes the value before it looks for sleepers: one of the two sees the other.
+static uint32_t gauge_wait(struct gauge *g, uint32_t n)
 {
-    atomic_fetch_add(&s->value, 1);
-    if (atomic_load(&s->sleepers))
-        syscall(SYS_futex, &s->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    uint32_t value;
+    for (int i = 0; i < SPINS; i++) {
+        value = atomic_load_explicit(&g->value, memory_order_acquire);
+        if (!is_below(value, n))
+            return value;
+        pause_cpu();
+    }
+    atomic_fetch_add(&g->sleepers, 1);
+    while (is_below(value = atomic_load(&g->value), n))
+        syscall(SYS_futex, &g->value, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+    atomic_fetch_sub(&g->sleepers, 1);
+    return value;
+}
+
+static void gauge_raise(struct gauge *g, uint32_t to)
+{
+    uint32_t value = atomic_load_explicit(&g->value, memory_order_relaxed);
+    while (is_below(value, to) && !atomic_compare_exchange_weak(&g->value, &value, to))
+        ;
+    if (atomic_load(&g->sleepers))
+        syscall(SYS_futex, &g->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
 void pool_barrier(struct pool *p)
@@ -73,34 +85,69 @@ void pool_barrier(struct pool *p)
         return;
     uint32_t now = atomic_load_explicit(&p->barrier.value, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) + 1 < (uint32_t)p->n) {
-        signal_wait(&p->barrier, now);
+        gauge_wait(&p->barrier, now + 1);
         return;
     }
     atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-    signal_raise(&p->barrier);
+    gauge_raise(&p->barrier, now + 1);
+}
+
+void pool_reach(struct pool *p, uint32_t n)
+{
+    gauge_raise(&p->reached, n);
+}
+
+void pool_wait_for(struct pool *p, uint32_t n)
+{
+    gauge_wait(&p->reached, n);
+}
+
+void pool_pass(struct pool *p, int thread, uint32_t n)
+{
+    gauge_raise(&p->members[thread].passed, n);
+}
+
+uint32_t pool_wait_for_all(struct pool *p, uint32_t n)
+{
+    uint32_t least = POOL_END;
+    for (int i = 0; i < p->n; i++)
+        least = MIN(least, gauge_wait(&p->members[i].passed, n));
+    return least;
+}
+
+static void work(struct member *m)
+{
+    struct pool *p = m->pool;
+    p->work(p->ctx, m->index);
+    pool_barrier(p);  // so that no member still reads ctx when the caller goes on
 }
 
 static void *member_main(void *arg)
 {
     struct member *m = arg;
-    struct pool *p = m->pool;
-    for (uint32_t seen = 0;; seen++) {
-        signal_wait(&p->job, seen);
-        if (atomic_load(&p->quit))
+    for (uint32_t run = 1;; run++) {
+        gauge_wait(&m->pool->job, run);
+        if (atomic_load(&m->pool->quit))
             return NULL;
-        p->work(p->ctx, m->index);
-        pool_barrier(p);
+        work(m);
     }
 }
 
-void pool_run(struct pool *p, void (*work)(void *ctx, int thread), void *ctx)
+static void start_run(struct pool *p)
 {
-    p->work = work;
+    gauge_raise(&p->job, atomic_load_explicit(&p->job.value, memory_order_relaxed) + 1);
+}
+
+void pool_run(struct pool *p, void (*function)(void *ctx, int thread), void *ctx)
+{
+    p->work = function;
     p->ctx = ctx;
+    atomic_store_explicit(&p->reached.value, 0, memory_order_relaxed);
+    for (int i = 0; i < p->n; i++)
+        atomic_store_explicit(&p->members[i].passed.value, 0, memory_order_relaxed);
     if (p->n > 1)
-        signal_raise(&p->job);
-    work(ctx, 0);
-    pool_barrier(p);  // so that no member still reads ctx when the caller goes on
+        start_run(p);
+    work(&p->members[0]);
 }
 
 // Signals are the main thread's business: members start with all of them blocked.
@@ -111,13 +158,26 @@ static int start_members(struct pool *p, struct error *err)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = 0;
     while (p->started < p->n - 1 && rc == 0) {
-        struct member *m = &p->members[p->started];
-        *m = (struct member){p, p->started + 1};
-        rc = pthread_create(&p->threads[p->started], NULL, member_main, m);
+        rc = pthread_create(&p->threads[p->started], NULL, member_main, &p->members[p->started + 1]);
         p->started += rc == 0;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc ? fail(err, E_MEMORY, "cannot start thread %d of %d: %s", p->started + 2, p->n, strerror(rc)) : 0;
+}
+
+static int allocate(struct pool *p)
+{
+    size_t n = (size_t)p->n;
+    p->threads = calloc(n, sizeof(*p->threads));
+    p->members = aligned_alloc(CACHE_LINE, n * sizeof(*p->members));
+    if (!p->threads || !p->members)
+        return -1;
+    memset(p->members, 0, n * sizeof(*p->members));
+    for (int i = 0; i < p->n; i++) {
+        p->members[i].pool = p;
+        p->members[i].index = i;
+    }
+    return 0;
 }
 
 int pool_open(struct pool **out, int n_threads, struct error *err)
@@ -128,9 +188,7 @@ int pool_open(struct pool **out, int n_threads, struct error *err)
         return fail(err, E_MEMORY, "no memory for a pool of %d threads", n_threads);
     memset(p, 0, sizeof(*p));
     p->n = n_threads;
-    p->threads = calloc((size_t)n_threads, sizeof(*p->threads));
-    p->members = calloc((size_t)n_threads, sizeof(*p->members));
-    if (!p->threads || !p->members) {
+    if (allocate(p)) {
         fail(err, E_MEMORY, "no memory for a pool of %d threads", n_threads);
         goto failed;
     }
@@ -148,7 +206,7 @@ void pool_close(struct pool *p)
     if (!p)
         return;
     atomic_store(&p->quit, true);
-    signal_raise(&p->job);
+    start_run(p);
     for (int i = 0; i < p->started; i++)
         pthread_join(p->threads[i], NULL);
     free(p->threads);
