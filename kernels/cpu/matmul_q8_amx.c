@@ -1,12 +1,12 @@
 // The 8-bit matmul of AMX: many columns of blocks of 256 by matrix tiles; the rest as AVX-512 does it.
 //
 // A tile product forms 16 columns x 16 rows x 64 elements, eight times what vpdpbusd does in that time, but it knows no
-// scales: what a scale must multiply has to leave the tile first. So the scales go in beforehand. A panel (unpacked as
-// for AVX-512) is turned into two planes of bytes, high and low, of the weights times their integer scales: w * scale =
-// high * 2^shift + low.
+// scales: what a scale must multiply has to leave the tile first. So the scales go in beforehand. Blocks are unpacked as for
+// AVX-512, and go into two planes of bytes, high and low, of the weights times their integer scales (put_scaled):
+// w * scale = high * 2^shift + low.
 //   Q2_K, Q4_K, Q5_K  scale = 8 s1 + s0, high = w * s1, low = w * s0: unsigned, at most 31 * 7 = 217 (shift 3)
-//   Q3_K, Q6_K, IQ1 to IQ4_XS, TQ  |w * scale| <= 4096 with its sign: high = (product + 32) >> 6, |high| <= 64, and low is what is
-//                     left, -32 .. 31 (shift 6)
+//   all others        |w * scale| <= 4096 with its sign: high = (product + 32) >> 6, |high| <= 64, and low is what is left,
+//                     -32 .. 31 (shift 6)
 // Then a whole block is summed up in the tiles, and isum = (sum of high << shift) + sum of low, exact as ever. Types
 // with blocks of 32 have floats for scales: their sums would leave the tiles after every 32 elements, which gains
 // nothing.
@@ -19,7 +19,7 @@ enum {
     TILE_COLS = 16,          // columns of activations a tile: its rows, as the instructions have it
     COLUMNS = 2 * TILE_COLS, // that go together
     ROWS = GROUP,            // rows of weights a tile
-    SWEEP_ROWS = 32,         // rows whose bytes stay in the L1 cache while all columns pass
+    SWEEP_ROWS = PLANE_ROWS, // rows whose bytes stay in the L1 cache while all columns pass
     HEIGHT = 128, // rows that do so in turn, span by span: columns that come from far away come once for them
     SWEEPS = HEIGHT / SWEEP_ROWS,
     COLUMNS_MAX = 512, // that they serve
@@ -66,9 +66,6 @@ static void release_tiles(void)
 
 // ---- what lies in scratch
 
-// Bytes of weights as the tiles want them: for each 16 rows 4 KB, a tile a KB.
-typedef uint8_t plane[SWEEP_ROWS / ROWS][SPAN / 4][ROWS][4];
-
 // Some of the columns: as many as the scratch holds.
 struct part {
     int first, n;
@@ -105,82 +102,19 @@ struct work {
 };
 _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "a panel and the sums fit the scratch");
 
-// ---- weights times scales
-
-enum fold { FOLD_UNSIGNED, FOLD_SIGNED };
+// ---- types
 
 struct kind {
-    enum fold fold;
-    int offset; // of the panel's weights
-    int run;    // elements a scale
-    bool mins;
+    bool is_signed;
+    int run; // elements a scale; 0: not by tiles
 };
 
 static const struct kind kinds[DT_COUNT] = {
-    [DT_Q2_K] = {FOLD_UNSIGNED, 0, 16, true}, [DT_Q4_K] = {FOLD_UNSIGNED, 0, 32, true},
-    [DT_Q5_K] = {FOLD_UNSIGNED, 0, 32, true}, [DT_Q3_K] = {FOLD_SIGNED, 4, 16, false},
-    [DT_Q6_K] = {FOLD_SIGNED, 32, 16, false}, [DT_IQ4_XS] = {FOLD_SIGNED, 128, 32, false},
-    [DT_IQ2_XXS] = {FOLD_SIGNED, 64, 32, false}, [DT_IQ2_XS] = {FOLD_SIGNED, 64, 16, false},
-    [DT_IQ2_S] = {FOLD_SIGNED, 64, 16, false},   [DT_IQ3_XXS] = {FOLD_SIGNED, 64, 32, false},
-    [DT_IQ3_S] = {FOLD_SIGNED, 64, 16, false},   [DT_IQ1_S] = {FOLD_SIGNED, 9, 16, false},
-    [DT_IQ1_M] = {FOLD_SIGNED, 9, 16, false},    [DT_TQ1_0] = {FOLD_SIGNED, 1, 32, false},
-    [DT_TQ2_0] = {FOLD_SIGNED, 1, 32, false},
+    [DT_Q2_K] = {false, 16}, [DT_Q4_K] = {false, 32},   [DT_Q5_K] = {false, 32},   [DT_Q3_K] = {true, 16},
+    [DT_Q6_K] = {true, 16},  [DT_IQ4_XS] = {true, 32},  [DT_IQ2_XXS] = {true, 32}, [DT_IQ2_XS] = {true, 16},
+    [DT_IQ2_S] = {true, 16}, [DT_IQ3_XXS] = {true, 32}, [DT_IQ3_S] = {true, 16},   [DT_IQ1_S] = {true, 16},
+    [DT_IQ1_M] = {true, 16}, [DT_TQ1_0] = {true, 32},   [DT_TQ2_0] = {true, 32},
 };
-
-// A word of each row holds four weights, bytes up to 31. Times a scale up to 7 they stay bytes: so 16-bit products
-// serve two.
-static void fold_unsigned(const struct panel *p, plane high, plane low, int run)
-{
-    const __m512i seven = _mm512_set1_epi32(7);
-    for (int k = 0; k < SPAN; k += run)
-        for (int lane = 0; lane < SWEEP_ROWS; lane += GROUP) {
-            __m512i scale = _mm512_load_si512(&p->scale[k / run][lane]);
-            __m512i s1 = _mm512_srli_epi32(scale, 3), s0 = _mm512_and_si512(scale, seven);
-            s1 = _mm512_or_si512(s1, _mm512_slli_epi32(s1, 16));
-            s0 = _mm512_or_si512(s0, _mm512_slli_epi32(s0, 16));
-            for (int i = k / 4; i < (k + run) / 4; i++) {
-                __m512i w = _mm512_load_si512(p->w[i][lane]);
-                _mm512_store_si512(high[lane / ROWS][i], _mm512_mullo_epi16(w, s1));
-                _mm512_store_si512(low[lane / ROWS][i], _mm512_mullo_epi16(w, s0));
-            }
-        }
-}
-
-// The bytes of two registers of 16-bit numbers: those of `even`, and those of `odd` above them.
-INLINE __m512i interleave_bytes(__m512i even, __m512i odd)
-{
-    return _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, even, _mm512_slli_epi16(odd, 8));
-}
-
-// Products plus 32 are w * scale + (32 - offset * scale), in 16 bits.
-static void fold_signed(const struct panel *p, plane high, plane low, int run, int offset)
-{
-    const __m512i half = _mm512_set1_epi16(32), rest = _mm512_set1_epi8(63), back = _mm512_set1_epi8(32);
-    for (int k = 0; k < SPAN; k += run)
-        for (int lane = 0; lane < SWEEP_ROWS; lane += GROUP) {
-            __m512i scale = _mm512_load_si512(&p->scale[k / run][lane]);
-            scale = _mm512_mask_blend_epi16(0xaaaaaaaa, scale, _mm512_slli_epi32(scale, 16));
-            __m512i add = _mm512_sub_epi16(half, _mm512_mullo_epi16(scale, _mm512_set1_epi16((short)offset)));
-            for (int i = k / 4; i < (k + run) / 4; i++) {
-                __m512i w = _mm512_load_si512(p->w[i][lane]);
-                __m512i even = _mm512_and_si512(w, _mm512_set1_epi16(255)), odd = _mm512_srli_epi16(w, 8);
-                even = _mm512_add_epi16(_mm512_mullo_epi16(even, scale), add);
-                odd = _mm512_add_epi16(_mm512_mullo_epi16(odd, scale), add);
-                __m512i left = _mm512_and_si512(interleave_bytes(even, odd), rest);
-                even = _mm512_srai_epi16(even, 6), odd = _mm512_srai_epi16(odd, 6);
-                _mm512_store_si512(high[lane / ROWS][i], interleave_bytes(even, odd));
-                _mm512_store_si512(low[lane / ROWS][i], _mm512_sub_epi8(left, back));
-            }
-        }
-}
-
-static void fold_scales(struct work *w, const struct kind *kind)
-{
-    if (kind->fold == FOLD_UNSIGNED)
-        fold_unsigned(&w->panel, w->high, w->low, kind->run);
-    else
-        fold_signed(&w->panel, w->high, w->low, kind->run, kind->offset);
-}
 
 // ---- columns
 
@@ -305,7 +239,7 @@ RUNNER(signed_no_mins, true, 6, 0)
 
 static const struct runner *runner_of(enum dtype type)
 {
-    if (kinds[type].fold == FOLD_SIGNED)
+    if (kinds[type].is_signed)
         return &signed_no_mins;
     return kinds[type].run == 16 ? &unsigned_mins_of_16 : &unsigned_mins_of_32;
 }
@@ -360,7 +294,6 @@ static void multiply_rows(const struct matmul_args *a, const struct part *part, 
         for (int row = from; row < to; row += SWEEP_ROWS) {
             int rows = MIN(to - row, (int)SWEEP_ROWS);
             ISA_FN(matmul_q8_unpack_panel)(a, row, rows, HEIGHT, span, &w->panel);
-            fold_scales(w, &kinds[a->type]);
             sweep(a, part, &tiles, row, rows, span);
         }
     }
@@ -370,6 +303,8 @@ static void multiply(const struct matmul_args *a)
 {
     struct work *w = a->scratch;
     w->job.tokens.n = 0;
+    w->panel.high = &w->high;
+    w->panel.low = &w->low;
     configure_tiles();
     for (int row = 0; row < a->n_rows; row += HEIGHT)
         for (int first = 0; first < a->n_x; first += COLUMNS_MAX) {
@@ -395,9 +330,9 @@ static void matmul(const struct matmul_args *a)
 }
 
 matmul_fn *const matmul_q8_table_amx[DT_COUNT] = {
-    [DT_Q4_0] = matmul,   [DT_Q4_1] = matmul,   [DT_Q5_0] = matmul,  [DT_Q5_1] = matmul, [DT_Q8_0] = matmul,
-    [DT_Q2_K] = matmul,   [DT_Q3_K] = matmul,   [DT_Q4_K] = matmul,  [DT_Q5_K] = matmul, [DT_Q6_K] = matmul,
-    [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul,
-    [DT_IQ1_S] = matmul, [DT_IQ1_M] = matmul, [DT_IQ2_XXS] = matmul, [DT_IQ2_XS] = matmul, [DT_IQ2_S] = matmul,
-    [DT_IQ3_XXS] = matmul, [DT_IQ3_S] = matmul, [DT_TQ1_0] = matmul, [DT_TQ2_0] = matmul,
+    [DT_Q4_0] = matmul,    [DT_Q4_1] = matmul,   [DT_Q5_0] = matmul,  [DT_Q5_1] = matmul,    [DT_Q8_0] = matmul,
+    [DT_Q2_K] = matmul,    [DT_Q3_K] = matmul,   [DT_Q4_K] = matmul,  [DT_Q5_K] = matmul,    [DT_Q6_K] = matmul,
+    [DT_IQ4_NL] = matmul,  [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul, [DT_IQ1_S] = matmul,   [DT_IQ1_M] = matmul,
+    [DT_IQ2_XXS] = matmul, [DT_IQ2_XS] = matmul, [DT_IQ2_S] = matmul, [DT_IQ3_XXS] = matmul, [DT_IQ3_S] = matmul,
+    [DT_TQ1_0] = matmul,   [DT_TQ2_0] = matmul,
 };

@@ -31,6 +31,11 @@ enum {
     TILE_COLUMNS = 8,  // columns that are multiplied with it at a time, at the most
 };
 
+// Bytes of weights times their scales as the tiles of AMX want them: for each 16 rows 4 KB, a tile a KB. See
+// matmul_q8_amx.c.
+enum { PLANE_ROWS = 32 };
+typedef uint8_t plane[PLANE_ROWS / GROUP][SPAN / 4][GROUP][4];
+
 // A span of 64 rows, unpacked. Index r of each array belongs to row r. A type fills what its tiles read.
 struct panel {
     uint8_t w[SPAN / 4][PANEL][4];   // w + offset: unsigned
@@ -38,6 +43,9 @@ struct panel {
     int32_t back[4][PANEL];          // int16 pairs for two sub-blocks of 32: offset * scale
     int32_t min[8][PANEL];           // int16 pairs for two sub-blocks
     float d[8][PANEL], m[8][PANEL];  // of the block of 256, or of its blocks of 32
+    // Not NULL: the words of the first PLANE_ROWS rows go into planes, times their scales, and not into w.
+    plane *high, *low;
+    _Alignas(64) int32_t factor[2][16][GROUP];    // of each sub-block of the 16 rows that are being unpacked, for that
 };
 
 // What tiles want to know of some columns, in a span.

@@ -1,6 +1,7 @@
 // Many columns of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ): their blocks become panels.
 //
 // Blocks are unpacked a row at a time (matmul_q8_avx512_quads.h); 16 rows of bytes are then turned to a lane a row.
+#include "kernels/cpu/matmul_q8_avx512_planes.h"
 #include "kernels/cpu/matmul_q8_avx512_quads.h"
 
 // 16 rows' weights, a byte each, and their scales, before they are turned to a lane a row. 16 bytes in order are the
@@ -10,7 +11,10 @@ struct spread {
     _Alignas(64) int32_t scale[GROUP][16];
 };
 
-INLINE void put_spread(const struct spread *s, struct panel *p, int lane, bool of_quads)
+static const struct fold fold_signed_16 = {true, SIGN_OFFSET, 16}, fold_signed_32 = {true, SIGN_OFFSET, 32},
+                         fold_iq1 = {true, SHIFT_OFFSET, 16}, fold_ternary = {true, TERNARY_OFFSET, 32};
+
+INLINE void put_spread(const struct spread *s, struct panel *p, int lane, bool of_quads, const struct fold *f)
 {
     struct rows16 rows;
     __m512i t[4];
@@ -19,12 +23,11 @@ INLINE void put_spread(const struct spread *s, struct panel *p, int lane, bool o
     for (int c = 0; c < 16; c++) {
         load_words_16(&rows, (size_t)(of_quads ? c % 4 * 64 + c / 4 * 16 : c * 16), t);
         for (int i = 0; i < 4; i++)
-            _mm512_store_si512(p->w[4 * c + i][lane], t[i]);
+            put_scaled(p, lane, 16 * c + 4 * i, t[i], f);
     }
 }
 
-// `run`: elements a scale.
-INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane, int run)
+INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane, const struct fold *f)
 {
     struct rows16 rows;
     __m512i t[4];
@@ -32,9 +35,10 @@ INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane,
         rows.at[r] = (const uint8_t *)s->scale[r];
     for (int i = 0; i < 4; i++) {
         load_words_16(&rows, (size_t)i * 16, t);
-        for (int l = 0; l < 4; l += run / 16)
-            _mm512_store_si512(&p->scale[(4 * i + l) / (run / 16)][lane], t[l]);
+        for (int l = 0; l < 4; l += f->run / 16)
+            _mm512_store_si512(&p->scale[(4 * i + l) / (f->run / 16)][lane], t[l]);
     }
+    put_factors(p, lane, f);
 }
 
 // Four registers of quads become 16 runs: run c at 64 (c % 4) + 16 (c / 4).
@@ -67,7 +71,7 @@ INLINE void unsigned_iq1(const struct quads *from, __m512i w[4])
 }
 
 INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int lane, quads_fn *quads,
-                         unsigned_fn *make_unsigned, factor_fn *factor, int run)
+                         unsigned_fn *make_unsigned, factor_fn *factor, const struct fold *f)
 {
     struct spread s;
 #pragma GCC unroll 1
@@ -82,34 +86,35 @@ INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int
             _mm512_store_si512(s.scale[r + i], rows[i].scale);
         }
     }
-    put_spread(&s, p, lane, true);
-    put_spread_scales(&s, p, lane, run);
+    put_spread_scales(&s, p, lane, f);
+    put_spread(&s, p, lane, true, f);
     _mm512_store_ps(&p->d[0][lane], factor(g, at));
 }
 
-#define UNPACK(name, kind, factor, run)                                                                                \
+#define UNPACK(name, kind, factor, fold)                                                                               \
     void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)   \
     {                                                                                                                  \
         (void)n_blocks;                                                                                                \
-        unpack_quads(g, at, p, lane, quads_##name, unsigned_##kind, factor_##factor, run);                             \
+        unpack_quads(g, at, p, lane, quads_##name, unsigned_##kind, factor_##factor, &fold_##fold);                    \
     }
 
 // clang-format off
-UNPACK(iq2_xxs, signed, eighth, 32)
-UNPACK(iq2_xs, signed, eighth, 16)
-UNPACK(iq2_s, signed, eighth, 16)
-UNPACK(iq3_xxs, signed, quarter, 32)
-UNPACK(iq3_s, signed, one, 16)
-UNPACK(iq1_s, iq1, eighth, 16)
-UNPACK(iq1_m, iq1, iq1_m, 16)
+UNPACK(iq2_xxs, signed, eighth, signed_32)
+UNPACK(iq2_xs, signed, eighth, signed_16)
+UNPACK(iq2_s, signed, eighth, signed_16)
+UNPACK(iq3_xxs, signed, quarter, signed_32)
+UNPACK(iq3_s, signed, one, signed_16)
+UNPACK(iq1_s, iq1, eighth, iq1)
+UNPACK(iq1_m, iq1, iq1_m, iq1)
 // clang-format on
 
 // Scales are 1.
 INLINE void put_ternary(const struct spread *s, struct panel *p, int lane, __m512 d)
 {
-    put_spread(s, p, lane, false);
     for (int i = 0; i < SPAN / 32; i++)
         _mm512_store_si512(&p->scale[i][lane], _mm512_set1_epi32(1));
+    put_factors(p, lane, &fold_ternary);
+    put_spread(s, p, lane, false, &fold_ternary);
     _mm512_store_ps(&p->d[0][lane], d);
 }
 

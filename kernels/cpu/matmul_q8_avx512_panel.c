@@ -336,6 +336,7 @@ static void multiply_panel(const struct matmul_args *a, int first, int n, int ro
 static void multiply(const struct matmul_args *a)
 {
     int parts = (a->n_x + COLUMNS_MAX - 1) / COLUMNS_MAX, height = a->n_x <= NARROW_MAX ? GROUP : PANEL;
+    ((struct work *)a->scratch)->panel.high = NULL;
     for (int row = 0; row < a->n_rows; row += height)
         for (int i = 0, first = 0, n; i < parts; i++, first += n) {
             n = a->n_x / parts + (i < a->n_x % parts);
