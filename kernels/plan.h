@@ -1,10 +1,10 @@
 // From a graph to an order of work: what both machines share.
 //
 // A program is the graph without dead and common nodes, and with the quantisation of activations put in where a matmul
-// takes 8 bits. A schedule cuts a program into phases: within a phase threads work without waiting, between phases stands a
-// barrier. Two schedules are made of one program: for few rows (work on whole rows is done by every thread for itself,
-// which costs less than a barrier) and for many (rows are shared out). Ownership: all memory is the caller's arena.
-// Threads: read-only once built.
+// takes 8 bits. A schedule cuts a program into phases: within a phase threads work without waiting, and before the next all
+// its items must be done. Two schedules are made of one program: for few rows (work on whole rows is done by every thread
+// for itself, which costs less than waiting for others) and for many (rows are shared out). Ownership: all memory is the
+// caller's arena. Threads: read-only once built.
 #ifndef QUERN_PLAN_H
 #define QUERN_PLAN_H
 
