@@ -1,143 +1,100 @@
 #!/usr/bin/env python3
-"""Instructions a weight of the 8-bit products for 64-bit ARM, counted in the disassembly.
+"""Instructions a multiply-accumulate of the 8-bit products for 64-bit ARM, counted as qemu-user carries them out.
 
-  bench/neon_count.py OBJECT.. [--objdump aarch64-linux-gnu-objdump]
+  bench/neon_count.py build-arm [--type Q4_K ...] [--level dotprod ...] [--columns 1 2 8] [--hot]
 
-OBJECT is matmul_q8_neon.c as it was compiled for a level; its folder names the level. A kernel (matmul_<type>) has a loop
-over the blocks of four rows: it unpacks them, then a loop over the columns multiplies the unpacked block with each. The
-loops are found in the graph of jumps: the column loop is an innermost one that multiplies bytes, the block loop the
-smallest around it, and a further loop in the block loop goes over the four rows. Where a loop has a short and a long way
-round (blocks of 32: every eighth ends a block of activations), the short one is taken 7 times of 8.
+build-arm is a build for ARM (tests/aarch64/cross.ini). neon_count.c is linked with its kernels; it multiplies 8 rows of
+2048 weights with some columns, and each instruction of matmul_q8_neon*.c that runs is counted, prefetches included. Every
+column beyond a fourth costs the same, so that 512 are worked out from 4 and 8. On the right, of a product with 512
+columns: the share that multiplies (bytes, scales and floats), loads and stores, and the rest. --hot lists what a product
+with the first count of columns runs, each instruction with its turns.
 """
-import argparse, re, subprocess
+import argparse, collections, os, re, subprocess, sys, tempfile
 
-ROWS = 4
-BLOCK = {'q4_0': 32, 'q8_0': 32, 'q4_k': 256, 'q5_k': 256, 'q6_k': 256}
-MULTIPLY = re.compile(r'(smmla|sdot|smull2?|smlal2?|mla|mul|fmla|fmls|fmul)$')
-BYTES = re.compile(r'(smmla|sdot|smull2?)\t.*\.(16b|8b)')
-MEMORY = re.compile(r'(ld|st)(r|p|ur|1)')
+ROWS, LENGTH = 8, 2048
+TYPES = 'Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL MXFP4 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS'.split()
+MULTIPLY = re.compile(r'(smmla|sdot|smull2?|smlal2?|mla|mul|fmla|fmls|fmul)\b')
+MEMORY = re.compile(r'(ld|st)(r|p|ur|[1-4]|nur|nr)|prfm|prfum')
+OURS = re.compile(r'(column|panel|sweep)_\w+|multiply$')
 
 
-def functions(objdump, path):
-    """name -> [(address, 'op\targs', target of a jump or None)]"""
-    out, body = {}, None
-    text = subprocess.run([objdump, '-d', '--no-show-raw-insn', path], check=True, capture_output=True, text=True).stdout
+def build(top, arm, out):
+    libs = [f'{arm}/kernels/libkernels.a', f'{arm}/gguf/libgguf.a']
+    libs += [f'{arm}/kernels/cpu/{f}' for f in os.listdir(f'{arm}/kernels/cpu') if f.endswith('.a')]
+    subprocess.run(['aarch64-linux-gnu-gcc', '-std=gnu11', '-O2', '-D_GNU_SOURCE', '-static', '-no-pie', '-I', top,
+                    f'{top}/bench/neon_count.c', '-o', out, '-Wl,--start-group', *libs, '-Wl,--end-group', '-lm'], check=True)
+
+
+def instructions(program):
+    """address -> (function, instruction) of the kernels' functions"""
+    text = subprocess.run(['aarch64-linux-gnu-objdump', '-d', '--no-show-raw-insn', program], check=True,
+                          capture_output=True, text=True).stdout
+    out, name = {}, None
     for line in text.splitlines():
         if head := re.match(r'[0-9a-f]+ <(\w+)>:', line):
-            body = out.setdefault(head[1], [])
-        elif body is not None and (ins := re.match(r'\s*([0-9a-f]+):\t(.*)', line)):
-            jump = re.match(r'(b|b\.\w+|cbn?z|tbn?z)\t.*?([0-9a-f]+) <', ins[2])
-            body.append((int(ins[1], 16), ins[2].strip(), int(jump[2], 16) if jump else None))
+            name = head[1] if OURS.match(head[1]) else None
+        elif name and (ins := re.match(r'\s*([0-9a-f]+):\t(.*)', line)):
+            out[int(ins[1], 16)] = (name, ins[2].split('//')[0].strip())
     return out
 
 
-class Graph:
-    """Blocks of instructions without a jump, named by their first address, and the natural loops among them."""
-
-    def __init__(self, body):
-        starts = {body[0][0]} | {t for _, _, t in body if t is not None}
-        starts |= {after[0] for (_, op, t), after in zip(body, body[1:]) if t is not None or op == 'ret'}
-        self.code, self.next = {}, {}
-        for at, op, target in body:
-            if at in starts:
-                block = at
-                self.code[block] = []
-            self.code[block].append(op)
-            if target is not None or op == 'ret' or at + 4 in starts:
-                falls = not re.match(r'(b\t|ret)', op)
-                self.next[block] = {target} - {None} | ({at + 4} if falls else set())
-        self.next = {b: {s for s in self.next.get(b, ()) if s in self.code} for b in self.code}
-        self.loops = self.find_loops(body[0][0])
-
-    def find_loops(self, entry):
-        """header -> blocks: the back edges are those to a block that every way to them passes."""
-        before = {b: {p for p in self.code if b in self.next[p]} for b in self.code}
-        over = {b: set(self.code) for b in self.code}
-        over[entry], changed = {entry}, True
-        while changed:
-            changed = False
-            for b in sorted(self.code):
-                new = {b} | (set.intersection(*(over[p] for p in before[b])) if b != entry and before[b] else set())
-                changed |= new != over[b]
-                over[b] = new
-        loops = {}
-        for latch in self.code:
-            for header in self.next[latch] & over[latch]:
-                inside, todo = loops.setdefault(header, {header}), [latch]
-                while todo:
-                    b = todo.pop()
-                    if b not in inside:
-                        inside.add(b)
-                        todo += before[b]
-        return loops
-
-    def ways(self, header, within, inner, to=None):
-        """Least and most instructions once round a loop, or up to block `to` and with it; `inner`: header -> cost."""
-        seen = {}
-
-        def walk(b):
-            if b in seen:
-                return seen[b]
-            loop = self.loops[b] if b in inner else {b}
-            cost = inner[b] if b in inner else len(self.code[b])
-            follows = [s for x in loop for s in self.next[x] if s in within and s not in loop]
-            ends = b == to or (to is None and any(header in self.next[x] for x in loop))
-            costs = ([0] if ends else []) + [c for s in follows if s != header and b != to for c in walk(s)]
-            seen[b] = [cost + min(costs), cost + max(costs)] if costs else []
-            return seen[b]
-        return walk(header)
+def spans(code):
+    """The addresses as ranges for qemu."""
+    out = []
+    for at in sorted(code):
+        if out and out[-1][1] == at:
+            out[-1][1] += 4
+        else:
+            out.append([at, at + 4])
+    return ','.join(f'0x{a:x}..0x{b - 1:x}' for a, b in out)
 
 
-def mean(ways):
-    return (7 * ways[0] + ways[1]) / 8
-
-
-def count(body):
-    """Instructions of a block of four rows: unpacking, a column, and of a column the multiplies, the loads and stores.
-
-    With smmla the loop over pairs of columns is counted, a column half of it; the unpacking is not told apart there.
-    """
-    g = Graph(body)
-    inmost = {h: l for h, l in g.loops.items() if not any(o != h and o in l for o in g.loops)}
-    columns = {h: l for h, l in inmost.items() if any(BYTES.match(op) for b in l for op in g.code[b])}
-    outer = [(h, l) for h, l in g.loops.items() if all(l > c for c in columns.values())]
-    around, blocks = min(outer, key=lambda x: len(x[1]))
-    pairs = {h: l for h, l in columns.items() if any(op.startswith('smmla') for b in l for op in g.code[b])}
-    if pairs:
-        columns = pairs
-    rounds = [g.ways(h, l, {}) for h, l in columns.items()]
-    column = mean([min(r[0] for r in rounds), max(r[1] for r in rounds)])
-    short = min(columns, key=lambda h: g.ways(h, columns[h], {})[0])
-    ops = [op.split('\t')[0] for b in columns[short] for op in g.code[b]]
-    multiplies, memory = (sum(1 for op in ops if kind.match(op)) for kind in (MULTIPLY, MEMORY))
-    if pairs:
-        return None, column / 2, multiplies / 2, memory / 2
-    inner = {h: 0 for h in columns}
-    for h, l in inmost.items():
-        if h in blocks and h not in columns:
-            way_out = next(b for b in l if g.next[b] - l)
-            inner[h] = (ROWS - 1) * g.ways(h, l, {})[0] + g.ways(h, l, {}, way_out)[0]
-    return mean(g.ways(around, blocks, inner)), column, multiplies, memory
+def count(program, filters, level, type_, columns, log):
+    """address -> how often it ran"""
+    subprocess.run(['qemu-aarch64', '-cpu', 'max', '-singlestep', '-d', 'exec,nochain', '-dfilter', filters, '-D', log,
+                    program, level, type_, str(columns), str(ROWS), str(LENGTH)], check=True)
+    turns = collections.Counter()
+    with open(log) as lines:
+        for line in lines:
+            if at := re.search(r'\[[0-9a-f]+/([0-9a-f]+)/', line):
+                turns[int(at[1], 16)] += 1
+    return turns
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('object', nargs='+')
-    parser.add_argument('--objdump', default='aarch64-linux-gnu-objdump')
+    parser.add_argument('arm')
+    parser.add_argument('--type', nargs='+', default=TYPES)
+    parser.add_argument('--level', nargs='+', default=['i8mm', 'dotprod', 'neon'])
+    parser.add_argument('--columns', nargs='+', type=int, default=[1, 2, 8])
+    parser.add_argument('--hot', action='store_true')
     args = parser.parse_args()
-    print('| level | type | one column | 8 columns | 512 columns | a column: multiplies | loads and stores | in all |')
-    print('|---|---|---|---|---|---|---|---|')
-    for path in args.object:
-        level = re.search(r'libkernels_(\w+)\.a', path)
-        kernels = functions(args.objdump, path)
-        for name, elements in BLOCK.items():
-            unpack, column, multiplies, memory = count(kernels['matmul_' + name])
-            weights = ROWS * elements
-            cells = [f'{(unpack / n + column) / weights:.3f}' if unpack else '' for n in (1, 8)]
-            cells += [f'{((unpack or 0) / 512 + column) / weights:.3f}']
-            cells += [f'{multiplies:g}', f'{memory:g}', f'{column:g}']
-            print('|', ' | '.join([level[1] if level else path, name.upper(), *cells]), '|')
+    top = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with tempfile.TemporaryDirectory() as work:
+        program, log = f'{work}/neon_count', f'{work}/log'
+        build(top, args.arm, program)
+        code = instructions(program)
+        filters = spans(code)
+        products = ROWS * LENGTH
+        if args.hot:
+            turns = count(program, filters, args.level[0], args.type[0], args.columns[0], log)
+            for at in sorted(turns):
+                print(f'{turns[at]:8} {code[at][0]:20} {at:x} {code[at][1]}')
+            return
+        heads = [f'{n} column{"s" * (n > 1)}' for n in args.columns]
+        print('| level | type |', ' | '.join(heads), '| 512 columns | multiplies | loads, stores | rest |')
+        print('|---' * (len(heads) + 6) + '|')
+        for level in args.level:
+            for type_ in args.type:
+                runs = {n: count(program, filters, level, type_, n, log) for n in {*args.columns, 4, 8}}
+                cells = [f'{runs[n].total() / products / n:.3f}' for n in args.columns]
+                kinds = collections.Counter()
+                for at in {*runs[4], *runs[8]}:
+                    kind = 'm' if MULTIPLY.match(code[at][1]) else 's' if MEMORY.match(code[at][1]) else 'r'
+                    kinds[kind] += (runs[4][at] + (runs[8][at] - runs[4][at]) * 127) / products / 512
+                cells += [f'{v:.3f}' for v in (sum(kinds.values()), kinds['m'], kinds['s'], kinds['r'])]
+                print('|', ' | '.join([level, type_, *cells]), '|', flush=True)
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

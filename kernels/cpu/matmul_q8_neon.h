@@ -31,14 +31,26 @@ enum { SPAN = 256, LINE = 64 };
 
 // ---- the columns
 
+// A q8 row's planes.
+struct column {
+    const int8_t *q;
+    const int16_t *sums;
+    const float *da;
+};
+
+INLINE struct column column_of(const void *x, int64_t k)
+{
+    return (struct column){q8_quants(x), q8_sums(x, k), q8_scales(x, k)};
+}
+
 // What a span of a q8 row sums to: over 16 elements, and over 32 (|sum| <= 32 * 127).
 struct sums {
     int16x8_t of16[2], of32;
 };
 
-INLINE struct sums sums_at(const void *x, int64_t k, int64_t span)
+INLINE struct sums sums_of(const struct column *x, int64_t span)
 {
-    const int16_t *p = q8_sums(x, k) + span * (SPAN / Q8_SUMS);
+    const int16_t *p = x->sums + span * (SPAN / Q8_SUMS);
     struct sums s = {.of16 = {vld1q_s16(p), vld1q_s16(p + 8)}};
     s.of32 = vpaddq_s16(s.of16[0], s.of16[1]);
     return s;

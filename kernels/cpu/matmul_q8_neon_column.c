@@ -43,6 +43,13 @@ INLINE void store_rows(float *y, float32x4_t v, int n)
     memcpy(y, lanes, (size_t)n * sizeof(float));
 }
 
+// Has the compiler read a row, and the activations for it, after `done` is computed: of four rows at once, or with the
+// activations kept from row to row, it would spill most registers.
+INLINE void follow(const uint8_t **row, const int8_t **q, int32x4_t done)
+{
+    __asm__("" : "+r"(*row), "+r"(*q) : "w"(done));
+}
+
 // ---- blocks of 256
 
 #ifdef __ARM_FEATURE_DOTPROD
@@ -109,27 +116,30 @@ INLINE int32x4_t dot_row(const struct block_256 *b, const struct type_256 *t, co
 
 INLINE void column_256(const struct matmul_args *a, struct type_256 t)
 {
-    const void *x = a->x[0];
+    const struct column x = column_of(a->x[0], a->k);
     for (int first = 0; first < a->n_rows; first += ROWS) {
         struct row_group rows = rows_from(a, first);
         const uint8_t *ahead = rows_ahead(a, first, ROWS);
         float32x4_t chain = vdupq_n_f32(0);
         for (int64_t i = 0; i < a->k / SPAN; i++, ahead += ROWS * t.bytes) {
-            struct sums sums = sums_at(x, a->k, i);
+            const int8_t *q = x.q + SPAN * i;
+            struct sums sums = sums_of(&x, i);
             int32x4_t dots[ROWS], mins[ROWS];
             fetch(ahead, (size_t)(ROWS * t.bytes));
             UNROLL for (int r = 0; r < ROWS; r++)
             {
                 struct block_256 b;
                 t.unpack(rows.at[r], &b);
-                dots[r] = dot_row(&b, &t, q8_quants(x) + SPAN * i, &sums);
+                dots[r] = dot_row(&b, &t, q, &sums);
                 if (t.m_at)
                     mins[r] = dot_sums(b.min, t.groups, &sums);
+                if (r + 1 < ROWS)
+                    follow(&rows.at[r + 1], &q, dots[r]);
             }
             float32x4_t s = vmulq_f32(vcvtq_f32_s32(reduce_rows(dots)), halves_of_rows(rows.at, (size_t)t.d_at));
             if (t.m_at)
                 s = vfmsq_f32(s, vcvtq_f32_s32(reduce_rows(mins)), halves_of_rows(rows.at, (size_t)t.m_at));
-            chain = vfmaq_n_f32(chain, s, q8_scales(x, a->k)[i]);
+            chain = vfmaq_n_f32(chain, s, x.da[i]);
             UNROLL for (int r = 0; r < ROWS; r++) rows.at[r] += t.bytes;
         }
         store_rows(a->y[0] + first, chain, rows.n);
@@ -192,8 +202,7 @@ INLINE float32x4_t add_blocks_32(struct row_group *rows, const struct type_32 *t
 
 INLINE void column_32(const struct matmul_args *a, struct type_32 t)
 {
-    const void *x = a->x[0];
-    const float *da = q8_scales(x, a->k);
+    const struct column x = column_of(a->x[0], a->k);
     for (int first = 0; first < a->n_rows; first += ROWS) {
         struct row_group rows = rows_from(a, first);
         const uint8_t *ahead = rows_ahead(a, first, ROWS);
@@ -201,13 +210,12 @@ INLINE void column_32(const struct matmul_args *a, struct type_32 t)
         int64_t i = 0;
         for (; i < a->k / SPAN; i++, ahead += ROWS * 8 * t.bytes) {
             fetch(ahead, (size_t)(ROWS * 8 * t.bytes));
-            float32x4_t s = add_blocks_32(&rows, &t, 8, q8_quants(x) + SPAN * i, sums_at(x, a->k, i));
-            chain = vfmaq_n_f32(chain, s, da[i]);
+            float32x4_t s = add_blocks_32(&rows, &t, 8, x.q + SPAN * i, sums_of(&x, i));
+            chain = vfmaq_n_f32(chain, s, x.da[i]);
         }
         if (a->k % SPAN) {
             int n = (int)(a->k % SPAN / 32);
-            chain =
-                vfmaq_n_f32(chain, add_blocks_32(&rows, &t, n, q8_quants(x) + SPAN * i, sums_at(x, a->k, i)), da[i]);
+            chain = vfmaq_n_f32(chain, add_blocks_32(&rows, &t, n, x.q + SPAN * i, sums_of(&x, i)), x.da[i]);
         }
         store_rows(a->y[0] + first, chain, rows.n);
     }

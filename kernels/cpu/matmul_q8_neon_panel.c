@@ -103,8 +103,10 @@ INLINE struct tile tile_at(const struct sweep *s, int first, int columns)
     struct tile t;
     UNROLL for (int c = 0; c < columns; c++)
     {
-        t.q[c] = q8_quants(s->x[first + c]) + SPAN * s->span;
-        t.sums[c] = sums_at(s->x[first + c], s->k, s->span);
+        struct column x = column_of(s->x[first + c], s->k);
+        t.q[c] = x.q + SPAN * s->span;
+        t.sums[c] = sums_of(&x, s->span);
+        t.da[c] = x.da[s->span];
     }
     return t;
 }
@@ -136,16 +138,15 @@ INLINE void tile_256(const struct sweep *s, int groups, bool wide, bool mins, in
     UNROLL for (int c = 0; c < columns; c++)
     {
         struct chain *chain = &s->chains[first + c];
-        float da = q8_scales(s->x[first + c], s->k)[s->span];
         int32x4x2_t msum = {{vdupq_n_s32(0), vdupq_n_s32(0)}};
         if (mins)
             msum = dot_mins(p, groups, &t.sums[c]);
         UNROLL for (int h = 0; h < 2; h++)
         {
-            float32x4_t sum = vmulq_f32(vcvtq_f32_s32(column_of(isum, c, h)), p->d[0][h]);
+            float32x4_t sum = vmulq_f32(vcvtq_f32_s32(rows_of_column(isum, c, h)), p->d[0][h]);
             if (mins)
                 sum = vfmsq_f32(sum, vcvtq_f32_s32(msum.val[h]), p->m[0][h]);
-            chain->rows[h] = vfmaq_n_f32(chain->rows[h], sum, da);
+            chain->rows[h] = vfmaq_n_f32(chain->rows[h], sum, t.da[c]);
         }
     }
 }
@@ -173,9 +174,8 @@ INLINE void tile_32(const struct sweep *s, int blocks, bool wide, bool mins, int
     UNROLL for (int c = 0; c < columns; c++)
     {
         struct chain *chain = &s->chains[first + c];
-        float da = q8_scales(s->x[first + c], s->k)[s->span];
         UNROLL for (int h = 0; h < 2; h++) chain->rows[h] =
-            vfmaq_n_f32(chain->rows[h], float_column_of(partial, c, h), da);
+            vfmaq_n_f32(chain->rows[h], float_rows_of_column(partial, c, h), t.da[c]);
     }
 }
 
@@ -188,10 +188,10 @@ INLINE void tile_32(const struct sweep *s, int blocks, bool wide, bool mins, int
             TILE(TILE_COLUMNS);                                                                                        \
         switch (s->n_x - first) {                                                                                      \
         case 3:                                                                                                        \
-            TILE(3);                                                                                                   \
+            TILE(MIN(3, TILE_COLUMNS));                                                                                \
             break;                                                                                                     \
         case 2:                                                                                                        \
-            TILE(2);                                                                                                   \
+            TILE(MIN(2, TILE_COLUMNS));                                                                                \
             break;                                                                                                     \
         case 1:                                                                                                        \
             TILE(1);                                                                                                   \

@@ -16,7 +16,11 @@
 
 enum {
     PANEL_ROWS = 8,
+#ifdef __ARM_FEATURE_DOTPROD
     TILE_COLUMNS = 4, // columns that a tile takes at the most
+#else
+    TILE_COLUMNS = 2,
+#endif
 #ifdef __ARM_FEATURE_MATMUL_INT8
     ROW_VECTORS = 4, // registers of sums for eight rows and a column, or here a pair of columns
 #else
@@ -41,6 +45,7 @@ struct panel {
 struct tile {
     const int8_t *q[TILE_COLUMNS];
     struct sums sums[TILE_COLUMNS];
+    float da[TILE_COLUMNS];
 };
 
 // ---- filling a panel
@@ -229,41 +234,51 @@ INLINE int32x4_t reduce_rows(const int32x4_t v[4])
     return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
 }
 
-// Rows 4 v .. 4 v + 3 by a column or two: 256 products each.
-INLINE void dot_rows(const struct panel *p, int v, int groups, bool wide, int columns, const int8_t *const *q,
-                     int32x4_t sums[2][4])
+// Has the compiler load what follows only now: it would fill the registers, and then the stack.
+INLINE void load_after(void)
 {
-    const int8x16_t *w = &p->w[64 * v];
-    UNROLL for (int c = 0; c < columns; c++) UNROLL for (int r = 0; r < 4; r++) sums[c][r] = vdupq_n_s32(0);
-    UNROLL for (int i = 0; i < 16; i++)
+    __asm__ volatile("" ::: "memory");
+}
+
+// Eight groups of rows 4 v .. 4 v + 3.
+INLINE void dot_groups(const struct panel *p, int v, int half, int groups, bool wide, int columns,
+                       const int8_t *const *q, int32x4_t sums[TILE_COLUMNS][4])
+{
+    int per = 16 / groups;
+    bool together = per == 2 && !wide; // two vectors share a scale, and fit 16 bits together
+    const int8x16_t *w = &p->w[64 * v + 8 * half];
+    int16x8_t scale[4];
+    UNROLL for (int r = 0; r < 4; r++)
     {
-        bool pair = groups == 8 && !wide; // two vectors share a scale, and fit 16 bits together
-        if (pair && i % 2)
-            continue;
+        scale[r] = p->scale[4 * v + r][half];
+        __asm__("" : "+w"(scale[r])); // one load, not one for each lane
+    }
+    UNROLL for (int i = 0; i < 8 * per; i += together ? 2 : 1)
+    {
         UNROLL for (int c = 0; c < columns; c++)
         {
-            int8x16_t x = vld1q_s8(q[c] + 16 * i), y = pair ? vld1q_s8(q[c] + 16 * i + 16) : x;
+            const int8_t *at = q[c] + 128 * half + 16 * i;
+            int8x16_t x = vld1q_s8(at), y = together ? vld1q_s8(at + 16) : x;
             UNROLL for (int r = 0; r < 4; r++)
             {
                 int16x8_t dot = dot_16(w[16 * r + i], x);
-                if (pair)
+                if (together)
                     dot = add_16(dot, w[16 * r + i + 1], y);
-                int g = i * groups / 16;
-                sums[c][r] = add_scaled(sums[c][r], dot, p->scale[4 * v + r][g / 8][g % 8]);
+                sums[c][r] = add_scaled(sums[c][r], dot, scale[r][i / per]);
             }
         }
+        load_after();
     }
 }
 
 INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, const struct tile *t, tile_sums sums)
 {
-    UNROLL for (int v = 0; v < ROW_VECTORS; v++) UNROLL for (int c = 0; c < columns; c += 2)
+    UNROLL for (int v = 0; v < ROW_VECTORS; v++)
     {
-        int32x4_t rows[2][4];
-        dot_rows(p, v, groups, wide, MIN(2, columns - c), t->q + c, rows);
-        sums[v][c] = reduce_rows(rows[0]);
-        if (c + 1 < columns)
-            sums[v][c + 1] = reduce_rows(rows[1]);
+        int32x4_t rows[TILE_COLUMNS][4];
+        UNROLL for (int c = 0; c < columns; c++) UNROLL for (int r = 0; r < 4; r++) rows[c][r] = vdupq_n_s32(0);
+        UNROLL for (int half = 0; half < groups / 8; half++) dot_groups(p, v, half, groups, wide, columns, t->q, rows);
+        UNROLL for (int c = 0; c < columns; c++) sums[v][c] = reduce_rows(rows[c]);
     }
 }
 
@@ -294,13 +309,13 @@ INLINE void dot_32(const struct panel *p, int j, bool wide, int columns, const s
 
 // A column's numbers, a lane a row, from sums as the level has them.
 #ifdef __ARM_FEATURE_MATMUL_INT8
-INLINE int32x4_t column_of(tile_sums s, int c, int h)
+INLINE int32x4_t rows_of_column(tile_sums s, int c, int h)
 {
     int32x4_t a = s[2 * h][c / 2], b = s[2 * h + 1][c / 2];
     return c % 2 ? vuzp2q_s32(a, b) : vuzp1q_s32(a, b);
 }
 
-INLINE float32x4_t float_column_of(tile_floats s, int c, int h)
+INLINE float32x4_t float_rows_of_column(tile_floats s, int c, int h)
 {
     float32x4_t a = s[2 * h][c / 2], b = s[2 * h + 1][c / 2];
     return c % 2 ? vuzp2q_f32(a, b) : vuzp1q_f32(a, b);
@@ -323,12 +338,12 @@ INLINE void floats_of_sums(const struct tile *t, int columns, int c, float32x4_t
     }
 }
 #else
-INLINE int32x4_t column_of(tile_sums s, int c, int h)
+INLINE int32x4_t rows_of_column(tile_sums s, int c, int h)
 {
     return s[h][c];
 }
 
-INLINE float32x4_t float_column_of(tile_floats s, int c, int h)
+INLINE float32x4_t float_rows_of_column(tile_floats s, int c, int h)
 {
     return s[h][c];
 }

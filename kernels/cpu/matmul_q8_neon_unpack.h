@@ -28,6 +28,14 @@ INLINE uint8x16_t high_nibbles(uint8x16_t q)
     return vshrq_n_u8(q, 4);
 }
 
+// ~v, once and for all: the compiler would rather turn it over again at each use.
+INLINE uint8x16_t inverse(uint8x16_t v)
+{
+    v = vmvnq_u8(v);
+    __asm__("" : "+w"(v));
+    return v;
+}
+
 // Bit `bit` of each byte of v as 0 or 255.
 INLINE uint8x16_t bit_mask(uint8x16_t v, int bit)
 {
@@ -108,7 +116,7 @@ INLINE void unpack_q3_k_scales(const uint8_t *p, struct block_256 *o)
 INLINE void unpack_q3_k(const uint8_t *b, struct block_256 *o)
 {
     unpack_q3_k_scales(b + 96, o);
-    uint8x16_t absent[2] = {vmvnq_u8(vld1q_u8(b)), vmvnq_u8(vld1q_u8(b + 16))};
+    uint8x16_t absent[2] = {inverse(vld1q_u8(b)), inverse(vld1q_u8(b + 16))};
     UNROLL for (int i = 0; i < 4; i++)
     {
         uint8x16_t q = vld1q_u8(b + 32 + 16 * i), mask = absent[i % 2];
@@ -152,7 +160,7 @@ INLINE void unpack_q4_k(const uint8_t *b, struct block_256 *o)
 INLINE void unpack_q5_k(const uint8_t *b, struct block_256 *o)
 {
     unpack_k4_scales(b, o);
-    uint8x16_t absent[2] = {vmvnq_u8(vld1q_u8(b + 16)), vmvnq_u8(vld1q_u8(b + 32))};
+    uint8x16_t absent[2] = {inverse(vld1q_u8(b + 16)), inverse(vld1q_u8(b + 32))};
     UNROLL for (int i = 0; i < 8; i++)
     {
         uint8x16_t q = vld1q_u8(b + 48 + 16 * i), mask = absent[i % 2];
