@@ -68,34 +68,62 @@ INLINE float32x4_t floats_of_high(int16x8_t v)
 
 // ---- the rows
 
-INLINE uint32_t word_at(const uint8_t *p)
-{
-    uint32_t word;
-    memcpy(&word, p, 4);
-    return word;
-}
-
-// Halves at an offset of four rows' blocks as floats, a lane a row.
-INLINE float32x4_t halves_of_rows(const uint8_t *const *rows, size_t at)
-{
-    uint16x4_t h = vdup_n_u16(0);
-    UNROLL for (int r = 0; r < 4; r++)
-    {
-        uint16_t half;
-        memcpy(&half, rows[r] + at, 2);
-        h[r] = half;
+// 1, 2 or 4 bytes into the low end of a vector: by way of a general register, or as a lane, they would take an
+// instruction more each.
+#define LOAD_LOW(name, register, bytes)                                                                                \
+    INLINE uint8x16_t name(const uint8_t *p)                                                                           \
+    {                                                                                                                  \
+        struct of {                                                                                                    \
+            uint8_t b[bytes];                                                                                          \
+        };                                                                                                             \
+        uint8x16_t v;                                                                                                  \
+        __asm__("ldr %" register "0, %1" : "=w"(v) : "m"(*(const struct of *)p));                                      \
+        return v;                                                                                                      \
     }
-    return vcvt_f32_f16(vreinterpret_f16_u16(h));
+LOAD_LOW(load_1, "b", 1)
+LOAD_LOW(load_2, "h", 2)
+LOAD_LOW(load_4, "s", 4)
+
+INLINE float32x4_t floats_of_halves(uint16x8_t v)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(v)));
 }
 
-// 2^(e - 128) of four rows' first bytes, exactly. From e = 2 on it is a normal float with the exponent e - 1; those of
-// 0 and 1 are 2^21 and 2^22 units of the least denormal.
-INLINE float32x4_t powers_of_rows(const uint8_t *const *rows)
+// Scales and minima of four rows' blocks, a lane a row.
+struct factors {
+    float32x4_t d, m;
+};
+
+// Halves at an offset of the blocks.
+INLINE struct factors halves_of_rows(const uint8_t *const *rows, int at)
 {
-    uint32x4_t e = {rows[0][0], rows[1][0], rows[2][0], rows[3][0]};
+    uint16x8_t h[4];
+    UNROLL for (int r = 0; r < 4; r++) h[r] = vreinterpretq_u16_u8(load_2(rows[r] + at));
+    return (struct factors){.d = floats_of_halves(vzip1q_u16(vzip1q_u16(h[0], h[2]), vzip1q_u16(h[1], h[3])))};
+}
+
+// Two halves, the scale's and the minimum's.
+INLINE struct factors pairs_of_rows(const uint8_t *const *rows, int at)
+{
+    uint32x4_t v[4];
+    UNROLL for (int r = 0; r < 4; r++) v[r] = vreinterpretq_u32_u8(load_4(rows[r] + at));
+    uint16x8_t first = vreinterpretq_u16_u32(vzip1q_u32(v[0], v[2])),
+               last = vreinterpretq_u16_u32(vzip1q_u32(v[1], v[3]));
+    return (struct factors){.d = floats_of_halves(vtrn1q_u16(first, last)),
+                            .m = floats_of_halves(vtrn2q_u16(first, last))};
+}
+
+// 2^(e - 128) of the blocks' first bytes, exactly. From e = 2 on it is a normal float with the exponent e - 1; those of
+// 0 and 1 are 2^21 and 2^22 units of the least denormal.
+INLINE struct factors powers_of_rows(const uint8_t *const *rows)
+{
+    uint8x16_t b[4];
+    UNROLL for (int r = 0; r < 4; r++) b[r] = load_1(rows[r]);
+    uint8x16_t all = vzip1q_u8(vzip1q_u8(b[0], b[2]), vzip1q_u8(b[1], b[3]));
+    uint32x4_t e = vmovl_u16(vget_low_u16(vmovl_u8(vget_low_u8(all))));
     uint32x4_t small = vshlq_u32(vdupq_n_u32(1u << 21), vreinterpretq_s32_u32(vminq_u32(e, vdupq_n_u32(1))));
     uint32x4_t normal = vshlq_n_u32(vqsubq_u32(e, vdupq_n_u32(1)), 23);
-    return vreinterpretq_f32_u32(vmaxq_u32(small, normal));
+    return (struct factors){.d = vreinterpretq_f32_u32(vmaxq_u32(small, normal))};
 }
 
 // Fetches the n bytes from p on: every line of them, when the walks from call to call stand side by side.

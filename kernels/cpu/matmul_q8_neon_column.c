@@ -136,9 +136,10 @@ INLINE void column_256(const struct matmul_args *a, struct type_256 t)
                 if (r + 1 < ROWS)
                     follow(&rows.at[r + 1], &q, dots[r]);
             }
-            float32x4_t s = vmulq_f32(vcvtq_f32_s32(reduce_rows(dots)), halves_of_rows(rows.at, (size_t)t.d_at));
+            struct factors f = factors_256(rows.at, &t);
+            float32x4_t s = vmulq_f32(vcvtq_f32_s32(reduce_rows(dots)), f.d);
             if (t.m_at)
-                s = vfmsq_f32(s, vcvtq_f32_s32(reduce_rows(mins)), halves_of_rows(rows.at, (size_t)t.m_at));
+                s = vfmsq_f32(s, vcvtq_f32_s32(reduce_rows(mins)), f.m);
             chain = vfmaq_n_f32(chain, s, x.da[i]);
             UNROLL for (int r = 0; r < ROWS; r++) rows.at[r] += t.bytes;
         }
@@ -192,9 +193,10 @@ INLINE float32x4_t add_blocks_32(struct row_group *rows, const struct type_32 *t
         int32x4_t isum = dot_32(w, t->wide, vld1q_s8(q + 32 * j), vld1q_s8(q + 32 * j + 16));
         if (t->offset)
             isum = vmlal_n_s16(isum, vdup_n_s16((int16_t)t->offset), sums.of32[j]);
-        s = vfmaq_f32(s, vcvtq_f32_s32(isum), scales_of_rows(rows->at, t));
+        struct factors f = factors_32(rows->at, t);
+        s = vfmaq_f32(s, vcvtq_f32_s32(isum), f.d);
         if (t->m_at)
-            s = vfmaq_n_f32(s, halves_of_rows(rows->at, (size_t)t->m_at), float_sums[j / 4][j % 4]);
+            s = vfmaq_n_f32(s, f.m, float_sums[j / 4][j % 4]);
         UNROLL for (int r = 0; r < ROWS; r++) rows->at[r] += t->bytes;
     }
     return s;

@@ -49,9 +49,10 @@ INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, s
             UNROLL for (int r = 0; r < 4; r++) four[r] = with_offset(b[r].w[i], t->offset);
             panel_put(p, h, i, four);
         }
-        p->d[0][h] = halves_of_rows(rows->at + 4 * h, (size_t)t->d_at);
+        struct factors f = factors_256(rows->at + 4 * h, t);
+        p->d[0][h] = f.d;
         if (t->m_at)
-            p->m[0][h] = halves_of_rows(rows->at + 4 * h, (size_t)t->m_at);
+            p->m[0][h] = f.m;
     }
     panel_put_scales(p, t->groups, scale);
     for (int half = 0; t->m_at && half < t->groups / 8; half++)
@@ -64,7 +65,7 @@ INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, s
 INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int n, struct panel *p)
 {
     for (int j = 0; j < n; j++) {
-        float32x4_t d[2], m[2];
+        struct factors f[2];
         UNROLL for (int h = 0; h < 2; h++)
         {
             int8x16_t w[4][2];
@@ -75,13 +76,11 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
                 UNROLL for (int r = 0; r < 4; r++) four[r] = with_offset(w[r][i], t->offset);
                 panel_put(p, h, 2 * j + i, four);
             }
-            d[h] = scales_of_rows(rows->at + 4 * h, t);
-            if (t->m_at)
-                m[h] = halves_of_rows(rows->at + 4 * h, (size_t)t->m_at);
+            f[h] = factors_32(rows->at + 4 * h, t);
         }
-        beside_sums(d[0], d[1], p->d[j]);
+        beside_sums(f[0].d, f[1].d, p->d[j]);
         if (t->m_at)
-            beside_sums(m[0], m[1], p->m[j]);
+            beside_sums(f[0].m, f[1].m, p->m[j]);
         for (int r = 0; r < PANEL_ROWS; r++)
             rows->at[r] += t->bytes;
     }

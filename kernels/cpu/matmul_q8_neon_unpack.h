@@ -42,6 +42,13 @@ INLINE uint8x16_t bit_mask(uint8x16_t v, int bit)
     return vtstq_u8(v, vdupq_n_u8((uint8_t)(1 << bit)));
 }
 
+// q once `done` is computed from it: what follows may overwrite it.
+INLINE uint8x16_t after(uint8x16_t q, int8x16_t done)
+{
+    __asm__("" : "+w"(q) : "w"(done));
+    return q;
+}
+
 // Four bits of q, and above them the lowest four of `high`: the low nibbles, then the high ones, of which `high` has
 // its bits above.
 INLINE int8x16_t under_low(uint8x16_t q, uint8x16_t high)
@@ -69,7 +76,7 @@ struct type_256 {
     enum dtype type;
     int bytes, groups, offset;
     bool wide;      // |w| may be above 32: four products of bytes do not fit 16 bits
-    int d_at, m_at; // 0: no minima
+    int d_at, m_at; // 0: no minima; else they follow the scale
     unpack_256_fn *unpack;
 };
 
@@ -108,7 +115,8 @@ INLINE void unpack_q3_k_scales(const uint8_t *p, struct block_256 *o)
     const int8x16_t shift = {0, 0, 0, 0, -2, -2, -2, -2, -4, -4, -4, -4, -6, -6, -6, -6};
     uint8x8_t low = vld1_u8(p);
     uint8x16_t nibbles = vcombine_u8(vand_u8(low, vdup_n_u8(15)), vshr_n_u8(low, 4));
-    uint8x16_t high = vandq_u8(vshlq_u8(vreinterpretq_u8_u32(vdupq_n_u32(word_at(p + 8))), shift), vdupq_n_u8(3));
+    uint8x16_t high = vandq_u8(
+        vshlq_u8(vreinterpretq_u8_u32(vdupq_laneq_u32(vreinterpretq_u32_u8(load_4(p + 8)), 0)), shift), vdupq_n_u8(3));
     widen_signed(vsubq_s8(under_low(nibbles, high), vdupq_n_s8(32)), o->scale);
 }
 
@@ -165,8 +173,8 @@ INLINE void unpack_q5_k(const uint8_t *b, struct block_256 *o)
     {
         uint8x16_t q = vld1q_u8(b + 48 + 16 * i), mask = absent[i % 2];
         int8x16_t *w = &o->w[i / 2 * 4 + i % 2];
-        w[0] = under_low(q, bit_mask(mask, i / 2 * 2));
         w[2] = under_high(q, bit_mask(mask, i / 2 * 2 + 1));
+        w[0] = under_low(after(q, w[2]), bit_mask(mask, i / 2 * 2));
     }
 }
 
@@ -194,11 +202,10 @@ INLINE void unpack_iq4_xs(const uint8_t *b, struct block_256 *o)
 {
     const int16x8_t shift = {0, -2, -4, -6, -8, -10, -12, -14};
     const int8x16_t values = vld1q_s8(iq4_values);
-    uint16_t top;
-    memcpy(&top, b + 2, 2);
-    uint8x8_t low = vreinterpret_u8_u32(vdup_n_u32(word_at(b + 4)));
+    uint16x8_t top = vdupq_laneq_u16(vreinterpretq_u16_u8(load_2(b + 2)), 0);
+    uint8x8_t low = vget_low_u8(load_4(b + 4));
     uint16x8_t nibbles = vmovl_u8(vzip1_u8(vand_u8(low, vdup_n_u8(15)), vshr_n_u8(low, 4)));
-    uint16x8_t high = vandq_u16(vshlq_u16(vdupq_n_u16(top), shift), vdupq_n_u16(3));
+    uint16x8_t high = vandq_u16(vshlq_u16(top, shift), vdupq_n_u16(3));
     o->scale[0] = vsubq_s16(vreinterpretq_s16_u16(vsliq_n_u16(nibbles, high, 4)), vdupq_n_s16(32));
     UNROLL for (int i = 0; i < 8; i++)
     {
@@ -228,7 +235,7 @@ struct type_32 {
     int bytes, offset;
     bool wide;  // as above
     bool power; // the scale is a power of two in a byte
-    int m_at;   // 0: no minimum
+    int m_at;   // 0: no minimum; else it follows the scale
     unpack_32_fn *unpack;
 };
 
@@ -255,9 +262,9 @@ INLINE void unpack_five_bits(const uint8_t *bits, const uint8_t *p, int8x16_t w[
     const uint8x16_t first = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
                      last = {2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3};
     const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
-    uint8x16_t q = vld1q_u8(p), absent = vreinterpretq_u8_u32(vdupq_n_u32(~word_at(bits)));
-    w[0] = under_low(q, vtstq_u8(vqtbl1q_u8(absent, first), bit));
+    uint8x16_t q = vld1q_u8(p), absent = inverse(load_4(bits));
     w[1] = under_high(q, vtstq_u8(vqtbl1q_u8(absent, last), bit));
+    w[0] = under_low(after(q, w[1]), vtstq_u8(vqtbl1q_u8(absent, first), bit));
 }
 
 INLINE void unpack_q5_0(const uint8_t *b, int8x16_t w[2])
@@ -305,10 +312,14 @@ INLINE void unpack_mxfp4(const uint8_t *b, int8x16_t w[2])
     TYPE(mxfp4,  MXFP4,  17,  0, false, true,  0)
 // clang-format on
 
-// The scales of four rows' blocks, a lane a row.
-INLINE float32x4_t scales_of_rows(const uint8_t *const *rows, const struct type_32 *t)
+INLINE struct factors factors_256(const uint8_t *const *rows, const struct type_256 *t)
 {
-    return t->power ? powers_of_rows(rows) : halves_of_rows(rows, 0);
+    return t->m_at ? pairs_of_rows(rows, t->d_at) : halves_of_rows(rows, t->d_at);
+}
+
+INLINE struct factors factors_32(const uint8_t *const *rows, const struct type_32 *t)
+{
+    return t->power ? powers_of_rows(rows) : t->m_at ? pairs_of_rows(rows, 0) : halves_of_rows(rows, 0);
 }
 
 #endif
