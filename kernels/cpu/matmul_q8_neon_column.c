@@ -43,26 +43,45 @@ INLINE void store_rows(float *y, float32x4_t v, int n)
     memcpy(y, lanes, (size_t)n * sizeof(float));
 }
 
-// Has the compiler read a row, and the activations for it, after `done` is computed: of four rows at once, or with the
-// activations kept from row to row, it would spill most registers.
-INLINE void follow(const uint8_t **row, const int8_t **q, int32x4_t done)
+// Has the compiler read from here on, of a block and of the activations, after `done` is computed: of all at once, or
+// with the activations kept from row to row, it would spill most registers.
+INLINE void read_after(const uint8_t **block, const int8_t **q, int32x4_t done)
 {
-    __asm__("" : "+r"(*row), "+r"(*q) : "w"(done));
+    __asm__("" : "+r"(*block), "+r"(*q) : "w"(done));
 }
 
 // ---- blocks of 256
 
+// 128 products, in four lanes: `per` vectors share a scale, of which they have those from `first` on. q is at the first
+// of their activations.
 #ifdef __ARM_FEATURE_DOTPROD
-// Eight groups of `per` vectors, from w and q on, in four lanes.
-INLINE int32x4_t dot_groups(int32x4_t sum, const int8x16_t *w, int16x8_t scale, int per, bool wide, const int8_t *q)
+INLINE int32x4_t dot_half(int32x4_t sum, int32x4_t *run, const int8x16_t w[8], const int32x4_t *steps, int per,
+                          const int8_t *q)
 {
-    (void)wide;
-    int16x8_t step = vsubq_s16(scale, vextq_s16(scale, vdupq_n_s16(0), 1));
-    int32x4_t steps[2] = {vmovl_s16(vget_low_s16(step)), vmovl_high_s16(step)}, run = vdupq_n_s32(0);
-    UNROLL for (int g = 0; g < 8; g++)
+    UNROLL for (int g = 0; g < 8 / per; g++)
     {
-        UNROLL for (int i = g * per; i < g * per + per; i++) run = vdotq_s32(run, w[i], vld1q_s8(q + 16 * i));
-        sum = vmlaq_n_s32(sum, run, steps[g / 4][g % 4]);
+        UNROLL for (int i = g * per; i < g * per + per; i++) *run = vdotq_s32(*run, w[i], vld1q_s8(q + 16 * i));
+        sum = vmlaq_n_s32(sum, *run, steps[g / 4][g % 4]);
+        __asm__("" : "+w"(*run) : "w"(sum)); // the run goes on when it has been added, and needs no copy
+    }
+    return sum;
+}
+
+// One row's 256 products.
+INLINE int32x4_t dot_row(const uint8_t *block, struct block_256 *b, const struct type_256 *t, const int8_t **q)
+{
+    int32x4_t sum = vdupq_n_s32(0), run = vdupq_n_s32(0), steps[4];
+    UNROLL for (int i = 0; i < t->groups / 8; i++)
+    {
+        int16x8_t next = vextq_s16(b->scale[i], i + 1 < t->groups / 8 ? b->scale[i + 1] : vdupq_n_s16(0), 1);
+        int16x8_t step = vsubq_s16(b->scale[i], next);
+        steps[2 * i] = vmovl_s16(vget_low_s16(step)), steps[2 * i + 1] = vmovl_high_s16(step);
+    }
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        t->half(block, half, b);
+        sum = dot_half(sum, &run, b->w, steps + half * (t->groups / 8), 16 / t->groups, *q + 128 * half);
+        read_after(&block, q, sum);
     }
     return sum;
 }
@@ -72,21 +91,32 @@ INLINE int32x4_t add_scaled(int32x4_t sum, int16x8_t dot, int16_t scale)
     return vmlal_high_n_s16(vmlal_n_s16(sum, vget_low_s16(dot), scale), dot, scale);
 }
 
-INLINE int32x4_t dot_groups(int32x4_t sum, const int8x16_t *w, int16x8_t scale, int per, bool wide, const int8_t *q)
+INLINE int32x4_t dot_half(int32x4_t sum, const int8x16_t w[8], int16x8_t scale, int first, int per, bool wide,
+                          const int8_t *q)
 {
-    UNROLL for (int g = 0; g < 8; g++)
+    int16x8_t dot = vdupq_n_s16(0);
+    UNROLL for (int i = 0; i < 8; i++)
     {
-        int16x8_t dot = vdupq_n_s16(0);
-        UNROLL for (int i = g * per; i < g * per + per; i++)
-        {
-            int8x16_t x = vld1q_s8(q + 16 * i);
-            bool first = i == g * per || wide;
-            dot =
-                first ? vmull_s8(vget_low_s8(w[i]), vget_low_s8(x)) : vmlal_s8(dot, vget_low_s8(w[i]), vget_low_s8(x));
-            dot = vmlal_high_s8(dot, w[i], x);
-            if (wide || i == g * per + per - 1)
-                sum = add_scaled(sum, dot, scale[g]);
-        }
+        int8x16_t x = vld1q_s8(q + 16 * i);
+        bool begins = i % per == 0 || wide, ends = i % per == per - 1 || wide;
+        dot = begins ? vmull_s8(vget_low_s8(w[i]), vget_low_s8(x)) : vmlal_s8(dot, vget_low_s8(w[i]), vget_low_s8(x));
+        dot = vmlal_high_s8(dot, w[i], x);
+        if (ends)
+            sum = add_scaled(sum, dot, scale[first + i / per]);
+    }
+    return sum;
+}
+
+INLINE int32x4_t dot_row(const uint8_t *block, struct block_256 *b, const struct type_256 *t, const int8_t **q)
+{
+    int32x4_t sum = vdupq_n_s32(0);
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        bool eight = t->groups == 8;
+        t->half(block, half, b);
+        sum = dot_half(sum, b->w, b->scale[eight ? 0 : half], eight ? 4 * half : 0, 16 / t->groups, t->wide,
+                       *q + 128 * half);
+        read_after(&block, q, sum);
     }
     return sum;
 }
@@ -105,15 +135,6 @@ INLINE int32x4_t dot_sums(const int16x8_t factor[2], int groups, const struct su
                        : multiply_sums(multiply_sums(zero, factor[0], s->of16[0]), factor[1], s->of16[1]);
 }
 
-// One row's 256 products, in four lanes.
-INLINE int32x4_t dot_row(const struct block_256 *b, const struct type_256 *t, const int8_t *q, const struct sums *s)
-{
-    int32x4_t sum = vdupq_n_s32(0);
-    UNROLL for (int half = 0; half < t->groups / 8; half++) sum =
-        dot_groups(sum, b->w + 8 * half, b->scale[half], 16 / t->groups, t->wide, q + 128 * half);
-    return t->offset ? vmlaq_n_s32(sum, dot_sums(b->scale, t->groups, s), t->offset) : sum;
-}
-
 INLINE void column_256(const struct matmul_args *a, struct type_256 t)
 {
     const struct column x = column_of(a->x[0], a->k);
@@ -129,12 +150,14 @@ INLINE void column_256(const struct matmul_args *a, struct type_256 t)
             UNROLL for (int r = 0; r < ROWS; r++)
             {
                 struct block_256 b;
-                t.unpack(rows.at[r], &b);
-                dots[r] = dot_row(&b, &t, q, &sums);
+                t.begin(rows.at[r], &b);
+                dots[r] = dot_row(rows.at[r], &b, &t, &q);
+                if (t.offset)
+                    dots[r] = vmlaq_n_s32(dots[r], dot_sums(b.scale, t.groups, &sums), t.offset);
                 if (t.m_at)
                     mins[r] = dot_sums(b.min, t.groups, &sums);
                 if (r + 1 < ROWS)
-                    follow(&rows.at[r + 1], &q, dots[r]);
+                    read_after(&rows.at[r + 1], &q, dots[r]);
             }
             struct factors f = factors_256(rows.at, &t);
             float32x4_t s = vmulq_f32(vcvtq_f32_s32(reduce_rows(dots)), f.d);
@@ -228,7 +251,8 @@ INLINE void column_32(const struct matmul_args *a, struct type_32 t)
 #define COLUMN_256(name, NAME, bytes, groups, offset, wide, d_at, m_at)                                                \
     static void column_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \
-        column_256(a, (struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, unpack_##name});           \
+        column_256(a,                                                                                                  \
+                   (struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, begin_##name, half_##name});  \
     }
 #define COLUMN_32(name, NAME, bytes, offset, wide, power, m_at)                                                        \
     static void column_##name(const struct matmul_args *a)                                                             \

@@ -37,17 +37,22 @@ INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, s
     for (int h = 0; h < 2; h++) {
         struct block_256 b[4];
         for (int r = 0; r < 4; r++) {
-            t->unpack(rows->at[4 * h + r], &b[r]);
+            t->begin(rows->at[4 * h + r], &b[r]);
             for (int half = 0; half < t->groups / 8; half++) {
                 scale[4 * h + r][half] = b[r].scale[half];
                 if (t->m_at)
                     min[half][4 * h + r] = b[r].min[half];
             }
         }
-        for (int i = 0; i < 16; i++) {
-            int8x16_t four[4];
-            UNROLL for (int r = 0; r < 4; r++) four[r] = with_offset(b[r].w[i], t->offset);
-            panel_put(p, h, i, four);
+        UNROLL for (int half = 0; half < 2; half++)
+        {
+            for (int r = 0; r < 4; r++)
+                t->half(rows->at[4 * h + r], half, &b[r]);
+            for (int i = 0; i < 8; i++) {
+                int8x16_t four[4];
+                UNROLL for (int r = 0; r < 4; r++) four[r] = with_offset(b[r].w[i], t->offset);
+                panel_put(p, h, 8 * half + i, four);
+            }
         }
         struct factors f = factors_256(rows->at + 4 * h, t);
         p->d[0][h] = f.d;
@@ -276,8 +281,9 @@ INLINE void panel_32(const struct matmul_args *a, int first_x, int n_x, struct t
         }                                                                                                              \
     }
 #define PANEL_256(name, NAME, bytes, groups, offset, wide, d_at, m_at)                                                 \
-    PANEL(name,                                                                                                        \
-          panel_256(a, at, n, ((struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, unpack_##name})))
+    PANEL(name, panel_256(a, at, n,                                                                                    \
+                          ((struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, begin_##name,         \
+                                             half_##name})))
 #define PANEL_32(name, NAME, bytes, offset, wide, power, m_at)                                                         \
     PANEL(name, panel_32(a, at, n, ((struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name})))
 TYPES_256(PANEL_256)

@@ -63,13 +63,16 @@ INLINE int8x16_t under_high(uint8x16_t q, uint8x16_t high)
 
 // ---- blocks of 256
 
-// `scale` and `min` are those of 16 groups of 16, or of 8 groups of 32 in the first vector alone. |scale| <= 128.
+// What a block is unpacked into: first what serves all of it, then 128 of its weights at a time. `scale` and `min` are
+// those of 16 groups of 16, or of 8 groups of 32 in the first vector alone. |scale| <= 128.
 struct block_256 {
-    int8x16_t w[16];
     int16x8_t scale[2], min[2];
+    uint8x16_t absent[2]; // high bits, turned over, of the types that have them in a plane of 32 bytes
+    int8x16_t w[8];
 };
 
-typedef void unpack_256_fn(const uint8_t *b, struct block_256 *o);
+typedef void begin_256_fn(const uint8_t *b, struct block_256 *o);
+typedef void half_256_fn(const uint8_t *b, int half, struct block_256 *o);
 
 // What the loops know of a type when they are compiled.
 struct type_256 {
@@ -77,7 +80,8 @@ struct type_256 {
     int bytes, groups, offset;
     bool wide;      // |w| may be above 32: four products of bytes do not fit 16 bits
     int d_at, m_at; // 0: no minima; else they follow the scale
-    unpack_256_fn *unpack;
+    begin_256_fn *begin;
+    half_256_fn *half;
 };
 
 INLINE void widen(uint8x16_t v, int16x8_t out[2])
@@ -92,57 +96,59 @@ INLINE void widen_signed(int8x16_t v, int16x8_t out[2])
     out[1] = vmovl_high_s8(v);
 }
 
-INLINE void unpack_q2_k(const uint8_t *b, struct block_256 *o)
+INLINE void begin_q2_k(const uint8_t *b, struct block_256 *o)
 {
-    const uint8x16_t three = vdupq_n_u8(3);
     uint8x16_t scales = vld1q_u8(b);
     widen(low_nibbles(scales), o->scale);
     widen(high_nibbles(scales), o->min);
-    UNROLL for (int i = 0; i < 4; i++)
-    { // 16 bytes: pairs of bits of 16 elements each, 32 apart
-        uint8x16_t q = vld1q_u8(b + 16 + 16 * i);
-        int8x16_t *w = &o->w[i / 2 * 8 + i % 2];
-        w[0] = signed_of(vandq_u8(q, three));
-        w[2] = signed_of(vandq_u8(vshrq_n_u8(q, 2), three));
-        w[4] = signed_of(vandq_u8(vshrq_n_u8(q, 4), three));
-        w[6] = signed_of(vshrq_n_u8(q, 6));
+}
+
+// 16 bytes: pairs of bits of 16 elements each, 32 apart.
+INLINE void half_q2_k(const uint8_t *b, int half, struct block_256 *o)
+{
+    const uint8x16_t three = vdupq_n_u8(3);
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        uint8x16_t q = vld1q_u8(b + 16 + 32 * half + 16 * i);
+        o->w[i] = signed_of(vandq_u8(q, three));
+        o->w[i + 2] = signed_of(vandq_u8(vshrq_n_u8(q, 2), three));
+        o->w[i + 4] = signed_of(vandq_u8(vshrq_n_u8(q, 4), three));
+        o->w[i + 6] = signed_of(vshrq_n_u8(q, 6));
     }
 }
 
 // 16 scales of six bits, less 32: nibbles in 8 bytes, pairs of bits in 4.
-INLINE void unpack_q3_k_scales(const uint8_t *p, struct block_256 *o)
+INLINE void begin_q3_k(const uint8_t *b, struct block_256 *o)
 {
     const int8x16_t shift = {0, 0, 0, 0, -2, -2, -2, -2, -4, -4, -4, -4, -6, -6, -6, -6};
-    uint8x8_t low = vld1_u8(p);
+    uint8x8_t low = vld1_u8(b + 96);
     uint8x16_t nibbles = vcombine_u8(vand_u8(low, vdup_n_u8(15)), vshr_n_u8(low, 4));
-    uint8x16_t high = vandq_u8(
-        vshlq_u8(vreinterpretq_u8_u32(vdupq_laneq_u32(vreinterpretq_u32_u8(load_4(p + 8)), 0)), shift), vdupq_n_u8(3));
+    uint8x16_t pairs = vreinterpretq_u8_u32(vdupq_laneq_u32(vreinterpretq_u32_u8(load_4(b + 104)), 0));
+    uint8x16_t high = vandq_u8(vshlq_u8(pairs, shift), vdupq_n_u8(3));
     widen_signed(vsubq_s8(under_low(nibbles, high), vdupq_n_s8(32)), o->scale);
+    o->absent[0] = inverse(vld1q_u8(b)), o->absent[1] = inverse(vld1q_u8(b + 16));
 }
 
 // Two bits, and 4 less where the mask's bit is not set.
-INLINE void unpack_q3_k(const uint8_t *b, struct block_256 *o)
+INLINE void half_q3_k(const uint8_t *b, int half, struct block_256 *o)
 {
-    unpack_q3_k_scales(b + 96, o);
-    uint8x16_t absent[2] = {inverse(vld1q_u8(b)), inverse(vld1q_u8(b + 16))};
-    UNROLL for (int i = 0; i < 4; i++)
+    UNROLL for (int i = 0; i < 2; i++)
     {
-        uint8x16_t q = vld1q_u8(b + 32 + 16 * i), mask = absent[i % 2];
-        int8x16_t *w = &o->w[i / 2 * 8 + i % 2];
-        int bit = i / 2 * 4;
-        w[0] = signed_of(vsliq_n_u8(q, bit_mask(mask, bit), 2));
-        w[2] = signed_of(vsliq_n_u8(vshrq_n_u8(q, 2), bit_mask(mask, bit + 1), 2));
-        w[4] = signed_of(vsliq_n_u8(vshrq_n_u8(q, 4), bit_mask(mask, bit + 2), 2));
-        w[6] = signed_of(vsriq_n_u8(bit_mask(mask, bit + 3), q, 6));
+        uint8x16_t q = vld1q_u8(b + 32 + 32 * half + 16 * i), mask = o->absent[i];
+        int bit = 4 * half;
+        o->w[i + 6] = signed_of(vsriq_n_u8(bit_mask(mask, bit + 3), q, 6));
+        o->w[i + 2] = signed_of(vsliq_n_u8(vshrq_n_u8(q, 2), bit_mask(mask, bit + 1), 2));
+        o->w[i + 4] = signed_of(vsliq_n_u8(vshrq_n_u8(q, 4), bit_mask(mask, bit + 2), 2));
+        o->w[i] = signed_of(vsliq_n_u8(q, bit_mask(mask, bit), 2));
     }
 }
 
-// Eight scales and minima of six bits in 12 bytes, p[4..15]: the words a, b, c at 4, 8, 12. The first four of each are
-// the low six bits of a and of b; the last four have nibbles of c below the top two bits of a and of b.
-INLINE void unpack_k4_scales(const uint8_t *p, struct block_256 *o)
+// Eight scales and minima of six bits in the words a, b, c at 4, 8, 12. The first four of each are the low six bits of
+// a and of b; the last four have nibbles of c below the top two bits of a and of b.
+INLINE void begin_q4_k(const uint8_t *b, struct block_256 *o)
 {
     const int8x16_t shift = {0, 0, 0, 0, 0, 0, 0, 0, -4, -4, -4, -4, 0, 0, 0, 0};
-    uint8x16_t v = vld1q_u8(p);
+    uint8x16_t v = vld1q_u8(b);
     uint8x16_t c = vreinterpretq_u8_u32(vdupq_laneq_u32(vreinterpretq_u32_u8(v), 3));
     uint8x16_t last = vsliq_n_u8(low_nibbles(vshlq_u8(c, shift)), vshrq_n_u8(v, 6), 4);
     uint32x4_t first = vreinterpretq_u32_u8(vandq_u8(v, vdupq_n_u8(63)));
@@ -152,64 +158,77 @@ INLINE void unpack_k4_scales(const uint8_t *p, struct block_256 *o)
     o->min[0] = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(mins)));
 }
 
-INLINE void unpack_q4_k(const uint8_t *b, struct block_256 *o)
+// 32 bytes: low nibbles of 32 elements, then high ones.
+INLINE void half_q4_k(const uint8_t *b, int half, struct block_256 *o)
 {
-    unpack_k4_scales(b, o);
-    UNROLL for (int i = 0; i < 8; i++)
-    { // 16 bytes: low nibbles at 64 (i / 2) + 16 (i % 2), high ones 32 further
-        uint8x16_t q = vld1q_u8(b + 16 + 16 * i);
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        uint8x16_t q = vld1q_u8(b + 16 + 64 * half + 16 * i);
         int8x16_t *w = &o->w[i / 2 * 4 + i % 2];
         w[0] = signed_of(low_nibbles(q));
         w[2] = signed_of(high_nibbles(q));
     }
 }
 
-// As Q4_K, and 16 less where the fifth bit is not set: the offset.
-INLINE void unpack_q5_k(const uint8_t *b, struct block_256 *o)
+INLINE void begin_q5_k(const uint8_t *b, struct block_256 *o)
 {
-    unpack_k4_scales(b, o);
-    uint8x16_t absent[2] = {inverse(vld1q_u8(b + 16)), inverse(vld1q_u8(b + 32))};
-    UNROLL for (int i = 0; i < 8; i++)
+    begin_q4_k(b, o);
+    o->absent[0] = inverse(vld1q_u8(b + 16)), o->absent[1] = inverse(vld1q_u8(b + 32));
+}
+
+// As Q4_K, and 16 less where the fifth bit is not set: the offset.
+INLINE void half_q5_k(const uint8_t *b, int half, struct block_256 *o)
+{
+    UNROLL for (int i = 0; i < 4; i++)
     {
-        uint8x16_t q = vld1q_u8(b + 48 + 16 * i), mask = absent[i % 2];
+        uint8x16_t q = vld1q_u8(b + 48 + 64 * half + 16 * i), mask = o->absent[i % 2];
         int8x16_t *w = &o->w[i / 2 * 4 + i % 2];
-        w[2] = under_high(q, bit_mask(mask, i / 2 * 2 + 1));
-        w[0] = under_low(after(q, w[2]), bit_mask(mask, i / 2 * 2));
+        int bit = 4 * half + i / 2 * 2;
+        w[2] = under_high(q, bit_mask(mask, bit + 1));
+        w[0] = under_low(after(q, w[2]), bit_mask(mask, bit));
     }
 }
 
-// Four bits, and above them two of which the upper one, turned over, is the sign: that is 32 less.
-INLINE void unpack_q6_k(const uint8_t *b, struct block_256 *o)
+INLINE void begin_q6_k(const uint8_t *b, struct block_256 *o)
 {
     widen_signed(vld1q_s8((const int8_t *)b + 192), o->scale);
-    UNROLL for (int i = 0; i < 4; i++)
-    { // 32 bytes' worth of high bits, 16 at a time, serve four runs of 16 elements
-        uint8x16_t high = veorq_u8(vld1q_u8(b + 128 + 16 * i), vdupq_n_u8(0xaa));
-        const uint8_t *q = b + i / 2 * 64 + i % 2 * 16;
-        int8x16_t *w = &o->w[i / 2 * 8 + i % 2];
-        uint8x16_t q0 = vld1q_u8(q), q1 = vld1q_u8(q + 32), low = vdupq_n_u8(15);
+}
+
+// Four bits, and above them two of which the upper one, turned over, is the sign: that is 32 less.
+INLINE void half_q6_k(const uint8_t *b, int half, struct block_256 *o)
+{
+    const uint8x16_t low = vdupq_n_u8(15);
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        uint8x16_t high = veorq_u8(vld1q_u8(b + 128 + 32 * half + 16 * i), vdupq_n_u8(0xaa));
+        const uint8_t *q = b + 64 * half + 16 * i;
+        uint8x16_t q0 = vld1q_u8(q), q1 = vld1q_u8(q + 32);
 #define TOP(shift) vreinterpretq_u8_s8(vshrq_n_s8(signed_of(vshlq_n_u8(high, shift)), 2))
-        w[0] = signed_of(vbslq_u8(low, q0, TOP(6)));
-        w[2] = signed_of(vbslq_u8(low, q1, TOP(4)));
-        w[4] = under_high(q0, TOP(2));
-        w[6] = under_high(q1, TOP(0));
+        o->w[i] = signed_of(vbslq_u8(low, q0, TOP(6)));
+        o->w[i + 2] = signed_of(vbslq_u8(low, q1, TOP(4)));
+        o->w[i + 4] = under_high(q0, TOP(2));
+        o->w[i + 6] = under_high(q1, TOP(0));
 #undef TOP
     }
 }
 
 // Eight scales of six bits, less 32: nibbles in 4 bytes, pairs of bits in 16.
-INLINE void unpack_iq4_xs(const uint8_t *b, struct block_256 *o)
+INLINE void begin_iq4_xs(const uint8_t *b, struct block_256 *o)
 {
     const int16x8_t shift = {0, -2, -4, -6, -8, -10, -12, -14};
-    const int8x16_t values = vld1q_s8(iq4_values);
     uint16x8_t top = vdupq_laneq_u16(vreinterpretq_u16_u8(load_2(b + 2)), 0);
     uint8x8_t low = vget_low_u8(load_4(b + 4));
     uint16x8_t nibbles = vmovl_u8(vzip1_u8(vand_u8(low, vdup_n_u8(15)), vshr_n_u8(low, 4)));
     uint16x8_t high = vandq_u16(vshlq_u16(top, shift), vdupq_n_u16(3));
     o->scale[0] = vsubq_s16(vreinterpretq_s16_u16(vsliq_n_u16(nibbles, high, 4)), vdupq_n_s16(32));
-    UNROLL for (int i = 0; i < 8; i++)
+}
+
+INLINE void half_iq4_xs(const uint8_t *b, int half, struct block_256 *o)
+{
+    const int8x16_t values = vld1q_s8(iq4_values);
+    UNROLL for (int i = 0; i < 4; i++)
     {
-        uint8x16_t q = vld1q_u8(b + 8 + 16 * i);
+        uint8x16_t q = vld1q_u8(b + 8 + 64 * half + 16 * i);
         o->w[2 * i] = vqtbl1q_s8(values, low_nibbles(q));
         o->w[2 * i + 1] = vqtbl1q_s8(values, high_nibbles(q));
     }
