@@ -106,15 +106,18 @@ _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "a panel and the sums fit t
 
 struct kind {
     bool is_signed;
-    int run; // elements a scale; 0: not by tiles
+    int run;  // elements a scale; 0: not by tiles
+    int from; // columns that they serve better than panels do, which depends on what unpacking costs
 };
 
+// clang-format off
 static const struct kind kinds[DT_COUNT] = {
-    [DT_Q2_K] = {false, 16}, [DT_Q4_K] = {false, 32},   [DT_Q5_K] = {false, 32},   [DT_Q3_K] = {true, 16},
-    [DT_Q6_K] = {true, 16},  [DT_IQ4_XS] = {true, 32},  [DT_IQ2_XXS] = {true, 32}, [DT_IQ2_XS] = {true, 16},
-    [DT_IQ2_S] = {true, 16}, [DT_IQ3_XXS] = {true, 32}, [DT_IQ3_S] = {true, 16},   [DT_IQ1_S] = {true, 16},
-    [DT_IQ1_M] = {true, 16}, [DT_TQ1_0] = {true, 32},   [DT_TQ2_0] = {true, 32},
+    [DT_Q2_K] = {false, 16, 40},   [DT_Q3_K] = {true, 16, 44},    [DT_Q4_K] = {false, 32, 32},  [DT_Q5_K] = {false, 32, 36},
+    [DT_Q6_K] = {true, 16, 44},    [DT_IQ4_XS] = {true, 32, 32},  [DT_IQ1_S] = {true, 16, 40},  [DT_IQ1_M] = {true, 16, 40},
+    [DT_IQ2_XXS] = {true, 32, 32}, [DT_IQ2_XS] = {true, 16, 32},  [DT_IQ2_S] = {true, 16, 32},  [DT_IQ3_XXS] = {true, 32, 40},
+    [DT_IQ3_S] = {true, 16, 44},   [DT_TQ1_0] = {true, 32, 40},   [DT_TQ2_0] = {true, 32, 40},
 };
+// clang-format on
 
 // ---- columns
 
@@ -316,7 +319,7 @@ static void multiply(const struct matmul_args *a)
 
 bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n)
 {
-    return n >= Q8_TILES_FROM && kinds[type].run;
+    return kinds[type].run && n >= kinds[type].from;
 }
 
 static void matmul(const struct matmul_args *a)
