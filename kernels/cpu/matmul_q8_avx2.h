@@ -151,7 +151,7 @@ INLINE void prefetch_rows(const struct rows8 *rows, const struct rows8 *next, si
     size_t first = at < row_bytes ? at : at - row_bytes;
     for (size_t i = 0; i < bytes; i += 64)
         for (int r = 0; r < GROUP; r++)
-            _mm_prefetch((const char *)from->at[r] + first + i, _MM_HINT_T1);
+            _mm_prefetch((const char *)from->at[r] + first + i, _MM_HINT_T0);
 }
 
 INLINE void store_rows(float *y, const float *d, int n)
