@@ -24,6 +24,7 @@ static const float mixture[16] = {0.71f, -0.43f, 1.37f, -0.59f, 0.83f, -1.13f, 0
 #define LOAD_512 "vmovups %0, %%zmm14\n\tvmovups %0, %%zmm15\n\t"
 #define LOAD_256 "vmovups %0, %%ymm14\n\tvmovups %0, %%ymm15\n\t"
 #define DPBUSD(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
+#define DPBUSD_256(n) "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm" #n "\n\t"
 #define FMA_512(n) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
 #define FMA_256(n) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #n "\n\t"
 // Without VNNI: 32 products take three instructions.
@@ -31,6 +32,7 @@ static const float mixture[16] = {0.71f, -0.43f, 1.37f, -0.59f, 0.83f, -1.13f, 0
     "vpmaddubsw %%ymm14, %%ymm15, %%ymm12\n\tvpmaddwd %%ymm12, %%ymm15, %%ymm12\n\t"                                   \
     "vpaddd %%ymm12, %%ymm" #n ", %%ymm" #n "\n\t"
 LOOP(dpbusd, LOAD_512 EACH(DPBUSD), CHANGED)
+LOOP(dpbusd_256, LOAD_256 EACH(DPBUSD_256), CHANGED)
 LOOP(fma_512, LOAD_512 EACH(FMA_512), CHANGED)
 LOOP(fma_256, LOAD_256 EACH(FMA_256), CHANGED)
 LOOP(madd_256, LOAD_256 EACH(MADD_256), CHANGED)
@@ -78,6 +80,7 @@ static const struct ceiling {
 #if defined(__x86_64__)
     {"amx", {{"AVX-512 VNNI", loop_dpbusd, 64}, {"AMX", loop_tiles, 16384}, {"AVX-512 FMA", loop_fma_512, 16}}},
     {"avx512", {{"AVX-512 VNNI", loop_dpbusd, 64}, {0}, {"AVX-512 FMA", loop_fma_512, 16}}},
+    {"avxvnni", {{"AVX-VNNI", loop_dpbusd_256, 32}, {0}, {"AVX2 FMA", loop_fma_256, 8}}},
     {"avx2", {{"AVX2", loop_madd_256, 32}, {0}, {"AVX2 FMA", loop_fma_256, 8}}},
 #elif defined(__aarch64__)
     {"i8mm", {{"SMMLA", loop_smmla, 32}, {0}, {"FMLA", loop_fmla, 4}}},

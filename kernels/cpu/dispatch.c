@@ -11,6 +11,7 @@ enum {
     XCR0_AVX = 0x06,    // xmm, ymm
     XCR0_AVX512 = 0xe6, // the same, mask registers, both halves of the zmm file
     XCR0_TILES = 3 << 17, // configuration and data
+    LEAF7_1_EAX_AVXVNNI = 1 << 4,
     LEAF7_EDX_AMX = 1 << 24 | 1 << 25, // TILE, INT8
     // Linux gives a process the tiles, 8 KB of state a thread, when it asks for them.
     ARCH_ASK_STATE = 0x1023,
@@ -18,7 +19,7 @@ enum {
 };
 
 struct cpu {
-    uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx;
+    uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax;
     uint32_t xcr0;
 };
 
@@ -33,6 +34,8 @@ static struct cpu cpu_read(void)
         c.leaf7_ecx = ecx;
         c.leaf7_edx = edx;
     }
+    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
+        c.leaf7_1_eax = eax;
     if (c.leaf1_ecx & bit_OSXSAVE)
         __asm__("xgetbv" : "=a"(c.xcr0), "=d"(edx) : "c"(0));
     return c;
@@ -48,6 +51,11 @@ static bool runs_avx2(void)
     struct cpu c = cpu_read();
     return has(c.xcr0, XCR0_AVX) && has(c.leaf1_ecx, bit_AVX | bit_FMA | bit_F16C) &&
            has(c.leaf7_ebx, bit_AVX2 | bit_BMI | bit_BMI2);
+}
+
+static bool runs_avxvnni(void)
+{
+    return runs_avx2() && has(cpu_read().leaf7_1_eax, LEAF7_1_EAX_AVXVNNI);
 }
 
 static bool runs_avx512(void)

@@ -10,6 +10,7 @@
 #define HAS_AMX_dotprod 0
 #define HAS_AMX_i8mm 0
 #define HAS_AMX_avx2 0
+#define HAS_AMX_avxvnni 0
 #define HAS_AMX_avx512 1
 
 #define TABLE(title, q8, tiles)                                                                                        \

@@ -29,7 +29,7 @@ enum {
 // A span of eight rows, unpacked: lane r of every register belongs to row r. A type fills what its tiles read.
 struct panel {
     __m256i w[WORDS];            // four bytes a lane: w + offset, unsigned; or w itself, of types with signed bytes
-    __m256i scale[16];           // int16 pairs (scale, scale), of each sub-block
+    __m256i scale[16];           // of each sub-block: int16 pairs (scale, scale); with AVX-VNNI int32
     __m256i min[8];              // int16 pairs, of two sub-blocks
     __m256 d[BLOCKS], m[BLOCKS]; // of the block of 256, or of its blocks of 32
 };
@@ -42,7 +42,7 @@ struct rows8 {
 
 // How a type multiplies. Its tiles and its unpacking are compiled for it.
 struct form {
-    int run;    // words whose products a sum of 16 bits holds; 0: not one more, weights are signed
+    int run;    // words whose products are added up before they are scaled; 0: weights are signed bytes, see add_signed
     int scaled; // words that share a scale, in blocks of 256; 0: blocks of 32
     int offset; // of the bytes in the panel
     int mins;   // words that share a minimum; 0: none
@@ -52,7 +52,7 @@ struct form {
 struct column {
     const int8_t *q;
     float da;
-    int32_t start[16]; // of each run: int16 pairs that take the offset off its two sums
+    int32_t start[16]; // of each run, what takes the offset off: int16 pairs for its two sums; with AVX-VNNI int32
     int32_t pairs[8];  // int16 pairs of sums of q, as `min` wants them
     float sums[8];     // of q, over 32
 };
@@ -104,6 +104,31 @@ INLINE void add_32(__m256i *sum, __m256i v)
 {
     *sum = _mm256_add_epi32(*sum, v);
     __asm__("" : "+x"(*sum));
+}
+
+// The two operations that AVX-VNNI has and AVX2 makes of others. *acc += w . q, four products a lane: AVX2 leaves two sums of
+// 16 bits a lane.
+INLINE void add_products(__m256i *acc, __m256i w, __m256i q)
+{
+#ifdef __AVXVNNI__
+    *acc = _mm256_dpbusd_avx_epi32(*acc, w, q);
+#else
+    add_16(acc, _mm256_maddubs_epi16(w, q));
+#endif
+}
+
+// *sum += the sums of a run, times the scale where there is one. With AVX-VNNI a run of 4 words without an offset fits 16 bits
+// (Q2_K; Q4_K: 15 * 127 * 16), and its scale is not negative: the upper halves add nothing.
+INLINE void add_run(__m256i *sum, __m256i acc, __m256i scale, struct form f)
+{
+#ifdef __AVXVNNI__
+    if (f.scaled && f.run == 4 && !f.offset)
+        *sum = _mm256_dpwssd_avx_epi32(*sum, acc, scale);
+    else
+        add_32(sum, f.scaled ? _mm256_mullo_epi32(acc, scale) : acc);
+#else
+    add_32(sum, _mm256_madd_epi16(acc, f.scaled ? scale : _mm256_set1_epi16(1)));
+#endif
 }
 
 INLINE struct rows8 rows_from(const struct matmul_args *a, int first)

@@ -37,9 +37,11 @@ INLINE __m256i add_words(const __m256i v[4])
     return _mm256_add_epi16(_mm256_add_epi16(t[0], t[1]), _mm256_add_epi16(t[2], t[3]));
 }
 
+#ifndef __AVXVNNI__
 // The pairs follow vpmaddubsw: elements 4i and 4i+1 of a run, elements 4i+2 and 4i+3. None exceeds 16 * 127 * 16.
-static void prepare_start(const int8_t *q, int offset, int run, int32_t *start)
+static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, int run, int32_t *start)
 {
+    (void)q_sums;
     const __m256i by = _mm256_set1_epi8((char)offset);
     for (int half = 0; half < 2; half++) {
         __m256i v[4];
@@ -55,6 +57,15 @@ static void prepare_start(const int8_t *q, int offset, int run, int32_t *start)
         _mm_storeu_si128((__m128i *)(start + 8 * half + 4), _mm_unpackhi_epi32(even, odd));
     }
 }
+
+#else
+static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, int run, int32_t *start)
+{
+    (void)q;
+    for (int i = 0; i < WORDS / run; i++)
+        start[i] = -offset * (run == 8 ? q_sums[2 * i] + q_sums[2 * i + 1] : q_sums[i]);
+}
+#endif
 
 static void prepare_mins(const int16_t *q_sums, const struct form *f, struct column *c)
 {
@@ -72,12 +83,13 @@ void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span,
 {
     const struct form *f = &forms[a->type];
     const void *x = a->x[j];
+    const int16_t *q_sums = q8_sums(x, a->k) + span * Q8_SUMS;
     c->q = q8_quants(x) + span * SPAN;
     c->da = q8_scales(x, a->k)[span];
     if (f->offset)
-        prepare_start(c->q, f->offset, f->run, c->start);
+        prepare_start(c->q, q_sums, f->offset, f->run, c->start);
     if (f->mins)
-        prepare_mins(q8_sums(x, a->k) + span * Q8_SUMS, f, c);
+        prepare_mins(q_sums, f, c);
 }
 
 // ---- tiles: n columns by `groups` groups of rows. All short loops are unrolled, all arrays of a tile are registers.
@@ -95,7 +107,7 @@ INLINE void set_zero(tile_sums sum, int n, int groups)
             sum[j][i] = _mm256_setzero_si256();
 }
 
-// Two sums of 16 bits a lane, of the products of f.run words from `word` on.
+// The sums of the products of f.run words from `word` on.
 INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct form f, int n,
                          int groups)
 {
@@ -110,22 +122,21 @@ INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct colu
         EACH_COLUMN {
             __m256i q = broadcast_32(c[j].q + 4 * (word + k));
             EACH_GROUP
-                add_16(&acc[j][i], _mm256_maddubs_epi16(w[i], q));
+                add_products(&acc[j][i], w[i], q);
         }
     }
 }
 
-// sum += pairs of the rows . pairs of the columns
-INLINE void add_scaled(tile_sums sum, tile_sums acc, const __m256i factor[TILE_GROUPS], int n, int groups)
+INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROUPS], struct form f, int n, int groups)
 {
     EACH_COLUMN
         EACH_GROUP
-            add_32(&sum[j][i], _mm256_madd_epi16(acc[j][i], factor[i]));
+            add_run(&sum[j][i], acc[j][i], scale[i], f);
 }
 
-// sum += factor * (w . q) over eight words of signed weights.
+// sum += scale * (w . q) over eight words of signed weights.
 INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, int word,
-                       const __m256i factor[TILE_GROUPS], int n, int groups)
+                       const __m256i scale[TILE_GROUPS], struct form f, int n, int groups)
 {
     UNROLL
     for (int k = word; k < word + 8; k++) {
@@ -136,7 +147,7 @@ INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column
             __m256i q = broadcast_32(c[j].q + 4 * k);
             EACH_GROUP {
                 __m256i pairs = _mm256_maddubs_epi16(magnitude[i], _mm256_sign_epi8(q, w[i]));
-                add_32(&sum[j][i], _mm256_madd_epi16(pairs, factor[i]));
+                add_run(&sum[j][i], pairs, scale[i], f);
             }
         }
     }
@@ -198,9 +209,9 @@ INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d,
         EACH_GROUP
             scale[i] = p[i].scale[word / f.scaled];
         if (f.run)
-            add_scaled(sum, acc, scale, n, groups);
+            add_runs(sum, acc, scale, f, n, groups);
         else
-            add_signed(sum, p, c, word, scale, n, groups);
+            add_signed(sum, p, c, word, scale, f, n, groups);
     }
     finish_scaled(sum, p, c, d, stride, f, n, groups);
 }
@@ -227,7 +238,7 @@ INLINE void set_zero_floats(tile_floats s, int n, int groups)
 INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, int stride, struct form f,
                         int n, int groups)
 {
-    const __m256i one[TILE_GROUPS] = {_mm256_set1_epi16(1), _mm256_set1_epi16(1)};
+    const __m256i none[TILE_GROUPS] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     tile_floats s;
     set_zero_floats(s, n, groups);
     for (int b = 0; b < n_blocks; b++) {
@@ -237,10 +248,10 @@ INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blo
             UNROLL
             for (int word = 0; word < 8; word += f.run) {
                 multiply_run(acc, p, c, 8 * b + word, f, n, groups);
-                add_scaled(sum, acc, one, n, groups);
+                add_runs(sum, acc, none, f, n, groups);
             }
         else
-            add_signed(sum, p, c, 8 * b, one, n, groups);
+            add_signed(sum, p, c, 8 * b, none, f, n, groups);
         add_block(s, sum, p, c, b, f, n, groups);
     }
     add_to_partial(d, stride, s, c, n, groups);
@@ -369,15 +380,28 @@ struct tiles {
                                       .wide = {NULL, kind##_wide_1, kind##_wide_2, kind##_wide_3, kind##_wide_4}};
 
 // clang-format off
+#ifdef __AVXVNNI__
+TILES(tiles_q2_k, 4, 4, 0, 4)
+TILES(tiles_q4_k, 4, 8, 0, 8)
+TILES(tiles_q5_k, 8, 8, 0, 8)
+TILES(tiles_centred, 4, 4, 1, 0)
+TILES(tiles_iq4_xs, 8, 8, 1, 0)
+TILES(tiles_32_centred, 8, 0, 1, 0)
+TILES(tiles_32_mins, 8, 0, 0, 8)
+#define tiles_q4_1 tiles_32_mins
+#define tiles_q5_1 tiles_32_mins
+#define tiles_32_signed tiles_32_centred
+#else
 TILES(tiles_q2_k, 4, 4, 0, 4)
 TILES(tiles_q4_k, 8, 8, 0, 8)
 TILES(tiles_q5_k, 4, 8, 0, 8)
 TILES(tiles_centred, 4, 4, 1, 0)
+TILES_SIGNED(tiles_iq4_xs, 0, 8, 0, 0)
 TILES(tiles_32_centred, 8, 0, 1, 0)
 TILES(tiles_q4_1, 8, 0, 0, 8)
 TILES(tiles_q5_1, 4, 0, 0, 8)
-TILES_SIGNED(tiles_iq4_xs, 0, 8, 0, 0)
 TILES_SIGNED(tiles_32_signed, 0, 0, 0, 0)
+#endif
 
 static const struct tiles *const tiles_of[DT_COUNT] = {
     [DT_Q2_K] = &tiles_q2_k,        [DT_Q3_K] = &tiles_centred,    [DT_Q4_K] = &tiles_q4_k,

@@ -11,6 +11,23 @@
 #include "kernels/cpu/matmul_q8_avx2.h"
 
 // How each type multiplies: X(name, NAME, run, scaled, offset, mins), see struct form. Blocks of 256, and blocks of 32.
+#ifdef __AVXVNNI__
+#define EACH_TYPE_256(X)                                                                                               \
+    X(q2_k, Q2_K, 4, 4, 0, 4)                                                                                          \
+    X(q3_k, Q3_K, 4, 4, 4, 0)                                                                                          \
+    X(q4_k, Q4_K, 4, 8, 0, 8)                                                                                          \
+    X(q5_k, Q5_K, 8, 8, 0, 8)                                                                                          \
+    X(q6_k, Q6_K, 4, 4, 32, 0)                                                                                         \
+    X(iq4_xs, IQ4_XS, 8, 8, 128, 0)
+#define EACH_TYPE_32(X)                                                                                                \
+    X(q4_0, Q4_0, 8, 0, 8, 0)                                                                                          \
+    X(q4_1, Q4_1, 8, 0, 0, 8)                                                                                          \
+    X(q5_0, Q5_0, 8, 0, 16, 0)                                                                                         \
+    X(q5_1, Q5_1, 8, 0, 0, 8)                                                                                          \
+    X(q8_0, Q8_0, 8, 0, 128, 0)                                                                                        \
+    X(iq4_nl, IQ4_NL, 8, 0, 128, 0)                                                                                    \
+    X(mxfp4, MXFP4, 8, 0, 12, 0)
+#else
 #define EACH_TYPE_256(X)                                                                                               \
     X(q2_k, Q2_K, 4, 4, 0, 4)                                                                                          \
     X(q3_k, Q3_K, 4, 4, 4, 0)                                                                                          \
@@ -26,14 +43,15 @@
     X(q8_0, Q8_0, 0, 0, 0, 0)                                                                                          \
     X(iq4_nl, IQ4_NL, 0, 0, 0, 0)                                                                                      \
     X(mxfp4, MXFP4, 8, 0, 12, 0)
+#endif
 
 // The same as one number, of which the compiler knows from its first pass on that it is constant.
-#define FORM(name, NAME, run, scaled, offset, mins) FORM_##NAME = (run) | (scaled) << 4 | (offset) << 8 | (mins) << 16,
+#define FORM(name, NAME, run, scaled, offset, mins) FORM_##NAME = (run) | (scaled) << 4 | (mins) << 8 | (offset) << 16,
 enum { EACH_TYPE_256(FORM) EACH_TYPE_32(FORM) };
 
 INLINE struct form form_of(int number)
 {
-    return (struct form){number & 15, number >> 4 & 15, number >> 8 & 63, number >> 16};
+    return (struct form){.run = number & 15, .scaled = number >> 4 & 15, .mins = number >> 8 & 15, .offset = number >> 16};
 }
 
 // A statement for i = 0 .. 3, constants: a loop would be unrolled only after the compiler has given up keeping what a sink
@@ -72,21 +90,19 @@ struct sink {
 
 INLINE void multiply(struct sink *s, int form, int word, __m256i w)
 {
-    const int run = form & 15, scaled = form >> 4 & 15, offset = form >> 8 & 63;
-    const __m256i q = broadcast_32(s->q + 4 * word);
-    const __m256i factor = scaled ? s->p->scale[word / MAX(scaled, 1)] : _mm256_set1_epi16(1);
+    const int run = form & 15, scaled = form >> 4 & 15, offset = form >> 16;
+    const __m256i q = broadcast_32(s->q + 4 * word), scale = s->p->scale[scaled ? word / MAX(scaled, 1) : 0];
     if (!run) {
         __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
-        add_32(&s->sum, _mm256_madd_epi16(pairs, factor));
+        add_run(&s->sum, pairs, scale, form_of(form));
         return;
     }
-    __m256i *acc = &s->acc[word / run], pairs = _mm256_maddubs_epi16(w, q);
-    if (word % run)
-        add_16(acc, pairs);
-    else
-        *acc = offset ? _mm256_add_epi16(broadcast_32(&s->start[word / run]), pairs) : pairs;
+    __m256i *acc = &s->acc[word / run];
+    if (word % run == 0)
+        *acc = offset ? broadcast_32(&s->start[word / run]) : _mm256_setzero_si256();
+    add_products(acc, w, q);
     if (word % run == run - 1)
-        add_32(&s->sum, _mm256_madd_epi16(*acc, factor));
+        add_run(&s->sum, *acc, scale, form_of(form));
 }
 
 // The words of a run come in order.
@@ -167,10 +183,23 @@ INLINE __m256i pair(__m256i words, int a, int b)
     return _mm256_shuffle_epi8(words, _mm256_add_epi8(base, _mm256_set1_epi32(pick)));
 }
 
-// In each word: its byte a, signed, as two equal int16.
-INLINE __m256i signed_pair(__m256i words, int a)
+// Scales as panels have them: of each word its byte a, unsigned or signed.
+INLINE __m256i scale_of(__m256i words, int a)
 {
+#ifdef __AVXVNNI__
+    return _mm256_srli_epi32(_mm256_slli_epi32(words, 24 - 8 * a), 24);
+#else
+    return pair(words, a, a);
+#endif
+}
+
+INLINE __m256i signed_scale_of(__m256i words, int a)
+{
+#ifdef __AVXVNNI__
+    return _mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * a), 24);
+#else
     return _mm256_srai_epi16(_mm256_slli_epi16(pair(words, a, a), 8), 8);
+#endif
 }
 
 INLINE __m256i table_of(const int8_t *values, int offset)
@@ -200,7 +229,7 @@ INLINE void unpack_q2_k(const struct rows8 *rows, struct panel *p, struct sink *
     load_words(rows, 68, t);
     split_halves(t[3], &p->d[0], &p->m[0]);
     load_words(rows, 0, t);
-    FOUR(j, FOUR(i, p->scale[4 * j + i] = pair(field(t[j], 0, 15), i, i)));
+    FOUR(j, FOUR(i, p->scale[4 * j + i] = scale_of(field(t[j], 0, 15), i)));
     FOUR(j, p->min[2 * j] = pair(field(t[j], 4, 15), 0, 1); p->min[2 * j + 1] = pair(field(t[j], 4, 15), 2, 3));
     FOUR(j, { // 16 bytes: four times 16 elements, 32 apart
         load_words(rows, 16 + 16 * j, t);
@@ -214,7 +243,7 @@ INLINE void unpack_q3_scales(const __m256i t[3], struct panel *p)
     const __m256i offset = _mm256_set1_epi8(32);
     __m256i four[4] = {either(field(t[0], 0, 15), field(t[2], -4, 0x30)), either(field(t[1], 0, 15), field(t[2], -2, 0x30)),
                        either(field(t[0], 4, 15), field(t[2], 0, 0x30)), either(field(t[1], 4, 15), field(t[2], 2, 0x30))};
-    FOUR(j, FOUR(i, p->scale[4 * j + i] = signed_pair(_mm256_sub_epi8(four[j], offset), i)));
+    FOUR(j, FOUR(i, p->scale[4 * j + i] = signed_scale_of(_mm256_sub_epi8(four[j], offset), i)));
 }
 
 INLINE void unpack_q3_k(const struct rows8 *rows, struct panel *p, struct sink *s)
@@ -242,7 +271,7 @@ INLINE void unpack_k4_head(const struct rows8 *rows, struct panel *p)
     __m256i mins[2] = {field(h[2], 0, 63), either(field(h[3], 4, 15), field(h[2], 2, 0x30))};
     UNROLL
     for (int j = 0; j < 8; j++)
-        p->scale[j] = pair(scales[j / 4], j % 4, j % 4);
+        p->scale[j] = scale_of(scales[j / 4], j % 4);
     UNROLL
     for (int j = 0; j < 4; j++)
         p->min[j] = pair(mins[j / 2], j % 2 * 2, j % 2 * 2 + 1);
@@ -283,7 +312,7 @@ INLINE void unpack_q6_k(const struct rows8 *rows, struct panel *p, struct sink *
 {
     __m256i q0[4], q1[4], h[4];
     load_words(rows, 192, h);
-    FOUR(j, FOUR(i, p->scale[4 * j + i] = signed_pair(h[j], i)));
+    FOUR(j, FOUR(i, p->scale[4 * j + i] = signed_scale_of(h[j], i)));
     p->d[0] = load_halves(rows, 208);
     FOUR(j, { // 16 elements of each 32 of a half
         const size_t half = j / 2, at = j % 2 * 16;
@@ -301,19 +330,17 @@ INLINE void unpack_q6_k(const struct rows8 *rows, struct panel *p, struct sink *
 // Eight scales: low nibbles in a word, upper two bits in the upper half of the word with d.
 INLINE void unpack_iq4_scales(__m256i high, __m256i low, struct panel *p)
 {
-    const __m256i both = _mm256_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13, 0, 1, 0, 1, 4, 5, 4, 5, 8, 9,
-                                          8, 9, 12, 13, 12, 13);
     UNROLL
     for (int j = 0; j < 8; j++) {
         __m256i l = _mm256_and_si256(_mm256_srli_epi32(low, 4 * j), _mm256_set1_epi32(15));
         __m256i h = _mm256_and_si256(_mm256_srli_epi32(high, 12 + 2 * j), _mm256_set1_epi32(0x30));
-        p->scale[j] = _mm256_shuffle_epi8(_mm256_sub_epi32(either(l, h), _mm256_set1_epi32(32)), both);
+        p->scale[j] = signed_scale_of(_mm256_sub_epi32(either(l, h), _mm256_set1_epi32(32)), 0);
     }
 }
 
 INLINE void unpack_iq4_xs(const struct rows8 *rows, struct panel *p, struct sink *s)
 {
-    const __m256i values = table_of(iq4_values, 0);
+    const __m256i values = table_of(iq4_values, FORM_IQ4_XS >> 16);
     __m256i t[4];
     load_words(rows, 0, t);
     split_halves(t[0], &p->d[0], &p->m[0]);
@@ -402,25 +429,26 @@ INLINE void unpack_q8_0(const struct rows8 *rows, int b, struct panel *p, struct
 {
     const size_t at = (size_t)b * 34;
     p->d[b] = load_halves(rows, at);
+    const __m256i offset = _mm256_set1_epi8((char)(FORM_Q8_0 >> 16));
     __m256i t[4];
     load_words(rows, at + 2, t);
-    FOUR(i, put(s, FORM_Q8_0, i, t[i]));
+    FOUR(i, put(s, FORM_Q8_0, i, _mm256_add_epi8(t[i], offset)));
     load_words(rows, at + 18, t);
-    FOUR(i, put(s, FORM_Q8_0, 4 + i, t[i]));
+    FOUR(i, put(s, FORM_Q8_0, 4 + i, _mm256_add_epi8(t[i], offset)));
 }
 
 INLINE void unpack_iq4_nl(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
 {
     const size_t at = (size_t)b * 18;
     p->d[b] = load_halves(rows, at);
-    put_block_values(rows, at + 2, table_of(iq4_values, 0), s, FORM_IQ4_NL);
+    put_block_values(rows, at + 2, table_of(iq4_values, FORM_IQ4_NL >> 16), s, FORM_IQ4_NL);
 }
 
 INLINE void unpack_mxfp4(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
 {
     const size_t at = (size_t)b * 17;
     p->d[b] = load_powers(rows, at);
-    put_block_values(rows, at + 1, table_of(fp4_values, 12), s, FORM_MXFP4);
+    put_block_values(rows, at + 1, table_of(fp4_values, FORM_MXFP4 >> 16), s, FORM_MXFP4);
 }
 
 #endif

@@ -17,6 +17,7 @@
 #define PLAIN_dotprod 0
 #define PLAIN_i8mm 0
 #define PLAIN_avx2 0
+#define PLAIN_avxvnni 0
 #define PLAIN_avx512 0
 #if ISA_FN(PLAIN)
 #define VEC_PLAIN 1
