@@ -223,6 +223,7 @@ static void run(const struct kernels *k, const struct product *p)
                             .x = p->x,
                             .n_x = p->n_x,
                             .x_tiles = p->tiles,
+                            .n_tiled = p->n_x,
                             .y = p->at,
                             .scratch = p->scratch};
     for (int64_t row = 0; row < p->n_rows; row += ITEM_ROWS) {

@@ -37,30 +37,37 @@ enum place {
     PLACE_NONE,     // KV_WRITE: no value
     PLACE_SHARED,   // one copy, in the shared arena
     PLACE_PRIVATE,  // a copy a thread, whole
-    PLACE_LOCAL,    // a copy a thread, the columns of the current item only
+    PLACE_LOCAL,    // a copy a thread, the rows and columns of the current item only
+    PLACE_TILE,     // a copy a thread, the columns of the current item and the rows of the tile at hand
     PLACE_OUTPUT,   // the caller's logits
 };
 struct value {
     enum place place;
     size_t offset;      // in its arena
-    size_t row_bytes;   // from row to row (LOCAL: of an item)
+    size_t row_bytes;   // from row to row (LOCAL and TILE: of an item)
     size_t tiles_bytes; // behind the rows: all of them in tiles, for q8_rules; 0: none
+    size_t bytes;       // in all
     int phase, last;    // made in, last read in
+    int over;           // it takes the place of that value, which the making of it reads last; -1: its own place
 };
 
 enum chain_kind {
     CHAIN_ROWS,     // an item is a range of rows, all columns
     CHAIN_COLUMNS,  // an item is a range of columns, all rows
     CHAIN_EXPERTS,  // an item is an expert and a range of columns, the rows that chose it
-    CHAIN_ATTEND,   // an item is a range of rows and a KV head
+    CHAIN_ATTEND,   // an item is a range of rows and the columns of the heads that share a KV head
 };
-// Nodes that run one after another on each item, without a barrier.
+// Nodes that run one after another on each item, without a barrier: products and attention on all of its rows, and then the
+// others on a tile of a few rows at a time, so that what one of them leaves is in the first-level cache for the next.
 struct chain {
     enum chain_kind kind;
     enum rows rows;
     int64_t width;        // columns shared out (EXPERTS: of one expert)
     int64_t unit;         // columns that must stay together
     int64_t item;         // columns of an item, a multiple of unit
+    int n_whole;          // nodes that take all rows of an item
+    int tile;             // rows that those behind take at a time
+    bool shares_rest;     // of columns: items that do not go round all threads are cut by rows, too
     struct tensor **nodes;
     int n_nodes, cap_nodes;
 };
@@ -90,6 +97,7 @@ struct schedule_options {
     const bool *tapped;        // [program.n] values that are looked at when their phase is over; NULL: none
     enum schedule_kind kind;
     int n_threads;             // that will share the items out
+    int64_t q8_block;          // columns of a row that are quantised apart from the others; 0: a row is one
     int max_rows[ROWS_KINDS];
 };
 int schedule_build(struct arena *arena, const struct program *p, const struct schedule_options *o, struct schedule *out,

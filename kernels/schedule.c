@@ -25,6 +25,9 @@ enum {
     ITEM_COLUMNS_MANY = 128, // two panels of the many-row kernels: each item reads all activations once
     ITEM_COLUMNS_STEP = 32,
     ITEMS_PER_THREAD = 8,
+    WIDE_ITEMS_PER_THREAD = 4,  // at least, where items are made wider to hold what is quantised together
+    TILE_BYTES = 16 << 10,      // a value's, of a tile of rows: two or three of them lie in a first-level cache
+    TILE_ROWS = 32,
 };
 
 // Where a node was put.
@@ -86,6 +89,14 @@ static void put_in_prologue(struct builder *b, struct tensor *n)
     b->spots[n->id] = (struct spot){b->out->n_phases - 1, IN_PROLOGUE};
 }
 
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t lcm = a;
+    while (lcm % b)
+        lcm += a;
+    return lcm;
+}
+
 static void put_in_chain(struct builder *b, int chain, struct tensor *n, int64_t unit)
 {
     struct chain *c = &current(b)->chains[chain];
@@ -94,10 +105,7 @@ static void put_in_chain(struct builder *b, int chain, struct tensor *n, int64_t
         return;
     c->nodes = list;
     list[c->n_nodes++] = n;
-    int64_t lcm = c->unit;
-    while (lcm % unit)
-        lcm += c->unit;
-    c->unit = lcm;
+    c->unit = common_multiple(c->unit, unit);
     b->spots[n->id] = (struct spot){b->out->n_phases - 1, chain};
 }
 
@@ -110,6 +118,11 @@ static void start_chain(struct builder *b, enum chain_kind kind, struct tensor *
     ph->chains = chains;
     chains[ph->n_chains++] = (struct chain){.kind = kind, .rows = n->rows, .width = width, .unit = 1};
     put_in_chain(b, ph->n_chains - 1, n, unit);
+}
+
+static bool takes_whole_items(const struct tensor *n)
+{
+    return op_class[n->op] == CLASS_MATVEC || op_class[n->op] == CLASS_ATTEND;
 }
 
 // Columns that an item of this node must hold together.
@@ -175,9 +188,14 @@ static void put_rowwise(struct builder *b, struct tensor *n)
         put_in_chain(b, chain, n, 1);
 }
 
+static bool has_columns(const struct chain *c, const struct tensor *n)
+{
+    return c->rows == n->rows && c->width == (n->op == OP_KV_WRITE ? n->src[0]->width : n->width);
+}
+
 static bool joins_columns(const struct chain *c, const struct tensor *n)
 {
-    return c->kind == CHAIN_COLUMNS && c->rows == n->rows && c->width == (n->op == OP_KV_WRITE ? n->src[0]->width : n->width);
+    return c->kind == CHAIN_COLUMNS && has_columns(c, n);
 }
 
 // Two chains of one width whose values n brings together (a gate and its up) become one. -1 when they cannot.
@@ -239,6 +257,27 @@ static bool place_row(struct builder *b, struct tensor *n)
     return true;
 }
 
+// Whether items of a chain can hold whole blocks of 8-bit activations, and be enough. Few rows are quantised by every
+// thread for itself, which spares it the fetching of what the others have quantised.
+static bool quantises_items(const struct builder *b, const struct chain *c, const struct tensor *n)
+{
+    const struct schedule_options *o = b->options;
+    if (o->kind == SCHEDULE_FEW || !o->q8_block || n->p.quantize.k != n->width || !has_columns(c, n))
+        return false;
+    int64_t unit = common_multiple(c->unit, o->q8_block);
+    return c->kind == CHAIN_ATTEND ? unit == c->unit
+                                   : c->kind == CHAIN_COLUMNS && c->width / unit >= o->n_threads * WIDE_ITEMS_PER_THREAD;
+}
+
+static bool place_quantize(struct builder *b, struct tensor *n)
+{
+    int in = sources_in(b, n);
+    if (in < 0 || !quantises_items(b, &current(b)->chains[in], n))
+        return place_row(b, n);
+    put_in_chain(b, in, n, b->options->q8_block);
+    return true;
+}
+
 static bool place_gather(struct builder *b, struct tensor *n)
 {
     int in = sources_in(b, n);
@@ -258,7 +297,7 @@ static bool place_items(struct builder *b, struct tensor *n)
     else if (n->op == OP_EXPERT_MATMUL)
         start_chain(b, CHAIN_EXPERTS, n, n->w[0]->ne[1], 1);
     else
-        start_chain(b, CHAIN_ATTEND, n, n->p.attn.n_head_kv, 1);
+        start_chain(b, CHAIN_ATTEND, n, n->width, n->width / n->p.attn.n_head_kv);
     return true;
 }
 
@@ -268,7 +307,7 @@ static bool place_node(struct builder *b, struct tensor *n)
     case CLASS_GATHER:
         return place_gather(b, n);
     case CLASS_ROW:
-        return place_row(b, n);
+        return n->op == OP_QUANTIZE ? place_quantize(b, n) : place_row(b, n);
     case CLASS_ELEMENT:
     case CLASS_STORE:
         return place_element(b, n);
@@ -289,9 +328,32 @@ static size_t column_bytes(const struct chain *c)
     return MAX(bytes, (size_t)1);
 }
 
+// Products and attention go before the others, whose sources they are; these in turn are none of theirs.
+static void put_whole_first(struct chain *c)
+{
+    for (int i = 0; i < c->n_nodes; i++) {
+        struct tensor *n = c->nodes[i];
+        if (!takes_whole_items(n))
+            continue;
+        memmove(c->nodes + c->n_whole + 1, c->nodes + c->n_whole, (size_t)(i - c->n_whole) * sizeof(*c->nodes));
+        c->nodes[c->n_whole++] = n;
+    }
+}
+
+static void size_tile(struct chain *c)
+{
+    int64_t columns = c->kind == CHAIN_ROWS ? 1 : c->item;
+    for (int i = 0; i < c->n_nodes && c->kind == CHAIN_ROWS; i++)
+        columns = MAX(columns, c->nodes[i]->width);
+    c->tile = (int)MAX(1, MIN(TILE_ROWS, TILE_BYTES / (columns * (int64_t)sizeof(float))));
+}
+
 // Items long enough to stream weights, and enough of them that a thread that comes late leaves little undone.
 static void size_items(struct chain *c, const struct schedule_options *o)
 {
+    c->item = c->unit;
+    if (c->kind == CHAIN_ATTEND)
+        return;
     int64_t step = c->unit;
     while (step % ITEM_COLUMNS_STEP)
         step += c->unit;
@@ -308,7 +370,7 @@ static void find_uses(struct builder *b, bool *leaves)
 {
     const struct program *p = b->program;
     for (int i = 0; i < p->n; i++) {
-        b->out->values[i].phase = b->out->values[i].last = b->spots[i].phase;
+        b->out->values[i] = (struct value){.phase = b->spots[i].phase, .last = b->spots[i].phase, .over = -1};
         leaves[i] = b->options->tapped && b->options->tapped[i];
     }
     for (int i = 0; i < p->n; i++)
@@ -332,6 +394,30 @@ static size_t spread_rows(size_t row_bytes)
     return row_bytes < LONG_ROW ? row_bytes : align_up(row_bytes, LINE) | LINE;
 }
 
+static void choose_place(struct builder *b, const struct tensor *n, bool leaves)
+{
+    struct value *v = &b->out->values[n->id];
+    struct spot spot = b->spots[n->id];
+    const struct chain *c = spot.chain >= 0 ? &b->out->phases[v->phase].chains[spot.chain] : NULL;
+    int rows = b->options->max_rows[n->rows];
+    bool in_items = c && !leaves && c->kind != CHAIN_EXPERTS && n->op != OP_QUANTIZE;
+    v->row_bytes = program_row_bytes(b->program, n);
+    if (n->op == OP_KV_WRITE)
+        v->place = PLACE_NONE;
+    else if (!c)
+        v->place = PLACE_PRIVATE;
+    else if (n == b->program->logits && c->kind == CHAIN_COLUMNS)
+        v->place = PLACE_OUTPUT, v->row_bytes = (size_t)n->width * sizeof(float);
+    else if (in_items)
+        v->place = takes_whole_items(n) ? PLACE_LOCAL : PLACE_TILE;
+    else
+        v->place = PLACE_SHARED, v->row_bytes = spread_rows(v->row_bytes);
+    if (in_items && c->kind != CHAIN_ROWS)
+        v->row_bytes = align_up((size_t)c->item * sizeof(float), 64);
+    if (v->place != PLACE_NONE && v->place != PLACE_OUTPUT)
+        v->bytes = v->row_bytes * (size_t)(v->place == PLACE_TILE ? MIN(c->tile, rows) : rows);
+}
+
 // Whether quantised rows that products read by columns are kept in tiles too, where the schedule is for many rows.
 static void choose_tiles(struct builder *b)
 {
@@ -340,68 +426,67 @@ static void choose_tiles(struct builder *b)
         const struct tensor *n = b->program->nodes[i], *x = n->src[0];
         if (n->op != OP_MATMUL || x->op != OP_QUANTIZE || b->out->values[x->id].place != PLACE_SHARED)
             continue;
+        struct value *v = &b->out->values[x->id];
         size_t bytes = q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], b->options->max_rows[n->rows]);
-        b->out->values[x->id].tiles_bytes = MAX(b->out->values[x->id].tiles_bytes, bytes);
-    }
-}
-
-// Bytes of a value with all the rows that there is room for.
-static size_t value_bytes(const struct builder *b, int id)
-{
-    const struct value *v = &b->out->values[id];
-    return v->row_bytes * (size_t)b->options->max_rows[b->program->nodes[id]->rows] + v->tiles_bytes;
-}
-
-static void choose_places(struct builder *b, const bool *leaves)
-{
-    for (int i = 0; i < b->program->n; i++) {
-        const struct tensor *n = b->program->nodes[i];
-        struct value *v = &b->out->values[i];
-        const struct chain *c = b->spots[i].chain >= 0 ? &b->out->phases[v->phase].chains[b->spots[i].chain] : NULL;
-        v->row_bytes = program_row_bytes(b->program, n);
-        if (n->op == OP_KV_WRITE)
-            v->place = PLACE_NONE;
-        else if (!c)
-            v->place = PLACE_PRIVATE;
-        else if (n == b->program->logits && c->kind == CHAIN_COLUMNS)
-            v->place = PLACE_OUTPUT, v->row_bytes = (size_t)n->width * sizeof(float);
-        else if (c->kind == CHAIN_COLUMNS && !leaves[i])
-            v->place = PLACE_LOCAL, v->row_bytes = align_up((size_t)c->item * sizeof(float), 64);
-        else
-            v->place = PLACE_SHARED, v->row_bytes = spread_rows(v->row_bytes);
+        v->bytes += MAX(v->tiles_bytes, bytes) - v->tiles_bytes;
+        v->tiles_bytes = MAX(v->tiles_bytes, bytes);
     }
 }
 
 // Lowest offset at which the value overlaps no other that lives in the same phases. Values are taken in order; a graph has
 // a few hundred, so that looking at all pairs costs less than a millisecond.
-static size_t find_offset(const struct builder *b, int id, size_t size, bool shared)
+static size_t find_offset(const struct builder *b, int id)
 {
     const struct value *values = b->out->values, *v = &values[id];
     size_t at = 0;
-    int kept = shared && b->options->kind == SCHEDULE_FEW ? LAG_FEW : 0;
+    int kept = v->place == PLACE_SHARED && b->options->kind == SCHEDULE_FEW ? LAG_FEW : 0;
     for (int i = 0; i < id; i++) {
         const struct value *o = &values[i];
-        if (o->place == PLACE_NONE || o->place == PLACE_OUTPUT || (o->place == PLACE_SHARED) != shared)
+        if (!o->bytes || (o->place == PLACE_SHARED) != (v->place == PLACE_SHARED))
             continue;
-        size_t bytes = value_bytes(b, i);
-        if (o->last + kept < v->phase || o->phase > v->last + kept || o->offset + bytes <= at || at + size <= o->offset)
+        if (o->last + kept < v->phase || o->phase > v->last + kept || o->offset + o->bytes <= at ||
+            at + v->bytes <= o->offset)
             continue;
-        at = o->offset + bytes;
+        at = o->offset + o->bytes;
         i = -1;  // from the start: an earlier value may lie here
     }
     return at;
+}
+
+// A source that n may overwrite, element by element, as it reads it: one of an earlier phase that nothing reads besides or
+// afterwards. A sum of residuals is then one array through all layers, and no line is fetched only to be written. Not for few
+// rows, of which a thread that is late may still read what it needs for its prologue. -1: none.
+static int find_over(const struct builder *b, const struct tensor *n)
+{
+    const struct value *values = b->out->values, *v = &values[n->id];
+    if (b->options->kind == SCHEDULE_FEW || class_of(n) != CLASS_ELEMENT || v->place != PLACE_SHARED)
+        return -1;
+    for (int s = 0; s < SRC_MAX; s++) {
+        const struct tensor *src = n->src[s];
+        const struct value *o = src ? &values[src->id] : NULL;
+        if (!o || o->place != PLACE_SHARED || o->phase == v->phase || o->last != v->phase || src->rows != n->rows ||
+            src->width != n->width || o->row_bytes != v->row_bytes)
+            continue;
+        int readers = 0;
+        for (int i = 0; i < b->program->n && b->spots[i].phase <= v->phase; i++)
+            for (int r = 0; r < SRC_MAX && b->spots[i].phase == v->phase; r++)
+                readers += b->program->nodes[i]->src[r] == src;
+        if (readers == 1)
+            return src->id;
+    }
+    return -1;
 }
 
 static void lay_out(struct builder *b)
 {
     for (int i = 0; i < b->program->n; i++) {
         struct value *v = &b->out->values[i];
-        if (v->place == PLACE_NONE || v->place == PLACE_OUTPUT)
+        if (!v->bytes)
             continue;
-        size_t size = value_bytes(b, i);
-        v->offset = find_offset(b, i, size, v->place == PLACE_SHARED);
+        v->over = find_over(b, b->program->nodes[i]);
+        v->offset = v->over >= 0 ? b->out->values[v->over].offset : find_offset(b, i);
         size_t *total = v->place == PLACE_SHARED ? &b->out->shared_bytes : &b->out->private_bytes;
-        *total = MAX(*total, v->offset + size);
+        *total = MAX(*total, v->offset + v->bytes);
     }
 }
 
@@ -428,10 +513,16 @@ int schedule_build(struct arena *arena, const struct program *p, const struct sc
     if (b.no_memory)
         return fail(err, E_MEMORY, "no memory for a schedule of %d nodes", p->n);
     for (int ph = 0; ph < out->n_phases; ph++)
-        for (int c = 0; c < out->phases[ph].n_chains; c++)
-            size_items(&out->phases[ph].chains[c], o);
+        for (int c = 0; c < out->phases[ph].n_chains; c++) {
+            struct chain *chain = &out->phases[ph].chains[c];
+            put_whole_first(chain);
+            size_items(chain, o);
+            size_tile(chain);
+            chain->shares_rest = o->kind == SCHEDULE_MANY && out->phases[ph].n_chains == 1;
+        }
     find_uses(&b, leaves);
-    choose_places(&b, leaves);
+    for (int i = 0; i < p->n; i++)
+        choose_place(&b, p->nodes[i], leaves[i]);
     choose_tiles(&b);
     lay_out(&b);
     return 0;
@@ -476,7 +567,7 @@ static void print_cost(struct cost c, struct text *out)
 
 static void print_nodes(const struct schedule *s, struct tensor *const *nodes, int n, struct text *out)
 {
-    static const char *const place_name[] = {"kv", "shared", "private", "local", "output"};
+    static const char *const place_name[] = {"kv", "shared", "private", "local", "tile", "output"};
     for (int i = 0; i < n; i++) {
         const struct value *v = &s->values[nodes[i]->id];
         text_print(out, "    %-16s %-28s %s", op_name(nodes[i]->op), nodes[i]->name, place_name[v->place]);

@@ -179,6 +179,25 @@ Test(machines, bits_depend_on_no_thread_chunk_or_neighbour)
     check_bits(DT_Q4_K, true, DT_F16);
 }
 
+// One and two threads quantise in the items of gates and of attention, and share the ninth block of columns out by rows; three
+// threads and few rows quantise whole rows.
+Test(machines, bits_do_not_depend_on_where_activations_are_quantised)
+{
+    struct tiny t = {.n_layer = LAYERS, .with_data = true, .type = DT_Q4_K, .seed = 7, .n_ff = 9 * 256, .n_head_kv = 1};
+    printf("seed %llu\n", (unsigned long long)t.seed);
+    tiny_build(&t);
+    for (int level = 0; level < kernels_count(); level++) {
+        const char *isa = kernels_at(level)->name;
+        float *want = run_all(&t, &(struct setting){"cpu", isa, 3, false, DT_F16, LENGTH, 1});
+        for (int threads = 1; threads <= 2; threads++)
+            expect_same(&t, want, (struct setting){"cpu", isa, threads, false, DT_F16, LENGTH, 1}, "Q4_K");
+        expect_same(&t, want, (struct setting){"cpu", isa, 2, false, DT_F16, LENGTH, 2}, "Q4_K");
+        expect_same(&t, want, (struct setting){"cpu", isa, 2, false, DT_F16, 1, 1}, "Q4_K");
+        free(want);
+    }
+    tiny_free(&t);
+}
+
 Test(machines, levels_agree_bit_for_bit)
 {
     for (size_t i = 0; i < COUNT_OF(types); i++) {

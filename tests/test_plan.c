@@ -32,7 +32,7 @@ static void build(struct built *b, int n_layer, bool experts, enum schedule_kind
     *b = (struct built){.tiny = {.n_layer = n_layer, .experts = experts, .type = DT_Q4_K}};
     tiny_build(&b->tiny);
     cr_assert_eq(program_build(&b->arena, b->tiny.graph, rules, &b->program, &err), 0, "%s", err.text);
-    struct schedule_options o = {.kind = kind, .n_threads = 2, .max_rows = {kind == SCHEDULE_FEW ? 4 : 128, 4}};
+    struct schedule_options o = {.kind = kind, .n_threads = 2, .q8_block = TINY_BLOCK, .max_rows = {kind == SCHEDULE_FEW ? 4 : 128, 4}};
     cr_assert_eq(schedule_build(&b->arena, &b->program, &o, &b->schedule, &err), 0, "%s", err.text);
 }
 
@@ -137,27 +137,53 @@ Test(plan, nothing_runs_before_what_it_needs)
     }
 }
 
+// True when j is made over i, which nothing but the making of j reads in that phase, or later.
+static bool is_over(const struct program *p, const struct value *v, int i, int j)
+{
+    if (v[j].over != i)
+        return false;
+    const struct tensor *n = p->nodes[j];
+    cr_expect(n->src[0] == p->nodes[i] || n->src[1] == p->nodes[i], "%s is made over what it does not read", n->name);
+    cr_expect_eq(v[i].offset, v[j].offset);
+    cr_expect_eq(v[i].bytes, v[j].bytes);
+    cr_expect_lt(v[i].phase, v[j].phase, "%s is made over a value of its own phase", n->name);
+    for (int k = 0; k < p->n; k++)
+        for (int s = 0; s < SRC_MAX && k != j; s++)
+            cr_expect(p->nodes[k]->src[s] != p->nodes[i] || v[k].phase < v[j].phase, "%s still reads what %s is made over",
+                      p->nodes[k]->name, n->name);
+    return true;
+}
+
 static void check_overlap(bool experts, enum schedule_kind kind)
 {
     struct built b;
     build(&b, 4, experts, kind);
     const struct value *v = b.schedule.values;
     size_t rows = kind == SCHEDULE_FEW ? 4 : 128, without_reuse = 0;
+    int n_over = 0;
     for (int i = 0; i < b.program.n; i++) {
-        size_t size_i = v[i].row_bytes * (b.program.nodes[i]->rows == ROWS_TOKENS ? rows : 4);
+        size_t whole = v[i].row_bytes * (b.program.nodes[i]->rows == ROWS_TOKENS ? rows : 4);
         bool shared = v[i].place == PLACE_SHARED, kept = v[i].place != PLACE_NONE && v[i].place != PLACE_OUTPUT;
-        without_reuse += shared ? size_i : 0;
-        if (kept)
-            cr_expect_leq(v[i].offset + size_i, shared ? b.schedule.shared_bytes : b.schedule.private_bytes);
+        without_reuse += shared ? v[i].bytes : 0;
+        cr_expect_eq(v[i].bytes > 0, kept);
+        if (kept) {
+            cr_expect(v[i].place == PLACE_TILE ? v[i].bytes <= whole : v[i].bytes == whole);
+            cr_expect_leq(v[i].offset + v[i].bytes, shared ? b.schedule.shared_bytes : b.schedule.private_bytes);
+        }
         for (int j = 0; j < i && kept; j++) {
-            bool other = v[j].place == PLACE_NONE || v[j].place == PLACE_OUTPUT || (v[j].place == PLACE_SHARED) != shared;
-            size_t size_j = v[j].row_bytes * (b.program.nodes[j]->rows == ROWS_TOKENS ? rows : 4);
-            bool apart = v[i].offset + size_i <= v[j].offset || v[j].offset + size_j <= v[i].offset;
+            bool other = !v[j].bytes || (v[j].place == PLACE_SHARED) != shared;
+            bool apart = v[i].offset + v[i].bytes <= v[j].offset || v[j].offset + v[j].bytes <= v[i].offset;
             int late = shared && kind == SCHEDULE_FEW ? b.schedule.lag : 0;  // for threads that come late
-            bool not_together = v[i].last + late < v[j].phase || v[j].last + late < v[i].phase;
-            cr_expect(other || apart || not_together, "%s lies over %s", b.program.nodes[i]->name, b.program.nodes[j]->name);
+            bool not_together = v[i].last + late < v[j].phase || v[j].last + late < v[i].phase, over = is_over(&b.program, v, j, i);
+            n_over += over;
+            cr_expect(other || apart || not_together || over, "%s lies over %s", b.program.nodes[i]->name,
+                      b.program.nodes[j]->name);
         }
     }
+    if (kind == SCHEDULE_MANY)
+        cr_expect_geq(n_over, 2 * 4 - 1, "residuals are summed in place");
+    else
+        cr_expect_eq(n_over, 0, "a late thread may still read what would be summed in place");
     if (kind == SCHEDULE_MANY)
         cr_expect_lt(b.schedule.shared_bytes, without_reuse / 2, "%zu of %zu", b.schedule.shared_bytes, without_reuse);
     unbuild(&b);
@@ -169,6 +195,29 @@ Test(plan, values_that_live_together_lie_apart)
         check_overlap(false, kind);
         check_overlap(true, kind);
     }
+}
+
+static int count_in(const struct schedule *s, enum chain_kind kind, enum op op)
+{
+    int n = 0;
+    for (int p = 0; p < s->n_phases; p++)
+        for (int c = 0; c < s->phases[p].n_chains; c++)
+            for (int i = 0; i < s->phases[p].chains[c].n_nodes && s->phases[p].chains[c].kind == kind; i++)
+                n += s->phases[p].chains[c].nodes[i]->op == op;
+    return n;
+}
+
+Test(plan, many_rows_are_quantised_by_the_items_that_make_them)
+{
+    struct built b;
+    build(&b, 3, false, SCHEDULE_MANY);
+    cr_expect_eq(count_in(&b.schedule, CHAIN_COLUMNS, OP_QUANTIZE), 3, "what the last product of a layer reads");
+    cr_expect_eq(count_in(&b.schedule, CHAIN_ATTEND, OP_QUANTIZE), 3, "what attention leaves");
+    cr_expect_eq(count_in(&b.schedule, CHAIN_ROWS, OP_QUANTIZE), 2 * 3 + 1, "and what norms leave");
+    unbuild(&b);
+    build(&b, 3, false, SCHEDULE_FEW);
+    cr_expect_eq(count_in(&b.schedule, CHAIN_COLUMNS, OP_QUANTIZE), 0, "few rows are quantised by every thread for itself");
+    unbuild(&b);
 }
 
 Test(plan, scratch_does_not_grow_with_layers)
@@ -203,6 +252,8 @@ Test(plan, heads_stay_together_in_items)
                 cr_expect_eq(ch->item % ch->unit, 0);
                 for (int i = 0; i < ch->n_nodes && ch->kind == CHAIN_COLUMNS; i++)
                     cr_expect(ch->nodes[i]->op != OP_ROPE || ch->unit % TINY_DIM == 0);
+                for (int i = 0; i < ch->n_nodes && ch->kind != CHAIN_ROWS; i++)
+                    cr_expect(ch->nodes[i]->op != OP_QUANTIZE || ch->unit % TINY_BLOCK == 0, "a block is quantised whole");
             }
         unbuild(&b);
     }

@@ -43,10 +43,11 @@ static const struct weight *make_weight(struct tiny *t, enum dtype type, int64_t
 static struct tensor *dense_ffn(struct tiny *t, struct tensor *h)
 {
     struct graph *g = t->graph;
-    struct tensor *gate = graph_matmul(g, "gate", h, make_weight(t, t->type, TINY_EMBD, TINY_FFN, 1), NULL);
-    struct tensor *up = graph_matmul(g, "up", h, make_weight(t, t->type, TINY_EMBD, TINY_FFN, 1), NULL);
+    const int n_ff = t->n_ff ? t->n_ff : TINY_FFN;
+    struct tensor *gate = graph_matmul(g, "gate", h, make_weight(t, t->type, TINY_EMBD, n_ff, 1), NULL);
+    struct tensor *up = graph_matmul(g, "up", h, make_weight(t, t->type, TINY_EMBD, n_ff, 1), NULL);
     struct tensor *act = graph_glu(g, "glu", gate, up, ACT_SILU);
-    return graph_matmul(g, "down", act, make_weight(t, t->type, TINY_FFN, TINY_EMBD, 1), NULL);
+    return graph_matmul(g, "down", act, make_weight(t, t->type, n_ff, TINY_EMBD, 1), NULL);
 }
 
 static struct tensor *expert_ffn(struct tiny *t, struct tensor *h)
@@ -70,13 +71,13 @@ static struct tensor *attention(struct tiny *t, struct tensor *h)
     for (int i = 0; i < TINY_DIM / 2; i++)
         inv_freq[i] = pow(1e4, -2.0 * i / TINY_DIM);
     struct tensor *table = graph_rope_table(g, "table", TINY_DIM / 2, inv_freq, 1.0f);  // one a layer: equal nodes
-    const int kv = TINY_HEADS_KV * TINY_DIM;
+    const int n_head_kv = t->n_head_kv ? t->n_head_kv : TINY_HEADS_KV, kv = n_head_kv * TINY_DIM;
     struct tensor *q = graph_matmul(g, "q", h, make_weight(t, t->type, TINY_EMBD, TINY_HEADS * TINY_DIM, 1), NULL);
     struct tensor *k = graph_matmul(g, "k", h, make_weight(t, t->type, TINY_EMBD, kv, 1), NULL);
     struct tensor *v = graph_matmul(g, "v", h, make_weight(t, t->type, TINY_EMBD, kv, 1), NULL);
     q = graph_rope(g, "q_rope", q, table, TINY_DIM, ROPE_NEOX);
     k = graph_rope(g, "k_rope", k, table, TINY_DIM, ROPE_NEOX);
-    int layer = graph_kv_layer(g, TINY_HEADS_KV, TINY_DIM, TINY_DIM);
+    int layer = graph_kv_layer(g, n_head_kv, TINY_DIM, TINY_DIM);
     struct tensor *ks = graph_kv_write(g, "k_store", k, layer, KV_KEY);
     struct tensor *vs = graph_kv_write(g, "v_store", v, layer, KV_VALUE);
     struct attention_params p = {.n_head = TINY_HEADS, .scale = 0.125f, .window = t->window};

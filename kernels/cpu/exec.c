@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, ATTEND_PAIRS = 192, BLAS_ROWS = 32 };
+enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, ATTEND_PAIRS = 192, BLAS_ROWS = 32, PIECE_ROWS = 64 };
 
 // Of a phase's items.
 struct counter {
@@ -28,11 +28,13 @@ struct coming {
     size_t stride;
 };
 
-// What a thread is at: rows row0 .. row1-1, columns col0 .. col1-1 (of expert `expert`, or KV head col0).
+// What a thread is at: rows row0 .. row1-1, columns col0 .. col1-1 (of expert `expert`), in an item whose rows begin at
+// `first`.
 struct item {
     const struct run *run;
     uint8_t *local;
     int thread;
+    int first;
     int row0, row1;
     int64_t col0, col1;
     int expert;
@@ -59,6 +61,7 @@ static void *row_at(const struct item *it, const struct tensor *n, int row)
 {
     const struct run *r = it->run;
     const struct value *v = value_of(r, n);
+    row -= v->place == PLACE_LOCAL ? it->first : v->place == PLACE_TILE ? it->row0 : 0;
     size_t at = v->offset + (size_t)row * v->row_bytes;
     switch (v->place) {
     case PLACE_SHARED:
@@ -82,7 +85,8 @@ static void *tiles_of(const struct item *it, const struct tensor *n)
 
 static float *at(const struct item *it, const struct tensor *n, int row, int64_t col)
 {
-    if (value_of(it->run, n)->place == PLACE_LOCAL)
+    enum place place = value_of(it->run, n)->place;
+    if (place == PLACE_LOCAL || place == PLACE_TILE)
         col -= it->col0;
     return (float *)row_at(it, n, row) + col;
 }
@@ -139,23 +143,35 @@ static void do_norm(const struct item *it, const struct tensor *n)
             it->run->k->norm(n->p.norm.kind, at(it, n->src[0], row, c), gain, bias, n->p.norm.eps, group, at(it, n, row, c));
 }
 
-static void put_in_tiles(const struct item *it, const struct tensor *n, void *tiles, int row)
-{
-    int64_t k = n->p.quantize.k;
-    for (int64_t span = 0; span < q8_blocks(k); span++) {
-        struct q8_tiles t = q8_tiles_at(tiles, rows_of(it->run, n->rows), span);
-        q8_tiles_put(&t, row, row_at(it, n, row), k, span);
-    }
-}
-
-static void do_quantize(const struct item *it, const struct tensor *n)
+// Rows of several that are quantised each by itself: what the experts of a token are fed.
+static void quantize_each(const struct item *it, const struct tensor *n)
 {
     int64_t k = n->p.quantize.k;
     size_t bytes = q8_row_bytes(k);
-    void *tiles = tiles_of(it, n);
-    for (int row = it->row0; row < it->row1; row++) {
+    for (int row = it->row0; row < it->row1; row++)
         for (int64_t i = 0; i < n->width / k; i++)
             it->run->k->quantize_q8(at(it, n->src[0], row, i * k), k, (uint8_t *)row_at(it, n, row) + (size_t)i * bytes);
+}
+
+static void put_in_tiles(const struct item *it, const struct tensor *n, void *tiles, int row)
+{
+    for (int64_t span = it->col0 / Q8_BLOCK; span < q8_blocks(it->col1); span++) {
+        struct q8_tiles t = q8_tiles_at(tiles, rows_of(it->run, n->rows), span);
+        q8_tiles_put(&t, row, row_at(it, n, row), n->width, span);
+    }
+}
+
+// The item's columns of each row, whole blocks of them.
+static void do_quantize(const struct item *it, const struct tensor *n)
+{
+    int64_t c = it->col0;
+    if (n->p.quantize.k != n->width) {
+        quantize_each(it, n);
+        return;
+    }
+    void *tiles = tiles_of(it, n);
+    for (int row = it->row0; row < it->row1; row++) {
+        it->run->k->quantize_q8_columns(at(it, n->src[0], row, c), n->width, c, it->col1 - c, row_at(it, n, row));
         if (tiles)
             put_in_tiles(it, n, tiles, row);
     }
@@ -279,8 +295,11 @@ static void do_matmul(const struct item *it, const struct tensor *n)
         rows.y[rows.n++] = at(it, n, row, it->col0);
     }
     struct matmul_args a = matmul_of(it, n->w[0], 0, rows);
-    if (q8)
+    if (q8) {
         a.x_tiles = tiles_of(it, n->src[0]);
+        a.n_tiled = rows_of(r, n->rows);
+        a.x_first = it->row0;
+    }
     bool done = r->plan->blas && !q8 && rows.n >= BLAS_ROWS &&
                 blas_matmul(&a, value_of(r, n->src[0])->row_bytes, value_of(r, n)->row_bytes);
     if (!done)
@@ -323,13 +342,14 @@ static void do_attention(const struct item *it, const struct tensor *n)
     const struct step *s = r->step;
     int layer = n->p.attn.layer, group = n->p.attn.n_head / n->p.attn.n_head_kv, dim_k = n->p.attn.dim_k;
     int dim_v = n->p.attn.dim_v;
-    size_t head = (size_t)it->col0 * KV_PAGE;
+    int64_t kv_head = it->col0 / (group * dim_v);
+    size_t head = (size_t)kv_head * KV_PAGE;
     const enum dtype *type = p->options.kv_type;
     const uint8_t *kv = buffer_data(s->kv);
     struct attention_args a = {
-        .q = at(it, n->src[0], it->row0, it->col0 * group * dim_k),
+        .q = at(it, n->src[0], it->row0, kv_head * group * dim_k),
         .q_stride = value_of(r, n->src[0])->row_bytes / sizeof(float),
-        .out = at(it, n, it->row0, it->col0 * group * dim_v),
+        .out = at(it, n, it->row0, it->col0),
         .out_stride = value_of(r, n)->row_bytes / sizeof(float),
         .n_rows = it->row1 - it->row0,
         .n_head = group,
@@ -369,11 +389,20 @@ static do_fn *const do_op[OP_COUNT] = {
 static int attend_tile(const struct run *r, const struct chain *c, int rows)
 {
     int pairs_a_row = c->nodes[0]->p.attn.n_head / c->nodes[0]->p.attn.n_head_kv;
-    int64_t share = (int64_t)rows * c->width / (4 * pool_size(r->pool));
+    int64_t share = rows * (c->width / c->item) / (4 * pool_size(r->pool));
     return MAX(1, (int)MIN(share, ATTEND_PAIRS / pairs_a_row));
 }
 
 // Rows that an item of a chain takes at a time; all of them where columns are shared out.
+// How the items of a chain share its rows and columns out.
+struct grid {
+    int rows, tile;        // of the step; of an item
+    int64_t columns;       // items of all columns, or of an expert's
+    int64_t whole;         // items of all rows that come first; then those of `rest` columns in pieces of rows
+    int pieces, piece;     // of a column of the rest; rows of one
+};
+
+// Rows that an item takes at a time; all of them where columns are shared out.
 static int row_tile(const struct run *r, const struct chain *c, int rows)
 {
     if (c->kind == CHAIN_ROWS)
@@ -381,26 +410,36 @@ static int row_tile(const struct run *r, const struct chain *c, int rows)
     return c->kind == CHAIN_ATTEND ? attend_tile(r, c, rows) : MAX(rows, 1);
 }
 
-static int64_t column_items(const struct chain *c)
+// Items are dealt out in turn, and the last round may leave threads with nothing: 19 items for two threads take as long as 20.
+// Then the columns of that round go in smaller pieces, of fewer rows, for which their weights are unpacked again.
+static void share_rest(const struct run *r, const struct chain *c, struct grid *g)
 {
-    switch (c->kind) {
-    case CHAIN_ROWS:
-        return 1;
-    case CHAIN_ATTEND:
-        return c->width;
-    default:
-        return (c->width + c->item - 1) / c->item;
-    }
+    int threads = pool_size(r->pool);
+    int rest = c->shares_rest && c->kind == CHAIN_COLUMNS ? (int)(g->columns % threads) : 0;
+    int pieces = rest ? MIN((2 * threads + rest - 1) / rest, g->rows / PIECE_ROWS) : 1;
+    g->whole = g->columns - (pieces > 1 ? rest : 0);
+    g->piece = pieces > 1 ? (int)align_up((size_t)((g->rows + pieces - 1) / pieces), PIECE_ROWS / 2) : g->rows;
+    g->pieces = g->piece ? (g->rows + g->piece - 1) / g->piece : 0;
+}
+
+static struct grid grid_of(const struct run *r, const struct chain *c)
+{
+    struct grid g = {.rows = rows_of(r, c->rows)};
+    g.tile = row_tile(r, c, g.rows);
+    g.columns = c->kind == CHAIN_ROWS ? 1 : (c->width + c->item - 1) / c->item;
+    share_rest(r, c, &g);
+    return g;
 }
 
 static int64_t chain_items(const struct run *r, const struct chain *c)
 {
-    int rows = rows_of(r, c->rows);
-    if (!rows)
+    struct grid g = grid_of(r, c);
+    if (!g.rows)
         return 0;
-    int tile = row_tile(r, c, rows);
-    int64_t n = (rows + tile - 1) / tile * column_items(c);
-    return c->kind == CHAIN_EXPERTS ? n * c->nodes[0]->w[0]->ne[2] : n;
+    if (c->kind == CHAIN_EXPERTS)
+        return g.columns * c->nodes[0]->w[0]->ne[2];
+    return c->kind == CHAIN_COLUMNS ? g.whole + (g.columns - g.whole) * g.pieces
+                                    : (g.rows + g.tile - 1) / g.tile * g.columns;
 }
 
 static int64_t phase_items(const struct run *r, const struct phase *ph)
@@ -414,17 +453,22 @@ static int64_t phase_items(const struct run *r, const struct phase *ph)
 // Item i of a chain. Rows go from the last to the first: under a causal mask the last are the longest, and start first.
 static struct item item_at(const struct run *r, uint8_t *local, const struct chain *c, int64_t i)
 {
-    int rows = rows_of(r, c->rows), tile = row_tile(r, c, rows);
-    int64_t columns = column_items(c), column = i % columns;
-    struct item it = {.run = r, .local = local, .row1 = rows};
+    struct grid g = grid_of(r, c);
+    struct item it = {.run = r, .local = local, .row1 = g.rows};
+    int64_t column = i % g.columns;
     if (c->kind == CHAIN_EXPERTS) {
-        it.expert = (int)(i / columns);
-    } else {
-        int tiles = (rows + tile - 1) / tile, t = tiles - 1 - (int)(i / columns);
-        it.row0 = t * tile;
-        it.row1 = MIN(rows, it.row0 + tile);
+        it.expert = (int)(i / g.columns);
+    } else if (c->kind == CHAIN_COLUMNS && i >= g.whole) {
+        column = g.whole + (i - g.whole) / g.pieces;
+        it.row0 = (int)((i - g.whole) % g.pieces) * g.piece;
+        it.row1 = MIN(g.rows, it.row0 + g.piece);
+    } else if (c->kind != CHAIN_COLUMNS) {
+        int tiles = (g.rows + g.tile - 1) / g.tile, t = tiles - 1 - (int)(i / g.columns);
+        it.row0 = t * g.tile;
+        it.row1 = MIN(g.rows, it.row0 + g.tile);
     }
-    it.col0 = c->kind == CHAIN_ATTEND ? column : column * c->item;
+    it.first = it.row0;
+    it.col0 = column * c->item;
     it.col1 = MIN(c->width, it.col0 + c->item);
     return it;
 }
@@ -496,9 +540,17 @@ static void run_prologue(const struct run *r, uint8_t *local, int thread, const 
 // The nodes of a chain on one item. While one runs, what comes after it is known to it.
 static void run_chain(struct item *it, const struct chain *chain, struct coming after)
 {
-    for (int i = 0; i < chain->n_nodes; i++) {
+    bool whole_rows = chain->kind == CHAIN_ROWS;
+    for (int i = 0; i < chain->n_whole; i++) {
         it->next = chain->kind == CHAIN_COLUMNS ? first_weights(chain, i + 1, it->col0, after) : (struct coming){NULL, 0};
-        run_nodes(it, &chain->nodes[i], 1, chain->kind == CHAIN_ROWS);
+        run_nodes(it, &chain->nodes[i], 1, whole_rows);
+    }
+    if (chain->n_whole == chain->n_nodes)
+        return;
+    for (int row = it->first, end = it->row1; row < end; row += chain->tile) {
+        it->row0 = row;
+        it->row1 = MIN(end, row + chain->tile);
+        run_nodes(it, chain->nodes + chain->n_whole, chain->n_nodes - chain->n_whole, whole_rows);
     }
 }
 

@@ -106,7 +106,8 @@ struct matmul_args {
     enum dtype type;        // of w (the generic kernels serve many)
     const void *const *x;   // [n_x]
     int n_x;
-    void *x_tiles;          // 64-byte aligned: x in tiles, for kernels that use these; NULL: not made
+    void *x_tiles;          // 64-byte aligned: n_tiled columns in tiles, for kernels that use these; NULL: not made
+    int n_tiled, x_first;   // of these columns x[0] is x_first, a multiple of Q8_TILE_COLUMNS
     float *const *y;        // [n_x]
     void *scratch;          // SCRATCH_BYTES, 64-byte aligned
     const void *next;       // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
@@ -156,6 +157,8 @@ struct kernels {
     void (*route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
                   float *weights, int32_t *ids);
     void (*quantize_q8)(const float *x, int64_t k, void *row);
+    // Columns col .. col+n-1 alone of a row of k, x[0] the first of them: whole blocks, from a block's start.
+    void (*quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
     void (*combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);  // sum_j weights[j]*x[j*n ..]
     // Conversions of n elements (a multiple of the type's block).
     void (*const *encode)(const float *x, void *blocks, int64_t n);  // [DT_COUNT]; the KV types; same bits as dtype_encode

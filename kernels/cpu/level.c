@@ -25,6 +25,7 @@
         .rope = ISA_FN(rope),                                                                                          \
         .route = ISA_FN(route),                                                                                        \
         .quantize_q8 = ISA_FN(quantize_q8),                                                                            \
+        .quantize_q8_columns = ISA_FN(quantize_q8_columns),                                                            \
         .combine = ISA_FN(combine),                                                                                    \
         .encode = ISA_FN(encode_table),                                                                                \
         .decode = ISA_FN(decode_table),                                                                                \

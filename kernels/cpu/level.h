@@ -35,6 +35,7 @@ void ISA_FN(rope)(const float *x, const float *table, int64_t n_pairs, int64_t h
 void ISA_FN(route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
                    float *weights, int32_t *ids);
 void ISA_FN(quantize_q8)(const float *x, int64_t k, void *row);
+void ISA_FN(quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
 void ISA_FN(combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);
 
 #endif

@@ -473,19 +473,25 @@ static float quantize_block_scaled(const float x[Q8_BLOCK], int8_t *q, int16_t *
     return top == 0 ? 0 : NAN;
 }
 
-void ISA_FN(quantize_q8)(const float *x, int64_t k, void *row)
+void ISA_FN(quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row)
 {
     int8_t *q = row;
-    int64_t n_blocks = q8_blocks(k);
+    int64_t n_blocks = q8_blocks(k), b = col / Q8_BLOCK;
     int16_t *sums = (int16_t *)row + (q8_sums(row, k) - (const int16_t *)row);
     float *d = (float *)row + (q8_scales(row, k) - (const float *)row);
-    for (int64_t b = 0; b < n_blocks; b++, x += Q8_BLOCK, k -= Q8_BLOCK) {
+    for (; n > 0; b++, x += Q8_BLOCK, n -= Q8_BLOCK) {
         float padded[Q8_BLOCK];
-        if (k < Q8_BLOCK) {
+        if (n < Q8_BLOCK) {
             memset(padded, 0, sizeof(padded));
-            memcpy(padded, x, (size_t)k * sizeof(float));
+            memcpy(padded, x, (size_t)n * sizeof(float));
         }
-        d[b] = quantize_block_scaled(k < Q8_BLOCK ? padded : x, q + b * Q8_BLOCK, sums + b * (Q8_BLOCK / Q8_SUMS));
+        d[b] = quantize_block_scaled(n < Q8_BLOCK ? padded : x, q + b * Q8_BLOCK, sums + b * (Q8_BLOCK / Q8_SUMS));
     }
-    memset(d + n_blocks, 0, (size_t)((char *)row + q8_row_bytes(n_blocks * Q8_BLOCK) - (char *)(d + n_blocks)));
+    if (b == n_blocks)
+        memset(d + n_blocks, 0, (size_t)((char *)row + q8_row_bytes(n_blocks * Q8_BLOCK) - (char *)(d + n_blocks)));
+}
+
+void ISA_FN(quantize_q8)(const float *x, int64_t k, void *row)
+{
+    ISA_FN(quantize_q8_columns)(x, k, 0, k, row);
 }
