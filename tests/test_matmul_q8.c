@@ -52,7 +52,8 @@ static float whole_scale(enum dtype type)
 
 // ---- weights
 
-enum content { RANDOM, ALL_ZERO, ALL_ONE, CONTENTS };
+// INNER_*: what lies in the middle, so that some scales next to it are left.
+enum content { RANDOM, ALL_ZERO, ALL_ONE, INNER_ZERO, INNER_ONE, CONTENTS };
 
 // A block of the content but for its scales. MXFP4 has a power of two for a scale: 2^(d - 1), d a small whole number.
 static void put_scales(uint8_t *block, enum dtype type, float d, float m)
@@ -75,12 +76,20 @@ static float random_scale(struct random *r)
     return random_u64(r) & 1 ? magnitude : -magnitude;
 }
 
+static uint8_t byte_of(struct random *r, enum content content, bool inner)
+{
+    if (content == RANDOM || (content >= INNER_ZERO && !inner))
+        return (uint8_t)random_u64(r);
+    return content == ALL_ZERO || content == INNER_ZERO ? 0 : 255;
+}
+
 static void fill_row(struct random *r, enum dtype type, enum content content, uint8_t *row, int64_t k)
 {
     int bytes = dtype_info[type].bytes;
     for (uint8_t *b = row; b < row + dtype_row_bytes(type, k); b += bytes) {
+        int from = random_below(r, 20), to = bytes - random_below(r, 20);
         for (int i = 0; i < bytes; i++)
-            b[i] = content == RANDOM ? (uint8_t)random_u64(r) : content == ALL_ZERO ? 0 : 255;
+            b[i] = byte_of(r, content, i >= from && i < to);
         float d = random_scale(r);
         put_scales(b, type, type == DT_MXFP4 ? fabsf(d) : d, random_scale(r));
     }
@@ -388,6 +397,35 @@ Test(matmul_q8, every_level_gives_the_bits_of_the_scalar_level, .timeout = 280)
             int n_rows = row_counts[random_below(&r, COUNT_OF(row_counts))];
             enum content content = random_below(&r, 4) ? RANDOM : (enum content)random_below(&r, CONTENTS);
             struct call c = call_new(&r, type, content, length_of(type, i), n_rows, column_counts[j]);
+            check_levels(&c);
+            call_free(&c);
+        }
+}
+
+// A column of +-most or +-(most - 1), all of one sign or mixed.
+static void level_activations(struct random *r, enum signs signs, int most, int64_t k, void *row)
+{
+    extreme_activations(r, signs, k, 0.037f, row);
+    int8_t *q = row;
+    int16_t *sums = (int16_t *)(void *)(q + q8_blocks(k) * Q8_BLOCK);
+    memset(sums, 0, (size_t)q8_blocks(k) * (Q8_BLOCK / Q8_SUMS) * sizeof(*sums));
+    for (int64_t i = 0; i < k; i++) {
+        int magnitude = most - (random_u64(r) & 1);
+        q[i] = (int8_t)(q[i] < 0 ? -magnitude : magnitude);
+        sums[i / Q8_SUMS] = (int16_t)(sums[i / Q8_SUMS] + q[i]);
+    }
+}
+
+// Where levels sum runs in 16 bits, activations about half as large as can be decide how long a run may be.
+Test(matmul_q8, sums_are_exact_where_they_come_near_to_16_bits)
+{
+    struct random r = seeded("matmul_q8 sums of 16 bits");
+    EACH_TYPE(type)
+    for (int content = 0; content < CONTENTS; content++)
+        for (int most = 30; most <= 72; most++) {
+            struct call c = call_new(&r, type, (enum content)content, 512, 33, most % 2 ? 8 : 25);
+            for (int j = 0; j < c.n_x; j++)
+                level_activations(&r, (enum signs)random_below(&r, SIGNS), most, 512, c.x.data + (size_t)j * q8_row_bytes(512));
             check_levels(&c);
             call_free(&c);
         }

@@ -48,9 +48,14 @@ struct panel {
     _Alignas(64) int32_t factor[2][16][GROUP];    // of each sub-block of the 16 rows that are being unpacked, for that
 };
 
+// What a product can be prepared for: any columns; columns whose sums stay within 16 bits over longer runs; panels whose
+// weights were multiplied by their scales.
+enum form { FORM_ANY, FORM_MILD, FORM_FOLDED, FORM_COUNT };
+
 // What tiles want to know of some columns, in a span.
 struct columns {
     int n;
+    enum form form;
     __mmask16 seen;                   // 0 in the first span, where there is no sum to go on with
     const int8_t *q[TILE_COLUMNS];
     const int16_t *q_sums[TILE_COLUMNS];
@@ -68,6 +73,12 @@ struct unpacker {
     void (*unpack)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
     // The rest of the columns.
     void (*prepare)(struct columns *c);
+    // The same for FORM_MILD: false where the activations are too large for it. NULL: the type has no such form.
+    bool (*prepare_mild)(struct columns *c);
+    // Multiplies the weights of a panel by their scales, and prepares columns for these products, FORM_FOLDED: a block is one
+    // run then. NULL: they do not fit bytes.
+    void (*fold)(struct panel *p);
+    void (*prepare_folded)(struct columns *c);
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
@@ -93,11 +104,6 @@ void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
 // Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after, at a row's end for those
 // `height` rows on.
 void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span, struct panel *p);
-
-// D of a column, while it waits in scratch for the next span.
-struct partial {
-    _Alignas(64) float d[PANEL];
-};
 
 // 16 rows' blocks. Where a matrix ends within a group the last row stands in for those that are not there: what is computed
 // for them is not stored.
@@ -135,14 +141,6 @@ INLINE __mmask16 rows_mask(const struct matmul_args *a, int first)
 INLINE int blocks_in_span(const struct matmul_args *a, int64_t span)
 {
     return (int)MIN((a->k - span * SPAN) / 32, SPAN / 32);
-}
-
-// The finished rows `from` .. `to` - 1 of the panel at `row`, of columns first .. first + n - 1.
-INLINE void store_columns(const struct matmul_args *a, int first, int n, int row, int from, int to, const struct partial *p)
-{
-    for (int j = 0; j < n; j++)
-        for (int r = from; r < to; r += GROUP)
-            _mm512_mask_storeu_ps(a->y[first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(p[j].d + r));
 }
 
 INLINE __m512i load_512(const void *p)

@@ -2,34 +2,44 @@
 //
 // The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da, D).
 // Here lane r of a register belongs to row r, so that nothing has to be added up across lanes:
-//   - Weights are unpacked to unsigned bytes [k / 4][row][4]. vpdpbusd multiplies four bytes of 16 rows with four bytes of
-//     one column, broadcast. A tile of 32 rows and 6 columns keeps 12 sums going with 2 loads and 6 broadcasts a step.
+//   - Weights are unpacked to unsigned bytes [k / 4][row][4]. vpdpbusd multiplies four bytes of 16 rows with four bytes
+//     of one column, broadcast. A tile of 32 rows and 8 columns keeps 16 sums going with 2 loads and 8 broadcasts a
+//     step. With 12 sums, products wait for earlier ones a tenth of the time.
 //   - Few columns are bound by memory still. A panel of 16 rows serves them: so few streams, each of a whole row, the
 //     hardware follows and fetches ahead of by itself; of 64, each in turn for a block only, it follows none.
-//   - The sum of a run of elements starts at minus the offset of the weights times the sum of the run's activations. So the
-//     offset costs nothing, and it centres the weights: a run of the right length has a sum of 16 bits. Then vpdpwssd with
-//     the pair (scale, 0) multiplies and adds in one operation; vpmulld and vpaddd would take three. (The upper half of the
-//     sum is only its sign, and is multiplied by 0.)
-//   - The panel stays in the L1 cache while the columns pass. Their float sums D wait in scratch for the next span of k.
-// Of the 85 operations that a register of rows and a column cost in a block of Q4_K, 64 are vpdpbusd.
+//   - The sum of a run of elements starts at minus the offset of the weights times the sum of the run's activations. So
+//     the offset costs nothing, and it centres the weights: a run of the right length has a sum of 16 bits. Then
+//     vpdpwssd with the pair (scale, 0) multiplies and adds in one operation; vpmulld and vpaddd would take three. (The
+//     upper half of the sum is only its sign, and is multiplied by 0.)
+//   - How long such a run may be follows from the largest activations that there can be. Almost all are half as large:
+//     FORM_MILD takes columns by the sums of their magnitudes. Q6_K has runs of 16 then instead of 8, Q5_K of 32
+//     instead of 16, and Q4_K needs no centring, which has to be given back where weights are meant to be unsigned.
+//   - Q2_K's and Q3_K's weights times their scales are bytes still. FORM_FOLDED: a block is one run.
+//   - The panel stays in the L1 cache while the columns pass. Their float sums D wait in scratch for the next span of
+//     k. Two panels take turns, so that columns come from far away, and are prepared, once for both.
+// Operations that a register of rows and a column cost in a block, 64 of them vpdpbusd: Q4_K 85 (mild 81), Q5_K 93
+// (85), Q6_K 99 (83), Q2_K 93 (folded 77), Q3_K 83 (67), IQ4_XS 91; eight blocks of 32 81, with minimums 89.
 #include "kernels/cpu/matmul_q8_avx512.h"
 
 enum {
     TILE_ROWS = 32,
-    WIDE_COLUMNS = 6,    // columns of a tile of so many rows
-    NARROW_MAX = 8,      // up to so many columns a panel has 16 rows
-    COLUMNS_MAX = 1200,  // columns that a panel serves
+    NARROW_MAX = 8,       // up to so many columns a panel has 16 rows
+    PANELS = 2,           // that take turns
+    HEIGHT = PANELS * PANEL,
+    COLUMNS_MAX = 512,    // columns that they serve
+    FOLD_MIN = 24,        // columns from which on it pays to multiply weights by their scales beforehand
+    TILES_MAX = COLUMNS_MAX / TILE_COLUMNS,
 };
 
 // In a thread's scratch.
 struct work {
     struct panel panel;
-    struct columns columns;
-    struct partial partial[COLUMNS_MAX];
+    struct columns columns[TILES_MAX];          // of all tiles in a span; of the one tile of few columns in some spans
+    _Alignas(64) float d[COLUMNS_MAX][HEIGHT];  // D of a column, while it waits for the next span
 };
 _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "a panel and its sums fit the scratch");
 
-// ---- tiles: n columns by `regs` registers of rows, from row `lane` on. All loops are unrolled, all arrays are registers.
+// ---- tiles: n columns by `regs` registers of rows, from row `lane` on. All loops are unrolled, arrays are registers.
 
 enum { REGS_MAX = 2 };
 typedef __m512i tile_sums[TILE_COLUMNS][REGS_MAX];
@@ -43,15 +53,19 @@ INLINE void set_zero(tile_sums sum, int n, int regs)
             sum[j][i] = _mm512_setzero_si512();
 }
 
-// acc = start + w . q over a run of `length` elements; w points at the tile's rows in the run's first words.
-INLINE void dot_run(tile_sums acc, const uint8_t *w, const int8_t *const *q, int at, int length, const int32_t *start,
-                    int n, int regs)
+// What a run's sums begin with: `start` of column j lies 32 j on.
+INLINE void set_start(tile_sums acc, const int32_t *start, int n, int regs)
 {
     UNROLL
     for (int j = 0; j < n; j++)
         UNROLL
         for (int i = 0; i < regs; i++)
             acc[j][i] = _mm512_set1_epi32(start[32 * j]);
+}
+
+// acc += w . q over `length` elements from `at` on; w points at the tile's rows in the words of element 0.
+INLINE void dot_words(tile_sums acc, const uint8_t *w, const int8_t *const *q, int at, int length, int n, int regs)
+{
     UNROLL
     for (int k = at; k < at + length; k += 4) {
         __m512i v[REGS_MAX];
@@ -68,7 +82,8 @@ INLINE void dot_run(tile_sums acc, const uint8_t *w, const int8_t *const *q, int
     }
 }
 
-enum scaling { SCALES_OF_16_BITS, SCALES_GIVEN_BACK, SCALES_OF_32_BITS };
+// Sums of runs fit 16 bits, and start with minus their offset, which is given back or not, or with 0; or they need 32.
+enum scaling { SCALES_OF_16_BITS, SCALES_GIVEN_BACK, SCALES_FROM_ZERO, SCALES_OF_32_BITS };
 
 // sum += acc . (int16 pairs of the rows)
 INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
@@ -110,17 +125,32 @@ INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *
     }
 }
 
-// D = fma(S, da, D)
-INLINE void add_to_partial(struct partial *out, int at, __m512 s, const struct columns *c, int j)
+// D = fma(S, da, D) of column j; `at` is the row, from `out` on.
+INLINE void add_to_partial(float *out, int at, __m512 s, const struct columns *c, int j)
 {
-    __m512 d = _mm512_maskz_load_ps(c->seen, out[j].d + at);
-    _mm512_store_ps(out[j].d + at, _mm512_fmadd_ps(s, _mm512_set1_ps(c->da[j]), d));
+    float *d = out + HEIGHT * j + at;
+    _mm512_store_ps(d, _mm512_fmadd_ps(s, _mm512_set1_ps(c->da[j]), _mm512_maskz_load_ps(c->seen, d)));
 }
 
-// Blocks of 256: runs of `run` elements, a scale for every `per_scale`. `scaling`: sums of runs fit 16 bits, and where it says
-// so the offset is given back afterwards; or they need 32 bits. Mins come in `min_pairs` pairs.
-INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c, struct partial *out, int n, int regs,
-                        int run, int per_scale, enum scaling scaling, int min_pairs)
+// The floats of a block of 256, with mins or without.
+INLINE void finish_block(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum,
+                         tile_sums min, int n, int regs, bool mins)
+{
+    UNROLL
+    for (int j = 0; j < n; j++)
+        UNROLL
+        for (int i = 0; i < regs; i++) {
+            int at = lane + 16 * i;
+            __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j][i]), _mm512_load_ps(p->d[0] + at));
+            if (mins)
+                s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j][i]), _mm512_load_ps(p->m[0] + at), s);
+            add_to_partial(out, at, s, c, j);
+        }
+}
+
+// Blocks of 256: runs of `run` elements, a scale for every `per_scale`. Mins come in `min_pairs` pairs.
+INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs, int run,
+                        int per_scale, enum scaling scaling, int min_pairs)
 {
     tile_sums sum, min, acc;
     const int8_t *q[TILE_COLUMNS];
@@ -133,7 +163,11 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
     for (int k = 0; k < SPAN; k += per_scale) {
         UNROLL
         for (int r = 0; r < per_scale / run; r++) {
-            dot_run(acc, w, q, r * run, run, start + r, n, regs);
+            if (scaling == SCALES_FROM_ZERO)
+                set_zero(acc, n, regs);
+            else
+                set_start(acc, start + r, n, regs);
+            dot_words(acc, w, q, r * run, run, n, regs);
             if (scaling == SCALES_OF_32_BITS)
                 add_multiplied(sum, acc, scale, n, regs);
             else
@@ -152,21 +186,36 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
             add_pairs(sum, p->back[s] + lane, c, s, n, regs);
         add_pairs(min, p->min[s] + lane, c, s, n, regs);
     }
-    UNROLL
-    for (int j = 0; j < n; j++) {
-        UNROLL
-        for (int i = 0; i < regs; i++) {
-            int at = lane + 16 * i;
-            __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j][i]), _mm512_load_ps(p->d[0] + at));
-            if (min_pairs)
-                s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j][i]), _mm512_load_ps(p->m[0] + at), s);
-            add_to_partial(out, at, s, c, j);
-        }
+    finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
+}
+
+// Blocks of 256 whose weights hold their scales: one run.
+INLINE void tile_folded(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs,
+                        int min_pairs)
+{
+    enum { STEP = 32 };
+    tile_sums sum, min;
+    const int8_t *q[TILE_COLUMNS];
+    for (int j = 0; j < n; j++)
+        q[j] = c->q[j];
+    const uint8_t *w = p->w[0][lane];
+    set_start(sum, c->start[0], n, regs);
+#pragma GCC unroll 1
+    for (int k = 0; k < SPAN; k += STEP) {
+        dot_words(sum, w, q, 0, STEP, n, regs);
+        for (int j = 0; j < n; j++)
+            q[j] += STEP;
+        w += STEP * PANEL;
     }
+    set_zero(min, n, regs);
+    UNROLL
+    for (int s = 0; s < min_pairs; s++)
+        add_pairs(min, p->min[s] + lane, c, s, n, regs);
+    finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
 }
 
 // Blocks of 32: a run each; the sums S are floats.
-INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c, int n_blocks, struct partial *out, int n,
+INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c, int n_blocks, float *out, int n,
                         int regs, bool mins)
 {
     tile_sums acc;
@@ -183,7 +232,8 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
             sum[j][i] = _mm512_setzero_ps();
 #pragma GCC unroll 1
     for (int b = 0; b < n_blocks; b++) {
-        dot_run(acc, w, q, 0, 32, c->start[0] + b, n, regs);
+        set_start(acc, c->start[0] + b, n, regs);
+        dot_words(acc, w, q, 0, 32, n, regs);
         UNROLL
         for (int i = 0; i < regs; i++) {
             const __m512 scale = _mm512_load_ps(d + 16 * i), min = _mm512_load_ps(m + 16 * i);
@@ -208,15 +258,15 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
 }
 
 // Each shape of a tile is a function of its own: TILES defines those of a kind of type, and their table by columns.
-typedef void tile_fn(const struct panel *p, int lane, const struct columns *c, int n_blocks, struct partial *out);
+typedef void tile_fn(const struct panel *p, int lane, const struct columns *c, int n_blocks, float *out);
 struct tiles {
-    tile_fn *wide[WIDE_COLUMNS + 1];    // 32 rows; widths are about equal, 3 and more
-    tile_fn *narrow[TILE_COLUMNS + 1];  // 16 rows; 3 and more
+    tile_fn *wide[TILE_COLUMNS + 1];   // 32 rows; widths are about equal, 3 and more
+    tile_fn *narrow[TILE_COLUMNS + 1]; // 16 rows; 3 and more
 };
 
 #define TILE(kind, N, REGS, ...)                                                                                       \
     static void kind##_##N##x##REGS(const struct panel *p, int lane, const struct columns *c, int n_blocks,            \
-                                    struct partial *out)                                                               \
+                                    float *out)                                                                        \
     {                                                                                                                  \
         enum { n = N, regs = REGS };                                                                                   \
         (void)n_blocks;                                                                                                \
@@ -227,6 +277,8 @@ struct tiles {
     TILE(kind, 4, 2, __VA_ARGS__)                                                                                      \
     TILE(kind, 5, 2, __VA_ARGS__)                                                                                      \
     TILE(kind, 6, 2, __VA_ARGS__)                                                                                      \
+    TILE(kind, 7, 2, __VA_ARGS__)                                                                                      \
+    TILE(kind, 8, 2, __VA_ARGS__)                                                                                      \
     TILE(kind, 3, 1, __VA_ARGS__)                                                                                      \
     TILE(kind, 4, 1, __VA_ARGS__)                                                                                      \
     TILE(kind, 5, 1, __VA_ARGS__)                                                                                      \
@@ -234,37 +286,45 @@ struct tiles {
     TILE(kind, 7, 1, __VA_ARGS__)                                                                                      \
     TILE(kind, 8, 1, __VA_ARGS__)                                                                                      \
     static const struct tiles kind = {                                                                                 \
-        .wide = {[3] = kind##_3x2, kind##_4x2, kind##_5x2, kind##_6x2},                                                \
+        .wide = {[3] = kind##_3x2, kind##_4x2, kind##_5x2, kind##_6x2, kind##_7x2, kind##_8x2},                        \
         .narrow = {[3] = kind##_3x1, kind##_4x1, kind##_5x1, kind##_6x1, kind##_7x1, kind##_8x1}};
 
 // clang-format off
-TILES(tiles_q2_k, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 8))
+TILES(tiles_q2_k, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_FROM_ZERO, 8))
 TILES(tiles_q3_k, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 0))
 TILES(tiles_q4_k, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_GIVEN_BACK, 4))
 TILES(tiles_q5_k, tile_scaled(p, lane, c, out, n, regs, 16, 32, SCALES_GIVEN_BACK, 4))
 TILES(tiles_q6_k, tile_scaled(p, lane, c, out, n, regs, 8, 16, SCALES_OF_16_BITS, 0))
+TILES(tiles_q4_k_mild, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_FROM_ZERO, 4))
+TILES(tiles_q5_k_mild, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_GIVEN_BACK, 4))
+TILES(tiles_q6_k_mild, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 0))
+TILES(tiles_q2_k_folded, tile_folded(p, lane, c, out, n, regs, 8))
+TILES(tiles_q3_k_folded, tile_folded(p, lane, c, out, n, regs, 0))
 TILES(tiles_iq4_xs, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_32_BITS, 0))
 TILES(tiles_grid_16, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_32_BITS, 0))
 TILES(tiles_ternary, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_16_BITS, 0))
 TILES(tiles_32, tile_blocks(p, lane, c, n_blocks, out, n, regs, false))
 TILES(tiles_32_mins, tile_blocks(p, lane, c, n_blocks, out, n, regs, true))
 
-static const struct tiles *const tiles_of[DT_COUNT] = {
-    [DT_Q4_0] = &tiles_32,   [DT_Q5_0] = &tiles_32,   [DT_Q8_0] = &tiles_32,       [DT_IQ4_NL] = &tiles_32,
-    [DT_MXFP4] = &tiles_32,  [DT_Q4_1] = &tiles_32_mins, [DT_Q5_1] = &tiles_32_mins, [DT_IQ4_XS] = &tiles_iq4_xs,
-    [DT_Q2_K] = &tiles_q2_k, [DT_Q3_K] = &tiles_q3_k, [DT_Q4_K] = &tiles_q4_k, [DT_Q5_K] = &tiles_q5_k,
-    [DT_Q6_K] = &tiles_q6_k,
-    [DT_IQ1_S] = &tiles_q3_k, [DT_IQ1_M] = &tiles_q3_k, [DT_IQ2_XXS] = &tiles_iq4_xs, [DT_IQ2_XS] = &tiles_grid_16,
-    [DT_IQ2_S] = &tiles_grid_16, [DT_IQ3_XXS] = &tiles_iq4_xs, [DT_IQ3_S] = &tiles_q3_k, [DT_TQ1_0] = &tiles_ternary,
-    [DT_TQ2_0] = &tiles_ternary,
+// A type without a form has NULL there.
+static const struct tiles *const tiles_of[DT_COUNT][FORM_COUNT] = {
+    [DT_Q4_0] = {&tiles_32},   [DT_Q5_0] = {&tiles_32},   [DT_Q8_0] = {&tiles_32},       [DT_IQ4_NL] = {&tiles_32},
+    [DT_MXFP4] = {&tiles_32},  [DT_Q4_1] = {&tiles_32_mins}, [DT_Q5_1] = {&tiles_32_mins}, [DT_IQ4_XS] = {&tiles_iq4_xs},
+    [DT_Q2_K] = {&tiles_q2_k, NULL, &tiles_q2_k_folded}, [DT_Q3_K] = {&tiles_q3_k, NULL, &tiles_q3_k_folded},
+    [DT_Q4_K] = {&tiles_q4_k, &tiles_q4_k_mild}, [DT_Q5_K] = {&tiles_q5_k, &tiles_q5_k_mild},
+    [DT_Q6_K] = {&tiles_q6_k, &tiles_q6_k_mild},
+    [DT_IQ1_S] = {&tiles_q3_k}, [DT_IQ1_M] = {&tiles_q3_k}, [DT_IQ2_XXS] = {&tiles_iq4_xs}, [DT_IQ2_XS] = {&tiles_grid_16},
+    [DT_IQ2_S] = {&tiles_grid_16}, [DT_IQ3_XXS] = {&tiles_iq4_xs}, [DT_IQ3_S] = {&tiles_q3_k}, [DT_TQ1_0] = {&tiles_ternary},
+    [DT_TQ2_0] = {&tiles_ternary},
 };
 // clang-format on
 
-// ---- all rows and columns
+// ---- columns
 
 // Columns first .. first + n - 1 in this span.
-static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
+static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, bool folded, struct columns *c)
 {
+    const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
     c->n = n;
     c->seen = span ? 0xffff : 0;
     for (int j = 0; j < n; j++) {
@@ -273,80 +333,122 @@ static void prepare_columns(const struct matmul_args *a, int first, int n, int64
         c->q_sums[j] = q8_sums(x, a->k) + span * (SPAN / Q8_SUMS);
         c->da[j] = q8_scales(x, a->k)[span];
     }
-    ISA_FN(matmul_q8_unpacker)[a->type].prepare(c);
+    c->form = FORM_ANY;
+    if (folded)
+        c->form = FORM_FOLDED, u->prepare_folded(c);
+    else if (u->prepare_mild && u->prepare_mild(c))
+        c->form = FORM_MILD;
+    else
+        u->prepare(c);
 }
 
-// Asks for what the tile of the next n columns will read.
-static void prefetch_columns(const struct matmul_args *a, int first, int n, int64_t span, const struct partial *p)
+// Asks for what the tile of n columns from `first` on will read; d is D of the first of them.
+static void prefetch_columns(const struct matmul_args *a, int first, int n, int64_t span, const float *d)
 {
-    for (int j = 0; j < MIN(n, a->n_x - first); j++) {
+    for (int j = 0; j < n; j++) {
         const void *x = a->x[first + j];
         for (int i = 0; i < SPAN; i += 64)
             _mm_prefetch((const char *)q8_quants(x) + span * SPAN + i, _MM_HINT_T0);
         _mm_prefetch((const char *)(q8_sums(x, a->k) + span * (SPAN / Q8_SUMS)), _MM_HINT_T0);
-        _mm_prefetch((const char *)(q8_scales(x, a->k) + span), _MM_HINT_T0);
         for (int r = 0; r < PANEL; r += 16)
-            _mm_prefetch((const char *)(p[j].d + r), _MM_HINT_T0);
+            _mm_prefetch((const char *)(d + HEIGHT * j + r), _MM_HINT_T0);
     }
 }
 
-// n columns over the panel; where rows end within a tile, it computes with what an older panel left there.
-static void run_tiles(const struct tiles *t, const struct work *w, int n, int rows, int height, int n_blocks,
-                      struct partial *out)
+// Rows row .. row + rows - 1 of the columns first .. first + n - 1; d is D of the first.
+static void store_columns(const struct matmul_args *a, int first, int n, int row, int rows, const float *d)
 {
-    if (height == GROUP) {
-        t->narrow[n](&w->panel, 0, &w->columns, n_blocks, out);
-        return;
-    }
-    for (int lane = 0; lane < rows; lane += TILE_ROWS)
-        t->wide[n](&w->panel, lane, &w->columns, n_blocks, out);
+    for (int j = 0; j < n; j++)
+        for (int r = 0; r < rows; r += GROUP)
+            _mm512_mask_storeu_ps(a->y[first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(d + HEIGHT * j + r));
 }
 
-// Asks for the places of columns that will be stored next.
-static void prefetch_outputs(const struct matmul_args *a, int first, int n, int row, int rows)
-{
-    for (int j = first; j < MIN(first + n, a->n_x); j++)
-        for (int r = 0; r < rows; r += 16)
-            _mm_prefetch((const char *)(a->y[j] + row + r), _MM_HINT_T0);
-}
+// ---- all rows and columns
 
-// Columns first .. first + n - 1 of one panel's rows, in tiles of about equal width. What is finished is stored tile by tile,
-// for y is far away: so its cache misses pass while tiles are computed.
-static void multiply_panel(const struct matmul_args *a, int first, int n, int row, int height)
+// Few columns, one tile: 16 rows at a time, through all of k. Their columns are prepared once for all rows where there
+// is room for so many spans.
+static void multiply_narrow(const struct matmul_args *a)
 {
     struct work *w = a->scratch;
-    int most = height == GROUP ? TILE_COLUMNS : WIDE_COLUMNS;
-    int rows = MIN(a->n_rows - row, height), tiles = (n + most - 1) / most;
     int64_t spans = q8_blocks(a->k);
-    for (int64_t span = 0; span < spans; span++) {
-        ISA_FN(matmul_q8_unpack_panel)(a, row, rows, height, span, &w->panel);
-        for (int t = 0, j = 0, width; t < tiles; t++, j += width) {
-            width = n / tiles + (t < n % tiles);
-            prepare_columns(a, first + j, width, span, &w->columns);
-            prefetch_columns(a, first + j + width, width, span, &w->partial[j + width]);
-            if (span == spans - 1)
-                prefetch_outputs(a, first + j + width, width, row, rows);
-            run_tiles(tiles_of[a->type], w, width, rows, height, blocks_in_span(a, span), &w->partial[j]);
-            if (span == spans - 1)
-                store_columns(a, first + j, width, row, 0, rows, &w->partial[j]);
+    for (int row = 0; row < a->n_rows; row += GROUP) {
+        int rows = MIN(a->n_rows - row, (int)GROUP);
+        for (int64_t span = 0; span < spans; span++) {
+            struct columns *c = &w->columns[MIN(span, (int64_t)TILES_MAX - 1)];
+            if (row == 0 || span >= TILES_MAX - 1)
+                prepare_columns(a, 0, a->n_x, span, false, c);
+            ISA_FN(matmul_q8_unpack_panel)(a, row, rows, GROUP, span, &w->panel);
+            tiles_of[a->type][c->form]->narrow[a->n_x](&w->panel, 0, c, blocks_in_span(a, span), w->d[0]);
         }
+        store_columns(a, 0, a->n_x, row, rows, w->d[0]);
     }
+}
+
+// Some of the columns, in tiles of about equal width.
+struct part {
+    int first, n, tiles;
+    bool folded;
+};
+
+static int width_of(const struct part *p, int tile)
+{
+    return p->n / p->tiles + (tile < p->n % p->tiles);
+}
+
+// All columns pass over the panel of `rows` rows from `row` on; the first of the panels prepares them. What is finished
+// is stored tile by tile, for y is far away: so its cache misses pass while tiles are computed. Where rows end within a
+// tile, it computes with what an older panel left there.
+static void sweep(const struct matmul_args *a, const struct part *part, int row, int rows, int panel, int64_t span)
+{
+    struct work *w = a->scratch;
+    for (int t = 0, j = 0, n; t < part->tiles; t++, j += n) {
+        struct columns *c = &w->columns[t];
+        float *d = w->d[j] + panel * PANEL;
+        n = width_of(part, t);
+        if (panel == 0)
+            prepare_columns(a, part->first + j, n, span, part->folded, c);
+        if (t + 1 < part->tiles)
+            prefetch_columns(a, part->first + j + n, width_of(part, t + 1), span, d + HEIGHT * n);
+        for (int lane = 0; lane < rows; lane += TILE_ROWS)
+            tiles_of[a->type][c->form]->wide[n](&w->panel, lane, c, blocks_in_span(a, span), d);
+        if (span == q8_blocks(a->k) - 1)
+            store_columns(a, part->first + j, n, row, rows, d);
+    }
+}
+
+static void multiply_panels(const struct matmul_args *a, const struct part *part, int row)
+{
+    struct work *w = a->scratch;
+    for (int64_t span = 0; span < q8_blocks(a->k); span++)
+        for (int i = 0; i < PANELS && row + i * PANEL < a->n_rows; i++) {
+            int first = row + i * PANEL, rows = MIN(a->n_rows - first, (int)PANEL);
+            ISA_FN(matmul_q8_unpack_panel)(a, first, rows, HEIGHT, span, &w->panel);
+            if (part->folded)
+                ISA_FN(matmul_q8_unpacker)[a->type].fold(&w->panel);
+            sweep(a, part, first, rows, i, span);
+        }
 }
 
 static void multiply(const struct matmul_args *a)
 {
-    int parts = (a->n_x + COLUMNS_MAX - 1) / COLUMNS_MAX, height = a->n_x <= NARROW_MAX ? GROUP : PANEL;
     ((struct work *)a->scratch)->panel.high = NULL;
-    for (int row = 0; row < a->n_rows; row += height)
+    if (a->n_x <= NARROW_MAX) {
+        multiply_narrow(a);
+        return;
+    }
+    int parts = (a->n_x + COLUMNS_MAX - 1) / COLUMNS_MAX;
+    for (int row = 0; row < a->n_rows; row += HEIGHT)
         for (int i = 0, first = 0, n; i < parts; i++, first += n) {
             n = a->n_x / parts + (i < a->n_x % parts);
-            multiply_panel(a, first, n, row, height);
+            struct part part = {first, n, (n + TILE_COLUMNS - 1) / TILE_COLUMNS,
+                                n >= FOLD_MIN && tiles_of[a->type][FORM_FOLDED]};
+            multiply_panels(a, &part, row);
         }
 }
 
 matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {
-    [DT_Q4_0] = multiply, [DT_Q4_1] = multiply, [DT_Q5_0] = multiply,   [DT_Q5_1] = multiply,   [DT_Q8_0] = multiply,
-    [DT_Q2_K] = multiply, [DT_Q3_K] = multiply, [DT_Q4_K] = multiply,   [DT_Q5_K] = multiply,   [DT_Q6_K] = multiply,
+    [DT_Q4_0] = multiply,   [DT_Q4_1] = multiply,   [DT_Q5_0] = multiply,  [DT_Q5_1] = multiply, [DT_Q8_0] = multiply,
+    [DT_Q2_K] = multiply,   [DT_Q3_K] = multiply,   [DT_Q4_K] = multiply,  [DT_Q5_K] = multiply, [DT_Q6_K] = multiply,
     [DT_IQ4_NL] = multiply, [DT_IQ4_XS] = multiply, [DT_MXFP4] = multiply,
     [DT_IQ1_S] = multiply, [DT_IQ1_M] = multiply, [DT_IQ2_XXS] = multiply, [DT_IQ2_XS] = multiply, [DT_IQ2_S] = multiply,
     [DT_IQ3_XXS] = multiply, [DT_IQ3_S] = multiply, [DT_TQ1_0] = multiply, [DT_TQ2_0] = multiply,

@@ -32,6 +32,36 @@ INLINE void put_start_of_16(struct columns *c, int j, const int16_t *sums, int o
     _mm512_storeu_si512(c->start[j], _mm512_mullo_epi32(s, _mm512_set1_epi32(-offset)));
 }
 
+// Sums of |q| over the sixteen runs of 16 of a span; those of a run of 32 lie in neighbouring quarters, 0 and 1 or 2 and 3.
+// |q| is the distance of q + 128 from 128.
+INLINE __m512i magnitudes_of_16(const int8_t *q)
+{
+    const __m512i top = _mm512_set1_epi8((char)0x80);
+    __m512i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm512_sad_epu8(_mm512_xor_si512(load_512(q + 64 * i), top), top);
+    __m512i of_8 = _mm512_packus_epi32(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3]));
+    return _mm512_madd_epi16(of_8, _mm512_set1_epi16(1));
+}
+
+INLINE bool magnitudes_of_16_within(const int8_t *q, int most)
+{
+    return !_mm512_cmpgt_epi32_mask(magnitudes_of_16(q), _mm512_set1_epi32(most));
+}
+
+INLINE bool magnitudes_of_32_within(const int8_t *q, int most)
+{
+    __m512i m = magnitudes_of_16(q);
+    m = _mm512_add_epi32(m, _mm512_shuffle_i32x4(m, m, 0xb1));
+    return !_mm512_cmpgt_epi32_mask(m, _mm512_set1_epi32(most));
+}
+
+// The lowest byte of each word, in all four.
+INLINE __m512i byte_to_all(__m512i words)
+{
+    return _mm512_shuffle_epi8(words, _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
+}
+
 // ---- Q4_K and Q5_K
 
 INLINE void put_header_k4(struct panel *p, int lane, const struct header_k4 *h, int offset)
@@ -73,6 +103,17 @@ static void prepare_q4_k(struct columns *c)
     }
 }
 
+// Without an offset: |sum| <= 15 * 2184 = 32760.
+static bool prepare_mild_q4_k(struct columns *c)
+{
+    bool mild = true;
+    for (int j = 0; j < c->n; j++) {
+        mild &= magnitudes_of_32_within(c->q[j], 2184);
+        put_pairs_of_32(c, j, sums_of_32(c->q_sums[j]));
+    }
+    return mild;
+}
+
 static void unpack_q5_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
     (void)n_blocks;
@@ -98,6 +139,19 @@ static void prepare_q5_k(struct columns *c)
         put_pairs_of_32(c, j, sums_of_32(c->q_sums[j]));
         put_start_of_16(c, j, c->q_sums[j], 16);
     }
+}
+
+// Runs of 32: |sum| <= 16 * 2047 = 32752.
+static bool prepare_mild_q5_k(struct columns *c)
+{
+    bool mild = true;
+    for (int j = 0; j < c->n; j++) {
+        __m256i s = sums_of_32(c->q_sums[j]);
+        mild &= magnitudes_of_32_within(c->q[j], 2047);
+        put_pairs_of_32(c, j, s);
+        put_start_of_32(c, j, s, 16);
+    }
+    return mild;
 }
 
 // ---- types with sixteen signed scales
@@ -151,6 +205,17 @@ static void prepare_q6_k(struct columns *c)
         }
 }
 
+// Runs of 16: |sum| <= 32 * 1023 = 32736.
+static bool prepare_mild_q6_k(struct columns *c)
+{
+    bool mild = true;
+    for (int j = 0; j < c->n; j++) {
+        mild &= magnitudes_of_16_within(c->q[j], 1023);
+        put_start_of_16(c, j, c->q_sums[j], 32);
+    }
+    return mild;
+}
+
 // Words of two-bit elements: pair p of the bits is elements 32p .. of a half; `third` bits stand above them.
 INLINE void put_pairs_of_bits(struct panel *p, int lane, int half, const __m512i pairs[8], const __m512i *third)
 {
@@ -184,6 +249,32 @@ static void prepare_q3_k(struct columns *c)
         put_start_of_16(c, j, c->q_sums[j], 4);
 }
 
+// (w - 4) * scale is -124 .. 128, and so a byte with 127 added. The products of even bytes, and of odd ones above them.
+static void fold_q3_k(struct panel *p)
+{
+    const __m512i offset = _mm512_set1_epi32(127);
+    for (int k = 0; k < SPAN; k += 16)
+        for (int lane = 0; lane < PANEL; lane += GROUP) {
+            __m512i scale = _mm512_load_si512(&p->scale[k / 16][lane]);
+            __m512i add = byte_to_all(_mm512_sub_epi32(offset, _mm512_slli_epi32(scale, 2)));
+            __m512i all = byte_to_all(scale);
+            __m512i even = _mm512_and_si512(all, _mm512_set1_epi16(0x00ff)), odd = _mm512_xor_si512(all, even);
+            for (int i = k / 4; i < k / 4 + 4; i++) {
+                __m512i w = _mm512_load_si512(p->w[i][lane]);
+                __m512i above = _mm512_slli_epi16(_mm512_maddubs_epi16(w, odd), 8);
+                w = _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, _mm512_maddubs_epi16(w, even), above);
+                _mm512_store_si512(p->w[i][lane], _mm512_add_epi8(w, add));
+            }
+        }
+}
+
+// One run.
+static void prepare_folded_q3_k(struct columns *c)
+{
+    for (int j = 0; j < c->n; j++)
+        c->start[j][0] = -127 * _mm512_reduce_add_epi32(_mm512_cvtepi16_epi32(load_256(c->q_sums[j])));
+}
+
 static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
     (void)n_blocks;
@@ -206,8 +297,26 @@ static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct 
 // Weights have no offset; mins go with the sums of 16 as they are.
 static void prepare_q2_k(struct columns *c)
 {
+    for (int j = 0; j < c->n; j++)
+        memcpy(c->pairs[j], c->q_sums[j], sizeof(c->pairs[j]));
+}
+
+// w * scale is 45 at the most: 16-bit products serve two.
+static void fold_q2_k(struct panel *p)
+{
+    for (int k = 0; k < SPAN; k += 16)
+        for (int lane = 0; lane < PANEL; lane += GROUP) {
+            __m512i scale = _mm512_load_si512(&p->scale[k / 16][lane]);
+            scale = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));
+            for (int i = k / 4; i < k / 4 + 4; i++)
+                _mm512_store_si512(p->w[i][lane], _mm512_mullo_epi16(_mm512_load_si512(p->w[i][lane]), scale));
+        }
+}
+
+static void prepare_folded_q2_k(struct columns *c)
+{
     for (int j = 0; j < c->n; j++) {
-        _mm512_storeu_si512(c->start[j], _mm512_setzero_si512());
+        c->start[j][0] = 0;
         memcpy(c->pairs[j], c->q_sums[j], sizeof(c->pairs[j]));
     }
 }
@@ -329,22 +438,28 @@ PREPARE(offset_128, 128, false)
 PREPARE(mins, 0, true)
 
 const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
-    [DT_Q4_0] = {unpack_q4_0, prepare_offset_8},      [DT_Q4_1] = {unpack_q4_1, prepare_mins},
-    [DT_Q5_0] = {unpack_q5_0, prepare_offset_16},     [DT_Q5_1] = {unpack_q5_1, prepare_mins},
-    [DT_Q8_0] = {unpack_q8_0, prepare_offset_128},    [DT_IQ4_NL] = {unpack_iq4_nl, prepare_offset_128},
-    [DT_IQ4_XS] = {unpack_iq4_xs, prepare_offset_128}, [DT_MXFP4] = {unpack_mxfp4, prepare_offset_12},
-    [DT_Q2_K] = {unpack_q2_k, prepare_q2_k},          [DT_Q3_K] = {unpack_q3_k, prepare_q3_k},
-    [DT_Q4_K] = {unpack_q4_k, prepare_q4_k},          [DT_Q5_K] = {unpack_q5_k, prepare_q5_k},
-    [DT_Q6_K] = {unpack_q6_k, prepare_q6_k},
-    [DT_IQ1_S] = {ISA_FN(matmul_q8_unpack_iq1_s), ISA_FN(matmul_q8_prepare_iq1)},
-    [DT_IQ1_M] = {ISA_FN(matmul_q8_unpack_iq1_m), ISA_FN(matmul_q8_prepare_iq1)},
-    [DT_IQ2_XXS] = {ISA_FN(matmul_q8_unpack_iq2_xxs), ISA_FN(matmul_q8_prepare_signed_32)},
-    [DT_IQ2_XS] = {ISA_FN(matmul_q8_unpack_iq2_xs), ISA_FN(matmul_q8_prepare_signed_16)},
-    [DT_IQ2_S] = {ISA_FN(matmul_q8_unpack_iq2_s), ISA_FN(matmul_q8_prepare_signed_16)},
-    [DT_IQ3_XXS] = {ISA_FN(matmul_q8_unpack_iq3_xxs), ISA_FN(matmul_q8_prepare_signed_32)},
-    [DT_IQ3_S] = {ISA_FN(matmul_q8_unpack_iq3_s), ISA_FN(matmul_q8_prepare_signed_16)},
-    [DT_TQ1_0] = {ISA_FN(matmul_q8_unpack_tq1_0), ISA_FN(matmul_q8_prepare_ternary)},
-    [DT_TQ2_0] = {ISA_FN(matmul_q8_unpack_tq2_0), ISA_FN(matmul_q8_prepare_ternary)},
+    [DT_Q4_0] = {.unpack = unpack_q4_0, .prepare = prepare_offset_8},
+    [DT_Q4_1] = {.unpack = unpack_q4_1, .prepare = prepare_mins},
+    [DT_Q5_0] = {.unpack = unpack_q5_0, .prepare = prepare_offset_16},
+    [DT_Q5_1] = {.unpack = unpack_q5_1, .prepare = prepare_mins},
+    [DT_Q8_0] = {.unpack = unpack_q8_0, .prepare = prepare_offset_128},
+    [DT_IQ4_NL] = {.unpack = unpack_iq4_nl, .prepare = prepare_offset_128},
+    [DT_IQ4_XS] = {.unpack = unpack_iq4_xs, .prepare = prepare_offset_128},
+    [DT_MXFP4] = {.unpack = unpack_mxfp4, .prepare = prepare_offset_12},
+    [DT_Q2_K] = {.unpack = unpack_q2_k, .prepare = prepare_q2_k, .fold = fold_q2_k, .prepare_folded = prepare_folded_q2_k},
+    [DT_Q3_K] = {.unpack = unpack_q3_k, .prepare = prepare_q3_k, .fold = fold_q3_k, .prepare_folded = prepare_folded_q3_k},
+    [DT_Q4_K] = {.unpack = unpack_q4_k, .prepare = prepare_q4_k, .prepare_mild = prepare_mild_q4_k},
+    [DT_Q5_K] = {.unpack = unpack_q5_k, .prepare = prepare_q5_k, .prepare_mild = prepare_mild_q5_k},
+    [DT_Q6_K] = {.unpack = unpack_q6_k, .prepare = prepare_q6_k, .prepare_mild = prepare_mild_q6_k},
+    [DT_IQ1_S] = {.unpack = ISA_FN(matmul_q8_unpack_iq1_s), .prepare = ISA_FN(matmul_q8_prepare_iq1)},
+    [DT_IQ1_M] = {.unpack = ISA_FN(matmul_q8_unpack_iq1_m), .prepare = ISA_FN(matmul_q8_prepare_iq1)},
+    [DT_IQ2_XXS] = {.unpack = ISA_FN(matmul_q8_unpack_iq2_xxs), .prepare = ISA_FN(matmul_q8_prepare_signed_32)},
+    [DT_IQ2_XS] = {.unpack = ISA_FN(matmul_q8_unpack_iq2_xs), .prepare = ISA_FN(matmul_q8_prepare_signed_16)},
+    [DT_IQ2_S] = {.unpack = ISA_FN(matmul_q8_unpack_iq2_s), .prepare = ISA_FN(matmul_q8_prepare_signed_16)},
+    [DT_IQ3_XXS] = {.unpack = ISA_FN(matmul_q8_unpack_iq3_xxs), .prepare = ISA_FN(matmul_q8_prepare_signed_32)},
+    [DT_IQ3_S] = {.unpack = ISA_FN(matmul_q8_unpack_iq3_s), .prepare = ISA_FN(matmul_q8_prepare_signed_16)},
+    [DT_TQ1_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq1_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
+    [DT_TQ2_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq2_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
 };
 // clang-format on
 
@@ -357,7 +472,7 @@ enum { AHEAD = 2, AHEAD_NARROW = 3 };
 static void prefetch_rows(const struct matmul_args *a, const struct rows16 *g, int first, int height, int64_t span,
                           size_t bytes)
 {
-    int64_t spans = q8_blocks(a->k), to = span + (height == PANEL ? AHEAD : AHEAD_NARROW);
+    int64_t spans = q8_blocks(a->k), to = span + (height == GROUP ? AHEAD_NARROW : AHEAD);
     struct rows16 after;
     if (to >= spans) {
         to = MIN(to - spans, spans - 1);
