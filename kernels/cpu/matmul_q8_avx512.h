@@ -50,7 +50,7 @@ struct panel {
 
 // What a product can be prepared for: any columns; columns whose sums stay within 16 bits over longer runs; panels whose
 // weights were multiplied by their scales.
-enum form { FORM_ANY, FORM_MILD, FORM_FOLDED, FORM_COUNT };
+enum form { FORM_ANY, FORM_MILD, FORM_WHOLE, FORM_COUNT };
 
 // What tiles want to know of some columns, in a span.
 struct columns {
@@ -75,10 +75,10 @@ struct unpacker {
     void (*prepare)(struct columns *c);
     // The same for FORM_MILD: false where the activations are too large for it. NULL: the type has no such form.
     bool (*prepare_mild)(struct columns *c);
-    // Multiplies the weights of a panel by their scales, and prepares columns for these products, FORM_FOLDED: a block is one
-    // run then. NULL: they do not fit bytes.
-    void (*fold)(struct panel *p);
-    void (*prepare_folded)(struct columns *c);
+    // Multiplies the weights of a panel by their scales (NULL: they are 1), and prepares columns for these products,
+    // FORM_WHOLE: a block is one run then. NULL: they do not fit bytes.
+    void (*take_scales)(struct panel *p);
+    void (*prepare_whole)(struct columns *c);
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 

@@ -14,11 +14,12 @@
 //   - How long such a run may be follows from the largest activations that there can be. Almost all are half as large:
 //     FORM_MILD takes columns by the sums of their magnitudes. Q6_K has runs of 16 then instead of 8, Q5_K of 32
 //     instead of 16, and Q4_K needs no centring, which has to be given back where weights are meant to be unsigned.
-//   - Q2_K's and Q3_K's weights times their scales are bytes still. FORM_FOLDED: a block is one run.
+//   - Q2_K's and Q3_K's weights times their scales are bytes still, and TQ1's and TQ2's have none. FORM_WHOLE: a block
+//     is one run.
 //   - The panel stays in the L1 cache while the columns pass. Their float sums D wait in scratch for the next span of
 //     k. Two panels take turns, so that columns come from far away, and are prepared, once for both.
 // Operations that a register of rows and a column cost in a block, 64 of them vpdpbusd: Q4_K 85 (mild 81), Q5_K 93
-// (85), Q6_K 99 (83), Q2_K 93 (folded 77), Q3_K 83 (67), IQ4_XS 91; eight blocks of 32 81, with minimums 89.
+// (85), Q6_K 99 (83), Q2_K 93 (whole 77), Q3_K 83 (67), IQ4_XS 91; eight blocks of 32 81, with minimums 89.
 #include "kernels/cpu/matmul_q8_avx512.h"
 
 enum {
@@ -27,7 +28,7 @@ enum {
     PANELS = 2,           // that take turns
     HEIGHT = PANELS * PANEL,
     COLUMNS_MAX = 512,    // columns that they serve
-    FOLD_MIN = 24,        // columns from which on it pays to multiply weights by their scales beforehand
+    WHOLE_MIN = 24,        // columns from which on it pays to multiply weights by their scales beforehand
     TILES_MAX = COLUMNS_MAX / TILE_COLUMNS,
 };
 
@@ -190,7 +191,7 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
 }
 
 // Blocks of 256 whose weights hold their scales: one run.
-INLINE void tile_folded(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs,
+INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs,
                         int min_pairs)
 {
     enum { STEP = 32 };
@@ -298,8 +299,8 @@ TILES(tiles_q6_k, tile_scaled(p, lane, c, out, n, regs, 8, 16, SCALES_OF_16_BITS
 TILES(tiles_q4_k_mild, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_FROM_ZERO, 4))
 TILES(tiles_q5_k_mild, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_GIVEN_BACK, 4))
 TILES(tiles_q6_k_mild, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 0))
-TILES(tiles_q2_k_folded, tile_folded(p, lane, c, out, n, regs, 8))
-TILES(tiles_q3_k_folded, tile_folded(p, lane, c, out, n, regs, 0))
+TILES(tiles_whole, tile_whole(p, lane, c, out, n, regs, 0))
+TILES(tiles_whole_mins, tile_whole(p, lane, c, out, n, regs, 8))
 TILES(tiles_iq4_xs, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_32_BITS, 0))
 TILES(tiles_grid_16, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_32_BITS, 0))
 TILES(tiles_ternary, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_16_BITS, 0))
@@ -310,19 +311,19 @@ TILES(tiles_32_mins, tile_blocks(p, lane, c, n_blocks, out, n, regs, true))
 static const struct tiles *const tiles_of[DT_COUNT][FORM_COUNT] = {
     [DT_Q4_0] = {&tiles_32},   [DT_Q5_0] = {&tiles_32},   [DT_Q8_0] = {&tiles_32},       [DT_IQ4_NL] = {&tiles_32},
     [DT_MXFP4] = {&tiles_32},  [DT_Q4_1] = {&tiles_32_mins}, [DT_Q5_1] = {&tiles_32_mins}, [DT_IQ4_XS] = {&tiles_iq4_xs},
-    [DT_Q2_K] = {&tiles_q2_k, NULL, &tiles_q2_k_folded}, [DT_Q3_K] = {&tiles_q3_k, NULL, &tiles_q3_k_folded},
+    [DT_Q2_K] = {&tiles_q2_k, NULL, &tiles_whole_mins}, [DT_Q3_K] = {&tiles_q3_k, NULL, &tiles_whole},
     [DT_Q4_K] = {&tiles_q4_k, &tiles_q4_k_mild}, [DT_Q5_K] = {&tiles_q5_k, &tiles_q5_k_mild},
     [DT_Q6_K] = {&tiles_q6_k, &tiles_q6_k_mild},
     [DT_IQ1_S] = {&tiles_q3_k}, [DT_IQ1_M] = {&tiles_q3_k}, [DT_IQ2_XXS] = {&tiles_iq4_xs}, [DT_IQ2_XS] = {&tiles_grid_16},
-    [DT_IQ2_S] = {&tiles_grid_16}, [DT_IQ3_XXS] = {&tiles_iq4_xs}, [DT_IQ3_S] = {&tiles_q3_k}, [DT_TQ1_0] = {&tiles_ternary},
-    [DT_TQ2_0] = {&tiles_ternary},
+    [DT_IQ2_S] = {&tiles_grid_16}, [DT_IQ3_XXS] = {&tiles_iq4_xs}, [DT_IQ3_S] = {&tiles_q3_k}, [DT_TQ1_0] = {&tiles_ternary, NULL, &tiles_whole},
+    [DT_TQ2_0] = {&tiles_ternary, NULL, &tiles_whole},
 };
 // clang-format on
 
 // ---- columns
 
 // Columns first .. first + n - 1 in this span.
-static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, bool folded, struct columns *c)
+static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, bool whole, struct columns *c)
 {
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
     c->n = n;
@@ -334,8 +335,8 @@ static void prepare_columns(const struct matmul_args *a, int first, int n, int64
         c->da[j] = q8_scales(x, a->k)[span];
     }
     c->form = FORM_ANY;
-    if (folded)
-        c->form = FORM_FOLDED, u->prepare_folded(c);
+    if (whole)
+        c->form = FORM_WHOLE, u->prepare_whole(c);
     else if (u->prepare_mild && u->prepare_mild(c))
         c->form = FORM_MILD;
     else
@@ -387,7 +388,7 @@ static void multiply_narrow(const struct matmul_args *a)
 // Some of the columns, in tiles of about equal width.
 struct part {
     int first, n, tiles;
-    bool folded;
+    bool whole;
 };
 
 static int width_of(const struct part *p, int tile)
@@ -406,7 +407,7 @@ static void sweep(const struct matmul_args *a, const struct part *part, int row,
         float *d = w->d[j] + panel * PANEL;
         n = width_of(part, t);
         if (panel == 0)
-            prepare_columns(a, part->first + j, n, span, part->folded, c);
+            prepare_columns(a, part->first + j, n, span, part->whole, c);
         if (t + 1 < part->tiles)
             prefetch_columns(a, part->first + j + n, width_of(part, t + 1), span, d + HEIGHT * n);
         for (int lane = 0; lane < rows; lane += TILE_ROWS)
@@ -418,13 +419,14 @@ static void sweep(const struct matmul_args *a, const struct part *part, int row,
 
 static void multiply_panels(const struct matmul_args *a, const struct part *part, int row)
 {
+    const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
     struct work *w = a->scratch;
     for (int64_t span = 0; span < q8_blocks(a->k); span++)
         for (int i = 0; i < PANELS && row + i * PANEL < a->n_rows; i++) {
             int first = row + i * PANEL, rows = MIN(a->n_rows - first, (int)PANEL);
             ISA_FN(matmul_q8_unpack_panel)(a, first, rows, HEIGHT, span, &w->panel);
-            if (part->folded)
-                ISA_FN(matmul_q8_unpacker)[a->type].fold(&w->panel);
+            if (part->whole && u->take_scales)
+                u->take_scales(&w->panel);
             sweep(a, part, first, rows, i, span);
         }
 }
@@ -441,7 +443,7 @@ static void multiply(const struct matmul_args *a)
         for (int i = 0, first = 0, n; i < parts; i++, first += n) {
             n = a->n_x / parts + (i < a->n_x % parts);
             struct part part = {first, n, (n + TILE_COLUMNS - 1) / TILE_COLUMNS,
-                                n >= FOLD_MIN && tiles_of[a->type][FORM_FOLDED]};
+                                n >= WHOLE_MIN && tiles_of[a->type][FORM_WHOLE]};
             multiply_panels(a, &part, row);
         }
 }

@@ -250,7 +250,7 @@ static void prepare_q3_k(struct columns *c)
 }
 
 // (w - 4) * scale is -124 .. 128, and so a byte with 127 added. The products of even bytes, and of odd ones above them.
-static void fold_q3_k(struct panel *p)
+static void take_scales_q3_k(struct panel *p)
 {
     const __m512i offset = _mm512_set1_epi32(127);
     for (int k = 0; k < SPAN; k += 16)
@@ -268,11 +268,22 @@ static void fold_q3_k(struct panel *p)
         }
 }
 
-// One run.
-static void prepare_folded_q3_k(struct columns *c)
+// Blocks of one run.
+INLINE void put_start_of_256(struct columns *c, int offset)
 {
     for (int j = 0; j < c->n; j++)
-        c->start[j][0] = -127 * _mm512_reduce_add_epi32(_mm512_cvtepi16_epi32(load_256(c->q_sums[j])));
+        c->start[j][0] = -offset * _mm512_reduce_add_epi32(_mm512_cvtepi16_epi32(load_256(c->q_sums[j])));
+}
+
+static void prepare_whole_q3_k(struct columns *c)
+{
+    put_start_of_256(c, 127);
+}
+
+// -1, 0 and 1 are 0, 1 and 2 in a panel.
+static void prepare_whole_ternary(struct columns *c)
+{
+    put_start_of_256(c, 1);
 }
 
 static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
@@ -302,7 +313,7 @@ static void prepare_q2_k(struct columns *c)
 }
 
 // w * scale is 45 at the most: 16-bit products serve two.
-static void fold_q2_k(struct panel *p)
+static void take_scales_q2_k(struct panel *p)
 {
     for (int k = 0; k < SPAN; k += 16)
         for (int lane = 0; lane < PANEL; lane += GROUP) {
@@ -313,7 +324,7 @@ static void fold_q2_k(struct panel *p)
         }
 }
 
-static void prepare_folded_q2_k(struct columns *c)
+static void prepare_whole_q2_k(struct columns *c)
 {
     for (int j = 0; j < c->n; j++) {
         c->start[j][0] = 0;
@@ -446,8 +457,8 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
     [DT_IQ4_NL] = {.unpack = unpack_iq4_nl, .prepare = prepare_offset_128},
     [DT_IQ4_XS] = {.unpack = unpack_iq4_xs, .prepare = prepare_offset_128},
     [DT_MXFP4] = {.unpack = unpack_mxfp4, .prepare = prepare_offset_12},
-    [DT_Q2_K] = {.unpack = unpack_q2_k, .prepare = prepare_q2_k, .fold = fold_q2_k, .prepare_folded = prepare_folded_q2_k},
-    [DT_Q3_K] = {.unpack = unpack_q3_k, .prepare = prepare_q3_k, .fold = fold_q3_k, .prepare_folded = prepare_folded_q3_k},
+    [DT_Q2_K] = {.unpack = unpack_q2_k, .prepare = prepare_q2_k, .take_scales = take_scales_q2_k, .prepare_whole = prepare_whole_q2_k},
+    [DT_Q3_K] = {.unpack = unpack_q3_k, .prepare = prepare_q3_k, .take_scales = take_scales_q3_k, .prepare_whole = prepare_whole_q3_k},
     [DT_Q4_K] = {.unpack = unpack_q4_k, .prepare = prepare_q4_k, .prepare_mild = prepare_mild_q4_k},
     [DT_Q5_K] = {.unpack = unpack_q5_k, .prepare = prepare_q5_k, .prepare_mild = prepare_mild_q5_k},
     [DT_Q6_K] = {.unpack = unpack_q6_k, .prepare = prepare_q6_k, .prepare_mild = prepare_mild_q6_k},
@@ -458,8 +469,8 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
     [DT_IQ2_S] = {.unpack = ISA_FN(matmul_q8_unpack_iq2_s), .prepare = ISA_FN(matmul_q8_prepare_signed_16)},
     [DT_IQ3_XXS] = {.unpack = ISA_FN(matmul_q8_unpack_iq3_xxs), .prepare = ISA_FN(matmul_q8_prepare_signed_32)},
     [DT_IQ3_S] = {.unpack = ISA_FN(matmul_q8_unpack_iq3_s), .prepare = ISA_FN(matmul_q8_prepare_signed_16)},
-    [DT_TQ1_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq1_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
-    [DT_TQ2_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq2_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
+    [DT_TQ1_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq1_0), .prepare = ISA_FN(matmul_q8_prepare_ternary), .prepare_whole = prepare_whole_ternary},
+    [DT_TQ2_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq2_0), .prepare = ISA_FN(matmul_q8_prepare_ternary), .prepare_whole = prepare_whole_ternary},
 };
 // clang-format on
 
