@@ -6,12 +6,9 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
 
 // --- a machine that shows what it sees ---
 //
@@ -728,78 +725,4 @@ Test(session_bits, q8_0_weights, .timeout = 120)
 Test(session_bits, q4_k_weights, .timeout = 120)
 {
     check_same_bits(DT_Q4_K, DT_Q8_0);
-}
-
-// --- interrupts ---
-
-struct interrupt {
-    atomic_bool cancel, stop;
-    _Atomic int wanted, given;  // how many of them
-};
-
-// Gives each interrupt that is wanted after a while, another one each time.
-static void *interrupt_at_odd_moments(void *arg)
-{
-    struct interrupt *in = arg;
-    for (uint64_t seed = 5; !atomic_load(&in->stop);) {
-        long ns = (long)((tiny_noise(&seed) + 1) * 1e6f);
-        nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
-        if (atomic_load(&in->given) < atomic_load(&in->wanted)) {
-            atomic_store(&in->cancel, true);
-            atomic_fetch_add(&in->given, 1);
-        }
-    }
-    return NULL;
-}
-
-// On more threads than cores, so that some come late. Every prompt is interrupted, or done when that comes; after it the same
-// session computes it to the same bits.
-static void check_interrupts(const struct tiny *t, int chunk)
-{
-    enum { TIMES = 40, LENGTH = 96 };
-    struct error err = {0};
-    struct interrupt in = {.cancel = false};
-    struct model m = {.graph = t->graph, .n_ctx = 256};
-    m.info.n_vocab = TINY_VOCAB;
-    cr_assert_eq(machine_open_cpu(&m.machine, &(struct machine_options){.n_threads = 5}, &err), 0, "%s", err.text);
-    struct session_options o = {
-        .n_seqs = 1, .n_batch = chunk, .kv_type = {DT_F16, DT_F16}, .no_reuse = true, .cancel = &in.cancel};
-    struct session *s;
-    cr_assert_eq(session_open(&s, &m, &o, &err), 0, "%s", err.text);
-    int32_t tokens[LENGTH];
-    float first[TINY_VOCAB];
-    prompt_tokens(tokens, LENGTH, 0);
-    cr_assert_eq(session_prompt(s, 0, tokens, LENGTH, NULL, &err), 0, "%s", err.text);
-    memcpy(first, session_logits(s, 0), sizeof first);
-    pthread_t thread;
-    cr_assert_eq(pthread_create(&thread, NULL, interrupt_at_odd_moments, &in), 0);
-    int n_interrupted = 0;
-    for (int i = 0; i < TIMES; i++) {
-        session_truncate(s, 0, 0);
-        atomic_fetch_add(&in.wanted, 1);
-        while (session_prompt(s, 0, tokens, LENGTH, NULL, &err) == 0 && atomic_load(&in.given) <= i)
-            session_truncate(s, 0, 0);
-        while (atomic_load(&in.given) <= i)
-            sched_yield();
-        n_interrupted += err.code == E_INTERRUPTED;
-        err = (struct error){0};
-        atomic_store(&in.cancel, false);
-        session_truncate(s, 0, 0);
-        cr_assert_eq(session_prompt(s, 0, tokens, LENGTH, NULL, &err), 0, "%s", err.text);
-        cr_assert_arr_eq(session_logits(s, 0), first, sizeof first, "interrupt %d", i);
-    }
-    cr_expect_gt(n_interrupted, TIMES / 4, "%d", n_interrupted);
-    atomic_store(&in.stop, true);
-    pthread_join(thread, NULL);
-    session_close(s);
-    m.machine->v->close(m.machine);
-}
-
-Test(session, an_interrupt_at_any_moment_leaves_nothing_behind)
-{
-    struct tiny t = {.n_layer = 3, .with_data = true, .type = DT_Q4_K, .seed = 11};
-    tiny_build(&t);
-    check_interrupts(&t, 8);
-    check_interrupts(&t, 64);
-    tiny_free(&t);
 }
