@@ -586,6 +586,31 @@ INLINE void vec_turn4(vec r[4])
 #endif
 }
 
+// A VEC x VEC matrix turned.
+INLINE void vec_turn(vec r[VEC])
+{
+    UNROLL for (int i = 0; i < VEC; i += 4)
+        vec_turn4(r + i);
+#if defined(VEC_AVX512)
+    UNROLL for (int i = 0; i < 4; i++) { // the same of quads
+        __m512 a = _mm512_shuffle_f32x4((__m512)r[i], (__m512)r[i + 4], 0x44);
+        __m512 b = _mm512_shuffle_f32x4((__m512)r[i], (__m512)r[i + 4], 0xee);
+        __m512 c = _mm512_shuffle_f32x4((__m512)r[i + 8], (__m512)r[i + 12], 0x44);
+        __m512 d = _mm512_shuffle_f32x4((__m512)r[i + 8], (__m512)r[i + 12], 0xee);
+        r[i] = (vec)_mm512_shuffle_f32x4(a, c, 0x88);
+        r[i + 4] = (vec)_mm512_shuffle_f32x4(a, c, 0xdd);
+        r[i + 8] = (vec)_mm512_shuffle_f32x4(b, d, 0x88);
+        r[i + 12] = (vec)_mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+#elif defined(VEC_AVX2)
+    UNROLL for (int i = 0; i < 4; i++) {
+        __m256 a = (__m256)r[i], b = (__m256)r[i + 4];
+        r[i] = (vec)_mm256_permute2f128_ps(a, b, 0x20);
+        r[i + 4] = (vec)_mm256_permute2f128_ps(a, b, 0x31);
+    }
+#endif
+}
+
 // ---- functions
 
 // 2^n p for whole n in -252..254, p near 1: two factors, so that the result may be subnormal or infinite.
@@ -624,7 +649,7 @@ INLINE vec vec_exp(vec x)
 // The same for x <= 0, but 0 below -87: a subnormal, and be it on its way to 0, takes a CPU hundreds of cycles.
 INLINE vec vec_exp_down(vec x)
 {
-    vec shifted, p = vec_exp_parts(vec_at_least(vec_all(-87.0f), x), &shifted);
+    vec shifted, p = vec_exp_parts(x, &shifted);
 #if defined(VEC_AVX512)
     __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ); // or is NaN
     return (vec)_mm512_maskz_scalef_ps(counts, (__m512)p, (__m512)(shifted - ROUND_MAGIC));
