@@ -18,8 +18,9 @@ enum { AHEAD_BYTES = 448 };
 // The activations of a block, in the order of the weights.
 struct activations {
     __m512i x[5];
-    __m512i start; // in lane l: minus the weights' offset times the sum of its elements
-    __m512i sums8; // of IQ1: in word j of elements 8j .. 8j + 7
+    __m512i minus[4]; // of IQ2 and IQ3: -x
+    __m512i start;    // in lane l: minus the weights' offset times the sum of its elements
+    __m512i sums8;    // of IQ1: in word j of elements 8j .. 8j + 7
 };
 
 // ---- activations
@@ -49,6 +50,9 @@ typedef void activations_fn(const int8_t *q, struct activations *out);
 INLINE void activations_signed(const int8_t *q, struct activations *out)
 {
     take_quads(q, out->x);
+    UNROLL
+    for (int e = 0; e < 4; e++)
+        out->minus[e] = _mm512_sub_epi8(_mm512_setzero_si512(), out->x[e]);
 }
 
 INLINE void activations_iq1(const int8_t *q, struct activations *out)
@@ -102,19 +106,20 @@ typedef void products_fn(const uint8_t *b0, const uint8_t *b1, const struct acti
 INLINE void products_signed(quads_fn *quads, const uint8_t *b0, const uint8_t *b1, const struct activations *x, int n,
                             __m512i out[][2])
 {
-    const __m512i zero = _mm512_setzero_si512();
     struct quads rows[2];
     quads(b0, b1, rows);
     UNROLL
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < 2; r++) {
         UNROLL
-    for (int j = 0; j < n; j++) {
-        __m512i dot = zero;
-        UNROLL
-        for (int e = 0; e < 4; e++)
-            dot = _mm512_dpbusd_epi32(dot, rows[r].w[e],
-                                      _mm512_mask_sub_epi8(x[j].x[e], rows[r].minus[e], zero, x[j].x[e]));
-        out[j][r] = _mm512_mullo_epi32(dot, rows[r].scale);
+        for (int j = 0; j < n; j++) {
+            __m512i dot = _mm512_setzero_si512();
+            UNROLL
+            for (int e = 0; e < 4; e++) {
+                __m512i q = _mm512_mask_blend_epi8(minus_of(&rows[r], e), x[j].x[e], x[j].minus[e]);
+                dot = _mm512_dpbusd_epi32(dot, rows[r].w[e], q);
+            }
+            out[j][r] = _mm512_mullo_epi32(dot, rows[r].scale);
+        }
     }
 }
 
@@ -124,14 +129,15 @@ INLINE void products_iq1(quads_fn *quads, const uint8_t *b0, const uint8_t *b1, 
     struct quads rows[2];
     quads(b0, b1, rows);
     UNROLL
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < 2; r++) {
         UNROLL
-    for (int j = 0; j < n; j++) {
-        __m512i dot = _mm512_dpwssd_epi32(x[j].start, rows[r].delta, x[j].sums8);
-        UNROLL
-        for (int e = 0; e < 4; e++)
-            dot = _mm512_dpbusd_epi32(dot, rows[r].w[e], x[j].x[e]);
-        out[j][r] = _mm512_mullo_epi32(dot, rows[r].scale);
+        for (int j = 0; j < n; j++) {
+            __m512i dot = _mm512_dpwssd_epi32(x[j].start, rows[r].delta, x[j].sums8);
+            UNROLL
+            for (int e = 0; e < 4; e++)
+                dot = _mm512_dpbusd_epi32(dot, rows[r].w[e], x[j].x[e]);
+            out[j][r] = _mm512_mullo_epi32(dot, rows[r].scale);
+        }
     }
 }
 

@@ -59,7 +59,7 @@ INLINE void unsigned_signed(const struct quads *from, __m512i w[4])
     const __m512i offset = _mm512_set1_epi8(SIGN_OFFSET);
     UNROLL
     for (int e = 0; e < 4; e++)
-        w[e] = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, from->w[e]), from->minus[e], offset, from->w[e]);
+        w[e] = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, from->w[e]), minus_of(from, e), offset, from->w[e]);
 }
 
 INLINE void unsigned_iq1(const struct quads *from, __m512i w[4])

@@ -11,8 +11,8 @@
 //   first
 //     of all four, a second those of the second.. : four registers, in whose products with activations of the same
 //     order lane l is the sum of elements 16l .. 16l + 15, a sub-block of every type.
-//   - Signs are tested into masks. What is stored of them is seven bits: the eighth makes their number even, which is a
-//     product of bits, too.
+//   - Signs are tested into masks. Where seven of them are stored for eight, the last makes their number even: a product
+//     of bits, too.
 // IQ1 in eighths is 8 (g + 1) - 9 + {0, 2}.
 //
 // Private to matmul_q8_avx512*.c. All is pure and inlined; nothing is read outside of the blocks named.
@@ -26,10 +26,10 @@ enum { SIGN_OFFSET = 64, SHIFT_OFFSET = 9, TERNARY_OFFSET = 1 }; // added to a p
 
 // A block of a row. Byte i of w[e] belongs to element 4i + e; lane l of the scales to elements 16l .. 16l + 15.
 struct quads {
-    __m512i w[4];       // magnitudes; of IQ1 8 (g + 1)
-    __mmask64 minus[4]; // of IQ2 and IQ3: whose weights are negative
-    __m512i delta;      // of IQ1: 0 or 2 in word j, for elements 8j .. 8j + 7
-    __m512i scale;      // 1 .. 31
+    __m512i w[4];  // magnitudes; of IQ1 8 (g + 1)
+    __m512i signs; // of IQ2 and IQ3: bytes 2j and 2j + 1 are those of elements 8j .. 8j + 7, the first lowest, 1: negative
+    __m512i delta; // of IQ1: 0 or 2 in word j, for elements 8j .. 8j + 7
+    __m512i scale; // 1 .. 31
 };
 
 // ---- look-ups
@@ -125,21 +125,19 @@ INLINE void weights_iq3_s(const __m512i code[2], __m512i w[4])
 
 // ---- signs and scales
 
-// Bytes 2j and 2j + 1 of `signs` are those of elements 8j .. 8j + 7, the first lowest.
-INLINE void test_signs(__m512i signs, __mmask64 minus[4])
+// Which of the elements 4i + e are negative.
+INLINE __mmask64 minus_of(const struct quads *q, int e)
 {
-    UNROLL
-    for (int e = 0; e < 4; e++)
-        minus[e] = _mm512_test_epi8_mask(signs, _mm512_set1_epi16((short)(0x1001 << e)));
+    return _mm512_test_epi8_mask(q->signs, _mm512_set1_epi16((short)(0x1001 << e)));
 }
 
 // Seven signs from those bits on that each byte of `offsets` says of its quarter word; and the eighth.
-INLINE void test_seven_signs(__m512i words, uint64_t offsets, __mmask64 minus[4])
+INLINE __m512i seven_signs(__m512i words, uint64_t offsets)
 {
     const uint64_t matrix = bit_to(0, 0x81) | bit_to(1, 0x82) | bit_to(2, 0x84) | bit_to(3, 0x88) | bit_to(4, 0x90) |
                             bit_to(5, 0xa0) | bit_to(6, 0xc0);
     __m512i seven = _mm512_multishift_epi64_epi8(_mm512_set1_epi64((long long)offsets), words);
-    test_signs(AFFINE(seven, matrix, 0), minus);
+    return AFFINE(seven, matrix, 0);
 }
 
 // 32 bytes, each twice.
@@ -203,7 +201,7 @@ INLINE void quads_iq2_xxs(const uint8_t *b0, const uint8_t *b1, struct quads out
     UNROLL
     for (int r = 0; r < 2; r++) {
         weights_iq2(code[r], out[r].w);
-        test_seven_signs(row[r], 0x35352e2e27272020, out[r].minus);
+        out[r].signs = seven_signs(row[r], 0x35352e2e27272020);
         out[r].scale = odd_scales(bits_of_lanes(row[r], 0x0000003b0000003b, 0), 0x1e);
     }
 }
@@ -220,7 +218,7 @@ INLINE void quads_iq2_xs(const uint8_t *b0, const uint8_t *b1, struct quads out[
     UNROLL
     for (int r = 0; r < 2; r++) {
         weights_iq2(code[r], out[r].w);
-        test_seven_signs(row[r], 0x3939292919190909, out[r].minus);
+        out[r].signs = seven_signs(row[r], 0x3939292919190909);
         out[r].scale = scales_of_nibbles((r ? b1 : b0) + 66);
     }
 }
@@ -240,7 +238,7 @@ INLINE void quads_of_iq2_s(const uint8_t *b, struct quads *out)
     indices_of_pairs(b + 2, bits_of_lanes(high, 0x0000040000000000, 0x0000080000000800),
                      bits_of_lanes(high, 0x0000060000000200, 0x0000080000000800), 0x300, index);
     weights_iq2(gather_codes(iq2_s_codes, index[0], index[1]), out->w);
-    test_signs(twice(b + 34), out->minus);
+    out->signs = twice(b + 34);
     out->scale = scales_of_nibbles(b + 74);
 }
 
@@ -256,7 +254,7 @@ INLINE void quads_of_iq3_xxs(const uint8_t *b, struct quads *out)
     const struct table_masks m = masks_of(index);
     const __m512i code[2] = {look_up_256(iq3_xxs_codes[0], index, &m), look_up_256(iq3_xxs_codes[1], index, &m)};
     weights_iq3_xxs(code, out->w);
-    test_seven_signs(words, 0x15150e0e07070000, out->minus);
+    out->signs = seven_signs(words, 0x15150e0e07070000);
     out->scale = odd_scales(bits_of_lanes(words, 0x0000001b0000001b, 0), 0x1e);
 }
 
@@ -274,7 +272,7 @@ INLINE void quads_of_iq3_s(const uint8_t *b, struct quads *out)
     memcpy(&m.ninth, b + 66, sizeof(m.ninth));
     const __m512i code[2] = {look_up_512(iq3_s_codes[0], index, &m), look_up_512(iq3_s_codes[1], index, &m)};
     weights_iq3_s(code, out->w);
-    test_signs(twice(b + 74), out->minus);
+    out->signs = twice(b + 74);
     const __m512i turn = _mm512_set_epi32(27, 27, 23, 23, 19, 19, 15, 15, 11, 11, 7, 7, 3, 3, 31, 31);
     out->scale = odd_scales(_mm512_rorv_epi32(broadcast_32(b + 106), turn), 0x1e);
 }
@@ -334,19 +332,28 @@ INLINE void quads_iq1_m(const uint8_t *b0, const uint8_t *b1, struct quads out[2
 
 typedef __m512 factor_fn(const struct rows16 *g, size_t at);
 
+// The four bytes at `at` of each row.
+INLINE __m512i gather_words(const struct rows16 *g, size_t at)
+{
+    const __m512i first = _mm512_set1_epi64((long long)at);
+    __m256i low = _mm512_i64gather_epi32(_mm512_add_epi64(first, load_512(g->at)), NULL, 1);
+    __m256i high = _mm512_i64gather_epi32(_mm512_add_epi64(first, load_512(g->at + 8)), NULL, 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
 INLINE __m512 factor_eighth(const struct rows16 *g, size_t at)
 {
-    return _mm512_mul_ps(load_halves(g, at), _mm512_set1_ps(0.125f));
+    return _mm512_mul_ps(low_halves(gather_words(g, at)), _mm512_set1_ps(0.125f));
 }
 
 INLINE __m512 factor_quarter(const struct rows16 *g, size_t at)
 {
-    return _mm512_mul_ps(load_halves(g, at), _mm512_set1_ps(0.25f));
+    return _mm512_mul_ps(low_halves(gather_words(g, at)), _mm512_set1_ps(0.25f));
 }
 
 INLINE __m512 factor_one(const struct rows16 *g, size_t at)
 {
-    return load_halves(g, at);
+    return low_halves(gather_words(g, at));
 }
 
 // (a & mask) | b
@@ -369,12 +376,12 @@ INLINE __m512 factor_iq1_m(const struct rows16 *g, size_t at)
 
 INLINE __m512 factor_tq1_0(const struct rows16 *g, size_t at)
 {
-    return load_halves(g, at + 52);
+    return high_halves(gather_words(g, at + 50));
 }
 
 INLINE __m512 factor_tq2_0(const struct rows16 *g, size_t at)
 {
-    return load_halves(g, at + 64);
+    return high_halves(gather_words(g, at + 62));
 }
 
 // ---- three values
