@@ -1,10 +1,10 @@
-// The 8-bit matmul for 64-bit ARM: the level's table. One column goes its own way, more share unpacked panels; see
+// The 8-bit matmul for 64-bit ARM: the level's table. A column or two go their own way, more share unpacked panels; see
 // matmul_q8_neon.h.
 #include "kernels/cpu/matmul_q8_neon.h"
 
 static void multiply(const struct matmul_args *a)
 {
-    (a->n_x == 1 ? ISA_FN(matmul_q8_column) : ISA_FN(matmul_q8_panel))[a->type](a);
+    (a->n_x <= 2 ? ISA_FN(matmul_q8_column) : ISA_FN(matmul_q8_panel))[a->type](a);
 }
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {

@@ -2,7 +2,7 @@
 // (smmla) and the dot product (sdot), with the dot product alone, and without either; the integers are the same.
 //
 //   matmul_q8_neon_unpack.h   a row's block in any type's layout becomes signed bytes, scales and minima
-//   matmul_q8_neon_column.c   one column: four rows' blocks are multiplied as they are unpacked
+//   matmul_q8_neon_column.c   one column or two: four rows' blocks are multiplied as they are unpacked
 //   matmul_q8_neon_panel.c    more columns: eight rows' blocks are unpacked once, and all columns sweep over them
 //   matmul_q8_neon_tile.h     how a level lays such a panel out, and multiplies it with a few columns
 //
@@ -23,11 +23,17 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-// One column, and two or more; by type, NULL where there is none.
+// One column or two, and more; by type, NULL where there is none.
 extern matmul_fn *const ISA_FN(matmul_q8_column)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 
 enum { SPAN = 256, LINE = 64 };
+
+// Has the compiler load what follows only now: it would fill the registers, and then the stack.
+INLINE void load_after(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
 
 // ---- the columns
 

@@ -1,8 +1,8 @@
-// One column by four rows at a time, for 64-bit ARM: what writing a text waits for.
+// One column, or two, by four rows at a time, for 64-bit ARM: what writing a text waits for.
 //
 // Each row's block is multiplied as it is unpacked, in registers; the four rows' sums are reduced together by pairwise
-// adds, so that a lane is a row, and the float chain of kernels.h runs on four rows at a time. Memory is read ahead
-// from front to back: while a group of four rows is multiplied, every line of the next four is fetched, in order.
+// adds, so that a lane is a row, and the float chain of kernels.h runs on four rows at a time. Memory is read ahead from
+// front to back: while a group of four rows is multiplied, every line of the next four is fetched, in order.
 //
 // With sdot a group's dot is not begun at zero: it runs on, and with r_g the sum after group g
 //     sum_g scale_g * dot_g = sum_g (scale_g - scale_(g+1)) * r_g,
@@ -11,7 +11,15 @@
 // four times where |w| <= 32.
 #include "kernels/cpu/matmul_q8_neon_unpack.h"
 
-enum { ROWS = 4 };
+enum {
+    ROWS = 4,
+    COLUMNS = 2,
+#ifdef __ARM_FEATURE_DOTPROD
+    SDOT = 1,
+#else
+    SDOT = 0,
+#endif
+};
 
 INLINE int32x4_t reduce_rows(const int32x4_t v[ROWS])
 {
@@ -43,82 +51,96 @@ INLINE void store_rows(float *y, float32x4_t v, int n)
     memcpy(y, lanes, (size_t)n * sizeof(float));
 }
 
+// The columns in a span.
+struct columns {
+    const int8_t *q[COLUMNS];
+    struct sums sums[COLUMNS];
+};
+
+INLINE struct columns columns_at(const struct column *x, int n, int64_t span)
+{
+    struct columns c;
+    UNROLL for (int j = 0; j < n; j++) {
+        c.q[j] = x[j].q + SPAN * span;
+        c.sums[j] = sums_of(&x[j], span);
+    }
+    return c;
+}
+
 // Has the compiler read from here on, of a block and of the activations, after `done` is computed: of all at once, or
 // with the activations kept from row to row, it would spill most registers.
-INLINE void read_after(const uint8_t **block, const int8_t **q, int32x4_t done)
+INLINE void read_after(const uint8_t **block, struct columns *x, int n, int32x4_t done)
 {
-    __asm__("" : "+r"(*block), "+r"(*q) : "w"(done));
+    __asm__("" : "+r"(*block) : "w"(done));
+    UNROLL for (int j = 0; j < n; j++)
+        __asm__("" : "+r"(x->q[j]) : "w"(done));
 }
 
 // ---- blocks of 256
 
-// 128 products, in four lanes: `per` vectors share a scale, of which they have those from `first` on. q is at the first
-// of their activations.
+// A row's factors as its products take them, and what they have come to with a column.
 #ifdef __ARM_FEATURE_DOTPROD
-INLINE int32x4_t dot_half(int32x4_t sum, int32x4_t *run, const int8x16_t w[8], const int32x4_t *steps, int per,
-                          const int8_t *q)
+struct scales {
+    int32x4_t step[4];
+};
+
+struct row_sum {
+    int32x4_t sum, run;
+};
+
+INLINE struct scales scales_of(const struct block_256 *b, int groups)
 {
-    UNROLL for (int g = 0; g < 8 / per; g++)
-    {
-        UNROLL for (int i = g * per; i < g * per + per; i++) *run = vdotq_s32(*run, w[i], vld1q_s8(q + 16 * i));
-        sum = vmlaq_n_s32(sum, *run, steps[g / 4][g % 4]);
-        __asm__("" : "+w"(*run) : "w"(sum)); // the run goes on when it has been added, and needs no copy
+    struct scales s;
+    UNROLL for (int i = 0; i < groups / 8; i++) {
+        int16x8_t next = vextq_s16(b->scale[i], i + 1 < groups / 8 ? b->scale[i + 1] : vdupq_n_s16(0), 1);
+        int16x8_t step = vsubq_s16(b->scale[i], next);
+        s.step[2 * i] = vmovl_s16(vget_low_s16(step)), s.step[2 * i + 1] = vmovl_high_s16(step);
     }
-    return sum;
+    return s;
 }
 
-// One row's 256 products.
-INLINE int32x4_t dot_row(const uint8_t *block, struct block_256 *b, const struct type_256 *t, const int8_t **q)
+// 128 products more, in four lanes; q is at their activations.
+INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scales *scales, const struct type_256 *t,
+                     int half, const int8_t *q)
 {
-    int32x4_t sum = vdupq_n_s32(0), run = vdupq_n_s32(0), steps[4];
-    UNROLL for (int i = 0; i < t->groups / 8; i++)
-    {
-        int16x8_t next = vextq_s16(b->scale[i], i + 1 < t->groups / 8 ? b->scale[i + 1] : vdupq_n_s16(0), 1);
-        int16x8_t step = vsubq_s16(b->scale[i], next);
-        steps[2 * i] = vmovl_s16(vget_low_s16(step)), steps[2 * i + 1] = vmovl_high_s16(step);
+    int per = 16 / t->groups, groups = 8 / per;
+    UNROLL for (int g = 0; g < groups; g++) {
+        UNROLL for (int i = g * per; i < g * per + per; i++)
+            s->run = vdotq_s32(s->run, w[i], vld1q_s8(q + 16 * i));
+        s->sum = vmlaq_n_s32(s->sum, s->run, scales->step[(half * groups + g) / 4][(half * groups + g) % 4]);
+        __asm__("" : "+w"(s->run) : "w"(s->sum)); // the run goes on when it has been added, and needs no copy
     }
-    UNROLL for (int half = 0; half < 2; half++)
-    {
-        t->half(block, half, b);
-        sum = dot_half(sum, &run, b->w, steps + half * (t->groups / 8), 16 / t->groups, *q + 128 * half);
-        read_after(&block, q, sum);
-    }
-    return sum;
 }
 #else
-INLINE int32x4_t add_scaled(int32x4_t sum, int16x8_t dot, int16_t scale)
+struct scales {
+    int16x8_t of[2];
+};
+
+struct row_sum {
+    int32x4_t sum;
+};
+
+INLINE struct scales scales_of(const struct block_256 *b, int groups)
 {
-    return vmlal_high_n_s16(vmlal_n_s16(sum, vget_low_s16(dot), scale), dot, scale);
+    return (struct scales){{b->scale[0], groups == 16 ? b->scale[1] : b->scale[0]}};
 }
 
-INLINE int32x4_t dot_half(int32x4_t sum, const int8x16_t w[8], int16x8_t scale, int first, int per, bool wide,
-                          const int8_t *q)
+INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scales *scales, const struct type_256 *t,
+                     int half, const int8_t *q)
 {
+    int per = 16 / t->groups, first = half * (8 / per);
     int16x8_t dot = vdupq_n_s16(0);
-    UNROLL for (int i = 0; i < 8; i++)
-    {
+    UNROLL for (int i = 0; i < 8; i++) {
         int8x16_t x = vld1q_s8(q + 16 * i);
-        bool begins = i % per == 0 || wide, ends = i % per == per - 1 || wide;
+        bool begins = i % per == 0 || t->wide, ends = i % per == per - 1 || t->wide;
+        int g = first + i / per;
         dot = begins ? vmull_s8(vget_low_s8(w[i]), vget_low_s8(x)) : vmlal_s8(dot, vget_low_s8(w[i]), vget_low_s8(x));
         dot = vmlal_high_s8(dot, w[i], x);
-        if (ends)
-            sum = add_scaled(sum, dot, scale[first + i / per]);
+        if (ends) {
+            s->sum = vmlal_n_s16(s->sum, vget_low_s16(dot), scales->of[g / 8][g % 8]);
+            s->sum = vmlal_high_n_s16(s->sum, dot, scales->of[g / 8][g % 8]);
+        }
     }
-    return sum;
-}
-
-INLINE int32x4_t dot_row(const uint8_t *block, struct block_256 *b, const struct type_256 *t, const int8_t **q)
-{
-    int32x4_t sum = vdupq_n_s32(0);
-    UNROLL for (int half = 0; half < 2; half++)
-    {
-        bool eight = t->groups == 8;
-        t->half(block, half, b);
-        sum = dot_half(sum, b->w, b->scale[eight ? 0 : half], eight ? 4 * half : 0, 16 / t->groups, t->wide,
-                       *q + 128 * half);
-        read_after(&block, q, sum);
-    }
-    return sum;
 }
 #endif
 
@@ -135,38 +157,64 @@ INLINE int32x4_t dot_sums(const int16x8_t factor[2], int groups, const struct su
                        : multiply_sums(multiply_sums(zero, factor[0], s->of16[0]), factor[1], s->of16[1]);
 }
 
-INLINE void column_256(const struct matmul_args *a, struct type_256 t)
+// What four rows' blocks give with the columns, in four lanes each.
+struct products {
+    int32x4_t dot[COLUMNS][ROWS], min[COLUMNS][ROWS];
+};
+
+// Row r.
+INLINE void multiply_row(const uint8_t *block, const struct type_256 *t, struct columns *x, int n, struct products *p,
+                         int r)
 {
-    const struct column x = column_of(a->x[0], a->k);
+    struct block_256 b;
+    struct row_sum sum[COLUMNS] = {0};
+    t->begin(block, &b);
+    struct scales scales = scales_of(&b, t->groups);
+    UNROLL for (int half = 0; half < 2; half++) {
+        t->half(block, half, &b);
+        UNROLL for (int j = 0; j < n; j++) {
+            dot_half(&sum[j], b.w, &scales, t, half, x->q[j] + 128 * half);
+            read_after(&block, x, n, sum[j].sum);
+        }
+    }
+    UNROLL for (int j = 0; j < n; j++) {
+        p->dot[j][r] = sum[j].sum;
+        if (t->offset)
+            p->dot[j][r] = vmlaq_n_s32(sum[j].sum, dot_sums(b.scale, t->groups, &x->sums[j]), t->offset);
+        if (t->m_at)
+            p->min[j][r] = dot_sums(b.min, t->groups, &x->sums[j]);
+    }
+}
+
+INLINE void column_256(const struct matmul_args *a, int n, struct type_256 t)
+{
+    struct column x[COLUMNS];
+    for (int j = 0; j < n; j++)
+        x[j] = column_of(a->x[j], a->k);
     for (int first = 0; first < a->n_rows; first += ROWS) {
         struct row_group rows = rows_from(a, first);
         const uint8_t *ahead = rows_ahead(a, first, ROWS);
-        float32x4_t chain = vdupq_n_f32(0);
+        float32x4_t chain[COLUMNS] = {0};
         for (int64_t i = 0; i < a->k / SPAN; i++, ahead += ROWS * t.bytes) {
-            const int8_t *q = x.q + SPAN * i;
-            struct sums sums = sums_of(&x, i);
-            int32x4_t dots[ROWS], mins[ROWS];
+            struct columns c = columns_at(x, n, i);
+            struct products p;
             fetch(ahead, (size_t)(ROWS * t.bytes));
-            UNROLL for (int r = 0; r < ROWS; r++)
-            {
-                struct block_256 b;
-                t.begin(rows.at[r], &b);
-                dots[r] = dot_row(rows.at[r], &b, &t, &q);
-                if (t.offset)
-                    dots[r] = vmlaq_n_s32(dots[r], dot_sums(b.scale, t.groups, &sums), t.offset);
-                if (t.m_at)
-                    mins[r] = dot_sums(b.min, t.groups, &sums);
-                if (r + 1 < ROWS)
-                    read_after(&rows.at[r + 1], &q, dots[r]);
+            UNROLL for (int r = 0; r < ROWS; r++) {
+                multiply_row(rows.at[r], &t, &c, n, &p, r);
+                read_after(&rows.at[(r + 1) % ROWS], &c, n, p.dot[n - 1][r]);
             }
             struct factors f = factors_256(rows.at, &t);
-            float32x4_t s = vmulq_f32(vcvtq_f32_s32(reduce_rows(dots)), f.d);
-            if (t.m_at)
-                s = vfmsq_f32(s, vcvtq_f32_s32(reduce_rows(mins)), f.m);
-            chain = vfmaq_n_f32(chain, s, x.da[i]);
-            UNROLL for (int r = 0; r < ROWS; r++) rows.at[r] += t.bytes;
+            UNROLL for (int j = 0; j < n; j++) {
+                float32x4_t s = vmulq_f32(vcvtq_f32_s32(reduce_rows(p.dot[j])), f.d);
+                if (t.m_at)
+                    s = vfmsq_f32(s, vcvtq_f32_s32(reduce_rows(p.min[j])), f.m);
+                chain[j] = vfmaq_n_f32(chain[j], s, x[j].da[i]);
+            }
+            UNROLL for (int r = 0; r < ROWS; r++)
+                rows.at[r] += t.bytes;
         }
-        store_rows(a->y[0] + first, chain, rows.n);
+        for (int j = 0; j < n; j++)
+            store_rows(a->y[j] + first, chain[j], rows.n);
     }
 }
 
@@ -204,61 +252,89 @@ INLINE int32x4_t dot_32(int8x16_t w[ROWS][2], bool wide, int8x16_t q0, int8x16_t
 }
 #endif
 
-// S of kernels.h: n blocks of four rows, from the first of a span on. The rows go on behind them.
-INLINE float32x4_t add_blocks_32(struct row_group *rows, const struct type_32 *t, int n, const int8_t *q,
-                                 struct sums sums)
+// Towards S of kernels.h for each column: block i of a span of four rows.
+struct partial {
+    float32x4_t s[COLUMNS], sums[COLUMNS][2];
+};
+
+INLINE struct partial partial_begin(const struct columns *x, int n)
 {
-    float32x4_t s = vdupq_n_f32(0), float_sums[2] = {floats_of_low(sums.of32), floats_of_high(sums.of32)};
-    UNROLL for (int j = 0; j < n; j++)
-    {
-        int8x16_t w[ROWS][2];
-        UNROLL for (int r = 0; r < ROWS; r++) t->unpack(rows->at[r], w[r]);
-        int32x4_t isum = dot_32(w, t->wide, vld1q_s8(q + 32 * j), vld1q_s8(q + 32 * j + 16));
-        if (t->offset)
-            isum = vmlal_n_s16(isum, vdup_n_s16((int16_t)t->offset), sums.of32[j]);
-        struct factors f = factors_32(rows->at, t);
-        s = vfmaq_f32(s, vcvtq_f32_s32(isum), f.d);
-        if (t->m_at)
-            s = vfmaq_n_f32(s, f.m, float_sums[j / 4][j % 4]);
-        UNROLL for (int r = 0; r < ROWS; r++) rows->at[r] += t->bytes;
+    struct partial p;
+    UNROLL for (int j = 0; j < n; j++) {
+        p.s[j] = vdupq_n_f32(0);
+        p.sums[j][0] = floats_of_low(x->sums[j].of32), p.sums[j][1] = floats_of_high(x->sums[j].of32);
     }
-    return s;
+    return p;
 }
 
-INLINE void column_32(const struct matmul_args *a, struct type_32 t)
+INLINE void add_block_32(struct row_group *rows, const struct type_32 *t, const struct columns *x, int n, int i,
+                         struct partial *p)
 {
-    const struct column x = column_of(a->x[0], a->k);
+    int8x16_t w[ROWS][2];
+    UNROLL for (int r = 0; r < ROWS; r++)
+        t->unpack(rows->at[r], w[r]);
+    struct factors f = factors_32(rows->at, t);
+    UNROLL for (int j = 0; j < n; j++) {
+        const int8_t *q = x->q[j] + 32 * i;
+        int32x4_t isum = dot_32(w, t->wide, vld1q_s8(q), vld1q_s8(q + 16));
+        if (t->offset)
+            isum = vmlal_n_s16(isum, vdup_n_s16((int16_t)t->offset), x->sums[j].of32[i]);
+        p->s[j] = vfmaq_f32(p->s[j], vcvtq_f32_s32(isum), f.d);
+        if (t->m_at)
+            p->s[j] = vfmaq_n_f32(p->s[j], f.m, p->sums[j][i / 4][i % 4]);
+    }
+    UNROLL for (int r = 0; r < ROWS; r++)
+        rows->at[r] += t->bytes;
+    if (n > 1 || !SDOT) // counted: one column by sdot takes fewer instructions when blocks overlap
+        load_after();
+}
+
+INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
+{
+    struct column x[COLUMNS];
+    for (int j = 0; j < n; j++)
+        x[j] = column_of(a->x[j], a->k);
     for (int first = 0; first < a->n_rows; first += ROWS) {
         struct row_group rows = rows_from(a, first);
         const uint8_t *ahead = rows_ahead(a, first, ROWS);
-        float32x4_t chain = vdupq_n_f32(0);
-        int64_t i = 0;
-        for (; i < a->k / SPAN; i++, ahead += ROWS * 8 * t.bytes) {
+        float32x4_t chain[COLUMNS] = {0};
+        for (int64_t i = 0; i < q8_blocks(a->k); i++, ahead += ROWS * 8 * t.bytes) {
+            struct columns c = columns_at(x, n, i);
+            struct partial p = partial_begin(&c, n);
+            int blocks = (int)MIN(8, a->k / 32 - 8 * i);
             fetch(ahead, (size_t)(ROWS * 8 * t.bytes));
-            float32x4_t s = add_blocks_32(&rows, &t, 8, x.q + SPAN * i, sums_of(&x, i));
-            chain = vfmaq_n_f32(chain, s, x.da[i]);
+            if (blocks == 8) {
+                UNROLL for (int block = 0; block < 8; block++)
+                    add_block_32(&rows, &t, &c, n, block, &p);
+            } else {
+                for (int block = 0; block < blocks; block++)
+                    add_block_32(&rows, &t, &c, n, block, &p);
+            }
+            UNROLL for (int j = 0; j < n; j++)
+                chain[j] = vfmaq_n_f32(chain[j], p.s[j], x[j].da[i]);
         }
-        if (a->k % SPAN) {
-            int n = (int)(a->k % SPAN / 32);
-            chain = vfmaq_n_f32(chain, add_blocks_32(&rows, &t, n, x.q + SPAN * i, sums_of(&x, i)), x.da[i]);
-        }
-        store_rows(a->y[0] + first, chain, rows.n);
+        for (int j = 0; j < n; j++)
+            store_rows(a->y[j] + first, chain[j], rows.n);
     }
 }
 
 // ---- the functions of the level
 
-#define COLUMN_256(name, NAME, bytes, groups, offset, wide, d_at, m_at)                                                \
+#define COLUMN(name, CALL, ...)                                                                                        \
     static void column_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \
-        column_256(a,                                                                                                  \
-                   (struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, begin_##name, half_##name});  \
+        if (a->n_x == 1)                                                                                               \
+            CALL(a, 1, __VA_ARGS__);                                                                                   \
+        else                                                                                                           \
+            CALL(a, 2, __VA_ARGS__);                                                                                   \
     }
-#define COLUMN_32(name, NAME, bytes, offset, wide, power, m_at)                                                        \
-    static void column_##name(const struct matmul_args *a)                                                             \
-    {                                                                                                                  \
-        column_32(a, (struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name});                    \
-    }
+// clang-format off
+#define COLUMN_256(name, NAME, bytes, groups, offset, wide, d_at, m_at) \
+    COLUMN(name, column_256, \
+           (struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, begin_##name, half_##name})
+#define COLUMN_32(name, NAME, bytes, offset, wide, power, m_at) \
+    COLUMN(name, column_32, (struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name})
+// clang-format on
 TYPES_256(COLUMN_256)
 TYPES_32(COLUMN_32)
 

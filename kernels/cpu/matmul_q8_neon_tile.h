@@ -234,12 +234,6 @@ INLINE int32x4_t reduce_rows(const int32x4_t v[4])
     return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
 }
 
-// Has the compiler load what follows only now: it would fill the registers, and then the stack.
-INLINE void load_after(void)
-{
-    __asm__ volatile("" ::: "memory");
-}
-
 // Eight groups of rows 4 v .. 4 v + 3.
 INLINE void dot_groups(const struct panel *p, int v, int half, int groups, bool wide, int columns,
                        const int8_t *const *q, int32x4_t sums[TILE_COLUMNS][4])

@@ -139,7 +139,7 @@ INLINE void half_q3_k(const uint8_t *b, int half, struct block_256 *o)
         o->w[i + 6] = signed_of(vsriq_n_u8(bit_mask(mask, bit + 3), q, 6));
         o->w[i + 2] = signed_of(vsliq_n_u8(vshrq_n_u8(q, 2), bit_mask(mask, bit + 1), 2));
         o->w[i + 4] = signed_of(vsliq_n_u8(vshrq_n_u8(q, 4), bit_mask(mask, bit + 2), 2));
-        o->w[i] = signed_of(vsliq_n_u8(q, bit_mask(mask, bit), 2));
+        o->w[i] = signed_of(vsliq_n_u8(after(q, o->w[i + 4]), bit_mask(mask, bit), 2));
     }
 }
 

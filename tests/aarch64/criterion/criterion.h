@@ -48,6 +48,7 @@ void test_add(struct test *test); // runner.c
 #define cr_assert_null(a, ...) cr_assert(!(a), ##__VA_ARGS__)
 #define cr_assert_not_null(a, ...) cr_assert((a), ##__VA_ARGS__)
 #define cr_expect_not_null(a, ...) cr_assert((a), ##__VA_ARGS__)
+#define cr_assert_arr_eq(a, b, size, ...) cr_assert(memcmp((a), (b), (size)) == 0, ##__VA_ARGS__)
 #define cr_assert_str_eq(a, b, ...) cr_assert(strcmp((a), (b)) == 0, ##__VA_ARGS__)
 
 #endif
