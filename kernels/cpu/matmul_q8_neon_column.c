@@ -298,18 +298,21 @@ INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
         struct row_group rows = rows_from(a, first);
         const uint8_t *ahead = rows_ahead(a, first, ROWS);
         float32x4_t chain[COLUMNS] = {0};
-        for (int64_t i = 0; i < q8_blocks(a->k); i++, ahead += ROWS * 8 * t.bytes) {
+        int64_t i = 0;
+        for (; i < a->k / SPAN; i++, ahead += ROWS * 8 * t.bytes) {
             struct columns c = columns_at(x, n, i);
             struct partial p = partial_begin(&c, n);
-            int blocks = (int)MIN(8, a->k / 32 - 8 * i);
             fetch(ahead, (size_t)(ROWS * 8 * t.bytes));
-            if (blocks == 8) {
-                UNROLL for (int block = 0; block < 8; block++)
-                    add_block_32(&rows, &t, &c, n, block, &p);
-            } else {
-                for (int block = 0; block < blocks; block++)
-                    add_block_32(&rows, &t, &c, n, block, &p);
-            }
+            UNROLL for (int block = 0; block < 8; block++)
+                add_block_32(&rows, &t, &c, n, block, &p);
+            UNROLL for (int j = 0; j < n; j++)
+                chain[j] = vfmaq_n_f32(chain[j], p.s[j], x[j].da[i]);
+        }
+        if (a->k % SPAN) {
+            struct columns c = columns_at(x, n, i);
+            struct partial p = partial_begin(&c, n);
+            for (int block = 0; block < (int)(a->k % SPAN / 32); block++)
+                add_block_32(&rows, &t, &c, n, block, &p);
             UNROLL for (int j = 0; j < n; j++)
                 chain[j] = vfmaq_n_f32(chain[j], p.s[j], x[j].da[i]);
         }
