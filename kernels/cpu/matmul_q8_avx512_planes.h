@@ -74,4 +74,13 @@ INLINE void put_scaled(struct panel *p, int lane, int k, __m512i w, const struct
     _mm512_store_si512((*p->low)[lane / GROUP][k / 4], low);
 }
 
+// Words of weights whose scales are floats, plus the offset: to the panel, or as they are, signed, to the high plane.
+INLINE void put_plain(struct panel *p, int lane, int k, __m512i w, int offset)
+{
+    if (p->high)
+        _mm512_store_si512((*p->high)[lane / GROUP][k / 4], _mm512_sub_epi8(w, _mm512_set1_epi8((char)offset)));
+    else
+        put_words(p, lane, k, w);
+}
+
 #endif

@@ -384,7 +384,7 @@ static void unpack_q8_0(const struct rows16 *g, size_t at, int n_blocks, struct 
         _mm512_store_ps(&p->d[b][lane], d[b]);
         load_words_32(g, offset[b] + 2, t);
         for (int i = 0; i < 8; i++)
-            put_words(p, lane, 32 * b + 4 * i, _mm512_xor_si512(t[i], _mm512_set1_epi8((char)0x80)));
+            put_plain(p, lane, 32 * b + 4 * i, _mm512_xor_si512(t[i], _mm512_set1_epi8((char)0x80)), 128);
     }
 }
 
@@ -418,8 +418,8 @@ INLINE void unpack_nibbles(const struct rows16 *g, size_t at, int n_blocks, stru
                 low = _mm512_or_si512(low, spread_fifth_bits(fifth[0], i));
                 high = _mm512_or_si512(high, spread_fifth_bits(fifth[0], 4 + i));
             }
-            put_words(p, lane, 32 * b + 4 * i, low);
-            put_words(p, lane, 32 * b + 16 + 4 * i, high);
+            put_plain(p, lane, 32 * b + 4 * i, low, s->offset);
+            put_plain(p, lane, 32 * b + 16 + 4 * i, high, s->offset);
         }
     }
 }
