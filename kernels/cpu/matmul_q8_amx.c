@@ -31,7 +31,7 @@ static const struct kind kinds[DT_COUNT] = {
     [DT_IQ3_S] = {SIGNED, 44},     [DT_TQ1_0] = {SIGNED, 40},     [DT_TQ2_0] = {SIGNED, 40},
     [DT_Q4_0] = {BLOCKS, 48},      [DT_Q5_0] = {BLOCKS, 48},      [DT_Q8_0] = {BLOCKS, 48},
     [DT_IQ4_NL] = {BLOCKS, 48},    [DT_MXFP4] = {BLOCKS, 48},
-    [DT_Q4_1] = {BLOCKS_MINS, 48}, [DT_Q5_1] = {BLOCKS_MINS, 48},
+    [DT_Q4_1] = {BLOCKS_MINS, 128}, [DT_Q5_1] = {BLOCKS_MINS, 128},
 };
 // clang-format on
 
