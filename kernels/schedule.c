@@ -418,16 +418,22 @@ static void choose_place(struct builder *b, const struct tensor *n, bool leaves)
         v->bytes = v->row_bytes * (size_t)(v->place == PLACE_TILE ? MIN(c->tile, rows) : rows);
 }
 
-// Whether quantised rows that products read by columns are kept in tiles too, where the schedule is for many rows.
+// Whether quantised rows that products read by columns are kept in tiles too, or alone, where the schedule is for many rows.
 static void choose_tiles(struct builder *b)
 {
     const struct q8_rules *q8 = &b->program->q8;
-    for (int i = 0; q8->tiles_bytes && b->options->kind == SCHEDULE_MANY && i < b->program->n; i++) {
+    struct value *values = b->out->values;
+    if (!q8->tiles_bytes || b->options->kind == SCHEDULE_FEW)
+        return;
+    for (int i = 0; i < b->program->n; i++)
+        values[i].tiles_alone = b->program->nodes[i]->op == OP_QUANTIZE;
+    for (int i = 0; i < b->program->n; i++) {
         const struct tensor *n = b->program->nodes[i], *x = n->src[0];
-        if (n->op != OP_MATMUL || x->op != OP_QUANTIZE || b->out->values[x->id].place != PLACE_SHARED)
+        if (!x || x->op != OP_QUANTIZE || values[x->id].place != PLACE_SHARED)
             continue;
-        struct value *v = &b->out->values[x->id];
-        size_t bytes = q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], b->options->max_rows[n->rows]);
+        struct value *v = &values[x->id];
+        size_t bytes = n->op != OP_MATMUL ? 0 : q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], b->options->max_rows[n->rows]);
+        v->tiles_alone &= bytes > 0;
         v->bytes += MAX(v->tiles_bytes, bytes) - v->tiles_bytes;
         v->tiles_bytes = MAX(v->tiles_bytes, bytes);
     }

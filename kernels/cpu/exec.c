@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, ATTEND_PAIRS = 192, BLAS_ROWS = 32, PIECE_ROWS = 64 };
+_Static_assert((int)PIECE_ROWS >= (int)Q8_TILES_FROM, "a piece of rows in tiles is multiplied in tiles");
 
 // Of a phase's items.
 struct counter {
@@ -164,6 +165,7 @@ static void put_in_tiles(const struct item *it, const struct tensor *n, void *ti
 // The item's columns of each row, whole blocks of them.
 static void do_quantize(const struct item *it, const struct tensor *n)
 {
+    const struct kernels *k = it->run->k;
     int64_t c = it->col0;
     if (n->p.quantize.k != n->width) {
         quantize_each(it, n);
@@ -171,7 +173,12 @@ static void do_quantize(const struct item *it, const struct tensor *n)
     }
     void *tiles = tiles_of(it, n);
     for (int row = it->row0; row < it->row1; row++) {
-        it->run->k->quantize_q8_columns(at(it, n->src[0], row, c), n->width, c, it->col1 - c, row_at(it, n, row));
+        const float *x = at(it, n->src[0], row, c);
+        if (tiles && value_of(it->run, n)->tiles_alone) {
+            k->quantize_q8_tiles(x, c, it->col1 - c, tiles, rows_of(it->run, n->rows), row);
+            continue;
+        }
+        k->quantize_q8_columns(x, n->width, c, it->col1 - c, row_at(it, n, row));
         if (tiles)
             put_in_tiles(it, n, tiles, row);
     }
@@ -399,7 +406,7 @@ struct grid {
     int rows, tile;        // of the step; of an item
     int64_t columns;       // items of all columns, or of an expert's
     int64_t whole;         // items of all rows that come first; then those of `rest` columns in pieces of rows
-    int pieces, piece;     // of a column of the rest; rows of one
+    int pieces, piece;     // of a column of the rest; rows of one, and of the last what is left
 };
 
 // Rows that an item takes at a time; all of them where columns are shared out.
@@ -418,8 +425,8 @@ static void share_rest(const struct run *r, const struct chain *c, struct grid *
     int rest = c->shares_rest && c->kind == CHAIN_COLUMNS ? (int)(g->columns % threads) : 0;
     int pieces = rest ? MIN((2 * threads + rest - 1) / rest, g->rows / PIECE_ROWS) : 1;
     g->whole = g->columns - (pieces > 1 ? rest : 0);
-    g->piece = pieces > 1 ? (int)align_up((size_t)((g->rows + pieces - 1) / pieces), PIECE_ROWS / 2) : g->rows;
-    g->pieces = g->piece ? (g->rows + g->piece - 1) / g->piece : 0;
+    g->piece = pieces > 1 ? (int)align_up((size_t)(g->rows / pieces), Q8_TILE_COLUMNS) : g->rows;
+    g->pieces = g->piece ? g->rows / g->piece : 0;
 }
 
 static struct grid grid_of(const struct run *r, const struct chain *c)
@@ -460,8 +467,9 @@ static struct item item_at(const struct run *r, uint8_t *local, const struct cha
         it.expert = (int)(i / g.columns);
     } else if (c->kind == CHAIN_COLUMNS && i >= g.whole) {
         column = g.whole + (i - g.whole) / g.pieces;
-        it.row0 = (int)((i - g.whole) % g.pieces) * g.piece;
-        it.row1 = MIN(g.rows, it.row0 + g.piece);
+        int piece = (int)((i - g.whole) % g.pieces);
+        it.row0 = piece * g.piece;
+        it.row1 = piece + 1 < g.pieces ? it.row0 + g.piece : g.rows;
     } else if (c->kind != CHAIN_COLUMNS) {
         int tiles = (g.rows + g.tile - 1) / g.tile, t = tiles - 1 - (int)(i / g.columns);
         it.row0 = t * g.tile;

@@ -159,6 +159,8 @@ struct kernels {
     void (*quantize_q8)(const float *x, int64_t k, void *row);
     // Columns col .. col+n-1 alone of a row of k, x[0] the first of them: whole blocks, from a block's start.
     void (*quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
+    // The same, to column `column` of n_columns in tiles: bytes as q8_tiles_put leaves them.
+    void (*quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column);
     void (*combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);  // sum_j weights[j]*x[j*n ..]
     // Conversions of n elements (a multiple of the type's block).
     void (*const *encode)(const float *x, void *blocks, int64_t n);  // [DT_COUNT]; the KV types; same bits as dtype_encode

@@ -26,6 +26,7 @@
         .route = ISA_FN(route),                                                                                        \
         .quantize_q8 = ISA_FN(quantize_q8),                                                                            \
         .quantize_q8_columns = ISA_FN(quantize_q8_columns),                                                            \
+        .quantize_q8_tiles = ISA_FN(quantize_q8_tiles),                                                                \
         .combine = ISA_FN(combine),                                                                                    \
         .encode = ISA_FN(encode_table),                                                                                \
         .decode = ISA_FN(decode_table),                                                                                \

@@ -380,6 +380,13 @@ static int32_t largest_magnitude(const float x[Q8_BLOCK])
     return veci_greatest(top);
 }
 
+// Where a block goes: its quants in pieces of 64, `stride` bytes apart.
+struct block {
+    int8_t *q;
+    size_t stride;
+    int16_t *sums;
+};
+
 // q and the sums of a block whose elements times per_step are at most 127 and a rounding: the nearest integers, ties to
 // even.
 #if defined(VEC_AVX512)
@@ -399,7 +406,7 @@ INLINE __m512i nearest_64(const float *x, __m512 per_step)
 
 // Sums of eight bytes (plus 128 each, for vpsadbw knows no signs) of the four quarters, side by side in words; a sum of
 // sixteen is that of two 64-bit halves, and stands in the word of its quarter.
-static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, int16_t *sums)
+static void quantize_block(const float x[Q8_BLOCK], float per_step, struct block to)
 {
     const __m512i order =
         _mm512_castsi256_si512(_mm256_set_epi16(27, 19, 11, 3, 26, 18, 10, 2, 25, 17, 9, 1, 24, 16, 8, 0));
@@ -407,13 +414,13 @@ static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, i
     UNROLL for (int i = 0; i < 4; i++)
     {
         __m512i bytes = nearest_64(x + 64 * i, _mm512_set1_ps(per_step));
-        _mm512_storeu_si512(q + 64 * i, bytes);
+        _mm512_storeu_si512(to.q + to.stride * (size_t)i, bytes);
         __m512i eights = _mm512_sad_epu8(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)), _mm512_setzero_si512());
         words = _mm512_or_si512(words, _mm512_slli_epi64(eights, 16 * i));
     }
     words = _mm512_add_epi16(words, _mm512_shuffle_epi32(words, 0x4e));
     __m256i all = _mm512_castsi512_si256(_mm512_permutexvar_epi16(order, words));
-    _mm256_storeu_si256((__m256i *)sums, _mm256_sub_epi16(all, _mm256_set1_epi16(16 * 128)));
+    _mm256_storeu_si256((__m256i *)to.sums, _mm256_sub_epi16(all, _mm256_set1_epi16(16 * 128)));
 }
 #elif defined(VEC_AVX2)
 INLINE __m256i nearest(const float *x, __m256 per_step)
@@ -422,7 +429,7 @@ INLINE __m256i nearest(const float *x, __m256 per_step)
 }
 
 // 32 elements at a time. Packing leaves four of each eight in both halves: the permutation brings them together.
-static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, int16_t *sums)
+static void quantize_block(const float x[Q8_BLOCK], float per_step, struct block to)
 {
     const __m256i order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
     __m256 step = _mm256_set1_ps(per_step);
@@ -430,47 +437,59 @@ static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, i
         __m256i lo = _mm256_packs_epi32(nearest(x + i, step), nearest(x + i + 8, step));
         __m256i hi = _mm256_packs_epi32(nearest(x + i + 16, step), nearest(x + i + 24, step));
         __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi), order);
-        _mm256_storeu_si256((__m256i *)(q + i), bytes);
+        _mm256_storeu_si256((__m256i *)(to.q + to.stride * (size_t)(i / 64) + i % 64), bytes);
         // Sums of eight bytes, plus 128 each, for vpsadbw knows no signs.
         __m256i eights = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
         eights = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0x4e));
-        sums[i / Q8_SUMS] = (int16_t)(_mm256_cvtsi256_si32(eights) - 16 * 128);
-        sums[i / Q8_SUMS + 1] = (int16_t)(_mm256_extract_epi32(eights, 4) - 16 * 128);
+        to.sums[i / Q8_SUMS] = (int16_t)(_mm256_cvtsi256_si32(eights) - 16 * 128);
+        to.sums[i / Q8_SUMS + 1] = (int16_t)(_mm256_extract_epi32(eights, 4) - 16 * 128);
     }
 }
 #else
-static void quantize_block(const float x[Q8_BLOCK], float per_step, int8_t *q, int16_t *sums)
+static void quantize_block(const float x[Q8_BLOCK], float per_step, struct block to)
 {
     for (int i = 0; i < Q8_BLOCK; i += 4 * LANES) {
         struct lanes rounded[4];
+        int8_t *q = to.q + to.stride * (size_t)(i / 64);
         for (int g = 0; g < 4; g++) {
             for (int p = 0; p < PARTS; p++) {
-                int at = i + g * LANES + p * VEC;
-                vec shifted = vec_load(x + at) * per_step + ROUND_MAGIC;
+                int at = g * LANES + p * VEC;
+                vec shifted = vec_load(x + i + at) * per_step + ROUND_MAGIC;
                 veci_to_i8(q + at, (veci)shifted); // whose low byte is the integer's
                 rounded[g].part[p] = shifted - ROUND_MAGIC;
             }
         }
         quad four = lanes_sum4(rounded[0], rounded[1], rounded[2], rounded[3]);
         for (int g = 0; g < 4; g++)
-            sums[i / Q8_SUMS + g] = (int16_t)four[g];
+            to.sums[i / Q8_SUMS + g] = (int16_t)four[g];
     }
 }
 #endif
 
-static float quantize_block_scaled(const float x[Q8_BLOCK], int8_t *q, int16_t *sums)
+static float quantize_block_scaled(const float x[Q8_BLOCK], struct block to)
 {
     int32_t bits = largest_magnitude(x);
     float top;
     memcpy(&top, &bits, sizeof(top));
     if (top > 0 && top <= FLT_MAX) {
         float d = MAX(top / 127.0f, FLT_MIN);
-        quantize_block(x, 1.0f / d, q, sums);
+        quantize_block(x, 1.0f / d, to);
         return d;
     }
-    memset(q, 0, Q8_BLOCK);
-    memset(sums, 0, Q8_BLOCK / Q8_SUMS * sizeof(*sums));
+    for (int i = 0; i < Q8_BLOCK; i += 64)
+        memset(to.q + to.stride * (size_t)(i / 64), 0, 64);
+    memset(to.sums, 0, Q8_BLOCK / Q8_SUMS * sizeof(*to.sums));
     return top == 0 ? 0 : NAN;
+}
+
+// The n elements that are left of a row, if they are less than a block: filled up with zeros in `padded`.
+INLINE const float *whole_block(const float *x, int64_t n, float padded[Q8_BLOCK])
+{
+    if (n >= Q8_BLOCK)
+        return x;
+    memset(padded, 0, Q8_BLOCK * sizeof(float));
+    memcpy(padded, x, (size_t)n * sizeof(float));
+    return padded;
 }
 
 void ISA_FN(quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row)
@@ -478,14 +497,10 @@ void ISA_FN(quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t
     int8_t *q = row;
     int64_t n_blocks = q8_blocks(k), b = col / Q8_BLOCK;
     int16_t *sums = (int16_t *)row + (q8_sums(row, k) - (const int16_t *)row);
-    float *d = (float *)row + (q8_scales(row, k) - (const float *)row);
+    float *d = (float *)row + (q8_scales(row, k) - (const float *)row), padded[Q8_BLOCK];
     for (; n > 0; b++, x += Q8_BLOCK, n -= Q8_BLOCK) {
-        float padded[Q8_BLOCK];
-        if (n < Q8_BLOCK) {
-            memset(padded, 0, sizeof(padded));
-            memcpy(padded, x, (size_t)n * sizeof(float));
-        }
-        d[b] = quantize_block_scaled(n < Q8_BLOCK ? padded : x, q + b * Q8_BLOCK, sums + b * (Q8_BLOCK / Q8_SUMS));
+        struct block to = {q + b * Q8_BLOCK, 64, sums + b * (Q8_BLOCK / Q8_SUMS)};
+        d[b] = quantize_block_scaled(whole_block(x, n, padded), to);
     }
     if (b == n_blocks)
         memset(d + n_blocks, 0, (size_t)((char *)row + q8_row_bytes(n_blocks * Q8_BLOCK) - (char *)(d + n_blocks)));
@@ -494,4 +509,27 @@ void ISA_FN(quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t
 void ISA_FN(quantize_q8)(const float *x, int64_t k, void *row)
 {
     ISA_FN(quantize_q8_columns)(x, k, 0, k, row);
+}
+
+INLINE void sums_of_32(const int16_t sums[Q8_SUMS], int16_t of_32[Q8_SUMS / 2])
+{
+#if defined(VEC_AVX512)
+    __m256i pairs = _mm256_madd_epi16(_mm256_loadu_si256((const __m256i *)sums), _mm256_set1_epi16(1));
+    _mm_storeu_si128((__m128i *)of_32, _mm256_cvtepi32_epi16(pairs));
+#else
+    for (int i = 0; i < Q8_SUMS / 2; i++)
+        of_32[i] = (int16_t)(sums[2 * i] + sums[2 * i + 1]);
+#endif
+}
+
+void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+{
+    float padded[Q8_BLOCK];
+    for (int64_t span = col / Q8_BLOCK; n > 0; span++, x += Q8_BLOCK, n -= Q8_BLOCK) {
+        struct q8_tiles t = q8_tiles_at(tiles, n_columns, span);
+        int8_t *q = t.quants + column / Q8_TILE_COLUMNS * Q8_TILE_GROUP + column % Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
+        struct block to = {q, Q8_TILE_COLUMNS * Q8_TILE_WIDTH, t.sums[column]};
+        t.d[column] = quantize_block_scaled(whole_block(x, n, padded), to);
+        sums_of_32(t.sums[column], t.sums_of_32[column]);
+    }
 }
