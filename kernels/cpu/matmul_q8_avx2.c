@@ -1,9 +1,9 @@
 // The 8-bit matmul for AVX2: which of its regimes serves a call.
 //
-// The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j], then a
-// step of the float chain. Here a lane of a register is a row, so that nothing is added up across lanes. One column waits
-// for memory, and multiplies weights as it unpacks them (matmul_q8_avx2_lone.c). For more columns they are unpacked to a
-// panel once (matmul_q8_avx2_panel.c).
+// The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j], then
+// a step of the float chain. Here a lane of a register is a row, so that nothing is added up across lanes. One column
+// waits for memory, and multiplies weights as it unpacks them (matmul_q8_avx2_lone.c). For more columns they are
+// unpacked to a panel once (matmul_q8_avx2_panel.c).
 #include "kernels/cpu/matmul_q8_avx2.h"
 
 static void matmul(const struct matmul_args *a)
@@ -13,7 +13,7 @@ static void matmul(const struct matmul_args *a)
 }
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
-    [DT_Q4_0] = matmul, [DT_Q4_1] = matmul, [DT_Q5_0] = matmul,   [DT_Q5_1] = matmul,   [DT_Q8_0] = matmul,
-    [DT_Q2_K] = matmul, [DT_Q3_K] = matmul, [DT_Q4_K] = matmul,   [DT_Q5_K] = matmul,   [DT_Q6_K] = matmul,
+    [DT_Q4_0] = matmul,   [DT_Q4_1] = matmul,   [DT_Q5_0] = matmul,  [DT_Q5_1] = matmul, [DT_Q8_0] = matmul,
+    [DT_Q2_K] = matmul,   [DT_Q3_K] = matmul,   [DT_Q4_K] = matmul,  [DT_Q5_K] = matmul, [DT_Q6_K] = matmul,
     [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul,
 };

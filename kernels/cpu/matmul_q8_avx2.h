@@ -1,5 +1,5 @@
-// What the parts of the AVX2 8-bit matmul share: the panel into which blocks are unpacked, lane r of a register for row r,
-// and the reading of eight rows at once.
+// What the parts of the AVX2 8-bit matmul share: the panel into which blocks are unpacked, lane r of a register for row
+// r, and the reading of eight rows at once.
 //
 // Private to matmul_q8_avx2*.c. A panel lives in the caller's scratch. Nothing is read outside of the blocks named.
 #ifndef QUERN_MATMUL_Q8_AVX2_H
@@ -20,9 +20,9 @@
 #endif
 
 enum {
-    GROUP = 8,         // rows that share a register, a lane a row
-    SPAN = 256,        // elements of k that a panel holds
-    WORDS = SPAN / 4,  // words of four of them
+    GROUP = 8,        // rows that share a register, a lane a row
+    SPAN = 256,       // elements of k that a panel holds
+    WORDS = SPAN / 4, // words of four of them
     BLOCKS = SPAN / 32,
 };
 
@@ -34,8 +34,8 @@ struct panel {
     __m256 d[BLOCKS], m[BLOCKS]; // of the block of 256, or of its blocks of 32
 };
 
-// Eight rows' bytes from some place on. Where a matrix ends within a group the last row stands in for those that are not
-// there: what is computed for them is not stored.
+// Eight rows' bytes from some place on. Where a matrix ends within a group the last row stands in for those that are
+// not there: what is computed for them is not stored.
 struct rows8 {
     const uint8_t *at[GROUP];
 };
@@ -106,8 +106,8 @@ INLINE void add_32(__m256i *sum, __m256i v)
     __asm__("" : "+x"(*sum));
 }
 
-// The two operations that AVX-VNNI has and AVX2 makes of others. *acc += w . q, four products a lane: AVX2 leaves two sums of
-// 16 bits a lane.
+// The two operations that AVX-VNNI has and AVX2 makes of others. *acc += w . q, four products a lane: AVX2 leaves two
+// sums of 16 bits a lane.
 INLINE void add_products(__m256i *acc, __m256i w, __m256i q)
 {
 #ifdef __AVXVNNI__
@@ -117,8 +117,8 @@ INLINE void add_products(__m256i *acc, __m256i w, __m256i q)
 #endif
 }
 
-// *sum += the sums of a run, times the scale where there is one. With AVX-VNNI a run of 4 words without an offset fits 16 bits
-// (Q2_K; Q4_K: 15 * 127 * 16), and its scale is not negative: the upper halves add nothing.
+// *sum += the sums of a run, times the scale where there is one. With AVX-VNNI a run of 4 words without an offset fits
+// 16 bits (Q2_K; Q4_K: 15 * 127 * 16), and its scale is not negative: the upper halves add nothing.
 INLINE void add_run(__m256i *sum, __m256i acc, __m256i scale, struct form f)
 {
 #ifdef __AVXVNNI__

@@ -1,9 +1,9 @@
-// One column: it waits for memory, so that what counts is how few instructions a byte takes, and that bytes are asked for
-// in time.
+// One column: it waits for memory, so that what counts is how few instructions a byte takes, and that bytes are asked
+// for in time.
 //
 // Eight rows go together, a lane a row. Each word is multiplied as soon as it is unpacked (the sink of
-// matmul_q8_avx2_unpack.h): no weight is stored. Each row asks for its bytes some blocks ahead of their use, and near its
-// end for those of the row eight further on: of the caller's next rows where there is none.
+// matmul_q8_avx2_unpack.h): no weight is stored. Each row asks for its bytes some blocks ahead of their use, and near
+// its end for those of the row eight further on: of the caller's next rows where there is none.
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
 
 enum { AHEAD = 4 }; // blocks of 256 between the request for bytes and their use
@@ -25,60 +25,90 @@ INLINE __m256 finish_256(const struct sink *s, struct form f, const struct colum
 // The end of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
 INLINE __m256 finish_32(const struct sink *s, struct form f, const struct column *c, int b, __m256 v)
 {
-    v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s->sum), s->p->d[b], v);
-    return f.mins ? _mm256_fmadd_ps(_mm256_set1_ps(c->sums[b]), s->p->m[b], v) : v;
+    v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s->sum), s->p->d[0], v);
+    return f.mins ? _mm256_fmadd_ps(_mm256_set1_ps(c->sums[b]), s->p->m[0], v) : v;
 }
 
-// Some spans of eight rows: continues their chains.
-typedef __m256 chain_fn(const struct rows8 *rows, const struct column *c, int n_blocks, __m256 chain);
+// Eight rows by a column, from their first span to their last.
+struct lone {
+    struct rows8 rows, next;      // next: only to be asked for
+    const struct column *columns; // by span
+    int64_t spans;
+    int last; // blocks of 32 in the last span
+};
+typedef __m256 lone_fn(const struct lone *l);
 
-#define CHAIN_256(name, NAME, ...)                                                                                     \
-    static __m256 chain_##name(const struct rows8 *rows, const struct column *c, int n_blocks, __m256 chain)           \
-    {                                                                                                                  \
-        const struct rows8 g = *rows;                                                                                  \
-        struct panel p;                                                                                                \
-        struct sink s = {.p = &p, .q = c->q, .start = c->start};                           \
-        (void)n_blocks;                                                                                                \
-        unpack_##name(&g, &p, &s);                                                                                     \
-        return finish_256(&s, form_of(FORM_##NAME), c, chain);                                                                                  \
+// Asks for the bytes of a span AHEAD of span i; behind a row's end, for those of the rows after these.
+INLINE void prefetch_ahead(const struct lone *l, int64_t i, size_t bytes)
+{
+    const struct rows8 *from = i + AHEAD < l->spans ? &l->rows : &l->next;
+    size_t at = (size_t)(i + AHEAD < l->spans ? i + AHEAD : i + AHEAD - l->spans) * bytes;
+    UNROLL
+    for (int r = 0; r < GROUP; r++) {
+        UNROLL
+        for (size_t line = 0; line < bytes; line += 64)
+            _mm_prefetch((const char *)from->at[r] + at + line, _MM_HINT_T0);
     }
-#define CHAIN_32(name, NAME, ...)                                                                                      \
-    static __m256 chain_##name(const struct rows8 *rows, const struct column *c, int n_blocks, __m256 chain)           \
+}
+
+INLINE void advance(struct rows8 *g, size_t bytes)
+{
+    UNROLL
+    for (int r = 0; r < GROUP; r++)
+        g->at[r] += bytes;
+}
+
+#define LONE_256(name, NAME, ...)                                                                                      \
+    static __m256 lone_##name(const struct lone *l)                                                                    \
     {                                                                                                                  \
-        const struct rows8 g = *rows;                                                                                  \
-        struct panel p;                                                                                                \
-        __m256 v = _mm256_setzero_ps();                                                                                \
-        for (int b = 0; b < n_blocks; b++) {                                                                           \
-            struct sink s = {.p = &p, .q = c->q + 32 * b, .start = c->start + b};          \
-            unpack_##name(&g, b, &p, &s);                                                                              \
-            v = finish_32(&s, form_of(FORM_##NAME), c, b, v);                                                                                \
+        struct rows8 g = l->rows;                                                                                      \
+        __m256 d = _mm256_setzero_ps();                                                                                \
+        for (int64_t i = 0; i < l->spans; i++, advance(&g, BYTES_##NAME)) {                                            \
+            const struct column *c = &l->columns[i];                                                                   \
+            struct panel p;                                                                                            \
+            struct sink s = {.p = &p, .q = c->q, .start = c->start};                                                   \
+            prefetch_ahead(l, i, BYTES_##NAME);                                                                        \
+            unpack_##name(&g, &p, &s);                                                                                 \
+            d = finish_256(&s, form_of(FORM_##NAME), c, d);                                                            \
         }                                                                                                              \
-        return _mm256_fmadd_ps(v, _mm256_set1_ps(c->da), chain);                                                       \
+        return d;                                                                                                      \
     }
-EACH_TYPE_256(CHAIN_256)
-EACH_TYPE_32(CHAIN_32)
+#define LONE_32(name, NAME, ...)                                                                                       \
+    static __m256 lone_##name(const struct lone *l)                                                                    \
+    {                                                                                                                  \
+        struct rows8 g = l->rows;                                                                                      \
+        __m256 d = _mm256_setzero_ps();                                                                                \
+        for (int64_t i = 0; i < l->spans; i++) {                                                                       \
+            const struct column *c = &l->columns[i];                                                                   \
+            __m256 v = _mm256_setzero_ps();                                                                            \
+            prefetch_ahead(l, i, BLOCKS *BYTES_##NAME);                                                                \
+            for (int b = 0; b < (i + 1 < l->spans ? BLOCKS : l->last); b++, advance(&g, BYTES_##NAME)) {               \
+                struct panel p;                                                                                        \
+                struct sink s = {.p = &p, .q = c->q + 32 * b, .start = c->start + b};                                  \
+                unpack_##name(&g, 0, &p, &s);                                                                          \
+                v = finish_32(&s, form_of(FORM_##NAME), c, b, v);                                                      \
+            }                                                                                                          \
+            d = _mm256_fmadd_ps(v, _mm256_set1_ps(c->da), d);                                                          \
+        }                                                                                                              \
+        return d;                                                                                                      \
+    }
+EACH_TYPE_256(LONE_256)
+EACH_TYPE_32(LONE_32)
 
-#define ENTRY(name, NAME, ...) [DT_##NAME] = chain_##name,
-static chain_fn *const chain_of[DT_COUNT] = {EACH_TYPE_256(ENTRY) EACH_TYPE_32(ENTRY)};
+#define ENTRY(name, NAME, ...) [DT_##NAME] = lone_##name,
+static lone_fn *const lone_of[DT_COUNT] = {EACH_TYPE_256(ENTRY) EACH_TYPE_32(ENTRY)};
 
 void ISA_FN(matmul_q8_lone)(const struct matmul_args *a)
 {
     struct column *c = a->scratch;
-    chain_fn *const chain = chain_of[a->type];
-    const size_t bytes = span_bytes(a->type);
-    const int64_t spans = q8_blocks(a->k);
-    for (int64_t i = 0; i < spans; i++)
+    struct lone l = {.columns = c, .spans = q8_blocks(a->k), .last = blocks_in_span(a, q8_blocks(a->k) - 1)};
+    for (int64_t i = 0; i < l.spans; i++)
         ISA_FN(matmul_q8_prepare)(a, 0, i, &c[i]);
     for (int row = 0; row < a->n_rows; row += GROUP) {
-        struct rows8 rows = rows_from(a, row), next = rows_ahead(a, row + GROUP);
-        __m256 d = _mm256_setzero_ps();
-        for (int64_t i = 0; i < spans; i++) {
-            struct rows8 here = rows_moved(&rows, (size_t)i * bytes);
-            prefetch_rows(&rows, &next, (size_t)(i + AHEAD) * bytes, (size_t)spans * bytes, bytes);
-            d = chain(&here, &c[i], blocks_in_span(a, i), d);
-        }
+        l.rows = rows_from(a, row);
+        l.next = rows_ahead(a, row + GROUP);
         float lanes[GROUP];
-        _mm256_storeu_ps(lanes, d);
+        _mm256_storeu_ps(lanes, lone_of[a->type](&l));
         store_rows(a->y[0] + row, lanes, a->n_rows - row);
     }
 }

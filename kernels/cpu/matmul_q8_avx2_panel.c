@@ -1,15 +1,17 @@
 // Two columns and more: rows of weights are unpacked to a panel, over which the columns pass.
 //
 // Lane r of a register belongs to row r (matmul_q8_avx2_unpack.h puts it there):
-//   - vpmaddubsw multiplies four bytes of eight rows with four bytes of one column, broadcast, and leaves two sums of 16
-//     bits a row. Several of these are added up in 16 bits before vpmaddwd multiplies them by the sub-block's scale and
-//     widens them: for Q4_K 17 operations are 256 products, where a widening of each would take 24.
+//   - vpmaddubsw multiplies four bytes of eight rows with four bytes of one column, broadcast, and leaves two sums of
+//     16 bits a row. Several of these are added up in 16 bits before vpmaddwd multiplies them by the sub-block's scale
+//     and widens them: for Q4_K 17 operations are 256 products, where a widening of each would take 24.
 //   - 16 bits hold so many: 8 words of weights up to 15, 4 up to 31, 2 up to 63. A type whose weights have an offset
-//     starts at minus the offset times the sum of the same activations, which centres them: then 8 words of weights from
-//     -16 to 15 fit, 4 from -32 to 31. What wraps around on the way does no harm.
-//   - Weights of the full 8 bits leave no room for a second product (and as unsigned bytes none for the first). With few
-//     columns their signs move to the activations; with many columns both sides are widened to 16 bits once, and
-//     vpmaddwd alone multiplies; the scales of IQ4_XS, up to 32 * 127, are then already in the weights.
+//     starts at minus the offset times the sum of the same activations, which centres them: then 8 words of weights
+//     from -16 to 15 fit, 4 from -32 to 31. What wraps around on the way does no harm.
+//   - Weights of the full 8 bits leave no room for a second product, and as unsigned bytes none for the first. For few
+//     columns their signs move to the activations. For many both sides are widened to 16 bits once, and vpmaddwd alone
+//     multiplies; the scales of IQ4_XS, up to 32 * 127, are then already in the weights.
+//   - AVX-VNNI has vpdpbusd, which adds four products to a sum of 32 bits: all types start at their offset, and none is
+//     widened.
 //   - Few columns wait for memory: eight rows at a time, every line fetched ahead. Many columns: a panel of 64 rows (32
 //     widened) by 256 elements stays in the L1 cache while all columns pass, and D waits in scratch for the next 256.
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
@@ -17,8 +19,8 @@
 enum {
     TILE_COLUMNS = 4,
     TILE_GROUPS = 2,
-    FEW = 4,            // columns that wait for memory
-    HEIGHT = 64,        // rows of a panel for many columns
+    FEW = 4,     // columns that wait for memory
+    HEIGHT = 64, // rows of a panel for many columns
     HEIGHT_WIDE = 32,
     COLUMNS_MAX = 1200, // columns that a panel serves
     AHEAD = 4,          // blocks of 256 between the request for bytes and their use, of few columns
@@ -94,6 +96,7 @@ void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span,
 
 // ---- tiles: n columns by `groups` groups of rows. All short loops are unrolled, all arrays of a tile are registers.
 
+// clang-format off
 typedef __m256i tile_sums[TILE_COLUMNS][TILE_GROUPS];
 typedef __m256 tile_floats[TILE_COLUMNS][TILE_GROUPS];
 
@@ -179,8 +182,8 @@ INLINE void add_to_partial(float *d, int stride, tile_floats s, const struct col
 }
 
 // The end of a block of 256, from its sums of integers.
-INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, int stride, struct form f,
-                          int n, int groups)
+INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, int stride,
+                          struct form f, int n, int groups)
 {
     tile_floats s;
     EACH_COLUMN
@@ -197,7 +200,8 @@ INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct col
     add_to_partial(d, stride, s, c, n, groups);
 }
 
-INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, int stride, struct form f, int n, int groups)
+INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, int stride, struct form f, int n,
+                        int groups)
 {
     tile_sums sum;
     set_zero(sum, n, groups);
@@ -235,8 +239,8 @@ INLINE void set_zero_floats(tile_floats s, int n, int groups)
             s[j][i] = _mm256_setzero_ps();
 }
 
-INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, int stride, struct form f,
-                        int n, int groups)
+INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, int stride,
+                        struct form f, int n, int groups)
 {
     const __m256i none[TILE_GROUPS] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     tile_floats s;
@@ -256,6 +260,7 @@ INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blo
     }
     add_to_partial(d, stride, s, c, n, groups);
 }
+// clang-format on
 
 // ---- weights of the full 8 bits, many columns: both sides as 16 bits, of each eight words first the even bytes
 
@@ -294,6 +299,7 @@ static void widen_panel(const struct panel *p, bool scaled, struct wide_panel *o
     }
 }
 
+// clang-format off
 // sum += w . q over a block of 32.
 INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wide_column *c, int b, int n, int groups)
 {
@@ -309,9 +315,11 @@ INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wid
         }
     }
 }
+// clang-format on
 
 INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, const struct column *c,
-                      const struct wide_column *wide_c, int n_blocks, float *d, int stride, struct form f, int n, int groups)
+                      const struct wide_column *wide_c, int n_blocks, float *d, int stride, struct form f, int n,
+                      int groups)
 {
     tile_sums sum;
     tile_floats s;
@@ -331,7 +339,6 @@ INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, cons
 }
 
 // Each shape of a tile is a function of its own: TILES defines those of a kind of type.
-struct work;
 typedef void tile_fn(const struct panel *p, const struct column *c, int n_blocks, float *d);
 typedef void wide_fn(const struct panel *p, const struct wide_panel *wide, const struct column *c,
                      const struct wide_column *wide_c, int n_blocks, float *d);
@@ -419,7 +426,7 @@ typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
     static void panel_##name(const struct rows8 *rows, int n_blocks, struct panel *p)                                  \
     {                                                                                                                  \
         const struct rows8 g = *rows;                                                                                  \
-        struct sink s = {.p = p, .stores = true, .words = p->w};                                                                                      \
+        struct sink s = {.p = p, .stores = true, .words = p->w};                                                       \
         (void)n_blocks;                                                                                                \
         unpack_##name(&g, p, &s);                                                                                      \
     }
@@ -428,7 +435,7 @@ typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
     {                                                                                                                  \
         const struct rows8 g = *rows;                                                                                  \
         for (int b = 0; b < n_blocks; b++) {                                                                           \
-            struct sink s = {.p = p, .stores = true, .words = p->w + 8 * b};                                                                      \
+            struct sink s = {.p = p, .stores = true, .words = p->w + 8 * b};                                           \
             unpack_##name(&g, b, p, &s);                                                                               \
         }                                                                                                              \
     }

@@ -1,10 +1,11 @@
-// How each type's blocks are unpacked in AVX2's 8-bit matmul, for a panel or straight into the products with one column.
+// How each type's blocks are unpacked in AVX2's 8-bit matmul, for a panel or straight into the products with one
+// column.
 //
-// The naive loop (matmul_q8_scalar.c) unpacks one row after another. Here 16 bytes of eight rows are transposed first, while
-// they are still packed: word j of row r goes to lane r of register j. From there on every shift, mask and lookup serves
-// eight rows, headers and sub-scales included, and nothing has to be added up across lanes later. Each word of unpacked
-// weights goes to a sink, which stores it or multiplies it at once: memory then waits for a third fewer instructions. The
-// layouts are described in gguf/dtype.c and gguf/dtype_iq.c.
+// The naive loop (matmul_q8_scalar.c) unpacks one row after another. Here 16 bytes of eight rows are transposed first,
+// while they are still packed: word j of row r goes to lane r of register j. From there on every shift, mask and lookup
+// serves eight rows, headers and sub-scales included, and nothing has to be added up across lanes later. Each word of
+// unpacked weights goes to a sink, which stores it or multiplies it at once: one column then
+// takes half the instructions. The layouts are described in gguf/dtype.c and gguf/dtype_iq.c.
 #ifndef QUERN_MATMUL_Q8_AVX2_UNPACK_H
 #define QUERN_MATMUL_Q8_AVX2_UNPACK_H
 
@@ -45,17 +46,27 @@
     X(mxfp4, MXFP4, 8, 0, 12, 0)
 #endif
 
+// Of a block.
+// clang-format off
+enum {
+    BYTES_Q2_K = 84, BYTES_Q3_K = 110, BYTES_Q4_K = 144, BYTES_Q5_K = 176, BYTES_Q6_K = 210, BYTES_IQ4_XS = 136,
+    BYTES_Q4_0 = 18, BYTES_Q4_1 = 20, BYTES_Q5_0 = 22, BYTES_Q5_1 = 24, BYTES_Q8_0 = 34, BYTES_IQ4_NL = 18,
+    BYTES_MXFP4 = 17,
+};
+// clang-format on
+
 // The same as one number, of which the compiler knows from its first pass on that it is constant.
 #define FORM(name, NAME, run, scaled, offset, mins) FORM_##NAME = (run) | (scaled) << 4 | (mins) << 8 | (offset) << 16,
 enum { EACH_TYPE_256(FORM) EACH_TYPE_32(FORM) };
 
 INLINE struct form form_of(int number)
 {
-    return (struct form){.run = number & 15, .scaled = number >> 4 & 15, .mins = number >> 8 & 15, .offset = number >> 16};
+    return (struct form){
+        .run = number & 15, .scaled = number >> 4 & 15, .mins = number >> 8 & 15, .offset = number >> 16};
 }
 
-// A statement for i = 0 .. 3, constants: a loop would be unrolled only after the compiler has given up keeping what a sink
-// holds in registers.
+// A statement for i = 0 .. 3, constants: a loop would be unrolled only after the compiler has given up keeping what a
+// sink holds in registers.
 #define FOUR(i, ...)                                                                                                   \
     do {                                                                                                               \
         {                                                                                                              \
@@ -76,13 +87,13 @@ INLINE struct form form_of(int number)
         }                                                                                                              \
     } while (0)
 
-// Where unpacked words go: to a panel, or into a sum, a lane a row, of their products with a column (and the scales). A span
-// of 256 or a block of 32; words, activations and starts are counted from its first.
+// Where unpacked words go: to a panel, or into a sum, a lane a row, of their products with a column (and the scales). A
+// span of 256 or a block of 32; words, activations and starts are counted from its first.
 struct sink {
     struct panel *p;
-    bool stores;            // words go to the panel
+    bool stores; // words go to the panel
     __m256i *words;
-    const int8_t *q;        // of the column
+    const int8_t *q; // of the column
     const int32_t *start;
     __m256i acc[WORDS / 4]; // of runs that have begun
     __m256i sum;
@@ -134,8 +145,9 @@ INLINE int word_at(const uint8_t *p)
 
 INLINE __m256i load_word(const struct rows8 *rows, size_t at)
 {
-    return _mm256_setr_epi32(word_at(rows->at[0] + at), word_at(rows->at[1] + at), word_at(rows->at[2] + at), word_at(rows->at[3] + at),
-                             word_at(rows->at[4] + at), word_at(rows->at[5] + at), word_at(rows->at[6] + at), word_at(rows->at[7] + at));
+    return _mm256_setr_epi32(word_at(rows->at[0] + at), word_at(rows->at[1] + at), word_at(rows->at[2] + at),
+                             word_at(rows->at[3] + at), word_at(rows->at[4] + at), word_at(rows->at[5] + at),
+                             word_at(rows->at[6] + at), word_at(rows->at[7] + at));
 }
 
 INLINE short half_at(const uint8_t *p)
@@ -147,15 +159,16 @@ INLINE short half_at(const uint8_t *p)
 
 INLINE __m256 load_halves(const struct rows8 *rows, size_t at)
 {
-    return _mm256_cvtph_ps(_mm_setr_epi16(half_at(rows->at[0] + at), half_at(rows->at[1] + at), half_at(rows->at[2] + at),
-                                          half_at(rows->at[3] + at), half_at(rows->at[4] + at), half_at(rows->at[5] + at),
-                                          half_at(rows->at[6] + at), half_at(rows->at[7] + at)));
+    return _mm256_cvtph_ps(_mm_setr_epi16(
+        half_at(rows->at[0] + at), half_at(rows->at[1] + at), half_at(rows->at[2] + at), half_at(rows->at[3] + at),
+        half_at(rows->at[4] + at), half_at(rows->at[5] + at), half_at(rows->at[6] + at), half_at(rows->at[7] + at)));
 }
 
 // The float16 in the lower and in the upper half of each word.
 INLINE void split_halves(__m256i words, __m256 *low, __m256 *high)
 {
-    __m256i both = _mm256_packus_epi32(_mm256_and_si256(words, _mm256_set1_epi32(0xffff)), _mm256_srli_epi32(words, 16));
+    __m256i both =
+        _mm256_packus_epi32(_mm256_and_si256(words, _mm256_set1_epi32(0xffff)), _mm256_srli_epi32(words, 16));
     both = _mm256_permute4x64_epi64(both, 0xd8);
     *low = _mm256_cvtph_ps(_mm256_castsi256_si128(both));
     *high = _mm256_cvtph_ps(_mm256_extracti128_si256(both, 1));
@@ -178,7 +191,8 @@ INLINE __m256i either(__m256i a, __m256i b)
 // In each word: its bytes a and b as two int16, unsigned.
 INLINE __m256i pair(__m256i words, int a, int b)
 {
-    const __m256i base = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+    const __m256i base =
+        _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c);
     int pick = (int)(0x80008000u | (unsigned)b << 16 | (unsigned)a);
     return _mm256_shuffle_epi8(words, _mm256_add_epi8(base, _mm256_set1_epi32(pick)));
 }
@@ -241,8 +255,9 @@ INLINE void unpack_q2_k(const struct rows8 *rows, struct panel *p, struct sink *
 INLINE void unpack_q3_scales(const __m256i t[3], struct panel *p)
 {
     const __m256i offset = _mm256_set1_epi8(32);
-    __m256i four[4] = {either(field(t[0], 0, 15), field(t[2], -4, 0x30)), either(field(t[1], 0, 15), field(t[2], -2, 0x30)),
-                       either(field(t[0], 4, 15), field(t[2], 0, 0x30)), either(field(t[1], 4, 15), field(t[2], 2, 0x30))};
+    __m256i four[4] = {
+        either(field(t[0], 0, 15), field(t[2], -4, 0x30)), either(field(t[1], 0, 15), field(t[2], -2, 0x30)),
+        either(field(t[0], 4, 15), field(t[2], 0, 0x30)), either(field(t[1], 4, 15), field(t[2], 2, 0x30))};
     FOUR(j, FOUR(i, p->scale[4 * j + i] = signed_scale_of(_mm256_sub_epi8(four[j], offset), i)));
 }
 
@@ -297,7 +312,8 @@ INLINE void put_q5_half(const struct rows8 *rows, int half, struct sink *s)
     FOUR(j, {
         load_words(rows, (size_t)(48 + 32 * j + 16 * half), t);
         FOUR(i, put(s, FORM_Q5_K, 16 * j + 4 * half + i, either(field(t[i], 0, 15), field(high[i], 2 * j - 4, 16))));
-        FOUR(i, put(s, FORM_Q5_K, 16 * j + 4 * half + 8 + i, either(field(t[i], 4, 15), field(high[i], 2 * j - 3, 16))));
+        FOUR(i,
+             put(s, FORM_Q5_K, 16 * j + 4 * half + 8 + i, either(field(t[i], 4, 15), field(high[i], 2 * j - 3, 16))));
     });
 }
 
@@ -353,8 +369,8 @@ INLINE void unpack_iq4_xs(const struct rows8 *rows, struct panel *p, struct sink
     });
 }
 
-// ---- blocks of 32: block b of the span, whose words are 0 to 7 to the sink. Of 16 bytes of nibbles the low ones are elements
-// 0-15.
+// ---- blocks of 32: block b of the span, whose words are 0 to 7 to the sink. Of 16 bytes of nibbles the low ones are
+// elements 0-15.
 
 INLINE void put_block_nibbles(const struct rows8 *rows, size_t at, struct sink *s, int form)
 {
@@ -363,10 +379,11 @@ INLINE void put_block_nibbles(const struct rows8 *rows, size_t at, struct sink *
     put_nibbles(s, form, 0, 4, t);
 }
 
-// Nibbles with a fifth bit: those of 32 elements are a word of a row. The bits of word i of the elements, as bit 4.
+// The fifth bits of 32 elements are a word of a row: those of the four elements of word i, as bit 4 of its bytes.
 INLINE __m256i fifth_bits(__m256i bits, int i)
 {
-    const __m256i base = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+    const __m256i base =
+        _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c);
     __m256i byte = _mm256_shuffle_epi8(bits, _mm256_add_epi8(base, _mm256_set1_epi8((char)(i / 2))));
     __m256i own = _mm256_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(byte, own), own), _mm256_set1_epi8(16));
@@ -399,35 +416,35 @@ INLINE __m256 load_powers(const struct rows8 *rows, size_t at)
 
 INLINE void unpack_q4_0(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
 {
-    const size_t at = (size_t)b * 18;
+    const size_t at = (size_t)b * BYTES_Q4_0;
     p->d[b] = load_halves(rows, at);
     put_block_nibbles(rows, at + 2, s, FORM_Q4_0);
 }
 
 INLINE void unpack_q4_1(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
 {
-    const size_t at = (size_t)b * 20;
+    const size_t at = (size_t)b * BYTES_Q4_1;
     split_halves(load_word(rows, at), &p->d[b], &p->m[b]);
     put_block_nibbles(rows, at + 4, s, FORM_Q4_1);
 }
 
 INLINE void unpack_q5_0(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
 {
-    const size_t at = (size_t)b * 22;
+    const size_t at = (size_t)b * BYTES_Q5_0;
     p->d[b] = load_halves(rows, at);
     put_block_fifth(rows, at + 6, load_word(rows, at + 2), s, FORM_Q5_0);
 }
 
 INLINE void unpack_q5_1(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
 {
-    const size_t at = (size_t)b * 24;
+    const size_t at = (size_t)b * BYTES_Q5_1;
     split_halves(load_word(rows, at), &p->d[b], &p->m[b]);
     put_block_fifth(rows, at + 8, load_word(rows, at + 4), s, FORM_Q5_1);
 }
 
 INLINE void unpack_q8_0(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
 {
-    const size_t at = (size_t)b * 34;
+    const size_t at = (size_t)b * BYTES_Q8_0;
     p->d[b] = load_halves(rows, at);
     const __m256i offset = _mm256_set1_epi8((char)(FORM_Q8_0 >> 16));
     __m256i t[4];
@@ -439,14 +456,14 @@ INLINE void unpack_q8_0(const struct rows8 *rows, int b, struct panel *p, struct
 
 INLINE void unpack_iq4_nl(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
 {
-    const size_t at = (size_t)b * 18;
+    const size_t at = (size_t)b * BYTES_IQ4_NL;
     p->d[b] = load_halves(rows, at);
     put_block_values(rows, at + 2, table_of(iq4_values, FORM_IQ4_NL >> 16), s, FORM_IQ4_NL);
 }
 
 INLINE void unpack_mxfp4(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
 {
-    const size_t at = (size_t)b * 17;
+    const size_t at = (size_t)b * BYTES_MXFP4;
     p->d[b] = load_powers(rows, at);
     put_block_values(rows, at + 1, table_of(fp4_values, FORM_MXFP4 >> 16), s, FORM_MXFP4);
 }
