@@ -1,11 +1,10 @@
-// How each type's blocks are unpacked in AVX2's 8-bit matmul, for a panel or straight into the products with one
-// column.
+// How each type's blocks are unpacked in AVX2's 8-bit matmul, for a panel or into the products with one column at once.
 //
 // The naive loop (matmul_q8_scalar.c) unpacks one row after another. Here 16 bytes of eight rows are transposed first,
 // while they are still packed: word j of row r goes to lane r of register j. From there on every shift, mask and lookup
 // serves eight rows, headers and sub-scales included, and nothing has to be added up across lanes later. Each word of
-// unpacked weights goes to a sink, which stores it or multiplies it at once: one column then
-// takes half the instructions. The layouts are described in gguf/dtype.c and gguf/dtype_iq.c.
+// unpacked weights goes to a sink, which stores it or multiplies it: one column then takes half the instructions. The
+// layouts are described in gguf/dtype.c and gguf/dtype_iq.c.
 #ifndef QUERN_MATMUL_Q8_AVX2_UNPACK_H
 #define QUERN_MATMUL_Q8_AVX2_UNPACK_H
 
