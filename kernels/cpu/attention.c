@@ -47,14 +47,6 @@ struct work {
     size_t next_row_bytes;
 };
 
-// At the greatest dimensions there must be room for the page, VEC rows, and the queries of a tile.
-enum {
-    PAGE_FLOATS_MAX = (KV_PAGE + VEC) * ATTENTION_DIM_MAX + KV_PAGE * LANES,
-    QUERY_FLOATS_MAX = 2 * ATTENTION_DIM_MAX + ATTENTION_SPAN +
-                       (sizeof(struct query) + sizeof(const float *)) / sizeof(float),
-};
-_Static_assert(4 * (PAGE_FLOATS_MAX + TILE_COLS * QUERY_FLOATS_MAX) < SCRATCH_BYTES, "the scratch holds a tile");
-
 // Floats from one decoded row of values to the next: with a gap where else a vector of all rows falls on a few sets of
 // the cache.
 static int value_stride(int stride_v)
@@ -84,16 +76,13 @@ static struct work work_cut(const struct attention_args *a)
     int64_t values = value_pages(w.stride_v) * value_stride(w.stride_v);
     w.page = take(&at, KV_PAGE * MAX(keys, values));
     w.rows = take(&at, VEC * w.stride_k);
-    int padded_k = a->dim_k == w.stride_k ? 0 : w.stride_k;
-    size_t floats = (size_t)(padded_k + ATTENTION_SPAN + w.stride_v);
-    size_t each = sizeof(struct query) + sizeof(const float *) + sizeof(float) * floats;
-    size_t left = SCRATCH_BYTES - (size_t)(at - (char *)a->scratch) - 64;
-    w.capacity = (int)(left / each) / TILE_COLS * TILE_COLS;
-    w.padded_q = take(&at, (int64_t)w.capacity * padded_k);
+    w.capacity = attention_pairs(a->dim_k, a->dim_v);
+    w.padded_q = take(&at, a->dim_k == w.stride_k ? 0 : (int64_t)w.capacity * w.stride_k);
     w.scores = take(&at, (int64_t)w.capacity * ATTENTION_SPAN);
     w.values = take(&at, (int64_t)w.capacity * w.stride_v);
     w.queries = (struct query *)at;
     w.q = (const float **)(w.queries + w.capacity);
+    assert((char *)(w.q + w.capacity) <= (char *)a->scratch + SCRATCH_BYTES);
     return w;
 }
 
@@ -500,7 +489,8 @@ void ISA_FN(attention)(const struct attention_args *a)
         for (end = row + 1; end < a->n_rows && a->seqs[end] == a->seqs[row];)
             end++;
         w.pages = a->pages + (size_t)a->seqs[row] * (size_t)a->pages_stride;
-        for (int i = row * a->n_head; i < end * a->n_head; i += w.capacity)
-            attend(&w, i, MIN(w.capacity, end * a->n_head - i));
+        int first = row * a->n_head, n = (end - row) * a->n_head;
+        for (int t = 0, i; (i = tile_cut(t, n, w.capacity)) < n; t++)
+            attend(&w, first + i, tile_cut(t + 1, n, w.capacity) - i);
     }
 }

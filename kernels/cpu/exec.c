@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, ATTEND_PAIRS = 192, BLAS_ROWS = 32, PIECE_ROWS = 64 };
+enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, BLAS_ROWS = 32, PIECE_ROWS = 64 };
 _Static_assert((int)PIECE_ROWS >= (int)Q8_TILES_FROM, "a piece of rows in tiles is multiplied in tiles");
 
 // Of a phase's items.
@@ -391,13 +391,13 @@ static do_fn *const do_op[OP_COUNT] = {
 
 // ---- items
 
-// Rows that an item of attention takes: so many that a page of keys, once it is made ready, serves as many (row, head)
-// pairs as the scratch holds, and so few that each thread has some items of every KV head's.
+// Rows that an item of attention takes: as many as the kernel takes together, but so few that each thread has some items
+// of every KV head's.
 static int attend_tile(const struct run *r, const struct chain *c, int rows)
 {
-    int pairs_a_row = c->nodes[0]->p.attn.n_head / c->nodes[0]->p.attn.n_head_kv;
-    int64_t share = rows * (c->width / c->item) / (4 * pool_size(r->pool));
-    return MAX(1, (int)MIN(share, ATTEND_PAIRS / pairs_a_row));
+    const struct tensor *n = c->nodes[0];
+    int64_t most = attention_pairs(n->p.attn.dim_k, n->p.attn.dim_v) / (n->p.attn.n_head / n->p.attn.n_head_kv);
+    return (int)MAX(1, MIN(most, (int64_t)rows * c->width / (4 * pool_size(r->pool))));
 }
 
 // Rows that an item of a chain takes at a time; all of them where columns are shared out.
