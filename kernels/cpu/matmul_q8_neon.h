@@ -104,7 +104,8 @@ struct factors {
 INLINE struct factors halves_of_rows(const uint8_t *const *rows, int at)
 {
     uint16x8_t h[4];
-    UNROLL for (int r = 0; r < 4; r++) h[r] = vreinterpretq_u16_u8(load_2(rows[r] + at));
+    UNROLL for (int r = 0; r < 4; r++)
+        h[r] = vreinterpretq_u16_u8(load_2(rows[r] + at));
     return (struct factors){.d = floats_of_halves(vzip1q_u16(vzip1q_u16(h[0], h[2]), vzip1q_u16(h[1], h[3])))};
 }
 
@@ -112,7 +113,8 @@ INLINE struct factors halves_of_rows(const uint8_t *const *rows, int at)
 INLINE struct factors pairs_of_rows(const uint8_t *const *rows, int at)
 {
     uint32x4_t v[4];
-    UNROLL for (int r = 0; r < 4; r++) v[r] = vreinterpretq_u32_u8(load_4(rows[r] + at));
+    UNROLL for (int r = 0; r < 4; r++)
+        v[r] = vreinterpretq_u32_u8(load_4(rows[r] + at));
     uint16x8_t first = vreinterpretq_u16_u32(vzip1q_u32(v[0], v[2])),
                last = vreinterpretq_u16_u32(vzip1q_u32(v[1], v[3]));
     return (struct factors){.d = floats_of_halves(vtrn1q_u16(first, last)),
@@ -124,7 +126,8 @@ INLINE struct factors pairs_of_rows(const uint8_t *const *rows, int at)
 INLINE struct factors powers_of_rows(const uint8_t *const *rows)
 {
     uint8x16_t b[4];
-    UNROLL for (int r = 0; r < 4; r++) b[r] = load_1(rows[r]);
+    UNROLL for (int r = 0; r < 4; r++)
+        b[r] = load_1(rows[r]);
     uint8x16_t all = vzip1q_u8(vzip1q_u8(b[0], b[2]), vzip1q_u8(b[1], b[3]));
     uint32x4_t e = vmovl_u16(vget_low_u16(vmovl_u8(vget_low_u8(all))));
     uint32x4_t small = vshlq_u32(vdupq_n_u32(1u << 21), vreinterpretq_s32_u32(vminq_u32(e, vdupq_n_u32(1))));
@@ -135,7 +138,8 @@ INLINE struct factors powers_of_rows(const uint8_t *const *rows)
 // Fetches the n bytes from p on: every line of them, when the walks from call to call stand side by side.
 INLINE void fetch(const uint8_t *p, size_t n)
 {
-    UNROLL for (size_t at = 0; at < n; at += LINE) __builtin_prefetch(p + at, 0, 2);
+    UNROLL for (size_t at = 0; at < n; at += LINE)
+        __builtin_prefetch(p + at, 0, 2);
 }
 
 // Where what follows a group of `rows` rows from `first` on begins, to be fetched while the group is multiplied: the

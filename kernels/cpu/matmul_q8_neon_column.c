@@ -226,7 +226,8 @@ INLINE int32x4_t dot_32(int8x16_t w[ROWS][2], bool wide, int8x16_t q0, int8x16_t
 {
     (void)wide;
     int32x4_t dots[ROWS];
-    UNROLL for (int r = 0; r < ROWS; r++) dots[r] = vdotq_s32(vdotq_s32(vdupq_n_s32(0), w[r][0], q0), w[r][1], q1);
+    UNROLL for (int r = 0; r < ROWS; r++)
+        dots[r] = vdotq_s32(vdotq_s32(vdupq_n_s32(0), w[r][0], q0), w[r][1], q1);
     return reduce_rows(dots);
 }
 #else
@@ -240,8 +241,7 @@ INLINE int32x4_t dot_32(int8x16_t w[ROWS][2], bool wide, int8x16_t q0, int8x16_t
 {
     int32x4_t dots[ROWS];
     int16x8_t narrow[ROWS];
-    UNROLL for (int r = 0; r < ROWS; r++)
-    {
+    UNROLL for (int r = 0; r < ROWS; r++) {
         if (wide)
             dots[r] = vpadalq_s16(vpaddlq_s16(dot16(w[r][0], q0)), dot16(w[r][1], q1));
         else

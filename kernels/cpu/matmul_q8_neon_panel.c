@@ -44,13 +44,13 @@ INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, s
                     min[half][4 * h + r] = b[r].min[half];
             }
         }
-        UNROLL for (int half = 0; half < 2; half++)
-        {
+        UNROLL for (int half = 0; half < 2; half++) {
             for (int r = 0; r < 4; r++)
                 t->half(rows->at[4 * h + r], half, &b[r]);
             for (int i = 0; i < 8; i++) {
                 int8x16_t four[4];
-                UNROLL for (int r = 0; r < 4; r++) four[r] = with_offset(b[r].w[i], t->offset);
+                UNROLL for (int r = 0; r < 4; r++)
+                    four[r] = with_offset(b[r].w[i], t->offset);
                 panel_put(p, h, 8 * half + i, four);
             }
         }
@@ -71,14 +71,14 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
 {
     for (int j = 0; j < n; j++) {
         struct factors f[2];
-        UNROLL for (int h = 0; h < 2; h++)
-        {
+        UNROLL for (int h = 0; h < 2; h++) {
             int8x16_t w[4][2];
-            UNROLL for (int r = 0; r < 4; r++) t->unpack(rows->at[4 * h + r], w[r]);
-            UNROLL for (int i = 0; i < 2; i++)
-            {
+            UNROLL for (int r = 0; r < 4; r++)
+                t->unpack(rows->at[4 * h + r], w[r]);
+            UNROLL for (int i = 0; i < 2; i++) {
                 int8x16_t four[4];
-                UNROLL for (int r = 0; r < 4; r++) four[r] = with_offset(w[r][i], t->offset);
+                UNROLL for (int r = 0; r < 4; r++)
+                    four[r] = with_offset(w[r][i], t->offset);
                 panel_put(p, h, 2 * j + i, four);
             }
             f[h] = factors_32(rows->at + 4 * h, t);
@@ -93,20 +93,20 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
 
 // ---- tiles
 
-// What a tile does besides its count of columns; each combination is compiled.
+// What a tile works on; what it does is compiled for each kind of type and count of columns.
 struct sweep {
     const struct panel *p;
     const void *const *x;
     int n_x;
     int64_t k, span;
+    int blocks;           // of types with blocks of 32: that the span has
     struct chain *chains; // [n_x]
 };
 
 INLINE struct tile tile_at(const struct sweep *s, int first, int columns)
 {
     struct tile t;
-    UNROLL for (int c = 0; c < columns; c++)
-    {
+    UNROLL for (int c = 0; c < columns; c++) {
         struct column x = column_of(s->x[first + c], s->k);
         t.q[c] = x.q + SPAN * s->span;
         t.sums[c] = sums_of(&x, s->span);
@@ -117,8 +117,7 @@ INLINE struct tile tile_at(const struct sweep *s, int first, int columns)
 
 INLINE int32x4x2_t add_mins(int32x4x2_t sum, const int16x8_t *min, int16x8_t sums)
 {
-    UNROLL for (int j = 0; j < 8; j++)
-    {
+    UNROLL for (int j = 0; j < 8; j++) {
         sum.val[0] = vmlal_n_s16(sum.val[0], vget_low_s16(min[j]), sums[j]);
         sum.val[1] = vmlal_high_n_s16(sum.val[1], min[j], sums[j]);
     }
@@ -133,20 +132,18 @@ INLINE int32x4x2_t dot_mins(const struct panel *p, int groups, const struct sums
                        : add_mins(add_mins(sum, p->min, s->of16[0]), p->min + 8, s->of16[1]);
 }
 
-INLINE void tile_256(const struct sweep *s, int groups, bool wide, bool mins, int first, int columns)
+INLINE void tile_256(const struct sweep *s, int first, int columns, int groups, bool wide, bool mins)
 {
     const struct panel *p = s->p;
     struct tile t = tile_at(s, first, columns);
     tile_sums isum;
     dot_256(p, groups, wide, columns, &t, isum);
-    UNROLL for (int c = 0; c < columns; c++)
-    {
+    UNROLL for (int c = 0; c < columns; c++) {
         struct chain *chain = &s->chains[first + c];
         int32x4x2_t msum = {{vdupq_n_s32(0), vdupq_n_s32(0)}};
         if (mins)
             msum = dot_mins(p, groups, &t.sums[c]);
-        UNROLL for (int h = 0; h < 2; h++)
-        {
+        UNROLL for (int h = 0; h < 2; h++) {
             float32x4_t sum = vmulq_f32(vcvtq_f32_s32(rows_of_column(isum, c, h)), p->d[0][h]);
             if (mins)
                 sum = vfmsq_f32(sum, vcvtq_f32_s32(msum.val[h]), p->m[0][h]);
@@ -155,7 +152,7 @@ INLINE void tile_256(const struct sweep *s, int groups, bool wide, bool mins, in
     }
 }
 
-INLINE void tile_32(const struct sweep *s, int blocks, bool wide, bool mins, int first, int columns)
+INLINE void tile_32(const struct sweep *s, int first, int columns, bool wide, bool mins)
 {
     const struct panel *p = s->p;
     struct tile t = tile_at(s, first, columns);
@@ -165,59 +162,46 @@ INLINE void tile_32(const struct sweep *s, int blocks, bool wide, bool mins, int
     partial[v][c] = vdupq_n_f32(0);
     for (int c = 0; mins && c < COLUMN_VECTORS(columns); c++)
         floats_of_sums(&t, columns, c, sums[c]);
-    for (int j = 0; j < blocks; j++) {
+    for (int j = 0; j < s->blocks; j++) {
         tile_sums isum;
         dot_32(p, j, wide, columns, &t, isum);
-        EACH_SUM(v, c, columns)
-        {
+        EACH_SUM (v, c, columns) {
             partial[v][c] = vfmaq_f32(partial[v][c], vcvtq_f32_s32(isum[v][c]), p->d[j][v]);
             if (mins)
                 partial[v][c] = vfmaq_f32(partial[v][c], p->m[j][v], sums[c][j]);
         }
     }
-    UNROLL for (int c = 0; c < columns; c++)
-    {
+    UNROLL for (int c = 0; c < columns; c++) {
         struct chain *chain = &s->chains[first + c];
-        UNROLL for (int h = 0; h < 2; h++) chain->rows[h] =
-            vfmaq_n_f32(chain->rows[h], float_rows_of_column(partial, c, h), t.da[c]);
+        UNROLL for (int h = 0; h < 2; h++)
+            chain->rows[h] = vfmaq_n_f32(chain->rows[h], float_rows_of_column(partial, c, h), t.da[c]);
     }
 }
 
-// Four columns at a time, and those that are left over together.
-#define SWEEP(name, arguments, TILE)                                                                                   \
-    static __attribute__((noinline)) void name arguments                                                               \
+// The columns, a full tile of them at a time, and those that are left over together.
+#define SWEEP(name, TILE, ...)                                                                                         \
+    static __attribute__((noinline)) void name(const struct sweep *s)                                                  \
     {                                                                                                                  \
         int first = 0;                                                                                                 \
         for (; first + TILE_COLUMNS <= s->n_x; first += TILE_COLUMNS)                                                  \
-            TILE(TILE_COLUMNS);                                                                                        \
-        switch (s->n_x - first) {                                                                                      \
-        case 3:                                                                                                        \
-            TILE(MIN(3, TILE_COLUMNS));                                                                                \
-            break;                                                                                                     \
-        case 2:                                                                                                        \
-            TILE(MIN(2, TILE_COLUMNS));                                                                                \
-            break;                                                                                                     \
-        case 1:                                                                                                        \
-            TILE(1);                                                                                                   \
-            break;                                                                                                     \
-        }                                                                                                              \
+            TILE(s, first, TILE_COLUMNS, __VA_ARGS__);                                                                 \
+        if (s->n_x - first == 3)                                                                                       \
+            TILE(s, first, MIN(3, TILE_COLUMNS), __VA_ARGS__);                                                         \
+        else if (s->n_x - first == 2)                                                                                  \
+            TILE(s, first, MIN(2, TILE_COLUMNS), __VA_ARGS__);                                                         \
+        else if (s->n_x - first == 1)                                                                                  \
+            TILE(s, first, 1, __VA_ARGS__);                                                                            \
     }
 // clang-format off
-#define K2(n) tile_256(s, 16, false, true, first, n)
-#define K3(n) tile_256(s, 16, false, false, first, n)
-#define K4(n) tile_256(s, 8, false, true, first, n)
-#define X4(n) tile_256(s, 8, true, false, first, n)
-#define NARROW(n) tile_32(s, blocks, false, false, first, n)
-#define NARROW_MIN(n) tile_32(s, blocks, false, true, first, n)
-#define WIDE(n) tile_32(s, blocks, true, false, first, n)
+//                               groups wide  mins
+SWEEP(sweep_16_mins,   tile_256, 16,  false, true)
+SWEEP(sweep_16,        tile_256, 16,  false, false)
+SWEEP(sweep_8_mins,    tile_256, 8,   false, true)
+SWEEP(sweep_8_wide,    tile_256, 8,   true,  false)
+SWEEP(sweep_32_narrow, tile_32,       false, false)
+SWEEP(sweep_32_mins,   tile_32,       false, true)
+SWEEP(sweep_32_wide,   tile_32,       true,  false)
 // clang-format on
-SWEEP(sweep_16_mins, (const struct sweep *s), K2)
-SWEEP(sweep_16, (const struct sweep *s), K3)
-SWEEP(sweep_8_mins, (const struct sweep *s), K4)
-SWEEP(sweep_8_wide, (const struct sweep *s), X4)
-SWEEP(sweep_32_narrow, (const struct sweep *s, int blocks), NARROW)
-SWEEP(sweep_32_mins, (const struct sweep *s, int blocks), NARROW_MIN)
-SWEEP(sweep_32_wide, (const struct sweep *s, int blocks), WIDE)
 
 // ---- a product
 
@@ -261,10 +245,10 @@ INLINE void panel_32(const struct matmul_args *a, int first_x, int n_x, struct t
         const uint8_t *ahead = rows_ahead(a, first, PANEL_ROWS);
         struct sweep s = {.p = p, .x = a->x + first_x, .n_x = n_x, .k = a->k, .chains = chains_begin(a, n_x)};
         for (; s.span < q8_blocks(a->k); s.span++, ahead += PANEL_ROWS * 8 * t.bytes) {
-            int blocks = (int)MIN(8, a->k / 32 - 8 * s.span);
+            s.blocks = (int)MIN(8, a->k / 32 - 8 * s.span);
             fetch(ahead, (size_t)(PANEL_ROWS * 8 * t.bytes));
-            unpack_panel_32(&rows, &t, blocks, p);
-            (t.m_at ? sweep_32_mins : t.wide ? sweep_32_wide : sweep_32_narrow)(&s, blocks);
+            unpack_panel_32(&rows, &t, s.blocks, p);
+            (t.m_at ? sweep_32_mins : t.wide ? sweep_32_wide : sweep_32_narrow)(&s);
         }
         chains_store(s.chains, a->y + first_x, n_x, first, rows.n);
     }
@@ -280,12 +264,13 @@ INLINE void panel_32(const struct matmul_args *a, int first_x, int n_x, struct t
             CALL;                                                                                                      \
         }                                                                                                              \
     }
-#define PANEL_256(name, NAME, bytes, groups, offset, wide, d_at, m_at)                                                 \
-    PANEL(name, panel_256(a, at, n,                                                                                    \
-                          ((struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, begin_##name,         \
-                                             half_##name})))
-#define PANEL_32(name, NAME, bytes, offset, wide, power, m_at)                                                         \
+// clang-format off
+#define PANEL_256(name, NAME, bytes, groups, offset, wide, d_at, m_at) \
+    PANEL(name, panel_256(a, at, n, ((struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, \
+                                                       begin_##name, half_##name})))
+#define PANEL_32(name, NAME, bytes, offset, wide, power, m_at) \
     PANEL(name, panel_32(a, at, n, ((struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name})))
+// clang-format on
 TYPES_256(PANEL_256)
 TYPES_32(PANEL_32)
 

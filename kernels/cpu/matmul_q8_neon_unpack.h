@@ -107,8 +107,7 @@ INLINE void begin_q2_k(const uint8_t *b, struct block_256 *o)
 INLINE void half_q2_k(const uint8_t *b, int half, struct block_256 *o)
 {
     const uint8x16_t three = vdupq_n_u8(3);
-    UNROLL for (int i = 0; i < 2; i++)
-    {
+    UNROLL for (int i = 0; i < 2; i++) {
         uint8x16_t q = vld1q_u8(b + 16 + 32 * half + 16 * i);
         o->w[i] = signed_of(vandq_u8(q, three));
         o->w[i + 2] = signed_of(vandq_u8(vshrq_n_u8(q, 2), three));
@@ -132,8 +131,7 @@ INLINE void begin_q3_k(const uint8_t *b, struct block_256 *o)
 // Two bits, and 4 less where the mask's bit is not set.
 INLINE void half_q3_k(const uint8_t *b, int half, struct block_256 *o)
 {
-    UNROLL for (int i = 0; i < 2; i++)
-    {
+    UNROLL for (int i = 0; i < 2; i++) {
         uint8x16_t q = vld1q_u8(b + 32 + 32 * half + 16 * i), mask = o->absent[i];
         int bit = 4 * half;
         o->w[i + 6] = signed_of(vsriq_n_u8(bit_mask(mask, bit + 3), q, 6));
@@ -161,8 +159,7 @@ INLINE void begin_q4_k(const uint8_t *b, struct block_256 *o)
 // 32 bytes: low nibbles of 32 elements, then high ones.
 INLINE void half_q4_k(const uint8_t *b, int half, struct block_256 *o)
 {
-    UNROLL for (int i = 0; i < 4; i++)
-    {
+    UNROLL for (int i = 0; i < 4; i++) {
         uint8x16_t q = vld1q_u8(b + 16 + 64 * half + 16 * i);
         int8x16_t *w = &o->w[i / 2 * 4 + i % 2];
         w[0] = signed_of(low_nibbles(q));
@@ -179,8 +176,7 @@ INLINE void begin_q5_k(const uint8_t *b, struct block_256 *o)
 // As Q4_K, and 16 less where the fifth bit is not set: the offset.
 INLINE void half_q5_k(const uint8_t *b, int half, struct block_256 *o)
 {
-    UNROLL for (int i = 0; i < 4; i++)
-    {
+    UNROLL for (int i = 0; i < 4; i++) {
         uint8x16_t q = vld1q_u8(b + 48 + 64 * half + 16 * i), mask = o->absent[i % 2];
         int8x16_t *w = &o->w[i / 2 * 4 + i % 2];
         int bit = 4 * half + i / 2 * 2;
@@ -198,8 +194,7 @@ INLINE void begin_q6_k(const uint8_t *b, struct block_256 *o)
 INLINE void half_q6_k(const uint8_t *b, int half, struct block_256 *o)
 {
     const uint8x16_t low = vdupq_n_u8(15);
-    UNROLL for (int i = 0; i < 2; i++)
-    {
+    UNROLL for (int i = 0; i < 2; i++) {
         uint8x16_t high = veorq_u8(vld1q_u8(b + 128 + 32 * half + 16 * i), vdupq_n_u8(0xaa));
         const uint8_t *q = b + 64 * half + 16 * i;
         uint8x16_t q0 = vld1q_u8(q), q1 = vld1q_u8(q + 32);
@@ -226,8 +221,7 @@ INLINE void begin_iq4_xs(const uint8_t *b, struct block_256 *o)
 INLINE void half_iq4_xs(const uint8_t *b, int half, struct block_256 *o)
 {
     const int8x16_t values = vld1q_s8(iq4_values);
-    UNROLL for (int i = 0; i < 4; i++)
-    {
+    UNROLL for (int i = 0; i < 4; i++) {
         uint8x16_t q = vld1q_u8(b + 8 + 64 * half + 16 * i);
         o->w[2 * i] = vqtbl1q_s8(values, low_nibbles(q));
         o->w[2 * i + 1] = vqtbl1q_s8(values, high_nibbles(q));
