@@ -570,3 +570,43 @@ Test(matmul_q8, activations_of_zero_give_zero)
         call_free(&c);
     }
 }
+
+// In two goes where there are two blocks, to the last but two of some columns: neither its neighbours nor what fills the
+// last group up is touched.
+static void check_q8_parts(const float *x, int64_t k)
+{
+    enum { COLUMNS = 20, COLUMN = 17 };
+    size_t size = q8_row_bytes(k), tiles_size = q8_tiles_bytes(k, COLUMNS);
+    int64_t half = q8_blocks(k) / 2 * Q8_BLOCK;
+    uint8_t *want = aligned_alloc(64, size), *row = aligned_alloc(64, size);
+    uint8_t *tiles = aligned_alloc(64, align_up(tiles_size, 64)), *want_tiles = aligned_alloc(64, align_up(tiles_size, 64));
+    EACH_LEVEL (l) {
+        l->quantize_q8(x, k, want);
+        memset(row, 0xa5, size);
+        l->quantize_q8_columns(x + half, k, half, k - half, row);
+        l->quantize_q8_columns(x, k, 0, half, row);
+        cr_assert_eq(memcmp(row, want, size), 0, "%s, k %lld: by parts", l->name, (long long)k);
+        memset(tiles, 0xa5, tiles_size);
+        memset(want_tiles, 0xa5, tiles_size);
+        for (int64_t span = 0; span < q8_blocks(k); span++) {
+            struct q8_tiles t = q8_tiles_at(want_tiles, COLUMNS, span);
+            q8_tiles_put(&t, COLUMN, want, k, span);
+        }
+        l->quantize_q8_tiles(x, 0, half, tiles, COLUMNS, COLUMN);
+        l->quantize_q8_tiles(x + half, half, k - half, tiles, COLUMNS, COLUMN);
+        cr_assert_eq(memcmp(tiles, want_tiles, tiles_size), 0, "%s, k %lld: in tiles", l->name, (long long)k);
+    }
+    free(want), free(row), free(tiles), free(want_tiles);
+}
+
+Test(matmul_q8, activations_by_columns_and_in_tiles_have_the_same_bytes)
+{
+    static const int64_t sizes[] = {1, 3, 15, 16, 17, 31, 64, 100, 255, 1000, 4097};
+    struct random r = seeded("q8 parts");
+    for (size_t s = 0; s < COUNT_OF(sizes); s++) {
+        struct guarded x = random_floats(&r, sizes[s], 1);
+        floats_of(x)[sizes[s] / 2] = s % 3 ? 2.0f : INFINITY;
+        check_q8_parts(floats_of(x), sizes[s]);
+        guarded_free(x);
+    }
+}
