@@ -138,7 +138,7 @@ static void matmul(const struct matmul_args *a)
 {
     if (a->n_x <= 2)
         ISA_FN(matmul_q8_decode)[a->type](a);
-    else if (!matmul_q8_in_tiles_amx(a->type, a->n_x))
+    else if (!a->x_tiles && !matmul_q8_in_tiles_amx(a->type, a->n_x)) // with tiles there may be no rows
         ISA_FN(matmul_q8_panel)[a->type](a);
     else
         multiply(a);
