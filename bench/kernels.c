@@ -154,13 +154,22 @@ static void *fail_alloc(void *p)
     return p;
 }
 
+// About normal, as what a norm leaves is: kernels may take activations by their size.
+static float random_normal(uint64_t *state)
+{
+    float sum = -6;
+    for (int i = 0; i < 12; i++)
+        sum += (float)(random_u64(state) >> 40) * 0x1p-24f;
+    return sum;
+}
+
 // Columns of plain floats, or of 8 bits.
 static const void *column_new(const struct options *o, uint64_t *state)
 {
     size_t bytes = (size_t)o->k * sizeof(float);
     float *x = fail_alloc(aligned_alloc(64, align_up(bytes, 64)));
     for (int64_t i = 0; i < o->k; i++)
-        x[i] = (float)(random_u64(state) >> 40) * 0x1p-23f - 1;
+        x[i] = random_normal(state);
     if (o->f32)
         return x;
     void *row = fail_alloc(aligned_alloc(64, q8_row_bytes(o->k)));

@@ -28,7 +28,7 @@ enum {
     PANELS = 2,           // that take turns
     HEIGHT = PANELS * PANEL,
     COLUMNS_MAX = 512,    // columns that they serve
-    WHOLE_MIN = 24,        // columns from which on it pays to multiply weights by their scales beforehand
+    WHOLE_MIN = 32,        // columns from which on it pays to multiply weights by their scales beforehand
     TILES_MAX = COLUMNS_MAX / TILE_COLUMNS,
 };
 

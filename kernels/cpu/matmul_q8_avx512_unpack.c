@@ -21,15 +21,17 @@ INLINE void put_pairs_of_32(struct columns *c, int j, __m256i sums)
     _mm_storeu_si128((__m128i *)c->pairs[j], packed);
 }
 
-INLINE void put_start_of_32(struct columns *c, int j, __m256i sums, int offset)
+// Minus the offset times the sums of 32, and of 16.
+INLINE void put_start_of_32(struct columns *c, int j, const int16_t *sums, int offset)
 {
-    _mm256_storeu_si256((__m256i *)c->start[j], _mm256_mullo_epi32(sums, _mm256_set1_epi32(-offset)));
+    __m256i start = _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16((short)-offset));
+    _mm256_storeu_si256((__m256i *)c->start[j], start);
 }
 
 INLINE void put_start_of_16(struct columns *c, int j, const int16_t *sums, int offset)
 {
-    __m512i s = _mm512_cvtepi16_epi32(load_256(sums));
-    _mm512_storeu_si512(c->start[j], _mm512_mullo_epi32(s, _mm512_set1_epi32(-offset)));
+    __m512i low = _mm512_cvtepu16_epi32(load_256(sums));  // beside it 0
+    _mm512_storeu_si512(c->start[j], _mm512_madd_epi16(low, _mm512_set1_epi16((short)-offset)));
 }
 
 // Sums of |q| over the sixteen runs of 16 of a span; those of a run of 32 lie in neighbouring quarters, 0 and 1 or 2 and 3.
@@ -44,16 +46,23 @@ INLINE __m512i magnitudes_of_16(const int8_t *q)
     return _mm512_madd_epi16(of_8, _mm512_set1_epi16(1));
 }
 
-INLINE bool magnitudes_of_16_within(const int8_t *q, int most)
+// Whether none of the columns' sums over runs of 16, or of 32, is above `most`.
+INLINE bool magnitudes_of_16_within(const struct columns *c, int most)
 {
-    return !_mm512_cmpgt_epi32_mask(magnitudes_of_16(q), _mm512_set1_epi32(most));
+    __m512i max = _mm512_setzero_si512();
+    for (int j = 0; j < c->n; j++)
+        max = _mm512_max_epi32(max, magnitudes_of_16(c->q[j]));
+    return !_mm512_cmpgt_epi32_mask(max, _mm512_set1_epi32(most));
 }
 
-INLINE bool magnitudes_of_32_within(const int8_t *q, int most)
+INLINE bool magnitudes_of_32_within(const struct columns *c, int most)
 {
-    __m512i m = magnitudes_of_16(q);
-    m = _mm512_add_epi32(m, _mm512_shuffle_i32x4(m, m, 0xb1));
-    return !_mm512_cmpgt_epi32_mask(m, _mm512_set1_epi32(most));
+    __m512i max = _mm512_setzero_si512();
+    for (int j = 0; j < c->n; j += 2) {
+        __m512i m = _mm512_packus_epi32(magnitudes_of_16(c->q[j]), magnitudes_of_16(c->q[MIN(j + 1, c->n - 1)]));
+        max = _mm512_max_epu16(max, _mm512_add_epi16(m, _mm512_shuffle_i32x4(m, m, 0xb1)));
+    }
+    return !_mm512_cmpgt_epu16_mask(max, _mm512_set1_epi16((short)most));
 }
 
 // The lowest byte of each word, in all four.
@@ -99,19 +108,18 @@ static void prepare_q4_k(struct columns *c)
     for (int j = 0; j < c->n; j++) {
         __m256i s = sums_of_32(c->q_sums[j]);
         put_pairs_of_32(c, j, s);
-        put_start_of_32(c, j, s, 8);
+        put_start_of_32(c, j, c->q_sums[j], 8);
     }
 }
 
 // Without an offset: |sum| <= 15 * 2184 = 32760.
 static bool prepare_mild_q4_k(struct columns *c)
 {
-    bool mild = true;
-    for (int j = 0; j < c->n; j++) {
-        mild &= magnitudes_of_32_within(c->q[j], 2184);
+    if (!magnitudes_of_32_within(c, 2184))
+        return false;
+    for (int j = 0; j < c->n; j++)
         put_pairs_of_32(c, j, sums_of_32(c->q_sums[j]));
-    }
-    return mild;
+    return true;
 }
 
 static void unpack_q5_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
@@ -144,14 +152,13 @@ static void prepare_q5_k(struct columns *c)
 // Runs of 32: |sum| <= 16 * 2047 = 32752.
 static bool prepare_mild_q5_k(struct columns *c)
 {
-    bool mild = true;
+    if (!magnitudes_of_32_within(c, 2047))
+        return false;
     for (int j = 0; j < c->n; j++) {
-        __m256i s = sums_of_32(c->q_sums[j]);
-        mild &= magnitudes_of_32_within(c->q[j], 2047);
-        put_pairs_of_32(c, j, s);
-        put_start_of_32(c, j, s, 16);
+        put_pairs_of_32(c, j, sums_of_32(c->q_sums[j]));
+        put_start_of_32(c, j, c->q_sums[j], 16);
     }
-    return mild;
+    return true;
 }
 
 // ---- types with sixteen signed scales
@@ -208,12 +215,11 @@ static void prepare_q6_k(struct columns *c)
 // Runs of 16: |sum| <= 32 * 1023 = 32736.
 static bool prepare_mild_q6_k(struct columns *c)
 {
-    bool mild = true;
-    for (int j = 0; j < c->n; j++) {
-        mild &= magnitudes_of_16_within(c->q[j], 1023);
+    if (!magnitudes_of_16_within(c, 1023))
+        return false;
+    for (int j = 0; j < c->n; j++)
         put_start_of_16(c, j, c->q_sums[j], 32);
-    }
-    return mild;
+    return true;
 }
 
 // Words of two-bit elements: pair p of the bits is elements 32p .. of a half; `third` bits stand above them.
@@ -361,7 +367,7 @@ INLINE void put_starts_and_sums(struct columns *c, int offset, bool mins)
 {
     for (int j = 0; j < c->n; j++) {
         __m256i sums = sums_of_32(c->q_sums[j]);
-        put_start_of_32(c, j, sums, offset);
+        put_start_of_32(c, j, c->q_sums[j], offset);
         if (mins)
             _mm256_storeu_ps(c->sums[j], _mm256_cvtepi32_ps(sums));
     }
