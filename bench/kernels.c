@@ -197,7 +197,7 @@ static void columns_new(struct product *p, int n, int64_t n_rows)
     p->x = fail_alloc(malloc((size_t)n * sizeof(*p->x)));
     p->y = fail_alloc(malloc((size_t)n * sizeof(*p->y)));
     p->at = fail_alloc(malloc((size_t)n * sizeof(*p->at)));
-    size_t stride = align_up((size_t)n_rows * sizeof(float), 64);
+    size_t stride = align_up((size_t)n_rows * sizeof(float), 64) | 64; // an odd number of lines, as plans lay them out
     char *y = fail_alloc(aligned_alloc(64, (size_t)n * stride));
     memset(y, 0, (size_t)n * stride);
     for (int j = 0; j < n; j++) {
