@@ -16,7 +16,7 @@ static const struct scales {
     {DT_Q2_K, 80, 82, 1.5f},  {DT_Q3_K, 108, -1, 0},  {DT_Q4_K, 0, 2, 7.5f}, {DT_Q5_K, 0, 2, 15.5f},  {DT_Q6_K, 208, -1, 0},
     {DT_IQ4_NL, 0, -1, 0},    {DT_IQ4_XS, 0, -1, 0},  {DT_MXFP4, 0, -1, 0},  {DT_TQ1_0, 52, -1, 0},   {DT_TQ2_0, 64, -1, 0},
     {DT_IQ2_XXS, 0, -1, 0},   {DT_IQ2_XS, 0, -1, 0},  {DT_IQ2_S, 0, -1, 0},  {DT_IQ3_XXS, 0, -1, 0},  {DT_IQ3_S, 0, -1, 0},
-    {DT_IQ1_S, 0, -1, 0},     {DT_IQ1_M, 48, -1, 0},
+    {DT_IQ1_S, 0, -1, 0},     {DT_IQ1_M, 48, -1, 0},  {DT_Q1_0, 0, -1, 0},   {DT_Q2_0, 0, -1, 0},     {DT_NVFP4, 0, -1, 0},
     // clang-format on
 };
 
@@ -41,6 +41,8 @@ static float whole_scale(enum dtype type)
         return 8;
     case DT_IQ3_XXS:
         return 4;
+    case DT_NVFP4:
+        return 2;
     default:
         return 1;
     }
@@ -62,6 +64,8 @@ static void put_scales(uint8_t *block, enum dtype type, float d, float m)
     uint16_t half[2] = {f32_to_f16(d), f32_to_f16(m)};
     if (type == DT_MXFP4)
         block[0] = (uint8_t)(d > 0 ? 128 + ilogbf(d) : 0);
+    else if (type == DT_NVFP4)
+        memset(block, MAX(ilogbf(d) + 7, 0) << 3, 4);
     else if (type != DT_IQ1_M)
         memcpy(block + s->d, &half[0], 2);
     for (int i = 0; type == DT_IQ1_M && i < 4; i++) // four bits of it on top of each of the words of scales
@@ -91,7 +95,8 @@ static void fill_row(struct random *r, enum dtype type, enum content content, ui
         for (int i = 0; i < bytes; i++)
             b[i] = byte_of(r, content, i >= from && i < to);
         float d = random_scale(r);
-        put_scales(b, type, type == DT_MXFP4 ? fabsf(d) : d, random_scale(r));
+        if (type != DT_NVFP4 || content != RANDOM) // which has scales from small to large, and no signs
+            put_scales(b, type, type == DT_MXFP4 ? fabsf(d) : d, random_scale(r));
     }
 }
 
@@ -366,7 +371,8 @@ static const int column_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 24, 25, 33, 4
 static int64_t length_of(enum dtype type, int i)
 {
     static const int64_t blocks_of_256[] = {1, 2, 3, 5, 8, 9, 17}, blocks_of_32[] = {1, 3, 8, 9, 15, 29, 64};
-    return dtype_info[type].block == 256 ? 256 * blocks_of_256[i % 7] : 32 * blocks_of_32[i % 7];
+    int block = dtype_info[type].block;
+    return block == 256 ? 256 * blocks_of_256[i % 7] : block * blocks_of_32[i % 7];
 }
 
 static void check_levels(const struct call *c)

@@ -95,6 +95,7 @@ static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void
 //     with its sign, in IQ1 the value and its shift in eighths: 8 g + 1 or 8 g - 1. TQ1_0 and TQ2_0: scale_j = 1, w = -1 .. 1.
 //   for types with blocks of 32 (Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4; with a minimum Q4_1, Q5_1): S = 0, then for the up to 8
 //     blocks in order S = fma((float)isum_j, dw_j, S), and with a minimum then S = fma((float)sum(q), mw_j, S).
+//   for Q1_0 and Q2_0 the same, as if their blocks were 4 and 2 of 32; for NVFP4 the same by its runs of 16.
 //   The offset of w (4 in Q3_K, 8 in Q4_0, 16 in Q5_0, 32 in Q6_K) is inside isum.
 // matmul_f32: W decoded to float32 (exactly as dtype_decode does), then lanes: acc[i % LANES] = fma(w[i], x[i], acc[..]),
 //   and the lanes summed by halves.

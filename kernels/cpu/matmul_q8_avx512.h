@@ -95,11 +95,15 @@ GRID(iq3_xxs)
 GRID(iq3_s)
 GRID(tq1_0)
 GRID(tq2_0)
+GRID(q1_0)
+GRID(q2_0)
+GRID(nvfp4)
 #undef GRID
 void ISA_FN(matmul_q8_prepare_signed_16)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_signed_32)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_nvfp4)(struct columns *c);
 
 // Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after, at a row's end for those
 // `height` rows on.

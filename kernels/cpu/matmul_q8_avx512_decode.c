@@ -537,4 +537,7 @@ matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
     [DT_IQ3_S] = ISA_FN(matmul_q8_decode_iq3_s),
     [DT_TQ1_0] = ISA_FN(matmul_q8_decode_tq1_0),
     [DT_TQ2_0] = ISA_FN(matmul_q8_decode_tq2_0),
+    [DT_Q1_0] = ISA_FN(matmul_q8_decode_q1_0),
+    [DT_Q2_0] = ISA_FN(matmul_q8_decode_q2_0),
+    [DT_NVFP4] = ISA_FN(matmul_q8_decode_nvfp4),
 };

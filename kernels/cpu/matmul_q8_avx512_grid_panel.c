@@ -1,8 +1,12 @@
-// Many columns of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ): their blocks become panels.
+// Many columns of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ): their blocks become panels. And types of
+// few bits with a factor for a run of elements (Q1_0, Q2_0, NVFP4), for any number of columns.
 //
 // Blocks are unpacked a row at a time (matmul_q8_avx512_quads.h); 16 rows of bytes are then turned to a lane a row.
 #include "kernels/cpu/matmul_q8_avx512_planes.h"
 #include "kernels/cpu/matmul_q8_avx512_quads.h"
+#include "kernels/cpu/matmul_q8_avx512_rows.h"
+
+enum { FP4_OFFSET = 12 };
 
 // 16 rows' weights, a byte each, and their scales, before they are turned to a lane a row. 16 bytes in order are the
 // elements of a run of 16; where the runs lie is up to the type.
@@ -14,16 +18,26 @@ struct spread {
 static const struct fold fold_signed_16 = {true, SIGN_OFFSET, 16}, fold_signed_32 = {true, SIGN_OFFSET, 32},
                          fold_iq1 = {true, SHIFT_OFFSET, 16}, fold_ternary = {true, TERNARY_OFFSET, 32};
 
-INLINE void put_spread(const struct spread *s, struct panel *p, int lane, bool of_quads, const struct fold *f)
+// Where the runs are, in sixteens of bytes.
+static const uint8_t runs_in_order[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const uint8_t runs_of_quads[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+static const uint8_t runs_of_eights[16] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
+
+// f is NULL for types that never go to planes.
+INLINE void put_spread(const struct spread *s, struct panel *p, int lane, const uint8_t run_at[16], const struct fold *f)
 {
     struct rows16 rows;
     __m512i t[4];
     for (int r = 0; r < GROUP; r++)
         rows.at[r] = s->w[r];
     for (int c = 0; c < 16; c++) {
-        load_words_16(&rows, (size_t)(of_quads ? c % 4 * 64 + c / 4 * 16 : c * 16), t);
-        for (int i = 0; i < 4; i++)
-            put_scaled(p, lane, 16 * c + 4 * i, t[i], f);
+        load_words_16(&rows, (size_t)run_at[c] * 16, t);
+        for (int i = 0; i < 4; i++) {
+            if (f)
+                put_scaled(p, lane, 16 * c + 4 * i, t[i], f);
+            else
+                put_words(p, lane, 16 * c + 4 * i, t[i]);
+        }
     }
 }
 
@@ -87,7 +101,7 @@ INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int
         }
     }
     put_spread_scales(&s, p, lane, f);
-    put_spread(&s, p, lane, true, f);
+    put_spread(&s, p, lane, runs_of_quads, f);
     _mm512_store_ps(&p->d[0][lane], factor(g, at));
 }
 
@@ -114,7 +128,7 @@ INLINE void put_ternary(const struct spread *s, struct panel *p, int lane, __m51
     for (int i = 0; i < SPAN / 32; i++)
         _mm512_store_si512(&p->scale[i][lane], _mm512_set1_epi32(1));
     put_factors(p, lane, &fold_ternary);
-    put_spread(s, p, lane, false, &fold_ternary);
+    put_spread(s, p, lane, runs_in_order, &fold_ternary);
     _mm512_store_ps(&p->d[0][lane], d);
 }
 
@@ -175,4 +189,148 @@ PREPARE(signed_16, 16, SIGN_OFFSET)
 PREPARE(signed_32, 32, SIGN_OFFSET)
 PREPARE(iq1, 16, SHIFT_OFFSET)
 PREPARE(ternary, 32, TERNARY_OFFSET)
+// clang-format on
+
+// ---- Q1_0, Q2_0, NVFP4: a span is 2, 4 or 4 blocks, or what of them is left in a row
+
+// Blocks of `size` elements; those that are not there are read as the last one that is.
+INLINE void blocks_of(size_t at, int n_blocks, int size, size_t bytes, size_t offset[])
+{
+    for (int j = 0; j < SPAN / size; j++)
+        offset[j] = at + (size_t)MIN(j, n_blocks * 32 / size - 1) * bytes;
+}
+
+// A factor for `size` elements becomes those of its 32s.
+INLINE void put_shared_factors(const struct rows16 *g, struct panel *p, int lane, int size, const size_t offset[])
+{
+    for (int i = 0; i < SPAN / 32; i++)
+        _mm512_store_ps(&p->d[i][lane], load_halves(g, offset[i * 32 / size]));
+}
+
+// 1 or -1, plus 1.
+void ISA_FN(matmul_q8_unpack_q1_0)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
+{
+    struct spread s;
+    size_t offset[2];
+    blocks_of(at, n_blocks, 128, 18, offset);
+    for (int r = 0; r < GROUP; r++)
+        for (int i = 0; i < 4; i++) {
+            uint64_t bits;
+            memcpy(&bits, g->at[r] + offset[i / 2] + 2 + i % 2 * 8, sizeof(bits));
+            _mm512_store_si512(&s.w[r][64 * i], _mm512_maskz_set1_epi8(bits, 2));
+        }
+    put_spread(&s, p, lane, runs_in_order, NULL);
+    put_shared_factors(g, p, lane, 128, offset);
+}
+
+// A byte is four neighbours: -1 to 2, plus 1.
+void ISA_FN(matmul_q8_unpack_q2_0)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
+{
+    struct spread s;
+    size_t offset[4];
+    blocks_of(at, n_blocks, 64, 18, offset);
+    for (int r = 0; r < GROUP; r++) {
+        const uint8_t *b = g->at[r] + 2;
+        const __m512i code = load_4x16(b + offset[0], b + offset[1], b + offset[2], b + offset[3]);
+        __m512i w[4];
+        UNROLL
+        for (int e = 0; e < 4; e++)
+            w[e] = move_bits(code, 2, 2 * e, 2 * e, 0);
+        store_quads(w, s.w[r]);
+    }
+    put_spread(&s, p, lane, runs_of_quads, NULL);
+    put_shared_factors(g, p, lane, 64, offset);
+}
+
+// Half of the unsigned floats of 4 bits of exponent and 3 of mantissa: as float16 they are 128 times too small. The top
+// bit is not looked at, but that 0x7f is 0.
+INLINE __m512 factors_nvfp4(__m512i bytes)
+{
+    const __m512i seven = _mm512_and_si512(bytes, _mm512_set1_epi32(0x7f));
+    const __mmask16 numbers = _mm512_cmpneq_epi32_mask(bytes, _mm512_set1_epi32(0x7f));
+    const __m512i half = _mm512_maskz_slli_epi32(numbers, seven, 7);
+    return _mm512_mul_ps(low_halves(half), _mm512_set1_ps(128));
+}
+
+// Eight bytes of nibbles are 16 elements, the low ones first; their factors lie where other types have scales.
+void ISA_FN(matmul_q8_unpack_nvfp4)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
+{
+    struct spread s;
+    size_t offset[4];
+    blocks_of(at, n_blocks, 64, 36, offset);
+    const __m512i values = values_of(&shape_mxfp4);
+    for (int r = 0; r < GROUP; r++)
+        for (int i = 0; i < 2; i++) {
+            const uint8_t *b = g->at[r] + 4;
+            const __m512i v = load_2x32(b + offset[2 * i], b + offset[2 * i + 1]);
+            const __m512i low = _mm512_shuffle_epi8(values, low_nibbles(v));
+            const __m512i high = _mm512_shuffle_epi8(values, high_nibbles(v));
+            _mm512_store_si512(&s.w[r][128 * i], _mm512_unpacklo_epi64(low, high));
+            _mm512_store_si512(&s.w[r][128 * i + 64], _mm512_unpackhi_epi64(low, high));
+        }
+    put_spread(&s, p, lane, runs_of_eights, NULL);
+    for (int j = 0; j < 4; j++) {
+        const __m512i words = gather_words(g, offset[j]);
+        for (int i = 0; i < 4; i++)
+            _mm512_store_ps(p->scale[4 * j + i] + lane, factors_nvfp4(byte_to_word(words, i)));
+    }
+}
+
+PREPARE(nvfp4, 16, FP4_OFFSET)
+
+// One column or two: a panel of 16 rows, which the columns pass over as they do when there are many.
+typedef void unpack_fn(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
+
+// S of a column in a span.
+INLINE __m512 sum_of_runs(const struct panel *p, const int8_t *q, const int16_t *sums, int n_blocks, int run, int offset)
+{
+    __m512 s = _mm512_setzero_ps();
+    for (int b = 0; b < n_blocks * 32 / run; b++) {
+        const int sum = run == 16 ? sums[b] : sums[2 * b] + sums[2 * b + 1];
+        __m512i dot = _mm512_set1_epi32(-offset * sum);
+        for (int i = b * run / 4; i < (b + 1) * run / 4; i++)
+            dot = _mm512_dpbusd_epi32(dot, _mm512_load_si512(p->w[i][0]), broadcast_32(q + 4 * i));
+        const __m512 d = run == 16 ? _mm512_load_ps(p->scale[b]) : _mm512_load_ps(p->d[b]);
+        s = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), d, s);
+    }
+    return s;
+}
+
+INLINE void decode_runs(const struct matmul_args *a, unpack_fn *unpack, size_t bytes, int run, int offset)
+{
+    enum { AHEAD = 4 };
+    struct panel *p = a->scratch;
+    const int64_t spans = q8_blocks(a->k);
+    p->high = p->low = NULL;
+    for (int first = 0; first < a->n_rows; first += GROUP) {
+        const struct rows16 g = rows_from(a, first), after = rows_ahead(a, first + GROUP, GROUP);
+        __m512 d[COLUMNS_MAX] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+        for (int64_t span = 0; span < spans; span++) {
+            const struct ahead ahead = ahead_of(&g, &after, span, spans, bytes, AHEAD);
+            const int n_blocks = blocks_in_span(a, span);
+            for (int r = 0; r < GROUP; r++)
+                prefetch_block(&ahead, r, 0, (int)bytes);
+            unpack(&g, (size_t)span * bytes, n_blocks, p, 0);
+            for (int j = 0; j < a->n_x; j++) {
+                const void *x = a->x[j];
+                __m512 s = sum_of_runs(p, q8_quants(x) + span * SPAN, q8_sums(x, a->k) + span * (SPAN / Q8_SUMS), n_blocks, run,
+                                       offset);
+                d[j] = _mm512_fmadd_ps(s, _mm512_set1_ps(q8_scales(x, a->k)[span]), d[j]);
+            }
+        }
+        for (int j = 0; j < a->n_x; j++)
+            _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
+    }
+}
+
+#define DECODE_RUNS(name, bytes, run, offset)                                                                          \
+    void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
+    {                                                                                                                  \
+        decode_runs(a, ISA_FN(matmul_q8_unpack_##name), bytes, run, offset);                                           \
+    }
+
+// clang-format off
+DECODE_RUNS(q1_0, 36, 32, TERNARY_OFFSET)
+DECODE_RUNS(q2_0, 72, 32, TERNARY_OFFSET)
+DECODE_RUNS(nvfp4, 144, 16, FP4_OFFSET)
 // clang-format on

@@ -215,9 +215,9 @@ INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c,
     finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
 }
 
-// Blocks of 32: a run each; the sums S are floats.
+// Blocks of 32: a run each; the sums S are floats. Runs of 16 have their factors where others have scales.
 INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c, int n_blocks, float *out, int n,
-                        int regs, bool mins)
+                        int regs, int run, bool mins)
 {
     tile_sums acc;
     __m512 sum[TILE_COLUMNS][REGS_MAX];
@@ -225,16 +225,16 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
     for (int j = 0; j < n; j++)
         q[j] = c->q[j];
     const uint8_t *w = p->w[0][lane];
-    const float *d = p->d[0] + lane, *m = p->m[0] + lane;
+    const float *d = (run == 16 ? (const float *)p->scale[0] : p->d[0]) + lane, *m = p->m[0] + lane;
     UNROLL
     for (int j = 0; j < n; j++)
         UNROLL
         for (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_setzero_ps();
 #pragma GCC unroll 1
-    for (int b = 0; b < n_blocks; b++) {
+    for (int b = 0; b < n_blocks * 32 / run; b++) {
         set_start(acc, c->start[0] + b, n, regs);
-        dot_words(acc, w, q, 0, 32, n, regs);
+        dot_words(acc, w, q, 0, run, n, regs);
         UNROLL
         for (int i = 0; i < regs; i++) {
             const __m512 scale = _mm512_load_ps(d + 16 * i), min = _mm512_load_ps(m + 16 * i);
@@ -246,8 +246,8 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
             }
         }
         for (int j = 0; j < n; j++)
-            q[j] += 32;
-        w += 32 * PANEL;
+            q[j] += run;
+        w += run * PANEL;
         d += PANEL;
         m += PANEL;
     }
@@ -304,8 +304,9 @@ TILES(tiles_whole_mins, tile_whole(p, lane, c, out, n, regs, 8))
 TILES(tiles_iq4_xs, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_32_BITS, 0))
 TILES(tiles_grid_16, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_32_BITS, 0))
 TILES(tiles_ternary, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_16_BITS, 0))
-TILES(tiles_32, tile_blocks(p, lane, c, n_blocks, out, n, regs, false))
-TILES(tiles_32_mins, tile_blocks(p, lane, c, n_blocks, out, n, regs, true))
+TILES(tiles_32, tile_blocks(p, lane, c, n_blocks, out, n, regs, 32, false))
+TILES(tiles_nvfp4, tile_blocks(p, lane, c, n_blocks, out, n, regs, 16, false))
+TILES(tiles_32_mins, tile_blocks(p, lane, c, n_blocks, out, n, regs, 32, true))
 
 // A type without a form has NULL there.
 static const struct tiles *const tiles_of[DT_COUNT][FORM_COUNT] = {
@@ -316,7 +317,8 @@ static const struct tiles *const tiles_of[DT_COUNT][FORM_COUNT] = {
     [DT_Q6_K] = {&tiles_q6_k, &tiles_q6_k_mild},
     [DT_IQ1_S] = {&tiles_q3_k}, [DT_IQ1_M] = {&tiles_q3_k}, [DT_IQ2_XXS] = {&tiles_iq4_xs}, [DT_IQ2_XS] = {&tiles_grid_16},
     [DT_IQ2_S] = {&tiles_grid_16}, [DT_IQ3_XXS] = {&tiles_iq4_xs}, [DT_IQ3_S] = {&tiles_q3_k}, [DT_TQ1_0] = {&tiles_ternary, NULL, &tiles_whole},
-    [DT_TQ2_0] = {&tiles_ternary, NULL, &tiles_whole},
+    [DT_TQ2_0] = {&tiles_ternary, NULL, &tiles_whole}, [DT_Q1_0] = {&tiles_32}, [DT_Q2_0] = {&tiles_32},
+    [DT_NVFP4] = {&tiles_nvfp4},
 };
 // clang-format on
 
@@ -453,5 +455,6 @@ matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {
     [DT_Q2_K] = multiply,   [DT_Q3_K] = multiply,   [DT_Q4_K] = multiply,  [DT_Q5_K] = multiply, [DT_Q6_K] = multiply,
     [DT_IQ4_NL] = multiply, [DT_IQ4_XS] = multiply, [DT_MXFP4] = multiply,
     [DT_IQ1_S] = multiply, [DT_IQ1_M] = multiply, [DT_IQ2_XXS] = multiply, [DT_IQ2_XS] = multiply, [DT_IQ2_S] = multiply,
-    [DT_IQ3_XXS] = multiply, [DT_IQ3_S] = multiply, [DT_TQ1_0] = multiply, [DT_TQ2_0] = multiply,
+    [DT_IQ3_XXS] = multiply, [DT_IQ3_S] = multiply, [DT_TQ1_0] = multiply, [DT_TQ2_0] = multiply, [DT_Q1_0] = multiply,
+    [DT_Q2_0] = multiply, [DT_NVFP4] = multiply,
 };

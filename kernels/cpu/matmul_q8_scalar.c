@@ -385,6 +385,57 @@ static float dot32(unpack32_fn *unpack, bool mins, size_t bytes, const uint8_t *
     return d_sum;
 }
 
+// ---- larger blocks, and smaller factors: runs of 32 elements that share a factor with others, or of 16
+
+// Run j of the row.
+typedef void run_fn(const uint8_t *row, int64_t j, struct block32 *out);
+
+static void run_q1_0(const uint8_t *row, int64_t j, struct block32 *o)
+{
+    const uint8_t *b = row + j / 4 * 18;
+    o->d = load_f16(b);
+    for (int e = 0; e < 32; e++)
+        o->w[e] = b[2 + j % 4 * 4 + e / 8] >> e % 8 & 1 ? 1 : -1;
+}
+
+static void run_q2_0(const uint8_t *row, int64_t j, struct block32 *o)
+{
+    const uint8_t *b = row + j / 2 * 18;
+    o->d = load_f16(b);
+    for (int e = 0; e < 32; e++)
+        o->w[e] = (int8_t)((b[2 + j % 2 * 8 + e / 4] >> e % 4 * 2 & 3) - 1);
+}
+
+// The values are doubled, so the scale is half of what its 4 bits of exponent and 3 of mantissa say; the code 0x7f is 0.
+static void run_nvfp4(const uint8_t *row, int64_t j, struct block32 *o)
+{
+    const uint8_t *b = row + j / 4 * 36;
+    int scale = b[j % 4] & 127, exponent = scale >> 3, mantissa = scale & 7;
+    o->d = b[j % 4] == 127 ? 0 : ldexpf((float)(exponent ? 8 + mantissa : mantissa), (exponent ? exponent : 1) - 11);
+    for (int e = 0; e < 16; e++)
+        o->w[e] = fp4_values[b[4 + j % 4 * 8 + e % 8] >> e / 8 * 4 & 15];
+}
+
+static float dot_runs(run_fn *unpack, int run, const uint8_t *w, const void *x, int64_t k)
+{
+    const int8_t *q = q8_quants(x);
+    const float *da = q8_scales(x, k);
+    float d_sum = 0;
+    for (int64_t i = 0; i < q8_blocks(k); i++) {
+        float s = 0;
+        for (int64_t j = i * (256 / run); j < MIN((i + 1) * (256 / run), k / run); j++) {
+            struct block32 b;
+            unpack(w, j, &b);
+            int32_t isum = 0;
+            for (int e = 0; e < run; e++)
+                isum += b.w[e] * q[j * run + e];
+            s = fmaf((float)isum, b.d, s);
+        }
+        d_sum = fmaf(s, da[i], d_sum);
+    }
+    return d_sum;
+}
+
 // ---- the functions of the level
 
 #define EACH_OUTPUT(a, DOT)                                                                                            \
@@ -408,7 +459,16 @@ static float dot32(unpack32_fn *unpack, bool mins, size_t bytes, const uint8_t *
         EACH_OUTPUT(a, dot32(unpack_##name, mins, bytes, row, a->x[j], a->k))                                          \
     }
 
+#define MATMUL_RUNS(name, run)                                                                                         \
+    static void matmul_##name(const struct matmul_args *a)                                                             \
+    {                                                                                                                  \
+        EACH_OUTPUT(a, dot_runs(run_##name, run, row, a->x[j], a->k))                                                  \
+    }
+
 // clang-format off
+MATMUL_RUNS(q1_0, 32)
+MATMUL_RUNS(q2_0, 32)
+MATMUL_RUNS(nvfp4, 16)
 MATMUL256(q2_k, Q2_K, true)
 MATMUL256(q3_k, Q3_K, false)
 MATMUL256(q4_k, Q4_K, true)
@@ -439,4 +499,5 @@ matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
     [DT_MXFP4] = matmul_mxfp4,   [DT_IQ2_XXS] = matmul_iq2_xxs, [DT_IQ2_XS] = matmul_iq2_xs,
     [DT_IQ2_S] = matmul_iq2_s,   [DT_IQ3_XXS] = matmul_iq3_xxs, [DT_IQ3_S] = matmul_iq3_s, [DT_IQ1_S] = matmul_iq1_s,
     [DT_IQ1_M] = matmul_iq1_m,   [DT_TQ1_0] = matmul_tq1_0,   [DT_TQ2_0] = matmul_tq2_0,
+    [DT_Q1_0] = matmul_q1_0,     [DT_Q2_0] = matmul_q2_0,     [DT_NVFP4] = matmul_nvfp4,
 };
