@@ -479,7 +479,7 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
     [DT_TQ2_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq2_0), .prepare = ISA_FN(matmul_q8_prepare_ternary), .prepare_whole = prepare_whole_ternary},
     [DT_Q1_0] = {.unpack = ISA_FN(matmul_q8_unpack_q1_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
     [DT_Q2_0] = {.unpack = ISA_FN(matmul_q8_unpack_q2_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
-    [DT_NVFP4] = {ISA_FN(matmul_q8_unpack_nvfp4), ISA_FN(matmul_q8_prepare_nvfp4)},
+    [DT_NVFP4] = {.unpack = ISA_FN(matmul_q8_unpack_nvfp4), .prepare = ISA_FN(matmul_q8_prepare_nvfp4)},
 };
 // clang-format on
 
