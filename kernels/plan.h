@@ -46,6 +46,7 @@ struct value {
     size_t offset;      // in its arena
     size_t row_bytes;   // from row to row (LOCAL and TILE: of an item)
     size_t tiles_bytes; // behind the rows: all of them in tiles, for q8_rules; 0: none
+    int tiles_from;     // with so many rows all readers that take tiles do: they are made then
     bool tiles_alone;   // nothing reads the rows where there are tiles
     size_t bytes;       // in all
     int phase, last;    // made in, last read in

@@ -418,6 +418,16 @@ static void choose_place(struct builder *b, const struct tensor *n, bool leaves)
         v->bytes = v->row_bytes * (size_t)(v->place == PLACE_TILE ? MIN(c->tile, rows) : rows);
 }
 
+// From how many rows on a product takes tiles; one more than there is room for where it never does.
+static int tiles_from(const struct builder *b, const struct tensor *n)
+{
+    const struct q8_rules *q8 = &b->program->q8;
+    int rows = 1, most = b->options->max_rows[n->rows];
+    while (rows <= most && !q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], rows))
+        rows++;
+    return rows;
+}
+
 // Whether quantised rows that products read by columns are kept in tiles too, or alone, where the schedule is for many rows.
 static void choose_tiles(struct builder *b)
 {
@@ -436,6 +446,8 @@ static void choose_tiles(struct builder *b)
         v->tiles_alone &= bytes > 0;
         v->bytes += MAX(v->tiles_bytes, bytes) - v->tiles_bytes;
         v->tiles_bytes = MAX(v->tiles_bytes, bytes);
+        if (bytes)
+            v->tiles_from = MAX(v->tiles_from, tiles_from(b, n));
     }
 }
 

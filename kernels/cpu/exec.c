@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 
 enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, BLAS_ROWS = 32, PIECE_ROWS = 64 };
-_Static_assert((int)PIECE_ROWS >= (int)Q8_TILES_FROM, "a piece of rows in tiles is multiplied in tiles");
 
 // Of a phase's items.
 struct counter {
@@ -79,7 +78,7 @@ static void *tiles_of(const struct item *it, const struct tensor *n)
 {
     const struct run *r = it->run;
     const struct value *v = value_of(r, n);
-    if (!v->tiles_bytes || rows_of(r, n->rows) < Q8_TILES_FROM)
+    if (!v->tiles_bytes || rows_of(r, n->rows) < v->tiles_from)
         return NULL;
     return r->plan->shared + v->offset + v->row_bytes * (size_t)r->schedule->max_rows[n->rows];
 }

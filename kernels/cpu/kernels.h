@@ -52,7 +52,6 @@ enum {
     Q8_TILE_WIDTH = 64,
     Q8_TILE_GROUP = Q8_TILE_COLUMNS * Q8_BLOCK,
     Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 2 * Q8_SUMS + Q8_SUMS + 4,  // of a column in a span
-    Q8_TILES_FROM = 32,  // columns: fewer are served better without tiles, whatever the type
 };
 struct q8_tiles {
     int8_t *quants;
