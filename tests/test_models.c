@@ -1,5 +1,6 @@
 // Whole models against logits of other origin: float64 of our own making (data/arch/tiny-*, see make_arch_models.py), and
 // llama.cpp's (golden/arch, golden/quant). Each runs on both machines, in one step and in chunks.
+#include "kernels/cpu/kernels.h"
 #include "tests/golden.h"
 
 #include <criterion/criterion.h>
@@ -61,9 +62,8 @@ static void check_model(struct machine *m, const char *path, double bound)
     model_close(&model);
 }
 
-static void check_golden(bool ref, const struct golden *cases, size_t n)
+static void check_golden_on(struct machine *m, const struct golden *cases, size_t n)
 {
-    struct machine *m = machine_open(ref);
     size_t missing = 0;
     for (size_t i = 0; i < n; i++) {
         char path[512];
@@ -77,6 +77,11 @@ static void check_golden(bool ref, const struct golden *cases, size_t n)
         cr_skip_test("no golden data: set QUERN_SHARED");
     if (missing)
         fprintf(stderr, "skipped: %zu of %zu golden models are not here (QUERN_SHARED)\n", missing, n);
+}
+
+static void check_golden(bool ref, const struct golden *cases, size_t n)
+{
+    check_golden_on(machine_open(ref), cases, n);
 }
 
 // ---- float64
@@ -136,6 +141,26 @@ Test(models, plain_c_agrees_with_golden_types)
 Test(models, cpu_agrees_with_golden_types)
 {
     check_golden(false, quant, COUNT_OF(quant));
+}
+
+// N8: activations in 8 bits, on every level that this CPU runs.
+#undef QUANT
+#define QUANT(name) {"quant/" name ".gguf", 2e-4}
+static const struct golden quantised[] = {
+    QUANT("IQ3_S"), QUANT("IQ4_NL"), QUANT("IQ4_XS"), QUANT("Q1_0"), QUANT("Q2_0"), QUANT("Q2_K"),
+    QUANT("Q3_K"),  QUANT("Q4_0"),   QUANT("Q4_1"),   QUANT("Q4_K"), QUANT("Q5_0"), QUANT("Q5_1"),
+    QUANT("Q5_K"),  QUANT("Q6_K"),   QUANT("Q8_0"),   QUANT("TQ1_0"), QUANT("TQ2_0"),
+};
+
+Test(models, activations_of_8_bits_stay_near_golden_types_on_every_level)
+{
+    for (int i = 0; i < kernels_count(); i++) {
+        struct machine *m;
+        struct machine_options o = {.isa = kernels_at(i)->name, .n_threads = 2};
+        struct error err = {0};
+        cr_assert(machine_open_cpu(&m, &o, &err) == 0, "%s", err.text);
+        check_golden_on(m, quantised, COUNT_OF(quantised));
+    }
 }
 
 // ---- What a run need not compute
