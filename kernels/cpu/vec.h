@@ -51,6 +51,7 @@ enum { VEC = 4 };
 
 typedef float vec __attribute__((vector_size(VEC * 4)));
 typedef int32_t veci __attribute__((vector_size(VEC * 4)));
+typedef uint32_t vecu __attribute__((vector_size(VEC * 4)));
 typedef double vecd __attribute__((vector_size(VEC * 4))); // VEC / 2 doubles
 typedef float quad __attribute__((vector_size(16)));
 typedef int32_t quadi __attribute__((vector_size(16)));
@@ -654,7 +655,7 @@ INLINE vec vec_exp_down(vec x)
     __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ); // or is NaN
     return (vec)_mm512_maskz_scalef_ps(counts, (__m512)p, (__m512)(shifted - ROUND_MAGIC));
 #else
-    vec factor = (vec)(((veci)shifted << 23) + 0x3f800000); // n is in the lowest bits
+    vec factor = (vec)(((vecu)shifted << 23) + 0x3f800000u); // n is in the lowest bits
     return (vec)(~(x < -87.0f) & (veci)(p * factor));
 #endif
 }
