@@ -142,12 +142,12 @@ INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column
                        const __m256i scale[TILE_GROUPS], struct form f, int n, int groups)
 {
     UNROLL
-    for (int k = word; k < word + 8; k++) {
+    for (int k = 0; k < 8; k++) {
         __m256i w[TILE_GROUPS], magnitude[TILE_GROUPS];
         EACH_GROUP
-            w[i] = p[i].w[k], magnitude[i] = _mm256_abs_epi8(w[i]);
+            w[i] = p[i].w[word + k], magnitude[i] = _mm256_abs_epi8(w[i]);
         EACH_COLUMN {
-            __m256i q = broadcast_32(c[j].q + 4 * k);
+            __m256i q = broadcast_32(c[j].q + 4 * (word + k));
             EACH_GROUP {
                 __m256i pairs = _mm256_maddubs_epi16(magnitude[i], _mm256_sign_epi8(q, w[i]));
                 add_run(&sum[j][i], pairs, scale[i], f);
