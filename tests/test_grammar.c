@@ -1,19 +1,10 @@
 // GBNF and the machinery below it: what a grammar accepts, that masks say the same as acceptance, and what is refused.
 #include "engine/grammar/compiled.h"
 #include "tests/grammar_rig.h"
-#include "tests/sanitized.h"
+#include "tests/stopwatch.h"
 
 #include <criterion/criterion.h>
 #include <malloc.h>
-#include <time.h>
-
-// Of this process: neighbours do not count.
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 // Texts are separated by |, as in "yes|yes"; "\1" stands for the empty text.
 static void check_texts(struct rig *r, const char *grammar, const char *list, bool accepted)
@@ -448,8 +439,8 @@ static void must_be_quick(struct rig *r, const char *what, const char *grammar)
     } else {
         cr_expect(r->err.code == E_USAGE || r->err.code == E_MEMORY, "%s", what);
     }
-    cr_expect_lt(seconds() - begin, 3.0 * (sanitized || getenv("QUERN_WATCHED") ? 30 : 1), "%s: %.1f s (%s)", what,
-                 seconds() - begin, r->err.text);
+    cr_expect_lt(seconds() - begin, 3 * patience(), "%s: %.1f s (%s)", what, seconds() - begin,
+                 r->err.text);
 }
 
 static char *repeated(const char *before, const char *part, int n, const char *after)

@@ -1,0 +1,24 @@
+// Time for tests that hold something against the clock: what must not be quadratic, files made to be slow.
+#ifndef QUERN_TESTS_STOPWATCH_H
+#define QUERN_TESTS_STOPWATCH_H
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "tests/sanitized.h"
+
+// Seconds of processor time of this thread: neighbours on the core do not count.
+static inline double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// How many times longer things may take: 30 to 60 times as long where a sanitizer or valgrind watches every access.
+static inline double patience(void)
+{
+    return sanitized || getenv("QUERN_WATCHED") ? 60 : 1;
+}
+
+#endif
