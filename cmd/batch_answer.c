@@ -114,6 +114,14 @@ static struct value completion_logprobs(struct maker *m, const struct request *r
 
 // --- choices ---
 
+static struct value token_ids(struct maker *m, const struct sample *s)
+{
+    struct value v = list(m);
+    for (int i = 0; i < s->n_tokens; i++)
+        push(m, &v, value_int(s->tokens[i]));
+    return v;
+}
+
 static const char *finish_reason(enum stop_reason reason)
 {
     return reason == STOP_LENGTH || reason == STOP_CONTEXT ? "length" : "stop";
@@ -232,6 +240,8 @@ static struct value choice(struct maker *m, const struct request *r, int sample,
     if (r->n_logprobs >= 0)
         logprobs = chats ? chat_logprobs(m, r, s) : completion_logprobs(m, r, s);
     set(m, &v, "logprobs", logprobs);
+    if (m->job->row.settings.wants_ids)
+        set(m, &v, "token_ids", token_ids(m, s));
     set(m, &v, "finish_reason", value_string(str_from(calls ? "tool_calls" : finish_reason(s->reason))));
     return v;
 }

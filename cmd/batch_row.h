@@ -26,7 +26,7 @@ struct row_settings {
     double temperature, top_p, min_p, frequency_penalty, presence_penalty, repeat_penalty;
     int64_t top_k, max_tokens, n_logprobs;
     int64_t n;
-    bool has_seed, ignore_end;
+    bool has_seed, ignore_end, wants_ids;
     uint64_t seed;
 };
 

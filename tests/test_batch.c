@@ -85,6 +85,36 @@ Test(batch, a_completion_has_the_shape_that_clients_of_openai_read)
     cJSON_Delete(row);
 }
 
+// Ids that were given back are the answer: with some of them behind the prompt, the rest follows.
+Test(batch, token_ids_of_an_answer_can_be_gone_on_with)
+{
+    write_text("in", "{\"prompt\":[5,6,7],\"max_tokens\":4,\"temperature\":0,\"ignore_eos\":true,"
+                     "\"return_token_ids\":true}\n{\"prompt\":[5,6,7],\"max_tokens\":1}\n");
+    cr_assert_eq(shell("$Q batch in -o out"), 0);
+    cJSON *row = row_of("out", 1), *silent = row_of("out", 2);
+    cr_assert_null(at(choice_of(silent, 0), "token_ids"));
+    const cJSON *ids = at(choice_of(row, 0), "token_ids");
+    cr_assert_eq(cJSON_GetArraySize(ids), 4);
+    int id[4];
+    for (int i = 0; i < 4; i++)
+        id[i] = cJSON_GetArrayItem(ids, i)->valueint;
+    char again[200];
+    snprintf(again, sizeof again,
+             "{\"prompt\":[5,6,7,%d,%d],\"max_tokens\":2,\"temperature\":0,\"ignore_eos\":true,"
+             "\"return_token_ids\":true}\n",
+             id[0], id[1]);
+    write_text("in2", again);
+    cr_assert_eq(shell("$Q batch in2 -o out2"), 0);
+    cJSON *rest = row_of("out2", 1);
+    const cJSON *last = at(choice_of(rest, 0), "token_ids");
+    cr_assert_eq(cJSON_GetArraySize(last), 2);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(cJSON_GetArrayItem(last, i)->valueint, id[2 + i]);
+    cJSON_Delete(row);
+    cJSON_Delete(silent);
+    cJSON_Delete(rest);
+}
+
 Test(batch, lines_objects_and_columns_become_prompts_by_a_template)
 {
     static const struct {
