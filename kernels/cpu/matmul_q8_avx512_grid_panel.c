@@ -1,12 +1,9 @@
 // Many columns of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ): their blocks become panels. And types of
-// few bits with a factor for a run of elements (Q1_0, Q2_0, NVFP4), for any number of columns.
+// few bits with a factor for a run of elements (Q1_0, Q2_0, NVFP4).
 //
 // Blocks are unpacked a row at a time (matmul_q8_avx512_quads.h); 16 rows of bytes are then turned to a lane a row.
 #include "kernels/cpu/matmul_q8_avx512_planes.h"
 #include "kernels/cpu/matmul_q8_avx512_quads.h"
-#include "kernels/cpu/matmul_q8_avx512_rows.h"
-
-enum { FP4_OFFSET = 12 };
 
 // 16 rows' weights, a byte each, and their scales, before they are turned to a lane a row. 16 bytes in order are the
 // elements of a run of 16; where the runs lie is up to the type.
@@ -165,17 +162,10 @@ void ISA_FN(matmul_q8_unpack_tq1_0)(const struct rows16 *g, size_t at, int n_blo
     put_ternary(&s, p, lane, factor_tq1_0(g, at));
 }
 
-// Runs of 16 elements, or of 32: minus the offset times the sum of their activations.
 INLINE void put_starts(struct columns *c, int run, int offset)
 {
-    for (int j = 0; j < c->n; j++) {
-        const __m256i sums = load_256(c->q_sums[j]);
-        if (run == 16)
-            _mm512_storeu_si512(c->start[j],
-                                _mm512_mullo_epi32(_mm512_cvtepi16_epi32(sums), _mm512_set1_epi32(-offset)));
-        else
-            _mm256_storeu_si256((__m256i *)c->start[j], _mm256_madd_epi16(sums, _mm256_set1_epi16((short)-offset)));
-    }
+    for (int j = 0; j < c->n; j++)
+        starts_of_runs(c->q_sums[j], run, offset, c->start[j]);
 }
 
 #define PREPARE(name, run, offset)                                                                                     \
@@ -242,16 +232,6 @@ void ISA_FN(matmul_q8_unpack_q2_0)(const struct rows16 *g, size_t at, int n_bloc
     put_shared_factors(g, p, lane, 64, offset);
 }
 
-// Half of the unsigned floats of 4 bits of exponent and 3 of mantissa: as float16 they are 128 times too small. The top
-// bit is not looked at, but that 0x7f is 0.
-INLINE __m512 factors_nvfp4(__m512i bytes)
-{
-    const __m512i seven = _mm512_and_si512(bytes, _mm512_set1_epi32(0x7f));
-    const __mmask16 numbers = _mm512_cmpneq_epi32_mask(bytes, _mm512_set1_epi32(0x7f));
-    const __m512i half = _mm512_maskz_slli_epi32(numbers, seven, 7);
-    return _mm512_mul_ps(low_halves(half), _mm512_set1_ps(128));
-}
-
 // Eight bytes of nibbles are 16 elements, the low ones first; their factors lie where other types have scales.
 void ISA_FN(matmul_q8_unpack_nvfp4)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
@@ -277,60 +257,3 @@ void ISA_FN(matmul_q8_unpack_nvfp4)(const struct rows16 *g, size_t at, int n_blo
 }
 
 PREPARE(nvfp4, 16, FP4_OFFSET)
-
-// One column or two: a panel of 16 rows, which the columns pass over as they do when there are many.
-typedef void unpack_fn(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
-
-// S of a column in a span.
-INLINE __m512 sum_of_runs(const struct panel *p, const int8_t *q, const int16_t *sums, int n_blocks, int run, int offset)
-{
-    __m512 s = _mm512_setzero_ps();
-    for (int b = 0; b < n_blocks * 32 / run; b++) {
-        const int sum = run == 16 ? sums[b] : sums[2 * b] + sums[2 * b + 1];
-        __m512i dot = _mm512_set1_epi32(-offset * sum);
-        for (int i = b * run / 4; i < (b + 1) * run / 4; i++)
-            dot = _mm512_dpbusd_epi32(dot, _mm512_load_si512(p->w[i][0]), broadcast_32(q + 4 * i));
-        const __m512 d = run == 16 ? _mm512_load_ps(p->scale[b]) : _mm512_load_ps(p->d[b]);
-        s = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), d, s);
-    }
-    return s;
-}
-
-INLINE void decode_runs(const struct matmul_args *a, unpack_fn *unpack, size_t bytes, int run, int offset)
-{
-    enum { AHEAD = 4 };
-    struct panel *p = a->scratch;
-    const int64_t spans = q8_blocks(a->k);
-    p->high = p->low = NULL;
-    for (int first = 0; first < a->n_rows; first += GROUP) {
-        const struct rows16 g = rows_from(a, first), after = rows_ahead(a, first + GROUP, GROUP);
-        __m512 d[COLUMNS_MAX] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-        for (int64_t span = 0; span < spans; span++) {
-            const struct ahead ahead = ahead_of(&g, &after, span, spans, bytes, AHEAD);
-            const int n_blocks = blocks_in_span(a, span);
-            for (int r = 0; r < GROUP; r++)
-                prefetch_block(&ahead, r, 0, (int)bytes);
-            unpack(&g, (size_t)span * bytes, n_blocks, p, 0);
-            for (int j = 0; j < a->n_x; j++) {
-                const void *x = a->x[j];
-                __m512 s = sum_of_runs(p, q8_quants(x) + span * SPAN, q8_sums(x, a->k) + span * (SPAN / Q8_SUMS), n_blocks, run,
-                                       offset);
-                d[j] = _mm512_fmadd_ps(s, _mm512_set1_ps(q8_scales(x, a->k)[span]), d[j]);
-            }
-        }
-        for (int j = 0; j < a->n_x; j++)
-            _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
-    }
-}
-
-#define DECODE_RUNS(name, bytes, run, offset)                                                                          \
-    void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
-    {                                                                                                                  \
-        decode_runs(a, ISA_FN(matmul_q8_unpack_##name), bytes, run, offset);                                           \
-    }
-
-// clang-format off
-DECODE_RUNS(q1_0, 36, 32, TERNARY_OFFSET)
-DECODE_RUNS(q2_0, 72, 32, TERNARY_OFFSET)
-DECODE_RUNS(nvfp4, 144, 16, FP4_OFFSET)
-// clang-format on

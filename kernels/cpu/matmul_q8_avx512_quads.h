@@ -22,7 +22,8 @@
 #include "kernels/cpu/matmul_q8_avx512_codes.h"
 #include "kernels/cpu/matmul_q8_avx512_scales.h"
 
-enum { SIGN_OFFSET = 64, SHIFT_OFFSET = 9, TERNARY_OFFSET = 1 }; // added to a panel's weights, to make them unsigned
+// Added to a panel's weights, to make them unsigned.
+enum { SIGN_OFFSET = 64, SHIFT_OFFSET = 9, TERNARY_OFFSET = 1, FP4_OFFSET = 12 };
 
 // A block of a row. Byte i of w[e] belongs to element 4i + e; lane l of the scales to elements 16l .. 16l + 15.
 struct quads {
@@ -404,6 +405,28 @@ INLINE void digits_tq1_0(const uint8_t *b, __m512i w[5])
     for (int p = 0; p < 4; p++)
         w[p] = move_bits(code, 2, 2 * p, 2 * p, 0);
     w[4] = look_up_256(tq1_codes[1], bytes, &m);
+}
+
+// ---- types with a factor for a run of 16 or 32 elements (Q1_0, Q2_0, NVFP4)
+
+// Minus the offset times the sums of the activations of each run of a span.
+INLINE void starts_of_runs(const int16_t *sums, int run, int offset, int32_t *start)
+{
+    const __m256i v = load_256(sums);
+    if (run == 16)
+        _mm512_storeu_si512(start, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(v), _mm512_set1_epi32(-offset)));
+    else
+        _mm256_storeu_si256((__m256i *)start, _mm256_madd_epi16(v, _mm256_set1_epi16((short)-offset)));
+}
+
+// Half of the unsigned floats of 4 bits of exponent and 3 of mantissa: as float16 they are 128 times too small. The top
+// bit is not looked at, but that 0x7f is 0.
+INLINE __m512 factors_nvfp4(__m512i bytes)
+{
+    const __m512i seven = _mm512_and_si512(bytes, _mm512_set1_epi32(0x7f));
+    const __mmask16 numbers = _mm512_cmpneq_epi32_mask(bytes, _mm512_set1_epi32(0x7f));
+    const __m512i half = _mm512_maskz_slli_epi32(numbers, seven, 7);
+    return _mm512_mul_ps(low_halves(half), _mm512_set1_ps(128));
 }
 
 #endif
