@@ -25,33 +25,40 @@ _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "pane
 
 // ---- few columns of plain floats
 
-// The rows of the next tile, from `row` on, begin where no row so far has led the hardware. Behind the last are those that
-// the caller reads next.
-static void fetch_starts(const struct matmul_args *a, int row)
+// Rows `row` on. A tile that hangs over the last row computes that row again.
+static void rows_of_tile(const struct matmul_args *a, int row, const char *rows[TILE_ROWS])
 {
-    const char *w = row < a->n_rows ? (const char *)a->w + (size_t)row * a->w_stride : a->next;
-    size_t stride = row < a->n_rows ? a->w_stride : a->next_stride;
-    for (int r = 0; w && r < (row < a->n_rows ? MIN(TILE_ROWS, a->n_rows - row) : TILE_ROWS); r++)
-        for (int i = 0; i < FETCH_AHEAD / 2; i += 64)
-            __builtin_prefetch(w + (size_t)r * stride + i);
+    for (int r = 0; r < TILE_ROWS; r++)
+        rows[r] = (const char *)a->w + (size_t)MIN(row + r, a->n_rows - 1) * a->w_stride;
 }
 
-// A tile that hangs over the last row computes that row again.
+// What is read after the tile at `row`, behind the last of them what the caller reads next: these begin where no row so far
+// has led the hardware. Where that is not known, rows that are in the cache.
+static void rows_ahead(const struct matmul_args *a, int row, const char *rows[TILE_ROWS])
+{
+    if (row + TILE_ROWS < a->n_rows || !a->next) {
+        rows_of_tile(a, row + TILE_ROWS, rows);
+        return;
+    }
+    for (int r = 0; r < TILE_ROWS; r++)
+        rows[r] = (const char *)a->next + (size_t)r * a->next_stride;
+}
+
 INLINE void matmul_few(const struct matmul_args *a, void (*tile)(int cols, const struct tile *t))
 {
     for (int row = 0; row < a->n_rows; row += TILE_ROWS) {
-        fetch_starts(a, row + TILE_ROWS);
+        struct lanes sums[TILE_ROWS * TILE_COLS];
+        struct tile t = {.k = a->k, .to = sums};
+        rows_of_tile(a, row, t.w);
+        rows_ahead(a, row, t.next);
         for (int i = 0, col; (col = tile_cut(i, a->n_x, TILE_COLS)) < a->n_x; i++) {
-            struct lanes sums[TILE_ROWS * TILE_COLS];
-            struct tile t = {.k = a->k, .to = sums};
             int cols = tile_cut(i + 1, a->n_x, TILE_COLS) - col;
-            for (int r = 0; r < TILE_ROWS; r++)
-                t.w[r] = (const char *)a->w + (size_t)MIN(row + r, a->n_rows - 1) * a->w_stride;
             for (int c = 0; c < cols; c++)
                 t.x[c] = a->x[col + c];
             tile(cols, &t);
             for (int c = 0; c < cols; c++)
                 tile_put(sums, c, a->n_rows - row, a->y[col + c] + row);
+            t.next[0] = NULL; // the other columns find the rows in the cache
         }
     }
 }
