@@ -73,7 +73,7 @@ def batch(a, bodies, flags):
         f.writelines(json.dumps(body | {'temperature': 0}) + '\n' for body in bodies)
     for stale in glob.glob(out + '*'):
         os.unlink(stale)
-    check([a.quern, 'batch', '-m', a.model, path, '-o', out, '-c', str(a.context), *flags])
+    check([*a.under, a.quern, 'batch', '-m', a.model, path, '-o', out, '-c', str(a.context), *flags])
     return [json.loads(line)['response']['body']['choices'][0] for line in open(out)]
 
 CONTROL = '3'
@@ -111,7 +111,7 @@ class Quern:
         if '-np' in flags:
             at = flags.index('-np')
             del flags[at:at + 2]
-        check([a.quern, 'logits', '-m', a.model, '--ids', into, '-o', out, '-c', str(a.context), *flags])
+        check([*a.under, a.quern, 'logits', '-m', a.model, '--ids', into, '-o', out, '-c', str(a.context), *flags])
         with open(out, 'rb') as f:
             n, n_vocab = array.array('i', f.read(8))
             read = {}
@@ -129,7 +129,7 @@ class Run:
         a, path, self.ids, self.bits = self.a, os.path.join(self.a.dir, 'prompt'), [], []
         for prompt in a.prompts[:a.run]:
             open(path, 'w').write(prompt)
-            cmd = [a.quern, 'run', '-m', a.model, '--raw', '-f', path, '-n', str(a.gen), '-c', str(a.context),
+            cmd = [*a.under, a.quern, 'run', '-m', a.model, '--raw', '-f', path, '-n', str(a.gen), '-c', str(a.context),
                    '--temp', '0', '--ignore-eos', '--json', '--logprobs', '0', *self.flags]
             tokens = json.loads(check(cmd))['logprobs']
             self.ids.append([token['id'] for token in tokens])
@@ -171,7 +171,7 @@ class Peer:
             a.programs[self.peer] = build_peer(a, a.peers[self.peer])
         self.file = os.path.join(a.dir, f'peer_{len(os.listdir(a.dir))}')
         lines = ''.join(' '.join(map(str, prompt)) + '\n' for prompt in ids)
-        check([a.programs[self.peer], a.model, self.file, str(a.gen), o['t'], o['np'], o['kv'], o['fa'],
+        check([*a.under, a.programs[self.peer], a.model, self.file, str(a.gen), o['t'], o['np'], o['kv'], o['fa'],
                ','.join(map(str, a.ends))], input=lines.encode())
         with open(self.file, 'rb') as f:
             n, gen, self.n_vocab = array.array('i', f.read(12))
@@ -327,12 +327,13 @@ def arguments():
     p.add_argument('--gen', type=int, default=256)
     p.add_argument('--run', type=int, default=8)
     p.add_argument('--far', type=float, default=1e-2)
+    p.add_argument('--under', default='', help='what every program that computes is started by: nice -n 19')
     p.add_argument('--same', action='append', default=[])
     p.add_argument('--peer', action='append', default=[])
     p.add_argument('--pair', action='append', default=[])
     a = p.parse_args()
     a.peers = dict(spec.split('=', 1) for spec in a.peer)
-    a.programs = {}
+    a.programs, a.under = {}, shlex.split(a.under)
     return a
 
 def main():
