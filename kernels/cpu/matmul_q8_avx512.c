@@ -1,8 +1,9 @@
 // The 8-bit matmul of AVX-512 with VNNI and VBMI: which of its two regimes serves a call.
 //
 // One column or two are bound by memory, and read each block once, in place (matmul_q8_avx512_decode.c). More columns are
-// bound by multiplication: a panel of rows is unpacked once, and all columns sweep over it (matmul_q8_avx512_panel.c). Of
-// types whose weights come out of registers as they are multiplied (matmul_q8_avx512_runs.c) eight columns still go in place.
+// bound by multiplication: a panel of rows is unpacked once, and all columns sweep over it (matmul_q8_avx512_panel.c).
+// Of types that are unpacked in registers, eight columns at a time (matmul_q8_avx512_runs.c), it pays from three times
+// eight on.
 #include "kernels/cpu/matmul_q8_avx512.h"
 
 static void matmul(const struct matmul_args *a)
@@ -12,7 +13,7 @@ static void matmul(const struct matmul_args *a)
 
 static void matmul_runs(const struct matmul_args *a)
 {
-    (a->n_x <= 8 ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
+    (a->n_x <= 16 ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
 }
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {

@@ -6,14 +6,13 @@
 //     weights; what makes bytes of weights out of words (a product of bits, or a look-up) does it for 16 rows at once.
 //   - The weights come out of their words in an order of their own. Activations are put into that order once for all
 //     rows, and each four of them are one word for all lanes.
-//   - Columns share the unpacked registers, up to four at a time.
+//   - Columns share the unpacked registers, up to eight at a time.
 // For 16 rows by 256 elements of Q1_0 that is some 230 operations, of Q2_0 300, of NVFP4 430: 115, 150 and 215 cycles
 // for 576, 1152 and 2304 bytes.
 #include "kernels/cpu/matmul_q8_avx512_quads.h"
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 
-// Bytes of a row between the request and the use.
-enum { AHEAD_BYTES = 448, COLUMNS_AT_ONCE = 4 };
+enum { COLUMNS_AT_ONCE = 8 };
 
 struct layout {
     int bytes, size;     // of a block, in bytes and in elements
@@ -139,18 +138,18 @@ INLINE void take_columns(const struct matmul_args *a, int first, int n, int64_t 
 // ---- n columns from the first on: all rows
 
 // The runs of block i of a span join S.
-INLINE void add_block(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct factors *f,
+INLINE void add_block(const struct rows16 *g, size_t at, const uint8_t *ahead, const struct factors *f,
                       const struct layout *l, load_fn *load, weights_fn *weights, const struct column *c, int i, int n,
                       __m512 s[])
 {
     struct block16 b;
-    const int runs = l->size / l->run, share = GROUP * l->run / SPAN; // of the rows, for which a run asks for bytes
+    const int runs = l->size / l->run;
+    for (int bytes = 0; bytes < GROUP * l->bytes; bytes += 64)
+        _mm_prefetch((const char *)ahead + bytes, _MM_HINT_T0);
     load(g, at, f, &b);
     UNROLL
     for (int r = 0; r < runs; r++) {
         __m512i dot[COLUMNS_AT_ONCE];
-        for (int row = 0; row < share; row++)
-            prefetch_block(ahead, (i * runs + r) * share + row, 0, SPAN / l->size * l->bytes);
         UNROLL
         for (int j = 0; j < n; j++)
             dot[j] = _mm512_set1_epi32(c[j].start[i * runs + r]);
@@ -167,6 +166,14 @@ INLINE void add_block(const struct rows16 *g, size_t at, const struct ahead *ahe
     }
 }
 
+// Where the 16 rows that come after these begin; where that is not known, these, which are in the cache. Rows lie one
+// behind the other, so all their bytes are asked for as they lie, while as many are multiplied.
+INLINE const uint8_t *rows_after(const struct matmul_args *a, int first)
+{
+    const int after = first + GROUP < a->n_rows ? first + GROUP : first;
+    return after == first && a->next ? a->next : (const uint8_t *)a->w + (size_t)after * a->w_stride;
+}
+
 // Columns are put in order once for all rows, as far as there is room for their spans.
 INLINE void decode(const struct matmul_args *a, int column, const struct layout *l, load_fn *load, weights_fn *weights,
                    int n)
@@ -176,17 +183,16 @@ INLINE void decode(const struct matmul_args *a, int column, const struct layout 
     const int blocks = SPAN / l->size;
     const size_t bytes = (size_t)(blocks * l->bytes);
     const int64_t spans = q8_blocks(a->k), room = SCRATCH_BYTES / ((int64_t)sizeof(*columns) * n);
-    const int64_t distance = MIN(AHEAD_BYTES / (int64_t)bytes, spans);
     if (l->run == 16)
         make_factors(&f);
     for (int first = 0; first < a->n_rows; first += GROUP) {
-        const struct rows16 g = rows_from(a, first), after = rows_ahead(a, first + GROUP, GROUP);
+        const struct rows16 g = rows_from(a, first);
+        const uint8_t *ahead = rows_after(a, first);
         __m512 d[COLUMNS_AT_ONCE];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t span = 0; span < spans; span++) {
-            const struct ahead ahead = ahead_of(&g, &after, span, spans, bytes, distance);
             struct column *c = columns + MIN(span, room - 1) * n;
             const int here = (int)MIN(a->k / l->size - span * blocks, blocks);
             __m512 s[COLUMNS_AT_ONCE];
@@ -195,8 +201,8 @@ INLINE void decode(const struct matmul_args *a, int column, const struct layout 
             UNROLL
             for (int j = 0; j < n; j++)
                 s[j] = _mm512_setzero_ps();
-            for (int i = 0; i < here; i++)
-                add_block(&g, (size_t)span * bytes + (size_t)(i * l->bytes), &ahead, &f, l, load, weights, c, i, n, s);
+            for (int i = 0; i < here; i++, ahead += GROUP * l->bytes)
+                add_block(&g, (size_t)span * bytes + (size_t)(i * l->bytes), ahead, &f, l, load, weights, c, i, n, s);
             UNROLL
             for (int j = 0; j < n; j++)
                 d[j] = _mm512_fmadd_ps(s[j], _mm512_set1_ps(q8_scales(a->x[column + j], a->k)[span]), d[j]);
@@ -211,21 +217,27 @@ static const struct layout layout_q1_0 = {18, 128, 32, 1, TERNARY_OFFSET, pick_q
                            layout_q2_0 = {18, 64, 32, 2, TERNARY_OFFSET, pick_q2_0},
                            layout_nvfp4 = {36, 64, 16, 2, FP4_OFFSET, NULL};
 
-// Up to four columns together; more in parts of about the same width.
+// Up to eight columns together; more in parts of about the same width.
+#define CASE(name, n)                                                                                                  \
+    case n:                                                                                                            \
+        decode(a, first, &layout_##name, load_##name, weights_##name, n);                                              \
+        break;
 #define DECODE(name)                                                                                                   \
     void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
     {                                                                                                                  \
         const int parts = (a->n_x + COLUMNS_AT_ONCE - 1) / COLUMNS_AT_ONCE;                                            \
         for (int i = 0, first = 0, n; i < parts; i++, first += n) {                                                    \
             n = a->n_x / parts + (i < a->n_x % parts);                                                                 \
-            if (n == 1)                                                                                                \
-                decode(a, first, &layout_##name, load_##name, weights_##name, 1);                                      \
-            else if (n == 2)                                                                                           \
-                decode(a, first, &layout_##name, load_##name, weights_##name, 2);                                      \
-            else if (n == 3)                                                                                           \
-                decode(a, first, &layout_##name, load_##name, weights_##name, 3);                                      \
-            else                                                                                                       \
-                decode(a, first, &layout_##name, load_##name, weights_##name, 4);                                      \
+            switch (n) {                                                                                               \
+                CASE(name, 1)                                                                                          \
+                CASE(name, 2)                                                                                          \
+                CASE(name, 3)                                                                                          \
+                CASE(name, 4)                                                                                          \
+                CASE(name, 5)                                                                                          \
+                CASE(name, 6)                                                                                          \
+                CASE(name, 7)                                                                                          \
+                CASE(name, 8)                                                                                          \
+            }                                                                                                          \
         }                                                                                                              \
     }
 
