@@ -437,6 +437,19 @@ Test(matmul_q8, sums_are_exact_where_they_come_near_to_16_bits)
         }
 }
 
+// What is kept of columns for the rows that follow has room for so many spans alone.
+Test(matmul_q8, rows_longer_than_what_scratch_holds_of_their_columns)
+{
+    struct random r = seeded("matmul_q8 long rows");
+    EACH_TYPE(type)
+    for (int n_x = 8; n_x <= 9; n_x++) {
+        int block = dtype_info[type].block;
+        struct call c = call_new(&r, type, RANDOM, 256 * 230 + block % 256, 18, n_x);
+        check_levels(&c);
+        call_free(&c);
+    }
+}
+
 Test(matmul_q8, more_columns_than_a_panel_serves_at_a_time)
 {
     struct random r = seeded("matmul_q8 many columns");
