@@ -358,9 +358,10 @@ INLINE __m512i dot_q8_0(const uint8_t *b0, const uint8_t *b1, __m512i q, __m512i
     return _mm512_dpbusd_epi32(start, w, q);
 }
 
-INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], const struct ahead *ahead, const int8_t *q, __m512i dot[8])
+INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int n, const struct ahead *ahead, const int8_t *q,
+                      __m512i dot[8])
 {
-    for (int p = 0; p < 4; p++) {
+    for (int p = 0; 2 * p < n; p++) {
         __m512i x = load_512(q + 64 * p), start = offset_start(x, 128), v[4];
         UNROLL
         for (int t = 0; t < 4; t++) {
@@ -381,13 +382,15 @@ INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], const stru
     }
 }
 
-// Bits `first` .. `first` + 15 of the fifth bits of four blocks, as a mask of 64 bytes.
-INLINE __mmask64 fifth_bits(const uint8_t *row, const size_t offset[4], int fifth, int first)
+// Of four blocks, a quarter each, the fifth bits of elements `first` .. `first` + 15, as bytes of 16 or 0. `heads` are the
+// first 16 bytes of each block. A byte of eight such bits becomes the row that makes bit 4 in a matrix of bits, and the
+// bytes 1, 2, 4 .. 128 are multiplied with it.
+INLINE __m512i fifth_bits(__m512i heads, int fifth, int first)
 {
-    uint64_t mask = 0;
-    for (int b = 0; b < 4; b++)
-        mask |= (uint64_t)load_half(row + offset[b] + fifth + first / 8) << 16 * b;
-    return mask;
+    const char at = (char)(fifth + first / 8), no = (char)0x80;
+    const __m128i pick = _mm_setr_epi8(no, no, no, at, no, no, no, no, no, no, no, (char)(at + 1), no, no, no, no);
+    const __m512i ones = _mm512_set1_epi64((long long)0x8040201008040201);
+    return _mm512_gf2p8affine_epi64_epi8(ones, _mm512_shuffle_epi8(heads, _mm512_broadcast_i32x4(pick)), 0);
 }
 
 // Unsigned weights of four blocks: a quarter each.
@@ -398,18 +401,18 @@ INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], c
     n.low = look_up(s, values, n.low);
     n.high = look_up(s, values, n.high);
     if (s->fifth >= 0) {
-        const __m512i bit = _mm512_set1_epi8(16);
-        n.low = _mm512_mask_add_epi8(n.low, fifth_bits(row, offset, s->fifth, 0), n.low, bit);
-        n.high = _mm512_mask_add_epi8(n.high, fifth_bits(row, offset, s->fifth, 16), n.high, bit);
+        __m512i heads = load_4x16(row + offset[0], row + offset[1], row + offset[2], row + offset[3]);
+        n.low = _mm512_or_si512(n.low, fifth_bits(heads, s->fifth, 0));
+        n.high = _mm512_or_si512(n.high, fifth_bits(heads, s->fifth, 16));
     }
     return n;
 }
 
-INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], const struct ahead *ahead, const int8_t *q,
+INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int n, const struct ahead *ahead, const int8_t *q,
                          const struct shape *s, __m512i dot[8])
 {
     const __m512i values = values_of(s);
-    for (int p = 0; p < 2; p++, q += 128) {
+    for (int p = 0; 4 * p < n; p++, q += 128) {
         __m512i low = load_4x16(q, q + 32, q + 64, q + 96), high = load_4x16(q + 16, q + 48, q + 80, q + 112);
         __m512i start = _mm512_add_epi32(offset_start(low, s->offset), offset_start(high, s->offset)), v[4];
         UNROLL
@@ -434,7 +437,7 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], const s
     }
 }
 
-// The sum S of 16 rows over n blocks, n <= 8. Q8_0 has no shape of nibbles: NULL.
+// The sum S of 16 rows over n blocks, n <= 8: only these are multiplied, by twos or fours. Q8_0 has no shape of nibbles: NULL.
 INLINE __m512 sum_32(const struct rows16 *g, const struct shape *s, size_t at, const struct ahead *ahead, int n, const int8_t *q,
                      const int16_t *q_sums)
 {
@@ -443,10 +446,10 @@ INLINE __m512 sum_32(const struct rows16 *g, const struct shape *s, size_t at, c
     __m512 d[8], m[8], sum = _mm512_setzero_ps();
     block_offsets(at, n, s ? (size_t)s->bytes : 34, offset);
     if (s) {
-        dots_nibbles(g, offset, ahead, q, s, dot);
+        dots_nibbles(g, offset, n, ahead, q, s, dot);
         load_scales(g, s, offset, n, d, m);
     } else {
-        dots_q8_0(g, offset, ahead, q, dot);
+        dots_q8_0(g, offset, n, ahead, q, dot);
         load_heads(g, offset, n, 34, 0, d);
     }
     for (int j = 0; j < n; j++) {
@@ -484,6 +487,10 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
             for (int j = 0; j < n; j++)
                 d[j] = add_32(a, &g, s, b, j ? NULL : &ahead, 8, a->x[j], d[j]);
         }
+        // What the rows end with are a few blocks: all that is asked for beside them is asked for at once.
+        struct ahead ahead = ahead_of(&g, &after, n_full, q8_blocks(a->k), bytes, AHEAD);
+        for (int r = 0; n_last && r < GROUP; r++)
+            prefetch_block(&ahead, r, 0, (int)bytes);
         UNROLL
         for (int j = 0; j < n; j++) {
             if (n_last)
