@@ -7,11 +7,14 @@
 
 enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, BLAS_ROWS = 32, PIECE_ROWS = 64 };
 
-// Of a phase's items.
+// Of a phase's items. The first are kept for a thread each to begin with, so that it knows what it will read while it
+// waits for the phase. Who finds no other item takes those whose thread has not come.
 struct counter {
-    _Alignas(CACHE_LINE) _Atomic int64_t taken;
+    _Alignas(CACHE_LINE) _Atomic int64_t taken;  // of those that are not kept
+    _Atomic uint64_t begun;                      // bit i: kept item i is taken
     _Atomic int64_t done;
 };
+enum { KEPT_MAX = 64 };
 
 struct run {
     struct plan *plan;
@@ -26,6 +29,7 @@ struct run {
 struct coming {
     const void *w;
     size_t stride;
+    int64_t n_rows;
 };
 
 // What a thread is at: rows row0 .. row1-1, columns col0 .. col1-1 (of expert `expert`), in an item whose rows begin at
@@ -485,17 +489,18 @@ static struct coming first_weights(const struct chain *c, int from, int64_t col,
 {
     for (int i = from; i < c->n_nodes; i++)
         if (c->nodes[i]->op == OP_MATMUL)
-            return (struct coming){weight_row(c->nodes[i]->w[0], col), c->nodes[i]->w[0]->row_bytes};
+            return (struct coming){weight_row(c->nodes[i]->w[0], col), c->nodes[i]->w[0]->row_bytes,
+                                   MIN(c->item, c->width - col)};
     return otherwise;
 }
 
 // What the thread that takes item i of a phase will read after it. Threads take items in turn, mostly; behind the last
 // item the next phase with weights begins. It is a guess, and costs a few cache lines where it is wrong.
-static struct coming coming_after(const struct run *r, int phase, int64_t i)
+static struct coming coming_after(const struct run *r, int thread, int phase, int64_t i)
 {
-    const struct coming none = {NULL, 0};
+    const struct coming none = {NULL, 0, 0};
     i += pool_size(r->pool);
-    for (int ph = phase; ph < MIN(phase + 3, r->schedule->n_phases); ph++)
+    for (int ph = phase; ph < MIN(phase + 3, r->schedule->n_phases); ph++, i = thread)
         for (int c = 0; c < r->schedule->phases[ph].n_chains; c++) {
             const struct chain *chain = &r->schedule->phases[ph].chains[c];
             int64_t n = chain_items(r, chain);
@@ -549,7 +554,7 @@ static void run_chain(struct item *it, const struct chain *chain, struct coming 
 {
     bool whole_rows = chain->kind == CHAIN_ROWS;
     for (int i = 0; i < chain->n_whole; i++) {
-        it->next = chain->kind == CHAIN_COLUMNS ? first_weights(chain, i + 1, it->col0, after) : (struct coming){NULL, 0};
+        it->next = chain->kind == CHAIN_COLUMNS ? first_weights(chain, i + 1, it->col0, after) : (struct coming){NULL, 0, 0};
         run_nodes(it, &chain->nodes[i], 1, whole_rows);
     }
     if (chain->n_whole == chain->n_nodes)
@@ -572,7 +577,7 @@ static bool run_item(const struct run *r, uint8_t *local, int thread, int phase,
         if (in_chain < n) {
             struct item it = item_at(r, local, chain, in_chain);
             it.thread = thread;
-            run_chain(&it, chain, coming_after(r, phase, i));
+            run_chain(&it, chain, coming_after(r, thread, phase, i));
             return true;
         }
         in_chain -= n;
@@ -580,13 +585,31 @@ static bool run_item(const struct run *r, uint8_t *local, int thread, int phase,
     return false;
 }
 
+static bool take_kept(struct counter *c, int64_t i)
+{
+    uint64_t bit = UINT64_C(1) << i;
+    return !(atomic_load_explicit(&c->begun, memory_order_relaxed) & bit) &&
+           !(atomic_fetch_or_explicit(&c->begun, bit, memory_order_relaxed) & bit);
+}
+
+// An item that no other thread takes; n_items or more: there is none.
+static int64_t take_item(struct counter *c, int thread, int64_t n_kept, int64_t n_items)
+{
+    if (thread < n_kept && take_kept(c, thread))
+        return thread;
+    int64_t i = n_kept + atomic_fetch_add_explicit(&c->taken, 1, memory_order_relaxed);
+    for (int64_t kept = 0; i >= n_items && kept < n_kept; kept++)
+        if (take_kept(c, kept))
+            return kept;
+    return i;
+}
+
 // A phase is whole when its items are done, whoever did them: a thread that has none in hand may come as late as it likes.
 static void run_items(struct run *r, uint8_t *local, int thread, int phase, int64_t n_items)
 {
     struct counter *counter = (struct counter *)r->plan->counters + phase;
-    int64_t done = 0;
-    while (!is_cancelled(r, phase) &&
-           run_item(r, local, thread, phase, atomic_fetch_add_explicit(&counter->taken, 1, memory_order_relaxed)))
+    int64_t done = 0, n_kept = MIN(n_items, MIN(pool_size(r->pool), KEPT_MAX));
+    while (!is_cancelled(r, phase) && run_item(r, local, thread, phase, take_item(counter, thread, n_kept, n_items)))
         done++;
     if (done && atomic_fetch_add_explicit(&counter->done, done, memory_order_acq_rel) + done == n_items)
         pool_reach(r->pool, (uint32_t)phase + 1);
@@ -602,6 +625,18 @@ static void copy_logits(const struct run *r, uint8_t *local)
     for (int row = 0; row < rows_of(r, logits->rows); row++)
         memcpy(r->step->logits + (size_t)row * (size_t)logits->width, row_at(&it, logits, row),
                (size_t)logits->width * sizeof(float));
+}
+
+// The weights that the thread will begin with in a phase, or after it, line by line until it begins. With few rows a
+// thread that waits leaves half of the memory's speed unused.
+static void fetch_until(const struct run *r, int thread, int phase, int n_phases)
+{
+    if (n_phases == 0 || r->schedule->kind != SCHEDULE_FEW)
+        return;
+    struct coming first = coming_after(r, thread, phase - 1, INT64_MAX / 2);
+    size_t bytes = first.w ? (size_t)first.n_rows * first.stride : 0;
+    for (size_t i = 0; i < bytes && !pool_has_reached(r->pool, (uint32_t)n_phases); i += 64)
+        __builtin_prefetch((const char *)first.w + i, 0, 2);
 }
 
 static void wait_for(const struct run *r, int thread, int n_phases)
@@ -656,6 +691,7 @@ static void run_thread(void *ctx, int thread)
     int needed = 0, all_at = 0;  // phases that must be whole; the one that all threads have come to
     for (int i = 0; i < s->n_phases; i++) {
         int64_t n_items = phase_items(r, &s->phases[i]);
+        fetch_until(r, thread, i, needed);
         wait_for(r, thread, needed);
         if (i > r->last_phase)
             break;
@@ -686,6 +722,7 @@ bool exec_run(struct plan *p, struct pool *pool, const struct step *step)
     struct counter *counters = p->counters;
     for (int i = 0; i < r.schedule->n_phases; i++) {
         atomic_store_explicit(&counters[i].taken, 0, memory_order_relaxed);
+        atomic_store_explicit(&counters[i].begun, 0, memory_order_relaxed);
         atomic_store_explicit(&counters[i].done, 0, memory_order_relaxed);
     }
     pool_run(pool, run_thread, &r);

@@ -102,6 +102,11 @@ void pool_wait_for(struct pool *p, uint32_t n)
     gauge_wait(&p->reached, n);
 }
 
+bool pool_has_reached(struct pool *p, uint32_t n)
+{
+    return !is_below(atomic_load_explicit(&p->reached.value, memory_order_acquire), n);
+}
+
 void pool_pass(struct pool *p, int thread, uint32_t n)
 {
     gauge_raise(&p->members[thread].passed, n);

@@ -21,6 +21,7 @@ void pool_barrier(struct pool *p);  // by all threads
 // until somebody needs what it has not done.
 void pool_reach(struct pool *p, uint32_t n);
 void pool_wait_for(struct pool *p, uint32_t n);  // until n is reached, by whomever
+bool pool_has_reached(struct pool *p, uint32_t n);
 void pool_pass(struct pool *p, int thread, uint32_t n);
 uint32_t pool_wait_for_all(struct pool *p, uint32_t n);  // until every thread has passed n: what all have passed by then
 enum { POOL_END = INT32_MAX };  // beyond all that is waited for
