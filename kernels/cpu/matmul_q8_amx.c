@@ -136,7 +136,7 @@ bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n)
 
 static void matmul(const struct matmul_args *a)
 {
-    if (a->n_x <= 2)
+    if (a->n_x <= ISA_FN(matmul_q8_in_place)[a->type])
         ISA_FN(matmul_q8_decode)[a->type](a);
     else if (!a->x_tiles && !matmul_q8_in_tiles_amx(a->type, a->n_x)) // with tiles there may be no rows
         ISA_FN(matmul_q8_panel)[a->type](a);

@@ -1,19 +1,13 @@
 // The 8-bit matmul of AVX-512 with VNNI and VBMI: which of its two regimes serves a call.
 //
-// One column or two are bound by memory, and read each block once, in place (matmul_q8_avx512_decode.c). More columns are
-// bound by multiplication: a panel of rows is unpacked once, and all columns sweep over it (matmul_q8_avx512_panel.c).
-// Of types that are unpacked in registers, eight columns at a time (matmul_q8_avx512_runs.c), it pays from three times
-// eight on.
+// A few columns are bound by memory, and read each block once, in place (matmul_q8_avx512_decode.c, .._grid.c, .._runs.c).
+// More columns are bound by multiplication: a panel of rows is unpacked once, and all columns sweep over it
+// (matmul_q8_avx512_panel.c).
 #include "kernels/cpu/matmul_q8_avx512.h"
 
 static void matmul(const struct matmul_args *a)
 {
-    (a->n_x <= 2 ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
-}
-
-static void matmul_runs(const struct matmul_args *a)
-{
-    (a->n_x <= 16 ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
+    (a->n_x <= ISA_FN(matmul_q8_in_place)[a->type] ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
 }
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
@@ -21,6 +15,6 @@ matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
     [DT_Q2_K] = matmul, [DT_Q3_K] = matmul, [DT_Q4_K] = matmul,   [DT_Q5_K] = matmul,   [DT_Q6_K] = matmul,
     [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul,
     [DT_IQ1_S] = matmul, [DT_IQ1_M] = matmul, [DT_IQ2_XXS] = matmul, [DT_IQ2_XS] = matmul, [DT_IQ2_S] = matmul,
-    [DT_IQ3_XXS] = matmul, [DT_IQ3_S] = matmul, [DT_TQ1_0] = matmul, [DT_TQ2_0] = matmul,
-    [DT_Q1_0] = matmul_runs, [DT_Q2_0] = matmul_runs, [DT_NVFP4] = matmul_runs,
+    [DT_IQ3_XXS] = matmul, [DT_IQ3_S] = matmul, [DT_TQ1_0] = matmul, [DT_TQ2_0] = matmul, [DT_Q1_0] = matmul,
+    [DT_Q2_0] = matmul, [DT_NVFP4] = matmul,
 };

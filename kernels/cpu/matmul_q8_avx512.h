@@ -13,17 +13,21 @@
 #define INLINE static inline __attribute__((always_inline, unused))
 
 // Before a loop whose arrays must become registers: its few turns are known once it is inlined.
+// And one of whose turns each is long enough.
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define KEEP_LOOP _Pragma("clang loop unroll(disable)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#define KEEP_LOOP _Pragma("GCC unroll 1")
 #endif
 
 enum { GROUP = 16 };  // rows that share a register, a lane a row
 
-// One column or two, and three or more; by type, NULL where there is none.
+// Columns up to matmul_q8_in_place, and three or more; by type, NULL where there is none.
 extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
+extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT];
 
 enum {
     SPAN = 256,        // elements of k that a panel holds

@@ -1,10 +1,12 @@
-// One or two columns: every block is read once, in place, at the speed of memory.
+// Up to eight columns: every block is read once, in place, at the speed of memory.
 //
 // The naive loop, for each row: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
 // The products are cheap (vpdpbusd: 64 of them); what costs is unpacking, and adding up 16 lanes of each row and block. So:
 //   - 16 rows go together. Each leaves a register of 16 partial sums a block; reduce_16x16 adds the lanes of 16 such
 //     registers in 45 operations and puts the sum of row r in lane r. From there on floats have a lane a row.
 //   - The activations of a block are put into the order in which weights come out of their bytes once for the 16 rows.
+//   - A row's block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One
+//     column waits for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
 //   - What is the same for rows and needs few lanes (headers, scales, mins) is unpacked with a lane a row, too.
 //   - Each row asks for its bytes some blocks ahead of their use, and near its end for those of the row 16 further on: of
 //     the caller's next rows where there is none. Without that, each item would begin at the speed of cache misses.
@@ -15,29 +17,38 @@
 // misses are many more at a time than those of the L1 cache.
 enum { AHEAD = 3 };
 
-// The integer sums of 16 rows over one block of 256, and the blocks' scales.
+enum { COLUMNS_MAX = 8 };
+
+// The integer sums of 16 rows over one block of 256 for each column, and the blocks' scales.
 struct sums16 {
-    __m512i dot, min;
+    __m512i dot[COLUMNS_MAX], min[COLUMNS_MAX];
     __m512 d, m;
+};
+
+// The activations of a block in a column, and their sums over 16.
+struct view {
+    const int8_t *q;
+    const int16_t *sums;
 };
 
 // ---- adding up lanes
 
-// Lane r is the sum of the lanes of DOT for row r; DOT is an expression in `row`.
-#define REDUCE_16X16(out, DOT)                                                                                         \
+// Lane r of out[j], for n columns, is the sum of the lanes of DOT for row r. UNPACK declares what all columns take of a
+// row's block; DOT is an expression in that and in `j`; both have `row`.
+#define REDUCE_16X16(out, n, UNPACK, DOT)                                                                              \
     do {                                                                                                               \
-        __m512i quarters_[4];                                                                                          \
-        UNROLL for (int t_ = 0; t_ < 4; t_++)                                                         \
-        {                                                                                                              \
-            __m512i v_[4];                                                                                             \
-            UNROLL for (int i_ = 0; i_ < 4; i_++)                                                     \
+        __m512i quarters_[COLUMNS_MAX][4];                                                                             \
+        KEEP_LOOP for (int t_ = 0; t_ < 4; t_++) {                                                                     \
+            __m512i v_[COLUMNS_MAX][4];                                                                                \
+            UNROLL for (int i_ = 0; i_ < 4; i_++)                                                                      \
             {                                                                                                          \
                 const int row = 4 * t_ + i_;                                                                           \
-                v_[i_] = (DOT);                                                                                        \
+                UNPACK;                                                                                                \
+                UNROLL for (int j = 0; j < (n); j++) v_[j][i_] = (DOT);                                                \
             }                                                                                                          \
-            quarters_[t_] = reduce_quarters(v_);                                                                       \
+            UNROLL for (int j = 0; j < (n); j++) quarters_[j][t_] = reduce_quarters(v_[j]);                            \
         }                                                                                                              \
-        (out) = reduce_across_quarters(quarters_);                                                                     \
+        UNROLL for (int j = 0; j < (n); j++) (out)[j] = reduce_across_quarters(quarters_[j]);                          \
     } while (0)
 
 // ---- what a row does
@@ -80,24 +91,28 @@ INLINE struct nibbles split_nibbles(__m512i bytes)
     return (struct nibbles){low_nibbles(bytes), high_nibbles(bytes)};
 }
 
-// Four registers of unsigned weights times activations, each four in a lane (|.| <= 32767 with what `start` holds), packed
-// to 16 bits, times their scales.
-INLINE __m512i dot_scaled(const __m512i w[4], const __m512i start[4], const __m512i q[4], __m512i scale0, __m512i scale1)
+// A row's block: four registers of unsigned weights, and the scales of the halves of their packed sums.
+struct unpacked {
+    __m512i w[4], scale[2];
+};
+
+// Times activations, each four in a lane (|.| <= 32767 with what `start` holds), packed to 16 bits, times their scales.
+INLINE __m512i dot_scaled(const struct unpacked *u, const __m512i start[4], const __m512i q[4])
 {
-    __m512i a = _mm512_dpbusd_epi32(start[0], w[0], q[0]), b = _mm512_dpbusd_epi32(start[1], w[1], q[1]);
-    __m512i c = _mm512_dpbusd_epi32(start[2], w[2], q[2]), d = _mm512_dpbusd_epi32(start[3], w[3], q[3]);
-    __m512i sum = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_packs_epi32(a, b), scale0);
-    return _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(c, d), scale1);
+    __m512i t[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        t[i] = _mm512_dpbusd_epi32(start ? start[i] : _mm512_setzero_si512(), u->w[i], q[i]);
+    __m512i sum = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_packs_epi32(t[0], t[1]), u->scale[0]);
+    return _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(t[2], t[3]), u->scale[1]);
 }
 
 // ---- Q4_K: a lane sums 4 products <= 4 * 15 * 127
 
-INLINE __m512i dot_q4_k(const uint8_t *b, const __m512i q[4], const uint32_t *scale0, const uint32_t *scale1)
+INLINE struct unpacked unpack_q4_k(const uint8_t *b, const uint32_t *scale0, const uint32_t *scale1)
 {
-    const __m512i zero[4] = {0};
     struct nibbles n0 = split_nibbles(load_512(b + 16)), n1 = split_nibbles(load_512(b + 80));
-    const __m512i w[4] = {n0.low, n0.high, n1.low, n1.high};
-    return dot_scaled(w, zero, q, spread_scales_k4(scale0), spread_scales_k4(scale1));
+    return (struct unpacked){{n0.low, n0.high, n1.low, n1.high}, {spread_scales_k4(scale0), spread_scales_k4(scale1)}};
 }
 
 // The activations in the order of the nibbles: sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7.
@@ -109,48 +124,52 @@ INLINE void load_activations_k4(const int8_t *q, __m512i out[4])
     out[3] = load_2x32(q + 160, q + 224);
 }
 
-INLINE struct sums16 sums_q4_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
-{
-    struct header_k4 h = load_header_k4(g, at);
-    uint32_t scales[2][GROUP];
-    _mm512_storeu_si512(scales[0], h.scale[0]);
-    _mm512_storeu_si512(scales[1], h.scale[1]);
-    struct sums16 s = {.min = dot_mins_k4(&h, sums), .d = h.d, .m = h.m};
-    __m512i x[4];
-    load_activations_k4(q, x);
-    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 144),
-                         dot_q4_k(g->at[row] + at, x, &scales[0][row], &scales[1][row])));
-    return s;
-}
-
 // ---- Q5_K: as Q4_K, 4 * 31 * 127; the fifth bits of sub-block j are bit j of 32 bytes
 
-INLINE __m512i dot_q5_k(const uint8_t *b, const __m512i q[4], const uint32_t *scale0, const uint32_t *scale1)
+INLINE struct unpacked unpack_q5_k(const uint8_t *b, const uint32_t *scale0, const uint32_t *scale1)
 {
-    const __m512i zero[4] = {0};
     const __m512i n0 = load_512(b + 48), n1 = load_512(b + 112), fifth = _mm512_broadcast_i64x4(load_256(b + 16));
     // The halves of a register are sub-blocks two apart.
-    const __m512i w[4] = {
-        masked_or(n0, 15, move_bits(fifth, 1, 0, 2, 4)),
-        _mm512_or_si512(high_nibbles(n0), move_bits(fifth, 1, 1, 3, 4)),
-        masked_or(n1, 15, move_bits(fifth, 1, 4, 6, 4)),
-        _mm512_or_si512(high_nibbles(n1), move_bits(fifth, 1, 5, 7, 4)),
-    };
-    return dot_scaled(w, zero, q, spread_scales_k4(scale0), spread_scales_k4(scale1));
+    return (struct unpacked){
+        {
+            masked_or(n0, 15, move_bits(fifth, 1, 0, 2, 4)),
+            _mm512_or_si512(high_nibbles(n0), move_bits(fifth, 1, 1, 3, 4)),
+            masked_or(n1, 15, move_bits(fifth, 1, 4, 6, 4)),
+            _mm512_or_si512(high_nibbles(n1), move_bits(fifth, 1, 5, 7, 4)),
+        },
+        {spread_scales_k4(scale0), spread_scales_k4(scale1)}};
 }
 
-INLINE struct sums16 sums_q5_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
+// Both; `unpack` is one of the above, and 1 or what the pass has.
+typedef struct unpacked unpack_k4_fn(const uint8_t *b, const uint32_t *scale0, const uint32_t *scale1);
+
+INLINE void sums_k4(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n,
+                    unpack_k4_fn *unpack, int bytes, struct sums16 *s)
 {
     struct header_k4 h = load_header_k4(g, at);
     uint32_t scales[2][GROUP];
+    __m512i q[COLUMNS_MAX][4];
     _mm512_storeu_si512(scales[0], h.scale[0]);
     _mm512_storeu_si512(scales[1], h.scale[1]);
-    struct sums16 s = {.min = dot_mins_k4(&h, sums), .d = h.d, .m = h.m};
-    __m512i x[4];
-    load_activations_k4(q, x);
-    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 176),
-                         dot_q5_k(g->at[row] + at, x, &scales[0][row], &scales[1][row])));
-    return s;
+    s->d = h.d, s->m = h.m;
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        s->min[j] = dot_mins_k4(&h, x[j].sums);
+        load_activations_k4(x[j].q, q[j]);
+    }
+    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, bytes);
+                 struct unpacked u = unpack(g->at[row] + at, &scales[0][row], &scales[1][row]),
+                 dot_scaled(&u, NULL, q[j]));
+}
+
+INLINE void sums_q4_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n, struct sums16 *s)
+{
+    sums_k4(g, at, ahead, x, n, unpack_q4_k, 144, s);
+}
+
+INLINE void sums_q5_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n, struct sums16 *s)
+{
+    sums_k4(g, at, ahead, x, n, unpack_q5_k, 176, s);
 }
 
 // ---- Q6_K: weights 0-63 with -32 in `start`: a lane sums 4 products <= 4 * 32 * 127
@@ -171,26 +190,29 @@ INLINE __m512i spread_scales_q6_k(__m512i scales, int half)
     return _mm512_permutexvar_epi8(_mm512_add_epi8(pick, _mm512_set1_epi8((char)(half * 16))), scales);
 }
 
-INLINE __m512i dot_q6_k(const uint8_t *b, const __m512i q[4], const __m512i start[4])
+INLINE struct unpacked unpack_q6_k(const uint8_t *b)
 {
-    __m512i w[4];
-    unpack_half_q6_k(b, b + 128, w);
-    unpack_half_q6_k(b + 64, b + 160, w + 2);
+    struct unpacked u;
+    unpack_half_q6_k(b, b + 128, u.w);
+    unpack_half_q6_k(b + 64, b + 160, u.w + 2);
     __m512i scales = _mm512_castsi256_si512(_mm256_cvtepi8_epi16(load_128(b + 192)));
-    return dot_scaled(w, start, q, spread_scales_q6_k(scales, 0), spread_scales_q6_k(scales, 1));
+    u.scale[0] = spread_scales_q6_k(scales, 0);
+    u.scale[1] = spread_scales_q6_k(scales, 1);
+    return u;
 }
 
-INLINE struct sums16 sums_q6_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
+INLINE void sums_q6_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n, struct sums16 *s)
 {
-    (void)sums;
-    struct sums16 s = {.d = load_halves(g, at + 208)};
-    __m512i x[4], start[4];
-    for (int i = 0; i < 4; i++) {
-        x[i] = load_512(q + 64 * i);
-        start[i] = offset_start(x[i], 32);
-    }
-    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 210), dot_q6_k(g->at[row] + at, x, start)));
-    return s;
+    __m512i q[COLUMNS_MAX][4], start[COLUMNS_MAX][4];
+    s->d = load_halves(g, at + 208);
+    UNROLL
+    for (int j = 0; j < n; j++)
+        for (int i = 0; i < 4; i++) {
+            q[j][i] = load_512(x[j].q + 64 * i);
+            start[j][i] = offset_start(q[j][i], 32);
+        }
+    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, 210); struct unpacked u = unpack_q6_k(g->at[row] + at),
+                 dot_scaled(&u, start[j], q[j]));
 }
 
 // ---- Q2_K and Q3_K: 4 * 3 * 127, and 4 * 4 * 127 with -4 in `start`
@@ -218,102 +240,126 @@ INLINE __m512i spread_scales_pairs(const uint32_t *low, const uint32_t *high, bo
     return _mm512_srai_epi16(_mm512_shuffle_epi8(words, _mm512_mask_add_epi16(pick, 0xff00ff00, pick, odd)), 8);
 }
 
-INLINE __m512i dot_q2_k(const uint8_t *b, const __m512i q[4], uint32_t scales[4][GROUP], int row)
+INLINE struct unpacked unpack_q2_k(const uint8_t *b, uint32_t scales[4][GROUP], int row)
 {
-    const __m512i zero[4] = {0}, pairs = load_512(b + 16);
-    __m512i w[4];
+    const __m512i pairs = load_512(b + 16);
+    struct unpacked u = {.scale = {spread_scales_pairs(&scales[0][row], &scales[2][row], false),
+                                   spread_scales_pairs(&scales[1][row], &scales[3][row], false)}};
     for (int p = 0; p < 4; p++)
-        w[p] = move_bits(pairs, 2, 2 * p, 2 * p, 0);
-    return dot_scaled(w, zero, q, spread_scales_pairs(&scales[0][row], &scales[2][row], false),
-                      spread_scales_pairs(&scales[1][row], &scales[3][row], false));
+        u.w[p] = move_bits(pairs, 2, 2 * p, 2 * p, 0);
+    return u;
 }
 
-INLINE struct sums16 sums_q2_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
+INLINE void sums_q2_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n, struct sums16 *s)
 {
-    struct sums16 s = {.min = _mm512_setzero_si512()};
-    __m512i t[4], x[4];
+    __m512i t[4], q[COLUMNS_MAX][4];
     uint32_t scales[4][GROUP];
     load_words_16(g, at, t);
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        s->min[j] = _mm512_setzero_si512();
+        load_activations_pairs(x[j].q, q[j]);
+    }
     for (int i = 0; i < 4; i++) {
         __m512i min = high_nibbles(t[i]);
         _mm512_storeu_si512(scales[i], low_nibbles(t[i]));
-        s.min = _mm512_dpwssd_epi32(s.min, bytes_to_pair(min, 0, 1), broadcast_32(sums + 4 * i));
-        s.min = _mm512_dpwssd_epi32(s.min, bytes_to_pair(min, 2, 3), broadcast_32(sums + 4 * i + 2));
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            s->min[j] = _mm512_dpwssd_epi32(s->min[j], bytes_to_pair(min, 0, 1), broadcast_32(x[j].sums + 4 * i));
+            s->min[j] = _mm512_dpwssd_epi32(s->min[j], bytes_to_pair(min, 2, 3), broadcast_32(x[j].sums + 4 * i + 2));
+        }
     }
     load_words_16(g, at + 68, t);  // the last 16 bytes: quants, d and dmin
-    s.d = low_halves(t[3]);
-    s.m = high_halves(t[3]);
-    load_activations_pairs(q, x);
-    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 84), dot_q2_k(g->at[row] + at, x, scales, row)));
-    return s;
+    s->d = low_halves(t[3]);
+    s->m = high_halves(t[3]);
+    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, 84);
+                 struct unpacked u = unpack_q2_k(g->at[row] + at, scales, row), dot_scaled(&u, NULL, q[j]));
 }
 
-INLINE __m512i dot_q3_k(const uint8_t *b, const __m512i q[4], const __m512i start[4], uint32_t scales[4][GROUP], int row)
+INLINE struct unpacked unpack_q3_k(const uint8_t *b, uint32_t scales[4][GROUP], int row)
 {
     const __m512i pairs = load_512(b + 32), third = _mm512_broadcast_i64x4(load_256(b));
-    __m512i w[4];
+    struct unpacked u = {.scale = {spread_scales_pairs(&scales[0][row], &scales[2][row], true),
+                                   spread_scales_pairs(&scales[1][row], &scales[3][row], true)}};
     for (int p = 0; p < 4; p++)
-        w[p] = _mm512_or_si512(move_bits(pairs, 2, 2 * p, 2 * p, 0), move_bits(third, 1, p, 4 + p, 2));
-    return dot_scaled(w, start, q, spread_scales_pairs(&scales[0][row], &scales[2][row], true),
-                      spread_scales_pairs(&scales[1][row], &scales[3][row], true));
+        u.w[p] = _mm512_or_si512(move_bits(pairs, 2, 2 * p, 2 * p, 0), move_bits(third, 1, p, 4 + p, 2));
+    return u;
 }
 
-INLINE struct sums16 sums_q3_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
+INLINE void sums_q3_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n, struct sums16 *s)
 {
-    (void)sums;
-    struct sums16 s = {.d = load_halves(g, at + 108)};
-    __m512i t[4], x[4], start[4];
+    __m512i t[4], q[COLUMNS_MAX][4], start[COLUMNS_MAX][4];
     uint32_t scales[4][GROUP];
+    s->d = load_halves(g, at + 108);
     load_scales_q3_k(g, at, t);
-    load_activations_pairs(q, x);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         _mm512_storeu_si512(scales[i], t[i]);
-        start[i] = offset_start(x[i], 4);
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        load_activations_pairs(x[j].q, q[j]);
+        for (int i = 0; i < 4; i++)
+            start[j][i] = offset_start(q[j][i], 4);
     }
-    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 110), dot_q3_k(g->at[row] + at, x, start, scales, row)));
-    return s;
+    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, 110);
+                 struct unpacked u = unpack_q3_k(g->at[row] + at, scales, row), dot_scaled(&u, start[j], q[j]));
 }
 
 // ---- IQ4_XS: sums of 8 products with values up to 127 need 32 bits, and so do their products with the scales
 
-// Four sub-blocks of 32, a quarter each; their sums times their scales.
-INLINE __m512i dot_quarters_iq4(const uint8_t *quants, const __m512i q[2], __m512i start, __m512i values, const uint32_t *scales)
+// Registers 0 and 1 are the halves of four sub-blocks of 32, a quarter each; 2 and 3 those of the other four.
+INLINE struct unpacked unpack_iq4_xs(const uint8_t *quants, __m512i values, const uint32_t *scale0, const uint32_t *scale1)
 {
     const __m512i pick = _mm512_set_epi32(0x03808080, 0x03808080, 0x03808080, 0x03808080, 0x02808080, 0x02808080,
                                           0x02808080, 0x02808080, 0x01808080, 0x01808080, 0x01808080, 0x01808080,
                                           0x00808080, 0x00808080, 0x00808080, 0x00808080);
-    struct nibbles n = split_nibbles(load_512(quants));
-    __m512i sum = _mm512_dpbusd_epi32(start, _mm512_shuffle_epi8(values, n.low), q[0]);
-    sum = _mm512_dpbusd_epi32(sum, _mm512_shuffle_epi8(values, n.high), q[1]);
-    __m512i scale = _mm512_srai_epi32(_mm512_shuffle_epi8(_mm512_set1_epi32((int)*scales), pick), 24);
-    return _mm512_mullo_epi32(sum, scale);
+    struct nibbles n0 = split_nibbles(load_512(quants)), n1 = split_nibbles(load_512(quants + 64));
+    return (struct unpacked){{_mm512_shuffle_epi8(values, n0.low), _mm512_shuffle_epi8(values, n0.high),
+                              _mm512_shuffle_epi8(values, n1.low), _mm512_shuffle_epi8(values, n1.high)},
+                             {_mm512_srai_epi32(_mm512_shuffle_epi8(_mm512_set1_epi32((int)*scale0), pick), 24),
+                              _mm512_srai_epi32(_mm512_shuffle_epi8(_mm512_set1_epi32((int)*scale1), pick), 24)}};
 }
 
-INLINE struct sums16 sums_iq4_xs(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums)
+INLINE __m512i dot_iq4_xs(const struct unpacked *u, const __m512i start[2], const __m512i q[4])
 {
-    (void)sums;
-    __m512i t[2], x[2][2], start[2];
+    __m512i a = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[0], u->w[0], q[0]), u->w[1], q[1]);
+    __m512i b = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[1], u->w[2], q[2]), u->w[3], q[3]);
+    return _mm512_add_epi32(_mm512_mullo_epi32(a, u->scale[0]), _mm512_mullo_epi32(b, u->scale[1]));
+}
+
+INLINE void sums_iq4_xs(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n, struct sums16 *s)
+{
+    __m512i t[2], q[COLUMNS_MAX][4], start[COLUMNS_MAX][2];
     uint32_t scales[2][GROUP];
-    struct sums16 s = {.d = load_scales_iq4_xs(g, at, t)};
-    for (int h = 0; h < 2; h++, q += 128) {
+    s->d = load_scales_iq4_xs(g, at, t);
+    for (int h = 0; h < 2; h++) {
         _mm512_storeu_si512(scales[h], t[h]);
-        x[h][0] = load_4x16(q, q + 32, q + 64, q + 96);
-        x[h][1] = load_4x16(q + 16, q + 48, q + 80, q + 112);
-        start[h] = _mm512_add_epi32(offset_start(x[h][0], 128), offset_start(x[h][1], 128));
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            const int8_t *p = x[j].q + 128 * h;
+            q[j][2 * h] = load_4x16(p, p + 32, p + 64, p + 96);
+            q[j][2 * h + 1] = load_4x16(p + 16, p + 48, p + 80, p + 112);
+            start[j][h] = _mm512_add_epi32(offset_start(q[j][2 * h], 128), offset_start(q[j][2 * h + 1], 128));
+        }
     }
     const __m512i values = values_of(&shape_iq4_nl);
-    REDUCE_16X16(s.dot, (prefetch_block(ahead, row, 0, 136),
-                         _mm512_add_epi32(dot_quarters_iq4(g->at[row] + at + 8, x[0], start[0], values, &scales[0][row]),
-                                          dot_quarters_iq4(g->at[row] + at + 72, x[1], start[1], values, &scales[1][row]))));
-    return s;
+    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, 136);
+                 struct unpacked u = unpack_iq4_xs(g->at[row] + at + 8, values, &scales[0][row], &scales[1][row]),
+                 dot_iq4_xs(&u, start[j], q[j]));
 }
 
 // ---- all rows, types with blocks of 256
 
-typedef struct sums16 sums16_fn(const struct rows16 *g, size_t at, const struct ahead *ahead, const int8_t *q, const int16_t *sums);
+typedef void sums16_fn(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n,
+                       struct sums16 *s);
 
-// n columns, 1 or 2. The second unpacks a block once more, out of the L1 cache: while memory brings the next one there is
-// time for it. For a third there is not: a panel serves three.
+INLINE void store(const struct matmul_args *a, int first, int n, const __m512 d[COLUMNS_MAX])
+{
+    UNROLL
+    for (int j = 0; j < n; j++)
+        _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
+}
+
+// n columns, known to the compiler.
 INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, int n)
 {
     int64_t n_blocks = a->k / 256;
@@ -325,20 +371,21 @@ INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t byte
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
             struct ahead ahead = ahead_of(&g, &after, b, n_blocks, bytes, AHEAD);
+            struct view x[COLUMNS_MAX];
+            struct sums16 t;
+            UNROLL
+            for (int j = 0; j < n; j++)
+                x[j] = (struct view){q8_quants(a->x[j]) + 256 * b, q8_sums(a->x[j], a->k) + 16 * b};
+            sums(&g, (size_t)b * bytes, &ahead, x, n, &t);
             UNROLL
             for (int j = 0; j < n; j++) {
-                const void *x = a->x[j];
-                struct sums16 t = sums(&g, (size_t)b * bytes, j ? NULL : &ahead, q8_quants(x) + 256 * b,
-                                       q8_sums(x, a->k) + 16 * b);
-                __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(t.dot), t.d);
+                __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(t.dot[j]), t.d);
                 if (mins)
-                    s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t.min), t.m, s);
-                d[j] = _mm512_fmadd_ps(s, _mm512_set1_ps(q8_scales(x, a->k)[b]), d[j]);
+                    s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t.min[j]), t.m, s);
+                d[j] = _mm512_fmadd_ps(s, _mm512_set1_ps(q8_scales(a->x[j], a->k)[b]), d[j]);
             }
         }
-        UNROLL
-        for (int j = 0; j < n; j++)
-            _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
+        store(a, first, n, d);
     }
 }
 
@@ -351,34 +398,47 @@ INLINE void block_offsets(size_t at, int n, size_t bytes, size_t offset[8])
         offset[j] = at + (size_t)MIN(j, n - 1) * bytes;
 }
 
-// Q8_0: two blocks a register. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
-INLINE __m512i dot_q8_0(const uint8_t *b0, const uint8_t *b1, __m512i q, __m512i start)
+// Quarters 0 and 1 of v[t] are four sums each of one block of rows 4t .., 2 and 3 of another block.
+INLINE void add_halves(const __m512i v[4], __m512i dot[2])
 {
-    __m512i w = _mm512_xor_si512(load_2x32(b0 + 2, b1 + 2), _mm512_set1_epi8((char)0x80));
-    return _mm512_dpbusd_epi32(start, w, q);
+    __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x88), _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
+    __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(v[2], v[3], 0x88), _mm512_shuffle_i32x4(v[2], v[3], 0xdd));
+    dot[0] = _mm512_shuffle_i32x4(a, b, 0x88);
+    dot[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
 }
 
-INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int n, const struct ahead *ahead, const int8_t *q,
-                      __m512i dot[8])
+// Q8_0: two blocks a register. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
+INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
+                      const struct view *x, int n, __m512i dot[COLUMNS_MAX][8])
 {
-    for (int p = 0; 2 * p < n; p++) {
-        __m512i x = load_512(q + 64 * p), start = offset_start(x, 128), v[4];
+    KEEP_LOOP
+    for (int p = 0; 2 * p < blocks; p++) {
+        __m512i q[COLUMNS_MAX], start[COLUMNS_MAX], v[COLUMNS_MAX][4];
         UNROLL
+        for (int j = 0; j < n; j++) {
+            q[j] = load_512(x[j].q + 64 * p);
+            start[j] = offset_start(q[j], 128);
+        }
+        KEEP_LOOP
         for (int t = 0; t < 4; t++) {
-            __m512i u[4];
+            __m512i u[COLUMNS_MAX][4];
             UNROLL
             for (int i = 0; i < 4; i++) {
                 const uint8_t *row = g->at[4 * t + i];
-                u[i] = dot_q8_0(row + offset[2 * p], row + offset[2 * p + 1], x, start);
+                __m512i w = load_2x32(row + offset[2 * p] + 2, row + offset[2 * p + 1] + 2);
+                w = _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
                 prefetch_block(ahead, 4 * t + i, 68 * p, 68);
+                UNROLL
+                for (int j = 0; j < n; j++)
+                    u[j][i] = _mm512_dpbusd_epi32(start[j], w, q[j]);
             }
-            v[t] = reduce_quarters(u);
+            UNROLL
+            for (int j = 0; j < n; j++)
+                v[j][t] = reduce_quarters(u[j]);
         }
-        // Quarters 0 and 1 of v[t] are the first block's, 2 and 3 the second's.
-        __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x88), _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
-        __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(v[2], v[3], 0x88), _mm512_shuffle_i32x4(v[2], v[3], 0xdd));
-        dot[2 * p] = _mm512_shuffle_i32x4(a, b, 0x88);
-        dot[2 * p + 1] = _mm512_shuffle_i32x4(a, b, 0xdd);
+        UNROLL
+        for (int j = 0; j < n; j++)
+            add_halves(v[j], dot[j] + 2 * p);
     }
 }
 
@@ -408,126 +468,140 @@ INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], c
     return n;
 }
 
-INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int n, const struct ahead *ahead, const int8_t *q,
-                         const struct shape *s, __m512i dot[8])
+// Quarter b of v[t] is block b of rows 4t ..: transposed.
+INLINE void part_quarters(const __m512i v[4], __m512i dot[4])
+{
+    __m512i a0 = _mm512_shuffle_i32x4(v[0], v[1], 0x44), a1 = _mm512_shuffle_i32x4(v[0], v[1], 0xee);
+    __m512i b0 = _mm512_shuffle_i32x4(v[2], v[3], 0x44), b1 = _mm512_shuffle_i32x4(v[2], v[3], 0xee);
+    dot[0] = _mm512_shuffle_i32x4(a0, b0, 0x88);
+    dot[1] = _mm512_shuffle_i32x4(a0, b0, 0xdd);
+    dot[2] = _mm512_shuffle_i32x4(a1, b1, 0x88);
+    dot[3] = _mm512_shuffle_i32x4(a1, b1, 0xdd);
+}
+
+INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
+                         const struct view *x, int n, const struct shape *s, __m512i dot[COLUMNS_MAX][8])
 {
     const __m512i values = values_of(s);
-    for (int p = 0; 4 * p < n; p++, q += 128) {
-        __m512i low = load_4x16(q, q + 32, q + 64, q + 96), high = load_4x16(q + 16, q + 48, q + 80, q + 112);
-        __m512i start = _mm512_add_epi32(offset_start(low, s->offset), offset_start(high, s->offset)), v[4];
+    KEEP_LOOP
+    for (int p = 0; 4 * p < blocks; p++) {
+        __m512i low[COLUMNS_MAX], high[COLUMNS_MAX], start[COLUMNS_MAX], v[COLUMNS_MAX][4];
         UNROLL
+        for (int j = 0; j < n; j++) {
+            const int8_t *q = x[j].q + 128 * p;
+            low[j] = load_4x16(q, q + 32, q + 64, q + 96);
+            high[j] = load_4x16(q + 16, q + 48, q + 80, q + 112);
+            start[j] = _mm512_add_epi32(offset_start(low[j], s->offset), offset_start(high[j], s->offset));
+        }
+        KEEP_LOOP
         for (int t = 0; t < 4; t++) {
-            __m512i u[4];
+            __m512i u[COLUMNS_MAX][4];
             UNROLL
             for (int i = 0; i < 4; i++) {
-                const uint8_t *row = g->at[4 * t + i];
-                struct nibbles w = split_blocks(row, offset + 4 * p, s, values);
+                struct nibbles w = split_blocks(g->at[4 * t + i], offset + 4 * p, s, values);
                 prefetch_block(ahead, 4 * t + i, 4 * s->bytes * p, 4 * s->bytes);
-                u[i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, w.low, low), w.high, high);
+                UNROLL
+                for (int j = 0; j < n; j++)
+                    u[j][i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[j], w.low, low[j]), w.high, high[j]);
             }
-            v[t] = reduce_quarters(u);
+            UNROLL
+            for (int j = 0; j < n; j++)
+                v[j][t] = reduce_quarters(u[j]);
         }
-        // Quarter b of v[t] is block b of rows 4t ..: transposed.
-        __m512i a0 = _mm512_shuffle_i32x4(v[0], v[1], 0x44), a1 = _mm512_shuffle_i32x4(v[0], v[1], 0xee);
-        __m512i b0 = _mm512_shuffle_i32x4(v[2], v[3], 0x44), b1 = _mm512_shuffle_i32x4(v[2], v[3], 0xee);
-        dot[4 * p + 0] = _mm512_shuffle_i32x4(a0, b0, 0x88);
-        dot[4 * p + 1] = _mm512_shuffle_i32x4(a0, b0, 0xdd);
-        dot[4 * p + 2] = _mm512_shuffle_i32x4(a1, b1, 0x88);
-        dot[4 * p + 3] = _mm512_shuffle_i32x4(a1, b1, 0xdd);
+        UNROLL
+        for (int j = 0; j < n; j++)
+            part_quarters(v[j], dot[j] + 4 * p);
     }
 }
 
-// The sum S of 16 rows over n blocks, n <= 8: only these are multiplied, by twos or fours. Q8_0 has no shape of nibbles: NULL.
-INLINE __m512 sum_32(const struct rows16 *g, const struct shape *s, size_t at, const struct ahead *ahead, int n, const int8_t *q,
-                     const int16_t *q_sums)
+// The sums S of 16 rows over `blocks` <= 8 blocks for each column: only these are multiplied, by twos or fours. Q8_0 has no shape of nibbles: NULL.
+INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, const struct ahead *ahead, int blocks,
+                    const struct view *x, int n, __m512 sum[COLUMNS_MAX])
 {
     size_t offset[8];
-    __m512i dot[8];
-    __m512 d[8], m[8], sum = _mm512_setzero_ps();
-    block_offsets(at, n, s ? (size_t)s->bytes : 34, offset);
+    __m512i dot[COLUMNS_MAX][8];
+    __m512 d[8], m[8];
+    block_offsets(at, blocks, s ? (size_t)s->bytes : 34, offset);
     if (s) {
-        dots_nibbles(g, offset, n, ahead, q, s, dot);
-        load_scales(g, s, offset, n, d, m);
+        dots_nibbles(g, offset, blocks, ahead, x, n, s, dot);
+        load_scales(g, s, offset, blocks, d, m);
     } else {
-        dots_q8_0(g, offset, n, ahead, q, dot);
-        load_heads(g, offset, n, 34, 0, d);
+        dots_q8_0(g, offset, blocks, ahead, x, n, dot);
+        load_heads(g, offset, blocks, 34, 0, d);
     }
+    UNROLL
     for (int j = 0; j < n; j++) {
-        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j]), d[j], sum);
-        if (s && s->m >= 0)
-            sum = _mm512_fmadd_ps(_mm512_set1_ps((float)(q_sums[2 * j] + q_sums[2 * j + 1])), m[j], sum);
+        sum[j] = _mm512_setzero_ps();
+        for (int b = 0; b < blocks; b++) {
+            const int16_t *sums = x[j].sums + 2 * b;
+            sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j][b]), d[b], sum[j]);
+            if (s && s->m >= 0)
+                sum[j] = _mm512_fmadd_ps(_mm512_set1_ps((float)(sums[0] + sums[1])), m[b], sum[j]);
+        }
     }
-    return sum;
 }
 
-// The sum S of 256 elements, or of the n < 8 blocks that a row ends with, joins D of a column.
-INLINE __m512 add_32(const struct matmul_args *a, const struct rows16 *g, const struct shape *s, int64_t b,
-                     const struct ahead *ahead, int n, const void *x, __m512 d)
-{
-    const size_t bytes = 8 * (s ? (size_t)s->bytes : 34);
-    __m512 sum = sum_32(g, s, (size_t)b * bytes, ahead, n, q8_quants(x) + 256 * b, q8_sums(x, a->k) + 16 * b);
-    return _mm512_fmadd_ps(sum, _mm512_set1_ps(q8_scales(x, a->k)[b]), d);
-}
-
-// n columns, 1 or 2, as above.
+// n columns, known to the compiler: eight blocks at a time, or what a row ends with.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
     const size_t bytes = 8 * (s ? (size_t)s->bytes : 34);
-    int64_t n_full = a->k / 256;
-    int n_last = (int)(a->k % 256 / 32);
+    int64_t spans = q8_blocks(a->k);
     for (int first = 0; first < a->n_rows; first += GROUP) {
         struct rows16 g = rows_from(a, first), after = rows_ahead(a, first + GROUP, GROUP);
-        __m512 d[COLUMNS_MAX];
+        __m512 d[COLUMNS_MAX], sum[COLUMNS_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
-        for (int64_t b = 0; b < n_full; b++) {
-            struct ahead ahead = ahead_of(&g, &after, b, q8_blocks(a->k), bytes, AHEAD);
+        for (int64_t span = 0; span < spans; span++) {
+            struct ahead ahead = ahead_of(&g, &after, span, spans, bytes, AHEAD);
+            struct view x[COLUMNS_MAX];
+            int blocks = blocks_in_span(a, span);
+            for (int r = 0; blocks < 8 && r < GROUP; r++)  // a few blocks end a row: all is asked for before them
+                prefetch_block(&ahead, r, 0, (int)bytes);
             UNROLL
             for (int j = 0; j < n; j++)
-                d[j] = add_32(a, &g, s, b, j ? NULL : &ahead, 8, a->x[j], d[j]);
+                x[j] = (struct view){q8_quants(a->x[j]) + 256 * span, q8_sums(a->x[j], a->k) + 16 * span};
+            sums_32(&g, s, (size_t)span * bytes, &ahead, blocks, x, n, sum);
+            UNROLL
+            for (int j = 0; j < n; j++)
+                d[j] = _mm512_fmadd_ps(sum[j], _mm512_set1_ps(q8_scales(a->x[j], a->k)[span]), d[j]);
         }
-        // What the rows end with are a few blocks: all that is asked for beside them is asked for at once.
-        struct ahead ahead = ahead_of(&g, &after, n_full, q8_blocks(a->k), bytes, AHEAD);
-        for (int r = 0; n_last && r < GROUP; r++)
-            prefetch_block(&ahead, r, 0, (int)bytes);
-        UNROLL
-        for (int j = 0; j < n; j++) {
-            if (n_last)
-                d[j] = add_32(a, &g, s, n_full, NULL, n_last, a->x[j], d[j]);
-            _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
-        }
+        store(a, first, n, d);
     }
 }
 
 // ---- the functions
 
-#define DECODE(name, CALL)                                                                                             \
+#define COLUMNS(N, CALL)                                                                                               \
+    case N: {                                                                                                          \
+        enum { n = N };                                                                                                \
+        CALL;                                                                                                          \
+        break;                                                                                                         \
+    }
+#define UP_TO_4(CALL) COLUMNS(1, CALL) COLUMNS(2, CALL) COLUMNS(3, CALL) COLUMNS(4, CALL)
+#define UP_TO_8(CALL) UP_TO_4(CALL) COLUMNS(5, CALL) COLUMNS(6, CALL) COLUMNS(7, CALL) COLUMNS(8, CALL)
+#define DECODE(name, UP_TO, CALL)                                                                                      \
     static void decode_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \
-        if (a->n_x == 1) {                                                                                             \
-            enum { n = 1 };                                                                                            \
-            CALL;                                                                                                      \
-        } else {                                                                                                       \
-            enum { n = 2 };                                                                                            \
-            CALL;                                                                                                      \
+        switch (a->n_x) {                                                                                              \
+            UP_TO(CALL)                                                                                                \
         }                                                                                                              \
     }
 
 // clang-format off
-DECODE(q4_0, decode_32(a, &shape_q4_0, n))
-DECODE(q4_1, decode_32(a, &shape_q4_1, n))
-DECODE(q5_0, decode_32(a, &shape_q5_0, n))
-DECODE(q5_1, decode_32(a, &shape_q5_1, n))
-DECODE(q8_0, decode_32(a, NULL, n))
-DECODE(iq4_nl, decode_32(a, &shape_iq4_nl, n))
-DECODE(mxfp4, decode_32(a, &shape_mxfp4, n))
-DECODE(q2_k, decode_256(a, sums_q2_k, 84, true, n))
-DECODE(q3_k, decode_256(a, sums_q3_k, 110, false, n))
-DECODE(q4_k, decode_256(a, sums_q4_k, 144, true, n))
-DECODE(q5_k, decode_256(a, sums_q5_k, 176, true, n))
-DECODE(q6_k, decode_256(a, sums_q6_k, 210, false, n))
-DECODE(iq4_xs, decode_256(a, sums_iq4_xs, 136, false, n))
+DECODE(q4_0, UP_TO_4, decode_32(a, &shape_q4_0, n))
+DECODE(q4_1, UP_TO_4, decode_32(a, &shape_q4_1, n))
+DECODE(q5_0, UP_TO_4, decode_32(a, &shape_q5_0, n))
+DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, n))
+DECODE(q8_0, UP_TO_4, decode_32(a, NULL, n))
+DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, n))
+DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, n))
+DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, 84, true, n))
+DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, 110, false, n))
+DECODE(q4_k, UP_TO_8, decode_256(a, sums_q4_k, 144, true, n))
+DECODE(q5_k, UP_TO_8, decode_256(a, sums_q5_k, 176, true, n))
+DECODE(q6_k, UP_TO_8, decode_256(a, sums_q6_k, 210, false, n))
+DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, 136, false, n))
 // clang-format on
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
@@ -547,4 +621,12 @@ matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
     [DT_Q1_0] = ISA_FN(matmul_q8_decode_q1_0),
     [DT_Q2_0] = ISA_FN(matmul_q8_decode_q2_0),
     [DT_NVFP4] = ISA_FN(matmul_q8_decode_nvfp4),
+};
+
+// Columns, at the most, that are served here, faster than by a panel.
+const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT] = {
+    [DT_Q4_0] = 4,    [DT_Q4_1] = 4,   [DT_Q5_0] = 4,   [DT_Q5_1] = 4,    [DT_Q8_0] = 4,  [DT_Q2_K] = 4,  [DT_Q3_K] = 4,
+    [DT_Q4_K] = 8,    [DT_Q5_K] = 8,   [DT_Q6_K] = 8,   [DT_IQ4_NL] = 4,  [DT_IQ4_XS] = 4, [DT_MXFP4] = 4, [DT_IQ1_S] = 2,
+    [DT_IQ1_M] = 2,   [DT_IQ2_XXS] = 2, [DT_IQ2_XS] = 2, [DT_IQ2_S] = 2,  [DT_IQ3_XXS] = 2, [DT_IQ3_S] = 2,
+    [DT_TQ1_0] = 2,   [DT_TQ2_0] = 2,  [DT_Q1_0] = 16,  [DT_Q2_0] = 16,   [DT_NVFP4] = 16,
 };

@@ -15,6 +15,8 @@
 // Bytes of a row between the request and the use.
 enum { AHEAD_BYTES = 448 };
 
+enum { COLUMNS_MAX = 2 };
+
 // The activations of a block, in the order of the weights.
 struct activations {
     __m512i x[5];

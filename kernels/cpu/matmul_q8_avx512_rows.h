@@ -7,8 +7,6 @@
 
 #include "kernels/cpu/matmul_q8_avx512.h"
 
-enum { COLUMNS_MAX = 2 };
-
 // ---- bytes ahead
 
 // Bytes to ask for, NULL: none. Of each row, from `at` on.
