@@ -61,6 +61,9 @@ enum { LONE_SPANS = SCRATCH_BYTES / sizeof(struct column) };
 
 void ISA_FN(matmul_q8_lone)(const struct matmul_args *a);  // one column, up to LONE_SPANS * SPAN elements
 void ISA_FN(matmul_q8_panel)(const struct matmul_args *a); // any number
+void ISA_FN(matmul_q8_q1_0)(const struct matmul_args *a);  // any number, of types with runs
+void ISA_FN(matmul_q8_q2_0)(const struct matmul_args *a);
+void ISA_FN(matmul_q8_nvfp4)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span, struct column *c);
 
 INLINE __m256i load_256(const void *p)
