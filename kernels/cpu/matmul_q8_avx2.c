@@ -17,6 +17,7 @@ matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
     [DT_Q4_0] = matmul,   [DT_Q4_1] = matmul,   [DT_Q5_0] = matmul,  [DT_Q5_1] = matmul, [DT_Q8_0] = matmul,
     [DT_Q2_K] = matmul,   [DT_Q3_K] = matmul,   [DT_Q4_K] = matmul,  [DT_Q5_K] = matmul, [DT_Q6_K] = matmul,
     [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul,
+    [DT_TQ1_0] = matmul,  [DT_TQ2_0] = matmul,
     [DT_Q1_0] = ISA_FN(matmul_q8_q1_0),
     [DT_Q2_0] = ISA_FN(matmul_q8_q2_0),
     [DT_NVFP4] = ISA_FN(matmul_q8_nvfp4),

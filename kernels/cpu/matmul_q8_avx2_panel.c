@@ -393,6 +393,7 @@ TILES(tiles_q4_k, 4, 8, 0, 8)
 TILES(tiles_q5_k, 8, 8, 0, 8)
 TILES(tiles_centred, 4, 4, 1, 0)
 TILES(tiles_iq4_xs, 8, 8, 1, 0)
+#define tiles_ternary tiles_iq4_xs
 TILES(tiles_32_centred, 8, 0, 1, 0)
 TILES(tiles_32_mins, 8, 0, 0, 8)
 #define tiles_q4_1 tiles_32_mins
@@ -404,6 +405,7 @@ TILES(tiles_q4_k, 8, 8, 0, 8)
 TILES(tiles_q5_k, 4, 8, 0, 8)
 TILES(tiles_centred, 4, 4, 1, 0)
 TILES_SIGNED(tiles_iq4_xs, 0, 8, 0, 0)
+TILES(tiles_ternary, 8, 8, 1, 0)
 TILES(tiles_32_centred, 8, 0, 1, 0)
 TILES(tiles_q4_1, 8, 0, 0, 8)
 TILES(tiles_q5_1, 4, 0, 0, 8)
@@ -415,7 +417,8 @@ static const struct tiles *const tiles_of[DT_COUNT] = {
     [DT_Q5_K] = &tiles_q5_k,        [DT_Q6_K] = &tiles_centred,    [DT_IQ4_XS] = &tiles_iq4_xs,
     [DT_Q4_0] = &tiles_32_centred,  [DT_Q5_0] = &tiles_32_centred, [DT_MXFP4] = &tiles_32_centred,
     [DT_Q4_1] = &tiles_q4_1,        [DT_Q5_1] = &tiles_q5_1,
-    [DT_Q8_0] = &tiles_32_signed,   [DT_IQ4_NL] = &tiles_32_signed,
+    [DT_Q8_0] = &tiles_32_signed,   [DT_IQ4_NL] = &tiles_32_signed, [DT_TQ1_0] = &tiles_ternary,
+    [DT_TQ2_0] = &tiles_ternary,
 };
 // clang-format on
 

@@ -18,7 +18,9 @@
     X(q4_k, Q4_K, 4, 8, 0, 8)                                                                                          \
     X(q5_k, Q5_K, 8, 8, 0, 8)                                                                                          \
     X(q6_k, Q6_K, 4, 4, 32, 0)                                                                                         \
-    X(iq4_xs, IQ4_XS, 8, 8, 128, 0)
+    X(iq4_xs, IQ4_XS, 8, 8, 128, 0)                                                                                    \
+    X(tq1_0, TQ1_0, 8, 8, 1, 0)                                                                                        \
+    X(tq2_0, TQ2_0, 8, 8, 1, 0)
 #define EACH_TYPE_32(X)                                                                                                \
     X(q4_0, Q4_0, 8, 0, 8, 0)                                                                                          \
     X(q4_1, Q4_1, 8, 0, 0, 8)                                                                                          \
@@ -34,7 +36,9 @@
     X(q4_k, Q4_K, 8, 8, 0, 8)                                                                                          \
     X(q5_k, Q5_K, 4, 8, 0, 8)                                                                                          \
     X(q6_k, Q6_K, 4, 4, 32, 0)                                                                                         \
-    X(iq4_xs, IQ4_XS, 0, 8, 0, 0)
+    X(iq4_xs, IQ4_XS, 0, 8, 0, 0)                                                                                      \
+    X(tq1_0, TQ1_0, 8, 8, 1, 0)                                                                                        \
+    X(tq2_0, TQ2_0, 8, 8, 1, 0)
 #define EACH_TYPE_32(X)                                                                                                \
     X(q4_0, Q4_0, 8, 0, 8, 0)                                                                                          \
     X(q4_1, Q4_1, 8, 0, 0, 8)                                                                                          \
@@ -50,7 +54,7 @@
 enum {
     BYTES_Q2_K = 84, BYTES_Q3_K = 110, BYTES_Q4_K = 144, BYTES_Q5_K = 176, BYTES_Q6_K = 210, BYTES_IQ4_XS = 136,
     BYTES_Q4_0 = 18, BYTES_Q4_1 = 20, BYTES_Q5_0 = 22, BYTES_Q5_1 = 24, BYTES_Q8_0 = 34, BYTES_IQ4_NL = 18,
-    BYTES_MXFP4 = 17,
+    BYTES_MXFP4 = 17, BYTES_TQ1_0 = 54, BYTES_TQ2_0 = 66,
 };
 // clang-format on
 
@@ -366,6 +370,64 @@ INLINE void unpack_iq4_xs(const struct rows8 *rows, struct panel *p, struct sink
         load_words(rows, 24 + 32 * j, t);
         put_values(s, FORM_IQ4_XS, 16 * j + 8, values, t);
     });
+}
+
+// ---- blocks of 256 of -1, 0 and 1, plus 1: scales of their parts are 1
+
+INLINE void put_ones(struct panel *p)
+{
+#ifdef __AVXVNNI__
+    const __m256i one = _mm256_set1_epi32(1);
+#else
+    const __m256i one = _mm256_set1_epi16(1);
+#endif
+    UNROLL
+    for (int j = 0; j < 8; j++)
+        p->scale[j] = one;
+}
+
+INLINE void unpack_tq2_0(const struct rows8 *rows, struct panel *p, struct sink *s)
+{
+    put_ones(p);
+    p->d[0] = load_halves(rows, 64);
+    FOUR(j, { // 16 bytes: four times 16 elements, 32 apart
+        __m256i t[4];
+        load_words(rows, 16 * j, t);
+        FOUR(g, FOUR(i, put(s, FORM_TQ2_0, j / 2 * 32 + j % 2 * 4 + 8 * g + i, field(t[i], 2 * g, 3))));
+    });
+}
+
+// The first digit of bytes in base 3, where 256 stands for 1: what multiplying by 3 carries out of them.
+INLINE __m256i digit(__m256i v)
+{
+    const __m256i one = _mm256_set1_epi8(1);
+    return _mm256_add_epi8(_mm256_min_epu8(_mm256_subs_epu8(v, _mm256_set1_epi8(85)), one),
+                           _mm256_min_epu8(_mm256_subs_epu8(v, _mm256_set1_epi8((char)170)), one));
+}
+
+INLINE __m256i next_digit(__m256i v)
+{
+    return _mm256_add_epi8(_mm256_add_epi8(v, v), v);
+}
+
+// Five digits of 16 bytes, each `apart` words behind the one before.
+INLINE void put_digits(const struct rows8 *rows, size_t at, int word, int apart, struct sink *s)
+{
+    __m256i t[4];
+    load_words(rows, at, t);
+    FOUR(k, FOUR(i, put(s, FORM_TQ1_0, word + apart * k + i, digit(t[i])); t[i] = next_digit(t[i])));
+    FOUR(i, put(s, FORM_TQ1_0, word + 4 * apart + i, digit(t[i])));
+}
+
+INLINE void unpack_tq1_0(const struct rows8 *rows, struct panel *p, struct sink *s)
+{
+    put_ones(p);
+    p->d[0] = load_halves(rows, 52);
+    put_digits(rows, 0, 0, 8, s);
+    put_digits(rows, 16, 4, 8, s);
+    put_digits(rows, 32, 40, 4, s);
+    __m256i last = load_word(rows, 48);
+    FOUR(k, put(s, FORM_TQ1_0, 60 + k, digit(last)); last = next_digit(last));
 }
 
 // ---- blocks of 32: block b of the span, whose words are 0 to 7 to the sink. Of 16 bytes of nibbles the low ones are
