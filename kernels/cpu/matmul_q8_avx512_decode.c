@@ -1,4 +1,4 @@
-// Up to eight columns: every block is read once, in place, at the speed of memory.
+// Up to seven columns: every block is read once, in place, at the speed of memory.
 //
 // The naive loop, for each row: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
 // The products are cheap (vpdpbusd: 64 of them); what costs is unpacking, and adding up 16 lanes of each row and block. So:
@@ -17,7 +17,7 @@
 // misses are many more at a time than those of the L1 cache.
 enum { AHEAD = 3 };
 
-enum { COLUMNS_MAX = 8 };
+enum { COLUMNS_MAX = 7 };
 
 // The integer sums of 16 rows over one block of 256 for each column, and the blocks' scales.
 struct sums16 {
@@ -579,7 +579,7 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
         break;                                                                                                         \
     }
 #define UP_TO_4(CALL) COLUMNS(1, CALL) COLUMNS(2, CALL) COLUMNS(3, CALL) COLUMNS(4, CALL)
-#define UP_TO_8(CALL) UP_TO_4(CALL) COLUMNS(5, CALL) COLUMNS(6, CALL) COLUMNS(7, CALL) COLUMNS(8, CALL)
+#define UP_TO_7(CALL) UP_TO_4(CALL) COLUMNS(5, CALL) COLUMNS(6, CALL) COLUMNS(7, CALL)
 #define DECODE(name, UP_TO, CALL)                                                                                      \
     static void decode_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \
@@ -598,9 +598,9 @@ DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, n))
 DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, n))
 DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, 84, true, n))
 DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, 110, false, n))
-DECODE(q4_k, UP_TO_8, decode_256(a, sums_q4_k, 144, true, n))
-DECODE(q5_k, UP_TO_8, decode_256(a, sums_q5_k, 176, true, n))
-DECODE(q6_k, UP_TO_8, decode_256(a, sums_q6_k, 210, false, n))
+DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, 144, true, n))
+DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, 176, true, n))
+DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, 210, false, n))
 DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, 136, false, n))
 // clang-format on
 
@@ -626,7 +626,7 @@ matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
 // Columns, at the most, that are served here, faster than by a panel.
 const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT] = {
     [DT_Q4_0] = 4,    [DT_Q4_1] = 4,   [DT_Q5_0] = 4,   [DT_Q5_1] = 4,    [DT_Q8_0] = 4,  [DT_Q2_K] = 4,  [DT_Q3_K] = 4,
-    [DT_Q4_K] = 8,    [DT_Q5_K] = 8,   [DT_Q6_K] = 8,   [DT_IQ4_NL] = 4,  [DT_IQ4_XS] = 4, [DT_MXFP4] = 4, [DT_IQ1_S] = 2,
+    [DT_Q4_K] = 7,    [DT_Q5_K] = 7,   [DT_Q6_K] = 7,   [DT_IQ4_NL] = 4,  [DT_IQ4_XS] = 4, [DT_MXFP4] = 4, [DT_IQ1_S] = 2,
     [DT_IQ1_M] = 2,   [DT_IQ2_XXS] = 2, [DT_IQ2_XS] = 2, [DT_IQ2_S] = 2,  [DT_IQ3_XXS] = 2, [DT_IQ3_S] = 2,
     [DT_TQ1_0] = 2,   [DT_TQ2_0] = 2,  [DT_Q1_0] = 16,  [DT_Q2_0] = 16,   [DT_NVFP4] = 16,
 };
