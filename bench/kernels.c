@@ -186,7 +186,7 @@ static void *tiles_new(const struct product *p, int n)
     for (int64_t span = 0; span < q8_blocks(p->o->k); span++) {
         struct q8_tiles t = q8_tiles_at(tiles, n, span);
         for (int j = 0; j < n; j++)
-            q8_tiles_put(&t, j, p->x[j], p->o->k, span);
+            q8_tiles_put(&t, j, p->x[j], p->o->k, span), q8_tiles_put_most(&t, j, p->x[j], span);
     }
     return tiles;
 }
@@ -231,7 +231,7 @@ static void run(const struct kernels *k, const struct product *p)
                             .type = p->type,
                             .x = p->x,
                             .n_x = p->n_x,
-                            .x_tiles = p->tiles,
+                            .x_tiles = k->in_tiles && k->in_tiles(p->type, p->n_x) ? p->tiles : NULL,
                             .n_tiled = p->n_x,
                             .y = p->at,
                             .scratch = p->scratch};

@@ -1,41 +1,46 @@
 #include "kernels/cpu/ceilings.h"
 #include "gguf/base.h"
 
-// Twelve independent chains of the instruction that forms the most products, on registers alone.
+// Independent chains of the instruction that forms the most products, on registers alone. Twelve serve, but for vpdpbusd of 512
+// bits, which then does 97% of what sixteen do (and 90% where each turn loads its operands again).
 typedef void loop_fn(long turns);
-enum { CHAINS = 12 };
+enum { CHAINS = 12, CHAINS_512 = 16 };
 
 // Operands with a mixture of bits, which costs power as real data does: as bytes, and as floats of moderate size.
 static const float mixture[16] = {0.71f, -0.43f, 1.37f, -0.59f, 0.83f, -1.13f, 0.31f, -0.97f,
                                   1.19f, -0.67f, 0.53f, -1.27f, 0.89f, -0.37f, 1.03f, -0.79f};
 
-#define LOOP(name, instructions, registers)                                                                            \
+#if defined(__x86_64__)
+#define LOOP(name, load, instructions, registers)                                                                      \
     static void loop_##name(long turns)                                                                                \
     {                                                                                                                  \
-        for (long i = 0; i < turns; i++)                                                                               \
-            __asm__ volatile(instructions ::"m"(mixture) : registers);                                                 \
+        __asm__ volatile(load "1:\n\t" instructions "dec %0\n\tjnz 1b"                                                 \
+                         : "+r"(turns)                                                                                 \
+                         : "m"(mixture)                                                                                \
+                         : registers, "cc");                                                                           \
     }
-
-#if defined(__x86_64__)
 #define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define EACH_512(X) EACH(X) X(12) X(13) X(14) X(15)
 #define CHANGED                                                                                                        \
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",         \
         "xmm14", "xmm15"
-#define LOAD_512 "vmovups %0, %%zmm14\n\tvmovups %0, %%zmm15\n\t"
-#define LOAD_256 "vmovups %0, %%ymm14\n\tvmovups %0, %%ymm15\n\t"
-#define DPBUSD(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
+#define CHANGED_512 CHANGED, "xmm13"
+// Operands of 512 bits lie in registers that code of this file's own flags does not know, so that nothing of it is lost there.
+#define LOAD_512 "vmovups %1, %%zmm16\n\tvmovups %1, %%zmm17\n\t"
+#define LOAD_256 "vmovups %1, %%ymm14\n\tvmovups %1, %%ymm15\n\t"
+#define DPBUSD(n) "vpdpbusd %%zmm16, %%zmm17, %%zmm" #n "\n\t"
 #define DPBUSD_256(n) "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm" #n "\n\t"
-#define FMA_512(n) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
+#define FMA_512(n) "vfmadd231ps %%zmm16, %%zmm17, %%zmm" #n "\n\t"
 #define FMA_256(n) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #n "\n\t"
 // Without VNNI: 32 products take three instructions.
 #define MADD_256(n)                                                                                                    \
     "vpmaddubsw %%ymm14, %%ymm15, %%ymm12\n\tvpmaddwd %%ymm12, %%ymm15, %%ymm12\n\t"                                   \
     "vpaddd %%ymm12, %%ymm" #n ", %%ymm" #n "\n\t"
-LOOP(dpbusd, LOAD_512 EACH(DPBUSD), CHANGED)
-LOOP(dpbusd_256, LOAD_256 EACH(DPBUSD_256), CHANGED)
-LOOP(fma_512, LOAD_512 EACH(FMA_512), CHANGED)
-LOOP(fma_256, LOAD_256 EACH(FMA_256), CHANGED)
-LOOP(madd_256, LOAD_256 EACH(MADD_256), CHANGED)
+LOOP(dpbusd, LOAD_512, EACH_512(DPBUSD), CHANGED_512)
+LOOP(dpbusd_256, LOAD_256, EACH(DPBUSD_256), CHANGED)
+LOOP(fma_512, LOAD_512, EACH(FMA_512), CHANGED)
+LOOP(fma_256, LOAD_256, EACH(FMA_256), CHANGED)
+LOOP(madd_256, LOAD_256, EACH(MADD_256), CHANGED)
 
 // Tiles of 16 x 16 sums over 64 elements; four chains of three.
 static void loop_tiles(long turns)
@@ -55,6 +60,12 @@ static void loop_tiles(long turns)
     __asm__ volatile("tilerelease");
 }
 #elif defined(__aarch64__)
+#define LOOP(name, instructions, registers)                                                                            \
+    static void loop_##name(long turns)                                                                                \
+    {                                                                                                                  \
+        for (long i = 0; i < turns; i++)                                                                               \
+            __asm__ volatile(instructions ::"m"(mixture) : registers);                                                 \
+    }
 #define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(16) X(17) X(18) X(19)
 #define CHANGED "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19", "v20"
 #define SDOT(n) "sdot v" #n ".4s, v30.16b, v31.16b\n\t"
@@ -67,7 +78,7 @@ LOOP(fmla, EACH(FMLA), CHANGED)
 LOOP(smull, EACH(SMLAL), CHANGED)
 #endif
 
-// What the units of a level could do at best, in products a chain and turn. One that is not named has no ceiling.
+// What the units of a level could do at best, in products a turn. One that is not named has no ceiling.
 struct unit {
     const char *name;
     loop_fn *loop;
@@ -78,14 +89,14 @@ static const struct ceiling {
     struct unit units[UNIT_COUNT];
 } ceilings[] = {
 #if defined(__x86_64__)
-    {"amx", {{"AVX-512 VNNI", loop_dpbusd, 64}, {"AMX", loop_tiles, 16384}, {"AVX-512 FMA", loop_fma_512, 16}}},
-    {"avx512", {{"AVX-512 VNNI", loop_dpbusd, 64}, {0}, {"AVX-512 FMA", loop_fma_512, 16}}},
-    {"avxvnni", {{"AVX-VNNI", loop_dpbusd_256, 32}, {0}, {"AVX2 FMA", loop_fma_256, 8}}},
-    {"avx2", {{"AVX2", loop_madd_256, 32}, {0}, {"AVX2 FMA", loop_fma_256, 8}}},
+    {"amx", {{"AVX-512 VNNI", loop_dpbusd, CHAINS_512 * 64}, {"AMX", loop_tiles, CHAINS * 16384}, {"AVX-512 FMA", loop_fma_512, CHAINS * 16}}},
+    {"avx512", {{"AVX-512 VNNI", loop_dpbusd, CHAINS_512 * 64}, {0}, {"AVX-512 FMA", loop_fma_512, CHAINS * 16}}},
+    {"avxvnni", {{"AVX-VNNI", loop_dpbusd_256, CHAINS * 32}, {0}, {"AVX2 FMA", loop_fma_256, CHAINS * 8}}},
+    {"avx2", {{"AVX2", loop_madd_256, CHAINS * 32}, {0}, {"AVX2 FMA", loop_fma_256, CHAINS * 8}}},
 #elif defined(__aarch64__)
-    {"i8mm", {{"SMMLA", loop_smmla, 32}, {0}, {"FMLA", loop_fmla, 4}}},
-    {"dotprod", {{"SDOT", loop_sdot, 16}, {0}, {"FMLA", loop_fmla, 4}}},
-    {"neon", {{"SMULL", loop_smull, 8}, {0}, {"FMLA", loop_fmla, 4}}},
+    {"i8mm", {{"SMMLA", loop_smmla, CHAINS * 32}, {0}, {"FMLA", loop_fmla, CHAINS * 4}}},
+    {"dotprod", {{"SDOT", loop_sdot, CHAINS * 16}, {0}, {"FMLA", loop_fmla, CHAINS * 4}}},
+    {"neon", {{"SMULL", loop_smull, CHAINS * 8}, {0}, {"FMLA", loop_fmla, CHAINS * 4}}},
 #endif
     {"scalar", {{0}}},
 };
@@ -104,7 +115,7 @@ double ceiling_run(const char *level, enum cpu_unit unit, long turns)
     if (!u)
         return 0;
     u->loop(turns);
-    return (double)turns * CHAINS * u->products;
+    return (double)turns * u->products;
 }
 
 const char *ceiling_name(const char *level, enum cpu_unit unit)

@@ -247,8 +247,9 @@ void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out)
 
 // ---- the multiply peak
 
-// Tries that are spread over a fifth of a second: a neighbour's time slice, which halves all that fall into it, is shorter.
-enum { PEAK_TURNS = 1 << 14, PEAK_NS = 1000000, PEAK_PAUSE_NS = 7000000, PEAK_TRIES = 24 };
+// Tries that are spread over a quarter of a second: a neighbour's time slice, which halves all that fall into it, is shorter. The
+// threads wake up 50 to 100 us apart: a hundredth of a try.
+enum { PEAK_TURNS = 1 << 14, PEAK_NS = 4000000, PEAK_PAUSE_NS = 7000000, PEAK_TRIES = 24 };
 
 struct peak {
     const char *level;
@@ -275,7 +276,8 @@ enum cpu_unit machine_cpu_unit(const struct machine *m, enum dtype type, int64_t
     const struct kernels *k = ((const struct cpu_machine *)m)->kernels;
     if (!k->matmul_q8[type])
         return UNIT_FLOATS;
-    return k->in_tiles && k->in_tiles(type, n) ? UNIT_TILES : UNIT_BYTES;
+    bool tiles = k->in_tiles && k->in_tiles(type, n) && *ceiling_name(k->name, UNIT_TILES);
+    return tiles ? UNIT_TILES : UNIT_BYTES;
 }
 
 const char *machine_cpu_unit_name(const struct machine *m, enum cpu_unit unit)

@@ -45,18 +45,21 @@ static inline const float *q8_scales(const void *row, int64_t k)
 
 // Many columns once more, as matrix tiles read them, one span of 256 elements after another. Of each span:
 //   the quants, by groups of 16 columns: of each four tiles of 1 KB, of each tile 64 elements of the 16 columns
-//   int16 sums[column][16] of the columns, int16 of_32[column][8], float d[column]
+//   int16 sums[column][16] of the columns, int16 of_32[column][8], float d[column],
+//   uint16 most[column][2], the largest sum of magnitudes |q| of a run of 16, and of 32
 // The last group is filled up with columns of whatever lies there.
 enum {
     Q8_TILE_COLUMNS = 16,
     Q8_TILE_WIDTH = 64,
     Q8_TILE_GROUP = Q8_TILE_COLUMNS * Q8_BLOCK,
-    Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 2 * Q8_SUMS + Q8_SUMS + 4,  // of a column in a span
+    Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 2 * Q8_SUMS + Q8_SUMS + 4 + 4,  // of a column in a span
 };
+enum { MOST_OF_16, MOST_OF_32, MOST_COUNT };
 struct q8_tiles {
     int8_t *quants;
     int16_t (*sums)[Q8_SUMS], (*sums_of_32)[Q8_SUMS / 2];
     float *d;
+    uint16_t (*most)[MOST_COUNT];
 };
 static inline size_t q8_tiles_bytes(int64_t k, int n_columns)
 {
@@ -67,9 +70,9 @@ static inline struct q8_tiles q8_tiles_at(void *tiles, int n_columns, int64_t sp
     size_t n = align_up((size_t)n_columns, Q8_TILE_COLUMNS);
     int8_t *at = (int8_t *)tiles + (size_t)span * Q8_TILE_COLUMN_BYTES * n;
     void *sums = at + n * Q8_BLOCK, *of_32 = at + n * (Q8_BLOCK + 2 * Q8_SUMS), *d = at + n * (Q8_BLOCK + 3 * Q8_SUMS);
-    return (struct q8_tiles){at, sums, of_32, d};
+    return (struct q8_tiles){at, sums, of_32, d, (void *)(at + n * (Q8_BLOCK + 3 * Q8_SUMS + 4))};
 }
-// A span of one column's q8 row into its tiles.
+// A span of one column's q8 row into its tiles, all but `most`.
 static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void *row, int64_t k, int64_t span)
 {
     const int8_t *q = q8_quants(row) + span * Q8_BLOCK;
@@ -81,6 +84,20 @@ static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void
     for (int i = 0; i < Q8_SUMS / 2; i++)
         t->sums_of_32[column][i] = (int16_t)(sums[2 * i] + sums[2 * i + 1]);
     t->d[column] = q8_scales(row, k)[span];
+}
+// And what only the level without matrix tiles asks for.
+static inline void q8_tiles_put_most(const struct q8_tiles *t, int column, const void *row, int64_t span)
+{
+    const int8_t *q = q8_quants(row) + span * Q8_BLOCK;
+    uint16_t *most = t->most[column];
+    most[MOST_OF_16] = most[MOST_OF_32] = 0;
+    for (int i = 0; i < Q8_BLOCK; i += 32, q += 32) {
+        int low = 0, high = 0;
+        for (int j = 0; j < 16; j++)
+            low += q[j] < 0 ? -q[j] : q[j], high += q[16 + j] < 0 ? -q[16 + j] : q[16 + j];
+        most[MOST_OF_16] = (uint16_t)MAX(most[MOST_OF_16], MAX(low, high));
+        most[MOST_OF_32] = (uint16_t)MAX(most[MOST_OF_32], low + high);
+    }
 }
 
 // y[j][r] = sum over k of W[r][k] * x[j][k], r < n_rows, j < n_x: y[j] points at the output of the first row.
@@ -170,7 +187,7 @@ struct kernels {
     void (*quantize_q8)(const float *x, int64_t k, void *row);
     // Columns col .. col+n-1 alone of a row of k, x[0] the first of them: whole blocks, from a block's start.
     void (*quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
-    // The same, to column `column` of n_columns in tiles: bytes as q8_tiles_put leaves them.
+    // The same, to column `column` of n_columns in tiles: bytes as q8_tiles_put and .._put_most leave them.
     void (*quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column);
     void (*combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);  // sum_j weights[j]*x[j*n ..]
     // Conversions of n elements (a multiple of the type's block).

@@ -13,6 +13,15 @@
 #define HAS_AMX_avxvnni 0
 #define HAS_AMX_avx512 1
 
+// Without matrix tiles only the panels of AVX-512 want columns in tiles.
+#define IN_TILES_scalar NULL
+#define IN_TILES_neon NULL
+#define IN_TILES_dotprod NULL
+#define IN_TILES_i8mm NULL
+#define IN_TILES_avx2 NULL
+#define IN_TILES_avxvnni NULL
+#define IN_TILES_avx512 matmul_q8_in_tiles_avx512
+
 #define TABLE(title, q8, tiles)                                                                                        \
     {                                                                                                                  \
         .name = title,                                                                                                 \
@@ -39,7 +48,7 @@
         .in_tiles = tiles,                                                                                             \
     }
 
-const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), NULL);
+const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), ISA_FN(IN_TILES));
 #if ISA_FN(HAS_AMX)
 const struct kernels kernels_amx = TABLE("amx", matmul_q8_table_amx, matmul_q8_in_tiles_amx);
 #endif

@@ -42,7 +42,7 @@ static struct q8_tiles tiles_of(const struct matmul_args *a, const struct part *
     if (a->x_tiles) {
         struct q8_tiles t = q8_tiles_at(a->x_tiles, a->n_tiled, span);
         int first = a->x_first + part->first;
-        return (struct q8_tiles){t.quants + (size_t)first * SPAN, t.sums + first, t.sums_of_32 + first, t.d + first};
+        return (struct q8_tiles){t.quants + (size_t)first * SPAN, t.sums + first, t.sums_of_32 + first, t.d + first, NULL};
     }
     struct q8_tiles t = q8_tiles_at(w->gathered, part->n, 0);
     for (int j = 0; j < part->n; j++)

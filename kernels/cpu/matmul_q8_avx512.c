@@ -5,9 +5,16 @@
 // (matmul_q8_avx512_panel.c).
 #include "kernels/cpu/matmul_q8_avx512.h"
 
+// Where there are tiles there may be no rows.
 static void matmul(const struct matmul_args *a)
 {
-    (a->n_x <= ISA_FN(matmul_q8_in_place)[a->type] ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
+    bool in_place = a->n_x <= ISA_FN(matmul_q8_in_place)[a->type] && !a->x_tiles;
+    (in_place ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
+}
+
+bool ISA_FN(matmul_q8_in_tiles)(enum dtype type, int64_t n)
+{
+    return ISA_FN(matmul_q8_panel)[type] && n >= PANEL_TILES_MIN;
 }
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {

@@ -29,6 +29,8 @@ extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT];
 
+enum { PANEL_TILES_MIN = 32 };  // columns from which on they are read from q8_tiles, where they have some
+
 enum {
     SPAN = 256,        // elements of k that a panel holds
     PANEL = 64,        // its rows
@@ -60,14 +62,17 @@ enum form { FORM_ANY, FORM_MILD, FORM_WHOLE, FORM_COUNT };
 struct columns {
     int n;
     enum form form;
-    __mmask16 seen;                   // 0 in the first span, where there is no sum to go on with
-    const int8_t *q[TILE_COLUMNS];
+    const int8_t *q[TILE_COLUMNS];    // in pieces of 64, `piece` bytes from one to the next
+    size_t piece;
     const int16_t *q_sums[TILE_COLUMNS];
-    float da[TILE_COLUMNS];
+    const float *da;
+    const int16_t *pairs;             // sums of q, as `min` and `back` want them: 4 or 8 pairs a column
     // What a type makes of them:
     int32_t start[TILE_COLUMNS][32];  // of each run of elements: - offset * sum(q)
-    int32_t pairs[TILE_COLUMNS][8];   // int16 pairs of sums of q, as `min` and `back` want them
     float sums[TILE_COLUMNS][8];      // of q, over 32
+    // Where the columns are no tiles:
+    float own_da[TILE_COLUMNS];
+    int16_t own_pairs[TILE_COLUMNS * Q8_SUMS];
 };
 
 struct rows16;
@@ -75,10 +80,13 @@ struct rows16;
 struct unpacker {
     // 16 rows, their bytes from `at` on, into the rows from `lane` on. Of types with blocks of 32, n_blocks are there.
     void (*unpack)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
-    // The rest of the columns.
+    int pairs_of;  // elements a sum in pairs: 16, 32; 0: it has none
+    // `start` and `sums` of the columns. NULL: there are none.
     void (*prepare)(struct columns *c);
-    // The same for FORM_MILD: false where the activations are too large for it. NULL: the type has no such form.
-    bool (*prepare_mild)(struct columns *c);
+    // The same for FORM_MILD: for columns whose magnitudes, summed up over runs of mild_run elements (16, 32; 0: the type
+    // has no such form), are at most mild_most.
+    void (*prepare_mild)(struct columns *c);
+    int mild_run, mild_most;
     // Multiplies the weights of a panel by their scales (NULL: they are 1), and prepares columns for these products,
     // FORM_WHOLE: a block is one run then. NULL: they do not fit bytes.
     void (*take_scales)(struct panel *p);

@@ -24,7 +24,8 @@
 
 enum {
     TILE_ROWS = 32,
-    NARROW_MAX = 8,       // up to so many columns a panel has 16 rows
+    NARROW_MAX = 8,       // up to so many columns a panel has 16 rows, unless they lie in tiles
+    TILE_COLUMNS_MIN = 3,
     PANELS = 2,           // that take turns
     HEIGHT = PANELS * PANEL,
     COLUMNS_MAX = 512,    // columns that they serve
@@ -62,6 +63,12 @@ INLINE void set_start(tile_sums acc, const int32_t *start, int n, int regs)
         UNROLL
         for (int i = 0; i < regs; i++)
             acc[j][i] = _mm512_set1_epi32(start[32 * j]);
+}
+
+// From elements k .. k + n - 1 to those after them: columns lie in pieces of 64.
+INLINE size_t step_from(const struct columns *c, int k, int n)
+{
+    return (k + n) % Q8_TILE_WIDTH ? (size_t)n : (size_t)n + c->piece - Q8_TILE_WIDTH;
 }
 
 // acc += w . q over `length` elements from `at` on; w points at the tile's rows in the words of element 0.
@@ -110,8 +117,8 @@ INLINE void add_multiplied(tile_sums sum, tile_sums acc, const int32_t *scale, i
     }
 }
 
-// sum += pairs s of the rows . pairs s of the columns
-INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *c, int s, int n, int regs)
+// sum += pairs s of the rows . pairs s of the columns, which have `pairs` each
+INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *c, int s, int n, int regs, int pairs)
 {
     __m512i v[REGS_MAX];
     UNROLL
@@ -119,7 +126,7 @@ INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *
         v[i] = _mm512_load_si512(rows + 16 * i);
     UNROLL
     for (int j = 0; j < n; j++) {
-        const __m512i x = _mm512_set1_epi32(c->pairs[j][s]);
+        const __m512i x = broadcast_32(c->pairs + 2 * (j * pairs + s));
         UNROLL
         for (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], v[i], x);
@@ -130,7 +137,7 @@ INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *
 INLINE void add_to_partial(float *out, int at, __m512 s, const struct columns *c, int j)
 {
     float *d = out + HEIGHT * j + at;
-    _mm512_store_ps(d, _mm512_fmadd_ps(s, _mm512_set1_ps(c->da[j]), _mm512_maskz_load_ps(c->seen, d)));
+    _mm512_store_ps(d, _mm512_fmadd_ps(s, _mm512_set1_ps(c->da[j]), _mm512_load_ps(d)));
 }
 
 // The floats of a block of 256, with mins or without.
@@ -175,7 +182,7 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
                 add_scaled(sum, acc, scale, n, regs);
         }
         for (int j = 0; j < n; j++)
-            q[j] += per_scale;
+            q[j] += step_from(c, k, per_scale);
         w += per_scale * PANEL;
         scale += PANEL;
         start += per_scale / run;
@@ -184,8 +191,8 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
     UNROLL
     for (int s = 0; s < min_pairs; s++) {
         if (scaling == SCALES_GIVEN_BACK)
-            add_pairs(sum, p->back[s] + lane, c, s, n, regs);
-        add_pairs(min, p->min[s] + lane, c, s, n, regs);
+            add_pairs(sum, p->back[s] + lane, c, s, n, regs, min_pairs);
+        add_pairs(min, p->min[s] + lane, c, s, n, regs, min_pairs);
     }
     finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
 }
@@ -205,13 +212,13 @@ INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c,
     for (int k = 0; k < SPAN; k += STEP) {
         dot_words(sum, w, q, 0, STEP, n, regs);
         for (int j = 0; j < n; j++)
-            q[j] += STEP;
+            q[j] += step_from(c, k, STEP);
         w += STEP * PANEL;
     }
     set_zero(min, n, regs);
     UNROLL
     for (int s = 0; s < min_pairs; s++)
-        add_pairs(min, p->min[s] + lane, c, s, n, regs);
+        add_pairs(min, p->min[s] + lane, c, s, n, regs, min_pairs);
     finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
 }
 
@@ -246,7 +253,7 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
             }
         }
         for (int j = 0; j < n; j++)
-            q[j] += run;
+            q[j] += step_from(c, b * run, run);
         w += run * PANEL;
         d += PANEL;
         m += PANEL;
@@ -324,38 +331,105 @@ static const struct tiles *const tiles_of[DT_COUNT][FORM_COUNT] = {
 
 // ---- columns
 
-// Columns first .. first + n - 1 in this span.
-static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, bool whole, struct columns *c)
+// Sums of |q| over the sixteen runs of 16 of a span; those of a run of 32 lie in neighbouring quarters, 0 and 1 or 2 and 3.
+// |q| is the distance of q + 128 from 128.
+INLINE __m512i magnitudes_of_16(const int8_t *q)
+{
+    const __m512i top = _mm512_set1_epi8((char)0x80);
+    __m512i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm512_sad_epu8(_mm512_xor_si512(load_512(q + 64 * i), top), top);
+    __m512i of_8 = _mm512_packus_epi32(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3]));
+    return _mm512_madd_epi16(of_8, _mm512_set1_epi16(1));
+}
+
+// Sums of 32 from sums of 16.
+INLINE void put_sums_of_32(int16_t *to, const int16_t *sums)
+{
+    __m256i of_32 = _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16(1));
+    _mm_storeu_si128((__m128i *)to, _mm256_cvtepi32_epi16(of_32));
+}
+
+// Whether none of the columns' sums over runs of 16, or of 32, is above `most`.
+INLINE bool magnitudes_of_16_within(const struct columns *c, int most)
+{
+    __m512i max = _mm512_setzero_si512();
+    for (int j = 0; j < c->n; j++)
+        max = _mm512_max_epi32(max, magnitudes_of_16(c->q[j]));
+    return !_mm512_cmpgt_epi32_mask(max, _mm512_set1_epi32(most));
+}
+
+INLINE bool magnitudes_of_32_within(const struct columns *c, int most)
+{
+    __m512i max = _mm512_setzero_si512();
+    for (int j = 0; j < c->n; j += 2) {
+        __m512i m = _mm512_packus_epi32(magnitudes_of_16(c->q[j]), magnitudes_of_16(c->q[MIN(j + 1, c->n - 1)]));
+        max = _mm512_max_epu16(max, _mm512_add_epi16(m, _mm512_shuffle_i32x4(m, m, 0xb1)));
+    }
+    return !_mm512_cmpgt_epu16_mask(max, _mm512_set1_epi16((short)most));
+}
+
+
+// Columns first .. first + n - 1 in this span, from their tiles. True: they are mild.
+static bool look_up_tiles(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
 {
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
-    c->n = n;
-    c->seen = span ? 0xffff : 0;
+    struct q8_tiles t = q8_tiles_at(a->x_tiles, a->n_tiled, span);
+    first += a->x_first;
+    int most = 0;
+    for (int j = 0; j < c->n; j++) {
+        int at = first + j;
+        c->q[j] = t.quants + at / Q8_TILE_COLUMNS * Q8_TILE_GROUP + at % Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
+        c->q_sums[j] = t.sums[at];
+    }
+    for (int j = 0; j < n; j++)
+        most = MAX(most, t.most[first + j][u->mild_run == 16 ? MOST_OF_16 : MOST_OF_32]);
+    c->piece = Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
+    c->da = t.d + first;
+    c->pairs = u->pairs_of == 16 ? t.sums[first] : t.sums_of_32[first];
+    return most <= u->mild_most;
+}
+// The same from their rows.
+static bool look_up_rows(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
+{
+    const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
     for (int j = 0; j < n; j++) {
         const void *x = a->x[first + j];
         c->q[j] = q8_quants(x) + span * SPAN;
-        c->q_sums[j] = q8_sums(x, a->k) + span * (SPAN / Q8_SUMS);
-        c->da[j] = q8_scales(x, a->k)[span];
+        c->q_sums[j] = q8_sums(x, a->k) + span * Q8_SUMS;
+        c->own_da[j] = q8_scales(x, a->k)[span];
+        if (u->pairs_of == 16)
+            memcpy(c->own_pairs + j * Q8_SUMS, c->q_sums[j], Q8_SUMS * sizeof(int16_t));
+        else if (u->pairs_of == 32)
+            put_sums_of_32(c->own_pairs + j * (Q8_SUMS / 2), c->q_sums[j]);
     }
-    c->form = FORM_ANY;
-    if (whole)
-        c->form = FORM_WHOLE, u->prepare_whole(c);
-    else if (u->prepare_mild && u->prepare_mild(c))
-        c->form = FORM_MILD;
-    else
-        u->prepare(c);
+    c->piece = Q8_TILE_WIDTH;
+    c->da = c->own_da;
+    c->pairs = c->own_pairs;
+    return u->mild_run == 16   ? magnitudes_of_16_within(c, u->mild_most)
+           : u->mild_run == 32 ? magnitudes_of_32_within(c, u->mild_most)
+                               : false;
 }
 
-// Asks for what the tile of n columns from `first` on will read; d is D of the first of them.
-static void prefetch_columns(const struct matmul_args *a, int first, int n, int64_t span, const float *d)
+// Columns first .. first + n - 1 in this span, of which the tile takes `width`: what lies there goes with them.
+static void prepare_columns(const struct matmul_args *a, int first, int n, int width, int64_t span, bool whole,
+                            struct columns *c)
 {
-    for (int j = 0; j < n; j++) {
-        const void *x = a->x[first + j];
-        for (int i = 0; i < SPAN; i += 64)
-            _mm_prefetch((const char *)q8_quants(x) + span * SPAN + i, _MM_HINT_T0);
-        _mm_prefetch((const char *)(q8_sums(x, a->k) + span * (SPAN / Q8_SUMS)), _MM_HINT_T0);
-        for (int r = 0; r < PANEL; r += 16)
-            _mm_prefetch((const char *)(d + HEIGHT * j + r), _MM_HINT_T0);
-    }
+    const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
+    c->n = width;
+    bool mild = a->x_tiles ? look_up_tiles(a, first, n, span, c) : look_up_rows(a, first, n, span, c);
+    c->form = whole ? FORM_WHOLE : mild && u->mild_run ? FORM_MILD : FORM_ANY;
+    void (*prepare)(struct columns *c) = whole ? u->prepare_whole : c->form == FORM_MILD ? u->prepare_mild : u->prepare;
+    if (prepare)
+        prepare(c);
+}
+
+// Asks for the places of some columns' outputs, which will be stored soon.
+static void prefetch_outputs(const struct matmul_args *a, int first, int n, int row)
+{
+    for (int j = 0; j < n; j++)
+        for (int r = 0; r < TILE_ROWS; r += GROUP)
+            _mm_prefetch((const char *)(a->y[first + j] + row + r), _MM_HINT_T0);
 }
 
 // Rows row .. row + rows - 1 of the columns first .. first + n - 1; d is D of the first.
@@ -368,6 +442,14 @@ static void store_columns(const struct matmul_args *a, int first, int n, int row
 
 // ---- all rows and columns
 
+// D = 0 of some columns and rows.
+static void set_partial(float *d, int n, int rows)
+{
+    for (int j = 0; j < n; j++)
+        for (int r = 0; r < rows; r += GROUP)
+            _mm512_store_ps(d + HEIGHT * j + r, _mm512_setzero_ps());
+}
+
 // Few columns, one tile: 16 rows at a time, through all of k. Their columns are prepared once for all rows where there
 // is room for so many spans.
 static void multiply_narrow(const struct matmul_args *a)
@@ -376,10 +458,11 @@ static void multiply_narrow(const struct matmul_args *a)
     int64_t spans = q8_blocks(a->k);
     for (int row = 0; row < a->n_rows; row += GROUP) {
         int rows = MIN(a->n_rows - row, (int)GROUP);
+        set_partial(w->d[0], a->n_x, GROUP);
         for (int64_t span = 0; span < spans; span++) {
             struct columns *c = &w->columns[MIN(span, (int64_t)TILES_MAX - 1)];
             if (row == 0 || span >= TILES_MAX - 1)
-                prepare_columns(a, 0, a->n_x, span, false, c);
+                prepare_columns(a, 0, a->n_x, a->n_x, span, false, c);
             ISA_FN(matmul_q8_unpack_panel)(a, row, rows, GROUP, span, &w->panel);
             tiles_of[a->type][c->form]->narrow[a->n_x](&w->panel, 0, c, blocks_in_span(a, span), w->d[0]);
         }
@@ -404,17 +487,22 @@ static int width_of(const struct part *p, int tile)
 static void sweep(const struct matmul_args *a, const struct part *part, int row, int rows, int panel, int64_t span)
 {
     struct work *w = a->scratch;
+    const bool last = span == q8_blocks(a->k) - 1;
     for (int t = 0, j = 0, n; t < part->tiles; t++, j += n) {
         struct columns *c = &w->columns[t];
         float *d = w->d[j] + panel * PANEL;
         n = width_of(part, t);
+        const int width = MAX(n, (int)TILE_COLUMNS_MIN);
         if (panel == 0)
-            prepare_columns(a, part->first + j, n, span, part->whole, c);
-        if (t + 1 < part->tiles)
-            prefetch_columns(a, part->first + j + n, width_of(part, t + 1), span, d + HEIGHT * n);
-        for (int lane = 0; lane < rows; lane += TILE_ROWS)
-            tiles_of[a->type][c->form]->wide[n](&w->panel, lane, c, blocks_in_span(a, span), d);
-        if (span == q8_blocks(a->k) - 1)
+            prepare_columns(a, part->first + j, n, width, span, part->whole, c);
+        if (span == 0)
+            set_partial(d, width, PANEL);
+        for (int lane = 0; lane < rows; lane += TILE_ROWS) {
+            if (last && t + 1 < part->tiles)
+                prefetch_outputs(a, part->first + j + n, width_of(part, t + 1), row + lane);
+            tiles_of[a->type][c->form]->wide[width](&w->panel, lane, c, blocks_in_span(a, span), d);
+        }
+        if (last)
             store_columns(a, part->first + j, n, row, rows, d);
     }
 }
@@ -436,7 +524,7 @@ static void multiply_panels(const struct matmul_args *a, const struct part *part
 static void multiply(const struct matmul_args *a)
 {
     ((struct work *)a->scratch)->panel.high = NULL;
-    if (a->n_x <= NARROW_MAX) {
+    if (a->n_x <= NARROW_MAX && !a->x_tiles) {
         multiply_narrow(a);
         return;
     }

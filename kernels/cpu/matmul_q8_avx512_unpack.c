@@ -15,12 +15,6 @@ INLINE __m256i sums_of_32(const int16_t *sums)
     return _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16(1));
 }
 
-INLINE void put_pairs_of_32(struct columns *c, int j, __m256i sums)
-{
-    __m128i packed = _mm_packs_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-    _mm_storeu_si128((__m128i *)c->pairs[j], packed);
-}
-
 // Minus the offset times the sums of 32, and of 16.
 INLINE void put_start_of_32(struct columns *c, int j, const int16_t *sums, int offset)
 {
@@ -32,37 +26,6 @@ INLINE void put_start_of_16(struct columns *c, int j, const int16_t *sums, int o
 {
     __m512i low = _mm512_cvtepu16_epi32(load_256(sums));  // beside it 0
     _mm512_storeu_si512(c->start[j], _mm512_madd_epi16(low, _mm512_set1_epi16((short)-offset)));
-}
-
-// Sums of |q| over the sixteen runs of 16 of a span; those of a run of 32 lie in neighbouring quarters, 0 and 1 or 2 and 3.
-// |q| is the distance of q + 128 from 128.
-INLINE __m512i magnitudes_of_16(const int8_t *q)
-{
-    const __m512i top = _mm512_set1_epi8((char)0x80);
-    __m512i v[4];
-    for (int i = 0; i < 4; i++)
-        v[i] = _mm512_sad_epu8(_mm512_xor_si512(load_512(q + 64 * i), top), top);
-    __m512i of_8 = _mm512_packus_epi32(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3]));
-    return _mm512_madd_epi16(of_8, _mm512_set1_epi16(1));
-}
-
-// Whether none of the columns' sums over runs of 16, or of 32, is above `most`.
-INLINE bool magnitudes_of_16_within(const struct columns *c, int most)
-{
-    __m512i max = _mm512_setzero_si512();
-    for (int j = 0; j < c->n; j++)
-        max = _mm512_max_epi32(max, magnitudes_of_16(c->q[j]));
-    return !_mm512_cmpgt_epi32_mask(max, _mm512_set1_epi32(most));
-}
-
-INLINE bool magnitudes_of_32_within(const struct columns *c, int most)
-{
-    __m512i max = _mm512_setzero_si512();
-    for (int j = 0; j < c->n; j += 2) {
-        __m512i m = _mm512_packus_epi32(magnitudes_of_16(c->q[j]), magnitudes_of_16(c->q[MIN(j + 1, c->n - 1)]));
-        max = _mm512_max_epu16(max, _mm512_add_epi16(m, _mm512_shuffle_i32x4(m, m, 0xb1)));
-    }
-    return !_mm512_cmpgt_epu16_mask(max, _mm512_set1_epi16((short)most));
 }
 
 // The lowest byte of each word, in all four.
@@ -102,24 +65,12 @@ static void unpack_q4_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-// Runs of 32: |sum| <= 32 * 8 * 127 = 32512.
+// Runs of 32: |sum| <= 32 * 8 * 127 = 32512. Mild ones need no offset: |sum| <= 15 * 2184 = 32760.
+enum { MILD_Q4_K = 2184 };
 static void prepare_q4_k(struct columns *c)
 {
-    for (int j = 0; j < c->n; j++) {
-        __m256i s = sums_of_32(c->q_sums[j]);
-        put_pairs_of_32(c, j, s);
-        put_start_of_32(c, j, c->q_sums[j], 8);
-    }
-}
-
-// Without an offset: |sum| <= 15 * 2184 = 32760.
-static bool prepare_mild_q4_k(struct columns *c)
-{
-    if (!magnitudes_of_32_within(c, 2184))
-        return false;
     for (int j = 0; j < c->n; j++)
-        put_pairs_of_32(c, j, sums_of_32(c->q_sums[j]));
-    return true;
+        put_start_of_32(c, j, c->q_sums[j], 8);
 }
 
 static void unpack_q5_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
@@ -140,25 +91,18 @@ static void unpack_q5_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-// Runs of 16: |sum| <= 16 * 16 * 127 = 32512.
+// Runs of 16: |sum| <= 16 * 16 * 127 = 32512. Mild ones of 32: |sum| <= 16 * 2047 = 32752.
+enum { MILD_Q5_K = 2047 };
 static void prepare_q5_k(struct columns *c)
 {
-    for (int j = 0; j < c->n; j++) {
-        put_pairs_of_32(c, j, sums_of_32(c->q_sums[j]));
+    for (int j = 0; j < c->n; j++)
         put_start_of_16(c, j, c->q_sums[j], 16);
-    }
 }
 
-// Runs of 32: |sum| <= 16 * 2047 = 32752.
-static bool prepare_mild_q5_k(struct columns *c)
+static void prepare_mild_q5_k(struct columns *c)
 {
-    if (!magnitudes_of_32_within(c, 2047))
-        return false;
-    for (int j = 0; j < c->n; j++) {
-        put_pairs_of_32(c, j, sums_of_32(c->q_sums[j]));
+    for (int j = 0; j < c->n; j++)
         put_start_of_32(c, j, c->q_sums[j], 16);
-    }
-    return true;
 }
 
 // ---- types with sixteen signed scales
@@ -205,21 +149,20 @@ static void prepare_q6_k(struct columns *c)
     const __m512i zero = _mm512_setzero_si512();
     for (int j = 0; j < c->n; j++)
         for (int i = 0; i < 2; i++) {
-            __m512i a = _mm512_dpbusd_epi32(zero, offset, load_512(c->q[j] + 128 * i));
-            __m512i b = _mm512_dpbusd_epi32(zero, offset, load_512(c->q[j] + 128 * i + 64));
+            const int8_t *q = c->q[j] + 2 * c->piece * (size_t)i;
+            __m512i a = _mm512_dpbusd_epi32(zero, offset, load_512(q));
+            __m512i b = _mm512_dpbusd_epi32(zero, offset, load_512(q + c->piece));
             __m512i sum = _mm512_add_epi32(_mm512_permutex2var_epi32(a, even, b), _mm512_permutex2var_epi32(a, odd, b));
             _mm512_storeu_si512(&c->start[j][16 * i], _mm512_sub_epi32(zero, sum));
         }
 }
 
-// Runs of 16: |sum| <= 32 * 1023 = 32736.
-static bool prepare_mild_q6_k(struct columns *c)
+// Mild ones of 16: |sum| <= 32 * 1023 = 32736.
+enum { MILD_Q6_K = 1023 };
+static void prepare_mild_q6_k(struct columns *c)
 {
-    if (!magnitudes_of_16_within(c, 1023))
-        return false;
     for (int j = 0; j < c->n; j++)
         put_start_of_16(c, j, c->q_sums[j], 32);
-    return true;
 }
 
 // Words of two-bit elements: pair p of the bits is elements 32p .. of a half; `third` bits stand above them.
@@ -311,13 +254,6 @@ static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-// Weights have no offset; mins go with the sums of 16 as they are.
-static void prepare_q2_k(struct columns *c)
-{
-    for (int j = 0; j < c->n; j++)
-        memcpy(c->pairs[j], c->q_sums[j], sizeof(c->pairs[j]));
-}
-
 // w * scale is 45 at the most: 16-bit products serve two.
 static void take_scales_q2_k(struct panel *p)
 {
@@ -332,10 +268,8 @@ static void take_scales_q2_k(struct panel *p)
 
 static void prepare_whole_q2_k(struct columns *c)
 {
-    for (int j = 0; j < c->n; j++) {
+    for (int j = 0; j < c->n; j++)
         c->start[j][0] = 0;
-        memcpy(c->pairs[j], c->q_sums[j], sizeof(c->pairs[j]));
-    }
 }
 
 // ---- IQ4_XS: the scales are words
@@ -463,11 +397,11 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
     [DT_IQ4_NL] = {.unpack = unpack_iq4_nl, .prepare = prepare_offset_128},
     [DT_IQ4_XS] = {.unpack = unpack_iq4_xs, .prepare = prepare_offset_128},
     [DT_MXFP4] = {.unpack = unpack_mxfp4, .prepare = prepare_offset_12},
-    [DT_Q2_K] = {.unpack = unpack_q2_k, .prepare = prepare_q2_k, .take_scales = take_scales_q2_k, .prepare_whole = prepare_whole_q2_k},
+    [DT_Q2_K] = {.unpack = unpack_q2_k, .pairs_of = 16, .take_scales = take_scales_q2_k, .prepare_whole = prepare_whole_q2_k},
     [DT_Q3_K] = {.unpack = unpack_q3_k, .prepare = prepare_q3_k, .take_scales = take_scales_q3_k, .prepare_whole = prepare_whole_q3_k},
-    [DT_Q4_K] = {.unpack = unpack_q4_k, .prepare = prepare_q4_k, .prepare_mild = prepare_mild_q4_k},
-    [DT_Q5_K] = {.unpack = unpack_q5_k, .prepare = prepare_q5_k, .prepare_mild = prepare_mild_q5_k},
-    [DT_Q6_K] = {.unpack = unpack_q6_k, .prepare = prepare_q6_k, .prepare_mild = prepare_mild_q6_k},
+    [DT_Q4_K] = {.unpack = unpack_q4_k, .pairs_of = 32, .prepare = prepare_q4_k, .mild_run = 32, .mild_most = MILD_Q4_K},
+    [DT_Q5_K] = {.unpack = unpack_q5_k, .pairs_of = 32, .prepare = prepare_q5_k, .prepare_mild = prepare_mild_q5_k, .mild_run = 32, .mild_most = MILD_Q5_K},
+    [DT_Q6_K] = {.unpack = unpack_q6_k, .prepare = prepare_q6_k, .prepare_mild = prepare_mild_q6_k, .mild_run = 16, .mild_most = MILD_Q6_K},
     [DT_IQ1_S] = {.unpack = ISA_FN(matmul_q8_unpack_iq1_s), .prepare = ISA_FN(matmul_q8_prepare_iq1)},
     [DT_IQ1_M] = {.unpack = ISA_FN(matmul_q8_unpack_iq1_m), .prepare = ISA_FN(matmul_q8_prepare_iq1)},
     [DT_IQ2_XXS] = {.unpack = ISA_FN(matmul_q8_unpack_iq2_xxs), .prepare = ISA_FN(matmul_q8_prepare_signed_32)},

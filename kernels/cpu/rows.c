@@ -522,6 +522,42 @@ INLINE void sums_of_32(const int16_t sums[Q8_SUMS], int16_t of_32[Q8_SUMS / 2])
 #endif
 }
 
+// The largest sums of magnitudes of runs of 16 and 32 of a block that lies in tiles.
+#if defined(VEC_AVX512)
+INLINE void note_most(const int8_t *q, size_t stride, uint16_t most[MOST_COUNT])
+{
+    const __m512i top = _mm512_set1_epi8(-128); // |q| is the distance of q + 128 from 128
+    __m512i v[4];
+    UNROLL for (int i = 0; i < 4; i++) v[i] =
+        _mm512_sad_epu8(_mm512_xor_si512(_mm512_loadu_si512(q + stride * (size_t)i), top), top);
+    __m512i of_8 = _mm512_packus_epi32(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3]));
+    __m512i of_16 = _mm512_madd_epi16(of_8, _mm512_set1_epi16(1)); // pairs that make a run of 32 in neighbouring quarters
+    __m512i of_32 = _mm512_add_epi32(of_16, _mm512_shuffle_i32x4(of_16, of_16, 0xb1));
+    __m512i both = _mm512_packus_epi32(of_16, of_32);
+    __m256i half = _mm256_max_epu16(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64(both, 1));
+    __m128i max = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    max = _mm_max_epu16(max, _mm_srli_epi64(max, 32));
+    max = _mm_max_epu16(max, _mm_srli_epi64(max, 16));
+    most[MOST_OF_16] = (uint16_t)_mm_extract_epi16(max, 0);
+    most[MOST_OF_32] = (uint16_t)_mm_extract_epi16(max, 4);
+}
+#else
+INLINE void note_most(const int8_t *q, size_t stride, uint16_t most[MOST_COUNT])
+{
+    int of_16 = 0, of_32 = 0;
+    for (int i = 0; i < Q8_BLOCK; i += 32) {
+        const int8_t *run = q + stride * (size_t)(i / 64) + i % 64;
+        int low = 0, high = 0;
+        for (int j = 0; j < 16; j++)
+            low += run[j] < 0 ? -run[j] : run[j], high += run[16 + j] < 0 ? -run[16 + j] : run[16 + j];
+        of_16 = MAX(of_16, MAX(low, high));
+        of_32 = MAX(of_32, low + high);
+    }
+    most[MOST_OF_16] = (uint16_t)of_16;
+    most[MOST_OF_32] = (uint16_t)of_32;
+}
+#endif
+
 void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
 {
     float padded[Q8_BLOCK];
@@ -531,5 +567,6 @@ void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *til
         struct block to = {q, Q8_TILE_COLUMNS * Q8_TILE_WIDTH, t.sums[column]};
         t.d[column] = quantize_block_scaled(whole_block(x, n, padded), to);
         sums_of_32(t.sums[column], t.sums_of_32[column]);
+        note_most(to.q, to.stride, t.most[column]);
     }
 }
