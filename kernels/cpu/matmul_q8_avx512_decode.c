@@ -31,6 +31,10 @@ struct view {
     const int16_t *sums;
 };
 
+// Words that were stored to be broadcast one by one. Left to itself gcc takes each out of the register that it came from, by
+// shuffles on the one port that is busiest.
+#define STAYS_IN_MEMORY(array) __asm__("" : "+m"(array))
+
 // ---- adding up lanes
 
 // Lane r of out[j], for n columns, is the sum of the lanes of DOT for row r. UNPACK declares what all columns take of a
@@ -151,6 +155,7 @@ INLINE void sums_k4(const struct rows16 *g, size_t at, const struct ahead *ahead
     __m512i q[COLUMNS_MAX][4];
     _mm512_storeu_si512(scales[0], h.scale[0]);
     _mm512_storeu_si512(scales[1], h.scale[1]);
+    STAYS_IN_MEMORY(scales);
     s->d = h.d, s->m = h.m;
     UNROLL
     for (int j = 0; j < n; j++) {
@@ -269,6 +274,7 @@ INLINE void sums_q2_k(const struct rows16 *g, size_t at, const struct ahead *ahe
             s->min[j] = _mm512_dpwssd_epi32(s->min[j], bytes_to_pair(min, 2, 3), broadcast_32(x[j].sums + 4 * i + 2));
         }
     }
+    STAYS_IN_MEMORY(scales);
     load_words_16(g, at + 68, t);  // the last 16 bytes: quants, d and dmin
     s->d = low_halves(t[3]);
     s->m = high_halves(t[3]);
@@ -294,6 +300,7 @@ INLINE void sums_q3_k(const struct rows16 *g, size_t at, const struct ahead *ahe
     load_scales_q3_k(g, at, t);
     for (int i = 0; i < 4; i++)
         _mm512_storeu_si512(scales[i], t[i]);
+    STAYS_IN_MEMORY(scales);
     UNROLL
     for (int j = 0; j < n; j++) {
         load_activations_pairs(x[j].q, q[j]);
@@ -341,6 +348,7 @@ INLINE void sums_iq4_xs(const struct rows16 *g, size_t at, const struct ahead *a
             start[j][h] = _mm512_add_epi32(offset_start(q[j][2 * h], 128), offset_start(q[j][2 * h + 1], 128));
         }
     }
+    STAYS_IN_MEMORY(scales);
     const __m512i values = values_of(&shape_iq4_nl);
     REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, 136);
                  struct unpacked u = unpack_iq4_xs(g->at[row] + at + 8, values, &scales[0][row], &scales[1][row]),
