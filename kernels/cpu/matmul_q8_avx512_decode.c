@@ -415,7 +415,27 @@ INLINE void add_halves(const __m512i v[4], __m512i dot[2])
     dot[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
 }
 
-// Q8_0: two blocks a register. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
+// Q8_0, two blocks a register, rows 4t .. 4t + 3; `from` is where their share of what is asked for ahead begins. Weights + 128
+// are unsigned: a lane sums 4 * 128 * 127 in magnitude.
+INLINE void dots_rows_q8_0(const struct rows16 *g, const size_t offset[2], int t, int from, const struct ahead *ahead,
+                           const __m512i q[COLUMNS_MAX], const __m512i start[COLUMNS_MAX], int n, __m512i v[COLUMNS_MAX][4])
+{
+    __m512i u[COLUMNS_MAX][4];
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *row = g->at[4 * t + i];
+        __m512i w = load_2x32(row + offset[0] + 2, row + offset[1] + 2);
+        w = _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
+        prefetch_block(ahead, 4 * t + i, from, 68);
+        UNROLL
+        for (int j = 0; j < n; j++)
+            u[j][i] = _mm512_dpbusd_epi32(start[j], w, q[j]);
+    }
+    UNROLL
+    for (int j = 0; j < n; j++)
+        v[j][t] = reduce_quarters(u[j]);
+}
+
 INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
                       const struct view *x, int n, __m512i dot[COLUMNS_MAX][8])
 {
@@ -427,22 +447,14 @@ INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int blocks
             q[j] = load_512(x[j].q + 64 * p);
             start[j] = offset_start(q[j], 128);
         }
-        KEEP_LOOP
-        for (int t = 0; t < 4; t++) {
-            __m512i u[COLUMNS_MAX][4];
+        if (n == 1) {  // sums stay in registers
             UNROLL
-            for (int i = 0; i < 4; i++) {
-                const uint8_t *row = g->at[4 * t + i];
-                __m512i w = load_2x32(row + offset[2 * p] + 2, row + offset[2 * p + 1] + 2);
-                w = _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
-                prefetch_block(ahead, 4 * t + i, 68 * p, 68);
-                UNROLL
-                for (int j = 0; j < n; j++)
-                    u[j][i] = _mm512_dpbusd_epi32(start[j], w, q[j]);
-            }
-            UNROLL
-            for (int j = 0; j < n; j++)
-                v[j][t] = reduce_quarters(u[j]);
+            for (int t = 0; t < 4; t++)
+                dots_rows_q8_0(g, offset + 2 * p, t, 68 * p, ahead, q, start, n, v);
+        } else {
+            KEEP_LOOP
+            for (int t = 0; t < 4; t++)
+                dots_rows_q8_0(g, offset + 2 * p, t, 68 * p, ahead, q, start, n, v);
         }
         UNROLL
         for (int j = 0; j < n; j++)
