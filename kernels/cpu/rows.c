@@ -558,7 +558,7 @@ INLINE void note_most(const int8_t *q, size_t stride, uint16_t most[MOST_COUNT])
 }
 #endif
 
-void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+INLINE void quantize_tiles(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column, bool most)
 {
     float padded[Q8_BLOCK];
     for (int64_t span = col / Q8_BLOCK; n > 0; span++, x += Q8_BLOCK, n -= Q8_BLOCK) {
@@ -567,6 +567,20 @@ void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *til
         struct block to = {q, Q8_TILE_COLUMNS * Q8_TILE_WIDTH, t.sums[column]};
         t.d[column] = quantize_block_scaled(whole_block(x, n, padded), to);
         sums_of_32(t.sums[column], t.sums_of_32[column]);
-        note_most(to.q, to.stride, t.most[column]);
+        if (most)
+            note_most(to.q, to.stride, t.most[column]);
     }
 }
+
+void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+{
+    quantize_tiles(x, col, n, tiles, n_columns, column, true);
+}
+
+#if defined(VEC_AVX512)
+// For matrix tiles, which do not ask how large a run is.
+void quantize_q8_tiles_amx(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+{
+    quantize_tiles(x, col, n, tiles, n_columns, column, false);
+}
+#endif
