@@ -2,7 +2,7 @@
 //
 // The naive loop, for each row: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
 // The products are cheap (vpdpbusd: 64 of them); what costs is unpacking, and adding up 16 lanes of each row and block. So:
-//   - 16 rows go together. Each leaves a register of 16 partial sums a block; reduce_16x16 adds the lanes of 16 such
+//   - 16 rows go together. Each leaves a register of 16 partial sums a block; REDUCE_16X16 adds the lanes of 16 such
 //     registers in 45 operations and puts the sum of row r in lane r. From there on floats have a lane a row.
 //   - The activations of a block are put into the order in which weights come out of their bytes once for the 16 rows.
 //   - A row's block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One

@@ -369,7 +369,6 @@ INLINE bool magnitudes_of_32_within(const struct columns *c, int most)
     return !_mm512_cmpgt_epu16_mask(max, _mm512_set1_epi16((short)most));
 }
 
-
 // Columns first .. first + n - 1 in this span, from their tiles. True: they are mild.
 static bool look_up_tiles(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
 {
@@ -389,6 +388,7 @@ static bool look_up_tiles(const struct matmul_args *a, int first, int n, int64_t
     c->pairs = u->pairs_of == 16 ? t.sums[first] : t.sums_of_32[first];
     return most <= u->mild_most;
 }
+
 // The same from their rows.
 static bool look_up_rows(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
 {

@@ -1,4 +1,4 @@
-// One or two columns by 16 rows at a time: what the rows ask for ahead of its use, and how the lanes of 16 sums are
+// A few columns by 16 rows at a time: what the rows ask for ahead of its use, and how the lanes of 16 sums are
 // added up.
 //
 // Private to matmul_q8_avx512*.c. All is pure and inlined.
