@@ -186,7 +186,7 @@ static void *tiles_new(const struct product *p, int n)
     for (int64_t span = 0; span < q8_blocks(p->o->k); span++) {
         struct q8_tiles t = q8_tiles_at(tiles, n, span);
         for (int j = 0; j < n; j++)
-            q8_tiles_put(&t, j, p->x[j], p->o->k, span), q8_tiles_put_most(&t, j, p->x[j], span);
+            q8_tiles_put(&t, j, p->x[j], p->o->k, span), q8_tiles_put_most(&t, j);
     }
     return tiles;
 }

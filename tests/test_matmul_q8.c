@@ -195,7 +195,7 @@ static struct guarded tiles_new(const struct kernels *k, const struct call *c, c
     for (int64_t span = 0; span < q8_blocks(c->k); span++) {
         struct q8_tiles t = q8_tiles_at(g.data, n_x, span);
         for (int j = 0; j < n_x; j++)
-            q8_tiles_put(&t, j, x[j], c->k, span), q8_tiles_put_most(&t, j, x[j], span);
+            q8_tiles_put(&t, j, x[j], c->k, span), q8_tiles_put_most(&t, j);
     }
     return g;
 }
@@ -611,7 +611,7 @@ static void check_q8_parts(const float *x, int64_t k)
             struct q8_tiles t = q8_tiles_at(want_tiles, COLUMNS, span);
             q8_tiles_put(&t, COLUMN, want, k, span);
             if (strcmp(l->name, "amx"))
-                q8_tiles_put_most(&t, COLUMN, want, span);
+                q8_tiles_put_most(&t, COLUMN);
         }
         l->quantize_q8_tiles(x, 0, half, tiles, COLUMNS, COLUMN);
         l->quantize_q8_tiles(x + half, half, k - half, tiles, COLUMNS, COLUMN);

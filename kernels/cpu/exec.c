@@ -162,7 +162,7 @@ static void put_in_tiles(const struct item *it, const struct tensor *n, void *ti
     for (int64_t span = it->col0 / Q8_BLOCK; span < q8_blocks(it->col1); span++) {
         struct q8_tiles t = q8_tiles_at(tiles, rows_of(it->run, n->rows), span);
         q8_tiles_put(&t, row, row_at(it, n, row), n->width, span);
-        q8_tiles_put_most(&t, row, row_at(it, n, row), span);
+        q8_tiles_put_most(&t, row);
     }
 }
 

@@ -72,26 +72,31 @@ static inline struct q8_tiles q8_tiles_at(void *tiles, int n_columns, int64_t sp
     void *sums = at + n * Q8_BLOCK, *of_32 = at + n * (Q8_BLOCK + 2 * Q8_SUMS), *d = at + n * (Q8_BLOCK + 3 * Q8_SUMS);
     return (struct q8_tiles){at, sums, of_32, d, (void *)(at + n * (Q8_BLOCK + 3 * Q8_SUMS + 4))};
 }
+// The first 64 quants of a column; the next lie Q8_TILE_COLUMNS * Q8_TILE_WIDTH on.
+static inline int8_t *q8_tiles_quants(const struct q8_tiles *t, int column)
+{
+    return t->quants + column / Q8_TILE_COLUMNS * Q8_TILE_GROUP + column % Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
+}
 // A span of one column's q8 row into its tiles, all but `most`.
 static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void *row, int64_t k, int64_t span)
 {
     const int8_t *q = q8_quants(row) + span * Q8_BLOCK;
     const int16_t *sums = q8_sums(row, k) + span * Q8_SUMS;
-    int8_t *to = t->quants + column / Q8_TILE_COLUMNS * Q8_TILE_GROUP + column % Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
     for (int i = 0; i < Q8_BLOCK; i += Q8_TILE_WIDTH)
-        memcpy(to + i * Q8_TILE_COLUMNS, q + i, Q8_TILE_WIDTH);
+        memcpy(q8_tiles_quants(t, column) + i * Q8_TILE_COLUMNS, q + i, Q8_TILE_WIDTH);
     memcpy(t->sums[column], sums, sizeof(t->sums[column]));
     for (int i = 0; i < Q8_SUMS / 2; i++)
         t->sums_of_32[column][i] = (int16_t)(sums[2 * i] + sums[2 * i + 1]);
     t->d[column] = q8_scales(row, k)[span];
 }
-// And what only the level without matrix tiles asks for.
-static inline void q8_tiles_put_most(const struct q8_tiles *t, int column, const void *row, int64_t span)
+// `most` of a column, from its quants there: what only the level without matrix tiles asks for.
+static inline void q8_tiles_put_most(const struct q8_tiles *t, int column)
 {
-    const int8_t *q = q8_quants(row) + span * Q8_BLOCK;
     uint16_t *most = t->most[column];
     most[MOST_OF_16] = most[MOST_OF_32] = 0;
-    for (int i = 0; i < Q8_BLOCK; i += 32, q += 32) {
+    for (int i = 0; i < Q8_BLOCK; i += 32) {
+        int in_tile = i % Q8_TILE_WIDTH;
+        const int8_t *q = q8_tiles_quants(t, column) + (i - in_tile) * Q8_TILE_COLUMNS + in_tile;
         int low = 0, high = 0;
         for (int j = 0; j < 16; j++)
             low += q[j] < 0 ? -q[j] : q[j], high += q[16 + j] < 0 ? -q[16 + j] : q[16 + j];
@@ -131,6 +136,14 @@ struct matmul_args {
     size_t next_stride;
 };
 typedef void matmul_fn(const struct matmul_args *a);
+
+// Where the rows behind a group of `height` rows from `first` on begin; where that is not known, these, which are in the
+// cache. Rows lie one behind the other, so all their bytes can be asked for as they lie, while as many are multiplied.
+static inline const uint8_t *matmul_rows_after(const struct matmul_args *a, int first, int height)
+{
+    const int after = first + height < a->n_rows ? first + height : first;
+    return after == first && a->next ? a->next : (const uint8_t *)a->w + (size_t)after * a->w_stride;
+}
 
 // Attention of some rows for one KV head and the query heads that share it.
 // Keys are taken in spans of ATTENTION_SPAN positions, counted from position 0: in each span the scores of all seen keys

@@ -180,14 +180,6 @@ INLINE void add_block(const struct rows8 *g, size_t at, const uint8_t *ahead, co
     }
 }
 
-// Where the eight rows that come after these begin; where that is not known, these, which are in the cache. Rows lie
-// one behind the other, so all their bytes are asked for as they lie, while as many are multiplied.
-INLINE const uint8_t *rows_after(const struct matmul_args *a, int first)
-{
-    const int after = first + GROUP < a->n_rows ? first + GROUP : first;
-    return after == first && a->next ? a->next : (const uint8_t *)a->w + (size_t)after * a->w_stride;
-}
-
 // Columns are put in order once for all rows, as far as there is room for their spans.
 INLINE void multiply_runs(const struct matmul_args *a, int column, const struct layout *l, load_fn *load,
                           weights_fn *weights, order_fn *order, int n)
@@ -197,7 +189,7 @@ INLINE void multiply_runs(const struct matmul_args *a, int column, const struct 
     const int64_t spans = q8_blocks(a->k), room = SCRATCH_BYTES / ((int64_t)sizeof(*columns) * n);
     for (int first = 0; first < a->n_rows; first += GROUP) {
         const struct rows8 g = rows_from(a, first);
-        const uint8_t *ahead = rows_after(a, first);
+        const uint8_t *ahead = matmul_rows_after(a, first, GROUP);
         __m256 d[COLUMNS_AT_ONCE];
         UNROLL
         for (int j = 0; j < n; j++)

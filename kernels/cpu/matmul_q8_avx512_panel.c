@@ -378,7 +378,7 @@ static bool look_up_tiles(const struct matmul_args *a, int first, int n, int64_t
     int most = 0;
     for (int j = 0; j < c->n; j++) {
         int at = first + j;
-        c->q[j] = t.quants + at / Q8_TILE_COLUMNS * Q8_TILE_GROUP + at % Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
+        c->q[j] = q8_tiles_quants(&t, at);
         c->q_sums[j] = t.sums[at];
     }
     for (int j = 0; j < n; j++)

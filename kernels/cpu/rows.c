@@ -524,12 +524,14 @@ INLINE void sums_of_32(const int16_t sums[Q8_SUMS], int16_t of_32[Q8_SUMS / 2])
 
 // The largest sums of magnitudes of runs of 16 and 32 of a block that lies in tiles.
 #if defined(VEC_AVX512)
-INLINE void note_most(const int8_t *q, size_t stride, uint16_t most[MOST_COUNT])
+INLINE void note_most(const struct q8_tiles *t, int column)
 {
+    const int8_t *q = q8_tiles_quants(t, column);
+    uint16_t *most = t->most[column];
     const __m512i top = _mm512_set1_epi8(-128); // |q| is the distance of q + 128 from 128
     __m512i v[4];
     UNROLL for (int i = 0; i < 4; i++) v[i] =
-        _mm512_sad_epu8(_mm512_xor_si512(_mm512_loadu_si512(q + stride * (size_t)i), top), top);
+        _mm512_sad_epu8(_mm512_xor_si512(_mm512_loadu_si512(q + Q8_TILE_COLUMNS * Q8_TILE_WIDTH * i), top), top);
     __m512i of_8 = _mm512_packus_epi32(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3]));
     __m512i of_16 = _mm512_madd_epi16(of_8, _mm512_set1_epi16(1)); // pairs that make a run of 32 in neighbouring quarters
     __m512i of_32 = _mm512_add_epi32(of_16, _mm512_shuffle_i32x4(of_16, of_16, 0xb1));
@@ -542,19 +544,9 @@ INLINE void note_most(const int8_t *q, size_t stride, uint16_t most[MOST_COUNT])
     most[MOST_OF_32] = (uint16_t)_mm_extract_epi16(max, 4);
 }
 #else
-INLINE void note_most(const int8_t *q, size_t stride, uint16_t most[MOST_COUNT])
+INLINE void note_most(const struct q8_tiles *t, int column)
 {
-    int of_16 = 0, of_32 = 0;
-    for (int i = 0; i < Q8_BLOCK; i += 32) {
-        const int8_t *run = q + stride * (size_t)(i / 64) + i % 64;
-        int low = 0, high = 0;
-        for (int j = 0; j < 16; j++)
-            low += run[j] < 0 ? -run[j] : run[j], high += run[16 + j] < 0 ? -run[16 + j] : run[16 + j];
-        of_16 = MAX(of_16, MAX(low, high));
-        of_32 = MAX(of_32, low + high);
-    }
-    most[MOST_OF_16] = (uint16_t)of_16;
-    most[MOST_OF_32] = (uint16_t)of_32;
+    q8_tiles_put_most(t, column);
 }
 #endif
 
@@ -563,12 +555,11 @@ INLINE void quantize_tiles(const float *x, int64_t col, int64_t n, void *tiles, 
     float padded[Q8_BLOCK];
     for (int64_t span = col / Q8_BLOCK; n > 0; span++, x += Q8_BLOCK, n -= Q8_BLOCK) {
         struct q8_tiles t = q8_tiles_at(tiles, n_columns, span);
-        int8_t *q = t.quants + column / Q8_TILE_COLUMNS * Q8_TILE_GROUP + column % Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
-        struct block to = {q, Q8_TILE_COLUMNS * Q8_TILE_WIDTH, t.sums[column]};
+        struct block to = {q8_tiles_quants(&t, column), Q8_TILE_COLUMNS * Q8_TILE_WIDTH, t.sums[column]};
         t.d[column] = quantize_block_scaled(whole_block(x, n, padded), to);
         sums_of_32(t.sums[column], t.sums_of_32[column]);
         if (most)
-            note_most(to.q, to.stride, t.most[column]);
+            note_most(&t, column);
     }
 }
 
