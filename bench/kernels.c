@@ -178,17 +178,13 @@ static const void *column_new(const struct options *o, uint64_t *state)
     return row;
 }
 
-// The columns once more, for levels that multiply in tiles.
-static void *tiles_new(const struct product *p, int n)
+// The columns once more, as the level wants them in tiles.
+static void put_tiles(const struct kernels *k, const struct product *p)
 {
-    void *tiles = fail_alloc(aligned_alloc(64, q8_tiles_bytes(p->o->k, n)));
-    memset(tiles, 0, q8_tiles_bytes(p->o->k, n));
-    for (int64_t span = 0; span < q8_blocks(p->o->k); span++) {
-        struct q8_tiles t = q8_tiles_at(tiles, n, span);
-        for (int j = 0; j < n; j++)
-            q8_tiles_put(&t, j, p->x[j], p->o->k, span), q8_tiles_put_most(&t, j);
-    }
-    return tiles;
+    memset(p->tiles, 0, q8_tiles_bytes(p->o->k, p->n_x));
+    for (int64_t span = 0; span < q8_blocks(p->o->k); span++)
+        for (int j = 0; j < p->n_x; j++)
+            k->put_q8_tiles(p->x[j], p->o->k, span, p->tiles, p->n_x, j);
 }
 
 static void columns_new(struct product *p, int n, int64_t n_rows)
@@ -204,7 +200,7 @@ static void columns_new(struct product *p, int n, int64_t n_rows)
         p->x[j] = column_new(p->o, &state);
         p->y[j] = (float *)(void *)(y + (size_t)j * stride);
     }
-    p->tiles = p->o->f32 ? NULL : tiles_new(p, n);
+    p->tiles = fail_alloc(aligned_alloc(64, q8_tiles_bytes(p->o->k, n)));
 }
 
 static void columns_free(struct product *p, int n)
@@ -344,6 +340,8 @@ static bool measure_type(const struct options *o, enum dtype type, uint8_t *w, b
             p.n_x = o->columns[c];
             p.n_rows = rows_for(&p, p.n_x, strcmp(k->name, "scalar") != 0);
             columns_new(&p, p.n_x, p.n_rows);
+            if (!o->f32)
+                put_tiles(k, &p);
             struct figure f = measure(k, &p);
             print_figure(o, &f, *first);
             fflush(stdout);

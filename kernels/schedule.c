@@ -428,20 +428,22 @@ static int tiles_from(const struct builder *b, const struct tensor *n)
     return rows;
 }
 
-// Whether quantised rows that products read by columns are kept in tiles too, or alone, where the schedule is for many rows.
+// Whether quantised rows that products read by columns are kept in tiles too, or alone.
 static void choose_tiles(struct builder *b)
 {
     const struct q8_rules *q8 = &b->program->q8;
     struct value *values = b->out->values;
-    if (!q8->tiles_bytes || b->options->kind == SCHEDULE_FEW)
+    if (!q8->tiles_bytes)
         return;
     for (int i = 0; i < b->program->n; i++)
         values[i].tiles_alone = b->program->nodes[i]->op == OP_QUANTIZE;
     for (int i = 0; i < b->program->n; i++) {
         const struct tensor *n = b->program->nodes[i], *x = n->src[0];
-        if (!x || x->op != OP_QUANTIZE || values[x->id].place != PLACE_SHARED)
+        if (!x || x->op != OP_QUANTIZE)
             continue;
         struct value *v = &values[x->id];
+        if (v->place != PLACE_SHARED && v->place != PLACE_PRIVATE)
+            continue;
         size_t bytes = n->op != OP_MATMUL ? 0 : q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], b->options->max_rows[n->rows]);
         v->tiles_alone &= bytes > 0;
         v->bytes += MAX(v->tiles_bytes, bytes) - v->tiles_bytes;

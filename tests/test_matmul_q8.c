@@ -192,11 +192,9 @@ static struct guarded tiles_new(const struct kernels *k, const struct call *c, c
         return (struct guarded){0};
     struct guarded g = guarded_new(q8_tiles_bytes(c->k, n_x), 0);
     memset(g.data, POISON, g.size);
-    for (int64_t span = 0; span < q8_blocks(c->k); span++) {
-        struct q8_tiles t = q8_tiles_at(g.data, n_x, span);
+    for (int64_t span = 0; span < q8_blocks(c->k); span++)
         for (int j = 0; j < n_x; j++)
-            q8_tiles_put(&t, j, x[j], c->k, span), q8_tiles_put_most(&t, j);
-    }
+            k->put_q8_tiles(x[j], c->k, span, g.data, n_x, j);
     return g;
 }
 
@@ -607,12 +605,8 @@ static void check_q8_parts(const float *x, int64_t k)
         cr_assert_eq(memcmp(row, want, size), 0, "%s, k %lld: by parts", l->name, (long long)k);
         memset(tiles, 0xa5, tiles_size);
         memset(want_tiles, 0xa5, tiles_size);
-        for (int64_t span = 0; span < q8_blocks(k); span++) {
-            struct q8_tiles t = q8_tiles_at(want_tiles, COLUMNS, span);
-            q8_tiles_put(&t, COLUMN, want, k, span);
-            if (strcmp(l->name, "amx"))
-                q8_tiles_put_most(&t, COLUMN);
-        }
+        for (int64_t span = 0; span < q8_blocks(k); span++)
+            l->put_q8_tiles(want, k, span, want_tiles, COLUMNS, COLUMN);
         l->quantize_q8_tiles(x, 0, half, tiles, COLUMNS, COLUMN);
         l->quantize_q8_tiles(x + half, half, k - half, tiles, COLUMNS, COLUMN);
         cr_assert_eq(memcmp(tiles, want_tiles, tiles_size), 0, "%s, k %lld: in tiles", l->name, (long long)k);

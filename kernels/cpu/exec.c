@@ -84,7 +84,8 @@ static void *tiles_of(const struct item *it, const struct tensor *n)
     const struct value *v = value_of(r, n);
     if (!v->tiles_bytes || rows_of(r, n->rows) < v->tiles_from)
         return NULL;
-    return r->plan->shared + v->offset + v->row_bytes * (size_t)r->schedule->max_rows[n->rows];
+    uint8_t *base = v->place == PLACE_SHARED ? r->plan->shared : it->local + r->plan->values_at;
+    return base + v->offset + v->row_bytes * (size_t)r->schedule->max_rows[n->rows];
 }
 
 static float *at(const struct item *it, const struct tensor *n, int row, int64_t col)
@@ -159,11 +160,18 @@ static void quantize_each(const struct item *it, const struct tensor *n)
 
 static void put_in_tiles(const struct item *it, const struct tensor *n, void *tiles, int row)
 {
-    for (int64_t span = it->col0 / Q8_BLOCK; span < q8_blocks(it->col1); span++) {
-        struct q8_tiles t = q8_tiles_at(tiles, rows_of(it->run, n->rows), span);
-        q8_tiles_put(&t, row, row_at(it, n, row), n->width, span);
-        q8_tiles_put_most(&t, row);
-    }
+    for (int64_t span = it->col0 / Q8_BLOCK; span < q8_blocks(it->col1); span++)
+        it->run->k->put_q8_tiles(row_at(it, n, row), n->width, span, tiles, rows_of(it->run, n->rows), row);
+}
+
+// Block by block of all rows: in tiles these lie side by side.
+static void quantize_tiles(const struct item *it, const struct tensor *n, void *tiles)
+{
+    const int columns = rows_of(it->run, n->rows);
+    for (int64_t c = it->col0; c < it->col1; c += Q8_BLOCK)
+        for (int row = it->row0; row < it->row1; row++)
+            it->run->k->quantize_q8_tiles(at(it, n->src[0], row, c), c, MIN(it->col1 - c, (int64_t)Q8_BLOCK), tiles, columns,
+                                          row);
 }
 
 // The item's columns of each row, whole blocks of them.
@@ -176,13 +184,12 @@ static void do_quantize(const struct item *it, const struct tensor *n)
         return;
     }
     void *tiles = tiles_of(it, n);
+    if (tiles && value_of(it->run, n)->tiles_alone) {
+        quantize_tiles(it, n, tiles);
+        return;
+    }
     for (int row = it->row0; row < it->row1; row++) {
-        const float *x = at(it, n->src[0], row, c);
-        if (tiles && value_of(it->run, n)->tiles_alone) {
-            k->quantize_q8_tiles(x, c, it->col1 - c, tiles, rows_of(it->run, n->rows), row);
-            continue;
-        }
-        k->quantize_q8_columns(x, n->width, c, it->col1 - c, row_at(it, n, row));
+        k->quantize_q8_columns(at(it, n->src[0], row, c), n->width, c, it->col1 - c, row_at(it, n, row));
         if (tiles)
             put_in_tiles(it, n, tiles, row);
     }
@@ -413,11 +420,22 @@ struct grid {
     int pieces, piece;     // of a column of the rest; rows of one, and of the last what is left
 };
 
+// In tiles the rows of a group lie side by side: two threads would write to the same lines.
+static bool fills_tiles(const struct run *r, const struct chain *c, int rows)
+{
+    bool fills = false;
+    for (int i = 0; i < c->n_nodes; i++) {
+        const struct value *v = value_of(r, c->nodes[i]);
+        fills |= v->tiles_bytes && rows >= v->tiles_from;
+    }
+    return fills;
+}
+
 // Rows that an item takes at a time; all of them where columns are shared out.
 static int row_tile(const struct run *r, const struct chain *c, int rows)
 {
     if (c->kind == CHAIN_ROWS)
-        return MAX(1, MIN(ROW_TILE_MAX, rows / (4 * pool_size(r->pool))));
+        return fills_tiles(r, c, rows) ? Q8_TILE_COLUMNS : MAX(1, MIN(ROW_TILE_MAX, rows / (4 * pool_size(r->pool))));
     return c->kind == CHAIN_ATTEND ? attend_tile(r, c, rows) : MAX(rows, 1);
 }
 

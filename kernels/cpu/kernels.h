@@ -105,6 +105,43 @@ static inline void q8_tiles_put_most(const struct q8_tiles *t, int column)
     }
 }
 
+// The same for matrix tiles whose rows are rows of weights (AMX): 16 columns together, span after span, of a span group after
+// group; words of four elements of the 16 columns side by side. As large as the above.
+struct q8_words {
+    int8_t words[Q8_BLOCK / Q8_TILE_WIDTH][Q8_TILE_WIDTH / 4][Q8_TILE_COLUMNS][4];
+    int16_t pairs_of_16[Q8_SUMS / 2][Q8_TILE_COLUMNS][2], pairs_of_32[Q8_SUMS / 4][Q8_TILE_COLUMNS][2];  // sums of q
+    int32_t total[Q8_TILE_COLUMNS];
+    float d[Q8_TILE_COLUMNS];
+};
+_Static_assert(sizeof(struct q8_words) == Q8_TILE_COLUMNS * Q8_TILE_COLUMN_BYTES, "both ways of tiles take the same room");
+static inline int q8_groups(int n_columns)
+{
+    return (n_columns + Q8_TILE_COLUMNS - 1) / Q8_TILE_COLUMNS;
+}
+static inline struct q8_words *q8_words_at(void *tiles, int n_columns, int64_t span, int column)
+{
+    return (struct q8_words *)tiles + span * q8_groups(n_columns) + column / Q8_TILE_COLUMNS;
+}
+// All but the quants of column `i` of 16.
+static inline void q8_words_put_sums(struct q8_words *w, int i, const int16_t sums[Q8_SUMS], float d)
+{
+    int32_t total = 0;
+    for (int j = 0; j < Q8_SUMS; j++) {
+        w->pairs_of_16[j / 2][i][j % 2] = sums[j];
+        total += sums[j];
+    }
+    for (int j = 0; j < Q8_SUMS / 2; j++)
+        w->pairs_of_32[j / 2][i][j % 2] = (int16_t)(sums[2 * j] + sums[2 * j + 1]);
+    w->total[i] = total;
+    w->d[i] = d;
+}
+static inline void q8_words_put(struct q8_words *w, int i, const int8_t q[Q8_BLOCK], const int16_t sums[Q8_SUMS], float d)
+{
+    for (int j = 0; j < Q8_BLOCK; j += 4)
+        memcpy(w->words[j / Q8_TILE_WIDTH][j % Q8_TILE_WIDTH / 4][i], q + j, 4);
+    q8_words_put_sums(w, i, sums, d);
+}
+
 // y[j][r] = sum over k of W[r][k] * x[j][k], r < n_rows, j < n_x: y[j] points at the output of the first row.
 // In `matmul_q8` x[j] is a q8 row; in `matmul_f32` it is k floats. The canonical order, for one column or many:
 //
@@ -200,8 +237,9 @@ struct kernels {
     void (*quantize_q8)(const float *x, int64_t k, void *row);
     // Columns col .. col+n-1 alone of a row of k, x[0] the first of them: whole blocks, from a block's start.
     void (*quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
-    // The same, to column `column` of n_columns in tiles: bytes as q8_tiles_put and (not by AMX) .._put_most leave them.
+    // The same, to column `column` of n_columns in the tiles that this level reads; and a span of a row that is quantised.
     void (*quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column);
+    void (*put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);
     void (*combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);  // sum_j weights[j]*x[j*n ..]
     // Conversions of n elements (a multiple of the type's block).
     void (*const *encode)(const float *x, void *blocks, int64_t n);  // [DT_COUNT]; the KV types; same bits as dtype_encode

@@ -22,7 +22,7 @@
 #define IN_TILES_avxvnni NULL
 #define IN_TILES_avx512 matmul_q8_in_tiles_avx512
 
-#define TABLE(title, q8, tiles, put)                                                                                   \
+#define TABLE(title, q8, tiles, quantize, put)                                                                         \
     {                                                                                                                  \
         .name = title,                                                                                                 \
         .norm = ISA_FN(norm),                                                                                          \
@@ -35,7 +35,8 @@
         .route = ISA_FN(route),                                                                                        \
         .quantize_q8 = ISA_FN(quantize_q8),                                                                            \
         .quantize_q8_columns = ISA_FN(quantize_q8_columns),                                                            \
-        .quantize_q8_tiles = put,                                                                                      \
+        .quantize_q8_tiles = quantize,                                                                                 \
+        .put_q8_tiles = put,                                                                                           \
         .combine = ISA_FN(combine),                                                                                    \
         .encode = ISA_FN(encode_table),                                                                                \
         .decode = ISA_FN(decode_table),                                                                                \
@@ -48,7 +49,9 @@
         .in_tiles = tiles,                                                                                             \
     }
 
-const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), ISA_FN(IN_TILES), ISA_FN(quantize_q8_tiles));
+const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), ISA_FN(IN_TILES),
+                                             ISA_FN(quantize_q8_tiles), ISA_FN(put_q8_tiles));
 #if ISA_FN(HAS_AMX)
-const struct kernels kernels_amx = TABLE("amx", matmul_q8_table_amx, matmul_q8_in_tiles_amx, quantize_q8_tiles_amx);
+const struct kernels kernels_amx = TABLE("amx", matmul_q8_table_amx, matmul_q8_in_tiles_amx, quantize_q8_tiles_amx,
+                                         put_q8_tiles_amx);
 #endif

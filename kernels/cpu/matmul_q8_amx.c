@@ -35,15 +35,10 @@ static const struct kind kinds[DT_COUNT] = {
 };
 // clang-format on
 
-// The tiles of the part's columns in a span: the caller's, or made here.
+// The tiles of the part's columns in a span, made here.
 static struct q8_tiles tiles_of(const struct matmul_args *a, const struct part *part, int64_t span)
 {
     struct work *w = a->scratch;
-    if (a->x_tiles) {
-        struct q8_tiles t = q8_tiles_at(a->x_tiles, a->n_tiled, span);
-        int first = a->x_first + part->first;
-        return (struct q8_tiles){t.quants + (size_t)first * SPAN, t.sums + first, t.sums_of_32 + first, t.d + first, NULL};
-    }
     struct q8_tiles t = q8_tiles_at(w->gathered, part->n, 0);
     for (int j = 0; j < part->n; j++)
         q8_tiles_put(&t, j, a->x[part->first + j], a->k, span);
@@ -129,16 +124,28 @@ static void multiply(const struct matmul_args *a)
     release_tiles();
 }
 
+// Types whose rows are rows of tiles, and from how many columns on.
+static const struct {
+    matmul_fn *multiply;
+    int from;
+} by_rows[DT_COUNT] = {
+    [DT_Q4_K] = {matmul_q8_q4_k_amx, 7},
+    [DT_Q5_K] = {matmul_q8_q5_k_amx, 7},
+    [DT_Q6_K] = {matmul_q8_q6_k_amx, 7},
+};
+
 bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n)
 {
-    return kinds[type].runner && n >= kinds[type].from;
+    return by_rows[type].multiply && n >= by_rows[type].from;
 }
 
 static void matmul(const struct matmul_args *a)
 {
-    if (a->n_x <= ISA_FN(matmul_q8_in_place)[a->type])
+    if (matmul_q8_in_tiles_amx(a->type, a->n_x) || (a->x_tiles && by_rows[a->type].multiply))
+        by_rows[a->type].multiply(a);
+    else if (a->n_x <= ISA_FN(matmul_q8_in_place)[a->type])
         ISA_FN(matmul_q8_decode)[a->type](a);
-    else if (!a->x_tiles && !matmul_q8_in_tiles_amx(a->type, a->n_x)) // with tiles there may be no rows
+    else if (!kinds[a->type].runner || a->n_x < kinds[a->type].from)
         ISA_FN(matmul_q8_panel)[a->type](a);
     else
         multiply(a);

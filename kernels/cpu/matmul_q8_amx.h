@@ -104,4 +104,7 @@ struct tile_runner {
 extern const struct tile_runner matmul_q8_unsigned_mins_of_32_amx, matmul_q8_unsigned_mins_of_16_amx, matmul_q8_signed_amx;
 extern const struct tile_runner matmul_q8_blocks_amx, matmul_q8_blocks_mins_amx;
 
+// By type, rows of weights as rows of tiles: matmul_q8_amx_rows*.c.
+matmul_fn matmul_q8_q4_k_amx, matmul_q8_q5_k_amx, matmul_q8_q6_k_amx;
+
 #endif

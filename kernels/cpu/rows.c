@@ -550,7 +550,7 @@ INLINE void note_most(const struct q8_tiles *t, int column)
 }
 #endif
 
-INLINE void quantize_tiles(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column, bool most)
+void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
 {
     float padded[Q8_BLOCK];
     for (int64_t span = col / Q8_BLOCK; n > 0; span++, x += Q8_BLOCK, n -= Q8_BLOCK) {
@@ -558,20 +558,32 @@ INLINE void quantize_tiles(const float *x, int64_t col, int64_t n, void *tiles, 
         struct block to = {q8_tiles_quants(&t, column), Q8_TILE_COLUMNS * Q8_TILE_WIDTH, t.sums[column]};
         t.d[column] = quantize_block_scaled(whole_block(x, n, padded), to);
         sums_of_32(t.sums[column], t.sums_of_32[column]);
-        if (most)
-            note_most(&t, column);
+        note_most(&t, column);
     }
 }
 
-void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+void ISA_FN(put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column)
 {
-    quantize_tiles(x, col, n, tiles, n_columns, column, true);
+    struct q8_tiles t = q8_tiles_at(tiles, n_columns, span);
+    q8_tiles_put(&t, column, row, k, span);
+    q8_tiles_put_most(&t, column);
 }
 
 #if defined(VEC_AVX512)
-// For matrix tiles, which do not ask how large a run is.
 void quantize_q8_tiles_amx(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
 {
-    quantize_tiles(x, col, n, tiles, n_columns, column, false);
+    float padded[Q8_BLOCK];
+    _Alignas(64) int8_t q[Q8_BLOCK];
+    int16_t sums[Q8_SUMS];
+    for (int64_t span = col / Q8_BLOCK; n > 0; span++, x += Q8_BLOCK, n -= Q8_BLOCK) {
+        float d = quantize_block_scaled(whole_block(x, n, padded), (struct block){q, Q8_TILE_WIDTH, sums});
+        q8_words_put(q8_words_at(tiles, n_columns, span, column), column % Q8_TILE_COLUMNS, q, sums, d);
+    }
+}
+
+void put_q8_tiles_amx(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column)
+{
+    q8_words_put(q8_words_at(tiles, n_columns, span, column), column % Q8_TILE_COLUMNS, q8_quants(row) + span * Q8_BLOCK,
+                 q8_sums(row, k) + span * Q8_SUMS, q8_scales(row, k)[span]);
 }
 #endif

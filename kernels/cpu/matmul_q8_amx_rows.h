@@ -1,0 +1,295 @@
+// Matrix tiles whose rows are rows of weights, as these lie in memory: what the types share.
+//
+// Columns come as words of four elements of 16 columns (q8_words in kernels.h), made where they are quantised, or, where
+// there are none, once a call. A row's block is unpacked where it lies into bytes that hold its scales already, for what a
+// scale must multiply would have to leave the tiles first: w * scale = high * 2^shift + low, two planes of bytes, or one.
+// Then a whole block is summed up in the tiles, exact as ever, and leaves them with a register a row, a lane a column.
+//
+// 32 rows by 256 elements are a piece: the columns' words come out of the L2 cache, and so serve two tiles of rows. While the tiles multiply one piece, the next is unpacked, and the sums of the one
+// before go through the floats of kernels.h: three streams of instructions that hardly wait for each other.
+//
+// A type's file says what it is (struct rows_type), how the heads of 16 blocks and how one row are unpacked; ROWS_KERNEL
+// makes the kernel of these. Private to matmul_q8_amx_rows*.c.
+#ifndef QUERN_MATMUL_Q8_AMX_ROWS_H
+#define QUERN_MATMUL_Q8_AMX_ROWS_H
+
+#include "kernels/cpu/matmul_q8_amx.h"
+#include "kernels/cpu/matmul_q8_avx512_rows.h"
+
+enum {
+    TILES = SPAN / Q8_TILE_WIDTH,  // of 64 elements
+    HALVES = 2,                    // of a piece, of 16 rows
+    PIECE_ROWS = HALVES * ROWS,
+    GROUPS = 32,                   // of 16 columns, that pass at a time
+    STRIPE = 128,                  // rows whose sums wait while the parts of k pass
+    TURNED = 40,                   // q8_words that scratch holds, where the caller has none
+};
+
+struct rows_type {
+    int bytes;       // of a block of 256
+    int planes;      // 1 or 2
+    bool is_signed;  // bytes of the only plane, or of the high one; those of the low one are not
+    int shift;       // of the high plane
+    int min_pairs;   // that a block's minimum has: 4 of sub-blocks of 32, 8 of sub-blocks of 16, or 0
+    int offset;      // that the bytes of the only plane hold too much
+};
+
+// Bytes of half a piece: [high, low].
+typedef uint8_t piece[2][TILES][ROWS][Q8_TILE_WIDTH];
+
+// What belongs to its rows. `factor` is the types' own: what unpack_row wants to know of a row.
+struct heads {
+    _Alignas(64) uint8_t factor[2][ROWS][16];
+    int32_t min[8][ROWS];  // int16 pairs for two sub-blocks
+    float d[ROWS], m[ROWS];
+};
+
+typedef void read_heads_fn(const struct rows16 *g, size_t at, struct heads *h);
+typedef void unpack_row_fn(const uint8_t *block, const struct heads *h, int row, piece *p);
+struct rows_kind {
+    struct rows_type type;
+    read_heads_fn *read_heads;
+    unpack_row_fn *unpack_row;
+};
+
+typedef float sums16[ROWS][Q8_TILE_COLUMNS];
+
+// A piece and 16 columns whose sums have left the tiles, and wait for the floats.
+struct waiting {
+    const struct heads *heads;  // [HALVES]
+    const struct q8_words *columns;  // NULL: nothing waits
+    sums16 *sums[HALVES];
+};
+
+struct rows_work {
+    _Alignas(64) piece piece[HALVES];
+    struct heads heads[2][HALVES];  // of the piece at hand, and of the one before, of which some columns still wait
+    struct waiting waiting;
+    _Alignas(64) int32_t tile[HALVES][2][ROWS][Q8_TILE_COLUMNS];  // sums of each plane
+    sums16 sums[STRIPE / ROWS][GROUPS];
+    _Alignas(64) struct q8_words turned[TURNED];
+};
+_Static_assert(sizeof(struct rows_work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
+
+// sums t += rows (unsigned, signed) . columns (signed)
+#define TILE_DOT_ROWS(is_signed, t, rows, columns)                                                                     \
+    do {                                                                                                               \
+        if (is_signed)                                                                                                 \
+            __asm__ volatile("tdpbssd %%tmm" #columns ", %%tmm" #rows ", %%tmm" #t ::);                                \
+        else                                                                                                           \
+            __asm__ volatile("tdpbusd %%tmm" #columns ", %%tmm" #rows ", %%tmm" #t ::);                                \
+    } while (0)
+
+// Columns from `first` on, in the spans from .. to - 1, into `turned`; where there are fewer the last stands in for them.
+void matmul_q8_turn_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to);
+// The sums of a stripe of rows to where they belong.
+void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int first, int groups);
+
+// ---- the floats of what has left the tiles
+
+// sums += pairs . one pair, of 16-bit numbers, in every lane.
+INLINE __m512i add_pairs(__m512i sums, __m512i pairs, const int32_t *pair)
+{
+    __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(pairs), "m"(*pair));
+    return sums;
+}
+
+INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *type, const struct q8_words *c, int half, int row)
+{
+    __m512i dot = _mm512_load_si512(w->tile[half][0][row]);
+    if (type->planes == 2)
+        dot = _mm512_add_epi32(_mm512_slli_epi32(dot, (unsigned)type->shift), _mm512_load_si512(w->tile[half][1][row]));
+    if (type->offset)
+        dot = _mm512_sub_epi32(dot, _mm512_mullo_epi32(_mm512_load_si512(c->total), _mm512_set1_epi32(type->offset)));
+    return dot;
+}
+
+// Rows row .. row + n - 1 of half a piece, if one waits.
+INLINE void finish_rows(struct rows_work *w, const struct waiting *it, const struct rows_type *type, int half, int row, int n)
+{
+    const struct heads *h = it->heads + half;
+    const struct q8_words *c = it->columns;
+    if (!c)
+        return;
+    const __m512 dc = _mm512_load_ps(c->d);
+    const int16_t(*sums)[Q8_TILE_COLUMNS][2] = type->min_pairs == 8 ? c->pairs_of_16 : c->pairs_of_32;
+    __m512i pairs[8];
+    UNROLL
+    for (int i = 0; i < type->min_pairs; i++)
+        pairs[i] = _mm512_load_si512(sums[i]);
+    UNROLL
+    for (int r = row; r < row + n; r++) {
+        __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(whole_sums(w, type, c, half, r)), _mm512_set1_ps(h->d[r]));
+        if (type->min_pairs) {
+            __m512i min = _mm512_setzero_si512();
+            UNROLL
+            for (int i = 0; i < type->min_pairs; i++)
+                min = add_pairs(min, pairs[i], &h->min[i][r]);
+            s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), _mm512_set1_ps(h->m[r]), s);
+        }
+        float *total = (*it->sums[half])[r];
+        _mm512_store_ps(total, _mm512_fmadd_ps(s, dc, _mm512_load_ps(total)));
+    }
+}
+
+INLINE void finish_all(struct rows_work *w, const struct rows_type *type)
+{
+    for (int half = 0; half < HALVES; half++)
+        finish_rows(w, &w->waiting, type, half, 0, ROWS);
+    w->waiting.columns = NULL;
+}
+
+// ---- the tiles
+
+// A quarter of a piece by 16 columns: tiles 0 and 1 are the high plane's sums of each half, 2 and 3 the low one's. Between
+// the products a quarter of what waits is finished.
+INLINE void multiply_quarter(struct rows_work *w, const struct waiting *it, const struct rows_type *type,
+                             const struct q8_words *c, int t)
+{
+    const int half = t / 2, row = t % 2 * ROWS / 2, some = type->planes == 2 ? 2 : 4;
+    TILE_LOAD(7, c->words[t], 64);
+    TILE_LOAD(4, w->piece[0][0][t], 64);
+    TILE_DOT_ROWS(type->is_signed, 0, 4, 7);
+    finish_rows(w, it, type, half, row, some);
+    if (type->planes == 2) {
+        TILE_LOAD(5, w->piece[0][1][t], 64);
+        TILE_DOT_ROWS(false, 2, 5, 7);
+        finish_rows(w, it, type, half, row + 2, some);
+    }
+    TILE_LOAD(6, w->piece[1][0][t], 64);
+    TILE_DOT_ROWS(type->is_signed, 1, 6, 7);
+    finish_rows(w, it, type, half, row + 4, some);
+    if (type->planes == 2) {
+        TILE_LOAD(4, w->piece[1][1][t], 64);
+        TILE_DOT_ROWS(false, 3, 4, 7);
+        finish_rows(w, it, type, half, row + 6, some);
+    }
+}
+
+INLINE void store_tiles(struct rows_work *w, const struct rows_type *type)
+{
+    TILE_STORE(0, w->tile[0][0], 64);
+    if (type->planes == 2)
+        TILE_STORE(2, w->tile[0][1], 64);
+    TILE_STORE(1, w->tile[1][0], 64);
+    if (type->planes == 2)
+        TILE_STORE(3, w->tile[1][1], 64);
+}
+
+// A piece by 16 columns; meanwhile what waits is finished.
+INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, const struct q8_words *c)
+{
+    const struct waiting it = w->waiting;
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
+    UNROLL
+    for (int t = 0; t < TILES; t++) {
+        multiply_quarter(w, &it, &kind->type, c, t);
+    }
+    store_tiles(w, &kind->type);
+}
+
+// ---- the walk: stripes of rows, groups of columns, parts of k; in these 16 rows, and their spans
+
+struct walk {
+    int row, end;
+    int64_t span, from, to;
+    struct rows16 rows[HALVES], after[HALVES];
+    // The columns of span `from`; those of the next lie `stride` groups on.
+    const struct q8_words *columns;
+    int stride, groups;
+};
+
+INLINE void enter_rows(const struct matmul_args *a, struct walk *at, int row)
+{
+    at->row = row;
+    at->span = at->from;
+    for (int half = 0; half < HALVES; half++) {
+        at->rows[half] = rows_from(a, MIN(row + half * ROWS, a->n_rows - 1));
+        at->after[half] = rows_ahead(a, row + PIECE_ROWS + half * ROWS, PIECE_ROWS);
+    }
+}
+
+INLINE bool advance(const struct matmul_args *a, struct walk *at)
+{
+    if (++at->span < at->to)
+        return true;
+    if (at->row + PIECE_ROWS >= at->end)
+        return false;
+    enter_rows(a, at, at->row + PIECE_ROWS);
+    return true;
+}
+
+// The piece at hand into bytes, and of the rows behind it the same blocks asked for.
+INLINE void unpack_piece(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, struct heads *heads)
+{
+    const size_t bytes = (size_t)at->span * (size_t)kind->type.bytes;
+    for (int half = 0; half < HALVES; half++) {
+        const struct ahead after = {at->after + half, bytes};
+        kind->read_heads(at->rows + half, bytes, heads + half);
+        for (int row = 0; row < ROWS; row++) {
+            prefetch_block(&after, row, 0, kind->type.bytes);
+            kind->unpack_row(at->rows[half].at[row] + bytes, heads + half, row, w->piece + half);
+        }
+    }
+}
+
+INLINE void multiply_part(const struct matmul_args *a, const struct rows_kind *kind, struct walk at)
+{
+    struct rows_work *w = a->scratch;
+    const int first_row = at.row;
+    enter_rows(a, &at, at.row);
+    for (int i = 0; i >= 0; i = advance(a, &at) ? i + 1 : -1) {
+        const struct q8_words *c = at.columns + (at.span - at.from) * at.stride;
+        sums16(*sums)[GROUPS] = w->sums + (at.row - first_row) / ROWS;
+        for (int half = 0; half < HALVES && !at.span; half++)
+            memset(sums[half], 0, (size_t)at.groups * sizeof(sums16));
+        unpack_piece(w, kind, &at, w->heads[i % 2]);
+        for (int g = 0; g < at.groups; g++) {
+            multiply_group(w, kind, c + g);
+            w->waiting = (struct waiting){w->heads[i % 2], c + g, {&sums[0][g], &sums[1][g]}};
+        }
+    }
+    finish_all(w, &kind->type);
+}
+
+// All of k, part by part where the columns must be turned here, for a stripe and columns first .. first + 16 groups - 1.
+INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind *kind, int row, int first, int groups)
+{
+    struct rows_work *w = a->scratch;
+    const int64_t spans = q8_blocks(a->k), part = a->x_tiles ? spans : MIN(spans, (int64_t)(TURNED / groups));
+    struct walk at = {.row = row, .end = MIN(row + STRIPE, a->n_rows), .stride = groups, .groups = groups, .columns = w->turned};
+    if (a->x_tiles) {
+        at.stride = q8_groups(a->n_tiled);
+        at.columns = (const struct q8_words *)a->x_tiles + (a->x_first + first) / Q8_TILE_COLUMNS;
+    }
+    for (at.from = 0; at.from < spans; at.from = at.to) {
+        at.to = MIN(at.from + part, spans);
+        if (!a->x_tiles && (part < spans || row == 0))
+            matmul_q8_turn_columns_amx(a, first, groups, at.from, at.to);
+        multiply_part(a, kind, at);
+    }
+    matmul_q8_store_rows_amx(a, row, at.end, first, groups);
+}
+
+INLINE void multiply_by_rows(const struct matmul_args *a, const struct rows_kind *kind)
+{
+    const int all = q8_groups(a->n_x);
+    ((struct rows_work *)a->scratch)->waiting.columns = NULL;
+    configure_tiles(Q8_TILE_WIDTH);
+    for (int first = 0; first < all; first += GROUPS)
+        for (int row = 0; row < a->n_rows; row += STRIPE)
+            multiply_stripe(a, kind, row, first * Q8_TILE_COLUMNS, MIN(all - first, (int)GROUPS));
+    release_tiles();
+}
+
+#define ROWS_KERNEL(name, ...)                                                                                         \
+    static const struct rows_kind kind_##name = {__VA_ARGS__};                                                         \
+    void matmul_q8_##name##_amx(const struct matmul_args *a)                                                           \
+    {                                                                                                                  \
+        multiply_by_rows(a, &kind_##name);                                                                             \
+    }
+
+#endif
