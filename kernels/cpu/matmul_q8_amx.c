@@ -132,6 +132,13 @@ static const struct {
     [DT_Q4_K] = {matmul_q8_q4_k_amx, 7},
     [DT_Q5_K] = {matmul_q8_q5_k_amx, 7},
     [DT_Q6_K] = {matmul_q8_q6_k_amx, 7},
+    [DT_Q8_0] = {matmul_q8_q8_0_amx, 5},
+    [DT_Q4_0] = {matmul_q8_q4_0_amx, 5},
+    [DT_Q5_0] = {matmul_q8_q5_0_amx, 5},
+    [DT_IQ4_NL] = {matmul_q8_iq4_nl_amx, 5},
+    [DT_MXFP4] = {matmul_q8_mxfp4_amx, 5},
+    [DT_Q4_1] = {matmul_q8_q4_1_amx, 10},
+    [DT_Q5_1] = {matmul_q8_q5_1_amx, 10},
 };
 
 bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n)

@@ -106,5 +106,7 @@ extern const struct tile_runner matmul_q8_blocks_amx, matmul_q8_blocks_mins_amx;
 
 // By type, rows of weights as rows of tiles: matmul_q8_amx_rows*.c.
 matmul_fn matmul_q8_q4_k_amx, matmul_q8_q5_k_amx, matmul_q8_q6_k_amx;
+matmul_fn matmul_q8_q8_0_amx, matmul_q8_q4_0_amx, matmul_q8_q5_0_amx, matmul_q8_iq4_nl_amx, matmul_q8_mxfp4_amx,
+    matmul_q8_q4_1_amx, matmul_q8_q5_1_amx;
 
 #endif

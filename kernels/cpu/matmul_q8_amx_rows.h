@@ -46,13 +46,25 @@ struct heads {
 
 typedef void read_heads_fn(const struct rows16 *g, size_t at, struct heads *h);
 typedef void unpack_row_fn(const uint8_t *block, const struct heads *h, int row, piece *p);
+
+typedef float sums16[ROWS][Q8_TILE_COLUMNS];
+
+// What blocks of 32 have in place of these: their scales are floats, so every block's sums leave the tiles.
+enum { BLOCKS = SPAN / 32 };  // of a span
+struct block_heads {
+    _Alignas(64) float d[BLOCKS][ROWS], m[BLOCKS][ROWS];
+};
+typedef uint8_t block_piece[TILES][ROWS][Q8_TILE_WIDTH];  // signed
+typedef void read_block_heads_fn(const struct rows16 *g, size_t at, int n_blocks, struct block_heads *h);
+typedef void unpack_blocks_fn(const uint8_t *blocks, int n_blocks, int row, block_piece *p);
+
 struct rows_kind {
     struct rows_type type;
     read_heads_fn *read_heads;
     unpack_row_fn *unpack_row;
+    read_block_heads_fn *read_block_heads;
+    unpack_blocks_fn *unpack_blocks;
 };
-
-typedef float sums16[ROWS][Q8_TILE_COLUMNS];
 
 // A piece and 16 columns whose sums have left the tiles, and wait for the floats.
 struct waiting {
@@ -61,11 +73,31 @@ struct waiting {
     sums16 *sums[HALVES];
 };
 
+// The same of blocks of 32: 16 rows.
+struct waiting_blocks {
+    const struct block_heads *heads;
+    const struct q8_words *columns;  // NULL: nothing waits
+    float (*of_32)[Q8_TILE_COLUMNS];  // sums of q of each block; types with a minimum
+    sums16 *sums;
+    int n_blocks;
+};
+
 struct rows_work {
-    _Alignas(64) piece piece[HALVES];
-    struct heads heads[2][HALVES];  // of the piece at hand, and of the one before, of which some columns still wait
-    struct waiting waiting;
-    _Alignas(64) int32_t tile[HALVES][2][ROWS][Q8_TILE_COLUMNS];  // sums of each plane
+    union {
+        struct {
+            _Alignas(64) piece piece[HALVES];
+            struct heads heads[2][HALVES];  // of the piece at hand, and of the one before, of which some columns still wait
+            struct waiting waiting;
+            _Alignas(64) int32_t tile[HALVES][2][ROWS][Q8_TILE_COLUMNS];  // sums of each plane
+        };
+        struct {
+            _Alignas(64) block_piece block_piece[HALVES];
+            struct block_heads block_heads[2][HALVES];
+            struct waiting_blocks waiting_blocks;
+            _Alignas(64) float of_32[2][BLOCKS][Q8_TILE_COLUMNS];  // sums of the columns at hand, and of those that wait
+            _Alignas(64) int32_t block_sums[HALVES][BLOCKS][ROWS][Q8_TILE_COLUMNS];
+        };
+    };
     sums16 sums[STRIPE / ROWS][GROUPS];
     _Alignas(64) struct q8_words turned[TURNED];
 };
@@ -130,13 +162,6 @@ INLINE void finish_rows(struct rows_work *w, const struct waiting *it, const str
         float *total = (*it->sums[half])[r];
         _mm512_store_ps(total, _mm512_fmadd_ps(s, dc, _mm512_load_ps(total)));
     }
-}
-
-INLINE void finish_all(struct rows_work *w, const struct rows_type *type)
-{
-    for (int half = 0; half < HALVES; half++)
-        finish_rows(w, &w->waiting, type, half, 0, ROWS);
-    w->waiting.columns = NULL;
 }
 
 // ---- the tiles
@@ -236,23 +261,164 @@ INLINE void unpack_piece(struct rows_work *w, const struct rows_kind *kind, cons
     }
 }
 
+INLINE void multiply_scaled(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int i, const struct q8_words *c,
+                            sums16 (*sums)[GROUPS])
+{
+    if (i == 0)
+        w->waiting.columns = NULL;
+    unpack_piece(w, kind, at, w->heads[i % 2]);
+    for (int g = 0; g < at->groups; g++) {
+        multiply_group(w, kind, c + g);
+        w->waiting = (struct waiting){w->heads[i % 2], c + g, {&sums[0][g], &sums[1][g]}};
+    }
+}
+
+INLINE void finish_scaled(struct rows_work *w, const struct rows_kind *kind)
+{
+    for (int half = 0; half < HALVES; half++)
+        finish_rows(w, &w->waiting, &kind->type, half, 0, ROWS);
+}
+
+// ---- blocks of 32: half a piece by 16 columns, block by block
+
+// Row `row` of what waits: S = fma(isum, d, S) for its blocks in order, with a minimum S = fma(sum, m, S) after each.
+INLINE void finish_block_row(struct rows_work *w, const struct waiting_blocks *it, bool mins, int half, int row, int n_blocks)
+{
+    __m512 s = _mm512_setzero_ps();
+    for (int j = 0; j < n_blocks; j++) {
+        __m512 isum = _mm512_cvtepi32_ps(_mm512_load_si512(w->block_sums[half][j][row]));
+        s = _mm512_fmadd_ps(isum, _mm512_set1_ps(it->heads->d[j][row]), s);
+        if (mins)
+            s = _mm512_fmadd_ps(_mm512_load_ps(it->of_32[j]), _mm512_set1_ps(it->heads->m[j][row]), s);
+    }
+    float *total = (*it->sums)[row];
+    _mm512_store_ps(total, _mm512_fmadd_ps(s, _mm512_load_ps(it->columns->d), _mm512_load_ps(total)));
+}
+
+INLINE void finish_block_rows(struct rows_work *w, const struct waiting_blocks *it, bool mins, int half, int row, int n)
+{
+    if (!it->columns)
+        return;
+    if (it->n_blocks == BLOCKS) {
+        UNROLL
+        for (int r = row; r < row + n; r++)
+            finish_block_row(w, it, mins, half, r, BLOCKS);
+    } else {
+        KEEP_LOOP
+        for (int r = row; r < row + n; r++)
+            finish_block_row(w, it, mins, half, r, it->n_blocks);
+    }
+}
+
+// Two blocks of 16 rows, elements 64t on, by 16 columns, while 4 rows of what waits are finished.
+#define TWO_BLOCKS(t, first, second)                                                                                   \
+    do {                                                                                                               \
+        TILE_LOAD(6, c->words[t][0], 64);                                                                              \
+        TILE_LOAD(4, w->block_piece[half][t][0], Q8_TILE_WIDTH);                                                       \
+        TILE_ZERO(first);                                                                                              \
+        TILE_DOT_ROWS(true, first, 4, 6);                                                                              \
+        finish_block_rows(w, &it, mins, !half, 4 * (t), 2);                                                            \
+        TILE_LOAD(7, c->words[t][8], 64);                                                                              \
+        TILE_LOAD(5, w->block_piece[half][t][0] + 32, Q8_TILE_WIDTH);                                                  \
+        TILE_ZERO(second);                                                                                             \
+        TILE_DOT_ROWS(true, second, 5, 7);                                                                             \
+        finish_block_rows(w, &it, mins, !half, 4 * (t) + 2, 2);                                                        \
+    } while (0)
+
+#define STORE_TWO(t, first, second)                                                                                    \
+    do {                                                                                                               \
+        TILE_STORE(first, w->block_sums[half][2 * (t)][0], 64);                                                        \
+        TILE_STORE(second, w->block_sums[half][2 * (t) + 1][0], 64);                                                   \
+    } while (0)
+
+// What is left of tiles is stored while the next are multiplied. The other half of the sums waits meanwhile.
+INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mins, int half)
+{
+    const struct waiting_blocks it = w->waiting_blocks;
+    TWO_BLOCKS(0, 0, 1);
+    TWO_BLOCKS(1, 2, 3);
+    STORE_TWO(0, 0, 1);
+    TWO_BLOCKS(2, 0, 1);
+    STORE_TWO(1, 2, 3);
+    TWO_BLOCKS(3, 2, 3);
+    STORE_TWO(2, 0, 1);
+    STORE_TWO(3, 2, 3);
+}
+
+// Elements that are not there are 0, and so are their products.
+INLINE void unpack_block_piece(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int n_blocks,
+                               struct block_heads *heads)
+{
+    const size_t bytes = (size_t)at->span * (size_t)kind->type.bytes;
+    for (int half = 0; half < HALVES; half++) {
+        const struct ahead after = {at->after + half, bytes};
+        if (n_blocks < BLOCKS)
+            memset(w->block_piece[half], 0, sizeof(block_piece));
+        kind->read_block_heads(at->rows + half, bytes, n_blocks, heads + half);
+        for (int row = 0; row < ROWS; row++) {
+            prefetch_block(&after, row, 0, kind->type.bytes / BLOCKS * n_blocks);
+            kind->unpack_blocks(at->rows[half].at[row] + bytes, n_blocks, row, w->block_piece + half);
+        }
+    }
+}
+
+INLINE void sum_columns(const struct q8_words *c, float sums[BLOCKS][Q8_TILE_COLUMNS])
+{
+    for (int j = 0; j < BLOCKS; j++) {
+        __m512i pairs = _mm512_load_si512(c->pairs_of_32[j / 2]);
+        __m512i sum = _mm512_srai_epi32(j % 2 ? pairs : _mm512_slli_epi32(pairs, 16), 16);
+        _mm512_store_ps(sums[j], _mm512_cvtepi32_ps(sum));
+    }
+}
+
+INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int i, int n_blocks,
+                            const struct q8_words *c, sums16 (*sums)[GROUPS])
+{
+    const bool mins = kind->type.min_pairs > 0;
+    if (i == 0)
+        w->waiting_blocks.columns = NULL;
+    unpack_block_piece(w, kind, at, n_blocks, w->block_heads[i % 2]);
+    for (int g = 0; g < at->groups; g++) {
+        float(*of_32)[Q8_TILE_COLUMNS] = w->of_32[(i * at->groups + g) % 2];
+        if (mins)
+            sum_columns(c + g, of_32);
+        for (int half = 0; half < HALVES; half++) {
+            multiply_half(w, c + g, mins, half);
+            w->waiting_blocks = (struct waiting_blocks){&w->block_heads[i % 2][half], c + g, of_32, &sums[half][g], n_blocks};
+        }
+    }
+}
+
+INLINE void finish_blocks(struct rows_work *w, const struct rows_kind *kind)
+{
+    finish_block_rows(w, &w->waiting_blocks, kind->type.min_pairs > 0, 1, 0, ROWS);
+}
+
+// The i-th piece of a part of k by all columns of its span.
+INLINE void multiply_piece(const struct matmul_args *a, const struct rows_kind *kind, const struct walk *at, int i,
+                           const struct q8_words *c, sums16 (*sums)[GROUPS])
+{
+    if (kind->unpack_blocks)
+        multiply_blocks(a->scratch, kind, at, i, blocks_in_span(a, at->span), c, sums);
+    else
+        multiply_scaled(a->scratch, kind, at, i, c, sums);
+}
+
 INLINE void multiply_part(const struct matmul_args *a, const struct rows_kind *kind, struct walk at)
 {
     struct rows_work *w = a->scratch;
     const int first_row = at.row;
     enter_rows(a, &at, at.row);
     for (int i = 0; i >= 0; i = advance(a, &at) ? i + 1 : -1) {
-        const struct q8_words *c = at.columns + (at.span - at.from) * at.stride;
         sums16(*sums)[GROUPS] = w->sums + (at.row - first_row) / ROWS;
         for (int half = 0; half < HALVES && !at.span; half++)
             memset(sums[half], 0, (size_t)at.groups * sizeof(sums16));
-        unpack_piece(w, kind, &at, w->heads[i % 2]);
-        for (int g = 0; g < at.groups; g++) {
-            multiply_group(w, kind, c + g);
-            w->waiting = (struct waiting){w->heads[i % 2], c + g, {&sums[0][g], &sums[1][g]}};
-        }
+        multiply_piece(a, kind, &at, i, at.columns + (at.span - at.from) * at.stride, sums);
     }
-    finish_all(w, &kind->type);
+    if (kind->unpack_blocks)
+        finish_blocks(w, kind);
+    else
+        finish_scaled(w, kind);
 }
 
 // All of k, part by part where the columns must be turned here, for a stripe and columns first .. first + 16 groups - 1.
@@ -277,19 +443,20 @@ INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind 
 INLINE void multiply_by_rows(const struct matmul_args *a, const struct rows_kind *kind)
 {
     const int all = q8_groups(a->n_x);
-    ((struct rows_work *)a->scratch)->waiting.columns = NULL;
-    configure_tiles(Q8_TILE_WIDTH);
+    configure_tiles(kind->unpack_blocks ? 32 : Q8_TILE_WIDTH);
     for (int first = 0; first < all; first += GROUPS)
         for (int row = 0; row < a->n_rows; row += STRIPE)
             multiply_stripe(a, kind, row, first * Q8_TILE_COLUMNS, MIN(all - first, (int)GROUPS));
     release_tiles();
 }
 
-#define ROWS_KERNEL(name, ...)                                                                                         \
+#define ROWS_FUNCTION(name, ...)                                                                                       \
     static const struct rows_kind kind_##name = {__VA_ARGS__};                                                         \
     void matmul_q8_##name##_amx(const struct matmul_args *a)                                                           \
     {                                                                                                                  \
         multiply_by_rows(a, &kind_##name);                                                                             \
     }
+// For blocks of 256 the name, a rows_type, read_heads and unpack_row.
+#define ROWS_KERNEL(name, ...) ROWS_FUNCTION(name, __VA_ARGS__, NULL, NULL)
 
 #endif
