@@ -139,6 +139,11 @@ static const struct {
     [DT_MXFP4] = {matmul_q8_mxfp4_amx, 5},
     [DT_Q4_1] = {matmul_q8_q4_1_amx, 10},
     [DT_Q5_1] = {matmul_q8_q5_1_amx, 10},
+    [DT_IQ2_XXS] = {matmul_q8_iq2_xxs_amx, 7},
+    [DT_IQ2_XS] = {matmul_q8_iq2_xs_amx, 7},
+    [DT_IQ2_S] = {matmul_q8_iq2_s_amx, 7},
+    [DT_IQ3_XXS] = {matmul_q8_iq3_xxs_amx, 12},
+    [DT_IQ3_S] = {matmul_q8_iq3_s_amx, 12},
 };
 
 bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n)

@@ -1,0 +1,222 @@
+// Rows of weights as rows of matrix tiles: types with a codebook (IQ1, IQ2, IQ3). Layouts: gguf/dtype_iq.c.
+//
+// An entry of a codebook is 4 or 8 elements in their place: gathers make a tile's row. What is multiplied is a magnitude of
+// few, a sign and a scale for 16 or 32 elements: so 16 bytes hold all products that 16 elements may have, and entries whose
+// low four bits tell the magnitudes and, once they are put in, the signs, are indices of these: a shuffle of bytes a plane.
+#include "kernels/cpu/matmul_q8_amx_rows.h"
+#include "kernels/cpu/matmul_q8_avx512_quads.h"
+
+// ---- products of the four bits that index them with the scales 2s + 1
+
+struct products {
+    _Alignas(64) uint8_t high[16][16], low[16][16];  // [s]
+};
+
+// clang-format off
+#define HIGH(x) (uint8_t)((uint16_t)(x) >> 8)
+#define LOW(x)  (uint8_t)(x)
+#define SCALES(book, byte) {book(byte, 1),  book(byte, 3),  book(byte, 5),  book(byte, 7),  book(byte, 9),  book(byte, 11), \
+                            book(byte, 13), book(byte, 15), book(byte, 17), book(byte, 19), book(byte, 21), book(byte, 23), \
+                            book(byte, 25), book(byte, 27), book(byte, 29), book(byte, 31)}
+// Magnitudes 8, 25, 43 as they are; 8 less for the negative.
+#define IQ2(byte, s) {byte(-8 * s), byte(-25 * s), 0, byte(-43 * s), 0, 0, 0, 0, byte(8 * s), byte(25 * s), 0, byte(43 * s)}
+static const struct products products_iq2 = {SCALES(IQ2, HIGH), SCALES(IQ2, LOW)};
+// Magnitudes 4, 12, .. 52, 62 by their upper bits; 8 more for the negative.
+#define IQ3_XXS(byte, s) {byte(4 * s),  byte(12 * s),  byte(20 * s),  byte(28 * s),  byte(36 * s),  byte(44 * s),  byte(52 * s),  byte(62 * s), \
+                          byte(-4 * s), byte(-12 * s), byte(-20 * s), byte(-28 * s), byte(-36 * s), byte(-44 * s), byte(-52 * s), byte(-62 * s)}
+static const struct products products_iq3_xxs = {SCALES(IQ3_XXS, HIGH), SCALES(IQ3_XXS, LOW)};
+// Magnitudes 1, 3, .. 15 as they are; 1 less for the negative.
+#define IQ3_S(byte, s) {byte(-1 * s), byte(1 * s), byte(-3 * s),  byte(3 * s),  byte(-5 * s),  byte(5 * s),  byte(-7 * s),  byte(7 * s), \
+                        byte(-9 * s), byte(9 * s), byte(-11 * s), byte(11 * s), byte(-13 * s), byte(13 * s), byte(-15 * s), byte(15 * s)}
+static const struct products products_iq3_s = {SCALES(IQ3_S, HIGH), SCALES(IQ3_S, LOW)};
+// clang-format on
+
+// Those of 32 elements each.
+INLINE __m512i products_of_two(const uint8_t bytes[16][16], int s0, int s1)
+{
+    return _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(load_128(bytes[s0])), 0xff00, load_128(bytes[s1]));
+}
+
+INLINE void put_both(__m512i index, __m512i high, __m512i low, int t, int row, piece *p)
+{
+    _mm512_store_si512((*p)[0][t][row], _mm512_shuffle_epi8(high, index));
+    _mm512_store_si512((*p)[1][t][row], _mm512_shuffle_epi8(low, index));
+}
+
+// ---- signs: a mask of 64 elements
+
+INLINE __mmask64 signs_at(const uint8_t *signs)
+{
+    __mmask64 m;
+    memcpy(&m, signs, sizeof(m));
+    return m;
+}
+
+// An eighth sign for each seven bits of 32 bytes.
+INLINE __m256i eighth_signs(__m256i seven)
+{
+    const uint64_t matrix = bit_to(0, 0x81) | bit_to(1, 0x82) | bit_to(2, 0x84) | bit_to(3, 0x88) | bit_to(4, 0x90) |
+                            bit_to(5, 0xa0) | bit_to(6, 0xc0);
+    return _mm256_gf2p8affine_epi64_epi8(seven, _mm256_set1_epi64x((long long)matrix), 0);
+}
+
+// Four times seven bits of eight words.
+INLINE __m256i signs_of_words(__m256i words)
+{
+    return eighth_signs(_mm256_multishift_epi64_epi8(_mm256_set1_epi64x(0x352e2720150e0700), words));
+}
+
+// ---- factors
+
+INLINE void read_heads_iq2(const struct rows16 *g, size_t at, struct heads *h)
+{
+    _mm512_store_ps(h->d, _mm512_mul_ps(load_halves(g, at), _mm512_set1_ps(0.125f)));
+}
+
+// ---- IQ2_XXS: eight bytes for 32 elements, four indices and a word of signs and scale
+
+INLINE __m512i minus_iq2(__m512i w, __mmask64 signs)
+{
+    return _mm512_mask_sub_epi8(w, signs, w, _mm512_set1_epi8(8));
+}
+
+INLINE void unpack_iq2_xxs(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    (void)h;
+    const __m256i pick = _mm256_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15);
+    const __m256i four = _mm256_setr_epi32((int)0x80808000, (int)0x80808001, (int)0x80808002, (int)0x80808003,
+                                           (int)0x80808008, (int)0x80808009, (int)0x8080800a, (int)0x8080800b);
+    _Alignas(32) uint8_t signs[32];
+    __m512i words = _mm512_permutexvar_epi32(_mm512_castsi256_si512(pick), load_512(b + 2));
+    _mm256_store_si256((__m256i *)signs, signs_of_words(_mm512_castsi512_si256(words)));
+    UNROLL
+    for (int t = 0; t < TILES; t++) {
+        const uint8_t *two = b + 2 + 16 * t;
+        __m256i index = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_128(two)), four);
+        __m512i w = minus_iq2(_mm512_i32gather_epi64(index, iq2_xxs_grid, 8), signs_at(signs + 8 * t));
+        const int s0 = two[7] >> 4, s1 = two[15] >> 4;
+        put_both(w, products_of_two(products_iq2.high, s0, s1), products_of_two(products_iq2.low, s0, s1), t, row, p);
+    }
+}
+
+ROWS_KERNEL(iq2_xxs, {.bytes = 66, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_xxs)
+
+// ---- IQ2_XS and IQ2_S: indices of more than eight bits, sixteen scales
+
+// Those of 16 elements each, from words 2s + 1 in lanes of 16: bytes 0, 1, 3 and 8, 9, 11 are asked for. Two products of
+// 16 bits make four bytes, for |8 (2s + 1)| stays within a byte: so what one lends the other is known.
+struct tables {
+    __m512i high, low;
+};
+
+INLINE __m512i words_of_16(int w0, int w1, int w4, int w5)
+{
+    return _mm512_set4_epi32(0, (int)((uint32_t)w5 << 16 | (uint16_t)w4), 0, (int)((uint32_t)w1 << 16 | (uint16_t)w0));
+}
+
+INLINE struct tables tables_iq2(__m512i scales)
+{
+    __m512i high = _mm512_mullo_epi16(scales, words_of_16(-25, -43, 25, 43));
+    __m512i low = _mm512_mullo_epi16(scales, words_of_16(-8 - 256 * 25, -256 * 43, 8 + 256 * 25, 256 * 43));
+    high = _mm512_ternarylogic_epi32(high, _mm512_set1_epi16((short)0xff00), words_of_16(255, 0, 0, 0), 0xea);
+    return (struct tables){high, _mm512_add_epi16(low, words_of_16(256, 0, 0, 0))};
+}
+
+// In lane l word 8t + 2l: of sixteen scales in 32 bits each those of tile t.
+INLINE __m512i scales_of_tile(__m512i scales, int t)
+{
+    const __m512i lane = _mm512_set_epi64(0x0006000600060006, 0x0006000600060006, 0x0004000400040004, 0x0004000400040004,
+                                          0x0002000200020002, 0x0002000200020002, 0, 0);
+    return _mm512_permutexvar_epi16(_mm512_add_epi16(lane, _mm512_set1_epi16((short)(8 * t))), scales);
+}
+
+// From indices in 16 bits, signs, and scales of 16 elements in 32 bits.
+INLINE void put_iq2_of_16(const uint64_t *grid, const uint16_t index[32], const uint8_t signs[32], __m512i scales, int row,
+                          piece *p)
+{
+    UNROLL
+    for (int t = 0; t < TILES; t++) {
+        const struct tables tables = tables_iq2(scales_of_tile(scales, t));
+        __m512i w = _mm512_i32gather_epi64(_mm256_cvtepu16_epi32(load_128(index + 8 * t)), grid, 8);
+        put_both(minus_iq2(w, signs_at(signs + 8 * t)), tables.high, tables.low, t, row, p);
+    }
+}
+
+INLINE void unpack_iq2_xs(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    (void)h;
+    const __m256i pick = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+    const __m512i words = load_512(b + 2);
+    _Alignas(64) uint16_t index[32];
+    _Alignas(32) uint8_t signs[32];
+    __m512i sevens = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x39291909), words);
+    sevens = _mm512_permutexvar_epi32(_mm512_castsi256_si512(pick), sevens);
+    _mm256_store_si256((__m256i *)signs, eighth_signs(_mm512_castsi512_si256(sevens)));
+    _mm512_store_si512(index, _mm512_and_si512(words, _mm512_set1_epi16(511)));
+    put_iq2_of_16(iq2_xs_grid, index, signs, scales_of_nibbles(b + 66), row, p);
+}
+
+// 32 indices: bytes, and what lies above them at the masked bits of words.
+INLINE void store_indices(const uint8_t *bytes, __m512i above, int mask, uint16_t index[32])
+{
+    __m512i low = _mm512_cvtepu8_epi16(load_256(bytes));
+    _mm512_store_si512(index, _mm512_ternarylogic_epi32(above, _mm512_set1_epi16((short)mask), low, 0xea));
+}
+
+INLINE void unpack_iq2_s(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    (void)h;
+    _Alignas(64) uint16_t index[32];
+    const __m512i above = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(b + 66)));
+    store_indices(b + 2, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x0600040002000000), above), 0x300, index);
+    put_iq2_of_16(iq2_s_grid, index, b + 34, scales_of_nibbles(b + 74), row, p);
+}
+
+ROWS_KERNEL(iq2_xs, {.bytes = 74, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_xs)
+ROWS_KERNEL(iq2_s, {.bytes = 82, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_s)
+
+// ---- IQ3_XXS and IQ3_S: sixteen indices a tile row
+
+INLINE void read_heads_iq3_xxs(const struct rows16 *g, size_t at, struct heads *h)
+{
+    _mm512_store_ps(h->d, _mm512_mul_ps(load_halves(g, at), _mm512_set1_ps(0.25f)));
+}
+
+INLINE void read_heads_iq3_s(const struct rows16 *g, size_t at, struct heads *h)
+{
+    _mm512_store_ps(h->d, load_halves(g, at));
+}
+
+INLINE void unpack_iq3_xxs(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    (void)h;
+    _Alignas(32) uint8_t signs[32];
+    _mm256_store_si256((__m256i *)signs, signs_of_words(load_256(b + 66)));
+    UNROLL
+    for (int t = 0; t < TILES; t++) {
+        const uint8_t *two = b + 66 + 8 * t;
+        __m512i w = _mm512_i32gather_epi32(_mm512_cvtepu8_epi32(load_128(b + 2 + 16 * t)), iq3_xxs_grid, 4);
+        w = move_bits(_mm512_mask_add_epi8(w, signs_at(signs + 8 * t), w, _mm512_set1_epi8(64)), 4, 3, 3, 0);
+        const int s0 = two[3] >> 4, s1 = two[7] >> 4;
+        put_both(w, products_of_two(products_iq3_xxs.high, s0, s1), products_of_two(products_iq3_xxs.low, s0, s1), t, row, p);
+    }
+}
+
+INLINE void unpack_iq3_s(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    (void)h;
+    UNROLL
+    for (int t = 0; t < TILES; t++) {
+        __mmask16 ninth;
+        memcpy(&ninth, b + 66 + 2 * t, sizeof(ninth));
+        __m512i index = _mm512_cvtepu8_epi32(load_128(b + 2 + 16 * t));
+        index = _mm512_mask_add_epi32(index, ninth, index, _mm512_set1_epi32(256));
+        __m512i w = _mm512_i32gather_epi32(index, iq3_s_grid, 4);
+        w = _mm512_mask_sub_epi8(w, signs_at(b + 74 + 8 * t), w, _mm512_set1_epi8(1));
+        const int s0 = b[106 + t] & 15, s1 = b[106 + t] >> 4;
+        put_both(w, products_of_two(products_iq3_s.high, s0, s1), products_of_two(products_iq3_s.low, s0, s1), t, row, p);
+    }
+}
+
+ROWS_KERNEL(iq3_xxs, {.bytes = 98, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq3_xxs, unpack_iq3_xxs)
+ROWS_KERNEL(iq3_s, {.bytes = 110, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq3_s, unpack_iq3_s)
