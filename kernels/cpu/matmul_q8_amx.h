@@ -110,5 +110,6 @@ matmul_fn matmul_q8_q8_0_amx, matmul_q8_q4_0_amx, matmul_q8_q5_0_amx, matmul_q8_
     matmul_q8_q4_1_amx, matmul_q8_q5_1_amx;
 matmul_fn matmul_q8_iq2_xxs_amx, matmul_q8_iq2_xs_amx, matmul_q8_iq2_s_amx,
     matmul_q8_iq3_xxs_amx, matmul_q8_iq3_s_amx;
+matmul_fn matmul_q8_q2_k_amx, matmul_q8_q3_k_amx, matmul_q8_iq4_xs_amx, matmul_q8_tq1_0_amx, matmul_q8_tq2_0_amx;
 
 #endif

@@ -32,6 +32,7 @@ struct rows_type {
     int shift;       // of the high plane
     int min_pairs;   // that a block's minimum has: 4 of sub-blocks of 32, 8 of sub-blocks of 16, or 0
     int offset;      // that the bytes of the only plane hold too much
+    bool negative;   // the only plane holds -w * scale
 };
 
 // Bytes of half a piece: [high, low].
@@ -131,6 +132,8 @@ INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *typ
     __m512i dot = _mm512_load_si512(w->tile[half][0][row]);
     if (type->planes == 2)
         dot = _mm512_add_epi32(_mm512_slli_epi32(dot, (unsigned)type->shift), _mm512_load_si512(w->tile[half][1][row]));
+    if (type->negative)
+        dot = _mm512_sub_epi32(_mm512_setzero_si512(), dot);
     if (type->offset)
         dot = _mm512_sub_epi32(dot, _mm512_mullo_epi32(_mm512_load_si512(c->total), _mm512_set1_epi32(type->offset)));
     return dot;
