@@ -29,9 +29,9 @@ struct rows_type {
     int bytes;       // of a block of 256
     int planes;      // 1 or 2
     bool is_signed;  // bytes of the only plane, or of the high one; those of the low one are not
-    int shift;       // of the high plane
+    int shift;       // of the high plane, or of the only one
     int min_pairs;   // that a block's minimum has: 4 of sub-blocks of 32, 8 of sub-blocks of 16, or 0
-    int offset;      // that the bytes of the only plane hold too much
+    int offset;      // that the bytes of the only plane, shifted, hold too much
     bool negative;   // the only plane holds -w * scale
 };
 
@@ -130,8 +130,10 @@ INLINE __m512i add_pairs(__m512i sums, __m512i pairs, const int32_t *pair)
 INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *type, const struct q8_words *c, int half, int row)
 {
     __m512i dot = _mm512_load_si512(w->tile[half][0][row]);
+    if (type->shift)
+        dot = _mm512_slli_epi32(dot, (unsigned)type->shift);
     if (type->planes == 2)
-        dot = _mm512_add_epi32(_mm512_slli_epi32(dot, (unsigned)type->shift), _mm512_load_si512(w->tile[half][1][row]));
+        dot = _mm512_add_epi32(dot, _mm512_load_si512(w->tile[half][1][row]));
     if (type->negative)
         dot = _mm512_sub_epi32(_mm512_setzero_si512(), dot);
     if (type->offset)

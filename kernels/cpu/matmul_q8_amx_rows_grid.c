@@ -29,6 +29,12 @@ static const struct products products_iq3_xxs = {SCALES(IQ3_XXS, HIGH), SCALES(I
 #define IQ3_S(byte, s) {byte(-1 * s), byte(1 * s), byte(-3 * s),  byte(3 * s),  byte(-5 * s),  byte(5 * s),  byte(-7 * s),  byte(7 * s), \
                         byte(-9 * s), byte(9 * s), byte(-11 * s), byte(11 * s), byte(-13 * s), byte(13 * s), byte(-15 * s), byte(15 * s)}
 static const struct products products_iq3_s = {SCALES(IQ3_S, HIGH), SCALES(IQ3_S, LOW)};
+// Of IQ1, where w is 8 g + 1 or 8 g - 1, products are odd, and (w * scale - 1) / 2 fits one byte: 4 g scale + c, where c is
+// s, or -s - 1 where the shift is down. By three bits of g, eight of these as indices: the shift, and s.
+#define IQ1(s, c) {LOW(c), LOW(c + 4 * (2 * s + 1)), 0, 0, 0, 0, 0, LOW(c - 4 * (2 * s + 1))}
+static const _Alignas(64) uint8_t products_iq1[16][16] = {
+    IQ1(0, 0),  IQ1(1, 1),  IQ1(2, 2),  IQ1(3, 3),  IQ1(4, 4),  IQ1(5, 5),  IQ1(6, 6),  IQ1(7, 7),
+    IQ1(0, -1), IQ1(1, -2), IQ1(2, -3), IQ1(3, -4), IQ1(4, -5), IQ1(5, -6), IQ1(6, -7), IQ1(7, -8)};
 // clang-format on
 
 // Those of 32 elements each.
@@ -220,3 +226,62 @@ INLINE void unpack_iq3_s(const uint8_t *b, const struct heads *h, int row, piece
 
 ROWS_KERNEL(iq3_xxs, {.bytes = 98, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq3_xxs, unpack_iq3_xxs)
 ROWS_KERNEL(iq3_s, {.bytes = 110, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq3_s, unpack_iq3_s)
+
+// ---- IQ1_S and IQ1_M: one plane, whose sums are half of what they are to be, less half of the sum of the activations
+
+INLINE __m512i gather_iq1(const uint16_t index[8])
+{
+    return _mm512_i32gather_epi64(_mm256_cvtepu16_epi32(load_128(index)), iq1_grid, 8);
+}
+
+INLINE void unpack_iq1_s(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    (void)h;
+    _Alignas(64) uint16_t index[32];
+    const __m512i above = _mm512_cvtepu16_epi64(load_128(b + 34));
+    store_indices(b + 2, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x0900060003000000), above), 0x700, index);
+    UNROLL
+    for (int t = 0; t < TILES; t++) {
+        __m512i g = _mm512_and_si512(gather_iq1(index + 8 * t), _mm512_set1_epi8(7));
+        __m512i products = products_of_two(products_iq1, b[35 + 4 * t] >> 4, b[37 + 4 * t] >> 4);
+        _mm512_store_si512((*p)[0][t][row], _mm512_shuffle_epi8(products, g));
+    }
+}
+
+INLINE void read_heads_iq1_m(const struct rows16 *g, size_t at, struct heads *h)
+{
+    _mm512_store_ps(h->d, factor_iq1_m(g, at));
+}
+
+// As products_iq1 of 16 elements, from s in lanes of 16 bits: the shift down has indices from 8 on. Two bytes are made
+// at once, as in tables_iq2.
+INLINE __m512i table_iq1_m(__m512i s)
+{
+    const __m512i by_s = _mm512_set4_epi32((int)((uint32_t)(-9 * 256) << 16), 7 * 256 - 1, (int)((uint32_t)(-7 * 256) << 16), 9 * 256 + 1);
+    const __m512i start = _mm512_set4_epi32((int)((uint32_t)(-5 * 256) << 16), 3 * 256 + 255, (int)((uint32_t)(-4 * 256) << 16), 4 * 256);
+    return _mm512_add_epi16(_mm512_mullo_epi16(s, by_s), start);
+}
+
+INLINE void unpack_iq1_m(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    (void)h;
+    _Alignas(64) uint16_t index[32];
+    const __m512i above = _mm512_cvtepu8_epi32(load_128(b + 32));
+    store_indices(b, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x2400200004000000), above), 0x700, index);
+    // Scales lie by threes in words of 16 bits.
+    const __m512i offsets = _mm512_set_epi64(0x0000003900000036, 0x0000003300000030, 0x0000002900000026, 0x0000002300000020,
+                                             0x0000001900000016, 0x0000001300000010, 0x0000000900000006, 0x0000000300000000);
+    const __m512i s = _mm512_and_si512(_mm512_multishift_epi64_epi8(offsets, broadcast_64(b + 48)), _mm512_set1_epi32(7));
+    UNROLL
+    for (int t = 0; t < TILES; t++) {
+        uint32_t nibbles;
+        memcpy(&nibbles, b + 32 + 4 * t, sizeof(nibbles));
+        const __mmask8 down = (__mmask8)_pext_u32(nibbles, 0x88888888);
+        __m512i g = _mm512_and_si512(gather_iq1(index + 8 * t), _mm512_set1_epi8(7));
+        g = _mm512_mask_or_epi64(g, down, g, _mm512_set1_epi8(8));
+        _mm512_store_si512((*p)[0][t][row], _mm512_shuffle_epi8(table_iq1_m(scales_of_tile(s, t)), g));
+    }
+}
+
+ROWS_KERNEL(iq1_s, {.bytes = 50, .planes = 1, .is_signed = true, .shift = 1, .offset = -1}, read_heads_iq2, unpack_iq1_s)
+ROWS_KERNEL(iq1_m, {.bytes = 56, .planes = 1, .is_signed = true, .shift = 1, .offset = -1}, read_heads_iq1_m, unpack_iq1_m)
