@@ -147,8 +147,8 @@ static const struct {
     [DT_IQ2_XXS] = {matmul_q8_iq2_xxs_amx, 7},
     [DT_IQ2_XS] = {matmul_q8_iq2_xs_amx, 7},
     [DT_IQ2_S] = {matmul_q8_iq2_s_amx, 7},
-    [DT_IQ3_XXS] = {matmul_q8_iq3_xxs_amx, 12},
-    [DT_IQ3_S] = {matmul_q8_iq3_s_amx, 12},
+    [DT_IQ3_XXS] = {matmul_q8_iq3_xxs_amx, 7},
+    [DT_IQ3_S] = {matmul_q8_iq3_s_amx, 7},
     [DT_IQ1_S] = {matmul_q8_iq1_s_amx, 7},
     [DT_IQ1_M] = {matmul_q8_iq1_m_amx, 7},
 };

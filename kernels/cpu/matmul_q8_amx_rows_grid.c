@@ -1,8 +1,8 @@
 // Rows of weights as rows of matrix tiles: types with a codebook (IQ1, IQ2, IQ3). Layouts: gguf/dtype_iq.c.
 //
-// An entry of a codebook is 4 or 8 elements in their place: gathers make a tile's row. What is multiplied is a magnitude of
-// few, a sign and a scale for 16 or 32 elements: so 16 bytes hold all products that 16 elements may have, and entries whose
-// low four bits tell the magnitudes and, once they are put in, the signs, are indices of these: a shuffle of bytes a plane.
+// An entry of a codebook is 4 or 8 elements in their place: a gather of 8 entries makes a tile's row. What is multiplied is
+// one magnitude of a few, a sign, and a scale for 16 or 32 elements. So 16 bytes hold all products that 16 elements may
+// have, and a magnitude's low four bits, with its sign put in, are an index of these: a shuffle of bytes makes a plane.
 #include "kernels/cpu/matmul_q8_amx_rows.h"
 #include "kernels/cpu/matmul_q8_avx512_quads.h"
 
@@ -21,13 +21,13 @@ struct products {
 // Magnitudes 8, 25, 43 as they are; 8 less for the negative.
 #define IQ2(byte, s) {byte(-8 * s), byte(-25 * s), 0, byte(-43 * s), 0, 0, 0, 0, byte(8 * s), byte(25 * s), 0, byte(43 * s)}
 static const struct products products_iq2 = {SCALES(IQ2, HIGH), SCALES(IQ2, LOW)};
-// Magnitudes 4, 12, .. 52, 62 by their upper bits; 8 more for the negative.
+// Magnitudes 4, 12, .. 52, 62 by their number; 8 more for the negative.
 #define IQ3_XXS(byte, s) {byte(4 * s),  byte(12 * s),  byte(20 * s),  byte(28 * s),  byte(36 * s),  byte(44 * s),  byte(52 * s),  byte(62 * s), \
                           byte(-4 * s), byte(-12 * s), byte(-20 * s), byte(-28 * s), byte(-36 * s), byte(-44 * s), byte(-52 * s), byte(-62 * s)}
 static const struct products products_iq3_xxs = {SCALES(IQ3_XXS, HIGH), SCALES(IQ3_XXS, LOW)};
-// Magnitudes 1, 3, .. 15 as they are; 1 less for the negative.
-#define IQ3_S(byte, s) {byte(-1 * s), byte(1 * s), byte(-3 * s),  byte(3 * s),  byte(-5 * s),  byte(5 * s),  byte(-7 * s),  byte(7 * s), \
-                        byte(-9 * s), byte(9 * s), byte(-11 * s), byte(11 * s), byte(-13 * s), byte(13 * s), byte(-15 * s), byte(15 * s)}
+// Magnitudes 1, 3, .. 15 by their number.
+#define IQ3_S(byte, s) {byte(1 * s),  byte(3 * s),  byte(5 * s),  byte(7 * s),  byte(9 * s),  byte(11 * s),  byte(13 * s),  byte(15 * s), \
+                        byte(-1 * s), byte(-3 * s), byte(-5 * s), byte(-7 * s), byte(-9 * s), byte(-11 * s), byte(-13 * s), byte(-15 * s)}
 static const struct products products_iq3_s = {SCALES(IQ3_S, HIGH), SCALES(IQ3_S, LOW)};
 // Of IQ1, where w is 8 g + 1 or 8 g - 1, products are odd, and (w * scale - 1) / 2 fits one byte: 4 g scale + c, where c is
 // s, or -s - 1 where the shift is down. By three bits of g, eight of these as indices: the shift, and s.
@@ -181,7 +181,7 @@ INLINE void unpack_iq2_s(const uint8_t *b, const struct heads *h, int row, piece
 ROWS_KERNEL(iq2_xs, {.bytes = 74, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_xs)
 ROWS_KERNEL(iq2_s, {.bytes = 82, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_s)
 
-// ---- IQ3_XXS and IQ3_S: sixteen indices a tile row
+// ---- IQ3_XXS and IQ3_S: sixteen indices a tile row, too many to gather
 
 INLINE void read_heads_iq3_xxs(const struct rows16 *g, size_t at, struct heads *h)
 {
@@ -193,35 +193,58 @@ INLINE void read_heads_iq3_s(const struct rows16 *g, size_t at, struct heads *h)
     _mm512_store_ps(h->d, load_halves(g, at));
 }
 
+// Codes of all 64 indices of a row, a byte for two elements of three bits each: look-ups in registers take less time than
+// 64 loads. Two bytes side by side are four elements.
+struct codes {
+    __m512i low, high;  // of 8 indices, and of the next 8, in each lane
+};
+
+INLINE struct codes codes_of(__m512i first, __m512i second)
+{
+    return (struct codes){_mm512_unpacklo_epi8(first, second), _mm512_unpackhi_epi8(first, second)};
+}
+
+// The numbers of a tile row's magnitudes: 32 bits of codes become eight bytes.
+INLINE __m512i numbers_of(const struct codes *c, int t)
+{
+    const int lo = 4 * t, hi = 16 + 4 * t;
+    const __m512i words = _mm512_set_epi32(0, hi + 3, 0, hi + 2, 0, hi + 1, 0, hi, 0, lo + 3, 0, lo + 2, 0, lo + 1, 0, lo);
+    const __m512i bits = _mm512_permutex2var_epi32(c->low, words, c->high);
+    return _mm512_and_si512(_mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x1b1813100b080300), bits), _mm512_set1_epi8(7));
+}
+
+// A tile row, with scales s0 and s1 of 32 elements each.
+INLINE void put_iq3(const struct codes *c, const uint8_t signs[32], const struct products *products, int s0, int s1, int t,
+                    int row, piece *p)
+{
+    __m512i w = numbers_of(c, t);
+    w = _mm512_mask_add_epi8(w, signs_at(signs + 8 * t), w, _mm512_set1_epi8(8));
+    put_both(w, products_of_two(products->high, s0, s1), products_of_two(products->low, s0, s1), t, row, p);
+}
+
 INLINE void unpack_iq3_xxs(const uint8_t *b, const struct heads *h, int row, piece *p)
 {
     (void)h;
     _Alignas(32) uint8_t signs[32];
+    const __m512i index = load_512(b + 2);
+    const struct table_masks m = masks_of(index);
+    const struct codes codes = codes_of(look_up_256(iq3_xxs_codes[0], index, &m), look_up_256(iq3_xxs_codes[1], index, &m));
     _mm256_store_si256((__m256i *)signs, signs_of_words(load_256(b + 66)));
     UNROLL
-    for (int t = 0; t < TILES; t++) {
-        const uint8_t *two = b + 66 + 8 * t;
-        __m512i w = _mm512_i32gather_epi32(_mm512_cvtepu8_epi32(load_128(b + 2 + 16 * t)), iq3_xxs_grid, 4);
-        w = move_bits(_mm512_mask_add_epi8(w, signs_at(signs + 8 * t), w, _mm512_set1_epi8(64)), 4, 3, 3, 0);
-        const int s0 = two[3] >> 4, s1 = two[7] >> 4;
-        put_both(w, products_of_two(products_iq3_xxs.high, s0, s1), products_of_two(products_iq3_xxs.low, s0, s1), t, row, p);
-    }
+    for (int t = 0; t < TILES; t++)
+        put_iq3(&codes, signs, &products_iq3_xxs, b[69 + 8 * t] >> 4, b[73 + 8 * t] >> 4, t, row, p);
 }
 
 INLINE void unpack_iq3_s(const uint8_t *b, const struct heads *h, int row, piece *p)
 {
     (void)h;
+    const __m512i index = load_512(b + 2);
+    struct table_masks m = masks_of(index);
+    m.ninth = signs_at(b + 66);
+    const struct codes codes = codes_of(look_up_512(iq3_s_codes[0], index, &m), look_up_512(iq3_s_codes[1], index, &m));
     UNROLL
-    for (int t = 0; t < TILES; t++) {
-        __mmask16 ninth;
-        memcpy(&ninth, b + 66 + 2 * t, sizeof(ninth));
-        __m512i index = _mm512_cvtepu8_epi32(load_128(b + 2 + 16 * t));
-        index = _mm512_mask_add_epi32(index, ninth, index, _mm512_set1_epi32(256));
-        __m512i w = _mm512_i32gather_epi32(index, iq3_s_grid, 4);
-        w = _mm512_mask_sub_epi8(w, signs_at(b + 74 + 8 * t), w, _mm512_set1_epi8(1));
-        const int s0 = b[106 + t] & 15, s1 = b[106 + t] >> 4;
-        put_both(w, products_of_two(products_iq3_s.high, s0, s1), products_of_two(products_iq3_s.low, s0, s1), t, row, p);
-    }
+    for (int t = 0; t < TILES; t++)
+        put_iq3(&codes, b + 74, &products_iq3_s, b[106 + t] & 15, b[106 + t] >> 4, t, row, p);
 }
 
 ROWS_KERNEL(iq3_xxs, {.bytes = 98, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq3_xxs, unpack_iq3_xxs)
