@@ -588,30 +588,44 @@ Test(matmul_q8, activations_of_zero_give_zero)
     }
 }
 
-// In two goes where there are two blocks, to the last but two of some columns: neither its neighbours nor what fills the
-// last group up is touched.
+// Columns of 38 in tiles: the end of a group, all of one, the start of the next.
+enum { PARTS_ALL = 38, PARTS_FIRST = 12, PARTS_N = 24 };
+
+// In two goes where there are two blocks: neither the columns' neighbours nor what fills the last group up is touched.
+static void check_q8_tiles(const struct kernels *l, const float *x, int64_t k)
+{
+    size_t size = align_up(q8_tiles_bytes(k, PARTS_ALL), 64);
+    uint8_t *tiles = aligned_alloc(64, size), *want = aligned_alloc(64, size), *row = aligned_alloc(64, q8_row_bytes(k));
+    const int64_t half = q8_blocks(k) / 2 * Q8_BLOCK;
+    const float *start[PARTS_N], *rest[PARTS_N];
+    memset(tiles, 0xa5, size);
+    memset(want, 0xa5, size);
+    for (int j = 0; j < PARTS_N; j++) {
+        start[j] = x + j * k, rest[j] = start[j] + half;
+        l->quantize_q8(start[j], k, row);
+        for (int64_t span = 0; span < q8_blocks(k); span++)
+            l->put_q8_tiles(row, k, span, want, PARTS_ALL, PARTS_FIRST + j);
+    }
+    l->quantize_q8_tiles(start, PARTS_N, 0, half, tiles, PARTS_ALL, PARTS_FIRST);
+    l->quantize_q8_tiles(rest, PARTS_N, half, k - half, tiles, PARTS_ALL, PARTS_FIRST);
+    cr_assert_eq(memcmp(tiles, want, size), 0, "%s, k %lld: in tiles", l->name, (long long)k);
+    free(tiles), free(want), free(row);
+}
+
 static void check_q8_parts(const float *x, int64_t k)
 {
-    enum { COLUMNS = 20, COLUMN = 17 };
-    size_t size = q8_row_bytes(k), tiles_size = q8_tiles_bytes(k, COLUMNS);
+    size_t size = q8_row_bytes(k);
     int64_t half = q8_blocks(k) / 2 * Q8_BLOCK;
     uint8_t *want = aligned_alloc(64, size), *row = aligned_alloc(64, size);
-    uint8_t *tiles = aligned_alloc(64, align_up(tiles_size, 64)), *want_tiles = aligned_alloc(64, align_up(tiles_size, 64));
     EACH_LEVEL (l) {
         l->quantize_q8(x, k, want);
         memset(row, 0xa5, size);
         l->quantize_q8_columns(x + half, k, half, k - half, row);
         l->quantize_q8_columns(x, k, 0, half, row);
         cr_assert_eq(memcmp(row, want, size), 0, "%s, k %lld: by parts", l->name, (long long)k);
-        memset(tiles, 0xa5, tiles_size);
-        memset(want_tiles, 0xa5, tiles_size);
-        for (int64_t span = 0; span < q8_blocks(k); span++)
-            l->put_q8_tiles(want, k, span, want_tiles, COLUMNS, COLUMN);
-        l->quantize_q8_tiles(x, 0, half, tiles, COLUMNS, COLUMN);
-        l->quantize_q8_tiles(x + half, half, k - half, tiles, COLUMNS, COLUMN);
-        cr_assert_eq(memcmp(tiles, want_tiles, tiles_size), 0, "%s, k %lld: in tiles", l->name, (long long)k);
+        check_q8_tiles(l, x, k);
     }
-    free(want), free(row), free(tiles), free(want_tiles);
+    free(want), free(row);
 }
 
 Test(matmul_q8, activations_by_columns_and_in_tiles_have_the_same_bytes)
@@ -619,7 +633,7 @@ Test(matmul_q8, activations_by_columns_and_in_tiles_have_the_same_bytes)
     static const int64_t sizes[] = {1, 3, 15, 16, 17, 31, 64, 100, 255, 1000, 4097};
     struct random r = seeded("q8 parts");
     for (size_t s = 0; s < COUNT_OF(sizes); s++) {
-        struct guarded x = random_floats(&r, sizes[s], 1);
+        struct guarded x = random_floats(&r, PARTS_N * sizes[s], 1);
         floats_of(x)[sizes[s] / 2] = s % 3 ? 2.0f : INFINITY;
         check_q8_parts(floats_of(x), sizes[s]);
         guarded_free(x);

@@ -164,14 +164,17 @@ static void put_in_tiles(const struct item *it, const struct tensor *n, void *ti
         it->run->k->put_q8_tiles(row_at(it, n, row), n->width, span, tiles, rows_of(it->run, n->rows), row);
 }
 
-// Block by block of all rows: in tiles these lie side by side.
+// Rows that lie side by side in tiles go together.
 static void quantize_tiles(const struct item *it, const struct tensor *n, void *tiles)
 {
     const int columns = rows_of(it->run, n->rows);
-    for (int64_t c = it->col0; c < it->col1; c += Q8_BLOCK)
-        for (int row = it->row0; row < it->row1; row++)
-            it->run->k->quantize_q8_tiles(at(it, n->src[0], row, c), c, MIN(it->col1 - c, (int64_t)Q8_BLOCK), tiles, columns,
-                                          row);
+    const float *x[Q8_TILE_COLUMNS];
+    for (int row = it->row0, m; row < it->row1; row += m) {
+        m = MIN(it->row1 - row, Q8_TILE_COLUMNS - row % Q8_TILE_COLUMNS);
+        for (int j = 0; j < m; j++)
+            x[j] = at(it, n->src[0], row + j, it->col0);
+        it->run->k->quantize_q8_tiles(x, m, it->col0, it->col1 - it->col0, tiles, columns, row);
+    }
 }
 
 // The item's columns of each row, whole blocks of them.

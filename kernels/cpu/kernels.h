@@ -237,8 +237,9 @@ struct kernels {
     void (*quantize_q8)(const float *x, int64_t k, void *row);
     // Columns col .. col+n-1 alone of a row of k, x[0] the first of them: whole blocks, from a block's start.
     void (*quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
-    // The same, to column `column` of n_columns in the tiles that this level reads; and a span of a row that is quantised.
-    void (*quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column);
+    // The same of n_x rows, to the columns `column` .. of n_columns in the tiles that this level reads; and a span of a row
+    // that is quantised.
+    void (*quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns, int column);
     void (*put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);
     void (*combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);  // sum_j weights[j]*x[j*n ..]
     // Conversions of n elements (a multiple of the type's block).

@@ -4,20 +4,6 @@
 
 // ---- columns, and outputs
 
-// The quants of 16 columns in a span.
-static void turn_words(const struct matmul_args *a, int first, int64_t span, struct q8_words *c)
-{
-    struct rows16 g;
-    for (int j = 0; j < Q8_TILE_COLUMNS; j++)
-        g.at[j] = (const uint8_t *)q8_quants(a->x[MIN(first + j, a->n_x - 1)]) + span * SPAN;
-    for (int k = 0; k < SPAN / 4; k += 8) {
-        __m512i v[8];
-        load_words_32(&g, 4 * (size_t)k, v);
-        for (int i = 0; i < 8; i++)
-            _mm512_store_si512(c->words[k / 16][k % 16 + i], v[i]);
-    }
-}
-
 // Columns from `first` on, in the spans from .. to - 1, into scratch; where there are fewer the last stands in for them.
 void matmul_q8_turn_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to)
 {
@@ -25,11 +11,13 @@ void matmul_q8_turn_columns_amx(const struct matmul_args *a, int first, int grou
     for (int64_t span = from; span < to; span++)
         for (int g = 0; g < groups; g++, c++) {
             int column = first + g * Q8_TILE_COLUMNS;
-            turn_words(a, column, span, c);
+            struct rows16 quants;
             for (int j = 0; j < Q8_TILE_COLUMNS; j++) {
                 const void *x = a->x[MIN(column + j, a->n_x - 1)];
+                quants.at[j] = (const uint8_t *)q8_quants(x);
                 q8_words_put_sums(c, j, q8_sums(x, a->k) + span * Q8_SUMS, q8_scales(x, a->k)[span]);
             }
+            store_words(&quants, (size_t)span * SPAN, c);
         }
 }
 

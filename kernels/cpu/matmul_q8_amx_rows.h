@@ -118,6 +118,62 @@ void matmul_q8_turn_columns_amx(const struct matmul_args *a, int first, int grou
 // The sums of a stripe of rows to where they belong.
 void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int first, int groups);
 
+// ---- where a part of k stands: 32 rows, and their spans
+
+struct walk {
+    int row, end;
+    int64_t span, from, to;
+    struct rows16 rows[HALVES], after[HALVES];
+    // The columns of span `from`; those of the next lie `stride` groups on.
+    const struct q8_words *columns;
+    int stride, groups;
+};
+
+INLINE void enter_rows(const struct matmul_args *a, struct walk *at, int row)
+{
+    at->row = row;
+    at->span = at->from;
+    for (int half = 0; half < HALVES; half++) {
+        at->rows[half] = rows_from(a, MIN(row + half * ROWS, a->n_rows - 1));
+        at->after[half] = rows_ahead(a, row + PIECE_ROWS + half * ROWS, PIECE_ROWS);
+    }
+}
+
+INLINE bool advance(const struct matmul_args *a, struct walk *at)
+{
+    if (++at->span < at->to)
+        return true;
+    if (at->row + PIECE_ROWS >= at->end)
+        return false;
+    enter_rows(a, at, at->row + PIECE_ROWS);
+    return true;
+}
+
+// While a piece is unpacked, and while each group of columns passes, an even share of the blocks behind it is asked for, so
+// that memory always has work: shares of 32 rows, the same spans of the rows after these.
+struct asking {
+    const struct rows16 *rows;  // [HALVES]
+    size_t at;
+    int bytes, first, n;        // of a row; rows of this share
+};
+
+INLINE struct asking share_of(const struct rows_kind *kind, const struct walk *at, int n_blocks, int share)
+{
+    const int shares = at->groups + 1, first = PIECE_ROWS * share / shares;
+    const int bytes = kind->type.bytes * n_blocks / BLOCKS;
+    return (struct asking){at->after, (size_t)at->span * (size_t)kind->type.bytes, bytes, first,
+                           PIECE_ROWS * (share + 1) / shares - first};
+}
+
+// Part `part` of `parts` of a share.
+INLINE void ask(const struct asking *it, int part, int parts)
+{
+    for (int i = it->n * part / parts; i < it->n * (part + 1) / parts; i++) {
+        const int row = it->first + i;
+        prefetch_block(&(struct ahead){it->rows + row / ROWS, it->at}, row % ROWS, 0, it->bytes);
+    }
+}
+
 // ---- the floats of what has left the tiles
 
 // sums += pairs . one pair, of 16-bit numbers, in every lane.
@@ -207,7 +263,8 @@ INLINE void store_tiles(struct rows_work *w, const struct rows_type *type)
 }
 
 // A piece by 16 columns; meanwhile what waits is finished.
-INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, const struct q8_words *c)
+INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, const struct q8_words *c,
+                           const struct asking *asking)
 {
     const struct waiting it = w->waiting;
     TILE_ZERO(0);
@@ -217,50 +274,20 @@ INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, co
     UNROLL
     for (int t = 0; t < TILES; t++) {
         multiply_quarter(w, &it, &kind->type, c, t);
+        ask(asking, t, TILES);
     }
     store_tiles(w, &kind->type);
 }
 
-// ---- the walk: stripes of rows, groups of columns, parts of k; in these 16 rows, and their spans
-
-struct walk {
-    int row, end;
-    int64_t span, from, to;
-    struct rows16 rows[HALVES], after[HALVES];
-    // The columns of span `from`; those of the next lie `stride` groups on.
-    const struct q8_words *columns;
-    int stride, groups;
-};
-
-INLINE void enter_rows(const struct matmul_args *a, struct walk *at, int row)
-{
-    at->row = row;
-    at->span = at->from;
-    for (int half = 0; half < HALVES; half++) {
-        at->rows[half] = rows_from(a, MIN(row + half * ROWS, a->n_rows - 1));
-        at->after[half] = rows_ahead(a, row + PIECE_ROWS + half * ROWS, PIECE_ROWS);
-    }
-}
-
-INLINE bool advance(const struct matmul_args *a, struct walk *at)
-{
-    if (++at->span < at->to)
-        return true;
-    if (at->row + PIECE_ROWS >= at->end)
-        return false;
-    enter_rows(a, at, at->row + PIECE_ROWS);
-    return true;
-}
-
-// The piece at hand into bytes, and of the rows behind it the same blocks asked for.
+// The piece at hand into bytes.
 INLINE void unpack_piece(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, struct heads *heads)
 {
     const size_t bytes = (size_t)at->span * (size_t)kind->type.bytes;
+    const struct asking asking = share_of(kind, at, BLOCKS, 0);
     for (int half = 0; half < HALVES; half++) {
-        const struct ahead after = {at->after + half, bytes};
         kind->read_heads(at->rows + half, bytes, heads + half);
         for (int row = 0; row < ROWS; row++) {
-            prefetch_block(&after, row, 0, kind->type.bytes);
+            ask(&asking, half * ROWS + row, PIECE_ROWS);
             kind->unpack_row(at->rows[half].at[row] + bytes, heads + half, row, w->piece + half);
         }
     }
@@ -273,7 +300,8 @@ INLINE void multiply_scaled(struct rows_work *w, const struct rows_kind *kind, c
         w->waiting.columns = NULL;
     unpack_piece(w, kind, at, w->heads[i % 2]);
     for (int g = 0; g < at->groups; g++) {
-        multiply_group(w, kind, c + g);
+        const struct asking asking = share_of(kind, at, BLOCKS, g + 1);
+        multiply_group(w, kind, c + g, &asking);
         w->waiting = (struct waiting){w->heads[i % 2], c + g, {&sums[0][g], &sums[1][g]}};
     }
 }
@@ -337,15 +365,19 @@ INLINE void finish_block_rows(struct rows_work *w, const struct waiting_blocks *
     } while (0)
 
 // What is left of tiles is stored while the next are multiplied. The other half of the sums waits meanwhile.
-INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mins, int half)
+INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mins, int half, const struct asking *asking)
 {
     const struct waiting_blocks it = w->waiting_blocks;
     TWO_BLOCKS(0, 0, 1);
+    ask(asking, 4 * half, 8);
     TWO_BLOCKS(1, 2, 3);
     STORE_TWO(0, 0, 1);
+    ask(asking, 4 * half + 1, 8);
     TWO_BLOCKS(2, 0, 1);
     STORE_TWO(1, 2, 3);
+    ask(asking, 4 * half + 2, 8);
     TWO_BLOCKS(3, 2, 3);
+    ask(asking, 4 * half + 3, 8);
     STORE_TWO(2, 0, 1);
     STORE_TWO(3, 2, 3);
 }
@@ -355,13 +387,13 @@ INLINE void unpack_block_piece(struct rows_work *w, const struct rows_kind *kind
                                struct block_heads *heads)
 {
     const size_t bytes = (size_t)at->span * (size_t)kind->type.bytes;
+    const struct asking asking = share_of(kind, at, n_blocks, 0);
     for (int half = 0; half < HALVES; half++) {
-        const struct ahead after = {at->after + half, bytes};
         if (n_blocks < BLOCKS)
             memset(w->block_piece[half], 0, sizeof(block_piece));
         kind->read_block_heads(at->rows + half, bytes, n_blocks, heads + half);
         for (int row = 0; row < ROWS; row++) {
-            prefetch_block(&after, row, 0, kind->type.bytes / BLOCKS * n_blocks);
+            ask(&asking, half * ROWS + row, PIECE_ROWS);
             kind->unpack_blocks(at->rows[half].at[row] + bytes, n_blocks, row, w->block_piece + half);
         }
     }
@@ -387,8 +419,9 @@ INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, c
         float(*of_32)[Q8_TILE_COLUMNS] = w->of_32[(i * at->groups + g) % 2];
         if (mins)
             sum_columns(c + g, of_32);
+        const struct asking asking = share_of(kind, at, n_blocks, g + 1);
         for (int half = 0; half < HALVES; half++) {
-            multiply_half(w, c + g, mins, half);
+            multiply_half(w, c + g, mins, half, &asking);
             w->waiting_blocks = (struct waiting_blocks){&w->block_heads[i % 2][half], c + g, of_32, &sums[half][g], n_blocks};
         }
     }
@@ -425,6 +458,8 @@ INLINE void multiply_part(const struct matmul_args *a, const struct rows_kind *k
     else
         finish_scaled(w, kind);
 }
+
+// ---- the walk: stripes of rows, groups of columns, parts of k
 
 // All of k, part by part where the columns must be turned here, for a stripe and columns first .. first + 16 groups - 1.
 INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind *kind, int row, int first, int groups)

@@ -266,6 +266,17 @@ INLINE void load_words_32(const struct rows16 *g, size_t at, __m512i t[8])
     }
 }
 
+// The quants of 16 columns in a span, a column's 256 bytes from `at` on, as words.
+INLINE void store_words(const struct rows16 *columns, size_t at, struct q8_words *w)
+{
+    for (int k = 0; k < SPAN / 4; k += 8) {
+        __m512i v[8];
+        load_words_32(columns, at + 4 * (size_t)k, v);
+        for (int i = 0; i < 8; i++)
+            _mm512_store_si512(w->words[k / 16][k % 16 + i], v[i]);
+    }
+}
+
 // In each word: byte `low` and byte `high` of it, as two int16.
 INLINE __m512i bytes_to_pair(__m512i words, int low, int high)
 {

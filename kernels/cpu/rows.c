@@ -6,6 +6,9 @@
 #include <float.h>
 
 #include "kernels/cpu/vec.h"
+#if defined(VEC_AVX512)
+#include "kernels/cpu/matmul_q8_avx512.h"
+#endif
 
 // ---- element by element
 
@@ -550,7 +553,7 @@ INLINE void note_most(const struct q8_tiles *t, int column)
 }
 #endif
 
-void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+static void quantize_tile_column(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
 {
     float padded[Q8_BLOCK];
     for (int64_t span = col / Q8_BLOCK; n > 0; span++, x += Q8_BLOCK, n -= Q8_BLOCK) {
@@ -562,6 +565,12 @@ void ISA_FN(quantize_q8_tiles)(const float *x, int64_t col, int64_t n, void *til
     }
 }
 
+void ISA_FN(quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+{
+    for (int j = 0; j < n_x; j++)
+        quantize_tile_column(x[j], col, n, tiles, n_columns, column + j);
+}
+
 void ISA_FN(put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column)
 {
     struct q8_tiles t = q8_tiles_at(tiles, n_columns, span);
@@ -570,15 +579,33 @@ void ISA_FN(put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles,
 }
 
 #if defined(VEC_AVX512)
-void quantize_q8_tiles_amx(const float *x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+// A span of n columns of a group of 16, the first of them `column`: all 16 are turned together, a line of words at a time.
+static void quantize_words(const float *const *x, int n, int64_t at, int64_t left, struct q8_words *w, int column)
 {
-    float padded[Q8_BLOCK];
-    _Alignas(64) int8_t q[Q8_BLOCK];
+    _Alignas(64) int8_t q[Q8_TILE_COLUMNS][Q8_BLOCK];
     int16_t sums[Q8_SUMS];
-    for (int64_t span = col / Q8_BLOCK; n > 0; span++, x += Q8_BLOCK, n -= Q8_BLOCK) {
-        float d = quantize_block_scaled(whole_block(x, n, padded), (struct block){q, Q8_TILE_WIDTH, sums});
-        q8_words_put(q8_words_at(tiles, n_columns, span, column), column % Q8_TILE_COLUMNS, q, sums, d);
+    float padded[Q8_BLOCK];
+    struct rows16 g;
+    for (int j = 0; j < n; j++) {
+        float d = quantize_block_scaled(whole_block(x[j] + at, left, padded), (struct block){q[j], Q8_TILE_WIDTH, sums});
+        g.at[j] = (const uint8_t *)q[j];
+        if (n == Q8_TILE_COLUMNS)
+            q8_words_put_sums(w, column + j, sums, d);
+        else
+            q8_words_put(w, column + j, q[j], sums, d);
     }
+    if (n == Q8_TILE_COLUMNS)
+        store_words(&g, 0, w);
+}
+
+void quantize_q8_tiles_amx(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+{
+    for (int64_t at = 0; at < n; at += Q8_BLOCK)
+        for (int j = 0, m; j < n_x; j += m) {
+            int first = (column + j) % Q8_TILE_COLUMNS;
+            m = MIN(n_x - j, Q8_TILE_COLUMNS - first);
+            quantize_words(x + j, m, at, n - at, q8_words_at(tiles, n_columns, (col + at) / Q8_BLOCK, column + j), first);
+        }
 }
 
 void put_q8_tiles_amx(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column)
