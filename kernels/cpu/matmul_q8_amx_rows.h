@@ -23,6 +23,7 @@ enum {
     GROUPS = 32,                   // of 16 columns, that pass at a time
     STRIPE = 128,                  // rows whose sums wait while the parts of k pass
     TURNED = 40,                   // q8_words that scratch holds, where the caller has none
+    PART = 128,                    // q8_words, 640 KB, that come out of the second-level cache for all pieces of a stripe
 };
 
 struct rows_type {
@@ -121,8 +122,9 @@ void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int
 // ---- where a part of k stands: 32 rows, and their spans
 
 struct walk {
-    int row, end;
-    int64_t span, from, to;
+    int row, first_row, end;
+    int64_t span, from, to, spans;
+    int64_t ahead;  // spans from this to those that are asked for, of the rows `after`
     struct rows16 rows[HALVES], after[HALVES];
     // The columns of span `from`; those of the next lie `stride` groups on.
     const struct q8_words *columns;
@@ -133,9 +135,13 @@ INLINE void enter_rows(const struct matmul_args *a, struct walk *at, int row)
 {
     at->row = row;
     at->span = at->from;
+    const bool again = row + PIECE_ROWS >= at->end && at->to < at->spans;  // behind a part of k these rows begin the next
+    at->ahead = again ? at->to - at->from : 0;
     for (int half = 0; half < HALVES; half++) {
-        at->rows[half] = rows_from(a, MIN(row + half * ROWS, a->n_rows - 1));
-        at->after[half] = rows_ahead(a, row + PIECE_ROWS + half * ROWS, PIECE_ROWS);
+        const int first = half * ROWS;
+        at->rows[half] = rows_from(a, MIN(row + first, a->n_rows - 1));
+        at->after[half] = again ? rows_from(a, MIN(at->first_row + first, a->n_rows - 1))
+                                : rows_ahead(a, row + PIECE_ROWS + first, PIECE_ROWS);
     }
 }
 
@@ -161,7 +167,8 @@ INLINE struct asking share_of(const struct rows_kind *kind, const struct walk *a
 {
     const int shares = at->groups + 1, first = PIECE_ROWS * share / shares;
     const int bytes = kind->type.bytes * n_blocks / BLOCKS;
-    return (struct asking){at->after, (size_t)at->span * (size_t)kind->type.bytes, bytes, first,
+    const int64_t span = MIN(at->span + at->ahead, at->spans - 1);
+    return (struct asking){at->after, (size_t)span * (size_t)kind->type.bytes, bytes, first,
                            PIECE_ROWS * (share + 1) / shares - first};
 }
 
@@ -445,10 +452,9 @@ INLINE void multiply_piece(const struct matmul_args *a, const struct rows_kind *
 INLINE void multiply_part(const struct matmul_args *a, const struct rows_kind *kind, struct walk at)
 {
     struct rows_work *w = a->scratch;
-    const int first_row = at.row;
-    enter_rows(a, &at, at.row);
+    enter_rows(a, &at, at.first_row);
     for (int i = 0; i >= 0; i = advance(a, &at) ? i + 1 : -1) {
-        sums16(*sums)[GROUPS] = w->sums + (at.row - first_row) / ROWS;
+        sums16(*sums)[GROUPS] = w->sums + (at.row - at.first_row) / ROWS;
         for (int half = 0; half < HALVES && !at.span; half++)
             memset(sums[half], 0, (size_t)at.groups * sizeof(sums16));
         multiply_piece(a, kind, &at, i, at.columns + (at.span - at.from) * at.stride, sums);
@@ -465,15 +471,15 @@ INLINE void multiply_part(const struct matmul_args *a, const struct rows_kind *k
 INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind *kind, int row, int first, int groups)
 {
     struct rows_work *w = a->scratch;
-    const int64_t spans = q8_blocks(a->k), part = a->x_tiles ? spans : MIN(spans, (int64_t)(TURNED / groups));
-    struct walk at = {.row = row, .end = MIN(row + STRIPE, a->n_rows), .stride = groups, .groups = groups, .columns = w->turned};
-    if (a->x_tiles) {
+    const int64_t spans = q8_blocks(a->k), part = MIN(spans, (int64_t)((a->x_tiles ? PART : TURNED) / groups));
+    struct walk at = {.first_row = row, .spans = spans, .end = MIN(row + STRIPE, a->n_rows), .stride = groups, .groups = groups, .columns = w->turned};
+    if (a->x_tiles)
         at.stride = q8_groups(a->n_tiled);
-        at.columns = (const struct q8_words *)a->x_tiles + (a->x_first + first) / Q8_TILE_COLUMNS;
-    }
     for (at.from = 0; at.from < spans; at.from = at.to) {
         at.to = MIN(at.from + part, spans);
-        if (!a->x_tiles && (part < spans || row == 0))
+        if (a->x_tiles)
+            at.columns = q8_words_at(a->x_tiles, a->n_tiled, at.from, a->x_first + first);
+        else if (part < spans || row == 0)
             matmul_q8_turn_columns_amx(a, first, groups, at.from, at.to);
         multiply_part(a, kind, at);
     }
