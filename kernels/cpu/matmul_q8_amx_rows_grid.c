@@ -30,9 +30,9 @@ static const struct products products_iq3_xxs = {SCALES(IQ3_XXS, HIGH), SCALES(I
                         byte(-1 * s), byte(-3 * s), byte(-5 * s), byte(-7 * s), byte(-9 * s), byte(-11 * s), byte(-13 * s), byte(-15 * s)}
 static const struct products products_iq3_s = {SCALES(IQ3_S, HIGH), SCALES(IQ3_S, LOW)};
 // Of IQ1, where w is 8 g + 1 or 8 g - 1, products are odd, and (w * scale - 1) / 2 fits one byte: 4 g scale + c, where c is
-// s, or -s - 1 where the shift is down. By three bits of g, eight of these as indices: the shift, and s.
-#define IQ1(s, c) {LOW(c), LOW(c + 4 * (2 * s + 1)), 0, 0, 0, 0, 0, LOW(c - 4 * (2 * s + 1))}
-static const _Alignas(64) uint8_t products_iq1[16][16] = {
+// s, or -s - 1 where the shift is down. By two bits of g, eight of these as indices: the shift, and s.
+#define IQ1(s, c) {LOW(c), LOW(c + 4 * (2 * s + 1)), 0, LOW(c - 4 * (2 * s + 1))}
+static const _Alignas(64) uint8_t products_iq1[16][4] = {
     IQ1(0, 0),  IQ1(1, 1),  IQ1(2, 2),  IQ1(3, 3),  IQ1(4, 4),  IQ1(5, 5),  IQ1(6, 6),  IQ1(7, 7),
     IQ1(0, -1), IQ1(1, -2), IQ1(2, -3), IQ1(3, -4), IQ1(4, -5), IQ1(5, -6), IQ1(6, -7), IQ1(7, -8)};
 // clang-format on
@@ -263,11 +263,15 @@ INLINE void unpack_iq1_s(const uint8_t *b, const struct heads *h, int row, piece
     _Alignas(64) uint16_t index[32];
     const __m512i above = _mm512_cvtepu16_epi64(load_128(b + 34));
     store_indices(b + 2, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x0900060003000000), above), 0x700, index);
+    // In lane l those of elements 16l .. 16l + 15.
+    const __m512i scales = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x0000000c0000000c), above);
+    const __m512i products = _mm512_permutexvar_epi32(scales, load_512(products_iq1));
     UNROLL
     for (int t = 0; t < TILES; t++) {
-        __m512i g = _mm512_and_si512(gather_iq1(index + 8 * t), _mm512_set1_epi8(7));
-        __m512i products = products_of_two(products_iq1, b[35 + 4 * t] >> 4, b[37 + 4 * t] >> 4);
-        _mm512_store_si512((*p)[0][t][row], _mm512_shuffle_epi8(products, g));
+        const int l = 4 * t;
+        const __m512i lanes = _mm512_set_epi32(0, 0, 0, l + 3, 0, 0, 0, l + 2, 0, 0, 0, l + 1, 0, 0, 0, l);
+        __m512i g = _mm512_and_si512(gather_iq1(index + 8 * t), _mm512_set1_epi8(3));
+        _mm512_store_si512((*p)[0][t][row], _mm512_shuffle_epi8(_mm512_permutexvar_epi32(lanes, products), g));
     }
 }
 
