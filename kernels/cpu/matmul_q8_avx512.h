@@ -37,11 +37,6 @@ enum {
     TILE_COLUMNS = 8,  // columns that are multiplied with it at a time, at the most
 };
 
-// Bytes of weights times their scales as the tiles of AMX want them: for each 16 rows 4 KB, a tile a KB. See
-// matmul_q8_amx.c.
-enum { PLANE_ROWS = 32 };
-typedef uint8_t plane[PLANE_ROWS / GROUP][SPAN / 4][GROUP][4];
-
 // A span of 64 rows, unpacked. Index r of each array belongs to row r. A type fills what its tiles read.
 struct panel {
     uint8_t w[SPAN / 4][PANEL][4];   // w + offset: unsigned
@@ -49,10 +44,13 @@ struct panel {
     int32_t back[4][PANEL];          // int16 pairs for two sub-blocks of 32: offset * scale
     int32_t min[8][PANEL];           // int16 pairs for two sub-blocks
     float d[8][PANEL], m[8][PANEL];  // of the block of 256, or of its blocks of 32
-    // Not NULL: the words of the first PLANE_ROWS rows go into planes, times their scales, and not into w.
-    plane *high, *low;
-    _Alignas(64) int32_t factor[2][16][GROUP];    // of each sub-block of the 16 rows that are being unpacked, for that
 };
+
+// Elements k .. k+3 of 16 rows.
+INLINE void put_words(struct panel *p, int lane, int k, __m512i w)
+{
+    _mm512_store_si512(p->w[k / 4][lane], w);
+}
 
 // What a product can be prepared for: any columns; columns whose sums stay within 16 bits over longer runs; panels whose
 // weights were multiplied by their scales.

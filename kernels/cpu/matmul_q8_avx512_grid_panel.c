@@ -2,7 +2,6 @@
 // few bits with a factor for a run of elements (Q1_0, Q2_0, NVFP4).
 //
 // Blocks are unpacked a row at a time (matmul_q8_avx512_quads.h); 16 rows of bytes are then turned to a lane a row.
-#include "kernels/cpu/matmul_q8_avx512_planes.h"
 #include "kernels/cpu/matmul_q8_avx512_quads.h"
 
 // 16 rows' weights, a byte each, and their scales, before they are turned to a lane a row. 16 bytes in order are the
@@ -12,16 +11,12 @@ struct spread {
     _Alignas(64) int32_t scale[GROUP][16];
 };
 
-static const struct fold fold_signed_16 = {true, SIGN_OFFSET, 16}, fold_signed_32 = {true, SIGN_OFFSET, 32},
-                         fold_iq1 = {true, SHIFT_OFFSET, 16}, fold_ternary = {true, TERNARY_OFFSET, 32};
-
 // Where the runs are, in sixteens of bytes.
 static const uint8_t runs_in_order[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 static const uint8_t runs_of_quads[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
 static const uint8_t runs_of_eights[16] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
 
-// f is NULL for types that never go to planes.
-INLINE void put_spread(const struct spread *s, struct panel *p, int lane, const uint8_t run_at[16], const struct fold *f)
+INLINE void put_spread(const struct spread *s, struct panel *p, int lane, const uint8_t run_at[16])
 {
     struct rows16 rows;
     __m512i t[4];
@@ -29,16 +24,13 @@ INLINE void put_spread(const struct spread *s, struct panel *p, int lane, const 
         rows.at[r] = s->w[r];
     for (int c = 0; c < 16; c++) {
         load_words_16(&rows, (size_t)run_at[c] * 16, t);
-        for (int i = 0; i < 4; i++) {
-            if (f)
-                put_scaled(p, lane, 16 * c + 4 * i, t[i], f);
-            else
-                put_words(p, lane, 16 * c + 4 * i, t[i]);
-        }
+        for (int i = 0; i < 4; i++)
+            put_words(p, lane, 16 * c + 4 * i, t[i]);
     }
 }
 
-INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane, const struct fold *f)
+// `run`: elements a scale.
+INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane, int run)
 {
     struct rows16 rows;
     __m512i t[4];
@@ -46,10 +38,9 @@ INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane,
         rows.at[r] = (const uint8_t *)s->scale[r];
     for (int i = 0; i < 4; i++) {
         load_words_16(&rows, (size_t)i * 16, t);
-        for (int l = 0; l < 4; l += f->run / 16)
-            _mm512_store_si512(&p->scale[(4 * i + l) / (f->run / 16)][lane], t[l]);
+        for (int l = 0; l < 4; l += run / 16)
+            _mm512_store_si512(&p->scale[(4 * i + l) / (run / 16)][lane], t[l]);
     }
-    put_factors(p, lane, f);
 }
 
 // Four registers of quads become 16 runs: run c at 64 (c % 4) + 16 (c / 4).
@@ -82,7 +73,7 @@ INLINE void unsigned_iq1(const struct quads *from, __m512i w[4])
 }
 
 INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int lane, quads_fn *quads,
-                         unsigned_fn *make_unsigned, factor_fn *factor, const struct fold *f)
+                         unsigned_fn *make_unsigned, factor_fn *factor, int run)
 {
     struct spread s;
 #pragma GCC unroll 1
@@ -97,26 +88,26 @@ INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int
             _mm512_store_si512(s.scale[r + i], rows[i].scale);
         }
     }
-    put_spread_scales(&s, p, lane, f);
-    put_spread(&s, p, lane, runs_of_quads, f);
+    put_spread_scales(&s, p, lane, run);
+    put_spread(&s, p, lane, runs_of_quads);
     _mm512_store_ps(&p->d[0][lane], factor(g, at));
 }
 
-#define UNPACK(name, kind, factor, fold)                                                                               \
+#define UNPACK(name, kind, factor, run)                                                                                \
     void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)   \
     {                                                                                                                  \
         (void)n_blocks;                                                                                                \
-        unpack_quads(g, at, p, lane, quads_##name, unsigned_##kind, factor_##factor, &fold_##fold);                    \
+        unpack_quads(g, at, p, lane, quads_##name, unsigned_##kind, factor_##factor, run);                             \
     }
 
 // clang-format off
-UNPACK(iq2_xxs, signed, eighth, signed_32)
-UNPACK(iq2_xs, signed, eighth, signed_16)
-UNPACK(iq2_s, signed, eighth, signed_16)
-UNPACK(iq3_xxs, signed, quarter, signed_32)
-UNPACK(iq3_s, signed, one, signed_16)
-UNPACK(iq1_s, iq1, eighth, iq1)
-UNPACK(iq1_m, iq1, iq1_m, iq1)
+UNPACK(iq2_xxs, signed, eighth, 32)
+UNPACK(iq2_xs, signed, eighth, 16)
+UNPACK(iq2_s, signed, eighth, 16)
+UNPACK(iq3_xxs, signed, quarter, 32)
+UNPACK(iq3_s, signed, one, 16)
+UNPACK(iq1_s, iq1, eighth, 16)
+UNPACK(iq1_m, iq1, iq1_m, 16)
 // clang-format on
 
 // Scales are 1.
@@ -124,8 +115,7 @@ INLINE void put_ternary(const struct spread *s, struct panel *p, int lane, __m51
 {
     for (int i = 0; i < SPAN / 32; i++)
         _mm512_store_si512(&p->scale[i][lane], _mm512_set1_epi32(1));
-    put_factors(p, lane, &fold_ternary);
-    put_spread(s, p, lane, runs_in_order, &fold_ternary);
+    put_spread(s, p, lane, runs_in_order);
     _mm512_store_ps(&p->d[0][lane], d);
 }
 
@@ -209,7 +199,7 @@ void ISA_FN(matmul_q8_unpack_q1_0)(const struct rows16 *g, size_t at, int n_bloc
             memcpy(&bits, g->at[r] + offset[i / 2] + 2 + i % 2 * 8, sizeof(bits));
             _mm512_store_si512(&s.w[r][64 * i], _mm512_maskz_set1_epi8(bits, 2));
         }
-    put_spread(&s, p, lane, runs_in_order, NULL);
+    put_spread(&s, p, lane, runs_in_order);
     put_shared_factors(g, p, lane, 128, offset);
 }
 
@@ -228,7 +218,7 @@ void ISA_FN(matmul_q8_unpack_q2_0)(const struct rows16 *g, size_t at, int n_bloc
             w[e] = move_bits(code, 2, 2 * e, 2 * e, 0);
         store_quads(w, s.w[r]);
     }
-    put_spread(&s, p, lane, runs_of_quads, NULL);
+    put_spread(&s, p, lane, runs_of_quads);
     put_shared_factors(g, p, lane, 64, offset);
 }
 
@@ -248,7 +238,7 @@ void ISA_FN(matmul_q8_unpack_nvfp4)(const struct rows16 *g, size_t at, int n_blo
             _mm512_store_si512(&s.w[r][128 * i], _mm512_unpacklo_epi64(low, high));
             _mm512_store_si512(&s.w[r][128 * i + 64], _mm512_unpackhi_epi64(low, high));
         }
-    put_spread(&s, p, lane, runs_of_eights, NULL);
+    put_spread(&s, p, lane, runs_of_eights);
     for (int j = 0; j < 4; j++) {
         const __m512i words = gather_words(g, offset[j]);
         for (int i = 0; i < 4; i++)

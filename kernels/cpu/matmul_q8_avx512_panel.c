@@ -523,7 +523,6 @@ static void multiply_panels(const struct matmul_args *a, const struct part *part
 
 static void multiply(const struct matmul_args *a)
 {
-    ((struct work *)a->scratch)->panel.high = NULL;
     if (a->n_x <= NARROW_MAX && !a->x_tiles) {
         multiply_narrow(a);
         return;

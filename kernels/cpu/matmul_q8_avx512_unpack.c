@@ -1,13 +1,10 @@
 // From blocks to panels: 16 rows at a time, a lane a row, 16 bytes of each row turned into four registers of words.
 //
 // And what each type needs of a column: the sums of its activations, times what the offset of the weights makes of them.
-#include "kernels/cpu/matmul_q8_avx512_planes.h"
+#include "kernels/cpu/matmul_q8_avx512.h"
 #include "kernels/cpu/matmul_q8_avx512_scales.h"
 
 // ---- pieces
-
-static const struct fold fold_q2_k = {false, 0, 16}, fold_q3_k = {true, 4, 16}, fold_q4_k = {false, 0, 32},
-                         fold_q6_k = {true, 32, 16}, fold_iq4_xs = {true, 128, 32};
 
 // Sums of 32 activations.
 INLINE __m256i sums_of_32(const int16_t *sums)
@@ -47,7 +44,6 @@ INLINE void put_header_k4(struct panel *p, int lane, const struct header_k4 *h, 
     }
     _mm512_store_ps(&p->d[0][lane], h->d);
     _mm512_store_ps(&p->m[0][lane], h->m);
-    put_factors(p, lane, &fold_q4_k);
 }
 
 static void unpack_q4_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
@@ -59,8 +55,8 @@ static void unpack_q4_k(const struct rows16 *g, size_t at, int n_blocks, struct 
         __m512i t[8];
         load_words_32(g, at + 16 + 32 * (size_t)c, t);
         for (int i = 0; i < 8; i++) {
-            put_scaled(p, lane, 64 * c + 4 * i, low_nibbles(t[i]), &fold_q4_k);
-            put_scaled(p, lane, 64 * c + 32 + 4 * i, high_nibbles(t[i]), &fold_q4_k);
+            put_words(p, lane, 64 * c + 4 * i, low_nibbles(t[i]));
+            put_words(p, lane, 64 * c + 32 + 4 * i, high_nibbles(t[i]));
         }
     }
 }
@@ -85,8 +81,8 @@ static void unpack_q5_k(const struct rows16 *g, size_t at, int n_blocks, struct 
         load_words_32(g, at + 48 + 16 * (size_t)s, t);
         for (int i = 0; i < 8; i++) {
             __m512i even = move_bits(fifth[i], 1, s, s, 4), odd = move_bits(fifth[i], 1, s + 1, s + 1, 4);
-            put_scaled(p, lane, 32 * s + 4 * i, masked_or(t[i], 15, even), &fold_q4_k);
-            put_scaled(p, lane, 32 * s + 32 + 4 * i, _mm512_or_si512(high_nibbles(t[i]), odd), &fold_q4_k);
+            put_words(p, lane, 32 * s + 4 * i, masked_or(t[i], 15, even));
+            put_words(p, lane, 32 * s + 32 + 4 * i, _mm512_or_si512(high_nibbles(t[i]), odd));
         }
     }
 }
@@ -123,7 +119,6 @@ static void unpack_q6_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     __m512i scales[4];
     load_words_16(g, at + 192, scales);
     put_signed_scales(p, lane, scales);
-    put_factors(p, lane, &fold_q6_k);
     for (int half = 0; half < 2; half++) {  // of 128 elements: four quarters of 32
         __m512i upper[8];
         load_words_32(g, at + 128 + 32 * (size_t)half, upper);
@@ -134,8 +129,8 @@ static void unpack_q6_k(const struct rows16 *g, size_t at, int n_blocks, struct 
                 int k = 128 * half + 32 * quarter + 4 * i;
                 __m512i low = move_bits(upper[i], 2, 2 * quarter, 2 * quarter, 4);
                 __m512i high = move_bits(upper[i], 2, 2 * quarter + 4, 2 * quarter + 4, 4);
-                put_scaled(p, lane, k, masked_or(t[i], 15, low), &fold_q6_k);
-                put_scaled(p, lane, k + 64, _mm512_or_si512(high_nibbles(t[i]), high), &fold_q6_k);
+                put_words(p, lane, k, masked_or(t[i], 15, low));
+                put_words(p, lane, k + 64, _mm512_or_si512(high_nibbles(t[i]), high));
             }
         }
     }
@@ -173,7 +168,7 @@ INLINE void put_pairs_of_bits(struct panel *p, int lane, int half, const __m512i
             __m512i w = move_bits(pairs[i], 2, 2 * bits, 2 * bits, 0);
             if (third)
                 w = _mm512_or_si512(w, move_bits(third[i], 1, 4 * half + bits, 4 * half + bits, 2));
-            put_scaled(p, lane, 128 * half + 32 * bits + 4 * i, w, third ? &fold_q3_k : &fold_q2_k);
+            put_words(p, lane, 128 * half + 32 * bits + 4 * i, w);
         }
 }
 
@@ -184,7 +179,6 @@ static void unpack_q3_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     _mm512_store_ps(&p->d[0][lane], load_halves(g, at + 108));
     load_scales_q3_k(g, at, scales);
     put_signed_scales(p, lane, scales);
-    put_factors(p, lane, &fold_q3_k);
     load_words_32(g, at, third);
     for (int half = 0; half < 2; half++) {
         load_words_32(g, at + 32 + 32 * (size_t)half, pairs);
@@ -247,7 +241,6 @@ static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     load_words_16(g, at + 68, t);  // the last 16 bytes: quants, d and dmin
     _mm512_store_ps(&p->d[0][lane], low_halves(t[3]));
     _mm512_store_ps(&p->m[0][lane], high_halves(t[3]));
-    put_factors(p, lane, &fold_q2_k);
     for (int half = 0; half < 2; half++) {
         load_words_32(g, at + 16 + 32 * (size_t)half, pairs);
         put_pairs_of_bits(p, lane, half, pairs, NULL);
@@ -284,12 +277,11 @@ static void unpack_iq4_xs(const struct rows16 *g, size_t at, int n_blocks, struc
         __m512i word = _mm512_slli_epi32(scales[s / 4], 24 - s % 4 * 8);
         _mm512_store_si512(&p->scale[s][lane], _mm512_srai_epi32(word, 24));
     }
-    put_factors(p, lane, &fold_iq4_xs);
     for (int s = 0; s < 8; s++) {
         load_words_16(g, at + 8 + 16 * (size_t)s, t);
         for (int i = 0; i < 4; i++) {
-            put_scaled(p, lane, 32 * s + 4 * i, look_up(&shape_iq4_nl, values, low_nibbles(t[i])), &fold_iq4_xs);
-            put_scaled(p, lane, 32 * s + 16 + 4 * i, look_up(&shape_iq4_nl, values, high_nibbles(t[i])), &fold_iq4_xs);
+            put_words(p, lane, 32 * s + 4 * i, look_up(&shape_iq4_nl, values, low_nibbles(t[i])));
+            put_words(p, lane, 32 * s + 16 + 4 * i, look_up(&shape_iq4_nl, values, high_nibbles(t[i])));
         }
     }
 }
@@ -324,7 +316,7 @@ static void unpack_q8_0(const struct rows16 *g, size_t at, int n_blocks, struct 
         _mm512_store_ps(&p->d[b][lane], d[b]);
         load_words_32(g, offset[b] + 2, t);
         for (int i = 0; i < 8; i++)
-            put_plain(p, lane, 32 * b + 4 * i, _mm512_xor_si512(t[i], _mm512_set1_epi8((char)0x80)), 128);
+            put_words(p, lane, 32 * b + 4 * i, _mm512_xor_si512(t[i], _mm512_set1_epi8((char)0x80)));
     }
 }
 
@@ -358,8 +350,8 @@ INLINE void unpack_nibbles(const struct rows16 *g, size_t at, int n_blocks, stru
                 low = _mm512_or_si512(low, spread_fifth_bits(fifth[0], i));
                 high = _mm512_or_si512(high, spread_fifth_bits(fifth[0], 4 + i));
             }
-            put_plain(p, lane, 32 * b + 4 * i, low, s->offset);
-            put_plain(p, lane, 32 * b + 16 + 4 * i, high, s->offset);
+            put_words(p, lane, 32 * b + 4 * i, low);
+            put_words(p, lane, 32 * b + 16 + 4 * i, high);
         }
     }
 }
