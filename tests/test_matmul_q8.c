@@ -316,14 +316,15 @@ Test(matmul_q8, levels_have_a_path_for_the_types_that_models_use_most)
 // one integer, rounded to float once. The decoder gives its factors, which are whole numbers of at most 14 bits.
 static void check_integers(struct random *r, enum dtype type, enum content content, float d, float m)
 {
+    enum { COLUMNS = 20 };  // of all signs in turn: matrix tiles serve so many
     int64_t k = dtype_info[type].block;
-    struct call c = call_new(r, type, content, k, 1, SIGNS);
+    struct call c = call_new(r, type, content, k, 1, COLUMNS);
     put_scales(c.w.bytes.data, type, d, m);
-    for (int s = 0; s < SIGNS; s++)
-        extreme_activations(r, (enum signs)s, k, 1.0f, c.x.data + (size_t)s * q8_row_bytes(k));
-    float w[Q8_BLOCK], want[SIGNS], got[SIGNS];
+    for (int s = 0; s < COLUMNS; s++)
+        extreme_activations(r, (enum signs)(s % SIGNS), k, 1.0f, c.x.data + (size_t)s * q8_row_bytes(k));
+    float w[Q8_BLOCK], want[COLUMNS], got[COLUMNS];
     decode_row(&c, 0, w);
-    for (int s = 0; s < SIGNS; s++) {
+    for (int s = 0; s < COLUMNS; s++) {
         const int8_t *q = q8_quants(c.x.data + (size_t)s * q8_row_bytes(k));
         int64_t sum = 0;
         for (int64_t i = 0; i < k; i++) {
@@ -339,9 +340,9 @@ static void check_integers(struct random *r, enum dtype type, enum content conte
         char what[96];
         snprintf(what, sizeof what, "%s %s, content %d, d %g, m %g", level->name, dtype_info[type].name, content,
                  (double)d, (double)m);
-        run(level, &c, 0, SIGNS, got);
-        for (int s = 0; s < SIGNS; s++)
-            cr_assert_eq(got[s], want[s], "%s, signs %d: %a, not %a", what, s, (double)got[s], (double)want[s]);
+        run(level, &c, 0, COLUMNS, got);
+        for (int s = 0; s < COLUMNS; s++)
+            cr_assert_eq(got[s], want[s], "%s, signs %d: %a, not %a", what, s % SIGNS, (double)got[s], (double)want[s]);
         for (int s = 0; s < SIGNS; s++) {
             run(level, &c, s, 1, got);
             cr_assert_eq(got[0], want[s], "%s, signs %d alone: %a, not %a", what, s, (double)got[0], (double)want[s]);
@@ -443,6 +444,19 @@ Test(matmul_q8, rows_longer_than_what_scratch_holds_of_their_columns)
     for (int n_x = 8; n_x <= 9; n_x++) {
         int block = dtype_info[type].block;
         struct call c = call_new(&r, type, RANDOM, 256 * 230 + block % 256, 18, n_x);
+        check_levels(&c);
+        call_free(&c);
+    }
+}
+
+// So many columns that a part of k alone passes with them, and more rows than wait for the next part together.
+Test(matmul_q8, columns_that_pass_by_parts_of_k)
+{
+    struct random r = seeded("matmul_q8 parts of k");
+    EACH_TYPE(type)
+    {
+        bool often = type == DT_Q4_K || type == DT_Q8_0 || type == DT_Q3_K;
+        struct call c = call_new(&r, type, RANDOM, 256 * 11 + dtype_info[type].block % 256, often ? 161 : 17, 201);
         check_levels(&c);
         call_free(&c);
     }
