@@ -1,15 +1,17 @@
 // Rows of weights as rows of matrix tiles: types with a codebook (IQ1, IQ2, IQ3). Layouts: gguf/dtype_iq.c.
 //
-// An entry of a codebook is 4 or 8 elements in their place: a gather of 8 entries makes a tile's row. What is multiplied is
-// one magnitude of a few, a sign, and a scale for 16 or 32 elements. So 16 bytes hold all products that 16 elements may
-// have, and a magnitude's low four bits, with its sign put in, are an index of these: a shuffle of bytes makes a plane.
+// What is multiplied is one magnitude of a few, a sign, and a scale for 16 or 32 elements. So 16 bytes hold all
+// products that 16 elements may have, and a number for the magnitude, with its sign put in, is an index of these: a
+// shuffle of bytes makes a plane. In the codebooks of IQ1 and IQ2 an entry is 8 elements in their place, with such
+// numbers in the low bits of its bytes, and a gather of 8 entries makes a tile's row; of IQ3, with 4 elements an entry,
+// the numbers are looked up in registers.
 #include "kernels/cpu/matmul_q8_amx_rows.h"
 #include "kernels/cpu/matmul_q8_avx512_quads.h"
 
 // ---- products of the four bits that index them with the scales 2s + 1
 
 struct products {
-    _Alignas(64) uint8_t high[16][16], low[16][16];  // [s]
+    _Alignas(64) uint8_t high[16][16], low[16][16]; // [s]
 };
 
 // clang-format off
@@ -109,8 +111,8 @@ ROWS_KERNEL(iq2_xxs, {.bytes = 66, .planes = 2, .is_signed = true, .shift = 8}, 
 
 // ---- IQ2_XS and IQ2_S: indices of more than eight bits, sixteen scales
 
-// Those of 16 elements each, from words 2s + 1 in lanes of 16: bytes 0, 1, 3 and 8, 9, 11 are asked for. Two products of
-// 16 bits make four bytes, for |8 (2s + 1)| stays within a byte: so what one lends the other is known.
+// Those of 16 elements each, from words 2s + 1 in lanes of 16: bytes 0, 1, 3 and 8, 9, 11 are asked for. Two products
+// of 16 bits make four bytes, for |8 (2s + 1)| stays within a byte: so what one lends the other is known.
 struct tables {
     __m512i high, low;
 };
@@ -131,14 +133,14 @@ INLINE struct tables tables_iq2(__m512i scales)
 // In lane l word 8t + 2l: of sixteen scales in 32 bits each those of tile t.
 INLINE __m512i scales_of_tile(__m512i scales, int t)
 {
-    const __m512i lane = _mm512_set_epi64(0x0006000600060006, 0x0006000600060006, 0x0004000400040004, 0x0004000400040004,
-                                          0x0002000200020002, 0x0002000200020002, 0, 0);
+    const __m512i lane = _mm512_set_epi64(0x0006000600060006, 0x0006000600060006, 0x0004000400040004,
+                                          0x0004000400040004, 0x0002000200020002, 0x0002000200020002, 0, 0);
     return _mm512_permutexvar_epi16(_mm512_add_epi16(lane, _mm512_set1_epi16((short)(8 * t))), scales);
 }
 
 // From indices in 16 bits, signs, and scales of 16 elements in 32 bits.
-INLINE void put_iq2_of_16(const uint64_t *grid, const uint16_t index[32], const uint8_t signs[32], __m512i scales, int row,
-                          piece *p)
+INLINE void put_iq2_of_16(const uint64_t *grid, const uint16_t index[32], const uint8_t signs[32], __m512i scales,
+                          int row, piece *p)
 {
     UNROLL
     for (int t = 0; t < TILES; t++) {
@@ -193,10 +195,10 @@ INLINE void read_heads_iq3_s(const struct rows16 *g, size_t at, struct heads *h)
     _mm512_store_ps(h->d, load_halves(g, at));
 }
 
-// Codes of all 64 indices of a row, a byte for two elements of three bits each: look-ups in registers take less time than
-// 64 loads. Two bytes side by side are four elements.
+// Codes of all 64 indices of a row, a byte for two elements of three bits each: look-ups in registers take less time
+// than 64 loads. Two bytes side by side are four elements.
 struct codes {
-    __m512i low, high;  // of 8 indices, and of the next 8, in each lane
+    __m512i low, high; // of 8 indices, and of the next 8, in each lane
 };
 
 INLINE struct codes codes_of(__m512i first, __m512i second)
@@ -208,14 +210,16 @@ INLINE struct codes codes_of(__m512i first, __m512i second)
 INLINE __m512i numbers_of(const struct codes *c, int t)
 {
     const int lo = 4 * t, hi = 16 + 4 * t;
-    const __m512i words = _mm512_set_epi32(0, hi + 3, 0, hi + 2, 0, hi + 1, 0, hi, 0, lo + 3, 0, lo + 2, 0, lo + 1, 0, lo);
+    const __m512i words =
+        _mm512_set_epi32(0, hi + 3, 0, hi + 2, 0, hi + 1, 0, hi, 0, lo + 3, 0, lo + 2, 0, lo + 1, 0, lo);
     const __m512i bits = _mm512_permutex2var_epi32(c->low, words, c->high);
-    return _mm512_and_si512(_mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x1b1813100b080300), bits), _mm512_set1_epi8(7));
+    return _mm512_and_si512(_mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x1b1813100b080300), bits),
+                            _mm512_set1_epi8(7));
 }
 
 // A tile row, with scales s0 and s1 of 32 elements each.
-INLINE void put_iq3(const struct codes *c, const uint8_t signs[32], const struct products *products, int s0, int s1, int t,
-                    int row, piece *p)
+INLINE void put_iq3(const struct codes *c, const uint8_t signs[32], const struct products *products, int s0, int s1,
+                    int t, int row, piece *p)
 {
     __m512i w = numbers_of(c, t);
     w = _mm512_mask_add_epi8(w, signs_at(signs + 8 * t), w, _mm512_set1_epi8(8));
@@ -228,7 +232,8 @@ INLINE void unpack_iq3_xxs(const uint8_t *b, const struct heads *h, int row, pie
     _Alignas(32) uint8_t signs[32];
     const __m512i index = load_512(b + 2);
     const struct table_masks m = masks_of(index);
-    const struct codes codes = codes_of(look_up_256(iq3_xxs_codes[0], index, &m), look_up_256(iq3_xxs_codes[1], index, &m));
+    const struct codes codes =
+        codes_of(look_up_256(iq3_xxs_codes[0], index, &m), look_up_256(iq3_xxs_codes[1], index, &m));
     _mm256_store_si256((__m256i *)signs, signs_of_words(load_256(b + 66)));
     UNROLL
     for (int t = 0; t < TILES; t++)
@@ -284,8 +289,10 @@ INLINE void read_heads_iq1_m(const struct rows16 *g, size_t at, struct heads *h)
 // at once, as in tables_iq2.
 INLINE __m512i table_iq1_m(__m512i s)
 {
-    const __m512i by_s = _mm512_set4_epi32((int)((uint32_t)(-9 * 256) << 16), 7 * 256 - 1, (int)((uint32_t)(-7 * 256) << 16), 9 * 256 + 1);
-    const __m512i start = _mm512_set4_epi32((int)((uint32_t)(-5 * 256) << 16), 3 * 256 + 255, (int)((uint32_t)(-4 * 256) << 16), 4 * 256);
+    const __m512i by_s = _mm512_set4_epi32((int)((uint32_t)(-9 * 256) << 16), 7 * 256 - 1,
+                                           (int)((uint32_t)(-7 * 256) << 16), 9 * 256 + 1);
+    const __m512i start =
+        _mm512_set4_epi32((int)((uint32_t)(-5 * 256) << 16), 3 * 256 + 255, (int)((uint32_t)(-4 * 256) << 16), 4 * 256);
     return _mm512_add_epi16(_mm512_mullo_epi16(s, by_s), start);
 }
 
@@ -296,9 +303,11 @@ INLINE void unpack_iq1_m(const uint8_t *b, const struct heads *h, int row, piece
     const __m512i above = _mm512_cvtepu8_epi32(load_128(b + 32));
     store_indices(b, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x2400200004000000), above), 0x700, index);
     // Scales lie by threes in words of 16 bits.
-    const __m512i offsets = _mm512_set_epi64(0x0000003900000036, 0x0000003300000030, 0x0000002900000026, 0x0000002300000020,
-                                             0x0000001900000016, 0x0000001300000010, 0x0000000900000006, 0x0000000300000000);
-    const __m512i s = _mm512_and_si512(_mm512_multishift_epi64_epi8(offsets, broadcast_64(b + 48)), _mm512_set1_epi32(7));
+    const __m512i offsets =
+        _mm512_set_epi64(0x0000003900000036, 0x0000003300000030, 0x0000002900000026, 0x0000002300000020,
+                         0x0000001900000016, 0x0000001300000010, 0x0000000900000006, 0x0000000300000000);
+    const __m512i s =
+        _mm512_and_si512(_mm512_multishift_epi64_epi8(offsets, broadcast_64(b + 48)), _mm512_set1_epi32(7));
     UNROLL
     for (int t = 0; t < TILES; t++) {
         uint32_t nibbles;
@@ -310,5 +319,7 @@ INLINE void unpack_iq1_m(const uint8_t *b, const struct heads *h, int row, piece
     }
 }
 
-ROWS_KERNEL(iq1_s, {.bytes = 50, .planes = 1, .is_signed = true, .shift = 1, .offset = -1}, read_heads_iq2, unpack_iq1_s)
-ROWS_KERNEL(iq1_m, {.bytes = 56, .planes = 1, .is_signed = true, .shift = 1, .offset = -1}, read_heads_iq1_m, unpack_iq1_m)
+ROWS_KERNEL(iq1_s, {.bytes = 50, .planes = 1, .is_signed = true, .shift = 1, .offset = -1}, read_heads_iq2,
+            unpack_iq1_s)
+ROWS_KERNEL(iq1_m, {.bytes = 56, .planes = 1, .is_signed = true, .shift = 1, .offset = -1}, read_heads_iq1_m,
+            unpack_iq1_m)
