@@ -642,6 +642,28 @@ static void check_q8_parts(const float *x, int64_t k)
     free(want), free(row);
 }
 
+// Columns that fill the last group up are multiplied, too: they must not be subnormal numbers.
+Test(matmul_q8, what_fills_tiles_up_has_no_scale)
+{
+    enum { K = 512, COLUMNS = 5 };
+    struct random r = seeded("q8 fill");
+    struct guarded x = random_floats(&r, COLUMNS * K, 1);
+    const float *rows[COLUMNS];
+    for (int j = 0; j < COLUMNS; j++)
+        rows[j] = floats_of(x) + j * K;
+    EACH_LEVEL (l) {
+        if (strcmp(l->name, "amx"))
+            continue;
+        _Alignas(64) struct q8_words words[K / Q8_BLOCK];
+        memset(words, 1, sizeof(words));
+        l->quantize_q8_tiles(rows, COLUMNS, 0, K, words, COLUMNS, 0);
+        for (int span = 0; span < K / Q8_BLOCK; span++)
+            for (int j = 0; j < Q8_TILE_COLUMNS; j++)
+                cr_assert((words[span].d[j] == 0) == (j >= COLUMNS), "span %d, column %d: %a", span, j, (double)words[span].d[j]);
+    }
+    guarded_free(x);
+}
+
 Test(matmul_q8, activations_by_columns_and_in_tiles_have_the_same_bytes)
 {
     static const int64_t sizes[] = {1, 3, 15, 16, 17, 31, 64, 100, 255, 1000, 4097};

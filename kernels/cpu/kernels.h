@@ -106,7 +106,8 @@ static inline void q8_tiles_put_most(const struct q8_tiles *t, int column)
 }
 
 // The same for matrix tiles whose rows are rows of weights (AMX): 16 columns together, span after span, of a span group after
-// group; words of four elements of the 16 columns side by side. As large as the above.
+// group; words of four elements of the 16 columns side by side. As large as the above. Columns that fill the last group up
+// have d = 0.
 struct q8_words {
     int8_t words[Q8_BLOCK / Q8_TILE_WIDTH][Q8_TILE_WIDTH / 4][Q8_TILE_COLUMNS][4];
     int16_t pairs_of_16[Q8_SUMS / 2][Q8_TILE_COLUMNS][2], pairs_of_32[Q8_SUMS / 4][Q8_TILE_COLUMNS][2];  // sums of q

@@ -598,19 +598,31 @@ static void quantize_words(const float *const *x, int n, int64_t at, int64_t lef
         store_words(&g, 0, w);
 }
 
+// What fills the last group up is multiplied, too, and by whatever lies there; its scale is 0, lest sums become subnormal,
+// which takes a hundred times as long.
+static void fill_up(struct q8_words *w, int column, int n_columns)
+{
+    for (int j = column % Q8_TILE_COLUMNS + 1; column == n_columns - 1 && j < Q8_TILE_COLUMNS; j++)
+        w->d[j] = 0;
+}
+
 void quantize_q8_tiles_amx(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
 {
     for (int64_t at = 0; at < n; at += Q8_BLOCK)
         for (int j = 0, m; j < n_x; j += m) {
             int first = (column + j) % Q8_TILE_COLUMNS;
             m = MIN(n_x - j, Q8_TILE_COLUMNS - first);
-            quantize_words(x + j, m, at, n - at, q8_words_at(tiles, n_columns, (col + at) / Q8_BLOCK, column + j), first);
+            struct q8_words *w = q8_words_at(tiles, n_columns, (col + at) / Q8_BLOCK, column + j);
+            quantize_words(x + j, m, at, n - at, w, first);
+            fill_up(w, column + j + m - 1, n_columns);
         }
 }
 
 void put_q8_tiles_amx(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column)
 {
-    q8_words_put(q8_words_at(tiles, n_columns, span, column), column % Q8_TILE_COLUMNS, q8_quants(row) + span * Q8_BLOCK,
-                 q8_sums(row, k) + span * Q8_SUMS, q8_scales(row, k)[span]);
+    struct q8_words *w = q8_words_at(tiles, n_columns, span, column);
+    q8_words_put(w, column % Q8_TILE_COLUMNS, q8_quants(row) + span * Q8_BLOCK, q8_sums(row, k) + span * Q8_SUMS,
+                 q8_scales(row, k)[span]);
+    fill_up(w, column, n_columns);
 }
 #endif
