@@ -3,10 +3,12 @@
 // Columns come as words of four elements of 16 columns (q8_words in kernels.h), made where they are quantised, or, where
 // there are none, once a call. A row's block is unpacked where it lies into bytes that hold its scales already, for what a
 // scale must multiply would have to leave the tiles first: w * scale = high * 2^shift + low, two planes of bytes, or one.
-// Then a whole block is summed up in the tiles, exact as ever, and leaves them with a register a row, a lane a column.
+// Then a whole block is summed up in the tiles, exact as ever, and leaves them with a register a row, a lane a column. Blocks
+// of 32, whose scales are floats, leave them one by one.
 //
-// 32 rows by 256 elements are a piece: the columns' words come out of the L2 cache, and so serve two tiles of rows. While the tiles multiply one piece, the next is unpacked, and the sums of the one
-// before go through the floats of kernels.h: three streams of instructions that hardly wait for each other.
+// 32 rows by 256 elements are a piece, which is unpacked, and then passed by all groups of 16 columns: their words come out
+// of the second-level cache, and so serve two tiles of rows. While a group is multiplied, the sums of the one before go
+// through the floats of kernels.h. Where there are many columns, 128 rows pass a part of k before the next (see PART).
 //
 // A type's file says what it is (struct rows_type), how the heads of 16 blocks and how one row are unpacked; ROWS_KERNEL
 // makes the kernel of these. Private to matmul_q8_amx_rows*.c.
@@ -70,7 +72,7 @@ struct rows_kind {
 
 // A piece and 16 columns whose sums have left the tiles, and wait for the floats.
 struct waiting {
-    const struct heads *heads;  // [HALVES]
+    const struct heads *heads;       // [HALVES]
     const struct q8_words *columns;  // NULL: nothing waits
     sums16 *sums[HALVES];
 };
@@ -300,8 +302,8 @@ INLINE void unpack_piece(struct rows_work *w, const struct rows_kind *kind, cons
     }
 }
 
-INLINE void multiply_scaled(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int i, const struct q8_words *c,
-                            sums16 (*sums)[GROUPS])
+INLINE void multiply_scaled(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int i,
+                            const struct q8_words *c, sums16 (*sums)[GROUPS])
 {
     if (i == 0)
         w->waiting.columns = NULL;
@@ -371,7 +373,7 @@ INLINE void finish_block_rows(struct rows_work *w, const struct waiting_blocks *
         TILE_STORE(second, w->block_sums[half][2 * (t) + 1][0], 64);                                                   \
     } while (0)
 
-// What is left of tiles is stored while the next are multiplied. The other half of the sums waits meanwhile.
+// Sums are stored while the next are formed; those of the other half wait, and are finished, meanwhile.
 INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mins, int half, const struct asking *asking)
 {
     const struct waiting_blocks it = w->waiting_blocks;
@@ -467,12 +469,17 @@ INLINE void multiply_part(const struct matmul_args *a, const struct rows_kind *k
 
 // ---- the walk: stripes of rows, groups of columns, parts of k
 
-// All of k, part by part where the columns must be turned here, for a stripe and columns first .. first + 16 groups - 1.
+// All of k, part by part, for a stripe and columns first .. first + 16 groups - 1.
 INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind *kind, int row, int first, int groups)
 {
     struct rows_work *w = a->scratch;
     const int64_t spans = q8_blocks(a->k), part = MIN(spans, (int64_t)((a->x_tiles ? PART : TURNED) / groups));
-    struct walk at = {.first_row = row, .spans = spans, .end = MIN(row + STRIPE, a->n_rows), .stride = groups, .groups = groups, .columns = w->turned};
+    struct walk at = {.first_row = row,
+                      .end = MIN(row + STRIPE, a->n_rows),
+                      .spans = spans,
+                      .columns = w->turned,
+                      .stride = groups,
+                      .groups = groups};
     if (a->x_tiles)
         at.stride = q8_groups(a->n_tiled);
     for (at.from = 0; at.from < spans; at.from = at.to) {

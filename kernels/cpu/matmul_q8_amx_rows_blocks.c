@@ -26,28 +26,23 @@ INLINE __m512i load_nibbles_twice(const uint8_t *first, const uint8_t *second)
     return _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(load_128(first)), 0xff00, load_128(second));
 }
 
-// What a row of a matrix of bits makes of a byte: bit 7 - r of the result is the parity of the byte and row r.
-INLINE __m512i nibbles_by(__m512i v, uint64_t of_low, uint64_t of_high, uint8_t flip)
+// Matrices of bits (see move_bits) for the low and the high nibbles; whether the upper five bits are turned over.
+INLINE __m512i nibbles_by(__m512i v, uint64_t of_low, uint64_t of_high, bool flip)
 {
     const __m512i rows = _mm512_mask_set1_epi64(_mm512_set1_epi64((long long)of_low), 0xcc, (long long)of_high);
-    switch (flip) {
-    case 0xf8:
-        return _mm512_gf2p8affine_epi64_epi8(v, rows, 0xf8);
-    default:
-        return _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
-    }
+    return flip ? _mm512_gf2p8affine_epi64_epi8(v, rows, 0xf8) : _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
 }
 
 // Low nibbles of the first 16 bytes of each 32, high ones of the others.
 INLINE __m512i split_nibbles(__m512i v)
 {
-    return nibbles_by(v, 0x0102040800000000, 0x1020408000000000, 0);
+    return nibbles_by(v, 0x0102040800000000, 0x1020408000000000, false);
 }
 
 // The same less 8: bits 7 to 3 are the opposite of a nibble's own bit 3.
 INLINE __m512i split_nibbles_less_8(__m512i v)
 {
-    return nibbles_by(v, 0x0102040808080808, 0x1020408080808080, 0xf8);
+    return nibbles_by(v, 0x0102040808080808, 0x1020408080808080, true);
 }
 
 // A byte a bit of two blocks' fifth bits.
