@@ -6,9 +6,9 @@ static const struct {
     matmul_fn *multiply;
     int from;
 } by_rows[DT_COUNT] = {
-    [DT_Q4_K] = {matmul_q8_q4_k_amx, 8},
-    [DT_Q5_K] = {matmul_q8_q5_k_amx, 8},
-    [DT_Q6_K] = {matmul_q8_q6_k_amx, 8},
+    [DT_Q4_K] = {matmul_q8_q4_k_amx, 9},
+    [DT_Q5_K] = {matmul_q8_q5_k_amx, 9},
+    [DT_Q6_K] = {matmul_q8_q6_k_amx, 9},
     [DT_Q2_K] = {matmul_q8_q2_k_amx, 8},
     [DT_Q3_K] = {matmul_q8_q3_k_amx, 8},
     [DT_IQ4_XS] = {matmul_q8_iq4_xs_amx, 8},
