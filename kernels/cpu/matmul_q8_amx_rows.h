@@ -209,10 +209,10 @@ INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *typ
 // Rows row .. row + n - 1 of half a piece, if one waits.
 INLINE void finish_rows(struct rows_work *w, const struct waiting *it, const struct rows_type *type, int half, int row, int n)
 {
-    const struct heads *h = it->heads + half;
     const struct q8_words *c = it->columns;
     if (!c)
         return;
+    const struct heads *h = it->heads + half;
     const __m512 dc = _mm512_load_ps(c->d);
     const int16_t(*sums)[Q8_TILE_COLUMNS][2] = type->min_pairs == 8 ? c->pairs_of_16 : c->pairs_of_32;
     __m512i pairs[8];
@@ -306,7 +306,7 @@ INLINE void multiply_scaled(struct rows_work *w, const struct rows_kind *kind, c
                             const struct q8_words *c, sums16 (*sums)[GROUPS])
 {
     if (i == 0)
-        w->waiting.columns = NULL;
+        w->waiting = (struct waiting){0};
     unpack_piece(w, kind, at, w->heads[i % 2]);
     for (int g = 0; g < at->groups; g++) {
         const struct asking asking = share_of(kind, at, BLOCKS, g + 1);
@@ -422,7 +422,7 @@ INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, c
 {
     const bool mins = kind->type.min_pairs > 0;
     if (i == 0)
-        w->waiting_blocks.columns = NULL;
+        w->waiting_blocks = (struct waiting_blocks){0};
     unpack_block_piece(w, kind, at, n_blocks, w->block_heads[i % 2]);
     for (int g = 0; g < at->groups; g++) {
         float(*of_32)[Q8_TILE_COLUMNS] = w->of_32[(i * at->groups + g) % 2];
