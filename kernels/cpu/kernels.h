@@ -43,7 +43,7 @@ static inline const float *q8_scales(const void *row, int64_t k)
     return (const float *)((const char *)row + q8_blocks(k) * (Q8_BLOCK + 2 * (Q8_BLOCK / Q8_SUMS)));
 }
 
-// Many columns once more, as matrix tiles read them, one span of 256 elements after another. Of each span:
+// Many columns once more, as the panels of AVX-512 read them, one span of 256 elements after another. Of each span:
 //   the quants, by groups of 16 columns: of each four tiles of 1 KB, of each tile 64 elements of the 16 columns
 //   int16 sums[column][16] of the columns, int16 of_32[column][8], float d[column],
 //   uint16 most[column][2], the largest sum of magnitudes |q| of a run of 16, and of 32
@@ -89,7 +89,7 @@ static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void
         t->sums_of_32[column][i] = (int16_t)(sums[2 * i] + sums[2 * i + 1]);
     t->d[column] = q8_scales(row, k)[span];
 }
-// `most` of a column, from its quants there: what only the level without matrix tiles asks for.
+// `most` of a column, from its quants there.
 static inline void q8_tiles_put_most(const struct q8_tiles *t, int column)
 {
     uint16_t *most = t->most[column];
