@@ -1,5 +1,5 @@
 // quern device, on a machine with cards, with a card that does not answer, and with none.
-#include "gguf/base.h"
+#include "engine/model.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -31,6 +31,12 @@ static void device(const char *environment, const char *flags, char out[OUT_SIZE
     char words[256];
     snprintf(words, sizeof(words), "device %s", flags);
     quern(environment, words, out);
+}
+
+static void needs_builtin(void)
+{
+    if (!model_has_builtin())
+        cr_skip_test("skipped: this build has no built-in model");
 }
 
 #define EXPECT_LINE(out, line) cr_expect(strstr(out, line "\n"), "no line \"%s\" in\n%s", line, out)
@@ -100,6 +106,7 @@ Test(device, says_in_one_line_that_there_is_no_card)
 Test(device, dump_ptx_needs_no_card)
 {
     char out[OUT_SIZE], again[OUT_SIZE];
+    needs_builtin();
     quern("QUERN_CUDA_CARDS=0", "dump ptx", out);
     cr_expect(!strncmp(out, ".version ", 9), "%.100s", out);
     cr_expect(strstr(out, ".visible .entry "));
@@ -118,6 +125,7 @@ Test(device, dump_ptx_needs_no_card)
 Test(device, bench_names_the_card)
 {
     char out[OUT_SIZE];
+    needs_builtin();
     quern("QUERN_CUDA_MEMORY=64", "bench --device gpu -p 4 -n 1 -r 1 -o json", out);
     cr_expect(strstr(out, "\"gpu_info\": \"Interpreter of PTX (sm_90)\""), "%s", out);
     cr_expect(strstr(out, "\"backends\": \"CUDA\""), "%s", out);
@@ -156,6 +164,7 @@ Test(device, the_building_blocks_run_on_a_card, .timeout = 120)
 Test(device, bench_tells_the_time_of_operations_on_a_card)
 {
     char out[OUT_SIZE];
+    needs_builtin();
     quern("QUERN_CUDA_MEMORY=64", "bench --device gpu -p 4 -n 0 -r 1 --by-op 2>&1", out);
     char *table = strstr(out, "by operation");
     cr_assert_not_null(table, "%s", out);
