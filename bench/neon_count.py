@@ -12,7 +12,8 @@ with the first count of columns runs, each instruction with its turns.
 import argparse, collections, os, re, subprocess, sys, tempfile
 
 ROWS, LENGTH = 8, 2048
-TYPES = 'Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL MXFP4 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS'.split()
+TYPES = ('Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL MXFP4 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS '
+         'IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ1_0 TQ2_0').split()
 MULTIPLY = re.compile(r'(smmla|sdot|smull2?|smlal2?|mla|mul|fmla|fmls|fmul)\b')
 MEMORY = re.compile(r'(ld|st)(r|p|ur|[1-4]|nur|nr)|prfm|prfum')
 OURS = re.compile(r'(column|panel|sweep)_\w+|multiply$')

@@ -2,6 +2,7 @@
 // (smmla) and the dot product (sdot), with the dot product alone, and without either; the integers are the same.
 //
 //   matmul_q8_neon_unpack.h   a row's block in any type's layout becomes signed bytes, scales and minima
+//   matmul_q8_neon_grid.h     the same of the types with a codebook
 //   matmul_q8_neon_column.c   one column or two: four rows' blocks are multiplied as they are unpacked
 //   matmul_q8_neon_panel.c    more columns: eight rows' blocks are unpacked once, and all columns sweep over them
 //   matmul_q8_neon_tile.h     how a level lays such a panel out, and multiplies it with a few columns
@@ -74,7 +75,7 @@ INLINE float32x4_t floats_of_high(int16x8_t v)
 
 // ---- the rows
 
-// 1, 2 or 4 bytes into the low end of a vector: by way of a general register, or as a lane, they would take an
+// 1, 2, 4 or 8 bytes into the low end of a vector: by way of a general register, or as a lane, they would take an
 // instruction more each.
 #define LOAD_LOW(name, register, bytes)                                                                                \
     INLINE uint8x16_t name(const uint8_t *p)                                                                           \
@@ -89,6 +90,7 @@ INLINE float32x4_t floats_of_high(int16x8_t v)
 LOAD_LOW(load_1, "b", 1)
 LOAD_LOW(load_2, "h", 2)
 LOAD_LOW(load_4, "s", 4)
+LOAD_LOW(load_8, "d", 8)
 
 INLINE float32x4_t floats_of_halves(uint16x8_t v)
 {
@@ -107,6 +109,17 @@ INLINE struct factors halves_of_rows(const uint8_t *const *rows, int at)
     UNROLL for (int r = 0; r < 4; r++)
         h[r] = vreinterpretq_u16_u8(load_2(rows[r] + at));
     return (struct factors){.d = floats_of_halves(vzip1q_u16(vzip1q_u16(h[0], h[2]), vzip1q_u16(h[1], h[3])))};
+}
+
+// Halves of which four bits each lie on top of the last four words of 16 bits of a block of IQ1_M.
+INLINE struct factors nibbles_of_rows(const uint8_t *const *rows)
+{
+    const int16x4_t place = {0, 4, 8, 12};
+    uint16x4_t v[4];
+    UNROLL for (int r = 0; r < 4; r++)
+        v[r] = vshl_u16(vshr_n_u16(vreinterpret_u16_u8(vld1_u8(rows[r] + 48)), 12), place);
+    uint16x4_t halves = vpadd_u16(vpadd_u16(v[0], v[1]), vpadd_u16(v[2], v[3]));
+    return (struct factors){.d = vcvt_f32_f16(vreinterpret_f16_u16(halves))};
 }
 
 // Two halves, the scale's and the minimum's.

@@ -8,8 +8,8 @@
 //     sum_g scale_g * dot_g = sum_g (scale_g - scale_(g+1)) * r_g,
 // which spares a zero for each group; |r_g| <= 256 * 128 * 127, and int32 wraps to the exact sum. Without sdot 16
 // products are two widening multiplies, the second onto the first: |w * q| <= 128 * 127 and twice that fits 16 bits,
-// four times where |w| <= 32.
-#include "kernels/cpu/matmul_q8_neon_unpack.h"
+// four times where |w| <= 32, 16 times where w is 0 to 3.
+#include "kernels/cpu/matmul_q8_neon_grid.h"
 
 enum {
     ROWS = 4,
@@ -55,14 +55,16 @@ INLINE void store_rows(float *y, float32x4_t v, int n)
 struct columns {
     const int8_t *q[COLUMNS];
     struct sums sums[COLUMNS];
+    int32x4_t start[COLUMNS]; // of blocks without scales: the offset times what the span sums to
 };
 
-INLINE struct columns columns_at(const struct column *x, int n, int64_t span)
+INLINE struct columns columns_at(const struct column *x, int n, int64_t span, int offset)
 {
     struct columns c;
     UNROLL for (int j = 0; j < n; j++) {
         c.q[j] = x[j].q + SPAN * span;
         c.sums[j] = sums_of(&x[j], span);
+        c.start[j] = vmulq_n_s32(vpaddlq_s16(c.sums[j].of32), offset);
     }
     return c;
 }
@@ -103,6 +105,11 @@ INLINE struct scales scales_of(const struct block_256 *b, int groups)
 INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scales *scales, const struct type_256 *t,
                      int half, const int8_t *q)
 {
+    if (t->groups == 1) {
+        UNROLL for (int i = 0; i < 8; i++)
+            s->sum = vdotq_s32(s->sum, w[i], vld1q_s8(q + 16 * i));
+        return;
+    }
     int per = 16 / t->groups, groups = 8 / per;
     UNROLL for (int g = 0; g < groups; g++) {
         UNROLL for (int i = g * per; i < g * per + per; i++)
@@ -132,7 +139,7 @@ INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scale
     int16x8_t dot = vdupq_n_s16(0);
     UNROLL for (int i = 0; i < 8; i++) {
         int8x16_t x = vld1q_s8(q + 16 * i);
-        bool begins = i % per == 0 || t->wide, ends = i % per == per - 1 || t->wide;
+        bool begins = i % MIN(per, 8) == 0 || t->wide, ends = i % per == per - 1 || t->wide;
         int g = first + i / per;
         dot = begins ? vmull_s8(vget_low_s8(w[i]), vget_low_s8(x)) : vmlal_s8(dot, vget_low_s8(w[i]), vget_low_s8(x));
         dot = vmlal_high_s8(dot, w[i], x);
@@ -141,6 +148,8 @@ INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scale
             s->sum = vmlal_high_n_s16(s->sum, dot, scales->of[g / 8][g % 8]);
         }
     }
+    if (t->groups == 1)
+        s->sum = vpadalq_s16(s->sum, dot);
 }
 #endif
 
@@ -150,11 +159,23 @@ INLINE int32x4_t multiply_sums(int32x4_t sum, int16x8_t factor, int16x8_t sums)
 }
 
 // The sum of a row's factors by the sums of activations that they serve, in four lanes.
-INLINE int32x4_t dot_sums(const int16x8_t factor[2], int groups, const struct sums *s)
+INLINE int32x4_t dot_sums(const int16x8_t *factor, int groups, const struct sums *s)
 {
     int32x4_t zero = vdupq_n_s32(0);
     return groups == 8 ? multiply_sums(zero, factor[0], s->of32)
                        : multiply_sums(multiply_sums(zero, factor[0], s->of16[0]), factor[1], s->of16[1]);
+}
+
+// From the products of a row's bytes to those of its weights.
+INLINE int32x4_t add_offsets(int32x4_t sum, const struct type_256 *t, const struct block_256 *b, const struct sums *x)
+{
+    if (t->offset == SHIFTED) { // by the scales, each with the sign of its group's shift
+        const int16x8_t shifts = vsubq_s16(veorq_s16(b->scale[0], b->down), b->down);
+        return vaddq_s32(vshlq_n_s32(sum, 3), dot_sums(&shifts, t->groups, x));
+    }
+    if (t->offset && t->groups > 1) // where there are no scales the sum has begun with it
+        return vmlaq_n_s32(sum, dot_sums(b->scale, t->groups, x), t->offset);
+    return sum;
 }
 
 // What four rows' blocks give with the columns, in four lanes each.
@@ -168,6 +189,9 @@ INLINE void multiply_row(const uint8_t *block, const struct type_256 *t, struct 
 {
     struct block_256 b;
     struct row_sum sum[COLUMNS] = {0};
+    UNROLL for (int j = 0; j < n; j++)
+        if (t->groups == 1)
+            sum[j].sum = x->start[j];
     t->begin(block, &b);
     struct scales scales = scales_of(&b, t->groups);
     UNROLL for (int half = 0; half < 2; half++) {
@@ -178,9 +202,7 @@ INLINE void multiply_row(const uint8_t *block, const struct type_256 *t, struct 
         }
     }
     UNROLL for (int j = 0; j < n; j++) {
-        p->dot[j][r] = sum[j].sum;
-        if (t->offset)
-            p->dot[j][r] = vmlaq_n_s32(sum[j].sum, dot_sums(b.scale, t->groups, &x->sums[j]), t->offset);
+        p->dot[j][r] = add_offsets(sum[j].sum, t, &b, &x->sums[j]);
         if (t->m_at)
             p->min[j][r] = dot_sums(b.min, t->groups, &x->sums[j]);
     }
@@ -196,7 +218,7 @@ INLINE void column_256(const struct matmul_args *a, int n, struct type_256 t)
         const uint8_t *ahead = rows_ahead(a, first, ROWS);
         float32x4_t chain[COLUMNS] = {0};
         for (int64_t i = 0; i < a->k / SPAN; i++, ahead += ROWS * t.bytes) {
-            struct columns c = columns_at(x, n, i);
+            struct columns c = columns_at(x, n, i, t.offset);
             struct products p;
             fetch(ahead, (size_t)(ROWS * t.bytes));
             UNROLL for (int r = 0; r < ROWS; r++) {
@@ -300,7 +322,7 @@ INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
         float32x4_t chain[COLUMNS] = {0};
         int64_t i = 0;
         for (; i < a->k / SPAN; i++, ahead += ROWS * 8 * t.bytes) {
-            struct columns c = columns_at(x, n, i);
+            struct columns c = columns_at(x, n, i, t.offset);
             struct partial p = partial_begin(&c, n);
             fetch(ahead, (size_t)(ROWS * 8 * t.bytes));
             UNROLL for (int block = 0; block < 8; block++)
@@ -309,7 +331,7 @@ INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
                 chain[j] = vfmaq_n_f32(chain[j], p.s[j], x[j].da[i]);
         }
         if (a->k % SPAN) {
-            struct columns c = columns_at(x, n, i);
+            struct columns c = columns_at(x, n, i, t.offset);
             struct partial p = partial_begin(&c, n);
             for (int block = 0; block < (int)(a->k % SPAN / 32); block++)
                 add_block_32(&rows, &t, &c, n, block, &p);
@@ -332,14 +354,15 @@ INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
             CALL(a, 2, __VA_ARGS__);                                                                                   \
     }
 // clang-format off
-#define COLUMN_256(name, NAME, bytes, groups, offset, wide, d_at, m_at) \
+#define COLUMN_256(name, NAME, bytes, groups, offset, wide, d_at, m_at, unit) \
     COLUMN(name, column_256, \
-           (struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, begin_##name, half_##name})
+           (struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, unit, begin_##name, half_##name})
 #define COLUMN_32(name, NAME, bytes, offset, wide, power, m_at) \
     COLUMN(name, column_32, (struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name})
 // clang-format on
 TYPES_256(COLUMN_256)
+TYPES_GRID(COLUMN_256)
 TYPES_32(COLUMN_32)
 
 #define ENTRY(name, NAME, ...) [DT_##NAME] = column_##name,
-matmul_fn *const ISA_FN(matmul_q8_column)[DT_COUNT] = {TYPES_256(ENTRY) TYPES_32(ENTRY)};
+matmul_fn *const ISA_FN(matmul_q8_column)[DT_COUNT] = {TYPES_256(ENTRY) TYPES_GRID(ENTRY) TYPES_32(ENTRY)};

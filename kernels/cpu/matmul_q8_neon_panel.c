@@ -26,9 +26,12 @@ static struct row_group rows_from(const struct matmul_args *a, int first)
 
 // ---- unpacking
 
-INLINE int8x16_t with_offset(int8x16_t w, int offset)
+// Vector i of a half.
+INLINE int8x16_t with_offset(const struct type_256 *t, const struct block_256 *b, int half, int i)
 {
-    return offset ? vaddq_s8(w, vdupq_n_s8((int8_t)offset)) : w;
+    if (t->offset == SHIFTED)
+        return with_shift(b->w[i], vdupq_n_s8((int8_t)(b->down[4 * half + i / 2] | 1)));
+    return t->offset ? vaddq_s8(b->w[i], vdupq_n_s8((int8_t)t->offset)) : b->w[i];
 }
 
 INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, struct panel *p)
@@ -50,7 +53,7 @@ INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, s
             for (int i = 0; i < 8; i++) {
                 int8x16_t four[4];
                 UNROLL for (int r = 0; r < 4; r++)
-                    four[r] = with_offset(b[r].w[i], t->offset);
+                    four[r] = with_offset(t, &b[r], half, i);
                 panel_put(p, h, 8 * half + i, four);
             }
         }
@@ -78,7 +81,7 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
             UNROLL for (int i = 0; i < 2; i++) {
                 int8x16_t four[4];
                 UNROLL for (int r = 0; r < 4; r++)
-                    four[r] = with_offset(w[r][i], t->offset);
+                    four[r] = t->offset ? vaddq_s8(w[r][i], vdupq_n_s8((int8_t)t->offset)) : w[r][i];
                 panel_put(p, h, 2 * j + i, four);
             }
             f[h] = factors_32(rows->at + 4 * h, t);
@@ -197,6 +200,8 @@ INLINE void tile_32(const struct sweep *s, int first, int columns, bool wide, bo
 SWEEP(sweep_16_mins,   tile_256, 16,  false, true)
 SWEEP(sweep_16,        tile_256, 16,  false, false)
 SWEEP(sweep_8_mins,    tile_256, 8,   false, true)
+SWEEP(sweep_8,         tile_256, 8,   false, false)
+SWEEP(sweep_1,         tile_256, 1,   false, false)
 SWEEP(sweep_8_wide,    tile_256, 8,   true,  false)
 SWEEP(sweep_32_narrow, tile_32,       false, false)
 SWEEP(sweep_32_mins,   tile_32,       false, true)
@@ -230,8 +235,10 @@ INLINE void panel_256(const struct matmul_args *a, int first_x, int n_x, struct 
             unpack_panel_256(&rows, &t, p);
             if (t.groups == 16)
                 t.m_at ? sweep_16_mins(&s) : sweep_16(&s);
+            else if (t.groups == 1)
+                sweep_1(&s);
             else
-                t.m_at ? sweep_8_mins(&s) : sweep_8_wide(&s);
+                (t.m_at ? sweep_8_mins : t.wide ? sweep_8_wide : sweep_8)(&s);
         }
         chains_store(s.chains, a->y + first_x, n_x, first, rows.n);
     }
@@ -265,14 +272,15 @@ INLINE void panel_32(const struct matmul_args *a, int first_x, int n_x, struct t
         }                                                                                                              \
     }
 // clang-format off
-#define PANEL_256(name, NAME, bytes, groups, offset, wide, d_at, m_at) \
-    PANEL(name, panel_256(a, at, n, ((struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, \
+#define PANEL_256(name, NAME, bytes, groups, offset, wide, d_at, m_at, unit) \
+    PANEL(name, panel_256(a, at, n, ((struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, unit, \
                                                        begin_##name, half_##name})))
 #define PANEL_32(name, NAME, bytes, offset, wide, power, m_at) \
     PANEL(name, panel_32(a, at, n, ((struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name})))
 // clang-format on
 TYPES_256(PANEL_256)
+TYPES_GRID(PANEL_256)
 TYPES_32(PANEL_32)
 
 #define ENTRY(name, NAME, ...) [DT_##NAME] = panel_##name,
-matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {TYPES_256(ENTRY) TYPES_32(ENTRY)};
+matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {TYPES_256(ENTRY) TYPES_GRID(ENTRY) TYPES_32(ENTRY)};

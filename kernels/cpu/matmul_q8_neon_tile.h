@@ -12,7 +12,7 @@
 #ifndef QUERN_MATMUL_Q8_NEON_TILE_H
 #define QUERN_MATMUL_Q8_NEON_TILE_H
 
-#include "kernels/cpu/matmul_q8_neon_unpack.h"
+#include "kernels/cpu/matmul_q8_neon_grid.h"
 
 enum {
     PANEL_ROWS = 8,
@@ -192,6 +192,8 @@ INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, c
     (void)wide;
     EACH_SUM (v, c, columns)
         sums[v][c] = vdupq_n_s32(0);
+    for (int i = 0; groups == 1 && i < 16; i++)
+        dot_step(p, i, columns, t, sums);
     for (int half = 0; half < groups / 8; half++) {
         tile_sums run;
         EACH_SUM (v, c, columns)
@@ -261,6 +263,24 @@ INLINE void dot_groups(const struct panel *p, int v, int half, int groups, bool 
     }
 }
 
+// All of rows 4 v .. 4 v + 3 without scales, of |w| <= 2: 32 products fit 16 bits.
+INLINE void dot_ones(const struct panel *p, int v, int columns, const int8_t *const *q, int32x4_t sums[TILE_COLUMNS][4])
+{
+    int16x8_t dot[TILE_COLUMNS][4];
+    for (int c = 0; c < columns; c++)
+        for (int r = 0; r < 4; r++)
+            dot[c][r] = vdupq_n_s16(0);
+    for (int i = 0; i < 16; i++)
+        UNROLL for (int c = 0; c < columns; c++) {
+            int8x16_t x = vld1q_s8(q[c] + 16 * i);
+            UNROLL for (int r = 0; r < 4; r++)
+                dot[c][r] = add_16(dot[c][r], p->w[64 * v + 16 * r + i], x);
+        }
+    for (int c = 0; c < columns; c++)
+        for (int r = 0; r < 4; r++)
+            sums[c][r] = vpaddlq_s16(dot[c][r]);
+}
+
 INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, const struct tile *t, tile_sums sums)
 {
     UNROLL for (int v = 0; v < ROW_VECTORS; v++) {
@@ -268,6 +288,8 @@ INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, c
         UNROLL for (int c = 0; c < columns; c++)
             UNROLL for (int r = 0; r < 4; r++)
                 rows[c][r] = vdupq_n_s32(0);
+        if (groups == 1)
+            dot_ones(p, v, columns, t->q, rows);
         UNROLL for (int half = 0; half < groups / 8; half++)
             dot_groups(p, v, half, groups, wide, columns, t->q, rows);
         UNROLL for (int c = 0; c < columns; c++)

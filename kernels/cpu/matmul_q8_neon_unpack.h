@@ -68,8 +68,12 @@ INLINE int8x16_t under_high(uint8x16_t q, uint8x16_t high)
 struct block_256 {
     int16x8_t scale[2], min[2];
     uint8x16_t absent[2]; // high bits, turned over, of the types that have them in a plane of 32 bytes
+    uint8x16_t signs[2];  // of each half, where they lie in words with other things
+    int16x8_t down;       // of the types that are SHIFTED, of each group: -1 or 0
     int8x16_t w[8];
 };
+
+enum { D_IN_NIBBLES = -1, SHIFTED = 1000 };
 
 typedef void begin_256_fn(const uint8_t *b, struct block_256 *o);
 typedef void half_256_fn(const uint8_t *b, int half, struct block_256 *o);
@@ -77,9 +81,12 @@ typedef void half_256_fn(const uint8_t *b, int half, struct block_256 *o);
 // What the loops know of a type when they are compiled.
 struct type_256 {
     enum dtype type;
-    int bytes, groups, offset;
+    int bytes;
+    int groups;     // with a scale each; 1: the block has no scale but d
+    int offset;     // or SHIFTED: a weight is 8 byte + 1, or 8 byte - 1 where its group is `down`
     bool wide;      // |w| may be above 32: four products of bytes do not fit 16 bits
     int d_at, m_at; // 0: no minima; else they follow the scale
+    float unit;     // what d is multiplied by
     begin_256_fn *begin;
     half_256_fn *half;
 };
@@ -103,17 +110,22 @@ INLINE void begin_q2_k(const uint8_t *b, struct block_256 *o)
     widen(high_nibbles(scales), o->min);
 }
 
-// 16 bytes: pairs of bits of 16 elements each, 32 apart.
-INLINE void half_q2_k(const uint8_t *b, int half, struct block_256 *o)
+// Each 16 bytes: pairs of bits of 16 elements each, 32 apart.
+INLINE void half_of_pairs(const uint8_t *at, struct block_256 *o)
 {
     const uint8x16_t three = vdupq_n_u8(3);
     UNROLL for (int i = 0; i < 2; i++) {
-        uint8x16_t q = vld1q_u8(b + 16 + 32 * half + 16 * i);
+        uint8x16_t q = vld1q_u8(at + 16 * i);
         o->w[i] = signed_of(vandq_u8(q, three));
         o->w[i + 2] = signed_of(vandq_u8(vshrq_n_u8(q, 2), three));
         o->w[i + 4] = signed_of(vandq_u8(vshrq_n_u8(q, 4), three));
         o->w[i + 6] = signed_of(vshrq_n_u8(q, 6));
     }
+}
+
+INLINE void half_q2_k(const uint8_t *b, int half, struct block_256 *o)
+{
+    half_of_pairs(b + 16 + 32 * half, o);
 }
 
 // 16 scales of six bits, less 32: nibbles in 8 bytes, pairs of bits in 4.
@@ -228,16 +240,71 @@ INLINE void half_iq4_xs(const uint8_t *b, int half, struct block_256 *o)
     }
 }
 
+// ---- blocks of 256 of -1, 0 and 1, as 0 to 2; two bits may also be 3
+
+INLINE void begin_tq2_0(const uint8_t *b, struct block_256 *o)
+{
+    (void)b, (void)o;
+}
+
+INLINE void half_tq2_0(const uint8_t *b, int half, struct block_256 *o)
+{
+    half_of_pairs(b + 32 * half, o);
+}
+
+INLINE void begin_tq1_0(const uint8_t *b, struct block_256 *o)
+{
+    (void)b, (void)o;
+}
+
+// The topmost digit in base 3 of bytes of which 256 stands for 1: floor(3 v / 256), by way of floor(3 v / 4).
+INLINE int8x16_t top_digit(uint8x16_t v)
+{
+    return signed_of(vshrq_n_u8(vhaddq_u8(v, vshrq_n_u8(v, 1)), 6));
+}
+
+// A byte times a power of three, of which the whole is dropped, begins with its next digits.
+INLINE int8x16_t digit_below(uint8x16_t v, int power)
+{
+    return top_digit(power == 1 ? v : vmulq_u8(v, vdupq_n_u8((uint8_t)power)));
+}
+
+// The first half is four digits of 32 bytes; then come their fifth, five of 16 bytes, and four of four bytes.
+INLINE void half_tq1_0(const uint8_t *b, int half, struct block_256 *o)
+{
+    static const int powers[5] = {1, 3, 9, 27, 81};
+    const uint32x4_t word_powers = {0x01010101, 0x03030303, 0x09090909, 0x1b1b1b1b};
+    uint8x16_t q[2] = {vld1q_u8(b), vld1q_u8(b + 16)}, next = vld1q_u8(b + 32);
+    if (half == 0) {
+        UNROLL for (int i = 0; i < 8; i++)
+            o->w[i] = digit_below(q[i % 2], powers[i / 2]);
+        return;
+    }
+    o->w[0] = digit_below(q[0], 81), o->w[1] = digit_below(q[1], 81);
+    UNROLL for (int i = 0; i < 5; i++)
+        o->w[2 + i] = digit_below(next, powers[i]);
+    uint8x16_t last = vreinterpretq_u8_u32(vdupq_laneq_u32(vreinterpretq_u32_u8(load_4(b + 48)), 0));
+    o->w[7] = top_digit(vmulq_u8(last, vreinterpretq_u8_u32(word_powers)));
+}
+
 // clang-format off
-//     name   type    bytes groups offset wide d_at m_at
+//     name   type    bytes groups offset wide d_at m_at unit
 #define TYPES_256(TYPE) \
-    TYPE(q2_k,   Q2_K,   84, 16,  0, false,  80, 82) \
-    TYPE(q3_k,   Q3_K,  110, 16,  0, false, 108,  0) \
-    TYPE(q4_k,   Q4_K,  144,  8,  0, false,   0,  2) \
-    TYPE(q5_k,   Q5_K,  176,  8, 16, false,   0,  2) \
-    TYPE(q6_k,   Q6_K,  210, 16,  0, false, 208,  0) \
-    TYPE(iq4_xs, IQ4_XS, 136, 8,  0, true,    0,  0)
+    TYPE(q2_k,   Q2_K,   84, 16,  0, false,  80, 82, 1) \
+    TYPE(q3_k,   Q3_K,  110, 16,  0, false, 108,  0, 1) \
+    TYPE(q4_k,   Q4_K,  144,  8,  0, false,   0,  2, 1) \
+    TYPE(q5_k,   Q5_K,  176,  8, 16, false,   0,  2, 1) \
+    TYPE(q6_k,   Q6_K,  210, 16,  0, false, 208,  0, 1) \
+    TYPE(iq4_xs, IQ4_XS, 136, 8,  0, true,    0,  0, 1) \
+    TYPE(tq1_0,  TQ1_0,  54,  1, -1, false,  52,  0, 1) \
+    TYPE(tq2_0,  TQ2_0,  66,  1, -1, false,  64,  0, 1)
 // clang-format on
+
+// In eighths, for IQ1.
+INLINE int8x16_t with_shift(int8x16_t grid, int8x16_t shift)
+{
+    return vmlaq_s8(shift, grid, vdupq_n_s8(8));
+}
 
 // ---- blocks of 32
 
@@ -327,7 +394,12 @@ INLINE void unpack_mxfp4(const uint8_t *b, int8x16_t w[2])
 
 INLINE struct factors factors_256(const uint8_t *const *rows, const struct type_256 *t)
 {
-    return t->m_at ? pairs_of_rows(rows, t->d_at) : halves_of_rows(rows, t->d_at);
+    struct factors f = t->m_at                   ? pairs_of_rows(rows, t->d_at)
+                       : t->d_at == D_IN_NIBBLES ? nibbles_of_rows(rows)
+                                                 : halves_of_rows(rows, t->d_at);
+    if (t->unit != 1)
+        f.d = vmulq_n_f32(f.d, t->unit);
+    return f;
 }
 
 INLINE struct factors factors_32(const uint8_t *const *rows, const struct type_32 *t)
