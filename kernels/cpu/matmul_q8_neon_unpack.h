@@ -1,4 +1,5 @@
-// A row's block in every type's layout as signed bytes, scales and minima, for the 8-bit matmul of 64-bit ARM.
+// A row's block as signed bytes, scales and minima, for the 8-bit matmul of 64-bit ARM: every type's layout but those
+// with a codebook, which are in matmul_q8_neon_grid.h.
 //
 // A weight is byte + offset: where a few columns are multiplied, the offset costs less once for a sum of
 // activations than for every weight. High bits enter by shifts that insert (sli, sri), as a nibble's upper half in
