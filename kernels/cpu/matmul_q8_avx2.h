@@ -64,6 +64,13 @@ void ISA_FN(matmul_q8_panel)(const struct matmul_args *a); // any number
 void ISA_FN(matmul_q8_q1_0)(const struct matmul_args *a);  // any number, of types with runs
 void ISA_FN(matmul_q8_q2_0)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_nvfp4)(const struct matmul_args *a);
+void ISA_FN(matmul_q8_iq1_s)(const struct matmul_args *a); // any number, of types with a codebook
+void ISA_FN(matmul_q8_iq1_m)(const struct matmul_args *a);
+void ISA_FN(matmul_q8_iq2_xxs)(const struct matmul_args *a);
+void ISA_FN(matmul_q8_iq2_xs)(const struct matmul_args *a);
+void ISA_FN(matmul_q8_iq2_s)(const struct matmul_args *a);
+void ISA_FN(matmul_q8_iq3_xxs)(const struct matmul_args *a);
+void ISA_FN(matmul_q8_iq3_s)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span, struct column *c);
 
 INLINE __m256i load_256(const void *p)
@@ -142,18 +149,6 @@ INLINE struct rows8 rows_from(const struct matmul_args *a, int first)
     return g;
 }
 
-// The rows from `first` on, past the last those that the caller reads next: only to ask for them.
-INLINE struct rows8 rows_ahead(const struct matmul_args *a, int first)
-{
-    int end = (a->n_rows + GROUP - 1) / GROUP * GROUP;
-    if (first < end || !a->next)
-        return rows_from(a, first);
-    struct rows8 g;
-    for (int r = 0; r < GROUP; r++)
-        g.at[r] = (const uint8_t *)a->next + (size_t)(first - end + r) * a->next_stride;
-    return g;
-}
-
 INLINE struct rows8 rows_moved(const struct rows8 *rows, size_t bytes)
 {
     struct rows8 g;
@@ -172,14 +167,17 @@ INLINE int blocks_in_span(const struct matmul_args *a, int64_t span)
     return (int)MIN((a->k - span * SPAN) / 32, BLOCKS);
 }
 
-// Asks for `bytes` at `at` of these rows; behind a row's end, for those of the rows after them.
-INLINE void prefetch_rows(const struct rows8 *rows, const struct rows8 *next, size_t at, size_t row_bytes, size_t bytes)
+// Asks for as many bytes of a group of rows as span i of them has: in the order of the memory, in which it reads nearly
+// twice as fast (on Zen 3) as it does in eight places at a time. A group always fits the second-level cache (`far`).
+INLINE void prefetch_group(const uint8_t *rows, int64_t i, size_t bytes, bool far)
 {
-    const struct rows8 *from = at < row_bytes ? rows : next;
-    size_t first = at < row_bytes ? at : at - row_bytes;
-    for (size_t i = 0; i < bytes; i += 64)
-        for (int r = 0; r < GROUP; r++)
-            _mm_prefetch((const char *)from->at[r] + first + i, _MM_HINT_T0);
+    const char *at = (const char *)rows + (size_t)i * GROUP * bytes;
+    UNROLL
+    for (size_t line = 0; line < GROUP * bytes; line += 64)
+        if (far)
+            _mm_prefetch(at + line, _MM_HINT_T1);
+        else
+            _mm_prefetch(at + line, _MM_HINT_T0);
 }
 
 INLINE void store_rows(float *y, const float *d, int n)

@@ -2,11 +2,9 @@
 // for in time.
 //
 // Eight rows go together, a lane a row. Each word is multiplied as soon as it is unpacked (the sink of
-// matmul_q8_avx2_unpack.h): no weight is stored. Each row asks for its bytes some blocks ahead of their use, and near
-// its end for those of the row eight further on: of the caller's next rows where there is none.
+// matmul_q8_avx2_unpack.h): no weight is stored. Meanwhile the eight rows
+// behind are fetched: of the caller's next rows where there are none.
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
-
-enum { AHEAD = 4 }; // blocks of 256 between the request for bytes and their use
 
 // The end of a block of 256, from its sums of integers: D = fma(S, da, D).
 INLINE __m256 finish_256(const struct sink *s, struct form f, const struct column *c, __m256 chain)
@@ -31,25 +29,13 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, const struct column
 
 // Eight rows by a column, from their first span to their last.
 struct lone {
-    struct rows8 rows, next;      // next: only to be asked for
+    struct rows8 rows;
+    const uint8_t *after;         // the rows behind these: only to be asked for
     const struct column *columns; // by span
     int64_t spans;
     int last; // blocks of 32 in the last span
 };
 typedef __m256 lone_fn(const struct lone *l);
-
-// Asks for the bytes of a span AHEAD of span i; behind a row's end, for those of the rows after these.
-INLINE void prefetch_ahead(const struct lone *l, int64_t i, size_t bytes)
-{
-    const struct rows8 *from = i + AHEAD < l->spans ? &l->rows : &l->next;
-    size_t at = (size_t)(i + AHEAD < l->spans ? i + AHEAD : i + AHEAD - l->spans) * bytes;
-    UNROLL
-    for (int r = 0; r < GROUP; r++) {
-        UNROLL
-        for (size_t line = 0; line < bytes; line += 64)
-            _mm_prefetch((const char *)from->at[r] + at + line, _MM_HINT_T0);
-    }
-}
 
 INLINE void advance(struct rows8 *g, size_t bytes)
 {
@@ -67,7 +53,7 @@ INLINE void advance(struct rows8 *g, size_t bytes)
             const struct column *c = &l->columns[i];                                                                   \
             struct panel p;                                                                                            \
             struct sink s = {.p = &p, .q = c->q, .start = c->start};                                                   \
-            prefetch_ahead(l, i, BYTES_##NAME);                                                                        \
+            prefetch_group(l->after, i, BYTES_##NAME, true);                                                           \
             unpack_##name(&g, &p, &s);                                                                                 \
             d = finish_256(&s, form_of(FORM_##NAME), c, d);                                                            \
         }                                                                                                              \
@@ -81,7 +67,7 @@ INLINE void advance(struct rows8 *g, size_t bytes)
         for (int64_t i = 0; i < l->spans; i++) {                                                                       \
             const struct column *c = &l->columns[i];                                                                   \
             __m256 v = _mm256_setzero_ps();                                                                            \
-            prefetch_ahead(l, i, BLOCKS *BYTES_##NAME);                                                                \
+            prefetch_group(l->after, i, BLOCKS *BYTES_##NAME, true);                                                   \
             for (int b = 0; b < (i + 1 < l->spans ? BLOCKS : l->last); b++, advance(&g, BYTES_##NAME)) {               \
                 struct panel p;                                                                                        \
                 struct sink s = {.p = &p, .q = c->q + 32 * b, .start = c->start + b};                                  \
@@ -106,7 +92,7 @@ void ISA_FN(matmul_q8_lone)(const struct matmul_args *a)
         ISA_FN(matmul_q8_prepare)(a, 0, i, &c[i]);
     for (int row = 0; row < a->n_rows; row += GROUP) {
         l.rows = rows_from(a, row);
-        l.next = rows_ahead(a, row + GROUP);
+        l.after = matmul_rows_after(a, row, GROUP);
         float lanes[GROUP];
         _mm256_storeu_ps(lanes, lone_of[a->type](&l));
         store_rows(a->y[0] + row, lanes, a->n_rows - row);

@@ -12,7 +12,8 @@
 //     multiplies; the scales of IQ4_XS, up to 32 * 127, are then already in the weights.
 //   - AVX-VNNI has vpdpbusd, which adds four products to a sum of 32 bits: all types start at their offset, and none is
 //     widened.
-//   - Few columns wait for memory: eight rows at a time, every line fetched ahead. Many columns: a panel of 64 rows (32
+//   - Few columns wait for memory: eight rows at a time, the next eight fetched ahead. Many columns: a panel of 64 rows
+//   (32
 //     widened) by 256 elements stays in the L1 cache while all columns pass, and D waits in scratch for the next 256.
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
 
@@ -23,7 +24,6 @@ enum {
     HEIGHT = 64, // rows of a panel for many columns
     HEIGHT_WIDE = 32,
     COLUMNS_MAX = 1200, // columns that a panel serves
-    AHEAD = 4,          // blocks of 256 between the request for bytes and their use, of few columns
 };
 
 #define FORM_ENTRY(name, NAME, ...) [DT_##NAME] = {__VA_ARGS__},
@@ -476,10 +476,11 @@ static void multiply_few(const struct matmul_args *a, int first, int n)
         for (int j = 0; j < n; j++)
             ISA_FN(matmul_q8_prepare)(a, first + j, span, &f->columns[span * n + j]);
     for (int row = 0; row < a->n_rows; row += GROUP) {
-        struct rows8 rows = rows_from(a, row), next = rows_ahead(a, row + GROUP);
+        const struct rows8 rows = rows_from(a, row);
+        const uint8_t *after = matmul_rows_after(a, row, GROUP);
         memset(f->d, 0, sizeof(f->d));
         for (int64_t span = 0; span < spans; span++) {
-            prefetch_rows(&rows, &next, (size_t)(span + AHEAD) * bytes, (size_t)spans * bytes, bytes);
+            prefetch_group(after, span, bytes, false);
             unpack_rows(a, &rows, span, &f->panel);
             tiles_of[a->type]->few[n](&f->panel, &f->columns[span * n], blocks_in_span(a, span), f->d[0]);
         }
@@ -499,12 +500,19 @@ struct many {
 };
 _Static_assert(sizeof(struct many) <= SCRATCH_BYTES, "panels and partial sums fit the scratch");
 
+INLINE void prefetch_next(const struct rows8 *rows, size_t at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        for (int r = 0; r < GROUP; r++)
+            _mm_prefetch((const char *)rows->at[r] + at + i, _MM_HINT_T0);
+}
+
 static void unpack_panels(const struct matmul_args *a, int row, int groups, int64_t span, struct many *m)
 {
     const size_t bytes = span_bytes(a->type);
     for (int g = 0; g < groups; g++) {
         struct rows8 rows = rows_from(a, row + g * GROUP);
-        prefetch_rows(&rows, &rows, (size_t)(span + 1) * bytes, SIZE_MAX, bytes);
+        prefetch_next(&rows, (size_t)(span + 1) * bytes, bytes);
         unpack_rows(a, &rows, span, &m->panel[g]);
         if (!forms[a->type].run)
             widen_panel(&m->panel[g], forms[a->type].scaled, &m->wide[g]);

@@ -1,0 +1,442 @@
+// Types with a codebook (IQ1, IQ2, IQ3), any number of columns, by AVX2.
+//
+// The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]. An
+// entry of a codebook is 4 or 8 elements of one row, so that here, and only here on this level, a register holds a
+// row's elements as they lie, and activations need no other order. Looking entries up is most of the work:
+//   - A block of some rows is unpacked to bytes once: indices to 16 bits, looked up one by one; the bits of the signs
+//     spread to masks, 32 at a time. All columns pass over it while it is in the L1 cache.
+//   - Bytes are w + offset, unsigned: 0 to 124 at the most, so that two products fit 16 bits, and vpmaddubsw, vpmaddwd
+//     by the scales and an add (with AVX-VNNI the last two are one) serve 32 products. Sums begin at minus the offset
+//     times the scales times the sums of the activations, which is one more vpmaddwd a block.
+//   - Four outputs, four columns of a row or four rows of one column, are added up across lanes together.
+#include "gguf/dtype_iq.h"
+#include "kernels/cpu/matmul_q8_avx2.h"
+
+enum {
+    RUNS = 8,           // of 32 elements, in a block
+    AT_ONCE = 4,        // outputs that are added up across lanes together
+    ROWS_LONE = 4,      // of one column
+    ROWS = 16,          // of several
+    COLUMNS_MAX = 2048, // columns that unpacked rows serve
+};
+enum { OFFSET_IQ1 = 9, OFFSET_IQ2 = 43, OFFSET_IQ3_XXS = 62, OFFSET_IQ3_S = 15 }; // the largest magnitudes
+
+// A block of a row, unpacked.
+struct block {
+    __m256i w[RUNS];     // bytes: w + offset
+    __m256i scale[RUNS]; // int16, one for the pair of products there
+    __m256i start;       // int16: -offset * scale, of each 16 elements
+    float d;
+};
+
+// A block as its bits are read, before the codebook.
+struct codes {
+    uint16_t index[64];   // of 4 or 8 elements
+    uint32_t signs[RUNS]; // a bit an element: it is negative; of IQ1 a byte of all ones for 8 elements: shifted down
+    __m128i scale;        // bytes s, of each 16 elements: they are multiplied by 2s + 1
+};
+
+typedef void codes_fn(const uint8_t *b, struct codes *out);
+typedef __m256i weights_fn(const struct codes *c, int j); // w + offset of the 32 elements of run j
+typedef float factor_fn(const uint8_t *b);
+
+// ---- indices, signs and scales
+
+INLINE __m256i in_order(__m256i halves)
+{
+    return _mm256_permute4x64_epi64(halves, 0xd8);
+}
+
+// 32 indices: low bytes and what lies above them, a byte each.
+INLINE void put_indices(__m256i low, __m256i high, uint16_t index[32])
+{
+    const __m256i l = in_order(low), h = in_order(high);
+    _mm256_storeu_si256((__m256i *)index, _mm256_unpacklo_epi8(l, h));
+    _mm256_storeu_si256((__m256i *)(index + 16), _mm256_unpackhi_epi8(l, h));
+}
+
+// The sign that is not stored makes their number even: bit 7 of each byte from the seven below it.
+INLINE __m256i with_eighth_sign(__m256i seven)
+{
+    const __m256i odd = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    const __m256i low = _mm256_and_si256(seven, _mm256_set1_epi8(15));
+    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(seven, 4), _mm256_set1_epi8(15));
+    const __m256i eighth = _mm256_xor_si256(_mm256_shuffle_epi8(odd, low), _mm256_shuffle_epi8(odd, high));
+    return _mm256_or_si256(seven, eighth);
+}
+
+// Eight words: four times seven signs from the lowest bit on, and in the top four bits the scale of 32 elements.
+INLINE void take_signs_and_scales(__m256i words, struct codes *out)
+{
+    __m256i bytes = _mm256_and_si256(words, _mm256_set1_epi32(127));
+    bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 1), _mm256_set1_epi32(127 << 8)));
+    bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 2), _mm256_set1_epi32(127 << 16)));
+    bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 3), _mm256_set1_epi32(127 << 24)));
+    _mm256_storeu_si256((__m256i *)out->signs, with_eighth_sign(bytes));
+    const __m256i scale = _mm256_srli_epi32(words, 28);
+    const __m256i twice = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 8));
+    const __m128i pairs = _mm_packus_epi32(_mm256_castsi256_si128(twice), _mm256_extracti128_si256(twice, 1));
+    out->scale = pairs;
+}
+
+// Sixteen nibbles as bytes, the low one of a byte first.
+INLINE __m128i nibbles_16(const uint8_t *p)
+{
+    const __m128i v = _mm_loadl_epi64((const __m128i *)p), mask = _mm_set1_epi8(15);
+    return _mm_unpacklo_epi8(_mm_and_si128(v, mask), _mm_and_si128(_mm_srli_epi16(v, 4), mask));
+}
+
+INLINE void codes_iq2_xxs(const uint8_t *b, struct codes *out)
+{
+    const __m256 first = _mm256_castsi256_ps(load_256(b + 2)), second = _mm256_castsi256_ps(load_256(b + 34));
+    const __m256i indices = in_order(_mm256_castps_si256(_mm256_shuffle_ps(first, second, 0x88)));
+    const __m256i words = in_order(_mm256_castps_si256(_mm256_shuffle_ps(first, second, 0xdd)));
+    put_indices(indices, _mm256_setzero_si256(), out->index);
+    take_signs_and_scales(words, out);
+}
+
+INLINE void codes_iq2_xs(const uint8_t *b, struct codes *out)
+{
+    const __m256i first = load_256(b + 2), second = load_256(b + 34), mask = _mm256_set1_epi16(511);
+    _mm256_storeu_si256((__m256i *)out->index, _mm256_and_si256(first, mask));
+    _mm256_storeu_si256((__m256i *)(out->index + 16), _mm256_and_si256(second, mask));
+    const __m256i seven = in_order(_mm256_packus_epi16(_mm256_srli_epi16(first, 9), _mm256_srli_epi16(second, 9)));
+    _mm256_storeu_si256((__m256i *)out->signs, with_eighth_sign(seven));
+    out->scale = nibbles_16(b + 66);
+}
+
+INLINE void codes_iq2_s(const uint8_t *b, struct codes *out)
+{
+    const __m256i bits = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(b + 66)));
+    __m256i high = _mm256_or_si256(bits, _mm256_slli_epi32(bits, 6));
+    high = _mm256_or_si256(high, _mm256_slli_epi32(high, 12));
+    put_indices(load_256(b + 2), _mm256_and_si256(high, _mm256_set1_epi8(3)), out->index);
+    memcpy(out->signs, b + 34, sizeof(out->signs));
+    out->scale = nibbles_16(b + 74);
+}
+
+INLINE void codes_iq3_xxs(const uint8_t *b, struct codes *out)
+{
+    put_indices(load_256(b + 2), _mm256_setzero_si256(), out->index);
+    put_indices(load_256(b + 34), _mm256_setzero_si256(), out->index + 32);
+    take_signs_and_scales(load_256(b + 66), out);
+}
+
+// Of 32 bits bit i: all ones in byte i where it is set.
+INLINE __m256i mask_of(const void *bits)
+{
+    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i own = _mm256_set1_epi64x((long long)0x8040201008040201);
+    const __m256i v = _mm256_shuffle_epi8(broadcast_32(bits), byte);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(v, own), own);
+}
+
+INLINE void codes_iq3_s(const uint8_t *b, struct codes *out)
+{
+    const __m256i one = _mm256_set1_epi8(1);
+    put_indices(load_256(b + 2), _mm256_and_si256(mask_of(b + 66), one), out->index);
+    put_indices(load_256(b + 34), _mm256_and_si256(mask_of(b + 70), one), out->index + 32);
+    memcpy(out->signs, b + 74, sizeof(out->signs));
+    const __m128i four = _mm_loadu_si32(b + 106), mask = _mm_set1_epi8(15);
+    const __m128i eight = _mm_unpacklo_epi8(_mm_and_si128(four, mask), _mm_and_si128(_mm_srli_epi16(four, 4), mask));
+    out->scale = _mm_unpacklo_epi8(eight, eight);
+}
+
+// Of each word four times three bits from the lowest on, a byte each.
+INLINE __m256i spread_3(__m256i words)
+{
+    __m256i bytes = _mm256_and_si256(words, _mm256_set1_epi32(7));
+    bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 5), _mm256_set1_epi32(7 << 8)));
+    bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 10), _mm256_set1_epi32(7 << 16)));
+    return _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 15), _mm256_set1_epi32(7 << 24)));
+}
+
+INLINE void codes_iq1_s(const uint8_t *b, struct codes *out)
+{
+    const __m256i words = _mm256_cvtepu16_epi32(load_128(b + 34)); // 4 x 3 bits of indices, a scale, and a sign
+    put_indices(load_256(b + 2), spread_3(words), out->index);
+    _mm256_storeu_si256((__m256i *)out->signs, _mm256_srai_epi32(_mm256_slli_epi32(words, 16), 31));
+    const __m256i scale = _mm256_and_si256(_mm256_srli_epi32(words, 12), _mm256_set1_epi32(7));
+    const __m256i twice = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 8));
+    out->scale = _mm_packus_epi32(_mm256_castsi256_si128(twice), _mm256_extracti128_si256(twice, 1));
+}
+
+INLINE void codes_iq1_m(const uint8_t *b, struct codes *out)
+{
+    const __m256i high = _mm256_set_m128i(nibbles_16(b + 40), nibbles_16(b + 32)), sign = _mm256_set1_epi8(8);
+    put_indices(load_256(b), _mm256_and_si256(high, _mm256_set1_epi8(7)), out->index);
+    _mm256_storeu_si256((__m256i *)out->signs, _mm256_cmpeq_epi8(_mm256_and_si256(high, sign), sign));
+    const __m128i words = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)(b + 48)));
+    out->scale = _mm256_castsi256_si128(spread_3(_mm256_castsi128_si256(words)));
+}
+
+// ---- the codebooks
+
+INLINE __m256i four_entries(const uint64_t *grid, const uint16_t *index)
+{
+    return _mm256_setr_epi64x((long long)grid[index[0]], (long long)grid[index[1]], (long long)grid[index[2]],
+                              (long long)grid[index[3]]);
+}
+
+INLINE __m256i eight_entries(const uint32_t *grid, const uint16_t *index)
+{
+    return _mm256_setr_epi32((int)grid[index[0]], (int)grid[index[1]], (int)grid[index[2]], (int)grid[index[3]],
+                             (int)grid[index[4]], (int)grid[index[5]], (int)grid[index[6]], (int)grid[index[7]]);
+}
+
+INLINE __m256i with_signs(__m256i magnitudes, const uint32_t *signs, int offset)
+{
+    const __m256i negative = mask_of(signs);
+    return _mm256_add_epi8(_mm256_xor_si256(magnitudes, negative),
+                           _mm256_sub_epi8(_mm256_set1_epi8((char)offset), negative));
+}
+
+// Nine more than eight times -1, 0 or 1, and one less or more.
+INLINE __m256i with_shifts(__m256i values, const uint32_t *down)
+{
+    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i by = _mm256_shuffle_epi8(broadcast_32(down), byte);
+    const __m256i eights = _mm256_slli_epi16(_mm256_add_epi8(values, _mm256_set1_epi8(1)), 3);
+    return _mm256_add_epi8(eights, _mm256_andnot_si256(by, _mm256_set1_epi8(2)));
+}
+
+#define WEIGHTS(name, grid, entries, per_run, offset)                                                                  \
+    INLINE __m256i weights_##name(const struct codes *c, int j)                                                        \
+    {                                                                                                                  \
+        return with_signs(entries(grid, c->index + (per_run)*j), &c->signs[j], offset);                                \
+    }
+WEIGHTS(iq2_xxs, iq2_xxs_grid, four_entries, 4, OFFSET_IQ2)
+WEIGHTS(iq2_xs, iq2_xs_grid, four_entries, 4, OFFSET_IQ2)
+WEIGHTS(iq2_s, iq2_s_grid, four_entries, 4, OFFSET_IQ2)
+WEIGHTS(iq3_xxs, iq3_xxs_grid, eight_entries, 8, OFFSET_IQ3_XXS)
+WEIGHTS(iq3_s, iq3_s_grid, eight_entries, 8, OFFSET_IQ3_S)
+
+INLINE __m256i weights_iq1(const struct codes *c, int j)
+{
+    return with_shifts(four_entries(iq1_grid, c->index + 4 * j), &c->signs[j]);
+}
+
+// ---- what a block's integers are multiplied by
+
+INLINE float half_at_front(const uint8_t *b)
+{
+    uint16_t half;
+    memcpy(&half, b, sizeof(half));
+    return _cvtsh_ss(half);
+}
+
+INLINE float factor_eighth(const uint8_t *b)
+{
+    return half_at_front(b) * 0.125f;
+}
+
+INLINE float factor_quarter(const uint8_t *b)
+{
+    return half_at_front(b) * 0.25f;
+}
+
+// Four bits of d on top of each of four words of scales.
+INLINE float factor_iq1_m(const uint8_t *b)
+{
+    uint64_t words;
+    memcpy(&words, b + 48, sizeof(words));
+    const uint64_t d = (words >> 12 & 0xf) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) | (words >> 48 & 0xf000);
+    return _cvtsh_ss((uint16_t)d) * 0.125f;
+}
+
+// ---- a block of a row
+
+// A type: how it is read, and the constants that the functions below are compiled for.
+struct book {
+    size_t bytes; // of a block
+    int offset;
+    codes_fn *codes;
+    weights_fn *weights;
+    factor_fn *factor;
+};
+
+INLINE void unpack(const struct book *type, const uint8_t *b, struct block *out)
+{
+    struct codes c;
+    type->codes(b, &c);
+    __asm__("" : "+m"(c.index)); // read one by one from memory: the compiler would take them out of registers
+    const __m128i odd = _mm_add_epi8(_mm_add_epi8(c.scale, c.scale), _mm_set1_epi8(1));
+    const __m256i both = _mm256_broadcastsi128_si256(odd), widened = _mm256_cvtepu8_epi16(odd);
+    const __m256i pick = _mm256_set_m128i(_mm_set1_epi16((short)0x8001), _mm_set1_epi16((short)0x8000));
+    UNROLL
+    for (int j = 0; j < RUNS; j++) {
+        out->w[j] = type->weights(&c, j);
+        out->scale[j] = _mm256_shuffle_epi8(both, _mm256_add_epi16(pick, _mm256_set1_epi16((short)(2 * j))));
+    }
+    out->start = _mm256_mullo_epi16(widened, _mm256_set1_epi16((short)-type->offset));
+    out->d = type->factor(b);
+}
+
+// A block of 256 of a column.
+struct activations {
+    const int8_t *q;
+    const int16_t *sums;
+};
+
+INLINE struct activations activations_at(const struct matmul_args *a, int j, int64_t block)
+{
+    return (struct activations){q8_quants(a->x[j]) + block * SPAN, q8_sums(a->x[j], a->k) + block * Q8_SUMS};
+}
+
+INLINE void add_scaled(__m256i *sum, __m256i pairs, __m256i scale)
+{
+#ifdef __AVXVNNI__
+    *sum = _mm256_dpwssd_avx_epi32(*sum, pairs, scale);
+#else
+    add_32(sum, _mm256_madd_epi16(pairs, scale));
+#endif
+}
+
+// The products with n columns, in lanes to be added up.
+INLINE void multiply(const struct block *b, const struct activations *c, int n, __m256i sum[])
+{
+    UNROLL
+    for (int i = 0; i < n; i++)
+        sum[i] = _mm256_madd_epi16(b->start, load_256(c[i].sums));
+    UNROLL
+    for (int j = 0; j < RUNS; j++) {
+        const __m256i w = b->w[j], scale = b->scale[j];
+        UNROLL
+        for (int i = 0; i < n; i++)
+            add_scaled(&sum[i], _mm256_maddubs_epi16(w, load_256(c[i].q + 32 * j)), scale);
+    }
+}
+
+// Lane i: all lanes of v[i].
+INLINE __m128i add_lanes(const __m256i v[AT_ONCE])
+{
+    const __m256i sums = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+    return _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+}
+
+// D = fma((float)isum * d, da, D)
+INLINE __m128 step(__m128i isum, __m128 d, __m128 da, __m128 chain)
+{
+    return _mm_fmadd_ps(_mm_mul_ps(_mm_cvtepi32_ps(isum), d), da, chain);
+}
+
+INLINE const uint8_t *block_at(const struct matmul_args *a, int row, int64_t block, size_t bytes)
+{
+    return (const uint8_t *)a->w + (size_t)MIN(row, a->n_rows - 1) * a->w_stride + (size_t)block * bytes;
+}
+
+INLINE void prefetch(const uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
+// ---- one column: four rows, a lane each
+
+INLINE void multiply_lone(const struct matmul_args *a, const struct book *type, int row)
+{
+    const float *da = q8_scales(a->x[0], a->k);
+    const uint8_t *after = matmul_rows_after(a, row, ROWS_LONE);
+    __m128 chain = _mm_setzero_ps();
+    for (int64_t i = 0; i < a->k / SPAN; i++, after += ROWS_LONE * type->bytes) {
+        const struct activations c = activations_at(a, 0, i);
+        struct block b;
+        __m256i sum[ROWS_LONE];
+        float d[ROWS_LONE];
+        prefetch(after, ROWS_LONE * type->bytes);
+        for (int r = 0; r < ROWS_LONE; r++) {
+            unpack(type, block_at(a, row + r, i, type->bytes), &b);
+            multiply(&b, &c, 1, &sum[r]);
+            d[r] = b.d;
+        }
+        chain = step(add_lanes(sum), _mm_loadu_ps(d), _mm_set1_ps(da[i]), chain);
+    }
+    float y[ROWS_LONE];
+    _mm_storeu_ps(y, chain);
+    memcpy(a->y[0] + row, y, (size_t)MIN(ROWS_LONE, a->n_rows - row) * sizeof(*y));
+}
+
+// ---- several columns: rows are unpacked once for all of them
+
+struct many {
+    struct block block[ROWS];
+    __m128 chain[COLUMNS_MAX / AT_ONCE][ROWS]; // a lane a column
+};
+_Static_assert(sizeof(struct many) <= SCRATCH_BYTES, "unpacked rows and partial sums fit the scratch");
+
+// Columns first .. first + n - 1, n <= AT_ONCE, by these rows.
+INLINE void multiply_tile(const struct matmul_args *a, int first, int n, int64_t block, const struct block *b, int rows,
+                          __m128 *chain)
+{
+    struct activations c[AT_ONCE];
+    float da[AT_ONCE] = {0};
+    UNROLL
+    for (int j = 0; j < n; j++)
+        c[j] = activations_at(a, first + j, block), da[j] = q8_scales(a->x[first + j], a->k)[block];
+    const __m128 scales = _mm_loadu_ps(da);
+    for (int r = 0; r < rows; r++) {
+        __m256i sum[AT_ONCE] = {0};
+        multiply(&b[r], c, n, sum);
+        chain[r] = step(add_lanes(sum), _mm_set1_ps(b[r].d), scales, chain[r]);
+    }
+}
+
+static void multiply_tiles(const struct matmul_args *a, int first, int n, int64_t block, struct many *m, int rows)
+{
+    int j = 0;
+    for (; j + AT_ONCE <= n; j += AT_ONCE)
+        multiply_tile(a, first + j, AT_ONCE, block, m->block, rows, m->chain[j / AT_ONCE]);
+    if (n - j == 3)
+        multiply_tile(a, first + j, 3, block, m->block, rows, m->chain[j / AT_ONCE]);
+    if (n - j == 2)
+        multiply_tile(a, first + j, 2, block, m->block, rows, m->chain[j / AT_ONCE]);
+    if (n - j == 1)
+        multiply_tile(a, first + j, 1, block, m->block, rows, m->chain[j / AT_ONCE]);
+}
+
+static void store_chains(const struct matmul_args *a, int first, int n, const struct many *m, int row, int rows)
+{
+    for (int j = 0; j < n; j++)
+        for (int r = 0; r < rows; r++)
+            memcpy(&a->y[first + j][row + r], (const float *)&m->chain[j / AT_ONCE][r] + j % AT_ONCE, sizeof(float));
+}
+
+INLINE void multiply_many(const struct matmul_args *a, const struct book *type, int row, int first, int n)
+{
+    struct many *m = a->scratch;
+    const int rows = MIN(ROWS, a->n_rows - row);
+    const uint8_t *after = matmul_rows_after(a, row, ROWS);
+    memset(m->chain, 0, (size_t)(n + AT_ONCE - 1) / AT_ONCE * sizeof(m->chain[0]));
+    for (int64_t i = 0; i < a->k / SPAN; i++, after += ROWS * type->bytes) {
+        prefetch(after, ROWS * type->bytes);
+        for (int r = 0; r < rows; r++)
+            unpack(type, block_at(a, row + r, i, type->bytes), &m->block[r]);
+        multiply_tiles(a, first, n, i, m, rows);
+    }
+    store_chains(a, first, n, m, row, rows);
+}
+
+INLINE void matmul(const struct matmul_args *a, const struct book *type)
+{
+    if (a->n_x == 1)
+        for (int row = 0; row < a->n_rows; row += ROWS_LONE)
+            multiply_lone(a, type, row);
+    else
+        for (int row = 0; row < a->n_rows; row += ROWS)
+            for (int first = 0; first < a->n_x; first += COLUMNS_MAX)
+                multiply_many(a, type, row, first, MIN(COLUMNS_MAX, a->n_x - first));
+}
+
+#define MATMUL(name, bytes, offset, codes, weights, factor)                                                            \
+    void ISA_FN(matmul_q8_##name)(const struct matmul_args *a)                                                         \
+    {                                                                                                                  \
+        matmul(a, &(const struct book){bytes, offset, codes, weights, factor});                                        \
+    }
+MATMUL(iq1_s, 50, OFFSET_IQ1, codes_iq1_s, weights_iq1, factor_eighth)
+MATMUL(iq1_m, 56, OFFSET_IQ1, codes_iq1_m, weights_iq1, factor_iq1_m)
+MATMUL(iq2_xxs, 66, OFFSET_IQ2, codes_iq2_xxs, weights_iq2_xxs, factor_eighth)
+MATMUL(iq2_xs, 74, OFFSET_IQ2, codes_iq2_xs, weights_iq2_xs, factor_eighth)
+MATMUL(iq2_s, 82, OFFSET_IQ2, codes_iq2_s, weights_iq2_s, factor_eighth)
+MATMUL(iq3_xxs, 98, OFFSET_IQ3_XXS, codes_iq3_xxs, weights_iq3_xxs, factor_quarter)
+MATMUL(iq3_s, 110, OFFSET_IQ3_S, codes_iq3_s, weights_iq3_s, half_at_front)
