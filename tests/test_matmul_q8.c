@@ -300,7 +300,8 @@ static void expect_model(const struct call *c, double *y)
 Test(matmul_q8, levels_have_a_path_for_the_types_that_models_use_most)
 {
     static const enum dtype most[] = {DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_Q5_K, DT_Q4_0, DT_Q2_K, DT_Q3_K,
-                                      DT_Q4_1, DT_Q5_0, DT_Q5_1, DT_IQ4_NL, DT_IQ4_XS, DT_MXFP4};
+                                      DT_Q4_1, DT_Q5_0, DT_Q5_1, DT_IQ4_NL, DT_IQ4_XS, DT_MXFP4, DT_IQ1_S, DT_IQ1_M,
+                                      DT_IQ2_XXS, DT_IQ2_XS, DT_IQ2_S, DT_IQ3_XXS, DT_IQ3_S, DT_TQ1_0, DT_TQ2_0};
     EACH_LEVEL(k)
     {
         printf("%s:", k->name);

@@ -3,8 +3,9 @@
 // The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j], then
 // a step of the float chain. Here a lane of a register is a row, so that nothing is added up across lanes. One column
 // waits for memory, and multiplies weights as it unpacks them (matmul_q8_avx2_lone.c). For more columns they are
-// unpacked to a panel once (matmul_q8_avx2_panel.c). Types whose factors belong to runs within their blocks have one way
-// for both (matmul_q8_avx2_runs.c), and so have types with a codebook, whose rows stay as they lie (matmul_q8_avx2_grid.c).
+// unpacked to a panel once (matmul_q8_avx2_panel.c). Types whose factors belong to runs within their blocks have one
+// way for both (matmul_q8_avx2_runs.c), and so have types with a codebook, whose rows stay as they lie
+// (matmul_q8_avx2_grid.c).
 #include "kernels/cpu/matmul_q8_avx2.h"
 
 static void matmul(const struct matmul_args *a)
@@ -13,19 +14,15 @@ static void matmul(const struct matmul_args *a)
     (lone ? ISA_FN(matmul_q8_lone) : ISA_FN(matmul_q8_panel))(a);
 }
 
+// clang-format off
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
     [DT_Q4_0] = matmul,   [DT_Q4_1] = matmul,   [DT_Q5_0] = matmul,  [DT_Q5_1] = matmul, [DT_Q8_0] = matmul,
     [DT_Q2_K] = matmul,   [DT_Q3_K] = matmul,   [DT_Q4_K] = matmul,  [DT_Q5_K] = matmul, [DT_Q6_K] = matmul,
-    [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul,
-    [DT_TQ1_0] = matmul,  [DT_TQ2_0] = matmul,
-    [DT_Q1_0] = ISA_FN(matmul_q8_q1_0),
-    [DT_Q2_0] = ISA_FN(matmul_q8_q2_0),
-    [DT_NVFP4] = ISA_FN(matmul_q8_nvfp4),
-    [DT_IQ1_S] = ISA_FN(matmul_q8_iq1_s),
-    [DT_IQ1_M] = ISA_FN(matmul_q8_iq1_m),
-    [DT_IQ2_XXS] = ISA_FN(matmul_q8_iq2_xxs),
-    [DT_IQ2_XS] = ISA_FN(matmul_q8_iq2_xs),
-    [DT_IQ2_S] = ISA_FN(matmul_q8_iq2_s),
-    [DT_IQ3_XXS] = ISA_FN(matmul_q8_iq3_xxs),
-    [DT_IQ3_S] = ISA_FN(matmul_q8_iq3_s),
+    [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul, [DT_TQ1_0] = matmul, [DT_TQ2_0] = matmul,
+    [DT_Q1_0] = ISA_FN(matmul_q8_q1_0),       [DT_Q2_0] = ISA_FN(matmul_q8_q2_0),
+    [DT_NVFP4] = ISA_FN(matmul_q8_nvfp4),     [DT_IQ1_S] = ISA_FN(matmul_q8_iq1_s),
+    [DT_IQ1_M] = ISA_FN(matmul_q8_iq1_m),     [DT_IQ2_XXS] = ISA_FN(matmul_q8_iq2_xxs),
+    [DT_IQ2_XS] = ISA_FN(matmul_q8_iq2_xs),   [DT_IQ2_S] = ISA_FN(matmul_q8_iq2_s),
+    [DT_IQ3_XXS] = ISA_FN(matmul_q8_iq3_xxs), [DT_IQ3_S] = ISA_FN(matmul_q8_iq3_s),
 };
+// clang-format on

@@ -2,8 +2,8 @@
 // for in time.
 //
 // Eight rows go together, a lane a row. Each word is multiplied as soon as it is unpacked (the sink of
-// matmul_q8_avx2_unpack.h): no weight is stored. Meanwhile the eight rows
-// behind are fetched: of the caller's next rows where there are none.
+// matmul_q8_avx2_unpack.h): no weight is stored. Meanwhile the eight rows behind are fetched: of the caller's next rows
+// where there are none.
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
 
 // The end of a block of 256, from its sums of integers: D = fma(S, da, D).
@@ -30,7 +30,6 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, const struct column
 // Eight rows by a column, from their first span to their last.
 struct lone {
     struct rows8 rows;
-    const uint8_t *after;         // the rows behind these: only to be asked for
     const struct column *columns; // by span
     int64_t spans;
     int last; // blocks of 32 in the last span
@@ -42,6 +41,7 @@ INLINE void advance(struct rows8 *g, size_t bytes)
     UNROLL
     for (int r = 0; r < GROUP; r++)
         g->at[r] += bytes;
+    g->ahead += GROUP * bytes;
 }
 
 #define LONE_256(name, NAME, ...)                                                                                      \
@@ -53,7 +53,6 @@ INLINE void advance(struct rows8 *g, size_t bytes)
             const struct column *c = &l->columns[i];                                                                   \
             struct panel p;                                                                                            \
             struct sink s = {.p = &p, .q = c->q, .start = c->start};                                                   \
-            prefetch_group(l->after, i, BYTES_##NAME, true);                                                           \
             unpack_##name(&g, &p, &s);                                                                                 \
             d = finish_256(&s, form_of(FORM_##NAME), c, d);                                                            \
         }                                                                                                              \
@@ -67,7 +66,6 @@ INLINE void advance(struct rows8 *g, size_t bytes)
         for (int64_t i = 0; i < l->spans; i++) {                                                                       \
             const struct column *c = &l->columns[i];                                                                   \
             __m256 v = _mm256_setzero_ps();                                                                            \
-            prefetch_group(l->after, i, BLOCKS *BYTES_##NAME, true);                                                   \
             for (int b = 0; b < (i + 1 < l->spans ? BLOCKS : l->last); b++, advance(&g, BYTES_##NAME)) {               \
                 struct panel p;                                                                                        \
                 struct sink s = {.p = &p, .q = c->q + 32 * b, .start = c->start + b};                                  \
@@ -92,7 +90,7 @@ void ISA_FN(matmul_q8_lone)(const struct matmul_args *a)
         ISA_FN(matmul_q8_prepare)(a, 0, i, &c[i]);
     for (int row = 0; row < a->n_rows; row += GROUP) {
         l.rows = rows_from(a, row);
-        l.after = matmul_rows_after(a, row, GROUP);
+        l.rows.ahead = matmul_rows_after(a, row, GROUP);
         float lanes[GROUP];
         _mm256_storeu_ps(lanes, lone_of[a->type](&l));
         store_rows(a->y[0] + row, lanes, a->n_rows - row);

@@ -470,17 +470,15 @@ static bool few_fit(const struct matmul_args *a, int n)
 static void multiply_few(const struct matmul_args *a, int first, int n)
 {
     struct few *f = a->scratch;
-    const size_t bytes = span_bytes(a->type);
     int64_t spans = q8_blocks(a->k);
     for (int64_t span = 0; span < spans; span++)
         for (int j = 0; j < n; j++)
             ISA_FN(matmul_q8_prepare)(a, first + j, span, &f->columns[span * n + j]);
     for (int row = 0; row < a->n_rows; row += GROUP) {
-        const struct rows8 rows = rows_from(a, row);
-        const uint8_t *after = matmul_rows_after(a, row, GROUP);
+        struct rows8 rows = rows_from(a, row);
+        rows.ahead = matmul_rows_after(a, row, GROUP);
         memset(f->d, 0, sizeof(f->d));
         for (int64_t span = 0; span < spans; span++) {
-            prefetch_group(after, span, bytes, false);
             unpack_rows(a, &rows, span, &f->panel);
             tiles_of[a->type]->few[n](&f->panel, &f->columns[span * n], blocks_in_span(a, span), f->d[0]);
         }

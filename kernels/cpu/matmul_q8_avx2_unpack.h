@@ -133,6 +133,7 @@ INLINE void put(struct sink *s, int form, int word, __m256i w)
 // Lane r of t[j] becomes word j of the 16 bytes at `at` in row r.
 INLINE void load_words(const struct rows8 *rows, size_t at, __m256i t[4])
 {
+    fetch_ahead(rows, at);
     __m256i v[4];
     FOUR(i, v[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(rows->at[i] + at)),
                                            load_128(rows->at[4 + i] + at), 1));
