@@ -37,7 +37,8 @@ struct codes {
 };
 
 typedef void codes_fn(const uint8_t *b, struct codes *out);
-typedef __m256i weights_fn(const struct codes *c, int j); // w + offset of the 32 elements of run j
+typedef __m256i entries_fn(const struct codes *c, int j); // what the book says of the 32 elements of run j
+typedef __m256i weights_fn(const struct codes *c, int j); // w + offset of these
 typedef float factor_fn(const uint8_t *b);
 
 // ---- indices, signs and scales
@@ -173,10 +174,15 @@ INLINE void codes_iq1_m(const uint8_t *b, struct codes *out)
 
 // ---- the codebooks
 
+INLINE __m128i two_entries(const uint64_t *grid, const uint16_t *index)
+{
+    const __m128d low = _mm_load_sd((const double *)(grid + index[0]));
+    return _mm_castpd_si128(_mm_loadh_pd(low, (const double *)(grid + index[1])));
+}
+
 INLINE __m256i four_entries(const uint64_t *grid, const uint16_t *index)
 {
-    return _mm256_setr_epi64x((long long)grid[index[0]], (long long)grid[index[1]], (long long)grid[index[2]],
-                              (long long)grid[index[3]]);
+    return _mm256_set_m128i(two_entries(grid, index + 2), two_entries(grid, index));
 }
 
 INLINE __m256i eight_entries(const uint32_t *grid, const uint16_t *index)
@@ -201,16 +207,20 @@ INLINE __m256i with_shifts(__m256i values, const uint32_t *down)
     return _mm256_add_epi8(eights, _mm256_andnot_si256(by, _mm256_set1_epi8(2)));
 }
 
-#define WEIGHTS(name, grid, entries, per_run, offset)                                                                  \
+#define ENTRIES(name, grid, entries, per_run, offset)                                                                  \
+    INLINE __m256i entries_##name(const struct codes *c, int j)                                                        \
+    {                                                                                                                  \
+        return entries(grid, c->index + (per_run)*j);                                                                  \
+    }                                                                                                                  \
     INLINE __m256i weights_##name(const struct codes *c, int j)                                                        \
     {                                                                                                                  \
-        return with_signs(entries(grid, c->index + (per_run)*j), &c->signs[j], offset);                                \
+        return with_signs(entries_##name(c, j), &c->signs[j], offset);                                                 \
     }
-WEIGHTS(iq2_xxs, iq2_xxs_grid, four_entries, 4, OFFSET_IQ2)
-WEIGHTS(iq2_xs, iq2_xs_grid, four_entries, 4, OFFSET_IQ2)
-WEIGHTS(iq2_s, iq2_s_grid, four_entries, 4, OFFSET_IQ2)
-WEIGHTS(iq3_xxs, iq3_xxs_grid, eight_entries, 8, OFFSET_IQ3_XXS)
-WEIGHTS(iq3_s, iq3_s_grid, eight_entries, 8, OFFSET_IQ3_S)
+ENTRIES(iq2_xxs, iq2_xxs_grid, four_entries, 4, OFFSET_IQ2)
+ENTRIES(iq2_xs, iq2_xs_grid, four_entries, 4, OFFSET_IQ2)
+ENTRIES(iq2_s, iq2_s_grid, four_entries, 4, OFFSET_IQ2)
+ENTRIES(iq3_xxs, iq3_xxs_grid, eight_entries, 8, OFFSET_IQ3_XXS)
+ENTRIES(iq3_s, iq3_s_grid, eight_entries, 8, OFFSET_IQ3_S)
 
 INLINE __m256i weights_iq1(const struct codes *c, int j)
 {
@@ -252,25 +262,39 @@ struct book {
     size_t bytes; // of a block
     int offset;
     codes_fn *codes;
+    entries_fn *entries; // magnitudes; NULL: signs are not apart (IQ1)
     weights_fn *weights;
     factor_fn *factor;
 };
 
-INLINE void unpack(const struct book *type, const uint8_t *b, struct block *out)
+INLINE void read_codes(const struct book *type, const uint8_t *b, struct codes *c)
 {
-    struct codes c;
-    type->codes(b, &c);
-    __asm__("" : "+m"(c.index)); // read one by one from memory: the compiler would take them out of registers
-    const __m128i odd = _mm_add_epi8(_mm_add_epi8(c.scale, c.scale), _mm_set1_epi8(1));
-    const __m256i both = _mm256_broadcastsi128_si256(odd), widened = _mm256_cvtepu8_epi16(odd);
-    const __m256i pick = _mm256_set_m128i(_mm_set1_epi16((short)0x8001), _mm_set1_epi16((short)0x8000));
+    type->codes(b, c);
+    __asm__("" : "+m"(c->index)); // read one by one from memory: the compiler would take them out of registers
+    c->scale = _mm_add_epi8(_mm_add_epi8(c->scale, c->scale), _mm_set1_epi8(1));
+}
+
+// 2s + 1 of run j beside the pairs of products: of its first 16 elements, of its last.
+INLINE __m256i scale_of_run(const struct codes *c, int j)
+{
+    const __m256i pick =
+        _mm256_set_m128i(_mm_set1_epi16((short)(0x8001 + 2 * j)), _mm_set1_epi16((short)(0x8000 + 2 * j)));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(c->scale), pick);
+}
+
+INLINE __m256i start_of(const struct book *type, const struct codes *c)
+{
+    return _mm256_mullo_epi16(_mm256_cvtepu8_epi16(c->scale), _mm256_set1_epi16((short)-type->offset));
+}
+
+INLINE void unpack(const struct book *type, const struct codes *c, struct block *out)
+{
     UNROLL
     for (int j = 0; j < RUNS; j++) {
-        out->w[j] = type->weights(&c, j);
-        out->scale[j] = _mm256_shuffle_epi8(both, _mm256_add_epi16(pick, _mm256_set1_epi16((short)(2 * j))));
+        out->w[j] = type->weights(c, j);
+        out->scale[j] = scale_of_run(c, j);
     }
-    out->start = _mm256_mullo_epi16(widened, _mm256_set1_epi16((short)-type->offset));
-    out->d = type->factor(b);
+    out->start = start_of(type, c);
 }
 
 // A block of 256 of a column.
@@ -334,22 +358,42 @@ INLINE void prefetch(const uint8_t *p, size_t bytes)
 
 // ---- one column: four rows, a lane each
 
+// A block as it is unpacked. Signs go to the activations: there nothing has to be taken off again.
+INLINE __m256i dot_lone(const struct book *type, const struct codes *c, const struct activations *x)
+{
+    __m256i sum = type->entries ? _mm256_setzero_si256() : _mm256_madd_epi16(start_of(type, c), load_256(x->sums));
+    UNROLL
+    for (int j = 0; j < RUNS; j++) {
+        __m256i w, q = load_256(x->q + 32 * j);
+        if (type->entries) {
+            w = type->entries(c, j);
+            q = _mm256_sign_epi8(q, _mm256_or_si256(mask_of(&c->signs[j]), _mm256_set1_epi8(1)));
+        } else {
+            w = type->weights(c, j);
+        }
+        add_scaled(&sum, _mm256_maddubs_epi16(w, q), scale_of_run(c, j));
+    }
+    return sum;
+}
+
 INLINE void multiply_lone(const struct matmul_args *a, const struct book *type, int row)
 {
     const float *da = q8_scales(a->x[0], a->k);
     const uint8_t *after = matmul_rows_after(a, row, ROWS_LONE);
     __m128 chain = _mm_setzero_ps();
-    for (int64_t i = 0; i < a->k / SPAN; i++, after += ROWS_LONE * type->bytes) {
-        const struct activations c = activations_at(a, 0, i);
-        struct block b;
+    for (int64_t i = 0; i < a->k / SPAN; i++) {
+        const struct activations x = activations_at(a, 0, i);
+        struct codes c[ROWS_LONE];
         __m256i sum[ROWS_LONE];
         float d[ROWS_LONE];
-        prefetch(after, ROWS_LONE * type->bytes);
-        for (int r = 0; r < ROWS_LONE; r++) {
-            unpack(type, block_at(a, row + r, i, type->bytes), &b);
-            multiply(&b, &c, 1, &sum[r]);
-            d[r] = b.d;
+        for (int r = 0; r < ROWS_LONE; r++, after += type->bytes) {
+            const uint8_t *b = block_at(a, row + r, i, type->bytes);
+            prefetch(after, type->bytes);
+            read_codes(type, b, &c[r]);
+            d[r] = type->factor(b);
         }
+        for (int r = 0; r < ROWS_LONE; r++)
+            sum[r] = dot_lone(type, &c[r], &x);
         chain = step(add_lanes(sum), _mm_loadu_ps(d), _mm_set1_ps(da[i]), chain);
     }
     float y[ROWS_LONE];
@@ -361,6 +405,7 @@ INLINE void multiply_lone(const struct matmul_args *a, const struct book *type, 
 
 struct many {
     struct block block[ROWS];
+    struct codes codes[ROWS]; // of all rows before the first is unpacked: a core sees little more than a block ahead
     __m128 chain[COLUMNS_MAX / AT_ONCE][ROWS]; // a lane a column
 };
 _Static_assert(sizeof(struct many) <= SCRATCH_BYTES, "unpacked rows and partial sums fit the scratch");
@@ -410,8 +455,13 @@ INLINE void multiply_many(const struct matmul_args *a, const struct book *type, 
     memset(m->chain, 0, (size_t)(n + AT_ONCE - 1) / AT_ONCE * sizeof(m->chain[0]));
     for (int64_t i = 0; i < a->k / SPAN; i++, after += ROWS * type->bytes) {
         prefetch(after, ROWS * type->bytes);
+        for (int r = 0; r < rows; r++) {
+            const uint8_t *b = block_at(a, row + r, i, type->bytes);
+            read_codes(type, b, &m->codes[r]);
+            m->block[r].d = type->factor(b);
+        }
         for (int r = 0; r < rows; r++)
-            unpack(type, block_at(a, row + r, i, type->bytes), &m->block[r]);
+            unpack(type, &m->codes[r], &m->block[r]);
         multiply_tiles(a, first, n, i, m, rows);
     }
     store_chains(a, first, n, m, row, rows);
@@ -428,15 +478,15 @@ INLINE void matmul(const struct matmul_args *a, const struct book *type)
                 multiply_many(a, type, row, first, MIN(COLUMNS_MAX, a->n_x - first));
 }
 
-#define MATMUL(name, bytes, offset, codes, weights, factor)                                                            \
+#define MATMUL(name, bytes, offset, codes, entries, weights, factor)                                                   \
     void ISA_FN(matmul_q8_##name)(const struct matmul_args *a)                                                         \
     {                                                                                                                  \
-        matmul(a, &(const struct book){bytes, offset, codes, weights, factor});                                        \
+        matmul(a, &(const struct book){bytes, offset, codes, entries, weights, factor});                               \
     }
-MATMUL(iq1_s, 50, OFFSET_IQ1, codes_iq1_s, weights_iq1, factor_eighth)
-MATMUL(iq1_m, 56, OFFSET_IQ1, codes_iq1_m, weights_iq1, factor_iq1_m)
-MATMUL(iq2_xxs, 66, OFFSET_IQ2, codes_iq2_xxs, weights_iq2_xxs, factor_eighth)
-MATMUL(iq2_xs, 74, OFFSET_IQ2, codes_iq2_xs, weights_iq2_xs, factor_eighth)
-MATMUL(iq2_s, 82, OFFSET_IQ2, codes_iq2_s, weights_iq2_s, factor_eighth)
-MATMUL(iq3_xxs, 98, OFFSET_IQ3_XXS, codes_iq3_xxs, weights_iq3_xxs, factor_quarter)
-MATMUL(iq3_s, 110, OFFSET_IQ3_S, codes_iq3_s, weights_iq3_s, half_at_front)
+MATMUL(iq1_s, 50, OFFSET_IQ1, codes_iq1_s, NULL, weights_iq1, factor_eighth)
+MATMUL(iq1_m, 56, OFFSET_IQ1, codes_iq1_m, NULL, weights_iq1, factor_iq1_m)
+MATMUL(iq2_xxs, 66, OFFSET_IQ2, codes_iq2_xxs, entries_iq2_xxs, weights_iq2_xxs, factor_eighth)
+MATMUL(iq2_xs, 74, OFFSET_IQ2, codes_iq2_xs, entries_iq2_xs, weights_iq2_xs, factor_eighth)
+MATMUL(iq2_s, 82, OFFSET_IQ2, codes_iq2_s, entries_iq2_s, weights_iq2_s, factor_eighth)
+MATMUL(iq3_xxs, 98, OFFSET_IQ3_XXS, codes_iq3_xxs, entries_iq3_xxs, weights_iq3_xxs, factor_quarter)
+MATMUL(iq3_s, 110, OFFSET_IQ3_S, codes_iq3_s, entries_iq3_s, weights_iq3_s, half_at_front)
