@@ -61,15 +61,16 @@ INLINE void advance(struct rows8 *g, size_t bytes)
 #define LONE_32(name, NAME, ...)                                                                                       \
     static __m256 lone_##name(const struct lone *l)                                                                    \
     {                                                                                                                  \
-        struct rows8 g = l->rows;                                                                                      \
+        const struct rows8 g = l->rows;                                                                                \
         __m256 d = _mm256_setzero_ps();                                                                                \
+        size_t at = 0;                                                                                                 \
         for (int64_t i = 0; i < l->spans; i++) {                                                                       \
             const struct column *c = &l->columns[i];                                                                   \
             __m256 v = _mm256_setzero_ps();                                                                            \
-            for (int b = 0; b < (i + 1 < l->spans ? BLOCKS : l->last); b++, advance(&g, BYTES_##NAME)) {               \
+            for (int b = 0; b < (i + 1 < l->spans ? BLOCKS : l->last); b++, at += BYTES_##NAME) {                      \
                 struct panel p;                                                                                        \
                 struct sink s = {.p = &p, .q = c->q + 32 * b, .start = c->start + b};                                  \
-                unpack_##name(&g, 0, &p, &s);                                                                          \
+                unpack_##name(&g, at, &p.d[0], &p.m[0], &s);                                                           \
                 v = finish_32(&s, form_of(FORM_##NAME), c, b, v);                                                      \
             }                                                                                                          \
             d = _mm256_fmadd_ps(v, _mm256_set1_ps(c->da), d);                                                          \

@@ -439,7 +439,7 @@ typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
         const struct rows8 g = *rows;                                                                                  \
         for (int b = 0; b < n_blocks; b++) {                                                                           \
             struct sink s = {.p = p, .stores = true, .words = p->w + 8 * b};                                           \
-            unpack_##name(&g, b, p, &s);                                                                               \
+            unpack_##name(&g, (size_t)b * BYTES_##NAME, &p->d[b], &p->m[b], &s);                                        \
         }                                                                                                              \
     }
 EACH_TYPE_256(UNPACK_256)

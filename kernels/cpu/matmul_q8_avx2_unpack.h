@@ -431,8 +431,8 @@ INLINE void unpack_tq1_0(const struct rows8 *rows, struct panel *p, struct sink 
     FOUR(k, put(s, FORM_TQ1_0, 60 + k, digit(last)); last = next_digit(last));
 }
 
-// ---- blocks of 32: block b of the span, whose words are 0 to 7 to the sink. Of 16 bytes of nibbles the low ones are
-// elements 0-15.
+// ---- blocks of 32: the one at `at`, whose words are 0 to 7 to the sink. Of 16 bytes of nibbles the low ones are elements
+// 0-15.
 
 INLINE void put_block_nibbles(const struct rows8 *rows, size_t at, struct sink *s, int form)
 {
@@ -476,38 +476,36 @@ INLINE __m256 load_powers(const struct rows8 *rows, size_t at)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(small, normal, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1))));
 }
 
-INLINE void unpack_q4_0(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
+INLINE void unpack_q4_0(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
-    const size_t at = (size_t)b * BYTES_Q4_0;
-    p->d[b] = load_halves(rows, at);
+    (void)m;
+    *d = load_halves(rows, at);
     put_block_nibbles(rows, at + 2, s, FORM_Q4_0);
 }
 
-INLINE void unpack_q4_1(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
+INLINE void unpack_q4_1(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
-    const size_t at = (size_t)b * BYTES_Q4_1;
-    split_halves(load_word(rows, at), &p->d[b], &p->m[b]);
+    split_halves(load_word(rows, at), d, m);
     put_block_nibbles(rows, at + 4, s, FORM_Q4_1);
 }
 
-INLINE void unpack_q5_0(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
+INLINE void unpack_q5_0(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
-    const size_t at = (size_t)b * BYTES_Q5_0;
-    p->d[b] = load_halves(rows, at);
+    (void)m;
+    *d = load_halves(rows, at);
     put_block_fifth(rows, at + 6, load_word(rows, at + 2), s, FORM_Q5_0);
 }
 
-INLINE void unpack_q5_1(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
+INLINE void unpack_q5_1(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
-    const size_t at = (size_t)b * BYTES_Q5_1;
-    split_halves(load_word(rows, at), &p->d[b], &p->m[b]);
+    split_halves(load_word(rows, at), d, m);
     put_block_fifth(rows, at + 8, load_word(rows, at + 4), s, FORM_Q5_1);
 }
 
-INLINE void unpack_q8_0(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
+INLINE void unpack_q8_0(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
-    const size_t at = (size_t)b * BYTES_Q8_0;
-    p->d[b] = load_halves(rows, at);
+    (void)m;
+    *d = load_halves(rows, at);
     const __m256i offset = _mm256_set1_epi8((char)(FORM_Q8_0 >> 16));
     __m256i t[4];
     load_words(rows, at + 2, t);
@@ -516,17 +514,17 @@ INLINE void unpack_q8_0(const struct rows8 *rows, int b, struct panel *p, struct
     FOUR(i, put(s, FORM_Q8_0, 4 + i, _mm256_add_epi8(t[i], offset)));
 }
 
-INLINE void unpack_iq4_nl(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
+INLINE void unpack_iq4_nl(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
-    const size_t at = (size_t)b * BYTES_IQ4_NL;
-    p->d[b] = load_halves(rows, at);
+    (void)m;
+    *d = load_halves(rows, at);
     put_block_values(rows, at + 2, table_of(iq4_values, FORM_IQ4_NL >> 16), s, FORM_IQ4_NL);
 }
 
-INLINE void unpack_mxfp4(const struct rows8 *rows, int b, struct panel *p, struct sink *s)
+INLINE void unpack_mxfp4(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
-    const size_t at = (size_t)b * BYTES_MXFP4;
-    p->d[b] = load_powers(rows, at);
+    (void)m;
+    *d = load_powers(rows, at);
     put_block_values(rows, at + 1, table_of(fp4_values, FORM_MXFP4 >> 16), s, FORM_MXFP4);
 }
 
