@@ -12,15 +12,15 @@
 //     multiplies; the scales of IQ4_XS, up to 32 * 127, are then already in the weights.
 //   - AVX-VNNI has vpdpbusd, which adds four products to a sum of 32 bits: all types start at their offset, and none is
 //     widened.
-//   - Few columns wait for memory: eight rows at a time, the next eight fetched ahead. Many columns: a panel of 64 rows
-//   (32
-//     widened) by 256 elements stays in the L1 cache while all columns pass, and D waits in scratch for the next 256.
+//   - Up to 32 columns: eight rows at a time from their first block to their last, the next eight fetched meanwhile, in
+//     the order of the memory. More: a panel of 64 rows (32 widened) by 256 elements stays in the L1 cache while all
+//     columns pass, and D waits in scratch for the next 256.
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
 
 enum {
     TILE_COLUMNS = 4,
     TILE_GROUPS = 2,
-    FEW = 4,     // columns that wait for memory
+    FEW = 32,    // columns for which rows are taken in the order of the memory
     HEIGHT = 64, // rows of a panel for many columns
     HEIGHT_WIDE = 32,
     COLUMNS_MAX = 1200, // columns that a panel serves
@@ -343,7 +343,7 @@ typedef void tile_fn(const struct panel *p, const struct column *c, int n_blocks
 typedef void wide_fn(const struct panel *p, const struct wide_panel *wide, const struct column *c,
                      const struct wide_column *wide_c, int n_blocks, float *d);
 struct tiles {
-    tile_fn *few[FEW + 1];           // one group of rows; a column's D are GROUP floats
+    tile_fn *few[TILE_COLUMNS + 1];  // one group of rows; a column's D are GROUP floats
     tile_fn *many[TILE_COLUMNS + 1]; // two groups; HEIGHT floats
     wide_fn *wide[TILE_COLUMNS + 1]; // two groups; HEIGHT floats
 };
@@ -439,7 +439,7 @@ typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
         const struct rows8 g = *rows;                                                                                  \
         for (int b = 0; b < n_blocks; b++) {                                                                           \
             struct sink s = {.p = p, .stores = true, .words = p->w + 8 * b};                                           \
-            unpack_##name(&g, (size_t)b * BYTES_##NAME, &p->d[b], &p->m[b], &s);                                        \
+            unpack_##name(&g, (size_t)b *BYTES_##NAME, &p->d[b], &p->m[b], &s);                                        \
         }                                                                                                              \
     }
 EACH_TYPE_256(UNPACK_256)
@@ -470,6 +470,7 @@ static bool few_fit(const struct matmul_args *a, int n)
 static void multiply_few(const struct matmul_args *a, int first, int n)
 {
     struct few *f = a->scratch;
+    const int tiles = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
     int64_t spans = q8_blocks(a->k);
     for (int64_t span = 0; span < spans; span++)
         for (int j = 0; j < n; j++)
@@ -480,7 +481,10 @@ static void multiply_few(const struct matmul_args *a, int first, int n)
         memset(f->d, 0, sizeof(f->d));
         for (int64_t span = 0; span < spans; span++) {
             unpack_rows(a, &rows, span, &f->panel);
-            tiles_of[a->type]->few[n](&f->panel, &f->columns[span * n], blocks_in_span(a, span), f->d[0]);
+            for (int t = 0, j = 0, width; t < tiles; t++, j += width) {
+                width = n / tiles + (t < n % tiles);
+                tiles_of[a->type]->few[width](&f->panel, &f->columns[span * n + j], blocks_in_span(a, span), f->d[j]);
+            }
         }
         for (int j = 0; j < n; j++)
             store_rows(a->y[first + j] + row, f->d[j], a->n_rows - row);
