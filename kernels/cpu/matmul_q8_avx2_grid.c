@@ -3,9 +3,12 @@
 // The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]. An
 // entry of a codebook is 4 or 8 elements of one row, so that here, and only here on this level, a register holds a
 // row's elements as they lie, and activations need no other order. Looking entries up is most of the work:
-//   - A block of some rows is unpacked to bytes once: indices to 16 bits, looked up one by one; the bits of the signs
-//     spread to masks, 32 at a time. All columns pass over it while it is in the L1 cache.
-//   - Bytes are w + offset, unsigned: 0 to 124 at the most, so that two products fit 16 bits, and vpmaddubsw, vpmaddwd
+//   - Of a block the indices are brought to 16 bits and looked up one by one; the bits of the signs are spread to
+//   masks,
+//     32 at a time. Up to four columns are multiplied at once, and take the signs. For more, a block of some rows is
+//     unpacked to bytes, and all columns pass over it while it is in the L1 cache.
+//   - These bytes are w + offset, unsigned: 0 to 124 at the most, so that two products fit 16 bits, and vpmaddubsw,
+//   vpmaddwd
 //     by the scales and an add (with AVX-VNNI the last two are one) serve 32 products. Sums begin at minus the offset
 //     times the scales times the sums of the activations, which is one more vpmaddwd a block.
 //   - Four outputs, four columns of a row or four rows of one column, are added up across lanes together.
@@ -15,8 +18,9 @@
 enum {
     RUNS = 8,           // of 32 elements, in a block
     AT_ONCE = 4,        // outputs that are added up across lanes together
-    ROWS_LONE = 4,      // of one column
-    ROWS = 16,          // of several
+    COLUMNS_FEW = 4,    // columns for which a block is multiplied as it is unpacked
+    ROWS_FEW = AT_ONCE, // rows of these
+    ROWS = 16,          // of more
     COLUMNS_MAX = 2048, // columns that unpacked rows serve
 };
 enum { OFFSET_IQ1 = 9, OFFSET_IQ2 = 43, OFFSET_IQ3_XXS = 62, OFFSET_IQ3_S = 15 }; // the largest magnitudes
@@ -356,52 +360,74 @@ INLINE void prefetch(const uint8_t *p, size_t bytes)
         _mm_prefetch((const char *)p + i, _MM_HINT_T0);
 }
 
-// ---- one column: four rows, a lane each
+// ---- few columns: four rows, a lane each
 
-// A block as it is unpacked. Signs go to the activations: there nothing has to be taken off again.
-INLINE __m256i dot_lone(const struct book *type, const struct codes *c, const struct activations *x)
+// The products of a block with n columns as it is unpacked. Signs go to the activations: there nothing has to be taken
+// off again.
+INLINE void dots(const struct book *type, const struct codes *c, const struct activations *x, int n, __m256i sum[])
 {
-    __m256i sum = type->entries ? _mm256_setzero_si256() : _mm256_madd_epi16(start_of(type, c), load_256(x->sums));
+    UNROLL
+    for (int i = 0; i < n; i++)
+        sum[i] = type->entries ? _mm256_setzero_si256() : _mm256_madd_epi16(start_of(type, c), load_256(x[i].sums));
     UNROLL
     for (int j = 0; j < RUNS; j++) {
-        __m256i w, q = load_256(x->q + 32 * j);
-        if (type->entries) {
-            w = type->entries(c, j);
-            q = _mm256_sign_epi8(q, _mm256_or_si256(mask_of(&c->signs[j]), _mm256_set1_epi8(1)));
-        } else {
-            w = type->weights(c, j);
+        const __m256i w = type->entries ? type->entries(c, j) : type->weights(c, j), scale = scale_of_run(c, j);
+        const __m256i sign = _mm256_or_si256(mask_of(&c->signs[j]), _mm256_set1_epi8(1));
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            const __m256i q = load_256(x[i].q + 32 * j);
+            add_scaled(&sum[i], _mm256_maddubs_epi16(w, type->entries ? _mm256_sign_epi8(q, sign) : q), scale);
         }
-        add_scaled(&sum, _mm256_maddubs_epi16(w, q), scale_of_run(c, j));
     }
-    return sum;
 }
 
-INLINE void multiply_lone(const struct matmul_args *a, const struct book *type, int row)
+// Block i of four rows by n columns.
+INLINE void multiply_four(const struct matmul_args *a, const struct book *type, int row, int64_t i, int n,
+                          const uint8_t *after, __m128 chain[])
 {
-    const float *da = q8_scales(a->x[0], a->k);
-    const uint8_t *after = matmul_rows_after(a, row, ROWS_LONE);
-    __m128 chain = _mm_setzero_ps();
-    for (int64_t i = 0; i < a->k / SPAN; i++) {
-        const struct activations x = activations_at(a, 0, i);
-        struct codes c[ROWS_LONE];
-        __m256i sum[ROWS_LONE];
-        float d[ROWS_LONE];
-        for (int r = 0; r < ROWS_LONE; r++, after += type->bytes) {
-            const uint8_t *b = block_at(a, row + r, i, type->bytes);
-            prefetch(after, type->bytes);
-            read_codes(type, b, &c[r]);
-            d[r] = type->factor(b);
-        }
-        for (int r = 0; r < ROWS_LONE; r++)
-            sum[r] = dot_lone(type, &c[r], &x);
-        chain = step(add_lanes(sum), _mm_loadu_ps(d), _mm_set1_ps(da[i]), chain);
+    struct codes c[ROWS_FEW];
+    __m256i sum[COLUMNS_FEW][ROWS_FEW], of_row[COLUMNS_FEW];
+    struct activations x[COLUMNS_FEW];
+    float d[ROWS_FEW];
+    UNROLL
+    for (int j = 0; j < n; j++)
+        x[j] = activations_at(a, j, i);
+    for (int r = 0; r < ROWS_FEW; r++) {
+        const uint8_t *b = block_at(a, row + r, i, type->bytes);
+        prefetch(after + (size_t)r * type->bytes, type->bytes);
+        read_codes(type, b, &c[r]);
+        d[r] = type->factor(b);
     }
-    float y[ROWS_LONE];
-    _mm_storeu_ps(y, chain);
-    memcpy(a->y[0] + row, y, (size_t)MIN(ROWS_LONE, a->n_rows - row) * sizeof(*y));
+    for (int r = 0; r < ROWS_FEW; r++) {
+        dots(type, &c[r], x, n, of_row);
+        UNROLL
+        for (int j = 0; j < n; j++)
+            sum[j][r] = of_row[j];
+    }
+    UNROLL
+    for (int j = 0; j < n; j++)
+        chain[j] = step(add_lanes(sum[j]), _mm_loadu_ps(d), _mm_set1_ps(q8_scales(a->x[j], a->k)[i]), chain[j]);
 }
 
-// ---- several columns: rows are unpacked once for all of them
+INLINE void multiply_few(const struct matmul_args *a, const struct book *type, int n)
+{
+    for (int row = 0; row < a->n_rows; row += ROWS_FEW) {
+        const uint8_t *after = matmul_rows_after(a, row, ROWS_FEW);
+        __m128 chain[COLUMNS_FEW];
+        UNROLL
+        for (int j = 0; j < n; j++)
+            chain[j] = _mm_setzero_ps();
+        for (int64_t i = 0; i < a->k / SPAN; i++, after += ROWS_FEW * type->bytes)
+            multiply_four(a, type, row, i, n, after, chain);
+        for (int j = 0; j < n; j++) {
+            float y[ROWS_FEW];
+            _mm_storeu_ps(y, chain[j]);
+            memcpy(a->y[j] + row, y, (size_t)MIN(ROWS_FEW, a->n_rows - row) * sizeof(*y));
+        }
+    }
+}
+
+// ---- many columns: rows are unpacked once for all of them
 
 struct many {
     struct block block[ROWS];
@@ -470,8 +496,13 @@ INLINE void multiply_many(const struct matmul_args *a, const struct book *type, 
 INLINE void matmul(const struct matmul_args *a, const struct book *type)
 {
     if (a->n_x == 1)
-        for (int row = 0; row < a->n_rows; row += ROWS_LONE)
-            multiply_lone(a, type, row);
+        multiply_few(a, type, 1);
+    else if (a->n_x == 2)
+        multiply_few(a, type, 2);
+    else if (a->n_x == 3)
+        multiply_few(a, type, 3);
+    else if (a->n_x == COLUMNS_FEW)
+        multiply_few(a, type, COLUMNS_FEW);
     else
         for (int row = 0; row < a->n_rows; row += ROWS)
             for (int first = 0; first < a->n_x; first += COLUMNS_MAX)
