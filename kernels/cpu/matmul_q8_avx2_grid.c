@@ -3,14 +3,12 @@
 // The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]. An
 // entry of a codebook is 4 or 8 elements of one row, so that here, and only here on this level, a register holds a
 // row's elements as they lie, and activations need no other order. Looking entries up is most of the work:
-//   - Of a block the indices are brought to 16 bits and looked up one by one; the bits of the signs are spread to
-//   masks,
-//     32 at a time. Up to four columns are multiplied at once, and take the signs. For more, a block of some rows is
-//     unpacked to bytes, and all columns pass over it while it is in the L1 cache.
-//   - These bytes are w + offset, unsigned: 0 to 124 at the most, so that two products fit 16 bits, and vpmaddubsw,
-//   vpmaddwd
-//     by the scales and an add (with AVX-VNNI the last two are one) serve 32 products. Sums begin at minus the offset
-//     times the scales times the sums of the activations, which is one more vpmaddwd a block.
+//   - Of a block the indices are brought to 16 bits and looked up one by one, and the bits of the signs are spread to
+//     masks, 32 at a time. Up to four columns are multiplied at once, and take the signs. For more, a block of some
+//     rows is unpacked to bytes, and all columns pass over it while it is in the L1 cache.
+//   - These bytes are w + offset, unsigned: 0 to 124 at the most, so that two products fit 16 bits. 32 products are a
+//     vpmaddubsw, a vpmaddwd by the scales and an add; with AVX-VNNI the last two are one. Sums begin at minus the
+//     offset times the scales times the sums of the activations, which is one more vpmaddwd a block.
 //   - Four outputs, four columns of a row or four rows of one column, are added up across lanes together.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/matmul_q8_avx2.h"
