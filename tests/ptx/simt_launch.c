@@ -21,9 +21,11 @@ static void region_free(struct region *r)
 {
     free(r->data);
     free(r->state);
-    free(r->cells);
-    r->data = r->state = NULL;
-    r->cells = NULL;
+    free(r->split);
+    free(r->words);
+    free(r->bytes);
+    r->data = r->state = r->split = NULL;
+    r->words = r->bytes = NULL;
 }
 
 void simt_free(struct simt *s)
@@ -66,8 +68,11 @@ static bool region_init(struct region *r, size_t size)
     r->size = size;
     r->data = aligned_alloc(256, align_up(size + 1, 256));
     r->state = calloc(size + 1, 1);
-    r->cells = calloc(size + 1, sizeof(*r->cells));
-    if (r->data && r->state && r->cells)
+    size_t n_words = size / 4 + 1;
+    r->split = calloc(n_words, 1);
+    r->words = calloc(n_words, sizeof(*r->words));
+    r->bytes = calloc(n_words * 4, sizeof(*r->bytes));
+    if (r->data && r->state && r->split && r->words && r->bytes)
         return true;
     region_free(r);
     return false;

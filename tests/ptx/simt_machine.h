@@ -7,7 +7,7 @@
 
 enum { LANES = 32, MAX_WARPS = 32, BARRIERS = 16 };
 
-// Who touched a byte last, and when by the clock of its warp.
+// Who touched a byte, or the four of a word, last, and when by the clock of its warp.
 struct access {
     uint32_t cta;  // serial number over all launches, 0: nobody
     uint32_t clock;
@@ -24,7 +24,9 @@ struct region {
     uint64_t base;
     size_t size;
     uint8_t *data, *state;
-    struct cell *cells;
+    struct cell *words;  // [four bytes]: what is touched is mostly whole words
+    struct cell *bytes;  // [byte] of the words that are split
+    uint8_t *split;      // [four bytes]: these were touched apart
     struct region *next;
 };
 
@@ -45,7 +47,7 @@ struct simt {
 
 struct copy {
     uint8_t *to, *state;
-    struct cell *cells;
+    struct cell *words;
     uint32_t size, group;
     uint16_t thread;
     uint8_t data[16];

@@ -68,6 +68,48 @@ static int check_race(const struct warp *w, const struct simt_insn *in, int lane
 
 // ---- one access
 
+// The cells of a word's bytes, which are looked at one by one from now on.
+static void split_word(struct region *r, uint64_t word)
+{
+    for (int i = 0; !r->split[word] && i < 4; i++)
+        r->bytes[word * 4 + i] = r->words[word];
+    r->split[word] = 1;
+}
+
+// Cell c of what begins at `at`.
+static int touch_cell(const struct warp *w, const struct simt_insn *in, int lane, const struct region *r, uint64_t at,
+                      struct cell *c, const struct access *me, enum touch how)
+{
+    if (r->state[at] == NOT_WRITTEN && r == &w->cta->shared)
+        *c = (struct cell){0};  // what the CTA before left there
+    if (check_race(w, in, lane, c, me->strong, how, r->base + at))
+        return -1;
+    note(c, me, how);
+    return 0;
+}
+
+static int check_cells(const struct warp *w, const struct simt_insn *in, int lane, struct region *r, uint64_t at,
+                       unsigned size, const struct access *me, enum touch how)
+{
+    for (uint64_t word = at / 4; word * 4 < at + size; word++) {
+        uint64_t from = MAX(at, word * 4), end = MIN(at + size, word * 4 + 4);
+        if (end - from == 4 && !r->split[word]) {
+            if (touch_cell(w, in, lane, r, from, &r->words[word], me, how))
+                return -1;
+            continue;
+        }
+        split_word(r, word);
+        for (uint64_t i = from; i < end; i++)
+            if (touch_cell(w, in, lane, r, i, &r->bytes[i], me, how))
+                return -1;
+        if (end - from == 4 && how != READ) {  // its bytes have one history again
+            r->words[word] = r->bytes[from];
+            r->split[word] = 0;
+        }
+    }
+    return 0;
+}
+
 static uint8_t *check_bytes(struct warp *w, const struct simt_insn *in, int lane, struct region *r, uint64_t at,
                             unsigned size, enum touch how)
 {
@@ -75,25 +117,17 @@ static uint8_t *check_bytes(struct warp *w, const struct simt_insn *in, int lane
                   (in->mods & (B(VOLATILE) | B(RELAXED) | B(ACQUIRE) | B(RELEASE)));
     struct access me = {.cta = w->cta->serial, .clock = w->clock[w->index],
                         .thread = (uint16_t)(w->index * LANES + (unsigned)lane), .strong = strong};
-    unsigned long long address = r->base + at;
-    for (unsigned i = 0; i < size; i++) {
-        uint8_t *state = &r->state[at + i];
-        if (*state == IN_FLIGHT)
-            return simt_fault(w, in, lane, "0x%llx is the target of a cp.async that was not waited for", address + i),
-                   NULL;
-        if (how != WRITE && *state == NOT_WRITTEN)
-            return simt_fault(w, in, lane, "a read of 0x%llx, which nothing has written", address + i), NULL;
-        if (r->cells) {
-            struct cell *c = &r->cells[at + i];
-            if (*state == NOT_WRITTEN && r == &w->cta->shared)
-                *c = (struct cell){0};  // what the CTA before left there
-            if (check_race(w, in, lane, c, strong, how, address + i))
-                return NULL;
-            note(c, &me, how);
-        }
-        if (how != READ)
-            *state = WRITTEN;
+    for (uint64_t i = at; i < at + size; i++) {
+        unsigned long long address = r->base + i;
+        if (r->state[i] == IN_FLIGHT)
+            return simt_fault(w, in, lane, "0x%llx is the target of a cp.async that was not waited for", address), NULL;
+        if (how != WRITE && r->state[i] == NOT_WRITTEN)
+            return simt_fault(w, in, lane, "a read of 0x%llx, which nothing has written", address), NULL;
     }
+    if (r->words && check_cells(w, in, lane, r, at, size, &me, how))
+        return NULL;
+    if (how != READ)
+        memset(r->state + at, WRITTEN, size);
     return r->data + at;
 }
 
@@ -103,8 +137,8 @@ static int check_early(struct warp *w, const struct simt_insn *in, int lane, con
 {
     if (how != READ)
         return simt_fault(w, in, lane, "a write of 0x%llx before griddepcontrol.wait", (unsigned long long)address);
-    for (unsigned i = 0; i < size; i++)
-        if (r->cells[address - r->base + i].w.cta >= w->cta->launch->s->chain)
+    for (uint64_t i = address - r->base; i < address - r->base + size; i++)
+        if ((r->split[i / 4] ? &r->bytes[i] : &r->words[i / 4])->w.cta >= w->cta->launch->s->chain)
             return simt_fault(w, in, lane, "a read of 0x%llx before griddepcontrol.wait: a kernel before writes it",
                               (unsigned long long)address);
     return 0;
@@ -318,11 +352,12 @@ static int begin_copies(struct warp *w, const struct simt_insn *in, uint32_t lan
                               (unsigned long long)size);
         struct copy *c = &w->copies[w->n_copies];
         *c = (struct copy){.size = (uint32_t)size, .group = w->groups, .thread = (uint16_t)(w->index * LANES + (unsigned)lane)};
-        for (uint64_t i = 0; i < used; i++) {
-            uint8_t *p = simt_touch(w, in, lane, from + i, 1, READ);
+        unsigned step = used == size ? (unsigned)size : 1;
+        for (uint64_t i = 0; i < used; i += step) {
+            const uint8_t *p = simt_touch(w, in, lane, from + i, step, READ);
             if (!p)
                 return -1;
-            c->data[i] = *p;
+            memcpy(c->data + i, p, step);
         }
         uint8_t *p = simt_touch(w, in, lane, to < SHARED_WINDOW ? to + SHARED_WINDOW : to, (unsigned)size, WRITE);
         if (!p)
@@ -332,7 +367,7 @@ static int begin_copies(struct warp *w, const struct simt_insn *in, uint32_t lan
             return simt_fault(w, in, lane, "cp.async writes to shared memory only");
         c->to = p;
         c->state = r->state + (p - r->data);
-        c->cells = r->cells + (p - r->data);
+        c->words = r->words + (p - r->data) / 4;
         memset(c->state, IN_FLIGHT, size);
         w->n_copies++;
     }
@@ -351,8 +386,8 @@ static void finish_copies(struct warp *w, uint32_t groups)
         }
         memcpy(c->to, c->data, c->size);
         memset(c->state, WRITTEN, c->size);
-        for (uint32_t b = 0; b < c->size; b++)
-            c->cells[b].w.clock = w->clock[w->index];
+        for (uint32_t i = 0; i < c->size / 4; i++)
+            c->words[i].w.clock = w->clock[w->index];
     }
     w->n_copies = kept;
 }
