@@ -47,7 +47,8 @@ struct golden {
 };
 
 // One step, the same again, chunks of 7, and row by row, which is another list of launches: within the bound, and all to the last bit the same.
-static void check_model(bool exact, const char *path, double bound)
+// The same bits in chunks, row by row, and, where that is asked for, a second time.
+static void check_model(bool exact, const char *path, double bound, bool twice)
 {
     struct machine *m = machine_open(exact);
     struct model model = model_open(path);
@@ -57,12 +58,12 @@ static void check_model(bool exact, const char *path, double bound)
     float *whole = malloc(bytes), *again = malloc(bytes), *parts = malloc(bytes), *rows = malloc(bytes);
     cr_assert(whole && again && parts && rows && model.info.n_vocab == want.n_vocab);
     cr_assert(golden_run(m, model.graph, &want, want.n_tokens, whole, &err) == 0, "%s: %s", path, err.text);
-    cr_assert(golden_run(m, model.graph, &want, want.n_tokens, again, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(!twice || golden_run(m, model.graph, &want, want.n_tokens, again, &err) == 0, "%s: %s", path, err.text);
     cr_assert(golden_run(m, model.graph, &want, 7, parts, &err) == 0, "%s: %s", path, err.text);
     cr_assert(golden_run(m, model.graph, &want, 1, rows, &err) == 0, "%s: %s", path, err.text);
     double error = nmse(whole, want.values, n);
     cr_expect(error <= bound, "%s: NMSE %.3g, bound %.3g", path, error, bound);
-    cr_expect(memcmp(whole, again, bytes) == 0, "%s: not the same bits twice", path);
+    cr_expect(!twice || memcmp(whole, again, bytes) == 0, "%s: not the same bits twice", path);
     cr_expect(memcmp(whole, parts, bytes) == 0, "%s: chunks of 7 change bits", path);
     cr_expect(memcmp(whole, rows, bytes) == 0, "%s: rows one by one change bits", path);
     free(whole);
@@ -80,7 +81,7 @@ static void check_golden(bool exact, const struct golden *cases, size_t n)
     for (size_t i = 0; i < n; i++) {
         char path[512];
         if (golden_path(cases[i].name, path))
-            check_model(exact, path, cases[i].bound);
+            check_model(exact, path, cases[i].bound, i == 0);
         else
             missing++;
     }
