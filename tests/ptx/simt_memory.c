@@ -386,8 +386,8 @@ static void finish_copies(struct warp *w, uint32_t groups)
         }
         memcpy(c->to, c->data, c->size);
         memset(c->state, WRITTEN, c->size);
-        for (uint32_t i = 0; i < c->size / 4; i++)
-            c->words[i].w.clock = w->clock[w->index];
+        for (uint32_t word = 0; word < c->size / 4; word++)
+            c->words[word].w.clock = w->clock[w->index];
     }
     w->n_copies = kept;
 }
