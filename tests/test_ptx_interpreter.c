@@ -359,6 +359,46 @@ Test(ptx_interpreter, faults_are_found)
         expect_fault(cases[i].body, cases[i].ctas, cases[i].threads, cases[i].words);
 }
 
+// %d4: this thread's byte of `out`; %d5: the word that the byte of the thread 32 further or back lies in; %p0: 16 threads.
+#define BYTES                                                                                                          \
+    "cvt.u64.u32 %d4, %r0;\nadd.u64 %d4, %d1, %d4;\nxor.b32 %r1, %r0, 32;\nand.b32 %r1, %r1, 60;\n"                    \
+    "cvt.u64.u32 %d5, %r1;\nadd.u64 %d5, %d1, %d5;\nsetp.lt.u32 %p0, %r0, 16;\n"
+
+// A word and its bytes are the same memory, however they were touched before.
+Test(ptx_interpreter, races_are_found_between_words_and_their_bytes)
+{
+    expect_fault(BYTES "st.global.u8 [%d1], %r0;", 1, 2, "race");
+    expect_fault(BYTES "st.global.u8 [%d4], %r0;\nld.global.u32 %r2, [%d5];", 1, 64, "race");
+    expect_fault(BYTES "ld.global.u32 %r2, [%d5];\nst.global.u8 [%d4], %r0;", 1, 64, "race");
+    expect_fault(BYTES "@%p0 st.global.u32 [%d3], %r0;\nld.global.u8 %r2, [%d4];", 1, 64, "race");
+    expect_fault(BYTES "st.global.u8 [%d4], %r0;\n@%p0 st.global.u32 [%d3], %r0;", 1, 64, "race");
+    // taken apart, put together again by a word that is written, and read too early by other lanes of that warp
+    expect_fault(BYTES "st.global.u8 [%d4], %r0;\nbar.sync 0;\n@%p0 st.global.u32 [%d3], %r0;\n"
+                       "@%p0 ld.global.u32 %r2, [%d5];",
+                 1, 64, "race");
+    // a word that is read keeps who read its bytes
+    expect_fault("setp.eq.u32 %p0, %r0, 0;\nsetp.eq.u32 %p1, %r0, 1;\n@%p1 ld.global.u8 %r2, [%d1+1];\n"
+                 "@%p0 ld.global.u32 %r2, [%d1];\n@%p0 st.global.u8 [%d1+1], %r0;",
+                 1, 2, "race");
+}
+
+Test(ptx_interpreter, bytes_of_a_word_may_be_different_threads)
+{
+    struct error err = {0};
+    uint32_t out[WORDS];
+    int rc = run_words(BYTES "st.global.u8 [%d4], %r0;\nbar.sync 0;\nld.global.u32 %r2, [%d5];\nbar.sync 0;\n"
+                             "@%p0 st.global.u32 [%d3], %r0;\nbar.sync 0;\nld.global.u8 %r3, [%d4];\nbar.sync 0;\n"
+                             "st.global.u32 [%d3+256], %r2;",
+                       1, 64, NULL, out, &err);
+    cr_assert_eq(rc, 0, "%s", err.text);
+    cr_expect_eq(out[15], 15);
+    cr_expect_eq(out[64], 0x23222120);
+    rc = run_words("mov.u32 %r1, %ctaid.x;\ncvt.u64.u32 %d4, %r1;\nadd.u64 %d4, %d1, %d4;\nst.global.u8 [%d4], %r1;", 4, 1,
+                   NULL, out, &err);
+    cr_assert_eq(rc, 0, "%s", err.text);
+    cr_expect_eq(out[0], 0x03020100);
+}
+
 Test(ptx_interpreter, a_fault_names_its_place)
 {
     expect_fault("setp.ne.u32 %p0, %r0, 37;\n@%p0 bra S;\nld.shared.u32 %r1, [tile];\nS:", 1, 64,

@@ -46,8 +46,8 @@ struct golden {
     double bound;     // of the NMSE
 };
 
-// One step, the same again, chunks of 7, and row by row, which is another list of launches: within the bound, and all to the last bit the same.
-// The same bits in chunks, row by row, and, where that is asked for, a second time.
+// One step, chunks of 7, and row by row, which is another list of launches, with `twice` the one step again: within the
+// bound, and all to the last bit the same.
 static void check_model(bool exact, const char *path, double bound, bool twice)
 {
     struct machine *m = machine_open(exact);
