@@ -754,6 +754,7 @@ Test(kernels, matmul_f32_of_plain_floats_is_within_bound_and_alike_for_one_colum
         for (size_t i = 0; i < COUNT_OF(ks); i++)
             for (size_t j = 0; j < COUNT_OF(columns); j++)
                 check_shape(&r, (enum dtype)t, rows[(i + j) % COUNT_OF(rows)], ks[i], columns[j]);
+        check_shape(&r, (enum dtype)t, 70, 2075, 101); // more than one piece of k, of rows and of columns
     }
 }
 
@@ -768,4 +769,5 @@ Test(kernels, matmul_f32_serves_every_type_that_decodes)
         check_shape(&r, (enum dtype)t, 5, 256, 1);
         check_shape(&r, (enum dtype)t, 37, 768, 7);
     }
+    check_shape(&r, DT_Q4_K, 70, 1280, 53);
 }

@@ -7,17 +7,21 @@
 //   - Few columns read plain floats where they lie. Many columns, and all types that must be decoded, go by panels:
 //     PANEL_ROWS rows are decoded to float32 for PANEL_K of k, which all columns then share while they lie in the
 //     cache; the sums wait in scratch from one piece of k to the next.
+//   - On AVX2, whose tile goes once for each half of the lanes, panels are packed (tile.h): rows a page apart, of whose
+//     lines half is used at a time, take half as long again. 16-bit floats are packed as they are.
 #include "kernels/cpu/tile.h"
 
-enum {
-    PANEL_ROWS = 48,
-    PANEL_COLS = 72,
-    PANEL_K = 1024, // a multiple of every block. A tile's piece of x and of w is 40 KB at most: the first cache
-};
+#ifdef VEC_AVX2
+enum { PACKS = 1, PANEL_ROWS = 64, PANEL_COLS = 48 };
+#else
+enum { PACKS = 0, PANEL_ROWS = 48, PANEL_COLS = 72 };
+#endif
+enum { PANEL_K = 1024 }; // a multiple of every block. A tile's piece of x and of w is 40 KB at most: the first cache
 
 struct panel {
-    const char *rows[PANEL_ROWS]; // in w, or in the weight itself
-    float w[PANEL_ROWS][PANEL_K];
+    const char *rows[PANEL_ROWS]; // in w, or in the weight itself; packed, where those of its tile begin
+    float w[PANEL_ROWS / TILE_ROWS][TILE_ROWS * PANEL_K];
+    float row[PANEL_K]; // decoded, before it is packed
     struct lanes sums[PANEL_COLS / TILE_COLS][PANEL_ROWS / TILE_ROWS][TILE_ROWS * TILE_COLS];
 };
 _Static_assert(sizeof(struct panel) <= SCRATCH_BYTES, "a panel fits into a thread's scratch");
@@ -70,15 +74,88 @@ struct part {
     int row, rows, col, cols;
 };
 
+static bool is_16_bits(enum dtype type)
+{
+    return type == DT_F16 || type == DT_BF16;
+}
+
+// A copy of what need not be decoded is too dear for few columns.
+static bool is_packed(const struct matmul_args *a)
+{
+    return PACKS && (a->type != DT_F32 || a->n_x > 8 * TILE_COLS);
+}
+
 // Elements [at, at + n) of the rows, as floats: F32 where it lies. A tile that hangs over takes the last row again.
 static void panel_decode(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
 {
     size_t offset = dtype_row_bytes(a->type, at);
     for (int r = 0; r < PANEL_ROWS; r++) {
         const char *row = (const char *)a->w + (size_t)(part.row + MIN(r, part.rows - 1)) * a->w_stride + offset;
-        panel->rows[r] = a->type == DT_F32 ? row : (const char *)panel->w[MIN(r, part.rows - 1)];
+        float *decoded = panel->w[0] + (size_t)MIN(r, part.rows - 1) * PANEL_K;
+        panel->rows[r] = a->type == DT_F32 ? row : (const char *)decoded;
         if (a->type != DT_F32 && r < part.rows)
-            ISA_FN(decode_table)[a->type](row, panel->w[r], n);
+            ISA_FN(decode_table)[a->type](row, decoded, n);
+    }
+}
+
+// The same, packed. Of rows that a tile hangs over by nobody takes the sums.
+static void panel_pack(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
+{
+    size_t offset = dtype_row_bytes(a->type, at);
+    for (int r = 0; r < part.rows; r++) {
+        const char *row = (const char *)a->w + (size_t)(part.row + r) * a->w_stride + offset;
+        char *tile = (char *)panel->w[r / TILE_ROWS];
+        panel->rows[r] = tile;
+        if (is_16_bits(a->type)) {
+            pack_row(2, row, n, tile + r % TILE_ROWS * VEC * 2);
+            continue;
+        }
+        if (a->type != DT_F32)
+            ISA_FN(decode_table)[a->type](row, panel->row, n);
+        pack_row(4, a->type == DT_F32 ? row : (const char *)panel->row, n, tile + r % TILE_ROWS * VEC * 4);
+    }
+}
+
+// What is packed after this: the bytes of some rows, asked for a few lines at a time.
+struct ahead {
+    const char *row;
+    size_t stride, bytes, at; // of a row
+    int rows, lines;          // that are left; for each tile
+};
+
+// The next piece of k of the same rows, or the first one of the rows behind them, or of those of the next item.
+static struct ahead ahead_of(const struct matmul_args *a, struct part part, int64_t at, int64_t n)
+{
+    const char *w = a->w;
+    struct ahead next = {.stride = a->w_stride, .bytes = dtype_row_bytes(a->type, MIN(n, a->k))};
+    int behind = part.row + part.rows;
+    if (at + n < a->k) {
+        next.row = w + (size_t)part.row * a->w_stride + dtype_row_bytes(a->type, at + n);
+        next.bytes = dtype_row_bytes(a->type, MIN(n, a->k - at - n));
+        next.rows = part.rows;
+    } else if (behind < a->n_rows) {
+        next.row = w + (size_t)behind * a->w_stride;
+        next.rows = MIN(PANEL_ROWS, a->n_rows - behind);
+    } else if (a->next) {
+        next.row = a->next;
+        next.stride = a->next_stride;
+        next.rows = TILE_ROWS;
+    }
+    int tiles = (part.cols + TILE_COLS - 1) / TILE_COLS * ((part.rows + TILE_ROWS - 1) / TILE_ROWS);
+    next.lines = next.rows * (int)(next.bytes / FETCH_LINE + 1) / tiles + 1;
+    return next;
+}
+
+static void fetch(struct ahead *next)
+{
+    for (int i = 0; i < next->lines && next->rows; i++) {
+        __builtin_prefetch(next->row + next->at, 0, 2);
+        next->at += FETCH_LINE;
+        if (next->at >= next->bytes) {
+            next->at = 0;
+            next->row += next->stride;
+            next->rows--;
+        }
     }
 }
 
@@ -91,10 +168,23 @@ static void prefetch_share(const struct matmul_args *a, int col, int cols, int64
             __builtin_prefetch((const float *)a->x[col + c] + at + i, 0, 2);
 }
 
-// Sums stay in the panel until the last piece of k, whose sums go to the outputs.
+static void panel_tile(const struct matmul_args *a, int cols, const struct tile *t)
+{
+    if (!is_packed(a))
+        tile_f32(cols, t);
+    else if (a->type == DT_F16)
+        packed_f16(cols, t);
+    else if (a->type == DT_BF16)
+        packed_bf16(cols, t);
+    else
+        packed_f32(cols, t);
+}
+
+// Sums stay in the panel from one piece of k to the next; the last one's go to the outputs.
 static void panel_multiply(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
 {
     bool last = at + n == a->k;
+    struct ahead next = ahead_of(a, part, at, n);
     for (int i = 0, col; (col = tile_cut(i, part.cols, TILE_COLS)) < part.cols; i++) {
         struct lanes done[TILE_ROWS * TILE_COLS];
         struct tile t = {.k = n};
@@ -102,34 +192,39 @@ static void panel_multiply(const struct matmul_args *a, struct part part, int64_
         for (int c = 0; c < cols; c++)
             t.x[c] = (const float *)a->x[part.col + col + c] + at;
         for (int row = 0; row < part.rows; row += TILE_ROWS) {
-            struct lanes *kept = panel->sums[i][row / TILE_ROWS];
+            struct lanes *kept = n < a->k ? panel->sums[i][row / TILE_ROWS] : NULL;
             memcpy(t.w, panel->rows + row, sizeof(t.w));
             t.from = at ? kept : NULL;
             t.to = last ? done : kept;
-            if (col + cols < part.cols)
+            if (is_packed(a))
+                fetch(&next);
+            else if (col + cols < part.cols)
                 prefetch_share(a, part.col + col + cols, MIN(cols, part.cols - col - cols), at, n, row, part.rows);
-            tile_f32(cols, &t);
+            panel_tile(a, cols, &t);
             for (int c = 0; last && c < cols; c++)
                 tile_put(done, c, part.rows - row, a->y[part.col + col + c] + part.row + row);
         }
     }
 }
 
-static void panel_run(const struct matmul_args *a, struct part part)
+static void panel_run(const struct matmul_args *a, struct part part, int64_t piece)
 {
-    for (int64_t at = 0; at < a->k; at += PANEL_K) {
-        int64_t n = MIN(a->k - at, PANEL_K);
-        panel_decode(a, part, at, n, a->scratch);
+    for (int64_t at = 0; at < a->k; at += piece) {
+        int64_t n = MIN(a->k - at, piece);
+        (is_packed(a) ? panel_pack : panel_decode)(a, part, at, n, a->scratch);
         panel_multiply(a, part, at, n, a->scratch);
     }
 }
 
+// Where one piece is all of k, no sums have to wait, and all columns share a packed panel.
 static void matmul_panels(const struct matmul_args *a)
 {
-    for (int i = 0, col; (col = tile_cut(i, a->n_x, PANEL_COLS)) < a->n_x; i++)
+    int64_t piece = is_packed(a) && is_16_bits(a->type) ? 2 * PANEL_K : PANEL_K;
+    int most = is_packed(a) && a->k <= piece ? a->n_x : PANEL_COLS;
+    for (int i = 0, col; (col = tile_cut(i, a->n_x, most)) < a->n_x; i++)
         for (int row = 0; row < a->n_rows; row += PANEL_ROWS)
-            panel_run(a, (struct part){row, MIN(PANEL_ROWS, a->n_rows - row), col,
-                                       tile_cut(i + 1, a->n_x, PANEL_COLS) - col});
+            panel_run(a, (struct part){row, MIN(PANEL_ROWS, a->n_rows - row), col, tile_cut(i + 1, a->n_x, most) - col},
+                      piece);
 }
 
 // ---- the table

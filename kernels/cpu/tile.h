@@ -168,6 +168,87 @@ TILE(DT_F32, f32)
 TILE(DT_F16, f16)
 TILE(DT_BF16, bf16)
 
+// ---- the same, its rows packed
+//
+// The rows of a tile in the order in which it reads them, padded with zeros to whole LANES: a part of the lanes after the
+// other; in each, for every LANES elements of k, VEC elements of each row. w[0] of the tile is where they begin.
+
+// A row of n elements of `bytes`, whose first elements belong at `to`.
+INLINE void pack_row(size_t bytes, const char *row, int64_t n, char *to)
+{
+    const size_t vector = VEC * bytes, step = TILE_ROWS * vector, part = (size_t)((n + LANES - 1) / LANES) * step;
+    int64_t at = 0;
+    for (; at + LANES <= n; at += LANES, row += LANES * bytes, to += step)
+        UNROLL for (size_t p = 0; p < PARTS; p++)
+            memcpy(to + p * part, row + p * vector, vector);
+    if (at == n)
+        return;
+    char last[LANES * sizeof(float)] = {0};
+    memcpy(last, row, (size_t)(n - at) * bytes);
+    for (size_t p = 0; p < PARTS; p++)
+        memcpy(to + p * part, last + p * vector, vector);
+}
+
+INLINE void packed_step(enum dtype type, int cols, const char *w, const float *const x[TILE_COLS], int64_t at,
+                        vec sums[TILE_ROWS][TILE_COLS])
+{
+    vec column[TILE_COLS];
+    UNROLL for (int c = 0; c < cols; c++)
+        column[c] = vec_held(vec_load(x[c] + at));
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        vec weight = vec_held(weight_load(type, w + (size_t)r * VEC * weight_bytes(type)));
+        UNROLL for (int c = 0; c < cols; c++)
+            sums[r][c] = vec_fma(weight, column[c], sums[r][c]);
+    }
+}
+
+// The sums of one part of the lanes.
+INLINE void packed_part(enum dtype type, int cols, int p, const struct tile *t)
+{
+    const size_t step = TILE_ROWS * VEC * weight_bytes(type);
+    const char *w = t->w[0] + (size_t)p * (size_t)((t->k + LANES - 1) / LANES) * step;
+    const float *x[TILE_COLS];
+    vec sums[TILE_ROWS][TILE_COLS];
+    UNROLL for (int c = 0; c < cols; c++) {
+        x[c] = t->x[c] + p * VEC;
+        UNROLL for (int r = 0; r < TILE_ROWS; r++)
+            sums[r][c] = t->from ? t->from[r * TILE_COLS + c].part[p] : (vec){0};
+    }
+    int64_t at = 0;
+    UNROLL_FEW for (; at + LANES <= t->k; at += LANES, w += step)
+        packed_step(type, cols, w, x, at, sums);
+    if (at < t->k) {
+        float last[TILE_COLS][LANES] = {{0}};
+        for (int c = 0; c < cols; c++) {
+            memcpy(last[c], t->x[c] + at, (size_t)(t->k - at) * sizeof(float));
+            x[c] = last[c] + p * VEC;
+        }
+        packed_step(type, cols, w, x, 0, sums);
+    }
+    UNROLL for (int r = 0; r < TILE_ROWS; r++)
+        UNROLL for (int c = 0; c < cols; c++)
+            t->to[r * TILE_COLS + c].part[p] = sums[r][c];
+}
+
+// clang-format off
+#define PACKED_TILE(type, name) \
+    static __attribute__((unused)) void packed_##name(int cols, const struct tile *t) \
+    { \
+        for (int p = 0; p < (int)PARTS; p++) \
+            switch (MIN(cols, TILE_COLS)) { \
+            case 1: packed_part(type, 1, p, t); break; \
+            case 2: packed_part(type, MIN(2, TILE_COLS), p, t); break; \
+            case 3: packed_part(type, MIN(3, TILE_COLS), p, t); break; \
+            case 4: packed_part(type, MIN(4, TILE_COLS), p, t); break; \
+            case 5: packed_part(type, MIN(5, TILE_COLS), p, t); break; \
+            case 6: packed_part(type, MIN(6, TILE_COLS), p, t); break; \
+            } \
+    }
+// clang-format on
+PACKED_TILE(DT_F32, f32)
+PACKED_TILE(DT_F16, f16)
+PACKED_TILE(DT_BF16, bf16)
+
 // Where part i begins when n are cut into the fewest parts of at most `most`, and these are to be alike.
 static inline int tile_cut(int i, int n, int most)
 {

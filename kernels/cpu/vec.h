@@ -44,8 +44,10 @@ enum { VEC = 4 };
 // Before a loop over registers: these have no address, so such a loop must vanish.
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_FEW _Pragma("clang loop unroll_count(4)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_FEW _Pragma("GCC unroll 4")
 #endif
 #define INLINE static inline __attribute__((always_inline, unused))
 
