@@ -90,8 +90,9 @@ static void panel_decode(const struct matmul_args *a, struct part part, int64_t 
 {
     size_t offset = dtype_row_bytes(a->type, at);
     for (int r = 0; r < PANEL_ROWS; r++) {
-        const char *row = (const char *)a->w + (size_t)(part.row + MIN(r, part.rows - 1)) * a->w_stride + offset;
-        float *decoded = panel->w[0] + (size_t)MIN(r, part.rows - 1) * PANEL_K;
+        int there = MIN(r, part.rows - 1);
+        const char *row = (const char *)a->w + (size_t)(part.row + there) * a->w_stride + offset;
+        float *decoded = panel->w[there / TILE_ROWS] + there % TILE_ROWS * PANEL_K;
         panel->rows[r] = a->type == DT_F32 ? row : (const char *)decoded;
         if (a->type != DT_F32 && r < part.rows)
             ISA_FN(decode_table)[a->type](row, decoded, n);
@@ -123,20 +124,16 @@ struct ahead {
     int rows, lines;          // that are left; for each tile
 };
 
-// The next piece of k of the same rows, or the first one of the rows behind them, or of those of the next item.
-static struct ahead ahead_of(const struct matmul_args *a, struct part part, int64_t at, int64_t n)
+// After the piece of k at `at`: the next one of the same rows, or the first of the rows behind them, or of the next item's.
+static struct ahead ahead_of(const struct matmul_args *a, struct part part, int64_t at, int64_t piece)
 {
-    const char *w = a->w;
-    struct ahead next = {.stride = a->w_stride, .bytes = dtype_row_bytes(a->type, MIN(n, a->k))};
-    int behind = part.row + part.rows;
-    if (at + n < a->k) {
-        next.row = w + (size_t)part.row * a->w_stride + dtype_row_bytes(a->type, at + n);
-        next.bytes = dtype_row_bytes(a->type, MIN(n, a->k - at - n));
-        next.rows = part.rows;
-    } else if (behind < a->n_rows) {
-        next.row = w + (size_t)behind * a->w_stride;
-        next.rows = MIN(PANEL_ROWS, a->n_rows - behind);
-    } else if (a->next) {
+    int64_t from = at + piece < a->k ? at + piece : 0;
+    int first = from ? part.row : part.row + part.rows;
+    struct ahead next = {.row = (const char *)a->w + (size_t)first * a->w_stride + dtype_row_bytes(a->type, from),
+                         .stride = a->w_stride,
+                         .bytes = dtype_row_bytes(a->type, MIN(piece, a->k - from)),
+                         .rows = MIN(PANEL_ROWS, a->n_rows - first)};
+    if (!next.rows && a->next) {
         next.row = a->next;
         next.stride = a->next_stride;
         next.rows = TILE_ROWS;
@@ -181,10 +178,10 @@ static void panel_tile(const struct matmul_args *a, int cols, const struct tile 
 }
 
 // Sums stay in the panel from one piece of k to the next; the last one's go to the outputs.
-static void panel_multiply(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
+static void panel_multiply(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct ahead next)
 {
+    struct panel *panel = a->scratch;
     bool last = at + n == a->k;
-    struct ahead next = ahead_of(a, part, at, n);
     for (int i = 0, col; (col = tile_cut(i, part.cols, TILE_COLS)) < part.cols; i++) {
         struct lanes done[TILE_ROWS * TILE_COLS];
         struct tile t = {.k = n};
@@ -212,7 +209,7 @@ static void panel_run(const struct matmul_args *a, struct part part, int64_t pie
     for (int64_t at = 0; at < a->k; at += piece) {
         int64_t n = MIN(a->k - at, piece);
         (is_packed(a) ? panel_pack : panel_decode)(a, part, at, n, a->scratch);
-        panel_multiply(a, part, at, n, a->scratch);
+        panel_multiply(a, part, at, n, ahead_of(a, part, at, piece));
     }
 }
 

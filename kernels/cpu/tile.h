@@ -150,23 +150,24 @@ INLINE void tile_cols(enum dtype type, int cols, const struct tile *t)
         tile_run(type, cols, p, p + 1, t);
 }
 
+// A function for each kind of tile and type of weights: `run` with the number of columns known to the compiler.
 // clang-format off
-#define TILE(type, name) \
-    static __attribute__((unused)) void tile_##name(int cols, const struct tile *t) \
+#define TILE(name, run, type) \
+    static __attribute__((unused)) void name(int cols, const struct tile *t) \
     { \
         switch (MIN(cols, TILE_COLS)) { \
-        case 1: tile_cols(type, 1, t); break; \
-        case 2: tile_cols(type, MIN(2, TILE_COLS), t); break; \
-        case 3: tile_cols(type, MIN(3, TILE_COLS), t); break; \
-        case 4: tile_cols(type, MIN(4, TILE_COLS), t); break; \
-        case 5: tile_cols(type, MIN(5, TILE_COLS), t); break; \
-        case 6: tile_cols(type, MIN(6, TILE_COLS), t); break; \
+        case 1: run(type, 1, t); break; \
+        case 2: run(type, MIN(2, TILE_COLS), t); break; \
+        case 3: run(type, MIN(3, TILE_COLS), t); break; \
+        case 4: run(type, MIN(4, TILE_COLS), t); break; \
+        case 5: run(type, MIN(5, TILE_COLS), t); break; \
+        case 6: run(type, MIN(6, TILE_COLS), t); break; \
         } \
     }
 // clang-format on
-TILE(DT_F32, f32)
-TILE(DT_F16, f16)
-TILE(DT_BF16, bf16)
+TILE(tile_f32, tile_cols, DT_F32)
+TILE(tile_f16, tile_cols, DT_F16)
+TILE(tile_bf16, tile_cols, DT_BF16)
 
 // ---- the same, its rows packed
 //
@@ -230,24 +231,15 @@ INLINE void packed_part(enum dtype type, int cols, int p, const struct tile *t)
             t->to[r * TILE_COLS + c].part[p] = sums[r][c];
 }
 
-// clang-format off
-#define PACKED_TILE(type, name) \
-    static __attribute__((unused)) void packed_##name(int cols, const struct tile *t) \
-    { \
-        for (int p = 0; p < (int)PARTS; p++) \
-            switch (MIN(cols, TILE_COLS)) { \
-            case 1: packed_part(type, 1, p, t); break; \
-            case 2: packed_part(type, MIN(2, TILE_COLS), p, t); break; \
-            case 3: packed_part(type, MIN(3, TILE_COLS), p, t); break; \
-            case 4: packed_part(type, MIN(4, TILE_COLS), p, t); break; \
-            case 5: packed_part(type, MIN(5, TILE_COLS), p, t); break; \
-            case 6: packed_part(type, MIN(6, TILE_COLS), p, t); break; \
-            } \
-    }
-// clang-format on
-PACKED_TILE(DT_F32, f32)
-PACKED_TILE(DT_F16, f16)
-PACKED_TILE(DT_BF16, bf16)
+INLINE void packed_cols(enum dtype type, int cols, const struct tile *t)
+{
+    for (int p = 0; p < (int)PARTS; p++)
+        packed_part(type, cols, p, t);
+}
+
+TILE(packed_f32, packed_cols, DT_F32)
+TILE(packed_f16, packed_cols, DT_F16)
+TILE(packed_bf16, packed_cols, DT_BF16)
 
 // Where part i begins when n are cut into the fewest parts of at most `most`, and these are to be alike.
 static inline int tile_cut(int i, int n, int most)

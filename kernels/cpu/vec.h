@@ -41,7 +41,8 @@ enum { VEC = 4 };
 #error "this level's instructions are not switched on: see kernels/cpu/meson.build"
 #endif
 
-// Before a loop over registers: these have no address, so such a loop must vanish.
+// Before a loop over registers: these have no address, so such a loop must vanish. UNROLL_FEW: before one of few turns, four
+// of them at once, so that its end is foreseen.
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_FEW _Pragma("clang loop unroll_count(4)")
