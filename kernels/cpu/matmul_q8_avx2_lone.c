@@ -41,19 +41,22 @@ INLINE void advance(struct rows8 *g, size_t bytes)
     UNROLL
     for (int r = 0; r < GROUP; r++)
         g->at[r] += bytes;
-    g->ahead += GROUP * bytes;
 }
 
+// (That bytes ahead are fetched is said in each function, for the compiler to know.)
 #define LONE_256(name, NAME, ...)                                                                                      \
     static __m256 lone_##name(const struct lone *l)                                                                    \
     {                                                                                                                  \
         struct rows8 g = l->rows;                                                                                      \
+        g.fetches = true;                                                                                              \
         __m256 d = _mm256_setzero_ps();                                                                                \
         for (int64_t i = 0; i < l->spans; i++, advance(&g, BYTES_##NAME)) {                                            \
             const struct column *c = &l->columns[i];                                                                   \
             struct panel p;                                                                                            \
             struct sink s = {.p = &p, .q = c->q, .start = c->start};                                                   \
+            const uint8_t *end = g.ahead + GROUP * (size_t)BYTES_##NAME;                                               \
             unpack_##name(&g, &p, &s);                                                                                 \
+            fetch_until(&g, end);                                                                                      \
             d = finish_256(&s, form_of(FORM_##NAME), c, d);                                                            \
         }                                                                                                              \
         return d;                                                                                                      \
@@ -61,18 +64,22 @@ INLINE void advance(struct rows8 *g, size_t bytes)
 #define LONE_32(name, NAME, ...)                                                                                       \
     static __m256 lone_##name(const struct lone *l)                                                                    \
     {                                                                                                                  \
-        const struct rows8 g = l->rows;                                                                                \
+        struct rows8 g = l->rows;                                                                                      \
+        g.fetches = true;                                                                                              \
         __m256 d = _mm256_setzero_ps();                                                                                \
         size_t at = 0;                                                                                                 \
         for (int64_t i = 0; i < l->spans; i++) {                                                                       \
             const struct column *c = &l->columns[i];                                                                   \
             __m256 v = _mm256_setzero_ps();                                                                            \
-            for (int b = 0; b < (i + 1 < l->spans ? BLOCKS : l->last); b++, at += BYTES_##NAME) {                      \
+            const int blocks = i + 1 < l->spans ? BLOCKS : l->last;                                                    \
+            const uint8_t *end = g.ahead + (size_t)(GROUP * BYTES_##NAME * blocks);                                    \
+            for (int b = 0; b < blocks; b++, at += BYTES_##NAME) {                                                     \
                 struct panel p;                                                                                        \
                 struct sink s = {.p = &p, .q = c->q + 32 * b, .start = c->start + b};                                  \
                 unpack_##name(&g, at, &p.d[0], &p.m[0], &s);                                                           \
                 v = finish_32(&s, form_of(FORM_##NAME), c, b, v);                                                      \
             }                                                                                                          \
+            fetch_until(&g, end);                                                                                      \
             d = _mm256_fmadd_ps(v, _mm256_set1_ps(c->da), d);                                                          \
         }                                                                                                              \
         return d;                                                                                                      \

@@ -428,19 +428,21 @@ typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
 #define UNPACK_256(name, NAME, ...)                                                                                    \
     static void panel_##name(const struct rows8 *rows, int n_blocks, struct panel *p)                                  \
     {                                                                                                                  \
-        const struct rows8 g = *rows;                                                                                  \
+        struct rows8 g = *rows;                                                                                        \
         struct sink s = {.p = p, .stores = true, .words = p->w};                                                       \
         (void)n_blocks;                                                                                                \
         unpack_##name(&g, p, &s);                                                                                      \
+        fetch_until(&g, rows->ahead + GROUP * (size_t)BYTES_##NAME);                                                   \
     }
 #define UNPACK_32(name, NAME, ...)                                                                                     \
     static void panel_##name(const struct rows8 *rows, int n_blocks, struct panel *p)                                  \
     {                                                                                                                  \
-        const struct rows8 g = *rows;                                                                                  \
+        struct rows8 g = *rows;                                                                                        \
         for (int b = 0; b < n_blocks; b++) {                                                                           \
             struct sink s = {.p = p, .stores = true, .words = p->w + 8 * b};                                           \
             unpack_##name(&g, (size_t)b *BYTES_##NAME, &p->d[b], &p->m[b], &s);                                        \
         }                                                                                                              \
+        fetch_until(&g, rows->ahead + (size_t)(GROUP * BYTES_##NAME * n_blocks));                                      \
     }
 EACH_TYPE_256(UNPACK_256)
 EACH_TYPE_32(UNPACK_32)
@@ -477,6 +479,7 @@ static void multiply_few(const struct matmul_args *a, int first, int n)
             ISA_FN(matmul_q8_prepare)(a, first + j, span, &f->columns[span * n + j]);
     for (int row = 0; row < a->n_rows; row += GROUP) {
         struct rows8 rows = rows_from(a, row);
+        rows.fetches = true;
         rows.ahead = matmul_rows_after(a, row, GROUP);
         memset(f->d, 0, sizeof(f->d));
         for (int64_t span = 0; span < spans; span++) {

@@ -31,7 +31,7 @@ struct block8 {
     __m256 d[4];
 };
 
-typedef void load_fn(const struct rows8 *g, size_t at, struct block8 *out);
+typedef void load_fn(struct rows8 *g, size_t at, struct block8 *out);
 // Four elements of a run of eight rows, register i of them.
 typedef __m256i weights_fn(const __m256i *words, int i);
 // 32 activations into the order of the weights.
@@ -39,9 +39,9 @@ typedef __m256i order_fn(const int8_t *q);
 
 // ---- Q1_0: 1 or -1, plus 1
 
-INLINE void load_q1_0(const struct rows8 *g, size_t at, struct block8 *out)
+INLINE void load_q1_0(struct rows8 *g, size_t at, struct block8 *out)
 {
-    out->d[0] = out->d[1] = out->d[2] = out->d[3] = load_halves(g, at);
+    out->d[0] = out->d[1] = out->d[2] = out->d[3] = _mm256_cvtph_ps(load_heads(g, at));
     load_words(g, at + 2, out->words);
 }
 
@@ -60,9 +60,9 @@ INLINE __m256i order_q1_0(const int8_t *q)
 
 // ---- Q2_0: -1 to 2, plus 1
 
-INLINE void load_q2_0(const struct rows8 *g, size_t at, struct block8 *out)
+INLINE void load_q2_0(struct rows8 *g, size_t at, struct block8 *out)
 {
-    out->d[0] = out->d[1] = load_halves(g, at);
+    out->d[0] = out->d[1] = _mm256_cvtph_ps(load_heads(g, at));
     load_words(g, at + 2, out->words);
 }
 
@@ -94,7 +94,7 @@ INLINE void factors_nvfp4(__m256i codes, __m256 d[4])
         d[i] = _mm256_mul_ps(d[i], _mm256_set1_ps(128));
 }
 
-INLINE void load_nvfp4(const struct rows8 *g, size_t at, struct block8 *out)
+INLINE void load_nvfp4(struct rows8 *g, size_t at, struct block8 *out)
 {
     factors_nvfp4(load_word(g, at), out->d);
     load_words(g, at + 4, out->words);
@@ -151,7 +151,7 @@ INLINE __m256i end_run(__m256i acc, const int32_t *start)
 }
 
 // The runs of block i of a span join S.
-INLINE void add_block(const struct rows8 *g, size_t at, const uint8_t *ahead, const struct layout *l, load_fn *load,
+INLINE void add_block(struct rows8 *g, size_t at, const uint8_t *ahead, const struct layout *l, load_fn *load,
                       weights_fn *weights, const struct ordered *c, int i, int n, __m256 s[])
 {
     struct block8 b;
@@ -188,7 +188,7 @@ INLINE void multiply_runs(const struct matmul_args *a, int column, const struct 
     const int blocks = SPAN / l->size;
     const int64_t spans = q8_blocks(a->k), room = SCRATCH_BYTES / ((int64_t)sizeof(*columns) * n);
     for (int first = 0; first < a->n_rows; first += GROUP) {
-        const struct rows8 g = rows_from(a, first);
+        struct rows8 g = rows_from(a, first);
         const uint8_t *ahead = matmul_rows_after(a, first, GROUP);
         __m256 d[COLUMNS_AT_ONCE];
         UNROLL

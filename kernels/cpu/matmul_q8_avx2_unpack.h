@@ -131,9 +131,9 @@ INLINE void put(struct sink *s, int form, int word, __m256i w)
 // ---- reading eight rows
 
 // Lane r of t[j] becomes word j of the 16 bytes at `at` in row r.
-INLINE void load_words(const struct rows8 *rows, size_t at, __m256i t[4])
+INLINE void load_words(struct rows8 *rows, size_t at, __m256i t[4])
 {
-    fetch_ahead(rows, at);
+    fetch_ahead(rows);
     __m256i v[4];
     FOUR(i, v[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(rows->at[i] + at)),
                                            load_128(rows->at[4 + i] + at), 1));
@@ -161,11 +161,28 @@ INLINE short half_at(const uint8_t *p)
     return half;
 }
 
+INLINE __m128i halves_at(const struct rows8 *rows, size_t at)
+{
+    return _mm_setr_epi16(half_at(rows->at[0] + at), half_at(rows->at[1] + at), half_at(rows->at[2] + at),
+                          half_at(rows->at[3] + at), half_at(rows->at[4] + at), half_at(rows->at[5] + at),
+                          half_at(rows->at[6] + at), half_at(rows->at[7] + at));
+}
+
 INLINE __m256 load_halves(const struct rows8 *rows, size_t at)
 {
-    return _mm256_cvtph_ps(_mm_setr_epi16(
-        half_at(rows->at[0] + at), half_at(rows->at[1] + at), half_at(rows->at[2] + at), half_at(rows->at[3] + at),
-        half_at(rows->at[4] + at), half_at(rows->at[5] + at), half_at(rows->at[6] + at), half_at(rows->at[7] + at)));
+    return _mm256_cvtph_ps(halves_at(rows, at));
+}
+
+// The 16 bits at `at` in each row, which begin 16 bytes of a block at least: each row is read from as many bytes before
+// them as bring them into its lane. Where the first block of a row leaves no room for that, one by one.
+#define LANE(v, r) _mm_blend_epi16(v, load_128(rows->at[r] + at - 2 * (r)), 1 << (r))
+INLINE __m128i load_heads(const struct rows8 *rows, size_t at)
+{
+    if (at < 14)
+        return halves_at(rows, at);
+    __m128i v = load_128(rows->at[0] + at);
+    v = LANE(v, 1), v = LANE(v, 2), v = LANE(v, 3), v = LANE(v, 4), v = LANE(v, 5), v = LANE(v, 6);
+    return LANE(v, 7);
 }
 
 // The float16 in the lower and in the upper half of each word.
@@ -192,13 +209,18 @@ INLINE __m256i either(__m256i a, __m256i b)
     return _mm256_or_si256(a, b);
 }
 
-// In each word: its bytes a and b as two int16, unsigned.
-INLINE __m256i pair(__m256i words, int a, int b)
+// In each word: its bytes by their numbers in the bytes of `picks`, 0 for 0x80.
+INLINE __m256i pick_bytes(__m256i words, int picks)
 {
     const __m256i base =
         _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c);
-    int pick = (int)(0x80008000u | (unsigned)b << 16 | (unsigned)a);
-    return _mm256_shuffle_epi8(words, _mm256_add_epi8(base, _mm256_set1_epi32(pick)));
+    return _mm256_shuffle_epi8(words, _mm256_add_epi8(base, _mm256_set1_epi32(picks)));
+}
+
+// In each word: its bytes a and b as two int16, unsigned.
+INLINE __m256i pair(__m256i words, int a, int b)
+{
+    return pick_bytes(words, (int)(0x80008000u | (unsigned)b << 16 | (unsigned)a));
 }
 
 // Scales as panels have them: of each word its byte a, unsigned or signed.
@@ -216,7 +238,7 @@ INLINE __m256i signed_scale_of(__m256i words, int a)
 #ifdef __AVXVNNI__
     return _mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * a), 24);
 #else
-    return _mm256_srai_epi16(_mm256_slli_epi16(pair(words, a, a), 8), 8);
+    return _mm256_srai_epi16(pick_bytes(words, (int)(0x00800080u | (unsigned)a << 24 | (unsigned)a << 8)), 8);
 #endif
 }
 
@@ -241,7 +263,7 @@ INLINE void put_values(struct sink *s, int form, int word, __m256i values, const
 
 // ---- blocks of 256: a span
 
-INLINE void unpack_q2_k(const struct rows8 *rows, struct panel *p, struct sink *s)
+INLINE void unpack_q2_k(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     __m256i t[4];
     load_words(rows, 68, t);
@@ -265,7 +287,7 @@ INLINE void unpack_q3_scales(const __m256i t[3], struct panel *p)
     FOUR(j, FOUR(i, p->scale[4 * j + i] = signed_scale_of(_mm256_sub_epi8(four[j], offset), i)));
 }
 
-INLINE void unpack_q3_k(const struct rows8 *rows, struct panel *p, struct sink *s)
+INLINE void unpack_q3_k(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     __m256i t[4], high[2][4];
     load_words(rows, 92, t);
@@ -281,7 +303,7 @@ INLINE void unpack_q3_k(const struct rows8 *rows, struct panel *p, struct sink *
 }
 
 // The head of Q4_K and Q5_K: d, dmin, and twelve bytes of eight 6-bit scales and mins.
-INLINE void unpack_k4_head(const struct rows8 *rows, struct panel *p)
+INLINE void unpack_k4_head(struct rows8 *rows, struct panel *p)
 {
     __m256i h[4];
     load_words(rows, 0, h);
@@ -296,7 +318,7 @@ INLINE void unpack_k4_head(const struct rows8 *rows, struct panel *p)
         p->min[j] = pair(mins[j / 2], j % 2 * 2, j % 2 * 2 + 1);
 }
 
-INLINE void unpack_q4_k(const struct rows8 *rows, struct panel *p, struct sink *s)
+INLINE void unpack_q4_k(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     unpack_k4_head(rows, p);
     FOUR(j, { // 32 bytes: 32 elements, and the next 32
@@ -309,7 +331,7 @@ INLINE void unpack_q4_k(const struct rows8 *rows, struct panel *p, struct sink *
 }
 
 // Of each 32 elements the first 16 or the last.
-INLINE void put_q5_half(const struct rows8 *rows, int half, struct sink *s)
+INLINE void put_q5_half(struct rows8 *rows, int half, struct sink *s)
 {
     __m256i high[4], t[4];
     load_words(rows, (size_t)(16 + 16 * half), high);
@@ -321,29 +343,29 @@ INLINE void put_q5_half(const struct rows8 *rows, int half, struct sink *s)
     });
 }
 
-INLINE void unpack_q5_k(const struct rows8 *rows, struct panel *p, struct sink *s)
+INLINE void unpack_q5_k(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     unpack_k4_head(rows, p);
     put_q5_half(rows, 0, s);
     put_q5_half(rows, 1, s);
 }
 
-INLINE void unpack_q6_k(const struct rows8 *rows, struct panel *p, struct sink *s)
+INLINE void unpack_q6_k(struct rows8 *rows, struct panel *p, struct sink *s)
 {
-    __m256i q0[4], q1[4], h[4];
+    __m256i q[4], h[4];
     load_words(rows, 192, h);
     FOUR(j, FOUR(i, p->scale[4 * j + i] = signed_scale_of(h[j], i)));
     p->d[0] = load_halves(rows, 208);
     FOUR(j, { // 16 elements of each 32 of a half
         const size_t half = j / 2, at = j % 2 * 16;
         const int word = j / 2 * 32 + j % 2 * 4;
-        load_words(rows, 64 * half + at, q0);
-        load_words(rows, 64 * half + 32 + at, q1);
         load_words(rows, 128 + 32 * half + at, h);
-        FOUR(i, put(s, FORM_Q6_K, word + i, either(field(q0[i], 0, 15), field(h[i], -4, 0x30))));
-        FOUR(i, put(s, FORM_Q6_K, word + 8 + i, either(field(q1[i], 0, 15), field(h[i], -2, 0x30))));
-        FOUR(i, put(s, FORM_Q6_K, word + 16 + i, either(field(q0[i], 4, 15), field(h[i], 0, 0x30))));
-        FOUR(i, put(s, FORM_Q6_K, word + 24 + i, either(field(q1[i], 4, 15), field(h[i], 2, 0x30))));
+        load_words(rows, 64 * half + at, q);
+        FOUR(i, put(s, FORM_Q6_K, word + i, either(field(q[i], 0, 15), field(h[i], -4, 0x30))));
+        FOUR(i, put(s, FORM_Q6_K, word + 16 + i, either(field(q[i], 4, 15), field(h[i], 0, 0x30))));
+        load_words(rows, 64 * half + 32 + at, q);
+        FOUR(i, put(s, FORM_Q6_K, word + 8 + i, either(field(q[i], 0, 15), field(h[i], -2, 0x30))));
+        FOUR(i, put(s, FORM_Q6_K, word + 24 + i, either(field(q[i], 4, 15), field(h[i], 2, 0x30))));
     });
 }
 
@@ -358,7 +380,7 @@ INLINE void unpack_iq4_scales(__m256i high, __m256i low, struct panel *p)
     }
 }
 
-INLINE void unpack_iq4_xs(const struct rows8 *rows, struct panel *p, struct sink *s)
+INLINE void unpack_iq4_xs(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     const __m256i values = table_of(iq4_values, FORM_IQ4_XS >> 16);
     __m256i t[4];
@@ -387,7 +409,7 @@ INLINE void put_ones(struct panel *p)
         p->scale[j] = one;
 }
 
-INLINE void unpack_tq2_0(const struct rows8 *rows, struct panel *p, struct sink *s)
+INLINE void unpack_tq2_0(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     put_ones(p);
     p->d[0] = load_halves(rows, 64);
@@ -412,7 +434,7 @@ INLINE __m256i next_digit(__m256i v)
 }
 
 // Five digits of 16 bytes, each `apart` words behind the one before.
-INLINE void put_digits(const struct rows8 *rows, size_t at, int word, int apart, struct sink *s)
+INLINE void put_digits(struct rows8 *rows, size_t at, int word, int apart, struct sink *s)
 {
     __m256i t[4];
     load_words(rows, at, t);
@@ -420,7 +442,7 @@ INLINE void put_digits(const struct rows8 *rows, size_t at, int word, int apart,
     FOUR(i, put(s, FORM_TQ1_0, word + 4 * apart + i, digit(t[i])));
 }
 
-INLINE void unpack_tq1_0(const struct rows8 *rows, struct panel *p, struct sink *s)
+INLINE void unpack_tq1_0(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     put_ones(p);
     p->d[0] = load_halves(rows, 52);
@@ -431,10 +453,10 @@ INLINE void unpack_tq1_0(const struct rows8 *rows, struct panel *p, struct sink 
     FOUR(k, put(s, FORM_TQ1_0, 60 + k, digit(last)); last = next_digit(last));
 }
 
-// ---- blocks of 32: the one at `at`, whose words are 0 to 7 to the sink. Of 16 bytes of nibbles the low ones are elements
-// 0-15.
+// ---- blocks of 32: the one at `at`, whose words are 0 to 7 to the sink. Of 16 bytes of nibbles the low ones are
+// elements 0-15.
 
-INLINE void put_block_nibbles(const struct rows8 *rows, size_t at, struct sink *s, int form)
+INLINE void put_block_nibbles(struct rows8 *rows, size_t at, struct sink *s, int form)
 {
     __m256i t[4];
     load_words(rows, at, t);
@@ -451,7 +473,7 @@ INLINE __m256i fifth_bits(__m256i bits, int i)
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(byte, own), own), _mm256_set1_epi8(16));
 }
 
-INLINE void put_block_fifth(const struct rows8 *rows, size_t at, __m256i bits, struct sink *s, int form)
+INLINE void put_block_fifth(struct rows8 *rows, size_t at, __m256i bits, struct sink *s, int form)
 {
     __m256i t[4];
     load_words(rows, at, t);
@@ -459,7 +481,7 @@ INLINE void put_block_fifth(const struct rows8 *rows, size_t at, __m256i bits, s
     FOUR(i, put(s, form, 4 + i, either(field(t[i], 4, 15), fifth_bits(bits, 4 + i))));
 }
 
-INLINE void put_block_values(const struct rows8 *rows, size_t at, __m256i values, struct sink *s, int form)
+INLINE void put_block_values(struct rows8 *rows, size_t at, __m256i values, struct sink *s, int form)
 {
     __m256i t[4];
     load_words(rows, at, t);
@@ -469,43 +491,42 @@ INLINE void put_block_values(const struct rows8 *rows, size_t at, __m256i values
 // 2^(e - 128) of the byte at `at`, as its bits: the two least are denormal.
 INLINE __m256 load_powers(const struct rows8 *rows, size_t at)
 {
-    const uint8_t *const *p = rows->at;
-    __m256i e = _mm256_setr_epi32(p[0][at], p[1][at], p[2][at], p[3][at], p[4][at], p[5][at], p[6][at], p[7][at]);
+    __m256i e = _mm256_cvtepu16_epi32(_mm_and_si128(load_heads(rows, at), _mm_set1_epi16(255)));
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), e);
     return _mm256_castsi256_ps(_mm256_blendv_epi8(small, normal, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1))));
 }
 
-INLINE void unpack_q4_0(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
+INLINE void unpack_q4_0(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     (void)m;
-    *d = load_halves(rows, at);
+    *d = _mm256_cvtph_ps(load_heads(rows, at));
     put_block_nibbles(rows, at + 2, s, FORM_Q4_0);
 }
 
-INLINE void unpack_q4_1(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
+INLINE void unpack_q4_1(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     split_halves(load_word(rows, at), d, m);
     put_block_nibbles(rows, at + 4, s, FORM_Q4_1);
 }
 
-INLINE void unpack_q5_0(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
+INLINE void unpack_q5_0(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     (void)m;
-    *d = load_halves(rows, at);
+    *d = _mm256_cvtph_ps(load_heads(rows, at));
     put_block_fifth(rows, at + 6, load_word(rows, at + 2), s, FORM_Q5_0);
 }
 
-INLINE void unpack_q5_1(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
+INLINE void unpack_q5_1(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     split_halves(load_word(rows, at), d, m);
     put_block_fifth(rows, at + 8, load_word(rows, at + 4), s, FORM_Q5_1);
 }
 
-INLINE void unpack_q8_0(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
+INLINE void unpack_q8_0(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     (void)m;
-    *d = load_halves(rows, at);
+    *d = _mm256_cvtph_ps(load_heads(rows, at));
     const __m256i offset = _mm256_set1_epi8((char)(FORM_Q8_0 >> 16));
     __m256i t[4];
     load_words(rows, at + 2, t);
@@ -514,14 +535,14 @@ INLINE void unpack_q8_0(const struct rows8 *rows, size_t at, __m256 *d, __m256 *
     FOUR(i, put(s, FORM_Q8_0, 4 + i, _mm256_add_epi8(t[i], offset)));
 }
 
-INLINE void unpack_iq4_nl(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
+INLINE void unpack_iq4_nl(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     (void)m;
-    *d = load_halves(rows, at);
+    *d = _mm256_cvtph_ps(load_heads(rows, at));
     put_block_values(rows, at + 2, table_of(iq4_values, FORM_IQ4_NL >> 16), s, FORM_IQ4_NL);
 }
 
-INLINE void unpack_mxfp4(const struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
+INLINE void unpack_mxfp4(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     (void)m;
     *d = load_powers(rows, at);
