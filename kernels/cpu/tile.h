@@ -18,8 +18,14 @@ enum { TILE_ROWS = 4, TILE_COLS = 1, TILE_SUMS = 8 };
 
 _Static_assert(TILE_ROWS == 4, "four rows are summed together");
 
-// Bytes of a row of weights between their request and their use, where rows come from memory.
-enum { FETCH_AHEAD = 2048, FETCH_LINE = 64 };
+// Bytes of a row of weights between their request and their use, where rows come from memory. Where the hardware reads
+// ahead in four rows at full speed (Zen 3), what is asked for as well slows it down: but for a row's first lines.
+#ifdef VEC_AVX2
+enum { FETCH_AHEAD = 256, FETCH_HEADS_ONLY = 1 };
+#else
+enum { FETCH_AHEAD = 2048, FETCH_HEADS_ONLY = 0 };
+#endif
+enum { FETCH_LINE = 64 };
 
 // ---- weights as they lie
 
@@ -87,14 +93,15 @@ INLINE void tile_tail(enum dtype type, int cols, int first, int end, const struc
     tile_step(DT_F32, cols, first, end, w, x, 0, sums);
 }
 
-// Steps from `from` to `end` by whole lines, while as much of the rows at `ahead` is fetched. Returns where it ends.
+// Steps from `from` to `end` by whole lines, while as much of the rows at `ahead` (NULL: of none) is fetched. Returns where
+// it ends.
 INLINE int64_t tile_lines(enum dtype type, int cols, int first, int last, const struct tile *t, int64_t from, int64_t end,
                           const char *const ahead[TILE_ROWS], vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
     const int64_t line = FETCH_LINE / (int64_t)weight_bytes(type);
     int64_t at = from;
     for (; at + line <= end; at += line) {
-        UNROLL for (int r = 0; r < TILE_ROWS; r++)
+        UNROLL for (int r = 0; ahead && r < TILE_ROWS; r++)
             __builtin_prefetch(ahead[r] + (size_t)(at - from) * weight_bytes(type));
         UNROLL for (int64_t i = 0; i < line; i += LANES)
             tile_step(type, cols, first, last, t->w, t->x, at + i, sums);
@@ -110,7 +117,7 @@ INLINE int64_t tile_stream(enum dtype type, int cols, int first, int end, const 
     for (int r = 0; r < TILE_ROWS; r++)
         ahead[r] = t->w[r] + FETCH_AHEAD;
     int64_t turn = MAX(t->k - FETCH_AHEAD / (int64_t)weight_bytes(type), 0);
-    int64_t at = tile_lines(type, cols, first, end, t, 0, turn, ahead, sums);
+    int64_t at = tile_lines(type, cols, first, end, t, 0, turn, FETCH_HEADS_ONLY ? NULL : ahead, sums);
     return tile_lines(type, cols, first, end, t, at, t->k, t->next, sums);
 }
 
