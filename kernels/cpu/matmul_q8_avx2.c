@@ -1,17 +1,16 @@
 // The 8-bit matmul for AVX2: which of its regimes serves a call.
 //
 // The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j], then
-// a step of the float chain. Here a lane of a register is a row, so that nothing is added up across lanes. One column
-// waits for memory, and multiplies weights as it unpacks them (matmul_q8_avx2_lone.c). For more columns they are
-// unpacked to a panel once (matmul_q8_avx2_panel.c). Types whose factors belong to runs within their blocks have one
-// way for both (matmul_q8_avx2_runs.c), and so have types with a codebook, whose rows stay as they lie
+// a step of the float chain. Here a lane of a register is a row, so that nothing is added up across lanes. Weights are
+// multiplied as they are unpacked, with up to eight columns at once (matmul_q8_avx2_place.c). For many columns most
+// types are unpacked to a panel once (matmul_q8_avx2_panel.c). Types whose factors belong to runs within their blocks
+// have one way for both (matmul_q8_avx2_runs.c), and so have types with a codebook, whose rows stay as they lie
 // (matmul_q8_avx2_grid.c).
 #include "kernels/cpu/matmul_q8_avx2.h"
 
 static void matmul(const struct matmul_args *a)
 {
-    bool lone = a->n_x == 1 && q8_blocks(a->k) <= LONE_SPANS;
-    (lone ? ISA_FN(matmul_q8_lone) : ISA_FN(matmul_q8_panel))(a);
+    (ISA_FN(matmul_q8_fits_in_place)(a) ? ISA_FN(matmul_q8_in_place) : ISA_FN(matmul_q8_panel))(a);
 }
 
 // clang-format off

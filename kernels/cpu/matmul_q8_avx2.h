@@ -59,9 +59,8 @@ struct column {
     float sums[8];     // of q, over 32
 };
 
-enum { LONE_SPANS = SCRATCH_BYTES / sizeof(struct column) };
-
-void ISA_FN(matmul_q8_lone)(const struct matmul_args *a);  // one column, up to LONE_SPANS * SPAN elements
+bool ISA_FN(matmul_q8_fits_in_place)(const struct matmul_args *a); // few columns, and their spans in the scratch
+void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_panel)(const struct matmul_args *a); // any number
 void ISA_FN(matmul_q8_q1_0)(const struct matmul_args *a);  // any number, of types with runs
 void ISA_FN(matmul_q8_q2_0)(const struct matmul_args *a);

@@ -3,7 +3,7 @@
 // The naive loop (matmul_q8_scalar.c) unpacks one row after another. Here 16 bytes of eight rows are transposed first,
 // while they are still packed: word j of row r goes to lane r of register j. From there on every shift, mask and lookup
 // serves eight rows, headers and sub-scales included, and nothing has to be added up across lanes later. Each word of
-// unpacked weights goes to a sink, which stores it or multiplies it: one column then takes half the instructions. The
+// unpacked weights goes to a sink, which stores it or multiplies it: a few columns take fewer instructions so. The
 // layouts are described in gguf/dtype.c and gguf/dtype_iq.c.
 #ifndef QUERN_MATMUL_Q8_AVX2_UNPACK_H
 #define QUERN_MATMUL_Q8_AVX2_UNPACK_H
@@ -68,55 +68,59 @@ INLINE struct form form_of(int number)
         .run = number & 15, .scaled = number >> 4 & 15, .mins = number >> 8 & 15, .offset = number >> 16};
 }
 
-// A statement for i = 0 .. 3, constants: a loop would be unrolled only after the compiler has given up keeping what a
-// sink holds in registers.
-#define FOUR(i, ...)                                                                                                   \
-    do {                                                                                                               \
-        {                                                                                                              \
-            enum { i = 0 };                                                                                            \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
-        {                                                                                                              \
-            enum { i = 1 };                                                                                            \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
-        {                                                                                                              \
-            enum { i = 2 };                                                                                            \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
-        {                                                                                                              \
-            enum { i = 3 };                                                                                            \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
-    } while (0)
+// A statement for i = 0 .. 3 or 0 .. 4, constants: a loop would be unrolled only after the compiler has given up
+// keeping what a sink holds in registers.
+// clang-format off
+#define WITH(i, value, ...) { enum { i = value }; __VA_ARGS__; }
+#define FOUR(i, ...) do { WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) \
+                          WITH(i, 3, __VA_ARGS__) } while (0)
+#define FIVE(i, ...) do { WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) \
+                          WITH(i, 3, __VA_ARGS__) WITH(i, 4, __VA_ARGS__) } while (0)
+// clang-format on
 
-// Where unpacked words go: to a panel, or into a sum, a lane a row, of their products with a column (and the scales). A
-// span of 256 or a block of 32; words, activations and starts are counted from its first.
+// A span of a column with its activations beside it: of several columns all is found from one address.
+struct placed_column {
+    int8_t q[SPAN];
+    struct column c;
+};
+
+// Where unpacked words go: to a panel, or into sums, a lane a row, of their products with up to IN_PLACE columns (and
+// the scales). A span of 256 or a block of 32; words are counted from its first.
+enum { IN_PLACE = 5 };
 struct sink {
     struct panel *p;
     bool stores; // words go to the panel
     __m256i *words;
-    const int8_t *q; // of the column
-    const int32_t *start;
-    __m256i acc[WORDS / 4]; // of runs that have begun
-    __m256i sum;
+    int n; // columns, known to the compiler
+    const struct placed_column *columns;
+    int word;                         // of the columns' span, with which these begin
+    __m256i acc[WORDS / 4][IN_PLACE]; // of runs that have begun
+    __m256i sum[IN_PLACE];
 };
+
+// A word's products with column j. Weights of eight signed bytes (no run): their signs move to the activations.
+INLINE void multiply_column(struct sink *s, int form, int word, int j, __m256i w, __m256i scale)
+{
+    const int run = form & 15, offset = form >> 16;
+    const struct placed_column *c = &s->columns[j];
+    const __m256i q = broadcast_32(c->q + 4 * (s->word + word));
+    if (!run) {
+        add_run(&s->sum[j], _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)), scale, form_of(form));
+        return;
+    }
+    __m256i *acc = &s->acc[word / run][j];
+    if (word % run == 0)
+        *acc = offset ? broadcast_32(&c->c.start[(s->word + word) / run]) : _mm256_setzero_si256();
+    add_products(acc, w, q);
+    if (word % run == run - 1)
+        add_run(&s->sum[j], *acc, scale, form_of(form));
+}
 
 INLINE void multiply(struct sink *s, int form, int word, __m256i w)
 {
-    const int run = form & 15, scaled = form >> 4 & 15, offset = form >> 16;
-    const __m256i q = broadcast_32(s->q + 4 * word), scale = s->p->scale[scaled ? word / MAX(scaled, 1) : 0];
-    if (!run) {
-        __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
-        add_run(&s->sum, pairs, scale, form_of(form));
-        return;
-    }
-    __m256i *acc = &s->acc[word / run];
-    if (word % run == 0)
-        *acc = offset ? broadcast_32(&s->start[word / run]) : _mm256_setzero_si256();
-    add_products(acc, w, q);
-    if (word % run == run - 1)
-        add_run(&s->sum, *acc, scale, form_of(form));
+    const int scaled = form >> 4 & 15;
+    const __m256i scale = s->p->scale[scaled ? word / MAX(scaled, 1) : 0];
+    FIVE(j, if (j < s->n) multiply_column(s, form, word, j, w, scale));
 }
 
 // The words of a run come in order.

@@ -1,0 +1,120 @@
+// Up to five columns: rows are read in place, for what is unpacked of them stays in registers.
+//
+// One column waits for memory, so that what counts is how few instructions a byte takes, and that bytes are asked for
+// in time. Eight rows go together, a lane a row. Each word is multiplied with all columns as soon as it is unpacked
+// (the sink of matmul_q8_avx2_unpack.h): no weight is stored. Meanwhile the eight rows behind are fetched: of the
+// caller's next rows where there are none. More columns have too many sums for the registers.
+#include "kernels/cpu/matmul_q8_avx2_unpack.h"
+
+// The end of a block of 256 for column j, from its sums of integers: D = fma(S, da, D).
+INLINE __m256 finish_256(const struct sink *s, struct form f, int j, __m256 chain)
+{
+    const struct column *c = &s->columns[j].c;
+    __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(s->sum[j]), s->p->d[0]);
+    if (f.mins) {
+        __m256i min = _mm256_setzero_si256();
+        UNROLL
+        for (int i = 0; i < 32 / f.mins; i++)
+            min = _mm256_add_epi32(min, _mm256_madd_epi16(s->p->min[i], broadcast_32(&c->pairs[i])));
+        v = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(min), s->p->m[0], v);
+    }
+    return _mm256_fmadd_ps(v, _mm256_set1_ps(c->da), chain);
+}
+
+// The end of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
+INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m256 v)
+{
+    v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s->sum[j]), s->p->d[0], v);
+    return f.mins ? _mm256_fmadd_ps(_mm256_set1_ps(s->columns[j].c.sums[b]), s->p->m[0], v) : v;
+}
+
+// Eight rows by n columns, from their first span to their last.
+struct place {
+    struct rows8 rows;
+    const struct placed_column *columns; // by span, then by column
+    int64_t spans;
+    int last; // blocks of 32 in the last span
+};
+typedef void place_fn(const struct place *l, __m256 out[IN_PLACE]);
+
+INLINE void advance(struct rows8 *g, size_t bytes)
+{
+    UNROLL
+    for (int r = 0; r < GROUP; r++)
+        g->at[r] += bytes;
+}
+
+// (That bytes ahead are fetched is said in each function, for the compiler to know.)
+#define PLACE_256(n_columns, name, NAME)                                                                               \
+    static void name##_by_##n_columns(const struct place *l, __m256 out[IN_PLACE])                                     \
+    {                                                                                                                  \
+        struct rows8 g = l->rows;                                                                                      \
+        const struct placed_column *c = l->columns;                                                                    \
+        __m256 d[IN_PLACE] = {{0}};                                                                                    \
+        g.fetches = true;                                                                                              \
+        for (int64_t i = 0; i < l->spans; i++, c += n_columns, advance(&g, BYTES_##NAME)) {                            \
+            struct panel p;                                                                                            \
+            struct sink s = {.p = &p, .n = n_columns, .columns = c};                                                   \
+            const uint8_t *end = g.ahead + GROUP * (size_t)BYTES_##NAME;                                               \
+            unpack_##name(&g, &p, &s);                                                                                 \
+            fetch_until(&g, end);                                                                                      \
+            FIVE(j, if (j < n_columns) d[j] = finish_256(&s, form_of(FORM_##NAME), j, d[j]));                          \
+        }                                                                                                              \
+        FIVE(j, if (j < n_columns) out[j] = d[j]);                                                                     \
+    }
+#define PLACE_32(n_columns, name, NAME)                                                                                \
+    static void name##_by_##n_columns(const struct place *l, __m256 out[IN_PLACE])                                     \
+    {                                                                                                                  \
+        struct rows8 g = l->rows;                                                                                      \
+        const struct placed_column *c = l->columns;                                                                    \
+        __m256 d[IN_PLACE] = {{0}};                                                                                    \
+        size_t at = 0;                                                                                                 \
+        g.fetches = true;                                                                                              \
+        for (int64_t i = 0; i < l->spans; i++, c += n_columns) {                                                       \
+            __m256 v[IN_PLACE] = {{0}};                                                                                \
+            const int blocks = i + 1 < l->spans ? BLOCKS : l->last;                                                    \
+            const uint8_t *end = g.ahead + (size_t)(GROUP * BYTES_##NAME * blocks);                                    \
+            for (int b = 0; b < blocks; b++, at += BYTES_##NAME) {                                                     \
+                struct panel p;                                                                                        \
+                struct sink s = {.p = &p, .n = n_columns, .columns = c, .word = 8 * b};                                \
+                unpack_##name(&g, at, &p.d[0], &p.m[0], &s);                                                           \
+                FIVE(j, if (j < n_columns) v[j] = finish_32(&s, form_of(FORM_##NAME), j, b, v[j]));                    \
+            }                                                                                                          \
+            fetch_until(&g, end);                                                                                      \
+            FIVE(j, if (j < n_columns) d[j] = _mm256_fmadd_ps(v[j], _mm256_set1_ps(c[j].c.da), d[j]));                 \
+        }                                                                                                              \
+        FIVE(j, if (j < n_columns) out[j] = d[j]);                                                                     \
+    }
+#define EACH_WIDTH(kind, name, NAME)                                                                                   \
+    kind(1, name, NAME) kind(2, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
+#define EACH_256(name, NAME, ...) EACH_WIDTH(PLACE_256, name, NAME)
+#define EACH_32(name, NAME, ...) EACH_WIDTH(PLACE_32, name, NAME)
+EACH_TYPE_256(EACH_256)
+EACH_TYPE_32(EACH_32)
+
+#define ENTRY(name, NAME, ...) [DT_##NAME] = {name##_by_1, name##_by_2, name##_by_3, name##_by_4, name##_by_5},
+static place_fn *const place_of[DT_COUNT][IN_PLACE] = {EACH_TYPE_256(ENTRY) EACH_TYPE_32(ENTRY)};
+
+bool ISA_FN(matmul_q8_fits_in_place)(const struct matmul_args *a)
+{
+    return a->n_x <= IN_PLACE && (size_t)(q8_blocks(a->k) * a->n_x) <= SCRATCH_BYTES / sizeof(struct placed_column);
+}
+
+void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
+{
+    struct placed_column *c = a->scratch;
+    struct place l = {.columns = c, .spans = q8_blocks(a->k), .last = blocks_in_span(a, q8_blocks(a->k) - 1)};
+    for (int64_t i = 0; i < l.spans; i++)
+        for (int j = 0; j < a->n_x; j++, c++) {
+            ISA_FN(matmul_q8_prepare)(a, j, i, &c->c);
+            memcpy(c->q, c->c.q, (size_t)(32 * blocks_in_span(a, i)));
+        }
+    for (int row = 0; row < a->n_rows; row += GROUP) {
+        __m256 d[IN_PLACE];
+        l.rows = rows_from(a, row);
+        l.rows.ahead = matmul_rows_after(a, row, GROUP);
+        place_of[a->type][a->n_x - 1](&l, d);
+        for (int j = 0; j < a->n_x; j++)
+            store_rows(a->y[j] + row, (const float *)&d[j], a->n_rows - row);
+    }
+}
