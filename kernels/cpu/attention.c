@@ -115,23 +115,22 @@ static void set_next(struct work *w, int32_t at, int32_t first, int32_t hi, enum
         next_part == KV_KEY ? dtype_row_bytes(a->k_type, a->dim_k) : dtype_row_bytes(a->v_type, a->dim_v);
 }
 
-// While rows [lo, hi) of a page are at work, those PAGE_AHEAD bytes further on are fetched, be it in the next page.
+// How much further on lies what is fetched while a page is read: PAGE_AHEAD bytes, at most a whole page.
+static size_t page_ahead(size_t row_bytes)
+{
+    return MIN(PAGE_AHEAD, KV_PAGE * row_bytes);
+}
+
+// While rows [lo, hi) of a page are at work, those further on are fetched, be it in the next page.
 static void fetch_rows(const struct work *w, const uint8_t *page, size_t row_bytes, int lo, int hi)
 {
-    const size_t size = KV_PAGE * row_bytes;
-    for (size_t i = (size_t)lo * row_bytes + PAGE_AHEAD; i < (size_t)hi * row_bytes + PAGE_AHEAD; i += 64) {
+    const size_t size = KV_PAGE * row_bytes, ahead = page_ahead(row_bytes);
+    for (size_t i = (size_t)lo * row_bytes + ahead; i < (size_t)hi * row_bytes + ahead; i += 64) {
         if (i < size)
             __builtin_prefetch(page + i);
         else if (w->next)
             __builtin_prefetch(w->next + (i - size));
     }
-}
-
-// The start of the next page.
-static void fetch_next(const struct work *w)
-{
-    for (size_t i = 0; w->next && i < MIN(PAGE_AHEAD, KV_PAGE * w->next_row_bytes); i += 64)
-        __builtin_prefetch(w->next + i);
 }
 
 // Rows [row, row + n) of a page, `stride` floats from one to the next, zeros behind each.
@@ -169,30 +168,46 @@ static struct seen seen_by(const struct query *q, int n)
 
 // ---- scores, few queries
 
+// Rows of keys as the tiles take them.
+struct key_rows {
+    enum dtype type;
+    const char *rows;
+    const uint8_t *page; // whose rows are read for the first time, so that others are fetched meanwhile; NULL: none
+};
+
+// Of the keys [lo, hi), TILE_ROWS at a time, for up to ROW_QUERIES queries from i on.
+static void score_rows(const struct work *w, const struct key_rows *k, int lo, int hi, int i, int queries, float *scores)
+{
+    const size_t row_bytes = (size_t)w->stride_k * weight_bytes(k->type);
+    const size_t page_row = dtype_row_bytes(w->a->k_type, w->a->dim_k);
+    for (int row = lo; row < hi; row += TILE_ROWS) {
+        const char *keys[TILE_ROWS];
+        if (k->page)
+            fetch_rows(w, k->page, page_row, row, MIN(row + TILE_ROWS, hi));
+        for (int r = 0; r < TILE_ROWS; r++)
+            keys[r] = k->rows + (size_t)MIN(row + r, hi - 1) * row_bytes;
+        if (k->type == DT_F16)
+            row_tiles(DT_F16, queries, keys, w->q + i, w->stride_k, scores + row);
+        else
+            row_tiles(DT_F32, queries, keys, w->q + i, w->stride_k, scores + row);
+    }
+}
+
 // Of the keys [lo, hi) of the page that begins at position `at`, for all queries.
 static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
 {
     const struct attention_args *a = w->a;
     const uint8_t *page = page_rows(w, a->k, at);
-    bool as_is = plain(a->k_type, a->dim_k);
-    size_t row_bytes = as_is ? dtype_row_bytes(a->k_type, a->dim_k) : (size_t)w->stride_k * sizeof(float);
-    const char *rows = as_is ? (const char *)page : (const char *)w->page;
-    if (!as_is)
+    struct key_rows k = {a->k_type, (const char *)page, page};
+    lo = lo / TILE_ROWS * TILE_ROWS;
+    if (!plain(a->k_type, a->dim_k)) {
         decode_rows(a->k_type, page, lo, hi - lo, a->dim_k, w->page + lo * w->stride_k, w->stride_k);
-    for (int row = lo; row < hi; row += TILE_ROWS) {
-        const char *keys[TILE_ROWS];
-        fetch_rows(w, page, dtype_row_bytes(a->k_type, a->dim_k), row, MIN(row + TILE_ROWS, hi));
-        for (int r = 0; r < TILE_ROWS; r++)
-            keys[r] = rows + (size_t)MIN(row + r, hi - 1) * row_bytes;
-        for (int t = 0, i; (i = tile_cut(t, w->n, ROW_QUERIES)) < w->n; t++) {
-            int n = tile_cut(t + 1, w->n, ROW_QUERIES) - i;
-            float *scores = w->scores + i * ATTENTION_SPAN + (at + row) % ATTENTION_SPAN;
-            if (as_is && a->k_type == DT_F16)
-                row_tiles(DT_F16, n, keys, w->q + i, w->stride_k, hi - row, scores);
-            else
-                row_tiles(DT_F32, n, keys, w->q + i, w->stride_k, hi - row, scores);
-        }
+        k.type = DT_F32;
+        k.rows = (const char *)w->page;
     }
+    for (int t = 0, i; (i = tile_cut(t, w->n, ROW_QUERIES)) < w->n; t++, k.page = NULL)
+        score_rows(w, &k, lo, hi, i, tile_cut(t + 1, w->n, ROW_QUERIES) - i,
+                   w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN);
 }
 
 // ---- scores, many queries
@@ -329,6 +344,7 @@ static void add_step(const struct work *w, struct value_step step)
         step.p = w->scores + i * ATTENTION_SPAN + step.at % ATTENTION_SPAN;
         step.values = w->values + i * w->stride_v;
         add_slots_seen(&step, w->queries + i, n);
+        step.rows.ahead = 0;
     }
 }
 
@@ -336,33 +352,42 @@ static void add_step(const struct work *w, struct value_step step)
 static bool values_lie_plain(const struct work *w)
 {
     const struct attention_args *a = w->a;
-    return plain(a->v_type, a->dim_v) && (a->v_type == DT_F32 || w->n <= 2 * TILE_COLS);
+    return plain(a->v_type, a->dim_v) && (a->v_type == DT_F32 || w->n <= PLAIN_QUERIES);
 }
 
 // Positions [lo, hi) of the pages at `at`, which one step adds to the sums of all queries.
 static struct value_step value_step(const struct work *w, int32_t at, int32_t lo, int32_t hi)
 {
     return (struct value_step){.f = values_f32,
-                               .rows = {(const char *)w->page, (size_t)value_stride(w->stride_v) * sizeof(float)},
+                               .rows = {(const char *)w->page, (size_t)value_stride(w->stride_v) * sizeof(float), 0},
                                .at = at,
                                .lo = MAX(0, lo - at),
                                .hi = hi - at,
                                .stride = w->stride_v};
 }
 
-// The values [lo, hi), a page at a time.
+// The values [lo, hi), a page at a time: first those slots for which others of the page are fetched, then those for which
+// the next page's are.
 static void add_plain_values(struct work *w, int32_t lo, int32_t hi)
 {
     const struct attention_args *a = w->a;
+    const size_t row_bytes = dtype_row_bytes(a->v_type, a->dim_v), ahead = page_ahead(row_bytes);
+    const int turn = KV_PAGE - (int)(ahead / row_bytes);
     int32_t first = lo / KV_PAGE * KV_PAGE;
     for (int32_t at = first; at < hi; at += KV_PAGE) {
+        const uint8_t *page = page_rows(w, a->v, at);
         struct value_step step = value_step(w, at, lo, MIN(hi, at + KV_PAGE));
         step.f = a->v_type == DT_F16 ? values_f16 : values_f32;
-        step.rows.rows = (const char *)page_rows(w, a->v, at);
-        step.rows.row_bytes = dtype_row_bytes(a->v_type, a->dim_v);
+        step.rows = (struct value_rows){(const char *)page, row_bytes, ahead};
+        struct value_step rest = step;
+        step.hi = MIN(step.hi, turn);
+        rest.lo = MAX(rest.lo, turn);
         set_next(w, at, first, hi, KV_VALUE);
-        fetch_next(w);
-        add_step(w, step);
+        rest.rows.ahead = w->next ? ahead - KV_PAGE * row_bytes + (size_t)((uintptr_t)w->next - (uintptr_t)page) : 0;
+        if (step.lo < step.hi)
+            add_step(w, step);
+        if (rest.lo < rest.hi)
+            add_step(w, rest);
     }
 }
 

@@ -11,9 +11,16 @@
 
 enum {
     VALUE_VECS = 8,
+    PLAIN_QUERIES = 2 * TILE_COLS < 12 && TILE_COLS > 1 ? 12 : 2 * TILE_COLS, // up to which each tile decodes halves
     SOFTMAX_QUERIES = 8, // whose scores the L1 cache holds
-    PAGE_AHEAD = 4096,   // bytes of keys and values that are fetched before their use
 };
+
+// Bytes of keys and values that are fetched before their use.
+#ifdef VEC_AVX2
+enum { PAGE_AHEAD = 8192 };
+#else
+enum { PAGE_AHEAD = 4096 };
+#endif
 
 // Up to whole LANES.
 static int padded(int dim)
@@ -26,31 +33,50 @@ static int padded(int dim)
 
 // ---- scores of few queries, keys as rows
 
-#if defined(VEC_AVX512)
-enum { ROW_QUERIES = 4 }; // 4 keys by 4 queries: 16 registers of sums
-#else
+#if defined(VEC_PLAIN)
 enum { ROW_QUERIES = 1 };
+#else
+enum { ROW_QUERIES = TILE_SUMS >= 16 ? 4 : TILE_SUMS / TILE_ROWS }; // 4 keys by 4 queries: 16 registers of sums
 #endif
 
-// Scores of TILE_ROWS keys, of which the first n count.
-INLINE void row_tile(enum dtype type, int queries, const char *const keys[TILE_ROWS], const float *const *q, int stride,
-                     int n, float *scores)
+// The products of TILE_ROWS keys and some queries, for the parts [first, end) of the lanes.
+INLINE void row_sums(enum dtype type, int queries, int first, int end, const char *const keys[TILE_ROWS],
+                     const float *const *q, int stride, struct lanes sums[TILE_ROWS][ROW_QUERIES])
 {
-    struct lanes sums[TILE_ROWS][ROW_QUERIES];
+    vec s[TILE_ROWS][ROW_QUERIES][PARTS];
     UNROLL for (int r = 0; r < TILE_ROWS; r++)
         UNROLL for (int i = 0; i < queries; i++)
-            UNROLL for (int p = 0; p < PARTS; p++)
-                sums[r][i].part[p] = (vec){0};
+            UNROLL for (int p = first; p < end; p++)
+                s[r][i][p] = (vec){0};
     for (int d = 0; d < stride; d += LANES) {
-        UNROLL for (int p = 0; p < PARTS; p++) {
+        UNROLL for (int p = first; p < end; p++) {
             vec query[ROW_QUERIES];
             UNROLL for (int i = 0; i < queries; i++)
-                query[i] = vec_load(q[i] + d + p * VEC);
+                query[i] = vec_held(vec_load(q[i] + d + p * VEC));
             UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-                vec key = weight_load(type, keys[r] + (size_t)(d + p * VEC) * weight_bytes(type));
+                vec key = vec_held(weight_load(type, keys[r] + (size_t)(d + p * VEC) * weight_bytes(type)));
                 UNROLL for (int i = 0; i < queries; i++)
-                    sums[r][i].part[p] = vec_fma(key, query[i], sums[r][i].part[p]);
+                    s[r][i][p] = vec_fma(key, query[i], s[r][i][p]);
             }
+        }
+    }
+    UNROLL for (int r = 0; r < TILE_ROWS; r++)
+        UNROLL for (int i = 0; i < queries; i++)
+            UNROLL for (int p = first; p < end; p++)
+                sums[r][i].part[p] = s[r][i][p];
+}
+
+// Scores of TILE_ROWS keys. Several queries go a part of the lanes after the other: the registers hold no more.
+INLINE void row_tile(enum dtype type, int queries, const char *const keys[TILE_ROWS], const float *const *q, int stride,
+                     float *scores)
+{
+    struct lanes sums[TILE_ROWS][ROW_QUERIES];
+    if (PARTS == 1 || queries == 1) {
+        row_sums(type, queries, 0, PARTS, keys, q, stride, sums);
+    } else {
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            row_sums(type, queries, p, p + 1, keys, q, stride, sums);
+            __asm__("" : "+m"(sums)); // else the compiler holds them in registers, and this part's no longer
         }
     }
     quad four[ROW_QUERIES];
@@ -62,24 +88,24 @@ INLINE void row_tile(enum dtype type, int queries, const char *const keys[TILE_R
         UNROLL for (int i = 0; i < queries; i++)
             four[i] = lanes_sum4(sums[0][i], sums[1][i], sums[2][i], sums[3][i]);
     UNROLL for (int i = 0; i < queries; i++)
-        memcpy(scores + i * ATTENTION_SPAN, &four[i], (size_t)MIN(n, TILE_ROWS) * sizeof(float));
+        memcpy(scores + i * ATTENTION_SPAN, &four[i], sizeof(four[i]));
 }
 
 INLINE void row_tiles(enum dtype type, int queries, const char *const keys[TILE_ROWS], const float *const *q,
-                      int stride, int n, float *scores)
+                      int stride, float *scores)
 {
     switch (MIN(queries, ROW_QUERIES)) {
     case 1:
-        row_tile(type, 1, keys, q, stride, n, scores);
+        row_tile(type, 1, keys, q, stride, scores);
         break;
     case 2:
-        row_tile(type, MIN(2, ROW_QUERIES), keys, q, stride, n, scores);
+        row_tile(type, MIN(2, ROW_QUERIES), keys, q, stride, scores);
         break;
     case 3:
-        row_tile(type, MIN(3, ROW_QUERIES), keys, q, stride, n, scores);
+        row_tile(type, MIN(3, ROW_QUERIES), keys, q, stride, scores);
         break;
     case 4:
-        row_tile(type, MIN(4, ROW_QUERIES), keys, q, stride, n, scores);
+        row_tile(type, MIN(4, ROW_QUERIES), keys, q, stride, scores);
         break;
     }
 }
@@ -271,6 +297,7 @@ static float exp_scores(float *scores, int begin, int end, float top)
 struct value_rows {
     const char *rows;
     size_t row_bytes;
+    size_t ahead; // so many bytes further on, counted round, lies what is fetched while a row is read; 0: nothing
 };
 
 // Adds positions [lo, hi) of a page to `vecs` vectors of the sums of some queries; p and values are the first one's.
@@ -282,13 +309,14 @@ INLINE void value_tile(enum dtype type, int queries, int vecs, const struct valu
         UNROLL for (int v = 0; v < vecs; v++)
             sums[i][v] = vec_load(values + i * stride + v * VEC);
     const char *row = rows->rows + (size_t)lo * rows->row_bytes;
+    const size_t ahead = vecs > 1 ? rows->ahead : 0;
     for (int at = lo; at < hi; at++, row += rows->row_bytes) {
         vec factor[TILE_COLS];
         UNROLL for (int i = 0; i < queries; i++)
             factor[i] = vec_all(p[i * ATTENTION_SPAN + at]);
         UNROLL for (int v = 0; v < vecs; v++) {
-            if (vecs > 1 && v * VEC * (int)weight_bytes(type) % 64 == 0)
-                __builtin_prefetch(row + (size_t)(v * VEC) * weight_bytes(type) + PAGE_AHEAD);
+            if (ahead && v * VEC * (int)weight_bytes(type) % 64 == 0)
+                __builtin_prefetch((const char *)((uintptr_t)row + ahead) + (size_t)(v * VEC) * weight_bytes(type));
             vec value = weight_load(type, row + (size_t)(v * VEC) * weight_bytes(type));
             UNROLL for (int i = 0; i < queries; i++)
                 sums[i][v] = vec_fma(factor[i], value, sums[i][v]);
@@ -305,7 +333,7 @@ INLINE void value_columns(enum dtype type, int queries, const struct value_rows 
 {
     int wide = queries * VALUE_VECS <= TILE_SUMS ? VALUE_VECS : VALUE_VECS / 2;
     for (int d = 0, vecs; d < stride; d += vecs * VEC) {
-        struct value_rows part = {rows->rows + (size_t)d * weight_bytes(type), rows->row_bytes};
+        struct value_rows part = {rows->rows + (size_t)d * weight_bytes(type), rows->row_bytes, rows->ahead};
         vecs = d + wide * VEC <= stride ? wide : 1;
         if (vecs == 1)
             value_tile(type, queries, 1, &part, lo, hi, p, values + d, stride);
