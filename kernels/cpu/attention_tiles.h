@@ -11,7 +11,7 @@
 
 enum {
     VALUE_VECS = 8,
-    PLAIN_QUERIES = 2 * TILE_COLS < 12 && TILE_COLS > 1 ? 12 : 2 * TILE_COLS, // up to which each tile decodes halves
+    PLAIN_QUERIES = TILE_COLS > 1 ? 12 : 2, // up to so many take values of 16 bits as they lie: each tile decodes them
     SOFTMAX_QUERIES = 8, // whose scores the L1 cache holds
 };
 
