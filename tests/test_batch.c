@@ -525,7 +525,9 @@ Test(batch, the_first_interrupt_drains_and_the_run_can_be_gone_on_with)
     cr_assert_eq(shell("head -n 3 out | cmp - whole -n $(head -n 3 out | wc -c)"), 0);
 }
 
-// One row has six thousand tokens: long enough for both interrupts to come while it is computed.
+// One row has six thousand tokens: long enough for both interrupts to come while it is computed. With two sequences
+// it begins beside the first, so that it is under way when the first is written: with one, an interrupt could come
+// after the one and before the other, and rightly end the run.
 static void write_long_rows(const char *path)
 {
     FILE *f = fopen(path, "w");
@@ -539,7 +541,7 @@ static void write_long_rows(const char *path)
 Test(batch, the_second_interrupt_stops_at_once_and_the_run_can_be_gone_on_with)
 {
     write_long_rows("in");
-    const char *const argv[] = {"quern", "batch", "in", "-o", "out", "--format", "jsonl", "-np", "1", NULL};
+    const char *const argv[] = {"quern", "batch", "in", "-o", "out", "--format", "jsonl", "-np", "2", NULL};
     pid_t pid = start(argv);
     wait_for_rows("out", 1);
     kill(pid, SIGINT);
