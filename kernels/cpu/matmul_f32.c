@@ -29,39 +29,66 @@ _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "pane
 
 // ---- few columns of plain floats
 
-// Rows `row` on. A tile that hangs over the last row computes that row again.
-static void rows_of_tile(const struct matmul_args *a, int row, const char *rows[TILE_ROWS])
+// Which rows a tile takes: the first of each tile, and those of one tile, so many rows apart. A tile that hangs over the
+// last row computes that row again.
+struct cut {
+    int rows, tiles, tile_step, row_step;
+};
+
+// Where the hardware reads ahead by itself, a quarter of all rows lies between a tile's rows: so memory is read as four long
+// streams. Of four neighbours one row ends in the page in which the next begins, and which of the two to follow the
+// hardware cannot tell.
+static struct cut cut_rows(int n)
 {
-    for (int r = 0; r < TILE_ROWS; r++)
-        rows[r] = (const char *)a->w + (size_t)MIN(row + r, a->n_rows - 1) * a->w_stride;
+    int quarter = (n + TILE_ROWS - 1) / TILE_ROWS;
+    return FETCH_HEADS_ONLY ? (struct cut){n, quarter, 1, quarter} : (struct cut){n, quarter, TILE_ROWS, 1};
 }
 
-// What is read after the tile at `row`, behind the last of them what the caller reads next: these begin where no row so far
-// has led the hardware. Where that is not known, rows that are in the cache.
-static void rows_ahead(const struct matmul_args *a, int row, const char *rows[TILE_ROWS])
+static int row_of_tile(const struct cut *cut, int tile, int i)
 {
-    if (row + TILE_ROWS < a->n_rows || !a->next) {
-        rows_of_tile(a, row + TILE_ROWS, rows);
-        return;
-    }
-    for (int r = 0; r < TILE_ROWS; r++)
-        rows[r] = (const char *)a->next + (size_t)r * a->next_stride;
+    return MIN(tile * cut->tile_step + i * cut->row_step, cut->rows - 1);
 }
 
-INLINE void matmul_few(const struct matmul_args *a, void (*tile)(int cols, const struct tile *t))
+static void rows_of_tile(const struct cut *cut, int tile, const void *w, size_t stride, const char *rows[TILE_ROWS])
 {
-    for (int row = 0; row < a->n_rows; row += TILE_ROWS) {
+    for (int i = 0; i < TILE_ROWS; i++)
+        rows[i] = (const char *)w + (size_t)row_of_tile(cut, tile, i) * stride;
+}
+
+// What is read after a tile, behind the last of them what the caller reads next, whose rows are cut alike: these begin where
+// no row so far has led the hardware. Where that is not known, rows that are in the cache.
+static void rows_ahead(const struct matmul_args *a, const struct cut *cut, int tile, const char *rows[TILE_ROWS])
+{
+    if (tile + 1 < cut->tiles || !a->next)
+        rows_of_tile(cut, tile + 1, a->w, a->w_stride, rows);
+    else
+        rows_of_tile(cut, 0, a->next, a->next_stride, rows);
+}
+
+// Column c of a tile's sums, to its output.
+static void put_column(const struct lanes *sums, int c, const struct cut *cut, int tile, float *y)
+{
+    float four[TILE_ROWS];
+    tile_put(sums, c, TILE_ROWS, four);
+    for (int i = 0; i < TILE_ROWS; i++)
+        y[row_of_tile(cut, tile, i)] = four[i];
+}
+
+INLINE void matmul_few(const struct matmul_args *a, void (*run)(int cols, const struct tile *t))
+{
+    const struct cut cut = cut_rows(a->n_rows);
+    for (int tile = 0; tile < cut.tiles; tile++) {
         struct lanes sums[TILE_ROWS * TILE_COLS];
         struct tile t = {.k = a->k, .to = sums};
-        rows_of_tile(a, row, t.w);
-        rows_ahead(a, row, t.next);
+        rows_of_tile(&cut, tile, a->w, a->w_stride, t.w);
+        rows_ahead(a, &cut, tile, t.next);
         for (int i = 0, col; (col = tile_cut(i, a->n_x, TILE_COLS)) < a->n_x; i++) {
             int cols = tile_cut(i + 1, a->n_x, TILE_COLS) - col;
             for (int c = 0; c < cols; c++)
                 t.x[c] = a->x[col + c];
-            tile(cols, &t);
+            run(cols, &t);
             for (int c = 0; c < cols; c++)
-                tile_put(sums, c, a->n_rows - row, a->y[col + c] + row);
+                put_column(sums, c, &cut, tile, a->y[col + c]);
             t.next[0] = NULL; // the other columns find the rows in the cache
         }
     }

@@ -30,7 +30,7 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m25
 
 // Eight rows by n columns, from their first span to their last.
 struct place {
-    struct rows8 rows;
+    const struct rows8 *rows;
     const struct placed_column *columns; // by span, then by column
     int64_t spans;
     int last; // blocks of 32 in the last span
@@ -48,7 +48,7 @@ INLINE void advance(struct rows8 *g, size_t bytes)
 #define PLACE_256(n_columns, name, NAME)                                                                               \
     static void name##_by_##n_columns(const struct place *l, __m256 out[IN_PLACE])                                     \
     {                                                                                                                  \
-        struct rows8 g = l->rows;                                                                                      \
+        struct rows8 g = *l->rows;                                                                                     \
         const struct placed_column *c = l->columns;                                                                    \
         __m256 d[IN_PLACE] = {{0}};                                                                                    \
         g.fetches = true;                                                                                              \
@@ -65,7 +65,7 @@ INLINE void advance(struct rows8 *g, size_t bytes)
 #define PLACE_32(n_columns, name, NAME)                                                                                \
     static void name##_by_##n_columns(const struct place *l, __m256 out[IN_PLACE])                                     \
     {                                                                                                                  \
-        struct rows8 g = l->rows;                                                                                      \
+        struct rows8 g = *l->rows;                                                                                     \
         const struct placed_column *c = l->columns;                                                                    \
         __m256 d[IN_PLACE] = {{0}};                                                                                    \
         size_t at = 0;                                                                                                 \
@@ -119,8 +119,9 @@ void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
         }
     for (int row = 0; row < a->n_rows; row += GROUP) {
         __m256 d[IN_PLACE];
-        l.rows = rows_from(a, row);
-        l.rows.ahead = matmul_rows_after(a, row, GROUP);
+        struct rows8 rows = {.ahead = matmul_rows_after(a, row, GROUP)};
+        seek_rows(&rows, a, row);
+        l.rows = &rows;
         place_of[a->type][a->n_x - 1](&l, d);
         for (int j = 0; j < a->n_x; j++)
             store_rows(a->y[j] + row, (const float *)&d[j], a->n_rows - row);
