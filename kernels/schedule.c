@@ -21,7 +21,7 @@ enum {
     IN_MANY_CHAINS = -3,
 };
 enum {
-    ITEM_BYTES = 96 << 10,   // weights that an item reads, about: long enough to stream, short enough to share out
+    ITEM_BYTES = 320 << 10,  // weights that an item reads, about: an eighth of it is a long stream; short enough to share out
     ITEM_COLUMNS_MANY = 128, // two panels of the many-row kernels: each item reads all activations once
     ITEM_COLUMNS_STEP = 32,
     ITEMS_PER_THREAD = 8,

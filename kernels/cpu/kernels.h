@@ -183,6 +183,25 @@ static inline const uint8_t *matmul_rows_after(const struct matmul_args *a, int 
     return after == first && a->next ? a->next : (const uint8_t *)a->w + (size_t)after * a->w_stride;
 }
 
+// Which of n rows go together, `height` of them: neighbours, or (apart > 0) rows so many apart, n / height at least, so that
+// memory is read as `height` long streams. Where a group hangs over, the last row stands in for those that are not there.
+struct row_cut {
+    int n, groups;
+    int group_step, row_step; // rows between groups, and between a group's rows
+};
+
+static inline struct row_cut row_cut_of(int n, int height, int apart)
+{
+    if (apart)
+        return (struct row_cut){n, apart, 1, apart};
+    return (struct row_cut){n, (n + height - 1) / height, height, 1};
+}
+
+static inline int row_of_cut(const struct row_cut *cut, int group, int i)
+{
+    return MIN(group * cut->group_step + i * cut->row_step, cut->n - 1);
+}
+
 // Attention of some rows for one KV head and the query heads that share it.
 // Keys are taken in spans of ATTENTION_SPAN positions, counted from position 0: in each span the scores of all seen keys
 // (s = scale * q.k, q.k in lanes over dim_k), their greatest m, p = exp(s - m), and 0 where s - m < -87, l = sum of p

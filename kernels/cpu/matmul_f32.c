@@ -29,55 +29,38 @@ _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "pane
 
 // ---- few columns of plain floats
 
-// Which rows a tile takes: the first of each tile, and those of one tile, so many rows apart. A tile that hangs over the
-// last row computes that row again.
-struct cut {
-    int rows, tiles, tile_step, row_step;
-};
-
-// Where the hardware reads ahead by itself, a quarter of all rows lies between a tile's rows: so memory is read as four long
-// streams. Of four neighbours one row ends in the page in which the next begins, and which of the two to follow the
-// hardware cannot tell.
-static struct cut cut_rows(int n)
-{
-    int quarter = (n + TILE_ROWS - 1) / TILE_ROWS;
-    return FETCH_HEADS_ONLY ? (struct cut){n, quarter, 1, quarter} : (struct cut){n, quarter, TILE_ROWS, 1};
-}
-
-static int row_of_tile(const struct cut *cut, int tile, int i)
-{
-    return MIN(tile * cut->tile_step + i * cut->row_step, cut->rows - 1);
-}
-
-static void rows_of_tile(const struct cut *cut, int tile, const void *w, size_t stride, const char *rows[TILE_ROWS])
+// Where the hardware reads ahead by itself, memory is read as four long streams. Of four neighbours one row ends in the page
+// in which the next begins, and which of the two to follow the hardware cannot tell.
+static void rows_of_tile(const struct row_cut *cut, int tile, const void *w, size_t stride, const char *rows[TILE_ROWS])
 {
     for (int i = 0; i < TILE_ROWS; i++)
-        rows[i] = (const char *)w + (size_t)row_of_tile(cut, tile, i) * stride;
+        rows[i] = (const char *)w + (size_t)row_of_cut(cut, tile, i) * stride;
 }
 
 // What is read after a tile, behind the last of them what the caller reads next, whose rows are cut alike: these begin where
 // no row so far has led the hardware. Where that is not known, rows that are in the cache.
-static void rows_ahead(const struct matmul_args *a, const struct cut *cut, int tile, const char *rows[TILE_ROWS])
+static void rows_ahead(const struct matmul_args *a, const struct row_cut *cut, int tile, const char *rows[TILE_ROWS])
 {
-    if (tile + 1 < cut->tiles || !a->next)
+    if (tile + 1 < cut->groups || !a->next)
         rows_of_tile(cut, tile + 1, a->w, a->w_stride, rows);
     else
         rows_of_tile(cut, 0, a->next, a->next_stride, rows);
 }
 
 // Column c of a tile's sums, to its output.
-static void put_column(const struct lanes *sums, int c, const struct cut *cut, int tile, float *y)
+static void put_column(const struct lanes *sums, int c, const struct row_cut *cut, int tile, float *y)
 {
     float four[TILE_ROWS];
     tile_put(sums, c, TILE_ROWS, four);
     for (int i = 0; i < TILE_ROWS; i++)
-        y[row_of_tile(cut, tile, i)] = four[i];
+        y[row_of_cut(cut, tile, i)] = four[i];
 }
 
 INLINE void matmul_few(const struct matmul_args *a, void (*run)(int cols, const struct tile *t))
 {
-    const struct cut cut = cut_rows(a->n_rows);
-    for (int tile = 0; tile < cut.tiles; tile++) {
+    const int quarter = (a->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const struct row_cut cut = row_cut_of(a->n_rows, TILE_ROWS, FETCH_HEADS_ONLY ? quarter : 0);
+    for (int tile = 0; tile < cut.groups; tile++) {
         struct lanes sums[TILE_ROWS * TILE_COLS];
         struct tile t = {.k = a->k, .to = sums};
         rows_of_tile(&cut, tile, a->w, a->w_stride, t.w);

@@ -1,9 +1,8 @@
 // Up to five columns: rows are read in place, for what is unpacked of them stays in registers.
 //
-// One column waits for memory, so that what counts is how few instructions a byte takes, and that bytes are asked for
-// in time. Eight rows go together, a lane a row. Each word is multiplied with all columns as soon as it is unpacked
-// (the sink of matmul_q8_avx2_unpack.h): no weight is stored. Meanwhile the eight rows behind are fetched: of the
-// caller's next rows where there are none. More columns have too many sums for the registers.
+// One column waits for memory, so that what counts is how few instructions a byte takes, and that bytes come in time:
+// see reads_apart. Eight rows go together, a lane a row. Each word is multiplied with all columns as soon as it is
+// unpacked (the sink of matmul_q8_avx2_unpack.h): no weight is stored. More columns have too many sums for the registers.
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
 
 // The end of a block of 256 for column j, from its sums of integers: D = fma(S, da, D).
@@ -28,6 +27,14 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m25
     return f.mins ? _mm256_fmadd_ps(_mm256_set1_ps(s->columns[j].c.sums[b]), s->p->m[0], v) : v;
 }
 
+// Types whose blocks are read from their first byte to their last are read as eight long streams, rows an eighth of all
+// apart, which the hardware follows. Of the others, rows that are neighbours, the bytes are asked for in memory's order; and
+// of all, where three columns and more leave the time for it.
+INLINE bool reads_apart(enum dtype type, int columns)
+{
+    return columns < 3 && (type == DT_Q8_0 || type == DT_Q4_0 || type == DT_Q4_1 || type == DT_Q4_K);
+}
+
 // Eight rows by n columns, from their first span to their last.
 struct place {
     const struct rows8 *rows;
@@ -44,14 +51,13 @@ INLINE void advance(struct rows8 *g, size_t bytes)
         g->at[r] += bytes;
 }
 
-// (That bytes ahead are fetched is said in each function, for the compiler to know.)
 #define PLACE_256(n_columns, name, NAME)                                                                               \
     static void name##_by_##n_columns(const struct place *l, __m256 out[IN_PLACE])                                     \
     {                                                                                                                  \
         struct rows8 g = *l->rows;                                                                                     \
+        g.fetches = !reads_apart(DT_##NAME, n_columns);                                                                \
         const struct placed_column *c = l->columns;                                                                    \
         __m256 d[IN_PLACE] = {{0}};                                                                                    \
-        g.fetches = true;                                                                                              \
         for (int64_t i = 0; i < l->spans; i++, c += n_columns, advance(&g, BYTES_##NAME)) {                            \
             struct panel p;                                                                                            \
             struct sink s = {.p = &p, .n = n_columns, .columns = c};                                                   \
@@ -66,10 +72,10 @@ INLINE void advance(struct rows8 *g, size_t bytes)
     static void name##_by_##n_columns(const struct place *l, __m256 out[IN_PLACE])                                     \
     {                                                                                                                  \
         struct rows8 g = *l->rows;                                                                                     \
+        g.fetches = !reads_apart(DT_##NAME, n_columns);                                                                \
         const struct placed_column *c = l->columns;                                                                    \
         __m256 d[IN_PLACE] = {{0}};                                                                                    \
         size_t at = 0;                                                                                                 \
-        g.fetches = true;                                                                                              \
         for (int64_t i = 0; i < l->spans; i++, c += n_columns) {                                                       \
             __m256 v[IN_PLACE] = {{0}};                                                                                \
             const int blocks = i + 1 < l->spans ? BLOCKS : l->last;                                                    \
@@ -108,6 +114,50 @@ bool ISA_FN(matmul_q8_fits_in_place)(const struct matmul_args *a)
     return a->n_x <= WIDTHS && (size_t)(q8_blocks(a->k) * a->n_x) <= SCRATCH_BYTES / sizeof(struct placed_column);
 }
 
+// An eighth, or a row more: eight lines a multiple of a page apart would share a set of the first-level cache.
+static int rows_apart(const struct matmul_args *a)
+{
+    enum { PAGE = 4096, NEAR = 512, MANY = 8 };
+    const int eighth = (a->n_rows + GROUP - 1) / GROUP;
+    const bool share = ((size_t)eighth * a->w_stride + NEAR) % PAGE < 2 * NEAR;
+    return share && eighth >= MANY ? eighth + 1 : eighth;
+}
+
+// The caller's next rows, cut alike: these begin where no row so far has led the hardware.
+static void fetch_heads(const struct matmul_args *a, const struct row_cut *cut)
+{
+    for (int i = 0; i < GROUP; i++)
+        for (int line = 0; line < 4; line++)
+            _mm_prefetch((const char *)a->next + (size_t)row_of_cut(cut, 0, i) * a->next_stride + 64 * line, _MM_HINT_T0);
+}
+
+static void seek_group(struct rows8 *g, const struct matmul_args *a, const struct row_cut *cut, int group)
+{
+    const size_t step = (size_t)cut->row_step * a->w_stride, last = (size_t)(cut->n - 1) * a->w_stride;
+    size_t at = (size_t)(group * cut->group_step) * a->w_stride;
+    for (int i = 0; i < GROUP; i++, at += step)
+        g->at[i] = (const uint8_t *)a->w + MIN(at, last);
+}
+
+static void put_rows(const struct row_cut *cut, int group, const float d[GROUP], float *y)
+{
+    for (int i = 0; i < GROUP; i++)
+        y[row_of_cut(cut, group, i)] = d[i];
+}
+
+static void multiply_group(const struct matmul_args *a, struct place *l, const struct row_cut *cut, int group)
+{
+    __m256 d[IN_PLACE];
+    struct rows8 rows = {.ahead = matmul_rows_after(a, group * GROUP, GROUP)};
+    seek_group(&rows, a, cut, group);
+    if (cut->row_step > 1 && group + 1 == cut->groups && a->next)
+        fetch_heads(a, cut);
+    l->rows = &rows;
+    place_of[a->type][a->n_x - 1](l, d);
+    for (int j = 0; j < a->n_x; j++)
+        put_rows(cut, group, (const float *)&d[j], a->y[j]);
+}
+
 void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
 {
     struct placed_column *c = a->scratch;
@@ -117,13 +167,7 @@ void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
             ISA_FN(matmul_q8_prepare)(a, j, i, &c->c);
             memcpy(c->q, c->c.q, (size_t)(32 * blocks_in_span(a, i)));
         }
-    for (int row = 0; row < a->n_rows; row += GROUP) {
-        __m256 d[IN_PLACE];
-        struct rows8 rows = {.ahead = matmul_rows_after(a, row, GROUP)};
-        seek_rows(&rows, a, row);
-        l.rows = &rows;
-        place_of[a->type][a->n_x - 1](&l, d);
-        for (int j = 0; j < a->n_x; j++)
-            store_rows(a->y[j] + row, (const float *)&d[j], a->n_rows - row);
-    }
+    const struct row_cut cut = row_cut_of(a->n_rows, GROUP, reads_apart(a->type, a->n_x) ? rows_apart(a) : 0);
+    for (int group = 0; group < cut.groups; group++)
+        multiply_group(a, &l, &cut, group);
 }
