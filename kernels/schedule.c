@@ -21,7 +21,6 @@ enum {
     IN_MANY_CHAINS = -3,
 };
 enum {
-    ITEM_BYTES = 320 << 10,  // weights that an item reads, about: an eighth of it is a long stream; short enough to share out
     ITEM_COLUMNS_MANY = 128, // two panels of the many-row kernels: each item reads all activations once
     ITEM_COLUMNS_STEP = 32,
     ITEMS_PER_THREAD = 8,
@@ -359,7 +358,7 @@ static void size_items(struct chain *c, const struct schedule_options *o)
         step += c->unit;
     if (step > 4 * ITEM_COLUMNS_MANY)  // a head size that shares no factor with the step
         step = c->unit;
-    int64_t want = o->kind == SCHEDULE_MANY ? ITEM_COLUMNS_MANY : (int64_t)(ITEM_BYTES / column_bytes(c));
+    int64_t want = o->kind == SCHEDULE_MANY ? ITEM_COLUMNS_MANY : (int64_t)(o->item_bytes / column_bytes(c));
     want = MIN(want, c->width / (o->n_threads * ITEMS_PER_THREAD));
     int64_t item = MAX(want / step, (int64_t)1) * step;
     c->item = MIN(item, (c->width + c->unit - 1) / c->unit * c->unit);

@@ -32,7 +32,11 @@ static void build(struct built *b, int n_layer, bool experts, enum schedule_kind
     *b = (struct built){.tiny = {.n_layer = n_layer, .experts = experts, .type = DT_Q4_K}};
     tiny_build(&b->tiny);
     cr_assert_eq(program_build(&b->arena, b->tiny.graph, rules, &b->program, &err), 0, "%s", err.text);
-    struct schedule_options o = {.kind = kind, .n_threads = 2, .q8_block = TINY_BLOCK, .max_rows = {kind == SCHEDULE_FEW ? 4 : 128, 4}};
+    struct schedule_options o = {.kind = kind,
+                                 .n_threads = 2,
+                                 .q8_block = TINY_BLOCK,
+                                 .item_bytes = 96 << 10,
+                                 .max_rows = {kind == SCHEDULE_FEW ? 4 : 128, 4}};
     cr_assert_eq(schedule_build(&b->arena, &b->program, &o, &b->schedule, &err), 0, "%s", err.text);
 }
 

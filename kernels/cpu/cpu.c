@@ -70,8 +70,12 @@ static int build_schedules(struct plan *p, const struct compile_options *o, int 
     if (o->taps && check_alive(p, err))
         return -1;
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        struct schedule_options so = {
-            .tapped = tapped, .kind = kind, .n_threads = n_threads, .q8_block = Q8_BLOCK, .max_rows = {o->max_tokens, o->max_outputs}};
+        struct schedule_options so = {.tapped = tapped,
+                                      .kind = kind,
+                                      .n_threads = n_threads,
+                                      .q8_block = Q8_BLOCK,
+                                      .item_bytes = p->kernels->item_bytes,
+                                      .max_rows = {o->max_tokens, o->max_outputs}};
         if (kind == SCHEDULE_FEW)
             for (int i = 0; i < ROWS_KINDS; i++)
                 so.max_rows[i] = MIN(so.max_rows[i], FEW_ROWS);

@@ -276,6 +276,7 @@ struct kernels {
     matmul_fn *const *matmul_f32;  // never NULL for a type that decodes
     // Whether matmul_q8 multiplies n columns by a type in tiles, and is faster with x_tiles; NULL: the level has none.
     bool (*in_tiles)(enum dtype type, int64_t n);
+    size_t item_bytes;  // of weights, about, that a call for few rows is best given: long enough to stream
 };
 
 // The levels that this binary holds, best first, ended by NULL; and the best that this CPU runs (cpuid and xgetbv, HWCAP).

@@ -22,6 +22,15 @@
 #define IN_TILES_avxvnni NULL
 #define IN_TILES_avx512 matmul_q8_in_tiles_avx512
 
+// Where rows are read apart, an eighth of an item is a stream. (96 KB is as tuned where each line is asked for.)
+#define ITEM_KB_scalar 96
+#define ITEM_KB_neon 96
+#define ITEM_KB_dotprod 96
+#define ITEM_KB_i8mm 96
+#define ITEM_KB_avx2 320
+#define ITEM_KB_avxvnni 320
+#define ITEM_KB_avx512 96
+
 #define TABLE(title, q8, tiles, quantize, put)                                                                         \
     {                                                                                                                  \
         .name = title,                                                                                                 \
@@ -47,6 +56,7 @@
         .matmul_q8 = q8,                                                                                               \
         .matmul_f32 = ISA_FN(matmul_f32_table),                                                                        \
         .in_tiles = tiles,                                                                                             \
+        .item_bytes = ISA_FN(ITEM_KB) << 10,                                                                           \
     }
 
 const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), ISA_FN(IN_TILES),
