@@ -14,7 +14,8 @@ struct file_replace {
 
 // Makes the folders above a path that are missing; what cannot be made shows when the file is opened.
 void file_replace_folders(const char *path);
-// All: E_IO with the path, E_MEMORY. Nothing is left behind when one fails and abort is called.
+// All: E_IO with the path, E_MEMORY; begin E_USAGE for a device, a pipe or a folder, which stay as they are. Nothing is
+// left behind when one fails and abort is called.
 int file_replace_begin(struct file_replace *f, const char *path, struct error *err);
 int file_replace_write(struct file_replace *f, const void *data, size_t n, struct error *err);
 int file_replace_end(struct file_replace *f, struct error *err); // closes in any case

@@ -67,6 +67,8 @@ static int put(struct logits_base *b, const void *data, size_t n, struct error *
 // A name beside the file that nobody has; the file appears under its own when it is whole.
 static int open_temporary(struct logits_base *b, struct error *err)
 {
+    if (check_replaceable(b->path, err))
+        return -1;
     if (asprintf(&b->temporary, "%s.XXXXXX", b->path) < 0) {
         b->temporary = NULL;
         return fail(err, E_MEMORY, "no memory for a name");

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 // ---- Errors ----
 
@@ -88,6 +89,16 @@ int fail_at(struct error *err, enum err_code code, uint64_t offset, const char *
 int fail_prefix(struct error *err, const char *prefix)
 {
     return err ? fail_at(err, err->code, err->offset, "%s: %s", prefix, err->text) : -1;
+}
+
+// ---- Files ----
+
+int check_replaceable(const char *path, struct error *err)
+{
+    struct stat there;
+    if (stat(path, &there) || S_ISREG(there.st_mode))
+        return 0;
+    return fail(err, E_USAGE, "%s: is there already and no ordinary file, so it is not replaced", path);
 }
 
 // ---- Text ----

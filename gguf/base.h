@@ -42,6 +42,10 @@ int fail_at(struct error *err, enum err_code code, uint64_t offset, const char *
 // Puts "prefix: " before the text of an error that is set already; returns -1.
 int fail_prefix(struct error *err, const char *prefix);
 
+// Whether a finished file may be renamed to a path: 0 where nothing or an ordinary file has the name; E_USAGE with the
+// path where a device, a pipe or a folder has. A rename would put the file in its place (and root lose /dev/null).
+int check_replaceable(const char *path, struct error *err);
+
 // A view of bytes, and one of text (not NUL-terminated).
 struct bytes {
     const uint8_t *data;

@@ -496,7 +496,7 @@ int gguf_writer_open(struct gguf_writer **out, const char *path, struct error *e
         destroy(w);
         return gguf_fail_memory(err, strlen(path) + 1, "a file name");
     }
-    if (create_temp(w) != 0) {
+    if (check_replaceable(path, &w->first) != 0 || create_temp(w) != 0) {
         verdict(w, err);
         destroy(w);
         return -1;

@@ -363,6 +363,19 @@ Test(gguf_writer, a_directory_that_is_not_there_is_an_io_error)
     cr_assert_null(w);
 }
 
+// As root a rename onto /dev/null would take it from everyone.
+Test(gguf_writer, a_device_is_not_replaced)
+{
+    struct gguf_writer *w;
+    struct error err;
+    struct stat there;
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_assert_eq(gguf_writer_open(&w, path, &err), -1);
+    cr_expect_eq(err.code, E_USAGE);
+    cr_expect_not_null(strstr(err.text, "out.gguf: is there already and no ordinary file"), "%s", err.text);
+    cr_expect(stat(path, &there) == 0 && S_ISFIFO(there.st_mode));
+}
+
 // A full disk, as a limit on the size of files: E_IO, and nothing is left.
 Test(gguf_writer, a_full_disk_leaves_nothing_behind)
 {

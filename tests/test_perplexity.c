@@ -290,6 +290,18 @@ Test(logits_base, what_is_written_is_read)
     logits_base_close(b);
 }
 
+Test(logits_base, a_device_is_not_replaced)
+{
+    struct logits_base *b;
+    struct error err;
+    struct stat there;
+    unlink(base_path);
+    cr_assert_eq(mkfifo(base_path, 0600), 0);
+    cr_expect_eq(logits_base_create(&b, base_path, &base_windows, BASE_TOKENS, BASE_VOCAB, &err), -1);
+    cr_expect(err.code == E_USAGE && strstr(err.text, "no ordinary file"), "%s", err.text);
+    cr_expect(stat(base_path, &there) == 0 && S_ISFIFO(there.st_mode));
+}
+
 static void expect_refused(const char *says)
 {
     struct logits_base *b = NULL;

@@ -328,3 +328,16 @@ Test(snapshot, a_link_keeps_leading_to_the_file)
     cr_expect(lstat(link_path, &there) == 0 && S_ISLNK(there.st_mode));
     cr_expect(stat(target, &there) == 0 && there.st_size == 1);
 }
+
+Test(snapshot, a_device_is_not_replaced)
+{
+    char pipe_path[200];
+    struct file_replace f;
+    struct error err;
+    struct stat there;
+    snprintf(pipe_path, sizeof pipe_path, "%s/pipe", folder);
+    cr_assert_eq(mkfifo(pipe_path, 0600), 0);
+    cr_expect_eq(file_replace_begin(&f, pipe_path, &err), -1);
+    cr_expect(err.code == E_USAGE && strstr(err.text, "no ordinary file"), "%s", err.text);
+    cr_expect(stat(pipe_path, &there) == 0 && S_ISFIFO(there.st_mode));
+}
