@@ -12,15 +12,16 @@
 //     multiplies; the scales of IQ4_XS, up to 32 * 127, are then already in the weights.
 //   - AVX-VNNI has vpdpbusd, which adds four products to a sum of 32 bits: all types start at their offset, and none is
 //     widened.
-//   - Up to 32 columns: eight rows at a time from their first block to their last, the next eight fetched meanwhile, in
-//     the order of the memory. More: a panel of 64 rows (32 widened) by 256 elements stays in the L1 cache while all
-//     columns pass, and D waits in scratch for the next 256.
+//   - Up to 32 columns: sixteen rows at a time from their first block to their last, those behind them fetched
+//     meanwhile, in the order of the memory. More: a panel of 64 rows (32 widened) by 256 elements stays in the L1
+//     cache while all columns pass, and D waits in scratch for the next 256.
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
 
 enum {
     TILE_COLUMNS = 4,
     TILE_GROUPS = 2,
     FEW = 32,    // columns for which rows are taken in the order of the memory
+    FEW_HEIGHT = TILE_GROUPS * GROUP,
     HEIGHT = 64, // rows of a panel for many columns
     HEIGHT_WIDE = 32,
     COLUMNS_MAX = 1200, // columns that a panel serves
@@ -94,16 +95,16 @@ void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span,
         prepare_mins(q_sums, f, c);
 }
 
-// ---- tiles: n columns by `groups` groups of rows. All short loops are unrolled, all arrays of a tile are registers.
+// ---- tiles: n columns by two groups of rows. All short loops are unrolled, all arrays of a tile are registers.
 
 // clang-format off
 typedef __m256i tile_sums[TILE_COLUMNS][TILE_GROUPS];
 typedef __m256 tile_floats[TILE_COLUMNS][TILE_GROUPS];
 
 #define EACH_COLUMN UNROLL for (int j = 0; j < n; j++)
-#define EACH_GROUP UNROLL for (int i = 0; i < groups; i++)
+#define EACH_GROUP UNROLL for (int i = 0; i < TILE_GROUPS; i++)
 
-INLINE void set_zero(tile_sums sum, int n, int groups)
+INLINE void set_zero(tile_sums sum, int n)
 {
     EACH_COLUMN
         EACH_GROUP
@@ -111,8 +112,7 @@ INLINE void set_zero(tile_sums sum, int n, int groups)
 }
 
 // The sums of the products of f.run words from `word` on.
-INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct form f, int n,
-                         int groups)
+INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct form f, int n)
 {
     EACH_COLUMN
         EACH_GROUP
@@ -130,7 +130,7 @@ INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct colu
     }
 }
 
-INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROUPS], struct form f, int n, int groups)
+INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROUPS], struct form f, int n)
 {
     EACH_COLUMN
         EACH_GROUP
@@ -139,7 +139,7 @@ INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROU
 
 // sum += scale * (w . q) over eight words of signed weights.
 INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, int word,
-                       const __m256i scale[TILE_GROUPS], struct form f, int n, int groups)
+                       const __m256i scale[TILE_GROUPS], struct form f, int n)
 {
     UNROLL
     for (int k = 0; k < 8; k++) {
@@ -156,7 +156,7 @@ INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column
     }
 }
 
-INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct column *c, int n_pairs, int n, int groups)
+INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct column *c, int n_pairs, int n)
 {
     UNROLL
     for (int s = 0; s < n_pairs; s++) {
@@ -171,19 +171,18 @@ INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct col
     }
 }
 
-// D = fma(S, da, D); a column's D are `stride` floats after those of the column before.
-INLINE void add_to_partial(float *d, int stride, tile_floats s, const struct column *c, int n, int groups)
+// D = fma(S, da, D); a column's D are HEIGHT floats after those of the column before.
+INLINE void add_to_partial(float *d, tile_floats s, const struct column *c, int n)
 {
     EACH_COLUMN
         EACH_GROUP {
-            float *at = d + j * stride + GROUP * i;
+            float *at = d + j * HEIGHT + GROUP * i;
             _mm256_storeu_ps(at, _mm256_fmadd_ps(s[j][i], _mm256_set1_ps(c[j].da), _mm256_loadu_ps(at)));
         }
 }
 
 // The end of a block of 256, from its sums of integers.
-INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, int stride,
-                          struct form f, int n, int groups)
+INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, struct form f, int n)
 {
     tile_floats s;
     EACH_COLUMN
@@ -191,38 +190,37 @@ INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct col
             s[j][i] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[j][i]), p[i].d[0]);
     if (f.mins) {
         tile_sums min;
-        set_zero(min, n, groups);
-        add_min_pairs(min, p, c, 32 / f.mins, n, groups);
+        set_zero(min, n);
+        add_min_pairs(min, p, c, 32 / f.mins, n);
         EACH_COLUMN
             EACH_GROUP
                 s[j][i] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(min[j][i]), p[i].m[0], s[j][i]);
     }
-    add_to_partial(d, stride, s, c, n, groups);
+    add_to_partial(d, s, c, n);
 }
 
-INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, int stride, struct form f, int n,
-                        int groups)
+INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, struct form f, int n)
 {
     tile_sums sum;
-    set_zero(sum, n, groups);
+    set_zero(sum, n);
     for (int word = 0; word < WORDS; word += f.run ? f.run : 8) {
         __m256i scale[TILE_GROUPS];
         tile_sums acc;
         if (f.run)
-            multiply_run(acc, p, c, word, f, n, groups);
+            multiply_run(acc, p, c, word, f, n);
         EACH_GROUP
             scale[i] = p[i].scale[word / f.scaled];
         if (f.run)
-            add_runs(sum, acc, scale, f, n, groups);
+            add_runs(sum, acc, scale, f, n);
         else
-            add_signed(sum, p, c, word, scale, f, n, groups);
+            add_signed(sum, p, c, word, scale, f, n);
     }
-    finish_scaled(sum, p, c, d, stride, f, n, groups);
+    finish_scaled(sum, p, c, d, f, n);
 }
 
 // S of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
 INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, int b, struct form f,
-                      int n, int groups)
+                      int n)
 {
     EACH_COLUMN
         EACH_GROUP {
@@ -232,33 +230,32 @@ INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const
         }
 }
 
-INLINE void set_zero_floats(tile_floats s, int n, int groups)
+INLINE void set_zero_floats(tile_floats s, int n)
 {
     EACH_COLUMN
         EACH_GROUP
             s[j][i] = _mm256_setzero_ps();
 }
 
-INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, int stride,
-                        struct form f, int n, int groups)
+INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, struct form f, int n)
 {
     const __m256i none[TILE_GROUPS] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     tile_floats s;
-    set_zero_floats(s, n, groups);
+    set_zero_floats(s, n);
     for (int b = 0; b < n_blocks; b++) {
         tile_sums sum, acc;
-        set_zero(sum, n, groups);
+        set_zero(sum, n);
         if (f.run)
             UNROLL
             for (int word = 0; word < 8; word += f.run) {
-                multiply_run(acc, p, c, 8 * b + word, f, n, groups);
-                add_runs(sum, acc, none, f, n, groups);
+                multiply_run(acc, p, c, 8 * b + word, f, n);
+                add_runs(sum, acc, none, f, n);
             }
         else
-            add_signed(sum, p, c, 8 * b, none, f, n, groups);
-        add_block(s, sum, p, c, b, f, n, groups);
+            add_signed(sum, p, c, 8 * b, none, f, n);
+        add_block(s, sum, p, c, b, f, n);
     }
-    add_to_partial(d, stride, s, c, n, groups);
+    add_to_partial(d, s, c, n);
 }
 // clang-format on
 
@@ -301,7 +298,7 @@ static void widen_panel(const struct panel *p, bool scaled, struct wide_panel *o
 
 // clang-format off
 // sum += w . q over a block of 32.
-INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wide_column *c, int b, int n, int groups)
+INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wide_column *c, int b, int n)
 {
     UNROLL
     for (int k = 0; k < 16; k++) {
@@ -318,72 +315,65 @@ INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wid
 // clang-format on
 
 INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, const struct column *c,
-                      const struct wide_column *wide_c, int n_blocks, float *d, int stride, struct form f, int n,
-                      int groups)
+                      const struct wide_column *wide_c, int n_blocks, float *d, struct form f, int n)
 {
     tile_sums sum;
     tile_floats s;
-    set_zero(sum, n, groups);
-    set_zero_floats(s, n, groups);
+    set_zero(sum, n);
+    set_zero_floats(s, n);
     for (int b = 0; b < n_blocks; b++) {
-        add_wide(sum, wide, wide_c, b, n, groups);
+        add_wide(sum, wide, wide_c, b, n);
         if (f.scaled)
             continue;
-        add_block(s, sum, p, c, b, f, n, groups);
-        set_zero(sum, n, groups);
+        add_block(s, sum, p, c, b, f, n);
+        set_zero(sum, n);
     }
     if (f.scaled)
-        finish_scaled(sum, p, c, d, stride, f, n, groups);
+        finish_scaled(sum, p, c, d, f, n);
     else
-        add_to_partial(d, stride, s, c, n, groups);
+        add_to_partial(d, s, c, n);
 }
 
 // Each shape of a tile is a function of its own: TILES defines those of a kind of type.
 typedef void tile_fn(const struct panel *p, const struct column *c, int n_blocks, float *d);
 typedef void wide_fn(const struct panel *p, const struct wide_panel *wide, const struct column *c,
                      const struct wide_column *wide_c, int n_blocks, float *d);
-struct tiles {
-    tile_fn *few[TILE_COLUMNS + 1];  // one group of rows; a column's D are GROUP floats
-    tile_fn *many[TILE_COLUMNS + 1]; // two groups; HEIGHT floats
-    wide_fn *wide[TILE_COLUMNS + 1]; // two groups; HEIGHT floats
+struct tiles { // by columns; a column's D are HEIGHT floats
+    tile_fn *by[TILE_COLUMNS + 1];
+    wide_fn *wide[TILE_COLUMNS + 1]; // of weights of the full 8 bits, for many columns
 };
 
-#define TILE(kind, N, GROUPS, STRIDE, ...)                                                                             \
-    static void kind##_##N##x##GROUPS(const struct panel *p, const struct column *c, int n_blocks, float *d)           \
+#define TILE(kind, N, ...)                                                                                             \
+    static void kind##_by_##N(const struct panel *p, const struct column *c, int n_blocks, float *d)                   \
     {                                                                                                                  \
         const struct form f = {__VA_ARGS__};                                                                           \
         if (f.scaled)                                                                                                  \
-            tile_scaled(p, c, d, STRIDE, f, N, GROUPS);                                                                \
+            tile_scaled(p, c, d, f, N);                                                                                \
         else                                                                                                           \
-            tile_blocks(p, c, n_blocks, d, STRIDE, f, N, GROUPS);                                                      \
+            tile_blocks(p, c, n_blocks, d, f, N);                                                                      \
     }
 #define TILE_WIDE(kind, N, ...)                                                                                        \
     static void kind##_wide_##N(const struct panel *p, const struct wide_panel *wide, const struct column *c,          \
                                 const struct wide_column *wide_c, int n_blocks, float *d)                              \
     {                                                                                                                  \
         const struct form f = {__VA_ARGS__};                                                                           \
-        tile_wide(p, wide, c, wide_c, n_blocks, d, HEIGHT, f, N, TILE_GROUPS);                                         \
+        tile_wide(p, wide, c, wide_c, n_blocks, d, f, N);                                                              \
     }
-#define TILES_FEW(kind, ...)                                                                                           \
-    TILE(kind, 1, 1, GROUP, __VA_ARGS__)                                                                               \
-    TILE(kind, 2, 1, GROUP, __VA_ARGS__)                                                                               \
-    TILE(kind, 3, 1, GROUP, __VA_ARGS__)                                                                               \
-    TILE(kind, 4, 1, GROUP, __VA_ARGS__)
+#define EACH_TILE(kind, ...)                                                                                           \
+    TILE(kind, 1, __VA_ARGS__)                                                                                         \
+    TILE(kind, 2, __VA_ARGS__)                                                                                         \
+    TILE(kind, 3, __VA_ARGS__)                                                                                         \
+    TILE(kind, 4, __VA_ARGS__)
 #define TILES(kind, ...)                                                                                               \
-    TILES_FEW(kind, __VA_ARGS__)                                                                                       \
-    TILE(kind, 1, 2, HEIGHT, __VA_ARGS__)                                                                              \
-    TILE(kind, 2, 2, HEIGHT, __VA_ARGS__)                                                                              \
-    TILE(kind, 3, 2, HEIGHT, __VA_ARGS__)                                                                              \
-    TILE(kind, 4, 2, HEIGHT, __VA_ARGS__)                                                                              \
-    static const struct tiles kind = {.few = {NULL, kind##_1x1, kind##_2x1, kind##_3x1, kind##_4x1},                   \
-                                      .many = {NULL, kind##_1x2, kind##_2x2, kind##_3x2, kind##_4x2}};
+    EACH_TILE(kind, __VA_ARGS__)                                                                                       \
+    static const struct tiles kind = {.by = {NULL, kind##_by_1, kind##_by_2, kind##_by_3, kind##_by_4}};
 #define TILES_SIGNED(kind, ...)                                                                                        \
-    TILES_FEW(kind, __VA_ARGS__)                                                                                       \
+    EACH_TILE(kind, __VA_ARGS__)                                                                                       \
     TILE_WIDE(kind, 1, __VA_ARGS__)                                                                                    \
     TILE_WIDE(kind, 2, __VA_ARGS__)                                                                                    \
     TILE_WIDE(kind, 3, __VA_ARGS__)                                                                                    \
     TILE_WIDE(kind, 4, __VA_ARGS__)                                                                                    \
-    static const struct tiles kind = {.few = {NULL, kind##_1x1, kind##_2x1, kind##_3x1, kind##_4x1},                   \
+    static const struct tiles kind = {.by = {NULL, kind##_by_1, kind##_by_2, kind##_by_3, kind##_by_4},                \
                                       .wide = {NULL, kind##_wide_1, kind##_wide_2, kind##_wide_3, kind##_wide_4}};
 
 // clang-format off
@@ -456,11 +446,17 @@ static void unpack_rows(const struct matmul_args *a, const struct rows8 *rows, i
     unpack_of[a->type](&g, blocks_in_span(a, span), p);
 }
 
-// ---- few columns: a group of rows from its first block to its last
+// How many of n columns a tile takes: four, but the last of more are shared by two tiles.
+static int tile_width(int n)
+{
+    return n >= 2 * TILE_COLUMNS ? TILE_COLUMNS : n > TILE_COLUMNS ? (n + 1) / 2 : n;
+}
+
+// ---- few columns: two groups of rows from their first block to their last
 
 struct few {
-    struct panel panel;
-    float d[FEW][GROUP];
+    struct panel panel[TILE_GROUPS];
+    float d[FEW][HEIGHT];
     struct column columns[]; // by span, then by column
 };
 
@@ -469,28 +465,45 @@ static bool few_fit(const struct matmul_args *a, int n)
     return (size_t)q8_blocks(a->k) <= (SCRATCH_BYTES - sizeof(struct few)) / sizeof(struct column) / (size_t)n;
 }
 
-static void multiply_few(const struct matmul_args *a, int first, int n)
+static void seek_groups(struct rows8 rows[TILE_GROUPS], const struct matmul_args *a, int row)
+{
+    for (int g = 0; g < TILE_GROUPS; g++, row += GROUP) {
+        rows[g] = rows_from(a, row);
+        rows[g].fetches = true;
+        rows[g].ahead = matmul_rows_after(a, row, FEW_HEIGHT);
+    }
+}
+
+static void multiply_span(const struct matmul_args *a, const struct rows8 rows[TILE_GROUPS], int64_t span,
+                          struct few *f)
+{
+    const struct tiles *t = tiles_of[a->type];
+    const struct column *c = f->columns + span * a->n_x;
+    const int n_blocks = blocks_in_span(a, span);
+    for (int g = 0; g < TILE_GROUPS; g++)
+        unpack_rows(a, &rows[g], span, &f->panel[g]);
+    for (int j = 0, width; j < a->n_x; j += width) {
+        width = tile_width(a->n_x - j);
+        t->by[width](f->panel, c + j, n_blocks, f->d[j]);
+    }
+}
+
+static void multiply_few(const struct matmul_args *a)
 {
     struct few *f = a->scratch;
-    const int tiles = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
-    int64_t spans = q8_blocks(a->k);
+    const int64_t spans = q8_blocks(a->k);
     for (int64_t span = 0; span < spans; span++)
-        for (int j = 0; j < n; j++)
-            ISA_FN(matmul_q8_prepare)(a, first + j, span, &f->columns[span * n + j]);
-    for (int row = 0; row < a->n_rows; row += GROUP) {
-        struct rows8 rows = rows_from(a, row);
-        rows.fetches = true;
-        rows.ahead = matmul_rows_after(a, row, GROUP);
-        memset(f->d, 0, sizeof(f->d));
-        for (int64_t span = 0; span < spans; span++) {
-            unpack_rows(a, &rows, span, &f->panel);
-            for (int t = 0, j = 0, width; t < tiles; t++, j += width) {
-                width = n / tiles + (t < n % tiles);
-                tiles_of[a->type]->few[width](&f->panel, &f->columns[span * n + j], blocks_in_span(a, span), f->d[j]);
-            }
-        }
-        for (int j = 0; j < n; j++)
-            store_rows(a->y[first + j] + row, f->d[j], a->n_rows - row);
+        for (int j = 0; j < a->n_x; j++)
+            ISA_FN(matmul_q8_prepare)(a, j, span, &f->columns[span * a->n_x + j]);
+    for (int row = 0; row < a->n_rows; row += FEW_HEIGHT) {
+        struct rows8 rows[TILE_GROUPS];
+        seek_groups(rows, a, row);
+        for (int j = 0; j < a->n_x; j++)
+            memset(f->d[j], 0, FEW_HEIGHT * sizeof(float));
+        for (int64_t span = 0; span < spans; span++)
+            multiply_span(a, rows, span, f);
+        for (int j = 0; j < a->n_x; j++)
+            memcpy(a->y[j] + row, f->d[j], (size_t)MIN(FEW_HEIGHT, a->n_rows - row) * sizeof(float));
     }
 }
 
@@ -531,7 +544,7 @@ static void run_tiles(const struct tiles *t, struct many *m, int n, int groups, 
         if (t->wide[n])
             t->wide[n](&m->panel[g], &m->wide[g], m->columns, m->wide_columns, n_blocks, d + g * GROUP);
         else
-            t->many[n](&m->panel[g], m->columns, n_blocks, d + g * GROUP);
+            t->by[n](&m->panel[g], m->columns, n_blocks, d + g * GROUP);
 }
 
 static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, struct many *m)
@@ -546,19 +559,18 @@ static void prepare_columns(const struct matmul_args *a, int first, int n, int64
 static void multiply_panel(const struct matmul_args *a, int first, int n, int row, int rows)
 {
     struct many *m = a->scratch;
-    int groups = (rows + GROUP - 1) / GROUP, tiles = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int groups = (rows + GROUP - 1) / GROUP;
     memset(m->d, 0, (size_t)n * sizeof(m->d[0]));
     for (int64_t span = 0, spans = q8_blocks(a->k); span < spans; span++) {
         unpack_panels(a, row, groups, span, m);
-        for (int t = 0, j = 0, width; t < tiles; t++, j += width) {
-            width = n / tiles + (t < n % tiles);
+        for (int j = 0, width; j < n; j += width) {
+            width = tile_width(n - j);
             prepare_columns(a, first + j, width, span, m);
             run_tiles(tiles_of[a->type], m, width, groups, blocks_in_span(a, span), m->d[j]);
         }
     }
     for (int j = 0; j < n; j++)
-        for (int g = 0; g < groups; g++)
-            store_rows(a->y[first + j] + row + g * GROUP, m->d[j] + g * GROUP, rows - g * GROUP);
+        memcpy(a->y[first + j] + row, m->d[j], (size_t)rows * sizeof(float));
 }
 
 static void multiply_many(const struct matmul_args *a)
@@ -572,7 +584,7 @@ static void multiply_many(const struct matmul_args *a)
 void ISA_FN(matmul_q8_panel)(const struct matmul_args *a)
 {
     if (a->n_x <= FEW && few_fit(a, a->n_x))
-        multiply_few(a, 0, a->n_x);
+        multiply_few(a);
     else
         multiply_many(a);
 }
