@@ -23,6 +23,7 @@ struct panel {
     float w[PANEL_ROWS / TILE_ROWS][TILE_ROWS * PANEL_K];
     float row[PANEL_K]; // decoded, before it is packed
     struct lanes sums[PANEL_COLS / TILE_COLS][PANEL_ROWS / TILE_ROWS][TILE_ROWS * TILE_COLS];
+    struct lanes done[TILE_ROWS * TILE_COLS]; // of a tile, on their way to the outputs
 };
 _Static_assert(sizeof(struct panel) <= SCRATCH_BYTES, "a panel fits into a thread's scratch");
 _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "panels are whole tiles");
@@ -187,29 +188,34 @@ static void panel_tile(const struct matmul_args *a, int cols, const struct tile 
         packed_f32(cols, t);
 }
 
-// Sums stay in the panel from one piece of k to the next; the last one's go to the outputs.
+// A tile of columns over a tile of rows. Sums stay in the panel (`kept`) from one piece of k to the next; the last one's go
+// to the outputs.
+static void panel_products(const struct matmul_args *a, struct part tile, int64_t at, int64_t n,
+                           const char *const w[TILE_ROWS], struct lanes *kept)
+{
+    struct lanes *const done = ((struct panel *)a->scratch)->done;
+    const bool last = at + n == a->k;
+    struct tile t = {.k = n, .from = at ? kept : NULL, .to = last ? done : kept};
+    memcpy(t.w, w, sizeof(t.w));
+    for (int c = 0; c < tile.cols; c++)
+        t.x[c] = (const float *)a->x[tile.col + c] + at;
+    panel_tile(a, tile.cols, &t);
+    for (int c = 0; last && c < tile.cols; c++)
+        tile_put(done, c, tile.rows, a->y[tile.col + c] + tile.row);
+}
+
 static void panel_multiply(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct ahead next)
 {
     struct panel *panel = a->scratch;
-    bool last = at + n == a->k;
     for (int i = 0, col; (col = tile_cut(i, part.cols, TILE_COLS)) < part.cols; i++) {
-        struct lanes done[TILE_ROWS * TILE_COLS];
-        struct tile t = {.k = n};
-        int cols = tile_cut(i + 1, part.cols, TILE_COLS) - col;
-        for (int c = 0; c < cols; c++)
-            t.x[c] = (const float *)a->x[part.col + col + c] + at;
+        const int cols = tile_cut(i + 1, part.cols, TILE_COLS) - col;
         for (int row = 0; row < part.rows; row += TILE_ROWS) {
-            struct lanes *kept = n < a->k ? panel->sums[i][row / TILE_ROWS] : NULL;
-            memcpy(t.w, panel->rows + row, sizeof(t.w));
-            t.from = at ? kept : NULL;
-            t.to = last ? done : kept;
             if (is_packed(a))
                 fetch(&next);
             else if (col + cols < part.cols)
                 prefetch_share(a, part.col + col + cols, MIN(cols, part.cols - col - cols), at, n, row, part.rows);
-            panel_tile(a, cols, &t);
-            for (int c = 0; last && c < cols; c++)
-                tile_put(done, c, part.rows - row, a->y[part.col + col + c] + part.row + row);
+            panel_products(a, (struct part){part.row + row, part.rows - row, part.col + col, cols}, at, n,
+                           panel->rows + row, n < a->k ? panel->sums[i][row / TILE_ROWS] : NULL);
         }
     }
 }
