@@ -257,6 +257,8 @@ static int copy_row(int to, const char *path, int from, const struct row_place *
 int output_write_sorted(const char *path, const int *fds, struct row_place *places, size_t n, int *fd,
                         struct error *err)
 {
+    if (check_replaceable(path, err))
+        return -1;
     char *temporary = output_beside(path, ".new"), *buffer = NULL;
     size_t cap = 0;
     if (!temporary)

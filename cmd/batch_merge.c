@@ -122,8 +122,6 @@ int batch_merge(const struct option_list *args, bool force, int64_t *n_missing, 
     for (int i = 0; !status && i < m.n_parts; i++)
         if (!strcmp(m.paths[i], out))
             status = fail(err, E_USAGE, "%s: both the output and a part", out);
-    if (!status)
-        status = check_replaceable(out, err);
     if (!status && !force && !access(out, F_OK))
         status = fail(err, E_USAGE, "%s: is there already; --force replaces it", out);
     if (!status)

@@ -83,7 +83,7 @@ int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_p
                             struct error *err),
                 void *arg, struct error *err);
 // Writes the rows, sorted by number, into a new file that takes the place of `path`, synced. The old one stays whole
-// until then. *fd: the new file, locked, open for appending; may be NULL.
+// until then. *fd: the new file, locked, open for appending; may be NULL. E_USAGE for a path that is no ordinary file.
 int output_write_sorted(const char *path, const int *fds, struct row_place *places, size_t n, int *fd,
                         struct error *err);
 int output_sync_folder(const char *path, struct error *err);

@@ -50,10 +50,10 @@ void file_replace_folders(const char *path)
 int file_replace_begin(struct file_replace *f, const char *path, struct error *err)
 {
     *f = (struct file_replace){.fd = -1, .folder = -1};
-    int status = check_replaceable(path, err);
-    if (status) {
-        // left alone
-    } else if (name_files(f, path)) {
+    if (check_replaceable(path, err))
+        return -1;
+    int status;
+    if (name_files(f, path)) {
         status = fail(err, E_MEMORY, "no memory for a path");
     } else {
         f->folder = open_folder(f);

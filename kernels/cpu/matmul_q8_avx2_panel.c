@@ -21,7 +21,7 @@ enum {
     TILE_COLUMNS = 4,
     TILE_GROUPS = 2,
     FEW = 32,    // columns for which rows are taken in the order of the memory
-    FEW_HEIGHT = TILE_GROUPS * GROUP,
+    FEW_HEIGHT = TILE_GROUPS * GROUP, // rows that go together then
     HEIGHT = 64, // rows of a panel for many columns
     HEIGHT_WIDE = 32,
     COLUMNS_MAX = 1200, // columns that a panel serves
@@ -456,7 +456,7 @@ static int tile_width(int n)
 
 struct few {
     struct panel panel[TILE_GROUPS];
-    float d[FEW][HEIGHT];
+    float d[FEW][HEIGHT];    // FEW_HEIGHT of them: tiles know one distance of columns
     struct column columns[]; // by span, then by column
 };
 
@@ -465,12 +465,14 @@ static bool few_fit(const struct matmul_args *a, int n)
     return (size_t)q8_blocks(a->k) <= (SCRATCH_BYTES - sizeof(struct few)) / sizeof(struct column) / (size_t)n;
 }
 
+// The rows behind both groups are asked for half by each.
 static void seek_groups(struct rows8 rows[TILE_GROUPS], const struct matmul_args *a, int row)
 {
-    for (int g = 0; g < TILE_GROUPS; g++, row += GROUP) {
-        rows[g] = rows_from(a, row);
+    const uint8_t *ahead = matmul_rows_after(a, row, FEW_HEIGHT);
+    for (int g = 0; g < TILE_GROUPS; g++, ahead += GROUP * a->w_stride) {
+        rows[g] = rows_from(a, row + g * GROUP);
         rows[g].fetches = true;
-        rows[g].ahead = matmul_rows_after(a, row, FEW_HEIGHT);
+        rows[g].ahead = ahead;
     }
 }
 
@@ -499,7 +501,8 @@ static void multiply_few(const struct matmul_args *a)
         struct rows8 rows[TILE_GROUPS];
         seek_groups(rows, a, row);
         for (int j = 0; j < a->n_x; j++)
-            memset(f->d[j], 0, FEW_HEIGHT * sizeof(float));
+            for (int i = 0; i < FEW_HEIGHT; i++)
+                f->d[j][i] = 0;
         for (int64_t span = 0; span < spans; span++)
             multiply_span(a, rows, span, f);
         for (int j = 0; j < a->n_x; j++)
