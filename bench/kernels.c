@@ -230,7 +230,8 @@ static void run(const struct kernels *k, const struct product *p)
                             .x_tiles = k->in_tiles && k->in_tiles(p->type, p->n_x) ? p->tiles : NULL,
                             .n_tiled = p->n_x,
                             .y = p->at,
-                            .scratch = p->scratch};
+                            .scratch = p->scratch,
+                            .reading = k->reading};
     for (int64_t row = 0; row < p->n_rows; row += ITEM_ROWS) {
         a.w = p->w + (size_t)row * p->row_bytes;
         a.n_rows = (int)MIN(p->n_rows - row, ITEM_ROWS);

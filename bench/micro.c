@@ -112,7 +112,8 @@ static void multiply(void *arg)
                             .x = p->rows,
                             .n_x = (int)p->n,
                             .y = p->at,
-                            .scratch = p->scratch};
+                            .scratch = p->scratch,
+                            .reading = p->k ? p->k->reading : READING_BY_ROW};
     int64_t step = p->k ? ITEM_ROWS : p->n;
     for (int64_t row = 0; row < p->n; row += step) {
         a.w = p->w + row * p->n;

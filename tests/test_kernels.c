@@ -702,7 +702,8 @@ static void product_run(const struct kernels *k, const struct product *p, int fi
                             .x = x,
                             .n_x = n,
                             .y = out,
-                            .scratch = scratch};
+                            .scratch = scratch,
+                            .reading = k->reading};
     k->matmul_f32[p->type](&a);
     free(scratch);
     free(out);

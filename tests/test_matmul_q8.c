@@ -231,7 +231,8 @@ static void run(const struct kernels *k, const struct call *c, int first, int n_
                             .x = x,
                             .n_x = n_x,
                             .y = columns,
-                            .scratch = scratch};
+                            .scratch = scratch,
+                            .reading = k->reading};
     struct guarded tiles = tiles_new(k, c, x, n_x);
     if (tiles.data) {
         void *before = malloc(out.size);

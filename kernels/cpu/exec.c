@@ -298,7 +298,8 @@ static struct matmul_args matmul_of(const struct item *it, const struct weight *
                                 .y = rows.y,
                                 .scratch = it->local,
                                 .next = it->next.w,
-                                .next_stride = it->next.stride};
+                                .next_stride = it->next.stride,
+                                .reading = it->run->k->reading};
 }
 
 static void multiply(const struct run *r, const struct matmul_args *a, bool q8)

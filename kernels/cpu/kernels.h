@@ -158,6 +158,11 @@ static inline void q8_words_put(struct q8_words *w, int i, const int8_t q[Q8_BLO
 //   The offset of w (4 in Q3_K, 8 in Q4_0, 16 in Q5_0, 32 in Q6_K) is inside isum.
 // matmul_f32: W decoded to float32 (exactly as dtype_decode does), then lanes: acc[i % LANES] = fma(w[i], x[i], acc[..]),
 //   and the lanes summed by halves.
+// How a few columns read memory fastest, in which CPUs differ. It changes no bits.
+enum reading {
+    READING_BY_ROW,  // neighbours side by side, each row asks for its own bytes some way ahead
+    READING_STREAMS, // few streams, as long as can be, that the hardware follows; or bytes asked for in the order of memory
+};
 struct matmul_args {
     const void *w;          // first row
     size_t w_stride;        // bytes from row to row
@@ -172,6 +177,7 @@ struct matmul_args {
     void *scratch;          // SCRATCH_BYTES, 64-byte aligned
     const void *next;       // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
     size_t next_stride;
+    enum reading reading;   // of the level
 };
 typedef void matmul_fn(const struct matmul_args *a);
 
@@ -276,6 +282,7 @@ struct kernels {
     matmul_fn *const *matmul_f32;  // never NULL for a type that decodes
     // Whether matmul_q8 multiplies n columns by a type in tiles, and is faster with x_tiles; NULL: the level has none.
     bool (*in_tiles)(enum dtype type, int64_t n);
+    enum reading reading;
     size_t item_bytes;  // of weights, about, that a call for few rows is best given: long enough to stream
 };
 

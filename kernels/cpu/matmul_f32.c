@@ -60,10 +60,10 @@ static void put_column(const struct lanes *sums, int c, const struct row_cut *cu
 INLINE void matmul_few(const struct matmul_args *a, void (*run)(int cols, const struct tile *t))
 {
     const int quarter = (a->n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    const struct row_cut cut = row_cut_of(a->n_rows, TILE_ROWS, FETCH_HEADS_ONLY ? quarter : 0);
+    const struct row_cut cut = row_cut_of(a->n_rows, TILE_ROWS, a->reading == READING_STREAMS ? quarter : 0);
     for (int tile = 0; tile < cut.groups; tile++) {
         struct lanes sums[TILE_ROWS * TILE_COLS];
-        struct tile t = {.k = a->k, .to = sums};
+        struct tile t = {.reading = a->reading, .k = a->k, .to = sums};
         rows_of_tile(&cut, tile, a->w, a->w_stride, t.w);
         rows_ahead(a, &cut, tile, t.next);
         for (int i = 0, col; (col = tile_cut(i, a->n_x, TILE_COLS)) < a->n_x; i++) {

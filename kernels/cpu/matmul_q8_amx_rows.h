@@ -179,7 +179,9 @@ INLINE void ask(const struct asking *it, int part, int parts)
 {
     for (int i = it->n * part / parts; i < it->n * (part + 1) / parts; i++) {
         const int row = it->first + i;
-        prefetch_block(&(struct ahead){it->rows + row / ROWS, it->at}, row % ROWS, 0, it->bytes);
+        const uint8_t *at = it->rows[row / ROWS].at[row % ROWS] + it->at;
+        for (int line = 0; line < it->bytes; line += 64)
+            _mm_prefetch((const char *)at + line, _MM_HINT_T1);
     }
 }
 

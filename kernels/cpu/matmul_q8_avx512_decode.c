@@ -8,14 +8,15 @@
 //   - A row's block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One
 //     column waits for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
 //   - What is the same for rows and needs few lanes (headers, scales, mins) is unpacked with a lane a row, too.
-//   - Each row asks for its bytes some blocks ahead of their use, and near its end for those of the row 16 further on: of
-//     the caller's next rows where there is none. Without that, each item would begin at the speed of cache misses.
+//   - While a row is read, as many bytes are asked for as it has there, some way on: its own, and near its end those of the
+//     row 16 further on, or (READING_STREAMS) those that come in the order of memory. Behind the last rows these are the
+//     caller's next ones. Without that, each item would begin at the speed of cache misses.
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 #include "kernels/cpu/matmul_q8_avx512_scales.h"
 
-// Blocks of 256 between the request for bytes and their use: 16 rows have some 7 KB under way, into the L2 cache, whose
-// misses are many more at a time than those of the L1 cache.
-enum { AHEAD = 3 };
+// Blocks of 256 between a row's request for its bytes and their use: 16 rows have some 7 KB under way, into the L2 cache,
+// whose misses are many more at a time than those of the L1 cache.
+enum { AHEAD = 3, AHEAD_STREAMS = 8 };
 
 enum { COLUMNS_MAX = 7 };
 
@@ -162,7 +163,8 @@ INLINE void sums_k4(const struct rows16 *g, size_t at, const struct ahead *ahead
         s->min[j] = dot_mins_k4(&h, x[j].sums);
         load_activations_k4(x[j].q, q[j]);
     }
-    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, bytes);
+    struct ahead ask = *ahead;
+    REDUCE_16X16(s->dot, n, prefetch_row(&ask, bytes);
                  struct unpacked u = unpack(g->at[row] + at, &scales[0][row], &scales[1][row]),
                  dot_scaled(&u, NULL, q[j]));
 }
@@ -216,7 +218,8 @@ INLINE void sums_q6_k(const struct rows16 *g, size_t at, const struct ahead *ahe
             q[j][i] = load_512(x[j].q + 64 * i);
             start[j][i] = offset_start(q[j][i], 32);
         }
-    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, 210); struct unpacked u = unpack_q6_k(g->at[row] + at),
+    struct ahead ask = *ahead;
+    REDUCE_16X16(s->dot, n, prefetch_row(&ask, 210); struct unpacked u = unpack_q6_k(g->at[row] + at),
                  dot_scaled(&u, start[j], q[j]));
 }
 
@@ -278,7 +281,8 @@ INLINE void sums_q2_k(const struct rows16 *g, size_t at, const struct ahead *ahe
     load_words_16(g, at + 68, t);  // the last 16 bytes: quants, d and dmin
     s->d = low_halves(t[3]);
     s->m = high_halves(t[3]);
-    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, 84);
+    struct ahead ask = *ahead;
+    REDUCE_16X16(s->dot, n, prefetch_row(&ask, 84);
                  struct unpacked u = unpack_q2_k(g->at[row] + at, scales, row), dot_scaled(&u, NULL, q[j]));
 }
 
@@ -307,7 +311,8 @@ INLINE void sums_q3_k(const struct rows16 *g, size_t at, const struct ahead *ahe
         for (int i = 0; i < 4; i++)
             start[j][i] = offset_start(q[j][i], 4);
     }
-    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, 110);
+    struct ahead ask = *ahead;
+    REDUCE_16X16(s->dot, n, prefetch_row(&ask, 110);
                  struct unpacked u = unpack_q3_k(g->at[row] + at, scales, row), dot_scaled(&u, start[j], q[j]));
 }
 
@@ -350,7 +355,8 @@ INLINE void sums_iq4_xs(const struct rows16 *g, size_t at, const struct ahead *a
     }
     STAYS_IN_MEMORY(scales);
     const __m512i values = values_of(&shape_iq4_nl);
-    REDUCE_16X16(s->dot, n, prefetch_block(ahead, row, 0, 136);
+    struct ahead ask = *ahead;
+    REDUCE_16X16(s->dot, n, prefetch_row(&ask, 136);
                  struct unpacked u = unpack_iq4_xs(g->at[row] + at + 8, values, &scales[0][row], &scales[1][row]),
                  dot_iq4_xs(&u, start[j], q[j]));
 }
@@ -367,18 +373,27 @@ INLINE void store(const struct matmul_args *a, int first, int n, const __m512 d[
         _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
 }
 
+// Each row asks for its own bytes, or they are asked for in order; `share` bytes a row and part.
+INLINE struct ahead ahead_of(const struct matmul_args *a, int first, int64_t span, size_t bytes, size_t share, bool in_order)
+{
+    const bool streams = a->reading == READING_STREAMS;
+    return streams && in_order
+               ? ahead_in_order(a, first, span, bytes, share)
+               : ahead_by_row(a, first, span, q8_blocks(a->k), bytes, streams ? AHEAD_STREAMS : AHEAD);
+}
+
 // n columns, known to the compiler.
-INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, int n)
+INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, bool in_order, int n)
 {
     int64_t n_blocks = a->k / 256;
     for (int first = 0; first < a->n_rows; first += GROUP) {
-        struct rows16 g = rows_from(a, first), after = rows_ahead(a, first + GROUP, GROUP);
+        struct rows16 g = rows_from(a, first);
         __m512 d[COLUMNS_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
-            struct ahead ahead = ahead_of(&g, &after, b, n_blocks, bytes, AHEAD);
+            struct ahead ahead = ahead_of(a, first, b, bytes, bytes, in_order);
             struct view x[COLUMNS_MAX];
             struct sums16 t;
             UNROLL
@@ -415,9 +430,8 @@ INLINE void add_halves(const __m512i v[4], __m512i dot[2])
     dot[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
 }
 
-// Q8_0, two blocks a register, rows 4t .. 4t + 3; `from` is where their share of what is asked for ahead begins. Weights + 128
-// are unsigned: a lane sums 4 * 128 * 127 in magnitude.
-INLINE void dots_rows_q8_0(const struct rows16 *g, const size_t offset[2], int t, int from, const struct ahead *ahead,
+// Q8_0, two blocks a register, rows 4t .. 4t + 3. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
+INLINE void dots_rows_q8_0(const struct rows16 *g, const size_t offset[2], int t, struct ahead *ask,
                            const __m512i q[COLUMNS_MAX], const __m512i start[COLUMNS_MAX], int n, __m512i v[COLUMNS_MAX][4])
 {
     __m512i u[COLUMNS_MAX][4];
@@ -426,7 +440,7 @@ INLINE void dots_rows_q8_0(const struct rows16 *g, const size_t offset[2], int t
         const uint8_t *row = g->at[4 * t + i];
         __m512i w = load_2x32(row + offset[0] + 2, row + offset[1] + 2);
         w = _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
-        prefetch_block(ahead, 4 * t + i, from, 68);
+        prefetch_row(ask, 68);
         UNROLL
         for (int j = 0; j < n; j++)
             u[j][i] = _mm512_dpbusd_epi32(start[j], w, q[j]);
@@ -442,6 +456,7 @@ INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int blocks
     KEEP_LOOP
     for (int p = 0; 2 * p < blocks; p++) {
         __m512i q[COLUMNS_MAX], start[COLUMNS_MAX], v[COLUMNS_MAX][4];
+        struct ahead ask = ahead_from(ahead, 68 * p);
         UNROLL
         for (int j = 0; j < n; j++) {
             q[j] = load_512(x[j].q + 64 * p);
@@ -450,11 +465,11 @@ INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int blocks
         if (n == 1) {  // sums stay in registers
             UNROLL
             for (int t = 0; t < 4; t++)
-                dots_rows_q8_0(g, offset + 2 * p, t, 68 * p, ahead, q, start, n, v);
+                dots_rows_q8_0(g, offset + 2 * p, t, &ask, q, start, n, v);
         } else {
             KEEP_LOOP
             for (int t = 0; t < 4; t++)
-                dots_rows_q8_0(g, offset + 2 * p, t, 68 * p, ahead, q, start, n, v);
+                dots_rows_q8_0(g, offset + 2 * p, t, &ask, q, start, n, v);
         }
         UNROLL
         for (int j = 0; j < n; j++)
@@ -506,6 +521,7 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blo
     KEEP_LOOP
     for (int p = 0; 4 * p < blocks; p++) {
         __m512i low[COLUMNS_MAX], high[COLUMNS_MAX], start[COLUMNS_MAX], v[COLUMNS_MAX][4];
+        struct ahead ask = ahead_from(ahead, 4 * s->bytes * p);
         UNROLL
         for (int j = 0; j < n; j++) {
             const int8_t *q = x[j].q + 128 * p;
@@ -519,7 +535,7 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blo
             UNROLL
             for (int i = 0; i < 4; i++) {
                 struct nibbles w = split_blocks(g->at[4 * t + i], offset + 4 * p, s, values);
-                prefetch_block(ahead, 4 * t + i, 4 * s->bytes * p, 4 * s->bytes);
+                prefetch_row(&ask, 4 * s->bytes);
                 UNROLL
                 for (int j = 0; j < n; j++)
                     u[j][i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[j], w.low, low[j]), w.high, high[j]);
@@ -564,20 +580,21 @@ INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, co
 // n columns, known to the compiler: eight blocks at a time, or what a row ends with.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
-    const size_t bytes = 8 * (s ? (size_t)s->bytes : 34);
+    const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
     int64_t spans = q8_blocks(a->k);
     for (int first = 0; first < a->n_rows; first += GROUP) {
-        struct rows16 g = rows_from(a, first), after = rows_ahead(a, first + GROUP, GROUP);
+        struct rows16 g = rows_from(a, first);
         __m512 d[COLUMNS_MAX], sum[COLUMNS_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t span = 0; span < spans; span++) {
-            struct ahead ahead = ahead_of(&g, &after, span, spans, bytes, AHEAD);
+            struct ahead ahead = ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
             struct view x[COLUMNS_MAX];
             int blocks = blocks_in_span(a, span);
-            for (int r = 0; blocks < 8 && r < GROUP; r++)  // a few blocks end a row: all is asked for before them
-                prefetch_block(&ahead, r, 0, (int)bytes);
+            struct ahead whole = ahead;
+            for (int r = 0; blocks < 8 && ahead.part == 1 && r < GROUP; r++) // a row's last blocks: for a whole span of another
+                prefetch_row(&whole, (int)bytes);
             UNROLL
             for (int j = 0; j < n; j++)
                 x[j] = (struct view){q8_quants(a->x[j]) + 256 * span, q8_sums(a->x[j], a->k) + 16 * span};
@@ -616,12 +633,12 @@ DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, n))
 DECODE(q8_0, UP_TO_4, decode_32(a, NULL, n))
 DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, n))
 DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, n))
-DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, 84, true, n))
-DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, 110, false, n))
-DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, 144, true, n))
-DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, 176, true, n))
-DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, 210, false, n))
-DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, 136, false, n))
+DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, 84, true, true, n))
+DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, 110, false, true, n))
+DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, 144, true, true, n))
+DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, 176, true, true, n))
+DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, 210, false, false, n))
+DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, 136, false, true, n))
 // clang-format on
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {

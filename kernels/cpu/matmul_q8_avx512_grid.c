@@ -194,6 +194,7 @@ INLINE void dots_of_16(const struct rows16 *g, size_t at, size_t bytes, const st
                        products_fn *products, const struct activations *x, int n, __m512i dot[])
 {
     __m512i quarters[COLUMNS_MAX][4];
+    struct ahead ask = *ahead;
 #pragma GCC unroll 1
     for (int t = 0; t < 4; t++) {
         __m512i two[2][COLUMNS_MAX][2];
@@ -201,8 +202,8 @@ INLINE void dots_of_16(const struct rows16 *g, size_t at, size_t bytes, const st
         for (int i = 0; i < 2; i++) {
             const int row = 4 * t + 2 * i;
             products(g->at[row] + at, g->at[row + 1] + at, x, n, two[i]);
-            prefetch_block(ahead, row, 0, (int)bytes);
-            prefetch_block(ahead, row + 1, 0, (int)bytes);
+            prefetch_row(&ask, (int)bytes);
+            prefetch_row(&ask, (int)bytes);
         }
         UNROLL
         for (int j = 0; j < n; j++) {
@@ -221,13 +222,15 @@ INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *ta
 {
     const int64_t n_blocks = a->k / 256;
     for (int first = 0; first < a->n_rows; first += GROUP) {
-        const struct rows16 g = rows_from(a, first), after = rows_ahead(a, first + GROUP, GROUP);
+        const struct rows16 g = rows_from(a, first);
         __m512 d[COLUMNS_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
-            const struct ahead ahead = ahead_of(&g, &after, b, n_blocks, bytes, AHEAD_BYTES / (int64_t)bytes);
+            const struct ahead ahead = a->reading == READING_STREAMS
+                                           ? ahead_in_order(a, first, b, bytes, bytes)
+                                           : ahead_by_row(a, first, b, n_blocks, bytes, AHEAD_BYTES / (int64_t)bytes);
             const size_t at = (size_t)b * bytes;
             struct activations x[COLUMNS_MAX];
             __m512i dot[COLUMNS_MAX];
