@@ -18,6 +18,12 @@
 // whose misses are many more at a time than those of the L1 cache.
 enum { AHEAD = 3, AHEAD_STREAMS = 8 };
 
+// And of READING_STREAMS between the request that brings them from L2 to L1 and their use.
+enum { NEAR = 2 };
+
+// Q8_0, one column, READING_STREAMS: bytes of a stream between request and use.
+enum { AHEAD_APART = 4096 };
+
 enum { COLUMNS_MAX = 7 };
 
 // The integer sums of 16 rows over one block of 256 for each column, and the blocks' scales.
@@ -96,6 +102,14 @@ INLINE struct nibbles split_nibbles(__m512i bytes)
     return (struct nibbles){low_nibbles(bytes), high_nibbles(bytes)};
 }
 
+// What a row of a type with blocks of 256 asks for while its block at `at` is read.
+INLINE void ask_for(struct ahead *ask, const uint8_t *at, int bytes)
+{
+    prefetch_row(ask, bytes);
+    if (ask->part != 1) // in the order of memory
+        prefetch_near(at + NEAR * bytes, bytes);
+}
+
 // A row's block: four registers of unsigned weights, and the scales of the halves of their packed sums.
 struct unpacked {
     __m512i w[4], scale[2];
@@ -164,7 +178,7 @@ INLINE void sums_k4(const struct rows16 *g, size_t at, const struct ahead *ahead
         load_activations_k4(x[j].q, q[j]);
     }
     struct ahead ask = *ahead;
-    REDUCE_16X16(s->dot, n, prefetch_row(&ask, bytes);
+    REDUCE_16X16(s->dot, n, ask_for(&ask, g->at[row] + at, bytes);
                  struct unpacked u = unpack(g->at[row] + at, &scales[0][row], &scales[1][row]),
                  dot_scaled(&u, NULL, q[j]));
 }
@@ -219,7 +233,7 @@ INLINE void sums_q6_k(const struct rows16 *g, size_t at, const struct ahead *ahe
             start[j][i] = offset_start(q[j][i], 32);
         }
     struct ahead ask = *ahead;
-    REDUCE_16X16(s->dot, n, prefetch_row(&ask, 210); struct unpacked u = unpack_q6_k(g->at[row] + at),
+    REDUCE_16X16(s->dot, n, ask_for(&ask, g->at[row] + at, 210); struct unpacked u = unpack_q6_k(g->at[row] + at),
                  dot_scaled(&u, start[j], q[j]));
 }
 
@@ -282,7 +296,7 @@ INLINE void sums_q2_k(const struct rows16 *g, size_t at, const struct ahead *ahe
     s->d = low_halves(t[3]);
     s->m = high_halves(t[3]);
     struct ahead ask = *ahead;
-    REDUCE_16X16(s->dot, n, prefetch_row(&ask, 84);
+    REDUCE_16X16(s->dot, n, ask_for(&ask, g->at[row] + at, 84);
                  struct unpacked u = unpack_q2_k(g->at[row] + at, scales, row), dot_scaled(&u, NULL, q[j]));
 }
 
@@ -312,7 +326,7 @@ INLINE void sums_q3_k(const struct rows16 *g, size_t at, const struct ahead *ahe
             start[j][i] = offset_start(q[j][i], 4);
     }
     struct ahead ask = *ahead;
-    REDUCE_16X16(s->dot, n, prefetch_row(&ask, 110);
+    REDUCE_16X16(s->dot, n, ask_for(&ask, g->at[row] + at, 110);
                  struct unpacked u = unpack_q3_k(g->at[row] + at, scales, row), dot_scaled(&u, start[j], q[j]));
 }
 
@@ -356,7 +370,7 @@ INLINE void sums_iq4_xs(const struct rows16 *g, size_t at, const struct ahead *a
     STAYS_IN_MEMORY(scales);
     const __m512i values = values_of(&shape_iq4_nl);
     struct ahead ask = *ahead;
-    REDUCE_16X16(s->dot, n, prefetch_row(&ask, 136);
+    REDUCE_16X16(s->dot, n, ask_for(&ask, g->at[row] + at, 136);
                  struct unpacked u = unpack_iq4_xs(g->at[row] + at + 8, values, &scales[0][row], &scales[1][row]),
                  dot_iq4_xs(&u, start[j], q[j]));
 }
@@ -383,7 +397,7 @@ INLINE struct ahead ahead_of(const struct matmul_args *a, int first, int64_t spa
 }
 
 // n columns, known to the compiler.
-INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, bool in_order, int n)
+INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, int n)
 {
     int64_t n_blocks = a->k / 256;
     for (int first = 0; first < a->n_rows; first += GROUP) {
@@ -393,7 +407,7 @@ INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t byte
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
-            struct ahead ahead = ahead_of(a, first, b, bytes, bytes, in_order);
+            struct ahead ahead = ahead_of(a, first, b, bytes, bytes, true);
             struct view x[COLUMNS_MAX];
             struct sums16 t;
             UNROLL
@@ -577,19 +591,24 @@ INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, co
     }
 }
 
-// n columns, known to the compiler: eight blocks at a time, or what a row ends with.
+// n columns, known to the compiler: eight blocks at a time, or what a row ends with. One column of Q8_0, which takes the fewest
+// instructions a byte, keeps up with sixteen streams.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
-    int64_t spans = q8_blocks(a->k);
-    for (int first = 0; first < a->n_rows; first += GROUP) {
-        struct rows16 g = rows_from(a, first);
+    const int64_t spans = q8_blocks(a->k);
+    const bool apart = !s && n == 1 && a->reading == READING_STREAMS;
+    const struct row_cut cut = row_cut_of(a->n_rows, GROUP, apart ? (a->n_rows + GROUP - 1) / GROUP : 0);
+    for (int group = 0; group < cut.groups; group++) {
+        const int first = group * GROUP;
+        struct rows16 g = rows_of_cut(a, &cut, group);
         __m512 d[COLUMNS_MAX], sum[COLUMNS_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t span = 0; span < spans; span++) {
-            struct ahead ahead = ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
+            struct ahead ahead = apart ? ahead_in_streams(a, &cut, group, (size_t)span * bytes, AHEAD_APART)
+                                       : ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
             struct view x[COLUMNS_MAX];
             int blocks = blocks_in_span(a, span);
             struct ahead whole = ahead;
@@ -603,7 +622,10 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
             for (int j = 0; j < n; j++)
                 d[j] = _mm512_fmadd_ps(sum[j], _mm512_set1_ps(q8_scales(a->x[j], a->k)[span]), d[j]);
         }
-        store(a, first, n, d);
+        if (apart)
+            store_cut(&cut, group, d[0], a->y[0]);
+        else
+            store(a, first, n, d);
     }
 }
 
@@ -633,12 +655,12 @@ DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, n))
 DECODE(q8_0, UP_TO_4, decode_32(a, NULL, n))
 DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, n))
 DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, n))
-DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, 84, true, true, n))
-DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, 110, false, true, n))
-DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, 144, true, true, n))
-DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, 176, true, true, n))
-DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, 210, false, false, n))
-DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, 136, false, true, n))
+DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, 84, true, n))
+DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, 110, false, n))
+DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, 144, true, n))
+DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, 176, true, n))
+DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, 210, false, n))
+DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, 136, false, n))
 // clang-format on
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {

@@ -22,6 +22,13 @@ INLINE struct ahead ahead_from(const struct ahead *ahead, int from)
     return (struct ahead){ahead->at + (size_t)from * ahead->part, ahead->row, ahead->part};
 }
 
+// What was asked for before and is read soon, into the L1 cache.
+INLINE void prefetch_near(const uint8_t *at, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)at + i, _MM_HINT_T0);
+}
+
 // A row's share; rows come one after the other. The empty instructions keep the compiler from gathering the requests of
 // several rows in one place, where a core would wait for them.
 INLINE void prefetch_row(struct ahead *ahead, int bytes)
@@ -43,15 +50,12 @@ INLINE const uint8_t *row_ahead(const struct matmul_args *a, int row)
                      : (const uint8_t *)a->next + (size_t)(row - end) * a->next_stride;
 }
 
-// Each row asks for its own bytes `distance` spans on, or at the start of the row that is 16 behind.
+// Each row asks for its own bytes `distance` spans on, past its end for those of the row that is 16 behind.
 INLINE struct ahead ahead_by_row(const struct matmul_args *a, int first, int64_t span, int64_t spans, size_t bytes,
                                  int64_t distance)
 {
     const int64_t to = span + distance;
-    const bool here = to < spans;
-    return (struct ahead){row_ahead(a, here ? first : first + GROUP) +
-                              (size_t)(here ? to : MIN(to - spans, spans - 1)) * bytes,
-                          a->w_stride, 1};
+    return (struct ahead){row_ahead(a, first + GROUP * (int)(to / spans)) + (size_t)(to % spans) * bytes, a->w_stride, 1};
 }
 
 // What lies two groups on, in the order of memory; `share` bytes a row and part. (One group on is too late for rows of
@@ -59,6 +63,37 @@ INLINE struct ahead ahead_by_row(const struct matmul_args *a, int first, int64_t
 INLINE struct ahead ahead_in_order(const struct matmul_args *a, int first, int64_t span, size_t bytes, size_t share)
 {
     return (struct ahead){row_ahead(a, first + 2 * GROUP) + (size_t)span * GROUP * bytes, share, GROUP};
+}
+
+// ---- rows far apart: each lane of a group reads its own long stream
+
+INLINE struct rows16 rows_of_cut(const struct matmul_args *a, const struct row_cut *cut, int group)
+{
+    const size_t step = (size_t)cut->row_step * a->w_stride, last = (size_t)(cut->n - 1) * a->w_stride;
+    size_t at = (size_t)(group * cut->group_step) * a->w_stride;
+    struct rows16 g;
+    for (int i = 0; i < GROUP; i++, at += step)
+        g.at[i] = (const uint8_t *)a->w + MIN(at, last);
+    return g;
+}
+
+// What each stream has `distance` bytes behind byte `at` of a group's rows; near its end the start of the caller's next rows,
+// which are cut alike.
+INLINE struct ahead ahead_in_streams(const struct matmul_args *a, const struct row_cut *cut, int group, size_t at,
+                                     size_t distance)
+{
+    const size_t length = (size_t)cut->row_step * a->w_stride;
+    const size_t to = (size_t)(group * cut->group_step) * a->w_stride + at + distance;
+    const uint8_t *from = to < length ? (const uint8_t *)a->w + to : a->next ? (const uint8_t *)a->next + (to - length) : a->w;
+    return (struct ahead){from, length, 1};
+}
+
+INLINE void store_cut(const struct row_cut *cut, int group, __m512 d, float *y)
+{
+    float rows[GROUP];
+    _mm512_storeu_ps(rows, d);
+    for (int i = 0; i < GROUP; i++)
+        y[row_of_cut(cut, group, i)] = rows[i];
 }
 
 // ---- adding up lanes
