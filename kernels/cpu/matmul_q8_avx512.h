@@ -24,10 +24,10 @@
 
 enum { GROUP = 16 };  // rows that share a register, a lane a row
 
-// Columns up to matmul_q8_in_place, and three or more; by type, NULL where there is none.
+// Columns up to matmul_q8_in_place, by type and way of reading, and three or more; by type, NULL where there is none.
 extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
-extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT];
+extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][READING_COUNT];
 
 enum { PANEL_TILES_MIN = 32 };  // columns from which on they are read from q8_tiles, where they have some
 
@@ -44,6 +44,9 @@ struct panel {
     int32_t back[4][PANEL];          // int16 pairs for two sub-blocks of 32: offset * scale
     int32_t min[8][PANEL];           // int16 pairs for two sub-blocks
     float d[8][PANEL], m[8][PANEL];  // of the block of 256, or of its blocks of 32
+    // What a tile of 16 rows asks for while it passes, READING_STREAMS: cache lines of the rows below.
+    const uint8_t *ask;
+    int ask_lines;
 };
 
 // Elements k .. k+3 of 16 rows.
@@ -116,7 +119,7 @@ void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_nvfp4)(struct columns *c);
 
 // Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after, at a row's end for those
-// `height` rows on.
+// `height` rows on, unless its tile does.
 void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span, struct panel *p);
 
 // 16 rows' blocks. Where a matrix ends within a group the last row stands in for those that are not there: what is computed

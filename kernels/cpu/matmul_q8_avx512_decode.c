@@ -682,10 +682,11 @@ matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
     [DT_NVFP4] = ISA_FN(matmul_q8_decode_nvfp4),
 };
 
-// Columns, at the most, that are served here, faster than by a panel.
-const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT] = {
-    [DT_Q4_0] = 4,    [DT_Q4_1] = 4,   [DT_Q5_0] = 4,   [DT_Q5_1] = 4,    [DT_Q8_0] = 4,  [DT_Q2_K] = 4,  [DT_Q3_K] = 4,
-    [DT_Q4_K] = 7,    [DT_Q5_K] = 7,   [DT_Q6_K] = 7,   [DT_IQ4_NL] = 4,  [DT_IQ4_XS] = 4, [DT_MXFP4] = 4, [DT_IQ1_S] = 2,
-    [DT_IQ1_M] = 2,   [DT_IQ2_XXS] = 2, [DT_IQ2_XS] = 2, [DT_IQ2_S] = 2,  [DT_IQ3_XXS] = 2, [DT_IQ3_S] = 2,
-    [DT_TQ1_0] = 2,   [DT_TQ2_0] = 2,  [DT_Q1_0] = 16,  [DT_Q2_0] = 16,   [DT_NVFP4] = 16,
+// Columns, at the most, that are served here, faster than by a panel: READING_BY_ROW, READING_STREAMS.
+const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][READING_COUNT] = {
+    [DT_Q4_0] = {4, 4},    [DT_Q4_1] = {4, 4},   [DT_Q5_0] = {4, 4},    [DT_Q5_1] = {4, 4},   [DT_Q8_0] = {4, 4},
+    [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},   [DT_Q4_K] = {7, 5},    [DT_Q5_K] = {7, 5},   [DT_Q6_K] = {7, 5},
+    [DT_IQ4_NL] = {4, 4},  [DT_IQ4_XS] = {4, 4}, [DT_MXFP4] = {4, 4},   [DT_IQ1_S] = {2, 2},  [DT_IQ1_M] = {2, 2},
+    [DT_IQ2_XXS] = {2, 2}, [DT_IQ2_XS] = {2, 2}, [DT_IQ2_S] = {2, 2},   [DT_IQ3_XXS] = {2, 2}, [DT_IQ3_S] = {2, 2},
+    [DT_TQ1_0] = {2, 2},   [DT_TQ2_0] = {2, 2},  [DT_Q1_0] = {16, 16},  [DT_Q2_0] = {16, 16}, [DT_NVFP4] = {16, 16},
 };

@@ -435,7 +435,8 @@ void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int ro
     size_t bytes = dtype_row_bytes(a->type, SPAN);
     for (int r = 0; r < rows; r += GROUP) {
         struct rows16 g = rows_from(a, row + r);
-        prefetch_rows(a, &g, row + r, height, span, bytes);
+        if (height > GROUP || a->reading == READING_BY_ROW)
+            prefetch_rows(a, &g, row + r, height, span, bytes);
         ISA_FN(matmul_q8_unpacker)[a->type].unpack(&g, (size_t)span * bytes, blocks_in_span(a, span), p, r);
     }
 }
