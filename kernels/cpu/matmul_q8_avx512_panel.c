@@ -64,16 +64,17 @@ struct request {
     int step;
 };
 
-INLINE struct request request_of(const struct panel *p, int turns)
+INLINE struct request request_of(const struct panel *p, int turns, int regs)
 {
+    if (regs > 1)
+        return (struct request){NULL, NULL, 0};
     return (struct request){p->ask, p->ask + 64 * p->ask_lines, (p->ask_lines + turns - 1) / turns};
 }
 
-INLINE void ask_for_lines(struct request *ask, int regs)
+INLINE void ask_for_lines(struct request *ask)
 {
-    if (regs == 1)
-        for (int i = 0; i < ask->step && ask->at < ask->end; i++, ask->at += 64)
-            _mm_prefetch((const char *)ask->at, _MM_HINT_T1);
+    for (int i = 0; i < ask->step && ask->at < ask->end; i++, ask->at += 64)
+        _mm_prefetch((const char *)ask->at, _MM_HINT_T1);
 }
 
 // What a run's sums begin with: `start` of column j lies 32 j on.
@@ -187,11 +188,11 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
         q[j] = c->q[j];
     const uint8_t *w = p->w[0][lane];
     const int32_t *scale = p->scale[0] + lane, *start = c->start[0];
-    struct request ask = request_of(p, SPAN / per_scale);
+    struct request ask = request_of(p, SPAN / per_scale, regs);
     set_zero(sum, n, regs);
 #pragma GCC unroll 1
     for (int k = 0; k < SPAN; k += per_scale) {
-        ask_for_lines(&ask, regs);
+        ask_for_lines(&ask);
         UNROLL
         for (int r = 0; r < per_scale / run; r++) {
             if (scaling == SCALES_FROM_ZERO)
@@ -255,7 +256,7 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
     for (int j = 0; j < n; j++)
         q[j] = c->q[j];
     const uint8_t *w = p->w[0][lane];
-    struct request ask = request_of(p, SPAN / run);
+    struct request ask = request_of(p, SPAN / run, regs);
     const float *d = (run == 16 ? (const float *)p->scale[0] : p->d[0]) + lane, *m = p->m[0] + lane;
     UNROLL
     for (int j = 0; j < n; j++)
@@ -264,7 +265,7 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
             sum[j][i] = _mm512_setzero_ps();
 #pragma GCC unroll 1
     for (int b = 0; b < n_blocks * 32 / run; b++) {
-        ask_for_lines(&ask, regs);
+        ask_for_lines(&ask);
         set_start(acc, c->start[0] + b, n, regs);
         dot_words(acc, w, q, 0, run, n, regs);
         UNROLL
