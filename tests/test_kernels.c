@@ -684,7 +684,7 @@ static void product_free(struct product p)
     free(p.power);
 }
 
-// Columns [first, first + n) of y, [n][n_rows].
+// Columns [first, first + n) of y, [n][n_rows]. How weights are read changes no bit.
 static void product_run(const struct kernels *k, const struct product *p, int first, int n, struct guarded y)
 {
     const void **x = malloc((size_t)n * sizeof(*x));
@@ -705,6 +705,13 @@ static void product_run(const struct kernels *k, const struct product *p, int fi
                             .scratch = scratch,
                             .reading = k->reading};
     k->matmul_f32[p->type](&a);
+    void *before = malloc(y.size);
+    memcpy(before, y.data, y.size);
+    a.reading = k->reading == READING_BY_ROW ? READING_STREAMS : READING_BY_ROW;
+    memset(y.data, 0xaa, y.size);
+    k->matmul_f32[p->type](&a);
+    cr_assert_arr_eq(before, y.data, y.size, "%s %s: reading changes bits", k->name, dtype_info[p->type].name);
+    free(before);
     free(scratch);
     free(out);
     free(x);
