@@ -183,7 +183,8 @@ static void call_free(struct call *c)
     guarded_free(c->x);
 }
 
-enum { GAP = 5, FEW = 8 }; // floats of poison between the columns of y; columns that may be read otherwise
+enum { GAP = 5 }; // floats of poison between the columns of y
+enum { FEW = 8 }; // columns up to which levels differ in how they read weights
 
 // The columns once more, in tiles that end at a guard page, where the level makes use of them; else without memory.
 static struct guarded tiles_new(const struct kernels *k, const struct call *c, const void *const *x, int n_x)
@@ -208,7 +209,7 @@ static void multiply_in_two(const struct kernels *k, const struct matmul_args *a
     k->matmul_q8[a->type](&rest);
 }
 
-// How few columns read their weights changes no bit.
+// How weights are read changes no bit.
 static void read_otherwise(const struct kernels *k, struct matmul_args a, struct guarded out)
 {
     void *before = malloc(out.size);
