@@ -2,14 +2,13 @@
 //
 // The tests are the cross product of the lists that the flags give, as in llama-bench: for every setting that needs a
 // machine or a session of its own (threads, rows a step, types of the cache), every depth and number of sequences, each
-// -p, each -n and each -pg. Memory and multiplication are measured before the first test; without ceilings a speed says
-// little.
+// -p, each -n and each -pg. Memory and multiplication are measured before the first test, and again around every
+// repetition, for on a machine that others share they move by the minute; without ceilings a speed says little.
 #include "cmd/bench.h"
 #include "cmd/catalog.h"
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal.h"
-#include "engine/bandwidth.h"
 #include "engine/cpu_name.h"
 #include "kernels/card.h"
 #include "kernels/cost.h"
@@ -17,6 +16,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 enum { TESTS_MAX = 4096, PAIRS_MAX = 32, SEED = 42 };
-static const size_t READ_BYTES = (size_t)512 << 20; // far more than caches hold
 
 struct bench {
     const struct options *o;
@@ -225,22 +224,33 @@ static uint64_t peak_bytes(void)
     return getrusage(RUSAGE_SELF, &u) ? 0 : (uint64_t)u.ru_maxrss * 1024;
 }
 
-static void rate(const struct bench *b, struct bench_row *r, const struct graph *g, int n_batch)
+// What a repetition reads and multiplies.
+struct work {
+    double bytes, products;
+};
+
+// And the unit that forms most of the products.
+static struct work work_of(const struct bench *b, struct bench_row *r, int n_batch)
 {
     const struct model *m = b->loaded.model;
-    struct sums cost = {.graph = g, .cpu = strcmp(m->device, "cpu") ? NULL : m->machine, .exact = b->o->exact};
+    struct sums cost = {.graph = m->graph, .cpu = strcmp(m->device, "cpu") ? NULL : m->machine, .exact = b->o->exact};
     bench_each_step(r, n_batch, add_step, &cost);
-    double seconds = samples_mean(r->ns, r->n) * 1e-9, products = 0;
+    struct work w = {.bytes = cost.bytes};
     for (int u = 0; u < UNIT_COUNT; u++) {
         r->unit = cost.products[u] > cost.products[r->unit] ? (enum cpu_unit)u : r->unit;
-        products += cost.products[u];
+        w.products += cost.products[u];
     }
-    double peak = b->ceilings.multiply[r->unit];
     r->unit_name = b->ceilings.unit[r->unit];
-    r->bytes = cost.bytes / seconds;
-    r->products = products / seconds;
-    r->read_part = b->ceilings.read > 0 ? r->bytes / b->ceilings.read : 0;
-    r->multiply_part = peak > 0 ? r->products / peak : 0;
+    return w;
+}
+
+static void rate(struct bench_row *r, const struct work *w)
+{
+    double seconds = samples_mean(r->ns, r->n) * 1e-9;
+    r->bytes = w->bytes / seconds;
+    r->products = w->products / seconds;
+    r->read_part = bench_part(w->bytes, r->ns, r->read_peaks, r->n);
+    r->multiply_part = bench_part(w->products, r->ns, r->multiply_peaks, r->n);
     r->peak_bytes = peak_bytes();
 }
 
@@ -249,9 +259,11 @@ static int alloc_samples(const struct bench *b, struct bench_row *r, struct erro
     size_t n = (size_t)r->n;
     r->ns = calloc(n, sizeof *r->ns);
     r->ts = calloc(n, sizeof *r->ts);
+    r->read_peaks = calloc(n, sizeof *r->read_peaks);
+    r->multiply_peaks = calloc(n, sizeof *r->multiply_peaks);
     r->peer_ts = b->o->bench_peer ? calloc(n, sizeof *r->peer_ts) : NULL;
-    return r->ns && r->ts && (r->peer_ts || !b->o->bench_peer) ? 0
-                                                               : fail(err, E_MEMORY, "no memory for %d samples", r->n);
+    bool all = r->ns && r->ts && r->read_peaks && r->multiply_peaks && (r->peer_ts || !b->o->bench_peer);
+    return all ? 0 : fail(err, E_MEMORY, "no memory for %d samples", r->n);
 }
 
 // A first run that is not counted: pages of the file, of the cache, and the clock of the cores.
@@ -281,32 +293,51 @@ static void take_profile(struct bench *b, struct session *s, const struct bench_
         bench_print_ops(r, session_n_batch(s), times, n, wait, &b->ops);
 }
 
+// One repetition between two measurements of the ceilings, of which the better counts. `now`: as they were found last.
+static int repeat_once(struct bench *b, struct session *s, struct bench_row *r, int i, const struct measure_text *text,
+                       double *step_ms, struct bench_peaks *now, struct error *err)
+{
+    const struct measure_test *t = &r->test;
+    struct measure_result one = {.step_ms = step_ms};
+    struct bench_peaks before = *now;
+    if (measure_run(s, b->loaded.model, t, text, &one, err) ||
+        bench_ceilings_again(&b->ceilings, b->loaded.model, r, now, err))
+        return -1;
+    double ms = (t->n_prompt ? one.prompt_ms : 0) + (t->n_gen ? one.gen_ms : 0);
+    r->ns[i] = ms * 1e6;
+    r->ts[i] = (double)t->n_seqs * (t->n_prompt + t->n_gen) * 1e3 / ms;
+    r->first_ms += t->n_prompt ? one.prompt_ms / r->n : 0;
+    r->read_peaks[i] = fmax(before.read, now->read);
+    r->multiply_peaks[i] = fmax(before.multiply, now->multiply);
+    if (!r->peer_ts)
+        return 0;
+    return bench_peer(b->o->bench_peer, r, &r->peer_ts[i], err) ||
+                   bench_ceilings_again(&b->ceilings, b->loaded.model, r, now, err)
+               ? -1
+               : 0;
+}
+
 static int repeat(struct bench *b, struct session *s, struct bench_row *r, struct error *err)
 {
     const struct model *m = b->loaded.model;
     const struct measure_test *t = &r->test;
     struct measure_text text = {b->tokens.ids, (int)MIN(b->tokens.n, (size_t)INT32_MAX), SEED};
-    double *steps = calloc((size_t)r->n * (size_t)t->n_gen + 1, sizeof *steps), first = 0;
+    struct bench_peaks now = {0};
+    double *steps = calloc((size_t)r->n * (size_t)t->n_gen + 1, sizeof *steps);
     int status = steps ? 0 : fail(err, E_MEMORY, "no memory for the times of %d steps", t->n_gen);
     if (!status && !b->o->bench_no_warmup)
         status = warm_up(s, m, t, &text, err);
+    if (!status)
+        status = bench_ceilings_again(&b->ceilings, m, r, &now, err);
     start_profile(s);
     for (int i = 0; !status && i < r->n; i++) {
-        struct measure_result one = {.step_ms = steps + (size_t)i * (size_t)t->n_gen};
         text.seed++;
-        status = measure_run(s, m, t, &text, &one, err);
-        double ms = (t->n_prompt ? one.prompt_ms : 0) + (t->n_gen ? one.gen_ms : 0);
-        r->ns[i] = ms * 1e6;
-        r->ts[i] = (double)t->n_seqs * (t->n_prompt + t->n_gen) * 1e3 / ms;
-        first += one.prompt_ms / r->n;
-        if (!status && r->peer_ts)
-            status = bench_peer(b->o->bench_peer, r, &r->peer_ts[i], err);
+        status = repeat_once(b, s, r, i, &text, steps + (size_t)i * (size_t)t->n_gen, &now, err);
     }
     if (!status && t->n_gen) {
         r->median_step_ms = samples_quantile(steps, r->n * t->n_gen, 0.5);
         r->p95_step_ms = samples_quantile(steps, r->n * t->n_gen, 0.95);
     }
-    r->first_ms = t->n_prompt ? first : 0;
     free(steps);
     return status;
 }
@@ -324,10 +355,13 @@ static int run_test(struct bench *b, struct bench_row *r, struct error *err)
     int status = session_open(&s, m, &o, err);
     if (!status)
         status = alloc_samples(b, r, err);
+    struct work work = {0};
+    if (!status)
+        work = work_of(b, r, session_n_batch(s));
     if (!status)
         status = repeat(b, s, r, err);
     if (!status)
-        rate(b, r, m->graph, session_n_batch(s));
+        rate(r, &work);
     if (!status)
         take_profile(b, s, r);
     session_close(s);
@@ -383,42 +417,15 @@ static int run_tests(struct bench *b, const struct bench_row *setting, struct er
     return status;
 }
 
-static void note_ceilings(const struct bench_ceilings *c, int n_threads)
-{
-    struct text units = {0};
-    bench_print_units(c, NULL, 0, &units);
-    terminal_note("ceilings, %d threads: %.1f GB/s read%s", n_threads, c->read / 1e9, units.failed ? "" : units.data);
-    text_free(&units);
-}
-
-// A card's: what its memory takes and gives in a copy.
-static int measure_card(struct bench *b, const char *name, struct error *err)
-{
-    struct card_speed speed;
-    if (card_measure(b->loaded.model->card, &speed, err))
-        return -1;
-    b->ceilings.read = speed.copy;
-    if (b->o->bench_output == BENCH_MD || b->o->verbose)
-        terminal_note("ceiling, %s: %.1f GB/s copied", name, speed.copy / 1e9);
-    return 0;
-}
-
 static int measure_ceilings(struct bench *b, const struct bench_row *r, struct error *err)
 {
-    struct machine *m = b->loaded.model->machine;
     b->ceilings = (struct bench_ceilings){0};
-    if (!strcmp(b->loaded.model->device, "gpu") && !b->o->bench_no_ceilings)
-        return measure_card(b, r->gpu, err);
-    if (strcmp(b->loaded.model->device, "cpu") || b->o->bench_no_ceilings)
+    if (b->o->bench_no_ceilings)
         return 0;
-    for (int u = 0; u < UNIT_COUNT; u++) {
-        b->ceilings.multiply[u] = machine_cpu_peak(m, u);
-        b->ceilings.unit[u] = machine_cpu_unit_name(m, u);
-    }
-    if (bandwidth_measure(r->n_threads, READ_BYTES, &b->ceilings.read, err))
+    if (bench_ceilings_measure(&b->ceilings, b->loaded.model, r->n_threads, err))
         return -1;
     if (b->o->bench_output == BENCH_MD || b->o->verbose)
-        note_ceilings(&b->ceilings, r->n_threads);
+        bench_ceilings_note(&b->ceilings, r);
     return 0;
 }
 

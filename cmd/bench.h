@@ -23,10 +23,11 @@ int grid_parse(struct grid *g, const struct option_list *list, const char *flag,
 
 // --- a row ---
 
-struct bench_ceilings {
-    double read;        // bytes a second that all threads read; 0: not measured
-    double multiply[UNIT_COUNT]; // products a second; 0: not known
+struct bench_ceilings {       // the best that was seen
+    double read;                  // bytes a second that all threads read, or a card copies; 0: not measured
+    double multiply[UNIT_COUNT];  // products a second; 0: not known
     const char *unit[UNIT_COUNT]; // what forms them, NULL where not known
+    bool moves;                   // it is a processor's, and worth measuring again
 };
 
 struct bench_row {
@@ -47,16 +48,37 @@ struct bench_row {
     int64_t when;                       // seconds since 1970
     int n;                              // repetitions
     double *ns, *ts;                    // [n] nanoseconds, tokens a second
+    double *read_peaks, *multiply_peaks; // [n] the ceilings beside each: bytes, products a second; 0: not known
     double *peer_ts;                    // [n] of the other engine, NULL when there is none
     char peer_build[32];  // its build_commit
     double median_step_ms, p95_step_ms; // between tokens; 0 without generation
     double first_ms;                    // to the first token, of a prompt; 0 without one
     double bytes, products;             // a second
-    double read_part, multiply_part;    // of the ceilings, 0 when not known
+    double read_part, multiply_part;    // of the ceilings beside them, the median; 0 when not known
     enum cpu_unit unit;                 // that forms most products
     const char *unit_name;              // NULL: not known
     uint64_t peak_bytes;                // resident, the mapped file with it
 };
+
+// --- ceilings ---
+
+// Memory and each unit that multiplies. None for the plain C machine.
+int bench_ceilings_measure(struct bench_ceilings *c, const struct model *m, int n_threads, struct error *err);
+// For the user, on stderr.
+void bench_ceilings_note(const struct bench_ceilings *c, const struct bench_row *r);
+
+// The ceilings of one moment, of the unit that a row uses.
+struct bench_peaks {
+    double read, multiply;
+};
+// Measured again where they move; c keeps the best.
+int bench_ceilings_again(struct bench_ceilings *c, const struct model *m, const struct bench_row *r,
+                         struct bench_peaks *now, struct error *err);
+// Of n repetitions that do `work` each in so many nanoseconds, the median of its part of a ceiling a second; 0 where one of
+// these is not known.
+double bench_part(double work, const double *ns, const double *peaks, int n);
+
+// --- a row's words ---
 
 // "pp512", "tg128", "pp512+tg128", " @ d4096", " x8" for eight sequences.
 void bench_label(const struct measure_test *t, char out[64]);

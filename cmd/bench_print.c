@@ -33,6 +33,8 @@ void bench_row_free(struct bench_row *r)
 {
     free(r->ns);
     free(r->ts);
+    free(r->read_peaks);
+    free(r->multiply_peaks);
     free(r->peer_ts);
     *r = (struct bench_row){0};
 }
@@ -181,6 +183,12 @@ static void print_json(const struct bench_row *r, bool lines, struct text *out)
     print_samples(out, "samples_ns", r->ns, r->n, 0);
     text_print(out, ",%s", gap);
     print_samples(out, "samples_ts", r->ts, r->n, 4);
+    if (r->read_peaks && r->read_peaks[0] > 0) {
+        text_print(out, ",%s", gap);
+        print_samples(out, "samples_read_ceiling", r->read_peaks, r->n, 0);
+        text_print(out, ",%s", gap);
+        print_samples(out, "samples_multiply_ceiling", r->multiply_peaks, r->n, 0);
+    }
     if (r->peer_ts) {
         text_print(out, ",%s", gap);
         print_samples(out, "peer_samples_ts", r->peer_ts, r->n, 4);

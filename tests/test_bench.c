@@ -56,6 +56,18 @@ Test(bench, labels_are_those_of_llama_bench)
     cr_expect_str_eq(label, "pp512+tg128 x8");
 }
 
+// --- ceilings ---
+
+// The repetition is held against what the machine could do beside it, not against what it could do once.
+Test(bench, a_part_is_the_median_over_repetitions_each_of_its_own_ceiling)
+{
+    const double took[] = {1e9, 2e9, 4e9}, peaks[] = {200, 50, 50}, gone[] = {200, 0, 50};
+    cr_expect_float_eq(bench_part(100, took, peaks, 3), 0.5, 1e-12);      // 0.5, 1, 0.5
+    cr_expect_float_eq(bench_part(100, took, peaks, 2), 0.75, 1e-12);     // between the two
+    cr_expect_eq(bench_part(100, took, gone, 3), 0);                      // a ceiling that is not known
+    cr_expect_eq(bench_part(100, took, peaks, 0), 0);
+}
+
 // --- data ---
 
 // llama-bench of August 2026.
@@ -132,6 +144,23 @@ Test(bench, json_has_every_key_of_llama_bench_with_its_samples)
     cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(row, "samples_ns")), 3);
     cJSON_Delete(json);
     free(text);
+}
+
+Test(bench, ceilings_stand_beside_the_samples_where_they_were_measured)
+{
+    double peaks[] = {3e10, 4e10, 5e10};
+    struct bench_row r = a_row();
+    for (int with = 0; with < 2; with++) {
+        struct text out = {0};
+        r.read_peaks = r.multiply_peaks = with ? peaks : NULL;
+        bench_print_row(BENCH_JSONL, &r, true, &out);
+        cJSON *row = cJSON_ParseWithLength(out.data, out.size);
+        cr_assert(row, "%.*s", (int)out.size, out.data);
+        cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(row, "samples_read_ceiling")), with ? 3 : 0);
+        cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(row, "samples_multiply_ceiling")), with ? 3 : 0);
+        cJSON_Delete(row);
+        text_free(&out);
+    }
 }
 
 Test(bench, json_lines_are_one_object_each)
