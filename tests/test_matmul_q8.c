@@ -425,6 +425,51 @@ Test(matmul_q8, every_level_gives_the_bits_of_the_scalar_level, .timeout = 280)
         }
 }
 
+// Rows far apart go together where there are many of them, or long ones; there may be one more between two of them.
+Test(matmul_q8, one_column_of_many_rows_and_of_long_ones, .timeout = 280)
+{
+    static const struct {
+        int n_rows;
+        int64_t k;
+    } shapes[] = {{128, 2048}, {135, 1024}, {256, 2048}, {300, 512}, {33, 10240}};
+    struct random r = seeded("matmul_q8 far apart");
+    EACH_TYPE(type)
+    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        struct call c = call_new(&r, type, RANDOM, shapes[i].k, shapes[i].n_rows, 1);
+        check_levels(&c);
+        call_free(&c);
+    }
+}
+
+static void check_cut(struct row_cut cut, int height, const char *what)
+{
+    int seen[400] = {0};
+    for (int group = 0; group < cut.groups; group++)
+        for (int i = 0; i < height; i++) {
+            int row = row_of_cut(&cut, group, i);
+            cr_assert(row >= 0 && row < cut.n, "%s of %d rows, height %d: row %d", what, cut.n, height, row);
+            seen[row]++;
+        }
+    for (int row = 0; row < cut.n - 1; row++)  // the last stands in for those that are not there
+        cr_assert_eq(seen[row], 1, "%s of %d rows, height %d: row %d %d times", what, cut.n, height, row, seen[row]);
+    cr_assert(seen[cut.n - 1] >= 1, "%s of %d rows, height %d: no last row", what, cut.n, height);
+}
+
+Test(matmul_q8, a_cut_has_each_row_once_and_streams_do_not_meet_in_a_set)
+{
+    static const size_t strides[] = {34, 66, 144, 384, 1152, 1280, 1536, 1680, 2176, 2304, 3360, 4620, 11760};
+    for (int height = 8; height <= 16; height += 8)
+        for (int n = 1; n < 400; n++)
+            for (size_t i = 0; i < COUNT_OF(strides); i++) {
+                struct row_cut cut = row_cut_streams(n, height, strides[i]);
+                check_cut(cut, height, "streams");
+                check_cut(row_cut_neighbours(n, height), height, "neighbours");
+                size_t apart = (size_t)cut.row_step * strides[i], same = height == 8 ? 4096 : 2048;
+                cr_expect(cut.row_step < 8 || strides[i] < 256 || apart % same, "height %d, %d rows of %zu bytes: %zu apart",
+                          height, n, strides[i], apart);
+            }
+}
+
 // A column of +-most or +-(most - 1), all of one sign or mixed.
 static void level_activations(struct random *r, enum signs signs, int most, int64_t k, void *row)
 {

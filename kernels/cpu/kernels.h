@@ -190,18 +190,39 @@ static inline const uint8_t *matmul_rows_after(const struct matmul_args *a, int 
     return after == first && a->next ? a->next : (const uint8_t *)a->w + (size_t)after * a->w_stride;
 }
 
-// Which of n rows go together, `height` of them: neighbours, or (apart > 0) rows so many apart, n / height at least, so that
-// memory is read as `height` long streams. Where a group hangs over, the last row stands in for those that are not there.
+// Which of n rows go together, `height` of them: neighbours, or rows far apart, so that memory is read as `height` long
+// streams. Where a group hangs over, the last row stands in for those that are not there.
 struct row_cut {
     int n, groups;
     int group_step, row_step; // rows between groups, and between a group's rows
 };
 
-static inline struct row_cut row_cut_of(int n, int height, int apart)
+static inline struct row_cut row_cut_neighbours(int n, int height)
 {
-    if (apart)
-        return (struct row_cut){n, apart, 1, apart};
     return (struct row_cut){n, (n + height - 1) / height, height, 1};
+}
+
+// So many rows apart, n / height at least.
+static inline struct row_cut row_cut_apart(int n, int apart)
+{
+    return (struct row_cut){n, apart, 1, apart};
+}
+
+// Whether streams so many bytes apart begin at the same place of a way of the first-level cache, more of them than half of its
+// eight ways.
+static inline bool row_streams_meet(int height, size_t apart)
+{
+    enum { WAYS = 8, WAY = 4096, CLOSE = 128 };
+    return (apart + CLOSE) % (size_t)(WAYS * WAY / height) < 2 * CLOSE;
+}
+
+// As few rows apart as can be, or, of many, one more where these would meet, and drive each other out of the cache.
+static inline struct row_cut row_cut_streams(int n, int height, size_t stride)
+{
+    enum { MANY = 8 };
+    const size_t apart = (size_t)((n + height - 1) / height);
+    const bool move = apart >= MANY && row_streams_meet(height, apart * stride) && !row_streams_meet(height, (apart + 1) * stride);
+    return row_cut_apart(n, (int)apart + move);
 }
 
 static inline int row_of_cut(const struct row_cut *cut, int group, int i)

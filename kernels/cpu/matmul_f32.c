@@ -33,20 +33,20 @@ _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "pane
 
 // Where the hardware reads ahead by itself, memory is read as four long streams. Of four neighbours one row ends in the page
 // in which the next begins, and which of the two to follow the hardware cannot tell.
-static void rows_of_tile(const struct row_cut *cut, int tile, const void *w, size_t stride, const char *rows[TILE_ROWS])
+static void rows_of_tile(const struct row_cut *cut, int tile, const void *w, size_t stride, int n, const char *rows[])
 {
-    for (int i = 0; i < TILE_ROWS; i++)
+    for (int i = 0; i < n; i++)
         rows[i] = (const char *)w + (size_t)row_of_cut(cut, tile, i) * stride;
 }
 
-// What is read after a tile, behind the last of them what the caller reads next, whose rows are cut alike: these begin where
-// no row so far has led the hardware. Where that is not known, rows that are in the cache.
-static void rows_ahead(const struct matmul_args *a, const struct row_cut *cut, int tile, const char *rows[TILE_ROWS])
+// What is read after a tile of n rows, behind the last of them what the caller reads next, whose rows are cut alike: these
+// begin where no row so far has led the hardware. Where that is not known, rows that are in the cache.
+static void rows_ahead(const struct matmul_args *a, const struct row_cut *cut, int tile, int n, const char *rows[])
 {
     if (tile + 1 < cut->groups || !a->next)
-        rows_of_tile(cut, tile + 1, a->w, a->w_stride, rows);
+        rows_of_tile(cut, tile + 1, a->w, a->w_stride, n, rows);
     else
-        rows_of_tile(cut, 0, a->next, a->next_stride, rows);
+        rows_of_tile(cut, 0, a->next, a->next_stride, n, rows);
 }
 
 // Column c of a tile's sums, to its output.
@@ -61,12 +61,13 @@ static void put_column(const struct lanes *sums, int c, const struct row_cut *cu
 INLINE void matmul_few(const struct matmul_args *a, void (*run)(int cols, const struct tile *t))
 {
     const int quarter = (a->n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    const struct row_cut cut = row_cut_of(a->n_rows, TILE_ROWS, a->reading == READING_STREAMS ? quarter : 0);
+    const struct row_cut cut = a->reading == READING_STREAMS ? row_cut_apart(a->n_rows, quarter)
+                                                             : row_cut_neighbours(a->n_rows, TILE_ROWS);
     for (int tile = 0; tile < cut.groups; tile++) {
         struct lanes sums[TILE_ROWS * TILE_COLS];
         struct tile t = {.reading = a->reading, .k = a->k, .to = sums};
-        rows_of_tile(&cut, tile, a->w, a->w_stride, t.w);
-        rows_ahead(a, &cut, tile, t.next);
+        rows_of_tile(&cut, tile, a->w, a->w_stride, TILE_ROWS, t.w);
+        rows_ahead(a, &cut, tile, TILE_ROWS, t.next);
         for (int i = 0, col; (col = tile_cut(i, a->n_x, TILE_COLS)) < a->n_x; i++) {
             int cols = tile_cut(i + 1, a->n_x, TILE_COLS) - col;
             for (int c = 0; c < cols; c++)
@@ -76,6 +77,59 @@ INLINE void matmul_few(const struct matmul_args *a, void (*run)(int cols, const 
                 put_column(sums, c, &cut, tile, a->y[col + c]);
             t.next[0] = NULL; // the other columns find the rows in the cache
         }
+    }
+}
+
+// ---- one column of plain floats, where a register holds all lanes of a sum: twice as many streams
+
+enum { STREAMS = 8 };
+
+// Steps through STREAMS rows from element `from` to `end`, which are whole lines, while as much of what lies at `ahead` is
+// fetched into L2.
+INLINE void stream_lines(enum dtype type, const char *const w[STREAMS], const char *const ahead[STREAMS], const float *x,
+                         int64_t from, int64_t end, vec sums[STREAMS])
+{
+    const int64_t line = FETCH_LINE / (int64_t)weight_bytes(type);
+    for (int64_t at = from; at < end; at += line) {
+        UNROLL for (int r = 0; r < STREAMS; r++) {
+            __builtin_prefetch(ahead[r] + (size_t)(at - from) * weight_bytes(type), 0, 2);
+            UNROLL for (int64_t i = at; i < at + line; i += VEC)
+                sums[r] = vec_fma(weight_load(type, w[r] + (size_t)i * weight_bytes(type)), vec_load(x + i), sums[r]);
+        }
+    }
+}
+
+// Whole rows; beside their end the start of those that come after them is fetched.
+INLINE void stream_rows(enum dtype type, const char *const w[STREAMS], const char *const next[STREAMS], const float *x,
+                        int64_t k, vec sums[STREAMS])
+{
+    const int64_t turn = MAX(k - FETCH_STREAM / (int64_t)weight_bytes(type), 0);
+    const char *ahead[STREAMS];
+    for (int r = 0; r < STREAMS; r++) {
+        ahead[r] = w[r] + FETCH_STREAM;
+        sums[r] = (vec){0};
+    }
+    stream_lines(type, w, ahead, x, 0, turn, sums);
+    stream_lines(type, w, next, x, turn, k, sums);
+}
+
+// Whether a product goes this way: rows that end within a line are left to the tiles.
+INLINE bool goes_by_streams(const struct matmul_args *a, enum dtype type)
+{
+    return PARTS == 1 && a->n_x == 1 && a->reading == READING_STREAMS && a->k * (int64_t)weight_bytes(type) % FETCH_LINE == 0;
+}
+
+INLINE void matmul_streams(const struct matmul_args *a, enum dtype type)
+{
+    const struct row_cut cut = row_cut_apart(a->n_rows, (a->n_rows + STREAMS - 1) / STREAMS);
+    for (int group = 0; group < cut.groups; group++) {
+        const char *w[STREAMS], *next[STREAMS];
+        vec sums[STREAMS];
+        rows_of_tile(&cut, group, a->w, a->w_stride, STREAMS, w);
+        rows_ahead(a, &cut, group, STREAMS, next);
+        stream_rows(type, w, next, a->x[0], a->k, sums);
+        for (int r = 0; r < STREAMS; r++)
+            a->y[0][row_of_cut(&cut, group, r)] = lanes_sum((struct lanes){{sums[r]}});
     }
 }
 
@@ -247,17 +301,19 @@ static void matmul_panels(const struct matmul_args *a)
 // ---- the table
 
 // Up to `few` columns, decoding anew for each tile costs less than a panel.
-#define FLOATS(name, few)                                                                                              \
+#define FLOATS(name, NAME, few)                                                                                        \
     static void matmul_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \
-        if (a->n_x <= (few))                                                                                           \
+        if (goes_by_streams(a, DT_##NAME))                                                                             \
+            matmul_streams(a, DT_##NAME);                                                                              \
+        else if (a->n_x <= (few))                                                                                      \
             matmul_few(a, tile_##name);                                                                                \
         else                                                                                                           \
             matmul_panels(a);                                                                                          \
     }
-FLOATS(f32, TILE_COLS)
-FLOATS(f16, 4 * TILE_COLS)
-FLOATS(bf16, 4 * TILE_COLS)
+FLOATS(f32, F32, TILE_COLS)
+FLOATS(f16, F16, 4 * TILE_COLS)
+FLOATS(bf16, BF16, 4 * TILE_COLS)
 
 #define matmul_i8 NULL
 #define matmul_i16 NULL

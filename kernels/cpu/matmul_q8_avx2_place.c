@@ -114,15 +114,6 @@ bool ISA_FN(matmul_q8_fits_in_place)(const struct matmul_args *a)
     return a->n_x <= WIDTHS && (size_t)(q8_blocks(a->k) * a->n_x) <= SCRATCH_BYTES / sizeof(struct placed_column);
 }
 
-// An eighth, or a row more: eight lines a multiple of a page apart would share a set of the first-level cache.
-static int rows_apart(const struct matmul_args *a)
-{
-    enum { PAGE = 4096, NEAR = 512, MANY = 8 };
-    const int eighth = (a->n_rows + GROUP - 1) / GROUP;
-    const bool share = ((size_t)eighth * a->w_stride + NEAR) % PAGE < 2 * NEAR;
-    return share && eighth >= MANY ? eighth + 1 : eighth;
-}
-
 // The caller's next rows, cut alike: these begin where no row so far has led the hardware.
 static void fetch_heads(const struct matmul_args *a, const struct row_cut *cut)
 {
@@ -167,7 +158,8 @@ void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
             ISA_FN(matmul_q8_prepare)(a, j, i, &c->c);
             memcpy(c->q, c->c.q, (size_t)(32 * blocks_in_span(a, i)));
         }
-    const struct row_cut cut = row_cut_of(a->n_rows, GROUP, reads_apart(a->type, a->n_x) ? rows_apart(a) : 0);
+    const struct row_cut cut = reads_apart(a->type, a->n_x) ? row_cut_streams(a->n_rows, GROUP, a->w_stride)
+                                                            : row_cut_neighbours(a->n_rows, GROUP);
     for (int group = 0; group < cut.groups; group++)
         multiply_group(a, &l, &cut, group);
 }

@@ -9,8 +9,11 @@
 //     column waits for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
 //   - What is the same for rows and needs few lanes (headers, scales, mins) is unpacked with a lane a row, too.
 //   - While a row is read, as many bytes are asked for as it has there, some way on: its own, and near its end those of the
-//     row 16 further on, or (READING_STREAMS) those that come in the order of memory. Behind the last rows these are the
-//     caller's next ones. Without that, each item would begin at the speed of cache misses.
+//     row that comes after it. Behind the last rows these are the caller's next ones. Without that, each item would begin at
+//     the speed of cache misses.
+//   - Which 16 rows go together is a question of how the CPU reads (enum reading): neighbours, or, READING_STREAMS and one
+//     column, rows a sixteenth of all apart, sixteen long streams. Of two columns and more, or of nibbles with blocks of 32,
+//     neighbours ask for what comes in the order of memory.
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 #include "kernels/cpu/matmul_q8_avx512_scales.h"
 
@@ -21,8 +24,9 @@ enum { AHEAD = 3, AHEAD_STREAMS = 8 };
 // And of READING_STREAMS between the request that brings them from L2 to L1 and their use.
 enum { NEAR = 2 };
 
-// Q8_0, one column, READING_STREAMS: bytes of a stream between request and use.
-enum { AHEAD_APART = 4096 };
+// Rows far apart: bytes of a stream between request and use; and from how many bytes a row on it is worth it for types whose
+// blocks are more than two or three lines.
+enum { AHEAD_APART = 4096, LONG_ROW = 8192 };
 
 enum { COLUMNS_MAX = 7 };
 
@@ -396,18 +400,35 @@ INLINE struct ahead ahead_of(const struct matmul_args *a, int first, int64_t spa
                : ahead_by_row(a, first, span, q8_blocks(a->k), bytes, streams ? AHEAD_STREAMS : AHEAD);
 }
 
-// n columns, known to the compiler.
-INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, int n)
+INLINE struct row_cut cut_rows(const struct matmul_args *a, bool apart)
 {
-    int64_t n_blocks = a->k / 256;
-    for (int first = 0; first < a->n_rows; first += GROUP) {
-        struct rows16 g = rows_from(a, first);
+    return apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
+}
+
+// `apart`, known to the compiler: of one column.
+INLINE void store_rows(const struct matmul_args *a, const struct row_cut *cut, int group, bool apart, int n,
+                       const __m512 d[COLUMNS_MAX])
+{
+    if (apart)
+        store_cut(cut, group, d[0], a->y[0]);
+    else
+        store(a, group * GROUP, n, d);
+}
+
+// n columns, known to the compiler.
+INLINE void decode_256_cut(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, bool apart, int n)
+{
+    const int64_t n_blocks = a->k / 256;
+    const struct row_cut cut = cut_rows(a, apart);
+    for (int group = 0; group < cut.groups; group++) {
+        struct rows16 g = rows_of_cut(a, &cut, group);
         __m512 d[COLUMNS_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
-            struct ahead ahead = ahead_of(a, first, b, bytes, bytes, true);
+            struct ahead ahead = apart ? ahead_in_streams(a, &cut, group, (size_t)b * bytes, AHEAD_APART)
+                                       : ahead_of(a, group * GROUP, b, bytes, bytes, true);
             struct view x[COLUMNS_MAX];
             struct sums16 t;
             UNROLL
@@ -422,8 +443,17 @@ INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t byte
                 d[j] = _mm512_fmadd_ps(s, _mm512_set1_ps(q8_scales(a->x[j], a->k)[b]), d[j]);
             }
         }
-        store(a, first, n, d);
+        store_rows(a, &cut, group, apart, n, d);
     }
+}
+
+// One column goes by streams where rows have `apart_from` bytes at least.
+INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, size_t apart_from, int n)
+{
+    if (n == 1 && a->reading == READING_STREAMS && a->w_stride >= apart_from)
+        decode_256_cut(a, sums, bytes, mins, true, n);
+    else
+        decode_256_cut(a, sums, bytes, mins, false, n);
 }
 
 // ---- types with blocks of 32: eight of them go together, or what a row ends with
@@ -591,14 +621,14 @@ INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, co
     }
 }
 
-// n columns, known to the compiler: eight blocks at a time, or what a row ends with. One column of Q8_0, which takes the fewest
-// instructions a byte, keeps up with sixteen streams.
+// n columns, known to the compiler: eight blocks at a time, or what a row ends with. Of these types Q8_0 alone gains by sixteen
+// streams.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
     const int64_t spans = q8_blocks(a->k);
     const bool apart = !s && n == 1 && a->reading == READING_STREAMS;
-    const struct row_cut cut = row_cut_of(a->n_rows, GROUP, apart ? (a->n_rows + GROUP - 1) / GROUP : 0);
+    const struct row_cut cut = cut_rows(a, apart);
     for (int group = 0; group < cut.groups; group++) {
         const int first = group * GROUP;
         struct rows16 g = rows_of_cut(a, &cut, group);
@@ -622,10 +652,7 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
             for (int j = 0; j < n; j++)
                 d[j] = _mm512_fmadd_ps(sum[j], _mm512_set1_ps(q8_scales(a->x[j], a->k)[span]), d[j]);
         }
-        if (apart)
-            store_cut(&cut, group, d[0], a->y[0]);
-        else
-            store(a, first, n, d);
+        store_rows(a, &cut, group, apart, n, d);
     }
 }
 
@@ -655,12 +682,12 @@ DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, n))
 DECODE(q8_0, UP_TO_4, decode_32(a, NULL, n))
 DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, n))
 DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, n))
-DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, 84, true, n))
-DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, 110, false, n))
-DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, 144, true, n))
-DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, 176, true, n))
-DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, 210, false, n))
-DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, 136, false, n))
+DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, 84, true, 0, n))
+DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, 110, false, 0, n))
+DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, 144, true, 0, n))
+DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, 176, true, LONG_ROW, n))
+DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, 210, false, LONG_ROW, n))
+DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, 136, false, 0, n))
 // clang-format on
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
