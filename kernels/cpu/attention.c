@@ -115,21 +115,22 @@ static void set_next(struct work *w, int32_t at, int32_t first, int32_t hi, enum
         next_part == KV_KEY ? dtype_row_bytes(a->k_type, a->dim_k) : dtype_row_bytes(a->v_type, a->dim_v);
 }
 
-// How much further on lies what is fetched while a page is read: PAGE_AHEAD bytes, at most a whole page.
-static size_t page_ahead(size_t row_bytes)
+// How much further on lies what is fetched while a page is read: at most a whole page.
+static size_t page_ahead(const struct work *w, size_t row_bytes)
 {
-    return MIN(PAGE_AHEAD, KV_PAGE * row_bytes);
+    const size_t most = w->a->reading == READING_STREAMS ? PAGE_AHEAD_L2 : PAGE_AHEAD_L1;
+    return MIN(most, KV_PAGE * row_bytes);
 }
 
 // While rows [lo, hi) of a page are at work, those further on are fetched, be it in the next page.
 static void fetch_rows(const struct work *w, const uint8_t *page, size_t row_bytes, int lo, int hi)
 {
-    const size_t size = KV_PAGE * row_bytes, ahead = page_ahead(row_bytes);
+    const size_t size = KV_PAGE * row_bytes, ahead = page_ahead(w, row_bytes);
     for (size_t i = (size_t)lo * row_bytes + ahead; i < (size_t)hi * row_bytes + ahead; i += 64) {
         if (i < size)
-            __builtin_prefetch(page + i);
+            fetch_line((const char *)page + i, w->a->reading);
         else if (w->next)
-            __builtin_prefetch(w->next + (i - size));
+            fetch_line((const char *)w->next + (i - size), w->a->reading);
     }
 }
 
@@ -359,7 +360,7 @@ static bool values_lie_plain(const struct work *w)
 static struct value_step value_step(const struct work *w, int32_t at, int32_t lo, int32_t hi)
 {
     return (struct value_step){.f = values_f32,
-                               .rows = {(const char *)w->page, (size_t)value_stride(w->stride_v) * sizeof(float), 0},
+                               .rows = {(const char *)w->page, (size_t)value_stride(w->stride_v) * sizeof(float), 0, w->a->reading},
                                .at = at,
                                .lo = MAX(0, lo - at),
                                .hi = hi - at,
@@ -371,14 +372,14 @@ static struct value_step value_step(const struct work *w, int32_t at, int32_t lo
 static void add_plain_values(struct work *w, int32_t lo, int32_t hi)
 {
     const struct attention_args *a = w->a;
-    const size_t row_bytes = dtype_row_bytes(a->v_type, a->dim_v), ahead = page_ahead(row_bytes);
+    const size_t row_bytes = dtype_row_bytes(a->v_type, a->dim_v), ahead = page_ahead(w, row_bytes);
     const int turn = KV_PAGE - (int)(ahead / row_bytes);
     int32_t first = lo / KV_PAGE * KV_PAGE;
     for (int32_t at = first; at < hi; at += KV_PAGE) {
         const uint8_t *page = page_rows(w, a->v, at);
         struct value_step step = value_step(w, at, lo, MIN(hi, at + KV_PAGE));
         step.f = a->v_type == DT_F16 ? values_f16 : values_f32;
-        step.rows = (struct value_rows){(const char *)page, row_bytes, ahead};
+        step.rows = (struct value_rows){(const char *)page, row_bytes, ahead, a->reading};
         struct value_step rest = step;
         step.hi = MIN(step.hi, turn);
         rest.lo = MAX(rest.lo, turn);

@@ -390,6 +390,7 @@ static void do_attention(const struct item *it, const struct tensor *n)
         .k_type = type[KV_KEY],
         .v_type = type[KV_VALUE],
         .scratch = it->local,
+        .reading = r->k->reading,
     };
     r->k->attention(&a);
 }

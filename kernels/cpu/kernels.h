@@ -255,6 +255,7 @@ struct attention_args {
     size_t page_bytes;         // from page to page
     enum dtype k_type, v_type;
     void *scratch;
+    enum reading reading;      // of the level
 };
 
 // The (row, head) pairs of a sequence that are taken together, on every level: a page of keys or values is made ready once
