@@ -19,6 +19,7 @@
 enum {
     TURN_QUERIES = 24, // from here on, turning a page of keys costs less than the shuffles that it saves
     VALUE_ROWS = 8,    // that are decoded at a time
+    KEY_ROWS = 16,
 };
 
 // One (row, head) pair. It sees the positions [lo, hi).
@@ -54,12 +55,6 @@ static int value_stride(int stride_v)
     return stride_v + (stride_v < 256 ? 0 : LANES);
 }
 
-// Pages that are decoded at a time: more work for each tile, as long as the L1 cache holds them.
-static int value_pages(int stride_v)
-{
-    return stride_v <= 64 ? 2 : 1;
-}
-
 static float *take(char **at, int64_t floats)
 {
     float *p = (float *)*at;
@@ -73,8 +68,7 @@ static struct work work_cut(const struct attention_args *a)
     struct work w = {.a = a, .stride_k = padded(a->dim_k), .stride_v = padded(a->dim_v)};
     char *at = a->scratch;
     int64_t keys = w.stride_k + LANES; // with the gaps of turned_lane
-    int64_t values = value_pages(w.stride_v) * value_stride(w.stride_v);
-    w.page = take(&at, KV_PAGE * MAX(keys, values));
+    w.page = take(&at, KV_PAGE * MAX(keys, value_stride(w.stride_v)));
     w.rows = take(&at, VEC * w.stride_k);
     w.capacity = attention_pairs(a->dim_k, a->dim_v);
     w.padded_q = take(&at, a->dim_k == w.stride_k ? 0 : (int64_t)w.capacity * w.stride_k);
@@ -173,6 +167,7 @@ static struct seen seen_by(const struct query *q, int n)
 struct key_rows {
     enum dtype type;
     const char *rows;
+    int first; // which row of the page the first is
     const uint8_t *page; // whose rows are read for the first time, so that others are fetched meanwhile; NULL: none
 };
 
@@ -186,7 +181,7 @@ static void score_rows(const struct work *w, const struct key_rows *k, int lo, i
         if (k->page)
             fetch_rows(w, k->page, page_row, row, MIN(row + TILE_ROWS, hi));
         for (int r = 0; r < TILE_ROWS; r++)
-            keys[r] = k->rows + (size_t)MIN(row + r, hi - 1) * row_bytes;
+            keys[r] = k->rows + (size_t)(MIN(row + r, hi - 1) - k->first) * row_bytes;
         if (k->type == DT_F16)
             row_tiles(DT_F16, queries, keys, w->q + i, w->stride_k, scores + row);
         else
@@ -195,20 +190,28 @@ static void score_rows(const struct work *w, const struct key_rows *k, int lo, i
 }
 
 // Of the keys [lo, hi) of the page that begins at position `at`, for all queries.
+static void score_tiles_of_rows(const struct work *w, struct key_rows k, int32_t at, int lo, int hi)
+{
+    for (int t = 0, i; (i = tile_cut(t, w->n, ROW_QUERIES)) < w->n; t++, k.page = NULL)
+        score_rows(w, &k, lo, hi, i, tile_cut(t + 1, w->n, ROW_QUERIES) - i,
+                   w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN);
+}
+
+// What must be decoded is so a few rows at a time, which the L1 cache holds until all queries have seen them.
 static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
 {
     const struct attention_args *a = w->a;
     const uint8_t *page = page_rows(w, a->k, at);
-    struct key_rows k = {a->k_type, (const char *)page, page};
     lo = lo / TILE_ROWS * TILE_ROWS;
-    if (!plain(a->k_type, a->dim_k)) {
-        decode_rows(a->k_type, page, lo, hi - lo, a->dim_k, w->page + lo * w->stride_k, w->stride_k);
-        k.type = DT_F32;
-        k.rows = (const char *)w->page;
+    if (plain(a->k_type, a->dim_k)) {
+        score_tiles_of_rows(w, (struct key_rows){a->k_type, (const char *)page, 0, page}, at, lo, hi);
+        return;
     }
-    for (int t = 0, i; (i = tile_cut(t, w->n, ROW_QUERIES)) < w->n; t++, k.page = NULL)
-        score_rows(w, &k, lo, hi, i, tile_cut(t + 1, w->n, ROW_QUERIES) - i,
-                   w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN);
+    for (int row = lo, end; row < hi; row = end) {
+        end = MIN(row + KEY_ROWS, hi);
+        decode_rows(a->k_type, page, row, end - row, a->dim_k, w->page, w->stride_k);
+        score_tiles_of_rows(w, (struct key_rows){DT_F32, (const char *)w->page, row, page}, at, row, end);
+    }
 }
 
 // ---- scores, many queries
@@ -392,8 +395,8 @@ static void add_plain_values(struct work *w, int32_t lo, int32_t hi)
     }
 }
 
-// The values [lo, hi) of the page at `at`, to the given rows.
-static void decode_values(const struct work *w, int32_t at, int lo, int hi, float *rows)
+// The values [lo, hi) of the page at `at`, in float32.
+static void decode_values(const struct work *w, int32_t at, int lo, int hi)
 {
     const struct attention_args *a = w->a;
     const uint8_t *page = page_rows(w, a->v, at);
@@ -401,20 +404,18 @@ static void decode_values(const struct work *w, int32_t at, int lo, int hi, floa
     for (int i = lo, n; i < hi; i += n) {
         n = MIN(hi - i, VALUE_ROWS);
         fetch_rows(w, page, dtype_row_bytes(a->v_type, a->dim_v), i, i + n);
-        decode_rows(a->v_type, page, i, n, a->dim_v, rows + i * stride, stride);
+        decode_rows(a->v_type, page, i, n, a->dim_v, w->page + i * stride, stride);
     }
 }
 
+// Page by page: two of narrow values would fill a first-level cache of 32 KB, and be gone when they are wanted.
 static void add_decoded_values(struct work *w, int32_t lo, int32_t hi)
 {
-    int32_t first = lo / KV_PAGE * KV_PAGE, slots = value_pages(w->stride_v) * KV_PAGE;
-    int stride = value_stride(w->stride_v);
-    for (int32_t at = first; at < hi; at += slots) {
-        int32_t end = MIN(hi, at + slots);
-        for (int32_t page = at; page < end; page += KV_PAGE) {
-            set_next(w, page, first, hi, KV_VALUE);
-            decode_values(w, page, MAX(0, lo - page), MIN(KV_PAGE, end - page), w->page + (page - at) * stride);
-        }
+    int32_t first = lo / KV_PAGE * KV_PAGE;
+    for (int32_t at = first; at < hi; at += KV_PAGE) {
+        int32_t end = MIN(hi, at + KV_PAGE);
+        set_next(w, at, first, hi, KV_VALUE);
+        decode_values(w, at, MAX(0, lo - at), end - at);
         add_step(w, value_step(w, at, lo, end));
     }
 }

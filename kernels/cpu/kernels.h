@@ -260,11 +260,11 @@ struct attention_args {
 
 // The (row, head) pairs of a sequence that are taken together, on every level: a page of keys or values is made ready once
 // for all of them. The scratch holds their scores, sums and, where these are widened to whole LANES, queries, beside a
-// page in float32 (two of values where they are narrow) and LANES rows of keys.
+// page in float32 and LANES rows of keys.
 static inline int attention_pairs(int dim_k, int dim_v)
 {
     int64_t k = (dim_k + LANES - 1) / LANES * LANES, v = (dim_v + LANES - 1) / LANES * LANES;
-    int64_t page = KV_PAGE * (MAX(MAX(k, v), 2 * 64) + LANES) + LANES * k;
+    int64_t page = KV_PAGE * (MAX(k, v) + LANES) + LANES * k;
     int64_t pair = ATTENTION_SPAN + v + (k == dim_k ? 0 : k) + LANES; // the last: what is noted of it
     return (int)((SCRATCH_BYTES / (int)sizeof(float) - page) / pair);
 }
