@@ -19,7 +19,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -218,10 +217,16 @@ void bench_each_step(const struct bench_row *r, int n_batch, void (*take)(void *
     }
 }
 
-static uint64_t peak_bytes(void)
+// Of the process, as it stands. A run takes no memory and gives none back, so what is resident behind it is its peak; the
+// kernel's own peak would be that of the memory by which ceilings are measured.
+static uint64_t resident_bytes(void)
 {
-    struct rusage u;
-    return getrusage(RUSAGE_SELF, &u) ? 0 : (uint64_t)u.ru_maxrss * 1024;
+    unsigned long long mapped, resident;
+    FILE *f = fopen("/proc/self/statm", "r");
+    int n = f ? fscanf(f, "%llu %llu", &mapped, &resident) : 0;
+    if (f)
+        fclose(f);
+    return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
 // What a repetition reads and multiplies.
@@ -251,7 +256,6 @@ static void rate(struct bench_row *r, const struct work *w)
     r->products = w->products / seconds;
     r->read_part = bench_part(w->bytes, r->ns, r->read_peaks, r->n);
     r->multiply_part = bench_part(w->products, r->ns, r->multiply_peaks, r->n);
-    r->peak_bytes = peak_bytes();
 }
 
 static int alloc_samples(const struct bench *b, struct bench_row *r, struct error *err)
@@ -300,8 +304,10 @@ static int repeat_once(struct bench *b, struct session *s, struct bench_row *r, 
     const struct measure_test *t = &r->test;
     struct measure_result one = {.step_ms = step_ms};
     struct bench_peaks before = *now;
-    if (measure_run(s, b->loaded.model, t, text, &one, err) ||
-        bench_ceilings_again(&b->ceilings, b->loaded.model, r, now, err))
+    if (measure_run(s, b->loaded.model, t, text, &one, err))
+        return -1;
+    r->peak_bytes = MAX(r->peak_bytes, resident_bytes());
+    if (bench_ceilings_again(&b->ceilings, b->loaded.model, r, now, err))
         return -1;
     double ms = (t->n_prompt ? one.prompt_ms : 0) + (t->n_gen ? one.gen_ms : 0);
     r->ns[i] = ms * 1e6;

@@ -133,6 +133,21 @@ Test(device, bench_names_the_card)
     cr_expect(strstr(out, "| CPU        |"), "%s", out);
 }
 
+// By their ceilings rows are judged; the memory that is read for these (512 MiB) is none that a model needs.
+Test(device, bench_measures_ceilings_beside_a_run_and_not_their_memory)
+{
+    char out[OUT_SIZE];
+    double peak = 0, first = 0, second = 0;
+    needs_builtin();
+    quern("", "bench --device cpu -p 0 -n 2 -r 2 -t 1 -o json", out);
+    const char *at = strstr(out, "\"peak_bytes\": "), *ceiling = strstr(out, "\"samples_read_ceiling\": [ ");
+    cr_assert(at && ceiling, "%s", out);
+    cr_expect_eq(sscanf(at, "%*s %lf", &peak), 1);
+    cr_expect_eq(sscanf(ceiling, "%*s [ %lf, %lf ]", &first, &second), 2, "%s", ceiling);
+    cr_expect(peak > 1e6 && peak < 256e6, "%.0f bytes", peak);
+    cr_expect(first > 1e8 && second > 1e8, "%s", ceiling);
+}
+
 // Every row is there, and no result differs from the CPU's: the program ends badly where one does.
 Test(device, the_building_blocks_run_on_a_card, .timeout = 120)
 {
