@@ -231,7 +231,7 @@ static void run(const struct kernels *k, const struct product *p)
                             .n_tiled = p->n_x,
                             .y = p->at,
                             .scratch = p->scratch,
-                            .reading = k->reading};
+                            .reading = kernels_reading(k)};
     for (int64_t row = 0; row < p->n_rows; row += ITEM_ROWS) {
         a.w = p->w + (size_t)row * p->row_bytes;
         a.n_rows = (int)MIN(p->n_rows - row, ITEM_ROWS);

@@ -113,7 +113,7 @@ static void multiply(void *arg)
                             .n_x = (int)p->n,
                             .y = p->at,
                             .scratch = p->scratch,
-                            .reading = p->k ? p->k->reading : READING_BY_ROW};
+                            .reading = p->k ? kernels_reading(p->k) : READING_BY_ROW};
     int64_t step = p->k ? ITEM_ROWS : p->n;
     for (int64_t row = 0; row < p->n; row += step) {
         a.w = p->w + row * p->n;

@@ -689,10 +689,12 @@ static void product_read_otherwise(const struct kernels *k, struct matmul_args a
 {
     void *before = malloc(y.size);
     memcpy(before, y.data, y.size);
-    memset(y.data, POISON, y.size);
-    a.reading = a.reading == READING_BY_ROW ? READING_STREAMS : READING_BY_ROW;
-    k->matmul_f32[a.type](&a);
-    cr_assert_arr_eq(before, y.data, y.size, "%s %s: reading changes bits", k->name, dtype_info[a.type].name);
+    for (int i = 1; i < READING_COUNT; i++) {
+        memset(y.data, POISON, y.size);
+        a.reading = (enum reading)((a.reading + 1) % READING_COUNT);
+        k->matmul_f32[a.type](&a);
+        cr_assert_arr_eq(before, y.data, y.size, "%s %s: reading %d changes bits", k->name, dtype_info[a.type].name, (int)a.reading);
+    }
     free(before);
 }
 

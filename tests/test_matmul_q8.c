@@ -214,11 +214,13 @@ static void read_otherwise(const struct kernels *k, struct matmul_args a, struct
 {
     void *before = malloc(out.size);
     memcpy(before, out.data, out.size);
-    memset(out.data, POISON, out.size);
-    a.reading = a.reading == READING_BY_ROW ? READING_STREAMS : READING_BY_ROW;
     a.x_tiles = NULL;
-    k->matmul_q8[a.type](&a);
-    cr_assert_arr_eq(before, out.data, out.size, "%s %s: reading changes bits", k->name, dtype_info[a.type].name);
+    for (int i = 1; i < READING_COUNT; i++) {
+        memset(out.data, POISON, out.size);
+        a.reading = (enum reading)((a.reading + 1) % READING_COUNT);
+        k->matmul_q8[a.type](&a);
+        cr_assert_arr_eq(before, out.data, out.size, "%s %s: reading %d changes bits", k->name, dtype_info[a.type].name, (int)a.reading);
+    }
     free(before);
 }
 

@@ -112,7 +112,7 @@ static void set_next(struct work *w, int32_t at, int32_t first, int32_t hi, enum
 // How much further on lies what is fetched while a page is read: at most a whole page.
 static size_t page_ahead(const struct work *w, size_t row_bytes)
 {
-    const size_t most = w->a->reading == READING_STREAMS ? PAGE_AHEAD_L2 : PAGE_AHEAD_L1;
+    const size_t most = reads_streams(w->a->reading) ? PAGE_AHEAD_L2 : PAGE_AHEAD_L1;
     return MIN(most, KV_PAGE * row_bytes);
 }
 

@@ -21,7 +21,7 @@ enum { PAGE_AHEAD_L1 = 4096, PAGE_AHEAD_L2 = 16384 };
 
 INLINE void fetch_line(const char *at, enum reading reading)
 {
-    if (reading == READING_STREAMS)
+    if (reads_streams(reading))
         __builtin_prefetch(at, 0, 2);
     else
         __builtin_prefetch(at);

@@ -128,6 +128,7 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
         return fail(err, E_MEMORY, "no memory for a plan");
     p->graph = g;
     p->kernels = cpu->kernels;
+    p->reading = kernels_reading(cpu->kernels);
     p->options = *o;
     p->blas = cpu->options.blas;
     struct q8_rules q8 = {takes_q8, q8_row_bytes, tiles_bytes, cpu};

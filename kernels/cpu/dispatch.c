@@ -128,6 +128,12 @@ const struct kernels *kernels_best(void)
     return kernels_at(0);
 }
 
+enum reading kernels_reading(const struct kernels *k)
+{
+    const enum reading best = kernels_best()->reading;
+    return reads_streams(k->reading) && reads_streams(best) ? best : k->reading;
+}
+
 static const struct level *level_find(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(levels); i++)

@@ -299,7 +299,7 @@ static struct matmul_args matmul_of(const struct item *it, const struct weight *
                                 .scratch = it->local,
                                 .next = it->next.w,
                                 .next_stride = it->next.stride,
-                                .reading = it->run->k->reading};
+                                .reading = it->run->plan->reading};
 }
 
 static void multiply(const struct run *r, const struct matmul_args *a, bool q8)
@@ -390,7 +390,7 @@ static void do_attention(const struct item *it, const struct tensor *n)
         .k_type = type[KV_KEY],
         .v_type = type[KV_VALUE],
         .scratch = it->local,
-        .reading = r->k->reading,
+        .reading = p->reading,
     };
     r->k->attention(&a);
 }

@@ -20,6 +20,7 @@ struct kv_offset {
 struct plan {
     const struct graph *graph;
     const struct kernels *kernels;
+    enum reading reading; // with them, on this CPU
     struct compile_options options;
     bool blas;
     const atomic_bool *cancel;

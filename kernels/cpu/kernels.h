@@ -162,8 +162,15 @@ static inline void q8_words_put(struct q8_words *w, int i, const int8_t q[Q8_BLO
 enum reading {
     READING_BY_ROW,  // neighbours side by side, each row asks for its own bytes some way ahead
     READING_STREAMS, // few streams, as long as can be, that the hardware follows; or bytes asked for in the order of memory
+    READING_ASKED,   // such streams, and what lies further on in them is asked for as well, into L2
     READING_COUNT,
 };
+
+static inline bool reads_streams(enum reading reading)
+{
+    return reading != READING_BY_ROW;
+}
+
 struct matmul_args {
     const void *w;          // first row
     size_t w_stride;        // bytes from row to row
@@ -178,7 +185,7 @@ struct matmul_args {
     void *scratch;          // SCRATCH_BYTES, 64-byte aligned
     const void *next;       // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
     size_t next_stride;
-    enum reading reading;   // of the level
+    enum reading reading;   // see kernels_reading
 };
 typedef void matmul_fn(const struct matmul_args *a);
 
@@ -255,7 +262,7 @@ struct attention_args {
     size_t page_bytes;         // from page to page
     enum dtype k_type, v_type;
     void *scratch;
-    enum reading reading;      // of the level
+    enum reading reading;      // see kernels_reading
 };
 
 // The (row, head) pairs of a sequence that are taken together, on every level: a page of keys or values is made ready once
@@ -305,7 +312,7 @@ struct kernels {
     matmul_fn *const *matmul_f32;  // never NULL for a type that decodes
     // Whether matmul_q8 multiplies n columns by a type in tiles, and is faster with x_tiles; NULL: the level has none.
     bool (*in_tiles)(enum dtype type, int64_t n);
-    enum reading reading;
+    enum reading reading; // where this is the best level of a CPU
     size_t item_bytes;  // of weights, about, that a call for few rows is best given: long enough to stream
 };
 
@@ -318,5 +325,7 @@ const struct kernels *kernels_best(void);
 const struct kernels *kernels_find(const char *name, struct error *err);
 int kernels_count(void);                       // levels of this binary that this CPU runs
 const struct kernels *kernels_at(int i);       // best first
+// How this CPU reads with a level: a level that reads streams does so as the CPU's best one does, where that reads streams.
+enum reading kernels_reading(const struct kernels *k);
 
 #endif

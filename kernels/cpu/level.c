@@ -29,7 +29,7 @@
 #define READING_i8mm READING_BY_ROW
 #define READING_avx2 READING_STREAMS
 #define READING_avxvnni READING_STREAMS
-#define READING_avx512 READING_STREAMS
+#define READING_avx512 READING_ASKED
 
 // Of weights in an item: of streams each is a fourth to a sixteenth of it.
 enum { ITEM_BY_ROW = 96 << 10, ITEM_STREAMS = 320 << 10 };
@@ -60,7 +60,7 @@ enum { ITEM_BY_ROW = 96 << 10, ITEM_STREAMS = 320 << 10 };
         .matmul_f32 = ISA_FN(matmul_f32_table),                                                                        \
         .in_tiles = tiles,                                                                                             \
         .reading = way,                                                                                                \
-        .item_bytes = (way) == READING_STREAMS ? ITEM_STREAMS : ITEM_BY_ROW,                                           \
+        .item_bytes = (way) == READING_BY_ROW ? ITEM_BY_ROW : ITEM_STREAMS,                                           \
     }
 
 const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), ISA_FN(IN_TILES),

@@ -61,8 +61,8 @@ static void put_column(const struct lanes *sums, int c, const struct row_cut *cu
 INLINE void matmul_few(const struct matmul_args *a, void (*run)(int cols, const struct tile *t))
 {
     const int quarter = (a->n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    const struct row_cut cut = a->reading == READING_STREAMS ? row_cut_apart(a->n_rows, quarter)
-                                                             : row_cut_neighbours(a->n_rows, TILE_ROWS);
+    const struct row_cut cut =
+        reads_streams(a->reading) ? row_cut_apart(a->n_rows, quarter) : row_cut_neighbours(a->n_rows, TILE_ROWS);
     for (int tile = 0; tile < cut.groups; tile++) {
         struct lanes sums[TILE_ROWS * TILE_COLS];
         struct tile t = {.reading = a->reading, .k = a->k, .to = sums};
@@ -116,7 +116,7 @@ INLINE void stream_rows(enum dtype type, const char *const w[STREAMS], const cha
 // Whether a product goes this way: rows that end within a line are left to the tiles.
 INLINE bool goes_by_streams(const struct matmul_args *a, enum dtype type)
 {
-    return PARTS == 1 && a->n_x == 1 && a->reading == READING_STREAMS && a->k * (int64_t)weight_bytes(type) % FETCH_LINE == 0;
+    return PARTS == 1 && a->n_x == 1 && a->reading == READING_ASKED && a->k * (int64_t)weight_bytes(type) % FETCH_LINE == 0;
 }
 
 INLINE void matmul_streams(const struct matmul_args *a, enum dtype type)
@@ -150,7 +150,7 @@ static bool is_16_bits(enum dtype type)
 static bool is_packed(const struct matmul_args *a)
 {
     if (!PACKS_ALL)
-        return is_16_bits(a->type) && a->reading == READING_STREAMS;
+        return is_16_bits(a->type) && reads_streams(a->reading);
     return a->type != DT_F32 || a->n_x > 8 * TILE_COLS;
 }
 

@@ -28,7 +28,7 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m25
 }
 
 // Types whose blocks are read from their first byte to their last are read as eight long streams, rows an eighth of all
-// apart, which the hardware follows. Of the others, rows that are neighbours, the bytes are asked for in memory's order; and
+// apart, which the hardware follows, and which are asked for where this CPU gains by it. Of the others, rows that are neighbours, the bytes are asked for in memory's order; and
 // of all, where three columns and more leave the time for it.
 INLINE bool reads_apart(enum dtype type, int columns)
 {
@@ -41,6 +41,7 @@ struct place {
     const struct placed_column *columns; // by span, then by column
     int64_t spans;
     int last; // blocks of 32 in the last span
+    bool asks; // READING_ASKED: of long streams
 };
 typedef void place_fn(const struct place *l, __m256 out[IN_PLACE]);
 
@@ -49,6 +50,16 @@ INLINE void advance(struct rows8 *g, size_t bytes)
     UNROLL
     for (int r = 0; r < GROUP; r++)
         g->at[r] += bytes;
+}
+
+// What eight long streams hold 2 KB further on than byte `at` of their rows, into L2.
+INLINE void ask_streams(const struct rows8 *g, size_t at, int bytes)
+{
+    enum { AHEAD = 2048 };
+    UNROLL
+    for (int r = 0; r < GROUP; r++)
+        for (int i = 0; i < bytes; i += 64)
+            _mm_prefetch((const char *)g->at[r] + at + AHEAD + i, _MM_HINT_T1);
 }
 
 #define PLACE_256(n_columns, name, NAME)                                                                               \
@@ -62,6 +73,8 @@ INLINE void advance(struct rows8 *g, size_t bytes)
             struct panel p;                                                                                            \
             struct sink s = {.p = &p, .n = n_columns, .columns = c};                                                   \
             const uint8_t *end = g.ahead + GROUP * (size_t)BYTES_##NAME;                                               \
+            if (!g.fetches && l->asks)                                                                                 \
+                ask_streams(&g, 0, BYTES_##NAME);                                                                      \
             unpack_##name(&g, &p, &s);                                                                                 \
             fetch_until(&g, end);                                                                                      \
             FIVE(j, if (j < n_columns) d[j] = finish_256(&s, form_of(FORM_##NAME), j, d[j]));                          \
@@ -83,6 +96,8 @@ INLINE void advance(struct rows8 *g, size_t bytes)
             for (int b = 0; b < blocks; b++, at += BYTES_##NAME) {                                                     \
                 struct panel p;                                                                                        \
                 struct sink s = {.p = &p, .n = n_columns, .columns = c, .word = 8 * b};                                \
+                if (!g.fetches && l->asks && b % 2 == 0)                                                               \
+                    ask_streams(&g, at, 2 * BYTES_##NAME);                                                             \
                 unpack_##name(&g, at, &p.d[0], &p.m[0], &s);                                                           \
                 FIVE(j, if (j < n_columns) v[j] = finish_32(&s, form_of(FORM_##NAME), j, b, v[j]));                    \
             }                                                                                                          \
@@ -152,7 +167,10 @@ static void multiply_group(const struct matmul_args *a, struct place *l, const s
 void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
 {
     struct placed_column *c = a->scratch;
-    struct place l = {.columns = c, .spans = q8_blocks(a->k), .last = blocks_in_span(a, q8_blocks(a->k) - 1)};
+    struct place l = {.columns = c,
+                      .spans = q8_blocks(a->k),
+                      .last = blocks_in_span(a, q8_blocks(a->k) - 1),
+                      .asks = a->reading == READING_ASKED};
     for (int64_t i = 0; i < l.spans; i++)
         for (int j = 0; j < a->n_x; j++, c++) {
             ISA_FN(matmul_q8_prepare)(a, j, i, &c->c);

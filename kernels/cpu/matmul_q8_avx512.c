@@ -8,7 +8,7 @@
 // Where there are tiles there may be no rows.
 static void matmul(const struct matmul_args *a)
 {
-    bool in_place = a->n_x <= ISA_FN(matmul_q8_in_place)[a->type][a->reading] && !a->x_tiles;
+    bool in_place = a->n_x <= ISA_FN(matmul_q8_in_place)[a->type][reads_streams(a->reading)] && !a->x_tiles;
     (in_place ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
 }
 

@@ -27,7 +27,7 @@ enum { GROUP = 16 };  // rows that share a register, a lane a row
 // Columns up to matmul_q8_in_place, by type and way of reading, and three or more; by type, NULL where there is none.
 extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
-extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][READING_COUNT];
+extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2];
 
 enum { PANEL_TILES_MIN = 32 };  // columns from which on they are read from q8_tiles, where they have some
 
@@ -44,7 +44,7 @@ struct panel {
     int32_t back[4][PANEL];          // int16 pairs for two sub-blocks of 32: offset * scale
     int32_t min[8][PANEL];           // int16 pairs for two sub-blocks
     float d[8][PANEL], m[8][PANEL];  // of the block of 256, or of its blocks of 32
-    // What a tile of 16 rows asks for while it passes, READING_STREAMS: cache lines of the rows below.
+    // What a tile of 16 rows asks for while it passes, where streams are read: cache lines of the rows below.
     const uint8_t *ask;
     int ask_lines;
 };

@@ -11,7 +11,7 @@
 //   - While a row is read, as many bytes are asked for as it has there, some way on: its own, and near its end those of the
 //     row that comes after it. Behind the last rows these are the caller's next ones. Without that, each item would begin at
 //     the speed of cache misses.
-//   - Which 16 rows go together is a question of how the CPU reads (enum reading): neighbours, or, READING_STREAMS and one
+//   - Which 16 rows go together is a question of how the CPU reads (enum reading): neighbours, or (reads_streams), with one
 //     column, rows a sixteenth of all apart, sixteen long streams. Of two columns and more, or of nibbles with blocks of 32,
 //     neighbours ask for what comes in the order of memory.
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
@@ -21,7 +21,7 @@
 // whose misses are many more at a time than those of the L1 cache.
 enum { AHEAD = 3, AHEAD_STREAMS = 8 };
 
-// And of READING_STREAMS between the request that brings them from L2 to L1 and their use.
+// And where streams are read between the request that brings them from L2 to L1 and their use.
 enum { NEAR = 2 };
 
 // Rows far apart: bytes of a stream between request and use; and from how many bytes a row on it is worth it for types whose
@@ -394,7 +394,7 @@ INLINE void store(const struct matmul_args *a, int first, int n, const __m512 d[
 // Each row asks for its own bytes, or they are asked for in order; `share` bytes a row and part.
 INLINE struct ahead ahead_of(const struct matmul_args *a, int first, int64_t span, size_t bytes, size_t share, bool in_order)
 {
-    const bool streams = a->reading == READING_STREAMS;
+    const bool streams = reads_streams(a->reading);
     return streams && in_order
                ? ahead_in_order(a, first, span, bytes, share)
                : ahead_by_row(a, first, span, q8_blocks(a->k), bytes, streams ? AHEAD_STREAMS : AHEAD);
@@ -450,7 +450,7 @@ INLINE void decode_256_cut(const struct matmul_args *a, sums16_fn *sums, size_t 
 // One column goes by streams where rows have `apart_from` bytes at least.
 INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, size_t apart_from, int n)
 {
-    if (n == 1 && a->reading == READING_STREAMS && a->w_stride >= apart_from)
+    if (n == 1 && reads_streams(a->reading) && a->w_stride >= apart_from)
         decode_256_cut(a, sums, bytes, mins, true, n);
     else
         decode_256_cut(a, sums, bytes, mins, false, n);
@@ -627,7 +627,7 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
     const int64_t spans = q8_blocks(a->k);
-    const bool apart = !s && n == 1 && a->reading == READING_STREAMS;
+    const bool apart = !s && n == 1 && reads_streams(a->reading);
     const struct row_cut cut = cut_rows(a, apart);
     for (int group = 0; group < cut.groups; group++) {
         const int first = group * GROUP;
@@ -709,8 +709,8 @@ matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
     [DT_NVFP4] = ISA_FN(matmul_q8_decode_nvfp4),
 };
 
-// Columns, at the most, that are served here, faster than by a panel: READING_BY_ROW, READING_STREAMS.
-const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][READING_COUNT] = {
+// Columns, at the most, that are served here, faster than by a panel: where they are read by row, and by streams.
+const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2] = {
     [DT_Q4_0] = {4, 4},    [DT_Q4_1] = {4, 4},   [DT_Q5_0] = {4, 4},    [DT_Q5_1] = {4, 4},   [DT_Q8_0] = {4, 4},
     [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},   [DT_Q4_K] = {7, 5},    [DT_Q5_K] = {7, 5},   [DT_Q6_K] = {7, 5},
     [DT_IQ4_NL] = {4, 4},  [DT_IQ4_XS] = {4, 4}, [DT_MXFP4] = {4, 4},   [DT_IQ1_S] = {2, 2},  [DT_IQ1_M] = {2, 2},

@@ -228,7 +228,7 @@ INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *ta
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
-            const struct ahead ahead = a->reading == READING_STREAMS
+            const struct ahead ahead = reads_streams(a->reading)
                                            ? ahead_in_order(a, first, b, bytes, bytes)
                                            : ahead_by_row(a, first, b, n_blocks, bytes, AHEAD_BYTES / (int64_t)bytes);
             const size_t at = (size_t)b * bytes;

@@ -7,7 +7,7 @@
 //     step. With 12 sums, products wait for earlier ones a tenth of the time.
 //   - Few columns are bound by memory still. A panel of 16 rows serves them: so few streams, each of a whole row, the
 //     hardware follows and fetches ahead of by itself; of 64, each in turn for a block only, it follows none. Where it does
-//     not, READING_STREAMS, the rows below are asked for, some lines at each turn of a tile's loop: memory is busy while it
+//     not (reads_streams), the rows below are asked for, some lines at each turn of a tile's loop: memory is busy while it
 //     multiplies.
 //   - The sum of a run of elements starts at minus the offset of the weights times the sum of the run's activations. So
 //     the offset costs nothing, and it centres the weights: a run of the right length has a sum of 16 bits. Then
@@ -481,7 +481,7 @@ static void request_below(const struct matmul_args *a, int row, int64_t span, st
 {
     const size_t bytes = GROUP * dtype_row_bytes(a->type, SPAN);
     p->ask = row_ahead(a, row + GROUP) + (size_t)span * bytes;
-    p->ask_lines = a->reading == READING_STREAMS ? (int)((bytes + 63) / 64) : 0;
+    p->ask_lines = reads_streams(a->reading) ? (int)((bytes + 63) / 64) : 0;
 }
 
 // Few columns, one tile: 16 rows at a time, through all of k. Their columns are prepared once for all rows where there

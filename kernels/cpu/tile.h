@@ -20,15 +20,10 @@ _Static_assert(TILE_ROWS == 4, "four rows are summed together");
 
 // How weights are asked for while a tile goes through k, where they come from memory. READING_BY_ROW: a row's own, 2 KB ahead,
 // and at its end the next row's start, into L1. READING_STREAMS: the tile's rows are four streams, of which the hardware
-// reads on by itself. Zen 3 (AVX2) is slowed down by what is asked for as well, but for a row's first lines; Zen 4 (AVX-512)
-// reads 0.95 of what it can instead of 0.85 when it is asked for 4 KB ahead, into L2, and 1.03 to 1.08 times that by eight streams
-// (one column, see matmul_streams).
+// reads on by itself; Zen 3 is slowed down by what is asked for as well, but for a row's first lines. READING_ASKED: 4 KB ahead,
+// into L2; by that Zen 4 reads 0.95 of what it can instead of 0.85, and by eight streams (one column, see matmul_streams) 1.03
+// to 1.08 times that.
 enum { FETCH_AHEAD = 2048, FETCH_STREAM = 4096, FETCH_HEADS = 256, FETCH_LINE = 64 };
-#ifdef VEC_AVX2
-enum { FETCH_STREAMS = 0 };
-#else
-enum { FETCH_STREAMS = 1 };
-#endif
 
 // ---- weights as they lie
 
@@ -131,10 +126,14 @@ INLINE int64_t tile_fetch(enum dtype type, int cols, int first, int end, const s
 INLINE int64_t tile_stream(enum dtype type, int cols, int first, int end, const struct tile *t,
                            vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
-    if (t->reading == READING_BY_ROW)
+    switch (t->reading) {
+    case READING_BY_ROW:
         return tile_fetch(type, cols, first, end, t, FETCH_AHEAD, 1, sums);
-    return FETCH_STREAMS ? tile_fetch(type, cols, first, end, t, FETCH_STREAM, 2, sums)
-                         : tile_fetch(type, cols, first, end, t, FETCH_HEADS, 0, sums);
+    case READING_ASKED:
+        return tile_fetch(type, cols, first, end, t, FETCH_STREAM, 2, sums);
+    default:
+        return tile_fetch(type, cols, first, end, t, FETCH_HEADS, 0, sums);
+    }
 }
 
 // The sums with all of t->k added, for the parts [first, end) of the lanes.
