@@ -28,8 +28,9 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m25
 }
 
 // Types whose blocks are read from their first byte to their last are read as eight long streams, rows an eighth of all
-// apart, which the hardware follows, and which are asked for where this CPU gains by it. Of the others, rows that are neighbours, the bytes are asked for in memory's order; and
-// of all, where three columns and more leave the time for it.
+// apart, which the hardware follows; where the CPU gains by it (READING_ASKED) they are asked for, too. Of the others, rows
+// that are neighbours, the bytes are asked for in memory's order; and of all, where three columns and more leave the time
+// for it.
 INLINE bool reads_apart(enum dtype type, int columns)
 {
     return columns < 3 && (type == DT_Q8_0 || type == DT_Q4_0 || type == DT_Q4_1 || type == DT_Q4_K);
