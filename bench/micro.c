@@ -95,6 +95,7 @@ static void measure(struct micro *o, const struct micro_row *r, work_fn *work, v
 
 struct product {
     const struct kernels *k; // NULL: OpenBLAS
+    enum reading reading;    // asked for once: to ask the CPU costs more than the smallest products
     int64_t n;
     float *w, *x, *y;
     const void **rows;
@@ -113,7 +114,7 @@ static void multiply(void *arg)
                             .n_x = (int)p->n,
                             .y = p->at,
                             .scratch = p->scratch,
-                            .reading = p->k ? kernels_reading(p->k) : READING_BY_ROW};
+                            .reading = p->reading};
     int64_t step = p->k ? ITEM_ROWS : p->n;
     for (int64_t row = 0; row < p->n; row += step) {
         a.w = p->w + row * p->n;
@@ -164,6 +165,7 @@ static void measure_products(struct micro *o)
         double n = (double)p.n;
         for (int l = 0; l < kernels_count(); l++) {
             p.k = kernels_at(l);
+            p.reading = kernels_reading(p.k);
             if (p.n > 1024 && !strcmp(p.k->name, "scalar"))
                 continue; // half a minute, and nothing to learn
             measure(o, &(struct micro_row){"matmul", p.k->name, p.n, n * n * n, "GMAC/s", sizes[i].seed}, multiply, &p);
