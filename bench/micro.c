@@ -95,7 +95,7 @@ static void measure(struct micro *o, const struct micro_row *r, work_fn *work, v
 
 struct product {
     const struct kernels *k; // NULL: OpenBLAS
-    enum reading reading;    // asked for once: to ask the CPU costs more than the smallest products
+    enum reading reading;    // asked for once, outside of what is timed
     int64_t n;
     float *w, *x, *y;
     const void **rows;
