@@ -12,7 +12,7 @@
 
 #include "engine/session.h"
 
-enum { SNAPSHOT_VERSION = 1, SNAPSHOT_HEAD = 64 };
+enum { SNAPSHOT_VERSION = 2, SNAPSHOT_HEAD = 64 };
 
 // Writes the whole sequence; the file is the old one or the new one at any time. `salt`: what else its numbers depend
 // on. E_IO; E_USAGE when a window has passed its beginning; E_MEMORY.

@@ -2,7 +2,7 @@
 // values, against the scalar level bit for bit, and all rows together against each alone. What no row may see is NaN.
 #include "tests/kernel_test.h"
 
-#include "kernels/graph.h"
+#include "kernels/cpu/kv_words.h"
 
 enum { MAX_SEQS = 5, MAX_ROWS = 80 };
 
@@ -11,6 +11,7 @@ struct shape {
     enum dtype k_type, v_type;
     int dim_k, dim_v, n_head, window;
     float softcap, magnitude; // of the queries
+    bool exact;
 };
 
 // Sequences of given lengths in pages that are scattered over the pool, and rows at some of their positions.
@@ -31,21 +32,56 @@ static float scale_of(const struct shape *s)
     return 1.0f / sqrtf((float)s->dim_k);
 }
 
-static uint8_t *slot_of(const struct scene *s, int seq, int position, bool value)
+static enum dtype type_of(const struct scene *s, enum kv_part part)
 {
-    enum dtype type = value ? s->shape.v_type : s->shape.k_type;
-    int dim = value ? s->shape.dim_v : s->shape.dim_k;
-    int32_t page = s->pages[seq * s->pages_stride + position / KV_PAGE];
-    return s->pool.data + (size_t)page * s->page_bytes + (value ? s->v_offset : 0) +
-           (size_t)(position % KV_PAGE) * dtype_row_bytes(type, dim);
+    return part == KV_KEY ? s->shape.k_type : s->shape.v_type;
 }
 
-static void put_random(struct random *r, enum dtype type, int dim, uint8_t *to)
+static int dim_of(const struct scene *s, enum kv_part part)
 {
-    float x[1024];
-    for (int i = 0; i < dim; i++)
+    return part == KV_KEY ? s->shape.dim_k : s->shape.dim_v;
+}
+
+static uint8_t *page_of(const struct scene *s, int seq, int position, enum kv_part part)
+{
+    int32_t page = s->pages[seq * s->pages_stride + position / KV_PAGE];
+    return s->pool.data + (size_t)page * s->page_bytes + (part == KV_KEY ? 0 : s->v_offset);
+}
+
+// Of types whose rows lie as in a file.
+static uint8_t *slot_of(const struct scene *s, int seq, int position, enum kv_part part)
+{
+    return page_of(s, seq, position, part) + (size_t)(position % KV_PAGE) * dtype_row_bytes(type_of(s, part), dim_of(s, part));
+}
+
+static void put_row(const struct scene *s, int seq, int position, enum kv_part part, const float *x)
+{
+    uint8_t row[4 * ATTENTION_DIM_MAX];
+    enum dtype type = type_of(s, part);
+    int dim = dim_of(s, part);
+    dtype_encode[type](x, row, dim);
+    if (type == DT_Q8_0)
+        kv_words_put(row, dim, part, position % KV_PAGE, page_of(s, seq, position, part));
+    else
+        memcpy(slot_of(s, seq, position, part), row, dtype_row_bytes(type, dim));
+}
+
+static void get_row(const struct scene *s, int seq, int position, enum kv_part part, float *x)
+{
+    uint8_t row[ATTENTION_DIM_MAX / KV_BLOCK * KV_BLOCK_BYTES];
+    enum dtype type = type_of(s, part);
+    int dim = dim_of(s, part);
+    if (type == DT_Q8_0)
+        kv_words_get(page_of(s, seq, position, part), dim, part, position % KV_PAGE, row);
+    dtype_decode[type](type == DT_Q8_0 ? row : slot_of(s, seq, position, part), x, dim);
+}
+
+static void put_random(struct random *r, const struct scene *s, int seq, int position, enum kv_part part)
+{
+    float x[ATTENTION_DIM_MAX];
+    for (int i = 0; i < dim_of(s, part); i++)
         x[i] = random_normal(r);
-    dtype_encode[type](x, to, dim);
+    put_row(s, seq, position, part, x);
 }
 
 // Page i of a sequence is any page that is still free.
@@ -63,12 +99,11 @@ static void scatter_pages(struct random *r, struct scene *s)
 
 static void fill_pool(struct random *r, struct scene *s)
 {
-    const struct shape *h = &s->shape;
     memset(s->pool.data, 0xff, s->pool.size); // NaN as any type
     for (int seq = 0; seq < s->n_seqs; seq++) {
         for (int i = 0; i < s->length[seq]; i++) {
-            put_random(r, h->k_type, h->dim_k, slot_of(s, seq, i, false));
-            put_random(r, h->v_type, h->dim_v, slot_of(s, seq, i, true));
+            put_random(r, s, seq, i, KV_KEY);
+            put_random(r, s, seq, i, KV_VALUE);
         }
     }
 }
@@ -81,7 +116,7 @@ static void expect_head(const struct scene *s, int row, const float *q, double *
     float x[1024];
     for (int i = lo; i <= position; i++) {
         score[i] = 0;
-        dtype_decode[h->k_type](slot_of(s, s->seqs[row], i, false), x, h->dim_k);
+        get_row(s, s->seqs[row], i, KV_KEY, x);
         for (int d = 0; d < h->dim_k; d++)
             score[i] += (double)q[d] * (double)x[d];
         score[i] *= (double)scale_of(h);
@@ -93,7 +128,7 @@ static void expect_head(const struct scene *s, int row, const float *q, double *
     for (int i = lo; i <= position; i++) {
         double p = exp(score[i] - top);
         total += p;
-        dtype_decode[h->v_type](slot_of(s, s->seqs[row], i, true), x, h->dim_v);
+        get_row(s, s->seqs[row], i, KV_VALUE, x);
         for (int d = 0; d < h->dim_v; d++)
             out[d] += p * (double)x[d];
     }
@@ -153,6 +188,7 @@ static void scene_run(const struct kernels *k, const struct scene *s, int first,
                                .page_bytes = s->page_bytes,
                                .k_type = h->k_type,
                                .v_type = h->v_type,
+                               .exact = h->exact,
                                .scratch = scratch_new(),
                                .reading = k->reading == READING_BY_ROW ? READING_STREAMS : READING_BY_ROW};
     int floats = n * h->n_head * h->dim_v;
@@ -175,7 +211,8 @@ static void check_scene(const struct kernels *k, const struct scene *s, const fl
     struct guarded one = guarded_new((size_t)per_row * sizeof(float), 0);
     scene_run(k, s, 0, s->n_rows, y);
     double error = nmse(floats_of(y), s->want, s->n_rows * per_row);
-    cr_assert_leq(error, 1e-10, "%s %s: NMSE %g", k->name, h->what, error);
+    const bool words = !h->exact && (h->k_type == DT_Q8_0 || h->v_type == DT_Q8_0); // what multiplies these has 16 bits
+    cr_assert_leq(error, words ? 1e-7 : 1e-10, "%s %s: NMSE %g", k->name, h->what, error);
     expect_same_bits(floats_of(y), first, s->n_rows * per_row, h->what);
     for (int row = 0; row < s->n_rows; row += 1 + s->n_rows / 7) {
         scene_run(k, s, row, 1, one);
@@ -221,6 +258,45 @@ Test(attention, every_pair_of_cache_types_is_within_bound)
             check(&r, chunk(h, 150, 1));
             check(&r, chunk(h, 150, 9));
         }
+    }
+}
+
+// As integers, and with `exact` as floats.
+Test(attention, any_dimension_of_8_bits_is_within_bound)
+{
+    struct random r = seeded("words");
+    const int dims[][2] = {{32, 32}, {32, 160}, {64, 64}, {96, 32}, {128, 128}, {256, 192}, {576, 512}, {1024, 1024}};
+    for (size_t i = 0; i < COUNT_OF(dims); i++) {
+        for (int exact = 0; exact < 2; exact++) {
+            struct shape h = {.what = exact ? "exact" : "words",
+                              .k_type = DT_Q8_0,
+                              .v_type = DT_Q8_0,
+                              .dim_k = dims[i][0],
+                              .dim_v = dims[i][1],
+                              .n_head = 1 + (int)i,
+                              .magnitude = 2,
+                              .window = i % 3 ? 0 : 70,
+                              .exact = exact};
+            check(&r, chunk(h, 150, 1));
+            check(&r, chunk(h, 590, 20));
+        }
+    }
+}
+
+// Powers of two beyond which numbers are not scaled up, or down, any more; and queries of nothing.
+Test(attention, queries_of_any_magnitude_meet_keys_of_8_bits)
+{
+    struct random r = seeded("magnitudes");
+    const float magnitudes[] = {0, 1e-42f, 1e-38f, 1e-20f, 1e-3f, 30, 3000};
+    for (size_t i = 0; i < COUNT_OF(magnitudes); i++) {
+        struct shape h = {.what = "magnitudes",
+                          .k_type = DT_Q8_0,
+                          .v_type = DT_Q8_0,
+                          .dim_k = 64,
+                          .dim_v = 64,
+                          .n_head = 3,
+                          .magnitude = magnitudes[i]};
+        check(&r, chunk(h, 200, 7));
     }
 }
 
@@ -346,8 +422,8 @@ Test(attention, what_scores_87_below_the_greatest_counts_nothing)
     struct scene s = chunk(h, 40, 30);
     scene_fill(&r, &s);
     for (int i = 0; i < s.length[0]; i++) {
-        *(float *)(void *)slot_of(&s, 0, i, false) = i == 3 ? 10 : i == 5 ? -76 : i % 2 ? -77.5f : -80 - (float)i * 100;
-        *(float *)(void *)slot_of(&s, 0, i, true) = i == 3 ? 1 : i == 5 ? 1e30f : -1e38f;
+        *(float *)(void *)slot_of(&s, 0, i, KV_KEY) = i == 3 ? 10 : i == 5 ? -76 : i % 2 ? -77.5f : -80 - (float)i * 100;
+        *(float *)(void *)slot_of(&s, 0, i, KV_VALUE) = i == 3 ? 1 : i == 5 ? 1e30f : -1e38f;
     }
     for (int i = 0; i < s.n_rows; i++)
         floats_of(s.q)[i] = 1;

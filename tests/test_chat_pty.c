@@ -360,6 +360,7 @@ Test(chat_pty, ctrl_z_stops_it_with_the_terminal_as_it_was_and_it_goes_on)
     for (int i = 0; i < 200 && waitpid(tty->pid, &status, WUNTRACED | WNOHANG) == 0; i++)
         pty_watch(tty, 50);
     cr_assert(WIFSTOPPED(status));
+    pty_watch(tty, 50); // what it wrote last may not have been read yet
     cr_expect(pty_is_restored(tty));
     kill(tty->pid, SIGCONT);
     pty_watch(tty, 50);

@@ -9,11 +9,13 @@
 //   softmax   of the span's scores: the maxima of some queries, then their powers
 //   values    o[d] += p v[d] in order of position, in register tiles of some queries by up to 8 vectors of d
 //   merge     of the span with what came before
+// Keys and values of 8 bits are multiplied as integers instead, by words of four (attention_words.h), however many queries
+// there are: their pages lie as the tiles read them.
 // Which positions a query sees is arithmetic on ranges: what is masked is neither multiplied nor added, but where a
 // vector of scores straddles the edge, and there its p is 0. The inner loops are in attention_tiles.h.
 #include <assert.h>
 
-#include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/attention_words.h"
 #include "kernels/graph.h"
 
 enum {
@@ -27,6 +29,7 @@ struct query {
     int32_t lo, hi;
     float top, sum;           // over all spans so far: the greatest score, and the sum of e^(score - top)
     float span_top, span_sum; // of this span
+    float words;              // the scale of its pairs
     float *out;               // [dim_v], divided by `sum` at the end
 };
 
@@ -39,6 +42,7 @@ struct work {
     struct query *queries; // [capacity]
     const float **q;       // [capacity]: of each query stride_k floats, where they were given or padded
     float *padded_q;       // [capacity][stride_k], where dim_k is less than stride_k: with zeros behind
+    int32_t *q_pairs;      // [capacity][dim_k / 2], where keys are multiplied as integers
     float *scores;         // [capacity][ATTENTION_SPAN]: of position i at i % ATTENTION_SPAN
     float *values;         // [capacity][stride_v]: this span's sums
     int capacity, n;
@@ -62,6 +66,12 @@ static float *take(char **at, int64_t floats)
     return p;
 }
 
+// Whether keys or values of a type are multiplied as integers.
+static bool by_words(const struct attention_args *a, enum dtype type)
+{
+    return type == DT_Q8_0 && !a->exact;
+}
+
 static struct work work_cut(const struct attention_args *a)
 {
     assert(a->dim_k <= ATTENTION_DIM_MAX && a->dim_v <= ATTENTION_DIM_MAX);
@@ -72,6 +82,7 @@ static struct work work_cut(const struct attention_args *a)
     w.rows = take(&at, VEC * w.stride_k);
     w.capacity = attention_pairs(a->dim_k, a->dim_v);
     w.padded_q = take(&at, a->dim_k == w.stride_k ? 0 : (int64_t)w.capacity * w.stride_k);
+    w.q_pairs = (int32_t *)take(&at, by_words(a, a->k_type) ? (int64_t)w.capacity * a->dim_k / 2 : 0);
     w.scores = take(&at, (int64_t)w.capacity * ATTENTION_SPAN);
     w.values = take(&at, (int64_t)w.capacity * w.stride_v);
     w.queries = (struct query *)at;
@@ -128,9 +139,23 @@ static void fetch_rows(const struct work *w, const uint8_t *page, size_t row_byt
     }
 }
 
-// Rows [row, row + n) of a page, `stride` floats from one to the next, zeros behind each.
-static void decode_rows(enum dtype type, const uint8_t *page, int row, int n, int dim, float *out, int stride)
+// Rows [row, row + n) of a page of words, `stride` floats from one to the next.
+static void decode_words(const uint8_t *page, enum kv_part part, int row, int n, int dim, float *out, int stride)
 {
+    uint8_t blocks[ATTENTION_DIM_MAX / KV_BLOCK * KV_BLOCK_BYTES];
+    for (int i = row; i < row + n; i++, out += stride) {
+        kv_words_get(page, dim, part, i, blocks);
+        ISA_FN(decode_table)[DT_Q8_0](blocks, out, dim);
+    }
+}
+
+// Rows [row, row + n) of a page, `stride` floats from one to the next, zeros behind each.
+static void decode_rows(enum dtype type, enum kv_part part, const uint8_t *page, int row, int n, int dim, float *out, int stride)
+{
+    if (type == DT_Q8_0) {
+        decode_words(page, part, row, n, dim, out, stride);
+        return;
+    }
     size_t row_bytes = dtype_row_bytes(type, dim);
     page += (size_t)row * row_bytes;
     if (dim == stride) {
@@ -209,7 +234,7 @@ static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
     }
     for (int row = lo, end; row < hi; row = end) {
         end = MIN(row + KEY_ROWS, hi);
-        decode_rows(a->k_type, page, row, end - row, a->dim_k, w->page, w->stride_k);
+        decode_rows(a->k_type, KV_KEY, page, row, end - row, a->dim_k, w->page, w->stride_k);
         score_tiles_of_rows(w, (struct key_rows){DT_F32, (const char *)w->page, row, page}, at, row, end);
     }
 }
@@ -229,7 +254,7 @@ static void turn_page(const struct work *w, const uint8_t *page, int lo, int hi)
         } else if (as_is) {
             turn_rows(DT_F32, rows, row_bytes, w->stride_k, w->page + key);
         } else {
-            decode_rows(a->k_type, page, key, VEC, a->dim_k, w->rows, w->stride_k);
+            decode_rows(a->k_type, KV_KEY, page, key, VEC, a->dim_k, w->rows, w->stride_k);
             turn_rows(DT_F32, (const char *)w->rows, (size_t)w->stride_k * sizeof(float), w->stride_k, w->page + key);
         }
     }
@@ -263,6 +288,35 @@ static void scores_by_columns(const struct work *w, int32_t at, int lo, int hi)
             fetch_query(w->q[j], w->a->dim_k);
         score_seen(w, i, MIN(TILE_COLS, w->n - i), at, lo, hi);
     }
+}
+
+// ---- scores, keys as integers
+
+// Queries [i, i + n), for the keys of [lo, hi) of the page at position `at` that any of them sees.
+static void score_words_seen(const struct work *w, const uint8_t *page, int i, int n, int32_t at, int lo, int hi)
+{
+    const struct seen seen = seen_by(w->queries + i, n);
+    const int dim = w->a->dim_k, begin = MAX(lo, seen.lo - at), end = MIN(hi, seen.hi - at);
+    const int32_t *q[KEY_QUERIES];
+    float scale[KEY_QUERIES];
+    for (int j = 0; j < n; j++) {
+        q[j] = w->q_pairs + (i + j) * (dim / 2);
+        scale[j] = w->queries[i + j].words;
+    }
+    for (int key = begin / VEC * VEC, vecs; key < end; key += vecs * VEC) {
+        vecs = KEY_VECS;
+        while (vecs > 1 && (end - key <= vecs / 2 * VEC || key + vecs * VEC > KV_PAGE))
+            vecs /= 2;
+        key_tiles(n, vecs, q, scale, dim, page, key, w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN);
+    }
+}
+
+static void scores_by_words(const struct work *w, int32_t at, int lo, int hi)
+{
+    const uint8_t *page = page_rows(w, w->a->k, at);
+    fetch_rows(w, page, dtype_row_bytes(w->a->k_type, w->a->dim_k), 0, KV_PAGE);
+    for (int t = 0, i; (i = tile_cut(t, w->n, KEY_QUERIES)) < w->n; t++)
+        score_words_seen(w, page, i, tile_cut(t + 1, w->n, KEY_QUERIES) - i, at, lo, hi);
 }
 
 // ---- softmax
@@ -404,7 +458,7 @@ static void decode_values(const struct work *w, int32_t at, int lo, int hi)
     for (int i = lo, n; i < hi; i += n) {
         n = MIN(hi - i, VALUE_ROWS);
         fetch_rows(w, page, dtype_row_bytes(a->v_type, a->dim_v), i, i + n);
-        decode_rows(a->v_type, page, i, n, a->dim_v, w->page + i * stride, stride);
+        decode_rows(a->v_type, KV_VALUE, page, i, n, a->dim_v, w->page + i * stride, stride);
     }
 }
 
@@ -417,6 +471,41 @@ static void add_decoded_values(struct work *w, int32_t lo, int32_t hi)
         set_next(w, at, first, hi, KV_VALUE);
         decode_values(w, at, MAX(0, lo - at), end - at);
         add_step(w, value_step(w, at, lo, end));
+    }
+}
+
+// ---- values as integers
+
+// A block of the values of the page at position `at`, in which any query sees the slots [lo, hi).
+static void add_block(const struct work *w, const uint8_t *block, int first, int32_t at, int lo, int hi)
+{
+    struct weighted tile; // not all of it set to 0
+    tile.n = 0;
+    for (int i = 0; i < w->n; i++) {
+        const struct query *q = &w->queries[i];
+        const int begin = MAX(lo, q->lo - at), end = MIN(hi, q->hi - at);
+        if (begin < end) {
+            const float *p = w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN;
+            tile.scale[tile.n] = weigh(p, block + KV_BLOCK_SCALES, begin, end, tile.pairs[tile.n]);
+            tile.sums[tile.n++] = w->values + i * w->stride_v + first;
+        }
+        if (tile.n == WEIGHTED_QUERIES || (i == w->n - 1 && tile.n > 0)) {
+            weighted_tiles(&tile, block, lo / 4, (hi + 3) / 4);
+            tile.n = 0;
+        }
+    }
+}
+
+static void add_value_words(struct work *w, int32_t lo, int32_t hi)
+{
+    const struct attention_args *a = w->a;
+    const int32_t first = lo / KV_PAGE * KV_PAGE;
+    for (int32_t at = first; at < hi; at += KV_PAGE) {
+        const uint8_t *page = page_rows(w, a->v, at);
+        set_next(w, at, first, hi, KV_VALUE);
+        fetch_rows(w, page, dtype_row_bytes(a->v_type, a->dim_v), 0, KV_PAGE);
+        for (int d = 0; d < a->dim_v; d += KV_BLOCK)
+            add_block(w, page + d / KV_BLOCK * KV_BLOCK_PART, d, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
     }
 }
 
@@ -454,18 +543,34 @@ static void merge(struct query *q, const float *values, bool is_last, int dim)
     blend(old, q->out, new, values, is_last ? 1.0f / q->sum : 1.0f, dim);
 }
 
+typedef void scores_fn(const struct work *w, int32_t at, int lo, int hi);
+static scores_fn *scores_of(const struct work *w)
+{
+    if (by_words(w->a, w->a->k_type))
+        return scores_by_words;
+    return w->n < TURN_QUERIES ? scores_by_rows : scores_by_columns;
+}
+
+typedef void add_values_fn(struct work *w, int32_t lo, int32_t hi);
+static add_values_fn *values_of(const struct work *w)
+{
+    if (by_words(w->a, w->a->v_type))
+        return add_value_words;
+    return values_lie_plain(w) ? add_plain_values : add_decoded_values;
+}
+
 static void attend_span(struct work *w, int32_t begin)
 {
     int32_t lo = MAX(w->lo, begin), hi = MIN(w->hi, begin + ATTENTION_SPAN);
     int32_t first = lo / KV_PAGE * KV_PAGE;
     for (int32_t at = first; at < hi; at += KV_PAGE) {
         set_next(w, at, first, hi, KV_KEY);
-        (w->n < TURN_QUERIES ? scores_by_rows : scores_by_columns)(w, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
+        scores_of(w)(w, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
     }
     for (int i = 0; i < w->n; i += SOFTMAX_QUERIES)
         softmax(w->a, w->queries + i, MIN(SOFTMAX_QUERIES, w->n - i), w->scores + i * ATTENTION_SPAN, begin);
     memset(w->values, 0, (size_t)(w->n * w->stride_v) * sizeof(float));
-    (values_lie_plain(w) ? add_plain_values : add_decoded_values)(w, lo, hi);
+    values_of(w)(w, lo, hi);
     for (int i = 0; i < w->n; i++) {
         struct query *q = &w->queries[i];
         if (q->lo < begin + ATTENTION_SPAN && q->hi > begin)
@@ -496,6 +601,8 @@ static void load_queries(struct work *w, int first, int n)
             memset(wide, 0, (size_t)w->stride_k * sizeof(float));
             w->q[i] = memcpy(wide, w->q[i], (size_t)a->dim_k * sizeof(float));
         }
+        if (by_words(a, a->k_type))
+            w->queries[i].words = query_pairs(w->q[i], a->dim_k, w->q_pairs + i * (a->dim_k / 2));
         row += head + 1 == a->n_head;
         head = head + 1 == a->n_head ? 0 : head + 1;
     }

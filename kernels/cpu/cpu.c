@@ -129,6 +129,7 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
     p->graph = g;
     p->kernels = cpu->kernels;
     p->reading = kernels_reading(cpu->kernels);
+    p->exact = cpu->options.exact;
     p->options = *o;
     p->blas = cpu->options.blas;
     struct q8_rules q8 = {takes_q8, q8_row_bytes, tiles_bytes, cpu};

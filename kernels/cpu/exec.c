@@ -1,5 +1,6 @@
 #include "kernels/cpu/exec.h"
 #include "kernels/cpu/host.h"
+#include "kernels/cpu/kv_words.h"
 
 #include <limits.h>
 #include <math.h>
@@ -253,19 +254,29 @@ static uint8_t *kv_page(const struct run *r, int row, int position, int layer, e
     return base + (size_t)page * r->plan->page_bytes + r->plan->kv[layer].part[part];
 }
 
+// A key or value of `dim` floats to its slot in its KV head's part of a page.
+static void kv_put(const struct run *r, const float *x, int dim, enum kv_part part, int slot, uint8_t *page)
+{
+    const enum dtype type = r->plan->options.kv_type[part];
+    if (type != DT_Q8_0) {
+        r->k->encode[type](x, page + (size_t)slot * dtype_row_bytes(type, dim), dim);
+        return;
+    }
+    uint8_t row[ATTENTION_DIM_MAX / KV_BLOCK * KV_BLOCK_BYTES];
+    r->k->encode[type](x, row, dim);
+    kv_words_put(row, dim, part, slot, page);
+}
+
 static void do_kv_write(const struct item *it, const struct tensor *n)
 {
     const struct run *r = it->run;
     int64_t dim = n->p.kv.head_dim;
-    enum dtype type = r->plan->options.kv_type[n->p.kv.part];
-    size_t bytes = dtype_row_bytes(type, dim);
+    size_t head = KV_PAGE * dtype_row_bytes(r->plan->options.kv_type[n->p.kv.part], dim);
     for (int row = it->row0; row < it->row1; row++) {
         int position = r->step->positions[row];
         uint8_t *page = kv_page(r, row, position, n->p.kv.layer, n->p.kv.part, buffer_data(r->step->kv));
-        for (int64_t c = it->col0; c < it->col1; c += dim) {
-            size_t slot = (size_t)(c / dim) * KV_PAGE + (size_t)(position % KV_PAGE);
-            r->k->encode[type](at(it, n->src[0], row, c), page + slot * bytes, dim);
-        }
+        for (int64_t c = it->col0; c < it->col1; c += dim)
+            kv_put(r, at(it, n->src[0], row, c), (int)dim, n->p.kv.part, position % KV_PAGE, page + (size_t)(c / dim) * head);
     }
 }
 
@@ -389,6 +400,7 @@ static void do_attention(const struct item *it, const struct tensor *n)
         .page_bytes = p->page_bytes,
         .k_type = type[KV_KEY],
         .v_type = type[KV_VALUE],
+        .exact = p->exact,
         .scratch = it->local,
         .reading = p->reading,
     };

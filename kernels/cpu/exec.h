@@ -22,6 +22,7 @@ struct plan {
     const struct kernels *kernels;
     enum reading reading; // with them, on this CPU
     struct compile_options options;
+    bool exact; // as the machine's options say
     bool blas;
     const atomic_bool *cancel;
     struct arena arena;

@@ -243,6 +243,8 @@ static inline int row_of_cut(const struct row_cut *cut, int group, int i)
 // (position % LANES is the lane), o = sum of p*v, one fma after another in order of position; the spans' (m, l, o) are
 // merged in order. So a row's result depends on its own position and keys alone. The dimensions are at most
 // ATTENTION_DIM_MAX.
+// Keys and values of Q8_0 are multiplied as integers, unless `exact` is set: with queries and powers of 16 bits, in the order
+// that attention_words.h states. What that rounds is an NMSE of 1e-9 to 1e-8.
 enum { ATTENTION_SPAN = 512, ATTENTION_DIM_MAX = 1024 };
 struct attention_args {
     const float *q;            // row r, head h: q + r * q_stride + h * dim_k, h over the heads of the group
@@ -258,21 +260,23 @@ struct attention_args {
     const int32_t *seqs;       // [n_rows]
     const int32_t *pages;      // [.][pages_stride]
     int pages_stride;
-    const uint8_t *k, *v;      // of this layer and KV head in page 0: KV_PAGE rows of dim elements of the type, packed
+    // Of this layer and KV head in page 0: KV_PAGE rows of dim elements of the type, packed; of Q8_0 as kv_words.h arranges them.
+    const uint8_t *k, *v;
     size_t page_bytes;         // from page to page
     enum dtype k_type, v_type;
+    bool exact;                // 8-bit keys and values, too, are multiplied as floats
     void *scratch;
     enum reading reading;      // see kernels_reading
 };
 
 // The (row, head) pairs of a sequence that are taken together, on every level: a page of keys or values is made ready once
-// for all of them. The scratch holds their scores, sums and, where these are widened to whole LANES, queries, beside a
-// page in float32 and LANES rows of keys.
+// for all of them. The scratch holds their scores, sums and, where these are widened to whole LANES or become integers of 16
+// bits, queries, beside a page in float32 and LANES rows of keys.
 static inline int attention_pairs(int dim_k, int dim_v)
 {
     int64_t k = (dim_k + LANES - 1) / LANES * LANES, v = (dim_v + LANES - 1) / LANES * LANES;
     int64_t page = KV_PAGE * (MAX(k, v) + LANES) + LANES * k;
-    int64_t pair = ATTENTION_SPAN + v + (k == dim_k ? 0 : k) + LANES; // the last: what is noted of it
+    int64_t pair = ATTENTION_SPAN + v + (k == dim_k ? k / 2 : k) + LANES; // LANES: what is noted of it
     return (int)((SCRATCH_BYTES / (int)sizeof(float) - page) / pair);
 }
 

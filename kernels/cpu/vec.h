@@ -55,6 +55,8 @@ enum { VEC = 4 };
 typedef float vec __attribute__((vector_size(VEC * 4)));
 typedef int32_t veci __attribute__((vector_size(VEC * 4)));
 typedef uint32_t vecu __attribute__((vector_size(VEC * 4)));
+typedef int16_t veci_16 __attribute__((vector_size(VEC * 4)));   // 2 VEC of them
+typedef uint16_t veci_16u __attribute__((vector_size(VEC * 4)));
 typedef double vecd __attribute__((vector_size(VEC * 4))); // VEC / 2 doubles
 typedef float quad __attribute__((vector_size(16)));
 typedef int32_t quadi __attribute__((vector_size(16)));
@@ -386,6 +388,9 @@ INLINE void veci_to_u16(void *p, veci x)
 {
 #if defined(VEC_AVX512)
     _mm256_storeu_si256(p, _mm512_cvtepi32_epi16((__m512i)x));
+#elif defined(VEC_AVX2)
+    const __m256i low = _mm256_packus_epi32((__m256i)(x & 0xffff), _mm256_setzero_si256());
+    _mm_storeu_si128(p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(low, 0x08)));
 #else
     uint16_t h[VEC];
     for (int i = 0; i < VEC; i++)
@@ -412,6 +417,53 @@ INLINE void veci_to_i8(void *p, veci x)
     for (int i = 0; i < VEC; i++)
         b[i] = (int8_t)x[i];
     memcpy(p, b, sizeof(b));
+#endif
+}
+
+// sum + a.low b.low + a.high b.high, of the int16 in each element.
+INLINE veci veci_add_pairs(veci sum, veci a, veci b)
+{
+#if defined(VEC_AVX512)
+    return (veci)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(VEC_AVX2) && defined(__AVXVNNI__)
+    return (veci)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+#elif defined(VEC_AVX2)
+    return sum + (veci)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(VEC_NEON)
+    const int16x8_t x = (int16x8_t)a, y = (int16x8_t)b;
+    return sum + (veci)vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
+#elif defined(__SSE2__)
+    return sum + (veci)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    const veci_16 x = (veci_16)a, y = (veci_16)b;
+    for (int i = 0; i < VEC; i++)
+        sum[i] += x[2 * i] * y[2 * i] + x[2 * i + 1] * y[2 * i + 1];
+    return sum;
+#endif
+}
+
+// In each four elements the halves change places.
+INLINE veci veci_swap_halves(veci x)
+{
+#if defined(VEC_AVX512)
+    return (veci)_mm512_shuffle_epi32((__m512i)x, _MM_PERM_BADC);
+#elif defined(VEC_AVX2)
+    return (veci)_mm256_shuffle_epi32((__m256i)x, 0x4e);
+#else
+    return (veci){x[2], x[3], x[0], x[1]};
+#endif
+}
+
+// Of each four elements the first two: VEC / 2 in all.
+INLINE void veci_store_firsts(void *p, veci x)
+{
+#if defined(VEC_AVX512)
+    const __m512i index = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 13, 12, 9, 8, 5, 4, 1, 0);
+    _mm256_storeu_si256(p, _mm512_castsi512_si256(_mm512_permutexvar_epi32(index, (__m512i)x)));
+#elif defined(VEC_AVX2)
+    _mm_storeu_si128(p, _mm256_castsi256_si128(_mm256_permute4x64_epi64((__m256i)x, 0x08)));
+#else
+    memcpy(p, &x, sizeof(x) / 2);
 #endif
 }
 
