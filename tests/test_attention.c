@@ -321,6 +321,66 @@ Test(attention, any_dimension_is_within_bound)
     }
 }
 
+static bool all_finite(const float *x, int n)
+{
+    int i = 0;
+    while (i < n && isfinite(x[i]))
+        i++;
+    return i == n;
+}
+
+// The last row's key or value is no number, in the page of the others.
+Test(attention, an_infinity_in_8_bits_is_seen_by_those_alone_who_see_its_position)
+{
+    struct random r = seeded("infinity");
+    enum { ROWS = 6, HEADS = 3, DIM = 64, PER_ROW = HEADS * DIM, LENGTH = 70 };
+    struct shape h = {.what = "infinity", .k_type = DT_Q8_0, .v_type = DT_Q8_0, .dim_k = DIM, .dim_v = DIM, .n_head = HEADS, .magnitude = 1};
+    for (int part = KV_KEY; part <= KV_VALUE; part++) {
+        struct scene s = chunk(h, LENGTH, ROWS);
+        scene_fill(&r, &s);
+        struct guarded before = guarded_new(ROWS * PER_ROW * sizeof(float), 0), after = guarded_new(ROWS * PER_ROW * sizeof(float), 0);
+        float infinite[DIM] = {1, 2, INFINITY};
+        EACH_LEVEL (k) {
+            put_random(&r, &s, 0, LENGTH - 1, part);
+            scene_run(k, &s, 0, ROWS, before);
+            put_row(&s, 0, LENGTH - 1, part, infinite);
+            scene_run(k, &s, 0, ROWS, after);
+            expect_same_bits(floats_of(after), floats_of(before), (ROWS - 1) * PER_ROW, k->name);
+            cr_expect(!all_finite(floats_of(after) + (ROWS - 1) * PER_ROW, PER_ROW), "%s: hidden", k->name);
+        }
+        guarded_free(before);
+        guarded_free(after);
+        scene_free(&s);
+    }
+}
+
+// A query that is no number gives none, and disturbs no other.
+Test(attention, a_query_that_is_no_number_gives_none)
+{
+    struct random r = seeded("nan");
+    enum { ROWS = 9, DIM = 64 };
+    struct shape h = {.what = "nan", .k_type = DT_Q8_0, .v_type = DT_Q8_0, .dim_k = DIM, .dim_v = DIM, .n_head = 1, .magnitude = 1};
+    struct scene s = chunk(h, 100, ROWS);
+    scene_fill(&r, &s);
+    struct guarded before = guarded_new(ROWS * DIM * sizeof(float), 0), after = guarded_new(ROWS * DIM * sizeof(float), 0);
+    const float kinds[] = {NAN, -NAN, INFINITY, -INFINITY};
+    EACH_LEVEL (k)
+        for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+            float *odd = floats_of(s.q) + 4 * DIM + 7, kept = *odd;
+            scene_run(k, &s, 0, ROWS, before);
+            *odd = kinds[i];
+            scene_run(k, &s, 0, ROWS, after);
+            *odd = kept;
+            expect_same_bits(floats_of(after), floats_of(before), 4 * DIM, k->name);
+            expect_same_bits(floats_of(after) + 5 * DIM, floats_of(before) + 5 * DIM, (ROWS - 5) * DIM, k->name);
+            for (int d = 0; d < DIM; d++)
+                cr_expect(isnan(floats_of(after)[4 * DIM + d]), "%s: %g: %d", k->name, (double)kinds[i], d);
+        }
+    guarded_free(before);
+    guarded_free(after);
+    scene_free(&s);
+}
+
 Test(attention, any_number_of_heads_is_within_bound)
 {
     struct random r = seeded("heads");

@@ -479,6 +479,8 @@ static void add_decoded_values(struct work *w, int32_t lo, int32_t hi)
 // A block of the values of the page at position `at`, in which any query sees the slots [lo, hi).
 static void add_block(const struct work *w, const uint8_t *block, int first, int32_t at, int lo, int hi)
 {
+    _Alignas(64) float scales[KV_PAGE];
+    const bool plain = value_scales(block, scales);
     struct weighted tile; // not all of it set to 0
     tile.n = 0;
     for (int i = 0; i < w->n; i++) {
@@ -486,7 +488,7 @@ static void add_block(const struct work *w, const uint8_t *block, int first, int
         const int begin = MAX(lo, q->lo - at), end = MIN(hi, q->hi - at);
         if (begin < end) {
             const float *p = w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN;
-            tile.scale[tile.n] = weigh(p, block + KV_BLOCK_SCALES, begin, end, tile.pairs[tile.n]);
+            tile.scale[tile.n] = weigh(p, scales, plain, begin, end, tile.pairs[tile.n]);
             tile.sums[tile.n++] = w->values + i * w->stride_v + first;
         }
         if (tile.n == WEIGHTED_QUERIES || (i == w->n - 1 && tile.n > 0)) {

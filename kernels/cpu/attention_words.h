@@ -37,37 +37,32 @@ struct scale_16 {
     float to, from;
 };
 
-// `most`: the bits of the greatest magnitude; what would round to 2^15 is halved once more. An infinity or a NaN makes `from`
-// NaN.
-INLINE struct scale_16 scale_16(int32_t most)
+// `most`: the bits of the greatest magnitude; what would round to 2^15 is halved once more. An infinity or a NaN, of either
+// sign, makes `from` NaN.
+INLINE struct scale_16 scale_16(uint32_t most)
 {
     enum { SMALLEST = 15, GREATEST = 254, ROUNDS_UP = 1 << 9 }; // exponents such that both are normal floats
-    const int32_t exponent = (int32_t)(((uint32_t)most + ROUNDS_UP) >> 23);
+    const int32_t exponent = (int32_t)((most + ROUNDS_UP) >> 23);
     const int32_t e = MIN(MAX(exponent, (int32_t)SMALLEST), (int32_t)GREATEST);
     const int32_t to = (268 - e) << 23, from = exponent > GREATEST ? 0x7fc00000 : (e - 14) << 23;
     return (struct scale_16){float_load(&to), float_load(&from)};
 }
 
-INLINE veci magnitude_bits(vec x)
+// x times a power of two, to the nearest integer: in the low 16 bits. (What is above them stays that of ROUND_MAGIC.)
+INLINE veci nearest_16(vec x, float factor)
 {
-    return (veci)x & 0x7fffffff;
-}
-
-// Of each four integers the first and the third, and the second and the fourth, as pairs.
-INLINE void store_pairs(int32_t *to, veci x)
-{
-    veci_store_firsts(to, (x & 0xffff) | (veci_swap_halves(x) << 16));
+    return (veci)vec_fma(x, vec_all(factor), vec_all(ROUND_MAGIC));
 }
 
 // A query's pairs. Returns its scale.
 INLINE float query_pairs(const float *q, int dim, int32_t *pairs)
 {
-    veci most = {0};
+    vecu most = {0};
     for (int d = 0; d < dim; d += VEC)
-        most = veci_max(most, magnitude_bits(vec_load(q + d)));
-    const struct scale_16 scale = scale_16(veci_greatest(most));
-    for (int d = 0; d < dim; d += VEC)
-        store_pairs(pairs + d / 2, vec_nearest(vec_load(q + d) * scale.to));
+        most = vecu_max(most, (vecu)vec_abs(vec_load(q + d)));
+    const struct scale_16 scale = scale_16(vecu_greatest(most));
+    for (int d = 0; d < dim; d += 2 * VEC)
+        veci_store_pairs(pairs + d / 2, nearest_16(vec_load(q + d), scale.to), nearest_16(vec_load(q + d + VEC), scale.to));
     return scale.from;
 }
 
@@ -142,25 +137,40 @@ struct weighted {
     float *sums[WEIGHTED_QUERIES]; // of the block's elements
 };
 
+// The scales of a block of a page of values. False where one is not a finite number, 0 or more.
+INLINE bool value_scales(const uint8_t *block, float scales[KV_PAGE])
+{
+    vecu most = {0};
+    UNROLL for (int i = 0; i < KV_PAGE; i += VEC) {
+        const vec scale = vec_from_f16(block + KV_BLOCK_SCALES + 2 * i);
+        vec_store(scales + i, scale);
+        most = vecu_max(most, (vecu)scale);
+    }
+    return vecu_greatest(most) < 0x7f800000;
+}
+
 // The powers in the slots [lo, hi) of a page times their values' scales, as pairs; in other slots 0. Returns by what sums of
-// their products are to be multiplied. Where p is 0 the scale may be what this query must not see.
-INLINE float weigh(const float *p, const uint8_t *scales, int lo, int hi, int32_t pairs[PAGE_WORDS * 2])
+// their products are to be multiplied. `plain`: what value_scales said; else, where p is 0, the scale may be what this query
+// must not see.
+INLINE float weigh(const float *p, const float *scales, bool plain, int lo, int hi, int32_t pairs[PAGE_WORDS * 2])
 {
     vec weight[KV_PAGE / VEC];
-    veci most = {0};
+    vecu most = {0};
     lo = lo / LANES * LANES;
     hi = padded(hi);
     UNROLL for (int v = 0; v < KV_PAGE / VEC; v++) {
         weight[v] = (vec){0};
         if (v * VEC >= lo && v * VEC < hi) {
             const vec power = vec_load(p + v * VEC);
-            weight[v] = vec_select(power != 0, power * vec_from_f16(scales + v * VEC * 2), (vec){0});
+            weight[v] = power * vec_load(scales + v * VEC);
+            if (!plain)
+                weight[v] = vec_abs(vec_select(power != 0, weight[v], (vec){0}));
         }
-        most = veci_max(most, magnitude_bits(weight[v]));
+        most = vecu_max(most, (vecu)weight[v]);
     }
-    const struct scale_16 scale = scale_16(veci_greatest(most));
-    UNROLL for (int v = 0; v < KV_PAGE / VEC; v++)
-        store_pairs(pairs + v * VEC / 2, vec_nearest(weight[v] * scale.to));
+    const struct scale_16 scale = scale_16(vecu_greatest(most));
+    UNROLL for (int v = 0; v < KV_PAGE / VEC; v += 2)
+        veci_store_pairs(pairs + v * VEC / 2, nearest_16(weight[v], scale.to), nearest_16(weight[v + 1], scale.to));
     return scale.from;
 }
 

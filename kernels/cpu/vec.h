@@ -176,6 +176,30 @@ INLINE veci veci_max(veci a, veci b)
 #endif
 }
 
+INLINE vecu vecu_max(vecu a, vecu b)
+{
+#if defined(VEC_AVX512)
+    return (vecu)_mm512_max_epu32((__m512i)a, (__m512i)b);
+#elif defined(VEC_AVX2)
+    return (vecu)_mm256_max_epu32((__m256i)a, (__m256i)b);
+#else
+    vecu greater = (vecu)(a > b);
+    return (greater & a) | (~greater & b);
+#endif
+}
+
+INLINE uint32_t vecu_greatest(vecu x)
+{
+#if defined(VEC_AVX512)
+    return _mm512_reduce_max_epu32((__m512i)x);
+#else
+    uint32_t most = x[0];
+    for (int i = 1; i < VEC; i++)
+        most = MAX(most, x[i]);
+    return most;
+#endif
+}
+
 // The greatest element.
 INLINE int32_t veci_greatest(veci x)
 {
@@ -442,28 +466,32 @@ INLINE veci veci_add_pairs(veci sum, veci a, veci b)
 #endif
 }
 
-// In each four elements the halves change places.
-INLINE veci veci_swap_halves(veci x)
+#if !defined(VEC_AVX512)
+// The low 16 bits: of each four elements those of the first and the third, then of the second and the fourth.
+INLINE void veci_store_pairs_of(void *p, veci x)
 {
-#if defined(VEC_AVX512)
-    return (veci)_mm512_shuffle_epi32((__m512i)x, _MM_PERM_BADC);
-#elif defined(VEC_AVX2)
-    return (veci)_mm256_shuffle_epi32((__m256i)x, 0x4e);
+#if defined(VEC_AVX2)
+    const __m256i high = _mm256_slli_epi32(_mm256_shuffle_epi32((__m256i)x, 0x4e), 16);
+    const __m256i pairs = _mm256_blend_epi16((__m256i)x, high, 0xaa);
+    _mm_storeu_si128(p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0x08)));
 #else
-    return (veci){x[2], x[3], x[0], x[1]};
+    const uint32_t pairs[2] = {((uint32_t)x[0] & 0xffff) | (uint32_t)x[2] << 16, ((uint32_t)x[1] & 0xffff) | (uint32_t)x[3] << 16};
+    memcpy(p, pairs, sizeof(pairs));
 #endif
 }
+#endif
 
-// Of each four elements the first two: VEC / 2 in all.
-INLINE void veci_store_firsts(void *p, veci x)
+// The same of two vectors, one behind the other.
+INLINE void veci_store_pairs(void *p, veci a, veci b)
 {
 #if defined(VEC_AVX512)
-    const __m512i index = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 13, 12, 9, 8, 5, 4, 1, 0);
-    _mm256_storeu_si256(p, _mm512_castsi512_si256(_mm512_permutexvar_epi32(index, (__m512i)x)));
-#elif defined(VEC_AVX2)
-    _mm_storeu_si128(p, _mm256_castsi256_si128(_mm256_permute4x64_epi64((__m256i)x, 0x08)));
+    const __m512i within = _mm512_set_epi64(0x001e001a001c0018, 0x0016001200140010, 0x000e000a000c0008, 0x0006000200040000,
+                                            0x001e001a001c0018, 0x0016001200140010, 0x000e000a000c0008, 0x0006000200040000);
+    const __m512i index = _mm512_add_epi16(within, _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(32), 1));
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi16((__m512i)a, index, (__m512i)b));
 #else
-    memcpy(p, &x, sizeof(x) / 2);
+    veci_store_pairs_of(p, a);
+    veci_store_pairs_of((int32_t *)p + VEC / 2, b);
 #endif
 }
 
