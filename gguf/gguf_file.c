@@ -87,6 +87,17 @@ static int read_data(struct gguf_shard *shard, struct error *err)
     return shard_read(shard, mem, shard->map_bytes, shard->data_start, err);
 }
 
+// A file that is not in memory yet is read by pages of 2 MB then, where its file system has them, and mapped by these: weights
+// come faster from the disk, and from then on from memory as well, for no page of 4 KB is looked up. A hint, no more.
+static void ask_for_large_pages(void *mem, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    madvise(mem, bytes, MADV_HUGEPAGE);
+#else
+    (void)mem, (void)bytes;
+#endif
+}
+
 // From the file's first byte on, so that addresses are aligned as offsets are.
 static int map_data(struct gguf_shard *shard, struct error *err)
 {
@@ -97,6 +108,7 @@ static int map_data(struct gguf_shard *shard, struct error *err)
         return shard_fail(shard, err, errno == ENOMEM ? E_MEMORY : E_IO, ERR_NO_OFFSET, "cannot map %zu bytes: %s",
                           shard->map_bytes, strerror(errno));
     shard->map = mem;
+    ask_for_large_pages(mem, shard->map_bytes);
     return 0;
 }
 
