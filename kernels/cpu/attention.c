@@ -29,7 +29,7 @@ struct query {
     int32_t lo, hi;
     float top, sum;           // over all spans so far: the greatest score, and the sum of e^(score - top)
     float span_top, span_sum; // of this span
-    float words;              // the scale of its pairs
+    float words;              // the scale of its factors
     float *out;               // [dim_v], divided by `sum` at the end
 };
 
@@ -42,7 +42,7 @@ struct work {
     struct query *queries; // [capacity]
     const float **q;       // [capacity]: of each query stride_k floats, where they were given or padded
     float *padded_q;       // [capacity][stride_k], where dim_k is less than stride_k: with zeros behind
-    int32_t *q_pairs;      // [capacity][dim_k / 2], where keys are multiplied as integers
+    int32_t *q_factors;    // [capacity][dim_k / 2], where keys are multiplied as integers
     float *scores;         // [capacity][ATTENTION_SPAN]: of position i at i % ATTENTION_SPAN
     float *values;         // [capacity][stride_v]: this span's sums
     int capacity, n;
@@ -82,7 +82,7 @@ static struct work work_cut(const struct attention_args *a)
     w.rows = take(&at, VEC * w.stride_k);
     w.capacity = attention_pairs(a->dim_k, a->dim_v);
     w.padded_q = take(&at, a->dim_k == w.stride_k ? 0 : (int64_t)w.capacity * w.stride_k);
-    w.q_pairs = (int32_t *)take(&at, by_words(a, a->k_type) ? (int64_t)w.capacity * a->dim_k / 2 : 0);
+    w.q_factors = (int32_t *)take(&at, by_words(a, a->k_type) ? (int64_t)w.capacity * a->dim_k / 2 : 0);
     w.scores = take(&at, (int64_t)w.capacity * ATTENTION_SPAN);
     w.values = take(&at, (int64_t)w.capacity * w.stride_v);
     w.queries = (struct query *)at;
@@ -300,7 +300,7 @@ static void score_words_seen(const struct work *w, const uint8_t *page, int i, i
     const int32_t *q[KEY_QUERIES];
     float scale[KEY_QUERIES];
     for (int j = 0; j < n; j++) {
-        q[j] = w->q_pairs + (i + j) * (dim / 2);
+        q[j] = w->q_factors + (i + j) * (dim / 2);
         scale[j] = w->queries[i + j].words;
     }
     for (int key = begin / VEC * VEC, vecs; key < end; key += vecs * VEC) {
@@ -488,7 +488,7 @@ static void add_block(const struct work *w, const uint8_t *block, int first, int
         const int begin = MAX(lo, q->lo - at), end = MIN(hi, q->hi - at);
         if (begin < end) {
             const float *p = w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN;
-            tile.scale[tile.n] = weigh(p, scales, plain, begin, end, tile.pairs[tile.n]);
+            tile.scale[tile.n] = weigh(p, scales, plain, begin, end, tile.factors[tile.n]);
             tile.sums[tile.n++] = w->values + i * w->stride_v + first;
         }
         if (tile.n == WEIGHTED_QUERIES || (i == w->n - 1 && tile.n > 0)) {
@@ -604,7 +604,7 @@ static void load_queries(struct work *w, int first, int n)
             w->q[i] = memcpy(wide, w->q[i], (size_t)a->dim_k * sizeof(float));
         }
         if (by_words(a, a->k_type))
-            w->queries[i].words = query_pairs(w->q[i], a->dim_k, w->q_pairs + i * (a->dim_k / 2));
+            w->queries[i].words = query_factors(w->q[i], a->dim_k, w->q_factors + i * (a->dim_k / 2));
         row += head + 1 == a->n_head;
         head = head + 1 == a->n_head ? 0 : head + 1;
     }

@@ -5,25 +5,25 @@
 // with a block of a key and with a page of values are summed up exactly, so in any order, and only these sums are floats:
 //   s    = fma((float)isum_b, scale of the key's block b, s), from 0 and in order of b; then times the query's scale
 //   o[d] = fma((float)isum[d], scale of the page's p, o[d]) in order of the pages of a span
-// A `pair` is two integers of 16 bits, the lower half first, that stand in an int32: one instruction multiplies pairs by
-// pairs and adds both products up. The four codes of a word (kv_words.h) become two pairs: the first and the third code, and
-// the second and the fourth. attention.c includes this; nothing is kept.
+// Codes stand in words of four (kv_words.h), and what multiplies a word are the two factors of vec_words.h. attention.c
+// includes this; nothing is kept.
 #ifndef QUERN_ATTENTION_WORDS_H
 #define QUERN_ATTENTION_WORDS_H
 
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/kv_words.h"
+#include "kernels/cpu/vec_words.h"
 
 enum {
-    BLOCK_WORDS = KV_BLOCK / 4,    // of a key
-    PAGE_WORDS = KV_PAGE / 4,      // of a dimension of values
-    KEY_VECS = 4,                  // vectors of keys in a register tile
-    VALUE_VECS_8 = KV_BLOCK / VEC, // vectors of values: a block
+    BLOCK_WORDS = KV_BLOCK / 4, // of a key
+    PAGE_WORDS = KV_PAGE / 4,   // of a dimension of values
+    PAGE_FACTORS = 2 * PAGE_WORDS,
+    // Register tiles: vectors of keys and of values, which go through a block or a part of it, by queries.
+    KEY_VECS = 4,
+    WEIGHTED_VECS = MIN(4, KV_BLOCK / VEC),
 #if defined(VEC_AVX512)
     KEY_QUERIES = 4, WEIGHTED_QUERIES = 8,
-#elif defined(VEC_NEON)
-    KEY_QUERIES = 4, WEIGHTED_QUERIES = 2,
-#elif defined(VEC_AVX2)
+#elif defined(VEC_AVX2) || defined(VEC_NEON)
     KEY_QUERIES = 2, WEIGHTED_QUERIES = 2,
 #else
     KEY_QUERIES = 1, WEIGHTED_QUERIES = 1,
@@ -37,12 +37,12 @@ struct scale_16 {
     float to, from;
 };
 
-// `most`: the bits of the greatest magnitude; what would round to 2^15 is halved once more. An infinity or a NaN, of either
-// sign, makes `from` NaN.
+// `most`: the bits of the greatest magnitude; what would become more than WORD_INTEGER_MAX is halved once more. An infinity or a
+// NaN, of either sign, makes `from` NaN.
 INLINE struct scale_16 scale_16(uint32_t most)
 {
-    enum { SMALLEST = 15, GREATEST = 254, ROUNDS_UP = 1 << 9 }; // exponents such that both are normal floats
-    const int32_t exponent = (int32_t)((most + ROUNDS_UP) >> 23);
+    enum { SMALLEST = 15, GREATEST = 254, ROUND_UP = 1 << 17 }; // exponents such that both are normal floats
+    const int32_t exponent = (int32_t)((most + ROUND_UP) >> 23);
     const int32_t e = MIN(MAX(exponent, (int32_t)SMALLEST), (int32_t)GREATEST);
     const int32_t to = (268 - e) << 23, from = exponent > GREATEST ? 0x7fc00000 : (e - 14) << 23;
     return (struct scale_16){float_load(&to), float_load(&from)};
@@ -54,24 +54,16 @@ INLINE veci nearest_16(vec x, float factor)
     return (veci)vec_fma(x, vec_all(factor), vec_all(ROUND_MAGIC));
 }
 
-// A query's pairs. Returns its scale.
-INLINE float query_pairs(const float *q, int dim, int32_t *pairs)
+// A query's factors. Returns its scale.
+INLINE float query_factors(const float *q, int dim, int32_t *factors)
 {
     vecu most = {0};
     for (int d = 0; d < dim; d += VEC)
         most = vecu_max(most, (vecu)vec_abs(vec_load(q + d)));
     const struct scale_16 scale = scale_16(vecu_greatest(most));
     for (int d = 0; d < dim; d += 2 * VEC)
-        veci_store_pairs(pairs + d / 2, nearest_16(vec_load(q + d), scale.to), nearest_16(vec_load(q + d + VEC), scale.to));
+        words_store_factors(factors + d / 2, nearest_16(vec_load(q + d), scale.to), nearest_16(vec_load(q + d + VEC), scale.to));
     return scale.from;
-}
-
-// The two pairs of each word.
-INLINE void word_pairs(const uint8_t *words, veci pairs[2])
-{
-    const veci_16 w = (veci_16)vec_load(words);
-    pairs[0] = (veci)((veci_16)((veci_16u)w << 8) >> 8);
-    pairs[1] = (veci)(w >> 8);
 }
 
 // ---- scores
@@ -85,26 +77,26 @@ INLINE void key_tile(int queries, int vecs, const int32_t *const *q, const float
         UNROLL for (int v = 0; v < vecs; v++)
             sums[i][v] = (vec){0};
     for (int b = 0; b < dim / KV_BLOCK; b++, page += KV_BLOCK_PART) {
-        veci products[KEY_QUERIES][KEY_VECS];
+        struct word_sums products[KEY_QUERIES][KEY_VECS];
         UNROLL for (int i = 0; i < queries; i++)
             UNROLL for (int v = 0; v < vecs; v++)
-                products[i][v] = (veci){0};
+                products[i][v] = (struct word_sums){0};
         for (int word = 0; word < BLOCK_WORDS; word++) {
-            veci keys[KEY_VECS][2];
+            struct words keys[KEY_VECS];
             UNROLL for (int v = 0; v < vecs; v++)
-                word_pairs(page + (word * KV_PAGE + key + v * VEC) * 4, keys[v]);
-            UNROLL for (int half = 0; half < 2; half++) {
+                keys[v] = words_load(page + (word * KV_PAGE + key + v * VEC) * 4);
+            UNROLL for (int which = 0; which < 2; which++) {
                 UNROLL for (int i = 0; i < queries; i++) {
-                    const veci factor = veci_all(q[i][(b * BLOCK_WORDS + word) * 2 + half]);
+                    const int32_t factor = q[i][(b * BLOCK_WORDS + word) * 2 + which];
                     UNROLL for (int v = 0; v < vecs; v++)
-                        products[i][v] = veci_add_pairs(products[i][v], keys[v][half], factor);
+                        words_add(&products[i][v], &keys[v], which, factor);
                 }
             }
         }
         UNROLL for (int v = 0; v < vecs; v++) {
             const vec factor = vec_from_f16(page + KV_BLOCK_SCALES + (key + v * VEC) * 2);
             UNROLL for (int i = 0; i < queries; i++)
-                sums[i][v] = vec_fma(veci_to_vec(products[i][v]), factor, sums[i][v]);
+                sums[i][v] = vec_fma(veci_to_vec(words_total(&products[i][v])), factor, sums[i][v]);
         }
     }
     UNROLL for (int i = 0; i < queries; i++)
@@ -132,7 +124,7 @@ static void key_tiles(int queries, int vecs, const int32_t *const *q, const floa
 // What the tile of a block takes of its queries.
 struct weighted {
     int n;
-    _Alignas(64) int32_t pairs[WEIGHTED_QUERIES][PAGE_WORDS * 2];
+    _Alignas(64) int32_t factors[WEIGHTED_QUERIES][PAGE_FACTORS];
     float scale[WEIGHTED_QUERIES];
     float *sums[WEIGHTED_QUERIES]; // of the block's elements
 };
@@ -149,10 +141,10 @@ INLINE bool value_scales(const uint8_t *block, float scales[KV_PAGE])
     return vecu_greatest(most) < 0x7f800000;
 }
 
-// The powers in the slots [lo, hi) of a page times their values' scales, as pairs; in other slots 0. Returns by what sums of
+// The powers in the slots [lo, hi) of a page times their values' scales, as factors; in other slots 0. Returns by what sums of
 // their products are to be multiplied. `plain`: what value_scales said; else, where p is 0, the scale may be what this query
 // must not see.
-INLINE float weigh(const float *p, const float *scales, bool plain, int lo, int hi, int32_t pairs[PAGE_WORDS * 2])
+INLINE float weigh(const float *p, const float *scales, bool plain, int lo, int hi, int32_t factors[PAGE_FACTORS])
 {
     vec weight[KV_PAGE / VEC];
     vecu most = {0};
@@ -170,33 +162,33 @@ INLINE float weigh(const float *p, const float *scales, bool plain, int lo, int 
     }
     const struct scale_16 scale = scale_16(vecu_greatest(most));
     UNROLL for (int v = 0; v < KV_PAGE / VEC; v += 2)
-        veci_store_pairs(pairs + v * VEC / 2, nearest_16(weight[v], scale.to), nearest_16(weight[v + 1], scale.to));
+        words_store_factors(factors + v * VEC / 2, nearest_16(weight[v], scale.to), nearest_16(weight[v + 1], scale.to));
     return scale.from;
 }
 
-// The words [lo, hi) of each dimension of a block.
-INLINE void weighted_tile(int queries, const struct weighted *w, const uint8_t *block, int lo, int hi)
+// The words [lo, hi) of WEIGHTED_VECS vectors of a block's dimensions, from `first` on.
+INLINE void weighted_tile(int queries, const struct weighted *w, const uint8_t *block, int first, int lo, int hi)
 {
-    veci sums[WEIGHTED_QUERIES][VALUE_VECS_8];
+    struct word_sums sums[WEIGHTED_QUERIES][WEIGHTED_VECS];
     UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < VALUE_VECS_8; v++)
-            sums[i][v] = (veci){0};
+        UNROLL for (int v = 0; v < WEIGHTED_VECS; v++)
+            sums[i][v] = (struct word_sums){0};
     for (int word = lo; word < hi; word++) {
-        veci values[VALUE_VECS_8][2];
-        UNROLL for (int v = 0; v < VALUE_VECS_8; v++)
-            word_pairs(block + (word * KV_BLOCK + v * VEC) * 4, values[v]);
-        UNROLL for (int half = 0; half < 2; half++) {
+        struct words values[WEIGHTED_VECS];
+        UNROLL for (int v = 0; v < WEIGHTED_VECS; v++)
+            values[v] = words_load(block + (word * KV_BLOCK + first + v * VEC) * 4);
+        UNROLL for (int which = 0; which < 2; which++) {
             UNROLL for (int i = 0; i < queries; i++) {
-                const veci factor = veci_all(w->pairs[i][word * 2 + half]);
-                UNROLL for (int v = 0; v < VALUE_VECS_8; v++)
-                    sums[i][v] = veci_add_pairs(sums[i][v], values[v][half], factor);
+                const int32_t factor = w->factors[i][word * 2 + which];
+                UNROLL for (int v = 0; v < WEIGHTED_VECS; v++)
+                    words_add(&sums[i][v], &values[v], which, factor);
             }
         }
     }
     UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < VALUE_VECS_8; v++) {
-            float *to = w->sums[i] + v * VEC;
-            vec_store(to, vec_fma(veci_to_vec(sums[i][v]), vec_all(w->scale[i]), vec_load(to)));
+        UNROLL for (int v = 0; v < WEIGHTED_VECS; v++) {
+            float *to = w->sums[i] + first + v * VEC;
+            vec_store(to, vec_fma(veci_to_vec(words_total(&sums[i][v])), vec_all(w->scale[i]), vec_load(to)));
         }
 }
 
@@ -205,7 +197,8 @@ static void weighted_tiles(const struct weighted *w, const uint8_t *block, int l
     switch (w->n) {
 #define TILE_CASE(n)                                                                                                   \
     case n:                                                                                                            \
-        weighted_tile(MIN(n, WEIGHTED_QUERIES), w, block, lo, hi);                                                     \
+        for (int first = 0; first < KV_BLOCK; first += WEIGHTED_VECS * VEC)                                            \
+            weighted_tile(MIN(n, WEIGHTED_QUERIES), w, block, first, lo, hi);                                          \
         break;
         TILE_CASE(1) TILE_CASE(2) TILE_CASE(3) TILE_CASE(4) TILE_CASE(5) TILE_CASE(6) TILE_CASE(7) TILE_CASE(8)
 #undef TILE_CASE

@@ -55,8 +55,6 @@ enum { VEC = 4 };
 typedef float vec __attribute__((vector_size(VEC * 4)));
 typedef int32_t veci __attribute__((vector_size(VEC * 4)));
 typedef uint32_t vecu __attribute__((vector_size(VEC * 4)));
-typedef int16_t veci_16 __attribute__((vector_size(VEC * 4)));   // 2 VEC of them
-typedef uint16_t veci_16u __attribute__((vector_size(VEC * 4)));
 typedef double vecd __attribute__((vector_size(VEC * 4))); // VEC / 2 doubles
 typedef float quad __attribute__((vector_size(16)));
 typedef int32_t quadi __attribute__((vector_size(16)));
@@ -441,57 +439,6 @@ INLINE void veci_to_i8(void *p, veci x)
     for (int i = 0; i < VEC; i++)
         b[i] = (int8_t)x[i];
     memcpy(p, b, sizeof(b));
-#endif
-}
-
-// sum + a.low b.low + a.high b.high, of the int16 in each element.
-INLINE veci veci_add_pairs(veci sum, veci a, veci b)
-{
-#if defined(VEC_AVX512)
-    return (veci)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
-#elif defined(VEC_AVX2) && defined(__AVXVNNI__)
-    return (veci)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
-#elif defined(VEC_AVX2)
-    return sum + (veci)_mm256_madd_epi16((__m256i)a, (__m256i)b);
-#elif defined(VEC_NEON)
-    const int16x8_t x = (int16x8_t)a, y = (int16x8_t)b;
-    return sum + (veci)vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
-#elif defined(__SSE2__)
-    return sum + (veci)_mm_madd_epi16((__m128i)a, (__m128i)b);
-#else
-    const veci_16 x = (veci_16)a, y = (veci_16)b;
-    for (int i = 0; i < VEC; i++)
-        sum[i] += x[2 * i] * y[2 * i] + x[2 * i + 1] * y[2 * i + 1];
-    return sum;
-#endif
-}
-
-#if !defined(VEC_AVX512)
-// The low 16 bits: of each four elements those of the first and the third, then of the second and the fourth.
-INLINE void veci_store_pairs_of(void *p, veci x)
-{
-#if defined(VEC_AVX2)
-    const __m256i high = _mm256_slli_epi32(_mm256_shuffle_epi32((__m256i)x, 0x4e), 16);
-    const __m256i pairs = _mm256_blend_epi16((__m256i)x, high, 0xaa);
-    _mm_storeu_si128(p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0x08)));
-#else
-    const uint32_t pairs[2] = {((uint32_t)x[0] & 0xffff) | (uint32_t)x[2] << 16, ((uint32_t)x[1] & 0xffff) | (uint32_t)x[3] << 16};
-    memcpy(p, pairs, sizeof(pairs));
-#endif
-}
-#endif
-
-// The same of two vectors, one behind the other.
-INLINE void veci_store_pairs(void *p, veci a, veci b)
-{
-#if defined(VEC_AVX512)
-    const __m512i within = _mm512_set_epi64(0x001e001a001c0018, 0x0016001200140010, 0x000e000a000c0008, 0x0006000200040000,
-                                            0x001e001a001c0018, 0x0016001200140010, 0x000e000a000c0008, 0x0006000200040000);
-    const __m512i index = _mm512_add_epi16(within, _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(32), 1));
-    _mm512_storeu_si512(p, _mm512_permutex2var_epi16((__m512i)a, index, (__m512i)b));
-#else
-    veci_store_pairs_of(p, a);
-    veci_store_pairs_of((int32_t *)p + VEC / 2, b);
 #endif
 }
 
