@@ -322,7 +322,7 @@ int graph_kv_layer(struct graph *g, int n_head_kv, int dim_k, int dim_v)
     if (g->fault.code != E_OK)
         return -1;
     bool positive = n_head_kv >= 1 && dim_k >= 1 && dim_v >= 1;
-    if (!positive || (int64_t)n_head_kv * MAX(dim_k, dim_v) > WIDTH_MAX) {
+    if (!positive || MAX(dim_k, dim_v) > ATTENTION_DIM_MAX || (int64_t)n_head_kv * MAX(dim_k, dim_v) > WIDTH_MAX) {
         refuse(g, "%sattention: %d KV heads of %d and %d columns are out of range", g->prefix, n_head_kv, dim_k, dim_v);
         return -1;
     }

@@ -9,7 +9,10 @@
 
 #include "kernels/tensor.h"
 
-enum { KV_PAGE = 64 };  // positions a KV page
+enum {
+    KV_PAGE = 64,              // positions a KV page
+    ATTENTION_DIM_MAX = 1024,  // dimensions of a head
+};
 
 // The KV cache that the graph's layers ask for.
 struct kv_layer {

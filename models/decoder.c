@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 // Sizes at most. No model comes near, and a product of two of them fits wherever graphs and machines keep it.
-enum { EMBD_MAX = 1 << 20, HEADS_MAX = 1 << 14, HEAD_DIM_MAX = 1 << 14, FFN_MAX = 1 << 24, EXPERTS_MAX = 1 << 14 };
+enum { EMBD_MAX = 1 << 20, HEADS_MAX = 1 << 14, FFN_MAX = 1 << 24, EXPERTS_MAX = 1 << 14 };
 
 // ---- The keys that every family has
 
@@ -65,10 +65,13 @@ static void read_layers(struct decoder *d, struct hparams *h, struct arena *aren
 static void read_head_dims(struct decoder *d, struct hparams *h)
 {
     int n_head = d->layers[0].n_head, whole = d->n_embd / n_head;
-    d->dim_k = (int)hparam_int_or(h, "attention.key_length", 1, HEAD_DIM_MAX, 0);
-    d->dim_v = (int)hparam_int_or(h, "attention.value_length", 1, HEAD_DIM_MAX, 0);
-    if ((!d->dim_k || !d->dim_v) && (d->n_embd % n_head != 0 || whole > HEAD_DIM_MAX))
+    d->dim_k = (int)hparam_int_or(h, "attention.key_length", 1, ATTENTION_DIM_MAX, 0);
+    d->dim_v = (int)hparam_int_or(h, "attention.value_length", 1, ATTENTION_DIM_MAX, 0);
+    const bool by_heads = !d->dim_k || !d->dim_v;
+    if (by_heads && d->n_embd % n_head != 0)
         hparam_refuse(h, "attention.head_count", "%d heads do not share out %d columns", n_head, d->n_embd);
+    else if (by_heads && whole > ATTENTION_DIM_MAX)
+        hparam_refuse(h, "attention.head_count", "heads of %d columns; up to %d are served", whole, (int)ATTENTION_DIM_MAX);
     d->dim_k = d->dim_k ? d->dim_k : whole;
     d->dim_v = d->dim_v ? d->dim_v : whole;
 }

@@ -332,6 +332,8 @@ REFUSES(a_kv_layer_without_heads, "blk.3.attention: 0 KV heads of 16 and 16 colu
         graph_kv_layer(g, 0, 16, 16))
 REFUSES(an_absurd_kv_layer, "blk.3.attention: 2147483647 KV heads of 2147483647 and 1 columns are out of range",
         graph_kv_layer(g, INT_MAX, INT_MAX, 1))
+REFUSES(a_kv_layer_of_too_wide_heads, "blk.3.attention: 1 KV heads of 1024 and 1025 columns are out of range",
+        graph_kv_layer(g, 1, 1024, 1025))
 REFUSES(a_kv_layer_that_is_not_there, "blk.3.k: there is no KV layer 0", graph_kv_write(g, "k", x, 0, KV_KEY))
 REFUSES(a_key_of_another_width, "blk.3.k: embd has 64 columns, the KV layer 2 heads of 16",
         graph_kv_write(g, "k", x, graph_kv_layer(g, 2, 16, 32), KV_KEY))
