@@ -60,7 +60,7 @@ static void put_row(const struct scene *s, int seq, int position, enum kv_part p
     enum dtype type = type_of(s, part);
     int dim = dim_of(s, part);
     dtype_encode[type](x, row, dim);
-    if (type == DT_Q8_0)
+    if (kv_in_words(type))
         kv_words_put(row, dim, part, position % KV_PAGE, page_of(s, seq, position, part));
     else
         memcpy(slot_of(s, seq, position, part), row, dtype_row_bytes(type, dim));
@@ -71,9 +71,9 @@ static void get_row(const struct scene *s, int seq, int position, enum kv_part p
     uint8_t row[ATTENTION_DIM_MAX / KV_BLOCK * KV_BLOCK_BYTES];
     enum dtype type = type_of(s, part);
     int dim = dim_of(s, part);
-    if (type == DT_Q8_0)
+    if (kv_in_words(type))
         kv_words_get(page_of(s, seq, position, part), dim, part, position % KV_PAGE, row);
-    dtype_decode[type](type == DT_Q8_0 ? row : slot_of(s, seq, position, part), x, dim);
+    dtype_decode[type](kv_in_words(type) ? row : slot_of(s, seq, position, part), x, dim);
 }
 
 static void put_random(struct random *r, const struct scene *s, int seq, int position, enum kv_part part)
@@ -211,7 +211,7 @@ static void check_scene(const struct kernels *k, const struct scene *s, const fl
     struct guarded one = guarded_new((size_t)per_row * sizeof(float), 0);
     scene_run(k, s, 0, s->n_rows, y);
     double error = nmse(floats_of(y), s->want, s->n_rows * per_row);
-    const bool words = !h->exact && (h->k_type == DT_Q8_0 || h->v_type == DT_Q8_0); // what multiplies these has 16 bits
+    const bool words = !h->exact && (kv_in_words(h->k_type) || kv_in_words(h->v_type)); // what multiplies these has 16 bits
     cr_assert_leq(error, words ? 1e-7 : 1e-10, "%s %s: NMSE %g", k->name, h->what, error);
     expect_same_bits(floats_of(y), first, s->n_rows * per_row, h->what);
     for (int row = 0; row < s->n_rows; row += 1 + s->n_rows / 7) {

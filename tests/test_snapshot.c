@@ -256,7 +256,7 @@ Test(snapshot, heads_that_lie_are_found)
         const char *says;
     } cases[] = {
         {0, 0, "not a cache"},
-        {8, SNAPSHOT_VERSION + 1, "version 3"},
+        {8, 99, "version 99"},
         {8, 1, "version 1"},
         {8, 0, "version 0"},
         {32, UINT64_MAX, "another size"},

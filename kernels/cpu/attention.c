@@ -12,7 +12,8 @@
 // Keys and values of 8 bits are multiplied as integers instead, by words of four (attention_words.h), however many queries
 // there are: their pages lie as the tiles read them.
 // Which positions a query sees is arithmetic on ranges: what is masked is neither multiplied nor added, but where a
-// vector of scores straddles the edge, and there its p is 0. The inner loops are in attention_tiles.h.
+// vector of scores straddles the edge, and there its p is 0. The inner loops are in attention_tiles.h
+// and attention_words.h.
 #include <assert.h>
 
 #include "kernels/cpu/attention_words.h"
@@ -69,7 +70,7 @@ static float *take(char **at, int64_t floats)
 // Whether keys or values of a type are multiplied as integers.
 static bool by_words(const struct attention_args *a, enum dtype type)
 {
-    return type == DT_Q8_0 && !a->exact;
+    return kv_in_words(type) && !a->exact;
 }
 
 static struct work work_cut(const struct attention_args *a)
@@ -152,7 +153,7 @@ static void decode_words(const uint8_t *page, enum kv_part part, int row, int n,
 // Rows [row, row + n) of a page, `stride` floats from one to the next, zeros behind each.
 static void decode_rows(enum dtype type, enum kv_part part, const uint8_t *page, int row, int n, int dim, float *out, int stride)
 {
-    if (type == DT_Q8_0) {
+    if (kv_in_words(type)) {
         decode_words(page, part, row, n, dim, out, stride);
         return;
     }
@@ -480,7 +481,7 @@ static void add_decoded_values(struct work *w, int32_t lo, int32_t hi)
 static void add_block(const struct work *w, const uint8_t *block, int first, int32_t at, int lo, int hi)
 {
     _Alignas(64) float scales[KV_PAGE];
-    const bool plain = value_scales(block, scales);
+    const bool finite = value_scales(block, scales);
     struct weighted tile; // not all of it set to 0
     tile.n = 0;
     for (int i = 0; i < w->n; i++) {
@@ -488,7 +489,7 @@ static void add_block(const struct work *w, const uint8_t *block, int first, int
         const int begin = MAX(lo, q->lo - at), end = MIN(hi, q->hi - at);
         if (begin < end) {
             const float *p = w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN;
-            tile.scale[tile.n] = weigh(p, scales, plain, begin, end, tile.factors[tile.n]);
+            tile.scale[tile.n] = weigh(p, scales, finite, begin, end, tile.factors[tile.n]);
             tile.sums[tile.n++] = w->values + i * w->stride_v + first;
         }
         if (tile.n == WEIGHTED_QUERIES || (i == w->n - 1 && tile.n > 0)) {

@@ -37,12 +37,13 @@ struct scale_16 {
     float to, from;
 };
 
-// `most`: the bits of the greatest magnitude; what would become more than WORD_INTEGER_MAX is halved once more. An infinity or a
-// NaN, of either sign, makes `from` NaN.
-INLINE struct scale_16 scale_16(uint32_t most)
+// `most`: the greatest magnitudes, of which the greatest counts; what would become more than WORD_INTEGER_MAX is halved once
+// more. An infinity or a NaN makes `from` NaN.
+INLINE struct scale_16 scale_16(veci most)
 {
     enum { SMALLEST = 15, GREATEST = 254, ROUND_UP = 1 << 17 }; // exponents such that both are normal floats
-    const int32_t exponent = (int32_t)((most + ROUND_UP) >> 23);
+    _Static_assert((1 << 15) - (ROUND_UP >> 9) <= WORD_INTEGER_MAX, "what is not halved fits");
+    const int32_t exponent = (int32_t)(((uint32_t)veci_greatest(most) + ROUND_UP) >> 23);
     const int32_t e = MIN(MAX(exponent, (int32_t)SMALLEST), (int32_t)GREATEST);
     const int32_t to = (268 - e) << 23, from = exponent > GREATEST ? 0x7fc00000 : (e - 14) << 23;
     return (struct scale_16){float_load(&to), float_load(&from)};
@@ -57,10 +58,10 @@ INLINE veci nearest_16(vec x, float factor)
 // A query's factors. Returns its scale.
 INLINE float query_factors(const float *q, int dim, int32_t *factors)
 {
-    vecu most = {0};
+    veci most = {0};
     for (int d = 0; d < dim; d += VEC)
-        most = vecu_max(most, (vecu)vec_abs(vec_load(q + d)));
-    const struct scale_16 scale = scale_16(vecu_greatest(most));
+        most = veci_max(most, (veci)vec_abs(vec_load(q + d)));
+    const struct scale_16 scale = scale_16(most);
     for (int d = 0; d < dim; d += 2 * VEC)
         words_store_factors(factors + d / 2, nearest_16(vec_load(q + d), scale.to), nearest_16(vec_load(q + d + VEC), scale.to));
     return scale.from;
@@ -129,25 +130,25 @@ struct weighted {
     float *sums[WEIGHTED_QUERIES]; // of the block's elements
 };
 
-// The scales of a block of a page of values. False where one is not a finite number, 0 or more.
+// The scales of a block of a page of values. False where one is no finite number.
 INLINE bool value_scales(const uint8_t *block, float scales[KV_PAGE])
 {
-    vecu most = {0};
+    veci most = {0};
     UNROLL for (int i = 0; i < KV_PAGE; i += VEC) {
         const vec scale = vec_from_f16(block + KV_BLOCK_SCALES + 2 * i);
         vec_store(scales + i, scale);
-        most = vecu_max(most, (vecu)scale);
+        most = veci_max(most, (veci)vec_abs(scale));
     }
-    return vecu_greatest(most) < 0x7f800000;
+    return veci_greatest(most) < 0x7f800000;
 }
 
 // The powers in the slots [lo, hi) of a page times their values' scales, as factors; in other slots 0. Returns by what sums of
-// their products are to be multiplied. `plain`: what value_scales said; else, where p is 0, the scale may be what this query
+// their products are to be multiplied. `finite`: what value_scales said; else, where p is 0, the scale may be what this query
 // must not see.
-INLINE float weigh(const float *p, const float *scales, bool plain, int lo, int hi, int32_t factors[PAGE_FACTORS])
+INLINE float weigh(const float *p, const float *scales, bool finite, int lo, int hi, int32_t factors[PAGE_FACTORS])
 {
     vec weight[KV_PAGE / VEC];
-    vecu most = {0};
+    veci most = {0};
     lo = lo / LANES * LANES;
     hi = padded(hi);
     UNROLL for (int v = 0; v < KV_PAGE / VEC; v++) {
@@ -155,12 +156,12 @@ INLINE float weigh(const float *p, const float *scales, bool plain, int lo, int 
         if (v * VEC >= lo && v * VEC < hi) {
             const vec power = vec_load(p + v * VEC);
             weight[v] = power * vec_load(scales + v * VEC);
-            if (!plain)
-                weight[v] = vec_abs(vec_select(power != 0, weight[v], (vec){0}));
+            if (!finite)
+                weight[v] = vec_select(power != 0, weight[v], (vec){0});
         }
-        most = vecu_max(most, (vecu)weight[v]);
+        most = veci_max(most, (veci)vec_abs(weight[v]));
     }
-    const struct scale_16 scale = scale_16(vecu_greatest(most));
+    const struct scale_16 scale = scale_16(most);
     UNROLL for (int v = 0; v < KV_PAGE / VEC; v += 2)
         words_store_factors(factors + v * VEC / 2, nearest_16(weight[v], scale.to), nearest_16(weight[v + 1], scale.to));
     return scale.from;

@@ -258,7 +258,7 @@ static uint8_t *kv_page(const struct run *r, int row, int position, int layer, e
 static void kv_put(const struct run *r, const float *x, int dim, enum kv_part part, int slot, uint8_t *page)
 {
     const enum dtype type = r->plan->options.kv_type[part];
-    if (type != DT_Q8_0) {
+    if (!kv_in_words(type)) {
         r->k->encode[type](x, page + (size_t)slot * dtype_row_bytes(type, dim), dim);
         return;
     }

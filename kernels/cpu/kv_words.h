@@ -8,6 +8,7 @@
 #ifndef QUERN_KV_WORDS_H
 #define QUERN_KV_WORDS_H
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "kernels/graph.h"
@@ -18,6 +19,12 @@ enum {
     KV_BLOCK_PART = KV_PAGE * KV_BLOCK_BYTES,  // from block to block in a page
     KV_BLOCK_SCALES = KV_PAGE * KV_BLOCK,      // where the scales begin in it
 };
+
+// Which types are kept so; rows of the others lie one behind the other, packed as in a file.
+static inline bool kv_in_words(enum dtype type)
+{
+    return type == DT_Q8_0;
+}
 
 // Where code i of a slot stands in a block's part.
 static inline int kv_code_at(enum kv_part part, int slot, int i)

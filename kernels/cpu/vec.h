@@ -174,30 +174,6 @@ INLINE veci veci_max(veci a, veci b)
 #endif
 }
 
-INLINE vecu vecu_max(vecu a, vecu b)
-{
-#if defined(VEC_AVX512)
-    return (vecu)_mm512_max_epu32((__m512i)a, (__m512i)b);
-#elif defined(VEC_AVX2)
-    return (vecu)_mm256_max_epu32((__m256i)a, (__m256i)b);
-#else
-    vecu greater = (vecu)(a > b);
-    return (greater & a) | (~greater & b);
-#endif
-}
-
-INLINE uint32_t vecu_greatest(vecu x)
-{
-#if defined(VEC_AVX512)
-    return _mm512_reduce_max_epu32((__m512i)x);
-#else
-    uint32_t most = x[0];
-    for (int i = 1; i < VEC; i++)
-        most = MAX(most, x[i]);
-    return most;
-#endif
-}
-
 // The greatest element.
 INLINE int32_t veci_greatest(veci x)
 {
@@ -410,9 +386,6 @@ INLINE void veci_to_u16(void *p, veci x)
 {
 #if defined(VEC_AVX512)
     _mm256_storeu_si256(p, _mm512_cvtepi32_epi16((__m512i)x));
-#elif defined(VEC_AVX2)
-    const __m256i low = _mm256_packus_epi32((__m256i)(x & 0xffff), _mm256_setzero_si256());
-    _mm_storeu_si128(p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(low, 0x08)));
 #else
     uint16_t h[VEC];
     for (int i = 0; i < VEC; i++)
