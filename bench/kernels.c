@@ -231,7 +231,8 @@ static void run(const struct kernels *k, const struct product *p)
                             .n_tiled = p->n_x,
                             .y = p->at,
                             .scratch = p->scratch,
-                            .reading = kernels_reading(k)};
+                            .reading = kernels_reading(k),
+                            .spare_adders = kernels_spare_adders()};
     for (int64_t row = 0; row < p->n_rows; row += ITEM_ROWS) {
         a.w = p->w + (size_t)row * p->row_bytes;
         a.n_rows = (int)MIN(p->n_rows - row, ITEM_ROWS);

@@ -129,6 +129,7 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
     p->graph = g;
     p->kernels = cpu->kernels;
     p->reading = kernels_reading(cpu->kernels);
+    p->spare_adders = kernels_spare_adders();
     p->exact = cpu->options.exact;
     p->options = *o;
     p->blas = cpu->options.blas;

@@ -16,9 +16,12 @@ enum {
     // Linux gives a process the tiles, 8 KB of state a thread, when it asks for them.
     ARCH_ASK_STATE = 0x1023,
     STATE_TILE_DATA = 18,
+    FAMILY_ZEN_4 = 0x19, // and Zen 3
 };
 
 struct cpu {
+    bool amd;
+    uint32_t family;
     uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax;
     uint32_t xcr0;
 };
@@ -27,8 +30,12 @@ static struct cpu cpu_read(void)
 {
     struct cpu c = {0};
     uint32_t eax, ebx, ecx, edx;
-    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx))
+    if (__get_cpuid(0, &eax, &ebx, &ecx, &edx))
+        c.amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
         c.leaf1_ecx = ecx;
+        c.family = (eax >> 8 & 15) + (eax >> 20 & 255); // its base and what it is extended by
+    }
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         c.leaf7_ebx = ebx;
         c.leaf7_ecx = ecx;
@@ -132,6 +139,16 @@ enum reading kernels_reading(const struct kernels *k)
 {
     const enum reading best = kernels_best()->reading;
     return reads_streams(k->reading) && reads_streams(best) ? best : k->reading;
+}
+
+bool kernels_spare_adders(void)
+{
+#if defined(__x86_64__)
+    struct cpu c = cpu_read();
+    return c.amd && c.family == FAMILY_ZEN_4;
+#else
+    return false;
+#endif
 }
 
 static const struct level *level_find(const char *name)

@@ -310,7 +310,8 @@ static struct matmul_args matmul_of(const struct item *it, const struct weight *
                                 .scratch = it->local,
                                 .next = it->next.w,
                                 .next_stride = it->next.stride,
-                                .reading = it->run->plan->reading};
+                                .reading = it->run->plan->reading,
+                                .spare_adders = it->run->plan->spare_adders};
 }
 
 static void multiply(const struct run *r, const struct matmul_args *a, bool q8)

@@ -21,6 +21,7 @@ struct plan {
     const struct graph *graph;
     const struct kernels *kernels;
     enum reading reading; // with them, on this CPU
+    bool spare_adders;    // of this CPU
     struct compile_options options;
     bool exact; // as the machine's options say
     bool blas;

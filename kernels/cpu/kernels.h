@@ -186,6 +186,7 @@ struct matmul_args {
     const void *next;       // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
     size_t next_stride;
     enum reading reading;   // see kernels_reading
+    bool spare_adders;      // see kernels_spare_adders
 };
 typedef void matmul_fn(const struct matmul_args *a);
 
@@ -331,5 +332,8 @@ int kernels_count(void);                       // levels of this binary that thi
 const struct kernels *kernels_at(int i);       // best first
 // How this CPU reads with a level: a level that reads streams does so as the CPU's best one does, where that reads streams.
 enum reading kernels_reading(const struct kernels *k);
+// Whether this CPU multiplies 512 bits of bytes once a cycle while it shifts, blends and adds beside that, and loads them,
+// for nothing: AMD's Zen 4 does. Others do these in the units that multiply, or were not measured. It changes no bits.
+bool kernels_spare_adders(void);
 
 #endif

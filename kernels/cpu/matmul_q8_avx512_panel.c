@@ -13,6 +13,10 @@
 //     the offset costs nothing, and it centres the weights: a run of the right length has a sum of 16 bits. Then
 //     vpdpwssd with the pair (scale, 0) multiplies and adds in one operation; vpmulld and vpaddd would take three. (The
 //     upper half of the sum is only its sign, and is multiplied by 0.)
+//   - Where the CPU has spare_adders, a tile of 16 rows and 8 columns takes two such runs at once: as many sums, and those
+//     of a block beside them still stay in registers. A shift and a blend join two sums of 16 bits in a word, and
+//     vpdpwssd multiplies both by their scales. There products read what is broadcast from memory themselves, too, also
+//     those of blocks of 32.
 //   - How long such a run may be follows from the largest activations that there can be. Almost all are half as large:
 //     FORM_MILD takes columns by the sums of their magnitudes. Q6_K has runs of 16 then instead of 8, Q5_K of 32
 //     instead of 16, and Q4_K needs no centring, which has to be given back where weights are meant to be unsigned.
@@ -21,7 +25,8 @@
 //   - The panel stays in the L1 cache while the columns pass. Their float sums D wait in scratch for the next span of
 //     k. Two panels take turns, so that columns come from far away, and are prepared, once for both.
 // Operations that a register of rows and a column cost in a block, 64 of them vpdpbusd: Q4_K 85 (mild 81), Q5_K 93
-// (85), Q6_K 99 (83), Q2_K 93 (whole 77), Q3_K 83 (67), IQ4_XS 91; eight blocks of 32 81, with minimums 89.
+// (85), Q6_K 99 (83), Q2_K 93 (whole 77), Q3_K 83 (67), IQ4_XS 91; eight blocks of 32 81, with minimums 89. With two
+// runs at once multiplications alone count: Q4_K 79 (75), Q5_K 83 (79), Q6_K 82 (74), Q3_K 74.
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 
 enum {
@@ -93,8 +98,20 @@ INLINE size_t step_from(const struct columns *c, int k, int n)
     return (k + n) % Q8_TILE_WIDTH ? (size_t)n : (size_t)n + c->piece - Q8_TILE_WIDTH;
 }
 
-// acc += w . q over `length` elements from `at` on; w points at the tile's rows in the words of element 0.
-INLINE void dot_words(tile_sums acc, const uint8_t *w, const int8_t *const *q, int at, int length, int n, int regs)
+// The product of weights and four activations, which all lanes read: acc + w . q. (Compilers broadcast them apart.)
+INLINE __m512i dot_all(__m512i acc, __m512i w, const int8_t *q)
+{
+    struct four {
+        int8_t q[4];
+    };
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const struct four *)q));
+    return acc;
+}
+
+// acc += w . q over `length` elements from `at` on; w points at the tile's rows in the words of element 0. Products read
+// activations from memory or from registers.
+INLINE void dot_words(tile_sums acc, const uint8_t *w, const int8_t *const *q, int at, int length, int n, int regs,
+                      bool from_memory)
 {
     UNROLL
     for (int k = at; k < at + length; k += 4) {
@@ -107,7 +124,7 @@ INLINE void dot_words(tile_sums acc, const uint8_t *w, const int8_t *const *q, i
             const __m512i b = broadcast_32(q[j] + k);
             UNROLL
             for (int i = 0; i < regs; i++)
-                acc[j][i] = _mm512_dpbusd_epi32(acc[j][i], v[i], b);
+                acc[j][i] = from_memory ? dot_all(acc[j][i], v[i], q[j] + k) : _mm512_dpbusd_epi32(acc[j][i], v[i], b);
         }
     }
 }
@@ -178,11 +195,26 @@ INLINE void finish_block(const struct panel *p, int lane, const struct columns *
         }
 }
 
+// What a block of 256 has behind its runs, in so many pairs: minimums, and offsets if these are given back.
+INLINE void add_mins(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum, int n, int regs,
+                     bool gives_back, int min_pairs)
+{
+    tile_sums min;
+    set_zero(min, n, regs);
+    UNROLL
+    for (int s = 0; s < min_pairs; s++) {
+        if (gives_back)
+            add_pairs(sum, p->back[s] + lane, c, s, n, regs, min_pairs);
+        add_pairs(min, p->min[s] + lane, c, s, n, regs, min_pairs);
+    }
+    finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
+}
+
 // Blocks of 256: runs of `run` elements, a scale for every `per_scale`. Mins come in `min_pairs` pairs.
 INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs, int run,
                         int per_scale, enum scaling scaling, int min_pairs)
 {
-    tile_sums sum, min, acc;
+    tile_sums sum, acc;
     const int8_t *q[TILE_COLUMNS];
     for (int j = 0; j < n; j++)
         q[j] = c->q[j];
@@ -199,7 +231,7 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
                 set_zero(acc, n, regs);
             else
                 set_start(acc, start + r, n, regs);
-            dot_words(acc, w, q, r * run, run, n, regs);
+            dot_words(acc, w, q, r * run, run, n, regs, false);
             if (scaling == SCALES_OF_32_BITS)
                 add_multiplied(sum, acc, scale, n, regs);
             else
@@ -211,19 +243,77 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
         scale += PANEL;
         start += per_scale / run;
     }
-    set_zero(min, n, regs);
+    add_mins(p, lane, c, out, sum, n, regs, scaling == SCALES_GIVEN_BACK, min_pairs);
+}
+
+// Two runs at once, one behind the other: their sums, by columns. What they start with stands in `start`; NULL: 0.
+typedef __m512i run_sums[TILE_COLUMNS];
+INLINE void dot_two_runs(run_sums first, run_sums second, const uint8_t *w, const int8_t *const *q, const int32_t *start,
+                         int n, int run)
+{
     UNROLL
-    for (int s = 0; s < min_pairs; s++) {
-        if (scaling == SCALES_GIVEN_BACK)
-            add_pairs(sum, p->back[s] + lane, c, s, n, regs, min_pairs);
-        add_pairs(min, p->min[s] + lane, c, s, n, regs, min_pairs);
+    for (int j = 0; j < n; j++) {
+        first[j] = start ? _mm512_set1_epi32(start[32 * j]) : _mm512_setzero_si512();
+        second[j] = start ? _mm512_set1_epi32(start[32 * j + 1]) : _mm512_setzero_si512();
     }
-    finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
+    UNROLL
+    for (int k = 0; k < run; k += 4) {
+        const __m512i v = _mm512_load_si512(w + k * PANEL), u = _mm512_load_si512(w + (run + k) * PANEL);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            first[j] = dot_all(first[j], v, q[j] + k);
+            second[j] = dot_all(second[j], u, q[j] + run + k);
+        }
+    }
+}
+
+// sum += first * its scale + second * its own, which is the first one's if they share it
+INLINE void add_two_scaled(run_sums sum, run_sums first, run_sums second, const int32_t *scale, int n, bool share)
+{
+    const __mmask32 upper = 0xaaaaaaaa;
+    const __m512i low = _mm512_load_si512(scale), high = share ? low : _mm512_load_si512(scale + PANEL);
+    const __m512i scales = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        __m512i both = _mm512_mask_blend_epi16(upper, first[j], _mm512_slli_epi32(second[j], 16));
+        sum[j] = _mm512_dpwssd_epi32(sum[j], both, scales);
+    }
+}
+
+// tile_scaled by two runs at once, of 16 rows.
+INLINE void two_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int run, int per_scale,
+                       enum scaling scaling, int min_pairs)
+{
+    const bool share = per_scale > run;
+    tile_sums sums;
+    run_sums sum, first, second;
+    const int8_t *q[TILE_COLUMNS];
+    for (int j = 0; j < n; j++)
+        q[j] = c->q[j];
+    const uint8_t *w = p->w[0][lane];
+    const int32_t *scale = p->scale[0] + lane, *start = c->start[0];
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sum[j] = _mm512_setzero_si512();
+#pragma GCC unroll 1
+    for (int k = 0; k < SPAN; k += 2 * run) {
+        dot_two_runs(first, second, w, q, scaling == SCALES_FROM_ZERO ? NULL : start, n, run);
+        add_two_scaled(sum, first, second, scale, n, share);
+        for (int j = 0; j < n; j++)
+            q[j] += step_from(c, k, 2 * run);
+        w += 2 * run * PANEL;
+        scale += (share ? 1 : 2) * PANEL;
+        start += 2;
+    }
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sums[j][0] = sum[j];
+    add_mins(p, lane, c, out, sums, n, 1, scaling == SCALES_GIVEN_BACK, min_pairs);
 }
 
 // Blocks of 256 whose weights hold their scales: one run.
 INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs,
-                        int min_pairs)
+                       int min_pairs)
 {
     enum { STEP = 32 };
     tile_sums sum, min;
@@ -234,7 +324,7 @@ INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c,
     set_start(sum, c->start[0], n, regs);
 #pragma GCC unroll 1
     for (int k = 0; k < SPAN; k += STEP) {
-        dot_words(sum, w, q, 0, STEP, n, regs);
+        dot_words(sum, w, q, 0, STEP, n, regs, false);
         for (int j = 0; j < n; j++)
             q[j] += step_from(c, k, STEP);
         w += STEP * PANEL;
@@ -248,7 +338,7 @@ INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c,
 
 // Blocks of 32: a run each; the sums S are floats. Runs of 16 have their factors where others have scales.
 INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c, int n_blocks, float *out, int n,
-                        int regs, int run, bool mins)
+                        int regs, int run, bool mins, bool from_memory)
 {
     tile_sums acc;
     __m512 sum[TILE_COLUMNS][REGS_MAX];
@@ -267,7 +357,7 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
     for (int b = 0; b < n_blocks * 32 / run; b++) {
         ask_for_lines(&ask);
         set_start(acc, c->start[0] + b, n, regs);
-        dot_words(acc, w, q, 0, run, n, regs);
+        dot_words(acc, w, q, 0, run, n, regs, from_memory);
         UNROLL
         for (int i = 0; i < regs; i++) {
             const __m512 scale = _mm512_load_ps(d + 16 * i), min = _mm512_load_ps(m + 16 * i);
@@ -296,6 +386,8 @@ typedef void tile_fn(const struct panel *p, int lane, const struct columns *c, i
 struct tiles {
     tile_fn *wide[TILE_COLUMNS + 1];   // 32 rows; widths are about equal, 3 and more
     tile_fn *narrow[TILE_COLUMNS + 1]; // 16 rows; 3 and more
+    tile_fn *spare[TILE_COLUMNS + 1];  // for CPUs with spare_adders, of spare_rows rows
+    int spare_rows;                    // 0: there are none
 };
 
 #define TILE(kind, N, REGS, ...)                                                                                       \
@@ -306,40 +398,52 @@ struct tiles {
         (void)n_blocks;                                                                                                \
         __VA_ARGS__;                                                                                                   \
     }
+#define TILES_OF(regs, kind, ...)                                                                                      \
+    TILE(kind, 3, regs, __VA_ARGS__)                                                                                   \
+    TILE(kind, 4, regs, __VA_ARGS__)                                                                                   \
+    TILE(kind, 5, regs, __VA_ARGS__)                                                                                   \
+    TILE(kind, 6, regs, __VA_ARGS__)                                                                                   \
+    TILE(kind, 7, regs, __VA_ARGS__)                                                                                   \
+    TILE(kind, 8, regs, __VA_ARGS__)
+#define BY_WIDTH(kind, regs)                                                                                           \
+    {[3] = kind##_3x##regs, kind##_4x##regs, kind##_5x##regs, kind##_6x##regs, kind##_7x##regs, kind##_8x##regs}
 #define TILES(kind, ...)                                                                                               \
-    TILE(kind, 3, 2, __VA_ARGS__)                                                                                      \
-    TILE(kind, 4, 2, __VA_ARGS__)                                                                                      \
-    TILE(kind, 5, 2, __VA_ARGS__)                                                                                      \
-    TILE(kind, 6, 2, __VA_ARGS__)                                                                                      \
-    TILE(kind, 7, 2, __VA_ARGS__)                                                                                      \
-    TILE(kind, 8, 2, __VA_ARGS__)                                                                                      \
-    TILE(kind, 3, 1, __VA_ARGS__)                                                                                      \
-    TILE(kind, 4, 1, __VA_ARGS__)                                                                                      \
-    TILE(kind, 5, 1, __VA_ARGS__)                                                                                      \
-    TILE(kind, 6, 1, __VA_ARGS__)                                                                                      \
-    TILE(kind, 7, 1, __VA_ARGS__)                                                                                      \
-    TILE(kind, 8, 1, __VA_ARGS__)                                                                                      \
-    static const struct tiles kind = {                                                                                 \
-        .wide = {[3] = kind##_3x2, kind##_4x2, kind##_5x2, kind##_6x2, kind##_7x2, kind##_8x2},                        \
-        .narrow = {[3] = kind##_3x1, kind##_4x1, kind##_5x1, kind##_6x1, kind##_7x1, kind##_8x1}};
+    TILES_OF(2, kind, __VA_ARGS__)                                                                                     \
+    TILES_OF(1, kind, __VA_ARGS__)                                                                                     \
+    static const struct tiles kind = {.wide = BY_WIDTH(kind, 2), .narrow = BY_WIDTH(kind, 1)};
+#define TILES_AND_SPARE(kind, spare_regs, by_spare, ...)                                                               \
+    TILES_OF(2, kind, __VA_ARGS__)                                                                                     \
+    TILES_OF(1, kind, __VA_ARGS__)                                                                                     \
+    TILES_OF(spare_regs, kind##_spare, by_spare)                                                                       \
+    static const struct tiles kind = {.wide = BY_WIDTH(kind, 2),                                                       \
+                                      .narrow = BY_WIDTH(kind, 1),                                                     \
+                                      .spare = BY_WIDTH(kind##_spare, spare_regs),                                     \
+                                      .spare_rows = 16 * (spare_regs)};
+// Sums of runs that fit 16 bits, and blocks of 32, with the arguments that both ways share.
+#define SCALED_TILES(kind, ...)                                                                                        \
+    TILES_AND_SPARE(kind, 1, two_scaled(p, lane, c, out, n, __VA_ARGS__),                                              \
+                    tile_scaled(p, lane, c, out, n, regs, __VA_ARGS__))
+#define BLOCK_TILES(kind, ...)                                                                                         \
+    TILES_AND_SPARE(kind, 2, tile_blocks(p, lane, c, n_blocks, out, n, regs, __VA_ARGS__, true),                       \
+                    tile_blocks(p, lane, c, n_blocks, out, n, regs, __VA_ARGS__, false))
 
 // clang-format off
-TILES(tiles_q2_k, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_FROM_ZERO, 8))
-TILES(tiles_q3_k, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 0))
-TILES(tiles_q4_k, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_GIVEN_BACK, 4))
-TILES(tiles_q5_k, tile_scaled(p, lane, c, out, n, regs, 16, 32, SCALES_GIVEN_BACK, 4))
-TILES(tiles_q6_k, tile_scaled(p, lane, c, out, n, regs, 8, 16, SCALES_OF_16_BITS, 0))
-TILES(tiles_q4_k_mild, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_FROM_ZERO, 4))
-TILES(tiles_q5_k_mild, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_GIVEN_BACK, 4))
-TILES(tiles_q6_k_mild, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_16_BITS, 0))
+SCALED_TILES(tiles_q2_k, 16, 16, SCALES_FROM_ZERO, 8)
+SCALED_TILES(tiles_q3_k, 16, 16, SCALES_OF_16_BITS, 0)
+SCALED_TILES(tiles_q4_k, 32, 32, SCALES_GIVEN_BACK, 4)
+SCALED_TILES(tiles_q5_k, 16, 32, SCALES_GIVEN_BACK, 4)
+SCALED_TILES(tiles_q6_k, 8, 16, SCALES_OF_16_BITS, 0)
+SCALED_TILES(tiles_q4_k_mild, 32, 32, SCALES_FROM_ZERO, 4)
+SCALED_TILES(tiles_q5_k_mild, 32, 32, SCALES_GIVEN_BACK, 4)
+SCALED_TILES(tiles_q6_k_mild, 16, 16, SCALES_OF_16_BITS, 0)
+SCALED_TILES(tiles_ternary, 32, 32, SCALES_OF_16_BITS, 0)
 TILES(tiles_whole, tile_whole(p, lane, c, out, n, regs, 0))
 TILES(tiles_whole_mins, tile_whole(p, lane, c, out, n, regs, 8))
 TILES(tiles_iq4_xs, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_32_BITS, 0))
 TILES(tiles_grid_16, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_32_BITS, 0))
-TILES(tiles_ternary, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_16_BITS, 0))
-TILES(tiles_32, tile_blocks(p, lane, c, n_blocks, out, n, regs, 32, false))
-TILES(tiles_nvfp4, tile_blocks(p, lane, c, n_blocks, out, n, regs, 16, false))
-TILES(tiles_32_mins, tile_blocks(p, lane, c, n_blocks, out, n, regs, 32, true))
+BLOCK_TILES(tiles_32, 32, false)
+BLOCK_TILES(tiles_nvfp4, 16, false)
+BLOCK_TILES(tiles_32_mins, 32, true)
 
 // A type without a form has NULL there.
 static const struct tiles *const tiles_of[DT_COUNT][FORM_COUNT] = {
@@ -451,10 +555,10 @@ static void prepare_columns(const struct matmul_args *a, int first, int n, int w
 }
 
 // Asks for the places of some columns' outputs, which will be stored soon.
-static void prefetch_outputs(const struct matmul_args *a, int first, int n, int row)
+static void prefetch_outputs(const struct matmul_args *a, int first, int n, int row, int rows)
 {
     for (int j = 0; j < n; j++)
-        for (int r = 0; r < TILE_ROWS; r += GROUP)
+        for (int r = 0; r < rows; r += GROUP)
             _mm_prefetch((const char *)(a->y[first + j] + row + r), _MM_HINT_T0);
 }
 
@@ -505,6 +609,20 @@ static void multiply_narrow(const struct matmul_args *a)
     }
 }
 
+// The tile of so many columns that this CPU is given, and its rows.
+struct choice {
+    tile_fn *tile;
+    int rows;
+};
+
+static struct choice choose_tile(const struct matmul_args *a, enum form form, int width)
+{
+    const struct tiles *t = tiles_of[a->type][form];
+    if (a->spare_adders && t->spare_rows)
+        return (struct choice){t->spare[width], t->spare_rows};
+    return (struct choice){t->wide[width], TILE_ROWS};
+}
+
 // Some of the columns, in tiles of about equal width.
 struct part {
     int first, n, tiles;
@@ -532,10 +650,11 @@ static void sweep(const struct matmul_args *a, const struct part *part, int row,
             prepare_columns(a, part->first + j, n, width, span, part->whole, c);
         if (span == 0)
             set_partial(d, width, PANEL);
-        for (int lane = 0; lane < rows; lane += TILE_ROWS) {
+        const struct choice choice = choose_tile(a, c->form, width);
+        for (int lane = 0; lane < rows; lane += choice.rows) {
             if (last && t + 1 < part->tiles)
-                prefetch_outputs(a, part->first + j + n, width_of(part, t + 1), row + lane);
-            tiles_of[a->type][c->form]->wide[width](&w->panel, lane, c, blocks_in_span(a, span), d);
+                prefetch_outputs(a, part->first + j + n, width_of(part, t + 1), row + lane, choice.rows);
+            choice.tile(&w->panel, lane, c, blocks_in_span(a, span), d);
         }
         if (last)
             store_columns(a, part->first + j, n, row, rows, d);
