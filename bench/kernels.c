@@ -1,32 +1,23 @@
-// quern-kernels: how fast the matrix products of each ISA level are, beside what the machine could do in the same
-// minutes.
+// quern-kernels: the kernels of each ISA level, right by the law and as fast as the machine could be in the same minutes.
 //
-// Each figure stands beside its ceiling: the bytes that one thread can stream (one column), or the products that it can
-// form when it does nothing else (many columns). Ceiling and kernel are timed in turn, and medians are given, for a
-// machine that is not alone changes its speed from second to second. Time is the thread's own (what a neighbour takes
-// of the core is left out). A kernel is timed only after its bits were found equal to those of the scalar level.
+// Every operation that a level computes, by type or kind, is held against ref.c and bit for bit against the scalar level;
+// inputs end at a page that faults, and what lies between outputs is poisoned. --check does that with odd shapes, and no
+// more. A figure stands beside its ceiling: the bytes that one thread can stream or copy, or the products that it can form
+// when it does nothing else. Ceiling and kernel are timed in turn, and medians are given, for a machine that is not alone
+// changes its speed from second to second. Time is the thread's own (what a neighbour takes of the core is left out).
+#include "bench/kernel_cases.h"
 #include "kernels/cpu/ceilings.h"
-#include "kernels/cpu/kernels.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { REPEATS_MAX = 101, COLUMN_COUNTS_MAX = 32, ITEM_ROWS = 128, CHECK_ROWS = 131 };
-
-struct options {
-    bool f32; // the product with float activations
-    int type; // -1: those that matter
-    const char *isa;
-    bool check_only, json;
-    int repeats;
-    int64_t k;
-    size_t bytes; // of weights: more than the caches hold
-    int columns[COLUMN_COUNTS_MAX];
-    int n_columns;
-};
+enum { REPEATS_MAX = 101, ENOUGH_REPEATS = 3 };
+static const double TURN_SECONDS = 1e-3, ENOUGH_SECONDS = 3; // of a sample at least; of a case, once it has enough repeats
 
 static double seconds(void)
 {
@@ -45,6 +36,87 @@ static double median(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof(*values), compare_doubles);
     return values[n / 2];
+}
+
+// ---- numbers and memory
+
+uint64_t noise_u64(struct noise *r)
+{
+    uint64_t z = r->state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+float noise_normal(struct noise *r)
+{
+    float sum = -6;
+    for (int i = 0; i < 12; i++)
+        sum += (float)(noise_u64(r) >> 40) * 0x1p-24f;
+    return sum;
+}
+
+void *must(void *p)
+{
+    if (!p) {
+        fprintf(stderr, "quern-kernels: out of memory\n");
+        exit(E_MEMORY);
+    }
+    return p;
+}
+
+struct room room_new(size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = align_up(size, page) + page;
+    struct room r = {.size = size, .mapped = whole + page};
+    r.base = mmap(NULL, r.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(r.base == MAP_FAILED || mprotect((uint8_t *)r.base + whole, page, PROT_NONE) != 0 ? NULL : r.base);
+    memset(r.base, POISON, whole);
+    r.data = (uint8_t *)r.base + whole - size;
+    return r;
+}
+
+struct room room_of_noise(struct noise *r, int64_t n)
+{
+    struct room x = room_new((size_t)n * sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+        room_floats(&x)[i] = noise_normal(r);
+    return x;
+}
+
+// A random block whose numbers are neither infinite nor so small that sums are denormal.
+static void random_block(struct noise *r, enum dtype type, uint8_t *block)
+{
+    const struct dtype_info *info = &dtype_info[type];
+    float x[256], most;
+    do {
+        for (int i = 0; i < info->bytes; i++)
+            block[i] = (uint8_t)(noise_u64(r) >> 32);
+        dtype_decode[type](block, x, info->block);
+        most = 0;
+        for (int i = 0; i < info->block; i++)
+            most = isfinite(x[i]) ? MAX(most, fabsf(x[i])) : INFINITY;
+    } while (!(most > 1e-3f && most < 1e3f));
+}
+
+// A thousand random blocks, over and over.
+struct room room_of_blocks(enum dtype type, size_t size)
+{
+    struct noise r = {SEED};
+    struct room w = room_new(size);
+    size_t bytes = (size_t)dtype_info[type].bytes, own = MIN(1000 * bytes, size / bytes * bytes);
+    for (size_t i = 0; i < own; i += bytes)
+        random_block(&r, type, w.data + i);
+    for (size_t at = own; at < size; at += own)
+        memcpy(w.data + at, w.data, MIN(own, size - at));
+    return w;
+}
+
+void room_free(struct room *r)
+{
+    if (r->base)
+        munmap(r->base, r->mapped);
+    *r = (struct room){0};
 }
 
 // ---- ceilings
@@ -90,312 +162,292 @@ static double read_ceiling(const uint8_t *data, size_t size)
     return MAX(plain, MAX(one, many));
 }
 
-static double product_ceiling(const char *level, bool f32)
+// Bytes read and written a second.
+static double copy_ceiling(const struct timing *t)
 {
-    double before = seconds(), n = ceiling_run(level, f32, 100000);
-    return n > 0 ? n / (seconds() - before) : NAN;
+    double before = seconds(), spent;
+    long turns = 0;
+    do {
+        memcpy(t->to, t->from, t->size);
+        __asm__ volatile("" ::"r"(t->to) : "memory");
+    } while (turns++, (spent = seconds() - before) < TURN_SECONDS);
+    return 2 * (double)t->size * (double)turns / spent;
 }
 
-// ---- a product
+static double product_ceiling(const char *level, enum cpu_unit unit)
+{
+    double before = seconds(), n = ceiling_run(level, unit, 100000);
+    return n > 0 ? n / (seconds() - before) : 0;
+}
 
-struct product {
-    const struct options *o;
-    enum dtype type;
-    const uint8_t *w;
-    size_t row_bytes;
-    int64_t n_rows;
-    int n_x;
-    const void **x;
-    float **y, **at; // columns of y, and where they stand at an item
-    void *scratch;
-    void *tiles;  // of all columns, for levels that use them
+// A second of the machine at its best.
+struct ceilings {
+    double bytes, macs; // macs 0: not known
 };
 
-static uint64_t random_u64(uint64_t *state)
+static struct ceilings ceilings_of(const struct kernels *k, const struct timing *t)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
+    if (t->to)
+        return (struct ceilings){copy_ceiling(t), 0};
+    return (struct ceilings){read_ceiling(t->from, t->size), t->share * product_ceiling(k->name, t->unit)};
 }
 
-// A random block that decodes to moderate numbers: neither infinite, nor so small that sums are denormal.
-static void random_block(uint64_t *state, enum dtype type, uint8_t *block)
-{
-    const struct dtype_info *info = &dtype_info[type];
-    float x[256], most;
-    do {
-        for (int i = 0; i < info->bytes; i++)
-            block[i] = (uint8_t)(random_u64(state) >> 32);
-        dtype_decode[type](block, x, info->block);
-        most = 0;
-        for (int i = 0; i < info->block; i++)
-            most = isfinite(x[i]) ? MAX(most, fabsf(x[i])) : INFINITY;
-    } while (!(most > 1e-3f && most < 1e3f));
-}
+// ---- whether a case is right
 
-// All of the weights: a thousand random blocks, over and over.
-static void fill_weights(enum dtype type, uint8_t *w, size_t size)
+static const char *compare_row(const struct kernel_case *c, const uint8_t *y, const uint8_t *law, double *error,
+                               double *power)
 {
-    uint64_t state = 1;
-    size_t bytes = (size_t)dtype_info[type].bytes, own = MIN(1000 * bytes, size / bytes * bytes);
-    for (size_t i = 0; i < own; i += bytes)
-        random_block(&state, type, w + i);
-    for (size_t at = own; at < size; at += own)
-        memcpy(w + at, w, MIN(own, size - at));
-}
-
-static void *fail_alloc(void *p)
-{
-    if (!p) {
-        fprintf(stderr, "quern-kernels: out of memory\n");
-        exit(E_MEMORY);
+    for (size_t i = 0; i < c->exact_from; i += sizeof(float)) {
+        float a, b;
+        memcpy(&a, y + i, sizeof(a));
+        memcpy(&b, law + i, sizeof(b));
+        *error += ((double)a - (double)b) * ((double)a - (double)b);
+        *power += (double)b * (double)b;
     }
-    return p;
+    return memcmp(y + c->exact_from, law + c->exact_from, c->row_bytes - c->exact_from) ? "not the bits of the law" : NULL;
 }
 
-// About normal, as what a norm leaves is: kernels may take activations by their size.
-static float random_normal(uint64_t *state)
+static const char *compare_with_law(const struct kernel_case *c)
 {
-    float sum = -6;
-    for (int i = 0; i < 12; i++)
-        sum += (float)(random_u64(state) >> 40) * 0x1p-24f;
-    return sum;
+    const char *fault = NULL;
+    double error = 0, power = 0;
+    for (int64_t r = 0; r < c->rows && !fault; r++)
+        fault = compare_row(c, c->out.data + (size_t)r * c->stride, (const uint8_t *)c->law + (size_t)r * c->row_bytes,
+                            &error, &power);
+    return fault ? fault : error <= c->bound * power ? NULL : "too far from the law";
 }
 
-// Columns of plain floats, or of 8 bits.
-static const void *column_new(const struct options *o, uint64_t *state)
+static const char *check_gaps(const struct kernel_case *c)
 {
-    size_t bytes = (size_t)o->k * sizeof(float);
-    float *x = fail_alloc(aligned_alloc(64, align_up(bytes, 64)));
-    for (int64_t i = 0; i < o->k; i++)
-        x[i] = random_normal(state);
-    if (o->f32)
-        return x;
-    void *row = fail_alloc(aligned_alloc(64, q8_row_bytes(o->k)));
-    kernels_best()->quantize_q8(x, o->k, row);
-    free(x);
-    return row;
-}
-
-// The columns once more, as the level wants them in tiles.
-static void put_tiles(const struct kernels *k, const struct product *p)
-{
-    memset(p->tiles, 0, q8_tiles_bytes(p->o->k, p->n_x));
-    for (int64_t span = 0; span < q8_blocks(p->o->k); span++)
-        for (int j = 0; j < p->n_x; j++)
-            k->put_q8_tiles(p->x[j], p->o->k, span, p->tiles, p->n_x, j);
-}
-
-static void columns_new(struct product *p, int n, int64_t n_rows)
-{
-    uint64_t state = 2;
-    p->x = fail_alloc(malloc((size_t)n * sizeof(*p->x)));
-    p->y = fail_alloc(malloc((size_t)n * sizeof(*p->y)));
-    p->at = fail_alloc(malloc((size_t)n * sizeof(*p->at)));
-    size_t stride = align_up((size_t)n_rows * sizeof(float), 64) | 64; // an odd number of lines, as plans lay them out
-    char *y = fail_alloc(aligned_alloc(64, (size_t)n * stride));
-    memset(y, 0, (size_t)n * stride);
-    for (int j = 0; j < n; j++) {
-        p->x[j] = column_new(p->o, &state);
-        p->y[j] = (float *)(void *)(y + (size_t)j * stride);
+    for (int64_t r = 0; r < c->rows; r++) {
+        const size_t from = (size_t)r * c->stride + c->row_bytes;
+        const size_t to = r + 1 < c->rows ? (size_t)(r + 1) * c->stride : c->out.size;
+        for (size_t i = from; i < to; i++)
+            if (c->out.data[i] != POISON)
+                return "written between the rows of its output";
     }
-    p->tiles = fail_alloc(aligned_alloc(64, q8_tiles_bytes(p->o->k, n)));
+    return NULL;
 }
 
-static void columns_free(struct product *p, int n)
+// The level's output stands in out then.
+static void compute(const struct kernels *k, const struct kernel_case *c)
 {
-    for (int j = 0; j < n; j++)
-        free((void *)(uintptr_t)p->x[j]);
-    free(p->tiles);
-    free(p->y[0]);
-    free(p->x);
-    free(p->y);
-    free(p->at);
+    memset(c->out.data, POISON, c->out.size);
+    if (c->ready)
+        c->ready(k, c->data);
+    c->run(k, c->data);
 }
 
-static matmul_fn *product_kernel(const struct kernels *k, const struct product *p)
+// NULL: the level is right. `scalar` is the whole output of the scalar level.
+static const char *fault_of(const struct kernels *k, const struct kernel_case *c, const uint8_t *scalar)
 {
-    return (p->o->f32 ? k->matmul_f32 : k->matmul_q8)[p->type];
+    compute(k, c);
+    const char *fault = c->law ? compare_with_law(c) : c->fits(c) ? NULL : "not what it is defined to be";
+    if (!fault)
+        fault = check_gaps(c);
+    return fault || memcmp(scalar, c->out.data, c->out.size) == 0 ? fault : "not the bits of the scalar level";
 }
 
-// All rows, a thread's share at a time as the engine hands them out.
-static void run(const struct kernels *k, const struct product *p)
+// ---- how fast it is
+
+struct speed {
+    double took; // seconds of a run; 0: not timed
+    struct ceilings best;
+    bool by_products; // they take longer at best than bytes do, or are what is asked of a level without a ceiling
+};
+
+static struct speed time_case(const struct bench *b, const struct kernels *k, const struct kernel_case *c,
+                              const struct timing *t)
 {
-    struct matmul_args a = {.w_stride = p->row_bytes,
-                            .k = p->o->k,
-                            .type = p->type,
-                            .x = p->x,
-                            .n_x = p->n_x,
-                            .x_tiles = k->in_tiles && k->in_tiles(p->type, p->n_x) ? p->tiles : NULL,
-                            .n_tiled = p->n_x,
-                            .y = p->at,
-                            .scratch = p->scratch,
-                            .reading = kernels_reading(k),
-                            .spare_adders = kernels_spare_adders()};
-    for (int64_t row = 0; row < p->n_rows; row += ITEM_ROWS) {
-        a.w = p->w + (size_t)row * p->row_bytes;
-        a.n_rows = (int)MIN(p->n_rows - row, ITEM_ROWS);
-        for (int j = 0; j < p->n_x; j++)
-            p->at[j] = p->y[j] + row;
-        product_kernel(k, p)(&a);
+    double took[REPEATS_MAX], bytes[REPEATS_MAX], macs[REPEATS_MAX], all = 0;
+    int n = 0;
+    if (c->ready)
+        c->ready(k, t->data);
+    for (; n < b->repeats && (n < ENOUGH_REPEATS || all < ENOUGH_SECONDS); n++) {
+        struct ceilings best = ceilings_of(k, t);
+        bytes[n] = best.bytes, macs[n] = best.macs;
+        double before = seconds(), spent;
+        long turns = 0;
+        do
+            c->run(k, t->data);
+        while (turns++, (spent = seconds() - before) < TURN_SECONDS);
+        took[n] = spent / (double)turns;
+        all += spent;
     }
-}
-
-// Whether the level gives the bits of the scalar level, for one row of y after another.
-static bool check(const struct kernels *k, const struct product *p)
-{
-    struct error err;
-    struct product few = *p;
-    few.n_rows = MIN(p->n_rows, CHECK_ROWS);
-    float *want = fail_alloc(malloc((size_t)p->n_x * CHECK_ROWS * sizeof(*want)));
-    run(kernels_find("scalar", &err), &few);
-    for (int j = 0; j < p->n_x; j++)
-        memcpy(want + (size_t)j * CHECK_ROWS, p->y[j], (size_t)few.n_rows * sizeof(float));
-    run(k, &few);
-    bool same = true;
-    for (int j = 0; j < p->n_x; j++)
-        same &= memcmp(want + (size_t)j * CHECK_ROWS, p->y[j], (size_t)few.n_rows * sizeof(float)) == 0;
-    free(want);
-    return same;
+    struct speed s = {.took = median(took, n), .best = {median(bytes, n), median(macs, n)}};
+    s.by_products = s.best.macs > 0 ? t->macs / s.best.macs > t->bytes / s.best.bytes : t->macs > 0;
+    return s;
 }
 
 // ---- a line of the answer
 
-struct figure {
-    const char *level;
-    const char *type;
-    int n_x;
-    bool same_bits;
-    double speed, ceiling; // bytes a second for one column, else products a second
-    double bytes;          // a second, of weights
-};
-
-static struct figure measure(const struct kernels *k, const struct product *p)
+static void print_json(const struct bench *b, const struct kernels *k, const struct kernel_case *c, const char *fault,
+                       const struct timing *t, const struct speed *s)
 {
-    struct figure f = {.level = k->name, .type = dtype_info[p->type].name, .n_x = p->n_x, .same_bits = check(k, p)};
-    double took[REPEATS_MAX], ceiling[REPEATS_MAX];
-    if (!f.same_bits || p->o->check_only)
-        return f;
-    for (int i = 0; i < p->o->repeats; i++) {
-        ceiling[i] =
-            p->n_x == 1 ? read_ceiling(p->w, (size_t)p->n_rows * p->row_bytes) : product_ceiling(k->name, p->o->f32);
-        double before = seconds();
-        run(k, p);
-        took[i] = seconds() - before;
-    }
-    double t = median(took, p->o->repeats);
-    f.bytes = (double)p->n_rows * (double)p->row_bytes / t;
-    f.speed = p->n_x == 1 ? f.bytes : (double)p->n_rows * (double)p->o->k * p->n_x / t;
-    f.ceiling = median(ceiling, p->o->repeats);
-    return f;
+    const double ceiling = s->by_products ? s->best.macs : s->best.bytes;
+    printf("%s\n  {\"op\": \"%s\", \"isa\": \"%s\", \"type\": \"%s\", \"k\": %lld, \"n_x\": %d, \"right\": %s",
+           b->first ? "" : ",", c->op, k->name, c->what, (long long)c->k, c->n, fault ? "false" : "true");
+    if (fault)
+        printf(", \"fault\": \"%s\"", fault);
+    if (s->took > 0)
+        printf(", \"unit\": \"%s\", \"speed\": %.3f, \"gbs\": %.3f", s->by_products ? "GMAC/s" : "GB/s",
+               (s->by_products ? t->macs : t->bytes) / s->took * 1e-9, t->bytes / s->took * 1e-9);
+    if (s->took > 0 && ceiling > 0)
+        printf(", \"ceiling\": %.3f, \"of\": \"%s\"", ceiling * 1e-9,
+               s->by_products ? "products" : t->to ? "copying" : "reading");
+    printf("}");
 }
 
-static void print_figure(const struct options *o, const struct figure *f, bool first)
+static void print_line(const struct bench *b, const struct kernels *k, const struct kernel_case *c, const char *fault,
+                       const struct timing *t, const struct speed *s)
 {
-    const char *unit = f->n_x == 1 ? "GB/s" : "GMAC/s";
-    bool known = f->ceiling == f->ceiling && f->ceiling > 0;
-    if (o->json) {
-        printf("%s\n  {\"op\": \"%s\", \"isa\": \"%s\", \"type\": \"%s\", \"k\": %lld, \"n_x\": %d, \"same_bits\": %s",
-               first ? "" : ",", o->f32 ? "matmul-f32" : "matmul", f->level, f->type, (long long)o->k, f->n_x,
-               f->same_bits ? "true" : "false");
-        if (f->speed > 0)
-            printf(", \"unit\": \"%s\", \"speed\": %.3f, \"weights_gbs\": %.3f", unit, f->speed * 1e-9,
-                   f->bytes * 1e-9);
-        if (f->speed > 0 && known)
-            printf(", \"ceiling\": %.3f", f->ceiling * 1e-9);
-        printf("}");
-        return;
-    }
-    printf("%-8s %-8s %5d  ", f->level, f->type, f->n_x);
-    if (!f->same_bits)
-        printf("WRONG: not the bits of the scalar level\n");
-    else if (o->check_only)
-        printf("same bits as the scalar level\n");
-    else if (known)
-        printf("%8.2f %-6s of %7.2f: %5.1f%%  (%.2f GB/s)\n", f->speed * 1e-9, unit, f->ceiling * 1e-9,
-               100 * f->speed / f->ceiling, f->bytes * 1e-9);
+    const double ceiling = s->by_products ? s->best.macs : s->best.bytes;
+    const double speed = s->took > 0 ? (s->by_products ? t->macs : t->bytes) / s->took : 0;
+    printf("%-14s %-7s %-9s %6lld %5d  ", c->op, k->name, c->what, (long long)c->k, c->n);
+    if (fault)
+        printf("WRONG: %s\n", fault);
+    else if (!(s->took > 0))
+        printf("right%s\n", b->check_only ? "" : ", not timed");
+    else if (ceiling > 0)
+        printf("%8.2f %-6s of %7.2f %-8s %5.1f%%\n", speed * 1e-9, s->by_products ? "GMAC/s" : "GB/s", ceiling * 1e-9,
+               s->by_products ? "products" : t->to ? "copying" : "reading", 100 * speed / ceiling);
     else
-        printf("%8.2f %-6s  (%.2f GB/s)\n", f->speed * 1e-9, unit, f->bytes * 1e-9);
+        printf("%8.2f %-6s\n", speed * 1e-9, s->by_products ? "GMAC/s" : "GB/s");
 }
 
-// Rows: for one column all that fit the buffer, for more some seconds' worth at the most.
-static int64_t rows_for(const struct product *p, int n_x, bool fast)
+static void bench_level(struct bench *b, const struct kernels *k, const struct kernel_case *c, const uint8_t *scalar)
 {
-    int64_t all = (int64_t)(p->o->bytes / p->row_bytes), budget = fast ? INT64_C(8) << 30 : INT64_C(64) << 20;
-    int64_t rows = n_x == 1 && fast ? all : MIN(all, MAX(budget / (p->o->k * n_x), 1));
-    return p->o->check_only ? MIN(all, CHECK_ROWS) : MAX(rows / ITEM_ROWS, 1) * ITEM_ROWS;
-}
-
-// All levels and numbers of columns for one type. Returns whether all bits were right.
-static bool measure_type(const struct options *o, enum dtype type, uint8_t *w, bool *first)
-{
-    bool right = true;
-    struct product p = {.o = o, .type = type, .w = w, .row_bytes = dtype_row_bytes(type, o->k)};
-    p.scratch = fail_alloc(aligned_alloc(64, SCRATCH_BYTES));
-    fill_weights(type, w, o->bytes);
-    for (int i = 0; i < kernels_count(); i++) {
-        const struct kernels *k = kernels_at(i);
-        if ((o->isa && strcmp(o->isa, k->name) != 0) || !product_kernel(k, &p))
-            continue;
-        for (int c = 0; c < o->n_columns; c++) {
-            p.n_x = o->columns[c];
-            p.n_rows = rows_for(&p, p.n_x, strcmp(k->name, "scalar") != 0);
-            columns_new(&p, p.n_x, p.n_rows);
-            if (!o->f32)
-                put_tiles(k, &p);
-            struct figure f = measure(k, &p);
-            print_figure(o, &f, *first);
-            fflush(stdout);
-            *first = false;
-            right &= f.same_bits;
-            columns_free(&p, p.n_x);
-        }
+    const char *fault = fault_of(k, c, scalar);
+    struct timing t = {0};
+    struct speed s = {0};
+    if (!fault && !b->check_only && c->timing) {
+        t = c->timing(k, c->data);
+        s = time_case(b, k, c, &t);
     }
-    free(p.scratch);
-    return right;
+    (b->json ? print_json : print_line)(b, k, c, fault, &t, &s);
+    fflush(stdout);
+    b->first = false;
+    b->right &= !fault;
 }
 
-static bool is_wanted(const struct options *o, enum dtype type)
+void bench_case(struct bench *b, const struct kernel_case *c)
 {
     struct error err;
-    if (o->type >= 0)
-        return (int)type == o->type;
-    return o->f32 ? dtype_info[type].kind == DTYPE_KIND_FLOAT : kernels_find("scalar", &err)->matmul_q8[type] != NULL;
+    compute(kernels_find("scalar", &err), c);
+    uint8_t *scalar = must(malloc(MAX(c->out.size, (size_t)1)));
+    memcpy(scalar, c->out.data, c->out.size);
+    for (int i = 0; i < kernels_count(); i++) {
+        const struct kernels *k = kernels_at(i);
+        if ((!b->isa || strcmp(b->isa, k->name) == 0) && (!c->has || c->has(k, c->data)))
+            bench_level(b, k, c, scalar);
+    }
+    free(scalar);
 }
 
-static int measure_all(const struct options *o)
+bool bench_wants(const struct bench *b, const char *op)
 {
-    bool right = true, first = true;
-    uint8_t *w = fail_alloc(aligned_alloc(4096, align_up(o->bytes, 4096)));
-    if (o->json)
-        printf("[");
-    for (enum dtype type = 0; type < DT_COUNT; type++)
-        if (is_wanted(o, type) && dtype_decode[type] && o->k % dtype_info[type].block == 0)
-            right &= measure_type(o, type, w, &first);
-    if (o->json)
-        printf("\n]\n");
-    free(w);
-    return right ? E_OK : E_ITEMS;
+    return !b->op || strcmp(b->op, op) == 0;
+}
+
+int bench_counts(const struct bench *b, const int *to_check, const int *to_time, int *out)
+{
+    const int *from = b->n_counts ? b->counts : b->check_only ? to_check : to_time;
+    int n = 0;
+    while (n < COUNTS_MAX && (b->n_counts ? n < b->n_counts : from[n])) {
+        out[n] = from[n];
+        n++;
+    }
+    return n;
+}
+
+int bench_lengths(const struct bench *b, int block, int64_t to_time, int64_t *out)
+{
+    static const int of_floats[] = {1, 17, 255, 517}, of_blocks[] = {1, 3, 9};
+    int n = 0;
+    if (b->k)
+        out[n++] = b->k / block * block;
+    else if (!b->check_only)
+        out[n++] = to_time;
+    else if (block == 1)
+        for (; n < (int)COUNT_OF(of_floats); n++)
+            out[n] = of_floats[n];
+    else
+        for (; n < (int)COUNT_OF(of_blocks); n++)
+            out[n] = of_blocks[n] * block;
+    return n && out[0] ? n : 0;
 }
 
 // ---- the command
 
+// Who brings the cases of each operation, or why there are none.
+static const struct {
+    void (*part)(struct bench *b, enum op op);
+    const char *otherwise;
+} operations[OP_COUNT] = {
+    [OP_EMBED] = {bench_rows, NULL},
+    [OP_ROWS] = {NULL, "a copy"},
+    [OP_ROPE_TABLE] = {NULL, "plain C in double on every level"},
+    [OP_NORM] = {bench_rows, NULL},
+    [OP_MATMUL] = {bench_matmul, NULL},
+    [OP_ROPE] = {bench_rows, NULL},
+    [OP_KV_WRITE] = {bench_rows, NULL},
+    [OP_ATTENTION] = {bench_attention, NULL},
+    [OP_ACT] = {bench_rows, NULL},
+    [OP_GLU] = {bench_rows, NULL},
+    [OP_ADD] = {bench_rows, NULL},
+    [OP_SCALE] = {bench_rows, NULL},
+    [OP_SOFTCAP] = {bench_rows, NULL},
+    [OP_ROUTE] = {bench_rows, NULL},
+    [OP_EXPERT_MATMUL] = {NULL, "by the kernels of matmul"},
+    [OP_EXPERT_COMBINE] = {bench_rows, NULL},
+    [OP_QUANTIZE] = {bench_rows, NULL},
+};
+
+static bool is_operation(const char *name)
+{
+    bool found = strcmp(name, MATMUL_F32) == 0;
+    for (enum op op = 0; op < OP_COUNT; op++)
+        found |= strcmp(name, op_name(op)) == 0;
+    return found;
+}
+
+static void bench_operation(struct bench *b, enum op op)
+{
+    if (operations[op].part)
+        operations[op].part(b, op);
+    else if (!operations[op].otherwise) {
+        fprintf(stderr, "quern-kernels: %s has no cases\n", op_name(op));
+        b->right = false;
+    } else if (!b->json && bench_wants(b, op_name(op)))
+        printf("%-14s %s\n", op_name(op), operations[op].otherwise);
+}
+
+static int bench_all(struct bench *b)
+{
+    printf(b->json ? "[" : "seed %d\n", SEED);
+    for (enum op op = 0; op < OP_COUNT; op++)
+        bench_operation(b, op);
+    if (b->json)
+        printf("\n]\n");
+    return b->right ? E_OK : E_ITEMS;
+}
+
 static int print_help(FILE *out, int status)
 {
-    fprintf(
-        out,
-        "usage: quern-kernels [--op matmul|matmul-f32] [--type TYPE] [--isa LEVEL] [--check] [-k N] [-n N,N,...]\n"
-        "                     [-r REPEATS] [--mib N] [-o json]\n"
-        "Times one thread's matrix products beside the machine's ceilings: bytes for one column, products for more.\n"
-        "  --op      with activations in 8 bits (matmul), or in float32 (matmul-f32)\n"
-        "  --type    of the weights (all that the scalar level has; float types for matmul-f32)\n"
-        "  --isa     one level (all that this CPU runs)\n"
-        "  --check   compare bits with the scalar level, time nothing\n"
-        "  -k        length of a row (2048)\n"
-        "  -n        numbers of columns (1,512)\n"
-        "  -r        repeats, of which the median is given (9)\n"
-        "  --mib     of weights, for one column (512)\n");
+    fprintf(out,
+            "usage: quern-kernels [--op OPERATION] [--type TYPE] [--isa LEVEL] [--check] [-k N] [-n N,N,...]\n"
+            "                     [-r REPEATS] [--mib N] [--depth N] [-o json]\n"
+            "Holds the kernels of every level against plain C, and times them on one thread beside the machine's ceilings:\n"
+            "bytes read or copied, or products.\n"
+            "  --op      one operation (all): matmul (activations in 8 bits), matmul-f32 (in float32), attention, norm, ...\n"
+            "  --type    one type of weights, keys and values (all)\n"
+            "  --isa     one level (all that this CPU runs)\n"
+            "  --check   odd shapes, time nothing\n"
+            "  -k        length of a row, or of a head (2048, 64 and 128; odd ones for --check)\n"
+            "  -n        numbers of columns, or of rows (1,512; odd ones for --check)\n"
+            "  -r        repeats, of which the median is given (9)\n"
+            "  --mib     of weights, keys and values, for one column or row (512)\n"
+            "  --depth   positions that attention sees (4096)\n");
     return status;
 }
 
@@ -410,53 +462,53 @@ static int parse_number(const char *text, int64_t max, int64_t *out)
     return 0;
 }
 
-static int parse_columns(struct options *o, char *text)
+static int parse_counts(struct bench *b, char *text)
 {
     char *rest = NULL;
-    o->n_columns = 0;
+    b->n_counts = 0;
     for (char *p = strtok_r(text, ",", &rest); p; p = strtok_r(NULL, ",", &rest)) {
         int64_t n;
-        if (o->n_columns == COLUMN_COUNTS_MAX || parse_number(p, 8192, &n) != 0)
+        if (b->n_counts == COUNTS_MAX || parse_number(p, 8192, &n) != 0)
             return -1;
-        o->columns[o->n_columns++] = (int)n;
+        b->counts[b->n_counts++] = (int)n;
     }
-    return o->n_columns ? 0 : -1;
+    return b->n_counts ? 0 : -1;
+}
+
+static int take_type(struct bench *b, const char *name)
+{
+    enum dtype type;
+    int status = dtype_from_name(str_from(name), &type);
+    b->type = status == 0 ? (int)type : -1;
+    return status;
 }
 
 // Takes one option and its value: -1 when it is none of ours, or the value is bad.
-static int take_option(struct options *o, const char *name, char *value)
+static int take_option(struct bench *b, const char *name, char *value)
 {
-    int64_t n = 0;
     struct error err;
-    enum dtype type;
+    int64_t n = 0;
     if (!value)
         return -1;
-    if (strcmp(name, "--op") == 0) {
-        o->f32 = strcmp(value, "matmul-f32") == 0;
-        return o->f32 || strcmp(value, "matmul") == 0 ? 0 : -1;
-    }
-    if (strcmp(name, "-o") == 0) {
-        o->json = true;
-        return strcmp(value, "json") == 0 ? 0 : -1;
-    }
-    if (strcmp(name, "--isa") == 0) {
-        o->isa = value;
-        return kernels_find(value, &err) ? 0 : -1;
-    }
-    if (strcmp(name, "--type") == 0) {
-        int status = dtype_from_name(str_from(value), &type);
-        o->type = status == 0 ? (int)type : -1;
-        return status;
-    }
+    if (strcmp(name, "--op") == 0)
+        return is_operation(b->op = value) ? 0 : -1;
+    if (strcmp(name, "-o") == 0)
+        return (b->json = strcmp(value, "json") == 0) ? 0 : -1;
+    if (strcmp(name, "--isa") == 0)
+        return kernels_find(b->isa = value, &err) ? 0 : -1;
+    if (strcmp(name, "--type") == 0)
+        return take_type(b, value);
     if (strcmp(name, "-n") == 0)
-        return parse_columns(o, value);
+        return parse_counts(b, value);
     if (strcmp(name, "-k") == 0)
-        return parse_number(value, 1 << 20, &o->k);
+        return parse_number(value, 1 << 20, &b->k);
     int status = parse_number(value, strcmp(name, "-r") == 0 ? REPEATS_MAX : 1 << 20, &n);
     if (strcmp(name, "-r") == 0)
-        o->repeats = (int)n;
+        b->repeats = (int)n;
+    else if (strcmp(name, "--depth") == 0)
+        b->depth = (int)n;
     else if (strcmp(name, "--mib") == 0)
-        o->bytes = (size_t)n << 20;
+        b->bytes = (size_t)n << 20;
     else
         return -1;
     return status;
@@ -464,21 +516,21 @@ static int take_option(struct options *o, const char *name, char *value)
 
 int main(int argc, char **argv)
 {
-    struct options o = {
-        .type = -1, .repeats = 9, .k = 2048, .bytes = (size_t)512 << 20, .columns = {1, 512}, .n_columns = 2};
+    struct bench b = {
+        .type = -1, .repeats = 9, .bytes = (size_t)512 << 20, .depth = 4096, .first = true, .right = true};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return print_help(stdout, E_OK);
         if (strcmp(argv[i], "--check") == 0) {
-            o.check_only = true;
+            b.check_only = true;
             continue;
         }
-        if (take_option(&o, argv[i], argv[i + 1]) != 0) {
+        if (take_option(&b, argv[i], argv[i + 1]) != 0) {
             fprintf(stderr, "quern-kernels: bad argument: %s%s%s\n", argv[i], argv[i + 1] ? " " : "",
                     argv[i + 1] ? argv[i + 1] : "");
             return print_help(stderr, E_USAGE);
         }
         i++;
     }
-    return measure_all(&o);
+    return bench_all(&b);
 }
