@@ -44,7 +44,8 @@ enum {
 struct work {
     struct panel panel;
     struct columns columns[TILES_MAX];          // of all tiles in a span; of the one tile of few columns in some spans
-    _Alignas(64) float d[COLUMNS_MAX][HEIGHT];  // D of a column, while it waits for the next span
+    // D while it waits for the next span: of each panel and tile, see partial_at.
+    _Alignas(64) float d[PANELS][TILES_MAX][TILE_COLUMNS * PANEL];
 };
 _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "a panel and its sums fit the scratch");
 
@@ -172,10 +173,16 @@ INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *
     }
 }
 
-// D = fma(S, da, D) of column j; `at` is the row, from `out` on.
+// Where D of 16 rows from `row` on of a tile's column j lies: one behind the other, as tiles come to them.
+INLINE int partial_at(int j, int row)
+{
+    return row / GROUP * (TILE_COLUMNS * GROUP) + j * GROUP;
+}
+
+// D = fma(S, da, D) of column j; `at` is the row.
 INLINE void add_to_partial(float *out, int at, __m512 s, const struct columns *c, int j)
 {
-    float *d = out + HEIGHT * j + at;
+    float *d = out + partial_at(j, at);
     _mm512_store_ps(d, _mm512_fmadd_ps(s, _mm512_set1_ps(c->da[j]), _mm512_load_ps(d)));
 }
 
@@ -567,7 +574,7 @@ static void store_columns(const struct matmul_args *a, int first, int n, int row
 {
     for (int j = 0; j < n; j++)
         for (int r = 0; r < rows; r += GROUP)
-            _mm512_mask_storeu_ps(a->y[first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(d + HEIGHT * j + r));
+            _mm512_mask_storeu_ps(a->y[first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(d + partial_at(j, r)));
 }
 
 // ---- all rows and columns
@@ -577,7 +584,7 @@ static void set_partial(float *d, int n, int rows)
 {
     for (int j = 0; j < n; j++)
         for (int r = 0; r < rows; r += GROUP)
-            _mm512_store_ps(d + HEIGHT * j + r, _mm512_setzero_ps());
+            _mm512_store_ps(d + partial_at(j, r), _mm512_setzero_ps());
 }
 
 // While this span of 16 rows is multiplied as many bytes of the 16 rows below are asked for, in the order of memory.
@@ -596,16 +603,16 @@ static void multiply_narrow(const struct matmul_args *a)
     int64_t spans = q8_blocks(a->k);
     for (int row = 0; row < a->n_rows; row += GROUP) {
         int rows = MIN(a->n_rows - row, (int)GROUP);
-        set_partial(w->d[0], a->n_x, GROUP);
+        set_partial(w->d[0][0], a->n_x, GROUP);
         for (int64_t span = 0; span < spans; span++) {
             struct columns *c = &w->columns[MIN(span, (int64_t)TILES_MAX - 1)];
             if (row == 0 || span >= TILES_MAX - 1)
                 prepare_columns(a, 0, a->n_x, a->n_x, span, false, c);
             ISA_FN(matmul_q8_unpack_panel)(a, row, rows, GROUP, span, &w->panel);
             request_below(a, row, span, &w->panel);
-            tiles_of[a->type][c->form]->narrow[a->n_x](&w->panel, 0, c, blocks_in_span(a, span), w->d[0]);
+            tiles_of[a->type][c->form]->narrow[a->n_x](&w->panel, 0, c, blocks_in_span(a, span), w->d[0][0]);
         }
-        store_columns(a, 0, a->n_x, row, rows, w->d[0]);
+        store_columns(a, 0, a->n_x, row, rows, w->d[0][0]);
     }
 }
 
@@ -643,7 +650,7 @@ static void sweep(const struct matmul_args *a, const struct part *part, int row,
     const bool last = span == q8_blocks(a->k) - 1;
     for (int t = 0, j = 0, n; t < part->tiles; t++, j += n) {
         struct columns *c = &w->columns[t];
-        float *d = w->d[j] + panel * PANEL;
+        float *d = w->d[panel][t];
         n = width_of(part, t);
         const int width = MAX(n, (int)TILE_COLUMNS_MIN);
         if (panel == 0)
