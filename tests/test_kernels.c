@@ -584,7 +584,8 @@ Test(kernels, decode_of_every_16_bit_float_equals_gguf)
     }
 }
 
-// Random bits, and for the halves all values that lie at, and a bit beside, the middle of two.
+// Random bits, and for the halves all values that lie at, and a bit beside, the middle of two; normal numbers; zeros of one
+// sign and of both, and small integers, among which the largest magnitude is met again with another sign.
 static void fill_for_encode(struct random *r, float *x, int64_t n, int round)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -594,6 +595,8 @@ static void fill_for_encode(struct random *r, float *x, int64_t n, int round)
         else if (round % 4 == 2)
             bits = (bits & 0x80ffffff) | 0x37000000; // around the smallest halves
         x[i] = round % 4 == 3 ? random_normal(r) : float_of_bits(bits);
+        if (round % 8 == 7)
+            x[i] = copysignf((float)random_below(r, 1 + round / 8 % 5), round % 16 == 7 ? random_normal(r) : 1);
     }
 }
 

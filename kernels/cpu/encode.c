@@ -32,6 +32,8 @@ static void encode_bf16(const float *x, void *blocks, int64_t n)
 
 // ---- blocks of 32
 
+enum { HALF_NAN = 0x7e00, HALF_MAX = 0x7bff, HALF_SIGN = 0x8000 };
+
 // The largest magnitude: NaN or infinity when one element is, for so integers order the bits.
 static float largest_magnitude(const float x[32])
 {
@@ -42,13 +44,13 @@ static float largest_magnitude(const float x[32])
     return float_load(&bits);
 }
 
-// The half nearest to top / 127, or the next one where halfs lie so far apart that 127.5 steps do not reach top.
-static uint16_t step_half(float top)
+// The half nearest to top / steps, or the next one where halfs lie so far apart that half a step more does not reach top.
+static uint16_t step_half(float top, float steps)
 {
-    uint16_t h = f32_to_f16(top / 127.0f);
-    if (h >= 0x7bff)
-        return 0x7bff;
-    return half_load(&h) * 127.5f < top ? h + 1 : h;
+    uint16_t h = f32_to_f16(top / steps);
+    if (h >= HALF_MAX)
+        return HALF_MAX;
+    return half_load(&h) * (steps + 0.5f) < top ? h + 1 : h;
 }
 
 static void encode_q8_0(const float *x, void *blocks, int64_t n)
@@ -56,7 +58,7 @@ static void encode_q8_0(const float *x, void *blocks, int64_t n)
     for (uint8_t *b = blocks; n > 0; n -= 32, b += 34, x += 32) {
         float top = largest_magnitude(x);
         bool sound = isfinite(top);
-        uint16_t h = sound ? step_half(top) : 0x7e00;
+        uint16_t h = sound ? step_half(top, 127) : HALF_NAN;
         float per_step = sound && h ? 1.0f / half_load(&h) : 0.0f;
         memcpy(b, &h, sizeof(h));
         if (per_step == 0)
@@ -68,9 +70,43 @@ static void encode_q8_0(const float *x, void *blocks, int64_t n)
     }
 }
 
+// Whether the first element of the largest magnitude is above 0. Of magnitudes above 0 the bits, as integers, order what is
+// above 0, and with the sign turned what is below; only where both reach `top` is it asked which comes first.
+static bool is_largest_positive(const float x[32], float top)
+{
+    veci above = (veci)vec_load(x), below = (veci)-vec_load(x);
+    for (int i = VEC; i < 32; i += VEC) {
+        above = veci_max(above, (veci)vec_load(x + i));
+        below = veci_max(below, (veci)-vec_load(x + i));
+    }
+    const int32_t bits_above = veci_greatest(above), bits_below = veci_greatest(below);
+    int first = 0;
+    while (bits_above == bits_below && first < 31 && fabsf(x[first]) != top)
+        first++;
+    return top > 0 && (bits_above == bits_below ? x[first] > 0 : bits_above > bits_below);
+}
+
+// Elements in steps, from 0 to 15, in the low byte of each; 8 is none.
+INLINE veci nibbles(const float *x, float per_step)
+{
+    vec q = vec_at_most(vec_all(7), vec_at_least(vec_all(-8), vec_load(x) * per_step));
+    return (veci)(q + (ROUND_MAGIC + 8));
+}
+
+// The element of the largest magnitude becomes -8.
 static void encode_q4_0(const float *x, void *blocks, int64_t n)
 {
-    dtype_encode[DT_Q4_0](x, blocks, n);
+    for (uint8_t *b = blocks; n > 0; n -= 32, b += 18, x += 32) {
+        float top = largest_magnitude(x);
+        bool sound = isfinite(top);
+        uint16_t h = sound ? step_half(top, 8) | (is_largest_positive(x, top) ? HALF_SIGN : 0) : HALF_NAN;
+        float d = half_load(&h), per_step = sound && d != 0 ? 1.0f / d : 0.0f;
+        memcpy(b, &h, sizeof(h));
+        if (!sound)
+            memset(b + 2, 0, 16);
+        for (int i = 0; sound && i < 16; i += VEC)
+            veci_to_i8(b + 2 + i, nibbles(x + i, per_step) | nibbles(x + 16 + i, per_step) << 4);
+    }
 }
 
 dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT] = {
