@@ -9,7 +9,7 @@
 #include "kernels/cpu/ref_ops.h"
 #include "kernels/graph.h"
 
-enum { COUNTS_MAX = 32, CHECK_ROWS = 131 };
+enum { COUNTS_MAX = 32, LENGTHS_MAX = 4 };
 
 struct bench {
     const char *op, *isa; // NULL: all
@@ -92,10 +92,11 @@ struct kernel_case {
 
 // Checks the case on every level: by the law, and bit for bit by the scalar level; and times those that are right.
 void bench_case(struct bench *b, const struct kernel_case *c);
-// The numbers of columns or rows to take: those asked for, or the operation's own for checks or for figures, ended by 0.
-int bench_counts(const struct bench *b, const int *to_check, const int *to_time, int *out);
-// The same of lengths, in whole blocks of `block` elements.
-int bench_lengths(const struct bench *b, int block, int64_t to_time, int64_t *out);
+// The numbers of columns or rows to take, as many as it returns: those asked for, or the operation's own for checks or for
+// figures, which 0 ends.
+int bench_counts(const struct bench *b, const int *to_check, const int *to_time, int out[COUNTS_MAX]);
+// The same of lengths, in whole blocks of `block` elements; none where what is asked for is shorter than one.
+int bench_lengths(const struct bench *b, int block, int64_t to_time, int64_t out[LENGTHS_MAX]);
 bool bench_wants(const struct bench *b, const char *op);
 
 // The parts: the cases of one operation. Products have two names, by what their activations are.

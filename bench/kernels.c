@@ -349,7 +349,7 @@ bool bench_wants(const struct bench *b, const char *op)
     return !b->op || strcmp(b->op, op) == 0;
 }
 
-int bench_counts(const struct bench *b, const int *to_check, const int *to_time, int *out)
+int bench_counts(const struct bench *b, const int *to_check, const int *to_time, int out[COUNTS_MAX])
 {
     const int *from = b->n_counts ? b->counts : b->check_only ? to_check : to_time;
     int n = 0;
@@ -360,7 +360,7 @@ int bench_counts(const struct bench *b, const int *to_check, const int *to_time,
     return n;
 }
 
-int bench_lengths(const struct bench *b, int block, int64_t to_time, int64_t *out)
+int bench_lengths(const struct bench *b, int block, int64_t to_time, int64_t out[LENGTHS_MAX])
 {
     static const int of_floats[] = {1, 17, 255, 517}, of_blocks[] = {1, 3, 9};
     int n = 0;
@@ -418,8 +418,8 @@ static void bench_operation(struct bench *b, enum op op)
     else if (!operations[op].otherwise) {
         fprintf(stderr, "quern-kernels: %s has no cases\n", op_name(op));
         b->right = false;
-    } else if (!b->json && bench_wants(b, op_name(op)))
-        printf("%-14s %s\n", op_name(op), operations[op].otherwise);
+    } else if (b->op && bench_wants(b, op_name(op)))
+        fprintf(stderr, "quern-kernels: %s has no kernels of its own: %s\n", op_name(op), operations[op].otherwise);
 }
 
 static int bench_all(struct bench *b)
@@ -429,6 +429,10 @@ static int bench_all(struct bench *b)
         bench_operation(b, op);
     if (b->json)
         printf("\n]\n");
+    if (b->first) {
+        fprintf(stderr, "quern-kernels: no kernel has a case of this operation, type, level and length\n");
+        return E_USAGE;
+    }
     return b->right ? E_OK : E_ITEMS;
 }
 

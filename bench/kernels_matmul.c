@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { ITEM_ROWS = 128, LENGTHS_MAX = 8 };
+enum { ITEM_ROWS = 128, CHECK_ROWS = 131 };
 #define SUM_BOUND 1e-10 // NMSE of sums in float32
 
 struct product {

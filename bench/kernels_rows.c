@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LENGTHS_MAX = 8, N_USED = 4, KINDS_MAX = DT_COUNT };
+enum { N_USED = 4 };
 #define FLOAT_BOUND 1e-10 // NMSE of a formula in float32
 #define ROPE_BOUND 1e-9
 
@@ -18,7 +18,7 @@ typedef void row_fn(const struct kernels *k, const struct row_case *r, int row);
 struct row_op {
     const char *const *kinds; // ended by NULL; NULL: types
     row_fn *run;
-    // Rounds k to what the kind takes (0: not at all), and says what lies where.
+    // Says what lies where; rope takes whole heads of k.
     void (*shape)(struct row_case *r);
     double bound;
     int64_t to_time; // length of a row
