@@ -283,8 +283,7 @@ static void run(const struct kernels *k, const struct call *c, int first, int n_
     }
     if (n_x <= FEW)
         read_otherwise(k, a, out);
-    else
-        multiply_otherwise(k, a, out);
+    multiply_otherwise(k, a, out);
     for (int j = 0; j < n_x; j++) {
         memcpy(y + (size_t)j * (size_t)c->n_rows, columns[j], (size_t)c->n_rows * sizeof(float));
         for (size_t i = (size_t)c->n_rows * sizeof(float); i < stride * sizeof(float); i++)

@@ -1,13 +1,18 @@
-// The 8-bit matmul of AVX-512 with VNNI and VBMI: which of its two regimes serves a call.
+// The 8-bit matmul of AVX-512 with VNNI and VBMI: which of its ways serves a call.
 //
 // A few columns are bound by memory, and read each block once, in place (matmul_q8_avx512_decode.c, .._grid.c, .._runs.c).
 // More columns are bound by multiplication: a panel of rows is unpacked once, and all columns sweep over it
-// (matmul_q8_avx512_panel.c).
+// (matmul_q8_avx512_panel.c). Between them, where the CPU shuffles beside its products (spare_adders), each word is turned,
+// unpacked and multiplied in registers (matmul_q8_avx512_turned.c).
 #include "kernels/cpu/matmul_q8_avx512.h"
 
 // Where there are tiles there may be no rows.
 static void matmul(const struct matmul_args *a)
 {
+    if (a->spare_adders && a->n_x >= TURNED_MIN && a->n_x <= ISA_FN(matmul_q8_turned_most)[a->type] && !a->x_tiles) {
+        ISA_FN(matmul_q8_turned)(a);
+        return;
+    }
     bool in_place = a->n_x <= ISA_FN(matmul_q8_in_place)[a->type][reads_streams(a->reading)] && !a->x_tiles;
     (in_place ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
 }

@@ -29,6 +29,11 @@ extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2];
 
+// Columns from TURNED_MIN up to matmul_q8_turned_most, by type (0: it has no such way), which is TURNED_MAX at the most.
+enum { TURNED_MIN = 3, TURNED_MAX = 16 };
+void ISA_FN(matmul_q8_turned)(const struct matmul_args *a);
+extern const uint8_t ISA_FN(matmul_q8_turned_most)[DT_COUNT];
+
 enum { PANEL_TILES_MIN = 32 };  // columns from which on they are read from q8_tiles, where they have some
 
 enum {
@@ -117,6 +122,10 @@ void ISA_FN(matmul_q8_prepare_signed_32)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_nvfp4)(struct columns *c);
+
+// Columns first .. first + n - 1 in this span, of which the tile takes `width`: what lies there goes with them.
+void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span, bool whole,
+                                       struct columns *c);
 
 // Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after, at a row's end for those
 // `height` rows on, unless its tile does.

@@ -28,6 +28,7 @@
 // (85), Q6_K 99 (83), Q2_K 93 (whole 77), Q3_K 83 (67), IQ4_XS 91; eight blocks of 32 81, with minimums 89. With two
 // runs at once multiplications alone count: Q4_K 79 (75), Q5_K 83 (79), Q6_K 82 (74), Q3_K 74.
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
+#include "kernels/cpu/matmul_q8_avx512_tile.h"
 
 enum {
     TILE_ROWS = 32,
@@ -63,24 +64,12 @@ INLINE void set_zero(tile_sums sum, int n, int regs)
             sum[j][i] = _mm512_setzero_si512();
 }
 
-// What a tile asks for, `step` lines at a time. Only tiles of 16 rows do: with 32, whose sums fill the registers, it takes 3 to
-// 5% more time than it saves.
-struct request {
-    const uint8_t *at, *end;
-    int step;
-};
-
+// Only tiles of 16 rows ask: with 32, whose sums fill the registers, it takes 3 to 5% more time than it saves.
 INLINE struct request request_of(const struct panel *p, int turns, int regs)
 {
     if (regs > 1)
         return (struct request){NULL, NULL, 0};
     return (struct request){p->ask, p->ask + 64 * p->ask_lines, (p->ask_lines + turns - 1) / turns};
-}
-
-INLINE void ask_for_lines(struct request *ask)
-{
-    for (int i = 0; i < ask->step && ask->at < ask->end; i++, ask->at += 64)
-        _mm_prefetch((const char *)ask->at, _MM_HINT_T1);
 }
 
 // What a run's sums begin with: `start` of column j lies 32 j on.
@@ -97,16 +86,6 @@ INLINE void set_start(tile_sums acc, const int32_t *start, int n, int regs)
 INLINE size_t step_from(const struct columns *c, int k, int n)
 {
     return (k + n) % Q8_TILE_WIDTH ? (size_t)n : (size_t)n + c->piece - Q8_TILE_WIDTH;
-}
-
-// The product of weights and four activations, which all lanes read: acc + w . q. (Compilers broadcast them apart.)
-INLINE __m512i dot_all(__m512i acc, __m512i w, const int8_t *q)
-{
-    struct four {
-        int8_t q[4];
-    };
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const struct four *)q));
-    return acc;
 }
 
 // acc += w . q over `length` elements from `at` on; w points at the tile's rows in the words of element 0. Products read
@@ -171,19 +150,6 @@ INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *
         for (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], v[i], x);
     }
-}
-
-// Where D of 16 rows from `row` on of a tile's column j lies: one behind the other, as tiles come to them.
-INLINE int partial_at(int j, int row)
-{
-    return row / GROUP * (TILE_COLUMNS * GROUP) + j * GROUP;
-}
-
-// D = fma(S, da, D) of column j; `at` is the row.
-INLINE void add_to_partial(float *out, int at, __m512 s, const struct columns *c, int j)
-{
-    float *d = out + partial_at(j, at);
-    _mm512_store_ps(d, _mm512_fmadd_ps(s, _mm512_set1_ps(c->da[j]), _mm512_load_ps(d)));
 }
 
 // The floats of a block of 256, with mins or without.
@@ -254,7 +220,6 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
 }
 
 // Two runs at once, one behind the other: their sums, by columns. What they start with stands in `start`; NULL: 0.
-typedef __m512i run_sums[TILE_COLUMNS];
 INLINE void dot_two_runs(run_sums first, run_sums second, const uint8_t *w, const int8_t *const *q, const int32_t *start,
                          int n, int run)
 {
@@ -277,14 +242,11 @@ INLINE void dot_two_runs(run_sums first, run_sums second, const uint8_t *w, cons
 // sum += first * its scale + second * its own, which is the first one's if they share it
 INLINE void add_two_scaled(run_sums sum, run_sums first, run_sums second, const int32_t *scale, int n, bool share)
 {
-    const __mmask32 upper = 0xaaaaaaaa;
     const __m512i low = _mm512_load_si512(scale), high = share ? low : _mm512_load_si512(scale + PANEL);
     const __m512i scales = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
     UNROLL
-    for (int j = 0; j < n; j++) {
-        __m512i both = _mm512_mask_blend_epi16(upper, first[j], _mm512_slli_epi32(second[j], 16));
-        sum[j] = _mm512_dpwssd_epi32(sum[j], both, scales);
-    }
+    for (int j = 0; j < n; j++)
+        sum[j] = _mm512_dpwssd_epi32(sum[j], join_sums(first[j], second[j], 16), scales);
 }
 
 // tile_scaled by two runs at once, of 16 rows.
@@ -548,9 +510,8 @@ static bool look_up_rows(const struct matmul_args *a, int first, int n, int64_t 
                                : false;
 }
 
-// Columns first .. first + n - 1 in this span, of which the tile takes `width`: what lies there goes with them.
-static void prepare_columns(const struct matmul_args *a, int first, int n, int width, int64_t span, bool whole,
-                            struct columns *c)
+void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span, bool whole,
+                                       struct columns *c)
 {
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
     c->n = width;
@@ -569,23 +530,7 @@ static void prefetch_outputs(const struct matmul_args *a, int first, int n, int 
             _mm_prefetch((const char *)(a->y[first + j] + row + r), _MM_HINT_T0);
 }
 
-// Rows row .. row + rows - 1 of the columns first .. first + n - 1; d is D of the first.
-static void store_columns(const struct matmul_args *a, int first, int n, int row, int rows, const float *d)
-{
-    for (int j = 0; j < n; j++)
-        for (int r = 0; r < rows; r += GROUP)
-            _mm512_mask_storeu_ps(a->y[first + j] + row + r, rows_mask(a, row + r), _mm512_load_ps(d + partial_at(j, r)));
-}
-
 // ---- all rows and columns
-
-// D = 0 of some columns and rows.
-static void set_partial(float *d, int n, int rows)
-{
-    for (int j = 0; j < n; j++)
-        for (int r = 0; r < rows; r += GROUP)
-            _mm512_store_ps(d + partial_at(j, r), _mm512_setzero_ps());
-}
 
 // While this span of 16 rows is multiplied as many bytes of the 16 rows below are asked for, in the order of memory.
 static void request_below(const struct matmul_args *a, int row, int64_t span, struct panel *p)
@@ -607,7 +552,7 @@ static void multiply_narrow(const struct matmul_args *a)
         for (int64_t span = 0; span < spans; span++) {
             struct columns *c = &w->columns[MIN(span, (int64_t)TILES_MAX - 1)];
             if (row == 0 || span >= TILES_MAX - 1)
-                prepare_columns(a, 0, a->n_x, a->n_x, span, false, c);
+                ISA_FN(matmul_q8_prepare_columns)(a, 0, a->n_x, a->n_x, span, false, c);
             ISA_FN(matmul_q8_unpack_panel)(a, row, rows, GROUP, span, &w->panel);
             request_below(a, row, span, &w->panel);
             tiles_of[a->type][c->form]->narrow[a->n_x](&w->panel, 0, c, blocks_in_span(a, span), w->d[0][0]);
@@ -654,7 +599,7 @@ static void sweep(const struct matmul_args *a, const struct part *part, int row,
         n = width_of(part, t);
         const int width = MAX(n, (int)TILE_COLUMNS_MIN);
         if (panel == 0)
-            prepare_columns(a, part->first + j, n, width, span, part->whole, c);
+            ISA_FN(matmul_q8_prepare_columns)(a, part->first + j, n, width, span, part->whole, c);
         if (span == 0)
             set_partial(d, width, PANEL);
         const struct choice choice = choose_tile(a, c->form, width);

@@ -320,15 +320,6 @@ static void unpack_q8_0(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-// Bits 4i .. 4i + 3 of each word, as bit 4 of its four bytes.
-INLINE __m512i spread_fifth_bits(__m512i bits, int i)
-{
-    const __m512i each = _mm512_set1_epi32(i % 2 ? (int)0x80402010u : 0x08040201);
-    const __m512i base = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
-    __m512i byte = _mm512_shuffle_epi8(bits, _mm512_add_epi8(base, _mm512_set1_epi8((char)(i / 2))));
-    return _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(byte, each), 16);
-}
-
 INLINE void unpack_nibbles(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane, const struct shape *s)
 {
     size_t offset[8];

@@ -1,0 +1,533 @@
+// Few columns, more than memory alone is busy with: the words of 16 rows are turned in registers, and multiplied as
+// they come.
+//
+// The naive loop, for each row and column: for each block of 256, isum = sum of scale[j] * (w . q)[j];
+// D = fma(isum * d, da, D). As in a panel, lane r of a register belongs to row r, and nothing is added up across lanes.
+// But a panel is stored before it is read, 64 registers for 16 rows of a block, which a few columns do not make up for;
+// and nothing is multiplied meanwhile. Here 32 bytes of 16 rows become eight registers of words (load_words_32), of
+// which each is unpacked and multiplied with all columns at once. On a CPU with spare_adders the shuffles that turn
+// pass beside the products.
+//   - A step takes two strips of 32 elements of each row. In blocks of 256 they are what stands in the low and the high
+//   bits
+//     of the same bytes; two sums of 16 bits, of a run in each, are joined and multiplied by both scales, as in
+//     two_scaled.
+//   - Runs, starts and offsets given back are those of the panel's tiles, see there.
+//   - While a group of rows is multiplied the bytes of the group below are asked for into the L2 cache, some lines at
+//   each
+//     step, and those of the group's next blocks into the L1 cache, some rows at each step.
+#include "kernels/cpu/matmul_q8_avx512_rows.h"
+#include "kernels/cpu/matmul_q8_avx512_scales.h"
+#include "kernels/cpu/matmul_q8_avx512_tile.h"
+
+enum {
+    STRIP = 32,
+    WORDS = STRIP / 4,
+    STEPS = SPAN / (2 * STRIP), // through a block of 256, two strips at a time
+    BLOCKS = SPAN / STRIP,
+    MANY = 6, // columns
+    KEPT_TILES = 128,
+};
+
+// In a thread's scratch: what the columns of some spans are prepared to, and D of a group of rows.
+struct work {
+    struct columns columns[KEPT_TILES];
+    _Alignas(64) float d[TURNED_MAX / TILE_COLUMNS][TILE_COLUMNS * GROUP];
+};
+_Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
+
+// What is asked for while 16 rows' blocks are multiplied.
+struct coming {
+    struct request below; // of the group below, as many bytes as these have, in the order of memory
+    size_t next;          // from a row's first byte to its next blocks, at its end to those of the row 16 below
+};
+
+// A step's share, and the next blocks of `n` rows from `row` on.
+INLINE void ask_for_step(struct coming *ask, const struct rows16 *g, int row, int n, int bytes)
+{
+    ask_for_lines(&ask->below);
+    UNROLL
+    for (int r = 0; r < n; r++)
+        prefetch_near(g->at[row + r] + ask->next, bytes);
+}
+
+// The columns' activations from element k of the span on.
+INLINE void columns_at(const struct columns *c, int k, int n, const int8_t *q[TILE_COLUMNS])
+{
+    UNROLL
+    for (int j = 0; j < n; j++)
+        q[j] = c->q[j] + k;
+}
+
+// ---- blocks of 256: two strips at once
+
+// What 16 rows' blocks have beside their weights. `scale` are pairs of int16: of a run in the first strip, and in the
+// second.
+struct factors {
+    __m512i scale[STEPS][2]; // of a step, and within it of 16 elements
+    __m512i min[8];          // pairs for two sub-blocks that follow each other
+    __m512 d, m;
+};
+
+// Turned words, and further bits that belong to them; a step takes what it wants from the bottom of these.
+struct turned {
+    __m512i low[WORDS], upper[WORDS];
+};
+
+struct pair {
+    __m512i first, second;
+};
+
+// How a type's blocks become strips.
+typedef void load_factors_fn(const struct rows16 *g, size_t at, struct factors *f);
+typedef struct pair word_fn(const struct turned *t, int i); // unsigned elements 4i .. 4i + 3 of both strips
+
+INLINE __m512i high_nibbles_shifted(__m512i v)
+{
+    return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+
+// Bits of v under the mask, with those of w above them.
+INLINE __m512i with_bits(__m512i v, int mask, __m512i w, int above)
+{
+    return masked_or(v, mask, _mm512_and_si512(w, _mm512_set1_epi8((char)above)));
+}
+
+// In each word: byte `low` of it and byte `high` of another, as two signed int16.
+INLINE __m512i signed_pair(__m512i words, int low, __m512i others, int high)
+{
+    const __m512i of_low = _mm512_slli_epi32(words, 24 - 8 * low), of_high = _mm512_slli_epi32(others, 24 - 8 * high);
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(_mm512_srai_epi16(of_low, 8), 16),
+                                   _mm512_srai_epi16(of_high, 8));
+}
+
+// -- Q4_K, Q5_K: step p has sub-blocks 2p and 2p + 1
+
+INLINE void load_factors_k4(const struct rows16 *g, size_t at, struct factors *f)
+{
+    const struct header_k4 h = load_header_k4(g, at);
+    f->d = h.d, f->m = h.m;
+    UNROLL
+    for (int p = 0; p < STEPS; p++) {
+        f->scale[p][0] = bytes_to_pair(h.scale[p / 2], p % 2 * 2, p % 2 * 2 + 1);
+        f->min[p] = bytes_to_pair(h.min[p / 2], p % 2 * 2, p % 2 * 2 + 1);
+    }
+}
+
+// High nibbles stay where they are.
+INLINE struct pair word_q4_k(const struct turned *t, int i)
+{
+    return (struct pair){low_nibbles(t->low[i]), _mm512_and_si512(t->low[i], _mm512_set1_epi8((char)0xf0))};
+}
+
+INLINE struct pair word_q5_k(const struct turned *t, int i)
+{
+    return (struct pair){with_bits(t->low[i], 15, _mm512_slli_epi16(t->upper[i], 4), 16),
+                         with_bits(_mm512_srli_epi16(t->low[i], 4), 15, _mm512_slli_epi16(t->upper[i], 3), 16)};
+}
+
+// -- Q6_K: steps 2h and 2h + 1 have quarters 0, 2 and 1, 3 of half h
+
+INLINE void load_factors_q6_k(const struct rows16 *g, size_t at, struct factors *f)
+{
+    __m512i scales[4];
+    load_words_16(g, at + 192, scales);
+    f->d = load_halves(g, at + 208);
+    UNROLL
+    for (int p = 0; p < STEPS; p++)
+        UNROLL
+    for (int r = 0; r < 2; r++)
+        f->scale[p][r] = signed_pair(scales[p / 2 * 2], p % 2 * 2 + r, scales[p / 2 * 2 + 1], p % 2 * 2 + r);
+}
+
+INLINE struct pair word_q6_k(const struct turned *t, int i)
+{
+    return (struct pair){with_bits(t->low[i], 15, _mm512_slli_epi16(t->upper[i], 4), 0x30),
+                         with_bits(_mm512_srli_epi16(t->low[i], 4), 15, t->upper[i], 0x30)};
+}
+
+// -- Q2_K, Q3_K: steps 2h and 2h + 1 have pairs 0, 1 and 2, 3 of the bits of half h
+
+INLINE void load_factors_q2_k(const struct rows16 *g, size_t at, struct factors *f)
+{
+    __m512i t[4];
+    load_words_16(g, at, t);
+    UNROLL
+    for (int p = 0; p < STEPS; p++)
+        UNROLL
+    for (int r = 0; r < 2; r++) {
+        f->scale[p][r] = bytes_to_pair(low_nibbles(t[p]), r, 2 + r);
+        f->min[2 * p + r] = bytes_to_pair(high_nibbles(t[p]), 2 * r, 2 * r + 1);
+    }
+    load_words_16(g, at + 68, t); // the last 16 bytes: quants, d and dmin
+    f->d = low_halves(t[3]), f->m = high_halves(t[3]);
+}
+
+INLINE struct pair word_q2_k(const struct turned *t, int i)
+{
+    const __m512i three = _mm512_set1_epi8(3);
+    return (struct pair){_mm512_and_si512(t->low[i], three), _mm512_and_si512(_mm512_srli_epi16(t->low[i], 2), three)};
+}
+
+INLINE void load_factors_q3_k(const struct rows16 *g, size_t at, struct factors *f)
+{
+    __m512i scales[4];
+    load_scales_q3_k(g, at, scales);
+    f->d = load_halves(g, at + 108);
+    UNROLL
+    for (int p = 0; p < STEPS; p++)
+        UNROLL
+    for (int r = 0; r < 2; r++)
+        f->scale[p][r] = signed_pair(scales[p], r, scales[p], 2 + r);
+}
+
+INLINE struct pair word_q3_k(const struct turned *t, int i)
+{
+    return (struct pair){with_bits(t->low[i], 3, _mm512_slli_epi16(t->upper[i], 2), 4),
+                         with_bits(_mm512_srli_epi16(t->low[i], 2), 3, _mm512_slli_epi16(t->upper[i], 1), 4)};
+}
+
+// -- a tile of n columns
+
+// 32 bytes of each row that some steps take their bits from, `shift` bits each; the next ones for the steps after
+// these.
+struct source {
+    int at; // in a block; -1: there are none
+    int steps, shift;
+};
+
+// What a type brings.
+struct strips {
+    load_factors_fn *load;
+    word_fn *word;
+    struct source low, upper;
+    int apart;      // elements from the first strip to the second
+    bool one_scale; // of the runs of 16 in a strip
+    int second_up;  // bits by which words of the second strip are too high: it spares a shift
+    int min_pairs;
+    int bytes; // of a block
+};
+
+// Words from .. from + n - 1 of a step. n is 4 or 8.
+INLINE void turn_words(const struct rows16 *g, size_t at, const struct source *s, int step, int from, int n,
+                       __m512i v[WORDS])
+{
+    if (s->at < 0)
+        return;
+    if (step % s->steps == 0) {
+        at += (size_t)(s->at + step / s->steps * STRIP + 4 * from);
+        n == WORDS ? load_words_32(g, at, v) : load_words_16(g, at, v + from);
+        return;
+    }
+    UNROLL
+    for (int i = from; i < from + n; i++)
+        v[i] = _mm512_srli_epi16(v[i], (unsigned)s->shift);
+}
+
+// What a run's sum begins with, brought up like its words; NULL: 0.
+INLINE __m512i start_of(const int32_t *start, int i, int up)
+{
+    return start ? _mm512_set1_epi32(start[i] * (1 << up)) : _mm512_setzero_si512();
+}
+
+// A step's two strips, `run` elements of each at a time; q[j] is where the first begins. With many columns words are
+// turned by four, lest sums leave their registers.
+INLINE void add_strips(run_sums sum, const struct rows16 *g, size_t at, const struct strips *s, int step,
+                       struct turned *t, const int8_t *const *q, const int32_t *start, const __m512i scale[2], int n,
+                       int run)
+{
+    const int piece = n >= MANY ? 4 : WORDS, words = run / 4;
+    run_sums first, second;
+    UNROLL
+    for (int i = 0; i < WORDS; i++) {
+        if (i % piece == 0) {
+            turn_words(g, at, &s->low, step, i, piece, t->low);
+            turn_words(g, at, &s->upper, step, i, piece, t->upper);
+        }
+        const struct pair w = s->word(t, i);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            if (i % words == 0) {
+                first[j] = start_of(start, 32 * j + i / words, 0);
+                second[j] = start_of(start, 32 * j + i / words + s->apart / run, s->second_up);
+            }
+            first[j] = dot_all(first[j], w.first, q[j] + 4 * i);
+            second[j] = dot_all(second[j], w.second, q[j] + s->apart + 4 * i);
+            if (i % words == words - 1) {
+                const __m512i both = join_sums(first[j], second[j], 16 - s->second_up);
+                sum[j] = _mm512_dpwssd_epi32(sum[j], both, scale[s->one_scale ? 0 : i / 4]);
+            }
+        }
+    }
+}
+
+// sum += int16 pair s of the rows . that of the columns, which have `pairs` each
+INLINE void add_pair(run_sums sum, __m512i rows, const struct columns *c, int s, int n, int pairs)
+{
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sum[j] = _mm512_dpwssd_epi32(sum[j], rows, broadcast_32(c->pairs + 2 * (j * pairs + s)));
+}
+
+INLINE int strip_at(const struct strips *s, int step)
+{
+    return s->apart == STRIP ? 2 * STRIP * step : step / 2 * 4 * STRIP + step % 2 * STRIP;
+}
+
+// A block of 16 rows by n columns. `starts`: runs start at minus their offset; of that `offset` is given back.
+INLINE void multiply_strips(const struct rows16 *g, size_t at, const struct columns *c, struct coming *ask, float *out,
+                            int n, const struct strips *s, int run, bool starts, int offset)
+{
+    struct factors f;
+    struct turned t = {.low[0] = _mm512_setzero_si512()}; // what a first step leaves out it does not use
+    run_sums sum, min;
+    s->load(g, at, &f);
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sum[j] = min[j] = _mm512_setzero_si512();
+#pragma GCC unroll 1
+    for (int step = 0; step < STEPS; step++) {
+        const int k = strip_at(s, step);
+        const int8_t *q[TILE_COLUMNS];
+        columns_at(c, k, n, q);
+        ask_for_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
+        add_strips(sum, g, at, s, step, &t, q, starts ? c->start[0] + k / run : NULL, f.scale[step], n, run);
+        if (offset)
+            add_pair(sum, _mm512_mullo_epi16(f.scale[step][0], _mm512_set1_epi16((short)offset)), c, step, n,
+                     s->min_pairs);
+    }
+    UNROLL
+    for (int p = 0; p < s->min_pairs; p++)
+        add_pair(min, f.min[p], c, p, n, s->min_pairs);
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f.d);
+        if (s->min_pairs)
+            v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j]), f.m, v);
+        add_to_partial(out, 0, v, c, j);
+    }
+}
+
+static const struct strips strips_q2_k = {load_factors_q2_k, word_q2_k, {16, 2, 4}, {-1, 1, 0}, 32, false, 0, 8, 84};
+static const struct strips strips_q3_k = {load_factors_q3_k, word_q3_k, {32, 2, 4}, {0, 4, 2}, 32, false, 0, 0, 110};
+static const struct strips strips_q4_k = {load_factors_k4, word_q4_k, {16, 1, 0}, {-1, 1, 0}, 32, true, 4, 4, 144};
+static const struct strips strips_q5_k = {load_factors_k4, word_q5_k, {48, 1, 0}, {16, 4, 2}, 32, true, 0, 4, 176};
+static const struct strips strips_q6_k = {load_factors_q6_k, word_q6_k, {0, 1, 0}, {128, 2, 2}, 64, false, 0, 0, 210};
+
+// ---- blocks of 32: a strip each
+
+// Unsigned weights of 32 elements. Q8_0 has no shape of nibbles: NULL.
+INLINE void turn_block(const struct rows16 *g, size_t at, const struct shape *s, __m512i values, __m512i w[WORDS])
+{
+    __m512i t[4], fifth[4] = {_mm512_setzero_si512()};
+    if (!s) {
+        load_words_32(g, at + 2, w);
+        UNROLL
+        for (int i = 0; i < WORDS; i++)
+            w[i] = _mm512_xor_si512(w[i], _mm512_set1_epi8((char)0x80));
+        return;
+    }
+    if (s->fifth >= 0)
+        load_words_16(g, at + (size_t)s->fifth, fifth);
+    load_words_16(g, at + (size_t)s->quants, t);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        w[i] = look_up(s, values, low_nibbles(t[i]));
+        w[4 + i] = look_up(s, values, high_nibbles_shifted(t[i]));
+        if (s->fifth >= 0) {
+            w[i] = _mm512_or_si512(w[i], spread_fifth_bits(fifth[0], i));
+            w[4 + i] = _mm512_or_si512(w[4 + i], spread_fifth_bits(fifth[0], 4 + i));
+        }
+    }
+}
+
+// Sums of 32 elements of n columns, from q[j] on.
+INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *const *q, const int32_t *start, int n)
+{
+    UNROLL
+    for (int j = 0; j < n; j++)
+        acc[j] = _mm512_set1_epi32(start[32 * j]);
+    UNROLL
+    for (int i = 0; i < WORDS; i++)
+        UNROLL
+    for (int j = 0; j < n; j++)
+        acc[j] = dot_all(acc[j], w[i], q[j] + 4 * i);
+}
+
+INLINE void multiply_blocks(const struct rows16 *g, size_t at, const struct columns *c, int n_blocks,
+                            struct coming *ask, float *out, int n, const struct shape *s)
+{
+    const size_t bytes = s ? (size_t)s->bytes : 34;
+    const int next = s || n < MANY ? BLOCKS * (int)bytes : 0; // what many columns of Q8_0 wait for is not the L2 cache
+    const __m512i values = s ? values_of(s) : _mm512_setzero_si512();
+    size_t offset[BLOCKS];
+    __m512 d[BLOCKS], m[BLOCKS], sum[TILE_COLUMNS];
+    for (int b = 0; b < n_blocks; b++)
+        offset[b] = at + (size_t)b * bytes;
+    if (s)
+        load_scales(g, s, offset, n_blocks, d, m);
+    else
+        load_heads(g, offset, n_blocks, 34, 0, d);
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sum[j] = _mm512_setzero_ps();
+#pragma GCC unroll 1
+    for (int b = 0; b < n_blocks; b++) {
+        __m512i w[WORDS];
+        run_sums acc;
+        const int8_t *q[TILE_COLUMNS];
+        columns_at(c, STRIP * b, n, q);
+        ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
+        turn_block(g, offset[b], s, values, w);
+        dot_block(acc, w, q, c->start[0] + b, n);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j]), d[b], sum[j]);
+            if (s && s->m >= 0)
+                sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(c->sums[j][b]), m[b], sum[j]);
+        }
+    }
+    UNROLL
+    for (int j = 0; j < n; j++)
+        add_to_partial(out, 0, sum[j], c, j);
+}
+
+// ---- IQ4_XS: sums of 32 products need 32 bits, and so do their products with the scales
+
+INLINE void multiply_iq4_xs(const struct rows16 *g, size_t at, const struct columns *c, struct coming *ask, float *out,
+                            int n)
+{
+    __m512i packed[2], scale[BLOCKS];
+    run_sums sum;
+    const __m512i values = values_of(&shape_iq4_nl);
+    const __m512 d = load_scales_iq4_xs(g, at, packed);
+    UNROLL
+    for (int b = 0; b < BLOCKS; b++)
+        scale[b] = _mm512_srai_epi32(_mm512_slli_epi32(packed[b / 4], 24 - b % 4 * 8), 24);
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sum[j] = _mm512_setzero_si512();
+#pragma GCC unroll 1
+    for (int b = 0; b < BLOCKS; b++) {
+        __m512i w[WORDS];
+        run_sums acc;
+        const int8_t *q[TILE_COLUMNS];
+        columns_at(c, STRIP * b, n, q);
+        ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
+        turn_block(g, at + 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w);
+        dot_block(acc, w, q, c->start[0] + b, n);
+        UNROLL
+        for (int j = 0; j < n; j++)
+            sum[j] = _mm512_add_epi32(sum[j], _mm512_mullo_epi32(acc[j], scale[b]));
+    }
+    UNROLL
+    for (int j = 0; j < n; j++)
+        add_to_partial(out, 0, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), d), c, j);
+}
+
+// ---- each width a function of its own
+
+typedef void turned_fn(const struct rows16 *g, size_t at, const struct columns *c, int n_blocks, struct coming *ask,
+                       float *out);
+
+#define WIDTH(kind, N, ...)                                                                                            \
+    static void kind##_##N(const struct rows16 *g, size_t at, const struct columns *c, int n_blocks,                   \
+                           struct coming *ask, float *out)                                                             \
+    {                                                                                                                  \
+        enum { n = N };                                                                                                \
+        (void)n_blocks;                                                                                                \
+        __VA_ARGS__;                                                                                                   \
+    }
+#define WIDTHS(kind, ...)                                                                                              \
+    WIDTH(kind, 3, __VA_ARGS__)                                                                                        \
+    WIDTH(kind, 4, __VA_ARGS__)                                                                                        \
+    WIDTH(kind, 5, __VA_ARGS__)                                                                                        \
+    WIDTH(kind, 6, __VA_ARGS__)                                                                                        \
+    WIDTH(kind, 7, __VA_ARGS__)                                                                                        \
+    WIDTH(kind, 8, __VA_ARGS__)                                                                                        \
+    static turned_fn *const kind[TILE_COLUMNS + 1] = {[3] = kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8};
+#define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, at, c, ask, out, n, __VA_ARGS__))
+#define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, at, c, n_blocks, ask, out, n, shape))
+
+// clang-format off
+STRIPS(turned_q2_k, &strips_q2_k, 16, false, 0)
+STRIPS(turned_q3_k, &strips_q3_k, 16, true, 0)
+STRIPS(turned_q4_k, &strips_q4_k, 32, true, 8)
+STRIPS(turned_q4_k_mild, &strips_q4_k, 32, false, 0)
+STRIPS(turned_q5_k, &strips_q5_k, 16, true, 16)
+STRIPS(turned_q5_k_mild, &strips_q5_k, 32, true, 16)
+STRIPS(turned_q6_k, &strips_q6_k, 8, true, 0)
+STRIPS(turned_q6_k_mild, &strips_q6_k, 16, true, 0)
+OF_32(turned_q8_0, NULL)
+OF_32(turned_q4_0, &shape_q4_0)
+OF_32(turned_q4_1, &shape_q4_1)
+OF_32(turned_q5_0, &shape_q5_0)
+OF_32(turned_q5_1, &shape_q5_1)
+OF_32(turned_iq4_nl, &shape_iq4_nl)
+OF_32(turned_mxfp4, &shape_mxfp4)
+WIDTHS(turned_iq4_xs, multiply_iq4_xs(g, at, c, ask, out, n))
+
+// By type and form; a type without a form has NULL there.
+static turned_fn *const *const turned_of[DT_COUNT][FORM_COUNT] = {
+    [DT_Q2_K] = {turned_q2_k}, [DT_Q3_K] = {turned_q3_k}, [DT_Q4_K] = {turned_q4_k, turned_q4_k_mild},
+    [DT_Q5_K] = {turned_q5_k, turned_q5_k_mild}, [DT_Q6_K] = {turned_q6_k, turned_q6_k_mild},
+    [DT_Q8_0] = {turned_q8_0}, [DT_Q4_0] = {turned_q4_0}, [DT_Q4_1] = {turned_q4_1}, [DT_Q5_0] = {turned_q5_0},
+    [DT_Q5_1] = {turned_q5_1}, [DT_IQ4_NL] = {turned_iq4_nl}, [DT_MXFP4] = {turned_mxfp4}, [DT_IQ4_XS] = {turned_iq4_xs},
+};
+// clang-format on
+
+// Columns up to which this is faster than a panel: of the types here alone.
+const uint8_t ISA_FN(matmul_q8_turned_most)[DT_COUNT] = {
+    [DT_Q2_K] = 16, [DT_Q3_K] = 8, [DT_Q4_K] = 16, [DT_Q5_K] = 8,   [DT_Q6_K] = 16, [DT_Q8_0] = 16,  [DT_Q4_0] = 8,
+    [DT_Q4_1] = 8,  [DT_Q5_0] = 8, [DT_Q5_1] = 8,  [DT_IQ4_NL] = 8, [DT_MXFP4] = 8, [DT_IQ4_XS] = 8,
+};
+
+// ---- all rows and columns
+
+// Of a group from `row` on: the request below is shared out among the tiles, and among the steps of each.
+static struct coming coming_of(const struct matmul_args *a, int row, int64_t span, int tile, int tiles)
+{
+    const size_t row_bytes = dtype_row_bytes(a->type, SPAN), lines = (GROUP * row_bytes + 63) / 64;
+    const size_t from = lines * (size_t)tile / (size_t)tiles, to = lines * (size_t)(tile + 1) / (size_t)tiles;
+    const uint8_t *at = row_ahead(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
+    const int steps = dtype_info[a->type].block == SPAN ? STEPS : BLOCKS;
+    const bool last = span + 1 == q8_blocks(a->k);
+    return (struct coming){.below = {at + 64 * from, at + 64 * to, (int)(to - from + (size_t)steps - 1) / steps},
+                           .next = last ? GROUP * a->w_stride : (size_t)(span + 1) * row_bytes};
+}
+
+static int width_of(const struct matmul_args *a, int tiles, int tile)
+{
+    return a->n_x / tiles + (tile < a->n_x % tiles);
+}
+
+// A span of 16 rows with all columns, which the first group prepares where there is room to keep them.
+static void multiply_span(const struct matmul_args *a, const struct rows16 *g, int row, int64_t span, int tiles)
+{
+    struct work *w = a->scratch;
+    const size_t at = (size_t)span * dtype_row_bytes(a->type, SPAN);
+    for (int t = 0, first = 0, n; t < tiles; t++, first += n) {
+        const int64_t place = MIN(span * tiles + t, (int64_t)KEPT_TILES - 1);
+        struct columns *c = &w->columns[place];
+        n = width_of(a, tiles, t);
+        if (row == 0 || place == KEPT_TILES - 1)
+            ISA_FN(matmul_q8_prepare_columns)(a, first, n, n, span, false, c);
+        struct coming ask = coming_of(a, row, span, t, tiles);
+        turned_of[a->type][c->form][n](g, at, c, blocks_in_span(a, span), &ask, w->d[t]);
+    }
+}
+
+void ISA_FN(matmul_q8_turned)(const struct matmul_args *a)
+{
+    struct work *w = a->scratch;
+    const int tiles = (a->n_x + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    for (int row = 0; row < a->n_rows; row += GROUP) {
+        const struct rows16 g = rows_from(a, row);
+        const int rows = MIN(a->n_rows - row, (int)GROUP);
+        for (int t = 0; t < tiles; t++)
+            set_partial(w->d[t], TILE_COLUMNS, GROUP);
+        for (int64_t span = 0; span < q8_blocks(a->k); span++)
+            multiply_span(a, &g, row, span, tiles);
+        for (int t = 0, first = 0; t < tiles; first += width_of(a, tiles, t++))
+            store_columns(a, first, width_of(a, tiles, t), row, rows, w->d[t]);
+    }
+}
