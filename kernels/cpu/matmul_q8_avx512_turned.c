@@ -28,34 +28,64 @@ enum {
     KEPT_TILES = 128,
 };
 
-// In a thread's scratch: what the columns of some spans are prepared to, and D of a group of rows.
+// What columns are prepared to in a span, and their activations once more, one behind the other: so they have one
+// address.
+struct prepared {
+    struct columns c;
+    _Alignas(64) int8_t q[TILE_COLUMNS][SPAN];
+};
+
+// In a thread's scratch; D is that of a group of rows.
 struct work {
-    struct columns columns[KEPT_TILES];
+    struct prepared columns[KEPT_TILES];
     _Alignas(64) float d[TURNED_MAX / TILE_COLUMNS][TILE_COLUMNS * GROUP];
 };
 _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
 
+// 16 rows that lie one behind the other, from some byte of the first on. Loads are what a tile has most of beside its
+// products, so their addresses are computed where they are wanted, and not kept in memory.
+struct neighbours {
+    const uint8_t *at;
+    size_t stride;
+};
+
+// Of each four rows the first gets a register, and with the stride and three times it the others are operands'
+// addresses. (The empty instructions keep the compiler from making all sixteen beforehand.)
+INLINE struct rows16 rows_of(const struct neighbours *r, size_t at)
+{
+    const size_t stride = r->stride;
+    size_t three = 3 * stride;
+    const uint8_t *from = r->at + at;
+    __asm__("" : "+r"(three));
+    struct rows16 g;
+    UNROLL
+    for (int i = 0; i < GROUP; i += 4) {
+        __asm__("" : "+r"(from));
+        g.at[i] = from;
+        g.at[i + 1] = from + stride;
+        g.at[i + 2] = from + 2 * stride;
+        g.at[i + 3] = from + three;
+        from += 4 * stride;
+    }
+    return g;
+}
+
 // What is asked for while 16 rows' blocks are multiplied.
 struct coming {
     struct request below; // of the group below, as many bytes as these have, in the order of memory
-    size_t next;          // from a row's first byte to its next blocks, at its end to those of the row 16 below
+    size_t next;          // from a row's bytes to its next blocks, at its end to those of the row 16 below; 0: nothing
 };
 
 // A step's share, and the next blocks of `n` rows from `row` on.
-INLINE void ask_for_step(struct coming *ask, const struct rows16 *g, int row, int n, int bytes)
+INLINE void ask_for_step(struct coming *ask, const struct neighbours *g, int row, int n, int bytes)
 {
+    const uint8_t *from = g->at + ask->next + (size_t)row * g->stride;
     ask_for_lines(&ask->below);
+    if (!ask->next)
+        return;
     UNROLL
     for (int r = 0; r < n; r++)
-        prefetch_near(g->at[row + r] + ask->next, bytes);
-}
-
-// The columns' activations from element k of the span on.
-INLINE void columns_at(const struct columns *c, int k, int n, const int8_t *q[TILE_COLUMNS])
-{
-    UNROLL
-    for (int j = 0; j < n; j++)
-        q[j] = c->q[j] + k;
+        prefetch_near(from + (size_t)r * g->stride, bytes);
 }
 
 // ---- blocks of 256: two strips at once
@@ -78,7 +108,7 @@ struct pair {
 };
 
 // How a type's blocks become strips.
-typedef void load_factors_fn(const struct rows16 *g, size_t at, struct factors *f);
+typedef void load_factors_fn(const struct rows16 *g, struct factors *f);
 typedef struct pair word_fn(const struct turned *t, int i); // unsigned elements 4i .. 4i + 3 of both strips
 
 INLINE __m512i high_nibbles_shifted(__m512i v)
@@ -102,9 +132,9 @@ INLINE __m512i signed_pair(__m512i words, int low, __m512i others, int high)
 
 // -- Q4_K, Q5_K: step p has sub-blocks 2p and 2p + 1
 
-INLINE void load_factors_k4(const struct rows16 *g, size_t at, struct factors *f)
+INLINE void load_factors_k4(const struct rows16 *g, struct factors *f)
 {
-    const struct header_k4 h = load_header_k4(g, at);
+    const struct header_k4 h = load_header_k4(g, 0);
     f->d = h.d, f->m = h.m;
     UNROLL
     for (int p = 0; p < STEPS; p++) {
@@ -127,11 +157,11 @@ INLINE struct pair word_q5_k(const struct turned *t, int i)
 
 // -- Q6_K: steps 2h and 2h + 1 have quarters 0, 2 and 1, 3 of half h
 
-INLINE void load_factors_q6_k(const struct rows16 *g, size_t at, struct factors *f)
+INLINE void load_factors_q6_k(const struct rows16 *g, struct factors *f)
 {
     __m512i scales[4];
-    load_words_16(g, at + 192, scales);
-    f->d = load_halves(g, at + 208);
+    load_words_16(g, 192, scales);
+    f->d = load_halves(g, 208);
     UNROLL
     for (int p = 0; p < STEPS; p++)
         UNROLL
@@ -147,10 +177,10 @@ INLINE struct pair word_q6_k(const struct turned *t, int i)
 
 // -- Q2_K, Q3_K: steps 2h and 2h + 1 have pairs 0, 1 and 2, 3 of the bits of half h
 
-INLINE void load_factors_q2_k(const struct rows16 *g, size_t at, struct factors *f)
+INLINE void load_factors_q2_k(const struct rows16 *g, struct factors *f)
 {
     __m512i t[4];
-    load_words_16(g, at, t);
+    load_words_16(g, 0, t);
     UNROLL
     for (int p = 0; p < STEPS; p++)
         UNROLL
@@ -158,7 +188,7 @@ INLINE void load_factors_q2_k(const struct rows16 *g, size_t at, struct factors 
         f->scale[p][r] = bytes_to_pair(low_nibbles(t[p]), r, 2 + r);
         f->min[2 * p + r] = bytes_to_pair(high_nibbles(t[p]), 2 * r, 2 * r + 1);
     }
-    load_words_16(g, at + 68, t); // the last 16 bytes: quants, d and dmin
+    load_words_16(g, 68, t); // the last 16 bytes: quants, d and dmin
     f->d = low_halves(t[3]), f->m = high_halves(t[3]);
 }
 
@@ -168,11 +198,11 @@ INLINE struct pair word_q2_k(const struct turned *t, int i)
     return (struct pair){_mm512_and_si512(t->low[i], three), _mm512_and_si512(_mm512_srli_epi16(t->low[i], 2), three)};
 }
 
-INLINE void load_factors_q3_k(const struct rows16 *g, size_t at, struct factors *f)
+INLINE void load_factors_q3_k(const struct rows16 *g, struct factors *f)
 {
     __m512i scales[4];
-    load_scales_q3_k(g, at, scales);
-    f->d = load_halves(g, at + 108);
+    load_scales_q3_k(g, 0, scales);
+    f->d = load_halves(g, 108);
     UNROLL
     for (int p = 0; p < STEPS; p++)
         UNROLL
@@ -208,14 +238,13 @@ struct strips {
 };
 
 // Words from .. from + n - 1 of a step. n is 4 or 8.
-INLINE void turn_words(const struct rows16 *g, size_t at, const struct source *s, int step, int from, int n,
-                       __m512i v[WORDS])
+INLINE void turn_words(const struct neighbours *g, const struct source *s, int step, int from, int n, __m512i v[WORDS])
 {
     if (s->at < 0)
         return;
     if (step % s->steps == 0) {
-        at += (size_t)(s->at + step / s->steps * STRIP + 4 * from);
-        n == WORDS ? load_words_32(g, at, v) : load_words_16(g, at, v + from);
+        const struct rows16 rows = rows_of(g, (size_t)(s->at + step / s->steps * STRIP + 4 * from));
+        n == WORDS ? load_words_32(&rows, 0, v) : load_words_16(&rows, 0, v + from);
         return;
     }
     UNROLL
@@ -229,19 +258,18 @@ INLINE __m512i start_of(const int32_t *start, int i, int up)
     return start ? _mm512_set1_epi32(start[i] * (1 << up)) : _mm512_setzero_si512();
 }
 
-// A step's two strips, `run` elements of each at a time; q[j] is where the first begins. With many columns words are
-// turned by four, lest sums leave their registers.
-INLINE void add_strips(run_sums sum, const struct rows16 *g, size_t at, const struct strips *s, int step,
-                       struct turned *t, const int8_t *const *q, const int32_t *start, const __m512i scale[2], int n,
-                       int run)
+// A step's two strips, `run` elements of each at a time; column j of the first begins SPAN j behind q. With many
+// columns words are turned by four, lest sums leave their registers.
+INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct strips *s, int step, struct turned *t,
+                       const int8_t *q, const int32_t *start, const __m512i scale[2], int n, int run)
 {
     const int piece = n >= MANY ? 4 : WORDS, words = run / 4;
     run_sums first, second;
     UNROLL
     for (int i = 0; i < WORDS; i++) {
         if (i % piece == 0) {
-            turn_words(g, at, &s->low, step, i, piece, t->low);
-            turn_words(g, at, &s->upper, step, i, piece, t->upper);
+            turn_words(g, &s->low, step, i, piece, t->low);
+            turn_words(g, &s->upper, step, i, piece, t->upper);
         }
         const struct pair w = s->word(t, i);
         UNROLL
@@ -250,8 +278,8 @@ INLINE void add_strips(run_sums sum, const struct rows16 *g, size_t at, const st
                 first[j] = start_of(start, 32 * j + i / words, 0);
                 second[j] = start_of(start, 32 * j + i / words + s->apart / run, s->second_up);
             }
-            first[j] = dot_all(first[j], w.first, q[j] + 4 * i);
-            second[j] = dot_all(second[j], w.second, q[j] + s->apart + 4 * i);
+            first[j] = dot_all(first[j], w.first, q + SPAN * j + 4 * i);
+            second[j] = dot_all(second[j], w.second, q + SPAN * j + s->apart + 4 * i);
             if (i % words == words - 1) {
                 const __m512i both = join_sums(first[j], second[j], 16 - s->second_up);
                 sum[j] = _mm512_dpwssd_epi32(sum[j], both, scale[s->one_scale ? 0 : i / 4]);
@@ -274,36 +302,35 @@ INLINE int strip_at(const struct strips *s, int step)
 }
 
 // A block of 16 rows by n columns. `starts`: runs start at minus their offset; of that `offset` is given back.
-INLINE void multiply_strips(const struct rows16 *g, size_t at, const struct columns *c, struct coming *ask, float *out,
-                            int n, const struct strips *s, int run, bool starts, int offset)
+INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct coming *ask, float *out, int n,
+                            const struct strips *s, int run, bool starts, int offset)
 {
     struct factors f;
     struct turned t = {.low[0] = _mm512_setzero_si512()}; // what a first step leaves out it does not use
     run_sums sum, min;
-    s->load(g, at, &f);
+    const struct rows16 rows = rows_of(g, 0);
+    s->load(&rows, &f);
     UNROLL
     for (int j = 0; j < n; j++)
         sum[j] = min[j] = _mm512_setzero_si512();
 #pragma GCC unroll 1
     for (int step = 0; step < STEPS; step++) {
         const int k = strip_at(s, step);
-        const int8_t *q[TILE_COLUMNS];
-        columns_at(c, k, n, q);
         ask_for_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
-        add_strips(sum, g, at, s, step, &t, q, starts ? c->start[0] + k / run : NULL, f.scale[step], n, run);
+        add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f.scale[step], n, run);
         if (offset)
-            add_pair(sum, _mm512_mullo_epi16(f.scale[step][0], _mm512_set1_epi16((short)offset)), c, step, n,
+            add_pair(sum, _mm512_mullo_epi16(f.scale[step][0], _mm512_set1_epi16((short)offset)), &x->c, step, n,
                      s->min_pairs);
     }
     UNROLL
     for (int p = 0; p < s->min_pairs; p++)
-        add_pair(min, f.min[p], c, p, n, s->min_pairs);
+        add_pair(min, f.min[p], &x->c, p, n, s->min_pairs);
     UNROLL
     for (int j = 0; j < n; j++) {
         __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f.d);
         if (s->min_pairs)
             v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j]), f.m, v);
-        add_to_partial(out, 0, v, c, j);
+        add_to_partial(out, 0, v, &x->c, j);
     }
 }
 
@@ -316,19 +343,21 @@ static const struct strips strips_q6_k = {load_factors_q6_k, word_q6_k, {0, 1, 0
 // ---- blocks of 32: a strip each
 
 // Unsigned weights of 32 elements. Q8_0 has no shape of nibbles: NULL.
-INLINE void turn_block(const struct rows16 *g, size_t at, const struct shape *s, __m512i values, __m512i w[WORDS])
+INLINE void turn_block(const struct neighbours *g, size_t at, const struct shape *s, __m512i values, __m512i w[WORDS])
 {
     __m512i t[4], fifth[4] = {_mm512_setzero_si512()};
     if (!s) {
-        load_words_32(g, at + 2, w);
+        const struct rows16 rows = rows_of(g, at + 2);
+        load_words_32(&rows, 0, w);
         UNROLL
         for (int i = 0; i < WORDS; i++)
             w[i] = _mm512_xor_si512(w[i], _mm512_set1_epi8((char)0x80));
         return;
     }
+    const struct rows16 rows = rows_of(g, at);
     if (s->fifth >= 0)
-        load_words_16(g, at + (size_t)s->fifth, fifth);
-    load_words_16(g, at + (size_t)s->quants, t);
+        load_words_16(&rows, (size_t)s->fifth, fifth);
+    load_words_16(&rows, (size_t)s->quants, t);
     UNROLL
     for (int i = 0; i < 4; i++) {
         w[i] = look_up(s, values, low_nibbles(t[i]));
@@ -340,8 +369,8 @@ INLINE void turn_block(const struct rows16 *g, size_t at, const struct shape *s,
     }
 }
 
-// Sums of 32 elements of n columns, from q[j] on.
-INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *const *q, const int32_t *start, int n)
+// Sums of 32 elements of n columns, column j SPAN j behind q.
+INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *q, const int32_t *start, int n)
 {
     UNROLL
     for (int j = 0; j < n; j++)
@@ -350,23 +379,24 @@ INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *const 
     for (int i = 0; i < WORDS; i++)
         UNROLL
     for (int j = 0; j < n; j++)
-        acc[j] = dot_all(acc[j], w[i], q[j] + 4 * i);
+        acc[j] = dot_all(acc[j], w[i], q + SPAN * j + 4 * i);
 }
 
-INLINE void multiply_blocks(const struct rows16 *g, size_t at, const struct columns *c, int n_blocks,
-                            struct coming *ask, float *out, int n, const struct shape *s)
+INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
+                            float *out, int n, const struct shape *s)
 {
     const size_t bytes = s ? (size_t)s->bytes : 34;
     const int next = s || n < MANY ? BLOCKS * (int)bytes : 0; // what many columns of Q8_0 wait for is not the L2 cache
     const __m512i values = s ? values_of(s) : _mm512_setzero_si512();
+    const struct rows16 rows = rows_of(g, 0);
     size_t offset[BLOCKS];
     __m512 d[BLOCKS], m[BLOCKS], sum[TILE_COLUMNS];
     for (int b = 0; b < n_blocks; b++)
-        offset[b] = at + (size_t)b * bytes;
+        offset[b] = (size_t)b * bytes;
     if (s)
-        load_scales(g, s, offset, n_blocks, d, m);
+        load_scales(&rows, s, offset, n_blocks, d, m);
     else
-        load_heads(g, offset, n_blocks, 34, 0, d);
+        load_heads(&rows, offset, n_blocks, 34, 0, d);
     UNROLL
     for (int j = 0; j < n; j++)
         sum[j] = _mm512_setzero_ps();
@@ -374,32 +404,30 @@ INLINE void multiply_blocks(const struct rows16 *g, size_t at, const struct colu
     for (int b = 0; b < n_blocks; b++) {
         __m512i w[WORDS];
         run_sums acc;
-        const int8_t *q[TILE_COLUMNS];
-        columns_at(c, STRIP * b, n, q);
         ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
         turn_block(g, offset[b], s, values, w);
-        dot_block(acc, w, q, c->start[0] + b, n);
+        dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL
         for (int j = 0; j < n; j++) {
             sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j]), d[b], sum[j]);
             if (s && s->m >= 0)
-                sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(c->sums[j][b]), m[b], sum[j]);
+                sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(x->c.sums[j][b]), m[b], sum[j]);
         }
     }
     UNROLL
     for (int j = 0; j < n; j++)
-        add_to_partial(out, 0, sum[j], c, j);
+        add_to_partial(out, 0, sum[j], &x->c, j);
 }
 
 // ---- IQ4_XS: sums of 32 products need 32 bits, and so do their products with the scales
 
-INLINE void multiply_iq4_xs(const struct rows16 *g, size_t at, const struct columns *c, struct coming *ask, float *out,
-                            int n)
+INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x, struct coming *ask, float *out, int n)
 {
     __m512i packed[2], scale[BLOCKS];
     run_sums sum;
     const __m512i values = values_of(&shape_iq4_nl);
-    const __m512 d = load_scales_iq4_xs(g, at, packed);
+    const struct rows16 rows = rows_of(g, 0);
+    const __m512 d = load_scales_iq4_xs(&rows, 0, packed);
     UNROLL
     for (int b = 0; b < BLOCKS; b++)
         scale[b] = _mm512_srai_epi32(_mm512_slli_epi32(packed[b / 4], 24 - b % 4 * 8), 24);
@@ -410,28 +438,26 @@ INLINE void multiply_iq4_xs(const struct rows16 *g, size_t at, const struct colu
     for (int b = 0; b < BLOCKS; b++) {
         __m512i w[WORDS];
         run_sums acc;
-        const int8_t *q[TILE_COLUMNS];
-        columns_at(c, STRIP * b, n, q);
         ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
-        turn_block(g, at + 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w);
-        dot_block(acc, w, q, c->start[0] + b, n);
+        turn_block(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w);
+        dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL
         for (int j = 0; j < n; j++)
             sum[j] = _mm512_add_epi32(sum[j], _mm512_mullo_epi32(acc[j], scale[b]));
     }
     UNROLL
     for (int j = 0; j < n; j++)
-        add_to_partial(out, 0, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), d), c, j);
+        add_to_partial(out, 0, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), d), &x->c, j);
 }
 
 // ---- each width a function of its own
 
-typedef void turned_fn(const struct rows16 *g, size_t at, const struct columns *c, int n_blocks, struct coming *ask,
+typedef void turned_fn(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
                        float *out);
 
 #define WIDTH(kind, N, ...)                                                                                            \
-    static void kind##_##N(const struct rows16 *g, size_t at, const struct columns *c, int n_blocks,                   \
-                           struct coming *ask, float *out)                                                             \
+    static void kind##_##N(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,     \
+                           float *out)                                                                                 \
     {                                                                                                                  \
         enum { n = N };                                                                                                \
         (void)n_blocks;                                                                                                \
@@ -445,8 +471,8 @@ typedef void turned_fn(const struct rows16 *g, size_t at, const struct columns *
     WIDTH(kind, 7, __VA_ARGS__)                                                                                        \
     WIDTH(kind, 8, __VA_ARGS__)                                                                                        \
     static turned_fn *const kind[TILE_COLUMNS + 1] = {[3] = kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8};
-#define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, at, c, ask, out, n, __VA_ARGS__))
-#define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, at, c, n_blocks, ask, out, n, shape))
+#define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, x, ask, out, n, __VA_ARGS__))
+#define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, x, n_blocks, ask, out, n, shape))
 
 // clang-format off
 STRIPS(turned_q2_k, &strips_q2_k, 16, false, 0)
@@ -464,7 +490,7 @@ OF_32(turned_q5_0, &shape_q5_0)
 OF_32(turned_q5_1, &shape_q5_1)
 OF_32(turned_iq4_nl, &shape_iq4_nl)
 OF_32(turned_mxfp4, &shape_mxfp4)
-WIDTHS(turned_iq4_xs, multiply_iq4_xs(g, at, c, ask, out, n))
+WIDTHS(turned_iq4_xs, multiply_iq4_xs(g, x, ask, out, n))
 
 // By type and form; a type without a form has NULL there.
 static turned_fn *const *const turned_of[DT_COUNT][FORM_COUNT] = {
@@ -477,13 +503,14 @@ static turned_fn *const *const turned_of[DT_COUNT][FORM_COUNT] = {
 
 // Columns up to which this is faster than a panel: of the types here alone.
 const uint8_t ISA_FN(matmul_q8_turned_most)[DT_COUNT] = {
-    [DT_Q2_K] = 16, [DT_Q3_K] = 8, [DT_Q4_K] = 16, [DT_Q5_K] = 8,   [DT_Q6_K] = 16, [DT_Q8_0] = 16,  [DT_Q4_0] = 8,
-    [DT_Q4_1] = 8,  [DT_Q5_0] = 8, [DT_Q5_1] = 8,  [DT_IQ4_NL] = 8, [DT_MXFP4] = 8, [DT_IQ4_XS] = 8,
+    [DT_Q2_K] = 16, [DT_Q3_K] = 8, [DT_Q4_K] = 16, [DT_Q5_K] = 8,   [DT_Q6_K] = 16, [DT_Q8_0] = 16,   [DT_Q4_0] = 8,
+    [DT_Q4_1] = 8,  [DT_Q5_0] = 8, [DT_Q5_1] = 8,  [DT_IQ4_NL] = 8, [DT_MXFP4] = 8, [DT_IQ4_XS] = 16,
 };
 
 // ---- all rows and columns
 
-// Of a group from `row` on: the request below is shared out among the tiles, and among the steps of each.
+// Of a group from `row` on: the request below is shared out among the tiles, and among the steps of each; the first
+// asks for the next blocks.
 static struct coming coming_of(const struct matmul_args *a, int row, int64_t span, int tile, int tiles)
 {
     const size_t row_bytes = dtype_row_bytes(a->type, SPAN), lines = (GROUP * row_bytes + 63) / 64;
@@ -492,7 +519,9 @@ static struct coming coming_of(const struct matmul_args *a, int row, int64_t spa
     const int steps = dtype_info[a->type].block == SPAN ? STEPS : BLOCKS;
     const bool last = span + 1 == q8_blocks(a->k);
     return (struct coming){.below = {at + 64 * from, at + 64 * to, (int)(to - from + (size_t)steps - 1) / steps},
-                           .next = last ? GROUP * a->w_stride : (size_t)(span + 1) * row_bytes};
+                           .next = tile > 0 ? 0
+                                   : last   ? GROUP * a->w_stride - (size_t)span * row_bytes
+                                            : row_bytes};
 }
 
 static int width_of(const struct matmul_args *a, int tiles, int tile)
@@ -500,34 +529,45 @@ static int width_of(const struct matmul_args *a, int tiles, int tile)
     return a->n_x / tiles + (tile < a->n_x % tiles);
 }
 
+static void prepare(const struct matmul_args *a, int first, int n, int64_t span, struct prepared *x)
+{
+    ISA_FN(matmul_q8_prepare_columns)(a, first, n, n, span, false, &x->c);
+    for (int j = 0; j < n; j++)
+        memcpy(x->q[j], x->c.q[j], SPAN);
+}
+
 // A span of 16 rows with all columns, which the first group prepares where there is room to keep them.
-static void multiply_span(const struct matmul_args *a, const struct rows16 *g, int row, int64_t span, int tiles)
+static void multiply_span(const struct matmul_args *a, int row, int64_t span, int tiles)
 {
     struct work *w = a->scratch;
-    const size_t at = (size_t)span * dtype_row_bytes(a->type, SPAN);
+    const size_t at = (size_t)row * a->w_stride + (size_t)span * dtype_row_bytes(a->type, SPAN);
+    const struct neighbours g = {(const uint8_t *)a->w + at, a->w_stride};
     for (int t = 0, first = 0, n; t < tiles; t++, first += n) {
         const int64_t place = MIN(span * tiles + t, (int64_t)KEPT_TILES - 1);
-        struct columns *c = &w->columns[place];
+        struct prepared *x = &w->columns[place];
         n = width_of(a, tiles, t);
         if (row == 0 || place == KEPT_TILES - 1)
-            ISA_FN(matmul_q8_prepare_columns)(a, first, n, n, span, false, c);
+            prepare(a, first, n, span, x);
         struct coming ask = coming_of(a, row, span, t, tiles);
-        turned_of[a->type][c->form][n](g, at, c, blocks_in_span(a, span), &ask, w->d[t]);
+        turned_of[a->type][x->c.form][n](&g, x, blocks_in_span(a, span), &ask, w->d[t]);
     }
 }
 
-void ISA_FN(matmul_q8_turned)(const struct matmul_args *a)
+static void multiply_group(const struct matmul_args *a, int row, int tiles)
 {
     struct work *w = a->scratch;
+    for (int t = 0; t < tiles; t++)
+        set_partial(w->d[t], TILE_COLUMNS, GROUP);
+    for (int64_t span = 0; span < q8_blocks(a->k); span++)
+        multiply_span(a, row, span, tiles);
+    for (int t = 0, first = 0; t < tiles; first += width_of(a, tiles, t++))
+        store_columns(a, first, width_of(a, tiles, t), row, GROUP, w->d[t]);
+}
+
+// Rows that end within a group: the last group begins earlier, and computes some rows twice.
+void ISA_FN(matmul_q8_turned)(const struct matmul_args *a)
+{
     const int tiles = (a->n_x + TILE_COLUMNS - 1) / TILE_COLUMNS;
-    for (int row = 0; row < a->n_rows; row += GROUP) {
-        const struct rows16 g = rows_from(a, row);
-        const int rows = MIN(a->n_rows - row, (int)GROUP);
-        for (int t = 0; t < tiles; t++)
-            set_partial(w->d[t], TILE_COLUMNS, GROUP);
-        for (int64_t span = 0; span < q8_blocks(a->k); span++)
-            multiply_span(a, &g, row, span, tiles);
-        for (int t = 0, first = 0; t < tiles; first += width_of(a, tiles, t++))
-            store_columns(a, first, width_of(a, tiles, t), row, rows, w->d[t]);
-    }
+    for (int row = 0; row < a->n_rows; row += GROUP)
+        multiply_group(a, MIN(row, a->n_rows - GROUP), tiles);
 }
