@@ -532,11 +532,23 @@ INLINE __m512i fifth_bits(__m512i heads, int fifth, int first)
     return _mm512_gf2p8affine_epi64_epi8(ones, _mm512_shuffle_epi8(heads, _mm512_broadcast_i32x4(pick)), 0);
 }
 
-// Unsigned weights of four blocks: a quarter each.
-INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], const struct shape *s, __m512i values)
+// 16 bytes from `p` on of four blocks, `bytes` <= 24 from one to the next, a quarter each: three of them out of 64 bytes.
+INLINE __m512i load_quants(const uint8_t *p, int bytes)
+{
+    const long long step = bytes * 0x0101010101010101;
+    const __m512i in_order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m512i pick = _mm512_add_epi8(in_order, _mm512_set_epi64(0, 0, 2 * step, 2 * step, step, step, 0, 0));
+    return _mm512_inserti32x4(_mm512_permutexvar_epi8(pick, load_512(p)), load_128(p + 3 * bytes), 3);
+}
+
+// Unsigned weights of four blocks: a quarter each. `follow`: the blocks follow each other. (With fifth bits, whose heads are read
+// beside them, the four loads are as fast or faster.)
+INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], bool follow, const struct shape *s, __m512i values)
 {
     const uint8_t *p = row + s->quants;
-    struct nibbles n = split_nibbles(load_4x16(p + offset[0], p + offset[1], p + offset[2], p + offset[3]));
+    const bool by_three = follow && s->fifth < 0;
+    struct nibbles n = split_nibbles(by_three ? load_quants(p + offset[0], s->bytes)
+                                              : load_4x16(p + offset[0], p + offset[1], p + offset[2], p + offset[3]));
     n.low = look_up(s, values, n.low);
     n.high = look_up(s, values, n.high);
     if (s->fifth >= 0) {
@@ -558,36 +570,48 @@ INLINE void part_quarters(const __m512i v[4], __m512i dot[4])
     dot[3] = _mm512_shuffle_i32x4(a1, b1, 0xdd);
 }
 
-INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
-                         const struct view *x, int n, const struct shape *s, __m512i dot[COLUMNS_MAX][8])
+// Sums of four blocks, a quarter of v[j][t] each, for rows 4t ..; start[j] is what column j's begin with.
+INLINE void dots_four_blocks(const struct rows16 *g, const size_t offset[4], bool follow, struct ahead ask,
+                             const struct nibbles q[COLUMNS_MAX], const __m512i start[COLUMNS_MAX], int n,
+                             const struct shape *s, __m512i v[COLUMNS_MAX][4])
 {
     const __m512i values = values_of(s);
     KEEP_LOOP
-    for (int p = 0; 4 * p < blocks; p++) {
-        __m512i low[COLUMNS_MAX], high[COLUMNS_MAX], start[COLUMNS_MAX], v[COLUMNS_MAX][4];
-        struct ahead ask = ahead_from(ahead, 4 * s->bytes * p);
+    for (int t = 0; t < 4; t++) {
+        __m512i u[COLUMNS_MAX][4];
         UNROLL
-        for (int j = 0; j < n; j++) {
-            const int8_t *q = x[j].q + 128 * p;
-            low[j] = load_4x16(q, q + 32, q + 64, q + 96);
-            high[j] = load_4x16(q + 16, q + 48, q + 80, q + 112);
-            start[j] = _mm512_add_epi32(offset_start(low[j], s->offset), offset_start(high[j], s->offset));
-        }
-        KEEP_LOOP
-        for (int t = 0; t < 4; t++) {
-            __m512i u[COLUMNS_MAX][4];
-            UNROLL
-            for (int i = 0; i < 4; i++) {
-                struct nibbles w = split_blocks(g->at[4 * t + i], offset + 4 * p, s, values);
-                prefetch_row(&ask, 4 * s->bytes);
-                UNROLL
-                for (int j = 0; j < n; j++)
-                    u[j][i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[j], w.low, low[j]), w.high, high[j]);
-            }
+        for (int i = 0; i < 4; i++) {
+            struct nibbles w = split_blocks(g->at[4 * t + i], offset, follow, s, values);
+            prefetch_row(&ask, 4 * s->bytes);
             UNROLL
             for (int j = 0; j < n; j++)
-                v[j][t] = reduce_quarters(u[j]);
+                u[j][i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[j], w.low, q[j].low), w.high, q[j].high);
         }
+        UNROLL
+        for (int j = 0; j < n; j++)
+            v[j][t] = reduce_quarters(u[j]);
+    }
+}
+
+INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
+                         const struct view *x, int n, const struct shape *s, __m512i dot[COLUMNS_MAX][8])
+{
+    KEEP_LOOP
+    for (int p = 0; 4 * p < blocks; p++) {
+        struct nibbles q[COLUMNS_MAX];
+        __m512i start[COLUMNS_MAX], v[COLUMNS_MAX][4];
+        const struct ahead ask = ahead_from(ahead, 4 * s->bytes * p);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            const int8_t *from = x[j].q + 128 * p;
+            q[j].low = load_4x16(from, from + 32, from + 64, from + 96);
+            q[j].high = load_4x16(from + 16, from + 48, from + 80, from + 112);
+            start[j] = _mm512_add_epi32(offset_start(q[j].low, s->offset), offset_start(q[j].high, s->offset));
+        }
+        if (4 * p + 4 <= blocks)
+            dots_four_blocks(g, offset + 4 * p, true, ask, q, start, n, s, v);
+        else
+            dots_four_blocks(g, offset + 4 * p, false, ask, q, start, n, s, v);
         UNROLL
         for (int j = 0; j < n; j++)
             part_quarters(v[j], dot[j] + 4 * p);

@@ -1,31 +1,29 @@
-// Few columns, more than memory alone is busy with: the words of 16 rows are turned in registers, and multiplied as
-// they come.
+// Few columns, more than memory alone is busy with: the words of 16 rows are turned in registers, and multiplied as they
+// come.
 //
 // The naive loop, for each row and column: for each block of 256, isum = sum of scale[j] * (w . q)[j];
 // D = fma(isum * d, da, D). As in a panel, lane r of a register belongs to row r, and nothing is added up across lanes.
 // But a panel is stored before it is read, 64 registers for 16 rows of a block, which a few columns do not make up for;
-// and nothing is multiplied meanwhile. Here 32 bytes of 16 rows become eight registers of words (load_words_32), of
-// which each is unpacked and multiplied with all columns at once. On a CPU with spare_adders the shuffles that turn
-// pass beside the products.
+// and nothing is multiplied meanwhile. Here 32 bytes of 16 rows become eight registers of words (load_words_32), of which
+// each is unpacked and multiplied with all columns at once. On a CPU with spare_adders, for which this is, the shuffles
+// that turn pass beside the products.
 //   - A step takes two strips of 32 elements of each row. In blocks of 256 they are what stands in the low and the high
-//   bits
-//     of the same bytes; two sums of 16 bits, of a run in each, are joined and multiplied by both scales, as in
-//     two_scaled.
-//   - Runs, starts and offsets given back are those of the panel's tiles, see there.
-//   - While a group of rows is multiplied the bytes of the group below are asked for into the L2 cache, some lines at
-//   each
+//     bits of the same bytes; two sums of 16 bits, of a run in each, are joined and multiplied by both scales, as in
+//     two_scaled of the panel.
+//   - Runs, starts and offsets that are given back are those of the panel's tiles, see there.
+//   - While a group of rows is multiplied the bytes of the group below are asked for into the L2 cache, some lines at each
 //     step, and those of the group's next blocks into the L1 cache, some rows at each step.
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 #include "kernels/cpu/matmul_q8_avx512_scales.h"
 #include "kernels/cpu/matmul_q8_avx512_tile.h"
 
 enum {
-    STRIP = 32,
+    STRIP = 32, // elements
     WORDS = STRIP / 4,
     STEPS = SPAN / (2 * STRIP), // through a block of 256, two strips at a time
     BLOCKS = SPAN / STRIP,
-    MANY = 6, // columns
-    KEPT_TILES = 128,
+    MANY = 6,         // columns, of which a tile is short of registers
+    KEPT_TILES = 128, // of columns in a span
 };
 
 // What columns are prepared to in a span, and their activations once more, one behind the other: so they have one
@@ -165,8 +163,8 @@ INLINE void load_factors_q6_k(const struct rows16 *g, struct factors *f)
     UNROLL
     for (int p = 0; p < STEPS; p++)
         UNROLL
-    for (int r = 0; r < 2; r++)
-        f->scale[p][r] = signed_pair(scales[p / 2 * 2], p % 2 * 2 + r, scales[p / 2 * 2 + 1], p % 2 * 2 + r);
+        for (int r = 0; r < 2; r++)
+            f->scale[p][r] = signed_pair(scales[p / 2 * 2], p % 2 * 2 + r, scales[p / 2 * 2 + 1], p % 2 * 2 + r);
 }
 
 INLINE struct pair word_q6_k(const struct turned *t, int i)
@@ -184,10 +182,10 @@ INLINE void load_factors_q2_k(const struct rows16 *g, struct factors *f)
     UNROLL
     for (int p = 0; p < STEPS; p++)
         UNROLL
-    for (int r = 0; r < 2; r++) {
-        f->scale[p][r] = bytes_to_pair(low_nibbles(t[p]), r, 2 + r);
-        f->min[2 * p + r] = bytes_to_pair(high_nibbles(t[p]), 2 * r, 2 * r + 1);
-    }
+        for (int r = 0; r < 2; r++) {
+            f->scale[p][r] = bytes_to_pair(low_nibbles(t[p]), r, 2 + r);
+            f->min[2 * p + r] = bytes_to_pair(high_nibbles(t[p]), 2 * r, 2 * r + 1);
+        }
     load_words_16(g, 68, t); // the last 16 bytes: quants, d and dmin
     f->d = low_halves(t[3]), f->m = high_halves(t[3]);
 }
@@ -206,8 +204,8 @@ INLINE void load_factors_q3_k(const struct rows16 *g, struct factors *f)
     UNROLL
     for (int p = 0; p < STEPS; p++)
         UNROLL
-    for (int r = 0; r < 2; r++)
-        f->scale[p][r] = signed_pair(scales[p], r, scales[p], 2 + r);
+        for (int r = 0; r < 2; r++)
+            f->scale[p][r] = signed_pair(scales[p], r, scales[p], 2 + r);
 }
 
 INLINE struct pair word_q3_k(const struct turned *t, int i)
@@ -218,8 +216,7 @@ INLINE struct pair word_q3_k(const struct turned *t, int i)
 
 // -- a tile of n columns
 
-// 32 bytes of each row that some steps take their bits from, `shift` bits each; the next ones for the steps after
-// these.
+// 32 bytes of each row that some steps take their bits from, `shift` bits each; the next ones for the steps after these.
 struct source {
     int at; // in a block; -1: there are none
     int steps, shift;
@@ -334,11 +331,17 @@ INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x
     }
 }
 
-static const struct strips strips_q2_k = {load_factors_q2_k, word_q2_k, {16, 2, 4}, {-1, 1, 0}, 32, false, 0, 8, 84};
-static const struct strips strips_q3_k = {load_factors_q3_k, word_q3_k, {32, 2, 4}, {0, 4, 2}, 32, false, 0, 0, 110};
-static const struct strips strips_q4_k = {load_factors_k4, word_q4_k, {16, 1, 0}, {-1, 1, 0}, 32, true, 4, 4, 144};
-static const struct strips strips_q5_k = {load_factors_k4, word_q5_k, {48, 1, 0}, {16, 4, 2}, 32, true, 0, 4, 176};
-static const struct strips strips_q6_k = {load_factors_q6_k, word_q6_k, {0, 1, 0}, {128, 2, 2}, 64, false, 0, 0, 210};
+// clang-format off
+static const struct strips
+    strips_q2_k = {.load = load_factors_q2_k, .word = word_q2_k, .low = {16, 2, 4}, .upper = {-1, 1, 0}, .apart = 32,
+                   .min_pairs = 8, .bytes = 84},
+    strips_q3_k = {.load = load_factors_q3_k, .word = word_q3_k, .low = {32, 2, 4}, .upper = {0, 4, 2}, .apart = 32, .bytes = 110},
+    strips_q4_k = {.load = load_factors_k4, .word = word_q4_k, .low = {16, 1, 0}, .upper = {-1, 1, 0}, .apart = 32,
+                   .one_scale = true, .second_up = 4, .min_pairs = 4, .bytes = 144},
+    strips_q5_k = {.load = load_factors_k4, .word = word_q5_k, .low = {48, 1, 0}, .upper = {16, 4, 2}, .apart = 32,
+                   .one_scale = true, .min_pairs = 4, .bytes = 176},
+    strips_q6_k = {.load = load_factors_q6_k, .word = word_q6_k, .low = {0, 1, 0}, .upper = {128, 2, 2}, .apart = 64, .bytes = 210};
+// clang-format on
 
 // ---- blocks of 32: a strip each
 
@@ -378,8 +381,8 @@ INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *q, con
     UNROLL
     for (int i = 0; i < WORDS; i++)
         UNROLL
-    for (int j = 0; j < n; j++)
-        acc[j] = dot_all(acc[j], w[i], q + SPAN * j + 4 * i);
+        for (int j = 0; j < n; j++)
+            acc[j] = dot_all(acc[j], w[i], q + SPAN * j + 4 * i);
 }
 
 INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
@@ -452,8 +455,7 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
 
 // ---- each width a function of its own
 
-typedef void turned_fn(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
-                       float *out);
+typedef void turned_fn(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask, float *out);
 
 #define WIDTH(kind, N, ...)                                                                                            \
     static void kind##_##N(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,     \
