@@ -8,7 +8,7 @@
 //   - Few columns are bound by memory still. A panel of 16 rows serves them: so few streams, each of a whole row, the
 //     hardware follows and fetches ahead of by itself; of 64, each in turn for a block only, it follows none. Where it does
 //     not (reads_streams), the rows below are asked for, some lines at each turn of a tile's loop: memory is busy while it
-//     multiplies.
+//     multiplies. (On CPUs with spare_adders most types' few columns are served without a panel, matmul_q8_avx512_turned.c.)
 //   - The sum of a run of elements starts at minus the offset of the weights times the sum of the run's activations. So
 //     the offset costs nothing, and it centres the weights: a run of the right length has a sum of 16 bits. Then
 //     vpdpwssd with the pair (scale, 0) multiplies and adds in one operation; vpmulld and vpaddd would take three. (The
