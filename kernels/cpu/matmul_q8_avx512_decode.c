@@ -532,7 +532,8 @@ INLINE __m512i fifth_bits(__m512i heads, int fifth, int first)
     return _mm512_gf2p8affine_epi64_epi8(ones, _mm512_shuffle_epi8(heads, _mm512_broadcast_i32x4(pick)), 0);
 }
 
-// 16 bytes from `p` on of four blocks, `bytes` <= 24 from one to the next, a quarter each: three of them out of 64 bytes.
+// 16 bytes from `p` on of four blocks, 16 to 24 `bytes` from one to the next, a quarter each: three of them out of 64 bytes, which do
+// not reach beyond the fourth.
 INLINE __m512i load_quants(const uint8_t *p, int bytes)
 {
     const long long step = bytes * 0x0101010101010101;

@@ -1,7 +1,7 @@
 // What tiles of rows by columns share: products with a broadcast, sums of 16 bits joined, the floats that wait for the
 // next span.
 //
-// Private to matmul_q8_avx512*.c. All is pure and inlined.
+// Private to matmul_q8_avx512*.c. All is inlined; only store_columns writes what is not scratch.
 #ifndef QUERN_MATMUL_Q8_AVX512_TILE_H
 #define QUERN_MATMUL_Q8_AVX512_TILE_H
 

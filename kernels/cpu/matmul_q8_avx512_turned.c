@@ -303,7 +303,7 @@ INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x
                             const struct strips *s, int run, bool starts, int offset)
 {
     struct factors f;
-    struct turned t = {.low[0] = _mm512_setzero_si512()}; // what a first step leaves out it does not use
+    struct turned t = {.low[0] = _mm512_setzero_si512()}; // step 0 fills all that is used, which the compiler does not see
     run_sums sum, min;
     const struct rows16 rows = rows_of(g, 0);
     s->load(&rows, &f);
@@ -389,7 +389,7 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
                             float *out, int n, const struct shape *s)
 {
     const size_t bytes = s ? (size_t)s->bytes : 34;
-    const int next = s || n < MANY ? BLOCKS * (int)bytes : 0; // what many columns of Q8_0 wait for is not the L2 cache
+    const int next = s || n < MANY ? BLOCKS * (int)bytes : 0; // many columns of Q8_0 are slower with than without
     const __m512i values = s ? values_of(s) : _mm512_setzero_si512();
     const struct rows16 rows = rows_of(g, 0);
     size_t offset[BLOCKS];
@@ -518,7 +518,7 @@ static struct coming coming_of(const struct matmul_args *a, int row, int64_t spa
     const size_t row_bytes = dtype_row_bytes(a->type, SPAN), lines = (GROUP * row_bytes + 63) / 64;
     const size_t from = lines * (size_t)tile / (size_t)tiles, to = lines * (size_t)(tile + 1) / (size_t)tiles;
     const uint8_t *at = row_ahead(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
-    const int steps = dtype_info[a->type].block == SPAN ? STEPS : BLOCKS;
+    const int steps = dtype_info[a->type].block == SPAN ? STEPS : BLOCKS; // IQ4_XS has asked for all after half of its eight
     const bool last = span + 1 == q8_blocks(a->k);
     return (struct coming){.below = {at + 64 * from, at + 64 * to, (int)(to - from + (size_t)steps - 1) / steps},
                            .next = tile > 0 ? 0
