@@ -191,13 +191,13 @@ INLINE __m512i load_2x32(const void *low, const void *high)
     return _mm512_inserti64x4(_mm512_castsi256_si512(load_256(low)), load_256(high), 1);
 }
 
-// Four runs of 16 bytes.
+// Four runs of 16 bytes. (A load that is broadcast under a mask takes any unit, one that is inserted that of the shuffles.)
 INLINE __m512i load_4x16(const void *p0, const void *p1, const void *p2, const void *p3)
 {
     __m512i v = _mm512_castsi128_si512(load_128(p0));
-    v = _mm512_inserti32x4(v, load_128(p1), 1);
-    v = _mm512_inserti32x4(v, load_128(p2), 2);
-    return _mm512_inserti32x4(v, load_128(p3), 3);
+    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load_128(p1));
+    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load_128(p2));
+    return _mm512_mask_broadcast_i32x4(v, 0xf000, load_128(p3));
 }
 
 // Of each byte, the n bits from bit `low` on, or in the upper half of the register from bit `high` on, moved to bit `to`; the

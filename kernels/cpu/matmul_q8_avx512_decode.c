@@ -12,7 +12,7 @@
 //     row that comes after it. Behind the last rows these are the caller's next ones. Without that, each item would begin at
 //     the speed of cache misses.
 //   - Which 16 rows go together is a question of how the CPU reads (enum reading): neighbours, or (reads_streams), with one
-//     column, rows a sixteenth of all apart, sixteen long streams. Of two columns and more, or of nibbles with blocks of 32,
+//     column, rows a sixteenth of all apart, sixteen long streams. Of two columns and more, and of types that take longer,
 //     neighbours ask for what comes in the order of memory.
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 #include "kernels/cpu/matmul_q8_avx512_scales.h"
@@ -26,7 +26,7 @@ enum { NEAR = 2 };
 
 // Rows far apart: bytes of a stream between request and use; and from how many bytes a row on it is worth it for types whose
 // blocks are more than two or three lines.
-enum { AHEAD_APART = 4096, LONG_ROW = 8192 };
+enum { AHEAD_APART = 4096, MEDIUM_ROW = 1024, LONG_ROW = 8192 };
 
 enum { COLUMNS_MAX = 7 };
 
@@ -43,7 +43,8 @@ struct view {
 };
 
 // Words that were stored to be broadcast one by one. Left to itself gcc takes each out of the register that it came from, by
-// shuffles on the one port that is busiest.
+// shuffles on the one port that is busiest. Such arrays are aligned: what is read back from a store across two lines waits
+// until the cache has both, for which Q4_K and Q5_K were slower by a fifth.
 #define STAYS_IN_MEMORY(array) __asm__("" : "+m"(array))
 
 // ---- adding up lanes
@@ -87,13 +88,20 @@ INLINE __m512i spread_scales_k4(const uint32_t *four)
     return _mm512_shuffle_epi8(_mm512_set1_epi32((int)*four), pick);
 }
 
-// sum over the sub-blocks of min * sum(q); each sub-block of 32 has two of the sums.
+// sum over the sub-blocks of min * sum(q); each sub-block of 32 has two of the sums. Theirs, at most 4064 in magnitude, is
+// 64 * high + low, two bytes, so that one product takes four sub-blocks.
 INLINE __m512i dot_mins_k4(const struct header_k4 *h, const int16_t *sums)
 {
-    __m512i dot = _mm512_setzero_si512();
-    for (int j = 0; j < 8; j++)
-        dot = _mm512_dpwssd_epi32(dot, bytes_to_pair(h->min[j / 4], j % 4, j % 4), broadcast_32(sums + 2 * j));
-    return dot;
+    const __m256i of_32 = _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16(1));
+    const __m128i of_both = _mm_packs_epi32(_mm256_castsi256_si128(of_32), _mm256_extracti128_si256(of_32, 1));
+    const __m128i high = _mm_srai_epi16(of_both, 6), low = _mm_and_si128(of_both, _mm_set1_epi16(63));
+    _Alignas(16) int8_t part[2][8];
+    _mm_store_si128((__m128i *)part, _mm_packs_epi16(high, low));
+    STAYS_IN_MEMORY(part);
+    __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), h->min[0], broadcast_32(part[0]));
+    dot = _mm512_slli_epi32(_mm512_dpbusd_epi32(dot, h->min[1], broadcast_32(part[0] + 4)), 6);
+    dot = _mm512_dpbusd_epi32(dot, h->min[0], broadcast_32(part[1]));
+    return _mm512_dpbusd_epi32(dot, h->min[1], broadcast_32(part[1] + 4));
 }
 
 // Bytes whose sub-blocks come in nibbles: a register holds 32 bytes of sub-blocks 0 (low) and 1 (high), then 32 of 2 and 3.
@@ -170,10 +178,10 @@ INLINE void sums_k4(const struct rows16 *g, size_t at, const struct ahead *ahead
                     unpack_k4_fn *unpack, int bytes, struct sums16 *s)
 {
     struct header_k4 h = load_header_k4(g, at);
-    uint32_t scales[2][GROUP];
+    _Alignas(64) uint32_t scales[2][GROUP];
     __m512i q[COLUMNS_MAX][4];
-    _mm512_storeu_si512(scales[0], h.scale[0]);
-    _mm512_storeu_si512(scales[1], h.scale[1]);
+    _mm512_store_si512(scales[0], h.scale[0]);
+    _mm512_store_si512(scales[1], h.scale[1]);
     STAYS_IN_MEMORY(scales);
     s->d = h.d, s->m = h.m;
     UNROLL
@@ -279,7 +287,7 @@ INLINE struct unpacked unpack_q2_k(const uint8_t *b, uint32_t scales[4][GROUP], 
 INLINE void sums_q2_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n, struct sums16 *s)
 {
     __m512i t[4], q[COLUMNS_MAX][4];
-    uint32_t scales[4][GROUP];
+    _Alignas(64) uint32_t scales[4][GROUP];
     load_words_16(g, at, t);
     UNROLL
     for (int j = 0; j < n; j++) {
@@ -288,7 +296,7 @@ INLINE void sums_q2_k(const struct rows16 *g, size_t at, const struct ahead *ahe
     }
     for (int i = 0; i < 4; i++) {
         __m512i min = high_nibbles(t[i]);
-        _mm512_storeu_si512(scales[i], low_nibbles(t[i]));
+        _mm512_store_si512(scales[i], low_nibbles(t[i]));
         UNROLL
         for (int j = 0; j < n; j++) {
             s->min[j] = _mm512_dpwssd_epi32(s->min[j], bytes_to_pair(min, 0, 1), broadcast_32(x[j].sums + 4 * i));
@@ -317,11 +325,11 @@ INLINE struct unpacked unpack_q3_k(const uint8_t *b, uint32_t scales[4][GROUP], 
 INLINE void sums_q3_k(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n, struct sums16 *s)
 {
     __m512i t[4], q[COLUMNS_MAX][4], start[COLUMNS_MAX][4];
-    uint32_t scales[4][GROUP];
+    _Alignas(64) uint32_t scales[4][GROUP];
     s->d = load_halves(g, at + 108);
     load_scales_q3_k(g, at, t);
     for (int i = 0; i < 4; i++)
-        _mm512_storeu_si512(scales[i], t[i]);
+        _mm512_store_si512(scales[i], t[i]);
     STAYS_IN_MEMORY(scales);
     UNROLL
     for (int j = 0; j < n; j++) {
@@ -359,10 +367,10 @@ INLINE __m512i dot_iq4_xs(const struct unpacked *u, const __m512i start[2], cons
 INLINE void sums_iq4_xs(const struct rows16 *g, size_t at, const struct ahead *ahead, const struct view *x, int n, struct sums16 *s)
 {
     __m512i t[2], q[COLUMNS_MAX][4], start[COLUMNS_MAX][2];
-    uint32_t scales[2][GROUP];
+    _Alignas(64) uint32_t scales[2][GROUP];
     s->d = load_scales_iq4_xs(g, at, t);
     for (int h = 0; h < 2; h++) {
-        _mm512_storeu_si512(scales[h], t[h]);
+        _mm512_store_si512(scales[h], t[h]);
         UNROLL
         for (int j = 0; j < n; j++) {
             const int8_t *p = x[j].q + 128 * h;
@@ -646,13 +654,18 @@ INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, co
     }
 }
 
-// n columns, known to the compiler: eight blocks at a time, or what a row ends with. Of these types Q8_0 alone gains by sixteen
-// streams.
+// Those of one scale and no fifth bits gain by sixteen streams; the others are as much at work as memory is.
+INLINE bool gains_by_streams(const struct shape *s)
+{
+    return !s || (s->m < 0 && s->fifth < 0);
+}
+
+// n columns, known to the compiler: eight blocks at a time, or what a row ends with.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
     const int64_t spans = q8_blocks(a->k);
-    const bool apart = !s && n == 1 && reads_streams(a->reading);
+    const bool apart = gains_by_streams(s) && n == 1 && reads_streams(a->reading);
     const struct row_cut cut = cut_rows(a, apart);
     for (int group = 0; group < cut.groups; group++) {
         const int first = group * GROUP;
@@ -710,7 +723,7 @@ DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, n))
 DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, 84, true, 0, n))
 DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, 110, false, 0, n))
 DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, 144, true, 0, n))
-DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, 176, true, LONG_ROW, n))
+DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, 176, true, MEDIUM_ROW, n))
 DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, 210, false, LONG_ROW, n))
 DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, 136, false, 0, n))
 // clang-format on

@@ -9,6 +9,9 @@
 
 // ---- bytes ahead
 
+// Bytes more than a group of rows, where they are asked for in the order of memory.
+enum { BEYOND_GROUP = 4096 };
+
 // A span of 16 rows, to be asked for while another is worked on. Its bytes are shared out: each row, while it is read, asks
 // for as many as it has itself, of the same row as its own is in its group, or simply of those that come next in memory.
 struct ahead {
@@ -58,11 +61,14 @@ INLINE struct ahead ahead_by_row(const struct matmul_args *a, int first, int64_t
     return (struct ahead){row_ahead(a, first + GROUP * (int)(to / spans)) + (size_t)(to % spans) * bytes, a->w_stride, 1};
 }
 
-// What lies two groups on, in the order of memory; `share` bytes a row and part. (One group on is too late for rows of
-// 2048 elements: 1.07 times as fast.)
+// What lies a group on and somewhat more, in the order of memory; `share` bytes a row and part. (A group alone is too late
+// for rows of 768, two are too much for rows of 5632.)
 INLINE struct ahead ahead_in_order(const struct matmul_args *a, int first, int64_t span, size_t bytes, size_t share)
 {
-    return (struct ahead){row_ahead(a, first + 2 * GROUP) + (size_t)span * GROUP * bytes, share, GROUP};
+    const size_t end = (size_t)(a->n_rows + GROUP - 1) / GROUP * GROUP * a->w_stride;
+    const size_t to = (size_t)(first + GROUP) * a->w_stride + (size_t)span * GROUP * bytes + BEYOND_GROUP;
+    const uint8_t *w = a->w, *at = to < end ? w + to : a->next ? (const uint8_t *)a->next + (to - end) : w;
+    return (struct ahead){at, share, GROUP};
 }
 
 // ---- rows far apart: each lane of a group reads its own long stream
