@@ -6,11 +6,6 @@
 // unpacked and multiplied in registers (matmul_q8_avx512_turned.c).
 #include "kernels/cpu/matmul_q8_avx512.h"
 
-static bool is_turned(const struct matmul_args *a)
-{
-    return a->spare_adders && a->n_x >= TURNED_MIN && a->n_x <= ISA_FN(matmul_q8_turned_most)[a->type] && a->n_rows >= GROUP;
-}
-
 static bool is_in_place(const struct matmul_args *a)
 {
     return a->n_x <= ISA_FN(matmul_q8_in_place)[a->type][reads_streams(a->reading)];
@@ -21,7 +16,7 @@ static void matmul(const struct matmul_args *a)
 {
     if (a->x_tiles)
         ISA_FN(matmul_q8_panel)[a->type](a);
-    else if (is_turned(a))
+    else if (ISA_FN(matmul_q8_is_turned)(a))
         ISA_FN(matmul_q8_turned)(a);
     else
         (is_in_place(a) ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);

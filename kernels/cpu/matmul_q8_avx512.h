@@ -29,11 +29,9 @@ extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2];
 
-// Columns from TURNED_MIN up to matmul_q8_turned_most, by type (0: it has no such way), which is TURNED_MAX at the most; GROUP rows
-// and more.
-enum { TURNED_MIN = 3, TURNED_MAX = 16 };
+// Columns between: where the CPU has spare_adders.
+bool ISA_FN(matmul_q8_is_turned)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_turned)(const struct matmul_args *a);
-extern const uint8_t ISA_FN(matmul_q8_turned_most)[DT_COUNT];
 
 enum { PANEL_TILES_MIN = 32 };  // columns from which on they are read from q8_tiles, where they have some
 

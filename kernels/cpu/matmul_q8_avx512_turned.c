@@ -1,5 +1,5 @@
-// Few columns, more than memory alone is busy with: the words of 16 rows are turned in registers, and multiplied as they
-// come.
+// Few columns (TURNED_MIN to TURNED_MAX), more than memory alone is busy with: the words of 16 rows are turned in registers,
+// and multiplied as they come.
 //
 // The naive loop, for each row and column: for each block of 256, isum = sum of scale[j] * (w . q)[j];
 // D = fma(isum * d, da, D). As in a panel, lane r of a register belongs to row r, and nothing is added up across lanes.
@@ -10,6 +10,8 @@
 //   - A step takes two strips of 32 elements of each row. In blocks of 256 they are what stands in the low and the high
 //     bits of the same bytes; two sums of 16 bits, of a run in each, are joined and multiplied by both scales, as in
 //     two_scaled of the panel.
+//   - Eight columns are a tile. Of more the first tile also stores what it has unpacked, which its products hide, and the
+//     others read that.
 //   - Runs, starts and offsets that are given back are those of the panel's tiles, see there.
 //   - While a group of rows is multiplied the bytes of the group below are asked for into the L2 cache, some lines at each
 //     step, and those of the group's next blocks into the L1 cache, some rows at each step.
@@ -18,13 +20,18 @@
 #include "kernels/cpu/matmul_q8_avx512_tile.h"
 
 enum {
+    TURNED_MIN = 3, // columns
+    TURNED_MAX = 32,
     STRIP = 32, // elements
     WORDS = STRIP / 4,
     STEPS = SPAN / (2 * STRIP), // through a block of 256, two strips at a time
     BLOCKS = SPAN / STRIP,
     MANY = 6,         // columns, of which a tile is short of registers
-    KEPT_TILES = 128, // of columns in a span
+    PREPARED = 128,   // tiles of columns in a span
 };
+
+// Tiles of more than eight columns share what the first unpacks.
+enum way { ALONE, FIRST, LATER };
 
 // What columns are prepared to in a span, and their activations once more, one behind the other: so they have one
 // address.
@@ -33,9 +40,24 @@ struct prepared {
     _Alignas(64) int8_t q[TILE_COLUMNS][SPAN];
 };
 
+// What 16 rows' blocks have beside their weights. For strips `scale` are pairs of int16: of a run in the first strip, and in
+// the second.
+struct factors {
+    __m512i scale[STEPS][2];       // of a step, and within it of 16 elements; of IQ4_XS, of a block of 32
+    __m512i min[8];                // pairs for two sub-blocks that follow each other
+    __m512 d[BLOCKS], m[BLOCKS];   // of a block of 256 the first, or of blocks of 32
+};
+
+// A span of 16 rows, unpacked by the first tile.
+struct unpacked {
+    __m512i w[SPAN / 4]; // of strips in pairs, as steps come to them
+    struct factors f;
+};
+
 // In a thread's scratch; D is that of a group of rows.
 struct work {
-    struct prepared columns[KEPT_TILES];
+    struct prepared columns[PREPARED];
+    struct unpacked unpacked;
     _Alignas(64) float d[TURNED_MAX / TILE_COLUMNS][TILE_COLUMNS * GROUP];
 };
 _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
@@ -88,14 +110,6 @@ INLINE void ask_for_step(struct coming *ask, const struct neighbours *g, int row
 
 // ---- blocks of 256: two strips at once
 
-// What 16 rows' blocks have beside their weights. `scale` are pairs of int16: of a run in the first strip, and in the
-// second.
-struct factors {
-    __m512i scale[STEPS][2]; // of a step, and within it of 16 elements
-    __m512i min[8];          // pairs for two sub-blocks that follow each other
-    __m512 d, m;
-};
-
 // Turned words, and further bits that belong to them; a step takes what it wants from the bottom of these.
 struct turned {
     __m512i low[WORDS], upper[WORDS];
@@ -133,7 +147,7 @@ INLINE __m512i signed_pair(__m512i words, int low, __m512i others, int high)
 INLINE void load_factors_k4(const struct rows16 *g, struct factors *f)
 {
     const struct header_k4 h = load_header_k4(g, 0);
-    f->d = h.d, f->m = h.m;
+    f->d[0] = h.d, f->m[0] = h.m;
     UNROLL
     for (int p = 0; p < STEPS; p++) {
         f->scale[p][0] = bytes_to_pair(h.scale[p / 2], p % 2 * 2, p % 2 * 2 + 1);
@@ -159,7 +173,7 @@ INLINE void load_factors_q6_k(const struct rows16 *g, struct factors *f)
 {
     __m512i scales[4];
     load_words_16(g, 192, scales);
-    f->d = load_halves(g, 208);
+    f->d[0] = load_halves(g, 208);
     UNROLL
     for (int p = 0; p < STEPS; p++)
         UNROLL
@@ -187,7 +201,7 @@ INLINE void load_factors_q2_k(const struct rows16 *g, struct factors *f)
             f->min[2 * p + r] = bytes_to_pair(high_nibbles(t[p]), 2 * r, 2 * r + 1);
         }
     load_words_16(g, 68, t); // the last 16 bytes: quants, d and dmin
-    f->d = low_halves(t[3]), f->m = high_halves(t[3]);
+    f->d[0] = low_halves(t[3]), f->m[0] = high_halves(t[3]);
 }
 
 INLINE struct pair word_q2_k(const struct turned *t, int i)
@@ -200,7 +214,7 @@ INLINE void load_factors_q3_k(const struct rows16 *g, struct factors *f)
 {
     __m512i scales[4];
     load_scales_q3_k(g, 0, scales);
-    f->d = load_halves(g, 108);
+    f->d[0] = load_halves(g, 108);
     UNROLL
     for (int p = 0; p < STEPS; p++)
         UNROLL
@@ -255,20 +269,42 @@ INLINE __m512i start_of(const int32_t *start, int i, int up)
     return start ? _mm512_set1_epi32(start[i] * (1 << up)) : _mm512_setzero_si512();
 }
 
-// A step's two strips, `run` elements of each at a time; column j of the first begins SPAN j behind q. With many
-// columns words are turned by four, lest sums leave their registers.
-INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct strips *s, int step, struct turned *t,
-                       const int8_t *q, const int32_t *start, const __m512i scale[2], int n, int run)
+// (The empty instruction keeps gcc from reading a word again for each column.)
+INLINE __m512i read_once(const __m512i *p)
 {
-    const int piece = n >= MANY ? 4 : WORDS, words = run / 4;
+    __m512i v = *p;
+    __asm__("" : "+v"(v));
+    return v;
+}
+
+// Words i of a step's strips. With many columns they are turned by four, lest sums leave their registers.
+INLINE struct pair next_words(const struct neighbours *g, const struct strips *s, int step, int i, struct turned *t, int n,
+                              enum way way, struct unpacked *u)
+{
+    const int piece = n >= MANY ? 4 : WORDS;
+    __m512i *kept = u->w + 2 * (WORDS * step + i);
+    if (way == LATER)
+        return (struct pair){read_once(kept), read_once(kept + 1)};
+    if (i % piece == 0) {
+        turn_words(g, &s->low, step, i, piece, t->low);
+        turn_words(g, &s->upper, step, i, piece, t->upper);
+    }
+    const struct pair w = s->word(t, i);
+    if (way == FIRST)
+        kept[0] = w.first, kept[1] = w.second;
+    return w;
+}
+
+// A step's two strips, `run` elements of each at a time; column j of the first begins SPAN j behind q.
+INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct strips *s, int step, struct turned *t,
+                       const int8_t *q, const int32_t *start, const __m512i scale[2], int n, int run, enum way way,
+                       struct unpacked *u)
+{
+    const int words = run / 4;
     run_sums first, second;
     UNROLL
     for (int i = 0; i < WORDS; i++) {
-        if (i % piece == 0) {
-            turn_words(g, &s->low, step, i, piece, t->low);
-            turn_words(g, &s->upper, step, i, piece, t->upper);
-        }
-        const struct pair w = s->word(t, i);
+        const struct pair w = next_words(g, s, step, i, t, n, way, u);
         UNROLL
         for (int j = 0; j < n; j++) {
             if (i % words == 0) {
@@ -299,34 +335,35 @@ INLINE int strip_at(const struct strips *s, int step)
 }
 
 // A block of 16 rows by n columns. `starts`: runs start at minus their offset; of that `offset` is given back.
-INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct coming *ask, float *out, int n,
-                            const struct strips *s, int run, bool starts, int offset)
+INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct coming *ask, struct unpacked *u,
+                            float *out, int n, enum way way, const struct strips *s, int run, bool starts, int offset)
 {
-    struct factors f;
+    struct factors own, *f = way == ALONE ? &own : &u->f;
     struct turned t = {.low[0] = _mm512_setzero_si512()}; // step 0 fills all that is used, which the compiler does not see
     run_sums sum, min;
     const struct rows16 rows = rows_of(g, 0);
-    s->load(&rows, &f);
+    if (way != LATER)
+        s->load(&rows, f);
     UNROLL
     for (int j = 0; j < n; j++)
         sum[j] = min[j] = _mm512_setzero_si512();
 #pragma GCC unroll 1
     for (int step = 0; step < STEPS; step++) {
         const int k = strip_at(s, step);
-        ask_for_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
-        add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f.scale[step], n, run);
+        if (way != LATER) ask_for_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
+        add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f->scale[step], n, run, way, u);
         if (offset)
-            add_pair(sum, _mm512_mullo_epi16(f.scale[step][0], _mm512_set1_epi16((short)offset)), &x->c, step, n,
+            add_pair(sum, _mm512_mullo_epi16(f->scale[step][0], _mm512_set1_epi16((short)offset)), &x->c, step, n,
                      s->min_pairs);
     }
     UNROLL
     for (int p = 0; p < s->min_pairs; p++)
-        add_pair(min, f.min[p], &x->c, p, n, s->min_pairs);
+        add_pair(min, f->min[p], &x->c, p, n, s->min_pairs);
     UNROLL
     for (int j = 0; j < n; j++) {
-        __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f.d);
+        __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f->d[0]);
         if (s->min_pairs)
-            v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j]), f.m, v);
+            v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j]), f->m[0], v);
         add_to_partial(out, 0, v, &x->c, j);
     }
 }
@@ -385,21 +422,36 @@ INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *q, con
             acc[j] = dot_all(acc[j], w[i], q + SPAN * j + 4 * i);
 }
 
+// Weights of a block of 32, turned, or as the first tile has kept them.
+INLINE void block_words(const struct neighbours *g, size_t at, const struct shape *s, __m512i values, __m512i w[WORDS],
+                        enum way way, __m512i *kept)
+{
+    if (way != LATER)
+        turn_block(g, at, s, values, w);
+    UNROLL
+    for (int i = 0; way != ALONE && i < WORDS; i++)
+        if (way == FIRST)
+            kept[i] = w[i];
+        else
+            w[i] = read_once(kept + i);
+}
+
 INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
-                            float *out, int n, const struct shape *s)
+                            struct unpacked *u, float *out, int n, enum way way, const struct shape *s)
 {
     const size_t bytes = s ? (size_t)s->bytes : 34;
     const int next = s || n < MANY ? BLOCKS * (int)bytes : 0; // many columns of Q8_0 are slower with than without
     const __m512i values = s ? values_of(s) : _mm512_setzero_si512();
     const struct rows16 rows = rows_of(g, 0);
     size_t offset[BLOCKS];
-    __m512 d[BLOCKS], m[BLOCKS], sum[TILE_COLUMNS];
+    __m512 sum[TILE_COLUMNS];
+    struct factors own, *f = way == ALONE ? &own : &u->f;
     for (int b = 0; b < n_blocks; b++)
         offset[b] = (size_t)b * bytes;
-    if (s)
-        load_scales(&rows, s, offset, n_blocks, d, m);
-    else
-        load_heads(&rows, offset, n_blocks, 34, 0, d);
+    if (s && way != LATER)
+        load_scales(&rows, s, offset, n_blocks, f->d, f->m);
+    else if (way != LATER)
+        load_heads(&rows, offset, n_blocks, 34, 0, f->d);
     UNROLL
     for (int j = 0; j < n; j++)
         sum[j] = _mm512_setzero_ps();
@@ -407,14 +459,14 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
     for (int b = 0; b < n_blocks; b++) {
         __m512i w[WORDS];
         run_sums acc;
-        ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
-        turn_block(g, offset[b], s, values, w);
+        if (way != LATER) ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
+        block_words(g, offset[b], s, values, w, way, u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL
         for (int j = 0; j < n; j++) {
-            sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j]), d[b], sum[j]);
+            sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j]), f->d[b], sum[j]);
             if (s && s->m >= 0)
-                sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(x->c.sums[j][b]), m[b], sum[j]);
+                sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(x->c.sums[j][b]), f->m[b], sum[j]);
         }
     }
     UNROLL
@@ -424,16 +476,24 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
 
 // ---- IQ4_XS: sums of 32 products need 32 bits, and so do their products with the scales
 
-INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x, struct coming *ask, float *out, int n)
+INLINE void load_factors_iq4_xs(const struct rows16 *g, struct factors *f)
 {
-    __m512i packed[2], scale[BLOCKS];
+    __m512i packed[2];
+    f->d[0] = load_scales_iq4_xs(g, 0, packed);
+    UNROLL
+    for (int b = 0; b < BLOCKS; b++)
+        f->scale[b / 2][b % 2] = _mm512_srai_epi32(_mm512_slli_epi32(packed[b / 4], 24 - b % 4 * 8), 24);
+}
+
+INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x, struct coming *ask, struct unpacked *u,
+                            float *out, int n, enum way way)
+{
     run_sums sum;
     const __m512i values = values_of(&shape_iq4_nl);
     const struct rows16 rows = rows_of(g, 0);
-    const __m512 d = load_scales_iq4_xs(&rows, 0, packed);
-    UNROLL
-    for (int b = 0; b < BLOCKS; b++)
-        scale[b] = _mm512_srai_epi32(_mm512_slli_epi32(packed[b / 4], 24 - b % 4 * 8), 24);
+    struct factors own, *f = way == ALONE ? &own : &u->f;
+    if (way != LATER)
+        load_factors_iq4_xs(&rows, f);
     UNROLL
     for (int j = 0; j < n; j++)
         sum[j] = _mm512_setzero_si512();
@@ -441,40 +501,56 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
     for (int b = 0; b < BLOCKS; b++) {
         __m512i w[WORDS];
         run_sums acc;
-        ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
-        turn_block(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w);
+        if (way != LATER) ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
+        block_words(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w, way, u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL
         for (int j = 0; j < n; j++)
-            sum[j] = _mm512_add_epi32(sum[j], _mm512_mullo_epi32(acc[j], scale[b]));
+            sum[j] = _mm512_add_epi32(sum[j], _mm512_mullo_epi32(acc[j], f->scale[b / 2][b % 2]));
     }
     UNROLL
     for (int j = 0; j < n; j++)
-        add_to_partial(out, 0, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), d), &x->c, j);
+        add_to_partial(out, 0, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f->d[0]), &x->c, j);
 }
 
 // ---- each width a function of its own
 
-typedef void turned_fn(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask, float *out);
+typedef void turned_fn(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
+                       struct unpacked *u, float *out);
 
-#define WIDTH(kind, N, ...)                                                                                            \
-    static void kind##_##N(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,     \
-                           float *out)                                                                                 \
+// Of one tile, and of several: the first is whole.
+struct widths {
+    turned_fn *alone[TILE_COLUMNS + 1], *first, *later[TILE_COLUMNS + 1];
+};
+
+#define WIDTH(kind, WAY, N, ...)                                                                                       \
+    static void kind##_##WAY##_##N(const struct neighbours *g, const struct prepared *x, int n_blocks,                 \
+                                   struct coming *ask, struct unpacked *u, float *out)                                 \
     {                                                                                                                  \
         enum { n = N };                                                                                                \
+        const enum way way = WAY;                                                                                      \
         (void)n_blocks;                                                                                                \
         __VA_ARGS__;                                                                                                   \
     }
+#define FROM_3(kind, WAY, ...)                                                                                         \
+    WIDTH(kind, WAY, 3, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 4, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 5, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 6, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 7, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 8, __VA_ARGS__)
+#define NAMES_3(kind, WAY)                                                                                             \
+    kind##_##WAY##_3, kind##_##WAY##_4, kind##_##WAY##_5, kind##_##WAY##_6, kind##_##WAY##_7, kind##_##WAY##_8
 #define WIDTHS(kind, ...)                                                                                              \
-    WIDTH(kind, 3, __VA_ARGS__)                                                                                        \
-    WIDTH(kind, 4, __VA_ARGS__)                                                                                        \
-    WIDTH(kind, 5, __VA_ARGS__)                                                                                        \
-    WIDTH(kind, 6, __VA_ARGS__)                                                                                        \
-    WIDTH(kind, 7, __VA_ARGS__)                                                                                        \
-    WIDTH(kind, 8, __VA_ARGS__)                                                                                        \
-    static turned_fn *const kind[TILE_COLUMNS + 1] = {[3] = kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8};
-#define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, x, ask, out, n, __VA_ARGS__))
-#define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, x, n_blocks, ask, out, n, shape))
+    FROM_3(kind, ALONE, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, FIRST, 8, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, LATER, 1, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, LATER, 2, __VA_ARGS__)                                                                                 \
+    FROM_3(kind, LATER, __VA_ARGS__)                                                                                   \
+    static const struct widths kind = {                                                                                \
+        {[3] = NAMES_3(kind, ALONE)}, kind##_FIRST_8, {NULL, kind##_LATER_1, kind##_LATER_2, NAMES_3(kind, LATER)}};
+#define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, x, ask, u, out, n, way, __VA_ARGS__))
+#define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, x, n_blocks, ask, u, out, n, way, shape))
 
 // clang-format off
 STRIPS(turned_q2_k, &strips_q2_k, 16, false, 0)
@@ -492,43 +568,42 @@ OF_32(turned_q5_0, &shape_q5_0)
 OF_32(turned_q5_1, &shape_q5_1)
 OF_32(turned_iq4_nl, &shape_iq4_nl)
 OF_32(turned_mxfp4, &shape_mxfp4)
-WIDTHS(turned_iq4_xs, multiply_iq4_xs(g, x, ask, out, n))
+WIDTHS(turned_iq4_xs, multiply_iq4_xs(g, x, ask, u, out, n, way))
 
 // By type and form; a type without a form has NULL there.
-static turned_fn *const *const turned_of[DT_COUNT][FORM_COUNT] = {
-    [DT_Q2_K] = {turned_q2_k}, [DT_Q3_K] = {turned_q3_k}, [DT_Q4_K] = {turned_q4_k, turned_q4_k_mild},
-    [DT_Q5_K] = {turned_q5_k, turned_q5_k_mild}, [DT_Q6_K] = {turned_q6_k, turned_q6_k_mild},
-    [DT_Q8_0] = {turned_q8_0}, [DT_Q4_0] = {turned_q4_0}, [DT_Q4_1] = {turned_q4_1}, [DT_Q5_0] = {turned_q5_0},
-    [DT_Q5_1] = {turned_q5_1}, [DT_IQ4_NL] = {turned_iq4_nl}, [DT_MXFP4] = {turned_mxfp4}, [DT_IQ4_XS] = {turned_iq4_xs},
+static const struct widths *const turned_of[DT_COUNT][FORM_COUNT] = {
+    [DT_Q2_K] = {&turned_q2_k}, [DT_Q3_K] = {&turned_q3_k}, [DT_Q4_K] = {&turned_q4_k, &turned_q4_k_mild},
+    [DT_Q5_K] = {&turned_q5_k, &turned_q5_k_mild}, [DT_Q6_K] = {&turned_q6_k, &turned_q6_k_mild},
+    [DT_Q8_0] = {&turned_q8_0}, [DT_Q4_0] = {&turned_q4_0}, [DT_Q4_1] = {&turned_q4_1}, [DT_Q5_0] = {&turned_q5_0},
+    [DT_Q5_1] = {&turned_q5_1}, [DT_IQ4_NL] = {&turned_iq4_nl}, [DT_MXFP4] = {&turned_mxfp4}, [DT_IQ4_XS] = {&turned_iq4_xs},
 };
 // clang-format on
 
-// Columns up to which this is faster than a panel: of the types here alone.
-const uint8_t ISA_FN(matmul_q8_turned_most)[DT_COUNT] = {
-    [DT_Q2_K] = 16, [DT_Q3_K] = 8, [DT_Q4_K] = 16, [DT_Q5_K] = 8,   [DT_Q6_K] = 16, [DT_Q8_0] = 16,   [DT_Q4_0] = 8,
-    [DT_Q4_1] = 8,  [DT_Q5_0] = 8, [DT_Q5_1] = 8,  [DT_IQ4_NL] = 8, [DT_MXFP4] = 8, [DT_IQ4_XS] = 16,
-};
+static int tiles_of(const struct matmul_args *a)
+{
+    return (a->n_x + TILE_COLUMNS - 1) / TILE_COLUMNS;
+}
+
+// Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
+bool ISA_FN(matmul_q8_is_turned)(const struct matmul_args *a)
+{
+    const int tiles = tiles_of(a);
+    return a->spare_adders && turned_of[a->type][FORM_ANY] && a->n_x >= TURNED_MIN && a->n_x <= TURNED_MAX &&
+           a->n_rows >= GROUP && (tiles == 1 || tiles * q8_blocks(a->k) <= PREPARED);
+}
 
 // ---- all rows and columns
 
-// Of a group from `row` on: the request below is shared out among the tiles, and among the steps of each; the first
-// asks for the next blocks.
-static struct coming coming_of(const struct matmul_args *a, int row, int64_t span, int tile, int tiles)
+// Of a group from `row` on: what the first tile asks for; the later ones, which find their words in the caches, ask for nothing.
+static struct coming coming_of(const struct matmul_args *a, int row, int64_t span)
 {
-    const size_t row_bytes = dtype_row_bytes(a->type, SPAN), lines = (GROUP * row_bytes + 63) / 64;
-    const size_t from = lines * (size_t)tile / (size_t)tiles, to = lines * (size_t)(tile + 1) / (size_t)tiles;
-    const uint8_t *at = row_ahead(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
+    const size_t row_bytes = dtype_row_bytes(a->type, SPAN);
+    const int lines = (int)(GROUP * row_bytes + 63) / 64;
     const int steps = dtype_info[a->type].block == SPAN ? STEPS : BLOCKS; // IQ4_XS has asked for all after half of its eight
+    const uint8_t *at = row_ahead(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
     const bool last = span + 1 == q8_blocks(a->k);
-    return (struct coming){.below = {at + 64 * from, at + 64 * to, (int)(to - from + (size_t)steps - 1) / steps},
-                           .next = tile > 0 ? 0
-                                   : last   ? GROUP * a->w_stride - (size_t)span * row_bytes
-                                            : row_bytes};
-}
-
-static int width_of(const struct matmul_args *a, int tiles, int tile)
-{
-    return a->n_x / tiles + (tile < a->n_x % tiles);
+    return (struct coming){.below = {at, at + 64 * lines, (lines + steps - 1) / steps},
+                           .next = last ? GROUP * a->w_stride - (size_t)span * row_bytes : row_bytes};
 }
 
 static void prepare(const struct matmul_args *a, int first, int n, int64_t span, struct prepared *x)
@@ -538,20 +613,26 @@ static void prepare(const struct matmul_args *a, int first, int n, int64_t span,
         memcpy(x->q[j], x->c.q[j], SPAN);
 }
 
+static turned_fn *function_of(const struct matmul_args *a, enum form form, int first, int n)
+{
+    const struct widths *w = turned_of[a->type][form];
+    return a->n_x <= TILE_COLUMNS ? w->alone[n] : first == 0 ? w->first : w->later[n];
+}
+
 // A span of 16 rows with all columns, which the first group prepares where there is room to keep them.
 static void multiply_span(const struct matmul_args *a, int row, int64_t span, int tiles)
 {
     struct work *w = a->scratch;
     const size_t at = (size_t)row * a->w_stride + (size_t)span * dtype_row_bytes(a->type, SPAN);
     const struct neighbours g = {(const uint8_t *)a->w + at, a->w_stride};
-    for (int t = 0, first = 0, n; t < tiles; t++, first += n) {
-        const int64_t place = MIN(span * tiles + t, (int64_t)KEPT_TILES - 1);
+    for (int t = 0, first = 0; t < tiles; t++, first += TILE_COLUMNS) {
+        const int n = MIN(a->n_x - first, TILE_COLUMNS);
+        const int64_t place = MIN(span * tiles + t, (int64_t)PREPARED - 1);
         struct prepared *x = &w->columns[place];
-        n = width_of(a, tiles, t);
-        if (row == 0 || place == KEPT_TILES - 1)
+        if (row == 0 || place == PREPARED - 1)
             prepare(a, first, n, span, x);
-        struct coming ask = coming_of(a, row, span, t, tiles);
-        turned_of[a->type][x->c.form][n](&g, x, blocks_in_span(a, span), &ask, w->d[t]);
+        struct coming ask = first == 0 ? coming_of(a, row, span) : (struct coming){{NULL, NULL, 0}, 0};
+        function_of(a, x->c.form, first, n)(&g, x, blocks_in_span(a, span), &ask, &w->unpacked, w->d[t]);
     }
 }
 
@@ -562,14 +643,14 @@ static void multiply_group(const struct matmul_args *a, int row, int tiles)
         set_partial(w->d[t], TILE_COLUMNS, GROUP);
     for (int64_t span = 0; span < q8_blocks(a->k); span++)
         multiply_span(a, row, span, tiles);
-    for (int t = 0, first = 0; t < tiles; first += width_of(a, tiles, t++))
-        store_columns(a, first, width_of(a, tiles, t), row, GROUP, w->d[t]);
+    for (int t = 0; t < tiles; t++)
+        store_columns(a, t * TILE_COLUMNS, MIN(a->n_x - t * TILE_COLUMNS, TILE_COLUMNS), row, GROUP, w->d[t]);
 }
 
 // Rows that end within a group: the last group begins earlier, and computes some rows twice.
 void ISA_FN(matmul_q8_turned)(const struct matmul_args *a)
 {
-    const int tiles = (a->n_x + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int tiles = tiles_of(a);
     for (int row = 0; row < a->n_rows; row += GROUP)
         multiply_group(a, MIN(row, a->n_rows - GROUP), tiles);
 }
