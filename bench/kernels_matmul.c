@@ -61,7 +61,7 @@ static void multiply(const struct kernels *k, void *data)
                             .type = p->type,
                             .x = p->x,
                             .n_x = p->n_x,
-                            .x_tiles = !p->f32 && k->in_tiles && k->in_tiles(p->type, p->n_x) ? p->tiles : NULL,
+                            .x_tiles = !p->f32 && k->in_tiles && k->in_tiles(p->type, p->k, p->n_x, kernels_spare_adders()) ? p->tiles : NULL,
                             .n_tiled = p->n_x,
                             .y = p->at,
                             .scratch = p->scratch,

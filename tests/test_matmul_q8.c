@@ -189,7 +189,7 @@ enum { FEW = 8 }; // columns up to which levels differ in how they read weights
 // The columns once more, in tiles that end at a guard page, where the level makes use of them; else without memory.
 static struct guarded tiles_new(const struct kernels *k, const struct call *c, const void *const *x, int n_x)
 {
-    if (!k->in_tiles || !k->in_tiles(c->type, n_x))
+    if (!k->in_tiles || !k->in_tiles(c->type, c->k, n_x, false))
         return (struct guarded){0};
     struct guarded g = guarded_new(q8_tiles_bytes(c->k, n_x), 0);
     memset(g.data, POISON, g.size);

@@ -37,7 +37,7 @@ static bool takes_q8(const void *ctx, enum dtype type)
 static size_t tiles_bytes(const void *ctx, enum dtype type, int64_t k, int n)
 {
     const struct kernels *kernels = ((const struct cpu_machine *)ctx)->kernels;
-    return kernels->in_tiles && kernels->in_tiles(type, n) ? q8_tiles_bytes(k, n) : 0;
+    return kernels->in_tiles && kernels->in_tiles(type, k, n, kernels_spare_adders()) ? q8_tiles_bytes(k, n) : 0;
 }
 
 static void cpu_plan_free(struct machine *m, struct plan *p)
@@ -283,7 +283,7 @@ enum cpu_unit machine_cpu_unit(const struct machine *m, enum dtype type, int64_t
     const struct kernels *k = ((const struct cpu_machine *)m)->kernels;
     if (!k->matmul_q8[type])
         return UNIT_FLOATS;
-    bool tiles = k->in_tiles && k->in_tiles(type, n) && *ceiling_name(k->name, UNIT_TILES);
+    bool tiles = k->in_tiles && k->in_tiles(type, Q8_BLOCK, n, false) && *ceiling_name(k->name, UNIT_TILES);
     return tiles ? UNIT_TILES : UNIT_BYTES;
 }
 

@@ -315,8 +315,9 @@ struct kernels {
     // Tables of DT_COUNT. A type with no 8-bit path on this level has NULL, and matmul_f32 serves it (named in -v).
     matmul_fn *const *matmul_q8;
     matmul_fn *const *matmul_f32;  // never NULL for a type that decodes
-    // Whether matmul_q8 multiplies n columns by a type in tiles, and is faster with x_tiles; NULL: the level has none.
-    bool (*in_tiles)(enum dtype type, int64_t n);
+    // Whether matmul_q8 multiplies n columns of k by a type in tiles, and is faster with x_tiles, on a CPU with spare_adders or
+    // without; NULL: the level has none.
+    bool (*in_tiles)(enum dtype type, int64_t k, int64_t n, bool spare_adders);
     enum reading reading; // where this is the best level of a CPU
     size_t item_bytes;  // of weights, about, that a call for few rows is best given: long enough to stream
 };

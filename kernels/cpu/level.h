@@ -19,8 +19,8 @@ extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT]; // encode.c
 extern quantize_fn *const ISA_FN(quantize_blocks)[DT_COUNT];  // quantize_blocks.c
 extern quantize_fn *const ISA_FN(quantize_k)[DT_COUNT];       // quantize_k.c
 extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // quantize_grid.c
-bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n);      // the same
-bool matmul_q8_in_tiles_avx512(enum dtype type, int64_t n);   // matmul_q8_avx512.c
+bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_adders); // the same
+bool matmul_q8_in_tiles_avx512(enum dtype type, int64_t k, int64_t n, bool spare_adders); // matmul_q8_avx512.c
 void ISA_FN(attention)(const struct attention_args *a);       // attention.c
 
 // rows.c

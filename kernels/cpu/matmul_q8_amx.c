@@ -30,8 +30,9 @@ static const struct {
     [DT_IQ1_M] = {matmul_q8_iq1_m_amx, 8},
 };
 
-bool matmul_q8_in_tiles_amx(enum dtype type, int64_t n)
+bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_adders)
 {
+    (void)k, (void)spare_adders;
     return by_rows[type].multiply && n >= by_rows[type].from;
 }
 

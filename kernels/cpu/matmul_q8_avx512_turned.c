@@ -21,7 +21,7 @@
 
 enum {
     TURNED_MIN = 3, // columns
-    TURNED_MAX = 32,
+    TURNED_MAX = 64,
     STRIP = 32, // elements
     WORDS = STRIP / 4,
     STEPS = SPAN / (2 * STRIP), // through a block of 256, two strips at a time
@@ -579,20 +579,17 @@ static const struct widths *const turned_of[DT_COUNT][FORM_COUNT] = {
 };
 // clang-format on
 
-static int tiles_of(const struct matmul_args *a)
+static int64_t tiles_of(int64_t n)
 {
-    return (a->n_x + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    return (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
 }
 
 // Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
-bool ISA_FN(matmul_q8_is_turned)(const struct matmul_args *a)
+bool ISA_FN(matmul_q8_is_turned)(enum dtype type, int64_t k, int64_t n)
 {
-    const int tiles = tiles_of(a);
-    return a->spare_adders && turned_of[a->type][FORM_ANY] && a->n_x >= TURNED_MIN && a->n_x <= TURNED_MAX &&
-           a->n_rows >= GROUP && (tiles == 1 || tiles * q8_blocks(a->k) <= PREPARED);
+    return turned_of[type][FORM_ANY] && n >= TURNED_MIN && n <= TURNED_MAX &&
+           (n <= TILE_COLUMNS || tiles_of(n) * q8_blocks(k) <= PREPARED);
 }
-
-// ---- all rows and columns
 
 // Of a group from `row` on: what the first tile asks for; the later ones, which find their words in the caches, ask for nothing.
 static struct coming coming_of(const struct matmul_args *a, int row, int64_t span)
@@ -650,7 +647,7 @@ static void multiply_group(const struct matmul_args *a, int row, int tiles)
 // Rows that end within a group: the last group begins earlier, and computes some rows twice.
 void ISA_FN(matmul_q8_turned)(const struct matmul_args *a)
 {
-    const int tiles = tiles_of(a);
+    const int tiles = (int)tiles_of(a->n_x);
     for (int row = 0; row < a->n_rows; row += GROUP)
         multiply_group(a, MIN(row, a->n_rows - GROUP), tiles);
 }
