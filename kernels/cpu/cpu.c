@@ -283,6 +283,7 @@ enum cpu_unit machine_cpu_unit(const struct machine *m, enum dtype type, int64_t
     const struct kernels *k = ((const struct cpu_machine *)m)->kernels;
     if (!k->matmul_q8[type])
         return UNIT_FLOATS;
+    // Where a level has a unit for tiles, neither k nor the CPU's other units matter.
     bool tiles = k->in_tiles && k->in_tiles(type, Q8_BLOCK, n, false) && *ceiling_name(k->name, UNIT_TILES);
     return tiles ? UNIT_TILES : UNIT_BYTES;
 }

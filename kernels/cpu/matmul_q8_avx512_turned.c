@@ -27,10 +27,10 @@ enum {
     STEPS = SPAN / (2 * STRIP), // through a block of 256, two strips at a time
     BLOCKS = SPAN / STRIP,
     MANY = 6,         // columns, of which a tile is short of registers
-    PREPARED = 128,   // tiles of columns in a span
+    PREPARED = 128,   // tiles of columns in a span that the scratch holds
 };
 
-// Tiles of more than eight columns share what the first unpacks.
+// A tile that has all columns, or the first of some, which keeps what it unpacks, or one that reads that.
 enum way { ALONE, FIRST, LATER };
 
 // What columns are prepared to in a span, and their activations once more, one behind the other: so they have one
@@ -48,7 +48,7 @@ struct factors {
     __m512 d[BLOCKS], m[BLOCKS];   // of a block of 256 the first, or of blocks of 32
 };
 
-// A span of 16 rows, unpacked by the first tile.
+// A span of 16 rows, unpacked by the first of some tiles.
 struct unpacked {
     __m512i w[SPAN / 4]; // of strips in pairs, as steps come to them
     struct factors f;
