@@ -53,6 +53,11 @@ static int64_t item_rows(const struct kernels *k, const struct product *p)
     return p->n_x > 8 ? ITEM_ROWS : MAX((int64_t)(k->item_bytes / p->row_bytes) / 16 * 16, 16);
 }
 
+static bool in_tiles(const struct kernels *k, const struct product *p)
+{
+    return !p->f32 && k->in_tiles && k->in_tiles(p->type, p->k, p->n_x, kernels_spare_adders());
+}
+
 static void multiply(const struct kernels *k, void *data)
 {
     struct product *p = data;
@@ -61,7 +66,7 @@ static void multiply(const struct kernels *k, void *data)
                             .type = p->type,
                             .x = p->x,
                             .n_x = p->n_x,
-                            .x_tiles = !p->f32 && k->in_tiles && k->in_tiles(p->type, p->k, p->n_x, kernels_spare_adders()) ? p->tiles : NULL,
+                            .x_tiles = in_tiles(k, p) ? p->tiles : NULL,
                             .n_tiled = p->n_x,
                             .y = p->at,
                             .scratch = p->scratch,

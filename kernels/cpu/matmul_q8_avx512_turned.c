@@ -350,7 +350,8 @@ INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x
 #pragma GCC unroll 1
     for (int step = 0; step < STEPS; step++) {
         const int k = strip_at(s, step);
-        if (way != LATER) ask_for_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
+        if (way != LATER)
+            ask_for_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
         add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f->scale[step], n, run, way, u);
         if (offset)
             add_pair(sum, _mm512_mullo_epi16(f->scale[step][0], _mm512_set1_epi16((short)offset)), &x->c, step, n,
@@ -459,7 +460,8 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
     for (int b = 0; b < n_blocks; b++) {
         __m512i w[WORDS];
         run_sums acc;
-        if (way != LATER) ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
+        if (way != LATER)
+            ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
         block_words(g, offset[b], s, values, w, way, u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL
@@ -501,7 +503,8 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
     for (int b = 0; b < BLOCKS; b++) {
         __m512i w[WORDS];
         run_sums acc;
-        if (way != LATER) ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
+        if (way != LATER)
+            ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
         block_words(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w, way, u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL
