@@ -30,7 +30,7 @@ INLINE __m512i dot_all(__m512i acc, __m512i w, const int8_t *q)
 }
 
 // Sums of 16 rows, by columns.
-typedef __m512i run_sums[TILE_COLUMNS];
+typedef __m512i run_sums[TILE_MOST];
 
 // Two sums of 16 bits in a word, the second brought up by so many bits.
 INLINE __m512i join_sums(__m512i low, __m512i high, int up)

@@ -10,8 +10,8 @@
 //   - A step takes two strips of 32 elements of each row. In blocks of 256 they are what stands in the low and the high
 //     bits of the same bytes; two sums of 16 bits, of a run in each, are joined and multiplied by both scales, as in
 //     two_scaled of the panel.
-//   - Eight columns are a tile. Of more the first tile also stores what it has unpacked, which its products hide, and the
-//     others read that.
+//   - Eight columns are a tile, and nine where one would be left alone: a word read again for a single product costs twice.
+//     Of several tiles the first also stores what it has unpacked, which its products hide, and the others read that.
 //   - Runs, starts and offsets that are given back are those of the panel's tiles, see there.
 //   - While a group of rows is multiplied the bytes of the group below are asked for into the L2 cache, some lines at each
 //     step, and those of the group's next blocks into the L1 cache, some rows at each step.
@@ -37,7 +37,7 @@ enum way { ALONE, FIRST, LATER };
 // address.
 struct prepared {
     struct columns c;
-    _Alignas(64) int8_t q[TILE_COLUMNS][SPAN];
+    _Alignas(64) int8_t q[TILE_MOST][SPAN];
 };
 
 // What 16 rows' blocks have beside their weights. For strips `scale` are pairs of int16: of a run in the first strip, and in
@@ -58,7 +58,7 @@ struct unpacked {
 struct work {
     struct prepared columns[PREPARED];
     struct unpacked unpacked;
-    _Alignas(64) float d[TURNED_MAX / TILE_COLUMNS][TILE_COLUMNS * GROUP];
+    _Alignas(64) float d[TURNED_MAX][GROUP];
 };
 _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
 
@@ -445,7 +445,7 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
     const __m512i values = s ? values_of(s) : _mm512_setzero_si512();
     const struct rows16 rows = rows_of(g, 0);
     size_t offset[BLOCKS];
-    __m512 sum[TILE_COLUMNS];
+    __m512 sum[TILE_MOST];
     struct factors own, *f = way == ALONE ? &own : &u->f;
     for (int b = 0; b < n_blocks; b++)
         offset[b] = (size_t)b * bytes;
@@ -521,9 +521,9 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
 typedef void turned_fn(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
                        struct unpacked *u, float *out);
 
-// Of one tile, and of several: the first is whole.
+// By columns of a tile.
 struct widths {
-    turned_fn *alone[TILE_COLUMNS + 1], *first, *later[TILE_COLUMNS + 1];
+    turned_fn *of[3][TILE_MOST + 1]; // by enum way
 };
 
 #define WIDTH(kind, WAY, N, ...)                                                                                       \
@@ -546,12 +546,14 @@ struct widths {
     kind##_##WAY##_3, kind##_##WAY##_4, kind##_##WAY##_5, kind##_##WAY##_6, kind##_##WAY##_7, kind##_##WAY##_8
 #define WIDTHS(kind, ...)                                                                                              \
     FROM_3(kind, ALONE, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, ALONE, 9, __VA_ARGS__)                                                                                 \
     WIDTH(kind, FIRST, 8, __VA_ARGS__)                                                                                 \
-    WIDTH(kind, LATER, 1, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, FIRST, 9, __VA_ARGS__)                                                                                 \
     WIDTH(kind, LATER, 2, __VA_ARGS__)                                                                                 \
     FROM_3(kind, LATER, __VA_ARGS__)                                                                                   \
-    static const struct widths kind = {                                                                                \
-        {[3] = NAMES_3(kind, ALONE)}, kind##_FIRST_8, {NULL, kind##_LATER_1, kind##_LATER_2, NAMES_3(kind, LATER)}};
+    static const struct widths kind = {{[ALONE] = {[3] = NAMES_3(kind, ALONE), kind##_ALONE_9},                        \
+                                        [FIRST] = {[8] = kind##_FIRST_8, kind##_FIRST_9},                              \
+                                        [LATER] = {[2] = kind##_LATER_2, NAMES_3(kind, LATER)}}};
 #define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, x, ask, u, out, n, way, __VA_ARGS__))
 #define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, x, n_blocks, ask, u, out, n, way, shape))
 
@@ -584,14 +586,20 @@ static const struct widths *const turned_of[DT_COUNT][FORM_COUNT] = {
 
 static int64_t tiles_of(int64_t n)
 {
-    return (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    return (n + TILE_COLUMNS - 2) / TILE_COLUMNS;
+}
+
+// Of n columns those of the tile from `first` on.
+static int tile_width(int n, int first)
+{
+    return first == 0 && n % TILE_COLUMNS == 1 ? TILE_MOST : MIN(n - first, (int)TILE_COLUMNS);
 }
 
 // Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
 bool ISA_FN(matmul_q8_is_turned)(enum dtype type, int64_t k, int64_t n)
 {
     return turned_of[type][FORM_ANY] && n >= TURNED_MIN && n <= TURNED_MAX &&
-           (n <= TILE_COLUMNS || tiles_of(n) * q8_blocks(k) <= PREPARED);
+           (n <= TILE_MOST || tiles_of(n) * q8_blocks(k) <= PREPARED);
 }
 
 // Of a group from `row` on: what the first tile asks for; the later ones, which find their words in the caches, ask for nothing.
@@ -615,42 +623,38 @@ static void prepare(const struct matmul_args *a, int first, int n, int64_t span,
 
 static turned_fn *function_of(const struct matmul_args *a, enum form form, int first, int n)
 {
-    const struct widths *w = turned_of[a->type][form];
-    return a->n_x <= TILE_COLUMNS ? w->alone[n] : first == 0 ? w->first : w->later[n];
+    return turned_of[a->type][form]->of[n == a->n_x ? ALONE : first == 0 ? FIRST : LATER][n];
 }
 
 // A span of 16 rows with all columns, which the first group prepares where there is room to keep them.
-static void multiply_span(const struct matmul_args *a, int row, int64_t span, int tiles)
+static void multiply_span(const struct matmul_args *a, int row, int64_t span)
 {
     struct work *w = a->scratch;
     const size_t at = (size_t)row * a->w_stride + (size_t)span * dtype_row_bytes(a->type, SPAN);
     const struct neighbours g = {(const uint8_t *)a->w + at, a->w_stride};
-    for (int t = 0, first = 0; t < tiles; t++, first += TILE_COLUMNS) {
-        const int n = MIN(a->n_x - first, TILE_COLUMNS);
-        const int64_t place = MIN(span * tiles + t, (int64_t)PREPARED - 1);
-        struct prepared *x = &w->columns[place];
-        if (row == 0 || place == PREPARED - 1)
+    int64_t place = span * tiles_of(a->n_x);
+    for (int first = 0, n; first < a->n_x; first += n, place++) {
+        struct prepared *x = &w->columns[MIN(place, PREPARED - 1)];
+        n = tile_width(a->n_x, first);
+        if (row == 0 || place >= PREPARED - 1)
             prepare(a, first, n, span, x);
         struct coming ask = first == 0 ? coming_of(a, row, span) : (struct coming){{NULL, NULL, 0}, 0};
-        function_of(a, x->c.form, first, n)(&g, x, blocks_in_span(a, span), &ask, &w->unpacked, w->d[t]);
+        function_of(a, x->c.form, first, n)(&g, x, blocks_in_span(a, span), &ask, &w->unpacked, w->d[first]);
     }
 }
 
-static void multiply_group(const struct matmul_args *a, int row, int tiles)
+static void multiply_group(const struct matmul_args *a, int row)
 {
     struct work *w = a->scratch;
-    for (int t = 0; t < tiles; t++)
-        set_partial(w->d[t], TILE_COLUMNS, GROUP);
+    set_partial(w->d[0], a->n_x, GROUP);
     for (int64_t span = 0; span < q8_blocks(a->k); span++)
-        multiply_span(a, row, span, tiles);
-    for (int t = 0; t < tiles; t++)
-        store_columns(a, t * TILE_COLUMNS, MIN(a->n_x - t * TILE_COLUMNS, TILE_COLUMNS), row, GROUP, w->d[t]);
+        multiply_span(a, row, span);
+    store_columns(a, 0, a->n_x, row, GROUP, w->d[0]);
 }
 
 // Rows that end within a group: the last group begins earlier, and computes some rows twice.
 void ISA_FN(matmul_q8_turned)(const struct matmul_args *a)
 {
-    const int tiles = (int)tiles_of(a->n_x);
     for (int row = 0; row < a->n_rows; row += GROUP)
-        multiply_group(a, MIN(row, a->n_rows - GROUP), tiles);
+        multiply_group(a, MIN(row, a->n_rows - GROUP));
 }
