@@ -79,7 +79,8 @@ static int build_schedules(struct plan *p, const struct compile_options *o, int 
         if (kind == SCHEDULE_FEW)
             for (int i = 0; i < ROWS_KINDS; i++)
                 so.max_rows[i] = MIN(so.max_rows[i], FEW_ROWS);
-        if (schedule_build(&p->arena, &p->program, &so, &p->schedules[kind], err))
+        if (schedule_build(&p->arena, &p->program, &so, &p->schedules[kind], err) ||
+            sharing_new(&p->arena, &p->schedules[kind], &p->sharing[kind], err))
             return -1;
     }
     return 0;

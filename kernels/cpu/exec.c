@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { CACHE_LINE = 128, ROW_TILE_MAX = 16, BLAS_ROWS = 32, PIECE_ROWS = 64 };
+enum { CACHE_LINE = 128, BLAS_ROWS = 32 };
 
 // Of a phase's items. The first are kept for a thread each to begin with, so that it knows what it will read while it
 // waits for the phase. Who finds no other item takes those whose thread has not come.
@@ -20,6 +20,7 @@ enum { KEPT_MAX = 64 };
 struct run {
     struct plan *plan;
     const struct schedule *schedule;
+    const struct sharing *sharing;
     const struct step *step;
     struct pool *pool;
     const struct kernels *k;
@@ -420,105 +421,12 @@ static do_fn *const do_op[OP_COUNT] = {
 
 // ---- items
 
-// Rows that an item of attention takes: as many as the kernel takes together, but so few that each thread has some items
-// of every KV head's.
-static int attend_tile(const struct run *r, const struct chain *c, int rows)
+// Item i of a chain.
+static struct item item_at(const struct run *r, uint8_t *local, const struct chain *c, const struct grid *g, int64_t i)
 {
-    const struct tensor *n = c->nodes[0];
-    int64_t most = attention_pairs(n->p.attn.dim_k, n->p.attn.dim_v) / (n->p.attn.n_head / n->p.attn.n_head_kv);
-    return (int)MAX(1, MIN(most, (int64_t)rows * c->width / (4 * pool_size(r->pool))));
-}
-
-// Rows that an item of a chain takes at a time; all of them where columns are shared out.
-// How the items of a chain share its rows and columns out.
-struct grid {
-    int rows, tile;        // of the step; of an item
-    int64_t columns;       // items of all columns, or of an expert's
-    int64_t whole;         // items of all rows that come first; then those of `rest` columns in pieces of rows
-    int pieces, piece;     // of a column of the rest; rows of one, and of the last what is left
-};
-
-// In tiles the rows of a group lie side by side: two threads would write to the same lines.
-static bool fills_tiles(const struct run *r, const struct chain *c, int rows)
-{
-    bool fills = false;
-    for (int i = 0; i < c->n_nodes; i++) {
-        const struct value *v = value_of(r, c->nodes[i]);
-        fills |= v->tiles_bytes && rows >= v->tiles_from;
-    }
-    return fills;
-}
-
-// Rows that an item takes at a time; all of them where columns are shared out.
-static int row_tile(const struct run *r, const struct chain *c, int rows)
-{
-    if (c->kind == CHAIN_ROWS)
-        return fills_tiles(r, c, rows) ? Q8_TILE_COLUMNS : MAX(1, MIN(ROW_TILE_MAX, rows / (4 * pool_size(r->pool))));
-    return c->kind == CHAIN_ATTEND ? attend_tile(r, c, rows) : MAX(rows, 1);
-}
-
-// Items are dealt out in turn, and the last round may leave threads with nothing: 19 items for two threads take as long as 20.
-// Then the columns of that round go in smaller pieces, of fewer rows, for which their weights are unpacked again.
-static void share_rest(const struct run *r, const struct chain *c, struct grid *g)
-{
-    int threads = pool_size(r->pool);
-    int rest = c->shares_rest && c->kind == CHAIN_COLUMNS ? (int)(g->columns % threads) : 0;
-    int pieces = rest ? MIN((2 * threads + rest - 1) / rest, g->rows / PIECE_ROWS) : 1;
-    g->whole = g->columns - (pieces > 1 ? rest : 0);
-    g->piece = pieces > 1 ? (int)align_up((size_t)(g->rows / pieces), Q8_TILE_COLUMNS) : g->rows;
-    g->pieces = g->piece ? g->rows / g->piece : 0;
-}
-
-static struct grid grid_of(const struct run *r, const struct chain *c)
-{
-    struct grid g = {.rows = rows_of(r, c->rows)};
-    g.tile = row_tile(r, c, g.rows);
-    g.columns = c->kind == CHAIN_ROWS ? 1 : (c->width + c->item - 1) / c->item;
-    share_rest(r, c, &g);
-    return g;
-}
-
-static int64_t chain_items(const struct run *r, const struct chain *c)
-{
-    struct grid g = grid_of(r, c);
-    if (!g.rows)
-        return 0;
-    if (c->kind == CHAIN_EXPERTS)
-        return g.columns * c->nodes[0]->w[0]->ne[2];
-    return c->kind == CHAIN_COLUMNS ? g.whole + (g.columns - g.whole) * g.pieces
-                                    : (g.rows + g.tile - 1) / g.tile * g.columns;
-}
-
-static int64_t phase_items(const struct run *r, const struct phase *ph)
-{
-    int64_t n = 0;
-    for (int c = 0; c < ph->n_chains; c++)
-        n += chain_items(r, &ph->chains[c]);
-    return n;
-}
-
-// Item i of a chain. Rows go from the last to the first: under a causal mask the last are the longest, and start first.
-static struct item item_at(const struct run *r, uint8_t *local, const struct chain *c, int64_t i)
-{
-    struct grid g = grid_of(r, c);
-    struct item it = {.run = r, .local = local, .row1 = g.rows};
-    int64_t column = i % g.columns;
-    if (c->kind == CHAIN_EXPERTS) {
-        it.expert = (int)(i / g.columns);
-    } else if (c->kind == CHAIN_COLUMNS && i >= g.whole) {
-        column = g.whole + (i - g.whole) / g.pieces;
-        int piece = (int)((i - g.whole) % g.pieces);
-        it.row0 = piece * g.piece;
-        it.row1 = piece + 1 < g.pieces ? it.row0 + g.piece : g.rows;
-    } else if (c->kind != CHAIN_COLUMNS) {
-        int tiles = (g.rows + g.tile - 1) / g.tile, t = tiles - 1 - (int)(i / g.columns);
-        it.row0 = t * g.tile;
-        it.row1 = MIN(g.rows, it.row0 + g.tile);
-    }
-    it.first = it.row0;
-    it.col0 = column * c->item;
-    it.col1 = MIN(c->width, it.col0 + c->item);
-    return it;
+    struct share s = share_at(c, g, i);
+    return (struct item){.run = r, .local = local, .first = s.row0, .row0 = s.row0, .row1 = s.row1, .col0 = s.col0,
+                         .col1 = s.col1, .expert = s.expert};
 }
 
 // The first weights of nodes from `from` on, at a column; `otherwise` where they have none.
@@ -540,12 +448,12 @@ static struct coming coming_after(const struct run *r, int thread, int phase, in
     for (int ph = phase; ph < MIN(phase + 3, r->schedule->n_phases); ph++, i = thread)
         for (int c = 0; c < r->schedule->phases[ph].n_chains; c++) {
             const struct chain *chain = &r->schedule->phases[ph].chains[c];
-            int64_t n = chain_items(r, chain);
+            const struct grid *g = &r->sharing->grids[ph][c];
             if (ph > phase && chain->kind != CHAIN_COLUMNS)  // attention: what follows it can be fetched by now
                 continue;
-            if (i < n)
-                return chain->kind == CHAIN_COLUMNS ? first_weights(chain, 0, item_at(r, NULL, chain, i).col0, none) : none;
-            i -= n;
+            if (i < g->items)
+                return chain->kind == CHAIN_COLUMNS ? first_weights(chain, 0, share_at(chain, g, i).col0, none) : none;
+            i -= g->items;
         }
     return none;
 }
@@ -610,14 +518,14 @@ static bool run_item(const struct run *r, uint8_t *local, int thread, int phase,
     int64_t in_chain = i;
     for (int c = 0; c < ph->n_chains; c++) {
         const struct chain *chain = &ph->chains[c];
-        int64_t n = chain_items(r, chain);
-        if (in_chain < n) {
-            struct item it = item_at(r, local, chain, in_chain);
+        const struct grid *g = &r->sharing->grids[phase][c];
+        if (in_chain < g->items) {
+            struct item it = item_at(r, local, chain, g, in_chain);
             it.thread = thread;
             run_chain(&it, chain, coming_after(r, thread, phase, i));
             return true;
         }
-        in_chain -= n;
+        in_chain -= g->items;
     }
     return false;
 }
@@ -727,7 +635,7 @@ static void run_thread(void *ctx, int thread)
     uint8_t *local = r->plan->local + (size_t)thread * r->plan->local_stride;
     int needed = 0, all_at = 0;  // phases that must be whole; the one that all threads have come to
     for (int i = 0; i < s->n_phases; i++) {
-        int64_t n_items = phase_items(r, &s->phases[i]);
+        int64_t n_items = r->sharing->items[i];
         fetch_until(r, thread, i, needed);
         wait_for(r, thread, needed);
         if (i > r->last_phase)
@@ -755,7 +663,10 @@ static void run_thread(void *ctx, int thread)
 bool exec_run(struct plan *p, struct pool *pool, const struct step *step)
 {
     bool few = step->n_tokens <= FEW_ROWS && step->n_outputs <= FEW_ROWS;
-    struct run r = {p, &p->schedules[few ? SCHEDULE_FEW : SCHEDULE_MANY], step, pool, p->kernels, INT_MAX};
+    enum schedule_kind kind = few ? SCHEDULE_FEW : SCHEDULE_MANY;
+    struct run r = {p, &p->schedules[kind], &p->sharing[kind], step, pool, p->kernels, INT_MAX};
+    const int rows[ROWS_KINDS] = {[ROWS_TOKENS] = step->n_tokens, [ROWS_OUTPUTS] = step->n_outputs};
+    sharing_update(&p->sharing[kind], r.schedule, rows, pool_size(pool));
     struct counter *counters = p->counters;
     for (int i = 0; i < r.schedule->n_phases; i++) {
         atomic_store_explicit(&counters[i].taken, 0, memory_order_relaxed);

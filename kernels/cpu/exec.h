@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/share.h"
 #include "kernels/machine.h"
 #include "kernels/plan.h"
 
@@ -29,6 +30,7 @@ struct plan {
     struct arena arena;
     struct program program;
     struct schedule schedules[SCHEDULE_KINDS];
+    struct sharing sharing[SCHEDULE_KINDS];
     size_t page_bytes;
     struct kv_offset *kv;        // [n_kv]
     uint8_t *shared;             // one arena for both schedules

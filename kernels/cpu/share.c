@@ -1,0 +1,114 @@
+#include "kernels/cpu/share.h"
+#include "kernels/cpu/kernels.h"
+
+enum { ROW_TILE_MAX = 16, PIECE_ROWS = 64 };
+
+// Rows that an item of attention takes: as many as the kernel takes together, but so few that each thread has some items
+// of every KV head's.
+static int attend_tile(const struct chain *c, int rows, int n_threads)
+{
+    const struct tensor *n = c->nodes[0];
+    int64_t most = attention_pairs(n->p.attn.dim_k, n->p.attn.dim_v) / (n->p.attn.n_head / n->p.attn.n_head_kv);
+    return (int)MAX(1, MIN(most, (int64_t)rows * c->width / (4 * n_threads)));
+}
+
+// In tiles the rows of a group lie side by side: two threads would write to the same lines.
+static bool fills_tiles(const struct schedule *s, const struct chain *c, int rows)
+{
+    bool fills = false;
+    for (int i = 0; i < c->n_nodes; i++) {
+        const struct value *v = &s->values[c->nodes[i]->id];
+        fills |= v->tiles_bytes && rows >= v->tiles_from;
+    }
+    return fills;
+}
+
+// Rows that an item takes at a time; all of them where columns are shared out.
+static int row_tile(const struct schedule *s, const struct chain *c, int rows, int n_threads)
+{
+    if (c->kind == CHAIN_ROWS)
+        return fills_tiles(s, c, rows) ? Q8_TILE_COLUMNS : MAX(1, MIN(ROW_TILE_MAX, rows / (4 * n_threads)));
+    return c->kind == CHAIN_ATTEND ? attend_tile(c, rows, n_threads) : MAX(rows, 1);
+}
+
+// Items are dealt out in turn, and the last round may leave threads with nothing: 19 items for two threads take as long as 20.
+// Then the columns of that round go in smaller pieces, of fewer rows, for which their weights are unpacked again.
+static void share_rest(const struct chain *c, int n_threads, struct grid *g)
+{
+    int rest = c->shares_rest && c->kind == CHAIN_COLUMNS ? (int)(g->columns % n_threads) : 0;
+    int pieces = rest ? MIN((2 * n_threads + rest - 1) / rest, g->rows / PIECE_ROWS) : 1;
+    g->whole = g->columns - (pieces > 1 ? rest : 0);
+    g->piece = pieces > 1 ? (int)align_up((size_t)(g->rows / pieces), Q8_TILE_COLUMNS) : g->rows;
+    g->pieces = g->piece ? g->rows / g->piece : 0;
+}
+
+static int64_t count_items(const struct chain *c, const struct grid *g)
+{
+    if (!g->rows)
+        return 0;
+    if (c->kind == CHAIN_EXPERTS)
+        return g->columns * c->nodes[0]->w[0]->ne[2];
+    return c->kind == CHAIN_COLUMNS ? g->whole + (g->columns - g->whole) * g->pieces
+                                    : (g->rows + g->tile - 1) / g->tile * g->columns;
+}
+
+static struct grid grid_of(const struct schedule *s, const struct chain *c, int rows, int n_threads)
+{
+    struct grid g = {.rows = rows};
+    g.tile = row_tile(s, c, rows, n_threads);
+    g.columns = c->kind == CHAIN_ROWS ? 1 : (c->width + c->item - 1) / c->item;
+    share_rest(c, n_threads, &g);
+    g.items = count_items(c, &g);
+    return g;
+}
+
+int sharing_new(struct arena *arena, const struct schedule *s, struct sharing *out, struct error *err)
+{
+    bool room = true;
+    out->rows[ROWS_TOKENS] = out->rows[ROWS_OUTPUTS] = -1; // no step has so many
+    out->items = ARENA_ARRAY(arena, int64_t, (size_t)s->n_phases + 1);
+    out->grids = ARENA_ARRAY(arena, struct grid *, (size_t)s->n_phases + 1);
+    for (int ph = 0; out->grids && room && ph < s->n_phases; ph++) {
+        out->grids[ph] = ARENA_ARRAY(arena, struct grid, (size_t)s->phases[ph].n_chains + 1);
+        room = out->grids[ph] != NULL;
+    }
+    return out->items && out->grids && room ? 0 : fail(err, E_MEMORY, "no memory for a plan");
+}
+
+void sharing_update(struct sharing *sharing, const struct schedule *s, const int rows[ROWS_KINDS], int n_threads)
+{
+    if (!memcmp(sharing->rows, rows, sizeof sharing->rows))
+        return;
+    memcpy(sharing->rows, rows, sizeof sharing->rows);
+    for (int ph = 0; ph < s->n_phases; ph++) {
+        const struct phase *phase = &s->phases[ph];
+        sharing->items[ph] = 0;
+        for (int c = 0; c < phase->n_chains; c++) {
+            struct grid *g = &sharing->grids[ph][c];
+            *g = grid_of(s, &phase->chains[c], rows[phase->chains[c].rows], n_threads);
+            sharing->items[ph] += g->items;
+        }
+    }
+}
+
+// Rows go from the last to the first: under a causal mask the last are the longest, and start first.
+struct share share_at(const struct chain *c, const struct grid *g, int64_t item)
+{
+    struct share s = {.row1 = g->rows};
+    int64_t column = item % g->columns;
+    if (c->kind == CHAIN_EXPERTS) {
+        s.expert = (int)(item / g->columns);
+    } else if (c->kind == CHAIN_COLUMNS && item >= g->whole) {
+        column = g->whole + (item - g->whole) / g->pieces;
+        int piece = (int)((item - g->whole) % g->pieces);
+        s.row0 = piece * g->piece;
+        s.row1 = piece + 1 < g->pieces ? s.row0 + g->piece : g->rows;
+    } else if (c->kind != CHAIN_COLUMNS) {
+        int tiles = (g->rows + g->tile - 1) / g->tile, t = tiles - 1 - (int)(item / g->columns);
+        s.row0 = t * g->tile;
+        s.row1 = MIN(g->rows, s.row0 + g->tile);
+    }
+    s.col0 = column * c->item;
+    s.col1 = MIN(c->width, s.col0 + c->item);
+    return s;
+}
