@@ -183,7 +183,7 @@ static int read_into_memory(struct error *err)
 
 static int write_model(struct error *err)
 {
-    static const uint8_t bytes[100000];
+    static const uint8_t bytes[5000000];
     static const struct str strings[] = {{"a", 1}, {"bc", 2}};
     char out[128];
     snprintf(out, sizeof out, "%s/out.gguf", dir);
@@ -195,8 +195,8 @@ static int write_model(struct error *err)
     gguf_write_str_array(w, "s", strings, 2);
     gguf_write_array(w, "big", GGUF_U8, bytes, 20000);
     if (gguf_write_tensor_info(w, "a", DT_I8, 1, &ne, err) != 0 ||
-        gguf_write_tensor_info(w, "b", DT_I8, 1, &ne, err) != 0 || gguf_write_data(w, bytes, 50000, err) != 0 ||
-        gguf_write_data(w, bytes, 50000, err) != 0 || gguf_write_data(w, bytes, 100000, err) != 0) {
+        gguf_write_tensor_info(w, "b", DT_I8, 1, &ne, err) != 0 || gguf_write_data(w, bytes, 2500000, err) != 0 ||
+        gguf_write_data(w, bytes, 2500000, err) != 0 || gguf_write_data(w, bytes, sizeof bytes, err) != 0) {
         gguf_writer_abort(w);
         return -1;
     }

@@ -147,10 +147,10 @@ Test(gguf_writer, pairs_copied_from_a_file_make_the_same_file)
 
 static void write_tensors(uint32_t alignment, size_t piece)
 {
-    static uint8_t data[3][200000];
-    static const int64_t ne[3][4] = {{50000}, {32, 7, 3}, {3, 1, 1, 5}};
+    static uint8_t data[3][5000000]; // the first is longer than what the writer keeps to itself, twice
+    static const int64_t ne[3][4] = {{1250000}, {32, 7, 3}, {3, 1, 1, 5}};
     static const enum dtype type[3] = {DT_F32, DT_Q8_0, DT_I8};
-    static const size_t size[3] = {200000, 34 * 21, 15};
+    static const size_t size[3] = {5000000, 34 * 21, 15};
     static const char *const name[3] = {"token_embd.weight", "b", "c"};
     for (size_t t = 0; t < 3; t++)
         for (size_t i = 0; i < size[t]; i++)
@@ -195,6 +195,8 @@ Test(gguf_writer, data_comes_in_pieces_of_any_size)
     write_tensors(32, 1);
     write_tensors(32, 4097);
     write_tensors(32, 65536);
+    write_tensors(32, (2 << 20) - 1);
+    write_tensors(32, 3 << 20);
 }
 
 Test(gguf_writer, one_piece_may_span_tensors)
@@ -379,12 +381,12 @@ Test(gguf_writer, a_device_is_not_replaced)
 // A full disk, as a limit on the size of files: E_IO, and nothing is left.
 Test(gguf_writer, a_full_disk_leaves_nothing_behind)
 {
-    static const uint8_t zeros[1 << 20];
+    static const uint8_t zeros[4 << 20]; // more than the writer keeps to itself
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){300000, 300000});
     struct gguf_writer *w = open_writer();
     struct error err;
-    const int64_t ne = 1 << 20;
+    const int64_t ne = 4 << 20;
     cr_assert_eq(gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, &err), 0);
     cr_assert_eq(gguf_write_data(w, zeros, sizeof zeros, &err), -1);
     cr_assert_eq(err.code, E_IO);
