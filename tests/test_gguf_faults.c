@@ -83,8 +83,11 @@ REAL(ssize_t, pread, (int fd, void *dst, size_t n, off_t at))
     return __real_pread(fd, dst, fault.interrupt && n > 1 ? n / 2 : n, at);
 }
 
+static int short_pieces; // writes of something else than multiples of 2 MB
+
 REAL(ssize_t, write, (int fd, const void *src, size_t n))
 {
+    short_pieces += n % (2 << 20) != 0;
     if (fails(FAULT_IO))
         return -1;
     static int turn;
@@ -262,6 +265,15 @@ Test(gguf_faults, writing_survives_every_failed_allocation)
 Test(gguf_faults, writing_survives_every_failed_write)
 {
     cr_assert_geq(fail_each(write_model, FAULT_IO, E_IO), 6);
+}
+
+// So that a system keeps what was written in pages as large.
+Test(gguf_faults, all_but_the_last_piece_are_multiples_of_2_mb)
+{
+    struct error err;
+    short_pieces = 0;
+    cr_assert_eq(write_model(&err), 0, "%s", err.text);
+    cr_expect_eq(short_pieces, 1);
 }
 
 Test(gguf_faults, interrupted_and_short_calls_lose_nothing)

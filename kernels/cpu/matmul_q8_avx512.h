@@ -68,14 +68,14 @@ enum form { FORM_ANY, FORM_MILD, FORM_WHOLE, FORM_COUNT };
 struct columns {
     int n;
     enum form form;
-    const int8_t *q[TILE_MOST];    // in pieces of 64, `piece` bytes from one to the next
+    const int8_t *q[TILE_MOST];       // in pieces of 64, `piece` bytes from one to the next
     size_t piece;
     const int16_t *q_sums[TILE_MOST];
     const float *da;
     const int16_t *pairs;             // sums of q, as `min` and `back` want them: 4 or 8 pairs a column
     // What a type makes of them:
-    int32_t start[TILE_MOST][32];  // of each run of elements: - offset * sum(q)
-    float sums[TILE_MOST][8];      // of q, over 32
+    int32_t start[TILE_MOST][32];     // of each run of elements: - offset * sum(q)
+    float sums[TILE_MOST][8];         // of q, over 32
     // Where the columns are no tiles:
     float own_da[TILE_MOST];
     int16_t own_pairs[TILE_MOST * Q8_SUMS];
