@@ -100,6 +100,12 @@ struct unpacker {
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
+// Up to seven columns, in place: matmul_q8_avx512_decode.c and .._decode_32.c.
+#define DECODE(name) void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a);
+DECODE(q4_0) DECODE(q4_1) DECODE(q5_0) DECODE(q5_1) DECODE(q8_0) DECODE(iq4_nl) DECODE(mxfp4)
+DECODE(q2_k) DECODE(q3_k) DECODE(q4_k) DECODE(q5_k) DECODE(q6_k) DECODE(iq4_xs)
+#undef DECODE
+
 // What matmul_q8_avx512_grid.c and .._grid_panel.c bring to these tables: types with codebooks and of three values.
 #define GRID(name)                                                                                                     \
     void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a);                                                 \

@@ -9,8 +9,8 @@
 
 // ---- bytes ahead
 
-// Bytes more than a group of rows, where they are asked for in the order of memory.
-enum { BEYOND_GROUP = 4096 };
+// Bytes between request and use: more than a group of rows, where they are asked for in the order of memory; of a stream.
+enum { BEYOND_GROUP = 4096, AHEAD_STREAM = 4096 };
 
 // A span of 16 rows, to be asked for while another is worked on. Its bytes are shared out: each row, while it is read, asks
 // for as many as it has itself, of the same row as its own is in its group, or simply of those that come next in memory.

@@ -1,0 +1,259 @@
+// Up to four columns, in place, of types with blocks of 32: eight of them go together, or what a row ends with.
+//
+// As matmul_q8_avx512_decode.c has it, 16 rows go together; each quarter or half of a register is another block.
+#include "kernels/cpu/matmul_q8_avx512_decode.h"
+
+INLINE struct row_cut cut_rows(const struct matmul_args *a, bool apart)
+{
+    return apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
+}
+
+// `apart`, known to the compiler: of one column.
+INLINE void store_rows(const struct matmul_args *a, const struct row_cut *cut, int group, bool apart, int n,
+                       const __m512 d[COLUMNS_MAX])
+{
+    if (apart)
+        store_cut(cut, group, d[0], a->y[0]);
+    else
+        store(a, group * GROUP, n, d);
+}
+
+// Blocks that are not there any more are read from the last one that is; their dots are not used.
+INLINE void block_offsets(size_t at, int n, size_t bytes, size_t offset[8])
+{
+    for (int j = 0; j < 8; j++)
+        offset[j] = at + (size_t)MIN(j, n - 1) * bytes;
+}
+
+// Quarters 0 and 1 of v[t] are four sums each of one block of rows 4t .., 2 and 3 of another block.
+INLINE void add_halves(const __m512i v[4], __m512i dot[2])
+{
+    __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x88), _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
+    __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(v[2], v[3], 0x88), _mm512_shuffle_i32x4(v[2], v[3], 0xdd));
+    dot[0] = _mm512_shuffle_i32x4(a, b, 0x88);
+    dot[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
+}
+
+// Q8_0, two blocks a register, rows 4t .. 4t + 3. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
+INLINE void dots_rows_q8_0(const struct rows16 *g, const size_t offset[2], int t, struct ahead *ask,
+                           const __m512i q[COLUMNS_MAX], const __m512i start[COLUMNS_MAX], int n, __m512i v[COLUMNS_MAX][4])
+{
+    __m512i u[COLUMNS_MAX][4];
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *row = g->at[4 * t + i];
+        __m512i w = load_2x32(row + offset[0] + 2, row + offset[1] + 2);
+        w = _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
+        prefetch_row(ask, 68);
+        UNROLL
+        for (int j = 0; j < n; j++)
+            u[j][i] = _mm512_dpbusd_epi32(start[j], w, q[j]);
+    }
+    UNROLL
+    for (int j = 0; j < n; j++)
+        v[j][t] = reduce_quarters(u[j]);
+}
+
+INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
+                      const struct view *x, int n, __m512i dot[COLUMNS_MAX][8])
+{
+    KEEP_LOOP
+    for (int p = 0; 2 * p < blocks; p++) {
+        __m512i q[COLUMNS_MAX], start[COLUMNS_MAX], v[COLUMNS_MAX][4];
+        struct ahead ask = ahead_from(ahead, 68 * p);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            q[j] = load_512(x[j].q + 64 * p);
+            start[j] = offset_start(q[j], 128);
+        }
+        if (n == 1) {  // sums stay in registers
+            UNROLL
+            for (int t = 0; t < 4; t++)
+                dots_rows_q8_0(g, offset + 2 * p, t, &ask, q, start, n, v);
+        } else {
+            KEEP_LOOP
+            for (int t = 0; t < 4; t++)
+                dots_rows_q8_0(g, offset + 2 * p, t, &ask, q, start, n, v);
+        }
+        UNROLL
+        for (int j = 0; j < n; j++)
+            add_halves(v[j], dot[j] + 2 * p);
+    }
+}
+
+// Of four blocks, a quarter each, the fifth bits of elements `first` .. `first` + 15, as bytes of 16 or 0. `heads` are the
+// first 16 bytes of each block. A byte of eight such bits becomes the row that makes bit 4 in a matrix of bits, and the
+// bytes 1, 2, 4 .. 128 are multiplied with it.
+INLINE __m512i fifth_bits(__m512i heads, int fifth, int first)
+{
+    const char at = (char)(fifth + first / 8), no = (char)0x80;
+    const __m128i pick = _mm_setr_epi8(no, no, no, at, no, no, no, no, no, no, no, (char)(at + 1), no, no, no, no);
+    const __m512i ones = _mm512_set1_epi64((long long)0x8040201008040201);
+    return _mm512_gf2p8affine_epi64_epi8(ones, _mm512_shuffle_epi8(heads, _mm512_broadcast_i32x4(pick)), 0);
+}
+
+// 16 bytes from `p` on of four blocks, 16 to 24 `bytes` from one to the next, a quarter each: three of them out of 64 bytes, which do
+// not reach beyond the fourth.
+INLINE __m512i load_quants(const uint8_t *p, int bytes)
+{
+    const long long step = bytes * 0x0101010101010101;
+    const __m512i in_order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m512i pick = _mm512_add_epi8(in_order, _mm512_set_epi64(0, 0, 2 * step, 2 * step, step, step, 0, 0));
+    return _mm512_inserti32x4(_mm512_permutexvar_epi8(pick, load_512(p)), load_128(p + 3 * bytes), 3);
+}
+
+// Unsigned weights of four blocks: a quarter each. `follow`: the blocks follow each other. (With fifth bits, whose heads are read
+// beside them, the four loads are as fast or faster.)
+INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], bool follow, const struct shape *s, __m512i values)
+{
+    const uint8_t *p = row + s->quants;
+    const bool by_three = follow && s->fifth < 0;
+    struct nibbles n = split_nibbles(by_three ? load_quants(p + offset[0], s->bytes)
+                                              : load_4x16(p + offset[0], p + offset[1], p + offset[2], p + offset[3]));
+    n.low = look_up(s, values, n.low);
+    n.high = look_up(s, values, n.high);
+    if (s->fifth >= 0) {
+        __m512i heads = load_4x16(row + offset[0], row + offset[1], row + offset[2], row + offset[3]);
+        n.low = _mm512_or_si512(n.low, fifth_bits(heads, s->fifth, 0));
+        n.high = _mm512_or_si512(n.high, fifth_bits(heads, s->fifth, 16));
+    }
+    return n;
+}
+
+// Quarter b of v[t] is block b of rows 4t ..: transposed.
+INLINE void part_quarters(const __m512i v[4], __m512i dot[4])
+{
+    __m512i a0 = _mm512_shuffle_i32x4(v[0], v[1], 0x44), a1 = _mm512_shuffle_i32x4(v[0], v[1], 0xee);
+    __m512i b0 = _mm512_shuffle_i32x4(v[2], v[3], 0x44), b1 = _mm512_shuffle_i32x4(v[2], v[3], 0xee);
+    dot[0] = _mm512_shuffle_i32x4(a0, b0, 0x88);
+    dot[1] = _mm512_shuffle_i32x4(a0, b0, 0xdd);
+    dot[2] = _mm512_shuffle_i32x4(a1, b1, 0x88);
+    dot[3] = _mm512_shuffle_i32x4(a1, b1, 0xdd);
+}
+
+// Sums of four blocks, a quarter of v[j][t] each, for rows 4t ..; start[j] is what column j's begin with.
+INLINE void dots_four_blocks(const struct rows16 *g, const size_t offset[4], bool follow, struct ahead ask,
+                             const struct nibbles q[COLUMNS_MAX], const __m512i start[COLUMNS_MAX], int n,
+                             const struct shape *s, __m512i v[COLUMNS_MAX][4])
+{
+    const __m512i values = values_of(s);
+    KEEP_LOOP
+    for (int t = 0; t < 4; t++) {
+        __m512i u[COLUMNS_MAX][4];
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            struct nibbles w = split_blocks(g->at[4 * t + i], offset, follow, s, values);
+            prefetch_row(&ask, 4 * s->bytes);
+            UNROLL
+            for (int j = 0; j < n; j++)
+                u[j][i] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[j], w.low, q[j].low), w.high, q[j].high);
+        }
+        UNROLL
+        for (int j = 0; j < n; j++)
+            v[j][t] = reduce_quarters(u[j]);
+    }
+}
+
+INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
+                         const struct view *x, int n, const struct shape *s, __m512i dot[COLUMNS_MAX][8])
+{
+    KEEP_LOOP
+    for (int p = 0; 4 * p < blocks; p++) {
+        struct nibbles q[COLUMNS_MAX];
+        __m512i start[COLUMNS_MAX], v[COLUMNS_MAX][4];
+        const struct ahead ask = ahead_from(ahead, 4 * s->bytes * p);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            const int8_t *from = x[j].q + 128 * p;
+            q[j].low = load_4x16(from, from + 32, from + 64, from + 96);
+            q[j].high = load_4x16(from + 16, from + 48, from + 80, from + 112);
+            start[j] = _mm512_add_epi32(offset_start(q[j].low, s->offset), offset_start(q[j].high, s->offset));
+        }
+        if (4 * p + 4 <= blocks)
+            dots_four_blocks(g, offset + 4 * p, true, ask, q, start, n, s, v);
+        else
+            dots_four_blocks(g, offset + 4 * p, false, ask, q, start, n, s, v);
+        UNROLL
+        for (int j = 0; j < n; j++)
+            part_quarters(v[j], dot[j] + 4 * p);
+    }
+}
+
+// The sums S of 16 rows over `blocks` <= 8 blocks for each column: only these are multiplied, by twos or fours. Q8_0 has no shape of nibbles: NULL.
+INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, const struct ahead *ahead, int blocks,
+                    const struct view *x, int n, __m512 sum[COLUMNS_MAX])
+{
+    size_t offset[8];
+    __m512i dot[COLUMNS_MAX][8];
+    __m512 d[8], m[8];
+    block_offsets(at, blocks, s ? (size_t)s->bytes : 34, offset);
+    if (s) {
+        dots_nibbles(g, offset, blocks, ahead, x, n, s, dot);
+        load_scales(g, s, offset, blocks, d, m);
+    } else {
+        dots_q8_0(g, offset, blocks, ahead, x, n, dot);
+        load_heads(g, offset, blocks, 34, 0, d);
+    }
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        sum[j] = _mm512_setzero_ps();
+        for (int b = 0; b < blocks; b++) {
+            const int16_t *sums = x[j].sums + 2 * b;
+            sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j][b]), d[b], sum[j]);
+            if (s && s->m >= 0)
+                sum[j] = _mm512_fmadd_ps(_mm512_set1_ps((float)(sums[0] + sums[1])), m[b], sum[j]);
+        }
+    }
+}
+
+// Those of one scale and no fifth bits gain by sixteen streams; the others are as much at work as memory is.
+INLINE bool gains_by_streams(const struct shape *s)
+{
+    return !s || (s->m < 0 && s->fifth < 0);
+}
+
+// n columns, known to the compiler: eight blocks at a time, or what a row ends with.
+INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
+{
+    const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
+    const int64_t spans = q8_blocks(a->k);
+    const bool apart = gains_by_streams(s) && n == 1 && reads_streams(a->reading);
+    const struct row_cut cut = cut_rows(a, apart);
+    for (int group = 0; group < cut.groups; group++) {
+        const int first = group * GROUP;
+        struct rows16 g = rows_of_cut(a, &cut, group);
+        __m512 d[COLUMNS_MAX], sum[COLUMNS_MAX];
+        UNROLL
+        for (int j = 0; j < n; j++)
+            d[j] = _mm512_setzero_ps();
+        for (int64_t span = 0; span < spans; span++) {
+            struct ahead ahead = apart ? ahead_in_streams(a, &cut, group, (size_t)span * bytes, AHEAD_STREAM)
+                                       : ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
+            struct view x[COLUMNS_MAX];
+            int blocks = blocks_in_span(a, span);
+            struct ahead whole = ahead;
+            for (int r = 0; blocks < 8 && ahead.part == 1 && r < GROUP; r++) // a row's last blocks: for a whole span of another
+                prefetch_row(&whole, (int)bytes);
+            UNROLL
+            for (int j = 0; j < n; j++)
+                x[j] = (struct view){q8_quants(a->x[j]) + 256 * span, q8_sums(a->x[j], a->k) + 16 * span};
+            sums_32(&g, s, (size_t)span * bytes, &ahead, blocks, x, n, sum);
+            UNROLL
+            for (int j = 0; j < n; j++)
+                d[j] = _mm512_fmadd_ps(sum[j], _mm512_set1_ps(q8_scales(a->x[j], a->k)[span]), d[j]);
+        }
+        store_rows(a, &cut, group, apart, n, d);
+    }
+}
+
+// ---- the functions
+
+// clang-format off
+DECODE(q4_0, UP_TO_4, decode_32(a, &shape_q4_0, n))
+DECODE(q4_1, UP_TO_4, decode_32(a, &shape_q4_1, n))
+DECODE(q5_0, UP_TO_4, decode_32(a, &shape_q5_0, n))
+DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, n))
+DECODE(q8_0, UP_TO_4, decode_32(a, NULL, n))
+DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, n))
+DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, n))
+// clang-format on
