@@ -68,9 +68,10 @@ INLINE void ask_in_stream(const uint8_t *at, ptrdiff_t on, int bytes)
 // ---- adding up lanes
 
 // Lane r of out[j], for n columns, is the sum of the lanes of DOT for block r. UNPACK declares what all columns take of the
-// block at `b`, DOT is an expression in that and in the activations `x`; both have `row`, the lane. Meanwhile a block asks for
-// as many bytes as it has itself.
-#define REDUCE_16X16(out, g, streams, n, bytes, load, UNPACK, DOT)                                                     \
+// block at `b`, DOT is an expression in that and in the activations `x`; both have `row`, the lane. FOLD makes of the DOTs `v` of
+// quarter `quarter` a register that has sums of v[i] in word i of each quarter. Meanwhile a block asks for as many bytes as it
+// has itself.
+#define REDUCE_16X16(out, g, streams, n, bytes, load, UNPACK, DOT, FOLD)                                               \
     do {                                                                                                               \
         struct activations x_[COLUMNS_MAX];                                                                            \
         struct ahead ask_ = (g)->ahead;                                                                                \
@@ -93,7 +94,13 @@ INLINE void ask_in_stream(const uint8_t *at, ptrdiff_t on, int bytes)
                     v_[j][i_] = (DOT);                                                                                 \
                 }                                                                                                      \
             }                                                                                                          \
-            UNROLL for (int j = 0; j < (n); j++) quarters_[j][t_] = reduce_quarters(v_[j]);                            \
+            UNROLL for (int j = 0; j < (n); j++)                                                                       \
+            {                                                                                                          \
+                const int quarter = t_;                                                                                \
+                const __m512i *v = v_[j];                                                                              \
+                quarters_[j][t_] = (FOLD);                                                                             \
+                (void)quarter;                                                                                         \
+            }                                                                                                          \
         }                                                                                                              \
         UNROLL for (int j = 0; j < (n); j++) (out)[j] = reduce_across_quarters(quarters_[j]);                          \
     } while (0)
@@ -228,7 +235,7 @@ INLINE void sums_k4(const struct group *g, bool streams, int n, unpack_k4_fn *un
         s->min[j] = dot_mins_k4(&h, part);
     }
     REDUCE_16X16(s->dot, g, streams, n, bytes, load_activations_k4,
-                 struct unpacked u = unpack(b, &scales[0][row], &scales[1][row]), dot_scaled(&u, NULL, x->q));
+                 struct unpacked u = unpack(b, &scales[0][row], &scales[1][row]), dot_scaled(&u, NULL, x->q), reduce_quarters(v));
 }
 
 INLINE void sums_q4_k(const struct group *g, bool streams, int n, struct sums16 *s)
@@ -282,7 +289,7 @@ INLINE void sums_q6_k(const struct group *g, bool streams, int n, struct sums16 
 {
     s->d = load_halves(&g->w, g->at + 208);
     REDUCE_16X16(s->dot, g, streams, n, 210, load_activations_q6_k, struct unpacked u = unpack_q6_k(b),
-                 dot_scaled(&u, x->start, x->q));
+                 dot_scaled(&u, x->start, x->q), reduce_quarters(v));
 }
 
 // ---- Q2_K and Q3_K: 4 * 3 * 127, and 4 * 4 * 127 with -4 in `start`
@@ -361,7 +368,7 @@ INLINE void sums_q2_k(const struct group *g, bool streams, int n, struct sums16 
     s->d = low_halves(t[3]);
     s->m = high_halves(t[3]);
     REDUCE_16X16(s->dot, g, streams, n, 84, load_activations_q2_k, struct unpacked u = unpack_q2_k(b, scales, row),
-                 dot_scaled(&u, NULL, x->q));
+                 dot_scaled(&u, NULL, x->q), reduce_quarters(v));
 }
 
 INLINE struct unpacked unpack_q3_k(const uint8_t *b, uint32_t scales[4][GROUP], int row)
@@ -384,29 +391,32 @@ INLINE void sums_q3_k(const struct group *g, bool streams, int n, struct sums16 
         _mm512_store_si512(scales[i], t[i]);
     STAYS_IN_MEMORY(scales);
     REDUCE_16X16(s->dot, g, streams, n, 110, load_activations_q3_k, struct unpacked u = unpack_q3_k(b, scales, row),
-                 dot_scaled(&u, x->start, x->q));
+                 dot_scaled(&u, x->start, x->q), reduce_quarters(v));
 }
 
 // ---- IQ4_XS: sums of 8 products with values up to 127 need 32 bits, and so do their products with the scales
 
 // Registers 0 and 1 are the halves of four sub-blocks of 32, a quarter each; 2 and 3 those of the other four.
-INLINE struct unpacked unpack_iq4_xs(const uint8_t *quants, __m512i values, const uint32_t *scale0, const uint32_t *scale1)
+INLINE void unpack_iq4_xs(const uint8_t *quants, __m512i values, __m512i w[4])
 {
-    const __m512i pick = _mm512_set_epi32(0x03808080, 0x03808080, 0x03808080, 0x03808080, 0x02808080, 0x02808080,
-                                          0x02808080, 0x02808080, 0x01808080, 0x01808080, 0x01808080, 0x01808080,
-                                          0x00808080, 0x00808080, 0x00808080, 0x00808080);
-    struct nibbles n0 = split_nibbles(load_512(quants)), n1 = split_nibbles(load_512(quants + 64));
-    return (struct unpacked){{_mm512_shuffle_epi8(values, n0.low), _mm512_shuffle_epi8(values, n0.high),
-                              _mm512_shuffle_epi8(values, n1.low), _mm512_shuffle_epi8(values, n1.high)},
-                             {_mm512_srai_epi32(_mm512_shuffle_epi8(_mm512_set1_epi32((int)*scale0), pick), 24),
-                              _mm512_srai_epi32(_mm512_shuffle_epi8(_mm512_set1_epi32((int)*scale1), pick), 24)}};
+    const struct nibbles n0 = split_nibbles(load_512(quants)), n1 = split_nibbles(load_512(quants + 64));
+    w[0] = _mm512_shuffle_epi8(values, n0.low), w[1] = _mm512_shuffle_epi8(values, n0.high);
+    w[2] = _mm512_shuffle_epi8(values, n1.low), w[3] = _mm512_shuffle_epi8(values, n1.high);
 }
 
-INLINE __m512i dot_iq4_xs(const struct unpacked *u, const __m512i start[2], const __m512i q[4])
+// Not scaled, of the first four sub-blocks; those of the others to `others`.
+INLINE __m512i dot_iq4_xs(const __m512i w[4], const struct activations *x, __m512i *others)
 {
-    __m512i a = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[0], u->w[0], q[0]), u->w[1], q[1]);
-    __m512i b = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start[1], u->w[2], q[2]), u->w[3], q[3]);
-    return _mm512_add_epi32(_mm512_mullo_epi32(a, u->scale[0]), _mm512_mullo_epi32(b, u->scale[1]));
+    *others = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(x->start[1], w[2], x->q[2]), w[3], x->q[3]);
+    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(x->start[0], w[0], x->q[0]), w[1], x->q[1]);
+}
+
+// Four blocks' sums times scales, which is done for all of them at once: byte j of four[i] is the scale of sub-block j, whose
+// sum is in quarter j, of block i.
+INLINE __m512i scale_iq4_xs(const __m512i v[4], const uint32_t four[4])
+{
+    const __m128i turn = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_mullo_epi32(reduce_quarters(v), _mm512_cvtepi8_epi32(_mm_shuffle_epi8(load_128(four), turn)));
 }
 
 INLINE void load_activations_iq4_xs(const struct view *x, struct activations *to)
@@ -421,16 +431,15 @@ INLINE void load_activations_iq4_xs(const struct view *x, struct activations *to
 
 INLINE void sums_iq4_xs(const struct group *g, bool streams, int n, struct sums16 *s)
 {
-    __m512i t[2];
+    __m512i t[2], others[COLUMNS_MAX][4];
     _Alignas(64) uint32_t scales[2][GROUP];
     s->d = load_scales_iq4_xs(&g->w, g->at, t);
     _mm512_store_si512(scales[0], t[0]);
     _mm512_store_si512(scales[1], t[1]);
-    STAYS_IN_MEMORY(scales);
     const __m512i values = values_of(&shape_iq4_nl);
-    REDUCE_16X16(s->dot, g, streams, n, 136, load_activations_iq4_xs,
-                 struct unpacked u = unpack_iq4_xs(b + 8, values, &scales[0][row], &scales[1][row]),
-                 dot_iq4_xs(&u, x->start, x->q));
+    REDUCE_16X16(s->dot, g, streams, n, 136, load_activations_iq4_xs, __m512i w[4]; unpack_iq4_xs(b + 8, values, w),
+                 dot_iq4_xs(w, x, &others[j][row % 4]),
+                 _mm512_add_epi32(scale_iq4_xs(v, scales[0] + 4 * quarter), scale_iq4_xs(others[j], scales[1] + 4 * quarter)));
 }
 
 // ---- all rows, types with blocks of 256
