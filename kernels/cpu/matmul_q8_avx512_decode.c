@@ -17,9 +17,6 @@
 //     and more neighbours ask for what comes in the order of memory.
 #include "kernels/cpu/matmul_q8_avx512_decode.h"
 
-// Four streams: lane 4t + i is the block t places on in stream i. A quarter of the lanes has the same activations.
-enum { STREAMS = 4, QUARTERS = GROUP / STREAMS };
-
 // Blocks between the request that brings them from L2 to L1 and their use: of a row in the order of memory, and of a stream.
 enum { NEAR_ROW = 2, NEAR_STREAM = 2 * QUARTERS };
 
@@ -481,91 +478,27 @@ INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, size
 
 enum { LOADED_MOST = SCRATCH_BYTES / sizeof(struct activations) };
 
-// One column by four streams, the quarters of all rows (where rows are not a multiple of four, the last two quarters
-// overlap). A stream's blocks are taken as they follow each other, four at a time, whether a row ends among them or not.
-struct streams {
-    const uint8_t *at[STREAMS];
-    int first[STREAMS], rows; // of a stream
-    int64_t blocks, all;      // of a row, of a stream
-    size_t bytes;             // of a block
-};
-
-INLINE struct streams streams_of(const struct matmul_args *a, size_t bytes)
-{
-    struct streams s = {.rows = (a->n_rows + STREAMS - 1) / STREAMS, .blocks = a->k / 256, .bytes = bytes};
-    s.all = s.rows * s.blocks;
-    for (int i = 0; i < STREAMS; i++) {
-        s.first[i] = MIN(i * s.rows, a->n_rows - s.rows);
-        s.at[i] = (const uint8_t *)a->w + (size_t)s.first[i] * a->w_stride;
-    }
-    return s;
-}
-
-// From blocks so many bytes on in the streams to what they ask for; near the streams' end that is the start of the caller's
-// next rows, which are cut alike, or, where these are not known, what is in the cache.
-INLINE ptrdiff_t stream_on(const struct matmul_args *a, const struct streams *s, size_t offset)
-{
-    const size_t length = (size_t)s->all * s->bytes;
-    if (offset + AHEAD_STREAM < length)
-        return AHEAD_STREAM;
-    return a->next ? (ptrdiff_t)((uintptr_t)a->next - (uintptr_t)a->w + AHEAD_STREAM - length) : 0;
-}
-
-// Of n <= QUARTERS blocks that follow each other in each stream, where they lie; past these the last one stands in.
-INLINE struct rows16 blocks_of_streams(const struct streams *s, int64_t n)
-{
-    struct rows16 w;
-    for (int r = 0; r < GROUP; r++)
-        w.at[r] = s->at[r % STREAMS] + (size_t)MIN(r / STREAMS, n - 1) * s->bytes;
-    return w;
-}
-
-INLINE void put_rows(const struct matmul_args *a, const struct streams *s, int row, __m128 d)
-{
-    float four[STREAMS];
-    _mm_storeu_ps(four, d);
-    UNROLL
-    for (int i = 0; i < STREAMS; i++)
-        a->y[0][s->first[i] + row] = four[i];
-}
-
+// One column by four streams.
 INLINE void decode_streams(const struct matmul_args *a, sums16_fn *sums, load_activations_fn *load, size_t bytes, bool mins)
 {
-    const struct streams s = streams_of(a, bytes);
+    struct walk k = walk_of(a, bytes);
     struct activations *loaded = a->scratch;
-    for (int64_t b = 0; b < s.blocks; b++)
+    for (int64_t b = 0; b < k.blocks; b++)
         load(&(struct view){q8_quants(a->x[0]) + 256 * b, NULL}, &loaded[b]);
-    const float *scales = q8_scales(a->x[0], a->k);
-    int row = 0;
-    int64_t block[QUARTERS + 1] = {0}; // which of its row a quarter's is, and that of the group behind
-    __m128 d = _mm_setzero_ps();
-    struct group g = {.w = blocks_of_streams(&s, QUARTERS)};
-    for (int64_t at = 0; at < s.all; at += QUARTERS, block[0] = block[QUARTERS]) {
+    struct group g;
+    while (walk_step(&k)) {
         struct sums16 t;
-        if (at + QUARTERS > s.all)
-            g.w = blocks_of_streams(&s, s.all - at);
-        g.at = (size_t)at * bytes;
-        g.on = stream_on(a, &s, g.at);
+        g.w = k.w;
+        g.at = walk_offset(&k);
+        g.on = walk_on(a, &k);
         UNROLL
         for (int i = 0; i < QUARTERS; i++) {
-            g.loaded[i] = loaded + block[i];
-            g.x[i].sums = q8_sums(a->x[0], a->k) + 16 * block[i];
-            block[i + 1] = block[i] + 1 == s.blocks ? 0 : block[i] + 1;
+            g.loaded[i] = loaded + k.block[i];
+            g.x[i].sums = q8_sums(a->x[0], a->k) + 16 * k.block[i];
         }
-        STAYS_IN_MEMORY(block);
         STAYS_IN_MEMORY(g.loaded);
         sums(&g, true, 1, &t);
-        const __m512 sum = scaled_sums(&t, 0, mins);
-        const __m128 quarters[QUARTERS] = {_mm512_extractf32x4_ps(sum, 0), _mm512_extractf32x4_ps(sum, 1),
-                                           _mm512_extractf32x4_ps(sum, 2), _mm512_extractf32x4_ps(sum, 3)};
-        UNROLL
-        for (int i = 0; i < QUARTERS; i++) {
-            d = _mm_fmadd_ps(quarters[i], _mm_set1_ps(scales[block[i]]), d);
-            if (block[i + 1] || at + i >= s.all)
-                continue;
-            put_rows(a, &s, row++, d);
-            d = _mm_setzero_ps();
-        }
+        walk_add(a, &k, scaled_sums(&t, 0, mins));
     }
 }
 

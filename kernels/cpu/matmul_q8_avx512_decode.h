@@ -65,6 +65,104 @@ INLINE struct ahead ahead_of(const struct matmul_args *a, int first, int64_t spa
                                : ahead_by_row(a, first, span, q8_blocks(a->k), bytes, streams ? AHEAD_STREAMS : AHEAD);
 }
 
+// ---- one column by four streams
+//
+// Four streams: lane 4t + i is the block t places on in stream i. A quarter of the lanes has the same activations.
+enum { STREAMS = 4, QUARTERS = GROUP / STREAMS };
+
+// The streams are the quarters of all rows (where rows are not a multiple of four, the last two overlap). A stream's
+// blocks of 256, or spans of as many elements, are taken as they follow each other, four at a time, whether a row ends
+// among them or not.
+struct walk {
+    const uint8_t *stream[STREAMS];
+    int first[STREAMS];          // row
+    int64_t blocks, all;         // of a row, of a stream
+    size_t bytes;                // of a block
+    struct rows16 w;             // where the blocks lie, from walk_offset on
+    int64_t at;                  // of a stream, the first that is at hand
+    int64_t block[QUARTERS + 1]; // which of its row a quarter's is, and the one behind these
+    int row;                     // of a stream
+    __m128 d;                    // the sums of four rows so far
+};
+
+// Of n <= QUARTERS blocks that follow each other in each stream; past these the last one stands in.
+INLINE struct rows16 walk_blocks(const struct walk *k, int64_t n)
+{
+    struct rows16 w;
+    for (int r = 0; r < GROUP; r++)
+        w.at[r] = k->stream[r % STREAMS] + (size_t)MIN(r / STREAMS, n - 1) * k->bytes;
+    return w;
+}
+
+INLINE struct walk walk_of(const struct matmul_args *a, size_t bytes)
+{
+    const int rows = (a->n_rows + STREAMS - 1) / STREAMS;
+    struct walk k = {.blocks = a->k / 256, .bytes = bytes, .at = -QUARTERS, .d = _mm_setzero_ps()};
+    k.all = rows * k.blocks;
+    for (int i = 0; i < STREAMS; i++) {
+        k.first[i] = MIN(i * rows, a->n_rows - rows);
+        k.stream[i] = (const uint8_t *)a->w + (size_t)k.first[i] * a->w_stride;
+    }
+    k.w = walk_blocks(&k, QUARTERS);
+    return k;
+}
+
+// To the next four blocks of each stream; false: there are none.
+INLINE bool walk_step(struct walk *k)
+{
+    k->at += QUARTERS;
+    if (k->at >= k->all)
+        return false;
+    if (k->at + QUARTERS > k->all)
+        k->w = walk_blocks(k, k->all - k->at);
+    k->block[0] = k->block[QUARTERS];
+    UNROLL
+    for (int i = 0; i < QUARTERS; i++)
+        k->block[i + 1] = k->block[i] + 1 == k->blocks ? 0 : k->block[i] + 1;
+    STAYS_IN_MEMORY(k->block);
+    return true;
+}
+
+INLINE size_t walk_offset(const struct walk *k)
+{
+    return (size_t)k->at * k->bytes;
+}
+
+// From the blocks at hand to what they ask for; near the streams' end that is the start of the caller's next rows,
+// which are cut alike, or, where these are not known, what is in the cache.
+INLINE ptrdiff_t walk_on(const struct matmul_args *a, const struct walk *k)
+{
+    const size_t length = (size_t)k->all * k->bytes;
+    if (walk_offset(k) + AHEAD_STREAM < length)
+        return AHEAD_STREAM;
+    return a->next ? (ptrdiff_t)((uintptr_t)a->next - (uintptr_t)a->w + AHEAD_STREAM - length) : 0;
+}
+
+INLINE void walk_put(const struct matmul_args *a, struct walk *k)
+{
+    float four[STREAMS];
+    _mm_storeu_ps(four, k->d);
+    UNROLL
+    for (int i = 0; i < STREAMS; i++)
+        a->y[0][k->first[i] + k->row] = four[i];
+    k->row++;
+    k->d = _mm_setzero_ps();
+}
+
+// The sums S of the blocks at hand, a quarter after the other, and the rows that end with one.
+INLINE void walk_add(const struct matmul_args *a, struct walk *k, __m512 sum)
+{
+    const float *scales = q8_scales(a->x[0], a->k);
+    const __m128 quarters[QUARTERS] = {_mm512_extractf32x4_ps(sum, 0), _mm512_extractf32x4_ps(sum, 1),
+                                       _mm512_extractf32x4_ps(sum, 2), _mm512_extractf32x4_ps(sum, 3)};
+    UNROLL
+    for (int i = 0; i < QUARTERS; i++) {
+        k->d = _mm_fmadd_ps(quarters[i], _mm_set1_ps(scales[k->block[i]]), k->d);
+        if (!k->block[i + 1] && k->at + i < k->all)
+            walk_put(a, k);
+    }
+}
+
 // ---- the functions, a case for each number of columns
 
 #define COLUMNS(N, CALL)                                                                                               \

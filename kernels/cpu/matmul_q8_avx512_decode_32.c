@@ -36,7 +36,8 @@ INLINE void add_halves(const __m512i v[4], __m512i dot[2])
 
 // Q8_0, two blocks a register, rows 4t .. 4t + 3. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
 INLINE void dots_rows_q8_0(const struct rows16 *g, const size_t offset[2], int t, struct ahead *ask,
-                           const __m512i q[COLUMNS_MAX], const __m512i start[COLUMNS_MAX], int n, __m512i v[COLUMNS_MAX][4])
+                           const __m512i q[COLUMNS_MAX], const __m512i start[COLUMNS_MAX], int n,
+                           __m512i v[COLUMNS_MAX][4])
 {
     __m512i u[COLUMNS_MAX][4];
     UNROLL
@@ -66,7 +67,7 @@ INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int blocks
             q[j] = load_512(x[j].q + 64 * p);
             start[j] = offset_start(q[j], 128);
         }
-        if (n == 1) {  // sums stay in registers
+        if (n == 1) { // sums stay in registers
             UNROLL
             for (int t = 0; t < 4; t++)
                 dots_rows_q8_0(g, offset + 2 * p, t, &ask, q, start, n, v);
@@ -81,9 +82,9 @@ INLINE void dots_q8_0(const struct rows16 *g, const size_t offset[8], int blocks
     }
 }
 
-// Of four blocks, a quarter each, the fifth bits of elements `first` .. `first` + 15, as bytes of 16 or 0. `heads` are the
-// first 16 bytes of each block. A byte of eight such bits becomes the row that makes bit 4 in a matrix of bits, and the
-// bytes 1, 2, 4 .. 128 are multiplied with it.
+// Of four blocks, a quarter each, the fifth bits of elements `first` .. `first` + 15, as bytes of 16 or 0. `heads` are
+// the first 16 bytes of each block. A byte of eight such bits becomes the row that makes bit 4 in a matrix of bits, and
+// the bytes 1, 2, 4 .. 128 are multiplied with it.
 INLINE __m512i fifth_bits(__m512i heads, int fifth, int first)
 {
     const char at = (char)(fifth + first / 8), no = (char)0x80;
@@ -92,19 +93,21 @@ INLINE __m512i fifth_bits(__m512i heads, int fifth, int first)
     return _mm512_gf2p8affine_epi64_epi8(ones, _mm512_shuffle_epi8(heads, _mm512_broadcast_i32x4(pick)), 0);
 }
 
-// 16 bytes from `p` on of four blocks, 16 to 24 `bytes` from one to the next, a quarter each: three of them out of 64 bytes, which do
-// not reach beyond the fourth.
+// 16 bytes from `p` on of four blocks, 16 to 24 `bytes` from one to the next, a quarter each: three of them out of 64
+// bytes, which do not reach beyond the fourth.
 INLINE __m512i load_quants(const uint8_t *p, int bytes)
 {
     const long long step = bytes * 0x0101010101010101;
-    const __m512i in_order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m512i in_order =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
     const __m512i pick = _mm512_add_epi8(in_order, _mm512_set_epi64(0, 0, 2 * step, 2 * step, step, step, 0, 0));
     return _mm512_inserti32x4(_mm512_permutexvar_epi8(pick, load_512(p)), load_128(p + 3 * bytes), 3);
 }
 
-// Unsigned weights of four blocks: a quarter each. `follow`: the blocks follow each other. (With fifth bits, whose heads are read
-// beside them, the four loads are as fast or faster.)
-INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], bool follow, const struct shape *s, __m512i values)
+// Unsigned weights of four blocks: a quarter each. `follow`: the blocks follow each other. (With fifth bits, whose
+// heads are read beside them, the four loads are as fast or faster.)
+INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], bool follow, const struct shape *s,
+                                   __m512i values)
 {
     const uint8_t *p = row + s->quants;
     const bool by_three = follow && s->fifth < 0;
@@ -179,7 +182,8 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blo
     }
 }
 
-// The sums S of 16 rows over `blocks` <= 8 blocks for each column: only these are multiplied, by twos or fours. Q8_0 has no shape of nibbles: NULL.
+// The sums S of 16 rows over `blocks` <= 8 blocks for each column: only these are multiplied, by twos or fours. Q8_0
+// has no shape of nibbles: NULL.
 INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, const struct ahead *ahead, int blocks,
                     const struct view *x, int n, __m512 sum[COLUMNS_MAX])
 {
@@ -206,6 +210,86 @@ INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, co
     }
 }
 
+// ---- Q8_0, one column by four streams, whole spans
+
+// From the beginnings of streams: two blocks; a line of the span four on, for L1, and one far on, for L2. (Pairs of
+// blocks lie 68 bytes apart, lines that are asked for 64, so that none is left out: five for a span.)
+struct places_q8_0 {
+    size_t blocks, near, far;
+};
+
+// The compiler is to keep these three, not the sums of each with the beginning of each stream.
+INLINE struct places_q8_0 places_q8_0(size_t offset, ptrdiff_t on, int p)
+{
+    enum { NEAR_SPANS = 4 };
+    const size_t line = offset + 64 * (size_t)p;
+    struct places_q8_0 at = {offset + 68 * (size_t)p, line + NEAR_SPANS * 8 * 34, line + (size_t)on};
+    __asm__("" : "+r"(at.blocks), "+r"(at.near), "+r"(at.far));
+    return at;
+}
+
+INLINE void ask_for_lines(const uint8_t *stream, struct places_q8_0 at)
+{
+    __asm__ volatile("");
+    _mm_prefetch((const char *)stream + at.far, _MM_HINT_T1);
+    _mm_prefetch((const char *)stream + at.near, _MM_HINT_T0);
+    __asm__ volatile("");
+}
+
+// Two blocks of four streams, as dots_rows_q8_0 has it of 16 rows; `x` are their activations.
+INLINE __m512i dots_streams_q8_0(const uint8_t *const stream[STREAMS], struct places_q8_0 at, __m512i x)
+{
+    const __m512i start = offset_start(x, 128);
+    __m512i u[STREAMS];
+    UNROLL
+    for (int i = 0; i < STREAMS; i++) {
+        const uint8_t *b = stream[i] + at.blocks;
+        ask_for_lines(stream[i], at);
+        const __m512i w = _mm512_xor_si512(load_2x32(b + 2, b + 36), _mm512_set1_epi8((char)0x80));
+        u[i] = _mm512_dpbusd_epi32(start, w, x);
+    }
+    return reduce_quarters(u);
+}
+
+// The sums S of the spans at hand; q are the quarters' activations.
+INLINE __m512 sums_streams_q8_0(const struct walk *k, ptrdiff_t on, const int8_t *const q[QUARTERS])
+{
+    __m512i dot[8];
+    __m512 d[8], sum = _mm512_setzero_ps();
+    KEEP_LOOP
+    for (int p = 0; p < 4; p++) {
+        const struct places_q8_0 at = places_q8_0(walk_offset(k), on, p);
+        __m512i v[QUARTERS];
+        UNROLL
+        for (int t = 0; t < QUARTERS; t++)
+            v[t] = dots_streams_q8_0(k->w.at + STREAMS * t, at, load_512(q[t] + 64 * p));
+        add_halves(v, dot + 2 * p);
+    }
+    for (int r = 0; r < GROUP; r++)
+        ask_for_lines(k->w.at[r], places_q8_0(walk_offset(k), on, 4));
+    size_t offset[8];
+    block_offsets(walk_offset(k), 8, 34, offset);
+    load_heads(&k->w, offset, 8, 34, 0, d);
+    UNROLL
+    for (int b = 0; b < 8; b++)
+        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[b]), d[b], sum);
+    return sum;
+}
+
+static void decode_streams_q8_0(const struct matmul_args *a)
+{
+    struct walk k = walk_of(a, 8 * 34);
+    while (walk_step(&k)) {
+        const int8_t *q[QUARTERS];
+        UNROLL
+        for (int i = 0; i < QUARTERS; i++)
+            q[i] = q8_quants(a->x[0]) + 256 * k.block[i];
+        walk_add(a, &k, sums_streams_q8_0(&k, walk_on(a, &k), q));
+    }
+}
+
+// ---- all rows
+
 // Those of one scale and no fifth bits gain by sixteen streams; the others are as much at work as memory is.
 INLINE bool gains_by_streams(const struct shape *s)
 {
@@ -215,6 +299,10 @@ INLINE bool gains_by_streams(const struct shape *s)
 // n columns, known to the compiler: eight blocks at a time, or what a row ends with.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
+    if (!s && n == 1 && reads_streams(a->reading) && a->k % 256 == 0 && a->w_stride == dtype_row_bytes(DT_Q8_0, a->k)) {
+        decode_streams_q8_0(a);
+        return;
+    }
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
     const int64_t spans = q8_blocks(a->k);
     const bool apart = gains_by_streams(s) && n == 1 && reads_streams(a->reading);
@@ -232,7 +320,8 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
             struct view x[COLUMNS_MAX];
             int blocks = blocks_in_span(a, span);
             struct ahead whole = ahead;
-            for (int r = 0; blocks < 8 && ahead.part == 1 && r < GROUP; r++) // a row's last blocks: for a whole span of another
+            for (int r = 0; blocks < 8 && ahead.part == 1 && r < GROUP;
+                 r++) // a row's last blocks: for a whole span of another
                 prefetch_row(&whole, (int)bytes);
             UNROLL
             for (int j = 0; j < n; j++)
