@@ -530,6 +530,18 @@ Test(matmul_q8, rows_longer_than_what_scratch_holds_of_their_columns)
     }
 }
 
+// What is kept in order of one column has room for so many blocks alone.
+Test(matmul_q8, rows_longer_than_what_scratch_holds_of_one_column)
+{
+    struct random r = seeded("matmul_q8 longest rows");
+    EACH_TYPE(type)
+    {
+        struct call c = call_new(&r, type, RANDOM, 256 * 1153, 2, 1);
+        check_levels(&c);
+        call_free(&c);
+    }
+}
+
 // So many columns that a part of k alone passes with them, and more rows than wait for the next part together.
 Test(matmul_q8, columns_that_pass_by_parts_of_k)
 {

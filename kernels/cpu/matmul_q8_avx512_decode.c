@@ -12,9 +12,9 @@
 //     row that comes after it. Behind the last rows these are the caller's next ones. Without that, each item would begin at
 //     the speed of cache misses.
 //   - Which 16 blocks go together is a question of how the CPU reads (enum reading): those of 16 rows that are neighbours, or
-//     (reads_streams), with one column, four that follow each other of four rows a quarter of all apart. Four long streams
-//     are as few as the hardware's own prefetching follows well, and it asks for more at a time than a core can. Of two columns
-//     and more neighbours ask for what comes in the order of memory.
+//     (reads_streams), with one column, four that follow each other of four rows a quarter of all apart. Zen 4 reads
+//     four long streams as fast as it reads anything, sixteen or the order of memory up to a quarter slower where memory is
+//     fast. Of two columns and more neighbours ask for what comes in the order of memory.
 #include "kernels/cpu/matmul_q8_avx512_decode.h"
 
 // Blocks between the request that brings them from L2 to L1 and their use: of a row in the order of memory, and of a stream.
@@ -115,14 +115,6 @@ INLINE __m512i spread_scales_k4(const uint32_t *four)
     return _mm512_shuffle_epi8(_mm512_set1_epi32((int)*four), pick);
 }
 
-// The sums of activations over 32, two of those over 16 each, of the blocks of four quarters: those of 0 in words 0-7 of
-// the first register, of 1 in 8-15, of 2 and 3 in the second.
-INLINE void sums_of_32(const struct view x[QUARTERS], __m512i of_32[2])
-{
-    for (int i = 0; i < 2; i++)
-        of_32[i] = _mm512_madd_epi16(load_2x32(x[2 * i].sums, x[2 * i + 1].sums), _mm512_set1_epi16(1));
-}
-
 // Sums over 32, at most 4064 in magnitude, as 64 * high + low, two bytes each: part[p][i] are those of sub-blocks 4i .. of the
 // block that belongs to a lane, p = 0 the high ones.
 INLINE void part_sums(const struct view *x, __m512i part[2][2])
@@ -140,10 +132,11 @@ INLINE void part_sums(const struct view *x, __m512i part[2][2])
 
 INLINE void part_sums_of_quarters(const struct view x[QUARTERS], __m512i part[2][2])
 {
-    __m512i of_32[2];
-    sums_of_32(x, of_32);
+    const __m512i both = _mm512_set1_epi16(1);
+    const __m512i of_0_1 = _mm512_madd_epi16(load_2x32(x[0].sums, x[1].sums), both);
+    const __m512i of_2_3 = _mm512_madd_epi16(load_2x32(x[2].sums, x[3].sums), both);
     // By quarters of the register sub-blocks 0-3 and 4-7 of blocks 0 and 1, each followed by those of two blocks on.
-    const __m512i sums = _mm512_packs_epi32(of_32[0], of_32[1]);
+    const __m512i sums = _mm512_packs_epi32(of_0_1, of_2_3);
     const __m512i high = _mm512_srai_epi16(sums, 6), low = _mm512_and_si512(sums, _mm512_set1_epi16(63));
     const __m512i bytes = _mm512_packs_epi16(high, low); // words of a quarter: high, high of two blocks on, low, low ..
     const __m512i of_block = _mm512_set_epi32(9, 9, 9, 9, 1, 1, 1, 1, 8, 8, 8, 8, 0, 0, 0, 0);
@@ -476,6 +469,7 @@ INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, size
     }
 }
 
+// Blocks of a row whose activations the scratch holds in order.
 enum { LOADED_MOST = SCRATCH_BYTES / sizeof(struct activations) };
 
 // One column by four streams.

@@ -290,7 +290,8 @@ static void decode_streams_q8_0(const struct matmul_args *a)
 
 // ---- all rows
 
-// Those of one scale and no fifth bits gain by sixteen streams; the others are as much at work as memory is.
+// Those of one scale and no fifth bits gain by sixteen streams (of Q8_0 the rows that end within a span); the others are as
+// much at work as memory is.
 INLINE bool gains_by_streams(const struct shape *s)
 {
     return !s || (s->m < 0 && s->fifth < 0);
@@ -320,12 +321,12 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
             struct view x[COLUMNS_MAX];
             int blocks = blocks_in_span(a, span);
             struct ahead whole = ahead;
-            for (int r = 0; blocks < 8 && ahead.part == 1 && r < GROUP;
-                 r++) // a row's last blocks: for a whole span of another
+            // A row's last blocks ask for a whole span of another.
+            for (int r = 0; blocks < 8 && ahead.part == 1 && r < GROUP; r++)
                 prefetch_row(&whole, (int)bytes);
             UNROLL
             for (int j = 0; j < n; j++)
-                x[j] = (struct view){q8_quants(a->x[j]) + 256 * span, q8_sums(a->x[j], a->k) + 16 * span};
+                x[j] = view_of(a, j, span);
             sums_32(&g, s, (size_t)span * bytes, &ahead, blocks, x, n, sum);
             UNROLL
             for (int j = 0; j < n; j++)
