@@ -244,20 +244,24 @@ INLINE __m512i broadcast_32(const void *p)
     return _mm512_set1_epi32(v);
 }
 
-// Lane r of t[j] becomes word j of the 16 bytes at `at` in row r.
-INLINE void load_words_16(const struct rows16 *g, size_t at, __m512i t[4])
+// Word i of quarter j of t[k] becomes word k of quarter j of v[i].
+INLINE void transpose_words_16(const __m512i v[4], __m512i t[4])
 {
-    __m512i v[4], u[4];
-    for (int i = 0; i < 4; i++)
-        v[i] = load_4x16(g->at[i] + at, g->at[4 + i] + at, g->at[8 + i] + at, g->at[12 + i] + at);
-    u[0] = _mm512_unpacklo_epi32(v[0], v[1]);
-    u[1] = _mm512_unpackhi_epi32(v[0], v[1]);
-    u[2] = _mm512_unpacklo_epi32(v[2], v[3]);
-    u[3] = _mm512_unpackhi_epi32(v[2], v[3]);
+    const __m512i u[4] = {_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]),
+                          _mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3])};
     t[0] = _mm512_unpacklo_epi64(u[0], u[2]);
     t[1] = _mm512_unpackhi_epi64(u[0], u[2]);
     t[2] = _mm512_unpacklo_epi64(u[1], u[3]);
     t[3] = _mm512_unpackhi_epi64(u[1], u[3]);
+}
+
+// Lane r of t[j] becomes word j of the 16 bytes at `at` in row r.
+INLINE void load_words_16(const struct rows16 *g, size_t at, __m512i t[4])
+{
+    __m512i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = load_4x16(g->at[i] + at, g->at[4 + i] + at, g->at[8 + i] + at, g->at[12 + i] + at);
+    transpose_words_16(v, t);
 }
 
 // Lane r of t[j] becomes word j of the 32 bytes at `at` in row r.

@@ -93,32 +93,121 @@ INLINE __m512i fifth_bits(__m512i heads, int fifth, int first)
     return _mm512_gf2p8affine_epi64_epi8(ones, _mm512_shuffle_epi8(heads, _mm512_broadcast_i32x4(pick)), 0);
 }
 
-// 16 bytes from `p` on of four blocks, 16 to 24 `bytes` from one to the next, a quarter each: three of them out of 64
-// bytes, which do not reach beyond the fourth.
-INLINE __m512i load_quants(const uint8_t *p, int bytes)
+// ---- four blocks that follow each other
+//
+// Of types without fifth bits (17 to 20 bytes a block) the heads of all four and the quants of three lie in one line of 64
+// bytes, and are picked out of it.
+
+INLINE bool picked_from_line(const struct shape *s)
 {
-    const long long step = bytes * 0x0101010101010101;
-    const __m512i in_order =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-    const __m512i pick = _mm512_add_epi8(in_order, _mm512_set_epi64(0, 0, 2 * step, 2 * step, step, step, 0, 0));
-    return _mm512_inserti32x4(_mm512_permutexvar_epi8(pick, load_512(p)), load_128(p + 3 * bytes), 3);
+    return s->fifth < 0;
 }
 
-// Unsigned weights of four blocks: a quarter each. `follow`: the blocks follow each other. (With fifth bits, whose
-// heads are read beside them, the four loads are as fast or faster.)
-INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], bool follow, const struct shape *s,
-                                   __m512i values)
+// The heads of 16 rows, as they are read. Row 4t + i: of two bytes a block, in quarter t of of[i % 2], half i / 2; of a word
+// a block (what is behind a scale may be no minimum), quarter t of of[i].
+struct heads {
+    __m512i of[4];
+};
+
+INLINE bool heads_are_words(const struct shape *s)
 {
-    const uint8_t *p = row + s->quants;
-    const bool by_three = follow && s->fifth < 0;
-    struct nibbles n = split_nibbles(by_three ? load_quants(p + offset[0], s->bytes)
-                                              : load_4x16(p + offset[0], p + offset[1], p + offset[2], p + offset[3]));
+    return s->m >= 0 || s->fifth >= 0;
+}
+
+// The byte behind an exponent is none of its own.
+INLINE void take_halves(struct heads *h, const struct shape *s, __m512i line, int t, int i)
+{
+    const __m512i pick = _mm512_set1_epi64(0x0100010001000100 + s->bytes * 0x0303020201010000);
+    const __mmask64 own = s->power_of_two ? 0x55 : 0xff;
+    h->of[i % 2] = _mm512_mask_permutexvar_epi8(h->of[i % 2], own << 8 * (i / 2) << 16 * t, pick, line);
+}
+
+INLINE void take_words(struct heads *h, const struct shape *s, __m512i line, int t, int i)
+{
+    const long long word = 0x0302010003020100;
+    const long long first = word + s->bytes * 0x0101010100000000, last = word + s->bytes * 0x0303030302020202;
+    const __m512i pick = _mm512_set4_epi64(last, first, last, first);
+    h->of[i] = _mm512_mask_permutexvar_epi8(h->of[i], (__mmask64)0xffff << 16 * t, pick, line);
+}
+
+// Of four blocks, a quarter each.
+INLINE void take_first_words(struct heads *h, __m512i blocks, int t, int i)
+{
+    const __m512i pick = _mm512_set4_epi32(12, 8, 4, 0);
+    h->of[i] = _mm512_mask_permutexvar_epi32(h->of[i], (__mmask16)(15 << 4 * t), pick, blocks);
+}
+
+// Of blocks j and j + 1, lane by lane: the first in the lower half.
+INLINE __m512i halves_of_two(const struct heads *h, int j)
+{
+    const __m512i rows = _mm512_broadcast_i64x4(
+        _mm256_setr_epi16(0, 32, 4, 36, 8, 40, 12, 44, 16, 48, 20, 52, 24, 56, 28, 60));
+    const __m512i blocks = _mm512_inserti64x4(_mm512_set1_epi16((short)j), _mm256_set1_epi16((short)(j + 1)), 1);
+    return _mm512_permutex2var_epi16(h->of[0], _mm512_add_epi16(rows, blocks), h->of[1]);
+}
+
+INLINE __m512 scale_of_halves(const struct shape *s, __m256i halves)
+{
+    return s->power_of_two ? powers_of(_mm512_cvtepu16_epi32(halves)) : _mm512_cvtph_ps(halves);
+}
+
+// Lane r of d[j] is the scale of block j of row r, of m[j] its minimum.
+INLINE void scales_of_heads(const struct heads *h, const struct shape *s, __m512 d[4], __m512 m[4])
+{
+    if (!heads_are_words(s)) {
+        for (int j = 0; j < 4; j += 2) {
+            const __m512i two = halves_of_two(h, j);
+            d[j] = scale_of_halves(s, _mm512_castsi512_si256(two));
+            d[j + 1] = scale_of_halves(s, _mm512_extracti64x4_epi64(two, 1));
+        }
+        return;
+    }
+    __m512i words[4];
+    transpose_words_16(h->of, words);
+    for (int j = 0; j < 4; j++)
+        d[j] = low_halves(words[j]), m[j] = high_halves(words[j]);
+}
+
+// The quants of the blocks from `p` on, whose first 64 bytes are `line`, a quarter each.
+INLINE __m512i quants_of_line(const struct shape *s, __m512i line, const uint8_t *p)
+{
+    const long long all = 0x0101010101010101, first = s->quants * all, step = s->bytes * all;
+    const __m512i in_order =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m512i pick = _mm512_add_epi8(
+        in_order, _mm512_set_epi64(0, 0, first + 2 * step, first + 2 * step, first + step, first + step, first, first));
+    return _mm512_inserti32x4(_mm512_permutexvar_epi8(pick, line), load_128(p + 3 * s->bytes + s->quants), 3);
+}
+
+INLINE __m512i load_4_blocks(const uint8_t *row, const size_t offset[4])
+{
+    return load_4x16(row + offset[0], row + offset[1], row + offset[2], row + offset[3]);
+}
+
+INLINE __m512i take_line(const uint8_t *p, const struct shape *s, struct heads *h, int t, int i)
+{
+    const __m512i line = load_512(p);
+    if (heads_are_words(s))
+        take_words(h, s, line, t, i);
+    else
+        take_halves(h, s, line, t, i);
+    return quants_of_line(s, line, p);
+}
+
+// Unsigned weights of four blocks of row 4t + i, a quarter each, and their heads, unless blocks of a type without fifth bits
+// do not follow each other.
+INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], bool follow, const struct shape *s,
+                                   __m512i values, struct heads *h, int t, int i)
+{
+    struct nibbles n = split_nibbles(follow && picked_from_line(s) ? take_line(row + offset[0], s, h, t, i)
+                                                                   : load_4_blocks(row + s->quants, offset));
     n.low = look_up(s, values, n.low);
     n.high = look_up(s, values, n.high);
     if (s->fifth >= 0) {
-        __m512i heads = load_4x16(row + offset[0], row + offset[1], row + offset[2], row + offset[3]);
-        n.low = _mm512_or_si512(n.low, fifth_bits(heads, s->fifth, 0));
-        n.high = _mm512_or_si512(n.high, fifth_bits(heads, s->fifth, 16));
+        const __m512i blocks = load_4_blocks(row, offset);
+        take_first_words(h, blocks, t, i);
+        n.low = _mm512_or_si512(n.low, fifth_bits(blocks, s->fifth, 0));
+        n.high = _mm512_or_si512(n.high, fifth_bits(blocks, s->fifth, 16));
     }
     return n;
 }
@@ -137,7 +226,7 @@ INLINE void part_quarters(const __m512i v[4], __m512i dot[4])
 // Sums of four blocks, a quarter of v[j][t] each, for rows 4t ..; start[j] is what column j's begin with.
 INLINE void dots_four_blocks(const struct rows16 *g, const size_t offset[4], bool follow, struct ahead ask,
                              const struct nibbles q[COLUMNS_MAX], const __m512i start[COLUMNS_MAX], int n,
-                             const struct shape *s, __m512i v[COLUMNS_MAX][4])
+                             const struct shape *s, __m512i v[COLUMNS_MAX][4], struct heads *h)
 {
     const __m512i values = values_of(s);
     KEEP_LOOP
@@ -145,7 +234,7 @@ INLINE void dots_four_blocks(const struct rows16 *g, const size_t offset[4], boo
         __m512i u[COLUMNS_MAX][4];
         UNROLL
         for (int i = 0; i < 4; i++) {
-            struct nibbles w = split_blocks(g->at[4 * t + i], offset, follow, s, values);
+            struct nibbles w = split_blocks(g->at[4 * t + i], offset, follow, s, values, h, t, i);
             prefetch_row(&ask, 4 * s->bytes);
             UNROLL
             for (int j = 0; j < n; j++)
@@ -158,7 +247,8 @@ INLINE void dots_four_blocks(const struct rows16 *g, const size_t offset[4], boo
 }
 
 INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
-                         const struct view *x, int n, const struct shape *s, __m512i dot[COLUMNS_MAX][8])
+                         const struct view *x, int n, const struct shape *s, __m512i dot[COLUMNS_MAX][8], __m512 d[8],
+                         __m512 m[8])
 {
     KEEP_LOOP
     for (int p = 0; 4 * p < blocks; p++) {
@@ -172,10 +262,16 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blo
             q[j].high = load_4x16(from + 16, from + 48, from + 80, from + 112);
             start[j] = _mm512_add_epi32(offset_start(q[j].low, s->offset), offset_start(q[j].high, s->offset));
         }
-        if (4 * p + 4 <= blocks)
-            dots_four_blocks(g, offset + 4 * p, true, ask, q, start, n, s, v);
+        struct heads h = {{{0}}};
+        const bool follow = 4 * p + 4 <= blocks;
+        if (follow)
+            dots_four_blocks(g, offset + 4 * p, true, ask, q, start, n, s, v, &h);
         else
-            dots_four_blocks(g, offset + 4 * p, false, ask, q, start, n, s, v);
+            dots_four_blocks(g, offset + 4 * p, false, ask, q, start, n, s, v, &h);
+        if (follow || !picked_from_line(s))
+            scales_of_heads(&h, s, d + 4 * p, m + 4 * p);
+        else
+            load_scales(g, s, offset + 4 * p, blocks - 4 * p, d + 4 * p, m + 4 * p);
         UNROLL
         for (int j = 0; j < n; j++)
             part_quarters(v[j], dot[j] + 4 * p);
@@ -192,8 +288,7 @@ INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, co
     __m512 d[8], m[8];
     block_offsets(at, blocks, s ? (size_t)s->bytes : 34, offset);
     if (s) {
-        dots_nibbles(g, offset, blocks, ahead, x, n, s, dot);
-        load_scales(g, s, offset, blocks, d, m);
+        dots_nibbles(g, offset, blocks, ahead, x, n, s, dot, d, m);
     } else {
         dots_q8_0(g, offset, blocks, ahead, x, n, dot);
         load_heads(g, offset, blocks, 34, 0, d);
@@ -290,13 +385,6 @@ static void decode_streams_q8_0(const struct matmul_args *a)
 
 // ---- all rows
 
-// Those of one scale and no fifth bits gain by sixteen streams (of Q8_0 the rows that end within a span); the others are as
-// much at work as memory is.
-INLINE bool gains_by_streams(const struct shape *s)
-{
-    return !s || (s->m < 0 && s->fifth < 0);
-}
-
 // n columns, known to the compiler: eight blocks at a time, or what a row ends with.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
@@ -306,7 +394,7 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
     }
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
     const int64_t spans = q8_blocks(a->k);
-    const bool apart = gains_by_streams(s) && n == 1 && reads_streams(a->reading);
+    const bool apart = n == 1 && reads_streams(a->reading);
     const struct row_cut cut = cut_rows(a, apart);
     for (int group = 0; group < cut.groups; group++) {
         const int first = group * GROUP;
