@@ -96,7 +96,7 @@ INLINE __m512i fifth_bits(__m512i heads, int fifth, int first)
 // ---- four blocks that follow each other
 //
 // Of types without fifth bits (17 to 20 bytes a block) the heads of all four and the quants of three lie in one line of 64
-// bytes, and are picked out of it.
+// bytes, and are picked out of it. With fifth bits a line holds less, and the heads are read for these bits anyway.
 
 INLINE bool picked_from_line(const struct shape *s)
 {
@@ -246,6 +246,12 @@ INLINE void dots_four_blocks(const struct rows16 *g, const size_t offset[4], boo
     }
 }
 
+// The activations of four blocks, a quarter each.
+INLINE struct nibbles load_4_activations(const int8_t *q)
+{
+    return (struct nibbles){load_4x16(q, q + 32, q + 64, q + 96), load_4x16(q + 16, q + 48, q + 80, q + 112)};
+}
+
 INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
                          const struct view *x, int n, const struct shape *s, __m512i dot[COLUMNS_MAX][8], __m512 d[8],
                          __m512 m[8])
@@ -257,9 +263,7 @@ INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blo
         const struct ahead ask = ahead_from(ahead, 4 * s->bytes * p);
         UNROLL
         for (int j = 0; j < n; j++) {
-            const int8_t *from = x[j].q + 128 * p;
-            q[j].low = load_4x16(from, from + 32, from + 64, from + 96);
-            q[j].high = load_4x16(from + 16, from + 48, from + 80, from + 112);
+            q[j] = load_4_activations(x[j].q + 128 * p);
             start[j] = _mm512_add_epi32(offset_start(q[j].low, s->offset), offset_start(q[j].high, s->offset));
         }
         struct heads h = {{{0}}};
