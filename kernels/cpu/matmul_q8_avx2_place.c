@@ -3,7 +3,8 @@
 // One column waits for memory, so that what counts is how few instructions a byte takes, and that bytes come in time:
 // see reads_apart. Eight rows go together, a lane a row. Each word is multiplied with all columns as soon as it is
 // unpacked (the sink of matmul_q8_avx2_unpack.h): no weight is stored. More columns have too many sums for the registers.
-#include "kernels/cpu/matmul_q8_avx2_unpack.h"
+// One column by types with blocks of 32 goes a way of its own (matmul_q8_avx2_beside.c).
+#include "kernels/cpu/matmul_q8_avx2_place.h"
 
 // The end of a block of 256 for column j, from its sums of integers: D = fma(S, da, D).
 INLINE __m256 finish_256(const struct sink *s, struct form f, int j, __m256 chain)
@@ -27,6 +28,12 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m25
     return f.mins ? _mm256_fmadd_ps(_mm256_set1_ps(s->columns[j].c.sums[b]), s->p->m[0], v) : v;
 }
 
+// One column by these types meets rows beside each other, of which nothing is turned (matmul_q8_avx2_beside.c).
+static bool goes_beside(enum dtype type, int columns)
+{
+    return BESIDE && columns == 1 && dtype_info[type].block == 32;
+}
+
 // Types whose blocks are read from their first byte to their last are read as eight long streams, rows an eighth of all
 // apart, which the hardware follows; where the CPU gains by it (READING_ASKED) they are asked for, too. Of the others, rows
 // that are neighbours, the bytes are asked for in memory's order; and of all, where three columns and more leave the time
@@ -36,31 +43,11 @@ INLINE bool reads_apart(enum dtype type, int columns)
     return columns < 3 && (type == DT_Q8_0 || type == DT_Q4_0 || type == DT_Q4_1 || type == DT_Q4_K);
 }
 
-// Eight rows by n columns, from their first span to their last.
-struct place {
-    const struct rows8 *rows;
-    const struct placed_column *columns; // by span, then by column
-    int64_t spans;
-    int last; // blocks of 32 in the last span
-    bool asks; // READING_ASKED: of long streams
-};
-typedef void place_fn(const struct place *l, __m256 out[IN_PLACE]);
-
 INLINE void advance(struct rows8 *g, size_t bytes)
 {
     UNROLL
     for (int r = 0; r < GROUP; r++)
         g->at[r] += bytes;
-}
-
-// What eight long streams hold 2 KB further on than byte `at` of their rows, into L2.
-INLINE void ask_streams(const struct rows8 *g, size_t at, int bytes)
-{
-    enum { AHEAD = 2048 };
-    UNROLL
-    for (int r = 0; r < GROUP; r++)
-        for (int i = 0; i < bytes; i += 64)
-            _mm_prefetch((const char *)g->at[r] + at + AHEAD + i, _MM_HINT_T1);
 }
 
 #define PLACE_256(n_columns, name, NAME)                                                                               \
@@ -110,20 +97,30 @@ INLINE void ask_streams(const struct rows8 *g, size_t at, int bytes)
 // Watched by a sanitizer five widths take six minutes to compile: there, three columns and more go by panels.
 #ifdef __SANITIZE_ADDRESS__
 enum { WIDTHS = 2 };
-#define EACH_WIDTH(kind, name, NAME) kind(1, name, NAME) kind(2, name, NAME)
-#define ENTRY(name, NAME, ...) [DT_##NAME] = {name##_by_1, name##_by_2},
+#define MORE_WIDTHS(kind, name, NAME) kind(2, name, NAME)
+#define ENTRY(one, name, NAME) [DT_##NAME] = {one, name##_by_2},
 #else
 enum { WIDTHS = IN_PLACE };
-#define EACH_WIDTH(kind, name, NAME)                                                                                   \
-    kind(1, name, NAME) kind(2, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
-#define ENTRY(name, NAME, ...) [DT_##NAME] = {name##_by_1, name##_by_2, name##_by_3, name##_by_4, name##_by_5},
+#define MORE_WIDTHS(kind, name, NAME)                                                                                  \
+    kind(2, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
+#define ENTRY(one, name, NAME) [DT_##NAME] = {one, name##_by_2, name##_by_3, name##_by_4, name##_by_5},
 #endif
-#define EACH_256(name, NAME, ...) EACH_WIDTH(PLACE_256, name, NAME)
-#define EACH_32(name, NAME, ...) EACH_WIDTH(PLACE_32, name, NAME)
+#define EACH_256(name, NAME, ...) PLACE_256(1, name, NAME) MORE_WIDTHS(PLACE_256, name, NAME)
+#define ENTRY_256(name, NAME, ...) ENTRY(name##_by_1, name, NAME)
+#ifdef __AVXVNNI__
+#define EACH_32(name, NAME, ...) PLACE_32(1, name, NAME) MORE_WIDTHS(PLACE_32, name, NAME)
+#define ENTRY_32(name, NAME, ...) ENTRY(name##_by_1, name, NAME)
+#else
+#define EACH_32(name, NAME, ...) MORE_WIDTHS(PLACE_32, name, NAME)
+#define ENTRY_32(name, NAME, ...) ENTRY(ISA_FN(name##_beside), name, NAME)
+#endif
 EACH_TYPE_256(EACH_256)
 EACH_TYPE_32(EACH_32)
 
-static place_fn *const place_of[DT_COUNT][WIDTHS] = {EACH_TYPE_256(ENTRY) EACH_TYPE_32(ENTRY)};
+static place_fn *const place_of[DT_COUNT][WIDTHS] = {EACH_TYPE_256(ENTRY_256) EACH_TYPE_32(ENTRY_32)};
+
+#define OFFSET_ENTRY(name, NAME, ...) [DT_##NAME] = FORM_##NAME >> 16,
+static const int offsets[DT_COUNT] = {EACH_TYPE_32(OFFSET_ENTRY)};
 
 bool ISA_FN(matmul_q8_fits_in_place)(const struct matmul_args *a)
 {
@@ -165,6 +162,14 @@ static void multiply_group(const struct matmul_args *a, struct place *l, const s
         put_rows(cut, group, (const float *)&d[j], a->y[j]);
 }
 
+// What the offset of a type with blocks of 32 adds to column j's sums.
+static void put_excess(const struct matmul_args *a, int j, int64_t span, struct placed_column *c)
+{
+    const int16_t *sums = q8_sums(a->x[j], a->k) + span * Q8_SUMS;
+    for (int b = 0; b < BLOCKS; b++)
+        c->excess[b] = offsets[a->type] * (sums[2 * b] + sums[2 * b + 1]);
+}
+
 void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
 {
     struct placed_column *c = a->scratch;
@@ -176,9 +181,11 @@ void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
         for (int j = 0; j < a->n_x; j++, c++) {
             ISA_FN(matmul_q8_prepare)(a, j, i, &c->c);
             memcpy(c->q, c->c.q, (size_t)(32 * blocks_in_span(a, i)));
+            put_excess(a, j, i, c);
         }
-    const struct row_cut cut = reads_apart(a->type, a->n_x) ? row_cut_streams(a->n_rows, GROUP, a->w_stride)
-                                                            : row_cut_neighbours(a->n_rows, GROUP);
+    const bool apart = goes_beside(a->type, a->n_x) || reads_apart(a->type, a->n_x);
+    const struct row_cut cut =
+        apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
     for (int group = 0; group < cut.groups; group++)
         multiply_group(a, &l, &cut, group);
 }

@@ -1,0 +1,206 @@
+// One column by types with blocks of 32: rows beside each other, multiplied as they lie. AVX2 alone.
+//
+// Elsewhere the words of eight rows are turned first, so that a lane is a row from the first product on
+// (matmul_q8_avx2_unpack.h). With one column and one scale a block that is dear: 16 operations of some 60 for the turning, and
+// a broadcast for each word of the column. Here bytes meet the column's bytes in their own order, rows i and 4 + i in the
+// halves of a register, and the sums of eight rows come together at the end of the block. All of them are exact, so the bits
+// are the same. (AVX-VNNI, whose products need no widening, keeps to turned words: this was not timed there.)
+#include "kernels/cpu/matmul_q8_avx2_place.h"
+
+// 16 bytes at `at` of rows i and 4 + i.
+INLINE __m256i two_rows(const struct rows8 *rows, int i, size_t at)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(rows->at[i] + at)), load_128(rows->at[4 + i] + at), 1);
+}
+
+// 16 bytes of the column, for both halves.
+INLINE __m256i both_halves(const int8_t *q)
+{
+    return _mm256_broadcastsi128_si256(load_128(q));
+}
+
+INLINE __m256i add_pairs(__m256i v)
+{
+    return _mm256_madd_epi16(v, _mm256_set1_epi16(1));
+}
+
+// Of each row four sums of eight products, rows i and 4 + i in the halves of t[i]: lane r becomes the sum of row r. Weights are
+// at most `most`: where sums fit 16 bits those of two registers share one.
+INLINE __m256i join(const __m256i t[4], int most)
+{
+    const bool eight = most * 127 * 8 <= INT16_MAX, sixteen = most * 127 * 16 <= INT16_MAX;
+    __m256i a, b;
+    if (eight) {
+        a = add_pairs(_mm256_packs_epi32(t[0], t[1]));
+        b = add_pairs(_mm256_packs_epi32(t[2], t[3]));
+        if (sixteen)
+            return add_pairs(_mm256_packs_epi32(a, b));
+        const __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+        return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
+                                _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)));
+    }
+    a = _mm256_add_epi32(_mm256_unpacklo_epi32(t[0], t[1]), _mm256_unpackhi_epi32(t[0], t[1]));
+    b = _mm256_add_epi32(_mm256_unpacklo_epi32(t[2], t[3]), _mm256_unpackhi_epi32(t[2], t[3]));
+    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+// ---- the products of a block whose quants begin at `at`, of the types' own kinds. Of 16 bytes of nibbles the low ones are
+// elements 0-15.
+
+INLINE __m256i multiply_nibbles(const struct rows8 *rows, size_t at, const int8_t *q)
+{
+    const __m256i low = both_halves(q), high = both_halves(q + 16);
+    __m256i t[4];
+    FOUR(i, {
+        __m256i v = two_rows(rows, i, at);
+        t[i] = add_pairs(_mm256_add_epi16(_mm256_maddubs_epi16(field(v, 0, 15), low),
+                                          _mm256_maddubs_epi16(field(v, 4, 15), high)));
+    });
+    return join(t, 15);
+}
+
+// What nibbles stand for, not negative and at most `most`.
+INLINE __m256i multiply_values(const struct rows8 *rows, size_t at, const int8_t *q, __m256i values, int most)
+{
+    const __m256i low = both_halves(q), high = both_halves(q + 16);
+    __m256i t[4];
+    FOUR(i, {
+        __m256i v = two_rows(rows, i, at);
+        t[i] = add_pairs(_mm256_add_epi16(_mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 0, 15)), low),
+                                          _mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 4, 15)), high)));
+    });
+    return join(t, most);
+}
+
+// The same of either sign, none of them -128: the column's signs move to them.
+INLINE __m256i multiply_signed_values(const struct rows8 *rows, size_t at, const int8_t *q, __m256i values)
+{
+    const __m256i low = both_halves(q), high = both_halves(q + 16);
+    const __m256i low_size = _mm256_abs_epi8(low), high_size = _mm256_abs_epi8(high);
+    __m256i t[4];
+    FOUR(i, {
+        __m256i v = two_rows(rows, i, at);
+        __m256i a = _mm256_sign_epi8(_mm256_shuffle_epi8(values, field(v, 0, 15)), low);
+        __m256i b = _mm256_sign_epi8(_mm256_shuffle_epi8(values, field(v, 4, 15)), high);
+        t[i] = _mm256_add_epi32(add_pairs(_mm256_maddubs_epi16(low_size, a)), add_pairs(_mm256_maddubs_epi16(high_size, b)));
+    });
+    return join(t, 128);
+}
+
+// A row's bytes fill a register; weights may be -128, so the signs move to the column.
+INLINE __m256i multiply_row(const struct rows8 *rows, int r, size_t at, __m256i q)
+{
+    const __m256i w = load_256(rows->at[r] + at);
+    return add_pairs(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)));
+}
+
+INLINE __m256i multiply_bytes(const struct rows8 *rows, size_t at, const int8_t *q)
+{
+    const __m256i column = load_256(q);
+    __m256i t[4];
+    FOUR(i, {
+        __m256i a = multiply_row(rows, i, at, column), b = multiply_row(rows, 4 + i, at, column);
+        t[i] = _mm256_add_epi32(_mm256_blend_epi32(a, b, 0xf0), _mm256_permute2x128_si256(a, b, 0x21));
+    });
+    return join(t, 128);
+}
+
+// Fifth bits: of elements 0-15 and of 16-31 of a row, a bit an element in the first four bytes of its half of `bits`, bit 4 of a
+// byte each.
+INLINE __m256i fifth_bits_of(__m256i bits, int half)
+{
+    const __m256i own = _mm256_set1_epi64x((long long)0x8040201008040201ull);
+    const __m256i bytes = _mm256_setr_epi64x(0, 0x0101010101010101, 0, 0x0101010101010101);
+    __m256i spread = _mm256_shuffle_epi8(bits, _mm256_add_epi8(bytes, _mm256_set1_epi8((char)(2 * half))));
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(spread, own), own), _mm256_set1_epi8(16));
+}
+
+// The bits lie right before the quants.
+INLINE __m256i multiply_fives(const struct rows8 *rows, size_t at, const int8_t *q)
+{
+    const __m256i low = both_halves(q), high = both_halves(q + 16);
+    __m256i t[4];
+    FOUR(i, {
+        __m256i v = two_rows(rows, i, at), bits = two_rows(rows, i, at - 4);
+        __m256i a = either(field(v, 0, 15), fifth_bits_of(bits, 0)), b = either(field(v, 4, 15), fifth_bits_of(bits, 1));
+        t[i] = add_pairs(_mm256_add_epi16(_mm256_maddubs_epi16(a, low), _mm256_maddubs_epi16(b, high)));
+    });
+    return join(t, 31);
+}
+
+// ---- the types: sums of a block at `at`, and its factors
+
+INLINE __m256i sums_q4_0(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+{
+    (void)m;
+    *d = _mm256_cvtph_ps(load_heads(rows, at));
+    return multiply_nibbles(rows, at + 2, q);
+}
+
+INLINE __m256i sums_q4_1(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+{
+    split_halves(load_word(rows, at), d, m);
+    return multiply_nibbles(rows, at + 4, q);
+}
+
+INLINE __m256i sums_q5_0(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+{
+    (void)m;
+    *d = _mm256_cvtph_ps(load_heads(rows, at));
+    return multiply_fives(rows, at + 6, q);
+}
+
+INLINE __m256i sums_q5_1(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+{
+    split_halves(load_word(rows, at), d, m);
+    return multiply_fives(rows, at + 8, q);
+}
+
+INLINE __m256i sums_q8_0(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+{
+    (void)m;
+    *d = _mm256_cvtph_ps(load_heads(rows, at));
+    return multiply_bytes(rows, at + 2, q);
+}
+
+INLINE __m256i sums_iq4_nl(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+{
+    (void)m;
+    *d = _mm256_cvtph_ps(load_heads(rows, at));
+    return multiply_signed_values(rows, at + 2, q, table_of(iq4_values, 0));
+}
+
+INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+{
+    (void)m;
+    *d = load_powers(rows, at);
+    return multiply_values(rows, at + 1, q, table_of(fp4_values, FORM_MXFP4 >> 16), 2 * (FORM_MXFP4 >> 16));
+}
+
+#define BESIDE_32(name, NAME, ...)                                                                                     \
+    void ISA_FN(name##_beside)(const struct place *l, __m256 out[IN_PLACE])                                            \
+    {                                                                                                                  \
+        struct rows8 g = *l->rows;                                                                                     \
+        const struct placed_column *c = l->columns;                                                                    \
+        __m256 chain = _mm256_setzero_ps();                                                                            \
+        size_t at = 0;                                                                                                 \
+        for (int64_t i = 0; i < l->spans; i++, c++) {                                                                  \
+            __m256 v = _mm256_setzero_ps();                                                                            \
+            const int blocks = i + 1 < l->spans ? BLOCKS : l->last;                                                    \
+            for (int b = 0; b < blocks; b++, at += BYTES_##NAME) {                                                     \
+                __m256 d, m;                                                                                           \
+                if (l->asks && b % 2 == 0)                                                                             \
+                    ask_streams(&g, at, 2 * BYTES_##NAME);                                                             \
+                __m256i sums = sums_##name(&g, at, c->q + 32 * b, &d, &m);                                             \
+                if (form_of(FORM_##NAME).offset)                                                                       \
+                    sums = _mm256_sub_epi32(sums, _mm256_set1_epi32(c->excess[b]));                                    \
+                v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), d, v);                                                   \
+                if (form_of(FORM_##NAME).mins)                                                                         \
+                    v = _mm256_fmadd_ps(_mm256_set1_ps(c->c.sums[b]), m, v);                                           \
+                __asm__("" : "+r"(at)); /* rows' addresses keep one offset, instead of eight to be moved on */         \
+            }                                                                                                          \
+            chain = _mm256_fmadd_ps(v, _mm256_set1_ps(c->c.da), chain);                                                \
+        }                                                                                                              \
+        out[0] = chain;                                                                                                \
+    }
+EACH_TYPE_32(BESIDE_32)

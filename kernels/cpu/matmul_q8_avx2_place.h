@@ -1,0 +1,37 @@
+// What the ways of multiplying rows in place share (AVX2): eight rows by a few columns, from their first span to their last.
+//
+// Private to matmul_q8_avx2_place.c, which cuts a matrix into such groups, and matmul_q8_avx2_beside.c.
+#ifndef QUERN_MATMUL_Q8_AVX2_PLACE_H
+#define QUERN_MATMUL_Q8_AVX2_PLACE_H
+
+#include "kernels/cpu/matmul_q8_avx2_unpack.h"
+
+struct place {
+    const struct rows8 *rows;
+    const struct placed_column *columns; // by span, then by column
+    int64_t spans;
+    int last; // blocks of 32 in the last span
+    bool asks; // READING_ASKED: of long streams
+};
+typedef void place_fn(const struct place *l, __m256 out[IN_PLACE]);
+
+// One column by types with blocks of 32, where AVX2 has no more than itself (matmul_q8_avx2_beside.c).
+#ifdef __AVXVNNI__
+enum { BESIDE = 0 };
+#else
+enum { BESIDE = 1 };
+#define DECLARE_BESIDE(name, ...) place_fn ISA_FN(name##_beside);
+EACH_TYPE_32(DECLARE_BESIDE)
+#endif
+
+// What eight long streams hold 2 KB further on than byte `at` of their rows, into L2.
+INLINE void ask_streams(const struct rows8 *g, size_t at, int bytes)
+{
+    enum { AHEAD = 2048 };
+    UNROLL
+    for (int r = 0; r < GROUP; r++)
+        for (int i = 0; i < bytes; i += 64)
+            _mm_prefetch((const char *)g->at[r] + at + AHEAD + i, _MM_HINT_T1);
+}
+
+#endif
