@@ -1,4 +1,4 @@
-// One column by types with blocks of 32: rows beside each other, multiplied as they lie. AVX2 alone.
+// One column by types with blocks of 32, and by IQ4_XS: rows beside each other, multiplied as they lie. AVX2 alone.
 //
 // Elsewhere the words of eight rows are turned first, so that a lane is a row from the first product on
 // (matmul_q8_avx2_unpack.h). With one column and one scale a block that is dear: 16 operations of some 60 for the turning, and
@@ -204,3 +204,31 @@ INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256
         out[0] = chain;                                                                                                \
     }
 EACH_TYPE_32(BESIDE_32)
+
+// ---- IQ4_XS, blocks of 256: its sub-blocks are multiplied like blocks of IQ4_NL, which takes an operation less a word than the
+// turned words' signs do; each has a scale, an integer a row
+
+void ISA_FN(iq4_xs_beside)(const struct place *l, __m256 out[IN_PLACE])
+{
+    struct rows8 g = *l->rows;
+    const struct placed_column *c = l->columns;
+    const __m256i values = table_of(iq4_values, 0);
+    __m256 chain = _mm256_setzero_ps();
+    size_t at = 0;
+    for (int64_t i = 0; i < l->spans; i++, c++, at += BYTES_IQ4_XS) {
+        __m256i head[4], sum = _mm256_setzero_si256();
+        __m256 d, unused;
+        if (l->asks)
+            ask_streams(&g, at, BYTES_IQ4_XS);
+        load_words(&g, at, head);
+        split_halves(head[0], &d, &unused);
+        UNROLL
+        for (int j = 0; j < 8; j++) {
+            __m256i sums = multiply_signed_values(&g, at + 8 + 16 * (size_t)j, c->q + 32 * j, values);
+            add_32(&sum, _mm256_mullo_epi32(sums, iq4_scale(head[0], head[1], j)));
+        }
+        chain = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum), d), _mm256_set1_ps(c->c.da), chain);
+        __asm__("" : "+r"(at));
+    }
+    out[0] = chain;
+}

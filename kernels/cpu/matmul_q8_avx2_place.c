@@ -3,7 +3,7 @@
 // One column waits for memory, so that what counts is how few instructions a byte takes, and that bytes come in time:
 // see reads_apart. Eight rows go together, a lane a row. Each word is multiplied with all columns as soon as it is
 // unpacked (the sink of matmul_q8_avx2_unpack.h): no weight is stored. More columns have too many sums for the registers.
-// One column by types with blocks of 32 goes a way of its own (matmul_q8_avx2_beside.c).
+// One column by types with blocks of 32, or with codes, goes a way of its own (matmul_q8_avx2_beside.c).
 #include "kernels/cpu/matmul_q8_avx2_place.h"
 
 // The end of a block of 256 for column j, from its sums of integers: D = fma(S, da, D).
@@ -31,7 +31,9 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m25
 // One column by these types meets rows beside each other, of which nothing is turned (matmul_q8_avx2_beside.c).
 static bool goes_beside(enum dtype type, int columns)
 {
-    return BESIDE && columns == 1 && dtype_info[type].block == 32;
+#define TAKEN_BESIDE(name, NAME, ...) [DT_##NAME] = true,
+    static const bool taken[DT_COUNT] = {EACH_TYPE_BESIDE(TAKEN_BESIDE)};
+    return columns == 1 && taken[type];
 }
 
 // Types whose blocks are read from their first byte to their last are read as eight long streams, rows an eighth of all
@@ -105,19 +107,25 @@ enum { WIDTHS = IN_PLACE };
     kind(2, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
 #define ENTRY(one, name, NAME) [DT_##NAME] = {one, name##_by_2, name##_by_3, name##_by_4, name##_by_5},
 #endif
-#define EACH_256(name, NAME, ...) PLACE_256(1, name, NAME) MORE_WIDTHS(PLACE_256, name, NAME)
-#define ENTRY_256(name, NAME, ...) ENTRY(name##_by_1, name, NAME)
+#define TURNED_256(name, NAME, ...) PLACE_256(1, name, NAME) MORE_WIDTHS(PLACE_256, name, NAME)
+#define TURNED_32(name, NAME, ...) PLACE_32(1, name, NAME) MORE_WIDTHS(PLACE_32, name, NAME)
+#define BESIDE_256(name, NAME, ...) MORE_WIDTHS(PLACE_256, name, NAME)
+#define BESIDE_32(name, NAME, ...) MORE_WIDTHS(PLACE_32, name, NAME)
+#define ENTRY_TURNED(name, NAME, ...) ENTRY(name##_by_1, name, NAME)
+#define ENTRY_BESIDE(name, NAME, ...) ENTRY(ISA_FN(name##_beside), name, NAME)
+EACH_TYPE_OF_NUMBERS(TURNED_256)
 #ifdef __AVXVNNI__
-#define EACH_32(name, NAME, ...) PLACE_32(1, name, NAME) MORE_WIDTHS(PLACE_32, name, NAME)
-#define ENTRY_32(name, NAME, ...) ENTRY(name##_by_1, name, NAME)
+EACH_TYPE_OF_CODES(TURNED_256)
+EACH_TYPE_32(TURNED_32)
+#define ENTRY_EITHER ENTRY_TURNED
 #else
-#define EACH_32(name, NAME, ...) MORE_WIDTHS(PLACE_32, name, NAME)
-#define ENTRY_32(name, NAME, ...) ENTRY(ISA_FN(name##_beside), name, NAME)
+EACH_TYPE_OF_CODES(BESIDE_256)
+EACH_TYPE_32(BESIDE_32)
+#define ENTRY_EITHER ENTRY_BESIDE
 #endif
-EACH_TYPE_256(EACH_256)
-EACH_TYPE_32(EACH_32)
 
-static place_fn *const place_of[DT_COUNT][WIDTHS] = {EACH_TYPE_256(ENTRY_256) EACH_TYPE_32(ENTRY_32)};
+static place_fn *const place_of[DT_COUNT][WIDTHS] = {
+    EACH_TYPE_OF_NUMBERS(ENTRY_TURNED) EACH_TYPE_OF_CODES(ENTRY_EITHER) EACH_TYPE_32(ENTRY_EITHER)};
 
 #define OFFSET_ENTRY(name, NAME, ...) [DT_##NAME] = FORM_##NAME >> 16,
 static const int offsets[DT_COUNT] = {EACH_TYPE_32(OFFSET_ENTRY)};

@@ -15,14 +15,14 @@ struct place {
 };
 typedef void place_fn(const struct place *l, __m256 out[IN_PLACE]);
 
-// One column by types with blocks of 32, where AVX2 has no more than itself (matmul_q8_avx2_beside.c).
+// One column by types with blocks of 32 or codes for weights, where AVX2 has no more than itself (matmul_q8_avx2_beside.c).
 #ifdef __AVXVNNI__
-enum { BESIDE = 0 };
+#define EACH_TYPE_BESIDE(X)
 #else
-enum { BESIDE = 1 };
-#define DECLARE_BESIDE(name, ...) place_fn ISA_FN(name##_beside);
-EACH_TYPE_32(DECLARE_BESIDE)
+#define EACH_TYPE_BESIDE(X) EACH_TYPE_32(X) EACH_TYPE_OF_CODES(X)
 #endif
+#define DECLARE_BESIDE(name, ...) place_fn ISA_FN(name##_beside);
+EACH_TYPE_BESIDE(DECLARE_BESIDE)
 
 // What eight long streams hold 2 KB further on than byte `at` of their rows, into L2.
 INLINE void ask_streams(const struct rows8 *g, size_t at, int bytes)

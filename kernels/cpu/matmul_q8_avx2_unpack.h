@@ -10,17 +10,18 @@
 
 #include "kernels/cpu/matmul_q8_avx2.h"
 
-// How each type multiplies: X(name, NAME, run, scaled, offset, mins), see struct form. Blocks of 256, and blocks of 32.
+// How each type multiplies: X(name, NAME, run, scaled, offset, mins), see struct form. Blocks of 256, those whose nibbles stand
+// for signed bytes apart, and blocks of 32.
 #ifdef __AVXVNNI__
-#define EACH_TYPE_256(X)                                                                                               \
+#define EACH_TYPE_OF_NUMBERS(X)                                                                                        \
     X(q2_k, Q2_K, 4, 4, 0, 4)                                                                                          \
     X(q3_k, Q3_K, 4, 4, 4, 0)                                                                                          \
     X(q4_k, Q4_K, 4, 8, 0, 8)                                                                                          \
     X(q5_k, Q5_K, 8, 8, 0, 8)                                                                                          \
     X(q6_k, Q6_K, 4, 4, 32, 0)                                                                                         \
-    X(iq4_xs, IQ4_XS, 8, 8, 128, 0)                                                                                    \
     X(tq1_0, TQ1_0, 8, 8, 1, 0)                                                                                        \
     X(tq2_0, TQ2_0, 8, 8, 1, 0)
+#define EACH_TYPE_OF_CODES(X) X(iq4_xs, IQ4_XS, 8, 8, 128, 0)
 #define EACH_TYPE_32(X)                                                                                                \
     X(q4_0, Q4_0, 8, 0, 8, 0)                                                                                          \
     X(q4_1, Q4_1, 8, 0, 0, 8)                                                                                          \
@@ -30,15 +31,15 @@
     X(iq4_nl, IQ4_NL, 8, 0, 128, 0)                                                                                    \
     X(mxfp4, MXFP4, 8, 0, 12, 0)
 #else
-#define EACH_TYPE_256(X)                                                                                               \
+#define EACH_TYPE_OF_NUMBERS(X)                                                                                        \
     X(q2_k, Q2_K, 4, 4, 0, 4)                                                                                          \
     X(q3_k, Q3_K, 4, 4, 4, 0)                                                                                          \
     X(q4_k, Q4_K, 8, 8, 0, 8)                                                                                          \
     X(q5_k, Q5_K, 4, 8, 0, 8)                                                                                          \
     X(q6_k, Q6_K, 4, 4, 32, 0)                                                                                         \
-    X(iq4_xs, IQ4_XS, 0, 8, 0, 0)                                                                                      \
     X(tq1_0, TQ1_0, 8, 8, 1, 0)                                                                                        \
     X(tq2_0, TQ2_0, 8, 8, 1, 0)
+#define EACH_TYPE_OF_CODES(X) X(iq4_xs, IQ4_XS, 0, 8, 0, 0)
 #define EACH_TYPE_32(X)                                                                                                \
     X(q4_0, Q4_0, 8, 0, 8, 0)                                                                                          \
     X(q4_1, Q4_1, 8, 0, 0, 8)                                                                                          \
@@ -48,6 +49,7 @@
     X(iq4_nl, IQ4_NL, 0, 0, 0, 0)                                                                                      \
     X(mxfp4, MXFP4, 8, 0, 12, 0)
 #endif
+#define EACH_TYPE_256(X) EACH_TYPE_OF_NUMBERS(X) EACH_TYPE_OF_CODES(X)
 
 // Of a block.
 // clang-format off
@@ -374,15 +376,19 @@ INLINE void unpack_q6_k(struct rows8 *rows, struct panel *p, struct sink *s)
     });
 }
 
-// Eight scales: low nibbles in a word, upper two bits in the upper half of the word with d.
+// Scale j of eight: low nibbles in a word, upper two bits in the upper half of the word with d.
+INLINE __m256i iq4_scale(__m256i high, __m256i low, int j)
+{
+    __m256i l = _mm256_and_si256(_mm256_srli_epi32(low, 4 * j), _mm256_set1_epi32(15));
+    __m256i h = _mm256_and_si256(_mm256_srli_epi32(high, 12 + 2 * j), _mm256_set1_epi32(0x30));
+    return _mm256_sub_epi32(either(l, h), _mm256_set1_epi32(32));
+}
+
 INLINE void unpack_iq4_scales(__m256i high, __m256i low, struct panel *p)
 {
     UNROLL
-    for (int j = 0; j < 8; j++) {
-        __m256i l = _mm256_and_si256(_mm256_srli_epi32(low, 4 * j), _mm256_set1_epi32(15));
-        __m256i h = _mm256_and_si256(_mm256_srli_epi32(high, 12 + 2 * j), _mm256_set1_epi32(0x30));
-        p->scale[j] = signed_scale_of(_mm256_sub_epi32(either(l, h), _mm256_set1_epi32(32)), 0);
-    }
+    for (int j = 0; j < 8; j++)
+        p->scale[j] = signed_scale_of(iq4_scale(high, low, j), 0);
 }
 
 INLINE void unpack_iq4_xs(struct rows8 *rows, struct panel *p, struct sink *s)
