@@ -45,6 +45,13 @@ INLINE bool reads_apart(enum dtype type, int columns)
     return columns < 3 && (type == DT_Q8_0 || type == DT_Q4_0 || type == DT_Q4_1 || type == DT_Q4_K);
 }
 
+// The same of one column by Q5_K and Q6_K where the hardware reads by itself (READING_STREAMS). Where streams are asked for as
+// well this was not timed, and memory's order stands.
+static bool is_followed(enum dtype type, int columns, enum reading reading)
+{
+    return columns == 1 && reading == READING_STREAMS && (type == DT_Q5_K || type == DT_Q6_K);
+}
+
 INLINE void advance(struct rows8 *g, size_t bytes)
 {
     UNROLL
@@ -52,11 +59,20 @@ INLINE void advance(struct rows8 *g, size_t bytes)
         g->at[r] += bytes;
 }
 
-#define PLACE_256(n_columns, name, NAME)                                                                               \
-    static void name##_by_##n_columns(const struct place *l, __m256 out[IN_PLACE])                                     \
+// The block of each row that comes next, into L1, line after line: where a block is not read from its first byte to its last the
+// hardware would not follow.
+INLINE void bring_next(const struct rows8 *g, int bytes)
+{
+    for (int r = 0; r < GROUP; r++)
+        for (int i = 0; i < bytes; i += 64)
+            _mm_prefetch((const char *)g->at[r] + bytes + i, _MM_HINT_T0);
+}
+
+#define PLACE_256_READ(n_columns, function, name, NAME, apart)                                                         \
+    static void function(const struct place *l, __m256 out[IN_PLACE])                                                  \
     {                                                                                                                  \
         struct rows8 g = *l->rows;                                                                                     \
-        g.fetches = !reads_apart(DT_##NAME, n_columns);                                                                \
+        g.fetches = !(apart);                                                                                          \
         const struct placed_column *c = l->columns;                                                                    \
         __m256 d[IN_PLACE] = {{0}};                                                                                    \
         for (int64_t i = 0; i < l->spans; i++, c += n_columns, advance(&g, BYTES_##NAME)) {                            \
@@ -65,12 +81,16 @@ INLINE void advance(struct rows8 *g, size_t bytes)
             const uint8_t *end = g.ahead + GROUP * (size_t)BYTES_##NAME;                                               \
             if (!g.fetches && l->asks)                                                                                 \
                 ask_streams(&g, 0, BYTES_##NAME);                                                                      \
+            if (!g.fetches && DT_##NAME == DT_Q6_K)                                                                    \
+                bring_next(&g, BYTES_##NAME);                                                                          \
             unpack_##name(&g, &p, &s);                                                                                 \
             fetch_until(&g, end);                                                                                      \
             FIVE(j, if (j < n_columns) d[j] = finish_256(&s, form_of(FORM_##NAME), j, d[j]));                          \
         }                                                                                                              \
         FIVE(j, if (j < n_columns) out[j] = d[j]);                                                                     \
     }
+#define PLACE_256(n_columns, name, NAME)                                                                               \
+    PLACE_256_READ(n_columns, name##_by_##n_columns, name, NAME, reads_apart(DT_##NAME, n_columns))
 #define PLACE_32(n_columns, name, NAME)                                                                                \
     static void name##_by_##n_columns(const struct place *l, __m256 out[IN_PLACE])                                     \
     {                                                                                                                  \
@@ -127,6 +147,16 @@ EACH_TYPE_32(BESIDE_32)
 static place_fn *const place_of[DT_COUNT][WIDTHS] = {
     EACH_TYPE_OF_NUMBERS(ENTRY_TURNED) EACH_TYPE_OF_CODES(ENTRY_EITHER) EACH_TYPE_32(ENTRY_EITHER)};
 
+PLACE_256_READ(1, q5_k_followed, q5_k, Q5_K, true)
+PLACE_256_READ(1, q6_k_followed, q6_k, Q6_K, true)
+
+static place_fn *place_for(const struct matmul_args *a)
+{
+    if (is_followed(a->type, a->n_x, a->reading))
+        return a->type == DT_Q5_K ? q5_k_followed : q6_k_followed;
+    return place_of[a->type][a->n_x - 1];
+}
+
 #define OFFSET_ENTRY(name, NAME, ...) [DT_##NAME] = FORM_##NAME >> 16,
 static const int offsets[DT_COUNT] = {EACH_TYPE_32(OFFSET_ENTRY)};
 
@@ -165,7 +195,7 @@ static void multiply_group(const struct matmul_args *a, struct place *l, const s
     if (cut->row_step > 1 && group + 1 == cut->groups && a->next)
         fetch_heads(a, cut);
     l->rows = &rows;
-    place_of[a->type][a->n_x - 1](l, d);
+    place_for(a)(l, d);
     for (int j = 0; j < a->n_x; j++)
         put_rows(cut, group, (const float *)&d[j], a->y[j]);
 }
@@ -191,7 +221,8 @@ void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
             memcpy(c->q, c->c.q, (size_t)(32 * blocks_in_span(a, i)));
             put_excess(a, j, i, c);
         }
-    const bool apart = goes_beside(a->type, a->n_x) || reads_apart(a->type, a->n_x);
+    const bool apart =
+        goes_beside(a->type, a->n_x) || reads_apart(a->type, a->n_x) || is_followed(a->type, a->n_x, a->reading);
     const struct row_cut cut =
         apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
     for (int group = 0; group < cut.groups; group++)
