@@ -32,7 +32,7 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m25
 static bool goes_beside(enum dtype type, int columns)
 {
 #define TAKEN_BESIDE(name, NAME, ...) [DT_##NAME] = true,
-    static const bool taken[DT_COUNT] = {EACH_TYPE_BESIDE(TAKEN_BESIDE)};
+    static const bool taken[DT_COUNT] = {[DT_F32] = false, EACH_TYPE_BESIDE(TAKEN_BESIDE)};
     return columns == 1 && taken[type];
 }
 
