@@ -45,8 +45,8 @@ INLINE bool reads_apart(enum dtype type, int columns)
     return columns < 3 && (type == DT_Q8_0 || type == DT_Q4_0 || type == DT_Q4_1 || type == DT_Q4_K);
 }
 
-// The same of one column by Q5_K and Q6_K where the hardware reads by itself (READING_STREAMS). Where streams are asked for as
-// well this was not timed, and memory's order stands.
+// The same of one column by Q5_K and Q6_K where the hardware reads by itself (READING_STREAMS): timed on Zen 3, and taken for
+// AVX-VNNI, too. Where streams are asked for as well this was not timed, and memory's order stands.
 static bool is_followed(enum dtype type, int columns, enum reading reading)
 {
     return columns == 1 && reading == READING_STREAMS && (type == DT_Q5_K || type == DT_Q6_K);
@@ -200,7 +200,7 @@ static void multiply_group(const struct matmul_args *a, struct place *l, const s
         put_rows(cut, group, (const float *)&d[j], a->y[j]);
 }
 
-// What the offset of a type with blocks of 32 adds to column j's sums.
+// What the offset of a type with blocks of 32 adds to the sums of column j; turned words begin with it taken off (`start`).
 static void put_excess(const struct matmul_args *a, int j, int64_t span, struct placed_column *c)
 {
     const int16_t *sums = q8_sums(a->x[j], a->k) + span * Q8_SUMS;
@@ -219,7 +219,8 @@ void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
         for (int j = 0; j < a->n_x; j++, c++) {
             ISA_FN(matmul_q8_prepare)(a, j, i, &c->c);
             memcpy(c->q, c->c.q, (size_t)(32 * blocks_in_span(a, i)));
-            put_excess(a, j, i, c);
+            if (goes_beside(a->type, a->n_x))
+                put_excess(a, j, i, c);
         }
     const bool apart =
         goes_beside(a->type, a->n_x) || reads_apart(a->type, a->n_x) || is_followed(a->type, a->n_x, a->reading);
