@@ -7,11 +7,13 @@
 
 #include "gguf/base.h"
 
+enum { GRID_ROOM = 3 }; // behind the last entry of 4 bytes: each may be read as 16, of which those that follow are not used
+
 extern const uint64_t iq2_xxs_grid[256];
 extern const uint64_t iq2_xs_grid[512];
 extern const uint64_t iq2_s_grid[1024];
-extern const uint32_t iq3_xxs_grid[256];
-extern const uint32_t iq3_s_grid[512];
+extern const uint32_t iq3_xxs_grid[256 + GRID_ROOM];
+extern const uint32_t iq3_s_grid[512 + GRID_ROOM];
 extern const uint64_t iq1_grid[2048];
 
 extern const int8_t iq4_values[16]; // IQ4_NL and IQ4_XS: what a nibble stands for

@@ -542,6 +542,18 @@ Test(matmul_q8, rows_longer_than_what_scratch_holds_of_one_column)
     }
 }
 
+// Nor do the sums of each eight elements of a few fit.
+Test(matmul_q8, rows_longer_than_what_scratch_holds_of_few_columns)
+{
+    struct random r = seeded("matmul_q8 longest rows, four columns");
+    EACH_TYPE(type)
+    {
+        struct call c = call_new(&r, type, RANDOM, 256 * 2305, 2, 4);
+        check_levels(&c);
+        call_free(&c);
+    }
+}
+
 // So many columns that a part of k alone passes with them, and more rows than wait for the next part together.
 Test(matmul_q8, columns_that_pass_by_parts_of_k)
 {

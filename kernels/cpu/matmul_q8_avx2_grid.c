@@ -3,9 +3,10 @@
 // The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]. An
 // entry of a codebook is 4 or 8 elements of one row, so that here, and only here on this level, a register holds a
 // row's elements as they lie, and activations need no other order. Looking entries up is most of the work:
-//   - Of a block the indices are brought to 16 bits and looked up one by one, and the bits of the signs are spread to
-//     masks, 32 at a time. Up to four columns are multiplied at once, and take the signs. For more, a block of some
-//     rows is unpacked to bytes, and all columns pass over it while it is in the L1 cache.
+//   - Of a block the indices, brought to 16 bits where they are not bytes, are looked up one by one, and the bits of the
+//     signs are spread to bytes, 32 at a time. Up to four columns are multiplied at once, and take the signs; what IQ1 has
+//     instead, shifts of 8 or 16 elements, meets the columns' sums of these. For more columns a block of some rows is
+//     unpacked to bytes, and all columns pass over it while it is in the L1 cache.
 //   - These bytes are w + offset, unsigned: 0 to 124 at the most, so that two products fit 16 bits. 32 products are a
 //     vpmaddubsw, a vpmaddwd by the scales and an add; with AVX-VNNI the last two are one. Sums begin at minus the
 //     offset times the scales times the sums of the activations, which is one more vpmaddwd a block.
@@ -31,17 +32,27 @@ struct block {
     float d;
 };
 
-// A block as its bits are read, before the codebook.
+// A block as its bits are read, before the codebook. A type has one of the two kinds of indices, and of scales.
 struct codes {
-    uint16_t index[64];   // of 4 or 8 elements
-    uint32_t signs[RUNS]; // a bit an element: it is negative; of IQ1 a byte of all ones for 8 elements: shifted down
-    __m128i scale;        // bytes s, of each 16 elements: they are multiplied by 2s + 1
+    const uint8_t *byte;   // indices of 4 or 8 elements that are bytes of the block
+    uint16_t index[64];    // others
+    uint32_t signs[RUNS];  // a bit an element: it is negative; of IQ1 a byte of all ones for 8 elements: shifted down
+    __m128i scale;         // bytes, of each 16 elements
+    uint32_t scales[RUNS]; // of each 32: int16, twice
+};
+
+// A block of 256 of a column.
+struct activations {
+    const int8_t *q;
+    const int16_t *sums;    // of each 16
+    const int16_t *eighths; // of each 8, where a type wants them
 };
 
 typedef void codes_fn(const uint8_t *b, struct codes *out);
-typedef __m256i entries_fn(const struct codes *c, int j); // what the book says of the 32 elements of run j
+typedef __m256i entries_fn(const struct codes *c, int j); // unsigned: what the book says of the 32 elements of run j
+typedef __m256i start_fn(const struct codes *c, struct activations x);
 typedef __m256i weights_fn(const struct codes *c, int j); // w + offset of these
-typedef float factor_fn(const uint8_t *b);
+typedef uint16_t half_fn(const uint8_t *b);
 
 // ---- indices, signs and scales
 
@@ -50,12 +61,19 @@ INLINE __m256i in_order(__m256i halves)
     return _mm256_permute4x64_epi64(halves, 0xd8);
 }
 
+// They are read one by one from memory: the compiler would take them out of registers.
+INLINE void store_indices(__m256i v, uint16_t index[16])
+{
+    _mm256_storeu_si256((__m256i *)index, v);
+    __asm__("" : "+m"(*(uint16_t(*)[16])index));
+}
+
 // 32 indices: low bytes and what lies above them, a byte each.
 INLINE void put_indices(__m256i low, __m256i high, uint16_t index[32])
 {
     const __m256i l = in_order(low), h = in_order(high);
-    _mm256_storeu_si256((__m256i *)index, _mm256_unpacklo_epi8(l, h));
-    _mm256_storeu_si256((__m256i *)(index + 16), _mm256_unpackhi_epi8(l, h));
+    store_indices(_mm256_unpacklo_epi8(l, h), index);
+    store_indices(_mm256_unpackhi_epi8(l, h), index + 16);
 }
 
 // The sign that is not stored makes their number even: bit 7 of each byte from the seven below it.
@@ -69,6 +87,18 @@ INLINE __m256i with_eighth_sign(__m256i seven)
     return _mm256_or_si256(seven, eighth);
 }
 
+// What products are multiplied by is 2s + 1: bytes s of each 16 elements, or words of each 32.
+INLINE __m128i odd_bytes(__m128i s)
+{
+    return _mm_or_si128(_mm_add_epi8(s, s), _mm_set1_epi8(1));
+}
+
+INLINE void put_scales(__m256i twice, uint32_t scales[RUNS])
+{
+    const __m256i odd = _mm256_or_si256(twice, _mm256_set1_epi32(1));
+    _mm256_storeu_si256((__m256i *)scales, _mm256_or_si256(odd, _mm256_slli_epi32(odd, 16)));
+}
+
 // Eight words: four times seven signs from the lowest bit on, and in the top four bits the scale of 32 elements.
 INLINE void take_signs_and_scales(__m256i words, struct codes *out)
 {
@@ -77,10 +107,7 @@ INLINE void take_signs_and_scales(__m256i words, struct codes *out)
     bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 2), _mm256_set1_epi32(127 << 16)));
     bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 3), _mm256_set1_epi32(127 << 24)));
     _mm256_storeu_si256((__m256i *)out->signs, with_eighth_sign(bytes));
-    const __m256i scale = _mm256_srli_epi32(words, 28);
-    const __m256i twice = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 8));
-    const __m128i pairs = _mm_packus_epi32(_mm256_castsi256_si128(twice), _mm256_extracti128_si256(twice, 1));
-    out->scale = pairs;
+    put_scales(_mm256_srli_epi32(words, 27), out->scales); // and a sign, where 1 is put
 }
 
 // Sixteen nibbles as bytes, the low one of a byte first.
@@ -93,20 +120,18 @@ INLINE __m128i nibbles_16(const uint8_t *p)
 INLINE void codes_iq2_xxs(const uint8_t *b, struct codes *out)
 {
     const __m256 first = _mm256_castsi256_ps(load_256(b + 2)), second = _mm256_castsi256_ps(load_256(b + 34));
-    const __m256i indices = in_order(_mm256_castps_si256(_mm256_shuffle_ps(first, second, 0x88)));
-    const __m256i words = in_order(_mm256_castps_si256(_mm256_shuffle_ps(first, second, 0xdd)));
-    put_indices(indices, _mm256_setzero_si256(), out->index);
-    take_signs_and_scales(words, out);
+    out->byte = b + 2;
+    take_signs_and_scales(in_order(_mm256_castps_si256(_mm256_shuffle_ps(first, second, 0xdd))), out);
 }
 
 INLINE void codes_iq2_xs(const uint8_t *b, struct codes *out)
 {
     const __m256i first = load_256(b + 2), second = load_256(b + 34), mask = _mm256_set1_epi16(511);
-    _mm256_storeu_si256((__m256i *)out->index, _mm256_and_si256(first, mask));
-    _mm256_storeu_si256((__m256i *)(out->index + 16), _mm256_and_si256(second, mask));
+    store_indices(_mm256_and_si256(first, mask), out->index);
+    store_indices(_mm256_and_si256(second, mask), out->index + 16);
     const __m256i seven = in_order(_mm256_packus_epi16(_mm256_srli_epi16(first, 9), _mm256_srli_epi16(second, 9)));
     _mm256_storeu_si256((__m256i *)out->signs, with_eighth_sign(seven));
-    out->scale = nibbles_16(b + 66);
+    out->scale = odd_bytes(nibbles_16(b + 66));
 }
 
 INLINE void codes_iq2_s(const uint8_t *b, struct codes *out)
@@ -116,13 +141,12 @@ INLINE void codes_iq2_s(const uint8_t *b, struct codes *out)
     high = _mm256_or_si256(high, _mm256_slli_epi32(high, 12));
     put_indices(load_256(b + 2), _mm256_and_si256(high, _mm256_set1_epi8(3)), out->index);
     memcpy(out->signs, b + 34, sizeof(out->signs));
-    out->scale = nibbles_16(b + 74);
+    out->scale = odd_bytes(nibbles_16(b + 74));
 }
 
 INLINE void codes_iq3_xxs(const uint8_t *b, struct codes *out)
 {
-    put_indices(load_256(b + 2), _mm256_setzero_si256(), out->index);
-    put_indices(load_256(b + 34), _mm256_setzero_si256(), out->index + 32);
+    out->byte = b + 2;
     take_signs_and_scales(load_256(b + 66), out);
 }
 
@@ -143,7 +167,7 @@ INLINE void codes_iq3_s(const uint8_t *b, struct codes *out)
     memcpy(out->signs, b + 74, sizeof(out->signs));
     const __m128i four = _mm_loadu_si32(b + 106), mask = _mm_set1_epi8(15);
     const __m128i eight = _mm_unpacklo_epi8(_mm_and_si128(four, mask), _mm_and_si128(_mm_srli_epi16(four, 4), mask));
-    out->scale = _mm_unpacklo_epi8(eight, eight);
+    put_scales(_mm256_cvtepu8_epi32(_mm_add_epi8(eight, eight)), out->scales);
 }
 
 // Of each word four times three bits from the lowest on, a byte each.
@@ -160,9 +184,7 @@ INLINE void codes_iq1_s(const uint8_t *b, struct codes *out)
     const __m256i words = _mm256_cvtepu16_epi32(load_128(b + 34)); // 4 x 3 bits of indices, a scale, and a sign
     put_indices(load_256(b + 2), spread_3(words), out->index);
     _mm256_storeu_si256((__m256i *)out->signs, _mm256_srai_epi32(_mm256_slli_epi32(words, 16), 31));
-    const __m256i scale = _mm256_and_si256(_mm256_srli_epi32(words, 12), _mm256_set1_epi32(7));
-    const __m256i twice = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 8));
-    out->scale = _mm_packus_epi32(_mm256_castsi256_si128(twice), _mm256_extracti128_si256(twice, 1));
+    put_scales(_mm256_and_si256(_mm256_srli_epi32(words, 11), _mm256_set1_epi32(14)), out->scales);
 }
 
 INLINE void codes_iq1_m(const uint8_t *b, struct codes *out)
@@ -171,27 +193,37 @@ INLINE void codes_iq1_m(const uint8_t *b, struct codes *out)
     put_indices(load_256(b), _mm256_and_si256(high, _mm256_set1_epi8(7)), out->index);
     _mm256_storeu_si256((__m256i *)out->signs, _mm256_cmpeq_epi8(_mm256_and_si256(high, sign), sign));
     const __m128i words = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)(b + 48)));
-    out->scale = _mm256_castsi256_si128(spread_3(_mm256_castsi128_si256(words)));
+    out->scale = odd_bytes(_mm256_castsi256_si128(spread_3(_mm256_castsi128_si256(words))));
 }
 
 // ---- the codebooks
 
-INLINE __m128i two_entries(const uint64_t *grid, const uint16_t *index)
-{
-    const __m128d low = _mm_load_sd((const double *)(grid + index[0]));
-    return _mm_castpd_si128(_mm_loadh_pd(low, (const double *)(grid + index[1])));
-}
-
-INLINE __m256i four_entries(const uint64_t *grid, const uint16_t *index)
-{
-    return _mm256_set_m128i(two_entries(grid, index + 2), two_entries(grid, index));
-}
-
-INLINE __m256i eight_entries(const uint32_t *grid, const uint16_t *index)
-{
-    return _mm256_setr_epi32((int)grid[index[0]], (int)grid[index[1]], (int)grid[index[2]], (int)grid[index[3]],
-                             (int)grid[index[4]], (int)grid[index[5]], (int)grid[index[6]], (int)grid[index[7]]);
-}
+// Entries of 4 bytes are read 16 at a time (behind the last one there is room, see gguf/dtype_iq.h): that takes an
+// operation less.
+#define LOOK_UP(of, index_t)                                                                                           \
+    INLINE __m128i two_##of(const uint64_t *grid, const index_t *index)                                                \
+    {                                                                                                                  \
+        const __m128d low = _mm_load_sd((const double *)(grid + index[0]));                                            \
+        return _mm_castpd_si128(_mm_loadh_pd(low, (const double *)(grid + index[1])));                                 \
+    }                                                                                                                  \
+    INLINE __m256i four_##of(const uint64_t *grid, const index_t *index)                                               \
+    {                                                                                                                  \
+        return _mm256_set_m128i(two_##of(grid, index + 2), two_##of(grid, index));                                     \
+    }                                                                                                                  \
+    INLINE __m128i pair_##of(const uint32_t *grid, const index_t *index)                                               \
+    {                                                                                                                  \
+        return _mm_unpacklo_epi32(_mm_loadu_si32(grid + index[0]), load_128(grid + index[1]));                         \
+    }                                                                                                                  \
+    INLINE __m128i two_pairs_##of(const uint32_t *grid, const index_t *index)                                          \
+    {                                                                                                                  \
+        return _mm_unpacklo_epi64(pair_##of(grid, index), pair_##of(grid, index + 2));                                 \
+    }                                                                                                                  \
+    INLINE __m256i eight_##of(const uint32_t *grid, const index_t *index)                                              \
+    {                                                                                                                  \
+        return _mm256_set_m128i(two_pairs_##of(grid, index + 4), two_pairs_##of(grid, index));                         \
+    }
+LOOK_UP(by_byte, uint8_t)
+LOOK_UP(by_index, uint16_t)
 
 INLINE __m256i with_signs(__m256i magnitudes, const uint32_t *signs, int offset)
 {
@@ -200,61 +232,57 @@ INLINE __m256i with_signs(__m256i magnitudes, const uint32_t *signs, int offset)
                            _mm256_sub_epi8(_mm256_set1_epi8((char)offset), negative));
 }
 
-// Nine more than eight times -1, 0 or 1, and one less or more.
+// Nine more than eight times -1, 0 or 1, and one less or more; of 0, 1 or 2.
 INLINE __m256i with_shifts(__m256i values, const uint32_t *down)
 {
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i by = _mm256_shuffle_epi8(broadcast_32(down), byte);
-    const __m256i eights = _mm256_slli_epi16(_mm256_add_epi8(values, _mm256_set1_epi8(1)), 3);
-    return _mm256_add_epi8(eights, _mm256_andnot_si256(by, _mm256_set1_epi8(2)));
+    return _mm256_add_epi8(_mm256_slli_epi16(values, 3), _mm256_andnot_si256(by, _mm256_set1_epi8(2)));
 }
 
-#define ENTRIES(name, grid, entries, per_run, offset)                                                                  \
+#define ENTRIES(name, grid, entries, at, per_run, offset)                                                              \
     INLINE __m256i entries_##name(const struct codes *c, int j)                                                        \
     {                                                                                                                  \
-        return entries(grid, c->index + (per_run)*j);                                                                  \
+        return entries(grid, c->at + (per_run)*j);                                                                     \
     }                                                                                                                  \
     INLINE __m256i weights_##name(const struct codes *c, int j)                                                        \
     {                                                                                                                  \
         return with_signs(entries_##name(c, j), &c->signs[j], offset);                                                 \
     }
-ENTRIES(iq2_xxs, iq2_xxs_grid, four_entries, 4, OFFSET_IQ2)
-ENTRIES(iq2_xs, iq2_xs_grid, four_entries, 4, OFFSET_IQ2)
-ENTRIES(iq2_s, iq2_s_grid, four_entries, 4, OFFSET_IQ2)
-ENTRIES(iq3_xxs, iq3_xxs_grid, eight_entries, 8, OFFSET_IQ3_XXS)
-ENTRIES(iq3_s, iq3_s_grid, eight_entries, 8, OFFSET_IQ3_S)
+ENTRIES(iq2_xxs, iq2_xxs_grid, four_by_byte, byte, 8, OFFSET_IQ2) // signs and a scale stand between them
+ENTRIES(iq2_xs, iq2_xs_grid, four_by_index, index, 4, OFFSET_IQ2)
+ENTRIES(iq2_s, iq2_s_grid, four_by_index, index, 4, OFFSET_IQ2)
+ENTRIES(iq3_xxs, iq3_xxs_grid, eight_by_byte, byte, 8, OFFSET_IQ3_XXS)
+ENTRIES(iq3_s, iq3_s_grid, eight_by_index, index, 8, OFFSET_IQ3_S)
+
+// 0, 1 or 2, of -1, 0 or 1.
+INLINE __m256i entries_iq1(const struct codes *c, int j)
+{
+    return _mm256_add_epi8(four_by_index(iq1_grid, c->index + 4 * j), _mm256_set1_epi8(1));
+}
 
 INLINE __m256i weights_iq1(const struct codes *c, int j)
 {
-    return with_shifts(four_entries(iq1_grid, c->index + 4 * j), &c->signs[j]);
+    return with_shifts(entries_iq1(c, j), &c->signs[j]);
 }
 
 // ---- what a block's integers are multiplied by
 
-INLINE float half_at_front(const uint8_t *b)
+INLINE uint16_t half_at_front(const uint8_t *b)
 {
     uint16_t half;
     memcpy(&half, b, sizeof(half));
-    return _cvtsh_ss(half);
-}
-
-INLINE float factor_eighth(const uint8_t *b)
-{
-    return half_at_front(b) * 0.125f;
-}
-
-INLINE float factor_quarter(const uint8_t *b)
-{
-    return half_at_front(b) * 0.25f;
+    return half;
 }
 
 // Four bits of d on top of each of four words of scales.
-INLINE float factor_iq1_m(const uint8_t *b)
+INLINE uint16_t half_iq1_m(const uint8_t *b)
 {
     uint64_t words;
     memcpy(&words, b + 48, sizeof(words));
-    const uint64_t d = (words >> 12 & 0xf) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) | (words >> 48 & 0xf000);
-    return _cvtsh_ss((uint16_t)d) * 0.125f;
+    words = words >> 12 & 0x000f000f000f000f;
+    words |= words >> 12;
+    return (uint16_t)(words | words >> 24);
 }
 
 // ---- a block of a row
@@ -263,30 +291,31 @@ INLINE float factor_iq1_m(const uint8_t *b)
 struct book {
     size_t bytes; // of a block
     int offset;
+    bool wide;  // a scale is of 32 elements, else of 16
+    float unit; // a block's factor is d times that
     codes_fn *codes;
-    entries_fn *entries; // magnitudes; NULL: signs are not apart (IQ1)
+    half_fn *half; // d
     weights_fn *weights;
-    factor_fn *factor;
+    // For few columns: magnitudes, and signs are apart. Or (IQ1) an eighth of the weights, and what comes to eight times
+    // their products.
+    entries_fn *entries;
+    start_fn *start;
 };
 
-INLINE void read_codes(const struct book *type, const uint8_t *b, struct codes *c)
+// The scale of run j beside the pairs of products: of its first 16 elements, of its last.
+INLINE __m256i scale_of_run(const struct book *type, const struct codes *c, int j)
 {
-    type->codes(b, c);
-    __asm__("" : "+m"(c->index)); // read one by one from memory: the compiler would take them out of registers
-    c->scale = _mm_add_epi8(_mm_add_epi8(c->scale, c->scale), _mm_set1_epi8(1));
-}
-
-// 2s + 1 of run j beside the pairs of products: of its first 16 elements, of its last.
-INLINE __m256i scale_of_run(const struct codes *c, int j)
-{
+    if (type->wide)
+        return broadcast_32(&c->scales[j]);
     const __m256i pick =
         _mm256_set_m128i(_mm_set1_epi16((short)(0x8001 + 2 * j)), _mm_set1_epi16((short)(0x8000 + 2 * j)));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(c->scale), pick);
 }
 
-INLINE __m256i start_of(const struct book *type, const struct codes *c)
+// Of each 16 elements.
+INLINE __m256i scales_16(bool wide, const struct codes *c)
 {
-    return _mm256_mullo_epi16(_mm256_cvtepu8_epi16(c->scale), _mm256_set1_epi16((short)-type->offset));
+    return wide ? load_256(c->scales) : _mm256_cvtepu8_epi16(c->scale);
 }
 
 INLINE void unpack(const struct book *type, const struct codes *c, struct block *out)
@@ -294,20 +323,15 @@ INLINE void unpack(const struct book *type, const struct codes *c, struct block 
     UNROLL
     for (int j = 0; j < RUNS; j++) {
         out->w[j] = type->weights(c, j);
-        out->scale[j] = scale_of_run(c, j);
+        out->scale[j] = scale_of_run(type, c, j);
     }
-    out->start = start_of(type, c);
+    out->start = _mm256_mullo_epi16(scales_16(type->wide, c), _mm256_set1_epi16((short)-type->offset));
 }
-
-// A block of 256 of a column.
-struct activations {
-    const int8_t *q;
-    const int16_t *sums;
-};
 
 INLINE struct activations activations_at(const struct matmul_args *a, int j, int64_t block)
 {
-    return (struct activations){q8_quants(a->x[j]) + block * SPAN, q8_sums(a->x[j], a->k) + block * Q8_SUMS};
+    return (struct activations){.q = q8_quants(a->x[j]) + block * SPAN,
+                                .sums = q8_sums(a->x[j], a->k) + block * Q8_SUMS};
 }
 
 INLINE void add_scaled(__m256i *sum, __m256i pairs, __m256i scale)
@@ -347,54 +371,125 @@ INLINE __m128 step(__m128i isum, __m128 d, __m128 da, __m128 chain)
     return _mm_fmadd_ps(_mm_mul_ps(_mm_cvtepi32_ps(isum), d), da, chain);
 }
 
-INLINE const uint8_t *block_at(const struct matmul_args *a, int row, int64_t block, size_t bytes)
+INLINE const uint8_t *row_at(const struct matmul_args *a, int row)
 {
-    return (const uint8_t *)a->w + (size_t)MIN(row, a->n_rows - 1) * a->w_stride + (size_t)block * bytes;
+    return (const uint8_t *)a->w + (size_t)MIN(row, a->n_rows - 1) * a->w_stride;
 }
 
-INLINE void prefetch(const uint8_t *p, size_t bytes)
+// Part i of n of some bytes.
+INLINE void prefetch(const uint8_t *p, size_t bytes, int i, int n)
 {
-    for (size_t i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+    const int lines = (int)((bytes + 63) / 64);
+    for (int line = i * lines / n; line < (i + 1) * lines / n; line++)
+        _mm_prefetch((const char *)p + 64 * line, _MM_HINT_T0);
 }
 
 // ---- few columns: four rows, a lane each
 
-// The products of a block with n columns as it is unpacked. Signs go to the activations: there nothing has to be taken
-// off again.
+// Sums of each 8 elements of all columns, in the scratch.
+INLINE int16_t *eighths_at(const struct matmul_args *a, int j, int64_t block)
+{
+    return (int16_t *)a->scratch + (j * (a->k / SPAN) + block) * (SPAN / 8);
+}
+
+static bool fits_eighths(const struct matmul_args *a)
+{
+    return (size_t)(a->n_x * a->k / 8) * sizeof(int16_t) <= SCRATCH_BYTES;
+}
+
+// A sum of eight bytes is read off their distances from -128.
+INLINE __m256i eighths_of(const int8_t *q)
+{
+    return _mm256_sad_epu8(_mm256_xor_si256(load_256(q), _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+}
+
+static void put_eighths(const struct matmul_args *a)
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int j = 0; j < a->n_x; j++)
+        for (int64_t at = 0; at < a->k; at += SPAN / 2) {
+            const int8_t *q = q8_quants(a->x[j]) + at;
+            const __m256i first = _mm256_packus_epi32(eighths_of(q), eighths_of(q + 32));
+            const __m256i last = _mm256_packus_epi32(eighths_of(q + 64), eighths_of(q + 96));
+            const __m256i sums = _mm256_permutevar8x32_epi32(_mm256_packus_epi32(first, last), order);
+            _mm256_storeu_si256((__m256i *)(eighths_at(a, j, 0) + at / 8),
+                                _mm256_sub_epi16(sums, _mm256_set1_epi16(8 * 128)));
+        }
+}
+
+// IQ1: isum = sum of scale * (8 w + s) . q, s = -1 or 1 by 16 or by 8 elements. The products are with w + 1; here is
+// the rest: the sum of scale * (s - 8) * sum(q).
+INLINE __m256i start_iq1_s(const struct codes *c, struct activations x)
+{
+    const __m256i down = load_256(c->signs);
+    const __m256i rest = _mm256_add_epi16(_mm256_add_epi16(down, down), _mm256_set1_epi16(1 - 8));
+    return _mm256_madd_epi16(_mm256_mullo_epi16(scales_16(true, c), rest), load_256(x.sums));
+}
+
+// A half of a block: scales of 16 times 8 elements, down where all bits are set, by the sums of these.
+INLINE __m256i start_of_eighths(__m128i scales, const uint32_t *down, const int16_t *sums)
+{
+    const __m128i sign = _mm_or_si128(load_128(down), _mm_set1_epi8(1));
+    return _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_sign_epi8(scales, sign)), load_256(sums));
+}
+
+INLINE __m256i start_iq1_m(const struct codes *c, struct activations x)
+{
+    const __m256i eights = _mm256_mullo_epi16(scales_16(false, c), _mm256_set1_epi16(-8));
+    const __m256i first = start_of_eighths(_mm_unpacklo_epi8(c->scale, c->scale), c->signs, x.eighths);
+    const __m256i last = start_of_eighths(_mm_unpackhi_epi8(c->scale, c->scale), c->signs + 4, x.eighths + 16);
+    return _mm256_add_epi32(_mm256_madd_epi16(eights, load_256(x.sums)), _mm256_add_epi32(first, last));
+}
+
+// Of 32 bits bit i: byte i, negative where it is set, else positive: what vpsignb wants, without a comparison.
+INLINE __m256i sign_of(const uint32_t *bits)
+{
+    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i own = _mm256_set1_epi64x((long long)0x8040201008040201);
+    const __m256i rest = _mm256_set1_epi64x(0x01406070787c7e7f); // to 128; of 128 itself one more than nothing
+    return _mm256_add_epi8(_mm256_and_si256(_mm256_shuffle_epi8(broadcast_32(bits), byte), own), rest);
+}
+
+// The products of a block with n columns as it is unpacked. Signs that are apart go to the activations: there nothing has
+// to be taken off again.
 INLINE void dots(const struct book *type, const struct codes *c, const struct activations *x, int n, __m256i sum[])
 {
     UNROLL
     for (int i = 0; i < n; i++)
-        sum[i] = type->entries ? _mm256_setzero_si256() : _mm256_madd_epi16(start_of(type, c), load_256(x[i].sums));
+        sum[i] = _mm256_setzero_si256();
     UNROLL
     for (int j = 0; j < RUNS; j++) {
-        const __m256i w = type->entries ? type->entries(c, j) : type->weights(c, j), scale = scale_of_run(c, j);
-        const __m256i sign = _mm256_or_si256(mask_of(&c->signs[j]), _mm256_set1_epi8(1));
+        const __m256i w = type->entries(c, j), scale = scale_of_run(type, c, j);
         UNROLL
         for (int i = 0; i < n; i++) {
             const __m256i q = load_256(x[i].q + 32 * j);
-            add_scaled(&sum[i], _mm256_maddubs_epi16(w, type->entries ? _mm256_sign_epi8(q, sign) : q), scale);
+            add_scaled(&sum[i], _mm256_maddubs_epi16(w, type->start ? q : _mm256_sign_epi8(q, sign_of(&c->signs[j]))),
+                       scale);
         }
     }
+    if (!type->start)
+        return;
+    UNROLL
+    for (int i = 0; i < n; i++)
+        sum[i] = _mm256_add_epi32(_mm256_slli_epi32(sum[i], 3), type->start(c, x[i]));
 }
 
 // Block i of four rows by n columns.
-INLINE void multiply_four(const struct matmul_args *a, const struct book *type, int row, int64_t i, int n,
-                          const uint8_t *after, __m128 chain[])
+INLINE void multiply_four(const struct matmul_args *a, const struct book *type, const uint8_t *const b[ROWS_FEW],
+                          int64_t i, int n, const uint8_t *after, __m128 chain[])
 {
     struct codes c[ROWS_FEW];
     __m256i sum[COLUMNS_FEW][ROWS_FEW], of_row[COLUMNS_FEW];
     struct activations x[COLUMNS_FEW];
-    float d[ROWS_FEW];
     UNROLL
-    for (int j = 0; j < n; j++)
+    for (int j = 0; j < n; j++) {
         x[j] = activations_at(a, j, i);
+        x[j].eighths = eighths_at(a, j, i);
+    }
+    UNROLL
     for (int r = 0; r < ROWS_FEW; r++) {
-        const uint8_t *b = block_at(a, row + r, i, type->bytes);
-        prefetch(after + (size_t)r * type->bytes, type->bytes);
-        read_codes(type, b, &c[r]);
-        d[r] = type->factor(b);
+        prefetch(after, ROWS_FEW * type->bytes, r, ROWS_FEW);
+        type->codes(b[r], &c[r]);
     }
     for (int r = 0; r < ROWS_FEW; r++) {
         dots(type, &c[r], x, n, of_row);
@@ -402,21 +497,30 @@ INLINE void multiply_four(const struct matmul_args *a, const struct book *type, 
         for (int j = 0; j < n; j++)
             sum[j][r] = of_row[j];
     }
+    const __m128i halves = _mm_setr_epi16((short)type->half(b[0]), (short)type->half(b[1]), (short)type->half(b[2]),
+                                          (short)type->half(b[3]), 0, 0, 0, 0);
+    const __m128 d = _mm_mul_ps(_mm_cvtph_ps(halves), _mm_set1_ps(type->unit));
     UNROLL
     for (int j = 0; j < n; j++)
-        chain[j] = step(add_lanes(sum[j]), _mm_loadu_ps(d), _mm_set1_ps(q8_scales(a->x[j], a->k)[i]), chain[j]);
+        chain[j] = step(add_lanes(sum[j]), d, _mm_set1_ps(q8_scales(a->x[j], a->k)[i]), chain[j]);
 }
 
 INLINE void multiply_few(const struct matmul_args *a, const struct book *type, int n)
 {
+    if (type->start == start_iq1_m)
+        put_eighths(a);
     for (int row = 0; row < a->n_rows; row += ROWS_FEW) {
         const uint8_t *after = matmul_rows_after(a, row, ROWS_FEW);
+        const uint8_t *b[ROWS_FEW] = {row_at(a, row), row_at(a, row + 1), row_at(a, row + 2), row_at(a, row + 3)};
         __m128 chain[COLUMNS_FEW];
         UNROLL
         for (int j = 0; j < n; j++)
             chain[j] = _mm_setzero_ps();
-        for (int64_t i = 0; i < a->k / SPAN; i++, after += ROWS_FEW * type->bytes)
-            multiply_four(a, type, row, i, n, after, chain);
+        for (int64_t i = 0; i < a->k / SPAN; i++, after += ROWS_FEW * type->bytes) {
+            multiply_four(a, type, b, i, n, after, chain);
+            for (int r = 0; r < ROWS_FEW; r++)
+                b[r] += type->bytes;
+        }
         for (int j = 0; j < n; j++) {
             float y[ROWS_FEW];
             _mm_storeu_ps(y, chain[j]);
@@ -478,11 +582,11 @@ INLINE void multiply_many(const struct matmul_args *a, const struct book *type, 
     const uint8_t *after = matmul_rows_after(a, row, ROWS);
     memset(m->chain, 0, (size_t)(n + AT_ONCE - 1) / AT_ONCE * sizeof(m->chain[0]));
     for (int64_t i = 0; i < a->k / SPAN; i++, after += ROWS * type->bytes) {
-        prefetch(after, ROWS * type->bytes);
+        prefetch(after, ROWS * type->bytes, 0, 1);
         for (int r = 0; r < rows; r++) {
-            const uint8_t *b = block_at(a, row + r, i, type->bytes);
-            read_codes(type, b, &m->codes[r]);
-            m->block[r].d = type->factor(b);
+            const uint8_t *b = row_at(a, row + r) + (size_t)i * type->bytes;
+            type->codes(b, &m->codes[r]);
+            m->block[r].d = _cvtsh_ss(type->half(b)) * type->unit;
         }
         for (int r = 0; r < rows; r++)
             unpack(type, &m->codes[r], &m->block[r]);
@@ -491,31 +595,36 @@ INLINE void multiply_many(const struct matmul_args *a, const struct book *type, 
     store_chains(a, first, n, m, row, rows);
 }
 
+INLINE void matmul_many(const struct matmul_args *a, const struct book *type)
+{
+    for (int row = 0; row < a->n_rows; row += ROWS)
+        for (int first = 0; first < a->n_x; first += COLUMNS_MAX)
+            multiply_many(a, type, row, first, MIN(COLUMNS_MAX, a->n_x - first));
+}
+
 INLINE void matmul(const struct matmul_args *a, const struct book *type)
 {
-    if (a->n_x == 1)
+    if (a->n_x > COLUMNS_FEW || !fits_eighths(a))
+        matmul_many(a, type);
+    else if (a->n_x == 1)
         multiply_few(a, type, 1);
     else if (a->n_x == 2)
         multiply_few(a, type, 2);
     else if (a->n_x == 3)
         multiply_few(a, type, 3);
-    else if (a->n_x == COLUMNS_FEW)
-        multiply_few(a, type, COLUMNS_FEW);
     else
-        for (int row = 0; row < a->n_rows; row += ROWS)
-            for (int first = 0; first < a->n_x; first += COLUMNS_MAX)
-                multiply_many(a, type, row, first, MIN(COLUMNS_MAX, a->n_x - first));
+        multiply_few(a, type, COLUMNS_FEW);
 }
 
-#define MATMUL(name, bytes, offset, codes, entries, weights, factor)                                                   \
+#define MATMUL(name, bytes, offset, wide, unit, codes, half, weights, ...)                                             \
     void ISA_FN(matmul_q8_##name)(const struct matmul_args *a)                                                         \
     {                                                                                                                  \
-        matmul(a, &(const struct book){bytes, offset, codes, entries, weights, factor});                               \
+        matmul(a, &(const struct book){bytes, offset, wide, unit, codes, half, weights, __VA_ARGS__});                 \
     }
-MATMUL(iq1_s, 50, OFFSET_IQ1, codes_iq1_s, NULL, weights_iq1, factor_eighth)
-MATMUL(iq1_m, 56, OFFSET_IQ1, codes_iq1_m, NULL, weights_iq1, factor_iq1_m)
-MATMUL(iq2_xxs, 66, OFFSET_IQ2, codes_iq2_xxs, entries_iq2_xxs, weights_iq2_xxs, factor_eighth)
-MATMUL(iq2_xs, 74, OFFSET_IQ2, codes_iq2_xs, entries_iq2_xs, weights_iq2_xs, factor_eighth)
-MATMUL(iq2_s, 82, OFFSET_IQ2, codes_iq2_s, entries_iq2_s, weights_iq2_s, factor_eighth)
-MATMUL(iq3_xxs, 98, OFFSET_IQ3_XXS, codes_iq3_xxs, entries_iq3_xxs, weights_iq3_xxs, factor_quarter)
-MATMUL(iq3_s, 110, OFFSET_IQ3_S, codes_iq3_s, entries_iq3_s, weights_iq3_s, half_at_front)
+MATMUL(iq1_s, 50, OFFSET_IQ1, true, 0.125f, codes_iq1_s, half_at_front, weights_iq1, entries_iq1, start_iq1_s)
+MATMUL(iq1_m, 56, OFFSET_IQ1, false, 0.125f, codes_iq1_m, half_iq1_m, weights_iq1, entries_iq1, start_iq1_m)
+MATMUL(iq2_xxs, 66, OFFSET_IQ2, true, 0.125f, codes_iq2_xxs, half_at_front, weights_iq2_xxs, entries_iq2_xxs, NULL)
+MATMUL(iq2_xs, 74, OFFSET_IQ2, false, 0.125f, codes_iq2_xs, half_at_front, weights_iq2_xs, entries_iq2_xs, NULL)
+MATMUL(iq2_s, 82, OFFSET_IQ2, false, 0.125f, codes_iq2_s, half_at_front, weights_iq2_s, entries_iq2_s, NULL)
+MATMUL(iq3_xxs, 98, OFFSET_IQ3_XXS, true, 0.25f, codes_iq3_xxs, half_at_front, weights_iq3_xxs, entries_iq3_xxs, NULL)
+MATMUL(iq3_s, 110, OFFSET_IQ3_S, true, 1.0f, codes_iq3_s, half_at_front, weights_iq3_s, entries_iq3_s, NULL)
