@@ -3,10 +3,11 @@
 // The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]. An
 // entry of a codebook is 4 or 8 elements of one row, so that here, and only here on this level, a register holds a
 // row's elements as they lie, and activations need no other order. Looking entries up is most of the work:
-//   - Of a block the indices, brought to 16 bits where they are not bytes, are looked up one by one, and the bits of the
-//     signs are spread to bytes, 32 at a time. Up to four columns are multiplied at once, and take the signs; what IQ1 has
-//     instead, shifts of 8 or 16 elements, meets the columns' sums of these. For more columns a block of some rows is
-//     unpacked to bytes, and all columns pass over it while it is in the L1 cache.
+//   - Of a block the indices, brought to 16 bits where they are not bytes, are looked up one by one, and the bits of
+//   the
+//     signs are spread to bytes, 32 at a time. Up to four columns are multiplied at once, and take the signs; what IQ1
+//     has instead, shifts of 8 or 16 elements, meets the columns' sums of these. For more columns a block of some rows
+//     is unpacked to bytes, and all columns pass over it while it is in the L1 cache.
 //   - These bytes are w + offset, unsigned: 0 to 124 at the most, so that two products fit 16 bits. 32 products are a
 //     vpmaddubsw, a vpmaddwd by the scales and an add; with AVX-VNNI the last two are one. Sums begin at minus the
 //     offset times the scales times the sums of the activations, which is one more vpmaddwd a block.
@@ -296,8 +297,8 @@ struct book {
     codes_fn *codes;
     half_fn *half; // d
     weights_fn *weights;
-    // For few columns: magnitudes, and signs are apart. Or (IQ1) an eighth of the weights, and what comes to eight times
-    // their products.
+    // For few columns: magnitudes, and signs are apart. Or (IQ1) an eighth of the weights, and what comes to eight
+    // times their products.
     entries_fn *entries;
     start_fn *start;
 };
@@ -450,8 +451,8 @@ INLINE __m256i sign_of(const uint32_t *bits)
     return _mm256_add_epi8(_mm256_and_si256(_mm256_shuffle_epi8(broadcast_32(bits), byte), own), rest);
 }
 
-// The products of a block with n columns as it is unpacked. Signs that are apart go to the activations: there nothing has
-// to be taken off again.
+// The products of a block with n columns as it is unpacked. Signs that are apart go to the activations: there nothing
+// has to be taken off again.
 INLINE void dots(const struct book *type, const struct codes *c, const struct activations *x, int n, __m256i sum[])
 {
     UNROLL
