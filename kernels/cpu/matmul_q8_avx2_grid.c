@@ -57,6 +57,18 @@ typedef uint16_t half_fn(const uint8_t *b);
 
 // ---- indices, signs and scales
 
+// Constants come from memory: left to itself the compiler makes them anew in each turn, by three instructions.
+static const uint64_t low_nibbles = 0x0f0f0f0f0f0f0f0f, seven_bits = 0x7f7f7f7f7f7f7f7f, ones = 0x0101010101010101;
+static const uint64_t own_bits = 0x8040201008040201; // of byte i bit i
+static const uint64_t to_128 = 0x01406070787c7e7f;   // what own_bits lack of 128; where it is nothing, 1
+
+INLINE __m256i repeated(const uint64_t *eight)
+{
+    __m256i v;
+    __asm__("vpbroadcastq %1, %0" : "=x"(v) : "m"(*eight));
+    return v;
+}
+
 INLINE __m256i in_order(__m256i halves)
 {
     return _mm256_permute4x64_epi64(halves, 0xd8);
@@ -82,9 +94,8 @@ INLINE __m256i with_eighth_sign(__m256i seven)
 {
     const __m256i odd = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-    const __m256i low = _mm256_and_si256(seven, _mm256_set1_epi8(15));
-    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(seven, 4), _mm256_set1_epi8(15));
-    const __m256i eighth = _mm256_xor_si256(_mm256_shuffle_epi8(odd, low), _mm256_shuffle_epi8(odd, high));
+    const __m256i folded = _mm256_xor_si256(seven, _mm256_srli_epi16(seven, 4));
+    const __m256i eighth = _mm256_shuffle_epi8(odd, _mm256_and_si256(folded, repeated(&low_nibbles)));
     return _mm256_or_si256(seven, eighth);
 }
 
@@ -103,10 +114,11 @@ INLINE void put_scales(__m256i twice, uint32_t scales[RUNS])
 // Eight words: four times seven signs from the lowest bit on, and in the top four bits the scale of 32 elements.
 INLINE void take_signs_and_scales(__m256i words, struct codes *out)
 {
-    __m256i bytes = _mm256_and_si256(words, _mm256_set1_epi32(127));
-    bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 1), _mm256_set1_epi32(127 << 8)));
-    bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 2), _mm256_set1_epi32(127 << 16)));
-    bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(words, 3), _mm256_set1_epi32(127 << 24)));
+    __m256i bytes = words;
+    UNROLL
+    for (int gap = 7; gap < 31; gap += 8) // what is above it moves up by one
+        bytes = _mm256_add_epi32(bytes, _mm256_and_si256(bytes, _mm256_set1_epi32((int)(~0u << gap))));
+    bytes = _mm256_and_si256(bytes, repeated(&seven_bits));
     _mm256_storeu_si256((__m256i *)out->signs, with_eighth_sign(bytes));
     put_scales(_mm256_srli_epi32(words, 27), out->scales); // and a sign, where 1 is put
 }
@@ -155,14 +167,13 @@ INLINE void codes_iq3_xxs(const uint8_t *b, struct codes *out)
 INLINE __m256i mask_of(const void *bits)
 {
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i own = _mm256_set1_epi64x((long long)0x8040201008040201);
-    const __m256i v = _mm256_shuffle_epi8(broadcast_32(bits), byte);
+    const __m256i own = repeated(&own_bits), v = _mm256_shuffle_epi8(broadcast_32(bits), byte);
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, own), own);
 }
 
 INLINE void codes_iq3_s(const uint8_t *b, struct codes *out)
 {
-    const __m256i one = _mm256_set1_epi8(1);
+    const __m256i one = repeated(&ones);
     put_indices(load_256(b + 2), _mm256_and_si256(mask_of(b + 66), one), out->index);
     put_indices(load_256(b + 34), _mm256_and_si256(mask_of(b + 70), one), out->index + 32);
     memcpy(out->signs, b + 74, sizeof(out->signs));
@@ -259,7 +270,7 @@ ENTRIES(iq3_s, iq3_s_grid, eight_by_index, index, 8, OFFSET_IQ3_S)
 // 0, 1 or 2, of -1, 0 or 1.
 INLINE __m256i entries_iq1(const struct codes *c, int j)
 {
-    return _mm256_add_epi8(four_by_index(iq1_grid, c->index + 4 * j), _mm256_set1_epi8(1));
+    return _mm256_add_epi8(four_by_index(iq1_grid, c->index + 4 * j), repeated(&ones));
 }
 
 INLINE __m256i weights_iq1(const struct codes *c, int j)
@@ -442,13 +453,14 @@ INLINE __m256i start_iq1_m(const struct codes *c, struct activations x)
     return _mm256_add_epi32(_mm256_madd_epi16(eights, load_256(x.sums)), _mm256_add_epi32(first, last));
 }
 
-// Of 32 bits bit i: byte i, negative where it is set, else positive: what vpsignb wants, without a comparison.
-INLINE __m256i sign_of(const uint32_t *bits)
+// Of run j's 32 bits bit i: byte i, negative where it is set, else positive: what vpsignb wants, without a comparison.
+// Four runs share a load.
+INLINE __m256i sign_of(const struct codes *c, int j)
 {
+    const __m256i four = _mm256_broadcastsi128_si256(load_128(c->signs + (j & ~3)));
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i own = _mm256_set1_epi64x((long long)0x8040201008040201);
-    const __m256i rest = _mm256_set1_epi64x(0x01406070787c7e7f); // to 128; of 128 itself one more than nothing
-    return _mm256_add_epi8(_mm256_and_si256(_mm256_shuffle_epi8(broadcast_32(bits), byte), own), rest);
+    const __m256i v = _mm256_shuffle_epi8(four, _mm256_add_epi8(byte, _mm256_set1_epi8((char)(4 * (j & 3)))));
+    return _mm256_add_epi8(_mm256_and_si256(v, repeated(&own_bits)), repeated(&to_128));
 }
 
 // The products of a block with n columns as it is unpacked. Signs that are apart go to the activations: there nothing
@@ -464,8 +476,7 @@ INLINE void dots(const struct book *type, const struct codes *c, const struct ac
         UNROLL
         for (int i = 0; i < n; i++) {
             const __m256i q = load_256(x[i].q + 32 * j);
-            add_scaled(&sum[i], _mm256_maddubs_epi16(w, type->start ? q : _mm256_sign_epi8(q, sign_of(&c->signs[j]))),
-                       scale);
+            add_scaled(&sum[i], _mm256_maddubs_epi16(w, type->start ? q : _mm256_sign_epi8(q, sign_of(c, j))), scale);
         }
     }
     if (!type->start)
