@@ -98,11 +98,11 @@ static void make(struct grid_neighbours *g, const void *values, int n_points, in
         list_nearest(g, &m, pattern);
 }
 
-#define NEIGHBOURS(name)                                                                                               \
+#define NEIGHBOURS(name, n_points)                                                                                     \
     static struct grid_neighbours table_##name;                                                                        \
     static void make_##name(void)                                                                                      \
     {                                                                                                                  \
-        make(&table_##name, name##_grid, (int)COUNT_OF(name##_grid), (int)sizeof name##_grid[0]);                      \
+        make(&table_##name, name##_grid, n_points, (int)sizeof name##_grid[0]);                                        \
     }                                                                                                                  \
     const struct grid_neighbours *neighbours_##name(void)                                                              \
     {                                                                                                                  \
@@ -110,9 +110,9 @@ static void make(struct grid_neighbours *g, const void *values, int n_points, in
         pthread_once(&once, make_##name);                                                                              \
         return &table_##name;                                                                                          \
     }
-NEIGHBOURS(iq2_xxs)
-NEIGHBOURS(iq2_xs)
-NEIGHBOURS(iq2_s)
-NEIGHBOURS(iq3_xxs)
-NEIGHBOURS(iq3_s)
-NEIGHBOURS(iq1)
+NEIGHBOURS(iq2_xxs, 256)
+NEIGHBOURS(iq2_xs, 512)
+NEIGHBOURS(iq2_s, 1024)
+NEIGHBOURS(iq3_xxs, 256)
+NEIGHBOURS(iq3_s, 512)
+NEIGHBOURS(iq1, 2048)
