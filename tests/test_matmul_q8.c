@@ -530,28 +530,20 @@ Test(matmul_q8, rows_longer_than_what_scratch_holds_of_their_columns)
     }
 }
 
-// What is kept in order of one column has room for so many blocks alone.
-Test(matmul_q8, rows_longer_than_what_scratch_holds_of_one_column)
-{
-    struct random r = seeded("matmul_q8 longest rows");
-    EACH_TYPE(type)
-    {
-        struct call c = call_new(&r, type, RANDOM, 256 * 1153, 2, 1);
-        check_levels(&c);
-        call_free(&c);
-    }
-}
-
-// Nor do the sums of each eight elements of a few fit.
+// What is kept in order of one column has room for so many blocks alone, and so have sums of each eight elements of four.
 Test(matmul_q8, rows_longer_than_what_scratch_holds_of_few_columns)
 {
-    struct random r = seeded("matmul_q8 longest rows, four columns");
-    EACH_TYPE(type)
-    {
-        struct call c = call_new(&r, type, RANDOM, 256 * 2305, 2, 4);
-        check_levels(&c);
-        call_free(&c);
-    }
+    static const struct {
+        int blocks, n_x;
+    } longer[] = {{1153, 1}, {2305, 4}};
+    struct random r = seeded("matmul_q8 longest rows");
+    for (size_t i = 0; i < COUNT_OF(longer); i++)
+        EACH_TYPE(type)
+        {
+            struct call c = call_new(&r, type, RANDOM, 256 * longer[i].blocks, 2, longer[i].n_x);
+            check_levels(&c);
+            call_free(&c);
+        }
 }
 
 // So many columns that a part of k alone passes with them, and more rows than wait for the next part together.

@@ -4,10 +4,9 @@
 // entry of a codebook is 4 or 8 elements of one row, so that here, and only here on this level, a register holds a
 // row's elements as they lie, and activations need no other order. Looking entries up is most of the work:
 //   - Of a block the indices, brought to 16 bits where they are not bytes, are looked up one by one, and the bits of
-//   the
-//     signs are spread to bytes, 32 at a time. Up to four columns are multiplied at once, and take the signs; what IQ1
-//     has instead, shifts of 8 or 16 elements, meets the columns' sums of these. For more columns a block of some rows
-//     is unpacked to bytes, and all columns pass over it while it is in the L1 cache.
+//     signs are spread to bytes, 32 at a time. Up to four columns are multiplied at once, and take the signs; the
+//     shifts that IQ1 has instead, of 8 or of 32 elements, meet sums of the columns. For more columns a block of some
+//     rows is unpacked to bytes, and all columns pass over it while it is in the L1 cache.
 //   - These bytes are w + offset, unsigned: 0 to 124 at the most, so that two products fit 16 bits. 32 products are a
 //     vpmaddubsw, a vpmaddwd by the scales and an add; with AVX-VNNI the last two are one. Sums begin at minus the
 //     offset times the scales times the sums of the activations, which is one more vpmaddwd a block.
@@ -404,6 +403,7 @@ INLINE int16_t *eighths_at(const struct matmul_args *a, int j, int64_t block)
     return (int16_t *)a->scratch + (j * (a->k / SPAN) + block) * (SPAN / 8);
 }
 
+// Asked for every type, though IQ1_M alone has them: no model has rows so long that they do not fit.
 static bool fits_eighths(const struct matmul_args *a)
 {
     return (size_t)(a->n_x * a->k / 8) * sizeof(int16_t) <= SCRATCH_BYTES;
