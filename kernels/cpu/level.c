@@ -22,15 +22,6 @@
 #define IN_TILES_avxvnni NULL
 #define IN_TILES_avx512 matmul_q8_in_tiles_avx512
 
-// What was measured: AMX on Emerald Rapids, AVX2 on Zen 3, AVX-512 on Zen 4.
-#define READING_scalar READING_BY_ROW
-#define READING_neon READING_BY_ROW
-#define READING_dotprod READING_BY_ROW
-#define READING_i8mm READING_BY_ROW
-#define READING_avx2 READING_STREAMS
-#define READING_avxvnni READING_STREAMS
-#define READING_avx512 READING_ASKED
-
 // Of weights in an item: of streams each is a fourth to a sixteenth of it.
 enum { ITEM_BY_ROW = 96 << 10, ITEM_STREAMS = 320 << 10 };
 

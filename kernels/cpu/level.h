@@ -9,6 +9,17 @@
 #define ISA_PASTE(name, isa) ISA_PASTE_(name, isa)
 #define ISA_FN(name) ISA_PASTE(name, QUERN_ISA)
 
+// How a level's CPUs read weights best (enum reading), as measured: AVX2 on Zen 3, AVX-512 on Zen 4. One that reads streams is
+// told by the CPU how; one that reads by row always does.
+#define READING_scalar READING_BY_ROW
+#define READING_neon READING_BY_ROW
+#define READING_dotprod READING_BY_ROW
+#define READING_i8mm READING_BY_ROW
+#define READING_avx2 READING_STREAMS
+#define READING_avxvnni READING_STREAMS
+#define READING_avx512 READING_ASKED
+#define ALWAYS_BY_ROW (ISA_FN(READING) == READING_BY_ROW)
+
 // What the files of a level offer to level.c, which gathers them into `const struct kernels kernels_<isa>`; what each
 // does is said in kernels.h.
 extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];    // matmul_q8_<family>.c

@@ -173,7 +173,7 @@ static bool is_16_bits(enum dtype type)
 static bool is_packed(const struct matmul_args *a)
 {
     if (!PACKS_ALL)
-        return is_16_bits(a->type) && reads_streams(a->reading);
+        return !ALWAYS_BY_ROW && is_16_bits(a->type) && reads_streams(a->reading);
     return a->type != DT_F32 || a->n_x > 8 * TILE_COLS;
 }
 

@@ -58,16 +58,16 @@ struct tile {
     struct lanes *to;         // [TILE_ROWS * TILE_COLS]: of row r and column c at r * TILE_COLS + c
 };
 
-// One step of LANES elements, for the parts [first, end) of the lanes.
-INLINE void tile_step(enum dtype type, int cols, int first, int end, const char *const w[TILE_ROWS],
+// One step of LANES elements, for `parts` parts of the lanes from `first` on: the compiler knows how many, not which.
+INLINE void tile_step(enum dtype type, int cols, int first, int parts, const char *const w[TILE_ROWS],
                       const float *const x[TILE_COLS], int64_t at, vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
-    UNROLL for (int p = first; p < end; p++) {
+    UNROLL for (int p = 0; p < parts; p++) {
         vec column[TILE_COLS];
         UNROLL for (int c = 0; c < cols; c++)
-            column[c] = vec_load(x[c] + at + p * VEC);
+            column[c] = vec_load(x[c] + at + (first + p) * VEC);
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            vec weight = weight_load(type, w[r] + (size_t)(at + p * VEC) * weight_bytes(type));
+            vec weight = weight_load(type, w[r] + (size_t)(at + (first + p) * VEC) * weight_bytes(type));
             UNROLL for (int c = 0; c < cols; c++)
                 sums[r][c][p] = vec_fma(weight, column[c], sums[r][c][p]);
         }
@@ -75,7 +75,7 @@ INLINE void tile_step(enum dtype type, int cols, int first, int end, const char 
 }
 
 // The last t->k - at < LANES elements, padded with zeros.
-INLINE void tile_tail(enum dtype type, int cols, int first, int end, const struct tile *t, int64_t at,
+INLINE void tile_tail(enum dtype type, int cols, int first, int parts, const struct tile *t, int64_t at,
                       vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
     float weights[TILE_ROWS][LANES], columns[TILE_COLS][LANES] = {{0}};
@@ -89,12 +89,12 @@ INLINE void tile_tail(enum dtype type, int cols, int first, int end, const struc
         memcpy(columns[c], t->x[c] + at, (size_t)(t->k - at) * sizeof(float));
         x[c] = columns[c];
     }
-    tile_step(DT_F32, cols, first, end, w, x, 0, sums);
+    tile_step(DT_F32, cols, first, parts, w, x, 0, sums);
 }
 
 // Steps from `from` to `end` by whole lines, while as much of the rows at `ahead` is fetched, into L1 or L2 (level; 0: nothing
 // is). Returns where it ends.
-INLINE int64_t tile_lines(enum dtype type, int cols, int first, int last, const struct tile *t, int64_t from, int64_t end,
+INLINE int64_t tile_lines(enum dtype type, int cols, int first, int parts, const struct tile *t, int64_t from, int64_t end,
                           const char *const ahead[TILE_ROWS], int level, vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
     const int64_t line = FETCH_LINE / (int64_t)weight_bytes(type);
@@ -106,38 +106,35 @@ INLINE int64_t tile_lines(enum dtype type, int cols, int first, int last, const 
             else
                 __builtin_prefetch(ahead[r] + (size_t)(at - from) * weight_bytes(type), 0, 2);
         UNROLL for (int64_t i = 0; i < line; i += LANES)
-            tile_step(type, cols, first, last, t->w, t->x, at + i, sums);
+            tile_step(type, cols, first, parts, t->w, t->x, at + i, sums);
     }
     return at;
 }
 
 // Steps through rows that come from memory: while what is `distance` bytes on is fetched, then while the next rows' start is.
-INLINE int64_t tile_fetch(enum dtype type, int cols, int first, int end, const struct tile *t, int distance, int level,
+INLINE int64_t tile_fetch(enum dtype type, int cols, int first, int parts, const struct tile *t, int distance, int level,
                           vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
     const char *ahead[TILE_ROWS];
     for (int r = 0; r < TILE_ROWS; r++)
         ahead[r] = t->w[r] + distance;
     const int64_t turn = MAX(t->k - distance / (int64_t)weight_bytes(type), 0);
-    const int64_t at = tile_lines(type, cols, first, end, t, 0, turn, ahead, level, sums);
-    return tile_lines(type, cols, first, end, t, at, t->k, t->next, MAX(level, 1), sums);
+    const int64_t at = tile_lines(type, cols, first, parts, t, 0, turn, ahead, level, sums);
+    return tile_lines(type, cols, first, parts, t, at, t->k, t->next, MAX(level, 1), sums);
 }
 
-INLINE int64_t tile_stream(enum dtype type, int cols, int first, int end, const struct tile *t,
+INLINE int64_t tile_stream(enum dtype type, int cols, int first, int parts, const struct tile *t,
                            vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
-    switch (t->reading) {
-    case READING_BY_ROW:
-        return tile_fetch(type, cols, first, end, t, FETCH_AHEAD, 1, sums);
-    case READING_ASKED:
-        return tile_fetch(type, cols, first, end, t, FETCH_STREAM, 2, sums);
-    default:
-        return tile_fetch(type, cols, first, end, t, FETCH_HEADS, 0, sums);
-    }
+    if (ALWAYS_BY_ROW || t->reading == READING_BY_ROW)
+        return tile_fetch(type, cols, first, parts, t, FETCH_AHEAD, 1, sums);
+    if (t->reading == READING_ASKED)
+        return tile_fetch(type, cols, first, parts, t, FETCH_STREAM, 2, sums);
+    return tile_fetch(type, cols, first, parts, t, FETCH_HEADS, 0, sums);
 }
 
-// The sums with all of t->k added, for the parts [first, end) of the lanes.
-INLINE void tile_run(enum dtype type, int cols, int first, int end, const struct tile *t)
+// The sums with all of t->k added, for `parts` parts of the lanes from `first` on.
+INLINE void tile_run(enum dtype type, int cols, int first, int parts, const struct tile *t)
 {
     vec sums[TILE_ROWS][TILE_COLS][PARTS];
     const char *w[TILE_ROWS];
@@ -146,19 +143,19 @@ INLINE void tile_run(enum dtype type, int cols, int first, int end, const struct
         w[r] = t->w[r];
         UNROLL for (int c = 0; c < cols; c++) {
             x[c] = t->x[c];
-            UNROLL for (int p = first; p < end; p++)
-                sums[r][c][p] = t->from ? t->from[r * TILE_COLS + c].part[p] : (vec){0};
+            UNROLL for (int p = 0; p < parts; p++)
+                sums[r][c][p] = t->from ? t->from[r * TILE_COLS + c].part[first + p] : (vec){0};
         }
     }
-    int64_t at = t->next[0] ? tile_stream(type, cols, first, end, t, sums) : 0;
+    int64_t at = t->next[0] ? tile_stream(type, cols, first, parts, t, sums) : 0;
     for (; at + LANES <= t->k; at += LANES)
-        tile_step(type, cols, first, end, w, x, at, sums);
+        tile_step(type, cols, first, parts, w, x, at, sums);
     if (at < t->k)
-        tile_tail(type, cols, first, end, t, at, sums);
+        tile_tail(type, cols, first, parts, t, at, sums);
     UNROLL for (int r = 0; r < TILE_ROWS; r++)
         UNROLL for (int c = 0; c < cols; c++)
-            UNROLL for (int p = first; p < end; p++)
-                t->to[r * TILE_COLS + c].part[p] = sums[r][c][p];
+            UNROLL for (int p = 0; p < parts; p++)
+                t->to[r * TILE_COLS + c].part[first + p] = sums[r][c][p];
 }
 
 // All lanes at once where the registers hold their sums, else a part after the other.
@@ -168,8 +165,8 @@ INLINE void tile_cols(enum dtype type, int cols, const struct tile *t)
         tile_run(type, cols, 0, PARTS, t);
         return;
     }
-    UNROLL for (int p = 0; p < PARTS; p++)
-        tile_run(type, cols, p, p + 1, t);
+    for (int p = 0; p < (int)PARTS; p++)
+        tile_run(type, cols, p, 1, t);
 }
 
 // A function for each kind of tile and type of weights: `run` with the number of columns known to the compiler.
