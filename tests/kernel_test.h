@@ -19,6 +19,7 @@ enum { SEED = 20240817, POISON = 0xa5 };
 
 struct random {
     uint64_t state;
+    double normal; // the second of a pair, where it is not 0
 };
 
 static inline uint64_t random_u64(struct random *r)
@@ -39,9 +40,21 @@ static inline double random_unit(struct random *r)
     return (double)(random_u64(r) >> 11) * 0x1p-53;
 }
 
+// Marsaglia's polar method: a point within the circle gives two, by one logarithm, which under an emulator is what counts.
 static inline float random_normal(struct random *r)
 {
-    return (float)(sqrt(-2 * log(1 - random_unit(r))) * cos(2 * M_PI * random_unit(r)));
+    double x = r->normal, y, square;
+    r->normal = 0;
+    if (x != 0)
+        return (float)x;
+    do {
+        x = 2 * random_unit(r) - 1;
+        y = 2 * random_unit(r) - 1;
+        square = x * x + y * y;
+    } while (square >= 1 || square == 0);
+    const double factor = sqrt(-2 * log(square) / square);
+    r->normal = y * factor;
+    return (float)(x * factor);
 }
 
 static inline float float_of_bits(uint32_t bits)
@@ -54,7 +67,7 @@ static inline float float_of_bits(uint32_t bits)
 static inline struct random seeded(const char *test)
 {
     printf("%s: seed %d\n", test, SEED);
-    return (struct random){SEED};
+    return (struct random){.state = SEED};
 }
 
 // ---- buffers

@@ -209,6 +209,12 @@ static void multiply_in_two(const struct kernels *k, const struct matmul_args *a
     k->matmul_q8[a->type](&rest);
 }
 
+// Plain C and NEON look neither at how weights are to be read nor at what an addition costs.
+static bool takes_notice(const struct kernels *k)
+{
+    return reads_streams(k->reading) || k->in_tiles;
+}
+
 // How weights are read changes no bit.
 static void read_otherwise(const struct kernels *k, struct matmul_args a, struct guarded out)
 {
@@ -281,9 +287,11 @@ static void run(const struct kernels *k, const struct call *c, int first, int n_
     } else {
         k->matmul_q8[c->type](&a);
     }
-    if (n_x <= FEW)
-        read_otherwise(k, a, out);
-    multiply_otherwise(k, a, out);
+    if (takes_notice(k)) {
+        if (n_x <= FEW)
+            read_otherwise(k, a, out);
+        multiply_otherwise(k, a, out);
+    }
     for (int j = 0; j < n_x; j++) {
         memcpy(y + (size_t)j * (size_t)c->n_rows, columns[j], (size_t)c->n_rows * sizeof(float));
         for (size_t i = (size_t)c->n_rows * sizeof(float); i < stride * sizeof(float); i++)

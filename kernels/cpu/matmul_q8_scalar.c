@@ -1,5 +1,6 @@
 // The 8-bit matmul in plain C: it defines what every other level must give, bit for bit. The order of the floats is set down
-// in kernels.h; here it is carried out, one output after another.
+// in kernels.h; here it is carried out, row by row: 256 elements are unpacked once, and each column adds its product of them to
+// its output.
 //
 // Each type unpacks a block into whole numbers, its offset (8 in Q4_0, 32 in Q6_K ..) taken off. The layouts are described
 // in gguf/dtype.c and gguf/dtype_iq.c, and written down here a second time on purpose: the tests hold the one against the
@@ -278,29 +279,38 @@ static void unpack_tq2_0(const uint8_t *b, struct block256 *o)
 
 typedef void unpack256_fn(const uint8_t *block, struct block256 *out);
 
-static float dot256(unpack256_fn *unpack, bool mins, size_t bytes, const uint8_t *w, const void *x, int64_t k)
+// What block i adds to an output, but for the column's own scale.
+static float product256(const struct block256 *b, bool mins, const void *x, int64_t k, int64_t i)
 {
-    const int8_t *q = q8_quants(x);
-    const int16_t *sums = q8_sums(x, k);
-    const float *da = q8_scales(x, k);
-    float d_sum = 0;
-    for (int64_t i = 0; i < k / 256; i++) {
-        struct block256 b;
-        unpack(w + (size_t)i * bytes, &b);
-        int32_t isum = 0, msum = 0;
-        for (int s = 0; s < 16; s++) {
-            int32_t dot = 0;
-            for (int e = 16 * s; e < 16 * s + 16; e++)
-                dot += b.w[e] * q[i * 256 + e];
-            isum += b.scale[s] * dot;
-            msum += b.min[s] * sums[i * 16 + s];
-        }
-        float s = (float)isum * b.d;
-        if (mins)
-            s = fmaf(-(float)msum, b.m, s);
-        d_sum = fmaf(s, da[i], d_sum);
+    const int8_t *q = q8_quants(x) + i * 256;
+    const int16_t *sums = q8_sums(x, k) + i * 16;
+    int32_t isum = 0, msum = 0;
+    for (int s = 0; s < 16; s++) {
+        int32_t dot = 0;
+        for (int e = 16 * s; e < 16 * s + 16; e++)
+            dot += b->w[e] * q[e];
+        isum += b->scale[s] * dot;
+        msum += b->min[s] * sums[s];
     }
-    return d_sum;
+    float s = (float)isum * b->d;
+    return mins ? fmaf(-(float)msum, b->m, s) : s;
+}
+
+static void add_scaled(const struct matmul_args *a, int r, int j, int64_t i, float product)
+{
+    a->y[j][r] = fmaf(product, q8_scales(a->x[j], a->k)[i], i ? a->y[j][r] : 0);
+}
+
+static void matmul256(const struct matmul_args *a, unpack256_fn *unpack, bool mins)
+{
+    const size_t bytes = (size_t)dtype_info[a->type].bytes;
+    for (int r = 0; r < a->n_rows; r++)
+        for (int64_t i = 0; i < a->k / 256; i++) {
+            struct block256 b;
+            unpack((const uint8_t *)a->w + (size_t)r * a->w_stride + (size_t)i * bytes, &b);
+            for (int j = 0; j < a->n_x; j++)
+                add_scaled(a, r, j, i, product256(&b, mins, a->x[j], a->k, i));
+        }
 }
 
 // ---- blocks of 32
@@ -360,31 +370,6 @@ static void unpack_mxfp4(const uint8_t *b, struct block32 *o)
         o->w[i] = fp4_values[nibble(b + 1, i)];
 }
 
-typedef void unpack32_fn(const uint8_t *block, struct block32 *out);
-
-static float dot32(unpack32_fn *unpack, bool mins, size_t bytes, const uint8_t *w, const void *x, int64_t k)
-{
-    const int8_t *q = q8_quants(x);
-    const int16_t *sums = q8_sums(x, k);
-    const float *da = q8_scales(x, k);
-    float d_sum = 0;
-    for (int64_t i = 0; i < q8_blocks(k); i++) {
-        float s = 0;
-        for (int64_t j = i * 8; j < MIN(i * 8 + 8, k / 32); j++) {
-            struct block32 b;
-            unpack(w + (size_t)j * bytes, &b);
-            int32_t isum = 0;
-            for (int e = 0; e < 32; e++)
-                isum += b.w[e] * q[j * 32 + e];
-            s = fmaf((float)isum, b.d, s);
-            if (mins)
-                s = fmaf((float)(sums[2 * j] + sums[2 * j + 1]), b.m, s);
-        }
-        d_sum = fmaf(s, da[i], d_sum);
-    }
-    return d_sum;
-}
-
 // ---- larger blocks, and smaller factors: runs of 32 elements that share a factor with others, or of 16
 
 // Run j of the row.
@@ -416,74 +401,81 @@ static void run_nvfp4(const uint8_t *row, int64_t j, struct block32 *o)
         o->w[e] = fp4_values[b[4 + j % 4 * 8 + e % 8] >> e / 8 * 4 & 15];
 }
 
-static float dot_runs(run_fn *unpack, int run, const uint8_t *w, const void *x, int64_t k)
+enum { RUNS_MOST = 16 }; // in 256 elements
+
+// What the n runs of `run` elements from b on, the first of them run j of the row, add to an output, but for the column's
+// own scale.
+static float product_runs(const struct block32 *b, int run, int n, bool mins, const void *x, int64_t k, int64_t j)
 {
-    const int8_t *q = q8_quants(x);
-    const float *da = q8_scales(x, k);
-    float d_sum = 0;
-    for (int64_t i = 0; i < q8_blocks(k); i++) {
-        float s = 0;
-        for (int64_t j = i * (256 / run); j < MIN((i + 1) * (256 / run), k / run); j++) {
-            struct block32 b;
-            unpack(w, j, &b);
-            int32_t isum = 0;
-            for (int e = 0; e < run; e++)
-                isum += b.w[e] * q[j * run + e];
-            s = fmaf((float)isum, b.d, s);
-        }
-        d_sum = fmaf(s, da[i], d_sum);
+    const int8_t *q = q8_quants(x) + j * run;
+    const int16_t *sums = q8_sums(x, k) + j * run / Q8_SUMS;
+    float s = 0;
+    for (int i = 0; i < n; i++, b++, q += run) {
+        int32_t isum = 0;
+        for (int e = 0; e < run; e++)
+            isum += b->w[e] * q[e];
+        s = fmaf((float)isum, b->d, s);
+        if (mins)
+            s = fmaf((float)(sums[2 * i] + sums[2 * i + 1]), b->m, s);
     }
-    return d_sum;
+    return s;
+}
+
+static void matmul_runs(const struct matmul_args *a, run_fn *unpack, int run, bool mins)
+{
+    const int64_t each = Q8_BLOCK / run;
+    for (int r = 0; r < a->n_rows; r++)
+        for (int64_t i = 0; i < q8_blocks(a->k); i++) {
+            const int n = (int)MIN(each, a->k / run - i * each);
+            struct block32 b[RUNS_MOST];
+            for (int e = 0; e < n; e++)
+                unpack((const uint8_t *)a->w + (size_t)r * a->w_stride, i * each + e, b + e);
+            for (int j = 0; j < a->n_x; j++)
+                add_scaled(a, r, j, i, product_runs(b, run, n, mins, a->x[j], a->k, i * each));
+        }
 }
 
 // ---- the functions of the level
 
-#define EACH_OUTPUT(a, DOT)                                                                                            \
-    for (int j = 0; j < (a)->n_x; j++)                                                                                 \
-        for (int r = 0; r < (a)->n_rows; r++) {                                                                        \
-            const uint8_t *row = (const uint8_t *)(a)->w + (size_t)r * (a)->w_stride;                                  \
-            (a)->y[j][r] = DOT;                                                                                        \
-        }
-
-#define MATMUL256(name, NAME, mins)                                                                                    \
+#define MATMUL256(name, mins)                                                                                          \
     static void matmul_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \
-        size_t bytes = (size_t)dtype_info[DT_##NAME].bytes;                                                            \
-        EACH_OUTPUT(a, dot256(unpack_##name, mins, bytes, row, a->x[j], a->k))                                         \
+        matmul256(a, unpack_##name, mins);                                                                             \
     }
 
+#define MATMUL_RUNS(name, run, mins)                                                                                   \
+    static void matmul_##name(const struct matmul_args *a)                                                             \
+    {                                                                                                                  \
+        matmul_runs(a, run_##name, run, mins);                                                                         \
+    }
+
+// A block of 32 is a run.
 #define MATMUL32(name, NAME, mins)                                                                                     \
-    static void matmul_##name(const struct matmul_args *a)                                                             \
+    static void run_##name(const uint8_t *row, int64_t j, struct block32 *o)                                           \
     {                                                                                                                  \
-        size_t bytes = (size_t)dtype_info[DT_##NAME].bytes;                                                            \
-        EACH_OUTPUT(a, dot32(unpack_##name, mins, bytes, row, a->x[j], a->k))                                          \
-    }
-
-#define MATMUL_RUNS(name, run)                                                                                         \
-    static void matmul_##name(const struct matmul_args *a)                                                             \
-    {                                                                                                                  \
-        EACH_OUTPUT(a, dot_runs(run_##name, run, row, a->x[j], a->k))                                                  \
-    }
+        unpack_##name(row + j * dtype_info[DT_##NAME].bytes, o);                                                       \
+    }                                                                                                                  \
+    MATMUL_RUNS(name, 32, mins)
 
 // clang-format off
-MATMUL_RUNS(q1_0, 32)
-MATMUL_RUNS(q2_0, 32)
-MATMUL_RUNS(nvfp4, 16)
-MATMUL256(q2_k, Q2_K, true)
-MATMUL256(q3_k, Q3_K, false)
-MATMUL256(q4_k, Q4_K, true)
-MATMUL256(q5_k, Q5_K, true)
-MATMUL256(q6_k, Q6_K, false)
-MATMUL256(iq4_xs, IQ4_XS, false)
-MATMUL256(iq2_xxs, IQ2_XXS, false)
-MATMUL256(iq2_xs, IQ2_XS, false)
-MATMUL256(iq2_s, IQ2_S, false)
-MATMUL256(iq3_xxs, IQ3_XXS, false)
-MATMUL256(iq3_s, IQ3_S, false)
-MATMUL256(iq1_s, IQ1_S, false)
-MATMUL256(iq1_m, IQ1_M, false)
-MATMUL256(tq1_0, TQ1_0, false)
-MATMUL256(tq2_0, TQ2_0, false)
+MATMUL_RUNS(q1_0, 32, false)
+MATMUL_RUNS(q2_0, 32, false)
+MATMUL_RUNS(nvfp4, 16, false)
+MATMUL256(q2_k, true)
+MATMUL256(q3_k, false)
+MATMUL256(q4_k, true)
+MATMUL256(q5_k, true)
+MATMUL256(q6_k, false)
+MATMUL256(iq4_xs, false)
+MATMUL256(iq2_xxs, false)
+MATMUL256(iq2_xs, false)
+MATMUL256(iq2_s, false)
+MATMUL256(iq3_xxs, false)
+MATMUL256(iq3_s, false)
+MATMUL256(iq1_s, false)
+MATMUL256(iq1_m, false)
+MATMUL256(tq1_0, false)
+MATMUL256(tq2_0, false)
 MATMUL32(q4_0, Q4_0, false)
 MATMUL32(q4_1, Q4_1, true)
 MATMUL32(q5_0, Q5_0, false)
