@@ -40,7 +40,8 @@ static inline double random_unit(struct random *r)
     return (double)(random_u64(r) >> 11) * 0x1p-53;
 }
 
-// Marsaglia's polar method: a point within the circle gives two, by one logarithm, which under an emulator is what counts.
+// Marsaglia's polar method: a point within the circle gives two, by one logarithm, and logarithms are what counts under
+// an emulator.
 static inline float random_normal(struct random *r)
 {
     double x = r->normal, y, square;

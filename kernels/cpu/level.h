@@ -9,8 +9,9 @@
 #define ISA_PASTE(name, isa) ISA_PASTE_(name, isa)
 #define ISA_FN(name) ISA_PASTE(name, QUERN_ISA)
 
-// How a level's CPUs read weights best (enum reading), as measured: AVX2 on Zen 3, AVX-512 on Zen 4. One that reads streams is
-// told by the CPU how; one that reads by row always does.
+// How a level's CPUs read weights best (enum reading), as measured: AVX2 on Zen 3, AVX-512 on Zen 4, AMX, whose other
+// files are of AVX-512, on Emerald Rapids by row. A level that reads streams does so as the CPU's best one does
+// (kernels_reading); one that reads by row always does.
 #define READING_scalar READING_BY_ROW
 #define READING_neon READING_BY_ROW
 #define READING_dotprod READING_BY_ROW
