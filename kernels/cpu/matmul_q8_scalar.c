@@ -10,6 +10,19 @@
 
 #include <math.h>
 
+// Each type has its own copy of these, in which its unpacking is no call.
+#define FOR_EACH_TYPE static inline __attribute__((always_inline))
+
+enum { TOGETHER = 32 }; // columns
+
+// 256 elements from 256 * i on, of a row of k and n columns.
+struct span {
+    const uint8_t *row;
+    const void *const *x;
+    int n;
+    int64_t k, i;
+};
+
 static uint16_t load_u16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | p[1] << 8);
@@ -279,11 +292,9 @@ static void unpack_tq2_0(const uint8_t *b, struct block256 *o)
 
 typedef void unpack256_fn(const uint8_t *block, struct block256 *out);
 
-// What block i adds to an output, but for the column's own scale.
-static float product256(const struct block256 *b, bool mins, const void *x, int64_t k, int64_t i)
+// What a block multiplies to, before the column's own scale.
+FOR_EACH_TYPE float product256(const struct block256 *b, bool mins, const int8_t *q, const int16_t *sums)
 {
-    const int8_t *q = q8_quants(x) + i * 256;
-    const int16_t *sums = q8_sums(x, k) + i * 16;
     int32_t isum = 0, msum = 0;
     for (int s = 0; s < 16; s++) {
         int32_t dot = 0;
@@ -296,21 +307,15 @@ static float product256(const struct block256 *b, bool mins, const void *x, int6
     return mins ? fmaf(-(float)msum, b->m, s) : s;
 }
 
-static void add_scaled(const struct matmul_args *a, int r, int j, int64_t i, float product)
+FOR_EACH_TYPE void add_block(unpack256_fn *unpack, bool mins, size_t bytes, const struct span *s, float *sums)
 {
-    a->y[j][r] = fmaf(product, q8_scales(a->x[j], a->k)[i], i ? a->y[j][r] : 0);
-}
-
-static void matmul256(const struct matmul_args *a, unpack256_fn *unpack, bool mins)
-{
-    const size_t bytes = (size_t)dtype_info[a->type].bytes;
-    for (int r = 0; r < a->n_rows; r++)
-        for (int64_t i = 0; i < a->k / 256; i++) {
-            struct block256 b;
-            unpack((const uint8_t *)a->w + (size_t)r * a->w_stride + (size_t)i * bytes, &b);
-            for (int j = 0; j < a->n_x; j++)
-                add_scaled(a, r, j, i, product256(&b, mins, a->x[j], a->k, i));
-        }
+    struct block256 b;
+    unpack(s->row + (size_t)s->i * bytes, &b);
+    for (int j = 0; j < s->n; j++) {
+        const int8_t *q = q8_quants(s->x[j]) + s->i * 256;
+        float product = product256(&b, mins, q, q8_sums(s->x[j], s->k) + s->i * 16);
+        sums[j] = fmaf(product, q8_scales(s->x[j], s->k)[s->i], sums[j]);
+    }
 }
 
 // ---- blocks of 32
@@ -401,53 +406,72 @@ static void run_nvfp4(const uint8_t *row, int64_t j, struct block32 *o)
         o->w[e] = fp4_values[b[4 + j % 4 * 8 + e % 8] >> e / 8 * 4 & 15];
 }
 
-enum { RUNS_MOST = 16 }; // in 256 elements
-
-// What the n runs of `run` elements from b on, the first of them run j of the row, add to an output, but for the column's
-// own scale.
-static float product_runs(const struct block32 *b, int run, int n, bool mins, const void *x, int64_t k, int64_t j)
+// What a run adds to `sum`, before the column's own scale: element `at` of the column x is its first.
+FOR_EACH_TYPE float add_run(const struct block32 *b, int run, bool mins, const void *x, int64_t k, int64_t at,
+                            float sum)
 {
-    const int8_t *q = q8_quants(x) + j * run;
-    const int16_t *sums = q8_sums(x, k) + j * run / Q8_SUMS;
-    float s = 0;
-    for (int i = 0; i < n; i++, b++, q += run) {
-        int32_t isum = 0;
-        for (int e = 0; e < run; e++)
-            isum += b->w[e] * q[e];
-        s = fmaf((float)isum, b->d, s);
-        if (mins)
-            s = fmaf((float)(sums[2 * i] + sums[2 * i + 1]), b->m, s);
-    }
-    return s;
+    const int8_t *q = q8_quants(x) + at;
+    int32_t isum = 0;
+    for (int e = 0; e < run; e++)
+        isum += b->w[e] * q[e];
+    sum = fmaf((float)isum, b->d, sum);
+    if (!mins)
+        return sum;
+    const int16_t *sums = q8_sums(x, k) + at / Q8_SUMS;
+    return fmaf((float)(sums[0] + sums[1]), b->m, sum);
 }
 
-static void matmul_runs(const struct matmul_args *a, run_fn *unpack, int run, bool mins)
+FOR_EACH_TYPE void add_runs(run_fn *unpack, int run, bool mins, const struct span *s, float *sums)
 {
-    const int64_t each = Q8_BLOCK / run;
-    for (int r = 0; r < a->n_rows; r++)
-        for (int64_t i = 0; i < q8_blocks(a->k); i++) {
-            const int n = (int)MIN(each, a->k / run - i * each);
-            struct block32 b[RUNS_MOST];
-            for (int e = 0; e < n; e++)
-                unpack((const uint8_t *)a->w + (size_t)r * a->w_stride, i * each + e, b + e);
-            for (int j = 0; j < a->n_x; j++)
-                add_scaled(a, r, j, i, product_runs(b, run, n, mins, a->x[j], a->k, i * each));
-        }
+    float products[TOGETHER] = {0};
+    for (int64_t at = s->i * 256; at < MIN((s->i + 1) * 256, s->k); at += run) {
+        struct block32 b;
+        unpack(s->row, at / run, &b);
+        for (int j = 0; j < s->n; j++)
+            products[j] = add_run(&b, run, mins, s->x[j], s->k, at, products[j]);
+    }
+    for (int j = 0; j < s->n; j++)
+        sums[j] = fmaf(products[j], q8_scales(s->x[j], s->k)[s->i], sums[j]);
 }
 
 // ---- the functions of the level
 
-#define MATMUL256(name, mins)                                                                                          \
-    static void matmul_##name(const struct matmul_args *a)                                                             \
-    {                                                                                                                  \
-        matmul256(a, unpack_##name, mins);                                                                             \
-    }
+typedef void add_fn(const struct span *s, float *sums);
 
-#define MATMUL_RUNS(name, run, mins)                                                                                   \
+FOR_EACH_TYPE void matmul_columns(const struct matmul_args *a, add_fn *add, int first, int n)
+{
+    for (int r = 0; r < a->n_rows; r++) {
+        float sums[TOGETHER] = {0};
+        const uint8_t *row = (const uint8_t *)a->w + (size_t)r * a->w_stride;
+        for (int64_t i = 0; i < q8_blocks(a->k); i++)
+            add(&(struct span){row, a->x + first, n, a->k, i}, sums);
+        for (int j = 0; j < n; j++)
+            a->y[first + j][r] = sums[j];
+    }
+}
+
+// One column has a copy of its own, whose sums stay in registers.
+FOR_EACH_TYPE void matmul(const struct matmul_args *a, add_fn *add)
+{
+    if (a->n_x == 1)
+        matmul_columns(a, add, 0, 1);
+    else
+        for (int first = 0; first < a->n_x; first += TOGETHER)
+            matmul_columns(a, add, first, MIN(a->n_x - first, TOGETHER));
+}
+
+#define MATMUL(name, ADD)                                                                                              \
+    FOR_EACH_TYPE void add_##name(const struct span *s, float *sums)                                                   \
+    {                                                                                                                  \
+        ADD;                                                                                                           \
+    }                                                                                                                  \
     static void matmul_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \
-        matmul_runs(a, run_##name, run, mins);                                                                         \
+        matmul(a, add_##name);                                                                                         \
     }
+#define MATMUL256(name, NAME, mins)                                                                                    \
+    MATMUL(name, add_block(unpack_##name, mins, (size_t)dtype_info[DT_##NAME].bytes, s, sums))
+#define MATMUL_RUNS(name, run, mins) MATMUL(name, add_runs(run_##name, run, mins, s, sums))
 
 // A block of 32 is a run.
 #define MATMUL32(name, NAME, mins)                                                                                     \
@@ -461,21 +485,21 @@ static void matmul_runs(const struct matmul_args *a, run_fn *unpack, int run, bo
 MATMUL_RUNS(q1_0, 32, false)
 MATMUL_RUNS(q2_0, 32, false)
 MATMUL_RUNS(nvfp4, 16, false)
-MATMUL256(q2_k, true)
-MATMUL256(q3_k, false)
-MATMUL256(q4_k, true)
-MATMUL256(q5_k, true)
-MATMUL256(q6_k, false)
-MATMUL256(iq4_xs, false)
-MATMUL256(iq2_xxs, false)
-MATMUL256(iq2_xs, false)
-MATMUL256(iq2_s, false)
-MATMUL256(iq3_xxs, false)
-MATMUL256(iq3_s, false)
-MATMUL256(iq1_s, false)
-MATMUL256(iq1_m, false)
-MATMUL256(tq1_0, false)
-MATMUL256(tq2_0, false)
+MATMUL256(q2_k, Q2_K, true)
+MATMUL256(q3_k, Q3_K, false)
+MATMUL256(q4_k, Q4_K, true)
+MATMUL256(q5_k, Q5_K, true)
+MATMUL256(q6_k, Q6_K, false)
+MATMUL256(iq4_xs, IQ4_XS, false)
+MATMUL256(iq2_xxs, IQ2_XXS, false)
+MATMUL256(iq2_xs, IQ2_XS, false)
+MATMUL256(iq2_s, IQ2_S, false)
+MATMUL256(iq3_xxs, IQ3_XXS, false)
+MATMUL256(iq3_s, IQ3_S, false)
+MATMUL256(iq1_s, IQ1_S, false)
+MATMUL256(iq1_m, IQ1_M, false)
+MATMUL256(tq1_0, TQ1_0, false)
+MATMUL256(tq2_0, TQ2_0, false)
 MATMUL32(q4_0, Q4_0, false)
 MATMUL32(q4_1, Q4_1, true)
 MATMUL32(q5_0, Q5_0, false)
