@@ -209,7 +209,8 @@ static void multiply_in_two(const struct kernels *k, const struct matmul_args *a
     k->matmul_q8[a->type](&rest);
 }
 
-// Plain C and NEON look neither at how weights are to be read nor at what an addition costs.
+// Whether a level looks at how weights are to be read, or at what an addition costs: plain C and NEON, which read by row
+// and take no tiles, do not.
 static bool takes_notice(const struct kernels *k)
 {
     return reads_streams(k->reading) || k->in_tiles;

@@ -1,6 +1,6 @@
 // The 8-bit matmul in plain C: it defines what every other level must give, bit for bit. The order of the floats is
 // set down in kernels.h; here it is carried out, row by row: 256 elements are unpacked once, and each column adds its
-// product of them to its output.
+// product of them to its sum.
 //
 // Each type unpacks a block into whole numbers, its offset (8 in Q4_0, 32 in Q6_K ..) taken off. The layouts are described
 // in gguf/dtype.c and gguf/dtype_iq.c, and written down here a second time on purpose: the tests hold the one against the
