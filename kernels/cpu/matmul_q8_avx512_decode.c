@@ -20,9 +20,10 @@
 // Blocks between the request that brings them from L2 to L1 and their use: of a row in the order of memory, and of a stream.
 enum { NEAR_ROW = 2, NEAR_STREAM = 2 * QUARTERS };
 
-// The integer sums of 16 rows over one block of 256 for each column, and the blocks' scales.
+// The integer sums of 16 rows over one block of 256 for each column, and the blocks' scales. The sum of lane 4t + i is that of
+// the words i of quarters[t].
 struct sums16 {
-    __m512i dot[COLUMNS_MAX], min[COLUMNS_MAX];
+    __m512i quarters[COLUMNS_MAX][QUARTERS], min[COLUMNS_MAX];
     __m512 d, m;
 };
 
@@ -34,12 +35,12 @@ typedef void load_activations_fn(const struct view *x, struct activations *to);
 
 // Sixteen blocks, a lane each, and what belongs to them.
 struct group {
-    struct rows16 w;
-    size_t at;                  // the blocks lie at w.at[lane] + at
-    struct view x[COLUMNS_MAX]; // of each column; of streams, of each quarter of the lanes
+    const struct rows16 *w;
+    size_t at;                  // the blocks lie at w->at[lane] + at
+    struct view x[COLUMNS_MAX]; // of each column; of streams, of the first quarter of the lanes
     struct ahead ahead;         // what neighbours ask for meanwhile
-    // Of streams: what quarters are multiplied with, and how far from a block what it asks for lies.
-    const struct activations *loaded[QUARTERS];
+    // Of streams: what the quarters are multiplied with, and how far from a block what it asks for lies.
+    const struct activations *loaded;
     ptrdiff_t on;
 };
 
@@ -64,22 +65,21 @@ INLINE void ask_in_stream(const uint8_t *at, ptrdiff_t on, int bytes)
 
 // ---- adding up lanes
 
-// Lane r of out[j], for n columns, is the sum of the lanes of DOT for block r. UNPACK declares what all columns take of the
-// block at `b`, DOT is an expression in that and in the activations `x`; both have `row`, the lane. FOLD makes of the DOTs `v` of
-// quarter `quarter` a register that has sums of v[i] in word i of each quarter. Meanwhile a block asks for as many bytes as it
-// has itself.
+// Lane r of reduce_across_quarters(out[j]), for n columns, is the sum of the lanes of DOT for block r. UNPACK declares what all
+// columns take of the block at `b`, DOT is an expression in that and in the activations `x`; both have `row`, the lane. FOLD
+// makes of the DOTs `v` of quarter `quarter` a register that has sums of v[i] in word i of each quarter. Meanwhile a block asks
+// for as many bytes as it has itself.
 #define REDUCE_16X16(out, g, streams, n, bytes, load, UNPACK, DOT, FOLD)                                               \
     do {                                                                                                               \
         struct activations x_[COLUMNS_MAX];                                                                            \
         struct ahead ask_ = (g)->ahead;                                                                                \
-        __m512i quarters_[COLUMNS_MAX][4];                                                                             \
         UNROLL for (int j = 0; !(streams) && j < (n); j++) load(&(g)->x[j], &x_[j]);                                   \
         KEEP_LOOP for (int t_ = 0; t_ < QUARTERS; t_++) {                                                              \
             __m512i v_[COLUMNS_MAX][4];                                                                                \
             UNROLL for (int i_ = 0; i_ < STREAMS; i_++)                                                                \
             {                                                                                                          \
                 const int row = STREAMS * t_ + i_;                                                                     \
-                const uint8_t *b = (g)->w.at[row] + (g)->at;                                                           \
+                const uint8_t *b = (g)->w->at[row] + (g)->at;                                                          \
                 if (streams)                                                                                           \
                     ask_in_stream(b, (g)->on, bytes);                                                                  \
                 else                                                                                                   \
@@ -87,7 +87,7 @@ INLINE void ask_in_stream(const uint8_t *at, ptrdiff_t on, int bytes)
                 UNPACK;                                                                                                \
                 UNROLL for (int j = 0; j < (n); j++)                                                                   \
                 {                                                                                                      \
-                    const struct activations *x = (streams) ? (g)->loaded[t_] : &x_[j];                                \
+                    const struct activations *x = (streams) ? (g)->loaded + t_ : &x_[j];                               \
                     v_[j][i_] = (DOT);                                                                                 \
                 }                                                                                                      \
             }                                                                                                          \
@@ -95,11 +95,10 @@ INLINE void ask_in_stream(const uint8_t *at, ptrdiff_t on, int bytes)
             {                                                                                                          \
                 const int quarter = t_;                                                                                \
                 const __m512i *v = v_[j];                                                                              \
-                quarters_[j][t_] = (FOLD);                                                                             \
+                (out)[j][t_] = (FOLD);                                                                                 \
                 (void)quarter;                                                                                         \
             }                                                                                                          \
         }                                                                                                              \
-        UNROLL for (int j = 0; j < (n); j++) (out)[j] = reduce_across_quarters(quarters_[j]);                          \
     } while (0)
 
 // ---- what a row does
@@ -130,11 +129,11 @@ INLINE void part_sums(const struct view *x, __m512i part[2][2])
             part[p][i] = broadcast_32(bytes[p] + 4 * i);
 }
 
-INLINE void part_sums_of_quarters(const struct view x[QUARTERS], __m512i part[2][2])
+INLINE void part_sums_of_quarters(const int16_t *sums_of_16, __m512i part[2][2])
 {
     const __m512i both = _mm512_set1_epi16(1);
-    const __m512i of_0_1 = _mm512_madd_epi16(load_2x32(x[0].sums, x[1].sums), both);
-    const __m512i of_2_3 = _mm512_madd_epi16(load_2x32(x[2].sums, x[3].sums), both);
+    const __m512i of_0_1 = _mm512_madd_epi16(load_512(sums_of_16), both);
+    const __m512i of_2_3 = _mm512_madd_epi16(load_512(sums_of_16 + 2 * Q8_SUMS), both);
     // By quarters of the register sub-blocks 0-3 and 4-7 of blocks 0 and 1, each followed by those of two blocks on.
     const __m512i sums = _mm512_packs_epi32(of_0_1, of_2_3);
     const __m512i high = _mm512_srai_epi16(sums, 6), low = _mm512_and_si512(sums, _mm512_set1_epi16(63));
@@ -209,7 +208,7 @@ typedef struct unpacked unpack_k4_fn(const uint8_t *b, const uint32_t *scale0, c
 
 INLINE void sums_k4(const struct group *g, bool streams, int n, unpack_k4_fn *unpack, int bytes, struct sums16 *s)
 {
-    struct header_k4 h = load_header_k4(&g->w, g->at);
+    struct header_k4 h = load_header_k4(g->w, g->at);
     _Alignas(64) uint32_t scales[2][GROUP];
     _mm512_store_si512(scales[0], h.scale[0]);
     _mm512_store_si512(scales[1], h.scale[1]);
@@ -219,12 +218,12 @@ INLINE void sums_k4(const struct group *g, bool streams, int n, unpack_k4_fn *un
     for (int j = 0; j < n; j++) {
         __m512i part[2][2];
         if (streams)
-            part_sums_of_quarters(g->x, part);
+            part_sums_of_quarters(g->x[0].sums, part);
         else
             part_sums(&g->x[j], part);
         s->min[j] = dot_mins_k4(&h, part);
     }
-    REDUCE_16X16(s->dot, g, streams, n, bytes, load_activations_k4,
+    REDUCE_16X16(s->quarters, g, streams, n, bytes, load_activations_k4,
                  struct unpacked u = unpack(b, &scales[0][row], &scales[1][row]), dot_scaled(&u, NULL, x->q), reduce_quarters(v));
 }
 
@@ -277,8 +276,8 @@ INLINE void load_activations_q6_k(const struct view *x, struct activations *to)
 
 INLINE void sums_q6_k(const struct group *g, bool streams, int n, struct sums16 *s)
 {
-    s->d = load_halves(&g->w, g->at + 208);
-    REDUCE_16X16(s->dot, g, streams, n, 210, load_activations_q6_k, struct unpacked u = unpack_q6_k(b),
+    s->d = load_halves(g->w, g->at + 208);
+    REDUCE_16X16(s->quarters, g, streams, n, 210, load_activations_q6_k, struct unpacked u = unpack_q6_k(b),
                  dot_scaled(&u, x->start, x->q), reduce_quarters(v));
 }
 
@@ -331,8 +330,8 @@ INLINE __m512i dot_mins_q2_k(const __m512i packed[4], const struct view *x, bool
     const __m512i of_block = _mm512_set_epi32(24, 24, 24, 24, 16, 16, 16, 16, 8, 8, 8, 8, 0, 0, 0, 0);
     __m512i first = _mm512_setzero_si512(), second = first, dot = first;
     if (streams) {
-        first = load_2x32(x[0].sums, x[1].sums);
-        second = load_2x32(x[2].sums, x[3].sums);
+        first = load_512(x->sums);
+        second = load_512(x->sums + 2 * Q8_SUMS);
     }
     UNROLL
     for (int p = 0; p < 8; p++) {
@@ -347,17 +346,17 @@ INLINE void sums_q2_k(const struct group *g, bool streams, int n, struct sums16 
 {
     __m512i t[4];
     _Alignas(64) uint32_t scales[4][GROUP];
-    load_words_16(&g->w, g->at, t);
+    load_words_16(g->w, g->at, t);
     for (int i = 0; i < 4; i++)
         _mm512_store_si512(scales[i], low_nibbles(t[i]));
     STAYS_IN_MEMORY(scales);
     UNROLL
     for (int j = 0; j < n; j++)
         s->min[j] = dot_mins_q2_k(t, &g->x[j], streams);
-    load_words_16(&g->w, g->at + 68, t);  // the last 16 bytes: quants, d and dmin
+    load_words_16(g->w, g->at + 68, t);  // the last 16 bytes: quants, d and dmin
     s->d = low_halves(t[3]);
     s->m = high_halves(t[3]);
-    REDUCE_16X16(s->dot, g, streams, n, 84, load_activations_q2_k, struct unpacked u = unpack_q2_k(b, scales, row),
+    REDUCE_16X16(s->quarters, g, streams, n, 84, load_activations_q2_k, struct unpacked u = unpack_q2_k(b, scales, row),
                  dot_scaled(&u, NULL, x->q), reduce_quarters(v));
 }
 
@@ -375,12 +374,12 @@ INLINE void sums_q3_k(const struct group *g, bool streams, int n, struct sums16 
 {
     __m512i t[4];
     _Alignas(64) uint32_t scales[4][GROUP];
-    s->d = load_halves(&g->w, g->at + 108);
-    load_scales_q3_k(&g->w, g->at, t);
+    s->d = load_halves(g->w, g->at + 108);
+    load_scales_q3_k(g->w, g->at, t);
     for (int i = 0; i < 4; i++)
         _mm512_store_si512(scales[i], t[i]);
     STAYS_IN_MEMORY(scales);
-    REDUCE_16X16(s->dot, g, streams, n, 110, load_activations_q3_k, struct unpacked u = unpack_q3_k(b, scales, row),
+    REDUCE_16X16(s->quarters, g, streams, n, 110, load_activations_q3_k, struct unpacked u = unpack_q3_k(b, scales, row),
                  dot_scaled(&u, x->start, x->q), reduce_quarters(v));
 }
 
@@ -423,11 +422,11 @@ INLINE void sums_iq4_xs(const struct group *g, bool streams, int n, struct sums1
 {
     __m512i t[2], others[COLUMNS_MAX][4];
     _Alignas(64) uint32_t scales[2][GROUP];
-    s->d = load_scales_iq4_xs(&g->w, g->at, t);
+    s->d = load_scales_iq4_xs(g->w, g->at, t);
     _mm512_store_si512(scales[0], t[0]);
     _mm512_store_si512(scales[1], t[1]);
     const __m512i values = values_of(&shape_iq4_nl);
-    REDUCE_16X16(s->dot, g, streams, n, 136, load_activations_iq4_xs, __m512i w[4]; unpack_iq4_xs(b + 8, values, w),
+    REDUCE_16X16(s->quarters, g, streams, n, 136, load_activations_iq4_xs, __m512i w[4]; unpack_iq4_xs(b + 8, values, w),
                  dot_iq4_xs(w, x, &others[j][row % 4]),
                  _mm512_add_epi32(scale_iq4_xs(v, scales[0] + 4 * quarter), scale_iq4_xs(others[j], scales[1] + 4 * quarter)));
 }
@@ -440,7 +439,7 @@ typedef void sums16_fn(const struct group *g, bool streams, int n, struct sums16
 // The sums S of a column over the group's blocks.
 INLINE __m512 scaled_sums(const struct sums16 *t, int j, bool mins)
 {
-    const __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(t->dot[j]), t->d);
+    const __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(reduce_across_quarters(t->quarters[j])), t->d);
     return mins ? _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t->min[j]), t->m, s) : s;
 }
 
@@ -448,7 +447,8 @@ INLINE __m512 scaled_sums(const struct sums16 *t, int j, bool mins)
 INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, int n)
 {
     for (int first = 0; first < a->n_rows; first += GROUP) {
-        struct group g = {.w = rows_from(a, first)};
+        const struct rows16 rows = rows_from(a, first);
+        struct group g = {.w = &rows};
         __m512 d[COLUMNS_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
@@ -470,30 +470,35 @@ INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, size
 }
 
 // Blocks of a row whose activations the scratch holds in order.
-enum { LOADED_MOST = SCRATCH_BYTES / sizeof(struct activations) };
+enum { LOADED_MOST = TURNS_MOST(sizeof(struct activations)) };
+
+INLINE const struct activations *load_turns(const struct matmul_args *a, const struct turns *x, load_activations_fn *load)
+{
+    struct activations *to = x->room;
+    for (int64_t i = 0, b = 0; i < x->blocks + TURNS_MORE; i++, b = block_after(b, x->blocks))
+        load(&(struct view){q8_quants(a->x[0]) + 256 * b, NULL}, &to[i]);
+    return to;
+}
 
 // One column by four streams.
 INLINE void decode_streams(const struct matmul_args *a, sums16_fn *sums, load_activations_fn *load, size_t bytes, bool mins)
 {
     struct walk k = walk_of(a, bytes);
-    struct activations *loaded = a->scratch;
-    for (int64_t b = 0; b < k.blocks; b++)
-        load(&(struct view){q8_quants(a->x[0]) + 256 * b, NULL}, &loaded[b]);
-    struct group g;
-    while (walk_step(&k)) {
-        struct sums16 t;
-        g.w = k.w;
+    const struct activations *loaded = load_turns(a, &k.x, load);
+    struct sums16 made[2];
+    struct group g = {.w = &k.w};
+    for (int turn = 0; walk_step(&k); turn++) {
+        STAYS_IN_MEMORY(k.w);
         g.at = walk_offset(&k);
         g.on = walk_on(a, &k);
-        UNROLL
-        for (int i = 0; i < QUARTERS; i++) {
-            g.loaded[i] = loaded + k.block[i];
-            g.x[i].sums = q8_sums(a->x[0], a->k) + 16 * k.block[i];
-        }
-        STAYS_IN_MEMORY(g.loaded);
-        sums(&g, true, 1, &t);
-        walk_add(a, &k, scaled_sums(&t, 0, mins));
+        g.loaded = loaded + k.read.block;
+        g.x[0].sums = k.x.sums[k.read.block];
+        sums(&g, true, 1, &made[turn % 2]);
+        STAYS_IN_MEMORY(made);
+        if (turn)
+            walk_add(a, &k, scaled_sums(&made[(turn - 1) % 2], 0, mins));
     }
+    walk_add(a, &k, scaled_sums(&made[(k.read.at / QUARTERS - 1) % 2], 0, mins));
 }
 
 INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, load_activations_fn *load, size_t bytes, bool mins, int n)

@@ -70,19 +70,56 @@ INLINE struct ahead ahead_of(const struct matmul_args *a, int first, int64_t spa
 // Four streams: lane 4t + i is the block t places on in stream i. A quarter of the lanes has the same activations.
 enum { STREAMS = 4, QUARTERS = GROUP / STREAMS };
 
+// What blocks are multiplied with, besides activations: that of a row's blocks, and once more of its first three. So the four
+// that a stream has at hand find it side by side, whether a row ends among them or not.
+struct turns {
+    int64_t blocks;                 // of a row
+    const int16_t (*sums)[Q8_SUMS];
+    const float *scales;
+    void *room;                     // 64-byte aligned: what is left of the scratch
+};
+
+// Blocks of the longest row for which the scratch holds this, and `bytes` more of each block.
+enum { TURNS_MORE = QUARTERS - 1, TURN_BYTES = Q8_SUMS * 2 + 4 };
+#define TURNS_MOST(bytes) (SCRATCH_BYTES / (TURN_BYTES + (int)(bytes)) - TURNS_MORE - 2)
+
+// A row's first block follows its last.
+INLINE int64_t block_after(int64_t block, int64_t blocks)
+{
+    return block + 1 == blocks ? 0 : block + 1;
+}
+
+INLINE struct turns turns_of(const struct matmul_args *a)
+{
+    const int64_t blocks = a->k / 256, n = blocks + TURNS_MORE;
+    int16_t (*sums)[Q8_SUMS] = a->scratch;
+    float *scales = (float *)(sums + n);
+    for (int64_t i = 0, b = 0; i < n; i++, b = block_after(b, blocks)) {
+        memcpy(sums[i], q8_sums(a->x[0], a->k) + Q8_SUMS * b, sizeof(sums[i]));
+        scales[i] = q8_scales(a->x[0], a->k)[b];
+    }
+    const size_t taken = align_up((size_t)n * TURN_BYTES, 64);
+    return (struct turns){blocks, (const int16_t(*)[Q8_SUMS])sums, scales, (uint8_t *)a->scratch + taken};
+}
+
+// Which four blocks of each stream are at hand.
+struct cursor {
+    int64_t at, block; // the first of them: of the stream, of its row
+};
+
 // The streams are the quarters of all rows (where rows are not a multiple of four, the last two overlap). A stream's
 // blocks of 256, or spans of as many elements, are taken as they follow each other, four at a time, whether a row ends
-// among them or not.
+// among them or not. Sums are scaled and added up one step after they were made, when nothing has to wait for them.
 struct walk {
     const uint8_t *stream[STREAMS];
-    int first[STREAMS];          // row
-    int64_t blocks, all;         // of a row, of a stream
-    size_t bytes;                // of a block
-    struct rows16 w;             // where the blocks lie, from walk_offset on
-    int64_t at;                  // of a stream, the first that is at hand
-    int64_t block[QUARTERS + 1]; // which of its row a quarter's is, and the one behind these
-    int row;                     // of a stream
-    __m128 d;                    // the sums of four rows so far
+    int first[STREAMS];  // row
+    struct turns x;
+    int64_t all;         // blocks of a stream
+    size_t bytes;        // of a block
+    struct rows16 w;     // where the blocks lie, from walk_offset on
+    struct cursor read, added;
+    int row;             // of a stream, that sums are added up for
+    __m128 d;            // its sums so far
 };
 
 // Of n <= QUARTERS blocks that follow each other in each stream; past these the last one stands in.
@@ -97,8 +134,8 @@ INLINE struct rows16 walk_blocks(const struct walk *k, int64_t n)
 INLINE struct walk walk_of(const struct matmul_args *a, size_t bytes)
 {
     const int rows = (a->n_rows + STREAMS - 1) / STREAMS;
-    struct walk k = {.blocks = a->k / 256, .bytes = bytes, .at = -QUARTERS, .d = _mm_setzero_ps()};
-    k.all = rows * k.blocks;
+    struct walk k = {.x = turns_of(a), .bytes = bytes, .read = {-QUARTERS, -QUARTERS}, .d = _mm_setzero_ps()};
+    k.all = rows * k.x.blocks;
     for (int i = 0; i < STREAMS; i++) {
         k.first[i] = MIN(i * rows, a->n_rows - rows);
         k.stream[i] = (const uint8_t *)a->w + (size_t)k.first[i] * a->w_stride;
@@ -107,25 +144,35 @@ INLINE struct walk walk_of(const struct matmul_args *a, size_t bytes)
     return k;
 }
 
+INLINE void cursor_step(struct cursor *c, int64_t blocks)
+{
+    c->at += QUARTERS;
+    c->block += QUARTERS;
+    if (c->block >= blocks)
+        c->block = blocks >= QUARTERS ? c->block - blocks : c->block % blocks;
+}
+
 // To the next four blocks of each stream; false: there are none.
 INLINE bool walk_step(struct walk *k)
 {
-    k->at += QUARTERS;
-    if (k->at >= k->all)
-        return false;
-    if (k->at + QUARTERS > k->all)
-        k->w = walk_blocks(k, k->all - k->at);
-    k->block[0] = k->block[QUARTERS];
-    UNROLL
-    for (int i = 0; i < QUARTERS; i++)
-        k->block[i + 1] = k->block[i] + 1 == k->blocks ? 0 : k->block[i] + 1;
-    STAYS_IN_MEMORY(k->block);
-    return true;
+    cursor_step(&k->read, k->x.blocks);
+    if (k->read.at + QUARTERS > k->all && k->read.at < k->all)
+        k->w = walk_blocks(k, k->all - k->read.at);
+    return k->read.at < k->all;
+}
+
+// Which of its row the block of quarter i is.
+INLINE int64_t walk_block(const struct walk *k, int i)
+{
+    int64_t block = k->read.block + i;
+    while (block >= k->x.blocks)
+        block -= k->x.blocks;
+    return block;
 }
 
 INLINE size_t walk_offset(const struct walk *k)
 {
-    return (size_t)k->at * k->bytes;
+    return (size_t)k->read.at * k->bytes;
 }
 
 // From the blocks at hand to what they ask for; near the streams' end that is the start of the caller's next rows,
@@ -149,18 +196,23 @@ INLINE void walk_put(const struct matmul_args *a, struct walk *k)
     k->d = _mm_setzero_ps();
 }
 
-// The sums S of the blocks at hand, a quarter after the other, and the rows that end with one.
+// The sums S of the next four blocks, a quarter after the other, and the rows that end with one.
 INLINE void walk_add(const struct matmul_args *a, struct walk *k, __m512 sum)
 {
-    const float *scales = q8_scales(a->x[0], a->k);
+    const float *scales = k->x.scales + k->added.block;
     const __m128 quarters[QUARTERS] = {_mm512_extractf32x4_ps(sum, 0), _mm512_extractf32x4_ps(sum, 1),
                                        _mm512_extractf32x4_ps(sum, 2), _mm512_extractf32x4_ps(sum, 3)};
+    int64_t left = k->x.blocks - k->added.block; // of the row
     UNROLL
     for (int i = 0; i < QUARTERS; i++) {
-        k->d = _mm_fmadd_ps(quarters[i], _mm_set1_ps(scales[k->block[i]]), k->d);
-        if (!k->block[i + 1] && k->at + i < k->all)
-            walk_put(a, k);
+        k->d = _mm_fmadd_ps(quarters[i], _mm_set1_ps(scales[i]), k->d);
+        if (--left == 0) {
+            if (k->added.at + i < k->all)
+                walk_put(a, k);
+            left = k->x.blocks;
+        }
     }
+    cursor_step(&k->added, k->x.blocks);
 }
 
 // ---- the functions, a case for each number of columns

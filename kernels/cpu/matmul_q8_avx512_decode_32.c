@@ -382,9 +382,15 @@ static void decode_streams_q8_0(const struct matmul_args *a)
         const int8_t *q[QUARTERS];
         UNROLL
         for (int i = 0; i < QUARTERS; i++)
-            q[i] = q8_quants(a->x[0]) + 256 * k.block[i];
+            q[i] = q8_quants(a->x[0]) + 256 * walk_block(&k, i);
         walk_add(a, &k, sums_streams_q8_0(&k, walk_on(a, &k), q));
     }
+}
+
+INLINE bool goes_by_streams(const struct matmul_args *a)
+{
+    return reads_streams(a->reading) && a->k % 256 == 0 && a->k / 256 <= TURNS_MOST(0) &&
+           a->w_stride == dtype_row_bytes(DT_Q8_0, a->k);
 }
 
 // ---- all rows
@@ -392,7 +398,7 @@ static void decode_streams_q8_0(const struct matmul_args *a)
 // n columns, known to the compiler: eight blocks at a time, or what a row ends with.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
-    if (!s && n == 1 && reads_streams(a->reading) && a->k % 256 == 0 && a->w_stride == dtype_row_bytes(DT_Q8_0, a->k)) {
+    if (!s && n == 1 && goes_by_streams(a)) {
         decode_streams_q8_0(a);
         return;
     }
