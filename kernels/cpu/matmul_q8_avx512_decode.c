@@ -20,8 +20,8 @@
 // Blocks between the request that brings them from L2 to L1 and their use: of a row in the order of memory, and of a stream.
 enum { NEAR_ROW = 2, NEAR_STREAM = 2 * QUARTERS };
 
-// The integer sums of 16 rows over one block of 256 for each column, and the blocks' scales. The sum of lane 4t + i is that of
-// the words i of quarters[t].
+// The integer sums of 16 rows over one block of 256 for each column, and the blocks' scales. The sum of row 4t + i is that
+// of the words i of quarters[t].
 struct sums16 {
     __m512i quarters[COLUMNS_MAX][QUARTERS], min[COLUMNS_MAX];
     __m512 d, m;
@@ -65,10 +65,10 @@ INLINE void ask_in_stream(const uint8_t *at, ptrdiff_t on, int bytes)
 
 // ---- adding up lanes
 
-// Lane r of reduce_across_quarters(out[j]), for n columns, is the sum of the lanes of DOT for block r. UNPACK declares what all
-// columns take of the block at `b`, DOT is an expression in that and in the activations `x`; both have `row`, the lane. FOLD
-// makes of the DOTs `v` of quarter `quarter` a register that has sums of v[i] in word i of each quarter. Meanwhile a block asks
-// for as many bytes as it has itself.
+// Lane r of reduce_across_quarters(out[j]), for n columns, is the sum of the lanes of DOT for block r. UNPACK declares what
+// all columns take of the block at `b`, DOT is an expression in that and in the activations `x`; both have `row`, the lane.
+// FOLD makes of the DOTs `v` of quarter `quarter` a register that has sums of v[i] in word i of each quarter. Meanwhile a
+// block asks for as many bytes as it has itself.
 #define REDUCE_16X16(out, g, streams, n, bytes, load, UNPACK, DOT, FOLD)                                               \
     do {                                                                                                               \
         struct activations x_[COLUMNS_MAX];                                                                            \
@@ -470,12 +470,12 @@ INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, size
 }
 
 // Blocks of a row whose activations the scratch holds in order.
-enum { LOADED_MOST = TURNS_MOST(sizeof(struct activations)) };
+enum { LOADED_MOST = RING_MOST(sizeof(struct activations)) };
 
-INLINE const struct activations *load_turns(const struct matmul_args *a, const struct turns *x, load_activations_fn *load)
+INLINE const struct activations *load_ring(const struct matmul_args *a, const struct ring *x, load_activations_fn *load)
 {
     struct activations *to = x->room;
-    for (int64_t i = 0, b = 0; i < x->blocks + TURNS_MORE; i++, b = block_after(b, x->blocks))
+    for (int64_t i = 0, b = 0; i < x->blocks + RING_MORE; i++, b = block_after(b, x->blocks))
         load(&(struct view){q8_quants(a->x[0]) + 256 * b, NULL}, &to[i]);
     return to;
 }
@@ -484,7 +484,7 @@ INLINE const struct activations *load_turns(const struct matmul_args *a, const s
 INLINE void decode_streams(const struct matmul_args *a, sums16_fn *sums, load_activations_fn *load, size_t bytes, bool mins)
 {
     struct walk k = walk_of(a, bytes);
-    const struct activations *loaded = load_turns(a, &k.x, load);
+    const struct activations *loaded = load_ring(a, &k.x, load);
     struct sums16 made[2];
     struct group g = {.w = &k.w};
     for (int turn = 0; walk_step(&k); turn++) {

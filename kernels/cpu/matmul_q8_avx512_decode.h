@@ -70,18 +70,18 @@ INLINE struct ahead ahead_of(const struct matmul_args *a, int first, int64_t spa
 // Four streams: lane 4t + i is the block t places on in stream i. A quarter of the lanes has the same activations.
 enum { STREAMS = 4, QUARTERS = GROUP / STREAMS };
 
-// What blocks are multiplied with, besides activations: that of a row's blocks, and once more of its first three. So the four
+// What a row's blocks are multiplied with, besides activations, and once more that of its first three: the four blocks
 // that a stream has at hand find it side by side, whether a row ends among them or not.
-struct turns {
-    int64_t blocks;                 // of a row
+struct ring {
+    int64_t blocks; // of a row
     const int16_t (*sums)[Q8_SUMS];
     const float *scales;
-    void *room;                     // 64-byte aligned: what is left of the scratch
+    void *room; // 64-byte aligned: what is left of the scratch
 };
 
 // Blocks of the longest row for which the scratch holds this, and `bytes` more of each block.
-enum { TURNS_MORE = QUARTERS - 1, TURN_BYTES = Q8_SUMS * 2 + 4 };
-#define TURNS_MOST(bytes) (SCRATCH_BYTES / (TURN_BYTES + (int)(bytes)) - TURNS_MORE - 2)
+enum { RING_MORE = QUARTERS - 1, RING_BYTES = Q8_SUMS * 2 + 4 };
+#define RING_MOST(bytes) (SCRATCH_BYTES / (RING_BYTES + (int)(bytes)) - RING_MORE - 2)
 
 // A row's first block follows its last.
 INLINE int64_t block_after(int64_t block, int64_t blocks)
@@ -89,17 +89,17 @@ INLINE int64_t block_after(int64_t block, int64_t blocks)
     return block + 1 == blocks ? 0 : block + 1;
 }
 
-INLINE struct turns turns_of(const struct matmul_args *a)
+INLINE struct ring ring_of(const struct matmul_args *a)
 {
-    const int64_t blocks = a->k / 256, n = blocks + TURNS_MORE;
-    int16_t (*sums)[Q8_SUMS] = a->scratch;
+    const int64_t blocks = a->k / 256, n = blocks + RING_MORE;
+    int16_t(*sums)[Q8_SUMS] = a->scratch;
     float *scales = (float *)(sums + n);
     for (int64_t i = 0, b = 0; i < n; i++, b = block_after(b, blocks)) {
         memcpy(sums[i], q8_sums(a->x[0], a->k) + Q8_SUMS * b, sizeof(sums[i]));
         scales[i] = q8_scales(a->x[0], a->k)[b];
     }
-    const size_t taken = align_up((size_t)n * TURN_BYTES, 64);
-    return (struct turns){blocks, (const int16_t(*)[Q8_SUMS])sums, scales, (uint8_t *)a->scratch + taken};
+    const size_t taken = align_up((size_t)n * RING_BYTES, 64);
+    return (struct ring){blocks, (const int16_t(*)[Q8_SUMS])sums, scales, (uint8_t *)a->scratch + taken};
 }
 
 // Which four blocks of each stream are at hand.
@@ -112,14 +112,14 @@ struct cursor {
 // among them or not. Sums are scaled and added up one step after they were made, when nothing has to wait for them.
 struct walk {
     const uint8_t *stream[STREAMS];
-    int first[STREAMS];  // row
-    struct turns x;
-    int64_t all;         // blocks of a stream
-    size_t bytes;        // of a block
-    struct rows16 w;     // where the blocks lie, from walk_offset on
+    int first[STREAMS]; // row
+    struct ring x;
+    int64_t all;     // blocks of a stream
+    size_t bytes;    // of a block
+    struct rows16 w; // where the blocks lie, from walk_offset on
     struct cursor read, added;
-    int row;             // of a stream, that sums are added up for
-    __m128 d;            // its sums so far
+    int row;  // of a stream, that sums are added up for
+    __m128 d; // its sums so far
 };
 
 // Of n <= QUARTERS blocks that follow each other in each stream; past these the last one stands in.
@@ -134,7 +134,7 @@ INLINE struct rows16 walk_blocks(const struct walk *k, int64_t n)
 INLINE struct walk walk_of(const struct matmul_args *a, size_t bytes)
 {
     const int rows = (a->n_rows + STREAMS - 1) / STREAMS;
-    struct walk k = {.x = turns_of(a), .bytes = bytes, .read = {-QUARTERS, -QUARTERS}, .d = _mm_setzero_ps()};
+    struct walk k = {.x = ring_of(a), .bytes = bytes, .read = {-QUARTERS, -QUARTERS}, .d = _mm_setzero_ps()};
     k.all = rows * k.x.blocks;
     for (int i = 0; i < STREAMS; i++) {
         k.first[i] = MIN(i * rows, a->n_rows - rows);

@@ -389,7 +389,7 @@ static void decode_streams_q8_0(const struct matmul_args *a)
 
 INLINE bool goes_by_streams(const struct matmul_args *a)
 {
-    return reads_streams(a->reading) && a->k % 256 == 0 && a->k / 256 <= TURNS_MOST(0) &&
+    return reads_streams(a->reading) && a->k % 256 == 0 && a->k / 256 <= RING_MOST(0) &&
            a->w_stride == dtype_row_bytes(DT_Q8_0, a->k);
 }
 
