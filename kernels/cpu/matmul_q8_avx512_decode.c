@@ -37,7 +37,7 @@ typedef void load_activations_fn(const struct view *x, struct activations *to);
 struct group {
     const struct rows16 *w;
     size_t at;                  // the blocks lie at w->at[lane] + at
-    struct view x[COLUMNS_MAX]; // of each column; of streams, of the first quarter of the lanes
+    struct view x[COLUMNS_MAX]; // of each column; of streams, of the first quarter, with the others' sums behind its own
     struct ahead ahead;         // what neighbours ask for meanwhile
     // Of streams: what the quarters are multiplied with, and how far from a block what it asks for lies.
     const struct activations *loaded;
@@ -480,25 +480,29 @@ INLINE const struct activations *load_ring(const struct matmul_args *a, const st
     return to;
 }
 
-// One column by four streams.
+// One column by four streams. A group's sums are scaled after the next group's are made: some 70 cycles lie between the last
+// of them and an output, and a core cannot go on far while it waits for these.
 INLINE void decode_streams(const struct matmul_args *a, sums16_fn *sums, load_activations_fn *load, size_t bytes, bool mins)
 {
     struct walk k = walk_of(a, bytes);
     const struct activations *loaded = load_ring(a, &k.x, load);
     struct sums16 made[2];
+    const struct sums16 *last = NULL;
     struct group g = {.w = &k.w};
-    for (int turn = 0; walk_step(&k); turn++) {
+    for (int turn = 0; walk_step(&k); turn ^= 1) {
         STAYS_IN_MEMORY(k.w);
         g.at = walk_offset(&k);
         g.on = walk_on(a, &k);
         g.loaded = loaded + k.read.block;
         g.x[0].sums = k.x.sums[k.read.block];
-        sums(&g, true, 1, &made[turn % 2]);
+        sums(&g, true, 1, &made[turn]);
         STAYS_IN_MEMORY(made);
-        if (turn)
-            walk_add(a, &k, scaled_sums(&made[(turn - 1) % 2], 0, mins));
+        if (last)
+            walk_add(a, &k, scaled_sums(last, 0, mins));
+        last = &made[turn];
     }
-    walk_add(a, &k, scaled_sums(&made[(k.read.at / QUARTERS - 1) % 2], 0, mins));
+    if (last)
+        walk_add(a, &k, scaled_sums(last, 0, mins));
 }
 
 INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, load_activations_fn *load, size_t bytes, bool mins, int n)

@@ -109,7 +109,7 @@ struct cursor {
 
 // The streams are the quarters of all rows (where rows are not a multiple of four, the last two overlap). A stream's
 // blocks of 256, or spans of as many elements, are taken as they follow each other, four at a time, whether a row ends
-// among them or not. Sums are scaled and added up one step after they were made, when nothing has to wait for them.
+// among them or not. They may be added up some steps after they are read.
 struct walk {
     const uint8_t *stream[STREAMS];
     int first[STREAMS]; // row
