@@ -310,81 +310,81 @@ INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, co
 }
 
 // ---- Q8_0, one column by four streams, whole spans
+//
+// A span is read from its beginning to its end, then the next one, and nothing is asked for: what comes is left to the
+// hardware. (Read two blocks of each span at a time, as types with more to unpack are, it needs requests, which cost more.)
 
-// From the beginnings of streams: two blocks; a line of the span four on, for L1, and one far on, for L2. (Pairs of
-// blocks lie 68 bytes apart, lines that are asked for 64, so that none is left out: five for a span.)
-struct places_q8_0 {
-    size_t blocks, near, far;
+// The spans of a group, until they are scaled: of block b the sums and the scales, a lane a span.
+struct spans_q8_0 {
+    __m512i dot[8];
+    uint16_t d[8][GROUP];
 };
 
-// The compiler is to keep these three, not the sums of each with the beginning of each stream.
-INLINE struct places_q8_0 places_q8_0(size_t offset, ptrdiff_t on, int p)
-{
-    enum { NEAR_SPANS = 4 };
-    const size_t line = offset + 64 * (size_t)p;
-    struct places_q8_0 at = {offset + 68 * (size_t)p, line + NEAR_SPANS * 8 * 34, line + (size_t)on};
-    __asm__("" : "+r"(at.blocks), "+r"(at.near), "+r"(at.far));
-    return at;
-}
-
-INLINE void ask_for_lines(const uint8_t *stream, struct places_q8_0 at)
-{
-    __asm__ volatile("");
-    _mm_prefetch((const char *)stream + at.far, _MM_HINT_T1);
-    _mm_prefetch((const char *)stream + at.near, _MM_HINT_T0);
-    __asm__ volatile("");
-}
-
-// Two blocks of four streams, as dots_rows_q8_0 has it of 16 rows; `x` are their activations.
-INLINE __m512i dots_streams_q8_0(const uint8_t *const stream[STREAMS], struct places_q8_0 at, __m512i x)
+// Blocks 2p and 2p + 1 of the spans at `at`, as dots_rows_q8_0 has it of 16 rows; `x` are their activations. Their scales
+// go to lanes `lane` ..
+INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int p, __m512i x, struct spans_q8_0 *s, int lane)
 {
     const __m512i start = offset_start(x, 128);
     __m512i u[STREAMS];
     UNROLL
     for (int i = 0; i < STREAMS; i++) {
-        const uint8_t *b = stream[i] + at.blocks;
-        ask_for_lines(stream[i], at);
-        const __m512i w = _mm512_xor_si512(load_2x32(b + 2, b + 36), _mm512_set1_epi8((char)0x80));
+        const uint8_t *two = at[i] + 68 * p;
+        const __m512i w = _mm512_xor_si512(load_2x32(two + 2, two + 36), _mm512_set1_epi8((char)0x80));
+        s->d[2 * p][lane + i] = load_half(two);
+        s->d[2 * p + 1][lane + i] = load_half(two + 34);
         u[i] = _mm512_dpbusd_epi32(start, w, x);
     }
     return reduce_quarters(u);
 }
 
-// The sums S of the spans at hand; q are the quarters' activations.
-INLINE __m512 sums_streams_q8_0(const struct walk *k, ptrdiff_t on, const int8_t *const q[QUARTERS])
+// The spans at hand; q are the quarters' activations.
+INLINE void dots_spans(const struct walk *k, const int8_t *const q[QUARTERS], struct spans_q8_0 *s)
 {
-    __m512i dot[8];
-    __m512 d[8], sum = _mm512_setzero_ps();
-    KEEP_LOOP
-    for (int p = 0; p < 4; p++) {
-        const struct places_q8_0 at = places_q8_0(walk_offset(k), on, p);
-        __m512i v[QUARTERS];
+    __m512i v[4][QUARTERS];
+    UNROLL
+    for (int t = 0; t < QUARTERS; t++) {
+        const uint8_t *at[STREAMS];
         UNROLL
-        for (int t = 0; t < QUARTERS; t++)
-            v[t] = dots_streams_q8_0(k->w.at + STREAMS * t, at, load_512(q[t] + 64 * p));
-        add_halves(v, dot + 2 * p);
+        for (int i = 0; i < STREAMS; i++)
+            at[i] = k->w.at[STREAMS * t + i] + walk_offset(k);
+        UNROLL
+        for (int p = 0; p < 4; p++)
+            v[p][t] = dots_two_blocks(at, p, load_512(q[t] + 64 * p), s, STREAMS * t);
     }
-    for (int r = 0; r < GROUP; r++)
-        ask_for_lines(k->w.at[r], places_q8_0(walk_offset(k), on, 4));
-    size_t offset[8];
-    block_offsets(walk_offset(k), 8, 34, offset);
-    load_heads(&k->w, offset, 8, 34, 0, d);
+    UNROLL
+    for (int p = 0; p < 4; p++)
+        add_halves(v[p], s->dot + 2 * p);
+}
+
+// The sums S.
+INLINE __m512 scaled_spans(const struct spans_q8_0 *s)
+{
+    __m512 sum = _mm512_setzero_ps();
     UNROLL
     for (int b = 0; b < 8; b++)
-        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[b]), d[b], sum);
+        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s->dot[b]), _mm512_cvtph_ps(load_256(s->d[b])), sum);
     return sum;
 }
 
+// A group's spans are scaled after the next group's are added up: their scales, stored by two bytes, are read by 32.
 static void decode_streams_q8_0(const struct matmul_args *a)
 {
     struct walk k = walk_of(a, 8 * 34);
-    while (walk_step(&k)) {
+    struct spans_q8_0 made[2];
+    const struct spans_q8_0 *last = NULL;
+    for (int turn = 0; walk_step(&k); turn ^= 1) {
         const int8_t *q[QUARTERS];
         UNROLL
         for (int i = 0; i < QUARTERS; i++)
             q[i] = q8_quants(a->x[0]) + 256 * walk_block(&k, i);
-        walk_add(a, &k, sums_streams_q8_0(&k, walk_on(a, &k), q));
+        dots_spans(&k, q, &made[turn]);
+        STAYS_IN_MEMORY(made);
+        if (last)
+            walk_add(a, &k, scaled_spans(last));
+        last = &made[turn];
     }
+    if (last)
+        walk_add(a, &k, scaled_spans(last));
 }
 
 INLINE bool goes_by_streams(const struct matmul_args *a)
