@@ -480,19 +480,32 @@ INLINE const struct activations *load_ring(const struct matmul_args *a, const st
     return to;
 }
 
+// From the blocks at hand to what they ask for; near the streams' end that is the start of the caller's next rows,
+// which are cut alike, or, where these are not known, what is in the cache.
+INLINE ptrdiff_t walk_on(const struct matmul_args *a, const struct walk *k, size_t bytes)
+{
+    const size_t offset = (size_t)k->read.at * bytes, length = (size_t)k->all * bytes;
+    if (offset + AHEAD_STREAM < length)
+        return AHEAD_STREAM;
+    return a->next ? (ptrdiff_t)((uintptr_t)a->next - (uintptr_t)a->w + AHEAD_STREAM - length) : 0;
+}
+
 // One column by four streams. A group's sums are scaled after the next group's are made: some 70 cycles lie between the last
 // of them and an output, and a core cannot go on far while it waits for these.
 INLINE void decode_streams(const struct matmul_args *a, sums16_fn *sums, load_activations_fn *load, size_t bytes, bool mins)
 {
-    struct walk k = walk_of(a, bytes);
+    struct walk k = walk_of(a);
+    struct rows16 w = walk_blocks(&k, bytes, QUARTERS);
     const struct activations *loaded = load_ring(a, &k.x, load);
     struct sums16 made[2];
     const struct sums16 *last = NULL;
-    struct group g = {.w = &k.w};
+    struct group g = {.w = &w};
     for (int turn = 0; walk_step(&k); turn ^= 1) {
-        STAYS_IN_MEMORY(k.w);
-        g.at = walk_offset(&k);
-        g.on = walk_on(a, &k);
+        if (k.read.at + QUARTERS > k.all)
+            w = walk_blocks(&k, bytes, k.all - k.read.at);
+        STAYS_IN_MEMORY(w);
+        g.at = (size_t)k.read.at * bytes;
+        g.on = walk_on(a, &k, bytes);
         g.loaded = loaded + k.read.block;
         g.x[0].sums = k.x.sums[k.read.block];
         sums(&g, true, 1, &made[turn]);

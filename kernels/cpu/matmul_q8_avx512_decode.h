@@ -91,7 +91,7 @@ INLINE int64_t block_after(int64_t block, int64_t blocks)
 
 INLINE struct ring ring_of(const struct matmul_args *a)
 {
-    const int64_t blocks = a->k / 256, n = blocks + RING_MORE;
+    const int64_t blocks = q8_blocks(a->k), n = blocks + RING_MORE;
     int16_t(*sums)[Q8_SUMS] = a->scratch;
     float *scales = (float *)(sums + n);
     for (int64_t i = 0, b = 0; i < n; i++, b = block_after(b, blocks)) {
@@ -115,32 +115,30 @@ struct walk {
     int first[STREAMS]; // row
     struct ring x;
     int64_t all;     // blocks of a stream
-    size_t bytes;    // of a block
-    struct rows16 w; // where the blocks lie, from walk_offset on
     struct cursor read, added;
     int row;  // of a stream, that sums are added up for
     __m128 d; // its sums so far
 };
 
-// Of n <= QUARTERS blocks that follow each other in each stream; past these the last one stands in.
-INLINE struct rows16 walk_blocks(const struct walk *k, int64_t n)
+// Where the blocks at hand of each stream lie, but for how far it is read: n <= QUARTERS of them; past these the last one
+// stands in.
+INLINE struct rows16 walk_blocks(const struct walk *k, size_t bytes, int64_t n)
 {
     struct rows16 w;
     for (int r = 0; r < GROUP; r++)
-        w.at[r] = k->stream[r % STREAMS] + (size_t)MIN(r / STREAMS, n - 1) * k->bytes;
+        w.at[r] = k->stream[r % STREAMS] + (size_t)MIN(r / STREAMS, n - 1) * bytes;
     return w;
 }
 
-INLINE struct walk walk_of(const struct matmul_args *a, size_t bytes)
+INLINE struct walk walk_of(const struct matmul_args *a)
 {
     const int rows = (a->n_rows + STREAMS - 1) / STREAMS;
-    struct walk k = {.x = ring_of(a), .bytes = bytes, .read = {-QUARTERS, -QUARTERS}, .d = _mm_setzero_ps()};
+    struct walk k = {.x = ring_of(a), .read = {-QUARTERS, -QUARTERS}, .d = _mm_setzero_ps()};
     k.all = rows * k.x.blocks;
     for (int i = 0; i < STREAMS; i++) {
         k.first[i] = MIN(i * rows, a->n_rows - rows);
         k.stream[i] = (const uint8_t *)a->w + (size_t)k.first[i] * a->w_stride;
     }
-    k.w = walk_blocks(&k, QUARTERS);
     return k;
 }
 
@@ -156,33 +154,7 @@ INLINE void cursor_step(struct cursor *c, int64_t blocks)
 INLINE bool walk_step(struct walk *k)
 {
     cursor_step(&k->read, k->x.blocks);
-    if (k->read.at + QUARTERS > k->all && k->read.at < k->all)
-        k->w = walk_blocks(k, k->all - k->read.at);
     return k->read.at < k->all;
-}
-
-// Which of its row the block of quarter i is.
-INLINE int64_t walk_block(const struct walk *k, int i)
-{
-    int64_t block = k->read.block + i;
-    while (block >= k->x.blocks)
-        block -= k->x.blocks;
-    return block;
-}
-
-INLINE size_t walk_offset(const struct walk *k)
-{
-    return (size_t)k->read.at * k->bytes;
-}
-
-// From the blocks at hand to what they ask for; near the streams' end that is the start of the caller's next rows,
-// which are cut alike, or, where these are not known, what is in the cache.
-INLINE ptrdiff_t walk_on(const struct matmul_args *a, const struct walk *k)
-{
-    const size_t length = (size_t)k->all * k->bytes;
-    if (walk_offset(k) + AHEAD_STREAM < length)
-        return AHEAD_STREAM;
-    return a->next ? (ptrdiff_t)((uintptr_t)a->next - (uintptr_t)a->w + AHEAD_STREAM - length) : 0;
 }
 
 INLINE void walk_put(const struct matmul_args *a, struct walk *k)

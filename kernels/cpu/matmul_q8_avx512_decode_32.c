@@ -1,37 +1,13 @@
 // Up to four columns, in place, of types with blocks of 32: eight of them go together, or what a row ends with.
 //
 // As matmul_q8_avx512_decode.c has it, 16 rows go together; each quarter or half of a register is another block.
-#include "kernels/cpu/matmul_q8_avx512_decode.h"
-
-INLINE struct row_cut cut_rows(const struct matmul_args *a, bool apart)
-{
-    return apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
-}
-
-// `apart`, known to the compiler: of one column.
-INLINE void store_rows(const struct matmul_args *a, const struct row_cut *cut, int group, bool apart, int n,
-                       const __m512 d[COLUMNS_MAX])
-{
-    if (apart)
-        store_cut(cut, group, d[0], a->y[0]);
-    else
-        store(a, group * GROUP, n, d);
-}
+#include "kernels/cpu/matmul_q8_avx512_decode_32.h"
 
 // Blocks that are not there any more are read from the last one that is; their dots are not used.
 INLINE void block_offsets(size_t at, int n, size_t bytes, size_t offset[8])
 {
     for (int j = 0; j < 8; j++)
         offset[j] = at + (size_t)MIN(j, n - 1) * bytes;
-}
-
-// Quarters 0 and 1 of v[t] are four sums each of one block of rows 4t .., 2 and 3 of another block.
-INLINE void add_halves(const __m512i v[4], __m512i dot[2])
-{
-    __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x88), _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
-    __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(v[2], v[3], 0x88), _mm512_shuffle_i32x4(v[2], v[3], 0xdd));
-    dot[0] = _mm512_shuffle_i32x4(a, b, 0x88);
-    dot[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
 }
 
 // Q8_0, two blocks a register, rows 4t .. 4t + 3. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
@@ -212,17 +188,6 @@ INLINE struct nibbles split_blocks(const uint8_t *row, const size_t offset[4], b
     return n;
 }
 
-// Quarter b of v[t] is block b of rows 4t ..: transposed.
-INLINE void part_quarters(const __m512i v[4], __m512i dot[4])
-{
-    __m512i a0 = _mm512_shuffle_i32x4(v[0], v[1], 0x44), a1 = _mm512_shuffle_i32x4(v[0], v[1], 0xee);
-    __m512i b0 = _mm512_shuffle_i32x4(v[2], v[3], 0x44), b1 = _mm512_shuffle_i32x4(v[2], v[3], 0xee);
-    dot[0] = _mm512_shuffle_i32x4(a0, b0, 0x88);
-    dot[1] = _mm512_shuffle_i32x4(a0, b0, 0xdd);
-    dot[2] = _mm512_shuffle_i32x4(a1, b1, 0x88);
-    dot[3] = _mm512_shuffle_i32x4(a1, b1, 0xdd);
-}
-
 // Sums of four blocks, a quarter of v[j][t] each, for rows 4t ..; start[j] is what column j's begin with.
 INLINE void dots_four_blocks(const struct rows16 *g, const size_t offset[4], bool follow, struct ahead ask,
                              const struct nibbles q[COLUMNS_MAX], const __m512i start[COLUMNS_MAX], int n,
@@ -244,12 +209,6 @@ INLINE void dots_four_blocks(const struct rows16 *g, const size_t offset[4], boo
         for (int j = 0; j < n; j++)
             v[j][t] = reduce_quarters(u[j]);
     }
-}
-
-// The activations of four blocks, a quarter each.
-INLINE struct nibbles load_4_activations(const int8_t *q)
-{
-    return (struct nibbles){load_4x16(q, q + 32, q + 64, q + 96), load_4x16(q + 16, q + 48, q + 80, q + 112)};
 }
 
 INLINE void dots_nibbles(const struct rows16 *g, const size_t offset[8], int blocks, const struct ahead *ahead,
@@ -309,113 +268,20 @@ INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, co
     }
 }
 
-// ---- Q8_0, one column by four streams, whole spans
-//
-// A span is read from its beginning to its end, then the next one, and nothing is asked for: what comes is left to the
-// hardware. (Read two blocks of each span at a time, as types with more to unpack are, it needs requests, which cost more.)
-
-// The spans of a group, until they are scaled: of block b the sums and the scales, a lane a span.
-struct spans_q8_0 {
-    __m512i dot[8];
-    uint16_t d[8][GROUP];
-};
-
-// Blocks 2p and 2p + 1 of the spans at `at`, as dots_rows_q8_0 has it of 16 rows; `x` are their activations. Their scales
-// go to lanes `lane` ..
-INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int p, __m512i x, struct spans_q8_0 *s, int lane)
-{
-    const __m512i start = offset_start(x, 128);
-    __m512i u[STREAMS];
-    UNROLL
-    for (int i = 0; i < STREAMS; i++) {
-        const uint8_t *two = at[i] + 68 * p;
-        const __m512i w = _mm512_xor_si512(load_2x32(two + 2, two + 36), _mm512_set1_epi8((char)0x80));
-        s->d[2 * p][lane + i] = load_half(two);
-        s->d[2 * p + 1][lane + i] = load_half(two + 34);
-        u[i] = _mm512_dpbusd_epi32(start, w, x);
-    }
-    return reduce_quarters(u);
-}
-
-// The spans at hand; q are the quarters' activations.
-INLINE void dots_spans(const struct walk *k, const int8_t *const q[QUARTERS], struct spans_q8_0 *s)
-{
-    __m512i v[4][QUARTERS];
-    UNROLL
-    for (int t = 0; t < QUARTERS; t++) {
-        const uint8_t *at[STREAMS];
-        UNROLL
-        for (int i = 0; i < STREAMS; i++)
-            at[i] = k->w.at[STREAMS * t + i] + walk_offset(k);
-        UNROLL
-        for (int p = 0; p < 4; p++)
-            v[p][t] = dots_two_blocks(at, p, load_512(q[t] + 64 * p), s, STREAMS * t);
-    }
-    UNROLL
-    for (int p = 0; p < 4; p++)
-        add_halves(v[p], s->dot + 2 * p);
-}
-
-// The sums S.
-INLINE __m512 scaled_spans(const struct spans_q8_0 *s)
-{
-    __m512 sum = _mm512_setzero_ps();
-    UNROLL
-    for (int b = 0; b < 8; b++)
-        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s->dot[b]), _mm512_cvtph_ps(load_256(s->d[b])), sum);
-    return sum;
-}
-
-// A group's spans are scaled after the next group's are added up: their scales, stored by two bytes, are read by 32.
-static void decode_streams_q8_0(const struct matmul_args *a)
-{
-    struct walk k = walk_of(a, 8 * 34);
-    struct spans_q8_0 made[2];
-    const struct spans_q8_0 *last = NULL;
-    for (int turn = 0; walk_step(&k); turn ^= 1) {
-        const int8_t *q[QUARTERS];
-        UNROLL
-        for (int i = 0; i < QUARTERS; i++)
-            q[i] = q8_quants(a->x[0]) + 256 * walk_block(&k, i);
-        dots_spans(&k, q, &made[turn]);
-        STAYS_IN_MEMORY(made);
-        if (last)
-            walk_add(a, &k, scaled_spans(last));
-        last = &made[turn];
-    }
-    if (last)
-        walk_add(a, &k, scaled_spans(last));
-}
-
-INLINE bool goes_by_streams(const struct matmul_args *a)
-{
-    return reads_streams(a->reading) && a->k % 256 == 0 && a->k / 256 <= RING_MOST(0) &&
-           a->w_stride == dtype_row_bytes(DT_Q8_0, a->k);
-}
-
 // ---- all rows
 
 // n columns, known to the compiler: eight blocks at a time, or what a row ends with.
-INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
+INLINE void decode_neighbours(const struct matmul_args *a, const struct shape *s, int n)
 {
-    if (!s && n == 1 && goes_by_streams(a)) {
-        decode_streams_q8_0(a);
-        return;
-    }
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
-    const int64_t spans = q8_blocks(a->k);
-    const bool apart = n == 1 && reads_streams(a->reading);
-    const struct row_cut cut = cut_rows(a, apart);
-    for (int group = 0; group < cut.groups; group++) {
-        const int first = group * GROUP;
-        struct rows16 g = rows_of_cut(a, &cut, group);
+    for (int first = 0; first < a->n_rows; first += GROUP) {
+        const struct rows16 g = rows_from(a, first);
         __m512 d[COLUMNS_MAX], sum[COLUMNS_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
-        for (int64_t span = 0; span < spans; span++) {
-            struct ahead ahead = apart ? ahead_in_streams(a, &cut, group, (size_t)span * bytes, AHEAD_STREAM)
-                                       : ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
+        for (int64_t span = 0; span < q8_blocks(a->k); span++) {
+            struct ahead ahead = ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
             struct view x[COLUMNS_MAX];
             int blocks = blocks_in_span(a, span);
             struct ahead whole = ahead;
@@ -430,18 +296,26 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
             for (int j = 0; j < n; j++)
                 d[j] = _mm512_fmadd_ps(sum[j], _mm512_set1_ps(q8_scales(a->x[j], a->k)[span]), d[j]);
         }
-        store_rows(a, &cut, group, apart, n, d);
+        store(a, first, n, d);
     }
+}
+
+INLINE void decode_32(const struct matmul_args *a, const struct shape *s, matmul_fn *streams, int n)
+{
+    if (n == 1 && reads_streams(a->reading) && streams_32_fit(a))
+        streams(a);
+    else
+        decode_neighbours(a, s, n);
 }
 
 // ---- the functions
 
 // clang-format off
-DECODE(q4_0, UP_TO_4, decode_32(a, &shape_q4_0, n))
-DECODE(q4_1, UP_TO_4, decode_32(a, &shape_q4_1, n))
-DECODE(q5_0, UP_TO_4, decode_32(a, &shape_q5_0, n))
-DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, n))
-DECODE(q8_0, UP_TO_4, decode_32(a, NULL, n))
-DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, n))
-DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, n))
+DECODE(q4_0, UP_TO_4, decode_32(a, &shape_q4_0, ISA_FN(matmul_q8_streams_q4_0), n))
+DECODE(q4_1, UP_TO_4, decode_32(a, &shape_q4_1, ISA_FN(matmul_q8_streams_q4_1), n))
+DECODE(q5_0, UP_TO_4, decode_32(a, &shape_q5_0, ISA_FN(matmul_q8_streams_q5_0), n))
+DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, ISA_FN(matmul_q8_streams_q5_1), n))
+DECODE(q8_0, UP_TO_4, decode_32(a, NULL, ISA_FN(matmul_q8_streams_q8_0), n))
+DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, ISA_FN(matmul_q8_streams_iq4_nl), n))
+DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, ISA_FN(matmul_q8_streams_mxfp4), n))
 // clang-format on
