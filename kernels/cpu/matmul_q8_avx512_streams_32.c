@@ -47,11 +47,12 @@ INLINE void place_step(const struct extent *e, struct place *p)
         *p = (struct place){p->row + 1, 0, (size_t)(p->row + 1) * e->stride};
 }
 
-// Spans at hand, as rows of GROUP, from `at` on, and which of their rows they are.
+// Spans at hand, as rows of GROUP, from `at` on, which of their rows they are, and blocks of them.
 struct group_32 {
     struct rows16 w;
     size_t at;
     int64_t span[QUARTERS];
+    int blocks[QUARTERS];
 };
 
 // Rows that follow each other without a gap, of whole spans: all of a stream is evenly spaced.
@@ -86,6 +87,7 @@ INLINE void next_group_uneven(const struct walk *k, const struct extent *e, stru
     UNROLL
     for (int t = 0; t < QUARTERS; t++, place_step(e, p)) {
         g->span[t] = p->span;
+        g->blocks[t] = p->span + 1 < e->spans ? 8 : e->last;
         UNROLL
         for (int r = STREAMS * t; r < STREAMS * (t + 1); r++)
             g->w.at[r] = k->stream[r % STREAMS] + p->offset;
@@ -165,14 +167,17 @@ INLINE __m512i dots_two_blocks(const struct group_32 *g, int p, __m512i x, struc
     return reduce_quarters(u);
 }
 
-INLINE void read_group_q8_0(const struct group_32 *g, const struct column *c, struct spans *to)
+INLINE void read_group_q8_0(const struct group_32 *g, bool even, const struct column *c, struct spans *to)
 {
     __m512i v[4][QUARTERS];
     UNROLL
     for (int t = 0; t < QUARTERS; t++)
         UNROLL
         for (int p = 0; p < 4; p++)
-            v[p][t] = dots_two_blocks(g, p, load_512(c->q + 256 * g->span[t] + 64 * p), to, STREAMS * t);
+            if (even || 2 * p < g->blocks[t])
+                v[p][t] = dots_two_blocks(g, p, load_512(c->q + 256 * g->span[t] + 64 * p), to, STREAMS * t);
+            else
+                v[p][t] = _mm512_setzero_si512();
     UNROLL
     for (int p = 0; p < 4; p++)
         add_halves(v[p], to->dot + 2 * p);
@@ -239,25 +244,28 @@ INLINE __m512i dots_four_blocks(const struct shape *s, const struct group_32 *g,
     return reduce_quarters(u);
 }
 
-INLINE void read_quarter(const struct shape *s, const struct group_32 *g, const struct column *c, int t,
+INLINE void read_quarter(const struct shape *s, const struct group_32 *g, bool even, const struct column *c, int t,
                          __m512i v[2][QUARTERS], struct spans *to)
 {
     UNROLL
     for (int p = 0; p < 2; p++)
-        v[p][t] = dots_four_blocks(s, g, &c->x[g->span[t]], p, c->powers, to, STREAMS * t);
+        if (even || 4 * p < g->blocks[t])
+            v[p][t] = dots_four_blocks(s, g, &c->x[g->span[t]], p, c->powers, to, STREAMS * t);
+        else
+            v[p][t] = _mm512_setzero_si512();
 }
 
-INLINE void read_group(const struct shape *s, const struct group_32 *g, const struct column *c, struct spans *to)
+INLINE void read_group(const struct shape *s, const struct group_32 *g, bool even, const struct column *c, struct spans *to)
 {
     __m512i v[2][QUARTERS];
     if (s->fifth >= 0) {  // long enough without being written out
         KEEP_LOOP
         for (int t = 0; t < QUARTERS; t++)
-            read_quarter(s, g, c, t, v, to);
+            read_quarter(s, g, even, c, t, v, to);
     } else {
         UNROLL
         for (int t = 0; t < QUARTERS; t++)
-            read_quarter(s, g, c, t, v, to);
+            read_quarter(s, g, even, c, t, v, to);
     }
     part_quarters(v[0], to->dot);
     part_quarters(v[1], to->dot + 4);
@@ -314,7 +322,7 @@ INLINE void decode_streams_32(const struct matmul_args *a, const struct shape *s
     struct group_32 g = {.at = 0};
     struct column c;
     load_column(a, &k.x, s, &c);
-    struct spans made[2];
+    struct spans made[2] = {{.dot = {{0}}}};  // scales of blocks that are not there stay as they are
     const struct spans *last = NULL;
     for (int turn = 0; walk_step(&k); turn ^= 1) {
         if (even)
@@ -322,9 +330,9 @@ INLINE void decode_streams_32(const struct matmul_args *a, const struct shape *s
         else
             next_group_uneven(&k, &e, &p, &copies, &g);
         if (s)
-            read_group(s, &g, &c, &made[turn]);
+            read_group(s, &g, even, &c, &made[turn]);
         else
-            read_group_q8_0(&g, &c, &made[turn]);
+            read_group_q8_0(&g, even, &c, &made[turn]);
         STAYS_IN_MEMORY(made);
         if (last)
             add_group(a, &k, s, &e, even, &c, last);
