@@ -3,6 +3,21 @@
 // As matmul_q8_avx512_decode.c has it, 16 rows go together; each quarter or half of a register is another block.
 #include "kernels/cpu/matmul_q8_avx512_decode_32.h"
 
+INLINE struct row_cut cut_rows(const struct matmul_args *a, bool apart)
+{
+    return apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
+}
+
+// `apart`, known to the compiler: of one column.
+INLINE void store_rows(const struct matmul_args *a, const struct row_cut *cut, int group, bool apart, int n,
+                       const __m512 d[COLUMNS_MAX])
+{
+    if (apart)
+        store_cut(cut, group, d[0], a->y[0]);
+    else
+        store(a, group * GROUP, n, d);
+}
+
 // Blocks that are not there any more are read from the last one that is; their dots are not used.
 INLINE void block_offsets(size_t at, int n, size_t bytes, size_t offset[8])
 {
@@ -271,17 +286,22 @@ INLINE void sums_32(const struct rows16 *g, const struct shape *s, size_t at, co
 // ---- all rows
 
 // n columns, known to the compiler: eight blocks at a time, or what a row ends with.
-INLINE void decode_neighbours(const struct matmul_args *a, const struct shape *s, int n)
+INLINE void decode_rows(const struct matmul_args *a, const struct shape *s, int n)
 {
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
-    for (int first = 0; first < a->n_rows; first += GROUP) {
-        const struct rows16 g = rows_from(a, first);
+    const int64_t spans = q8_blocks(a->k);
+    const bool apart = n == 1 && reads_streams(a->reading);
+    const struct row_cut cut = cut_rows(a, apart);
+    for (int group = 0; group < cut.groups; group++) {
+        const int first = group * GROUP;
+        struct rows16 g = rows_of_cut(a, &cut, group);
         __m512 d[COLUMNS_MAX], sum[COLUMNS_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
-        for (int64_t span = 0; span < q8_blocks(a->k); span++) {
-            struct ahead ahead = ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
+        for (int64_t span = 0; span < spans; span++) {
+            struct ahead ahead = apart ? ahead_in_streams(a, &cut, group, (size_t)span * bytes, AHEAD_STREAM)
+                                       : ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
             struct view x[COLUMNS_MAX];
             int blocks = blocks_in_span(a, span);
             struct ahead whole = ahead;
@@ -296,26 +316,27 @@ INLINE void decode_neighbours(const struct matmul_args *a, const struct shape *s
             for (int j = 0; j < n; j++)
                 d[j] = _mm512_fmadd_ps(sum[j], _mm512_set1_ps(q8_scales(a->x[j], a->k)[span]), d[j]);
         }
-        store(a, first, n, d);
+        store_rows(a, &cut, group, apart, n, d);
     }
 }
 
-INLINE void decode_32(const struct matmul_args *a, const struct shape *s, matmul_fn *streams, int n)
+// `one` is for one column that is read by streams.
+INLINE void decode_32(const struct matmul_args *a, const struct shape *s, matmul_fn *one, int n)
 {
-    if (n == 1 && reads_streams(a->reading) && streams_32_fit(a))
-        streams(a);
+    if (n == 1 && reads_streams(a->reading) && (s || is_even_q8_0(a)))
+        one(a);
     else
-        decode_neighbours(a, s, n);
+        decode_rows(a, s, n);
 }
 
 // ---- the functions
 
 // clang-format off
-DECODE(q4_0, UP_TO_4, decode_32(a, &shape_q4_0, ISA_FN(matmul_q8_streams_q4_0), n))
-DECODE(q4_1, UP_TO_4, decode_32(a, &shape_q4_1, ISA_FN(matmul_q8_streams_q4_1), n))
-DECODE(q5_0, UP_TO_4, decode_32(a, &shape_q5_0, ISA_FN(matmul_q8_streams_q5_0), n))
-DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, ISA_FN(matmul_q8_streams_q5_1), n))
-DECODE(q8_0, UP_TO_4, decode_32(a, NULL, ISA_FN(matmul_q8_streams_q8_0), n))
-DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, ISA_FN(matmul_q8_streams_iq4_nl), n))
-DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, ISA_FN(matmul_q8_streams_mxfp4), n))
+DECODE(q4_0, UP_TO_4, decode_32(a, &shape_q4_0, ISA_FN(matmul_q8_one_q4_0), n))
+DECODE(q4_1, UP_TO_4, decode_32(a, &shape_q4_1, ISA_FN(matmul_q8_one_q4_1), n))
+DECODE(q5_0, UP_TO_4, decode_32(a, &shape_q5_0, ISA_FN(matmul_q8_one_q5_0), n))
+DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, ISA_FN(matmul_q8_one_q5_1), n))
+DECODE(q8_0, UP_TO_4, decode_32(a, NULL, ISA_FN(matmul_q8_one_q8_0), n))
+DECODE(iq4_nl, UP_TO_4, decode_32(a, &shape_iq4_nl, ISA_FN(matmul_q8_one_iq4_nl), n))
+DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, ISA_FN(matmul_q8_one_mxfp4), n))
 // clang-format on

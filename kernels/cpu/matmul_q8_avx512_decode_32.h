@@ -1,6 +1,6 @@
 // What one column and a few have in common, of types with blocks of 32: sums of two or four blocks, a lane a row or span.
 //
-// Private to matmul_q8_avx512_decode_32.c and matmul_q8_avx512_streams_32.c. All is pure and inlined.
+// Private to matmul_q8_avx512_decode_32.c and matmul_q8_avx512_one_32.c. All is pure and inlined.
 #ifndef QUERN_MATMUL_Q8_AVX512_DECODE_32_H
 #define QUERN_MATMUL_Q8_AVX512_DECODE_32_H
 
@@ -32,28 +32,15 @@ INLINE struct nibbles load_4_activations(const int8_t *q)
     return (struct nibbles){load_4x16(q, q + 32, q + 64, q + 96), load_4x16(q + 16, q + 48, q + 80, q + 112)};
 }
 
-// ---- one column by streams, matmul_q8_avx512_streams_32.c
+// ---- one column that is read by streams, matmul_q8_avx512_one_32.c
 
-// What a span of 256 elements is multiplied with, by halves: the activations of four blocks, low nibbles' and high nibbles',
-// and what sums begin with.
-struct activations_32 {
-    struct nibbles q[2];
-    __m512i start[2];
-};
-
-// Of four spans that follow each other, the sums over the activations of block b.
-struct sums_32 {
-    _Alignas(16) float of[8][QUARTERS];
-};
-
-// Whether the scratch holds what rows are multiplied with.
-INLINE bool streams_32_fit(const struct matmul_args *a)
+// Rows of Q8_0 that are whole spans and follow each other without a gap: only such ones go there.
+INLINE bool is_even_q8_0(const struct matmul_args *a)
 {
-    return q8_blocks(a->k) <= RING_MOST(sizeof(struct activations_32) + sizeof(struct sums_32));
+    return a->k % 256 == 0 && a->k / 256 <= RING_MOST(0) && a->w_stride == dtype_row_bytes(DT_Q8_0, a->k);
 }
 
-matmul_fn ISA_FN(matmul_q8_streams_q4_0), ISA_FN(matmul_q8_streams_q4_1), ISA_FN(matmul_q8_streams_q5_0),
-    ISA_FN(matmul_q8_streams_q5_1), ISA_FN(matmul_q8_streams_q8_0), ISA_FN(matmul_q8_streams_iq4_nl),
-    ISA_FN(matmul_q8_streams_mxfp4);
+matmul_fn ISA_FN(matmul_q8_one_q4_0), ISA_FN(matmul_q8_one_q4_1), ISA_FN(matmul_q8_one_q5_0), ISA_FN(matmul_q8_one_q5_1),
+    ISA_FN(matmul_q8_one_q8_0), ISA_FN(matmul_q8_one_iq4_nl), ISA_FN(matmul_q8_one_mxfp4);
 
 #endif
