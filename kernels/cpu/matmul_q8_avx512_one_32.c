@@ -1,7 +1,7 @@
 // One column by types with blocks of 32, in spans of eight blocks.
 //
-// A group is 16 spans, a lane each. Sums and scales are all that is made of it at first, scales by loads of two or four bytes;
-// it is scaled after the next one is read, so that nothing waits for either.
+// A group is 16 spans, a lane each. Sums and scales are all that is made of it at first, scales by loads of two or four
+// bytes; it is scaled after the next one is read, so that nothing waits for either.
 #include "kernels/cpu/matmul_q8_avx512_decode_32.h"
 
 // A group until it is scaled: of block b the sums and the scales, a lane a span, in one of three forms.
@@ -77,7 +77,8 @@ INLINE struct nibbles weights_of_four(const struct shape *s, const uint8_t *four
     return w;
 }
 
-INLINE void take_scale(const struct shape *s, const struct powers *powers, const uint8_t *block, struct spans *to, int b, int lane)
+INLINE void take_scale(const struct shape *s, const struct powers *powers, const uint8_t *block, struct spans *to, int b,
+                       int lane)
 {
     if (s->power_of_two)
         to->power[b][lane] = powers->of[*block];
@@ -140,7 +141,8 @@ INLINE __m512i dots_four_blocks(const struct span_32 *g, const struct shape *s, 
 }
 
 // The first `halves` groups of four blocks, known to the compiler.
-INLINE void read_nibbles(const struct span_32 *g, const struct shape *s, int halves, const struct powers *powers, struct spans *to)
+INLINE void read_nibbles(const struct span_32 *g, const struct shape *s, int halves, const struct powers *powers,
+                         struct spans *to)
 {
     struct activations_32 x[2];
     __m512i v[2][4];
@@ -171,7 +173,8 @@ INLINE void copy_blocks(struct span_32 *g, size_t bytes, struct copies *to)
     g->at = 0;
 }
 
-INLINE void read_span(struct span_32 *g, const struct shape *s, const struct powers *powers, struct copies *copies, struct spans *to)
+INLINE void read_span(struct span_32 *g, const struct shape *s, const struct powers *powers, struct copies *copies,
+                      struct spans *to)
 {
     if (g->blocks % 4)
         copy_blocks(g, (size_t)(g->blocks * s->bytes), copies);
@@ -202,7 +205,8 @@ INLINE __m512 scaled_spans(const struct shape *s, const struct spans *g, const i
             break;
         sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(g->dot[b]), scales_of(s, g, b), sum);
         if (s && s->m >= 0)
-            sum = _mm512_fmadd_ps(_mm512_set1_ps((float)(sums[2 * b] + sums[2 * b + 1])), high_halves(load_512(g->word[b])), sum);
+            sum = _mm512_fmadd_ps(_mm512_set1_ps((float)(sums[2 * b] + sums[2 * b + 1])), high_halves(load_512(g->word[b])),
+                                  sum);
     }
     return sum;
 }
@@ -255,9 +259,10 @@ INLINE void decode_apart(const struct matmul_args *a, const struct shape *s)
 
 // ---- Q8_0, even rows, by four streams
 
-// The group at hand, whose spans lie at `at` of w. Each is read from its beginning to its end, then the next one, and nothing is
-// asked for: what comes is left to the hardware. (That is too late where there is more to compute or items are small.)
-INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, const struct rows16 *w, size_t at, struct spans *to)
+// The group at hand, whose spans lie at `at` of w. Each is read from its beginning to its end, then the next one, and
+// nothing is asked for: what comes is left to the hardware. (That is too late where there is more to compute.)
+INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, const struct rows16 *w, size_t at,
+                            struct spans *to)
 {
     const int8_t *q = q8_quants(a->x[0]);
     int64_t span = k->read.block;
