@@ -1,6 +1,7 @@
 // Up to four columns, in place, of types with blocks of 32: eight of them go together, or what a row ends with.
 //
-// As matmul_q8_avx512_decode.c has it, 16 rows go together; each quarter or half of a register is another block.
+// As matmul_q8_avx512_decode.c has it, 16 rows go together; each quarter or half of a register is another block. One column
+// that is read by streams has a file of its own, matmul_q8_avx512_one_32.c, but for uneven rows of Q8_0.
 #include "kernels/cpu/matmul_q8_avx512_decode_32.h"
 
 INLINE struct row_cut cut_rows(const struct matmul_args *a, bool apart)
@@ -8,7 +9,7 @@ INLINE struct row_cut cut_rows(const struct matmul_args *a, bool apart)
     return apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
 }
 
-// `apart`, known to the compiler: of one column.
+// `apart`: of one column.
 INLINE void store_rows(const struct matmul_args *a, const struct row_cut *cut, int group, bool apart, int n,
                        const __m512 d[COLUMNS_MAX])
 {
@@ -290,7 +291,7 @@ INLINE void decode_rows(const struct matmul_args *a, const struct shape *s, int 
 {
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
     const int64_t spans = q8_blocks(a->k);
-    const bool apart = n == 1 && reads_streams(a->reading);
+    const bool apart = !s && n == 1 && reads_streams(a->reading);
     const struct row_cut cut = cut_rows(a, apart);
     for (int group = 0; group < cut.groups; group++) {
         const int first = group * GROUP;

@@ -14,6 +14,8 @@ struct spans {
     };
 };
 
+// ---- nibbles
+
 // 2^(e - 128) of each byte e, where scales are exponents.
 struct powers {
     _Alignas(64) float of[256];
@@ -22,27 +24,9 @@ struct powers {
 INLINE void make_powers(const struct shape *s, struct powers *p)
 {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    for (int e = 0; s && s->power_of_two && e < 256; e += 16)
+    for (int e = 0; s->power_of_two && e < 256; e += 16)
         _mm512_store_ps(p->of + e, powers_of(_mm512_add_epi32(_mm512_set1_epi32(e), lane)));
 }
-
-// Blocks 2p and 2p + 1 of the spans at `at`, as dots_rows_q8_0 has it of rows; the first goes to lane `lane`.
-INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int p, __m512i x, struct spans *to, int lane)
-{
-    const __m512i start = offset_start(x, 128);
-    __m512i u[STREAMS];
-    UNROLL
-    for (int i = 0; i < STREAMS; i++) {
-        const uint8_t *two = at[i] + 68 * p;
-        const __m512i w = _mm512_xor_si512(load_2x32(two + 2, two + 36), _mm512_set1_epi8((char)0x80));
-        to->half[2 * p][lane + i] = load_half(two);
-        to->half[2 * p + 1][lane + i] = load_half(two + 34);
-        u[i] = _mm512_dpbusd_epi32(start, w, x);
-    }
-    return reduce_quarters(u);
-}
-
-// ---- nibbles
 
 // The quants of four blocks, a quarter each: of three they lie in one line of 64 bytes.
 INLINE __m512i quants_of_four(const struct shape *s, const uint8_t *four)
@@ -159,7 +143,8 @@ INLINE void read_nibbles(const struct span_32 *g, const struct shape *s, int hal
         part_quarters(v[p], to->dot + 4 * p);
 }
 
-// What is behind a row's last blocks may be no memory of ours: if they are not four or eight they are read from copies.
+// What is behind a row's last blocks may be no memory of ours: if they are not four or eight they are read from copies. What
+// lies behind these there is multiplied with zeros, and its scales are not used.
 struct copies {
     uint8_t of[GROUP][8 * 24];
     struct rows16 rows;
@@ -184,7 +169,7 @@ INLINE void read_span(struct span_32 *g, const struct shape *s, const struct pow
         read_nibbles(g, s, 1, powers, to);
 }
 
-// ---- the sums S of a group
+// ---- the sums S of a group; Q8_0 has no shape of nibbles: NULL
 
 INLINE __m512 scales_of(const struct shape *s, const struct spans *g, int b)
 {
@@ -258,6 +243,22 @@ INLINE void decode_apart(const struct matmul_args *a, const struct shape *s)
 }
 
 // ---- Q8_0, even rows, by four streams
+
+// Blocks 2p and 2p + 1 of the spans at `at`, as dots_rows_q8_0 has it of rows; the first goes to lane `lane`.
+INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int p, __m512i x, struct spans *to, int lane)
+{
+    const __m512i start = offset_start(x, 128);
+    __m512i u[STREAMS];
+    UNROLL
+    for (int i = 0; i < STREAMS; i++) {
+        const uint8_t *two = at[i] + 68 * p;
+        const __m512i w = _mm512_xor_si512(load_2x32(two + 2, two + 36), _mm512_set1_epi8((char)0x80));
+        to->half[2 * p][lane + i] = load_half(two);
+        to->half[2 * p + 1][lane + i] = load_half(two + 34);
+        u[i] = _mm512_dpbusd_epi32(start, w, x);
+    }
+    return reduce_quarters(u);
+}
 
 // The group at hand, whose spans lie at `at` of w. Each is read from its beginning to its end, then the next one, and
 // nothing is asked for: what comes is left to the hardware. (That is too late where there is more to compute.)

@@ -16,6 +16,7 @@ INLINE uint16_t load_half(const uint8_t *p)
     return (uint16_t)v;
 }
 
+// Four, in the same way.
 INLINE uint32_t load_word(const uint8_t *p)
 {
     uint32_t v;
