@@ -59,6 +59,9 @@ enum chain_kind {
     CHAIN_EXPERTS,  // an item is an expert and a range of columns, the rows that chose it
     CHAIN_ATTEND,   // an item is a range of rows and the columns of the heads that share a KV head
 };
+struct columns {
+    int64_t from, to;  // to: the one behind the last
+};
 // Nodes that run one after another on each item, without a barrier: products and attention on all of its rows, and then the
 // others on a tile of a few rows at a time, so that what one of them leaves is in the first-level cache for the next.
 struct chain {
@@ -66,7 +69,9 @@ struct chain {
     enum rows rows;
     int64_t width;        // columns shared out (EXPERTS: of one expert)
     int64_t unit;         // columns that must stay together
-    int64_t item;         // columns of an item, a multiple of unit
+    struct columns *items; // [n_items] that make it up; each begins at a multiple of unit
+    int64_t n_items;
+    int64_t item;         // columns of the widest item
     int n_whole;          // nodes that take all rows of an item
     int tile;             // rows that those behind take at a time
     bool shares_rest;     // of columns: items that do not go round all threads are cut by rows, too
@@ -100,7 +105,7 @@ struct schedule_options {
     enum schedule_kind kind;
     int n_threads;             // that will share the items out
     int64_t q8_block;          // columns of a row that are quantised apart from the others; 0: a row is one
-    size_t item_bytes;         // of weights, about, that an item of few rows reads
+    size_t item_bytes;         // of weights, about, that an item of few rows reads at the most
     int max_rows[ROWS_KINDS];
 };
 int schedule_build(struct arena *arena, const struct program *p, const struct schedule_options *o, struct schedule *out,

@@ -4,6 +4,7 @@
 // what it needs, into the prologue that every thread runs for itself, or, where it needs what other threads compute, behind
 // a new barrier. Only the class of an operation (op.def) decides, never a pattern of one model.
 #include "kernels/cost.h"
+#include "kernels/items.h"
 #include "kernels/plan.h"
 
 #include <limits.h>
@@ -21,9 +22,6 @@ enum {
     IN_MANY_CHAINS = -3,
 };
 enum {
-    ITEM_COLUMNS_MANY = 128, // two panels of the many-row kernels: each item reads all activations once
-    ITEM_COLUMNS_STEP = 32,
-    ITEMS_PER_THREAD = 8,
     WIDE_ITEMS_PER_THREAD = 4,  // at least, where items are made wider to hold what is quantised together
     TILE_BYTES = 16 << 10,      // a value's, of a tile of rows: two or three of them lie in a first-level cache
     TILE_ROWS = 32,
@@ -317,16 +315,6 @@ static bool place_node(struct builder *b, struct tensor *n)
     return false;
 }
 
-// Weight bytes that a chain reads for one column.
-static size_t column_bytes(const struct chain *c)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < c->n_nodes; i++)
-        if (op_class[c->nodes[i]->op] == CLASS_MATVEC)
-            bytes += c->nodes[i]->w[0]->row_bytes;
-    return MAX(bytes, (size_t)1);
-}
-
 // Products and attention go before the others, whose sources they are; these in turn are none of theirs.
 static void put_whole_first(struct chain *c)
 {
@@ -345,23 +333,6 @@ static void size_tile(struct chain *c)
     for (int i = 0; i < c->n_nodes && c->kind == CHAIN_ROWS; i++)
         columns = MAX(columns, c->nodes[i]->width);
     c->tile = (int)MAX(1, MIN(TILE_ROWS, TILE_BYTES / (columns * (int64_t)sizeof(float))));
-}
-
-// Items long enough to stream weights, and enough of them that a thread that comes late leaves little undone.
-static void size_items(struct chain *c, const struct schedule_options *o)
-{
-    c->item = c->unit;
-    if (c->kind == CHAIN_ATTEND)
-        return;
-    int64_t step = c->unit;
-    while (step % ITEM_COLUMNS_STEP)
-        step += c->unit;
-    if (step > 4 * ITEM_COLUMNS_MANY)  // a head size that shares no factor with the step
-        step = c->unit;
-    int64_t want = o->kind == SCHEDULE_MANY ? ITEM_COLUMNS_MANY : (int64_t)(o->item_bytes / column_bytes(c));
-    want = MIN(want, c->width / (o->n_threads * ITEMS_PER_THREAD));
-    int64_t item = MAX(want / step, (int64_t)1) * step;
-    c->item = MIN(item, (c->width + c->unit - 1) / c->unit * c->unit);
 }
 
 // Which phase reads each value last, and whether any reader lies outside of the items of its own chain.
@@ -531,14 +502,16 @@ int schedule_build(struct arena *arena, const struct program *p, const struct sc
     }
     if (b.no_memory)
         return fail(err, E_MEMORY, "no memory for a schedule of %d nodes", p->n);
-    for (int ph = 0; ph < out->n_phases; ph++)
+    for (int ph = 0; ph < out->n_phases; ph++) {
+        if (!items_cut(arena, &out->phases[ph], o))
+            return fail(err, E_MEMORY, "no memory for a schedule of %d nodes", p->n);
         for (int c = 0; c < out->phases[ph].n_chains; c++) {
             struct chain *chain = &out->phases[ph].chains[c];
             put_whole_first(chain);
-            size_items(chain, o);
             size_tile(chain);
             chain->shares_rest = o->kind == SCHEDULE_MANY && out->phases[ph].n_chains == 1;
         }
+    }
     find_uses(&b, leaves);
     for (int i = 0; i < p->n; i++)
         choose_place(&b, p->nodes[i], leaves[i]);

@@ -429,14 +429,20 @@ static struct item item_at(const struct run *r, uint8_t *local, const struct cha
                          .col1 = s.col1, .expert = s.expert};
 }
 
-// The first weights of nodes from `from` on, at a column; `otherwise` where they have none.
-static struct coming first_weights(const struct chain *c, int from, int64_t col, struct coming otherwise)
+// The first weights of nodes from `from` on, for some columns; `otherwise` where they have none.
+static struct coming first_weights(const struct chain *c, int from, int64_t col0, int64_t col1, struct coming otherwise)
 {
     for (int i = from; i < c->n_nodes; i++)
         if (c->nodes[i]->op == OP_MATMUL)
-            return (struct coming){weight_row(c->nodes[i]->w[0], col), c->nodes[i]->w[0]->row_bytes,
-                                   MIN(c->item, c->width - col)};
+            return (struct coming){weight_row(c->nodes[i]->w[0], col0), c->nodes[i]->w[0]->row_bytes, col1 - col0};
     return otherwise;
+}
+
+static struct coming first_weights_of(const struct chain *c, const struct grid *g, int64_t i)
+{
+    const struct coming none = {NULL, 0, 0};
+    struct share s = share_at(c, g, i);
+    return c->kind == CHAIN_COLUMNS ? first_weights(c, 0, s.col0, s.col1, none) : none;
 }
 
 // What the thread that takes item i of a phase will read after it. Threads take items in turn, mostly; behind the last
@@ -452,7 +458,7 @@ static struct coming coming_after(const struct run *r, int thread, int phase, in
             if (ph > phase && chain->kind != CHAIN_COLUMNS)  // attention: what follows it can be fetched by now
                 continue;
             if (i < g->items)
-                return chain->kind == CHAIN_COLUMNS ? first_weights(chain, 0, share_at(chain, g, i).col0, none) : none;
+                return first_weights_of(chain, g, i);
             i -= g->items;
         }
     return none;
@@ -498,8 +504,9 @@ static void run_prologue(const struct run *r, uint8_t *local, int thread, const 
 static void run_chain(struct item *it, const struct chain *chain, struct coming after)
 {
     bool whole_rows = chain->kind == CHAIN_ROWS;
+    const struct coming none = {NULL, 0, 0};
     for (int i = 0; i < chain->n_whole; i++) {
-        it->next = chain->kind == CHAIN_COLUMNS ? first_weights(chain, i + 1, it->col0, after) : (struct coming){NULL, 0, 0};
+        it->next = chain->kind == CHAIN_COLUMNS ? first_weights(chain, i + 1, it->col0, it->col1, after) : none;
         run_nodes(it, &chain->nodes[i], 1, whole_rows);
     }
     if (chain->n_whole == chain->n_nodes)

@@ -23,7 +23,7 @@
 #define IN_TILES_avx512 matmul_q8_in_tiles_avx512
 
 // Of weights in an item: of streams each is a fourth to a sixteenth of it.
-enum { ITEM_BY_ROW = 96 << 10, ITEM_STREAMS = 320 << 10 };
+enum { ITEM_BY_ROW = 96 << 10, ITEM_STREAMS = 640 << 10 };
 
 #define TABLE(title, q8, tiles, quantize, put, way)                                                                    \
     {                                                                                                                  \

@@ -56,7 +56,7 @@ static struct grid grid_of(const struct schedule *s, const struct chain *c, int 
 {
     struct grid g = {.rows = rows};
     g.tile = row_tile(s, c, rows, n_threads);
-    g.columns = c->kind == CHAIN_ROWS ? 1 : (c->width + c->item - 1) / c->item;
+    g.columns = c->n_items;
     share_rest(c, n_threads, &g);
     g.items = count_items(c, &g);
     return g;
@@ -108,7 +108,7 @@ struct share share_at(const struct chain *c, const struct grid *g, int64_t item)
         s.row0 = t * g->tile;
         s.row1 = MIN(g->rows, s.row0 + g->tile);
     }
-    s.col0 = column * c->item;
-    s.col1 = MIN(c->width, s.col0 + c->item);
+    s.col0 = c->items[column].from;
+    s.col1 = c->items[column].to;
     return s;
 }

@@ -1,0 +1,129 @@
+// Items of many rows, of heads and of experts are even, and threads take them in turn. The weights of few rows are dealt out
+// instead: where an item begins memory takes about a microsecond to come up to speed, in which 30 KB could be read. So
+// items are as few as balance allows: each takes half of what its thread has left of the phase, and lies behind the
+// thread's last one. The short ones at the end leave little undone where a thread comes late.
+#include "kernels/items.h"
+
+enum {
+    COLUMNS_MANY = 128,  // two panels of the many-row kernels: each item reads all activations once
+    COLUMNS_STEP = 32,
+    ITEMS_PER_THREAD = 8,
+    BYTES_LEAST = 160 << 10,  // of weights; shorter items cost more than a more even end gains
+};
+
+// What is not dealt out yet of a phase.
+struct deal {
+    const struct schedule_options *o;
+    size_t left;  // bytes of weights
+};
+
+// Weights that a chain reads for one column; 0: none.
+static size_t column_bytes(const struct chain *c)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < c->n_nodes; i++)
+        if (c->nodes[i]->op == OP_MATMUL || c->nodes[i]->op == OP_EXPERT_MATMUL)
+            bytes += c->nodes[i]->w[0]->row_bytes;
+    return bytes;
+}
+
+// Items begin at multiples of so many columns.
+static int64_t step_of(const struct chain *c)
+{
+    int64_t step = c->unit;
+    while (step % COLUMNS_STEP)
+        step += c->unit;
+    return step > 4 * COLUMNS_MANY ? c->unit : step;  // a head size that shares no factor with the step
+}
+
+static void add_item(struct chain *c, int64_t from, int64_t to)
+{
+    c->items[c->n_items++] = (struct columns){from, to};
+    c->item = MAX(c->item, to - from);
+}
+
+// Columns of an item where all are alike: enough items that a thread that comes late leaves little undone.
+static int64_t even_item(const struct chain *c, const struct schedule_options *o)
+{
+    if (c->kind == CHAIN_ROWS)
+        return c->width;
+    if (c->kind == CHAIN_ATTEND)
+        return c->unit;
+    int64_t want = COLUMNS_MANY, step = step_of(c);
+    if (o->kind == SCHEDULE_FEW)
+        want = (int64_t)(o->item_bytes / MAX(column_bytes(c), (size_t)1));
+    want = MIN(want, c->width / (o->n_threads * ITEMS_PER_THREAD));
+    return MAX(want / step, (int64_t)1) * step;
+}
+
+// Experts' items are not: most of them are chosen by no row.
+static bool is_dealt(const struct chain *c, const struct schedule_options *o)
+{
+    return o->kind == SCHEDULE_FEW && c->kind == CHAIN_COLUMNS && column_bytes(c);
+}
+
+// Columns of a chain's items in the next round, of an item a thread.
+static int64_t next_round(const struct deal *d, const struct chain *c)
+{
+    size_t share = d->left / (size_t)d->o->n_threads, step_bytes = column_bytes(c) * (size_t)step_of(c);
+    size_t bytes = MIN(share < 2 * BYTES_LEAST ? share : share / 2, d->o->item_bytes);
+    return MAX((int64_t)((bytes + step_bytes / 2) / step_bytes), (int64_t)1) * step_of(c);
+}
+
+// Where the part of a chain begins that is a thread's if all keep pace.
+static int64_t part_at(const struct chain *c, int64_t thread, int64_t n_threads)
+{
+    int64_t step = step_of(c), steps = (c->width + step - 1) / step;
+    return MIN(steps * thread / n_threads * step, c->width);
+}
+
+static int64_t widest_part(const struct chain *c, int64_t n_threads)
+{
+    int64_t step = step_of(c), of_all = step * n_threads;
+    return (c->width + of_all - 1) / of_all * step;
+}
+
+static void deal_out(struct deal *d, struct chain *c)
+{
+    const int64_t n_threads = d->o->n_threads, part = widest_part(c, n_threads);
+    for (int64_t at = 0, columns; at < part; at += columns) {
+        columns = next_round(d, c);
+        if (part - at < columns + columns / 2)
+            columns = part - at;
+        for (int64_t t = 0; t < n_threads; t++) {
+            int64_t from = part_at(c, t, n_threads) + at, to = MIN(from + columns, part_at(c, t + 1, n_threads));
+            if (from >= to)
+                continue;
+            add_item(c, from, to);
+            d->left -= column_bytes(c) * (size_t)(to - from);
+        }
+    }
+}
+
+static bool cut(struct arena *arena, struct chain *c, struct deal *d)
+{
+    const bool dealt = is_dealt(c, d->o);
+    const int64_t even = even_item(c, d->o), least = dealt ? step_of(c) : even;
+    c->item = 0;
+    c->n_items = 0;
+    c->items = ARENA_ARRAY(arena, struct columns, (size_t)((c->width + least - 1) / least));
+    if (!c->items)
+        return false;
+    if (dealt)
+        deal_out(d, c);
+    for (int64_t at = 0; !dealt && at < c->width; at += even)
+        add_item(c, at, MIN(at + even, c->width));
+    return true;
+}
+
+bool items_cut(struct arena *arena, struct phase *phase, const struct schedule_options *o)
+{
+    struct deal d = {o, 0};
+    bool room = true;
+    for (int i = 0; i < phase->n_chains; i++)
+        if (is_dealt(&phase->chains[i], o))
+            d.left += column_bytes(&phase->chains[i]) * (size_t)phase->chains[i].width;
+    for (int i = 0; room && i < phase->n_chains; i++)
+        room = cut(arena, &phase->chains[i], &d);
+    return room;
+}

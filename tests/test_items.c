@@ -1,0 +1,173 @@
+// Items: every column is in one, and weights of few rows are dealt out in few long pieces, a thread's one behind the other.
+#include "kernels/items.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+enum { CHAINS_MAX = 3, ITEM_BYTES = 640 << 10, LEAST_BYTES = 160 << 10 };
+
+// A phase of products that share its columns out.
+struct cut {
+    struct arena arena;
+    struct weight w[CHAINS_MAX];
+    struct tensor node[CHAINS_MAX];
+    struct tensor *nodes[CHAINS_MAX];
+    struct chain chains[CHAINS_MAX];
+    struct phase phase;
+    struct schedule_options o;
+};
+
+static void cut_begin(struct cut *c, enum schedule_kind kind, int n_threads)
+{
+    *c = (struct cut){.o = {.kind = kind, .n_threads = n_threads, .item_bytes = ITEM_BYTES}};
+    c->phase.chains = c->chains;
+}
+
+static void add_chain(struct cut *c, enum chain_kind kind, int64_t width, int64_t unit, size_t row_bytes)
+{
+    int i = c->phase.n_chains++;
+    c->w[i] = (struct weight){.row_bytes = row_bytes};
+    c->node[i] = (struct tensor){.op = kind == CHAIN_EXPERTS ? OP_EXPERT_MATMUL : row_bytes ? OP_MATMUL : OP_ADD,
+                                 .w[0] = &c->w[i]};
+    c->nodes[i] = &c->node[i];
+    c->chains[i] = (struct chain){.kind = kind, .width = width, .unit = unit, .nodes = &c->nodes[i], .n_nodes = 1};
+}
+
+static void cut_now(struct cut *c)
+{
+    cr_assert(items_cut(&c->arena, &c->phase, &c->o));
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct columns *x = a, *y = b;
+    return (x->from > y->from) - (x->from < y->from);
+}
+
+static void expect_each_column_once(const struct chain *c)
+{
+    struct columns *items = malloc((size_t)c->n_items * sizeof(*items));
+    int64_t at = 0, widest = 0;
+    memcpy(items, c->items, (size_t)c->n_items * sizeof(*items));
+    qsort(items, (size_t)c->n_items, sizeof(*items), compare);
+    for (int64_t i = 0; i < c->n_items; i++) {
+        cr_expect_eq(items[i].from, at, "width %lld, unit %lld", (long long)c->width, (long long)c->unit);
+        cr_expect_eq(items[i].from % c->unit, 0);
+        cr_expect_gt(items[i].to, items[i].from);
+        widest = MAX(widest, items[i].to - items[i].from);
+        at = items[i].to;
+    }
+    cr_expect_eq(at, c->width);
+    cr_expect_eq(c->item, widest);
+    free(items);
+}
+
+// What each thread reads, as many items each in turn.
+static int64_t most_read(const struct cut *c)
+{
+    int64_t *read = calloc((size_t)c->o.n_threads, sizeof(*read)), n = 0, most = 0;
+    for (int i = 0; i < c->phase.n_chains; i++)
+        for (int64_t k = 0; k < c->chains[i].n_items; k++, n++) {
+            const struct columns *item = &c->chains[i].items[k];
+            int64_t *thread = &read[n % c->o.n_threads];
+            *thread += (item->to - item->from) * (int64_t)c->w[i].row_bytes;
+            most = MAX(most, *thread);
+        }
+    free(read);
+    return most;
+}
+
+static const int64_t widths[] = {1, 31, 32, 33, 64, 100, 128, 256, 500, 896, 2048, 4864, 5632, 14336, 151936};
+static const int64_t units[] = {1, 64, 80, 96, 128, 256};
+static const int threads[] = {1, 2, 3, 5, 8, 16, 64};
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static void expect_columns(enum schedule_kind kind, enum chain_kind chain, int64_t width, int64_t unit, size_t row_bytes)
+{
+    for (size_t t = 0; t < COUNT(threads); t++) {
+        struct cut c;
+        cut_begin(&c, kind, threads[t]);
+        add_chain(&c, chain, width, unit, row_bytes);
+        add_chain(&c, CHAIN_COLUMNS, 256, 64, 2 * row_bytes);
+        cut_now(&c);
+        expect_each_column_once(&c.chains[0]);
+        expect_each_column_once(&c.chains[1]);
+        arena_free(&c.arena);
+    }
+}
+
+Test(items, every_column_is_in_one)
+{
+    static const size_t rows[] = {0, 18, 504, 1152, 4608, 16384};
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+        for (size_t w = 0; w < COUNT(widths); w++)
+            for (size_t u = 0; u < COUNT(units); u++)
+                for (size_t r = 0; r < COUNT(rows) && widths[w] % units[u] == 0; r++) {
+                    expect_columns((enum schedule_kind)kind, CHAIN_COLUMNS, widths[w], units[u], rows[r]);
+                    expect_columns((enum schedule_kind)kind, CHAIN_EXPERTS, widths[w], units[u], rows[r]);
+                    expect_columns((enum schedule_kind)kind, CHAIN_ATTEND, widths[w], units[u], rows[r]);
+                }
+}
+
+Test(items, a_thread_takes_half_of_what_it_has_left)
+{
+    struct cut c;
+    const int64_t part[] = {0, 512, 768, 1024};  // 590, 295 and 295 KB: none is left that is worth halving
+    cut_begin(&c, SCHEDULE_FEW, 2);
+    add_chain(&c, CHAIN_COLUMNS, 2048, 1, 1152);
+    cut_now(&c);
+    cr_assert_eq(c.chains[0].n_items, 6);
+    for (int i = 0; i < 6; i++) {
+        cr_expect_eq(c.chains[0].items[i].from, i % 2 * 1024 + part[i / 2]);
+        cr_expect_eq(c.chains[0].items[i].to, i % 2 * 1024 + part[i / 2 + 1]);
+    }
+    arena_free(&c.arena);
+}
+
+Test(items, a_long_chain_is_cut_in_items_of_the_longest)
+{
+    struct cut c;
+    cut_begin(&c, SCHEDULE_FEW, 2);
+    add_chain(&c, CHAIN_COLUMNS, 32000, 1, 1680);
+    cut_now(&c);
+    const struct chain *chain = &c.chains[0];
+    const int64_t longest = ITEM_BYTES / 1680 / 32 * 32 + 32, n = chain->n_items;
+    cr_expect_leq(chain->item, longest);
+    for (int64_t i = 0; i + 2 < n; i++)
+        cr_expect_eq(chain->items[i].to, chain->items[i + 2].from, "item %lld of %lld", (long long)i, (long long)n);
+    cr_expect_leq(n, 2 * (32000 / 2 * 1680 / ITEM_BYTES + 4));
+    cr_expect_lt((chain->items[n - 1].to - chain->items[n - 1].from) * 1680, 2 * LEAST_BYTES + 32 * 1680);
+    arena_free(&c.arena);
+}
+
+// Queries, keys and values of a shape: what is left at the end counts over all of them.
+Test(items, threads_read_alike)
+{
+    for (size_t w = 0; w < COUNT(widths); w++)
+        for (size_t t = 0; t < COUNT(threads); t++) {
+            struct cut c;
+            cut_begin(&c, SCHEDULE_FEW, threads[t]);
+            add_chain(&c, CHAIN_COLUMNS, widths[w], 1, 1152);
+            add_chain(&c, CHAIN_COLUMNS, MIN(widths[w], (int64_t)256), 1, 1152);
+            add_chain(&c, CHAIN_COLUMNS, MIN(widths[w], (int64_t)256), 1, 1680);
+            cut_now(&c);
+            int64_t all = 0;
+            for (int i = 0; i < 3; i++)
+                all += c.chains[i].width * (int64_t)c.w[i].row_bytes;
+            cr_expect_leq(most_read(&c), all / threads[t] + 3 * 32 * 1680, "width %lld, %d threads", (long long)widths[w],
+                          threads[t]);
+            arena_free(&c.arena);
+        }
+}
+
+Test(items, many_rows_go_by_two_panels)
+{
+    struct cut c;
+    cut_begin(&c, SCHEDULE_MANY, 2);
+    add_chain(&c, CHAIN_COLUMNS, 5632, 1, 1152);
+    cut_now(&c);
+    cr_expect_eq(c.chains[0].n_items, 5632 / 128);
+    for (int i = 0; i < 5632 / 128; i++)
+        cr_expect_eq(c.chains[0].items[i].from, i * 128);
+    arena_free(&c.arena);
+}
