@@ -50,7 +50,7 @@ static void put_tiles(const struct kernels *k, void *data)
 // Rows of a call, about as the engine cuts them.
 static int64_t item_rows(const struct kernels *k, const struct product *p)
 {
-    return p->n_x > 8 ? ITEM_ROWS : MAX((int64_t)(k->item_bytes / p->row_bytes) / 16 * 16, 16);
+    return p->n_x > 8 ? ITEM_ROWS : MAX(k->item_weights / p->k / 16 * 16, (int64_t)16);
 }
 
 static bool in_tiles(const struct kernels *k, const struct product *p)

@@ -17,14 +17,23 @@ struct deal {
     size_t left;  // bytes of weights
 };
 
-// Weights that a chain reads for one column; 0: none.
-static size_t column_bytes(const struct chain *c)
+// Weights that a chain reads for one column.
+struct column {
+    int64_t weights;
+    size_t bytes;
+};
+
+static struct column column_of(const struct chain *c)
 {
-    size_t bytes = 0;
-    for (int i = 0; i < c->n_nodes; i++)
-        if (c->nodes[i]->op == OP_MATMUL || c->nodes[i]->op == OP_EXPERT_MATMUL)
-            bytes += c->nodes[i]->w[0]->row_bytes;
-    return bytes;
+    struct column sum = {0, 0};
+    for (int i = 0; i < c->n_nodes; i++) {
+        const struct tensor *n = c->nodes[i];
+        if (n->op != OP_MATMUL && n->op != OP_EXPERT_MATMUL)
+            continue;
+        sum.weights += n->w[0]->ne[0];
+        sum.bytes += n->w[0]->row_bytes;
+    }
+    return sum;
 }
 
 // Items begin at multiples of so many columns.
@@ -51,7 +60,7 @@ static int64_t even_item(const struct chain *c, const struct schedule_options *o
         return c->unit;
     int64_t want = COLUMNS_MANY, step = step_of(c);
     if (o->kind == SCHEDULE_FEW)
-        want = (int64_t)(o->item_bytes / MAX(column_bytes(c), (size_t)1));
+        want = o->item_weights / MAX(column_of(c).weights, (int64_t)1);
     want = MIN(want, c->width / (o->n_threads * ITEMS_PER_THREAD));
     return MAX(want / step, (int64_t)1) * step;
 }
@@ -59,15 +68,17 @@ static int64_t even_item(const struct chain *c, const struct schedule_options *o
 // Experts' items are not: most of them are chosen by no row.
 static bool is_dealt(const struct chain *c, const struct schedule_options *o)
 {
-    return o->kind == SCHEDULE_FEW && c->kind == CHAIN_COLUMNS && column_bytes(c);
+    return o->kind == SCHEDULE_FEW && c->kind == CHAIN_COLUMNS && column_of(c).weights;
 }
 
-// Columns of a chain's items in the next round, of an item a thread.
+// Columns of a chain's items in the next round, of an item a thread. The most is a number of weights: it takes as long to
+// multiply as they are many, and what is read fast is best read in long pieces.
 static int64_t next_round(const struct deal *d, const struct chain *c)
 {
-    size_t share = d->left / (size_t)d->o->n_threads, step_bytes = column_bytes(c) * (size_t)step_of(c);
-    size_t bytes = MIN(share < 2 * BYTES_LEAST ? share : share / 2, d->o->item_bytes);
-    return MAX((int64_t)((bytes + step_bytes / 2) / step_bytes), (int64_t)1) * step_of(c);
+    const struct column column = column_of(c);
+    size_t share = d->left / (size_t)d->o->n_threads, bytes = share < 2 * BYTES_LEAST ? share : share / 2;
+    int64_t columns = MIN((int64_t)(bytes / column.bytes), d->o->item_weights / column.weights), step = step_of(c);
+    return MAX((columns + step / 2) / step, (int64_t)1) * step;
 }
 
 // Where the part of a chain begins that is a thread's if all keep pace.
@@ -95,7 +106,7 @@ static void deal_out(struct deal *d, struct chain *c)
             if (from >= to)
                 continue;
             add_item(c, from, to);
-            d->left -= column_bytes(c) * (size_t)(to - from);
+            d->left -= column_of(c).bytes * (size_t)(to - from);
         }
     }
 }
@@ -122,7 +133,7 @@ bool items_cut(struct arena *arena, struct phase *phase, const struct schedule_o
     bool room = true;
     for (int i = 0; i < phase->n_chains; i++)
         if (is_dealt(&phase->chains[i], o))
-            d.left += column_bytes(&phase->chains[i]) * (size_t)phase->chains[i].width;
+            d.left += column_of(&phase->chains[i]).bytes * (size_t)phase->chains[i].width;
     for (int i = 0; room && i < phase->n_chains; i++)
         room = cut(arena, &phase->chains[i], &d);
     return room;

@@ -105,7 +105,7 @@ struct schedule_options {
     enum schedule_kind kind;
     int n_threads;             // that will share the items out
     int64_t q8_block;          // columns of a row that are quantised apart from the others; 0: a row is one
-    size_t item_bytes;         // of weights, about, that an item of few rows reads at the most
+    int64_t item_weights;      // about, that an item of few rows reads at the most
     int max_rows[ROWS_KINDS];
 };
 int schedule_build(struct arena *arena, const struct program *p, const struct schedule_options *o, struct schedule *out,

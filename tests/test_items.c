@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-enum { CHAINS_MAX = 3, ITEM_BYTES = 640 << 10, LEAST_BYTES = 160 << 10 };
+enum { CHAINS_MAX = 3, ITEM_WEIGHTS = 1 << 20, LEAST_BYTES = 160 << 10 };
 
 // A phase of products that share its columns out.
 struct cut {
@@ -19,16 +19,16 @@ struct cut {
 
 static void cut_begin(struct cut *c, enum schedule_kind kind, int n_threads)
 {
-    *c = (struct cut){.o = {.kind = kind, .n_threads = n_threads, .item_bytes = ITEM_BYTES}};
+    *c = (struct cut){.o = {.kind = kind, .n_threads = n_threads, .item_weights = ITEM_WEIGHTS}};
     c->phase.chains = c->chains;
 }
 
-static void add_chain(struct cut *c, enum chain_kind kind, int64_t width, int64_t unit, size_t row_bytes)
+// Of k weights a column; 0: the sum of two values.
+static void add_chain(struct cut *c, enum chain_kind kind, int64_t width, int64_t unit, enum dtype type, int64_t k)
 {
     int i = c->phase.n_chains++;
-    c->w[i] = (struct weight){.row_bytes = row_bytes};
-    c->node[i] = (struct tensor){.op = kind == CHAIN_EXPERTS ? OP_EXPERT_MATMUL : row_bytes ? OP_MATMUL : OP_ADD,
-                                 .w[0] = &c->w[i]};
+    c->w[i] = (struct weight){.type = type, .ne[0] = k, .row_bytes = dtype_row_bytes(type, k)};
+    c->node[i] = (struct tensor){.op = !k ? OP_ADD : kind == CHAIN_EXPERTS ? OP_EXPERT_MATMUL : OP_MATMUL, .w[0] = &c->w[i]};
     c->nodes[i] = &c->node[i];
     c->chains[i] = (struct chain){.kind = kind, .width = width, .unit = unit, .nodes = &c->nodes[i], .n_nodes = 1};
 }
@@ -82,13 +82,13 @@ static const int64_t units[] = {1, 64, 80, 96, 128, 256};
 static const int threads[] = {1, 2, 3, 5, 8, 16, 64};
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static void expect_columns(enum schedule_kind kind, enum chain_kind chain, int64_t width, int64_t unit, size_t row_bytes)
+static void expect_columns(enum schedule_kind kind, enum chain_kind chain, int64_t width, int64_t unit, int64_t k)
 {
     for (size_t t = 0; t < COUNT(threads); t++) {
         struct cut c;
         cut_begin(&c, kind, threads[t]);
-        add_chain(&c, chain, width, unit, row_bytes);
-        add_chain(&c, CHAIN_COLUMNS, 256, 64, 2 * row_bytes);
+        add_chain(&c, chain, width, unit, DT_Q4_K, k);
+        add_chain(&c, CHAIN_COLUMNS, 256, 64, DT_Q8_0, k);
         cut_now(&c);
         expect_each_column_once(&c.chains[0]);
         expect_each_column_once(&c.chains[1]);
@@ -98,14 +98,14 @@ static void expect_columns(enum schedule_kind kind, enum chain_kind chain, int64
 
 Test(items, every_column_is_in_one)
 {
-    static const size_t rows[] = {0, 18, 504, 1152, 4608, 16384};
+    static const int64_t lengths[] = {0, 256, 2048, 4096, 14336};
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
         for (size_t w = 0; w < COUNT(widths); w++)
             for (size_t u = 0; u < COUNT(units); u++)
-                for (size_t r = 0; r < COUNT(rows) && widths[w] % units[u] == 0; r++) {
-                    expect_columns((enum schedule_kind)kind, CHAIN_COLUMNS, widths[w], units[u], rows[r]);
-                    expect_columns((enum schedule_kind)kind, CHAIN_EXPERTS, widths[w], units[u], rows[r]);
-                    expect_columns((enum schedule_kind)kind, CHAIN_ATTEND, widths[w], units[u], rows[r]);
+                for (size_t r = 0; r < COUNT(lengths) && widths[w] % units[u] == 0; r++) {
+                    expect_columns((enum schedule_kind)kind, CHAIN_COLUMNS, widths[w], units[u], lengths[r]);
+                    expect_columns((enum schedule_kind)kind, CHAIN_EXPERTS, widths[w], units[u], lengths[r]);
+                    expect_columns((enum schedule_kind)kind, CHAIN_ATTEND, widths[w], units[u], lengths[r]);
                 }
 }
 
@@ -114,7 +114,7 @@ Test(items, a_thread_takes_half_of_what_it_has_left)
     struct cut c;
     const int64_t part[] = {0, 512, 768, 1024};  // 590, 295 and 295 KB: none is left that is worth halving
     cut_begin(&c, SCHEDULE_FEW, 2);
-    add_chain(&c, CHAIN_COLUMNS, 2048, 1, 1152);
+    add_chain(&c, CHAIN_COLUMNS, 2048, 1, DT_Q4_K, 2048);
     cut_now(&c);
     cr_assert_eq(c.chains[0].n_items, 6);
     for (int i = 0; i < 6; i++) {
@@ -128,14 +128,14 @@ Test(items, a_long_chain_is_cut_in_items_of_the_longest)
 {
     struct cut c;
     cut_begin(&c, SCHEDULE_FEW, 2);
-    add_chain(&c, CHAIN_COLUMNS, 32000, 1, 1680);
+    add_chain(&c, CHAIN_COLUMNS, 32000, 1, DT_Q6_K, 2048);
     cut_now(&c);
     const struct chain *chain = &c.chains[0];
-    const int64_t longest = ITEM_BYTES / 1680 / 32 * 32 + 32, n = chain->n_items;
-    cr_expect_leq(chain->item, longest);
+    const int64_t n = chain->n_items;
+    cr_expect_eq(chain->item, ITEM_WEIGHTS / 2048);
     for (int64_t i = 0; i + 2 < n; i++)
         cr_expect_eq(chain->items[i].to, chain->items[i + 2].from, "item %lld of %lld", (long long)i, (long long)n);
-    cr_expect_leq(n, 2 * (32000 / 2 * 1680 / ITEM_BYTES + 4));
+    cr_expect_leq(n, 2 * (16000 / chain->item + 4));
     cr_expect_lt((chain->items[n - 1].to - chain->items[n - 1].from) * 1680, 2 * LEAST_BYTES + 32 * 1680);
     arena_free(&c.arena);
 }
@@ -147,9 +147,9 @@ Test(items, threads_read_alike)
         for (size_t t = 0; t < COUNT(threads); t++) {
             struct cut c;
             cut_begin(&c, SCHEDULE_FEW, threads[t]);
-            add_chain(&c, CHAIN_COLUMNS, widths[w], 1, 1152);
-            add_chain(&c, CHAIN_COLUMNS, MIN(widths[w], (int64_t)256), 1, 1152);
-            add_chain(&c, CHAIN_COLUMNS, MIN(widths[w], (int64_t)256), 1, 1680);
+            add_chain(&c, CHAIN_COLUMNS, widths[w], 1, DT_Q4_K, 2048);
+            add_chain(&c, CHAIN_COLUMNS, MIN(widths[w], (int64_t)256), 1, DT_Q4_K, 2048);
+            add_chain(&c, CHAIN_COLUMNS, MIN(widths[w], (int64_t)256), 1, DT_Q6_K, 2048);
             cut_now(&c);
             int64_t all = 0;
             for (int i = 0; i < 3; i++)
@@ -164,7 +164,7 @@ Test(items, many_rows_go_by_two_panels)
 {
     struct cut c;
     cut_begin(&c, SCHEDULE_MANY, 2);
-    add_chain(&c, CHAIN_COLUMNS, 5632, 1, 1152);
+    add_chain(&c, CHAIN_COLUMNS, 5632, 1, DT_Q4_K, 2048);
     cut_now(&c);
     cr_expect_eq(c.chains[0].n_items, 5632 / 128);
     for (int i = 0; i < 5632 / 128; i++)

@@ -35,7 +35,7 @@ static void build(struct built *b, int n_layer, bool experts, enum schedule_kind
     struct schedule_options o = {.kind = kind,
                                  .n_threads = 2,
                                  .q8_block = TINY_BLOCK,
-                                 .item_bytes = 96 << 10,
+                                 .item_weights = 3 << 16,
                                  .max_rows = {kind == SCHEDULE_FEW ? 4 : 128, 4}};
     cr_assert_eq(schedule_build(&b->arena, &b->program, &o, &b->schedule, &err), 0, "%s", err.text);
 }

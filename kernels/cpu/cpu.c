@@ -74,7 +74,7 @@ static int build_schedules(struct plan *p, const struct compile_options *o, int 
                                       .kind = kind,
                                       .n_threads = n_threads,
                                       .q8_block = Q8_BLOCK,
-                                      .item_bytes = p->kernels->item_bytes,
+                                      .item_weights = p->kernels->item_weights,
                                       .max_rows = {o->max_tokens, o->max_outputs}};
         if (kind == SCHEDULE_FEW)
             for (int i = 0; i < ROWS_KINDS; i++)

@@ -319,7 +319,7 @@ struct kernels {
     // without; NULL: the level has none.
     bool (*in_tiles)(enum dtype type, int64_t k, int64_t n, bool spare_adders);
     enum reading reading; // where this is the best level of a CPU
-    size_t item_bytes;  // of weights, about, that a call for few rows is best given at the most: longer ones stream no better
+    int64_t item_weights; // about, that a call for few rows is best given at the most: longer ones stream no better
 };
 
 // The levels that this binary holds, best first, ended by NULL; and the best that this CPU runs (cpuid and xgetbv, HWCAP).

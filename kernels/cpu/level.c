@@ -22,8 +22,8 @@
 #define IN_TILES_avxvnni NULL
 #define IN_TILES_avx512 matmul_q8_in_tiles_avx512
 
-// Of weights in an item: of streams each is a fourth to a sixteenth of it.
-enum { ITEM_BY_ROW = 96 << 10, ITEM_STREAMS = 640 << 10 };
+// Weights of an item: of streams each is a fourth to a sixteenth of it.
+enum { ITEM_BY_ROW = 3 << 16, ITEM_STREAMS = 1 << 20 };
 
 #define TABLE(title, q8, tiles, quantize, put, way)                                                                    \
     {                                                                                                                  \
@@ -51,7 +51,7 @@ enum { ITEM_BY_ROW = 96 << 10, ITEM_STREAMS = 640 << 10 };
         .matmul_f32 = ISA_FN(matmul_f32_table),                                                                        \
         .in_tiles = tiles,                                                                                             \
         .reading = way,                                                                                                \
-        .item_bytes = (way) == READING_BY_ROW ? ITEM_BY_ROW : ITEM_STREAMS,                                           \
+        .item_weights = (way) == READING_BY_ROW ? ITEM_BY_ROW : ITEM_STREAMS,                                         \
     }
 
 const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), ISA_FN(IN_TILES),
