@@ -1,23 +1,8 @@
 // Up to four columns, in place, of types with blocks of 32: eight of them go together, or what a row ends with.
 //
 // As matmul_q8_avx512_decode.c has it, 16 rows go together; each quarter or half of a register is another block. One column
-// that is read by streams has a file of its own, matmul_q8_avx512_one_32.c, but for uneven rows of Q8_0.
+// that is read by streams has a file of its own, matmul_q8_avx512_one_32.c.
 #include "kernels/cpu/matmul_q8_avx512_decode_32.h"
-
-INLINE struct row_cut cut_rows(const struct matmul_args *a, bool apart)
-{
-    return apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
-}
-
-// `apart`: of one column.
-INLINE void store_rows(const struct matmul_args *a, const struct row_cut *cut, int group, bool apart, int n,
-                       const __m512 d[COLUMNS_MAX])
-{
-    if (apart)
-        store_cut(cut, group, d[0], a->y[0]);
-    else
-        store(a, group * GROUP, n, d);
-}
 
 // Blocks that are not there any more are read from the last one that is; their dots are not used.
 INLINE void block_offsets(size_t at, int n, size_t bytes, size_t offset[8])
@@ -291,8 +276,7 @@ INLINE void decode_rows(const struct matmul_args *a, const struct shape *s, int 
 {
     const size_t block = s ? (size_t)s->bytes : 34, bytes = 8 * block;
     const int64_t spans = q8_blocks(a->k);
-    const bool apart = !s && n == 1 && reads_streams(a->reading);
-    const struct row_cut cut = cut_rows(a, apart);
+    const struct row_cut cut = row_cut_neighbours(a->n_rows, GROUP);
     for (int group = 0; group < cut.groups; group++) {
         const int first = group * GROUP;
         struct rows16 g = rows_of_cut(a, &cut, group);
@@ -301,8 +285,7 @@ INLINE void decode_rows(const struct matmul_args *a, const struct shape *s, int 
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t span = 0; span < spans; span++) {
-            struct ahead ahead = apart ? ahead_in_streams(a, &cut, group, (size_t)span * bytes, AHEAD_STREAM)
-                                       : ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
+            struct ahead ahead = ahead_of(a, first, span, bytes, s ? 4 * block : 2 * block, s != NULL);
             struct view x[COLUMNS_MAX];
             int blocks = blocks_in_span(a, span);
             struct ahead whole = ahead;
@@ -317,14 +300,14 @@ INLINE void decode_rows(const struct matmul_args *a, const struct shape *s, int 
             for (int j = 0; j < n; j++)
                 d[j] = _mm512_fmadd_ps(sum[j], _mm512_set1_ps(q8_scales(a->x[j], a->k)[span]), d[j]);
         }
-        store_rows(a, &cut, group, apart, n, d);
+        store(a, first, n, d);
     }
 }
 
 // `one` is for one column that is read by streams.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, matmul_fn *one, int n)
 {
-    if (n == 1 && reads_streams(a->reading) && (s || is_even_q8_0(a)))
+    if (n == 1 && reads_streams(a->reading) && (s || q8_blocks(a->k) <= RING_MOST(0)))
         one(a);
     else
         decode_rows(a, s, n);

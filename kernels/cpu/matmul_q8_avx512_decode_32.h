@@ -34,12 +34,7 @@ INLINE struct nibbles load_4_activations(const int8_t *q)
 
 // ---- one column that is read by streams, matmul_q8_avx512_one_32.c
 
-// Rows of Q8_0 that are whole spans and follow each other without a gap: only such ones go there.
-INLINE bool is_even_q8_0(const struct matmul_args *a)
-{
-    return a->k % 256 == 0 && a->k / 256 <= RING_MOST(0) && a->w_stride == dtype_row_bytes(DT_Q8_0, a->k);
-}
-
+// Q8_0: of up to RING_MOST(0) blocks of 256.
 matmul_fn ISA_FN(matmul_q8_one_q4_0), ISA_FN(matmul_q8_one_q4_1), ISA_FN(matmul_q8_one_q5_0), ISA_FN(matmul_q8_one_q5_1),
     ISA_FN(matmul_q8_one_q8_0), ISA_FN(matmul_q8_one_iq4_nl), ISA_FN(matmul_q8_one_mxfp4);
 

@@ -169,18 +169,16 @@ INLINE void read_span(struct span_32 *g, const struct shape *s, const struct pow
         read_nibbles(g, s, 1, powers, to);
 }
 
-// ---- the sums S of a group; Q8_0 has no shape of nibbles: NULL
-
 INLINE __m512 scales_of(const struct shape *s, const struct spans *g, int b)
 {
-    if (s && s->power_of_two)
+    if (s->power_of_two)
         return _mm512_load_ps(g->power[b]);
-    if (s && s->m >= 0)
+    if (s->m >= 0)
         return low_halves(load_512(g->word[b]));
     return _mm512_cvtph_ps(load_256(g->half[b]));
 }
 
-// Of the first n blocks, whose activations have these sums over 16.
+// The sums S of a group over its first n blocks, whose activations have these sums over 16.
 INLINE __m512 scaled_spans(const struct shape *s, const struct spans *g, const int16_t *sums, int n)
 {
     __m512 sum = _mm512_setzero_ps();
@@ -189,7 +187,7 @@ INLINE __m512 scaled_spans(const struct shape *s, const struct spans *g, const i
         if (b >= n)
             break;
         sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(g->dot[b]), scales_of(s, g, b), sum);
-        if (s && s->m >= 0)
+        if (s->m >= 0)
             sum = _mm512_fmadd_ps(_mm512_set1_ps((float)(sums[2 * b] + sums[2 * b + 1])), high_halves(load_512(g->word[b])),
                                   sum);
     }
@@ -242,7 +240,53 @@ INLINE void decode_apart(const struct matmul_args *a, const struct shape *s)
         add_span(a, s, &total, last);
 }
 
-// ---- Q8_0, even rows, by four streams
+// ---- Q8_0, by four streams
+
+enum { BLOCK_Q8_0 = 34, SPAN_Q8_0 = 8 * BLOCK_Q8_0 };
+
+// Rows of whole spans that follow each other without a gap: all of a stream is evenly spaced.
+INLINE bool is_even_q8_0(const struct matmul_args *a)
+{
+    return a->k % 256 == 0 && a->w_stride == (size_t)(a->k / 32 * BLOCK_Q8_0);
+}
+
+// A span of other rows, the same in each stream.
+struct place {
+    int64_t row, span;
+    size_t at;  // bytes from where the stream begins
+};
+
+// Past the end of a stream its last row stands in.
+INLINE void place_step(const struct matmul_args *a, const struct walk *k, struct place *p)
+{
+    p->span++;
+    p->at += SPAN_Q8_0;
+    if (p->span < k->x.blocks)
+        return;
+    p->row += (p->row + 1) * k->x.blocks < k->all;
+    p->span = 0;
+    p->at = (size_t)p->row * a->w_stride;
+}
+
+// Two blocks are read at a time: what is behind an odd last one may be no memory of ours, so that it is read from a copy.
+struct odd_spans {
+    uint8_t of[GROUP][SPAN_Q8_0];
+};
+
+INLINE struct rows16 walk_uneven(const struct matmul_args *a, const struct walk *k, struct place *p, struct odd_spans *odd)
+{
+    struct rows16 w;
+    UNROLL
+    for (int t = 0; t < QUARTERS; t++, place_step(a, k, p)) {
+        const int blocks = blocks_in_span(a, p->span);
+        UNROLL
+        for (int r = STREAMS * t; r < STREAMS * (t + 1); r++)
+            w.at[r] = k->stream[r % STREAMS] + p->at;
+        for (int r = STREAMS * t; blocks % 2 && r < STREAMS * (t + 1); r++)
+            w.at[r] = memcpy(odd->of[r], w.at[r], (size_t)(blocks * BLOCK_Q8_0));
+    }
+    return w;
+}
 
 // Blocks 2p and 2p + 1 of the spans at `at`, as dots_rows_q8_0 has it of rows; the first goes to lane `lane`.
 INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int p, __m512i x, struct spans *to, int lane)
@@ -251,10 +295,10 @@ INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int p, __m512i 
     __m512i u[STREAMS];
     UNROLL
     for (int i = 0; i < STREAMS; i++) {
-        const uint8_t *two = at[i] + 68 * p;
+        const uint8_t *two = at[i] + 2 * BLOCK_Q8_0 * p;
         const __m512i w = _mm512_xor_si512(load_2x32(two + 2, two + 36), _mm512_set1_epi8((char)0x80));
         to->half[2 * p][lane + i] = load_half(two);
-        to->half[2 * p + 1][lane + i] = load_half(two + 34);
+        to->half[2 * p + 1][lane + i] = load_half(two + BLOCK_Q8_0);
         u[i] = _mm512_dpbusd_epi32(start, w, x);
     }
     return reduce_quarters(u);
@@ -262,7 +306,7 @@ INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int p, __m512i 
 
 // The group at hand, whose spans lie at `at` of w. Each is read from its beginning to its end, then the next one, and
 // nothing is asked for: what comes is left to the hardware. (That is too late where there is more to compute.)
-INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, const struct rows16 *w, size_t at,
+INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, bool even, const struct rows16 *w, size_t at,
                             struct spans *to)
 {
     const int8_t *q = q8_quants(a->x[0]);
@@ -270,37 +314,78 @@ INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, c
     __m512i v[4][QUARTERS];
     UNROLL
     for (int t = 0; t < QUARTERS; t++, span = block_after(span, k->x.blocks)) {
+        const int blocks = even ? 8 : blocks_in_span(a, span);
         const uint8_t *four[STREAMS];
         UNROLL
         for (int i = 0; i < STREAMS; i++)
             four[i] = w->at[STREAMS * t + i] + at;
         UNROLL
         for (int p = 0; p < 4; p++)
-            v[p][t] = dots_two_blocks(four, p, load_512(q + 256 * span + 64 * p), to, STREAMS * t);
+            if (2 * p < blocks)
+                v[p][t] = dots_two_blocks(four, p, load_512(q + 256 * span + 64 * p), to, STREAMS * t);
+            else
+                v[p][t] = _mm512_setzero_si512();
     }
     UNROLL
     for (int p = 0; p < 4; p++)
         add_halves(v[p], to->dot + 2 * p);
 }
 
-INLINE void decode_streams_q8_0(const struct matmul_args *a)
+// Lanes of the group that is added next whose span has eight blocks.
+INLINE __mmask16 whole_spans(const struct walk *k)
 {
-    enum { BYTES = 8 * 34 };
+    int lanes = 0;
+    for (int64_t t = 0, span = k->added.block; t < QUARTERS; t++, span = block_after(span, k->x.blocks))
+        lanes |= (span + 1 < k->x.blocks ? 15 : 0) << STREAMS * t;
+    return (__mmask16)lanes;
+}
+
+// Of the first `last` blocks of all lanes and the others of `whole`.
+INLINE __m512 scaled_q8_0(const struct spans *g, int last, __mmask16 whole)
+{
+    __m512 sum = _mm512_setzero_ps();
+    UNROLL
+    for (int b = 0; b < 8; b++)
+        sum = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(g->dot[b]), _mm512_cvtph_ps(load_256(g->half[b])), sum,
+                                    b < last ? 0xffff : whole);
+    return sum;
+}
+
+INLINE void add_group_q8_0(const struct matmul_args *a, struct walk *k, bool even, const struct spans *g)
+{
+    walk_add(a, k, even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.blocks - 1), whole_spans(k)));
+}
+
+// `even`, known to the compiler: the other way in the same loop would cost a tenth.
+INLINE void decode_streams_q8_0(const struct matmul_args *a, bool even)
+{
     struct walk k = walk_of(a);
-    struct rows16 w = walk_blocks(&k, BYTES, QUARTERS);
+    struct rows16 w = walk_blocks(&k, SPAN_Q8_0, QUARTERS);
+    struct place place = {0, 0, 0};
+    struct odd_spans odd;
     struct spans made[2];
     const struct spans *last = NULL;
     for (int turn = 0; walk_step(&k); turn ^= 1) {
-        if (k.read.at + QUARTERS > k.all)
-            w = walk_blocks(&k, BYTES, k.all - k.read.at);
-        read_group_q8_0(a, &k, &w, (size_t)k.read.at * BYTES, &made[turn]);
+        if (!even)
+            w = walk_uneven(a, &k, &place, &odd);
+        else if (k.read.at + QUARTERS > k.all)
+            w = walk_blocks(&k, SPAN_Q8_0, k.all - k.read.at);
+        read_group_q8_0(a, &k, even, &w, even ? (size_t)k.read.at * SPAN_Q8_0 : 0, &made[turn]);
         STAYS_IN_MEMORY(made);
         if (last)
-            walk_add(a, &k, scaled_spans(NULL, last, NULL, 8));
+            add_group_q8_0(a, &k, even, last);
         last = &made[turn];
     }
     if (last)
-        walk_add(a, &k, scaled_spans(NULL, last, NULL, 8));
+        add_group_q8_0(a, &k, even, last);
+}
+
+INLINE void decode_q8_0(const struct matmul_args *a)
+{
+    if (is_even_q8_0(a))
+        decode_streams_q8_0(a, true);
+    else
+        decode_streams_q8_0(a, false);
 }
 
 // ---- the functions
@@ -316,7 +401,7 @@ ONE_32(q4_0, decode_apart(a, &shape_q4_0))
 ONE_32(q4_1, decode_apart(a, &shape_q4_1))
 ONE_32(q5_0, decode_apart(a, &shape_q5_0))
 ONE_32(q5_1, decode_apart(a, &shape_q5_1))
-ONE_32(q8_0, decode_streams_q8_0(a))
+ONE_32(q8_0, decode_q8_0(a))
 ONE_32(iq4_nl, decode_apart(a, &shape_iq4_nl))
 ONE_32(mxfp4, decode_apart(a, &shape_mxfp4))
 // clang-format on
