@@ -48,14 +48,14 @@ static int64_t step_of(const struct chain *c)
 static void add_item(struct chain *c, int64_t from, int64_t to)
 {
     c->items[c->n_items++] = (struct columns){from, to};
-    c->item = MAX(c->item, to - from);
+    c->widest = MAX(c->widest, to - from);
 }
 
 // Columns of an item where all are alike: enough items that a thread that comes late leaves little undone.
 static int64_t even_item(const struct chain *c, const struct schedule_options *o)
 {
     if (c->kind == CHAIN_ROWS)
-        return c->width;
+        return MAX(c->width, (int64_t)1);
     if (c->kind == CHAIN_ATTEND)
         return c->unit;
     int64_t want = COLUMNS_MANY, step = step_of(c);
@@ -111,19 +111,28 @@ static void deal_out(struct deal *d, struct chain *c)
     }
 }
 
+// One at the least: what only stores has no width.
+static void cut_evenly(struct chain *c, int64_t columns)
+{
+    int64_t at = 0;
+    do {
+        add_item(c, at, MIN(at + columns, c->width));
+        at += columns;
+    } while (at < c->width);
+}
+
 static bool cut(struct arena *arena, struct chain *c, struct deal *d)
 {
     const bool dealt = is_dealt(c, d->o);
     const int64_t even = even_item(c, d->o), least = dealt ? step_of(c) : even;
-    c->item = 0;
-    c->n_items = 0;
-    c->items = ARENA_ARRAY(arena, struct columns, (size_t)((c->width + least - 1) / least));
+    c->widest = c->n_items = 0;
+    c->items = ARENA_ARRAY(arena, struct columns, (size_t)((c->width + least - 1) / least) + 1);
     if (!c->items)
         return false;
     if (dealt)
         deal_out(d, c);
-    for (int64_t at = 0; !dealt && at < c->width; at += even)
-        add_item(c, at, MIN(at + even, c->width));
+    else
+        cut_evenly(c, even);
     return true;
 }
 

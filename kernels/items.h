@@ -4,7 +4,7 @@
 
 #include "kernels/plan.h"
 
-// Sets items, n_items and item of all chains of a phase; what it makes lies in the arena. False: no memory.
+// Sets items, n_items and widest of all chains of a phase; what it makes lies in the arena. False: no memory.
 bool items_cut(struct arena *arena, struct phase *phase, const struct schedule_options *o);
 
 #endif

@@ -69,9 +69,9 @@ struct chain {
     enum rows rows;
     int64_t width;        // columns shared out (EXPERTS: of one expert)
     int64_t unit;         // columns that must stay together
-    struct columns *items; // [n_items] that make it up; each begins at a multiple of unit
+    struct columns *items;  // [n_items] that make it up; each begins at a multiple of unit
     int64_t n_items;
-    int64_t item;         // columns of the widest item
+    int64_t widest;       // columns of the widest item
     int n_whole;          // nodes that take all rows of an item
     int tile;             // rows that those behind take at a time
     bool shares_rest;     // of columns: items that do not go round all threads are cut by rows, too

@@ -329,7 +329,7 @@ static void put_whole_first(struct chain *c)
 
 static void size_tile(struct chain *c)
 {
-    int64_t columns = c->kind == CHAIN_ROWS ? 1 : c->item;
+    int64_t columns = c->kind == CHAIN_ROWS ? 1 : c->widest;
     for (int i = 0; i < c->n_nodes && c->kind == CHAIN_ROWS; i++)
         columns = MAX(columns, c->nodes[i]->width);
     c->tile = (int)MAX(1, MIN(TILE_ROWS, TILE_BYTES / (columns * (int64_t)sizeof(float))));
@@ -383,7 +383,7 @@ static void choose_place(struct builder *b, const struct tensor *n, bool leaves)
     else
         v->place = PLACE_SHARED, v->row_bytes = spread_rows(v->row_bytes);
     if (in_items && c->kind != CHAIN_ROWS)
-        v->row_bytes = align_up((size_t)c->item * sizeof(float), 64);
+        v->row_bytes = align_up((size_t)c->widest * sizeof(float), 64);
     if (v->place != PLACE_NONE && v->place != PLACE_OUTPUT)
         v->bytes = v->row_bytes * (size_t)(v->place == PLACE_TILE ? MIN(c->tile, rows) : rows);
 }
@@ -594,7 +594,8 @@ void schedule_print(const struct program *p, const struct schedule *s, struct te
         print_nodes(s, ph->prologue, ph->n_prologue, out);
         for (int c = 0; c < ph->n_chains; c++) {
             const struct chain *ch = &ph->chains[c];
-            text_print(out, "  by %s: %lld, %lld an item\n", kind_name[ch->kind], (long long)ch->width, (long long)ch->item);
+            text_print(out, "  by %s: %lld, up to %lld an item\n", kind_name[ch->kind], (long long)ch->width,
+                       (long long)ch->widest);
             print_nodes(s, ch->nodes, ch->n_nodes, out);
         }
     }

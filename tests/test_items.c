@@ -58,7 +58,7 @@ static void expect_each_column_once(const struct chain *c)
         at = items[i].to;
     }
     cr_expect_eq(at, c->width);
-    cr_expect_eq(c->item, widest);
+    cr_expect_eq(c->widest, widest);
     free(items);
 }
 
@@ -132,10 +132,10 @@ Test(items, a_long_chain_is_cut_in_items_of_the_longest)
     cut_now(&c);
     const struct chain *chain = &c.chains[0];
     const int64_t n = chain->n_items;
-    cr_expect_eq(chain->item, ITEM_WEIGHTS / 2048);
+    cr_expect_eq(chain->widest, ITEM_WEIGHTS / 2048);
     for (int64_t i = 0; i + 2 < n; i++)
         cr_expect_eq(chain->items[i].to, chain->items[i + 2].from, "item %lld of %lld", (long long)i, (long long)n);
-    cr_expect_leq(n, 2 * (16000 / chain->item + 4));
+    cr_expect_leq(n, 2 * (16000 / chain->widest + 4));
     cr_expect_lt((chain->items[n - 1].to - chain->items[n - 1].from) * 1680, 2 * LEAST_BYTES + 32 * 1680);
     arena_free(&c.arena);
 }
@@ -158,6 +158,19 @@ Test(items, threads_read_alike)
                           threads[t]);
             arena_free(&c.arena);
         }
+}
+
+// Keys that an earlier phase has made are stored by rows: such a chain has no width, and must run all the same.
+Test(items, what_only_stores_is_an_item)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        struct cut c;
+        cut_begin(&c, (enum schedule_kind)kind, 2);
+        add_chain(&c, CHAIN_ROWS, 0, 1, DT_F32, 0);
+        cut_now(&c);
+        cr_expect_eq(c.chains[0].n_items, 1);
+        arena_free(&c.arena);
+    }
 }
 
 Test(items, many_rows_go_by_two_panels)

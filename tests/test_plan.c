@@ -253,7 +253,7 @@ Test(plan, heads_stay_together_in_items)
         for (int p = 0; p < b.schedule.n_phases; p++)
             for (int c = 0; c < b.schedule.phases[p].n_chains; c++) {
                 const struct chain *ch = &b.schedule.phases[p].chains[c];
-                cr_expect_eq(ch->item % ch->unit, 0);
+                cr_expect_eq(ch->widest % ch->unit, 0);
                 for (int i = 0; i < ch->n_nodes && ch->kind == CHAIN_COLUMNS; i++)
                     cr_expect(ch->nodes[i]->op != OP_ROPE || ch->unit % TINY_DIM == 0);
                 for (int i = 0; i < ch->n_nodes && ch->kind != CHAIN_ROWS; i++)

@@ -33,6 +33,7 @@ struct coming {
     size_t stride;
     int64_t n_rows;
 };
+static const struct coming none = {NULL, 0, 0};
 
 // What a thread is at: rows row0 .. row1-1, columns col0 .. col1-1 (of expert `expert`), in an item whose rows begin at
 // `first`.
@@ -440,7 +441,6 @@ static struct coming first_weights(const struct chain *c, int from, int64_t col0
 
 static struct coming first_weights_of(const struct chain *c, const struct grid *g, int64_t i)
 {
-    const struct coming none = {NULL, 0, 0};
     struct share s = share_at(c, g, i);
     return c->kind == CHAIN_COLUMNS ? first_weights(c, 0, s.col0, s.col1, none) : none;
 }
@@ -449,7 +449,6 @@ static struct coming first_weights_of(const struct chain *c, const struct grid *
 // item the next phase with weights begins. It is a guess, and costs a few cache lines where it is wrong.
 static struct coming coming_after(const struct run *r, int thread, int phase, int64_t i)
 {
-    const struct coming none = {NULL, 0, 0};
     i += pool_size(r->pool);
     for (int ph = phase; ph < MIN(phase + 3, r->schedule->n_phases); ph++, i = thread)
         for (int c = 0; c < r->schedule->phases[ph].n_chains; c++) {
@@ -504,7 +503,6 @@ static void run_prologue(const struct run *r, uint8_t *local, int thread, const 
 static void run_chain(struct item *it, const struct chain *chain, struct coming after)
 {
     bool whole_rows = chain->kind == CHAIN_ROWS;
-    const struct coming none = {NULL, 0, 0};
     for (int i = 0; i < chain->n_whole; i++) {
         it->next = chain->kind == CHAIN_COLUMNS ? first_weights(chain, i + 1, it->col0, it->col1, after) : none;
         run_nodes(it, &chain->nodes[i], 1, whole_rows);
