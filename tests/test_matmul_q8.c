@@ -539,12 +539,13 @@ Test(matmul_q8, rows_longer_than_what_scratch_holds_of_their_columns)
     }
 }
 
-// What is kept in order of one column has room for so many blocks alone, and so have sums of each eight elements of four.
+// What is kept in order of one column, or of two, has room for so many blocks alone, and so have sums of each eight elements of
+// four.
 Test(matmul_q8, rows_longer_than_what_scratch_holds_of_few_columns)
 {
     static const struct {
         int blocks, n_x;
-    } longer[] = {{1153, 1}, {2305, 4}};
+    } longer[] = {{1402, 1}, {702, 2}, {2305, 4}};
     struct random r = seeded("matmul_q8 longest rows");
     for (size_t i = 0; i < COUNT_OF(longer); i++)
         EACH_TYPE(type)

@@ -205,18 +205,31 @@ INLINE __m512i load_4x16(const void *p0, const void *p1, const void *p2, const v
     return _mm512_mask_broadcast_i32x4(v, 0xf000, load_128(p3));
 }
 
-// Of each byte, the n bits from bit `low` on, or in the upper half of the register from bit `high` on, moved to bit `to`; the
-// others are 0. One instruction for what takes a shift and a mask: row 7 - i of the bit matrix makes bit i.
+// What brings the n bits from bit `from` of a byte on to bit `to`, the others being 0, as _mm512_gf2p8affine_epi64_epi8 takes
+// it: one instruction for a shift and a mask. Row 7 - i of the matrix makes bit i.
+INLINE long long bit_matrix(int n, int from, int to)
+{
+    uint64_t matrix = 0;
+    for (int i = 0; i < n; i++)
+        matrix |= (UINT64_C(1) << (from + i)) << 8 * (7 - to - i);
+    return (long long)matrix;
+}
+
+// Of each byte, n bits moved to bit `to`; these are from bit `low` on, in the upper half of the register from bit `high` on.
 INLINE __m512i move_bits(__m512i v, int n, int low, int high, int to)
 {
-    uint64_t matrix[2] = {0, 0};
-    for (int i = 0; i < n; i++) {
-        matrix[0] |= (UINT64_C(1) << (low + i)) << 8 * (7 - to - i);
-        matrix[1] |= (UINT64_C(1) << (high + i)) << 8 * (7 - to - i);
-    }
-    __m512i rows = _mm512_set1_epi64((long long)matrix[0]);
+    __m512i rows = _mm512_set1_epi64(bit_matrix(n, low, to));
     if (low != high)
-        rows = _mm512_mask_set1_epi64(rows, 0xf0, (long long)matrix[1]);
+        rows = _mm512_mask_set1_epi64(rows, 0xf0, bit_matrix(n, high, to));
+    return _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
+}
+
+// The same, in each eight bytes from a bit of their own on: hexadecimal digit i of `from` is that of the eight at 8i.
+INLINE __m512i move_bits_of_8(__m512i v, int n, uint32_t from, int to)
+{
+#define ROWS(i) bit_matrix(n, (int)(from >> 4 * (i) & 15), to)
+    const __m512i rows = _mm512_setr_epi64(ROWS(0), ROWS(1), ROWS(2), ROWS(3), ROWS(4), ROWS(5), ROWS(6), ROWS(7));
+#undef ROWS
     return _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
 }
 

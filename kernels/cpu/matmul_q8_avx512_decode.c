@@ -2,9 +2,13 @@
 //
 // The naive loop, for each row: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
 // The products are cheap (vpdpbusd: 64 of them); what costs is unpacking, and adding up 16 lanes of each row and block. So:
-//   - 16 rows go together. Each leaves a register of 16 partial sums a block; REDUCE_16X16 adds the lanes of 16 such
-//     registers in 45 operations and puts the sum of row r in lane r. From there on floats have a lane a row.
-//   - The activations of a block are put into the order in which weights come out of their bytes once for the 16 rows.
+//   - 16 rows go together. Two leave a register of 16 partial sums a block, half of each quarter being the one's and half the
+//     other's; REDUCE_16X16 adds the lanes of 8 such registers in 21 operations and puts the sum of row r in lane r. From there
+//     on floats have a lane a row.
+//   - Each lane has eight products of one sub-block, as many as 16 bits hold: they are packed to halves, and multiplied by
+//     the scales in pairs. So weights are brought into an order in which two registers have the same sub-blocks in the same
+//     lanes, once for all columns.
+//   - The activations of a row's blocks are put into that order once a call, and so are their sums, for the minima.
 //   - A row's block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One
 //     column waits for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
 //   - What is the same for rows and needs few lanes (headers, scales, mins) is unpacked with a lane a row, too.
@@ -12,9 +16,9 @@
 //     row that comes after it. Behind the last rows these are the caller's next ones. Without that, each item would begin at
 //     the speed of cache misses.
 //   - Which 16 blocks go together is a question of how the CPU reads (enum reading): those of 16 rows that are neighbours, or
-//     (reads_streams), with one column, four that follow each other of four rows a quarter of all apart. Zen 4 reads
-//     four long streams as fast as it reads anything, sixteen or the order of memory up to a quarter slower where memory is
-//     fast. Of two columns and more neighbours ask for what comes in the order of memory.
+//     (reads_streams) four that follow each other of four rows a quarter of all apart. Zen 4 reads four long streams as fast as
+//     it reads anything, sixteen or the order of memory up to a quarter slower where memory is fast. Where rows do not
+//     follow each other without a gap, neighbours ask for what comes in the order of memory.
 #include "kernels/cpu/matmul_q8_avx512_decode.h"
 
 // Blocks between the request that brings them from L2 to L1 and their use: of a row in the order of memory, and of a stream.
@@ -29,202 +33,254 @@ struct sums16 {
 
 // What is multiplied with a block: activations in the order in which weights come out of it, and what sums begin with.
 struct activations {
-    __m512i q[4], start[4];
+    __m512i q[4], start[2];
 };
-typedef void load_activations_fn(const struct view *x, struct activations *to);
+
+// Eight of their sums over 32 (of Q2_K over 16), for types that have minima: 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+struct eight_sums {
+    int16_t of[8];
+};
+
+// Prepares a block: its activations, and their sums, of Q2_K the first eight and the second.
+typedef void prepare_fn(const struct view *x, struct activations *to, int16_t *first, int16_t *second);
 
 // Sixteen blocks, a lane each, and what belongs to them.
 struct group {
     const struct rows16 *w;
-    size_t at;                  // the blocks lie at w->at[lane] + at
-    struct view x[COLUMNS_MAX]; // of each column; of streams, of the first quarter, with the others' sums behind its own
-    struct ahead ahead;         // what neighbours ask for meanwhile
-    // Of streams: what the quarters are multiplied with, and how far from a block what it asks for lies.
-    const struct activations *loaded;
-    ptrdiff_t on;
+    size_t at;                               // the blocks lie at w->at[lane] + at
+    const struct activations *x[COLUMNS_MAX]; // of streams, of the first quarter; those of the others follow
+    const struct eight_sums *sums[2][COLUMNS_MAX];  // likewise
+    struct ahead ahead;                      // what neighbours ask for meanwhile
+    ptrdiff_t on;                            // how far from a block of a stream what it asks for lies
 };
 
 // ---- bytes ahead
 
-// What a row of a type with blocks of 256 asks for while its block at `at` is read.
-INLINE void ask_for(struct ahead *ask, const uint8_t *at, int bytes)
+// What a row of a type with blocks of 256 asks for while its block at `at` is read: as many bytes as it has itself, into L2.
+INLINE void ask_far(const struct group *g, bool streams, struct ahead *in_order, const uint8_t *at, int bytes)
 {
-    prefetch_row(ask, bytes);
-    if (ask->part != 1) // in the order of memory
-        prefetch_near(at + NEAR_ROW * bytes, bytes);
+    struct ahead ask = {.at = at + g->on};
+    if (streams)
+        __asm__("" : "+r"(ask.at)); // one register
+    prefetch_row(streams ? &ask : in_order, bytes);
 }
 
-// And a block of a stream: what lies `on` bytes further on, into L2, and a near one into L1.
-INLINE void ask_in_stream(const uint8_t *at, ptrdiff_t on, int bytes)
+// And what was asked for before, into L1. (Neighbours that each ask for their own are read by CPUs that do this themselves.)
+INLINE void ask_near(bool streams, const struct ahead *in_order, const uint8_t *at, int bytes)
 {
-    struct ahead ask = {.at = at + on};
-    __asm__("" : "+r"(ask.at)); // one register
-    prefetch_row(&ask, bytes);
-    prefetch_near(at + NEAR_STREAM * bytes, bytes);
+    if (streams || in_order->part != 1)
+        prefetch_near(at + (streams ? NEAR_STREAM : NEAR_ROW) * bytes, bytes);
 }
 
 // ---- adding up lanes
 
-// Lane r of reduce_across_quarters(out[j]), for n columns, is the sum of the lanes of DOT for block r. UNPACK declares what
-// all columns take of the block at `b`, DOT is an expression in that and in the activations `x`; both have `row`, the lane.
-// FOLD makes of the DOTs `v` of quarter `quarter` a register that has sums of v[i] in word i of each quarter. Meanwhile a
-// block asks for as many bytes as it has itself.
-#define REDUCE_16X16(out, g, streams, n, bytes, load, UNPACK, DOT, FOLD)                                               \
+// Their weights, unsigned, and the scales of their packed sums, of two rows. In each lane registers 0 and 1 of a row belong to
+// one sub-block, and so do 2 and 3.
+struct pair {
+    __m512i w[2][4], scale[2];
+};
+
+// A row's block to registers.
+typedef void unpack_fn(const uint8_t *b, __m512i w[4]);
+
+// What is asked for stays where it stands, after what makes v: more requests at once than a core has room for make it wait.
+#define AFTER(v) __asm__ volatile("" : "+v"(v))
+
+// The blocks at b and c, and what they ask for meanwhile.
+INLINE void unpack_pair(const struct group *g, bool streams, struct ahead *in_order, const uint8_t *b, const uint8_t *c,
+                        unpack_fn *unpack, int bytes, struct pair *u)
+{
+    ask_far(g, streams, in_order, b, bytes);
+    unpack(b, u->w[0]);
+    AFTER(u->w[0][3]);
+    ask_near(streams, in_order, b, bytes);
+    unpack(c, u->w[1]);
+    AFTER(u->w[1][3]);
+    ask_far(g, streams, in_order, c, bytes);
+    ask_near(streams, in_order, c, bytes);
+}
+
+// Keeps what several columns read for two rows from staying in registers for the next two, which are too few for that.
+#define FORGET_LOADS(n)                                                                                                \
+    if ((n) > 2)                                                                                                       \
+    __asm__ volatile("" : : : "memory")
+
+// Lane r of reduce_across_quarters(out[j]), for n columns, is the sum of block r. The rows go in pairs `u`, i and i + 1 of the
+// four from 4t on; SCALE is what else they need. DOT multiplies them by the activations `x`, to v[0], or v[0] and v[1]; FOLD makes
+// of the first pair's v[0], v[1] and the other's, v[2], v[3], a register that has sums of row 4t + i in word i of each quarter.
+#define REDUCE_16X16(out, g, streams, n, bytes, unpack, SCALE, DOT, FOLD)                                              \
     do {                                                                                                               \
-        struct activations x_[COLUMNS_MAX];                                                                            \
-        struct ahead ask_ = (g)->ahead;                                                                                \
-        UNROLL for (int j = 0; !(streams) && j < (n); j++) load(&(g)->x[j], &x_[j]);                                   \
-        KEEP_LOOP for (int t_ = 0; t_ < QUARTERS; t_++) {                                                              \
-            __m512i v_[COLUMNS_MAX][4];                                                                                \
-            UNROLL for (int i_ = 0; i_ < STREAMS; i_++)                                                                \
+        struct ahead in_order = (g)->ahead;                                                                            \
+        KEEP_LOOP for (int t = 0; t < QUARTERS; t++) {                                                                 \
+            __m512i of_four[COLUMNS_MAX][4];                                                                           \
+            UNROLL for (int i = 0; i < STREAMS; i += 2)                                                                \
             {                                                                                                          \
-                const int row = STREAMS * t_ + i_;                                                                     \
-                const uint8_t *b = (g)->w->at[row] + (g)->at;                                                          \
-                if (streams)                                                                                           \
-                    ask_in_stream(b, (g)->on, bytes);                                                                  \
-                else                                                                                                   \
-                    ask_for(&ask_, b, bytes);                                                                          \
-                UNPACK;                                                                                                \
+                const uint8_t *const *rows = (g)->w->at + STREAMS * t + i;                                             \
+                const uint8_t *b = rows[0] + (g)->at, *c = rows[1] + (g)->at;                                          \
+                struct pair u;                                                                                         \
+                FORGET_LOADS(n);                                                                                       \
+                unpack_pair(g, streams, &in_order, b, c, unpack, bytes, &u);                                           \
+                SCALE;                                                                                                 \
                 UNROLL for (int j = 0; j < (n); j++)                                                                   \
                 {                                                                                                      \
-                    const struct activations *x = (streams) ? (g)->loaded + t_ : &x_[j];                               \
-                    v_[j][i_] = (DOT);                                                                                 \
+                    const struct activations *x = (g)->x[j] + ((streams) ? t : 0);                                     \
+                    __m512i *v = of_four[j] + i;                                                                       \
+                    DOT;                                                                                               \
                 }                                                                                                      \
             }                                                                                                          \
             UNROLL for (int j = 0; j < (n); j++)                                                                       \
             {                                                                                                          \
-                const int quarter = t_;                                                                                \
-                const __m512i *v = v_[j];                                                                              \
-                (out)[j][t_] = (FOLD);                                                                                 \
-                (void)quarter;                                                                                         \
+                const __m512i *v = of_four[j];                                                                         \
+                (out)[j][t] = (FOLD);                                                                                  \
             }                                                                                                          \
         }                                                                                                              \
     } while (0)
 
-// ---- what a row does
+// With several columns gcc would read it again for each row, and a load takes as long as a product.
+INLINE __m512i read_once(const __m512i *p, int n)
+{
+    __m512i v = *p;
+    if (n > 1)
+        __asm__("" : "+v"(v));
+    return v;
+}
 
-// Scales for the 16-bit halves that vpackssdw leaves: each of its quarters holds four of one sub-block and four of the next.
-// Q4_K, Q5_K: quarters 0 and 1 are sub-blocks 0 and 1 (of four), quarters 2 and 3 are 2 and 3.
-INLINE __m512i spread_scales_k4(const uint32_t *four)
+// Products of eight in a lane (|.| <= 32767 with what `start` holds).
+INLINE __m512i dot_8(const __m512i w[2], __m512i start, __m512i q0, __m512i q1)
+{
+    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, w[0], q0), w[1], q1);
+}
+
+// In each quarter sums of the first row are words 0 and 1, of the second 2 and 3.
+INLINE __m512i dot_pair(const struct pair *u, const struct activations *x, bool starts, int n)
+{
+    __m512i sum = _mm512_setzero_si512();
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const __m512i q0 = read_once(&x->q[2 * i], n), q1 = read_once(&x->q[2 * i + 1], n);
+        const __m512i start = starts ? read_once(&x->start[i], n) : _mm512_setzero_si512();
+        const __m512i a = dot_8(u->w[0] + 2 * i, start, q0, q1), b = dot_8(u->w[1] + 2 * i, start, q0, q1);
+        sum = _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(a, b), u->scale[i]);
+    }
+    return sum;
+}
+
+INLINE __m512i reduce_pairs(__m512i first, __m512i second)
+{
+    const __m512 a = _mm512_castsi512_ps(first), b = _mm512_castsi512_ps(second);
+    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)),
+                            _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
+}
+
+#define REDUCE_PAIRS(out, g, streams, n, bytes, starts, unpack, SCALE)                                                 \
+    REDUCE_16X16(out, g, streams, n, bytes, unpack, SCALE, v[0] = dot_pair(&u, x, starts, n), reduce_pairs(v[0], v[2]))
+
+// ---- minima
+
+INLINE void store_sums(__m128i sums, int16_t *to)
+{
+    const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+    _mm_store_si128((__m128i *)to, _mm_shuffle_epi8(sums, order));
+}
+
+INLINE void store_sums_of_32(const int16_t *sums_of_16, int16_t *to)
+{
+    const __m256i of_32 = _mm256_madd_epi16(load_256(sums_of_16), _mm256_set1_epi16(1));
+    store_sums(_mm_packs_epi32(_mm256_castsi256_si128(of_32), _mm256_extracti128_si256(of_32, 1)), to);
+}
+
+// dot + the minima of eight sub-blocks, a pair of int16 in a lane, times sums of each column.
+INLINE __m512i add_minima(__m512i dot, const __m512i min[4], const struct eight_sums *sums, bool streams)
+{
+    if (!streams) {
+        UNROLL
+        for (int p = 0; p < 4; p++)
+            dot = _mm512_dpwssd_epi32(dot, min[p], broadcast_32(sums->of + 2 * p));
+        return dot;
+    }
+    const __m512i of_blocks = load_512(sums);
+    dot = _mm512_dpwssd_epi32(dot, min[0], _mm512_shuffle_epi32(of_blocks, _MM_PERM_AAAA));
+    dot = _mm512_dpwssd_epi32(dot, min[1], _mm512_shuffle_epi32(of_blocks, _MM_PERM_BBBB));
+    dot = _mm512_dpwssd_epi32(dot, min[2], _mm512_shuffle_epi32(of_blocks, _MM_PERM_CCCC));
+    return _mm512_dpwssd_epi32(dot, min[3], _mm512_shuffle_epi32(of_blocks, _MM_PERM_DDDD));
+}
+
+// Bytes 0 and 2, and 1 and 3, of each word.
+INLINE void pairs_of_bytes(__m512i words, __m512i pairs[2])
+{
+    pairs[0] = _mm512_and_si512(words, _mm512_set1_epi16(255));
+    pairs[1] = _mm512_srli_epi16(words, 8);
+}
+
+// ---- Q4_K: a lane sums 8 products <= 8 * 15 * 127
+//
+// The registers' quarters are sub-blocks 0, 2, 4, 6 (low nibbles), then 1, 3, 5, 7; the first has the first halves, the
+// second the second ones.
+
+INLINE void prepare_k4(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
+{
+    for (int i = 0; i < 4; i++) {
+        const int8_t *q = x->q + 16 * i;
+        to->q[i] = load_4x16(q, q + 64, q + 128, q + 192);
+    }
+    store_sums_of_32(x->sums, first);
+    (void)second;
+}
+
+INLINE void bytes_k4(const uint8_t *quants, __m512i n[2])
+{
+    const __m512i n0 = load_512(quants), n1 = load_512(quants + 64);
+    n[0] = _mm512_shuffle_i32x4(n0, n1, 0x88), n[1] = _mm512_shuffle_i32x4(n0, n1, 0xdd);
+}
+
+INLINE void unpack_q4_k(const uint8_t *b, __m512i w[4])
+{
+    __m512i n[2];
+    bytes_k4(b + 16, n);
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        w[i] = low_nibbles(n[i]), w[2 + i] = high_nibbles(n[i]);
+}
+
+// Q5_K: 8 * 31 * 127; the fifth bits of sub-block j are bit j of 32 bytes.
+INLINE void unpack_q5_k(const uint8_t *b, __m512i w[4])
+{
+    __m512i n[2];
+    bytes_k4(b + 48, n);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const __m512i fifth = _mm512_broadcast_i32x4(load_128(b + 16 + 16 * i));
+        w[i] = masked_or(n[i], 15, move_bits_of_8(fifth, 1, 0x66442200, 4));
+        w[2 + i] = _mm512_or_si512(high_nibbles(n[i]), move_bits_of_8(fifth, 1, 0x77553311, 4));
+    }
+}
+
+// Of two rows, eight bytes each, for packed sums, of which in a quarter four are of one sub-block of either row.
+INLINE void spread_scales_k4(const uint32_t *scales, __m512i to[2])
 {
     const __m512i pick = _mm512_set_epi64(
-        (long long)0x8003800380038003, (long long)0x8002800280028002, (long long)0x8003800380038003,
-        (long long)0x8002800280028002, (long long)0x8001800180018001, (long long)0x8000800080008000,
-        (long long)0x8001800180018001, (long long)0x8000800080008000);
-    return _mm512_shuffle_epi8(_mm512_set1_epi32((int)*four), pick);
+        (long long)0x800e800e800e800e, (long long)0x8006800680068006, (long long)0x800c800c800c800c, (long long)0x8004800480048004,
+        (long long)0x800a800a800a800a, (long long)0x8002800280028002, (long long)0x8008800880088008, (long long)0x8000800080008000);
+    const __m512i both = _mm512_broadcast_i32x4(load_128(scales));
+    to[0] = _mm512_shuffle_epi8(both, pick);
+    to[1] = _mm512_shuffle_epi8(both, _mm512_add_epi8(pick, _mm512_set1_epi16(1)));
 }
 
-// Sums over 32, at most 4064 in magnitude, as 64 * high + low, two bytes each: part[p][i] are those of sub-blocks 4i .. of the
-// block that belongs to a lane, p = 0 the high ones.
-INLINE void part_sums(const struct view *x, __m512i part[2][2])
-{
-    const __m256i of_32 = _mm256_madd_epi16(load_256(x->sums), _mm256_set1_epi16(1));
-    const __m128i of_both = _mm_packs_epi32(_mm256_castsi256_si128(of_32), _mm256_extracti128_si256(of_32, 1));
-    const __m128i high = _mm_srai_epi16(of_both, 6), low = _mm_and_si128(of_both, _mm_set1_epi16(63));
-    _Alignas(16) int8_t bytes[2][8];
-    _mm_store_si128((__m128i *)bytes, _mm_packs_epi16(high, low));
-    STAYS_IN_MEMORY(bytes);
-    for (int p = 0; p < 2; p++)
-        for (int i = 0; i < 2; i++)
-            part[p][i] = broadcast_32(bytes[p] + 4 * i);
-}
-
-INLINE void part_sums_of_quarters(const int16_t *sums_of_16, __m512i part[2][2])
-{
-    const __m512i both = _mm512_set1_epi16(1);
-    const __m512i of_0_1 = _mm512_madd_epi16(load_512(sums_of_16), both);
-    const __m512i of_2_3 = _mm512_madd_epi16(load_512(sums_of_16 + 2 * Q8_SUMS), both);
-    // By quarters of the register sub-blocks 0-3 and 4-7 of blocks 0 and 1, each followed by those of two blocks on.
-    const __m512i sums = _mm512_packs_epi32(of_0_1, of_2_3);
-    const __m512i high = _mm512_srai_epi16(sums, 6), low = _mm512_and_si512(sums, _mm512_set1_epi16(63));
-    const __m512i bytes = _mm512_packs_epi16(high, low); // words of a quarter: high, high of two blocks on, low, low ..
-    const __m512i of_block = _mm512_set_epi32(9, 9, 9, 9, 1, 1, 1, 1, 8, 8, 8, 8, 0, 0, 0, 0);
-    for (int p = 0; p < 2; p++)
-        for (int i = 0; i < 2; i++)
-            part[p][i] = _mm512_permutexvar_epi32(_mm512_add_epi32(of_block, _mm512_set1_epi32(2 * p + 4 * i)), bytes);
-}
-
-// sum over the sub-blocks of min * sum(q), four of them a product.
-INLINE __m512i dot_mins_k4(const struct header_k4 *h, __m512i part[2][2])
-{
-    __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), h->min[0], part[0][0]);
-    dot = _mm512_slli_epi32(_mm512_dpbusd_epi32(dot, h->min[1], part[0][1]), 6);
-    dot = _mm512_dpbusd_epi32(dot, h->min[0], part[1][0]);
-    return _mm512_dpbusd_epi32(dot, h->min[1], part[1][1]);
-}
-
-// A row's block: four registers of unsigned weights, and the scales of the halves of their packed sums.
-struct unpacked {
-    __m512i w[4], scale[2];
-};
-
-// Times activations, each four in a lane (|.| <= 32767 with what `start` holds), packed to 16 bits, times their scales.
-INLINE __m512i dot_scaled(const struct unpacked *u, const __m512i start[4], const __m512i q[4])
-{
-    __m512i t[4];
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        t[i] = _mm512_dpbusd_epi32(start ? start[i] : _mm512_setzero_si512(), u->w[i], q[i]);
-    __m512i sum = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_packs_epi32(t[0], t[1]), u->scale[0]);
-    return _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(t[2], t[3]), u->scale[1]);
-}
-
-// ---- Q4_K: a lane sums 4 products <= 4 * 15 * 127
-
-INLINE struct unpacked unpack_q4_k(const uint8_t *b, const uint32_t *scale0, const uint32_t *scale1)
-{
-    struct nibbles n0 = split_nibbles(load_512(b + 16)), n1 = split_nibbles(load_512(b + 80));
-    return (struct unpacked){{n0.low, n0.high, n1.low, n1.high}, {spread_scales_k4(scale0), spread_scales_k4(scale1)}};
-}
-
-// The activations in the order of the nibbles: sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7.
-INLINE void load_activations_k4(const struct view *x, struct activations *to)
-{
-    const int8_t *q = x->q;
-    to->q[0] = load_2x32(q, q + 64);
-    to->q[1] = load_2x32(q + 32, q + 96);
-    to->q[2] = load_2x32(q + 128, q + 192);
-    to->q[3] = load_2x32(q + 160, q + 224);
-}
-
-// ---- Q5_K: as Q4_K, 4 * 31 * 127; the fifth bits of sub-block j are bit j of 32 bytes
-
-INLINE struct unpacked unpack_q5_k(const uint8_t *b, const uint32_t *scale0, const uint32_t *scale1)
-{
-    const __m512i n0 = load_512(b + 48), n1 = load_512(b + 112), fifth = _mm512_broadcast_i64x4(load_256(b + 16));
-    // The halves of a register are sub-blocks two apart.
-    return (struct unpacked){
-        {
-            masked_or(n0, 15, move_bits(fifth, 1, 0, 2, 4)),
-            _mm512_or_si512(high_nibbles(n0), move_bits(fifth, 1, 1, 3, 4)),
-            masked_or(n1, 15, move_bits(fifth, 1, 4, 6, 4)),
-            _mm512_or_si512(high_nibbles(n1), move_bits(fifth, 1, 5, 7, 4)),
-        },
-        {spread_scales_k4(scale0), spread_scales_k4(scale1)}};
-}
-
-// Both; `unpack` is one of the above, and 1 or what the pass has.
-typedef struct unpacked unpack_k4_fn(const uint8_t *b, const uint32_t *scale0, const uint32_t *scale1);
-
-INLINE void sums_k4(const struct group *g, bool streams, int n, unpack_k4_fn *unpack, int bytes, struct sums16 *s)
+INLINE void sums_k4(const struct group *g, bool streams, int n, unpack_fn *unpack, int bytes, struct sums16 *s)
 {
     struct header_k4 h = load_header_k4(g->w, g->at);
-    _Alignas(64) uint32_t scales[2][GROUP];
-    _mm512_store_si512(scales[0], h.scale[0]);
-    _mm512_store_si512(scales[1], h.scale[1]);
+    __m512i min[4];
+    _Alignas(64) uint32_t scales[2][GROUP]; // quarters: rows 4t and 4t + 1; 4t + 2 and 4t + 3
+    _mm512_store_si512(scales[0], _mm512_unpacklo_epi32(h.scale[0], h.scale[1]));
+    _mm512_store_si512(scales[1], _mm512_unpackhi_epi32(h.scale[0], h.scale[1]));
     STAYS_IN_MEMORY(scales);
     s->d = h.d, s->m = h.m;
+    pairs_of_bytes(h.min[0], min);
+    pairs_of_bytes(h.min[1], min + 2);
     UNROLL
-    for (int j = 0; j < n; j++) {
-        __m512i part[2][2];
-        if (streams)
-            part_sums_of_quarters(g->x[0].sums, part);
-        else
-            part_sums(&g->x[j], part);
-        s->min[j] = dot_mins_k4(&h, part);
-    }
-    REDUCE_16X16(s->quarters, g, streams, n, bytes, load_activations_k4,
-                 struct unpacked u = unpack(b, &scales[0][row], &scales[1][row]), dot_scaled(&u, NULL, x->q), reduce_quarters(v));
+    for (int j = 0; j < n; j++)
+        s->min[j] = add_minima(_mm512_setzero_si512(), min, g->sums[0][j], streams);
+    REDUCE_PAIRS(s->quarters, g, streams, n, bytes, false, unpack, spread_scales_k4(scales[i / 2] + 4 * t, u.scale));
 }
 
 INLINE void sums_q4_k(const struct group *g, bool streams, int n, struct sums16 *s)
@@ -237,179 +293,215 @@ INLINE void sums_q5_k(const struct group *g, bool streams, int n, struct sums16 
     sums_k4(g, streams, n, unpack_q5_k, 176, s);
 }
 
-// ---- Q6_K: weights 0-63 with -32 in `start`: a lane sums 4 products <= 4 * 32 * 127
+// ---- sub-blocks of 16: Q6_K, Q2_K, Q3_K
+//
+// Half of a quarter is one sub-block, the other half another; the first register has eight of its elements, the second
+// the other eight.
 
-// Low nibbles of 64 bytes are elements 0-63 of a half, high ones 64-127; the 32 bytes of upper bits serve twice.
-INLINE void unpack_half_q6_k(const uint8_t *ql, const uint8_t *qh, __m512i w[2])
+// Scales of both rows, sixteen int16 each, for packed sums, whose quarter j has two of sub-block s and two of s + `apart`, for s
+// hexadecimal digit j of `of_quarters`, of either row.
+INLINE __m512i spread_some_16(__m512i both, uint32_t of_quarters, int apart)
 {
-    const __m512i nibbles = load_512(ql), upper = _mm512_broadcast_i64x4(load_256(qh));
-    w[0] = masked_or(nibbles, 15, move_bits(upper, 2, 0, 2, 4));
-    w[1] = _mm512_or_si512(high_nibbles(nibbles), move_bits(upper, 2, 4, 6, 4));
+#define PAIRS(i) (int)(0x10001u * (of_quarters >> 4 * (i) & 15))
+    const __m512i first = _mm512_setr_epi32(PAIRS(0), PAIRS(0), PAIRS(0), PAIRS(0), PAIRS(1), PAIRS(1), PAIRS(1), PAIRS(1),
+                                            PAIRS(2), PAIRS(2), PAIRS(2), PAIRS(2), PAIRS(3), PAIRS(3), PAIRS(3), PAIRS(3));
+#undef PAIRS
+    const int other = 0x10001 * apart, row = 0x10001 * 16;
+    const __m512i more = _mm512_broadcast_i32x4(_mm_setr_epi32(0, other, row, other + row));
+    return _mm512_permutexvar_epi16(_mm512_add_epi16(first, more), both);
 }
 
-// Quarter t of a half's packed sums holds sub-blocks t and 4 + t: four halves of each. `scales` are 16 int16.
-INLINE __m512i spread_scales_q6_k(__m512i scales, int half)
+INLINE void spread_scales_16(__m512i both, uint32_t of_quarters, uint32_t of_others, int apart, __m512i to[2])
 {
-    const __m512i pick = _mm512_set_epi64(0x0f0e0f0e0f0e0f0e, 0x0706070607060706, 0x0d0c0d0c0d0c0d0c, 0x0504050405040504,
-                                          0x0b0a0b0a0b0a0b0a, 0x0302030203020302, 0x0908090809080908, 0x0100010001000100);
-    return _mm512_permutexvar_epi8(_mm512_add_epi8(pick, _mm512_set1_epi8((char)(half * 16))), scales);
+    to[0] = spread_some_16(both, of_quarters, apart), to[1] = spread_some_16(both, of_others, apart);
 }
 
-INLINE struct unpacked unpack_q6_k(const uint8_t *b)
+INLINE __m256i load_both(const void *first, const void *second)
 {
-    struct unpacked u;
-    unpack_half_q6_k(b, b + 128, u.w);
-    unpack_half_q6_k(b + 64, b + 160, u.w + 2);
-    __m512i scales = _mm512_castsi256_si512(_mm256_cvtepi8_epi16(load_128(b + 192)));
-    u.scale[0] = spread_scales_q6_k(scales, 0);
-    u.scale[1] = spread_scales_q6_k(scales, 1);
-    return u;
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(first)), load_128(second), 1);
 }
 
-INLINE void load_activations_q6_k(const struct view *x, struct activations *to)
+// Registers a and b to the first eight bytes of both in each quarter, and to the others.
+INLINE void zip_8(__m512i a, __m512i b, __m512i to[2])
 {
-    for (int i = 0; i < 4; i++) {
-        to->q[i] = load_512(x->q + 64 * i);
-        to->start[i] = offset_start(to->q[i], 32);
+    to[0] = _mm512_unpacklo_epi64(a, b), to[1] = _mm512_unpackhi_epi64(a, b);
+}
+
+INLINE void load_starts(struct activations *to, int offset)
+{
+    for (int i = 0; i < 2; i++)
+        to->start[i] = _mm512_add_epi32(offset_start(to->q[2 * i], offset), offset_start(to->q[2 * i + 1], offset));
+}
+
+// -- Q6_K: weights 0-63 with -32 in `start`: a lane sums 8 products <= 8 * 32 * 127
+
+// Low nibbles of 64 bytes are elements 0-63 of a half, high ones 64-127; the 32 bytes of upper bits serve twice. So a quarter has
+// of the low ones sub-blocks j and 8 + j, of the high ones 4 + j and 12 + j.
+INLINE void unpack_q6_k(const uint8_t *b, __m512i w[4])
+{
+    __m512i n[2], upper[2];
+    zip_8(load_512(b), load_512(b + 64), n);
+    zip_8(_mm512_broadcast_i64x4(load_256(b + 128)), _mm512_broadcast_i64x4(load_256(b + 160)), upper);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        w[i] = masked_or(n[i], 15, move_bits(upper[i], 2, 0, 2, 4));
+        w[2 + i] = _mm512_or_si512(high_nibbles(n[i]), move_bits(upper[i], 2, 4, 6, 4));
     }
+}
+
+INLINE void spread_scales_q6_k(const uint8_t *first, const uint8_t *second, __m512i to[2])
+{
+    spread_scales_16(_mm512_cvtepi8_epi16(load_both(first, second)), 0x3210, 0x7654, 8, to);
+}
+
+INLINE void prepare_q6_k(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
+{
+    for (int i = 0; i < 2; i++)
+        zip_8(load_512(x->q + 64 * i), load_512(x->q + 128 + 64 * i), to->q + 2 * i);
+    load_starts(to, 32);
+    (void)first, (void)second;
 }
 
 INLINE void sums_q6_k(const struct group *g, bool streams, int n, struct sums16 *s)
 {
     s->d = load_halves(g->w, g->at + 208);
-    REDUCE_16X16(s->quarters, g, streams, n, 210, load_activations_q6_k, struct unpacked u = unpack_q6_k(b),
-                 dot_scaled(&u, x->start, x->q), reduce_quarters(v));
+    REDUCE_PAIRS(s->quarters, g, streams, n, 210, true, unpack_q6_k, spread_scales_q6_k(b + 192, c + 192, u.scale));
 }
 
-// ---- Q2_K and Q3_K: 4 * 3 * 127, and 4 * 4 * 127 with -4 in `start`
+// -- Q2_K and Q3_K: 8 * 3 * 127, and 8 * 4 * 127 with -4 in `start`
 //
-// Pair p of the bits of 64 bytes is elements 32p .. of the first half of the block, and of the second. So register p holds,
-// by quarters, sub-blocks 2p, 2p + 1, 8 + 2p, 9 + 2p, and each quarter of packed registers p and p + 1 four sums of each.
+// Pair p of the bits of 64 bytes is elements 32p .. of the first half of the block, and of the second: by quarters
+// sub-blocks 2p, 2p + 1, 8 + 2p, 9 + 2p. Half of these bytes stand twice in a quarter, for pairs 0 and 1, or 2 and 3.
+enum { QUARTERS_0 = 0x9810, QUARTERS_2 = 0xdc54 };
 
-INLINE void load_activations_q2_k(const struct view *x, struct activations *to)
+INLINE void pairs_of_bits(__m512i bytes, __m512i w[4])
 {
-    for (int p = 0; p < 4; p++)
-        to->q[p] = load_2x32(x->q + 32 * p, x->q + 128 + 32 * p);
-}
-
-INLINE void load_activations_q3_k(const struct view *x, struct activations *to)
-{
-    load_activations_q2_k(x, to);
-    for (int p = 0; p < 4; p++)
-        to->start[p] = offset_start(to->q[p], 4);
-}
-
-// `low` are four scales from 0 or 4 on, `high` the four that come eight after them.
-INLINE __m512i spread_scales_pairs(const uint32_t *low, const uint32_t *high, bool with_sign)
-{
-    __m512i words = _mm512_mask_set1_epi32(_mm512_set1_epi32((int)*low), 0xff00, (int)*high);
-    if (!with_sign) {
-        const __m128i even = _mm_set_epi64x((long long)0x8002800280028002, (long long)0x8000800080008000);
-        const __m512i pick = _mm512_broadcast_i32x4(even), odd = _mm512_set1_epi16(1);
-        return _mm512_shuffle_epi8(words, _mm512_mask_add_epi16(pick, 0xff00ff00, pick, odd));
-    }
-    const __m128i even = _mm_set_epi64x(0x0280028002800280, 0x0080008000800080);
-    const __m512i pick = _mm512_broadcast_i32x4(even), odd = _mm512_set1_epi16(0x0100);
-    return _mm512_srai_epi16(_mm512_shuffle_epi8(words, _mm512_mask_add_epi16(pick, 0xff00ff00, pick, odd)), 8);
-}
-
-INLINE struct unpacked unpack_q2_k(const uint8_t *b, uint32_t scales[4][GROUP], int row)
-{
-    const __m512i pairs = load_512(b + 16);
-    struct unpacked u = {.scale = {spread_scales_pairs(&scales[0][row], &scales[2][row], false),
-                                   spread_scales_pairs(&scales[1][row], &scales[3][row], false)}};
-    for (int p = 0; p < 4; p++)
-        u.w[p] = move_bits(pairs, 2, 2 * p, 2 * p, 0);
-    return u;
-}
-
-// sum over the sub-blocks of min * sum(q): their minima are the high nibbles of `packed`, four a word. Pair p of the sums over 16
-// is a word, in each column that of all lanes, in streams that of a lane's block.
-INLINE __m512i dot_mins_q2_k(const __m512i packed[4], const struct view *x, bool streams)
-{
-    const __m512i of_block = _mm512_set_epi32(24, 24, 24, 24, 16, 16, 16, 16, 8, 8, 8, 8, 0, 0, 0, 0);
-    __m512i first = _mm512_setzero_si512(), second = first, dot = first;
-    if (streams) {
-        first = load_512(x->sums);
-        second = load_512(x->sums + 2 * Q8_SUMS);
-    }
+    __m512i half[2];
+    zip_8(bytes, bytes, half);
     UNROLL
-    for (int p = 0; p < 8; p++) {
-        const __m512i min = high_nibbles(packed[p / 2]), at = _mm512_add_epi32(of_block, _mm512_set1_epi32(p));
-        const __m512i sums = streams ? _mm512_permutex2var_epi32(first, at, second) : broadcast_32(x->sums + 2 * p);
-        dot = _mm512_dpwssd_epi32(dot, p % 2 ? bytes_to_pair(min, 2, 3) : bytes_to_pair(min, 0, 1), sums);
-    }
-    return dot;
+    for (int i = 0; i < 2; i++)
+        w[i] = move_bits_of_8(half[i], 2, 0x20202020, 0), w[2 + i] = move_bits_of_8(half[i], 2, 0x64646464, 0);
+}
+
+INLINE void order_pairs(const struct view *x, struct activations *to)
+{
+    __m512i of_pair[4];
+    for (int p = 0; p < 4; p++)
+        of_pair[p] = load_2x32(x->q + 32 * p, x->q + 128 + 32 * p);
+    zip_8(of_pair[0], of_pair[1], to->q);
+    zip_8(of_pair[2], of_pair[3], to->q + 2);
+}
+
+INLINE void prepare_q2_k(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
+{
+    order_pairs(x, to);
+    store_sums(load_128(x->sums), first);
+    store_sums(load_128(x->sums + 8), second);
+}
+
+INLINE void prepare_q3_k(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
+{
+    order_pairs(x, to);
+    load_starts(to, 4);
+    (void)first, (void)second;
+}
+
+INLINE void unpack_q2_k(const uint8_t *b, __m512i w[4])
+{
+    pairs_of_bits(load_512(b + 16), w);
+}
+
+INLINE void spread_scales_q2_k(const uint8_t *first, const uint8_t *second, __m512i to[2])
+{
+    const __m256i nibbles = _mm256_and_si256(load_both(first, second), _mm256_set1_epi8(15));
+    spread_scales_16(_mm512_cvtepu8_epi16(nibbles), QUARTERS_0, QUARTERS_2, 2, to);
 }
 
 INLINE void sums_q2_k(const struct group *g, bool streams, int n, struct sums16 *s)
 {
-    __m512i t[4];
-    _Alignas(64) uint32_t scales[4][GROUP];
-    load_words_16(g->w, g->at, t);
-    for (int i = 0; i < 4; i++)
-        _mm512_store_si512(scales[i], low_nibbles(t[i]));
-    STAYS_IN_MEMORY(scales);
+    __m512i words[4], min[8];
+    load_words_16(g->w, g->at, words);
     UNROLL
-    for (int j = 0; j < n; j++)
-        s->min[j] = dot_mins_q2_k(t, &g->x[j], streams);
-    load_words_16(g->w, g->at + 68, t);  // the last 16 bytes: quants, d and dmin
-    s->d = low_halves(t[3]);
-    s->m = high_halves(t[3]);
-    REDUCE_16X16(s->quarters, g, streams, n, 84, load_activations_q2_k, struct unpacked u = unpack_q2_k(b, scales, row),
-                 dot_scaled(&u, NULL, x->q), reduce_quarters(v));
+    for (int i = 0; i < 4; i++)
+        pairs_of_bytes(high_nibbles(words[i]), min + 2 * i);
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        const __m512i dot = add_minima(_mm512_setzero_si512(), min, g->sums[0][j], streams);
+        s->min[j] = add_minima(dot, min + 4, g->sums[1][j], streams);
+    }
+    load_words_16(g->w, g->at + 68, words);  // the last 16 bytes: quants, d and dmin
+    s->d = low_halves(words[3]);
+    s->m = high_halves(words[3]);
+    REDUCE_PAIRS(s->quarters, g, streams, n, 84, false, unpack_q2_k, spread_scales_q2_k(b, c, u.scale));
 }
 
-INLINE struct unpacked unpack_q3_k(const uint8_t *b, uint32_t scales[4][GROUP], int row)
+INLINE void unpack_q3_k(const uint8_t *b, __m512i w[4])
 {
-    const __m512i pairs = load_512(b + 32), third = _mm512_broadcast_i64x4(load_256(b));
-    struct unpacked u = {.scale = {spread_scales_pairs(&scales[0][row], &scales[2][row], true),
-                                   spread_scales_pairs(&scales[1][row], &scales[3][row], true)}};
-    for (int p = 0; p < 4; p++)
-        u.w[p] = _mm512_or_si512(move_bits(pairs, 2, 2 * p, 2 * p, 0), move_bits(third, 1, p, 4 + p, 2));
-    return u;
+    const __m512i third = _mm512_broadcast_i64x4(load_256(b));
+    __m512i half[2];
+    pairs_of_bits(load_512(b + 32), w);
+    zip_8(third, third, half);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        w[i] = _mm512_or_si512(w[i], move_bits_of_8(half[i], 1, 0x54541010, 2));
+        w[2 + i] = _mm512_or_si512(w[2 + i], move_bits_of_8(half[i], 1, 0x76763232, 2));
+    }
+}
+
+INLINE void spread_scales_q3_k(const void *first, const void *second, __m512i to[2])
+{
+    spread_scales_16(_mm512_cvtepi8_epi16(load_both(first, second)), QUARTERS_0, QUARTERS_2, 2, to);
 }
 
 INLINE void sums_q3_k(const struct group *g, bool streams, int n, struct sums16 *s)
 {
-    __m512i t[4];
-    _Alignas(64) uint32_t scales[4][GROUP];
+    __m512i by_lane[4], by_row[4];
+    _Alignas(64) uint32_t scales[4][QUARTERS][4]; // of row 4t + i: [i][t]
     s->d = load_halves(g->w, g->at + 108);
-    load_scales_q3_k(g->w, g->at, t);
+    load_scales_q3_k(g->w, g->at, by_lane);
+    transpose_words_16(by_lane, by_row);
     for (int i = 0; i < 4; i++)
-        _mm512_store_si512(scales[i], t[i]);
+        _mm512_store_si512(scales[i], by_row[i]);
     STAYS_IN_MEMORY(scales);
-    REDUCE_16X16(s->quarters, g, streams, n, 110, load_activations_q3_k, struct unpacked u = unpack_q3_k(b, scales, row),
-                 dot_scaled(&u, x->start, x->q), reduce_quarters(v));
+    REDUCE_PAIRS(s->quarters, g, streams, n, 110, true, unpack_q3_k,
+                 spread_scales_q3_k(scales[i][t], scales[i + 1][t], u.scale));
 }
 
 // ---- IQ4_XS: sums of 8 products with values up to 127 need 32 bits, and so do their products with the scales
 
 // Registers 0 and 1 are the halves of four sub-blocks of 32, a quarter each; 2 and 3 those of the other four.
-INLINE void unpack_iq4_xs(const uint8_t *quants, __m512i values, __m512i w[4])
+INLINE void unpack_iq4_xs(const uint8_t *b, __m512i w[4])
 {
-    const struct nibbles n0 = split_nibbles(load_512(quants)), n1 = split_nibbles(load_512(quants + 64));
+    const __m512i values = values_of(&shape_iq4_nl);
+    const struct nibbles n0 = split_nibbles(load_512(b + 8)), n1 = split_nibbles(load_512(b + 72));
     w[0] = _mm512_shuffle_epi8(values, n0.low), w[1] = _mm512_shuffle_epi8(values, n0.high);
     w[2] = _mm512_shuffle_epi8(values, n1.low), w[3] = _mm512_shuffle_epi8(values, n1.high);
 }
 
-// Not scaled, of the first four sub-blocks; those of the others to `others`.
-INLINE __m512i dot_iq4_xs(const __m512i w[4], const struct activations *x, __m512i *others)
+// Not scaled: v[0] of the first four sub-blocks, v[1] of the others; a quarter has two words of each row in turn.
+INLINE void dot_iq4_xs(const struct pair *u, const struct activations *x, int n, __m512i v[2])
 {
-    *others = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(x->start[1], w[2], x->q[2]), w[3], x->q[3]);
-    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(x->start[0], w[0], x->q[0]), w[1], x->q[1]);
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+        const __m512i q0 = read_once(&x->q[2 * h], n), q1 = read_once(&x->q[2 * h + 1], n);
+        const __m512i start = read_once(&x->start[h], n);
+        const __m512i a = dot_8(u->w[0] + 2 * h, start, q0, q1), b = dot_8(u->w[1] + 2 * h, start, q0, q1);
+        v[h] = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    }
 }
 
-// Four blocks' sums times scales, which is done for all of them at once: byte j of four[i] is the scale of sub-block j, whose
-// sum is in quarter j, of block i.
-INLINE __m512i scale_iq4_xs(const __m512i v[4], const uint32_t four[4])
+// Sums of four rows, two of them in `first`, times scales, which is done for all of them at once: byte j of four[i] is the scale of
+// sub-block j, whose sum is in quarter j, of row i.
+INLINE __m512i scale_iq4_xs(__m512i first, __m512i second, const uint32_t four[4])
 {
     const __m128i turn = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return _mm512_mullo_epi32(reduce_quarters(v), _mm512_cvtepi8_epi32(_mm_shuffle_epi8(load_128(four), turn)));
+    const __m512i sums = _mm512_add_epi32(_mm512_unpacklo_epi64(first, second), _mm512_unpackhi_epi64(first, second));
+    return _mm512_mullo_epi32(sums, _mm512_cvtepi8_epi32(_mm_shuffle_epi8(load_128(four), turn)));
 }
 
-INLINE void load_activations_iq4_xs(const struct view *x, struct activations *to)
+INLINE void prepare_iq4_xs(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
 {
+    (void)first, (void)second;
     for (int h = 0; h < 2; h++) {
         const int8_t *q = x->q + 128 * h;
         to->q[2 * h] = load_4x16(q, q + 32, q + 64, q + 96);
@@ -420,15 +512,13 @@ INLINE void load_activations_iq4_xs(const struct view *x, struct activations *to
 
 INLINE void sums_iq4_xs(const struct group *g, bool streams, int n, struct sums16 *s)
 {
-    __m512i t[2], others[COLUMNS_MAX][4];
+    __m512i packed[2];
     _Alignas(64) uint32_t scales[2][GROUP];
-    s->d = load_scales_iq4_xs(g->w, g->at, t);
-    _mm512_store_si512(scales[0], t[0]);
-    _mm512_store_si512(scales[1], t[1]);
-    const __m512i values = values_of(&shape_iq4_nl);
-    REDUCE_16X16(s->quarters, g, streams, n, 136, load_activations_iq4_xs, __m512i w[4]; unpack_iq4_xs(b + 8, values, w),
-                 dot_iq4_xs(w, x, &others[j][row % 4]),
-                 _mm512_add_epi32(scale_iq4_xs(v, scales[0] + 4 * quarter), scale_iq4_xs(others[j], scales[1] + 4 * quarter)));
+    s->d = load_scales_iq4_xs(g->w, g->at, packed);
+    _mm512_store_si512(scales[0], packed[0]);
+    _mm512_store_si512(scales[1], packed[1]);
+    REDUCE_16X16(s->quarters, g, streams, n, 136, unpack_iq4_xs, (void)u.scale, dot_iq4_xs(&u, x, n, v),
+                 _mm512_add_epi32(scale_iq4_xs(v[0], v[2], scales[0] + 4 * t), scale_iq4_xs(v[1], v[3], scales[1] + 4 * t)));
 }
 
 // ---- all rows, types with blocks of 256
@@ -443,9 +533,59 @@ INLINE __m512 scaled_sums(const struct sums16 *t, int j, bool mins)
     return mins ? _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t->min[j]), t->m, s) : s;
 }
 
-// n columns, known to the compiler.
-INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, size_t bytes, bool mins, int n)
+// The columns' blocks, prepared, in the scratch: those of a column one behind the other, `stride` from one column to the next.
+struct prepared {
+    struct activations *x;
+    struct eight_sums *sums[2];
+    int64_t stride;
+};
+
+enum { PREPARED_BYTES = sizeof(struct activations) + 2 * sizeof(struct eight_sums) };
+
+// `room` is 64-byte aligned.
+INLINE struct prepared prepared_at(void *room, int64_t stride, int n)
 {
+    struct prepared p = {.x = room, .stride = stride};
+    p.sums[0] = (struct eight_sums *)(void *)(p.x + n * stride);
+    p.sums[1] = p.sums[0] + n * stride;
+    return p;
+}
+
+INLINE void prepare_block(const struct matmul_args *a, const struct prepared *p, prepare_fn *prepare, int n, int64_t block,
+                          int64_t place)
+{
+    for (int j = 0; j < n; j++) {
+        const struct view x = view_of(a, j, block);
+        const int64_t to = j * p->stride + place;
+        prepare(&x, &p->x[to], p->sums[0][to].of, p->sums[1][to].of);
+    }
+}
+
+INLINE void prepare_blocks(const struct matmul_args *a, const struct prepared *p, prepare_fn *prepare, int n, int64_t places)
+{
+    for (int64_t i = 0, b = 0; i < places; i++, b = block_after(b, q8_blocks(a->k)))
+        prepare_block(a, p, prepare, n, b, i);
+}
+
+INLINE void take_block(struct group *g, const struct prepared *p, int n, int64_t place)
+{
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        const int64_t at = j * p->stride + place;
+        g->x[j] = p->x + at;
+        g->sums[0][j] = p->sums[0] + at;
+        g->sums[1][j] = p->sums[1] + at;
+    }
+}
+
+// n columns, known to the compiler. Blocks that the scratch does not hold are prepared again for each 16 rows.
+INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, prepare_fn *prepare, size_t bytes, bool mins, int n)
+{
+    const int64_t blocks = a->k / 256;
+    const bool fits = blocks <= ring_most(n, PREPARED_BYTES);
+    const struct prepared p = prepared_at(a->scratch, fits ? blocks : 1, n);
+    if (fits)
+        prepare_blocks(a, &p, prepare, n, blocks);
     for (int first = 0; first < a->n_rows; first += GROUP) {
         const struct rows16 rows = rows_from(a, first);
         struct group g = {.w = &rows};
@@ -453,13 +593,13 @@ INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, size
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
-        for (int64_t b = 0; b < a->k / 256; b++) {
+        for (int64_t b = 0; b < blocks; b++) {
             struct sums16 t;
+            if (!fits)
+                prepare_block(a, &p, prepare, n, b, 0);
             g.at = (size_t)b * bytes;
             g.ahead = ahead_of(a, first, b, bytes, bytes, true);
-            UNROLL
-            for (int j = 0; j < n; j++)
-                g.x[j] = view_of(a, j, b);
+            take_block(&g, &p, n, fits ? b : 0);
             sums(&g, false, n, &t);
             UNROLL
             for (int j = 0; j < n; j++)
@@ -467,17 +607,6 @@ INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, size
         }
         store(a, first, n, d);
     }
-}
-
-// Blocks of a row whose activations the scratch holds in order.
-enum { LOADED_MOST = RING_MOST(sizeof(struct activations)) };
-
-INLINE const struct activations *load_ring(const struct matmul_args *a, const struct ring *x, load_activations_fn *load)
-{
-    struct activations *to = x->room;
-    for (int64_t i = 0, b = 0; i < x->blocks + RING_MORE; i++, b = block_after(b, x->blocks))
-        load(&(struct view){q8_quants(a->x[0]) + 256 * b, NULL}, &to[i]);
-    return to;
 }
 
 // From the blocks at hand to what they ask for; near the streams' end that is the start of the caller's next rows,
@@ -490,52 +619,66 @@ INLINE ptrdiff_t walk_on(const struct matmul_args *a, const struct walk *k, size
     return a->next ? (ptrdiff_t)((uintptr_t)a->next - (uintptr_t)a->w + AHEAD_STREAM - length) : 0;
 }
 
-// One column by four streams. A group's sums are scaled after the next group's are made: some 70 cycles lie between the last
-// of them and an output, and a core cannot go on far while it waits for these.
-INLINE void decode_streams(const struct matmul_args *a, sums16_fn *sums, load_activations_fn *load, size_t bytes, bool mins)
+INLINE void add_sums(const struct matmul_args *a, struct walk *k, int n, const struct sums16 *t, bool mins)
 {
-    struct walk k = walk_of(a);
+    __m512 sum[COLUMNS_MAX];
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sum[j] = scaled_sums(t, j, mins);
+    walk_add(a, k, n, sum);
+}
+
+// By four streams. A group's sums are scaled after the next group's are made: some 70 cycles lie between the last
+// of them and an output, and a core cannot go on far while it waits for these.
+INLINE void decode_streams(const struct matmul_args *a, sums16_fn *sums, prepare_fn *prepare, size_t bytes, bool mins,
+                           int n)
+{
+    struct walk k = walk_of(a, n);
     struct rows16 w = walk_blocks(&k, bytes, QUARTERS);
-    const struct activations *loaded = load_ring(a, &k.x, load);
+    const struct prepared p = prepared_at(k.x.room, k.x.all, n);
     struct sums16 made[2];
     const struct sums16 *last = NULL;
     struct group g = {.w = &w};
+    prepare_blocks(a, &p, prepare, n, k.x.all);
     for (int turn = 0; walk_step(&k); turn ^= 1) {
         if (k.read.at + QUARTERS > k.all)
             w = walk_blocks(&k, bytes, k.all - k.read.at);
         STAYS_IN_MEMORY(w);
         g.at = (size_t)k.read.at * bytes;
         g.on = walk_on(a, &k, bytes);
-        g.loaded = loaded + k.read.block;
-        g.x[0].sums = k.x.sums[k.read.block];
-        sums(&g, true, 1, &made[turn]);
+        take_block(&g, &p, n, k.read.block);
+        sums(&g, true, n, &made[turn]);
         STAYS_IN_MEMORY(made);
         if (last)
-            walk_add(a, &k, scaled_sums(last, 0, mins));
+            add_sums(a, &k, n, last, mins);
         last = &made[turn];
     }
     if (last)
-        walk_add(a, &k, scaled_sums(last, 0, mins));
+        add_sums(a, &k, n, last, mins);
 }
 
-INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, load_activations_fn *load, size_t bytes, bool mins, int n)
+// More columns are served elsewhere where rows are read by streams (matmul_q8_in_place).
+enum { STREAMS_COLUMNS_MAX = 5 };
+
+INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, prepare_fn *prepare, size_t bytes, bool mins, int n)
 {
     const int64_t blocks = a->k / 256;
-    if (n == 1 && reads_streams(a->reading) && blocks <= LOADED_MOST && a->w_stride == (size_t)blocks * bytes)
-        decode_streams(a, sums, load, bytes, mins);
+    const bool fits = n <= STREAMS_COLUMNS_MAX && blocks <= ring_most(n, PREPARED_BYTES);
+    if (fits && reads_streams(a->reading) && a->w_stride == (size_t)blocks * bytes)
+        decode_streams(a, sums, prepare, bytes, mins, n);
     else
-        decode_neighbours(a, sums, bytes, mins, n);
+        decode_neighbours(a, sums, prepare, bytes, mins, n);
 }
 
 // ---- the functions
 
 // clang-format off
-DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, load_activations_q2_k, 84, true, n))
-DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, load_activations_q3_k, 110, false, n))
-DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, load_activations_k4, 144, true, n))
-DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, load_activations_k4, 176, true, n))
-DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, load_activations_q6_k, 210, false, n))
-DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, load_activations_iq4_xs, 136, false, n))
+DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, prepare_q2_k, 84, true, n))
+DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, prepare_q3_k, 110, false, n))
+DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, prepare_k4, 144, true, n))
+DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, prepare_k4, 176, true, n))
+DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, prepare_q6_k, 210, false, n))
+DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, prepare_iq4_xs, 136, false, n))
 // clang-format on
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
