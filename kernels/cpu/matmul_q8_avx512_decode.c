@@ -1,140 +1,100 @@
 // Up to seven columns: every block is read once, in place, at the speed of memory.
 //
 // The naive loop, for each row: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
-// The products are cheap (vpdpbusd: 64 of them); what costs is unpacking, and adding up 16 lanes of each row and block. So:
-//   - 16 rows go together. Two leave a register of 16 partial sums a block, half of each quarter being the one's and half the
-//     other's; REDUCE_16X16 adds the lanes of 8 such registers in 21 operations and puts the sum of row r in lane r. From there
-//     on floats have a lane a row.
+// The products are cheap (vpdpbusd, four a block and column); what costs is unpacking, and adding up lanes. So:
+//   - Four rows go together, a block of each. Their headers stand in the four quarters of one register, in which scales and
+//     minima are unpacked, and one shuffle brings any of these bytes anywhere.
 //   - Each lane has eight products of one sub-block, as many as 16 bits hold: they are packed to halves, and multiplied by
 //     the scales in pairs. So weights are brought into an order in which two registers have the same sub-blocks in the same
-//     lanes, once for all columns.
-//   - The activations of a row's blocks are put into that order once a call, and so are their sums, for the minima.
-//   - A row's block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One
-//     column waits for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
-//   - What is the same for rows and needs few lanes (headers, scales, mins) is unpacked with a lane a row, too.
-//   - While a row is read, as many bytes are asked for as it has there, some way on: its own, and near its end those of the
-//     row that comes after it. Behind the last rows these are the caller's next ones. Without that, each item would begin at
-//     the speed of cache misses.
-//   - Which 16 blocks go together is a question of how the CPU reads (enum reading): those of 16 rows that are neighbours, or
-//     (reads_streams) four that follow each other of four rows a quarter of all apart. Zen 4 reads four long streams as fast as
-//     it reads anything, sixteen or the order of memory up to a quarter slower where memory is fast. Where rows do not
-//     follow each other without a gap, neighbours ask for what comes in the order of memory.
+//     lanes.
+//   - Two rows share a register of sums, so that four rows' sums take three operations more to have word i of each quarter be
+//     of row i. From there on floats have a lane a row.
+//   - The activations of a row's blocks are put into the order of the weights once a call, and so are their sums, for minima.
+//   - A block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One column waits
+//     for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
+//   - Which four rows go together is a question of how the CPU reads (enum reading). Where it reads streams, they begin a quarter
+//     of all rows apart, and nothing is asked for: the hardware follows four long streams to their end as fast as it reads
+//     anything, if lines are touched in order and evenly, which is why nothing is done for more than four blocks at a time.
+//     (Zen 4: requests of our own cost a sixth of fast memory, and what touches later headers first, as much.)
+//   - Elsewhere they are neighbours, sixteen of which are worked on in turn, and each asks for its own bytes some way on, near its
+//     end for those of the row that comes after it, and behind the last rows for the caller's next ones.
 #include "kernels/cpu/matmul_q8_avx512_decode.h"
 
-// Blocks between the request that brings them from L2 to L1 and their use: of a row in the order of memory, and of a stream.
-enum { NEAR_ROW = 2, NEAR_STREAM = 2 * QUARTERS };
+enum { FOUR = 4 };
 
-// The integer sums of 16 rows over one block of 256 for each column, and the blocks' scales. The sum of row 4t + i is that
-// of the words i of quarters[t].
-struct sums16 {
-    __m512i quarters[COLUMNS_MAX][QUARTERS], min[COLUMNS_MAX];
-    __m512 d, m;
-};
-
-// What is multiplied with a block: activations in the order in which weights come out of it, and what sums begin with.
+// A block of a column: activations in the order in which weights come out of theirs, and what sums begin with; for minima,
+// words of quarter q are a pair of sums, over 32 those of sub-blocks 2q and 2q + 1, over 16 also of 8 + 2q and 9 + 2q.
 struct activations {
-    __m512i q[4], start[2];
+    __m512i q[4], start[2], sums[2];
 };
 
-// Eight of their sums over 32 (of Q2_K over 16), for types that have minima: 0 and 2, 1 and 3, 4 and 6, 5 and 7.
-struct eight_sums {
-    int16_t of[8];
+// What four rows' blocks have beside their weights. Word i of a quarter of `min` is a pair of int16 of row i, as in `sums`.
+struct heads {
+    __m128 d, m;
+    __m512i scales;  // of row i the bytes of quarter i; of IQ4_XS in `wide`
+    __m512i min[2];
+    __m512i wide[2]; // word i of quarter j: of row i and sub-blocks j and 4 + j
 };
 
-// Prepares a block: its activations, and their sums, of Q2_K the first eight and the second.
-typedef void prepare_fn(const struct view *x, struct activations *to, int16_t *first, int16_t *second);
+typedef void heads_fn(const uint8_t *const at[FOUR], struct heads *h);
+typedef void unpack_fn(const uint8_t *b, __m512i w[4]);
+typedef void prepare_fn(const struct view *x, struct activations *to);
 
-// Sixteen blocks, a lane each, and what belongs to them.
-struct group {
-    const struct rows16 *w;
-    size_t at;                               // the blocks lie at w->at[lane] + at
-    const struct activations *x[COLUMNS_MAX]; // of streams, of the first quarter; those of the others follow
-    const struct eight_sums *sums[2][COLUMNS_MAX];  // likewise
-    struct ahead ahead;                      // what neighbours ask for meanwhile
-    ptrdiff_t on;                            // how far from a block of a stream what it asks for lies
+// What a type brings; known to the compiler.
+struct kind {
+    int bytes; // of a block
+    heads_fn *heads;
+    unpack_fn *unpack;
+    prepare_fn *prepare;
+    int minima;  // registers of them
+    bool starts; // sums begin with something
+    // Scales of packed sums, whose quarter q has two of sub-block s and two of s + apart, for s digit q of `quarters`.
+    bool signs;
+    uint32_t quarters[2];
+    int apart;
 };
 
-// ---- bytes ahead
+// Of four blocks times each of n columns the sums; those of row i are the words i of quarters.
+typedef void sums_fn(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, struct ahead *ask,
+                     const struct activations *const x[COLUMNS_MAX], int n, __m512i sum[COLUMNS_MAX]);
 
-// What a row of a type with blocks of 256 asks for while its block at `at` is read: as many bytes as it has itself, into L2.
-INLINE void ask_far(const struct group *g, bool streams, struct ahead *in_order, const uint8_t *at, int bytes)
-{
-    struct ahead ask = {.at = at + g->on};
-    if (streams)
-        __asm__("" : "+r"(ask.at)); // one register
-    prefetch_row(streams ? &ask : in_order, bytes);
-}
+// ---- two rows at once
 
-// And what was asked for before, into L1. (Neighbours that each ask for their own are read by CPUs that do this themselves.)
-INLINE void ask_near(bool streams, const struct ahead *in_order, const uint8_t *at, int bytes)
-{
-    if (streams || in_order->part != 1)
-        prefetch_near(at + (streams ? NEAR_STREAM : NEAR_ROW) * bytes, bytes);
-}
-
-// ---- adding up lanes
-
-// Their weights, unsigned, and the scales of their packed sums, of two rows. In each lane registers 0 and 1 of a row belong to
-// one sub-block, and so do 2 and 3.
+// Their weights, unsigned, and the scales of their packed sums. In each lane registers 0 and 1 of a row belong to one
+// sub-block, and so do 2 and 3.
 struct pair {
     __m512i w[2][4], scale[2];
 };
 
-// A row's block to registers.
-typedef void unpack_fn(const uint8_t *b, __m512i w[4]);
-
-// What is asked for stays where it stands, after what makes v: more requests at once than a core has room for make it wait.
-#define AFTER(v) __asm__ volatile("" : "+v"(v))
-
-// The blocks at b and c, and what they ask for meanwhile.
-INLINE void unpack_pair(const struct group *g, bool streams, struct ahead *in_order, const uint8_t *b, const uint8_t *c,
-                        unpack_fn *unpack, int bytes, struct pair *u)
+// Halves of words from bytes of rows 2p and 2p + 1, as struct kind has it: in a quarter four of each.
+INLINE __m512i spread_scales(__m512i scales, int p, uint32_t quarters, int apart, bool signs)
 {
-    ask_far(g, streams, in_order, b, bytes);
-    unpack(b, u->w[0]);
-    AFTER(u->w[0][3]);
-    ask_near(streams, in_order, b, bytes);
-    unpack(c, u->w[1]);
-    AFTER(u->w[1][3]);
-    ask_far(g, streams, in_order, c, bytes);
-    ask_near(streams, in_order, c, bytes);
+#define HALVES(q, row) (long long)(0x0001000100010001 * (16 * (2 * p + row) + (quarters >> 4 * (q) & 15)) + 0x0001000100000000 * apart)
+    const __m512i pick = _mm512_setr_epi64(HALVES(0, 0), HALVES(0, 1), HALVES(1, 0), HALVES(1, 1), HALVES(2, 0), HALVES(2, 1),
+                                           HALVES(3, 0), HALVES(3, 1));
+#undef HALVES
+    if (!signs)
+        return _mm512_maskz_permutexvar_epi8(0x5555555555555555, pick, scales);
+    return _mm512_srai_epi16(_mm512_permutexvar_epi8(_mm512_slli_epi16(pick, 8), scales), 8);
+}
+
+INLINE void load_pair(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, struct ahead *ask, int p,
+                      struct pair *u)
+{
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        k->unpack(at[2 * p + i], u->w[i]);
+        if (ask)
+            prefetch_row(ask, k->bytes);
+        if (k->quarters[1])
+            u->scale[i] = spread_scales(h->scales, p, k->quarters[i], k->apart, k->signs);
+    }
 }
 
 // Keeps what several columns read for two rows from staying in registers for the next two, which are too few for that.
 #define FORGET_LOADS(n)                                                                                                \
     if ((n) > 2)                                                                                                       \
     __asm__ volatile("" : : : "memory")
-
-// Lane r of reduce_across_quarters(out[j]), for n columns, is the sum of block r. The rows go in pairs `u`, i and i + 1 of the
-// four from 4t on; SCALE is what else they need. DOT multiplies them by the activations `x`, to v[0], or v[0] and v[1]; FOLD makes
-// of the first pair's v[0], v[1] and the other's, v[2], v[3], a register that has sums of row 4t + i in word i of each quarter.
-#define REDUCE_16X16(out, g, streams, n, bytes, unpack, SCALE, DOT, FOLD)                                              \
-    do {                                                                                                               \
-        struct ahead in_order = (g)->ahead;                                                                            \
-        KEEP_LOOP for (int t = 0; t < QUARTERS; t++) {                                                                 \
-            __m512i of_four[COLUMNS_MAX][4];                                                                           \
-            UNROLL for (int i = 0; i < STREAMS; i += 2)                                                                \
-            {                                                                                                          \
-                const uint8_t *const *rows = (g)->w->at + STREAMS * t + i;                                             \
-                const uint8_t *b = rows[0] + (g)->at, *c = rows[1] + (g)->at;                                          \
-                struct pair u;                                                                                         \
-                FORGET_LOADS(n);                                                                                       \
-                unpack_pair(g, streams, &in_order, b, c, unpack, bytes, &u);                                           \
-                SCALE;                                                                                                 \
-                UNROLL for (int j = 0; j < (n); j++)                                                                   \
-                {                                                                                                      \
-                    const struct activations *x = (g)->x[j] + ((streams) ? t : 0);                                     \
-                    __m512i *v = of_four[j] + i;                                                                       \
-                    DOT;                                                                                               \
-                }                                                                                                      \
-            }                                                                                                          \
-            UNROLL for (int j = 0; j < (n); j++)                                                                       \
-            {                                                                                                          \
-                const __m512i *v = of_four[j];                                                                         \
-                (out)[j][t] = (FOLD);                                                                                  \
-            }                                                                                                          \
-        }                                                                                                              \
-    } while (0)
 
 // With several columns gcc would read it again for each row, and a load takes as long as a product.
 INLINE __m512i read_once(const __m512i *p, int n)
@@ -145,22 +105,24 @@ INLINE __m512i read_once(const __m512i *p, int n)
     return v;
 }
 
-// Products of eight in a lane (|.| <= 32767 with what `start` holds).
-INLINE __m512i dot_8(const __m512i w[2], __m512i start, __m512i q0, __m512i q1)
+// Products of eight in a lane, of each row, with registers 2i and 2i + 1.
+INLINE void dot_8(const struct pair *u, const struct activations *x, bool starts, int n, int i, __m512i of_row[2])
 {
-    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, w[0], q0), w[1], q1);
+    const __m512i q0 = read_once(&x->q[2 * i], n), q1 = read_once(&x->q[2 * i + 1], n);
+    const __m512i start = starts ? read_once(&x->start[i], n) : _mm512_setzero_si512();
+    UNROLL
+    for (int r = 0; r < 2; r++)
+        of_row[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, u->w[r][2 * i], q0), u->w[r][2 * i + 1], q1);
 }
 
-// In each quarter sums of the first row are words 0 and 1, of the second 2 and 3.
+// In each quarter sums of the first row are words 0 and 1, of the second 2 and 3. (Those of eight are at most 32767.)
 INLINE __m512i dot_pair(const struct pair *u, const struct activations *x, bool starts, int n)
 {
-    __m512i sum = _mm512_setzero_si512();
+    __m512i sum = _mm512_setzero_si512(), of_row[2];
     UNROLL
     for (int i = 0; i < 2; i++) {
-        const __m512i q0 = read_once(&x->q[2 * i], n), q1 = read_once(&x->q[2 * i + 1], n);
-        const __m512i start = starts ? read_once(&x->start[i], n) : _mm512_setzero_si512();
-        const __m512i a = dot_8(u->w[0] + 2 * i, start, q0, q1), b = dot_8(u->w[1] + 2 * i, start, q0, q1);
-        sum = _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(a, b), u->scale[i]);
+        dot_8(u, x, starts, n, i, of_row);
+        sum = _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(of_row[0], of_row[1]), u->scale[i]);
     }
     return sum;
 }
@@ -172,59 +134,98 @@ INLINE __m512i reduce_pairs(__m512i first, __m512i second)
                             _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
 }
 
-#define REDUCE_PAIRS(out, g, streams, n, bytes, starts, unpack, SCALE)                                                 \
-    REDUCE_16X16(out, g, streams, n, bytes, unpack, SCALE, v[0] = dot_pair(&u, x, starts, n), reduce_pairs(v[0], v[2]))
-
-// ---- minima
-
-INLINE void store_sums(__m128i sums, int16_t *to)
+INLINE void sums_of_pairs(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, struct ahead *ask,
+                          const struct activations *const x[COLUMNS_MAX], int n, __m512i sum[COLUMNS_MAX])
 {
-    const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
-    _mm_store_si128((__m128i *)to, _mm_shuffle_epi8(sums, order));
-}
-
-INLINE void store_sums_of_32(const int16_t *sums_of_16, int16_t *to)
-{
-    const __m256i of_32 = _mm256_madd_epi16(load_256(sums_of_16), _mm256_set1_epi16(1));
-    store_sums(_mm_packs_epi32(_mm256_castsi256_si128(of_32), _mm256_extracti128_si256(of_32, 1)), to);
-}
-
-// dot + the minima of eight sub-blocks, a pair of int16 in a lane, times sums of each column.
-INLINE __m512i add_minima(__m512i dot, const __m512i min[4], const struct eight_sums *sums, bool streams)
-{
-    if (!streams) {
+    __m512i v[COLUMNS_MAX][2];
+    UNROLL
+    for (int p = 0; p < 2; p++) {
+        struct pair u;
+        FORGET_LOADS(n);
+        load_pair(k, at, h, ask, p, &u);
         UNROLL
-        for (int p = 0; p < 4; p++)
-            dot = _mm512_dpwssd_epi32(dot, min[p], broadcast_32(sums->of + 2 * p));
-        return dot;
+        for (int j = 0; j < n; j++)
+            v[j][p] = dot_pair(&u, x[j], k->starts, n);
     }
-    const __m512i of_blocks = load_512(sums);
-    dot = _mm512_dpwssd_epi32(dot, min[0], _mm512_shuffle_epi32(of_blocks, _MM_PERM_AAAA));
-    dot = _mm512_dpwssd_epi32(dot, min[1], _mm512_shuffle_epi32(of_blocks, _MM_PERM_BBBB));
-    dot = _mm512_dpwssd_epi32(dot, min[2], _mm512_shuffle_epi32(of_blocks, _MM_PERM_CCCC));
-    return _mm512_dpwssd_epi32(dot, min[3], _mm512_shuffle_epi32(of_blocks, _MM_PERM_DDDD));
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sum[j] = reduce_pairs(v[j][0], v[j][1]);
 }
 
-// Bytes 0 and 2, and 1 and 3, of each word.
-INLINE void pairs_of_bytes(__m512i words, __m512i pairs[2])
+// ---- headers
+
+// 16 bytes of each row, a quarter each.
+INLINE __m512i load_quarters(const uint8_t *const at[FOUR], size_t from)
 {
-    pairs[0] = _mm512_and_si512(words, _mm512_set1_epi16(255));
-    pairs[1] = _mm512_srli_epi16(words, 8);
+    return load_4x16(at[0] + from, at[1] + from, at[2] + from, at[3] + from);
+}
+
+INLINE __m128 load_four_halves(const uint8_t *const at[FOUR], size_t from)
+{
+    uint64_t four = 0;
+    UNROLL
+    for (int i = 0; i < FOUR; i++)
+        four |= (uint64_t)load_half(at[i] + from) << 16 * i;
+    return _mm_cvtph_ps(_mm_cvtsi64_si128((long long)four));
+}
+
+// d and m, two halves at `from` of each quarter.
+INLINE void take_d_and_m(__m512i quarters, int from, struct heads *h)
+{
+    const __m128i pick = _mm_add_epi16(_mm_setr_epi16(0, 8, 16, 24, 1, 9, 17, 25), _mm_set1_epi16((short)(from / 2)));
+    const __m512i halves = _mm512_permutexvar_epi16(_mm512_castsi128_si512(pick), quarters);
+    const __m256 both = _mm256_cvtph_ps(_mm512_castsi512_si128(halves));
+    h->d = _mm256_castps256_ps128(both), h->m = _mm256_extractf128_ps(both, 1);
+}
+
+// Word i of quarter q: bytes from + 2q and from + 2q + 1 of quarter i, as two int16.
+INLINE __m512i spread_minima(__m512i quarters, int from)
+{
+    const __m512i of_row = _mm512_broadcast_i32x4(_mm_setr_epi32(0x00010000, 0x00110010, 0x00210020, 0x00310030));
+    const __m512i of_quarter = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
+    const __m512i pick = _mm512_add_epi8(_mm512_add_epi8(of_row, of_quarter), _mm512_slli_epi32(of_quarter, 16));
+    return _mm512_maskz_permutexvar_epi8(0x5555555555555555, _mm512_add_epi8(pick, _mm512_set1_epi8((char)from)), quarters);
+}
+
+// Sums of sub-blocks 2q and 2q + 1 to all words of quarter q.
+INLINE __m512i spread_sums(__m128i eight)
+{
+    const __m512i of_quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutexvar_epi32(of_quarter, _mm512_castsi128_si512(eight));
+}
+
+// In each quarter of a register.
+INLINE __m512i four_words(int a, int b, int c, int d)
+{
+    return _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d));
 }
 
 // ---- Q4_K: a lane sums 8 products <= 8 * 15 * 127
 //
-// The registers' quarters are sub-blocks 0, 2, 4, 6 (low nibbles), then 1, 3, 5, 7; the first has the first halves, the
+// Weights' quarters are sub-blocks 0, 2, 4, 6 (low nibbles), and 1, 3, 5, 7; the first register has their first halves, the
 // second the second ones.
 
-INLINE void prepare_k4(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
+INLINE void prepare_k4(const struct view *x, struct activations *to)
 {
     for (int i = 0; i < 4; i++) {
         const int8_t *q = x->q + 16 * i;
         to->q[i] = load_4x16(q, q + 64, q + 128, q + 192);
     }
-    store_sums_of_32(x->sums, first);
-    (void)second;
+    const __m256i of_32 = _mm256_madd_epi16(load_256(x->sums), _mm256_set1_epi16(1));
+    to->sums[0] = spread_sums(_mm_packs_epi32(_mm256_castsi256_si128(of_32), _mm256_extracti128_si256(of_32, 1)));
+}
+
+// Words of a header: d and m; scales 0-3, minima 0-3, each with two bits more on top; nibbles of scales 4-7 and above them of
+// minima 4-7, whose upper bits these are.
+INLINE void heads_k4(const uint8_t *const at[FOUR], struct heads *h)
+{
+    const __m512i words = load_quarters(at, 0), six = four_words(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
+    const __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_DCDB), four_words(0, 0, 0, 4)); // 1, 3, 2, 3
+    const __m512i top = _mm512_shuffle_epi32(_mm512_srli_epi32(words, 2), _MM_PERM_CBBA);                      // for 3: 1, 2
+    const __m512i all = _mm512_ternarylogic_epi32(_mm512_and_si512(low, six), top, four_words(0, 0x30303030, 0, 0x30303030), 0xf8);
+    h->scales = all;
+    h->min[0] = spread_minima(all, 8);
+    take_d_and_m(words, 0, h);
 }
 
 INLINE void bytes_k4(const uint8_t *quants, __m512i n[2])
@@ -255,71 +256,10 @@ INLINE void unpack_q5_k(const uint8_t *b, __m512i w[4])
     }
 }
 
-// Of two rows, eight bytes each, for packed sums, of which in a quarter four are of one sub-block of either row.
-INLINE void spread_scales_k4(const uint32_t *scales, __m512i to[2])
-{
-    const __m512i pick = _mm512_set_epi64(
-        (long long)0x800e800e800e800e, (long long)0x8006800680068006, (long long)0x800c800c800c800c, (long long)0x8004800480048004,
-        (long long)0x800a800a800a800a, (long long)0x8002800280028002, (long long)0x8008800880088008, (long long)0x8000800080008000);
-    const __m512i both = _mm512_broadcast_i32x4(load_128(scales));
-    to[0] = _mm512_shuffle_epi8(both, pick);
-    to[1] = _mm512_shuffle_epi8(both, _mm512_add_epi8(pick, _mm512_set1_epi16(1)));
-}
-
-INLINE void sums_k4(const struct group *g, bool streams, int n, unpack_fn *unpack, int bytes, struct sums16 *s)
-{
-    struct header_k4 h = load_header_k4(g->w, g->at);
-    __m512i min[4];
-    _Alignas(64) uint32_t scales[2][GROUP]; // quarters: rows 4t and 4t + 1; 4t + 2 and 4t + 3
-    _mm512_store_si512(scales[0], _mm512_unpacklo_epi32(h.scale[0], h.scale[1]));
-    _mm512_store_si512(scales[1], _mm512_unpackhi_epi32(h.scale[0], h.scale[1]));
-    STAYS_IN_MEMORY(scales);
-    s->d = h.d, s->m = h.m;
-    pairs_of_bytes(h.min[0], min);
-    pairs_of_bytes(h.min[1], min + 2);
-    UNROLL
-    for (int j = 0; j < n; j++)
-        s->min[j] = add_minima(_mm512_setzero_si512(), min, g->sums[0][j], streams);
-    REDUCE_PAIRS(s->quarters, g, streams, n, bytes, false, unpack, spread_scales_k4(scales[i / 2] + 4 * t, u.scale));
-}
-
-INLINE void sums_q4_k(const struct group *g, bool streams, int n, struct sums16 *s)
-{
-    sums_k4(g, streams, n, unpack_q4_k, 144, s);
-}
-
-INLINE void sums_q5_k(const struct group *g, bool streams, int n, struct sums16 *s)
-{
-    sums_k4(g, streams, n, unpack_q5_k, 176, s);
-}
-
 // ---- sub-blocks of 16: Q6_K, Q2_K, Q3_K
 //
 // Half of a quarter is one sub-block, the other half another; the first register has eight of its elements, the second
 // the other eight.
-
-// Scales of both rows, sixteen int16 each, for packed sums, whose quarter j has two of sub-block s and two of s + `apart`, for s
-// hexadecimal digit j of `of_quarters`, of either row.
-INLINE __m512i spread_some_16(__m512i both, uint32_t of_quarters, int apart)
-{
-#define PAIRS(i) (int)(0x10001u * (of_quarters >> 4 * (i) & 15))
-    const __m512i first = _mm512_setr_epi32(PAIRS(0), PAIRS(0), PAIRS(0), PAIRS(0), PAIRS(1), PAIRS(1), PAIRS(1), PAIRS(1),
-                                            PAIRS(2), PAIRS(2), PAIRS(2), PAIRS(2), PAIRS(3), PAIRS(3), PAIRS(3), PAIRS(3));
-#undef PAIRS
-    const int other = 0x10001 * apart, row = 0x10001 * 16;
-    const __m512i more = _mm512_broadcast_i32x4(_mm_setr_epi32(0, other, row, other + row));
-    return _mm512_permutexvar_epi16(_mm512_add_epi16(first, more), both);
-}
-
-INLINE void spread_scales_16(__m512i both, uint32_t of_quarters, uint32_t of_others, int apart, __m512i to[2])
-{
-    to[0] = spread_some_16(both, of_quarters, apart), to[1] = spread_some_16(both, of_others, apart);
-}
-
-INLINE __m256i load_both(const void *first, const void *second)
-{
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(first)), load_128(second), 1);
-}
 
 // Registers a and b to the first eight bytes of both in each quarter, and to the others.
 INLINE void zip_8(__m512i a, __m512i b, __m512i to[2])
@@ -327,7 +267,7 @@ INLINE void zip_8(__m512i a, __m512i b, __m512i to[2])
     to[0] = _mm512_unpacklo_epi64(a, b), to[1] = _mm512_unpackhi_epi64(a, b);
 }
 
-INLINE void load_starts(struct activations *to, int offset)
+INLINE void prepare_starts(struct activations *to, int offset)
 {
     for (int i = 0; i < 2; i++)
         to->start[i] = _mm512_add_epi32(offset_start(to->q[2 * i], offset), offset_start(to->q[2 * i + 1], offset));
@@ -336,7 +276,7 @@ INLINE void load_starts(struct activations *to, int offset)
 // -- Q6_K: weights 0-63 with -32 in `start`: a lane sums 8 products <= 8 * 32 * 127
 
 // Low nibbles of 64 bytes are elements 0-63 of a half, high ones 64-127; the 32 bytes of upper bits serve twice. So a quarter has
-// of the low ones sub-blocks j and 8 + j, of the high ones 4 + j and 12 + j.
+// of the low ones sub-blocks q and 8 + q, of the high ones 4 + q and 12 + q.
 INLINE void unpack_q6_k(const uint8_t *b, __m512i w[4])
 {
     __m512i n[2], upper[2];
@@ -349,30 +289,24 @@ INLINE void unpack_q6_k(const uint8_t *b, __m512i w[4])
     }
 }
 
-INLINE void spread_scales_q6_k(const uint8_t *first, const uint8_t *second, __m512i to[2])
-{
-    spread_scales_16(_mm512_cvtepi8_epi16(load_both(first, second)), 0x3210, 0x7654, 8, to);
-}
-
-INLINE void prepare_q6_k(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
+INLINE void prepare_q6_k(const struct view *x, struct activations *to)
 {
     for (int i = 0; i < 2; i++)
         zip_8(load_512(x->q + 64 * i), load_512(x->q + 128 + 64 * i), to->q + 2 * i);
-    load_starts(to, 32);
-    (void)first, (void)second;
+    prepare_starts(to, 32);
 }
 
-INLINE void sums_q6_k(const struct group *g, bool streams, int n, struct sums16 *s)
+INLINE void heads_q6_k(const uint8_t *const at[FOUR], struct heads *h)
 {
-    s->d = load_halves(g->w, g->at + 208);
-    REDUCE_PAIRS(s->quarters, g, streams, n, 210, true, unpack_q6_k, spread_scales_q6_k(b + 192, c + 192, u.scale));
+    h->scales = load_quarters(at, 192);
+    h->d = load_four_halves(at, 208);
 }
 
 // -- Q2_K and Q3_K: 8 * 3 * 127, and 8 * 4 * 127 with -4 in `start`
 //
 // Pair p of the bits of 64 bytes is elements 32p .. of the first half of the block, and of the second: by quarters
 // sub-blocks 2p, 2p + 1, 8 + 2p, 9 + 2p. Half of these bytes stand twice in a quarter, for pairs 0 and 1, or 2 and 3.
-enum { QUARTERS_0 = 0x9810, QUARTERS_2 = 0xdc54 };
+enum { PAIRS_0_1 = 0x9810, PAIRS_2_3 = 0xdc54 };
 
 INLINE void pairs_of_bits(__m512i bytes, __m512i w[4])
 {
@@ -383,7 +317,7 @@ INLINE void pairs_of_bits(__m512i bytes, __m512i w[4])
         w[i] = move_bits_of_8(half[i], 2, 0x20202020, 0), w[2 + i] = move_bits_of_8(half[i], 2, 0x64646464, 0);
 }
 
-INLINE void order_pairs(const struct view *x, struct activations *to)
+INLINE void prepare_pairs(const struct view *x, struct activations *to)
 {
     __m512i of_pair[4];
     for (int p = 0; p < 4; p++)
@@ -392,18 +326,17 @@ INLINE void order_pairs(const struct view *x, struct activations *to)
     zip_8(of_pair[2], of_pair[3], to->q + 2);
 }
 
-INLINE void prepare_q2_k(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
+INLINE void prepare_q2_k(const struct view *x, struct activations *to)
 {
-    order_pairs(x, to);
-    store_sums(load_128(x->sums), first);
-    store_sums(load_128(x->sums + 8), second);
+    prepare_pairs(x, to);
+    to->sums[0] = spread_sums(load_128(x->sums));
+    to->sums[1] = spread_sums(load_128(x->sums + 8));
 }
 
-INLINE void prepare_q3_k(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
+INLINE void prepare_q3_k(const struct view *x, struct activations *to)
 {
-    order_pairs(x, to);
-    load_starts(to, 4);
-    (void)first, (void)second;
+    prepare_pairs(x, to);
+    prepare_starts(to, 4);
 }
 
 INLINE void unpack_q2_k(const uint8_t *b, __m512i w[4])
@@ -411,28 +344,13 @@ INLINE void unpack_q2_k(const uint8_t *b, __m512i w[4])
     pairs_of_bits(load_512(b + 16), w);
 }
 
-INLINE void spread_scales_q2_k(const uint8_t *first, const uint8_t *second, __m512i to[2])
+INLINE void heads_q2_k(const uint8_t *const at[FOUR], struct heads *h)
 {
-    const __m256i nibbles = _mm256_and_si256(load_both(first, second), _mm256_set1_epi8(15));
-    spread_scales_16(_mm512_cvtepu8_epi16(nibbles), QUARTERS_0, QUARTERS_2, 2, to);
-}
-
-INLINE void sums_q2_k(const struct group *g, bool streams, int n, struct sums16 *s)
-{
-    __m512i words[4], min[8];
-    load_words_16(g->w, g->at, words);
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        pairs_of_bytes(high_nibbles(words[i]), min + 2 * i);
-    UNROLL
-    for (int j = 0; j < n; j++) {
-        const __m512i dot = add_minima(_mm512_setzero_si512(), min, g->sums[0][j], streams);
-        s->min[j] = add_minima(dot, min + 4, g->sums[1][j], streams);
-    }
-    load_words_16(g->w, g->at + 68, words);  // the last 16 bytes: quants, d and dmin
-    s->d = low_halves(words[3]);
-    s->m = high_halves(words[3]);
-    REDUCE_PAIRS(s->quarters, g, streams, n, 84, false, unpack_q2_k, spread_scales_q2_k(b, c, u.scale));
+    const __m512i both = load_quarters(at, 0), minima = high_nibbles(both);
+    h->scales = low_nibbles(both);
+    h->min[0] = spread_minima(minima, 0);
+    h->min[1] = spread_minima(minima, 8);
+    take_d_and_m(load_quarters(at, 68), 12, h);  // the last 16 bytes: quants, d and m
 }
 
 INLINE void unpack_q3_k(const uint8_t *b, __m512i w[4])
@@ -448,23 +366,15 @@ INLINE void unpack_q3_k(const uint8_t *b, __m512i w[4])
     }
 }
 
-INLINE void spread_scales_q3_k(const void *first, const void *second, __m512i to[2])
+// Words 1 and 2 are nibbles of scales 0-7, and above them of 8-15; word 3 the upper two bits of 0-3, 4-7, 8-11, 12-15.
+INLINE void heads_q3_k(const uint8_t *const at[FOUR], struct heads *h)
 {
-    spread_scales_16(_mm512_cvtepi8_epi16(load_both(first, second)), QUARTERS_0, QUARTERS_2, 2, to);
-}
-
-INLINE void sums_q3_k(const struct group *g, bool streams, int n, struct sums16 *s)
-{
-    __m512i by_lane[4], by_row[4];
-    _Alignas(64) uint32_t scales[4][QUARTERS][4]; // of row 4t + i: [i][t]
-    s->d = load_halves(g->w, g->at + 108);
-    load_scales_q3_k(g->w, g->at, by_lane);
-    transpose_words_16(by_lane, by_row);
-    for (int i = 0; i < 4; i++)
-        _mm512_store_si512(scales[i], by_row[i]);
-    STAYS_IN_MEMORY(scales);
-    REDUCE_PAIRS(s->quarters, g, streams, n, 110, true, unpack_q3_k,
-                 spread_scales_q3_k(scales[i][t], scales[i + 1][t], u.scale));
+    const __m512i words = load_quarters(at, 92), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30);
+    const __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_CBCB), four_words(0, 0, 4, 4));
+    const __m512i upper = _mm512_rolv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_DDDD), four_words(4, 2, 0, 30));
+    const __m512i all = _mm512_ternarylogic_epi32(_mm512_and_si512(low, four), upper, top, 0xf8);
+    h->scales = _mm512_sub_epi8(all, _mm512_set1_epi8(32));
+    h->d = load_four_halves(at, 108);
 }
 
 // ---- IQ4_XS: sums of 8 products with values up to 127 need 32 bits, and so do their products with the scales
@@ -478,207 +388,270 @@ INLINE void unpack_iq4_xs(const uint8_t *b, __m512i w[4])
     w[2] = _mm512_shuffle_epi8(values, n1.low), w[3] = _mm512_shuffle_epi8(values, n1.high);
 }
 
-// Not scaled: v[0] of the first four sub-blocks, v[1] of the others; a quarter has two words of each row in turn.
-INLINE void dot_iq4_xs(const struct pair *u, const struct activations *x, int n, __m512i v[2])
+INLINE void prepare_iq4_xs(const struct view *x, struct activations *to)
 {
-    UNROLL
-    for (int h = 0; h < 2; h++) {
-        const __m512i q0 = read_once(&x->q[2 * h], n), q1 = read_once(&x->q[2 * h + 1], n);
-        const __m512i start = read_once(&x->start[h], n);
-        const __m512i a = dot_8(u->w[0] + 2 * h, start, q0, q1), b = dot_8(u->w[1] + 2 * h, start, q0, q1);
-        v[h] = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    }
-}
-
-// Sums of four rows, two of them in `first`, times scales, which is done for all of them at once: byte j of four[i] is the scale of
-// sub-block j, whose sum is in quarter j, of row i.
-INLINE __m512i scale_iq4_xs(__m512i first, __m512i second, const uint32_t four[4])
-{
-    const __m128i turn = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i sums = _mm512_add_epi32(_mm512_unpacklo_epi64(first, second), _mm512_unpackhi_epi64(first, second));
-    return _mm512_mullo_epi32(sums, _mm512_cvtepi8_epi32(_mm_shuffle_epi8(load_128(four), turn)));
-}
-
-INLINE void prepare_iq4_xs(const struct view *x, struct activations *to, int16_t *first, int16_t *second)
-{
-    (void)first, (void)second;
     for (int h = 0; h < 2; h++) {
         const int8_t *q = x->q + 128 * h;
         to->q[2 * h] = load_4x16(q, q + 32, q + 64, q + 96);
         to->q[2 * h + 1] = load_4x16(q + 16, q + 48, q + 80, q + 112);
-        to->start[h] = _mm512_add_epi32(offset_start(to->q[2 * h], 128), offset_start(to->q[2 * h + 1], 128));
     }
+    prepare_starts(to, 128);
 }
 
-INLINE void sums_iq4_xs(const struct group *g, bool streams, int n, struct sums16 *s)
+INLINE __m256i load_4x8(const void *p0, const void *p1, const void *p2, const void *p3)
 {
-    __m512i packed[2];
-    _Alignas(64) uint32_t scales[2][GROUP];
-    s->d = load_scales_iq4_xs(g->w, g->at, packed);
-    _mm512_store_si512(scales[0], packed[0]);
-    _mm512_store_si512(scales[1], packed[1]);
-    REDUCE_16X16(s->quarters, g, streams, n, 136, unpack_iq4_xs, (void)u.scale, dot_iq4_xs(&u, x, n, v),
-                 _mm512_add_epi32(scale_iq4_xs(v[0], v[2], scales[0] + 4 * t), scale_iq4_xs(v[1], v[3], scales[1] + 4 * t)));
+    long long v[4];
+    memcpy(v, p0, 8), memcpy(v + 1, p1, 8), memcpy(v + 2, p2, 8), memcpy(v + 3, p3, 8);
+    return _mm256_setr_epi64x(v[0], v[1], v[2], v[3]);
 }
 
-// ---- all rows, types with blocks of 256
-
-// Of n columns; or of one, whose blocks are those of streams.
-typedef void sums16_fn(const struct group *g, bool streams, int n, struct sums16 *s);
-
-// The sums S of a column over the group's blocks.
-INLINE __m512 scaled_sums(const struct sums16 *t, int j, bool mins)
+// Eight bytes of each row: d, eight pairs of bits, eight nibbles. A byte from bit 12 + 2j on has pair j at 4, one from 32 + 4j on
+// nibble j at 0.
+INLINE void heads_iq4_xs(const uint8_t *const at[FOUR], struct heads *h)
 {
-    const __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(reduce_across_quarters(t->quarters[j])), t->d);
-    return mins ? _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t->min[j]), t->m, s) : s;
+    const __m256i rows = load_4x8(at[0], at[1], at[2], at[3]);
+    const __m256i low = _mm256_multishift_epi64_epi8(_mm256_set1_epi64x(0x3c3834302c282420), rows);
+    const __m256i upper = _mm256_multishift_epi64_epi8(_mm256_set1_epi64x(0x1a18161412100e0c), rows);
+    const __m256i all = _mm256_ternarylogic_epi32(_mm256_and_si256(low, _mm256_set1_epi8(15)), upper, _mm256_set1_epi8(0x30), 0xf8);
+    const __m256i turn = _mm256_setr_epi8(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27, //
+                                          4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
+    const __m256i scales = _mm256_permutexvar_epi8(turn, _mm256_sub_epi8(all, _mm256_set1_epi8(32)));
+    h->wide[0] = _mm512_cvtepi8_epi32(_mm256_castsi256_si128(scales));
+    h->wide[1] = _mm512_cvtepi8_epi32(_mm256_extracti128_si256(scales, 1));
+    h->d = load_four_halves(at, 0);
 }
 
-// The columns' blocks, prepared, in the scratch: those of a column one behind the other, `stride` from one column to the next.
-struct prepared {
-    struct activations *x;
-    struct eight_sums *sums[2];
-    int64_t stride;
-};
-
-enum { PREPARED_BYTES = sizeof(struct activations) + 2 * sizeof(struct eight_sums) };
-
-// `room` is 64-byte aligned.
-INLINE struct prepared prepared_at(void *room, int64_t stride, int n)
+INLINE void sums_iq4_xs(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, struct ahead *ask,
+                        const struct activations *const x[COLUMNS_MAX], int n, __m512i sum[COLUMNS_MAX])
 {
-    struct prepared p = {.x = room, .stride = stride};
-    p.sums[0] = (struct eight_sums *)(void *)(p.x + n * stride);
-    p.sums[1] = p.sums[0] + n * stride;
-    return p;
-}
-
-INLINE void prepare_block(const struct matmul_args *a, const struct prepared *p, prepare_fn *prepare, int n, int64_t block,
-                          int64_t place)
-{
-    for (int j = 0; j < n; j++) {
-        const struct view x = view_of(a, j, block);
-        const int64_t to = j * p->stride + place;
-        prepare(&x, &p->x[to], p->sums[0][to].of, p->sums[1][to].of);
-    }
-}
-
-INLINE void prepare_blocks(const struct matmul_args *a, const struct prepared *p, prepare_fn *prepare, int n, int64_t places)
-{
-    for (int64_t i = 0, b = 0; i < places; i++, b = block_after(b, q8_blocks(a->k)))
-        prepare_block(a, p, prepare, n, b, i);
-}
-
-INLINE void take_block(struct group *g, const struct prepared *p, int n, int64_t place)
-{
+    __m512i v[COLUMNS_MAX][2][2]; // of each pair: of the first four sub-blocks and the others, words of the rows in turn
     UNROLL
-    for (int j = 0; j < n; j++) {
-        const int64_t at = j * p->stride + place;
-        g->x[j] = p->x + at;
-        g->sums[0][j] = p->sums[0] + at;
-        g->sums[1][j] = p->sums[1] + at;
-    }
-}
-
-// n columns, known to the compiler. Blocks that the scratch does not hold are prepared again for each 16 rows.
-INLINE void decode_neighbours(const struct matmul_args *a, sums16_fn *sums, prepare_fn *prepare, size_t bytes, bool mins, int n)
-{
-    const int64_t blocks = a->k / 256;
-    const bool fits = blocks <= ring_most(n, PREPARED_BYTES);
-    const struct prepared p = prepared_at(a->scratch, fits ? blocks : 1, n);
-    if (fits)
-        prepare_blocks(a, &p, prepare, n, blocks);
-    for (int first = 0; first < a->n_rows; first += GROUP) {
-        const struct rows16 rows = rows_from(a, first);
-        struct group g = {.w = &rows};
-        __m512 d[COLUMNS_MAX];
+    for (int p = 0; p < 2; p++) {
+        struct pair u;
+        FORGET_LOADS(n);
+        load_pair(k, at, h, ask, p, &u);
         UNROLL
         for (int j = 0; j < n; j++)
-            d[j] = _mm512_setzero_ps();
-        for (int64_t b = 0; b < blocks; b++) {
-            struct sums16 t;
-            if (!fits)
-                prepare_block(a, &p, prepare, n, b, 0);
-            g.at = (size_t)b * bytes;
-            g.ahead = ahead_of(a, first, b, bytes, bytes, true);
-            take_block(&g, &p, n, fits ? b : 0);
-            sums(&g, false, n, &t);
             UNROLL
-            for (int j = 0; j < n; j++)
-                d[j] = _mm512_fmadd_ps(scaled_sums(&t, j, mins), _mm512_set1_ps(q8_scales(a->x[j], a->k)[b]), d[j]);
-        }
-        store(a, first, n, d);
+            for (int i = 0; i < 2; i++) {
+                __m512i of_row[2];
+                dot_8(&u, x[j], true, n, i, of_row);
+                v[j][i][p] = _mm512_add_epi32(_mm512_unpacklo_epi32(of_row[0], of_row[1]), _mm512_unpackhi_epi32(of_row[0], of_row[1]));
+            }
     }
-}
-
-// From the blocks at hand to what they ask for; near the streams' end that is the start of the caller's next rows,
-// which are cut alike, or, where these are not known, what is in the cache.
-INLINE ptrdiff_t walk_on(const struct matmul_args *a, const struct walk *k, size_t bytes)
-{
-    const size_t offset = (size_t)k->read.at * bytes, length = (size_t)k->all * bytes;
-    if (offset + AHEAD_STREAM < length)
-        return AHEAD_STREAM;
-    return a->next ? (ptrdiff_t)((uintptr_t)a->next - (uintptr_t)a->w + AHEAD_STREAM - length) : 0;
-}
-
-INLINE void add_sums(const struct matmul_args *a, struct walk *k, int n, const struct sums16 *t, bool mins)
-{
-    __m512 sum[COLUMNS_MAX];
     UNROLL
-    for (int j = 0; j < n; j++)
-        sum[j] = scaled_sums(t, j, mins);
-    walk_add(a, k, n, sum);
+    for (int j = 0; j < n; j++) {
+        __m512i of_sub_block[2];
+        UNROLL
+        for (int i = 0; i < 2; i++)
+            of_sub_block[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(v[j][i][0], v[j][i][1]), _mm512_unpackhi_epi64(v[j][i][0], v[j][i][1]));
+        sum[j] = _mm512_add_epi32(_mm512_mullo_epi32(of_sub_block[0], h->wide[0]), _mm512_mullo_epi32(of_sub_block[1], h->wide[1]));
+    }
 }
 
-// By four streams. A group's sums are scaled after the next group's are made: some 70 cycles lie between the last
-// of them and an output, and a core cannot go on far while it waits for these.
-INLINE void decode_streams(const struct matmul_args *a, sums16_fn *sums, prepare_fn *prepare, size_t bytes, bool mins,
-                           int n)
+// clang-format off
+static const struct kind
+    kind_q4_k = {144, heads_k4, unpack_q4_k, prepare_k4, .minima = 1, .quarters = {0x6420, 0x7531}},
+    kind_q5_k = {176, heads_k4, unpack_q5_k, prepare_k4, .minima = 1, .quarters = {0x6420, 0x7531}},
+    kind_q6_k = {210, heads_q6_k, unpack_q6_k, prepare_q6_k, .starts = true, .signs = true, .quarters = {0x3210, 0x7654}, .apart = 8},
+    kind_q2_k = {84, heads_q2_k, unpack_q2_k, prepare_q2_k, .minima = 2, .quarters = {PAIRS_0_1, PAIRS_2_3}, .apart = 2},
+    kind_q3_k = {110, heads_q3_k, unpack_q3_k, prepare_q3_k, .starts = true, .signs = true, .quarters = {PAIRS_0_1, PAIRS_2_3}, .apart = 2},
+    kind_iq4_xs = {136, heads_iq4_xs, unpack_iq4_xs, prepare_iq4_xs, .starts = true};
+// clang-format on
+
+// ---- four blocks
+
+INLINE __m128 sum_of_halves(__m256i v)
 {
-    struct walk k = walk_of(a, n);
-    struct rows16 w = walk_blocks(&k, bytes, QUARTERS);
-    const struct prepared p = prepared_at(k.x.room, k.x.all, n);
-    struct sums16 made[2];
-    const struct sums16 *last = NULL;
-    struct group g = {.w = &w};
-    prepare_blocks(a, &p, prepare, n, k.x.all);
-    for (int turn = 0; walk_step(&k); turn ^= 1) {
-        if (k.read.at + QUARTERS > k.all)
-            w = walk_blocks(&k, bytes, k.all - k.read.at);
-        STAYS_IN_MEMORY(w);
-        g.at = (size_t)k.read.at * bytes;
-        g.on = walk_on(a, &k, bytes);
-        take_block(&g, &p, n, k.read.block);
-        sums(&g, true, n, &made[turn]);
-        STAYS_IN_MEMORY(made);
-        if (last)
-            add_sums(a, &k, n, last, mins);
-        last = &made[turn];
+    return _mm_cvtepi32_ps(_mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+}
+
+INLINE __m128 sum_of_quarters(__m512i v)
+{
+    return sum_of_halves(_mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
+}
+
+// The minima times sums of a column.
+INLINE __m128 sum_of_minima(const struct kind *k, const struct heads *h, const struct activations *x)
+{
+    __m256i sum = _mm256_setzero_si256();
+    for (int i = 0; i < k->minima; i++) {
+        sum = _mm256_dpwssd_epi32(sum, _mm512_castsi512_si256(h->min[i]), load_256(&x->sums[i]));
+        sum = _mm256_dpwssd_epi32(sum, _mm512_extracti64x4_epi64(h->min[i], 1), load_256((const uint8_t *)&x->sums[i] + 32));
     }
-    if (last)
-        add_sums(a, &k, n, last, mins);
+    return sum_of_halves(sum);
+}
+
+// The blocks at hand: their sums, and what they are still to be multiplied with.
+struct made {
+    __m512i sum[COLUMNS_MAX];
+    struct heads h;
+    const struct activations *x[COLUMNS_MAX];
+    float scale[COLUMNS_MAX];
+};
+
+// D of four rows in each column, a lane a row.
+INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d[COLUMNS_MAX])
+{
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        __m128 s = _mm_mul_ps(sum_of_quarters(t->sum[j]), t->h.d);
+        if (k->minima)
+            s = _mm_fnmadd_ps(sum_of_minima(k, &t->h, t->x[j]), t->h.m, s);
+        d[j] = _mm_fmadd_ps(s, _mm_set1_ps(t->scale[j]), d[j]);
+    }
+}
+
+// ---- all rows
+
+// Blocks of each row for which the scratch holds all columns': the sums of a row's further ones are added to those in y. They
+// are prepared, a column's one behind the other.
+struct part {
+    int64_t from, n;
+    const struct activations *x;
+};
+
+INLINE struct part part_of(const struct matmul_args *a, const struct kind *k, int64_t from, int n)
+{
+    const int64_t room = SCRATCH_BYTES / (int)sizeof(struct activations) / n;
+    const struct part part = {from, MIN(a->k / 256 - from, room), a->scratch};
+    struct activations *to = a->scratch;
+    for (int j = 0; j < n; j++)
+        for (int64_t b = 0; b < part.n; b++, to++) {
+            const struct view x = view_of(a, j, from + b);
+            k->prepare(&x, to);
+        }
+    return part;
+}
+
+// Block b of the part of each column.
+INLINE void take_block(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct made *t)
+{
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        t->x[j] = part->x + j * part->n + b;
+        t->scale[j] = q8_scales(a->x[j], a->k)[part->from + b];
+    }
+}
+
+// D of rows row[i] before the part, and after it.
+INLINE void load_rows(const struct matmul_args *a, const struct part *part, const int row[FOUR], int n, __m128 d[COLUMNS_MAX])
+{
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        const float *y = a->y[j];
+        d[j] = part->from ? _mm_setr_ps(y[row[0]], y[row[1]], y[row[2]], y[row[3]]) : _mm_setzero_ps();
+    }
+}
+
+INLINE void store_rows(const struct matmul_args *a, const int row[FOUR], int n, const __m128 d[COLUMNS_MAX])
+{
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        float four[FOUR];
+        _mm_storeu_ps(four, d[j]);
+        UNROLL
+        for (int i = 0; i < FOUR; i++)
+            a->y[j][row[i]] = four[i];
+    }
+}
+
+// n columns, known to the compiler. Sums are added to D after the next blocks' headers are read: some 40 cycles lie between the
+// last product and D, and a core cannot go on far while it waits for these.
+INLINE void stream_row(const struct matmul_args *a, const struct kind *k, sums_fn *sums, const struct part *part, int n,
+                       const int row[FOUR])
+{
+    const uint8_t *at[FOUR];
+    __m128 d[COLUMNS_MAX];
+    struct made last = {.scale = {0}};
+    take_block(a, part, n, 0, &last);
+    UNROLL
+    for (int i = 0; i < FOUR; i++)
+        at[i] = (const uint8_t *)a->w + (size_t)row[i] * a->w_stride + part->from * k->bytes;
+    load_rows(a, part, row, n, d);
+    for (int64_t b = 0; b < part->n; b++) {
+        struct made now;
+        take_block(a, part, n, b, &now);
+        k->heads(at, &now.h);
+        if (b > 0)
+            add_made(k, &last, n, d);
+        sums(k, at, &now.h, NULL, now.x, n, now.sum);
+        last = now;
+        UNROLL
+        for (int i = 0; i < FOUR; i++)
+            at[i] += k->bytes;
+    }
+    add_made(k, &last, n, d);
+    store_rows(a, row, n, d);
+}
+
+// Four long streams, the quarters of all rows; one that has no row any more does the first one's once more.
+INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, sums_fn *sums, const struct part *part, int n)
+{
+    const int rows = (a->n_rows + FOUR - 1) / FOUR;
+    for (int r = 0; r < rows; r++) {
+        int row[FOUR];
+        UNROLL
+        for (int i = 0; i < FOUR; i++)
+            row[i] = i * rows + r < a->n_rows ? i * rows + r : r;
+        stream_row(a, k, sums, part, n, row);
+    }
+}
+
+// Sixteen rows, of which those past the last are the last one again.
+INLINE void decode_neighbours(const struct matmul_args *a, const struct kind *k, sums_fn *sums, const struct part *part, int n)
+{
+    for (int first = 0; first < a->n_rows; first += GROUP) {
+        const struct rows16 rows = rows_from(a, first);
+        __m128 d[GROUP / FOUR][COLUMNS_MAX];
+        int row[GROUP];
+        for (int i = 0; i < GROUP; i++)
+            row[i] = MIN(first + i, a->n_rows - 1);
+        for (int t = 0; t < GROUP / FOUR; t++)
+            load_rows(a, part, row + FOUR * t, n, d[t]);
+        for (int64_t b = 0; b < part->n; b++) {
+            struct ahead ask = ahead_by_row(a, first, part->from + b, a->k / 256, (size_t)k->bytes, AHEAD);
+            struct made now;
+            take_block(a, part, n, b, &now);
+            KEEP_LOOP for (int t = 0; t < GROUP / FOUR; t++)
+            {
+                const uint8_t *at[FOUR];
+                for (int i = 0; i < FOUR; i++)
+                    at[i] = rows.at[FOUR * t + i] + (part->from + b) * k->bytes;
+                k->heads(at, &now.h);
+                sums(k, at, &now.h, &ask, now.x, n, now.sum);
+                add_made(k, &now, n, d[t]);
+            }
+        }
+        for (int t = 0; t < GROUP / FOUR; t++)
+            store_rows(a, row + FOUR * t, n, d[t]);
+    }
 }
 
 // More columns are served elsewhere where rows are read by streams (matmul_q8_in_place).
 enum { STREAMS_COLUMNS_MAX = 5 };
 
-INLINE void decode_256(const struct matmul_args *a, sums16_fn *sums, prepare_fn *prepare, size_t bytes, bool mins, int n)
+INLINE void decode_256(const struct matmul_args *a, const struct kind *k, sums_fn *sums, int n)
 {
-    const int64_t blocks = a->k / 256;
-    const bool fits = n <= STREAMS_COLUMNS_MAX && blocks <= ring_most(n, PREPARED_BYTES);
-    if (fits && reads_streams(a->reading) && a->w_stride == (size_t)blocks * bytes)
-        decode_streams(a, sums, prepare, bytes, mins, n);
-    else
-        decode_neighbours(a, sums, prepare, bytes, mins, n);
+    struct part part;
+    for (int64_t from = 0; from < a->k / 256; from += part.n) {
+        part = part_of(a, k, from, n);
+        if (n <= STREAMS_COLUMNS_MAX && reads_streams(a->reading))
+            decode_streams(a, k, sums, &part, n);
+        else
+            decode_neighbours(a, k, sums, &part, n);
+    }
 }
 
 // ---- the functions
 
 // clang-format off
-DECODE(q2_k, UP_TO_4, decode_256(a, sums_q2_k, prepare_q2_k, 84, true, n))
-DECODE(q3_k, UP_TO_4, decode_256(a, sums_q3_k, prepare_q3_k, 110, false, n))
-DECODE(q4_k, UP_TO_7, decode_256(a, sums_q4_k, prepare_k4, 144, true, n))
-DECODE(q5_k, UP_TO_7, decode_256(a, sums_q5_k, prepare_k4, 176, true, n))
-DECODE(q6_k, UP_TO_7, decode_256(a, sums_q6_k, prepare_q6_k, 210, false, n))
-DECODE(iq4_xs, UP_TO_4, decode_256(a, sums_iq4_xs, prepare_iq4_xs, 136, false, n))
+DECODE(q2_k, UP_TO_4, decode_256(a, &kind_q2_k, sums_of_pairs, n))
+DECODE(q3_k, UP_TO_4, decode_256(a, &kind_q3_k, sums_of_pairs, n))
+DECODE(q4_k, UP_TO_7, decode_256(a, &kind_q4_k, sums_of_pairs, n))
+DECODE(q5_k, UP_TO_7, decode_256(a, &kind_q5_k, sums_of_pairs, n))
+DECODE(q6_k, UP_TO_7, decode_256(a, &kind_q6_k, sums_of_pairs, n))
+DECODE(iq4_xs, UP_TO_4, decode_256(a, &kind_iq4_xs, sums_iq4_xs, n))
 // clang-format on
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {

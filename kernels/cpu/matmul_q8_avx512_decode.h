@@ -65,26 +65,23 @@ INLINE struct ahead ahead_of(const struct matmul_args *a, int first, int64_t spa
                                : ahead_by_row(a, first, span, q8_blocks(a->k), bytes, streams ? AHEAD_STREAMS : AHEAD);
 }
 
-// ---- four streams
+// ---- one column by four streams
 //
 // Four streams: lane 4t + i is the block t places on in stream i. A quarter of the lanes has the same activations.
 enum { STREAMS = 4, QUARTERS = GROUP / STREAMS };
 
-// What a row's blocks are multiplied with, a column after the other, and once more that of its first three: the four
-// blocks that a stream has at hand find it side by side, whether a row ends among them or not.
+// What a row's blocks are multiplied with, besides activations, and once more that of its first three: the four blocks
+// that a stream has at hand find it side by side, whether a row ends among them or not.
 struct ring {
-    int64_t blocks, all; // of a row; and with those that are there twice
+    int64_t blocks; // of a row
+    const int16_t (*sums)[Q8_SUMS];
     const float *scales;
-    void *room;          // 64-byte aligned: what is left of the scratch
+    void *room; // 64-byte aligned: what is left of the scratch
 };
 
-enum { RING_MORE = QUARTERS - 1 };
-
-// Blocks of the longest row for which the scratch holds this of n columns, and `bytes` more of each block.
-INLINE int64_t ring_most(int n, size_t bytes)
-{
-    return (int64_t)((SCRATCH_BYTES - 64) / ((sizeof(float) + bytes) * (size_t)n)) - RING_MORE;
-}
+// Blocks of the longest row for which the scratch holds this, and `bytes` more of each block.
+enum { RING_MORE = QUARTERS - 1, RING_BYTES = Q8_SUMS * 2 + 4 };
+#define RING_MOST(bytes) (SCRATCH_BYTES / (RING_BYTES + (int)(bytes)) - RING_MORE - 2)
 
 // A row's first block follows its last.
 INLINE int64_t block_after(int64_t block, int64_t blocks)
@@ -92,15 +89,17 @@ INLINE int64_t block_after(int64_t block, int64_t blocks)
     return block + 1 == blocks ? 0 : block + 1;
 }
 
-INLINE struct ring ring_of(const struct matmul_args *a, int n)
+INLINE struct ring ring_of(const struct matmul_args *a)
 {
-    const int64_t blocks = q8_blocks(a->k), all = blocks + RING_MORE;
-    float *scales = a->scratch;
-    for (int j = 0; j < n; j++)
-        for (int64_t i = 0, b = 0; i < all; i++, b = block_after(b, blocks))
-            scales[j * all + i] = q8_scales(a->x[j], a->k)[b];
-    const size_t taken = align_up((size_t)(n * all) * sizeof(float), 64);
-    return (struct ring){blocks, all, scales, (uint8_t *)a->scratch + taken};
+    const int64_t blocks = q8_blocks(a->k), n = blocks + RING_MORE;
+    int16_t(*sums)[Q8_SUMS] = a->scratch;
+    float *scales = (float *)(sums + n);
+    for (int64_t i = 0, b = 0; i < n; i++, b = block_after(b, blocks)) {
+        memcpy(sums[i], q8_sums(a->x[0], a->k) + Q8_SUMS * b, sizeof(sums[i]));
+        scales[i] = q8_scales(a->x[0], a->k)[b];
+    }
+    const size_t taken = align_up((size_t)n * RING_BYTES, 64);
+    return (struct ring){blocks, (const int16_t(*)[Q8_SUMS])sums, scales, (uint8_t *)a->scratch + taken};
 }
 
 // Which four blocks of each stream are at hand.
@@ -108,7 +107,7 @@ struct cursor {
     int64_t at, block; // the first of them: of the stream, of its row
 };
 
-// For n columns. The streams are the quarters of all rows (where rows are not a multiple of four, the last two overlap). A stream's
+// The streams are the quarters of all rows (where rows are not a multiple of four, the last two overlap). A stream's
 // blocks of 256, or spans of as many elements, are taken as they follow each other, four at a time, whether a row ends
 // among them or not. They may be added up some steps after they are read.
 struct walk {
@@ -118,7 +117,7 @@ struct walk {
     int64_t all;     // blocks of a stream
     struct cursor read, added;
     int row;  // of a stream, that sums are added up for
-    __m128 d[COLUMNS_MAX]; // its sums so far
+    __m128 d; // its sums so far
 };
 
 // Where the blocks at hand of each stream lie, but for how far it is read: n <= QUARTERS of them; past these the last one
@@ -131,13 +130,10 @@ INLINE struct rows16 walk_blocks(const struct walk *k, size_t bytes, int64_t n)
     return w;
 }
 
-INLINE struct walk walk_of(const struct matmul_args *a, int n)
+INLINE struct walk walk_of(const struct matmul_args *a)
 {
     const int rows = (a->n_rows + STREAMS - 1) / STREAMS;
-    struct walk k = {.x = ring_of(a, n), .read = {-QUARTERS, -QUARTERS}};
-    UNROLL
-    for (int j = 0; j < n; j++)
-        k.d[j] = _mm_setzero_ps();
+    struct walk k = {.x = ring_of(a), .read = {-QUARTERS, -QUARTERS}, .d = _mm_setzero_ps()};
     k.all = rows * k.x.blocks;
     for (int i = 0; i < STREAMS; i++) {
         k.first[i] = MIN(i * rows, a->n_rows - rows);
@@ -161,39 +157,30 @@ INLINE bool walk_step(struct walk *k)
     return k->read.at < k->all;
 }
 
-INLINE void walk_put(const struct matmul_args *a, struct walk *k, int n)
+INLINE void walk_put(const struct matmul_args *a, struct walk *k)
 {
+    float four[STREAMS];
+    _mm_storeu_ps(four, k->d);
     UNROLL
-    for (int j = 0; j < n; j++) {
-        float four[STREAMS];
-        _mm_storeu_ps(four, k->d[j]);
-        UNROLL
-        for (int i = 0; i < STREAMS; i++)
-            a->y[j][k->first[i] + k->row] = four[i];
-        k->d[j] = _mm_setzero_ps();
-    }
+    for (int i = 0; i < STREAMS; i++)
+        a->y[0][k->first[i] + k->row] = four[i];
     k->row++;
+    k->d = _mm_setzero_ps();
 }
 
-// The sums S of the next four blocks in each column, a quarter after the other, and the rows that end with one.
-INLINE void walk_add(const struct matmul_args *a, struct walk *k, int n, const __m512 *sum)
+// The sums S of the next four blocks, a quarter after the other, and the rows that end with one.
+INLINE void walk_add(const struct matmul_args *a, struct walk *k, __m512 sum)
 {
     const float *scales = k->x.scales + k->added.block;
+    const __m128 quarters[QUARTERS] = {_mm512_extractf32x4_ps(sum, 0), _mm512_extractf32x4_ps(sum, 1),
+                                       _mm512_extractf32x4_ps(sum, 2), _mm512_extractf32x4_ps(sum, 3)};
     int64_t left = k->x.blocks - k->added.block; // of the row
-    __m128 quarters[COLUMNS_MAX][QUARTERS];
-    UNROLL
-    for (int j = 0; j < n; j++) {
-        quarters[j][0] = _mm512_extractf32x4_ps(sum[j], 0), quarters[j][1] = _mm512_extractf32x4_ps(sum[j], 1);
-        quarters[j][2] = _mm512_extractf32x4_ps(sum[j], 2), quarters[j][3] = _mm512_extractf32x4_ps(sum[j], 3);
-    }
     UNROLL
     for (int i = 0; i < QUARTERS; i++) {
-        UNROLL
-        for (int j = 0; j < n; j++)
-            k->d[j] = _mm_fmadd_ps(quarters[j][i], _mm_set1_ps(scales[j * k->x.all + i]), k->d[j]);
+        k->d = _mm_fmadd_ps(quarters[i], _mm_set1_ps(scales[i]), k->d);
         if (--left == 0) {
             if (k->added.at + i < k->all)
-                walk_put(a, k, n);
+                walk_put(a, k);
             left = k->x.blocks;
         }
     }

@@ -353,14 +353,13 @@ INLINE __m512 scaled_q8_0(const struct spans *g, int last, __mmask16 whole)
 
 INLINE void add_group_q8_0(const struct matmul_args *a, struct walk *k, bool even, const struct spans *g)
 {
-    const __m512 sum = even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.blocks - 1), whole_spans(k));
-    walk_add(a, k, 1, &sum);
+    walk_add(a, k, even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.blocks - 1), whole_spans(k)));
 }
 
 // `even`, known to the compiler: the other way in the same loop would cost a tenth.
 INLINE void decode_streams_q8_0(const struct matmul_args *a, bool even)
 {
-    struct walk k = walk_of(a, 1);
+    struct walk k = walk_of(a);
     struct rows16 w = walk_blocks(&k, SPAN_Q8_0, QUARTERS);
     struct place place = {0, 0, 0};
     struct odd_spans odd;
