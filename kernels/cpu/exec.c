@@ -312,6 +312,7 @@ static struct matmul_args matmul_of(const struct item *it, const struct weight *
                                 .scratch = it->local,
                                 .next = it->next.w,
                                 .next_stride = it->next.stride,
+                                .next_rows = it->next.n_rows,
                                 .reading = it->run->plan->reading,
                                 .spare_adders = it->run->plan->spare_adders};
 }

@@ -185,6 +185,7 @@ struct matmul_args {
     void *scratch;          // SCRATCH_BYTES, 64-byte aligned
     const void *next;       // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
     size_t next_stride;
+    int64_t next_rows;
     enum reading reading;   // see kernels_reading
     bool spare_adders;      // see kernels_spare_adders
 };

@@ -20,7 +20,8 @@
 //     end for those of the row that comes after it, and behind the last rows for the caller's next ones.
 #include "kernels/cpu/matmul_q8_avx512_decode.h"
 
-enum { FOUR = 4 };
+// Blocks between the request that brings them from L2 to L1 and their use.
+enum { FOUR = 4, NEAR_BLOCKS = 8 };
 
 // A block of a column: activations in the order in which weights come out of theirs, and what sums begin with; for minima,
 // words of quarter q are a pair of sums, over 32 those of sub-blocks 2q and 2q + 1, over 16 also of 8 + 2q and 9 + 2q.
@@ -54,8 +55,10 @@ struct kind {
     int apart;
 };
 
+struct asked;
+
 // Of four blocks times each of n columns the sums; those of row i are the words i of quarters.
-typedef void sums_fn(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, struct ahead *ask,
+typedef void sums_fn(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, const struct asked *ask,
                      const struct activations *const x[COLUMNS_MAX], int n, __m512i sum[COLUMNS_MAX]);
 
 // ---- two rows at once
@@ -78,14 +81,32 @@ INLINE __m512i spread_scales(__m512i scales, int p, uint32_t quarters, int apart
     return _mm512_srai_epi16(_mm512_permutexvar_epi8(_mm512_slli_epi16(pick, 8), scales), 8);
 }
 
-INLINE void load_pair(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, struct ahead *ask, int p,
+// Bytes that four rows' blocks ask for while they are read, as many as they have themselves: far ones, to be brought to L2, of
+// each row, and, where that is said, near ones from L2 to L1.
+struct asked {
+    const uint8_t *far[FOUR];
+    bool near;
+};
+
+// What is asked for stays where it stands, after what makes v: more requests at once than a core has room for make it wait.
+#define AFTER(v) __asm__ volatile("" : "+v"(v))
+
+INLINE void ask_for(const struct kind *k, const struct asked *ask, const uint8_t *const at[FOUR], int row)
+{
+    struct ahead far = {.at = ask->far[row]};
+    prefetch_row(&far, k->bytes);
+    if (ask->near)
+        prefetch_near(at[row] + NEAR_BLOCKS * k->bytes, k->bytes);
+}
+
+INLINE void load_pair(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, const struct asked *ask, int p,
                       struct pair *u)
 {
     UNROLL
     for (int i = 0; i < 2; i++) {
         k->unpack(at[2 * p + i], u->w[i]);
-        if (ask)
-            prefetch_row(ask, k->bytes);
+        AFTER(u->w[i][3]);
+        ask_for(k, ask, at, 2 * p + i);
         if (k->quarters[1])
             u->scale[i] = spread_scales(h->scales, p, k->quarters[i], k->apart, k->signs);
     }
@@ -134,7 +155,7 @@ INLINE __m512i reduce_pairs(__m512i first, __m512i second)
                             _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
 }
 
-INLINE void sums_of_pairs(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, struct ahead *ask,
+INLINE void sums_of_pairs(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, const struct asked *ask,
                           const struct activations *const x[COLUMNS_MAX], int n, __m512i sum[COLUMNS_MAX])
 {
     __m512i v[COLUMNS_MAX][2];
@@ -421,7 +442,7 @@ INLINE void heads_iq4_xs(const uint8_t *const at[FOUR], struct heads *h)
     h->d = load_four_halves(at, 0);
 }
 
-INLINE void sums_iq4_xs(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, struct ahead *ask,
+INLINE void sums_iq4_xs(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, const struct asked *ask,
                         const struct activations *const x[COLUMNS_MAX], int n, __m512i sum[COLUMNS_MAX])
 {
     __m512i v[COLUMNS_MAX][2][2]; // of each pair: of the first four sub-blocks and the others, words of the rows in turn
@@ -535,7 +556,7 @@ INLINE void take_block(const struct matmul_args *a, const struct part *part, int
 }
 
 // D of rows row[i] before the part, and after it.
-INLINE void load_rows(const struct matmul_args *a, const struct part *part, const int row[FOUR], int n, __m128 d[COLUMNS_MAX])
+INLINE void load_rows(const struct matmul_args *a, const struct part *part, const int64_t row[FOUR], int n, __m128 d[COLUMNS_MAX])
 {
     UNROLL
     for (int j = 0; j < n; j++) {
@@ -544,7 +565,7 @@ INLINE void load_rows(const struct matmul_args *a, const struct part *part, cons
     }
 }
 
-INLINE void store_rows(const struct matmul_args *a, const int row[FOUR], int n, const __m128 d[COLUMNS_MAX])
+INLINE void store_rows(const struct matmul_args *a, const int64_t row[FOUR], int n, const __m128 d[COLUMNS_MAX])
 {
     UNROLL
     for (int j = 0; j < n; j++) {
@@ -556,18 +577,46 @@ INLINE void store_rows(const struct matmul_args *a, const int row[FOUR], int n, 
     }
 }
 
+// Rows FOUR long streams apart.
+INLINE void rows_of_streams(int64_t rows, int64_t r, int64_t row[FOUR])
+{
+    const int64_t apart = (rows + FOUR - 1) / FOUR;
+    UNROLL
+    for (int i = 0; i < FOUR; i++)
+        row[i] = i * apart + r < rows ? i * apart + r : r; // one that has no row any more does the first one's once more
+}
+
+// What row r of the streams asks for, and its end for the start of the caller's next rows; where these are not known, what is in
+// the cache.
+INLINE struct asked asked_in_streams(const struct matmul_args *a, int rows, int r, const int64_t row[FOUR])
+{
+    const int64_t to = r + (AHEAD_STREAM + (int64_t)a->w_stride - 1) / (int64_t)a->w_stride - rows;
+    const bool last = to >= 0 && a->next;
+    const uint8_t *from = last ? a->next : a->w;
+    const size_t stride = last ? a->next_stride : a->w_stride;
+    int64_t other[FOUR];
+    struct asked ask = {.near = true};
+    rows_of_streams(a->next_rows, last ? to : 0, other);
+    UNROLL
+    for (int i = 0; i < FOUR; i++)
+        ask.far[i] = from + (size_t)(last ? other[i] : row[i]) * stride + (to < 0 ? AHEAD_STREAM : 0);
+    return ask;
+}
+
 // n columns, known to the compiler. Sums are added to D after the next blocks' headers are read: some 40 cycles lie between the
 // last product and D, and a core cannot go on far while it waits for these.
 INLINE void stream_row(const struct matmul_args *a, const struct kind *k, sums_fn *sums, const struct part *part, int n,
-                       const int row[FOUR])
+                       const int64_t row[FOUR], struct asked ask)
 {
     const uint8_t *at[FOUR];
     __m128 d[COLUMNS_MAX];
     struct made last = {.scale = {0}};
     take_block(a, part, n, 0, &last);
     UNROLL
-    for (int i = 0; i < FOUR; i++)
+    for (int i = 0; i < FOUR; i++) {
         at[i] = (const uint8_t *)a->w + (size_t)row[i] * a->w_stride + part->from * k->bytes;
+        ask.far[i] += part->from * k->bytes;
+    }
     load_rows(a, part, row, n, d);
     for (int64_t b = 0; b < part->n; b++) {
         struct made now;
@@ -575,26 +624,24 @@ INLINE void stream_row(const struct matmul_args *a, const struct kind *k, sums_f
         k->heads(at, &now.h);
         if (b > 0)
             add_made(k, &last, n, d);
-        sums(k, at, &now.h, NULL, now.x, n, now.sum);
+        sums(k, at, &now.h, &ask, now.x, n, now.sum);
         last = now;
         UNROLL
         for (int i = 0; i < FOUR; i++)
-            at[i] += k->bytes;
+            at[i] += k->bytes, ask.far[i] += k->bytes;
     }
     add_made(k, &last, n, d);
     store_rows(a, row, n, d);
 }
 
-// Four long streams, the quarters of all rows; one that has no row any more does the first one's once more.
+// The quarters of all rows.
 INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, sums_fn *sums, const struct part *part, int n)
 {
     const int rows = (a->n_rows + FOUR - 1) / FOUR;
     for (int r = 0; r < rows; r++) {
-        int row[FOUR];
-        UNROLL
-        for (int i = 0; i < FOUR; i++)
-            row[i] = i * rows + r < a->n_rows ? i * rows + r : r;
-        stream_row(a, k, sums, part, n, row);
+        int64_t row[FOUR];
+        rows_of_streams(a->n_rows, r, row);
+        stream_row(a, k, sums, part, n, row, asked_in_streams(a, rows, r, row));
     }
 }
 
@@ -604,20 +651,23 @@ INLINE void decode_neighbours(const struct matmul_args *a, const struct kind *k,
     for (int first = 0; first < a->n_rows; first += GROUP) {
         const struct rows16 rows = rows_from(a, first);
         __m128 d[GROUP / FOUR][COLUMNS_MAX];
-        int row[GROUP];
+        int64_t row[GROUP];
         for (int i = 0; i < GROUP; i++)
             row[i] = MIN(first + i, a->n_rows - 1);
         for (int t = 0; t < GROUP / FOUR; t++)
             load_rows(a, part, row + FOUR * t, n, d[t]);
         for (int64_t b = 0; b < part->n; b++) {
-            struct ahead ask = ahead_by_row(a, first, part->from + b, a->k / 256, (size_t)k->bytes, AHEAD);
+            const struct ahead ahead = ahead_by_row(a, first, part->from + b, a->k / 256, (size_t)k->bytes, AHEAD);
             struct made now;
             take_block(a, part, n, b, &now);
             KEEP_LOOP for (int t = 0; t < GROUP / FOUR; t++)
             {
                 const uint8_t *at[FOUR];
-                for (int i = 0; i < FOUR; i++)
+                struct asked ask = {.near = false};
+                for (int i = 0; i < FOUR; i++) {
                     at[i] = rows.at[FOUR * t + i] + (part->from + b) * k->bytes;
+                    ask.far[i] = ahead.at + (size_t)(FOUR * t + i) * ahead.row;
+                }
                 k->heads(at, &now.h);
                 sums(k, at, &now.h, &ask, now.x, n, now.sum);
                 add_made(k, &now, n, d[t]);
