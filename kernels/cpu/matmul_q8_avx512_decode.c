@@ -12,16 +12,17 @@
 //   - The activations of a row's blocks are put into the order of the weights once a call, and so are their sums, for minima.
 //   - A block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One column waits
 //     for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
-//   - Which four rows go together is a question of how the CPU reads (enum reading). Where it reads streams, they begin a quarter
-//     of all rows apart, and nothing is asked for: the hardware follows four long streams to their end as fast as it reads
-//     anything, if lines are touched in order and evenly, which is why nothing is done for more than four blocks at a time.
-//     (Zen 4: requests of our own cost a sixth of fast memory, and what touches later headers first, as much.)
-//   - Elsewhere they are neighbours, sixteen of which are worked on in turn, and each asks for its own bytes some way on, near its
-//     end for those of the row that comes after it, and behind the last rows for the caller's next ones.
+//   - While a block is read, as many bytes are asked for as it has, some way on, and near the end of the rows those of the
+//     caller's next ones. Without that, each item would begin at the speed of cache misses.
+//   - Which four rows go together is a question of how the CPU reads (enum reading): neighbours, of which sixteen are worked on in
+//     turn, or (reads_streams) four that are a quarter of all apart. Zen 4 reads four long streams as fast as it reads
+//     anything, if their lines are touched in order: so nothing is read ahead of its block, nor done for more than four at once.
 #include "kernels/cpu/matmul_q8_avx512_decode.h"
 
-// Blocks between the request that brings them from L2 to L1 and their use.
-enum { FOUR = 4, NEAR_BLOCKS = 8 };
+enum {
+    FOUR = 4,
+    NEAR_BLOCKS = 8, // from the request that brings a block from L2 to L1 to its use
+};
 
 // A block of a column: activations in the order in which weights come out of theirs, and what sums begin with; for minima,
 // words of quarter q are a pair of sums, over 32 those of sub-blocks 2q and 2q + 1, over 16 also of 8 + 2q and 9 + 2q.
@@ -72,7 +73,8 @@ struct pair {
 // Halves of words from bytes of rows 2p and 2p + 1, as struct kind has it: in a quarter four of each.
 INLINE __m512i spread_scales(__m512i scales, int p, uint32_t quarters, int apart, bool signs)
 {
-#define HALVES(q, row) (long long)(0x0001000100010001 * (16 * (2 * p + row) + (quarters >> 4 * (q) & 15)) + 0x0001000100000000 * apart)
+#define HALVES(q, row)                                                                                                 \
+    (long long)(0x0001000100010001 * (16 * (2 * p + row) + (quarters >> 4 * (q) & 15)) + 0x0001000100000000 * apart)
     const __m512i pick = _mm512_setr_epi64(HALVES(0, 0), HALVES(0, 1), HALVES(1, 0), HALVES(1, 1), HALVES(2, 0), HALVES(2, 1),
                                            HALVES(3, 0), HALVES(3, 1));
 #undef HALVES
@@ -81,8 +83,8 @@ INLINE __m512i spread_scales(__m512i scales, int p, uint32_t quarters, int apart
     return _mm512_srai_epi16(_mm512_permutexvar_epi8(_mm512_slli_epi16(pick, 8), scales), 8);
 }
 
-// Bytes that four rows' blocks ask for while they are read, as many as they have themselves: far ones, to be brought to L2, of
-// each row, and, where that is said, near ones from L2 to L1.
+// What four rows' blocks ask for, as many bytes as they have themselves: far ones of each row, into L2; and, where that is said,
+// near ones, from L2 to L1.
 struct asked {
     const uint8_t *far[FOUR];
     bool near;
@@ -457,7 +459,8 @@ INLINE void sums_iq4_xs(const struct kind *k, const uint8_t *const at[FOUR], con
             for (int i = 0; i < 2; i++) {
                 __m512i of_row[2];
                 dot_8(&u, x[j], true, n, i, of_row);
-                v[j][i][p] = _mm512_add_epi32(_mm512_unpacklo_epi32(of_row[0], of_row[1]), _mm512_unpackhi_epi32(of_row[0], of_row[1]));
+                v[j][i][p] = _mm512_add_epi32(_mm512_unpacklo_epi32(of_row[0], of_row[1]),
+                                              _mm512_unpackhi_epi32(of_row[0], of_row[1]));
             }
     }
     UNROLL
@@ -465,8 +468,10 @@ INLINE void sums_iq4_xs(const struct kind *k, const uint8_t *const at[FOUR], con
         __m512i of_sub_block[2];
         UNROLL
         for (int i = 0; i < 2; i++)
-            of_sub_block[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(v[j][i][0], v[j][i][1]), _mm512_unpackhi_epi64(v[j][i][0], v[j][i][1]));
-        sum[j] = _mm512_add_epi32(_mm512_mullo_epi32(of_sub_block[0], h->wide[0]), _mm512_mullo_epi32(of_sub_block[1], h->wide[1]));
+            of_sub_block[i] = _mm512_mullo_epi32(_mm512_add_epi32(_mm512_unpacklo_epi64(v[j][i][0], v[j][i][1]),
+                                                                  _mm512_unpackhi_epi64(v[j][i][0], v[j][i][1])),
+                                                 h->wide[i]);
+        sum[j] = _mm512_add_epi32(of_sub_block[0], of_sub_block[1]);
     }
 }
 

@@ -598,7 +598,7 @@ static int tile_width(int n, int first)
 // Of these types rows in place are faster than words turned up to more columns than elsewhere.
 static int64_t fewest_columns(enum dtype type)
 {
-    return type == DT_Q3_K ? 4 : type == DT_Q5_K ? 5 : type == DT_Q6_K ? 6 : TURNED_MIN;
+    return type == DT_Q3_K || type == DT_Q5_K ? 4 : type == DT_Q6_K ? 6 : TURNED_MIN;
 }
 
 // Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
