@@ -78,6 +78,7 @@ static void multiply(const struct kernels *k, void *data)
         a.w = p->w.data + (size_t)row * p->row_bytes;
         a.n_rows = (int)MIN(p->n_rows - row, item);
         a.next = row + item < p->n_rows ? (const uint8_t *)a.w + (size_t)item * p->row_bytes : NULL;
+        a.next_rows = MIN(p->n_rows - row - a.n_rows, item);
         for (int j = 0; j < p->n_x; j++)
             p->at[j] = (float *)(void *)(p->y.data + (size_t)j * p->stride) + row;
         kernel_of(k, p)(&a);

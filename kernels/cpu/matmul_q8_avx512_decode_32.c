@@ -307,7 +307,7 @@ INLINE void decode_rows(const struct matmul_args *a, const struct shape *s, int 
 // `one` is for one column that is read by streams.
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, matmul_fn *one, int n)
 {
-    if (n == 1 && reads_streams(a->reading) && (s || q8_blocks(a->k) <= RING_MOST(0)))
+    if (n == 1 && reads_streams(a->reading) && (s || q8_blocks(a->k) <= ONE_Q8_0_MOST))
         one(a);
     else
         decode_rows(a, s, n);

@@ -34,7 +34,8 @@ INLINE struct nibbles load_4_activations(const int8_t *q)
 
 // ---- one column that is read by streams, matmul_q8_avx512_one_32.c
 
-// Q8_0: of up to RING_MOST(0) blocks of 256.
+// Q8_0: of up to so many blocks of 256.
+enum { ONE_Q8_0_MOST = SCRATCH_BYTES / 8 };
 matmul_fn ISA_FN(matmul_q8_one_q4_0), ISA_FN(matmul_q8_one_q4_1), ISA_FN(matmul_q8_one_q5_0), ISA_FN(matmul_q8_one_q5_1),
     ISA_FN(matmul_q8_one_q8_0), ISA_FN(matmul_q8_one_iq4_nl), ISA_FN(matmul_q8_one_mxfp4);
 

@@ -240,7 +240,122 @@ INLINE void decode_apart(const struct matmul_args *a, const struct shape *s)
         add_span(a, s, &total, last);
 }
 
-// ---- Q8_0, by four streams
+// ---- four streams
+//
+// Lane 4t + i is the block t places on in stream i. A quarter of the lanes has the same activations.
+enum { STREAMS = 4, QUARTERS = GROUP / STREAMS };
+
+enum { RING_MORE = QUARTERS - 1 };
+_Static_assert(ONE_Q8_0_MOST + RING_MORE <= SCRATCH_BYTES / (int)sizeof(float), "a row's scales fit the scratch");
+
+// The scales of a row's spans of activations, and once more those of its first three: the four spans that a stream has at hand
+// find theirs side by side, whether a row ends among them or not.
+struct ring {
+    int64_t spans; // of a row
+    const float *scales;
+};
+
+// A row's first span follows its last.
+INLINE int64_t span_after(int64_t span, int64_t spans)
+{
+    return span + 1 == spans ? 0 : span + 1;
+}
+
+INLINE struct ring ring_of(const struct matmul_args *a)
+{
+    const int64_t spans = q8_blocks(a->k);
+    float *scales = a->scratch;
+    for (int64_t i = 0, span = 0; i < spans + RING_MORE; i++, span = span_after(span, spans))
+        scales[i] = q8_scales(a->x[0], a->k)[span];
+    return (struct ring){spans, scales};
+}
+
+// Which four spans of each stream are at hand.
+struct cursor {
+    int64_t at, span; // the first of them: of the stream, of its row
+};
+
+// The streams are the quarters of all rows (where rows are not a multiple of four, the last two overlap). A stream's
+// spans are taken as they follow each other, four at a time, whether a row ends among them or not. They may be added up some
+// steps after they are read.
+struct walk {
+    const uint8_t *stream[STREAMS];
+    int first[STREAMS]; // row
+    struct ring x;
+    int64_t all; // spans of a stream
+    struct cursor read, added;
+    int row;  // of a stream, that sums are added up for
+    __m128 d; // its sums so far
+};
+
+// Where the spans at hand of each stream lie, but for how far it is read: n <= QUARTERS of them; past these the last one
+// stands in.
+INLINE struct rows16 walk_spans(const struct walk *k, size_t bytes, int64_t n)
+{
+    struct rows16 w;
+    for (int r = 0; r < GROUP; r++)
+        w.at[r] = k->stream[r % STREAMS] + (size_t)MIN(r / STREAMS, n - 1) * bytes;
+    return w;
+}
+
+INLINE struct walk walk_of(const struct matmul_args *a)
+{
+    const int rows = (a->n_rows + STREAMS - 1) / STREAMS;
+    struct walk k = {.x = ring_of(a), .read = {-QUARTERS, -QUARTERS}, .d = _mm_setzero_ps()};
+    k.all = rows * k.x.spans;
+    for (int i = 0; i < STREAMS; i++) {
+        k.first[i] = MIN(i * rows, a->n_rows - rows);
+        k.stream[i] = (const uint8_t *)a->w + (size_t)k.first[i] * a->w_stride;
+    }
+    return k;
+}
+
+INLINE void cursor_step(struct cursor *c, int64_t spans)
+{
+    c->at += QUARTERS;
+    c->span += QUARTERS;
+    if (c->span >= spans)
+        c->span = spans >= QUARTERS ? c->span - spans : c->span % spans;
+}
+
+// To the next four spans of each stream; false: there are none.
+INLINE bool walk_step(struct walk *k)
+{
+    cursor_step(&k->read, k->x.spans);
+    return k->read.at < k->all;
+}
+
+INLINE void walk_put(const struct matmul_args *a, struct walk *k)
+{
+    float four[STREAMS];
+    _mm_storeu_ps(four, k->d);
+    UNROLL
+    for (int i = 0; i < STREAMS; i++)
+        a->y[0][k->first[i] + k->row] = four[i];
+    k->row++;
+    k->d = _mm_setzero_ps();
+}
+
+// The sums S of the next four spans, a quarter after the other, and the rows that end with one.
+INLINE void walk_add(const struct matmul_args *a, struct walk *k, __m512 sum)
+{
+    const float *scales = k->x.scales + k->added.span;
+    const __m128 quarters[QUARTERS] = {_mm512_extractf32x4_ps(sum, 0), _mm512_extractf32x4_ps(sum, 1),
+                                       _mm512_extractf32x4_ps(sum, 2), _mm512_extractf32x4_ps(sum, 3)};
+    int64_t left = k->x.spans - k->added.span; // of the row
+    UNROLL
+    for (int i = 0; i < QUARTERS; i++) {
+        k->d = _mm_fmadd_ps(quarters[i], _mm_set1_ps(scales[i]), k->d);
+        if (--left == 0) {
+            if (k->added.at + i < k->all)
+                walk_put(a, k);
+            left = k->x.spans;
+        }
+    }
+    cursor_step(&k->added, k->x.spans);
+}
+
+// ---- Q8_0
 
 enum { BLOCK_Q8_0 = 34, SPAN_Q8_0 = 8 * BLOCK_Q8_0 };
 
@@ -261,9 +376,9 @@ INLINE void place_step(const struct matmul_args *a, const struct walk *k, struct
 {
     p->span++;
     p->at += SPAN_Q8_0;
-    if (p->span < k->x.blocks)
+    if (p->span < k->x.spans)
         return;
-    p->row += (p->row + 1) * k->x.blocks < k->all;
+    p->row += (p->row + 1) * k->x.spans < k->all;
     p->span = 0;
     p->at = (size_t)p->row * a->w_stride;
 }
@@ -310,10 +425,10 @@ INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, b
                             struct spans *to)
 {
     const int8_t *q = q8_quants(a->x[0]);
-    int64_t span = k->read.block;
+    int64_t span = k->read.span;
     __m512i v[4][QUARTERS];
     UNROLL
-    for (int t = 0; t < QUARTERS; t++, span = block_after(span, k->x.blocks)) {
+    for (int t = 0; t < QUARTERS; t++, span = span_after(span, k->x.spans)) {
         const int blocks = even ? 8 : blocks_in_span(a, span);
         const uint8_t *four[STREAMS];
         UNROLL
@@ -335,8 +450,8 @@ INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, b
 INLINE __mmask16 whole_spans(const struct walk *k)
 {
     int lanes = 0;
-    for (int64_t t = 0, span = k->added.block; t < QUARTERS; t++, span = block_after(span, k->x.blocks))
-        lanes |= (span + 1 < k->x.blocks ? 15 : 0) << STREAMS * t;
+    for (int64_t t = 0, span = k->added.span; t < QUARTERS; t++, span = span_after(span, k->x.spans))
+        lanes |= (span + 1 < k->x.spans ? 15 : 0) << STREAMS * t;
     return (__mmask16)lanes;
 }
 
@@ -353,14 +468,14 @@ INLINE __m512 scaled_q8_0(const struct spans *g, int last, __mmask16 whole)
 
 INLINE void add_group_q8_0(const struct matmul_args *a, struct walk *k, bool even, const struct spans *g)
 {
-    walk_add(a, k, even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.blocks - 1), whole_spans(k)));
+    walk_add(a, k, even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.spans - 1), whole_spans(k)));
 }
 
 // `even`, known to the compiler: the other way in the same loop would cost a tenth.
 INLINE void decode_streams_q8_0(const struct matmul_args *a, bool even)
 {
     struct walk k = walk_of(a);
-    struct rows16 w = walk_blocks(&k, SPAN_Q8_0, QUARTERS);
+    struct rows16 w = walk_spans(&k, SPAN_Q8_0, QUARTERS);
     struct place place = {0, 0, 0};
     struct odd_spans odd;
     struct spans made[2];
@@ -369,7 +484,7 @@ INLINE void decode_streams_q8_0(const struct matmul_args *a, bool even)
         if (!even)
             w = walk_uneven(a, &k, &place, &odd);
         else if (k.read.at + QUARTERS > k.all)
-            w = walk_blocks(&k, SPAN_Q8_0, k.all - k.read.at);
+            w = walk_spans(&k, SPAN_Q8_0, k.all - k.read.at);
         read_group_q8_0(a, &k, even, &w, even ? (size_t)k.read.at * SPAN_Q8_0 : 0, &made[turn]);
         STAYS_IN_MEMORY(made);
         if (last)
