@@ -184,8 +184,8 @@ struct matmul_args {
     float *const *y;        // [n_x]
     void *scratch;          // SCRATCH_BYTES, 64-byte aligned
     const void *next;       // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
-    size_t next_stride;
-    int64_t next_rows;
+    size_t next_stride;     // bytes from one of these to the next
+    int64_t next_rows;      // how many they are
     enum reading reading;   // see kernels_reading
     bool spare_adders;      // see kernels_spare_adders
 };

@@ -582,7 +582,7 @@ INLINE void store_rows(const struct matmul_args *a, const int64_t row[FOUR], int
     }
 }
 
-// Rows FOUR long streams apart.
+// Row r of each of four long streams, the quarters of all rows.
 INLINE void rows_of_streams(int64_t rows, int64_t r, int64_t row[FOUR])
 {
     const int64_t apart = (rows + FOUR - 1) / FOUR;
@@ -639,7 +639,6 @@ INLINE void stream_row(const struct matmul_args *a, const struct kind *k, sums_f
     store_rows(a, row, n, d);
 }
 
-// The quarters of all rows.
 INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, sums_fn *sums, const struct part *part, int n)
 {
     const int rows = (a->n_rows + FOUR - 1) / FOUR;
