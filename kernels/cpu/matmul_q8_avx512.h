@@ -190,13 +190,13 @@ INLINE __m128i load_128(const void *p)
     return _mm_loadu_si128(p);
 }
 
-// Two runs of 32 bytes in one register.
+// Two runs of 32 bytes in one register, and four of 16. (A load that is broadcast under a mask takes any unit, one that is
+// inserted that of the shuffles.)
 INLINE __m512i load_2x32(const void *low, const void *high)
 {
-    return _mm512_inserti64x4(_mm512_castsi256_si512(load_256(low)), load_256(high), 1);
+    return _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(load_256(low)), 0xf0, load_256(high));
 }
 
-// Four runs of 16 bytes. (A load that is broadcast under a mask takes any unit, one that is inserted that of the shuffles.)
 INLINE __m512i load_4x16(const void *p0, const void *p1, const void *p2, const void *p3)
 {
     __m512i v = _mm512_castsi128_si512(load_128(p0));

@@ -12,17 +12,7 @@
 //   - The activations of a row's blocks are put into the order of the weights once a call, and so are their sums, for minima.
 //   - A block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One column waits
 //     for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
-//   - While a block is read, as many bytes are asked for as it has, some way on, and near the end of the rows those of the
-//     caller's next ones. Without that, each item would begin at the speed of cache misses.
-//   - Which four rows go together is a question of how the CPU reads (enum reading): neighbours, of which sixteen are worked on in
-//     turn, or (reads_streams) four that are a quarter of all apart. Zen 4 reads four long streams as fast as it reads
-//     anything, if their lines are touched in order: so nothing is read ahead of its block, nor done for more than four at once.
 #include "kernels/cpu/matmul_q8_avx512_decode.h"
-
-enum {
-    FOUR = 4,
-    NEAR_BLOCKS = 8, // from the request that brings a block from L2 to L1 to its use
-};
 
 // A block of a column: activations in the order in which weights come out of theirs, and what sums begin with; for minima,
 // words of quarter q are a pair of sums, over 32 those of sub-blocks 2q and 2q + 1, over 16 also of 8 + 2q and 9 + 2q.
@@ -38,11 +28,18 @@ struct heads {
     __m512i wide[2]; // word i of quarter j: of row i and sub-blocks j and 4 + j
 };
 
+// The blocks at hand: their sums, of row i the words i of quarters, and what they are still to be multiplied with.
+struct made {
+    __m512i sum[COLUMNS_MAX];
+    struct heads h;
+    const struct activations *x[COLUMNS_MAX];
+    float scale[COLUMNS_MAX];
+};
+
 typedef void heads_fn(const uint8_t *const at[FOUR], struct heads *h);
 typedef void unpack_fn(const uint8_t *b, __m512i w[4]);
 typedef void prepare_fn(const struct view *x, struct activations *to);
 
-// What a type brings; known to the compiler.
 struct kind {
     int bytes; // of a block
     heads_fn *heads;
@@ -50,17 +47,12 @@ struct kind {
     prepare_fn *prepare;
     int minima;  // registers of them
     bool starts; // sums begin with something
+    bool wide;   // sums of a lane need 32 bits, and so do their products with the scales; otherwise:
     // Scales of packed sums, whose quarter q has two of sub-block s and two of s + apart, for s digit q of `quarters`.
     bool signs;
     uint32_t quarters[2];
     int apart;
 };
-
-struct asked;
-
-// Of four blocks times each of n columns the sums; those of row i are the words i of quarters.
-typedef void sums_fn(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, const struct asked *ask,
-                     const struct activations *const x[COLUMNS_MAX], int n, __m512i sum[COLUMNS_MAX]);
 
 // ---- two rows at once
 
@@ -83,33 +75,15 @@ INLINE __m512i spread_scales(__m512i scales, int p, uint32_t quarters, int apart
     return _mm512_srai_epi16(_mm512_permutexvar_epi8(_mm512_slli_epi16(pick, 8), scales), 8);
 }
 
-// What four rows' blocks ask for, as many bytes as they have themselves: far ones of each row, into L2; and, where that is said,
-// near ones, from L2 to L1.
-struct asked {
-    const uint8_t *far[FOUR];
-    bool near;
-};
-
-// What is asked for stays where it stands, after what makes v: more requests at once than a core has room for make it wait.
-#define AFTER(v) __asm__ volatile("" : "+v"(v))
-
-INLINE void ask_for(const struct kind *k, const struct asked *ask, const uint8_t *const at[FOUR], int row)
-{
-    struct ahead far = {.at = ask->far[row]};
-    prefetch_row(&far, k->bytes);
-    if (ask->near)
-        prefetch_near(at[row] + NEAR_BLOCKS * k->bytes, k->bytes);
-}
-
-INLINE void load_pair(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, const struct asked *ask, int p,
-                      struct pair *u)
+INLINE void load_pair(const struct kind *k, const struct four *g, const struct heads *h, int p, struct pair *u)
 {
     UNROLL
     for (int i = 0; i < 2; i++) {
-        k->unpack(at[2 * p + i], u->w[i]);
+        const int row = 2 * p + i;
+        k->unpack(g->at[row], u->w[i]);
         AFTER(u->w[i][3]);
-        ask_for(k, ask, at, 2 * p + i);
-        if (k->quarters[1])
+        ask_for(g, row, 0, k->bytes);
+        if (!k->wide)
             u->scale[i] = spread_scales(h->scales, p, k->quarters[i], k->apart, k->signs);
     }
 }
@@ -118,15 +92,6 @@ INLINE void load_pair(const struct kind *k, const uint8_t *const at[FOUR], const
 #define FORGET_LOADS(n)                                                                                                \
     if ((n) > 2)                                                                                                       \
     __asm__ volatile("" : : : "memory")
-
-// With several columns gcc would read it again for each row, and a load takes as long as a product.
-INLINE __m512i read_once(const __m512i *p, int n)
-{
-    __m512i v = *p;
-    if (n > 1)
-        __asm__("" : "+v"(v));
-    return v;
-}
 
 // Products of eight in a lane, of each row, with registers 2i and 2i + 1.
 INLINE void dot_8(const struct pair *u, const struct activations *x, bool starts, int n, int i, __m512i of_row[2])
@@ -150,29 +115,21 @@ INLINE __m512i dot_pair(const struct pair *u, const struct activations *x, bool 
     return sum;
 }
 
-INLINE __m512i reduce_pairs(__m512i first, __m512i second)
-{
-    const __m512 a = _mm512_castsi512_ps(first), b = _mm512_castsi512_ps(second);
-    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)),
-                            _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
-}
-
-INLINE void sums_of_pairs(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, const struct asked *ask,
-                          const struct activations *const x[COLUMNS_MAX], int n, __m512i sum[COLUMNS_MAX])
+INLINE void sums_of_pairs(const struct kind *k, const struct four *g, int n, struct made *t)
 {
     __m512i v[COLUMNS_MAX][2];
     UNROLL
     for (int p = 0; p < 2; p++) {
         struct pair u;
         FORGET_LOADS(n);
-        load_pair(k, at, h, ask, p, &u);
+        load_pair(k, g, &t->h, p, &u);
         UNROLL
         for (int j = 0; j < n; j++)
-            v[j][p] = dot_pair(&u, x[j], k->starts, n);
+            v[j][p] = dot_pair(&u, t->x[j], k->starts, n);
     }
     UNROLL
     for (int j = 0; j < n; j++)
-        sum[j] = reduce_pairs(v[j][0], v[j][1]);
+        t->sum[j] = reduce_pairs(v[j][0], v[j][1]);
 }
 
 // ---- headers
@@ -181,15 +138,6 @@ INLINE void sums_of_pairs(const struct kind *k, const uint8_t *const at[FOUR], c
 INLINE __m512i load_quarters(const uint8_t *const at[FOUR], size_t from)
 {
     return load_4x16(at[0] + from, at[1] + from, at[2] + from, at[3] + from);
-}
-
-INLINE __m128 load_four_halves(const uint8_t *const at[FOUR], size_t from)
-{
-    uint64_t four = 0;
-    UNROLL
-    for (int i = 0; i < FOUR; i++)
-        four |= (uint64_t)load_half(at[i] + from) << 16 * i;
-    return _mm_cvtph_ps(_mm_cvtsi64_si128((long long)four));
 }
 
 // d and m, two halves at `from` of each quarter.
@@ -282,13 +230,7 @@ INLINE void unpack_q5_k(const uint8_t *b, __m512i w[4])
 // ---- sub-blocks of 16: Q6_K, Q2_K, Q3_K
 //
 // Half of a quarter is one sub-block, the other half another; the first register has eight of its elements, the second
-// the other eight.
-
-// Registers a and b to the first eight bytes of both in each quarter, and to the others.
-INLINE void zip_8(__m512i a, __m512i b, __m512i to[2])
-{
-    to[0] = _mm512_unpacklo_epi64(a, b), to[1] = _mm512_unpackhi_epi64(a, b);
-}
+// the other eight (zip_8).
 
 INLINE void prepare_starts(struct activations *to, int offset)
 {
@@ -444,35 +386,45 @@ INLINE void heads_iq4_xs(const uint8_t *const at[FOUR], struct heads *h)
     h->d = load_four_halves(at, 0);
 }
 
-INLINE void sums_iq4_xs(const struct kind *k, const uint8_t *const at[FOUR], const struct heads *h, const struct asked *ask,
-                        const struct activations *const x[COLUMNS_MAX], int n, __m512i sum[COLUMNS_MAX])
+// Sums of the two halves of a row's block, four words a sub-block, to two words a sub-block of two rows in turn.
+INLINE void dot_wide(const struct pair *u, const struct activations *x, int n, __m512i of_rows[2])
 {
-    __m512i v[COLUMNS_MAX][2][2]; // of each pair: of the first four sub-blocks and the others, words of the rows in turn
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        __m512i of_row[2];
+        dot_8(u, x, true, n, i, of_row);
+        of_rows[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(of_row[0], of_row[1]), _mm512_unpackhi_epi32(of_row[0], of_row[1]));
+    }
+}
+
+// Of each pair, such sums of the first four sub-blocks and of the others, times the scales of these.
+INLINE __m512i scale_wide(__m512i of_rows[2][2], const struct heads *h)
+{
+    __m512i scaled[2];
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const __m512i a = of_rows[0][i], b = of_rows[1][i];
+        const __m512i four = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+        scaled[i] = _mm512_mullo_epi32(four, h->wide[i]);
+    }
+    return _mm512_add_epi32(scaled[0], scaled[1]);
+}
+
+INLINE void sums_iq4_xs(const struct kind *k, const struct four *g, int n, struct made *t)
+{
+    __m512i v[COLUMNS_MAX][2][2];
     UNROLL
     for (int p = 0; p < 2; p++) {
         struct pair u;
         FORGET_LOADS(n);
-        load_pair(k, at, h, ask, p, &u);
+        load_pair(k, g, &t->h, p, &u);
         UNROLL
         for (int j = 0; j < n; j++)
-            UNROLL
-            for (int i = 0; i < 2; i++) {
-                __m512i of_row[2];
-                dot_8(&u, x[j], true, n, i, of_row);
-                v[j][i][p] = _mm512_add_epi32(_mm512_unpacklo_epi32(of_row[0], of_row[1]),
-                                              _mm512_unpackhi_epi32(of_row[0], of_row[1]));
-            }
+            dot_wide(&u, t->x[j], n, v[j][p]);
     }
     UNROLL
-    for (int j = 0; j < n; j++) {
-        __m512i of_sub_block[2];
-        UNROLL
-        for (int i = 0; i < 2; i++)
-            of_sub_block[i] = _mm512_mullo_epi32(_mm512_add_epi32(_mm512_unpacklo_epi64(v[j][i][0], v[j][i][1]),
-                                                                  _mm512_unpackhi_epi64(v[j][i][0], v[j][i][1])),
-                                                 h->wide[i]);
-        sum[j] = _mm512_add_epi32(of_sub_block[0], of_sub_block[1]);
-    }
+    for (int j = 0; j < n; j++)
+        t->sum[j] = scale_wide(v[j], &t->h);
 }
 
 // clang-format off
@@ -482,7 +434,7 @@ static const struct kind
     kind_q6_k = {210, heads_q6_k, unpack_q6_k, prepare_q6_k, .starts = true, .signs = true, .quarters = {0x3210, 0x7654}, .apart = 8},
     kind_q2_k = {84, heads_q2_k, unpack_q2_k, prepare_q2_k, .minima = 2, .quarters = {PAIRS_0_1, PAIRS_2_3}, .apart = 2},
     kind_q3_k = {110, heads_q3_k, unpack_q3_k, prepare_q3_k, .starts = true, .signs = true, .quarters = {PAIRS_0_1, PAIRS_2_3}, .apart = 2},
-    kind_iq4_xs = {136, heads_iq4_xs, unpack_iq4_xs, prepare_iq4_xs, .starts = true};
+    kind_iq4_xs = {136, heads_iq4_xs, unpack_iq4_xs, prepare_iq4_xs, .wide = true, .starts = true};
 // clang-format on
 
 // ---- four blocks
@@ -508,14 +460,6 @@ INLINE __m128 sum_of_minima(const struct kind *k, const struct heads *h, const s
     return sum_of_halves(sum);
 }
 
-// The blocks at hand: their sums, and what they are still to be multiplied with.
-struct made {
-    __m512i sum[COLUMNS_MAX];
-    struct heads h;
-    const struct activations *x[COLUMNS_MAX];
-    float scale[COLUMNS_MAX];
-};
-
 // D of four rows in each column, a lane a row.
 INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d[COLUMNS_MAX])
 {
@@ -528,184 +472,81 @@ INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d
     }
 }
 
-// ---- all rows
+// ---- all blocks of four rows
 
-// Blocks of each row for which the scratch holds all columns': the sums of a row's further ones are added to those in y. They
-// are prepared, a column's one behind the other.
-struct part {
-    int64_t from, n;
-    const struct activations *x;
-};
-
-INLINE struct part part_of(const struct matmul_args *a, const struct kind *k, int64_t from, int n)
+INLINE void prepare_block(const struct kind *k, const struct view *x, void *to)
 {
-    const int64_t room = SCRATCH_BYTES / (int)sizeof(struct activations) / n;
-    const struct part part = {from, MIN(a->k / 256 - from, room), a->scratch};
-    struct activations *to = a->scratch;
-    for (int j = 0; j < n; j++)
-        for (int64_t b = 0; b < part.n; b++, to++) {
-            const struct view x = view_of(a, j, from + b);
-            k->prepare(&x, to);
-        }
-    return part;
+    k->prepare(x, to);
 }
 
 // Block b of the part of each column.
 INLINE void take_block(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct made *t)
 {
+    const struct activations *x = part->x;
     UNROLL
     for (int j = 0; j < n; j++) {
-        t->x[j] = part->x + j * part->n + b;
-        t->scale[j] = q8_scales(a->x[j], a->k)[part->from + b];
+        t->x[j] = x + j * part->n + b;
+        t->scale[j] = block_scale(a, part, j, b);
     }
 }
 
-// D of rows row[i] before the part, and after it.
-INLINE void load_rows(const struct matmul_args *a, const struct part *part, const int64_t row[FOUR], int n, __m128 d[COLUMNS_MAX])
+INLINE void make_sums(const struct kind *k, const struct four *g, int n, struct made *t)
 {
-    UNROLL
-    for (int j = 0; j < n; j++) {
-        const float *y = a->y[j];
-        d[j] = part->from ? _mm_setr_ps(y[row[0]], y[row[1]], y[row[2]], y[row[3]]) : _mm_setzero_ps();
+    if (k->wide)
+        sums_iq4_xs(k, g, n, t);
+    else
+        sums_of_pairs(k, g, n, t);
+}
+
+INLINE void add_block(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, int64_t b,
+                      struct sixteen *s)
+{
+    struct made made;
+    take_block(a, part, n, b, &made);
+    KEEP_LOOP
+    for (int t = 0; t < FOURS; t++) {
+        const struct four g = four_of(s, t, (size_t)((part->from + b) * k->bytes));
+        k->heads(g.at, &made.h);
+        make_sums(k, &g, n, &made);
+        add_made(k, &made, n, s->d[t]);
     }
 }
 
-INLINE void store_rows(const struct matmul_args *a, const int64_t row[FOUR], int n, const __m128 d[COLUMNS_MAX])
+// Sums are added to D after the next blocks' headers are read: some 40 cycles lie between the last product and D, and a core
+// cannot go on far while it waits for these.
+INLINE void add_blocks(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, struct four g,
+                       __m128 d[COLUMNS_MAX])
 {
-    UNROLL
-    for (int j = 0; j < n; j++) {
-        float four[FOUR];
-        _mm_storeu_ps(four, d[j]);
-        UNROLL
-        for (int i = 0; i < FOUR; i++)
-            a->y[j][row[i]] = four[i];
-    }
-}
-
-// Row r of each of four long streams, the quarters of all rows.
-INLINE void rows_of_streams(int64_t rows, int64_t r, int64_t row[FOUR])
-{
-    const int64_t apart = (rows + FOUR - 1) / FOUR;
-    UNROLL
-    for (int i = 0; i < FOUR; i++)
-        row[i] = i * apart + r < rows ? i * apart + r : r; // one that has no row any more does the first one's once more
-}
-
-// What row r of the streams asks for, and its end for the start of the caller's next rows; where these are not known, what is in
-// the cache.
-INLINE struct asked asked_in_streams(const struct matmul_args *a, int rows, int r, const int64_t row[FOUR])
-{
-    const int64_t to = r + (AHEAD_STREAM + (int64_t)a->w_stride - 1) / (int64_t)a->w_stride - rows;
-    const bool last = to >= 0 && a->next;
-    const uint8_t *from = last ? a->next : a->w;
-    const size_t stride = last ? a->next_stride : a->w_stride;
-    int64_t other[FOUR];
-    struct asked ask = {.near = true};
-    rows_of_streams(a->next_rows, last ? to : 0, other);
-    UNROLL
-    for (int i = 0; i < FOUR; i++)
-        ask.far[i] = from + (size_t)(last ? other[i] : row[i]) * stride + (to < 0 ? AHEAD_STREAM : 0);
-    return ask;
-}
-
-// n columns, known to the compiler. Sums are added to D after the next blocks' headers are read: some 40 cycles lie between the
-// last product and D, and a core cannot go on far while it waits for these.
-INLINE void stream_row(const struct matmul_args *a, const struct kind *k, sums_fn *sums, const struct part *part, int n,
-                       const int64_t row[FOUR], struct asked ask)
-{
-    const uint8_t *at[FOUR];
-    __m128 d[COLUMNS_MAX];
     struct made last = {.scale = {0}};
     take_block(a, part, n, 0, &last);
-    UNROLL
-    for (int i = 0; i < FOUR; i++) {
-        at[i] = (const uint8_t *)a->w + (size_t)row[i] * a->w_stride + part->from * k->bytes;
-        ask.far[i] += part->from * k->bytes;
-    }
-    load_rows(a, part, row, n, d);
     for (int64_t b = 0; b < part->n; b++) {
         struct made now;
         take_block(a, part, n, b, &now);
-        k->heads(at, &now.h);
+        k->heads(g.at, &now.h);
         if (b > 0)
             add_made(k, &last, n, d);
-        sums(k, at, &now.h, &ask, now.x, n, now.sum);
+        make_sums(k, &g, n, &now);
         last = now;
-        UNROLL
-        for (int i = 0; i < FOUR; i++)
-            at[i] += k->bytes, ask.far[i] += k->bytes;
+        next_block(&g, k->bytes);
     }
     add_made(k, &last, n, d);
-    store_rows(a, row, n, d);
 }
 
-INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, sums_fn *sums, const struct part *part, int n)
+INLINE void decode_256(const struct matmul_args *a, const struct kind *k, int n)
 {
-    const int rows = (a->n_rows + FOUR - 1) / FOUR;
-    for (int r = 0; r < rows; r++) {
-        int64_t row[FOUR];
-        rows_of_streams(a->n_rows, r, row);
-        stream_row(a, k, sums, part, n, row, asked_in_streams(a, rows, r, row));
-    }
-}
-
-// Sixteen rows, of which those past the last are the last one again.
-INLINE void decode_neighbours(const struct matmul_args *a, const struct kind *k, sums_fn *sums, const struct part *part, int n)
-{
-    for (int first = 0; first < a->n_rows; first += GROUP) {
-        const struct rows16 rows = rows_from(a, first);
-        __m128 d[GROUP / FOUR][COLUMNS_MAX];
-        int64_t row[GROUP];
-        for (int i = 0; i < GROUP; i++)
-            row[i] = MIN(first + i, a->n_rows - 1);
-        for (int t = 0; t < GROUP / FOUR; t++)
-            load_rows(a, part, row + FOUR * t, n, d[t]);
-        for (int64_t b = 0; b < part->n; b++) {
-            const struct ahead ahead = ahead_by_row(a, first, part->from + b, a->k / 256, (size_t)k->bytes, AHEAD);
-            struct made now;
-            take_block(a, part, n, b, &now);
-            KEEP_LOOP for (int t = 0; t < GROUP / FOUR; t++)
-            {
-                const uint8_t *at[FOUR];
-                struct asked ask = {.near = false};
-                for (int i = 0; i < FOUR; i++) {
-                    at[i] = rows.at[FOUR * t + i] + (part->from + b) * k->bytes;
-                    ask.far[i] = ahead.at + (size_t)(FOUR * t + i) * ahead.row;
-                }
-                k->heads(at, &now.h);
-                sums(k, at, &now.h, &ask, now.x, n, now.sum);
-                add_made(k, &now, n, d[t]);
-            }
-        }
-        for (int t = 0; t < GROUP / FOUR; t++)
-            store_rows(a, row + FOUR * t, n, d[t]);
-    }
-}
-
-// More columns are served elsewhere where rows are read by streams (matmul_q8_in_place).
-enum { STREAMS_COLUMNS_MAX = 5 };
-
-INLINE void decode_256(const struct matmul_args *a, const struct kind *k, sums_fn *sums, int n)
-{
-    struct part part;
-    for (int64_t from = 0; from < a->k / 256; from += part.n) {
-        part = part_of(a, k, from, n);
-        if (n <= STREAMS_COLUMNS_MAX && reads_streams(a->reading))
-            decode_streams(a, k, sums, &part, n);
-        else
-            decode_neighbours(a, k, sums, &part, n);
-    }
+    const struct way way = {k->bytes, sizeof(struct activations), prepare_block, add_blocks, add_block};
+    decode_in_place(a, k, &way, n);
 }
 
 // ---- the functions
 
 // clang-format off
-DECODE(q2_k, UP_TO_4, decode_256(a, &kind_q2_k, sums_of_pairs, n))
-DECODE(q3_k, UP_TO_4, decode_256(a, &kind_q3_k, sums_of_pairs, n))
-DECODE(q4_k, UP_TO_7, decode_256(a, &kind_q4_k, sums_of_pairs, n))
-DECODE(q5_k, UP_TO_7, decode_256(a, &kind_q5_k, sums_of_pairs, n))
-DECODE(q6_k, UP_TO_7, decode_256(a, &kind_q6_k, sums_of_pairs, n))
-DECODE(iq4_xs, UP_TO_4, decode_256(a, &kind_iq4_xs, sums_iq4_xs, n))
+DECODE(q2_k, UP_TO_4, decode_256(a, &kind_q2_k, n))
+DECODE(q3_k, UP_TO_4, decode_256(a, &kind_q3_k, n))
+DECODE(q4_k, UP_TO_7, decode_256(a, &kind_q4_k, n))
+DECODE(q5_k, UP_TO_7, decode_256(a, &kind_q5_k, n))
+DECODE(q6_k, UP_TO_7, decode_256(a, &kind_q6_k, n))
+DECODE(iq4_xs, UP_TO_4, decode_256(a, &kind_iq4_xs, n))
 // clang-format on
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
@@ -722,9 +563,9 @@ matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
 
 // Columns, at the most, that are served here, faster than by a panel: where they are read by row, and by streams.
 const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2] = {
-    [DT_Q4_0] = {4, 4},    [DT_Q4_1] = {4, 4},   [DT_Q5_0] = {4, 4},    [DT_Q5_1] = {4, 4},   [DT_Q8_0] = {4, 4},
+    [DT_Q4_0] = {4, 5},    [DT_Q4_1] = {4, 4},   [DT_Q5_0] = {4, 5},    [DT_Q5_1] = {4, 4},   [DT_Q8_0] = {4, 4},
     [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},   [DT_Q4_K] = {7, 5},    [DT_Q5_K] = {7, 5},   [DT_Q6_K] = {7, 5},
-    [DT_IQ4_NL] = {4, 4},  [DT_IQ4_XS] = {4, 4}, [DT_MXFP4] = {4, 4},   [DT_IQ1_S] = {2, 2},  [DT_IQ1_M] = {2, 2},
+    [DT_IQ4_NL] = {4, 5},  [DT_IQ4_XS] = {4, 4}, [DT_MXFP4] = {4, 4},   [DT_IQ1_S] = {2, 2},  [DT_IQ1_M] = {2, 2},
     [DT_IQ2_XXS] = {2, 2}, [DT_IQ2_XS] = {2, 2}, [DT_IQ2_S] = {2, 2},   [DT_IQ3_XXS] = {2, 2}, [DT_IQ3_S] = {2, 2},
     [DT_TQ1_0] = {2, 2},   [DT_TQ2_0] = {2, 2},  [DT_Q1_0] = {16, 16},  [DT_Q2_0] = {16, 16}, [DT_NVFP4] = {16, 16},
 };

@@ -16,14 +16,8 @@ enum { BEYOND_GROUP = 4096, AHEAD_STREAM = 4096 };
 // for as many as it has itself, of the same row as its own is in its group, or simply of those that come next in memory.
 struct ahead {
     const uint8_t *at;
-    size_t row, part; // bytes from a row's share to the next row's; and from a row's first byte to the next, by its parts
+    size_t row; // bytes from a row's share to the next row's
 };
-
-// The shares from byte `from` of each row on.
-INLINE struct ahead ahead_from(const struct ahead *ahead, int from)
-{
-    return (struct ahead){ahead->at + (size_t)from * ahead->part, ahead->row, ahead->part};
-}
 
 // What was asked for before and is read soon, into the L1 cache.
 INLINE void prefetch_near(const uint8_t *at, int bytes)
@@ -58,7 +52,7 @@ INLINE struct ahead ahead_by_row(const struct matmul_args *a, int first, int64_t
                                  int64_t distance)
 {
     const int64_t to = span + distance;
-    return (struct ahead){row_ahead(a, first + GROUP * (int)(to / spans)) + (size_t)(to % spans) * bytes, a->w_stride, 1};
+    return (struct ahead){row_ahead(a, first + GROUP * (int)(to / spans)) + (size_t)(to % spans) * bytes, a->w_stride};
 }
 
 // What lies a group on and somewhat more, in the order of memory; `share` bytes a row and part. (A group alone is too late
@@ -68,38 +62,7 @@ INLINE struct ahead ahead_in_order(const struct matmul_args *a, int first, int64
     const size_t end = (size_t)(a->n_rows + GROUP - 1) / GROUP * GROUP * a->w_stride;
     const size_t to = (size_t)(first + GROUP) * a->w_stride + (size_t)span * GROUP * bytes + BEYOND_GROUP;
     const uint8_t *w = a->w, *at = to < end ? w + to : a->next ? (const uint8_t *)a->next + (to - end) : w;
-    return (struct ahead){at, share, GROUP};
-}
-
-// ---- rows far apart: each lane of a group reads its own long stream
-
-INLINE struct rows16 rows_of_cut(const struct matmul_args *a, const struct row_cut *cut, int group)
-{
-    const size_t step = (size_t)cut->row_step * a->w_stride, last = (size_t)(cut->n - 1) * a->w_stride;
-    size_t at = (size_t)(group * cut->group_step) * a->w_stride;
-    struct rows16 g;
-    for (int i = 0; i < GROUP; i++, at += step)
-        g.at[i] = (const uint8_t *)a->w + MIN(at, last);
-    return g;
-}
-
-// What each stream has `distance` bytes behind byte `at` of a group's rows; near its end the start of the caller's next rows,
-// which are cut alike.
-INLINE struct ahead ahead_in_streams(const struct matmul_args *a, const struct row_cut *cut, int group, size_t at,
-                                     size_t distance)
-{
-    const size_t length = (size_t)cut->row_step * a->w_stride;
-    const size_t to = (size_t)(group * cut->group_step) * a->w_stride + at + distance;
-    const uint8_t *from = to < length ? (const uint8_t *)a->w + to : a->next ? (const uint8_t *)a->next + (to - length) : a->w;
-    return (struct ahead){from, length, 1};
-}
-
-INLINE void store_cut(const struct row_cut *cut, int group, __m512 d, float *y)
-{
-    float rows[GROUP];
-    _mm512_storeu_ps(rows, d);
-    for (int i = 0; i < GROUP; i++)
-        y[row_of_cut(cut, group, i)] = rows[i];
+    return (struct ahead){at, share};
 }
 
 // ---- adding up lanes

@@ -16,15 +16,6 @@ INLINE uint16_t load_half(const uint8_t *p)
     return (uint16_t)v;
 }
 
-// Four, in the same way.
-INLINE uint32_t load_word(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, sizeof(v));
-    __asm__("" : "+r"(v));
-    return v;
-}
-
 // The float16 at `at` of each row.
 INLINE __m512 load_halves(const struct rows16 *g, size_t at)
 {

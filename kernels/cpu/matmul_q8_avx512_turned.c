@@ -595,16 +595,16 @@ static int tile_width(int n, int first)
     return first == 0 && n % TILE_COLUMNS == 1 ? TILE_MOST : MIN(n - first, (int)TILE_COLUMNS);
 }
 
-// Of these types rows in place are faster than words turned up to more columns than elsewhere.
-static int64_t fewest_columns(enum dtype type)
-{
-    return type == DT_Q3_K || type == DT_Q5_K ? 4 : type == DT_Q6_K ? 6 : TURNED_MIN;
-}
+// Where rows in place are faster up to more columns than TURNED_MIN - 1, the least that are turned.
+static const uint8_t fewest_columns[DT_COUNT] = {
+    [DT_Q4_0] = 6, [DT_Q4_1] = 5, [DT_Q5_0] = 6, [DT_Q5_1] = 5, [DT_Q8_0] = 4,
+    [DT_Q3_K] = 4, [DT_Q5_K] = 4, [DT_Q6_K] = 6, [DT_IQ4_NL] = 6, [DT_MXFP4] = 5,
+};
 
 // Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
 bool ISA_FN(matmul_q8_is_turned)(enum dtype type, int64_t k, int64_t n)
 {
-    return turned_of[type][FORM_ANY] && n >= fewest_columns(type) && n <= TURNED_MAX &&
+    return turned_of[type][FORM_ANY] && n >= MAX(TURNED_MIN, fewest_columns[type]) && n <= TURNED_MAX &&
            (n <= TILE_MOST || tiles_of(n) * q8_blocks(k) <= PREPARED);
 }
 
