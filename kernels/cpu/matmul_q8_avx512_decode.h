@@ -86,17 +86,17 @@ INLINE __m512i reduce_pairs(__m512i first, __m512i second)
 
 // ---- four rows' blocks
 
-// Where they lie, and what they ask for, as many bytes as they have themselves: far ones of each row, into L2; and, where that is
-// said, near ones, from L2 to L1.
+// Where they lie, and what they ask for, as many bytes as they have themselves: far ones of each row, into L2; and those `near`
+// bytes on, from L2 to L1 (0: none).
 struct four {
     const uint8_t *at[FOUR], *far[FOUR];
-    bool near;
+    int near;
 };
 
 // For bytes from .. to - 1 of a block.
 INLINE void ask_for(const struct four *g, int row, int from, int to)
 {
-    const char *far = (const char *)g->far[row], *near = (const char *)g->at[row];
+    const char *far = (const char *)g->far[row], *near = (const char *)g->at[row] + g->near;
     __asm__ volatile("");
     for (int i = (from + 63) / 64 * 64; i < to; i += 64)
         _mm_prefetch(far + i, _MM_HINT_T1);
@@ -138,7 +138,7 @@ struct sixteen {
 // Their rows 4t ..; their blocks begin at byte `at` of each.
 INLINE struct four four_of(const struct sixteen *s, int t, size_t at)
 {
-    struct four g = {.near = false};
+    struct four g = {.near = 0};
     UNROLL
     for (int i = 0; i < FOUR; i++) {
         g.at[i] = s->rows.at[FOUR * t + i] + at;
@@ -239,7 +239,7 @@ INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, co
     const int rows = (a->n_rows + FOUR - 1) / FOUR;
     for (int r = 0; r < rows; r++) {
         int64_t row[FOUR];
-        struct four g = {.near = true};
+        struct four g = {.near = NEAR_BLOCKS * way->bytes};
         __m128 d[COLUMNS_MAX];
         rows_of_streams(a->n_rows, r, row);
         ask_in_streams(a, rows, r, row, g.far);

@@ -22,7 +22,7 @@ struct activations {
 
 // A span of four rows, a lane a row.
 struct made {
-    __m128 dot[COLUMNS_MAX][BLOCKS], d[BLOCKS], m[BLOCKS];
+    _Alignas(64) __m128 dot[COLUMNS_MAX][BLOCKS], d[BLOCKS], m[BLOCKS];
     const struct activations *x[COLUMNS_MAX];
     float scale[COLUMNS_MAX];
 };
