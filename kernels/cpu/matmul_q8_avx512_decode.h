@@ -159,14 +159,11 @@ struct way {
                       struct sixteen *s);
 };
 
-// (The empty instructions keep gcc from adding in vector registers, and taking addresses out of these.)
 INLINE void next_block(struct four *g, int bytes)
 {
     UNROLL
-    for (int i = 0; i < FOUR; i++) {
+    for (int i = 0; i < FOUR; i++)
         g->at[i] += bytes, g->far[i] += bytes;
-        __asm__("" : "+r"(g->at[i]), "+r"(g->far[i]));
-    }
 }
 
 INLINE float block_scale(const struct matmul_args *a, const struct part *part, int column, int64_t b)

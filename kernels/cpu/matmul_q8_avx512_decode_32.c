@@ -168,12 +168,13 @@ INLINE void store_heads(const struct shape *s, const __m512i heads[2], __m128 d[
         store_floats(m, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)));
 }
 
-INLINE void make_nibbles(const struct shape *s, const struct four *g, int n, struct made *t)
+// The first `parts` of a span, known to the compiler.
+INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts, int n, struct made *t)
 {
     const int bytes = PART * s->bytes;
     __m512i heads[PARTS][2];
     UNROLL
-    for (int p = 0; p < PARTS; p++) {
+    for (int p = 0; p < parts; p++) {
         __m512i w[2][4];
         UNROLL
         for (int i = 0; i < 2; i++) {
@@ -191,7 +192,7 @@ INLINE void make_nibbles(const struct shape *s, const struct four *g, int n, str
         }
     }
     UNROLL
-    for (int p = 0; p < PARTS; p++)
+    for (int p = 0; p < parts; p++)
         store_heads(s, heads[p], t->d + PART * p, t->m + PART * p);
 }
 
@@ -227,11 +228,11 @@ INLINE __m512i add_halves(__m512i a, __m512i b)
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-INLINE void make_q8_0(const struct four *g, int n, struct made *t)
+INLINE void make_q8_0(const struct four *g, int parts, int n, struct made *t)
 {
     __m512i half[COLUMNS_MAX][2];
     UNROLL
-    for (int p = 0; p < BLOCKS / 2; p++) {
+    for (int p = 0; p < parts * PART / 2; p++) {
         const int from = 2 * BYTES_Q8_0 * p, to = from + 2 * BYTES_Q8_0;
         __m512i w[2][4];
         UNROLL
@@ -251,7 +252,7 @@ INLINE void make_q8_0(const struct four *g, int n, struct made *t)
         }
     }
     UNROLL
-    for (int b = 0; b < BLOCKS; b++)
+    for (int b = 0; b < parts * PART; b++)
         t->d[b] = load_four_halves(g->at, (size_t)(BYTES_Q8_0 * b));
 }
 
@@ -268,21 +269,6 @@ INLINE void prepare_span(const struct kind *k, const struct view *x, void *to)
         a->sums[b] = (float)(x->sums[2 * b] + x->sums[2 * b + 1]);
 }
 
-// A row's last blocks where they are less than a span, and zeros for the others, which leave S as it is. What is behind these
-// blocks may be no memory of ours.
-struct copies {
-    uint8_t of[FOUR][BLOCKS * BYTES_Q8_0];
-};
-
-INLINE struct four copy_last(const struct matmul_args *a, const struct kind *k, struct four g, struct copies *to)
-{
-    const size_t bytes = (size_t)(a->k % SPAN / 32 * (k->bytes / BLOCKS));
-    memset(to, 0, sizeof(*to));
-    for (int i = 0; i < FOUR; i++)
-        g.at[i] = memcpy(to->of[i], g.at[i], bytes);
-    return g;
-}
-
 // Span b of the part of each column.
 INLINE void take_span(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct made *t)
 {
@@ -294,15 +280,58 @@ INLINE void take_span(const struct matmul_args *a, const struct part *part, int 
     }
 }
 
-INLINE void make_span(const struct matmul_args *a, const struct kind *k, int n, int64_t span, struct four g, struct copies *copies,
-                      struct made *t)
+INLINE void make_parts(const struct kind *k, const struct four *g, int parts, int n, struct made *t)
 {
-    if (SPAN * (span + 1) > a->k)
-        g = copy_last(a, k, g, copies);
     if (k->s)
-        make_nibbles(k->s, &g, n, t);
+        make_nibbles(k->s, g, parts, n, t);
     else
-        make_q8_0(&g, n, t);
+        make_q8_0(g, parts, n, t);
+}
+
+INLINE bool is_whole(const struct matmul_args *a, int64_t span)
+{
+    return SPAN * (span + 1) <= a->k;
+}
+
+// Zeros for blocks that are not there: they leave S as it is.
+INLINE void clear_second_part(int n, struct made *t)
+{
+    store_floats(t->d + PART, _mm512_setzero_ps());
+    store_floats(t->m + PART, _mm512_setzero_ps());
+    UNROLL
+    for (int j = 0; j < n; j++)
+        store_floats(t->dot[j] + PART, _mm512_setzero_ps());
+}
+
+// What is behind a row's last blocks may be no memory of ours.
+struct copies {
+    uint8_t of[FOUR][BLOCKS * BYTES_Q8_0];
+};
+
+INLINE struct four four_copies(const struct four *g, size_t bytes, struct copies *to)
+{
+    struct four copy = {.near = 0};
+    memset(to, 0, sizeof(*to));
+    UNROLL
+    for (int i = 0; i < FOUR; i++) {
+        copy.at[i] = memcpy(to->of[i], g->at[i], bytes);
+        copy.far[i] = g->far[i];
+    }
+    return copy;
+}
+
+// A row's last blocks, less than a span: in place where they are a whole part.
+INLINE void make_last(const struct matmul_args *a, const struct kind *k, const struct four *g, int n, struct made *t)
+{
+    const int blocks = (int)(a->k % SPAN / 32);
+    if (blocks == PART) {
+        make_parts(k, g, 1, n, t);
+        clear_second_part(n, t);
+        return;
+    }
+    struct copies copies;
+    const struct four copy = four_copies(g, (size_t)(blocks * (k->bytes / BLOCKS)), &copies);
+    make_parts(k, &copy, PARTS, n, t);
 }
 
 INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d[COLUMNS_MAX])
@@ -320,31 +349,49 @@ INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d
     }
 }
 
+// gcc would keep addresses in vector registers, and take them out of these, which costs four columns of nibbles a twentieth.
+INLINE void next_span(struct four *g, int bytes)
+{
+    next_block(g, bytes);
+    UNROLL
+    for (int i = 0; i < FOUR; i++)
+        __asm__("" : "+r"(g->at[i]), "+r"(g->far[i]));
+}
+
 INLINE void add_spans(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, struct four g,
                       __m128 d[COLUMNS_MAX])
 {
-    struct copies copies;
+    const int64_t whole = part->n - !is_whole(a, part->from + part->n - 1);
     struct made made[2];
-    for (int64_t b = 0; b < part->n; b++) {
+    for (int64_t b = 0; b < whole; b++) {
         take_span(a, part, n, b, &made[b % 2]);
-        make_span(a, k, n, part->from + b, g, &copies, &made[b % 2]);
+        make_parts(k, &g, PARTS, n, &made[b % 2]);
         STAYS_IN_MEMORY(made);
         if (b > 0)
             add_made(k, &made[(b - 1) % 2], n, d);
-        next_block(&g, k->bytes);
+        next_span(&g, k->bytes);
     }
-    add_made(k, &made[(part->n - 1) % 2], n, d);
+    if (whole < part->n) {
+        take_span(a, part, n, whole, &made[whole % 2]);
+        make_last(a, k, &g, n, &made[whole % 2]);
+        STAYS_IN_MEMORY(made);
+    }
+    for (int64_t b = MAX(whole - 1, 0); b < part->n; b++)
+        add_made(k, &made[b % 2], n, d);
 }
 
 INLINE void add_span(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, int64_t b, struct sixteen *s)
 {
-    struct copies copies;
+    const bool whole = is_whole(a, part->from + b);
     struct made made[FOURS];
     KEEP_LOOP
     for (int t = 0; t < FOURS; t++) {
         const struct four g = four_of(s, t, (size_t)((part->from + b) * k->bytes));
         take_span(a, part, n, b, &made[t]);
-        make_span(a, k, n, part->from + b, g, &copies, &made[t]);
+        if (whole)
+            make_parts(k, &g, PARTS, n, &made[t]);
+        else
+            make_last(a, k, &g, n, &made[t]);
     }
     STAYS_IN_MEMORY(made);
     KEEP_LOOP
