@@ -410,12 +410,13 @@ Test(matmul_q8, integers_are_exact_where_weights_and_activations_are_as_large_as
 static const int row_counts[] = {1, 3, 15, 16, 17, 31, 33, 63, 64, 65, 67, 129};
 static const int column_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 24, 25, 33, 48, 64, 81};
 
-// Lengths: whole blocks, and for blocks of 32 also such as end within 256 elements.
+// Lengths: whole blocks, and for blocks of 32 also such as end within 256 elements, or in the middle of these.
+enum { LENGTHS = 9 };
 static int64_t length_of(enum dtype type, int i)
 {
-    static const int64_t blocks_of_256[] = {1, 2, 3, 5, 8, 9, 17}, blocks_of_32[] = {1, 3, 8, 9, 15, 29, 64};
+    static const int64_t blocks_of_256[LENGTHS] = {1, 2, 3, 4, 5, 7, 8, 9, 17}, blocks_of_32[LENGTHS] = {1, 3, 4, 8, 9, 12, 15, 29, 64};
     int block = dtype_info[type].block;
-    return block == 256 ? 256 * blocks_of_256[i % 7] : block * blocks_of_32[i % 7];
+    return block == 256 ? 256 * blocks_of_256[i] : block * blocks_of_32[i];
 }
 
 static void check_levels(const struct call *c)
@@ -441,7 +442,7 @@ Test(matmul_q8, every_level_gives_the_bits_of_the_scalar_level, .timeout = 280)
 {
     struct random r = seeded("matmul_q8 levels");
     EACH_TYPE(type)
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < LENGTHS; i++)
         for (size_t j = 0; j < COUNT_OF(column_counts); j++) {
             int n_rows = row_counts[random_below(&r, COUNT_OF(row_counts))];
             enum content content = random_below(&r, 4) ? RANDOM : (enum content)random_below(&r, CONTENTS);
@@ -590,7 +591,7 @@ Test(matmul_q8, a_column_has_the_same_bits_alone_and_among_others)
     {
         if (!k->matmul_q8[type])
             continue;
-        struct call c = call_new(&r, type, RANDOM, length_of(type, 5), ROWS, COLUMNS);
+        struct call c = call_new(&r, type, RANDOM, length_of(type, 7), ROWS, COLUMNS);
         run(k, &c, 0, COLUMNS, among[0]);
         for (int j = 0; j < COLUMNS; j++) {
             run(k, &c, j, 1, alone);
@@ -610,7 +611,7 @@ Test(matmul_q8, a_row_has_the_same_bits_whatever_rows_stand_beside_it)
     {
         if (!k->matmul_q8[type])
             continue;
-        struct call c = call_new(&r, type, RANDOM, length_of(type, 3), ROWS, COLUMNS);
+        struct call c = call_new(&r, type, RANDOM, length_of(type, 4), ROWS, COLUMNS);
         run(k, &c, 0, COLUMNS, among[0]);
         for (int i = 0; i < ROWS; i += 1 + random_below(&r, 9)) {
             struct call row = c;
@@ -632,7 +633,7 @@ Test(matmul_q8, products_are_those_of_the_quantised_activations)
     static float y[COLUMNS * ROWS];
     static double want[COLUMNS * ROWS];
     EACH_TYPE(type)
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < LENGTHS; i++) {
         struct call c = call_new(&r, type, RANDOM, length_of(type, i), ROWS, COLUMNS);
         expect_model(&c, want);
         EACH_LEVEL(k)
