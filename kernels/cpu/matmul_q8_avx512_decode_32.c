@@ -412,7 +412,7 @@ INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 // ---- the functions
 
 // clang-format off
-DECODE(q4_0, UP_TO_5, decode_32(a, &shape_q4_0, n))
+DECODE(q4_0, UP_TO_4, decode_32(a, &shape_q4_0, n))
 DECODE(q4_1, UP_TO_4, decode_32(a, &shape_q4_1, n))
 DECODE(q5_0, UP_TO_5, decode_32(a, &shape_q5_0, n))
 DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, n))

@@ -597,7 +597,7 @@ static int tile_width(int n, int first)
 
 // Where rows in place are faster up to more columns than TURNED_MIN - 1, the least that are turned.
 static const uint8_t fewest_columns[DT_COUNT] = {
-    [DT_Q4_0] = 6, [DT_Q4_1] = 4, [DT_Q5_0] = 6, [DT_Q5_1] = 4,
+    [DT_Q4_0] = 5, [DT_Q4_1] = 4, [DT_Q5_0] = 6, [DT_Q5_1] = 4,
     [DT_Q3_K] = 4, [DT_Q5_K] = 4, [DT_Q6_K] = 6, [DT_IQ4_NL] = 6, [DT_MXFP4] = 5,
 };
 
