@@ -414,7 +414,8 @@ static const int column_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 24, 25, 33, 4
 enum { LENGTHS = 9 };
 static int64_t length_of(enum dtype type, int i)
 {
-    static const int64_t blocks_of_256[LENGTHS] = {1, 2, 3, 4, 5, 7, 8, 9, 17}, blocks_of_32[LENGTHS] = {1, 3, 4, 8, 9, 12, 15, 29, 64};
+    static const int64_t blocks_of_256[LENGTHS] = {1, 2, 3, 4, 5, 7, 8, 9, 17};
+    static const int64_t blocks_of_32[LENGTHS] = {1, 3, 4, 8, 9, 12, 15, 29, 64};
     int block = dtype_info[type].block;
     return block == 256 ? 256 * blocks_of_256[i] : block * blocks_of_32[i];
 }

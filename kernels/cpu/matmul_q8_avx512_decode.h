@@ -231,7 +231,8 @@ INLINE void ask_in_streams(const struct matmul_args *a, int rows, int r, const i
         far[i] = from + (size_t)(last ? other[i] : row[i]) * stride + (to < 0 ? AHEAD_STREAM : 0);
 }
 
-INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, const struct way *way, const struct part *part, int n)
+INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, const struct way *way, const struct part *part,
+                           int n)
 {
     const int rows = (a->n_rows + FOUR - 1) / FOUR;
     for (int r = 0; r < rows; r++) {
@@ -262,7 +263,8 @@ INLINE void load_sixteen(const struct matmul_args *a, int first, const struct pa
         load_rows(a, part, s->row + FOUR * t, n, s->d[t]);
 }
 
-INLINE void decode_neighbours(const struct matmul_args *a, const struct kind *k, const struct way *way, const struct part *part, int n)
+INLINE void decode_neighbours(const struct matmul_args *a, const struct kind *k, const struct way *way, const struct part *part,
+                              int n)
 {
     for (int first = 0; first < a->n_rows; first += GROUP) {
         struct sixteen s;

@@ -320,7 +320,8 @@ INLINE struct four four_copies(const struct four *g, size_t bytes, struct copies
     return copy;
 }
 
-// A row's last blocks, less than a span: in place where they are a whole part.
+// A row's last blocks, less than a span: in place where they are a whole part. This stands behind the loop over spans, as no
+// vector register survives its calls.
 INLINE void make_last(const struct matmul_args *a, const struct kind *k, const struct four *g, int n, struct made *t)
 {
     const int blocks = (int)(a->k % SPAN / 32);
@@ -349,7 +350,8 @@ INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d
     }
 }
 
-// gcc would keep addresses in vector registers, and take them out of these, which costs four columns of nibbles a twentieth.
+// gcc would keep addresses in vector registers, and take them out of these: two and three columns of
+// nibbles would be slower by a twentieth.
 INLINE void next_span(struct four *g, int bytes)
 {
     next_block(g, bytes);
@@ -380,7 +382,8 @@ INLINE void add_spans(const struct matmul_args *a, const struct kind *k, const s
         add_made(k, &made[b % 2], n, d);
 }
 
-INLINE void add_span(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, int64_t b, struct sixteen *s)
+INLINE void add_span(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, int64_t b,
+                     struct sixteen *s)
 {
     const bool whole = is_whole(a, part->from + b);
     struct made made[FOURS];
