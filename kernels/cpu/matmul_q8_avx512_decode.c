@@ -348,9 +348,11 @@ INLINE void heads_q3_k(const uint8_t *const at[FOUR], struct heads *h)
 INLINE void unpack_iq4_xs(const uint8_t *b, __m512i w[4])
 {
     const __m512i values = values_of(&shape_iq4_nl);
-    const struct nibbles n0 = split_nibbles(load_512(b + 8)), n1 = split_nibbles(load_512(b + 72));
-    w[0] = _mm512_shuffle_epi8(values, n0.low), w[1] = _mm512_shuffle_epi8(values, n0.high);
-    w[2] = _mm512_shuffle_epi8(values, n1.low), w[3] = _mm512_shuffle_epi8(values, n1.high);
+    const __m512i first = load_512(b + 8), other = load_512(b + 72);
+    const __m512i nibbles[4] = {low_nibbles(first), high_nibbles(first), low_nibbles(other), high_nibbles(other)};
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        w[i] = _mm512_shuffle_epi8(values, nibbles[i]);
 }
 
 INLINE void prepare_iq4_xs(const struct view *x, struct activations *to)

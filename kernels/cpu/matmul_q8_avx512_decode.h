@@ -44,23 +44,12 @@ INLINE __m512i read_once(const __m512i *p, int n)
     return v;
 }
 
-// For each quarter of the four registers (16 elements), -offset times the sum of each four activations: with it in the
-// accumulator, vpdpbusd of unsigned weights w + offset gives the sum of w * q.
+// -offset times the sum of each four activations: with it in the accumulator, vpdpbusd of unsigned weights w + offset gives the
+// sum of w * q.
 INLINE __m512i offset_start(__m512i q, int offset)
 {
     __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)offset), q);
     return _mm512_sub_epi32(_mm512_setzero_si512(), sums);
-}
-
-// Bytes whose sub-blocks come in nibbles: a register holds 32 bytes of sub-blocks 0 (low) and 1 (high), then 32 of 2
-// and 3.
-struct nibbles {
-    __m512i low, high;
-};
-
-INLINE struct nibbles split_nibbles(__m512i bytes)
-{
-    return (struct nibbles){low_nibbles(bytes), high_nibbles(bytes)};
 }
 
 INLINE struct view view_of(const struct matmul_args *a, int column, int64_t block)
@@ -292,8 +281,10 @@ INLINE void decode_in_place(const struct matmul_args *a, const struct kind *k, c
 
 // ---- one column of Q8_0 that is read by streams, matmul_q8_avx512_one_q8_0.c
 
-// Of up to so many blocks of 256.
-enum { ONE_Q8_0_MOST = SCRATCH_BYTES / 8 };
+enum {
+    BYTES_Q8_0 = 34,                   // of a block
+    ONE_Q8_0_MOST = SCRATCH_BYTES / 8, // blocks of 256 of a row
+};
 matmul_fn ISA_FN(matmul_q8_one_q8_0);
 
 // ---- the functions, a case for each number of columns

@@ -40,7 +40,7 @@ INLINE void dot_pairs(__m512i w[2][4], const struct activations *x, int from, in
     sum[0] = sum[1] = start;
     UNROLL
     for (int i = 0; i < words; i++) {
-        const __m512i q = read_once(&x->q[from + i], 2);
+        const __m512i q = read_once(&x->q[from + i], 2); // for both pairs
         UNROLL
         for (int r = 0; r < 2; r++)
             sum[r] = _mm512_dpbusd_epi32(sum[r], w[r][i], q);
@@ -197,8 +197,6 @@ INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts,
 }
 
 // ---- Q8_0
-
-enum { BYTES_Q8_0 = 34 };
 
 // Registers 2p and 2p + 1 are of blocks 2p and 2p + 1: a quarter has 8 of their elements, twice, and the next 8.
 INLINE void prepare_q8_0(const int8_t *q, struct activations *to)

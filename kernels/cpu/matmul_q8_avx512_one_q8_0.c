@@ -126,12 +126,12 @@ INLINE void walk_add(const struct matmul_args *a, struct walk *k, __m512 sum)
 
 // ---- spans
 
-enum { BLOCK_Q8_0 = 34, SPAN_Q8_0 = 8 * BLOCK_Q8_0 };
+enum { SPAN_Q8_0 = 8 * BYTES_Q8_0 };
 
 // Rows of whole spans that follow each other without a gap: all of a stream is evenly spaced.
 INLINE bool is_even_q8_0(const struct matmul_args *a)
 {
-    return a->k % 256 == 0 && a->w_stride == (size_t)(a->k / 32 * BLOCK_Q8_0);
+    return a->k % 256 == 0 && a->w_stride == (size_t)(a->k / 32 * BYTES_Q8_0);
 }
 
 // A span of other rows, the same in each stream.
@@ -167,7 +167,7 @@ INLINE struct rows16 walk_uneven(const struct matmul_args *a, const struct walk 
         for (int r = STREAMS * t; r < STREAMS * (t + 1); r++)
             w.at[r] = k->stream[r % STREAMS] + p->at;
         for (int r = STREAMS * t; blocks % 2 && r < STREAMS * (t + 1); r++)
-            w.at[r] = memcpy(odd->of[r], w.at[r], (size_t)(blocks * BLOCK_Q8_0));
+            w.at[r] = memcpy(odd->of[r], w.at[r], (size_t)(blocks * BYTES_Q8_0));
     }
     return w;
 }
@@ -180,10 +180,10 @@ INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int p, __m512i 
     __m512i u[STREAMS];
     UNROLL
     for (int i = 0; i < STREAMS; i++) {
-        const uint8_t *two = at[i] + 2 * BLOCK_Q8_0 * p;
+        const uint8_t *two = at[i] + 2 * BYTES_Q8_0 * p;
         const __m512i w = _mm512_xor_si512(load_2x32(two + 2, two + 36), _mm512_set1_epi8((char)0x80));
         to->half[2 * p][lane + i] = load_half(two);
-        to->half[2 * p + 1][lane + i] = load_half(two + BLOCK_Q8_0);
+        to->half[2 * p + 1][lane + i] = load_half(two + BYTES_Q8_0);
         u[i] = _mm512_dpbusd_epi32(start, w, x);
     }
     return reduce_quarters(u);
