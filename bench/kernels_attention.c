@@ -26,12 +26,20 @@ struct heads {
     size_t page_bytes, head_bytes[2], part_offset[2]; // of a KV head in a page; of the part
     struct room pool, law_pool, q, y;
     void *scratch;
+    enum reading reading; // of the level at hand
     struct heads *large; // what is timed
 };
 
 static int dim_of(const struct heads *h, int part)
 {
     return part == KV_KEY ? h->dim_k : h->dim_v;
+}
+
+// As in kernels_matmul.c.
+static void get_ready(const struct kernels *k, void *data)
+{
+    struct heads *h = data;
+    h->reading = kernels_reading(k);
 }
 
 static void attend(const struct kernels *k, void *data)
@@ -52,7 +60,7 @@ static void attend(const struct kernels *k, void *data)
                                .v_type = h->type,
                                .exact = h->exact,
                                .scratch = h->scratch,
-                               .reading = kernels_reading(k)};
+                               .reading = h->reading};
     const int together = MAX(attention_pairs(h->dim_k, h->dim_v) / h->n_head, 1);
     for (int head = 0; head < h->n_head_kv; head++)
         for (int row = 0; row < h->n_rows; row += together) {
@@ -223,6 +231,7 @@ static void bench_shape(struct bench *b, struct heads shape)
                                         .k = h->dim_k,
                                         .n = h->n_rows,
                                         .data = h,
+                                        .ready = get_ready,
                                         .run = attend,
                                         .out = h->y,
                                         .rows = 1,

@@ -22,6 +22,8 @@ struct product {
     const void **x;
     float **at;                // where columns of y stand at an item
     void *scratch, *tiles;     // tiles: of all columns, for levels that use them
+    enum reading reading;      // of the level at hand, as the two that follow
+    bool spare_adders, in_tiles;
     struct product *large;     // what is timed
 };
 
@@ -36,9 +38,8 @@ static bool has_product(const struct kernels *k, const void *data)
 }
 
 // The columns once more, as the level wants them in tiles.
-static void put_tiles(const struct kernels *k, void *data)
+static void put_tiles(const struct kernels *k, struct product *p)
 {
-    struct product *p = data;
     if (p->f32)
         return;
     memset(p->tiles, 0, q8_tiles_bytes(p->k, p->n_x));
@@ -47,15 +48,20 @@ static void put_tiles(const struct kernels *k, void *data)
             k->put_q8_tiles(p->x[j], p->k, span, p->tiles, p->n_x, j);
 }
 
+// What a machine knows before it runs: to ask the CPU takes 50 us and more where it is a virtual one.
+static void get_ready(const struct kernels *k, void *data)
+{
+    struct product *p = data;
+    p->reading = kernels_reading(k);
+    p->spare_adders = kernels_spare_adders();
+    p->in_tiles = !p->f32 && k->in_tiles && k->in_tiles(p->type, p->k, p->n_x, p->spare_adders);
+    put_tiles(k, p);
+}
+
 // Rows of a call, about as the engine cuts them.
 static int64_t item_rows(const struct kernels *k, const struct product *p)
 {
     return p->n_x > 8 ? ITEM_ROWS : MAX(k->item_weights / p->k / 16 * 16, (int64_t)16);
-}
-
-static bool in_tiles(const struct kernels *k, const struct product *p)
-{
-    return !p->f32 && k->in_tiles && k->in_tiles(p->type, p->k, p->n_x, kernels_spare_adders());
 }
 
 static void multiply(const struct kernels *k, void *data)
@@ -66,13 +72,13 @@ static void multiply(const struct kernels *k, void *data)
                             .type = p->type,
                             .x = p->x,
                             .n_x = p->n_x,
-                            .x_tiles = in_tiles(k, p) ? p->tiles : NULL,
+                            .x_tiles = p->in_tiles ? p->tiles : NULL,
                             .n_tiled = p->n_x,
                             .y = p->at,
                             .scratch = p->scratch,
                             .next_stride = p->row_bytes,
-                            .reading = kernels_reading(k),
-                            .spare_adders = kernels_spare_adders()};
+                            .reading = p->reading,
+                            .spare_adders = p->spare_adders};
     const int64_t item = item_rows(k, p);
     for (int64_t row = 0; row < p->n_rows; row += item) {
         a.w = p->w.data + (size_t)row * p->row_bytes;
@@ -201,7 +207,7 @@ static void bench_product(struct bench *b, bool f32, enum dtype type, int64_t k,
                                         .n = n_x,
                                         .data = p,
                                         .has = has_product,
-                                        .ready = put_tiles,
+                                        .ready = get_ready,
                                         .run = multiply,
                                         .out = p->y,
                                         .rows = n_x,
