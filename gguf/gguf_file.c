@@ -75,6 +75,17 @@ int shard_read(const struct gguf_shard *shard, void *dst, size_t n, uint64_t off
     return 0;
 }
 
+// Weights come faster from pages of 2 MB, as no page of 4 KB is looked up. What is read lies in such, and a file that is mapped
+// and not in memory yet is read by these, where its file system has them, which is faster as well. A hint, no more.
+static void ask_for_large_pages(void *mem, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    madvise(mem, bytes, MADV_HUGEPAGE);
+#else
+    (void)mem, (void)bytes;
+#endif
+}
+
 // The data alone, in pages of our own; the start is as aligned as the file's alignment says, and more.
 static int read_data(struct gguf_shard *shard, struct error *err)
 {
@@ -84,18 +95,8 @@ static int read_data(struct gguf_shard *shard, struct error *err)
     if (mem == MAP_FAILED)
         return gguf_fail_memory(err, shard->map_bytes, "the tensors");
     shard->map = mem;
+    ask_for_large_pages(mem, shard->map_bytes);
     return shard_read(shard, mem, shard->map_bytes, shard->data_start, err);
-}
-
-// A file that is not in memory yet is read by pages of 2 MB then, where its file system has them, and mapped by these: weights
-// come faster from the disk, and from then on from memory as well, for no page of 4 KB is looked up. A hint, no more.
-static void ask_for_large_pages(void *mem, size_t bytes)
-{
-#ifdef MADV_HUGEPAGE
-    madvise(mem, bytes, MADV_HUGEPAGE);
-#else
-    (void)mem, (void)bytes;
-#endif
 }
 
 // From the file's first byte on, so that addresses are aligned as offsets are.
