@@ -348,16 +348,6 @@ INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d
     }
 }
 
-// gcc would keep addresses in vector registers, and take them out of these: two and three columns of
-// nibbles would be slower by a twentieth.
-INLINE void next_span(struct four *g, int bytes)
-{
-    next_block(g, bytes);
-    UNROLL
-    for (int i = 0; i < FOUR; i++)
-        __asm__("" : "+r"(g->at[i]), "+r"(g->far[i]));
-}
-
 INLINE void add_spans(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, struct four g,
                       __m128 d[COLUMNS_MAX])
 {
@@ -369,7 +359,7 @@ INLINE void add_spans(const struct matmul_args *a, const struct kind *k, const s
         STAYS_IN_MEMORY(made);
         if (b > 0)
             add_made(k, &made[(b - 1) % 2], n, d);
-        next_span(&g, k->bytes);
+        next_block(&g, k->bytes);
     }
     if (whole < part->n) {
         take_span(a, part, n, whole, &made[whole % 2]);
