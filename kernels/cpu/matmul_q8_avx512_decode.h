@@ -149,7 +149,7 @@ struct way {
 };
 
 // gcc would keep some addresses in vector registers, and others as sums in memory, each from the one before. Three columns
-// of Q5_K then run at half their speed in one of eight processes, by where in memory their code comes to lie.
+// of Q5_K then run at half their speed in a twentieth of all places that their code may have in memory.
 INLINE void next_block(struct four *g, int bytes)
 {
     UNROLL
