@@ -4,6 +4,7 @@
 // passes, too, by which a thread sleeps that waits for long. Allocations and waits are counted by the linker's --wrap.
 #include "engine/sampler.h"
 #include "engine/session.h"
+#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pool.h"
 #include "tests/sanitized.h"
 #include "tests/tiny_graph.h"
@@ -27,6 +28,7 @@ enum { PROMPT = 20, TOKENS = 3 * KV_PAGE, SEEN_MAX = 16 };  // TOKENS: over the 
 // What a child leaves for its parent.
 struct counts {
     atomic_int allocations, waits, calls;
+    atomic_int asked; // how often the CPU was asked what it is, from the machine's opening on
     int seen[SEEN_MAX];  // the first calls, by number
     bool filtered, done;
 };
@@ -41,12 +43,16 @@ void *__real_realloc(void *p, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
 void __real_free(void *p);
 void __real_pool_wait_for(struct pool *p, uint32_t n);
+enum reading __real_kernels_reading(const struct kernels *k);
+bool __real_kernels_spare_adders(void);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 void __wrap_free(void *p);
 void __wrap_pool_wait_for(struct pool *p, uint32_t n);
+enum reading __wrap_kernels_reading(const struct kernels *k);
+bool __wrap_kernels_spare_adders(void);
 
 static void count_allocation(void)
 {
@@ -90,6 +96,18 @@ void __wrap_pool_wait_for(struct pool *p, uint32_t n)
     if (atomic_load(&counting))
         atomic_fetch_add(&counts->waits, 1);
     __real_pool_wait_for(p, n);
+}
+
+enum reading __wrap_kernels_reading(const struct kernels *k)
+{
+    atomic_fetch_add(&counts->asked, 1);
+    return __real_kernels_reading(k);
+}
+
+bool __wrap_kernels_spare_adders(void)
+{
+    atomic_fetch_add(&counts->asked, 1);
+    return __real_kernels_spare_adders();
 }
 
 static void see_call(int signal, siginfo_t *info, void *context)
@@ -196,6 +214,16 @@ static void expect_free(int n_threads, int n_rows, enum dtype type)
 }
 
 // ---- the tests
+
+// A virtual machine's host answers, which takes tens of microseconds: asked for each product and number of rows, a start would
+// take half a second.
+Test(token_cost, the_cpu_is_asked_when_the_machine_opens)
+{
+    struct generation g = {.n_layer = 2, .n_threads = 1, .n_rows = 1, .type = DT_Q8_0};
+    count(&g);
+    cr_expect_leq(atomic_load(&counts->asked), 2, "%d times", atomic_load(&counts->asked));
+    munmap(counts, sizeof(*counts));
+}
 
 Test(token_cost, no_allocation_and_no_system_call_on_one_thread)
 {

@@ -10,6 +10,8 @@ struct cpu_machine {
     struct machine machine;
     struct machine_options options;
     const struct kernels *kernels;
+    enum reading reading; // with them, on this CPU
+    bool spare_adders;    // of this CPU
     struct thread_choice threads;
     struct pool *pool;
 };
@@ -36,8 +38,8 @@ static bool takes_q8(const void *ctx, enum dtype type)
 
 static size_t tiles_bytes(const void *ctx, enum dtype type, int64_t k, int n)
 {
-    const struct kernels *kernels = ((const struct cpu_machine *)ctx)->kernels;
-    return kernels->in_tiles && kernels->in_tiles(type, k, n, kernels_spare_adders()) ? q8_tiles_bytes(k, n) : 0;
+    const struct cpu_machine *m = ctx;
+    return m->kernels->in_tiles && m->kernels->in_tiles(type, k, n, m->spare_adders) ? q8_tiles_bytes(k, n) : 0;
 }
 
 static void cpu_plan_free(struct machine *m, struct plan *p)
@@ -129,8 +131,8 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
         return fail(err, E_MEMORY, "no memory for a plan");
     p->graph = g;
     p->kernels = cpu->kernels;
-    p->reading = kernels_reading(cpu->kernels);
-    p->spare_adders = kernels_spare_adders();
+    p->reading = cpu->reading;
+    p->spare_adders = cpu->spare_adders;
     p->exact = cpu->options.exact;
     p->options = *o;
     p->blas = cpu->options.blas;
@@ -229,6 +231,8 @@ int machine_open_cpu(struct machine **out, const struct machine_options *o, stru
     cpu->kernels = o->isa ? kernels_find(o->isa, err) : kernels_best();
     if (!cpu->kernels)
         goto failed;
+    cpu->reading = kernels_reading(cpu->kernels);
+    cpu->spare_adders = kernels_spare_adders();
     if (o->blas && blas_open(err))
         goto failed;
     threads_choose("", o->n_threads, &cpu->threads);
