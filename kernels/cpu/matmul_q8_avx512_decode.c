@@ -476,9 +476,10 @@ INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d
 
 // ---- all blocks of four rows
 
-INLINE void prepare_block(const struct kind *k, const struct view *x, void *to)
+INLINE void prepare_block(const struct matmul_args *a, const struct kind *k, int column, int64_t block, void *to)
 {
-    k->prepare(x, to);
+    const struct view x = view_of(a, column, block);
+    k->prepare(&x, to);
 }
 
 // Block b of the part of each column.

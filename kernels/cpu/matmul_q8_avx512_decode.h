@@ -140,7 +140,7 @@ INLINE struct four four_of(const struct sixteen *s, int t, size_t at)
 struct way {
     int bytes;    // of a block of 256, or of eight blocks of 32
     int prepared; // of such a block of a column
-    void (*prepare)(const struct kind *k, const struct view *x, void *to);
+    void (*prepare)(const struct matmul_args *a, const struct kind *k, int column, int64_t block, void *to);
     // All blocks of the part, of four rows; or one block, of sixteen.
     void (*add_blocks)(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, struct four g,
                        __m128 d[COLUMNS_MAX]);
@@ -170,10 +170,8 @@ INLINE struct part part_of(const struct matmul_args *a, const struct kind *k, co
     const struct part part = {from, MIN(q8_blocks(a->k) - from, room), a->scratch};
     char *to = a->scratch;
     for (int j = 0; j < n; j++)
-        for (int64_t b = 0; b < part.n; b++, to += way->prepared) {
-            const struct view x = view_of(a, j, from + b);
-            way->prepare(k, &x, to);
-        }
+        for (int64_t b = 0; b < part.n; b++, to += way->prepared)
+            way->prepare(a, k, j, from + b, to);
     return part;
 }
 
@@ -209,36 +207,47 @@ INLINE void rows_of_streams(int64_t rows, int64_t r, int64_t row[FOUR])
         row[i] = i * apart + r < rows ? i * apart + r : r; // one that has no row any more does the first one's once more
 }
 
-// What row r of the streams asks for, and its end for the start of the caller's next rows; where these are not known, what is in
-// the cache.
-INLINE void ask_in_streams(const struct matmul_args *a, int rows, int r, const int64_t row[FOUR], const uint8_t *far[FOUR])
+INLINE int rows_of_stream(const struct matmul_args *a)
 {
-    const int64_t to = r + (AHEAD_STREAM + (int64_t)a->w_stride - 1) / (int64_t)a->w_stride - rows;
-    const bool last = to >= 0 && a->next;
-    const uint8_t *from = last ? a->next : a->w;
-    const size_t stride = last ? a->next_stride : a->w_stride;
+    return (a->n_rows + FOUR - 1) / FOUR;
+}
+
+// What the last rows of the streams ask for, `to` rows behind their end: the start of the caller's next rows; where these are not
+// known, what is in the cache.
+INLINE void ask_for_next(const struct matmul_args *a, int64_t to, const int64_t row[FOUR], const uint8_t *far[FOUR])
+{
+    const uint8_t *from = a->next ? a->next : a->w;
+    const size_t stride = a->next ? a->next_stride : a->w_stride;
     int64_t other[FOUR];
-    rows_of_streams(a->next_rows, last ? to : 0, other);
+    rows_of_streams(a->next_rows, a->next ? to : 0, other);
     UNROLL
     for (int i = 0; i < FOUR; i++)
-        far[i] = from + (size_t)(last ? other[i] : row[i]) * stride + (to < 0 ? AHEAD_STREAM : 0);
+        far[i] = from + (size_t)(a->next ? other[i] : row[i]) * stride;
+}
+
+// Row r of each stream, from the beginning of the part.
+INLINE struct four four_of_streams(const struct matmul_args *a, const struct part *part, int bytes, int r, int64_t row[FOUR])
+{
+    const int64_t ahead = (AHEAD_STREAM + (int64_t)a->w_stride - 1) / (int64_t)a->w_stride, to = r + ahead - rows_of_stream(a);
+    struct four g = {.near = NEAR_BLOCKS * bytes};
+    rows_of_streams(a->n_rows, r, row);
+    if (to >= 0)
+        ask_for_next(a, to, row, g.far);
+    UNROLL
+    for (int i = 0; i < FOUR; i++) {
+        g.at[i] = (const uint8_t *)a->w + (size_t)row[i] * a->w_stride + part->from * bytes;
+        g.far[i] = to < 0 ? g.at[i] + AHEAD_STREAM : g.far[i] + part->from * bytes;
+    }
+    return g;
 }
 
 INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, const struct way *way, const struct part *part,
                            int n)
 {
-    const int rows = (a->n_rows + FOUR - 1) / FOUR;
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows_of_stream(a); r++) {
         int64_t row[FOUR];
-        struct four g = {.near = NEAR_BLOCKS * way->bytes};
         __m128 d[COLUMNS_MAX];
-        rows_of_streams(a->n_rows, r, row);
-        ask_in_streams(a, rows, r, row, g.far);
-        UNROLL
-        for (int i = 0; i < FOUR; i++) {
-            g.at[i] = (const uint8_t *)a->w + (size_t)row[i] * a->w_stride + part->from * way->bytes;
-            g.far[i] += part->from * way->bytes;
-        }
+        const struct four g = four_of_streams(a, part, way->bytes, r, row);
         load_rows(a, part, row, n, d);
         way->add_blocks(a, k, part, n, g, d);
         store_rows(a, row, n, d);

@@ -148,28 +148,28 @@ INLINE __m512i load_pair(const struct shape *s, const uint8_t *const blocks[2], 
     return heads;
 }
 
-// Scales and minima of four blocks out of two pairs of heads.
-INLINE void store_heads(const struct shape *s, const __m512i heads[2], __m128 d[PART], __m128 m[PART])
+// Scales and minima of four blocks out of two pairs of heads; of the first `again` zeros.
+INLINE void store_heads(const struct shape *s, const __m512i heads[2], int again, __m128 d[PART], __m128 m[PART])
 {
+    const __mmask16 of = (__mmask16)(0xffff << 4 * again);
     if (s->fifth >= 0) {
         const __m512i words = _mm512_unpacklo_epi64(heads[0], heads[1]);
-        store_floats(d, low_halves(words));
+        store_floats(d, _mm512_maskz_mov_ps(of, low_halves(words)));
         if (s->m >= 0)
-            store_floats(m, high_halves(words));
+            store_floats(m, _mm512_maskz_mov_ps(of, high_halves(words)));
         return;
     }
     const __m512i halves = _mm512_mask_blend_epi32(0xaaaa, heads[0], heads[1]);
     const __m256i first = _mm512_castsi512_si256(halves);
-    if (s->power_of_two)
-        store_floats(d, powers_of(_mm512_and_si512(_mm512_cvtepu16_epi32(first), _mm512_set1_epi32(0xff))));
-    else
-        store_floats(d, _mm512_cvtph_ps(first));
+    const __m512 scales = s->power_of_two ? powers_of(_mm512_and_si512(_mm512_cvtepu16_epi32(first), _mm512_set1_epi32(0xff)))
+                                          : _mm512_cvtph_ps(first);
+    store_floats(d, _mm512_maskz_mov_ps(of, scales));
     if (s->m >= 0)
-        store_floats(m, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)));
+        store_floats(m, _mm512_maskz_mov_ps(of, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1))));
 }
 
-// The first `parts` of a span, known to the compiler.
-INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts, int n, struct made *t)
+// The first `parts` of a span, known to the compiler, of which the first blocks are there `again`.
+INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts, int again, int n, struct made *t)
 {
     const int bytes = PART * s->bytes;
     __m512i heads[PARTS][2];
@@ -193,7 +193,7 @@ INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts,
     }
     UNROLL
     for (int p = 0; p < parts; p++)
-        store_heads(s, heads[p], t->d + PART * p, t->m + PART * p);
+        store_heads(s, heads[p], p ? 0 : again, t->d + PART * p, t->m + PART * p);
 }
 
 // ---- Q8_0
@@ -226,7 +226,7 @@ INLINE __m512i add_halves(__m512i a, __m512i b)
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-INLINE void make_q8_0(const struct four *g, int parts, int n, struct made *t)
+INLINE void make_q8_0(const struct four *g, int parts, int again, int n, struct made *t)
 {
     __m512i half[COLUMNS_MAX][2];
     UNROLL
@@ -251,20 +251,48 @@ INLINE void make_q8_0(const struct four *g, int parts, int n, struct made *t)
     }
     UNROLL
     for (int b = 0; b < parts * PART; b++)
-        t->d[b] = load_four_halves(g->at, (size_t)(BYTES_Q8_0 * b));
+        t->d[b] = b < again ? _mm_setzero_ps() : load_four_halves(g->at, (size_t)(BYTES_Q8_0 * b));
 }
 
 // ---- a span of four rows
 
-INLINE void prepare_span(const struct kind *k, const struct view *x, void *to)
+INLINE bool is_whole(const struct matmul_args *a, int64_t span)
 {
-    struct activations *a = to;
+    return SPAN * (span + 1) <= a->k;
+}
+
+// Blocks of a row's last span, where it is no whole one.
+INLINE int blocks_left(const struct matmul_args *a)
+{
+    return (int)(a->k % SPAN / 32);
+}
+
+// What is behind a row may be no memory of ours. So its last parts end where it ends, and begin with so many blocks that were
+// multiplied already, and now are with zeros.
+INLINE int blocks_again(const struct matmul_args *a)
+{
+    return (BLOCKS - blocks_left(a)) % PART;
+}
+
+// Whether a row has none to read again.
+INLINE bool is_short(const struct matmul_args *a)
+{
+    return a->k < SPAN && blocks_again(a);
+}
+
+INLINE void prepare_span(const struct matmul_args *a, const struct kind *k, int column, int64_t span, void *to)
+{
+    const struct view x = view_of(a, column, span);
+    const int again = is_whole(a, span) ? 0 : blocks_again(a);
+    struct activations *prepared = to;
+    _Alignas(64) int8_t q[SPAN] = {0};
+    memcpy(q + 32 * again, x.q, SPAN - 32 * (size_t)again);
     if (k->s)
-        prepare_nibbles(k->s, x->q, a);
+        prepare_nibbles(k->s, q, prepared);
     else
-        prepare_q8_0(x->q, a);
+        prepare_q8_0(q, prepared);
     for (int b = 0; b < BLOCKS; b++)
-        a->sums[b] = (float)(x->sums[2 * b] + x->sums[2 * b + 1]);
+        prepared->sums[b] = b < again ? 0 : (float)(x.sums[2 * (b - again)] + x.sums[2 * (b - again) + 1]);
 }
 
 // Span b of the part of each column.
@@ -278,68 +306,42 @@ INLINE void take_span(const struct matmul_args *a, const struct part *part, int 
     }
 }
 
-INLINE void make_parts(const struct kind *k, const struct four *g, int parts, int n, struct made *t)
+INLINE void make_parts(const struct kind *k, const struct four *g, int parts, int again, int n, struct made *t)
 {
     if (k->s)
-        make_nibbles(k->s, g, parts, n, t);
+        make_nibbles(k->s, g, parts, again, n, t);
     else
-        make_q8_0(g, parts, n, t);
+        make_q8_0(g, parts, again, n, t);
 }
 
-INLINE bool is_whole(const struct matmul_args *a, int64_t span)
+INLINE struct four four_back(const struct four *g, int bytes)
 {
-    return SPAN * (span + 1) <= a->k;
-}
-
-// Zeros for blocks that are not there: they leave S as it is.
-INLINE void clear_second_part(int n, struct made *t)
-{
-    store_floats(t->d + PART, _mm512_setzero_ps());
-    store_floats(t->m + PART, _mm512_setzero_ps());
+    struct four back = *g;
     UNROLL
-    for (int j = 0; j < n; j++)
-        store_floats(t->dot[j] + PART, _mm512_setzero_ps());
+    for (int i = 0; i < FOUR; i++)
+        back.at[i] -= bytes;
+    return back;
 }
 
-// What is behind a row's last blocks may be no memory of ours.
-struct copies {
-    uint8_t of[FOUR][BLOCKS * BYTES_Q8_0];
-};
-
-INLINE struct four four_copies(const struct four *g, size_t bytes, struct copies *to)
-{
-    struct four copy = {.near = 0};
-    memset(to, 0, sizeof(*to));
-    UNROLL
-    for (int i = 0; i < FOUR; i++) {
-        copy.at[i] = memcpy(to->of[i], g->at[i], bytes);
-        copy.far[i] = g->far[i];
-    }
-    return copy;
-}
-
-// A row's last blocks, less than a span: in place where they are a whole part. This stands behind the loop over spans, as no
-// vector register survives its calls.
+// A row's last blocks, less than a span.
 INLINE void make_last(const struct matmul_args *a, const struct kind *k, const struct four *g, int n, struct made *t)
 {
-    const int blocks = (int)(a->k % SPAN / 32);
-    if (blocks == PART) {
-        make_parts(k, g, 1, n, t);
-        clear_second_part(n, t);
-        return;
-    }
-    struct copies copies;
-    const struct four copy = four_copies(g, (size_t)(blocks * (k->bytes / BLOCKS)), &copies);
-    make_parts(k, &copy, PARTS, n, t);
+    const int again = blocks_again(a), bytes = k->bytes / BLOCKS;
+    const struct four last = four_back(g, again * bytes);
+    if (blocks_left(a) > PART)
+        make_parts(k, &last, PARTS, again, n, t);
+    else
+        make_parts(k, &last, 1, again, n, t);
 }
 
-INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d[COLUMNS_MAX])
+// The first `parts` of a span.
+INLINE void add_made(const struct kind *k, const struct made *t, int parts, int n, __m128 d[COLUMNS_MAX])
 {
     UNROLL
     for (int j = 0; j < n; j++) {
         __m128 s = _mm_setzero_ps();
         UNROLL
-        for (int b = 0; b < BLOCKS; b++) {
+        for (int b = 0; b < parts * PART; b++) {
             s = _mm_fmadd_ps(t->dot[j][b], t->d[b], s);
             if (k->s && k->s->m >= 0)
                 s = _mm_fmadd_ps(_mm_set1_ps(t->x[j]->sums[b]), t->m[b], s);
@@ -348,53 +350,92 @@ INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d
     }
 }
 
+// A row's last span, or that of a part of it.
+INLINE void add_last(const struct kind *k, const struct made *t, int left, int n, __m128 d[COLUMNS_MAX])
+{
+    if (left && left <= PART)
+        add_made(k, t, 1, n, d);
+    else
+        add_made(k, t, PARTS, n, d);
+}
+
+// Blocks of the part's last span, 0 where it is whole.
+INLINE int blocks_left_of(const struct matmul_args *a, const struct part *part)
+{
+    return is_whole(a, part->from + part->n - 1) ? 0 : blocks_left(a);
+}
+
 INLINE void add_spans(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, struct four g,
                       __m128 d[COLUMNS_MAX])
 {
-    const int64_t whole = part->n - !is_whole(a, part->from + part->n - 1);
+    const int left = blocks_left_of(a, part);
+    const int64_t whole = part->n - (left > 0);
     struct made made[2];
     for (int64_t b = 0; b < whole; b++) {
         take_span(a, part, n, b, &made[b % 2]);
-        make_parts(k, &g, PARTS, n, &made[b % 2]);
+        make_parts(k, &g, PARTS, 0, n, &made[b % 2]);
         STAYS_IN_MEMORY(made);
         if (b > 0)
-            add_made(k, &made[(b - 1) % 2], n, d);
+            add_made(k, &made[(b - 1) % 2], PARTS, n, d);
         next_block(&g, k->bytes);
     }
-    if (whole < part->n) {
+    if (left) {
         take_span(a, part, n, whole, &made[whole % 2]);
         make_last(a, k, &g, n, &made[whole % 2]);
         STAYS_IN_MEMORY(made);
+        if (whole > 0)
+            add_made(k, &made[(whole - 1) % 2], PARTS, n, d);
     }
-    for (int64_t b = MAX(whole - 1, 0); b < part->n; b++)
-        add_made(k, &made[b % 2], n, d);
+    add_last(k, &made[(part->n - 1) % 2], left, n, d);
 }
 
 INLINE void add_span(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, int64_t b,
                      struct sixteen *s)
 {
-    const bool whole = is_whole(a, part->from + b);
+    const int left = b == part->n - 1 ? blocks_left_of(a, part) : 0;
     struct made made[FOURS];
     KEEP_LOOP
     for (int t = 0; t < FOURS; t++) {
         const struct four g = four_of(s, t, (size_t)((part->from + b) * k->bytes));
         take_span(a, part, n, b, &made[t]);
-        if (whole)
-            make_parts(k, &g, PARTS, n, &made[t]);
-        else
+        if (left)
             make_last(a, k, &g, n, &made[t]);
+        else
+            make_parts(k, &g, PARTS, 0, n, &made[t]);
     }
     STAYS_IN_MEMORY(made);
     KEEP_LOOP
     for (int t = 0; t < FOURS; t++)
-        add_made(k, &made[t], n, s->d[t]);
+        add_last(k, &made[t], left, n, s->d[t]);
+}
+
+// Rows too short to be read so, from copies with zeros behind, as rows of a whole span.
+static void decode_short(const struct matmul_args *a, int span)
+{
+    enum { COPIES = 64 };
+    const size_t bytes = dtype_row_bytes(a->type, a->k), all = (size_t)(COPIES * span);
+    uint8_t *copies = (uint8_t *)a->scratch + SCRATCH_BYTES - all;
+    float *y[COLUMNS_MAX];
+    struct matmul_args some = *a;
+    some.w = copies, some.w_stride = (size_t)span, some.k = SPAN, some.y = y, some.next = NULL;
+    memset(copies, 0, all);
+    for (int row = 0; row < a->n_rows; row += some.n_rows) {
+        some.n_rows = MIN(COPIES, a->n_rows - row);
+        for (int i = 0; i < some.n_rows; i++)
+            memcpy(copies + i * span, (const uint8_t *)a->w + (size_t)(row + i) * a->w_stride, bytes);
+        for (int j = 0; j < a->n_x; j++)
+            y[j] = a->y[j] + row;
+        ISA_FN(matmul_q8_decode)[a->type](&some);
+    }
 }
 
 INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
 {
     const struct kind k = {BLOCKS * (s ? s->bytes : BYTES_Q8_0), s};
     const struct way way = {k.bytes, sizeof(struct activations), prepare_span, add_spans, add_span};
-    if (n == 1 && !s && reads_streams(a->reading) && q8_blocks(a->k) <= ONE_Q8_0_MOST)
+    if (is_short(a))
+        decode_short(a, k.bytes);
+    else if (n == 1 && !s && reads_streams(a->reading) && q8_blocks(a->k) <= ONE_Q8_0_MOST)
         ISA_FN(matmul_q8_one_q8_0)(a);
     else
         decode_in_place(a, &k, &way, n);

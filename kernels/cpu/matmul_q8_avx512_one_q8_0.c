@@ -152,41 +152,40 @@ INLINE void place_step(const struct matmul_args *a, const struct walk *k, struct
     p->at = (size_t)p->row * a->w_stride;
 }
 
-// Two blocks are read at a time: what is behind an odd last one may be no memory of ours, so that it is read from a copy.
-struct odd_spans {
-    uint8_t of[GROUP][SPAN_Q8_0];
-};
-
-INLINE struct rows16 walk_uneven(const struct matmul_args *a, const struct walk *k, struct place *p, struct odd_spans *odd)
+INLINE struct rows16 walk_uneven(const struct matmul_args *a, const struct walk *k, struct place *p)
 {
     struct rows16 w;
     UNROLL
     for (int t = 0; t < QUARTERS; t++, place_step(a, k, p)) {
-        const int blocks = blocks_in_span(a, p->span);
         UNROLL
-        for (int r = STREAMS * t; r < STREAMS * (t + 1); r++)
-            w.at[r] = k->stream[r % STREAMS] + p->at;
-        for (int r = STREAMS * t; blocks % 2 && r < STREAMS * (t + 1); r++)
-            w.at[r] = memcpy(odd->of[r], w.at[r], (size_t)(blocks * BYTES_Q8_0));
+        for (int i = 0; i < STREAMS; i++)
+            w.at[STREAMS * t + i] = k->stream[i] + p->at;
     }
     return w;
 }
 
-// Blocks 2p and 2p + 1 of the spans at `at`, two a register; the first span goes to lane `lane`. Weights + 128 are unsigned: a
-// lane sums 4 * 128 * 127 in magnitude.
-INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int p, __m512i x, struct spans *to, int lane)
+// The block at `first` and the next one of the spans at `at`, two a register, as blocks 2p and 2p + 1; the first span goes to lane
+// `lane`. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
+INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int first, __m512i x, int p, struct spans *to, int lane)
 {
     const __m512i start = offset_start(x, 128);
     __m512i u[STREAMS];
     UNROLL
     for (int i = 0; i < STREAMS; i++) {
-        const uint8_t *two = at[i] + 2 * BYTES_Q8_0 * p;
+        const uint8_t *two = at[i] + BYTES_Q8_0 * first;
         const __m512i w = _mm512_xor_si512(load_2x32(two + 2, two + 36), _mm512_set1_epi8((char)0x80));
         to->half[2 * p][lane + i] = load_half(two);
         to->half[2 * p + 1][lane + i] = load_half(two + BYTES_Q8_0);
         u[i] = _mm512_dpbusd_epi32(start, w, x);
     }
     return reduce_quarters(u);
+}
+
+// What is behind a row may be no memory of ours: an odd last block is read with the one before it, which is multiplied with
+// zeros and stands in its place, and it itself one place on.
+INLINE __m512i behind_zeros(const int8_t *x)
+{
+    return _mm512_inserti64x4(_mm512_setzero_si512(), load_256(x), 1);
 }
 
 // Quarters 0 and 1 of v[t] are four sums each of one block of the spans of quarter t, 2 and 3 of another block.
@@ -214,11 +213,15 @@ INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, b
         for (int i = 0; i < STREAMS; i++)
             four[i] = w->at[STREAMS * t + i] + at;
         UNROLL
-        for (int p = 0; p < 4; p++)
-            if (2 * p < blocks)
-                v[p][t] = dots_two_blocks(four, p, load_512(q + 256 * span + 64 * p), to, STREAMS * t);
+        for (int p = 0; p < 4; p++) {
+            const int8_t *x = q + 256 * span + 64 * p;
+            if (2 * p + 1 < blocks)
+                v[p][t] = dots_two_blocks(four, 2 * p, load_512(x), p, to, STREAMS * t);
+            else if (2 * p < blocks)
+                v[p][t] = dots_two_blocks(four, 2 * p - 1, behind_zeros(x), p, to, STREAMS * t);
             else
                 v[p][t] = _mm512_setzero_si512();
+        }
     }
     UNROLL
     for (int p = 0; p < 4; p++)
@@ -234,14 +237,15 @@ INLINE __mmask16 whole_spans(const struct walk *k)
     return (__mmask16)lanes;
 }
 
-// Of the first `last` blocks of all lanes and the others of `whole`.
-INLINE __m512 scaled_q8_0(const struct spans *g, int last, __mmask16 whole)
+// The lanes of `whole` have eight blocks, the others `blocks`.
+INLINE __m512 scaled_q8_0(const struct spans *g, int blocks, __mmask16 whole)
 {
+    const int odd = blocks % 2 ? blocks - 1 : 8, end = (blocks + 1) / 2 * 2;
     __m512 sum = _mm512_setzero_ps();
     UNROLL
     for (int b = 0; b < 8; b++)
         sum = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(g->dot[b]), _mm512_cvtph_ps(load_256(g->half[b])), sum,
-                                    b < last ? 0xffff : whole);
+                                    b < end && b != odd ? 0xffff : whole);
     return sum;
 }
 
@@ -256,12 +260,11 @@ INLINE void decode_streams_q8_0(const struct matmul_args *a, bool even)
     struct walk k = walk_of(a);
     struct rows16 w = walk_spans(&k, SPAN_Q8_0, QUARTERS);
     struct place place = {0, 0, 0};
-    struct odd_spans odd;
     struct spans made[2];
     const struct spans *last = NULL;
     for (int turn = 0; walk_step(&k); turn ^= 1) {
         if (!even)
-            w = walk_uneven(a, &k, &place, &odd);
+            w = walk_uneven(a, &k, &place);
         else if (k.read.at + QUARTERS > k.all)
             w = walk_spans(&k, SPAN_Q8_0, k.all - k.read.at);
         read_group_q8_0(a, &k, even, &w, even ? (size_t)k.read.at * SPAN_Q8_0 : 0, &made[turn]);
