@@ -37,6 +37,10 @@ static const struct preset {
     // clang-format off
     {"llama-15m",      "llama",  F_LLAMA,              6,  288,   768,   6,  6,  48,  1e4f, 256,  32000,  0, 0},
     {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0},
+    {"llama-135m",     "llama",  F_QKV | F_GATED | F_ROPE,
+                                                       30, 576,   1536,  9,  3,  64,  1e5f, 8192, 49152,  0, 0},
+    {"llama-360m",     "llama",  F_QKV | F_GATED | F_ROPE,
+                                                       32, 960,   2560,  15, 5,  64,  1e5f, 8192, 49152,  0, 0},
     {"llama-160m",     "llama",  F_LLAMA,              12, 768,   3072,  12, 12, 64,  1e4f, 2048, 32000,  0, 0},
     {"llama-1b",       "llama",  F_LLAMA,              22, 2048,  5632,  32, 4,  64,  1e4f, 2048, 32000,  0, 0},
     {"llama3-1b",      "llama",  F_LLAMA,              16, 2048,  8192,  32, 8,  64,  5e5f, 8192, 128256, 0, 0},
