@@ -8,6 +8,7 @@ enum {
     COLUMNS_MANY = 128,  // two panels of the many-row kernels: each item reads all activations once
     COLUMNS_STEP = 32,
     ITEMS_PER_THREAD = 8,
+    EXPERT_ITEMS = 16,  // a thread, of all experts together
     BYTES_LEAST = 160 << 10,  // of weights; shorter items cost more than a more even end gains
 };
 
@@ -51,6 +52,17 @@ static void add_item(struct chain *c, int64_t from, int64_t to)
     c->widest = MAX(c->widest, to - from);
 }
 
+// Columns of an expert's item. There are as many items as experts, or as a row chooses: each is as wide as leaves every thread
+// some, for its own activations are gathered for it, and memory is slow to begin.
+static int64_t expert_item(const struct chain *c, const struct schedule_options *o)
+{
+    const struct tensor *n = c->nodes[0];
+    const bool few = o->kind == SCHEDULE_FEW;
+    const int64_t experts = few ? n->p.expert.n_used : n->w[0]->ne[2];
+    const int64_t columns = c->width * experts / (o->n_threads * EXPERT_ITEMS);
+    return MAX(columns, few ? (int64_t)(BYTES_LEAST / column_of(c).bytes) : COLUMNS_MANY);
+}
+
 // Columns of an item where all are alike: enough items that a thread that comes late leaves little undone.
 static int64_t even_item(const struct chain *c, const struct schedule_options *o)
 {
@@ -61,7 +73,7 @@ static int64_t even_item(const struct chain *c, const struct schedule_options *o
     int64_t want = COLUMNS_MANY, step = step_of(c);
     if (o->kind == SCHEDULE_FEW)
         want = o->item_weights / MAX(column_of(c).weights, (int64_t)1);
-    want = MIN(want, c->width / (o->n_threads * ITEMS_PER_THREAD));
+    want = c->kind == CHAIN_EXPERTS ? MIN(expert_item(c, o), c->width) : MIN(want, c->width / (o->n_threads * ITEMS_PER_THREAD));
     return MAX(want / step, (int64_t)1) * step;
 }
 

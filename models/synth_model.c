@@ -48,6 +48,8 @@ static const struct preset {
     {"llama3-8b",      "llama",  F_LLAMA,              32, 4096,  14336, 32, 8,  128, 5e5f, 8192, 128256, 0, 0},
     {"qwen2-0.5b",     "qwen2",  F_LLAMA | F_QKV_BIAS, 24, 896,   4864,  14, 2,  64,  1e6f, 8192, 151936, 0, 0},
     {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0},
+    {"qwen3-a3b-8l",   "qwen3moe", (F_LLAMA & ~(unsigned)F_GATED) | F_QK_NORM | F_EXPERTS, // 8 of its 48 layers
+                                                       8,  2048,  768,   32, 4,  128, 1e6f, 8192, 151936, 128, 8},
     {"qwen2-tiny",     "qwen2",  F_LLAMA | F_QKV_BIAS, 4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0},
     {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0},
     {"llama-moe-tiny", "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS,
@@ -356,6 +358,7 @@ static void write_keys(struct model *m, const struct synth_options *o)
     if (p->family & F_EXPERTS) {
         put_u32(m, "expert_count", p->experts);
         put_u32(m, "expert_used_count", p->experts_used);
+        put_u32(m, "expert_feed_forward_length", p->ffn);
     }
     if (p->family & F_POST_NORM) { // Gemma 2; the window is short enough for a test to pass it
         put_f32(m, "attn_logit_softcapping", 50);

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-enum { CHAINS_MAX = 3, ITEM_WEIGHTS = 1 << 20, LEAST_BYTES = 160 << 10 };
+enum { CHAINS_MAX = 3, ITEM_WEIGHTS = 1 << 20, LEAST_BYTES = 160 << 10, EXPERTS = 128, USED = 8 };
 
 // A phase of products that share its columns out.
 struct cut {
@@ -27,8 +27,11 @@ static void cut_begin(struct cut *c, enum schedule_kind kind, int n_threads)
 static void add_chain(struct cut *c, enum chain_kind kind, int64_t width, int64_t unit, enum dtype type, int64_t k)
 {
     int i = c->phase.n_chains++;
-    c->w[i] = (struct weight){.type = type, .ne[0] = k, .row_bytes = dtype_row_bytes(type, k)};
-    c->node[i] = (struct tensor){.op = !k ? OP_ADD : kind == CHAIN_EXPERTS ? OP_EXPERT_MATMUL : OP_MATMUL, .w[0] = &c->w[i]};
+    const bool experts = kind == CHAIN_EXPERTS;
+    c->w[i] = (struct weight){.type = type, .ne = {k, width, experts ? EXPERTS : 1}, .row_bytes = dtype_row_bytes(type, k)};
+    c->node[i] = (struct tensor){.op = experts ? OP_EXPERT_MATMUL : k ? OP_MATMUL : OP_ADD, .w[0] = &c->w[i]};
+    if (experts)
+        c->node[i].p.expert.n_used = USED;
     c->nodes[i] = &c->node[i];
     c->chains[i] = (struct chain){.kind = kind, .width = width, .unit = unit, .nodes = &c->nodes[i], .n_nodes = 1};
 }
@@ -104,7 +107,8 @@ Test(items, every_column_is_in_one)
             for (size_t u = 0; u < COUNT(units); u++)
                 for (size_t r = 0; r < COUNT(lengths) && widths[w] % units[u] == 0; r++) {
                     expect_columns((enum schedule_kind)kind, CHAIN_COLUMNS, widths[w], units[u], lengths[r]);
-                    expect_columns((enum schedule_kind)kind, CHAIN_EXPERTS, widths[w], units[u], lengths[r]);
+                    if (lengths[r])
+                        expect_columns((enum schedule_kind)kind, CHAIN_EXPERTS, widths[w], units[u], lengths[r]);
                     expect_columns((enum schedule_kind)kind, CHAIN_ATTEND, widths[w], units[u], lengths[r]);
                 }
 }
@@ -158,6 +162,24 @@ Test(items, threads_read_alike)
                           threads[t]);
             arena_free(&c.arena);
         }
+}
+
+// An expert is cut for the threads that the chosen ones, or all of them, leave without work, and no further.
+Test(items, experts_are_cut_as_threads_need)
+{
+    static const struct {
+        enum schedule_kind kind;
+        int n_threads, columns;
+    } cases[] = {{SCHEDULE_FEW, 1, 384},  {SCHEDULE_FEW, 2, 192},   {SCHEDULE_FEW, 16, 128}, // of 1152 bytes
+                 {SCHEDULE_MANY, 2, 768}, {SCHEDULE_MANY, 16, 384}, {SCHEDULE_MANY, 64, 128}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct cut c;
+        cut_begin(&c, cases[i].kind, cases[i].n_threads);
+        add_chain(&c, CHAIN_EXPERTS, 768, 1, DT_Q4_K, 2048);
+        cut_now(&c);
+        cr_expect_eq(c.chains[0].widest, cases[i].columns, "%d threads: %lld", cases[i].n_threads, (long long)c.chains[0].widest);
+        arena_free(&c.arena);
+    }
 }
 
 // Keys that an earlier phase has made are stored by rows: such a chain has no width, and must run all the same.

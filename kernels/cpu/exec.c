@@ -35,8 +35,8 @@ struct coming {
 };
 static const struct coming none = {NULL, 0, 0};
 
-// What a thread is at: rows row0 .. row1-1, columns col0 .. col1-1 (of expert `expert`), in an item whose rows begin at
-// `first`.
+// What a thread is at: rows row0 .. row1-1, columns col0 .. col1-1 (of the expert of a choice), in an item whose rows begin
+// at `first`.
 struct item {
     const struct run *run;
     uint8_t *local;
@@ -44,13 +44,18 @@ struct item {
     int first;
     int row0, row1;
     int64_t col0, col1;
-    int expert;
+    int choice;
     struct coming next;  // after the node that runs
 };
 
 size_t exec_counter_bytes(int n_phases)
 {
     return (size_t)n_phases * sizeof(struct counter);
+}
+
+static uint8_t *local_of(const struct run *r, int thread)
+{
+    return r->plan->local + (size_t)thread * r->plan->local_stride;
 }
 
 static int rows_of(const struct run *r, enum rows rows)
@@ -346,19 +351,40 @@ static void do_matmul(const struct item *it, const struct tensor *n)
             r->k->add(rows.y[j], (const float *)n->w[1]->data + it->col0, rows.y[j], a.n_rows);
 }
 
+// The experts that a row chose.
+static const int32_t *chosen_by(const struct item *it, const struct tensor *n, int row)
+{
+    return (const int32_t *)(at(it, n->src[1], row, 0) + n->p.expert.n_used);
+}
+
+// The expert of a choice; -1: a row before chose it, too, and it was multiplied with that row's.
+static int expert_of(const struct item *it, const struct tensor *n, int choice)
+{
+    const int used = n->p.expert.n_used, row = choice / used;
+    if ((int64_t)rows_of(it->run, n->rows) * used >= n->w[0]->ne[2])
+        return choice;
+    const int32_t expert = chosen_by(it, n, row)[choice % used];
+    for (int before = 0; before < row; before++) {
+        const int32_t *ids = chosen_by(it, n, before);
+        for (int j = 0; j < used; j++)
+            if (ids[j] == expert)
+                return -1;
+    }
+    return expert;
+}
+
 // Columns of one expert, for the rows that chose it; a row chooses an expert once at the most.
 static void do_expert_matmul(const struct item *it, const struct tensor *n)
 {
-    const struct tensor *route = n->src[1];
     bool q8 = n->src[0]->op == OP_QUANTIZE;
-    int used = n->p.expert.n_used;
+    int used = n->p.expert.n_used, expert = expert_of(it, n, it->choice);
     int64_t k = n->w[0]->ne[0];
     size_t x_bytes = n->p.expert.shared ? 0 : q8 ? q8_row_bytes(k) : (size_t)k * sizeof(float);
     struct row_pointers rows = no_pointers(it);
-    for (int row = it->row0; row < it->row1; row++) {
-        const int32_t *ids = (const int32_t *)(at(it, route, row, 0) + used);
+    for (int row = it->row0; expert >= 0 && row < it->row1; row++) {
+        const int32_t *ids = chosen_by(it, n, row);
         for (int j = 0; j < used; j++) {
-            if (ids[j] != it->expert)
+            if (ids[j] != expert)
                 continue;
             rows.x[rows.n] = (const uint8_t *)row_at(it, n->src[0], row) + (size_t)j * x_bytes;
             rows.y[rows.n++] = at(it, n, row, j * n->w[0]->ne[1] + it->col0);
@@ -366,10 +392,10 @@ static void do_expert_matmul(const struct item *it, const struct tensor *n)
     }
     if (!rows.n)
         return;
-    struct matmul_args a = matmul_of(it, n->w[0], it->expert, rows);
+    struct matmul_args a = matmul_of(it, n->w[0], expert, rows);
     multiply(it->run, &a, q8);
     for (int j = 0; n->w[0]->scale && j < rows.n; j++)
-        it->run->k->scale(rows.y[j], n->w[0]->scale[it->expert], rows.y[j], a.n_rows);
+        it->run->k->scale(rows.y[j], n->w[0]->scale[expert], rows.y[j], a.n_rows);
 }
 
 static void do_attention(const struct item *it, const struct tensor *n)
@@ -428,7 +454,7 @@ static struct item item_at(const struct run *r, uint8_t *local, const struct cha
 {
     struct share s = share_at(c, g, i);
     return (struct item){.run = r, .local = local, .first = s.row0, .row0 = s.row0, .row1 = s.row1, .col0 = s.col0,
-                         .col1 = s.col1, .expert = s.expert};
+                         .col1 = s.col1, .choice = s.choice};
 }
 
 // The first weights of nodes from `from` on, for some columns; `otherwise` where they have none.
@@ -440,9 +466,21 @@ static struct coming first_weights(const struct chain *c, int from, int64_t col0
     return otherwise;
 }
 
-static struct coming first_weights_of(const struct chain *c, const struct grid *g, int64_t i)
+// Of the expert of a choice, where the choice is made by the end of a phase.
+static struct coming expert_weights(const struct run *r, int thread, int phase, const struct tensor *n, const struct share *s)
+{
+    const struct item it = {.run = r, .local = local_of(r, thread)};
+    const struct weight *w = n->w[0];
+    const int expert = value_of(r, n->src[1])->phase > phase ? -1 : expert_of(&it, n, s->choice);
+    return expert < 0 ? none : (struct coming){weight_row(w, expert * w->ne[1] + s->col0), w->row_bytes, s->col1 - s->col0};
+}
+
+static struct coming first_weights_of(const struct run *r, int thread, int phase, const struct chain *c, const struct grid *g,
+                                      int64_t i)
 {
     struct share s = share_at(c, g, i);
+    if (c->kind == CHAIN_EXPERTS)
+        return expert_weights(r, thread, phase, c->nodes[0], &s);
     return c->kind == CHAIN_COLUMNS ? first_weights(c, 0, s.col0, s.col1, none) : none;
 }
 
@@ -455,10 +493,10 @@ static struct coming coming_after(const struct run *r, int thread, int phase, in
         for (int c = 0; c < r->schedule->phases[ph].n_chains; c++) {
             const struct chain *chain = &r->schedule->phases[ph].chains[c];
             const struct grid *g = &r->sharing->grids[ph][c];
-            if (ph > phase && chain->kind != CHAIN_COLUMNS)  // attention: what follows it can be fetched by now
-                continue;
+            if (ph > phase && chain->kind != CHAIN_COLUMNS && chain->kind != CHAIN_EXPERTS)
+                continue;  // attention: what follows it can be fetched by now
             if (i < g->items)
-                return first_weights_of(chain, g, i);
+                return first_weights_of(r, thread, phase, chain, g, i);
             i -= g->items;
         }
     return none;
@@ -505,7 +543,7 @@ static void run_chain(struct item *it, const struct chain *chain, struct coming 
 {
     bool whole_rows = chain->kind == CHAIN_ROWS;
     for (int i = 0; i < chain->n_whole; i++) {
-        it->next = chain->kind == CHAIN_COLUMNS ? first_weights(chain, i + 1, it->col0, it->col1, after) : none;
+        it->next = first_weights(chain, i + 1, it->col0, it->col1, after);
         run_nodes(it, &chain->nodes[i], 1, whole_rows);
     }
     if (chain->n_whole == chain->n_nodes)
@@ -638,7 +676,7 @@ static void run_thread(void *ctx, int thread)
 {
     struct run *r = ctx;
     const struct schedule *s = r->schedule;
-    uint8_t *local = r->plan->local + (size_t)thread * r->plan->local_stride;
+    uint8_t *local = local_of(r, thread);
     int needed = 0, all_at = 0;  // phases that must be whole; the one that all threads have come to
     for (int i = 0; i < s->n_phases; i++) {
         int64_t n_items = r->sharing->items[i];

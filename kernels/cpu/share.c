@@ -47,7 +47,7 @@ static int64_t count_items(const struct chain *c, const struct grid *g)
     if (!g->rows)
         return 0;
     if (c->kind == CHAIN_EXPERTS)
-        return g->columns * c->nodes[0]->w[0]->ne[2];
+        return g->columns * MIN(c->nodes[0]->w[0]->ne[2], (int64_t)g->rows * c->nodes[0]->p.expert.n_used);
     return c->kind == CHAIN_COLUMNS ? g->whole + (g->columns - g->whole) * g->pieces
                                     : (g->rows + g->tile - 1) / g->tile * g->columns;
 }
@@ -97,7 +97,7 @@ struct share share_at(const struct chain *c, const struct grid *g, int64_t item)
     struct share s = {.row1 = g->rows};
     int64_t column = item % g->columns;
     if (c->kind == CHAIN_EXPERTS) {
-        s.expert = (int)(item / g->columns);
+        s.choice = (int)(item / g->columns);
     } else if (c->kind == CHAIN_COLUMNS && item >= g->whole) {
         column = g->whole + (item - g->whole) / g->pieces;
         int piece = (int)((item - g->whole) % g->pieces);

@@ -22,11 +22,12 @@ struct sharing {
     int64_t *items;       // [phases]: of all chains of the phase
 };
 
-// Rows row0 .. row1-1 and columns col0 .. col1-1 of an item, of an expert where the chain has experts.
+// Rows row0 .. row1-1 and columns col0 .. col1-1 of an item. Where the chain has experts, of which one: where the rows choose
+// fewer than there are, it is the one that row choice / n_used chose at place choice % n_used.
 struct share {
     int row0, row1;
     int64_t col0, col1;
-    int expert;
+    int choice;
 };
 
 // Room for a schedule's. E_MEMORY.
