@@ -50,6 +50,12 @@ static const struct preset {
     {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0},
     {"qwen3-a3b-8l",   "qwen3moe", (F_LLAMA & ~(unsigned)F_GATED) | F_QK_NORM | F_EXPERTS, // 8 of its 48 layers
                                                        8,  2048,  768,   32, 4,  128, 1e6f, 8192, 151936, 128, 8},
+    {"gemma2-2b",      "gemma2", F_QKV | F_GATED | F_POST_NORM | F_ROPE,
+                                                       26, 2304,  9216,  8,  4,  256, 1e4f, 8192, 256000, 0, 0},
+    {"phi3-mini",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
+                                                       32, 3072,  8192,  32, 32, 96,  1e4f, 4096, 32064,  0, 0},
+    {"gpt2-124m",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
+                                                       12, 768,   3072,  12, 12, 64,  0,    1024, 50257,  0, 0},
     {"qwen2-tiny",     "qwen2",  F_LLAMA | F_QKV_BIAS, 4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0},
     {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0},
     {"llama-moe-tiny", "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS,
