@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 // The file is written in pieces of this size from multiples of it on: what a system keeps of it in memory lies in pages as
-// large then, where it has such, and weights are read through fewer tables (measured, bench/results/cpu.md).
+// large then, where it has such, and weights are read through fewer tables (measured, bench/results/cpu_zen4.md).
 enum { BUFFER = 2 << 20 };
 
 struct entry {
