@@ -70,10 +70,12 @@ static int64_t even_item(const struct chain *c, const struct schedule_options *o
         return MAX(c->width, (int64_t)1);
     if (c->kind == CHAIN_ATTEND)
         return c->unit;
-    int64_t want = COLUMNS_MANY, step = step_of(c);
-    if (o->kind == SCHEDULE_FEW)
+    int64_t want = COLUMNS_MANY, most = c->width / (o->n_threads * ITEMS_PER_THREAD), step = step_of(c);
+    if (c->kind == CHAIN_EXPERTS)
+        want = expert_item(c, o), most = c->width;
+    else if (o->kind == SCHEDULE_FEW)
         want = o->item_weights / MAX(column_of(c).weights, (int64_t)1);
-    want = c->kind == CHAIN_EXPERTS ? MIN(expert_item(c, o), c->width) : MIN(want, c->width / (o->n_threads * ITEMS_PER_THREAD));
+    want = MIN(want, most);
     return MAX(want / step, (int64_t)1) * step;
 }
 

@@ -420,12 +420,12 @@ static int64_t length_of(enum dtype type, int i)
     return block == 256 ? 256 * blocks_of_256[i] : block * blocks_of_32[i];
 }
 
-// Which of its bits a number that is none has, is nobody's business.
-static void make_nan_plain(float *y, int64_t n)
+// NaNs differ in bits that mean nothing.
+static void make_nans_alike(float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         if (isnan(y[i]))
-            y[i] = 0;
+            y[i] = NAN;
 }
 
 static void check_levels(const struct call *c)
@@ -433,7 +433,7 @@ static void check_levels(const struct call *c)
     int64_t n = (int64_t)c->n_rows * c->n_x;
     float *want = floats_new(n), *got = floats_new(n);
     run(scalar_level(), c, 0, c->n_x, want);
-    make_nan_plain(want, n);
+    make_nans_alike(want, n);
     EACH_LEVEL(k)
     {
         if (k == scalar_level() || !k->matmul_q8[c->type])
@@ -442,7 +442,7 @@ static void check_levels(const struct call *c)
         snprintf(what, sizeof what, "%s %s, k %lld, %d rows, %d columns", k->name, dtype_info[c->type].name,
                  (long long)c->k, c->n_rows, c->n_x);
         run(k, c, 0, c->n_x, got);
-        make_nan_plain(got, n);
+        make_nans_alike(got, n);
         expect_same_bits(got, want, n, what);
     }
     free(want);

@@ -58,3 +58,17 @@ Test(share, experts_have_no_more_items_than_rows_choose)
     }
     arena_free(&s.arena);
 }
+
+// What several rows chose is multiplied once for all of them: two items of one expert would write to the same places.
+Test(share, an_expert_that_several_rows_chose_has_one_item)
+{
+    enum { N = 6, CHOSEN = 2, STRIDE = 5 };
+    static const int32_t ids[][STRIDE] = {{4, 1}, {1, 0}};
+    static const int want[] = {4, 1, -1, 0};
+    const struct weight w = {.ne = {256, 256, N}};
+    const struct tensor n = {.op = OP_EXPERT_MATMUL, .w[0] = &w, .p.expert.n_used = CHOSEN};
+    for (int choice = 0; choice < 2 * CHOSEN; choice++)
+        cr_expect_eq(share_expert(&n, 2, ids[0], STRIDE, choice), want[choice], "choice %d", choice);
+    for (int choice = 0; choice < N; choice++) // three rows may choose all
+        cr_expect_eq(share_expert(&n, 3, ids[0], STRIDE, choice), choice);
+}

@@ -357,20 +357,10 @@ static const int32_t *chosen_by(const struct item *it, const struct tensor *n, i
     return (const int32_t *)(at(it, n->src[1], row, 0) + n->p.expert.n_used);
 }
 
-// The expert of a choice; -1: a row before chose it, too, and it was multiplied with that row's.
 static int expert_of(const struct item *it, const struct tensor *n, int choice)
 {
-    const int used = n->p.expert.n_used, row = choice / used;
-    if ((int64_t)rows_of(it->run, n->rows) * used >= n->w[0]->ne[2])
-        return choice;
-    const int32_t expert = chosen_by(it, n, row)[choice % used];
-    for (int before = 0; before < row; before++) {
-        const int32_t *ids = chosen_by(it, n, before);
-        for (int j = 0; j < used; j++)
-            if (ids[j] == expert)
-                return -1;
-    }
-    return expert;
+    const size_t stride = value_of(it->run, n->src[1])->row_bytes / sizeof(int32_t);
+    return share_expert(n, rows_of(it->run, n->rows), chosen_by(it, n, 0), stride, choice);
 }
 
 // Columns of one expert, for the rows that chose it; a row chooses an expert once at the most.
@@ -378,10 +368,12 @@ static void do_expert_matmul(const struct item *it, const struct tensor *n)
 {
     bool q8 = n->src[0]->op == OP_QUANTIZE;
     int used = n->p.expert.n_used, expert = expert_of(it, n, it->choice);
+    if (expert < 0)
+        return;
     int64_t k = n->w[0]->ne[0];
     size_t x_bytes = n->p.expert.shared ? 0 : q8 ? q8_row_bytes(k) : (size_t)k * sizeof(float);
     struct row_pointers rows = no_pointers(it);
-    for (int row = it->row0; expert >= 0 && row < it->row1; row++) {
+    for (int row = it->row0; row < it->row1; row++) {
         const int32_t *ids = chosen_by(it, n, row);
         for (int j = 0; j < used; j++) {
             if (ids[j] != expert)

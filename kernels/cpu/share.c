@@ -42,12 +42,18 @@ static void share_rest(const struct chain *c, int n_threads, struct grid *g)
     g->pieces = g->piece ? g->rows / g->piece : 0;
 }
 
+// Experts that the rows of a step may choose.
+static int64_t choices(const struct tensor *n, int rows)
+{
+    return MIN(n->w[0]->ne[2], (int64_t)rows * n->p.expert.n_used);
+}
+
 static int64_t count_items(const struct chain *c, const struct grid *g)
 {
     if (!g->rows)
         return 0;
     if (c->kind == CHAIN_EXPERTS)
-        return g->columns * MIN(c->nodes[0]->w[0]->ne[2], (int64_t)g->rows * c->nodes[0]->p.expert.n_used);
+        return g->columns * choices(c->nodes[0], g->rows);
     return c->kind == CHAIN_COLUMNS ? g->whole + (g->columns - g->whole) * g->pieces
                                     : (g->rows + g->tile - 1) / g->tile * g->columns;
 }
@@ -111,4 +117,17 @@ struct share share_at(const struct chain *c, const struct grid *g, int64_t item)
     s.col0 = c->items[column].from;
     s.col1 = c->items[column].to;
     return s;
+}
+
+int share_expert(const struct tensor *n, int rows, const int32_t *ids, size_t stride, int choice)
+{
+    const int used = n->p.expert.n_used, row = choice / used;
+    if (choices(n, rows) == n->w[0]->ne[2])
+        return choice;
+    const int32_t expert = ids[(size_t)row * stride + (size_t)(choice % used)];
+    for (int before = 0; before < row; before++)
+        for (int j = 0; j < used; j++)
+            if (ids[(size_t)before * stride + (size_t)j] == expert)
+                return -1;
+    return expert;
 }

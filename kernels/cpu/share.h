@@ -35,4 +35,8 @@ int sharing_new(struct arena *arena, const struct schedule *s, struct sharing *o
 void sharing_update(struct sharing *sharing, const struct schedule *s, const int rows[ROWS_KINDS], int n_threads);
 struct share share_at(const struct chain *c, const struct grid *g, int64_t item);
 
+// The expert of a choice, for node n in a step of so many rows, of which row r chose n_used experts at ids + r * stride.
+// -1: a row before chose it, too, and its item is that of that row's choice.
+int share_expert(const struct tensor *n, int rows, const int32_t *ids, size_t stride, int choice);
+
 #endif
