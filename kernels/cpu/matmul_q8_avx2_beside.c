@@ -24,24 +24,28 @@ INLINE __m256i add_pairs(__m256i v)
     return _mm256_madd_epi16(v, _mm256_set1_epi16(1));
 }
 
-// Of each row four sums of eight products, rows i and 4 + i in the halves of t[i]: lane r becomes the sum of row r. Weights are
-// at most `most`: where sums fit 16 bits those of two registers share one.
-INLINE __m256i join(const __m256i t[4], int most)
+// Two words of a, then two of b, of each half; by numbers as vshufps has them.
+#define WORDS(a, b, picks) _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), picks))
+enum { CROSSWISE = 0x4e, EVEN = 0x88, ODD = 0xdd };
+
+// Sums of row i and of row 4 + i in the halves of t[i]: lane r becomes the sum of row r. Of each row four sums of 32 bits.
+INLINE __m256i join_32(const __m256i t[4])
 {
-    const bool eight = most * 127 * 8 <= INT16_MAX, sixteen = most * 127 * 16 <= INT16_MAX;
-    __m256i a, b;
-    if (eight) {
-        a = add_pairs(_mm256_packs_epi32(t[0], t[1]));
-        b = add_pairs(_mm256_packs_epi32(t[2], t[3]));
-        if (sixteen)
-            return add_pairs(_mm256_packs_epi32(a, b));
-        const __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
-        return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
-                                _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)));
-    }
-    a = _mm256_add_epi32(_mm256_unpacklo_epi32(t[0], t[1]), _mm256_unpackhi_epi32(t[0], t[1]));
-    b = _mm256_add_epi32(_mm256_unpacklo_epi32(t[2], t[3]), _mm256_unpackhi_epi32(t[2], t[3]));
-    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    const __m256i a = _mm256_add_epi32(_mm256_blend_epi32(t[0], t[1], 0xcc), WORDS(t[0], t[1], CROSSWISE));
+    const __m256i b = _mm256_add_epi32(_mm256_blend_epi32(t[2], t[3], 0xcc), WORDS(t[2], t[3], CROSSWISE));
+    return _mm256_add_epi32(WORDS(a, b, EVEN), WORDS(a, b, ODD));
+}
+
+// Of each row eight sums of 16 bits, of four products each with weights of at most `most`: 16 bits hold eight products, and
+// sixteen of the smallest weights.
+INLINE __m256i join_16(const __m256i t[4], int most)
+{
+    __m256i a = _mm256_add_epi16(_mm256_blend_epi32(t[0], t[1], 0xcc), WORDS(t[0], t[1], CROSSWISE));
+    __m256i b = _mm256_add_epi16(_mm256_blend_epi32(t[2], t[3], 0xcc), WORDS(t[2], t[3], CROSSWISE));
+    if (most * 127 * 16 <= INT16_MAX)
+        return add_pairs(_mm256_add_epi16(WORDS(a, b, EVEN), WORDS(a, b, ODD)));
+    a = add_pairs(a), b = add_pairs(b);
+    return _mm256_add_epi32(WORDS(a, b, EVEN), WORDS(a, b, ODD));
 }
 
 // ---- the products of a block whose quants begin at `at`, of the types' own kinds. Of 16 bytes of nibbles the low ones are
@@ -53,10 +57,9 @@ INLINE __m256i multiply_nibbles(const struct rows8 *rows, size_t at, const int8_
     __m256i t[4];
     FOUR(i, {
         __m256i v = two_rows(rows, i, at);
-        t[i] = add_pairs(_mm256_add_epi16(_mm256_maddubs_epi16(field(v, 0, 15), low),
-                                          _mm256_maddubs_epi16(field(v, 4, 15), high)));
+        t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(field(v, 0, 15), low), _mm256_maddubs_epi16(field(v, 4, 15), high));
     });
-    return join(t, 15);
+    return join_16(t, 15);
 }
 
 // What nibbles stand for, not negative and at most `most`.
@@ -66,10 +69,10 @@ INLINE __m256i multiply_values(const struct rows8 *rows, size_t at, const int8_t
     __m256i t[4];
     FOUR(i, {
         __m256i v = two_rows(rows, i, at);
-        t[i] = add_pairs(_mm256_add_epi16(_mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 0, 15)), low),
-                                          _mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 4, 15)), high)));
+        t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 0, 15)), low),
+                                _mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 4, 15)), high));
     });
-    return join(t, most);
+    return join_16(t, most);
 }
 
 // The same of either sign, none of them -128: the column's signs move to them.
@@ -84,25 +87,26 @@ INLINE __m256i multiply_signed_values(const struct rows8 *rows, size_t at, const
         __m256i b = _mm256_sign_epi8(_mm256_shuffle_epi8(values, field(v, 4, 15)), high);
         t[i] = _mm256_add_epi32(add_pairs(_mm256_maddubs_epi16(low_size, a)), add_pairs(_mm256_maddubs_epi16(high_size, b)));
     });
-    return join(t, 128);
+    return join_32(t);
 }
 
-// A row's bytes fill a register; weights may be -128, so the signs move to the column.
-INLINE __m256i multiply_row(const struct rows8 *rows, int r, size_t at, __m256i q)
+// A row's bytes fill a register. Weights may be -128, whose negative is no byte; so where q is negative its size meets -1 - w,
+// and one more product of it is the column's own: q * w = |q| * (-1 - w) + |q|. In put_excess it is taken off.
+INLINE __m256i multiply_row(const struct rows8 *rows, int r, size_t at, __m256i sizes, __m256i negative)
 {
-    const __m256i w = load_256(rows->at[r] + at);
-    return add_pairs(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)));
+    return add_pairs(_mm256_maddubs_epi16(sizes, _mm256_xor_si256(negative, load_256(rows->at[r] + at))));
 }
 
 INLINE __m256i multiply_bytes(const struct rows8 *rows, size_t at, const int8_t *q)
 {
-    const __m256i column = load_256(q);
+    const __m256i column = load_256(q), sizes = _mm256_abs_epi8(column);
+    const __m256i negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), column);
     __m256i t[4];
     FOUR(i, {
-        __m256i a = multiply_row(rows, i, at, column), b = multiply_row(rows, 4 + i, at, column);
+        __m256i a = multiply_row(rows, i, at, sizes, negative), b = multiply_row(rows, 4 + i, at, sizes, negative);
         t[i] = _mm256_add_epi32(_mm256_blend_epi32(a, b, 0xf0), _mm256_permute2x128_si256(a, b, 0x21));
     });
-    return join(t, 128);
+    return join_32(t);
 }
 
 // Fifth bits: of elements 0-15 and of 16-31 of a row, a bit an element in the first four bytes of its half of `bits`, bit 4 of a
@@ -123,9 +127,9 @@ INLINE __m256i multiply_fives(const struct rows8 *rows, size_t at, const int8_t 
     FOUR(i, {
         __m256i v = two_rows(rows, i, at), bits = two_rows(rows, i, at - 4);
         __m256i a = either(field(v, 0, 15), fifth_bits_of(bits, 0)), b = either(field(v, 4, 15), fifth_bits_of(bits, 1));
-        t[i] = add_pairs(_mm256_add_epi16(_mm256_maddubs_epi16(a, low), _mm256_maddubs_epi16(b, high)));
+        t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(a, low), _mm256_maddubs_epi16(b, high));
     });
-    return join(t, 31);
+    return join_16(t, 31);
 }
 
 // ---- the types: sums of a block at `at`, and its factors
@@ -177,13 +181,23 @@ INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256
     return multiply_values(rows, at + 1, q, table_of(fp4_values, FORM_MXFP4 >> 16), 2 * (FORM_MXFP4 >> 16));
 }
 
-#define BESIDE_32(name, NAME, ...)                                                                                     \
-    void ISA_FN(name##_beside)(const struct place *l, __m256 out[IN_PLACE])                                            \
+// ---- groups of eight rows: their blocks from `at` of the first group's rows on
+
+// Groups of one call follow each other without leaving the loop's registers: rows of a few blocks take hardly longer than
+// entering it.
+#define BESIDE(name)                                                                                                   \
+    void ISA_FN(name##_beside)(const struct place *l, __m256 out[])                                                    \
     {                                                                                                                  \
-        struct rows8 g = *l->rows;                                                                                     \
+        const struct rows8 first = *l->rows;                                                                           \
+        for (int i = 0; i < l->groups; i++)                                                                            \
+            out[i] = multiply_group_##name(l, &first, (size_t)i * l->step);                                            \
+    }
+#define BESIDE_32(name, NAME, ...)                                                                                     \
+    INLINE __m256 multiply_group_##name(const struct place *l, const struct rows8 *first, size_t at)                   \
+    {                                                                                                                  \
+        struct rows8 g = *first;                                                                                       \
         const struct placed_column *c = l->columns;                                                                    \
         __m256 chain = _mm256_setzero_ps();                                                                            \
-        size_t at = 0;                                                                                                 \
         for (int64_t i = 0; i < l->spans; i++, c++) {                                                                  \
             __m256 v = _mm256_setzero_ps();                                                                            \
             const int blocks = i + 1 < l->spans ? BLOCKS : l->last;                                                    \
@@ -192,7 +206,7 @@ INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256
                 if (l->asks && b % 2 == 0)                                                                             \
                     ask_streams(&g, at, 2 * BYTES_##NAME);                                                             \
                 __m256i sums = sums_##name(&g, at, c->q + 32 * b, &d, &m);                                             \
-                if (form_of(FORM_##NAME).offset)                                                                       \
+                if (has_excess(DT_##NAME, FORM_##NAME))                                                                \
                     sums = _mm256_sub_epi32(sums, _mm256_set1_epi32(c->excess[b]));                                    \
                 v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), d, v);                                                   \
                 if (form_of(FORM_##NAME).mins)                                                                         \
@@ -201,20 +215,20 @@ INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256
             }                                                                                                          \
             chain = _mm256_fmadd_ps(v, _mm256_set1_ps(c->c.da), chain);                                                \
         }                                                                                                              \
-        out[0] = chain;                                                                                                \
-    }
+        return chain;                                                                                                  \
+    }                                                                                                                  \
+    BESIDE(name)
 EACH_TYPE_32(BESIDE_32)
 
 // ---- IQ4_XS, blocks of 256: its sub-blocks are multiplied like blocks of IQ4_NL, which takes an operation less a word than the
 // turned words' signs do; each has a scale, an integer a row
 
-void ISA_FN(iq4_xs_beside)(const struct place *l, __m256 out[IN_PLACE])
+INLINE __m256 multiply_group_iq4_xs(const struct place *l, const struct rows8 *first, size_t at)
 {
-    struct rows8 g = *l->rows;
+    struct rows8 g = *first;
     const struct placed_column *c = l->columns;
     const __m256i values = table_of(iq4_values, 0);
     __m256 chain = _mm256_setzero_ps();
-    size_t at = 0;
     for (int64_t i = 0; i < l->spans; i++, c++, at += BYTES_IQ4_XS) {
         __m256i head[4], sum = _mm256_setzero_si256();
         __m256 d, unused;
@@ -230,5 +244,6 @@ void ISA_FN(iq4_xs_beside)(const struct place *l, __m256 out[IN_PLACE])
         chain = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum), d), _mm256_set1_ps(c->c.da), chain);
         __asm__("" : "+r"(at));
     }
-    out[0] = chain;
+    return chain;
 }
+BESIDE(iq4_xs)

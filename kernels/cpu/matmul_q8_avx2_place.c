@@ -69,7 +69,7 @@ INLINE void bring_next(const struct rows8 *g, int bytes)
 }
 
 #define PLACE_256_READ(n_columns, function, name, NAME, apart)                                                         \
-    static void function(const struct place *l, __m256 out[IN_PLACE])                                                  \
+    static void function(const struct place *l, __m256 out[])                                                          \
     {                                                                                                                  \
         struct rows8 g = *l->rows;                                                                                     \
         g.fetches = !(apart);                                                                                          \
@@ -92,7 +92,7 @@ INLINE void bring_next(const struct rows8 *g, int bytes)
 #define PLACE_256(n_columns, name, NAME)                                                                               \
     PLACE_256_READ(n_columns, name##_by_##n_columns, name, NAME, reads_apart(DT_##NAME, n_columns))
 #define PLACE_32(n_columns, name, NAME)                                                                                \
-    static void name##_by_##n_columns(const struct place *l, __m256 out[IN_PLACE])                                     \
+    static void name##_by_##n_columns(const struct place *l, __m256 out[])                                             \
     {                                                                                                                  \
         struct rows8 g = *l->rows;                                                                                     \
         g.fetches = !reads_apart(DT_##NAME, n_columns);                                                                \
@@ -173,6 +173,12 @@ static void fetch_heads(const struct matmul_args *a, const struct row_cut *cut)
             _mm_prefetch((const char *)a->next + (size_t)row_of_cut(cut, 0, i) * a->next_stride + 64 * line, _MM_HINT_T0);
 }
 
+// Whether all rows of a group are there.
+static bool is_whole(const struct row_cut *cut, int group)
+{
+    return group * cut->group_step + (GROUP - 1) * cut->row_step < cut->n;
+}
+
 static void seek_group(struct rows8 *g, const struct matmul_args *a, const struct row_cut *cut, int group)
 {
     const size_t step = (size_t)cut->row_step * a->w_stride, last = (size_t)(cut->n - 1) * a->w_stride;
@@ -183,29 +189,57 @@ static void seek_group(struct rows8 *g, const struct matmul_args *a, const struc
 
 static void put_rows(const struct row_cut *cut, int group, const float d[GROUP], float *y)
 {
-    for (int i = 0; i < GROUP; i++)
-        y[row_of_cut(cut, group, i)] = d[i];
+    if (!is_whole(cut, group)) {
+        for (int i = 0; i < GROUP; i++)
+            y[row_of_cut(cut, group, i)] = d[i];
+        return;
+    }
+    y += group * cut->group_step;
+    for (int i = 0; i < GROUP; i++, y += cut->row_step)
+        *y = d[i];
 }
 
-static void multiply_group(const struct matmul_args *a, struct place *l, const struct row_cut *cut, int group)
+// How many groups from this one on are multiplied together: whole ones of rows beside each other. The last one goes alone, for
+// the start of the next rows is asked for before it.
+static int groups_together(const struct matmul_args *a, const struct row_cut *cut, int group)
 {
-    __m256 d[IN_PLACE];
+    int n = 1;
+    if (goes_beside(a->type, a->n_x))
+        while (n < TOGETHER && group + n + 1 < cut->groups && is_whole(cut, group + n))
+            n++;
+    return n;
+}
+
+static void multiply_groups(const struct matmul_args *a, struct place *l, const struct row_cut *cut, int group)
+{
+    __m256 d[TOGETHER * IN_PLACE];
     struct rows8 rows = {.ahead = matmul_rows_after(a, group * GROUP, GROUP)};
     seek_group(&rows, a, cut, group);
     if (cut->row_step > 1 && group + 1 == cut->groups && a->next)
         fetch_heads(a, cut);
     l->rows = &rows;
     place_for(a)(l, d);
-    for (int j = 0; j < a->n_x; j++)
-        put_rows(cut, group, (const float *)&d[j], a->y[j]);
+    for (int i = 0; i < l->groups; i++)
+        for (int j = 0; j < a->n_x; j++)
+            put_rows(cut, group + i, (const float *)&d[i * a->n_x + j], a->y[j]);
 }
 
-// What the offset of a type with blocks of 32 adds to the sums of column j; turned words begin with it taken off (`start`).
+static int sum_of_negatives(const int8_t q[32])
+{
+    const __m256i ones = _mm256_set1_epi8(1), negative = _mm256_min_epi8(load_256(q), _mm256_setzero_si256());
+    const __m256i four = _mm256_madd_epi16(_mm256_maddubs_epi16(ones, negative), _mm256_set1_epi16(1));
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
+}
+
+// Turned words begin with what their offset adds taken off (`start`).
 static void put_excess(const struct matmul_args *a, int j, int64_t span, struct placed_column *c)
 {
     const int16_t *sums = q8_sums(a->x[j], a->k) + span * Q8_SUMS;
-    for (int b = 0; b < BLOCKS; b++)
-        c->excess[b] = offsets[a->type] * (sums[2 * b] + sums[2 * b + 1]);
+    for (int b = 0; b < blocks_in_span(a, span); b++)
+        c->excess[b] = a->type == DT_Q8_0 ? sum_of_negatives(c->q + 32 * b)
+                                          : offsets[a->type] * (sums[2 * b] + sums[2 * b + 1]);
 }
 
 void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
@@ -226,6 +260,9 @@ void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
         goes_beside(a->type, a->n_x) || reads_apart(a->type, a->n_x) || is_followed(a->type, a->n_x, a->reading);
     const struct row_cut cut =
         apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
-    for (int group = 0; group < cut.groups; group++)
-        multiply_group(a, &l, &cut, group);
+    l.step = (size_t)cut.group_step * a->w_stride;
+    for (int group = 0; group < cut.groups; group += l.groups) {
+        l.groups = groups_together(a, &cut, group);
+        multiply_groups(a, &l, &cut, group);
+    }
 }

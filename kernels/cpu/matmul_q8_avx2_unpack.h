@@ -84,7 +84,7 @@ INLINE struct form form_of(int number)
 struct placed_column {
     int8_t q[SPAN];
     struct column c;
-    int32_t excess[BLOCKS]; // of types with blocks of 32: what their offset adds to the sums of a block
+    int32_t excess[BLOCKS]; // of blocks of 32: what the sums of rows beside each other have too much (see has_excess)
 };
 
 // Where unpacked words go: to a panel, or into sums, a lane a row, of their products with up to IN_PLACE columns (and
