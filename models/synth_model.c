@@ -50,6 +50,8 @@ static const struct preset {
     {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0},
     {"qwen3-a3b-8l",   "qwen3moe", (F_LLAMA & ~(unsigned)F_GATED) | F_QK_NORM | F_EXPERTS, // 8 of its 48 layers
                                                        8,  2048,  768,   32, 4,  128, 1e6f, 8192, 151936, 128, 8},
+    {"mixtral-3l",     "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS, // 3 of its 32 layers
+                                                       3,  4096,  14336, 32, 8,  128, 1e6f, 32768, 32000, 8, 2},
     {"gemma2-2b",      "gemma2", F_QKV | F_GATED | F_POST_NORM | F_ROPE,
                                                        26, 2304,  9216,  8,  4,  256, 1e4f, 8192, 256000, 0, 0},
     {"phi3-mini",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
