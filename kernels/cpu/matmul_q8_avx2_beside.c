@@ -1,51 +1,14 @@
-// One column by types with blocks of 32, and by IQ4_XS: rows beside each other, multiplied as they lie. AVX2 alone.
-//
-// Elsewhere the words of eight rows are turned first, so that a lane is a row from the first product on
-// (matmul_q8_avx2_unpack.h). With one column and one scale a block that is dear: 16 operations of some 60 for the turning, and
-// a broadcast for each word of the column. Here bytes meet the column's bytes in their own order, rows i and 4 + i in the
-// halves of a register, and the sums of eight rows come together at the end of the block. All of them are exact, so the bits
-// are the same. (AVX-VNNI, whose products need no widening, keeps to turned words: this was not timed there.)
-#include "kernels/cpu/matmul_q8_avx2_place.h"
-
-// 16 bytes at `at` of rows i and 4 + i.
-INLINE __m256i two_rows(const struct rows8 *rows, int i, size_t at)
-{
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(rows->at[i] + at)), load_128(rows->at[4 + i] + at), 1);
-}
-
-// 16 bytes of the column, for both halves.
-INLINE __m256i both_halves(const int8_t *q)
-{
-    return _mm256_broadcastsi128_si256(load_128(q));
-}
-
-INLINE __m256i add_pairs(__m256i v)
-{
-    return _mm256_madd_epi16(v, _mm256_set1_epi16(1));
-}
-
-// Two words of a, then two of b, of each half; by numbers as vshufps has them.
-#define WORDS(a, b, picks) _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), picks))
-enum { CROSSWISE = 0x4e, EVEN = 0x88, ODD = 0xdd };
-
-// Sums of row i and of row 4 + i in the halves of t[i]: lane r becomes the sum of row r. Of each row four sums of 32 bits.
-INLINE __m256i join_32(const __m256i t[4])
-{
-    const __m256i a = _mm256_add_epi32(_mm256_blend_epi32(t[0], t[1], 0xcc), WORDS(t[0], t[1], CROSSWISE));
-    const __m256i b = _mm256_add_epi32(_mm256_blend_epi32(t[2], t[3], 0xcc), WORDS(t[2], t[3], CROSSWISE));
-    return _mm256_add_epi32(WORDS(a, b, EVEN), WORDS(a, b, ODD));
-}
+// One column by types with blocks of 32: rows beside each other (matmul_q8_avx2_beside.h). AVX2 alone.
+#include "kernels/cpu/matmul_q8_avx2_beside.h"
 
 // Of each row eight sums of 16 bits, of four products each with weights of at most `most`: 16 bits hold eight products, and
 // sixteen of the smallest weights.
-INLINE __m256i join_16(const __m256i t[4], int most)
+INLINE __m256i join_products(const __m256i t[4], int most)
 {
-    __m256i a = _mm256_add_epi16(_mm256_blend_epi32(t[0], t[1], 0xcc), WORDS(t[0], t[1], CROSSWISE));
-    __m256i b = _mm256_add_epi16(_mm256_blend_epi32(t[2], t[3], 0xcc), WORDS(t[2], t[3], CROSSWISE));
+    const __m256i a = share_16(t[0], t[1]), b = share_16(t[2], t[3]);
     if (most * 127 * 16 <= INT16_MAX)
-        return add_pairs(_mm256_add_epi16(WORDS(a, b, EVEN), WORDS(a, b, ODD)));
-    a = add_pairs(a), b = add_pairs(b);
-    return _mm256_add_epi32(WORDS(a, b, EVEN), WORDS(a, b, ODD));
+        return add_pairs(join_shared_16(a, b));
+    return join_shared_32(add_pairs(a), add_pairs(b));
 }
 
 // ---- the products of a block whose quants begin at `at`, of the types' own kinds. Of 16 bytes of nibbles the low ones are
@@ -59,7 +22,7 @@ INLINE __m256i multiply_nibbles(const struct rows8 *rows, size_t at, const int8_
         __m256i v = two_rows(rows, i, at);
         t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(field(v, 0, 15), low), _mm256_maddubs_epi16(field(v, 4, 15), high));
     });
-    return join_16(t, 15);
+    return join_products(t, 15);
 }
 
 // What nibbles stand for, not negative and at most `most`.
@@ -72,22 +35,7 @@ INLINE __m256i multiply_values(const struct rows8 *rows, size_t at, const int8_t
         t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 0, 15)), low),
                                 _mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 4, 15)), high));
     });
-    return join_16(t, most);
-}
-
-// The same of either sign, none of them -128: the column's signs move to them.
-INLINE __m256i multiply_signed_values(const struct rows8 *rows, size_t at, const int8_t *q, __m256i values)
-{
-    const __m256i low = both_halves(q), high = both_halves(q + 16);
-    const __m256i low_size = _mm256_abs_epi8(low), high_size = _mm256_abs_epi8(high);
-    __m256i t[4];
-    FOUR(i, {
-        __m256i v = two_rows(rows, i, at);
-        __m256i a = _mm256_sign_epi8(_mm256_shuffle_epi8(values, field(v, 0, 15)), low);
-        __m256i b = _mm256_sign_epi8(_mm256_shuffle_epi8(values, field(v, 4, 15)), high);
-        t[i] = _mm256_add_epi32(add_pairs(_mm256_maddubs_epi16(low_size, a)), add_pairs(_mm256_maddubs_epi16(high_size, b)));
-    });
-    return join_32(t);
+    return join_products(t, most);
 }
 
 // A row's bytes fill a register. Weights may be -128, whose negative is no byte; so where q is negative its size meets -1 - w,
@@ -129,7 +77,7 @@ INLINE __m256i multiply_fives(const struct rows8 *rows, size_t at, const int8_t 
         __m256i a = either(field(v, 0, 15), fifth_bits_of(bits, 0)), b = either(field(v, 4, 15), fifth_bits_of(bits, 1));
         t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(a, low), _mm256_maddubs_epi16(b, high));
     });
-    return join_16(t, 31);
+    return join_products(t, 31);
 }
 
 // ---- the types: sums of a block at `at`, and its factors
@@ -181,17 +129,8 @@ INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256
     return multiply_values(rows, at + 1, q, table_of(fp4_values, FORM_MXFP4 >> 16), 2 * (FORM_MXFP4 >> 16));
 }
 
-// ---- groups of eight rows: their blocks from `at` of the first group's rows on
+// ---- a group of eight rows: their blocks from `at` of the first group's rows on
 
-// Groups of one call follow each other without leaving the loop's registers: rows of a few blocks take hardly longer than
-// entering it.
-#define BESIDE(name)                                                                                                   \
-    void ISA_FN(name##_beside)(const struct place *l, __m256 out[])                                                    \
-    {                                                                                                                  \
-        const struct rows8 first = *l->rows;                                                                           \
-        for (int i = 0; i < l->groups; i++)                                                                            \
-            out[i] = multiply_group_##name(l, &first, (size_t)i * l->step);                                            \
-    }
 #define BESIDE_32(name, NAME, ...)                                                                                     \
     INLINE __m256 multiply_group_##name(const struct place *l, const struct rows8 *first, size_t at)                   \
     {                                                                                                                  \
@@ -219,31 +158,3 @@ INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256
     }                                                                                                                  \
     BESIDE(name)
 EACH_TYPE_32(BESIDE_32)
-
-// ---- IQ4_XS, blocks of 256: its sub-blocks are multiplied like blocks of IQ4_NL, which takes an operation less a word than the
-// turned words' signs do; each has a scale, an integer a row
-
-INLINE __m256 multiply_group_iq4_xs(const struct place *l, const struct rows8 *first, size_t at)
-{
-    struct rows8 g = *first;
-    const struct placed_column *c = l->columns;
-    const __m256i values = table_of(iq4_values, 0);
-    __m256 chain = _mm256_setzero_ps();
-    for (int64_t i = 0; i < l->spans; i++, c++, at += BYTES_IQ4_XS) {
-        __m256i head[4], sum = _mm256_setzero_si256();
-        __m256 d, unused;
-        if (l->asks)
-            ask_streams(&g, at, BYTES_IQ4_XS);
-        load_words(&g, at, head);
-        split_halves(head[0], &d, &unused);
-        UNROLL
-        for (int j = 0; j < 8; j++) {
-            __m256i sums = multiply_signed_values(&g, at + 8 + 16 * (size_t)j, c->q + 32 * j, values);
-            add_32(&sum, _mm256_mullo_epi32(sums, iq4_scale(head[0], head[1], j)));
-        }
-        chain = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum), d), _mm256_set1_ps(c->c.da), chain);
-        __asm__("" : "+r"(at));
-    }
-    return chain;
-}
-BESIDE(iq4_xs)

@@ -3,23 +3,8 @@
 // One column waits for memory, so that what counts is how few instructions a byte takes, and that bytes come in time:
 // see reads_apart. Eight rows go together, a lane a row. Each word is multiplied with all columns as soon as it is
 // unpacked (the sink of matmul_q8_avx2_unpack.h): no weight is stored. More columns have too many sums for the registers.
-// One column by types with blocks of 32, or with codes, goes a way of its own (matmul_q8_avx2_beside.c).
+// One column by types with blocks of 32, or with nibbles, goes a way of its own (matmul_q8_avx2_beside.h).
 #include "kernels/cpu/matmul_q8_avx2_place.h"
-
-// The end of a block of 256 for column j, from its sums of integers: D = fma(S, da, D).
-INLINE __m256 finish_256(const struct sink *s, struct form f, int j, __m256 chain)
-{
-    const struct column *c = &s->columns[j].c;
-    __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(s->sum[j]), s->p->d[0]);
-    if (f.mins) {
-        __m256i min = _mm256_setzero_si256();
-        UNROLL
-        for (int i = 0; i < 32 / f.mins; i++)
-            min = _mm256_add_epi32(min, _mm256_madd_epi16(s->p->min[i], broadcast_32(&c->pairs[i])));
-        v = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(min), s->p->m[0], v);
-    }
-    return _mm256_fmadd_ps(v, _mm256_set1_ps(c->da), chain);
-}
 
 // The end of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
 INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m256 v)
@@ -28,7 +13,7 @@ INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m25
     return f.mins ? _mm256_fmadd_ps(_mm256_set1_ps(s->columns[j].c.sums[b]), s->p->m[0], v) : v;
 }
 
-// One column by these types meets rows beside each other, of which nothing is turned (matmul_q8_avx2_beside.c).
+// One column by these types meets rows beside each other, of which nothing is turned (matmul_q8_avx2_beside.h).
 static bool goes_beside(enum dtype type, int columns)
 {
 #define TAKEN_BESIDE(name, NAME, ...) [DT_##NAME] = true,
@@ -49,23 +34,7 @@ INLINE bool reads_apart(enum dtype type, int columns)
 // AVX-VNNI, too. Where streams are asked for as well this was not timed, and memory's order stands.
 static bool is_followed(enum dtype type, int columns, enum reading reading)
 {
-    return columns == 1 && reading == READING_STREAMS && (type == DT_Q5_K || type == DT_Q6_K);
-}
-
-INLINE void advance(struct rows8 *g, size_t bytes)
-{
-    UNROLL
-    for (int r = 0; r < GROUP; r++)
-        g->at[r] += bytes;
-}
-
-// The block of each row that comes next, into L1, line after line: where a block is not read from its first byte to its last the
-// hardware would not follow.
-INLINE void bring_next(const struct rows8 *g, int bytes)
-{
-    for (int r = 0; r < GROUP; r++)
-        for (int i = 0; i < bytes; i += 64)
-            _mm_prefetch((const char *)g->at[r] + bytes + i, _MM_HINT_T0);
+    return columns == 1 && reading == READING_STREAMS && (type == DT_Q5_K || type == DT_Q6_K) && !goes_beside(type, columns);
 }
 
 #define PLACE_256_READ(n_columns, function, name, NAME, apart)                                                         \
@@ -85,7 +54,7 @@ INLINE void bring_next(const struct rows8 *g, int bytes)
                 bring_next(&g, BYTES_##NAME);                                                                          \
             unpack_##name(&g, &p, &s);                                                                                 \
             fetch_until(&g, end);                                                                                      \
-            FIVE(j, if (j < n_columns) d[j] = finish_256(&s, form_of(FORM_##NAME), j, d[j]));                          \
+            FIVE(j, if (j < n_columns) d[j] = finish_256(s.sum[j], &p, form_of(FORM_##NAME), &c[j].c, d[j]));          \
         }                                                                                                              \
         FIVE(j, if (j < n_columns) out[j] = d[j]);                                                                     \
     }
@@ -133,19 +102,19 @@ enum { WIDTHS = IN_PLACE };
 #define BESIDE_32(name, NAME, ...) MORE_WIDTHS(PLACE_32, name, NAME)
 #define ENTRY_TURNED(name, NAME, ...) ENTRY(name##_by_1, name, NAME)
 #define ENTRY_BESIDE(name, NAME, ...) ENTRY(ISA_FN(name##_beside), name, NAME)
-EACH_TYPE_OF_NUMBERS(TURNED_256)
+EACH_TYPE_OF_FIELDS(TURNED_256)
 #ifdef __AVXVNNI__
-EACH_TYPE_OF_CODES(TURNED_256)
+EACH_TYPE_OF_NIBBLES(TURNED_256)
 EACH_TYPE_32(TURNED_32)
 #define ENTRY_EITHER ENTRY_TURNED
 #else
-EACH_TYPE_OF_CODES(BESIDE_256)
+EACH_TYPE_OF_NIBBLES(BESIDE_256)
 EACH_TYPE_32(BESIDE_32)
 #define ENTRY_EITHER ENTRY_BESIDE
 #endif
 
 static place_fn *const place_of[DT_COUNT][WIDTHS] = {
-    EACH_TYPE_OF_NUMBERS(ENTRY_TURNED) EACH_TYPE_OF_CODES(ENTRY_EITHER) EACH_TYPE_32(ENTRY_EITHER)};
+    EACH_TYPE_OF_FIELDS(ENTRY_TURNED) EACH_TYPE_OF_NIBBLES(ENTRY_EITHER) EACH_TYPE_32(ENTRY_EITHER)};
 
 PLACE_256_READ(1, q5_k_followed, q5_k, Q5_K, true)
 PLACE_256_READ(1, q6_k_followed, q6_k, Q6_K, true)

@@ -10,18 +10,19 @@
 
 #include "kernels/cpu/matmul_q8_avx2.h"
 
-// How each type multiplies: X(name, NAME, run, scaled, offset, mins), see struct form. Blocks of 256, those whose nibbles stand
-// for signed bytes apart, and blocks of 32.
+// How each type multiplies: X(name, NAME, run, scaled, offset, mins), see struct form. Blocks of 256 with
+// several elements to a byte and nothing else of them, those with nibbles, and blocks of 32.
 #ifdef __AVXVNNI__
-#define EACH_TYPE_OF_NUMBERS(X)                                                                                        \
+#define EACH_TYPE_OF_FIELDS(X)                                                                                         \
     X(q2_k, Q2_K, 4, 4, 0, 4)                                                                                          \
     X(q3_k, Q3_K, 4, 4, 4, 0)                                                                                          \
+    X(tq1_0, TQ1_0, 8, 8, 1, 0)                                                                                        \
+    X(tq2_0, TQ2_0, 8, 8, 1, 0)
+#define EACH_TYPE_OF_NIBBLES(X)                                                                                        \
     X(q4_k, Q4_K, 4, 8, 0, 8)                                                                                          \
     X(q5_k, Q5_K, 8, 8, 0, 8)                                                                                          \
     X(q6_k, Q6_K, 4, 4, 32, 0)                                                                                         \
-    X(tq1_0, TQ1_0, 8, 8, 1, 0)                                                                                        \
-    X(tq2_0, TQ2_0, 8, 8, 1, 0)
-#define EACH_TYPE_OF_CODES(X) X(iq4_xs, IQ4_XS, 8, 8, 128, 0)
+    X(iq4_xs, IQ4_XS, 8, 8, 128, 0)
 #define EACH_TYPE_32(X)                                                                                                \
     X(q4_0, Q4_0, 8, 0, 8, 0)                                                                                          \
     X(q4_1, Q4_1, 8, 0, 0, 8)                                                                                          \
@@ -31,15 +32,16 @@
     X(iq4_nl, IQ4_NL, 8, 0, 128, 0)                                                                                    \
     X(mxfp4, MXFP4, 8, 0, 12, 0)
 #else
-#define EACH_TYPE_OF_NUMBERS(X)                                                                                        \
+#define EACH_TYPE_OF_FIELDS(X)                                                                                         \
     X(q2_k, Q2_K, 4, 4, 0, 4)                                                                                          \
     X(q3_k, Q3_K, 4, 4, 4, 0)                                                                                          \
+    X(tq1_0, TQ1_0, 8, 8, 1, 0)                                                                                        \
+    X(tq2_0, TQ2_0, 8, 8, 1, 0)
+#define EACH_TYPE_OF_NIBBLES(X)                                                                                        \
     X(q4_k, Q4_K, 8, 8, 0, 8)                                                                                          \
     X(q5_k, Q5_K, 4, 8, 0, 8)                                                                                          \
     X(q6_k, Q6_K, 4, 4, 32, 0)                                                                                         \
-    X(tq1_0, TQ1_0, 8, 8, 1, 0)                                                                                        \
-    X(tq2_0, TQ2_0, 8, 8, 1, 0)
-#define EACH_TYPE_OF_CODES(X) X(iq4_xs, IQ4_XS, 0, 8, 0, 0)
+    X(iq4_xs, IQ4_XS, 0, 8, 0, 0)
 #define EACH_TYPE_32(X)                                                                                                \
     X(q4_0, Q4_0, 8, 0, 8, 0)                                                                                          \
     X(q4_1, Q4_1, 8, 0, 0, 8)                                                                                          \
@@ -49,7 +51,7 @@
     X(iq4_nl, IQ4_NL, 0, 0, 0, 0)                                                                                      \
     X(mxfp4, MXFP4, 8, 0, 12, 0)
 #endif
-#define EACH_TYPE_256(X) EACH_TYPE_OF_NUMBERS(X) EACH_TYPE_OF_CODES(X)
+#define EACH_TYPE_256(X) EACH_TYPE_OF_FIELDS(X) EACH_TYPE_OF_NIBBLES(X)
 
 // Of a block.
 // clang-format off
@@ -357,12 +359,18 @@ INLINE void unpack_q5_k(struct rows8 *rows, struct panel *p, struct sink *s)
     put_q5_half(rows, 1, s);
 }
 
-INLINE void unpack_q6_k(struct rows8 *rows, struct panel *p, struct sink *s)
+INLINE void unpack_q6_head(struct rows8 *rows, struct panel *p)
 {
-    __m256i q[4], h[4];
+    __m256i h[4];
     load_words(rows, 192, h);
     FOUR(j, FOUR(i, p->scale[4 * j + i] = signed_scale_of(h[j], i)));
     p->d[0] = load_halves(rows, 208);
+}
+
+INLINE void unpack_q6_k(struct rows8 *rows, struct panel *p, struct sink *s)
+{
+    __m256i q[4], h[4];
+    unpack_q6_head(rows, p);
     FOUR(j, { // 16 elements of each 32 of a half
         const size_t half = j / 2, at = j % 2 * 16;
         const int word = j / 2 * 32 + j % 2 * 4;
