@@ -30,8 +30,8 @@ INLINE bool reads_apart(enum dtype type, int columns)
     return columns < 3 && (type == DT_Q8_0 || type == DT_Q4_0 || type == DT_Q4_1 || type == DT_Q4_K);
 }
 
-// The same of one column by Q5_K and Q6_K where the hardware reads by itself (READING_STREAMS): timed on Zen 3, and taken for
-// AVX-VNNI, too. Where streams are asked for as well this was not timed, and memory's order stands.
+// The same of one column by Q5_K and Q6_K in turned words where the hardware reads by itself (READING_STREAMS): timed on Zen 3,
+// whose AVX2 has left them since, and taken for AVX-VNNI. Where streams are asked for as well memory's order stands.
 static bool is_followed(enum dtype type, int columns, enum reading reading)
 {
     return columns == 1 && reading == READING_STREAMS && (type == DT_Q5_K || type == DT_Q6_K) && !goes_beside(type, columns);
