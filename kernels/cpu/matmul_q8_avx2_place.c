@@ -168,18 +168,17 @@ static void put_rows(const struct row_cut *cut, int group, const float d[GROUP],
         *y = d[i];
 }
 
-// How many groups from this one on are multiplied together: whole ones of rows beside each other. The last one goes alone, for
-// the start of the next rows is asked for before it.
-static int groups_together(const struct matmul_args *a, const struct row_cut *cut, int group)
+// How many groups from this one on, at most `most`, are multiplied together: whole ones. The last one goes alone, for the start of
+// the next rows is asked for before it.
+INLINE int groups_together(const struct row_cut *cut, int group, int most)
 {
     int n = 1;
-    if (goes_beside(a->type, a->n_x))
-        while (n < TOGETHER && group + n + 1 < cut->groups && is_whole(cut, group + n))
-            n++;
+    while (n < most && group + n + 1 < cut->groups && is_whole(cut, group + n))
+        n++;
     return n;
 }
 
-static void multiply_groups(const struct matmul_args *a, struct place *l, const struct row_cut *cut, int group)
+INLINE void multiply_groups(const struct matmul_args *a, struct place *l, place_fn *place, const struct row_cut *cut, int group)
 {
     __m256 d[TOGETHER * IN_PLACE];
     struct rows8 rows = {.ahead = matmul_rows_after(a, group * GROUP, GROUP)};
@@ -187,7 +186,7 @@ static void multiply_groups(const struct matmul_args *a, struct place *l, const 
     if (cut->row_step > 1 && group + 1 == cut->groups && a->next)
         fetch_heads(a, cut);
     l->rows = &rows;
-    place_for(a)(l, d);
+    place(l, d);
     for (int i = 0; i < l->groups; i++)
         for (int j = 0; j < a->n_x; j++)
             put_rows(cut, group + i, (const float *)&d[i * a->n_x + j], a->y[j]);
@@ -230,8 +229,10 @@ void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
     const struct row_cut cut =
         apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
     l.step = (size_t)cut.group_step * a->w_stride;
+    place_fn *const place = place_for(a);
+    const int most = goes_beside(a->type, a->n_x) ? TOGETHER : 1;
     for (int group = 0; group < cut.groups; group += l.groups) {
-        l.groups = groups_together(a, &cut, group);
-        multiply_groups(a, &l, &cut, group);
+        l.groups = groups_together(&cut, group, most);
+        multiply_groups(a, &l, place, &cut, group);
     }
 }
