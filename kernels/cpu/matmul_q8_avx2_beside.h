@@ -2,8 +2,8 @@
 //
 // Elsewhere the words of eight rows are turned first, so that a lane is a row from the first product on
 // (matmul_q8_avx2_unpack.h). With one column that is dear: of 32 weights of eight rows 16 operations of some 60 turn words, and
-// each word of the column is a broadcast. Here bytes meet the column's bytes in their own order, rows i and 4 + i in the halves of
-// a register, and the sums of eight rows come together before they are scaled. All of them are exact, so the bits are the same.
+// each word of the column is a broadcast. Here bytes meet the column's bytes in their own order, rows i and 4 + i in the halves
+// of a register, and the sums of eight rows come together before they are scaled. All are exact, so the bits are the same.
 // (AVX-VNNI, whose products need no widening, keeps to turned words: this was not timed there. Nor does it help types whose bytes
 // have more than two elements: turning these serves all of their sub-blocks.)
 //

@@ -168,8 +168,8 @@ static void put_rows(const struct row_cut *cut, int group, const float d[GROUP],
         *y = d[i];
 }
 
-// How many groups from this one on, at most `most`, are multiplied together: whole ones. The last one goes alone, for the start of
-// the next rows is asked for before it.
+// How many groups from this one on, at most `most`, are multiplied together: whole ones. The last one goes alone, for before it
+// the start of the next rows is asked for.
 INLINE int groups_together(const struct row_cut *cut, int group, int most)
 {
     int n = 1;
@@ -210,29 +210,32 @@ static void put_excess(const struct matmul_args *a, int j, int64_t span, struct 
                                           : offsets[a->type] * (sums[2 * b] + sums[2 * b + 1]);
 }
 
-void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
+static void place_columns(const struct matmul_args *a, bool beside, struct placed_column *c)
 {
-    struct placed_column *c = a->scratch;
-    struct place l = {.columns = c,
-                      .spans = q8_blocks(a->k),
-                      .last = blocks_in_span(a, q8_blocks(a->k) - 1),
-                      .asks = a->reading == READING_ASKED};
-    for (int64_t i = 0; i < l.spans; i++)
+    for (int64_t i = 0; i < q8_blocks(a->k); i++)
         for (int j = 0; j < a->n_x; j++, c++) {
             ISA_FN(matmul_q8_prepare)(a, j, i, &c->c);
             memcpy(c->q, c->c.q, (size_t)(32 * blocks_in_span(a, i)));
-            if (goes_beside(a->type, a->n_x))
+            if (beside)
                 put_excess(a, j, i, c);
         }
-    const bool apart =
-        goes_beside(a->type, a->n_x) || reads_apart(a->type, a->n_x) || is_followed(a->type, a->n_x, a->reading);
+}
+
+void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
+{
+    const bool beside = goes_beside(a->type, a->n_x);
+    const bool apart = beside || reads_apart(a->type, a->n_x) || is_followed(a->type, a->n_x, a->reading);
     const struct row_cut cut =
         apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
-    l.step = (size_t)cut.group_step * a->w_stride;
     place_fn *const place = place_for(a);
-    const int most = goes_beside(a->type, a->n_x) ? TOGETHER : 1;
+    struct place l = {.columns = a->scratch,
+                      .spans = q8_blocks(a->k),
+                      .last = blocks_in_span(a, q8_blocks(a->k) - 1),
+                      .step = (size_t)cut.group_step * a->w_stride,
+                      .asks = a->reading == READING_ASKED};
+    place_columns(a, beside, a->scratch);
     for (int group = 0; group < cut.groups; group += l.groups) {
-        l.groups = groups_together(&cut, group, most);
+        l.groups = groups_together(&cut, group, beside ? TOGETHER : 1);
         multiply_groups(a, &l, place, &cut, group);
     }
 }
