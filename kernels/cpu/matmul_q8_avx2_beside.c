@@ -38,8 +38,8 @@ INLINE __m256i multiply_values(const struct rows8 *rows, size_t at, const int8_t
     return join_products(t, most);
 }
 
-// A row's bytes fill a register. Weights may be -128, whose negative is no byte; so where q is negative its size meets -1 - w,
-// and one more product of it is the column's own: q * w = |q| * (-1 - w) + |q|. In put_excess it is taken off.
+// A row's bytes fill a register. Weights may be -128, whose negative is no byte; so where q is negative its size meets -1 - w:
+// q * w = |q| * (-1 - w) + |q|. What is missing, |q| of the negative ones, is the column's own: a negative excess (put_excess).
 INLINE __m256i multiply_row(const struct rows8 *rows, int r, size_t at, __m256i sizes, __m256i negative)
 {
     return add_pairs(_mm256_maddubs_epi16(sizes, _mm256_xor_si256(negative, load_256(rows->at[r] + at))));

@@ -201,7 +201,7 @@ static int sum_of_negatives(const int8_t q[32])
     return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
 }
 
-// Turned words begin with what their offset adds taken off (`start`).
+// What is taken off the sums of a block. (Turned words begin with it taken off: `start`.)
 static void put_excess(const struct matmul_args *a, int j, int64_t span, struct placed_column *c)
 {
     const int16_t *sums = q8_sums(a->x[j], a->k) + span * Q8_SUMS;

@@ -27,7 +27,8 @@ enum { TOGETHER = 8 };
 #define DECLARE_BESIDE(name, ...) place_fn ISA_FN(name##_beside);
 EACH_TYPE_BESIDE(DECLARE_BESIDE)
 
-// Whether sums of a block are others than w . q: weights have an offset, or, of Q8_0, another sign where the column has one.
+// Whether sums of a block are others than w . q: weights have an offset, or, of Q8_0, are turned over where the column is
+// negative.
 INLINE bool has_excess(enum dtype type, int form)
 {
     return form_of(form).offset || type == DT_Q8_0;

@@ -10,8 +10,8 @@
 
 #include "kernels/cpu/matmul_q8_avx2.h"
 
-// How each type multiplies: X(name, NAME, run, scaled, offset, mins), see struct form. Blocks of 256 with
-// several elements to a byte and nothing else of them, those with nibbles, and blocks of 32.
+// How each type multiplies: X(name, NAME, run, scaled, offset, mins), see struct form. Blocks of 256 whose
+// bytes hold more than two elements (fields), blocks of 256 of nibbles, and blocks of 32.
 #ifdef __AVXVNNI__
 #define EACH_TYPE_OF_FIELDS(X)                                                                                         \
     X(q2_k, Q2_K, 4, 4, 0, 4)                                                                                          \
