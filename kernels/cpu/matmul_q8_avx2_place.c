@@ -30,13 +30,6 @@ INLINE bool reads_apart(enum dtype type, int columns)
     return columns < 3 && (type == DT_Q8_0 || type == DT_Q4_0 || type == DT_Q4_1 || type == DT_Q4_K);
 }
 
-// The same of one column by Q5_K and Q6_K in turned words where the hardware reads by itself (READING_STREAMS): timed on Zen 3,
-// whose AVX2 has left them since, and taken for AVX-VNNI. Where streams are asked for as well memory's order stands.
-static bool is_followed(enum dtype type, int columns, enum reading reading)
-{
-    return columns == 1 && reading == READING_STREAMS && (type == DT_Q5_K || type == DT_Q6_K) && !goes_beside(type, columns);
-}
-
 #define PLACE_256_READ(n_columns, function, name, NAME, apart)                                                         \
     static void function(const struct place *l, __m256 out[])                                                          \
     {                                                                                                                  \
@@ -116,15 +109,25 @@ EACH_TYPE_32(BESIDE_32)
 static place_fn *const place_of[DT_COUNT][WIDTHS] = {
     EACH_TYPE_OF_FIELDS(ENTRY_TURNED) EACH_TYPE_OF_NIBBLES(ENTRY_EITHER) EACH_TYPE_32(ENTRY_EITHER)};
 
+// One column by Q5_K and Q6_K in turned words is read as streams, too, where the hardware reads by itself (READING_STREAMS):
+// timed on Zen 3, whose AVX2 has left them since, and taken for AVX-VNNI. Where they are asked for, memory's order stands.
+#ifdef __AVXVNNI__
 PLACE_256_READ(1, q5_k_followed, q5_k, Q5_K, true)
 PLACE_256_READ(1, q6_k_followed, q6_k, Q6_K, true)
 
-static place_fn *place_for(const struct matmul_args *a)
+static place_fn *followed(const struct matmul_args *a)
 {
-    if (is_followed(a->type, a->n_x, a->reading))
-        return a->type == DT_Q5_K ? q5_k_followed : q6_k_followed;
-    return place_of[a->type][a->n_x - 1];
+    if (a->n_x > 1 || a->reading != READING_STREAMS)
+        return NULL;
+    return a->type == DT_Q5_K ? q5_k_followed : a->type == DT_Q6_K ? q6_k_followed : NULL;
 }
+#else
+static place_fn *followed(const struct matmul_args *a)
+{
+    (void)a;
+    return NULL;
+}
+#endif
 
 #define OFFSET_ENTRY(name, NAME, ...) [DT_##NAME] = FORM_##NAME >> 16,
 static const int offsets[DT_COUNT] = {EACH_TYPE_32(OFFSET_ENTRY)};
@@ -224,10 +227,10 @@ static void place_columns(const struct matmul_args *a, bool beside, struct place
 void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
 {
     const bool beside = goes_beside(a->type, a->n_x);
-    const bool apart = beside || reads_apart(a->type, a->n_x) || is_followed(a->type, a->n_x, a->reading);
+    const bool apart = beside || reads_apart(a->type, a->n_x) || followed(a);
     const struct row_cut cut =
         apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
-    place_fn *const place = place_for(a);
+    place_fn *const place = followed(a) ? followed(a) : place_of[a->type][a->n_x - 1];
     struct place l = {.columns = a->scratch,
                       .spans = q8_blocks(a->k),
                       .last = blocks_in_span(a, q8_blocks(a->k) - 1),
