@@ -39,7 +39,7 @@ static int dim_of(const struct heads *h, int part)
 static void get_ready(const struct kernels *k, void *data)
 {
     struct heads *h = data;
-    h->reading = kernels_reading(k);
+    h->reading = reading_of_floats(k, kernels_reading(k));
 }
 
 static void attend(const struct kernels *k, void *data)

@@ -52,7 +52,7 @@ static void put_tiles(const struct kernels *k, struct product *p)
 static void get_ready(const struct kernels *k, void *data)
 {
     struct product *p = data;
-    p->reading = kernels_reading(k);
+    p->reading = p->f32 ? reading_of_floats(k, kernels_reading(k)) : kernels_reading(k);
     p->spare_adders = kernels_spare_adders();
     p->in_tiles = !p->f32 && k->in_tiles && k->in_tiles(p->type, p->k, p->n_x, p->spare_adders);
     put_tiles(k, p);

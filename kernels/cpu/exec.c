@@ -304,6 +304,11 @@ static struct row_pointers no_pointers(const struct item *it)
     return (struct row_pointers){.x = memory, .y = (float **)memory + cap};
 }
 
+static enum reading reading_of(const struct run *r, enum dtype type)
+{
+    return dtype_info[type].kind == DTYPE_KIND_FLOAT ? reading_of_floats(r->k, r->plan->reading) : r->plan->reading;
+}
+
 static struct matmul_args matmul_of(const struct item *it, const struct weight *w, int64_t matrix, struct row_pointers rows)
 {
     return (struct matmul_args){.w = weight_row(w, matrix * w->ne[1] + it->col0),
@@ -318,7 +323,7 @@ static struct matmul_args matmul_of(const struct item *it, const struct weight *
                                 .next = it->next.w,
                                 .next_stride = it->next.stride,
                                 .next_rows = it->next.n_rows,
-                                .reading = it->run->plan->reading,
+                                .reading = reading_of(it->run, w->type),
                                 .spare_adders = it->run->plan->spare_adders};
 }
 
@@ -424,7 +429,7 @@ static void do_attention(const struct item *it, const struct tensor *n)
         .v_type = type[KV_VALUE],
         .exact = p->exact,
         .scratch = it->local,
-        .reading = p->reading,
+        .reading = reading_of_floats(r->k, p->reading),
     };
     r->k->attention(&a);
 }

@@ -25,7 +25,7 @@
 // Weights of an item: of streams each is a fourth to a sixteenth of it.
 enum { ITEM_BY_ROW = 3 << 16, ITEM_STREAMS = 1 << 20 };
 
-#define TABLE(title, q8, tiles, quantize, put, way)                                                                    \
+#define TABLE(title, q8, tiles, quantize, put, way, by_row)                                                            \
     {                                                                                                                  \
         .name = title,                                                                                                 \
         .norm = ISA_FN(norm),                                                                                          \
@@ -51,12 +51,13 @@ enum { ITEM_BY_ROW = 3 << 16, ITEM_STREAMS = 1 << 20 };
         .matmul_f32 = ISA_FN(matmul_f32_table),                                                                        \
         .in_tiles = tiles,                                                                                             \
         .reading = way,                                                                                                \
+        .floats_by_row = by_row,                                                                                       \
         .item_weights = (way) == READING_BY_ROW ? ITEM_BY_ROW : ITEM_STREAMS,                                         \
     }
 
 const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), ISA_FN(IN_TILES),
-                                             ISA_FN(quantize_q8_tiles), ISA_FN(put_q8_tiles), ISA_FN(READING));
+                                             ISA_FN(quantize_q8_tiles), ISA_FN(put_q8_tiles), ISA_FN(READING), false);
 #if ISA_FN(HAS_AMX)
 const struct kernels kernels_amx = TABLE("amx", matmul_q8_table_amx, matmul_q8_in_tiles_amx, quantize_q8_tiles_amx,
-                                         put_q8_tiles_amx, READING_BY_ROW);
+                                         put_q8_tiles_amx, READING_amx, true);
 #endif

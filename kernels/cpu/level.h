@@ -10,8 +10,8 @@
 #define ISA_FN(name) ISA_PASTE(name, QUERN_ISA)
 
 // How a level's CPUs read weights best (enum reading), as measured: AVX2 on Zen 3, AVX-512 on Zen 4, AMX, whose other
-// files are of AVX-512, on Emerald Rapids by row. A level that reads streams does so as the CPU's best one does
-// (kernels_reading); one that reads by row always does.
+// files are of AVX-512 and which reads floats by row, on Emerald Rapids. A level that reads streams does so as the CPU's
+// best one does (kernels_reading); one that reads by row always does.
 #define READING_scalar READING_BY_ROW
 #define READING_neon READING_BY_ROW
 #define READING_dotprod READING_BY_ROW
@@ -19,6 +19,7 @@
 #define READING_avx2 READING_STREAMS
 #define READING_avxvnni READING_STREAMS
 #define READING_avx512 READING_ASKED
+#define READING_amx READING_ASKED
 #define ALWAYS_BY_ROW (ISA_FN(READING) == READING_BY_ROW)
 
 // What the files of a level offer to level.c, which gathers them into `const struct kernels kernels_<isa>`; what each
