@@ -223,7 +223,7 @@ static void bench_product(struct bench *b, bool f32, enum dtype type, int64_t k,
 
 static void bench_type(struct bench *b, bool f32, enum dtype type)
 {
-    static const int to_check[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 33, 0}, to_time[] = {1, 512, 0};
+    static const int to_check[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 22, 31, 33, 0}, to_time[] = {1, 512, 0};
     int counts[COUNTS_MAX], n = bench_counts(b, to_check, to_time, counts);
     int64_t lengths[LENGTHS_MAX];
     int n_lengths = bench_lengths(b, dtype_info[type].block, 2048, lengths);

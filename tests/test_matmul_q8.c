@@ -463,6 +463,19 @@ Test(matmul_q8, every_level_gives_the_bits_of_the_scalar_level, .timeout = 280)
         }
 }
 
+// Up to where tiles begin, levels part columns in many ways.
+Test(matmul_q8, every_count_of_few_columns)
+{
+    struct random r = seeded("matmul_q8 few columns");
+    EACH_TYPE(type)
+    for (int n_x = 1; n_x <= 33; n_x++) {
+        enum content content = random_below(&r, 2) ? RANDOM : (enum content)random_below(&r, CONTENTS);
+        struct call c = call_new(&r, type, content, length_of(type, n_x % LENGTHS), 1 + (int)random_below(&r, 40), n_x);
+        check_levels(&c);
+        call_free(&c);
+    }
+}
+
 // A row's last blocks may be read with others of it once more, which are multiplied with zeros: but zero times infinity is no
 // number.
 Test(matmul_q8, blocks_that_are_read_once_more_add_nothing)

@@ -568,7 +568,7 @@ matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
 const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2] = {
     [DT_Q4_0] = {4, 4},    [DT_Q4_1] = {4, 4},   [DT_Q5_0] = {4, 5},    [DT_Q5_1] = {4, 4},   [DT_Q8_0] = {4, 4},
     [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},   [DT_Q4_K] = {7, 5},    [DT_Q5_K] = {7, 5},   [DT_Q6_K] = {7, 5},
-    [DT_IQ4_NL] = {4, 5},  [DT_IQ4_XS] = {4, 4}, [DT_MXFP4] = {4, 4},   [DT_IQ1_S] = {2, 2},  [DT_IQ1_M] = {2, 2},
-    [DT_IQ2_XXS] = {2, 2}, [DT_IQ2_XS] = {2, 2}, [DT_IQ2_S] = {2, 2},   [DT_IQ3_XXS] = {2, 2}, [DT_IQ3_S] = {2, 2},
-    [DT_TQ1_0] = {2, 2},   [DT_TQ2_0] = {2, 2},  [DT_Q1_0] = {16, 16},  [DT_Q2_0] = {16, 16}, [DT_NVFP4] = {16, 16},
+    [DT_IQ4_NL] = {4, 5},    [DT_IQ4_XS] = {4, 4},  [DT_MXFP4] = {4, 4},   [DT_IQ1_S] = {15, 15},   [DT_IQ1_M] = {15, 15},
+    [DT_IQ2_XXS] = {22, 22}, [DT_IQ2_XS] = {31, 31}, [DT_IQ2_S] = {20, 20}, [DT_IQ3_XXS] = {18, 18}, [DT_IQ3_S] = {22, 22},
+    [DT_TQ1_0] = {12, 12},   [DT_TQ2_0] = {31, 31}, [DT_Q1_0] = {31, 31},  [DT_Q2_0] = {31, 31},    [DT_NVFP4] = {31, 31},
 };

@@ -1,7 +1,8 @@
-// One or two columns of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ), by AVX-512.
+// Up to three columns of types with a codebook (IQ1, IQ2, IQ3), four of types of three values (TQ), by AVX-512. For more
+// see matmul_q8_avx512_grid_few.c.
 //
 // As matmul_q8_avx512_decode.c does it: 16 rows together, each block read once, in place. Two rows are unpacked at a
-// time (matmul_q8_avx512_quads.h), for one column or for both.
+// time (matmul_q8_avx512_quads.h), for all columns.
 //   - Activations are put into the order of the weights once for 16 rows, and take the signs: with unsigned weights
 //   that is
 //     all that vpdpbusd wants.
@@ -9,13 +10,13 @@
 //   with
 //     their sums.
 // Of a block of IQ3_XXS, 98 bytes, that makes some 50 operations.
-#include "kernels/cpu/matmul_q8_avx512_quads.h"
+#include "kernels/cpu/matmul_q8_avx512_grid.h"
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 
 // Bytes of a row between the request and the use.
 enum { AHEAD_BYTES = 448 };
 
-enum { COLUMNS_MAX = 2 };
+enum { COLUMNS_MAX = 4 };
 
 // The activations of a block, in the order of the weights.
 struct activations {
@@ -26,26 +27,6 @@ struct activations {
 };
 
 // ---- activations
-
-// Byte i of x[e] is element 4i + e.
-INLINE void take_quads(const int8_t *q, __m512i x[4])
-{
-    // clang-format off
-    static const _Alignas(64) uint8_t pick[64] = {
-        0, 4, 8,  12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 1, 5, 9,  13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61,
-        2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 54, 58, 62, 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63};
-    // clang-format on
-    __m512i v[4];
-    UNROLL
-    for (int m = 0; m < 4; m++)
-        v[m] = _mm512_permutexvar_epi8(load_512(pick), load_512(q + 64 * m));
-    const __m512i a = _mm512_shuffle_i32x4(v[0], v[1], 0x44), b = _mm512_shuffle_i32x4(v[2], v[3], 0x44);
-    const __m512i c = _mm512_shuffle_i32x4(v[0], v[1], 0xee), d = _mm512_shuffle_i32x4(v[2], v[3], 0xee);
-    x[0] = _mm512_shuffle_i32x4(a, b, 0x88);
-    x[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
-    x[2] = _mm512_shuffle_i32x4(c, d, 0x88);
-    x[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
-}
 
 typedef void activations_fn(const int8_t *q, struct activations *out);
 
@@ -69,34 +50,18 @@ INLINE void activations_iq1(const int8_t *q, struct activations *out)
 
 INLINE void start_ternary(struct activations *out, int n)
 {
-    out->start = _mm512_setzero_si512();
-    UNROLL
-    for (int p = 0; p < n; p++)
-        out->start = _mm512_dpbusd_epi32(out->start, _mm512_set1_epi8(TERNARY_OFFSET), out->x[p]);
-    out->start = _mm512_sub_epi32(_mm512_setzero_si512(), out->start);
+    out->start = start_of(out->x, n, TERNARY_OFFSET);
 }
 
-// Pair p of the bits of 64 bytes: elements 32p .. of the first half, and of the second.
 INLINE void activations_tq2_0(const int8_t *q, struct activations *out)
 {
-    UNROLL
-    for (int p = 0; p < 4; p++)
-        out->x[p] = load_2x32(q + 32 * p, q + 128 + 32 * p);
+    take_tq2_0(q, out->x);
     start_ternary(out, 4);
 }
 
-// Digit p of 32 bytes: elements 32p ..; of the next 16: 160 + 16p ..; of the last 4: 240 + 4p .., but of the fifth.
 INLINE void activations_tq1_0(const int8_t *q, struct activations *out)
 {
-    UNROLL
-    for (int p = 0; p < 5; p++) {
-        __m128i last = _mm_setzero_si128();
-        if (p < 4)
-            last = _mm_loadu_si32(q + 240 + 4 * p);
-        out->x[p] = _mm512_zextsi256_si512(load_256(q + 32 * p));
-        out->x[p] = _mm512_inserti32x4(out->x[p], load_128(q + 160 + 16 * p), 2);
-        out->x[p] = _mm512_inserti32x4(out->x[p], last, 3);
-    }
+    take_tq1_0(q, out->x);
     start_ternary(out, 5);
 }
 
@@ -187,7 +152,7 @@ PRODUCTS(iq3_s, signed)
 PRODUCTS(iq1_s, iq1)
 PRODUCTS(iq1_m, iq1)
 
-// ---- one column or two: all rows
+// ---- n columns: all rows
 
 // Lane r of dot[j] is the integer sum of row r's block at `at` with column j.
 INLINE void dots_of_16(const struct rows16 *g, size_t at, size_t bytes, const struct ahead *ahead,
@@ -216,7 +181,6 @@ INLINE void dots_of_16(const struct rows16 *g, size_t at, size_t bytes, const st
         dot[j] = reduce_across_quarters(quarters[j]);
 }
 
-// n columns: a block is unpacked once for both.
 INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *take, products_fn *products,
                    factor_fn *factor, int n)
 {
@@ -251,23 +215,30 @@ INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *ta
     }
 }
 
-#define DECODE(name, bytes, take, factor)                                                                              \
+#define COLUMNS(n, name, bytes, take, factor)                                                                          \
+    case n:                                                                                                            \
+        decode(a, bytes, activations_##take, products_##name, factor_##factor, n);                                     \
+        break;
+#define UP_TO_3(...) COLUMNS(1, __VA_ARGS__) COLUMNS(2, __VA_ARGS__) COLUMNS(3, __VA_ARGS__)
+#define UP_TO_4(...) UP_TO_3(__VA_ARGS__) COLUMNS(4, __VA_ARGS__)
+#define DECODE(name, UP_TO, bytes, take, factor)                                                                       \
     void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
     {                                                                                                                  \
-        if (a->n_x == 1)                                                                                               \
-            decode(a, bytes, activations_##take, products_##name, factor_##factor, 1);                                 \
-        else                                                                                                           \
-            decode(a, bytes, activations_##take, products_##name, factor_##factor, 2);                                 \
+        switch (a->n_x) {                                                                                              \
+            UP_TO(name, bytes, take, factor)                                                                           \
+        default:                                                                                                       \
+            ISA_FN(matmul_q8_few_##name)(a);                                                                           \
+        }                                                                                                              \
     }
 
 // clang-format off
-DECODE(iq2_xxs, 66, signed, eighth)
-DECODE(iq2_xs, 74, signed, eighth)
-DECODE(iq2_s, 82, signed, eighth)
-DECODE(iq3_xxs, 98, signed, quarter)
-DECODE(iq3_s, 110, signed, one)
-DECODE(iq1_s, 50, iq1, eighth)
-DECODE(iq1_m, 56, iq1, iq1_m)
-DECODE(tq1_0, 54, tq1_0, tq1_0)
-DECODE(tq2_0, 66, tq2_0, tq2_0)
+DECODE(iq2_xxs, UP_TO_3, 66, signed, eighth)
+DECODE(iq2_xs, UP_TO_3, 74, signed, eighth)
+DECODE(iq2_s, UP_TO_3, 82, signed, eighth)
+DECODE(iq3_xxs, UP_TO_3, 98, signed, quarter)
+DECODE(iq3_s, UP_TO_3, 110, signed, one)
+DECODE(iq1_s, UP_TO_3, 50, iq1, eighth)
+DECODE(iq1_m, UP_TO_3, 56, iq1, iq1_m)
+DECODE(tq1_0, UP_TO_4, 54, tq1_0, tq1_0)
+DECODE(tq2_0, UP_TO_4, 66, tq2_0, tq2_0)
 // clang-format on

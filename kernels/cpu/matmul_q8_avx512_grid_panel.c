@@ -54,24 +54,6 @@ INLINE void store_quads(const __m512i w[4], uint8_t *to)
     _mm512_store_si512(to + 192, _mm512_unpackhi_epi16(b, d));
 }
 
-typedef void unsigned_fn(const struct quads *from, __m512i w[4]);
-
-INLINE void unsigned_signed(const struct quads *from, __m512i w[4])
-{
-    const __m512i offset = _mm512_set1_epi8(SIGN_OFFSET);
-    UNROLL
-    for (int e = 0; e < 4; e++)
-        w[e] = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, from->w[e]), minus_of(from, e), offset, from->w[e]);
-}
-
-INLINE void unsigned_iq1(const struct quads *from, __m512i w[4])
-{
-    const __m512i delta = _mm512_or_si512(from->delta, _mm512_slli_epi16(from->delta, 8));
-    UNROLL
-    for (int e = 0; e < 4; e++)
-        w[e] = _mm512_or_si512(from->w[e], delta);
-}
-
 INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int lane, quads_fn *quads,
                          unsigned_fn *make_unsigned, factor_fn *factor, int run)
 {

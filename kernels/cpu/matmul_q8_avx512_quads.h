@@ -329,6 +329,26 @@ INLINE void quads_iq1_m(const uint8_t *b0, const uint8_t *b1, struct quads out[2
     quads_of_iq1_m(b1, &out[1]);
 }
 
+// ---- weights with their signs, or in IQ1 with what is added to eight of them, and an offset: unsigned
+
+typedef void unsigned_fn(const struct quads *from, __m512i w[4]);
+
+INLINE void unsigned_signed(const struct quads *from, __m512i w[4])
+{
+    const __m512i offset = _mm512_set1_epi8(SIGN_OFFSET);
+    UNROLL
+    for (int e = 0; e < 4; e++)
+        w[e] = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, from->w[e]), minus_of(from, e), offset, from->w[e]);
+}
+
+INLINE void unsigned_iq1(const struct quads *from, __m512i w[4])
+{
+    const __m512i delta = _mm512_or_si512(from->delta, _mm512_slli_epi16(from->delta, 8));
+    UNROLL
+    for (int e = 0; e < 4; e++)
+        w[e] = _mm512_or_si512(from->w[e], delta);
+}
+
 // ---- factors of 16 rows: the d of their blocks, and what the format divides it by
 
 typedef __m512 factor_fn(const struct rows16 *g, size_t at);

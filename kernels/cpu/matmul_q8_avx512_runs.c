@@ -6,13 +6,14 @@
 //     weights; what makes bytes of weights out of words (a product of bits, or a look-up) does it for 16 rows at once.
 //   - The weights come out of their words in an order of their own. Activations are put into that order once for all
 //     rows, and each four of them are one word for all lanes.
-//   - Columns share the unpacked registers, up to eight at a time.
+//   - Up to eight columns share the unpacked registers. More pass over the turned words, in parts of up to twelve; these words
+//     stay in the L1 cache, and weights are unpacked for each part again, since to store them takes longer.
 // For 16 rows by 256 elements of Q1_0 that is some 230 operations, of Q2_0 300, of NVFP4 430: 115, 150 and 215 cycles
 // for 576, 1152 and 2304 bytes.
 #include "kernels/cpu/matmul_q8_avx512_quads.h"
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 
-enum { COLUMNS_AT_ONCE = 8 };
+enum { DIRECT_MAX = 8, COLUMNS_AT_ONCE = 12, COLUMNS_MAX = PANEL_TILES_MIN - 1 };
 
 struct layout {
     int bytes, size;     // of a block, in bytes and in elements
@@ -121,11 +122,10 @@ INLINE __m512i weights_nvfp4(const __m512i *words, int i)
 
 // ---- columns
 
-INLINE void take_columns(const struct matmul_args *a, int first, int n, int64_t span, const struct layout *l,
-                         struct column *out)
+INLINE void take_columns(const struct matmul_args *a, int64_t span, const struct layout *l, struct column *out)
 {
-    for (int j = 0; j < n; j++) {
-        const void *x = a->x[first + j];
+    for (int j = 0; j < a->n_x; j++) {
+        const void *x = a->x[j];
         const int8_t *q = q8_quants(x) + span * SPAN;
         for (int i = 0; i < SPAN; i += 64) {
             __m512i v = load_512(q + i);
@@ -135,18 +135,37 @@ INLINE void take_columns(const struct matmul_args *a, int first, int n, int64_t 
     }
 }
 
-// ---- n columns from the first on: all rows
+// Columns are put in order once for all rows, as far as there is room for their spans.
+INLINE const struct column *columns_of_span(const struct matmul_args *a, int64_t span, bool first, const struct layout *l,
+                                            struct column *columns, size_t bytes)
+{
+    const int64_t room = (int64_t)(bytes / sizeof(*columns)) / a->n_x;
+    struct column *c = columns + MIN(span, room - 1) * a->n_x;
+    if (first || span >= room - 1)
+        take_columns(a, span, l, c);
+    return c;
+}
 
-// The runs of block i of a span join S.
-INLINE void add_block(const struct rows16 *g, size_t at, const uint8_t *ahead, const struct factors *f,
-                      const struct layout *l, load_fn *load, weights_fn *weights, const struct column *c, int i, int n,
+// Rows are read in memory's order: while a block of 16 is turned, what lies 16 rows on is asked for.
+INLINE void ask_for_group(const uint8_t *ahead, const struct layout *l)
+{
+    for (int at = 0; at < GROUP * l->bytes; at += 64)
+        _mm_prefetch((const char *)ahead + at, _MM_HINT_T0);
+}
+
+INLINE int blocks_here(const struct matmul_args *a, const struct layout *l, int64_t span)
+{
+    const int blocks = SPAN / l->size;
+    return (int)MIN(a->k / l->size - span * blocks, blocks);
+}
+
+// ---- n columns, up to eight
+
+// The runs of block i join S.
+INLINE void add_block(const struct block16 *b, const struct layout *l, weights_fn *weights, const struct column *c, int i, int n,
                       __m512 s[])
 {
-    struct block16 b;
     const int runs = l->size / l->run;
-    for (int bytes = 0; bytes < GROUP * l->bytes; bytes += 64)
-        _mm_prefetch((const char *)ahead + bytes, _MM_HINT_T0);
-    load(g, at, f, &b);
     UNROLL
     for (int r = 0; r < runs; r++) {
         __m512i dot[COLUMNS_AT_ONCE];
@@ -155,53 +174,115 @@ INLINE void add_block(const struct rows16 *g, size_t at, const uint8_t *ahead, c
             dot[j] = _mm512_set1_epi32(c[j].start[i * runs + r]);
         UNROLL
         for (int t = 0; t < l->run / 4; t++) {
-            const __m512i w = weights(b.words + r * l->words, t);
+            const __m512i w = weights(b->words + r * l->words, t);
             UNROLL
             for (int j = 0; j < n; j++)
                 dot[j] = _mm512_dpbusd_epi32(dot[j], w, broadcast_32(c[j].q + i * l->size + r * l->run + 4 * t));
         }
         UNROLL
         for (int j = 0; j < n; j++)
-            s[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j]), b.d[r], s[j]);
+            s[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j]), b->d[r], s[j]);
     }
 }
 
-// Columns are put in order once for all rows, as far as there is room for their spans.
-INLINE void decode(const struct matmul_args *a, int column, const struct layout *l, load_fn *load, weights_fn *weights,
-                   int n)
+INLINE void decode(const struct matmul_args *a, const struct layout *l, load_fn *load, weights_fn *weights, int n)
 {
-    struct column *columns = a->scratch;
     struct factors f = {0};
     const int blocks = SPAN / l->size;
-    const size_t bytes = (size_t)(blocks * l->bytes);
-    const int64_t spans = q8_blocks(a->k), room = SCRATCH_BYTES / ((int64_t)sizeof(*columns) * n);
     if (l->run == 16)
         make_factors(&f);
     for (int first = 0; first < a->n_rows; first += GROUP) {
         const struct rows16 g = rows_from(a, first);
         const uint8_t *ahead = matmul_rows_after(a, first, GROUP);
-        __m512 d[COLUMNS_AT_ONCE];
+        __m512 d[DIRECT_MAX];
         UNROLL
         for (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
-        for (int64_t span = 0; span < spans; span++) {
-            struct column *c = columns + MIN(span, room - 1) * n;
-            const int here = (int)MIN(a->k / l->size - span * blocks, blocks);
-            __m512 s[COLUMNS_AT_ONCE];
-            if (first == 0 || span >= room - 1)
-                take_columns(a, column, n, span, l, c);
+        for (int64_t span = 0; span < q8_blocks(a->k); span++) {
+            const struct column *c = columns_of_span(a, span, first == 0, l, a->scratch, SCRATCH_BYTES);
+            const int here = blocks_here(a, l, span);
+            __m512 s[DIRECT_MAX];
             UNROLL
             for (int j = 0; j < n; j++)
                 s[j] = _mm512_setzero_ps();
-            for (int i = 0; i < here; i++, ahead += GROUP * l->bytes)
-                add_block(&g, (size_t)span * bytes + (size_t)(i * l->bytes), ahead, &f, l, load, weights, c, i, n, s);
+            for (int i = 0; i < here; i++, ahead += GROUP * l->bytes) {
+                struct block16 b;
+                ask_for_group(ahead, l);
+                load(&g, (size_t)(span * blocks + i) * (size_t)l->bytes, &f, &b);
+                add_block(&b, l, weights, c, i, n, s);
+            }
             UNROLL
             for (int j = 0; j < n; j++)
-                d[j] = _mm512_fmadd_ps(s[j], _mm512_set1_ps(q8_scales(a->x[column + j], a->k)[span]), d[j]);
+                d[j] = _mm512_fmadd_ps(s[j], _mm512_set1_ps(q8_scales(a->x[j], a->k)[span]), d[j]);
         }
         UNROLL
         for (int j = 0; j < n; j++)
-            _mm512_mask_storeu_ps(a->y[column + j] + first, rows_mask(a, first), d[j]);
+            _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
+    }
+}
+
+// ---- more: n columns pass over the blocks of a span
+
+// Columns c[0] .. c[n - 1], whose scales are da.
+typedef void sweep_fn(const struct block16 *b, int blocks, const struct column *c, const float *da, __m512 *d);
+INLINE void sweep(const struct block16 *b, int blocks, const struct layout *l, weights_fn *weights, const struct column *c,
+                  const float *da, int n, __m512 *d)
+{
+    __m512 s[COLUMNS_AT_ONCE];
+    UNROLL
+    for (int j = 0; j < n; j++)
+        s[j] = _mm512_setzero_ps();
+    KEEP_LOOP
+    for (int i = 0; i < blocks; i++)
+        add_block(&b[i], l, weights, c, i, n, s);
+    UNROLL
+    for (int j = 0; j < n; j++)
+        d[j] = _mm512_fmadd_ps(s[j], _mm512_set1_ps(da[j]), d[j]);
+}
+
+// In a thread's scratch.
+struct work {
+    struct block16 blocks[SPAN / 64]; // of a span
+    __m512 d[COLUMNS_MAX];
+    struct column columns[];
+};
+
+// Parts of about the same width.
+INLINE void sweep_all(struct work *w, int blocks, const struct column *c, const float *da, sweep_fn *const *by, int n)
+{
+    const int parts = (n + COLUMNS_AT_ONCE - 1) / COLUMNS_AT_ONCE;
+    for (int p = 0, first = 0, width; p < parts; p++, first += width) {
+        width = n / parts + (p < n % parts);
+        by[width](w->blocks, blocks, c + first, da + first, w->d + first);
+    }
+}
+
+INLINE void decode_more(const struct matmul_args *a, const struct layout *l, load_fn *load, sweep_fn *const *by)
+{
+    struct work *w = a->scratch;
+    struct factors f = {0};
+    const int n = a->n_x, blocks = SPAN / l->size;
+    if (l->run == 16)
+        make_factors(&f);
+    for (int first = 0; first < a->n_rows; first += GROUP) {
+        const struct rows16 g = rows_from(a, first);
+        const uint8_t *ahead = matmul_rows_after(a, first, GROUP);
+        for (int j = 0; j < n; j++)
+            w->d[j] = _mm512_setzero_ps();
+        for (int64_t span = 0; span < q8_blocks(a->k); span++) {
+            const struct column *c = columns_of_span(a, span, first == 0, l, w->columns, SCRATCH_BYTES - sizeof(*w));
+            const int here = blocks_here(a, l, span);
+            float da[COLUMNS_MAX];
+            for (int j = 0; j < n; j++)
+                da[j] = q8_scales(a->x[j], a->k)[span];
+            for (int i = 0; i < here; i++, ahead += GROUP * l->bytes) {
+                ask_for_group(ahead, l);
+                load(&g, (size_t)(span * blocks + i) * (size_t)l->bytes, &f, &w->blocks[i]);
+            }
+            sweep_all(w, here, c, da, by, n);
+        }
+        for (int j = 0; j < n; j++)
+            _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), w->d[j]);
     }
 }
 
@@ -209,27 +290,33 @@ static const struct layout layout_q1_0 = {18, 128, 32, 1, TERNARY_OFFSET, pick_q
                            layout_q2_0 = {18, 64, 32, 2, TERNARY_OFFSET, pick_q2_0},
                            layout_nvfp4 = {36, 64, 16, 2, FP4_OFFSET, NULL};
 
-// Up to eight columns together; more in parts of about the same width.
+#define SWEEP(n, name)                                                                                                 \
+    static void name##_by_##n(const struct block16 *b, int blocks, const struct column *c, const float *da, __m512 *d) \
+    {                                                                                                                  \
+        sweep(b, blocks, &layout_##name, weights_##name, c, da, n, d);                                                 \
+    }
+#define EACH_WIDTH(X, name) X(6, name) X(7, name) X(8, name) X(9, name) X(10, name) X(11, name) X(12, name)
+#define ENTRY(n, name) [n] = name##_by_##n,
 #define CASE(name, n)                                                                                                  \
     case n:                                                                                                            \
-        decode(a, first, &layout_##name, load_##name, weights_##name, n);                                              \
+        decode(a, &layout_##name, load_##name, weights_##name, n);                                                     \
         break;
 #define DECODE(name)                                                                                                   \
+    EACH_WIDTH(SWEEP, name)                                                                                            \
     void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
     {                                                                                                                  \
-        const int parts = (a->n_x + COLUMNS_AT_ONCE - 1) / COLUMNS_AT_ONCE;                                            \
-        for (int i = 0, first = 0, n; i < parts; i++, first += n) {                                                    \
-            n = a->n_x / parts + (i < a->n_x % parts);                                                                 \
-            switch (n) {                                                                                               \
-                CASE(name, 1)                                                                                          \
-                CASE(name, 2)                                                                                          \
-                CASE(name, 3)                                                                                          \
-                CASE(name, 4)                                                                                          \
-                CASE(name, 5)                                                                                          \
-                CASE(name, 6)                                                                                          \
-                CASE(name, 7)                                                                                          \
-                CASE(name, 8)                                                                                          \
-            }                                                                                                          \
+        static sweep_fn *const by[COLUMNS_AT_ONCE + 1] = {EACH_WIDTH(ENTRY, name)};                                    \
+        switch (a->n_x) {                                                                                              \
+            CASE(name, 1)                                                                                              \
+            CASE(name, 2)                                                                                              \
+            CASE(name, 3)                                                                                              \
+            CASE(name, 4)                                                                                              \
+            CASE(name, 5)                                                                                              \
+            CASE(name, 6)                                                                                              \
+            CASE(name, 7)                                                                                              \
+            CASE(name, 8)                                                                                              \
+        default:                                                                                                       \
+            decode_more(a, &layout_##name, load_##name, by);                                                           \
         }                                                                                                              \
     }
 
