@@ -65,14 +65,6 @@ INLINE void zip_8(__m512i a, __m512i b, __m512i to[2])
     to[0] = _mm512_unpacklo_epi64(a, b), to[1] = _mm512_unpackhi_epi64(a, b);
 }
 
-// In each quarter, words 0 and 1 of `first` are the sum of a row, 2 and 3 that of another, and so of `second`: four sums.
-INLINE __m512i reduce_pairs(__m512i first, __m512i second)
-{
-    const __m512 a = _mm512_castsi512_ps(first), b = _mm512_castsi512_ps(second);
-    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)),
-                            _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
-}
-
 // ---- four rows' blocks
 
 // Where they lie, and what they ask for, as many bytes as they have themselves: far ones of each row, into L2; and those `near`

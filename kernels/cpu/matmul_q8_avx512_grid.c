@@ -1,5 +1,5 @@
-// Up to three columns of types with a codebook (IQ1, IQ2, IQ3), four of types of three values (TQ), by AVX-512. For more
-// see matmul_q8_avx512_grid_few.c.
+// Up to three columns of types with a codebook (IQ1, IQ2, IQ3), four of TQ1_0 and eight of TQ2_0, which is soon unpacked, by
+// AVX-512. For more see matmul_q8_avx512_grid_few.c.
 //
 // As matmul_q8_avx512_decode.c does it: 16 rows together, each block read once, in place. Two rows are unpacked at a
 // time (matmul_q8_avx512_quads.h), for all columns.
@@ -16,7 +16,7 @@
 // Bytes of a row between the request and the use.
 enum { AHEAD_BYTES = 448 };
 
-enum { COLUMNS_MAX = 4 };
+enum { COLUMNS_MAX = 8 };
 
 // The activations of a block, in the order of the weights.
 struct activations {
@@ -221,6 +221,8 @@ INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *ta
         break;
 #define UP_TO_3(...) COLUMNS(1, __VA_ARGS__) COLUMNS(2, __VA_ARGS__) COLUMNS(3, __VA_ARGS__)
 #define UP_TO_4(...) UP_TO_3(__VA_ARGS__) COLUMNS(4, __VA_ARGS__)
+#define UP_TO_8(...)                                                                                                   \
+    UP_TO_4(__VA_ARGS__) COLUMNS(5, __VA_ARGS__) COLUMNS(6, __VA_ARGS__) COLUMNS(7, __VA_ARGS__) COLUMNS(8, __VA_ARGS__)
 #define DECODE(name, UP_TO, bytes, take, factor)                                                                       \
     void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
     {                                                                                                                  \
@@ -240,5 +242,5 @@ DECODE(iq3_s, UP_TO_3, 110, signed, one)
 DECODE(iq1_s, UP_TO_3, 50, iq1, eighth)
 DECODE(iq1_m, UP_TO_3, 56, iq1, iq1_m)
 DECODE(tq1_0, UP_TO_4, 54, tq1_0, tq1_0)
-DECODE(tq2_0, UP_TO_4, 66, tq2_0, tq2_0)
+DECODE(tq2_0, UP_TO_8, 66, tq2_0, tq2_0)
 // clang-format on

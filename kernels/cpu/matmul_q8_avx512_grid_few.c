@@ -1,11 +1,11 @@
-// Four columns and more of types with a codebook (IQ1, IQ2, IQ3), five and more of types of three values (TQ), by AVX-512.
+// Columns from where matmul_q8_avx512_grid.c ends, of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ), by AVX-512.
 //
 // A block takes longer to unpack than to multiply with some columns, so it is unpacked once for all of them: 16 rows, to
 // unsigned bytes (weights with their signs and an offset) in the order in which matmul_q8_avx512_quads.h makes them, in the
 // L1 cache. Up to eight columns at a time pass over these, four rows together, of which a lane's products are of one
 // sub-block. A panel (matmul_q8_avx512_grid_panel.c) saves the sums across lanes, but turns the rows first, which 17 to 31
 // columns make up for (matmul_q8_in_place).
-// A row and a column take 9 operations a block, four of them vpdpbusd.
+// A row and a column take 7 to 9 operations a block, four of them vpdpbusd.
 #include "kernels/cpu/matmul_q8_avx512_grid.h"
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 
@@ -14,8 +14,11 @@ enum { REGS_MAX = 5, COLUMNS_AT_ONCE = 8, FEW_MAX = PANEL_TILES_MIN - 1, FOUR = 
 // Blocks of 16 rows.
 struct opened {
     __m512i w[GROUP][REGS_MAX];
-    __m512i scale[GROUP]; // lane l: of elements 16l .. 16l + 15; not of types of three values
+    __m512i scale[GROUP]; // lane l: of elements 16l .. 16l + 15. SCALES_OF_PAIRS: of each two rows as packs_epi32 joins them
 };
+
+// How the sums of 16 elements are scaled: they need more than 16 bits, or two rows' fit a register, or there are no scales.
+enum scaling { SCALES_WIDE, SCALES_OF_PAIRS, SCALES_ONE };
 
 // A block of a column.
 struct placed {
@@ -52,7 +55,7 @@ INLINE void place(const struct matmul_args *a, int j, int64_t block, const struc
 typedef void open_fn(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, struct opened *o);
 
 INLINE void open_quads(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, quads_fn *quads,
-                       unsigned_fn *make_unsigned, struct opened *o)
+                       unsigned_fn *make_unsigned, enum scaling scaling, struct opened *o)
 {
     KEEP_LOOP
     for (int r = 0; r < GROUP; r += 2) {
@@ -61,16 +64,19 @@ INLINE void open_quads(const struct rows16 *g, size_t at, struct ahead *ask, int
         UNROLL
         for (int i = 0; i < 2; i++) {
             make_unsigned(&rows[i], o->w[r + i]);
-            o->scale[r + i] = rows[i].scale;
+            if (scaling == SCALES_WIDE)
+                o->scale[r + i] = rows[i].scale;
             prefetch_row(ask, bytes);
         }
+        if (scaling == SCALES_OF_PAIRS)
+            o->scale[r / 2] = _mm512_packs_epi32(rows[0].scale, rows[1].scale);
     }
 }
 
-#define OPEN_QUADS(name, kind)                                                                                         \
+#define OPEN_QUADS(name, kind, scaling)                                                                                \
     INLINE void open_##name(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, struct opened *o)         \
     {                                                                                                                  \
-        open_quads(g, at, ask, bytes, quads_##name, unsigned_##kind, o);                                               \
+        open_quads(g, at, ask, bytes, quads_##name, unsigned_##kind, scaling, o);                                      \
     }
 #define OPEN_DIGITS(name)                                                                                              \
     INLINE void open_##name(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, struct opened *o)         \
@@ -82,21 +88,21 @@ INLINE void open_quads(const struct rows16 *g, size_t at, struct ahead *ask, int
         }                                                                                                              \
     }
 // clang-format off
-OPEN_QUADS(iq2_xxs, signed)
-OPEN_QUADS(iq2_xs, signed)
-OPEN_QUADS(iq2_s, signed)
-OPEN_QUADS(iq3_xxs, signed)
-OPEN_QUADS(iq3_s, signed)
-OPEN_QUADS(iq1_s, iq1)
-OPEN_QUADS(iq1_m, iq1)
+OPEN_QUADS(iq2_xxs, signed, SCALES_WIDE)
+OPEN_QUADS(iq2_xs, signed, SCALES_WIDE)
+OPEN_QUADS(iq2_s, signed, SCALES_WIDE)
+OPEN_QUADS(iq3_xxs, signed, SCALES_WIDE)
+OPEN_QUADS(iq3_s, signed, SCALES_OF_PAIRS)
+OPEN_QUADS(iq1_s, iq1, SCALES_OF_PAIRS)
+OPEN_QUADS(iq1_m, iq1, SCALES_OF_PAIRS)
 OPEN_DIGITS(tq1_0)
 OPEN_DIGITS(tq2_0)
 // clang-format on
 
 // ---- n columns pass over them
 
-// Of four rows with one column, lanes to be added up. |sum of a lane| <= 16 * 126 * 127; less its start 16 * 62 * 127, times 31.
-INLINE void dot_four(const struct opened *o, int row, const struct placed *x, int regs, bool scaled, __m512i v[FOUR])
+// Of four rows with one column, lanes to be scaled and added up.
+INLINE void dot_four(const struct opened *o, int row, const struct placed *x, int regs, __m512i v[FOUR])
 {
     UNROLL
     for (int r = 0; r < FOUR; r++)
@@ -106,12 +112,21 @@ INLINE void dot_four(const struct opened *o, int row, const struct placed *x, in
         UNROLL
         for (int r = 0; r < FOUR; r++)
             v[r] = _mm512_dpbusd_epi32(v[r], o->w[row + r][e], x->x[e]);
-    UNROLL
-    for (int r = 0; scaled && r < FOUR; r++)
-        v[r] = _mm512_mullo_epi32(v[r], o->scale[row + r]);
 }
 
-INLINE void sweep(const struct opened *o, const struct placed *x, __m512 dw, int regs, bool scaled, int n, __m512 *d)
+// Sums of 16 products <= 16 * 62 * 127, times scales up to 31. In IQ3_S 16 * 15 * 127, in IQ1 16 * 9 * 127.
+INLINE __m512i add_up(const struct opened *o, int row, __m512i v[FOUR], enum scaling scaling)
+{
+    UNROLL
+    for (int r = 0; scaling == SCALES_WIDE && r < FOUR; r++)
+        v[r] = _mm512_mullo_epi32(v[r], o->scale[row + r]);
+    if (scaling != SCALES_OF_PAIRS)
+        return reduce_quarters(v);
+    return reduce_pairs(_mm512_madd_epi16(_mm512_packs_epi32(v[0], v[1]), o->scale[row / 2]),
+                        _mm512_madd_epi16(_mm512_packs_epi32(v[2], v[3]), o->scale[row / 2 + 1]));
+}
+
+INLINE void sweep(const struct opened *o, const struct placed *x, __m512 dw, int regs, enum scaling scaling, int n, __m512 *d)
 {
     __m512i quarters[COLUMNS_AT_ONCE][GROUP / FOUR];
     KEEP_LOOP
@@ -119,8 +134,8 @@ INLINE void sweep(const struct opened *o, const struct placed *x, __m512 dw, int
         UNROLL
         for (int j = 0; j < n; j++) {
             __m512i v[FOUR];
-            dot_four(o, FOUR * t, &x[j], regs, scaled, v);
-            quarters[j][t] = reduce_quarters(v);
+            dot_four(o, FOUR * t, &x[j], regs, v);
+            quarters[j][t] = add_up(o, FOUR * t, v, scaling);
         }
     }
     UNROLL
@@ -131,22 +146,23 @@ INLINE void sweep(const struct opened *o, const struct placed *x, __m512 dw, int
 }
 
 typedef void sweep_fn(const struct opened *o, const struct placed *x, __m512 dw, __m512 *d);
-#define SWEEP(name, regs, scaled, n)                                                                                   \
+#define SWEEP(name, regs, scaling, n)                                                                                  \
     static void name##_by_##n(const struct opened *o, const struct placed *x, __m512 dw, __m512 *d)                    \
     {                                                                                                                  \
-        sweep(o, x, dw, regs, scaled, n, d);                                                                           \
+        sweep(o, x, dw, regs, scaling, n, d);                                                                          \
     }
-#define SWEEPS(name, regs, scaled)                                                                                     \
-    SWEEP(name, regs, scaled, 4)                                                                                       \
-    SWEEP(name, regs, scaled, 5)                                                                                       \
-    SWEEP(name, regs, scaled, 6)                                                                                       \
-    SWEEP(name, regs, scaled, 7)                                                                                       \
-    SWEEP(name, regs, scaled, 8)                                                                                       \
+#define SWEEPS(name, regs, scaling)                                                                                    \
+    SWEEP(name, regs, scaling, 4)                                                                                      \
+    SWEEP(name, regs, scaling, 5)                                                                                      \
+    SWEEP(name, regs, scaling, 6)                                                                                      \
+    SWEEP(name, regs, scaling, 7)                                                                                      \
+    SWEEP(name, regs, scaling, 8)                                                                                      \
     static sweep_fn *const name[COLUMNS_AT_ONCE + 1] = {                                                               \
         [4] = name##_by_4, name##_by_5, name##_by_6, name##_by_7, name##_by_8};
-SWEEPS(sweep_scaled, 4, true)
-SWEEPS(sweep_tq2_0, 4, false)
-SWEEPS(sweep_tq1_0, 5, false)
+SWEEPS(sweep_wide, 4, SCALES_WIDE)
+SWEEPS(sweep_pairs, 4, SCALES_OF_PAIRS)
+SWEEPS(sweep_tq2_0, 4, SCALES_ONE)
+SWEEPS(sweep_tq1_0, 5, SCALES_ONE)
 
 // Parts of about the same width.
 INLINE void sweep_all(const struct work *w, const struct placed *x, __m512 dw, sweep_fn *const *by, int n, __m512 *d)
@@ -192,13 +208,13 @@ INLINE void multiply_few(const struct matmul_args *a, const struct kind *k, take
     }
 
 // clang-format off
-FEW(iq2_xxs, 66, 4, SIGN_OFFSET, quads, eighth, sweep_scaled)
-FEW(iq2_xs, 74, 4, SIGN_OFFSET, quads, eighth, sweep_scaled)
-FEW(iq2_s, 82, 4, SIGN_OFFSET, quads, eighth, sweep_scaled)
-FEW(iq3_xxs, 98, 4, SIGN_OFFSET, quads, quarter, sweep_scaled)
-FEW(iq3_s, 110, 4, SIGN_OFFSET, quads, one, sweep_scaled)
-FEW(iq1_s, 50, 4, SHIFT_OFFSET, quads, eighth, sweep_scaled)
-FEW(iq1_m, 56, 4, SHIFT_OFFSET, quads, iq1_m, sweep_scaled)
+FEW(iq2_xxs, 66, 4, SIGN_OFFSET, quads, eighth, sweep_wide)
+FEW(iq2_xs, 74, 4, SIGN_OFFSET, quads, eighth, sweep_wide)
+FEW(iq2_s, 82, 4, SIGN_OFFSET, quads, eighth, sweep_wide)
+FEW(iq3_xxs, 98, 4, SIGN_OFFSET, quads, quarter, sweep_wide)
+FEW(iq3_s, 110, 4, SIGN_OFFSET, quads, one, sweep_pairs)
+FEW(iq1_s, 50, 4, SHIFT_OFFSET, quads, eighth, sweep_pairs)
+FEW(iq1_m, 56, 4, SHIFT_OFFSET, quads, iq1_m, sweep_pairs)
 FEW(tq1_0, 54, 5, TERNARY_OFFSET, tq1_0, tq1_0, sweep_tq1_0)
 FEW(tq2_0, 66, 4, TERNARY_OFFSET, tq2_0, tq2_0, sweep_tq2_0)
 // clang-format on

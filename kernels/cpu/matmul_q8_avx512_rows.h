@@ -75,6 +75,14 @@ INLINE __m512i reduce_quarters(const __m512i v[4])
     return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
+// In each quarter, words 0 and 1 of `first` are the sum of a row, 2 and 3 that of another, and so of `second`: four sums.
+INLINE __m512i reduce_pairs(__m512i first, __m512i second)
+{
+    const __m512 a = _mm512_castsi512_ps(first), b = _mm512_castsi512_ps(second);
+    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)),
+                            _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
+}
+
 // Word i of quarter t is the sum over the quarters of word i of v[t].
 INLINE __m512i reduce_across_quarters(const __m512i v[4])
 {
