@@ -2,7 +2,7 @@
 //
 // The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j], then
 // a step of the float chain. Here a lane of a register is a row, so that nothing is added up across lanes. Weights are
-// multiplied as they are unpacked, with up to five columns at once (matmul_q8_avx2_place.c); one column by types with blocks
+// multiplied as they are unpacked, with up to eight columns at once (matmul_q8_avx2_place.c); one column by types with blocks
 // of 32 or with nibbles needs no lanes before a sub-block's sums (matmul_q8_avx2_beside.h). For many columns most
 // types are unpacked to a panel once (matmul_q8_avx2_panel.c). Types whose factors belong to runs within their blocks
 // have one way for both (matmul_q8_avx2_runs.c), and so have types with a codebook, whose rows stay as they lie

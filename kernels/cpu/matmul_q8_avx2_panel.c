@@ -1,4 +1,4 @@
-// Six columns and more: rows of weights are unpacked to a panel, over which the columns pass.
+// Six or nine columns and more: rows of weights are unpacked to a panel, over which the columns pass.
 //
 // Lane r of a register belongs to row r (matmul_q8_avx2_unpack.h puts it there):
 //   - vpmaddubsw multiplies four bytes of eight rows with four bytes of one column, broadcast, and leaves two sums of

@@ -1,8 +1,9 @@
-// Up to five columns: rows are read in place, for what is unpacked of them stays in registers.
+// Up to eight columns: rows are read in place, for what is unpacked of them stays in registers.
 //
 // One column waits for memory, so that what counts is how few instructions a byte takes, and that bytes come in time:
 // see reads_apart. Eight rows go together, a lane a row. Each word is multiplied with all columns as soon as it is
-// unpacked (the sink of matmul_q8_avx2_unpack.h): no weight is stored. More columns have too many sums for the registers.
+// unpacked (the sink of matmul_q8_avx2_unpack.h): no weight is stored. More columns have too many sums for the registers,
+// some types already from six on.
 // One column by types with blocks of 32, or with nibbles, goes a way of its own (matmul_q8_avx2_beside.h).
 #include "kernels/cpu/matmul_q8_avx2_place.h"
 
@@ -47,9 +48,9 @@ INLINE bool reads_apart(enum dtype type, int columns)
                 bring_next(&g, BYTES_##NAME);                                                                          \
             unpack_##name(&g, &p, &s);                                                                                 \
             fetch_until(&g, end);                                                                                      \
-            FIVE(j, if (j < n_columns) d[j] = finish_256(s.sum[j], &p, form_of(FORM_##NAME), &c[j].c, d[j]));          \
+            EIGHT(j, if (j < n_columns) d[j] = finish_256(s.sum[j], &p, form_of(FORM_##NAME), &c[j].c, d[j]));         \
         }                                                                                                              \
-        FIVE(j, if (j < n_columns) out[j] = d[j]);                                                                     \
+        EIGHT(j, if (j < n_columns) out[j] = d[j]);                                                                    \
     }
 #define PLACE_256(n_columns, name, NAME)                                                                               \
     PLACE_256_READ(n_columns, name##_by_##n_columns, name, NAME, reads_apart(DT_##NAME, n_columns))
@@ -71,28 +72,52 @@ INLINE bool reads_apart(enum dtype type, int columns)
                 if (!g.fetches && l->asks && b % 2 == 0)                                                               \
                     ask_streams(&g, at, 2 * BYTES_##NAME);                                                             \
                 unpack_##name(&g, at, &p.d[0], &p.m[0], &s);                                                           \
-                FIVE(j, if (j < n_columns) v[j] = finish_32(&s, form_of(FORM_##NAME), j, b, v[j]));                    \
+                EIGHT(j, if (j < n_columns) v[j] = finish_32(&s, form_of(FORM_##NAME), j, b, v[j]));                   \
             }                                                                                                          \
             fetch_until(&g, end);                                                                                      \
-            FIVE(j, if (j < n_columns) d[j] = _mm256_fmadd_ps(v[j], _mm256_set1_ps(c[j].c.da), d[j]));                 \
+            EIGHT(j, if (j < n_columns) d[j] = _mm256_fmadd_ps(v[j], _mm256_set1_ps(c[j].c.da), d[j]));                \
         }                                                                                                              \
-        FIVE(j, if (j < n_columns) out[j] = d[j]);                                                                     \
+        EIGHT(j, if (j < n_columns) out[j] = d[j]);                                                                    \
     }
-// Watched by a sanitizer five widths take six minutes to compile: there, three columns and more go by panels.
-#ifdef __SANITIZE_ADDRESS__
-enum { WIDTHS = 2 };
-#define MORE_WIDTHS(kind, name, NAME) kind(2, name, NAME)
-#define ENTRY(one, name, NAME) [DT_##NAME] = {one, name##_by_2},
+// Up to how many columns a type is faster here than by panels: sums that do not fit the registers are stored and loaded once a
+// sub-block, which pays where it has 32 elements and little to unpack. With AVX-VNNI five, as they were timed.
+#define UP_TO_2(kind, name, NAME) kind(2, name, NAME)
+#define UP_TO_5(kind, name, NAME)                                                                                      \
+    UP_TO_2(kind, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
+#define UP_TO_8(kind, name, NAME)                                                                                      \
+    UP_TO_5(kind, name, NAME) kind(6, name, NAME) kind(7, name, NAME) kind(8, name, NAME)
+#ifdef __SANITIZE_ADDRESS__ // watched, so many widths take many minutes to compile
+#define MOST UP_TO_2
+#define FEWER UP_TO_2
+#elif defined __AVXVNNI__
+#define MOST UP_TO_5
+#define FEWER UP_TO_5
 #else
-enum { WIDTHS = IN_PLACE };
-#define MORE_WIDTHS(kind, name, NAME)                                                                                  \
-    kind(2, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
-#define ENTRY(one, name, NAME) [DT_##NAME] = {one, name##_by_2, name##_by_3, name##_by_4, name##_by_5},
+#define MOST UP_TO_8
+#define FEWER UP_TO_5
 #endif
-#define TURNED_256(name, NAME, ...) PLACE_256(1, name, NAME) MORE_WIDTHS(PLACE_256, name, NAME)
-#define TURNED_32(name, NAME, ...) PLACE_32(1, name, NAME) MORE_WIDTHS(PLACE_32, name, NAME)
-#define BESIDE_256(name, NAME, ...) MORE_WIDTHS(PLACE_256, name, NAME)
-#define BESIDE_32(name, NAME, ...) MORE_WIDTHS(PLACE_32, name, NAME)
+#define WIDTHS_Q4_0 MOST
+#define WIDTHS_Q4_1 MOST
+#define WIDTHS_Q5_0 FEWER
+#define WIDTHS_Q5_1 FEWER
+#define WIDTHS_Q8_0 MOST
+#define WIDTHS_IQ4_NL MOST
+#define WIDTHS_MXFP4 MOST
+#define WIDTHS_Q2_K FEWER
+#define WIDTHS_Q3_K FEWER
+#define WIDTHS_Q4_K MOST
+#define WIDTHS_Q5_K FEWER
+#define WIDTHS_Q6_K FEWER
+#define WIDTHS_IQ4_XS FEWER
+#define WIDTHS_TQ1_0 FEWER
+#define WIDTHS_TQ2_0 FEWER
+
+#define NTH(n, name, NAME) [(n)-1] = name##_by_##n,
+#define ENTRY(one, name, NAME) [DT_##NAME] = {one, WIDTHS_##NAME(NTH, name, NAME)},
+#define TURNED_256(name, NAME, ...) PLACE_256(1, name, NAME) WIDTHS_##NAME(PLACE_256, name, NAME)
+#define TURNED_32(name, NAME, ...) PLACE_32(1, name, NAME) WIDTHS_##NAME(PLACE_32, name, NAME)
+#define BESIDE_256(name, NAME, ...) WIDTHS_##NAME(PLACE_256, name, NAME)
+#define BESIDE_32(name, NAME, ...) WIDTHS_##NAME(PLACE_32, name, NAME)
 #define ENTRY_TURNED(name, NAME, ...) ENTRY(name##_by_1, name, NAME)
 #define ENTRY_BESIDE(name, NAME, ...) ENTRY(ISA_FN(name##_beside), name, NAME)
 EACH_TYPE_OF_FIELDS(TURNED_256)
@@ -106,7 +131,7 @@ EACH_TYPE_32(BESIDE_32)
 #define ENTRY_EITHER ENTRY_BESIDE
 #endif
 
-static place_fn *const place_of[DT_COUNT][WIDTHS] = {
+static place_fn *const place_of[DT_COUNT][IN_PLACE] = {
     EACH_TYPE_OF_FIELDS(ENTRY_TURNED) EACH_TYPE_OF_NIBBLES(ENTRY_EITHER) EACH_TYPE_32(ENTRY_EITHER)};
 
 // One column by Q5_K and Q6_K in turned words is read as streams, too, where the hardware reads by itself (READING_STREAMS):
@@ -134,7 +159,8 @@ static const int offsets[DT_COUNT] = {EACH_TYPE_32(OFFSET_ENTRY)};
 
 bool ISA_FN(matmul_q8_fits_in_place)(const struct matmul_args *a)
 {
-    return a->n_x <= WIDTHS && (size_t)(q8_blocks(a->k) * a->n_x) <= SCRATCH_BYTES / sizeof(struct placed_column);
+    return a->n_x <= IN_PLACE && place_of[a->type][a->n_x - 1] &&
+           (size_t)(q8_blocks(a->k) * a->n_x) <= SCRATCH_BYTES / sizeof(struct placed_column);
 }
 
 // The caller's next rows, cut alike: these begin where no row so far has led the hardware.

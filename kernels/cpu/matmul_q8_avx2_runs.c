@@ -11,7 +11,7 @@
 // Weights plus their offset are 0 to 2, 0 to 3 and 0 to 24: the sums of two products over a run stay within 16 bits.
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
 
-enum { COLUMNS_AT_ONCE = 4, TERNARY_OFFSET = 1, FP4_OFFSET = 12 };
+enum { COLUMNS_AT_ONCE = 8, TERNARY_OFFSET = 1, FP4_OFFSET = 12 };
 
 struct layout {
     int bytes, size; // of a block, in bytes and in elements
@@ -238,6 +238,10 @@ static const struct layout layout_q1_0 = {18, 128, 32, 1, TERNARY_OFFSET},
                 CASE(name, 2)                                                                                          \
                 CASE(name, 3)                                                                                          \
                 CASE(name, 4)                                                                                          \
+                CASE(name, 5)                                                                                          \
+                CASE(name, 6)                                                                                          \
+                CASE(name, 7)                                                                                          \
+                CASE(name, 8)                                                                                          \
             }                                                                                                          \
         }                                                                                                              \
     }

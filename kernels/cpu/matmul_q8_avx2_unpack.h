@@ -72,14 +72,15 @@ INLINE struct form form_of(int number)
         .run = number & 15, .scaled = number >> 4 & 15, .mins = number >> 8 & 15, .offset = number >> 16};
 }
 
-// A statement for i = 0 .. 3 or 0 .. 4, constants: a loop would be unrolled only after the compiler has given up
+// A statement for i = 0 .. 3 or 0 .. 7, constants: a loop would be unrolled only after the compiler has given up
 // keeping what a sink holds in registers.
 // clang-format off
 #define WITH(i, value, ...) { enum { i = value }; __VA_ARGS__; }
 #define FOUR(i, ...) do { WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) \
                           WITH(i, 3, __VA_ARGS__) } while (0)
-#define FIVE(i, ...) do { WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) \
-                          WITH(i, 3, __VA_ARGS__) WITH(i, 4, __VA_ARGS__) } while (0)
+#define EIGHT(i, ...) do { WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) \
+                           WITH(i, 3, __VA_ARGS__) WITH(i, 4, __VA_ARGS__) WITH(i, 5, __VA_ARGS__) \
+                           WITH(i, 6, __VA_ARGS__) WITH(i, 7, __VA_ARGS__) } while (0)
 // clang-format on
 
 // A span of a column with its activations beside it: of several columns all is found from one address.
@@ -91,7 +92,7 @@ struct placed_column {
 
 // Where unpacked words go: to a panel, or into sums, a lane a row, of their products with up to IN_PLACE columns (and
 // the scales). A span of 256 or a block of 32; words are counted from its first.
-enum { IN_PLACE = 5 };
+enum { IN_PLACE = 8 };
 struct sink {
     struct panel *p;
     bool stores; // words go to the panel
@@ -125,7 +126,7 @@ INLINE void multiply(struct sink *s, int form, int word, __m256i w)
 {
     const int scaled = form >> 4 & 15;
     const __m256i scale = s->p->scale[scaled ? word / MAX(scaled, 1) : 0];
-    FIVE(j, if (j < s->n) multiply_column(s, form, word, j, w, scale));
+    EIGHT(j, if (j < s->n) multiply_column(s, form, word, j, w, scale));
 }
 
 // The words of a run come in order.
