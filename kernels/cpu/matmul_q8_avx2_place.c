@@ -48,9 +48,9 @@ INLINE bool reads_apart(enum dtype type, int columns)
                 bring_next(&g, BYTES_##NAME);                                                                          \
             unpack_##name(&g, &p, &s);                                                                                 \
             fetch_until(&g, end);                                                                                      \
-            EIGHT(j, if (j < n_columns) d[j] = finish_256(s.sum[j], &p, form_of(FORM_##NAME), &c[j].c, d[j]));         \
+            EACH_PLACED(j, if (j < n_columns) d[j] = finish_256(s.sum[j], &p, form_of(FORM_##NAME), &c[j].c, d[j]));   \
         }                                                                                                              \
-        EIGHT(j, if (j < n_columns) out[j] = d[j]);                                                                    \
+        EACH_PLACED(j, if (j < n_columns) out[j] = d[j]);                                                              \
     }
 #define PLACE_256(n_columns, name, NAME)                                                                               \
     PLACE_256_READ(n_columns, name##_by_##n_columns, name, NAME, reads_apart(DT_##NAME, n_columns))
@@ -72,12 +72,12 @@ INLINE bool reads_apart(enum dtype type, int columns)
                 if (!g.fetches && l->asks && b % 2 == 0)                                                               \
                     ask_streams(&g, at, 2 * BYTES_##NAME);                                                             \
                 unpack_##name(&g, at, &p.d[0], &p.m[0], &s);                                                           \
-                EIGHT(j, if (j < n_columns) v[j] = finish_32(&s, form_of(FORM_##NAME), j, b, v[j]));                   \
+                EACH_PLACED(j, if (j < n_columns) v[j] = finish_32(&s, form_of(FORM_##NAME), j, b, v[j]));             \
             }                                                                                                          \
             fetch_until(&g, end);                                                                                      \
-            EIGHT(j, if (j < n_columns) d[j] = _mm256_fmadd_ps(v[j], _mm256_set1_ps(c[j].c.da), d[j]));                \
+            EACH_PLACED(j, if (j < n_columns) d[j] = _mm256_fmadd_ps(v[j], _mm256_set1_ps(c[j].c.da), d[j]));          \
         }                                                                                                              \
-        EIGHT(j, if (j < n_columns) out[j] = d[j]);                                                                    \
+        EACH_PLACED(j, if (j < n_columns) out[j] = d[j]);                                                              \
     }
 // Up to how many columns a type is faster here than by panels: sums that do not fit the registers are stored and loaded once a
 // sub-block, which pays where it has 32 elements and little to unpack. With AVX-VNNI five, as they were timed.
@@ -86,7 +86,7 @@ INLINE bool reads_apart(enum dtype type, int columns)
     UP_TO_2(kind, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
 #define UP_TO_8(kind, name, NAME)                                                                                      \
     UP_TO_5(kind, name, NAME) kind(6, name, NAME) kind(7, name, NAME) kind(8, name, NAME)
-#ifdef __SANITIZE_ADDRESS__ // watched, so many widths take many minutes to compile
+#ifdef __SANITIZE_ADDRESS__ // IN_PLACE
 #define MOST UP_TO_2
 #define FEWER UP_TO_2
 #elif defined __AVXVNNI__

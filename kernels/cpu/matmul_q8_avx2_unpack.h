@@ -72,15 +72,21 @@ INLINE struct form form_of(int number)
         .run = number & 15, .scaled = number >> 4 & 15, .mins = number >> 8 & 15, .offset = number >> 16};
 }
 
-// A statement for i = 0 .. 3 or 0 .. 7, constants: a loop would be unrolled only after the compiler has given up
-// keeping what a sink holds in registers.
+// A statement for i = 0 .. 3, and one for each of IN_PLACE columns, constants: a loop would be unrolled only after the compiler
+// has given up keeping what a sink holds in registers. Watched by a sanitizer eight columns take minutes to compile.
 // clang-format off
 #define WITH(i, value, ...) { enum { i = value }; __VA_ARGS__; }
-#define FOUR(i, ...) do { WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) \
-                          WITH(i, 3, __VA_ARGS__) } while (0)
-#define EIGHT(i, ...) do { WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) \
-                           WITH(i, 3, __VA_ARGS__) WITH(i, 4, __VA_ARGS__) WITH(i, 5, __VA_ARGS__) \
-                           WITH(i, 6, __VA_ARGS__) WITH(i, 7, __VA_ARGS__) } while (0)
+#define TWO(i, ...) WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__)
+#define FOUR(i, ...) do { TWO(i, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) WITH(i, 3, __VA_ARGS__) } while (0)
+#ifdef __SANITIZE_ADDRESS__
+enum { IN_PLACE = 2 };
+#define EACH_PLACED(i, ...) do { TWO(i, __VA_ARGS__) } while (0)
+#else
+enum { IN_PLACE = 8 };
+#define EACH_PLACED(i, ...) do { TWO(i, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) WITH(i, 3, __VA_ARGS__) \
+                                 WITH(i, 4, __VA_ARGS__) WITH(i, 5, __VA_ARGS__) WITH(i, 6, __VA_ARGS__) \
+                                 WITH(i, 7, __VA_ARGS__) } while (0)
+#endif
 // clang-format on
 
 // A span of a column with its activations beside it: of several columns all is found from one address.
@@ -92,7 +98,6 @@ struct placed_column {
 
 // Where unpacked words go: to a panel, or into sums, a lane a row, of their products with up to IN_PLACE columns (and
 // the scales). A span of 256 or a block of 32; words are counted from its first.
-enum { IN_PLACE = 8 };
 struct sink {
     struct panel *p;
     bool stores; // words go to the panel
@@ -126,7 +131,7 @@ INLINE void multiply(struct sink *s, int form, int word, __m256i w)
 {
     const int scaled = form >> 4 & 15;
     const __m256i scale = s->p->scale[scaled ? word / MAX(scaled, 1) : 0];
-    EIGHT(j, if (j < s->n) multiply_column(s, form, word, j, w, scale));
+    EACH_PLACED(j, if (j < s->n) multiply_column(s, form, word, j, w, scale));
 }
 
 // The words of a run come in order.
