@@ -24,7 +24,7 @@
 
 enum { GROUP = 16 };  // rows that share a register, a lane a row
 
-// Columns up to matmul_q8_in_place, by type and way of reading, and three or more; by type, NULL where there is none.
+// Columns up to matmul_q8_in_place, by type and way of reading, at most PANEL_TILES_MIN - 1; and three or more. NULL: none.
 extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2];

@@ -564,7 +564,7 @@ matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
 #undef IN_PLACE
 };
 
-// Columns, at the most, that are served here, faster than by a panel: where they are read by row, and by streams.
+// Columns, at the most, that are served without a panel, faster: where they are read by row, and by streams.
 const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2] = {
     [DT_Q4_0] = {4, 4},    [DT_Q4_1] = {4, 4},   [DT_Q5_0] = {4, 5},    [DT_Q5_1] = {4, 4},   [DT_Q8_0] = {4, 4},
     [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},   [DT_Q4_K] = {7, 5},    [DT_Q5_K] = {7, 5},   [DT_Q6_K] = {7, 5},

@@ -4,11 +4,9 @@
 // As matmul_q8_avx512_decode.c does it: 16 rows together, each block read once, in place. Two rows are unpacked at a
 // time (matmul_q8_avx512_quads.h), for all columns.
 //   - Activations are put into the order of the weights once for 16 rows, and take the signs: with unsigned weights
-//   that is
-//     all that vpdpbusd wants.
+//     that is all that vpdpbusd wants.
 //   - In IQ1 the 9 goes through the sums of the activations, and the 0 or 2, for 8 elements at a time, is one vpdpwssd
-//   with
-//     their sums.
+//     with their sums.
 // Of a block of IQ3_XXS, 98 bytes, that makes some 50 operations.
 #include "kernels/cpu/matmul_q8_avx512_grid.h"
 #include "kernels/cpu/matmul_q8_avx512_rows.h"

@@ -58,7 +58,7 @@ INLINE __m512i start_of(const __m512i *x, int n, int offset)
     return _mm512_sub_epi32(_mm512_setzero_si512(), sum);
 }
 
-// Three columns to PANEL_TILES_MIN - 1.
+// Columns above those of matmul_q8_avx512_grid.c, up to PANEL_TILES_MIN - 1.
 #define FEW(name) void ISA_FN(matmul_q8_few_##name)(const struct matmul_args *a);
 FEW(iq1_s) FEW(iq1_m) FEW(iq2_xxs) FEW(iq2_xs) FEW(iq2_s) FEW(iq3_xxs) FEW(iq3_s) FEW(tq1_0) FEW(tq2_0)
 #undef FEW

@@ -3,8 +3,8 @@
 // A block takes longer to unpack than to multiply with some columns, so it is unpacked once for all of them: 16 rows, to
 // unsigned bytes (weights with their signs and an offset) in the order in which matmul_q8_avx512_quads.h makes them, in the
 // L1 cache. Up to eight columns at a time pass over these, four rows together, of which a lane's products are of one
-// sub-block. A panel (matmul_q8_avx512_grid_panel.c) saves the sums across lanes, but turns the rows first, which 17 to 31
-// columns make up for (matmul_q8_in_place).
+// sub-block. A panel (matmul_q8_avx512_grid_panel.c) saves the sums across lanes, but turns the rows first, which so many columns
+// make up for as stand in matmul_q8_in_place.
 // A row and a column take 7 to 9 operations a block, four of them vpdpbusd.
 #include "kernels/cpu/matmul_q8_avx512_grid.h"
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
@@ -203,7 +203,7 @@ INLINE void multiply_few(const struct matmul_args *a, const struct kind *k, take
 #define FEW(name, bytes, regs, offset, take, factor, by)                                                               \
     void ISA_FN(matmul_q8_few_##name)(const struct matmul_args *a)                                                     \
     {                                                                                                                  \
-        static const struct kind kind = {bytes, regs, offset};                                                  \
+        static const struct kind kind = {bytes, regs, offset};                                                         \
         multiply_few(a, &kind, take_##take, open_##name, factor_##factor, by);                                         \
     }
 
