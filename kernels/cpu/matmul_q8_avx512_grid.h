@@ -1,6 +1,6 @@
 // Activations in the order in which blocks of types with a codebook or of three values are unpacked.
 //
-// Private to matmul_q8_avx512_grid.c and .._grid_few.c. All is pure and inlined.
+// Private to matmul_q8_avx512_grid.c and .._grid_few.c, whose entry points stand at the end. All else is pure and inlined.
 #ifndef QUERN_MATMUL_Q8_AVX512_GRID_H
 #define QUERN_MATMUL_Q8_AVX512_GRID_H
 
