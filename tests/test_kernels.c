@@ -774,6 +774,7 @@ Test(kernels, matmul_f32_of_plain_floats_is_within_bound_and_alike_for_one_colum
             for (size_t j = 0; j < COUNT_OF(columns); j++)
                 check_shape(&r, (enum dtype)t, rows[(i + j) % COUNT_OF(rows)], ks[i], columns[j]);
         check_shape(&r, (enum dtype)t, 70, 2075, 101); // more than one piece of k, of rows and of columns
+        check_shape(&r, (enum dtype)t, 30, 2075, 150); // the same where 32 bits are copied
     }
 }
 
@@ -787,6 +788,7 @@ Test(kernels, matmul_f32_serves_every_type_that_decodes)
             continue;
         check_shape(&r, (enum dtype)t, 5, 256, 1);
         check_shape(&r, (enum dtype)t, 37, 768, 7);
+        check_shape(&r, (enum dtype)t, 27, 256, 101); // decoded, then copied
     }
     check_shape(&r, DT_Q4_K, 70, 1280, 53);
 }

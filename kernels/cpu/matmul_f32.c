@@ -9,25 +9,29 @@
 //     cache; the sums wait in scratch from one piece of k to the next.
 //   - On AVX2, whose tile goes once for each half of the lanes, panels are packed (tile.h): rows a page apart, of whose
 //     lines half is used at a time, take half as long again. 16-bit floats are packed as they are; these on AVX-512, too,
-//     where the CPU widens them beside its multiplications (Zen 4: 1.13 to 1.27 times as fast as decoded rows).
+//     where the CPU widens them beside its multiplications (Zen 4: 1.13 to 1.27 times as fast as decoded rows), and
+//     floats of 32 bits for very many columns (there 1.1 to 1.3 times as fast as rows where they lie).
 #include "kernels/cpu/tile.h"
 
 #ifdef VEC_AVX2
-enum { PACKS_ALL = 1, PANEL_ROWS = 64, PANEL_COLS = 48 };
+enum { PACKS_ALL = 1, PANEL_ROWS = 64, PANEL_COLS = 48, PACKED_K = 1024 };
 #else
-enum { PACKS_ALL = 0, PANEL_ROWS = 48, PANEL_COLS = 72 };
+enum { PACKS_ALL = 0, PANEL_ROWS = 48, PANEL_COLS = 72, PACKED_K = 2048 };
 #endif
 enum { PANEL_K = 1024 }; // a multiple of every block. A tile's piece of x and of w is 40 KB at most: the first cache
+// PACKED_K: so much of k a packed panel of 32-bit floats holds, and where that is more than PANEL_K the fewer rows. On Zen 4
+// it is 1.1 to 1.2 times as fast so, for a tile seldom ends and rows of 2048 keep no sums; on AVX2 0.66 to 0.9 times.
 
 struct panel {
     const char *rows[PANEL_ROWS]; // in w, or in the weight itself; packed, where those of its tile begin
     float w[PANEL_ROWS / TILE_ROWS][TILE_ROWS * PANEL_K];
-    float row[PANEL_K]; // decoded, before it is packed
-    struct lanes sums[PANEL_COLS / TILE_COLS][PANEL_ROWS / TILE_ROWS][TILE_ROWS * TILE_COLS];
+    float row[PACKED_K]; // decoded, before it is packed
+    struct lanes sums[PANEL_COLS / TILE_COLS * (PANEL_ROWS / TILE_ROWS)][TILE_ROWS * TILE_COLS]; // columns' tiles in turn
     struct lanes done[TILE_ROWS * TILE_COLS]; // of a tile, on their way to the outputs
 };
 _Static_assert(sizeof(struct panel) <= SCRATCH_BYTES, "a panel fits into a thread's scratch");
 _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "panels are whole tiles");
+_Static_assert(PANEL_ROWS * PANEL_K / PACKED_K % TILE_ROWS == 0, "and so are packed ones");
 
 // ---- few columns of plain floats
 
@@ -168,13 +172,32 @@ static bool is_16_bits(enum dtype type)
     return type == DT_F16 || type == DT_BF16;
 }
 
-// A copy of what need not be decoded is too dear for few columns. On AVX-512 it was timed on Zen 4 alone, whose way of reading
-// stands for it.
+// What differs on Zen 4 with AVX-512 below was timed there alone; its way of reading stands for it.
+static bool is_zen4(const struct matmul_args *a)
+{
+    return !PACKS_ALL && !ALWAYS_BY_ROW && reads_streams(a->reading);
+}
+
+// A copy of what need not be decoded is too dear for few columns; on AVX-512 any of 32 bits is.
+enum { COPY_COLS = PACKS_ALL ? 8 * TILE_COLS : 16 * TILE_COLS };
+
 static bool is_packed(const struct matmul_args *a)
 {
-    if (!PACKS_ALL)
-        return !ALWAYS_BY_ROW && is_16_bits(a->type) && reads_streams(a->reading);
-    return a->type != DT_F32 || a->n_x > 8 * TILE_COLS;
+    if (PACKS_ALL)
+        return a->type != DT_F32 || a->n_x > COPY_COLS;
+    return is_zen4(a) && (is_16_bits(a->type) || a->n_x > COPY_COLS);
+}
+
+static int64_t panel_k(const struct matmul_args *a)
+{
+    if (!is_packed(a))
+        return PANEL_K;
+    return is_16_bits(a->type) ? 2 * PANEL_K : PACKED_K;
+}
+
+static int panel_rows(const struct matmul_args *a)
+{
+    return is_packed(a) && !is_16_bits(a->type) ? PANEL_ROWS * PANEL_K / PACKED_K : PANEL_ROWS;
 }
 
 // Elements [at, at + n) of the rows, as floats: F32 where it lies. A tile that hangs over takes the last row again.
@@ -197,12 +220,13 @@ static void panel_pack(const struct matmul_args *a, struct part part, int64_t at
     size_t offset = dtype_row_bytes(a->type, at);
     for (int r = 0; r < part.rows; r++) {
         const char *row = (const char *)a->w + (size_t)(part.row + r) * a->w_stride + offset;
-        char *tile = (char *)panel->w[r / TILE_ROWS];
-        panel->rows[r] = tile;
         if (is_16_bits(a->type)) {
-            pack_row(2, row, n, tile + r % TILE_ROWS * VEC * 2);
+            panel->rows[r] = (char *)panel->w[r / TILE_ROWS];
+            pack_row(2, row, n, (char *)panel->w[r / TILE_ROWS] + r % TILE_ROWS * VEC * 2);
             continue;
         }
+        char *tile = (char *)panel->w + (size_t)(r / TILE_ROWS) * TILE_ROWS * PACKED_K * sizeof(float);
+        panel->rows[r] = tile;
         if (a->type != DT_F32)
             ISA_FN(decode_table)[a->type](row, panel->row, n);
         pack_row(4, a->type == DT_F32 ? row : (const char *)panel->row, n, tile + r % TILE_ROWS * VEC * 4);
@@ -224,7 +248,7 @@ static struct ahead ahead_of(const struct matmul_args *a, struct part part, int6
     struct ahead next = {.row = (const char *)a->w + (size_t)first * a->w_stride + dtype_row_bytes(a->type, from),
                          .stride = a->w_stride,
                          .bytes = dtype_row_bytes(a->type, MIN(piece, a->k - from)),
-                         .rows = MIN(PANEL_ROWS, a->n_rows - first)};
+                         .rows = MIN(panel_rows(a), a->n_rows - first)};
     if (!next.rows && a->next) {
         next.row = a->next;
         next.stride = a->next_stride;
@@ -288,6 +312,7 @@ static void panel_products(const struct matmul_args *a, struct part tile, int64_
 static void panel_multiply(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct ahead next)
 {
     struct panel *panel = a->scratch;
+    const int row_tiles = panel_rows(a) / TILE_ROWS;
     for (int i = 0, col; (col = tile_cut(i, part.cols, TILE_COLS)) < part.cols; i++) {
         const int cols = tile_cut(i + 1, part.cols, TILE_COLS) - col;
         for (int row = 0; row < part.rows; row += TILE_ROWS) {
@@ -296,7 +321,7 @@ static void panel_multiply(const struct matmul_args *a, struct part part, int64_
             else if (col + cols < part.cols)
                 prefetch_share(a, part.col + col + cols, MIN(cols, part.cols - col - cols), at, n, row, part.rows);
             panel_products(a, (struct part){part.row + row, part.rows - row, part.col + col, cols}, at, n,
-                           panel->rows + row, n < a->k ? panel->sums[i][row / TILE_ROWS] : NULL);
+                           panel->rows + row, n < a->k ? panel->sums[i * row_tiles + row / TILE_ROWS] : NULL);
         }
     }
 }
@@ -313,27 +338,27 @@ static void panel_run(const struct matmul_args *a, struct part part, int64_t pie
 // Where one piece is all of k, no sums have to wait, and all columns share a packed panel.
 static void matmul_panels(const struct matmul_args *a)
 {
-    int64_t piece = is_packed(a) && is_16_bits(a->type) ? 2 * PANEL_K : PANEL_K;
-    int most = is_packed(a) && a->k <= piece ? a->n_x : PANEL_COLS;
+    const int64_t piece = panel_k(a);
+    const int rows = panel_rows(a), most = is_packed(a) && a->k <= piece ? a->n_x : PANEL_ROWS / rows * PANEL_COLS;
     for (int i = 0, col; (col = tile_cut(i, a->n_x, most)) < a->n_x; i++)
-        for (int row = 0; row < a->n_rows; row += PANEL_ROWS)
-            panel_run(a, (struct part){row, MIN(PANEL_ROWS, a->n_rows - row), col, tile_cut(i + 1, a->n_x, most) - col},
-                      piece);
+        for (int row = 0; row < a->n_rows; row += rows)
+            panel_run(a, (struct part){row, MIN(rows, a->n_rows - row), col, tile_cut(i + 1, a->n_x, most) - col}, piece);
 }
 
 // ---- the table
 
 // Up to so many columns decoding anew for each tile costs less than a panel. Where 16 bits are widened beside multiplications it
 // does for longer: on Zen 4, where a panel does not hold all of k, 1.05 to 1.15 times as fast as long as the columns stay in
-// the last cache, else up to 96 columns 1.0 to 1.1 times.
+// the last cache, else up to 96 columns 1.0 to 1.1 times; so do 32 bits, which need no widening.
 static int few_columns(const struct matmul_args *a)
 {
     enum { COLUMN_BYTES = 8 << 20 };
-    if (!is_16_bits(a->type))
-        return TILE_COLS;
-    if (PACKS_ALL || !is_packed(a))
-        return 4 * TILE_COLS;
-    return a->k > 2 * PANEL_K ? (int)MAX(COLUMN_BYTES / (a->k * (int64_t)sizeof(float)), 4 * TILE_COLS) : 16 * TILE_COLS;
+    const int fewest = is_16_bits(a->type) ? 4 * TILE_COLS : TILE_COLS;
+    if (!is_zen4(a))
+        return fewest;
+    if (is_16_bits(a->type) && a->k > 2 * PANEL_K)
+        return (int)MAX(COLUMN_BYTES / (a->k * (int64_t)sizeof(float)), fewest);
+    return COPY_COLS;
 }
 
 #define FLOATS(name, NAME)                                                                                             \
