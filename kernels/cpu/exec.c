@@ -304,13 +304,11 @@ static struct row_pointers no_pointers(const struct item *it)
     return (struct row_pointers){.x = memory, .y = (float **)memory + cap};
 }
 
-static enum reading reading_of(const struct run *r, enum dtype type)
+// q8: of activations in 8 bits. Products of floats are read as these are, decoded weights' too.
+static struct matmul_args matmul_of(const struct item *it, const struct weight *w, int64_t matrix, struct row_pointers rows,
+                                    bool q8)
 {
-    return dtype_info[type].kind == DTYPE_KIND_FLOAT ? reading_of_floats(r->k, r->plan->reading) : r->plan->reading;
-}
-
-static struct matmul_args matmul_of(const struct item *it, const struct weight *w, int64_t matrix, struct row_pointers rows)
-{
+    const struct plan *p = it->run->plan;
     return (struct matmul_args){.w = weight_row(w, matrix * w->ne[1] + it->col0),
                                 .w_stride = w->row_bytes,
                                 .n_rows = (int)(it->col1 - it->col0),
@@ -323,8 +321,8 @@ static struct matmul_args matmul_of(const struct item *it, const struct weight *
                                 .next = it->next.w,
                                 .next_stride = it->next.stride,
                                 .next_rows = it->next.n_rows,
-                                .reading = reading_of(it->run, w->type),
-                                .spare_adders = it->run->plan->spare_adders};
+                                .reading = q8 ? p->reading : reading_of_floats(it->run->k, p->reading),
+                                .spare_adders = p->spare_adders};
 }
 
 static void multiply(const struct run *r, const struct matmul_args *a, bool q8)
@@ -341,7 +339,7 @@ static void do_matmul(const struct item *it, const struct tensor *n)
         rows.x[rows.n] = row_at(it, n->src[0], row);
         rows.y[rows.n++] = at(it, n, row, it->col0);
     }
-    struct matmul_args a = matmul_of(it, n->w[0], 0, rows);
+    struct matmul_args a = matmul_of(it, n->w[0], 0, rows, q8);
     if (q8) {
         a.x_tiles = tiles_of(it, n->src[0]);
         a.n_tiled = rows_of(r, n->rows);
@@ -389,7 +387,7 @@ static void do_expert_matmul(const struct item *it, const struct tensor *n)
     }
     if (!rows.n)
         return;
-    struct matmul_args a = matmul_of(it, n->w[0], expert, rows);
+    struct matmul_args a = matmul_of(it, n->w[0], expert, rows, q8);
     multiply(it->run, &a, q8);
     for (int j = 0; n->w[0]->scale && j < rows.n; j++)
         it->run->k->scale(rows.y[j], n->w[0]->scale[expert], rows.y[j], a.n_rows);

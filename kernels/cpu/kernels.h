@@ -320,7 +320,7 @@ struct kernels {
     // without; NULL: the level has none.
     bool (*in_tiles)(enum dtype type, int64_t k, int64_t n, bool spare_adders);
     enum reading reading; // where this is the best level of a CPU
-    bool floats_by_row;   // weights in floats, and the cache, by row whatever `reading` is: see reading_of_floats
+    bool floats_by_row;   // weights of products of floats, and the cache, by row whatever `reading` is: see reading_of_floats
     int64_t item_weights; // about, that a call for few rows is best given at the most: longer ones stream no better
 };
 
@@ -335,7 +335,7 @@ int kernels_count(void);                       // levels of this binary that thi
 const struct kernels *kernels_at(int i);       // best first
 // How this CPU reads with a level: a level that reads streams does so as the CPU's best one does, where that reads streams.
 enum reading kernels_reading(const struct kernels *k);
-// And how it reads floats and the cache, where it reads other weights as `reading` says.
+// And how it reads in products of floats and the cache, where it reads as `reading` says for those of 8 bits.
 static inline enum reading reading_of_floats(const struct kernels *k, enum reading reading)
 {
     return k->floats_by_row ? READING_BY_ROW : reading;

@@ -10,7 +10,7 @@
 //   - On AVX2, whose tile goes once for each half of the lanes, panels are packed (tile.h): rows a page apart, of whose
 //     lines half is used at a time, take half as long again. 16-bit floats are packed as they are; these on AVX-512, too,
 //     where the CPU widens them beside its multiplications (Zen 4: 1.13 to 1.27 times as fast as decoded rows), and
-//     floats of 32 bits for very many columns (there 1.1 to 1.3 times as fast as rows where they lie).
+//     floats of 32 bits for very many columns (there 1.02 to 1.2 times as fast as rows where they lie).
 #include "kernels/cpu/tile.h"
 
 #ifdef VEC_AVX2
@@ -20,7 +20,7 @@ enum { PACKS_ALL = 0, PANEL_ROWS = 48, PANEL_COLS = 72, PACKED_K = 2048 };
 #endif
 enum { PANEL_K = 1024 }; // a multiple of every block. A tile's piece of x and of w is 40 KB at most: the first cache
 // PACKED_K: so much of k a packed panel of 32-bit floats holds, and where that is more than PANEL_K the fewer rows. On Zen 4
-// it is 1.1 to 1.2 times as fast so, for a tile seldom ends and rows of 2048 keep no sums; on AVX2 0.66 to 0.9 times.
+// rows of 2048, which so keep no sums, are 1.2 times as fast, longer ones about even; on AVX2 0.66 to 0.94 times.
 
 struct panel {
     const char *rows[PANEL_ROWS]; // in w, or in the weight itself; packed, where those of its tile begin
@@ -188,6 +188,7 @@ static bool is_packed(const struct matmul_args *a)
     return is_zen4(a) && (is_16_bits(a->type) || a->n_x > COPY_COLS);
 }
 
+// The shape of a panel: so much of k (of 16 bits twice as many fit), and so many rows.
 static int64_t panel_k(const struct matmul_args *a)
 {
     if (!is_packed(a))
@@ -217,16 +218,16 @@ static void panel_decode(const struct matmul_args *a, struct part part, int64_t 
 // The same, packed. Of rows that a tile hangs over by nobody takes the sums.
 static void panel_pack(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
 {
-    size_t offset = dtype_row_bytes(a->type, at);
+    const size_t offset = dtype_row_bytes(a->type, at);
+    const size_t tile_bytes = TILE_ROWS * (size_t)panel_k(a) * (is_16_bits(a->type) ? 2 : sizeof(float));
     for (int r = 0; r < part.rows; r++) {
         const char *row = (const char *)a->w + (size_t)(part.row + r) * a->w_stride + offset;
+        char *tile = (char *)panel->w + (size_t)(r / TILE_ROWS) * tile_bytes;
+        panel->rows[r] = tile;
         if (is_16_bits(a->type)) {
-            panel->rows[r] = (char *)panel->w[r / TILE_ROWS];
-            pack_row(2, row, n, (char *)panel->w[r / TILE_ROWS] + r % TILE_ROWS * VEC * 2);
+            pack_row(2, row, n, tile + r % TILE_ROWS * VEC * 2);
             continue;
         }
-        char *tile = (char *)panel->w + (size_t)(r / TILE_ROWS) * TILE_ROWS * PACKED_K * sizeof(float);
-        panel->rows[r] = tile;
         if (a->type != DT_F32)
             ISA_FN(decode_table)[a->type](row, panel->row, n);
         pack_row(4, a->type == DT_F32 ? row : (const char *)panel->row, n, tile + r % TILE_ROWS * VEC * 4);
@@ -349,7 +350,7 @@ static void matmul_panels(const struct matmul_args *a)
 
 // Up to so many columns decoding anew for each tile costs less than a panel. Where 16 bits are widened beside multiplications it
 // does for longer: on Zen 4, where a panel does not hold all of k, 1.05 to 1.15 times as fast as long as the columns stay in
-// the last cache, else up to 96 columns 1.0 to 1.1 times; so do 32 bits, which need no widening.
+// the last cache, else up to 96 columns 1.0 to 1.1 times. So it is with 32 bits (8 to 64 sequences of a model 1.08 to 1.16).
 static int few_columns(const struct matmul_args *a)
 {
     enum { COLUMN_BYTES = 8 << 20 };
