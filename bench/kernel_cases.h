@@ -16,11 +16,11 @@ struct bench {
     int type;             // -1: all
     bool check_only, json;
     int repeats;
-    int64_t k;            // 0: lengths of each operation's own
+    int64_t k;                        // 0: lengths of each operation's own
     int counts[COUNTS_MAX], n_counts; // columns, rows; 0: numbers of each operation's own
-    size_t bytes;         // of weights, for one column
-    int depth;            // positions that attention sees
-    bool first, right;    // no line yet; no case wrong
+    size_t bytes;                     // of weights, for one column
+    int depth;                        // positions that attention sees
+    bool first, right;                // no line yet; no case wrong
 };
 
 // ---- numbers
@@ -30,7 +30,8 @@ struct noise {
     uint64_t state;
 };
 uint64_t noise_u64(struct noise *r);
-float noise_normal(struct noise *r); // about normal, as what a norm leaves is: kernels may take activations by their size
+float noise_normal(
+    struct noise *r); // about normal, as what a norm leaves is: kernels may take activations by their size
 
 // ---- memory
 
@@ -43,7 +44,7 @@ struct room {
 };
 enum { POISON = 0xa5 };
 struct room room_new(size_t size);
-struct room room_of_noise(struct noise *r, int64_t n); // n floats, normal
+struct room room_of_noise(struct noise *r, int64_t n);    // n floats, normal
 struct room room_of_blocks(enum dtype type, size_t size); // random blocks that decode to moderate numbers
 void room_free(struct room *r);
 void *must(void *p); // ends the program where p is NULL
@@ -58,13 +59,13 @@ static inline float *room_floats(const struct room *r)
 // What a run takes at the least: the time to copy its bytes, where `to` is given; else the longer of the times to read them
 // and to form its products.
 struct timing {
-    void *data;           // as the case's, of the size to be timed
-    double bytes, macs;   // of a run: read and written; multiplied
-    const uint8_t *from;  // [size] what is read, or copied
+    void *data;          // as the case's, of the size to be timed
+    double bytes, macs;  // of a run: read and written; multiplied
+    const uint8_t *from; // [size] what is read, or copied
     uint8_t *to;
     size_t size;
-    enum cpu_unit unit;   // that forms the products
-    double share;         // what they are of the products that it can form: 0.5 for 16 bits, where it has bytes
+    enum cpu_unit unit; // that forms the products
+    double share;       // what they are of the products that it can form: 0.5 for 16 bits, where it has bytes
 };
 
 struct kernel_case {
@@ -73,8 +74,8 @@ struct kernel_case {
     int64_t k;        // elements of a row
     int n;            // columns, or rows
     void *data;
-    bool (*has)(const struct kernels *k, const void *data);  // NULL: every level
-    void (*ready)(const struct kernels *k, void *data);      // arranges, untimed, what levels want otherwise; NULL: nothing
+    bool (*has)(const struct kernels *k, const void *data); // NULL: every level
+    void (*ready)(const struct kernels *k, void *data); // arranges, untimed, what levels want otherwise; NULL: nothing
     void (*run)(const struct kernels *k, void *data);
     // What it writes: rows of row_bytes, `stride` bytes apart. Poison between them has to stay.
     struct room out;

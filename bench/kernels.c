@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 enum { REPEATS_MAX = 101, ENOUGH_REPEATS = 3 };
-static const double TURN_SECONDS = 1e-3, ENOUGH_SECONDS = 3; // of a sample at least; of a case, once it has enough repeats
+static const double TURN_SECONDS = 1e-3,
+                    ENOUGH_SECONDS = 3; // of a sample at least; of a case, once it has enough repeats
 
 static double seconds(void)
 {
@@ -204,7 +205,8 @@ static const char *compare_row(const struct kernel_case *c, const uint8_t *y, co
         *error += ((double)a - (double)b) * ((double)a - (double)b);
         *power += (double)b * (double)b;
     }
-    return memcmp(y + c->exact_from, law + c->exact_from, c->row_bytes - c->exact_from) ? "not the bits of the law" : NULL;
+    return memcmp(y + c->exact_from, law + c->exact_from, c->row_bytes - c->exact_from) ? "not the bits of the law"
+                                                                                        : NULL;
 }
 
 static const char *compare_with_law(const struct kernel_case *c)
@@ -294,7 +296,9 @@ static void print_json(const struct bench *b, const struct kernels *k, const str
                (s->by_products ? t->macs : t->bytes) / s->took * 1e-9, t->bytes / s->took * 1e-9);
     if (s->took > 0 && ceiling > 0)
         printf(", \"ceiling\": %.3f, \"of\": \"%s\"", ceiling * 1e-9,
-               s->by_products ? "products" : t->to ? "copying" : "reading");
+               s->by_products ? "products"
+               : t->to        ? "copying"
+                              : "reading");
     printf("}");
 }
 
@@ -310,7 +314,10 @@ static void print_line(const struct bench *b, const struct kernels *k, const str
         printf("right%s\n", b->check_only ? "" : ", not timed");
     else if (ceiling > 0)
         printf("%8.2f %-6s of %7.2f %-8s %5.1f%%\n", speed * 1e-9, s->by_products ? "GMAC/s" : "GB/s", ceiling * 1e-9,
-               s->by_products ? "products" : t->to ? "copying" : "reading", 100 * speed / ceiling);
+               s->by_products ? "products"
+               : t->to        ? "copying"
+                              : "reading",
+               100 * speed / ceiling);
     else
         printf("%8.2f %-6s\n", speed * 1e-9, s->by_products ? "GMAC/s" : "GB/s");
 }
@@ -438,20 +445,21 @@ static int bench_all(struct bench *b)
 
 static int print_help(FILE *out, int status)
 {
-    fprintf(out,
-            "usage: quern-kernels [--op OPERATION] [--type TYPE] [--isa LEVEL] [--check] [-k N] [-n N,N,...]\n"
-            "                     [-r REPEATS] [--mib N] [--depth N] [-o json]\n"
-            "Holds the kernels of every level against plain C, and times them on one thread beside the machine's ceilings:\n"
-            "bytes read or copied, or products.\n"
-            "  --op      one operation (all): matmul (activations in 8 bits), matmul-f32 (in float32), attention, norm, ...\n"
-            "  --type    one type of weights, keys and values (all)\n"
-            "  --isa     one level (all that this CPU runs)\n"
-            "  --check   odd shapes, time nothing\n"
-            "  -k        length of a row, or of a head (2048, 64 and 128; odd ones for --check)\n"
-            "  -n        numbers of columns, or of rows (1,512; odd ones for --check)\n"
-            "  -r        repeats, of which the median is given (9)\n"
-            "  --mib     of weights, keys and values, for one column or row (512)\n"
-            "  --depth   positions that attention sees (4096)\n");
+    fprintf(
+        out,
+        "usage: quern-kernels [--op OPERATION] [--type TYPE] [--isa LEVEL] [--check] [-k N] [-n N,N,...]\n"
+        "                     [-r REPEATS] [--mib N] [--depth N] [-o json]\n"
+        "Holds the kernels of every level against plain C, and times them on one thread beside the machine's ceilings:\n"
+        "bytes read or copied, or products.\n"
+        "  --op      one operation (all): matmul (activations in 8 bits), matmul-f32 (in float32), attention, norm, ...\n"
+        "  --type    one type of weights, keys and values (all)\n"
+        "  --isa     one level (all that this CPU runs)\n"
+        "  --check   odd shapes, time nothing\n"
+        "  -k        length of a row, or of a head (2048, 64 and 128; odd ones for --check)\n"
+        "  -n        numbers of columns, or of rows (1,512; odd ones for --check)\n"
+        "  -r        repeats, of which the median is given (9)\n"
+        "  --mib     of weights, keys and values, for one column or row (512)\n"
+        "  --depth   positions that attention sees (4096)\n");
     return status;
 }
 

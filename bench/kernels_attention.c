@@ -27,7 +27,7 @@ struct heads {
     struct room pool, law_pool, q, y;
     void *scratch;
     enum reading reading; // of the level at hand
-    struct heads *large; // what is timed
+    struct heads *large;  // what is timed
 };
 
 static int dim_of(const struct heads *h, int part)
@@ -170,8 +170,11 @@ static float *law_of(const struct heads *h)
     n.p.attn.scale = 1 / sqrtf((float)h->dim_k), n.p.attn.softcap = h->softcap, n.p.attn.window = h->window;
     float *y = must(malloc(h->y.size)), decoded[ATTENTION_DIM_MAX];
     double sums[ATTENTION_DIM_MAX];
-    struct step step = {
-        .n_tokens = h->n_rows, .positions = h->positions, .seqs = h->seqs, .pages = h->pages, .pages_stride = h->n_pages};
+    struct step step = {.n_tokens = h->n_rows,
+                        .positions = h->positions,
+                        .seqs = h->seqs,
+                        .pages = h->pages,
+                        .pages_stride = h->n_pages};
     ref_node(&(struct ref_run){.step = &step,
                                .values = (float *[]){room_floats(&h->q), y},
                                .kv_type = (enum dtype[]){h->type, h->type},
@@ -199,7 +202,8 @@ static struct heads *large_of(const struct heads *small)
 {
     struct heads shape = *small;
     shape.depth = small->b->depth;
-    size_t head = (size_t)shape.depth * (dtype_row_bytes(shape.type, shape.dim_k) + dtype_row_bytes(shape.type, shape.dim_v));
+    size_t head =
+        (size_t)shape.depth * (dtype_row_bytes(shape.type, shape.dim_k) + dtype_row_bytes(shape.type, shape.dim_v));
     size_t bytes = shape.n_rows == 1 ? MIN(small->b->bytes, (size_t)TIMED_BYTES) : 1;
     shape.n_head_kv = (int)MIN(bytes / head + 1, (size_t)TIMED_HEADS_MAX);
     return heads_new(shape);

@@ -18,13 +18,13 @@ struct product {
     size_t row_bytes;
     struct room w, y;
     struct room *columns;
-    size_t stride;             // of y, bytes
+    size_t stride; // of y, bytes
     const void **x;
-    float **at;                // where columns of y stand at an item
-    void *scratch, *tiles;     // tiles: of all columns, for levels that use them
-    enum reading reading;      // of the level at hand, as the two that follow
+    float **at;            // where columns of y stand at an item
+    void *scratch, *tiles; // tiles: of all columns, for levels that use them
+    enum reading reading;  // of the level at hand, as the two that follow
     bool spare_adders, in_tiles;
-    struct product *large;     // what is timed
+    struct product *large; // what is timed
 };
 
 static matmul_fn *kernel_of(const struct kernels *k, const struct product *p)
@@ -150,7 +150,8 @@ static void product_free(struct product *p)
 static void decode_column(const struct product *p, int j, float *x)
 {
     for (int64_t i = 0; i < p->k; i++)
-        x[i] = p->f32 ? ((const float *)p->x[j])[i] : (float)q8_quants(p->x[j])[i] * q8_scales(p->x[j], p->k)[i / Q8_BLOCK];
+        x[i] = p->f32 ? ((const float *)p->x[j])[i]
+                      : (float)q8_quants(p->x[j])[i] * q8_scales(p->x[j], p->k)[i / Q8_BLOCK];
 }
 
 // (n_x, n_rows)
@@ -161,9 +162,9 @@ static float *law_of(const struct product *p)
     float *row = must(malloc((size_t)p->k * sizeof(*row)));
     for (int j = 0; j < p->n_x; j++)
         decode_column(p, j, x + (size_t)j * (size_t)p->k);
-    struct weight w = {
-        .type = p->type, .ne = {p->k, p->n_rows, 1}, .data = p->w.data, .row_bytes = p->row_bytes};
-    struct tensor in = {.id = 0, .width = p->k}, out = {.op = OP_MATMUL, .id = 1, .width = p->n_rows, .src = {&in}, .w = {&w}};
+    struct weight w = {.type = p->type, .ne = {p->k, p->n_rows, 1}, .data = p->w.data, .row_bytes = p->row_bytes};
+    struct tensor in = {.id = 0, .width = p->k},
+                  out = {.op = OP_MATMUL, .id = 1, .width = p->n_rows, .src = {&in}, .w = {&w}};
     struct step step = {.n_tokens = p->n_x};
     ref_node(&(struct ref_run){.step = &step, .values = (float *[]){x, y}, .decoded = row}, &out);
     free(row);
@@ -223,7 +224,8 @@ static void bench_product(struct bench *b, bool f32, enum dtype type, int64_t k,
 
 static void bench_type(struct bench *b, bool f32, enum dtype type)
 {
-    static const int to_check[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 22, 31, 33, 0}, to_time[] = {1, 512, 0};
+    static const int to_check[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 22, 31, 33, 0},
+                     to_time[] = {1, 512, 0};
     int counts[COUNTS_MAX], n = bench_counts(b, to_check, to_time, counts);
     int64_t lengths[LENGTHS_MAX];
     int n_lengths = bench_lengths(b, dtype_info[type].block, 2048, lengths);

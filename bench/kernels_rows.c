@@ -62,7 +62,8 @@ static float *y_at(const struct row_case *r, int row)
 
 static void run_norm(const struct kernels *k, const struct row_case *r, int row)
 {
-    k->norm((enum norm_kind)r->kind, a_at(r, row), room_floats(&r->gain), room_floats(&r->bias), EPS, r->k, y_at(r, row));
+    k->norm((enum norm_kind)r->kind, a_at(r, row), room_floats(&r->gain), room_floats(&r->bias), EPS, r->k,
+            y_at(r, row));
 }
 static void run_act(const struct kernels *k, const struct row_case *r, int row)
 {
@@ -86,7 +87,8 @@ static void run_softcap(const struct kernels *k, const struct row_case *r, int r
 }
 static void run_rope(const struct kernels *k, const struct row_case *r, int row)
 {
-    k->rope(a_at(r, row), b_at(r, row), r->n_pairs, r->head_dim, r->k / r->head_dim, (enum rope_layout)r->kind, y_at(r, row));
+    k->rope(a_at(r, row), b_at(r, row), r->n_pairs, r->head_dim, r->k / r->head_dim, (enum rope_layout)r->kind,
+            y_at(r, row));
 }
 static int n_used(const struct row_case *r)
 {
@@ -164,8 +166,13 @@ static void shape_encode(struct row_case *r)
 }
 
 static const char *const norms[] = {[NORM_RMS] = "rms", [NORM_LAYER] = "layer", NULL};
-static const char *const acts[] = {[ACT_SILU] = "silu",   [ACT_GELU_TANH] = "gelu",  [ACT_GELU_ERF] = "gelu_erf",
-                                   [ACT_RELU] = "relu",   [ACT_RELU2] = "relu2",     [ACT_SIGMOID] = "sigmoid", NULL};
+static const char *const acts[] = {[ACT_SILU] = "silu",
+                                   [ACT_GELU_TANH] = "gelu",
+                                   [ACT_GELU_ERF] = "gelu_erf",
+                                   [ACT_RELU] = "relu",
+                                   [ACT_RELU2] = "relu2",
+                                   [ACT_SIGMOID] = "sigmoid",
+                                   NULL};
 static const char *const layouts[] = {[ROPE_NORM] = "neighbour", [ROPE_NEOX] = "halves", NULL};
 static const char *const routes[] = {[ROUTE_SOFTMAX] = "softmax", [ROUTE_SIGMOID] = "sigmoid", NULL};
 static const char *const floats[] = {"float", NULL};
@@ -250,7 +257,8 @@ static struct tensor node_of(struct row_case *r, struct tensor *a, struct tensor
         n.p.scale.factor = CAP;
         break;
     case OP_ROPE:
-        b->p.rope_table.n_pairs = r->n_pairs, n.p.rope.head_dim = r->head_dim, n.p.rope.layout = (enum rope_layout)r->kind;
+        b->p.rope_table.n_pairs = r->n_pairs, n.p.rope.head_dim = r->head_dim,
+        n.p.rope.layout = (enum rope_layout)r->kind;
         break;
     case OP_ROUTE:
         n.p.route.kind = (enum route_kind)r->kind, n.p.route.n_used = n_used(r);
@@ -380,7 +388,8 @@ static void bench_kind(struct bench *b, enum op op, int kind, const char *what, 
 static bool is_wanted(const struct bench *b, enum op op, enum dtype type)
 {
     const struct kernels *k = kernels_best();
-    return (b->type < 0 || (int)type == b->type) && (op == OP_EMBED ? k->decode[type] != NULL : k->encode[type] != NULL);
+    return (b->type < 0 || (int)type == b->type) &&
+           (op == OP_EMBED ? k->decode[type] != NULL : k->encode[type] != NULL);
 }
 
 void bench_rows(struct bench *b, enum op op)

@@ -284,8 +284,10 @@ static bool measure_rows(struct micro *o)
     static const int64_t sizes[] = {10240, 102400, 1024000};
     bool right = true;
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
-        struct block r = {
-            .n = sizes[i], .a = micro_floats(2 * sizes[i], 4), .b = micro_floats(sizes[i], 5), .y = micro_floats(2 * sizes[i], 6)};
+        struct block r = {.n = sizes[i],
+                          .a = micro_floats(2 * sizes[i], 4),
+                          .b = micro_floats(sizes[i], 5),
+                          .y = micro_floats(2 * sizes[i], 6)};
         float *want = micro_floats(2 * sizes[i], 6);
         for (size_t w = 0; w < COUNT_OF(row_works); w++)
             for (int l = 0; l < kernels_count(); l++) {
@@ -347,8 +349,9 @@ static int measure_compile(struct micro *o)
         synth_model_write(&(struct synth_options){.preset = "llama-15m", .mix = "Q8_0", .seed = 1}, path, &err) ||
         model_open(&m, &(struct model_options){.path = path, .machine.n_threads = 1}, &err);
     if (!status)
-        measure(o, &(struct micro_row){"compile", "graph", m->graph->n_nodes, m->graph->n_nodes, "Gnode/s", "under 100 ms"},
-                compile, m);
+        measure(
+            o, &(struct micro_row){"compile", "graph", m->graph->n_nodes, m->graph->n_nodes, "Gnode/s", "under 100 ms"},
+            compile, m);
     else
         fprintf(stderr, "quern-micro: %s\n", fd < 0 ? path : err.text);
     if (fd >= 0) {
@@ -372,8 +375,8 @@ static int measure_cpu(struct micro *o)
 static bool parse_card(const char *word, int *card)
 {
     *card = 0;
-    return !strcmp(word, "gpu") || (!strncmp(word, "gpu:", 4) && word[4] >= '0' && word[4] <= '9' && !word[5] &&
-                                    (*card = word[4] - '0', true));
+    return !strcmp(word, "gpu") ||
+           (!strncmp(word, "gpu:", 4) && word[4] >= '0' && word[4] <= '9' && !word[5] && (*card = word[4] - '0', true));
 }
 
 static bool parse(struct micro *o, int argc, char **argv)

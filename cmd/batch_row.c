@@ -261,8 +261,8 @@ static int take_settings(struct batch_row *row, const struct value *body, struct
         take_integer(body, "top_k", -1, TOKENS_MOST, &s->top_k, err) ||
         take_integer(body, "max_tokens", 0, TOKENS_MOST, &s->max_tokens, err) ||
         take_integer(body, "max_completion_tokens", 0, TOKENS_MOST, &s->max_tokens, err) ||
-        take_integer(body, "n", 1, ROW_SAMPLES_MOST, &s->n, err) || take_bool(body, "ignore_eos", &s->ignore_end, err) ||
-        take_bool(body, "return_token_ids", &s->wants_ids, err))
+        take_integer(body, "n", 1, ROW_SAMPLES_MOST, &s->n, err) ||
+        take_bool(body, "ignore_eos", &s->ignore_end, err) || take_bool(body, "return_token_ids", &s->wants_ids, err))
         return -1;
     if (s->top_k < 0 && get(body, "top_k"))
         s->top_k = 0; // -1: all, elsewhere

@@ -39,8 +39,8 @@ struct bench {
     // what came out
     struct bench_row *rows;
     int n_rows, cap_rows;
-    char cpu[128]; // the processor's name
-    struct text ops;  // tables of --by-op
+    char cpu[128];   // the processor's name
+    struct text ops; // tables of --by-op
     bool head_is_printed;
 };
 

@@ -23,7 +23,7 @@ int grid_parse(struct grid *g, const struct option_list *list, const char *flag,
 
 // --- a row ---
 
-struct bench_ceilings {       // the best that was seen
+struct bench_ceilings {           // the best that was seen
     double read;                  // bytes a second that all threads read, or a card copies; 0: not measured
     double multiply[UNIT_COUNT];  // products a second; 0: not known
     const char *unit[UNIT_COUNT]; // what forms them, NULL where not known
@@ -45,19 +45,19 @@ struct bench_row {
     char gpu[128];       // the card's name, "" without one
     struct measure_test test;
     // what came out
-    int64_t when;                       // seconds since 1970
-    int n;                              // repetitions
-    double *ns, *ts;                    // [n] nanoseconds, tokens a second
+    int64_t when;                        // seconds since 1970
+    int n;                               // repetitions
+    double *ns, *ts;                     // [n] nanoseconds, tokens a second
     double *read_peaks, *multiply_peaks; // [n] the ceilings beside each: bytes, products a second; 0: not known
-    double *peer_ts;                    // [n] of the other engine, NULL when there is none
-    char peer_build[32];  // its build_commit
-    double median_step_ms, p95_step_ms; // between tokens; 0 without generation
-    double first_ms;                    // to the first token, of a prompt; 0 without one
-    double bytes, products;             // a second
-    double read_part, multiply_part;    // of the ceilings beside them, the median; 0 when not known
-    enum cpu_unit unit;                 // that forms most products
-    const char *unit_name;              // NULL: not known
-    uint64_t peak_bytes;                // resident, the mapped file with it
+    double *peer_ts;                     // [n] of the other engine, NULL when there is none
+    char peer_build[32];                 // its build_commit
+    double median_step_ms, p95_step_ms;  // between tokens; 0 without generation
+    double first_ms;                     // to the first token, of a prompt; 0 without one
+    double bytes, products;              // a second
+    double read_part, multiply_part;     // of the ceilings beside them, the median; 0 when not known
+    enum cpu_unit unit;                  // that forms most products
+    const char *unit_name;               // NULL: not known
+    uint64_t peak_bytes;                 // resident, the mapped file with it
 };
 
 // --- ceilings ---

@@ -90,7 +90,7 @@ void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_t
     for (int i = 0; i < n_kinds; i++)
         print_kind(&kinds[i], r, all, out);
     if (!r->gpu[0])
-        text_print(out, "  %-24s %12s %10.2f %6.1f%%\n", "waiting at barriers", "",
-                   wait_ns / 1e6 / r->n_threads / r->n, 100 * wait_ns / all);
+        text_print(out, "  %-24s %12s %10.2f %6.1f%%\n", "waiting at barriers", "", wait_ns / 1e6 / r->n_threads / r->n,
+                   100 * wait_ns / all);
     free(kinds);
 }

@@ -30,7 +30,7 @@ struct chat {
     struct dialogue dialogue;
     struct sampling sampling;
     struct speculation ahead;
-    struct constrained form;  // of answers
+    struct constrained form; // of answers
     struct console console;
     struct chat_view view;
     struct text attached; // by /read, for the next message

@@ -11,8 +11,8 @@
 struct constrained {
     struct grammar_vocab *vocab;
     struct grammar *grammar;
-    struct constraint *constraint;  // behind --grammar-after, or at once; NULL: none
-    struct answer_rule *reasoned;   // behind the reasoning, which has its budget; NULL: none
+    struct constraint *constraint; // behind --grammar-after, or at once; NULL: none
+    struct answer_rule *reasoned;  // behind the reasoning, which has its budget; NULL: none
     struct token_rule rule;
 };
 

@@ -14,14 +14,14 @@ struct report {
     char cpu[128];
     struct machine_cpu_choice choice;
     struct memory_free memory;
-    double bandwidth;  // bytes a second, 0 when not measured
-    int n_cards;       // shown: those beyond CARDS_MAX are not
-    char no_cards[ERR_TEXT];  // why there is none
+    double bandwidth;        // bytes a second, 0 when not measured
+    int n_cards;             // shown: those beyond CARDS_MAX are not
+    char no_cards[ERR_TEXT]; // why there is none
     struct shown_card {
         struct card card;
-        struct card_speed speed;  // 0 when not measured
-        char fault[ERR_TEXT];     // "": all went well
-    } *cards;
+        struct card_speed speed; // 0 when not measured
+        char fault[ERR_TEXT];    // "": all went well
+    } * cards;
 };
 
 static int measure(const struct report *r, double *out, struct error *err)

@@ -75,10 +75,11 @@ static int print_stats(const struct machine *card, struct text *out, struct erro
         print_stats_line(&k, assembler ? &facts : NULL, out);
     }
     text_print(out, "%d kernels, %ld bytes of PTX", n, bytes);
-    text_print(out, assembler ? ", assembled by %s for sm_%d\n" : "; ptxas is not installed: no registers are told\n", path,
-               PAPER_CARD);
-    text_print(out, "a weight: instructions of PTX that a thread executes for a weight times a row of activations, in the"
-                    " kernel's dearest loop of products; -: it has none\n");
+    text_print(out, assembler ? ", assembled by %s for sm_%d\n" : "; ptxas is not installed: no registers are told\n",
+               path, PAPER_CARD);
+    text_print(out,
+               "a weight: instructions of PTX that a thread executes for a weight times a row of activations, in the"
+               " kernel's dearest loop of products; -: it has none\n");
     return 0;
 }
 

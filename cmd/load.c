@@ -145,7 +145,7 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
     struct session_options options = {
         .n_batch = rows,
         .n_outputs = n_outputs < 0 ? rows : n_outputs,
-        .n_rewind = MAX(n_outputs - 1, 0),  // logits of several rows at once: guesses, which may be wrong
+        .n_rewind = MAX(n_outputs - 1, 0), // logits of several rows at once: guesses, which may be wrong
         .kv_type = {o->kv_key, o->kv_value},
         .cancel = &terminal_interrupted,
     };

@@ -11,7 +11,7 @@
 struct loaded {
     struct model *model;
     struct session *session;
-    struct tap *tap;  // --tap; NULL: none
+    struct tap *tap; // --tap; NULL: none
 };
 
 // -m, $QUERN_MODEL, or MODEL_BUILTIN, for model_open and model_file_open: NULL with an error that says how to get a

@@ -75,7 +75,7 @@ static int write_rows(struct session *s, const struct token_list *ids, int n_voc
 
 static int write_file(struct session *s, const struct token_list *ids, int n_vocab, const char *path, struct error *err)
 {
-    terminal_set_phase(PHASE_ANSWERING);  // half a file is removed, not left
+    terminal_set_phase(PHASE_ANSWERING); // half a file is removed, not left
     bool to_stdout = !strcmp(path, "-");
     FILE *f = to_stdout ? stdout : fopen(path, "we");
     if (!f)

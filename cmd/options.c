@@ -9,13 +9,13 @@
 
 // A row of options.def. The titles of groups stand between the options, as rows that have a help text alone.
 struct option {
-    int number;  // OPT_..., -1 for a title
+    int number; // OPT_..., -1 for a title
     enum option_kind kind;
     const char *shorter, *longer, *argument, *preset;
     double least, most;
     unsigned verbs;
     const char *help;
-    size_t offset;  // of the field in struct options
+    size_t offset; // of the field in struct options
 };
 static const struct option table[] = {
 #define GROUP(title) {.number = -1, .help = title},
@@ -57,8 +57,7 @@ int options_parse_integer(const char *text, int64_t *out)
             end++;
             break;
         }
-    value =
-        fabs(value - nearbyint(value)) < 1e-6 ? nearbyint(value) : value;  // 25.6 is not exact, 25.6k is meant to be
+    value = fabs(value - nearbyint(value)) < 1e-6 ? nearbyint(value) : value; // 25.6 is not exact, 25.6k is meant to be
     if (*end || value != nearbyint(value) || fabs(value) > 0x1p53)
         return -1;
     *out = (int64_t)value;
@@ -179,7 +178,7 @@ static int distance(const char *a, const char *b)
 {
     enum { LONGEST = 40 };
     size_t n = strlen(b);
-    int rows[3][LONGEST + 1];  // of the letters of a so far, less one, less two
+    int rows[3][LONGEST + 1]; // of the letters of a so far, less one, less two
     int *row = rows[0], *last = rows[1], *before = rows[2];
     if (n > LONGEST || strlen(a) > LONGEST)
         return LONGEST;
@@ -204,7 +203,7 @@ static int distance(const char *a, const char *b)
 const char *options_nearest(const char *word, const char *const *names, int n)
 {
     const char *best = NULL;
-    int least = (int)strlen(word) / 2 + 1;  // half of it may differ
+    int least = (int)strlen(word) / 2 + 1; // half of it may differ
     for (int i = 0; i < n; i++) {
         int edits = distance(word, names[i]);
         // the beginning of a name is nearer than anything else but the name

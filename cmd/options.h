@@ -52,7 +52,7 @@ struct options {
 #undef GROUP
     bool given[OPT_COUNT];    // on the command line
     struct option_list args;  // what is no flag, in order
-    struct option_list owned;  // strings that options_free frees: paths of models that were named
+    struct option_list owned; // strings that options_free frees: paths of models that were named
 };
 
 // argv[0] is the verb. Defaults are set first. E_USAGE: one line that names the flag, and what would be right. --help
@@ -74,7 +74,7 @@ bool options_value(const struct options *o, enum option_number number, int i, st
 // A row of options.def.
 struct option_info {
     enum option_kind kind;
-    const char *shorter, *longer, *argument, *preset, *help;  // shorter, argument and preset may be NULL
+    const char *shorter, *longer, *argument, *preset, *help; // shorter, argument and preset may be NULL
     unsigned verbs;
 };
 struct option_info options_info(enum option_number number);

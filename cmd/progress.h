@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 struct progress {
-    const char *what, *unit;  // "perplexity", "tokens"
+    const char *what, *unit; // "perplexity", "tokens"
     bool on, shown;
-    double start, last;       // milliseconds of clock_ms
+    double start, last; // milliseconds of clock_ms
 };
 void progress_begin(struct progress *p, const char *what, const char *unit);
 // Draws when a tenth of a second has passed since the last time, but not within the first second. `note` (may be NULL)

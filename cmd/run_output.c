@@ -116,7 +116,7 @@ int run_output_aside(void *arg, enum answer_part part, struct str text)
 int run_output_text(void *arg, struct str text)
 {
     struct run_output *out = arg;
-    if (!text.len) {  // the prompt is computed
+    if (!text.len) { // the prompt is computed
         terminal_set_phase(PHASE_ANSWERING);
         return 0;
     }
@@ -137,7 +137,7 @@ int run_output_text(void *arg, struct str text)
 
 static void print_counts(const struct run_output *out, struct text *line, const struct generate_result *r)
 {
-    double more = (double)MAX(r->n_generated - 1, 0);  // the first token came with the prompt
+    double more = (double)MAX(r->n_generated - 1, 0); // the first token came with the prompt
     text_print(line, "\"prompt_tokens\": %d, \"reused_tokens\": %d, \"tokens\": %lld, \"stop_reason\": \"%s\"",
                r->n_prompt, r->n_reused, (long long)r->n_generated, stop_reason_name[r->reason]);
     text_print(line, ", \"timings\": {\"load_ms\": %.3f, \"prompt_ms\": %.3f, \"prompt_per_second\": %.3f",

@@ -13,12 +13,12 @@ struct run_output {
     const struct options *o;
     const struct model *model;
     uint64_t seed;
-    struct str prompt;  // what --echo prints
-    struct text text;   // the answer
+    struct str prompt; // what --echo prints
+    struct text text;  // the answer
     struct text reasoning;
-    bool is_aside;       // what was written last was no part of the answer
-    struct text tokens;  // with --logprobs: the tokens as elements of a JSON array
-    struct error error;  // why writing failed
+    bool is_aside;      // what was written last was no part of the answer
+    struct text tokens; // with --logprobs: the tokens as elements of a JSON array
+    struct error error; // why writing failed
 };
 
 // Before the prompt is computed: what --echo asks for, of text.

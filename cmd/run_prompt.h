@@ -9,14 +9,14 @@
 #include "engine/model.h"
 
 struct run_prompt {
-    struct str text;  // as it was given
-    char *data;       // of a file
+    struct str text; // as it was given
+    char *data;      // of a file
     struct text joined;
     struct token_list tokens;
     // where a chat template applies
     bool is_chat;
-    struct text rendered;       // what the template made of it
-    struct answer_style style;  // how the answer is to be split
+    struct text rendered;      // what the template made of it
+    struct answer_style style; // how the answer is to be split
 };
 
 // Zero-initialise *p. Reads the texts: what -p or the argument says, then the file. E_USAGE when there are two of one

@@ -10,8 +10,8 @@
 #include "engine/generate.h"
 
 struct sampling {
-    struct sampler_params params;  // views the arrays below
-    struct str *stops;             // [n_stops]
+    struct sampler_params params; // views the arrays below
+    struct str *stops;            // [n_stops]
     int n_stops;
     struct logit_bias *biases;
     struct dry_breakers *breakers;

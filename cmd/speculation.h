@@ -10,7 +10,7 @@
 
 struct speculation {
     struct loaded draft;
-    struct speculator *speculator;  // NULL: no guesses
+    struct speculator *speculator; // NULL: no guesses
 };
 
 // How many rows of logits a session needs for the flags, for load_session.

@@ -118,7 +118,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     }
     restore();
     signal(number, SIG_DFL);
-    raise(number);  // comes when this handler has returned
+    raise(number); // comes when this handler has returned
 }
 
 void terminal_start(void)
@@ -315,7 +315,7 @@ void terminal_note(const char *fmt, ...)
 
 static void print_json_character(struct text *out, uint32_t cp, const char *bytes, int n)
 {
-    static const char escapes[] = "\"\"\\\\\bb\ff\nn\rr\tt";  // pairs: the character and its letter
+    static const char escapes[] = "\"\"\\\\\bb\ff\nn\rr\tt"; // pairs: the character and its letter
     for (size_t i = 0; i + 1 < sizeof escapes; i += 2)
         if (cp == (uint32_t)escapes[i]) {
             text_print(out, "\\%c", escapes[i + 1]);

@@ -19,10 +19,10 @@ extern atomic_bool terminal_terminated;
 extern atomic_bool terminal_resized;
 
 enum terminal_phase {
-    PHASE_LOADING,    // nothing is half done: Ctrl-C ends the process at once, with 130
-    PHASE_ANSWERING,  // Ctrl-C sets terminal_interrupted
+    PHASE_LOADING,   // nothing is half done: Ctrl-C ends the process at once, with 130
+    PHASE_ANSWERING, // Ctrl-C sets terminal_interrupted
 };
-void terminal_start(void);  // installs the handlers: SIGINT, SIGTERM, SIGBUS; SIGPIPE is ignored
+void terminal_start(void); // installs the handlers: SIGINT, SIGTERM, SIGBUS; SIGPIPE is ignored
 void terminal_set_phase(enum terminal_phase phase);
 // A fault on reading this range means that the model file has been cut while it was mapped: exit 5. The path must
 // stay; ranges beyond the 64th are not watched.
@@ -31,9 +31,9 @@ void terminal_watch_mapping(const void *from, const void *to, const char *path);
 // --- a terminal that is typed at ---
 
 enum terminal_mode {
-    MODE_COOKED,     // as it was found
-    MODE_EDITING,    // every key comes as it is typed, Ctrl-C too
-    MODE_ANSWERING,  // what is typed is not shown and stays for the editor; Ctrl-C is a signal
+    MODE_COOKED,    // as it was found
+    MODE_EDITING,   // every key comes as it is typed, Ctrl-C too
+    MODE_ANSWERING, // what is typed is not shown and stays for the editor; Ctrl-C is a signal
 };
 // Of the terminal on stdin; nothing where that is none. However the process ends, by a signal or a crash too, the
 // terminal is as it was found; while it is stopped by Ctrl-Z also.

@@ -13,7 +13,7 @@ const struct verb verbs[VERB_COUNT] = {
 
 int verb_fail(const struct error *err)
 {
-    if (err->text[0])  // empty: there is nobody to tell, see terminal_write
+    if (err->text[0]) // empty: there is nobody to tell, see terminal_write
         fprintf(stderr, "quern: %s\n", err->text);
     return (int)err->code;
 }

@@ -22,11 +22,11 @@ enum verb_bit {
 #define VERB(NAME, ...) V_##NAME = 1 << VERB_##NAME,
 #include "cmd/verbs.def"
 #undef VERB
-    V_MEASURE = V_PERPLEXITY | V_IMATRIX,  // on a text, in windows
-    V_SET = 1 << 30,           // no verb: what /set changes within a chat
-    V_SAMPLING = V_SET | V_CHAT | V_RUN | V_BATCH,  // those that generate text
-    V_ANSWERS = V_SET | V_CHAT | V_RUN,  // those that answer one prompt after another
-    V_SPECULATES = V_RUN | V_CHAT,  // those that generate one text at a time
+    V_MEASURE = V_PERPLEXITY | V_IMATRIX,          // on a text, in windows
+    V_SET = 1 << 30,                               // no verb: what /set changes within a chat
+    V_SAMPLING = V_SET | V_CHAT | V_RUN | V_BATCH, // those that generate text
+    V_ANSWERS = V_SET | V_CHAT | V_RUN,            // those that answer one prompt after another
+    V_SPECULATES = V_RUN | V_CHAT,                 // those that generate one text at a time
     V_ALL = (1 << VERB_COUNT) - 1
 };
 

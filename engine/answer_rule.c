@@ -3,20 +3,20 @@
 #include <stdlib.h>
 
 enum phase { PHASE_START, PHASE_REASONING, PHASE_CLOSING, PHASE_ANSWER };
-enum { TAIL = 256 };  // bytes of the text in which marks are looked for
+enum { TAIL = 256 }; // bytes of the text in which marks are looked for
 
 struct answer_rule {
     struct answer_rule_options o;
     const struct tokenizer *t;
     enum phase phase;
-    struct constraint *at_once, *behind;  // the grammar from the first token, and behind the closing mark
-    int32_t opens;                        // the token that is the opening mark, -1: it is none
-    struct token_list close;              // the closing mark
-    size_t n_closed;                      // of its tokens
+    struct constraint *at_once, *behind; // the grammar from the first token, and behind the closing mark
+    int32_t opens;                       // the token that is the opening mark, -1: it is none
+    struct token_list close;             // the closing mark
+    size_t n_closed;                     // of its tokens
     int64_t n_reasoned;
     char tail[TAIL];
     size_t n_tail;
-    uint32_t *mask;  // [n_words]
+    uint32_t *mask; // [n_words]
     size_t n_words;
 };
 

@@ -11,17 +11,17 @@
 #include "engine/grammar/grammar.h"
 
 struct answer_rule_options {
-    struct grammar *grammar;               // NULL: any answer
-    const char *think_open, *think_close;  // NULL: the model does not reason
-    bool in_reasoning;                     // the prompt has opened it
-    int64_t budget;                        // tokens of reasoning at most; below 0: as many as it likes
+    struct grammar *grammar;              // NULL: any answer
+    const char *think_open, *think_close; // NULL: the model does not reason
+    bool in_reasoning;                    // the prompt has opened it
+    int64_t budget;                       // tokens of reasoning at most; below 0: as many as it likes
 };
 struct answer_rule;
 
 // n_vocab: how many logits there are. E_MEMORY; E_MODEL when the mark that closes reasoning cannot be spelled.
 int answer_rule_new(struct answer_rule **out, const struct tokenizer *t, int n_vocab,
                     const struct answer_rule_options *o, struct error *err);
-void answer_rule_free(struct answer_rule *r);  // NULL is fine
+void answer_rule_free(struct answer_rule *r); // NULL is fine
 // An answer begins: what generate_options.rule is to point to; r is its state.
 struct token_rule answer_rule_begin(struct answer_rule *r);
 // Whether the form is complete where the answer is now; true without one.

@@ -15,8 +15,8 @@ struct breaker {
 };
 
 struct dry_breakers {
-    uint32_t *single;  // a bit for each token that holds a breaker whole
-    uint32_t *heads;   // a bit for each token at whose end one begins
+    uint32_t *single; // a bit for each token that holds a breaker whole
+    uint32_t *heads;  // a bit for each token at whose end one begins
     struct breaker *partial;
     size_t n_partial, cap;
     int n_vocab;

@@ -9,19 +9,19 @@
 #include "engine/sampler.h"
 #include "engine/text/tokenizer.h"
 
-enum { DRY_LAST_MAX = 1 << 20 };  // tokens that are looked through at most
+enum { DRY_LAST_MAX = 1 << 20 }; // tokens that are looked through at most
 
 // The texts as tokens: those that hold one whole, and those at whose end one begins, with the tokens that go on with
 // it. Texts are cut after 40 bytes. E_MEMORY.
 struct dry_breakers;
 int dry_breakers_new(struct dry_breakers **out, const struct tokenizer *t, const struct str *texts, int n,
                      struct error *err);
-void dry_breakers_free(struct dry_breakers *b);  // NULL is fine
+void dry_breakers_free(struct dry_breakers *b); // NULL is fine
 
 struct dry_space {
     int cap;
-    int32_t *repeats;  // [cap]
-    int32_t *tokens;   // [cap] those that would repeat
+    int32_t *repeats; // [cap]
+    int32_t *tokens;  // [cap] those that would repeat
 };
 // Room for `last` tokens; below 0: DRY_LAST_MAX, of which memory is taken as it is used. False: no memory.
 bool dry_reserve(struct dry_space *space, int last);

@@ -13,15 +13,15 @@ struct run {
     struct generate_result *r;
     struct sampler *sampler;
     struct stream stream;
-    struct answer split;  // with a style
+    struct answer split; // with a style
     struct error split_error;
-    struct detokenizer text, bytes;  // what emit and what on_token is told
-    struct candidate *top;           // [n_logprobs]
-    int length;                      // of the sequence as far as its tokens are chosen: beyond it are guesses
+    struct detokenizer text, bytes; // what emit and what on_token is told
+    struct candidate *top;          // [n_logprobs]
+    int length;                     // of the sequence as far as its tokens are chosen: beyond it are guesses
     int32_t guess[GUESS_MAX];
-    int n_guess;  // that the last step computed,
-    int row;      // and how many of them came true: the row of the next logits
-    int top_k;    // of a row's logits, which suffice; 0: all are needed
+    int n_guess; // that the last step computed,
+    int row;     // and how many of them came true: the row of the next logits
+    int top_k;   // of a row's logits, which suffice; 0: all are needed
 };
 
 // --- before the answer ---

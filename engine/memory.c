@@ -38,7 +38,7 @@ static uint64_t kibibytes(uint64_t n)
 
 // A version of the control groups' files, and how they are named.
 struct cgroup_files {
-    const char *mount, *limit, *usage, *cache;  // cache: file pages that can be dropped, a line of memory.stat
+    const char *mount, *limit, *usage, *cache; // cache: file pages that can be dropped, a line of memory.stat
 };
 static const struct cgroup_files unified = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 static const struct cgroup_files legacy = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
@@ -56,7 +56,7 @@ static uint64_t group_free(const char *root, const struct cgroup_files *files, c
             return UINT64_MAX;
         value[i] = read_field(root, path, i == 2 ? files->cache : "");
         if (i < 2 && value[i] == UINT64_MAX)
-            return UINT64_MAX;  // "max", or no such file
+            return UINT64_MAX; // "max", or no such file
     }
     uint64_t cache = value[2] == UINT64_MAX ? 0 : MIN(value[2], value[1]);
     uint64_t used = value[1] - cache;

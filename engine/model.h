@@ -15,15 +15,15 @@ enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_REF, DEVICE_GPU };
 #define MODEL_BUILTIN "built-in"
 
 struct model_options {
-    const char *path;  // of a file, or MODEL_BUILTIN
+    const char *path; // of a file, or MODEL_BUILTIN
     enum device device;
-    int card;                  // of DEVICE_GPU and DEVICE_AUTO: which one
-    const char *kernel_cache;  // folder of compiled kernels of a card and of its speed; NULL: none are kept
-    enum dtype kv_type[2];     // of the keys and values that a card must have room for, where DEVICE_AUTO asks
+    int card;                 // of DEVICE_GPU and DEVICE_AUTO: which one
+    const char *kernel_cache; // folder of compiled kernels of a card and of its speed; NULL: none are kept
+    enum dtype kv_type[2];    // of the keys and values that a card must have room for, where DEVICE_AUTO asks
     struct machine_options machine;
-    int n_ctx;     // positions of a sequence that will be used; 0: as many as it was trained for, N_CTX_DEFAULT at most
-    bool no_mmap;  // read the file instead of mapping it; the built-in model lies in memory already
-    bool any_pre;  // take an unknown pre-tokenizer for the default one
+    int n_ctx;    // positions of a sequence that will be used; 0: as many as it was trained for, N_CTX_DEFAULT at most
+    bool no_mmap; // read the file instead of mapping it; the built-in model lies in memory already
+    bool any_pre; // take an unknown pre-tokenizer for the default one
 };
 enum { N_CTX_DEFAULT = 4096 };
 
@@ -33,12 +33,12 @@ struct model {
     struct graph *graph;
     struct machine *machine;
     struct arch_info info;
-    int n_ctx;  // as chosen, or as many as by default
-    bool weights_are_mapped;  // or a part of the program
-    const char *device;    // "cpu", "ref", "gpu"
-    int card;              // of "gpu": which one
-    char device_why[512];  // a clause: "asked for", or what a look for cards brought
-    bool device_news;      // auto met a card, whether it took it or not: worth a line
+    int n_ctx;               // as chosen, or as many as by default
+    bool weights_are_mapped; // or a part of the program
+    const char *device;      // "cpu", "ref", "gpu"
+    int card;                // of "gpu": which one
+    char device_why[512];    // a clause: "asked for", or what a look for cards brought
+    bool device_news;        // auto met a card, whether it took it or not: worth a line
     double load_ms;
 };
 
@@ -50,7 +50,7 @@ bool model_has_builtin(void);
 // Errors: those of model_file_open, tokenizer_load, arch_build and the machine; E_GPU when a GPU was asked for and there is
 // none.
 int model_open(struct model **out, const struct model_options *o, struct error *err);
-void model_close(struct model *m);  // NULL is fine
+void model_close(struct model *m); // NULL is fine
 // Makes room for more positions, before any session is opened: some families choose their angles by it.
 int model_set_context(struct model *m, int n_ctx, struct error *err);
 

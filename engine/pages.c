@@ -48,7 +48,7 @@ int pages_init(struct pages *p, int n, struct error *err)
         pages_free(p);
         return fail(err, E_MEMORY, "no memory for a table of %d KV pages", n);
     }
-    memset(p->buckets, 0xff, p->n_buckets * sizeof *p->buckets);  // PAGE_NONE
+    memset(p->buckets, 0xff, p->n_buckets * sizeof *p->buckets); // PAGE_NONE
     for (int32_t i = 0; i < n; i++)
         list_append(p, i);
     return 0;

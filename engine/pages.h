@@ -13,26 +13,26 @@
 enum { PAGE_NONE = -1 };
 
 struct page {
-    int refs;             // sequences that hold it
-    int n_tokens;         // positions that have been computed, from the first
-    uint32_t generation;  // counts changes of content: who follows an older generation follows nothing
-    int32_t parent;       // the page before, or PAGE_NONE
+    int refs;            // sequences that hold it
+    int n_tokens;        // positions that have been computed, from the first
+    uint32_t generation; // counts changes of content: who follows an older generation follows nothing
+    int32_t parent;      // the page before, or PAGE_NONE
     uint32_t parent_generation;
-    bool sealed;             // full, and found by its text
-    uint32_t bucket;         // in which a sealed page is,
-    int32_t next_in_bucket;  // and the next one there
-    int32_t newer, older;    // neighbours in the list of unheld pages
-    uint64_t step;           // the step that wrote to it last,
-    int writer;              // and the sequence
+    bool sealed;            // full, and found by its text
+    uint32_t bucket;        // in which a sealed page is,
+    int32_t next_in_bucket; // and the next one there
+    int32_t newer, older;   // neighbours in the list of unheld pages
+    uint64_t step;          // the step that wrote to it last,
+    int writer;             // and the sequence
 };
 
 struct pages {
     int n;
-    struct page *page;  // [n]
-    int32_t *tokens;    // [n][KV_PAGE]
-    int32_t *buckets;   // [n_buckets], a power of two
+    struct page *page; // [n]
+    int32_t *tokens;   // [n][KV_PAGE]
+    int32_t *buckets;  // [n_buckets], a power of two
     uint32_t n_buckets;
-    int32_t oldest, newest;  // of the pages that nobody holds
+    int32_t oldest, newest; // of the pages that nobody holds
     int n_unheld;
 };
 

@@ -11,15 +11,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { BLOCK = 64 };  // two words of a mask
+enum { BLOCK = 64 }; // two words of a mask
 
 struct sampler_scratch {
     int n_vocab, n_blocks;
-    float *maxima;            // [n_blocks]
-    float *logits;            // [n_vocab] the copy that is changed
-    uint32_t *count;          // [n_vocab] zero between tokens
-    struct candidate *all;    // [n_all]
-    struct candidate *spare;  // [n_spare] of typical
+    float *maxima;           // [n_blocks]
+    float *logits;           // [n_vocab] the copy that is changed
+    uint32_t *count;         // [n_vocab] zero between tokens
+    struct candidate *all;   // [n_all]
+    struct candidate *spare; // [n_spare] of typical
     int n_all, n_spare;
     struct dry_space dry;
 };
@@ -27,22 +27,22 @@ struct sampler_scratch {
 struct sampler {
     struct sampler_params p;
     int n_vocab;
-    uint32_t *banned;  // a bit for each token
+    uint32_t *banned; // a bit for each token
     int n_banned;
     struct sampler_scratch *scratch;
     bool owns_scratch;
-    double mu;  // of mirostat
+    double mu; // of mirostat
     // of the token that is being chosen
-    const float *logits;  // as given, or the scratch's copy
+    const float *logits; // as given, or the scratch's copy
     const uint32_t *allowed;
     const int32_t *history;
     int n_history;
     int64_t position;
-    bool gathered;          // whether there are candidates yet
-    struct candidate *all;  // the scratch's
-    int n;                  // candidates left, all[0 .. n-1]
-    double offset;          // that temperatures have taken off all candidates' logits
-    int n_sorted;           // so many at the front are in order, and no later one comes before them
+    bool gathered;         // whether there are candidates yet
+    struct candidate *all; // the scratch's
+    int n;                 // candidates left, all[0 .. n-1]
+    double offset;         // that temperatures have taken off all candidates' logits
+    int n_sorted;          // so many at the front are in order, and no later one comes before them
 };
 
 // --- making ---
@@ -356,7 +356,7 @@ static void apply_penalties(struct sampler *s)
         if (count[s->all[i].id])
             s->all[i].logit = penalised(s, s->all[i].logit, count[s->all[i].id]);
     float *logits = s->gathered ? NULL : own_logits(s);
-    for (int i = 0; i < n; i++) {  // each token once, and the counts are zero again
+    for (int i = 0; i < n; i++) { // each token once, and the counts are zero again
         if (logits && count[tokens[i]])
             logits[tokens[i]] = penalised(s, logits[tokens[i]], count[tokens[i]]);
         count[tokens[i]] = 0;
@@ -366,7 +366,7 @@ static void apply_penalties(struct sampler *s)
 
 static void apply_dry(struct sampler *s)
 {
-    uint32_t *lengths = s->scratch->count;  // of the repetition that the token would continue
+    uint32_t *lengths = s->scratch->count; // of the repetition that the token would continue
     int n, n_tokens;
     const int32_t *tokens = recent(s, s->p.dry_last, &n);
     n_tokens = dry_repeats(&s->scratch->dry, s->p.dry_breakers, tokens, n, s->p.dry_allowed_length, lengths);
@@ -446,7 +446,7 @@ static void keep_top_k(struct sampler *s)
 
 struct weighing {
     float max;
-    const struct candidate *all;  // of typical, whose candidates' ids are indices
+    const struct candidate *all; // of typical, whose candidates' ids are indices
 };
 
 static double weigh(const void *arg, struct candidate c)
@@ -477,7 +477,7 @@ static void keep_top_p(struct sampler *s)
 
 static void keep_min_p(struct sampler *s)
 {
-    float below = s->p.min_p >= 1 ? 0 : logf(s->p.min_p);  // the greatest logit less this is the bound
+    float below = s->p.min_p >= 1 ? 0 : logf(s->p.min_p); // the greatest logit less this is the bound
     if (s->gathered && s->n)
         keep_at_least(s, greatest_logit(s) + below);
     else if (!s->gathered)
@@ -501,7 +501,7 @@ static void keep_typical(struct sampler *s)
     gather_all(s);
     if (s->n <= 1)
         return;
-    struct candidate *near = s->scratch->spare;  // minus the distance, and the index
+    struct candidate *near = s->scratch->spare; // minus the distance, and the index
     float max = greatest_logit(s);
     double sum = candidates_sum_exp(s->all, s->n, max), expected = expected_distance(s, max, sum);
     for (int i = 0; i < s->n; i++)
@@ -535,7 +535,7 @@ static void exclude_top_choices(struct sampler *s)
         return;
     float max = greatest_logit(s);
     double least = (double)s->p.xtc_threshold * candidates_sum_exp(s->all, s->n, max);
-    struct candidate last = {INFINITY, -1};  // of those that are likely enough; before all there are
+    struct candidate last = {INFINITY, -1}; // of those that are likely enough; before all there are
     int n = 0, n_sorted = 0;
     for (int i = 0; i < s->n; i++)
         if ((double)exp_negative(s->all[i].logit - max) >= least && candidate_before(last, s->all[i]))
@@ -641,7 +641,7 @@ static int mirostat_k(struct sampler *s)
     // epsilon / (1 - n^-epsilon), and what it goes to at 0
     double factor = fabs(epsilon) < 1e-9 ? 1 / log_n : epsilon / -expm1(-epsilon * log_n);
     double k = pow(factor * exp2(s->mu), 1 / exponent);
-    return k < s->n ? (int)fmax(k, 1) : s->n;  // NaN: all
+    return k < s->n ? (int)fmax(k, 1) : s->n; // NaN: all
 }
 
 static int32_t mirostat(struct sampler *s)

@@ -28,34 +28,34 @@ enum { SAMPLER_ORDER_MAX = 16 };
 
 struct logit_bias {
     int32_t token;
-    float bias;  // added to the logit; -INFINITY: never chosen
+    float bias; // added to the logit; -INFINITY: never chosen
 };
 
 struct sampler_params {
-    float temperature;        // 0 or less: the most likely token
-    float dynatemp_range;     // above 0: the temperature is this much lower to higher, by the entropy
-    float dynatemp_exponent;  // of the entropy's part in that
-    int top_k;                // the k most likely; 0 or less: all
-    float top_p;              // the fewest that have this probability together; 1: all
-    float min_p;              // those that have this part of the greatest probability; 0: all
-    float typical_p;          // the nearest to the expected surprise that have this probability together; 1: all
-    float top_n_sigma;        // logits within so many standard deviations of the greatest; 0 or less: all
-    float xtc_probability;    // how often the likeliest are left out but for one; 0: never
-    float xtc_threshold;      // how likely they are at least; above 0.5: never
-    float repeat_penalty;     // logits of recent tokens are divided (or, when negative, multiplied) by it; 1: none
-    float frequency_penalty;  // taken off for each time that the token is among the recent ones
-    float presence_penalty;   // taken off once
-    int repeat_last;          // how many tokens are recent; -1: all
-    float dry_multiplier;     // 0: no penalty on what would go on with a repetition
-    float dry_base;           // it grows by this with each token of the repetition; below 1: none
-    int dry_allowed_length;   // ... beyond this length
-    int dry_last;             // how many tokens are looked through for repetitions; -1: all
-    const struct dry_breakers *dry_breakers;  // a repetition does not reach across them; NULL: none
-    int mirostat;  // 1 or 2: keeps the surprise at mirostat_tau, instead of all stages but the temperature
+    float temperature;       // 0 or less: the most likely token
+    float dynatemp_range;    // above 0: the temperature is this much lower to higher, by the entropy
+    float dynatemp_exponent; // of the entropy's part in that
+    int top_k;               // the k most likely; 0 or less: all
+    float top_p;             // the fewest that have this probability together; 1: all
+    float min_p;             // those that have this part of the greatest probability; 0: all
+    float typical_p;         // the nearest to the expected surprise that have this probability together; 1: all
+    float top_n_sigma;       // logits within so many standard deviations of the greatest; 0 or less: all
+    float xtc_probability;   // how often the likeliest are left out but for one; 0: never
+    float xtc_threshold;     // how likely they are at least; above 0.5: never
+    float repeat_penalty;    // logits of recent tokens are divided (or, when negative, multiplied) by it; 1: none
+    float frequency_penalty; // taken off for each time that the token is among the recent ones
+    float presence_penalty;  // taken off once
+    int repeat_last;         // how many tokens are recent; -1: all
+    float dry_multiplier;    // 0: no penalty on what would go on with a repetition
+    float dry_base;          // it grows by this with each token of the repetition; below 1: none
+    int dry_allowed_length;  // ... beyond this length
+    int dry_last;            // how many tokens are looked through for repetitions; -1: all
+    const struct dry_breakers *dry_breakers; // a repetition does not reach across them; NULL: none
+    int mirostat; // 1 or 2: keeps the surprise at mirostat_tau, instead of all stages but the temperature
     float mirostat_tau, mirostat_eta;
     const struct logit_bias *biases;
     int n_biases;
-    uint8_t order[SAMPLER_ORDER_MAX];  // enum sampler_stage
+    uint8_t order[SAMPLER_ORDER_MAX]; // enum sampler_stage
     int n_order;
     uint64_t seed;
 };
@@ -84,14 +84,14 @@ int sampler_first_wanted(const struct sampler_params *p, int n_vocab);
 // Work space as large as the vocabulary, which the samplers of one thread may share.
 struct sampler_scratch;
 int sampler_scratch_new(struct sampler_scratch **out, int n_vocab, struct error *err);
-void sampler_scratch_free(struct sampler_scratch *scratch);  // NULL is fine
+void sampler_scratch_free(struct sampler_scratch *scratch); // NULL is fine
 
 struct sampler;
 
 // scratch: NULL for one of its own. Nothing is allocated later.
 int sampler_new(struct sampler **out, const struct sampler_params *p, int n_vocab, struct sampler_scratch *scratch,
                 struct error *err);
-void sampler_free(struct sampler *s);  // NULL is fine
+void sampler_free(struct sampler *s); // NULL is fine
 // That token is never chosen.
 void sampler_ban(struct sampler *s, int32_t token);
 // Chooses the token at `position` from its logits; history: the n tokens before it, all of the vocabulary. allowed: a

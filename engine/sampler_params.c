@@ -152,7 +152,7 @@ static bool is_name(struct str text, const char *name)
             i += c == '_' || c == '-';
             continue;
         }
-        if (c != *name && c + 32 != *name)  // a capital letter, too
+        if (c != *name && c + 32 != *name) // a capital letter, too
             return false;
         i++;
     }

@@ -42,7 +42,7 @@ struct scheduler {
     int n_rows;
     struct output *outputs; // [n_seqs] of a step
     int n_outputs;
-    int top_k; // of a row's logits, that the step brings; 0: all
+    int top_k;                       // of a row's logits, that the step brings; 0: all
     struct sampler_scratch *scratch; // of all samplers
     struct scheduler_stats stats;
 };

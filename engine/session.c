@@ -7,8 +7,8 @@
 
 struct sequence {
     int length;
-    int n_passed;     // pages at its beginning that every window has passed and that it holds no more
-    int32_t *tokens;  // [n_ctx]
+    int n_passed;    // pages at its beginning that every window has passed and that it holds no more
+    int32_t *tokens; // [n_ctx]
 };
 
 struct session {
@@ -18,21 +18,21 @@ struct session {
     struct buffer *kv;
     struct pages pages;
     size_t page_bytes;
-    int window;             // of the layer that looks back furthest; 0 when one looks back to the start
-    int stride;             // pages of a full sequence
-    struct sequence *seqs;  // [n_seqs]
-    int32_t *tables;        // [n_seqs][stride]
+    int window;            // of the layer that looks back furthest; 0 when one looks back to the start
+    int stride;            // pages of a full sequence
+    struct sequence *seqs; // [n_seqs]
+    int32_t *tables;       // [n_seqs][stride]
     uint64_t n_steps;
     struct memory_need need;
     // of one step
-    int32_t *tokens, *positions, *row_seqs, *outputs;  // [n_batch], [n_outputs]
-    bool *fresh;                                       // [n_batch] whether the row's slot was new, for undoing
+    int32_t *tokens, *positions, *row_seqs, *outputs; // [n_batch], [n_outputs]
+    bool *fresh;                                      // [n_batch] whether the row's slot was new, for undoing
     int n_outputs;
-    float *logits;             // [n_outputs][n_vocab]
-    struct candidate *top;     // [n_outputs][TOP_K_MAX], rows of top_k
-    int top_k, top_k_last;     // that are wanted, and were of the last step; 0: whole logits
-    struct session_row *rows;  // [n_batch] of a prompt
-    void *bounce;              // COPY_BYTES, for copies of pages
+    float *logits;            // [n_outputs][n_vocab]
+    struct candidate *top;    // [n_outputs][TOP_K_MAX], rows of top_k
+    int top_k, top_k_last;    // that are wanted, and were of the last step; 0: whole logits
+    struct session_row *rows; // [n_batch] of a prompt
+    void *bounce;             // COPY_BYTES, for copies of pages
 };
 enum { COPY_BYTES = 1 << 18 };
 // Address space that a thread maps by itself, malloc for its first allocation or OpenBLAS's worker (--blas) as it starts: it
@@ -104,7 +104,7 @@ static int set_options(struct session *s, const struct session_options *o, struc
 static int fitting_n_ctx(const struct session *s, uint64_t room)
 {
     uint64_t rest = memory_sum(&s->need) - s->need.kv;
-    int low = 0, high = s->stride;  // in pages: low fits, high does not
+    int low = 0, high = s->stride; // in pages: low fits, high does not
     while (high - low > 1) {
         int mid = low + (high - low) / 2;
         uint64_t bytes = kv_bytes(s, mid * KV_PAGE), sum;
@@ -146,7 +146,7 @@ static int check_memory(const struct session *s, struct error *err)
 {
     const struct machine *machine = s->model->machine;
     struct memory_free free_now;
-    if (machine->v->memory) {  // of its own: weights and the plan lie there already
+    if (machine->v->memory) { // of its own: weights and the plan lie there already
         size_t room_there;
         if (machine->v->memory(s->model->machine, &room_there, err))
             return -1;
@@ -216,12 +216,13 @@ int session_open(struct session **out, const struct model *m, const struct sessi
     const struct machine_vtable *v = m->machine->v;
     if (set_options(s, o, err))
         goto failed;
-    struct compile_options compile = {s->o.n_batch, s->o.n_outputs, {s->o.kv_type[0], s->o.kv_type[1]}, s->o.profile, s->o.taps};
+    struct compile_options compile = {
+        s->o.n_batch, s->o.n_outputs, {s->o.kv_type[0], s->o.kv_type[1]}, s->o.profile, s->o.taps};
     if (v->compile(m->machine, m->graph, &compile, &s->plan, err))
         goto failed;
     add_up(s);
-    if (check_memory(s, err) || pages_init(&s->pages, (int)pool_pages(s, s->o.n_ctx), err) ||
-        alloc_tables(s, err) || v->alloc(m->machine, s->need.kv, &s->kv, err))
+    if (check_memory(s, err) || pages_init(&s->pages, (int)pool_pages(s, s->o.n_ctx), err) || alloc_tables(s, err) ||
+        v->alloc(m->machine, s->need.kv, &s->kv, err))
         goto failed;
     *out = s;
     return 0;
@@ -251,8 +252,8 @@ void session_close(struct session *s)
     pages_free(&s->pages);
     for (int i = 0; s->seqs && i < s->o.n_seqs; i++)
         free(s->seqs[i].tokens);
-    void *const parts[] = {s->seqs,   s->tables, s->tokens, s->positions, s->row_seqs, s->fresh, s->rows, s->outputs,
-                           s->logits, s->top,    s->bounce, s};
+    void *const parts[] = {s->seqs, s->tables,  s->tokens, s->positions, s->row_seqs, s->fresh,
+                           s->rows, s->outputs, s->logits, s->top,       s->bounce,   s};
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         free(parts[i]);
 }
@@ -685,7 +686,7 @@ static int reuse(struct session *s, int seq, const int32_t *tokens, int limit)
     // with a window the pages of the beginning may be gone, so what is held is looked for only where nothing is
     if (s->window && own)
         return own;
-    clear(s, seq);  // its pages are found again by their text
+    clear(s, seq); // its pages are found again by their text
     q->length = hold_pages(s, tokens, limit, table_of(s, seq));
     memcpy(q->tokens, tokens, (size_t)q->length * sizeof *tokens);
     pass_window(s, seq);

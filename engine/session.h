@@ -13,17 +13,18 @@
 #include <stdatomic.h>
 
 struct session_options {
-    int n_seqs;                 // sequences at once; 0: 1
-    int n_ctx;                  // positions of a sequence; 0: the model's
-    int n_batch;                // rows of a step; 0: N_BATCH_DEFAULT
-    int n_outputs;              // rows of a step that want logits; 0: n_seqs
-    int n_rewind;               // tokens by which a sequence can be shortened whatever windows its model has
-    enum dtype kv_type[2];      // of keys and of values
-    uint64_t kv_limit;          // bytes of the pool of pages, but room for one whole sequence always; 0: for all of them
-    bool no_reuse;              // compute every prompt from its first token
-    bool profile;               // keep the time of each node, for session_profile
-    const struct taps *taps;    // values to be shown at each step, on the model's graph; they outlive the session. May be NULL
-    const atomic_bool *cancel;  // looked at while a prompt is computed: E_INTERRUPTED. May be NULL
+    int n_seqs;            // sequences at once; 0: 1
+    int n_ctx;             // positions of a sequence; 0: the model's
+    int n_batch;           // rows of a step; 0: N_BATCH_DEFAULT
+    int n_outputs;         // rows of a step that want logits; 0: n_seqs
+    int n_rewind;          // tokens by which a sequence can be shortened whatever windows its model has
+    enum dtype kv_type[2]; // of keys and of values
+    uint64_t kv_limit;     // bytes of the pool of pages, but room for one whole sequence always; 0: for all of them
+    bool no_reuse;         // compute every prompt from its first token
+    bool profile;          // keep the time of each node, for session_profile
+    const struct taps
+        *taps; // values to be shown at each step, on the model's graph; they outlive the session. May be NULL
+    const atomic_bool *cancel; // looked at while a prompt is computed: E_INTERRUPTED. May be NULL
 };
 enum { N_BATCH_DEFAULT = 512 };
 
@@ -31,7 +32,7 @@ struct session;
 
 // E_MEMORY with the sum and a setting that would fit, before any page is touched.
 int session_open(struct session **out, const struct model *m, const struct session_options *o, struct error *err);
-void session_close(struct session *s);  // NULL is fine
+void session_close(struct session *s); // NULL is fine
 
 int session_n_ctx(const struct session *s);
 int session_n_batch(const struct session *s);
@@ -39,7 +40,7 @@ int session_n_outputs(const struct session *s);
 // The options as they hold: what was left at 0 is chosen.
 struct session_options session_settings(const struct session *s);
 struct memory_need session_memory(const struct session *s);
-void session_describe(const struct session *s, struct text *out);  // the plan's choices, for -v
+void session_describe(const struct session *s, struct text *out); // the plan's choices, for -v
 // The times of the plan's nodes since the last call, see struct machine_vtable; false when the machine keeps none.
 bool session_profile(struct session *s, const struct node_time **times, int *n, double *wait_ns);
 
@@ -64,15 +65,14 @@ int session_pages_total(const struct session *s);
 // --- the computed state of a sequence, page by page: for keeping it in a file ---
 
 size_t session_page_bytes(const struct session *s);
-void session_kv_types(const struct session *s, enum dtype out[2]);  // of keys and of values
+void session_kv_types(const struct session *s, enum dtype out[2]); // of keys and of values
 // Whether the sequence holds all of its pages: no window has passed one.
 bool session_is_whole(const struct session *s, int seq);
 // The keys and values of the i-th page, session_page_bytes of them, as the machine keeps them.
 int session_page_get(struct session *s, int seq, int i, void *out, struct error *err);
 // Appends a page of n tokens (KV_PAGE of them in all but the last one) with the state that session_page_get gave for
 // this text on this model and machine. The sequence is a number of whole pages. E_MEMORY, E_USAGE when it is full.
-int session_page_append(struct session *s, int seq, const int32_t *tokens, int n, const void *state,
-                        struct error *err);
+int session_page_append(struct session *s, int seq, const int32_t *tokens, int n, const void *state, struct error *err);
 
 // --- steps ---
 

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 
 enum {
-    MATCH_MIN = 2,   // tokens that must have come before
-    MATCH_MAX = 16,  // more are not told apart
-    CHAIN_MAX = 48,  // earlier places that are looked at
-    N_KINDS = 6,     // of guesses: by the length of the match, and the draft's
+    MATCH_MIN = 2,  // tokens that must have come before
+    MATCH_MAX = 16, // more are not told apart
+    CHAIN_MAX = 48, // earlier places that are looked at
+    N_KINDS = 6,    // of guesses: by the length of the match, and the draft's
     KIND_DRAFT = N_KINDS - 1,
-    PROBE_AFTER = 64,  // guesses left unused, before one is tried again
+    PROBE_AFTER = 64, // guesses left unused, before one is tried again
     VOCAB_SLACK = 128,
 };
 
@@ -24,20 +24,20 @@ struct speculator {
     int n_ctx;
     bool stopped;
     // the text, and where each pair of tokens stood before
-    int32_t *tokens;  // [n_ctx + 1]
+    int32_t *tokens; // [n_ctx + 1]
     int n;
-    int32_t *last;  // [n_slots] the position behind the latest pair of that hash; 0: none
-    int32_t *prev;  // [n_ctx + 1] the one before it
+    int32_t *last; // [n_slots] the position behind the latest pair of that hash; 0: none
+    int32_t *prev; // [n_ctx + 1] the one before it
     uint32_t n_slots;
     // what was guessed last, whether or not it was used, and how much of it has come
     int32_t guess[GUESS_MAX];
     int n_guess, at, kind;
     int n_unused;
     struct record records[N_KINDS];
-    double step_ms[GUESS_MAX + 2];  // by rows; 0: not known
-    double draft_ms;                // of a token
-    struct sampler *sampler;        // of the draft
-    int n_vocab;                    // of the model
+    double step_ms[GUESS_MAX + 2]; // by rows; 0: not known
+    double draft_ms;               // of a token
+    struct sampler *sampler;       // of the draft
+    int n_vocab;                   // of the model
 };
 
 // --- making ---
@@ -127,7 +127,7 @@ int speculator_begin(struct speculator *s, const int32_t *tokens, int n, const s
     int n_draft = s->o.draft_model->info.n_vocab;
     for (int i = 0; i < p->n_biases; i++)
         if (p->biases[i].token >= n_draft)
-            draft.n_biases = 0;  // the guesses do without
+            draft.n_biases = 0; // the guesses do without
     return sampler_new(&s->sampler, &draft, n_draft, NULL, err);
 }
 

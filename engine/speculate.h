@@ -18,18 +18,18 @@ enum { GUESS_MAX = 64 };
 
 struct speculate_options {
     bool lookup;
-    struct session *draft;            // of one sequence on the draft model; NULL: none
-    const struct model *draft_model;  // of that session
-    int most, least;                  // tokens of a guess, up to GUESS_MAX; a shorter one is not made
-    float p_min;                      // the draft goes on while its choice is at least this likely
-    bool always;                      // whether it pays or not
+    struct session *draft;           // of one sequence on the draft model; NULL: none
+    const struct model *draft_model; // of that session
+    int most, least;                 // tokens of a guess, up to GUESS_MAX; a shorter one is not made
+    float p_min;                     // the draft goes on while its choice is at least this likely
+    bool always;                     // whether it pays or not
 };
 
 struct speculator;
 
 // n_ctx: the positions that a text may have. E_MEMORY.
 int speculator_new(struct speculator **out, const struct speculate_options *o, int n_ctx, struct error *err);
-void speculator_free(struct speculator *s);  // NULL is fine
+void speculator_free(struct speculator *s); // NULL is fine
 // E_USAGE when a token of one is not that of the other; vocabularies may be up to 128 tokens longer than each other.
 int speculate_check_vocab(const struct tokenizer *t, const struct tokenizer *draft, struct error *err);
 

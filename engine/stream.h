@@ -12,14 +12,14 @@
 typedef int stream_emit_fn(void *arg, struct str text);
 
 struct stream {
-    const struct str *stops;  // none is empty
+    const struct str *stops; // none is empty
     int n_stops;
     stream_emit_fn *emit;
     void *arg;
     char *held;
     size_t n_held, cap;
-    bool stopped;  // by a stop string
-    int refused;   // what emit returned
+    bool stopped; // by a stop string
+    int refused;  // what emit returned
 };
 
 // Adds a piece and emits what is certain. -1 only when memory is short.

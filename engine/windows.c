@@ -62,7 +62,7 @@ struct cursor {
     int first_window, n; // of the group
     int n_rows;          // of a window that are computed
     int seq, at;         // next
-    bool whole;           // every row brings out logits
+    bool whole;          // every row brings out logits
 };
 
 static bool is_scored(const struct windows *w, int at)
@@ -101,8 +101,8 @@ static int emit_rows(struct cursor from, const struct session *s, const struct s
         int window = from.first_window + from.seq;
         const float *logits = rows[i].logits ? session_logits(s, output++) : NULL;
         if (logits && is_scored(w, from.at) &&
-            sink->row(sink->arg, window, from.at - w->first, logits,
-                      w->tokens[(int64_t)window * w->step + from.at + 1], err))
+            sink->row(sink->arg, window, from.at - w->first, logits, w->tokens[(int64_t)window * w->step + from.at + 1],
+                      err))
             return -1;
         if (++from.at == from.n_rows) {
             from.seq++;

@@ -13,11 +13,11 @@
 
 struct windows {
     const int32_t *tokens;
-    int n_window;         // tokens of a window
-    int step;             // from the start of one to that of the next
-    int first, n_scored;  // rows first .. first + n_scored - 1 of a window are scored, each by the token after it
-    int n;                // windows
-    int32_t bos;          // in place of each window's first token; -1: the text's own
+    int n_window;        // tokens of a window
+    int step;            // from the start of one to that of the next
+    int first, n_scored; // rows first .. first + n_scored - 1 of a window are scored, each by the token after it
+    int n;               // windows
+    int32_t bos;         // in place of each window's first token; -1: the text's own
 };
 
 // n_chunks: windows at most, 0: all. stride 0: side by side. E_USAGE when the text is shorter than two windows.
@@ -32,9 +32,9 @@ struct windows_sink {
     // One scored row: its window, its place among that window's scored rows, its logits and the token that came. Rows
     // come in order. May be NULL.
     int (*row)(void *arg, int window, int i, const float *logits, int32_t target, struct error *err);
-    void (*progress)(void *arg, int64_t done, int64_t total);  // in tokens, after each step. May be NULL
+    void (*progress)(void *arg, int64_t done, int64_t total); // in tokens, after each step. May be NULL
     void *arg;
-    const atomic_bool *cancel;  // E_INTERRUPTED between steps. May be NULL
+    const atomic_bool *cancel; // E_INTERRUPTED between steps. May be NULL
 };
 // Computes all windows in a session of its own, made as windows_session says. With `whole`, every token of a window, and
 // with all that belongs to it (each row brings out logits): for taps.

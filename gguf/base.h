@@ -14,9 +14,9 @@
 // What went wrong, as the exit status that the program ends with.
 enum err_code {
     E_OK = 0,
-    E_ITEMS = 1,  // some items failed, the rest stands
+    E_ITEMS = 1, // some items failed, the rest stands
     E_USAGE = 2,
-    E_MODEL = 3,  // the model file, or what it asks for
+    E_MODEL = 3, // the model file, or what it asks for
     E_MEMORY = 4,
     E_IO = 5,
     E_GPU = 6,
@@ -29,7 +29,7 @@ enum { ERR_TEXT = 480 };
 // One error: what, where, what would help. The text is one line without control characters.
 struct error {
     enum err_code code;
-    uint64_t offset;  // byte of the file in which the fault lies, or ERR_NO_OFFSET
+    uint64_t offset; // byte of the file in which the fault lies, or ERR_NO_OFFSET
     char text[ERR_TEXT];
 };
 
@@ -63,6 +63,9 @@ struct str str_from(const char *z);
 bool str_equal(struct str a, struct str b);
 bool str_equal_z(struct str a, const char *z);
 
+// A helper that is always inlined into its caller, so that its constant arguments and its arrays dissolve there.
+#define INLINE static inline __attribute__((always_inline, unused))
+
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -87,14 +90,14 @@ static inline size_t align_up(size_t n, size_t align)
 struct arena_chunk;
 struct arena {
     struct arena_chunk *last;
-    size_t used;   // in the last chunk
-    size_t total;  // bytes taken from the heap
+    size_t used;  // in the last chunk
+    size_t total; // bytes taken from the heap
 };
 // NULL when memory is short or size is absurd. `align` is a power of two up to 64.
 void *arena_alloc(struct arena *arena, size_t size, size_t align);
 // `count` objects of `size` bytes, the product checked.
 void *arena_array(struct arena *arena, size_t count, size_t size, size_t align);
-char *arena_strdup(struct arena *arena, struct str s);  // NUL-terminated
+char *arena_strdup(struct arena *arena, struct str s); // NUL-terminated
 void arena_free(struct arena *arena);
 
 #define ARENA_NEW(arena, type) ((type *)arena_alloc((arena), sizeof(type), _Alignof(type)))

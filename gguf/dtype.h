@@ -17,10 +17,10 @@ enum dtype {
 enum dtype_kind { DTYPE_KIND_FLOAT, DTYPE_KIND_QUANT, DTYPE_KIND_INT };
 
 struct dtype_info {
-    const char *name;   // as users write it: "Q4_K"
-    uint32_t id;        // in a GGUF file
-    int block;          // elements a block
-    int bytes;          // bytes a block
+    const char *name; // as users write it: "Q4_K"
+    uint32_t id;      // in a GGUF file
+    int block;        // elements a block
+    int bytes;        // bytes a block
     enum dtype_kind kind;
 };
 extern const struct dtype_info dtype_info[DT_COUNT];

@@ -7,7 +7,9 @@
 
 #include "gguf/base.h"
 
-enum { GRID_ROOM = 3 }; // behind the last entry of 4 bytes: each may be read as 16, of which those that follow are not used
+enum {
+    GRID_ROOM = 3
+}; // behind the last entry of 4 bytes: each may be read as 16, of which those that follow are not used
 
 extern const uint64_t iq2_xxs_grid[256];
 extern const uint64_t iq2_xs_grid[512];

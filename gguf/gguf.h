@@ -16,23 +16,25 @@
 
 // Types of a metadata value, by their numbers in the file.
 enum gguf_type {
+    // clang-format off
     GGUF_U8 = 0, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY,
     GGUF_U64, GGUF_I64, GGUF_F64,
+    // clang-format on
     GGUF_TYPE_COUNT
 };
-const char *gguf_type_name(enum gguf_type type);   // "u32", "string"
-size_t gguf_type_bytes(enum gguf_type type);       // of a number; 0 for strings and arrays
+const char *gguf_type_name(enum gguf_type type); // "u32", "string"
+size_t gguf_type_bytes(enum gguf_type type);     // of a number; 0 for strings and arrays
 
 // A key and its value. Scalars and arrays of numbers stay as the file's little-endian bytes in `data` (unaligned);
 // use the readers below. Strings are views; arrays of strings have been checked and indexed.
 struct gguf_kv {
     struct str key;
-    enum gguf_type type;      // GGUF_ARRAY for arrays
-    enum gguf_type element;   // of an array; equal to type otherwise
-    uint64_t count;           // elements of an array, 1 otherwise
-    const uint8_t *data;      // numbers: count elements, packed
-    const struct str *strings;// strings: count views, else NULL
-    uint64_t offset;          // of the key in its file, for messages
+    enum gguf_type type;       // GGUF_ARRAY for arrays
+    enum gguf_type element;    // of an array; equal to type otherwise
+    uint64_t count;            // elements of an array, 1 otherwise
+    const uint8_t *data;       // numbers: count elements, packed
+    const struct str *strings; // strings: count views, else NULL
+    uint64_t offset;           // of the key in its file, for messages
     int shard;
 };
 
@@ -40,19 +42,19 @@ struct gguf_tensor {
     struct str name;
     enum dtype type;
     int n_dims;
-    int64_t ne[4];            // ne[0] is the row length; unused dims are 1
-    uint64_t size;            // bytes of data
-    const void *data;         // in the mapping; NULL when opened without tensors
-    uint64_t offset;          // of the data in its file
-    uint64_t info_offset;     // of the entry in its file, for messages
+    int64_t ne[4];        // ne[0] is the row length; unused dims are 1
+    uint64_t size;        // bytes of data
+    const void *data;     // in the mapping; NULL when opened without tensors
+    uint64_t offset;      // of the data in its file
+    uint64_t info_offset; // of the entry in its file, for messages
     int shard;
 };
 
 struct gguf;
 
 enum gguf_flags {
-    GGUF_METADATA_ONLY = 1,   // the tensors' data is not mapped (their entries are still checked)
-    GGUF_NO_MMAP = 2,         // read into memory instead
+    GGUF_METADATA_ONLY = 1, // the tensors' data is not mapped (their entries are still checked)
+    GGUF_NO_MMAP = 2,       // read into memory instead
 };
 
 // Opens and validates a file, and its sisters when it is the first part of a split. Errors: E_IO when it cannot be read,
@@ -63,7 +65,7 @@ int gguf_open(struct gguf **out, const char *path, unsigned flags, struct error 
 // alignment (64 is more than any file in use asks for). Of the flags only GGUF_METADATA_ONLY means anything. A part of a
 // split model is refused: its sisters would be files.
 int gguf_open_view(struct gguf **out, const char *name, struct bytes image, unsigned flags, struct error *err);
-void gguf_close(struct gguf *g);  // NULL is fine
+void gguf_close(struct gguf *g); // NULL is fine
 
 // Fails with E_MODEL and "FILE: byte N: ..." (without the byte when offset is ERR_NO_OFFSET): for whoever finds that what
 // the file says makes no sense.
@@ -74,11 +76,11 @@ const char *gguf_path(const struct gguf *g, int shard);
 int gguf_n_shards(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);
 uint64_t gguf_alignment(const struct gguf *g);
-uint64_t gguf_file_bytes(const struct gguf *g);  // all parts
+uint64_t gguf_file_bytes(const struct gguf *g); // all parts
 
 size_t gguf_n_kv(const struct gguf *g);
-const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i);  // in the order of the file
-const struct gguf_kv *gguf_find(const struct gguf *g, const char *key);  // NULL when there is none
+const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i);       // in the order of the file
+const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); // NULL when there is none
 
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);

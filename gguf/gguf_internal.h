@@ -14,12 +14,12 @@ _Static_assert(sizeof(size_t) == 8, "models are larger than a 32-bit address spa
 
 // What a file may ask for at most. The largest known models stay below a tenth of each.
 enum {
-    KEYS_MAX = 1 << 16,             // keys in a file
-    KEY_LENGTH_MAX = 65535,         // bytes in a key
-    STRING_MAX = 1 << 26,           // bytes in a value
-    METADATA_MAX = 1 << 27,         // bytes of keys, values and entries, all parts together
-    TENSORS_MAX = 1 << 18,          // tensors, all parts together
-    TENSOR_NAME_MAX = 63,           // bytes in a tensor's name
+    KEYS_MAX = 1 << 16,     // keys in a file
+    KEY_LENGTH_MAX = 65535, // bytes in a key
+    STRING_MAX = 1 << 26,   // bytes in a value
+    METADATA_MAX = 1 << 27, // bytes of keys, values and entries, all parts together
+    TENSORS_MAX = 1 << 18,  // tensors, all parts together
+    TENSOR_NAME_MAX = 63,   // bytes in a tensor's name
     ALIGNMENT_MAX = 1 << 16,
     SHARDS_MAX = 1024,
 };
@@ -31,20 +31,20 @@ enum { ALIGNMENT_DEFAULT = 32 };
 
 struct gguf_shard {
     const char *path;
-    const char *label;  // the path as messages show it, its head cut off when it is long
-    int index;          // from 0
-    int fd;             // -1 when there is none open
-    const uint8_t *view;  // the whole file, where it lies in memory that is not ours; else NULL
-    uint64_t size;      // of the file
+    const char *label;   // the path as messages show it, its head cut off when it is long
+    int index;           // from 0
+    int fd;              // -1 when there is none open
+    const uint8_t *view; // the whole file, where it lies in memory that is not ours; else NULL
+    uint64_t size;       // of the file
     uint32_t version;
     uint64_t alignment;
     struct gguf_kv *kv;
     size_t n_kv;
-    const void **by_key;  // index of names over kv
+    const void **by_key; // index of names over kv
     size_t first_tensor, n_tensors;
-    uint64_t data_start, data_end;  // from the aligned start to the end of the last tensor, offsets in the file
-    uint8_t *map;                   // NULL when nothing is mapped
-    uint64_t map_offset;            // the offset in the file of map[0]
+    uint64_t data_start, data_end; // from the aligned start to the end of the last tensor, offsets in the file
+    uint8_t *map;                  // NULL when nothing is mapped
+    uint64_t map_offset;           // the offset in the file of map[0]
     size_t map_bytes;
 };
 
@@ -52,10 +52,10 @@ struct gguf {
     struct arena arena;
     struct gguf_shard *shards;
     int n_shards;
-    struct gguf_tensor *tensors;  // of all shards, in their order
+    struct gguf_tensor *tensors; // of all shards, in their order
     size_t n_tensors;
-    const void **by_name;         // index of names over tensors
-    uint64_t metadata_bytes;     // read so far
+    const void **by_name;    // index of names over tensors
+    uint64_t metadata_bytes; // read so far
 };
 
 // Fails with "FILE: byte N: ..." (without the byte when offset is ERR_NO_OFFSET).
@@ -69,7 +69,7 @@ int shard_open(struct gguf_shard *shard, struct error *err);
 int shard_read(const struct gguf_shard *shard, void *dst, size_t n, uint64_t offset, struct error *err);
 // Maps the tensors' data, or reads it into memory, and closes the file. Of a view there is nothing to map.
 int shard_map(struct gguf_shard *shard, bool into_memory, struct error *err);
-void shard_close(struct gguf_shard *shard);  // unmaps too
+void shard_close(struct gguf_shard *shard); // unmaps too
 
 // gguf_parse.c. Reads and checks all metadata of an open shard; its tensors are added to the model's.
 int shard_parse(struct gguf *g, struct gguf_shard *shard, struct error *err);

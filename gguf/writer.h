@@ -30,6 +30,6 @@ int gguf_write_data(struct gguf_writer *w, const void *data, size_t size, struct
 
 // Finishes: pads, flushes, fsyncs, renames. On an error the temporary file is removed. Frees w always.
 int gguf_writer_close(struct gguf_writer *w, struct error *err);
-void gguf_writer_abort(struct gguf_writer *w);  // frees and removes the temporary file; NULL is fine
+void gguf_writer_abort(struct gguf_writer *w); // frees and removes the temporary file; NULL is fine
 
 #endif

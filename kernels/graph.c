@@ -36,7 +36,7 @@ struct weight weight_rows(const struct weight *w, int64_t first, int64_t n)
 {
     struct weight part = *w;
     part.place = NULL;
-    part.ne[1] = 0;  // what is not there has no rows, and every operation refuses it
+    part.ne[1] = 0; // what is not there has no rows, and every operation refuses it
     if (w->ne[2] != 1 || first < 0 || n < 1 || first > w->ne[1] || n > w->ne[1] - first)
         return part;
     part.ne[1] = n;

@@ -10,8 +10,8 @@
 #include "kernels/tensor.h"
 
 enum {
-    KV_PAGE = 64,              // positions a KV page
-    ATTENTION_DIM_MAX = 1024,  // dimensions of a head
+    KV_PAGE = 64,             // positions a KV page
+    ATTENTION_DIM_MAX = 1024, // dimensions of a head
 };
 
 // The KV cache that the graph's layers ask for.
@@ -23,17 +23,17 @@ struct graph {
     struct arena arena;
     struct tensor **nodes;
     int n_nodes, cap_nodes;
-    struct kv_layer *kv;     // [n_kv]
+    struct kv_layer *kv; // [n_kv]
     int n_kv, cap_kv;
-    struct tensor *logits;   // (outputs, n_vocab): what a run brings out
-    struct error fault;      // the first
-    char prefix[48];         // put before the name of each node, e.g. "blk.3."
+    struct tensor *logits; // (outputs, n_vocab): what a run brings out
+    struct error fault;    // the first
+    char prefix[48];       // put before the name of each node, e.g. "blk.3."
     // What a step is held against, gathered by graph_finish.
-    int64_t token_rows, position_rows;  // rows of the smallest table read by token, by position; INT64_MAX: none
-    int window;                         // keys that the farthest-looking attention sees, 0: all
+    int64_t token_rows, position_rows; // rows of the smallest table read by token, by position; INT64_MAX: none
+    int window;                        // keys that the farthest-looking attention sees, 0: all
 };
 
-struct graph *graph_new(void);  // NULL when memory is short
+struct graph *graph_new(void); // NULL when memory is short
 void graph_free(struct graph *g);
 // The layer that the following nodes belong to: their names become "blk.N.name". -1: none.
 void graph_layer(struct graph *g, int layer);
@@ -51,7 +51,8 @@ struct tensor *graph_norm(struct graph *g, const char *name, struct tensor *x, c
 struct tensor *graph_matmul(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
                             const struct weight *bias);
 // cos and sin of position * inv_freq[i], times mscale, for all pairs: the angle in double. Copies inv_freq.
-struct tensor *graph_rope_table(struct graph *g, const char *name, int64_t n_pairs, const double *inv_freq, float mscale);
+struct tensor *graph_rope_table(struct graph *g, const char *name, int64_t n_pairs, const double *inv_freq,
+                                float mscale);
 struct tensor *graph_rope(struct graph *g, const char *name, struct tensor *x, struct tensor *table, int64_t head_dim,
                           enum rope_layout layout);
 // A layer's place in the KV cache: returns its number, -1 on a fault.
@@ -84,7 +85,7 @@ struct tensor *graph_expert_combine(struct graph *g, const char *name, struct te
 
 // The name of an operation, and the graph as text: a line a node (name, operation, shape, sources, weights, parameters).
 const char *op_name(enum op op);
-struct text;  // kernels/text.h
+struct text; // kernels/text.h
 int graph_print(const struct graph *g, struct text *out);
 
 #endif

@@ -5,17 +5,17 @@
 #include "kernels/items.h"
 
 enum {
-    COLUMNS_MANY = 128,  // two panels of the many-row kernels: each item reads all activations once
+    COLUMNS_MANY = 128, // two panels of the many-row kernels: each item reads all activations once
     COLUMNS_STEP = 32,
     ITEMS_PER_THREAD = 8,
-    EXPERT_ITEMS = 16,  // a thread, of all experts together
-    BYTES_LEAST = 160 << 10,  // of weights; shorter items cost more than a more even end gains
+    EXPERT_ITEMS = 16,       // a thread, of all experts together
+    BYTES_LEAST = 160 << 10, // of weights; shorter items cost more than a more even end gains
 };
 
 // What is not dealt out yet of a phase.
 struct deal {
     const struct schedule_options *o;
-    size_t left;  // bytes of weights
+    size_t left; // bytes of weights
 };
 
 // Weights that a chain reads for one column.
@@ -43,7 +43,7 @@ static int64_t step_of(const struct chain *c)
     int64_t step = c->unit;
     while (step % COLUMNS_STEP)
         step += c->unit;
-    return step > 4 * COLUMNS_MANY ? c->unit : step;  // a head size that shares no factor with the step
+    return step > 4 * COLUMNS_MANY ? c->unit : step; // a head size that shares no factor with the step
 }
 
 static void add_item(struct chain *c, int64_t from, int64_t to)

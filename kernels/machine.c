@@ -113,7 +113,7 @@ static int check_row(const struct graph *g, const struct step *s, int row, struc
     if (s->tokens[row] < 0 || s->tokens[row] >= g->token_rows)
         return fail(err, E_USAGE, "row %d: token %d is not within the vocabulary of %lld", row, s->tokens[row],
                     (long long)g->token_rows);
-    if (s->positions[row] < 0 || s->positions[row] == INT32_MAX)  // so that position + 1 is a number
+    if (s->positions[row] < 0 || s->positions[row] == INT32_MAX) // so that position + 1 is a number
         return fail(err, E_USAGE, "row %d: position %d is out of range", row, s->positions[row]);
     if (s->positions[row] >= g->position_rows)
         return fail(err, E_USAGE, "row %d: position %d; this model knows %lld positions, a smaller context would fit",
@@ -142,7 +142,7 @@ int step_check_pages(const struct graph *g, const struct step *s, size_t n_pages
 {
     if (g->n_kv == 0)
         return 0;
-    int seq = -1, done_from = 0, done_to = 0;  // pages of `seq` that an earlier row has checked
+    int seq = -1, done_from = 0, done_to = 0; // pages of `seq` that an earlier row has checked
     for (int row = 0; row < s->n_tokens; row++) {
         int position = s->positions[row];
         int from = g->window > 0 && position >= g->window ? (position - g->window + 1) / KV_PAGE : 0;

@@ -13,38 +13,38 @@
 #include <stdatomic.h>
 
 struct machine;
-struct plan;    // a compiled graph, of the machine that made it
-struct buffer;  // memory of a machine, zeroed
+struct plan;   // a compiled graph, of the machine that made it
+struct buffer; // memory of a machine, zeroed
 
 struct machine_options {
-    int n_threads;     // 0: the machine chooses
-    const char *isa;   // NULL: the best that the CPU has
-    bool exact;        // float32 activations throughout
-    bool blas;         // OpenBLAS for float GEMMs of many rows (gives up the same-bits promise across chunks)
+    int n_threads;   // 0: the machine chooses
+    const char *isa; // NULL: the best that the CPU has
+    bool exact;      // float32 activations throughout
+    bool blas;       // OpenBLAS for float GEMMs of many rows (gives up the same-bits promise across chunks)
 };
 
 // Values that are shown while a step runs, as soon as they are whole, in the order of computing: row j of the i-th node is
 // at rows + j * stride, its width floats, to be read within the call. One thread calls, and the others wait. A plan
 // without taps costs nothing for them.
 struct taps {
-    const struct tensor *const *nodes;  // of the graph, live until the plan is freed
+    const struct tensor *const *nodes; // of the graph, live until the plan is freed
     int n;
     void (*see)(void *arg, int i, const float *rows, size_t stride, int n_rows);
     void *arg;
 };
 
 struct compile_options {
-    int max_tokens;    // rows of a step, at most
-    int max_outputs;   // rows that want logits, at most
-    enum dtype kv_type[2];  // of keys and of values: F32, F16, BF16, Q8_0, Q4_0
-    bool profile;           // keep the time that each node takes; without it nothing is measured
-    const struct taps *taps;   // NULL: none
+    int max_tokens;          // rows of a step, at most
+    int max_outputs;         // rows that want logits, at most
+    enum dtype kv_type[2];   // of keys and of values: F32, F16, BF16, Q8_0, Q4_0
+    bool profile;            // keep the time that each node takes; without it nothing is measured
+    const struct taps *taps; // NULL: none
 };
 
 // What a node has taken since the plan was made, or was asked last, all threads together.
 struct node_time {
     const struct tensor *node;
-    uint64_t calls;  // items of it: a node is cut into some a step
+    uint64_t calls; // items of it: a node is cut into some a step
     double ns;
 };
 
@@ -53,14 +53,14 @@ struct node_time {
 // sequence up to its own: those of earlier steps and of this one.
 struct step {
     int n_tokens, n_outputs;
-    const int32_t *tokens;     // [n_tokens], each within the vocabulary
-    const int32_t *positions;  // [n_tokens]
-    const int32_t *seqs;       // [n_tokens]
-    const int32_t *outputs;    // [n_outputs] rows that want logits, ascending
-    const int32_t *pages;      // [n_seqs][pages_stride]
+    const int32_t *tokens;    // [n_tokens], each within the vocabulary
+    const int32_t *positions; // [n_tokens]
+    const int32_t *seqs;      // [n_tokens]
+    const int32_t *outputs;   // [n_outputs] rows that want logits, ascending
+    const int32_t *pages;     // [n_seqs][pages_stride]
     int pages_stride;
-    struct buffer *kv;         // of machine_kv_bytes(...) bytes
-    float *logits;             // [n_outputs][n_vocab], host memory
+    struct buffer *kv; // of machine_kv_bytes(...) bytes
+    float *logits;     // [n_outputs][n_vocab], host memory
     // 0: the logits come back whole. Else the first of each row do, top_k to TOP_K_MAX of them and no more than there
     // are, to top[n_outputs][top_k], and what becomes of `logits` is the machine's affair. A row of which a logit is not
     // finite has -1 for its first id.
@@ -105,10 +105,10 @@ int machine_open_cpu(struct machine **out, const struct machine_options *o, stru
 int machine_open_ref(struct machine **out, const struct machine_options *o, struct error *err);
 // A card of NVIDIA's, through its driver. E_GPU where there is none, with the reason.
 struct gpu_options {
-    const char *library;  // of the driver; NULL: libcuda.so.1 as the loader finds it
-    int device;           // which card
-    const char *cache;    // folder of compiled kernels; NULL: none are kept
-    int paper;            // 10 * compute capability of a card on paper, on which nothing runs; 0: a real one
+    const char *library; // of the driver; NULL: libcuda.so.1 as the loader finds it
+    int device;          // which card
+    const char *cache;   // folder of compiled kernels; NULL: none are kept
+    int paper;           // 10 * compute capability of a card on paper, on which nothing runs; 0: a real one
 };
 int machine_open_gpu(struct machine **out, const struct machine_options *o, const struct gpu_options *options,
                      struct error *err);
@@ -117,9 +117,9 @@ const char *machine_cpu_isa(int i);
 // What an open CPU machine has chosen; `why` lives as long as the machine.
 struct machine_cpu_choice {
     const char *isa;
-    int n_threads, allowed, cores;  // threads; CPUs in the affinity mask; physical cores among them
-    double quota;                   // CPUs' worth of time that a control group allows, 0: no limit
-    const char *why;                // so many threads
+    int n_threads, allowed, cores; // threads; CPUs in the affinity mask; physical cores among them
+    double quota;                  // CPUs' worth of time that a control group allows, 0: no limit
+    const char *why;               // so many threads
 };
 void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out);
 // What forms the products of matrices: vectors of 8-bit numbers, tiles of them (AMX), or vectors of floats.

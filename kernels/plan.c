@@ -7,10 +7,10 @@ struct lowering {
     struct arena *arena;
     const struct graph *graph;
     struct program *program;
-    struct tensor **now;        // [graph node id] -> node of the program, NULL while dead or not reached
-    bool *live;                 // [graph node id]
-    struct tensor **quantised;  // [program node id] -> its QUANTIZE node, or NULL
-    int cap;                    // of program->nodes and quantised
+    struct tensor **now;       // [graph node id] -> node of the program, NULL while dead or not reached
+    bool *live;                // [graph node id]
+    struct tensor **quantised; // [program node id] -> its QUANTIZE node, or NULL
+    int cap;                   // of program->nodes and quantised
 };
 
 // Marks all that the logits need. Sources have lower ids than their readers, so that one pass from the end suffices.
@@ -32,7 +32,7 @@ static bool same_params(const struct tensor *a, const struct tensor *b)
         return a->p.rope_table.n_pairs == b->p.rope_table.n_pairs && a->p.rope_table.mscale == b->p.rope_table.mscale &&
                !memcmp(a->p.rope_table.inv_freq, b->p.rope_table.inv_freq,
                        (size_t)a->p.rope_table.n_pairs * sizeof(double));
-    return !memcmp(&a->p, &b->p, sizeof(a->p));  // nodes are allocated zeroed, padding included
+    return !memcmp(&a->p, &b->p, sizeof(a->p)); // nodes are allocated zeroed, padding included
 }
 
 static bool same_node(const struct tensor *a, const struct tensor *b)
@@ -101,7 +101,8 @@ static int lower(struct lowering *l, const struct tensor *old)
     return 0;
 }
 
-int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8, struct program *out, struct error *err)
+int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8, struct program *out,
+                  struct error *err)
 {
     struct lowering l = {.arena = arena, .graph = g, .program = out, .cap = 2 * g->n_nodes};
     *out = (struct program){.q8 = q8};

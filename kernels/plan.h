@@ -21,25 +21,26 @@ struct q8_rules {
 };
 
 struct program {
-    struct tensor **nodes;  // in an order in which sources come first; ids are 0 .. n-1
+    struct tensor **nodes; // in an order in which sources come first; ids are 0 .. n-1
     int n;
     struct tensor *logits;
-    struct tensor **of;     // [graph node id]: its node here, NULL when it is dead
+    struct tensor **of; // [graph node id]: its node here, NULL when it is dead
     struct q8_rules q8;
-    int n_dead, n_common;   // nodes that were dropped, for dumps
+    int n_dead, n_common; // nodes that were dropped, for dumps
 };
-int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8, struct program *out, struct error *err);
+int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8, struct program *out,
+                  struct error *err);
 // Bytes of one row of a node's value: floats, or 8-bit rows for QUANTIZE.
 size_t program_row_bytes(const struct program *p, const struct tensor *n);
 
 // Where a value lies while a run goes on.
 enum place {
-    PLACE_NONE,     // KV_WRITE: no value
-    PLACE_SHARED,   // one copy, in the shared arena
-    PLACE_PRIVATE,  // a copy a thread, whole
-    PLACE_LOCAL,    // a copy a thread, the rows and columns of the current item only
-    PLACE_TILE,     // a copy a thread, the columns of the current item and the rows of the tile at hand
-    PLACE_OUTPUT,   // the caller's logits
+    PLACE_NONE,    // KV_WRITE: no value
+    PLACE_SHARED,  // one copy, in the shared arena
+    PLACE_PRIVATE, // a copy a thread, whole
+    PLACE_LOCAL,   // a copy a thread, the rows and columns of the current item only
+    PLACE_TILE,    // a copy a thread, the columns of the current item and the rows of the tile at hand
+    PLACE_OUTPUT,  // the caller's logits
 };
 struct value {
     enum place place;
@@ -54,32 +55,32 @@ struct value {
 };
 
 enum chain_kind {
-    CHAIN_ROWS,     // an item is a range of rows, all columns
-    CHAIN_COLUMNS,  // an item is a range of columns, all rows
-    CHAIN_EXPERTS,  // an item is an expert and a range of columns, the rows that chose it
-    CHAIN_ATTEND,   // an item is a range of rows and the columns of the heads that share a KV head
+    CHAIN_ROWS,    // an item is a range of rows, all columns
+    CHAIN_COLUMNS, // an item is a range of columns, all rows
+    CHAIN_EXPERTS, // an item is an expert and a range of columns, the rows that chose it
+    CHAIN_ATTEND,  // an item is a range of rows and the columns of the heads that share a KV head
 };
 struct columns {
-    int64_t from, to;  // to: the one behind the last
+    int64_t from, to; // to: the one behind the last
 };
 // Nodes that run one after another on each item, without a barrier: products and attention on all of its rows, and then the
 // others on a tile of a few rows at a time, so that what one of them leaves is in the first-level cache for the next.
 struct chain {
     enum chain_kind kind;
     enum rows rows;
-    int64_t width;        // columns shared out (EXPERTS: of one expert)
-    int64_t unit;         // columns that must stay together
-    struct columns *items;  // [n_items] that make it up; each begins at a multiple of unit
+    int64_t width;         // columns shared out (EXPERTS: of one expert)
+    int64_t unit;          // columns that must stay together
+    struct columns *items; // [n_items] that make it up; each begins at a multiple of unit
     int64_t n_items;
-    int64_t widest;       // columns of the widest item
-    int n_whole;          // nodes that take all rows of an item
-    int tile;             // rows that those behind take at a time
-    bool shares_rest;     // of columns: items that do not go round all threads are cut by rows, too
+    int64_t widest;   // columns of the widest item
+    int n_whole;      // nodes that take all rows of an item
+    int tile;         // rows that those behind take at a time
+    bool shares_rest; // of columns: items that do not go round all threads are cut by rows, too
     struct tensor **nodes;
     int n_nodes, cap_nodes;
 };
 struct phase {
-    struct tensor **prologue;  // run by every thread for itself before the items
+    struct tensor **prologue; // run by every thread for itself before the items
     int n_prologue, cap_prologue;
     struct chain *chains;
     int n_chains, cap_chains;
@@ -91,21 +92,21 @@ enum schedule_kind { SCHEDULE_FEW, SCHEDULE_MANY, SCHEDULE_KINDS };
 enum { LAG_FEW = 16 };
 struct schedule {
     enum schedule_kind kind;
-    int lag;                   // phases that a thread may be behind another
+    int lag; // phases that a thread may be behind another
     struct phase *phases;
     int n_phases;
-    struct value *values;      // [program.n], by id
+    struct value *values; // [program.n], by id
     size_t shared_bytes;
-    size_t private_bytes;      // of each thread, LOCAL values included
-    int max_rows[ROWS_KINDS];  // room for so many
+    size_t private_bytes;     // of each thread, LOCAL values included
+    int max_rows[ROWS_KINDS]; // room for so many
 };
 
 struct schedule_options {
-    const bool *tapped;        // [program.n] values that are looked at when their phase is over; NULL: none
+    const bool *tapped; // [program.n] values that are looked at when their phase is over; NULL: none
     enum schedule_kind kind;
-    int n_threads;             // that will share the items out
-    int64_t q8_block;          // columns of a row that are quantised apart from the others; 0: a row is one
-    int64_t item_weights;      // about, that an item of few rows reads at the most
+    int n_threads;        // that will share the items out
+    int64_t q8_block;     // columns of a row that are quantised apart from the others; 0: a row is one
+    int64_t item_weights; // about, that an item of few rows reads at the most
     int max_rows[ROWS_KINDS];
 };
 int schedule_build(struct arena *arena, const struct program *p, const struct schedule_options *o, struct schedule *out,

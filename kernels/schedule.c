@@ -17,20 +17,20 @@ static const enum op_class op_class[OP_COUNT] = {
 };
 
 enum {
-    IN_NO_CHAIN = -1,    // closed phases only (or no source at all)
+    IN_NO_CHAIN = -1, // closed phases only (or no source at all)
     IN_PROLOGUE = -2,
     IN_MANY_CHAINS = -3,
 };
 enum {
-    WIDE_ITEMS_PER_THREAD = 4,  // at least, where items are made wider to hold what is quantised together
-    TILE_BYTES = 16 << 10,      // a value's, of a tile of rows: two or three of them lie in a first-level cache
+    WIDE_ITEMS_PER_THREAD = 4, // at least, where items are made wider to hold what is quantised together
+    TILE_BYTES = 16 << 10,     // a value's, of a tile of rows: two or three of them lie in a first-level cache
     TILE_ROWS = 32,
 };
 
 // Where a node was put.
 struct spot {
     int phase;
-    int chain;  // or IN_PROLOGUE
+    int chain; // or IN_PROLOGUE
 };
 
 struct builder {
@@ -38,7 +38,7 @@ struct builder {
     const struct program *program;
     const struct schedule_options *options;
     struct schedule *out;
-    struct spot *spots;  // [program.n]
+    struct spot *spots; // [program.n]
     int cap_phases;
     bool no_memory;
 };
@@ -229,7 +229,7 @@ static bool place_element(struct builder *b, struct tensor *n)
 {
     int in = sources_in(b, n);
     if (in == IN_NO_CHAIN || in == IN_PROLOGUE) {
-        if (in == IN_PROLOGUE && n->op == OP_KV_WRITE)  // stored once, by whoever takes the item
+        if (in == IN_PROLOGUE && n->op == OP_KV_WRITE) // stored once, by whoever takes the item
             start_chain(b, CHAIN_COLUMNS, n, n->src[0]->width, unit_of(n));
         else
             put_rowwise(b, n);
@@ -262,8 +262,9 @@ static bool quantises_items(const struct builder *b, const struct chain *c, cons
     if (o->kind == SCHEDULE_FEW || !o->q8_block || n->p.quantize.k != n->width || !has_columns(c, n))
         return false;
     int64_t unit = common_multiple(c->unit, o->q8_block);
-    return c->kind == CHAIN_ATTEND ? unit == c->unit
-                                   : c->kind == CHAIN_COLUMNS && c->width / unit >= o->n_threads * WIDE_ITEMS_PER_THREAD;
+    return c->kind == CHAIN_ATTEND
+               ? unit == c->unit
+               : c->kind == CHAIN_COLUMNS && c->width / unit >= o->n_threads * WIDE_ITEMS_PER_THREAD;
 }
 
 static bool place_quantize(struct builder *b, struct tensor *n)
@@ -350,9 +351,10 @@ static void find_uses(struct builder *b, bool *leaves)
                 continue;
             struct value *v = &b->out->values[src->id];
             v->last = MAX(v->last, b->spots[i].phase);
-            leaves[src->id] |= b->spots[i].phase != b->spots[src->id].phase || b->spots[i].chain != b->spots[src->id].chain;
+            leaves[src->id] |=
+                b->spots[i].phase != b->spots[src->id].phase || b->spots[i].chain != b->spots[src->id].chain;
         }
-    b->out->values[p->logits->id].last = b->out->n_phases;  // read after the run
+    b->out->values[p->logits->id].last = b->out->n_phases; // read after the run
     leaves[p->logits->id] = true;
 }
 
@@ -414,7 +416,9 @@ static void choose_tiles(struct builder *b)
         struct value *v = &values[x->id];
         if (v->place != PLACE_SHARED && v->place != PLACE_PRIVATE)
             continue;
-        size_t bytes = n->op != OP_MATMUL ? 0 : q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], b->options->max_rows[n->rows]);
+        size_t bytes = n->op != OP_MATMUL
+                           ? 0
+                           : q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], b->options->max_rows[n->rows]);
         v->tiles_alone &= bytes > 0;
         v->bytes += MAX(v->tiles_bytes, bytes) - v->tiles_bytes;
         v->tiles_bytes = MAX(v->tiles_bytes, bytes);
@@ -438,7 +442,7 @@ static size_t find_offset(const struct builder *b, int id)
             at + v->bytes <= o->offset)
             continue;
         at = o->offset + o->bytes;
-        i = -1;  // from the start: an earlier value may lie here
+        i = -1; // from the start: an earlier value may lie here
     }
     return at;
 }

@@ -9,13 +9,13 @@
 
 // A weight: rows of ne[0] elements; ne[1] rows; ne[2] matrices (experts). Vectors have one row.
 struct weight {
-    const char *name;    // of the tensor in the file, for messages and dumps
+    const char *name; // of the tensor in the file, for messages and dumps
     enum dtype type;
     int64_t ne[3];
-    const void *data;    // host bytes, rows packed; alignment as the file has it (none is promised)
-    const float *scale;  // [ne[2]]: what EXPERT_MATMUL multiplies the product with each matrix by; NULL: 1
+    const void *data;   // host bytes, rows packed; alignment as the file has it (none is promised)
+    const float *scale; // [ne[2]]: what EXPERT_MATMUL multiplies the product with each matrix by; NULL: 1
     size_t row_bytes;
-    void *place;         // the machine's own copy or handle; NULL where it reads `data`
+    void *place; // the machine's own copy or handle; NULL where it reads `data`
 };
 
 // Rows first .. first+n-1 of each matrix of w are not contiguous for experts: only for ne[2] == 1.
@@ -36,7 +36,7 @@ enum input { INPUT_TOKENS, INPUT_POSITIONS };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum act_kind { ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID };
-enum rope_layout { ROPE_NORM, ROPE_NEOX };  // pairs (2i, 2i+1) or (i, i + n_rot/2)
+enum rope_layout { ROPE_NORM, ROPE_NEOX }; // pairs (2i, 2i+1) or (i, i + n_rot/2)
 enum kv_part { KV_KEY, KV_VALUE };
 enum route_kind { ROUTE_SOFTMAX, ROUTE_SIGMOID };
 
@@ -45,13 +45,14 @@ enum { SRC_MAX = 3, WEIGHT_MAX = 2 };
 // A node of the graph and the value that it makes: (rows, width) float32, row-major.
 struct tensor {
     enum op op;
-    int id;                  // index in the graph, in order of building
-    const char *name;        // "blk.3.attn_q", unique
+    int id;           // index in the graph, in order of building
+    const char *name; // "blk.3.attn_q", unique
     enum rows rows;
-    int64_t width;           // floats a row; 0 for KV_WRITE
+    int64_t width; // floats a row; 0 for KV_WRITE
     struct tensor *src[SRC_MAX];
     const struct weight *w[WEIGHT_MAX];
     union {
+        // clang-format off
         struct { enum input input; float scale; } embed;                 // w0: table; row * scale
         struct { enum norm_kind kind; float eps; int64_t group; } norm;  // w0: gain, w1: bias (both may be NULL), `group` long; 0: the row
         struct { int64_t n_pairs; const double *inv_freq; float mscale; } rope_table;  // width 2*n_pairs: cos.., sin..
@@ -72,6 +73,7 @@ struct tensor {
             // EXPERT_MATMUL: src0: (rows, K) if shared, else (rows, n_used*K); src1: route; -> (rows, n_used*w0.rows)
             // EXPERT_COMBINE: src0: (rows, n_used*width); src1: route -> sum of weight_j * part_j, in order of j
         struct { int64_t k; } quantize;  // a row of src0 becomes width/k rows of 8-bit activations
+        // clang-format on
     } p;
 };
 

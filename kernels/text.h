@@ -7,9 +7,9 @@
 #include "gguf/base.h"
 
 struct text {
-    char *data;   // NUL-terminated when size > 0
+    char *data; // NUL-terminated when size > 0
     size_t size, cap;
-    bool failed;  // memory was short: data is what fitted
+    bool failed; // memory was short: data is what fitted
 };
 
 void text_print(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -11,13 +11,13 @@
 #include "kernels/graph.h"
 
 struct arch_options {
-    int n_ctx;  // positions that will be used at most; 0: as many as the model was trained for (longrope picks by it)
+    int n_ctx; // positions that will be used at most; 0: as many as the model was trained for (longrope picks by it)
 };
 
 struct arch_info {
-    char name[32];       // "llama"
+    char name[32]; // "llama"
     int n_vocab, n_ctx_train, n_embd, n_layer;
-    int64_t n_params;    // elements of all tensors that the graph uses
+    int64_t n_params; // elements of all tensors that the graph uses
     int64_t weight_bytes;
 };
 

@@ -71,7 +71,8 @@ static void read_head_dims(struct decoder *d, struct hparams *h)
     if (by_heads && d->n_embd % n_head != 0)
         hparam_refuse(h, "attention.head_count", "%d heads do not share out %d columns", n_head, d->n_embd);
     else if (by_heads && whole > ATTENTION_DIM_MAX)
-        hparam_refuse(h, "attention.head_count", "heads of %d columns; up to %d are served", whole, (int)ATTENTION_DIM_MAX);
+        hparam_refuse(h, "attention.head_count", "heads of %d columns; up to %d are served", whole,
+                      (int)ATTENTION_DIM_MAX);
     d->dim_k = d->dim_k ? d->dim_k : whole;
     d->dim_v = d->dim_v ? d->dim_v : whole;
 }

@@ -10,8 +10,8 @@
 
 struct hparams {
     const struct gguf *file;
-    const char *arch;    // the first part of each key
-    struct error fault;  // the first
+    const char *arch;   // the first part of each key
+    struct error fault; // the first
 };
 
 // Integers within lo .. hi. The first must be there; the second gives `fallback` where it is not.

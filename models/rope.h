@@ -12,14 +12,15 @@
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN, ROPE_SCALING_LONGROPE };
 
 struct rope {
-    int n_rot;                    // columns of a head that turn, the first ones; even
+    int n_rot; // columns of a head that turn, the first ones; even
     enum rope_scaling scaling;
     double base;
-    double factor;                // how much longer than it was trained; 1: not stretched
-    int n_ctx_orig;               // positions that it was trained for before it was stretched
-    double attn_factor;           // of cos and sin, beside what YaRN asks for
-    double beta_fast, beta_slow;  // YaRN: turns over n_ctx_orig above which a pair is left alone, below which it is divided
-    double log_multiplier;        // YaRN: how much of its growth of cos and sin is taken back; 0: nothing
+    double factor;      // how much longer than it was trained; 1: not stretched
+    int n_ctx_orig;     // positions that it was trained for before it was stretched
+    double attn_factor; // of cos and sin, beside what YaRN asks for
+    double beta_fast,
+        beta_slow;         // YaRN: turns over n_ctx_orig above which a pair is left alone, below which it is divided
+    double log_multiplier; // YaRN: how much of its growth of cos and sin is taken back; 0: nothing
 };
 
 // Reads rope.*; at most head_dim columns turn.

@@ -13,10 +13,10 @@
 struct weights {
     const struct gguf *file;
     struct arena *arena;
-    struct error fault;   // the first
-    char prefix[16];      // "blk.3."
-    bool *used;           // [tensors of the file]
-    int64_t n_params;     // elements of all used tensors
+    struct error fault; // the first
+    char prefix[16];    // "blk.3."
+    bool *used;         // [tensors of the file]
+    int64_t n_params;   // elements of all used tensors
     int64_t bytes;
 };
 
@@ -48,7 +48,7 @@ struct norm weights_norm(struct weights *ws, const char *name, int64_t n, enum p
 
 // y = after * (W (before * x) + bias). The factors are 1 but in files whose matrices have a scale (NAME.scale).
 struct linear {
-    const struct weight *w, *bias;  // w NULL: there is none
+    const struct weight *w, *bias; // w NULL: there is none
     float before, after;
 };
 // What NAME.scale multiplies: the product W x alone, or the product and the bias. Some families take no notice of it.

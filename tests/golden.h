@@ -16,8 +16,8 @@
 
 struct logits {
     int32_t n_tokens, n_vocab;
-    int32_t *ids;   // [n_tokens]
-    float *values;  // [n_tokens][n_vocab]
+    int32_t *ids;  // [n_tokens]
+    float *values; // [n_tokens][n_vocab]
 };
 
 // The path of "arch/NAME.gguf" or "quant/NAME.gguf"; false when the file is nowhere.
@@ -80,13 +80,19 @@ static inline int golden_run(struct machine *m, const struct graph *g, const str
         numbers[i] = i;
     for (int i = 0; i < PAGES; i++) // not in order, so that a machine that takes them for one stretch is found out
         pages[i] = (i * 5 + 3) % PAGES;
-    if (m->v->compile(m, g, &o, &plan, err) != 0 ||
-        m->v->alloc(m, kv_page_bytes(g, o.kv_type) * PAGES, &kv, err) != 0)
+    if (m->v->compile(m, g, &o, &plan, err) != 0 || m->v->alloc(m, kv_page_bytes(g, o.kv_type) * PAGES, &kv, err) != 0)
         goto done;
     for (int at = 0; at < n; at += chunk) {
         int rows = MIN(chunk, n - at);
-        struct step s = {.n_tokens = rows, .n_outputs = rows, .tokens = want->ids + at, .positions = numbers + at,
-                         .seqs = seqs, .outputs = numbers, .pages = pages, .pages_stride = PAGES, .kv = kv,
+        struct step s = {.n_tokens = rows,
+                         .n_outputs = rows,
+                         .tokens = want->ids + at,
+                         .positions = numbers + at,
+                         .seqs = seqs,
+                         .outputs = numbers,
+                         .pages = pages,
+                         .pages_stride = PAGES,
+                         .kv = kv,
                          .logits = out + (size_t)at * (size_t)want->n_vocab};
         if (m->v->run(m, plan, &s, err) != 0)
             goto done;

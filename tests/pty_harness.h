@@ -16,7 +16,7 @@ struct pty {
     pid_t pid;            // 0 when it has ended
     struct termios found; // the modes before the program began
     struct screen screen;
-    int n_prompts;      // that have been waited for
+    int n_prompts;     // that have been waited for
     char log[PTY_LOG]; // the first bytes that came
     size_t n_log, n_bytes;
 };

@@ -81,7 +81,7 @@ void rig_compile(struct rig *r, struct tensor *result, int max_rows, int n_pages
     size_t bytes = kv_page_bytes(r->graph, o.kv_type) * (size_t)n_pages;
     cr_assert_eq(v->alloc(r->machine, bytes, &r->kv, &err), 0, "%s", err.text);
     uint8_t *ones = rig_alloc(r, (int64_t)bytes, 1);
-    memset(ones, 0xFF, bytes);  // a NaN, or a scale that is one, in every type of a cache
+    memset(ones, 0xFF, bytes); // a NaN, or a scale that is one, in every type of a cache
     cr_assert_eq(v->put(r->machine, r->kv, 0, ones, bytes, &err), 0, "%s", err.text);
 }
 

@@ -13,8 +13,8 @@ struct rig {
     struct machine *machine;
     struct plan *plan;
     struct buffer *kv;
-    enum dtype kv_type[2];  // F32 unless set before rig_compile
-    uint64_t noise;         // state of the generator
+    enum dtype kv_type[2]; // F32 unless set before rig_compile
+    uint64_t noise;        // state of the generator
 };
 
 // Prints its seed.

@@ -101,12 +101,13 @@ static inline bool check_object(const cJSON *root, const cJSON *s, const cJSON *
         const cJSON *rule = cJSON_GetObjectItemCaseSensitive(props, at->string);
         if ((rule || more) && !check_value(root, rule ? rule : more, at))
             return false;
-        bool first = true;  // a name that comes twice is one property
+        bool first = true; // a name that comes twice is one property
         for (const cJSON *before = v->child; before != at; before = before->next)
             first = first && strcmp(before->string, at->string) != 0;
         n += first;
     }
-    cJSON_ArrayForEach(k, cJSON_GetObjectItem(s, "required")) if (!cJSON_GetObjectItemCaseSensitive(v, k->valuestring)) return false;
+    cJSON_ArrayForEach(
+        k, cJSON_GetObjectItem(s, "required")) if (!cJSON_GetObjectItemCaseSensitive(v, k->valuestring)) return false;
     return (!(k = cJSON_GetObjectItem(s, "minProperties")) || n >= k->valueint) &&
            (!(k = cJSON_GetObjectItem(s, "maxProperties")) || n <= k->valueint);
 }
@@ -130,7 +131,7 @@ static inline bool check_combined(const cJSON *root, const cJSON *s, const cJSON
         if (k && !check_value(root, k, v))
             return false;
     }
-    k = cJSON_GetObjectItem(s, "$ref");  // "#/$defs/NAME" alone
+    k = cJSON_GetObjectItem(s, "$ref"); // "#/$defs/NAME" alone
     return !k || check_value(root, cJSON_GetObjectItem(cJSON_GetObjectItem(root, "$defs"), k->valuestring + 8), v);
 }
 

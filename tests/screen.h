@@ -23,7 +23,7 @@ struct screen {
     struct cell cells[SCREEN_ROWS_MAX][SCREEN_COLS_MAX];
     char held[64];
     size_t n_held;
-    int n_pastes;       // how often the mode of paste was switched on
+    int n_pastes;                       // how often the mode of paste was switched on
     int n_strange;                      // sequences that are not known, controls that nobody should send
     int n_scrolled;                     // rows that have left at the top
     char scrolled[SCREEN_COLS_MAX * 4]; // the last of them

@@ -51,7 +51,8 @@ static uint8_t *page_of(const struct scene *s, int seq, int position, enum kv_pa
 // Of types whose rows lie as in a file.
 static uint8_t *slot_of(const struct scene *s, int seq, int position, enum kv_part part)
 {
-    return page_of(s, seq, position, part) + (size_t)(position % KV_PAGE) * dtype_row_bytes(type_of(s, part), dim_of(s, part));
+    return page_of(s, seq, position, part) +
+           (size_t)(position % KV_PAGE) * dtype_row_bytes(type_of(s, part), dim_of(s, part));
 }
 
 static void put_row(const struct scene *s, int seq, int position, enum kv_part part, const float *x)
@@ -211,7 +212,8 @@ static void check_scene(const struct kernels *k, const struct scene *s, const fl
     struct guarded one = guarded_new((size_t)per_row * sizeof(float), 0);
     scene_run(k, s, 0, s->n_rows, y);
     double error = nmse(floats_of(y), s->want, s->n_rows * per_row);
-    const bool words = !h->exact && (kv_in_words(h->k_type) || kv_in_words(h->v_type)); // what multiplies these has 16 bits
+    const bool words =
+        !h->exact && (kv_in_words(h->k_type) || kv_in_words(h->v_type)); // what multiplies these has 16 bits
     cr_assert_leq(error, words ? 1e-7 : 1e-10, "%s %s: NMSE %g", k->name, h->what, error);
     expect_same_bits(floats_of(y), first, s->n_rows * per_row, h->what);
     for (int row = 0; row < s->n_rows; row += 1 + s->n_rows / 7) {
@@ -334,11 +336,18 @@ Test(attention, an_infinity_in_8_bits_is_seen_by_those_alone_who_see_its_positio
 {
     struct random r = seeded("infinity");
     enum { ROWS = 6, HEADS = 3, DIM = 64, PER_ROW = HEADS * DIM, LENGTH = 70 };
-    struct shape h = {.what = "infinity", .k_type = DT_Q8_0, .v_type = DT_Q8_0, .dim_k = DIM, .dim_v = DIM, .n_head = HEADS, .magnitude = 1};
+    struct shape h = {.what = "infinity",
+                      .k_type = DT_Q8_0,
+                      .v_type = DT_Q8_0,
+                      .dim_k = DIM,
+                      .dim_v = DIM,
+                      .n_head = HEADS,
+                      .magnitude = 1};
     for (int part = KV_KEY; part <= KV_VALUE; part++) {
         struct scene s = chunk(h, LENGTH, ROWS);
         scene_fill(&r, &s);
-        struct guarded before = guarded_new(ROWS * PER_ROW * sizeof(float), 0), after = guarded_new(ROWS * PER_ROW * sizeof(float), 0);
+        struct guarded before = guarded_new(ROWS * PER_ROW * sizeof(float), 0),
+                       after = guarded_new(ROWS * PER_ROW * sizeof(float), 0);
         float infinite[DIM] = {1, 2, INFINITY};
         EACH_LEVEL (k) {
             put_random(&r, &s, 0, LENGTH - 1, part);
@@ -359,10 +368,12 @@ Test(attention, a_query_that_is_no_number_gives_none)
 {
     struct random r = seeded("nan");
     enum { ROWS = 9, DIM = 64 };
-    struct shape h = {.what = "nan", .k_type = DT_Q8_0, .v_type = DT_Q8_0, .dim_k = DIM, .dim_v = DIM, .n_head = 1, .magnitude = 1};
+    struct shape h = {
+        .what = "nan", .k_type = DT_Q8_0, .v_type = DT_Q8_0, .dim_k = DIM, .dim_v = DIM, .n_head = 1, .magnitude = 1};
     struct scene s = chunk(h, 100, ROWS);
     scene_fill(&r, &s);
-    struct guarded before = guarded_new(ROWS * DIM * sizeof(float), 0), after = guarded_new(ROWS * DIM * sizeof(float), 0);
+    struct guarded before = guarded_new(ROWS * DIM * sizeof(float), 0),
+                   after = guarded_new(ROWS * DIM * sizeof(float), 0);
     const float kinds[] = {NAN, -NAN, INFINITY, -INFINITY};
     EACH_LEVEL (k)
         for (size_t i = 0; i < COUNT_OF(kinds); i++) {
@@ -482,7 +493,10 @@ Test(attention, what_scores_87_below_the_greatest_counts_nothing)
     struct scene s = chunk(h, 40, 30);
     scene_fill(&r, &s);
     for (int i = 0; i < s.length[0]; i++) {
-        *(float *)(void *)slot_of(&s, 0, i, KV_KEY) = i == 3 ? 10 : i == 5 ? -76 : i % 2 ? -77.5f : -80 - (float)i * 100;
+        *(float *)(void *)slot_of(&s, 0, i, KV_KEY) = i == 3   ? 10
+                                                      : i == 5 ? -76
+                                                      : i % 2  ? -77.5f
+                                                               : -80 - (float)i * 100;
         *(float *)(void *)slot_of(&s, 0, i, KV_VALUE) = i == 3 ? 1 : i == 5 ? 1e30f : -1e38f;
     }
     for (int i = 0; i < s.n_rows; i++)

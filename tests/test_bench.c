@@ -34,7 +34,8 @@ Test(bench, lists_ranges_steps_and_factors)
 
 Test(bench, what_is_no_list_is_refused)
 {
-    static const char *const wrong[] = {"", "a", "1,", ",1", "3-1", "1-2*1", "0-4*2", "1-2+0", "1-2-3", "9999999", "1-100"};
+    static const char *const wrong[] = {"",      "a",     "1,",    ",1",      "3-1",  "1-2*1",
+                                        "0-4*2", "1-2+0", "1-2-3", "9999999", "1-100"};
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         struct grid g;
         struct error err = {0};
@@ -62,9 +63,9 @@ Test(bench, labels_are_those_of_llama_bench)
 Test(bench, a_part_is_the_median_over_repetitions_each_of_its_own_ceiling)
 {
     const double took[] = {1e9, 2e9, 4e9}, peaks[] = {200, 50, 50}, gone[] = {200, 0, 50};
-    cr_expect_float_eq(bench_part(100, took, peaks, 3), 0.5, 1e-12);      // 0.5, 1, 0.5
-    cr_expect_float_eq(bench_part(100, took, peaks, 2), 0.75, 1e-12);     // between the two
-    cr_expect_eq(bench_part(100, took, gone, 3), 0);                      // a ceiling that is not known
+    cr_expect_float_eq(bench_part(100, took, peaks, 3), 0.5, 1e-12);  // 0.5, 1, 0.5
+    cr_expect_float_eq(bench_part(100, took, peaks, 2), 0.75, 1e-12); // between the two
+    cr_expect_eq(bench_part(100, took, gone, 3), 0);                  // a ceiling that is not known
     cr_expect_eq(bench_part(100, took, peaks, 0), 0);
 }
 
@@ -83,7 +84,8 @@ static double ns[] = {1e9, 2e9, 3e9}, ts[] = {12, 10, 11};
 
 static struct bench_row a_row(void)
 {
-    return (struct bench_row){.path = "a\"b'.gguf", .file = "a.gguf",
+    return (struct bench_row){.path = "a\"b'.gguf",
+                              .file = "a.gguf",
                               .type = "llama 1B Q8_0",
                               .size = 1000,
                               .n_params = 900,

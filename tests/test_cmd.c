@@ -21,11 +21,11 @@ enum { ARGS_MAX = 32 };
 
 // How to run it, and what came of it.
 struct run {
-    const char *in;         // what stdin holds; NULL: nothing
-    const char *stdout_to;  // a file for stdout; NULL: it is caught
-    const char *model;      // $QUERN_MODEL
-    rlim_t address_space;   // 0: no limit
-    int status;             // exit status; 128 + n when signal n ended it
+    const char *in;        // what stdin holds; NULL: nothing
+    const char *stdout_to; // a file for stdout; NULL: it is caught
+    const char *model;     // $QUERN_MODEL
+    rlim_t address_space;  // 0: no limit
+    int status;            // exit status; 128 + n when signal n ended it
     char out[1 << 16], err[1 << 14];
     size_t out_n;
 };
@@ -216,7 +216,7 @@ Test(cmd, a_run_that_does_not_fit_is_refused_before_it_starts)
     cr_expect(strstr(r.err, "; -c "), "%s", r.err);
     run(&r, "run", "-m", tiny_f32, "--no-mmap", "-c", "1G", "-p", "x", NULL);
     check_error(&r, 4, "needed");
-    if (sanitized)  // its shadow alone is larger than any limit
+    if (sanitized) // its shadow alone is larger than any limit
         return;
     r.address_space = (rlim_t)1 << 30;
     run(&r, "run", "-m", tiny_f32, "-c", "2M", "-p", "x", NULL);
@@ -228,7 +228,7 @@ Test(cmd, a_run_that_does_not_fit_is_refused_before_it_starts)
     run(&r, "run", "-m", tiny_f32, "-n", "1", "-p", "x", NULL);
     cr_expect_eq(r.status, 0, "%s", r.err);
     r.address_space = (rlim_t)1 << 30;
-    snprintf(n_ctx, sizeof n_ctx, "%d", atoi(fits + 5) / 64 * 63);  // a little less: the libraries grow
+    snprintf(n_ctx, sizeof n_ctx, "%d", atoi(fits + 5) / 64 * 63); // a little less: the libraries grow
     run(&r, "run", "-m", tiny_f32, "-c", n_ctx, "-n", "1", "-p", "x", NULL);
     cr_expect_eq(r.status, 0, "-c %s: %s", n_ctx, r.err);
 }
@@ -290,7 +290,7 @@ Test(cmd, the_greedy_text_of_a_real_model)
     fclose(f);
     while (n && want[n - 1] == '\n')
         want[--n] = '\0';
-    static const char prompt[] = " Once upon a time";  // the file begins with it
+    static const char prompt[] = " Once upon a time"; // the file begins with it
     const char *answer = want + sizeof prompt - 1;
     cr_assert(!strncmp(want, prompt, sizeof prompt - 1));
     run(&r, "run", "-m", model, "--temp", "0", "-n", "200", "-p", prompt + 1, NULL);
@@ -339,7 +339,8 @@ Test(cmd, every_type_of_the_cache_runs)
     }
     for (int i = 0; i < 2; i++) {
         run(&r, "run", "-m", tiny_q4, "--temp", "0", "-n", "20", i ? "--exact" : "--blas", "-p", "to begin", NULL);
-        cr_expect(r.status == 0 || strstr(r.err, "built without OpenBLAS") || strstr(r.err, "libopenblas.so.0 cannot be"),
+        cr_expect(r.status == 0 || strstr(r.err, "built without OpenBLAS") ||
+                      strstr(r.err, "libopenblas.so.0 cannot be"),
                   "%s", r.err);
     }
 }
@@ -547,8 +548,8 @@ Test(cmd, lists_of_ids_are_checked)
 // Starts a long answer of `verb`, and waits until its first bytes have come. Returns the end of the pipe.
 static int start_long_answer(const char *verb, const char *model, pid_t *pid, int *err)
 {
-    const char *argv[] = {program(), verb, "-m", model, "--ignore-eos", "-n", "100000", "-c",
-                          "100000",  "-t", "1",  "-p",  "go on and on", NULL};
+    const char *argv[] = {program(), verb,     "-m", model, "--ignore-eos", "-n",           "100000",
+                          "-c",      "100000", "-t", "1",   "-p",           "go on and on", NULL};
     int pipes[2], in = temporary(NULL);
     cr_assert_eq(pipe2(pipes, O_CLOEXEC), 0);
     *err = temporary(NULL);
@@ -609,7 +610,7 @@ Test(cmd, an_interrupt_of_a_prompt_ends_at_once)
     clock_gettime(CLOCK_MONOTONIC, &to);
     double ms = (double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_nsec - from.tv_nsec) * 1e-6;
     if (!getenv("QUERN_WATCHED"))
-        cr_expect_lt(ms, 1000, "%.0f ms", ms);  // 200 ms, but the machine may be busy
+        cr_expect_lt(ms, 1000, "%.0f ms", ms); // 200 ms, but the machine may be busy
     close(in);
     close(out);
     close(err);

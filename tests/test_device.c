@@ -151,14 +151,15 @@ Test(device, bench_measures_ceilings_beside_a_run_and_not_their_memory)
 // Every row is there, and no result differs from the CPU's: the program ends badly where one does.
 Test(device, the_building_blocks_run_on_a_card, .timeout = 120)
 {
-    static const char *const rows[] = {"matmul", "add", "scale", "relu", "gelu", "silu", "sigmoid", "swiglu", "rms_norm",
-                                       "layer_norm", "transfer", "compile", "step", "launch", "copy", "read"};
+    static const char *const rows[] = {"matmul",  "add",    "scale",    "relu",       "gelu",     "silu",
+                                       "sigmoid", "swiglu", "rms_norm", "layer_norm", "transfer", "compile",
+                                       "step",    "launch", "copy",     "read"};
     char command[1024], out[OUT_SIZE];
     const char *library = getenv("QUERN_CUDA_FOLDER"), *bin = getenv("QUERN_MICRO_BIN");
     if (!bin || !library)
         cr_skip_test("skipped: QUERN_MICRO_BIN and QUERN_CUDA_FOLDER are not set");
-    snprintf(command, sizeof(command), "LD_LIBRARY_PATH=%s QUERN_CUDA_MEMORY=64 %s --device gpu --quick -o json", library,
-             bin);
+    snprintf(command, sizeof(command), "LD_LIBRARY_PATH=%s QUERN_CUDA_MEMORY=64 %s --device gpu --quick -o json",
+             library, bin);
     FILE *f = popen(command, "r");
     cr_assert_not_null(f);
     size_t n = fread(out, 1, OUT_SIZE - 1, f);
@@ -168,7 +169,8 @@ Test(device, the_building_blocks_run_on_a_card, .timeout = 120)
     cr_assert(cJSON_IsArray(json), "%s", out);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         bool found = false;
-        cJSON_ArrayForEach(row, json) {
+        cJSON_ArrayForEach(row, json)
+        {
             found |= !strcmp(cJSON_GetObjectItem(row, "what")->valuestring, rows[i]);
             cr_expect_geq(cJSON_GetObjectItem(row, "ms")->valuedouble, 0);
         }

@@ -71,19 +71,19 @@ Test(dry, breakers_end_a_repetition)
 {
     struct tokenizer *t = letters();
     const struct str colon = STR_LIT(":"), stop = STR_LIT("stop"), other = STR_LIT("ppp");
-    const int32_t plain[] = {0, 4, 1, 2, 3, 0, 4, 1, 2};  // a : b c d a : b c, d would be next
+    const int32_t plain[] = {0, 4, 1, 2, 3, 0, 4, 1, 2}; // a : b c d a : b c, d would be next
     cr_expect_eq(longest_with(t, other, plain, 9, 3), 4);
     cr_expect_eq(longest_with(t, colon, plain, 9, 3), 2, "b c, up to the colon");
-    const int32_t within[] = {0, 11, 2, 3, 0, 11, 2};  // a b: c d a b: c
+    const int32_t within[] = {0, 11, 2, 3, 0, 11, 2}; // a b: c d a b: c
     cr_expect_eq(longest_with(t, other, within, 7, 3), 3);
     cr_expect_eq(longest_with(t, colon, within, 7, 3), 1, "the colon is within a token");
     // "as" "to" "p": the breaker begins within the first and ends with the last
     const int32_t across[] = {0, 10, 9, 8, 1, 2, 3, 0, 10, 9, 8, 1, 2};
     cr_expect_eq(longest_with(t, other, across, 13, 3), 6);
     cr_expect_eq(longest_with(t, stop, across, 13, 3), 2);
-    const int32_t unfinished[] = {0, 10, 9, 1, 2, 3, 0, 10, 9, 1, 2};  // as to b c: no stop
+    const int32_t unfinished[] = {0, 10, 9, 1, 2, 3, 0, 10, 9, 1, 2}; // as to b c: no stop
     cr_expect_eq(longest_with(t, stop, unfinished, 11, 3), 5);
-    const int32_t next[] = {0, 1, 4, 2, 0, 1};  // a b : c a b, a colon would be next
+    const int32_t next[] = {0, 1, 4, 2, 0, 1}; // a b : c a b, a colon would be next
     cr_expect_eq(longest_with(t, other, next, 6, 4), 2);
     cr_expect_eq(longest_with(t, colon, next, 6, 4), -1, "a breaker itself is no repetition");
     tokenizer_free(t);

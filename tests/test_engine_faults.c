@@ -15,9 +15,9 @@
 // --- the faulty library: the linker sends these calls here (--wrap) ---
 
 static struct {
-    long after;  // calls that still succeed; negative: all
+    long after; // calls that still succeed; negative: all
     bool fired;
-    long live;  // blocks of the heap and mappings
+    long live; // blocks of the heap and mappings
     long calls;
 } fault = {.after = -1};
 
@@ -96,7 +96,7 @@ enum { N_PREDICT = 6, N_PROMPT = 9 };
 struct reply {
     char text[400];
     size_t n;
-    long calls_before, calls_after;  // of allocation, around the generating
+    long calls_before, calls_after; // of allocation, around the generating
 };
 
 static int take(void *arg, struct str text)

@@ -539,7 +539,7 @@ Test(gguf, a_model_of_5_gb_opens_at_once, .init = make_split_dir, .fini = remove
         gguf_close(g);
     }
     cr_log_info("5 GB, 128k tokens: %.1f ms, %.1f MiB of heap", best * 1e3, (double)heap / (1 << 20));
-    if (SANITIZED || getenv("QUERN_WATCHED"))  // times mean nothing where every access is watched
+    if (SANITIZED || getenv("QUERN_WATCHED")) // times mean nothing where every access is watched
         return;
     cr_assert_lt(best, 0.050, "%.1f ms", best * 1e3);
     cr_assert_lt(heap, (size_t)64 << 20, "%zu bytes", heap);

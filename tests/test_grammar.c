@@ -439,8 +439,7 @@ static void must_be_quick(struct rig *r, const char *what, const char *grammar)
     } else {
         cr_expect(r->err.code == E_USAGE || r->err.code == E_MEMORY, "%s", what);
     }
-    cr_expect_lt(seconds() - begin, 3 * patience(), "%s: %.1f s (%s)", what, seconds() - begin,
-                 r->err.text);
+    cr_expect_lt(seconds() - begin, 3 * patience(), "%s: %.1f s (%s)", what, seconds() - begin, r->err.text);
 }
 
 static char *repeated(const char *before, const char *part, int n, const char *after)

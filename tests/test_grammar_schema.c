@@ -42,7 +42,8 @@ static void run_cases(const struct schema_case *cases, size_t n)
 Test(schema, any_value_is_json)
 {
     static const struct schema_case cases[] = {
-        {"{}", "null~true~0~-1.5e3~\"\"~[]~{}~[1,[2,{\"a\":null}]]~{\"a\":{\"b\":[]},\"c\":\"d\"}~\"\\u00e9\\ud83d\\ude00\"",
+        {"{}",
+         "null~true~0~-1.5e3~\"\"~[]~{}~[1,[2,{\"a\":null}]]~{\"a\":{\"b\":[]},\"c\":\"d\"}~\"\\u00e9\\ud83d\\ude00\"",
          "~nul~01~1.~+1~[1,]~{a:1}~{\"a\"}~\"\\x\"~\"\\ud83d\"~\"\\ude00\"~\"\t\"~[1 2]~1 ~NaN~'a'~\"\xff\"", false},
         {"true", "1~{\"a\":1}", "", false},
         {"{\"type\":\"null\"}", "null", "false~0~\"null\"", false},
@@ -64,7 +65,8 @@ Test(schema, numbers)
         {"{\"type\":\"integer\",\"multipleOf\":7}", "0~7~-14~700", "1~8", false},
         {"{\"type\":\"number\",\"multipleOf\":0.25}", "0.25~1~-0.5~0.750", "0.2~0.33", false},
         {"{\"type\":\"integer\",\"minimum\":10,\"multipleOf\":5,\"not\":{\"const\":15}}", "10~20", "5~15~12", false},
-        {"{\"type\":\"integer\",\"minimum\":12345678901234567}", "12345678901234567~22345678901234567", "12345678901234566~5", false},
+        {"{\"type\":\"integer\",\"minimum\":12345678901234567}", "12345678901234567~22345678901234567",
+         "12345678901234566~5", false},
         {"{\"type\":\"number\",\"not\":{\"type\":\"integer\"}}", "0.5", "1~2.0", false},
     };
     run_cases(cases, COUNT_OF(cases));
@@ -73,19 +75,26 @@ Test(schema, numbers)
 Test(schema, strings)
 {
     static const struct schema_case cases[] = {
-        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"ab\"~\"é€\"~\"😀😀😀\"~\"\\n\\\"\"~\"\\u00e9a\"~\"\\ud83d\\ude00a\"",
-         "\"a\"~\"abcd\"~\"😀\"", false},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
+         "\"ab\"~\"é€\"~\"😀😀😀\"~\"\\n\\\"\"~\"\\u00e9a\"~\"\\ud83d\\ude00a\"", "\"a\"~\"abcd\"~\"😀\"", false},
         {"{\"type\":\"string\",\"pattern\":\"^a+b?$\"}", "\"a\"~\"aab\"", "\"\"~\"b\"~\"abb\"", false},
         {"{\"type\":\"string\",\"pattern\":\"b.d\"}", "\"bcd\"~\"xxb\\\"dyy\"~\"bédz\"", "\"bd\"~\"b\\nd\"", false},
-        {"{\"type\":\"string\",\"pattern\":\"^(?=.*\\\\d)[a-z\\\\d]{3,}$\"}", "\"ab1\"~\"12345\"", "\"abc\"~\"a1\"", false},
-        {"{\"type\":\"string\",\"pattern\":\"^x\",\"not\":{\"pattern\":\"y$\"},\"maxLength\":3}", "\"x\"~\"xyz\"", "\"xy\"~\"xabc\"~\"y\"", false},
-        {"{\"type\":\"string\",\"format\":\"date\"}", "\"2024-02-29\"~\"1999-12-31\"", "\"2023-02-29\"~\"2024-13-01\"~\"2024-1-1\"~\"0000-01-01\"", false},
-        {"{\"type\":\"string\",\"format\":\"date-time\"}", "\"2024-05-06T07:08:09Z\"~\"2024-05-06T07:08:09.5+02:00\"", "\"2024-05-06 07:08:09Z\"~\"2024-05-06T25:00:00Z\"", false},
+        {"{\"type\":\"string\",\"pattern\":\"^(?=.*\\\\d)[a-z\\\\d]{3,}$\"}", "\"ab1\"~\"12345\"", "\"abc\"~\"a1\"",
+         false},
+        {"{\"type\":\"string\",\"pattern\":\"^x\",\"not\":{\"pattern\":\"y$\"},\"maxLength\":3}", "\"x\"~\"xyz\"",
+         "\"xy\"~\"xabc\"~\"y\"", false},
+        {"{\"type\":\"string\",\"format\":\"date\"}", "\"2024-02-29\"~\"1999-12-31\"",
+         "\"2023-02-29\"~\"2024-13-01\"~\"2024-1-1\"~\"0000-01-01\"", false},
+        {"{\"type\":\"string\",\"format\":\"date-time\"}", "\"2024-05-06T07:08:09Z\"~\"2024-05-06T07:08:09.5+02:00\"",
+         "\"2024-05-06 07:08:09Z\"~\"2024-05-06T25:00:00Z\"", false},
         {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"127.0.0.1\"", "\"256.0.0.1\"~\"1.2.3\"~\"01.2.3.4\"", false},
-        {"{\"type\":\"string\",\"format\":\"ipv6\"}", "\"::1\"~\"1:2:3:4:5:6:7:8\"~\"::ffff:1.2.3.4\"", "\"1::2::3\"~\"12345::\"~\"1:2:3\"", false},
-        {"{\"type\":\"string\",\"format\":\"uuid\"}", "\"123e4567-e89b-12d3-a456-426614174000\"", "\"123e4567\"", false},
+        {"{\"type\":\"string\",\"format\":\"ipv6\"}", "\"::1\"~\"1:2:3:4:5:6:7:8\"~\"::ffff:1.2.3.4\"",
+         "\"1::2::3\"~\"12345::\"~\"1:2:3\"", false},
+        {"{\"type\":\"string\",\"format\":\"uuid\"}", "\"123e4567-e89b-12d3-a456-426614174000\"", "\"123e4567\"",
+         false},
         {"{\"type\":\"string\",\"format\":\"email\"}", "\"a.b@example.org\"", "\"a@\"~\"@b\"~\"a b@c.d\"", false},
-        {"{\"type\":\"string\",\"format\":\"uri\"}", "\"http://a.b/c?d=e#f\"~\"urn:x:y\"", "\"a b\"~\"//x\"~\"nope\"", false},
+        {"{\"type\":\"string\",\"format\":\"uri\"}", "\"http://a.b/c?d=e#f\"~\"urn:x:y\"", "\"a b\"~\"//x\"~\"nope\"",
+         false},
         {"{\"enum\":[\"a\\\"b\",1,null,[1,{\"x\":2}]]}", "\"a\\\"b\"~1~null~[1,{\"x\":2}]", "\"a\"~2~[1]", false},
         {"{\"const\":\"yes\"}", "\"yes\"", "\"no\"", false},
         {"{\"enum\":[\"abc\",\"de\",5],\"maxLength\":2}", "\"de\"~5", "\"abc\"", false},
@@ -96,13 +105,20 @@ Test(schema, strings)
 Test(schema, arrays)
 {
     static const struct schema_case cases[] = {
-        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":3}", "[1]~[1,2,3]~[ 1, 2 ]", "[]~[1,2,3,4]~[\"a\"]", false},
-        {"{\"type\":\"array\",\"prefixItems\":[{\"const\":1},{\"type\":\"string\"}],\"items\":false}", "[]~[1]~[1,\"a\"]", "[2]~[1,2]~[1,\"a\",3]", false},
-        {"{\"type\":\"array\",\"prefixItems\":[{\"const\":1}],\"items\":{\"const\":2},\"minItems\":3}", "[1,2,2]~[1,2,2,2]", "[1,2]~[2,2,2]", false},
-        {"{\"type\":\"array\",\"items\":[{\"const\":1}],\"additionalItems\":{\"const\":2}}", "[]~[1]~[1,2,2]", "[2]~[1,3]", false},
-        {"{\"type\":\"array\",\"contains\":{\"const\":5},\"items\":{\"type\":\"integer\"}}", "[5]~[1,5]~[5,5,2]", "[]~[1,2]", false},
-        {"{\"type\":\"array\",\"contains\":{\"const\":5},\"minContains\":2,\"maxContains\":2}", "[5,5]~[1,5,2,5]", "[5]~[5,5,5]", false},
-        {"{\"type\":\"array\",\"items\":{\"enum\":[1,2,3]},\"uniqueItems\":true,\"minItems\":2}", "[1,2]~[3,1,2]", "[1]~[1,1]~[1,2,1]", false},
+        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":3}", "[1]~[1,2,3]~[ 1, 2 ]",
+         "[]~[1,2,3,4]~[\"a\"]", false},
+        {"{\"type\":\"array\",\"prefixItems\":[{\"const\":1},{\"type\":\"string\"}],\"items\":false}",
+         "[]~[1]~[1,\"a\"]", "[2]~[1,2]~[1,\"a\",3]", false},
+        {"{\"type\":\"array\",\"prefixItems\":[{\"const\":1}],\"items\":{\"const\":2},\"minItems\":3}",
+         "[1,2,2]~[1,2,2,2]", "[1,2]~[2,2,2]", false},
+        {"{\"type\":\"array\",\"items\":[{\"const\":1}],\"additionalItems\":{\"const\":2}}", "[]~[1]~[1,2,2]",
+         "[2]~[1,3]", false},
+        {"{\"type\":\"array\",\"contains\":{\"const\":5},\"items\":{\"type\":\"integer\"}}", "[5]~[1,5]~[5,5,2]",
+         "[]~[1,2]", false},
+        {"{\"type\":\"array\",\"contains\":{\"const\":5},\"minContains\":2,\"maxContains\":2}", "[5,5]~[1,5,2,5]",
+         "[5]~[5,5,5]", false},
+        {"{\"type\":\"array\",\"items\":{\"enum\":[1,2,3]},\"uniqueItems\":true,\"minItems\":2}", "[1,2]~[3,1,2]",
+         "[1]~[1,1]~[1,2,1]", false},
         {"{\"type\":\"array\",\"not\":{\"minItems\":2}}", "[]~[1]", "[1,2]", false},
         {"{\"type\":\"array\",\"maxItems\":0}", "[]", "[1]", false},
     };
@@ -114,19 +130,25 @@ Test(schema, objects)
     static const struct schema_case cases[] = {
         {"{\"properties\":{\"a\":{\"const\":1},\"b\":{\"const\":2}},\"required\":[\"b\"],\"type\":\"object\"}",
          "{\"b\":2}~{\"a\":1,\"b\":2}~{ \"a\": 1, \"b\": 2 }", "{}~{\"a\":1}~{\"b\":1}~{\"b\":2,\"c\":3}", false},
-        {"{\"properties\":{\"a\":{\"const\":1}},\"type\":\"object\"}", "{}~{\"a\":1}~{\"a\":1,\"b\":2}~{\"z\":null}", "{\"a\":2}", true},
+        {"{\"properties\":{\"a\":{\"const\":1}},\"type\":\"object\"}", "{}~{\"a\":1}~{\"a\":1,\"b\":2}~{\"z\":null}",
+         "{\"a\":2}", true},
         {"{\"properties\":{\"a\":{}},\"additionalProperties\":{\"type\":\"null\"},\"type\":\"object\"}",
          "{}~{\"a\":1}~{\"b\":null}~{\"a\":1,\"b\":null,\"c\":null}", "{\"b\":1}", false},
-        {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}", "{}~{\"x\":1,\"y\":2}", "{\"x\":\"\"}", false},
+        {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}", "{}~{\"x\":1,\"y\":2}",
+         "{\"x\":\"\"}", false},
         {"{\"type\":\"object\",\"patternProperties\":{\"^n\":{\"type\":\"number\"},\"s$\":{\"type\":\"string\"}},\"additionalProperties\":false}",
          "{\"n\":1,\"s\":\"\"}~{\"name\":2}", "{\"n\":\"\"}~{\"ns\":1}~{\"ns\":\"\"}~{\"x\":1}", false},
-        {"{\"type\":\"object\",\"propertyNames\":{\"maxLength\":2},\"additionalProperties\":true}", "{}~{\"ab\":1}", "{\"abc\":1}", false},
+        {"{\"type\":\"object\",\"propertyNames\":{\"maxLength\":2},\"additionalProperties\":true}", "{}~{\"ab\":1}",
+         "{\"abc\":1}", false},
         {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"minProperties\":2,\"additionalProperties\":false}",
          "{\"a\":1,\"b\":1}~{\"a\":1,\"c\":1}~{\"a\":1,\"b\":2,\"c\":3}", "{}~{\"a\":1}~{\"c\":1}", false},
         {"{\"type\":\"object\",\"maxProperties\":1}", "{}~{\"x\":1}", "{\"x\":1,\"y\":2}", false},
-        {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"dependentRequired\":{\"a\":[\"b\"]}}", "{}~{\"b\":1}~{\"a\":1,\"b\":2}", "{\"a\":1}", false},
-        {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"dependencies\":{\"a\":[\"b\"]}}", "{}~{\"b\":1}", "{\"a\":1}", false},
-        {"{\"type\":\"object\",\"properties\":{\"a\\\"b\":{\"const\":1}},\"required\":[\"a\\\"b\"]}", "{\"a\\\"b\":1}", "{}", false},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"dependentRequired\":{\"a\":[\"b\"]}}",
+         "{}~{\"b\":1}~{\"a\":1,\"b\":2}", "{\"a\":1}", false},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"dependencies\":{\"a\":[\"b\"]}}", "{}~{\"b\":1}",
+         "{\"a\":1}", false},
+        {"{\"type\":\"object\",\"properties\":{\"a\\\"b\":{\"const\":1}},\"required\":[\"a\\\"b\"]}", "{\"a\\\"b\":1}",
+         "{}", false},
         {"{\"type\":\"object\",\"required\":[\"x\"]}", "{\"x\":{}}", "{}~{\"y\":1}", false},
     };
     run_cases(cases, COUNT_OF(cases));
@@ -144,18 +166,24 @@ Test(schema, combinations_and_references)
          "{\"k\":\"x\",\"v\":1}~{\"k\":\"y\",\"w\":\"\"}", "{\"k\":\"x\",\"w\":\"\"}~{\"k\":\"z\"}", false},
         {"{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]},{\"properties\":{\"a\":{\"minimum\":5},\"b\":{}}}],\"type\":\"object\"}",
          "{\"a\":5}~{\"a\":7,\"b\":1}", "{}~{\"a\":4}~{\"a\":5.5}", false},
-        {"{\"allOf\":[{\"type\":\"string\",\"pattern\":\"^a\"},{\"pattern\":\"b$\"},{\"maxLength\":3}]}", "\"ab\"~\"axb\"", "\"a\"~\"axxb\"", false},
+        {"{\"allOf\":[{\"type\":\"string\",\"pattern\":\"^a\"},{\"pattern\":\"b$\"},{\"maxLength\":3}]}",
+         "\"ab\"~\"axb\"", "\"a\"~\"axxb\"", false},
         {"{\"not\":{\"type\":[\"object\",\"array\",\"number\",\"boolean\"]}}", "null~\"a\"", "1~{}~[]~true", false},
-        {"{\"if\":{\"type\":\"integer\"},\"then\":{\"minimum\":10},\"else\":{\"type\":\"string\"}}", "10~\"a\"", "9~null~1.5", false},
+        {"{\"if\":{\"type\":\"integer\"},\"then\":{\"minimum\":10},\"else\":{\"type\":\"string\"}}", "10~\"a\"",
+         "9~null~1.5", false},
         {"{\"type\":\"object\",\"properties\":{\"t\":{\"enum\":[1,2]},\"v\":{}},\"required\":[\"t\",\"v\"],\"if\":{\"properties\":{\"t\":{\"const\":1}}},"
-         "\"then\":{\"properties\":{\"v\":{\"type\":\"null\"}}}}", "{\"t\":1,\"v\":null}~{\"t\":2,\"v\":3}", "{\"t\":1,\"v\":3}", false},
+         "\"then\":{\"properties\":{\"v\":{\"type\":\"null\"}}}}",
+         "{\"t\":1,\"v\":null}~{\"t\":2,\"v\":3}", "{\"t\":1,\"v\":3}", false},
         {"{\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"c\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/t\"}}},"
-         "\"required\":[\"v\"]}},\"$ref\":\"#/$defs/t\"}", "{\"v\":1}~{\"v\":1,\"c\":[{\"v\":2,\"c\":[]},{\"v\":3}]}", "{}~{\"v\":1,\"c\":[{}]}", false},
+         "\"required\":[\"v\"]}},\"$ref\":\"#/$defs/t\"}",
+         "{\"v\":1}~{\"v\":1,\"c\":[{\"v\":2,\"c\":[]},{\"v\":3}]}", "{}~{\"v\":1,\"c\":[{}]}", false},
         {"{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}", "[]~[[],[[]]]", "[1]", false},
         {"{\"definitions\":{\"a/b\":{\"const\":1}},\"$ref\":\"#/definitions/a~1b\"}", "1", "2", false},
         {"{\"$defs\":{\"x\":{\"$anchor\":\"here\",\"const\":1}},\"$ref\":\"#here\"}", "1", "2", false},
-        {"{\"$schema\":\"http://json-schema.org/draft-07/schema#\",\"definitions\":{\"n\":{\"type\":\"null\"}},\"$ref\":\"#/definitions/n\",\"minimum\":5}", "null", "5", false},
-        {"{\"$ref\":\"#/$defs/n\",\"maximum\":5,\"$defs\":{\"n\":{\"type\":\"integer\",\"minimum\":3}}}", "3~5", "2~6", false},
+        {"{\"$schema\":\"http://json-schema.org/draft-07/schema#\",\"definitions\":{\"n\":{\"type\":\"null\"}},\"$ref\":\"#/definitions/n\",\"minimum\":5}",
+         "null", "5", false},
+        {"{\"$ref\":\"#/$defs/n\",\"maximum\":5,\"$defs\":{\"n\":{\"type\":\"integer\",\"minimum\":3}}}", "3~5", "2~6",
+         false},
     };
     run_cases(cases, COUNT_OF(cases));
 }
@@ -163,7 +191,8 @@ Test(schema, combinations_and_references)
 Test(schema, what_is_not_supported_is_refused_by_name_and_place)
 {
     static const char *const cases[][2] = {
-        {"{\"properties\":{\"a\":{\"unevaluatedProperties\":false}}}", "schema: /properties/a/unevaluatedProperties: the keyword 'unevaluatedProperties' is not supported"},
+        {"{\"properties\":{\"a\":{\"unevaluatedProperties\":false}}}",
+         "schema: /properties/a/unevaluatedProperties: the keyword 'unevaluatedProperties' is not supported"},
         {"{\"minlength\":3}", "schema: /minlength: the keyword 'minlength' is not supported"},
         {"{\"$dynamicRef\":\"#x\"}", "/$dynamicRef: the keyword '$dynamicRef'"},
         {"{\"$ref\":\"https://example.org/x\"}", "/$ref: $ref 'https://example.org/x' leads out of the schema"},
@@ -173,7 +202,8 @@ Test(schema, what_is_not_supported_is_refused_by_name_and_place)
         {"{\"type\":\"text\"}", "/type: this is none of the types"},
         {"{\"type\":\"string\",\"format\":\"isbn\"}", "/format: the format 'isbn' is not supported"},
         {"{\"type\":\"string\",\"pattern\":\"(a\"}", "/pattern: pattern: column 1: this group has no closing )"},
-        {"{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "/pattern: pattern: column 4: back references are not supported"},
+        {"{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}",
+         "/pattern: pattern: column 4: back references are not supported"},
         {"{\"type\":\"string\",\"pattern\":\"\\\\bx\"}", "\\b and \\B are not supported"},
         {"{\"type\":\"string\",\"pattern\":\"^(                                                               ?=.*\\\\d)(?!x)[a-z\\\\d_-]{2,8}(foo~|b.r^)(.?)d\\\\:*(?!x)[a-z\\\\d_-]{2,8}(foo) |b?$\"}",
          "/pattern: patterns are too complex: their automata take more than"},
@@ -199,7 +229,8 @@ Test(schema, what_is_not_supported_is_refused_by_name_and_place)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         cr_expect(!rig_schema(&r, cases[i][0], false), "%s", cases[i][0]);
         cr_expect_eq(r.err.code, E_USAGE, "%s", cases[i][0]);
-        cr_expect(strstr(r.err.text, cases[i][1]), "%s:\n  is:      %s\n  must be: %s", cases[i][0], r.err.text, cases[i][1]);
+        cr_expect(strstr(r.err.text, cases[i][1]), "%s:\n  is:      %s\n  must be: %s", cases[i][0], r.err.text,
+                  cases[i][1]);
     }
     rig_end(&r);
 }
@@ -232,7 +263,8 @@ Test(patterns, a_category_of_hundreds_of_ranges_costs_what_a_tree_of_bytes_costs
 
 Test(patterns, a_category_is_exactly_its_characters)
 {
-    static const char *const patterns[] = {"^\\p{Lu}$", "^\\P{L}$", "^[\\u{800}-\\u{10ffff}]$", "^[^\\u00ff-\\u{12345}]$"};
+    static const char *const patterns[] = {"^\\p{Lu}$", "^\\P{L}$", "^[\\u{800}-\\u{10ffff}]$",
+                                           "^[^\\u00ff-\\u{12345}]$"};
     for (size_t i = 0; i < COUNT_OF(patterns); i++) {
         struct dfa *d;
         pattern_dfa(&d, patterns[i]);
@@ -246,7 +278,8 @@ Test(patterns, a_category_is_exactly_its_characters)
             bool is = cp >= 0xD800 && cp <= 0xDFFF;
             cr_assert_eq(dfa_accepts(d, (struct str){text, n}), in && !is, "%s: U+%04X", patterns[i], cp);
         }
-        static const char *const wrong[] = {"\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xED\xA0\x80"};
+        static const char *const wrong[] = {"\xC0\x80",         "\xC1\xBF",         "\xE0\x9F\xBF",
+                                            "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xED\xA0\x80"};
         for (size_t k = 0; k < COUNT_OF(wrong); k++)
             cr_expect(!dfa_accepts(d, str_from(wrong[k])), "%s: wrong bytes %zu", patterns[i], k);
         dfa_free(d);
@@ -293,7 +326,8 @@ static void put_scalar(struct maker *m)
         break;
     case 2:
         put(m, "{\"type\":\"%s\",\"%s\":%d,\"%s\":%d}", pick(m, 2) ? "integer" : "number",
-            pick(m, 2) ? "minimum" : "exclusiveMinimum", low, pick(m, 2) ? "maximum" : "exclusiveMaximum", low + 2 + (int)pick(m, 300));
+            pick(m, 2) ? "minimum" : "exclusiveMinimum", low, pick(m, 2) ? "maximum" : "exclusiveMaximum",
+            low + 2 + (int)pick(m, 300));
         break;
     case 3:
         put(m, "{\"type\":\"integer\",\"multipleOf\":%d}", 1 + (int)pick(m, 12));
@@ -423,7 +457,7 @@ static int check_random(struct rig *r, struct maker *m, uint64_t seed, int *n_re
     for (int i = 0; i < 3; i++) {
         int n = rig_answer(r, &seed, 2000, out, sizeof out - 1);
         out[MAX(n, 0)] = '\0';
-        if (n < 0 || strstr(out, "\\u0000"))  // cJSON ends a string there
+        if (n < 0 || strstr(out, "\\u0000")) // cJSON ends a string there
             continue;
         const char *end;
         cJSON *v = cJSON_ParseWithOpts(out, &end, true);

@@ -283,10 +283,10 @@ REFUSES(an_absurd_weight, "blk.3.y: weight w (64, 9223372036854775807) has a siz
         w = matrix("w", 64, INT64_MAX), graph_matmul(g, "y", x, &w, NULL))
 REFUSES(a_name_that_a_terminal_would_obey, "blk.3.y: weight \\x1B[2J (8, 8) does not fit embd of 64 columns",
         w = matrix("\x1b[2J", 8, 8), graph_matmul(g, "y", x, &w, NULL))
-REFUSES(a_bias_of_another_length, "blk.3.y: vector b (32), wanted are 64 elements",
-        w = vector("b", 32), graph_matmul(g, "y", x, &square, &w))
-REFUSES(a_bias_that_is_a_matrix, "blk.3.y: vector b (64, 2), wanted are 64 elements",
-        w = matrix("b", 64, 2), graph_matmul(g, "y", x, &square, &w))
+REFUSES(a_bias_of_another_length, "blk.3.y: vector b (32), wanted are 64 elements", w = vector("b", 32),
+        graph_matmul(g, "y", x, &square, &w))
+REFUSES(a_bias_that_is_a_matrix, "blk.3.y: vector b (64, 2), wanted are 64 elements", w = matrix("b", 64, 2),
+        graph_matmul(g, "y", x, &square, &w))
 REFUSES(a_bias_that_is_not_f32, "blk.3.y: vector b (64) is of type F16, wanted is F32",
         w = matrices("b", DT_F16, 64, 1, 1), graph_matmul(g, "y", x, &square, &w))
 REFUSES(a_source_that_is_no_value, "blk.3.y: source 0 is no value of this graph", graph_act(g, "y", NULL, ACT_SILU))
@@ -294,11 +294,10 @@ REFUSES(a_source_of_another_graph, "blk.3.y: source 1 is no value of this graph"
         graph_add(g, "y", x, &other))
 REFUSES(a_table_of_experts, "blk.3.e: weight exps.weight (64, 32, 8) holds 8 matrices, wanted are 1",
         graph_embed(g, "e", &experts, INPUT_TOKENS, 1))
-REFUSES(a_scale_that_is_no_number,
-        "blk.3.e: scale of nan is out of range",
+REFUSES(a_scale_that_is_no_number, "blk.3.e: scale of nan is out of range",
         graph_embed(g, "e", &table, INPUT_TOKENS, NAN))
-REFUSES(outputs_of_outputs, "again: out has rows of outputs, wanted are rows of tokens",
-        graph_layer(g, -1); graph_output_rows(g, "again", outputs()))
+REFUSES(outputs_of_outputs, "again: out has rows of outputs, wanted are rows of tokens", graph_layer(g, -1);
+        graph_output_rows(g, "again", outputs()))
 REFUSES(a_gain_of_another_length, "blk.3.n: vector norm.weight (64), wanted are 32 elements",
         graph_norm(g, "n", x, &gain, NULL, NORM_RMS, 1e-5f, 32))
 REFUSES(groups_that_do_not_divide, "blk.3.n: embd has 64 columns, no multiple of groups of 48",
@@ -320,10 +319,10 @@ REFUSES(a_value_where_a_rope_table_is_wanted, "blk.3.r: source embd is the resul
 REFUSES(a_rope_table_where_a_value_is_wanted,
         "blk.3.y: source blk.3.t is the result of rope_table, wanted is a plain value",
         graph_act(g, "y", graph_rope_table(g, "t", 1, (double[]){1}, 1), ACT_SILU))
-REFUSES(values_of_different_widths, "blk.3.y: embd has 64 columns, blk.3.e has 32",
-        w = matrix("w", 32, 100), graph_add(g, "y", x, graph_embed(g, "e", &w, INPUT_TOKENS, 1)))
-REFUSES(gates_of_different_widths, "blk.3.y: embd has 64 columns, blk.3.e has 32",
-        w = matrix("w", 32, 100), graph_glu(g, "y", x, graph_embed(g, "e", &w, INPUT_TOKENS, 1), ACT_SILU))
+REFUSES(values_of_different_widths, "blk.3.y: embd has 64 columns, blk.3.e has 32", w = matrix("w", 32, 100),
+        graph_add(g, "y", x, graph_embed(g, "e", &w, INPUT_TOKENS, 1)))
+REFUSES(gates_of_different_widths, "blk.3.y: embd has 64 columns, blk.3.e has 32", w = matrix("w", 32, 100),
+        graph_glu(g, "y", x, graph_embed(g, "e", &w, INPUT_TOKENS, 1), ACT_SILU))
 REFUSES(tokens_added_to_outputs, "blk.3.y: embd has rows of tokens, blk.3.o of outputs",
         graph_add(g, "y", x, graph_output_rows(g, "o", x)))
 REFUSES(a_factor_that_is_infinite, "blk.3.y: factor of inf is out of range", graph_scale(g, "y", x, INFINITY))
@@ -367,15 +366,14 @@ REFUSES(a_negative_window, "blk.3.a: a window of -1 is out of range", write_kv()
 REFUSES(a_negative_softcap, "blk.3.a: softcap of -1 is out of range", write_kv(),
         graph_attention(g, "a", x, key, value, (struct attention_params){.n_head = 4, .scale = 1, .softcap = -1}))
 REFUSES(a_kv_write_where_a_value_is_wanted,
-        "blk.3.y: source blk.3.k is the result of kv_write, wanted is a plain value",
-        write_kv(), graph_act(g, "y", key, ACT_SILU))
+        "blk.3.y: source blk.3.k is the result of kv_write, wanted is a plain value", write_kv(),
+        graph_act(g, "y", key, ACT_SILU))
 REFUSES(a_layer_written_twice, "blk.3.k2: blk.3.k has written this part of KV layer 0", write_kv(),
         graph_kv_write(g, "k2", x, 0, KV_KEY))
 REFUSES(values_that_are_never_written, "KV layer 0: its values are never written",
         graph_kv_write(g, "k", x, graph_kv_layer(g, 4, 16, 16), KV_KEY))
 
-REFUSES(more_experts_than_there_are,
-        "blk.3.route: 65 experts used of 64",
+REFUSES(more_experts_than_there_are, "blk.3.route: 65 experts used of 64",
         graph_route(g, "route", x, ROUTE_SOFTMAX, 65, true, 1))
 REFUSES(no_experts, "blk.3.route: 0 experts used of 64", graph_route(g, "route", x, ROUTE_SOFTMAX, 0, true, 1))
 REFUSES(a_route_where_a_value_is_wanted, "blk.3.y: source blk.3.route is the result of route, wanted is a plain value",
@@ -383,7 +381,8 @@ REFUSES(a_route_where_a_value_is_wanted, "blk.3.y: source blk.3.route is the res
 REFUSES(another_number_of_experts, "blk.3.up: weight exps.weight (64, 32, 8) holds 8 matrices, wanted are 64",
         graph_expert_matmul(g, "up", x, &experts, graph_route(g, "route", x, ROUTE_SOFTMAX, 2, true, 1)))
 REFUSES(a_scale_a_matrix_where_no_experts_are, "blk.3.y: weight w (64, 64) has scales, which expert_matmul alone takes",
-        w = matrix("w", 64, 64); w.scale = (const float[]){2}; graph_matmul(g, "y", x, &w, NULL))
+        w = matrix("w", 64, 64);
+        w.scale = (const float[]){2}; graph_matmul(g, "y", x, &w, NULL))
 REFUSES(experts_of_another_length,
         "blk.3.up: weight exps (16, 32, 64) does not fit embd of 64 columns, shared or for 2 experts",
         w = matrices("exps", DT_F32, 16, 32, 64),
@@ -435,18 +434,17 @@ Test(graph, prints_a_line_a_node)
     cr_assert_not_null(graph_add(g, "sum", a, x), "%s", g->fault.text);
     cr_assert_eq(graph_print(g, &out), 0);
     cr_assert_str_eq(
-        out.data,
-        "   0 embd                         embed          (tokens, 64) weight=token_embd.weight:F32(64,100) "
-        "by=token scale=1\n"
-        "   1 blk.0.rope                   rope_table     (tokens, 4) pairs=2 mscale=1 inv_freq=1..0.25\n"
-        "   2 blk.0.k                      kv_write       (tokens, 0) <- embd kv=0 key head=16\n"
-        "   3 blk.0.v                      kv_write       (tokens, 0) <- embd kv=0 value head=16\n"
-        "   4 blk.0.xq                     matmul         (tokens, 64) <- embd weight=w\\x1B[1m:Q4_0(64,64) "
-        "weight=norm.weight:F32(64)\n"
-        "   5 blk.0.q                      rope           (tokens, 64) <- blk.0.xq, blk.0.rope head=16 neox\n"
-        "   6 blk.0.a                      attention      (tokens, 64) <- blk.0.q, blk.0.k, blk.0.v "
-        "kv=0 heads=4/4 dims=16,16 scale=0.25 softcap=50 window=128\n"
-        "   7 blk.0.sum                    add            (tokens, 64) <- blk.0.a, embd\n");
+        out.data, "   0 embd                         embed          (tokens, 64) weight=token_embd.weight:F32(64,100) "
+                  "by=token scale=1\n"
+                  "   1 blk.0.rope                   rope_table     (tokens, 4) pairs=2 mscale=1 inv_freq=1..0.25\n"
+                  "   2 blk.0.k                      kv_write       (tokens, 0) <- embd kv=0 key head=16\n"
+                  "   3 blk.0.v                      kv_write       (tokens, 0) <- embd kv=0 value head=16\n"
+                  "   4 blk.0.xq                     matmul         (tokens, 64) <- embd weight=w\\x1B[1m:Q4_0(64,64) "
+                  "weight=norm.weight:F32(64)\n"
+                  "   5 blk.0.q                      rope           (tokens, 64) <- blk.0.xq, blk.0.rope head=16 neox\n"
+                  "   6 blk.0.a                      attention      (tokens, 64) <- blk.0.q, blk.0.k, blk.0.v "
+                  "kv=0 heads=4/4 dims=16,16 scale=0.25 softcap=50 window=128\n"
+                  "   7 blk.0.sum                    add            (tokens, 64) <- blk.0.a, embd\n");
     text_free(&out);
 }
 
@@ -502,7 +500,7 @@ Test(text, adds_nothing_after_a_failure)
 {
     struct text t = {0};
     text_print(&t, "head");
-    t.failed = true;  // as when memory was short
+    t.failed = true; // as when memory was short
     text_print(&t, "tail");
     cr_assert_str_eq(t.data, "head");
     text_free(&t);
@@ -535,7 +533,7 @@ Test(kv, sizes_that_do_not_fit_are_not_wrapped)
     static const enum dtype f32[2] = {DT_F32, DT_F32};
     struct kv_layer *large = malloc(sizeof(*large) * (1 << 12));
     for (int i = 0; i < 1 << 12; i++)
-        large[i] = (struct kv_layer){INT_MAX, INT_MAX, INT_MAX};  // more than a graph takes, to reach the checks
+        large[i] = (struct kv_layer){INT_MAX, INT_MAX, INT_MAX}; // more than a graph takes, to reach the checks
     struct graph many = {.kv = large, .n_kv = 1 << 12};
     struct error err;
     cr_assert_eq(kv_page_bytes(&many, f32), SIZE_MAX);
@@ -604,7 +602,7 @@ static struct step good_step(int window)
     struct step s = {.n_tokens = 4, .n_outputs = 3, .tokens = tokens, .positions = at, .seqs = seqs, .outputs = wanted};
     s.pages = pages[0];
     s.pages_stride = 3;
-    s.kv = (struct buffer *)(uintptr_t)64;  // is not looked into
+    s.kv = (struct buffer *)(uintptr_t)64; // is not looked into
     s.logits = logits;
     cr_assert_eq(step_check(g, &limits, &s, &err), 0, "%s", err.text);
     return s;
@@ -692,13 +690,13 @@ Test(step, all_pages_that_a_row_reads_must_be_there)
     cr_assert_str_eq(err.text, "row 3: page 2 of sequence 1 is number 7 of 7");
     pages[1][0] = -1;
     expect_refusal(&s, "row 3: page 0 of sequence 1 is number -1 of 2147483648");
-    pages[1][0] = 1, at[2] = 64;  // the second page of sequence 0 is none
+    pages[1][0] = 1, at[2] = 64; // the second page of sequence 0 is none
     expect_refusal(&s, "row 2: page 1 of sequence 0 is number -1 of 2147483648");
 }
 
 Test(step, pages_that_all_windows_have_passed_may_be_gone)
 {
-    struct step s = good_step(67);  // position 130 sees 64 .. 130
+    struct step s = good_step(67); // position 130 sees 64 .. 130
     pages[1][0] = -1;
     cr_assert_eq(step_check(g, &limits, &s, NULL), 0);
     at[3] = 129;
@@ -709,8 +707,8 @@ Test(step, a_row_that_looks_farther_back_than_the_one_before_it_is_checked_too)
 {
     struct step s = good_step(10);
     seqs[2] = 1;
-    at[2] = 150;  // sees the last page
-    at[3] = 5;    // sees the first one
+    at[2] = 150; // sees the last page
+    at[3] = 5;   // sees the first one
     pages[1][1] = -1;
     cr_assert_eq(step_check(g, &limits, &s, NULL), 0);
     pages[1][0] = -1;

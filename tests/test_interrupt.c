@@ -9,7 +9,7 @@
 
 struct interrupt {
     atomic_bool cancel, stop;
-    _Atomic int wanted, given;  // how many of them
+    _Atomic int wanted, given; // how many of them
 };
 
 // Gives each interrupt that is wanted after a while, another one each time.

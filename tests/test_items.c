@@ -28,7 +28,8 @@ static void add_chain(struct cut *c, enum chain_kind kind, int64_t width, int64_
 {
     int i = c->phase.n_chains++;
     const bool experts = kind == CHAIN_EXPERTS;
-    c->w[i] = (struct weight){.type = type, .ne = {k, width, experts ? EXPERTS : 1}, .row_bytes = dtype_row_bytes(type, k)};
+    c->w[i] =
+        (struct weight){.type = type, .ne = {k, width, experts ? EXPERTS : 1}, .row_bytes = dtype_row_bytes(type, k)};
     c->node[i] = (struct tensor){.op = experts ? OP_EXPERT_MATMUL : k ? OP_MATMUL : OP_ADD, .w[0] = &c->w[i]};
     if (experts)
         c->node[i].p.expert.n_used = USED;
@@ -116,7 +117,7 @@ Test(items, every_column_is_in_one)
 Test(items, a_thread_takes_half_of_what_it_has_left)
 {
     struct cut c;
-    const int64_t part[] = {0, 512, 768, 1024};  // 590, 295 and 295 KB: none is left that is worth halving
+    const int64_t part[] = {0, 512, 768, 1024}; // 590, 295 and 295 KB: none is left that is worth halving
     cut_begin(&c, SCHEDULE_FEW, 2);
     add_chain(&c, CHAIN_COLUMNS, 2048, 1, DT_Q4_K, 2048);
     cut_now(&c);
@@ -158,8 +159,8 @@ Test(items, threads_read_alike)
             int64_t all = 0;
             for (int i = 0; i < 3; i++)
                 all += c.chains[i].width * (int64_t)c.w[i].row_bytes;
-            cr_expect_leq(most_read(&c), all / threads[t] + 3 * 32 * 1680, "width %lld, %d threads", (long long)widths[w],
-                          threads[t]);
+            cr_expect_leq(most_read(&c), all / threads[t] + 3 * 32 * 1680, "width %lld, %d threads",
+                          (long long)widths[w], threads[t]);
             arena_free(&c.arena);
         }
 }
@@ -177,7 +178,8 @@ Test(items, experts_are_cut_as_threads_need)
         cut_begin(&c, cases[i].kind, cases[i].n_threads);
         add_chain(&c, CHAIN_EXPERTS, 768, 1, DT_Q4_K, 2048);
         cut_now(&c);
-        cr_expect_eq(c.chains[0].widest, cases[i].columns, "%d threads: %lld", cases[i].n_threads, (long long)c.chains[0].widest);
+        cr_expect_eq(c.chains[0].widest, cases[i].columns, "%d threads: %lld", cases[i].n_threads,
+                     (long long)c.chains[0].widest);
         arena_free(&c.arena);
     }
 }

@@ -696,7 +696,8 @@ static void product_read_otherwise(const struct kernels *k, struct matmul_args a
         memset(y.data, POISON, y.size);
         a.reading = (enum reading)((a.reading + 1) % READING_COUNT);
         k->matmul_f32[a.type](&a);
-        cr_assert_arr_eq(before, y.data, y.size, "%s %s: reading %d changes bits", k->name, dtype_info[a.type].name, (int)a.reading);
+        cr_assert_arr_eq(before, y.data, y.size, "%s %s: reading %d changes bits", k->name, dtype_info[a.type].name,
+                         (int)a.reading);
     }
     free(before);
 }

@@ -15,7 +15,7 @@
 static const struct layer {
     const char *folder;
     int rank;
-    bool inside;  // of a machine
+    bool inside; // of a machine
 } layers[] = {
     {"gguf/", 0, false},    {"kernels/cpu/", 2, true}, {"kernels/ptx/", 2, true},
     {"kernels/", 1, false}, {"models/", 3, false},     {"engine/", 4, false},
@@ -181,7 +181,7 @@ static bool check_names(const char *const *paths, size_t n, struct complaint *c)
 struct sources {
     struct arena arena;
     char root[4096];
-    const char *paths[4096];  // below root
+    const char *paths[4096]; // below root
     size_t n;
 };
 
@@ -220,7 +220,7 @@ static void find_sources(struct sources *s)
     *s = (struct sources){0};
     snprintf(s->root, sizeof(s->root), "%s/..", tests ? tests : "tests");
     for (size_t i = 0; i < COUNT_OF(layers); i++)
-        if (!layers[i].inside)  // they lie in kernels/
+        if (!layers[i].inside) // they lie in kernels/
             walk(s, layers[i].folder);
     cr_assert_geq(s->n, 30u, "only %zu sources below %s: set QUERN_TESTS to the folder of the tests", s->n, s->root);
 }

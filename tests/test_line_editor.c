@@ -300,7 +300,7 @@ Test(line_editor, wide_characters_stand_where_they_belong)
     struct desk *d = sit_down(12, 5);
     type(d, "漢字漢字x");
     expect_screen(d, "> 漢字漢字x", 0, 11);
-    type(d, "\177字");  // would need the last column
+    type(d, "\177字"); // would need the last column
     expect_screen(d, "> 漢字漢字\n  字", 1, 4);
     type(d, "\001\033[C");
     expect_screen(d, "> 漢字漢字\n  字", 0, 4);
@@ -399,8 +399,8 @@ Test(line_editor, a_resize_in_mid_line_leaves_what_is_above)
 
 Test(line_editor, every_frame_is_what_a_fresh_drawing_would_be)
 {
-    static const char *const pieces[] = {"a",      "漢",     "e\u0301", "word ", "\n",     "\033[D",  "\033[C", "\177",
-                                         "\033[A", "\033[B", "\001",    "\005",  "\027",   "\037",    "\031",   "\t",
+    static const char *const pieces[] = {"a",      "漢",     "e\u0301", "word ", "\n",     "\033[D",   "\033[C", "\177",
+                                         "\033[A", "\033[B", "\001",    "\005",  "\027",   "\037",     "\031",   "\t",
                                          "\033b",  "\033f",  "\033[3~", "\013",  "ap\t\t", "\033[1;5C"};
     unsigned seed = 11;
     printf("seed %u\n", seed);

@@ -10,13 +10,13 @@
 enum { LENGTH = 90, SEQS_MAX = 3, PAGES_PER_SEQ = 4, LAYERS = 2 };
 
 struct setting {
-    const char *machine;  // "cpu" or "ref"
+    const char *machine; // "cpu" or "ref"
     const char *isa;
     int threads;
     bool exact;
     enum dtype kv;
-    int chunk;            // rows of a step for one sequence
-    int n_seqs;           // all run the same tokens, but for their own first token; sequence 0 is looked at
+    int chunk;  // rows of a step for one sequence
+    int n_seqs; // all run the same tokens, but for their own first token; sequence 0 is looked at
 };
 
 struct runner {
@@ -31,7 +31,8 @@ static void open_runner(struct runner *r, const struct tiny *t, const struct set
     struct machine_options o = {.n_threads = s->threads, .isa = s->isa, .exact = s->exact};
     bool ref = !strcmp(s->machine, "ref");
     cr_assert_eq((ref ? machine_open_ref : machine_open_cpu)(&r->machine, &o, &err), 0, "%s", err.text);
-    struct compile_options c = {.max_tokens = LENGTH * SEQS_MAX, .max_outputs = LENGTH * SEQS_MAX, .kv_type = {s->kv, s->kv}};
+    struct compile_options c = {
+        .max_tokens = LENGTH * SEQS_MAX, .max_outputs = LENGTH * SEQS_MAX, .kv_type = {s->kv, s->kv}};
     cr_assert_eq(r->machine->v->compile(r->machine, t->graph, &c, &r->plan, &err), 0, "%s", err.text);
     size_t bytes = kv_page_bytes(t->graph, c.kv_type) * SEQS_MAX * PAGES_PER_SEQ;
     cr_assert_eq(r->machine->v->alloc(r->machine, bytes, &r->kv, &err), 0, "%s", err.text);
@@ -64,12 +65,13 @@ static float *run_all(const struct tiny *t, const struct setting *s)
     open_runner(&r, t, s);
     float *out = calloc((size_t)LENGTH * TINY_VOCAB, sizeof(float));
     float *logits = calloc((size_t)LENGTH * SEQS_MAX * TINY_VOCAB, sizeof(float));
-    int32_t tokens[LENGTH * SEQS_MAX], positions[LENGTH * SEQS_MAX], seqs[LENGTH * SEQS_MAX], outputs[LENGTH * SEQS_MAX];
+    int32_t tokens[LENGTH * SEQS_MAX], positions[LENGTH * SEQS_MAX], seqs[LENGTH * SEQS_MAX],
+        outputs[LENGTH * SEQS_MAX];
     int32_t pages[SEQS_MAX * PAGES_PER_SEQ];
     deal_pages(pages);
     for (int from = 0; from < LENGTH; from += s->chunk) {
         int n = 0, to = MIN(from + s->chunk, LENGTH), first = -1;
-        for (int seq = s->n_seqs - 1; seq >= 0; seq--)  // sequence 0 comes last
+        for (int seq = s->n_seqs - 1; seq >= 0; seq--) // sequence 0 comes last
             for (int p = from; p < to; p++, n++) {
                 tokens[n] = token_of(seq, p), positions[n] = p, seqs[n] = seq, outputs[n] = n;
                 first = seq == 0 && first < 0 ? n : first;
@@ -97,7 +99,8 @@ static double nmse(const float *a, const float *b, size_t n)
 
 static void make_tiny(struct tiny *t, enum dtype type, bool experts, int window)
 {
-    *t = (struct tiny){.n_layer = LAYERS, .experts = experts, .with_data = true, .type = type, .window = window, .seed = 7};
+    *t = (struct tiny){
+        .n_layer = LAYERS, .experts = experts, .with_data = true, .type = type, .window = window, .seed = 7};
     printf("seed %llu\n", (unsigned long long)t->seed);
     tiny_build(t);
 }
@@ -147,7 +150,8 @@ static void expect_same(const struct tiny *t, const float *want, struct setting 
 {
     float *got = run_all(t, &s);
     cr_expect(!memcmp(got, want, (size_t)LENGTH * TINY_VOCAB * sizeof(float)),
-              "%s on %s: other bits with %d threads, chunks of %d, %d sequences", type, s.isa, s.threads, s.chunk, s.n_seqs);
+              "%s on %s: other bits with %d threads, chunks of %d, %d sequences", type, s.isa, s.threads, s.chunk,
+              s.n_seqs);
     free(got);
 }
 
@@ -206,8 +210,9 @@ Test(machines, levels_agree_bit_for_bit)
         float *want = NULL;
         for (int level = 0; level < kernels_count(); level++) {
             float *got = run_all(&t, &(struct setting){"cpu", kernels_at(level)->name, 2, false, DT_F16, 16, 1});
-            cr_expect(!want || !memcmp(got, want, (size_t)LENGTH * TINY_VOCAB * sizeof(float)), "%s: %s differs from %s",
-                      dtype_info[types[i]].name, kernels_at(level)->name, kernels_at(0)->name);
+            cr_expect(!want || !memcmp(got, want, (size_t)LENGTH * TINY_VOCAB * sizeof(float)),
+                      "%s: %s differs from %s", dtype_info[types[i]].name, kernels_at(level)->name,
+                      kernels_at(0)->name);
             free(want);
             want = got;
         }

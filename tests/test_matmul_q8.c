@@ -226,7 +226,8 @@ static void read_otherwise(const struct kernels *k, struct matmul_args a, struct
         memset(out.data, POISON, out.size);
         a.reading = (enum reading)((a.reading + 1) % READING_COUNT);
         k->matmul_q8[a.type](&a);
-        cr_assert_arr_eq(before, out.data, out.size, "%s %s: reading %d changes bits", k->name, dtype_info[a.type].name, (int)a.reading);
+        cr_assert_arr_eq(before, out.data, out.size, "%s %s: reading %d changes bits", k->name, dtype_info[a.type].name,
+                         (int)a.reading);
     }
     free(before);
 }
@@ -241,7 +242,7 @@ static void multiply_otherwise(const struct kernels *k, struct matmul_args a, st
     a.spare_adders = !a.spare_adders;
     k->matmul_q8[a.type](&a);
     cr_assert_arr_eq(before, out.data, out.size, "%s %s: spare_adders %d changes bits", k->name,
-                      dtype_info[a.type].name, a.spare_adders);
+                     dtype_info[a.type].name, a.spare_adders);
     free(before);
 }
 
@@ -343,13 +344,14 @@ static void expect_model(const struct call *c, double *y)
 Test(matmul_q8, levels_have_a_path_for_the_types_that_models_use_most)
 {
     static const enum dtype most[] = {DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_Q5_K, DT_Q4_0, DT_Q2_K, DT_Q3_K,
+                                      // clang-format off
                                       DT_Q4_1, DT_Q5_0, DT_Q5_1, DT_IQ4_NL, DT_IQ4_XS, DT_MXFP4, DT_IQ1_S, DT_IQ1_M,
+                                      // clang-format on
                                       DT_IQ2_XXS, DT_IQ2_XS, DT_IQ2_S, DT_IQ3_XXS, DT_IQ3_S, DT_TQ1_0, DT_TQ2_0};
-    EACH_LEVEL(k)
-    {
+    EACH_LEVEL (k) {
         printf("%s:", k->name);
-        EACH_TYPE(t)
-        printf("%s%s", k->matmul_q8[t] ? " " : " -", dtype_info[t].name);
+        EACH_TYPE (t)
+            printf("%s%s", k->matmul_q8[t] ? " " : " -", dtype_info[t].name);
         printf("\n");
         for (size_t i = 0; i < COUNT_OF(most); i++)
             cr_expect_not_null(k->matmul_q8[most[i]], "%s has no %s", k->name, dtype_info[most[i]].name);
@@ -360,7 +362,7 @@ Test(matmul_q8, levels_have_a_path_for_the_types_that_models_use_most)
 // one integer, rounded to float once. The decoder gives its factors, which are whole numbers of at most 14 bits.
 static void check_integers(struct random *r, enum dtype type, enum content content, float d, float m)
 {
-    enum { COLUMNS = 20 };  // of all signs in turn: matrix tiles serve so many
+    enum { COLUMNS = 20 }; // of all signs in turn: matrix tiles serve so many
     int64_t k = dtype_info[type].block;
     struct call c = call_new(r, type, content, k, 1, COLUMNS);
     put_scales(c.w.bytes.data, type, d, m);
@@ -377,8 +379,7 @@ static void check_integers(struct random *r, enum dtype type, enum content conte
         }
         want[s] = (float)sum;
     }
-    EACH_LEVEL(level)
-    {
+    EACH_LEVEL (level) {
         if (!level->matmul_q8[type])
             continue;
         char what[96];
@@ -398,13 +399,13 @@ static void check_integers(struct random *r, enum dtype type, enum content conte
 Test(matmul_q8, integers_are_exact_where_weights_and_activations_are_as_large_as_can_be)
 {
     struct random r = seeded("matmul_q8 integers");
-    EACH_TYPE(type)
-    for (int content = 0; content < CONTENTS; content++)
-        for (int repeat = 0; repeat < (content == RANDOM ? 20 : 1); repeat++) {
-            check_integers(&r, type, (enum content)content, whole_scale(type), 0);
-            if (scales_find(type)->m >= 0)
-                check_integers(&r, type, (enum content)content, 0, 1);
-        }
+    EACH_TYPE (type)
+        for (int content = 0; content < CONTENTS; content++)
+            for (int repeat = 0; repeat < (content == RANDOM ? 20 : 1); repeat++) {
+                check_integers(&r, type, (enum content)content, whole_scale(type), 0);
+                if (scales_find(type)->m >= 0)
+                    check_integers(&r, type, (enum content)content, 0, 1);
+            }
 }
 
 static const int row_counts[] = {1, 3, 15, 16, 17, 31, 33, 63, 64, 65, 67, 129};
@@ -434,8 +435,7 @@ static void check_levels(const struct call *c)
     float *want = floats_new(n), *got = floats_new(n);
     run(scalar_level(), c, 0, c->n_x, want);
     make_nans_alike(want, n);
-    EACH_LEVEL(k)
-    {
+    EACH_LEVEL (k) {
         if (k == scalar_level() || !k->matmul_q8[c->type])
             continue;
         char what[96];
@@ -452,28 +452,29 @@ static void check_levels(const struct call *c)
 Test(matmul_q8, every_level_gives_the_bits_of_the_scalar_level, .timeout = 280)
 {
     struct random r = seeded("matmul_q8 levels");
-    EACH_TYPE(type)
-    for (int i = 0; i < LENGTHS; i++)
-        for (size_t j = 0; j < COUNT_OF(column_counts); j++) {
-            int n_rows = row_counts[random_below(&r, COUNT_OF(row_counts))];
-            enum content content = random_below(&r, 4) ? RANDOM : (enum content)random_below(&r, CONTENTS);
-            struct call c = call_new(&r, type, content, length_of(type, i), n_rows, column_counts[j]);
-            check_levels(&c);
-            call_free(&c);
-        }
+    EACH_TYPE (type)
+        for (int i = 0; i < LENGTHS; i++)
+            for (size_t j = 0; j < COUNT_OF(column_counts); j++) {
+                int n_rows = row_counts[random_below(&r, COUNT_OF(row_counts))];
+                enum content content = random_below(&r, 4) ? RANDOM : (enum content)random_below(&r, CONTENTS);
+                struct call c = call_new(&r, type, content, length_of(type, i), n_rows, column_counts[j]);
+                check_levels(&c);
+                call_free(&c);
+            }
 }
 
 // Up to where tiles begin, levels part columns in many ways.
 Test(matmul_q8, every_count_of_few_columns)
 {
     struct random r = seeded("matmul_q8 few columns");
-    EACH_TYPE(type)
-    for (int n_x = 1; n_x <= 33; n_x++) {
-        enum content content = random_below(&r, 2) ? RANDOM : (enum content)random_below(&r, CONTENTS);
-        struct call c = call_new(&r, type, content, length_of(type, n_x % LENGTHS), 1 + (int)random_below(&r, 40), n_x);
-        check_levels(&c);
-        call_free(&c);
-    }
+    EACH_TYPE (type)
+        for (int n_x = 1; n_x <= 33; n_x++) {
+            enum content content = random_below(&r, 2) ? RANDOM : (enum content)random_below(&r, CONTENTS);
+            struct call c =
+                call_new(&r, type, content, length_of(type, n_x % LENGTHS), 1 + (int)random_below(&r, 40), n_x);
+            check_levels(&c);
+            call_free(&c);
+        }
 }
 
 // A row's last blocks may be read with others of it once more, which are multiplied with zeros: but zero times infinity is no
@@ -482,15 +483,16 @@ Test(matmul_q8, blocks_that_are_read_once_more_add_nothing)
 {
     static const int lengths[] = {9, 10, 11, 13, 14, 15};
     struct random r = seeded("matmul_q8 infinite scales");
-    EACH_TYPE(type)
-    for (size_t i = 0; dtype_info[type].block == 32 && type != DT_MXFP4 && i < COUNT_OF(lengths); i++)
-        for (int n_x = 1; n_x <= 3; n_x++) {
-            struct call c = call_new(&r, type, RANDOM, 32 * lengths[i], lengths[i], n_x);
-            for (int row = 0; row < lengths[i]; row++) // one in each row, another block in each
-                put_scales(c.w.bytes.data + (size_t)row * (c.w.stride + (size_t)dtype_info[type].bytes), type, INFINITY, 0);
-            check_levels(&c);
-            call_free(&c);
-        }
+    EACH_TYPE (type)
+        for (size_t i = 0; dtype_info[type].block == 32 && type != DT_MXFP4 && i < COUNT_OF(lengths); i++)
+            for (int n_x = 1; n_x <= 3; n_x++) {
+                struct call c = call_new(&r, type, RANDOM, 32 * lengths[i], lengths[i], n_x);
+                for (int row = 0; row < lengths[i]; row++) // one in each row, another block in each
+                    put_scales(c.w.bytes.data + (size_t)row * (c.w.stride + (size_t)dtype_info[type].bytes), type,
+                               INFINITY, 0);
+                check_levels(&c);
+                call_free(&c);
+            }
 }
 
 // Rows far apart go together where there are many of them, or long ones; there may be one more between two of them.
@@ -501,12 +503,12 @@ Test(matmul_q8, one_column_of_many_rows_and_of_long_ones, .timeout = 280)
         int64_t k;
     } shapes[] = {{128, 2048}, {135, 1024}, {256, 2048}, {300, 512}, {33, 10240}};
     struct random r = seeded("matmul_q8 far apart");
-    EACH_TYPE(type)
-    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
-        struct call c = call_new(&r, type, RANDOM, shapes[i].k, shapes[i].n_rows, 1);
-        check_levels(&c);
-        call_free(&c);
-    }
+    EACH_TYPE (type)
+        for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+            struct call c = call_new(&r, type, RANDOM, shapes[i].k, shapes[i].n_rows, 1);
+            check_levels(&c);
+            call_free(&c);
+        }
 }
 
 static void check_cut(struct row_cut cut, int height, const char *what)
@@ -518,7 +520,7 @@ static void check_cut(struct row_cut cut, int height, const char *what)
             cr_assert(row >= 0 && row < cut.n, "%s of %d rows, height %d: row %d", what, cut.n, height, row);
             seen[row]++;
         }
-    for (int row = 0; row < cut.n - 1; row++)  // the last stands in for those that are not there
+    for (int row = 0; row < cut.n - 1; row++) // the last stands in for those that are not there
         cr_assert_eq(seen[row], 1, "%s of %d rows, height %d: row %d %d times", what, cut.n, height, row, seen[row]);
     cr_assert(seen[cut.n - 1] >= 1, "%s of %d rows, height %d: no last row", what, cut.n, height);
 }
@@ -533,8 +535,8 @@ Test(matmul_q8, a_cut_has_each_row_once_and_streams_do_not_meet_in_a_set)
                 check_cut(cut, height, "streams");
                 check_cut(row_cut_neighbours(n, height), height, "neighbours");
                 size_t apart = (size_t)cut.row_step * strides[i], same = height == 8 ? 4096 : 2048;
-                cr_expect(cut.row_step < 8 || strides[i] < 256 || apart % same, "height %d, %d rows of %zu bytes: %zu apart",
-                          height, n, strides[i], apart);
+                cr_expect(cut.row_step < 8 || strides[i] < 256 || apart % same,
+                          "height %d, %d rows of %zu bytes: %zu apart", height, n, strides[i], apart);
             }
 }
 
@@ -557,28 +559,29 @@ Test(matmul_q8, sums_are_exact_where_they_come_near_to_16_bits)
 {
     static const int n_columns[] = {1, 3, 8, 25};
     struct random r = seeded("matmul_q8 sums of 16 bits");
-    EACH_TYPE(type)
-    for (int content = 0; content < CONTENTS; content++)
-        for (int most = 30; most <= 72; most++) {
-            struct call c = call_new(&r, type, (enum content)content, 512, 33, n_columns[most % 4]);
-            for (int j = 0; j < c.n_x; j++)
-                level_activations(&r, (enum signs)random_below(&r, SIGNS), most, 512, c.x.data + (size_t)j * q8_row_bytes(512));
-            check_levels(&c);
-            call_free(&c);
-        }
+    EACH_TYPE (type)
+        for (int content = 0; content < CONTENTS; content++)
+            for (int most = 30; most <= 72; most++) {
+                struct call c = call_new(&r, type, (enum content)content, 512, 33, n_columns[most % 4]);
+                for (int j = 0; j < c.n_x; j++)
+                    level_activations(&r, (enum signs)random_below(&r, SIGNS), most, 512,
+                                      c.x.data + (size_t)j * q8_row_bytes(512));
+                check_levels(&c);
+                call_free(&c);
+            }
 }
 
 // What is kept of columns for the rows that follow has room for so many spans alone.
 Test(matmul_q8, rows_longer_than_what_scratch_holds_of_their_columns)
 {
     struct random r = seeded("matmul_q8 long rows");
-    EACH_TYPE(type)
-    for (int n_x = 8; n_x <= 9; n_x++) {
-        int block = dtype_info[type].block;
-        struct call c = call_new(&r, type, RANDOM, 256 * 230 + block % 256, 18, n_x);
-        check_levels(&c);
-        call_free(&c);
-    }
+    EACH_TYPE (type)
+        for (int n_x = 8; n_x <= 9; n_x++) {
+            int block = dtype_info[type].block;
+            struct call c = call_new(&r, type, RANDOM, 256 * 230 + block % 256, 18, n_x);
+            check_levels(&c);
+            call_free(&c);
+        }
 }
 
 // What is kept in order of one column, or of two, has room for so many blocks alone, and so have sums of each eight elements of
@@ -590,8 +593,7 @@ Test(matmul_q8, rows_longer_than_what_scratch_holds_of_few_columns)
     } longer[] = {{1153, 1}, {577, 2}, {2305, 4}};
     struct random r = seeded("matmul_q8 longest rows");
     for (size_t i = 0; i < COUNT_OF(longer); i++)
-        EACH_TYPE(type)
-        {
+        EACH_TYPE (type) {
             struct call c = call_new(&r, type, RANDOM, 256 * longer[i].blocks, 7, longer[i].n_x);
             check_levels(&c);
             call_free(&c);
@@ -602,8 +604,7 @@ Test(matmul_q8, rows_longer_than_what_scratch_holds_of_few_columns)
 Test(matmul_q8, columns_that_pass_by_parts_of_k)
 {
     struct random r = seeded("matmul_q8 parts of k");
-    EACH_TYPE(type)
-    {
+    EACH_TYPE (type) {
         bool often = type == DT_Q4_K || type == DT_Q8_0 || type == DT_Q3_K;
         struct call c = call_new(&r, type, RANDOM, 256 * 11 + dtype_info[type].block % 256, often ? 161 : 17, 201);
         check_levels(&c);
@@ -614,8 +615,7 @@ Test(matmul_q8, columns_that_pass_by_parts_of_k)
 Test(matmul_q8, more_columns_than_a_panel_serves_at_a_time)
 {
     struct random r = seeded("matmul_q8 many columns");
-    EACH_TYPE(type)
-    {
+    EACH_TYPE (type) {
         struct call c = call_new(&r, type, RANDOM, 256, 3, 2503);
         check_levels(&c);
         call_free(&c);
@@ -627,19 +627,18 @@ Test(matmul_q8, a_column_has_the_same_bits_alone_and_among_others)
     struct random r = seeded("matmul_q8 columns");
     enum { ROWS = 37, COLUMNS = 27 };
     static float among[COLUMNS][ROWS], alone[ROWS];
-    EACH_TYPE(type)
-    EACH_LEVEL(k)
-    {
-        if (!k->matmul_q8[type])
-            continue;
-        struct call c = call_new(&r, type, RANDOM, length_of(type, 7), ROWS, COLUMNS);
-        run(k, &c, 0, COLUMNS, among[0]);
-        for (int j = 0; j < COLUMNS; j++) {
-            run(k, &c, j, 1, alone);
-            expect_same_bits(alone, among[j], ROWS, dtype_info[type].name);
+    EACH_TYPE (type)
+        EACH_LEVEL (k) {
+            if (!k->matmul_q8[type])
+                continue;
+            struct call c = call_new(&r, type, RANDOM, length_of(type, 7), ROWS, COLUMNS);
+            run(k, &c, 0, COLUMNS, among[0]);
+            for (int j = 0; j < COLUMNS; j++) {
+                run(k, &c, j, 1, alone);
+                expect_same_bits(alone, among[j], ROWS, dtype_info[type].name);
+            }
+            call_free(&c);
         }
-        call_free(&c);
-    }
 }
 
 Test(matmul_q8, a_row_has_the_same_bits_whatever_rows_stand_beside_it)
@@ -647,23 +646,22 @@ Test(matmul_q8, a_row_has_the_same_bits_whatever_rows_stand_beside_it)
     struct random r = seeded("matmul_q8 rows");
     enum { ROWS = 70, COLUMNS = 4 };
     static float among[COLUMNS][ROWS], alone[COLUMNS];
-    EACH_TYPE(type)
-    EACH_LEVEL(k)
-    {
-        if (!k->matmul_q8[type])
-            continue;
-        struct call c = call_new(&r, type, RANDOM, length_of(type, 4), ROWS, COLUMNS);
-        run(k, &c, 0, COLUMNS, among[0]);
-        for (int i = 0; i < ROWS; i += 1 + random_below(&r, 9)) {
-            struct call row = c;
-            row.n_rows = 1;
-            row.w.bytes.data += (size_t)i * c.w.stride;
-            run(k, &row, 0, COLUMNS, alone);
-            for (int j = 0; j < COLUMNS; j++)
-                expect_same_bits(&alone[j], &among[j][i], 1, dtype_info[type].name);
+    EACH_TYPE (type)
+        EACH_LEVEL (k) {
+            if (!k->matmul_q8[type])
+                continue;
+            struct call c = call_new(&r, type, RANDOM, length_of(type, 4), ROWS, COLUMNS);
+            run(k, &c, 0, COLUMNS, among[0]);
+            for (int i = 0; i < ROWS; i += 1 + random_below(&r, 9)) {
+                struct call row = c;
+                row.n_rows = 1;
+                row.w.bytes.data += (size_t)i * c.w.stride;
+                run(k, &row, 0, COLUMNS, alone);
+                for (int j = 0; j < COLUMNS; j++)
+                    expect_same_bits(&alone[j], &among[j][i], 1, dtype_info[type].name);
+            }
+            call_free(&c);
         }
-        call_free(&c);
-    }
 }
 
 // N2: what is left are the roundings of the floats, of the kernel and of the decoder.
@@ -673,21 +671,20 @@ Test(matmul_q8, products_are_those_of_the_quantised_activations)
     enum { ROWS = 24, COLUMNS = 5 };
     static float y[COLUMNS * ROWS];
     static double want[COLUMNS * ROWS];
-    EACH_TYPE(type)
-    for (int i = 0; i < LENGTHS; i++) {
-        struct call c = call_new(&r, type, RANDOM, length_of(type, i), ROWS, COLUMNS);
-        expect_model(&c, want);
-        EACH_LEVEL(k)
-        {
-            if (!k->matmul_q8[type])
-                continue;
-            run(k, &c, 0, COLUMNS, y);
-            double error = nmse(y, want, COLUMNS * ROWS);
-            cr_assert_leq(error, 1e-10, "%s %s, k %lld: NMSE %g", k->name, dtype_info[type].name, (long long)c.k,
-                          error);
+    EACH_TYPE (type)
+        for (int i = 0; i < LENGTHS; i++) {
+            struct call c = call_new(&r, type, RANDOM, length_of(type, i), ROWS, COLUMNS);
+            expect_model(&c, want);
+            EACH_LEVEL (k) {
+                if (!k->matmul_q8[type])
+                    continue;
+                run(k, &c, 0, COLUMNS, y);
+                double error = nmse(y, want, COLUMNS * ROWS);
+                cr_assert_leq(error, 1e-10, "%s %s, k %lld: NMSE %g", k->name, dtype_info[type].name, (long long)c.k,
+                              error);
+            }
+            call_free(&c);
         }
-        call_free(&c);
-    }
 }
 
 // All blocks alike, about zero: a few large ones would leave the error to chance.
@@ -708,8 +705,7 @@ Test(matmul_q8, products_of_normal_activations_are_within_5e_5_of_float64)
     enum { ROWS = 256, COLUMNS = 512, K = 256 };
     static float y[COLUMNS * ROWS], x[COLUMNS][K], w[K];
     static double want[COLUMNS * ROWS];
-    EACH_TYPE(type)
-    {
+    EACH_TYPE (type) {
         struct call c = {.type = type, .k = K, .n_rows = ROWS, .n_x = COLUMNS};
         c.w = weights_new(&r, type, RANDOM, ROWS, K);
         centre_weights(&c);
@@ -737,16 +733,15 @@ Test(matmul_q8, activations_of_zero_give_zero)
     struct random r = seeded("matmul_q8 zero");
     enum { ROWS = 20, COLUMNS = 3 };
     float y[COLUMNS * ROWS];
-    EACH_TYPE(type)
-    EACH_LEVEL(k)
-    {
-        if (!k->matmul_q8[type])
-            continue;
-        struct call c = call_new(&r, type, RANDOM, 512, ROWS, COLUMNS);
-        memset(c.x.data, 0, c.x.size);
-        run(k, &c, 0, COLUMNS, y);
-        for (int i = 0; i < COLUMNS * ROWS; i++)
-            cr_assert_eq(y[i], 0.0f, "%s %s", k->name, dtype_info[type].name);
-        call_free(&c);
-    }
+    EACH_TYPE (type)
+        EACH_LEVEL (k) {
+            if (!k->matmul_q8[type])
+                continue;
+            struct call c = call_new(&r, type, RANDOM, 512, ROWS, COLUMNS);
+            memset(c.x.data, 0, c.x.size);
+            run(k, &c, 0, COLUMNS, y);
+            for (int i = 0; i < COLUMNS * ROWS; i++)
+                cr_assert_eq(y[i], 0.0f, "%s %s", k->name, dtype_info[type].name);
+            call_free(&c);
+        }
 }

@@ -38,8 +38,8 @@ static struct machine *machine_open(bool ref)
 }
 
 struct golden {
-    const char *name;  // of the file
-    double bound;      // of the NMSE
+    const char *name; // of the file
+    double bound;     // of the NMSE
 };
 
 // A run in one step and one in chunks of 7: both within the bound, and one like the other to the last bit.
@@ -90,9 +90,9 @@ static void check_golden(bool ref, const struct golden *cases, size_t n)
 // attention by about ten. A scale that is off by a thousandth makes 1e-7, an eps off by a hundredth 1e-11.
 #define TINY 1e-12
 static const struct golden tiny[] = {
-    {"arch/tiny-llama.gguf", TINY},      {"arch/tiny-llama-moe.gguf", TINY},  {"arch/tiny-llama-linear.gguf", TINY},
-    {"arch/tiny-llama-yarn.gguf", TINY}, {"arch/tiny-qwen2.gguf", TINY},      {"arch/tiny-qwen3.gguf", TINY},
-    {"arch/tiny-qwen3moe.gguf", TINY},   {"arch/tiny-gemma2.gguf", TINY},     {"arch/tiny-gpt2.gguf", TINY},
+    {"arch/tiny-llama.gguf", TINY},      {"arch/tiny-llama-moe.gguf", TINY}, {"arch/tiny-llama-linear.gguf", TINY},
+    {"arch/tiny-llama-yarn.gguf", TINY}, {"arch/tiny-qwen2.gguf", TINY},     {"arch/tiny-qwen3.gguf", TINY},
+    {"arch/tiny-qwen3moe.gguf", TINY},   {"arch/tiny-gemma2.gguf", TINY},    {"arch/tiny-gpt2.gguf", TINY},
     {"arch/tiny-phi3-short.gguf", TINY}, {"arch/tiny-phi3-long.gguf", TINY},
 };
 
@@ -111,7 +111,7 @@ Test(models, cpu_agrees_with_float64)
 // The law is 1e-6. These weights are small, so that much less than that is an error; but llama.cpp takes GELU from a table
 // of half precision.
 static const struct golden arch[] = {
-    {"arch/llama-dense.gguf", 1e-12}, {"arch/llama-moe.gguf", 1e-12},   {"arch/qwen2-dense.gguf", 1e-12},
+    {"arch/llama-dense.gguf", 1e-12}, {"arch/llama-moe.gguf", 1e-12},    {"arch/qwen2-dense.gguf", 1e-12},
     {"arch/qwen3-dense.gguf", 1e-12}, {"arch/qwen3moe-moe.gguf", 1e-12}, {"arch/gemma2-dense.gguf", 1e-8},
     {"arch/gpt2-dense.gguf", 1e-7},   {"arch/phi3-dense.gguf", 1e-12},
 };
@@ -126,7 +126,10 @@ Test(models, cpu_agrees_with_golden_architectures)
     check_golden(false, arch, COUNT_OF(arch));
 }
 
-#define QUANT(name) {"quant/" name ".gguf", 1e-10}
+#define QUANT(name)                                                                                                    \
+    {                                                                                                                  \
+        "quant/" name ".gguf", 1e-10                                                                                   \
+    }
 static const struct golden quant[] = {
     QUANT("BF16"), QUANT("F16"),  QUANT("IQ3_S"), QUANT("IQ4_NL"), QUANT("IQ4_XS"), QUANT("Q1_0"), QUANT("Q2_0"),
     QUANT("Q2_K"), QUANT("Q3_K"), QUANT("Q4_0"),  QUANT("Q4_1"),   QUANT("Q4_K"),   QUANT("Q5_0"), QUANT("Q5_1"),
@@ -145,10 +148,13 @@ Test(models, cpu_agrees_with_golden_types)
 
 // N8: activations in 8 bits, on every level that this CPU runs.
 #undef QUANT
-#define QUANT(name) {"quant/" name ".gguf", 2e-4}
+#define QUANT(name)                                                                                                    \
+    {                                                                                                                  \
+        "quant/" name ".gguf", 2e-4                                                                                    \
+    }
 static const struct golden quantised[] = {
-    QUANT("IQ3_S"), QUANT("IQ4_NL"), QUANT("IQ4_XS"), QUANT("Q1_0"), QUANT("Q2_0"), QUANT("Q2_K"),
-    QUANT("Q3_K"),  QUANT("Q4_0"),   QUANT("Q4_1"),   QUANT("Q4_K"), QUANT("Q5_0"), QUANT("Q5_1"),
+    QUANT("IQ3_S"), QUANT("IQ4_NL"), QUANT("IQ4_XS"), QUANT("Q1_0"),  QUANT("Q2_0"),  QUANT("Q2_K"),
+    QUANT("Q3_K"),  QUANT("Q4_0"),   QUANT("Q4_1"),   QUANT("Q4_K"),  QUANT("Q5_0"),  QUANT("Q5_1"),
     QUANT("Q5_K"),  QUANT("Q6_K"),   QUANT("Q8_0"),   QUANT("TQ1_0"), QUANT("TQ2_0"),
 };
 
@@ -224,7 +230,8 @@ Test(models, info_counts_each_tensor_once)
     }
     cr_expect(strcmp(m.info.name, "qwen2") == 0);
     cr_expect(m.info.n_vocab == 64 && m.info.n_embd == 32 && m.info.n_layer == 2 && m.info.n_ctx_train == 256);
-    cr_expect(m.info.n_params == n_params, "%lld parameters, not %lld", (long long)m.info.n_params, (long long)n_params);
+    cr_expect(m.info.n_params == n_params, "%lld parameters, not %lld", (long long)m.info.n_params,
+              (long long)n_params);
     cr_expect(m.info.weight_bytes == bytes);
     cr_expect(m.graph->n_kv == 2 && m.graph->kv[0].n_head_kv == 2 && m.graph->kv[0].dim_k == 8);
     model_close(&m);

@@ -66,8 +66,10 @@ static int parse_numbers(const char *arg, int64_t *out)
 
 static void write_edited_key(struct gguf_writer *w, const struct edit *e)
 {
-    static const struct { const char *verb; enum gguf_type type; } types[] = {
-        {" u32 ", GGUF_U32}, {" i32 ", GGUF_I32}, {" u64 ", GGUF_U64}, {" bool ", GGUF_BOOL}};
+    static const struct {
+        const char *verb;
+        enum gguf_type type;
+    } types[] = {{" u32 ", GGUF_U32}, {" i32 ", GGUF_I32}, {" u64 ", GGUF_U64}, {" bool ", GGUF_BOOL}};
     int64_t v[NUMBERS_MAX] = {0};
     int n = parse_numbers(e->arg, v);
     if (is_verb(e, " f32 ")) {
@@ -89,8 +91,11 @@ static void write_edited_key(struct gguf_writer *w, const struct edit *e)
     }
     for (size_t i = 0; i < COUNT_OF(types); i++)
         if (is_verb(e, types[i].verb))
-            gguf_write_kv(w, &(struct gguf_kv){.key = str_from(e->name), .type = types[i].type, .element = types[i].type,
-                                               .count = 1, .data = (const uint8_t *)v});
+            gguf_write_kv(w, &(struct gguf_kv){.key = str_from(e->name),
+                                               .type = types[i].type,
+                                               .element = types[i].type,
+                                               .count = 1,
+                                               .data = (const uint8_t *)v});
 }
 
 #define KEY_VERBS " u32 i32 u64 f32 bool str u32s strs no "
@@ -221,7 +226,7 @@ static struct gguf *open_edited(const struct gguf *base, const char *text, struc
 
 struct refusal {
     const char *base, *edits;
-    const char *text;  // what comes after "FILE: " or "FILE: byte N: "
+    const char *text; // what comes after "FILE: " or "FILE: byte N: "
 };
 
 // Where the key or tensor that a message names stands in the file: ERR_NO_OFFSET when it does not.
@@ -504,8 +509,9 @@ Test(models_hostile, accepts_what_is_odd_but_sound)
         {"tiny-llama", "no:llama.rope.freq_base"},
         {"tiny-llama", "drop:output.weight"},     // then it is tied
         {"tiny-llama", "drop:rope_freqs.weight"}, // then nothing is divided
-        {"tiny-llama", "f32:llama.rope.scaling.factor,0 str:llama.rope.scaling.type,none"}, // 0: saved by writers for "none"
-        {"tiny-llama", "u32:llama.attention.sliding_window,0 f32:llama.logit_scale,nan"},   // no keys of this family
+        {"tiny-llama",
+         "f32:llama.rope.scaling.factor,0 str:llama.rope.scaling.type,none"}, // 0: saved by writers for "none"
+        {"tiny-llama", "u32:llama.attention.sliding_window,0 f32:llama.logit_scale,nan"}, // no keys of this family
         {"tiny-qwen2", "drop:blk.0.attn_q.bias"},
         {"tiny-phi3-long", "drop:rope_factors_long.weight"},
         {"tiny-llama-yarn", "f32:llama.rope.freq_base,1"}, // log(base) is 0
@@ -544,7 +550,8 @@ Test(models_hostile, needs_the_data_of_few_tensors_to_build_a_graph)
         cr_expect_eq(status == 0, cases[i].builds, "%s: %s", cases[i].base, err.text);
         if (status != 0)
             cr_expect(strstr(err.text, "tensor 'rope_freqs.weight': its values are needed, but the file was opened "
-                                       "without them"), "%s", err.text);
+                                       "without them"),
+                      "%s", err.text);
         graph_free(graph);
         gguf_close(g);
     }
@@ -556,8 +563,10 @@ Test(models_hostile, runs_a_file_without_alignment_to_the_same_bits)
     struct gguf *base = open_base("tiny-llama");
     struct error err = {0};
     struct gguf *even = open_edited(base, "drop:rope_freqs.weight", &err);
-    struct gguf *odd = open_edited(base, "u32:general.alignment,1 dtype:rope_freqs.weight,I8 shape:rope_freqs.weight,3 "
-                                         "name:rope_freqs.weight,three.bytes", &err);
+    struct gguf *odd = open_edited(base,
+                                   "u32:general.alignment,1 dtype:rope_freqs.weight,I8 shape:rope_freqs.weight,3 "
+                                   "name:rope_freqs.weight,three.bytes",
+                                   &err);
     cr_assert(even && odd, "%s", err.text);
     cr_assert_neq((uintptr_t)gguf_find_tensor(odd, "output_norm.weight")->data % 4, 0u, "a vector must lie unaligned");
     float want[2 * VOCAB], got[2 * VOCAB];
@@ -587,15 +596,28 @@ static void sweep(const struct gguf *base, const char *edits, int *built, int *r
     gguf_close(g);
 }
 
-static const char *const bases[] = {"tiny-llama",      "tiny-llama-moe", "tiny-llama-yarn", "tiny-qwen2", "tiny-qwen3moe",
-                                    "tiny-gemma2",     "tiny-gpt2",      "tiny-phi3-long"};
+static const char *const bases[] = {"tiny-llama",    "tiny-llama-moe", "tiny-llama-yarn", "tiny-qwen2",
+                                    "tiny-qwen3moe", "tiny-gemma2",    "tiny-gpt2",       "tiny-phi3-long"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {
-    static const char *const values[] = {"u32:%s,0",          "u32:%s,1",    "u32:%s,3",    "i32:%s,-1",  "u32:%s,2147483647",
-                                         "u32:%s,4294967295", "f32:%s,nan",  "f32:%s,inf",  "f32:%s,-1",  "f32:%s,1e-44",
-                                         "f32:%s,3e38",       "str:%s,yarn", "u32s:%s,1,2", "strs:%s,2",  "no:%s",
-                                         "bool:%s,1",         "u64:%s,9223372036854775807"};
+    static const char *const values[] = {"u32:%s,0",
+                                         "u32:%s,1",
+                                         "u32:%s,3",
+                                         "i32:%s,-1",
+                                         "u32:%s,2147483647",
+                                         "u32:%s,4294967295",
+                                         "f32:%s,nan",
+                                         "f32:%s,inf",
+                                         "f32:%s,-1",
+                                         "f32:%s,1e-44",
+                                         "f32:%s,3e38",
+                                         "str:%s,yarn",
+                                         "u32s:%s,1,2",
+                                         "strs:%s,2",
+                                         "no:%s",
+                                         "bool:%s,1",
+                                         "u64:%s,9223372036854775807"};
     int built = 0, refused = 0;
     for (size_t b = 0; b < COUNT_OF(bases); b++) {
         struct gguf *base = open_base(bases[b]);
@@ -614,8 +636,9 @@ Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 
 
 Test(models_hostile, any_tensor_lost_or_changed_gives_a_model_or_an_error, .timeout = 240)
 {
-    static const char *const edits[] = {"drop:%s", "dtype:%s,I64", "dtype:%s,BF16", "shape:%s,32", "shape:%s,32,32",
-                                        "shape:%s,1,1,1,1", "name:%s,blk.0.x", "fill:%s,nan", "fill:%s,1e38"};
+    static const char *const edits[] = {"drop:%s",         "dtype:%s,I64",   "dtype:%s,BF16",
+                                        "shape:%s,32",     "shape:%s,32,32", "shape:%s,1,1,1,1",
+                                        "name:%s,blk.0.x", "fill:%s,nan",    "fill:%s,1e38"};
     int built = 0, refused = 0;
     for (size_t b = 0; b < COUNT_OF(bases); b++) {
         struct gguf *base = open_base(bases[b]);

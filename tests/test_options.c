@@ -23,7 +23,7 @@ Test(options, numbers_of_whole_size)
 {
     const struct {
         const char *text;
-        int64_t want;  // -77: none
+        int64_t want; // -77: none
     } cases[] = {
         {"0", 0},         {"-1", -1},      {"512", 512},
         {"25.6k", 25600}, {"32K", 32768},  {"1.5K", 1536},

@@ -153,8 +153,8 @@ static bool is_over(const struct program *p, const struct value *v, int i, int j
     cr_expect_lt(v[i].phase, v[j].phase, "%s is made over a value of its own phase", n->name);
     for (int k = 0; k < p->n; k++)
         for (int s = 0; s < SRC_MAX && k != j; s++)
-            cr_expect(p->nodes[k]->src[s] != p->nodes[i] || v[k].phase < v[j].phase, "%s still reads what %s is made over",
-                      p->nodes[k]->name, n->name);
+            cr_expect(p->nodes[k]->src[s] != p->nodes[i] || v[k].phase < v[j].phase,
+                      "%s still reads what %s is made over", p->nodes[k]->name, n->name);
     return true;
 }
 
@@ -177,8 +177,9 @@ static void check_overlap(bool experts, enum schedule_kind kind)
         for (int j = 0; j < i && kept; j++) {
             bool other = !v[j].bytes || (v[j].place == PLACE_SHARED) != shared;
             bool apart = v[i].offset + v[i].bytes <= v[j].offset || v[j].offset + v[j].bytes <= v[i].offset;
-            int late = shared && kind == SCHEDULE_FEW ? b.schedule.lag : 0;  // for threads that come late
-            bool not_together = v[i].last + late < v[j].phase || v[j].last + late < v[i].phase, over = is_over(&b.program, v, j, i);
+            int late = shared && kind == SCHEDULE_FEW ? b.schedule.lag : 0; // for threads that come late
+            bool not_together = v[i].last + late < v[j].phase || v[j].last + late < v[i].phase,
+                 over = is_over(&b.program, v, j, i);
             n_over += over;
             cr_expect(other || apart || not_together || over, "%s lies over %s", b.program.nodes[i]->name,
                       b.program.nodes[j]->name);
@@ -220,7 +221,8 @@ Test(plan, many_rows_are_quantised_by_the_items_that_make_them)
     cr_expect_eq(count_in(&b.schedule, CHAIN_ROWS, OP_QUANTIZE), 2 * 3 + 1, "and what norms leave");
     unbuild(&b);
     build(&b, 3, false, SCHEDULE_FEW);
-    cr_expect_eq(count_in(&b.schedule, CHAIN_COLUMNS, OP_QUANTIZE), 0, "few rows are quantised by every thread for itself");
+    cr_expect_eq(count_in(&b.schedule, CHAIN_COLUMNS, OP_QUANTIZE), 0,
+                 "few rows are quantised by every thread for itself");
     unbuild(&b);
 }
 
@@ -257,7 +259,8 @@ Test(plan, heads_stay_together_in_items)
                 for (int i = 0; i < ch->n_nodes && ch->kind == CHAIN_COLUMNS; i++)
                     cr_expect(ch->nodes[i]->op != OP_ROPE || ch->unit % TINY_DIM == 0);
                 for (int i = 0; i < ch->n_nodes && ch->kind != CHAIN_ROWS; i++)
-                    cr_expect(ch->nodes[i]->op != OP_QUANTIZE || ch->unit % TINY_BLOCK == 0, "a block is quantised whole");
+                    cr_expect(ch->nodes[i]->op != OP_QUANTIZE || ch->unit % TINY_BLOCK == 0,
+                              "a block is quantised whole");
             }
         unbuild(&b);
     }

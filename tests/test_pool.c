@@ -68,7 +68,7 @@ static void run_race(void *ctx, int thread)
                 atomic_fetch_add(&l->errors, 1);
         }
         if (thread == i % l->n && i % 97 == 0)
-            usleep(100);  // late, and the others asleep
+            usleep(100); // late, and the others asleep
         if (atomic_fetch_add_explicit(&l->on[i], 1, memory_order_acq_rel) + 1 == l->n)
             pool_reach(l->pool, (uint32_t)i + 1);
     }
@@ -82,7 +82,7 @@ Test(pool, nobody_goes_on_before_what_it_waits_for)
         memset(&l, 0, sizeof(l));
         l.n = n, l.lag = 3;
         cr_assert_eq(pool_open(&l.pool, n, NULL), 0);
-        for (int run = 0; run < 2; run++) {  // numbers begin at 0 again
+        for (int run = 0; run < 2; run++) { // numbers begin at 0 again
             memset(l.on, 0, sizeof(l.on));
             pool_run(l.pool, run_race, &l);
         }
@@ -95,13 +95,13 @@ static void one_does_all(void *ctx, int thread)
 {
     struct race *l = ctx;
     if (thread == 1) {
-        pool_wait_for(l->pool, 99);  // what others do without it
+        pool_wait_for(l->pool, 99); // what others do without it
         l->on[0]++;
         return;
     }
     for (uint32_t i = 1; i <= 99; i++)
         pool_reach(l->pool, i);
-    pool_reach(l->pool, 3);  // lowers nothing
+    pool_reach(l->pool, 3); // lowers nothing
 }
 
 Test(pool, a_thread_that_waits_holds_nobody_up)
@@ -133,7 +133,7 @@ Test(pool, every_run_reaches_every_thread_once_also_after_sleep)
         pool_run(p, count_in, &t);
         cr_assert_eq(t.seen, 0x1111, "run %d: %x", i, t.seen);
         if (i % 20 == 0)
-            usleep(2000);  // long enough that the members sleep in the kernel
+            usleep(2000); // long enough that the members sleep in the kernel
     }
     pool_close(p);
 }
@@ -143,7 +143,7 @@ Test(pool, closes_half_built)
     pool_close(NULL);
     struct pool *p;
     cr_assert_eq(pool_open(&p, 3, NULL), 0);
-    pool_close(p);  // never run
+    pool_close(p); // never run
 }
 
 // ---- choosing a number, on made-up /proc and /sys

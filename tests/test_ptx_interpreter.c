@@ -59,8 +59,9 @@ static void check_case(const struct case32 *t)
     struct error err = {0};
     char body[1024];
     uint32_t out[WORDS];
-    snprintf(body, sizeof(body), "mov.b32 %%r1, %u;\nmov.b32 %%r2, %u;\nmov.b32 %%r3, %u;\n%s\nst.global.b32 [%%d3], %%r9;",
-             t->a, t->b, t->c, t->what);
+    snprintf(body, sizeof(body),
+             "mov.b32 %%r1, %u;\nmov.b32 %%r2, %u;\nmov.b32 %%r3, %u;\n%s\nst.global.b32 [%%d3], %%r9;", t->a, t->b,
+             t->c, t->what);
     int rc = run_words(body, 1, 32, NULL, out, &err);
     cr_expect_eq(rc, 0, "%s: %s", t->what, err.text);
     if (!rc)
@@ -208,9 +209,10 @@ Test(ptx_interpreter, votes_and_masks)
 {
     struct error err = {0};
     uint32_t out[WORDS];
-    int rc = run_words("setp.lt.u32 %p0, %r0, 5;\nvote.sync.ballot.b32 %r1, %p0, -1;\nredux.sync.add.s32 %r2, %r0, -1;\n"
-                       "add.u32 %r1, %r1, %r2;\nst.global.u32 [%d3], %r1;",
-                       1, 32, NULL, out, &err);
+    int rc =
+        run_words("setp.lt.u32 %p0, %r0, 5;\nvote.sync.ballot.b32 %r1, %p0, -1;\nredux.sync.add.s32 %r2, %r0, -1;\n"
+                  "add.u32 %r1, %r1, %r2;\nst.global.u32 [%d3], %r1;",
+                  1, 32, NULL, out, &err);
     cr_assert_eq(rc, 0, "%s", err.text);
     cr_expect_eq(out[9], 31 + 496);
 }
@@ -256,10 +258,11 @@ Test(ptx_interpreter, ldmatrix_spreads_rows)
 {
     struct error err = {0};
     uint32_t out[WORDS];
-    int rc = run_words("mov.u32 %r1, tile;\nmad.lo.u32 %r2, %r0, 4, %r1;\nst.shared.u32 [%r2], %r0;\nbar.warp.sync -1;\n"
-                       "and.b32 %r3, %r0, 7;\nmad.lo.u32 %r3, %r3, 16, %r1;\n"
-                       "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\nst.global.u32 [%d3], %r4;",
-                       1, 32, NULL, out, &err);
+    int rc =
+        run_words("mov.u32 %r1, tile;\nmad.lo.u32 %r2, %r0, 4, %r1;\nst.shared.u32 [%r2], %r0;\nbar.warp.sync -1;\n"
+                  "and.b32 %r3, %r0, 7;\nmad.lo.u32 %r3, %r3, 16, %r1;\n"
+                  "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\nst.global.u32 [%d3], %r4;",
+                  1, 32, NULL, out, &err);
     cr_assert_eq(rc, 0, "%s", err.text);
     for (uint32_t t = 0; t < 32; t++)
         cr_expect_eq(out[t], t);
@@ -273,15 +276,24 @@ Test(ptx_interpreter, what_is_not_known_is_refused)
     static const struct {
         const char *line, *words;
     } cases[] = {
-        {"frob.u32 %r1, %r2;", "unknown opcode"},     {"add.frob.u32 %r1, %r1, %r1;", ".frob"},
-        {"add.pred %p0, %p0, %p0;", ".pred"},         {"add.f32 %r1, %f1;", ""},
-        {"add.u32 %r1, %f1, %r1;", "%f1"},            {"add.u32 %r1, %r1;", "','"},
-        {"add.u32 %r1, %r99, %r1;", "%r99"},          {"bra NOWHERE;", "NOWHERE"},
-        {"mul.u32 %r1, %r1, %r1;", "lacks"},          {"add.u64 %d1, %r1, %d1;", "%r1"},
-        {"fma.f32 %f1, %f1, %f1, %f1;", "lacks"},     {"ld.global.v2.u32 %r1, [%d0];", "number of operands"},
-        {"mov.u32 %r1, 0f3F800000;", "a float"},      {"add.f32 %f1, %f1, 1;", "an integer"},
-        {"mov.b32 {%h0, %h1, %h2}, %r1;", "number of operands"}, {"mov.b32 %r1, {%h0};", "number of operands"},
-        {".shared .b8 more[232448];", "more than 232448 bytes"}, {".local .b8 own[524289];", "more than 524288 bytes"},
+        {"frob.u32 %r1, %r2;", "unknown opcode"},
+        {"add.frob.u32 %r1, %r1, %r1;", ".frob"},
+        {"add.pred %p0, %p0, %p0;", ".pred"},
+        {"add.f32 %r1, %f1;", ""},
+        {"add.u32 %r1, %f1, %r1;", "%f1"},
+        {"add.u32 %r1, %r1;", "','"},
+        {"add.u32 %r1, %r99, %r1;", "%r99"},
+        {"bra NOWHERE;", "NOWHERE"},
+        {"mul.u32 %r1, %r1, %r1;", "lacks"},
+        {"add.u64 %d1, %r1, %d1;", "%r1"},
+        {"fma.f32 %f1, %f1, %f1, %f1;", "lacks"},
+        {"ld.global.v2.u32 %r1, [%d0];", "number of operands"},
+        {"mov.u32 %r1, 0f3F800000;", "a float"},
+        {"add.f32 %f1, %f1, 1;", "an integer"},
+        {"mov.b32 {%h0, %h1, %h2}, %r1;", "number of operands"},
+        {"mov.b32 %r1, {%h0};", "number of operands"},
+        {".shared .b8 more[232448];", "more than 232448 bytes"},
+        {".local .b8 own[524289];", "more than 524288 bytes"},
         {".reg .b32 %many<70000>;", "registers"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -345,14 +357,16 @@ Test(ptx_interpreter, faults_are_found)
         {"ld.shared.u32 %r1, [tile+4096];", 1, 32, "out of bounds"},
         {"st.shared.u32 [tile], %r0;", 1, 32, "race"},
         {"mov.u32 %r1, tile;\nmad.lo.u32 %r2, %r0, 4, %r1;\nst.shared.u32 [%r2], %r0;\nxor.b32 %r3, %r0, 32;\n"
-         "mad.lo.u32 %r3, %r3, 4, %r1;\nbar.warp.sync -1;\nld.shared.u32 %r4, [%r3];", 1, 64, "written"},
+         "mad.lo.u32 %r3, %r3, 4, %r1;\nbar.warp.sync -1;\nld.shared.u32 %r4, [%r3];",
+         1, 64, "written"},
         {"setp.lt.u32 %p0, %r0, 16;\n@%p0 bar.sync 0;", 1, 32, "divergent barrier"},
         {"setp.lt.u32 %p0, %r0, 32;\n@%p0 bra S;\nbar.sync 0;\nS:", 1, 64, "divergent barrier"},
         {"setp.lt.u32 %p0, %r0, 16;\n@%p0 ret;\nbar.warp.sync -1;", 1, 32, "divergent"},
         {"st.global.u32 [%d1], %r0;", 2, 1, "race"},
         {"trap;", 1, 1, "trap"},
         {"mov.u32 %r1, tile;\nmad.lo.u32 %r2, %r0, 4, %r1;\ncp.async.ca.shared.global [%r2], [%d2], 4;\n"
-         "cp.async.commit_group;\nld.shared.u32 %r4, [%r2];", 1, 32, "not waited for"},
+         "cp.async.commit_group;\nld.shared.u32 %r4, [%r2];",
+         1, 32, "not waited for"},
         {"setp.lt.u32 %p0, %r0, 16;\n@%p0 shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;", 1, 32, "divergent"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
@@ -393,16 +407,15 @@ Test(ptx_interpreter, bytes_of_a_word_may_be_different_threads)
     cr_assert_eq(rc, 0, "%s", err.text);
     cr_expect_eq(out[15], 15);
     cr_expect_eq(out[64], 0x23222120);
-    rc = run_words("mov.u32 %r1, %ctaid.x;\ncvt.u64.u32 %d4, %r1;\nadd.u64 %d4, %d1, %d4;\nst.global.u8 [%d4], %r1;", 4, 1,
-                   NULL, out, &err);
+    rc = run_words("mov.u32 %r1, %ctaid.x;\ncvt.u64.u32 %d4, %r1;\nadd.u64 %d4, %d1, %d4;\nst.global.u8 [%d4], %r1;", 4,
+                   1, NULL, out, &err);
     cr_assert_eq(rc, 0, "%s", err.text);
     cr_expect_eq(out[0], 0x03020100);
 }
 
 Test(ptx_interpreter, a_fault_names_its_place)
 {
-    expect_fault("setp.ne.u32 %p0, %r0, 37;\n@%p0 bra S;\nld.shared.u32 %r1, [tile];\nS:", 1, 64,
-                 "thread (37,0,0)");
+    expect_fault("setp.ne.u32 %p0, %r0, 37;\n@%p0 bra S;\nld.shared.u32 %r1, [tile];\nS:", 1, 64, "thread (37,0,0)");
     expect_fault("trap;", 1, 1, "kernel k, line ");
 }
 
@@ -414,7 +427,8 @@ Test(ptx_interpreter, what_runs_for_ever_is_stopped)
     cr_assert_eq(simt_load(s, STR_LIT(HEAD "L: bra L;\n}\n"), &err), 0, "%s", err.text);
     simt_set_limit(s, 1000);
     cr_expect_eq(simt_launch(s, simt_find(s, "k"), (struct simt_dim){1, 1, 1}, (struct simt_dim){32, 1, 1}, 0, params,
-                             sizeof(params), &err), -1);
+                             sizeof(params), &err),
+                 -1);
     cr_expect(strstr(err.text, "for ever"), "%s", err.text);
     simt_free(s);
 }
@@ -479,9 +493,11 @@ static void check_gemm(emit_gemm *emit, struct ptx_gemm g, bool halves)
     struct rig r = {.s = simt_new()};
     // small whole numbers over 16: exact in f16 and bf16, and so are the sums
     for (uint32_t i = 0; i < na; i++)
-        a[i] = (float)((int)(i * 2654435761u >> 28) - 8) / 16, ha[i] = g.bf16 ? half_of(a[i], true) : half_of(a[i], false);
+        a[i] = (float)((int)(i * 2654435761u >> 28) - 8) / 16,
+        ha[i] = g.bf16 ? half_of(a[i], true) : half_of(a[i], false);
     for (uint32_t i = 0; i < nb; i++)
-        b[i] = (float)((int)(i * 2246822519u >> 28) - 8) / 16, hb[i] = g.bf16 ? half_of(b[i], true) : half_of(b[i], false);
+        b[i] = (float)((int)(i * 2246822519u >> 28) - 8) / 16,
+        hb[i] = g.bf16 ? half_of(b[i], true) : half_of(b[i], false);
     push(&r, halves ? (void *)ha : a, na * (halves ? 2 : 4));
     push(&r, halves ? (void *)hb : b, nb * (halves ? 2 : 4));
     uint64_t out = push(&r, NULL, nc * 4);

@@ -95,11 +95,13 @@ static void check_golden(bool exact, const struct golden *cases, size_t n)
 // but one are left to the long suite, where EVERY_MODEL is defined.
 #define FLOATS 1e-9
 static const struct golden floats[] = {
-    {"arch/tiny-llama.gguf", FLOATS},      {"arch/tiny-llama-moe.gguf", FLOATS},  {"arch/tiny-qwen3moe.gguf", FLOATS},
-    {"arch/tiny-gemma2.gguf", FLOATS},     {"arch/tiny-gpt2.gguf", FLOATS},       {"arch/tiny-phi3-long.gguf", FLOATS},
+    {"arch/tiny-llama.gguf", FLOATS},        {"arch/tiny-llama-moe.gguf", FLOATS},
+    {"arch/tiny-qwen3moe.gguf", FLOATS},     {"arch/tiny-gemma2.gguf", FLOATS},
+    {"arch/tiny-gpt2.gguf", FLOATS},         {"arch/tiny-phi3-long.gguf", FLOATS},
 #ifdef EVERY_MODEL
-    {"arch/tiny-llama-linear.gguf", FLOATS}, {"arch/tiny-llama-yarn.gguf", FLOATS}, {"arch/tiny-qwen2.gguf", FLOATS},
-    {"arch/tiny-qwen3.gguf", FLOATS},        {"arch/tiny-phi3-short.gguf", FLOATS},
+    {"arch/tiny-llama-linear.gguf", FLOATS}, {"arch/tiny-llama-yarn.gguf", FLOATS},
+    {"arch/tiny-qwen2.gguf", FLOATS},        {"arch/tiny-qwen3.gguf", FLOATS},
+    {"arch/tiny-phi3-short.gguf", FLOATS},
 #endif
 };
 
@@ -123,8 +125,14 @@ Test(ptx_machine, agrees_with_golden_architectures)
     check_golden(true, arch, COUNT_OF(arch));
 }
 
-#define QUANT(name) {"quant/" name ".gguf", 2e-4}
-#define EXACT(name) {"quant/" name ".gguf", FLOATS}
+#define QUANT(name)                                                                                                    \
+    {                                                                                                                  \
+        "quant/" name ".gguf", 2e-4                                                                                    \
+    }
+#define EXACT(name)                                                                                                    \
+    {                                                                                                                  \
+        "quant/" name ".gguf", FLOATS                                                                                  \
+    }
 #ifdef EVERY_MODEL
 #define TYPES_OF_256(X)                                                                                                \
     X("IQ3_S"), X("IQ4_XS"), X("Q2_K"), X("Q3_K"), X("Q4_K"), X("Q5_K"), X("Q6_K"), X("TQ1_0"), X("TQ2_0")
@@ -272,7 +280,8 @@ Test(ptx_machine, a_step_reads_no_value_that_it_has_not_written)
 Test(ptx_machine, a_read_of_a_value_that_nothing_wrote_names_its_place)
 {
     struct decode d = decode_open("arch/tiny-llama.gguf", DT_F16, 8);
-    static const int32_t tokens[] = {3, 1, 4}, positions[] = {0, 1, 2}, seqs[] = {0, 0, 0}, outputs[] = {2}, pages[] = {1};
+    static const int32_t tokens[] = {3, 1, 4}, positions[] = {0, 1, 2}, seqs[] = {0, 0, 0}, outputs[] = {2},
+                         pages[] = {1};
     struct step s = {3, 1, tokens, positions, seqs, outputs, pages, 1, d.kv, d.logits, 0, NULL};
     struct error err = {0};
     struct gpu_list *list = &d.plan->lists[GPU_ANY_ROWS];
@@ -449,7 +458,8 @@ Test(ptx_machine, refuses_old_cards_and_options_of_the_cpu)
     quern_cuda_set(&(struct quern_cuda_setup){1, 7, 0, 13000, 1 << 20});
     cr_expect(machine_open_gpu(&m, &(struct machine_options){0}, &(struct gpu_options){0}, &err) < 0);
     cr_expect(strstr(err.text, "7.5"), "%s", err.text);
-    cr_expect(machine_open_gpu(&m, &(struct machine_options){0}, &(struct gpu_options){.library = "/nowhere"}, &err) < 0);
+    cr_expect(machine_open_gpu(&m, &(struct machine_options){0}, &(struct gpu_options){.library = "/nowhere"}, &err) <
+              0);
     cr_expect(err.code == E_GPU, "%s", err.text);
 }
 
@@ -476,8 +486,8 @@ Test(ptx_machine, a_failing_driver_is_an_error_and_leaves_nothing)
             m->v->close(m);
             struct quern_cuda_counts left;
             quern_cuda_count(&left);
-            cr_expect(left.blocks == 0 && left.modules == 0 && left.pinned == 0 && left.contexts == 0, "%s %llu", calls[c],
-                      (unsigned long long)n);
+            cr_expect(left.blocks == 0 && left.modules == 0 && left.pinned == 0 && left.contexts == 0, "%s %llu",
+                      calls[c], (unsigned long long)n);
         }
     model_close(&model);
 }

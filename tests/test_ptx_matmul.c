@@ -498,8 +498,8 @@ static uint64_t group_places(struct gpu *g, uint64_t ids, const int32_t *chosen,
         uint32_t n_rows;
     } params = {upload(g, &step, sizeof(step)), ids, simt_alloc(g->s, bytes), tokens + 1};
     ptx_start(&p, g->text, TEXT);
-    cr_assert_eq(ptx_emit_group(&p, &(struct ptx_group){7, ROWS_OUTPUTS, USED, EXPERTS, 4 * USED}, &l, &g->err), 0, "%s",
-                 g->err.text);
+    cr_assert_eq(ptx_emit_group(&p, &(struct ptx_group){7, ROWS_OUTPUTS, USED, EXPERTS, 4 * USED}, &l, &g->err), 0,
+                 "%s", g->err.text);
     launch(g, &p, &l, 1, &params, 28);
     uint32_t head[4 * 64], list[PTX_MANY_ROWS], n;
     bool *seen = allocate(tokens * USED);

@@ -101,6 +101,7 @@ static unsigned both_table(unsigned a, unsigned b) {
 }
 static unsigned both_cases(unsigned a, unsigned b) {
     switch (a % 11) {
+    // clang-format off
     case 0: return a + b;
     case 1: return a * 3 - b;
     case 2: return a ^ b << 3;
@@ -110,66 +111,68 @@ static unsigned both_cases(unsigned a, unsigned b) {
     case 6: return a > b ? a : b;
     case 9: return a - 1000 * b;
     default: return b;
-    }
-}
-static void both_ints(unsigned a, unsigned b, unsigned *o) {
-    int x = (int)a; int y = (int)b;
-    long long w = (long long)x * 1048576 + y;
-    unsigned long long u = ((unsigned long long)a << 32) | b;
-    o[0] = a / (b % 1000 + 1) + a % (b | 1);
-    o[1] = (unsigned)(x / (y % 1000 * 4 + 2)) + (unsigned)(x % ((y & ~1) | 2));
-    o[2] = (unsigned)(x >> (b & 31)) ^ a << (b & 31) ^ a >> (b >> 5 & 31);
-    o[3] = (unsigned)(w >> (b & 63)) ^ (unsigned)(u >> (a & 63)) ^ (unsigned)(u << (b & 63) >> 32);
-    o[4] = (unsigned)(w / (y | 1)) ^ (unsigned)(u / (a | 1)) ^ (unsigned)(u % (b | 1)) ^ (unsigned)(w % (x | 1));
-    o[5] = (unsigned)both_mulhi(x, y) + both_umulhi(a, b);
-    o[6] = (unsigned)(w / 1048576 * x >> 7) ^ (unsigned)(u * b >> 33);
-    o[7] = (unsigned)((signed char)(a >> 8) * (signed char)b) + (unsigned)((short)(b >> 4) * (short)a);
-    o[8] = (unsigned)((int)(a << 7) >> 19) ^ ((b >> 11) & 0x1ff);
-    o[9] = (a & 0xfff0000f) | ((b & 0xffff) << 4);
-    o[10] = (unsigned)(x < y ? x : y) ^ (a > b ? a : b) ^ (unsigned)(x < 0 ? -(long long)x : x);
-    o[11] = (a & b) ^ (~a | (b & 0x55555555)) ^ (a & ~b);
-    o[12] = both_popc(a) | both_clz(a >> (b & 31)) << 8 | both_ffs(b & ~15u) << 16;
-    o[13] = both_brev(a) + both_brev(b >> 3);
-    o[14] = both_perm(a, b, a >> 3) ^ both_perm(a, b, 0x2301);
-    o[15] = both_shift(a, b, a & 31) ^ both_shift(b, a, 13) ^ (a << 11 | a >> 21);
-    o[16] = (unsigned)both_dot(x, y, x ^ y);
-    o[17] = (unsigned)(unsigned char)(a + b) << 8 | (unsigned)(unsigned short)(a * b) >> 3;
-    o[18] = (w < (long long)u ? 1u : 0u) | (u < (unsigned long long)w ? 2u : 0u) | (x <= y ? 4u : 0u) | (a <= b ? 8u : 0u) | (w != 0 && a != b ? 16u : 0u);
-    o[19] = both_loop(a, b & 255);
-    o[20] = both_table(a, b);
-    o[21] = both_cases(a, b);
-    o[22] = a / 7 + b / 641 + (unsigned)(x / 10) + (unsigned)(y % 9);
-    o[23] = (unsigned)(short)(a / 3) + (unsigned)((short)b >> 2) * 5;
-})
-ON_BOTH(float_source,
-static void both_floats(float x, float y, unsigned a, float *o) {
-    o[0] = x + y * 0.5f - x * y;
-    o[1] = x / (y + 3.0f) + y / 7.0f;
-    o[2] = sqrtf(x * x + y * y) - sqrtf(fabsf(x));
-    o[3] = fmaf(x, y, 1.0f) - fmaf(-x, 0.1f, y);
-    o[4] = fminf(x, y) + 2.0f * fmaxf(x, y);
-    o[5] = floorf(x) + ceilf(y) * 3.0f + truncf(x * 9.0f) + rintf(y * 5.0f);
-    o[6] = (float)(int)(x * 100.0f) + (float)(unsigned)(fabsf(y) * 1e4f);
-    o[7] = (float)a + (float)(int)a * 1e-3f;
-    o[8] = (float)((unsigned long long)a * a) + (float)((long long)(int)a * (int)a);
-    o[9] = x < y ? x : (y <= 0.5f ? y * 2.0f : x - y);
-    o[10] = copysignf(x, y) + (x != x ? 1.0f : 0.0f) + (x == y ? 4.0f : 0.0f);
-    o[11] = x * 1e-38f * y * 1e-3f;
-    o[12] = x * 1e30f * y * 1e30f;
-    o[13] = 1.0f / (x - x) * y;
-    o[14] = (x > 0.0f && y > 0.0f) || !(x < y) ? x + 1.0f : y - 1.0f;
-    o[15] = 1.0f / (1.0f + x * x) + (float)(long long)(y * 1e9f);
-}
-static void both_doubles(double x, double y, unsigned a, double *o) {
-    o[0] = x * y + x / (y + 3.0) - y;
-    o[1] = sqrt(x * x + y * y);
-    o[2] = fma(x, y, 1.0 / (1.0 + x * x));
-    o[3] = floor(x * 10.0) + ceil(y) + trunc(x * 99.0) + rint(y * 7.0);
-    o[4] = (double)a + (double)(int)a * 1e-9 + (double)((unsigned long long)a * a);
-    o[5] = (double)(float)x - (double)(long long)(y * 1e12);
-    o[6] = fmin(x, y) - fmax(x, y) * 2.0 + fabs(x);
-    o[7] = x < y ? x : (y > 0.25 ? -y : copysign(x, y));
-})
+            // clang-format on
+        }
+    } static void both_ints(unsigned a, unsigned b, unsigned *o) {
+        int x = (int)a;
+        int y = (int)b;
+        long long w = (long long)x * 1048576 + y;
+        unsigned long long u = ((unsigned long long)a << 32) | b;
+        o[0] = a / (b % 1000 + 1) + a % (b | 1);
+        o[1] = (unsigned)(x / (y % 1000 * 4 + 2)) + (unsigned)(x % ((y & ~1) | 2));
+        o[2] = (unsigned)(x >> (b & 31)) ^ a << (b & 31) ^ a >> (b >> 5 & 31);
+        o[3] = (unsigned)(w >> (b & 63)) ^ (unsigned)(u >> (a & 63)) ^ (unsigned)(u << (b & 63) >> 32);
+        o[4] = (unsigned)(w / (y | 1)) ^ (unsigned)(u / (a | 1)) ^ (unsigned)(u % (b | 1)) ^ (unsigned)(w % (x | 1));
+        o[5] = (unsigned)both_mulhi(x, y) + both_umulhi(a, b);
+        o[6] = (unsigned)(w / 1048576 * x >> 7) ^ (unsigned)(u * b >> 33);
+        o[7] = (unsigned)((signed char)(a >> 8) * (signed char)b) + (unsigned)((short)(b >> 4) * (short)a);
+        o[8] = (unsigned)((int)(a << 7) >> 19) ^ ((b >> 11) & 0x1ff);
+        o[9] = (a & 0xfff0000f) | ((b & 0xffff) << 4);
+        o[10] = (unsigned)(x < y ? x : y) ^ (a > b ? a : b) ^ (unsigned)(x < 0 ? -(long long)x : x);
+        o[11] = (a & b) ^ (~a | (b & 0x55555555)) ^ (a & ~b);
+        o[12] = both_popc(a) | both_clz(a >> (b & 31)) << 8 | both_ffs(b & ~15u) << 16;
+        o[13] = both_brev(a) + both_brev(b >> 3);
+        o[14] = both_perm(a, b, a >> 3) ^ both_perm(a, b, 0x2301);
+        o[15] = both_shift(a, b, a & 31) ^ both_shift(b, a, 13) ^ (a << 11 | a >> 21);
+        o[16] = (unsigned)both_dot(x, y, x ^ y);
+        o[17] = (unsigned)(unsigned char)(a + b) << 8 | (unsigned)(unsigned short)(a * b) >> 3;
+        o[18] = (w < (long long)u ? 1u : 0u) | (u < (unsigned long long)w ? 2u : 0u) | (x <= y ? 4u : 0u) |
+                (a <= b ? 8u : 0u) | (w != 0 && a != b ? 16u : 0u);
+        o[19] = both_loop(a, b & 255);
+        o[20] = both_table(a, b);
+        o[21] = both_cases(a, b);
+        o[22] = a / 7 + b / 641 + (unsigned)(x / 10) + (unsigned)(y % 9);
+        o[23] = (unsigned)(short)(a / 3) + (unsigned)((short)b >> 2) * 5;
+    })
+ON_BOTH(
+    float_source,
+    static void both_floats(float x, float y, unsigned a, float *o) {
+        o[0] = x + y * 0.5f - x * y;
+        o[1] = x / (y + 3.0f) + y / 7.0f;
+        o[2] = sqrtf(x * x + y * y) - sqrtf(fabsf(x));
+        o[3] = fmaf(x, y, 1.0f) - fmaf(-x, 0.1f, y);
+        o[4] = fminf(x, y) + 2.0f * fmaxf(x, y);
+        o[5] = floorf(x) + ceilf(y) * 3.0f + truncf(x * 9.0f) + rintf(y * 5.0f);
+        o[6] = (float)(int)(x * 100.0f) + (float)(unsigned)(fabsf(y) * 1e4f);
+        o[7] = (float)a + (float)(int)a * 1e-3f;
+        o[8] = (float)((unsigned long long)a * a) + (float)((long long)(int)a * (int)a);
+        o[9] = x < y ? x : (y <= 0.5f ? y * 2.0f : x - y);
+        o[10] = copysignf(x, y) + (x != x ? 1.0f : 0.0f) + (x == y ? 4.0f : 0.0f);
+        o[11] = x * 1e-38f * y * 1e-3f;
+        o[12] = x * 1e30f * y * 1e30f;
+        o[13] = 1.0f / (x - x) * y;
+        o[14] = (x > 0.0f && y > 0.0f) || !(x < y) ? x + 1.0f : y - 1.0f;
+        o[15] = 1.0f / (1.0f + x * x) + (float)(long long)(y * 1e9f);
+    } static void both_doubles(double x, double y, unsigned a, double *o) {
+        o[0] = x * y + x / (y + 3.0) - y;
+        o[1] = sqrt(x * x + y * y);
+        o[2] = fma(x, y, 1.0 / (1.0 + x * x));
+        o[3] = floor(x * 10.0) + ceil(y) + trunc(x * 99.0) + rint(y * 7.0);
+        o[4] = (double)a + (double)(int)a * 1e-9 + (double)((unsigned long long)a * a);
+        o[5] = (double)(float)x - (double)(long long)(y * 1e12);
+        o[6] = fmin(x, y) - fmax(x, y) * 2.0 + fabs(x);
+        o[7] = x < y ? x : (y > 0.25 ? -y : copysign(x, y));
+    })
 // clang-format on
 
 static const char kernels[] =
@@ -364,8 +367,8 @@ static void check_doubles(void)
         double want[DOUBLES];
         both_doubles((double)in.x[i] * 1.1, (double)in.x[i + N] / 3.0, in.v[i], want);
         for (int f = 0; f < DOUBLES; f++)
-            cr_expect_eq(o[i][f], want[f], "%d of %a, %a, %x: %a, not %a", f, (double)in.x[i], (double)in.x[i + N], in.v[i],
-                         o[i][f], want[f]);
+            cr_expect_eq(o[i][f], want[f], "%d of %a, %a, %x: %a, not %a", f, (double)in.x[i], (double)in.x[i + N],
+                         in.v[i], o[i][f], want[f]);
     }
 }
 
@@ -392,8 +395,18 @@ Test(ptx_nvcc, mathematical_functions_keep_their_bounds)
     get_all(in.s, params.o, o, sizeof(o));
     for (uint32_t i = 0; i < N; i++) {
         double x = (double)in.x[i], a = fabs(x), big = (double)(in.x[i] * 1e6f);
-        double want[MATHS] = {exp(x), log(a), sin(x), cos(big), tanh(x), pow(a, (double)1.7f), 1 / sqrt(a), exp2(x),
-                              log2(a), erf(x), atan2(x, (double)0.7f), cbrt(x)};
+        double want[MATHS] = {exp(x),
+                              log(a),
+                              sin(x),
+                              cos(big),
+                              tanh(x),
+                              pow(a, (double)1.7f),
+                              1 / sqrt(a),
+                              exp2(x),
+                              log2(a),
+                              erf(x),
+                              atan2(x, (double)0.7f),
+                              cbrt(x)};
         for (int f = 0; f < MATHS; f++) {
             float near = (float)want[f], y = o[i][f];
             double ulp = isinf(near) ? 0 : MAX((double)(nextafterf(fabsf(near), INFINITY) - fabsf(near)), 0x1p-149);
@@ -416,7 +429,8 @@ Test(ptx_nvcc, warps_and_ctas_work_together)
     get_all(in.s, params.o, o, sizeof(o));
     get_all(in.s, params.bins, bins, sizeof(bins));
     for (uint32_t i = 0; i < N; i++) {
-        uint32_t warp = i / 32 * 32, cta = i / SIDE * SIDE, sum = 0, scan = 0, ballot = 0, any = 0, all = 2, total = 0, most = 0;
+        uint32_t warp = i / 32 * 32, cta = i / SIDE * SIDE, sum = 0, scan = 0, ballot = 0, any = 0, all = 2, total = 0,
+                 most = 0;
         for (uint32_t j = warp; j < warp + 32; j++) {
             sum += in.v[j];
             scan += j <= i ? in.v[j] : 0;

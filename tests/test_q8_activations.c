@@ -8,7 +8,8 @@ enum { PARTS_ALL = 38, PARTS_FIRST = 12, PARTS_N = 24 };
 static void check_q8_tiles(const struct kernels *l, const float *x, int64_t k)
 {
     size_t size = align_up(q8_tiles_bytes(k, PARTS_ALL), 64);
-    uint8_t *tiles = aligned_alloc(64, size), *want = aligned_alloc(64, size), *row = aligned_alloc(64, q8_row_bytes(k));
+    uint8_t *tiles = aligned_alloc(64, size), *want = aligned_alloc(64, size),
+            *row = aligned_alloc(64, q8_row_bytes(k));
     const int64_t half = q8_blocks(k) / 2 * Q8_BLOCK;
     const float *start[PARTS_N], *rest[PARTS_N];
     memset(tiles, 0xa5, size);
@@ -58,7 +59,8 @@ Test(q8_activations, what_fills_tiles_up_has_no_scale)
         l->quantize_q8_tiles(rows, COLUMNS, 0, K, words, COLUMNS, 0);
         for (int span = 0; span < K / Q8_BLOCK; span++)
             for (int j = 0; j < Q8_TILE_COLUMNS; j++)
-                cr_assert((words[span].d[j] == 0) == (j >= COLUMNS), "span %d, column %d: %a", span, j, (double)words[span].d[j]);
+                cr_assert((words[span].d[j] == 0) == (j >= COLUMNS), "span %d, column %d: %a", span, j,
+                          (double)words[span].d[j]);
     }
     guarded_free(x);
 }

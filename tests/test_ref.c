@@ -73,7 +73,7 @@ struct norm_case {
     enum norm_kind kind;
     int64_t width, group;
     bool gain, bias;
-    float span;  // of the input
+    float span; // of the input
 };
 
 static void check_norm(struct norm_case c)
@@ -266,7 +266,7 @@ static long double act_exact(enum act_kind kind, long double x)
 }
 
 enum { SWEEP = 801 };
-static const float *sweep(void)  // -20 .. 20, then numbers whose exponentials overflow
+static const float *sweep(void) // -20 .. 20, then numbers whose exponentials overflow
 {
     float *x = rig_noises(&r, SWEEP, 0);
     for (int i = 0; i < SWEEP; i++)
@@ -326,7 +326,7 @@ Test(ref, add_scale_and_softcap)
     struct tensor *sum = graph_add(r.graph, "sum", rig_rows(&r, "a", 1, N, a), rig_rows(&r, "b", 1, N, b));
     float *y = rig_eval(&r, graph_softcap(r.graph, "y", graph_scale(r.graph, "scaled", sum, 0.75f), 30), 1, NULL);
     for (int i = 0; i < N; i++) {
-        float s = a[i] + b[i], t = s * 0.75f;  // each is rounded to float32, as between the nodes
+        float s = a[i] + b[i], t = s * 0.75f; // each is rounded to float32, as between the nodes
         EXPECT_ROUNDED(y[i], 30 * tanhl((long double)t / 30), 30, "softcap", i);
     }
 }
@@ -467,7 +467,7 @@ static void check_experts(enum dtype type, bool scaled)
                 }
             }
         }
-        for (int c = 0; c < 8; c++)  // between the nodes three values are rounded to float32
+        for (int c = 0; c < 8; c++) // between the nodes three values are rounded to float32
             cr_expect(fabsl(y[row * 8 + c] - sum[c]) <= terms * 3 * 0x1p-24L, "row %d: %g, exact is %Lg", row,
                       (double)y[row * 8 + c], sum[c]);
     }

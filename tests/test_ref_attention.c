@@ -18,11 +18,11 @@ static const struct shape plain = {4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}};
 
 static struct rig r;
 static struct shape shape;
-static float *q, *k, *v;  // a row for each position of each sequence, sequences one after another
+static float *q, *k, *v; // a row for each position of each sequence, sequences one after another
 static struct tensor *attention;
 static int32_t pages[SEQS][STRIDE];
-static int owner[SEQS][LENGTH];  // the sequence whose row was written at that place: its own, but for shared prefixes
-static float *out;               // like q, rows of n_head * dim_v
+static int owner[SEQS][LENGTH]; // the sequence whose row was written at that place: its own, but for shared prefixes
+static float *out;              // like q, rows of n_head * dim_v
 
 // Keys and queries of some size, so that the softmax is far from flat.
 static void start(struct shape s)
@@ -38,7 +38,7 @@ static void start(struct shape s)
         for (int p = 0; p < LENGTH; p++)
             owner[i][p] = i;
     for (int i = 0; i < PAGES; i++)
-        pages[i % SEQS][i / SEQS] = PAGES - 1 - i;  // neighbours in a sequence are none in memory
+        pages[i % SEQS][i / SEQS] = PAGES - 1 - i; // neighbours in a sequence are none in memory
 }
 
 static void compile(int max_rows)
@@ -46,7 +46,7 @@ static void compile(int max_rows)
     int rows = SEQS * LENGTH;
     struct graph *g = r.graph;
     memcpy(r.kv_type, shape.kv_type, sizeof(r.kv_type));
-    graph_kv_layer(g, 1, 32, 32);  // a layer before ours, so that our offset is not 0
+    graph_kv_layer(g, 1, 32, 32); // a layer before ours, so that our offset is not 0
     int layer = graph_kv_layer(g, shape.n_head_kv, shape.dim_k, shape.dim_v);
     struct tensor *other = rig_rows(&r, "other", rows, 32, rig_noises(&r, (int64_t)rows * 32, 1));
     graph_kv_write(g, "other_k", other, 0, KV_KEY);
@@ -116,7 +116,7 @@ static void check_head(int seq, int position, int head)
         s *= shape.scale;
         if (shape.softcap > 0)
             s = shape.softcap * tanhl(s / shape.softcap);
-        long double weight = expl(s);  // long double needs no greatest score
+        long double weight = expl(s); // long double needs no greatest score
         total += weight;
         stored(KV_VALUE, seq, p, kv_head, row);
         for (int i = 0; i < shape.dim_v; i++)
@@ -306,7 +306,7 @@ Test(ref_attention, a_place_written_again_takes_the_new_key)
     memcpy(pages[1], pages[0], sizeof(pages[0]));
     for (int p = 0; p < 100; p++)
         owner[1][p] = 0;
-    run(0, LENGTH, 50, 0, 1);  // 0 .. 149, then back to 100, and on with other tokens
+    run(0, LENGTH, 50, 0, 1); // 0 .. 149, then back to 100, and on with other tokens
     run(100, LENGTH, 50, 1, 1);
     check(0, 0, LENGTH);
     check(1, 100, LENGTH);

@@ -78,7 +78,7 @@ static int forbid_bytes(const char **argv, int argc)
     return argc;
 }
 
-static bool allow_bytes;  // where a grammar sees to it that they make text
+static bool allow_bytes; // where a grammar sees to it that they make text
 
 // Runs quern VERB -m model ARGS, with `in` on stdin.
 static void quern(struct result *r, const char *verb, const char *in, ...)
@@ -252,7 +252,7 @@ Test(run, a_stop_string_across_tokens_ends_the_answer)
     cr_assert_gt(whole.n, 30);
     for (size_t at = 3; at < 25; at += 7) {
         char stop[8] = "";
-        memcpy(stop, whole.out + at, 6);  // tokens of this vocabulary have about three letters
+        memcpy(stop, whole.out + at, 6); // tokens of this vocabulary have about three letters
         quern(&cut, "run", "", "--raw", "--temp", "0", "-n", "40", "--stop", stop, "--json", "-p", "ka to", NULL);
         cJSON *object = cJSON_Parse(cut.out);
         cr_assert(object, "%s", cut.out);
@@ -504,7 +504,7 @@ Test(run, reasoning_has_a_budget_and_the_form_comes_behind_it)
     const char *mark = strstr(text, "</think>");
     cr_assert(mark, "%s", text);
     cr_expect_leq(closed, 5 + 8, "five tokens, and those of the mark");
-    const char *form = mark + 8 + strspn(mark + 8, " \t\r\n");  // white space may stand between
+    const char *form = mark + 8 + strspn(mark + 8, " \t\r\n"); // white space may stand between
     cr_expect(!strcmp(form, "yes") || !strcmp(form, "no"), "%s", text);
     char reasoning[4096] = "", content[4096] = "";
     cJSON_ArrayForEach(event, events)

@@ -111,7 +111,7 @@ enum { VOCAB_MAX = 3000 };
 static void random_logits(float *logits, int n, uint64_t *state)
 {
     for (int i = 0; i < n; i++)
-        logits[i] = (float)((int)(next(state) % 2000) - 1000) / 100.0f;  // steps of a hundredth, so that some are equal
+        logits[i] = (float)((int)(next(state) % 2000) - 1000) / 100.0f; // steps of a hundredth, so that some are equal
 }
 
 // That nothing but what the definition keeps is drawn, and with few kept all of it.
@@ -153,7 +153,7 @@ Test(sampler, draws_exactly_what_the_stages_keep)
             seen[id] = true;
         }
         for (int i = 0; i < kept; i++)
-            if (probability[i] > 0.1)  // missed in 200 draws once in 10^9
+            if (probability[i] > 0.1) // missed in 200 draws once in 10^9
                 cr_assert(seen[tokens[i].id], "round %d: token %d with probability %g never came", round, tokens[i].id,
                           probability[i]);
         sampler_free(s);
@@ -176,7 +176,7 @@ Test(sampler, draws_follow_the_probabilities)
         p.temperature = 0.7f + 0.2f * (float)seed;
         p.top_p = 1;
         p.min_p = 0;
-        p.top_k = seed % 2 ? N : 0;  // as many as there are: the same candidates by another way
+        p.top_k = seed % 2 ? N : 0; // as many as there are: the same candidates by another way
         p.seed = seed;
         cr_assert_eq(defined(&p, logits, N, NULL, 0, tokens, probability), N);
         struct sampler *s;
@@ -290,7 +290,7 @@ Test(sampler, a_large_vocabulary_is_not_sorted)
         sampler_next(s, logits, NULL, NULL, 0, at);
     double ms = (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC / ROUNDS;
     printf("%.3f ms a token\n", ms);
-    if (!sanitized && !getenv("QUERN_WATCHED"))  // times mean nothing where every access is watched
+    if (!sanitized && !getenv("QUERN_WATCHED")) // times mean nothing where every access is watched
         cr_expect_lt(ms, 5);
     sampler_free(s);
     free(logits);
@@ -357,7 +357,7 @@ Test(sampler, mirostat_holds_the_surprise)
     enum { N = 5000 };
     static float logits[N];
     for (int i = 0; i < N; i++)
-        logits[i] = -1.1f * logf((float)(i + 1));  // Zipf's law, of more than 9 bits as it is
+        logits[i] = -1.1f * logf((float)(i + 1)); // Zipf's law, of more than 9 bits as it is
     for (int version = 1; version <= 2; version++)
         for (float tau = 2; tau <= 6; tau += 2) {
             double mean = mean_surprise(version, tau, logits, N);

@@ -35,7 +35,7 @@ struct token {
 struct reference {
     struct token t[N_MAX];
     int n;
-    double margin;  // how near any decision was to going the other way
+    double margin; // how near any decision was to going the other way
     const int32_t *history;
     int n_history;
     int64_t position;
@@ -148,7 +148,7 @@ static void typical(struct reference *r)
     int n = 0;
     do {
         if (n + 1 < r->n && r->n > 1)
-            decide(r, near[n].logit, near[n + 1].logit);  // who comes first may matter
+            decide(r, near[n].logit, near[n + 1].logit); // who comes first may matter
         kept[n] = r->t[near[n].id];
         sum += near[n++].p;
         decide(r, sum, (double)r->p->typical_p);
@@ -249,7 +249,7 @@ static void random_scene(struct scene *s, uint64_t *state)
     int shape = (int)(next(state) % 5);
     for (int i = 0; i < s->n; i++) {
         s->logits[i] = shape == 0 ? 1.5f : (float)(unit(state) * 12 - 6);
-        s->logits[i] = shape == 1 ? roundf(s->logits[i]) : s->logits[i];  // many ties
+        s->logits[i] = shape == 1 ? roundf(s->logits[i]) : s->logits[i]; // many ties
         s->logits[i] = shape == 2 && next(state) % 3 ? -INFINITY : s->logits[i];
         s->logits[i] = shape == 3 ? s->logits[i] * 20 : s->logits[i];
     }
@@ -275,7 +275,7 @@ static void random_scene(struct scene *s, uint64_t *state)
     p->dry_multiplier = next(state) % 2 ? 0 : (float)unit(state);
     p->dry_allowed_length = (int)(next(state) % 4);
     p->dry_last = (int)(next(state) % 100) - 1;
-    if (next(state) % 2) {  // another order, with some of them missing
+    if (next(state) % 2) { // another order, with some of them missing
         for (int i = STAGE_COUNT - 1; i > 0; i--) {
             int j = (int)(next(state) % (uint64_t)(i + 1));
             uint8_t t = p->order[i];

@@ -16,14 +16,14 @@
 // that came before. The logits of a row are a hash of the keys that the row sees through its page table, so that a page
 // that is stale, missing or of another text gives other logits.
 
-enum { ORACLE_VOCAB = 8, BAD_TOKEN = 7 };  // BAD_TOKEN makes logits that are no numbers
+enum { ORACLE_VOCAB = 8, BAD_TOKEN = 7 }; // BAD_TOKEN makes logits that are no numbers
 
 struct oracle {
     struct machine machine;
     int window;
     size_t page_bytes;
-    int fails_in;  // runs until one fails; below 0: never
-    long n_rows;   // computed so far
+    int fails_in; // runs until one fails; below 0: never
+    long n_rows;  // computed so far
 };
 struct buffer {
     size_t size;
@@ -105,7 +105,7 @@ static int oracle_run(struct machine *m, struct plan *p, const struct step *s, s
     for (int i = 0; i < s->n_tokens; i++) {
         int at = s->positions[i];
         uint32_t key = mix(at ? *slot_of(s, o, i, at - 1) : 7, (uint32_t)s->tokens[i]), *slot = slot_of(s, o, i, at);
-        if (*slot != key)  // of a step that fails anything may be left, but where nothing was to change
+        if (*slot != key) // of a step that fails anything may be left, but where nothing was to change
             *slot = fails ? 0xdead : key;
     }
     if (fails)
@@ -209,7 +209,7 @@ static void do_prompt(struct scene *s, struct text_state *states, uint64_t *rand
     struct text_state text;
     struct error err = {0};
     random_text(random, &text);
-    if (random_below(random, 3) == 0) {  // what it holds already, and more
+    if (random_below(random, 3) == 0) { // what it holds already, and more
         text = states[seq];
         while (text.length < CTX && random_below(random, 8))
             text.tokens[text.length++] = (int32_t)random_below(random, BAD_TOKEN);
@@ -527,7 +527,7 @@ Test(session, what_does_not_fit_is_refused_with_the_sum_and_a_setting)
     open_scene(&s, 0, &o);
     struct session *big = NULL;
     struct error err = {0};
-    o.n_ctx = 1 << 30;  // some TiB
+    o.n_ctx = 1 << 30; // some TiB
     o.n_batch = 512;
     cr_expect_eq(session_open(&big, &s.model, &o, &err), -1);
     cr_expect_eq(err.code, E_MEMORY, "%s", err.text);
@@ -551,7 +551,7 @@ Test(session, the_limit_of_the_address_space_counts)
     open_scene(&s, 0, &o);
     struct rlimit limit = {(rlim_t)1 << 30, (rlim_t)1 << 30};
     cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
-    o.n_ctx = 4 << 20;  // 8 KiB a position of the KV cache and more
+    o.n_ctx = 4 << 20; // 8 KiB a position of the KV cache and more
     struct session *big = NULL;
     struct error err = {0};
     cr_expect_eq(session_open(&big, &s.model, &o, &err), -1);
@@ -628,7 +628,7 @@ enum { PROMPT = 150, DECODE = 6, LOGITS = DECODE + 1 };
 struct setting {
     const char *isa;
     int threads, chunk, neighbours;
-    bool reuse;  // of a text that another sequence has computed
+    bool reuse; // of a text that another sequence has computed
     enum dtype kv;
 };
 

@@ -26,8 +26,15 @@ static void share_begin(struct shared *s)
     s->nodes[0] = &s->node;
     for (int i = 0; i < PARTS; i++)
         s->items[i] = (struct columns){i * PART, (i + 1) * PART};
-    s->chain = (struct chain){.kind = CHAIN_EXPERTS, .rows = ROWS_TOKENS, .width = WIDTH, .unit = 1, .items = s->items,
-                              .n_items = PARTS, .widest = PART, .nodes = s->nodes, .n_nodes = 1};
+    s->chain = (struct chain){.kind = CHAIN_EXPERTS,
+                              .rows = ROWS_TOKENS,
+                              .width = WIDTH,
+                              .unit = 1,
+                              .items = s->items,
+                              .n_items = PARTS,
+                              .widest = PART,
+                              .nodes = s->nodes,
+                              .n_nodes = 1};
     s->phase = (struct phase){.chains = &s->chain, .n_chains = 1};
     s->schedule = (struct schedule){.phases = &s->phase, .n_phases = 1};
     cr_assert_eq(sharing_new(&s->arena, &s->schedule, &s->sharing, &err), 0, "%s", err.text);

@@ -200,7 +200,7 @@ static void same_with_and_without(const char *preset, int rounds, int n_rewind)
         };
         struct speculator *s;
         cr_assert_eq(speculator_new(&s, &so, N_CTX, &err), 0, "%s", err.text);
-        for (int again = 0; again < 2; again++) {  // a second answer, with what was learnt from the first
+        for (int again = 0; again < 2; again++) { // a second answer, with what was learnt from the first
             answer_once(&guessed, &m, g, ruled, s);
             expect_same(&plain, &guessed, preset);
             n_right += guessed.r.n_right;

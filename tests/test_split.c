@@ -16,11 +16,11 @@ static const char *const names[] = {
 // --- the words of one text ---
 
 struct words {
-    const char *next;  // where the next one must begin
-    const char *want;  // lengths in decimal, or NULL
+    const char *next; // where the next one must begin
+    const char *want; // lengths in decimal, or NULL
     size_t count;
     bool wrong;
-    int stop_at;  // the count at which to stop, 0 never
+    int stop_at; // the count at which to stop, 0 never
 };
 
 static int take(void *ctx, const char *word, size_t len)

@@ -9,8 +9,8 @@
 struct sink {
     char text[4096];
     size_t n;
-    bool whole;     // every part that came, the last excepted, ended with a whole character
-    size_t refuse;  // beyond so many bytes
+    bool whole;    // every part that came, the last excepted, ended with a whole character
+    size_t refuse; // beyond so many bytes
 };
 
 static int take(void *arg, struct str text)

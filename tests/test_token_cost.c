@@ -23,13 +23,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PROMPT = 20, TOKENS = 3 * KV_PAGE, SEEN_MAX = 16 };  // TOKENS: over the edges of pages
+enum { PROMPT = 20, TOKENS = 3 * KV_PAGE, SEEN_MAX = 16 }; // TOKENS: over the edges of pages
 
 // What a child leaves for its parent.
 struct counts {
     atomic_int allocations, waits, calls;
-    atomic_int asked; // how often the CPU was asked what it is, from the machine's opening on
-    int seen[SEEN_MAX];  // the first calls, by number
+    atomic_int asked;   // how often the CPU was asked what it is, from the machine's opening on
+    int seen[SEEN_MAX]; // the first calls, by number
     bool filtered, done;
 };
 static struct counts *counts;
@@ -244,7 +244,7 @@ static int waits(int n_layer, int n_threads)
     count(&(struct generation){.n_layer = n_layer, .n_threads = n_threads, .n_rows = 1, .type = DT_Q4_K});
     int n = atomic_load(&counts->waits);
     cr_expect_eq(n % TOKENS, 0, "%d waits in %d tokens on %d threads", n, TOKENS, n_threads);
-    n = n / TOKENS - 1;  // the caller's, for the whole
+    n = n / TOKENS - 1; // the caller's, for the whole
     cr_expect_eq(n % n_threads, 0, "%d waits a token on %d threads", n, n_threads);
     munmap(counts, sizeof(*counts));
     return n / n_threads;

@@ -24,7 +24,7 @@ enum { MAX_TOKENS = 900, MAX_SPELLING = 80 };
 
 // A vocabulary of all bytes and of what random merges make of the first `letters` ones from 'a' and the space.
 struct byte_level {
-    char token[MAX_TOKENS][MAX_SPELLING];  // in the file's spelling
+    char token[MAX_TOKENS][MAX_SPELLING]; // in the file's spelling
     int left[MAX_TOKENS], right[MAX_TOKENS], n;
 };
 
@@ -209,7 +209,7 @@ static struct tokenizer *letters_vocab(const char *pre)
 Test(bpe, ranks_decide_unless_the_whole_word_is_a_token_and_merges_are_ignored)
 {
     struct tokenizer *t = letters_vocab("gpt-2");
-    expect_ids(t, "abc", 0, "0 4");  // b c merge first, and then nothing makes abc
+    expect_ids(t, "abc", 0, "0 4"); // b c merge first, and then nothing makes abc
     tokenizer_free(t);
     t = letters_vocab("llama-bpe");
     expect_ids(t, "abc", 0, "5");
@@ -255,7 +255,7 @@ Test(bpe, an_error_leaves_the_list_as_it_was)
 Test(bpe, kimi_files_without_merges_merge_what_makes_a_token)
 {
     struct tokenizer *t = vocab_from("model str gpt2\npre str kimi-k2\ntokens strs a b c ab bc abc");
-    expect_ids(t, "abc", 0, "5");  // ab has the lowest id, then ab c makes abc
+    expect_ids(t, "abc", 0, "5"); // ab has the lowest id, then ab c makes abc
     expect_ids(t, "bcab", 0, "4 3");
     tokenizer_free(t);
 }
@@ -266,11 +266,11 @@ Test(bpe, escaped_kind_spells_spaces_and_bytes_as_sentencepiece_does)
         vocab_from("model str gemma4\ntokens strs <0x0A> <0xC3> <0xA9> a b " MARK " " MARK "a \\x0A\\x0A ab\n"
                    "token_type i32s 6 6 6 1 1 1 1 1 1\nmerges strs " MARK "\\sa a\\sb\n"
                    "bos_token_id u32 3");
-    expect_ids(t, "ab ab", 0, "8 6 4");  // the merge with the space comes first
+    expect_ids(t, "ab ab", 0, "8 6 4"); // the merge with the space comes first
     expect_ids(t, "\xC3\xA9", 0, "1 2");
     expect_ids(t, "a\nb", 0, "3 0 4");
-    expect_ids(t, "a\n\nb", 0, "3 7 4");        // a run of newlines that is a token
-    expect_ids(t, "a\n\n\nb", 0, "3 0 0 0 4");  // and one that is not
+    expect_ids(t, "a\n\nb", 0, "3 7 4");       // a run of newlines that is a token
+    expect_ids(t, "a\n\n\nb", 0, "3 0 0 0 4"); // and one that is not
     expect_ids(t, "a", TOKENIZE_BOS, "3 3");
     expect_text(t, STR_LIT("ab  \n a\xC3\xA9"), 0, STR_LIT("ab  \n a\xC3\xA9"));
     tokenizer_free(t);
@@ -281,8 +281,8 @@ Test(bpe, escaped_kind_spells_spaces_and_bytes_as_sentencepiece_does)
 Test(spm, the_highest_score_merges_first_and_the_leftmost_of_equals)
 {
     struct tokenizer *t = vocab_from(SPM_RECIPE);
-    expect_ids(t, "abc", 0, "11 9");     // _abc: bc, then _a
-    expect_ids(t, "aaa", 0, "10 12 5");  // _aaa: the left aa of two
+    expect_ids(t, "abc", 0, "11 9");    // _abc: bc, then _a
+    expect_ids(t, "aaa", 0, "10 12 5"); // _aaa: the left aa of two
     expect_ids(t, "b", 0, "10 6");
     expect_ids(t, "", 0, "");
     tokenizer_free(t);
@@ -444,7 +444,7 @@ Test(wpm, words_are_cut_into_the_longest_tokens_or_are_unknown)
     expect_ids(t, "hello", 0, "4");
     expect_ids(t, "Unable  HELLO", 0, "5 6 4");
     expect_ids(t, "hello,hello", 0, "4 9 4");
-    expect_ids(t, "hellox", 0, "1");  // the rest is nothing, so all of it is nothing
+    expect_ids(t, "hellox", 0, "1"); // the rest is nothing, so all of it is nothing
     expect_ids(t, "xhello hello", 0, "1 4");
     expect_ids(t, "hellolo", 0, "4 8");
     expect_ids(t, "", TOKENIZE_BOS, "2 3");
@@ -456,16 +456,16 @@ Test(wpm, words_are_cut_into_the_longest_tokens_or_are_unknown)
 Test(wpm, text_is_folded_before_it_is_cut)
 {
     struct tokenizer *t = vocab_from(wpm_recipe);
-    expect_ids(t, "\xC3\xA9", 0, "7");   // the accent goes
-    expect_ids(t, "e\xCC\x81", 0, "7");  // also when it stands by itself
-    expect_ids(t, "\xC4\xB0", 0, "14");  // I with a dot: i
+    expect_ids(t, "\xC3\xA9", 0, "7");  // the accent goes
+    expect_ids(t, "e\xCC\x81", 0, "7"); // also when it stands by itself
+    expect_ids(t, "\xC4\xB0", 0, "14"); // I with a dot: i
     expect_ids(t,
                "\xE4\xB8\xAD\xE4\xB8\xAD"
                "a",
-               0, "10 10 13");                          // ideographs are words
-    expect_ids(t, "hel\x01lo", 0, "4");                 // control characters are nothing
-    expect_ids(t, "hel\xFFlo", 0, "4");                 // nor are bytes that are no UTF-8
-    expect_ids(t, "hello\xE3\x80\x80hello", 0, "4 4");  // any white space divides
+               0, "10 10 13");                         // ideographs are words
+    expect_ids(t, "hel\x01lo", 0, "4");                // control characters are nothing
+    expect_ids(t, "hel\xFFlo", 0, "4");                // nor are bytes that are no UTF-8
+    expect_ids(t, "hello\xE3\x80\x80hello", 0, "4 4"); // any white space divides
     tokenizer_free(t);
     char recipe[1000];
     snprintf(recipe, sizeof recipe, "%s\nnormalizer.lowercase bool 0", wpm_recipe);

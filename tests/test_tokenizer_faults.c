@@ -8,9 +8,9 @@
 // --- the faulty library: the linker sends these calls here (--wrap) ---
 
 static struct {
-    long after;  // allocations that still succeed; negative: all
+    long after; // allocations that still succeed; negative: all
     bool fired;
-    long live;  // blocks of the heap
+    long live; // blocks of the heap
 } fault = {.after = -1};
 
 static bool fails(void)

@@ -101,7 +101,7 @@ EACH_VOCABULARY(random_texts)
     struct tokenizer *t = load_shared(v->name);
     char *texts = read_shared("fuzz", ".txt", &size), *ids = read_shared(v->name, ".fuzz", &id_size), *line = ids;
     for (char *s = texts, *end = NULL; count == 0 || *line != '\0'; s = end + 1, count++) {
-        end = memchr(s, '\0', (size_t)(texts + size + 1 - s));  // the last one ends at the NUL behind the file
+        end = memchr(s, '\0', (size_t)(texts + size + 1 - s)); // the last one ends at the NUL behind the file
         cr_assert_not_null(end);
         cr_expect(ids_match(t, s, (size_t)(end - s), &line), "%s, text %zu: '%s'", v->name, count, s);
     }

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 
 struct refusal {
-    const char *recipe;  // @ stands before the key in which the error lies
+    const char *recipe; // @ stands before the key in which the error lies
     const char *text;
 };
 

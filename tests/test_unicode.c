@@ -23,28 +23,28 @@ Test(unicode, categories_are_those_of_the_standard)
         {0x7F, UNI_CONTROL},
         {0x85, UNI_CONTROL | UNI_SPACE},
         {0xA0, UNI_SEPARATOR | UNI_SPACE},
-        {0xAA, UNI_LETTER},                  // feminine ordinal, Lo
-        {0xAD, UNI_CONTROL},                 // soft hyphen, Cf
-        {0xBD, UNI_NUMBER},                  // one half, No
-        {0x1C5, UNI_LETTER | UNI_UPPER},     // Lt
-        {0x2B0, UNI_LETTER},                 // Lm
-        {0x301, UNI_MARK | UNI_NONSPACING},  // combining acute
-        {0x378, 0},                          // unassigned
-        {0x903, UNI_MARK},                   // Mc
-        {0x663, UNI_NUMBER | UNI_DIGIT},     // Arabic three
+        {0xAA, UNI_LETTER},                 // feminine ordinal, Lo
+        {0xAD, UNI_CONTROL},                // soft hyphen, Cf
+        {0xBD, UNI_NUMBER},                 // one half, No
+        {0x1C5, UNI_LETTER | UNI_UPPER},    // Lt
+        {0x2B0, UNI_LETTER},                // Lm
+        {0x301, UNI_MARK | UNI_NONSPACING}, // combining acute
+        {0x378, 0},                         // unassigned
+        {0x903, UNI_MARK},                  // Mc
+        {0x663, UNI_NUMBER | UNI_DIGIT},    // Arabic three
         {0x2028, UNI_SEPARATOR | UNI_SPACE},
-        {0x200B, UNI_CONTROL},  // zero width space is no white space
-        {0x2167, UNI_NUMBER},   // Roman eight
+        {0x200B, UNI_CONTROL}, // zero width space is no white space
+        {0x2167, UNI_NUMBER},  // Roman eight
         {0x2E80, UNI_SYMBOL | UNI_HAN},
         {0x3000, UNI_SEPARATOR | UNI_SPACE},
         {0x3005, UNI_LETTER | UNI_HAN},
         {0x3007, UNI_NUMBER | UNI_HAN},
         {0x4E2D, UNI_LETTER | UNI_HAN},
-        {0xD800, UNI_CONTROL},  // surrogate
-        {0xE000, UNI_CONTROL},  // private use
+        {0xD800, UNI_CONTROL}, // surrogate
+        {0xE000, UNI_CONTROL}, // private use
         {0xFFFD, UNI_SYMBOL},
         {0x1F600, UNI_SYMBOL},
-        {0x2EBF0, UNI_LETTER | UNI_HAN},  // new in 15.1
+        {0x2EBF0, UNI_LETTER | UNI_HAN}, // new in 15.1
         {0x10FFFF, 0},
     };
     for (size_t i = 0; i < COUNT_OF(facts); i++)
@@ -112,10 +112,10 @@ Test(unicode, bases)
 
 Test(unicode, bytes_that_are_no_utf8_count_as_a_replacement_each)
 {
-    static const char text[] = "\x80"          // a continuation
-                               "\xC3"          // cut short
-                               "\xC0\xAF"      // overlong
-                               "\xED\xA0\x80"  // a surrogate
+    static const char text[] = "\x80"         // a continuation
+                               "\xC3"         // cut short
+                               "\xC0\xAF"     // overlong
+                               "\xED\xA0\x80" // a surrogate
                                "\xF5\xE2\x82";
     const char *end = text + sizeof text - 1;
     for (const char *p = text; p < end; p++) {

@@ -35,8 +35,9 @@ static const struct weight *make_weight(struct tiny *t, enum dtype type, int64_t
     struct weight *w = &t->weights[t->n_weights++];
     bool gain = rows == 1;
     *w = (struct weight){.name = "w", .type = type, .ne = {k, rows, matrices}, .row_bytes = dtype_row_bytes(type, k)};
-    w->data = !t->with_data ? (const void *)t->weights
-                            : make_data(t, type, k, rows * matrices, gain ? 0.1f : 1.7f / sqrtf((float)k), gain ? 1 : 0);
+    w->data = !t->with_data
+                  ? (const void *)t->weights
+                  : make_data(t, type, k, rows * matrices, gain ? 0.1f : 1.7f / sqrtf((float)k), gain ? 1 : 0);
     return w;
 }
 
@@ -70,7 +71,7 @@ static struct tensor *attention(struct tiny *t, struct tensor *h)
     double inv_freq[TINY_DIM / 2];
     for (int i = 0; i < TINY_DIM / 2; i++)
         inv_freq[i] = pow(1e4, -2.0 * i / TINY_DIM);
-    struct tensor *table = graph_rope_table(g, "table", TINY_DIM / 2, inv_freq, 1.0f);  // one a layer: equal nodes
+    struct tensor *table = graph_rope_table(g, "table", TINY_DIM / 2, inv_freq, 1.0f); // one a layer: equal nodes
     const int n_head_kv = t->n_head_kv ? t->n_head_kv : TINY_HEADS_KV, kv = n_head_kv * TINY_DIM;
     struct tensor *q = graph_matmul(g, "q", h, make_weight(t, t->type, TINY_EMBD, TINY_HEADS * TINY_DIM, 1), NULL);
     struct tensor *k = graph_matmul(g, "k", h, make_weight(t, t->type, TINY_EMBD, kv, 1), NULL);

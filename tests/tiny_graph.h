@@ -5,8 +5,16 @@
 #include "kernels/graph.h"
 
 enum {
-    TINY_EMBD = 256, TINY_FFN = 512, TINY_HEADS = 4, TINY_HEADS_KV = 2, TINY_DIM = 64, TINY_VOCAB = 320, TINY_BLOCK = 32,
-    TINY_EXPERTS = 8, TINY_USED = 2, TINY_WEIGHTS_MAX = 256,
+    TINY_EMBD = 256,
+    TINY_FFN = 512,
+    TINY_HEADS = 4,
+    TINY_HEADS_KV = 2,
+    TINY_DIM = 64,
+    TINY_VOCAB = 320,
+    TINY_BLOCK = 32,
+    TINY_EXPERTS = 8,
+    TINY_USED = 2,
+    TINY_WEIGHTS_MAX = 256,
 };
 
 struct tiny {
@@ -17,10 +25,10 @@ struct tiny {
     // What to build.
     int n_layer;
     bool experts;
-    bool with_data;        // else the weights have shapes only, which is all that a plan reads
-    enum dtype type;       // of the matmuls
-    int window;            // of attention
-    int n_ff, n_head_kv;   // 0: TINY_FFN, TINY_HEADS_KV
+    bool with_data;      // else the weights have shapes only, which is all that a plan reads
+    enum dtype type;     // of the matmuls
+    int window;          // of attention
+    int n_ff, n_head_kv; // 0: TINY_FFN, TINY_HEADS_KV
     uint64_t seed;
 };
 

@@ -8,8 +8,8 @@
 
 #include <criterion/criterion.h>
 
-#define MARK "\\xE2\\x96\\x81"  // U+2581 in a recipe
-#define SPACE "\xE2\x96\x81"    // and in C
+#define MARK "\\xE2\\x96\\x81" // U+2581 in a recipe
+#define SPACE "\xE2\x96\x81"   // and in C
 
 // The ids of a text as "1 2 3", or "error: ..."; in a buffer that the next calls but three overwrite.
 static inline const char *ids_of(const struct tokenizer *t, struct str text, unsigned flags)

@@ -21,7 +21,7 @@ struct vocab_file {
     uint8_t *data;
     size_t size, room;
     uint64_t n_keys;
-    uint64_t mark;  // where the key after @ lies, ERR_NO_OFFSET without one
+    uint64_t mark; // where the key after @ lies, ERR_NO_OFFSET without one
 };
 
 static inline void vocab_put(struct vocab_file *f, const void *bytes, size_t n)
@@ -58,7 +58,7 @@ static inline void vocab_begin(struct vocab_file *f)
     vocab_put(f, "GGUF", 4);
     vocab_put_u32(f, 3);
     vocab_put_u64(f, 0);
-    vocab_put_u64(f, 0);  // the keys, counted as they come
+    vocab_put_u64(f, 0); // the keys, counted as they come
 }
 
 static inline void vocab_key(struct vocab_file *f, const char *name)

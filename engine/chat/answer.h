@@ -26,13 +26,13 @@ enum tool_format {
 
 enum { ANSWER_DROPS = 4 };
 struct answer_style {
-    const char *think_open, *think_close;  // NULL: no reasoning
-    bool in_reasoning;                     // the prompt has opened it already
+    const char *think_open, *think_close; // NULL: no reasoning
+    bool in_reasoning;                    // the prompt has opened it already
     enum tool_format tools;
-    const char *call_open, *call_close;    // around a call, or around all of them; call_close NULL: up to the end
-    const char *name_open, *name_close;    // TOOLS_NAME_JSON, TOOLS_XML: what stands before and behind a name
-    const char *key_open, *key_close, *value_open, *value_close;  // TOOLS_XML: around keys and values
-    const char *drop[ANSWER_DROPS];        // what stands between parts and belongs to none; NULL behind the last
+    const char *call_open, *call_close; // around a call, or around all of them; call_close NULL: up to the end
+    const char *name_open, *name_close; // TOOLS_NAME_JSON, TOOLS_XML: what stands before and behind a name
+    const char *key_open, *key_close, *value_open, *value_close; // TOOLS_XML: around keys and values
+    const char *drop[ANSWER_DROPS]; // what stands between parts and belongs to none; NULL behind the last
 };
 
 // Takes a stretch of the answer; anything but 0 ends it. Of tool calls it is the text as the model wrote it.
@@ -43,13 +43,13 @@ struct answer {
     answer_emit_fn *emit;
     void *arg;
     enum answer_part part;
-    int refused;    // what emit returned
-    bool trimming;  // white space behind a mark, or before all content, is being dropped
-    bool fresh;     // nothing has come yet but white space
-    bool bare;      // TOOLS_JSON_BARE: all of it may be a call, and is held back until the end
+    int refused;   // what emit returned
+    bool trimming; // white space behind a mark, or before all content, is being dropped
+    bool fresh;    // nothing has come yet but white space
+    bool bare;     // TOOLS_JSON_BARE: all of it may be a call, and is held back until the end
     char *held;
     size_t n_held, held_cap;
-    char *calls;  // all text of tool calls, marks included
+    char *calls; // all text of tool calls, marks included
     size_t n_calls, calls_cap;
 };
 

@@ -2,7 +2,7 @@
 #include "engine/chat/chat.h"
 
 struct think_family {
-    const char *sign;  // in the template
+    const char *sign; // in the template
     const char *open, *close;
 };
 // The first that a template names is its own.

@@ -9,59 +9,65 @@
 // What the fields of a node hold, by kind: a, b, c are expressions; list and other are chains by `next`.
 enum node_kind {
     // expressions
-    N_CONST,    // value
-    N_NAME,     // name
-    N_LIST,     // list
-    N_TUPLE,    // list
-    N_DICT,     // list of N_PAIR (a: b)
+    N_CONST, // value
+    N_NAME,  // name
+    N_LIST,  // list
+    N_TUPLE, // list
+    N_DICT,  // list of N_PAIR (a: b)
     N_PAIR,
-    N_GETATTR,  // a.name
-    N_GETITEM,  // a[b]
-    N_SLICE,    // a:b:c, each may be NULL
-    N_CALL,     // a(list of N_ARG)
-    N_FILTER,   // a|name(list); a is NULL at the start of a filter block
-    N_TEST,     // a is name(list)
-    N_ARG,      // op: enum arg_kind; name of a keyword; a
-    N_NEG, N_POS, N_NOT,
-    N_BINARY,   // op: enum binary_op; a, b
-    N_AND, N_OR,
-    N_COMPARE,  // a, then a list of N_OPERAND (op, a)
+    N_GETATTR, // a.name
+    N_GETITEM, // a[b]
+    N_SLICE,   // a:b:c, each may be NULL
+    N_CALL,    // a(list of N_ARG)
+    N_FILTER,  // a|name(list); a is NULL at the start of a filter block
+    N_TEST,    // a is name(list)
+    N_ARG,     // op: enum arg_kind; name of a keyword; a
+    N_NEG,
+    N_POS,
+    N_NOT,
+    N_BINARY, // op: enum binary_op; a, b
+    N_AND,
+    N_OR,
+    N_COMPARE, // a, then a list of N_OPERAND (op, a)
     N_OPERAND,
-    N_CONCAT,   // list
-    N_IF_ELSE,  // a if b else c; c may be NULL
-    N_NSREF,    // name.text, as a target of set
+    N_CONCAT,  // list
+    N_IF_ELSE, // a if b else c; c may be NULL
+    N_NSREF,   // name.text, as a target of set
     // statements
-    N_TEXT,     // value
-    N_PRINT,    // a
-    N_FOR,      // for a in b if c: list, else: other; op: recursive
-    N_IF,       // if a: list, elif: c, else: other
-    N_SET,      // a = b
-    N_SET_BLOCK,     // a = list, through the filters b
-    N_MACRO,    // name, params (list of N_PARAM: name, default a), body other
+    N_TEXT,      // value
+    N_PRINT,     // a
+    N_FOR,       // for a in b if c: list, else: other; op: recursive
+    N_IF,        // if a: list, elif: c, else: other
+    N_SET,       // a = b
+    N_SET_BLOCK, // a = list, through the filters b
+    N_MACRO,     // name, params (list of N_PARAM: name, default a), body other
     N_PARAM,
-    N_CALL_BLOCK,    // call a with a caller: params list, body other
-    N_FILTER_BLOCK,  // list through a
-    N_WITH,     // list of N_SET, body other
-    N_AUTOESCAPE,    // a, body list
-    N_SCOPE,    // body list, with names of its own
-    N_BREAK, N_CONTINUE,
-    N_UNSUPPORTED,   // name: a statement that needs other files
+    N_CALL_BLOCK,   // call a with a caller: params list, body other
+    N_FILTER_BLOCK, // list through a
+    N_WITH,         // list of N_SET, body other
+    N_AUTOESCAPE,   // a, body list
+    N_SCOPE,        // body list, with names of its own
+    N_BREAK,
+    N_CONTINUE,
+    N_UNSUPPORTED, // name: a statement that needs other files
 };
 
 enum arg_kind { ARG_PLAIN, ARG_KEYWORD, ARG_STAR, ARG_DOUBLE_STAR };
 
 enum binary_op {
+    // clang-format off
     OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW,
     OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN,
+    // clang-format on
 };
 
 struct node {
-    uint8_t kind;   // enum node_kind
+    uint8_t kind; // enum node_kind
     uint8_t op;
-    uint16_t flags;  // of macros and call blocks: enum macro_uses
-    uint32_t depth;  // of the tree below
-    uint32_t line, column;  // from 1
-    struct str name;  // names of variables are the same pointer when they are the same
+    uint16_t flags;        // of macros and call blocks: enum macro_uses
+    uint32_t depth;        // of the tree below
+    uint32_t line, column; // from 1
+    struct str name;       // names of variables are the same pointer when they are the same
     union {
         struct value value;
         struct {
@@ -74,12 +80,12 @@ struct node {
 // Names that the body of a macro speaks of, which change what it may be called with.
 enum macro_uses { USES_CALLER = 1, USES_KWARGS = 2, USES_VARARGS = 4 };
 
-struct name_table;  // one pointer a name
+struct name_table; // one pointer a name
 
 struct jinja_template {
     struct arena arena;
-    struct str source;  // newlines are \n, the last one dropped
-    struct node *body;  // statements
+    struct str source; // newlines are \n, the last one dropped
+    struct node *body; // statements
     struct name_table *names;
     // names that the interpreter knows
     struct str n_loop, n_caller, n_varargs, n_kwargs, n_self;
@@ -88,19 +94,21 @@ struct jinja_template {
 // --- tokens ---
 
 enum token_kind {
+    // clang-format off
     T_END, T_TEXT, T_PRINT_BEGIN, T_PRINT_END, T_BLOCK_BEGIN, T_BLOCK_END,
     T_NAME, T_STRING, T_INTEGER, T_FLOAT,
     T_ADD, T_SUB, T_MUL, T_DIV, T_FLOORDIV, T_MOD, T_POW, T_TILDE,
     T_EQ, T_NE, T_LT, T_LE, T_GT, T_GE, T_ASSIGN,
     T_DOT, T_COLON, T_PIPE, T_COMMA, T_SEMICOLON,
     T_LPAREN, T_RPAREN, T_LBRACKET, T_RBRACKET, T_LBRACE, T_RBRACE,
+    // clang-format on
 };
 
 struct token {
     enum token_kind kind;
-    uint32_t at, line, column;  // byte of the source, from 0; line and column from 1
-    struct str text;      // of names; of texts; of others as written
-    struct value value;   // of strings and numbers
+    uint32_t at, line, column; // byte of the source, from 0; line and column from 1
+    struct str text;           // of names; of texts; of others as written
+    struct value value;        // of strings and numbers
 };
 
 struct token_array {
@@ -120,11 +128,11 @@ const char *jinja_token_name(enum token_kind kind);
 
 struct parser {
     struct jinja_template *t;
-    struct token *token;  // the current one
+    struct token *token; // the current one
     struct error *err;
     int nesting;
-    int loops;            // around the current statement, within its macro
-    uint16_t uses;        // enum macro_uses of the macro that is being parsed
+    int loops;     // around the current statement, within its macro
+    uint16_t uses; // enum macro_uses of the macro that is being parsed
 };
 
 // All return NULL (or -1) when p->err is set.
@@ -135,11 +143,18 @@ bool parser_take_name(struct parser *p, const char *word);
 bool parser_take(struct parser *p, enum token_kind kind);
 int parser_expect(struct parser *p, enum token_kind kind);
 struct str parser_intern(struct parser *p, struct str name);
-int parser_enter(struct parser *p);  // one deeper: -1 past JINJA_NESTING_MAX
+int parser_enter(struct parser *p); // one deeper: -1 past JINJA_NESTING_MAX
 // Sets the node's depth from its parts. -1 when the tree is too deep.
 int parser_deepen(struct parser *p, struct node *n);
 
-enum tuple_flags { TUPLE_SIMPLE = 1, TUPLE_NO_IF = 2, TUPLE_IN = 4, TUPLE_RECURSIVE = 8, TUPLE_PARENS = 16, TUPLE_NSREF = 32 };
+enum tuple_flags {
+    TUPLE_SIMPLE = 1,
+    TUPLE_NO_IF = 2,
+    TUPLE_IN = 4,
+    TUPLE_RECURSIVE = 8,
+    TUPLE_PARENS = 16,
+    TUPLE_NSREF = 32
+};
 struct node *parser_expression(struct parser *p);
 struct node *parser_tuple(struct parser *p, unsigned flags);
 struct node *parser_filter(struct parser *p, struct node *input, bool start_inline);

@@ -2,6 +2,7 @@
 //
 // Threads: as jinja_run.h.
 #ifndef QUERN_JINJA_FILTERS_H
+// clang-format off
 #define QUERN_JINJA_FILTERS_H
 
 #include "engine/chat/jinja_run.h"
@@ -16,6 +17,7 @@
     FILTER(replace) FILTER(reverse) FILTER(round) FILTER(safe) FILTER(select) FILTER(selectattr) FILTER(slice) \
     FILTER(sort) FILTER(string) FILTER(striptags) FILTER(sum) FILTER(title) FILTER(tojson) FILTER(trim) \
     FILTER(truncate) FILTER(unique) FILTER(upper) FILTER(urlencode) FILTER(wordcount) FILTER(wordwrap) FILTER(xmlattr)
+// clang-format on
 // clang-format on
 
 #define FILTER(name)                                                                                                   \

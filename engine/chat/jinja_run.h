@@ -219,7 +219,7 @@ int run_eval_args(struct run *r, const struct node *list, struct call_args *out)
 int run_call(struct run *r, const struct value *f, const struct call_args *args, struct value *out);
 int run_call_macro(struct run *r, const struct macro *m, const struct call_args *args, struct value *out);
 int loop_recurse(struct run *r, const struct loop *loop, const struct call_args *args, struct value *out);
-int run_loop_length(struct run *r, struct loop *loop, int64_t *n);  // takes all items
+int run_loop_length(struct run *r, struct loop *loop, int64_t *n); // takes all items
 int loop_attribute(struct run *r, const struct value *loop, struct str name, struct value *out, bool *found);
 bool scope_find(const struct run *r, struct str name, struct value *out);
 int run_get_attribute(struct run *r, const struct value *of, struct str name, struct value *out);

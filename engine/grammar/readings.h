@@ -33,7 +33,7 @@ struct reading_set {
     bool done, has_tokens;
     // of masks.c: the kinds of characters (kinds.h) all of which lead to one set, of those that were asked for
     uint64_t asked, alike;
-    uint32_t ahead; // that set
+    uint32_t ahead;                                         // that set
     enum { GOES_ON_UNKNOWN, GOES_ON, GOES_ON_NOT } goes_on; // whether what is alike here is so ahead of it, too
     // and those that are alike in a run of sets, each ahead of the one before it, that begins here
     uint64_t run_alike;

@@ -114,7 +114,7 @@ static int encode_escaped(struct encoder *e, const char *word, size_t len)
     size_t n_spelled = spell_escaped(word, len, false, spelled);
     int32_t whole = -1;
     if ((e->t->pre->flags & PRE_IGNORE_MERGES) != 0 || *word == '\n') {
-        whole = whole_word(e->t, spelled, n_spelled);  // runs of newlines too are tokens whatever the merges say
+        whole = whole_word(e->t, spelled, n_spelled); // runs of newlines too are tokens whatever the merges say
     }
     if (whole >= 0) {
         return token_list_push(e->out, whole, e->err);

@@ -16,21 +16,21 @@ int scratch_reserve(struct scratch *scratch, size_t n, struct error *err);
 
 // A word that was met before in this text: where, and where its tokens are in the list.
 struct cached_word {
-    uint32_t tag;  // of its hash; 0 is an empty entry
+    uint32_t tag; // of its hash; 0 is an empty entry
     uint32_t text_at, ids_at;
     uint16_t len, n_ids;
 };
 
 struct encoder {
     const struct tokenizer *t;
-    struct str text;  // all of it: the cache points into it
-    const uint8_t *marks;  // of each byte, whether it can be no part of a control token; NULL: none is marked
+    struct str text;      // all of it: the cache points into it
+    const uint8_t *marks; // of each byte, whether it can be no part of a control token; NULL: none is marked
     struct token_list *out;
     struct error *err;
     struct cached_word *cache;
     uint64_t cache_mask;
-    struct scratch spelled;  // the word as the vocabulary spells it
-    struct scratch merging;  // symbols while they are merged
+    struct scratch spelled; // the word as the vocabulary spells it
+    struct scratch merging; // symbols while they are merged
 };
 
 // Room for n more ids in the list. E_MEMORY.

@@ -120,7 +120,7 @@ static inline __attribute__((always_inline)) void merge_long(void *scratch, uint
     struct merge_node *nodes = merge_long_nodes(scratch, n);
     size_t n_heap = 0;
     for (uint32_t i = 0; i <= n; i++) {
-        nodes[i].prev = i - 1;  // node 0 has none, and is the first for good
+        nodes[i].prev = i - 1; // node 0 has none, and is the first for good
         nodes[i].next = i < n ? i + 1 : n;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -140,7 +140,7 @@ static inline __attribute__((always_inline)) void merge_long(void *scratch, uint
         }
         uint32_t i = (uint32_t)top;
         if (nodes[i].key != top >> 32) {
-            continue;  // its pair has changed, or it was merged away, since this entry was made
+            continue; // its pair has changed, or it was merged away, since this entry was made
         }
         uint32_t right = nodes[i].next;
         nodes[i].value = nodes[i].merged;

@@ -58,7 +58,7 @@ static void table_add(struct merge_table *table, struct merge m)
 
 // One line, "left right": its parts, and what they make together, which must be tokens all three.
 struct line {
-    struct str part[3];  // left, right, joined
+    struct str part[3]; // left, right, joined
     uint64_t hash[3];
 };
 
@@ -126,7 +126,7 @@ static int load_batch(struct tokenizer *t, const struct gguf *g, const struct gg
 
 static int load_lines(struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, struct error *err)
 {
-    size_t longest = 1;  // of the lines of a batch together
+    size_t longest = 1; // of the lines of a batch together
     for (uint64_t i = 0; i < kv->count; i += MERGE_BATCH) {
         size_t bytes = 0;
         for (uint64_t k = i; k < MIN(kv->count, i + MERGE_BATCH); k++) {
@@ -147,7 +147,7 @@ static int load_lines(struct tokenizer *t, const struct gguf *g, const struct gg
 // Kimi's files may come without merges: there any two tokens merge that make a third, the lower ids first.
 static int derive_merges(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
-    enum { LONGEST = 512 };  // bounds the time, which is quadratic in it
+    enum { LONGEST = 512 }; // bounds the time, which is quadratic in it
     size_t n = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && table_new(&t->merges, n, &t->arena, err) != 0) {

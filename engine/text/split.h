@@ -34,21 +34,21 @@ enum split_family {
     SPLIT_TINY_AYA,
     SPLIT_AFMOE,
     SPLIT_YOUTU,
-    SPLIT_LINES,  // runs of newlines, and what is between them; the text is not byte-encoded but escaped like SPM's
+    SPLIT_LINES, // runs of newlines, and what is between them; the text is not byte-encoded but escaped like SPM's
     SPLIT_FAMILY_COUNT
 };
 
 // What else the name of a pre-tokenizer decides, where the file does not say it.
 enum pre_flags {
-    PRE_IGNORE_MERGES = 1,  // a word that is a token is that token, whatever the merges say
+    PRE_IGNORE_MERGES = 1, // a word that is a token is that token, whatever the merges say
     PRE_ADD_BOS = 2,
-    PRE_FORCE_BOS = 4,  // a bos is added even where the file denies it
+    PRE_FORCE_BOS = 4, // a bos is added even where the file denies it
     PRE_CLEAN_SPACES = 8,
-    PRE_ESCAPE = 16,  // spaces become U+2581 and bytes are <0xNN>, as in SPM
+    PRE_ESCAPE = 16, // spaces become U+2581 and bytes are <0xNN>, as in SPM
 };
 
 struct pretokenizer {
-    const char *name;  // as in tokenizer.ggml.pre
+    const char *name; // as in tokenizer.ggml.pre
     enum split_family family;
     unsigned flags;
 };

@@ -9,13 +9,11 @@
 #include "engine/text/split.h"
 #include "engine/text/unicode.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 struct split;
 typedef int stage_fn(struct split *s, int level, const char *p, const char *end);
 
 struct split {
-    stage_fn *const *stages;  // NULL ends them
+    stage_fn *const *stages; // NULL ends them
     split_word_fn *emit;
     void *ctx;
 };

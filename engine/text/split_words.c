@@ -72,14 +72,14 @@ static size_t match_gpt2(const char *p, const char *end)
 
 // What the descendants of cl100k differ in.
 struct word_rules {
-    unsigned letters;  // what words are made of
-    bool cased;        // words end where lower case turns to upper: [upper, other]*[lower, other]+
-    bool no_han;       // words hold no Han
-    bool phrases;      // words go on behind single spaces
+    unsigned letters; // what words are made of
+    bool cased;       // words end where lower case turns to upper: [upper, other]*[lower, other]+
+    bool no_han;      // words hold no Han
+    bool phrases;     // words go on behind single spaces
     bool contractions;
-    int digits;        // longest number
-    const char *tail;  // what may follow signs
-    bool one_tail;     // once, not any number of times
+    int digits;       // longest number
+    const char *tail; // what may follow signs
+    bool one_tail;    // once, not any number of times
 };
 
 // [upper, titled, other]*[lower, other]+ or else [upper, titled, other]+, from p; p itself when there is neither.
@@ -134,7 +134,7 @@ INLINE size_t match_lead_word(const char *p, const char *end, struct unicode_cha
     const char *word = c.bits & UNI_LETTER ? p : p + c.len;
     const char *q = skip_word(word, end, r);
     if (q == word && (c.bits & UNI_MARK) != 0) {
-        q = skip_word(p, end, r);  // a mark that leads nothing may be a word itself
+        q = skip_word(p, end, r); // a mark that leads nothing may be a word itself
         word = p;
     }
     if (q == word) {

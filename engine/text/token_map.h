@@ -20,8 +20,8 @@ static inline struct str spelling(const struct spellings *s, int32_t i)
 }
 
 struct token_slot {
-    uint32_t tag;  // high bits of the hash
-    int32_t id;    // -1 when empty
+    uint32_t tag; // high bits of the hash
+    int32_t id;   // -1 when empty
 };
 
 struct token_map {
@@ -63,7 +63,7 @@ static inline bool bytes_equal(const char *a, const char *b, size_t n)
 
 // A hash of n bytes.
 uint64_t token_hash(const char *p, size_t n, uint64_t seed);
-uint64_t token_hash_seed(void);  // the same within a process
+uint64_t token_hash_seed(void); // the same within a process
 
 // An empty table with room for all of `spellings`, which must outlive it. E_MEMORY.
 int token_map_new(struct token_map *map, const struct spellings *spellings, struct arena *arena, struct error *err);

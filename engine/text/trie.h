@@ -9,11 +9,11 @@
 // An edge from a node by a byte: parent in bits 40-63, byte in 32-39, child in 0-31. 0 is no edge, as no edge leads to
 // the root.
 struct trie {
-    uint64_t *edges;  // open addressing
+    uint64_t *edges; // open addressing
     uint64_t mask, seed;
-    int32_t *token;  // of each node, -1 when no string ends there
+    int32_t *token; // of each node, -1 when no string ends there
     uint32_t n_nodes;
-    int32_t root[256];  // the child of the root by each byte, 0 when there is none
+    int32_t root[256]; // the child of the root by each byte, 0 when there is none
 };
 
 enum { TRIE_MAX_NODES = 1 << 24 };

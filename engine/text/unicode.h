@@ -14,13 +14,13 @@ enum unicode_bits {
     UNI_PUNCT = 8,
     UNI_SYMBOL = 16,
     UNI_SEPARATOR = 32,
-    UNI_CONTROL = 64,       // Cc, Cf, Co, Cs
-    UNI_SPACE = 128,        // White_Space
-    UNI_UPPER = 256,        // Lu, Lt
-    UNI_LOWER = 512,        // Ll
-    UNI_DIGIT = 1024,       // Nd
-    UNI_HAN = 2048,         // Script=Han
-    UNI_NONSPACING = 4096,  // Mn
+    UNI_CONTROL = 64,      // Cc, Cf, Co, Cs
+    UNI_SPACE = 128,       // White_Space
+    UNI_UPPER = 256,       // Lu, Lt
+    UNI_LOWER = 512,       // Ll
+    UNI_DIGIT = 1024,      // Nd
+    UNI_HAN = 2048,        // Script=Han
+    UNI_NONSPACING = 4096, // Mn
 };
 
 enum { UNI_REPLACEMENT = 0xFFFD };
@@ -42,11 +42,11 @@ uint32_t unicode_base(uint32_t cp);
 // One character of text as the splitters see it. Bytes that are no UTF-8 count as one U+FFFD each, but stay themselves.
 struct unicode_char {
     uint32_t cp;
-    unsigned bits;  // 0 past the end, and for unassigned code points
-    int len;        // bytes; 0 past the end
+    unsigned bits; // 0 past the end, and for unassigned code points
+    int len;       // bytes; 0 past the end
 };
 
-struct unicode_char unicode_char_wide(const char *p, const char *end);  // the rare part of unicode_char_at
+struct unicode_char unicode_char_wide(const char *p, const char *end); // the rare part of unicode_char_at
 
 static inline struct unicode_char unicode_char_at(const char *p, const char *end)
 {

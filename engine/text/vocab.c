@@ -17,7 +17,7 @@ static struct str clipped(struct str s)
 
 int vocab_fail(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
 {
-    enum { PATH_SHOWN = 128 };  // of a long path the end, so that the message has room
+    enum { PATH_SHOWN = 128 }; // of a long path the end, so that the message has room
     char text[ERR_TEXT];
     va_list args;
     va_start(args, fmt);
@@ -349,7 +349,7 @@ int vocab_load_pieces(struct tokenizer *t, struct error *err)
 static int special_set(struct tokenizer *t, const struct gguf *g, struct trie *set, bool all, bool *any,
                        struct error *err)
 {
-    enum { LONGEST = 512 };  // bounds the time that a text can cost
+    enum { LONGEST = 512 }; // bounds the time that a text can cost
     size_t bytes = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && trie_new(set, bytes, &t->arena, err) != 0) {
@@ -437,7 +437,7 @@ int vocab_load_special(struct tokenizer *t, const struct gguf *g, struct error *
 
 int vocab_load_words(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
-    enum { LONGEST = 1024 };  // bounds the time that a word can cost
+    enum { LONGEST = 1024 }; // bounds the time that a word can cost
     if (trie_new(&t->words, t->text.at[t->text.n], &t->arena, err) != 0) {
         return -1;
     }

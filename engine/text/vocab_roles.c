@@ -3,7 +3,7 @@
 
 #include "engine/text/vocab.h"
 
-#define BAR "\xEF\xBD\x9C"  // U+FF5C, DeepSeek's bar
+#define BAR "\xEF\xBD\x9C" // U+FF5C, DeepSeek's bar
 #define DEEPSEEK_END "<" BAR "end" WORD_MARK "of" WORD_MARK "sentence" BAR ">"
 
 // Keys in the file; the later ones are older names, which count where the first is missing.
@@ -193,7 +193,7 @@ static int load_adds(struct tokenizer *t, const struct gguf *g, struct error *er
     if (gguf_get_bool(g, "tokenizer.ggml.normalizer.strip_accents", &t->strip_accents, err) < 0) {
         return -1;
     }
-    t->add_bos |= (pre & PRE_FORCE_BOS) != 0 || t->kind == TOKENIZER_WPM;  // BERT's texts always stand between two
+    t->add_bos |= (pre & PRE_FORCE_BOS) != 0 || t->kind == TOKENIZER_WPM; // BERT's texts always stand between two
     t->add_eos |= t->kind == TOKENIZER_WPM;
     t->add_space_prefix &= t->kind == TOKENIZER_SPM;
     return 0;

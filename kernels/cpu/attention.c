@@ -151,7 +151,8 @@ static void decode_words(const uint8_t *page, enum kv_part part, int row, int n,
 }
 
 // Rows [row, row + n) of a page, `stride` floats from one to the next, zeros behind each.
-static void decode_rows(enum dtype type, enum kv_part part, const uint8_t *page, int row, int n, int dim, float *out, int stride)
+static void decode_rows(enum dtype type, enum kv_part part, const uint8_t *page, int row, int n, int dim, float *out,
+                        int stride)
 {
     if (kv_in_words(type)) {
         decode_words(page, part, row, n, dim, out, stride);
@@ -193,12 +194,13 @@ static struct seen seen_by(const struct query *q, int n)
 struct key_rows {
     enum dtype type;
     const char *rows;
-    int first; // which row of the page the first is
+    int first;           // which row of the page the first is
     const uint8_t *page; // whose rows are read for the first time, so that others are fetched meanwhile; NULL: none
 };
 
 // Of the keys [lo, hi), TILE_ROWS at a time, for up to ROW_QUERIES queries from i on.
-static void score_rows(const struct work *w, const struct key_rows *k, int lo, int hi, int i, int queries, float *scores)
+static void score_rows(const struct work *w, const struct key_rows *k, int lo, int hi, int i, int queries,
+                       float *scores)
 {
     const size_t row_bytes = (size_t)w->stride_k * weight_bytes(k->type);
     const size_t page_row = dtype_row_bytes(w->a->k_type, w->a->dim_k);
@@ -417,12 +419,13 @@ static bool values_lie_plain(const struct work *w)
 // Positions [lo, hi) of the pages at `at`, which one step adds to the sums of all queries.
 static struct value_step value_step(const struct work *w, int32_t at, int32_t lo, int32_t hi)
 {
-    return (struct value_step){.f = values_f32,
-                               .rows = {(const char *)w->page, (size_t)value_stride(w->stride_v) * sizeof(float), 0, w->a->reading},
-                               .at = at,
-                               .lo = MAX(0, lo - at),
-                               .hi = hi - at,
-                               .stride = w->stride_v};
+    return (struct value_step){
+        .f = values_f32,
+        .rows = {(const char *)w->page, (size_t)value_stride(w->stride_v) * sizeof(float), 0, w->a->reading},
+        .at = at,
+        .lo = MAX(0, lo - at),
+        .hi = hi - at,
+        .stride = w->stride_v};
 }
 
 // The values [lo, hi), a page at a time: first those slots for which others of the page are fetched, then those for which
@@ -593,9 +596,8 @@ static void load_queries(struct work *w, int first, int n)
     int row = first / a->n_head, head = first % a->n_head;
     for (int i = 0; i < n; i++) {
         int32_t position = a->positions[row], lo = a->window > 0 ? MAX(0, position - a->window + 1) : 0;
-        w->queries[i] = (struct query){.lo = lo,
-                                       .hi = position + 1,
-                                       .out = a->out + (size_t)row * a->out_stride + (size_t)(head * a->dim_v)};
+        w->queries[i] = (struct query){
+            .lo = lo, .hi = position + 1, .out = a->out + (size_t)row * a->out_stride + (size_t)(head * a->dim_v)};
         w->lo = MIN(w->lo, lo);
         w->hi = MAX(w->hi, position + 1);
         w->q[i] = a->q + (size_t)row * a->q_stride + (size_t)(head * a->dim_k);

@@ -12,7 +12,7 @@
 enum {
     VALUE_VECS = 8,
     PLAIN_QUERIES = TILE_COLS > 1 ? 12 : 2, // up to so many take values of 16 bits as they lie: each tile decodes them
-    SOFTMAX_QUERIES = 8, // whose scores the L1 cache holds
+    SOFTMAX_QUERIES = 8,                    // whose scores the L1 cache holds
 };
 
 // Bytes of keys and values that are fetched before their use: by row into L1, by streams into L2, which has far more misses
@@ -49,25 +49,25 @@ INLINE void row_sums(enum dtype type, int queries, int first, int end, const cha
                      const float *const *q, int stride, struct lanes sums[TILE_ROWS][ROW_QUERIES])
 {
     vec s[TILE_ROWS][ROW_QUERIES][PARTS];
-    UNROLL for (int r = 0; r < TILE_ROWS; r++)
-        UNROLL for (int i = 0; i < queries; i++)
-            UNROLL for (int p = first; p < end; p++)
+    UNROLL_FOR (int r = 0; r < TILE_ROWS; r++)
+        UNROLL_FOR (int i = 0; i < queries; i++)
+            UNROLL_FOR (int p = first; p < end; p++)
                 s[r][i][p] = (vec){0};
     for (int d = 0; d < stride; d += LANES) {
-        UNROLL for (int p = first; p < end; p++) {
+        UNROLL_FOR (int p = first; p < end; p++) {
             vec query[ROW_QUERIES];
-            UNROLL for (int i = 0; i < queries; i++)
+            UNROLL_FOR (int i = 0; i < queries; i++)
                 query[i] = vec_held(vec_load(q[i] + d + p * VEC));
-            UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            UNROLL_FOR (int r = 0; r < TILE_ROWS; r++) {
                 vec key = vec_held(weight_load(type, keys[r] + (size_t)(d + p * VEC) * weight_bytes(type)));
-                UNROLL for (int i = 0; i < queries; i++)
+                UNROLL_FOR (int i = 0; i < queries; i++)
                     s[r][i][p] = vec_fma(key, query[i], s[r][i][p]);
             }
         }
     }
-    UNROLL for (int r = 0; r < TILE_ROWS; r++)
-        UNROLL for (int i = 0; i < queries; i++)
-            UNROLL for (int p = first; p < end; p++)
+    UNROLL_FOR (int r = 0; r < TILE_ROWS; r++)
+        UNROLL_FOR (int i = 0; i < queries; i++)
+            UNROLL_FOR (int p = first; p < end; p++)
                 sums[r][i].part[p] = s[r][i][p];
 }
 
@@ -79,7 +79,7 @@ INLINE void row_tile(enum dtype type, int queries, const char *const keys[TILE_R
     if (PARTS == 1 || queries == 1) {
         row_sums(type, queries, 0, PARTS, keys, q, stride, sums);
     } else {
-        UNROLL for (int p = 0; p < PARTS; p++) {
+        UNROLL_FOR (int p = 0; p < PARTS; p++) {
             row_sums(type, queries, p, p + 1, keys, q, stride, sums);
             __asm__("" : "+m"(sums)); // else the compiler holds them in registers, and this part's no longer
         }
@@ -90,9 +90,9 @@ INLINE void row_tile(enum dtype type, int queries, const char *const keys[TILE_R
         lanes_sum4x4(sums, four);
     else
 #endif
-        UNROLL for (int i = 0; i < queries; i++)
+        UNROLL_FOR (int i = 0; i < queries; i++)
             four[i] = lanes_sum4(sums[0][i], sums[1][i], sums[2][i], sums[3][i]);
-    UNROLL for (int i = 0; i < queries; i++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
         memcpy(scores + i * ATTENTION_SPAN, &four[i], sizeof(four[i]));
 }
 
@@ -133,12 +133,12 @@ INLINE void turn_rows(enum dtype type, const char *rows, size_t row_bytes, int s
 {
     int lane = turned_lane(stride);
     for (int d = 0; d < stride; d += LANES, turned += KV_PAGE) {
-        UNROLL for (int p = 0; p < PARTS; p++) {
+        UNROLL_FOR (int p = 0; p < PARTS; p++) {
             vec r[VEC];
-            UNROLL for (int i = 0; i < VEC; i++)
+            UNROLL_FOR (int i = 0; i < VEC; i++)
                 r[i] = weight_load(type, rows + (size_t)i * row_bytes + (size_t)(d + p * VEC) * weight_bytes(type));
             vec_turn(r);
-            UNROLL for (int i = 0; i < VEC; i++)
+            UNROLL_FOR (int i = 0; i < VEC; i++)
                 vec_store(turned + lane_order[p * VEC + i] * lane, r[i]);
         }
     }
@@ -153,11 +153,11 @@ INLINE void sum_dimension(int queries, int vecs, const float *const *q, int d, c
                           vec sums[SCORE_QUERIES][SCORE_VECS])
 {
     vec factor[SCORE_QUERIES];
-    UNROLL for (int i = 0; i < queries; i++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
         factor[i] = vec_all(q[i][d]);
-    UNROLL for (int v = 0; v < vecs; v++) {
+    UNROLL_FOR (int v = 0; v < vecs; v++) {
         vec keys = vec_held(vec_load(turned + v * VEC));
-        UNROLL for (int i = 0; i < queries; i++)
+        UNROLL_FOR (int i = 0; i < queries; i++)
             sums[i][v] = vec_fma(keys, factor[i], sums[i][v]);
     }
 }
@@ -168,15 +168,15 @@ INLINE void sum_pair(int queries, int vecs, const float *const *q, int lane, int
 {
     vec other[SCORE_QUERIES][SCORE_VECS];
     const float *beside = turned + turned_lane(stride);
-    UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
+        UNROLL_FOR (int v = 0; v < vecs; v++)
             sums[i][v] = other[i][v] = (vec){0};
     for (int d = 0; d < stride; d += LANES, turned += KV_PAGE, beside += KV_PAGE) {
         sum_dimension(queries, vecs, q, d + lane, turned, sums);
         sum_dimension(queries, vecs, q, d + lane + LANES / 2, beside, other);
     }
-    UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
+        UNROLL_FOR (int v = 0; v < vecs; v++)
             sums[i][v] += other[i][v];
 }
 
@@ -185,33 +185,35 @@ INLINE void score_tile(int queries, int vecs, const float *const *query, int str
 {
     vec sums[SCORE_QUERIES][SCORE_VECS], waiting[3][SCORE_QUERIES][SCORE_VECS];
     const float *q[SCORE_QUERIES];
-    UNROLL for (int i = 0; i < queries; i++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
         q[i] = query[i];
-    UNROLL for (int n = 0, depth = 0; n < LANES / 2; n++, depth++) {
+    UNROLL_FOR (int n = 0, depth = 0; n < LANES / 2; n++, depth++) {
         sum_pair(queries, vecs, q, lane_order[2 * n], stride, turned + 2 * n * turned_lane(stride), sums);
-        UNROLL for (int pairs = n; pairs & 1; pairs >>= 1) {
+        UNROLL_FOR (int pairs = n; pairs & 1; pairs >>= 1) {
             depth--;
-            UNROLL for (int i = 0; i < queries; i++)
-                UNROLL for (int v = 0; v < vecs; v++)
+            UNROLL_FOR (int i = 0; i < queries; i++)
+                UNROLL_FOR (int v = 0; v < vecs; v++)
                     sums[i][v] = waiting[depth][i][v] + sums[i][v];
         }
-        UNROLL for (int i = 0; n < LANES / 2 - 1 && i < queries; i++)
-            UNROLL for (int v = 0; v < vecs; v++)
+        UNROLL_FOR (int i = 0; n < LANES / 2 - 1 && i < queries; i++)
+            UNROLL_FOR (int v = 0; v < vecs; v++)
                 waiting[depth][i][v] = sums[i][v];
     }
-    UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
+        UNROLL_FOR (int v = 0; v < vecs; v++)
             vec_store(scores + i * ATTENTION_SPAN + v * VEC, sums[i][v]);
 }
 
 static void score_tiles(int queries, int vecs, const float *const *q, int stride, const float *turned, float *scores)
 {
     switch (queries * SCORE_VECS + vecs - 1) {
+// clang-format off
 #define TILE_CASE(n, v)                                                                                                \
-    case n * SCORE_VECS + v - 1:                                                                                       \
+    case n * SCORE_VECS + v - 1:                                                                                        \
         score_tile(MIN(n, SCORE_QUERIES), v, q, stride, turned, scores);                                               \
         break;
         TILE_CASE(1, 1) TILE_CASE(2, 1) TILE_CASE(3, 1) TILE_CASE(1, 2) TILE_CASE(2, 2) TILE_CASE(3, 2)
+// clang-format on
 #undef TILE_CASE
     }
 }
@@ -244,7 +246,7 @@ static void scale_edge(const struct attention_args *a, float *scores, int slot, 
 {
     static const int32_t counting[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     int first = slot / LANES * LANES;
-    UNROLL for (int p = 0; p < PARTS; p++) {
+    UNROLL_FOR (int p = 0; p < PARTS; p++) {
         float *at = scores + first + p * VEC;
         veci i;
         memcpy(&i, counting + p * VEC, sizeof(i));
@@ -268,7 +270,7 @@ static float scale_scores(const struct attention_args *a, float *scores, int lo,
     if (end < hi && begin <= end)
         scale_edge(a, scores, end, lo, hi, &odd);
     for (int i = begin; i < end; i += LANES) {
-        UNROLL for (int p = 0; p < PARTS; p++) {
+        UNROLL_FOR (int p = 0; p < PARTS; p++) {
             vec s = score_of(a, vec_load(scores + i + p * VEC));
             vec_store(scores + i + p * VEC, s);
             vec most = vec_at_least(even.part[p], s);
@@ -276,7 +278,7 @@ static float scale_scores(const struct attention_args *a, float *scores, int lo,
             odd.part[p] = most;
         }
     }
-    UNROLL for (int p = 0; p < PARTS; p++)
+    UNROLL_FOR (int p = 0; p < PARTS; p++)
         even.part[p] = vec_at_least(even.part[p], odd.part[p]);
     return greatest(even);
 }
@@ -286,7 +288,7 @@ static float exp_scores(float *scores, int begin, int end, float top)
 {
     struct lanes sums = {{{0}}};
     for (int i = begin; i < end; i += LANES) {
-        UNROLL for (int p = 0; p < PARTS; p++) {
+        UNROLL_FOR (int p = 0; p < PARTS; p++) {
             __builtin_prefetch(scores + i + p * VEC + SOFTMAX_QUERIES * ATTENTION_SPAN); // that come next
             vec e = vec_exp_down(vec_load(scores + i + p * VEC) - top);
             vec_store(scores + i + p * VEC, e);
@@ -311,25 +313,26 @@ INLINE void value_tile(enum dtype type, int queries, int vecs, const struct valu
                        const float *p, float *values, int stride)
 {
     vec sums[TILE_COLS][VALUE_VECS];
-    UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
+        UNROLL_FOR (int v = 0; v < vecs; v++)
             sums[i][v] = vec_load(values + i * stride + v * VEC);
     const char *row = rows->rows + (size_t)lo * rows->row_bytes;
     const size_t ahead = vecs > 1 ? rows->ahead : 0;
     for (int at = lo; at < hi; at++, row += rows->row_bytes) {
         vec factor[TILE_COLS];
-        UNROLL for (int i = 0; i < queries; i++)
+        UNROLL_FOR (int i = 0; i < queries; i++)
             factor[i] = vec_all(p[i * ATTENTION_SPAN + at]);
-        UNROLL for (int v = 0; v < vecs; v++) {
+        UNROLL_FOR (int v = 0; v < vecs; v++) {
             if (ahead && v * VEC * (int)weight_bytes(type) % 64 == 0)
-                fetch_line((const char *)((uintptr_t)row + ahead) + (size_t)(v * VEC) * weight_bytes(type), rows->reading);
+                fetch_line((const char *)((uintptr_t)row + ahead) + (size_t)(v * VEC) * weight_bytes(type),
+                           rows->reading);
             vec value = weight_load(type, row + (size_t)(v * VEC) * weight_bytes(type));
-            UNROLL for (int i = 0; i < queries; i++)
+            UNROLL_FOR (int i = 0; i < queries; i++)
                 sums[i][v] = vec_fma(factor[i], value, sums[i][v]);
         }
     }
-    UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
+        UNROLL_FOR (int v = 0; v < vecs; v++)
             vec_store(values + i * stride + v * VEC, sums[i][v]);
 }
 
@@ -339,7 +342,8 @@ INLINE void value_columns(enum dtype type, int queries, const struct value_rows 
 {
     int wide = queries * VALUE_VECS <= TILE_SUMS ? VALUE_VECS : VALUE_VECS / 2;
     for (int d = 0, vecs; d < stride; d += vecs * VEC) {
-        struct value_rows part = {rows->rows + (size_t)d * weight_bytes(type), rows->row_bytes, rows->ahead, rows->reading};
+        struct value_rows part = {rows->rows + (size_t)d * weight_bytes(type), rows->row_bytes, rows->ahead,
+                                  rows->reading};
         vecs = d + wide * VEC <= stride ? wide : 1;
         if (vecs == 1)
             value_tile(type, queries, 1, &part, lo, hi, p, values + d, stride);

@@ -22,11 +22,14 @@ enum {
     KEY_VECS = 4,
     WEIGHTED_VECS = MIN(4, KV_BLOCK / VEC),
 #if defined(VEC_AVX512)
-    KEY_QUERIES = 4, WEIGHTED_QUERIES = 8,
+    KEY_QUERIES = 4,
+    WEIGHTED_QUERIES = 8,
 #elif defined(VEC_AVX2) || defined(VEC_NEON)
-    KEY_QUERIES = 2, WEIGHTED_QUERIES = 2,
+    KEY_QUERIES = 2,
+    WEIGHTED_QUERIES = 2,
 #else
-    KEY_QUERIES = 1, WEIGHTED_QUERIES = 1,
+    KEY_QUERIES = 1,
+    WEIGHTED_QUERIES = 1,
 #endif
 };
 
@@ -63,52 +66,54 @@ INLINE float query_factors(const float *q, int dim, int32_t *factors)
         most = veci_max(most, (veci)vec_abs(vec_load(q + d)));
     const struct scale_16 scale = scale_16(most);
     for (int d = 0; d < dim; d += 2 * VEC)
-        words_store_factors(factors + d / 2, nearest_16(vec_load(q + d), scale.to), nearest_16(vec_load(q + d + VEC), scale.to));
+        words_store_factors(factors + d / 2, nearest_16(vec_load(q + d), scale.to),
+                            nearest_16(vec_load(q + d + VEC), scale.to));
     return scale.from;
 }
 
 // ---- scores
 
 // Scores of some vectors of keys, from `key` on in the page; `scale` of the queries.
-INLINE void key_tile(int queries, int vecs, const int32_t *const *q, const float *scale, int dim, const uint8_t *page, int key,
-                     float *scores)
+INLINE void key_tile(int queries, int vecs, const int32_t *const *q, const float *scale, int dim, const uint8_t *page,
+                     int key, float *scores)
 {
     vec sums[KEY_QUERIES][KEY_VECS];
-    UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
+        UNROLL_FOR (int v = 0; v < vecs; v++)
             sums[i][v] = (vec){0};
     for (int b = 0; b < dim / KV_BLOCK; b++, page += KV_BLOCK_PART) {
         struct word_sums products[KEY_QUERIES][KEY_VECS];
-        UNROLL for (int i = 0; i < queries; i++)
-            UNROLL for (int v = 0; v < vecs; v++)
+        UNROLL_FOR (int i = 0; i < queries; i++)
+            UNROLL_FOR (int v = 0; v < vecs; v++)
                 products[i][v] = (struct word_sums){0};
         for (int word = 0; word < BLOCK_WORDS; word++) {
             struct words keys[KEY_VECS];
-            UNROLL for (int v = 0; v < vecs; v++)
+            UNROLL_FOR (int v = 0; v < vecs; v++)
                 keys[v] = words_load(page + (word * KV_PAGE + key + v * VEC) * 4);
-            UNROLL for (int which = 0; which < 2; which++) {
-                UNROLL for (int i = 0; i < queries; i++) {
+            UNROLL_FOR (int which = 0; which < 2; which++) {
+                UNROLL_FOR (int i = 0; i < queries; i++) {
                     const int32_t factor = q[i][(b * BLOCK_WORDS + word) * 2 + which];
-                    UNROLL for (int v = 0; v < vecs; v++)
+                    UNROLL_FOR (int v = 0; v < vecs; v++)
                         words_add(&products[i][v], &keys[v], which, factor);
                 }
             }
         }
-        UNROLL for (int v = 0; v < vecs; v++) {
+        UNROLL_FOR (int v = 0; v < vecs; v++) {
             const vec factor = vec_from_f16(page + KV_BLOCK_SCALES + (key + v * VEC) * 2);
-            UNROLL for (int i = 0; i < queries; i++)
+            UNROLL_FOR (int i = 0; i < queries; i++)
                 sums[i][v] = vec_fma(veci_to_vec(words_total(&products[i][v])), factor, sums[i][v]);
         }
     }
-    UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
+        UNROLL_FOR (int v = 0; v < vecs; v++)
             vec_store(scores + i * ATTENTION_SPAN + key + v * VEC, sums[i][v] * scale[i]);
 }
 
-static void key_tiles(int queries, int vecs, const int32_t *const *q, const float *scale, int dim, const uint8_t *page, int key,
-                      float *scores)
+static void key_tiles(int queries, int vecs, const int32_t *const *q, const float *scale, int dim, const uint8_t *page,
+                      int key, float *scores)
 {
     switch (queries * 8 + vecs) {
+// clang-format off
 #define TILE_CASE(n, v)                                                                                                \
     case n * 8 + v:                                                                                                    \
         key_tile(MIN(n, KEY_QUERIES), v, q, scale, dim, page, key, scores);                                            \
@@ -116,6 +121,7 @@ static void key_tiles(int queries, int vecs, const int32_t *const *q, const floa
         TILE_CASE(1, 1) TILE_CASE(2, 1) TILE_CASE(3, 1) TILE_CASE(4, 1)
         TILE_CASE(1, 2) TILE_CASE(2, 2) TILE_CASE(3, 2) TILE_CASE(4, 2)
         TILE_CASE(1, 4) TILE_CASE(2, 4) TILE_CASE(3, 4) TILE_CASE(4, 4)
+// clang-format on
 #undef TILE_CASE
     }
 }
@@ -134,7 +140,7 @@ struct weighted {
 INLINE bool value_scales(const uint8_t *block, float scales[KV_PAGE])
 {
     veci most = {0};
-    UNROLL for (int i = 0; i < KV_PAGE; i += VEC) {
+    UNROLL_FOR (int i = 0; i < KV_PAGE; i += VEC) {
         const vec scale = vec_from_f16(block + KV_BLOCK_SCALES + 2 * i);
         vec_store(scales + i, scale);
         most = veci_max(most, (veci)vec_abs(scale));
@@ -151,7 +157,7 @@ INLINE float weigh(const float *p, const float *scales, bool finite, int lo, int
     veci most = {0};
     lo = lo / LANES * LANES;
     hi = padded(hi);
-    UNROLL for (int v = 0; v < KV_PAGE / VEC; v++) {
+    UNROLL_FOR (int v = 0; v < KV_PAGE / VEC; v++) {
         weight[v] = (vec){0};
         if (v * VEC >= lo && v * VEC < hi) {
             const vec power = vec_load(p + v * VEC);
@@ -162,8 +168,9 @@ INLINE float weigh(const float *p, const float *scales, bool finite, int lo, int
         most = veci_max(most, (veci)vec_abs(weight[v]));
     }
     const struct scale_16 scale = scale_16(most);
-    UNROLL for (int v = 0; v < KV_PAGE / VEC; v += 2)
-        words_store_factors(factors + v * VEC / 2, nearest_16(weight[v], scale.to), nearest_16(weight[v + 1], scale.to));
+    UNROLL_FOR (int v = 0; v < KV_PAGE / VEC; v += 2)
+        words_store_factors(factors + v * VEC / 2, nearest_16(weight[v], scale.to),
+                            nearest_16(weight[v + 1], scale.to));
     return scale.from;
 }
 
@@ -171,23 +178,23 @@ INLINE float weigh(const float *p, const float *scales, bool finite, int lo, int
 INLINE void weighted_tile(int queries, const struct weighted *w, const uint8_t *block, int first, int lo, int hi)
 {
     struct word_sums sums[WEIGHTED_QUERIES][WEIGHTED_VECS];
-    UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < WEIGHTED_VECS; v++)
+    UNROLL_FOR (int i = 0; i < queries; i++)
+        UNROLL_FOR (int v = 0; v < WEIGHTED_VECS; v++)
             sums[i][v] = (struct word_sums){0};
     for (int word = lo; word < hi; word++) {
         struct words values[WEIGHTED_VECS];
-        UNROLL for (int v = 0; v < WEIGHTED_VECS; v++)
+        UNROLL_FOR (int v = 0; v < WEIGHTED_VECS; v++)
             values[v] = words_load(block + (word * KV_BLOCK + first + v * VEC) * 4);
-        UNROLL for (int which = 0; which < 2; which++) {
-            UNROLL for (int i = 0; i < queries; i++) {
+        UNROLL_FOR (int which = 0; which < 2; which++) {
+            UNROLL_FOR (int i = 0; i < queries; i++) {
                 const int32_t factor = w->factors[i][word * 2 + which];
-                UNROLL for (int v = 0; v < WEIGHTED_VECS; v++)
+                UNROLL_FOR (int v = 0; v < WEIGHTED_VECS; v++)
                     words_add(&sums[i][v], &values[v], which, factor);
             }
         }
     }
-    UNROLL for (int i = 0; i < queries; i++)
-        UNROLL for (int v = 0; v < WEIGHTED_VECS; v++) {
+    UNROLL_FOR (int i = 0; i < queries; i++)
+        UNROLL_FOR (int v = 0; v < WEIGHTED_VECS; v++) {
             float *to = w->sums[i] + first + v * VEC;
             vec_store(to, vec_fma(veci_to_vec(words_total(&sums[i][v])), vec_all(w->scale[i]), vec_load(to)));
         }

@@ -53,8 +53,9 @@ static void loop_tiles(long turns)
     for (int t = 0; t < 8; t++)
         c.rows[t] = 16, c.row_bytes[t] = 64;
     __asm__ volatile("ldtilecfg %0" ::"m"(c) : "memory");
-#define TDP "tdpbsud %tmm5, %tmm4, %tmm0\n\ttdpbsud %tmm5, %tmm4, %tmm1\n\ttdpbsud %tmm7, %tmm6, %tmm2\n\t" \
-            "tdpbsud %tmm7, %tmm6, %tmm3\n\t"
+#define TDP                                                                                                            \
+    "tdpbsud %tmm5, %tmm4, %tmm0\n\ttdpbsud %tmm5, %tmm4, %tmm1\n\ttdpbsud %tmm7, %tmm6, %tmm2\n\t"                    \
+    "tdpbsud %tmm7, %tmm6, %tmm3\n\t"
     for (long i = 0; i < turns; i++)
         __asm__ volatile(TDP TDP TDP);
     __asm__ volatile("tilerelease");
@@ -89,7 +90,10 @@ static const struct ceiling {
     struct unit units[UNIT_COUNT];
 } ceilings[] = {
 #if defined(__x86_64__)
-    {"amx", {{"AVX-512 VNNI", loop_dpbusd, CHAINS_512 * 64}, {"AMX", loop_tiles, CHAINS * 16384}, {"AVX-512 FMA", loop_fma_512, CHAINS * 16}}},
+    {"amx",
+     {{"AVX-512 VNNI", loop_dpbusd, CHAINS_512 * 64},
+      {"AMX", loop_tiles, CHAINS * 16384},
+      {"AVX-512 FMA", loop_fma_512, CHAINS * 16}}},
     {"avx512", {{"AVX-512 VNNI", loop_dpbusd, CHAINS_512 * 64}, {0}, {"AVX-512 FMA", loop_fma_512, CHAINS * 16}}},
     {"avxvnni", {{"AVX-VNNI", loop_dpbusd_256, CHAINS * 32}, {0}, {"AVX2 FMA", loop_fma_256, CHAINS * 8}}},
     {"avx2", {{"AVX2", loop_madd_256, CHAINS * 32}, {0}, {"AVX2 FMA", loop_fma_256, CHAINS * 8}}},

@@ -115,7 +115,8 @@ static int map_memory(struct plan *p, int n_threads, struct error *err)
     size_t counters = align_up(exec_counter_bytes(MAX(few->n_phases, many->n_phases)), 128);
     p->counters = aligned_alloc(128, counters);
     if (!p->shared || !p->local || !p->counters)
-        return fail(err, E_MEMORY, "no memory for a plan: %zu bytes wanted", p->shared_bytes + p->local_bytes + counters);
+        return fail(err, E_MEMORY, "no memory for a plan: %zu bytes wanted",
+                    p->shared_bytes + p->local_bytes + counters);
     return 0;
 }
 
@@ -137,8 +138,9 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
     p->options = *o;
     p->blas = cpu->options.blas;
     struct q8_rules q8 = {takes_q8, q8_row_bytes, tiles_bytes, cpu};
-    if (program_build(&p->arena, g, q8, &p->program, err) || build_schedules(p, o, cpu->threads.n, err) || locate_kv(p, g, err) ||
-        map_memory(p, cpu->threads.n, err) || (o->profile && profile_new(p, cpu->threads.n, err))) {
+    if (program_build(&p->arena, g, q8, &p->program, err) || build_schedules(p, o, cpu->threads.n, err) ||
+        locate_kv(p, g, err) || map_memory(p, cpu->threads.n, err) ||
+        (o->profile && profile_new(p, cpu->threads.n, err))) {
         cpu_plan_free(m, p);
         return -1;
     }
@@ -188,11 +190,12 @@ static void cpu_describe(const struct machine *m, const struct plan *p, struct t
     const struct cpu_machine *cpu = (const struct cpu_machine *)m;
     if (!p) {
         text_print(out, "cpu: %s kernels, %d threads (%s)%s%s\n", cpu->kernels->name, cpu->threads.n, cpu->threads.why,
-                   cpu->options.exact ? ", exact" : "", cpu->options.blas ? ", OpenBLAS for float GEMMs of many rows" : "");
+                   cpu->options.exact ? ", exact" : "",
+                   cpu->options.blas ? ", OpenBLAS for float GEMMs of many rows" : "");
         return;
     }
-    text_print(out, "plan: %d nodes (%d dead and %d common ones dropped) in %d phases, %d for many rows\n", p->program.n,
-               p->program.n_dead, p->program.n_common, p->schedules[SCHEDULE_FEW].n_phases,
+    text_print(out, "plan: %d nodes (%d dead and %d common ones dropped) in %d phases, %d for many rows\n",
+               p->program.n, p->program.n_dead, p->program.n_common, p->schedules[SCHEDULE_FEW].n_phases,
                p->schedules[SCHEDULE_MANY].n_phases);
     describe_generic(cpu, &p->program, out);
 }

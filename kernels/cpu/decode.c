@@ -77,7 +77,7 @@ INLINE struct lanes bytes_to_lanes(bytes b)
 #else
     int8_t each[16];
     memcpy(each, &b, sizeof(each));
-    UNROLL for (int p = 0; p < PARTS; p++)
+    UNROLL_FOR (int p = 0; p < PARTS; p++)
         x.part[p] = vec_from_i8(each + p * VEC);
 #endif
     return x;
@@ -88,14 +88,14 @@ INLINE struct lanes bytes_to_lanes(bytes b)
 INLINE void put(float *x, bytes q, float scale)
 {
     struct lanes v = bytes_to_lanes(q);
-    UNROLL for (int p = 0; p < PARTS; p++)
+    UNROLL_FOR (int p = 0; p < PARTS; p++)
         vec_store(x + p * VEC, v.part[p] * scale);
 }
 
 INLINE void put_plus(float *x, bytes q, float scale, float plus)
 {
     struct lanes v = bytes_to_lanes(q);
-    UNROLL for (int p = 0; p < PARTS; p++)
+    UNROLL_FOR (int p = 0; p < PARTS; p++)
         vec_store(x + p * VEC, v.part[p] * scale + plus);
 }
 
@@ -103,7 +103,7 @@ INLINE void put_plus(float *x, bytes q, float scale, float plus)
 INLINE void put_eighths(float *x, bytes q, float scale)
 {
     struct lanes v = bytes_to_lanes(q);
-    UNROLL for (int p = 0; p < PARTS; p++)
+    UNROLL_FOR (int p = 0; p < PARTS; p++)
         vec_store(x + p * VEC, v.part[p] * 0.125f * scale);
 }
 
@@ -228,7 +228,7 @@ static void decode_q2_k(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 256, b += 84) {
         float d = half_load(b + 80), dmin = half_load(b + 82);
-        UNROLL for (int s = 0; s < 16; s++, x += 16) {
+        UNROLL_FOR (int s = 0; s < 16; s++, x += 16) {
             bytes qs = bytes_load(b + 16 + s / 8 * 32 + s % 2 * 16);
             float scale = d * (float)(b[s] & 15), min = dmin * (float)(b[s] >> 4);
             put_plus(x, qs >> s / 2 % 4 * 2 & 3, scale, -min);
@@ -247,7 +247,7 @@ static void decode_q3_k(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 256, b += 110) {
         float d = half_load(b + 108);
-        UNROLL for (int s = 0; s < 16; s++, x += 16) {
+        UNROLL_FOR (int s = 0; s < 16; s++, x += 16) {
             bytes low = bytes_load(b + 32 + s / 8 * 32 + s % 2 * 16) >> s / 2 % 4 * 2 & 3;
             bytes high = (bytes_load(b + s % 2 * 16) >> s / 2 & 1) << 2;
             put(x, (low | high) - 4, d * (float)q3_k_scale(b + 96, s));
@@ -270,7 +270,7 @@ static void decode_q4_k(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 256, b += 144) {
         float d = half_load(b), dmin = half_load(b + 2);
-        UNROLL for (int s = 0; s < 8; s++, x += 32) {
+        UNROLL_FOR (int s = 0; s < 8; s++, x += 32) {
             int scale, min;
             q4_k_scale_min(b + 4, s, &scale, &min);
             float ds = d * (float)scale, dm = dmin * (float)min;
@@ -284,7 +284,7 @@ static void decode_q5_k(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 256, b += 176) {
         float d = half_load(b), dmin = half_load(b + 2);
-        UNROLL for (int s = 0; s < 8; s++, x += 32) {
+        UNROLL_FOR (int s = 0; s < 8; s++, x += 32) {
             int scale, min;
             q4_k_scale_min(b + 4, s, &scale, &min);
             float ds = d * (float)scale, dm = dmin * (float)min;
@@ -300,7 +300,7 @@ static void decode_q6_k(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 256, b += 210) {
         float d = half_load(b + 208);
-        UNROLL for (int s = 0; s < 16; s++, x += 16) {
+        UNROLL_FOR (int s = 0; s < 16; s++, x += 16) {
             int half = s / 8, k = s / 2 % 4, at = s % 2 * 16;
             bytes low = bytes_load(b + half * 64 + k % 2 * 32 + at) >> k / 2 * 4 & 15;
             bytes high = (bytes_load(b + 128 + half * 32 + at) >> k * 2 & 3) << 4;
@@ -408,7 +408,7 @@ static void decode_tq2_0(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 256, b += 66) {
         float d = half_load(b + 64);
-        UNROLL for (int s = 0; s < 16; s++, x += 16)
+        UNROLL_FOR (int s = 0; s < 16; s++, x += 16)
             put(x, (bytes_load(b + s / 8 * 32 + s % 2 * 16) >> s / 2 % 4 * 2 & 3) - 1, d);
     }
 }

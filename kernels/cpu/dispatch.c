@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 enum {
-    XCR0_AVX = 0x06,    // xmm, ymm
-    XCR0_AVX512 = 0xe6, // the same, mask registers, both halves of the zmm file
+    XCR0_AVX = 0x06,      // xmm, ymm
+    XCR0_AVX512 = 0xe6,   // the same, mask registers, both halves of the zmm file
     XCR0_TILES = 3 << 17, // configuration and data
     LEAF7_1_EAX_AVXVNNI = 1 << 4,
     LEAF7_EDX_AMX = 1 << 24 | 1 << 25, // TILE, INT8

@@ -11,8 +11,8 @@ enum { CACHE_LINE = 128, BLAS_ROWS = 32 };
 // Of a phase's items. The first are kept for a thread each to begin with, so that it knows what it will read while it
 // waits for the phase. Who finds no other item takes those whose thread has not come.
 struct counter {
-    _Alignas(CACHE_LINE) _Atomic int64_t taken;  // of those that are not kept
-    _Atomic uint64_t begun;                      // bit i: kept item i is taken
+    _Alignas(CACHE_LINE) _Atomic int64_t taken; // of those that are not kept
+    _Atomic uint64_t begun;                     // bit i: kept item i is taken
     _Atomic int64_t done;
 };
 enum { KEPT_MAX = 64 };
@@ -24,7 +24,7 @@ struct run {
     const struct step *step;
     struct pool *pool;
     const struct kernels *k;
-    _Atomic int last_phase;  // at the end of it all threads leave
+    _Atomic int last_phase; // at the end of it all threads leave
 };
 
 // Weights that a thread will probably read next; NULL: not known.
@@ -45,7 +45,7 @@ struct item {
     int row0, row1;
     int64_t col0, col1;
     int choice;
-    struct coming next;  // after the node that runs
+    struct coming next; // after the node that runs
 };
 
 size_t exec_counter_bytes(int n_phases)
@@ -153,7 +153,8 @@ static void do_norm(const struct item *it, const struct tensor *n)
     const float *gain = n->w[0] ? n->w[0]->data : NULL, *bias = n->w[1] ? n->w[1]->data : NULL;
     for (int row = it->row0; row < it->row1; row++)
         for (int64_t c = it->col0; c < it->col1; c += group)
-            it->run->k->norm(n->p.norm.kind, at(it, n->src[0], row, c), gain, bias, n->p.norm.eps, group, at(it, n, row, c));
+            it->run->k->norm(n->p.norm.kind, at(it, n->src[0], row, c), gain, bias, n->p.norm.eps, group,
+                             at(it, n, row, c));
 }
 
 // Rows of several that are quantised each by itself: what the experts of a token are fed.
@@ -163,7 +164,8 @@ static void quantize_each(const struct item *it, const struct tensor *n)
     size_t bytes = q8_row_bytes(k);
     for (int row = it->row0; row < it->row1; row++)
         for (int64_t i = 0; i < n->width / k; i++)
-            it->run->k->quantize_q8(at(it, n->src[0], row, i * k), k, (uint8_t *)row_at(it, n, row) + (size_t)i * bytes);
+            it->run->k->quantize_q8(at(it, n->src[0], row, i * k), k,
+                                    (uint8_t *)row_at(it, n, row) + (size_t)i * bytes);
 }
 
 static void put_in_tiles(const struct item *it, const struct tensor *n, void *tiles, int row)
@@ -283,7 +285,8 @@ static void do_kv_write(const struct item *it, const struct tensor *n)
         int position = r->step->positions[row];
         uint8_t *page = kv_page(r, row, position, n->p.kv.layer, n->p.kv.part, buffer_data(r->step->kv));
         for (int64_t c = it->col0; c < it->col1; c += dim)
-            kv_put(r, at(it, n->src[0], row, c), (int)dim, n->p.kv.part, position % KV_PAGE, page + (size_t)(c / dim) * head);
+            kv_put(r, at(it, n->src[0], row, c), (int)dim, n->p.kv.part, position % KV_PAGE,
+                   page + (size_t)(c / dim) * head);
     }
 }
 
@@ -305,8 +308,8 @@ static struct row_pointers no_pointers(const struct item *it)
 }
 
 // q8: of activations in 8 bits. Products of floats are read as these are, decoded weights' too.
-static struct matmul_args matmul_of(const struct item *it, const struct weight *w, int64_t matrix, struct row_pointers rows,
-                                    bool q8)
+static struct matmul_args matmul_of(const struct item *it, const struct weight *w, int64_t matrix,
+                                    struct row_pointers rows, bool q8)
 {
     const struct plan *p = it->run->plan;
     return (struct matmul_args){.w = weight_row(w, matrix * w->ne[1] + it->col0),
@@ -434,12 +437,23 @@ static void do_attention(const struct item *it, const struct tensor *n)
 
 typedef void do_fn(const struct item *it, const struct tensor *n);
 static do_fn *const do_op[OP_COUNT] = {
-    [OP_EMBED] = do_embed,       [OP_ROWS] = do_rows,       [OP_ROPE_TABLE] = do_rope_table,
-    [OP_NORM] = do_norm,         [OP_MATMUL] = do_matmul,   [OP_ROPE] = do_rope,
-    [OP_KV_WRITE] = do_kv_write, [OP_ATTENTION] = do_attention, [OP_ACT] = do_element,
-    [OP_GLU] = do_element,       [OP_ADD] = do_element,     [OP_SCALE] = do_element,
-    [OP_SOFTCAP] = do_element,   [OP_ROUTE] = do_route,     [OP_EXPERT_MATMUL] = do_expert_matmul,
-    [OP_EXPERT_COMBINE] = do_combine, [OP_QUANTIZE] = do_quantize,
+    [OP_EMBED] = do_embed,
+    [OP_ROWS] = do_rows,
+    [OP_ROPE_TABLE] = do_rope_table,
+    [OP_NORM] = do_norm,
+    [OP_MATMUL] = do_matmul,
+    [OP_ROPE] = do_rope,
+    [OP_KV_WRITE] = do_kv_write,
+    [OP_ATTENTION] = do_attention,
+    [OP_ACT] = do_element,
+    [OP_GLU] = do_element,
+    [OP_ADD] = do_element,
+    [OP_SCALE] = do_element,
+    [OP_SOFTCAP] = do_element,
+    [OP_ROUTE] = do_route,
+    [OP_EXPERT_MATMUL] = do_expert_matmul,
+    [OP_EXPERT_COMBINE] = do_combine,
+    [OP_QUANTIZE] = do_quantize,
 };
 
 // ---- items
@@ -448,8 +462,14 @@ static do_fn *const do_op[OP_COUNT] = {
 static struct item item_at(const struct run *r, uint8_t *local, const struct chain *c, const struct grid *g, int64_t i)
 {
     struct share s = share_at(c, g, i);
-    return (struct item){.run = r, .local = local, .first = s.row0, .row0 = s.row0, .row1 = s.row1, .col0 = s.col0,
-                         .col1 = s.col1, .choice = s.choice};
+    return (struct item){.run = r,
+                         .local = local,
+                         .first = s.row0,
+                         .row0 = s.row0,
+                         .row1 = s.row1,
+                         .col0 = s.col0,
+                         .col1 = s.col1,
+                         .choice = s.choice};
 }
 
 // The first weights of nodes from `from` on, for some columns; `otherwise` where they have none.
@@ -462,16 +482,18 @@ static struct coming first_weights(const struct chain *c, int from, int64_t col0
 }
 
 // Of the expert of a choice, where the choice is made by the end of a phase.
-static struct coming expert_weights(const struct run *r, int thread, int phase, const struct tensor *n, const struct share *s)
+static struct coming expert_weights(const struct run *r, int thread, int phase, const struct tensor *n,
+                                    const struct share *s)
 {
     const struct item it = {.run = r, .local = local_of(r, thread)};
     const struct weight *w = n->w[0];
     const int expert = value_of(r, n->src[1])->phase > phase ? -1 : expert_of(&it, n, s->choice);
-    return expert < 0 ? none : (struct coming){weight_row(w, expert * w->ne[1] + s->col0), w->row_bytes, s->col1 - s->col0};
+    return expert < 0 ? none
+                      : (struct coming){weight_row(w, expert * w->ne[1] + s->col0), w->row_bytes, s->col1 - s->col0};
 }
 
-static struct coming first_weights_of(const struct run *r, int thread, int phase, const struct chain *c, const struct grid *g,
-                                      int64_t i)
+static struct coming first_weights_of(const struct run *r, int thread, int phase, const struct chain *c,
+                                      const struct grid *g, int64_t i)
 {
     struct share s = share_at(c, g, i);
     if (c->kind == CHAIN_EXPERTS)
@@ -489,7 +511,7 @@ static struct coming coming_after(const struct run *r, int thread, int phase, in
             const struct chain *chain = &r->schedule->phases[ph].chains[c];
             const struct grid *g = &r->sharing->grids[ph][c];
             if (ph > phase && chain->kind != CHAIN_COLUMNS && chain->kind != CHAIN_EXPERTS)
-                continue;  // attention: what follows it can be fetched by now
+                continue; // attention: what follows it can be fetched by now
             if (i < g->items)
                 return first_weights_of(r, thread, phase, chain, g, i);
             i -= g->items;
@@ -672,7 +694,7 @@ static void run_thread(void *ctx, int thread)
     struct run *r = ctx;
     const struct schedule *s = r->schedule;
     uint8_t *local = local_of(r, thread);
-    int needed = 0, all_at = 0;  // phases that must be whole; the one that all threads have come to
+    int needed = 0, all_at = 0; // phases that must be whole; the one that all threads have come to
     for (int i = 0; i < s->n_phases; i++) {
         int64_t n_items = r->sharing->items[i];
         fetch_until(r, thread, i, needed);

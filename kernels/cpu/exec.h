@@ -11,7 +11,7 @@
 #include "kernels/machine.h"
 #include "kernels/plan.h"
 
-enum { FEW_ROWS = 16 };  // up to here a whole-row operation costs less on every thread than a barrier does
+enum { FEW_ROWS = 16 }; // up to here a whole-row operation costs less on every thread than a barrier does
 
 // Where a layer's keys and values lie in a page.
 struct kv_offset {
@@ -32,23 +32,23 @@ struct plan {
     struct schedule schedules[SCHEDULE_KINDS];
     struct sharing sharing[SCHEDULE_KINDS];
     size_t page_bytes;
-    struct kv_offset *kv;        // [n_kv]
-    uint8_t *shared;             // one arena for both schedules
+    struct kv_offset *kv; // [n_kv]
+    uint8_t *shared;      // one arena for both schedules
     size_t shared_bytes;
-    uint8_t *local;              // of thread i: at i * local_stride
+    uint8_t *local; // of thread i: at i * local_stride
     size_t local_stride, local_bytes;
-    size_t pointers_at;          // within a thread's memory: scratch, then pointers to rows, then its own values
+    size_t pointers_at; // within a thread's memory: scratch, then pointers to rows, then its own values
     size_t values_at;
-    void *counters;              // [phases of the longer schedule]: items taken
-    struct profile *profile;     // NULL: nothing is measured
+    void *counters;          // [phases of the longer schedule]: items taken
+    struct profile *profile; // NULL: nothing is measured
 };
 
 // Times of a plan: each thread writes its own, and they are added up when they are asked for.
 struct profile;
 int profile_new(struct plan *p, int n_threads, struct error *err);
-void profile_free(struct profile *p);  // NULL is fine
+void profile_free(struct profile *p); // NULL is fine
 void profile_take(struct plan *p, const struct node_time **times, int *n, double *wait_ns);
-uint64_t profile_now(void);            // nanoseconds
+uint64_t profile_now(void); // nanoseconds
 void profile_add(struct profile *p, int thread, const struct tensor *node, uint64_t since);
 void profile_add_wait(struct profile *p, int thread, uint64_t since);
 

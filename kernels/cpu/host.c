@@ -12,7 +12,8 @@ struct buffer {
 
 void *host_map(size_t size)
 {
-    void *p = mmap(NULL, MAX(size, (size_t)1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p =
+        mmap(NULL, MAX(size, (size_t)1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
     if (size >= 4 * (size_t)HUGE_PAGE)

@@ -14,8 +14,8 @@
 #include "kernels/tensor.h"
 
 enum { LANES = 16 };
-enum { Q8_BLOCK = 256, Q8_SUMS = 16 };     // elements a scale; elements a partial sum
-enum { SCRATCH_BYTES = 9 << 16 };          // of each thread, 64-byte aligned; most of it is for matmul_q8_avx512_turned.c
+enum { Q8_BLOCK = 256, Q8_SUMS = 16 }; // elements a scale; elements a partial sum
+enum { SCRATCH_BYTES = 9 << 16 };      // of each thread, 64-byte aligned; most of it is for matmul_q8_avx512_turned.c
 
 // A row of activations in 8 bits: K padded with zeros to whole blocks of 256, in three planes of one allocation.
 //   d = max(max|x| / 127, 2^-126) of the block, q[i] = round to nearest even(x[i] * (1 / d)), each step in float32
@@ -52,7 +52,7 @@ enum {
     Q8_TILE_COLUMNS = 16,
     Q8_TILE_WIDTH = 64,
     Q8_TILE_GROUP = Q8_TILE_COLUMNS * Q8_BLOCK,
-    Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 2 * Q8_SUMS + Q8_SUMS + 4 + 4,  // of a column in a span
+    Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 2 * Q8_SUMS + Q8_SUMS + 4 + 4, // of a column in a span
 };
 enum { MOST_OF_16, MOST_OF_32, MOST_COUNT };
 struct q8_tiles {
@@ -110,11 +110,12 @@ static inline void q8_tiles_put_most(const struct q8_tiles *t, int column)
 // have d = 0.
 struct q8_words {
     int8_t words[Q8_BLOCK / Q8_TILE_WIDTH][Q8_TILE_WIDTH / 4][Q8_TILE_COLUMNS][4];
-    int16_t pairs_of_16[Q8_SUMS / 2][Q8_TILE_COLUMNS][2], pairs_of_32[Q8_SUMS / 4][Q8_TILE_COLUMNS][2];  // sums of q
+    int16_t pairs_of_16[Q8_SUMS / 2][Q8_TILE_COLUMNS][2], pairs_of_32[Q8_SUMS / 4][Q8_TILE_COLUMNS][2]; // sums of q
     int32_t total[Q8_TILE_COLUMNS];
     float d[Q8_TILE_COLUMNS];
 };
-_Static_assert(sizeof(struct q8_words) == Q8_TILE_COLUMNS * Q8_TILE_COLUMN_BYTES, "both ways of tiles take the same room");
+_Static_assert(sizeof(struct q8_words) == Q8_TILE_COLUMNS * Q8_TILE_COLUMN_BYTES,
+               "both ways of tiles take the same room");
 static inline int q8_groups(int n_columns)
 {
     return (n_columns + Q8_TILE_COLUMNS - 1) / Q8_TILE_COLUMNS;
@@ -136,7 +137,8 @@ static inline void q8_words_put_sums(struct q8_words *w, int i, const int16_t su
     w->total[i] = total;
     w->d[i] = d;
 }
-static inline void q8_words_put(struct q8_words *w, int i, const int8_t q[Q8_BLOCK], const int16_t sums[Q8_SUMS], float d)
+static inline void q8_words_put(struct q8_words *w, int i, const int8_t q[Q8_BLOCK], const int16_t sums[Q8_SUMS],
+                                float d)
 {
     for (int j = 0; j < Q8_BLOCK; j += 4)
         memcpy(w->words[j / Q8_TILE_WIDTH][j % Q8_TILE_WIDTH / 4][i], q + j, 4);
@@ -160,9 +162,9 @@ static inline void q8_words_put(struct q8_words *w, int i, const int8_t q[Q8_BLO
 //   and the lanes summed by halves.
 // How a few columns read memory fastest, in which CPUs differ. It changes no bits.
 enum reading {
-    READING_BY_ROW,  // neighbours side by side, each row asks for its own bytes some way ahead
+    READING_BY_ROW, // neighbours side by side, each row asks for its own bytes some way ahead
     READING_STREAMS, // few streams, as long as can be, that the hardware follows; or bytes asked for in the order of memory
-    READING_ASKED,   // such streams; what lies further on in them is asked for as well, where that reads more, into L2
+    READING_ASKED, // such streams; what lies further on in them is asked for as well, where that reads more, into L2
     READING_COUNT,
 };
 
@@ -172,22 +174,22 @@ static inline bool reads_streams(enum reading reading)
 }
 
 struct matmul_args {
-    const void *w;          // first row
-    size_t w_stride;        // bytes from row to row
+    const void *w;   // first row
+    size_t w_stride; // bytes from row to row
     int n_rows;
     int64_t k;
-    enum dtype type;        // of w (the generic kernels serve many)
-    const void *const *x;   // [n_x]
+    enum dtype type;      // of w (the generic kernels serve many)
+    const void *const *x; // [n_x]
     int n_x;
-    void *x_tiles;          // 64-byte aligned: n_tiled columns in tiles, for kernels that use these; NULL: not made
-    int n_tiled, x_first;   // of these columns x[0] is x_first, a multiple of Q8_TILE_COLUMNS
-    float *const *y;        // [n_x]
-    void *scratch;          // SCRATCH_BYTES, 64-byte aligned
-    const void *next;       // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
-    size_t next_stride;     // bytes from one of these to the next
-    int64_t next_rows;      // how many they are
-    enum reading reading;   // see kernels_reading
-    bool spare_adders;      // see kernels_spare_adders
+    void *x_tiles;        // 64-byte aligned: n_tiled columns in tiles, for kernels that use these; NULL: not made
+    int n_tiled, x_first; // of these columns x[0] is x_first, a multiple of Q8_TILE_COLUMNS
+    float *const *y;      // [n_x]
+    void *scratch;        // SCRATCH_BYTES, 64-byte aligned
+    const void *next;     // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
+    size_t next_stride;   // bytes from one of these to the next
+    int64_t next_rows;    // how many they are
+    enum reading reading; // see kernels_reading
+    bool spare_adders;    // see kernels_spare_adders
 };
 typedef void matmul_fn(const struct matmul_args *a);
 
@@ -230,7 +232,8 @@ static inline struct row_cut row_cut_streams(int n, int height, size_t stride)
 {
     enum { MANY = 8 };
     const size_t apart = (size_t)((n + height - 1) / height);
-    const bool move = apart >= MANY && row_streams_meet(height, apart * stride) && !row_streams_meet(height, (apart + 1) * stride);
+    const bool move =
+        apart >= MANY && row_streams_meet(height, apart * stride) && !row_streams_meet(height, (apart + 1) * stride);
     return row_cut_apart(n, (int)apart + move);
 }
 
@@ -249,26 +252,26 @@ static inline int row_of_cut(const struct row_cut *cut, int group, int i)
 // that attention_words.h states. What that rounds is an NMSE below 1e-8 for usual scores.
 enum { ATTENTION_SPAN = 512 };
 struct attention_args {
-    const float *q;            // row r, head h: q + r * q_stride + h * dim_k, h over the heads of the group
-    size_t q_stride;           // floats
-    float *out;                // row r, head h: out + r * out_stride + h * dim_v
+    const float *q;  // row r, head h: q + r * q_stride + h * dim_k, h over the heads of the group
+    size_t q_stride; // floats
+    float *out;      // row r, head h: out + r * out_stride + h * dim_v
     size_t out_stride;
     int n_rows;
-    int n_head;                // query heads of this KV head
+    int n_head; // query heads of this KV head
     int dim_k, dim_v;
     float scale, softcap;
     int window;
-    const int32_t *positions;  // [n_rows]
-    const int32_t *seqs;       // [n_rows]
-    const int32_t *pages;      // [.][pages_stride]
+    const int32_t *positions; // [n_rows]
+    const int32_t *seqs;      // [n_rows]
+    const int32_t *pages;     // [.][pages_stride]
     int pages_stride;
     // Of this layer and KV head in page 0: KV_PAGE rows of dim elements of the type, packed; of Q8_0 as kv_words.h arranges them.
     const uint8_t *k, *v;
-    size_t page_bytes;         // from page to page
+    size_t page_bytes; // from page to page
     enum dtype k_type, v_type;
-    bool exact;                // 8-bit keys and values, too, are multiplied as floats
+    bool exact; // 8-bit keys and values, too, are multiplied as floats
     void *scratch;
-    enum reading reading;      // see kernels_reading
+    enum reading reading; // see kernels_reading
 };
 
 // The (row, head) pairs of a sequence that are taken together, on every level: a page of keys or values is made ready once
@@ -286,7 +289,8 @@ struct kernels {
     const char *name;
 
     // One row each. y may be x.
-    void (*norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n, float *y);
+    void (*norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n,
+                 float *y);
     void (*act)(enum act_kind kind, const float *x, float *y, int64_t n);
     void (*glu)(enum act_kind kind, const float *gate, const float *up, float *y, int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n);
@@ -301,12 +305,16 @@ struct kernels {
     void (*quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
     // The same of n_x rows, to the columns `column` .. of n_columns in the tiles that this level reads; and a span of a row
     // that is quantised.
-    void (*quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns, int column);
+    void (*quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
+                              int column);
     void (*put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);
-    void (*combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);  // sum_j weights[j]*x[j*n ..]
+    void (*combine)(const float *x, const float *weights, int n_used, int64_t n,
+                    float *y); // sum_j weights[j]*x[j*n ..]
     // Conversions of n elements (a multiple of the type's block).
-    void (*const *encode)(const float *x, void *blocks, int64_t n);  // [DT_COUNT]; the KV types; same bits as dtype_encode
-    void (*const *decode)(const void *blocks, float *x, int64_t n);  // [DT_COUNT]; all that decode; same bits as dtype_decode
+    void (*const *encode)(const float *x, void *blocks,
+                          int64_t n); // [DT_COUNT]; the KV types; same bits as dtype_encode
+    void (*const *decode)(const void *blocks, float *x,
+                          int64_t n); // [DT_COUNT]; all that decode; same bits as dtype_decode
 
     // Of a model's weights, by a search for what leaves the least error; [DT_COUNT], see quantize_fn in machine.h.
     quantize_fn *const *quantize_blocks, *const *quantize_k, *const *quantize_grid;
@@ -315,12 +323,13 @@ struct kernels {
 
     // Tables of DT_COUNT. A type with no 8-bit path on this level has NULL, and matmul_f32 serves it (named in -v).
     matmul_fn *const *matmul_q8;
-    matmul_fn *const *matmul_f32;  // never NULL for a type that decodes
+    matmul_fn *const *matmul_f32; // never NULL for a type that decodes
     // Whether matmul_q8 multiplies n columns of k by a type in tiles, and is faster with x_tiles, on a CPU with spare_adders or
     // without; NULL: the level has none.
     bool (*in_tiles)(enum dtype type, int64_t k, int64_t n, bool spare_adders);
     enum reading reading; // where this is the best level of a CPU
-    bool floats_by_row;   // weights of products of floats, and the cache, by row whatever `reading` is: see reading_of_floats
+    bool
+        floats_by_row; // weights of products of floats, and the cache, by row whatever `reading` is: see reading_of_floats
     int64_t item_weights; // about, that a call for few rows is best given at the most: longer ones stream no better
 };
 
@@ -331,8 +340,8 @@ struct kernels {
 const struct kernels *kernels_best(void);
 // By name: NULL with an error that lists what there is, or says that this CPU cannot run it.
 const struct kernels *kernels_find(const char *name, struct error *err);
-int kernels_count(void);                       // levels of this binary that this CPU runs
-const struct kernels *kernels_at(int i);       // best first
+int kernels_count(void);                 // levels of this binary that this CPU runs
+const struct kernels *kernels_at(int i); // best first
 // How this CPU reads with a level: a level that reads streams does so as the CPU's best one does, where that reads streams.
 enum reading kernels_reading(const struct kernels *k);
 // And how it reads in products of floats and the cache, where it reads as `reading` says for those of 8 bits.

@@ -15,9 +15,9 @@
 
 enum {
     KV_BLOCK = 32,
-    KV_BLOCK_BYTES = 34,                       // of a row's block, as in a file: its scale, then its codes
-    KV_BLOCK_PART = KV_PAGE * KV_BLOCK_BYTES,  // from block to block in a page
-    KV_BLOCK_SCALES = KV_PAGE * KV_BLOCK,      // where the scales begin in it
+    KV_BLOCK_BYTES = 34,                      // of a row's block, as in a file: its scale, then its codes
+    KV_BLOCK_PART = KV_PAGE * KV_BLOCK_BYTES, // from block to block in a page
+    KV_BLOCK_SCALES = KV_PAGE * KV_BLOCK,     // where the scales begin in it
 };
 
 // Which types are kept so; rows of the others lie one behind the other, packed as in a file.

@@ -9,6 +9,20 @@
 #define ISA_PASTE(name, isa) ISA_PASTE_(name, isa)
 #define ISA_FN(name) ISA_PASTE(name, QUERN_ISA)
 
+// The head of a for loop, in place of `for (...)`:
+//   UNROLL_FOR      every iteration is unrolled: the loop runs over registers, which have no address
+//   UNROLL_FEW_FOR  four iterations at a time: the loop is short, and its last branch would be mispredicted
+//   KEEP_LOOP_FOR   never unrolled: each iteration is long enough
+#ifdef __clang__
+#define UNROLL_FOR(...) _Pragma("clang loop unroll(full)") for (__VA_ARGS__)
+#define UNROLL_FEW_FOR(...) _Pragma("clang loop unroll_count(4)") for (__VA_ARGS__)
+#define KEEP_LOOP_FOR(...) _Pragma("clang loop unroll(disable)") for (__VA_ARGS__)
+#else
+#define UNROLL_FOR(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
+#define UNROLL_FEW_FOR(...) _Pragma("GCC unroll 4") for (__VA_ARGS__)
+#define KEEP_LOOP_FOR(...) _Pragma("GCC unroll 1") for (__VA_ARGS__)
+#endif
+
 // How a level's CPUs read weights best (enum reading), as measured: AVX2 on Zen 3, AVX-512 on Zen 4, AMX, whose other
 // files are of AVX-512 and which reads floats by row, on Emerald Rapids. A level that reads streams does so as the CPU's
 // best one does (kernels_reading); one that reads by row always does.
@@ -32,9 +46,9 @@ extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT]; // encode.c
 extern quantize_fn *const ISA_FN(quantize_blocks)[DT_COUNT];  // quantize_blocks.c
 extern quantize_fn *const ISA_FN(quantize_k)[DT_COUNT];       // quantize_k.c
 extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // quantize_grid.c
-bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_adders); // the same
+bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_adders);    // the same
 bool matmul_q8_in_tiles_avx512(enum dtype type, int64_t k, int64_t n, bool spare_adders); // matmul_q8_avx512.c
-void ISA_FN(attention)(const struct attention_args *a);       // attention.c
+void ISA_FN(attention)(const struct attention_args *a);                                   // attention.c
 
 // rows.c
 void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n,
@@ -50,9 +64,11 @@ void ISA_FN(route)(enum route_kind kind, const float *logits, int n_expert, int 
                    float *weights, int32_t *ids);
 void ISA_FN(quantize_q8)(const float *x, int64_t k, void *row);
 void ISA_FN(quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
-void ISA_FN(quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns, int column);
+void ISA_FN(quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
+                               int column);
 void ISA_FN(put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);
-void quantize_q8_tiles_amx(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns, int column);
+void quantize_q8_tiles_amx(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
+                           int column);
 void put_q8_tiles_amx(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);
 void ISA_FN(combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);
 

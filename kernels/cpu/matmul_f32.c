@@ -26,12 +26,13 @@ struct panel {
     const char *rows[PANEL_ROWS]; // in w, or in the weight itself; packed, where those of its tile begin
     float w[PANEL_ROWS / TILE_ROWS][TILE_ROWS * PANEL_K];
     float row[PACKED_K]; // decoded, before it is packed
-    struct lanes sums[PANEL_COLS / TILE_COLS * (PANEL_ROWS / TILE_ROWS)][TILE_ROWS * TILE_COLS]; // columns' tiles in turn
+    struct lanes sums[PANEL_COLS / TILE_COLS * (PANEL_ROWS / TILE_ROWS)]
+                     [TILE_ROWS * TILE_COLS]; // columns' tiles in turn
     struct lanes done[TILE_ROWS * TILE_COLS]; // of a tile, on their way to the outputs
 };
 _Static_assert(sizeof(struct panel) <= SCRATCH_BYTES, "a panel fits into a thread's scratch");
 _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "panels are whole tiles");
-_Static_assert(PANEL_ROWS * PANEL_K / PACKED_K % TILE_ROWS == 0, "and so are packed ones");
+_Static_assert(PANEL_ROWS *PANEL_K / PACKED_K % TILE_ROWS == 0, "and so are packed ones");
 
 // ---- few columns of plain floats
 
@@ -94,15 +95,15 @@ enum { STREAMS = 8, STREAMS_SHORT = 4, SHORT_K = 2048 };
 
 // Steps through n rows from element `from` to `end`, which are whole lines, while as much of what lies at `ahead` is fetched
 // into L2. NULL: nothing is.
-INLINE void stream_lines(enum dtype type, int n, const char *const w[STREAMS], const char *const ahead[STREAMS], const float *x,
-                         int64_t from, int64_t end, vec sums[STREAMS])
+INLINE void stream_lines(enum dtype type, int n, const char *const w[STREAMS], const char *const ahead[STREAMS],
+                         const float *x, int64_t from, int64_t end, vec sums[STREAMS])
 {
     const int64_t line = FETCH_LINE / (int64_t)weight_bytes(type);
     for (int64_t at = from; at < end; at += line) {
-        UNROLL for (int r = 0; r < n; r++) {
+        UNROLL_FOR (int r = 0; r < n; r++) {
             if (ahead)
                 __builtin_prefetch(ahead[r] + (size_t)(at - from) * weight_bytes(type), 0, 2);
-            UNROLL for (int64_t i = at; i < at + line; i += VEC)
+            UNROLL_FOR (int64_t i = at; i < at + line; i += VEC)
                 sums[r] = vec_fma(weight_load(type, w[r] + (size_t)i * weight_bytes(type)), vec_load(x + i), sums[r]);
         }
     }
@@ -130,7 +131,8 @@ static void fetch_starts(const char *const next[STREAMS], int n)
 // Whether a product goes this way: rows that end within a line are left to the tiles.
 INLINE bool goes_by_streams(const struct matmul_args *a, enum dtype type)
 {
-    return PARTS == 1 && a->n_x == 1 && a->reading == READING_ASKED && a->k * (int64_t)weight_bytes(type) % FETCH_LINE == 0;
+    return PARTS == 1 && a->n_x == 1 && a->reading == READING_ASKED &&
+           a->k * (int64_t)weight_bytes(type) % FETCH_LINE == 0;
 }
 
 INLINE void matmul_n_streams(const struct matmul_args *a, enum dtype type, int n)
@@ -343,7 +345,8 @@ static void matmul_panels(const struct matmul_args *a)
     const int rows = panel_rows(a), most = is_packed(a) && a->k <= piece ? a->n_x : PANEL_ROWS / rows * PANEL_COLS;
     for (int i = 0, col; (col = tile_cut(i, a->n_x, most)) < a->n_x; i++)
         for (int row = 0; row < a->n_rows; row += rows)
-            panel_run(a, (struct part){row, MIN(rows, a->n_rows - row), col, tile_cut(i + 1, a->n_x, most) - col}, piece);
+            panel_run(a, (struct part){row, MIN(rows, a->n_rows - row), col, tile_cut(i + 1, a->n_x, most) - col},
+                      piece);
 }
 
 // ---- the table

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/matmul_q8_avx512.h"
 
-enum { ROWS = GROUP };  // of weights, a tile
+enum { ROWS = GROUP }; // of weights, a tile
 
 // ---- tiles. The compiler is told that memory is read and written; the order of volatile statements stays.
 
@@ -43,8 +43,8 @@ INLINE void release_tiles(void)
 matmul_fn matmul_q8_q4_k_amx, matmul_q8_q5_k_amx, matmul_q8_q6_k_amx;
 matmul_fn matmul_q8_q8_0_amx, matmul_q8_q4_0_amx, matmul_q8_q5_0_amx, matmul_q8_iq4_nl_amx, matmul_q8_mxfp4_amx,
     matmul_q8_q4_1_amx, matmul_q8_q5_1_amx;
-matmul_fn matmul_q8_iq2_xxs_amx, matmul_q8_iq2_xs_amx, matmul_q8_iq2_s_amx,
-    matmul_q8_iq3_xxs_amx, matmul_q8_iq3_s_amx, matmul_q8_iq1_s_amx, matmul_q8_iq1_m_amx;
+matmul_fn matmul_q8_iq2_xxs_amx, matmul_q8_iq2_xs_amx, matmul_q8_iq2_s_amx, matmul_q8_iq3_xxs_amx, matmul_q8_iq3_s_amx,
+    matmul_q8_iq1_s_amx, matmul_q8_iq1_m_amx;
 matmul_fn matmul_q8_q2_k_amx, matmul_q8_q3_k_amx, matmul_q8_iq4_xs_amx, matmul_q8_tq1_0_amx, matmul_q8_tq2_0_amx;
 
 #endif

@@ -49,7 +49,8 @@ INLINE void store_turned(const __m512i v[4], void *to)
 {
     __m512i u[4] = {_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]),
                     _mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3])};
-    __m512i r[4] = {_mm512_unpacklo_epi64(u[0], u[2]), _mm512_unpackhi_epi64(u[0], u[2]),  // rows i, 4 + i, 8 + i, 12 + i
+    __m512i r[4] = {_mm512_unpacklo_epi64(u[0], u[2]),
+                    _mm512_unpackhi_epi64(u[0], u[2]), // rows i, 4 + i, 8 + i, 12 + i
                     _mm512_unpacklo_epi64(u[1], u[3]), _mm512_unpackhi_epi64(u[1], u[3])};
     __m512i even = _mm512_shuffle_i32x4(r[0], r[1], 0x44), odd = _mm512_shuffle_i32x4(r[2], r[3], 0x44);
     _mm512_store_si512((char *)to, _mm512_shuffle_i32x4(even, odd, 0x88));
@@ -87,8 +88,7 @@ INLINE void unpack_k4(bool five, const uint8_t *b, const struct heads *h, int ro
 {
     const __m512i factor = _mm512_broadcast_i32x4(load_128(h->factor[0][row]));
     const __m512i fifth = five ? _mm512_broadcast_i64x4(load_256(b + 16)) : factor;
-    UNROLL
-    for (int t = 0; t < TILES; t++) {
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
         __m512i w = move_bits(_mm512_broadcast_i64x4(load_256(b + (five ? 48 : 16) + 32 * t)), 4, 0, 4, 0);
         if (five)
             w = _mm512_or_si512(w, move_bits(fifth, 1, 2 * t, 2 * t + 1, 4));
@@ -146,8 +146,7 @@ INLINE void unpack_q6_k(const uint8_t *b, const struct heads *h, int row, piece 
     const __m128i bytes = load_128(b + 192);
     const __m512i scales = _mm512_broadcast_i32x4(bytes);
     const __m512i offsets = _mm512_castsi256_si512(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 5));
-    UNROLL
-    for (int t = 0; t < TILES; t++) {
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
         const struct picks pick = picks_of(t);
         __m512i nibbles = load_512(b + 64 * (t / 2)), upper = _mm512_broadcast_i64x4(load_256(b + 128 + 32 * (t / 2)));
         __m512i two = move_bits(upper, 2, t % 2 * 4, t % 2 * 4 + 2, 4);

@@ -19,23 +19,23 @@
 #include "kernels/cpu/matmul_q8_avx512_rows.h"
 
 enum {
-    TILES = SPAN / Q8_TILE_WIDTH,  // of 64 elements
-    HALVES = 2,                    // of a piece, of 16 rows
+    TILES = SPAN / Q8_TILE_WIDTH, // of 64 elements
+    HALVES = 2,                   // of a piece, of 16 rows
     PIECE_ROWS = HALVES * ROWS,
-    GROUPS = 32,                   // of 16 columns, that pass at a time
-    STRIPE = 128,                  // rows whose sums wait while the parts of k pass
-    TURNED = 40,                   // q8_words that scratch holds, where the caller has none
-    PART = 128,                    // q8_words, 640 KB, that come out of the second-level cache for all pieces of a stripe
+    GROUPS = 32,  // of 16 columns, that pass at a time
+    STRIPE = 128, // rows whose sums wait while the parts of k pass
+    TURNED = 40,  // q8_words that scratch holds, where the caller has none
+    PART = 128,   // q8_words, 640 KB, that come out of the second-level cache for all pieces of a stripe
 };
 
 struct rows_type {
-    int bytes;       // of a block of 256
-    int planes;      // 1 or 2
-    bool is_signed;  // bytes of the only plane, or of the high one; those of the low one are not
-    int shift;       // of the high plane, or of the only one
-    int min_pairs;   // that a block's minimum has: 4 of sub-blocks of 32, 8 of sub-blocks of 16, or 0
-    int offset;      // that the bytes of the only plane, shifted, hold too much
-    bool negative;   // the only plane holds -w * scale
+    int bytes;      // of a block of 256
+    int planes;     // 1 or 2
+    bool is_signed; // bytes of the only plane, or of the high one; those of the low one are not
+    int shift;      // of the high plane, or of the only one
+    int min_pairs;  // that a block's minimum has: 4 of sub-blocks of 32, 8 of sub-blocks of 16, or 0
+    int offset;     // that the bytes of the only plane, shifted, hold too much
+    bool negative;  // the only plane holds -w * scale
 };
 
 // Bytes of half a piece: [high, low].
@@ -44,7 +44,7 @@ typedef uint8_t piece[2][TILES][ROWS][Q8_TILE_WIDTH];
 // What belongs to its rows. `factor` is the types' own: what unpack_row wants to know of a row.
 struct heads {
     _Alignas(64) uint8_t factor[2][ROWS][16];
-    int32_t min[8][ROWS];  // int16 pairs for two sub-blocks
+    int32_t min[8][ROWS]; // int16 pairs for two sub-blocks
     float d[ROWS], m[ROWS];
 };
 
@@ -54,11 +54,11 @@ typedef void unpack_row_fn(const uint8_t *block, const struct heads *h, int row,
 typedef float sums16[ROWS][Q8_TILE_COLUMNS];
 
 // What blocks of 32 have in place of these: their scales are floats, so every block's sums leave the tiles.
-enum { BLOCKS = SPAN / 32 };  // of a span
+enum { BLOCKS = SPAN / 32 }; // of a span
 struct block_heads {
     _Alignas(64) float d[BLOCKS][ROWS], m[BLOCKS][ROWS];
 };
-typedef uint8_t block_piece[TILES][ROWS][Q8_TILE_WIDTH];  // signed
+typedef uint8_t block_piece[TILES][ROWS][Q8_TILE_WIDTH]; // signed
 typedef void read_block_heads_fn(const struct rows16 *g, size_t at, int n_blocks, struct block_heads *h);
 typedef void unpack_blocks_fn(const uint8_t *blocks, int n_blocks, int row, block_piece *p);
 
@@ -72,8 +72,8 @@ struct rows_kind {
 
 // A piece and 16 columns whose sums have left the tiles, and wait for the floats.
 struct waiting {
-    const struct heads *heads;       // [HALVES]
-    const struct q8_words *columns;  // NULL: nothing waits
+    const struct heads *heads;      // [HALVES]
+    const struct q8_words *columns; // NULL: nothing waits
     sums16 *sums[HALVES];
 };
 
@@ -81,7 +81,7 @@ struct waiting {
 struct waiting_blocks {
     const struct block_heads *heads;
     const struct q8_words *columns;  // NULL: nothing waits
-    float (*of_32)[Q8_TILE_COLUMNS];  // sums of q of each block; types with a minimum
+    float (*of_32)[Q8_TILE_COLUMNS]; // sums of q of each block; types with a minimum
     sums16 *sums;
     int n_blocks;
 };
@@ -90,15 +90,16 @@ struct rows_work {
     union {
         struct {
             _Alignas(64) piece piece[HALVES];
-            struct heads heads[2][HALVES];  // of the piece at hand, and of the one before, of which some columns still wait
+            struct heads heads[2]
+                              [HALVES]; // of the piece at hand, and of the one before, of which some columns still wait
             struct waiting waiting;
-            _Alignas(64) int32_t tile[HALVES][2][ROWS][Q8_TILE_COLUMNS];  // sums of each plane
+            _Alignas(64) int32_t tile[HALVES][2][ROWS][Q8_TILE_COLUMNS]; // sums of each plane
         };
         struct {
             _Alignas(64) block_piece block_piece[HALVES];
             struct block_heads block_heads[2][HALVES];
             struct waiting_blocks waiting_blocks;
-            _Alignas(64) float of_32[2][BLOCKS][Q8_TILE_COLUMNS];  // sums of the columns at hand, and of those that wait
+            _Alignas(64) float of_32[2][BLOCKS][Q8_TILE_COLUMNS]; // sums of the columns at hand, and of those that wait
             _Alignas(64) int32_t block_sums[HALVES][BLOCKS][ROWS][Q8_TILE_COLUMNS];
         };
     };
@@ -126,7 +127,7 @@ void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int
 struct walk {
     int row, first_row, end;
     int64_t span, from, to, spans;
-    int64_t ahead;  // spans from this to those that are asked for, of the rows `after`
+    int64_t ahead; // spans from this to those that are asked for, of the rows `after`
     struct rows16 rows[HALVES], after[HALVES];
     // The columns of span `from`; those of the next lie `stride` groups on.
     const struct q8_words *columns;
@@ -137,7 +138,8 @@ INLINE void enter_rows(const struct matmul_args *a, struct walk *at, int row)
 {
     at->row = row;
     at->span = at->from;
-    const bool again = row + PIECE_ROWS >= at->end && at->to < at->spans;  // behind a part of k these rows begin the next
+    const bool again =
+        row + PIECE_ROWS >= at->end && at->to < at->spans; // behind a part of k these rows begin the next
     at->ahead = again ? at->to - at->from : 0;
     for (int half = 0; half < HALVES; half++) {
         const int first = half * ROWS;
@@ -160,9 +162,9 @@ INLINE bool advance(const struct matmul_args *a, struct walk *at)
 // While a piece is unpacked, and while each group of columns passes, an even share of the blocks behind it is asked for, so
 // that memory always has work: shares of 32 rows, the same spans of the rows after these.
 struct asking {
-    const struct rows16 *rows;  // [HALVES]
+    const struct rows16 *rows; // [HALVES]
     size_t at;
-    int bytes, first, n;        // of a row; rows of this share
+    int bytes, first, n; // of a row; rows of this share
 };
 
 INLINE struct asking share_of(const struct rows_kind *kind, const struct walk *at, int n_blocks, int share)
@@ -194,7 +196,8 @@ INLINE __m512i add_pairs(__m512i sums, __m512i pairs, const int32_t *pair)
     return sums;
 }
 
-INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *type, const struct q8_words *c, int half, int row)
+INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *type, const struct q8_words *c, int half,
+                          int row)
 {
     __m512i dot = _mm512_load_si512(w->tile[half][0][row]);
     if (type->shift)
@@ -209,7 +212,8 @@ INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *typ
 }
 
 // Rows row .. row + n - 1 of half a piece, if one waits.
-INLINE void finish_rows(struct rows_work *w, const struct waiting *it, const struct rows_type *type, int half, int row, int n)
+INLINE void finish_rows(struct rows_work *w, const struct waiting *it, const struct rows_type *type, int half, int row,
+                        int n)
 {
     const struct q8_words *c = it->columns;
     if (!c)
@@ -218,16 +222,13 @@ INLINE void finish_rows(struct rows_work *w, const struct waiting *it, const str
     const __m512 dc = _mm512_load_ps(c->d);
     const int16_t(*sums)[Q8_TILE_COLUMNS][2] = type->min_pairs == 8 ? c->pairs_of_16 : c->pairs_of_32;
     __m512i pairs[8];
-    UNROLL
-    for (int i = 0; i < type->min_pairs; i++)
+    UNROLL_FOR (int i = 0; i < type->min_pairs; i++)
         pairs[i] = _mm512_load_si512(sums[i]);
-    UNROLL
-    for (int r = row; r < row + n; r++) {
+    UNROLL_FOR (int r = row; r < row + n; r++) {
         __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(whole_sums(w, type, c, half, r)), _mm512_set1_ps(h->d[r]));
         if (type->min_pairs) {
             __m512i min = _mm512_setzero_si512();
-            UNROLL
-            for (int i = 0; i < type->min_pairs; i++)
+            UNROLL_FOR (int i = 0; i < type->min_pairs; i++)
                 min = add_pairs(min, pairs[i], &h->min[i][r]);
             s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), _mm512_set1_ps(h->m[r]), s);
         }
@@ -282,8 +283,7 @@ INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, co
     TILE_ZERO(1);
     TILE_ZERO(2);
     TILE_ZERO(3);
-    UNROLL
-    for (int t = 0; t < TILES; t++) {
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
         multiply_quarter(w, &it, &kind->type, c, t);
         ask(asking, t, TILES);
     }
@@ -326,7 +326,8 @@ INLINE void finish_scaled(struct rows_work *w, const struct rows_kind *kind)
 // ---- blocks of 32: half a piece by 16 columns, block by block
 
 // Row `row` of what waits: S = fma(isum, d, S) for its blocks in order, with a minimum S = fma(sum, m, S) after each.
-INLINE void finish_block_row(struct rows_work *w, const struct waiting_blocks *it, bool mins, int half, int row, int n_blocks)
+INLINE void finish_block_row(struct rows_work *w, const struct waiting_blocks *it, bool mins, int half, int row,
+                             int n_blocks)
 {
     __m512 s = _mm512_setzero_ps();
     for (int j = 0; j < n_blocks; j++) {
@@ -344,12 +345,10 @@ INLINE void finish_block_rows(struct rows_work *w, const struct waiting_blocks *
     if (!it->columns)
         return;
     if (it->n_blocks == BLOCKS) {
-        UNROLL
-        for (int r = row; r < row + n; r++)
+        UNROLL_FOR (int r = row; r < row + n; r++)
             finish_block_row(w, it, mins, half, r, BLOCKS);
     } else {
-        KEEP_LOOP
-        for (int r = row; r < row + n; r++)
+        KEEP_LOOP_FOR (int r = row; r < row + n; r++)
             finish_block_row(w, it, mins, half, r, it->n_blocks);
     }
 }
@@ -376,7 +375,8 @@ INLINE void finish_block_rows(struct rows_work *w, const struct waiting_blocks *
     } while (0)
 
 // Sums are stored while the next are formed; those of the other half wait, and are finished, meanwhile.
-INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mins, int half, const struct asking *asking)
+INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mins, int half,
+                          const struct asking *asking)
 {
     const struct waiting_blocks it = w->waiting_blocks;
     TWO_BLOCKS(0, 0, 1);
@@ -419,8 +419,8 @@ INLINE void sum_columns(const struct q8_words *c, float sums[BLOCKS][Q8_TILE_COL
     }
 }
 
-INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int i, int n_blocks,
-                            const struct q8_words *c, sums16 (*sums)[GROUPS])
+INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int i,
+                            int n_blocks, const struct q8_words *c, sums16 (*sums)[GROUPS])
 {
     const bool mins = kind->type.min_pairs > 0;
     if (i == 0)
@@ -433,7 +433,8 @@ INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, c
         const struct asking asking = share_of(kind, at, n_blocks, g + 1);
         for (int half = 0; half < HALVES; half++) {
             multiply_half(w, c + g, mins, half, &asking);
-            w->waiting_blocks = (struct waiting_blocks){&w->block_heads[i % 2][half], c + g, of_32, &sums[half][g], n_blocks};
+            w->waiting_blocks =
+                (struct waiting_blocks){&w->block_heads[i % 2][half], c + g, of_32, &sums[half][g], n_blocks};
         }
     }
 }

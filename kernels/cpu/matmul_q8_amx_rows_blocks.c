@@ -74,15 +74,15 @@ INLINE __m512i two_blocks(const struct shape *s, const uint8_t *first, const uin
 INLINE void unpack_shape(const struct shape *s, const uint8_t *b, int n, int row, block_piece *p)
 {
     if (n == BLOCKS) {
-        UNROLL
-        for (int t = 0; t < TILES; t++)
+        UNROLL_FOR (int t = 0; t < TILES; t++)
             _mm512_store_si512((*p)[t][row], two_blocks(s, b + 2 * t * s->bytes, b + (2 * t + 1) * s->bytes));
         return;
     }
     for (int j = 0; j < n; j += 2) {
         const bool both = j + 1 < n;
         const uint8_t *first = b + j * s->bytes;
-        _mm512_mask_storeu_epi64((*p)[j / 2][row], both ? 0xff : 0x0f, two_blocks(s, first, both ? first + s->bytes : first));
+        _mm512_mask_storeu_epi64((*p)[j / 2][row], both ? 0xff : 0x0f,
+                                 two_blocks(s, first, both ? first + s->bytes : first));
     }
 }
 
@@ -90,8 +90,7 @@ static const struct shape shape_q8_0 = {.bytes = 34, .m = -1, .fifth = -1};
 
 INLINE void unpack_q8_0(const uint8_t *b, int n, int row, block_piece *p)
 {
-    UNROLL
-    for (int j = 0; j < BLOCKS; j++)
+    UNROLL_FOR (int j = 0; j < BLOCKS; j++)
         if (j < n)
             _mm256_store_si256((__m256i *)((*p)[j / 2][row] + j % 2 * 32), load_256(b + 34 * j + 2));
 }

@@ -117,8 +117,7 @@ INLINE void unpack_q3_k(const uint8_t *b, const struct heads *h, int row, piece 
     const __m512i third = load_twice(b), scales = scales_q3_k(b);
     // The weights of both tiles, in the low and the high nibbles: two bits, and a third one above them.
     const __m512i both = halves_of(0x0102000010200000, 0x0408000040800000);
-    UNROLL
-    for (int half = 0; half < 2; half++) {
+    UNROLL_FOR (int half = 0; half < 2; half++) {
         const __m512i table = multiples_q3_k(scales, half);
         const __m512i top =
             halves_of(UINT64_C(0x0000010000000400) << 4 * half, UINT64_C(0x0000020000000800) << 4 * half);
@@ -207,8 +206,7 @@ INLINE void read_heads_tq2_0(const struct rows16 *g, size_t at, struct heads *h)
 INLINE void unpack_tq2_0(const uint8_t *b, const struct heads *h, int row, piece *p)
 {
     (void)h;
-    UNROLL
-    for (int t = 0; t < TILES; t++) {
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
         __m512i w = _mm512_gf2p8affine_epi64_epi8(load_twice(b + t / 2 * 32), two_bits(t % 2 * 4, t % 2 * 4 + 2), 0);
         _mm512_store_si512((*p)[0][t][row], _mm512_sub_epi8(w, _mm512_set1_epi8(1)));
     }

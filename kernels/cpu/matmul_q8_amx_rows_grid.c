@@ -97,8 +97,7 @@ INLINE void unpack_iq2_xxs(const uint8_t *b, const struct heads *h, int row, pie
     _Alignas(32) uint8_t signs[32];
     __m512i words = _mm512_permutexvar_epi32(_mm512_castsi256_si512(pick), load_512(b + 2));
     _mm256_store_si256((__m256i *)signs, signs_of_words(_mm512_castsi512_si256(words)));
-    UNROLL
-    for (int t = 0; t < TILES; t++) {
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
         const uint8_t *two = b + 2 + 16 * t;
         __m256i index = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_128(two)), four);
         __m512i w = minus_iq2(_mm512_i32gather_epi64(index, iq2_xxs_grid, 8), signs_at(signs + 8 * t));
@@ -142,8 +141,7 @@ INLINE __m512i scales_of_tile(__m512i scales, int t)
 INLINE void put_iq2_of_16(const uint64_t *grid, const uint16_t index[32], const uint8_t signs[32], __m512i scales,
                           int row, piece *p)
 {
-    UNROLL
-    for (int t = 0; t < TILES; t++) {
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
         const struct tables tables = tables_iq2(scales_of_tile(scales, t));
         __m512i w = _mm512_i32gather_epi64(_mm256_cvtepu16_epi32(load_128(index + 8 * t)), grid, 8);
         put_both(minus_iq2(w, signs_at(signs + 8 * t)), tables.high, tables.low, t, row, p);
@@ -235,8 +233,7 @@ INLINE void unpack_iq3_xxs(const uint8_t *b, const struct heads *h, int row, pie
     const struct codes codes =
         codes_of(look_up_256(iq3_xxs_codes[0], index, &m), look_up_256(iq3_xxs_codes[1], index, &m));
     _mm256_store_si256((__m256i *)signs, signs_of_words(load_256(b + 66)));
-    UNROLL
-    for (int t = 0; t < TILES; t++)
+    UNROLL_FOR (int t = 0; t < TILES; t++)
         put_iq3(&codes, signs, &products_iq3_xxs, b[69 + 8 * t] >> 4, b[73 + 8 * t] >> 4, t, row, p);
 }
 
@@ -247,8 +244,7 @@ INLINE void unpack_iq3_s(const uint8_t *b, const struct heads *h, int row, piece
     struct table_masks m = masks_of(index);
     m.ninth = signs_at(b + 66);
     const struct codes codes = codes_of(look_up_512(iq3_s_codes[0], index, &m), look_up_512(iq3_s_codes[1], index, &m));
-    UNROLL
-    for (int t = 0; t < TILES; t++)
+    UNROLL_FOR (int t = 0; t < TILES; t++)
         put_iq3(&codes, b + 74, &products_iq3_s, b[106 + t] & 15, b[106 + t] >> 4, t, row, p);
 }
 
@@ -271,8 +267,7 @@ INLINE void unpack_iq1_s(const uint8_t *b, const struct heads *h, int row, piece
     // In lane l those of elements 16l .. 16l + 15.
     const __m512i scales = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x0000000c0000000c), above);
     const __m512i products = _mm512_permutexvar_epi32(scales, load_512(products_iq1));
-    UNROLL
-    for (int t = 0; t < TILES; t++) {
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
         const int l = 4 * t;
         const __m512i lanes = _mm512_set_epi32(0, 0, 0, l + 3, 0, 0, 0, l + 2, 0, 0, 0, l + 1, 0, 0, 0, l);
         __m512i g = _mm512_and_si512(gather_iq1(index + 8 * t), _mm512_set1_epi8(3));
@@ -308,8 +303,7 @@ INLINE void unpack_iq1_m(const uint8_t *b, const struct heads *h, int row, piece
                          0x0000001900000016, 0x0000001300000010, 0x0000000900000006, 0x0000000300000000);
     const __m512i s =
         _mm512_and_si512(_mm512_multishift_epi64_epi8(offsets, broadcast_64(b + 48)), _mm512_set1_epi32(7));
-    UNROLL
-    for (int t = 0; t < TILES; t++) {
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
         uint32_t nibbles;
         memcpy(&nibbles, b + 32 + 4 * t, sizeof(nibbles));
         const __mmask8 down = (__mmask8)_pext_u32(nibbles, 0x88888888);

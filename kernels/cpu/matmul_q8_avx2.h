@@ -10,15 +10,6 @@
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/level.h"
 
-#define INLINE static inline __attribute__((always_inline, unused))
-
-// Before a loop whose arrays must become registers: its few turns are known once it is inlined.
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 enum {
     GROUP = 8,        // rows that share a register, a lane a row
     SPAN = 256,       // elements of k that a panel holds

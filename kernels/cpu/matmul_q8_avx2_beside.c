@@ -20,7 +20,8 @@ INLINE __m256i multiply_nibbles(const struct rows8 *rows, size_t at, const int8_
     __m256i t[4];
     FOUR(i, {
         __m256i v = two_rows(rows, i, at);
-        t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(field(v, 0, 15), low), _mm256_maddubs_epi16(field(v, 4, 15), high));
+        t[i] =
+            _mm256_add_epi16(_mm256_maddubs_epi16(field(v, 0, 15), low), _mm256_maddubs_epi16(field(v, 4, 15), high));
     });
     return join_products(t, 15);
 }
@@ -74,7 +75,8 @@ INLINE __m256i multiply_fives(const struct rows8 *rows, size_t at, const int8_t 
     __m256i t[4];
     FOUR(i, {
         __m256i v = two_rows(rows, i, at), bits = two_rows(rows, i, at - 4);
-        __m256i a = either(field(v, 0, 15), fifth_bits_of(bits, 0)), b = either(field(v, 4, 15), fifth_bits_of(bits, 1));
+        __m256i a = either(field(v, 0, 15), fifth_bits_of(bits, 0)),
+                b = either(field(v, 4, 15), fifth_bits_of(bits, 1));
         t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(a, low), _mm256_maddubs_epi16(b, high));
     });
     return join_products(t, 31);

@@ -16,7 +16,8 @@
 // 16 bytes at `at` of rows i and 4 + i.
 INLINE __m256i two_rows(const struct rows8 *rows, int i, size_t at)
 {
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(rows->at[i] + at)), load_128(rows->at[4 + i] + at), 1);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(rows->at[i] + at)), load_128(rows->at[4 + i] + at),
+                                   1);
 }
 
 // 16 bytes of the column, for both halves.
@@ -78,7 +79,8 @@ INLINE __m256i multiply_signed_values(const struct rows8 *rows, size_t at, const
         __m256i v = two_rows(rows, i, at);
         __m256i a = _mm256_sign_epi8(_mm256_shuffle_epi8(values, field(v, 0, 15)), low);
         __m256i b = _mm256_sign_epi8(_mm256_shuffle_epi8(values, field(v, 4, 15)), high);
-        t[i] = _mm256_add_epi32(add_pairs(_mm256_maddubs_epi16(low_size, a)), add_pairs(_mm256_maddubs_epi16(high_size, b)));
+        t[i] = _mm256_add_epi32(add_pairs(_mm256_maddubs_epi16(low_size, a)),
+                                add_pairs(_mm256_maddubs_epi16(high_size, b)));
     });
     return join_32(t);
 }

@@ -59,7 +59,8 @@ INLINE __m256i sums_q5_k(struct rows8 *g, struct panel *p, const struct placed_c
         FOUR(i, {
             const __m256i a = two_rows(g, i, 48 + 32 * j), b = two_rows(g, i, 64 + 32 * j);
             low[i] = multiply_32(five_bits(a, 0, x[i], 2 * j), five_bits(b, 0, y[i], 2 * j), c->q + 64 * j);
-            high[i] = multiply_32(five_bits(a, 4, x[i], 2 * j + 1), five_bits(b, 4, y[i], 2 * j + 1), c->q + 64 * j + 32);
+            high[i] =
+                multiply_32(five_bits(a, 4, x[i], 2 * j + 1), five_bits(b, 4, y[i], 2 * j + 1), c->q + 64 * j + 32);
         });
         add_scaled(&sum, low, p->scale[2 * j]);
         add_scaled(&sum, high, p->scale[2 * j + 1]);
@@ -109,8 +110,7 @@ INLINE __m256i sums_iq4_xs(struct rows8 *g, struct panel *p, const struct placed
     __m256i head[4], sum = _mm256_setzero_si256();
     load_words(g, 0, head);
     split_halves(head[0], &p->d[0], &p->m[0]);
-    UNROLL
-    for (int j = 0; j < 8; j++) {
+    UNROLL_FOR (int j = 0; j < 8; j++) {
         const __m256i products = multiply_signed_values(g, 8 + 16 * (size_t)j, c->q + 32 * j, values);
         add_32(&sum, _mm256_mullo_epi32(products, iq4_scale(head[0], head[1], j)));
     }

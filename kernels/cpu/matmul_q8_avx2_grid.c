@@ -114,8 +114,7 @@ INLINE void put_scales(__m256i twice, uint32_t scales[RUNS])
 INLINE void take_signs_and_scales(__m256i words, struct codes *out)
 {
     __m256i bytes = words;
-    UNROLL
-    for (int gap = 7; gap < 31; gap += 8) // what is above it moves up by one
+    UNROLL_FOR (int gap = 7; gap < 31; gap += 8) // what is above it moves up by one
         bytes = _mm256_add_epi32(bytes, _mm256_and_si256(bytes, _mm256_set1_epi32((int)(~0u << gap))));
     bytes = _mm256_and_si256(bytes, repeated(&seven_bits));
     _mm256_storeu_si256((__m256i *)out->signs, with_eighth_sign(bytes));
@@ -331,8 +330,7 @@ INLINE __m256i scales_16(bool wide, const struct codes *c)
 
 INLINE void unpack(const struct book *type, const struct codes *c, struct block *out)
 {
-    UNROLL
-    for (int j = 0; j < RUNS; j++) {
+    UNROLL_FOR (int j = 0; j < RUNS; j++) {
         out->w[j] = type->weights(c, j);
         out->scale[j] = scale_of_run(type, c, j);
     }
@@ -357,14 +355,11 @@ INLINE void add_scaled(__m256i *sum, __m256i pairs, __m256i scale)
 // The products with n columns, in lanes to be added up.
 INLINE void multiply(const struct block *b, const struct activations *c, int n, __m256i sum[])
 {
-    UNROLL
-    for (int i = 0; i < n; i++)
+    UNROLL_FOR (int i = 0; i < n; i++)
         sum[i] = _mm256_madd_epi16(b->start, load_256(c[i].sums));
-    UNROLL
-    for (int j = 0; j < RUNS; j++) {
+    UNROLL_FOR (int j = 0; j < RUNS; j++) {
         const __m256i w = b->w[j], scale = b->scale[j];
-        UNROLL
-        for (int i = 0; i < n; i++)
+        UNROLL_FOR (int i = 0; i < n; i++)
             add_scaled(&sum[i], _mm256_maddubs_epi16(w, load_256(c[i].q + 32 * j)), scale);
     }
 }
@@ -467,22 +462,18 @@ INLINE __m256i sign_of(const struct codes *c, int j)
 // has to be taken off again.
 INLINE void dots(const struct book *type, const struct codes *c, const struct activations *x, int n, __m256i sum[])
 {
-    UNROLL
-    for (int i = 0; i < n; i++)
+    UNROLL_FOR (int i = 0; i < n; i++)
         sum[i] = _mm256_setzero_si256();
-    UNROLL
-    for (int j = 0; j < RUNS; j++) {
+    UNROLL_FOR (int j = 0; j < RUNS; j++) {
         const __m256i w = type->entries(c, j), scale = scale_of_run(type, c, j);
-        UNROLL
-        for (int i = 0; i < n; i++) {
+        UNROLL_FOR (int i = 0; i < n; i++) {
             const __m256i q = load_256(x[i].q + 32 * j);
             add_scaled(&sum[i], _mm256_maddubs_epi16(w, type->start ? q : _mm256_sign_epi8(q, sign_of(c, j))), scale);
         }
     }
     if (!type->start)
         return;
-    UNROLL
-    for (int i = 0; i < n; i++)
+    UNROLL_FOR (int i = 0; i < n; i++)
         sum[i] = _mm256_add_epi32(_mm256_slli_epi32(sum[i], 3), type->start(c, x[i]));
 }
 
@@ -493,27 +484,23 @@ INLINE void multiply_four(const struct matmul_args *a, const struct book *type, 
     struct codes c[ROWS_FEW];
     __m256i sum[COLUMNS_FEW][ROWS_FEW], of_row[COLUMNS_FEW];
     struct activations x[COLUMNS_FEW];
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         x[j] = activations_at(a, j, i);
         x[j].eighths = eighths_at(a, j, i);
     }
-    UNROLL
-    for (int r = 0; r < ROWS_FEW; r++) {
+    UNROLL_FOR (int r = 0; r < ROWS_FEW; r++) {
         prefetch(after, ROWS_FEW * type->bytes, r, ROWS_FEW);
         type->codes(b[r], &c[r]);
     }
     for (int r = 0; r < ROWS_FEW; r++) {
         dots(type, &c[r], x, n, of_row);
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             sum[j][r] = of_row[j];
     }
     const __m128i halves = _mm_setr_epi16((short)type->half(b[0]), (short)type->half(b[1]), (short)type->half(b[2]),
                                           (short)type->half(b[3]), 0, 0, 0, 0);
     const __m128 d = _mm_mul_ps(_mm_cvtph_ps(halves), _mm_set1_ps(type->unit));
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         chain[j] = step(add_lanes(sum[j]), d, _mm_set1_ps(q8_scales(a->x[j], a->k)[i]), chain[j]);
 }
 
@@ -525,8 +512,7 @@ INLINE void multiply_few(const struct matmul_args *a, const struct book *type, i
         const uint8_t *after = matmul_rows_after(a, row, ROWS_FEW);
         const uint8_t *b[ROWS_FEW] = {row_at(a, row), row_at(a, row + 1), row_at(a, row + 2), row_at(a, row + 3)};
         __m128 chain[COLUMNS_FEW];
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             chain[j] = _mm_setzero_ps();
         for (int64_t i = 0; i < a->k / SPAN; i++, after += ROWS_FEW * type->bytes) {
             multiply_four(a, type, b, i, n, after, chain);
@@ -556,8 +542,7 @@ INLINE void multiply_tile(const struct matmul_args *a, int first, int n, int64_t
 {
     struct activations c[AT_ONCE];
     float da[AT_ONCE] = {0};
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         c[j] = activations_at(a, first + j, block), da[j] = q8_scales(a->x[first + j], a->k)[block];
     const __m128 scales = _mm_loadu_ps(da);
     for (int r = 0; r < rows; r++) {

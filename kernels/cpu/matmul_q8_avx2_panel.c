@@ -20,9 +20,9 @@
 enum {
     TILE_COLUMNS = 4,
     TILE_GROUPS = 2,
-    FEW = 32,    // columns for which rows are taken in the order of the memory
+    FEW = 32,                         // columns for which rows are taken in the order of the memory
     FEW_HEIGHT = TILE_GROUPS * GROUP, // rows that go together then
-    HEIGHT = 64, // rows of a panel for many columns
+    HEIGHT = 64,                      // rows of a panel for many columns
     HEIGHT_WIDE = 32,
     COLUMNS_MAX = 1200, // columns that a panel serves
 };
@@ -101,8 +101,8 @@ void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span,
 typedef __m256i tile_sums[TILE_COLUMNS][TILE_GROUPS];
 typedef __m256 tile_floats[TILE_COLUMNS][TILE_GROUPS];
 
-#define EACH_COLUMN UNROLL for (int j = 0; j < n; j++)
-#define EACH_GROUP UNROLL for (int i = 0; i < TILE_GROUPS; i++)
+#define EACH_COLUMN UNROLL_FOR (int j = 0; j < n; j++)
+#define EACH_GROUP UNROLL_FOR (int i = 0; i < TILE_GROUPS; i++)
 
 INLINE void set_zero(tile_sums sum, int n)
 {
@@ -117,8 +117,7 @@ INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct colu
     EACH_COLUMN
         EACH_GROUP
             acc[j][i] = f.offset ? broadcast_32(&c[j].start[word / f.run]) : _mm256_setzero_si256();
-    UNROLL
-    for (int k = 0; k < f.run; k++) {
+    UNROLL_FOR (int k = 0; k < f.run; k++) {
         __m256i w[TILE_GROUPS];
         EACH_GROUP
             w[i] = p[i].w[word + k];
@@ -141,8 +140,7 @@ INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROU
 INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, int word,
                        const __m256i scale[TILE_GROUPS], struct form f, int n)
 {
-    UNROLL
-    for (int k = 0; k < 8; k++) {
+    UNROLL_FOR (int k = 0; k < 8; k++) {
         __m256i w[TILE_GROUPS], magnitude[TILE_GROUPS];
         EACH_GROUP
             w[i] = p[i].w[word + k], magnitude[i] = _mm256_abs_epi8(w[i]);
@@ -158,8 +156,7 @@ INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column
 
 INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct column *c, int n_pairs, int n)
 {
-    UNROLL
-    for (int s = 0; s < n_pairs; s++) {
+    UNROLL_FOR (int s = 0; s < n_pairs; s++) {
         __m256i min[TILE_GROUPS];
         EACH_GROUP
             min[i] = p[i].min[s];
@@ -246,8 +243,7 @@ INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blo
         tile_sums sum, acc;
         set_zero(sum, n);
         if (f.run)
-            UNROLL
-            for (int word = 0; word < 8; word += f.run) {
+            UNROLL_FOR (int word = 0; word < 8; word += f.run) {
                 multiply_run(acc, p, c, 8 * b + word, f, n);
                 add_runs(sum, acc, none, f, n);
             }
@@ -300,8 +296,7 @@ static void widen_panel(const struct panel *p, bool scaled, struct wide_panel *o
 // sum += w . q over a block of 32.
 INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wide_column *c, int b, int n)
 {
-    UNROLL
-    for (int k = 0; k < 16; k++) {
+    UNROLL_FOR (int k = 0; k < 16; k++) {
         __m256i w[TILE_GROUPS];
         EACH_GROUP
             w[i] = p[i].w[16 * b + k];

@@ -82,10 +82,8 @@ INLINE bool reads_apart(enum dtype type, int columns)
 // Up to how many columns a type is faster here than by panels: sums that do not fit the registers are stored and loaded once a
 // sub-block, which pays where it has 32 elements and little to unpack. With AVX-VNNI five, as they were timed.
 #define UP_TO_2(kind, name, NAME) kind(2, name, NAME)
-#define UP_TO_5(kind, name, NAME)                                                                                      \
-    UP_TO_2(kind, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
-#define UP_TO_8(kind, name, NAME)                                                                                      \
-    UP_TO_5(kind, name, NAME) kind(6, name, NAME) kind(7, name, NAME) kind(8, name, NAME)
+#define UP_TO_5(kind, name, NAME) UP_TO_2(kind, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
+#define UP_TO_8(kind, name, NAME) UP_TO_5(kind, name, NAME) kind(6, name, NAME) kind(7, name, NAME) kind(8, name, NAME)
 #ifdef __SANITIZE_ADDRESS__ // IN_PLACE
 #define MOST UP_TO_2
 #define FEWER UP_TO_2
@@ -168,7 +166,8 @@ static void fetch_heads(const struct matmul_args *a, const struct row_cut *cut)
 {
     for (int i = 0; i < GROUP; i++)
         for (int line = 0; line < 4; line++)
-            _mm_prefetch((const char *)a->next + (size_t)row_of_cut(cut, 0, i) * a->next_stride + 64 * line, _MM_HINT_T0);
+            _mm_prefetch((const char *)a->next + (size_t)row_of_cut(cut, 0, i) * a->next_stride + 64 * line,
+                         _MM_HINT_T0);
 }
 
 // Whether all rows of a group are there.
@@ -207,7 +206,8 @@ INLINE int groups_together(const struct row_cut *cut, int group, int most)
     return n;
 }
 
-INLINE void multiply_groups(const struct matmul_args *a, struct place *l, place_fn *place, const struct row_cut *cut, int group)
+INLINE void multiply_groups(const struct matmul_args *a, struct place *l, place_fn *place, const struct row_cut *cut,
+                            int group)
 {
     __m256 d[TOGETHER * IN_PLACE];
     struct rows8 rows = {.ahead = matmul_rows_after(a, group * GROUP, GROUP)};
@@ -235,8 +235,8 @@ static void put_excess(const struct matmul_args *a, int j, int64_t span, struct 
 {
     const int16_t *sums = q8_sums(a->x[j], a->k) + span * Q8_SUMS;
     for (int b = 0; b < blocks_in_span(a, span); b++)
-        c->excess[b] = a->type == DT_Q8_0 ? sum_of_negatives(c->q + 32 * b)
-                                          : offsets[a->type] * (sums[2 * b] + sums[2 * b + 1]);
+        c->excess[b] =
+            a->type == DT_Q8_0 ? sum_of_negatives(c->q + 32 * b) : offsets[a->type] * (sums[2 * b] + sums[2 * b + 1]);
 }
 
 static void place_columns(const struct matmul_args *a, bool beside, struct placed_column *c)

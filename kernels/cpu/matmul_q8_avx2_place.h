@@ -7,12 +7,12 @@
 #include "kernels/cpu/matmul_q8_avx2_unpack.h"
 
 struct place {
-    const struct rows8 *rows; // of the first group
-    int groups;               // one, but of rows beside each other up to TOGETHER
-    size_t step;              // bytes from a group's rows to those of the next
+    const struct rows8 *rows;            // of the first group
+    int groups;                          // one, but of rows beside each other up to TOGETHER
+    size_t step;                         // bytes from a group's rows to those of the next
     const struct placed_column *columns; // by span, then by column
     int64_t spans;
-    int last; // blocks of 32 in the last span
+    int last;  // blocks of 32 in the last span
     bool asks; // READING_ASKED: of long streams
 };
 typedef void place_fn(const struct place *l, __m256 out[]); // by group, then by column
@@ -40,8 +40,7 @@ INLINE __m256 finish_256(__m256i sum, const struct panel *p, struct form f, cons
     __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), p->d[0]);
     if (f.mins) {
         __m256i min = _mm256_setzero_si256();
-        UNROLL
-        for (int i = 0; i < 32 / f.mins; i++)
+        UNROLL_FOR (int i = 0; i < 32 / f.mins; i++)
             min = _mm256_add_epi32(min, _mm256_madd_epi16(p->min[i], broadcast_32(&c->pairs[i])));
         v = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(min), p->m[0], v);
     }
@@ -50,8 +49,7 @@ INLINE __m256 finish_256(__m256i sum, const struct panel *p, struct form f, cons
 
 INLINE void advance(struct rows8 *g, size_t bytes)
 {
-    UNROLL
-    for (int r = 0; r < GROUP; r++)
+    UNROLL_FOR (int r = 0; r < GROUP; r++)
         g->at[r] += bytes;
 }
 
@@ -68,8 +66,7 @@ INLINE void bring_next(const struct rows8 *g, int bytes)
 INLINE void ask_streams(const struct rows8 *g, size_t at, int bytes)
 {
     enum { AHEAD = 2048 };
-    UNROLL
-    for (int r = 0; r < GROUP; r++)
+    UNROLL_FOR (int r = 0; r < GROUP; r++)
         for (int i = 0; i < bytes; i += 64)
             _mm_prefetch((const char *)g->at[r] + at + AHEAD + i, _MM_HINT_T1);
 }

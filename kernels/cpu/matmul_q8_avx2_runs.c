@@ -89,8 +89,7 @@ INLINE void factors_nvfp4(__m256i codes, __m256 d[4])
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi16(bits, 1), _mm256_set1_epi16(0x3f80));
     split_halves(_mm256_and_si256(even, _mm256_set1_epi16(0x3f80)), &d[0], &d[2]);
     split_halves(odd, &d[1], &d[3]);
-    UNROLL
-    for (int i = 0; i < 4; i++)
+    UNROLL_FOR (int i = 0; i < 4; i++)
         d[i] = _mm256_mul_ps(d[i], _mm256_set1_ps(128));
 }
 
@@ -159,21 +158,16 @@ INLINE void add_block(struct rows8 *g, size_t at, const uint8_t *ahead, const st
     for (int bytes = 0; bytes < GROUP * l->bytes; bytes += 64)
         _mm_prefetch((const char *)ahead + bytes, _MM_HINT_T0);
     load(g, at, &b);
-    UNROLL
-    for (int r = 0; r < runs; r++) {
+    UNROLL_FOR (int r = 0; r < runs; r++) {
         __m256i acc[COLUMNS_AT_ONCE];
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             acc[j] = begin_run(&c[j].start[i * runs + r]);
-        UNROLL
-        for (int t = 0; t < l->run / 4; t++) {
+        UNROLL_FOR (int t = 0; t < l->run / 4; t++) {
             const __m256i w = weights(b.words + r * l->words, t);
-            UNROLL
-            for (int j = 0; j < n; j++)
+            UNROLL_FOR (int j = 0; j < n; j++)
                 add_products(&acc[j], w, broadcast_32(c[j].q + i * l->size + r * l->run + 4 * t));
         }
-        UNROLL
-        for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             const __m256i sum = end_run(acc[j], &c[j].start[i * runs + r]);
             s[j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), b.d[r], s[j]);
         }
@@ -191,8 +185,7 @@ INLINE void multiply_runs(const struct matmul_args *a, int column, const struct 
         struct rows8 g = rows_from(a, first);
         const uint8_t *ahead = matmul_rows_after(a, first, GROUP);
         __m256 d[COLUMNS_AT_ONCE];
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             d[j] = _mm256_setzero_ps();
         for (int64_t span = 0; span < spans; span++) {
             struct ordered *c = columns + MIN(span, room - 1) * n;
@@ -201,17 +194,14 @@ INLINE void multiply_runs(const struct matmul_args *a, int column, const struct 
             __m256 s[COLUMNS_AT_ONCE];
             if (first == 0 || span >= room - 1)
                 take_columns(a, column, n, span, l, order, c);
-            UNROLL
-            for (int j = 0; j < n; j++)
+            UNROLL_FOR (int j = 0; j < n; j++)
                 s[j] = _mm256_setzero_ps();
             for (int i = 0; i < here; i++, ahead += GROUP * l->bytes)
                 add_block(&g, at + (size_t)(i * l->bytes), ahead, l, load, weights, c, i, n, s);
-            UNROLL
-            for (int j = 0; j < n; j++)
+            UNROLL_FOR (int j = 0; j < n; j++)
                 d[j] = _mm256_fmadd_ps(s[j], _mm256_set1_ps(q8_scales(a->x[column + j], a->k)[span]), d[j]);
         }
-        UNROLL
-        for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             float lanes[GROUP];
             _mm256_storeu_ps(lanes, d[j]);
             store_rows(a->y[column + j] + first, lanes, a->n_rows - first);

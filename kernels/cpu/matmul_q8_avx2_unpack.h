@@ -325,11 +325,9 @@ INLINE void unpack_k4_head(struct rows8 *rows, struct panel *p)
     split_halves(h[0], &p->d[0], &p->m[0]);
     __m256i scales[2] = {field(h[1], 0, 63), either(field(h[3], 0, 15), field(h[1], 2, 0x30))};
     __m256i mins[2] = {field(h[2], 0, 63), either(field(h[3], 4, 15), field(h[2], 2, 0x30))};
-    UNROLL
-    for (int j = 0; j < 8; j++)
+    UNROLL_FOR (int j = 0; j < 8; j++)
         p->scale[j] = scale_of(scales[j / 4], j % 4);
-    UNROLL
-    for (int j = 0; j < 4; j++)
+    UNROLL_FOR (int j = 0; j < 4; j++)
         p->min[j] = pair(mins[j / 2], j % 2 * 2, j % 2 * 2 + 1);
 }
 
@@ -400,8 +398,7 @@ INLINE __m256i iq4_scale(__m256i high, __m256i low, int j)
 
 INLINE void unpack_iq4_scales(__m256i high, __m256i low, struct panel *p)
 {
-    UNROLL
-    for (int j = 0; j < 8; j++)
+    UNROLL_FOR (int j = 0; j < 8; j++)
         p->scale[j] = signed_scale_of(iq4_scale(high, low, j), 0);
 }
 
@@ -429,8 +426,7 @@ INLINE void put_ones(struct panel *p)
 #else
     const __m256i one = _mm256_set1_epi16(1);
 #endif
-    UNROLL
-    for (int j = 0; j < 8; j++)
+    UNROLL_FOR (int j = 0; j < 8; j++)
         p->scale[j] = one;
 }
 

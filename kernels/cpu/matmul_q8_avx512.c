@@ -24,14 +24,14 @@ static void matmul(const struct matmul_args *a)
 
 bool ISA_FN(matmul_q8_in_tiles)(enum dtype type, int64_t k, int64_t n, bool spare_adders)
 {
-    return ISA_FN(matmul_q8_panel)[type] && n >= PANEL_TILES_MIN && !(spare_adders && ISA_FN(matmul_q8_is_turned)(type, k, n));
+    return ISA_FN(matmul_q8_panel)[type] && n >= PANEL_TILES_MIN &&
+           !(spare_adders && ISA_FN(matmul_q8_is_turned)(type, k, n));
 }
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
-    [DT_Q4_0] = matmul, [DT_Q4_1] = matmul, [DT_Q5_0] = matmul,   [DT_Q5_1] = matmul,   [DT_Q8_0] = matmul,
-    [DT_Q2_K] = matmul, [DT_Q3_K] = matmul, [DT_Q4_K] = matmul,   [DT_Q5_K] = matmul,   [DT_Q6_K] = matmul,
-    [DT_IQ4_NL] = matmul, [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul,
-    [DT_IQ1_S] = matmul, [DT_IQ1_M] = matmul, [DT_IQ2_XXS] = matmul, [DT_IQ2_XS] = matmul, [DT_IQ2_S] = matmul,
-    [DT_IQ3_XXS] = matmul, [DT_IQ3_S] = matmul, [DT_TQ1_0] = matmul, [DT_TQ2_0] = matmul, [DT_Q1_0] = matmul,
-    [DT_Q2_0] = matmul, [DT_NVFP4] = matmul,
+    [DT_Q4_0] = matmul,    [DT_Q4_1] = matmul,   [DT_Q5_0] = matmul,  [DT_Q5_1] = matmul,    [DT_Q8_0] = matmul,
+    [DT_Q2_K] = matmul,    [DT_Q3_K] = matmul,   [DT_Q4_K] = matmul,  [DT_Q5_K] = matmul,    [DT_Q6_K] = matmul,
+    [DT_IQ4_NL] = matmul,  [DT_IQ4_XS] = matmul, [DT_MXFP4] = matmul, [DT_IQ1_S] = matmul,   [DT_IQ1_M] = matmul,
+    [DT_IQ2_XXS] = matmul, [DT_IQ2_XS] = matmul, [DT_IQ2_S] = matmul, [DT_IQ3_XXS] = matmul, [DT_IQ3_S] = matmul,
+    [DT_TQ1_0] = matmul,   [DT_TQ2_0] = matmul,  [DT_Q1_0] = matmul,  [DT_Q2_0] = matmul,    [DT_NVFP4] = matmul,
 };

@@ -10,19 +10,7 @@
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/level.h"
 
-#define INLINE static inline __attribute__((always_inline, unused))
-
-// Before a loop whose arrays must become registers: its few turns are known once it is inlined.
-// And one of whose turns each is long enough.
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define KEEP_LOOP _Pragma("clang loop unroll(disable)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#define KEEP_LOOP _Pragma("GCC unroll 1")
-#endif
-
-enum { GROUP = 16 };  // rows that share a register, a lane a row
+enum { GROUP = 16 }; // rows that share a register, a lane a row
 
 // Columns up to matmul_q8_in_place, by type and way of reading, at most PANEL_TILES_MIN - 1; and three or more. NULL: none.
 extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
@@ -33,22 +21,22 @@ extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2];
 bool ISA_FN(matmul_q8_is_turned)(enum dtype type, int64_t k, int64_t n);
 void ISA_FN(matmul_q8_turned)(const struct matmul_args *a);
 
-enum { PANEL_TILES_MIN = 32 };  // columns from which on they are read from q8_tiles, where they have some
+enum { PANEL_TILES_MIN = 32 }; // columns from which on they are read from q8_tiles, where they have some
 
 enum {
-    SPAN = 256,        // elements of k that a panel holds
-    PANEL = 64,        // its rows
-    TILE_COLUMNS = 8,  // columns that are multiplied with it at a time, at the most
-    TILE_MOST = 9,     // columns of a tile of any kind, at the most
+    SPAN = 256,       // elements of k that a panel holds
+    PANEL = 64,       // its rows
+    TILE_COLUMNS = 8, // columns that are multiplied with it at a time, at the most
+    TILE_MOST = 9,    // columns of a tile of any kind, at the most
 };
 
 // A span of 64 rows, unpacked. Index r of each array belongs to row r. A type fills what its tiles read.
 struct panel {
-    uint8_t w[SPAN / 4][PANEL][4];   // w + offset: unsigned
-    int32_t scale[16][PANEL];        // of each sub-block: int16 pairs (scale, 0), or int32
-    int32_t back[4][PANEL];          // int16 pairs for two sub-blocks of 32: offset * scale
-    int32_t min[8][PANEL];           // int16 pairs for two sub-blocks
-    float d[8][PANEL], m[8][PANEL];  // of the block of 256, or of its blocks of 32
+    uint8_t w[SPAN / 4][PANEL][4];  // w + offset: unsigned
+    int32_t scale[16][PANEL];       // of each sub-block: int16 pairs (scale, 0), or int32
+    int32_t back[4][PANEL];         // int16 pairs for two sub-blocks of 32: offset * scale
+    int32_t min[8][PANEL];          // int16 pairs for two sub-blocks
+    float d[8][PANEL], m[8][PANEL]; // of the block of 256, or of its blocks of 32
     // What a tile of 16 rows asks for while it passes, where streams are read: cache lines of the rows below.
     const uint8_t *ask;
     int ask_lines;
@@ -68,14 +56,14 @@ enum form { FORM_ANY, FORM_MILD, FORM_WHOLE, FORM_COUNT };
 struct columns {
     int n;
     enum form form;
-    const int8_t *q[TILE_MOST];       // in pieces of 64, `piece` bytes from one to the next
+    const int8_t *q[TILE_MOST]; // in pieces of 64, `piece` bytes from one to the next
     size_t piece;
     const int16_t *q_sums[TILE_MOST];
     const float *da;
-    const int16_t *pairs;             // sums of q, as `min` and `back` want them: 4 or 8 pairs a column
+    const int16_t *pairs; // sums of q, as `min` and `back` want them: 4 or 8 pairs a column
     // What a type makes of them:
-    int32_t start[TILE_MOST][32];     // of each run of elements: - offset * sum(q)
-    float sums[TILE_MOST][8];         // of q, over 32
+    int32_t start[TILE_MOST][32]; // of each run of elements: - offset * sum(q)
+    float sums[TILE_MOST][8];     // of q, over 32
     // Where the columns are no tiles:
     float own_da[TILE_MOST];
     int16_t own_pairs[TILE_MOST * Q8_SUMS];
@@ -86,7 +74,7 @@ struct rows16;
 struct unpacker {
     // 16 rows, their bytes from `at` on, into the rows from `lane` on. Of types with blocks of 32, n_blocks are there.
     void (*unpack)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
-    int pairs_of;  // elements a sum in pairs: 16, 32; 0: it has none
+    int pairs_of; // elements a sum in pairs: 16, 32; 0: it has none
     // `start` and `sums` of the columns. NULL: there are none.
     void (*prepare)(struct columns *c);
     // The same for FORM_MILD: for columns whose magnitudes, summed up over runs of mild_run elements (16, 32; 0: the type
@@ -102,40 +90,35 @@ extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
 // Up to seven columns, in place: matmul_q8_avx512_decode.c and .._decode_32.c.
 #define DECODE(name) void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a);
+// clang-format off
 DECODE(q4_0) DECODE(q4_1) DECODE(q5_0) DECODE(q5_1) DECODE(q8_0) DECODE(iq4_nl) DECODE(mxfp4)
 DECODE(q2_k) DECODE(q3_k) DECODE(q4_k) DECODE(q5_k) DECODE(q6_k) DECODE(iq4_xs)
+// clang-format on
 #undef DECODE
 
 // What matmul_q8_avx512_grid.c and .._grid_panel.c bring to these tables: types with codebooks and of three values.
 #define GRID(name)                                                                                                     \
     void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a);                                                 \
     void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
-GRID(iq1_s)
-GRID(iq1_m)
-GRID(iq2_xxs)
-GRID(iq2_xs)
-GRID(iq2_s)
-GRID(iq3_xxs)
-GRID(iq3_s)
-GRID(tq1_0)
-GRID(tq2_0)
-GRID(q1_0)
-GRID(q2_0)
-GRID(nvfp4)
+    // clang-format off
+GRID(iq1_s) GRID(iq1_m) GRID(iq2_xxs) GRID(iq2_xs) GRID(iq2_s) GRID(iq3_xxs) GRID(iq3_s)
+GRID(tq1_0) GRID(tq2_0) GRID(q1_0) GRID(q2_0) GRID(nvfp4)
+// clang-format on
 #undef GRID
-void ISA_FN(matmul_q8_prepare_signed_16)(struct columns *c);
+            void ISA_FN(matmul_q8_prepare_signed_16)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_signed_32)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_nvfp4)(struct columns *c);
 
 // Columns first .. first + n - 1 in this span, of which the tile takes `width`: what lies there goes with them.
-void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span, bool whole,
-                                       struct columns *c);
+void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
+                                       bool whole, struct columns *c);
 
 // Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after, at a row's end for those
 // `height` rows on, unless its tile does.
-void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span, struct panel *p);
+void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span,
+                                    struct panel *p);
 
 // 16 rows' blocks. Where a matrix ends within a group the last row stands in for those that are not there: what is computed
 // for them is not stored.
@@ -227,7 +210,9 @@ INLINE __m512i move_bits(__m512i v, int n, int low, int high, int to)
 // The same, in each eight bytes from a bit of their own on: hexadecimal digit i of `from` is that of the eight at 8i.
 INLINE __m512i move_bits_of_8(__m512i v, int n, uint32_t from, int to)
 {
+// clang-format off
 #define ROWS(i) bit_matrix(n, (int)(from >> 4 * (i) & 15), to)
+    // clang-format on
     const __m512i rows = _mm512_setr_epi64(ROWS(0), ROWS(1), ROWS(2), ROWS(3), ROWS(4), ROWS(5), ROWS(6), ROWS(7));
 #undef ROWS
     return _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
@@ -281,7 +266,7 @@ INLINE void load_words_16(const struct rows16 *g, size_t at, __m512i t[4])
 INLINE void load_words_32(const struct rows16 *g, size_t at, __m512i t[8])
 {
     __m512i v[8], u[8];
-    for (int i = 0; i < 8; i++) {  // rows 0-3 beside 4-7, then 8-11 beside 12-15
+    for (int i = 0; i < 8; i++) { // rows 0-3 beside 4-7, then 8-11 beside 12-15
         int row = i / 4 * 8 + i % 4;
         v[i] = load_2x32(g->at[row] + at, g->at[row + 4] + at);
     }

@@ -23,7 +23,7 @@ struct activations {
 // What four rows' blocks have beside their weights. Word i of a quarter of `min` is a pair of int16 of row i, as in `sums`.
 struct heads {
     __m128 d, m;
-    __m512i scales;  // of row i the bytes of quarter i; of IQ4_XS in `wide`
+    __m512i scales; // of row i the bytes of quarter i; of IQ4_XS in `wide`
     __m512i min[2];
     __m512i wide[2]; // word i of quarter j: of row i and sub-blocks j and 4 + j
 };
@@ -65,10 +65,12 @@ struct pair {
 // Halves of words from bytes of rows 2p and 2p + 1, as struct kind has it: in a quarter four of each.
 INLINE __m512i spread_scales(__m512i scales, int p, uint32_t quarters, int apart, bool signs)
 {
+// clang-format off
 #define HALVES(q, row)                                                                                                 \
     (long long)(0x0001000100010001 * (16 * (2 * p + row) + (quarters >> 4 * (q) & 15)) + 0x0001000100000000 * apart)
-    const __m512i pick = _mm512_setr_epi64(HALVES(0, 0), HALVES(0, 1), HALVES(1, 0), HALVES(1, 1), HALVES(2, 0), HALVES(2, 1),
-                                           HALVES(3, 0), HALVES(3, 1));
+    // clang-format on
+    const __m512i pick = _mm512_setr_epi64(HALVES(0, 0), HALVES(0, 1), HALVES(1, 0), HALVES(1, 1), HALVES(2, 0),
+                                           HALVES(2, 1), HALVES(3, 0), HALVES(3, 1));
 #undef HALVES
     if (!signs)
         return _mm512_maskz_permutexvar_epi8(0x5555555555555555, pick, scales);
@@ -77,8 +79,7 @@ INLINE __m512i spread_scales(__m512i scales, int p, uint32_t quarters, int apart
 
 INLINE void load_pair(const struct kind *k, const struct four *g, const struct heads *h, int p, struct pair *u)
 {
-    UNROLL
-    for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         const int row = 2 * p + i;
         k->unpack(g->at[row], u->w[i]);
         AFTER(u->w[i][3]);
@@ -98,8 +99,7 @@ INLINE void dot_8(const struct pair *u, const struct activations *x, bool starts
 {
     const __m512i q0 = read_once(&x->q[2 * i], n), q1 = read_once(&x->q[2 * i + 1], n);
     const __m512i start = starts ? read_once(&x->start[i], n) : _mm512_setzero_si512();
-    UNROLL
-    for (int r = 0; r < 2; r++)
+    UNROLL_FOR (int r = 0; r < 2; r++)
         of_row[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, u->w[r][2 * i], q0), u->w[r][2 * i + 1], q1);
 }
 
@@ -107,8 +107,7 @@ INLINE void dot_8(const struct pair *u, const struct activations *x, bool starts
 INLINE __m512i dot_pair(const struct pair *u, const struct activations *x, bool starts, int n)
 {
     __m512i sum = _mm512_setzero_si512(), of_row[2];
-    UNROLL
-    for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         dot_8(u, x, starts, n, i, of_row);
         sum = _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(of_row[0], of_row[1]), u->scale[i]);
     }
@@ -118,17 +117,14 @@ INLINE __m512i dot_pair(const struct pair *u, const struct activations *x, bool 
 INLINE void sums_of_pairs(const struct kind *k, const struct four *g, int n, struct made *t)
 {
     __m512i v[COLUMNS_MAX][2];
-    UNROLL
-    for (int p = 0; p < 2; p++) {
+    UNROLL_FOR (int p = 0; p < 2; p++) {
         struct pair u;
         FORGET_LOADS(n);
         load_pair(k, g, &t->h, p, &u);
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             v[j][p] = dot_pair(&u, t->x[j], k->starts, n);
     }
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         t->sum[j] = reduce_pairs(v[j][0], v[j][1]);
 }
 
@@ -155,7 +151,8 @@ INLINE __m512i spread_minima(__m512i quarters, int from)
     const __m512i of_row = _mm512_broadcast_i32x4(_mm_setr_epi32(0x00010000, 0x00110010, 0x00210020, 0x00310030));
     const __m512i of_quarter = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
     const __m512i pick = _mm512_add_epi8(_mm512_add_epi8(of_row, of_quarter), _mm512_slli_epi32(of_quarter, 16));
-    return _mm512_maskz_permutexvar_epi8(0x5555555555555555, _mm512_add_epi8(pick, _mm512_set1_epi8((char)from)), quarters);
+    return _mm512_maskz_permutexvar_epi8(0x5555555555555555, _mm512_add_epi8(pick, _mm512_set1_epi8((char)from)),
+                                         quarters);
 }
 
 // Sums of sub-blocks 2q and 2q + 1 to all words of quarter q.
@@ -191,9 +188,11 @@ INLINE void prepare_k4(const struct view *x, struct activations *to)
 INLINE void heads_k4(const uint8_t *const at[FOUR], struct heads *h)
 {
     const __m512i words = load_quarters(at, 0), six = four_words(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
-    const __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_DCDB), four_words(0, 0, 0, 4)); // 1, 3, 2, 3
-    const __m512i top = _mm512_shuffle_epi32(_mm512_srli_epi32(words, 2), _MM_PERM_CBBA);                      // for 3: 1, 2
-    const __m512i all = _mm512_ternarylogic_epi32(_mm512_and_si512(low, six), top, four_words(0, 0x30303030, 0, 0x30303030), 0xf8);
+    const __m512i low =
+        _mm512_srlv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_DCDB), four_words(0, 0, 0, 4)); // 1, 3, 2, 3
+    const __m512i top = _mm512_shuffle_epi32(_mm512_srli_epi32(words, 2), _MM_PERM_CBBA);      // for 3: 1, 2
+    const __m512i all =
+        _mm512_ternarylogic_epi32(_mm512_and_si512(low, six), top, four_words(0, 0x30303030, 0, 0x30303030), 0xf8);
     h->scales = all;
     h->min[0] = spread_minima(all, 8);
     take_d_and_m(words, 0, h);
@@ -209,8 +208,7 @@ INLINE void unpack_q4_k(const uint8_t *b, __m512i w[4])
 {
     __m512i n[2];
     bytes_k4(b + 16, n);
-    UNROLL
-    for (int i = 0; i < 2; i++)
+    UNROLL_FOR (int i = 0; i < 2; i++)
         w[i] = low_nibbles(n[i]), w[2 + i] = high_nibbles(n[i]);
 }
 
@@ -219,8 +217,7 @@ INLINE void unpack_q5_k(const uint8_t *b, __m512i w[4])
 {
     __m512i n[2];
     bytes_k4(b + 48, n);
-    UNROLL
-    for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         const __m512i fifth = _mm512_broadcast_i32x4(load_128(b + 16 + 16 * i));
         w[i] = masked_or(n[i], 15, move_bits_of_8(fifth, 1, 0x66442200, 4));
         w[2 + i] = _mm512_or_si512(high_nibbles(n[i]), move_bits_of_8(fifth, 1, 0x77553311, 4));
@@ -247,8 +244,7 @@ INLINE void unpack_q6_k(const uint8_t *b, __m512i w[4])
     __m512i n[2], upper[2];
     zip_8(load_512(b), load_512(b + 64), n);
     zip_8(_mm512_broadcast_i64x4(load_256(b + 128)), _mm512_broadcast_i64x4(load_256(b + 160)), upper);
-    UNROLL
-    for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         w[i] = masked_or(n[i], 15, move_bits(upper[i], 2, 0, 2, 4));
         w[2 + i] = _mm512_or_si512(high_nibbles(n[i]), move_bits(upper[i], 2, 4, 6, 4));
     }
@@ -277,8 +273,7 @@ INLINE void pairs_of_bits(__m512i bytes, __m512i w[4])
 {
     __m512i half[2];
     zip_8(bytes, bytes, half);
-    UNROLL
-    for (int i = 0; i < 2; i++)
+    UNROLL_FOR (int i = 0; i < 2; i++)
         w[i] = move_bits_of_8(half[i], 2, 0x20202020, 0), w[2 + i] = move_bits_of_8(half[i], 2, 0x64646464, 0);
 }
 
@@ -315,7 +310,7 @@ INLINE void heads_q2_k(const uint8_t *const at[FOUR], struct heads *h)
     h->scales = low_nibbles(both);
     h->min[0] = spread_minima(minima, 0);
     h->min[1] = spread_minima(minima, 8);
-    take_d_and_m(load_quarters(at, 68), 12, h);  // the last 16 bytes: quants, d and m
+    take_d_and_m(load_quarters(at, 68), 12, h); // the last 16 bytes: quants, d and m
 }
 
 INLINE void unpack_q3_k(const uint8_t *b, __m512i w[4])
@@ -324,8 +319,7 @@ INLINE void unpack_q3_k(const uint8_t *b, __m512i w[4])
     __m512i half[2];
     pairs_of_bits(load_512(b + 32), w);
     zip_8(third, third, half);
-    UNROLL
-    for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         w[i] = _mm512_or_si512(w[i], move_bits_of_8(half[i], 1, 0x54541010, 2));
         w[2 + i] = _mm512_or_si512(w[2 + i], move_bits_of_8(half[i], 1, 0x76763232, 2));
     }
@@ -350,8 +344,7 @@ INLINE void unpack_iq4_xs(const uint8_t *b, __m512i w[4])
     const __m512i values = values_of(&shape_iq4_nl);
     const __m512i first = load_512(b + 8), other = load_512(b + 72);
     const __m512i nibbles[4] = {low_nibbles(first), high_nibbles(first), low_nibbles(other), high_nibbles(other)};
-    UNROLL
-    for (int i = 0; i < 4; i++)
+    UNROLL_FOR (int i = 0; i < 4; i++)
         w[i] = _mm512_shuffle_epi8(values, nibbles[i]);
 }
 
@@ -379,7 +372,8 @@ INLINE void heads_iq4_xs(const uint8_t *const at[FOUR], struct heads *h)
     const __m256i rows = load_4x8(at[0], at[1], at[2], at[3]);
     const __m256i low = _mm256_multishift_epi64_epi8(_mm256_set1_epi64x(0x3c3834302c282420), rows);
     const __m256i upper = _mm256_multishift_epi64_epi8(_mm256_set1_epi64x(0x1a18161412100e0c), rows);
-    const __m256i all = _mm256_ternarylogic_epi32(_mm256_and_si256(low, _mm256_set1_epi8(15)), upper, _mm256_set1_epi8(0x30), 0xf8);
+    const __m256i all =
+        _mm256_ternarylogic_epi32(_mm256_and_si256(low, _mm256_set1_epi8(15)), upper, _mm256_set1_epi8(0x30), 0xf8);
     const __m256i turn = _mm256_setr_epi8(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27, //
                                           4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
     const __m256i scales = _mm256_permutexvar_epi8(turn, _mm256_sub_epi8(all, _mm256_set1_epi8(32)));
@@ -391,11 +385,11 @@ INLINE void heads_iq4_xs(const uint8_t *const at[FOUR], struct heads *h)
 // Sums of the two halves of a row's block, four words a sub-block, to two words a sub-block of two rows in turn.
 INLINE void dot_wide(const struct pair *u, const struct activations *x, int n, __m512i of_rows[2])
 {
-    UNROLL
-    for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         __m512i of_row[2];
         dot_8(u, x, true, n, i, of_row);
-        of_rows[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(of_row[0], of_row[1]), _mm512_unpackhi_epi32(of_row[0], of_row[1]));
+        of_rows[i] =
+            _mm512_add_epi32(_mm512_unpacklo_epi32(of_row[0], of_row[1]), _mm512_unpackhi_epi32(of_row[0], of_row[1]));
     }
 }
 
@@ -403,8 +397,7 @@ INLINE void dot_wide(const struct pair *u, const struct activations *x, int n, _
 INLINE __m512i scale_wide(__m512i of_rows[2][2], const struct heads *h)
 {
     __m512i scaled[2];
-    UNROLL
-    for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         const __m512i a = of_rows[0][i], b = of_rows[1][i];
         const __m512i four = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
         scaled[i] = _mm512_mullo_epi32(four, h->wide[i]);
@@ -415,17 +408,14 @@ INLINE __m512i scale_wide(__m512i of_rows[2][2], const struct heads *h)
 INLINE void sums_iq4_xs(const struct kind *k, const struct four *g, int n, struct made *t)
 {
     __m512i v[COLUMNS_MAX][2][2];
-    UNROLL
-    for (int p = 0; p < 2; p++) {
+    UNROLL_FOR (int p = 0; p < 2; p++) {
         struct pair u;
         FORGET_LOADS(n);
         load_pair(k, g, &t->h, p, &u);
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             dot_wide(&u, t->x[j], n, v[j][p]);
     }
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         t->sum[j] = scale_wide(v[j], &t->h);
 }
 
@@ -457,7 +447,8 @@ INLINE __m128 sum_of_minima(const struct kind *k, const struct heads *h, const s
     __m256i sum = _mm256_setzero_si256();
     for (int i = 0; i < k->minima; i++) {
         sum = _mm256_dpwssd_epi32(sum, _mm512_castsi512_si256(h->min[i]), load_256(&x->sums[i]));
-        sum = _mm256_dpwssd_epi32(sum, _mm512_extracti64x4_epi64(h->min[i], 1), load_256((const uint8_t *)&x->sums[i] + 32));
+        sum = _mm256_dpwssd_epi32(sum, _mm512_extracti64x4_epi64(h->min[i], 1),
+                                  load_256((const uint8_t *)&x->sums[i] + 32));
     }
     return sum_of_halves(sum);
 }
@@ -465,8 +456,7 @@ INLINE __m128 sum_of_minima(const struct kind *k, const struct heads *h, const s
 // D of four rows in each column, a lane a row.
 INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d[COLUMNS_MAX])
 {
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         __m128 s = _mm_mul_ps(sum_of_quarters(t->sum[j]), t->h.d);
         if (k->minima)
             s = _mm_fnmadd_ps(sum_of_minima(k, &t->h, t->x[j]), t->h.m, s);
@@ -486,8 +476,7 @@ INLINE void prepare_block(const struct matmul_args *a, const struct kind *k, int
 INLINE void take_block(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct made *t)
 {
     const struct activations *x = part->x;
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         t->x[j] = x + j * part->n + b;
         t->scale[j] = block_scale(a, part, j, b);
     }
@@ -506,8 +495,7 @@ INLINE void add_block(const struct matmul_args *a, const struct kind *k, const s
 {
     struct made made;
     take_block(a, part, n, b, &made);
-    KEEP_LOOP
-    for (int t = 0; t < FOURS; t++) {
+    KEEP_LOOP_FOR (int t = 0; t < FOURS; t++) {
         const struct four g = four_of(s, t, (size_t)((part->from + b) * k->bytes));
         k->heads(g.at, &made.h);
         make_sums(k, &g, n, &made);
@@ -554,21 +542,25 @@ DECODE(iq4_xs, UP_TO_4, decode_256(a, &kind_iq4_xs, n))
 
 matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
 #define IN_PLACE(NAME, name) [DT_##NAME] = ISA_FN(matmul_q8_decode_##name),
+    // clang-format off
     IN_PLACE(Q4_0, q4_0) IN_PLACE(Q4_1, q4_1) IN_PLACE(Q5_0, q5_0) IN_PLACE(Q5_1, q5_1)
     IN_PLACE(Q8_0, q8_0) IN_PLACE(IQ4_NL, iq4_nl) IN_PLACE(MXFP4, mxfp4) IN_PLACE(Q2_K, q2_k)
     IN_PLACE(Q3_K, q3_k) IN_PLACE(Q4_K, q4_k) IN_PLACE(Q5_K, q5_k) IN_PLACE(Q6_K, q6_k)
     IN_PLACE(IQ4_XS, iq4_xs) IN_PLACE(IQ1_S, iq1_s) IN_PLACE(IQ1_M, iq1_m) IN_PLACE(IQ2_XXS, iq2_xxs)
     IN_PLACE(IQ2_XS, iq2_xs) IN_PLACE(IQ2_S, iq2_s) IN_PLACE(IQ3_XXS, iq3_xxs) IN_PLACE(IQ3_S, iq3_s)
     IN_PLACE(TQ1_0, tq1_0) IN_PLACE(TQ2_0, tq2_0) IN_PLACE(Q1_0, q1_0) IN_PLACE(Q2_0, q2_0)
+    // clang-format on
     IN_PLACE(NVFP4, nvfp4)
 #undef IN_PLACE
 };
 
 // Columns, at the most, that are served without a panel, faster: where they are read by row, and by streams.
 const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2] = {
-    [DT_Q4_0] = {4, 4},    [DT_Q4_1] = {4, 4},   [DT_Q5_0] = {4, 5},    [DT_Q5_1] = {4, 4},   [DT_Q8_0] = {4, 4},
-    [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},   [DT_Q4_K] = {7, 5},    [DT_Q5_K] = {7, 5},   [DT_Q6_K] = {7, 5},
-    [DT_IQ4_NL] = {4, 5},    [DT_IQ4_XS] = {4, 4},  [DT_MXFP4] = {4, 4},   [DT_IQ1_S] = {15, 15},   [DT_IQ1_M] = {15, 15},
-    [DT_IQ2_XXS] = {22, 22}, [DT_IQ2_XS] = {31, 31}, [DT_IQ2_S] = {20, 20}, [DT_IQ3_XXS] = {18, 18}, [DT_IQ3_S] = {31, 31},
-    [DT_TQ1_0] = {12, 12},   [DT_TQ2_0] = {31, 31}, [DT_Q1_0] = {31, 31},  [DT_Q2_0] = {31, 31},    [DT_NVFP4] = {31, 31},
+    [DT_Q4_0] = {4, 4},     [DT_Q4_1] = {4, 4},    [DT_Q5_0] = {4, 5},      [DT_Q5_1] = {4, 4},
+    [DT_Q8_0] = {4, 4},     [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},      [DT_Q4_K] = {7, 5},
+    [DT_Q5_K] = {7, 5},     [DT_Q6_K] = {7, 5},    [DT_IQ4_NL] = {4, 5},    [DT_IQ4_XS] = {4, 4},
+    [DT_MXFP4] = {4, 4},    [DT_IQ1_S] = {15, 15}, [DT_IQ1_M] = {15, 15},   [DT_IQ2_XXS] = {22, 22},
+    [DT_IQ2_XS] = {31, 31}, [DT_IQ2_S] = {20, 20}, [DT_IQ3_XXS] = {18, 18}, [DT_IQ3_S] = {31, 31},
+    [DT_TQ1_0] = {12, 12},  [DT_TQ2_0] = {31, 31}, [DT_Q1_0] = {31, 31},    [DT_Q2_0] = {31, 31},
+    [DT_NVFP4] = {31, 31},
 };

@@ -90,8 +90,7 @@ INLINE void ask_for(const struct four *g, int row, int from, int to)
 INLINE __m128 load_four_halves(const uint8_t *const at[FOUR], size_t from)
 {
     uint64_t four = 0;
-    UNROLL
-    for (int i = 0; i < FOUR; i++)
+    UNROLL_FOR (int i = 0; i < FOUR; i++)
         four |= (uint64_t)load_half(at[i] + from) << 16 * i;
     return _mm_cvtph_ps(_mm_cvtsi64_si128((long long)four));
 }
@@ -120,8 +119,7 @@ struct sixteen {
 INLINE struct four four_of(const struct sixteen *s, int t, size_t at)
 {
     struct four g = {.near = 0};
-    UNROLL
-    for (int i = 0; i < FOUR; i++) {
+    UNROLL_FOR (int i = 0; i < FOUR; i++) {
         g.at[i] = s->rows.at[FOUR * t + i] + at;
         g.far[i] = s->ahead.at + (size_t)(FOUR * t + i) * s->ahead.row;
     }
@@ -144,8 +142,7 @@ struct way {
 // of Q5_K then run at half their speed in a twentieth of all places that their code may have in memory.
 INLINE void next_block(struct four *g, int bytes)
 {
-    UNROLL
-    for (int i = 0; i < FOUR; i++) {
+    UNROLL_FOR (int i = 0; i < FOUR; i++) {
         g->at[i] += bytes, g->far[i] += bytes;
         __asm__("" : "+r"(g->at[i]), "+r"(g->far[i]));
     }
@@ -156,7 +153,8 @@ INLINE float block_scale(const struct matmul_args *a, const struct part *part, i
     return q8_scales(a->x[column], a->k)[part->from + b];
 }
 
-INLINE struct part part_of(const struct matmul_args *a, const struct kind *k, const struct way *way, int64_t from, int n)
+INLINE struct part part_of(const struct matmul_args *a, const struct kind *k, const struct way *way, int64_t from,
+                           int n)
 {
     const int64_t room = SCRATCH_BYTES / way->prepared / n;
     const struct part part = {from, MIN(q8_blocks(a->k) - from, room), a->scratch};
@@ -168,10 +166,10 @@ INLINE struct part part_of(const struct matmul_args *a, const struct kind *k, co
 }
 
 // D of rows row[i] before the part, and after it.
-INLINE void load_rows(const struct matmul_args *a, const struct part *part, const int64_t row[FOUR], int n, __m128 d[COLUMNS_MAX])
+INLINE void load_rows(const struct matmul_args *a, const struct part *part, const int64_t row[FOUR], int n,
+                      __m128 d[COLUMNS_MAX])
 {
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         const float *y = a->y[j];
         d[j] = part->from ? _mm_setr_ps(y[row[0]], y[row[1]], y[row[2]], y[row[3]]) : _mm_setzero_ps();
     }
@@ -179,12 +177,10 @@ INLINE void load_rows(const struct matmul_args *a, const struct part *part, cons
 
 INLINE void store_rows(const struct matmul_args *a, const int64_t row[FOUR], int n, const __m128 d[COLUMNS_MAX])
 {
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         float four[FOUR];
         _mm_storeu_ps(four, d[j]);
-        UNROLL
-        for (int i = 0; i < FOUR; i++)
+        UNROLL_FOR (int i = 0; i < FOUR; i++)
             a->y[j][row[i]] = four[i];
     }
 }
@@ -194,9 +190,9 @@ INLINE void store_rows(const struct matmul_args *a, const int64_t row[FOUR], int
 INLINE void rows_of_streams(int64_t rows, int64_t r, int64_t row[FOUR])
 {
     const int64_t apart = (rows + FOUR - 1) / FOUR;
-    UNROLL
-    for (int i = 0; i < FOUR; i++)
-        row[i] = i * apart + r < rows ? i * apart + r : r; // one that has no row any more does the first one's once more
+    UNROLL_FOR (int i = 0; i < FOUR; i++)
+        row[i] =
+            i * apart + r < rows ? i * apart + r : r; // one that has no row any more does the first one's once more
 }
 
 INLINE int rows_of_stream(const struct matmul_args *a)
@@ -212,29 +208,29 @@ INLINE void ask_for_next(const struct matmul_args *a, int64_t to, const int64_t 
     const size_t stride = a->next ? a->next_stride : a->w_stride;
     int64_t other[FOUR];
     rows_of_streams(a->next_rows, a->next ? to : 0, other);
-    UNROLL
-    for (int i = 0; i < FOUR; i++)
+    UNROLL_FOR (int i = 0; i < FOUR; i++)
         far[i] = from + (size_t)(a->next ? other[i] : row[i]) * stride;
 }
 
 // Row r of each stream, from the beginning of the part.
-INLINE struct four four_of_streams(const struct matmul_args *a, const struct part *part, int bytes, int r, int64_t row[FOUR])
+INLINE struct four four_of_streams(const struct matmul_args *a, const struct part *part, int bytes, int r,
+                                   int64_t row[FOUR])
 {
-    const int64_t ahead = (AHEAD_STREAM + (int64_t)a->w_stride - 1) / (int64_t)a->w_stride, to = r + ahead - rows_of_stream(a);
+    const int64_t ahead = (AHEAD_STREAM + (int64_t)a->w_stride - 1) / (int64_t)a->w_stride,
+                  to = r + ahead - rows_of_stream(a);
     struct four g = {.near = NEAR_BLOCKS * bytes};
     rows_of_streams(a->n_rows, r, row);
     if (to >= 0)
         ask_for_next(a, to, row, g.far);
-    UNROLL
-    for (int i = 0; i < FOUR; i++) {
+    UNROLL_FOR (int i = 0; i < FOUR; i++) {
         g.at[i] = (const uint8_t *)a->w + (size_t)row[i] * a->w_stride + part->from * bytes;
         g.far[i] = to < 0 ? g.at[i] + AHEAD_STREAM : g.far[i] + part->from * bytes;
     }
     return g;
 }
 
-INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, const struct way *way, const struct part *part,
-                           int n)
+INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, const struct way *way,
+                           const struct part *part, int n)
 {
     for (int r = 0; r < rows_of_stream(a); r++) {
         int64_t row[FOUR];
@@ -257,8 +253,8 @@ INLINE void load_sixteen(const struct matmul_args *a, int first, const struct pa
         load_rows(a, part, s->row + FOUR * t, n, s->d[t]);
 }
 
-INLINE void decode_neighbours(const struct matmul_args *a, const struct kind *k, const struct way *way, const struct part *part,
-                              int n)
+INLINE void decode_neighbours(const struct matmul_args *a, const struct kind *k, const struct way *way,
+                              const struct part *part, int n)
 {
     for (int first = 0; first < a->n_rows; first += GROUP) {
         struct sixteen s;

@@ -38,11 +38,9 @@ struct kind {
 INLINE void dot_pairs(__m512i w[2][4], const struct activations *x, int from, int words, __m512i start, __m512i sum[2])
 {
     sum[0] = sum[1] = start;
-    UNROLL
-    for (int i = 0; i < words; i++) {
+    UNROLL_FOR (int i = 0; i < words; i++) {
         const __m512i q = read_once(&x->q[from + i], 2); // for both pairs
-        UNROLL
-        for (int r = 0; r < 2; r++)
+        UNROLL_FOR (int r = 0; r < 2; r++)
             sum[r] = _mm512_dpbusd_epi32(sum[r], w[r][i], q);
     }
 }
@@ -77,14 +75,15 @@ INLINE __m512i quants_of_line(const struct shape *s, __m512i line, const uint8_t
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
     const __m512i pick = _mm512_add_epi8(
         in_order, _mm512_set_epi64(0, 0, first + 2 * step, first + 2 * step, first + step, first + step, first, first));
-    return _mm512_mask_broadcast_i32x4(_mm512_permutexvar_epi8(pick, line), 0xf000, load_128(blocks + 3 * s->bytes + s->quants));
+    return _mm512_mask_broadcast_i32x4(_mm512_permutexvar_epi8(pick, line), 0xf000,
+                                       load_128(blocks + 3 * s->bytes + s->quants));
 }
 
 // Of two rows' lines: words j of the lower half are the halves at the head of block j of both, those of the upper half the
 // halves behind them. (Exponents are bytes, and what comes with them is not used.)
 INLINE __m512i heads_of_lines(const struct shape *s, const __m512i line[2])
 {
-#define HALVES(j, from) (long long)(0x4140010041400100 + ((j) * s->bytes + (from)) * 0x0101010101010101)
+#define HALVES(j, from) (long long)(0x4140010041400100 + ((j)*s->bytes + (from)) * 0x0101010101010101)
     const int m = MAX(s->m, 0);
     const __m512i pick = _mm512_setr_epi64(HALVES(0, 0), HALVES(1, 0), HALVES(2, 0), HALVES(3, 0), //
                                            HALVES(0, m), HALVES(1, m), HALVES(2, m), HALVES(3, m));
@@ -130,8 +129,7 @@ INLINE void unpack_nibbles(const struct shape *s, __m512i bytes, __m512i heads, 
 INLINE __m512i load_pair(const struct shape *s, const uint8_t *const blocks[2], __m512i w[4])
 {
     __m512i line[2], bytes[2], zipped[2];
-    UNROLL
-    for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         if (s->fifth < 0) {
             line[i] = load_512(blocks[i]);
             AFTER(line[i]); // gcc would read it for each use
@@ -142,8 +140,7 @@ INLINE __m512i load_pair(const struct shape *s, const uint8_t *const blocks[2], 
     }
     const __m512i heads = s->fifth < 0 ? heads_of_lines(s, line) : heads_of_blocks(s, blocks);
     zip_8(bytes[0], bytes[1], zipped);
-    UNROLL
-    for (int i = 0; i < 2; i++)
+    UNROLL_FOR (int i = 0; i < 2; i++)
         unpack_nibbles(s, zipped[i], heads, i, w);
     return heads;
 }
@@ -161,8 +158,9 @@ INLINE void store_heads(const struct shape *s, const __m512i heads[2], int again
     }
     const __m512i halves = _mm512_mask_blend_epi32(0xaaaa, heads[0], heads[1]);
     const __m256i first = _mm512_castsi512_si256(halves);
-    const __m512 scales = s->power_of_two ? powers_of(_mm512_and_si512(_mm512_cvtepu16_epi32(first), _mm512_set1_epi32(0xff)))
-                                          : _mm512_cvtph_ps(first);
+    const __m512 scales = s->power_of_two
+                              ? powers_of(_mm512_and_si512(_mm512_cvtepu16_epi32(first), _mm512_set1_epi32(0xff)))
+                              : _mm512_cvtph_ps(first);
     store_floats(d, _mm512_maskz_mov_ps(of, scales));
     if (s->m >= 0)
         store_floats(m, _mm512_maskz_mov_ps(of, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1))));
@@ -173,26 +171,22 @@ INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts,
 {
     const int bytes = PART * s->bytes;
     __m512i heads[PARTS][2];
-    UNROLL
-    for (int p = 0; p < parts; p++) {
+    UNROLL_FOR (int p = 0; p < parts; p++) {
         __m512i w[2][4];
-        UNROLL
-        for (int i = 0; i < 2; i++) {
+        UNROLL_FOR (int i = 0; i < 2; i++) {
             const uint8_t *const blocks[2] = {g->at[2 * i] + p * bytes, g->at[2 * i + 1] + p * bytes};
             heads[p][i] = load_pair(s, blocks, w[i]);
             AFTER(w[i][3]);
             ask_for(g, 2 * i, p * bytes, (p + 1) * bytes);
             ask_for(g, 2 * i + 1, p * bytes, (p + 1) * bytes);
         }
-        UNROLL
-        for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             __m512i sum[2];
             dot_pairs(w, t->x[j], 4 * p, 4, s->offset ? read_once(&t->x[j]->start[p], 2) : _mm512_setzero_si512(), sum);
             store_floats(t->dot[j] + PART * p, _mm512_cvtepi32_ps(reduce_pairs(sum[0], sum[1])));
         }
     }
-    UNROLL
-    for (int p = 0; p < parts; p++)
+    UNROLL_FOR (int p = 0; p < parts; p++)
         store_heads(s, heads[p], p ? 0 : again, t->d + PART * p, t->m + PART * p);
 }
 
@@ -212,8 +206,7 @@ INLINE void prepare_q8_0(const int8_t *q, struct activations *to)
 INLINE void load_pair_q8_0(const uint8_t *const at[2], int from, __m512i w[4])
 {
     __m512i two[2];
-    UNROLL
-    for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         const uint8_t *b = at[i] + from + 2;
         two[i] = _mm512_xor_si512(load_2x32(b, b + BYTES_Q8_0), _mm512_set1_epi8((char)0x80));
     }
@@ -229,19 +222,16 @@ INLINE __m512i add_halves(__m512i a, __m512i b)
 INLINE void make_q8_0(const struct four *g, int parts, int again, int n, struct made *t)
 {
     __m512i half[COLUMNS_MAX][2];
-    UNROLL
-    for (int p = 0; p < parts * PART / 2; p++) {
+    UNROLL_FOR (int p = 0; p < parts * PART / 2; p++) {
         const int from = 2 * BYTES_Q8_0 * p, to = from + 2 * BYTES_Q8_0;
         __m512i w[2][4];
-        UNROLL
-        for (int i = 0; i < 2; i++) {
+        UNROLL_FOR (int i = 0; i < 2; i++) {
             load_pair_q8_0(g->at + 2 * i, from, w[i]);
             AFTER(w[i][1]);
             ask_for(g, 2 * i, from, to);
             ask_for(g, 2 * i + 1, from, to);
         }
-        UNROLL
-        for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             __m512i sum[2];
             dot_pairs(w, t->x[j], 2 * p, 2, read_once(&t->x[j]->start[p], 2), sum);
             half[j][p % 2] = reduce_pairs(sum[0], sum[1]);
@@ -249,8 +239,7 @@ INLINE void make_q8_0(const struct four *g, int parts, int again, int n, struct 
                 store_floats(t->dot[j] + 2 * (p - 1), _mm512_cvtepi32_ps(add_halves(half[j][0], half[j][1])));
         }
     }
-    UNROLL
-    for (int b = 0; b < parts * PART; b++)
+    UNROLL_FOR (int b = 0; b < parts * PART; b++)
         t->d[b] = b < again ? _mm_setzero_ps() : load_four_halves(g->at, (size_t)(BYTES_Q8_0 * b));
 }
 
@@ -299,8 +288,7 @@ INLINE void prepare_span(const struct matmul_args *a, const struct kind *k, int 
 INLINE void take_span(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct made *t)
 {
     const struct activations *x = part->x;
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         t->x[j] = x + j * part->n + b;
         t->scale[j] = block_scale(a, part, j, b);
     }
@@ -317,8 +305,7 @@ INLINE void make_parts(const struct kind *k, const struct four *g, int parts, in
 INLINE struct four four_back(const struct four *g, int bytes)
 {
     struct four back = *g;
-    UNROLL
-    for (int i = 0; i < FOUR; i++)
+    UNROLL_FOR (int i = 0; i < FOUR; i++)
         back.at[i] -= bytes;
     return back;
 }
@@ -337,11 +324,9 @@ INLINE void make_last(const struct matmul_args *a, const struct kind *k, const s
 // The first `parts` of a span.
 INLINE void add_made(const struct kind *k, const struct made *t, int parts, int n, __m128 d[COLUMNS_MAX])
 {
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         __m128 s = _mm_setzero_ps();
-        UNROLL
-        for (int b = 0; b < parts * PART; b++) {
+        UNROLL_FOR (int b = 0; b < parts * PART; b++) {
             s = _mm_fmadd_ps(t->dot[j][b], t->d[b], s);
             if (k->s && k->s->m >= 0)
                 s = _mm_fmadd_ps(_mm_set1_ps(t->x[j]->sums[b]), t->m[b], s);
@@ -394,8 +379,7 @@ INLINE void add_span(const struct matmul_args *a, const struct kind *k, const st
 {
     const int left = b == part->n - 1 ? blocks_left_of(a, part) : 0;
     struct made made[FOURS];
-    KEEP_LOOP
-    for (int t = 0; t < FOURS; t++) {
+    KEEP_LOOP_FOR (int t = 0; t < FOURS; t++) {
         const struct four g = four_of(s, t, (size_t)((part->from + b) * k->bytes));
         take_span(a, part, n, b, &made[t]);
         if (left)
@@ -404,8 +388,7 @@ INLINE void add_span(const struct matmul_args *a, const struct kind *k, const st
             make_parts(k, &g, PARTS, 0, n, &made[t]);
     }
     STAYS_IN_MEMORY(made);
-    KEEP_LOOP
-    for (int t = 0; t < FOURS; t++)
+    KEEP_LOOP_FOR (int t = 0; t < FOURS; t++)
         add_last(k, &made[t], left, n, s->d[t]);
 }
 

@@ -31,8 +31,7 @@ typedef void activations_fn(const int8_t *q, struct activations *out);
 INLINE void activations_signed(const int8_t *q, struct activations *out)
 {
     take_quads(q, out->x);
-    UNROLL
-    for (int e = 0; e < 4; e++)
+    UNROLL_FOR (int e = 0; e < 4; e++)
         out->minus[e] = _mm512_sub_epi8(_mm512_setzero_si512(), out->x[e]);
 }
 
@@ -73,13 +72,10 @@ INLINE void products_signed(quads_fn *quads, const uint8_t *b0, const uint8_t *b
 {
     struct quads rows[2];
     quads(b0, b1, rows);
-    UNROLL
-    for (int r = 0; r < 2; r++) {
-        UNROLL
-        for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int r = 0; r < 2; r++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             __m512i dot = _mm512_setzero_si512();
-            UNROLL
-            for (int e = 0; e < 4; e++) {
+            UNROLL_FOR (int e = 0; e < 4; e++) {
                 __m512i q = _mm512_mask_blend_epi8(minus_of(&rows[r], e), x[j].x[e], x[j].minus[e]);
                 dot = _mm512_dpbusd_epi32(dot, rows[r].w[e], q);
             }
@@ -93,13 +89,10 @@ INLINE void products_iq1(quads_fn *quads, const uint8_t *b0, const uint8_t *b1, 
 {
     struct quads rows[2];
     quads(b0, b1, rows);
-    UNROLL
-    for (int r = 0; r < 2; r++) {
-        UNROLL
-        for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int r = 0; r < 2; r++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             __m512i dot = _mm512_dpwssd_epi32(x[j].start, rows[r].delta, x[j].sums8);
-            UNROLL
-            for (int e = 0; e < 4; e++)
+            UNROLL_FOR (int e = 0; e < 4; e++)
                 dot = _mm512_dpbusd_epi32(dot, rows[r].w[e], x[j].x[e]);
             out[j][r] = _mm512_mullo_epi32(dot, rows[r].scale);
         }
@@ -109,8 +102,7 @@ INLINE void products_iq1(quads_fn *quads, const uint8_t *b0, const uint8_t *b1, 
 INLINE __m512i dot_digits(const __m512i *w, const struct activations *x, int n)
 {
     __m512i dot = x->start;
-    UNROLL
-    for (int p = 0; p < n; p++)
+    UNROLL_FOR (int p = 0; p < n; p++)
         dot = _mm512_dpbusd_epi32(dot, w[p], x->x[p]);
     return dot;
 }
@@ -120,8 +112,7 @@ INLINE void products_tq2_0(const uint8_t *b0, const uint8_t *b1, const struct ac
     __m512i w[2][4];
     digits_tq2_0(b0, w[0]);
     digits_tq2_0(b1, w[1]);
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         out[j][0] = dot_digits(w[0], &x[j], 4), out[j][1] = dot_digits(w[1], &x[j], 4);
 }
 
@@ -130,8 +121,7 @@ INLINE void products_tq1_0(const uint8_t *b0, const uint8_t *b1, const struct ac
     __m512i w[2][5];
     digits_tq1_0(b0, w[0]);
     digits_tq1_0(b1, w[1]);
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         out[j][0] = dot_digits(w[0], &x[j], 5), out[j][1] = dot_digits(w[1], &x[j], 5);
 }
 
@@ -161,21 +151,18 @@ INLINE void dots_of_16(const struct rows16 *g, size_t at, size_t bytes, const st
 #pragma GCC unroll 1
     for (int t = 0; t < 4; t++) {
         __m512i two[2][COLUMNS_MAX][2];
-        UNROLL
-        for (int i = 0; i < 2; i++) {
+        UNROLL_FOR (int i = 0; i < 2; i++) {
             const int row = 4 * t + 2 * i;
             products(g->at[row] + at, g->at[row + 1] + at, x, n, two[i]);
             prefetch_row(&ask, (int)bytes);
             prefetch_row(&ask, (int)bytes);
         }
-        UNROLL
-        for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             const __m512i v[4] = {two[0][j][0], two[0][j][1], two[1][j][0], two[1][j][1]};
             quarters[j][t] = reduce_quarters(v);
         }
     }
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         dot[j] = reduce_across_quarters(quarters[j]);
 }
 
@@ -186,8 +173,7 @@ INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *ta
     for (int first = 0; first < a->n_rows; first += GROUP) {
         const struct rows16 g = rows_from(a, first);
         __m512 d[COLUMNS_MAX];
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
             const struct ahead ahead = reads_streams(a->reading)
@@ -196,19 +182,16 @@ INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *ta
             const size_t at = (size_t)b * bytes;
             struct activations x[COLUMNS_MAX];
             __m512i dot[COLUMNS_MAX];
-            UNROLL
-            for (int j = 0; j < n; j++)
+            UNROLL_FOR (int j = 0; j < n; j++)
                 take(q8_quants(a->x[j]) + 256 * b, &x[j]);
             dots_of_16(&g, at, bytes, &ahead, products, x, n, dot);
             const __m512 dw = factor(&g, at);
-            UNROLL
-            for (int j = 0; j < n; j++) {
+            UNROLL_FOR (int j = 0; j < n; j++) {
                 __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[j]), dw);
                 d[j] = _mm512_fmadd_ps(s, _mm512_set1_ps(q8_scales(a->x[j], a->k)[b]), d[j]);
             }
         }
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
     }
 }

@@ -15,8 +15,7 @@ INLINE void take_quads(const int8_t *q, __m512i x[4])
         2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 54, 58, 62, 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63};
     // clang-format on
     __m512i v[4];
-    UNROLL
-    for (int m = 0; m < 4; m++)
+    UNROLL_FOR (int m = 0; m < 4; m++)
         v[m] = _mm512_permutexvar_epi8(load_512(pick), load_512(q + 64 * m));
     const __m512i a = _mm512_shuffle_i32x4(v[0], v[1], 0x44), b = _mm512_shuffle_i32x4(v[2], v[3], 0x44);
     const __m512i c = _mm512_shuffle_i32x4(v[0], v[1], 0xee), d = _mm512_shuffle_i32x4(v[2], v[3], 0xee);
@@ -29,16 +28,14 @@ INLINE void take_quads(const int8_t *q, __m512i x[4])
 // Pair p of the bits of 64 bytes: elements 32p .. of the first half, and of the second.
 INLINE void take_tq2_0(const int8_t *q, __m512i x[4])
 {
-    UNROLL
-    for (int p = 0; p < 4; p++)
+    UNROLL_FOR (int p = 0; p < 4; p++)
         x[p] = load_2x32(q + 32 * p, q + 128 + 32 * p);
 }
 
 // Digit p of 32 bytes: elements 32p ..; of the next 16: 160 + 16p ..; of the last 4: 240 + 4p .., but of the fifth.
 INLINE void take_tq1_0(const int8_t *q, __m512i x[5])
 {
-    UNROLL
-    for (int p = 0; p < 5; p++) {
+    UNROLL_FOR (int p = 0; p < 5; p++) {
         __m128i last = _mm_setzero_si128();
         if (p < 4)
             last = _mm_loadu_si32(q + 240 + 4 * p);
@@ -52,15 +49,16 @@ INLINE void take_tq1_0(const int8_t *q, __m512i x[5])
 INLINE __m512i start_of(const __m512i *x, int n, int offset)
 {
     __m512i sum = _mm512_setzero_si512();
-    UNROLL
-    for (int p = 0; p < n; p++)
+    UNROLL_FOR (int p = 0; p < n; p++)
         sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8((char)offset), x[p]);
     return _mm512_sub_epi32(_mm512_setzero_si512(), sum);
 }
 
 // Columns above those of matmul_q8_avx512_grid.c, up to PANEL_TILES_MIN - 1.
 #define FEW(name) void ISA_FN(matmul_q8_few_##name)(const struct matmul_args *a);
+// clang-format off
 FEW(iq1_s) FEW(iq1_m) FEW(iq2_xxs) FEW(iq2_xs) FEW(iq2_s) FEW(iq3_xxs) FEW(iq3_s) FEW(tq1_0) FEW(tq2_0)
+// clang-format on
 #undef FEW
 
 #endif

@@ -14,7 +14,8 @@ enum { REGS_MAX = 5, COLUMNS_AT_ONCE = 8, FEW_MAX = PANEL_TILES_MIN - 1, FOUR = 
 // Blocks of 16 rows.
 struct opened {
     __m512i w[GROUP][REGS_MAX];
-    __m512i scale[GROUP]; // lane l: of elements 16l .. 16l + 15. SCALES_OF_PAIRS: of each two rows as packs_epi32 joins them
+    __m512i scale
+        [GROUP]; // lane l: of elements 16l .. 16l + 15. SCALES_OF_PAIRS: of each two rows as packs_epi32 joins them
 };
 
 // How the sums of 16 elements are scaled: they need more than 16 bits, or two rows' fit a register, or there are no scales.
@@ -30,7 +31,8 @@ struct placed {
 struct work {
     struct opened opened;
     __m512 d[FEW_MAX]; // D of 16 rows, by columns
-    struct placed columns[]; // by block, then by column; the last of those for which there is room serve the other blocks
+    struct placed
+        columns[]; // by block, then by column; the last of those for which there is room serve the other blocks
 };
 
 // ---- columns
@@ -43,7 +45,8 @@ struct kind {
     int offset;   // of these
 };
 
-INLINE void place(const struct matmul_args *a, int j, int64_t block, const struct kind *k, take_fn *take, struct placed *out)
+INLINE void place(const struct matmul_args *a, int j, int64_t block, const struct kind *k, take_fn *take,
+                  struct placed *out)
 {
     take(q8_quants(a->x[j]) + SPAN * block, out->x);
     out->start = start_of(out->x, k->regs, k->offset);
@@ -57,12 +60,10 @@ typedef void open_fn(const struct rows16 *g, size_t at, struct ahead *ask, int b
 INLINE void open_quads(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, quads_fn *quads,
                        unsigned_fn *make_unsigned, enum scaling scaling, struct opened *o)
 {
-    KEEP_LOOP
-    for (int r = 0; r < GROUP; r += 2) {
+    KEEP_LOOP_FOR (int r = 0; r < GROUP; r += 2) {
         struct quads rows[2];
         quads(g->at[r] + at, g->at[r + 1] + at, rows);
-        UNROLL
-        for (int i = 0; i < 2; i++) {
+        UNROLL_FOR (int i = 0; i < 2; i++) {
             make_unsigned(&rows[i], o->w[r + i]);
             if (scaling == SCALES_WIDE)
                 o->scale[r + i] = rows[i].scale;
@@ -81,8 +82,7 @@ INLINE void open_quads(const struct rows16 *g, size_t at, struct ahead *ask, int
 #define OPEN_DIGITS(name)                                                                                              \
     INLINE void open_##name(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, struct opened *o)         \
     {                                                                                                                  \
-        KEEP_LOOP                                                                                                      \
-        for (int r = 0; r < GROUP; r++) {                                                                              \
+        KEEP_LOOP_FOR (int r = 0; r < GROUP; r++) {                                                                    \
             digits_##name(g->at[r] + at, o->w[r]);                                                                     \
             prefetch_row(ask, bytes);                                                                                  \
         }                                                                                                              \
@@ -104,21 +104,17 @@ OPEN_DIGITS(tq2_0)
 // Of four rows with one column, lanes to be scaled and added up.
 INLINE void dot_four(const struct opened *o, int row, const struct placed *x, int regs, __m512i v[FOUR])
 {
-    UNROLL
-    for (int r = 0; r < FOUR; r++)
+    UNROLL_FOR (int r = 0; r < FOUR; r++)
         v[r] = x->start;
-    UNROLL
-    for (int e = 0; e < regs; e++)
-        UNROLL
-        for (int r = 0; r < FOUR; r++)
+    UNROLL_FOR (int e = 0; e < regs; e++)
+        UNROLL_FOR (int r = 0; r < FOUR; r++)
             v[r] = _mm512_dpbusd_epi32(v[r], o->w[row + r][e], x->x[e]);
 }
 
 // Sums of 16 products <= 16 * 62 * 127, times scales up to 31. In IQ3_S 16 * 15 * 127, in IQ1 16 * 9 * 127.
 INLINE __m512i add_up(const struct opened *o, int row, __m512i v[FOUR], enum scaling scaling)
 {
-    UNROLL
-    for (int r = 0; scaling == SCALES_WIDE && r < FOUR; r++)
+    UNROLL_FOR (int r = 0; scaling == SCALES_WIDE && r < FOUR; r++)
         v[r] = _mm512_mullo_epi32(v[r], o->scale[row + r]);
     if (scaling != SCALES_OF_PAIRS)
         return reduce_quarters(v);
@@ -126,20 +122,18 @@ INLINE __m512i add_up(const struct opened *o, int row, __m512i v[FOUR], enum sca
                         _mm512_madd_epi16(_mm512_packs_epi32(v[2], v[3]), o->scale[row / 2 + 1]));
 }
 
-INLINE void sweep(const struct opened *o, const struct placed *x, __m512 dw, int regs, enum scaling scaling, int n, __m512 *d)
+INLINE void sweep(const struct opened *o, const struct placed *x, __m512 dw, int regs, enum scaling scaling, int n,
+                  __m512 *d)
 {
     __m512i quarters[COLUMNS_AT_ONCE][GROUP / FOUR];
-    KEEP_LOOP
-    for (int t = 0; t < GROUP / FOUR; t++) {
-        UNROLL
-        for (int j = 0; j < n; j++) {
+    KEEP_LOOP_FOR (int t = 0; t < GROUP / FOUR; t++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             __m512i v[FOUR];
             dot_four(o, FOUR * t, &x[j], regs, v);
             quarters[j][t] = add_up(o, FOUR * t, v, scaling);
         }
     }
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         const __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(reduce_across_quarters(quarters[j])), dw);
         d[j] = _mm512_fmadd_ps(s, _mm512_set1_ps(x[j].d), d[j]);
     }
@@ -176,8 +170,8 @@ INLINE void sweep_all(const struct work *w, const struct placed *x, __m512 dw, s
 
 // ---- all rows
 
-INLINE void multiply_few(const struct matmul_args *a, const struct kind *k, take_fn *take, open_fn *open, factor_fn *factor,
-                         sweep_fn *const *by)
+INLINE void multiply_few(const struct matmul_args *a, const struct kind *k, take_fn *take, open_fn *open,
+                         factor_fn *factor, sweep_fn *const *by)
 {
     struct work *w = a->scratch;
     const int n = a->n_x;

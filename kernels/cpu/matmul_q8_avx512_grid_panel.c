@@ -63,8 +63,7 @@ INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int
         struct quads rows[2];
         __m512i w[4];
         quads(g->at[r] + at, g->at[r + 1] + at, rows);
-        UNROLL
-        for (int i = 0; i < 2; i++) {
+        UNROLL_FOR (int i = 0; i < 2; i++) {
             make_unsigned(&rows[i], w);
             store_quads(w, s.w[r + i]);
             _mm512_store_si512(s.scale[r + i], rows[i].scale);
@@ -195,8 +194,7 @@ void ISA_FN(matmul_q8_unpack_q2_0)(const struct rows16 *g, size_t at, int n_bloc
         const uint8_t *b = g->at[r] + 2;
         const __m512i code = load_4x16(b + offset[0], b + offset[1], b + offset[2], b + offset[3]);
         __m512i w[4];
-        UNROLL
-        for (int e = 0; e < 4; e++)
+        UNROLL_FOR (int e = 0; e < 4; e++)
             w[e] = move_bits(code, 2, 2 * e, 2 * e, 0);
         store_quads(w, s.w[r]);
     }

@@ -98,8 +98,7 @@ INLINE void walk_put(const struct matmul_args *a, struct walk *k)
 {
     float four[STREAMS];
     _mm_storeu_ps(four, k->d);
-    UNROLL
-    for (int i = 0; i < STREAMS; i++)
+    UNROLL_FOR (int i = 0; i < STREAMS; i++)
         a->y[0][k->first[i] + k->row] = four[i];
     k->row++;
     k->d = _mm_setzero_ps();
@@ -112,8 +111,7 @@ INLINE void walk_add(const struct matmul_args *a, struct walk *k, __m512 sum)
     const __m128 quarters[QUARTERS] = {_mm512_extractf32x4_ps(sum, 0), _mm512_extractf32x4_ps(sum, 1),
                                        _mm512_extractf32x4_ps(sum, 2), _mm512_extractf32x4_ps(sum, 3)};
     int64_t left = k->x.spans - k->added.span; // of the row
-    UNROLL
-    for (int i = 0; i < QUARTERS; i++) {
+    UNROLL_FOR (int i = 0; i < QUARTERS; i++) {
         k->d = _mm_fmadd_ps(quarters[i], _mm_set1_ps(scales[i]), k->d);
         if (--left == 0) {
             if (k->added.at + i < k->all)
@@ -137,7 +135,7 @@ INLINE bool is_even_q8_0(const struct matmul_args *a)
 // A span of other rows, the same in each stream.
 struct place {
     int64_t row, span;
-    size_t at;  // bytes from where the stream begins
+    size_t at; // bytes from where the stream begins
 };
 
 // Past the end of a stream its last row stands in.
@@ -155,10 +153,8 @@ INLINE void place_step(const struct matmul_args *a, const struct walk *k, struct
 INLINE struct rows16 walk_uneven(const struct matmul_args *a, const struct walk *k, struct place *p)
 {
     struct rows16 w;
-    UNROLL
-    for (int t = 0; t < QUARTERS; t++, place_step(a, k, p)) {
-        UNROLL
-        for (int i = 0; i < STREAMS; i++)
+    UNROLL_FOR (int t = 0; t < QUARTERS; t++, place_step(a, k, p)) {
+        UNROLL_FOR (int i = 0; i < STREAMS; i++)
             w.at[STREAMS * t + i] = k->stream[i] + p->at;
     }
     return w;
@@ -166,12 +162,12 @@ INLINE struct rows16 walk_uneven(const struct matmul_args *a, const struct walk 
 
 // The block at `first` and the next one of the spans at `at`, two a register, as blocks 2p and 2p + 1; the first span goes to lane
 // `lane`. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
-INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int first, __m512i x, int p, struct spans *to, int lane)
+INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int first, __m512i x, int p, struct spans *to,
+                               int lane)
 {
     const __m512i start = offset_start(x, 128);
     __m512i u[STREAMS];
-    UNROLL
-    for (int i = 0; i < STREAMS; i++) {
+    UNROLL_FOR (int i = 0; i < STREAMS; i++) {
         const uint8_t *two = at[i] + BYTES_Q8_0 * first;
         const __m512i w = _mm512_xor_si512(load_2x32(two + 2, two + 36), _mm512_set1_epi8((char)0x80));
         to->half[2 * p][lane + i] = load_half(two);
@@ -199,21 +195,18 @@ INLINE void add_halves(const __m512i v[QUARTERS], __m512i dot[2])
 
 // The group at hand, whose spans lie at `at` of w. Each is read from its beginning to its end, then the next one, and
 // nothing is asked for: what comes is left to the hardware. (That is too late where there is more to compute.)
-INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, bool even, const struct rows16 *w, size_t at,
-                            struct spans *to)
+INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, bool even, const struct rows16 *w,
+                            size_t at, struct spans *to)
 {
     const int8_t *q = q8_quants(a->x[0]);
     int64_t span = k->read.span;
     __m512i v[4][QUARTERS];
-    UNROLL
-    for (int t = 0; t < QUARTERS; t++, span = span_after(span, k->x.spans)) {
+    UNROLL_FOR (int t = 0; t < QUARTERS; t++, span = span_after(span, k->x.spans)) {
         const int blocks = even ? 8 : blocks_in_span(a, span);
         const uint8_t *four[STREAMS];
-        UNROLL
-        for (int i = 0; i < STREAMS; i++)
+        UNROLL_FOR (int i = 0; i < STREAMS; i++)
             four[i] = w->at[STREAMS * t + i] + at;
-        UNROLL
-        for (int p = 0; p < 4; p++) {
+        UNROLL_FOR (int p = 0; p < 4; p++) {
             const int8_t *x = q + 256 * span + 64 * p;
             if (2 * p + 1 < blocks)
                 v[p][t] = dots_two_blocks(four, 2 * p, load_512(x), p, to, STREAMS * t);
@@ -223,8 +216,7 @@ INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, b
                 v[p][t] = _mm512_setzero_si512();
         }
     }
-    UNROLL
-    for (int p = 0; p < 4; p++)
+    UNROLL_FOR (int p = 0; p < 4; p++)
         add_halves(v[p], to->dot + 2 * p);
 }
 
@@ -242,8 +234,7 @@ INLINE __m512 scaled_q8_0(const struct spans *g, int blocks, __mmask16 whole)
 {
     const int odd = blocks % 2 ? blocks - 1 : 8, end = (blocks + 1) / 2 * 2;
     __m512 sum = _mm512_setzero_ps();
-    UNROLL
-    for (int b = 0; b < 8; b++)
+    UNROLL_FOR (int b = 0; b < 8; b++)
         sum = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(g->dot[b]), _mm512_cvtph_ps(load_256(g->half[b])), sum,
                                     b < end && b != odd ? 0xffff : whole);
     return sum;
@@ -251,7 +242,8 @@ INLINE __m512 scaled_q8_0(const struct spans *g, int blocks, __mmask16 whole)
 
 INLINE void add_group_q8_0(const struct matmul_args *a, struct walk *k, bool even, const struct spans *g)
 {
-    walk_add(a, k, even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.spans - 1), whole_spans(k)));
+    walk_add(a, k,
+             even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.spans - 1), whole_spans(k)));
 }
 
 // `even`, known to the compiler: the other way in the same loop would cost a tenth.

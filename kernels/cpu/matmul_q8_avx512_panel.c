@@ -32,19 +32,19 @@
 
 enum {
     TILE_ROWS = 32,
-    NARROW_MAX = 8,       // up to so many columns a panel has 16 rows, unless they lie in tiles
+    NARROW_MAX = 8, // up to so many columns a panel has 16 rows, unless they lie in tiles
     TILE_COLUMNS_MIN = 3,
-    PANELS = 2,           // that take turns
+    PANELS = 2, // that take turns
     HEIGHT = PANELS * PANEL,
-    COLUMNS_MAX = 512,    // columns that they serve
-    WHOLE_MIN = 32,        // columns from which on it pays to multiply weights by their scales beforehand
+    COLUMNS_MAX = 512, // columns that they serve
+    WHOLE_MIN = 32,    // columns from which on it pays to multiply weights by their scales beforehand
     TILES_MAX = COLUMNS_MAX / TILE_COLUMNS,
 };
 
 // In a thread's scratch.
 struct work {
     struct panel panel;
-    struct columns columns[TILES_MAX];          // of all tiles in a span; of the one tile of few columns in some spans
+    struct columns columns[TILES_MAX]; // of all tiles in a span; of the one tile of few columns in some spans
     // D while it waits for the next span: of each panel and tile, see partial_at.
     _Alignas(64) float d[PANELS][TILES_MAX][TILE_COLUMNS * PANEL];
 };
@@ -57,10 +57,8 @@ typedef __m512i tile_sums[TILE_COLUMNS][REGS_MAX];
 
 INLINE void set_zero(tile_sums sum, int n, int regs)
 {
-    UNROLL
-    for (int j = 0; j < n; j++)
-        UNROLL
-        for (int i = 0; i < regs; i++)
+    UNROLL_FOR (int j = 0; j < n; j++)
+        UNROLL_FOR (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_setzero_si512();
 }
 
@@ -75,10 +73,8 @@ INLINE struct request request_of(const struct panel *p, int turns, int regs)
 // What a run's sums begin with: `start` of column j lies 32 j on.
 INLINE void set_start(tile_sums acc, const int32_t *start, int n, int regs)
 {
-    UNROLL
-    for (int j = 0; j < n; j++)
-        UNROLL
-        for (int i = 0; i < regs; i++)
+    UNROLL_FOR (int j = 0; j < n; j++)
+        UNROLL_FOR (int i = 0; i < regs; i++)
             acc[j][i] = _mm512_set1_epi32(start[32 * j]);
 }
 
@@ -93,17 +89,13 @@ INLINE size_t step_from(const struct columns *c, int k, int n)
 INLINE void dot_words(tile_sums acc, const uint8_t *w, const int8_t *const *q, int at, int length, int n, int regs,
                       bool from_memory)
 {
-    UNROLL
-    for (int k = at; k < at + length; k += 4) {
+    UNROLL_FOR (int k = at; k < at + length; k += 4) {
         __m512i v[REGS_MAX];
-        UNROLL
-        for (int i = 0; i < regs; i++)
+        UNROLL_FOR (int i = 0; i < regs; i++)
             v[i] = _mm512_load_si512(w + k * PANEL + 64 * i);
-        UNROLL
-        for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             const __m512i b = broadcast_32(q[j] + k);
-            UNROLL
-            for (int i = 0; i < regs; i++)
+            UNROLL_FOR (int i = 0; i < regs; i++)
                 acc[j][i] = from_memory ? dot_all(acc[j][i], v[i], q[j] + k) : _mm512_dpbusd_epi32(acc[j][i], v[i], b);
         }
     }
@@ -115,11 +107,9 @@ enum scaling { SCALES_OF_16_BITS, SCALES_GIVEN_BACK, SCALES_FROM_ZERO, SCALES_OF
 // sum += acc . (int16 pairs of the rows)
 INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
 {
-    UNROLL
-    for (int i = 0; i < regs; i++) {
+    UNROLL_FOR (int i = 0; i < regs; i++) {
         const __m512i s = _mm512_load_si512(scale + 16 * i);
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], acc[j][i], s);
     }
 }
@@ -127,11 +117,9 @@ INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n
 // sum += acc * scale, for sums that need 32 bits
 INLINE void add_multiplied(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
 {
-    UNROLL
-    for (int i = 0; i < regs; i++) {
+    UNROLL_FOR (int i = 0; i < regs; i++) {
         const __m512i s = _mm512_load_si512(scale + 16 * i);
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             sum[j][i] = _mm512_add_epi32(sum[j][i], _mm512_mullo_epi32(acc[j][i], s));
     }
 }
@@ -140,14 +128,11 @@ INLINE void add_multiplied(tile_sums sum, tile_sums acc, const int32_t *scale, i
 INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *c, int s, int n, int regs, int pairs)
 {
     __m512i v[REGS_MAX];
-    UNROLL
-    for (int i = 0; i < regs; i++)
+    UNROLL_FOR (int i = 0; i < regs; i++)
         v[i] = _mm512_load_si512(rows + 16 * i);
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         const __m512i x = broadcast_32(c->pairs + 2 * (j * pairs + s));
-        UNROLL
-        for (int i = 0; i < regs; i++)
+        UNROLL_FOR (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], v[i], x);
     }
 }
@@ -156,10 +141,8 @@ INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *
 INLINE void finish_block(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum,
                          tile_sums min, int n, int regs, bool mins)
 {
-    UNROLL
-    for (int j = 0; j < n; j++)
-        UNROLL
-        for (int i = 0; i < regs; i++) {
+    UNROLL_FOR (int j = 0; j < n; j++)
+        UNROLL_FOR (int i = 0; i < regs; i++) {
             int at = lane + 16 * i;
             __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j][i]), _mm512_load_ps(p->d[0] + at));
             if (mins)
@@ -169,13 +152,12 @@ INLINE void finish_block(const struct panel *p, int lane, const struct columns *
 }
 
 // What a block of 256 has behind its runs, in so many pairs: minimums, and offsets if these are given back.
-INLINE void add_mins(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum, int n, int regs,
-                     bool gives_back, int min_pairs)
+INLINE void add_mins(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum, int n,
+                     int regs, bool gives_back, int min_pairs)
 {
     tile_sums min;
     set_zero(min, n, regs);
-    UNROLL
-    for (int s = 0; s < min_pairs; s++) {
+    UNROLL_FOR (int s = 0; s < min_pairs; s++) {
         if (gives_back)
             add_pairs(sum, p->back[s] + lane, c, s, n, regs, min_pairs);
         add_pairs(min, p->min[s] + lane, c, s, n, regs, min_pairs);
@@ -198,8 +180,7 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
 #pragma GCC unroll 1
     for (int k = 0; k < SPAN; k += per_scale) {
         ask_for_lines(&ask);
-        UNROLL
-        for (int r = 0; r < per_scale / run; r++) {
+        UNROLL_FOR (int r = 0; r < per_scale / run; r++) {
             if (scaling == SCALES_FROM_ZERO)
                 set_zero(acc, n, regs);
             else
@@ -220,19 +201,16 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
 }
 
 // Two runs at once, one behind the other: their sums, by columns. What they start with stands in `start`; NULL: 0.
-INLINE void dot_two_runs(run_sums first, run_sums second, const uint8_t *w, const int8_t *const *q, const int32_t *start,
-                         int n, int run)
+INLINE void dot_two_runs(run_sums first, run_sums second, const uint8_t *w, const int8_t *const *q,
+                         const int32_t *start, int n, int run)
 {
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         first[j] = start ? _mm512_set1_epi32(start[32 * j]) : _mm512_setzero_si512();
         second[j] = start ? _mm512_set1_epi32(start[32 * j + 1]) : _mm512_setzero_si512();
     }
-    UNROLL
-    for (int k = 0; k < run; k += 4) {
+    UNROLL_FOR (int k = 0; k < run; k += 4) {
         const __m512i v = _mm512_load_si512(w + k * PANEL), u = _mm512_load_si512(w + (run + k) * PANEL);
-        UNROLL
-        for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             first[j] = dot_all(first[j], v, q[j] + k);
             second[j] = dot_all(second[j], u, q[j] + run + k);
         }
@@ -244,14 +222,13 @@ INLINE void add_two_scaled(run_sums sum, run_sums first, run_sums second, const 
 {
     const __m512i low = _mm512_load_si512(scale), high = share ? low : _mm512_load_si512(scale + PANEL);
     const __m512i scales = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         sum[j] = _mm512_dpwssd_epi32(sum[j], join_sums(first[j], second[j], 16), scales);
 }
 
 // tile_scaled by two runs at once, of 16 rows.
-INLINE void two_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int run, int per_scale,
-                       enum scaling scaling, int min_pairs)
+INLINE void two_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int run,
+                       int per_scale, enum scaling scaling, int min_pairs)
 {
     const bool share = per_scale > run;
     tile_sums sums;
@@ -261,8 +238,7 @@ INLINE void two_scaled(const struct panel *p, int lane, const struct columns *c,
         q[j] = c->q[j];
     const uint8_t *w = p->w[0][lane];
     const int32_t *scale = p->scale[0] + lane, *start = c->start[0];
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         sum[j] = _mm512_setzero_si512();
 #pragma GCC unroll 1
     for (int k = 0; k < SPAN; k += 2 * run) {
@@ -274,8 +250,7 @@ INLINE void two_scaled(const struct panel *p, int lane, const struct columns *c,
         scale += (share ? 1 : 2) * PANEL;
         start += 2;
     }
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         sums[j][0] = sum[j];
     add_mins(p, lane, c, out, sums, n, 1, scaling == SCALES_GIVEN_BACK, min_pairs);
 }
@@ -299,8 +274,7 @@ INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c,
         w += STEP * PANEL;
     }
     set_zero(min, n, regs);
-    UNROLL
-    for (int s = 0; s < min_pairs; s++)
+    UNROLL_FOR (int s = 0; s < min_pairs; s++)
         add_pairs(min, p->min[s] + lane, c, s, n, regs, min_pairs);
     finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
 }
@@ -317,21 +291,17 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
     const uint8_t *w = p->w[0][lane];
     struct request ask = request_of(p, SPAN / run, regs);
     const float *d = (run == 16 ? (const float *)p->scale[0] : p->d[0]) + lane, *m = p->m[0] + lane;
-    UNROLL
-    for (int j = 0; j < n; j++)
-        UNROLL
-        for (int i = 0; i < regs; i++)
+    UNROLL_FOR (int j = 0; j < n; j++)
+        UNROLL_FOR (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_setzero_ps();
 #pragma GCC unroll 1
     for (int b = 0; b < n_blocks * 32 / run; b++) {
         ask_for_lines(&ask);
         set_start(acc, c->start[0] + b, n, regs);
         dot_words(acc, w, q, 0, run, n, regs, from_memory);
-        UNROLL
-        for (int i = 0; i < regs; i++) {
+        UNROLL_FOR (int i = 0; i < regs; i++) {
             const __m512 scale = _mm512_load_ps(d + 16 * i), min = _mm512_load_ps(m + 16 * i);
-            UNROLL
-            for (int j = 0; j < n; j++) {
+            UNROLL_FOR (int j = 0; j < n; j++) {
                 sum[j][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j][i]), scale, sum[j][i]);
                 if (mins)
                     sum[j][i] = _mm512_fmadd_ps(_mm512_set1_ps(c->sums[j][b]), min, sum[j][i]);
@@ -343,10 +313,8 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
         d += PANEL;
         m += PANEL;
     }
-    UNROLL
-    for (int j = 0; j < n; j++)
-        UNROLL
-        for (int i = 0; i < regs; i++)
+    UNROLL_FOR (int j = 0; j < n; j++)
+        UNROLL_FOR (int i = 0; i < regs; i++)
             add_to_partial(out, lane + 16 * i, sum[j][i], c, j);
 }
 
@@ -375,7 +343,9 @@ struct tiles {
     TILE(kind, 7, regs, __VA_ARGS__)                                                                                   \
     TILE(kind, 8, regs, __VA_ARGS__)
 #define BY_WIDTH(kind, regs)                                                                                           \
-    {[3] = kind##_3x##regs, kind##_4x##regs, kind##_5x##regs, kind##_6x##regs, kind##_7x##regs, kind##_8x##regs}
+    {                                                                                                                  \
+        [3] = kind##_3x##regs, kind##_4x##regs, kind##_5x##regs, kind##_6x##regs, kind##_7x##regs, kind##_8x##regs     \
+    }
 #define TILES(kind, ...)                                                                                               \
     TILES_OF(2, kind, __VA_ARGS__)                                                                                     \
     TILES_OF(1, kind, __VA_ARGS__)                                                                                     \
@@ -510,14 +480,16 @@ static bool look_up_rows(const struct matmul_args *a, int first, int n, int64_t 
                                : false;
 }
 
-void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span, bool whole,
-                                       struct columns *c)
+void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
+                                       bool whole, struct columns *c)
 {
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
     c->n = width;
     bool mild = a->x_tiles ? look_up_tiles(a, first, n, span, c) : look_up_rows(a, first, n, span, c);
     c->form = whole ? FORM_WHOLE : mild && u->mild_run ? FORM_MILD : FORM_ANY;
-    void (*prepare)(struct columns *c) = whole ? u->prepare_whole : c->form == FORM_MILD ? u->prepare_mild : u->prepare;
+    void (*prepare)(struct columns * c) = whole                  ? u->prepare_whole
+                                          : c->form == FORM_MILD ? u->prepare_mild
+                                                                 : u->prepare;
     if (prepare)
         prepare(c);
 }
@@ -644,10 +616,11 @@ static void multiply(const struct matmul_args *a)
 }
 
 matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {
-    [DT_Q4_0] = multiply,   [DT_Q4_1] = multiply,   [DT_Q5_0] = multiply,  [DT_Q5_1] = multiply, [DT_Q8_0] = multiply,
-    [DT_Q2_K] = multiply,   [DT_Q3_K] = multiply,   [DT_Q4_K] = multiply,  [DT_Q5_K] = multiply, [DT_Q6_K] = multiply,
-    [DT_IQ4_NL] = multiply, [DT_IQ4_XS] = multiply, [DT_MXFP4] = multiply,
-    [DT_IQ1_S] = multiply, [DT_IQ1_M] = multiply, [DT_IQ2_XXS] = multiply, [DT_IQ2_XS] = multiply, [DT_IQ2_S] = multiply,
-    [DT_IQ3_XXS] = multiply, [DT_IQ3_S] = multiply, [DT_TQ1_0] = multiply, [DT_TQ2_0] = multiply, [DT_Q1_0] = multiply,
-    [DT_Q2_0] = multiply, [DT_NVFP4] = multiply,
+    [DT_Q4_0] = multiply,   [DT_Q4_1] = multiply,  [DT_Q5_0] = multiply,    [DT_Q5_1] = multiply,
+    [DT_Q8_0] = multiply,   [DT_Q2_K] = multiply,  [DT_Q3_K] = multiply,    [DT_Q4_K] = multiply,
+    [DT_Q5_K] = multiply,   [DT_Q6_K] = multiply,  [DT_IQ4_NL] = multiply,  [DT_IQ4_XS] = multiply,
+    [DT_MXFP4] = multiply,  [DT_IQ1_S] = multiply, [DT_IQ1_M] = multiply,   [DT_IQ2_XXS] = multiply,
+    [DT_IQ2_XS] = multiply, [DT_IQ2_S] = multiply, [DT_IQ3_XXS] = multiply, [DT_IQ3_S] = multiply,
+    [DT_TQ1_0] = multiply,  [DT_TQ2_0] = multiply, [DT_Q1_0] = multiply,    [DT_Q2_0] = multiply,
+    [DT_NVFP4] = multiply,
 };

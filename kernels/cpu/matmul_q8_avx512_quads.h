@@ -27,8 +27,9 @@ enum { SIGN_OFFSET = 64, SHIFT_OFFSET = 9, TERNARY_OFFSET = 1, FP4_OFFSET = 12 }
 
 // A block of a row. Byte i of w[e] belongs to element 4i + e; lane l of the scales to elements 16l .. 16l + 15.
 struct quads {
-    __m512i w[4];  // magnitudes; of IQ1 8 (g + 1)
-    __m512i signs; // of IQ2 and IQ3: bytes 2j and 2j + 1 are those of elements 8j .. 8j + 7, the first lowest, 1: negative
+    __m512i w[4]; // magnitudes; of IQ1 8 (g + 1)
+    __m512i
+        signs; // of IQ2 and IQ3: bytes 2j and 2j + 1 are those of elements 8j .. 8j + 7, the first lowest, 1: negative
     __m512i delta; // of IQ1: 0 or 2 in word j, for elements 8j .. 8j + 7
     __m512i scale; // 1 .. 31
 };
@@ -91,24 +92,21 @@ INLINE uint64_t bit_to(int bit, int to)
 // 0, 1, 2 are 8, 25, 43.
 INLINE void weights_iq2(__m512i code, __m512i w[4])
 {
-    UNROLL
-    for (int e = 0; e < 4; e++)
+    UNROLL_FOR (int e = 0; e < 4; e++)
         w[e] = AFFINE(code, bit_to(2 * e, 8 ^ 25) | bit_to(2 * e + 1, 8 ^ 43), 8);
 }
 
 // 0, 1, 2 are 0, 8, 16.
 INLINE void weights_iq1(__m512i code, __m512i w[4])
 {
-    UNROLL
-    for (int e = 0; e < 4; e++)
+    UNROLL_FOR (int e = 0; e < 4; e++)
         w[e] = AFFINE(code, bit_to(2 * e, 8) | bit_to(2 * e + 1, 16), 0);
 }
 
 // i is 8i + 4, and 2 more where bits 6 or 7 say so.
 INLINE void weights_iq3_xxs(const __m512i code[2], __m512i w[4])
 {
-    UNROLL
-    for (int e = 0; e < 4; e++) {
+    UNROLL_FOR (int e = 0; e < 4; e++) {
         const int at = e % 2 * 3;
         w[e] = AFFINE(code[e / 2], bit_to(at, 8) | bit_to(at + 1, 16) | bit_to(at + 2, 32) | bit_to(6 + e % 2, 2), 4);
     }
@@ -117,8 +115,7 @@ INLINE void weights_iq3_xxs(const __m512i code[2], __m512i w[4])
 // i is 2i + 1.
 INLINE void weights_iq3_s(const __m512i code[2], __m512i w[4])
 {
-    UNROLL
-    for (int e = 0; e < 4; e++) {
+    UNROLL_FOR (int e = 0; e < 4; e++) {
         const int at = e % 2 * 3;
         w[e] = AFFINE(code[e / 2], bit_to(at, 2) | bit_to(at + 1, 4) | bit_to(at + 2, 8), 1);
     }
@@ -199,8 +196,7 @@ INLINE void quads_iq2_xxs(const uint8_t *b0, const uint8_t *b1, struct quads out
     index = _mm512_mask_permutexvar_epi8(index, 0xaaaaaaaaaaaaaaaa, load_512(pick), row[1]);
     const struct table_masks m = masks_of(index);
     part_rows(look_up_256(iq2_xxs_codes[0], index, &m), look_up_256(iq2_xxs_codes[1], index, &m), code);
-    UNROLL
-    for (int r = 0; r < 2; r++) {
+    UNROLL_FOR (int r = 0; r < 2; r++) {
         weights_iq2(code[r], out[r].w);
         out[r].signs = seven_signs(row[r], 0x35352e2e27272020);
         out[r].scale = odd_scales(bits_of_lanes(row[r], 0x0000003b0000003b, 0), 0x1e);
@@ -216,8 +212,7 @@ INLINE void quads_iq2_xs(const uint8_t *b0, const uint8_t *b1, struct quads out[
     struct table_masks m = masks_of(bytes[0]);
     m.ninth = _mm512_test_epi8_mask(bytes[1], _mm512_set1_epi8(1));
     part_rows(look_up_512(iq2_xs_codes[0], bytes[0], &m), look_up_512(iq2_xs_codes[1], bytes[0], &m), code);
-    UNROLL
-    for (int r = 0; r < 2; r++) {
+    UNROLL_FOR (int r = 0; r < 2; r++) {
         weights_iq2(code[r], out[r].w);
         out[r].signs = seven_signs(row[r], 0x3939292919190909);
         out[r].scale = scales_of_nibbles((r ? b1 : b0) + 66);
@@ -336,16 +331,14 @@ typedef void unsigned_fn(const struct quads *from, __m512i w[4]);
 INLINE void unsigned_signed(const struct quads *from, __m512i w[4])
 {
     const __m512i offset = _mm512_set1_epi8(SIGN_OFFSET);
-    UNROLL
-    for (int e = 0; e < 4; e++)
+    UNROLL_FOR (int e = 0; e < 4; e++)
         w[e] = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, from->w[e]), minus_of(from, e), offset, from->w[e]);
 }
 
 INLINE void unsigned_iq1(const struct quads *from, __m512i w[4])
 {
     const __m512i delta = _mm512_or_si512(from->delta, _mm512_slli_epi16(from->delta, 8));
-    UNROLL
-    for (int e = 0; e < 4; e++)
+    UNROLL_FOR (int e = 0; e < 4; e++)
         w[e] = _mm512_or_si512(from->w[e], delta);
 }
 
@@ -411,8 +404,7 @@ INLINE __m512 factor_tq2_0(const struct rows16 *g, size_t at)
 INLINE void digits_tq2_0(const uint8_t *b, __m512i w[4])
 {
     const __m512i bytes = load_512(b);
-    UNROLL
-    for (int p = 0; p < 4; p++)
+    UNROLL_FOR (int p = 0; p < 4; p++)
         w[p] = move_bits(bytes, 2, 2 * p, 2 * p, 0);
 }
 
@@ -421,8 +413,7 @@ INLINE void digits_tq1_0(const uint8_t *b, __m512i w[5])
     const __m512i bytes = _mm512_maskz_loadu_epi8(0x000fffffffffffff, b);
     const struct table_masks m = masks_of(bytes);
     const __m512i code = look_up_256(tq1_codes[0], bytes, &m);
-    UNROLL
-    for (int p = 0; p < 4; p++)
+    UNROLL_FOR (int p = 0; p < 4; p++)
         w[p] = move_bits(code, 2, 2 * p, 2 * p, 0);
     w[4] = look_up_256(tq1_codes[1], bytes, &m);
 }

@@ -136,8 +136,8 @@ INLINE void take_columns(const struct matmul_args *a, int64_t span, const struct
 }
 
 // Columns are put in order once for all rows, as far as there is room for their spans.
-INLINE const struct column *columns_of_span(const struct matmul_args *a, int64_t span, bool first, const struct layout *l,
-                                            struct column *columns, size_t bytes)
+INLINE const struct column *columns_of_span(const struct matmul_args *a, int64_t span, bool first,
+                                            const struct layout *l, struct column *columns, size_t bytes)
 {
     const int64_t room = (int64_t)(bytes / sizeof(*columns)) / a->n_x;
     struct column *c = columns + MIN(span, room - 1) * a->n_x;
@@ -162,25 +162,20 @@ INLINE int blocks_here(const struct matmul_args *a, const struct layout *l, int6
 // ---- n columns, up to eight
 
 // The runs of block i join S.
-INLINE void add_block(const struct block16 *b, const struct layout *l, weights_fn *weights, const struct column *c, int i, int n,
-                      __m512 s[])
+INLINE void add_block(const struct block16 *b, const struct layout *l, weights_fn *weights, const struct column *c,
+                      int i, int n, __m512 s[])
 {
     const int runs = l->size / l->run;
-    UNROLL
-    for (int r = 0; r < runs; r++) {
+    UNROLL_FOR (int r = 0; r < runs; r++) {
         __m512i dot[COLUMNS_AT_ONCE];
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             dot[j] = _mm512_set1_epi32(c[j].start[i * runs + r]);
-        UNROLL
-        for (int t = 0; t < l->run / 4; t++) {
+        UNROLL_FOR (int t = 0; t < l->run / 4; t++) {
             const __m512i w = weights(b->words + r * l->words, t);
-            UNROLL
-            for (int j = 0; j < n; j++)
+            UNROLL_FOR (int j = 0; j < n; j++)
                 dot[j] = _mm512_dpbusd_epi32(dot[j], w, broadcast_32(c[j].q + i * l->size + r * l->run + 4 * t));
         }
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             s[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j]), b->d[r], s[j]);
     }
 }
@@ -195,15 +190,13 @@ INLINE void decode(const struct matmul_args *a, const struct layout *l, load_fn 
         const struct rows16 g = rows_from(a, first);
         const uint8_t *ahead = matmul_rows_after(a, first, GROUP);
         __m512 d[DIRECT_MAX];
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t span = 0; span < q8_blocks(a->k); span++) {
             const struct column *c = columns_of_span(a, span, first == 0, l, a->scratch, SCRATCH_BYTES);
             const int here = blocks_here(a, l, span);
             __m512 s[DIRECT_MAX];
-            UNROLL
-            for (int j = 0; j < n; j++)
+            UNROLL_FOR (int j = 0; j < n; j++)
                 s[j] = _mm512_setzero_ps();
             for (int i = 0; i < here; i++, ahead += GROUP * l->bytes) {
                 struct block16 b;
@@ -211,12 +204,10 @@ INLINE void decode(const struct matmul_args *a, const struct layout *l, load_fn 
                 load(&g, (size_t)(span * blocks + i) * (size_t)l->bytes, &f, &b);
                 add_block(&b, l, weights, c, i, n, s);
             }
-            UNROLL
-            for (int j = 0; j < n; j++)
+            UNROLL_FOR (int j = 0; j < n; j++)
                 d[j] = _mm512_fmadd_ps(s[j], _mm512_set1_ps(q8_scales(a->x[j], a->k)[span]), d[j]);
         }
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
     }
 }
@@ -225,18 +216,15 @@ INLINE void decode(const struct matmul_args *a, const struct layout *l, load_fn 
 
 // Columns c[0] .. c[n - 1], whose scales are da.
 typedef void sweep_fn(const struct block16 *b, int blocks, const struct column *c, const float *da, __m512 *d);
-INLINE void sweep(const struct block16 *b, int blocks, const struct layout *l, weights_fn *weights, const struct column *c,
-                  const float *da, int n, __m512 *d)
+INLINE void sweep(const struct block16 *b, int blocks, const struct layout *l, weights_fn *weights,
+                  const struct column *c, const float *da, int n, __m512 *d)
 {
     __m512 s[COLUMNS_AT_ONCE];
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         s[j] = _mm512_setzero_ps();
-    KEEP_LOOP
-    for (int i = 0; i < blocks; i++)
+    KEEP_LOOP_FOR (int i = 0; i < blocks; i++)
         add_block(&b[i], l, weights, c, i, n, s);
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         d[j] = _mm512_fmadd_ps(s[j], _mm512_set1_ps(da[j]), d[j]);
 }
 

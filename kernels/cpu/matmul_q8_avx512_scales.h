@@ -40,22 +40,22 @@ INLINE __m512 high_halves(__m512i words)
 
 // The layout of a block of nibbles; low ones are elements 0-15.
 struct shape {
-    int bytes;             // of the block
-    int m;                 // where its minimum lies, -1: none; its scale lies at its start
-    int fifth;             // where its 32 fifth bits lie, -1: none
-    int quants;            // where its 16 bytes of nibbles lie
-    int offset;            // added to make weights unsigned
-    const int8_t *values;  // what a nibble stands for, NULL: itself
-    bool power_of_two;     // the scale is a byte, the exponent of half of it
+    int bytes;            // of the block
+    int m;                // where its minimum lies, -1: none; its scale lies at its start
+    int fifth;            // where its 32 fifth bits lie, -1: none
+    int quants;           // where its 16 bytes of nibbles lie
+    int offset;           // added to make weights unsigned
+    const int8_t *values; // what a nibble stands for, NULL: itself
+    bool power_of_two;    // the scale is a byte, the exponent of half of it
 };
 static const struct shape shape_q4_0 = {.bytes = 18, .m = -1, .fifth = -1, .quants = 2, .offset = 8};
 static const struct shape shape_q4_1 = {.bytes = 20, .m = 2, .fifth = -1, .quants = 4};
 static const struct shape shape_q5_0 = {.bytes = 22, .m = -1, .fifth = 2, .quants = 6, .offset = 16};
 static const struct shape shape_q5_1 = {.bytes = 24, .m = 2, .fifth = 4, .quants = 8};
-static const struct shape shape_iq4_nl = {.bytes = 18, .m = -1, .fifth = -1, .quants = 2, .offset = 128,
-                                          .values = iq4_values};
-static const struct shape shape_mxfp4 = {.bytes = 17, .m = -1, .fifth = -1, .quants = 1, .offset = 12,
-                                         .values = fp4_values, .power_of_two = true};
+static const struct shape shape_iq4_nl = {
+    .bytes = 18, .m = -1, .fifth = -1, .quants = 2, .offset = 128, .values = iq4_values};
+static const struct shape shape_mxfp4 = {
+    .bytes = 17, .m = -1, .fifth = -1, .quants = 1, .offset = 12, .values = fp4_values, .power_of_two = true};
 
 // The values of nibbles, plus the offset, for vpshufb.
 INLINE __m512i values_of(const struct shape *s)
@@ -82,8 +82,8 @@ INLINE __m512i spread_fifth_bits(__m512i bits, int i)
 // Two bytes from `field` on of each of eight blocks: all of 144, 160, 176 or 192 bytes are there.
 INLINE __m128i heads_of_nibbles(const uint8_t *b, int bytes, int field)
 {
-#define AT(j) (char)((j) * bytes + field), (char)((j) * bytes + field + 1)
-#define TAIL(j) (char)((j) * bytes - tail + field), (char)((j) * bytes - tail + field + 1)
+#define AT(j) (char)((j)*bytes + field), (char)((j)*bytes + field + 1)
+#define TAIL(j) (char)((j)*bytes - tail + field), (char)((j)*bytes - tail + field + 1)
     const int tail = 8 * bytes - 64;
     const __m128i low = _mm_setr_epi8(AT(0), AT(1), AT(2), AT(0), AT(1), AT(2), 0, 0, 0, 0);
     const __m128i high = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TAIL(6), TAIL(7));
@@ -120,8 +120,7 @@ INLINE void load_head_words(const struct rows16 *g, size_t at, int bytes, int fi
 {
     struct rows16 packed;
     __m128i row[GROUP];
-    UNROLL
-    for (int r = 0; r < GROUP; r++) {
+    UNROLL_FOR (int r = 0; r < GROUP; r++) {
         const uint8_t *b = g->at[r] + at;
         row[r] = bytes == 34 ? heads_of_q8_0(b) : bytes == 17 ? heads_of_mxfp4(b) : heads_of_nibbles(b, bytes, field);
         packed.at[r] = (const uint8_t *)&row[r];
@@ -171,7 +170,8 @@ INLINE void load_powers(const struct rows16 *g, const size_t offset[8], int n, i
     }
 }
 
-INLINE void load_scales(const struct rows16 *g, const struct shape *s, const size_t offset[8], int n, __m512 d[8], __m512 m[8])
+INLINE void load_scales(const struct rows16 *g, const struct shape *s, const size_t offset[8], int n, __m512 d[8],
+                        __m512 m[8])
 {
     if (s->power_of_two)
         load_powers(g, offset, n, s->bytes, d);
@@ -192,7 +192,7 @@ struct header_k4 {
 INLINE struct header_k4 load_header_k4(const struct rows16 *g, size_t at)
 {
     const __m512i six = _mm512_set1_epi8(63), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30);
-    __m512i t[4];  // d and dmin; the packed scales' bytes 0-3, 4-7, 8-11
+    __m512i t[4]; // d and dmin; the packed scales' bytes 0-3, 4-7, 8-11
     load_words_16(g, at, t);
     struct header_k4 h = {.d = low_halves(t[0]), .m = high_halves(t[0])};
     h.scale[0] = _mm512_and_si512(t[1], six);
@@ -209,7 +209,7 @@ INLINE struct header_k4 load_header_k4(const struct rows16 *g, size_t at)
 INLINE void load_scales_q3_k(const struct rows16 *g, size_t at, __m512i scale[4])
 {
     const __m512i four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30), centre = _mm512_set1_epi8(32);
-    __m512i t[4];  // 12 bytes from 96 on: nibbles of eight, and pairs of four; the first word is none of them
+    __m512i t[4]; // 12 bytes from 96 on: nibbles of eight, and pairs of four; the first word is none of them
     load_words_16(g, at + 92, t);
     for (int i = 0; i < 4; i++) {
         __m512i low = _mm512_and_si512(i < 2 ? t[1 + i] : _mm512_srli_epi32(t[i - 1], 4), four);
@@ -221,7 +221,7 @@ INLINE void load_scales_q3_k(const struct rows16 *g, size_t at, __m512i scale[4]
 // The eight of IQ4_XS, signed, and its d: byte j of lane r of scale[h] is scale 4h + j.
 INLINE __m512 load_scales_iq4_xs(const struct rows16 *g, size_t at, __m512i scale[2])
 {
-    __m512i t[4];  // d and the pairs of upper bits; the nibbles; quants
+    __m512i t[4]; // d and the pairs of upper bits; the nibbles; quants
     load_words_16(g, at, t);
     for (int h = 0; h < 2; h++) {
         __m512i pairs = _mm512_and_si512(_mm512_srli_epi32(t[0], 16 + 8 * h), _mm512_set1_epi32(0xff));

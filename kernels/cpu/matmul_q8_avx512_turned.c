@@ -26,8 +26,8 @@ enum {
     WORDS = STRIP / 4,
     STEPS = SPAN / (2 * STRIP), // through a block of 256, two strips at a time
     BLOCKS = SPAN / STRIP,
-    MANY = 6,         // columns, of which a tile is short of registers
-    PREPARED = 128,   // tiles of columns in a span that the scratch holds
+    MANY = 6,       // columns, of which a tile is short of registers
+    PREPARED = 128, // tiles of columns in a span that the scratch holds
 };
 
 // A tile that has all columns, or the first of some, which keeps what it unpacks, or one that reads that.
@@ -43,9 +43,9 @@ struct prepared {
 // What 16 rows' blocks have beside their weights. For strips `scale` are pairs of int16: of a run in the first strip, and in
 // the second.
 struct factors {
-    __m512i scale[STEPS][2];       // of a step, and within it of 16 elements; of IQ4_XS, of a block of 32
-    __m512i min[8];                // pairs for two sub-blocks that follow each other
-    __m512 d[BLOCKS], m[BLOCKS];   // of a block of 256 the first, or of blocks of 32
+    __m512i scale[STEPS][2];     // of a step, and within it of 16 elements; of IQ4_XS, of a block of 32
+    __m512i min[8];              // pairs for two sub-blocks that follow each other
+    __m512 d[BLOCKS], m[BLOCKS]; // of a block of 256 the first, or of blocks of 32
 };
 
 // A span of 16 rows, unpacked by the first of some tiles.
@@ -78,8 +78,7 @@ INLINE struct rows16 rows_of(const struct neighbours *r, size_t at)
     const uint8_t *from = r->at + at;
     __asm__("" : "+r"(three));
     struct rows16 g;
-    UNROLL
-    for (int i = 0; i < GROUP; i += 4) {
+    UNROLL_FOR (int i = 0; i < GROUP; i += 4) {
         __asm__("" : "+r"(from));
         g.at[i] = from;
         g.at[i + 1] = from + stride;
@@ -103,8 +102,7 @@ INLINE void ask_for_step(struct coming *ask, const struct neighbours *g, int row
     ask_for_lines(&ask->below);
     if (!ask->next)
         return;
-    UNROLL
-    for (int r = 0; r < n; r++)
+    UNROLL_FOR (int r = 0; r < n; r++)
         prefetch_near(from + (size_t)r * g->stride, bytes);
 }
 
@@ -148,8 +146,7 @@ INLINE void load_factors_k4(const struct rows16 *g, struct factors *f)
 {
     const struct header_k4 h = load_header_k4(g, 0);
     f->d[0] = h.d, f->m[0] = h.m;
-    UNROLL
-    for (int p = 0; p < STEPS; p++) {
+    UNROLL_FOR (int p = 0; p < STEPS; p++) {
         f->scale[p][0] = bytes_to_pair(h.scale[p / 2], p % 2 * 2, p % 2 * 2 + 1);
         f->min[p] = bytes_to_pair(h.min[p / 2], p % 2 * 2, p % 2 * 2 + 1);
     }
@@ -174,10 +171,8 @@ INLINE void load_factors_q6_k(const struct rows16 *g, struct factors *f)
     __m512i scales[4];
     load_words_16(g, 192, scales);
     f->d[0] = load_halves(g, 208);
-    UNROLL
-    for (int p = 0; p < STEPS; p++)
-        UNROLL
-        for (int r = 0; r < 2; r++)
+    UNROLL_FOR (int p = 0; p < STEPS; p++)
+        UNROLL_FOR (int r = 0; r < 2; r++)
             f->scale[p][r] = signed_pair(scales[p / 2 * 2], p % 2 * 2 + r, scales[p / 2 * 2 + 1], p % 2 * 2 + r);
 }
 
@@ -193,10 +188,8 @@ INLINE void load_factors_q2_k(const struct rows16 *g, struct factors *f)
 {
     __m512i t[4];
     load_words_16(g, 0, t);
-    UNROLL
-    for (int p = 0; p < STEPS; p++)
-        UNROLL
-        for (int r = 0; r < 2; r++) {
+    UNROLL_FOR (int p = 0; p < STEPS; p++)
+        UNROLL_FOR (int r = 0; r < 2; r++) {
             f->scale[p][r] = bytes_to_pair(low_nibbles(t[p]), r, 2 + r);
             f->min[2 * p + r] = bytes_to_pair(high_nibbles(t[p]), 2 * r, 2 * r + 1);
         }
@@ -215,10 +208,8 @@ INLINE void load_factors_q3_k(const struct rows16 *g, struct factors *f)
     __m512i scales[4];
     load_scales_q3_k(g, 0, scales);
     f->d[0] = load_halves(g, 108);
-    UNROLL
-    for (int p = 0; p < STEPS; p++)
-        UNROLL
-        for (int r = 0; r < 2; r++)
+    UNROLL_FOR (int p = 0; p < STEPS; p++)
+        UNROLL_FOR (int r = 0; r < 2; r++)
             f->scale[p][r] = signed_pair(scales[p], r, scales[p], 2 + r);
 }
 
@@ -258,8 +249,7 @@ INLINE void turn_words(const struct neighbours *g, const struct source *s, int s
         n == WORDS ? load_words_32(&rows, 0, v) : load_words_16(&rows, 0, v + from);
         return;
     }
-    UNROLL
-    for (int i = from; i < from + n; i++)
+    UNROLL_FOR (int i = from; i < from + n; i++)
         v[i] = _mm512_srli_epi16(v[i], (unsigned)s->shift);
 }
 
@@ -278,8 +268,8 @@ INLINE __m512i read_once(const __m512i *p)
 }
 
 // Words i of a step's strips. With many columns they are turned by four, lest sums leave their registers.
-INLINE struct pair next_words(const struct neighbours *g, const struct strips *s, int step, int i, struct turned *t, int n,
-                              enum way way, struct unpacked *u)
+INLINE struct pair next_words(const struct neighbours *g, const struct strips *s, int step, int i, struct turned *t,
+                              int n, enum way way, struct unpacked *u)
 {
     const int piece = n >= MANY ? 4 : WORDS;
     __m512i *kept = u->w + 2 * (WORDS * step + i);
@@ -302,11 +292,9 @@ INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct st
 {
     const int words = run / 4;
     run_sums first, second;
-    UNROLL
-    for (int i = 0; i < WORDS; i++) {
+    UNROLL_FOR (int i = 0; i < WORDS; i++) {
         const struct pair w = next_words(g, s, step, i, t, n, way, u);
-        UNROLL
-        for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             if (i % words == 0) {
                 first[j] = start_of(start, 32 * j + i / words, 0);
                 second[j] = start_of(start, 32 * j + i / words + s->apart / run, s->second_up);
@@ -324,8 +312,7 @@ INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct st
 // sum += int16 pair s of the rows . that of the columns, which have `pairs` each
 INLINE void add_pair(run_sums sum, __m512i rows, const struct columns *c, int s, int n, int pairs)
 {
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         sum[j] = _mm512_dpwssd_epi32(sum[j], rows, broadcast_32(c->pairs + 2 * (j * pairs + s)));
 }
 
@@ -335,33 +322,33 @@ INLINE int strip_at(const struct strips *s, int step)
 }
 
 // A block of 16 rows by n columns. `starts`: runs start at minus their offset; of that `offset` is given back.
-INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct coming *ask, struct unpacked *u,
-                            float *out, int n, enum way way, const struct strips *s, int run, bool starts, int offset)
+INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct coming *ask,
+                            struct unpacked *u, float *out, int n, enum way way, const struct strips *s, int run,
+                            bool starts, int offset)
 {
     struct factors own, *f = way == ALONE ? &own : &u->f;
-    struct turned t = {.low[0] = _mm512_setzero_si512()}; // step 0 fills all that is used, which the compiler does not see
+    struct turned t = {.low[0] =
+                           _mm512_setzero_si512()}; // step 0 fills all that is used, which the compiler does not see
     run_sums sum, min;
     const struct rows16 rows = rows_of(g, 0);
     if (way != LATER)
         s->load(&rows, f);
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         sum[j] = min[j] = _mm512_setzero_si512();
 #pragma GCC unroll 1
     for (int step = 0; step < STEPS; step++) {
         const int k = strip_at(s, step);
         if (way != LATER)
             ask_for_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
-        add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f->scale[step], n, run, way, u);
+        add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f->scale[step], n, run,
+                   way, u);
         if (offset)
             add_pair(sum, _mm512_mullo_epi16(f->scale[step][0], _mm512_set1_epi16((short)offset)), &x->c, step, n,
                      s->min_pairs);
     }
-    UNROLL
-    for (int p = 0; p < s->min_pairs; p++)
+    UNROLL_FOR (int p = 0; p < s->min_pairs; p++)
         add_pair(min, f->min[p], &x->c, p, n, s->min_pairs);
-    UNROLL
-    for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f->d[0]);
         if (s->min_pairs)
             v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j]), f->m[0], v);
@@ -390,8 +377,7 @@ INLINE void turn_block(const struct neighbours *g, size_t at, const struct shape
     if (!s) {
         const struct rows16 rows = rows_of(g, at + 2);
         load_words_32(&rows, 0, w);
-        UNROLL
-        for (int i = 0; i < WORDS; i++)
+        UNROLL_FOR (int i = 0; i < WORDS; i++)
             w[i] = _mm512_xor_si512(w[i], _mm512_set1_epi8((char)0x80));
         return;
     }
@@ -399,8 +385,7 @@ INLINE void turn_block(const struct neighbours *g, size_t at, const struct shape
     if (s->fifth >= 0)
         load_words_16(&rows, (size_t)s->fifth, fifth);
     load_words_16(&rows, (size_t)s->quants, t);
-    UNROLL
-    for (int i = 0; i < 4; i++) {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         w[i] = look_up(s, values, low_nibbles(t[i]));
         w[4 + i] = look_up(s, values, high_nibbles_shifted(t[i]));
         if (s->fifth >= 0) {
@@ -413,13 +398,10 @@ INLINE void turn_block(const struct neighbours *g, size_t at, const struct shape
 // Sums of 32 elements of n columns, column j SPAN j behind q.
 INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *q, const int32_t *start, int n)
 {
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         acc[j] = _mm512_set1_epi32(start[32 * j]);
-    UNROLL
-    for (int i = 0; i < WORDS; i++)
-        UNROLL
-        for (int j = 0; j < n; j++)
+    UNROLL_FOR (int i = 0; i < WORDS; i++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             acc[j] = dot_all(acc[j], w[i], q + SPAN * j + 4 * i);
 }
 
@@ -429,8 +411,7 @@ INLINE void block_words(const struct neighbours *g, size_t at, const struct shap
 {
     if (way != LATER)
         turn_block(g, at, s, values, w);
-    UNROLL
-    for (int i = 0; way != ALONE && i < WORDS; i++)
+    UNROLL_FOR (int i = 0; way != ALONE && i < WORDS; i++)
         if (way == FIRST)
             kept[i] = w[i];
         else
@@ -453,8 +434,7 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
         load_scales(&rows, s, offset, n_blocks, f->d, f->m);
     else if (way != LATER)
         load_heads(&rows, offset, n_blocks, 34, 0, f->d);
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         sum[j] = _mm512_setzero_ps();
 #pragma GCC unroll 1
     for (int b = 0; b < n_blocks; b++) {
@@ -464,15 +444,13 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
             ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
         block_words(g, offset[b], s, values, w, way, u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
-        UNROLL
-        for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j]), f->d[b], sum[j]);
             if (s && s->m >= 0)
                 sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(x->c.sums[j][b]), f->m[b], sum[j]);
         }
     }
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         add_to_partial(out, 0, sum[j], &x->c, j);
 }
 
@@ -482,13 +460,12 @@ INLINE void load_factors_iq4_xs(const struct rows16 *g, struct factors *f)
 {
     __m512i packed[2];
     f->d[0] = load_scales_iq4_xs(g, 0, packed);
-    UNROLL
-    for (int b = 0; b < BLOCKS; b++)
+    UNROLL_FOR (int b = 0; b < BLOCKS; b++)
         f->scale[b / 2][b % 2] = _mm512_srai_epi32(_mm512_slli_epi32(packed[b / 4], 24 - b % 4 * 8), 24);
 }
 
-INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x, struct coming *ask, struct unpacked *u,
-                            float *out, int n, enum way way)
+INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x, struct coming *ask,
+                            struct unpacked *u, float *out, int n, enum way way)
 {
     run_sums sum;
     const __m512i values = values_of(&shape_iq4_nl);
@@ -496,8 +473,7 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
     struct factors own, *f = way == ALONE ? &own : &u->f;
     if (way != LATER)
         load_factors_iq4_xs(&rows, f);
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         sum[j] = _mm512_setzero_si512();
 #pragma GCC unroll 1
     for (int b = 0; b < BLOCKS; b++) {
@@ -505,14 +481,13 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
         run_sums acc;
         if (way != LATER)
             ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
-        block_words(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w, way, u->w + WORDS * b);
+        block_words(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w, way,
+                    u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
-        UNROLL
-        for (int j = 0; j < n; j++)
+        UNROLL_FOR (int j = 0; j < n; j++)
             sum[j] = _mm512_add_epi32(sum[j], _mm512_mullo_epi32(acc[j], f->scale[b / 2][b % 2]));
     }
-    UNROLL
-    for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         add_to_partial(out, 0, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f->d[0]), &x->c, j);
 }
 
@@ -597,8 +572,8 @@ static int tile_width(int n, int first)
 
 // Where rows in place are faster up to more columns than TURNED_MIN - 1, the least that are turned.
 static const uint8_t fewest_columns[DT_COUNT] = {
-    [DT_Q4_0] = 5, [DT_Q4_1] = 4, [DT_Q5_0] = 6, [DT_Q5_1] = 4,
-    [DT_Q3_K] = 4, [DT_Q5_K] = 4, [DT_Q6_K] = 6, [DT_IQ4_NL] = 6, [DT_MXFP4] = 5,
+    [DT_Q4_0] = 5, [DT_Q4_1] = 4, [DT_Q5_0] = 6,   [DT_Q5_1] = 4,  [DT_Q3_K] = 4,
+    [DT_Q5_K] = 4, [DT_Q6_K] = 6, [DT_IQ4_NL] = 6, [DT_MXFP4] = 5,
 };
 
 // Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
@@ -613,7 +588,8 @@ static struct coming coming_of(const struct matmul_args *a, int row, int64_t spa
 {
     const size_t row_bytes = dtype_row_bytes(a->type, SPAN);
     const int lines = (int)(GROUP * row_bytes + 63) / 64;
-    const int steps = dtype_info[a->type].block == SPAN ? STEPS : BLOCKS; // IQ4_XS has asked for all after half of its eight
+    const int steps =
+        dtype_info[a->type].block == SPAN ? STEPS : BLOCKS; // IQ4_XS has asked for all after half of its eight
     const uint8_t *at = row_ahead(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
     const bool last = span + 1 == q8_blocks(a->k);
     return (struct coming){.below = {at, at + 64 * lines, (lines + steps - 1) / steps},

@@ -21,7 +21,7 @@ INLINE void put_start_of_32(struct columns *c, int j, const int16_t *sums, int o
 
 INLINE void put_start_of_16(struct columns *c, int j, const int16_t *sums, int offset)
 {
-    __m512i low = _mm512_cvtepu16_epi32(load_256(sums));  // beside it 0
+    __m512i low = _mm512_cvtepu16_epi32(load_256(sums)); // beside it 0
     _mm512_storeu_si512(c->start[j], _mm512_madd_epi16(low, _mm512_set1_epi16((short)-offset)));
 }
 
@@ -51,7 +51,7 @@ static void unpack_q4_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     (void)n_blocks;
     struct header_k4 h = load_header_k4(g, at);
     put_header_k4(p, lane, &h, 8);
-    for (int c = 0; c < 4; c++) {  // 32 bytes: an even and an odd sub-block
+    for (int c = 0; c < 4; c++) { // 32 bytes: an even and an odd sub-block
         __m512i t[8];
         load_words_32(g, at + 16 + 32 * (size_t)c, t);
         for (int i = 0; i < 8; i++) {
@@ -119,10 +119,10 @@ static void unpack_q6_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     __m512i scales[4];
     load_words_16(g, at + 192, scales);
     put_signed_scales(p, lane, scales);
-    for (int half = 0; half < 2; half++) {  // of 128 elements: four quarters of 32
+    for (int half = 0; half < 2; half++) { // of 128 elements: four quarters of 32
         __m512i upper[8];
         load_words_32(g, at + 128 + 32 * (size_t)half, upper);
-        for (int quarter = 0; quarter < 2; quarter++) {  // low nibbles; high ones are two quarters on
+        for (int quarter = 0; quarter < 2; quarter++) { // low nibbles; high ones are two quarters on
             __m512i t[8];
             load_words_32(g, at + (size_t)(64 * half + 32 * quarter), t);
             for (int i = 0; i < 8; i++) {
@@ -238,7 +238,7 @@ static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct 
         _mm512_store_si512(&p->scale[s][lane], byte_to_word(low_nibbles(t[s / 4]), s % 4));
     for (int s = 0; s < 8; s++)
         _mm512_store_si512(&p->min[s][lane], bytes_to_pair(high_nibbles(t[s / 2]), s % 2 * 2, s % 2 * 2 + 1));
-    load_words_16(g, at + 68, t);  // the last 16 bytes: quants, d and dmin
+    load_words_16(g, at + 68, t); // the last 16 bytes: quants, d and dmin
     _mm512_store_ps(&p->d[0][lane], low_halves(t[3]));
     _mm512_store_ps(&p->m[0][lane], high_halves(t[3]));
     for (int half = 0; half < 2; half++) {
@@ -320,7 +320,8 @@ static void unpack_q8_0(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-INLINE void unpack_nibbles(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane, const struct shape *s)
+INLINE void unpack_nibbles(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane,
+                           const struct shape *s)
 {
     size_t offset[8];
     __m512 d[8], m[8];
@@ -421,7 +422,8 @@ static void prefetch_rows(const struct matmul_args *a, const struct rows16 *g, i
             _mm_prefetch((const char *)g->at[r] + (size_t)to * bytes + i, _MM_HINT_T1);
 }
 
-void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span, struct panel *p)
+void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span,
+                                    struct panel *p)
 {
     size_t bytes = dtype_row_bytes(a->type, SPAN);
     for (int r = 0; r < rows; r += GROUP) {

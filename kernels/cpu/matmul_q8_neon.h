@@ -15,15 +15,6 @@
 
 #include "kernels/cpu/level.h"
 
-#define INLINE static inline __attribute__((always_inline, unused))
-
-// Before a loop whose arrays must become registers: its few turns are known once it is inlined.
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 // One column or two, and more; by type, NULL where there is none.
 extern matmul_fn *const ISA_FN(matmul_q8_column)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
@@ -106,7 +97,7 @@ struct factors {
 INLINE struct factors halves_of_rows(const uint8_t *const *rows, int at)
 {
     uint16x8_t h[4];
-    UNROLL for (int r = 0; r < 4; r++)
+    UNROLL_FOR (int r = 0; r < 4; r++)
         h[r] = vreinterpretq_u16_u8(load_2(rows[r] + at));
     return (struct factors){.d = floats_of_halves(vzip1q_u16(vzip1q_u16(h[0], h[2]), vzip1q_u16(h[1], h[3])))};
 }
@@ -116,7 +107,7 @@ INLINE struct factors nibbles_of_rows(const uint8_t *const *rows)
 {
     const int16x4_t place = {0, 4, 8, 12};
     uint16x4_t v[4];
-    UNROLL for (int r = 0; r < 4; r++)
+    UNROLL_FOR (int r = 0; r < 4; r++)
         v[r] = vshl_u16(vshr_n_u16(vreinterpret_u16_u8(vld1_u8(rows[r] + 48)), 12), place);
     uint16x4_t halves = vpadd_u16(vpadd_u16(v[0], v[1]), vpadd_u16(v[2], v[3]));
     return (struct factors){.d = vcvt_f32_f16(vreinterpret_f16_u16(halves))};
@@ -126,7 +117,7 @@ INLINE struct factors nibbles_of_rows(const uint8_t *const *rows)
 INLINE struct factors pairs_of_rows(const uint8_t *const *rows, int at)
 {
     uint32x4_t v[4];
-    UNROLL for (int r = 0; r < 4; r++)
+    UNROLL_FOR (int r = 0; r < 4; r++)
         v[r] = vreinterpretq_u32_u8(load_4(rows[r] + at));
     uint16x8_t first = vreinterpretq_u16_u32(vzip1q_u32(v[0], v[2])),
                last = vreinterpretq_u16_u32(vzip1q_u32(v[1], v[3]));
@@ -139,7 +130,7 @@ INLINE struct factors pairs_of_rows(const uint8_t *const *rows, int at)
 INLINE struct factors powers_of_rows(const uint8_t *const *rows)
 {
     uint8x16_t b[4];
-    UNROLL for (int r = 0; r < 4; r++)
+    UNROLL_FOR (int r = 0; r < 4; r++)
         b[r] = load_1(rows[r]);
     uint8x16_t all = vzip1q_u8(vzip1q_u8(b[0], b[2]), vzip1q_u8(b[1], b[3]));
     uint32x4_t e = vmovl_u16(vget_low_u16(vmovl_u8(vget_low_u8(all))));
@@ -151,7 +142,7 @@ INLINE struct factors powers_of_rows(const uint8_t *const *rows)
 // Fetches the n bytes from p on: every line of them, when the walks from call to call stand side by side.
 INLINE void fetch(const uint8_t *p, size_t n)
 {
-    UNROLL for (size_t at = 0; at < n; at += LINE)
+    UNROLL_FOR (size_t at = 0; at < n; at += LINE)
         __builtin_prefetch(p + at, 0, 2);
 }
 

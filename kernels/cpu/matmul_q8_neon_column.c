@@ -61,7 +61,7 @@ struct columns {
 INLINE struct columns columns_at(const struct column *x, int n, int64_t span, int offset)
 {
     struct columns c;
-    UNROLL for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         c.q[j] = x[j].q + SPAN * span;
         c.sums[j] = sums_of(&x[j], span);
         c.start[j] = vmulq_n_s32(vpaddlq_s16(c.sums[j].of32), offset);
@@ -74,7 +74,7 @@ INLINE struct columns columns_at(const struct column *x, int n, int64_t span, in
 INLINE void read_after(const uint8_t **block, struct columns *x, int n, int32x4_t done)
 {
     __asm__("" : "+r"(*block) : "w"(done));
-    UNROLL for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         __asm__("" : "+r"(x->q[j]) : "w"(done));
 }
 
@@ -93,7 +93,7 @@ struct row_sum {
 INLINE struct scales scales_of(const struct block_256 *b, int groups)
 {
     struct scales s;
-    UNROLL for (int i = 0; i < groups / 8; i++) {
+    UNROLL_FOR (int i = 0; i < groups / 8; i++) {
         int16x8_t next = vextq_s16(b->scale[i], i + 1 < groups / 8 ? b->scale[i + 1] : vdupq_n_s16(0), 1);
         int16x8_t step = vsubq_s16(b->scale[i], next);
         s.step[2 * i] = vmovl_s16(vget_low_s16(step)), s.step[2 * i + 1] = vmovl_high_s16(step);
@@ -106,13 +106,13 @@ INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scale
                      int half, const int8_t *q)
 {
     if (t->groups == 1) {
-        UNROLL for (int i = 0; i < 8; i++)
+        UNROLL_FOR (int i = 0; i < 8; i++)
             s->sum = vdotq_s32(s->sum, w[i], vld1q_s8(q + 16 * i));
         return;
     }
     int per = 16 / t->groups, groups = 8 / per;
-    UNROLL for (int g = 0; g < groups; g++) {
-        UNROLL for (int i = g * per; i < g * per + per; i++)
+    UNROLL_FOR (int g = 0; g < groups; g++) {
+        UNROLL_FOR (int i = g * per; i < g * per + per; i++)
             s->run = vdotq_s32(s->run, w[i], vld1q_s8(q + 16 * i));
         s->sum = vmlaq_n_s32(s->sum, s->run, scales->step[(half * groups + g) / 4][(half * groups + g) % 4]);
         __asm__("" : "+w"(s->run) : "w"(s->sum)); // the run goes on when it has been added, and needs no copy
@@ -137,7 +137,7 @@ INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scale
 {
     int per = 16 / t->groups, first = half * (8 / per);
     int16x8_t dot = vdupq_n_s16(0);
-    UNROLL for (int i = 0; i < 8; i++) {
+    UNROLL_FOR (int i = 0; i < 8; i++) {
         int8x16_t x = vld1q_s8(q + 16 * i);
         bool begins = i % MIN(per, 8) == 0 || t->wide, ends = i % per == per - 1 || t->wide;
         int g = first + i / per;
@@ -189,19 +189,19 @@ INLINE void multiply_row(const uint8_t *block, const struct type_256 *t, struct 
 {
     struct block_256 b;
     struct row_sum sum[COLUMNS] = {0};
-    UNROLL for (int j = 0; j < n; j++)
+    UNROLL_FOR (int j = 0; j < n; j++)
         if (t->groups == 1)
             sum[j].sum = x->start[j];
     t->begin(block, &b);
     struct scales scales = scales_of(&b, t->groups);
-    UNROLL for (int half = 0; half < 2; half++) {
+    UNROLL_FOR (int half = 0; half < 2; half++) {
         t->half(block, half, &b);
-        UNROLL for (int j = 0; j < n; j++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
             dot_half(&sum[j], b.w, &scales, t, half, x->q[j] + 128 * half);
             read_after(&block, x, n, sum[j].sum);
         }
     }
-    UNROLL for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         p->dot[j][r] = add_offsets(sum[j].sum, t, &b, &x->sums[j]);
         if (t->m_at)
             p->min[j][r] = dot_sums(b.min, t->groups, &x->sums[j]);
@@ -221,18 +221,18 @@ INLINE void column_256(const struct matmul_args *a, int n, struct type_256 t)
             struct columns c = columns_at(x, n, i, t.offset);
             struct products p;
             fetch(ahead, (size_t)(ROWS * t.bytes));
-            UNROLL for (int r = 0; r < ROWS; r++) {
+            UNROLL_FOR (int r = 0; r < ROWS; r++) {
                 multiply_row(rows.at[r], &t, &c, n, &p, r);
                 read_after(&rows.at[(r + 1) % ROWS], &c, n, p.dot[n - 1][r]);
             }
             struct factors f = factors_256(rows.at, &t);
-            UNROLL for (int j = 0; j < n; j++) {
+            UNROLL_FOR (int j = 0; j < n; j++) {
                 float32x4_t s = vmulq_f32(vcvtq_f32_s32(reduce_rows(p.dot[j])), f.d);
                 if (t.m_at)
                     s = vfmsq_f32(s, vcvtq_f32_s32(reduce_rows(p.min[j])), f.m);
                 chain[j] = vfmaq_n_f32(chain[j], s, x[j].da[i]);
             }
-            UNROLL for (int r = 0; r < ROWS; r++)
+            UNROLL_FOR (int r = 0; r < ROWS; r++)
                 rows.at[r] += t.bytes;
         }
         for (int j = 0; j < n; j++)
@@ -248,7 +248,7 @@ INLINE int32x4_t dot_32(int8x16_t w[ROWS][2], bool wide, int8x16_t q0, int8x16_t
 {
     (void)wide;
     int32x4_t dots[ROWS];
-    UNROLL for (int r = 0; r < ROWS; r++)
+    UNROLL_FOR (int r = 0; r < ROWS; r++)
         dots[r] = vdotq_s32(vdotq_s32(vdupq_n_s32(0), w[r][0], q0), w[r][1], q1);
     return reduce_rows(dots);
 }
@@ -263,7 +263,7 @@ INLINE int32x4_t dot_32(int8x16_t w[ROWS][2], bool wide, int8x16_t q0, int8x16_t
 {
     int32x4_t dots[ROWS];
     int16x8_t narrow[ROWS];
-    UNROLL for (int r = 0; r < ROWS; r++) {
+    UNROLL_FOR (int r = 0; r < ROWS; r++) {
         if (wide)
             dots[r] = vpadalq_s16(vpaddlq_s16(dot16(w[r][0], q0)), dot16(w[r][1], q1));
         else
@@ -282,7 +282,7 @@ struct partial {
 INLINE struct partial partial_begin(const struct columns *x, int n)
 {
     struct partial p;
-    UNROLL for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         p.s[j] = vdupq_n_f32(0);
         p.sums[j][0] = floats_of_low(x->sums[j].of32), p.sums[j][1] = floats_of_high(x->sums[j].of32);
     }
@@ -293,10 +293,10 @@ INLINE void add_block_32(struct row_group *rows, const struct type_32 *t, const 
                          struct partial *p)
 {
     int8x16_t w[ROWS][2];
-    UNROLL for (int r = 0; r < ROWS; r++)
+    UNROLL_FOR (int r = 0; r < ROWS; r++)
         t->unpack(rows->at[r], w[r]);
     struct factors f = factors_32(rows->at, t);
-    UNROLL for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int j = 0; j < n; j++) {
         const int8_t *q = x->q[j] + 32 * i;
         int32x4_t isum = dot_32(w, t->wide, vld1q_s8(q), vld1q_s8(q + 16));
         if (t->offset)
@@ -305,7 +305,7 @@ INLINE void add_block_32(struct row_group *rows, const struct type_32 *t, const 
         if (t->m_at)
             p->s[j] = vfmaq_n_f32(p->s[j], f.m, p->sums[j][i / 4][i % 4]);
     }
-    UNROLL for (int r = 0; r < ROWS; r++)
+    UNROLL_FOR (int r = 0; r < ROWS; r++)
         rows->at[r] += t->bytes;
     if (n > 1 || !SDOT) // counted: one column by sdot takes fewer instructions when blocks overlap
         load_after();
@@ -325,9 +325,9 @@ INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
             struct columns c = columns_at(x, n, i, t.offset);
             struct partial p = partial_begin(&c, n);
             fetch(ahead, (size_t)(ROWS * 8 * t.bytes));
-            UNROLL for (int block = 0; block < 8; block++)
+            UNROLL_FOR (int block = 0; block < 8; block++)
                 add_block_32(&rows, &t, &c, n, block, &p);
-            UNROLL for (int j = 0; j < n; j++)
+            UNROLL_FOR (int j = 0; j < n; j++)
                 chain[j] = vfmaq_n_f32(chain[j], p.s[j], x[j].da[i]);
         }
         if (a->k % SPAN) {
@@ -335,7 +335,7 @@ INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
             struct partial p = partial_begin(&c, n);
             for (int block = 0; block < (int)(a->k % SPAN / 32); block++)
                 add_block_32(&rows, &t, &c, n, block, &p);
-            UNROLL for (int j = 0; j < n; j++)
+            UNROLL_FOR (int j = 0; j < n; j++)
                 chain[j] = vfmaq_n_f32(chain[j], p.s[j], x[j].da[i]);
         }
         for (int j = 0; j < n; j++)

@@ -100,7 +100,7 @@ INLINE uint8x16_t signs_of_words(uint32x4_t words)
 {
     const int32x4_t shift = {0, -7, -14, -21};
     uint16x8_t v[4];
-    UNROLL for (int i = 0; i < 4; i++)
+    UNROLL_FOR (int i = 0; i < 4; i++)
         v[i] = vreinterpretq_u16_u32(vshlq_u32(vdupq_n_u32(words[i]), shift));
     uint8x16_t low = vreinterpretq_u8_u16(vuzp1q_u16(v[0], v[1])), high = vreinterpretq_u8_u16(vuzp1q_u16(v[2], v[3]));
     return with_eighth(vuzp1q_u8(low, high));
@@ -139,7 +139,7 @@ INLINE void scales_of_nibbles(const uint8_t *p, int16x8_t out[2])
 INLINE void begin_iq2_xxs(const uint8_t *b, struct block_256 *o)
 {
     uint32x4_t words[2];
-    UNROLL for (int half = 0; half < 2; half++) {
+    UNROLL_FOR (int half = 0; half < 2; half++) {
         uint32x4_t first = vreinterpretq_u32_u8(vld1q_u8(b + 2 + 32 * half));
         uint32x4_t last = vreinterpretq_u32_u8(vld1q_u8(b + 18 + 32 * half));
         words[half] = vuzp2q_u32(first, last);
@@ -150,7 +150,7 @@ INLINE void begin_iq2_xxs(const uint8_t *b, struct block_256 *o)
 
 INLINE void half_iq2_xxs(const uint8_t *b, int half, struct block_256 *o)
 {
-    UNROLL for (int i = 0; i < 8; i++) {
+    UNROLL_FOR (int i = 0; i < 8; i++) {
         const uint8_t *at = b + 2 + 32 * half + i / 2 * 8 + i % 2 * 2;
         o->w[i] = with_signs(two_of_8(iq2_xxs_grid, at[0], at[1]), o->signs[half], i);
     }
@@ -168,7 +168,7 @@ INLINE void half_iq2_xs(const uint8_t *b, int half, struct block_256 *o)
     uint8x16_t signs = with_eighth(vshrq_n_u8(vuzp2q_u8(vld1q_u8(at), vld1q_u8(at + 16)), 1));
     struct indices x;
     memcpy(&x, at, sizeof(x));
-    UNROLL for (int i = 0; i < 8; i++)
+    UNROLL_FOR (int i = 0; i < 8; i++)
         o->w[i] = with_signs(two_indexed(iq2_xs_grid, &x, i, 9), signs, i);
 }
 
@@ -185,7 +185,7 @@ INLINE void half_iq2_s(const uint8_t *b, int half, struct block_256 *o)
     uint8x16_t high = vshlq_u8(vqtbl1q_u8(load_4(b + 66 + 4 * half), pick), shift);
     struct indices x = indices_of_bytes(vld1q_u8(b + 2 + 16 * half), high);
     uint8x16_t signs = vld1q_u8(b + 34 + 16 * half);
-    UNROLL for (int i = 0; i < 8; i++)
+    UNROLL_FOR (int i = 0; i < 8; i++)
         o->w[i] = with_signs(two_indexed(iq2_s_grid, &x, i, 10), signs, i);
 }
 
@@ -195,7 +195,7 @@ INLINE void half_iq2_s(const uint8_t *b, int half, struct block_256 *o)
 INLINE void begin_iq3_xxs(const uint8_t *b, struct block_256 *o)
 {
     uint32x4_t words[2];
-    UNROLL for (int half = 0; half < 2; half++) {
+    UNROLL_FOR (int half = 0; half < 2; half++) {
         words[half] = vreinterpretq_u32_u8(vld1q_u8(b + 66 + 16 * half));
         o->signs[half] = signs_of_words(words[half]);
     }
@@ -204,7 +204,7 @@ INLINE void begin_iq3_xxs(const uint8_t *b, struct block_256 *o)
 
 INLINE void half_iq3_xxs(const uint8_t *b, int half, struct block_256 *o)
 {
-    UNROLL for (int i = 0; i < 8; i++) {
+    UNROLL_FOR (int i = 0; i < 8; i++) {
         const uint8_t *at = b + 2 + 32 * half + 4 * i;
         const uint64_t index[4] = {at[0], at[1], at[2], at[3]};
         o->w[i] = with_signs(four_of_4(iq3_xxs_grid, index), o->signs[half], i);
@@ -223,12 +223,12 @@ INLINE void half_iq3_s(const uint8_t *b, int half, struct block_256 *o)
 {
     const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
     uint8x16_t bits = load_4(b + 66 + 4 * half), signs = vld1q_u8(b + 74 + 16 * half);
-    UNROLL for (int quarter = 0; quarter < 2; quarter++) {
+    UNROLL_FOR (int quarter = 0; quarter < 2; quarter++) {
         uint8x16_t low = vld1q_u8(b + 2 + 32 * half + 16 * quarter);
         struct indices x = indices_of_bytes(low, vtstq_u8(spread_two(bits, quarter), bit));
-        UNROLL for (int i = 0; i < 4; i++) {
+        UNROLL_FOR (int i = 0; i < 4; i++) {
             uint64_t index[4];
-            UNROLL for (int e = 0; e < 4; e++)
+            UNROLL_FOR (int e = 0; e < 4; e++)
                 index[e] = index_of(x.four[i], e, 9);
             o->w[4 * quarter + i] = with_signs(four_of_4(iq3_s_grid, index), signs, 4 * quarter + i);
         }
@@ -256,7 +256,7 @@ INLINE void half_iq1_s(const uint8_t *b, int half, struct block_256 *o)
                           vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(words, last)), turn)};
     struct indices x = indices_of_words(vsliq_n_u16(vmovl_u8(vget_low_u8(low)), high[0], 8),
                                         vsliq_n_u16(vmovl_high_u8(low), high[1], 8));
-    UNROLL for (int i = 0; i < 8; i++)
+    UNROLL_FOR (int i = 0; i < 8; i++)
         o->w[i] = signed_of(two_indexed(iq1_grid, &x, i, 11));
 }
 
@@ -277,7 +277,7 @@ INLINE void half_iq1_m(const uint8_t *b, int half, struct block_256 *o)
     uint8x16_t high = sixteen_nibbles(b + 32 + 8 * half);
     struct indices x = indices_of_bytes(vld1q_u8(b + 16 * half), high);
     uint8x16_t shifts = vorrq_u8(bit_mask(high, 3), vdupq_n_u8(1));
-    UNROLL for (int i = 0; i < 8; i++)
+    UNROLL_FOR (int i = 0; i < 8; i++)
         o->w[i] = with_shift(signed_of(two_indexed(iq1_grid, &x, i, 11)), signed_of(spread_two(shifts, i)));
 }
 

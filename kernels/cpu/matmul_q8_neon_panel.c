@@ -47,12 +47,12 @@ INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, s
                     min[half][4 * h + r] = b[r].min[half];
             }
         }
-        UNROLL for (int half = 0; half < 2; half++) {
+        UNROLL_FOR (int half = 0; half < 2; half++) {
             for (int r = 0; r < 4; r++)
                 t->half(rows->at[4 * h + r], half, &b[r]);
             for (int i = 0; i < 8; i++) {
                 int8x16_t four[4];
-                UNROLL for (int r = 0; r < 4; r++)
+                UNROLL_FOR (int r = 0; r < 4; r++)
                     four[r] = with_offset(t, &b[r], half, i);
                 panel_put(p, h, 8 * half + i, four);
             }
@@ -74,13 +74,13 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
 {
     for (int j = 0; j < n; j++) {
         struct factors f[2];
-        UNROLL for (int h = 0; h < 2; h++) {
+        UNROLL_FOR (int h = 0; h < 2; h++) {
             int8x16_t w[4][2];
-            UNROLL for (int r = 0; r < 4; r++)
+            UNROLL_FOR (int r = 0; r < 4; r++)
                 t->unpack(rows->at[4 * h + r], w[r]);
-            UNROLL for (int i = 0; i < 2; i++) {
+            UNROLL_FOR (int i = 0; i < 2; i++) {
                 int8x16_t four[4];
-                UNROLL for (int r = 0; r < 4; r++)
+                UNROLL_FOR (int r = 0; r < 4; r++)
                     four[r] = t->offset ? vaddq_s8(w[r][i], vdupq_n_s8((int8_t)t->offset)) : w[r][i];
                 panel_put(p, h, 2 * j + i, four);
             }
@@ -109,7 +109,7 @@ struct sweep {
 INLINE struct tile tile_at(const struct sweep *s, int first, int columns)
 {
     struct tile t;
-    UNROLL for (int c = 0; c < columns; c++) {
+    UNROLL_FOR (int c = 0; c < columns; c++) {
         struct column x = column_of(s->x[first + c], s->k);
         t.q[c] = x.q + SPAN * s->span;
         t.sums[c] = sums_of(&x, s->span);
@@ -120,7 +120,7 @@ INLINE struct tile tile_at(const struct sweep *s, int first, int columns)
 
 INLINE int32x4x2_t add_mins(int32x4x2_t sum, const int16x8_t *min, int16x8_t sums)
 {
-    UNROLL for (int j = 0; j < 8; j++) {
+    UNROLL_FOR (int j = 0; j < 8; j++) {
         sum.val[0] = vmlal_n_s16(sum.val[0], vget_low_s16(min[j]), sums[j]);
         sum.val[1] = vmlal_high_n_s16(sum.val[1], min[j], sums[j]);
     }
@@ -141,12 +141,12 @@ INLINE void tile_256(const struct sweep *s, int first, int columns, int groups, 
     struct tile t = tile_at(s, first, columns);
     tile_sums isum;
     dot_256(p, groups, wide, columns, &t, isum);
-    UNROLL for (int c = 0; c < columns; c++) {
+    UNROLL_FOR (int c = 0; c < columns; c++) {
         struct chain *chain = &s->chains[first + c];
         int32x4x2_t msum = {{vdupq_n_s32(0), vdupq_n_s32(0)}};
         if (mins)
             msum = dot_mins(p, groups, &t.sums[c]);
-        UNROLL for (int h = 0; h < 2; h++) {
+        UNROLL_FOR (int h = 0; h < 2; h++) {
             float32x4_t sum = vmulq_f32(vcvtq_f32_s32(rows_of_column(isum, c, h)), p->d[0][h]);
             if (mins)
                 sum = vfmsq_f32(sum, vcvtq_f32_s32(msum.val[h]), p->m[0][h]);
@@ -168,15 +168,16 @@ INLINE void tile_32(const struct sweep *s, int first, int columns, bool wide, bo
     for (int j = 0; j < s->blocks; j++) {
         tile_sums isum;
         dot_32(p, j, wide, columns, &t, isum);
-        EACH_SUM (v, c, columns) {
+        EACH_SUM(v, c, columns)
+        {
             partial[v][c] = vfmaq_f32(partial[v][c], vcvtq_f32_s32(isum[v][c]), p->d[j][v]);
             if (mins)
                 partial[v][c] = vfmaq_f32(partial[v][c], p->m[j][v], sums[c][j]);
         }
     }
-    UNROLL for (int c = 0; c < columns; c++) {
+    UNROLL_FOR (int c = 0; c < columns; c++) {
         struct chain *chain = &s->chains[first + c];
-        UNROLL for (int h = 0; h < 2; h++)
+        UNROLL_FOR (int h = 0; h < 2; h++)
             chain->rows[h] = vfmaq_n_f32(chain->rows[h], float_rows_of_column(partial, c, h), t.da[c]);
     }
 }

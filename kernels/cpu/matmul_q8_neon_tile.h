@@ -54,15 +54,15 @@ struct tile {
 INLINE void transpose_8(const int16x8_t in[8], int16x8_t out[8])
 {
     int16x8_t a[8], b[8];
-    UNROLL for (int i = 0; i < 4; i++) {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         a[2 * i] = vzip1q_s16(in[i], in[i + 4]);
         a[2 * i + 1] = vzip2q_s16(in[i], in[i + 4]);
     }
-    UNROLL for (int i = 0; i < 4; i++) {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         b[2 * i] = vzip1q_s16(a[i], a[i + 4]);
         b[2 * i + 1] = vzip2q_s16(a[i], a[i + 4]);
     }
-    UNROLL for (int i = 0; i < 4; i++) {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         out[2 * i] = vzip1q_s16(b[i], b[i + 4]);
         out[2 * i + 1] = vzip2q_s16(b[i], b[i + 4]);
     }
@@ -118,7 +118,7 @@ INLINE void panel_put(struct panel *p, int h, int i, const int8x16_t v[4])
 #else
 INLINE void panel_put(struct panel *p, int h, int i, const int8x16_t v[4])
 {
-    UNROLL for (int r = 0; r < 4; r++)
+    UNROLL_FOR (int r = 0; r < 4; r++)
         p->w[16 * (4 * h + r) + i] = v[r];
 }
 #endif
@@ -126,16 +126,16 @@ INLINE void panel_put(struct panel *p, int h, int i, const int8x16_t v[4])
 // The scales of eight rows' groups.
 INLINE void panel_put_scales(struct panel *p, int groups, int16x8_t (*scale)[2])
 {
-    UNROLL for (int half = 0; half < groups / 8; half++) {
+    UNROLL_FOR (int half = 0; half < groups / 8; half++) {
 #ifdef __ARM_FEATURE_DOTPROD
         int16x8_t steps[PANEL_ROWS];
-        UNROLL for (int r = 0; r < PANEL_ROWS; r++)
+        UNROLL_FOR (int r = 0; r < PANEL_ROWS; r++)
             steps[r] = vsubq_s16(scale[r][half], vextq_s16(scale[r][half], vdupq_n_s16(0), 1));
         transpose_8(steps, steps);
-        UNROLL for (int g = 0; g < 8; g++)
+        UNROLL_FOR (int g = 0; g < 8; g++)
             beside_sums_s32(vmovl_s16(vget_low_s16(steps[g])), vmovl_high_s16(steps[g]), p->step[8 * half + g]);
 #else
-        UNROLL for (int r = 0; r < PANEL_ROWS; r++)
+        UNROLL_FOR (int r = 0; r < PANEL_ROWS; r++)
             p->scale[r][half] = scale[r][half];
 #endif
     }
@@ -156,28 +156,28 @@ typedef int32x4_t tile_sums[ROW_VECTORS][COLUMN_VECTORS_MAX];
 typedef float32x4_t tile_floats[ROW_VECTORS][COLUMN_VECTORS_MAX];
 
 #define EACH_SUM(v, c, columns)                                                                                        \
-    UNROLL for (int v = 0; v < ROW_VECTORS; v++)                                                                       \
-        UNROLL for (int c = 0; c < COLUMN_VECTORS(columns); c++)
+    UNROLL_FOR (int v = 0; v < ROW_VECTORS; v++)                                                                       \
+        UNROLL_FOR (int c = 0; c < COLUMN_VECTORS(columns); c++)
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 // Adds the products of 16 elements from 16 i on.
 INLINE void dot_step(const struct panel *p, int i, int columns, const struct tile *t, tile_sums sums)
 {
     int8x16_t low[COLUMN_VECTORS_MAX], high[COLUMN_VECTORS_MAX];
-    UNROLL for (int c = 0; c < COLUMN_VECTORS(columns); c++) {
+    UNROLL_FOR (int c = 0; c < COLUMN_VECTORS(columns); c++) {
         int8x16_t a = vld1q_s8(t->q[2 * c] + 16 * i), b = 2 * c + 1 < columns ? vld1q_s8(t->q[2 * c + 1] + 16 * i) : a;
         low[c] = low_halves(a, b), high[c] = high_halves(a, b);
     }
-    EACH_SUM (v, c, columns)
-        sums[v][c] = vmmlaq_s32(sums[v][c], p->w[8 * i + v], low[c]);
-    EACH_SUM (v, c, columns)
-        sums[v][c] = vmmlaq_s32(sums[v][c], p->w[8 * i + 4 + v], high[c]);
+    EACH_SUM(v, c, columns)
+    sums[v][c] = vmmlaq_s32(sums[v][c], p->w[8 * i + v], low[c]);
+    EACH_SUM(v, c, columns)
+    sums[v][c] = vmmlaq_s32(sums[v][c], p->w[8 * i + 4 + v], high[c]);
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
 INLINE void dot_step(const struct panel *p, int i, int columns, const struct tile *t, tile_sums sums)
 {
     int8x16_t q[TILE_COLUMNS];
-    UNROLL for (int c = 0; c < columns; c++)
+    UNROLL_FOR (int c = 0; c < columns; c++)
         q[c] = vld1q_s8(t->q[c] + 16 * i);
     const int8x16_t *w = &p->w[8 * i];
 #define QUARTER(e) EACH_SUM(v, c, columns) sums[v][c] = vdotq_laneq_s32(sums[v][c], w[2 * e + v], q[c], e);
@@ -190,19 +190,19 @@ INLINE void dot_step(const struct panel *p, int i, int columns, const struct til
 INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, const struct tile *t, tile_sums sums)
 {
     (void)wide;
-    EACH_SUM (v, c, columns)
-        sums[v][c] = vdupq_n_s32(0);
+    EACH_SUM(v, c, columns)
+    sums[v][c] = vdupq_n_s32(0);
     for (int i = 0; groups == 1 && i < 16; i++)
         dot_step(p, i, columns, t, sums);
     for (int half = 0; half < groups / 8; half++) {
         tile_sums run;
-        EACH_SUM (v, c, columns)
-            run[v][c] = vdupq_n_s32(0);
+        EACH_SUM(v, c, columns)
+        run[v][c] = vdupq_n_s32(0);
         for (int g = 8 * half; g < 8 * half + 8; g++) {
-            UNROLL for (int i = 0; i < 16 / groups; i++)
+            UNROLL_FOR (int i = 0; i < 16 / groups; i++)
                 dot_step(p, g * (16 / groups) + i, columns, t, run);
-            EACH_SUM (v, c, columns)
-                sums[v][c] = vmlaq_s32(sums[v][c], run[v][c], p->step[g][v]);
+            EACH_SUM(v, c, columns)
+            sums[v][c] = vmlaq_s32(sums[v][c], run[v][c], p->step[g][v]);
         }
     }
 }
@@ -210,8 +210,8 @@ INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, c
 INLINE void dot_32(const struct panel *p, int j, bool wide, int columns, const struct tile *t, tile_sums sums)
 {
     (void)wide;
-    EACH_SUM (v, c, columns)
-        sums[v][c] = vdupq_n_s32(0);
+    EACH_SUM(v, c, columns)
+    sums[v][c] = vdupq_n_s32(0);
     dot_step(p, 2 * j, columns, t, sums);
     dot_step(p, 2 * j + 1, columns, t, sums);
 }
@@ -244,15 +244,15 @@ INLINE void dot_groups(const struct panel *p, int v, int half, int groups, bool 
     bool together = per == 2 && !wide; // two vectors share a scale, and fit 16 bits together
     const int8x16_t *w = &p->w[64 * v + 8 * half];
     int16x8_t scale[4];
-    UNROLL for (int r = 0; r < 4; r++) {
+    UNROLL_FOR (int r = 0; r < 4; r++) {
         scale[r] = p->scale[4 * v + r][half];
         __asm__("" : "+w"(scale[r])); // one load, not one for each lane
     }
-    UNROLL for (int i = 0; i < 8 * per; i += together ? 2 : 1) {
-        UNROLL for (int c = 0; c < columns; c++) {
+    UNROLL_FOR (int i = 0; i < 8 * per; i += together ? 2 : 1) {
+        UNROLL_FOR (int c = 0; c < columns; c++) {
             const int8_t *at = q[c] + 128 * half + 16 * i;
             int8x16_t x = vld1q_s8(at), y = together ? vld1q_s8(at + 16) : x;
-            UNROLL for (int r = 0; r < 4; r++) {
+            UNROLL_FOR (int r = 0; r < 4; r++) {
                 int16x8_t dot = dot_16(w[16 * r + i], x);
                 if (together)
                     dot = add_16(dot, w[16 * r + i + 1], y);
@@ -271,9 +271,9 @@ INLINE void dot_ones(const struct panel *p, int v, int columns, const int8_t *co
         for (int r = 0; r < 4; r++)
             dot[c][r] = vdupq_n_s16(0);
     for (int i = 0; i < 16; i++)
-        UNROLL for (int c = 0; c < columns; c++) {
+        UNROLL_FOR (int c = 0; c < columns; c++) {
             int8x16_t x = vld1q_s8(q[c] + 16 * i);
-            UNROLL for (int r = 0; r < 4; r++)
+            UNROLL_FOR (int r = 0; r < 4; r++)
                 dot[c][r] = add_16(dot[c][r], p->w[64 * v + 16 * r + i], x);
         }
     for (int c = 0; c < columns; c++)
@@ -283,16 +283,16 @@ INLINE void dot_ones(const struct panel *p, int v, int columns, const int8_t *co
 
 INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, const struct tile *t, tile_sums sums)
 {
-    UNROLL for (int v = 0; v < ROW_VECTORS; v++) {
+    UNROLL_FOR (int v = 0; v < ROW_VECTORS; v++) {
         int32x4_t rows[TILE_COLUMNS][4];
-        UNROLL for (int c = 0; c < columns; c++)
-            UNROLL for (int r = 0; r < 4; r++)
+        UNROLL_FOR (int c = 0; c < columns; c++)
+            UNROLL_FOR (int r = 0; r < 4; r++)
                 rows[c][r] = vdupq_n_s32(0);
         if (groups == 1)
             dot_ones(p, v, columns, t->q, rows);
-        UNROLL for (int half = 0; half < groups / 8; half++)
+        UNROLL_FOR (int half = 0; half < groups / 8; half++)
             dot_groups(p, v, half, groups, wide, columns, t->q, rows);
-        UNROLL for (int c = 0; c < columns; c++)
+        UNROLL_FOR (int c = 0; c < columns; c++)
             sums[v][c] = reduce_rows(rows[c]);
     }
 }
@@ -300,11 +300,12 @@ INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, c
 // Where |w| <= 32 the sum of eight products still fits 16 bits, and pairs are added there.
 INLINE void dot_32(const struct panel *p, int j, bool wide, int columns, const struct tile *t, tile_sums sums)
 {
-    EACH_SUM (v, c, columns) {
+    EACH_SUM(v, c, columns)
+    {
         int8x16_t x = vld1q_s8(t->q[c] + 32 * j), y = vld1q_s8(t->q[c] + 32 * j + 16);
         int32x4_t dots[4];
         int16x8_t narrow[4];
-        UNROLL for (int r = 0; r < 4; r++) {
+        UNROLL_FOR (int r = 0; r < 4; r++) {
             const int8x16_t *w = &p->w[64 * v + 16 * r + 2 * j];
             if (wide)
                 dots[r] = vpadalq_s16(vpaddlq_s16(dot_16(w[0], x)), dot_16(w[1], y));
@@ -340,7 +341,7 @@ INLINE void floats_of_sums(const struct tile *t, int columns, int c, float32x4_t
     const struct sums *x = &t->sums[2 * c], *y = 2 * c + 1 < columns ? &t->sums[2 * c + 1] : x;
     float32x4_t a[2] = {floats_of_low(x->of32), floats_of_high(x->of32)};
     float32x4_t b[2] = {floats_of_low(y->of32), floats_of_high(y->of32)};
-    UNROLL for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         float64x2_t first = vreinterpretq_f64_f32(vzip1q_f32(a[i], b[i]));
         float64x2_t last = vreinterpretq_f64_f32(vzip2q_f32(a[i], b[i]));
         out[4 * i] = vreinterpretq_f32_f64(vdupq_laneq_f64(first, 0));
@@ -364,7 +365,7 @@ INLINE void floats_of_sums(const struct tile *t, int columns, int c, float32x4_t
 {
     (void)columns;
     float32x4_t a[2] = {floats_of_low(t->sums[c].of32), floats_of_high(t->sums[c].of32)};
-    UNROLL for (int j = 0; j < 8; j++)
+    UNROLL_FOR (int j = 0; j < 8; j++)
         out[j] = vdupq_n_f32(a[j / 4][j % 4]);
 }
 #endif

@@ -115,7 +115,7 @@ INLINE void begin_q2_k(const uint8_t *b, struct block_256 *o)
 INLINE void half_of_pairs(const uint8_t *at, struct block_256 *o)
 {
     const uint8x16_t three = vdupq_n_u8(3);
-    UNROLL for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         uint8x16_t q = vld1q_u8(at + 16 * i);
         o->w[i] = signed_of(vandq_u8(q, three));
         o->w[i + 2] = signed_of(vandq_u8(vshrq_n_u8(q, 2), three));
@@ -144,7 +144,7 @@ INLINE void begin_q3_k(const uint8_t *b, struct block_256 *o)
 // Two bits, and 4 less where the mask's bit is not set.
 INLINE void half_q3_k(const uint8_t *b, int half, struct block_256 *o)
 {
-    UNROLL for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         uint8x16_t q = vld1q_u8(b + 32 + 32 * half + 16 * i), mask = o->absent[i];
         int bit = 4 * half;
         o->w[i + 6] = signed_of(vsriq_n_u8(bit_mask(mask, bit + 3), q, 6));
@@ -172,7 +172,7 @@ INLINE void begin_q4_k(const uint8_t *b, struct block_256 *o)
 // 32 bytes: low nibbles of 32 elements, then high ones.
 INLINE void half_q4_k(const uint8_t *b, int half, struct block_256 *o)
 {
-    UNROLL for (int i = 0; i < 4; i++) {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         uint8x16_t q = vld1q_u8(b + 16 + 64 * half + 16 * i);
         int8x16_t *w = &o->w[i / 2 * 4 + i % 2];
         w[0] = signed_of(low_nibbles(q));
@@ -189,7 +189,7 @@ INLINE void begin_q5_k(const uint8_t *b, struct block_256 *o)
 // As Q4_K, and 16 less where the fifth bit is not set: the offset.
 INLINE void half_q5_k(const uint8_t *b, int half, struct block_256 *o)
 {
-    UNROLL for (int i = 0; i < 4; i++) {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         uint8x16_t q = vld1q_u8(b + 48 + 64 * half + 16 * i), mask = o->absent[i % 2];
         int8x16_t *w = &o->w[i / 2 * 4 + i % 2];
         int bit = 4 * half + i / 2 * 2;
@@ -207,7 +207,7 @@ INLINE void begin_q6_k(const uint8_t *b, struct block_256 *o)
 INLINE void half_q6_k(const uint8_t *b, int half, struct block_256 *o)
 {
     const uint8x16_t low = vdupq_n_u8(15);
-    UNROLL for (int i = 0; i < 2; i++) {
+    UNROLL_FOR (int i = 0; i < 2; i++) {
         uint8x16_t high = veorq_u8(vld1q_u8(b + 128 + 32 * half + 16 * i), vdupq_n_u8(0xaa));
         const uint8_t *q = b + 64 * half + 16 * i;
         uint8x16_t q0 = vld1q_u8(q), q1 = vld1q_u8(q + 32);
@@ -234,7 +234,7 @@ INLINE void begin_iq4_xs(const uint8_t *b, struct block_256 *o)
 INLINE void half_iq4_xs(const uint8_t *b, int half, struct block_256 *o)
 {
     const int8x16_t values = vld1q_s8(iq4_values);
-    UNROLL for (int i = 0; i < 4; i++) {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         uint8x16_t q = vld1q_u8(b + 8 + 64 * half + 16 * i);
         o->w[2 * i] = vqtbl1q_s8(values, low_nibbles(q));
         o->w[2 * i + 1] = vqtbl1q_s8(values, high_nibbles(q));
@@ -277,12 +277,12 @@ INLINE void half_tq1_0(const uint8_t *b, int half, struct block_256 *o)
     const uint32x4_t word_powers = {0x01010101, 0x03030303, 0x09090909, 0x1b1b1b1b};
     uint8x16_t q[2] = {vld1q_u8(b), vld1q_u8(b + 16)}, next = vld1q_u8(b + 32);
     if (half == 0) {
-        UNROLL for (int i = 0; i < 8; i++)
+        UNROLL_FOR (int i = 0; i < 8; i++)
             o->w[i] = digit_below(q[i % 2], powers[i / 2]);
         return;
     }
     o->w[0] = digit_below(q[0], 81), o->w[1] = digit_below(q[1], 81);
-    UNROLL for (int i = 0; i < 5; i++)
+    UNROLL_FOR (int i = 0; i < 5; i++)
         o->w[2 + i] = digit_below(next, powers[i]);
     uint8x16_t last = vreinterpretq_u8_u32(vdupq_laneq_u32(vreinterpretq_u32_u8(load_4(b + 48)), 0));
     o->w[7] = top_digit(vmulq_u8(last, vreinterpretq_u8_u32(word_powers)));

@@ -19,17 +19,17 @@ struct gauge {
 };
 
 struct pool {
-    struct gauge job;      // runs started
-    struct gauge barrier;  // barriers passed
-    struct gauge reached;  // in this run
+    struct gauge job;     // runs started
+    struct gauge barrier; // barriers passed
+    struct gauge reached; // in this run
     _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
-    int n;                 // threads, the caller included
-    int started;           // of them, by us
+    int n;       // threads, the caller included
+    int started; // of them, by us
     void (*work)(void *ctx, int thread);
     void *ctx;
     _Atomic bool quit;
     pthread_t *threads;
-    struct member *members;  // [n], the caller's first
+    struct member *members; // [n], the caller's first
 };
 
 struct member {
@@ -124,7 +124,7 @@ static void work(struct member *m)
 {
     struct pool *p = m->pool;
     p->work(p->ctx, m->index);
-    pool_barrier(p);  // so that no member still reads ctx when the caller goes on
+    pool_barrier(p); // so that no member still reads ctx when the caller goes on
 }
 
 static void *member_main(void *arg)

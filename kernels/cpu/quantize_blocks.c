@@ -21,8 +21,7 @@ INLINE void round_nibbles(const struct tile *t, round_fn *round, struct rounding
     r.inverse = inverse;
     for (int at = 0; at < TILE; at += VEC) {
         veci word[4] = {{0}}, fifth = {0};
-        UNROLL for (int i = 0; i < 16; i++)
-        {
+        UNROLL_FOR (int i = 0; i < 16; i++) {
             veci a = round(&r, t, i, at), b = round(&r, t, i + 16, at);
             word[i / 4] |= ((a & 15) | (b & 15) << 4) << i % 4 * 8;
             fifth |= a >> 4 << i | b >> 4 << (i + 16);
@@ -30,8 +29,9 @@ INLINE void round_nibbles(const struct tile *t, round_fn *round, struct rounding
         memcpy(out->fifth + at, &fifth, sizeof(fifth));
         vec turned[4] = {(vec)word[0], (vec)word[1], (vec)word[2], (vec)word[3]};
         vec_turn4(turned);
-        UNROLL for (int l = 0; l < 4; l++) for (int q = 0; q < VEC / 4; q++)
-            memcpy(out->low[at + 4 * q + l], (const char *)&turned[l] + 16 * q, 16);
+        UNROLL_FOR (int l = 0; l < 4; l++)
+            for (int q = 0; q < VEC / 4; q++)
+                memcpy(out->low[at + 4 * q + l], (const char *)&turned[l] + 16 * q, 16);
     }
 }
 
@@ -218,7 +218,8 @@ static const float fp4_steps[7] = {1, 1, 1, 1, 2, 2, 4};
 INLINE vec fp4_nearest(vec v)
 {
     vec best = {0};
-    UNROLL for (int k = 0; k < 7; k++) best += vec_select(v > fp4_bounds[k], vec_all(fp4_steps[k]), vec_all(0));
+    UNROLL_FOR (int k = 0; k < 7; k++)
+        best += vec_select(v > fp4_bounds[k], vec_all(fp4_steps[k]), vec_all(0));
     return best;
 }
 
@@ -267,7 +268,8 @@ INLINE veci round_to_fp4(const struct rounding *r, const struct tile *t, int i, 
 {
     vec x = vec_load(&t->x[i][at]), v = vec_abs(x) * vec_load(r->inverse + at);
     veci index = (x < 0.0f) & 8;
-    UNROLL for (int k = 0; k < 7; k++) index -= v > fp4_bounds[k];
+    UNROLL_FOR (int k = 0; k < 7; k++)
+        index -= v > fp4_bounds[k];
     return index;
 }
 
@@ -298,8 +300,7 @@ INLINE void ternary_sums(const float *x, const float *w, float threshold, float 
 {
     struct lanes a = {{{0}}}, b = {{{0}}};
     for (int i = 0; i < TERNARY; i += LANES)
-        UNROLL for (int p = 0; p < PARTS; p++)
-        {
+        UNROLL_FOR (int p = 0; p < PARTS; p++) {
             vec v = vec_abs(vec_load(x + i + p * VEC)), wi = w ? vec_load(w + i + p * VEC) : vec_all(1);
             wi = vec_select(v > threshold, wi, vec_all(0));
             a.part[p] += wi * v;

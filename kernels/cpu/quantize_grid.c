@@ -64,8 +64,7 @@ INLINE veci rounded_pattern(const struct grid_neighbours *g, const struct values
 {
     float top = (float)(g->n_levels - 1), step = (g->level[g->n_levels - 1] - g->level[0]) / top;
     vec pattern = {0}, per_step = inverse * (1 / step), from = vec_all(v->of[0] / step);
-    UNROLL for (int i = 0; i < width; i++)
-    {
+    UNROLL_FOR (int i = 0; i < width; i++) {
         vec level = (y[i] * per_step - from + ROUND_MAGIC) - ROUND_MAGIC;
         pattern = pattern * (float)g->n_levels + vec_at_least(vec_all(0), vec_at_most(vec_all(top), level));
     }
@@ -79,8 +78,7 @@ INLINE struct choice nearest_point(const struct grid_neighbours *g, const struct
     veci index = rounded_pattern(g, v, y, width, inverse), word = {0};
     struct choice c = {.near = index};
     vec ws[8], wy[8], least = vec_all(INFINITY);
-    UNROLL for (int i = 0; i < width; i++)
-    {
+    UNROLL_FOR (int i = 0; i < width; i++) {
         wy[i] = w[i] * y[i];
         ws[i] = w[i] * s;
         wy[i] += wy[i];
@@ -88,8 +86,7 @@ INLINE struct choice nearest_point(const struct grid_neighbours *g, const struct
     for (int k = 0; k < NEAR; k++) {
         veci point = veci_gather(g->near[0] + k, index);
         vec left = {0};
-        UNROLL for (int i = 0; i < width; i++)
-        {
+        UNROLL_FOR (int i = 0; i < width; i++) {
             vec value = vec_of_8(v->of, point >> 4 * i);
             left += value * (value * ws[i] - wy[i]);
         }
@@ -99,8 +96,7 @@ INLINE struct choice nearest_point(const struct grid_neighbours *g, const struct
         c.near = (better & (index + k)) | (~better & c.near);
     }
     c.a = c.b = vec_all(0);
-    UNROLL for (int i = 0; i < width; i++)
-    {
+    UNROLL_FOR (int i = 0; i < width; i++) {
         vec value = vec_of_8(v->of, word >> 4 * i);
         c.a += w[i] * value * value;
         c.b += wy[i] * value;
@@ -111,8 +107,7 @@ INLINE struct choice nearest_point(const struct grid_neighbours *g, const struct
 
 INLINE void load_group(const struct tile *t, int first, int width, int at, vec *y, vec *w)
 {
-    UNROLL for (int i = 0; i < width; i++)
-    {
+    UNROLL_FOR (int i = 0; i < width; i++) {
         y[i] = vec_load(&t->x[first + i][at]);
         w[i] = vec_load(&t->w[first + i][at]);
     }

@@ -28,8 +28,8 @@ INLINE float largest_of(const float *x, int64_t n)
 {
     struct lanes top = {{{0}}};
     for (int64_t i = 0; i < n; i += LANES)
-        UNROLL for (int p = 0; p < PARTS; p++) top.part[p] =
-            vec_at_least(top.part[p], vec_abs(vec_load(x + i + p * VEC)));
+        UNROLL_FOR (int p = 0; p < PARTS; p++)
+            top.part[p] = vec_at_least(top.part[p], vec_abs(vec_load(x + i + p * VEC)));
     float most = 0;
     for (int p = 0; p < PARTS; p++)
         for (int i = 0; i < VEC; i++)
@@ -63,7 +63,8 @@ INLINE void turn_quads(const float *from, int stride, float factor, float (*to)[
     quad cd = QUAD_SHUFFLE(c, d, 0, 4, 1, 5), cd2 = QUAD_SHUFFLE(c, d, 2, 6, 3, 7);
     const quad rows[4] = {QUAD_SHUFFLE(ab, cd, 0, 1, 4, 5), QUAD_SHUFFLE(ab, cd, 2, 3, 6, 7),
                           QUAD_SHUFFLE(ab2, cd2, 0, 1, 4, 5), QUAD_SHUFFLE(ab2, cd2, 2, 3, 6, 7)};
-    UNROLL for (int i = 0; i < 4; i++) memcpy(&to[i][column], &rows[i], sizeof(rows[i]));
+    UNROLL_FOR (int i = 0; i < 4; i++)
+        memcpy(&to[i][column], &rows[i], sizeof(rows[i]));
 }
 
 // Turns `lanes` sub-blocks of n elements each, one after another in x, into columns; n is a multiple of 16.
@@ -105,8 +106,7 @@ INLINE vec nearest_value(const struct codec *c, vec v)
     if (!c->values)
         return vec_at_least(vec_all((float)c->lo), vec_at_most(vec_all((float)c->hi), (v + ROUND_MAGIC) - ROUND_MAGIC));
     vec best = vec_all(c->values[0]);
-    UNROLL for (int k = 1; k < 16; k++)
-    {
+    UNROLL_FOR (int k = 1; k < 16; k++) {
         veci above = v > 0.5f * (float)(c->values[k - 1] + c->values[k]);
         best = vec_select(above, vec_all(c->values[k]), best);
     }
@@ -278,7 +278,8 @@ INLINE veci round_to_index(const struct rounding *r, const struct tile *t, int i
     const int8_t *values = r->codec->values;
     vec v = vec_load(&t->x[i][at]) * vec_load(r->inverse + at);
     veci index = {0};
-    UNROLL for (int k = 1; k < 16; k++) index -= v > 0.5f * (float)(values[k - 1] + values[k]);
+    UNROLL_FOR (int k = 1; k < 16; k++)
+        index -= v > 0.5f * (float)(values[k - 1] + values[k]);
     return index;
 }
 

@@ -10,12 +10,12 @@ struct plan {
     const struct graph *graph;
     struct compile_options options;
     const atomic_bool *cancel;
-    float **values;          // [n_nodes], NULL for a node without a value
-    size_t (*kv_offset)[2];  // [n_kv]
+    float **values;         // [n_nodes], NULL for a node without a value
+    size_t (*kv_offset)[2]; // [n_kv]
     size_t page_bytes;
     float *decoded;
     double *sums;
-    size_t bytes;  // of all values and scratch
+    size_t bytes; // of all values and scratch
 };
 
 static void ref_close(struct machine *m)

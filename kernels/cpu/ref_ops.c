@@ -27,7 +27,7 @@ static double element_or(const struct weight *w, int64_t i, double otherwise)
     float v;
     if (!w)
         return otherwise;
-    memcpy(&v, (const uint8_t *)w->data + (size_t)i * sizeof(v), sizeof(v));  // F32, of any alignment
+    memcpy(&v, (const uint8_t *)w->data + (size_t)i * sizeof(v), sizeof(v)); // F32, of any alignment
     return (double)v;
 }
 
@@ -170,7 +170,7 @@ struct query {
     const struct tensor *n;
     const float *q;
     int seq, position, head_kv;
-    int first;  // the first position that it sees
+    int first; // the first position that it sees
 };
 
 // s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118)

@@ -12,13 +12,13 @@
 // of its layer's part of the page.
 struct ref_run {
     const struct step *step;
-    float *const *values;       // [node id]: (rows, width), row-major
-    const enum dtype *kv_type;  // [2]
-    uint8_t *kv;                // page 0
+    float *const *values;      // [node id]: (rows, width), row-major
+    const enum dtype *kv_type; // [2]
+    uint8_t *kv;               // page 0
     size_t page_bytes;
-    const size_t (*kv_offset)[2];  // [n_kv][part] within a page
-    float *decoded;                // room for one row of any weight, key or value
-    double *sums;                  // room for one row of any value
+    const size_t (*kv_offset)[2]; // [n_kv][part] within a page
+    float *decoded;               // room for one row of any weight, key or value
+    double *sums;                 // room for one row of any value
 };
 
 // Computes the value of node n, or writes to the KV cache; its sources have run.

@@ -172,8 +172,8 @@ static double mean_square(const float *x, int64_t n)
     vecd sums[2 * PARTS] = {{0}};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        UNROLL for (int h = 0; h < 2 * PARTS; h++) sums[h] =
-            vecd_add_square(sums[h], vecd_from_floats(x + i + h * VEC / 2));
+        UNROLL_FOR (int h = 0; h < 2 * PARTS; h++)
+            sums[h] = vecd_add_square(sums[h], vecd_from_floats(x + i + h * VEC / 2));
     }
     double lane[LANES];
     memcpy(lane, sums, sizeof(lane));
@@ -414,8 +414,7 @@ static void quantize_block(const float x[Q8_BLOCK], float per_step, struct block
     const __m512i order =
         _mm512_castsi256_si512(_mm256_set_epi16(27, 19, 11, 3, 26, 18, 10, 2, 25, 17, 9, 1, 24, 16, 8, 0));
     __m512i words = _mm512_setzero_si512();
-    UNROLL for (int i = 0; i < 4; i++)
-    {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         __m512i bytes = nearest_64(x + 64 * i, _mm512_set1_ps(per_step));
         _mm512_storeu_si512(to.q + to.stride * (size_t)i, bytes);
         __m512i eights = _mm512_sad_epu8(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)), _mm512_setzero_si512());
@@ -533,10 +532,11 @@ INLINE void note_most(const struct q8_tiles *t, int column)
     uint16_t *most = t->most[column];
     const __m512i top = _mm512_set1_epi8(-128); // |q| is the distance of q + 128 from 128
     __m512i v[4];
-    UNROLL for (int i = 0; i < 4; i++) v[i] =
-        _mm512_sad_epu8(_mm512_xor_si512(_mm512_loadu_si512(q + Q8_TILE_COLUMNS * Q8_TILE_WIDTH * i), top), top);
+    UNROLL_FOR (int i = 0; i < 4; i++)
+        v[i] = _mm512_sad_epu8(_mm512_xor_si512(_mm512_loadu_si512(q + Q8_TILE_COLUMNS * Q8_TILE_WIDTH * i), top), top);
     __m512i of_8 = _mm512_packus_epi32(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3]));
-    __m512i of_16 = _mm512_madd_epi16(of_8, _mm512_set1_epi16(1)); // pairs that make a run of 32 in neighbouring quarters
+    __m512i of_16 =
+        _mm512_madd_epi16(of_8, _mm512_set1_epi16(1)); // pairs that make a run of 32 in neighbouring quarters
     __m512i of_32 = _mm512_add_epi32(of_16, _mm512_shuffle_i32x4(of_16, of_16, 0xb1));
     __m512i both = _mm512_packus_epi32(of_16, of_32);
     __m256i half = _mm256_max_epu16(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64(both, 1));
@@ -565,7 +565,8 @@ static void quantize_tile_column(const float *x, int64_t col, int64_t n, void *t
     }
 }
 
-void ISA_FN(quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+void ISA_FN(quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
+                               int column)
 {
     for (int j = 0; j < n_x; j++)
         quantize_tile_column(x[j], col, n, tiles, n_columns, column + j);
@@ -587,7 +588,8 @@ static void quantize_words(const float *const *x, int n, int64_t at, int64_t lef
     float padded[Q8_BLOCK];
     struct rows16 g;
     for (int j = 0; j < n; j++) {
-        float d = quantize_block_scaled(whole_block(x[j] + at, left, padded), (struct block){q[j], Q8_TILE_WIDTH, sums});
+        float d =
+            quantize_block_scaled(whole_block(x[j] + at, left, padded), (struct block){q[j], Q8_TILE_WIDTH, sums});
         g.at[j] = (const uint8_t *)q[j];
         if (n == Q8_TILE_COLUMNS)
             q8_words_put_sums(w, column + j, sums, d);
@@ -606,7 +608,8 @@ static void fill_up(struct q8_words *w, int column, int n_columns)
         w->d[j] = 0;
 }
 
-void quantize_q8_tiles_amx(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns, int column)
+void quantize_q8_tiles_amx(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
+                           int column)
 {
     for (int64_t at = 0; at < n; at += Q8_BLOCK)
         for (int j = 0, m; j < n_x; j += m) {

@@ -9,11 +9,11 @@
 
 // Of a chain.
 struct grid {
-    int rows, tile;      // of the step; of an item
-    int64_t columns;     // items of all columns, or of an expert's
-    int64_t whole;       // items of all rows that come first; then those of the other columns in pieces of rows
-    int pieces, piece;   // of such a column; rows of one, and of the last what is left
-    int64_t items;       // all of them
+    int rows, tile;    // of the step; of an item
+    int64_t columns;   // items of all columns, or of an expert's
+    int64_t whole;     // items of all rows that come first; then those of the other columns in pieces of rows
+    int pieces, piece; // of such a column; rows of one, and of the last what is left
+    int64_t items;     // all of them
 };
 
 struct sharing {

@@ -62,13 +62,13 @@ struct tile {
 INLINE void tile_step(enum dtype type, int cols, int first, int parts, const char *const w[TILE_ROWS],
                       const float *const x[TILE_COLS], int64_t at, vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
-    UNROLL for (int p = 0; p < parts; p++) {
+    UNROLL_FOR (int p = 0; p < parts; p++) {
         vec column[TILE_COLS];
-        UNROLL for (int c = 0; c < cols; c++)
+        UNROLL_FOR (int c = 0; c < cols; c++)
             column[c] = vec_load(x[c] + at + (first + p) * VEC);
-        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL_FOR (int r = 0; r < TILE_ROWS; r++) {
             vec weight = weight_load(type, w[r] + (size_t)(at + (first + p) * VEC) * weight_bytes(type));
-            UNROLL for (int c = 0; c < cols; c++)
+            UNROLL_FOR (int c = 0; c < cols; c++)
                 sums[r][c][p] = vec_fma(weight, column[c], sums[r][c][p]);
         }
     }
@@ -94,26 +94,27 @@ INLINE void tile_tail(enum dtype type, int cols, int first, int parts, const str
 
 // Steps from `from` to `end` by whole lines, while as much of the rows at `ahead` is fetched, into L1 or L2 (level; 0: nothing
 // is). Returns where it ends.
-INLINE int64_t tile_lines(enum dtype type, int cols, int first, int parts, const struct tile *t, int64_t from, int64_t end,
-                          const char *const ahead[TILE_ROWS], int level, vec sums[TILE_ROWS][TILE_COLS][PARTS])
+INLINE int64_t tile_lines(enum dtype type, int cols, int first, int parts, const struct tile *t, int64_t from,
+                          int64_t end, const char *const ahead[TILE_ROWS], int level,
+                          vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
     const int64_t line = FETCH_LINE / (int64_t)weight_bytes(type);
     int64_t at = from;
     for (; at + line <= end; at += line) {
-        UNROLL for (int r = 0; level && r < TILE_ROWS; r++)
+        UNROLL_FOR (int r = 0; level && r < TILE_ROWS; r++)
             if (level == 1)
                 __builtin_prefetch(ahead[r] + (size_t)(at - from) * weight_bytes(type));
             else
                 __builtin_prefetch(ahead[r] + (size_t)(at - from) * weight_bytes(type), 0, 2);
-        UNROLL for (int64_t i = 0; i < line; i += LANES)
+        UNROLL_FOR (int64_t i = 0; i < line; i += LANES)
             tile_step(type, cols, first, parts, t->w, t->x, at + i, sums);
     }
     return at;
 }
 
 // Steps through rows that come from memory: while what is `distance` bytes on is fetched, then while the next rows' start is.
-INLINE int64_t tile_fetch(enum dtype type, int cols, int first, int parts, const struct tile *t, int distance, int level,
-                          vec sums[TILE_ROWS][TILE_COLS][PARTS])
+INLINE int64_t tile_fetch(enum dtype type, int cols, int first, int parts, const struct tile *t, int distance,
+                          int level, vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
     const char *ahead[TILE_ROWS];
     for (int r = 0; r < TILE_ROWS; r++)
@@ -139,11 +140,11 @@ INLINE void tile_run(enum dtype type, int cols, int first, int parts, const stru
     vec sums[TILE_ROWS][TILE_COLS][PARTS];
     const char *w[TILE_ROWS];
     const float *x[TILE_COLS];
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+    UNROLL_FOR (int r = 0; r < TILE_ROWS; r++) {
         w[r] = t->w[r];
-        UNROLL for (int c = 0; c < cols; c++) {
+        UNROLL_FOR (int c = 0; c < cols; c++) {
             x[c] = t->x[c];
-            UNROLL for (int p = 0; p < parts; p++)
+            UNROLL_FOR (int p = 0; p < parts; p++)
                 sums[r][c][p] = t->from ? t->from[r * TILE_COLS + c].part[first + p] : (vec){0};
         }
     }
@@ -152,9 +153,9 @@ INLINE void tile_run(enum dtype type, int cols, int first, int parts, const stru
         tile_step(type, cols, first, parts, w, x, at, sums);
     if (at < t->k)
         tile_tail(type, cols, first, parts, t, at, sums);
-    UNROLL for (int r = 0; r < TILE_ROWS; r++)
-        UNROLL for (int c = 0; c < cols; c++)
-            UNROLL for (int p = 0; p < parts; p++)
+    UNROLL_FOR (int r = 0; r < TILE_ROWS; r++)
+        UNROLL_FOR (int c = 0; c < cols; c++)
+            UNROLL_FOR (int p = 0; p < parts; p++)
                 t->to[r * TILE_COLS + c].part[first + p] = sums[r][c][p];
 }
 
@@ -199,7 +200,7 @@ INLINE void pack_row(size_t bytes, const char *row, int64_t n, char *to)
     const size_t vector = VEC * bytes, step = TILE_ROWS * vector, part = (size_t)((n + LANES - 1) / LANES) * step;
     int64_t at = 0;
     for (; at + LANES <= n; at += LANES, row += LANES * bytes, to += step)
-        UNROLL for (size_t p = 0; p < PARTS; p++)
+        UNROLL_FOR (size_t p = 0; p < PARTS; p++)
             memcpy(to + p * part, row + p * vector, vector);
     if (at == n)
         return;
@@ -213,11 +214,11 @@ INLINE void packed_step(enum dtype type, int cols, const char *w, const float *c
                         vec sums[TILE_ROWS][TILE_COLS])
 {
     vec column[TILE_COLS];
-    UNROLL for (int c = 0; c < cols; c++)
+    UNROLL_FOR (int c = 0; c < cols; c++)
         column[c] = vec_held(vec_load(x[c] + at));
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+    UNROLL_FOR (int r = 0; r < TILE_ROWS; r++) {
         vec weight = vec_held(weight_load(type, w + (size_t)r * VEC * weight_bytes(type)));
-        UNROLL for (int c = 0; c < cols; c++)
+        UNROLL_FOR (int c = 0; c < cols; c++)
             sums[r][c] = vec_fma(weight, column[c], sums[r][c]);
     }
 }
@@ -229,13 +230,13 @@ INLINE void packed_part(enum dtype type, int cols, int p, const struct tile *t)
     const char *w = t->w[0] + (size_t)p * (size_t)((t->k + LANES - 1) / LANES) * step;
     const float *x[TILE_COLS];
     vec sums[TILE_ROWS][TILE_COLS];
-    UNROLL for (int c = 0; c < cols; c++) {
+    UNROLL_FOR (int c = 0; c < cols; c++) {
         x[c] = t->x[c] + p * VEC;
-        UNROLL for (int r = 0; r < TILE_ROWS; r++)
+        UNROLL_FOR (int r = 0; r < TILE_ROWS; r++)
             sums[r][c] = t->from ? t->from[r * TILE_COLS + c].part[p] : (vec){0};
     }
     int64_t at = 0;
-    UNROLL_FEW for (; at + LANES <= t->k; at += LANES, w += step)
+    UNROLL_FEW_FOR (; at + LANES <= t->k; at += LANES, w += step)
         packed_step(type, cols, w, x, at, sums);
     if (at < t->k) {
         float last[TILE_COLS][LANES] = {{0}};
@@ -245,8 +246,8 @@ INLINE void packed_part(enum dtype type, int cols, int p, const struct tile *t)
         }
         packed_step(type, cols, w, x, 0, sums);
     }
-    UNROLL for (int r = 0; r < TILE_ROWS; r++)
-        UNROLL for (int c = 0; c < cols; c++)
+    UNROLL_FOR (int r = 0; r < TILE_ROWS; r++)
+        UNROLL_FOR (int c = 0; c < cols; c++)
             t->to[r * TILE_COLS + c].part[p] = sums[r][c];
 }
 

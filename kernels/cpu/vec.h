@@ -41,17 +41,6 @@ enum { VEC = 4 };
 #error "this level's instructions are not switched on: see kernels/cpu/meson.build"
 #endif
 
-// Before a loop over registers: these have no address, so such a loop must vanish. UNROLL_FEW: before one of few turns, four
-// of them at once, so that its end is foreseen.
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define UNROLL_FEW _Pragma("clang loop unroll_count(4)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#define UNROLL_FEW _Pragma("GCC unroll 4")
-#endif
-#define INLINE static inline __attribute__((always_inline, unused))
-
 typedef float vec __attribute__((vector_size(VEC * 4)));
 typedef int32_t veci __attribute__((vector_size(VEC * 4)));
 typedef uint32_t vecu __attribute__((vector_size(VEC * 4)));
@@ -516,7 +505,7 @@ INLINE __m512 quads_of(vec a, vec b, vec c, vec d)
 INLINE void lanes_sum4x4(struct lanes x[4][4], quad sums[4])
 {
     __m512 q[4];
-    UNROLL for (int i = 0; i < 4; i++)
+    UNROLL_FOR (int i = 0; i < 4; i++)
         q[i] = quads_of(x[i][0].part[0], x[i][1].part[0], x[i][2].part[0], x[i][3].part[0]);
     __m512 lo = _mm512_add_ps(_mm512_shuffle_ps(q[0], q[1], 0x44), _mm512_shuffle_ps(q[0], q[1], 0xee));
     __m512 hi = _mm512_add_ps(_mm512_shuffle_ps(q[2], q[3], 0x44), _mm512_shuffle_ps(q[2], q[3], 0xee));
@@ -593,10 +582,10 @@ INLINE void vec_turn4(vec r[4])
 // A VEC x VEC matrix turned.
 INLINE void vec_turn(vec r[VEC])
 {
-    UNROLL for (int i = 0; i < VEC; i += 4)
+    UNROLL_FOR (int i = 0; i < VEC; i += 4)
         vec_turn4(r + i);
 #if defined(VEC_AVX512)
-    UNROLL for (int i = 0; i < 4; i++) { // the same of quads
+    UNROLL_FOR (int i = 0; i < 4; i++) { // the same of quads
         __m512 a = _mm512_shuffle_f32x4((__m512)r[i], (__m512)r[i + 4], 0x44);
         __m512 b = _mm512_shuffle_f32x4((__m512)r[i], (__m512)r[i + 4], 0xee);
         __m512 c = _mm512_shuffle_f32x4((__m512)r[i + 8], (__m512)r[i + 12], 0x44);
@@ -607,7 +596,7 @@ INLINE void vec_turn(vec r[VEC])
         r[i + 12] = (vec)_mm512_shuffle_f32x4(b, d, 0xdd);
     }
 #elif defined(VEC_AVX2)
-    UNROLL for (int i = 0; i < 4; i++) {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         __m256 a = (__m256)r[i], b = (__m256)r[i + 4];
         r[i] = (vec)_mm256_permute2f128_ps(a, b, 0x20);
         r[i + 4] = (vec)_mm256_permute2f128_ps(a, b, 0x31);

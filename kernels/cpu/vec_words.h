@@ -90,8 +90,9 @@ INLINE veci words_total(const struct word_sums *s)
 #if defined(VEC_AVX512)
 INLINE void words_store_factors(int32_t *to, veci a, veci b)
 {
-    const __m512i within = _mm512_set_epi64(0x001e001a001c0018, 0x0016001200140010, 0x000e000a000c0008, 0x0006000200040000,
-                                            0x001e001a001c0018, 0x0016001200140010, 0x000e000a000c0008, 0x0006000200040000);
+    const __m512i within =
+        _mm512_set_epi64(0x001e001a001c0018, 0x0016001200140010, 0x000e000a000c0008, 0x0006000200040000,
+                         0x001e001a001c0018, 0x0016001200140010, 0x000e000a000c0008, 0x0006000200040000);
     const __m512i of_b = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(32), 1);
     _mm512_storeu_si512(to, _mm512_permutex2var_epi16((__m512i)a, _mm512_add_epi16(within, of_b), (__m512i)b));
 }

@@ -44,7 +44,7 @@ int driver_memory(struct driver *d, size_t *free, struct error *err);
 int driver_alloc(struct driver *d, size_t size, uint64_t *at, struct error *err); // zeroed; size 1 or more
 // Not zeroed, for what is written before it is read: a sanitizer then finds what is not.
 int driver_reserve(struct driver *d, size_t size, uint64_t *at, struct error *err);
-void driver_free(struct driver *d, uint64_t at);                                  // waits; 0 is fine
+void driver_free(struct driver *d, uint64_t at); // waits; 0 is fine
 // src may be changed when driver_put returns, unless it came from driver_pinned: then after the next wait.
 int driver_put(struct driver *d, uint64_t at, const void *src, size_t n, struct error *err);
 // Waits for all before it. While recording it only notes the copy; dst is then from driver_pinned.
@@ -92,7 +92,7 @@ void driver_graph_free(struct driver *d, struct driver_graph *g);
 
 int driver_wait(struct driver *d, struct error *err);
 // Two marks in the stream and the seconds between them on the card's clock; driver_between waits for the second.
-int driver_mark(struct driver *d, int which, struct error *err); // 0 or 1
+int driver_mark(struct driver *d, int which, struct error *err);  // 0 or 1
 int driver_reach(struct driver *d, int which, struct error *err); // waits until the card has come to the mark
 int driver_between(struct driver *d, double *seconds, struct error *err);
 

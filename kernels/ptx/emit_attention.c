@@ -246,8 +246,8 @@ static void attention_mask(struct ptx *p, const struct ptx_attention *a)
 // the earlier sums are worth now.
 #define ONE_UPDATE(i)                                                                                                  \
     "    max.f32 %f" i ", %f" i ", %m" i ";\n"                                                                         \
-    "    sub.rn.f32 %s" i ", %s" i ", %f" i ";\n"                                                                         \
-    "    sub.rn.f32 %m" i ", %m" i ", %f" i ";\n"                                                                         \
+    "    sub.rn.f32 %s" i ", %s" i ", %f" i ";\n"                                                                      \
+    "    sub.rn.f32 %m" i ", %m" i ", %f" i ";\n"                                                                      \
     "    ex2.approx.ftz.f32 %s" i ", %s" i ";\n"                                                                       \
     "    ex2.approx.ftz.f32 %t" i ", %m" i ";\n"                                                                       \
     "    mov.f32 %m" i ", %f" i ";\n"                                                                                  \

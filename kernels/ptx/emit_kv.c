@@ -240,7 +240,7 @@ static void write_element(struct ptx *p, enum dtype type)
     "    mov.b16 %bits, %h;\n"                                                                                         \
     "    cvt.u32.u16 %half, %bits;\n"                                                                                  \
     "    cvt.f32.f16 %d, %h;\n"                                                                                        \
-    "    mul.rn.f32 %reach, %d, 0f$x1;\n"                                                                                 \
+    "    mul.rn.f32 %reach, %d, 0f$x1;\n"                                                                              \
     "    setp.lt.f32 %big, %reach, %top;\n"                                                                            \
     "    @%big add.u32 %half, %half, 1;\n"                                                                             \
     "    min.u32 %half, %half, 0x7bff;\n"
@@ -279,7 +279,7 @@ static void write_q8_0(struct ptx *p)
 // One nibble of the element at [%from + at]; NaN blocks get bytes of zero.
 #define NIBBLE(at, q)                                                                                                  \
     "    ld.global.f32 %v, [%from+" at "];\n"                                                                          \
-    "    mul.rn.f32 %v, %v, %per;\n"                                                                                      \
+    "    mul.rn.f32 %v, %v, %per;\n"                                                                                   \
     "    max.f32 %v, %v, 0fC1000000;\n"                                                                                \
     "    min.f32 %v, %v, 0f40E00000;\n"                                                                                \
     "    cvt.rni.s32.f32 %n, %v;\n"                                                                                    \

@@ -43,7 +43,8 @@ struct ptx_matmul {
     uint32_t n_in, n_out; // 1 to 2^20
     uint32_t rows; // the class: rows of x that a CTA takes, 1, 2, 4 or 8, or what ptx_matmul_rows says. Any n_rows is
                    // right with any class; too large a class costs time, too small a one reads weights again
-    uint32_t target; // of PTX_MANY_ROWS: the compute capability that the text is written for (75, 80, ..), or a lower one
+    uint32_t
+        target; // of PTX_MANY_ROWS: the compute capability that the text is written for (75, 80, ..), or a lower one
     bool q8, bias, residual, scale;
     uint32_t x_stride, y_stride, residual_stride;
     // Experts: n_used of them a row, 0: a plain product. Row `row`, place j: x at row * x_stride (+ j * x_part where

@@ -15,10 +15,10 @@
 
 // What a step brings, first in the memory that its kernels read.
 struct ptx_step {
-    uint32_t rows[2];        // [enum rows]: tokens, outputs
-    uint32_t pages_stride;   // entries of a page table
-    uint32_t top_k;          // first logits of a row that are wanted, 0: all
-    uint64_t kv;             // address of page 0
+    uint32_t rows[2];      // [enum rows]: tokens, outputs
+    uint32_t pages_stride; // entries of a page table
+    uint32_t top_k;        // first logits of a row that are wanted, 0: all
+    uint64_t kv;           // address of page 0
     uint64_t unused2;
 };
 
@@ -29,8 +29,8 @@ struct ptx_elements {
     enum rows rows;
     uint32_t width;
     enum ptx_element op;
-    enum act_kind act;  // ACT and GLU
-    float factor;       // SCALE; SOFTCAP: the cap
+    enum act_kind act; // ACT and GLU
+    float factor;      // SCALE; SOFTCAP: the cap
 };
 int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_launch *launch, struct error *err);
 // %a<i> = f(%a<i>), or f(%a<i>, %b<i>), i < 4.
@@ -49,7 +49,7 @@ int ptx_emit_pick(struct ptx *p, const struct ptx_pick *k, struct ptx_launch *la
 struct ptx_norm {
     uint32_t node;
     enum rows rows;
-    uint32_t width, group;  // group divides width
+    uint32_t width, group; // group divides width
     enum norm_kind kind;
     float eps;
     bool gain, bias;
@@ -75,10 +75,10 @@ int ptx_emit_rope(struct ptx *p, const struct ptx_rope *r, struct ptx_launch *la
 // Rows to the pages of the cache, as bytes equal to dtype_encode's. Parameters step, positions, tables, pages, x: row t
 // writes to slot positions[t] % KV_PAGE of page pages[tables[t] * stride + positions[t] / KV_PAGE].
 struct ptx_kv {
-    uint32_t page_bytes;  // from page to page
-    uint32_t offset;      // of this layer's part within a page
-    uint32_t dim;         // of a head, whole blocks
-    enum dtype type;      // F32, F16, BF16, Q8_0, Q4_0
+    uint32_t page_bytes; // from page to page
+    uint32_t offset;     // of this layer's part within a page
+    uint32_t dim;        // of a head, whole blocks
+    enum dtype type;     // F32, F16, BF16, Q8_0, Q4_0
 };
 struct ptx_kv_write {
     uint32_t node, heads;
@@ -99,13 +99,13 @@ int ptx_emit_kv_write(struct ptx *p, const struct ptx_kv_write *w, struct ptx_la
 enum ptx_attend_form { PTX_ATTEND_ROWS, PTX_ATTEND_LONE, PTX_ATTEND_TILES };
 struct ptx_attend {
     uint32_t node;
-    enum rows rows;       // tokens
+    enum rows rows; // tokens
     uint32_t heads, heads_kv;
     struct ptx_kv k, v;
     float scale, softcap; // softcap: 0 is none
     uint32_t window;      // 0: all
     enum ptx_attend_form form;
-    uint32_t splits;      // of a row's positions, about: a power of two, the same in all forms; ptx_attend_splits
+    uint32_t splits; // of a row's positions, about: a power of two, the same in all forms; ptx_attend_splits
 };
 int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err);
 // Splits that fill a card at one row.
@@ -143,8 +143,8 @@ int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_laun
 enum { PTX_TOP_MAX = 256 };
 struct ptx_top {
     uint32_t node;
-    uint32_t n;     // of a row: floats, or keys, whole runs of `keep`
-    uint32_t keep;  // a power of two, up to PTX_TOP_MAX; no more than there are logits
+    uint32_t n;    // of a row: floats, or keys, whole runs of `keep`
+    uint32_t keep; // a power of two, up to PTX_TOP_MAX; no more than there are logits
     bool keys;
 };
 uint32_t ptx_top_chunk(uint32_t n, uint32_t keep);

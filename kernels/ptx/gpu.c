@@ -128,10 +128,16 @@ int machine_open_gpu(struct machine **out, const struct machine_options *o, cons
     g->machine.v = &gpu_vtable;
     g->options = *o;
     // The shared memory of the smallest card; what is large of it is so that nothing is refused on paper.
-    const struct driver_card paper = {.name = "a card on paper", .major = options->paper / 10,
-                                      .minor = options->paper % 10, .n_sm = 132, .warp = 32, .max_shared = 64 << 10,
+    const struct driver_card paper = {.name = "a card on paper",
+                                      .major = options->paper / 10,
+                                      .minor = options->paper % 10,
+                                      .n_sm = 132,
+                                      .warp = 32,
+                                      .max_shared = 64 << 10,
                                       .total = (size_t)1 << 40};
-    struct driver_options d = {.library = options->library, .device = options->device, .cache = options->cache,
+    struct driver_options d = {.library = options->library,
+                               .device = options->device,
+                               .cache = options->cache,
                                .paper = options->paper ? &paper : NULL};
     if (driver_open(&g->driver, &d, err)) {
         gpu_close(&g->machine);

@@ -179,28 +179,28 @@ struct plan {
     struct program program;
     struct fusion *fusion; // of a step of one row
     struct tensor **into;  // [program.n] the sum that a product is a part of, made with it; NULL: none
-    bool *tapped;         // [program.n]
-    uint64_t values;      // their memory on the card
+    bool *tapped;          // [program.n]
+    uint64_t values;       // their memory on the card
     size_t values_bytes;
-    bool padded; // a step of fewer rows than its bucket has come, and the values were zeroed for it
+    bool padded;     // a step of fewer rows than its bucket has come, and the values were zeroed for it
     uint64_t *owned; // addresses that go with the plan
     int n_owned, cap_owned;
     uint64_t *weights; // uses to give back
     int n_weights, cap_weights;
     struct gpu_list lists[GPU_LISTS];
-    struct gpu_list *list; // that which is being made
+    struct gpu_list *list;         // that which is being made
     struct gpu_top tops[GPU_TOPS]; // by the logarithm of `keep`
     struct gpu_bucket *buckets;
     int n_buckets, cap_buckets;
-    uint64_t groups; // of places: room for the most, used by one choice of experts after another
+    uint64_t groups;           // of places: room for the most, used by one choice of experts after another
     const atomic_bool *cancel; // NULL: nobody watches
     size_t page_bytes;
     struct buffer parts, counters; // of attention, which layers use in turn; owned
-    uint64_t block;  // what a step brings, on the card
-    uint8_t *pinned; // the same on the host
+    uint64_t block;                // what a step brings, on the card
+    uint8_t *pinned;               // the same on the host
     size_t block_bytes;
-    int32_t *tables; // [max_tokens] the first row of each run of rows of one sequence
-    float *seen;     // rows for taps
+    int32_t *tables;                 // [max_tokens] the first row of each run of rows of one sequence
+    float *seen;                     // rows for taps
     struct node_time *times, *taken; // [program.n] with `profile`: since the last call of it, and then
     int repeats;                     // of each launch, with `profile`
     int max_rows[ROWS_KINDS];

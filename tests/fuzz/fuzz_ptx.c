@@ -79,21 +79,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifdef FUZZ_SEEDS
-#define KERNEL(body)                                                                                                   \
-    ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 in, .param .u64 out)\n{\n"          \
-    ".reg .pred %p<4>;\n.reg .b16 %h<4>;\n.reg .b32 %r<12>;\n.reg .b64 %d<8>;\n.reg .f32 %f<9>;\n"                    \
-    ".shared .align 128 .b8 tile[1024];\n"                                                                            \
-    "ld.param.u64 %d0, [in];\nld.param.u64 %d1, [out];\nmov.u32 %r0, %tid.x;\nmul.wide.u32 %d2, %r0, 4;\n"           \
-    "mov.u32 %r10, %ctaid.x;\nmul.wide.u32 %d4, %r10, 256;\nadd.u64 %d4, %d1, %d4;\nadd.u64 %d2, %d0, %d2;\nld.global.u32 %r1, [%d2];\nmov.u32 %r9, tile;\n" body "\nret;\n}\n"
+#define KERNEL(body)                                                                                                                                              \
+    ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 in, .param .u64 out)\n{\n"                                                      \
+    ".reg .pred %p<4>;\n.reg .b16 %h<4>;\n.reg .b32 %r<12>;\n.reg .b64 %d<8>;\n.reg .f32 %f<9>;\n"                                                                \
+    ".shared .align 128 .b8 tile[1024];\n"                                                                                                                        \
+    "ld.param.u64 %d0, [in];\nld.param.u64 %d1, [out];\nmov.u32 %r0, %tid.x;\nmul.wide.u32 %d2, %r0, 4;\n"                                                        \
+    "mov.u32 %r10, %ctaid.x;\nmul.wide.u32 %d4, %r10, 256;\nadd.u64 %d4, %d1, %d4;\nadd.u64 %d2, %d0, %d2;\nld.global.u32 %r1, [%d2];\nmov.u32 %r9, tile;\n" body \
+    "\nret;\n}\n"
 
 int main(int argc, char **argv)
 {
     static const char *const texts[] = {
         KERNEL("atom.global.add.u32 %r2, [%d1+256], %r1;\nred.global.max.s32 [%d1+260], %r1;\nmembar.gl;\n"
                "atom.global.cas.b32 %r3, [%d1+264], %r1, %r2;"),
-        KERNEL("mad.lo.s32 %r2, %r1, 3, %r0;\nbfe.u32 %r3, %r2, 4, 8;\nprmt.b32 %r4, %r3, %r2, 0x5140;\n"
-               "lop3.b32 %r5, %r4, %r3, %r2, 0xe8;\ndp4a.s32.u32 %r6, %r5, %r4, %r3;\nshf.l.wrap.b32 %r7, %r6, %r5, 9;\n"
-               "div.u32 %r7, %r7, %r1;\nsetp.eq.u32 %p2, %r7, 3;\nsetp.lt.and.s32 %p0|%p1, %r7, 9, !%p2;"),
+        KERNEL(
+            "mad.lo.s32 %r2, %r1, 3, %r0;\nbfe.u32 %r3, %r2, 4, 8;\nprmt.b32 %r4, %r3, %r2, 0x5140;\n"
+            "lop3.b32 %r5, %r4, %r3, %r2, 0xe8;\ndp4a.s32.u32 %r6, %r5, %r4, %r3;\nshf.l.wrap.b32 %r7, %r6, %r5, 9;\n"
+            "div.u32 %r7, %r7, %r1;\nsetp.eq.u32 %p2, %r7, 3;\nsetp.lt.and.s32 %p0|%p1, %r7, 9, !%p2;"),
         KERNEL("cvt.rn.f32.s32 %f0, %r1;\nfma.rn.ftz.f32 %f1, %f0, 0f3F800000, 0.5;\nex2.approx.ftz.f32 %f2, %f1;\n"
                "cvt.rn.f16.f32 %h0, %f2;\nmov.b32 %r2, {%h0, %h0};\nfma.rn.f16x2 %r3, %r2, %r2, %r2;\n"
                "cvt.rni.sat.s8.f32 %r4, %f1;\nsetp.eq.u32 %p0, %r0, 5;\n@%p0 st.global.f32 [%d4+256], %f2;"),
@@ -101,12 +103,13 @@ int main(int argc, char **argv)
                "setp.lt.u32 %p0, %r0, 32;\n@!%p0 bra done;\nshfl.sync.bfly.b32 %r3, %r1, 16, 31, -1;\n"
                "vote.sync.ballot.b32 %r4, %p0, 0xffffffff;\nredux.sync.add.s32 %r5, %r4, -1;\nbar.warp.sync -1;\n"
                "loop:\nadd.u32 %r3, %r3, %r5;\nsetp.lt.u32 %p1, %r3, 100;\n@%p1 bra.uni loop;\ndone:"),
-        KERNEL("mul.lo.u32 %r2, %r0, 16;\nadd.u32 %r2, %r2, %r9;\nsetp.lt.u32 %p0, %r0, 32;\n"
-               "@%p0 cp.async.cg.shared.global [%r2], [%d0], 16;\ncp.async.commit_group;\ncp.async.wait_group 0;\n"
-               "bar.sync 0;\n@!%p0 bra done;\nldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r3, %r4, %r5, %r6}, [%r2];\n"
-               "mov.f32 %f0, 0f00000000;\n"
-               "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r3, %r4, %r5, %r6}, "
-               "{%r3, %r4}, {%f0, %f0, %f0, %f0};\ndone:"),
+        KERNEL(
+            "mul.lo.u32 %r2, %r0, 16;\nadd.u32 %r2, %r2, %r9;\nsetp.lt.u32 %p0, %r0, 32;\n"
+            "@%p0 cp.async.cg.shared.global [%r2], [%d0], 16;\ncp.async.commit_group;\ncp.async.wait_group 0;\n"
+            "bar.sync 0;\n@!%p0 bra done;\nldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r3, %r4, %r5, %r6}, [%r2];\n"
+            "mov.f32 %f0, 0f00000000;\n"
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r3, %r4, %r5, %r6}, "
+            "{%r3, %r4}, {%f0, %f0, %f0, %f0};\ndone:"),
         KERNEL(".local .align 4 .b8 own[16];\nmov.u64 %d3, own;\ncvta.local.u64 %d3, %d3;\nst.u32 [%d3+4], %r1;\n"
                "{\n.reg .b32 %t;\nld.u32 %t, [%d3+4];\nst.volatile.global.u32 [%d1+512], %t;\n}\n"
                "griddepcontrol.wait;\nfence.acq_rel.gpu;\nld.acquire.gpu.global.u32 %r2, [%d1+512];"),

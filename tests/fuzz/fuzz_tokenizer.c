@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { ALL_BYTES = 1, NO_TYPES = 2, NO_SCORES = 4, NO_PREFIX = 8, ANY_PRE = 16 };  // flags
+enum { ALL_BYTES = 1, NO_TYPES = 2, NO_SCORES = 4, NO_PREFIX = 8, ANY_PRE = 16 }; // flags
 
 static const char *const models[] = {"gpt2", "llama", "bert", "gemma4"};
 static const char *const pres[] = {

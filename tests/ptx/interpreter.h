@@ -21,12 +21,12 @@ struct simt_dim {
 // Counted since simt_new.
 struct simt_counters {
     uint64_t launches, ctas;
-    uint64_t instructions;  // of warps
-    uint64_t global_read, global_written;  // bytes
-    uint64_t barriers;                     // completed
+    uint64_t instructions;                // of warps
+    uint64_t global_read, global_written; // bytes
+    uint64_t barriers;                    // completed
 };
 
-struct simt *simt_new(void);  // NULL when memory is short
+struct simt *simt_new(void); // NULL when memory is short
 void simt_free(struct simt *s);
 // Adds the kernels of a text. They stay until simt_free.
 int simt_load(struct simt *s, struct str text, struct error *err);

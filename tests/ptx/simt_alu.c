@@ -35,8 +35,7 @@ __extension__ typedef unsigned __int128 uint128;
 
 static uint64_t multiply(const struct simt_insn *in, unsigned bits, bool is_signed, uint64_t a, uint64_t b)
 {
-    int128 p = is_signed ? (int128)simt_signed(a, bits) * simt_signed(b, bits)
-                           : (int128)((uint128)a * b);
+    int128 p = is_signed ? (int128)simt_signed(a, bits) * simt_signed(b, bits) : (int128)((uint128)a * b);
     return (uint64_t)(in->mods & B(HI) ? p >> bits : p);
 }
 
@@ -170,6 +169,7 @@ static bool integer_op(const struct simt_insn *in, const uint64_t *a, const uint
             EACH(multiply(in, bits, s, a[i], b[i]) + c[i]);
         break;
     case OP_DIV:
+    // clang-format off
     case OP_REM: EACH(divide(in, bits, s, a[i], b[i])); break;
     case OP_MIN: EACH(order(a[i], b[i], bits, s, false)); break;
     case OP_MAX: EACH(order(a[i], b[i], bits, s, true)); break;
@@ -180,12 +180,14 @@ static bool integer_op(const struct simt_insn *in, const uint64_t *a, const uint
     case OP_XOR: EACH(a[i] ^ b[i]); break;
     case OP_NOT: EACH(~a[i]); break;
     case OP_SHL: EACH(b[i] >= bits ? 0 : a[i] << b[i]); break;
+    // clang-format on
     case OP_SHR:
         if (s)
             EACH(simt_signed(a[i], bits) >> MIN(b[i], bits - 1));
         else
             EACH(b[i] >= bits ? 0 : a[i] >> b[i]);
         break;
+    // clang-format off
     case OP_SHF: EACH(funnel(in, a[i], b[i], c[i])); break;
     case OP_BFE: EACH(field(a[i], b[i], c[i], bits, s)); break;
     case OP_BFI: EACH(insert(a[i], b[i], c[i], e[i], bits)); break;
@@ -198,6 +200,7 @@ static bool integer_op(const struct simt_insn *in, const uint64_t *a, const uint
     case OP_DP4A:
     case OP_DP2A: EACH(dot(in, a[i], b[i], c[i])); break;
     default: return false;
+        // clang-format on
     }
     return true;
 }
@@ -208,6 +211,7 @@ static bool compare_floats(enum simt_compare c, double a, double b)
 {
     bool nan = isnan(a) || isnan(b);
     switch (c) {
+    // clang-format off
     case CMP_EQ: return a == b;
     case CMP_NE: return !nan && a != b;
     case CMP_LT: return a < b;
@@ -222,6 +226,7 @@ static bool compare_floats(enum simt_compare c, double a, double b)
     case CMP_GEU: return nan || a >= b;
     case CMP_NUM: return !nan;
     default: return nan;
+        // clang-format on
     }
 }
 
@@ -229,12 +234,14 @@ static bool compare_integers(enum simt_compare c, uint64_t a, uint64_t b, const 
 {
     bool less = t->kind == C_SIGNED ? simt_signed(a, t->bits) < simt_signed(b, t->bits) : a < b;
     switch (c) {
+    // clang-format off
     case CMP_EQ: return a == b;
     case CMP_NE: return a != b;
     case CMP_LT: return less;
     case CMP_LE: return less || a == b;
     case CMP_GT: return !less && a != b;
     default: return !less;
+        // clang-format on
     }
 }
 
@@ -263,7 +270,7 @@ static void set_predicates(struct warp *w, const struct simt_insn *in, uint32_t 
         c = simt_source(w, in, 3, 0);
     for (int i = 0; i < LANES; i++) {
         uint64_t p = c ? (c[i] & 1) ^ in->o[3].negated : 1, not = !d[i];
-        q[i] = !c ? not : in->combine == DO_AND ? (not & p) : in->combine == DO_OR ? (not | p) : (not ^ p);
+        q[i] = !c ? not : in->combine == DO_AND ? (not &p) : in->combine == DO_OR ? (not | p) : (not ^p);
         d[i] = !c ? d[i] : in->combine == DO_AND ? (d[i] & p) : in->combine == DO_OR ? (d[i] | p) : (d[i] ^ p);
     }
     simt_commit(w, in, 0, 0, d, lanes);
@@ -318,8 +325,10 @@ static void cast_address(const struct simt_insn *in, const uint64_t *a, uint64_t
 
 static int set_rounding(const struct simt_insn *in)
 {
-    int mode = in->mods & B(RZ) ? FE_TOWARDZERO : in->mods & B(RM) ? FE_DOWNWARD : in->mods & B(RP) ? FE_UPWARD
-                                                                                                   : FE_TONEAREST;
+    int mode = in->mods & B(RZ)   ? FE_TOWARDZERO
+               : in->mods & B(RM) ? FE_DOWNWARD
+               : in->mods & B(RP) ? FE_UPWARD
+                                  : FE_TONEAREST;
     if (mode != FE_TONEAREST)
         fesetround(mode);
     return mode;

@@ -33,15 +33,28 @@ static uint8_t find_named(const struct named *list, size_t n, struct str s)
     return 0;
 }
 
-static const struct named compares[] = {
-    {"eq", CMP_EQ},   {"ne", CMP_NE},   {"lt", CMP_LT},   {"le", CMP_LE},   {"gt", CMP_GT},
-    {"ge", CMP_GE},   {"equ", CMP_EQU}, {"neu", CMP_NEU}, {"ltu", CMP_LTU}, {"leu", CMP_LEU},
-    {"gtu", CMP_GTU}, {"geu", CMP_GEU}, {"num", CMP_NUM}, {"nan", CMP_NAN}};
+static const struct named compares[] = {{"eq", CMP_EQ},   {"ne", CMP_NE},   {"lt", CMP_LT},   {"le", CMP_LE},
+                                        {"gt", CMP_GT},   {"ge", CMP_GE},   {"equ", CMP_EQU}, {"neu", CMP_NEU},
+                                        {"ltu", CMP_LTU}, {"leu", CMP_LEU}, {"gtu", CMP_GTU}, {"geu", CMP_GEU},
+                                        {"num", CMP_NUM}, {"nan", CMP_NAN}};
 static const struct named combines[] = {{"and", DO_AND}, {"or", DO_OR},   {"xor", DO_XOR},   {"add", DO_ADD},
                                         {"min", DO_MIN}, {"max", DO_MAX}, {"exch", DO_EXCH}, {"cas", DO_CAS},
                                         {"inc", DO_INC}, {"dec", DO_DEC}};
-static const char *const hints[] = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "L1", "L2", "L1::no_allocate",
-                                    "L1::evict_last", "L1::evict_first", "L2::128B", "L2::256B", "L2::64B"};
+static const char *const hints[] = {"ca",
+                                    "cg",
+                                    "cs",
+                                    "lu",
+                                    "cv",
+                                    "wb",
+                                    "wt",
+                                    "L1",
+                                    "L2",
+                                    "L1::no_allocate",
+                                    "L1::evict_last",
+                                    "L1::evict_first",
+                                    "L2::128B",
+                                    "L2::256B",
+                                    "L2::64B"};
 
 // m16n8k16, row, col
 static bool shape(struct simt_insn *in, struct str s)
@@ -91,8 +104,10 @@ static bool modifier(struct simt_insn *in, const struct simt_opcode *op, struct 
 
 static bool form_is_whole(const struct simt_insn *in, const struct simt_opcode *op)
 {
-    unsigned needed = op->op == OP_MMA || op->op == OP_WMMA_MMA || op->op == OP_CVT || op->op == OP_DP4A ||
-                              op->op == OP_DP2A ? op->n_types : MIN(op->n_types, 1);
+    unsigned needed =
+        op->op == OP_MMA || op->op == OP_WMMA_MMA || op->op == OP_CVT || op->op == OP_DP4A || op->op == OP_DP2A
+            ? op->n_types
+            : MIN(op->n_types, 1);
     bool is_float = simt_types[in->type[0]].kind == C_FLOAT;
     if (in->n_types < needed || (op->need && !(op->need & in->mods)))
         return false;
@@ -119,7 +134,8 @@ static int form(struct simt_parser *p, struct simt_insn *in, const struct simt_o
     if (!op)
         return parse_fail(p, "unknown opcode %.*s", STR_ARG(word));
     in->op = op->op;
-    in->operand_fragment = str_equal_z(str_from(op->name), "wmma.load.a") || str_equal_z(str_from(op->name), "wmma.load.b");
+    in->operand_fragment =
+        str_equal_z(str_from(op->name), "wmma.load.a") || str_equal_z(str_from(op->name), "wmma.load.b");
     while (at < word.len) {
         size_t end = ++at;
         while (end < word.len && word.data[end] != '.')
@@ -139,10 +155,19 @@ static int form(struct simt_parser *p, struct simt_insn *in, const struct simt_o
 
 // ---- operands
 
-static const char *const special_names[SP_COUNT] = {
-    "%tid.x", "%tid.y", "%tid.z", "%ntid.x", "%ntid.y", "%ntid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x",
-    "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%lanemask_lt", "%lanemask_le",
-    "%lanemask_gt", "%lanemask_ge", "%lanemask_eq", "%clock", "%clock64", "%globaltimer", ""};
+static const char *const special_names[SP_COUNT] = {"%tid.x",       "%tid.y",
+                                                    "%tid.z",       "%ntid.x",
+                                                    "%ntid.y",      "%ntid.z",
+                                                    "%ctaid.x",     "%ctaid.y",
+                                                    "%ctaid.z",     "%nctaid.x",
+                                                    "%nctaid.y",    "%nctaid.z",
+                                                    "%laneid",      "%warpid",
+                                                    "%nwarpid",     "%smid",
+                                                    "%nsmid",       "%lanemask_lt",
+                                                    "%lanemask_le", "%lanemask_gt",
+                                                    "%lanemask_ge", "%lanemask_eq",
+                                                    "%clock",       "%clock64",
+                                                    "%globaltimer", ""};
 
 static int64_t constant_slot(struct simt_parser *p, uint64_t value, enum simt_type type)
 {
@@ -309,7 +334,10 @@ static int memory(struct simt_parser *p, struct simt_insn *in, struct simt_opera
         bool small = narrow && (in->mods & (B(SHARED) | B(LOCAL) | B(CONST) | B(PARAM)));
         if (s && s->kind == SYM_PARAM && !(in->mods & B(PARAM)))
             return parse_fail(p, "a parameter is read with ld.param");
-        if (add_register(p, o, scalar(p, in, small || (narrow && (in->op == OP_CP_ASYNC || in->op == OP_LDMATRIX)) ? T_B32 : T_B64, false, false)))
+        if (add_register(p, o,
+                         scalar(p, in,
+                                small || (narrow && (in->op == OP_CP_ASYNC || in->op == OP_LDMATRIX)) ? T_B32 : T_B64,
+                                false, false)))
             return -1;
     }
     if (parse_sign(p, '+') || parse_sign(p, '-')) {
@@ -435,7 +463,7 @@ static bool counts_agree(const struct simt_insn *in)
         return o[1].count == n && simt_types[in->type[0]].bits * n <= 128;
     case OP_LDMATRIX:
         return o[0].count == x;
-    case OP_MOV:  // a vector is the two halves of a register
+    case OP_MOV: // a vector is the two halves of a register
         return (o[0].kind != K_VECTOR && o[1].kind != K_VECTOR) ||
                (simt_types[in->type[0]].bits >= 32 && o[0].count + o[1].count == 3);
     case OP_ATOM:

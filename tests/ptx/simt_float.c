@@ -82,8 +82,9 @@ static double fma_odd(double a, double b, double c)
 
 static float f32_op(const struct simt_insn *in, float a, float b, float c)
 {
-    volatile float x = a, y = b;  // so that a change of the rounding mode is not reasoned away
+    volatile float x = a, y = b; // so that a change of the rounding mode is not reasoned away
     switch (in->op) {
+    // clang-format off
     case OP_ADD: return x + y;
     case OP_SUB: return x - y;
     case OP_MUL: return x * y;
@@ -104,6 +105,7 @@ static float f32_op(const struct simt_insn *in, float a, float b, float c)
     case OP_TANH: return (float)tanh((double)a);
     case OP_COPYSIGN: return copysignf(b, a);
     default: return NAN;
+        // clang-format on
     }
 }
 
@@ -111,6 +113,7 @@ static double f64_op(const struct simt_insn *in, double a, double b, double c)
 {
     volatile double x = a, y = b;
     switch (in->op) {
+    // clang-format off
     case OP_ADD: return x + y;
     case OP_SUB: return x - y;
     case OP_MUL: return x * y;
@@ -126,6 +129,7 @@ static double f64_op(const struct simt_insn *in, double a, double b, double c)
     case OP_RSQRT: return 1 / sqrt(a);
     case OP_COPYSIGN: return copysign(b, a);
     default: return NAN;
+        // clang-format on
     }
 }
 
@@ -188,8 +192,11 @@ static double to_double(enum simt_type from, uint64_t v, bool ftz)
 
 static double to_integral(const struct simt_insn *in, double d)
 {
-    return in->mods & B(RZI) ? trunc(d) : in->mods & B(RMI) ? floor(d) : in->mods & B(RPI) ? ceil(d)
-           : in->mods & B(RNI) ? rint(d) : d;
+    return in->mods & B(RZI)   ? trunc(d)
+           : in->mods & B(RMI) ? floor(d)
+           : in->mods & B(RPI) ? ceil(d)
+           : in->mods & B(RNI) ? rint(d)
+                               : d;
 }
 
 static uint64_t float_to_int(double d, const struct simt_type_info *t)
@@ -236,7 +243,9 @@ uint64_t simt_convert(const struct simt_insn *in, enum simt_type to, enum simt_t
         if (to == T_F64)
             return f64_bits(d);
         if (to == T_F32)
-            return simt_f32_bits(flush(exact ? (float)d : f->kind == C_SIGNED ? (float)(int64_t)v : (float)v,
+            return simt_f32_bits(flush(exact                 ? (float)d
+                                       : f->kind == C_SIGNED ? (float)(int64_t)v
+                                                             : (float)v,
                                        in->mods & B(FTZ)));
         return simt_to_half(d, to == T_BF16);
     }

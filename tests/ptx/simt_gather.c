@@ -19,7 +19,8 @@ static int shuffle(struct warp *w, const struct simt_insn *in, uint32_t lanes)
         else
             from = bottom | (by & ~seg), in_range[lane] = from <= top;
         if (!in_range[lane] && in->mods & B(BFLY) && in->o[0].count < 2)
-            return simt_fault(w, in, lane, "shfl.bfly with lane %d, which is out of range, and nothing asks for it", from);
+            return simt_fault(w, in, lane, "shfl.bfly with lane %d, which is out of range, and nothing asks for it",
+                              from);
         if (!in_range[lane])
             from = lane;
         if (!(lanes >> from & 1))

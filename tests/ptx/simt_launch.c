@@ -134,8 +134,8 @@ int simt_get(struct simt *s, uint64_t address, void *data, size_t size, struct e
         return fail(err, E_GPU, "%zu bytes from 0x%llx: out of bounds", size, (unsigned long long)address);
     const uint8_t *hole = memchr(r->state + (address - r->base), NOT_WRITTEN, size);
     if (hole)
-        return fail(err, E_GPU, "a copy of byte %zu of 0x%llx, which nothing has written",
-                    (size_t)(hole - r->state), (unsigned long long)r->base);
+        return fail(err, E_GPU, "a copy of byte %zu of 0x%llx, which nothing has written", (size_t)(hole - r->state),
+                    (unsigned long long)r->base);
     memcpy(data, r->data + (address - r->base), size);
     return 0;
 }
@@ -189,6 +189,7 @@ static uint32_t special(const struct launch *l, const struct warp *w, enum simt_
     const struct simt_dim *b = &l->block, *g = &l->grid, *c = &w->cta->id;
     uint32_t t = w->index * LANES + lane, one = 1u << lane;
     switch (what) {
+    // clang-format off
     case SP_TID_X: return t % b->x;
     case SP_TID_Y: return t / b->x % b->y;
     case SP_TID_Z: return t / b->x / b->y;
@@ -212,6 +213,7 @@ static uint32_t special(const struct launch *l, const struct warp *w, enum simt_
     case SP_EQ: return one;
     case SP_DYNAMIC: return l->dynamic;
     default: return 0;
+        // clang-format on
     }
 }
 

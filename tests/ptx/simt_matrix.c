@@ -35,11 +35,13 @@ static double element(enum simt_type t, uint64_t reg, unsigned i)
 {
     switch (t) {
     case T_F16:
+    // clang-format off
     case T_BF16: return simt_half((uint16_t)(reg >> 16 * i), t == T_BF16);
     case T_S8: return (double)(int8_t)(reg >> 8 * i);
     case T_U8: return (double)(uint8_t)(reg >> 8 * i);
     case T_S32: return (double)(int32_t)reg;
     default: return (double)simt_f32(reg);
+        // clang-format on
     }
 }
 
@@ -190,9 +192,11 @@ static int wmma(struct warp *w, const struct simt_insn *in)
 int simt_matrix(struct warp *w, const struct simt_insn *in)
 {
     switch (in->op) {
+    // clang-format off
     case OP_LDMATRIX: return load_matrices(w, in);
     case OP_MMA: return mma(w, in);
     case OP_WMMA_MMA: return wmma(w, in);
     default: return wmma_memory(w, in, in->operand_fragment);
+        // clang-format on
     }
 }

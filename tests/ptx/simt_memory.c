@@ -81,7 +81,7 @@ static int touch_cell(const struct warp *w, const struct simt_insn *in, int lane
                       struct cell *c, const struct access *me, enum touch how)
 {
     if (r->state[at] == NOT_WRITTEN && r == &w->cta->shared)
-        *c = (struct cell){0};  // what the CTA before left there
+        *c = (struct cell){0}; // what the CTA before left there
     if (check_race(w, in, lane, c, me->strong, how, r->base + at))
         return -1;
     note(c, me, how);
@@ -102,7 +102,7 @@ static int check_cells(const struct warp *w, const struct simt_insn *in, int lan
         for (uint64_t i = from; i < end; i++)
             if (touch_cell(w, in, lane, r, i, &r->bytes[i], me, how))
                 return -1;
-        if (end - from == 4 && how != READ) {  // its bytes have one history again
+        if (end - from == 4 && how != READ) { // its bytes have one history again
             r->words[word] = r->bytes[from];
             r->split[word] = 0;
         }
@@ -113,10 +113,12 @@ static int check_cells(const struct warp *w, const struct simt_insn *in, int lan
 static uint8_t *check_bytes(struct warp *w, const struct simt_insn *in, int lane, struct region *r, uint64_t at,
                             unsigned size, enum touch how)
 {
-    bool strong = in->op == OP_ATOM || in->op == OP_RED ||
-                  (in->mods & (B(VOLATILE) | B(RELAXED) | B(ACQUIRE) | B(RELEASE)));
-    struct access me = {.cta = w->cta->serial, .clock = w->clock[w->index],
-                        .thread = (uint16_t)(w->index * LANES + (unsigned)lane), .strong = strong};
+    bool strong =
+        in->op == OP_ATOM || in->op == OP_RED || (in->mods & (B(VOLATILE) | B(RELAXED) | B(ACQUIRE) | B(RELEASE)));
+    struct access me = {.cta = w->cta->serial,
+                        .clock = w->clock[w->index],
+                        .thread = (uint16_t)(w->index * LANES + (unsigned)lane),
+                        .strong = strong};
     for (uint64_t i = at; i < at + size; i++) {
         unsigned long long address = r->base + i;
         if (r->state[i] == IN_FLIGHT)
@@ -162,9 +164,7 @@ uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64
         bool in_local = address >= LOCAL_WINDOW;
         local.data = w->local + (size_t)lane * local.size;
         local.state = w->local_state + (size_t)lane * local.size;
-        r = mods & (B(GLOBAL) | B(CONST) | (in_local ? B(SHARED) : B(LOCAL))) ? NULL
-            : in_local                                                        ? &local
-                                                                              : &cta->shared;
+        r = mods & (B(GLOBAL) | B(CONST) | (in_local ? B(SHARED) : B(LOCAL))) ? NULL : in_local ? &local : &cta->shared;
         if (r && (address < r->base || address - r->base > r->size || size > r->size - (address - r->base)))
             r = NULL;
     }
@@ -190,7 +190,7 @@ void simt_release_at(struct warp *w, uint64_t address)
         size_t cap = l->cap_releases * 2 + 64;
         struct release *more = realloc(l->releases, cap * sizeof(*more));
         if (!more)
-            return;  // a race may then be reported that is none, never the other way
+            return; // a race may then be reported that is none, never the other way
         l->releases = more;
         l->cap_releases = cap;
     }
@@ -207,8 +207,8 @@ void simt_acquire(struct warp *w, uint64_t address)
 
 static void synchronise(struct warp *w, const struct simt_insn *in, uint64_t address, bool reads, bool writes)
 {
-    bool weak = !(in->mods & (B(VOLATILE) | B(RELAXED) | B(ACQUIRE) | B(RELEASE))) && in->op != OP_ATOM &&
-                in->op != OP_RED;
+    bool weak =
+        !(in->mods & (B(VOLATILE) | B(RELAXED) | B(ACQUIRE) | B(RELEASE))) && in->op != OP_ATOM && in->op != OP_RED;
     bool fenced = w->cta->fenced && !weak;
     if (reads && (fenced || (in->mods & (B(ACQUIRE) | B(ACQ_REL)))))
         simt_acquire(w, address);
@@ -290,6 +290,7 @@ static uint64_t combined(const struct simt_insn *in, uint64_t old, uint64_t v, u
             return old;
         }
         return old + v;
+    // clang-format off
     case DO_AND: return old & v;
     case DO_OR: return old | v;
     case DO_XOR: return old ^ v;
@@ -299,6 +300,7 @@ static uint64_t combined(const struct simt_insn *in, uint64_t old, uint64_t v, u
     case DO_DEC: return !old || old > v ? v : old - 1;
     case DO_CAS: return old == v ? with : old;
     default: return v;
+        // clang-format on
     }
 }
 
@@ -351,7 +353,8 @@ static int begin_copies(struct warp *w, const struct simt_insn *in, uint32_t lan
             return simt_fault(w, in, lane, "0x%llx is not aligned to %llu", (unsigned long long)from,
                               (unsigned long long)size);
         struct copy *c = &w->copies[w->n_copies];
-        *c = (struct copy){.size = (uint32_t)size, .group = w->groups, .thread = (uint16_t)(w->index * LANES + (unsigned)lane)};
+        *c = (struct copy){
+            .size = (uint32_t)size, .group = w->groups, .thread = (uint16_t)(w->index * LANES + (unsigned)lane)};
         unsigned step = used == size ? (unsigned)size : 1;
         for (uint64_t i = 0; i < used; i += step) {
             const uint8_t *p = simt_touch(w, in, lane, from + i, step, READ);

@@ -7,7 +7,13 @@
 
 // What a CTA may hold, what a thread may, and a kernel's parameters, in bytes; what a module may hold in device memory is
 // a bound of this machine alone, for each byte has a shadow.
-enum { SHARED_MOST = 227 << 10, LOCAL_MOST = 512 << 10, PARAMS_MOST = 32764, GLOBAL_MOST = 1 << 22, SLOTS_MOST = 1 << 16 };
+enum {
+    SHARED_MOST = 227 << 10,
+    LOCAL_MOST = 512 << 10,
+    PARAMS_MOST = 32764,
+    GLOBAL_MOST = 1 << 22,
+    SLOTS_MOST = 1 << 16
+};
 
 int parse_fail(struct simt_parser *p, const char *fmt, ...)
 {
@@ -539,8 +545,10 @@ static int kernel_body(struct simt_parser *p)
     struct simt_kernel *k = p->kernel;
     if (resolve_jumps(p))
         return -1;
-    if (!k->n_insns || (k->insns[k->n_insns - 1].op != OP_RET && k->insns[k->n_insns - 1].op != OP_BRA &&
-                        k->insns[k->n_insns - 1].op != OP_TRAP) || k->insns[k->n_insns - 1].guard)
+    if (!k->n_insns ||
+        (k->insns[k->n_insns - 1].op != OP_RET && k->insns[k->n_insns - 1].op != OP_BRA &&
+         k->insns[k->n_insns - 1].op != OP_TRAP) ||
+        k->insns[k->n_insns - 1].guard)
         return parse_fail(p, "the kernel runs past its end");
     p->scope = outer;
     return parse_next(p);

@@ -8,8 +8,8 @@ enum token_kind { TOK_END, TOK_WORD, TOK_INT, TOK_FLOAT, TOK_STRING, TOK_SIGN };
 struct token {
     enum token_kind kind;
     struct str text;
-    uint64_t value;  // of an integer, or a float's bits
-    bool wide;       // the float has 64 bits
+    uint64_t value; // of an integer, or a float's bits
+    bool wide;      // the float has 64 bits
     uint32_t line;
     char sign;
 };
@@ -17,10 +17,10 @@ struct token {
 struct symbol {
     struct str name;
     enum { SYM_REG, SYM_LABEL, SYM_SHARED, SYM_LOCAL, SYM_GLOBAL, SYM_PARAM } kind;
-    uint64_t value;  // slot, instruction, or address
-    uint32_t size;   // bytes of a variable
+    uint64_t value; // slot, instruction, or address
+    uint32_t size;  // bytes of a variable
     uint32_t scope;
-    uint32_t next;   // of its bucket: 1 + index, 0: none
+    uint32_t next; // of its bucket: 1 + index, 0: none
 };
 enum { SYMBOL_BUCKETS = 1 << 12 };
 struct scope {
@@ -36,14 +36,14 @@ struct simt_parser {
     const char *at, *end;
     uint32_t line;
     struct token tok;
-    struct simt_kernel *kernel;  // being read, or NULL
+    struct simt_kernel *kernel; // being read, or NULL
     struct symbol *symbols;
     struct scope *scopes;
     struct pending_jump *jumps;
     size_t n_symbols, cap_symbols, n_scopes, cap_scopes, n_jumps, cap_jumps, globals;
     uint32_t scope, version, target;
-    uint32_t placed;  // bytes of the module's variables in device memory
-    uint32_t buckets[SYMBOL_BUCKETS];  // the newest symbol of each: 1 + index
+    uint32_t placed;                  // bytes of the module's variables in device memory
+    uint32_t buckets[SYMBOL_BUCKETS]; // the newest symbol of each: 1 + index
     // Makes room for a variable of the module in device memory; 0 when memory is short.
     uint64_t (*place)(void *ctx, const void *init, size_t size);
     void *ctx;
@@ -57,11 +57,11 @@ int simt_parse(struct simt_parser *p, struct str text, struct simt_kernel **kern
 // For the parts of the parser among themselves.
 int parse_fail(struct simt_parser *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int parse_next(struct simt_parser *p);
-bool parse_sign(struct simt_parser *p, char c);  // whether the token is this one
+bool parse_sign(struct simt_parser *p, char c); // whether the token is this one
 int parse_expect(struct simt_parser *p, char c);
 int parse_instruction(struct simt_parser *p);
 bool parse_grow(void *array, size_t *cap, size_t need, size_t size);
-int64_t parse_slot(struct simt_parser *p, struct str name, enum simt_type type);  // adds a register
+int64_t parse_slot(struct simt_parser *p, struct str name, enum simt_type type); // adds a register
 struct symbol *parse_symbol(struct simt_parser *p, struct str name, uint32_t scope);
 enum simt_type parse_type(struct str name);
 

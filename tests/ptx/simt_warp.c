@@ -88,7 +88,8 @@ static int meet(struct warp *w, const struct simt_insn *in, uint32_t *lanes)
         if ((here >> i & 1) && (uint32_t)mask[i] != want)
             return simt_fault(w, in, i, "lanes name different members");
     if ((want | here) != want)
-        return simt_fault(w, in, __builtin_ctz(here & ~want), "a lane takes part that is not among the members 0x%x", want);
+        return simt_fault(w, in, __builtin_ctz(here & ~want), "a lane takes part that is not among the members 0x%x",
+                          want);
     if (want & ~w->live)
         return simt_fault(w, in, (int)first, "divergent: lanes 0x%x are members and have ended", want & ~w->live);
     if (here == want) {
@@ -112,7 +113,8 @@ static int barrier(struct warp *w, const struct simt_insn *in, uint32_t lanes)
     struct cta *cta = w->cta;
     uint64_t id = simt_source(w, in, 0, 0)[0], count = cta->launch->n_warps * LANES;
     if (lanes != w->live || lanes != w->active)
-        return simt_fault(w, in, lanes ? __builtin_ctz(lanes) : 0, "divergent barrier: lanes 0x%x of 0x%x", lanes, w->live);
+        return simt_fault(w, in, lanes ? __builtin_ctz(lanes) : 0, "divergent barrier: lanes 0x%x of 0x%x", lanes,
+                          w->live);
     if (in->n_operands > 1)
         count = simt_source(w, in, 1, 0)[0];
     if (id >= BARRIERS || count % LANES || !count || count > cta->launch->n_warps * LANES)
@@ -175,8 +177,8 @@ static void read_clock(struct warp *w)
 static int whole_warp(const struct warp *w, const struct simt_insn *in, uint32_t lanes)
 {
     if (lanes != UINT32_MAX)
-        return simt_fault(w, in, lanes ? __builtin_ctz(lanes) : 0, "divergent: lanes 0x%x where the whole warp is needed",
-                          lanes);
+        return simt_fault(w, in, lanes ? __builtin_ctz(lanes) : 0,
+                          "divergent: lanes 0x%x where the whole warp is needed", lanes);
     return 0;
 }
 
