@@ -3,8 +3,8 @@
 // Logits are normal with a standard deviation of 2.5 and a few that stand out, as those of a model; each call has
 // others of 8 sets, so that they come from the second-level cache or beyond. For each way of sampling the median and
 // the 95th percentile of processor time, in microseconds a token. A mask allows 200 tokens at random.
-#include "engine/logprobs.h"
-#include "engine/sampler.h"
+#include "engine/sample/logprobs.h"
+#include "engine/sample/sampler.h"
 
 #include <math.h>
 #include <stdio.h>

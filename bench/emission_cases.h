@@ -4,7 +4,7 @@
 #ifndef QUERN_EMISSION_CASES_H
 #define QUERN_EMISSION_CASES_H
 
-#include "kernels/ptx/emitters.h"
+#include "bench/ptx/emitters.h"
 
 enum emission_family { EMISSION_GEMM, EMISSION_ROWS, EMISSION_ATTENTION };
 

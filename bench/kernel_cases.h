@@ -5,6 +5,7 @@
 #ifndef QUERN_KERNEL_CASES_H
 #define QUERN_KERNEL_CASES_H
 
+#include "kernels/cpu.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/ref_ops.h"
 #include "kernels/graph.h"

@@ -6,6 +6,7 @@
 // when it does nothing else. Ceiling and kernel are timed in turn, and medians are given, for a machine that is not alone
 // changes its speed from second to second. Time is the thread's own (what a neighbour takes of the core is left out).
 #include "bench/kernel_cases.h"
+#include "kernels/cpu.h"
 #include "kernels/cpu/ceilings.h"
 
 #include <errno.h>

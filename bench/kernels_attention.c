@@ -3,6 +3,7 @@
 // Pages are taken in a scattered order; what no row may see is NaN. The law reads keys and values as a file has their rows, a
 // level as kv_words.h arranges them: both are written here. `exact` multiplies keys and values of 8 bits as floats.
 #include "bench/kernel_cases.h"
+#include "kernels/cpu.h"
 #include "kernels/cpu/kv_words.h"
 
 #include <math.h>

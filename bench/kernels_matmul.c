@@ -2,6 +2,7 @@
 //
 // What the law multiplies are the activations as the level gets them, decoded from their 8 bits: so the bound is that of
 // sums in float32 (what 8 bits lose is held by the cases of quantize). A call has about the rows that the engine gives it.
+#include "kernels/cpu.h"
 #include "bench/kernel_cases.h"
 
 #include <stdlib.h>

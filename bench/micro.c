@@ -5,7 +5,7 @@
 // thread's own, medians of several; the results of the levels are compared bit by bit before they are timed. With
 // --device gpu the same on a card (micro_card.c).
 #include "bench/micro.h"
-#include "engine/logprobs.h"
+#include "engine/sample/logprobs.h"
 #include "engine/model.h"
 #include "kernels/cpu/exec.h"
 #include "models/synth_model.h"

@@ -4,6 +4,7 @@
 #include "bench/micro.h"
 #include "engine/crossover.h"
 #include "engine/model.h"
+#include "kernels/cpu.h"
 #include "kernels/card.h"
 #include "models/synth_model.h"
 

@@ -4,6 +4,7 @@
 // One thread each, interleaved, the best of some rounds, in the thread's own time: other programs may want the CPU.
 // RMSE over the standard deviation of the weights, unweighted, and weighted by an importance that differs from column
 // to column.
+#include "kernels/cpu.h"
 #include "engine/model.h"
 
 #include <dlfcn.h>

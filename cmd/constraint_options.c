@@ -2,7 +2,7 @@
 
 #include "cmd/input.h"
 #include "cmd/load.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 
 #include <stdlib.h>
 

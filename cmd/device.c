@@ -1,8 +1,9 @@
 // quern device: what this machine can compute with.
 #include "cmd/load.h"
-#include "cmd/terminal.h"
-#include "engine/bandwidth.h"
+#include "cmd/terminal/terminal.h"
+#include "engine/measure/bandwidth.h"
 #include "engine/cpu_name.h"
+#include "kernels/cpu.h"
 #include "kernels/card.h"
 
 #include <stdio.h>

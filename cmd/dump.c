@@ -1,7 +1,7 @@
 // quern dump: the stages between a model file and what runs.
 #include "cmd/load.h"
 #include "cmd/ptxas.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 #include "kernels/card.h"
 
 // What the machine says of its plan. A plan is made as run would make it, but holds no KV cache.

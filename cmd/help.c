@@ -1,7 +1,7 @@
 // quern help and quern version.
 #include "cmd/completion.h"
 #include "cmd/options.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 #include "engine/model.h"
 
 #include <stdlib.h>

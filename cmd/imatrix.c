@@ -1,11 +1,11 @@
 // quern imatrix: how large the inputs of each matrix are on a text, column by column, for quern quantize --imatrix.
 #include "cmd/input.h"
 #include "cmd/load.h"
-#include "cmd/progress.h"
-#include "cmd/terminal.h"
-#include "engine/collect.h"
-#include "engine/divergence.h"
-#include "engine/windows.h"
+#include "cmd/terminal/progress.h"
+#include "cmd/terminal/terminal.h"
+#include "engine/quantize/importance_collect.h"
+#include "engine/measure/divergence.h"
+#include "engine/measure/text_windows.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #include "cmd/input.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>

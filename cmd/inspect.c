@@ -4,7 +4,7 @@
 // the file's order is kept.
 #include "cmd/catalog.h"
 #include "cmd/load.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 #include "gguf/gguf.h"
 
 #include <inttypes.h>

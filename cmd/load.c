@@ -1,6 +1,6 @@
 #include "cmd/load.h"
-#include "cmd/progress.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/progress.h"
+#include "cmd/terminal/terminal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

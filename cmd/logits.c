@@ -3,7 +3,7 @@
 // A logits file is int32 n_tokens, int32 n_vocab, int32 ids[n_tokens], float32 logits[n_tokens][n_vocab],
 // little-endian.
 #include "cmd/load.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // quern ls: the models that lie on this disk, wherever other programs have put them. Nothing is written there.
 #include "cmd/catalog.h"
 #include "cmd/options.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 #include "engine/memory.h"
 #include "gguf/gguf.h"
 

@@ -1,10 +1,10 @@
 // quern perplexity: how well a model foretells a text, and how far it is from the logits of another.
 #include "cmd/input.h"
 #include "cmd/load.h"
-#include "cmd/progress.h"
-#include "cmd/terminal.h"
-#include "engine/logits_base.h"
-#include "engine/divergence.h"
+#include "cmd/terminal/progress.h"
+#include "cmd/terminal/terminal.h"
+#include "engine/measure/logits_base.h"
+#include "engine/measure/divergence.h"
 
 #include <stdio.h>
 #include <stdlib.h>

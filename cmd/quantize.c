@@ -1,10 +1,10 @@
 // quern quantize: a model file in fewer bits.
 #include "cmd/options.h"
-#include "cmd/progress.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/progress.h"
+#include "cmd/terminal/terminal.h"
 #include "engine/memory.h"
 #include "engine/model.h"
-#include "engine/quantizer.h"
+#include "engine/quantize/quantizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "cmd/run_prompt.h"
 #include "cmd/sampling_options.h"
 #include "cmd/speculation.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 
 // What one run opens, in this order.
 struct run {

@@ -1,5 +1,5 @@
 #include "cmd/run_output.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 #include "cmd/run_prompt.h"
 #include "cmd/input.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
 #define QUERN_SAMPLING_OPTIONS_H
 
 #include "cmd/options.h"
-#include "engine/dry.h"
+#include "engine/sample/dry.h"
 #include "engine/generate.h"
 
 struct sampling {

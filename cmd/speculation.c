@@ -1,5 +1,5 @@
 #include "cmd/speculation.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 
 enum { SPECULATE_AUTO, SPECULATE_ON, SPECULATE_OFF };
 

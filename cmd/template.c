@@ -1,7 +1,7 @@
 // quern template: a chat template rendered with a context, as plain text.
 #include "cmd/input.h"
 #include "cmd/load.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 #include "engine/chat/jinja.h"
 #include "engine/json.h"
 

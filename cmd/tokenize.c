@@ -1,7 +1,7 @@
 // quern tokenize: the ids of texts, a line each, on stdout.
 #include "cmd/input.h"
 #include "cmd/load.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 #include "engine/text/tokenizer.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "cmd/verbs.h"
 #include "cmd/options.h"
-#include "cmd/terminal.h"
+#include "cmd/terminal/terminal.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #include "engine/crossover.h"
-#include "engine/bandwidth.h"
+#include "engine/measure/bandwidth.h"
 #include "engine/cpu_name.h"
 #include "engine/file_replace.h"
 #include "engine/memory.h"

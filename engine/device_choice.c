@@ -1,6 +1,7 @@
 #include "engine/device_choice.h"
 #include "engine/crossover.h"
 #include "engine/memory.h"
+#include "kernels/cpu.h"
 #include "kernels/card.h"
 #include "kernels/cost.h"
 

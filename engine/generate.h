@@ -7,11 +7,11 @@
 #define QUERN_GENERATE_H
 
 #include "engine/chat/answer.h"
-#include "engine/logprobs.h"
-#include "engine/sampler.h"
+#include "engine/sample/logprobs.h"
+#include "engine/sample/sampler.h"
 #include "engine/session.h"
 #include "engine/speculate.h"
-#include "engine/stream.h"
+#include "engine/answer_stream.h"
 
 // What may come next, token by token: a grammar, a budget of thinking, or one within the other.
 struct token_rule {

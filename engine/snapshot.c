@@ -1,3 +1,4 @@
+#include "kernels/cpu.h"
 #include "engine/snapshot.h"
 #include "engine/file_replace.h"
 

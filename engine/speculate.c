@@ -1,5 +1,5 @@
 #include "engine/speculate.h"
-#include "engine/logprobs.h"
+#include "engine/sample/logprobs.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #ifndef QUERN_SPECULATE_H
 #define QUERN_SPECULATE_H
 
-#include "engine/sampler.h"
+#include "engine/sample/sampler.h"
 #include "engine/session.h"
 
 enum { GUESS_MAX = 64 };

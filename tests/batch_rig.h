@@ -1,6 +1,6 @@
 // A folder with a small model, in which `quern batch` is run by a shell: what test_batch and test_batch_kills share.
-#ifndef QUERN_TESTS_BATCH_RIG_H
-#define QUERN_TESTS_BATCH_RIG_H
+#ifndef QUERN_BATCH_RIG_H
+#define QUERN_BATCH_RIG_H
 
 #include "models/synth_model.h"
 

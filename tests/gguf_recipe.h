@@ -10,8 +10,8 @@
 //   zero:N           N bytes of zero; align:N zeros up to a multiple
 //   @                marks the byte at which the error must lie
 // Each test links it by itself. Threads: no shared state.
-#ifndef QUERN_TESTS_GGUF_RECIPE_H
-#define QUERN_TESTS_GGUF_RECIPE_H
+#ifndef QUERN_GGUF_RECIPE_H
+#define QUERN_GGUF_RECIPE_H
 
 #include "gguf/gguf.h"
 

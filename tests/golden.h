@@ -3,8 +3,8 @@
 // The small ones are copied into tests/data/arch; the whole set is found at $QUERN_SHARED/golden. A logits file holds int32
 // n_tokens, int32 n_vocab, int32 ids[n_tokens], float32 logits[n_tokens][n_vocab].
 // Each test links it by itself. Threads: no shared state.
-#ifndef QUERN_TESTS_GOLDEN_H
-#define QUERN_TESTS_GOLDEN_H
+#ifndef QUERN_GOLDEN_H
+#define QUERN_GOLDEN_H
 
 #include "kernels/machine.h"
 #include "models/arch.h"

@@ -2,8 +2,8 @@
 //
 // The vocabulary is SentencePiece-like: <unk>, <s>, </s>, then the 256 bytes, then pieces of JSON and words, some of
 // them ending within a character, and control tokens. Each test links it by itself. Threads: no shared state.
-#ifndef QUERN_TESTS_GRAMMAR_RIG_H
-#define QUERN_TESTS_GRAMMAR_RIG_H
+#ifndef QUERN_GRAMMAR_RIG_H
+#define QUERN_GRAMMAR_RIG_H
 
 #include "engine/grammar/grammar.h"
 #include "tests/vocab_recipe.h"

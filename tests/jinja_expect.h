@@ -1,8 +1,8 @@
 // What the tests of templates compare: a template and a context as text, and what comes out.
 //
 // Each test links it by itself. Threads: one.
-#ifndef QUERN_TESTS_JINJA_EXPECT_H
-#define QUERN_TESTS_JINJA_EXPECT_H
+#ifndef QUERN_JINJA_EXPECT_H
+#define QUERN_JINJA_EXPECT_H
 
 #include "engine/chat/jinja.h"
 #include "engine/json.h"

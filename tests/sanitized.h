@@ -1,6 +1,6 @@
 // Whether the build runs under AddressSanitizer, whose shadow alone is larger than any limit of the address space.
-#ifndef QUERN_TESTS_SANITIZED_H
-#define QUERN_TESTS_SANITIZED_H
+#ifndef QUERN_SANITIZED_H
+#define QUERN_SANITIZED_H
 
 #include <stdbool.h>
 

@@ -2,8 +2,8 @@
 // down straight, and sharing nothing with the compiler that it judges.
 //
 // Patterns are POSIX extended expressions here, so tests keep to what both dialects read alike. Threads: no shared state.
-#ifndef QUERN_TESTS_SCHEMA_CHECK_H
-#define QUERN_TESTS_SCHEMA_CHECK_H
+#ifndef QUERN_SCHEMA_CHECK_H
+#define QUERN_SCHEMA_CHECK_H
 
 #include <assert.h>
 #include <cjson/cJSON.h>

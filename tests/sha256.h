@@ -1,6 +1,6 @@
 // SHA-256 (FIPS 180-4), for comparing long results with a line of a file.
-#ifndef QUERN_TESTS_SHA256_H
-#define QUERN_TESTS_SHA256_H
+#ifndef QUERN_SHA256_H
+#define QUERN_SHA256_H
 
 #include <stdint.h>
 #include <stdio.h>

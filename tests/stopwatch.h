@@ -1,6 +1,6 @@
 // Time for tests that hold something against the clock: what must not be quadratic, files made to be slow.
-#ifndef QUERN_TESTS_STOPWATCH_H
-#define QUERN_TESTS_STOPWATCH_H
+#ifndef QUERN_STOPWATCH_H
+#define QUERN_STOPWATCH_H
 
 #include <stdlib.h>
 #include <time.h>

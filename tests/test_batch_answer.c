@@ -1,5 +1,5 @@
 // The lines of chats that a model answered with thoughts and calls of tools, and of what a stop string cut.
-#include "cmd/batch_answer.h"
+#include "cmd/batch/batch_answer.h"
 #include "models/synth_model.h"
 
 #include <cjson/cJSON.h>

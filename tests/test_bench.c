@@ -1,5 +1,5 @@
 // The lists of `quern bench`, its labels, and that what reads llama-bench's output reads its.
-#include "cmd/bench.h"
+#include "cmd/bench/bench.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

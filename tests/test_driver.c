@@ -1,7 +1,7 @@
 // The driver of the PTX machine, against the tests' own libcuda: what works, what every failing call leads to, and that
 // nothing is left alive.
 #include "kernels/ptx/driver.h"
-#include "kernels/ptx/emitters.h"
+#include "bench/ptx/emitters.h"
 #include "tests/ptx/interpreter.h"
 #include "tests/ptx/quern_cuda.h"
 

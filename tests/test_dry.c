@@ -1,6 +1,6 @@
 // Repetitions: found in linear time as the definition finds them by comparing everything, and ended by breakers that
 // lie within a token, are a token, or lie across some.
-#include "engine/dry.h"
+#include "engine/sample/dry.h"
 #include "tests/vocab_recipe.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 // Taps and importance: what a tap shows on the CPU machine is what the law computes, the sums of an importance matrix
 // are those of its inputs, and a file of one is read back, or refused.
-#include "engine/collect.h"
+#include "engine/quantize/importance_collect.h"
 #include "engine/model.h"
 #include "engine/session.h"
 #include "engine/tap.h"

@@ -1,5 +1,5 @@
 // Items: every column is in one, and weights of few rows are dealt out in few long pieces, a thread's one behind the other.
-#include "kernels/items.h"
+#include "kernels/cpu/items.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -164,12 +164,24 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+// The folder of an ISA's kernels, which has the same file names as its neighbours for the same things; else NULL.
+static const char *isa_folder(const char *path)
+{
+    static const char *const folders[] = {"kernels/cpu/avx2/", "kernels/cpu/avx512/", "kernels/cpu/amx/",
+                                          "kernels/cpu/neon/"};
+    for (size_t i = 0; i < COUNT_OF(folders); i++)
+        if (!strncmp(path, folders[i], strlen(folders[i])))
+            return folders[i];
+    return NULL;
+}
+
 // Two paths that end in the same name; paths are compared with each other only here.
 static bool check_names(const char *const *paths, size_t n, struct complaint *c)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < i; k++)
-            if (!strcmp(base_name(paths[i]), base_name(paths[k]))) {
+            if (!strcmp(base_name(paths[i]), base_name(paths[k])) &&
+                !(isa_folder(paths[i]) && isa_folder(paths[k]) && isa_folder(paths[i]) != isa_folder(paths[k]))) {
                 snprintf(c->text, sizeof(c->text), "%s and %s share a name", paths[k], paths[i]);
                 return false;
             }
@@ -303,11 +315,11 @@ Test(layers_rules, an_include_may_go_down_but_not_up)
 Test(layers_rules, the_insides_of_a_machine_serve_that_machine_alone)
 {
     expect_include("kernels/cpu/a.c", "kernels/cpu/b.h", true);
-    expect_include("kernels/cpu/a.c", "kernels/plan.h", true);
+    expect_include("kernels/cpu/a.c", "kernels/program.h", true);
     expect_include("kernels/cpu/a.c", "gguf/base.h", true);
     expect_include("kernels/cpu/a.c", "kernels/ptx/b.h", false);
     expect_include("kernels/ptx/a.c", "kernels/cpu/b.h", false);
-    expect_include("kernels/plan.c", "kernels/cpu/b.h", false);
+    expect_include("kernels/program.c", "kernels/cpu/b.h", false);
     expect_include("engine/a.c", "kernels/cpu/b.h", false);
     expect_include("cmd/a.c", "kernels/ptx/b.h", false);
     expect_include("tests/a.c", "kernels/cpu/b.h", true);
@@ -396,4 +408,6 @@ Test(layers_rules, a_name_is_compared_without_its_folder)
     cr_expect_not(check_names((const char *[]){"gguf/a.c", "gguf/b.c", "engine/text/a.c"}, 3, &c));
     cr_expect_str_eq(c.text, "gguf/a.c and engine/text/a.c share a name");
     cr_expect(check_names((const char *[]){"gguf/a.c", "gguf/a.h", "engine/aa.c"}, 3, &c));
+    cr_expect(check_names((const char *[]){"kernels/cpu/avx2/a.c", "kernels/cpu/amx/a.c"}, 2, &c));
+    cr_expect_not(check_names((const char *[]){"kernels/cpu/avx2/a.c", "kernels/cpu/a.c"}, 2, &c));
 }

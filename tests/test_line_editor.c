@@ -1,6 +1,6 @@
 // The line editor without a terminal: keys in, the text and what a user would see on a small screen out.
-#include "cmd/line_view.h"
-#include "cmd/display.h"
+#include "cmd/terminal/line_view.h"
+#include "cmd/terminal/display.h"
 #include "tests/screen.h"
 
 #include <criterion/criterion.h>

@@ -1,7 +1,7 @@
 // The command line's parser and what reaches the terminal.
 #include "cmd/options.h"
-#include "cmd/terminal.h"
-#include "engine/sampler.h"
+#include "cmd/terminal/terminal.h"
+#include "engine/sample/sampler.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // Perplexity and divergence: the sums against double arithmetic, the windows against what llama-perplexity does, and
 // the file of base logits against everything that can be wrong with it.
 #include "models/synth_model.h"
-#include "engine/logits_base.h"
-#include "engine/divergence.h"
+#include "engine/measure/logits_base.h"
+#include "engine/measure/divergence.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

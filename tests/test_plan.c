@@ -1,5 +1,5 @@
 // Plans: nothing runs before what it needs, nothing overwrites what is still read, and a layer costs few barriers.
-#include "kernels/plan.h"
+#include "kernels/cpu/schedule.h"
 #include "tests/tiny_graph.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 // What is shown on stderr while a program waits: at a terminal, after a second, and gone at the end.
-#include "cmd/progress.h"
+#include "cmd/terminal/progress.h"
 
 #include <criterion/criterion.h>
 #include <poll.h>

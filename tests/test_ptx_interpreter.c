@@ -1,5 +1,5 @@
 // The interpreter of PTX: instructions against values worked out by hand, and each fault that it is there to find.
-#include "kernels/ptx/emitters.h"
+#include "bench/ptx/emitters.h"
 #include "tests/ptx/interpreter.h"
 
 #include <criterion/criterion.h>

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "gguf/dtype.h"
-#include "kernels/ptx/emitters.h"
+#include "bench/ptx/emitters.h"
 #include "tests/ptx/interpreter.h"
 
 enum { SEED = 20261121, BUFFER = 1 << 17, MAX_ARGS = 4, Q4_K_BYTES = 144 };

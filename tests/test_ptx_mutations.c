@@ -5,7 +5,7 @@
 // A change that no longer parses is not counted, for any compiler would find it. Some changes that parse change nothing
 // that counts (a bound that no size reaches, an address that is the same): they survive, so the share is below 1.
 #include "gguf/dtype.h"
-#include "kernels/ptx/emitters.h"
+#include "bench/ptx/emitters.h"
 #include "tests/ptx/interpreter.h"
 
 #include <criterion/criterion.h>

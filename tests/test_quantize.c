@@ -1,10 +1,11 @@
 // Quantising: every type against its own bound and against rounding at hand, the mixes against what llama-quantize
 // chose, whole files on any number of threads, and what can go wrong.
 #include "models/synth_model.h"
-#include "engine/quantizer.h"
+#include "engine/quantize/quantizer.h"
 #include "gguf/dtype_iq.h"
 #include "gguf/writer.h"
-#include "kernels/cpu/grid_neighbours.h"
+#include "kernels/cpu.h"
+#include "kernels/cpu/quantize/codebook_neighbours.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

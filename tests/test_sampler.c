@@ -1,6 +1,6 @@
 // Sampling: each stage against its definition on fully sorted candidates, the random numbers against published values,
 // and draws against their probabilities.
-#include "engine/sampler.h"
+#include "engine/sample/sampler.h"
 #include "gguf/writer.h"
 #include "tests/sanitized.h"
 

@@ -1,8 +1,8 @@
 // Each stage of sampling against its definition: all of them in random orders and settings, with masks, ties and logits
 // that are -inf, on candidates that a plain reference sorts and sums in double. What is kept must be the same set, and
 // what is drawn must follow its probabilities.
-#include "engine/dry.h"
-#include "engine/sampler.h"
+#include "engine/sample/dry.h"
+#include "engine/sample/sampler.h"
 #include "kernels/machine.h"
 
 #include <criterion/criterion.h>

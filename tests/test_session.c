@@ -1,5 +1,6 @@
 // Sessions: the bookkeeping of pages against a machine that knows which text it was shown, and the promise that the
 // logits of a row are the same bits whatever the threads, the chunks, the neighbours and what was computed before.
+#include "kernels/cpu.h"
 #include "engine/session.h"
 #include "tests/sanitized.h"
 #include "tests/tiny_graph.h"

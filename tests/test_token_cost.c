@@ -2,7 +2,7 @@
 //
 // A child generates behind a seccomp filter, where every system call but its exit is trapped; with several threads futex
 // passes, too, by which a thread sleeps that waits for long. Allocations and waits are counted by the linker's --wrap.
-#include "engine/sampler.h"
+#include "engine/sample/sampler.h"
 #include "engine/session.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pool.h"

@@ -1,8 +1,8 @@
 // What the tests of tokenizers compare: ids as a line of text, and texts that come back.
 //
 // Each test links it by itself. Threads: one.
-#ifndef QUERN_TESTS_TOKEN_EXPECT_H
-#define QUERN_TESTS_TOKEN_EXPECT_H
+#ifndef QUERN_TOKEN_EXPECT_H
+#define QUERN_TOKEN_EXPECT_H
 
 #include "tests/vocab_recipe.h"
 

@@ -6,8 +6,8 @@
 // NAME is behind "tokenizer.ggml." but where it starts with "general." or "tokenizer.". In strings \xNN is a byte and
 // \s a space. A line that starts with @ is where the error must lie. f32, i32, u8, u64 and their plurals are there too.
 // Each test links it by itself. Threads: no shared state.
-#ifndef QUERN_TESTS_VOCAB_RECIPE_H
-#define QUERN_TESTS_VOCAB_RECIPE_H
+#ifndef QUERN_VOCAB_RECIPE_H
+#define QUERN_VOCAB_RECIPE_H
 
 #include "engine/text/tokenizer.h"
 

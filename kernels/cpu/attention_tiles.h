@@ -6,7 +6,7 @@
 #ifndef QUERN_ATTENTION_TILES_H
 #define QUERN_ATTENTION_TILES_H
 
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/matmul_f32_tile.h"
 #include "kernels/graph.h"
 
 enum {

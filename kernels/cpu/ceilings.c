@@ -1,3 +1,4 @@
+#include "kernels/cpu.h"
 #include "kernels/cpu/ceilings.h"
 #include "gguf/base.h"
 

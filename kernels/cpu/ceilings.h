@@ -4,7 +4,7 @@
 #ifndef QUERN_CEILINGS_H
 #define QUERN_CEILINGS_H
 
-#include "kernels/machine.h"
+#include "kernels/cpu.h"
 
 // Forms the products of a unit that `turns` turns form; returns how many. 0: the level has no such ceiling (plain C),
 // or is not of this CPU's architecture.

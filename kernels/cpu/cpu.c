@@ -1,4 +1,5 @@
 // The CPU machine: chooses threads and ISA level, compiles graphs to plans, runs them.
+#include "kernels/cpu.h"
 #include "kernels/cpu/ceilings.h"
 #include "kernels/cpu/exec.h"
 #include "kernels/cpu/host.h"

@@ -9,7 +9,7 @@
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/share.h"
 #include "kernels/machine.h"
-#include "kernels/plan.h"
+#include "kernels/cpu/schedule.h"
 
 enum { FEW_ROWS = 16 }; // up to here a whole-row operation costs less on every thread than a barrier does
 

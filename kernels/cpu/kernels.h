@@ -10,12 +10,12 @@
 #ifndef QUERN_KERNELS_H
 #define QUERN_KERNELS_H
 
-#include "kernels/machine.h"
+#include "kernels/cpu.h"
 #include "kernels/tensor.h"
 
 enum { LANES = 16 };
 enum { Q8_BLOCK = 256, Q8_SUMS = 16 }; // elements a scale; elements a partial sum
-enum { SCRATCH_BYTES = 9 << 16 };      // of each thread, 64-byte aligned; most of it is for matmul_q8_avx512_turned.c
+enum { SCRATCH_BYTES = 9 << 16 };      // of each thread, 64-byte aligned; most of it is for avx512/transposed.c
 
 // A row of activations in 8 bits: K padded with zeros to whole blocks of 256, in three planes of one allocation.
 //   d = max(max|x| / 127, 2^-126) of the block, q[i] = round to nearest even(x[i] * (1 / d)), each step in float32

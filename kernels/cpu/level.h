@@ -3,6 +3,7 @@
 #ifndef QUERN_LEVEL_H
 #define QUERN_LEVEL_H
 
+#include "kernels/cpu.h"
 #include "kernels/cpu/kernels.h"
 
 #define ISA_PASTE_(name, isa) name##_##isa
@@ -39,15 +40,15 @@
 // What the files of a level offer to level.c, which gathers them into `const struct kernels kernels_<isa>`; what each
 // does is said in kernels.h.
 extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];    // matmul_q8_<family>.c
-extern matmul_fn *const matmul_q8_table_amx[DT_COUNT];        // matmul_q8_amx.c, in the library of AVX-512
+extern matmul_fn *const matmul_q8_table_amx[DT_COUNT];        // amx/matmul_q8.c, in the library of AVX-512
 extern matmul_fn *const ISA_FN(matmul_f32_table)[DT_COUNT];   // matmul_f32.c
 extern dtype_decode_fn *const ISA_FN(decode_table)[DT_COUNT]; // decode.c
 extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT]; // encode.c
-extern quantize_fn *const ISA_FN(quantize_blocks)[DT_COUNT];  // quantize_blocks.c
-extern quantize_fn *const ISA_FN(quantize_k)[DT_COUNT];       // quantize_k.c
-extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // quantize_grid.c
+extern quantize_fn *const ISA_FN(quantize_blocks)[DT_COUNT];  // blocks_32.c
+extern quantize_fn *const ISA_FN(quantize_k)[DT_COUNT];       // blocks_k.c
+extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // blocks_codebook.c
 bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_adders);    // the same
-bool matmul_q8_in_tiles_avx512(enum dtype type, int64_t k, int64_t n, bool spare_adders); // matmul_q8_avx512.c
+bool matmul_q8_in_tiles_avx512(enum dtype type, int64_t k, int64_t n, bool spare_adders); // avx512/matmul_q8.c
 void ISA_FN(attention)(const struct attention_args *a);                                   // attention.c
 
 // rows.c

@@ -3,15 +3,15 @@
 // The naive loop: for each row r and column j of the outputs, for each k: sum[k % LANES] += w[r][k] * x[j][k]; then the
 // LANES sums by halves. Two steps lead from there to what stands below, and neither touches the order of one output's
 // sums:
-//   - A register tile of TILE_ROWS x TILE_COLS outputs goes through k together: see tile.h.
+//   - A register tile of TILE_ROWS x TILE_COLS outputs goes through k together: see matmul_f32_tile.h.
 //   - Few columns read plain floats where they lie. Many columns, and all types that must be decoded, go by panels:
 //     PANEL_ROWS rows are decoded to float32 for PANEL_K of k, which all columns then share while they lie in the
 //     cache; the sums wait in scratch from one piece of k to the next.
-//   - On AVX2, whose tile goes once for each half of the lanes, panels are packed (tile.h): rows a page apart, of whose
+//   - On AVX2, whose tile goes once for each half of the lanes, panels are packed (matmul_f32_tile.h): rows a page apart, of whose
 //     lines half is used at a time, take half as long again. 16-bit floats are packed as they are; these on AVX-512, too,
 //     where the CPU widens them beside its multiplications (Zen 4: 1.13 to 1.27 times as fast as decoded rows), and
 //     floats of 32 bits for very many columns (there 1.02 to 1.2 times as fast as rows where they lie).
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/matmul_f32_tile.h"
 
 #ifdef VEC_AVX2
 enum { PACKS_ALL = 1, PANEL_ROWS = 64, PANEL_COLS = 48, PACKED_K = 1024 };

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/vec.h"
 #if defined(VEC_AVX512)
-#include "kernels/cpu/matmul_q8_avx512.h"
+#include "kernels/cpu/avx512/matmul_q8.h"
 #endif
 
 // ---- element by element

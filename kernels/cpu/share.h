@@ -5,7 +5,7 @@
 #ifndef QUERN_SHARE_H
 #define QUERN_SHARE_H
 
-#include "kernels/plan.h"
+#include "kernels/cpu/schedule.h"
 
 // Of a chain.
 struct grid {

@@ -6,8 +6,8 @@
 //
 // Ownership: the buffer is the caller's; nothing is allocated here. When it is full the rest is dropped, and
 // ptx_finish says so, once. Threads: one at a time for each struct.
-#ifndef QUERN_PTX_EMIT_H
-#define QUERN_PTX_EMIT_H
+#ifndef QUERN_EMIT_H
+#define QUERN_EMIT_H
 
 #include "gguf/base.h"
 
@@ -52,6 +52,18 @@ static inline uint32_t ptx_float_bits(float f)
     uint32_t bits;
     memcpy(&bits, &f, sizeof(bits));
     return bits;
+}
+
+// The shape of a kernel's launch.
+struct ptx_launch {
+    const char *entry; // the name before _NODE
+    uint32_t grid[3], block[3];
+};
+
+// Tiles that cover n.
+static inline uint32_t ptx_tiles(uint32_t n, uint32_t tile)
+{
+    return n / tile + (n % tile != 0);
 }
 
 #endif

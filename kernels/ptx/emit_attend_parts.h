@@ -16,8 +16,8 @@
 // it, ptxas makes an fma of a product and a sum in one kernel and not in the other.
 //
 // Ownership: none. Threads: none shared.
-#ifndef QUERN_PTX_EMIT_ATTEND_PARTS_H
-#define QUERN_PTX_EMIT_ATTEND_PARTS_H
+#ifndef QUERN_EMIT_ATTEND_PARTS_H
+#define QUERN_EMIT_ATTEND_PARTS_H
 
 #include "kernels/ptx/emit_kv.h"
 

@@ -1,8 +1,8 @@
 // The kernel of attention for one row: its shape, and what its two files make of it.
 //
 // Ownership: none. Threads: none shared.
-#ifndef QUERN_PTX_EMIT_ATTEND_ROWS_H
-#define QUERN_PTX_EMIT_ATTEND_ROWS_H
+#ifndef QUERN_EMIT_ATTEND_ROWS_H
+#define QUERN_EMIT_ATTEND_ROWS_H
 
 #include "kernels/ptx/emit_attend_parts.h"
 

@@ -2,8 +2,8 @@
 // 8-bit activations take, and what becomes floats in emit_type.c.
 //
 // Ownership: none. Threads: none shared; emitters keep nothing.
-#ifndef QUERN_PTX_EMIT_BYTES_H
-#define QUERN_PTX_EMIT_BYTES_H
+#ifndef QUERN_EMIT_BYTES_H
+#define QUERN_EMIT_BYTES_H
 
 #include "kernels/ptx/emit_type.h"
 

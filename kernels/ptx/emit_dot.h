@@ -2,8 +2,8 @@
 //
 // The integer parts are exact in any order, so they are taken in whatever order is cheap; the floats follow the CPU's.
 // Ownership: none. Threads: none shared; emitters keep nothing.
-#ifndef QUERN_PTX_EMIT_DOT_H
-#define QUERN_PTX_EMIT_DOT_H
+#ifndef QUERN_EMIT_DOT_H
+#define QUERN_EMIT_DOT_H
 
 #include "kernels/ptx/weight_tile.h"
 

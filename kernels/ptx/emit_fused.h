@@ -14,8 +14,8 @@
 // Parameters: step, positions, pages (as in emit_ops.h), then n_params addresses that nodes and legs name by their
 // number. Rows lie without gaps, aligned to 16 bytes. PTX 6.3, sm_75; shared memory is static, 48 KB at most.
 // Ownership and threads: as in emit_ops.h.
-#ifndef QUERN_PTX_EMIT_FUSED_H
-#define QUERN_PTX_EMIT_FUSED_H
+#ifndef QUERN_EMIT_FUSED_H
+#define QUERN_EMIT_FUSED_H
 
 #include "kernels/ptx/emit_matmul.h"
 #include "kernels/ptx/emit_ops.h"

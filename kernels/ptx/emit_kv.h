@@ -1,8 +1,8 @@
 // What kernels that go by the pages of the KV cache have in common: where a position of a row's sequence lies.
 //
 // Ownership and threads: as in emit_ops.h.
-#ifndef QUERN_PTX_EMIT_KV_H
-#define QUERN_PTX_EMIT_KV_H
+#ifndef QUERN_EMIT_KV_H
+#define QUERN_EMIT_KV_H
 
 #include "kernels/graph.h"
 #include "kernels/ptx/emit_ops.h"

@@ -17,11 +17,11 @@
 // Nothing is read beyond n_in of a row of x or written beyond n_out of a row of y.
 //
 // Ownership: none. Threads: none shared; emitters keep nothing.
-#ifndef QUERN_PTX_EMIT_MATMUL_H
-#define QUERN_PTX_EMIT_MATMUL_H
+#ifndef QUERN_EMIT_MATMUL_H
+#define QUERN_EMIT_MATMUL_H
 
 #include "gguf/dtype.h"
-#include "kernels/ptx/emitters.h"
+#include "kernels/ptx/emit.h"
 #include "kernels/tensor.h"
 
 enum { PTX_TILE_ROWS = 32, PTX_MANY_SHIFT = 6, PTX_MANY_ROWS = 1 << PTX_MANY_SHIFT };

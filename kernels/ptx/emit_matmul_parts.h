@@ -1,8 +1,8 @@
 // What the kernels of products share: the head, the sources, the end. Private to emit_matmul*.c.
 //
 // Ownership: none. Threads: none shared; emitters keep nothing.
-#ifndef QUERN_PTX_EMIT_MATMUL_PARTS_H
-#define QUERN_PTX_EMIT_MATMUL_PARTS_H
+#ifndef QUERN_EMIT_MATMUL_PARTS_H
+#define QUERN_EMIT_MATMUL_PARTS_H
 
 #include "kernels/ptx/emit_nibble.h"
 #include "kernels/ptx/weight_tile.h"

@@ -1,8 +1,8 @@
 // Pieces of code that both the float and the 8-bit products of 4-bit types need.
 //
 // Registers are named by a literal and a number: "%q", 3 is %q3. Ownership: none. Threads: none shared.
-#ifndef QUERN_PTX_EMIT_NIBBLE_H
-#define QUERN_PTX_EMIT_NIBBLE_H
+#ifndef QUERN_EMIT_NIBBLE_H
+#define QUERN_EMIT_NIBBLE_H
 
 #include "kernels/ptx/emit.h"
 

@@ -7,10 +7,10 @@
 // Values are float32, (rows, width) without gaps. Addresses are aligned to 16 bytes.
 //
 // PTX 6.3, sm_75. Ownership: none. Threads: none shared; emitters keep nothing.
-#ifndef QUERN_PTX_EMIT_OPS_H
-#define QUERN_PTX_EMIT_OPS_H
+#ifndef QUERN_EMIT_OPS_H
+#define QUERN_EMIT_OPS_H
 
-#include "kernels/ptx/emitters.h"
+#include "kernels/ptx/emit.h"
 #include "kernels/tensor.h"
 
 // What a step brings, first in the memory that its kernels read.

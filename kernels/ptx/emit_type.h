@@ -6,8 +6,8 @@
 // a product and a sum that do not say it.
 //
 // Ownership: none. Threads: none shared; emitters keep nothing.
-#ifndef QUERN_PTX_EMIT_TYPE_H
-#define QUERN_PTX_EMIT_TYPE_H
+#ifndef QUERN_EMIT_TYPE_H
+#define QUERN_EMIT_TYPE_H
 
 #include "kernels/ptx/weight_tile.h"
 

@@ -7,11 +7,11 @@
 //
 // Ownership: the machine owns kernels, weights and the emission buffer; a plan its memory and graphs. Threads: one at a
 // time.
-#ifndef QUERN_PTX_GPU_H
-#define QUERN_PTX_GPU_H
+#ifndef QUERN_GPU_H
+#define QUERN_GPU_H
 
 #include "kernels/machine.h"
-#include "kernels/plan.h"
+#include "kernels/program.h"
 #include "kernels/ptx/driver.h"
 #include "kernels/ptx/emit_fused.h"
 #include "kernels/ptx/emit_matmul.h"

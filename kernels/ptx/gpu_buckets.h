@@ -2,8 +2,8 @@
 // nothing.
 //
 // Pure.
-#ifndef QUERN_PTX_GPU_BUCKETS_H
-#define QUERN_PTX_GPU_BUCKETS_H
+#ifndef QUERN_GPU_BUCKETS_H
+#define QUERN_GPU_BUCKETS_H
 
 #include "gguf/base.h"
 

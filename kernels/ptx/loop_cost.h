@@ -6,8 +6,8 @@
 //   PART: // 8 turns                a loop within that one
 //   @%in bra BROUGHT; // 3 of 4 times
 // A branch without that counts as not taken. Ownership: none. Threads: any.
-#ifndef QUERN_PTX_LOOP_COST_H
-#define QUERN_PTX_LOOP_COST_H
+#ifndef QUERN_LOOP_COST_H
+#define QUERN_LOOP_COST_H
 
 #include "gguf/base.h"
 

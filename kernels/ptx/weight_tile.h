@@ -7,8 +7,8 @@
 // padded but the last unit of a row and the last tile of a matrix.
 //
 // Ownership: none, all is constant. Threads: any.
-#ifndef QUERN_PTX_WEIGHT_TILE_H
-#define QUERN_PTX_WEIGHT_TILE_H
+#ifndef QUERN_WEIGHT_TILE_H
+#define QUERN_WEIGHT_TILE_H
 
 #include "kernels/ptx/emit_matmul.h"
 

@@ -3,8 +3,8 @@
 //
 // With -DFUZZ_SEEDS it is a program that writes a few sound inputs into the directory that it is given, to start from.
 // An input is a byte for the format and whether there is a template, then the file.
-#include "cmd/batch_job.h"
-#include "cmd/batch_output.h"
+#include "cmd/batch/batch_job.h"
+#include "cmd/batch/batch_output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 // what goes to the terminal holds no sequence but the editor's own.
 // The first byte sizes the terminal, and where to cut the rest into pieces. Built as .ci/run does.
 // With -DFUZZ_SEEDS it is a program that writes a few inputs into the directory that it is given, to start from.
-#include "cmd/display.h"
-#include "cmd/line_view.h"
+#include "cmd/terminal/display.h"
+#include "cmd/terminal/line_view.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 // what is wrong in one clean line.
 //
 // With -DFUZZ_SEEDS it is a program that writes a few sound files into the directory that it is given, to start from.
-#include "engine/importance.h"
+#include "engine/quantize/importance.h"
 #include "tests/gguf_recipe.h"
 
 #include <math.h>

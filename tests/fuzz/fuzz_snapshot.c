@@ -4,6 +4,7 @@
 // The session is one of this file's, with pages of 64 bytes. Checksums are nothing that mutation finds: the first byte
 // says which of them, and the key, are put right before the file is read.
 // With -DFUZZ_SEEDS it is a program that writes a few sound files into the directory that it is given, to start from.
+#include "kernels/cpu.h"
 #include "engine/snapshot.h"
 #include "tests/gguf_recipe.h"
 

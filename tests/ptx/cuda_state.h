@@ -1,6 +1,6 @@
 // What the parts of the tests' libcuda share.
-#ifndef QUERN_TESTS_PTX_CUDA_STATE_H
-#define QUERN_TESTS_PTX_CUDA_STATE_H
+#ifndef QUERN_CUDA_STATE_H
+#define QUERN_CUDA_STATE_H
 
 #include "kernels/ptx/cuda_api.h"
 #include "tests/ptx/interpreter.h"

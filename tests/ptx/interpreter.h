@@ -6,8 +6,8 @@
 // raced, a read of a register or byte that nothing wrote, a barrier that not all threads reach.
 //
 // Ownership: the machine owns its memory and its modules until simt_free. Threads: one at a time for each machine.
-#ifndef QUERN_TESTS_PTX_INTERPRETER_H
-#define QUERN_TESTS_PTX_INTERPRETER_H
+#ifndef QUERN_INTERPRETER_H
+#define QUERN_INTERPRETER_H
 
 #include "gguf/base.h"
 

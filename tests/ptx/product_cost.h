@@ -3,8 +3,8 @@
 // The product is one of 4096 by 128 without bias or experts, so that every class fills its CTAs; the whole kernel
 // counts, with its addresses and the end of its sums. No instruction depends on what the weights are.
 // Ownership: none. Threads: any.
-#ifndef QUERN_TESTS_PTX_PRODUCT_COST_H
-#define QUERN_TESTS_PTX_PRODUCT_COST_H
+#ifndef QUERN_PRODUCT_COST_H
+#define QUERN_PRODUCT_COST_H
 
 #include "gguf/dtype.h"
 

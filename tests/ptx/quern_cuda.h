@@ -11,8 +11,8 @@
 // counts on stderr at exit.
 //
 // Threads: any; one call at a time is served.
-#ifndef QUERN_TESTS_PTX_QUERN_CUDA_H
-#define QUERN_TESTS_PTX_QUERN_CUDA_H
+#ifndef QUERN_QUERN_CUDA_H
+#define QUERN_QUERN_CUDA_H
 
 #include <stddef.h>
 #include <stdint.h>

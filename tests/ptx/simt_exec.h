@@ -1,6 +1,6 @@
 // Running a CTA whose warps stand at the kernel's first instruction.
-#ifndef QUERN_TESTS_PTX_SIMT_EXEC_H
-#define QUERN_TESTS_PTX_SIMT_EXEC_H
+#ifndef QUERN_SIMT_EXEC_H
+#define QUERN_SIMT_EXEC_H
 
 #include "tests/ptx/simt_machine.h"
 

@@ -1,6 +1,6 @@
 // The parts of an instruction of PTX as they are after parsing, and the tables that say which there are.
-#ifndef QUERN_TESTS_PTX_SIMT_ISA_H
-#define QUERN_TESTS_PTX_SIMT_ISA_H
+#ifndef QUERN_SIMT_ISA_H
+#define QUERN_SIMT_ISA_H
 
 #include "gguf/base.h"
 

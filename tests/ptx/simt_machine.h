@@ -1,6 +1,6 @@
 // What runs: the machine with its memory, a CTA, a warp of 32 lanes.
-#ifndef QUERN_TESTS_PTX_SIMT_MACHINE_H
-#define QUERN_TESTS_PTX_SIMT_MACHINE_H
+#ifndef QUERN_SIMT_MACHINE_H
+#define QUERN_SIMT_MACHINE_H
 
 #include "tests/ptx/interpreter.h"
 #include "tests/ptx/simt_isa.h"

@@ -1,6 +1,6 @@
 // Parsing of PTX: text to tokens, directives to kernels, instructions checked against the tables.
-#ifndef QUERN_TESTS_PTX_SIMT_PARSE_H
-#define QUERN_TESTS_PTX_SIMT_PARSE_H
+#ifndef QUERN_SIMT_PARSE_H
+#define QUERN_SIMT_PARSE_H
 
 #include "tests/ptx/simt_isa.h"
 

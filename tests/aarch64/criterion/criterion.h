@@ -1,8 +1,8 @@
 // As much of Criterion as the tests of the kernels use, so that they run where Debian's cannot be installed: each test
 // in turn in this process, which stops with status 1 at the first that fails. The program is one file of tests, or
 // several.
-#ifndef QUERN_AARCH64_CRITERION_H
-#define QUERN_AARCH64_CRITERION_H
+#ifndef QUERN_CRITERION_H
+#define QUERN_CRITERION_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,0 +1,571 @@
+// quern batch: a file of prompts is answered row by row, many at once, and can be resumed wherever it stopped.
+#include "cmd/batch/batch_ids.h"
+#include "cmd/batch/batch_job.h"
+#include "cmd/batch/batch_merge.h"
+#include "cmd/batch/batch_output.h"
+#include "cmd/batch/batch_shard.h"
+#include "cmd/batch/batch_tally.h"
+#include "cmd/load.h"
+#include "cmd/terminal/progress.h"
+#include "cmd/terminal/terminal.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct batch {
+    const struct options *o;
+    char *out_path;
+    struct batch_shard shard;
+    struct loaded l;
+    struct sampling sampling;
+    struct batch_context context;
+    struct batch_input input;
+    struct batch_survey survey;
+    struct row_form form;
+    struct arena arena; // of the columns' names
+    struct batch_manifest manifest;
+    struct batch_output *output;
+    struct scheduler *scheduler;
+    struct batch_job *jobs; // that the scheduler has
+    struct batch_ids ids;
+    // how far it is
+    bool ended;    // all records are read
+    bool stopping; // nothing more is begun
+    bool too_many_errors;
+    int64_t n_fed, n_rows; // own records that were read in this run, and are done
+    int64_t n_errors;      // of them
+    uint64_t fed_bytes;    // of own records that were computed
+    uint64_t left_bytes;   // of own records that are not done, roughly
+    int64_t n_prompt_fed;  // tokens of their prompts
+    double start_ms;
+    struct progress bar;
+};
+
+enum { WINDOW_LEAST = 1024 };
+
+// --- opening ---
+
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? strndup(path, MAX((size_t)(slash - path), 1u)) : strdup(".");
+}
+
+static int check_usage(const struct options *o, struct error *err)
+{
+    if (o->args.n > 1)
+        return fail(err, E_USAGE, "%s: a second input; one run takes one", o->args.at[1]);
+    if (!o->args.n && terminal_is_tty(STDIN_FILENO))
+        return fail(err, E_USAGE, "no input: give a file, or - for stdin");
+    if (!o->out && !o->dry_run)
+        return fail(err, E_USAGE, "no output: name one with -o FILE; -o - is stdout, and cannot be resumed");
+    return 0;
+}
+
+static int open_input(struct batch *b, struct error *err)
+{
+    const char *path = b->o->args.n ? b->o->args.at[0] : "-";
+    char *folder = folder_of(b->out_path ? b->out_path : "-");
+    int status = folder ? batch_input_open(&b->input, path, folder, (enum batch_format)b->o->format, err)
+                        : fail(err, E_MEMORY, "no memory for a path");
+    free(folder);
+    return status ? -1 : batch_input_survey(&b->input, &b->survey, err);
+}
+
+// What rows are made of, where they do not say so themselves; of CSV and TSV the header too, which is no row.
+static void open_form(struct batch *b)
+{
+    bool chats = b->o->as == 2 || (b->o->as == 0 && batch_context_chats(&b->context));
+    b->form = (struct row_form){.format = b->input.format, .kind = chats ? ROW_CHAT : ROW_COMPLETION};
+    if (b->o->form)
+        b->form.prompt = str_from(b->o->form);
+    if (b->o->system)
+        b->form.system = str_from(b->o->system);
+}
+
+static int begin_input(struct batch *b, struct error *err)
+{
+    struct record header;
+    if (batch_input_rewind(&b->input, err))
+        return -1;
+    b->ended = false;
+    if (b->form.format != FORMAT_CSV && b->form.format != FORMAT_TSV)
+        return 0;
+    int got = batch_input_next(&b->input, &header, err);
+    if (got < 0)
+        return -1;
+    if (!got)
+        return fail(err, E_USAGE, "%s: empty, where a header of columns is wanted", b->input.path);
+    b->input.n_records = 0; // the header is no row
+    return batch_row_columns(&header, b->form.format, &b->arena, &b->form.fields, &b->form.n_fields, err);
+}
+
+// Half of what is free, for the pages: the weights are to stay in memory beside them.
+static uint64_t kv_limit(const struct batch *b)
+{
+    struct memory_free free_now;
+    if (b->o->kv_memory)
+        return (uint64_t)b->o->kv_memory;
+    memory_query("", &free_now);
+    uint64_t weights = b->l.model->weights_are_mapped ? (uint64_t)b->l.model->info.weight_bytes : 0;
+    uint64_t room = MIN(free_now.bytes, free_now.address_space);
+    return room > weights ? MAX((room - weights) / 2, 1u) : 1;
+}
+
+static int open_session(struct batch *b, struct error *err)
+{
+    int rows = (int)MIN(b->o->batch, b->o->ubatch);
+    int n_seqs = (int)MIN(b->o->parallel, (int64_t)rows);
+    n_seqs = (int)MIN(n_seqs, MAX(b->survey.n_records, 1) * ROW_SAMPLES_MOST);
+    struct session_options options = {
+        .n_seqs = n_seqs,
+        .n_batch = rows,
+        .n_outputs = n_seqs,
+        .kv_type = {b->o->kv_key, b->o->kv_value},
+        .kv_limit = kv_limit(b),
+    };
+    if (session_open(&b->l.session, b->l.model, &options, err) ||
+        scheduler_new(&b->scheduler, b->l.session, b->l.model, n_seqs, err))
+        return -1;
+    struct text text = {0};
+    if (b->o->verbose)
+        session_describe(b->l.session, &text);
+    load_note_text(&text);
+    return 0;
+}
+
+static int open_output(struct batch *b, struct error *err)
+{
+    struct digest_value model;
+    struct stat st;
+    bool is_file = strcmp(b->out_path, "-") != 0 && (stat(b->out_path, &st) || S_ISREG(st.st_mode)), is_new = false;
+    uint64_t size = is_file && !stat(b->out_path, &st) ? (uint64_t)st.st_size : 0;
+    struct batch_output_options options = {
+        .path = b->out_path,
+        .n_records = b->survey.n_records,
+        .ordered = !b->o->unordered,
+        .retry_errors = b->o->retry_errors,
+        .window = MAX(WINDOW_LEAST, 8 * (int)b->o->parallel),
+    };
+    if (digest_model(b->l.model->file, &model, err) ||
+        batch_manifest_make(&b->manifest, b->o, model, &b->survey, b->shard, err))
+        return -1;
+    if (is_file && batch_manifest_check(&b->manifest, b->out_path, size, b->o->force, &is_new, err))
+        return -1;
+    b->context.now = b->manifest.started;
+    // the output first: it is what keeps a second process away
+    if (batch_output_open(&b->output, &options, err))
+        return -1;
+    return is_new ? batch_manifest_write(&b->manifest, b->out_path, err) : 0;
+}
+
+static int open_all(struct batch *b, struct error *err)
+{
+    const char *why;
+    if (check_usage(b->o, err) || batch_shard_take(&b->shard, b->o->shard, &why, err))
+        return -1;
+    if (why)
+        terminal_note("quern: note: shard %lld/%lld, by %s", (long long)b->shard.index, (long long)b->shard.count, why);
+    if (b->o->out && !(b->out_path = batch_shard_path(b->shard, b->o->out)))
+        return fail(err, E_MEMORY, "no memory for a path");
+    // the model before the input is read: a mistyped name should not wait for a long file
+    if (!load_path(b->o, err) || load_model(&b->l, b->o, err) || open_input(b, err))
+        return -1;
+    if (sampling_take(&b->sampling, b->o, b->l.model, err) ||
+        batch_context_open(&b->context, b->l.model, b->o, &b->sampling, b->l.model->n_ctx, err))
+        return -1;
+    open_form(b);
+    if (begin_input(b, err))
+        return -1;
+    b->left_bytes = b->survey.n_bytes / (uint64_t)b->shard.count;
+    return 0;
+}
+
+static void add_job(struct batch *b, struct batch_job *job)
+{
+    job->next = b->jobs;
+    job->link = &b->jobs;
+    if (job->next)
+        job->next->link = &job->next;
+    b->jobs = job;
+}
+
+// Whether it is in the list or not.
+static void drop_job(struct batch_job *job)
+{
+    if (job->link)
+        *job->link = job->next;
+    if (job->next)
+        job->next->link = job->link;
+    batch_job_free(job);
+    free(job);
+}
+
+static void close_all(struct batch *b)
+{
+    progress_end(&b->bar);
+    scheduler_free(b->scheduler);
+    while (b->jobs)
+        drop_job(b->jobs);
+    batch_output_close(b->output);
+    batch_manifest_free(&b->manifest);
+    batch_ids_free(&b->ids);
+    batch_input_close(&b->input);
+    batch_context_close(&b->context);
+    sampling_free(&b->sampling);
+    arena_free(&b->arena);
+    free(b->out_path);
+    load_close(&b->l);
+}
+
+// --- rows in ---
+
+static int put_line(struct batch *b, int64_t number, const struct text *line, bool is_error, struct error *err)
+{
+    if (line->failed)
+        return fail(err, E_MEMORY, "no memory for a line of output");
+    if (batch_output_put(b->output, number, (struct str){line->data, line->size}, is_error, err))
+        return -1;
+    b->n_rows++;
+    b->n_errors += is_error;
+    if (b->o->max_errors >= 0 && b->n_errors > b->o->max_errors)
+        b->too_many_errors = b->stopping = true;
+    return 0;
+}
+
+static int put_error(struct batch *b, const struct batch_row *row, const char *code, const struct error *what,
+                     struct error *err)
+{
+    struct text line = {0};
+    int status = batch_error_print(row->number, row->custom_id, code, what->text, &line, err);
+    if (!status)
+        status = put_line(b, row->number, &line, true, err);
+    text_free(&line);
+    return status;
+}
+
+// Memory that is short is everybody's error, not the row's.
+static bool is_fatal(const struct error *err)
+{
+    return err->code == E_MEMORY || err->code == E_IO;
+}
+
+// Whether the id is new; if not, *err says who had it.
+static int check_id(struct batch *b, const struct batch_row *row, const char **code, struct error *err)
+{
+    int64_t first;
+    if (!row->custom_id.data || b->form.format == FORMAT_LINES) // whose ids are their numbers
+        return 0;
+    if (batch_ids_add(&b->ids, row->custom_id, row->number, &first, err))
+        return -1;
+    if (first == row->number)
+        return 0;
+    *code = "duplicate_id";
+    return fail(err, E_USAGE, "custom_id: row %lld has it already", (long long)first);
+}
+
+// A row that is done is skipped; that it is the same row is seen by its id.
+static int skip_done(struct batch *b, const struct batch_row *row, struct error *err)
+{
+    struct text id = {0};
+    if (!batch_output_is_regular(b->output))
+        return 0;
+    if (batch_id_print(row->custom_id, &id, err))
+        return -1;
+    uint64_t hash = batch_id_hash((struct str){id.data, id.size});
+    text_free(&id);
+    if (hash != batch_output_id_hash(b->output, row->number))
+        return fail(err, E_USAGE, "%s: its row %lld is another one than the input's; name another output", b->out_path,
+                    (long long)row->number);
+    return batch_output_expect(b->output, row->number, err);
+}
+
+static int submit(struct batch *b, struct batch_job *job, struct error *err)
+{
+    job->n_open = job->n_requests;
+    add_job(b, job);
+    for (int i = 0; i < job->n_requests; i++) {
+        b->n_prompt_fed += job->requests[i].n_prompt;
+        if (scheduler_add(b->scheduler, &job->requests[i], err))
+            return -1; // the job goes with the run
+    }
+    return 0;
+}
+
+// One own record that is not done: it is given to the scheduler, or fails here.
+static int feed_job(struct batch *b, struct batch_job *job, const char *code, struct error *found, struct error *err)
+{
+    if (batch_output_expect(b->output, job->row.number, err)) {
+        drop_job(job);
+        return -1;
+    }
+    b->n_fed++;
+    if (!found->code && !batch_job_make(job, &b->context, &code, found))
+        return submit(b, job, err);
+    int status = is_fatal(found) ? -1 : put_error(b, &job->row, code, found, err);
+    if (is_fatal(found))
+        *err = *found;
+    drop_job(job);
+    return status;
+}
+
+static int feed_record(struct batch *b, const struct record *record, struct error *err)
+{
+    struct batch_job *job = calloc(1, sizeof *job);
+    struct error found = {.code = E_OK};
+    const char *code = NULL;
+    if (!job)
+        return fail(err, E_MEMORY, "no memory for a row");
+    int status = batch_row_parse(&job->row, record, &b->form, &code, &found);
+    // of two rows with one id the second fails, whatever else is wrong with it
+    struct error twice = {.code = E_OK};
+    if (check_id(b, &job->row, &code, &twice))
+        found = twice, status = -1;
+    if (status && is_fatal(&found)) {
+        *err = found;
+    } else {
+        bool is_own = batch_shard_has(b->shard, record->number);
+        bool is_done = is_own && batch_output_is_done(b->output, record->number);
+        if (is_own && !is_done) {
+            b->fed_bytes += record->bytes.len;
+            return feed_job(b, job, code, &found, err);
+        }
+        b->left_bytes -= is_own ? MIN(b->left_bytes, record->bytes.len) : 0;
+        status = is_done ? skip_done(b, &job->row, err) : 0;
+    }
+    drop_job(job);
+    return status;
+}
+
+// Reads on while the scheduler has use for more, and the output has room for it.
+static int feed(struct batch *b, struct error *err)
+{
+    while (!b->ended && !b->stopping && scheduler_is_hungry(b->scheduler) && batch_output_has_room(b->output)) {
+        struct record record;
+        int got = batch_input_next(&b->input, &record, err);
+        if (got < 0 || (got && feed_record(b, &record, err)))
+            return -1;
+        b->ended = !got;
+    }
+    return 0;
+}
+
+// --- rows out ---
+
+static int finish_job(struct batch *b, struct batch_job *job, struct error *err)
+{
+    struct text line = {0};
+    bool is_error, is_stopped = false;
+    for (int i = 0; i < job->n_requests; i++)
+        is_stopped |= job->requests[i].error.code == E_INTERRUPTED;
+    int status = 0;
+    if (!is_stopped) {
+        status = batch_job_print(job, &b->context, &line, &is_error, err);
+        if (!status)
+            status = put_line(b, job->row.number, &line, is_error, err);
+    }
+    text_free(&line);
+    drop_job(job);
+    return status;
+}
+
+static int take_done(struct batch *b, struct error *err)
+{
+    for (struct request *r; (r = scheduler_take(b->scheduler));) {
+        struct batch_job *job = r->user;
+        if (--job->n_open == 0 && finish_job(b, job, err))
+            return -1;
+    }
+    return batch_output_check(b->output, err);
+}
+
+static double per_second(double n, double ms)
+{
+    return ms > 0 ? n * 1e3 / ms : 0;
+}
+
+// Tokens that the whole run will have computed and made: those of the prompts by the bytes of their rows, those of
+// the answers by the rows that are done.
+static int64_t expected_tokens(const struct batch *b, const struct scheduler_stats *s)
+{
+    double bytes = (double)MAX(b->left_bytes, b->fed_bytes), fed = (double)MAX(b->fed_bytes, 1);
+    double rows = (double)b->n_fed * bytes / fed, done = (double)MAX(b->n_rows, 1);
+    return (int64_t)((double)b->n_prompt_fed * bytes / fed + (double)s->n_generated / done * rows);
+}
+
+static void show_progress(struct batch *b)
+{
+    struct scheduler_stats s = scheduler_stats(b->scheduler);
+    double ms = clock_ms() - b->start_ms;
+    char note[160];
+    int64_t own = (b->survey.n_records - b->shard.index + b->shard.count - 1) / b->shard.count;
+    snprintf(note, sizeof note, "%lld/%lld rows  prompt %.0f t/s  answers %.1f t/s  shared %.0f%%%s",
+             (long long)batch_output_n_done(b->output), (long long)own,
+             per_second((double)(s.n_prompt - s.n_reused), ms), per_second((double)s.n_generated, ms),
+             100.0 * (double)s.n_reused / (double)MAX(s.n_prompt, 1), b->stopping ? "  stopping" : "");
+    int64_t done = s.n_prompt + s.n_generated;
+    progress_show(&b->bar, done, MAX(expected_tokens(b, &s), done + 1), note);
+}
+
+// What is running is finished, what waits is left for another time.
+static void look_at_interrupt(struct batch *b)
+{
+    if (atomic_load(&terminal_interrupted))
+        b->stopping = true;
+    if (b->stopping)
+        scheduler_stop(b->scheduler);
+}
+
+static int run_rows(struct batch *b, struct error *err)
+{
+    b->start_ms = clock_ms();
+    progress_begin(&b->bar, "batch", "t");
+    terminal_set_phase(PHASE_ANSWERING);
+    do {
+        look_at_interrupt(b);
+        if (feed(b, err) || scheduler_step(b->scheduler, err) || take_done(b, err))
+            return -1;
+        show_progress(b);
+    } while (!scheduler_is_idle(b->scheduler) || (!b->ended && !b->stopping));
+    progress_end(&b->bar);
+    return batch_output_finish(b->output, err);
+}
+
+// --- what came of it ---
+
+static void note_verbose(struct batch *b, const struct scheduler_stats *s, double ms)
+{
+    struct batch_sync_stats syncs = batch_output_syncs(b->output);
+    terminal_note("%lld steps of %.1f rows; within them %.1f ms, outside %.1f ms: %.2f%% of the whole",
+                  (long long)s->n_steps, (double)s->n_rows / (double)MAX(s->n_steps, 1), s->step_ms, ms - s->step_ms,
+                  100 * (ms - s->step_ms) / MAX(ms, 1e-3));
+    terminal_note("choosing tokens and rows %.1f ms; %lld answers put off, %lld tokens computed again", s->own_ms,
+                  (long long)s->n_preempted, (long long)s->n_recomputed);
+    terminal_note("%lld syncs of %.1f rows, %.2f ms each, %.1f ms at worst, beside the computation", (long long)syncs.n,
+                  (double)syncs.n_rows / (double)MAX(syncs.n, 1), syncs.ms / (double)MAX(syncs.n, 1), syncs.worst_ms);
+}
+
+static void note_result(struct batch *b)
+{
+    struct scheduler_stats s = scheduler_stats(b->scheduler);
+    double ms = clock_ms() - b->start_ms;
+    terminal_note("quern: %lld rows in %.1f s, %lld failed; %lld prompt tokens, %lld of them shared; %lld generated; "
+                  "%.1f tokens/s",
+                  (long long)b->n_rows, ms / 1e3, (long long)b->n_errors, (long long)s.n_prompt, (long long)s.n_reused,
+                  (long long)s.n_generated, per_second((double)(s.n_prompt + s.n_generated), ms));
+    if (b->o->verbose)
+        note_verbose(b, &s, ms);
+}
+
+static int result_of(struct batch *b, struct error *err)
+{
+    const char *resume = batch_output_is_regular(b->output) ? "; the same command goes on" : "";
+    if (atomic_load(&terminal_interrupted)) {
+        return fail(err, E_INTERRUPTED, "stopped after %lld rows%s", (long long)batch_output_n_done(b->output), resume);
+    }
+    if (b->too_many_errors)
+        return fail(err, E_ITEMS, "%lld rows failed, more than --max-errors %lld%s", (long long)b->n_errors,
+                    (long long)b->o->max_errors, resume);
+    if (batch_output_n_failed(b->output))
+        return fail(err, E_ITEMS, "%lld rows failed; see their errors in %s%s",
+                    (long long)batch_output_n_failed(b->output), b->out_path,
+                    *resume ? ", --retry-errors computes them again" : "");
+    return 0;
+}
+
+// --- without computing ---
+
+static int tally_record(struct batch *b, struct batch_tally *t, const struct record *record, struct error *err)
+{
+    struct batch_job *job = calloc(1, sizeof *job);
+    struct error found = {.code = E_OK};
+    const char *code = NULL;
+    if (!job)
+        return fail(err, E_MEMORY, "no memory for a row");
+    int status = batch_row_parse(&job->row, record, &b->form, &code, &found);
+    if (!status)
+        status = check_id(b, &job->row, &code, &found);
+    if (!status && batch_shard_has(b->shard, record->number)) {
+        status = batch_job_make(job, &b->context, &code, &found);
+        if (!status) {
+            batch_tally_job(t, job, b->context.n_ctx);
+            return 0;
+        }
+    }
+    drop_job(job);
+    if (status && is_fatal(&found)) {
+        *err = found;
+        return -1;
+    }
+    if (status && batch_shard_has(b->shard, record->number))
+        batch_tally_error(t, record->number, code, &found);
+    return 0;
+}
+
+static int dry_run(struct batch *b, struct error *err)
+{
+    struct batch_tally t = {0};
+    struct record record;
+    int got;
+    while ((got = batch_input_next(&b->input, &record, err)) == 1)
+        if (tally_record(b, &t, &record, err)) {
+            got = -1;
+            break;
+        }
+    int status = got < 0 || open_session(b, err) || batch_tally_probe(&t, b->scheduler, err) ||
+                 batch_tally_print(&t, b->l.session, err);
+    // what the probe has begun is not finished
+    scheduler_free(b->scheduler);
+    b->scheduler = NULL;
+    batch_tally_free(&t);
+    if (!status && t.n_failed)
+        return fail(err, E_ITEMS, "%lld rows would fail", (long long)t.n_failed);
+    return status ? -1 : 0;
+}
+
+static int run(struct batch *b, struct error *err)
+{
+    if (open_all(b, err))
+        return -1;
+    if (b->o->dry_run)
+        return dry_run(b, err);
+    // the output before the session: one that is refused should not wait for memory
+    if (open_output(b, err) || open_session(b, err) || run_rows(b, err))
+        return -1;
+    note_result(b);
+    return result_of(b, err);
+}
+
+static int merge(const struct options *o, struct error *err)
+{
+    struct option_list args = {o->args.at + 1, o->args.n - 1};
+    int64_t n_missing, n_failed;
+    if (batch_merge(&args, o->force, &n_missing, &n_failed, err))
+        return -1;
+    if (n_missing > 0)
+        return fail(err, E_ITEMS, "%s: %lld rows of the input are in no part", args.at[0], (long long)n_missing);
+    if (n_failed)
+        return fail(err, E_ITEMS, "%lld rows failed; see their errors in %s", (long long)n_failed, args.at[0]);
+    return 0;
+}
+
+int cmd_batch(int argc, char **argv)
+{
+    struct error err = {0};
+    struct options o;
+    if (options_parse(&o, VERB_BATCH, argc, argv, &err))
+        return verb_fail(&err);
+    // a file that may not grow any more is an error like a full disk, not the end of the process
+    signal(SIGXFSZ, SIG_IGN);
+    struct batch b = {.o = &o};
+    b.input.fd = -1;
+    bool is_merge = o.args.n > 0 && !strcmp(o.args.at[0], "merge");
+    int status = is_merge ? merge(&o, &err) : run(&b, &err);
+    close_all(&b);
+    options_free(&o);
+    return status ? verb_fail(&err) : E_OK;
+}

@@ -1,0 +1,325 @@
+#include "cmd/batch/batch_input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum { BUFFER_FIRST = 1 << 18 };
+
+// --- opening ---
+
+static int write_all(int fd, const char *data, size_t n)
+{
+    while (n) {
+        ssize_t done = write(fd, data, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -1;
+        data += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+// stdin cannot be read twice: a copy without a name, that goes with the process.
+static int spool(int *out, const char *folder, char *buffer, size_t cap, struct error *err)
+{
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        char path[] = "/tmp/quern-batch-XXXXXX";
+        fd = mkostemp(path, O_CLOEXEC);
+        if (fd >= 0)
+            unlink(path);
+    }
+    if (fd < 0)
+        return fail(err, E_IO, "%s: no place for a copy of stdin: %s", folder, strerror(errno));
+    for (;;) {
+        ssize_t n = read(STDIN_FILENO, buffer, cap);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0) {
+            *out = fd;
+            return 0;
+        }
+        bool is_read = n > 0;
+        if (!is_read || write_all(fd, buffer, (size_t)n)) {
+            int cause = errno;
+            close(fd);
+            return fail(err, E_IO, "%s: %s", is_read ? "the copy of stdin" : "stdin", strerror(cause));
+        }
+    }
+}
+
+static enum batch_format guess_format(const struct batch_input *in)
+{
+    size_t n = strlen(in->path);
+    if (n > 4 && !strcasecmp(in->path + n - 4, ".csv"))
+        return FORMAT_CSV;
+    if (n > 4 && !strcasecmp(in->path + n - 4, ".tsv"))
+        return FORMAT_TSV;
+    if (n > 6 && !strcasecmp(in->path + n - 6, ".jsonl"))
+        return FORMAT_JSONL;
+    char head[256];
+    ssize_t got = pread(in->fd, head, sizeof head, 0);
+    ssize_t i = got >= 3 && !memcmp(head, "\xef\xbb\xbf", 3) ? 3 : 0;
+    while (i < got && strchr(" \t\r\n", head[i]))
+        i++;
+    return i < got && head[i] == '{' ? FORMAT_JSONL : FORMAT_LINES;
+}
+
+int batch_input_open(struct batch_input *in, const char *path, const char *folder, enum batch_format format,
+                     struct error *err)
+{
+    *in = (struct batch_input){.path = path, .fd = -1, .cap = BUFFER_FIRST};
+    in->buffer = malloc(in->cap);
+    if (!in->buffer)
+        return fail(err, E_MEMORY, "no memory to read %s", path);
+    if (!strcmp(path, "-")) {
+        in->path = "stdin";
+        if (spool(&in->fd, folder, in->buffer, in->cap, err))
+            goto failed;
+    } else {
+        in->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        if (in->fd < 0 || lseek(in->fd, 0, SEEK_CUR) < 0) {
+            fail(err, E_IO, "%s: %s%s", path, strerror(errno),
+                 errno == ESPIPE ? "; what is no file is given as `-`, on stdin" : "");
+            goto failed;
+        }
+    }
+    in->format = format ? format : guess_format(in);
+    if (batch_input_rewind(in, err))
+        goto failed;
+    return 0;
+failed:
+    batch_input_close(in);
+    return -1;
+}
+
+void batch_input_close(struct batch_input *in)
+{
+    if (in->fd >= 0)
+        close(in->fd);
+    free(in->buffer);
+    *in = (struct batch_input){.fd = -1};
+}
+
+int batch_input_rewind(struct batch_input *in, struct error *err)
+{
+    if (lseek(in->fd, 0, SEEK_SET) != 0)
+        return fail(err, E_IO, "%s: %s", in->path, strerror(errno));
+    in->from = in->to = 0;
+    in->offset = 0;
+    in->n_records = in->n_lines = 0;
+    in->ended = false;
+    return 0;
+}
+
+// --- reading ---
+
+// More bytes behind those that are there; sets `ended`.
+static int fill(struct batch_input *in, struct error *err)
+{
+    if (in->from) {
+        memmove(in->buffer, in->buffer + in->from, in->to - in->from);
+        in->to -= in->from;
+        in->from = 0;
+    }
+    if (in->to == in->cap) {
+        char *larger = realloc(in->buffer, 2 * in->cap);
+        if (!larger)
+            return fail(err, E_MEMORY, "%s: no memory for a line of %zu bytes", in->path, 2 * in->cap);
+        in->buffer = larger;
+        in->cap *= 2;
+    }
+    ssize_t n;
+    do
+        n = read(in->fd, in->buffer + in->to, in->cap - in->to);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return fail(err, E_IO, "%s: byte %llu: %s", in->path, (unsigned long long)(in->offset + in->to),
+                    strerror(errno));
+    in->ended = n == 0;
+    in->to += (size_t)n;
+    return 0;
+}
+
+// How the end of a record is looked for, over as many pieces as it takes.
+struct scan {
+    size_t at;      // bytes seen, from in->from
+    bool in_quotes; // of CSV
+    int64_t n_lines;
+};
+
+// Whether the record ends within what was read; then scan->at is its length without the line end.
+static bool scan_end(const struct batch_input *in, struct scan *scan)
+{
+    const char *data = in->buffer + in->from;
+    size_t n = in->to - in->from;
+    if (in->format != FORMAT_CSV) {
+        const char *end = memchr(data + scan->at, '\n', n - scan->at);
+        scan->at = end ? (size_t)(end - data) : n;
+        return end;
+    }
+    for (; scan->at < n; scan->at++) {
+        char c = data[scan->at];
+        scan->in_quotes ^= c == '"';
+        if (c == '\n' && !scan->in_quotes)
+            return true;
+        scan->n_lines += c == '\n';
+    }
+    return false;
+}
+
+static void take(struct batch_input *in, size_t n)
+{
+    in->from += n;
+    in->offset += n;
+}
+
+// The rest of a record that is too long, without keeping it. The scan goes on where it is.
+static int pass_over(struct batch_input *in, struct scan *scan, struct error *err)
+{
+    for (;;) {
+        bool found = scan_end(in, scan);
+        if (found) {
+            take(in, scan->at + 1);
+            scan->n_lines++;
+            return 0;
+        }
+        take(in, in->to - in->from);
+        scan->at = 0;
+        if (in->ended)
+            return 0;
+        if (fill(in, err))
+            return -1;
+    }
+}
+
+static bool is_blank(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if (!strchr(" \t\r\v\f", s.data[i]) || !s.data[i])
+            return false;
+    return true;
+}
+
+// One line or CSV record, blank or not: 1, or 0 at the end.
+static int next_any(struct batch_input *in, struct record *r, struct error *err)
+{
+    struct scan scan = {0};
+    bool found;
+    *r = (struct record){.line = in->n_lines + 1};
+    while (!(found = scan_end(in, &scan)) && !in->ended && scan.at <= RECORD_MOST)
+        if (fill(in, err))
+            return -1;
+    if (!found && scan.at == 0)
+        return 0;
+    r->bytes = (struct str){in->buffer + in->from, scan.at};
+    if (!found && !in->ended) {
+        memcpy(in->beginning, r->bytes.data, sizeof in->beginning); // for the buffer goes on
+        r->bytes = (struct str){in->beginning, sizeof in->beginning};
+        r->is_too_long = true;
+        if (pass_over(in, &scan, err))
+            return -1;
+    } else {
+        take(in, scan.at + found);
+        r->is_open = scan.in_quotes;
+        scan.n_lines += found;
+    }
+    in->n_lines += scan.n_lines;
+    r->end = in->offset;
+    if (r->bytes.len && r->bytes.data[r->bytes.len - 1] == '\r')
+        r->bytes.len--;
+    if (r->line == 1 && r->bytes.len >= 3 && !memcmp(r->bytes.data, "\xef\xbb\xbf", 3)) {
+        r->bytes.data += 3;
+        r->bytes.len -= 3;
+    }
+    return 1;
+}
+
+int batch_input_next(struct batch_input *in, struct record *record, struct error *err)
+{
+    int got;
+    while ((got = next_any(in, record, err)) == 1)
+        if (!is_blank(record->bytes)) {
+            record->number = ++in->n_records;
+            return 1;
+        }
+    return got;
+}
+
+int batch_input_survey(struct batch_input *in, struct batch_survey *out, struct error *err)
+{
+    struct digest digest = {0};
+    *out = (struct batch_survey){0};
+    if (batch_input_rewind(in, err))
+        return -1;
+    for (ssize_t n; (n = read(in->fd, in->buffer, in->cap)) != 0;) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail(err, E_IO, "%s: byte %llu: %s", in->path, (unsigned long long)out->n_bytes, strerror(errno));
+        digest_add(&digest, in->buffer, (size_t)n);
+        out->n_bytes += (uint64_t)n;
+    }
+    out->digest = digest_end(&digest);
+    if (batch_input_rewind(in, err))
+        return -1;
+    struct record record;
+    int got;
+    while ((got = batch_input_next(in, &record, err)) == 1)
+        out->n_records++;
+    return got < 0 ? -1 : batch_input_rewind(in, err);
+}
+
+// --- fields ---
+
+// The field at *at of a CSV record, without its quotes, in `out`; *at moves to its comma.
+static struct str take_quoted(struct str bytes, size_t *at, char *out)
+{
+    size_t n = 0, i = *at;
+    bool quoted = false;
+    for (; i < bytes.len && (quoted || bytes.data[i] != ','); i++) {
+        char c = bytes.data[i];
+        if (c != '"') {
+            out[n++] = c;
+        } else if (quoted && i + 1 < bytes.len && bytes.data[i + 1] == '"') {
+            out[n++] = '"';
+            i++;
+        } else {
+            quoted = !quoted;
+        }
+    }
+    *at = i;
+    return (struct str){out, n};
+}
+
+int batch_split_fields(struct str bytes, enum batch_format format, struct arena *arena, struct str *fields, int most,
+                       struct error *err)
+{
+    char separator = format == FORMAT_TSV ? '\t' : ',';
+    char *unquoted = NULL; // all such fields of the record together are shorter than it
+    int n = 0;
+    for (size_t at = 0;; at++) {
+        struct str field;
+        if (format == FORMAT_CSV && at < bytes.len && bytes.data[at] == '"') {
+            if (!unquoted && !(unquoted = arena_alloc(arena, bytes.len, 1)))
+                return fail(err, E_MEMORY, "no memory for the fields of %zu bytes", bytes.len);
+            field = take_quoted(bytes, &at, unquoted);
+            unquoted += field.len;
+        } else {
+            const char *end = memchr(bytes.data + at, separator, bytes.len - at);
+            field = (struct str){bytes.data + at, end ? (size_t)(end - bytes.data) - at : bytes.len - at};
+            at += field.len;
+        }
+        if (n < most)
+            fields[n] = field;
+        n++;
+        if (at >= bytes.len)
+            return n;
+    }
+}

@@ -1,0 +1,367 @@
+#include "cmd/batch/batch_job.h"
+#include "cmd/batch/batch_answer.h"
+#include "cmd/digest.h"
+#include "cmd/input.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// The model's own template, whose fault is that of the rows that need it; or one from a file, whose fault is the
+// user's.
+static int open_chat(struct batch_context *c, struct error *err)
+{
+    struct chat_choice choice = {.name = NULL};
+    const char *path = c->options->chat_template_file;
+    char *data = NULL;
+    size_t size;
+    if (!path && !chat_template_exists(c->model->file, NULL)) {
+        fail(&c->chat_error, E_MODEL, "this model has no chat template; --chat-template-file gives one");
+        return 0;
+    }
+    if (path && input_read(path, &data, &size, err))
+        return -1;
+    if (path)
+        choice.source = (struct str){data, size};
+    int status = chat_open(&c->chat, c->model->file, c->model->tokenizer, &choice, &c->chat_error);
+    free(data);
+    if (!status || (!path && c->chat_error.code != E_MEMORY))
+        return 0;
+    *err = c->chat_error;
+    return -1;
+}
+
+int batch_context_open(struct batch_context *c, const struct model *m, const struct options *o,
+                       const struct sampling *sampling, int n_ctx, struct error *err)
+{
+    *c = (struct batch_context){
+        .model = m, .options = o, .sampling = sampling, .seed = o->given[OPT_seed] ? o->seed : 0, .n_ctx = n_ctx};
+    const char *path = gguf_path(m->file, 0), *slash = strrchr(path, '/');
+    snprintf(c->model_name, sizeof c->model_name, "%s", slash ? slash + 1 : path);
+    size_t n = strlen(c->model_name);
+    if (n > 5 && !strcmp(c->model_name + n - 5, ".gguf"))
+        c->model_name[n - 5] = '\0';
+    c->schemas = calloc(1, sizeof *c->schemas);
+    if (!c->schemas)
+        return fail(err, E_MEMORY, "no memory for schemas");
+    *c->schemas = (struct batch_schemas){.tokenizer = m->tokenizer, .n_vocab = m->info.n_vocab};
+    if (constrained_open(&c->constrained, o, m, NULL, err))
+        return -1;
+    return open_chat(c, err);
+}
+
+void batch_context_close(struct batch_context *c)
+{
+    chat_close(c->chat);
+    constrained_close(&c->constrained);
+    if (c->schemas)
+        batch_schemas_free(c->schemas);
+    free(c->schemas);
+    *c = (struct batch_context){0};
+}
+
+bool batch_context_chats(const struct batch_context *c)
+{
+    return c->chat;
+}
+
+// --- sampling ---
+
+static void set_real(float *out, double v)
+{
+    if (!isnan(v))
+        *out = (float)v;
+}
+
+// Penalties as OpenAI has them look at the whole answer; what is recent is meant for a repeat penalty.
+static void take_settings(struct sampler_params *p, const struct row_settings *s)
+{
+    set_real(&p->temperature, s->temperature);
+    set_real(&p->top_p, s->top_p);
+    set_real(&p->min_p, s->min_p);
+    set_real(&p->frequency_penalty, s->frequency_penalty);
+    set_real(&p->presence_penalty, s->presence_penalty);
+    set_real(&p->repeat_penalty, s->repeat_penalty);
+    if (s->top_k >= 0)
+        p->top_k = (int)s->top_k;
+}
+
+// The row's own seed, or one made from the run's and its id.
+static uint64_t seed_of(const struct batch_row *row, uint64_t seed)
+{
+    if (row->settings.has_seed)
+        return row->settings.seed;
+    struct digest d = {0};
+    digest_add(&d, &seed, sizeof seed);
+    digest_add(&d, row->custom_id.data, row->custom_id.len);
+    return digest_end(&d).a;
+}
+
+// logit_bias: token ids as names, biases of -100 (never) to 100.
+static int take_biases(struct batch_job *job, const struct batch_context *c, struct sampler_params *p,
+                       struct error *err)
+{
+    const struct value *dict = job->row.bias;
+    size_t n_own = (size_t)c->sampling->params.n_biases, n = dict ? dict->dict->n : 0;
+    if (!n)
+        return 0;
+    job->biases = calloc(n_own + n, sizeof *job->biases);
+    if (!job->biases)
+        return fail(err, E_MEMORY, "no memory for logit_bias");
+    if (n_own)
+        memcpy(job->biases, c->sampling->params.biases, n_own * sizeof *job->biases);
+    for (size_t i = 0; i < n; i++) {
+        const struct value_entry *e = &dict->dict->entries[i];
+        int64_t id = 0;
+        double bias;
+        bool is_id = e->key.text.len > 0 && e->key.text.len < 10;
+        for (size_t j = 0; is_id && j < e->key.text.len; j++) {
+            is_id = e->key.text.data[j] >= '0' && e->key.text.data[j] <= '9';
+            id = id * 10 + e->key.text.data[j] - '0';
+        }
+        if (!is_id || id >= c->model->info.n_vocab)
+            return fail(err, E_USAGE, "logit_bias: \"%.*s\" is no token of a vocabulary of %d", STR_ARG(e->key.text),
+                        c->model->info.n_vocab);
+        if (!value_number(&e->value, &bias) || !(bias >= -100 && bias <= 100))
+            return fail(err, E_USAGE, "logit_bias.%lld: a number from -100 to 100 is wanted", (long long)id);
+        job->biases[n_own + i] = (struct logit_bias){(int32_t)id, bias <= -100 ? -INFINITY : (float)bias};
+    }
+    p->biases = job->biases;
+    p->n_biases = (int)(n_own + n);
+    return 0;
+}
+
+// --- prompts ---
+
+static int tokenize(const struct batch_context *c, struct str text, struct token_list *tokens, struct error *err)
+{
+    const struct tokenizer *t = c->model->tokenizer;
+    unsigned flags = TOKENIZE_BOS | (c->options->special ? TOKENIZE_SPECIAL : 0);
+    if (tokenizer_encode(t, text, flags, tokens, err))
+        return -1;
+    // what the file asks for behind a whole text does not stand before a continuation
+    if (tokenizer_adds_eos(t) && tokens->n > 1)
+        tokens->n--;
+    int32_t bos = tokenizer_role(t, TOKEN_BOS);
+    if (tokens->n || bos < 0)
+        return 0;
+    return token_list_push(tokens, bos, err);
+}
+
+static int take_ids(const struct value *list, struct token_list *tokens, struct error *err)
+{
+    for (size_t i = 0; i < list->list->n; i++) {
+        int64_t id = list->list->items[i].integer;
+        if (id < 0 || id > INT32_MAX)
+            return fail(err, E_USAGE, "prompt: %lld is no token", (long long)id);
+        if (token_list_push(tokens, (int32_t)id, err))
+            return -1;
+    }
+    return 0;
+}
+
+static bool is_list_of_ids(const struct value *v)
+{
+    return v->kind == VALUE_LIST && v->list->items[0].kind == VALUE_INT;
+}
+
+static int alloc_prompts(struct batch_job *job, int n, struct error *err)
+{
+    job->prompts = calloc((size_t)n, sizeof *job->prompts);
+    job->requests = calloc((size_t)n, sizeof *job->requests);
+    return job->prompts && job->requests ? 0 : fail(err, E_MEMORY, "no memory for %d prompts", n);
+}
+
+// All of a row's messages and tools come from outside: no control token is made of them.
+static int take_chat(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
+{
+    struct batch_row *row = &job->row;
+    struct value messages, tools;
+    *code = "not_supported";
+    if (!c->chat) {
+        *err = c->chat_error;
+        return -1;
+    }
+    *code = "template_error";
+    if (alloc_prompts(job, 1, err) || value_mark_input(&messages, &row->arena, row->messages, err) ||
+        (row->tools && value_mark_input(&tools, &row->arena, row->tools, err)))
+        return -1;
+    struct chat_request request = {
+        .messages = &messages,
+        .tools = row->tools ? &tools : NULL,
+        .kwargs = row->kwargs,
+        .add_generation_prompt = true,
+        .thinking = c->options->think - c->options->no_think,
+        .now = c->now,
+    };
+    job->n_requests = 1;
+    return chat_render(c->chat, &request, &job->prompts[0], &job->prompt_text, err);
+}
+
+static int take_texts(struct batch_job *job, const struct batch_context *c, struct error *err)
+{
+    const struct value *prompt = job->row.prompt;
+    bool many = prompt->kind == VALUE_LIST && !is_list_of_ids(prompt);
+    int n = many ? (int)prompt->list->n : 1;
+    if (alloc_prompts(job, n, err))
+        return -1;
+    for (job->n_requests = 0; job->n_requests < n; job->n_requests++) {
+        const struct value *v = many ? &prompt->list->items[job->n_requests] : prompt;
+        struct token_list *tokens = &job->prompts[job->n_requests];
+        if (v->kind == VALUE_STRING ? tokenize(c, v->text, tokens, err) : take_ids(v, tokens, err))
+            return -1;
+    }
+    return 0;
+}
+
+// --- requests ---
+
+static int take_stops(struct batch_job *job, const struct batch_context *c, struct request *common, struct error *err)
+{
+    int n = c->sampling->n_stops + job->row.n_stops;
+    job->stops = calloc((size_t)n + 1, sizeof *job->stops);
+    if (!job->stops)
+        return fail(err, E_MEMORY, "no memory for stop strings");
+    for (int i = 0; i < n; i++)
+        job->stops[i] =
+            i < c->sampling->n_stops ? c->sampling->stops[i] : job->row.stops[i - c->sampling->n_stops]->text;
+    common->stops = job->stops;
+    common->n_stops = n;
+    return 0;
+}
+
+static int check_length(const struct batch_job *job, const struct batch_context *c, const char **code,
+                        struct error *err)
+{
+    for (int i = 0; i < job->n_requests; i++)
+        if (job->prompts[i].n > (size_t)c->n_ctx) {
+            *code = "context_length_exceeded";
+            return fail(err, E_USAGE, "the prompt has %zu tokens, limit %d; -c sets it", job->prompts[i].n, c->n_ctx);
+        }
+    return 0;
+}
+
+// What the row asks for, or else the flags, behind any reasoning. Every sample has a rule of its own.
+static int take_rules(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
+{
+    struct answer_rule_options o = {.grammar = c->constrained.grammar, .budget = c->options->think_budget};
+    *code = "invalid_schema";
+    if (job->row.schema || job->row.wants_json) {
+        job->schemas = c->schemas;
+        if (batch_schemas_take(c->schemas, job->row.schema, &job->schema, err))
+            return -1;
+        o.grammar = job->schema->grammar;
+    }
+    if (job->row.kind == ROW_CHAT) {
+        struct str prompt = {job->prompt_text.data, job->prompt_text.size};
+        struct answer_style style = chat_answer_style(c->chat, prompt, job->row.tools != NULL);
+        o.think_open = style.think_open;
+        o.think_close = style.think_close;
+        o.in_reasoning = style.in_reasoning;
+    }
+    if (!o.grammar && !(o.think_close && o.budget >= 0))
+        return 0;
+    int n = job->n_requests * (int)job->row.settings.n;
+    job->answer_rules = calloc((size_t)n, sizeof(struct answer_rule *));
+    job->rules = calloc((size_t)n, sizeof *job->rules);
+    if (!job->answer_rules || !job->rules)
+        return fail(err, E_MEMORY, "no memory for the rules of %d answers", n);
+    for (; job->n_rules < n; job->n_rules++) {
+        struct answer_rule **rule = &job->answer_rules[job->n_rules];
+        if (answer_rule_new(rule, c->model->tokenizer, c->model->info.n_vocab, &o, err))
+            return -1;
+        job->rules[job->n_rules] = answer_rule_begin(*rule);
+    }
+    return 0;
+}
+
+int batch_job_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
+{
+    const struct row_settings *s = &job->row.settings;
+    *code = "not_supported";
+    if (job->row.kind == ROW_EMBEDDING)
+        return fail(err, E_USAGE, "this model gives no embeddings");
+    *code = "invalid_request";
+    struct request common = {
+        .n_samples = (int)s->n,
+        .n_predict = s->max_tokens >= 0 ? s->max_tokens : c->options->n_predict,
+        .sampler = c->sampling->params,
+        .ignore_end = s->ignore_end || c->options->ignore_eos,
+        .n_logprobs = (int)s->n_logprobs,
+        .timeout_ms = c->options->timeout * 1e3,
+        .user = job,
+    };
+    take_settings(&common.sampler, s);
+    if (take_biases(job, c, &common.sampler, err) || sampler_check(&common.sampler, c->model->info.n_vocab, err) ||
+        take_stops(job, c, &common, err))
+        return -1;
+    if (job->row.kind == ROW_CHAT ? take_chat(job, c, code, err) : take_texts(job, c, err))
+        return -1;
+    if (check_length(job, c, code, err) || take_rules(job, c, code, err))
+        return -1;
+    uint64_t seed = seed_of(&job->row, c->seed);
+    for (int i = 0; i < job->n_requests; i++) {
+        struct request *r = &job->requests[i];
+        *r = common;
+        if (job->rules) {
+            r->rules = job->rules + (ptrdiff_t)i * common.n_samples;
+            r->ignore_end = false; // a schema that is met leaves nothing but the end
+        }
+        r->sampler.seed = scheduler_sample_seed(seed, i * common.n_samples);
+        r->prompt = job->prompts[i].ids;
+        r->n_prompt = (int)job->prompts[i].n;
+    }
+    return 0;
+}
+
+void batch_job_free(struct batch_job *job)
+{
+    for (int i = 0; job->requests && i < job->n_requests; i++)
+        request_free(&job->requests[i]);
+    for (int i = 0; job->prompts && i < job->n_requests; i++)
+        token_list_free(&job->prompts[i]);
+    for (int i = 0; i < job->n_rules; i++)
+        answer_rule_free(job->answer_rules[i]);
+    if (job->schemas)
+        batch_schemas_release(job->schemas, job->schema);
+    text_free(&job->prompt_text);
+    free(job->answer_rules);
+    free(job->rules);
+    free(job->requests);
+    free(job->prompts);
+    free(job->stops);
+    free(job->biases);
+    batch_row_free(&job->row);
+    *job = (struct batch_job){0};
+}
+
+// --- lines ---
+
+static const char *code_of(const struct error *e)
+{
+    if (e->code == E_ITEMS)
+        return "timeout";
+    return e->code == E_MODEL ? "model_error" : e->code == E_MEMORY ? "out_of_memory" : "invalid_request";
+}
+
+int batch_job_print(struct batch_job *job, const struct batch_context *c, struct text *line, bool *is_error,
+                    struct error *err)
+{
+    for (int i = 0; i < job->n_requests; i++) {
+        const struct error *e = &job->requests[i].error;
+        if (e->code == E_OK)
+            continue;
+        *is_error = true;
+        return batch_error_print(job->row.number, job->row.custom_id, code_of(e), e->text, line, err);
+    }
+    for (int i = 0; i < job->n_rules; i++) {
+        *is_error = !answer_rule_can_end(job->answer_rules[i]);
+        if (*is_error)
+            return batch_error_print(job->row.number, job->row.custom_id, "schema_unmet",
+                                     "the answer was cut before it was what response_format asks for; a larger "
+                                     "max_tokens may help",
+                                     line, err);
+    }
+    *is_error = false;
+    return batch_answer_print(job, c, line, err);
+}

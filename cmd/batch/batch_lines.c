@@ -1,0 +1,284 @@
+// The lines of an output: telling rows from torn tails, and bringing them in order.
+#include "cmd/batch/batch_output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+// --- a line ---
+
+static bool skip(struct str *s, struct str prefix)
+{
+    if (s->len < prefix.len || memcmp(s->data, prefix.data, prefix.len))
+        return false;
+    s->data += prefix.len;
+    s->len -= prefix.len;
+    return true;
+}
+
+static bool skip_number(struct str *s, int64_t *out)
+{
+    size_t n = 0;
+    for (*out = 0; n < s->len && n < 18 && s->data[n] >= '0' && s->data[n] <= '9'; n++)
+        *out = *out * 10 + (s->data[n] - '0');
+    s->data += n;
+    s->len -= n;
+    return n && *out > 0;
+}
+
+// A JSON string or null.
+static bool skip_id(struct str *s, struct str *out)
+{
+    *out = (struct str){s->data, 4};
+    if (skip(s, STR_LIT("null")))
+        return true;
+    if (!skip(s, STR_LIT("\"")))
+        return false;
+    for (size_t i = 0; i < s->len; i++) {
+        if (s->data[i] == '"') {
+            out->len = i + 2;
+            s->data += i + 1;
+            s->len -= i + 1;
+            return true;
+        }
+        i += s->data[i] == '\\';
+    }
+    return false;
+}
+
+static bool ends_with(struct str s, struct str end)
+{
+    return s.len >= end.len && !memcmp(s.data + s.len - end.len, end.data, end.len);
+}
+
+bool output_line_parse(struct str line, struct output_line *out)
+{
+    struct str rest = line;
+    if (!skip(&rest, STR_LIT("{\"id\":\"batch_req_")) || !skip_number(&rest, &out->number) ||
+        !skip(&rest, STR_LIT("\",\"custom_id\":")) || !skip_id(&rest, &out->custom_id) ||
+        !skip(&rest, STR_LIT(",\"response\":")))
+        return false;
+    // within strings quotes are escaped, so nothing else can look like these ends
+    bool answered = ends_with(rest, STR_LIT(",\"error\":null}"));
+    out->is_error = !answered;
+    if (!answered && !(skip(&rest, STR_LIT("null,\"error\":{\"code\":")) && ends_with(rest, STR_LIT("\"}}"))))
+        return false;
+    return !memchr(line.data, '\0', line.len) && utf8_valid(line);
+}
+
+// --- a file of lines ---
+
+struct scan {
+    int fd;
+    const char *path;
+    char *buffer;
+    size_t cap, n; // bytes of the file from `at`
+    uint64_t at;
+};
+
+// Reads on behind what is in the buffer: 1, 0 at the end.
+static int read_on(struct scan *s, struct error *err)
+{
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 1 << 18;
+        char *larger = realloc(s->buffer, cap);
+        if (!larger)
+            return fail(err, E_MEMORY, "%s: no memory for a line of %zu bytes", s->path, cap);
+        s->buffer = larger;
+        s->cap = cap;
+    }
+    ssize_t got;
+    do
+        got = pread(s->fd, s->buffer + s->n, s->cap - s->n, (off_t)(s->at + s->n));
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return fail(err, E_IO, "%s: byte %llu: %s", s->path, (unsigned long long)s->at, strerror(errno));
+    s->n += (size_t)got;
+    return got > 0;
+}
+
+// The line at the beginning of the buffer, as far as it is there: 1, or 0 when nothing is left; *is_whole: with its
+// end.
+static int next_line(struct scan *s, struct str *line, bool *is_whole, struct error *err)
+{
+    size_t seen = 0;
+    for (;;) {
+        const char *end = s->n > seen ? memchr(s->buffer + seen, '\n', s->n - seen) : NULL;
+        *is_whole = end;
+        *line = (struct str){s->buffer, end ? (size_t)(end - s->buffer) : s->n};
+        if (end)
+            return 1;
+        seen = s->n;
+        int more = read_on(s, err);
+        if (more < 0)
+            return -1;
+        if (!more) {
+            *line = (struct str){s->buffer, s->n};
+            return s->n > 0;
+        }
+    }
+}
+
+static void pass(struct scan *s, size_t n)
+{
+    memmove(s->buffer, s->buffer + n, s->n - n);
+    s->n -= n;
+    s->at += n;
+}
+
+static int push_place(struct row_place **places, size_t *n, struct row_place place, struct error *err)
+{
+    if ((*n & (*n - 1)) == 0) { // full at the powers of two
+        size_t cap = *n ? 2 * *n : 1, bytes;
+        struct row_place *larger = size_mul(cap, sizeof **places, &bytes) ? NULL : realloc(*places, bytes);
+        if (!larger)
+            return fail(err, E_MEMORY, "no memory for a table of %zu rows", cap);
+        *places = larger;
+    }
+    (*places)[(*n)++] = place;
+    return 0;
+}
+
+int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_place **places, size_t *n, uint64_t *end,
+                int (*take)(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
+                            struct error *err),
+                void *arg, struct error *err)
+{
+    struct scan s = {.fd = fd, .path = path};
+    int status = 0, got = 0;
+    int64_t line_number = 0, first_bad = 0;
+    *end = 0;
+    // lines are passed many at a time: moving the buffer for each would take longer than reading them
+    for (size_t passed = 0;;) {
+        struct str line;
+        bool is_whole;
+        struct scan view = {fd, path, passed ? s.buffer + passed : s.buffer, 0, s.n - passed, s.at + passed};
+        const char *stop = view.n ? memchr(view.buffer, '\n', view.n) : NULL;
+        if (stop) {
+            line = (struct str){view.buffer, (size_t)(stop - view.buffer)};
+            is_whole = true;
+        } else {
+            if (s.buffer)
+                pass(&s, passed);
+            passed = 0;
+            if ((got = next_line(&s, &line, &is_whole, err)) <= 0)
+                break;
+        }
+        struct output_line row;
+        struct row_place place = {.file = file, .at = s.at + passed, .n = line.len};
+        line_number++;
+        passed += line.len + is_whole;
+        if (!is_whole || !output_line_parse(line, &row)) {
+            first_bad = first_bad ? first_bad : line_number;
+            if (!is_whole)
+                break;
+            continue;
+        }
+        if (first_bad) {
+            status =
+                fail(err, E_USAGE, "%s: line %lld is no row of a batch; move the file away, or name another output",
+                     path, (long long)first_bad);
+            break;
+        }
+        place.number = row.number;
+        *end = place.at + line.len + 1;
+        if ((places && push_place(places, n, place, err)) || (take && take(arg, &place, &row, line, err))) {
+            status = -1;
+            break;
+        }
+    }
+    free(s.buffer);
+    if (status || got < 0)
+        return -1;
+    if (first_bad && !drop_tail)
+        return fail(err, E_IO, "%s: line %lld is torn; resume that run first", path, (long long)first_bad);
+    return 0;
+}
+
+// --- order ---
+
+static int by_number(const void *a, const void *b)
+{
+    const struct row_place *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+char *output_beside(const char *path, const char *suffix)
+{
+    char *out;
+    return asprintf(&out, "%s%s", path, suffix) < 0 ? NULL : out;
+}
+
+int output_sync_folder(const char *path, struct error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, MAX((size_t)(slash - path), 1u)) : strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    // a file system that cannot sync folders says EINVAL
+    int status = fd < 0 || (fsync(fd) && errno != EINVAL) ? fail(err, E_IO, "%s: %s", path, strerror(errno)) : 0;
+    if (fd >= 0)
+        close(fd);
+    free(folder);
+    return status;
+}
+
+static int copy_row(int to, const char *path, int from, const struct row_place *place, char **buffer, size_t *cap,
+                    struct error *err)
+{
+    if (place->n + 1 > *cap) {
+        char *larger = realloc(*buffer, place->n + 1);
+        if (!larger)
+            return fail(err, E_MEMORY, "no memory for a row of %zu bytes", place->n);
+        *buffer = larger;
+        *cap = place->n + 1;
+    }
+    for (size_t got = 0; got < place->n + 1;) {
+        ssize_t n = pread(from, *buffer + got, place->n + 1 - got, (off_t)(place->at + got));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fail(err, E_IO, "row %lld: %s", (long long)place->number, n ? strerror(errno) : "the file was cut");
+        got += (size_t)n;
+    }
+    for (size_t put = 0; put < place->n + 1;) {
+        ssize_t n = write(to, *buffer + put, place->n + 1 - put);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail(err, E_IO, "%s: %s", path, strerror(errno));
+        put += (size_t)n;
+    }
+    return 0;
+}
+
+int output_write_sorted(const char *path, const int *fds, struct row_place *places, size_t n, int *fd,
+                        struct error *err)
+{
+    if (check_replaceable(path, err))
+        return -1;
+    char *temporary = output_beside(path, ".new"), *buffer = NULL;
+    size_t cap = 0;
+    if (!temporary)
+        return fail(err, E_MEMORY, "no memory for a path");
+    qsort(places, n, sizeof *places, by_number);
+    int out = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+    int status = out < 0 || flock(out, LOCK_EX | LOCK_NB) ? fail(err, E_IO, "%s: %s", temporary, strerror(errno)) : 0;
+    for (size_t i = 0; !status && i < n; i++)
+        status = copy_row(out, temporary, fds[places[i].file], &places[i], &buffer, &cap, err);
+    if (!status && (fsync(out) || rename(temporary, path)))
+        status = fail(err, E_IO, "%s: %s", temporary, strerror(errno));
+    if (status && out >= 0)
+        unlink(temporary);
+    if (!status)
+        status = output_sync_folder(path, err);
+    if (fd && !status)
+        *fd = out;
+    else if (out >= 0)
+        close(out);
+    free(buffer);
+    free(temporary);
+    return status;
+}

@@ -1,0 +1,632 @@
+#include "cmd/batch/batch_output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+// A row that was announced and is not in the output yet.
+struct slot {
+    int64_t number;
+    char *line; // NULL: not done
+    size_t n;
+    bool is_journaled;
+};
+
+// A row of the journal that was there at first, until its record comes by.
+struct kept {
+    int64_t number;
+    char *line;
+    size_t n;
+};
+
+struct file {
+    char *path;
+    int fd;
+    uint64_t size;
+};
+
+struct batch_output {
+    struct batch_output_options o;
+    bool is_regular;
+    struct file out, journal;
+    uint8_t *done;     // [n_records + 1]
+    uint64_t *id_hash; // [n_records + 1], of done rows
+    int64_t n_done, n_failed, last_number;
+    bool ascending;     // the rows of the output, so far
+    struct slot *slots; // [window], a ring
+    int first, n_slots;
+    size_t n_waiting; // bytes of lines in slots
+    struct kept *kept;
+    size_t n_kept;
+    // the thread that syncs
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock, files; // of what follows; of the file descriptors while they are synced
+    pthread_cond_t wake;
+    int64_t n_dirty; // rows written since the last sync began
+    bool stopping;
+    int sync_error;
+    struct batch_sync_stats stats;
+};
+
+// --- the thread that syncs ---
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+// Both files; the journal first, for rows move from it to the output.
+static int sync_files(struct batch_output *o)
+{
+    int cause = 0;
+    pthread_mutex_lock(&o->files);
+    if (o->journal.fd >= 0 && fdatasync(o->journal.fd))
+        cause = errno;
+    if (fdatasync(o->out.fd))
+        cause = errno;
+    pthread_mutex_unlock(&o->files);
+    return cause;
+}
+
+// With the lock held, which it gives up while it syncs.
+static void sync_once(struct batch_output *o)
+{
+    int64_t n_rows = o->n_dirty;
+    o->n_dirty = 0;
+    pthread_mutex_unlock(&o->lock);
+    double start = now_ms();
+    int cause = sync_files(o);
+    double ms = now_ms() - start;
+    pthread_mutex_lock(&o->lock);
+    o->sync_error = cause ? cause : o->sync_error;
+    o->stats.n++;
+    o->stats.n_rows += n_rows;
+    o->stats.ms += ms;
+    o->stats.worst_ms = MAX(o->stats.worst_ms, ms);
+}
+
+static void *sync_loop(void *arg)
+{
+    struct batch_output *o = arg;
+    pthread_mutex_lock(&o->lock);
+    while (!o->stopping) {
+        if (!o->n_dirty) {
+            pthread_cond_wait(&o->wake, &o->lock);
+            continue;
+        }
+        sync_once(o);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += SYNC_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        while (!o->stopping && pthread_cond_timedwait(&o->wake, &o->lock, &until) != ETIMEDOUT)
+            ;
+    }
+    pthread_mutex_unlock(&o->lock);
+    return NULL;
+}
+
+static void mark_dirty(struct batch_output *o)
+{
+    if (!o->has_thread)
+        return;
+    pthread_mutex_lock(&o->lock);
+    if (o->n_dirty++ == 0)
+        pthread_cond_signal(&o->wake);
+    pthread_mutex_unlock(&o->lock);
+}
+
+static void stop_thread(struct batch_output *o)
+{
+    if (!o->has_thread)
+        return;
+    pthread_mutex_lock(&o->lock);
+    o->stopping = true;
+    pthread_cond_signal(&o->wake);
+    pthread_mutex_unlock(&o->lock);
+    pthread_join(o->thread, NULL);
+    o->has_thread = false;
+}
+
+int batch_output_check(struct batch_output *o, struct error *err)
+{
+    pthread_mutex_lock(&o->lock);
+    int cause = o->sync_error;
+    pthread_mutex_unlock(&o->lock);
+    return cause ? fail(err, E_IO, "%s: cannot be synced: %s", o->out.path, strerror(cause)) : 0;
+}
+
+struct batch_sync_stats batch_output_syncs(struct batch_output *o)
+{
+    pthread_mutex_lock(&o->lock);
+    struct batch_sync_stats stats = o->stats;
+    pthread_mutex_unlock(&o->lock);
+    return stats;
+}
+
+// --- appending ---
+
+// The first row that is not in the output.
+static int64_t resumable_at(const struct batch_output *o)
+{
+    int64_t number = 1;
+    while (number <= o->o.n_records && o->done[number])
+        number++;
+    return number;
+}
+
+static int write_failed(const struct batch_output *o, const struct file *f, int cause, struct error *err)
+{
+    if (o->is_regular) {
+        int cut = ftruncate(f->fd, (off_t)f->size);
+        return fail(err, E_IO, "%s: %s; %s, resumable at row %lld", f->path, strerror(cause),
+                    cut ? "its torn tail will be dropped" : "the partial line is removed", (long long)resumable_at(o));
+    }
+    fail(err, E_IO, "%s: %s", f->path, strerror(cause));
+    if (cause == EPIPE && err)
+        err->text[0] = '\0';
+    return -1;
+}
+
+static int append(struct batch_output *o, struct file *f, struct str line, struct error *err)
+{
+    for (size_t at = 0; at < line.len;) {
+        ssize_t n = write(f->fd, line.data + at, line.len - at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return write_failed(o, f, errno, err);
+        at += (size_t)n;
+    }
+    f->size += line.len;
+    mark_dirty(o);
+    return 0;
+}
+
+static int append_row(struct batch_output *o, int64_t number, struct str line, struct error *err)
+{
+    if (append(o, &o->out, line, err))
+        return -1;
+    o->ascending &= number > o->last_number;
+    o->last_number = number;
+    return 0;
+}
+
+// --- the journal ---
+
+static int open_file(struct file *f, int flags, struct error *err)
+{
+    f->fd = open(f->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | flags, 0644);
+    return f->fd < 0 ? fail(err, E_IO, "%s: %s", f->path, strerror(errno)) : 0;
+}
+
+// The journal anew, with the rows that still wait for their turn.
+static int write_journal(struct batch_output *o, struct error *err)
+{
+    struct file fresh = {.path = output_beside(o->journal.path, ".new"), .fd = -1};
+    int status = fresh.path ? open_file(&fresh, O_TRUNC, err) : fail(err, E_MEMORY, "no memory for a path");
+    for (int i = 0; !status && i < o->n_slots; i++) {
+        struct slot *s = &o->slots[(o->first + i) % o->o.window];
+        if (s->line)
+            status = append(o, &fresh, (struct str){s->line, s->n}, err);
+    }
+    for (size_t i = 0; !status && i < o->n_kept; i++)
+        if (o->kept[i].line)
+            status = append(o, &fresh, (struct str){o->kept[i].line, o->kept[i].n}, err);
+    if (!status && (fsync(fresh.fd) || rename(fresh.path, o->journal.path)))
+        status = fail(err, E_IO, "%s: %s", fresh.path, strerror(errno));
+    free(fresh.path);
+    if (status) {
+        if (fresh.fd >= 0)
+            close(fresh.fd);
+        return -1;
+    }
+    close(o->journal.fd);
+    o->journal.fd = fresh.fd;
+    o->journal.size = fresh.size;
+    return output_sync_folder(o->journal.path, err);
+}
+
+// What has gone to the output leaves the journal, once the output is on the disk.
+static int shrink_journal(struct batch_output *o, struct error *err)
+{
+    enum { JOURNAL_LEAST = 8 << 20 };
+    if (o->journal.size < JOURNAL_LEAST || o->journal.size < 4 * (uint64_t)o->n_waiting)
+        return 0;
+    pthread_mutex_lock(&o->files);
+    int status = fdatasync(o->out.fd) ? fail(err, E_IO, "%s: %s", o->out.path, strerror(errno)) : write_journal(o, err);
+    pthread_mutex_unlock(&o->files);
+    return status;
+}
+
+// --- rows ---
+
+bool batch_output_has_room(const struct batch_output *o)
+{
+    return o->n_slots < o->o.window && o->n_waiting < OUTPUT_WAITING_MOST;
+}
+
+static struct kept *find_kept(const struct batch_output *o, int64_t number)
+{
+    for (size_t low = 0, high = o->n_kept; low < high;) {
+        size_t mid = low + (high - low) / 2;
+        if (o->kept[mid].number == number)
+            return &o->kept[mid];
+        if (o->kept[mid].number < number)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+// The rows whose turn it is.
+static int emit(struct batch_output *o, struct error *err)
+{
+    while (o->n_slots && o->slots[o->first].line) {
+        struct slot *s = &o->slots[o->first];
+        if (append_row(o, s->number, (struct str){s->line, s->n}, err))
+            return -1;
+        o->n_waiting -= s->n;
+        free(s->line);
+        *s = (struct slot){0};
+        o->first = (o->first + 1) % o->o.window;
+        o->n_slots--;
+    }
+    return shrink_journal(o, err);
+}
+
+int batch_output_expect(struct batch_output *o, int64_t number, struct error *err)
+{
+    struct kept *kept = find_kept(o, number);
+    if (!o->o.ordered || (o->done[number] && !(kept && kept->line)))
+        return 0;
+    struct slot *s = &o->slots[(o->first + o->n_slots++) % o->o.window];
+    *s = (struct slot){.number = number};
+    if (!kept || !kept->line)
+        return 0;
+    s->line = kept->line;
+    s->n = kept->n;
+    s->is_journaled = true;
+    kept->line = NULL;
+    o->n_waiting += s->n;
+    return emit(o, err);
+}
+
+static struct slot *find_slot(const struct batch_output *o, int64_t number)
+{
+    int low = 0, high = o->n_slots;
+    while (high - low > 1) {
+        int mid = low + (high - low) / 2;
+        *(o->slots[(o->first + mid) % o->o.window].number <= number ? &low : &high) = mid;
+    }
+    return &o->slots[(o->first + low) % o->o.window];
+}
+
+static int put_in_order(struct batch_output *o, int64_t number, struct str line, struct error *err)
+{
+    struct slot *s = find_slot(o, number);
+    bool is_next = s == &o->slots[o->first];
+    if (is_next && append_row(o, number, line, err))
+        return -1;
+    if (is_next) {
+        o->first = (o->first + 1) % o->o.window;
+        o->n_slots--;
+        return emit(o, err);
+    }
+    s->line = malloc(line.len);
+    if (!s->line)
+        return fail(err, E_MEMORY, "no memory for a row of %zu bytes that waits for its turn", line.len);
+    memcpy(s->line, line.data, line.len);
+    s->n = line.len;
+    o->n_waiting += line.len;
+    s->is_journaled = o->is_regular;
+    return o->is_regular ? append(o, &o->journal, line, err) : 0;
+}
+
+int batch_output_put(struct batch_output *o, int64_t number, struct str line, bool is_error, struct error *err)
+{
+    if (o->o.ordered ? put_in_order(o, number, line, err) : append_row(o, number, line, err))
+        return -1;
+    o->done[number] = 1;
+    o->n_done++;
+    o->n_failed += is_error;
+    return 0;
+}
+
+bool batch_output_is_regular(const struct batch_output *o)
+{
+    return o->is_regular;
+}
+
+bool batch_output_is_done(const struct batch_output *o, int64_t number)
+{
+    return o->done[number];
+}
+
+uint64_t batch_output_id_hash(const struct batch_output *o, int64_t number)
+{
+    return o->id_hash ? o->id_hash[number] : 0;
+}
+
+int64_t batch_output_n_done(const struct batch_output *o)
+{
+    return o->n_done;
+}
+
+int64_t batch_output_n_failed(const struct batch_output *o)
+{
+    return o->n_failed;
+}
+
+// --- opening ---
+
+// Locks the file that the path names, which another process may be replacing.
+static int open_locked(struct batch_output *o, struct error *err)
+{
+    for (;;) {
+        struct stat ours, there;
+        if (open_file(&o->out, 0, err))
+            return -1;
+        if (fstat(o->out.fd, &ours))
+            return fail(err, E_IO, "%s: %s", o->out.path, strerror(errno));
+        o->is_regular = S_ISREG(ours.st_mode);
+        if (!o->is_regular)
+            return 0;
+        if (flock(o->out.fd, LOCK_EX | LOCK_NB))
+            return fail(err, E_IO, "%s: another process writes to it", o->out.path);
+        if (!stat(o->out.path, &there) && there.st_ino == ours.st_ino && there.st_dev == ours.st_dev)
+            return 0;
+        close(o->out.fd);
+    }
+}
+
+struct loading {
+    struct batch_output *o;
+    struct arena arena;
+    bool is_journal;
+    struct row_place *sound; // rows of the output that are no errors
+    size_t n_sound;
+};
+
+static int note_done(struct batch_output *o, const struct output_line *line, const char *path, struct error *err)
+{
+    if (line->number > o->o.n_records)
+        return fail(err, E_USAGE, "%s: row %lld, but the input has %lld: it is the output of another input", path,
+                    (long long)line->number, (long long)o->o.n_records);
+    if (o->done[line->number])
+        return 0;
+    o->done[line->number] = 1;
+    o->id_hash[line->number] = batch_id_hash(line->custom_id);
+    o->n_done++;
+    o->n_failed += line->is_error;
+    return 0;
+}
+
+static int take_output_row(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
+                           struct error *err)
+{
+    struct loading *l = arg;
+    (void)text;
+    if (l->o->o.retry_errors && line->is_error)
+        return 0;
+    if (line->number <= l->o->o.n_records && l->o->done[line->number])
+        return fail(err, E_USAGE, "%s: row %lld is there twice", l->o->out.path, (long long)line->number);
+    if (note_done(l->o, line, l->o->out.path, err))
+        return -1;
+    l->o->ascending &= line->number > l->o->last_number;
+    l->o->last_number = line->number;
+    if (!l->o->o.retry_errors)
+        return 0;
+    struct row_place *larger = l->sound;
+    if ((l->n_sound & (l->n_sound - 1)) == 0)
+        larger = realloc(l->sound, (l->n_sound ? 2 * l->n_sound : 1) * sizeof *larger);
+    if (!larger)
+        return fail(err, E_MEMORY, "no memory for a table of rows");
+    l->sound = larger;
+    l->sound[l->n_sound++] = *place;
+    return 0;
+}
+
+static int take_journal_row(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
+                            struct error *err)
+{
+    struct loading *l = arg;
+    struct batch_output *o = l->o;
+    (void)place;
+    if ((o->o.retry_errors && line->is_error) || (line->number <= o->o.n_records && o->done[line->number]))
+        return 0;
+    if (note_done(o, line, o->journal.path, err))
+        return -1;
+    struct kept *larger = realloc(o->kept, (o->n_kept + 1) * sizeof *larger);
+    char *copy = malloc(text.len + 1);
+    if (larger)
+        o->kept = larger;
+    if (!larger || !copy) {
+        free(copy);
+        return fail(err, E_MEMORY, "no memory for the rows of %s", o->journal.path);
+    }
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = '\n';
+    o->kept[o->n_kept++] = (struct kept){line->number, copy, text.len + 1};
+    return 0;
+}
+
+static int cut_tail(struct file *f, uint64_t end, struct error *err)
+{
+    f->size = end;
+    return ftruncate(f->fd, (off_t)end) ? fail(err, E_IO, "%s: %s", f->path, strerror(errno)) : 0;
+}
+
+// Rows that failed leave the output, in a new file.
+static int drop_errors(struct batch_output *o, struct loading *l, struct error *err)
+{
+    int fresh;
+    if (l->n_sound == 0)
+        return cut_tail(&o->out, 0, err);
+    if (output_write_sorted(o->out.path, &o->out.fd, l->sound, l->n_sound, &fresh, err))
+        return -1;
+    close(o->out.fd);
+    o->out.fd = fresh;
+    o->out.size = (uint64_t)lseek(fresh, 0, SEEK_END);
+    o->last_number = l->sound[l->n_sound - 1].number;
+    return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct kept *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+static int load(struct batch_output *o, struct error *err)
+{
+    struct loading l = {.o = o};
+    uint64_t end;
+    int status = output_scan(o->out.fd, o->out.path, 0, true, NULL, NULL, &end, take_output_row, &l, err);
+    if (!status)
+        status = cut_tail(&o->out, end, err);
+    if (!status && o->o.retry_errors)
+        status = drop_errors(o, &l, err);
+    free(l.sound);
+    if (status || open_file(&o->journal, 0, err))
+        return -1;
+    if (output_scan(o->journal.fd, o->journal.path, 0, true, NULL, NULL, &end, take_journal_row, &l, err) ||
+        cut_tail(&o->journal, end, err))
+        return -1;
+    if (o->n_kept)
+        qsort(o->kept, o->n_kept, sizeof *o->kept, by_number);
+    // without an order nothing waits
+    for (size_t i = 0; !o->o.ordered && i < o->n_kept; i++) {
+        if (append_row(o, o->kept[i].number, (struct str){o->kept[i].line, o->kept[i].n}, err))
+            return -1;
+        free(o->kept[i].line);
+        o->kept[i].line = NULL;
+    }
+    return o->o.retry_errors ? write_journal(o, err) : 0;
+}
+
+static int open_regular(struct batch_output *o, struct error *err)
+{
+    o->journal.path = output_beside(o->out.path, ".journal");
+    o->id_hash = calloc((size_t)o->o.n_records + 1, sizeof *o->id_hash);
+    if (!o->journal.path || !o->id_hash)
+        return fail(err, E_MEMORY, "no memory for a table of %lld rows", (long long)o->o.n_records);
+    if (load(o, err) || output_sync_folder(o->out.path, err))
+        return -1;
+    if (pthread_create(&o->thread, NULL, sync_loop, o))
+        return fail(err, E_MEMORY, "no thread to sync %s", o->out.path);
+    o->has_thread = true;
+    return 0;
+}
+
+int batch_output_open(struct batch_output **out, const struct batch_output_options *options, struct error *err)
+{
+    struct batch_output *o = calloc(1, sizeof *o);
+    if (!o)
+        return fail(err, E_MEMORY, "no memory for an output");
+    *o = (struct batch_output){.o = *options, .out.fd = -1, .journal.fd = -1, .ascending = true};
+    pthread_mutex_init(&o->lock, NULL);
+    pthread_mutex_init(&o->files, NULL);
+    pthread_cond_init(&o->wake, NULL);
+    o->done = calloc((size_t)options->n_records + 1, 1);
+    o->slots = calloc((size_t)options->window, sizeof *o->slots);
+    bool is_stdout = !strcmp(options->path, "-");
+    o->out.path = strdup(is_stdout ? "stdout" : options->path);
+    int status = o->done && o->slots && o->out.path
+                     ? 0
+                     : fail(err, E_MEMORY, "no memory for a table of %lld rows", (long long)options->n_records);
+    if (!status && is_stdout)
+        status = (o->out.fd = dup(STDOUT_FILENO)) < 0 ? fail(err, E_IO, "stdout: %s", strerror(errno)) : 0;
+    else if (!status)
+        status = open_locked(o, err);
+    if (!status && o->is_regular)
+        status = open_regular(o, err);
+    if (status) {
+        batch_output_close(o);
+        return -1;
+    }
+    *out = o;
+    return 0;
+}
+
+// --- the end ---
+
+// Rows that were done again stand behind those that came after them: a last pass puts them in their places.
+static int sort_output(struct batch_output *o, struct error *err)
+{
+    struct row_place *places = NULL;
+    size_t n = 0;
+    uint64_t end;
+    int fresh;
+    int status = output_scan(o->out.fd, o->out.path, 0, true, &places, &n, &end, NULL, NULL, err);
+    if (!status)
+        status = output_write_sorted(o->out.path, &o->out.fd, places, n, &fresh, err);
+    if (!status) {
+        close(o->out.fd);
+        o->out.fd = fresh;
+    }
+    free(places);
+    return status;
+}
+
+int batch_output_finish(struct batch_output *o, struct error *err)
+{
+    stop_thread(o);
+    if (!o->is_regular)
+        return 0;
+    if (batch_output_check(o, err))
+        return -1;
+    pthread_mutex_lock(&o->lock);
+    sync_once(o);
+    pthread_mutex_unlock(&o->lock);
+    if (batch_output_check(o, err))
+        return -1;
+    bool rows_wait = o->n_slots > 0;
+    for (size_t i = 0; i < o->n_kept; i++)
+        rows_wait |= o->kept[i].line != NULL;
+    if (rows_wait)
+        return 0;
+    if (o->o.ordered && !o->ascending && sort_output(o, err))
+        return -1;
+    if (unlink(o->journal.path))
+        return fail(err, E_IO, "%s: %s", o->journal.path, strerror(errno));
+    return output_sync_folder(o->out.path, err);
+}
+
+void batch_output_close(struct batch_output *o)
+{
+    if (!o)
+        return;
+    stop_thread(o);
+    if (o->out.fd >= 0)
+        close(o->out.fd);
+    if (o->journal.fd >= 0)
+        close(o->journal.fd);
+    for (int i = 0; o->slots && i < o->n_slots; i++)
+        free(o->slots[(o->first + i) % o->o.window].line);
+    for (size_t i = 0; i < o->n_kept; i++)
+        free(o->kept[i].line);
+    pthread_mutex_destroy(&o->lock);
+    pthread_mutex_destroy(&o->files);
+    pthread_cond_destroy(&o->wake);
+    void *const parts[] = {o->out.path, o->journal.path, o->done, o->id_hash, o->slots, o->kept, o};
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        free(parts[i]);
+}
+
+// The id as it is written in JSON tells ids apart as well as the id itself: it is written in one way alone.
+uint64_t batch_id_hash(struct str custom_id)
+{
+    return digest_of(custom_id.data ? custom_id : STR_LIT("null")).a;
+}

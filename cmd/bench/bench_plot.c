@@ -1,0 +1,294 @@
+// Results as pictures: sparklines and a roofline in characters, and the roofline as SVG.
+//
+// A roofline (Williams, Waterman, Patterson, 2009): across, how many products a test does for each byte that it must
+// read; up, products a second. No test can stand above the roof, which climbs with the speed of memory up to that of
+// multiplication.
+#include "kernels/cpu.h"
+#include "cmd/bench/bench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+// --- sparklines ---
+
+static bool same_but_depth(const struct bench_row *a, const struct bench_row *b)
+{
+    return !strcmp(a->type, b->type) && !strcmp(a->path, b->path) && a->n_threads == b->n_threads &&
+           a->n_ubatch == b->n_ubatch && a->kv_type[0] == b->kv_type[0] && a->kv_type[1] == b->kv_type[1] &&
+           a->test.n_prompt == b->test.n_prompt && a->test.n_gen == b->test.n_gen && a->test.n_seqs == b->test.n_seqs;
+}
+
+static bool is_first_of_kind(const struct bench_row *rows, int i)
+{
+    for (int j = 0; j < i; j++)
+        if (same_but_depth(&rows[j], &rows[i]))
+            return false;
+    return true;
+}
+
+static void print_sparkline(const struct bench_row *rows, int n, int first, struct text *out)
+{
+    static const char *const bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    struct measure_test at_none = rows[first].test;
+    char label[64];
+    double most = 0, last = 0;
+    for (int i = first; i < n; i++)
+        if (same_but_depth(&rows[i], &rows[first]))
+            most = fmax(most, samples_mean(rows[i].ts, rows[i].n));
+    at_none.n_depth = 0;
+    bench_label(&at_none, label);
+    text_print(out, "\n%s %s by depth  ", rows[first].type, label);
+    for (int i = first; i < n; i++)
+        if (same_but_depth(&rows[i], &rows[first])) {
+            last = samples_mean(rows[i].ts, rows[i].n);
+            text_print(out, "%s", bars[(int)fmin(7, floor(8 * last / most))]);
+        }
+    text_print(out, "  %.2f down to %.2f t/s at", most, last);
+    for (int i = first; i < n; i++)
+        if (same_but_depth(&rows[i], &rows[first]))
+            text_print(out, " %d", rows[i].test.n_depth);
+}
+
+void bench_print_depths(const struct bench_row *rows, int n, struct text *out)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        int alike = 0;
+        for (int j = i; j < n; j++)
+            alike += same_but_depth(&rows[j], &rows[i]);
+        if (alike < 2 || !is_first_of_kind(rows, i))
+            continue;
+        print_sparkline(rows, n, i, out);
+        any = true;
+    }
+    text_print(out, any ? "\n" : "");
+}
+
+// --- the plane: logarithms on both axes ---
+
+struct plane {
+    double x0, x1, y0, y1;    // decades
+    double read, multiply;    // the roof
+    double lower[UNIT_COUNT]; // the roofs of the units that rows use, 0 for the others
+};
+
+static double intensity(const struct bench_row *r)
+{
+    return r->bytes > 0 ? r->products / r->bytes : 0;
+}
+
+static double roof_at(const struct plane *p, double x)
+{
+    return fmin(p->read * x, p->multiply);
+}
+
+static bool is_used(const struct bench_ceilings *c, enum cpu_unit unit, const struct bench_row *rows, int n)
+{
+    bool used = !rows;
+    for (int i = 0; i < n; i++)
+        used |= rows[i].unit == unit && intensity(&rows[i]) > 0;
+    return used && c->multiply[unit] > 0;
+}
+
+void bench_print_units(const struct bench_ceilings *c, const struct bench_row *rows, int n, struct text *out)
+{
+    for (int u = 0; u < UNIT_COUNT; u++)
+        if (is_used(c, u, rows, n))
+            text_print(out, "; %.0f GMAC/s of %s", c->multiply[u] / 1e9, c->unit[u]);
+}
+
+// False when there is nothing to hold the rows against.
+static bool plane_of(struct plane *p, const struct bench_row *rows, int n, const struct bench_ceilings *c)
+{
+    double least = INFINITY, most = 0, lowest = INFINITY;
+    *p = (struct plane){.read = c->read};
+    for (int u = 0; u < UNIT_COUNT; u++) {
+        p->lower[u] = is_used(c, u, rows, n) ? c->multiply[u] : 0;
+        p->multiply = fmax(p->multiply, p->lower[u]);
+    }
+    for (int i = 0; i < n; i++) {
+        if (intensity(&rows[i]) <= 0)
+            continue;
+        least = fmin(least, intensity(&rows[i]));
+        most = fmax(most, intensity(&rows[i]));
+        lowest = fmin(lowest, rows[i].products);
+    }
+    if (!(most > 0) || p->read <= 0 || p->multiply <= 0)
+        return false;
+    double ridge = p->multiply / p->read;
+    p->x0 = floor(log10(fmin(least, ridge / 10)));
+    p->x1 = ceil(log10(fmax(most, ridge * 10)));
+    p->y0 = floor(log10(fmin(lowest, roof_at(p, pow(10, p->x0)))));
+    p->y1 = ceil(log10(p->multiply));
+    return true;
+}
+
+// Where a value stands between two decades, 0 to 1.
+static double along(double value, double from, double to)
+{
+    return fmax(0, fmin(1, (log10(value) - from) / (to - from)));
+}
+
+// --- in characters ---
+
+enum { WIDTH = 72, HEIGHT = 18 };
+
+static void draw_at(const struct plane *p, char cells[HEIGHT][WIDTH], int x, double value, char what)
+{
+    int y = (int)lround((HEIGHT - 1) * along(value, p->y0, p->y1));
+    cells[HEIGHT - 1 - y][x] = what;
+}
+
+// The slope of memory up to the highest unit, and each unit's own roof where the slope is above it.
+static void draw_roof(const struct plane *p, char cells[HEIGHT][WIDTH])
+{
+    for (int x = 0; x < WIDTH; x++) {
+        double by_memory = p->read * pow(10, p->x0 + (p->x1 - p->x0) * x / (WIDTH - 1));
+        if (by_memory < p->multiply)
+            draw_at(p, cells, x, by_memory, '/');
+        for (int u = 0; u < UNIT_COUNT; u++)
+            if (p->lower[u] > 0 && p->lower[u] <= by_memory)
+                draw_at(p, cells, x, p->lower[u], '-');
+    }
+}
+
+void bench_print_roofline(const struct bench_row *rows, int n, const struct bench_ceilings *c, struct text *out)
+{
+    struct plane p;
+    char cells[HEIGHT][WIDTH];
+    if (!plane_of(&p, rows, n, c))
+        return;
+    memset(cells, ' ', sizeof cells);
+    draw_roof(&p, cells);
+    for (int i = 0; i < n && i < 26; i++) {
+        int x = (int)lround((WIDTH - 1) * along(intensity(&rows[i]), p.x0, p.x1));
+        int y = (int)lround((HEIGHT - 1) * along(rows[i].products, p.y0, p.y1));
+        cells[HEIGHT - 1 - y][x] = (char)('a' + i);
+    }
+    text_print(out, "\nroofline: %.1f GB/s", p.read / 1e9);
+    bench_print_units(c, rows, n, out);
+    text_print(out, "; two logarithmic axes\n");
+    for (int y = 0; y < HEIGHT; y++) {
+        if (y == 0 || y == HEIGHT - 1)
+            text_print(out, "%8.3g GMAC/s │", pow(10, y == 0 ? p.y1 : p.y0) / 1e9);
+        else
+            text_print(out, "%16s│", "");
+        for (int x = 0; x < WIDTH; x++) {
+            char at = cells[y][x];
+            text_print(out, "%s", at == '/' ? "╱" : at == '-' ? "─" : (char[2]){at, 0});
+        }
+        text_print(out, "\n");
+    }
+    text_print(out, "                └");
+    for (int x = 0; x < WIDTH; x++)
+        text_print(out, "─");
+    text_print(out, "\n%17s%-8.3g%*.3g products a byte\n", "", pow(10, p.x0), WIDTH - 8, pow(10, p.x1));
+    for (int i = 0; i < n && i < 26; i++) {
+        char label[64];
+        bench_label(&rows[i].test, label);
+        double roof = fmin(p.read * intensity(&rows[i]), p.lower[rows[i].unit]);
+        text_print(out, "  %c  %-30s %-20s %3.0f%% of the roof, %s\n", 'a' + i, rows[i].type, label,
+                   100 * rows[i].products / roof, rows[i].unit_name);
+    }
+}
+
+// --- as SVG ---
+
+enum { SVG_WIDTH = 900, SVG_HEIGHT = 560, LEFT = 90, RIGHT = 870, TOP = 40, BOTTOM = 480 };
+
+static double svg_x(const struct plane *p, double x)
+{
+    return LEFT + (RIGHT - LEFT) * along(x, p->x0, p->x1);
+}
+
+static double svg_y(const struct plane *p, double y)
+{
+    return BOTTOM - (BOTTOM - TOP) * along(y, p->y0, p->y1);
+}
+
+static void svg_text(struct text *out, double x, double y, const char *anchor, const char *words)
+{
+    text_print(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
+    for (const char *p = words; *p; p++)
+        text_print(out, *p == '<' ? "&lt;" : *p == '&' ? "&amp;" : "%c", *p);
+    text_print(out, "</text>\n");
+}
+
+static void svg_axes(const struct plane *p, struct text *out)
+{
+    char words[48];
+    for (double d = p->x0; d <= p->x1; d++) {
+        double x = svg_x(p, pow(10, d));
+        text_print(out, "<path class=\"grid\" d=\"M%.1f %d V%d\"/>\n", x, TOP, BOTTOM);
+        snprintf(words, sizeof words, "%g", pow(10, d));
+        svg_text(out, x, BOTTOM + 18, "middle", words);
+    }
+    for (double d = p->y0; d <= p->y1; d++) {
+        double y = svg_y(p, pow(10, d));
+        text_print(out, "<path class=\"grid\" d=\"M%d %.1f H%d\"/>\n", LEFT, y, RIGHT);
+        snprintf(words, sizeof words, "%g", pow(10, d - 9));
+        svg_text(out, LEFT - 8, y + 4, "end", words);
+    }
+    svg_text(out, (LEFT + RIGHT) / 2.0, BOTTOM + 44, "middle", "products for each byte that must be read");
+    svg_text(out, LEFT, TOP - 14, "middle", "GMAC/s");
+}
+
+static void svg_roof(const struct plane *p, const struct bench_ceilings *c, struct text *out)
+{
+    char words[96];
+    double from = pow(10, p->x0), to = pow(10, p->x1);
+    text_print(out, "<path class=\"roof\" d=\"M%.1f %.1f L%.1f %.1f\"/>\n", svg_x(p, from), svg_y(p, roof_at(p, from)),
+               svg_x(p, p->multiply / p->read), svg_y(p, p->multiply));
+    snprintf(words, sizeof words, "%.1f GB/s read", p->read / 1e9);
+    svg_text(out, svg_x(p, from) + 12, svg_y(p, roof_at(p, from)) - 8, "start", words);
+    for (int u = 0; u < UNIT_COUNT; u++) {
+        if (!(p->lower[u] > 0))
+            continue;
+        text_print(out, "<path class=\"roof\" d=\"M%.1f %.1f H%.1f\"/>\n", svg_x(p, p->lower[u] / p->read),
+                   svg_y(p, p->lower[u]), svg_x(p, to));
+        snprintf(words, sizeof words, "%.0f GMAC/s, %s", p->lower[u] / 1e9, c->unit[u]);
+        svg_text(out, RIGHT, svg_y(p, p->lower[u]) - 8, "end", words);
+    }
+}
+
+static void svg_points(const struct plane *p, const struct bench_row *rows, int n, struct text *out)
+{
+    for (int i = 0; i < n; i++) {
+        char label[64], words[192];
+        if (intensity(&rows[i]) <= 0)
+            continue;
+        double x = svg_x(p, intensity(&rows[i])), y = svg_y(p, rows[i].products);
+        bench_label(&rows[i].test, label);
+        snprintf(words, sizeof words, "%s %s: %.1f t/s", rows[i].type, label, samples_mean(rows[i].ts, rows[i].n));
+        text_print(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\"/>\n", x, y);
+        svg_text(out, x + (x > (LEFT + RIGHT) / 2.0 ? -9 : 9), y + 4, x > (LEFT + RIGHT) / 2.0 ? "end" : "start",
+                 words);
+    }
+}
+
+int bench_plot(const char *path, const struct bench_row *rows, int n, const struct bench_ceilings *c, struct error *err)
+{
+    struct plane p;
+    struct text out = {0};
+    if (!plane_of(&p, rows, n, c))
+        return fail(err, E_USAGE, "--plot: there are no ceilings to draw a roof from; leave out --no-ceilings");
+    text_print(&out,
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\">\n<style>text { font: 13px "
+               "sans-serif; fill: #222 } .grid { stroke: #ddd } .roof { stroke: #222; stroke-width: 2; fill: none } "
+               "circle { fill: #c33 }</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+               SVG_WIDTH, SVG_HEIGHT);
+    svg_axes(&p, &out);
+    svg_roof(&p, c, &out);
+    svg_points(&p, rows, n, &out);
+    text_print(&out, "</svg>\n");
+    FILE *f = out.failed ? NULL : fopen(path, "we");
+    bool ok = f && fwrite(out.data, 1, out.size, f) == out.size;
+    ok = (!f || fclose(f) == 0) && ok;
+    bool failed = out.failed;
+    text_free(&out);
+    if (failed)
+        return fail(err, E_MEMORY, "no memory for a picture");
+    return ok ? 0 : fail(err, E_IO, "%s: %s", path, strerror(errno));
+}

@@ -1,0 +1,297 @@
+// A dialogue as a JSON file:
+//   {"format": "quern-session", "version": 1, "model": NAME, "settings": {FLAG: TEXT or [TEXT...]},
+//    "messages": [{"role", "content", "reasoning_content"}...]}
+// The settings are the flags that were given; messages are as the API of OpenAI has them, the system prompt first.
+#include "cmd/chat/chat_verb.h"
+#include "cmd/input.h"
+#include "cmd/terminal/terminal.h"
+#include "engine/file_replace.h"
+#include "engine/json.h"
+#include "engine/snapshot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static const char format_name[] = "quern-session";
+enum { VERSION = 1, FILE_MAX = 256 << 20 };
+
+char *chat_session_path(const char *name)
+{
+    size_t n = strlen(name);
+    if (strchr(name, '/') || (n > 5 && !strcmp(name + n - 5, ".json")))
+        return strdup(name);
+    char below[300];
+    return snprintf(below, sizeof below, "sessions/%s.json", name) < (int)sizeof below ? history_state_path(below)
+                                                                                       : NULL;
+}
+
+static const char *model_name(const struct chat *c)
+{
+    const char *path = gguf_path(c->l.model->file, 0), *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+// --- writing ---
+
+static int put_text(struct arena *arena, struct value *dict, const char *key, struct str text, struct error *err)
+{
+    return value_dict_set(arena, dict, key, value_string(text), err);
+}
+
+static int list_settings(const struct chat *c, struct arena *arena, struct value *out, struct error *err)
+{
+    if (value_dict_new(out, arena, err))
+        return -1;
+    for (int n = -1; (n = options_next(n, V_SET)) >= 0;) {
+        struct value list, text;
+        struct text value = {0};
+        if (!c->o->given[n])
+            continue;
+        int status = value_list_new(&list, arena, err);
+        for (int i = 0; !status && options_value(c->o, (enum option_number)n, i, &value); i++, value.size = 0)
+            status = value_string_copy(&text, arena, (struct str){value.data, value.size}, err) ||
+                     value_list_push(arena, &list, text, err);
+        text_free(&value);
+        if (status || value_dict_set(arena, out, options_name((enum option_number)n),
+                                     value_count(&list) == 1 ? list.list->items[0] : list, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int add_message(struct arena *arena, struct value *list, const char *role, struct str content,
+                       struct str reasoning, struct error *err)
+{
+    struct value m;
+    if (value_dict_new(&m, arena, err) || put_text(arena, &m, "role", str_from(role), err) ||
+        put_text(arena, &m, "content", content, err) ||
+        (reasoning.len && put_text(arena, &m, "reasoning_content", reasoning, err)))
+        return -1;
+    return value_list_push(arena, list, m, err);
+}
+
+static int list_messages(const struct dialogue *d, struct arena *arena, struct value *out, struct error *err)
+{
+    int status = value_list_new(out, arena, err);
+    if (!status && d->system.len)
+        status = add_message(arena, out, "system", d->system, (struct str){0}, err);
+    for (size_t i = 0; !status && i < d->n; i++) {
+        const struct dialogue_message *m = &d->messages[i];
+        status = add_message(arena, out, dialogue_role_name[m->role], m->content, m->reasoning, err);
+    }
+    return status;
+}
+
+static int print_session(const struct chat *c, struct text *out, struct error *err)
+{
+    struct arena arena = {0};
+    struct value all, settings, messages;
+    const struct json_style style = {.indented = true, .indent = STR_LIT(" ")};
+    int status = value_dict_new(&all, &arena, err) || list_settings(c, &arena, &settings, err) ||
+                         list_messages(&c->dialogue, &arena, &messages, err) ||
+                         put_text(&arena, &all, "format", str_from(format_name), err) ||
+                         value_dict_set(&arena, &all, "version", value_int(VERSION), err) ||
+                         put_text(&arena, &all, "model", str_from(model_name(c)), err) ||
+                         value_dict_set(&arena, &all, "settings", settings, err) ||
+                         value_dict_set(&arena, &all, "messages", messages, err) ||
+                         json_write_text(&all, &style, out, err)
+                     ? -1
+                     : 0;
+    text_append(out, STR_LIT("\n"));
+    arena_free(&arena);
+    return !status && out->failed ? fail(err, E_MEMORY, "no memory for the session") : status;
+}
+
+static int write_file(const char *path, const struct text *text, struct error *err)
+{
+    struct file_replace f;
+    if (file_replace_begin(&f, path, err))
+        return -1;
+    if (!file_replace_write(&f, text->data, text->size, err))
+        return file_replace_end(&f, err);
+    file_replace_abort(&f);
+    return -1;
+}
+
+// --- the computed state beside it ---
+
+static char *cache_path(const char *path)
+{
+    char *out;
+    return asprintf(&out, "%s.kv", path) < 0 ? NULL : out;
+}
+
+// What else the state depends on than the model.
+static uint64_t salt_of(const struct chat *c)
+{
+    return (uint64_t)c->o->exact | (uint64_t)c->o->blas << 1;
+}
+
+static void save_cache(struct chat *c, const char *path)
+{
+    struct error err;
+    char *cache = cache_path(path);
+    if (cache && snapshot_save(cache, c->l.model, c->l.session, 0, salt_of(c), &err))
+        terminal_note("quern: warning: no cache is kept: %s", err.text);
+    free(cache);
+}
+
+static void load_cache(struct chat *c, const char *path)
+{
+    struct error err = {0};
+    struct stat there;
+    int n = 0;
+    char *cache = cache_path(path);
+    if (cache && !stat(cache, &there) && snapshot_load(cache, c->l.model, c->l.session, 0, salt_of(c), &n, &err))
+        terminal_note("quern: warning: %s; %s is computed anew", err.text,
+                      n ? "the rest of the dialogue" : "the dialogue");
+    else if (c->o->verbose && n)
+        terminal_note("cache: %d tokens", n);
+    free(cache);
+}
+
+int chat_session_save(struct chat *c, const char *path, struct error *err)
+{
+    struct text text = {0};
+    int status = print_session(c, &text, err) ? -1 : write_file(path, &text, err);
+    text_free(&text);
+    if (!status && c->o->cache)
+        save_cache(c, path);
+    return status;
+}
+
+// --- reading ---
+
+static int bad(const char *what, struct error *err)
+{
+    return fail(err, E_USAGE, "not a session of quern: %s", what);
+}
+
+static int check_head(const struct value *all, struct error *err)
+{
+    const struct value *format = value_get(all, "format"), *version = value_get(all, "version");
+    if (!value_is(format, VALUE_STRING) || !str_equal_z(format->text, format_name))
+        return bad("there is no \"format\": \"quern-session\"", err);
+    if (!value_is(version, VALUE_INT) || version->integer < 1)
+        return bad("it has no version", err);
+    if (version->integer > VERSION)
+        return fail(err, E_USAGE, "a session of version %lld, this quern knows %d", (long long)version->integer,
+                    VERSION);
+    return 0;
+}
+
+static struct str text_of(const struct value *message, const char *key)
+{
+    const struct value *v = value_get(message, key);
+    return value_is(v, VALUE_STRING) ? v->text : (struct str){0};
+}
+
+// A system prompt comes first, then whatever roles take turns.
+static int take_message(struct dialogue *d, const struct value *m, bool first, struct error *err)
+{
+    struct str role = text_of(m, "role");
+    if (!value_is(value_get(m, "content"), VALUE_STRING))
+        return bad("a message without content", err);
+    if (first && str_equal_z(role, "system"))
+        return dialogue_set_system(d, text_of(m, "content"), err);
+    for (int i = ROLE_USER; i <= ROLE_ASSISTANT; i++)
+        if (str_equal_z(role, dialogue_role_name[i]))
+            return dialogue_add(d, (enum dialogue_role)i, text_of(m, "content"), text_of(m, "reasoning_content"), err);
+    return bad("a message with a role that is neither user nor assistant", err);
+}
+
+static int take_messages(struct dialogue *d, const struct value *list, struct error *err)
+{
+    if (!value_is(list, VALUE_LIST))
+        return bad("it has no messages", err);
+    for (size_t i = 0; i < value_count(list); i++)
+        if (take_message(d, &list->list->items[i], i == 0, err))
+            return -1;
+    return 0;
+}
+
+// A flag that was given on the command line stays; one that is not known any more is noted.
+static int take_setting(struct chat *c, struct str name, const struct value *value, struct error *err)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%.*s", STR_ARG(name));
+    int number = options_find(key, V_SET);
+    if (number < 0) {
+        terminal_note("quern: note: the session sets %s, which this quern does not know", key);
+        return 0;
+    }
+    if (c->o->given[number])
+        return 0;
+    size_t n = value_is(value, VALUE_LIST) ? value_count(value) : 1;
+    for (size_t i = 0; i < n; i++) {
+        const struct value *v = value_is(value, VALUE_LIST) ? &value->list->items[i] : value;
+        if (!value_is(v, VALUE_STRING) || memchr(v->text.data, '\0', v->text.len))
+            return bad("a setting that is no text", err);
+        char *text = strndup(v->text.data, v->text.len);
+        int status = text ? options_set(c->o, (enum option_number)number, text, err)
+                          : fail(err, E_MEMORY, "no memory for a setting");
+        free(text);
+        if (status)
+            return -1;
+    }
+    return 0;
+}
+
+static int take_settings(struct chat *c, const struct value *settings, struct error *err)
+{
+    for (size_t i = 0; value_is(settings, VALUE_DICT) && i < value_count(settings); i++) {
+        const struct value_entry *e = &settings->dict->entries[i];
+        if (value_is(&e->key, VALUE_STRING) && take_setting(c, e->key.text, &e->value, err))
+            return -1;
+    }
+    return chat_apply_options(c, err);
+}
+
+static void note_model(const struct chat *c, const struct value *all)
+{
+    struct str name = text_of(all, "model");
+    if (!str_equal_z(name, model_name(c)))
+        terminal_note("quern: note: the session was kept with %.*s, and goes on with %s", STR_ARG(name), model_name(c));
+}
+
+static int take_session(struct chat *c, struct str text, struct error *err)
+{
+    struct arena arena = {0};
+    struct json_reader reader = {.arena = &arena};
+    struct value all;
+    struct dialogue now;
+    dialogue_open(&now, c->l.model, c->l.session, c->chat);
+    int status = json_read(&all, &reader, text, err) || check_head(&all, err) ||
+                         take_messages(&now, value_get(&all, "messages"), err) ||
+                         take_settings(c, value_get(&all, "settings"), err)
+                     ? -1
+                     : 0;
+    if (!status) {
+        struct dialogue old = c->dialogue;
+        c->dialogue = now;
+        now = old;
+        note_model(c, &all);
+    }
+    dialogue_close(&now);
+    arena_free(&arena);
+    return status;
+}
+
+int chat_session_load(struct chat *c, const char *path, struct error *err)
+{
+    struct stat there;
+    char *data;
+    size_t size;
+    if (!stat(path, &there) && (!S_ISREG(there.st_mode) || there.st_size > FILE_MAX))
+        return fail(err, E_USAGE, "%s: not a session of quern: no regular file of less than %d MiB", path,
+                    FILE_MAX >> 20);
+    if (input_read(path, &data, &size, err))
+        return -1;
+    int status = take_session(c, (struct str){data, size}, err);
+    free(data);
+    if (status)
+        return fail_prefix(err, path);
+    load_cache(c, path);
+    return 0;
+}

@@ -1,0 +1,119 @@
+#include "cmd/terminal/progress.h"
+#include "cmd/terminal/terminal.h"
+#include "engine/model.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CELLS = 24, EIGHTHS = 8 };
+
+void progress_begin(struct progress *p, const char *what, const char *unit)
+{
+    *p = (struct progress){.what = what, .unit = unit, .on = terminal_is_tty(STDERR_FILENO), .start = clock_ms()};
+    p->last = p->start;
+}
+
+// Cells of a bar, the last of them in eighths.
+static void draw_cells(double part, char *out, size_t size)
+{
+    static const char *const cell[EIGHTHS + 1] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
+    int eighths = (int)(part * CELLS * EIGHTHS);
+    size_t at = 0;
+    for (int i = 0; i < CELLS; i++) {
+        int full = MAX(0, MIN(EIGHTHS, eighths - i * EIGHTHS));
+        at += (size_t)snprintf(out + at, size - at, "%s", cell[full]);
+    }
+}
+
+static void format_seconds(double seconds, char *out, size_t size)
+{
+    int64_t s = (int64_t)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(out, size, "%lld h %02lld min", (long long)(s / 3600), (long long)(s / 60 % 60));
+    else if (s >= 60)
+        snprintf(out, size, "%lld min %02lld s", (long long)(s / 60), (long long)(s % 60));
+    else
+        snprintf(out, size, "%lld s", (long long)s);
+}
+
+void progress_show(struct progress *p, int64_t done, int64_t total, const char *note)
+{
+    double now = clock_ms(), elapsed = (now - p->start) / 1e3;
+    if (!p->on || elapsed < 1 || now - p->last < 100 || total < 1 || done < 1)
+        return;
+    char cells[3 * CELLS + 1], left[48];
+    draw_cells((double)done / (double)total, cells, sizeof cells);
+    format_seconds(elapsed * (double)(total - done) / (double)done, left, sizeof left);
+    fprintf(stderr, "\r\033[K%s %s %3.0f%%  %.4g %s/s  %s left%s%s", p->what, cells,
+            100.0 * (double)done / (double)total, (double)done / elapsed, p->unit, left, note ? "  " : "",
+            note ? note : "");
+    fflush(stderr);
+    p->shown = true;
+    p->last = now;
+}
+
+void progress_end(struct progress *p)
+{
+    if (p->shown)
+        fputs("\r\033[K", stderr);
+    p->shown = false;
+}
+
+// --- a wait without an end in sight ---
+
+static void *count_seconds(void *arg)
+{
+    struct progress_wait *w = arg;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    pthread_mutex_lock(&w->lock);
+    for (int s = 1; !w->over; s++) {
+        until.tv_sec++;
+        while (!w->over && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
+            continue;
+        if (w->over)
+            break;
+        fprintf(stderr, "\r\033[K%s: %d s", w->what, s);
+        fflush(stderr);
+        w->shown = true;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+// Signals are for the main thread. Where no thread can be had, nothing is shown.
+void progress_wait_begin(struct progress_wait *w, const char *what)
+{
+    *w = (struct progress_wait){.what = what};
+    if (!terminal_is_tty(STDERR_FILENO))
+        return;
+    pthread_condattr_t clock;
+    sigset_t all, before;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    w->on = pthread_create(&w->thread, NULL, count_seconds, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void progress_wait_end(struct progress_wait *w)
+{
+    if (!w->on)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->over = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    if (w->shown)
+        fputs("\r\033[K", stderr);
+    w->on = false;
+}

@@ -1,0 +1,343 @@
+#include "cmd/terminal/terminal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+// Signals come to the process, not to an object: what their handlers read is the only state of its kind in the program.
+atomic_bool terminal_interrupted, terminal_terminated, terminal_resized;
+static atomic_int phase = PHASE_LOADING;
+static int wake_pipe[2] = {-1, -1};
+
+// The terminal on stdin as it was found, and in the other modes; valid once `saved` is set.
+static atomic_bool saved;
+static atomic_int mode_now = MODE_COOKED;
+static struct termios modes[3];
+
+enum { MAPPINGS_MAX = 64 };
+static struct {
+    const char *from, *to, *path;
+} mappings[MAPPINGS_MAX];
+static atomic_int n_mappings;
+
+// --- signals ---
+
+static void say(const char *text)
+{
+    ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
+    (void)ignored;
+}
+
+static void wake(void)
+{
+    ssize_t ignored = wake_pipe[1] < 0 ? 0 : write(wake_pipe[1], "", 1);
+    (void)ignored;
+}
+
+// From a handler, too: tcsetattr may be called there. A paste is bracketed only while a line is edited.
+static void restore(void)
+{
+    int mode = atomic_exchange(&mode_now, MODE_COOKED);
+    if (!atomic_load(&saved) || mode == MODE_COOKED)
+        return;
+    tcsetattr(STDIN_FILENO, TCSANOW, &modes[MODE_COOKED]);
+    if (mode == MODE_EDITING)
+        say("\033[?2004l");
+}
+
+static void on_interrupt(int number)
+{
+    int cause = errno;
+    if (number != SIGINT)
+        atomic_store(&terminal_terminated, true);
+    if (atomic_load(&phase) == PHASE_LOADING || atomic_exchange(&terminal_interrupted, true)) {
+        restore();
+        _exit(E_INTERRUPTED);
+    }
+    wake();
+    errno = cause;
+}
+
+static void on_resize(int number)
+{
+    int cause = errno;
+    (void)number;
+    atomic_store(&terminal_resized, true);
+    wake();
+    errno = cause;
+}
+
+// What ends the process by default does so after the terminal is as it was found.
+static void on_crash(int number)
+{
+    restore();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+// Ctrl-Z during an answer; SIGSTOP stops, for the handler of SIGTSTP stands in its way.
+static void on_stop(int number)
+{
+    int cause = errno, mode = atomic_load(&mode_now);
+    (void)number;
+    restore();
+    raise(SIGSTOP);
+    if (mode != MODE_COOKED && !tcsetattr(STDIN_FILENO, TCSANOW, &modes[mode]))
+        atomic_store(&mode_now, mode);
+    errno = cause;
+}
+
+// Of the path only what may reach a terminal: a handler calls nothing but write.
+static void say_path(const char *path)
+{
+    for (; *path; path++) {
+        char c[2] = {(unsigned char)*path < 0x20 || (unsigned char)*path >= 0x7f ? '?' : *path, '\0'};
+        say(c);
+    }
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    const char *at = info->si_addr;
+    // a fault has a code above 0; what another process sends has no address
+    for (int i = 0; info->si_code > 0 && i < atomic_load(&n_mappings); i++) {
+        if (at < mappings[i].from || at >= mappings[i].to)
+            continue;
+        say("quern: ");
+        say_path(mappings[i].path);
+        say(": model file changed while it was in use; run again with the whole file\n");
+        restore();
+        _exit(E_IO);
+    }
+    restore();
+    signal(number, SIG_DFL);
+    raise(number); // comes when this handler has returned
+}
+
+void terminal_start(void)
+{
+    struct sigaction interrupt = {.sa_handler = on_interrupt},
+                     bus = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGINT, &interrupt, NULL);
+    sigaction(SIGTERM, &interrupt, NULL);
+    sigaction(SIGBUS, &bus, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+void terminal_set_phase(enum terminal_phase now)
+{
+    atomic_store(&phase, (int)now);
+}
+
+void terminal_watch_mapping(const void *from, const void *to, const char *path)
+{
+    // the kernel faults by whole pages: the last one reaches past the last tensor
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int n = atomic_load(&n_mappings);
+    if (n == MAPPINGS_MAX)
+        return;
+    mappings[n].from = from;
+    mappings[n].to = (const char *)to + page;
+    mappings[n].path = path;
+    atomic_store(&n_mappings, n + 1);
+}
+
+// --- a terminal that is typed at ---
+
+// SIGTTOU would stop a process in the background that sets modes.
+static void watch_terminal(void)
+{
+    static const int crashes[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGQUIT};
+    struct sigaction crash = {.sa_handler = on_crash}, stop = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    for (size_t i = 0; i < COUNT_OF(crashes); i++)
+        sigaction(crashes[i], &crash, NULL);
+    sigaction(SIGTSTP, &stop, NULL);
+    atexit(restore);
+}
+
+static bool save_modes(void)
+{
+    if (atomic_load(&saved))
+        return true;
+    if (tcgetattr(STDIN_FILENO, &modes[MODE_COOKED]))
+        return false;
+    struct termios *editing = &modes[MODE_EDITING], *answering = &modes[MODE_ANSWERING];
+    *editing = modes[MODE_COOKED];
+    editing->c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IGNCR | IXON | ISTRIP | BRKINT);
+    editing->c_lflag &= ~(tcflag_t)(ICANON | ECHO | IEXTEN | ISIG);
+    editing->c_cc[VMIN] = 1;
+    editing->c_cc[VTIME] = 0;
+    *answering = *editing;
+    answering->c_lflag |= ISIG;
+    watch_terminal();
+    atomic_store(&saved, true);
+    return true;
+}
+
+void terminal_set_mode(enum terminal_mode mode)
+{
+    if (!terminal_is_tty(STDIN_FILENO) || !save_modes())
+        return;
+    // TCSADRAIN: what has been typed ahead stays
+    if (!tcsetattr(STDIN_FILENO, TCSADRAIN, &modes[mode]))
+        atomic_store(&mode_now, (int)mode);
+}
+
+void terminal_suspend(void)
+{
+    raise(SIGTSTP);
+}
+
+void terminal_size(int fd, int *cols, int *rows)
+{
+    struct winsize size = {0};
+    bool known = !ioctl(fd, TIOCGWINSZ, &size) && size.ws_col && size.ws_row;
+    *cols = known ? size.ws_col : 80;
+    *rows = known ? size.ws_row : 24;
+}
+
+int terminal_wake_fd(void)
+{
+    if (wake_pipe[0] >= 0)
+        return wake_pipe[0];
+    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK))
+        return -1;
+    struct sigaction resize = {.sa_handler = on_resize, .sa_flags = SA_RESTART}, hang_up = {.sa_handler = on_interrupt};
+    sigaction(SIGWINCH, &resize, NULL);
+    sigaction(SIGHUP, &hang_up, NULL);
+    return wake_pipe[0];
+}
+
+void terminal_wake_clear(void)
+{
+    char bytes[64];
+    while (read(wake_pipe[0], bytes, sizeof bytes) > 0)
+        ;
+}
+
+// --- output ---
+
+bool terminal_is_tty(int fd)
+{
+    return isatty(fd);
+}
+
+int terminal_write_fd(int fd, struct str text)
+{
+    while (text.len) {
+        ssize_t n = write(fd, text.data, text.len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        text.data += n;
+        text.len -= (size_t)n;
+    }
+    return 0;
+}
+
+int terminal_write(struct str text, struct error *err)
+{
+    if (!terminal_write_fd(STDOUT_FILENO, text))
+        return 0;
+    int cause = errno;
+    fail(err, E_IO, "stdout: %s", strerror(cause));
+    if (cause == EPIPE && err)
+        err->text[0] = '\0';
+    return -1;
+}
+
+static bool is_harmless(uint32_t cp)
+{
+    return cp == '\n' || cp == '\t' || utf8_printable(cp);
+}
+
+size_t terminal_filter(struct str text, char *out)
+{
+    char *at = out;
+    for (size_t i = 0; i < text.len;) {
+        uint32_t cp;
+        int n = utf8_decode(text.data + i, text.len - i, &cp);
+        if (!n) {
+            at += utf8_encode(0xfffd, at);
+            i++;
+            continue;
+        }
+        if (is_harmless(cp)) {
+            memcpy(at, text.data + i, (size_t)n);
+            at += n;
+        }
+        i += (size_t)n;
+    }
+    return (size_t)(at - out);
+}
+
+int terminal_write_untrusted(struct str text, struct error *err)
+{
+    if (!terminal_is_tty(STDOUT_FILENO))
+        return terminal_write(text, err);
+    char out[3 * 256];
+    while (text.len) {
+        size_t n = MIN(text.len, (size_t)256);
+        // no character is cut in two where a piece ends
+        for (int back = 0; back < 3 && n < text.len && n > 1 && ((uint8_t)text.data[n] & 0xc0) == 0x80; back++)
+            n--;
+        if (terminal_write((struct str){out, terminal_filter((struct str){text.data, n}, out)}, err))
+            return -1;
+        text.data += n;
+        text.len -= n;
+    }
+    return 0;
+}
+
+void terminal_note(const char *fmt, ...)
+{
+    char raw[1024], out[3 * sizeof raw];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(raw, sizeof raw, fmt, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    size_t len = terminal_filter((struct str){raw, MIN((size_t)n, sizeof raw - 1)}, out);
+    fprintf(stderr, "%.*s\n", (int)len, out);
+}
+
+// --- JSON ---
+
+static void print_json_character(struct text *out, uint32_t cp, const char *bytes, int n)
+{
+    static const char escapes[] = "\"\"\\\\\bb\ff\nn\rr\tt"; // pairs: the character and its letter
+    for (size_t i = 0; i + 1 < sizeof escapes; i += 2)
+        if (cp == (uint32_t)escapes[i]) {
+            text_print(out, "\\%c", escapes[i + 1]);
+            return;
+        }
+    if (cp < 0x20 || cp == 0x7f)
+        text_print(out, "\\u%04x", cp);
+    else
+        text_print(out, "%.*s", n, bytes);
+}
+
+void terminal_print_json(struct text *out, struct str text)
+{
+    text_print(out, "\"");
+    for (size_t i = 0; i < text.len;) {
+        uint32_t cp;
+        int n = utf8_decode(text.data + i, text.len - i, &cp);
+        if (n)
+            print_json_character(out, cp, text.data + i, n);
+        else
+            text_print(out, "\xef\xbf\xbd");
+        i += (size_t)MAX(n, 1);
+    }
+    text_print(out, "\"");
+}

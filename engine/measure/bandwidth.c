@@ -1,0 +1,86 @@
+#include "engine/measure/bandwidth.h"
+#include "engine/model.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { PASSES = 8, LINE = 64, PAGE = 4096 };
+static const size_t BLOCK = (size_t)1 << 20; // what a thread takes at a time
+
+// What the threads share.
+struct reading {
+    const char *memory;
+    size_t n_blocks;
+    atomic_size_t next;
+    atomic_ullong sum; // kept, so that no compiler drops the reads
+};
+
+// One word of every line: a line is what comes from memory, and more loads of it would only fill the queue that other
+// lines wait for. By 16 bytes at a time the same memory gives little more than half (measured, bench/results/cpu_tried.md).
+static uint64_t read_block(const char *from)
+{
+    uint64_t sum = 0, word;
+    for (size_t i = 0; i < BLOCK; i += LINE) {
+        memcpy(&word, from + i, sizeof word);
+        sum ^= word;
+    }
+    return sum;
+}
+
+// Block after block from a common counter: no thread waits for one that the system held up.
+static void *read_blocks(void *arg)
+{
+    struct reading *r = arg;
+    uint64_t sum = 0;
+    for (size_t i; (i = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed)) < r->n_blocks;)
+        sum ^= read_block(r->memory + i * BLOCK);
+    atomic_fetch_xor_explicit(&r->sum, sum, memory_order_relaxed);
+    return NULL;
+}
+
+// One pass of all threads, the caller being the first: the milliseconds, or -1 when a thread cannot be started. To
+// start threads costs some microseconds, a pass takes milliseconds.
+static double read_all(struct reading *r, pthread_t *threads, int n)
+{
+    int started = 1;
+    double start = clock_ms();
+    atomic_store(&r->next, 0);
+    while (started < n && !pthread_create(&threads[started], NULL, read_blocks, r))
+        started++;
+    read_blocks(r);
+    for (int i = 1; i < started; i++)
+        pthread_join(threads[i], NULL);
+    return started == n ? clock_ms() - start : -1;
+}
+
+int bandwidth_measure(int n_threads, size_t size, double *bytes_per_second, struct error *err)
+{
+    int status = 0;
+    struct reading r = {.n_blocks = MAX(size / BLOCK, (size_t)1)};
+    pthread_t *threads = calloc((size_t)n_threads, sizeof *threads);
+    size = r.n_blocks * BLOCK;
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!threads || memory == MAP_FAILED) {
+        status = fail(err, E_MEMORY, "no memory for %zu bytes to read", size);
+        goto done;
+    }
+    madvise(memory, size, MADV_HUGEPAGE);
+    for (size_t i = 0; i < size; i += PAGE) // pages that nobody wrote to are all the same page
+        ((char *)memory)[i] = 1;
+    r.memory = memory;
+    double best = 0;
+    for (int pass = 0; !status && pass < PASSES; pass++) {
+        double ms = read_all(&r, threads, n_threads);
+        if (ms < 0)
+            status = fail(err, E_MEMORY, "cannot start %d threads", n_threads);
+        best = pass ? MIN(best, ms) : ms;
+    }
+    *bytes_per_second = best > 0 ? (double)size * 1e3 / best : 0;
+done:
+    if (memory != MAP_FAILED)
+        munmap(memory, size);
+    free(threads);
+    return status;
+}

@@ -1,0 +1,102 @@
+#include "engine/sample/candidates.h"
+
+static void swap(struct candidate *a, struct candidate *b)
+{
+    struct candidate t = *a;
+    *a = *b;
+    *b = t;
+}
+
+// The digit of a key that has `shift` bits below it.
+static int digit_of(struct candidate c, int shift)
+{
+    return (int)(candidate_key(c) >> shift & 255);
+}
+
+// Puts those with a greater digit before those with this one, and those before the rest: *n_greater and *n_equal.
+static void split_by_digit(struct candidate *c, int n, int shift, int digit, int *n_greater, int *n_equal)
+{
+    int greater = 0, rest = n;
+    for (int i = 0; i < rest;) {
+        int d = digit_of(c[i], shift);
+        if (d > digit)
+            swap(&c[i++], &c[greater++]);
+        else if (d < digit)
+            swap(&c[i], &c[--rest]);
+        else
+            i++;
+    }
+    *n_greater = greater;
+    *n_equal = rest - greater;
+}
+
+// Digit by digit of the keys, from the highest: what each digit weighs says in which of them the last one lies; those
+// above it are taken, and of those in it the next digit decides.
+int candidates_select_mass(struct candidate *c, int n, double want, bool beyond, candidate_weight_fn *weigh,
+                           const void *arg)
+{
+    int taken = 0;
+    double reached = 0;
+    for (int shift = 56; shift >= 0 && n > 1; shift -= 8) {
+        double mass[256] = {0};
+        for (int i = 0; i < n; i++)
+            mass[digit_of(c[taken + i], shift)] += weigh(arg, c[taken + i]);
+        int digit = 255, n_greater, n_equal;
+        for (; digit > 0; digit--) {
+            double with = reached + mass[digit];
+            if (beyond ? with > want : with >= want)
+                break;
+            reached = with;
+        }
+        split_by_digit(c + taken, n, shift, digit, &n_greater, &n_equal);
+        taken += n_greater;
+        n = n_equal;
+    }
+    return taken + MIN(n, 1);
+}
+
+enum { STRETCH = 64, LANES = 8 };
+
+// Adds a stretch to the lanes: first all powers, which become vectors, then the sums in double.
+static void add_exp(const float *x, int n, float max, double sums[LANES])
+{
+    float e[STRETCH];
+    for (int i = 0; i < n; i++)
+        e[i] = exp_negative(x[i] - max);
+    for (int i = n; i < STRETCH; i++)
+        e[i] = 0;
+    for (int i = 0; i < STRETCH; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            sums[j] += (double)e[i + j];
+}
+
+static double fold(const double sums[LANES])
+{
+    double sum = 0;
+    for (int j = 0; j < LANES; j++)
+        sum += sums[j];
+    return sum;
+}
+
+double logits_sum_exp(const float *x, int n, float max)
+{
+    double sums[LANES] = {0};
+    int i = 0;
+    for (; i + STRETCH <= n; i += STRETCH)
+        add_exp(x + i, STRETCH, max, sums);
+    add_exp(x + i, n - i, max, sums);
+    return fold(sums);
+}
+
+double candidates_sum_exp(const struct candidate *c, int n, float max)
+{
+    double sums[LANES] = {0};
+    float x[STRETCH];
+    for (int i = 0; i < n; i += STRETCH) {
+        int m = MIN(STRETCH, n - i);
+        for (int j = 0; j < m; j++)
+            x[j] = c[i + j].logit;
+        add_exp(x, m, max, sums);
+    }
+    return fold(sums);
+}

@@ -1,0 +1,518 @@
+// Matrix tiles whose rows are rows of weights, as these lie in memory: what the types share.
+//
+// Columns come as words of four elements of 16 columns (q8_words in kernels.h), made where they are quantised, or, where
+// there are none, once a call. A row's block is unpacked where it lies into bytes that hold its scales already, for what a
+// scale must multiply would have to leave the tiles first: w * scale = high * 2^shift + low, two planes of bytes, or one.
+// Then a whole block is summed up in the tiles, exact as ever, and leaves them with a register a row, a lane a column. Blocks
+// of 32, whose scales are floats, leave them one by one.
+//
+// 32 rows by 256 elements are a piece, which is unpacked, and then passed by all groups of 16 columns: their words come out
+// of the second-level cache, and so serve two tiles of rows. While a group is multiplied, the sums of the one before go
+// through the floats of kernels.h. Where there are many columns, 128 rows pass a part of k before the next (see PART).
+//
+// A type's file says what it is (struct rows_type), how the heads of 16 blocks and how one row are unpacked; ROWS_KERNEL
+// makes the kernel of these. Private to matmul_q8_amx_rows*.c.
+#ifndef QUERN_AMX_PANEL_H
+#define QUERN_AMX_PANEL_H
+
+#include "kernels/cpu/amx/matmul_q8.h"
+#include "kernels/cpu/avx512/rows.h"
+
+enum {
+    TILES = SPAN / Q8_TILE_WIDTH, // of 64 elements
+    HALVES = 2,                   // of a piece, of 16 rows
+    PIECE_ROWS = HALVES * ROWS,
+    GROUPS = 32,  // of 16 columns, that pass at a time
+    STRIPE = 128, // rows whose sums wait while the parts of k pass
+    TURNED = 40,  // q8_words that scratch holds, where the caller has none
+    PART = 128,   // q8_words, 640 KB, that come out of the second-level cache for all pieces of a stripe
+};
+
+struct rows_type {
+    int bytes;      // of a block of 256
+    int planes;     // 1 or 2
+    bool is_signed; // bytes of the only plane, or of the high one; those of the low one are not
+    int shift;      // of the high plane, or of the only one
+    int min_pairs;  // that a block's minimum has: 4 of sub-blocks of 32, 8 of sub-blocks of 16, or 0
+    int offset;     // that the bytes of the only plane, shifted, hold too much
+    bool negative;  // the only plane holds -w * scale
+};
+
+// Bytes of half a piece: [high, low].
+typedef uint8_t piece[2][TILES][ROWS][Q8_TILE_WIDTH];
+
+// What belongs to its rows. `factor` is the types' own: what unpack_row wants to know of a row.
+struct heads {
+    _Alignas(64) uint8_t factor[2][ROWS][16];
+    int32_t min[8][ROWS]; // int16 pairs for two sub-blocks
+    float d[ROWS], m[ROWS];
+};
+
+typedef void read_heads_fn(const struct rows16 *g, size_t at, struct heads *h);
+typedef void unpack_row_fn(const uint8_t *block, const struct heads *h, int row, piece *p);
+
+typedef float sums16[ROWS][Q8_TILE_COLUMNS];
+
+// What blocks of 32 have in place of these: their scales are floats, so every block's sums leave the tiles.
+enum { BLOCKS = SPAN / 32 }; // of a span
+struct block_heads {
+    _Alignas(64) float d[BLOCKS][ROWS], m[BLOCKS][ROWS];
+};
+typedef uint8_t block_piece[TILES][ROWS][Q8_TILE_WIDTH]; // signed
+typedef void read_block_heads_fn(const struct rows16 *g, size_t at, int n_blocks, struct block_heads *h);
+typedef void unpack_blocks_fn(const uint8_t *blocks, int n_blocks, int row, block_piece *p);
+
+struct rows_kind {
+    struct rows_type type;
+    read_heads_fn *read_heads;
+    unpack_row_fn *unpack_row;
+    read_block_heads_fn *read_block_heads;
+    unpack_blocks_fn *unpack_blocks;
+};
+
+// A piece and 16 columns whose sums have left the tiles, and wait for the floats.
+struct waiting {
+    const struct heads *heads;      // [HALVES]
+    const struct q8_words *columns; // NULL: nothing waits
+    sums16 *sums[HALVES];
+};
+
+// The same of blocks of 32: 16 rows.
+struct waiting_blocks {
+    const struct block_heads *heads;
+    const struct q8_words *columns;  // NULL: nothing waits
+    float (*of_32)[Q8_TILE_COLUMNS]; // sums of q of each block; types with a minimum
+    sums16 *sums;
+    int n_blocks;
+};
+
+struct rows_work {
+    union {
+        struct {
+            _Alignas(64) piece piece[HALVES];
+            struct heads heads[2]
+                              [HALVES]; // of the piece at hand, and of the one before, of which some columns still wait
+            struct waiting waiting;
+            _Alignas(64) int32_t tile[HALVES][2][ROWS][Q8_TILE_COLUMNS]; // sums of each plane
+        };
+        struct {
+            _Alignas(64) block_piece block_piece[HALVES];
+            struct block_heads block_heads[2][HALVES];
+            struct waiting_blocks waiting_blocks;
+            _Alignas(64) float of_32[2][BLOCKS][Q8_TILE_COLUMNS]; // sums of the columns at hand, and of those that wait
+            _Alignas(64) int32_t block_sums[HALVES][BLOCKS][ROWS][Q8_TILE_COLUMNS];
+        };
+    };
+    sums16 sums[STRIPE / ROWS][GROUPS];
+    _Alignas(64) struct q8_words turned[TURNED];
+};
+_Static_assert(sizeof(struct rows_work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
+
+// sums t += rows (unsigned, signed) . columns (signed)
+#define TILE_DOT_ROWS(is_signed, t, rows, columns)                                                                     \
+    do {                                                                                                               \
+        if (is_signed)                                                                                                 \
+            __asm__ volatile("tdpbssd %%tmm" #columns ", %%tmm" #rows ", %%tmm" #t ::);                                \
+        else                                                                                                           \
+            __asm__ volatile("tdpbusd %%tmm" #columns ", %%tmm" #rows ", %%tmm" #t ::);                                \
+    } while (0)
+
+// Columns from `first` on, in the spans from .. to - 1, into `turned`; where there are fewer the last stands in for them.
+void matmul_q8_turn_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to);
+// The sums of a stripe of rows to where they belong.
+void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int first, int groups);
+
+// ---- where a part of k stands: 32 rows, and their spans
+
+struct walk {
+    int row, first_row, end;
+    int64_t span, from, to, spans;
+    int64_t ahead; // spans from this to those that are asked for, of the rows `after`
+    struct rows16 rows[HALVES], after[HALVES];
+    // The columns of span `from`; those of the next lie `stride` groups on.
+    const struct q8_words *columns;
+    int stride, groups;
+};
+
+INLINE void enter_rows(const struct matmul_args *a, struct walk *at, int row)
+{
+    at->row = row;
+    at->span = at->from;
+    const bool again =
+        row + PIECE_ROWS >= at->end && at->to < at->spans; // behind a part of k these rows begin the next
+    at->ahead = again ? at->to - at->from : 0;
+    for (int half = 0; half < HALVES; half++) {
+        const int first = half * ROWS;
+        at->rows[half] = rows_from(a, MIN(row + first, a->n_rows - 1));
+        at->after[half] = again ? rows_from(a, MIN(at->first_row + first, a->n_rows - 1))
+                                : rows_ahead(a, row + PIECE_ROWS + first, PIECE_ROWS);
+    }
+}
+
+INLINE bool advance(const struct matmul_args *a, struct walk *at)
+{
+    if (++at->span < at->to)
+        return true;
+    if (at->row + PIECE_ROWS >= at->end)
+        return false;
+    enter_rows(a, at, at->row + PIECE_ROWS);
+    return true;
+}
+
+// While a piece is unpacked, and while each group of columns passes, an even share of the blocks behind it is asked for, so
+// that memory always has work: shares of 32 rows, the same spans of the rows after these.
+struct asking {
+    const struct rows16 *rows; // [HALVES]
+    size_t at;
+    int bytes, first, n; // of a row; rows of this share
+};
+
+INLINE struct asking share_of(const struct rows_kind *kind, const struct walk *at, int n_blocks, int share)
+{
+    const int shares = at->groups + 1, first = PIECE_ROWS * share / shares;
+    const int bytes = kind->type.bytes * n_blocks / BLOCKS;
+    const int64_t span = MIN(at->span + at->ahead, at->spans - 1);
+    return (struct asking){at->after, (size_t)span * (size_t)kind->type.bytes, bytes, first,
+                           PIECE_ROWS * (share + 1) / shares - first};
+}
+
+// Part `part` of `parts` of a share.
+INLINE void ask(const struct asking *it, int part, int parts)
+{
+    for (int i = it->n * part / parts; i < it->n * (part + 1) / parts; i++) {
+        const int row = it->first + i;
+        const uint8_t *at = it->rows[row / ROWS].at[row % ROWS] + it->at;
+        for (int line = 0; line < it->bytes; line += 64)
+            _mm_prefetch((const char *)at + line, _MM_HINT_T1);
+    }
+}
+
+// ---- the floats of what has left the tiles
+
+// sums += pairs . one pair, of 16-bit numbers, in every lane.
+INLINE __m512i add_pairs(__m512i sums, __m512i pairs, const int32_t *pair)
+{
+    __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(pairs), "m"(*pair));
+    return sums;
+}
+
+INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *type, const struct q8_words *c, int half,
+                          int row)
+{
+    __m512i dot = _mm512_load_si512(w->tile[half][0][row]);
+    if (type->shift)
+        dot = _mm512_slli_epi32(dot, (unsigned)type->shift);
+    if (type->planes == 2)
+        dot = _mm512_add_epi32(dot, _mm512_load_si512(w->tile[half][1][row]));
+    if (type->negative)
+        dot = _mm512_sub_epi32(_mm512_setzero_si512(), dot);
+    if (type->offset)
+        dot = _mm512_sub_epi32(dot, _mm512_mullo_epi32(_mm512_load_si512(c->total), _mm512_set1_epi32(type->offset)));
+    return dot;
+}
+
+// Rows row .. row + n - 1 of half a piece, if one waits.
+INLINE void finish_rows(struct rows_work *w, const struct waiting *it, const struct rows_type *type, int half, int row,
+                        int n)
+{
+    const struct q8_words *c = it->columns;
+    if (!c)
+        return;
+    const struct heads *h = it->heads + half;
+    const __m512 dc = _mm512_load_ps(c->d);
+    const int16_t(*sums)[Q8_TILE_COLUMNS][2] = type->min_pairs == 8 ? c->pairs_of_16 : c->pairs_of_32;
+    __m512i pairs[8];
+    UNROLL_FOR (int i = 0; i < type->min_pairs; i++)
+        pairs[i] = _mm512_load_si512(sums[i]);
+    UNROLL_FOR (int r = row; r < row + n; r++) {
+        __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(whole_sums(w, type, c, half, r)), _mm512_set1_ps(h->d[r]));
+        if (type->min_pairs) {
+            __m512i min = _mm512_setzero_si512();
+            UNROLL_FOR (int i = 0; i < type->min_pairs; i++)
+                min = add_pairs(min, pairs[i], &h->min[i][r]);
+            s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), _mm512_set1_ps(h->m[r]), s);
+        }
+        float *total = (*it->sums[half])[r];
+        _mm512_store_ps(total, _mm512_fmadd_ps(s, dc, _mm512_load_ps(total)));
+    }
+}
+
+// ---- the tiles
+
+// A quarter of a piece by 16 columns: tiles 0 and 1 are the high plane's sums of each half, 2 and 3 the low one's. Between
+// the products a quarter of what waits is finished.
+INLINE void multiply_quarter(struct rows_work *w, const struct waiting *it, const struct rows_type *type,
+                             const struct q8_words *c, int t)
+{
+    const int half = t / 2, row = t % 2 * ROWS / 2, some = type->planes == 2 ? 2 : 4;
+    TILE_LOAD(7, c->words[t], 64);
+    TILE_LOAD(4, w->piece[0][0][t], 64);
+    TILE_DOT_ROWS(type->is_signed, 0, 4, 7);
+    finish_rows(w, it, type, half, row, some);
+    if (type->planes == 2) {
+        TILE_LOAD(5, w->piece[0][1][t], 64);
+        TILE_DOT_ROWS(false, 2, 5, 7);
+        finish_rows(w, it, type, half, row + 2, some);
+    }
+    TILE_LOAD(6, w->piece[1][0][t], 64);
+    TILE_DOT_ROWS(type->is_signed, 1, 6, 7);
+    finish_rows(w, it, type, half, row + 4, some);
+    if (type->planes == 2) {
+        TILE_LOAD(4, w->piece[1][1][t], 64);
+        TILE_DOT_ROWS(false, 3, 4, 7);
+        finish_rows(w, it, type, half, row + 6, some);
+    }
+}
+
+INLINE void store_tiles(struct rows_work *w, const struct rows_type *type)
+{
+    TILE_STORE(0, w->tile[0][0], 64);
+    if (type->planes == 2)
+        TILE_STORE(2, w->tile[0][1], 64);
+    TILE_STORE(1, w->tile[1][0], 64);
+    if (type->planes == 2)
+        TILE_STORE(3, w->tile[1][1], 64);
+}
+
+// A piece by 16 columns; meanwhile what waits is finished.
+INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, const struct q8_words *c,
+                           const struct asking *asking)
+{
+    const struct waiting it = w->waiting;
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
+        multiply_quarter(w, &it, &kind->type, c, t);
+        ask(asking, t, TILES);
+    }
+    store_tiles(w, &kind->type);
+}
+
+// The piece at hand into bytes.
+INLINE void unpack_piece(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, struct heads *heads)
+{
+    const size_t bytes = (size_t)at->span * (size_t)kind->type.bytes;
+    const struct asking asking = share_of(kind, at, BLOCKS, 0);
+    for (int half = 0; half < HALVES; half++) {
+        kind->read_heads(at->rows + half, bytes, heads + half);
+        for (int row = 0; row < ROWS; row++) {
+            ask(&asking, half * ROWS + row, PIECE_ROWS);
+            kind->unpack_row(at->rows[half].at[row] + bytes, heads + half, row, w->piece + half);
+        }
+    }
+}
+
+INLINE void multiply_scaled(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int i,
+                            const struct q8_words *c, sums16 (*sums)[GROUPS])
+{
+    if (i == 0)
+        w->waiting = (struct waiting){0};
+    unpack_piece(w, kind, at, w->heads[i % 2]);
+    for (int g = 0; g < at->groups; g++) {
+        const struct asking asking = share_of(kind, at, BLOCKS, g + 1);
+        multiply_group(w, kind, c + g, &asking);
+        w->waiting = (struct waiting){w->heads[i % 2], c + g, {&sums[0][g], &sums[1][g]}};
+    }
+}
+
+INLINE void finish_scaled(struct rows_work *w, const struct rows_kind *kind)
+{
+    for (int half = 0; half < HALVES; half++)
+        finish_rows(w, &w->waiting, &kind->type, half, 0, ROWS);
+}
+
+// ---- blocks of 32: half a piece by 16 columns, block by block
+
+// Row `row` of what waits: S = fma(isum, d, S) for its blocks in order, with a minimum S = fma(sum, m, S) after each.
+INLINE void finish_block_row(struct rows_work *w, const struct waiting_blocks *it, bool mins, int half, int row,
+                             int n_blocks)
+{
+    __m512 s = _mm512_setzero_ps();
+    for (int j = 0; j < n_blocks; j++) {
+        __m512 isum = _mm512_cvtepi32_ps(_mm512_load_si512(w->block_sums[half][j][row]));
+        s = _mm512_fmadd_ps(isum, _mm512_set1_ps(it->heads->d[j][row]), s);
+        if (mins)
+            s = _mm512_fmadd_ps(_mm512_load_ps(it->of_32[j]), _mm512_set1_ps(it->heads->m[j][row]), s);
+    }
+    float *total = (*it->sums)[row];
+    _mm512_store_ps(total, _mm512_fmadd_ps(s, _mm512_load_ps(it->columns->d), _mm512_load_ps(total)));
+}
+
+INLINE void finish_block_rows(struct rows_work *w, const struct waiting_blocks *it, bool mins, int half, int row, int n)
+{
+    if (!it->columns)
+        return;
+    if (it->n_blocks == BLOCKS) {
+        UNROLL_FOR (int r = row; r < row + n; r++)
+            finish_block_row(w, it, mins, half, r, BLOCKS);
+    } else {
+        KEEP_LOOP_FOR (int r = row; r < row + n; r++)
+            finish_block_row(w, it, mins, half, r, it->n_blocks);
+    }
+}
+
+// Two blocks of 16 rows, elements 64t on, by 16 columns, while 4 rows of what waits are finished.
+#define TWO_BLOCKS(t, first, second)                                                                                   \
+    do {                                                                                                               \
+        TILE_LOAD(6, c->words[t][0], 64);                                                                              \
+        TILE_LOAD(4, w->block_piece[half][t][0], Q8_TILE_WIDTH);                                                       \
+        TILE_ZERO(first);                                                                                              \
+        TILE_DOT_ROWS(true, first, 4, 6);                                                                              \
+        finish_block_rows(w, &it, mins, !half, 4 * (t), 2);                                                            \
+        TILE_LOAD(7, c->words[t][8], 64);                                                                              \
+        TILE_LOAD(5, w->block_piece[half][t][0] + 32, Q8_TILE_WIDTH);                                                  \
+        TILE_ZERO(second);                                                                                             \
+        TILE_DOT_ROWS(true, second, 5, 7);                                                                             \
+        finish_block_rows(w, &it, mins, !half, 4 * (t) + 2, 2);                                                        \
+    } while (0)
+
+#define STORE_TWO(t, first, second)                                                                                    \
+    do {                                                                                                               \
+        TILE_STORE(first, w->block_sums[half][2 * (t)][0], 64);                                                        \
+        TILE_STORE(second, w->block_sums[half][2 * (t) + 1][0], 64);                                                   \
+    } while (0)
+
+// Sums are stored while the next are formed; those of the other half wait, and are finished, meanwhile.
+INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mins, int half,
+                          const struct asking *asking)
+{
+    const struct waiting_blocks it = w->waiting_blocks;
+    TWO_BLOCKS(0, 0, 1);
+    ask(asking, 4 * half, 8);
+    TWO_BLOCKS(1, 2, 3);
+    STORE_TWO(0, 0, 1);
+    ask(asking, 4 * half + 1, 8);
+    TWO_BLOCKS(2, 0, 1);
+    STORE_TWO(1, 2, 3);
+    ask(asking, 4 * half + 2, 8);
+    TWO_BLOCKS(3, 2, 3);
+    ask(asking, 4 * half + 3, 8);
+    STORE_TWO(2, 0, 1);
+    STORE_TWO(3, 2, 3);
+}
+
+// Elements that are not there are 0, and so are their products.
+INLINE void unpack_block_piece(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int n_blocks,
+                               struct block_heads *heads)
+{
+    const size_t bytes = (size_t)at->span * (size_t)kind->type.bytes;
+    const struct asking asking = share_of(kind, at, n_blocks, 0);
+    for (int half = 0; half < HALVES; half++) {
+        if (n_blocks < BLOCKS)
+            memset(w->block_piece[half], 0, sizeof(block_piece));
+        kind->read_block_heads(at->rows + half, bytes, n_blocks, heads + half);
+        for (int row = 0; row < ROWS; row++) {
+            ask(&asking, half * ROWS + row, PIECE_ROWS);
+            kind->unpack_blocks(at->rows[half].at[row] + bytes, n_blocks, row, w->block_piece + half);
+        }
+    }
+}
+
+INLINE void sum_columns(const struct q8_words *c, float sums[BLOCKS][Q8_TILE_COLUMNS])
+{
+    for (int j = 0; j < BLOCKS; j++) {
+        __m512i pairs = _mm512_load_si512(c->pairs_of_32[j / 2]);
+        __m512i sum = _mm512_srai_epi32(j % 2 ? pairs : _mm512_slli_epi32(pairs, 16), 16);
+        _mm512_store_ps(sums[j], _mm512_cvtepi32_ps(sum));
+    }
+}
+
+INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int i,
+                            int n_blocks, const struct q8_words *c, sums16 (*sums)[GROUPS])
+{
+    const bool mins = kind->type.min_pairs > 0;
+    if (i == 0)
+        w->waiting_blocks = (struct waiting_blocks){0};
+    unpack_block_piece(w, kind, at, n_blocks, w->block_heads[i % 2]);
+    for (int g = 0; g < at->groups; g++) {
+        float(*of_32)[Q8_TILE_COLUMNS] = w->of_32[(i * at->groups + g) % 2];
+        if (mins)
+            sum_columns(c + g, of_32);
+        const struct asking asking = share_of(kind, at, n_blocks, g + 1);
+        for (int half = 0; half < HALVES; half++) {
+            multiply_half(w, c + g, mins, half, &asking);
+            w->waiting_blocks =
+                (struct waiting_blocks){&w->block_heads[i % 2][half], c + g, of_32, &sums[half][g], n_blocks};
+        }
+    }
+}
+
+INLINE void finish_blocks(struct rows_work *w, const struct rows_kind *kind)
+{
+    finish_block_rows(w, &w->waiting_blocks, kind->type.min_pairs > 0, 1, 0, ROWS);
+}
+
+// The i-th piece of a part of k by all columns of its span.
+INLINE void multiply_piece(const struct matmul_args *a, const struct rows_kind *kind, const struct walk *at, int i,
+                           const struct q8_words *c, sums16 (*sums)[GROUPS])
+{
+    if (kind->unpack_blocks)
+        multiply_blocks(a->scratch, kind, at, i, blocks_in_span(a, at->span), c, sums);
+    else
+        multiply_scaled(a->scratch, kind, at, i, c, sums);
+}
+
+INLINE void multiply_part(const struct matmul_args *a, const struct rows_kind *kind, struct walk at)
+{
+    struct rows_work *w = a->scratch;
+    enter_rows(a, &at, at.first_row);
+    for (int i = 0; i >= 0; i = advance(a, &at) ? i + 1 : -1) {
+        sums16(*sums)[GROUPS] = w->sums + (at.row - at.first_row) / ROWS;
+        for (int half = 0; half < HALVES && !at.span; half++)
+            memset(sums[half], 0, (size_t)at.groups * sizeof(sums16));
+        multiply_piece(a, kind, &at, i, at.columns + (at.span - at.from) * at.stride, sums);
+    }
+    if (kind->unpack_blocks)
+        finish_blocks(w, kind);
+    else
+        finish_scaled(w, kind);
+}
+
+// ---- the walk: stripes of rows, groups of columns, parts of k
+
+// All of k, part by part, for a stripe and columns first .. first + 16 groups - 1.
+INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind *kind, int row, int first, int groups)
+{
+    struct rows_work *w = a->scratch;
+    const int64_t spans = q8_blocks(a->k), part = MIN(spans, (int64_t)((a->x_tiles ? PART : TURNED) / groups));
+    struct walk at = {.first_row = row,
+                      .end = MIN(row + STRIPE, a->n_rows),
+                      .spans = spans,
+                      .columns = w->turned,
+                      .stride = groups,
+                      .groups = groups};
+    if (a->x_tiles)
+        at.stride = q8_groups(a->n_tiled);
+    for (at.from = 0; at.from < spans; at.from = at.to) {
+        at.to = MIN(at.from + part, spans);
+        if (a->x_tiles)
+            at.columns = q8_words_at(a->x_tiles, a->n_tiled, at.from, a->x_first + first);
+        else if (part < spans || row == 0)
+            matmul_q8_turn_columns_amx(a, first, groups, at.from, at.to);
+        multiply_part(a, kind, at);
+    }
+    matmul_q8_store_rows_amx(a, row, at.end, first, groups);
+}
+
+INLINE void multiply_by_rows(const struct matmul_args *a, const struct rows_kind *kind)
+{
+    const int all = q8_groups(a->n_x);
+    configure_tiles(kind->unpack_blocks ? 32 : Q8_TILE_WIDTH);
+    for (int first = 0; first < all; first += GROUPS)
+        for (int row = 0; row < a->n_rows; row += STRIPE)
+            multiply_stripe(a, kind, row, first * Q8_TILE_COLUMNS, MIN(all - first, (int)GROUPS));
+    release_tiles();
+}
+
+#define ROWS_FUNCTION(name, ...)                                                                                       \
+    static const struct rows_kind kind_##name = {__VA_ARGS__};                                                         \
+    void matmul_q8_##name##_amx(const struct matmul_args *a)                                                           \
+    {                                                                                                                  \
+        multiply_by_rows(a, &kind_##name);                                                                             \
+    }
+// For blocks of 256 the name, a rows_type, read_heads and unpack_row.
+#define ROWS_KERNEL(name, ...) ROWS_FUNCTION(name, __VA_ARGS__, NULL, NULL)
+
+#endif

@@ -1,0 +1,161 @@
+// Rows of weights as rows of matrix tiles: Q4_K, Q5_K, Q6_K; and the columns, where nobody has turned them into words.
+#include "kernels/cpu/amx/panel.h"
+#include "kernels/cpu/avx512/scales.h"
+
+// ---- columns, and outputs
+
+// Columns from `first` on, in the spans from .. to - 1, into scratch; where there are fewer the last stands in for them.
+void matmul_q8_turn_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to)
+{
+    struct q8_words *c = ((struct rows_work *)a->scratch)->turned;
+    for (int64_t span = from; span < to; span++)
+        for (int g = 0; g < groups; g++, c++) {
+            int column = first + g * Q8_TILE_COLUMNS;
+            struct rows16 quants;
+            for (int j = 0; j < Q8_TILE_COLUMNS; j++) {
+                const void *x = a->x[MIN(column + j, a->n_x - 1)];
+                quants.at[j] = (const uint8_t *)q8_quants(x);
+                q8_words_put_sums(c, j, q8_sums(x, a->k) + span * Q8_SUMS, q8_scales(x, a->k)[span]);
+            }
+            store_words(&quants, (size_t)span * SPAN, c);
+        }
+}
+
+static void store_group(const struct matmul_args *a, sums16 *sums, int row, int first)
+{
+    struct rows16 g;
+    for (int r = 0; r < ROWS; r++)
+        g.at[r] = (const uint8_t *)(*sums)[r];
+    for (int j = 0; j < Q8_TILE_COLUMNS && first + j < a->n_x; j += 4) {
+        __m512i v[4];
+        load_words_16(&g, (size_t)j * sizeof(float), v);
+        for (int i = 0; i < 4 && first + j + i < a->n_x; i++)
+            _mm512_mask_storeu_epi32(a->y[first + j + i] + row, rows_mask(a, row), v[i]);
+    }
+}
+
+void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int first, int groups)
+{
+    struct rows_work *w = a->scratch;
+    for (int r = row; r < end; r += ROWS)
+        for (int g = 0; g < groups; g++)
+            store_group(a, &w->sums[(r - row) / ROWS][g], r, first + g * Q8_TILE_COLUMNS);
+}
+
+// ---- Q4_K and Q5_K: scale = 8 s1 + s0, high = w * s1, low = w * s0: unsigned, at most 31 * 7 = 217
+
+// 16 bytes of each row again, one after another, from words a lane a row.
+INLINE void store_turned(const __m512i v[4], void *to)
+{
+    __m512i u[4] = {_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]),
+                    _mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3])};
+    __m512i r[4] = {_mm512_unpacklo_epi64(u[0], u[2]),
+                    _mm512_unpackhi_epi64(u[0], u[2]), // rows i, 4 + i, 8 + i, 12 + i
+                    _mm512_unpacklo_epi64(u[1], u[3]), _mm512_unpackhi_epi64(u[1], u[3])};
+    __m512i even = _mm512_shuffle_i32x4(r[0], r[1], 0x44), odd = _mm512_shuffle_i32x4(r[2], r[3], 0x44);
+    _mm512_store_si512((char *)to, _mm512_shuffle_i32x4(even, odd, 0x88));
+    _mm512_store_si512((char *)to + 64, _mm512_shuffle_i32x4(even, odd, 0xdd));
+    even = _mm512_shuffle_i32x4(r[0], r[1], 0xee), odd = _mm512_shuffle_i32x4(r[2], r[3], 0xee);
+    _mm512_store_si512((char *)to + 128, _mm512_shuffle_i32x4(even, odd, 0x88));
+    _mm512_store_si512((char *)to + 192, _mm512_shuffle_i32x4(even, odd, 0xdd));
+}
+
+INLINE void read_heads_k4(const struct rows16 *g, size_t at, struct heads *h)
+{
+    const __m512i seven = _mm512_set1_epi8(7);
+    struct header_k4 k = load_header_k4(g, at);
+    _mm512_store_ps(h->d, k.d);
+    _mm512_store_ps(h->m, k.m);
+    for (int j = 0; j < 4; j++)
+        _mm512_store_si512(h->min[j], bytes_to_pair(k.min[j / 2], j % 2 * 2, j % 2 * 2 + 1));
+    __m512i factors[4];
+    for (int i = 0; i < 2; i++) {
+        factors[i] = _mm512_and_si512(_mm512_srli_epi16(k.scale[i], 3), seven);
+        factors[2 + i] = _mm512_and_si512(k.scale[i], seven);
+    }
+    store_turned(factors, h->factor);
+}
+
+// In 16-bit words, each with 0 above it: byte `a` of 16, in the upper half of the register byte `b`.
+INLINE __m512i pick_of_32(__m512i bytes, int a, int b)
+{
+    __m512i at = _mm512_mask_set1_epi16(_mm512_set1_epi16((short)(0x8000 | a)), 0xffff0000, (short)(0x8000 | b));
+    return _mm512_shuffle_epi8(bytes, at);
+}
+
+// A row of Q4_K or Q5_K: in each tile the low nibbles of 32 bytes and their high ones, and a fifth bit from `fifth`.
+INLINE void unpack_k4(bool five, const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    const __m512i factor = _mm512_broadcast_i32x4(load_128(h->factor[0][row]));
+    const __m512i fifth = five ? _mm512_broadcast_i64x4(load_256(b + 16)) : factor;
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
+        __m512i w = move_bits(_mm512_broadcast_i64x4(load_256(b + (five ? 48 : 16) + 32 * t)), 4, 0, 4, 0);
+        if (five)
+            w = _mm512_or_si512(w, move_bits(fifth, 1, 2 * t, 2 * t + 1, 4));
+        __m512i high = pick_of_32(factor, 2 * t, 2 * t + 1), low = pick_of_32(factor, 8 + 2 * t, 8 + 2 * t + 1);
+        _mm512_store_si512((*p)[0][t][row], _mm512_mullo_epi16(w, high));
+        _mm512_store_si512((*p)[1][t][row], _mm512_mullo_epi16(w, low));
+    }
+}
+
+INLINE void unpack_q4_k(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    unpack_k4(false, b, h, row, p);
+}
+
+INLINE void unpack_q5_k(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    unpack_k4(true, b, h, row, p);
+}
+
+ROWS_KERNEL(q4_k, {.bytes = 144, .planes = 2, .shift = 3, .min_pairs = 4}, read_heads_k4, unpack_q4_k)
+ROWS_KERNEL(q5_k, {.bytes = 176, .planes = 2, .shift = 3, .min_pairs = 4}, read_heads_k4, unpack_q5_k)
+
+// ---- Q6_K: |w * scale| <= 4096 in 16 bits, whose upper bytes are the high plane and whose lower ones the low plane
+
+INLINE void read_heads_q6_k(const struct rows16 *g, size_t at, struct heads *h)
+{
+    _mm512_store_ps(h->d, load_halves(g, at + 208));
+}
+
+// Which of 16 scales the lanes of tile t have, a lane 16 elements: as bytes with 0 above, 0 below, and as 16-bit words.
+struct picks {
+    __m512i low, high, word;
+};
+
+INLINE struct picks picks_of(int t)
+{
+    __m512i lane = _mm512_set_epi64(0x0003000300030003, 0x0003000300030003, 0x0002000200020002, 0x0002000200020002,
+                                    0x0001000100010001, 0x0001000100010001, 0, 0);
+    __m512i low = _mm512_add_epi16(lane, _mm512_set1_epi16((short)(0x8000 | 4 * t)));
+    return (struct picks){low, _mm512_rol_epi32(low, 8), _mm512_add_epi16(lane, _mm512_set1_epi16((short)(4 * t)))};
+}
+
+// The lower bytes of `even` and, above them, of `odd`; and their upper bytes. Shifts of whole lanes, which leave the
+// multiplier's port alone.
+INLINE void put_products(__m512i even, __m512i odd, int t, int row, piece *p)
+{
+    const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaa;
+    _mm512_store_si512((*p)[0][t][row], _mm512_mask_blend_epi8(odd_bytes, _mm512_bsrli_epi128(even, 1), odd));
+    _mm512_store_si512((*p)[1][t][row], _mm512_mask_blend_epi8(odd_bytes, even, _mm512_bslli_epi128(odd, 1)));
+}
+
+INLINE void unpack_q6_k(const uint8_t *b, const struct heads *h, int row, piece *p)
+{
+    (void)h;
+    const __m128i bytes = load_128(b + 192);
+    const __m512i scales = _mm512_broadcast_i32x4(bytes);
+    const __m512i offsets = _mm512_castsi256_si512(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 5));
+    UNROLL_FOR (int t = 0; t < TILES; t++) {
+        const struct picks pick = picks_of(t);
+        __m512i nibbles = load_512(b + 64 * (t / 2)), upper = _mm512_broadcast_i64x4(load_256(b + 128 + 32 * (t / 2)));
+        __m512i two = move_bits(upper, 2, t % 2 * 4, t % 2 * 4 + 2, 4);
+        __m512i w = t % 2 ? _mm512_or_si512(high_nibbles(nibbles), two) : masked_or(nibbles, 15, two);
+        __m512i offset = _mm512_permutexvar_epi16(pick.word, offsets);
+        __m512i even = _mm512_maddubs_epi16(w, _mm512_shuffle_epi8(scales, pick.low));
+        __m512i odd = _mm512_maddubs_epi16(w, _mm512_shuffle_epi8(scales, pick.high));
+        put_products(_mm512_sub_epi16(even, offset), _mm512_sub_epi16(odd, offset), t, row, p);
+    }
+}
+
+ROWS_KERNEL(q6_k, {.bytes = 210, .planes = 2, .is_signed = true, .shift = 8}, read_heads_q6_k, unpack_q6_k)

@@ -1,0 +1,588 @@
+// Six or nine columns and more: rows of weights are unpacked to a panel, over which the columns pass.
+//
+// Lane r of a register belongs to row r (avx2/unpack.h puts it there):
+//   - vpmaddubsw multiplies four bytes of eight rows with four bytes of one column, broadcast, and leaves two sums of
+//     16 bits a row. Several of these are added up in 16 bits before vpmaddwd multiplies them by the sub-block's scale
+//     and widens them: for Q4_K 17 operations are 256 products, where a widening of each would take 24.
+//   - 16 bits hold so many: 8 words of weights up to 15, 4 up to 31, 2 up to 63. A type whose weights have an offset
+//     starts at minus the offset times the sum of the same activations, which centres them: then 8 words of weights
+//     from -16 to 15 fit, 4 from -32 to 31. What wraps around on the way does no harm.
+//   - Weights of the full 8 bits leave no room for a second product, and as unsigned bytes none for the first. For few
+//     columns their signs move to the activations. For many both sides are widened to 16 bits once, and vpmaddwd alone
+//     multiplies; the scales of IQ4_XS, up to 32 * 127, are then already in the weights.
+//   - AVX-VNNI has vpdpbusd, which adds four products to a sum of 32 bits: all types start at their offset, and none is
+//     widened.
+//   - Up to 32 columns: sixteen rows at a time from their first block to their last, those behind them fetched
+//     meanwhile, in the order of the memory. More: a panel of 64 rows (32 widened) by 256 elements stays in the L1
+//     cache while all columns pass, and D waits in scratch for the next 256.
+#include "kernels/cpu/avx2/unpack.h"
+
+enum {
+    TILE_COLUMNS = 4,
+    TILE_GROUPS = 2,
+    FEW = 32,                         // columns for which rows are taken in the order of the memory
+    FEW_HEIGHT = TILE_GROUPS * GROUP, // rows that go together then
+    HEIGHT = 64,                      // rows of a panel for many columns
+    HEIGHT_WIDE = 32,
+    COLUMNS_MAX = 1200, // columns that a panel serves
+};
+
+#define FORM_ENTRY(name, NAME, ...) [DT_##NAME] = {__VA_ARGS__},
+static const struct form forms[DT_COUNT] = {EACH_TYPE_256(FORM_ENTRY) EACH_TYPE_32(FORM_ENTRY)};
+
+// ---- columns
+
+// Sums of four registers' words in each half, as int16 pairs: word j of a half is the sum of that half of v[j].
+INLINE __m256i add_words(const __m256i v[4])
+{
+    __m256i t[4];
+    transpose_words(v, t);
+    return _mm256_add_epi16(_mm256_add_epi16(t[0], t[1]), _mm256_add_epi16(t[2], t[3]));
+}
+
+#ifndef __AVXVNNI__
+// The pairs follow vpmaddubsw: elements 4i and 4i+1 of a run, elements 4i+2 and 4i+3. None exceeds 16 * 127 * 16.
+static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, int run, int32_t *start)
+{
+    (void)q_sums;
+    const __m256i by = _mm256_set1_epi8((char)offset);
+    for (int half = 0; half < 2; half++) {
+        __m256i v[4];
+        for (int j = 0; j < 4; j++)
+            v[j] = _mm256_maddubs_epi16(by, load_256(q + 128 * half + 32 * j));
+        __m256i sums = _mm256_sub_epi16(_mm256_setzero_si256(), add_words(v));
+        __m128i even = _mm256_castsi256_si128(sums), odd = _mm256_extracti128_si256(sums, 1); // of runs of 16
+        if (run == 8) {
+            _mm_storeu_si128((__m128i *)(start + 4 * half), _mm_add_epi16(even, odd));
+            continue;
+        }
+        _mm_storeu_si128((__m128i *)(start + 8 * half), _mm_unpacklo_epi32(even, odd));
+        _mm_storeu_si128((__m128i *)(start + 8 * half + 4), _mm_unpackhi_epi32(even, odd));
+    }
+}
+
+#else
+static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, int run, int32_t *start)
+{
+    (void)q;
+    for (int i = 0; i < WORDS / run; i++)
+        start[i] = -offset * (run == 8 ? q_sums[2 * i] + q_sums[2 * i + 1] : q_sums[i]);
+}
+#endif
+
+static void prepare_mins(const int16_t *q_sums, const struct form *f, struct column *c)
+{
+    if (f->mins == 4) {
+        memcpy(c->pairs, q_sums, Q8_SUMS * sizeof(*q_sums));
+        return;
+    }
+    __m128i sums = _mm_hadd_epi16(load_128(q_sums), load_128(q_sums + 8)); // over 32
+    _mm_storeu_si128((__m128i *)c->pairs, sums);
+    if (!f->scaled)
+        _mm256_storeu_ps(c->sums, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(sums)));
+}
+
+void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span, struct column *c)
+{
+    const struct form *f = &forms[a->type];
+    const void *x = a->x[j];
+    const int16_t *q_sums = q8_sums(x, a->k) + span * Q8_SUMS;
+    c->q = q8_quants(x) + span * SPAN;
+    c->da = q8_scales(x, a->k)[span];
+    if (f->offset)
+        prepare_start(c->q, q_sums, f->offset, f->run, c->start);
+    if (f->mins)
+        prepare_mins(q_sums, f, c);
+}
+
+// ---- tiles: n columns by two groups of rows. All short loops are unrolled, all arrays of a tile are registers.
+
+// clang-format off
+typedef __m256i tile_sums[TILE_COLUMNS][TILE_GROUPS];
+typedef __m256 tile_floats[TILE_COLUMNS][TILE_GROUPS];
+
+#define EACH_COLUMN UNROLL_FOR (int j = 0; j < n; j++)
+#define EACH_GROUP UNROLL_FOR (int i = 0; i < TILE_GROUPS; i++)
+
+INLINE void set_zero(tile_sums sum, int n)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            sum[j][i] = _mm256_setzero_si256();
+}
+
+// The sums of the products of f.run words from `word` on.
+INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct form f, int n)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            acc[j][i] = f.offset ? broadcast_32(&c[j].start[word / f.run]) : _mm256_setzero_si256();
+    UNROLL_FOR (int k = 0; k < f.run; k++) {
+        __m256i w[TILE_GROUPS];
+        EACH_GROUP
+            w[i] = p[i].w[word + k];
+        EACH_COLUMN {
+            __m256i q = broadcast_32(c[j].q + 4 * (word + k));
+            EACH_GROUP
+                add_products(&acc[j][i], w[i], q);
+        }
+    }
+}
+
+INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROUPS], struct form f, int n)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            add_run(&sum[j][i], acc[j][i], scale[i], f);
+}
+
+// sum += scale * (w . q) over eight words of signed weights.
+INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, int word,
+                       const __m256i scale[TILE_GROUPS], struct form f, int n)
+{
+    UNROLL_FOR (int k = 0; k < 8; k++) {
+        __m256i w[TILE_GROUPS], magnitude[TILE_GROUPS];
+        EACH_GROUP
+            w[i] = p[i].w[word + k], magnitude[i] = _mm256_abs_epi8(w[i]);
+        EACH_COLUMN {
+            __m256i q = broadcast_32(c[j].q + 4 * (word + k));
+            EACH_GROUP {
+                __m256i pairs = _mm256_maddubs_epi16(magnitude[i], _mm256_sign_epi8(q, w[i]));
+                add_run(&sum[j][i], pairs, scale[i], f);
+            }
+        }
+    }
+}
+
+INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct column *c, int n_pairs, int n)
+{
+    UNROLL_FOR (int s = 0; s < n_pairs; s++) {
+        __m256i min[TILE_GROUPS];
+        EACH_GROUP
+            min[i] = p[i].min[s];
+        EACH_COLUMN {
+            __m256i q = broadcast_32(&c[j].pairs[s]);
+            EACH_GROUP
+                add_32(&sum[j][i], _mm256_madd_epi16(min[i], q));
+        }
+    }
+}
+
+// D = fma(S, da, D); a column's D are HEIGHT floats after those of the column before.
+INLINE void add_to_partial(float *d, tile_floats s, const struct column *c, int n)
+{
+    EACH_COLUMN
+        EACH_GROUP {
+            float *at = d + j * HEIGHT + GROUP * i;
+            _mm256_storeu_ps(at, _mm256_fmadd_ps(s[j][i], _mm256_set1_ps(c[j].da), _mm256_loadu_ps(at)));
+        }
+}
+
+// The end of a block of 256, from its sums of integers.
+INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, struct form f, int n)
+{
+    tile_floats s;
+    EACH_COLUMN
+        EACH_GROUP
+            s[j][i] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[j][i]), p[i].d[0]);
+    if (f.mins) {
+        tile_sums min;
+        set_zero(min, n);
+        add_min_pairs(min, p, c, 32 / f.mins, n);
+        EACH_COLUMN
+            EACH_GROUP
+                s[j][i] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(min[j][i]), p[i].m[0], s[j][i]);
+    }
+    add_to_partial(d, s, c, n);
+}
+
+INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, struct form f, int n)
+{
+    tile_sums sum;
+    set_zero(sum, n);
+    for (int word = 0; word < WORDS; word += f.run ? f.run : 8) {
+        __m256i scale[TILE_GROUPS];
+        tile_sums acc;
+        if (f.run)
+            multiply_run(acc, p, c, word, f, n);
+        EACH_GROUP
+            scale[i] = p[i].scale[word / f.scaled];
+        if (f.run)
+            add_runs(sum, acc, scale, f, n);
+        else
+            add_signed(sum, p, c, word, scale, f, n);
+    }
+    finish_scaled(sum, p, c, d, f, n);
+}
+
+// S of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
+INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, int b, struct form f,
+                      int n)
+{
+    EACH_COLUMN
+        EACH_GROUP {
+            s[j][i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[j][i]), p[i].d[b], s[j][i]);
+            if (f.mins)
+                s[j][i] = _mm256_fmadd_ps(_mm256_set1_ps(c[j].sums[b]), p[i].m[b], s[j][i]);
+        }
+}
+
+INLINE void set_zero_floats(tile_floats s, int n)
+{
+    EACH_COLUMN
+        EACH_GROUP
+            s[j][i] = _mm256_setzero_ps();
+}
+
+INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, struct form f, int n)
+{
+    const __m256i none[TILE_GROUPS] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    tile_floats s;
+    set_zero_floats(s, n);
+    for (int b = 0; b < n_blocks; b++) {
+        tile_sums sum, acc;
+        set_zero(sum, n);
+        if (f.run)
+            UNROLL_FOR (int word = 0; word < 8; word += f.run) {
+                multiply_run(acc, p, c, 8 * b + word, f, n);
+                add_runs(sum, acc, none, f, n);
+            }
+        else
+            add_signed(sum, p, c, 8 * b, none, f, n);
+        add_block(s, sum, p, c, b, f, n);
+    }
+    add_to_partial(d, s, c, n);
+}
+// clang-format on
+
+// ---- weights of the full 8 bits, many columns: both sides as 16 bits, of each eight words first the even bytes
+
+struct wide_panel {
+    __m256i w[2 * WORDS];
+};
+struct wide_column {
+    int32_t q[2 * WORDS];
+};
+
+INLINE void widen(__m256i v, __m256i *even, __m256i *odd)
+{
+    *even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+    *odd = _mm256_srai_epi16(v, 8);
+}
+
+static void widen_column(const struct column *c, struct wide_column *out)
+{
+    for (int b = 0; b < BLOCKS; b++) {
+        __m256i even, odd;
+        widen(load_256(c->q + 32 * b), &even, &odd);
+        _mm256_storeu_si256((__m256i *)(out->q + 16 * b), even);
+        _mm256_storeu_si256((__m256i *)(out->q + 16 * b + 8), odd);
+    }
+}
+
+static void widen_panel(const struct panel *p, bool scaled, struct wide_panel *out)
+{
+    for (int k = 0; k < WORDS; k++) {
+        __m256i even, odd;
+        widen(p->w[k], &even, &odd);
+        if (scaled)
+            even = _mm256_mullo_epi16(even, p->scale[k / 8]), odd = _mm256_mullo_epi16(odd, p->scale[k / 8]);
+        out->w[k / 8 * 16 + k % 8] = even;
+        out->w[k / 8 * 16 + 8 + k % 8] = odd;
+    }
+}
+
+// clang-format off
+// sum += w . q over a block of 32.
+INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wide_column *c, int b, int n)
+{
+    UNROLL_FOR (int k = 0; k < 16; k++) {
+        __m256i w[TILE_GROUPS];
+        EACH_GROUP
+            w[i] = p[i].w[16 * b + k];
+        EACH_COLUMN {
+            __m256i q = broadcast_32(&c[j].q[16 * b + k]);
+            EACH_GROUP
+                add_32(&sum[j][i], _mm256_madd_epi16(w[i], q));
+        }
+    }
+}
+// clang-format on
+
+INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, const struct column *c,
+                      const struct wide_column *wide_c, int n_blocks, float *d, struct form f, int n)
+{
+    tile_sums sum;
+    tile_floats s;
+    set_zero(sum, n);
+    set_zero_floats(s, n);
+    for (int b = 0; b < n_blocks; b++) {
+        add_wide(sum, wide, wide_c, b, n);
+        if (f.scaled)
+            continue;
+        add_block(s, sum, p, c, b, f, n);
+        set_zero(sum, n);
+    }
+    if (f.scaled)
+        finish_scaled(sum, p, c, d, f, n);
+    else
+        add_to_partial(d, s, c, n);
+}
+
+// Each shape of a tile is a function of its own: TILES defines those of a kind of type.
+typedef void tile_fn(const struct panel *p, const struct column *c, int n_blocks, float *d);
+typedef void wide_fn(const struct panel *p, const struct wide_panel *wide, const struct column *c,
+                     const struct wide_column *wide_c, int n_blocks, float *d);
+struct tiles { // by columns; a column's D are HEIGHT floats
+    tile_fn *by[TILE_COLUMNS + 1];
+    wide_fn *wide[TILE_COLUMNS + 1]; // of weights of the full 8 bits, for many columns
+};
+
+#define TILE(kind, N, ...)                                                                                             \
+    static void kind##_by_##N(const struct panel *p, const struct column *c, int n_blocks, float *d)                   \
+    {                                                                                                                  \
+        const struct form f = {__VA_ARGS__};                                                                           \
+        if (f.scaled)                                                                                                  \
+            tile_scaled(p, c, d, f, N);                                                                                \
+        else                                                                                                           \
+            tile_blocks(p, c, n_blocks, d, f, N);                                                                      \
+    }
+#define TILE_WIDE(kind, N, ...)                                                                                        \
+    static void kind##_wide_##N(const struct panel *p, const struct wide_panel *wide, const struct column *c,          \
+                                const struct wide_column *wide_c, int n_blocks, float *d)                              \
+    {                                                                                                                  \
+        const struct form f = {__VA_ARGS__};                                                                           \
+        tile_wide(p, wide, c, wide_c, n_blocks, d, f, N);                                                              \
+    }
+#define EACH_TILE(kind, ...)                                                                                           \
+    TILE(kind, 1, __VA_ARGS__)                                                                                         \
+    TILE(kind, 2, __VA_ARGS__)                                                                                         \
+    TILE(kind, 3, __VA_ARGS__)                                                                                         \
+    TILE(kind, 4, __VA_ARGS__)
+#define TILES(kind, ...)                                                                                               \
+    EACH_TILE(kind, __VA_ARGS__)                                                                                       \
+    static const struct tiles kind = {.by = {NULL, kind##_by_1, kind##_by_2, kind##_by_3, kind##_by_4}};
+#define TILES_SIGNED(kind, ...)                                                                                        \
+    EACH_TILE(kind, __VA_ARGS__)                                                                                       \
+    TILE_WIDE(kind, 1, __VA_ARGS__)                                                                                    \
+    TILE_WIDE(kind, 2, __VA_ARGS__)                                                                                    \
+    TILE_WIDE(kind, 3, __VA_ARGS__)                                                                                    \
+    TILE_WIDE(kind, 4, __VA_ARGS__)                                                                                    \
+    static const struct tiles kind = {.by = {NULL, kind##_by_1, kind##_by_2, kind##_by_3, kind##_by_4},                \
+                                      .wide = {NULL, kind##_wide_1, kind##_wide_2, kind##_wide_3, kind##_wide_4}};
+
+// clang-format off
+#ifdef __AVXVNNI__
+TILES(tiles_q2_k, 4, 4, 0, 4)
+TILES(tiles_q4_k, 4, 8, 0, 8)
+TILES(tiles_q5_k, 8, 8, 0, 8)
+TILES(tiles_centred, 4, 4, 1, 0)
+TILES(tiles_iq4_xs, 8, 8, 1, 0)
+#define tiles_ternary tiles_iq4_xs
+TILES(tiles_32_centred, 8, 0, 1, 0)
+TILES(tiles_32_mins, 8, 0, 0, 8)
+#define tiles_q4_1 tiles_32_mins
+#define tiles_q5_1 tiles_32_mins
+#define tiles_32_signed tiles_32_centred
+#else
+TILES(tiles_q2_k, 4, 4, 0, 4)
+TILES(tiles_q4_k, 8, 8, 0, 8)
+TILES(tiles_q5_k, 4, 8, 0, 8)
+TILES(tiles_centred, 4, 4, 1, 0)
+TILES_SIGNED(tiles_iq4_xs, 0, 8, 0, 0)
+TILES(tiles_ternary, 8, 8, 1, 0)
+TILES(tiles_32_centred, 8, 0, 1, 0)
+TILES(tiles_q4_1, 8, 0, 0, 8)
+TILES(tiles_q5_1, 4, 0, 0, 8)
+TILES_SIGNED(tiles_32_signed, 0, 0, 0, 0)
+#endif
+
+static const struct tiles *const tiles_of[DT_COUNT] = {
+    [DT_Q2_K] = &tiles_q2_k,        [DT_Q3_K] = &tiles_centred,    [DT_Q4_K] = &tiles_q4_k,
+    [DT_Q5_K] = &tiles_q5_k,        [DT_Q6_K] = &tiles_centred,    [DT_IQ4_XS] = &tiles_iq4_xs,
+    [DT_Q4_0] = &tiles_32_centred,  [DT_Q5_0] = &tiles_32_centred, [DT_MXFP4] = &tiles_32_centred,
+    [DT_Q4_1] = &tiles_q4_1,        [DT_Q5_1] = &tiles_q5_1,
+    [DT_Q8_0] = &tiles_32_signed,   [DT_IQ4_NL] = &tiles_32_signed, [DT_TQ1_0] = &tiles_ternary,
+    [DT_TQ2_0] = &tiles_ternary,
+};
+// clang-format on
+
+// ---- unpacking: a span of eight rows, of which for types with blocks of 32 n_blocks are there
+
+typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
+#define UNPACK_256(name, NAME, ...)                                                                                    \
+    static void panel_##name(const struct rows8 *rows, int n_blocks, struct panel *p)                                  \
+    {                                                                                                                  \
+        struct rows8 g = *rows;                                                                                        \
+        struct sink s = {.p = p, .stores = true, .words = p->w};                                                       \
+        (void)n_blocks;                                                                                                \
+        unpack_##name(&g, p, &s);                                                                                      \
+        fetch_until(&g, rows->ahead + GROUP * (size_t)BYTES_##NAME);                                                   \
+    }
+#define UNPACK_32(name, NAME, ...)                                                                                     \
+    static void panel_##name(const struct rows8 *rows, int n_blocks, struct panel *p)                                  \
+    {                                                                                                                  \
+        struct rows8 g = *rows;                                                                                        \
+        for (int b = 0; b < n_blocks; b++) {                                                                           \
+            struct sink s = {.p = p, .stores = true, .words = p->w + 8 * b};                                           \
+            unpack_##name(&g, (size_t)b *BYTES_##NAME, &p->d[b], &p->m[b], &s);                                        \
+        }                                                                                                              \
+        fetch_until(&g, rows->ahead + (size_t)(GROUP * BYTES_##NAME * n_blocks));                                      \
+    }
+EACH_TYPE_256(UNPACK_256)
+EACH_TYPE_32(UNPACK_32)
+
+#define ENTRY(name, NAME, ...) [DT_##NAME] = panel_##name,
+static unpack_fn *const unpack_of[DT_COUNT] = {EACH_TYPE_256(ENTRY) EACH_TYPE_32(ENTRY)};
+
+static void unpack_rows(const struct matmul_args *a, const struct rows8 *rows, int64_t span, struct panel *p)
+{
+    struct rows8 g = rows_moved(rows, (size_t)span * span_bytes(a->type));
+    unpack_of[a->type](&g, blocks_in_span(a, span), p);
+}
+
+// How many of n columns a tile takes: four, but the last of more are shared by two tiles.
+static int tile_width(int n)
+{
+    return n >= 2 * TILE_COLUMNS ? TILE_COLUMNS : n > TILE_COLUMNS ? (n + 1) / 2 : n;
+}
+
+// ---- few columns: two groups of rows from their first block to their last
+
+struct few {
+    struct panel panel[TILE_GROUPS];
+    float d[FEW][HEIGHT];    // FEW_HEIGHT of them: tiles know one distance of columns
+    struct column columns[]; // by span, then by column
+};
+
+static bool few_fit(const struct matmul_args *a, int n)
+{
+    return (size_t)q8_blocks(a->k) <= (SCRATCH_BYTES - sizeof(struct few)) / sizeof(struct column) / (size_t)n;
+}
+
+// The rows behind both groups are asked for half by each.
+static void seek_groups(struct rows8 rows[TILE_GROUPS], const struct matmul_args *a, int row)
+{
+    const uint8_t *ahead = matmul_rows_after(a, row, FEW_HEIGHT);
+    for (int g = 0; g < TILE_GROUPS; g++, ahead += GROUP * a->w_stride) {
+        rows[g] = rows_from(a, row + g * GROUP);
+        rows[g].fetches = true;
+        rows[g].ahead = ahead;
+    }
+}
+
+static void multiply_span(const struct matmul_args *a, const struct rows8 rows[TILE_GROUPS], int64_t span,
+                          struct few *f)
+{
+    const struct tiles *t = tiles_of[a->type];
+    const struct column *c = f->columns + span * a->n_x;
+    const int n_blocks = blocks_in_span(a, span);
+    for (int g = 0; g < TILE_GROUPS; g++)
+        unpack_rows(a, &rows[g], span, &f->panel[g]);
+    for (int j = 0, width; j < a->n_x; j += width) {
+        width = tile_width(a->n_x - j);
+        t->by[width](f->panel, c + j, n_blocks, f->d[j]);
+    }
+}
+
+static void multiply_few(const struct matmul_args *a)
+{
+    struct few *f = a->scratch;
+    const int64_t spans = q8_blocks(a->k);
+    for (int64_t span = 0; span < spans; span++)
+        for (int j = 0; j < a->n_x; j++)
+            ISA_FN(matmul_q8_prepare)(a, j, span, &f->columns[span * a->n_x + j]);
+    for (int row = 0; row < a->n_rows; row += FEW_HEIGHT) {
+        struct rows8 rows[TILE_GROUPS];
+        seek_groups(rows, a, row);
+        for (int j = 0; j < a->n_x; j++)
+            for (int i = 0; i < FEW_HEIGHT; i++)
+                f->d[j][i] = 0;
+        for (int64_t span = 0; span < spans; span++)
+            multiply_span(a, rows, span, f);
+        for (int j = 0; j < a->n_x; j++)
+            memcpy(a->y[j] + row, f->d[j], (size_t)MIN(FEW_HEIGHT, a->n_rows - row) * sizeof(float));
+    }
+}
+
+// ---- many columns
+
+struct many {
+    struct panel panel[HEIGHT / GROUP];
+    struct wide_panel wide[HEIGHT_WIDE / GROUP];
+    struct wide_column wide_columns[TILE_COLUMNS];
+    struct column columns[TILE_COLUMNS];
+    float d[COLUMNS_MAX][HEIGHT];
+};
+_Static_assert(sizeof(struct many) <= SCRATCH_BYTES, "panels and partial sums fit the scratch");
+
+INLINE void prefetch_next(const struct rows8 *rows, size_t at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        for (int r = 0; r < GROUP; r++)
+            _mm_prefetch((const char *)rows->at[r] + at + i, _MM_HINT_T0);
+}
+
+static void unpack_panels(const struct matmul_args *a, int row, int groups, int64_t span, struct many *m)
+{
+    const size_t bytes = span_bytes(a->type);
+    for (int g = 0; g < groups; g++) {
+        struct rows8 rows = rows_from(a, row + g * GROUP);
+        prefetch_next(&rows, (size_t)(span + 1) * bytes, bytes);
+        unpack_rows(a, &rows, span, &m->panel[g]);
+        if (!forms[a->type].run)
+            widen_panel(&m->panel[g], forms[a->type].scaled, &m->wide[g]);
+    }
+}
+
+// n columns over the panels; of two groups the second may hold what an older panel left there: it is not stored.
+static void run_tiles(const struct tiles *t, struct many *m, int n, int groups, int n_blocks, float *d)
+{
+    for (int g = 0; g < groups; g += TILE_GROUPS)
+        if (t->wide[n])
+            t->wide[n](&m->panel[g], &m->wide[g], m->columns, m->wide_columns, n_blocks, d + g * GROUP);
+        else
+            t->by[n](&m->panel[g], m->columns, n_blocks, d + g * GROUP);
+}
+
+static void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, struct many *m)
+{
+    for (int j = 0; j < n; j++) {
+        ISA_FN(matmul_q8_prepare)(a, first + j, span, &m->columns[j]);
+        if (!forms[a->type].run)
+            widen_column(&m->columns[j], &m->wide_columns[j]);
+    }
+}
+
+static void multiply_panel(const struct matmul_args *a, int first, int n, int row, int rows)
+{
+    struct many *m = a->scratch;
+    const int groups = (rows + GROUP - 1) / GROUP;
+    memset(m->d, 0, (size_t)n * sizeof(m->d[0]));
+    for (int64_t span = 0, spans = q8_blocks(a->k); span < spans; span++) {
+        unpack_panels(a, row, groups, span, m);
+        for (int j = 0, width; j < n; j += width) {
+            width = tile_width(n - j);
+            prepare_columns(a, first + j, width, span, m);
+            run_tiles(tiles_of[a->type], m, width, groups, blocks_in_span(a, span), m->d[j]);
+        }
+    }
+    for (int j = 0; j < n; j++)
+        memcpy(a->y[first + j] + row, m->d[j], (size_t)rows * sizeof(float));
+}
+
+static void multiply_many(const struct matmul_args *a)
+{
+    int height = forms[a->type].run ? HEIGHT : HEIGHT_WIDE;
+    for (int row = 0; row < a->n_rows; row += height)
+        for (int first = 0; first < a->n_x; first += COLUMNS_MAX)
+            multiply_panel(a, first, MIN(COLUMNS_MAX, a->n_x - first), row, MIN(height, a->n_rows - row));
+}
+
+void ISA_FN(matmul_q8_panel)(const struct matmul_args *a)
+{
+    if (a->n_x <= FEW && few_fit(a, a->n_x))
+        multiply_few(a);
+    else
+        multiply_many(a);
+}

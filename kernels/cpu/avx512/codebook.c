@@ -1,0 +1,227 @@
+// Up to three columns of types with a codebook (IQ1, IQ2, IQ3), four of TQ1_0 and eight of TQ2_0, which is soon unpacked, by
+// AVX-512. For more see avx512/codebook_few.c.
+//
+// As avx512/in_place_256.c does it: 16 rows together, each block read once, in place. Two rows are unpacked at a
+// time (avx512/codebook_unpack.h), for all columns.
+//   - Activations are put into the order of the weights once for 16 rows, and take the signs: with unsigned weights
+//     that is all that vpdpbusd wants.
+//   - In IQ1 the 9 goes through the sums of the activations, and the 0 or 2, for 8 elements at a time, is one vpdpwssd
+//     with their sums.
+// Of a block of IQ3_XXS, 98 bytes, that makes some 50 operations.
+#include "kernels/cpu/avx512/codebook.h"
+#include "kernels/cpu/avx512/rows.h"
+
+// Bytes of a row between the request and the use.
+enum { AHEAD_BYTES = 448 };
+
+enum { COLUMNS_MAX = 8 };
+
+// The activations of a block, in the order of the weights.
+struct activations {
+    __m512i x[5];
+    __m512i minus[4]; // of IQ2 and IQ3: -x
+    __m512i start;    // in lane l: minus the weights' offset times the sum of its elements
+    __m512i sums8;    // of IQ1: in word j of elements 8j .. 8j + 7
+};
+
+// ---- activations
+
+typedef void activations_fn(const int8_t *q, struct activations *out);
+
+INLINE void activations_signed(const int8_t *q, struct activations *out)
+{
+    take_quads(q, out->x);
+    UNROLL_FOR (int e = 0; e < 4; e++)
+        out->minus[e] = _mm512_sub_epi8(_mm512_setzero_si512(), out->x[e]);
+}
+
+INLINE void activations_iq1(const int8_t *q, struct activations *out)
+{
+    const __m512i ones = _mm512_set1_epi8(1);
+    take_quads(q, out->x);
+    __m512i a = _mm512_add_epi16(_mm512_maddubs_epi16(ones, out->x[0]), _mm512_maddubs_epi16(ones, out->x[1]));
+    __m512i b = _mm512_add_epi16(_mm512_maddubs_epi16(ones, out->x[2]), _mm512_maddubs_epi16(ones, out->x[3]));
+    out->sums8 = _mm512_add_epi16(a, b);
+    out->start = _mm512_dpwssd_epi32(_mm512_setzero_si512(), out->sums8, _mm512_set1_epi16(-SHIFT_OFFSET));
+}
+
+INLINE void start_ternary(struct activations *out, int n)
+{
+    out->start = start_of(out->x, n, TERNARY_OFFSET);
+}
+
+INLINE void activations_tq2_0(const int8_t *q, struct activations *out)
+{
+    take_tq2_0(q, out->x);
+    start_ternary(out, 4);
+}
+
+INLINE void activations_tq1_0(const int8_t *q, struct activations *out)
+{
+    take_tq1_0(q, out->x);
+    start_ternary(out, 5);
+}
+
+// ---- products of two rows with n columns: lanes to be added up
+
+typedef void products_fn(const uint8_t *b0, const uint8_t *b1, const struct activations *x, int n, __m512i out[][2]);
+
+// |sum of a lane| <= 16 * 62 * 127, times 31.
+INLINE void products_signed(quads_fn *quads, const uint8_t *b0, const uint8_t *b1, const struct activations *x, int n,
+                            __m512i out[][2])
+{
+    struct quads rows[2];
+    quads(b0, b1, rows);
+    UNROLL_FOR (int r = 0; r < 2; r++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
+            __m512i dot = _mm512_setzero_si512();
+            UNROLL_FOR (int e = 0; e < 4; e++) {
+                __m512i q = _mm512_mask_blend_epi8(minus_of(&rows[r], e), x[j].x[e], x[j].minus[e]);
+                dot = _mm512_dpbusd_epi32(dot, rows[r].w[e], q);
+            }
+            out[j][r] = _mm512_mullo_epi32(dot, rows[r].scale);
+        }
+    }
+}
+
+INLINE void products_iq1(quads_fn *quads, const uint8_t *b0, const uint8_t *b1, const struct activations *x, int n,
+                         __m512i out[][2])
+{
+    struct quads rows[2];
+    quads(b0, b1, rows);
+    UNROLL_FOR (int r = 0; r < 2; r++) {
+        UNROLL_FOR (int j = 0; j < n; j++) {
+            __m512i dot = _mm512_dpwssd_epi32(x[j].start, rows[r].delta, x[j].sums8);
+            UNROLL_FOR (int e = 0; e < 4; e++)
+                dot = _mm512_dpbusd_epi32(dot, rows[r].w[e], x[j].x[e]);
+            out[j][r] = _mm512_mullo_epi32(dot, rows[r].scale);
+        }
+    }
+}
+
+INLINE __m512i dot_digits(const __m512i *w, const struct activations *x, int n)
+{
+    __m512i dot = x->start;
+    UNROLL_FOR (int p = 0; p < n; p++)
+        dot = _mm512_dpbusd_epi32(dot, w[p], x->x[p]);
+    return dot;
+}
+
+INLINE void products_tq2_0(const uint8_t *b0, const uint8_t *b1, const struct activations *x, int n, __m512i out[][2])
+{
+    __m512i w[2][4];
+    digits_tq2_0(b0, w[0]);
+    digits_tq2_0(b1, w[1]);
+    UNROLL_FOR (int j = 0; j < n; j++)
+        out[j][0] = dot_digits(w[0], &x[j], 4), out[j][1] = dot_digits(w[1], &x[j], 4);
+}
+
+INLINE void products_tq1_0(const uint8_t *b0, const uint8_t *b1, const struct activations *x, int n, __m512i out[][2])
+{
+    __m512i w[2][5];
+    digits_tq1_0(b0, w[0]);
+    digits_tq1_0(b1, w[1]);
+    UNROLL_FOR (int j = 0; j < n; j++)
+        out[j][0] = dot_digits(w[0], &x[j], 5), out[j][1] = dot_digits(w[1], &x[j], 5);
+}
+
+// clang-format off
+#define PRODUCTS(name, kind) \
+    INLINE void products_##name(const uint8_t *b0, const uint8_t *b1, const struct activations *x, int n, __m512i out[][2]) \
+    { \
+        products_##kind(quads_##name, b0, b1, x, n, out); \
+    }
+// clang-format on
+PRODUCTS(iq2_xxs, signed)
+PRODUCTS(iq2_xs, signed)
+PRODUCTS(iq2_s, signed)
+PRODUCTS(iq3_xxs, signed)
+PRODUCTS(iq3_s, signed)
+PRODUCTS(iq1_s, iq1)
+PRODUCTS(iq1_m, iq1)
+
+// ---- n columns: all rows
+
+// Lane r of dot[j] is the integer sum of row r's block at `at` with column j.
+INLINE void dots_of_16(const struct rows16 *g, size_t at, size_t bytes, const struct ahead *ahead,
+                       products_fn *products, const struct activations *x, int n, __m512i dot[])
+{
+    __m512i quarters[COLUMNS_MAX][4];
+    struct ahead ask = *ahead;
+#pragma GCC unroll 1
+    for (int t = 0; t < 4; t++) {
+        __m512i two[2][COLUMNS_MAX][2];
+        UNROLL_FOR (int i = 0; i < 2; i++) {
+            const int row = 4 * t + 2 * i;
+            products(g->at[row] + at, g->at[row + 1] + at, x, n, two[i]);
+            prefetch_row(&ask, (int)bytes);
+            prefetch_row(&ask, (int)bytes);
+        }
+        UNROLL_FOR (int j = 0; j < n; j++) {
+            const __m512i v[4] = {two[0][j][0], two[0][j][1], two[1][j][0], two[1][j][1]};
+            quarters[j][t] = reduce_quarters(v);
+        }
+    }
+    UNROLL_FOR (int j = 0; j < n; j++)
+        dot[j] = reduce_across_quarters(quarters[j]);
+}
+
+INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *take, products_fn *products,
+                   factor_fn *factor, int n)
+{
+    const int64_t n_blocks = a->k / 256;
+    for (int first = 0; first < a->n_rows; first += GROUP) {
+        const struct rows16 g = rows_from(a, first);
+        __m512 d[COLUMNS_MAX];
+        UNROLL_FOR (int j = 0; j < n; j++)
+            d[j] = _mm512_setzero_ps();
+        for (int64_t b = 0; b < n_blocks; b++) {
+            const struct ahead ahead = reads_streams(a->reading)
+                                           ? ahead_in_order(a, first, b, bytes, bytes)
+                                           : ahead_by_row(a, first, b, n_blocks, bytes, AHEAD_BYTES / (int64_t)bytes);
+            const size_t at = (size_t)b * bytes;
+            struct activations x[COLUMNS_MAX];
+            __m512i dot[COLUMNS_MAX];
+            UNROLL_FOR (int j = 0; j < n; j++)
+                take(q8_quants(a->x[j]) + 256 * b, &x[j]);
+            dots_of_16(&g, at, bytes, &ahead, products, x, n, dot);
+            const __m512 dw = factor(&g, at);
+            UNROLL_FOR (int j = 0; j < n; j++) {
+                __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[j]), dw);
+                d[j] = _mm512_fmadd_ps(s, _mm512_set1_ps(q8_scales(a->x[j], a->k)[b]), d[j]);
+            }
+        }
+        UNROLL_FOR (int j = 0; j < n; j++)
+            _mm512_mask_storeu_ps(a->y[j] + first, rows_mask(a, first), d[j]);
+    }
+}
+
+#define COLUMNS(n, name, bytes, take, factor)                                                                          \
+    case n:                                                                                                            \
+        decode(a, bytes, activations_##take, products_##name, factor_##factor, n);                                     \
+        break;
+#define UP_TO_3(...) COLUMNS(1, __VA_ARGS__) COLUMNS(2, __VA_ARGS__) COLUMNS(3, __VA_ARGS__)
+#define UP_TO_4(...) UP_TO_3(__VA_ARGS__) COLUMNS(4, __VA_ARGS__)
+#define UP_TO_8(...)                                                                                                   \
+    UP_TO_4(__VA_ARGS__) COLUMNS(5, __VA_ARGS__) COLUMNS(6, __VA_ARGS__) COLUMNS(7, __VA_ARGS__) COLUMNS(8, __VA_ARGS__)
+#define DECODE(name, UP_TO, bytes, take, factor)                                                                       \
+    void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
+    {                                                                                                                  \
+        switch (a->n_x) {                                                                                              \
+            UP_TO(name, bytes, take, factor)                                                                           \
+        default:                                                                                                       \
+            ISA_FN(matmul_q8_few_##name)(a);                                                                           \
+        }                                                                                                              \
+    }
+
+// clang-format off
+DECODE(iq2_xxs, UP_TO_3, 66, signed, eighth)
+DECODE(iq2_xs, UP_TO_3, 74, signed, eighth)
+DECODE(iq2_s, UP_TO_3, 82, signed, eighth)
+DECODE(iq3_xxs, UP_TO_3, 98, signed, quarter)
+DECODE(iq3_s, UP_TO_3, 110, signed, one)
+DECODE(iq1_s, UP_TO_3, 50, iq1, eighth)
+DECODE(iq1_m, UP_TO_3, 56, iq1, iq1_m)
+DECODE(tq1_0, UP_TO_4, 54, tq1_0, tq1_0)
+DECODE(tq2_0, UP_TO_8, 66, tq2_0, tq2_0)
+// clang-format on

@@ -1,0 +1,566 @@
+// Up to seven columns: every block is read once, in place, at the speed of memory.
+//
+// The naive loop, for each row: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
+// The products are cheap (vpdpbusd, four a block and column); what costs is unpacking, and adding up lanes. So:
+//   - Four rows go together, a block of each. Their headers stand in the four quarters of one register, in which scales and
+//     minima are unpacked, and one shuffle brings any of these bytes anywhere.
+//   - Each lane has eight products of one sub-block, as many as 16 bits hold: they are packed to halves, and multiplied by
+//     the scales in pairs. So weights are brought into an order in which two registers have the same sub-blocks in the same
+//     lanes.
+//   - Two rows share a register of sums, so that four rows' sums take three operations more to have word i of each quarter be
+//     of row i. From there on floats have a lane a row.
+//   - The activations of a row's blocks are put into the order of the weights once a call, and so are their sums, for minima.
+//   - A block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One column waits
+//     for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
+#include "kernels/cpu/avx512/in_place.h"
+
+// A block of a column: activations in the order in which weights come out of theirs, and what sums begin with; for minima,
+// words of quarter q are a pair of sums, over 32 those of sub-blocks 2q and 2q + 1, over 16 also of 8 + 2q and 9 + 2q.
+struct activations {
+    __m512i q[4], start[2], sums[2];
+};
+
+// What four rows' blocks have beside their weights. Word i of a quarter of `min` is a pair of int16 of row i, as in `sums`.
+struct heads {
+    __m128 d, m;
+    __m512i scales; // of row i the bytes of quarter i; of IQ4_XS in `wide`
+    __m512i min[2];
+    __m512i wide[2]; // word i of quarter j: of row i and sub-blocks j and 4 + j
+};
+
+// The blocks at hand: their sums, of row i the words i of quarters, and what they are still to be multiplied with.
+struct made {
+    __m512i sum[COLUMNS_MAX];
+    struct heads h;
+    const struct activations *x[COLUMNS_MAX];
+    float scale[COLUMNS_MAX];
+};
+
+typedef void heads_fn(const uint8_t *const at[FOUR], struct heads *h);
+typedef void unpack_fn(const uint8_t *b, __m512i w[4]);
+typedef void prepare_fn(const struct view *x, struct activations *to);
+
+struct kind {
+    int bytes; // of a block
+    heads_fn *heads;
+    unpack_fn *unpack;
+    prepare_fn *prepare;
+    int minima;  // registers of them
+    bool starts; // sums begin with something
+    bool wide;   // sums of a lane need 32 bits, and so do their products with the scales; otherwise:
+    // Scales of packed sums, whose quarter q has two of sub-block s and two of s + apart, for s digit q of `quarters`.
+    bool signs;
+    uint32_t quarters[2];
+    int apart;
+};
+
+// ---- two rows at once
+
+// Their weights, unsigned, and the scales of their packed sums. In each lane registers 0 and 1 of a row belong to one
+// sub-block, and so do 2 and 3.
+struct pair {
+    __m512i w[2][4], scale[2];
+};
+
+// Halves of words from bytes of rows 2p and 2p + 1, as struct kind has it: in a quarter four of each.
+INLINE __m512i spread_scales(__m512i scales, int p, uint32_t quarters, int apart, bool signs)
+{
+// clang-format off
+#define HALVES(q, row)                                                                                                 \
+    (long long)(0x0001000100010001 * (16 * (2 * p + row) + (quarters >> 4 * (q) & 15)) + 0x0001000100000000 * apart)
+    // clang-format on
+    const __m512i pick = _mm512_setr_epi64(HALVES(0, 0), HALVES(0, 1), HALVES(1, 0), HALVES(1, 1), HALVES(2, 0),
+                                           HALVES(2, 1), HALVES(3, 0), HALVES(3, 1));
+#undef HALVES
+    if (!signs)
+        return _mm512_maskz_permutexvar_epi8(0x5555555555555555, pick, scales);
+    return _mm512_srai_epi16(_mm512_permutexvar_epi8(_mm512_slli_epi16(pick, 8), scales), 8);
+}
+
+INLINE void load_pair(const struct kind *k, const struct four *g, const struct heads *h, int p, struct pair *u)
+{
+    UNROLL_FOR (int i = 0; i < 2; i++) {
+        const int row = 2 * p + i;
+        k->unpack(g->at[row], u->w[i]);
+        AFTER(u->w[i][3]);
+        ask_for(g, row, 0, k->bytes);
+        if (!k->wide)
+            u->scale[i] = spread_scales(h->scales, p, k->quarters[i], k->apart, k->signs);
+    }
+}
+
+// Keeps what several columns read for two rows from staying in registers for the next two, which are too few for that.
+#define FORGET_LOADS(n)                                                                                                \
+    if ((n) > 2)                                                                                                       \
+    __asm__ volatile("" : : : "memory")
+
+// Products of eight in a lane, of each row, with registers 2i and 2i + 1.
+INLINE void dot_8(const struct pair *u, const struct activations *x, bool starts, int n, int i, __m512i of_row[2])
+{
+    const __m512i q0 = read_once(&x->q[2 * i], n), q1 = read_once(&x->q[2 * i + 1], n);
+    const __m512i start = starts ? read_once(&x->start[i], n) : _mm512_setzero_si512();
+    UNROLL_FOR (int r = 0; r < 2; r++)
+        of_row[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, u->w[r][2 * i], q0), u->w[r][2 * i + 1], q1);
+}
+
+// In each quarter sums of the first row are words 0 and 1, of the second 2 and 3. (Those of eight are at most 32767.)
+INLINE __m512i dot_pair(const struct pair *u, const struct activations *x, bool starts, int n)
+{
+    __m512i sum = _mm512_setzero_si512(), of_row[2];
+    UNROLL_FOR (int i = 0; i < 2; i++) {
+        dot_8(u, x, starts, n, i, of_row);
+        sum = _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(of_row[0], of_row[1]), u->scale[i]);
+    }
+    return sum;
+}
+
+INLINE void sums_of_pairs(const struct kind *k, const struct four *g, int n, struct made *t)
+{
+    __m512i v[COLUMNS_MAX][2];
+    UNROLL_FOR (int p = 0; p < 2; p++) {
+        struct pair u;
+        FORGET_LOADS(n);
+        load_pair(k, g, &t->h, p, &u);
+        UNROLL_FOR (int j = 0; j < n; j++)
+            v[j][p] = dot_pair(&u, t->x[j], k->starts, n);
+    }
+    UNROLL_FOR (int j = 0; j < n; j++)
+        t->sum[j] = reduce_pairs(v[j][0], v[j][1]);
+}
+
+// ---- headers
+
+// 16 bytes of each row, a quarter each.
+INLINE __m512i load_quarters(const uint8_t *const at[FOUR], size_t from)
+{
+    return load_4x16(at[0] + from, at[1] + from, at[2] + from, at[3] + from);
+}
+
+// d and m, two halves at `from` of each quarter.
+INLINE void take_d_and_m(__m512i quarters, int from, struct heads *h)
+{
+    const __m128i pick = _mm_add_epi16(_mm_setr_epi16(0, 8, 16, 24, 1, 9, 17, 25), _mm_set1_epi16((short)(from / 2)));
+    const __m512i halves = _mm512_permutexvar_epi16(_mm512_castsi128_si512(pick), quarters);
+    const __m256 both = _mm256_cvtph_ps(_mm512_castsi512_si128(halves));
+    h->d = _mm256_castps256_ps128(both), h->m = _mm256_extractf128_ps(both, 1);
+}
+
+// Word i of quarter q: bytes from + 2q and from + 2q + 1 of quarter i, as two int16.
+INLINE __m512i spread_minima(__m512i quarters, int from)
+{
+    const __m512i of_row = _mm512_broadcast_i32x4(_mm_setr_epi32(0x00010000, 0x00110010, 0x00210020, 0x00310030));
+    const __m512i of_quarter = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
+    const __m512i pick = _mm512_add_epi8(_mm512_add_epi8(of_row, of_quarter), _mm512_slli_epi32(of_quarter, 16));
+    return _mm512_maskz_permutexvar_epi8(0x5555555555555555, _mm512_add_epi8(pick, _mm512_set1_epi8((char)from)),
+                                         quarters);
+}
+
+// Sums of sub-blocks 2q and 2q + 1 to all words of quarter q.
+INLINE __m512i spread_sums(__m128i eight)
+{
+    const __m512i of_quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutexvar_epi32(of_quarter, _mm512_castsi128_si512(eight));
+}
+
+// In each quarter of a register.
+INLINE __m512i four_words(int a, int b, int c, int d)
+{
+    return _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d));
+}
+
+// ---- Q4_K: a lane sums 8 products <= 8 * 15 * 127
+//
+// Weights' quarters are sub-blocks 0, 2, 4, 6 (low nibbles), and 1, 3, 5, 7; the first register has their first halves, the
+// second the second ones.
+
+INLINE void prepare_k4(const struct view *x, struct activations *to)
+{
+    for (int i = 0; i < 4; i++) {
+        const int8_t *q = x->q + 16 * i;
+        to->q[i] = load_4x16(q, q + 64, q + 128, q + 192);
+    }
+    const __m256i of_32 = _mm256_madd_epi16(load_256(x->sums), _mm256_set1_epi16(1));
+    to->sums[0] = spread_sums(_mm_packs_epi32(_mm256_castsi256_si128(of_32), _mm256_extracti128_si256(of_32, 1)));
+}
+
+// Words of a header: d and m; scales 0-3, minima 0-3, each with two bits more on top; nibbles of scales 4-7 and above them of
+// minima 4-7, whose upper bits these are.
+INLINE void heads_k4(const uint8_t *const at[FOUR], struct heads *h)
+{
+    const __m512i words = load_quarters(at, 0), six = four_words(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
+    const __m512i low =
+        _mm512_srlv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_DCDB), four_words(0, 0, 0, 4)); // 1, 3, 2, 3
+    const __m512i top = _mm512_shuffle_epi32(_mm512_srli_epi32(words, 2), _MM_PERM_CBBA);      // for 3: 1, 2
+    const __m512i all =
+        _mm512_ternarylogic_epi32(_mm512_and_si512(low, six), top, four_words(0, 0x30303030, 0, 0x30303030), 0xf8);
+    h->scales = all;
+    h->min[0] = spread_minima(all, 8);
+    take_d_and_m(words, 0, h);
+}
+
+INLINE void bytes_k4(const uint8_t *quants, __m512i n[2])
+{
+    const __m512i n0 = load_512(quants), n1 = load_512(quants + 64);
+    n[0] = _mm512_shuffle_i32x4(n0, n1, 0x88), n[1] = _mm512_shuffle_i32x4(n0, n1, 0xdd);
+}
+
+INLINE void unpack_q4_k(const uint8_t *b, __m512i w[4])
+{
+    __m512i n[2];
+    bytes_k4(b + 16, n);
+    UNROLL_FOR (int i = 0; i < 2; i++)
+        w[i] = low_nibbles(n[i]), w[2 + i] = high_nibbles(n[i]);
+}
+
+// Q5_K: 8 * 31 * 127; the fifth bits of sub-block j are bit j of 32 bytes.
+INLINE void unpack_q5_k(const uint8_t *b, __m512i w[4])
+{
+    __m512i n[2];
+    bytes_k4(b + 48, n);
+    UNROLL_FOR (int i = 0; i < 2; i++) {
+        const __m512i fifth = _mm512_broadcast_i32x4(load_128(b + 16 + 16 * i));
+        w[i] = masked_or(n[i], 15, move_bits_of_8(fifth, 1, 0x66442200, 4));
+        w[2 + i] = _mm512_or_si512(high_nibbles(n[i]), move_bits_of_8(fifth, 1, 0x77553311, 4));
+    }
+}
+
+// ---- sub-blocks of 16: Q6_K, Q2_K, Q3_K
+//
+// Half of a quarter is one sub-block, the other half another; the first register has eight of its elements, the second
+// the other eight (zip_8).
+
+INLINE void prepare_starts(struct activations *to, int offset)
+{
+    for (int i = 0; i < 2; i++)
+        to->start[i] = _mm512_add_epi32(offset_start(to->q[2 * i], offset), offset_start(to->q[2 * i + 1], offset));
+}
+
+// -- Q6_K: weights 0-63 with -32 in `start`: a lane sums 8 products <= 8 * 32 * 127
+
+// Low nibbles of 64 bytes are elements 0-63 of a half, high ones 64-127; the 32 bytes of upper bits serve twice. So a quarter has
+// of the low ones sub-blocks q and 8 + q, of the high ones 4 + q and 12 + q.
+INLINE void unpack_q6_k(const uint8_t *b, __m512i w[4])
+{
+    __m512i n[2], upper[2];
+    zip_8(load_512(b), load_512(b + 64), n);
+    zip_8(_mm512_broadcast_i64x4(load_256(b + 128)), _mm512_broadcast_i64x4(load_256(b + 160)), upper);
+    UNROLL_FOR (int i = 0; i < 2; i++) {
+        w[i] = masked_or(n[i], 15, move_bits(upper[i], 2, 0, 2, 4));
+        w[2 + i] = _mm512_or_si512(high_nibbles(n[i]), move_bits(upper[i], 2, 4, 6, 4));
+    }
+}
+
+INLINE void prepare_q6_k(const struct view *x, struct activations *to)
+{
+    for (int i = 0; i < 2; i++)
+        zip_8(load_512(x->q + 64 * i), load_512(x->q + 128 + 64 * i), to->q + 2 * i);
+    prepare_starts(to, 32);
+}
+
+INLINE void heads_q6_k(const uint8_t *const at[FOUR], struct heads *h)
+{
+    h->scales = load_quarters(at, 192);
+    h->d = load_four_halves(at, 208);
+}
+
+// -- Q2_K and Q3_K: 8 * 3 * 127, and 8 * 4 * 127 with -4 in `start`
+//
+// Pair p of the bits of 64 bytes is elements 32p .. of the first half of the block, and of the second: by quarters
+// sub-blocks 2p, 2p + 1, 8 + 2p, 9 + 2p. Half of these bytes stand twice in a quarter, for pairs 0 and 1, or 2 and 3.
+enum { PAIRS_0_1 = 0x9810, PAIRS_2_3 = 0xdc54 };
+
+INLINE void pairs_of_bits(__m512i bytes, __m512i w[4])
+{
+    __m512i half[2];
+    zip_8(bytes, bytes, half);
+    UNROLL_FOR (int i = 0; i < 2; i++)
+        w[i] = move_bits_of_8(half[i], 2, 0x20202020, 0), w[2 + i] = move_bits_of_8(half[i], 2, 0x64646464, 0);
+}
+
+INLINE void prepare_pairs(const struct view *x, struct activations *to)
+{
+    __m512i of_pair[4];
+    for (int p = 0; p < 4; p++)
+        of_pair[p] = load_2x32(x->q + 32 * p, x->q + 128 + 32 * p);
+    zip_8(of_pair[0], of_pair[1], to->q);
+    zip_8(of_pair[2], of_pair[3], to->q + 2);
+}
+
+INLINE void prepare_q2_k(const struct view *x, struct activations *to)
+{
+    prepare_pairs(x, to);
+    to->sums[0] = spread_sums(load_128(x->sums));
+    to->sums[1] = spread_sums(load_128(x->sums + 8));
+}
+
+INLINE void prepare_q3_k(const struct view *x, struct activations *to)
+{
+    prepare_pairs(x, to);
+    prepare_starts(to, 4);
+}
+
+INLINE void unpack_q2_k(const uint8_t *b, __m512i w[4])
+{
+    pairs_of_bits(load_512(b + 16), w);
+}
+
+INLINE void heads_q2_k(const uint8_t *const at[FOUR], struct heads *h)
+{
+    const __m512i both = load_quarters(at, 0), minima = high_nibbles(both);
+    h->scales = low_nibbles(both);
+    h->min[0] = spread_minima(minima, 0);
+    h->min[1] = spread_minima(minima, 8);
+    take_d_and_m(load_quarters(at, 68), 12, h); // the last 16 bytes: quants, d and m
+}
+
+INLINE void unpack_q3_k(const uint8_t *b, __m512i w[4])
+{
+    const __m512i third = _mm512_broadcast_i64x4(load_256(b));
+    __m512i half[2];
+    pairs_of_bits(load_512(b + 32), w);
+    zip_8(third, third, half);
+    UNROLL_FOR (int i = 0; i < 2; i++) {
+        w[i] = _mm512_or_si512(w[i], move_bits_of_8(half[i], 1, 0x54541010, 2));
+        w[2 + i] = _mm512_or_si512(w[2 + i], move_bits_of_8(half[i], 1, 0x76763232, 2));
+    }
+}
+
+// Words 1 and 2 are nibbles of scales 0-7, and above them of 8-15; word 3 the upper two bits of 0-3, 4-7, 8-11, 12-15.
+INLINE void heads_q3_k(const uint8_t *const at[FOUR], struct heads *h)
+{
+    const __m512i words = load_quarters(at, 92), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30);
+    const __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_CBCB), four_words(0, 0, 4, 4));
+    const __m512i upper = _mm512_rolv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_DDDD), four_words(4, 2, 0, 30));
+    const __m512i all = _mm512_ternarylogic_epi32(_mm512_and_si512(low, four), upper, top, 0xf8);
+    h->scales = _mm512_sub_epi8(all, _mm512_set1_epi8(32));
+    h->d = load_four_halves(at, 108);
+}
+
+// ---- IQ4_XS: sums of 8 products with values up to 127 need 32 bits, and so do their products with the scales
+
+// Registers 0 and 1 are the halves of four sub-blocks of 32, a quarter each; 2 and 3 those of the other four.
+INLINE void unpack_iq4_xs(const uint8_t *b, __m512i w[4])
+{
+    const __m512i values = values_of(&shape_iq4_nl);
+    const __m512i first = load_512(b + 8), other = load_512(b + 72);
+    const __m512i nibbles[4] = {low_nibbles(first), high_nibbles(first), low_nibbles(other), high_nibbles(other)};
+    UNROLL_FOR (int i = 0; i < 4; i++)
+        w[i] = _mm512_shuffle_epi8(values, nibbles[i]);
+}
+
+INLINE void prepare_iq4_xs(const struct view *x, struct activations *to)
+{
+    for (int h = 0; h < 2; h++) {
+        const int8_t *q = x->q + 128 * h;
+        to->q[2 * h] = load_4x16(q, q + 32, q + 64, q + 96);
+        to->q[2 * h + 1] = load_4x16(q + 16, q + 48, q + 80, q + 112);
+    }
+    prepare_starts(to, 128);
+}
+
+INLINE __m256i load_4x8(const void *p0, const void *p1, const void *p2, const void *p3)
+{
+    long long v[4];
+    memcpy(v, p0, 8), memcpy(v + 1, p1, 8), memcpy(v + 2, p2, 8), memcpy(v + 3, p3, 8);
+    return _mm256_setr_epi64x(v[0], v[1], v[2], v[3]);
+}
+
+// Eight bytes of each row: d, eight pairs of bits, eight nibbles. A byte from bit 12 + 2j on has pair j at 4, one from 32 + 4j on
+// nibble j at 0.
+INLINE void heads_iq4_xs(const uint8_t *const at[FOUR], struct heads *h)
+{
+    const __m256i rows = load_4x8(at[0], at[1], at[2], at[3]);
+    const __m256i low = _mm256_multishift_epi64_epi8(_mm256_set1_epi64x(0x3c3834302c282420), rows);
+    const __m256i upper = _mm256_multishift_epi64_epi8(_mm256_set1_epi64x(0x1a18161412100e0c), rows);
+    const __m256i all =
+        _mm256_ternarylogic_epi32(_mm256_and_si256(low, _mm256_set1_epi8(15)), upper, _mm256_set1_epi8(0x30), 0xf8);
+    const __m256i turn = _mm256_setr_epi8(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27, //
+                                          4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
+    const __m256i scales = _mm256_permutexvar_epi8(turn, _mm256_sub_epi8(all, _mm256_set1_epi8(32)));
+    h->wide[0] = _mm512_cvtepi8_epi32(_mm256_castsi256_si128(scales));
+    h->wide[1] = _mm512_cvtepi8_epi32(_mm256_extracti128_si256(scales, 1));
+    h->d = load_four_halves(at, 0);
+}
+
+// Sums of the two halves of a row's block, four words a sub-block, to two words a sub-block of two rows in turn.
+INLINE void dot_wide(const struct pair *u, const struct activations *x, int n, __m512i of_rows[2])
+{
+    UNROLL_FOR (int i = 0; i < 2; i++) {
+        __m512i of_row[2];
+        dot_8(u, x, true, n, i, of_row);
+        of_rows[i] =
+            _mm512_add_epi32(_mm512_unpacklo_epi32(of_row[0], of_row[1]), _mm512_unpackhi_epi32(of_row[0], of_row[1]));
+    }
+}
+
+// Of each pair, such sums of the first four sub-blocks and of the others, times the scales of these.
+INLINE __m512i scale_wide(__m512i of_rows[2][2], const struct heads *h)
+{
+    __m512i scaled[2];
+    UNROLL_FOR (int i = 0; i < 2; i++) {
+        const __m512i a = of_rows[0][i], b = of_rows[1][i];
+        const __m512i four = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+        scaled[i] = _mm512_mullo_epi32(four, h->wide[i]);
+    }
+    return _mm512_add_epi32(scaled[0], scaled[1]);
+}
+
+INLINE void sums_iq4_xs(const struct kind *k, const struct four *g, int n, struct made *t)
+{
+    __m512i v[COLUMNS_MAX][2][2];
+    UNROLL_FOR (int p = 0; p < 2; p++) {
+        struct pair u;
+        FORGET_LOADS(n);
+        load_pair(k, g, &t->h, p, &u);
+        UNROLL_FOR (int j = 0; j < n; j++)
+            dot_wide(&u, t->x[j], n, v[j][p]);
+    }
+    UNROLL_FOR (int j = 0; j < n; j++)
+        t->sum[j] = scale_wide(v[j], &t->h);
+}
+
+// clang-format off
+static const struct kind
+    kind_q4_k = {144, heads_k4, unpack_q4_k, prepare_k4, .minima = 1, .quarters = {0x6420, 0x7531}},
+    kind_q5_k = {176, heads_k4, unpack_q5_k, prepare_k4, .minima = 1, .quarters = {0x6420, 0x7531}},
+    kind_q6_k = {210, heads_q6_k, unpack_q6_k, prepare_q6_k, .starts = true, .signs = true, .quarters = {0x3210, 0x7654}, .apart = 8},
+    kind_q2_k = {84, heads_q2_k, unpack_q2_k, prepare_q2_k, .minima = 2, .quarters = {PAIRS_0_1, PAIRS_2_3}, .apart = 2},
+    kind_q3_k = {110, heads_q3_k, unpack_q3_k, prepare_q3_k, .starts = true, .signs = true, .quarters = {PAIRS_0_1, PAIRS_2_3}, .apart = 2},
+    kind_iq4_xs = {136, heads_iq4_xs, unpack_iq4_xs, prepare_iq4_xs, .wide = true, .starts = true};
+// clang-format on
+
+// ---- four blocks
+
+INLINE __m128 sum_of_halves(__m256i v)
+{
+    return _mm_cvtepi32_ps(_mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+}
+
+INLINE __m128 sum_of_quarters(__m512i v)
+{
+    return sum_of_halves(_mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
+}
+
+// The minima times sums of a column.
+INLINE __m128 sum_of_minima(const struct kind *k, const struct heads *h, const struct activations *x)
+{
+    __m256i sum = _mm256_setzero_si256();
+    for (int i = 0; i < k->minima; i++) {
+        sum = _mm256_dpwssd_epi32(sum, _mm512_castsi512_si256(h->min[i]), load_256(&x->sums[i]));
+        sum = _mm256_dpwssd_epi32(sum, _mm512_extracti64x4_epi64(h->min[i], 1),
+                                  load_256((const uint8_t *)&x->sums[i] + 32));
+    }
+    return sum_of_halves(sum);
+}
+
+// D of four rows in each column, a lane a row.
+INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d[COLUMNS_MAX])
+{
+    UNROLL_FOR (int j = 0; j < n; j++) {
+        __m128 s = _mm_mul_ps(sum_of_quarters(t->sum[j]), t->h.d);
+        if (k->minima)
+            s = _mm_fnmadd_ps(sum_of_minima(k, &t->h, t->x[j]), t->h.m, s);
+        d[j] = _mm_fmadd_ps(s, _mm_set1_ps(t->scale[j]), d[j]);
+    }
+}
+
+// ---- all blocks of four rows
+
+INLINE void prepare_block(const struct matmul_args *a, const struct kind *k, int column, int64_t block, void *to)
+{
+    const struct view x = view_of(a, column, block);
+    k->prepare(&x, to);
+}
+
+// Block b of the part of each column.
+INLINE void take_block(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct made *t)
+{
+    const struct activations *x = part->x;
+    UNROLL_FOR (int j = 0; j < n; j++) {
+        t->x[j] = x + j * part->n + b;
+        t->scale[j] = block_scale(a, part, j, b);
+    }
+}
+
+INLINE void make_sums(const struct kind *k, const struct four *g, int n, struct made *t)
+{
+    if (k->wide)
+        sums_iq4_xs(k, g, n, t);
+    else
+        sums_of_pairs(k, g, n, t);
+}
+
+INLINE void add_block(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, int64_t b,
+                      struct sixteen *s)
+{
+    struct made made;
+    take_block(a, part, n, b, &made);
+    KEEP_LOOP_FOR (int t = 0; t < FOURS; t++) {
+        const struct four g = four_of(s, t, (size_t)((part->from + b) * k->bytes));
+        k->heads(g.at, &made.h);
+        make_sums(k, &g, n, &made);
+        add_made(k, &made, n, s->d[t]);
+    }
+}
+
+// Sums are added to D after the next blocks' headers are read: some 40 cycles lie between the last product and D, and a core
+// cannot go on far while it waits for these.
+INLINE void add_blocks(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, struct four g,
+                       __m128 d[COLUMNS_MAX])
+{
+    struct made last = {.scale = {0}};
+    take_block(a, part, n, 0, &last);
+    for (int64_t b = 0; b < part->n; b++) {
+        struct made now;
+        take_block(a, part, n, b, &now);
+        k->heads(g.at, &now.h);
+        if (b > 0)
+            add_made(k, &last, n, d);
+        make_sums(k, &g, n, &now);
+        last = now;
+        next_block(&g, k->bytes);
+    }
+    add_made(k, &last, n, d);
+}
+
+INLINE void decode_256(const struct matmul_args *a, const struct kind *k, int n)
+{
+    const struct way way = {k->bytes, sizeof(struct activations), prepare_block, add_blocks, add_block};
+    decode_in_place(a, k, &way, n);
+}
+
+// ---- the functions
+
+// clang-format off
+DECODE(q2_k, UP_TO_4, decode_256(a, &kind_q2_k, n))
+DECODE(q3_k, UP_TO_4, decode_256(a, &kind_q3_k, n))
+DECODE(q4_k, UP_TO_7, decode_256(a, &kind_q4_k, n))
+DECODE(q5_k, UP_TO_7, decode_256(a, &kind_q5_k, n))
+DECODE(q6_k, UP_TO_7, decode_256(a, &kind_q6_k, n))
+DECODE(iq4_xs, UP_TO_4, decode_256(a, &kind_iq4_xs, n))
+// clang-format on
+
+matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
+#define IN_PLACE(NAME, name) [DT_##NAME] = ISA_FN(matmul_q8_decode_##name),
+    // clang-format off
+    IN_PLACE(Q4_0, q4_0) IN_PLACE(Q4_1, q4_1) IN_PLACE(Q5_0, q5_0) IN_PLACE(Q5_1, q5_1)
+    IN_PLACE(Q8_0, q8_0) IN_PLACE(IQ4_NL, iq4_nl) IN_PLACE(MXFP4, mxfp4) IN_PLACE(Q2_K, q2_k)
+    IN_PLACE(Q3_K, q3_k) IN_PLACE(Q4_K, q4_k) IN_PLACE(Q5_K, q5_k) IN_PLACE(Q6_K, q6_k)
+    IN_PLACE(IQ4_XS, iq4_xs) IN_PLACE(IQ1_S, iq1_s) IN_PLACE(IQ1_M, iq1_m) IN_PLACE(IQ2_XXS, iq2_xxs)
+    IN_PLACE(IQ2_XS, iq2_xs) IN_PLACE(IQ2_S, iq2_s) IN_PLACE(IQ3_XXS, iq3_xxs) IN_PLACE(IQ3_S, iq3_s)
+    IN_PLACE(TQ1_0, tq1_0) IN_PLACE(TQ2_0, tq2_0) IN_PLACE(Q1_0, q1_0) IN_PLACE(Q2_0, q2_0)
+    // clang-format on
+    IN_PLACE(NVFP4, nvfp4)
+#undef IN_PLACE
+};
+
+// Columns, at the most, that are served without a panel, faster: where they are read by row, and by streams.
+const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2] = {
+    [DT_Q4_0] = {4, 4},     [DT_Q4_1] = {4, 4},    [DT_Q5_0] = {4, 5},      [DT_Q5_1] = {4, 4},
+    [DT_Q8_0] = {4, 4},     [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},      [DT_Q4_K] = {7, 5},
+    [DT_Q5_K] = {7, 5},     [DT_Q6_K] = {7, 5},    [DT_IQ4_NL] = {4, 5},    [DT_IQ4_XS] = {4, 4},
+    [DT_MXFP4] = {4, 4},    [DT_IQ1_S] = {15, 15}, [DT_IQ1_M] = {15, 15},   [DT_IQ2_XXS] = {22, 22},
+    [DT_IQ2_XS] = {31, 31}, [DT_IQ2_S] = {20, 20}, [DT_IQ3_XXS] = {18, 18}, [DT_IQ3_S] = {31, 31},
+    [DT_TQ1_0] = {12, 12},  [DT_TQ2_0] = {31, 31}, [DT_Q1_0] = {31, 31},    [DT_Q2_0] = {31, 31},
+    [DT_NVFP4] = {31, 31},
+};

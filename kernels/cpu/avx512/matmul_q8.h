@@ -1,0 +1,313 @@
+// What the parts of the AVX-512 8-bit matmul share: the two regimes' entry points, the panel that many columns sweep over,
+// and the reading of blocks of 16 rows at once, so that lane r of a register belongs to row r.
+//
+// Private to matmul_q8_avx512*.c. A panel lives in the caller's scratch. Nothing is read outside of the blocks named.
+#ifndef QUERN_AVX512_MATMUL_Q8_H
+#define QUERN_AVX512_MATMUL_Q8_H
+
+#include <immintrin.h>
+
+#include "gguf/dtype_iq.h"
+#include "kernels/cpu/level.h"
+
+enum { GROUP = 16 }; // rows that share a register, a lane a row
+
+// Columns up to matmul_q8_in_place, by type and way of reading, at most PANEL_TILES_MIN - 1; and three or more. NULL: none.
+extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
+extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
+extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2];
+
+// Columns between, where the CPU has spare_adders: whether they are served so, GROUP rows and more.
+bool ISA_FN(matmul_q8_is_turned)(enum dtype type, int64_t k, int64_t n);
+void ISA_FN(matmul_q8_turned)(const struct matmul_args *a);
+
+enum { PANEL_TILES_MIN = 32 }; // columns from which on they are read from q8_tiles, where they have some
+
+enum {
+    SPAN = 256,       // elements of k that a panel holds
+    PANEL = 64,       // its rows
+    TILE_COLUMNS = 8, // columns that are multiplied with it at a time, at the most
+    TILE_MOST = 9,    // columns of a tile of any kind, at the most
+};
+
+// A span of 64 rows, unpacked. Index r of each array belongs to row r. A type fills what its tiles read.
+struct panel {
+    uint8_t w[SPAN / 4][PANEL][4];  // w + offset: unsigned
+    int32_t scale[16][PANEL];       // of each sub-block: int16 pairs (scale, 0), or int32
+    int32_t back[4][PANEL];         // int16 pairs for two sub-blocks of 32: offset * scale
+    int32_t min[8][PANEL];          // int16 pairs for two sub-blocks
+    float d[8][PANEL], m[8][PANEL]; // of the block of 256, or of its blocks of 32
+    // What a tile of 16 rows asks for while it passes, where streams are read: cache lines of the rows below.
+    const uint8_t *ask;
+    int ask_lines;
+};
+
+// Elements k .. k+3 of 16 rows.
+INLINE void put_words(struct panel *p, int lane, int k, __m512i w)
+{
+    _mm512_store_si512(p->w[k / 4][lane], w);
+}
+
+// What a product can be prepared for: any columns; columns whose sums stay within 16 bits over longer runs; panels whose
+// weights were multiplied by their scales.
+enum form { FORM_ANY, FORM_MILD, FORM_WHOLE, FORM_COUNT };
+
+// What tiles want to know of some columns, in a span.
+struct columns {
+    int n;
+    enum form form;
+    const int8_t *q[TILE_MOST]; // in pieces of 64, `piece` bytes from one to the next
+    size_t piece;
+    const int16_t *q_sums[TILE_MOST];
+    const float *da;
+    const int16_t *pairs; // sums of q, as `min` and `back` want them: 4 or 8 pairs a column
+    // What a type makes of them:
+    int32_t start[TILE_MOST][32]; // of each run of elements: - offset * sum(q)
+    float sums[TILE_MOST][8];     // of q, over 32
+    // Where the columns are no tiles:
+    float own_da[TILE_MOST];
+    int16_t own_pairs[TILE_MOST * Q8_SUMS];
+};
+
+struct rows16;
+// How a type fills its panel and columns; by type, NULL where there is none.
+struct unpacker {
+    // 16 rows, their bytes from `at` on, into the rows from `lane` on. Of types with blocks of 32, n_blocks are there.
+    void (*unpack)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
+    int pairs_of; // elements a sum in pairs: 16, 32; 0: it has none
+    // `start` and `sums` of the columns. NULL: there are none.
+    void (*prepare)(struct columns *c);
+    // The same for FORM_MILD: for columns whose magnitudes, summed up over runs of mild_run elements (16, 32; 0: the type
+    // has no such form), are at most mild_most.
+    void (*prepare_mild)(struct columns *c);
+    int mild_run, mild_most;
+    // Multiplies the weights of a panel by their scales (NULL: they are 1), and prepares columns for these products,
+    // FORM_WHOLE: a block is one run then. NULL: they do not fit bytes.
+    void (*take_scales)(struct panel *p);
+    void (*prepare_whole)(struct columns *c);
+};
+extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
+
+// Up to seven columns, in place: avx512/in_place_256.c and .._decode_32.c.
+#define DECODE(name) void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a);
+// clang-format off
+DECODE(q4_0) DECODE(q4_1) DECODE(q5_0) DECODE(q5_1) DECODE(q8_0) DECODE(iq4_nl) DECODE(mxfp4)
+DECODE(q2_k) DECODE(q3_k) DECODE(q4_k) DECODE(q5_k) DECODE(q6_k) DECODE(iq4_xs)
+// clang-format on
+#undef DECODE
+
+// What avx512/codebook.c and .._grid_panel.c bring to these tables: types with codebooks and of three values.
+#define GRID(name)                                                                                                     \
+    void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a);                                                 \
+    void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
+    // clang-format off
+GRID(iq1_s) GRID(iq1_m) GRID(iq2_xxs) GRID(iq2_xs) GRID(iq2_s) GRID(iq3_xxs) GRID(iq3_s)
+GRID(tq1_0) GRID(tq2_0) GRID(q1_0) GRID(q2_0) GRID(nvfp4)
+// clang-format on
+#undef GRID
+            void ISA_FN(matmul_q8_prepare_signed_16)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_signed_32)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_nvfp4)(struct columns *c);
+
+// Columns first .. first + n - 1 in this span, of which the tile takes `width`: what lies there goes with them.
+void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
+                                       bool whole, struct columns *c);
+
+// Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after, at a row's end for those
+// `height` rows on, unless its tile does.
+void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span,
+                                    struct panel *p);
+
+// 16 rows' blocks. Where a matrix ends within a group the last row stands in for those that are not there: what is computed
+// for them is not stored.
+struct rows16 {
+    const uint8_t *at[GROUP];
+};
+
+INLINE struct rows16 rows_from(const struct matmul_args *a, int first)
+{
+    struct rows16 g;
+    for (int r = 0; r < GROUP; r++)
+        g.at[r] = (const uint8_t *)a->w + (size_t)MIN(first + r, a->n_rows - 1) * a->w_stride;
+    return g;
+}
+
+// The rows from `first` on, past the last of panels of `height` rows those that the caller reads next: only to ask for them.
+// Where that is not known, rows that are in the cache.
+INLINE struct rows16 rows_ahead(const struct matmul_args *a, int first, int height)
+{
+    int end = (a->n_rows + height - 1) / height * height;
+    if (first < end || !a->next)
+        return rows_from(a, MIN(first, a->n_rows - 1));
+    struct rows16 g;
+    for (int r = 0; r < GROUP; r++)
+        g.at[r] = (const uint8_t *)a->next + (size_t)(first - end + r) * a->next_stride;
+    return g;
+}
+
+INLINE __mmask16 rows_mask(const struct matmul_args *a, int first)
+{
+    return a->n_rows - first >= GROUP ? 0xffff : (__mmask16)((1u << (a->n_rows - first)) - 1);
+}
+
+// Blocks of 32 that are there in a span.
+INLINE int blocks_in_span(const struct matmul_args *a, int64_t span)
+{
+    return (int)MIN((a->k - span * SPAN) / 32, SPAN / 32);
+}
+
+INLINE __m512i load_512(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+INLINE __m256i load_256(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+
+INLINE __m128i load_128(const void *p)
+{
+    return _mm_loadu_si128(p);
+}
+
+// Two runs of 32 bytes in one register, and four of 16. (A load that is broadcast under a mask takes any unit, one that is
+// inserted that of the shuffles.)
+INLINE __m512i load_2x32(const void *low, const void *high)
+{
+    return _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(load_256(low)), 0xf0, load_256(high));
+}
+
+INLINE __m512i load_4x16(const void *p0, const void *p1, const void *p2, const void *p3)
+{
+    __m512i v = _mm512_castsi128_si512(load_128(p0));
+    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load_128(p1));
+    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load_128(p2));
+    return _mm512_mask_broadcast_i32x4(v, 0xf000, load_128(p3));
+}
+
+// What brings the n bits from bit `from` of a byte on to bit `to`, the others being 0, as _mm512_gf2p8affine_epi64_epi8 takes
+// it: one instruction for a shift and a mask. Row 7 - i of the matrix makes bit i.
+INLINE long long bit_matrix(int n, int from, int to)
+{
+    uint64_t matrix = 0;
+    for (int i = 0; i < n; i++)
+        matrix |= (UINT64_C(1) << (from + i)) << 8 * (7 - to - i);
+    return (long long)matrix;
+}
+
+// Of each byte, n bits moved to bit `to`; these are from bit `low` on, in the upper half of the register from bit `high` on.
+INLINE __m512i move_bits(__m512i v, int n, int low, int high, int to)
+{
+    __m512i rows = _mm512_set1_epi64(bit_matrix(n, low, to));
+    if (low != high)
+        rows = _mm512_mask_set1_epi64(rows, 0xf0, bit_matrix(n, high, to));
+    return _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
+}
+
+// The same, in each eight bytes from a bit of their own on: hexadecimal digit i of `from` is that of the eight at 8i.
+INLINE __m512i move_bits_of_8(__m512i v, int n, uint32_t from, int to)
+{
+// clang-format off
+#define ROWS(i) bit_matrix(n, (int)(from >> 4 * (i) & 15), to)
+    // clang-format on
+    const __m512i rows = _mm512_setr_epi64(ROWS(0), ROWS(1), ROWS(2), ROWS(3), ROWS(4), ROWS(5), ROWS(6), ROWS(7));
+#undef ROWS
+    return _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
+}
+
+// (a & mask) | b
+INLINE __m512i masked_or(__m512i a, int mask, __m512i b)
+{
+    return _mm512_ternarylogic_epi64(a, _mm512_set1_epi8((char)mask), b, 0xea);
+}
+
+INLINE __m512i low_nibbles(__m512i v)
+{
+    return _mm512_and_si512(v, _mm512_set1_epi8(15));
+}
+
+INLINE __m512i high_nibbles(__m512i v)
+{
+    return move_bits(v, 4, 4, 4, 0);
+}
+
+// A four-byte word in all lanes.
+INLINE __m512i broadcast_32(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof(v));
+    return _mm512_set1_epi32(v);
+}
+
+// Word i of quarter j of t[k] becomes word k of quarter j of v[i].
+INLINE void transpose_words_16(const __m512i v[4], __m512i t[4])
+{
+    const __m512i u[4] = {_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]),
+                          _mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3])};
+    t[0] = _mm512_unpacklo_epi64(u[0], u[2]);
+    t[1] = _mm512_unpackhi_epi64(u[0], u[2]);
+    t[2] = _mm512_unpacklo_epi64(u[1], u[3]);
+    t[3] = _mm512_unpackhi_epi64(u[1], u[3]);
+}
+
+// Lane r of t[j] becomes word j of the 16 bytes at `at` in row r.
+INLINE void load_words_16(const struct rows16 *g, size_t at, __m512i t[4])
+{
+    __m512i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = load_4x16(g->at[i] + at, g->at[4 + i] + at, g->at[8 + i] + at, g->at[12 + i] + at);
+    transpose_words_16(v, t);
+}
+
+// Lane r of t[j] becomes word j of the 32 bytes at `at` in row r.
+INLINE void load_words_32(const struct rows16 *g, size_t at, __m512i t[8])
+{
+    __m512i v[8], u[8];
+    for (int i = 0; i < 8; i++) { // rows 0-3 beside 4-7, then 8-11 beside 12-15
+        int row = i / 4 * 8 + i % 4;
+        v[i] = load_2x32(g->at[row] + at, g->at[row + 4] + at);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        __m512i a = _mm512_unpacklo_epi32(v[i], v[i + 1]), b = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+        __m512i c = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]), d = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
+        u[i] = _mm512_unpacklo_epi64(a, c);
+        u[i + 1] = _mm512_unpackhi_epi64(a, c);
+        u[i + 2] = _mm512_unpacklo_epi64(b, d);
+        u[i + 3] = _mm512_unpackhi_epi64(b, d);
+    }
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm512_shuffle_i32x4(u[j], u[4 + j], 0x88);
+        t[4 + j] = _mm512_shuffle_i32x4(u[j], u[4 + j], 0xdd);
+    }
+}
+
+// The quants of 16 columns in a span, a column's 256 bytes from `at` on, as words.
+INLINE void store_words(const struct rows16 *columns, size_t at, struct q8_words *w)
+{
+    for (int k = 0; k < SPAN / 4; k += 8) {
+        __m512i v[8];
+        load_words_32(columns, at + 4 * (size_t)k, v);
+        for (int i = 0; i < 8; i++)
+            _mm512_store_si512(w->words[k / 16][k % 16 + i], v[i]);
+    }
+}
+
+// In each word: byte `low` and byte `high` of it, as two int16.
+INLINE __m512i bytes_to_pair(__m512i words, int low, int high)
+{
+    __m512i base = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+    __m512i pick = _mm512_set1_epi32((int)(0x80008000u | (unsigned)high << 16 | (unsigned)low));
+    return _mm512_shuffle_epi8(words, _mm512_add_epi8(base, pick));
+}
+
+// In each word: byte `i` of it, as an unsigned number.
+INLINE __m512i byte_to_word(__m512i words, int i)
+{
+    __m512i base = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+    return _mm512_shuffle_epi8(words, _mm512_add_epi8(base, _mm512_set1_epi32((int)(0x80808000u | (unsigned)i))));
+}
+
+#endif

@@ -1,0 +1,278 @@
+// One column of Q8_0 that is read by four long streams, from end to end, with nothing asked for: more than any other type it
+// is a matter of reading, and what there is to do beside that is kept out of its way.
+//
+// A group is 16 spans of eight blocks, a lane each. Sums and scales are all that is made of it at first, scales by loads of two
+// bytes; it is scaled after the next one is read, so that nothing waits for either.
+#include "kernels/cpu/avx512/in_place.h"
+
+// A group until it is scaled: of block b the sums and the scales, a lane a span.
+struct spans {
+    __m512i dot[8];
+    uint16_t half[8][GROUP];
+};
+
+// ---- four streams
+//
+// Lane 4t + i is the block t places on in stream i. A quarter of the lanes has the same activations.
+enum { STREAMS = FOUR, QUARTERS = GROUP / STREAMS, RING_MORE = QUARTERS - 1 };
+_Static_assert(ONE_Q8_0_MOST + RING_MORE <= SCRATCH_BYTES / (int)sizeof(float), "a row's scales fit the scratch");
+
+// The scales of a row's spans of activations, and once more those of its first three: the four spans that a stream has at hand
+// find theirs side by side, whether a row ends among them or not.
+struct ring {
+    int64_t spans; // of a row
+    const float *scales;
+};
+
+// A row's first span follows its last.
+INLINE int64_t span_after(int64_t span, int64_t spans)
+{
+    return span + 1 == spans ? 0 : span + 1;
+}
+
+INLINE struct ring ring_of(const struct matmul_args *a)
+{
+    const int64_t spans = q8_blocks(a->k);
+    float *scales = a->scratch;
+    for (int64_t i = 0, span = 0; i < spans + RING_MORE; i++, span = span_after(span, spans))
+        scales[i] = q8_scales(a->x[0], a->k)[span];
+    return (struct ring){spans, scales};
+}
+
+// Which four spans of each stream are at hand.
+struct cursor {
+    int64_t at, span; // the first of them: of the stream, of its row
+};
+
+// The streams are the quarters of all rows (where rows are not a multiple of four, the last two overlap). A stream's
+// spans are taken as they follow each other, four at a time, whether a row ends among them or not. They may be added up some
+// steps after they are read.
+struct walk {
+    const uint8_t *stream[STREAMS];
+    int first[STREAMS]; // row
+    struct ring x;
+    int64_t all; // spans of a stream
+    struct cursor read, added;
+    int row;  // of a stream, that sums are added up for
+    __m128 d; // its sums so far
+};
+
+// Where the spans at hand of each stream lie, but for how far it is read: n <= QUARTERS of them; past these the last one
+// stands in.
+INLINE struct rows16 walk_spans(const struct walk *k, size_t bytes, int64_t n)
+{
+    struct rows16 w;
+    for (int r = 0; r < GROUP; r++)
+        w.at[r] = k->stream[r % STREAMS] + (size_t)MIN(r / STREAMS, n - 1) * bytes;
+    return w;
+}
+
+INLINE struct walk walk_of(const struct matmul_args *a)
+{
+    const int rows = (a->n_rows + STREAMS - 1) / STREAMS;
+    struct walk k = {.x = ring_of(a), .read = {-QUARTERS, -QUARTERS}, .d = _mm_setzero_ps()};
+    k.all = rows * k.x.spans;
+    for (int i = 0; i < STREAMS; i++) {
+        k.first[i] = MIN(i * rows, a->n_rows - rows);
+        k.stream[i] = (const uint8_t *)a->w + (size_t)k.first[i] * a->w_stride;
+    }
+    return k;
+}
+
+INLINE void cursor_step(struct cursor *c, int64_t spans)
+{
+    c->at += QUARTERS;
+    c->span += QUARTERS;
+    if (c->span >= spans)
+        c->span = spans >= QUARTERS ? c->span - spans : c->span % spans;
+}
+
+// To the next four spans of each stream; false: there are none.
+INLINE bool walk_step(struct walk *k)
+{
+    cursor_step(&k->read, k->x.spans);
+    return k->read.at < k->all;
+}
+
+INLINE void walk_put(const struct matmul_args *a, struct walk *k)
+{
+    float four[STREAMS];
+    _mm_storeu_ps(four, k->d);
+    UNROLL_FOR (int i = 0; i < STREAMS; i++)
+        a->y[0][k->first[i] + k->row] = four[i];
+    k->row++;
+    k->d = _mm_setzero_ps();
+}
+
+// The sums S of the next four spans, a quarter after the other, and the rows that end with one.
+INLINE void walk_add(const struct matmul_args *a, struct walk *k, __m512 sum)
+{
+    const float *scales = k->x.scales + k->added.span;
+    const __m128 quarters[QUARTERS] = {_mm512_extractf32x4_ps(sum, 0), _mm512_extractf32x4_ps(sum, 1),
+                                       _mm512_extractf32x4_ps(sum, 2), _mm512_extractf32x4_ps(sum, 3)};
+    int64_t left = k->x.spans - k->added.span; // of the row
+    UNROLL_FOR (int i = 0; i < QUARTERS; i++) {
+        k->d = _mm_fmadd_ps(quarters[i], _mm_set1_ps(scales[i]), k->d);
+        if (--left == 0) {
+            if (k->added.at + i < k->all)
+                walk_put(a, k);
+            left = k->x.spans;
+        }
+    }
+    cursor_step(&k->added, k->x.spans);
+}
+
+// ---- spans
+
+enum { SPAN_Q8_0 = 8 * BYTES_Q8_0 };
+
+// Rows of whole spans that follow each other without a gap: all of a stream is evenly spaced.
+INLINE bool is_even_q8_0(const struct matmul_args *a)
+{
+    return a->k % 256 == 0 && a->w_stride == (size_t)(a->k / 32 * BYTES_Q8_0);
+}
+
+// A span of other rows, the same in each stream.
+struct place {
+    int64_t row, span;
+    size_t at; // bytes from where the stream begins
+};
+
+// Past the end of a stream its last row stands in.
+INLINE void place_step(const struct matmul_args *a, const struct walk *k, struct place *p)
+{
+    p->span++;
+    p->at += SPAN_Q8_0;
+    if (p->span < k->x.spans)
+        return;
+    p->row += (p->row + 1) * k->x.spans < k->all;
+    p->span = 0;
+    p->at = (size_t)p->row * a->w_stride;
+}
+
+INLINE struct rows16 walk_uneven(const struct matmul_args *a, const struct walk *k, struct place *p)
+{
+    struct rows16 w;
+    UNROLL_FOR (int t = 0; t < QUARTERS; t++, place_step(a, k, p)) {
+        UNROLL_FOR (int i = 0; i < STREAMS; i++)
+            w.at[STREAMS * t + i] = k->stream[i] + p->at;
+    }
+    return w;
+}
+
+// The block at `first` and the next one of the spans at `at`, two a register, as blocks 2p and 2p + 1; the first span goes to lane
+// `lane`. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
+INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int first, __m512i x, int p, struct spans *to,
+                               int lane)
+{
+    const __m512i start = offset_start(x, 128);
+    __m512i u[STREAMS];
+    UNROLL_FOR (int i = 0; i < STREAMS; i++) {
+        const uint8_t *two = at[i] + BYTES_Q8_0 * first;
+        const __m512i w = _mm512_xor_si512(load_2x32(two + 2, two + 36), _mm512_set1_epi8((char)0x80));
+        to->half[2 * p][lane + i] = load_half(two);
+        to->half[2 * p + 1][lane + i] = load_half(two + BYTES_Q8_0);
+        u[i] = _mm512_dpbusd_epi32(start, w, x);
+    }
+    return reduce_quarters(u);
+}
+
+// What is behind a row may be no memory of ours: an odd last block is read with the one before it, which is multiplied with
+// zeros and stands in its place, and it itself one place on.
+INLINE __m512i behind_zeros(const int8_t *x)
+{
+    return _mm512_inserti64x4(_mm512_setzero_si512(), load_256(x), 1);
+}
+
+// Quarters 0 and 1 of v[t] are four sums each of one block of the spans of quarter t, 2 and 3 of another block.
+INLINE void add_halves(const __m512i v[QUARTERS], __m512i dot[2])
+{
+    __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x88), _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
+    __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(v[2], v[3], 0x88), _mm512_shuffle_i32x4(v[2], v[3], 0xdd));
+    dot[0] = _mm512_shuffle_i32x4(a, b, 0x88);
+    dot[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
+}
+
+// The group at hand, whose spans lie at `at` of w. Each is read from its beginning to its end, then the next one, and
+// nothing is asked for: what comes is left to the hardware. (That is too late where there is more to compute.)
+INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, bool even, const struct rows16 *w,
+                            size_t at, struct spans *to)
+{
+    const int8_t *q = q8_quants(a->x[0]);
+    int64_t span = k->read.span;
+    __m512i v[4][QUARTERS];
+    UNROLL_FOR (int t = 0; t < QUARTERS; t++, span = span_after(span, k->x.spans)) {
+        const int blocks = even ? 8 : blocks_in_span(a, span);
+        const uint8_t *four[STREAMS];
+        UNROLL_FOR (int i = 0; i < STREAMS; i++)
+            four[i] = w->at[STREAMS * t + i] + at;
+        UNROLL_FOR (int p = 0; p < 4; p++) {
+            const int8_t *x = q + 256 * span + 64 * p;
+            if (2 * p + 1 < blocks)
+                v[p][t] = dots_two_blocks(four, 2 * p, load_512(x), p, to, STREAMS * t);
+            else if (2 * p < blocks)
+                v[p][t] = dots_two_blocks(four, 2 * p - 1, behind_zeros(x), p, to, STREAMS * t);
+            else
+                v[p][t] = _mm512_setzero_si512();
+        }
+    }
+    UNROLL_FOR (int p = 0; p < 4; p++)
+        add_halves(v[p], to->dot + 2 * p);
+}
+
+// Lanes of the group that is added next whose span has eight blocks.
+INLINE __mmask16 whole_spans(const struct walk *k)
+{
+    int lanes = 0;
+    for (int64_t t = 0, span = k->added.span; t < QUARTERS; t++, span = span_after(span, k->x.spans))
+        lanes |= (span + 1 < k->x.spans ? 15 : 0) << STREAMS * t;
+    return (__mmask16)lanes;
+}
+
+// The lanes of `whole` have eight blocks, the others `blocks`.
+INLINE __m512 scaled_q8_0(const struct spans *g, int blocks, __mmask16 whole)
+{
+    const int odd = blocks % 2 ? blocks - 1 : 8, end = (blocks + 1) / 2 * 2;
+    __m512 sum = _mm512_setzero_ps();
+    UNROLL_FOR (int b = 0; b < 8; b++)
+        sum = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(g->dot[b]), _mm512_cvtph_ps(load_256(g->half[b])), sum,
+                                    b < end && b != odd ? 0xffff : whole);
+    return sum;
+}
+
+INLINE void add_group_q8_0(const struct matmul_args *a, struct walk *k, bool even, const struct spans *g)
+{
+    walk_add(a, k,
+             even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.spans - 1), whole_spans(k)));
+}
+
+// `even`, known to the compiler: the other way in the same loop would cost a tenth.
+INLINE void decode_streams_q8_0(const struct matmul_args *a, bool even)
+{
+    struct walk k = walk_of(a);
+    struct rows16 w = walk_spans(&k, SPAN_Q8_0, QUARTERS);
+    struct place place = {0, 0, 0};
+    struct spans made[2];
+    const struct spans *last = NULL;
+    for (int turn = 0; walk_step(&k); turn ^= 1) {
+        if (!even)
+            w = walk_uneven(a, &k, &place);
+        else if (k.read.at + QUARTERS > k.all)
+            w = walk_spans(&k, SPAN_Q8_0, k.all - k.read.at);
+        read_group_q8_0(a, &k, even, &w, even ? (size_t)k.read.at * SPAN_Q8_0 : 0, &made[turn]);
+        STAYS_IN_MEMORY(made);
+        if (last)
+            add_group_q8_0(a, &k, even, last);
+        last = &made[turn];
+    }
+    if (last)
+        add_group_q8_0(a, &k, even, last);
+}
+
+void ISA_FN(matmul_q8_one_q8_0)(const struct matmul_args *a)
+{
+    if (is_even_q8_0(a))
+        decode_streams_q8_0(a, true);
+    else
+        decode_streams_q8_0(a, false);
+}

@@ -1,0 +1,642 @@
+// Few columns (TURNED_MIN to TURNED_MAX), more than memory alone is busy with: the words of 16 rows are turned in registers,
+// and multiplied as they come.
+//
+// The naive loop, for each row and column: for each block of 256, isum = sum of scale[j] * (w . q)[j];
+// D = fma(isum * d, da, D). As in a panel, lane r of a register belongs to row r, and nothing is added up across lanes.
+// But a panel is stored before it is read, 64 registers for 16 rows of a block, which a few columns do not make up for;
+// and nothing is multiplied meanwhile. Here 32 bytes of 16 rows become eight registers of words (load_words_32), of which
+// each is unpacked and multiplied with all columns at once. On a CPU with spare_adders, for which this is, the shuffles
+// that turn pass beside the products.
+//   - A step takes two strips of 32 elements of each row. In blocks of 256 they are what stands in the low and the high
+//     bits of the same bytes; two sums of 16 bits, of a run in each, are joined and multiplied by both scales, as in
+//     two_scaled of the panel.
+//   - Eight columns are a tile, and nine where one would be left alone: a word read again for a single product costs twice.
+//     Of several tiles the first also stores what it has unpacked, which its products hide, and the others read that.
+//   - Runs, starts and offsets that are given back are those of the panel's tiles, see there.
+//   - While a group of rows is multiplied the bytes of the group below are asked for into the L2 cache, some lines at each
+//     step, and those of the group's next blocks into the L1 cache, some rows at each step.
+#include "kernels/cpu/avx512/rows.h"
+#include "kernels/cpu/avx512/scales.h"
+#include "kernels/cpu/avx512/tile.h"
+
+enum {
+    TURNED_MIN = 3, // columns
+    TURNED_MAX = 64,
+    STRIP = 32, // elements
+    WORDS = STRIP / 4,
+    STEPS = SPAN / (2 * STRIP), // through a block of 256, two strips at a time
+    BLOCKS = SPAN / STRIP,
+    MANY = 6,       // columns, of which a tile is short of registers
+    PREPARED = 128, // tiles of columns in a span that the scratch holds
+};
+
+// A tile that has all columns, or the first of some, which keeps what it unpacks, or one that reads that.
+enum way { ALONE, FIRST, LATER };
+
+// What columns are prepared to in a span, and their activations once more, one behind the other: so they have one
+// address.
+struct prepared {
+    struct columns c;
+    _Alignas(64) int8_t q[TILE_MOST][SPAN];
+};
+
+// What 16 rows' blocks have beside their weights. For strips `scale` are pairs of int16: of a run in the first strip, and in
+// the second.
+struct factors {
+    __m512i scale[STEPS][2];     // of a step, and within it of 16 elements; of IQ4_XS, of a block of 32
+    __m512i min[8];              // pairs for two sub-blocks that follow each other
+    __m512 d[BLOCKS], m[BLOCKS]; // of a block of 256 the first, or of blocks of 32
+};
+
+// A span of 16 rows, unpacked by the first of some tiles.
+struct unpacked {
+    __m512i w[SPAN / 4]; // of strips in pairs, as steps come to them
+    struct factors f;
+};
+
+// In a thread's scratch; D is that of a group of rows.
+struct work {
+    struct prepared columns[PREPARED];
+    struct unpacked unpacked;
+    _Alignas(64) float d[TURNED_MAX][GROUP];
+};
+_Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
+
+// 16 rows that lie one behind the other, from some byte of the first on. Loads are what a tile has most of beside its
+// products, so their addresses are computed where they are wanted, and not kept in memory.
+struct neighbours {
+    const uint8_t *at;
+    size_t stride;
+};
+
+// Of each four rows the first gets a register, and with the stride and three times it the others are operands'
+// addresses. (The empty instructions keep the compiler from making all sixteen beforehand.)
+INLINE struct rows16 rows_of(const struct neighbours *r, size_t at)
+{
+    const size_t stride = r->stride;
+    size_t three = 3 * stride;
+    const uint8_t *from = r->at + at;
+    __asm__("" : "+r"(three));
+    struct rows16 g;
+    UNROLL_FOR (int i = 0; i < GROUP; i += 4) {
+        __asm__("" : "+r"(from));
+        g.at[i] = from;
+        g.at[i + 1] = from + stride;
+        g.at[i + 2] = from + 2 * stride;
+        g.at[i + 3] = from + three;
+        from += 4 * stride;
+    }
+    return g;
+}
+
+// What is asked for while 16 rows' blocks are multiplied.
+struct coming {
+    struct request below; // of the group below, as many bytes as these have, in the order of memory
+    size_t next;          // from a row's bytes to its next blocks, at its end to those of the row 16 below; 0: nothing
+};
+
+// A step's share, and the next blocks of `n` rows from `row` on.
+INLINE void ask_for_step(struct coming *ask, const struct neighbours *g, int row, int n, int bytes)
+{
+    const uint8_t *from = g->at + ask->next + (size_t)row * g->stride;
+    ask_for_lines(&ask->below);
+    if (!ask->next)
+        return;
+    UNROLL_FOR (int r = 0; r < n; r++)
+        prefetch_near(from + (size_t)r * g->stride, bytes);
+}
+
+// ---- blocks of 256: two strips at once
+
+// Turned words, and further bits that belong to them; a step takes what it wants from the bottom of these.
+struct turned {
+    __m512i low[WORDS], upper[WORDS];
+};
+
+struct pair {
+    __m512i first, second;
+};
+
+// How a type's blocks become strips.
+typedef void load_factors_fn(const struct rows16 *g, struct factors *f);
+typedef struct pair word_fn(const struct turned *t, int i); // unsigned elements 4i .. 4i + 3 of both strips
+
+INLINE __m512i high_nibbles_shifted(__m512i v)
+{
+    return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+
+// Bits of v under the mask, with those of w above them.
+INLINE __m512i with_bits(__m512i v, int mask, __m512i w, int above)
+{
+    return masked_or(v, mask, _mm512_and_si512(w, _mm512_set1_epi8((char)above)));
+}
+
+// In each word: byte `low` of it and byte `high` of another, as two signed int16.
+INLINE __m512i signed_pair(__m512i words, int low, __m512i others, int high)
+{
+    const __m512i of_low = _mm512_slli_epi32(words, 24 - 8 * low), of_high = _mm512_slli_epi32(others, 24 - 8 * high);
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(_mm512_srai_epi16(of_low, 8), 16),
+                                   _mm512_srai_epi16(of_high, 8));
+}
+
+// -- Q4_K, Q5_K: step p has sub-blocks 2p and 2p + 1
+
+INLINE void load_factors_k4(const struct rows16 *g, struct factors *f)
+{
+    const struct header_k4 h = load_header_k4(g, 0);
+    f->d[0] = h.d, f->m[0] = h.m;
+    UNROLL_FOR (int p = 0; p < STEPS; p++) {
+        f->scale[p][0] = bytes_to_pair(h.scale[p / 2], p % 2 * 2, p % 2 * 2 + 1);
+        f->min[p] = bytes_to_pair(h.min[p / 2], p % 2 * 2, p % 2 * 2 + 1);
+    }
+}
+
+// High nibbles stay where they are.
+INLINE struct pair word_q4_k(const struct turned *t, int i)
+{
+    return (struct pair){low_nibbles(t->low[i]), _mm512_and_si512(t->low[i], _mm512_set1_epi8((char)0xf0))};
+}
+
+INLINE struct pair word_q5_k(const struct turned *t, int i)
+{
+    return (struct pair){with_bits(t->low[i], 15, _mm512_slli_epi16(t->upper[i], 4), 16),
+                         with_bits(_mm512_srli_epi16(t->low[i], 4), 15, _mm512_slli_epi16(t->upper[i], 3), 16)};
+}
+
+// -- Q6_K: steps 2h and 2h + 1 have quarters 0, 2 and 1, 3 of half h
+
+INLINE void load_factors_q6_k(const struct rows16 *g, struct factors *f)
+{
+    __m512i scales[4];
+    load_words_16(g, 192, scales);
+    f->d[0] = load_halves(g, 208);
+    UNROLL_FOR (int p = 0; p < STEPS; p++)
+        UNROLL_FOR (int r = 0; r < 2; r++)
+            f->scale[p][r] = signed_pair(scales[p / 2 * 2], p % 2 * 2 + r, scales[p / 2 * 2 + 1], p % 2 * 2 + r);
+}
+
+INLINE struct pair word_q6_k(const struct turned *t, int i)
+{
+    return (struct pair){with_bits(t->low[i], 15, _mm512_slli_epi16(t->upper[i], 4), 0x30),
+                         with_bits(_mm512_srli_epi16(t->low[i], 4), 15, t->upper[i], 0x30)};
+}
+
+// -- Q2_K, Q3_K: steps 2h and 2h + 1 have pairs 0, 1 and 2, 3 of the bits of half h
+
+INLINE void load_factors_q2_k(const struct rows16 *g, struct factors *f)
+{
+    __m512i t[4];
+    load_words_16(g, 0, t);
+    UNROLL_FOR (int p = 0; p < STEPS; p++)
+        UNROLL_FOR (int r = 0; r < 2; r++) {
+            f->scale[p][r] = bytes_to_pair(low_nibbles(t[p]), r, 2 + r);
+            f->min[2 * p + r] = bytes_to_pair(high_nibbles(t[p]), 2 * r, 2 * r + 1);
+        }
+    load_words_16(g, 68, t); // the last 16 bytes: quants, d and dmin
+    f->d[0] = low_halves(t[3]), f->m[0] = high_halves(t[3]);
+}
+
+INLINE struct pair word_q2_k(const struct turned *t, int i)
+{
+    const __m512i three = _mm512_set1_epi8(3);
+    return (struct pair){_mm512_and_si512(t->low[i], three), _mm512_and_si512(_mm512_srli_epi16(t->low[i], 2), three)};
+}
+
+INLINE void load_factors_q3_k(const struct rows16 *g, struct factors *f)
+{
+    __m512i scales[4];
+    load_scales_q3_k(g, 0, scales);
+    f->d[0] = load_halves(g, 108);
+    UNROLL_FOR (int p = 0; p < STEPS; p++)
+        UNROLL_FOR (int r = 0; r < 2; r++)
+            f->scale[p][r] = signed_pair(scales[p], r, scales[p], 2 + r);
+}
+
+INLINE struct pair word_q3_k(const struct turned *t, int i)
+{
+    return (struct pair){with_bits(t->low[i], 3, _mm512_slli_epi16(t->upper[i], 2), 4),
+                         with_bits(_mm512_srli_epi16(t->low[i], 2), 3, _mm512_slli_epi16(t->upper[i], 1), 4)};
+}
+
+// -- a tile of n columns
+
+// 32 bytes of each row that some steps take their bits from, `shift` bits each; the next ones for the steps after these.
+struct source {
+    int at; // in a block; -1: there are none
+    int steps, shift;
+};
+
+// What a type brings.
+struct strips {
+    load_factors_fn *load;
+    word_fn *word;
+    struct source low, upper;
+    int apart;      // elements from the first strip to the second
+    bool one_scale; // of the runs of 16 in a strip
+    int second_up;  // bits by which words of the second strip are too high: it spares a shift
+    int min_pairs;
+    int bytes; // of a block
+};
+
+// Words from .. from + n - 1 of a step. n is 4 or 8.
+INLINE void turn_words(const struct neighbours *g, const struct source *s, int step, int from, int n, __m512i v[WORDS])
+{
+    if (s->at < 0)
+        return;
+    if (step % s->steps == 0) {
+        const struct rows16 rows = rows_of(g, (size_t)(s->at + step / s->steps * STRIP + 4 * from));
+        n == WORDS ? load_words_32(&rows, 0, v) : load_words_16(&rows, 0, v + from);
+        return;
+    }
+    UNROLL_FOR (int i = from; i < from + n; i++)
+        v[i] = _mm512_srli_epi16(v[i], (unsigned)s->shift);
+}
+
+// What a run's sum begins with, brought up like its words; NULL: 0.
+INLINE __m512i start_of(const int32_t *start, int i, int up)
+{
+    return start ? _mm512_set1_epi32(start[i] * (1 << up)) : _mm512_setzero_si512();
+}
+
+// (The empty instruction keeps gcc from reading a word again for each column.)
+INLINE __m512i read_once(const __m512i *p)
+{
+    __m512i v = *p;
+    __asm__("" : "+v"(v));
+    return v;
+}
+
+// Words i of a step's strips. With many columns they are turned by four, lest sums leave their registers.
+INLINE struct pair next_words(const struct neighbours *g, const struct strips *s, int step, int i, struct turned *t,
+                              int n, enum way way, struct unpacked *u)
+{
+    const int piece = n >= MANY ? 4 : WORDS;
+    __m512i *kept = u->w + 2 * (WORDS * step + i);
+    if (way == LATER)
+        return (struct pair){read_once(kept), read_once(kept + 1)};
+    if (i % piece == 0) {
+        turn_words(g, &s->low, step, i, piece, t->low);
+        turn_words(g, &s->upper, step, i, piece, t->upper);
+    }
+    const struct pair w = s->word(t, i);
+    if (way == FIRST)
+        kept[0] = w.first, kept[1] = w.second;
+    return w;
+}
+
+// A step's two strips, `run` elements of each at a time; column j of the first begins SPAN j behind q.
+INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct strips *s, int step, struct turned *t,
+                       const int8_t *q, const int32_t *start, const __m512i scale[2], int n, int run, enum way way,
+                       struct unpacked *u)
+{
+    const int words = run / 4;
+    run_sums first, second;
+    UNROLL_FOR (int i = 0; i < WORDS; i++) {
+        const struct pair w = next_words(g, s, step, i, t, n, way, u);
+        UNROLL_FOR (int j = 0; j < n; j++) {
+            if (i % words == 0) {
+                first[j] = start_of(start, 32 * j + i / words, 0);
+                second[j] = start_of(start, 32 * j + i / words + s->apart / run, s->second_up);
+            }
+            first[j] = dot_all(first[j], w.first, q + SPAN * j + 4 * i);
+            second[j] = dot_all(second[j], w.second, q + SPAN * j + s->apart + 4 * i);
+            if (i % words == words - 1) {
+                const __m512i both = join_sums(first[j], second[j], 16 - s->second_up);
+                sum[j] = _mm512_dpwssd_epi32(sum[j], both, scale[s->one_scale ? 0 : i / 4]);
+            }
+        }
+    }
+}
+
+// sum += int16 pair s of the rows . that of the columns, which have `pairs` each
+INLINE void add_pair(run_sums sum, __m512i rows, const struct columns *c, int s, int n, int pairs)
+{
+    UNROLL_FOR (int j = 0; j < n; j++)
+        sum[j] = _mm512_dpwssd_epi32(sum[j], rows, broadcast_32(c->pairs + 2 * (j * pairs + s)));
+}
+
+INLINE int strip_at(const struct strips *s, int step)
+{
+    return s->apart == STRIP ? 2 * STRIP * step : step / 2 * 4 * STRIP + step % 2 * STRIP;
+}
+
+// A block of 16 rows by n columns. `starts`: runs start at minus their offset; of that `offset` is given back.
+INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct coming *ask,
+                            struct unpacked *u, float *out, int n, enum way way, const struct strips *s, int run,
+                            bool starts, int offset)
+{
+    struct factors own, *f = way == ALONE ? &own : &u->f;
+    struct turned t = {.low[0] =
+                           _mm512_setzero_si512()}; // step 0 fills all that is used, which the compiler does not see
+    run_sums sum, min;
+    const struct rows16 rows = rows_of(g, 0);
+    if (way != LATER)
+        s->load(&rows, f);
+    UNROLL_FOR (int j = 0; j < n; j++)
+        sum[j] = min[j] = _mm512_setzero_si512();
+#pragma GCC unroll 1
+    for (int step = 0; step < STEPS; step++) {
+        const int k = strip_at(s, step);
+        if (way != LATER)
+            ask_for_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
+        add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f->scale[step], n, run,
+                   way, u);
+        if (offset)
+            add_pair(sum, _mm512_mullo_epi16(f->scale[step][0], _mm512_set1_epi16((short)offset)), &x->c, step, n,
+                     s->min_pairs);
+    }
+    UNROLL_FOR (int p = 0; p < s->min_pairs; p++)
+        add_pair(min, f->min[p], &x->c, p, n, s->min_pairs);
+    UNROLL_FOR (int j = 0; j < n; j++) {
+        __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f->d[0]);
+        if (s->min_pairs)
+            v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j]), f->m[0], v);
+        add_to_partial(out, 0, v, &x->c, j);
+    }
+}
+
+// clang-format off
+static const struct strips
+    strips_q2_k = {.load = load_factors_q2_k, .word = word_q2_k, .low = {16, 2, 4}, .upper = {-1, 1, 0}, .apart = 32,
+                   .min_pairs = 8, .bytes = 84},
+    strips_q3_k = {.load = load_factors_q3_k, .word = word_q3_k, .low = {32, 2, 4}, .upper = {0, 4, 2}, .apart = 32, .bytes = 110},
+    strips_q4_k = {.load = load_factors_k4, .word = word_q4_k, .low = {16, 1, 0}, .upper = {-1, 1, 0}, .apart = 32,
+                   .one_scale = true, .second_up = 4, .min_pairs = 4, .bytes = 144},
+    strips_q5_k = {.load = load_factors_k4, .word = word_q5_k, .low = {48, 1, 0}, .upper = {16, 4, 2}, .apart = 32,
+                   .one_scale = true, .min_pairs = 4, .bytes = 176},
+    strips_q6_k = {.load = load_factors_q6_k, .word = word_q6_k, .low = {0, 1, 0}, .upper = {128, 2, 2}, .apart = 64, .bytes = 210};
+// clang-format on
+
+// ---- blocks of 32: a strip each
+
+// Unsigned weights of 32 elements. Q8_0 has no shape of nibbles: NULL.
+INLINE void turn_block(const struct neighbours *g, size_t at, const struct shape *s, __m512i values, __m512i w[WORDS])
+{
+    __m512i t[4], fifth[4] = {_mm512_setzero_si512()};
+    if (!s) {
+        const struct rows16 rows = rows_of(g, at + 2);
+        load_words_32(&rows, 0, w);
+        UNROLL_FOR (int i = 0; i < WORDS; i++)
+            w[i] = _mm512_xor_si512(w[i], _mm512_set1_epi8((char)0x80));
+        return;
+    }
+    const struct rows16 rows = rows_of(g, at);
+    if (s->fifth >= 0)
+        load_words_16(&rows, (size_t)s->fifth, fifth);
+    load_words_16(&rows, (size_t)s->quants, t);
+    UNROLL_FOR (int i = 0; i < 4; i++) {
+        w[i] = look_up(s, values, low_nibbles(t[i]));
+        w[4 + i] = look_up(s, values, high_nibbles_shifted(t[i]));
+        if (s->fifth >= 0) {
+            w[i] = _mm512_or_si512(w[i], spread_fifth_bits(fifth[0], i));
+            w[4 + i] = _mm512_or_si512(w[4 + i], spread_fifth_bits(fifth[0], 4 + i));
+        }
+    }
+}
+
+// Sums of 32 elements of n columns, column j SPAN j behind q.
+INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *q, const int32_t *start, int n)
+{
+    UNROLL_FOR (int j = 0; j < n; j++)
+        acc[j] = _mm512_set1_epi32(start[32 * j]);
+    UNROLL_FOR (int i = 0; i < WORDS; i++)
+        UNROLL_FOR (int j = 0; j < n; j++)
+            acc[j] = dot_all(acc[j], w[i], q + SPAN * j + 4 * i);
+}
+
+// Weights of a block of 32, turned, or as the first tile has kept them.
+INLINE void block_words(const struct neighbours *g, size_t at, const struct shape *s, __m512i values, __m512i w[WORDS],
+                        enum way way, __m512i *kept)
+{
+    if (way != LATER)
+        turn_block(g, at, s, values, w);
+    UNROLL_FOR (int i = 0; way != ALONE && i < WORDS; i++)
+        if (way == FIRST)
+            kept[i] = w[i];
+        else
+            w[i] = read_once(kept + i);
+}
+
+INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
+                            struct unpacked *u, float *out, int n, enum way way, const struct shape *s)
+{
+    const size_t bytes = s ? (size_t)s->bytes : 34;
+    const int next = s || n < MANY ? BLOCKS * (int)bytes : 0; // many columns of Q8_0 are slower with than without
+    const __m512i values = s ? values_of(s) : _mm512_setzero_si512();
+    const struct rows16 rows = rows_of(g, 0);
+    size_t offset[BLOCKS];
+    __m512 sum[TILE_MOST];
+    struct factors own, *f = way == ALONE ? &own : &u->f;
+    for (int b = 0; b < n_blocks; b++)
+        offset[b] = (size_t)b * bytes;
+    if (s && way != LATER)
+        load_scales(&rows, s, offset, n_blocks, f->d, f->m);
+    else if (way != LATER)
+        load_heads(&rows, offset, n_blocks, 34, 0, f->d);
+    UNROLL_FOR (int j = 0; j < n; j++)
+        sum[j] = _mm512_setzero_ps();
+#pragma GCC unroll 1
+    for (int b = 0; b < n_blocks; b++) {
+        __m512i w[WORDS];
+        run_sums acc;
+        if (way != LATER)
+            ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
+        block_words(g, offset[b], s, values, w, way, u->w + WORDS * b);
+        dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
+        UNROLL_FOR (int j = 0; j < n; j++) {
+            sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j]), f->d[b], sum[j]);
+            if (s && s->m >= 0)
+                sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(x->c.sums[j][b]), f->m[b], sum[j]);
+        }
+    }
+    UNROLL_FOR (int j = 0; j < n; j++)
+        add_to_partial(out, 0, sum[j], &x->c, j);
+}
+
+// ---- IQ4_XS: sums of 32 products need 32 bits, and so do their products with the scales
+
+INLINE void load_factors_iq4_xs(const struct rows16 *g, struct factors *f)
+{
+    __m512i packed[2];
+    f->d[0] = load_scales_iq4_xs(g, 0, packed);
+    UNROLL_FOR (int b = 0; b < BLOCKS; b++)
+        f->scale[b / 2][b % 2] = _mm512_srai_epi32(_mm512_slli_epi32(packed[b / 4], 24 - b % 4 * 8), 24);
+}
+
+INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x, struct coming *ask,
+                            struct unpacked *u, float *out, int n, enum way way)
+{
+    run_sums sum;
+    const __m512i values = values_of(&shape_iq4_nl);
+    const struct rows16 rows = rows_of(g, 0);
+    struct factors own, *f = way == ALONE ? &own : &u->f;
+    if (way != LATER)
+        load_factors_iq4_xs(&rows, f);
+    UNROLL_FOR (int j = 0; j < n; j++)
+        sum[j] = _mm512_setzero_si512();
+#pragma GCC unroll 1
+    for (int b = 0; b < BLOCKS; b++) {
+        __m512i w[WORDS];
+        run_sums acc;
+        if (way != LATER)
+            ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
+        block_words(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w, way,
+                    u->w + WORDS * b);
+        dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
+        UNROLL_FOR (int j = 0; j < n; j++)
+            sum[j] = _mm512_add_epi32(sum[j], _mm512_mullo_epi32(acc[j], f->scale[b / 2][b % 2]));
+    }
+    UNROLL_FOR (int j = 0; j < n; j++)
+        add_to_partial(out, 0, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f->d[0]), &x->c, j);
+}
+
+// ---- each width a function of its own
+
+typedef void turned_fn(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
+                       struct unpacked *u, float *out);
+
+// By columns of a tile.
+struct widths {
+    turned_fn *of[3][TILE_MOST + 1]; // by enum way
+};
+
+#define WIDTH(kind, WAY, N, ...)                                                                                       \
+    static void kind##_##WAY##_##N(const struct neighbours *g, const struct prepared *x, int n_blocks,                 \
+                                   struct coming *ask, struct unpacked *u, float *out)                                 \
+    {                                                                                                                  \
+        enum { n = N };                                                                                                \
+        const enum way way = WAY;                                                                                      \
+        (void)n_blocks;                                                                                                \
+        __VA_ARGS__;                                                                                                   \
+    }
+#define FROM_3(kind, WAY, ...)                                                                                         \
+    WIDTH(kind, WAY, 3, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 4, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 5, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 6, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 7, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, WAY, 8, __VA_ARGS__)
+#define NAMES_3(kind, WAY)                                                                                             \
+    kind##_##WAY##_3, kind##_##WAY##_4, kind##_##WAY##_5, kind##_##WAY##_6, kind##_##WAY##_7, kind##_##WAY##_8
+#define WIDTHS(kind, ...)                                                                                              \
+    FROM_3(kind, ALONE, __VA_ARGS__)                                                                                   \
+    WIDTH(kind, ALONE, 9, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, FIRST, 8, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, FIRST, 9, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, LATER, 2, __VA_ARGS__)                                                                                 \
+    FROM_3(kind, LATER, __VA_ARGS__)                                                                                   \
+    static const struct widths kind = {{[ALONE] = {[3] = NAMES_3(kind, ALONE), kind##_ALONE_9},                        \
+                                        [FIRST] = {[8] = kind##_FIRST_8, kind##_FIRST_9},                              \
+                                        [LATER] = {[2] = kind##_LATER_2, NAMES_3(kind, LATER)}}};
+#define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, x, ask, u, out, n, way, __VA_ARGS__))
+#define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, x, n_blocks, ask, u, out, n, way, shape))
+
+// clang-format off
+STRIPS(turned_q2_k, &strips_q2_k, 16, false, 0)
+STRIPS(turned_q3_k, &strips_q3_k, 16, true, 0)
+STRIPS(turned_q4_k, &strips_q4_k, 32, true, 8)
+STRIPS(turned_q4_k_mild, &strips_q4_k, 32, false, 0)
+STRIPS(turned_q5_k, &strips_q5_k, 16, true, 16)
+STRIPS(turned_q5_k_mild, &strips_q5_k, 32, true, 16)
+STRIPS(turned_q6_k, &strips_q6_k, 8, true, 0)
+STRIPS(turned_q6_k_mild, &strips_q6_k, 16, true, 0)
+OF_32(turned_q8_0, NULL)
+OF_32(turned_q4_0, &shape_q4_0)
+OF_32(turned_q4_1, &shape_q4_1)
+OF_32(turned_q5_0, &shape_q5_0)
+OF_32(turned_q5_1, &shape_q5_1)
+OF_32(turned_iq4_nl, &shape_iq4_nl)
+OF_32(turned_mxfp4, &shape_mxfp4)
+WIDTHS(turned_iq4_xs, multiply_iq4_xs(g, x, ask, u, out, n, way))
+
+// By type and form; a type without a form has NULL there.
+static const struct widths *const turned_of[DT_COUNT][FORM_COUNT] = {
+    [DT_Q2_K] = {&turned_q2_k}, [DT_Q3_K] = {&turned_q3_k}, [DT_Q4_K] = {&turned_q4_k, &turned_q4_k_mild},
+    [DT_Q5_K] = {&turned_q5_k, &turned_q5_k_mild}, [DT_Q6_K] = {&turned_q6_k, &turned_q6_k_mild},
+    [DT_Q8_0] = {&turned_q8_0}, [DT_Q4_0] = {&turned_q4_0}, [DT_Q4_1] = {&turned_q4_1}, [DT_Q5_0] = {&turned_q5_0},
+    [DT_Q5_1] = {&turned_q5_1}, [DT_IQ4_NL] = {&turned_iq4_nl}, [DT_MXFP4] = {&turned_mxfp4}, [DT_IQ4_XS] = {&turned_iq4_xs},
+};
+// clang-format on
+
+static int64_t tiles_of(int64_t n)
+{
+    return (n + TILE_COLUMNS - 2) / TILE_COLUMNS;
+}
+
+// Of n columns those of the tile from `first` on.
+static int tile_width(int n, int first)
+{
+    return first == 0 && n % TILE_COLUMNS == 1 ? TILE_MOST : MIN(n - first, (int)TILE_COLUMNS);
+}
+
+// Where rows in place are faster up to more columns than TURNED_MIN - 1, the least that are turned.
+static const uint8_t fewest_columns[DT_COUNT] = {
+    [DT_Q4_0] = 5, [DT_Q4_1] = 4, [DT_Q5_0] = 6,   [DT_Q5_1] = 4,  [DT_Q3_K] = 4,
+    [DT_Q5_K] = 4, [DT_Q6_K] = 6, [DT_IQ4_NL] = 6, [DT_MXFP4] = 5,
+};
+
+// Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
+bool ISA_FN(matmul_q8_is_turned)(enum dtype type, int64_t k, int64_t n)
+{
+    return turned_of[type][FORM_ANY] && n >= MAX(TURNED_MIN, fewest_columns[type]) && n <= TURNED_MAX &&
+           (n <= TILE_MOST || tiles_of(n) * q8_blocks(k) <= PREPARED);
+}
+
+// Of a group from `row` on: what the first tile asks for; the later ones, which find their words in the caches, ask for nothing.
+static struct coming coming_of(const struct matmul_args *a, int row, int64_t span)
+{
+    const size_t row_bytes = dtype_row_bytes(a->type, SPAN);
+    const int lines = (int)(GROUP * row_bytes + 63) / 64;
+    const int steps =
+        dtype_info[a->type].block == SPAN ? STEPS : BLOCKS; // IQ4_XS has asked for all after half of its eight
+    const uint8_t *at = row_ahead(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
+    const bool last = span + 1 == q8_blocks(a->k);
+    return (struct coming){.below = {at, at + 64 * lines, (lines + steps - 1) / steps},
+                           .next = last ? GROUP * a->w_stride - (size_t)span * row_bytes : row_bytes};
+}
+
+static void prepare(const struct matmul_args *a, int first, int n, int64_t span, struct prepared *x)
+{
+    ISA_FN(matmul_q8_prepare_columns)(a, first, n, n, span, false, &x->c);
+    for (int j = 0; j < n; j++)
+        memcpy(x->q[j], x->c.q[j], SPAN);
+}
+
+static turned_fn *function_of(const struct matmul_args *a, enum form form, int first, int n)
+{
+    return turned_of[a->type][form]->of[n == a->n_x ? ALONE : first == 0 ? FIRST : LATER][n];
+}
+
+// A span of 16 rows with all columns, which the first group prepares where there is room to keep them.
+static void multiply_span(const struct matmul_args *a, int row, int64_t span)
+{
+    struct work *w = a->scratch;
+    const size_t at = (size_t)row * a->w_stride + (size_t)span * dtype_row_bytes(a->type, SPAN);
+    const struct neighbours g = {(const uint8_t *)a->w + at, a->w_stride};
+    int64_t place = span * tiles_of(a->n_x);
+    for (int first = 0, n; first < a->n_x; first += n, place++) {
+        struct prepared *x = &w->columns[MIN(place, PREPARED - 1)];
+        n = tile_width(a->n_x, first);
+        if (row == 0 || place >= PREPARED - 1)
+            prepare(a, first, n, span, x);
+        struct coming ask = first == 0 ? coming_of(a, row, span) : (struct coming){{NULL, NULL, 0}, 0};
+        function_of(a, x->c.form, first, n)(&g, x, blocks_in_span(a, span), &ask, &w->unpacked, w->d[first]);
+    }
+}
+
+static void multiply_group(const struct matmul_args *a, int row)
+{
+    struct work *w = a->scratch;
+    set_partial(w->d[0], a->n_x, GROUP);
+    for (int64_t span = 0; span < q8_blocks(a->k); span++)
+        multiply_span(a, row, span);
+    store_columns(a, 0, a->n_x, row, GROUP, w->d[0]);
+}
+
+// Rows that end within a group: the last group begins earlier, and computes some rows twice.
+void ISA_FN(matmul_q8_turned)(const struct matmul_args *a)
+{
+    for (int row = 0; row < a->n_rows; row += GROUP)
+        multiply_group(a, MIN(row, a->n_rows - GROUP));
+}

@@ -1,0 +1,17 @@
+// The 8-bit matmul for 64-bit ARM: the level's table. A column or two go their own way, more share unpacked panels; see
+// neon/matmul_q8.h.
+#include "kernels/cpu/neon/matmul_q8.h"
+
+static void multiply(const struct matmul_args *a)
+{
+    (a->n_x <= 2 ? ISA_FN(matmul_q8_column) : ISA_FN(matmul_q8_panel))[a->type](a);
+}
+
+matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {
+    [DT_Q4_0] = multiply,   [DT_Q4_1] = multiply,  [DT_Q5_0] = multiply,    [DT_Q5_1] = multiply,
+    [DT_Q8_0] = multiply,   [DT_Q2_K] = multiply,  [DT_Q3_K] = multiply,    [DT_Q4_K] = multiply,
+    [DT_Q5_K] = multiply,   [DT_Q6_K] = multiply,  [DT_IQ4_NL] = multiply,  [DT_IQ4_XS] = multiply,
+    [DT_MXFP4] = multiply,  [DT_IQ1_S] = multiply, [DT_IQ1_M] = multiply,   [DT_IQ2_XXS] = multiply,
+    [DT_IQ2_XS] = multiply, [DT_IQ2_S] = multiply, [DT_IQ3_XXS] = multiply, [DT_IQ3_S] = multiply,
+    [DT_TQ1_0] = multiply,  [DT_TQ2_0] = multiply,
+};

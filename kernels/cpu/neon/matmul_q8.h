@@ -1,0 +1,159 @@
+// What the parts of the 8-bit matmul for 64-bit ARM share. They are compiled three times: with the products of matrices
+// (smmla) and the dot product (sdot), with the dot product alone, and without either; the integers are the same.
+//
+//   neon/unpack.h   a row's block in any type's layout becomes signed bytes, scales and minima
+//   neon/codebook.h     the same of the types with a codebook
+//   neon/in_place.c   one column or two: four rows' blocks are multiplied as they are unpacked
+//   neon/panel.c    more columns: eight rows' blocks are unpacked once, and all columns sweep over them
+//   neon/panel_tile.h     how a level lays such a panel out, and multiplies it with a few columns
+//
+// Private to matmul_q8_neon*. Nothing is kept; reads stay within the blocks and the columns' padding.
+#ifndef QUERN_NEON_MATMUL_Q8_H
+#define QUERN_NEON_MATMUL_Q8_H
+
+#include <arm_neon.h>
+
+#include "kernels/cpu/level.h"
+
+// One column or two, and more; by type, NULL where there is none.
+extern matmul_fn *const ISA_FN(matmul_q8_column)[DT_COUNT];
+extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
+
+enum { SPAN = 256, LINE = 64 };
+
+// Has the compiler load what follows only now: it would fill the registers, and then the stack.
+INLINE void load_after(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
+// ---- the columns
+
+// A q8 row's planes.
+struct column {
+    const int8_t *q;
+    const int16_t *sums;
+    const float *da;
+};
+
+INLINE struct column column_of(const void *x, int64_t k)
+{
+    return (struct column){q8_quants(x), q8_sums(x, k), q8_scales(x, k)};
+}
+
+// What a span of a q8 row sums to: over 16 elements, and over 32 (|sum| <= 32 * 127).
+struct sums {
+    int16x8_t of16[2], of32;
+};
+
+INLINE struct sums sums_of(const struct column *x, int64_t span)
+{
+    const int16_t *p = x->sums + span * (SPAN / Q8_SUMS);
+    struct sums s = {.of16 = {vld1q_s16(p), vld1q_s16(p + 8)}};
+    s.of32 = vpaddq_s16(s.of16[0], s.of16[1]);
+    return s;
+}
+
+INLINE float32x4_t floats_of_low(int16x8_t v)
+{
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(v)));
+}
+
+INLINE float32x4_t floats_of_high(int16x8_t v)
+{
+    return vcvtq_f32_s32(vmovl_high_s16(v));
+}
+
+// ---- the rows
+
+// 1, 2, 4 or 8 bytes into the low end of a vector: by way of a general register, or as a lane, they would take an
+// instruction more each.
+#define LOAD_LOW(name, register, bytes)                                                                                \
+    INLINE uint8x16_t name(const uint8_t *p)                                                                           \
+    {                                                                                                                  \
+        struct of {                                                                                                    \
+            uint8_t b[bytes];                                                                                          \
+        };                                                                                                             \
+        uint8x16_t v;                                                                                                  \
+        __asm__("ldr %" register "0, %1" : "=w"(v) : "m"(*(const struct of *)p));                                      \
+        return v;                                                                                                      \
+    }
+LOAD_LOW(load_1, "b", 1)
+LOAD_LOW(load_2, "h", 2)
+LOAD_LOW(load_4, "s", 4)
+LOAD_LOW(load_8, "d", 8)
+
+INLINE float32x4_t floats_of_halves(uint16x8_t v)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(v)));
+}
+
+// Scales and minima of four rows' blocks, a lane a row.
+struct factors {
+    float32x4_t d, m;
+};
+
+// Halves at an offset of the blocks.
+INLINE struct factors halves_of_rows(const uint8_t *const *rows, int at)
+{
+    uint16x8_t h[4];
+    UNROLL_FOR (int r = 0; r < 4; r++)
+        h[r] = vreinterpretq_u16_u8(load_2(rows[r] + at));
+    return (struct factors){.d = floats_of_halves(vzip1q_u16(vzip1q_u16(h[0], h[2]), vzip1q_u16(h[1], h[3])))};
+}
+
+// Halves of which four bits each lie on top of the last four words of 16 bits of a block of IQ1_M.
+INLINE struct factors nibbles_of_rows(const uint8_t *const *rows)
+{
+    const int16x4_t place = {0, 4, 8, 12};
+    uint16x4_t v[4];
+    UNROLL_FOR (int r = 0; r < 4; r++)
+        v[r] = vshl_u16(vshr_n_u16(vreinterpret_u16_u8(vld1_u8(rows[r] + 48)), 12), place);
+    uint16x4_t halves = vpadd_u16(vpadd_u16(v[0], v[1]), vpadd_u16(v[2], v[3]));
+    return (struct factors){.d = vcvt_f32_f16(vreinterpret_f16_u16(halves))};
+}
+
+// Two halves, the scale's and the minimum's.
+INLINE struct factors pairs_of_rows(const uint8_t *const *rows, int at)
+{
+    uint32x4_t v[4];
+    UNROLL_FOR (int r = 0; r < 4; r++)
+        v[r] = vreinterpretq_u32_u8(load_4(rows[r] + at));
+    uint16x8_t first = vreinterpretq_u16_u32(vzip1q_u32(v[0], v[2])),
+               last = vreinterpretq_u16_u32(vzip1q_u32(v[1], v[3]));
+    return (struct factors){.d = floats_of_halves(vtrn1q_u16(first, last)),
+                            .m = floats_of_halves(vtrn2q_u16(first, last))};
+}
+
+// 2^(e - 128) of the blocks' first bytes, exactly. From e = 2 on it is a normal float with the exponent e - 1; those of
+// 0 and 1 are 2^21 and 2^22 units of the least denormal.
+INLINE struct factors powers_of_rows(const uint8_t *const *rows)
+{
+    uint8x16_t b[4];
+    UNROLL_FOR (int r = 0; r < 4; r++)
+        b[r] = load_1(rows[r]);
+    uint8x16_t all = vzip1q_u8(vzip1q_u8(b[0], b[2]), vzip1q_u8(b[1], b[3]));
+    uint32x4_t e = vmovl_u16(vget_low_u16(vmovl_u8(vget_low_u8(all))));
+    uint32x4_t small = vshlq_u32(vdupq_n_u32(1u << 21), vreinterpretq_s32_u32(vminq_u32(e, vdupq_n_u32(1))));
+    uint32x4_t normal = vshlq_n_u32(vqsubq_u32(e, vdupq_n_u32(1)), 23);
+    return (struct factors){.d = vreinterpretq_f32_u32(vmaxq_u32(small, normal))};
+}
+
+// Fetches the n bytes from p on: every line of them, when the walks from call to call stand side by side.
+INLINE void fetch(const uint8_t *p, size_t n)
+{
+    UNROLL_FOR (size_t at = 0; at < n; at += LINE)
+        __builtin_prefetch(p + at, 0, 2);
+}
+
+// Where what follows a group of `rows` rows from `first` on begins, to be fetched while the group is multiplied: the
+// next group, else what the caller will probably read next.
+static inline const uint8_t *rows_ahead(const struct matmul_args *a, int first, int rows)
+{
+    const uint8_t *w = a->w;
+    if (first + rows < a->n_rows)
+        return w + (size_t)(first + rows) * a->w_stride;
+    return a->next ? a->next : w + (size_t)first * a->w_stride;
+}
+
+#endif

@@ -1,0 +1,134 @@
+// The graph, lowered: dead nodes dropped, equal nodes merged, quantisation of activations put in.
+#include "kernels/program.h"
+
+#include <stdlib.h>
+
+struct lowering {
+    struct arena *arena;
+    const struct graph *graph;
+    struct program *program;
+    struct tensor **now;       // [graph node id] -> node of the program, NULL while dead or not reached
+    bool *live;                // [graph node id]
+    struct tensor **quantised; // [program node id] -> its QUANTIZE node, or NULL
+    int cap;                   // of program->nodes and quantised
+};
+
+// Marks all that the logits need. Sources have lower ids than their readers, so that one pass from the end suffices.
+static void mark_live(const struct graph *g, bool *live)
+{
+    live[g->logits->id] = true;
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        if (!live[i])
+            continue;
+        for (int s = 0; s < SRC_MAX; s++)
+            if (g->nodes[i]->src[s])
+                live[g->nodes[i]->src[s]->id] = true;
+    }
+}
+
+static bool same_params(const struct tensor *a, const struct tensor *b)
+{
+    if (a->op == OP_ROPE_TABLE)
+        return a->p.rope_table.n_pairs == b->p.rope_table.n_pairs && a->p.rope_table.mscale == b->p.rope_table.mscale &&
+               !memcmp(a->p.rope_table.inv_freq, b->p.rope_table.inv_freq,
+                       (size_t)a->p.rope_table.n_pairs * sizeof(double));
+    return !memcmp(&a->p, &b->p, sizeof(a->p)); // nodes are allocated zeroed, padding included
+}
+
+static bool same_node(const struct tensor *a, const struct tensor *b)
+{
+    return a->op == b->op && a->rows == b->rows && a->width == b->width && !memcmp(a->src, b->src, sizeof(a->src)) &&
+           !memcmp(a->w, b->w, sizeof(a->w)) && same_params(a, b);
+}
+
+// An equal node that is there already. Only nodes that share the first source, or have none, can be equal, and those of
+// one layer stand close together, but tables are used by all: so all are searched; graphs have a few hundred nodes.
+static struct tensor *find_common(const struct program *p, const struct tensor *n)
+{
+    if (n->op == OP_KV_WRITE || n->op == OP_ATTENTION)
+        return NULL;
+    for (int i = p->n - 1; i >= 0; i--)
+        if (same_node(p->nodes[i], n))
+            return p->nodes[i];
+    return NULL;
+}
+
+static struct tensor *append(struct lowering *l, const struct tensor *like)
+{
+    struct tensor *n = ARENA_NEW(l->arena, struct tensor);
+    if (!n || l->program->n == l->cap)
+        return NULL;
+    *n = *like;
+    n->id = l->program->n;
+    l->program->nodes[l->program->n++] = n;
+    return n;
+}
+
+// The 8-bit form of x in rows of k, made once.
+static struct tensor *quantise(struct lowering *l, struct tensor *x, int64_t k)
+{
+    struct tensor *q = l->quantised[x->id];
+    if (q && q->p.quantize.k == k)
+        return q;
+    struct tensor like = {.op = OP_QUANTIZE, .name = x->name, .rows = x->rows, .width = x->width, .src = {x}};
+    like.p.quantize.k = k;
+    q = append(l, &like);
+    if (q)
+        l->quantised[x->id] = q;
+    return q;
+}
+
+static bool wants_q8(const struct lowering *l, const struct tensor *n)
+{
+    const struct q8_rules *q8 = &l->program->q8;
+    return (n->op == OP_MATMUL || n->op == OP_EXPERT_MATMUL) && q8->takes && q8->takes(q8->ctx, n->w[0]->type);
+}
+
+static int lower(struct lowering *l, const struct tensor *old)
+{
+    struct tensor n;
+    memcpy(&n, old, sizeof(n));
+    for (int s = 0; s < SRC_MAX; s++)
+        n.src[s] = old->src[s] ? l->now[old->src[s]->id] : NULL;
+    if (wants_q8(l, &n) && !(n.src[0] = quantise(l, n.src[0], n.w[0]->ne[0])))
+        return -1;
+    struct tensor *made = find_common(l->program, &n);
+    if (made)
+        l->program->n_common++;
+    else if (!(made = append(l, &n)))
+        return -1;
+    l->now[old->id] = made;
+    return 0;
+}
+
+int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8, struct program *out,
+                  struct error *err)
+{
+    struct lowering l = {.arena = arena, .graph = g, .program = out, .cap = 2 * g->n_nodes};
+    *out = (struct program){.q8 = q8};
+    out->nodes = ARENA_ARRAY(arena, struct tensor *, (size_t)l.cap);
+    l.now = ARENA_ARRAY(arena, struct tensor *, (size_t)g->n_nodes);
+    l.live = ARENA_ARRAY(arena, bool, (size_t)g->n_nodes);
+    l.quantised = ARENA_ARRAY(arena, struct tensor *, (size_t)l.cap);
+    if (!out->nodes || !l.now || !l.live || !l.quantised)
+        goto no_memory;
+    mark_live(g, l.live);
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (!l.live[i])
+            out->n_dead++;
+        else if (lower(&l, g->nodes[i]))
+            goto no_memory;
+    }
+    out->logits = l.now[g->logits->id];
+    out->of = l.now;
+    return 0;
+no_memory:
+    return fail(err, E_MEMORY, "no memory for a plan of %d nodes", g->n_nodes);
+}
+
+size_t program_row_bytes(const struct program *p, const struct tensor *n)
+{
+    if (n->op == OP_QUANTIZE)
+        return (size_t)(n->width / n->p.quantize.k) * p->q8.row_bytes(n->p.quantize.k);
+    return align_up((size_t)n->width * sizeof(float), 64);
+}
