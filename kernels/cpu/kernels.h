@@ -164,7 +164,7 @@ static inline void q8_words_put(struct q8_words *w, int i, const int8_t q[Q8_BLO
 enum reading {
     READING_BY_ROW, // neighbours side by side, each row asks for its own bytes some way ahead
     READING_STREAMS, // few streams, as long as can be, that the hardware follows; or bytes asked for in the order of memory
-    READING_ASKED, // such streams; what lies further on in them is asked for as well, where that reads more, into L2
+    READING_PREFETCHED, // such streams; what lies further on in them is asked for as well, where that reads more, into L2
     READING_COUNT,
 };
 

@@ -33,8 +33,8 @@
 #define READING_i8mm READING_BY_ROW
 #define READING_avx2 READING_STREAMS
 #define READING_avxvnni READING_STREAMS
-#define READING_avx512 READING_ASKED
-#define READING_amx READING_ASKED
+#define READING_avx512 READING_PREFETCHED
+#define READING_amx READING_PREFETCHED
 #define ALWAYS_BY_ROW (ISA_FN(READING) == READING_BY_ROW)
 
 // What the files of a level offer to level.c, which gathers them into `const struct kernels kernels_<isa>`; what each

@@ -131,7 +131,7 @@ static void fetch_starts(const char *const next[STREAMS], int n)
 // Whether a product goes this way: rows that end within a line are left to the tiles.
 INLINE bool goes_by_streams(const struct matmul_args *a, enum dtype type)
 {
-    return PARTS == 1 && a->n_x == 1 && a->reading == READING_ASKED &&
+    return PARTS == 1 && a->n_x == 1 && a->reading == READING_PREFETCHED &&
            a->k * (int64_t)weight_bytes(type) % FETCH_LINE == 0;
 }
 

@@ -20,7 +20,7 @@ _Static_assert(TILE_ROWS == 4, "four rows are summed together");
 
 // How weights are asked for while a tile goes through k, where they come from memory. READING_BY_ROW: a row's own, 2 KB ahead,
 // and at its end the next row's start, into L1. READING_STREAMS: the tile's rows are four streams, of which the hardware
-// reads on by itself; Zen 3 is slowed down by what is asked for as well, but for a row's first lines. READING_ASKED: 4 KB ahead,
+// reads on by itself; Zen 3 is slowed down by what is asked for as well, but for a row's first lines. READING_PREFETCHED: 4 KB ahead,
 // into L2; by that Zen 4 reads 0.95 of what it can instead of 0.85 (one column: see matmul_streams).
 // FETCH_START: of a stream of one column, where the hardware reads on, in front of an item.
 enum { FETCH_AHEAD = 2048, FETCH_STREAM = 4096, FETCH_HEADS = 256, FETCH_START = 2048, FETCH_LINE = 64 };
@@ -129,7 +129,7 @@ INLINE int64_t tile_stream(enum dtype type, int cols, int first, int parts, cons
 {
     if (ALWAYS_BY_ROW || t->reading == READING_BY_ROW)
         return tile_fetch(type, cols, first, parts, t, FETCH_AHEAD, 1, sums);
-    if (t->reading == READING_ASKED)
+    if (t->reading == READING_PREFETCHED)
         return tile_fetch(type, cols, first, parts, t, FETCH_STREAM, 2, sums);
     return tile_fetch(type, cols, first, parts, t, FETCH_HEADS, 0, sums);
 }

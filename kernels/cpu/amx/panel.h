@@ -118,7 +118,7 @@ _Static_assert(sizeof(struct rows_work) <= SCRATCH_BYTES, "columns and sums fit 
     } while (0)
 
 // Columns from `first` on, in the spans from .. to - 1, into `turned`; where there are fewer the last stands in for them.
-void matmul_q8_turn_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to);
+void matmul_q8_transpose_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to);
 // The sums of a stripe of rows to where they belong.
 void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int first, int groups);
 
@@ -490,7 +490,7 @@ INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind 
         if (a->x_tiles)
             at.columns = q8_words_at(a->x_tiles, a->n_tiled, at.from, a->x_first + first);
         else if (part < spans || row == 0)
-            matmul_q8_turn_columns_amx(a, first, groups, at.from, at.to);
+            matmul_q8_transpose_columns_amx(a, first, groups, at.from, at.to);
         multiply_part(a, kind, at);
     }
     matmul_q8_store_rows_amx(a, row, at.end, first, groups);

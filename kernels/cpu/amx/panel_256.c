@@ -5,7 +5,7 @@
 // ---- columns, and outputs
 
 // Columns from `first` on, in the spans from .. to - 1, into scratch; where there are fewer the last stands in for them.
-void matmul_q8_turn_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to)
+void matmul_q8_transpose_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to)
 {
     struct q8_words *c = ((struct rows_work *)a->scratch)->turned;
     for (int64_t span = from; span < to; span++)

@@ -23,7 +23,7 @@ static bool goes_beside(enum dtype type, int columns)
 }
 
 // Types whose blocks are read from their first byte to their last are read as eight long streams, rows an eighth of all
-// apart, which the hardware follows; where the CPU gains by it (READING_ASKED) they are asked for, too. Of the others, rows
+// apart, which the hardware follows; where the CPU gains by it (READING_PREFETCHED) they are asked for, too. Of the others, rows
 // that are neighbours, the bytes are asked for in memory's order; and of all, where three columns and more leave the time
 // for it.
 INLINE bool reads_apart(enum dtype type, int columns)
@@ -261,7 +261,7 @@ void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
                       .spans = q8_blocks(a->k),
                       .last = blocks_in_span(a, q8_blocks(a->k) - 1),
                       .step = (size_t)cut.group_step * a->w_stride,
-                      .asks = a->reading == READING_ASKED};
+                      .asks = a->reading == READING_PREFETCHED};
     place_columns(a, beside, a->scratch);
     for (int group = 0; group < cut.groups; group += l.groups) {
         l.groups = groups_together(&cut, group, beside ? TOGETHER : 1);

@@ -13,7 +13,7 @@ struct place {
     const struct placed_column *columns; // by span, then by column
     int64_t spans;
     int last;  // blocks of 32 in the last span
-    bool asks; // READING_ASKED: of long streams
+    bool asks; // READING_PREFETCHED: of long streams
 };
 typedef void place_fn(const struct place *l, __m256 out[]); // by group, then by column
 enum { TOGETHER = 8 };

@@ -202,7 +202,7 @@ INLINE int rows_of_stream(const struct matmul_args *a)
 
 // What the last rows of the streams ask for, `to` rows behind their end: the start of the caller's next rows; where these are not
 // known, what is in the cache.
-INLINE void ask_for_next(const struct matmul_args *a, int64_t to, const int64_t row[FOUR], const uint8_t *far[FOUR])
+INLINE void prefetch_next(const struct matmul_args *a, int64_t to, const int64_t row[FOUR], const uint8_t *far[FOUR])
 {
     const uint8_t *from = a->next ? a->next : a->w;
     const size_t stride = a->next ? a->next_stride : a->w_stride;
@@ -221,7 +221,7 @@ INLINE struct four four_of_streams(const struct matmul_args *a, const struct par
     struct four g = {.near = NEAR_BLOCKS * bytes};
     rows_of_streams(a->n_rows, r, row);
     if (to >= 0)
-        ask_for_next(a, to, row, g.far);
+        prefetch_next(a, to, row, g.far);
     UNROLL_FOR (int i = 0; i < FOUR; i++) {
         g.at[i] = (const uint8_t *)a->w + (size_t)row[i] * a->w_stride + part->from * bytes;
         g.far[i] = to < 0 ? g.at[i] + AHEAD_STREAM : g.far[i] + part->from * bytes;

@@ -16,8 +16,8 @@ static void matmul(const struct matmul_args *a)
 {
     if (a->x_tiles)
         ISA_FN(matmul_q8_panel)[a->type](a);
-    else if (a->spare_adders && a->n_rows >= GROUP && ISA_FN(matmul_q8_is_turned)(a->type, a->k, a->n_x))
-        ISA_FN(matmul_q8_turned)(a);
+    else if (a->spare_adders && a->n_rows >= GROUP && ISA_FN(matmul_q8_is_transposed)(a->type, a->k, a->n_x))
+        ISA_FN(matmul_q8_transposed)(a);
     else
         (is_in_place(a) ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
 }
@@ -25,7 +25,7 @@ static void matmul(const struct matmul_args *a)
 bool ISA_FN(matmul_q8_in_tiles)(enum dtype type, int64_t k, int64_t n, bool spare_adders)
 {
     return ISA_FN(matmul_q8_panel)[type] && n >= PANEL_TILES_MIN &&
-           !(spare_adders && ISA_FN(matmul_q8_is_turned)(type, k, n));
+           !(spare_adders && ISA_FN(matmul_q8_is_transposed)(type, k, n));
 }
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {

@@ -18,8 +18,8 @@ extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2];
 
 // Columns between, where the CPU has spare_adders: whether they are served so, GROUP rows and more.
-bool ISA_FN(matmul_q8_is_turned)(enum dtype type, int64_t k, int64_t n);
-void ISA_FN(matmul_q8_turned)(const struct matmul_args *a);
+bool ISA_FN(matmul_q8_is_transposed)(enum dtype type, int64_t k, int64_t n);
+void ISA_FN(matmul_q8_transposed)(const struct matmul_args *a);
 
 enum { PANEL_TILES_MIN = 32 }; // columns from which on they are read from q8_tiles, where they have some
 

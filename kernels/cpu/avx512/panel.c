@@ -179,7 +179,7 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
     set_zero(sum, n, regs);
 #pragma GCC unroll 1
     for (int k = 0; k < SPAN; k += per_scale) {
-        ask_for_lines(&ask);
+        prefetch_lines(&ask);
         UNROLL_FOR (int r = 0; r < per_scale / run; r++) {
             if (scaling == SCALES_FROM_ZERO)
                 set_zero(acc, n, regs);
@@ -296,7 +296,7 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
             sum[j][i] = _mm512_setzero_ps();
 #pragma GCC unroll 1
     for (int b = 0; b < n_blocks * 32 / run; b++) {
-        ask_for_lines(&ask);
+        prefetch_lines(&ask);
         set_start(acc, c->start[0] + b, n, regs);
         dot_words(acc, w, q, 0, run, n, regs, from_memory);
         UNROLL_FOR (int i = 0; i < regs; i++) {

@@ -147,7 +147,7 @@ INLINE const struct column *columns_of_span(const struct matmul_args *a, int64_t
 }
 
 // Rows are read in memory's order: while a block of 16 is turned, what lies 16 rows on is asked for.
-INLINE void ask_for_group(const uint8_t *ahead, const struct layout *l)
+INLINE void prefetch_group(const uint8_t *ahead, const struct layout *l)
 {
     for (int at = 0; at < GROUP * l->bytes; at += 64)
         _mm_prefetch((const char *)ahead + at, _MM_HINT_T0);
@@ -200,7 +200,7 @@ INLINE void decode(const struct matmul_args *a, const struct layout *l, load_fn 
                 s[j] = _mm512_setzero_ps();
             for (int i = 0; i < here; i++, ahead += GROUP * l->bytes) {
                 struct block16 b;
-                ask_for_group(ahead, l);
+                prefetch_group(ahead, l);
                 load(&g, (size_t)(span * blocks + i) * (size_t)l->bytes, &f, &b);
                 add_block(&b, l, weights, c, i, n, s);
             }
@@ -264,7 +264,7 @@ INLINE void decode_more(const struct matmul_args *a, const struct layout *l, loa
             for (int j = 0; j < n; j++)
                 da[j] = q8_scales(a->x[j], a->k)[span];
             for (int i = 0; i < here; i++, ahead += GROUP * l->bytes) {
-                ask_for_group(ahead, l);
+                prefetch_group(ahead, l);
                 load(&g, (size_t)(span * blocks + i) * (size_t)l->bytes, &f, &w->blocks[i]);
             }
             sweep_all(w, here, c, da, by, n);

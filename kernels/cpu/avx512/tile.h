@@ -13,7 +13,7 @@ struct request {
     int step;
 };
 
-INLINE void ask_for_lines(struct request *ask)
+INLINE void prefetch_lines(struct request *ask)
 {
     for (int i = 0; i < ask->step && ask->at < ask->end; i++, ask->at += 64)
         _mm_prefetch((const char *)ask->at, _MM_HINT_T1);

@@ -1,4 +1,4 @@
-// Few columns (TURNED_MIN to TURNED_MAX), more than memory alone is busy with: the words of 16 rows are turned in registers,
+// Few columns (TRANSPOSED_MIN to TRANSPOSED_MAX), more than memory alone is busy with: the words of 16 rows are turned in registers,
 // and multiplied as they come.
 //
 // The naive loop, for each row and column: for each block of 256, isum = sum of scale[j] * (w . q)[j];
@@ -20,8 +20,8 @@
 #include "kernels/cpu/avx512/tile.h"
 
 enum {
-    TURNED_MIN = 3, // columns
-    TURNED_MAX = 64,
+    TRANSPOSED_MIN = 3, // columns
+    TRANSPOSED_MAX = 64,
     STRIP = 32, // elements
     WORDS = STRIP / 4,
     STEPS = SPAN / (2 * STRIP), // through a block of 256, two strips at a time
@@ -58,7 +58,7 @@ struct unpacked {
 struct work {
     struct prepared columns[PREPARED];
     struct unpacked unpacked;
-    _Alignas(64) float d[TURNED_MAX][GROUP];
+    _Alignas(64) float d[TRANSPOSED_MAX][GROUP];
 };
 _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
 
@@ -96,10 +96,10 @@ struct coming {
 };
 
 // A step's share, and the next blocks of `n` rows from `row` on.
-INLINE void ask_for_step(struct coming *ask, const struct neighbours *g, int row, int n, int bytes)
+INLINE void prefetch_step(struct coming *ask, const struct neighbours *g, int row, int n, int bytes)
 {
     const uint8_t *from = g->at + ask->next + (size_t)row * g->stride;
-    ask_for_lines(&ask->below);
+    prefetch_lines(&ask->below);
     if (!ask->next)
         return;
     UNROLL_FOR (int r = 0; r < n; r++)
@@ -339,7 +339,7 @@ INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x
     for (int step = 0; step < STEPS; step++) {
         const int k = strip_at(s, step);
         if (way != LATER)
-            ask_for_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
+            prefetch_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
         add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f->scale[step], n, run,
                    way, u);
         if (offset)
@@ -441,7 +441,7 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
         __m512i w[WORDS];
         run_sums acc;
         if (way != LATER)
-            ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
+            prefetch_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
         block_words(g, offset[b], s, values, w, way, u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL_FOR (int j = 0; j < n; j++) {
@@ -480,7 +480,7 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
         __m512i w[WORDS];
         run_sums acc;
         if (way != LATER)
-            ask_for_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
+            prefetch_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
         block_words(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w, way,
                     u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
@@ -570,16 +570,16 @@ static int tile_width(int n, int first)
     return first == 0 && n % TILE_COLUMNS == 1 ? TILE_MOST : MIN(n - first, (int)TILE_COLUMNS);
 }
 
-// Where rows in place are faster up to more columns than TURNED_MIN - 1, the least that are turned.
+// Where rows in place are faster up to more columns than TRANSPOSED_MIN - 1, the least that are turned.
 static const uint8_t fewest_columns[DT_COUNT] = {
     [DT_Q4_0] = 5, [DT_Q4_1] = 4, [DT_Q5_0] = 6,   [DT_Q5_1] = 4,  [DT_Q3_K] = 4,
     [DT_Q5_K] = 4, [DT_Q6_K] = 6, [DT_IQ4_NL] = 6, [DT_MXFP4] = 5,
 };
 
 // Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
-bool ISA_FN(matmul_q8_is_turned)(enum dtype type, int64_t k, int64_t n)
+bool ISA_FN(matmul_q8_is_transposed)(enum dtype type, int64_t k, int64_t n)
 {
-    return turned_of[type][FORM_ANY] && n >= MAX(TURNED_MIN, fewest_columns[type]) && n <= TURNED_MAX &&
+    return turned_of[type][FORM_ANY] && n >= MAX(TRANSPOSED_MIN, fewest_columns[type]) && n <= TRANSPOSED_MAX &&
            (n <= TILE_MOST || tiles_of(n) * q8_blocks(k) <= PREPARED);
 }
 
@@ -635,7 +635,7 @@ static void multiply_group(const struct matmul_args *a, int row)
 }
 
 // Rows that end within a group: the last group begins earlier, and computes some rows twice.
-void ISA_FN(matmul_q8_turned)(const struct matmul_args *a)
+void ISA_FN(matmul_q8_transposed)(const struct matmul_args *a)
 {
     for (int row = 0; row < a->n_rows; row += GROUP)
         multiply_group(a, MIN(row, a->n_rows - GROUP));
