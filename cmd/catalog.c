@@ -14,10 +14,10 @@
 
 enum {
     ENTRIES_MAX = 10000,
-    DEPTH_MAX = 6, // of folders below a root
+    DEPTH_MAX = 6, // of folders below a root that are searched
     JSON_BYTES_MAX = 4 << 20,
     HEX_DIGITS = 64,   // of a SHA-256
-    NAMED_AT_MOST = 6, // candidates in the error of an ambiguous name
+    NAMED_AT_MOST = 6, // candidates listed in the error of an ambiguous name
 };
 
 // --- names ---
@@ -34,7 +34,7 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-// The number in "-00002-of-00005.gguf", and of how many: false when the file is whole.
+// Reads the part number and the number of parts from "-00002-of-00005.gguf". False if the file is not a part.
 static bool part_of(const char *file, int *part, int *parts)
 {
     size_t n = strlen(file), tail = strlen("-00001-of-00005.gguf");
@@ -42,7 +42,7 @@ static bool part_of(const char *file, int *part, int *parts)
     return n > tail && sscanf(file + n - tail, "-%5d-of-%5d.gguf%n", part, parts, &used) == 2 && (size_t)used == tail;
 }
 
-// A model, or its first part: not the eyes of one, nor a later part.
+// Whether a file is a model or the first part of one. A vision projector (mmproj) or a later part is not.
 static bool is_model_file(const char *file)
 {
     int part, parts;
@@ -51,7 +51,7 @@ static bool is_model_file(const char *file)
     return !part_of(file, &part, &parts) || part == 1;
 }
 
-// Whether a piece of a file's name says how the weights are stored: Q4_K_M, IQ2_XXS, TQ1_0, MXFP4, BF16, F16, F32.
+// Whether a piece of a file name is a quantisation: Q4_K_M, IQ2_XXS, TQ1_0, MXFP4, BF16, F16, F32.
 static bool is_quant(struct str s)
 {
     static const char *const heads[] = {"IQ", "TQ", "Q", "BF", "F", "MXFP", "NVFP"};
@@ -63,7 +63,7 @@ static bool is_quant(struct str s)
     return false;
 }
 
-// That piece of a file's name, the last one, as it stands; empty when there is none.
+// The last such piece of a file name; empty if there is none.
 static struct str quant_of(const char *file)
 {
     const char *base = base_of(file);
@@ -101,7 +101,7 @@ static int add(struct catalog *c, const char *source, const char *name, const ch
     return 0;
 }
 
-// The other parts beside the first count too.
+// Adds the sizes of the other parts of a split model, which must exist beside the first.
 static void add_parts(struct catalog_entry *e)
 {
     int part, parts;
@@ -123,9 +123,9 @@ static void add_parts(struct catalog_entry *e)
 struct walk {
     struct catalog *c;
     const char *source;
-    const char *root; // paths below it are given to `file`
+    const char *root; // paths passed to `file` are relative to it
     int (*file)(struct walk *w, const char *path, const char *below, struct error *err);
-    const char *prefix; // of names, as the layout wants
+    const char *prefix; // the layout's prefix of names
 };
 
 static int walk_folder(struct walk *w, const char *path, int depth, struct error *err);
@@ -162,7 +162,7 @@ static int walk(struct walk *w, const char *root, struct error *err)
     return walk_folder(w, root, 0, err);
 }
 
-// $variable/below, or ~/otherwise: false when neither is set.
+// Builds the path $variable/below, or ~/otherwise if the variable is not set. False if there is neither.
 static bool place(char out[PATH_MAX], const char *variable, const char *below, const char *otherwise)
 {
     const char *root = getenv(variable), *home = getenv("HOME");
@@ -173,7 +173,7 @@ static bool place(char out[PATH_MAX], const char *variable, const char *below, c
 
 // --- JSON ---
 
-// The file's value, which lives in the arena; NULL where there is none that can be read.
+// The parsed content of a JSON file, which lives in the arena; NULL if the file cannot be read or parsed.
 static const struct value *read_json(struct arena *arena, const char *path)
 {
     struct value *json = NULL;
@@ -208,7 +208,8 @@ static const struct value_list *list_at(const struct value *object, const char *
     return value_is(v, VALUE_LIST) ? v->list : &none;
 }
 
-// The 64 digits of "sha256:..", to be printed with %.64s: NULL when that is not what it is, for a path is made of them.
+// The 64 hex digits of "sha256:...", to be printed with %.64s. NULL if the text has another form: a path is made of
+// the digits, so they must be checked.
 static const char *digits_of(struct str digest)
 {
     static const char head[] = "sha256:";
@@ -221,7 +222,8 @@ static const char *digits_of(struct str digest)
     return digest.data + skip;
 }
 
-// The layers of a manifest whose media type begins with `type`: how many, and the digits of the first.
+// Finds the layers of a manifest whose media type begins with `type`. Returns how many there are, and the digits of
+// the first.
 static int find_layers(const struct value *manifest, const char *type, const char **digits)
 {
     const struct value_list *layers = list_at(manifest, "layers");
@@ -239,8 +241,8 @@ static int find_layers(const struct value *manifest, const char *type, const cha
 
 // --- Ollama: manifests/HOST/NAMESPACE/MODEL/TAG is JSON that names blobs/sha256-HEX ---
 
-// "MODEL:TAG" in its library, else "NAMESPACE/MODEL:TAG", else with the host: false when the path is none of a
-// manifest.
+// The name of a manifest: "MODEL:TAG" for the default library, else "NAMESPACE/MODEL:TAG", with the host in front if
+// it is not the default one. False if the path is not that of a manifest.
 static bool ollama_name(const char *below, char name[PATH_MAX])
 {
     static const char own[] = "registry.ollama.ai/", library[] = "library/";
@@ -290,9 +292,10 @@ static int read_ollama(struct catalog *c, struct error *err)
     return getenv("OLLAMA_MODELS") ? 0 : read_ollama_at(c, "/usr/share/ollama/.ollama/models", err);
 }
 
-// --- files that say themselves what they are ---
+// --- layouts in which model files have telling names ---
 
-// "PREFIX:QUANT", or "PREFIX/FILE" where the file's name says nothing of it, or FILE alone.
+// Adds a file under the name "PREFIX:QUANT"; "PREFIX/FILE" if the file name does not tell the quantisation; FILE if
+// there is no prefix.
 static int named_file(struct walk *w, const char *path, const char *below, struct error *err)
 {
     char name[PATH_MAX];
@@ -317,7 +320,7 @@ static int named_file(struct walk *w, const char *path, const char *below, struc
 
 // --- Hugging Face: models--ORG--REPO/{refs/main, snapshots/COMMIT/PATH} ---
 
-// ORG/REPO of the folder's name.
+// The name ORG/REPO of a cache folder.
 static bool hub_name(const char *folder, char name[PATH_MAX])
 {
     static const char head[] = "models--";
@@ -332,7 +335,7 @@ static bool hub_name(const char *folder, char name[PATH_MAX])
     return true;
 }
 
-// The commit that refs/main names: what is in other snapshots is older.
+// Reads the commit that refs/main points at. Other snapshots are older.
 static bool hub_commit(const char *repo, char commit[128])
 {
     char path[PATH_MAX];
@@ -413,8 +416,8 @@ static int read_llama_cpp(struct catalog *c, struct error *err)
 
 // --- Docker: models.json names manifests, which name blobs ---
 
-// The weights of the model: a blob, or, where they are in parts, the first of those that lie with their names in a
-// bundle.
+// Adds the weights of a Docker model: a blob, or, for a split model, the first of the parts, which a bundle stores
+// under their own names.
 static int add_docker_model(struct catalog *c, const char *root, const char *id, struct str tag, struct error *err)
 {
     char path[PATH_MAX], name[PATH_MAX];
@@ -458,7 +461,7 @@ static int read_docker(struct catalog *c, struct error *err)
     return status;
 }
 
-// --- all of them ---
+// --- all layouts together ---
 
 static int by_name(const void *a, const void *b)
 {
@@ -488,21 +491,21 @@ void catalog_free(struct catalog *c)
     *c = (struct catalog){0};
 }
 
-// --- from a name to a file ---
+// --- resolving a name to a file ---
 
 static bool is_exactly(const char *name, const char *wanted)
 {
     return strcasecmp(name, wanted) == 0;
 }
 
-// "llama3.2" means llama3.2:latest.
+// "llama3.2" matches llama3.2:latest.
 static bool is_latest(const char *name, const char *wanted)
 {
     size_t n = strlen(wanted);
     return strncasecmp(name, wanted, n) == 0 && strcasecmp(name + n, ":latest") == 0;
 }
 
-// "org/repo" means org/repo:anything, when there is but one.
+// "org/repo" matches org/repo:QUANT for any quantisation, if there is only one.
 static bool is_variant(const char *name, const char *wanted)
 {
     size_t n = strlen(wanted);
@@ -532,7 +535,7 @@ static int ambiguous(const struct catalog *c, bool (*matches)(const char *, cons
 
 const struct catalog_entry *catalog_find(const struct catalog *c, const char *name, struct error *err)
 {
-    // from the strictest to the loosest
+    // rules from the strictest to the loosest
     static bool (*const rules[])(const char *, const char *) = {is_exactly, is_latest, is_variant, holds};
     for (size_t r = 0; r < COUNT_OF(rules); r++) {
         const struct catalog_entry *found = NULL;
@@ -553,7 +556,7 @@ const struct catalog_entry *catalog_find(const struct catalog *c, const char *na
            NULL;
 }
 
-// What is written like a path is one, there or not.
+// Whether the name is written like a path. It then is one, even if nothing exists there.
 static bool is_path(const char *name)
 {
     return name[0] == '/' || name[0] == '.' || ends_with(name, ".gguf") || access(name, F_OK) == 0;

@@ -5,7 +5,7 @@
 
 // --- quoting ---
 
-// Puts `with` before each character of `text` that is among `special`.
+// Appends `text` with the string `with` before each character that is in `special`.
 static void print_escaped(struct text *out, const char *text, const char *special, const char *with)
 {
     for (; *text; text++) {
@@ -15,7 +15,7 @@ static void print_escaped(struct text *out, const char *text, const char *specia
     }
 }
 
-// Within single quotes: ' becomes '\''.
+// Appends `text` within single quotes; a quote inside becomes '\''.
 static void print_quoted(struct text *out, const char *text)
 {
     for (; *text; text++)
@@ -30,7 +30,7 @@ static bool takes_file(const struct option_info *o)
     return o->kind == OPTION_MODEL || (o->kind == OPTION_TEXT && o->argument && !strcmp(o->argument, "FILE"));
 }
 
-// "a|b|c" as "a b c"; of a type of the cache its names.
+// Appends the choices of an option separated by blanks: those of "a|b|c", or the names of the KV cache types.
 static void print_choices(struct text *out, const struct option_info *o)
 {
     if (o->kind == OPTION_DTYPE) {
@@ -104,7 +104,7 @@ static void print_bash(struct text *out)
 
 // --- zsh ---
 
-// '(-m --model)'{-m,--model}'[help]:MODEL:_files'
+// Appends one flag in zsh's form: '(-m --model)'{-m,--model}'[help]:MODEL:_files'.
 static void print_zsh_option(struct text *out, const struct option_info *o)
 {
     const char *repeats = o->kind == OPTION_LIST ? "*" : "";
@@ -222,7 +222,8 @@ void completion_print(enum completion_shell shell, struct text *out)
 
 // --- man ---
 
-// A line of roff: backslashes and hyphens are written as such, and no line begins with a point or an apostrophe.
+// Appends text as a line of roff: backslashes and hyphens are escaped, and a leading period or apostrophe is
+// protected.
 static void print_roff(struct text *out, const char *text)
 {
     if (*text == '.' || *text == '\'')

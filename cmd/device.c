@@ -15,13 +15,13 @@ struct report {
     char cpu[128];
     struct machine_cpu_choice choice;
     struct memory_free memory;
-    double bandwidth;        // bytes a second, 0 when not measured
-    int n_cards;             // shown: those beyond CARDS_MAX are not
-    char no_cards[ERR_TEXT]; // why there is none
+    double bandwidth;        // bytes per second; 0: not measured
+    int n_cards;             // GPUs that are shown; those beyond CARDS_MAX are not
+    char no_cards[ERR_TEXT]; // why there is no GPU
     struct shown_card {
         struct card card;
-        struct card_speed speed; // 0 when not measured
-        char fault[ERR_TEXT];    // "": all went well
+        struct card_speed speed; // 0: not measured
+        char fault[ERR_TEXT];    // "": no fault
     } * cards;
 };
 
@@ -33,7 +33,8 @@ static int measure(const struct report *r, double *out, struct error *err)
     return bandwidth_measure(r->choice.n_threads, size, out, err);
 }
 
-// No card is no error: a line says so. Nor is a card that does not answer, beside others that do.
+// Looks for GPUs. Having none is not an error, and is reported in one line; nor is a GPU that does not respond while
+// others do.
 static int look_for_cards(struct report *r, bool with_speed, struct error *err)
 {
     struct error why;

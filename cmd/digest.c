@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// The finaliser of SplitMix64.
+// The finaliser of SplitMix64: a bijective mix of 64 bits.
 static uint64_t scramble(uint64_t h)
 {
     h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
@@ -21,7 +21,8 @@ static uint64_t rotate(uint64_t v, int by)
     return v << by | v >> (64 - by);
 }
 
-// Two lanes that multiply by different odd numbers, so that what collides in one hardly does in the other.
+// Two lanes are multiplied by different odd constants, so that values that collide in one lane rarely collide in the
+// other.
 static void add_word(struct digest *d, uint64_t word)
 {
     d->a = rotate(d->a ^ word * 0x9e3779b97f4a7c15u, 29) * 0xd6e8feb86659fd93u + 0x2545f4914f6cdd1du;
@@ -115,7 +116,7 @@ static int add_file(struct digest *d, const char *path, void *buffer, struct err
     return status;
 }
 
-// A model that lies in the program has no file: its tensors themselves.
+// The built-in model has no file of its own, so its tensors are added instead.
 static void add_tensors(struct digest *d, const struct gguf *file)
 {
     for (size_t i = 0; i < gguf_n_tensors(file); i++) {

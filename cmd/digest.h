@@ -1,6 +1,6 @@
-// A fingerprint of bytes, 128 bits: whether a file is the one of yesterday, whether an id was seen before.
+// A 128-bit fingerprint of bytes: it tells whether a file has changed, and whether an id was seen before.
 //
-// It tells what differs by chance, not what somebody forged. Threads: one at a time.
+// It detects accidental differences, not deliberate forgery. Threads: one at a time on a digest.
 #ifndef QUERN_DIGEST_H
 #define QUERN_DIGEST_H
 
@@ -8,21 +8,22 @@
 
 struct digest {
     uint64_t a, b;
-    uint64_t n;      // bytes so far
-    uint8_t tail[8]; // those that make no whole word yet, n % 8 of them
+    uint64_t n;      // bytes added so far
+    uint8_t tail[8]; // the last n % 8 bytes, which do not fill a word yet
 };
 
-// Zero-initialise. How the bytes are cut into calls makes no difference.
+// Adds bytes; the first digest is zero-initialised. The result does not depend on how the bytes are divided into
+// calls.
 void digest_add(struct digest *d, const void *data, size_t n);
 struct digest_value {
     uint64_t a, b;
 };
 struct digest_value digest_end(const struct digest *d);
 struct digest_value digest_of(struct str s);
-// 32 digits and a NUL.
+// Writes 32 hexadecimal digits and a NUL.
 void digest_format(struct digest_value v, char out[33]);
 
-// Of a model's files: their sizes, the first MiB, and 64 blocks of the rest of each.
+// The fingerprint of a model's files: of each the size, the first MiB, and 64 blocks of the rest.
 struct gguf;
 int digest_model(const struct gguf *file, struct digest_value *out, struct error *err);
 

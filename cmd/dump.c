@@ -1,10 +1,11 @@
-// quern dump: the stages between a model file and what runs.
+// quern dump: prints a stage of the compilation of a model: graph, plan or PTX.
 #include "cmd/load.h"
 #include "cmd/ptxas.h"
 #include "cmd/terminal/terminal.h"
 #include "kernels/card.h"
 
-// What the machine says of its plan. A plan is made as run would make it, but holds no KV cache.
+// Prints the machine's description of its plan. The plan is compiled as `run` would compile it, but no KV cache is
+// allocated.
 static int print_plan(const struct model *m, const struct options *o, struct text *out, struct error *err)
 {
     const struct machine_vtable *v = m->machine->v;
@@ -19,7 +20,7 @@ static int print_plan(const struct model *m, const struct options *o, struct tex
     return 0;
 }
 
-// ---- the kernels of a card, written for one on paper: none is needed
+// ---- the GPU's kernels, emitted for a GPU on paper (driver_paper.c), so that none is needed
 
 enum { PAPER_CARD = 90 };
 
@@ -31,7 +32,7 @@ static int count_in(struct str text, char c)
     return n;
 }
 
-// The name of the kernel as launches know it.
+// The entry name of a kernel in its PTX text.
 static struct str entry_of(struct str text)
 {
     static const char word[] = ".entry ";

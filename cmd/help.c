@@ -35,7 +35,7 @@ static void print_verb(int i, struct text *out)
     options_print_help(1u << i, NULL, out);
 }
 
-// What a first run without a word is told: five lines, the second command among them.
+// Five lines for somebody who runs quern without arguments; they include the next command to try.
 int help_greet(void)
 {
     bool builtin = model_has_builtin();
@@ -51,7 +51,7 @@ int help_greet(void)
     return show(&out);
 }
 
-// What shells and `man` are told.
+// Prints a shell completion or the manual page.
 static int print_for_tools(int argc, char **argv)
 {
     struct error err = {0};

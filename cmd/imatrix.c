@@ -1,4 +1,4 @@
-// quern imatrix: how large the inputs of each matrix are on a text, column by column, for quern quantize --imatrix.
+// quern imatrix: measures the inputs of each matrix over a text, column by column, for quern quantize --imatrix.
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WINDOW_DEFAULT = 512 }; // as llama-imatrix
+enum { WINDOW_DEFAULT = 512 }; // as in llama-imatrix
 
 struct collection {
     const struct options *o;
@@ -46,7 +46,8 @@ static int prepare_text(struct collection *c, struct error *err)
     return 0;
 }
 
-// All rows go through all layers, so each brings out logits; a step is as long as these allow.
+// All rows must pass through all layers, so logits of every row are requested; the number of output rows bounds the
+// length of a step.
 static int open_session(struct collection *c, struct error *err)
 {
     struct model *m = c->loaded.model;

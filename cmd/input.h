@@ -1,4 +1,4 @@
-// Reading a file, or stdin, to its end.
+// Reads a file or stdin to its end.
 //
 // Ownership: the caller frees the data. Threads: any; nothing is shared.
 #ifndef QUERN_INPUT_H
@@ -6,11 +6,12 @@
 
 #include "cmd/options.h"
 
-// All bytes of a file; "-" is stdin. E_IO with the path, E_MEMORY.
+// Reads all bytes of a file, or of stdin if the path is "-". E_IO with the path; E_MEMORY.
 int input_read(const char *path, char **data, size_t *size, struct error *err);
 
-// The text that a verb works on: from -p, the one argument, -f or stdin. `what` names it in errors ("prompt"). The text
-// views *data, which the caller frees, or argv. E_USAGE when there is more than one, or none and stdin is a terminal.
+// Reads the text that a verb works on, from -p, the single argument, -f or stdin. `what` names the text in errors
+// ("prompt"). The text is a view of *data, which the caller frees, or of argv. E_USAGE if more than one source is
+// given, or none while stdin is a terminal.
 int input_take(const struct options *o, const char *what, char **data, struct str *text, struct error *err);
 
 #endif

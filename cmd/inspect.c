@@ -1,7 +1,7 @@
-// quern inspect: what is in a model file, for people or as JSON.
+// quern inspect: shows the content of a model file as text or as JSON.
 //
-// JSON is printed here rather than built as a tree, for the values are 64-bit integers and strings with NUL bytes, and
-// the file's order is kept.
+// JSON is printed directly instead of being built as a tree, because values may be 64-bit integers and strings with
+// NUL bytes, and the file's order is kept.
 #include "cmd/catalog.h"
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
@@ -13,10 +13,10 @@
 #include <stdlib.h>
 
 enum {
-    ARRAY_SHOWN = 8,  // elements of an array, unless it was asked for by name
-    TEXT_SHOWN = 72,  // characters of a value in a table
+    ARRAY_SHOWN = 8,  // elements of an array, unless the array was asked for by name
+    TEXT_SHOWN = 72,  // characters of a value in the table
     KEYS_SHOWN = 256, // rows of the table of keys
-    KEY_COLUMN = 44,  // the widest that the column of names becomes
+    KEY_COLUMN = 44,  // the greatest width of the column of names
     NAME_COLUMN = 63,
 };
 
@@ -36,7 +36,7 @@ static uint64_t add_up(uint64_t a, uint64_t b)
 
 static uint64_t count_elements(const struct gguf_tensor *t)
 {
-    return (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]); // checked by gguf_open
+    return (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]); // cannot overflow: gguf_open has checked it
 }
 
 static int larger_first(const void *a, const void *b)
@@ -45,7 +45,8 @@ static int larger_first(const void *a, const void *b)
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-// Fills one row for each type that occurs, the largest first; *total is all of them. Returns the rows.
+// Fills one row for each tensor type in the file, the largest first; *total sums them all. Returns the number of
+// rows.
 static int sum_types(const struct gguf *g, struct usage rows[DT_COUNT], struct usage *total)
 {
     *total = (struct usage){0};
@@ -98,7 +99,7 @@ static struct shown count_shown(uint64_t count)
 
 // ---- Values ----
 
-// The fewest digits that read back as the same number.
+// Prints the fewest digits that read back as the same number.
 static void print_real(struct text *out, double v, bool single)
 {
     char digits[40];
@@ -110,7 +111,7 @@ static void print_real(struct text *out, double v, bool single)
     text_print(out, "%s", digits);
 }
 
-// JSON has no word for NaN and infinity.
+// Prints a number; in JSON, NaN and infinity become null, for JSON cannot express them.
 static void print_number(struct text *out, const struct gguf_kv *kv, uint64_t i, bool json)
 {
     double real = 0;
@@ -133,7 +134,8 @@ static void print_number(struct text *out, const struct gguf_kv *kv, uint64_t i,
     }
 }
 
-// Text of the file in a table: one line, at most `max` characters, nothing that a terminal obeys. Returns how many.
+// Prints text from the file in a table: at most `max` characters on one line, without control characters. Returns how
+// many were printed.
 static int print_clean(struct text *out, struct str s, int max)
 {
     int shown = 0;
@@ -175,7 +177,7 @@ static void print_json_value(struct text *out, const struct gguf_kv *kv, uint64_
 
 // ---- One key ----
 
-// The value alone: a string as it is, an array by lines.
+// Prints the value only: a string verbatim, an array with one element per line.
 static void print_key(struct text *out, const struct gguf_kv *kv)
 {
     for (uint64_t i = 0; i < kv->count; i++) {
@@ -187,7 +189,8 @@ static void print_key(struct text *out, const struct gguf_kv *kv)
     }
 }
 
-// ,"type":"array","element":"u32","count":3,"value":[1,2,3]; of a long array the `first` few, if there is a limit.
+// Prints a pair like ,"type":"array","element":"u32","count":3,"value":[1,2,3]. Of an array longer
+// than `limit` only that many elements are printed, under "first" instead of "value".
 static void print_json_pair(struct text *out, const struct gguf_kv *kv, uint64_t limit)
 {
     text_print(out, "\"type\":\"%s\",", gguf_type_name(kv->type));

@@ -23,7 +23,7 @@ struct machine_options load_machine_options(const struct options *o)
 
 void load_note_text(struct text *text)
 {
-    // line by line: terminal_note takes the ends of lines away from none of them
+    // printed line by line, because terminal_note removes line ends from a text
     for (char *line = text->data; line && *line;) {
         size_t n = strcspn(line, "\n");
         terminal_note("%.*s", (int)n, line);
@@ -46,7 +46,7 @@ static void note_model(const struct model *m, const char *path)
     terminal_note("loaded in %.1f ms", m->load_ms);
 }
 
-// Where kernels that were compiled for a card are kept: NULL when the environment names no home.
+// The folder in which compiled GPU kernels are kept; NULL if the environment names no home folder.
 static const char *kernel_cache(char *out, size_t size)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -102,7 +102,7 @@ static int make_room(struct model *m, const struct options *o, int64_t n_wanted,
     return 0;
 }
 
-// A value of --tap that is not saved: its first numbers and a summary of all, a line a step.
+// Prints a tapped value that is not saved to a file: one line per step with its first numbers and a summary of all.
 static void note_value(void *arg, const struct tensor *n, const float *rows, size_t stride, int n_rows)
 {
     enum { SHOWN = 6 };
@@ -145,7 +145,8 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
     struct session_options options = {
         .n_batch = rows,
         .n_outputs = n_outputs < 0 ? rows : n_outputs,
-        .n_rewind = MAX(n_outputs - 1, 0), // logits of several rows at once: guesses, which may be wrong
+        .n_rewind =
+            MAX(n_outputs - 1, 0), // drafted tokens, of which several rows have logits, may have to be taken back
         .kv_type = {o->kv_key, o->kv_value},
         .cancel = &terminal_interrupted,
     };

@@ -1,4 +1,4 @@
-// From flags to a loaded model and a session on it: what run, logits and dump share.
+// Opens a model and a session on it as the flags say. Shared by run, chat, batch, logits and dump.
 //
 // Ownership: the caller closes both with load_close. Threads: the main thread.
 #ifndef QUERN_LOAD_H
@@ -11,21 +11,21 @@
 struct loaded {
     struct model *model;
     struct session *session;
-    struct tap *tap; // --tap; NULL: none
+    struct tap *tap; // serves --tap; NULL: no taps
 };
 
-// -m, $QUERN_MODEL, or MODEL_BUILTIN, for model_open and model_file_open: NULL with an error that says how to get a
-// model where the build has none. A view of the options.
+// The model to open: -m, else $QUERN_MODEL, else MODEL_BUILTIN. NULL with an error that says how to get a model if
+// this build has no built-in one. The string belongs to the options.
 const char *load_path(const struct options *o, struct error *err);
 struct machine_options load_machine_options(const struct options *o);
-// Opens the model; with -v says what was chosen and why.
+// Opens the model. With -v it prints what was chosen and why.
 int load_model(struct loaded *l, const struct options *o, struct error *err);
-// Opens a session of one sequence, with n_outputs rows of logits a step (-1: as many as there are rows). Without -c it has
-// room for n_wanted tokens at least.
+// Opens a session of one sequence with up to n_outputs rows of logits per step (-1: as many as a step has rows).
+// Without -c the context has room for at least n_wanted tokens.
 int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, int n_outputs, struct error *err);
-// Finishes what --tap saves; E_IO when it could not be written.
+// Completes the files of --tap. E_IO if one could not be written.
 int load_finish_taps(struct loaded *l, struct error *err);
-// Prints the lines of a description on stderr, and frees it.
+// Prints each line of a description on stderr, and frees the text.
 void load_note_text(struct text *text);
 void load_close(struct loaded *l);
 

@@ -1,7 +1,7 @@
-// quern logits: the logits of every token of a list.
+// quern logits: computes the logits of every token of a list.
 //
-// A logits file is int32 n_tokens, int32 n_vocab, int32 ids[n_tokens], float32 logits[n_tokens][n_vocab],
-// little-endian.
+// A logits file is, little-endian: int32 n_tokens, int32 n_vocab, int32 ids[n_tokens], float32
+// logits[n_tokens][n_vocab].
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
 
@@ -21,7 +21,8 @@ static int read_exactly(FILE *f, const char *path, void *dst, size_t n, const ch
     return fail(err, E_MODEL, "%s: ends within its %s", path, what);
 }
 
-// Reads the ids alone, in pieces, so that a false count takes no more memory than the file has.
+// Reads only the ids of a logits file. They are read in pieces, so that a false count in the header cannot make it
+// allocate more than the file holds.
 static int read_ids(const char *path, int n_vocab, struct token_list *ids, struct error *err)
 {
     FILE *f = fopen(path, "re");
@@ -49,7 +50,7 @@ static int write_exactly(FILE *f, const char *path, const void *src, size_t n, s
     return fwrite(src, 1, n, f) == n ? 0 : fail(err, E_IO, "%s: %s", path, strerror(errno));
 }
 
-// Every row, a chunk of the prompt at a time.
+// Computes and writes every row, one chunk of the prompt at a time.
 static int write_rows(struct session *s, const struct token_list *ids, int n_vocab, FILE *f, const char *path,
                       struct error *err)
 {
@@ -75,7 +76,7 @@ static int write_rows(struct session *s, const struct token_list *ids, int n_voc
 
 static int write_file(struct session *s, const struct token_list *ids, int n_vocab, const char *path, struct error *err)
 {
-    terminal_set_phase(PHASE_ANSWERING); // half a file is removed, not left
+    terminal_set_phase(PHASE_ANSWERING); // from here on a signal removes the half-written file
     bool to_stdout = !strcmp(path, "-");
     FILE *f = to_stdout ? stdout : fopen(path, "we");
     if (!f)
@@ -88,7 +89,7 @@ static int write_file(struct session *s, const struct token_list *ids, int n_voc
         status = write_rows(s, ids, n_vocab, f, path, err);
     if (to_stdout ? fflush(f) : fclose(f))
         status = status ? status : fail(err, E_IO, "%s: %s", path, strerror(errno));
-    // half a file under the name of a whole one would be taken for it
+    // a half-written file must not be mistaken for a complete one
     struct stat st;
     if (status && !to_stdout && !stat(path, &st) && S_ISREG(st.st_mode))
         unlink(path);

@@ -1,4 +1,4 @@
-// quern ls: the models that lie on this disk, wherever other programs have put them. Nothing is written there.
+// quern ls: lists the models that other programs have stored on this disk. Nothing is written there.
 #include "cmd/catalog.h"
 #include "cmd/options.h"
 #include "cmd/terminal/terminal.h"
@@ -12,7 +12,7 @@
 
 enum { NAME_COLUMN = 60 };
 
-// What the file says of itself: its family, or why it cannot be read.
+// What the file says about itself: its model family, or why it cannot be read.
 static void describe(const struct catalog_entry *e, char out[160], bool *sound)
 {
     struct error err;
@@ -93,7 +93,7 @@ static void print_names(struct text *out, const struct catalog *c, const bool *s
             text_print(out, "%s\n", c->entries[i].name);
 }
 
-// The entries whose names hold every word: how many.
+// Selects the entries whose names contain every word. Returns how many there are.
 static int choose(const struct catalog *c, const struct option_list *words, bool *shown)
 {
     int n = 0;

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <strings.h>
 
-// A row of options.def. The titles of groups stand between the options, as rows that have a help text alone.
+// A row of options.def. Titles of groups are rows between the options that have only a help text.
 struct option {
-    int number; // OPT_..., -1 for a title
+    int number; // OPT_...; -1 for a title
     enum option_kind kind;
     const char *shorter, *longer, *argument, *preset;
     double least, most;
@@ -57,7 +57,8 @@ int options_parse_integer(const char *text, int64_t *out)
             end++;
             break;
         }
-    value = fabs(value - nearbyint(value)) < 1e-6 ? nearbyint(value) : value; // 25.6 is not exact, 25.6k is meant to be
+    value = fabs(value - nearbyint(value)) < 1e-6 ? nearbyint(value)
+                                                  : value; // 25.6 has no exact binary form, but 25.6k means 25600
     if (*end || value != nearbyint(value) || fabs(value) > 0x1p53)
         return -1;
     *out = (int64_t)value;
@@ -95,7 +96,7 @@ static int parse_seed(const struct option *o, const char *text, uint64_t *out, s
     return 0;
 }
 
-// The index of `text` in "a|b|c".
+// The index of `text` in the list "a|b|c".
 static int parse_choice(const struct option *o, const char *text, int *out, struct error *err)
 {
     size_t len = strlen(text);
@@ -129,7 +130,7 @@ static int list_push(struct option_list *list, const char *text, struct error *e
     return 0;
 }
 
-// The path of the model that `name` means.
+// Resolves the name of a model to its path.
 static int find_model(struct options *options, const char *name, const char **field, struct error *err)
 {
     char *path;
@@ -173,12 +174,14 @@ static int set(struct options *options, const struct option *o, const char *text
 
 // --- names ---
 
-// Edits from a to b: a letter put in, taken out or exchanged, or two neighbours swapped. Long names are never near.
+// The edit distance from a to b: insertions, deletions, substitutions, and swaps of neighbours. For long names it is
+// LONGEST.
 static int distance(const char *a, const char *b)
 {
     enum { LONGEST = 40 };
     size_t n = strlen(b);
-    int rows[3][LONGEST + 1]; // of the letters of a so far, less one, less two
+    // The rows of the matrix for the present letter of a, the one before, and the one before that.
+    int rows[3][LONGEST + 1];
     int *row = rows[0], *last = rows[1], *before = rows[2];
     if (n > LONGEST || strlen(a) > LONGEST)
         return LONGEST;
@@ -203,10 +206,10 @@ static int distance(const char *a, const char *b)
 const char *options_nearest(const char *word, const char *const *names, int n)
 {
     const char *best = NULL;
-    int least = (int)strlen(word) / 2 + 1; // half of it may differ
+    int least = (int)strlen(word) / 2 + 1; // at most half of the word may differ
     for (int i = 0; i < n; i++) {
         int edits = distance(word, names[i]);
-        // the beginning of a name is nearer than anything else but the name
+        // a prefix of a name beats everything but an exact match
         if (edits > 0 && strlen(word) >= 4 && !strncmp(word, names[i], strlen(word)))
             edits = 1;
         if (edits < least) {
@@ -270,7 +273,7 @@ static int set_defaults(struct options *o, struct error *err)
     return 0;
 }
 
-// Takes the flag at argv[*i], and its value there ("--flag=value") or in the next argument.
+// Takes the flag at argv[*i] with its value, given as "--flag=value" or as the next argument.
 static int take_flag(struct options *o, enum verb_number verb, int argc, char **argv, int *i, struct error *err)
 {
     const char *flag = argv[*i], *value = NULL;
@@ -335,7 +338,7 @@ void options_free(struct options *o)
     o->args = o->owned = (struct option_list){0};
 }
 
-// --- values, as they would be written ---
+// --- values, as they would be written on the command line ---
 
 static void print_choice(const char *names, int i, struct text *out)
 {
@@ -429,7 +432,7 @@ int options_print_help(unsigned mask, const char *word, struct text *out)
     return n;
 }
 
-// --- one by one ---
+// --- one flag by name, for /set and sessions ---
 
 static const struct option *row_of(enum option_number number)
 {

@@ -1,6 +1,7 @@
-// The flags of the command line, parsed: one table, options.def, serves all verbs.
+// The parsed flags of the command line. One table, options.def, serves all verbs.
 //
-// Ownership: the strings are those of argv, or paths that options_free frees with the lists. Threads: none.
+// Ownership: strings are views of argv, or paths that options_free frees together with the lists. Threads: none are
+// started; one caller at a time.
 #ifndef QUERN_OPTIONS_H
 #define QUERN_OPTIONS_H
 
@@ -50,44 +51,51 @@ struct options {
 #include "cmd/options.def"
 #undef OPTION
 #undef GROUP
-    bool given[OPT_COUNT];    // on the command line
-    struct option_list args;  // what is no flag, in order
-    struct option_list owned; // strings that options_free frees: paths of models that were named
+    bool given[OPT_COUNT];    // whether the flag was on the command line
+    struct option_list args;  // arguments that are not flags, in order
+    struct option_list owned; // strings that options_free frees: the paths of models given by name
 };
 
-// argv[0] is the verb. Defaults are set first. E_USAGE: one line that names the flag, and what would be right. --help
-// prints the help and ends with -1 too: the error has no text then, and the status of the help. A model is looked for on the
-// disk (cmd/catalog.h): its field is a path. Without -m it is that of $QUERN_MODEL, or NULL.
+// Parses the command line of a verb; argv[0] is the verb. Defaults are set first. E_USAGE with one line that names
+// the flag and what would be right. --help prints the help and returns -1 as well: the error then has no text, and
+// carries the exit status of the help. Names of models are resolved on the disk (cmd/catalog.h), so that the field
+// holds a path; without -m it is the path from $QUERN_MODEL, or NULL.
 int options_parse(struct options *o, enum verb_number verb, int argc, char **argv, struct error *err);
 void options_free(struct options *o);
 
-// The value of option n (OPT_...) as it would be written, appended to *value; returns its long name, NULL when none of
-// the verbs in `mask` has it.
+// Appends the value of option n (OPT_...) as it would be written on the command line. Returns the long name of the
+// option; NULL if no verb in `mask` has it.
 const char *options_print_value(const struct options *o, int n, unsigned mask, struct text *value);
-// One flag by its name without the dashes ("temp", "top-k", "top_k"), for the verbs in `mask`: its number, or -1.
+// Finds a flag by its name without dashes ("temp", "top-k", "top_k") among those of the verbs in `mask`. Returns its
+// number, or -1.
 int options_find(const char *name, unsigned mask);
-// Sets it as the command line would, to a copy of the text; flags are "on" or "off", an empty text empties a list.
+// Sets a flag to a copy of the text, as the command line would. A FLAG takes "on" or "off"; an empty text empties a
+// list.
 int options_set(struct options *o, enum option_number number, const char *text, struct error *err);
-// Its name without the dashes, and the i-th of its values as options_set takes them: false when it has no i-th.
+// The name of a flag without dashes; and its i-th value in the form that options_set accepts (false if there is no
+// i-th value).
 const char *options_name(enum option_number number);
 bool options_value(const struct options *o, enum option_number number, int i, struct text *out);
-// A row of options.def.
+// A row of options.def, as completions and the manual page need it.
 struct option_info {
     enum option_kind kind;
     const char *shorter, *longer, *argument, *preset, *help; // shorter, argument and preset may be NULL
     unsigned verbs;
 };
 struct option_info options_info(enum option_number number);
-// The numbers of the verbs' flags, in their order: -1 after the last.
+// Iterates over the flags of the verbs in `mask` in the order of the table: the number after `number`, -1 after the
+// last.
 int options_next(int number, unsigned mask);
-// The help of one flag.
+// Appends the help of one flag.
 void options_print_one(enum option_number number, struct text *out);
 
-// The flags of the verbs in `mask` whose names or help hold `word` (NULL: all), by group. Returns how many there are.
+// Appends the help of the flags of the verbs in `mask` whose name or help contains `word` (NULL: all of them), by
+// group. Returns how many there are.
 int options_print_help(unsigned mask, const char *word, struct text *out);
-// The name nearest to `word` among n, by edits, NULL when none is near.
+// The name among n that has the smallest edit distance to `word`; NULL if none is close.
 const char *options_nearest(const char *word, const char *const *names, int n);
-// "25.6k" (thousands), "32K" (1024s), likewise m M g G: 0, or -1 when it is no whole number that fits.
+// Parses a whole number with an optional suffix: k, m, g are powers of 1000 ("25.6k"), K, M, G powers of 1024.
+// Returns 0, or -1 if it is not a whole number that fits 64 bits.
 int options_parse_integer(const char *text, int64_t *out);
 
 #endif

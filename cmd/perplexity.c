@@ -1,4 +1,5 @@
-// quern perplexity: how well a model foretells a text, and how far it is from the logits of another.
+// quern perplexity: measures how well a model predicts a text, and how far its logits are from those of another
+// model.
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { N_CTX_DEFAULT_HERE = 512 }; // as llama-perplexity
+enum { N_CTX_DEFAULT_HERE = 512 }; // as in llama-perplexity
 
 struct measurement {
     const struct options *o;
@@ -21,7 +22,7 @@ struct measurement {
     struct divergence divergence;
     struct progress progress;
     double ms;
-    int n_vocab, window; // window: the one that was scored last
+    int n_vocab, window; // window: the last window that was scored
 };
 
 // --- the text ---
@@ -54,7 +55,7 @@ static int cut(struct measurement *m, struct error *err)
     return 0;
 }
 
-// The text is the base's; where one is given too, it must be the same.
+// Takes the text from the base file; if a text is given as well, it must be the same.
 static int take_base(struct measurement *m, struct error *err)
 {
     const struct options *o = m->o;
@@ -143,7 +144,7 @@ static int compute(struct measurement *m, struct error *err)
 {
     if (open_session(m, err))
         return -1;
-    terminal_set_phase(PHASE_ANSWERING); // half a file of logits is removed, not left
+    terminal_set_phase(PHASE_ANSWERING); // from here on a signal removes the half-written file of logits
     struct windows_sink sink = {take_row, take_progress, m, &terminal_interrupted};
     progress_begin(&m->progress, "perplexity", "tokens");
     double start = clock_ms();

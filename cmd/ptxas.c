@@ -1,4 +1,4 @@
-// The assembler is a child process; its words are read from a pipe, the text is a file without a name.
+// Runs ptxas as a child process. Its messages are read from a pipe; the text is passed in an unnamed file.
 #include "cmd/ptxas.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ bool ptxas_find(char path[PATH_BYTES])
     return is_there(path, toolkit, strlen(toolkit));
 }
 
-// The child: ptxas with its words into the pipe.
+// The child process: redirects the messages to the pipe and executes ptxas.
 static void become(const char *path, int text, int arch, int words)
 {
     char from[32], target[32];
@@ -56,7 +56,7 @@ static size_t read_words(int fd, char *log, size_t size)
     return n;
 }
 
-// Reads the number before a word, as in "0 bytes spill stores".
+// Reads the number in front of a word, as in "0 bytes spill stores".
 static int number_before(const char *log, const char *word)
 {
     const char *p = strstr(log, word);

@@ -1,4 +1,4 @@
-// quern quantize: a model file in fewer bits.
+// quern quantize: writes a model in fewer bits.
 #include "cmd/options.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
@@ -12,7 +12,7 @@
 
 struct job {
     const struct options *o;
-    const char *in, *out; // out NULL: a dry run
+    const char *in, *out; // out is NULL for a dry run
     struct type_override *overrides;
     char **patterns;
     struct gguf *file;
@@ -84,7 +84,7 @@ static int parse_mix_options(struct job *j, const char *mix, struct mix_options 
     return 0;
 }
 
-// IN OUT TYPE; with --dry-run also IN TYPE.
+// Takes the arguments IN OUT TYPE; with --dry-run also IN TYPE.
 static int take_paths(struct job *j, const char **mix, struct error *err)
 {
     const struct option_list *a = &j->o->args;
@@ -97,7 +97,7 @@ static int take_paths(struct job *j, const char **mix, struct error *err)
     return 0;
 }
 
-// --- what is said ---
+// --- messages ---
 
 static void note_tensors(const struct job *j)
 {
@@ -190,7 +190,7 @@ static int work(struct job *j, const struct quantize_options *q, struct error *e
         return 0;
     if (j->o->verbose)
         note_tensors(j);
-    terminal_set_phase(PHASE_ANSWERING); // half a file is removed, not left
+    terminal_set_phase(PHASE_ANSWERING); // from here on a signal removes the half-written file
     progress_begin(&j->progress, "quantize", "MiB");
     double start = clock_ms();
     int status = quantizer_write(&j->quantizer, j->out, err);

@@ -1,4 +1,4 @@
-// quern run: a prompt is answered, or a text continued, and the answer goes to stdout as it comes.
+// quern run: answers a prompt, or continues a text, and writes the answer to stdout while it is generated.
 #include "cmd/constraint_options.h"
 #include "cmd/load.h"
 #include "cmd/run_output.h"
@@ -7,7 +7,7 @@
 #include "cmd/speculation.h"
 #include "cmd/terminal/terminal.h"
 
-// What one run opens, in this order.
+// What one run opens, in the order of opening.
 struct run {
     struct run_prompt prompt;
     struct loaded l;

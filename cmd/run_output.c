@@ -8,7 +8,7 @@ static double per_second(double n, double ms)
     return ms > 0 ? n * 1e3 / ms : 0;
 }
 
-// Writes a line, or what there is of an object, and empties it.
+// Writes the finished line, or the part of an object collected so far, and empties the buffer.
 static int flush(struct text *line, struct error *err)
 {
     int status = line->failed ? fail(err, E_MEMORY, "no memory for the answer")
@@ -27,7 +27,8 @@ static void print_bytes(struct text *out, struct str piece)
     text_print(out, "]");
 }
 
-// Members of an object: of a token that is no whole UTF-8 the bytes, too.
+// Appends the members of a token's JSON object. If its bytes are not whole UTF-8 characters, they are given as
+// numbers as well.
 static void print_token(struct text *out, int32_t id, struct str piece)
 {
     text_print(out, "\"id\": %d, \"token\": ", id);
@@ -116,7 +117,7 @@ int run_output_aside(void *arg, enum answer_part part, struct str text)
 int run_output_text(void *arg, struct str text)
 {
     struct run_output *out = arg;
-    if (!text.len) { // the prompt is computed
+    if (!text.len) { // an empty text means that the prompt has been computed
         terminal_set_phase(PHASE_ANSWERING);
         return 0;
     }
@@ -137,7 +138,7 @@ int run_output_text(void *arg, struct str text)
 
 static void print_counts(const struct run_output *out, struct text *line, const struct generate_result *r)
 {
-    double more = (double)MAX(r->n_generated - 1, 0); // the first token came with the prompt
+    double more = (double)MAX(r->n_generated - 1, 0); // the first token was computed together with the prompt
     text_print(line, "\"prompt_tokens\": %d, \"reused_tokens\": %d, \"tokens\": %lld, \"stop_reason\": \"%s\"",
                r->n_prompt, r->n_reused, (long long)r->n_generated, stop_reason_name[r->reason]);
     text_print(line, ", \"timings\": {\"load_ms\": %.3f, \"prompt_ms\": %.3f, \"prompt_per_second\": %.3f",
@@ -185,7 +186,7 @@ int run_output_end(struct run_output *out, const struct generate_result *r, stru
         print_object(out, &last, r);
         return flush(&last, err);
     }
-    // a shell's prompt begins a line
+    // the shell's next prompt must start on a line of its own
     bool ends = !out->text.size || out->text.data[out->text.size - 1] == '\n';
     return ends || !terminal_is_tty(STDOUT_FILENO) ? 0 : terminal_write(STR_LIT("\n"), err);
 }

@@ -7,7 +7,7 @@
 
 // --- reading ---
 
-// What kind of image or document a file is that is no text, by how it begins; NULL: none that is known.
+// Recognises images and documents by their first bytes. Returns the kind by name; NULL if the data looks like text.
 static const char *foreign_kind(struct str data)
 {
     static const struct {
@@ -36,7 +36,7 @@ static int refuse_images(const struct options *o, struct error *err)
     return fail(err, E_USAGE, "%s: quern reads text alone, no images or sounds", o->images.at[0]);
 }
 
-// A file ends with a line end, which the model would take for that of a paragraph.
+// Reads the text of a file without its final newline, which the model would take for the end of a paragraph.
 static int read_file(struct run_prompt *p, const char *path, struct str *text, struct error *err)
 {
     size_t size;
@@ -86,13 +86,13 @@ void run_prompt_free(struct run_prompt *p)
 
 // --- tokens ---
 
-// A text to be continued. One of nothing is started by bos, where the model has one.
+// Tokenizes a text to be continued. An empty text becomes the BOS token, if the model has one.
 static int encode_raw(struct run_prompt *p, const struct options *o, const struct model *m, struct error *err)
 {
     unsigned flags = TOKENIZE_BOS | (o->special ? TOKENIZE_SPECIAL : 0);
     if (tokenizer_encode(m->tokenizer, p->text, flags, &p->tokens, err))
         return -1;
-    // what the file asks for behind a whole text does not stand before a continuation
+    // an EOS that the model file appends to whole texts must not stand before a continuation
     if (tokenizer_adds_eos(m->tokenizer) && p->tokens.n > 1)
         p->tokens.n--;
     if (p->tokens.n > 0)

@@ -37,7 +37,7 @@ static const struct number integers[] = {
     NUMBER(dry_last, dry_last), NUMBER(mirostat, mirostat),
 };
 
-// What the file recommends holds where no flag says otherwise.
+// Takes each number from the flag if it was given, else from the model file's recommendation.
 static void take_numbers(struct sampler_params *p, const struct options *o)
 {
     for (size_t i = 0; i < COUNT_OF(reals); i++)
@@ -55,7 +55,7 @@ static void take_numbers(struct sampler_params *p, const struct options *o)
 
 // --- biases ---
 
-// "15043-2.5", " Hello+1", "the-inf": where the number begins, NULL when there is none.
+// Finds where the number begins in "15043-2.5", " Hello+1" or "the-inf". NULL if there is none.
 static const char *find_bias(const char *text, float *bias)
 {
     for (size_t i = strlen(text); i-- > 1;) {
@@ -95,7 +95,7 @@ static int take_bias(struct sampling *s, const char *text, const struct model *m
                    ? add_bias(s, (int32_t)id, bias, err)
                    : fail(err, E_USAGE, "--logit-bias %s: the vocabulary has %d tokens", text, m->info.n_vocab);
     }
-    // a text that is a token of its own, else the tokens that spell it
+    // a text that is one token means that token; otherwise it means all tokens that spell it
     for (int32_t id = 0; id < tokenizer_n_vocab(m->tokenizer); id++)
         if (str_equal(tokenizer_piece(m->tokenizer, id, true), (struct str){text, len}))
             return add_bias(s, id, bias, err);
@@ -109,7 +109,7 @@ static int take_bias(struct sampling *s, const char *text, const struct model *m
 
 // --- texts ---
 
-// Replaces \n, \t, \r, \\, \" and \' by what they stand for.
+// Replaces the escapes \n, \t, \r, \\, \" and \' in place, and returns the new length.
 static size_t unescape(char *text)
 {
     static const char pairs[] = "n\nt\tr\r\\\\\"\"''";
@@ -160,7 +160,7 @@ static int take_stops(struct sampling *s, const struct options *o, struct error 
     return 0;
 }
 
-// --- all of it ---
+// --- all flags together ---
 
 int sampling_take(struct sampling *s, const struct options *o, const struct model *m, struct error *err)
 {

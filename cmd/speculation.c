@@ -3,7 +3,8 @@
 
 enum { SPECULATE_AUTO, SPECULATE_ON, SPECULATE_OFF };
 
-// With OpenBLAS the logits of several rows may differ from those of one in the last bits, and so might the text.
+// Whether to speculate. With OpenBLAS the logits of several rows may differ in the last bits from those of one row,
+// and so the text might change.
 static bool wanted(const struct options *o)
 {
     return o->speculate != SPECULATE_OFF && o->draft_max > 0 && !o->blas;

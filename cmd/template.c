@@ -1,4 +1,4 @@
-// quern template: a chat template rendered with a context, as plain text.
+// quern template: renders a chat template with a context, and prints the text.
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-// The time as "2026-01-15T12:00:00" says it, or the clock's.
+// Parses a time such as "2026-01-15T12:00:00"; without one it takes the clock's.
 static int take_time(const char *text, struct tm *now, struct error *err)
 {
     if (!text) {
@@ -19,11 +19,11 @@ static int take_time(const char *text, struct tm *now, struct error *err)
     const char *end = strptime(text, "%Y-%m-%dT%H:%M:%S", now);
     if (!end || *end)
         return fail(err, E_USAGE, "--now: '%s' is no time such as 2026-01-15T12:00:00", text);
-    mktime(now); // the day of the week
+    mktime(now); // fills in the day of the week
     return 0;
 }
 
-// The template's text, in a buffer that the caller frees.
+// The template's source, in a buffer that the caller frees.
 static int model_source(const struct options *o, char **data, struct str *source, struct error *err)
 {
     struct gguf *file = NULL;

@@ -1,4 +1,4 @@
-// quern tokenize: the ids of texts, a line each, on stdout.
+// quern tokenize: prints the token ids of texts, one line per text.
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
@@ -9,7 +9,8 @@
 
 // --- the texts ---
 
-// The text up to the next NUL, when texts are separated so; *rest is what follows it, its data NULL after the last.
+// Cuts off the text up to the next NUL, if texts are separated so. *rest becomes what follows; its data is NULL after
+// the last text.
 static struct str next_text(struct str *rest, bool nul)
 {
     const char *end = nul && rest->len ? memchr(rest->data, '\0', rest->len) : NULL;
@@ -25,7 +26,7 @@ static struct str next_text(struct str *rest, bool nul)
 
 // --- the lines ---
 
-// Ids come by the million: written digit by digit into a piece of stdout.
+// Ids are written by the million, so they are formatted digit by digit into a buffer that is flushed in pieces.
 struct writer {
     char bytes[1 << 16];
     size_t n;
@@ -49,7 +50,7 @@ static int put(struct writer *w, const char *s, size_t n, struct error *err)
     return 0;
 }
 
-// A number that is not negative, with `before` in front.
+// Appends a non-negative number, preceded by the string `before`.
 static int put_number(struct writer *w, const char *before, size_t number, struct error *err)
 {
     char digits[24];
@@ -69,7 +70,7 @@ static int put_ids(struct writer *w, const struct token_list *ids, const char *c
     return 0;
 }
 
-// {"n_tokens": 2, "ids": [1, 2], "pieces": ["a", "b"]}
+// Appends an object like {"n_tokens": 2, "ids": [1, 2], "pieces": ["a", "b"]}.
 static int put_json(struct writer *w, const struct tokenizer *t, const struct token_list *ids, struct error *err)
 {
     if (put_number(w, "{\"n_tokens\": ", ids->n, err) || put(w, ", \"ids\": [", 10, err) ||

@@ -13,7 +13,7 @@ const struct verb verbs[VERB_COUNT] = {
 
 int verb_fail(const struct error *err)
 {
-    if (err->text[0]) // empty: there is nobody to tell, see terminal_write
+    if (err->text[0]) // an empty text means that there is nobody to tell, see terminal_write
         fprintf(stderr, "quern: %s\n", err->text);
     return (int)err->code;
 }
@@ -53,7 +53,7 @@ int verb_main(int argc, char **argv)
     if (!verb)
         return unknown_verb(word);
     int status = verb->run(argc - 1, argv + 1);
-    // what stdio still holds must reach the disk before success is claimed
+    // what stdio still buffers must be written before success is reported
     if (fflush(stdout) == 0 || status != E_OK)
         return status;
     fail(&err, E_IO, "stdout: %s", strerror(errno));
