@@ -1,4 +1,4 @@
-// quern batch: a file of prompts is answered row by row, many at once, and can be resumed wherever it stopped.
+// quern batch: answers a file of prompts row by row, many at once. A run can be resumed wherever it stopped.
 #include "cmd/batch/batch_ids.h"
 #include "cmd/batch/batch_job.h"
 #include "cmd/batch/batch_merge.h"
@@ -26,21 +26,21 @@ struct batch {
     struct batch_input input;
     struct batch_survey survey;
     struct row_form form;
-    struct arena arena; // of the columns' names
+    struct arena arena; // holds the names of columns
     struct batch_manifest manifest;
     struct batch_output *output;
     struct scheduler *scheduler;
-    struct batch_job *jobs; // that the scheduler has
+    struct batch_job *jobs; // jobs that the scheduler has
     struct batch_ids ids;
-    // how far it is
-    bool ended;    // all records are read
-    bool stopping; // nothing more is begun
+    // progress
+    bool ended;    // all records have been read
+    bool stopping; // no new rows are begun
     bool too_many_errors;
-    int64_t n_fed, n_rows; // own records that were read in this run, and are done
-    int64_t n_errors;      // of them
-    uint64_t fed_bytes;    // of own records that were computed
-    uint64_t left_bytes;   // of own records that are not done, roughly
-    int64_t n_prompt_fed;  // tokens of their prompts
+    int64_t n_fed, n_rows; // records of this shard that were read in this run; records that are done
+    int64_t n_errors;      // of the records that are done
+    uint64_t fed_bytes;    // bytes of this shard's records that were computed
+    uint64_t left_bytes;   // bytes of this shard's records that are not done, roughly
+    int64_t n_prompt_fed;  // tokens of the prompts of fed records
     double start_ms;
     struct progress bar;
 };
@@ -76,7 +76,8 @@ static int open_input(struct batch *b, struct error *err)
     return status ? -1 : batch_input_survey(&b->input, &b->survey, err);
 }
 
-// What rows are made of, where they do not say so themselves; of CSV and TSV the header too, which is no row.
+// Sets how rows are read where they do not say it themselves. The header of CSV and TSV is read here, and is not a
+// row.
 static void open_form(struct batch *b)
 {
     bool chats = b->o->as == 2 || (b->o->as == 0 && batch_context_chats(&b->context));
@@ -100,11 +101,11 @@ static int begin_input(struct batch *b, struct error *err)
         return -1;
     if (!got)
         return fail(err, E_USAGE, "%s: empty, where a header of columns is wanted", b->input.path);
-    b->input.n_records = 0; // the header is no row
+    b->input.n_records = 0; // the header is not a row
     return batch_row_columns(&header, b->form.format, &b->arena, &b->form.fields, &b->form.n_fields, err);
 }
 
-// Half of what is free, for the pages: the weights are to stay in memory beside them.
+// The limit of the KV cache: half of the free memory, because the weights should stay in memory as well.
 static uint64_t kv_limit(const struct batch *b)
 {
     struct memory_free free_now;
@@ -157,7 +158,7 @@ static int open_output(struct batch *b, struct error *err)
     if (is_file && batch_manifest_check(&b->manifest, b->out_path, size, b->o->force, &is_new, err))
         return -1;
     b->context.now = b->manifest.started;
-    // the output first: it is what keeps a second process away
+    // the output is opened first: its lock keeps a second process away
     if (batch_output_open(&b->output, &options, err))
         return -1;
     return is_new ? batch_manifest_write(&b->manifest, b->out_path, err) : 0;
@@ -172,7 +173,7 @@ static int open_all(struct batch *b, struct error *err)
         terminal_note("quern: note: shard %lld/%lld, by %s", (long long)b->shard.index, (long long)b->shard.count, why);
     if (b->o->out && !(b->out_path = batch_shard_path(b->shard, b->o->out)))
         return fail(err, E_MEMORY, "no memory for a path");
-    // the model before the input is read: a mistyped name should not wait for a long file
+    // the model is opened before the input is read, so that a mistyped name is reported at once
     if (!load_path(b->o, err) || load_model(&b->l, b->o, err) || open_input(b, err))
         return -1;
     if (sampling_take(&b->sampling, b->o, b->l.model, err) ||
@@ -194,7 +195,7 @@ static void add_job(struct batch *b, struct batch_job *job)
     b->jobs = job;
 }
 
-// Whether it is in the list or not.
+// Frees a job, and removes it from the list if it is there.
 static void drop_job(struct batch_job *job)
 {
     if (job->link)
@@ -222,7 +223,7 @@ static void close_all(struct batch *b)
     load_close(&b->l);
 }
 
-// --- rows in ---
+// --- reading rows ---
 
 static int put_line(struct batch *b, int64_t number, const struct text *line, bool is_error, struct error *err)
 {
@@ -248,17 +249,17 @@ static int put_error(struct batch *b, const struct batch_row *row, const char *c
     return status;
 }
 
-// Memory that is short is everybody's error, not the row's.
+// Lack of memory ends the run instead of failing a row.
 static bool is_fatal(const struct error *err)
 {
     return err->code == E_MEMORY || err->code == E_IO;
 }
 
-// Whether the id is new; if not, *err says who had it.
+// Checks that the id is new. If it is not, *err names the record that had it.
 static int check_id(struct batch *b, const struct batch_row *row, const char **code, struct error *err)
 {
     int64_t first;
-    if (!row->custom_id.data || b->form.format == FORMAT_LINES) // whose ids are their numbers
+    if (!row->custom_id.data || b->form.format == FORMAT_LINES) // the ids of lines are their numbers
         return 0;
     if (batch_ids_add(&b->ids, row->custom_id, row->number, &first, err))
         return -1;
@@ -268,7 +269,7 @@ static int check_id(struct batch *b, const struct batch_row *row, const char **c
     return fail(err, E_USAGE, "custom_id: row %lld has it already", (long long)first);
 }
 
-// A row that is done is skipped; that it is the same row is seen by its id.
+// Skips a row that is done. Its id must be the one in the output.
 static int skip_done(struct batch *b, const struct batch_row *row, struct error *err)
 {
     struct text id = {0};
@@ -291,12 +292,12 @@ static int submit(struct batch *b, struct batch_job *job, struct error *err)
     for (int i = 0; i < job->n_requests; i++) {
         b->n_prompt_fed += job->requests[i].n_prompt;
         if (scheduler_add(b->scheduler, &job->requests[i], err))
-            return -1; // the job goes with the run
+            return -1; // the job is freed with the run
     }
     return 0;
 }
 
-// One own record that is not done: it is given to the scheduler, or fails here.
+// Handles one record of this shard that is not done: the scheduler takes it, or its error is written at once.
 static int feed_job(struct batch *b, struct batch_job *job, const char *code, struct error *found, struct error *err)
 {
     if (batch_output_expect(b->output, job->row.number, err)) {
@@ -321,7 +322,7 @@ static int feed_record(struct batch *b, const struct record *record, struct erro
     if (!job)
         return fail(err, E_MEMORY, "no memory for a row");
     int status = batch_row_parse(&job->row, record, &b->form, &code, &found);
-    // of two rows with one id the second fails, whatever else is wrong with it
+    // the second row with an id fails with that error, whatever else is wrong with it
     struct error twice = {.code = E_OK};
     if (check_id(b, &job->row, &code, &twice))
         found = twice, status = -1;
@@ -341,7 +342,7 @@ static int feed_record(struct batch *b, const struct record *record, struct erro
     return status;
 }
 
-// Reads on while the scheduler has use for more, and the output has room for it.
+// Reads records while the scheduler wants more and the output has room.
 static int feed(struct batch *b, struct error *err)
 {
     while (!b->ended && !b->stopping && scheduler_is_hungry(b->scheduler) && batch_output_has_room(b->output)) {
@@ -354,7 +355,7 @@ static int feed(struct batch *b, struct error *err)
     return 0;
 }
 
-// --- rows out ---
+// --- writing rows ---
 
 static int finish_job(struct batch *b, struct batch_job *job, struct error *err)
 {
@@ -388,8 +389,8 @@ static double per_second(double n, double ms)
     return ms > 0 ? n * 1e3 / ms : 0;
 }
 
-// Tokens that the whole run will have computed and made: those of the prompts by the bytes of their rows, those of
-// the answers by the rows that are done.
+// Estimates the tokens of the whole run: of prompts by the bytes of their rows, of answers by the mean of the rows
+// that are done.
 static int64_t expected_tokens(const struct batch *b, const struct scheduler_stats *s)
 {
     double bytes = (double)MAX(b->left_bytes, b->fed_bytes), fed = (double)MAX(b->fed_bytes, 1);
@@ -411,7 +412,7 @@ static void show_progress(struct batch *b)
     progress_show(&b->bar, done, MAX(expected_tokens(b, &s), done + 1), note);
 }
 
-// What is running is finished, what waits is left for another time.
+// After an interrupt, running rows are finished and waiting rows are left for a later run.
 static void look_at_interrupt(struct batch *b)
 {
     if (atomic_load(&terminal_interrupted))
@@ -435,7 +436,7 @@ static int run_rows(struct batch *b, struct error *err)
     return batch_output_finish(b->output, err);
 }
 
-// --- what came of it ---
+// --- summary ---
 
 static void note_verbose(struct batch *b, const struct scheduler_stats *s, double ms)
 {
@@ -477,7 +478,7 @@ static int result_of(struct batch *b, struct error *err)
     return 0;
 }
 
-// --- without computing ---
+// --- dry run ---
 
 static int tally_record(struct batch *b, struct batch_tally *t, const struct record *record, struct error *err)
 {
@@ -518,7 +519,7 @@ static int dry_run(struct batch *b, struct error *err)
         }
     int status = got < 0 || open_session(b, err) || batch_tally_probe(&t, b->scheduler, err) ||
                  batch_tally_print(&t, b->l.session, err);
-    // what the probe has begun is not finished
+    // requests that the measurement began are not finished
     scheduler_free(b->scheduler);
     b->scheduler = NULL;
     batch_tally_free(&t);
@@ -533,7 +534,7 @@ static int run(struct batch *b, struct error *err)
         return -1;
     if (b->o->dry_run)
         return dry_run(b, err);
-    // the output before the session: one that is refused should not wait for memory
+    // the output is opened before the session: a refused output should not wait for memory to be allocated
     if (open_output(b, err) || open_session(b, err) || run_rows(b, err))
         return -1;
     note_result(b);
@@ -559,7 +560,7 @@ int cmd_batch(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_BATCH, argc, argv, &err))
         return verb_fail(&err);
-    // a file that may not grow any more is an error like a full disk, not the end of the process
+    // exceeding the file size limit is then an error like a full disk, and does not kill the process
     signal(SIGXFSZ, SIG_IGN);
     struct batch b = {.o = &o};
     b.input.fd = -1;

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-// A line on its way. Once something failed, nothing more is made, and `err` holds the first fault: so that what builds
-// a value can read like the value.
+// A line under construction. After a failure nothing more is made and `err` keeps the first fault, so that the code
+// that builds a value needs no checks in between.
 struct maker {
     struct arena *arena;
     const struct batch_job *job;
@@ -58,7 +58,7 @@ static struct str piece_of(const struct maker *m, int32_t token)
     return tokenizer_piece(m->context->model->tokenizer, token, true);
 }
 
-// {token, logprob, bytes}, of chats.
+// The log-probability of a token in chats: {token, logprob, bytes}.
 static struct value chat_logprob(struct maker *m, int32_t token, double logprob)
 {
     struct value v = dict(m), bytes = list(m);
@@ -87,7 +87,8 @@ static struct value chat_logprobs(struct maker *m, const struct request *r, cons
     return v;
 }
 
-// {tokens, token_logprobs, top_logprobs, text_offset}, of completions; offsets count bytes of the answer.
+// The log-probabilities of completions: {tokens, token_logprobs, top_logprobs, text_offset}. Offsets count bytes of
+// the answer.
 static struct value completion_logprobs(struct maker *m, const struct request *r, const struct sample *s)
 {
     struct value v = dict(m), tokens = list(m), own = list(m), top = list(m), offsets = list(m);
@@ -143,14 +144,15 @@ static int take_part(void *arg, enum answer_part part, struct str text)
     return p->reasoning.failed || p->content.failed;
 }
 
-// The tokens of an answer, of which a stop string may have cut the end off: its text says how much.
+// Adds the tokens of an answer. If a stop string cut off the end of the answer, only the tokens of the text that is
+// left are added.
 static int push_tokens(const struct maker *m, struct answer *a, const struct request *r, const struct sample *s,
                        struct error *err)
 {
     const struct tokenizer *t = m->context->model->tokenizer;
     struct detokenizer marks = detokenizer_begin(t, true), plain = detokenizer_begin(t, false);
     size_t at = 0;
-    // the answer goes on where the prompt ends
+    // the answer continues the text of the prompt
     detokenizer_next(&marks, r->prompt[r->n_prompt - 1]);
     detokenizer_next(&plain, r->prompt[r->n_prompt - 1]);
     for (int i = 0; i < s->n_tokens; i++) {
@@ -179,7 +181,8 @@ static int append(void *arg, struct str piece, const struct value *from, size_t 
     return 0;
 }
 
-// {id, type, function: {name, arguments}}: clients of OpenAI expect an id, and the arguments as the text of an object.
+// A tool call, {id, type, function: {name, arguments}}. Clients of OpenAI's API expect an id, and the arguments as
+// the text of a JSON object.
 static struct value tool_call(struct maker *m, const struct value *call, int index, int number)
 {
     struct value v = dict(m), function = dict(m), arguments = VALUE_LIT("{}");
@@ -299,7 +302,7 @@ static int end_line(struct text *line, struct error *err)
     return line->failed ? fail(err, E_MEMORY, "no memory for a line of output") : 0;
 }
 
-// An id that is the same whenever the row is computed.
+// The id of the response, which is the same whenever the row is computed.
 static void request_id(const struct batch_row *row, char out[33])
 {
     struct digest d = {0};

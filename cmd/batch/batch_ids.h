@@ -1,6 +1,6 @@
-// Which ids have been seen: a set of fingerprints of 128 bits, 24 bytes an id.
+// The set of ids seen so far, as 128-bit fingerprints: 24 bytes per id.
 //
-// Ownership: zero-initialise; freed by batch_ids_free. Threads: one.
+// Ownership: zero-initialise; batch_ids_free frees it. Threads: one at a time.
 #ifndef QUERN_BATCH_IDS_H
 #define QUERN_BATCH_IDS_H
 
@@ -9,12 +9,13 @@
 struct batch_ids {
     struct batch_id {
         struct digest_value id;
-        int64_t number; // of the record; 0: a free place
+        int64_t number; // number of the record; 0: an empty slot
     } * places;
     size_t n, cap;
 };
 
-// Adds the id of a record. *first: the number of the record that had it first, this one's own if none did.
+// Adds the id of a record. *first becomes the number of the record that had the id first: this record's own number if
+// none did. E_MEMORY.
 int batch_ids_add(struct batch_ids *ids, struct str id, int64_t number, int64_t *first, struct error *err);
 void batch_ids_free(struct batch_ids *ids);
 

@@ -25,7 +25,7 @@ static int write_all(int fd, const char *data, size_t n)
     return 0;
 }
 
-// stdin cannot be read twice: a copy without a name, that goes with the process.
+// Copies stdin to an unnamed file, which disappears with the process: stdin cannot be read twice.
 static int spool(int *out, const char *folder, char *buffer, size_t cap, struct error *err)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -120,7 +120,7 @@ int batch_input_rewind(struct batch_input *in, struct error *err)
 
 // --- reading ---
 
-// More bytes behind those that are there; sets `ended`.
+// Reads more bytes behind those in the buffer. Sets `ended` at the end of the file.
 static int fill(struct batch_input *in, struct error *err)
 {
     if (in->from) {
@@ -147,14 +147,14 @@ static int fill(struct batch_input *in, struct error *err)
     return 0;
 }
 
-// How the end of a record is looked for, over as many pieces as it takes.
+// The state of the search for the end of a record, which may span several reads.
 struct scan {
-    size_t at;      // bytes seen, from in->from
-    bool in_quotes; // of CSV
+    size_t at;      // bytes scanned, counted from in->from
+    bool in_quotes; // inside a quoted field of CSV
     int64_t n_lines;
 };
 
-// Whether the record ends within what was read; then scan->at is its length without the line end.
+// Whether the record ends within the bytes that were read. If so, scan->at is its length without the newline.
 static bool scan_end(const struct batch_input *in, struct scan *scan)
 {
     const char *data = in->buffer + in->from;
@@ -180,7 +180,7 @@ static void take(struct batch_input *in, size_t n)
     in->offset += n;
 }
 
-// The rest of a record that is too long, without keeping it. The scan goes on where it is.
+// Skips the rest of a record that is too long without keeping it. The scan continues where it stands.
 static int pass_over(struct batch_input *in, struct scan *scan, struct error *err)
 {
     for (;;) {
@@ -207,7 +207,7 @@ static bool is_blank(struct str s)
     return true;
 }
 
-// One line or CSV record, blank or not: 1, or 0 at the end.
+// Reads one line or CSV record, blank or not. Returns 1, or 0 at the end.
 static int next_any(struct batch_input *in, struct record *r, struct error *err)
 {
     struct scan scan = {0};
@@ -220,7 +220,7 @@ static int next_any(struct batch_input *in, struct record *r, struct error *err)
         return 0;
     r->bytes = (struct str){in->buffer + in->from, scan.at};
     if (!found && !in->ended) {
-        memcpy(in->beginning, r->bytes.data, sizeof in->beginning); // for the buffer goes on
+        memcpy(in->beginning, r->bytes.data, sizeof in->beginning); // copied because the buffer is reused
         r->bytes = (struct str){in->beginning, sizeof in->beginning};
         r->is_too_long = true;
         if (pass_over(in, &scan, err))
@@ -278,7 +278,7 @@ int batch_input_survey(struct batch_input *in, struct batch_survey *out, struct 
 
 // --- fields ---
 
-// The field at *at of a CSV record, without its quotes, in `out`; *at moves to its comma.
+// Parses the quoted field at *at of a CSV record into `out`, without its quotes; *at moves to the comma behind it.
 static struct str take_quoted(struct str bytes, size_t *at, char *out)
 {
     size_t n = 0, i = *at;
@@ -302,7 +302,7 @@ int batch_split_fields(struct str bytes, enum batch_format format, struct arena 
                        struct error *err)
 {
     char separator = format == FORMAT_TSV ? '\t' : ',';
-    char *unquoted = NULL; // all such fields of the record together are shorter than it
+    char *unquoted = NULL; // holds all quoted fields of the record, which together are shorter than the record
     int n = 0;
     for (size_t at = 0;; at++) {
         struct str field;

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// The model's own template, whose fault is that of the rows that need it; or one from a file, whose fault is the
-// user's.
+// Opens the chat template. A fault in the model's own template is reported by the rows that need it; a fault in a
+// file given by the user ends the run.
 static int open_chat(struct batch_context *c, struct error *err)
 {
     struct chat_choice choice = {.name = NULL};
@@ -73,7 +73,8 @@ static void set_real(float *out, double v)
         *out = (float)v;
 }
 
-// Penalties as OpenAI has them look at the whole answer; what is recent is meant for a repeat penalty.
+// Applies a row's settings. OpenAI's penalties look at the whole answer; the window of recent tokens is meant for the
+// repeat penalty only.
 static void take_settings(struct sampler_params *p, const struct row_settings *s)
 {
     set_real(&p->temperature, s->temperature);
@@ -86,7 +87,7 @@ static void take_settings(struct sampler_params *p, const struct row_settings *s
         p->top_k = (int)s->top_k;
 }
 
-// The row's own seed, or one made from the run's and its id.
+// The row's own seed, or one derived from the run's seed and the row's id.
 static uint64_t seed_of(const struct batch_row *row, uint64_t seed)
 {
     if (row->settings.has_seed)
@@ -97,7 +98,7 @@ static uint64_t seed_of(const struct batch_row *row, uint64_t seed)
     return digest_end(&d).a;
 }
 
-// logit_bias: token ids as names, biases of -100 (never) to 100.
+// Applies logit_bias: names are token ids, biases range from -100 (never) to 100.
 static int take_biases(struct batch_job *job, const struct batch_context *c, struct sampler_params *p,
                        struct error *err)
 {
@@ -139,7 +140,7 @@ static int tokenize(const struct batch_context *c, struct str text, struct token
     unsigned flags = TOKENIZE_BOS | (c->options->special ? TOKENIZE_SPECIAL : 0);
     if (tokenizer_encode(t, text, flags, tokens, err))
         return -1;
-    // what the file asks for behind a whole text does not stand before a continuation
+    // an EOS that the model file appends to whole texts must not stand before a continuation
     if (tokenizer_adds_eos(t) && tokens->n > 1)
         tokens->n--;
     int32_t bos = tokenizer_role(t, TOKEN_BOS);
@@ -172,7 +173,8 @@ static int alloc_prompts(struct batch_job *job, int n, struct error *err)
     return job->prompts && job->requests ? 0 : fail(err, E_MEMORY, "no memory for %d prompts", n);
 }
 
-// All of a row's messages and tools come from outside: no control token is made of them.
+// Renders and tokenizes the messages. All of a row's messages and tools come from outside, so no control tokens are
+// made of their text.
 static int take_chat(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
 {
     struct batch_row *row = &job->row;
@@ -241,7 +243,8 @@ static int check_length(const struct batch_job *job, const struct batch_context 
     return 0;
 }
 
-// What the row asks for, or else the flags, behind any reasoning. Every sample has a rule of its own.
+// Sets the constraint that the row asks for, or else that of the flags, applied after any reasoning. Each sample has
+// a rule of its own.
 static int take_rules(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
 {
     struct answer_rule_options o = {.grammar = c->constrained.grammar, .budget = c->options->think_budget};
@@ -305,7 +308,7 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
         *r = common;
         if (job->rules) {
             r->rules = job->rules + (ptrdiff_t)i * common.n_samples;
-            r->ignore_end = false; // a schema that is met leaves nothing but the end
+            r->ignore_end = false; // once the schema is satisfied only the end token is allowed
         }
         r->sampler.seed = scheduler_sample_seed(seed, i * common.n_samples);
         r->prompt = job->prompts[i].ids;

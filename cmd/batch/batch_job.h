@@ -1,7 +1,7 @@
-// A row on its way through the scheduler: from what it asks for to requests, and from their answers to an output line.
+// A row while it is computed: it becomes requests for the scheduler, and their answers become an output line.
 //
-// Ownership: a job owns its row, its requests and what they view; it stays in its place until it is freed. The context
-// is the run's. Threads: the main thread.
+// Ownership: a job owns its row, its requests and everything that they view; it must not move in memory until it is
+// freed. The context belongs to the run. Threads: the main thread.
 #ifndef QUERN_BATCH_JOB_H
 #define QUERN_BATCH_JOB_H
 
@@ -17,49 +17,51 @@
 struct batch_context {
     const struct model *model;
     const struct options *options;
-    const struct sampling *sampling; // what holds where a row says nothing
+    const struct sampling *sampling; // defaults for what a row does not say
     uint64_t seed;
     int n_ctx;
     char model_name[128];
-    struct chat_template *chat; // NULL: the model has none, or one that cannot be used
-    struct error chat_error;    // why
+    struct chat_template *chat; // NULL: the model has no template, or one that cannot be used
+    struct error chat_error;    // why the template cannot be used
     struct batch_schemas *schemas;
-    struct constrained constrained; // by flags, of rows without a response_format
-    time_t now;                     // of templates that ask for the date; 0: the clock
+    struct constrained constrained; // the constraint from the flags, for rows without a response_format
+    time_t now;                     // the time that templates see; 0: the clock's
 };
-// Takes what rows may need of the model. The sampling's seed is --seed, or 0: a run without it can be repeated, too.
+// Collects what rows may need from the model and the flags. The sampling seed is --seed, or 0, so that a run without
+// the flag is reproducible as well.
 int batch_context_open(struct batch_context *c, const struct model *m, const struct options *o,
                        const struct sampling *sampling, int n_ctx, struct error *err);
 void batch_context_close(struct batch_context *c);
-// Whether prompts are messages to this model: it has a chat template.
+// Whether prompts are chat messages for this model, which means that it has a chat template.
 bool batch_context_chats(const struct batch_context *c);
 
 struct batch_job {
-    struct batch_job *next, **link; // the caller's, who keeps those under way in a list
+    struct batch_job *next, **link; // list links for the caller, who keeps the jobs under way in a list
     struct batch_row row;
-    struct request *requests;   // [n_requests], one a prompt
+    struct request *requests;   // [n_requests], one per prompt
     struct token_list *prompts; // [n_requests]
-    int n_requests, n_open;     // n_open: for the caller, who counts those that come back
-    struct text prompt_text;    // of a chat: where it ends decides how the answer is split
-    struct str *stops;          // of all of them
+    int n_requests, n_open;     // n_open is the caller's count of requests that have not come back
+    struct text prompt_text; // of a chat: its last characters decide how the answer is split into reasoning and content
+    struct str *stops;       // stop strings of all requests
     struct logit_bias *biases;
-    struct batch_schemas *schemas; // of the schema, where it is the row's own
+    struct batch_schemas *schemas; // where `schema` comes from, if it is the row's own
     struct batch_schema *schema;
-    struct answer_rule **answer_rules; // [n_rules], a sample each
-    struct token_rule *rules;          // [n_rules], what the scheduler sees of them
+    struct answer_rule **answer_rules; // [n_rules], one per sample
+    struct token_rule *rules;          // [n_rules], the rules as the scheduler sees them
     int n_rules;
 };
 
-// From a parsed row, zero but for it, to requests. On an error *code says of which kind.
+// Makes requests of a parsed row; the job must be zero but for the row. On an error *code is the kind of error for
+// the output line.
 int batch_job_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err);
-// The line of a job whose requests have come back, answers or an error: *is_error.
+// Appends the line of a job whose requests have come back. *is_error: whether it reports an error.
 int batch_job_print(struct batch_job *job, const struct batch_context *c, struct text *line, bool *is_error,
                     struct error *err);
 void batch_job_free(struct batch_job *job);
 
-// The id as it stands in a line: a JSON string, or null.
+// Appends an id as it is written in an output line: a JSON string, or null.
 int batch_id_print(struct str custom_id, struct text *out, struct error *err);
-// The line of a row that failed. custom_id: data NULL when it is not known.
+// Appends the line of a row that failed. custom_id has NULL data if it is not known.
 int batch_error_print(int64_t number, struct str custom_id, const char *code, const char *message, struct text *line,
                       struct error *err);
 

@@ -1,4 +1,4 @@
-// The lines of an output: telling rows from torn tails, and bringing them in order.
+// The lines of an output: tells complete rows from incomplete ones, and sorts them.
 #include "cmd/batch/batch_output.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static bool skip_number(struct str *s, int64_t *out)
     return n && *out > 0;
 }
 
-// A JSON string or null.
+// Reads a JSON string or null.
 static bool skip_id(struct str *s, struct str *out)
 {
     *out = (struct str){s->data, 4};
@@ -61,7 +61,7 @@ bool output_line_parse(struct str line, struct output_line *out)
         !skip(&rest, STR_LIT("\",\"custom_id\":")) || !skip_id(&rest, &out->custom_id) ||
         !skip(&rest, STR_LIT(",\"response\":")))
         return false;
-    // within strings quotes are escaped, so nothing else can look like these ends
+    // quotes inside strings are escaped, so only the real end of the line can look like this
     bool answered = ends_with(rest, STR_LIT(",\"error\":null}"));
     out->is_error = !answered;
     if (!answered && !(skip(&rest, STR_LIT("null,\"error\":{\"code\":")) && ends_with(rest, STR_LIT("\"}}"))))
@@ -75,11 +75,11 @@ struct scan {
     int fd;
     const char *path;
     char *buffer;
-    size_t cap, n; // bytes of the file from `at`
+    size_t cap, n; // n bytes of the file, from offset `at`
     uint64_t at;
 };
 
-// Reads on behind what is in the buffer: 1, 0 at the end.
+// Reads more bytes behind those in the buffer. Returns 1, or 0 at the end of the file.
 static int read_on(struct scan *s, struct error *err)
 {
     if (s->n == s->cap) {
@@ -100,8 +100,8 @@ static int read_on(struct scan *s, struct error *err)
     return got > 0;
 }
 
-// The line at the beginning of the buffer, as far as it is there: 1, or 0 when nothing is left; *is_whole: with its
-// end.
+// The line at the beginning of the buffer, as far as it was read. Returns 1, or 0 if nothing is left. *is_whole: it
+// has its newline.
 static int next_line(struct scan *s, struct str *line, bool *is_whole, struct error *err)
 {
     size_t seen = 0;
@@ -131,7 +131,7 @@ static void pass(struct scan *s, size_t n)
 
 static int push_place(struct row_place **places, size_t *n, struct row_place place, struct error *err)
 {
-    if ((*n & (*n - 1)) == 0) { // full at the powers of two
+    if ((*n & (*n - 1)) == 0) { // the array is full whenever n is a power of two
         size_t cap = *n ? 2 * *n : 1, bytes;
         struct row_place *larger = size_mul(cap, sizeof **places, &bytes) ? NULL : realloc(*places, bytes);
         if (!larger)
@@ -151,7 +151,7 @@ int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_p
     int status = 0, got = 0;
     int64_t line_number = 0, first_bad = 0;
     *end = 0;
-    // lines are passed many at a time: moving the buffer for each would take longer than reading them
+    // lines are consumed many at a time: moving the buffer for each would take longer than reading them
     for (size_t passed = 0;;) {
         struct str line;
         bool is_whole;
@@ -198,7 +198,7 @@ int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_p
     return 0;
 }
 
-// --- order ---
+// --- sorting ---
 
 static int by_number(const void *a, const void *b)
 {
@@ -217,7 +217,7 @@ int output_sync_folder(const char *path, struct error *err)
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, MAX((size_t)(slash - path), 1u)) : strdup(".");
     int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    // a file system that cannot sync folders says EINVAL
+    // a file system that cannot sync folders returns EINVAL
     int status = fd < 0 || (fsync(fd) && errno != EINVAL) ? fail(err, E_IO, "%s: %s", path, strerror(errno)) : 0;
     if (fd >= 0)
         close(fd);

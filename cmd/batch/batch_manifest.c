@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Flags that change no answer, or only on which machine it is computed.
+// Flags that do not change an answer, or only change which machine computes it.
 static const int unimportant[] = {
     OPT_model,      OPT_device, OPT_threads,      OPT_isa,       OPT_no_mmap, OPT_batch,   OPT_ubatch,
     OPT_out,        OPT_force,  OPT_parallel,     OPT_kv_memory, OPT_timeout, OPT_dry_run, OPT_unordered,
@@ -48,7 +48,7 @@ int batch_manifest_make(struct batch_manifest *m, const struct options *o, struc
         struct text value = {0};
         text_append(&value, STR_LIT(""));
         const char *name = is_important(i) ? options_print_value(o, i, V_BATCH, &value) : NULL;
-        // without a flag it is what the file or the house says, which the model's fingerprint covers
+        // a flag that was not given has the file's or the built-in default, which the model's fingerprint covers
         if (name && (o->given[i] || i == OPT_kv_key || i == OPT_kv_value || i == OPT_n_ctx))
             status = set(&parameters, &arena, name, value.data ? value.data : "", err);
         text_free(&value);
@@ -81,7 +81,7 @@ static void print(const struct batch_manifest *m, struct text *out)
     text_print(out, "}\n");
 }
 
-// Who may read the answers may read what they were made of.
+// Gives the manifest the permissions of the output: who may read the answers may read what they were made with.
 static void share_as(const struct file_replace *f, const char *out_path)
 {
     struct stat st;
@@ -111,7 +111,7 @@ int batch_manifest_write(const struct batch_manifest *m, const char *out_path, s
 
 // --- reading ---
 
-// 1, or 0 when there is none.
+// Reads the manifest. Returns 1, or 0 if there is none.
 static int read_manifest(const char *out_path, struct arena *arena, struct value *out, struct error *err)
 {
     char *path = output_beside(out_path, ".manifest"), *data = NULL;
@@ -147,7 +147,7 @@ static struct str parameter(const struct value *dict, struct str name)
     return value_is(v, VALUE_STRING) ? v->text : STR_LIT("(not given)");
 }
 
-// The first flag of `a` that has another value in `b`.
+// Whether a flag of `a` has another value in `b`; *name is the first such flag.
 static bool differs(const struct value *a, const struct value *b, struct str *name)
 {
     for (size_t i = 0; i < value_count(a); i++) {

@@ -14,7 +14,7 @@ struct merge {
     const char *const *paths;
     struct row_place *places;
     size_t n;
-    int64_t n_records; // of the input, -1: not known
+    int64_t n_records; // records of the input; -1: not known
     int64_t n_failed;
 };
 
@@ -27,7 +27,7 @@ static int count_errors(void *arg, const struct row_place *place, const struct o
     return 0;
 }
 
-// What the manifests say must fit together: one input, one model.
+// Checks that the manifests fit together: the same input and the same model.
 static int check_parts(struct merge *m, bool force, struct error *err)
 {
     struct batch_part first = {0}, part;

@@ -1,11 +1,12 @@
-// quern batch merge: the outputs of shards become one, in the order of the input.
+// quern batch merge: joins the outputs of shards into one, in the order of the input.
 #ifndef QUERN_BATCH_MERGE_H
 #define QUERN_BATCH_MERGE_H
 
 #include "cmd/options.h"
 
-// args: OUT PART... A row that is in two parts is taken once if both say the same, else it is E_USAGE. *n_missing: rows
-// of the input that no part has, where the manifests say how many there are; *n_failed: rows with an error.
+// Merges; args are OUT PART... . A row that is in two parts is taken once if both agree, and is E_USAGE otherwise.
+// *n_missing: rows of the input that no part has, if the manifests tell how many there are. *n_failed: rows that
+// report an error.
 int batch_merge(const struct option_list *args, bool force, int64_t *n_missing, int64_t *n_failed, struct error *err);
 
 #endif

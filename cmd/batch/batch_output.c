@@ -18,7 +18,7 @@ struct slot {
     bool is_journaled;
 };
 
-// A row of the journal that was there at first, until its record comes by.
+// A row found in the journal on opening, kept until its record is announced.
 struct kept {
     int64_t number;
     char *line;
@@ -35,19 +35,20 @@ struct batch_output {
     struct batch_output_options o;
     bool is_regular;
     struct file out, journal;
-    uint8_t *done;     // [n_records + 1]
-    uint64_t *id_hash; // [n_records + 1], of done rows
+    uint8_t *done;     // [n_records + 1], by number
+    uint64_t *id_hash; // [n_records + 1], of rows that are done
     int64_t n_done, n_failed, last_number;
-    bool ascending;     // the rows of the output, so far
-    struct slot *slots; // [window], a ring
+    bool ascending;     // the rows of the output are in input order so far
+    struct slot *slots; // [window], a ring buffer
     int first, n_slots;
-    size_t n_waiting; // bytes of lines in slots
+    size_t n_waiting; // bytes of the lines in slots
     struct kept *kept;
     size_t n_kept;
-    // the thread that syncs
+    // the sync thread
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock, files; // of what follows; of the file descriptors while they are synced
+    pthread_mutex_t lock,
+        files; // `lock` guards the fields below; `files` guards the file descriptors while they are synced
     pthread_cond_t wake;
     int64_t n_dirty; // rows written since the last sync began
     bool stopping;
@@ -55,7 +56,7 @@ struct batch_output {
     struct batch_sync_stats stats;
 };
 
-// --- the thread that syncs ---
+// --- the sync thread ---
 
 static double now_ms(void)
 {
@@ -64,7 +65,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-// Both files; the journal first, for rows move from it to the output.
+// Syncs both files, the journal first: rows move from it to the output.
 static int sync_files(struct batch_output *o)
 {
     int cause = 0;
@@ -77,7 +78,7 @@ static int sync_files(struct batch_output *o)
     return cause;
 }
 
-// With the lock held, which it gives up while it syncs.
+// Syncs once. Called with the lock held, which it releases during the sync.
 static void sync_once(struct batch_output *o)
 {
     int64_t n_rows = o->n_dirty;
@@ -156,7 +157,7 @@ struct batch_sync_stats batch_output_syncs(struct batch_output *o)
 
 // --- appending ---
 
-// The first row that is not in the output.
+// The number of the first row that is not in the output.
 static int64_t resumable_at(const struct batch_output *o)
 {
     int64_t number = 1;
@@ -210,7 +211,7 @@ static int open_file(struct file *f, int flags, struct error *err)
     return f->fd < 0 ? fail(err, E_IO, "%s: %s", f->path, strerror(errno)) : 0;
 }
 
-// The journal anew, with the rows that still wait for their turn.
+// Writes the journal anew with the rows that still wait for their turn.
 static int write_journal(struct batch_output *o, struct error *err)
 {
     struct file fresh = {.path = output_beside(o->journal.path, ".new"), .fd = -1};
@@ -237,7 +238,7 @@ static int write_journal(struct batch_output *o, struct error *err)
     return output_sync_folder(o->journal.path, err);
 }
 
-// What has gone to the output leaves the journal, once the output is on the disk.
+// Removes rows that have moved to the output from the journal, once the output is synced.
 static int shrink_journal(struct batch_output *o, struct error *err)
 {
     enum { JOURNAL_LEAST = 8 << 20 };
@@ -270,7 +271,7 @@ static struct kept *find_kept(const struct batch_output *o, int64_t number)
     return NULL;
 }
 
-// The rows whose turn it is.
+// Writes the rows whose turn has come.
 static int emit(struct batch_output *o, struct error *err)
 {
     while (o->n_slots && o->slots[o->first].line) {
@@ -371,7 +372,7 @@ int64_t batch_output_n_failed(const struct batch_output *o)
 
 // --- opening ---
 
-// Locks the file that the path names, which another process may be replacing.
+// Opens and locks the file that the path names, which another process may be replacing at the same time.
 static int open_locked(struct batch_output *o, struct error *err)
 {
     for (;;) {
@@ -395,7 +396,7 @@ struct loading {
     struct batch_output *o;
     struct arena arena;
     bool is_journal;
-    struct row_place *sound; // rows of the output that are no errors
+    struct row_place *sound; // rows of the output that report no error
     size_t n_sound;
 };
 
@@ -468,7 +469,7 @@ static int cut_tail(struct file *f, uint64_t end, struct error *err)
     return ftruncate(f->fd, (off_t)end) ? fail(err, E_IO, "%s: %s", f->path, strerror(errno)) : 0;
 }
 
-// Rows that failed leave the output, in a new file.
+// Removes the rows that failed, by writing a new file.
 static int drop_errors(struct batch_output *o, struct loading *l, struct error *err)
 {
     int fresh;
@@ -506,7 +507,7 @@ static int load(struct batch_output *o, struct error *err)
         return -1;
     if (o->n_kept)
         qsort(o->kept, o->n_kept, sizeof *o->kept, by_number);
-    // without an order nothing waits
+    // unordered, no row has to wait
     for (size_t i = 0; !o->o.ordered && i < o->n_kept; i++) {
         if (append_row(o, o->kept[i].number, (struct str){o->kept[i].line, o->kept[i].n}, err))
             return -1;
@@ -560,9 +561,9 @@ int batch_output_open(struct batch_output **out, const struct batch_output_optio
     return 0;
 }
 
-// --- the end ---
+// --- finishing ---
 
-// Rows that were done again stand behind those that came after them: a last pass puts them in their places.
+// Retried rows stand behind rows that came after them: a last pass sorts the output.
 static int sort_output(struct batch_output *o, struct error *err)
 {
     struct row_place *places = NULL;
@@ -625,7 +626,7 @@ void batch_output_close(struct batch_output *o)
         free(parts[i]);
 }
 
-// The id as it is written in JSON tells ids apart as well as the id itself: it is written in one way alone.
+// Hashes the id in its JSON form, which is unique for an id.
 uint64_t batch_id_hash(struct str custom_id)
 {
     return digest_of(custom_id.data ? custom_id : STR_LIT("null")).a;

@@ -1,14 +1,15 @@
-// The output of a batch: rows that are done are on the disk, whatever happens next.
+// The output of a batch. A row that is done is on the disk, whatever happens next.
 //
-// A row is one line, {"id":"batch_req_N",...,"error":...}, N being the number of its record. In input order, a row that
-// is done before its turn goes to a journal beside the output, OUT.journal, and from there to the output when its turn
-// comes; unordered, it is appended at once. Both files are only ever appended to, by whole lines: after a crash the
-// torn tail of each is dropped and the rows in either are done. A thread calls fdatasync at most SYNC_MS after a row
-// was written, so that rows share it and nobody waits for it. Where the disk is full, what was written of a line is
-// taken back: E_IO with "resumable at row N".
+// A row is one line, {"id":"batch_req_N",...,"error":...}, where N is the number of its record. With the output in
+// input order, a row that is done before its turn goes to a journal beside the output, OUT.journal, and from there to
+// the output when its turn comes. Unordered, it is appended at once. Both files are only appended to, in whole lines:
+// after a crash the incomplete last line of each is dropped, and the rows in either file are done.
+// A thread calls fdatasync at most SYNC_MS after a row was written, so that many rows share one sync and nothing
+// waits for it. If the disk is full, the incomplete line is removed again: E_IO with "resumable at row N".
+// An output that is not a regular file (stdout, a pipe) has no journal and cannot be resumed.
 //
-// An output that is no regular file (stdout, a pipe) has no journal, and cannot be resumed.
-// Ownership: an output owns its files and the lines that wait. Threads: one, beside its own that syncs.
+// Ownership: an output owns its files and the lines that wait for their turn. Threads: one caller at a time, beside
+// the sync thread.
 #ifndef QUERN_BATCH_OUTPUT_H
 #define QUERN_BATCH_OUTPUT_H
 
@@ -23,71 +24,74 @@ struct batch_output_options {
     const char *path;  // "-" for stdout
     int64_t n_records; // of the input
     bool ordered;
-    bool retry_errors; // rows that failed are taken out of the output first
-    int window;        // rows that may wait for their turn
+    bool retry_errors; // remove the rows that failed from an existing output first
+    int window;        // how many rows may wait for their turn
 };
 
-// Opens, locks (a second process is refused), drops torn tails, and reads what is done. E_IO; E_USAGE when a line is no
-// row of a batch of so many records.
+// Opens and locks the output (a second process is refused), drops incomplete last lines, and reads which rows are
+// done. E_IO; E_USAGE if a line is not a row of a batch with that many records.
 int batch_output_open(struct batch_output **out, const struct batch_output_options *o, struct error *err);
 bool batch_output_is_regular(const struct batch_output *o);
 
-// What was there.
+// Which rows were done when the output was opened.
 bool batch_output_is_done(const struct batch_output *o, int64_t number);
-uint64_t batch_output_id_hash(const struct batch_output *o, int64_t number); // of its custom_id, as batch_id_hash
-uint64_t batch_id_hash(struct str custom_id);                                // data NULL: of no id
+uint64_t batch_output_id_hash(const struct batch_output *o,
+                              int64_t number); // the hash of its custom_id, see batch_id_hash
+uint64_t batch_id_hash(struct str custom_id);  // an id with NULL data hashes as "no id"
 int64_t batch_output_n_done(const struct batch_output *o);
-int64_t batch_output_n_failed(const struct batch_output *o); // rows with an error, now
+int64_t batch_output_n_failed(const struct batch_output *o); // rows in the output that report an error
 
-// Rows are announced in input order, those that are done included; what is announced is put later, in any order.
-// Whether there is room for another.
+// Rows are announced in input order, including those that are done already; an announced row may be put at any time
+// later, in any order. batch_output_has_room tells whether another row can be announced.
 bool batch_output_has_room(const struct batch_output *o);
 int batch_output_expect(struct batch_output *o, int64_t number, struct error *err);
-// The whole line, with its line end.
+// Writes the line of a row, with its newline. E_IO, E_MEMORY.
 int batch_output_put(struct batch_output *o, int64_t number, struct str line, bool is_error, struct error *err);
-// E_IO when a sync failed in the meantime.
+// E_IO if a sync has failed in the meantime.
 int batch_output_check(struct batch_output *o, struct error *err);
 
-// All is written and synced. When every record is done, in order where that was asked for: rows that were retried are
-// put in their places, and the journal goes.
+// Writes and syncs everything. If all records are done and the order was asked for, retried rows are moved to their
+// places and the journal is removed.
 int batch_output_finish(struct batch_output *o, struct error *err);
 void batch_output_close(struct batch_output *o); // NULL is fine
-// Times that a sync took, and rows that it brought to the disk.
+// How long syncs took, and how many rows each brought to the disk.
 struct batch_sync_stats {
     int64_t n, n_rows;
     double ms, worst_ms;
 };
 struct batch_sync_stats batch_output_syncs(struct batch_output *o);
 
-// --- lines, for merging too ---
+// --- lines of an output, also used for merging ---
 
 struct output_line {
     int64_t number;
     bool is_error;
-    struct str custom_id; // as JSON, with its quotes, or null
+    struct str custom_id; // as JSON: with its quotes, or null
 };
-// Whether a line (without its end) is a whole row.
+// Whether a line (without its newline) is a complete row; parses it.
 bool output_line_parse(struct str line, struct output_line *out);
 
-// Where rows lie, to be brought in order.
+// Where a row is stored, for sorting.
 struct row_place {
     int64_t number;
     int file;
     uint64_t at;
     size_t n;
 };
-// Reads the rows of a file (places are appended to *places, of *n); `drop_tail`: a tail that is no row is left out,
-// else it is E_IO. *end: the offset behind the last row. E_USAGE for a line that is no row, with rows behind it.
+// Scans the rows of a file: appends their places to *places and adds their number to *n. An incomplete last line is
+// ignored if `drop_tail` is set, and is E_IO otherwise. *end: the offset behind the last row. E_USAGE for a line that
+// is not a row but is followed by rows.
 int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_place **places, size_t *n, uint64_t *end,
                 int (*take)(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
                             struct error *err),
                 void *arg, struct error *err);
-// Writes the rows, sorted by number, into a new file that takes the place of `path`, synced. The old one stays whole
-// until then. *fd: the new file, locked, open for appending; may be NULL. E_USAGE for a path that is no ordinary file.
+// Writes the rows, sorted by number, into a new file that then replaces `path`, synced; the old file stays complete
+// until then. *fd (may be NULL) becomes the new file, locked and open for appending. E_USAGE if the path is not a
+// regular file.
 int output_write_sorted(const char *path, const int *fds, struct row_place *places, size_t n, int *fd,
                         struct error *err);
 int output_sync_folder(const char *path, struct error *err);
-// A file beside another: "PATH.suffix", to be freed; NULL when memory is short.
+// The name of a file beside another, "PATH.suffix", to be freed; NULL if memory is short.
 char *output_beside(const char *path, const char *suffix);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// A record on its way to a row.
+// A record while it is parsed.
 struct parse {
     struct batch_row *row;
     const struct row_form *form;
@@ -18,7 +18,7 @@ struct parse {
 static const struct value *get(const struct value *body, const char *key)
 {
     const struct value *v = value_get(body, key);
-    return value_is(v, VALUE_NONE) ? NULL : v; // null: not said
+    return value_is(v, VALUE_NONE) ? NULL : v; // null means that the field is not set
 }
 
 static int wrong_kind(const char *key, const struct value *v, const char *wanted, struct error *err)
@@ -144,8 +144,8 @@ static int take_response_format(struct batch_row *row, const struct value *body,
 
 enum { IN_CHAT = 1, IN_COMPLETION = 2, IN_EMBEDDING = 4, IN_BOTH = IN_CHAT | IN_COMPLETION };
 
-// Every field of a body that means something, or may be passed over because it changes no answer. One that is only
-// legal with certain values is checked in check_refused.
+// Every field of a body that has a meaning, or that may be ignored because it does not change an answer. Fields of
+// which only some values are supported are checked in check_refused.
 static const struct {
     const char *name;
     unsigned kinds;
@@ -208,7 +208,7 @@ static int check_fields(const struct value *body, enum row_kind kind, struct err
     return 0;
 }
 
-// Fields whose one value would ask for what is not done.
+// Refuses values of fields that ask for something quern does not do.
 static int check_refused(const struct value *body, const struct row_settings *s, struct error *err)
 {
     bool stream = false, echo = false;
@@ -231,7 +231,7 @@ static int check_refused(const struct value *body, const struct row_settings *s,
     return 0;
 }
 
-// Of chats true and top_logprobs, of completions a number.
+// Takes logprobs: in chats it is true, with top_logprobs beside it; in completions it is a number.
 static int take_logprobs(const struct value *body, enum row_kind kind, struct row_settings *s, struct error *err)
 {
     if (kind == ROW_COMPLETION)
@@ -265,7 +265,7 @@ static int take_settings(struct batch_row *row, const struct value *body, struct
         take_bool(body, "ignore_eos", &s->ignore_end, err) || take_bool(body, "return_token_ids", &s->wants_ids, err))
         return -1;
     if (s->top_k < 0 && get(body, "top_k"))
-        s->top_k = 0; // -1: all, elsewhere
+        s->top_k = 0; // -1 means "all" in other engines
     return take_seed(body, s, err) || take_logprobs(body, row->kind, s, err) || check_refused(body, s, err);
 }
 
@@ -384,7 +384,7 @@ static int set_own_id(struct parse *p)
 
 // --- templates ---
 
-// What {{name}} stands for: strings as they are, all else as JSON; NULL when there is no such field.
+// The value of {{name}}: strings verbatim, everything else as JSON. NULL if there is no such field.
 static const struct value *field_of(const struct value *fields, struct str name)
 {
     while (name.len && name.data[0] == ' ') {
@@ -424,7 +424,7 @@ static int fill_template(const struct value *fields, struct str form, struct tex
     return out->failed ? fail(err, E_MEMORY, "no memory for a prompt") : 0;
 }
 
-// {role, content}, appended to the messages.
+// Appends {role, content} to the messages.
 static int push_message(struct batch_row *row, struct value *list, const char *role, struct str content,
                         struct error *err)
 {
@@ -435,7 +435,7 @@ static int push_message(struct batch_row *row, struct value *list, const char *r
            value_list_push(&row->arena, list, message, err);
 }
 
-// The body of a prompt: {prompt}, or {messages}.
+// Makes the body of a prompt: {prompt}, or {messages}.
 static int make_body(struct parse *p, struct str prompt, struct value *body)
 {
     struct batch_row *row = p->row;
@@ -496,7 +496,7 @@ static int take_url(struct parse *p, const struct value *line)
                 STR_ARG(url->text));
 }
 
-// An object with a body: OpenAI's batch line.
+// Parses OpenAI's batch line, an object with a body.
 static int parse_batch_line(struct parse *p, const struct value *line)
 {
     const struct value *body = get(line, "body");
@@ -522,7 +522,7 @@ static int take_any_id(struct parse *p, const struct value *object)
     return id ? set_id(p, id) : set_own_id(p);
 }
 
-// An object that is its own body: what is no id is a field of it.
+// Parses an object that is its own body: every member but the id is a field.
 static int parse_bare_body(struct parse *p, const struct value *object)
 {
     struct value body;
@@ -595,7 +595,7 @@ static int parse_line(struct parse *p, struct str text)
            body_of_template(p, &object, p->form->prompt, &body) || take_body(p->row, &body, p->err);
 }
 
-// The record's own bytes go on to the next one: what the row views is copied.
+// Copies the record's bytes, of which the row keeps views: the buffer is reused for the next record.
 static int copy_record(struct batch_row *row, const struct record *record, struct str *text, struct error *err)
 {
     char *copy = arena_alloc(&row->arena, record->bytes.len, 1);

@@ -1,8 +1,8 @@
-// A row of a batch: what one record of the input asks for, read and checked without a model.
+// A row of a batch: what one record of the input asks for, parsed and checked without the model.
 //
-// OpenAI's batch lines, plain JSON objects, CSV and TSV records and lines of text all become the same thing: an id, an
-// endpoint, and a body with OpenAI's field names. A field that is not known is an error, for an answer that passes over
-// a wish is a wrong one. Ownership: a row owns its arena; what it holds are views of it. Threads: one at a time.
+// OpenAI's batch lines, plain JSON objects, CSV and TSV records and lines of text all become the same thing: an id,
+// an endpoint, and a body with OpenAI's field names. An unknown field is an error, because an answer that ignores a
+// request is wrong. Ownership: a row owns its arena; what it holds are views of it. Threads: one at a time.
 #ifndef QUERN_BATCH_ROW_H
 #define QUERN_BATCH_ROW_H
 
@@ -11,17 +11,18 @@
 
 enum row_kind { ROW_COMPLETION, ROW_CHAT, ROW_EMBEDDING };
 
-// How records without an endpoint of their own are read.
+// How to read records that have no endpoint of their own.
 struct row_form {
     enum batch_format format;
-    enum row_kind kind; // of prompts
-    struct str prompt;  // the template: {{name}} stands for a field; data NULL: "{{text}}", or the object is a body
-    struct str system;  // of chats; data NULL: none
+    enum row_kind kind; // what prompts become
+    // The template, in which {{name}} stands for a field. NULL data: "{{text}}" for lines, and an object is its own body.
+    struct str prompt;
+    struct str system;        // system message of chats; NULL data: none
     const struct str *fields; // [n_fields] names of the columns
     int n_fields;
 };
 
-// What a body says about sampling; NAN and -1 stand for what it does not say.
+// The sampling settings of a body. NAN and -1 mean that it does not set a value.
 struct row_settings {
     double temperature, top_p, min_p, frequency_penalty, presence_penalty, repeat_penalty;
     int64_t top_k, max_tokens, n_logprobs;
@@ -34,27 +35,28 @@ enum { ROW_STOPS_MOST = 64, ROW_SAMPLES_MOST = 128, ROW_LOGPROBS_MOST = 20, ROW_
 
 struct batch_row {
     struct arena arena;
-    int64_t number;       // of the record
-    struct str custom_id; // data NULL: it could not be read
+    int64_t number;       // number of the record
+    struct str custom_id; // NULL data: it could not be read
     enum row_kind kind;
-    struct str model; // as the body names it; data NULL: not at all
+    struct str model; // as the body names it; NULL data: it does not
     struct row_settings settings;
-    const struct value *messages, *tools, *kwargs; // of a chat
-    const struct value *prompt;                    // of a completion: a string, a list of strings, ids, lists of ids
-    const struct value *bias;                      // logit_bias: a dict; NULL: none
-    bool wants_json;                               // response_format: any JSON
-    const struct value *schema;                    // response_format: json_schema
-    const struct value *stops[ROW_STOPS_MOST];     // strings
+    const struct value *messages, *tools, *kwargs; // of a chat; NULL: none
+    const struct value
+        *prompt;              // of a completion: a string, a list of strings, a list of ids, or a list of lists of ids
+    const struct value *bias; // logit_bias, a dict; NULL: none
+    bool wants_json;          // response_format asks for any JSON
+    const struct value *schema;                // response_format: json_schema; NULL: none
+    const struct value *stops[ROW_STOPS_MOST]; // strings
     int n_stops;
 };
 
-// Zero-initialise *row. On an error *code is the kind of it, e.g. "invalid_json", and what was found by then, such as
-// the custom_id, stands.
+// Parses a record. *row must be zero-initialised. On an error *code is its kind, such as "invalid_json", and fields
+// that were parsed before the error, such as the custom_id, remain set.
 int batch_row_parse(struct batch_row *row, const struct record *record, const struct row_form *form, const char **code,
                     struct error *err);
 void batch_row_free(struct batch_row *row);
 
-// The header of a CSV or TSV file: the names in the arena. E_USAGE when there is none.
+// Parses the header of a CSV or TSV file; the names live in the arena. E_USAGE if there is no header.
 int batch_row_columns(const struct record *record, enum batch_format format, struct arena *arena,
                       const struct str **fields, int *n_fields, struct error *err);
 

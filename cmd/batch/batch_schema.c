@@ -26,7 +26,7 @@ static int append(void *arg, struct str piece, const struct value *from, size_t 
     return 0;
 }
 
-// A free place, or that of the schema which nobody holds and was longest not used; -1: all are held.
+// An empty slot, or the least recently used slot that no row holds; -1 if all are held.
 static int place_for_another(const struct batch_schemas *s)
 {
     int best = -1;
@@ -95,7 +95,7 @@ void batch_schemas_release(struct batch_schemas *s, struct batch_schema *schema)
 {
     if (!schema || --schema->n_users)
         return;
-    // where all places were held it is in none
+    // a grammar made while all slots were held is in none of them
     if (find(s, schema->id) != schema)
         schema_free(schema);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// A whole number in the environment: false when there is none.
+// Reads a whole number from an environment variable. False if it is not set.
 static bool take_number(const char *name, int64_t *out)
 {
     const char *text = getenv(name);
@@ -16,7 +16,7 @@ static bool take_number(const char *name, int64_t *out)
     return !*end && !errno;
 }
 
-// The place of this task in its array, from 0.
+// The index of this task in its array, counted from 0.
 static bool take_task(int64_t *index)
 {
     int64_t id, least = 0, step = 1;

@@ -53,7 +53,7 @@ void batch_tally_free(struct batch_tally *t)
 
 // --- speed ---
 
-// Steps until `until` tokens were generated, nothing is left to do, or some seconds have passed.
+// Runs steps until `until` tokens have been generated, nothing is left to do, or some seconds have passed.
 static int run_steps(struct scheduler *q, int64_t until, double *ms, struct error *err)
 {
     enum { PROBE_MS = 4000 };
@@ -69,7 +69,7 @@ static int run_steps(struct scheduler *q, int64_t until, double *ms, struct erro
     return status;
 }
 
-// First mostly prompts, then answers alone.
+// Measures mostly prompts first, then answers alone.
 int batch_tally_probe(struct batch_tally *t, struct scheduler *q, struct error *err)
 {
     int64_t n_samples = 0;
