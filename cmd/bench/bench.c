@@ -1,9 +1,9 @@
-// quern bench: how fast a model runs here, and how near that is to what the machine could do.
+// quern bench: measures how fast a model runs, and how near that is to the limits of the machine.
 //
-// The tests are the cross product of the lists that the flags give, as in llama-bench: for every setting that needs a
-// machine or a session of its own (threads, rows a step, types of the cache), every depth and number of sequences, each
-// -p, each -n and each -pg. Memory and multiplication are measured before the first test, and again around every
-// repetition, for on a machine that others share they move by the minute; without ceilings a speed says little.
+// The tests are the cross product of the lists in the flags, as in llama-bench: for every setting that needs a
+// machine or session of its own (threads, rows per step, types of the cache), every depth and number of sequences,
+// each -p, each -n and each -pg. Memory bandwidth and multiply peak are measured before the first test and again
+// around every repetition, because on a shared machine they change within minutes.
 #include "cmd/bench/bench.h"
 #include "cmd/catalog.h"
 #include "cmd/input.h"
@@ -29,19 +29,19 @@ struct bench {
     const struct options *o;
     // the grid
     struct grid prompts, gens, depths, seqs, threads, ubatches;
-    struct grid keys, values; // of enum dtype
+    struct grid keys, values; // values of enum dtype
     int pairs[PAIRS_MAX][2], n_pairs;
     // what the tests use
     struct bench_ceilings ceilings;
     struct loaded loaded;
-    char *text; // of -f
+    char *text; // content of the file of -f
     size_t text_size;
     struct token_list tokens;
     // what came out
     struct bench_row *rows;
     int n_rows, cap_rows;
-    char cpu[128];   // the processor's name
-    struct text ops; // tables of --by-op
+    char cpu[128];   // name of the CPU
+    struct text ops; // the tables of --by-op
     bool head_is_printed;
 };
 
@@ -90,7 +90,7 @@ static int parse_grid(struct bench *b, struct error *err)
 {
     const struct options *o = b->o;
     enum { MANY = 1 << 30 };
-    // a pair alone asks for no other test
+    // -pg alone asks for no other test
     const char *prompt = o->bench_pairs.n && !o->bench_gen.n ? "0" : "512";
     const char *gen = o->bench_pairs.n && !o->bench_prompt.n ? "0" : "128";
     return grid_parse(&b->prompts, &o->bench_prompt, "-p", prompt, 0, MANY, err) ||
@@ -105,7 +105,7 @@ static int parse_grid(struct bench *b, struct error *err)
                : 0;
 }
 
-// The tests of one depth and number of sequences: how many.
+// The tests of one depth and number of sequences. Returns how many there are.
 static int tests_of(const struct bench *b, int depth, int seqs, struct measure_test out[TESTS_MAX])
 {
     int n = 0;
@@ -120,9 +120,9 @@ static int tests_of(const struct bench *b, int depth, int seqs, struct measure_t
     return n;
 }
 
-// --- what a row says of the model ---
+// --- how a row describes the model ---
 
-// The type that most bytes of the weights have, for a file that does not say what it is.
+// The weight type that occupies most bytes, for a file that does not name its mix.
 static const char *most_of(const struct graph *g)
 {
     double bytes[DT_COUNT] = {0};
@@ -137,7 +137,7 @@ static const char *most_of(const struct graph *g)
     return dtype_info[most].name;
 }
 
-// The name that llama.cpp's users know a mixture of types by.
+// The name of the mix of types as users of llama.cpp know it.
 static const char *mix_name(const struct gguf *file, const struct graph *g)
 {
     static const struct {
@@ -179,7 +179,7 @@ struct sums {
     double bytes, products[UNIT_COUNT];
 };
 
-// That which forms a node's products. Experts share the columns of a step.
+// The unit that does a node's products. Experts share the columns of a step.
 static enum cpu_unit unit_of(const struct sums *s, const struct tensor *n, double products)
 {
     const struct weight *w = n->op == OP_ATTENTION ? NULL : n->w[0];
@@ -218,8 +218,8 @@ void bench_each_step(const struct bench_row *r, int n_batch, void (*take)(void *
     }
 }
 
-// Of the process, as it stands. A run takes no memory and gives none back, so what is resident behind it is its peak; the
-// kernel's own peak would be that of the memory by which ceilings are measured.
+// Resident bytes of the process now. A run neither allocates nor frees memory, so this is its peak after a run; the
+// kernel's own peak would include the memory used to measure the ceilings.
 static uint64_t resident_bytes(void)
 {
     unsigned long long mapped, resident;
@@ -230,12 +230,12 @@ static uint64_t resident_bytes(void)
     return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-// What a repetition reads and multiplies.
+// What one repetition reads and multiplies.
 struct work {
     double bytes, products;
 };
 
-// And the unit that forms most of the products.
+// Sums the work of a repetition, and finds the unit that does most of the products.
 static struct work work_of(const struct bench *b, struct bench_row *r, int n_batch)
 {
     const struct model *m = b->loaded.model;
@@ -271,7 +271,7 @@ static int alloc_samples(const struct bench *b, struct bench_row *r, struct erro
     return all ? 0 : fail(err, E_MEMORY, "no memory for %d samples", r->n);
 }
 
-// A first run that is not counted: pages of the file, of the cache, and the clock of the cores.
+// Runs a test once without counting it: it brings in pages of the file and of the cache, and raises the clock.
 static int warm_up(struct session *s, const struct model *m, const struct measure_test *t,
                    const struct measure_text *text, struct error *err)
 {
@@ -280,7 +280,7 @@ static int warm_up(struct session *s, const struct model *m, const struct measur
     return measure_run(s, m, &few, text, &r, err);
 }
 
-// What the warm-up took is forgotten.
+// Discards the times of the warm-up.
 static void start_profile(struct session *s)
 {
     const struct node_time *times;
@@ -298,7 +298,8 @@ static void take_profile(struct bench *b, struct session *s, const struct bench_
         bench_print_ops(r, session_n_batch(s), times, n, wait, &b->ops);
 }
 
-// One repetition between two measurements of the ceilings, of which the better counts. `now`: as they were found last.
+// Runs one repetition between two measurements of the ceilings, of which the higher counts. *now: the last
+// measurement.
 static int repeat_once(struct bench *b, struct session *s, struct bench_row *r, int i, const struct measure_text *text,
                        double *step_ms, struct bench_peaks *now, struct error *err)
 {
@@ -451,7 +452,7 @@ static int take_text(struct bench *b, struct error *err)
     return b->tokens.n ? 0 : fail(err, E_USAGE, "-f %s: no text", b->o->file);
 }
 
-// Once, below the note of the first ceilings.
+// Prints the head of the table, once, after the note about the first ceilings.
 static int print_head(struct bench *b, struct error *err)
 {
     struct text head = {0};
@@ -464,7 +465,7 @@ static int print_head(struct bench *b, struct error *err)
     return status;
 }
 
-// What computes.
+// Describes the machine that computes.
 static int describe_machine(struct bench *b, struct bench_row *r, struct error *err)
 {
     const struct model *m = b->loaded.model;
@@ -480,7 +481,7 @@ static int describe_machine(struct bench *b, struct bench_row *r, struct error *
     return 0;
 }
 
-// Everything on one model with one number of threads. `path`: of a model that an argument named.
+// Runs all tests of one model with one number of threads. `path`: the file of a model given as an argument.
 static int run_model(struct bench *b, const char *name, const char *path, int n_threads, struct error *err)
 {
     struct options o = *b->o;
@@ -524,7 +525,7 @@ static int list_shapes(struct error *err)
     return -1;
 }
 
-// Writes the model into `path`, a template of mkstemp's with ".gguf" behind it.
+// Writes a synthetic model to `path`, a mkstemp template that ends in ".gguf".
 static int make_synthetic(const char *what, char *path, struct error *err)
 {
     char preset[64];
@@ -554,7 +555,7 @@ static int run_synthetic(struct bench *b, const char *what, struct error *err)
     return status;
 }
 
-// The models that are named: synthetic ones, -m, and arguments.
+// Runs the tests of all models: synthetic ones, -m, and arguments.
 static int run_models(struct bench *b, struct error *err)
 {
     const struct options *o = b->o;
@@ -577,14 +578,14 @@ static int run_models(struct bench *b, struct error *err)
     return 0;
 }
 
-// What is said of all rows together.
+// Prints what concerns all rows together.
 static int sum_up(struct bench *b, struct error *err)
 {
     const struct options *o = b->o;
     struct text out = {0};
     int n_slower = 0, status = 0;
     bench_print_tail((enum bench_format)o->bench_output, &out);
-    // a table goes with the table, but not into data
+    // tables of operations accompany a table, not data
     if (o->bench_output == BENCH_MD && b->ops.size)
         text_append(&out, (struct str){b->ops.data, b->ops.size});
     else
@@ -610,7 +611,7 @@ static int sum_up(struct bench *b, struct error *err)
     return status;
 }
 
-// What rows will be compared with is looked for before an hour of measuring.
+// Checks that the saved rows to compare with exist before the measuring begins, which may take an hour.
 static int check_kept(const struct options *o, struct error *err)
 {
     struct text none = {0};

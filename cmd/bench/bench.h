@@ -1,8 +1,8 @@
-// What the parts of `quern bench` share: the grid of tests, a row of results, and how rows are shown, kept and
+// Shared by the parts of `quern bench`: the grid of tests, a row of results, and how rows are printed, saved and
 // compared.
 //
-// Labels, flags and the keys of a row are those of llama-bench, so that what reads its output reads ours; what quern
-// adds comes after them. Ownership: a row owns its samples. Threads: the main thread.
+// Labels, flags and keys are those of llama-bench, so that programs that read its output can read ours; quern's own
+// keys come after them. Ownership: a row owns its samples. Threads: the main thread.
 #ifndef QUERN_BENCH_H
 #define QUERN_BENCH_H
 
@@ -11,116 +11,122 @@
 #include "kernels/cpu.h"
 #include "kernels/cost.h"
 
-// --- lists of numbers: "512", "64,128", "1-8", "1-9+4", "1-64*2", each with units as in 4K ---
+// --- lists of numbers: "512", "64,128", "1-8", "1-9+4", "1-64*2", each with suffixes as in 4K ---
 
 enum { GRID_MAX = 64 };
 struct grid {
     int64_t at[GRID_MAX];
     int n;
 };
-// Of a flag that may be given again; `preset` where it was not given at all.
+// Parses all values of a flag that may be repeated, or `preset` if it was not given. E_USAGE names the flag.
 int grid_parse(struct grid *g, const struct option_list *list, const char *flag, const char *preset, int64_t least,
                int64_t most, struct error *err);
 
 // --- a row ---
 
-struct bench_ceilings {           // the best that was seen
-    double read;                  // bytes a second that all threads read, or a card copies; 0: not measured
-    double multiply[UNIT_COUNT];  // products a second; 0: not known
-    const char *unit[UNIT_COUNT]; // what forms them, NULL where not known
-    bool moves;                   // it is a processor's, and worth measuring again
+struct bench_ceilings { // the highest values seen
+    // Bytes per second that all threads read together, or that a GPU copies; 0: not measured.
+    double read;
+    double multiply[UNIT_COUNT];  // products per second; 0: not known
+    const char *unit[UNIT_COUNT]; // the name of the instructions, NULL where not known
+    bool moves;                   // the values belong to a CPU, whose speed varies: measure them again
 };
 
 struct bench_row {
     // of the model
-    const char *path; // as it was named
-    const char *file; // where it lies while the tests run
+    const char *path; // as it was given
+    const char *file; // the file while the tests run
     char type[96];    // "llama 1.10B Q4_K - Medium"
     int64_t size, n_params;
     double load_ms;
     // of the setting
     int n_batch, n_ubatch, n_threads;
     enum dtype kv_type[2];
-    const char *device;  // the processor's name
-    const char *backend; // what computes: "CPU", "REF", "CUDA"
-    char gpu[128];       // the card's name, "" without one
+    const char *device;  // name of the CPU
+    const char *backend; // machine that computes: "CPU", "REF", "CUDA"
+    char gpu[128];       // name of the GPU; "" without one
     struct measure_test test;
     // what came out
-    int64_t when;                        // seconds since 1970
-    int n;                               // repetitions
-    double *ns, *ts;                     // [n] nanoseconds, tokens a second
-    double *read_peaks, *multiply_peaks; // [n] the ceilings beside each: bytes, products a second; 0: not known
-    double *peer_ts;                     // [n] of the other engine, NULL when there is none
-    char peer_build[32];                 // its build_commit
-    double median_step_ms, p95_step_ms;  // between tokens; 0 without generation
-    double first_ms;                     // to the first token, of a prompt; 0 without one
-    double bytes, products;              // a second
-    double read_part, multiply_part;     // of the ceilings beside them, the median; 0 when not known
-    enum cpu_unit unit;                  // that forms most products
-    const char *unit_name;               // NULL: not known
-    uint64_t peak_bytes;                 // resident, the mapped file with it
+    int64_t when;    // seconds since 1970
+    int n;           // repetitions
+    double *ns, *ts; // [n] nanoseconds, tokens per second
+    // [n] the ceilings measured around each repetition: bytes, products per second; 0: not known.
+    double *read_peaks, *multiply_peaks;
+    double *peer_ts;                    // [n] tokens per second of the other engine; NULL: none
+    char peer_build[32];                // build_commit of the other engine
+    double median_step_ms, p95_step_ms; // between tokens; 0 without generation
+    double first_ms;                    // time to the first token of a prompt; 0 without a prompt
+    double bytes, products;             // per second
+    double read_part, multiply_part;    // median of speed divided by the ceiling at the time; 0: not known
+    enum cpu_unit unit;                 // the unit that does most of the products
+    const char *unit_name;              // NULL: not known
+    uint64_t peak_bytes;                // resident memory, the mapped file included
 };
 
 // --- ceilings ---
 
-// Memory and each unit that multiplies. None for the plain C machine.
+// Measures the memory bandwidth and the peak of each unit that multiplies. The reference machine has none.
 int bench_ceilings_measure(struct bench_ceilings *c, const struct model *m, int n_threads, struct error *err);
-// For the user, on stderr.
+// Notes the ceilings on stderr.
 void bench_ceilings_note(const struct bench_ceilings *c, const struct bench_row *r);
 
-// The ceilings of one moment, of the unit that a row uses.
+// The ceilings at one moment; `multiply` is that of the unit that a row uses.
 struct bench_peaks {
     double read, multiply;
 };
-// Measured again where they move; c keeps the best.
+// Measures the ceilings again if they vary. *c keeps the highest values.
 int bench_ceilings_again(struct bench_ceilings *c, const struct model *m, const struct bench_row *r,
                          struct bench_peaks *now, struct error *err);
-// Of n repetitions that do `work` each in so many nanoseconds, the median of its part of a ceiling a second; 0 where one of
-// these is not known.
+// The median over n repetitions of the fraction of a ceiling that was reached: work / time / peak. `work` is the same
+// in each repetition; ns[] are their times. 0 if a value is not known.
 double bench_part(double work, const double *ns, const double *peaks, int n);
 
-// --- a row's words ---
+// --- labels of a row ---
 
-// "pp512", "tg128", "pp512+tg128", " @ d4096", " x8" for eight sequences.
+// Formats the label of a test: "pp512", "tg128", "pp512+tg128", with " @ d4096" for a depth and " x8" for eight
+// sequences.
 void bench_label(const struct measure_test *t, char out[64]);
-// "memory" or "multiply": the ceiling that is nearer. "" when none is known.
+// The ceiling that the row comes nearer to: "memory" or "multiply"; "" if none is known.
 const char *bench_bound(const struct bench_row *r);
 void bench_row_free(struct bench_row *r);
 
-// --- shown ---
+// --- printing ---
 
 enum bench_format { BENCH_MD, BENCH_CSV, BENCH_JSON, BENCH_JSONL, BENCH_SQL };
 void bench_print_head(enum bench_format format, bool peer, struct text *out);
 void bench_print_row(enum bench_format format, const struct bench_row *r, bool first, struct text *out);
 void bench_print_tail(enum bench_format format, struct text *out);
 
-// How speed falls with depth, a line for each test that was made at several: ▁▂▃▄▅▆▇█.
+// Prints how speed falls with depth: one line of bars (▁▂▃▄▅▆▇█) for each test that was run at several depths.
 void bench_print_depths(const struct bench_row *rows, int n, struct text *out);
-// "; 770 GMAC/s of AVX-512 VNNI": the units that rows use, or all of them where `rows` is NULL.
+// Prints the units with their peaks, as in "; 770 GMAC/s of AVX-512 VNNI": those that the rows use, or all if `rows`
+// is NULL.
 void bench_print_units(const struct bench_ceilings *c, const struct bench_row *rows, int n, struct text *out);
-// Each row under the roof of memory and multiplication, in characters.
+// Prints a roofline diagram of the rows in characters.
 void bench_print_roofline(const struct bench_row *rows, int n, const struct bench_ceilings *c, struct text *out);
-// The same as a picture.
+// Writes the roofline diagram as an SVG file. E_IO.
 int bench_plot(const char *path, const struct bench_row *rows, int n, const struct bench_ceilings *c,
                struct error *err);
 
-// The steps of one repetition: each prompt in steps of n_batch rows, then each token.
+// Calls `take` for each step of one repetition: each prompt in steps of n_batch rows, then each generated token.
 void bench_each_step(const struct bench_row *r, int n_batch, void (*take)(void *arg, const struct cost_step *s),
                      void *arg);
-// A table of operations, by kind and type of the weights: what they took of the threads' time, what they read, and what
-// was waited at barriers. The times are those of all repetitions.
+// Prints a table of operations by kind and weight type: their share of the threads' time, what they read, and the
+// time spent waiting at barriers. Times are summed over all repetitions.
 void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_time *times, int n, double wait_ns,
                      struct text *out);
 
-// --- kept and compared ---
+// --- saving and comparing ---
 
-// Rows are kept as JSON under $XDG_STATE_HOME or ~/.local/state, quern/bench/NAME.json; a name with a slash is a path.
+// Saves rows as JSON under $XDG_STATE_HOME or ~/.local/state, in quern/bench/NAME.json; a name with a slash is a
+// path. E_IO.
 int bench_save(const char *name, const struct bench_row *rows, int n, struct error *err);
-// Prints each row beside the kept one of the same model, setting and test, with the interval of the ratio of speeds
-// that holds 95%. *n_slower: rows whose whole interval lies below 1.
+// Prints each row beside the saved row of the same model, settings and test, with the 95% interval of the ratio of
+// speeds. *n_slower: rows whose interval lies below 1 entirely.
 int bench_against(const char *name, const struct bench_row *rows, int n, int *n_slower, struct text *out,
                   struct error *err);
-// One repetition of the row's test by another engine's llama-bench: tokens a second, and r->peer_build.
+// Runs one repetition of the row's test with another engine's llama-bench. Sets *ts (tokens per second) and
+// r->peer_build.
 int bench_peer(const char *program, struct bench_row *r, double *ts, struct error *err);
 
 #endif

@@ -1,4 +1,5 @@
-// What a speed is held against: how fast memory is read, and how fast each unit of the processor multiplies.
+// Measures the ceilings that speeds are compared with: memory bandwidth, and the multiply peak of each unit of the
+// CPU.
 #include "cmd/bench/bench.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/measure/bandwidth.h"
@@ -8,9 +9,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const size_t READ_BYTES = (size_t)512 << 20; // far more than caches hold
+static const size_t READ_BYTES = (size_t)512 << 20; // far more than the caches hold
 
-// A card's: what its memory takes and gives in a copy. It is nobody else's meanwhile.
+// Measures a GPU: bytes read plus bytes written per second of a copy in its memory.
 static int measure_card(struct bench_ceilings *c, const struct model *m, struct error *err)
 {
     struct card_speed speed;

@@ -1,4 +1,4 @@
-// Rows kept from run to run, and another engine's bench program beside ours.
+// Compares rows with saved ones, and with another engine's bench program.
 #include "cmd/bench/bench.h"
 #include "cmd/input.h"
 #include "engine/file_replace.h"
@@ -14,7 +14,7 @@
 
 // --- where rows are kept ---
 
-// The path of a kept run; its folders are made when `make` is set.
+// The path of a saved run. Its folders are created if `make` is set.
 static int path_of(const char *name, bool make, char path[PATH_MAX], struct error *err)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -60,9 +60,9 @@ int bench_save(const char *name, const struct bench_row *rows, int n, struct err
     return status;
 }
 
-// --- a kept row beside a new one ---
+// --- a saved row and a new one ---
 
-// The rows of a bench in JSON, which live in the arena. What is no list has none.
+// Parses the rows of a bench in JSON; they live in the arena. NULL if it is not a list.
 static const struct value_list *rows_of(struct arena *arena, const char *data, size_t size)
 {
     struct json_reader reader = {.arena = arena, .flags = JSON_NAN};
@@ -90,8 +90,8 @@ static bool same_type(const struct value *row, const char *key, enum dtype type)
     return dtype_from_name(text_at(row, key), &kept) == 0 && kept == type;
 }
 
-// Kept by llama-bench, a row has no n_seqs: one sequence. Of machines kept is what computed: a card is not held against
-// a processor.
+// Whether a saved row is of the same test. Rows saved by llama-bench have no n_seqs, which means one sequence. Of the
+// machine only its kind counts: a GPU is not compared with a CPU.
 static bool is_same_test(const struct value *row, const struct bench_row *r)
 {
     double seqs = number_at(row, "n_seqs");
@@ -103,7 +103,7 @@ static bool is_same_test(const struct value *row, const struct bench_row *r)
            same_type(row, "type_k", r->kv_type[KV_KEY]) && same_type(row, "type_v", r->kv_type[KV_VALUE]);
 }
 
-// The kept samples, in an array that the caller frees: how many, 0 when there are none.
+// The samples of a saved row in an array that the caller frees. Returns how many; 0 if there are none.
 static int samples_of(const struct value *row, double **out)
 {
     const struct value *list = value_get(row, "samples_ts");
@@ -114,7 +114,7 @@ static int samples_of(const struct value *row, double **out)
     return *out ? (int)n : 0;
 }
 
-// -1 when it is slower for sure, 1 faster, else 0.
+// Prints a comparison. Returns -1 if the new row is slower with 95% confidence, 1 if faster, else 0.
 static int compare_row(const struct value *row, const struct bench_row *r, struct text *out)
 {
     double *kept, low = 0, high = 0;
@@ -165,7 +165,7 @@ int bench_against(const char *name, const struct bench_row *rows, int n, int *n_
 
 // --- another engine ---
 
-// What a program writes to stdout, to its end. Its errors go where ours go.
+// Collects what a program writes to stdout until its end. Its stderr is ours.
 static int read_output(const char *const *argv, char **data, size_t *size, struct error *err)
 {
     int pipes[2];
@@ -205,7 +205,7 @@ int bench_peer(const char *program, struct bench_row *r, double *ts, struct erro
     }
     if (r->test.n_seqs > 1)
         return fail(err, E_USAGE, "--against-bin: a llama-bench has no tests of several sequences (-npl)");
-    // a prompt with an answer behind it is a test of its own there too
+    // for llama-bench, too, a prompt with an answer is a test of its own
     char pair[40];
     snprintf(pair, sizeof pair, "%d,%d", r->test.n_prompt, r->test.n_gen);
     bool both = r->test.n_prompt && r->test.n_gen;

@@ -11,7 +11,7 @@ static int add(struct grid *g, const char *flag, int64_t value, int64_t least, i
     return 0;
 }
 
-// Takes a number off the front of *text, up to one of `ends` or the end.
+// Parses a number at the beginning of *text, which must be followed by a character of `ends` or the end of the text.
 static bool take(char **text, const char *ends, int64_t *value)
 {
     char *p = *text, kept;
@@ -24,7 +24,7 @@ static bool take(char **text, const char *ends, int64_t *value)
     return ok;
 }
 
-// One item: a number, or first-last with +step or *factor (+1 where there is none).
+// Adds one item: a number, or first-last with an optional +step or *factor (default: +1).
 static int add_item(struct grid *g, const char *flag, char *item, int64_t least, int64_t most, struct error *err)
 {
     char *p = item, how = '+';

@@ -1,4 +1,4 @@
-// Where the time of a test went: a row for each kind of operation and type of its weights.
+// Prints where the time of a test went: one row per kind of operation and type of its weights.
 #include "cmd/bench/bench.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@ enum { KINDS_MAX = OP_COUNT * (DT_COUNT + 1) };
 
 struct kind {
     enum op op;
-    int type; // of the weights, -1: none
+    int type; // of the weights; -1: none
     uint64_t calls;
     double ns, bytes, products;
 };
@@ -48,7 +48,7 @@ static int by_time(const void *a, const void *b)
 
 static void print_kind(const struct kind *k, const struct bench_row *r, double all_ns, struct text *out)
 {
-    double seconds = k->ns * 1e-9 / r->n_threads; // as long as the threads were at it, had they worked all together
+    double seconds = k->ns * 1e-9 / r->n_threads; // wall time, if all threads had worked on it all the time
     text_print(out, "  %-15s %-8s %12llu %10.2f %6.1f%%", op_name(k->op), k->type < 0 ? "" : dtype_info[k->type].name,
                (unsigned long long)(k->calls / (uint64_t)r->n), k->ns / 1e6 / r->n_threads / r->n,
                100 * k->ns / all_ns);
@@ -69,7 +69,7 @@ void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_t
         return;
     }
     for (int i = 0; i < n; i++) {
-        if (!times[i].calls) // made together with another
+        if (!times[i].calls) // computed together with another node
             continue;
         struct sum sum = {times[i].node, kind_of(kinds, &n_kinds, times[i].node)};
         sum.kind->calls += times[i].calls;

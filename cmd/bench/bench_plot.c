@@ -1,8 +1,8 @@
-// Results as pictures: sparklines and a roofline in characters, and the roofline as SVG.
+// Draws results: sparklines and a roofline diagram in characters, and the roofline diagram as SVG.
 //
-// A roofline (Williams, Waterman, Patterson, 2009): across, how many products a test does for each byte that it must
-// read; up, products a second. No test can stand above the roof, which climbs with the speed of memory up to that of
-// multiplication.
+// Roofline (Williams, Waterman, Patterson, 2009): the horizontal axis is the number of products per byte that a test
+// must read, the vertical axis products per second. A test cannot lie above the roof, which rises with the memory
+// bandwidth until it reaches the multiply peak.
 #include "kernels/cpu.h"
 #include "cmd/bench/bench.h"
 
@@ -66,12 +66,12 @@ void bench_print_depths(const struct bench_row *rows, int n, struct text *out)
     text_print(out, any ? "\n" : "");
 }
 
-// --- the plane: logarithms on both axes ---
+// --- the diagram: both axes are logarithmic ---
 
 struct plane {
-    double x0, x1, y0, y1;    // decades
+    double x0, x1, y0, y1;    // limits of the axes, in decades
     double read, multiply;    // the roof
-    double lower[UNIT_COUNT]; // the roofs of the units that rows use, 0 for the others
+    double lower[UNIT_COUNT]; // the peaks of the units that rows use; 0 for other units
 };
 
 static double intensity(const struct bench_row *r)
@@ -99,7 +99,7 @@ void bench_print_units(const struct bench_ceilings *c, const struct bench_row *r
             text_print(out, "; %.0f GMAC/s of %s", c->multiply[u] / 1e9, c->unit[u]);
 }
 
-// False when there is nothing to hold the rows against.
+// Sets up the axes. False if there are no ceilings to compare the rows with.
 static bool plane_of(struct plane *p, const struct bench_row *rows, int n, const struct bench_ceilings *c)
 {
     double least = INFINITY, most = 0, lowest = INFINITY;
@@ -125,7 +125,7 @@ static bool plane_of(struct plane *p, const struct bench_row *rows, int n, const
     return true;
 }
 
-// Where a value stands between two decades, 0 to 1.
+// The position of a value between two decades, from 0 to 1.
 static double along(double value, double from, double to)
 {
     return fmax(0, fmin(1, (log10(value) - from) / (to - from)));
@@ -141,7 +141,8 @@ static void draw_at(const struct plane *p, char cells[HEIGHT][WIDTH], int x, dou
     cells[HEIGHT - 1 - y][x] = what;
 }
 
-// The slope of memory up to the highest unit, and each unit's own roof where the slope is above it.
+// Draws the slope of the memory bandwidth up to the highest peak, and each unit's own peak where the slope lies above
+// it.
 static void draw_roof(const struct plane *p, char cells[HEIGHT][WIDTH])
 {
     for (int x = 0; x < WIDTH; x++) {

@@ -1,5 +1,5 @@
-// The rows of `quern bench` as tables and as data. Data has every key of llama-bench, in its order; a key that does not
-// apply here has the value that llama-bench writes for a machine without it.
+// Prints the rows of `quern bench` as a table or as data. Data has every key of llama-bench in its order; a key that
+// does not apply has the value that llama-bench writes on a machine without the feature.
 #include "cmd/build_commit.h"
 #include "cmd/bench/bench.h"
 #include "cmd/terminal/terminal.h"
@@ -77,7 +77,7 @@ static const char *type_text(enum dtype type, char out[16])
     return out;
 }
 
-// What the texts of a row's columns are written into.
+// Buffers into which the texts of a row's columns are formatted.
 struct scratch {
     char when[32], key[16], value[16];
 };
@@ -125,7 +125,7 @@ static int columns_of(const struct bench_row *r, struct scratch *s, struct colum
         {"stddev_ns", I(samples_deviation(r->ns, r->n))},
         {"avg_ts", R(samples_mean(r->ts, r->n))},
         {"stddev_ts", R(samples_deviation(r->ts, r->n))},
-        // quern's own
+        // quern's own keys
         {"n_seqs", I(r->test.n_seqs)},
         {"median_step_ms", R(r->median_step_ms)},
         {"p95_step_ms", R(r->p95_step_ms)},
@@ -198,7 +198,7 @@ static void print_json(const struct bench_row *r, bool lines, struct text *out)
     text_print(out, lines ? "}\n" : "\n  }");
 }
 
-// A text in quotes, `quote` doubled in it.
+// Appends text in quotes; a quote inside is doubled.
 static void print_quoted(struct text *out, const char *s, char quote)
 {
     text_print(out, "%c", quote);
@@ -207,7 +207,7 @@ static void print_quoted(struct text *out, const char *s, char quote)
     text_print(out, "%c", quote);
 }
 
-// Values between quotes, as llama-bench writes them, separated.
+// Appends the values of a row in quotes, as llama-bench writes them, with `between` as separator.
 static void print_values(const struct bench_row *r, char quote, const char *between, struct text *out)
 {
     struct scratch s;
@@ -253,7 +253,7 @@ static void print_table_head(bool peer, struct text *out)
     text_print(out, "\n");
 }
 
-// `of`: what the part is one of, NULL where the head of the column says it.
+// Prints a speed and its fraction of a ceiling. `of` names the ceiling; NULL where the column's head does.
 static void print_speed(double speed, double part, const char *of, int width, struct text *out)
 {
     char cell[64];

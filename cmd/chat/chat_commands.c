@@ -24,7 +24,7 @@ static const struct command {
     {0},
 };
 
-// What the functions have to say goes to stderr: stdout is for answers.
+// Commands report errors on stderr, because stdout is for answers.
 static void complain(struct chat *c, const struct error *err)
 {
     c->failed = true;
@@ -54,7 +54,7 @@ static void command_regen(struct chat *c, const char *arg)
         chat_note(c, "[there is nothing to answer]");
         return;
     }
-    // the old answer is gone only when there is a new one
+    // the old answer is dropped only after a new one is complete
     struct dialogue_message old = {0};
     bool answered = question + 1 < c->dialogue.n;
     struct error err;
@@ -145,7 +145,7 @@ static void show_setting(const struct chat *c, enum option_number number)
     show_lines(&out);
 }
 
-// Puts back what a value was that does not go with the others.
+// Changes a setting; restores the old value if the new one conflicts with other settings.
 static int change(struct chat *c, enum option_number number, const char *value, struct error *err)
 {
     if (options_set(c->o, number, value, err))
@@ -186,7 +186,7 @@ static void command_set(struct chat *c, const char *arg)
 
 // --- files ---
 
-// "~/x" is in the home folder, as shells have it.
+// Expands "~/x" to a path in the home folder, as shells do.
 static char *expand_home(const char *path)
 {
     const char *home = getenv("HOME");
@@ -265,7 +265,7 @@ static void command_load(struct chat *c, const char *arg)
     free(path);
 }
 
-// --- what there is to know ---
+// --- information ---
 
 static void command_stats(struct chat *c, const char *arg)
 {
@@ -302,7 +302,7 @@ static void command_help(struct chat *c, const char *arg)
     show_lines(&out);
 }
 
-// --- obeying ---
+// --- executing commands ---
 
 static const struct command *find_command(const char *name)
 {
@@ -380,7 +380,7 @@ static bool is_folder(const char *folder, const char *name)
     return !stat(path, &there) && S_ISDIR(there.st_mode);
 }
 
-// The names in `folder` that begin with `word`, less the last `n_tail` bytes, which all of them must end with.
+// Adds the names in `folder` that begin with `word` and end with `tail`, without the tail.
 static void complete_names(const char *folder, struct str word, const char *tail, struct completions *out)
 {
     DIR *dir = opendir(folder);

@@ -1,7 +1,7 @@
-// A dialogue as a JSON file:
+// Saves and loads a dialogue as a JSON file:
 //   {"format": "quern-session", "version": 1, "model": NAME, "settings": {FLAG: TEXT or [TEXT...]},
 //    "messages": [{"role", "content", "reasoning_content"}...]}
-// The settings are the flags that were given; messages are as the API of OpenAI has them, the system prompt first.
+// The settings are the flags that were given. Messages have the form of OpenAI's API; the system prompt comes first.
 #include "cmd/chat/chat_verb.h"
 #include "cmd/input.h"
 #include "cmd/terminal/terminal.h"
@@ -114,7 +114,7 @@ static int write_file(const char *path, const struct text *text, struct error *e
     return -1;
 }
 
-// --- the computed state beside it ---
+// --- the KV cache beside it ---
 
 static char *cache_path(const char *path)
 {
@@ -122,7 +122,7 @@ static char *cache_path(const char *path)
     return asprintf(&out, "%s.kv", path) < 0 ? NULL : out;
 }
 
-// What else the state depends on than the model.
+// A key of what the KV cache depends on besides the model.
 static uint64_t salt_of(const struct chat *c)
 {
     return (uint64_t)c->o->exact | (uint64_t)c->o->blas << 1;
@@ -187,7 +187,7 @@ static struct str text_of(const struct value *message, const char *key)
     return value_is(v, VALUE_STRING) ? v->text : (struct str){0};
 }
 
-// A system prompt comes first, then whatever roles take turns.
+// Reads a message. A system prompt must come first; other roles may follow in any order.
 static int take_message(struct dialogue *d, const struct value *m, bool first, struct error *err)
 {
     struct str role = text_of(m, "role");
@@ -211,7 +211,7 @@ static int take_messages(struct dialogue *d, const struct value *list, struct er
     return 0;
 }
 
-// A flag that was given on the command line stays; one that is not known any more is noted.
+// Reads a setting. A flag given on the command line takes precedence; an unknown flag is noted and skipped.
 static int take_setting(struct chat *c, struct str name, const struct value *value, struct error *err)
 {
     char key[64];

@@ -1,4 +1,4 @@
-// quern chat: a dialogue with a model, at a terminal or through a pipe.
+// quern chat: a dialogue with a model, on a terminal or in a pipe.
 #include "cmd/chat/chat_verb.h"
 #include "cmd/input.h"
 #include "cmd/terminal/terminal.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// What is written around the messages when a model brings no template: a text in which two people talk.
+// The template for models without one: the dialogue is written like a text in which two people talk.
 static const char plain_template[] =
     "{{ bos_token }}{% for message in messages %}{% if message.role == 'system' %}{{ message.content }}\n\n"
     "{% elif message.role == 'user' %}User: {{ message.content }}\n"
@@ -48,7 +48,7 @@ static int open_template_file(struct chat *c, const char *path, struct error *er
     return status;
 }
 
-// --chat-template names one of ours, or one of the model's.
+// Opens the template that --chat-template names: a built-in one, or one of the model's.
 static int open_named(struct chat *c, const char *name, struct error *err)
 {
     if (!strcmp(name, "chatml"))
@@ -177,7 +177,7 @@ void chat_answer(struct chat *c)
     if (!status || c->view.begun)
         chat_view_end(&c->view);
     if (c->view.error.code) {
-        err = c->view.error; // stdout is gone: nobody reads on
+        err = c->view.error; // stdout was closed: nobody reads the answers
         c->leaving = true;
         status = -1;
     }
@@ -190,7 +190,7 @@ void chat_answer(struct chat *c)
         note_statistics(c, &r);
         keep_session(c);
     }
-    // where nobody types, there is no second chance
+    // in a pipe an interrupt ends the chat
     if (atomic_exchange(&terminal_interrupted, false) && !c->console.typed)
         c->leaving = c->interrupted = true;
 }
@@ -224,10 +224,10 @@ static bool is_blank(struct str s)
     return strspn(s.data, " \t\r\n") >= s.len;
 }
 
-// A line that begins with two slashes is a message that begins with one.
+// Handles a line that is not empty. Two slashes at the beginning stand for a message that begins with one.
 static void take_line(struct chat *c, struct text *line)
 {
-    text_append(line, (struct str){"", 1}); // for strspn
+    text_append(line, (struct str){"", 1}); // strspn needs a NUL
     struct str text = {line->data, line->size - 1};
     if (is_blank(text) && !c->attached.size)
         return;
@@ -276,7 +276,8 @@ static int first_message(const struct options *o, char **data, struct str *text,
 
 // --- the verb ---
 
-// The form of answers: a first prompt shows whether the model begins with thoughts, behind which the form begins.
+// Opens the constraint on answers. Rendering a first prompt shows whether the model begins with reasoning, after
+// which the constraint applies.
 static int open_form(struct chat *c, struct constrained *form, struct error *err)
 {
     struct dialogue first;
@@ -307,7 +308,7 @@ int chat_apply_options(struct chat *c, struct error *err)
     constrained_close(&c->form);
     c->form = form;
     if (!c->o->given[OPT_seed] && c->sampling.stops)
-        now.params.seed = c->sampling.params.seed; // a chat keeps the seed that it has begun with
+        now.params.seed = c->sampling.params.seed; // a chat keeps the seed it began with
     if (c->plain) {
         struct str *stops = realloc(now.stops, ((size_t)now.n_stops + 1) * sizeof *stops);
         if (stops) {

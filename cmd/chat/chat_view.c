@@ -48,7 +48,7 @@ void chat_view_begin(struct chat_view *v, bool hides_thinking)
     v->error = (struct error){0};
 }
 
-// White space at the beginning of a part is not shown.
+// Drops white space at the beginning of a part.
 static struct str without_blanks(const struct chat_view *v, struct str text)
 {
     while (!v->begun && text.len && strchr(" \t\r\n", text.data[0])) {
@@ -84,6 +84,6 @@ void chat_view_end(struct chat_view *v)
 {
     end_thinking(v);
     if (!v->begun && !v->terminal)
-        write_own(v, STR_LIT("\n")); // an answer of nothing is a line, too
+        write_own(v, STR_LIT("\n")); // an empty answer is still a line
     write_line_end(v);
 }

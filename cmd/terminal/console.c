@@ -61,7 +61,7 @@ static bool has_input(const struct console *c)
     return c->used < c->input.size;
 }
 
-// Reads what there is: 0 at the end of the input.
+// Reads available bytes. Returns 0 at the end of the input.
 static ssize_t read_more(struct console *c, struct error *err)
 {
     char bytes[READ_SIZE];
@@ -130,7 +130,7 @@ static void suspend(struct console *c, const char *prompt)
     draw(c);
 }
 
-// Waits for bytes, a signal, or until an ESC is one. Returns whether there is something to read.
+// Waits for bytes, for a signal, or until a lone ESC is decided. Returns whether there are bytes to read.
 static bool wait_for_key(struct console *c, enum line_event *event)
 {
     struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {terminal_wake_fd(), POLLIN, 0}};
@@ -141,19 +141,19 @@ static bool wait_for_key(struct console *c, enum line_event *event)
         terminal_wake_clear();
     if (atomic_load(&terminal_resized))
         resize(c);
-    if (atomic_exchange(&terminal_interrupted, false)) // by kill(1), for Ctrl-C is a key here
+    if (atomic_exchange(&terminal_interrupted, false)) // sent by kill(1): Ctrl-C itself is a key in this mode
         *event = c->editor.buffer.len ? LINE_CLEARED : LINE_INTERRUPT;
     return n > 0 && fds[0].revents;
 }
 
-// Whether more has been typed, or pasted, than was read: then nothing is drawn yet.
+// Whether more bytes are waiting than were read; if so, drawing is postponed.
 static bool more_is_there(const struct console *c)
 {
     struct pollfd fd = {STDIN_FILENO, POLLIN, 0};
     return c->editor.keys.pasting || poll(&fd, 1, 0) > 0;
 }
 
-// Feeds what has been read up to an event.
+// Feeds the bytes that were read to the editor until an event comes.
 static void feed(struct console *c, enum line_event *event)
 {
     struct str bytes = {c->input.data + c->used, c->input.size - c->used};
@@ -212,9 +212,9 @@ static int edit(struct console *c, const char *prompt, enum console_event *event
     return status;
 }
 
-// --- without ---
+// --- without the editor ---
 
-// Appends the next line without its end to `line`: *there is false at the end of the input.
+// Appends the next line without its newline to `line`. *there is false at the end of the input.
 static int read_line(struct console *c, struct text *line, bool *there, struct error *err)
 {
     size_t before = line->size;
@@ -270,7 +270,7 @@ static int read_plain(struct console *c, const char *prompt, struct text *line, 
         text_append(line, STR_LIT("\n"));
         status = read_line(c, line, &more, err);
     }
-    // Ctrl-C: the system has thrown the line away
+    // after Ctrl-C the system has discarded the line
     if (status && err->code == E_INTERRUPTED && c->typed && !atomic_load(&terminal_terminated)) {
         atomic_store(&terminal_interrupted, false);
         terminal_write_fd(c->out, STR_LIT("\n"));
@@ -283,7 +283,7 @@ static int read_plain(struct console *c, const char *prompt, struct text *line, 
     return status;
 }
 
-// A block loses its quotes, and one line end behind the first and before the last of them.
+// Removes the quotes of a block, with one newline after the first and one before the last.
 static void unquote(struct text *line)
 {
     struct str text = {line->data, line->size};

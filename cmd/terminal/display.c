@@ -41,7 +41,7 @@ static bool is_regional(uint32_t cp)
     return cp >= 0x1f1e6 && cp <= 0x1f1ff;
 }
 
-// What may follow a U+200D within one picture.
+// Whether the code point can follow a U+200D within one picture.
 static bool is_pictographic(uint32_t cp)
 {
     return cp == 0xa9 || cp == 0xae || (cp >= 0x2190 && cp <= 0x2bff) || cp == 0x3030 || cp == 0x303d || cp == 0x3297 ||
@@ -84,7 +84,8 @@ size_t display_next(struct str text, size_t at, int *width)
 
 size_t display_previous(struct str text, size_t at)
 {
-    // back to where a cluster begins for certain, for nothing joins what is before ASCII, and from there on again
+    // goes back to a certain beginning of a cluster (nothing joins what stands before ASCII), and forward again from
+    // there
     size_t from = at - 1;
     while (from > 0 && (uint8_t)text.data[from] >= 0x80)
         from--;

@@ -1,22 +1,23 @@
-// How wide text is on a terminal, and where what a reader takes for one character begins and ends.
+// The width of text on a terminal, and where the clusters of characters that a reader sees as one begin and end.
 //
-// A cluster is a base with what joins it: accents, variation selectors, emoji joined by U+200D, flags of two letters,
-// Hangul of parts. It is a subset of UAX 29. A cluster's width is the sum over its code points, as most terminals count
-// it. Bytes that are no UTF-8 are clusters of their own, one cell wide. Constant tables and pure functions: any thread.
+// A cluster is a base character with everything that joins it: accents, variation selectors, emoji joined by U+200D,
+// flags of two letters, Hangul of several parts. The rules are a subset of UAX 29. The width of a cluster is the sum
+// over its code points, as most terminals compute it. Bytes that are not UTF-8 are clusters of their own, one cell
+// wide. Constant tables and pure functions: any thread.
 #ifndef QUERN_DISPLAY_H
 #define QUERN_DISPLAY_H
 
 #include "gguf/base.h"
 
-// Cells of a code point: 0, 1 or 2. What a terminal would obey counts as one: it is drawn as U+FFFD.
+// Cells of a code point: 0, 1 or 2. A control character counts as one cell, because it is drawn as U+FFFD.
 int display_width(uint32_t cp);
 
-// Where the cluster that begins at `at` < text.len ends; its cells go to *width, when not NULL.
+// The end of the cluster that begins at `at` < text.len. *width, if not NULL, becomes its cells.
 size_t display_next(struct str text, size_t at, int *width);
-// Where the cluster that ends at `at` > 0 begins.
+// The beginning of the cluster that ends at `at` > 0.
 size_t display_previous(struct str text, size_t at);
 
-// Cells of a text without line ends and tabs.
+// Cells of a text without newlines and tabs.
 size_t display_text_width(struct str text);
 
 #endif

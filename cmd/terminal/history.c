@@ -20,10 +20,10 @@ static void drop(struct history *h, size_t i)
     h->n--;
 }
 
-// Takes a text of the heap.
+// Appends a text, and takes ownership of its memory.
 static int push(struct history *h, struct str text, struct error *err)
 {
-    // the oldest of HISTORY_MAX entries makes room, or the one that says the same
+    // an equal entry is removed, or, of HISTORY_MAX entries, the oldest
     for (size_t i = h->n; i-- > 0;)
         if (str_equal(h->entries[i], text)) {
             drop(h, i);
@@ -81,7 +81,8 @@ static size_t count_lines(struct str text)
     return n;
 }
 
-// Only the last HISTORY_MAX lines are looked at; a last line without its end was cut off in writing.
+// Parses the last HISTORY_MAX lines. A last line without a newline was truncated while it was written, and is
+// skipped.
 static int take_lines(struct history *h, struct str text, struct error *err)
 {
     size_t n_lines = count_lines(text), skip = n_lines > HISTORY_MAX ? n_lines - HISTORY_MAX : 0;
@@ -112,7 +113,7 @@ static int write_all(int fd, struct text *text)
     return text->failed ? -1 : 0;
 }
 
-// Opens the file and locks it; it may have been replaced between the two.
+// Opens the file and locks it. It is opened again if it was replaced in between.
 static int open_locked(const char *path)
 {
     for (int tries = 0; tries < 100; tries++) {
@@ -128,7 +129,7 @@ static int open_locked(const char *path)
     return -1;
 }
 
-// While the caller holds the lock; what fails leaves the file as it is.
+// Replaces the file by the present entries. The caller holds the lock. After an error the file is unchanged.
 static void replace_file(const struct history *h)
 {
     struct text all = {0};
@@ -146,7 +147,7 @@ static void replace_file(const struct history *h)
     text_free(&all);
 }
 
-// Reads the file anew under the lock, for others may have added to it, and keeps what is to be kept.
+// Reads the file again under the lock, because other processes may have added to it, and removes what is not kept.
 static void compact(struct history *h)
 {
     struct history now = {.path = h->path};
@@ -223,7 +224,7 @@ char *history_state_path(const char *name)
 {
     const char *base = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     char path[4096];
-    bool own = base && base[0] == '/'; // a relative one is to be ignored, says the specification
+    bool own = base && base[0] == '/'; // the specification says that a relative path is to be ignored
     if (!own && (!home || home[0] != '/'))
         return NULL;
     int n = snprintf(path, sizeof path, "%s%s/quern/%s", own ? base : home, own ? "" : "/.local/state", name);

@@ -24,7 +24,7 @@ static void hold(struct keys *k, const char *bytes, size_t n)
 
 // --- escape sequences ---
 
-// A single byte that is neither text nor held.
+// Emits a single byte that is neither text nor the start of a sequence.
 static void push_control(struct keys *k, char c, key_fn *emit, void *arg)
 {
     if (c == ESC)
@@ -33,7 +33,7 @@ static void push_control(struct keys *k, char c, key_fn *emit, void *arg)
         send(k, c == '\r' ? KEY_ENTER : c == '\n' ? KEY_NEWLINE : c, emit, arg);
 }
 
-// The modifier of "1;5": 1 + a sum of 1 Shift, 2 Alt, 4 Ctrl.
+// Tests the modifier of a sequence such as "1;5": it is 1 + the sum of 1 for Shift, 2 for Alt, 4 for Ctrl.
 static bool has_modifier(int modifier, int bits)
 {
     return modifier > 1 && ((modifier - 1) & bits);
@@ -56,7 +56,7 @@ static int arrow_key(char final, int modifier)
     case 'F':
         return KEY_END;
     case 'M':
-        return KEY_ENTER; // of the number pad
+        return KEY_ENTER; // on the number pad
     }
     return 0;
 }
@@ -72,7 +72,7 @@ static int numbered_key(int number, int modifier)
     return 0;
 }
 
-// A key that a terminal with extended keys tells by its character.
+// The key of a sequence in which a terminal with extended keys names the character.
 static int character_key(int character, int modifier)
 {
     if (character == '\r')
@@ -84,7 +84,7 @@ static int character_key(int character, int modifier)
     return character == ESC ? KEY_ESCAPE : character == 0x7f ? KEY_BACKSPACE : character == '\t' ? '\t' : 0;
 }
 
-// ESC [ parameters final: 0 for what is no known key.
+// The key of the sequence ESC [ parameters final; 0 if it is not known.
 static int csi_key(const char *sequence, char final)
 {
     int a = 0, b = 0, c = 0;
@@ -99,7 +99,7 @@ static bool is_csi_final(char c)
     return c >= 0x40 && c <= 0x7e;
 }
 
-// What ESC and one more character mean.
+// The key of ESC followed by one character.
 static int alt_key(char c)
 {
     if (c == '\r' || c == '\n')
@@ -109,7 +109,7 @@ static int alt_key(char c)
     return c > ' ' && c < 0x7f ? KEY_ALT + c : 0;
 }
 
-// The held sequence is whole: its key.
+// Emits the key of a complete sequence.
 static void end_sequence(struct keys *k, key_fn *emit, void *arg)
 {
     char last = k->held[k->n_held - 1];
@@ -121,23 +121,23 @@ static void end_sequence(struct keys *k, key_fn *emit, void *arg)
     }
     int code = k->held[1] == 'O' ? arrow_key(last, 0) : alt_key(last);
     if (k->held[1] == '[')
-        code = k->held[2] == '[' ? 0 : csi_key(k->held, last); // ESC [ [ A: F1 of the Linux console
+        code = k->held[2] == '[' ? 0 : csi_key(k->held, last); // ESC [ [ A is F1 on the Linux console
     if (code)
         send(k, code, emit, arg);
 }
 
-// One more byte of a sequence that ESC has begun.
+// Takes one more byte of a sequence that began with ESC.
 static void continue_sequence(struct keys *k, char c, key_fn *emit, void *arg)
 {
-    if (k->n_held == 1 && c == ESC) { // ESC ESC: the first was a key
+    if (k->n_held == 1 && c == ESC) { // ESC ESC: the first one was a key by itself
         send(k, KEY_ESCAPE, emit, arg);
         return;
     }
-    if (k->n_held == 1 && (uint8_t)c >= 0x80) { // Alt with a letter of another script: the letter
+    if (k->n_held == 1 && (uint8_t)c >= 0x80) { // Alt with a letter that is not ASCII: emits the letter
         hold(k, &c, 1);
         return;
     }
-    // a control character within a sequence: whatever that was, it is over
+    // a control character ends whatever the sequence was
     if (k->n_held > 1 && (c < 0x20 || c == 0x7f)) {
         k->n_held = 0;
         push_control(k, c, emit, arg);
@@ -157,7 +157,7 @@ static void continue_sequence(struct keys *k, char c, key_fn *emit, void *arg)
 
 // --- text ---
 
-// Bytes at the end of n that begin a character which is not whole.
+// How many bytes at the end of n begin a character that is not complete.
 static size_t partial_character(const char *text, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
@@ -175,7 +175,7 @@ static bool is_text(char c)
     return (uint8_t)c >= 0x20 && c != KEY_BACKSPACE;
 }
 
-// A run of typed characters from the start of `bytes`: returns how many bytes it took.
+// Emits the run of typed characters at the start of `bytes`. Returns how many bytes it has.
 static size_t push_text(struct keys *k, struct str bytes, key_fn *emit, void *arg)
 {
     size_t n = 0;
@@ -189,7 +189,7 @@ static size_t push_text(struct keys *k, struct str bytes, key_fn *emit, void *ar
 
 // --- paste ---
 
-// How much of the end of n bytes may be the beginning of the mark that ends a paste.
+// How many bytes at the end of n may be the beginning of the sequence that ends a paste.
 static size_t partial_mark(const char *text, size_t n)
 {
     for (size_t len = MIN(n, (size_t)PASTE_END_LEN - 1); len > 0; len--)
@@ -217,7 +217,7 @@ static size_t push_paste(struct keys *k, struct str bytes, key_fn *emit, void *a
 
 // --- bytes ---
 
-// Takes the next bytes with nothing held: returns how many.
+// Consumes bytes while nothing is held. Returns how many.
 static size_t push_plain(struct keys *k, struct str bytes, key_fn *emit, void *arg)
 {
     if (k->pasting)
@@ -232,7 +232,7 @@ static size_t push_plain(struct keys *k, struct str bytes, key_fn *emit, void *a
     return 1;
 }
 
-// What is held and the next byte, looked at together; text and pastes hold a few bytes only.
+// Decodes the held bytes together with the next byte.
 static void push_held(struct keys *k, char c, key_fn *emit, void *arg)
 {
     if (!k->pasting && k->held[0] == ESC) {

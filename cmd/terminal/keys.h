@@ -1,9 +1,9 @@
-// What was typed: bytes of a terminal in, keys out.
+// Decodes what is typed: bytes of a terminal in, keys out.
 //
-// Knows the sequences of xterm and those that have followed it, and bracketed paste, however the bytes come in pieces.
-// What it does not know is dropped whole, so that no stray sequence becomes text. Pure: no I/O, no time; a lone ESC is
-// decided by keys_flush, which the caller calls when nothing has followed for a moment.
-// Ownership: the struct holds everything. Threads: one at a time.
+// It knows the sequences of xterm and its successors, and bracketed paste, however the bytes are divided into reads.
+// Unknown sequences are dropped as a whole, so that no part of them becomes text. The decoder does no I/O and knows
+// no time: whether an ESC stands alone is decided by keys_flush, which the caller calls when nothing has followed for
+// a moment. Ownership: the struct holds everything. Threads: one at a time.
 #ifndef QUERN_KEYS_H
 #define QUERN_KEYS_H
 
@@ -14,11 +14,11 @@ enum key_code {
     KEY_CTRL_UNDERSCORE = 0x1f,
     KEY_BACKSPACE = 0x7f,
     KEY_TEXT = 0x100, // typed characters
-    KEY_PASTE,        // a piece of what was pasted
+    KEY_PASTE,        // a piece of pasted text
     KEY_PASTE_END,
     KEY_ESCAPE,
     KEY_ENTER,
-    KEY_NEWLINE, // Alt-Enter, Shift-Enter where it can be told, Ctrl-J
+    KEY_NEWLINE, // Alt-Enter, Ctrl-J, and Shift-Enter on terminals that distinguish it
     KEY_UP,
     KEY_DOWN,
     KEY_LEFT,
@@ -29,29 +29,31 @@ enum key_code {
     KEY_WORD_LEFT, // with Ctrl or Alt
     KEY_WORD_RIGHT,
     KEY_WORD_DELETE,
-    KEY_ALT = 0x200, // + the character: Alt-b
+    KEY_ALT = 0x200, // plus the character: Alt-b
 };
 #define KEY_CTRL(letter) ((letter)&0x1f)
 
 struct key {
     int code;
-    struct str text; // of KEY_TEXT and KEY_PASTE: valid UTF-8 but for what was none; views the input or the decoder
+    // Of KEY_TEXT and KEY_PASTE: valid UTF-8, unless the bytes were not; a view of the input or the decoder.
+    struct str text;
 };
-// Takes a key; true: no more for now.
+// Receives a key. Returns true to stop the decoder after this key.
 typedef bool key_fn(void *arg, const struct key *key);
 
 struct keys {
-    char held[64]; // an escape sequence or a character that is not whole yet
+    char held[64]; // an incomplete escape sequence or character
     size_t n_held;
-    bool pasting, dropping; // dropping: a sequence longer than any that is known, up to its end
-    bool stopped;           // by emit
+    bool pasting, dropping; // dropping: skipping the rest of a sequence that is longer than any known one
+    bool stopped;           // `emit` returned true
 };
 
-// Feeds bytes; calls `emit` for each key that is whole, until it has had enough. Returns how many bytes were taken.
+// Feeds bytes, and calls `emit` for each complete key until it returns true. Returns how many bytes were consumed.
 size_t keys_push(struct keys *k, struct str bytes, key_fn *emit, void *arg);
-// Nothing has followed: what is held is what it is. A paste that has not ended stays one.
+// Call when no bytes have followed for a moment: an incomplete sequence is then taken for the keys that it consists
+// of. A paste that has not ended goes on.
 void keys_flush(struct keys *k, key_fn *emit, void *arg);
-// Whether keys_flush would change anything.
+// Whether keys_flush would have an effect.
 bool keys_is_waiting(const struct keys *k);
 
 #endif

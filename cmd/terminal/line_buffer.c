@@ -9,7 +9,7 @@ struct str line_buffer_text(const struct line_buffer *b)
     return (struct str){b->text ? b->text : "", b->len};
 }
 
-// --- the past ---
+// --- undo ---
 
 static void change_free(struct line_change *c)
 {
@@ -155,7 +155,7 @@ void line_buffer_free(struct line_buffer *b)
     *b = (struct line_buffer){0};
 }
 
-// --- moves ---
+// --- movements ---
 
 size_t line_buffer_left(const struct line_buffer *b)
 {
@@ -184,7 +184,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\n' || c == '\t';
 }
 
-// The character at a position is a part of a word.
+// Whether the character at a position belongs to a word.
 static bool is_word(const struct line_buffer *b, size_t at)
 {
     unsigned bits = unicode_char_at(b->text + at, b->text + b->len).bits;
@@ -226,7 +226,7 @@ size_t line_buffer_word_right(const struct line_buffer *b)
     return at;
 }
 
-// Puts the cursor into the line that begins at `start`, at most `cells` from its left.
+// Moves the cursor into the line that begins at `start`, at most `cells` from its left edge.
 static void go_to_column(struct line_buffer *b, size_t start, size_t cells)
 {
     b->at = start;

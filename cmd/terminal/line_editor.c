@@ -21,7 +21,7 @@ static struct text *last_kill(struct line_editor *e)
     return &e->kills[(e->n_kills + KILLS_MAX - 1 - e->yank_back) % KILLS_MAX];
 }
 
-// Kills that follow each other are one: what stood before goes in front.
+// Kills a range. Successive kills are joined; text killed backwards is put in front.
 static void kill_range(struct line_editor *e, size_t from, size_t to, bool backwards)
 {
     struct str text = line_buffer_text(&e->buffer), part = {text.data + from, to - from};
@@ -81,10 +81,10 @@ static void go_down(struct line_editor *e)
         show_entry(e, e->history_at + 1);
 }
 
-// --- what is typed ---
+// --- typed text ---
 
-// What goes into the text: line ends of one kind, tabs, and no other control characters; bytes that are no UTF-8 become
-// U+FFFD.
+// Cleans text before it is inserted: newlines of one kind, tabs, and no other control characters; bytes that are not
+// UTF-8 become U+FFFD.
 static void clean(struct line_editor *e, struct str in, bool pasted, struct text *out)
 {
     for (size_t i = 0; i < in.len;) {
@@ -113,11 +113,12 @@ static void search_begin(struct line_editor *e)
     set_text(&e->searched_from, line_buffer_text(&e->buffer));
 }
 
-// Goes to the nearest entry that holds the query, from `at` on in steps of `by`: its place in the text is shown.
+// Goes to the nearest entry that contains the query, starting at `at` in steps of `by`, and displays it in place of
+// the text.
 static void search_from(struct line_editor *e, size_t at, int by)
 {
     struct str query = view(&e->query);
-    for (; at < e->history->n; at += (size_t)by) { // below 0 it is over n, too
+    for (; at < e->history->n; at += (size_t)by) { // stepping below 0 wraps around, and is >= n as well
         struct str entry = e->history->entries[at];
         const char *found = query.len ? memmem(entry.data, entry.len, query.data, query.len) : entry.data;
         if (!found)
@@ -138,7 +139,7 @@ static void search_again(struct line_editor *e, int by)
         search_from(e, by < 0 && e->search_at == e->history->n ? e->history->n - 1 : e->search_at + (size_t)by, by);
 }
 
-// The query is cleaned as the texts were that it is sought in: a lone byte would be found within a character.
+// Adds text to the query. It is cleaned as entries were, since otherwise a lone byte would match within a character.
 static void search_type(struct line_editor *e, struct str text, bool pasted)
 {
     clean(e, text, pasted, &e->query);
@@ -173,7 +174,7 @@ static void search_cancel(struct line_editor *e)
     line_buffer_reset(&e->buffer, view(&e->searched_from));
 }
 
-// Whether the key belongs to the search; any other one ends it, and then does what it does.
+// Handles a key of the search. Returns false for any other key, which ends the search and is then handled as usual.
 static bool search_key(struct line_editor *e, const struct key *key)
 {
     switch (key->code) {
@@ -222,7 +223,7 @@ void completions_add(struct completions *c, struct str word)
         c->words[c->n++] = (struct str){copy, word.len};
 }
 
-// How much all words begin with, in whole characters.
+// The length of the longest common prefix of all words, in whole characters.
 static size_t common_length(const struct completions *c)
 {
     size_t n = c->words[0].len;
@@ -283,7 +284,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\n';
 }
 
-// Undo takes back a word with the blanks behind it: a change ends where a word begins after blanks.
+// Inserts typed text. Undo removes a word together with the blanks behind it, so a new change begins with each word.
 static void type_words(struct line_editor *e, struct str text, bool goes_on)
 {
     for (size_t from = 0, to; from < text.len; from = to) {
@@ -310,7 +311,7 @@ static void type(struct line_editor *e, struct str text, bool goes_on)
     text_free(&cleaned);
 }
 
-// All pieces of a paste are one change.
+// Inserts pasted text. All pieces of a paste are one change.
 static void paste(struct line_editor *e, struct str text)
 {
     struct text cleaned = {0};
@@ -331,7 +332,7 @@ static void erase(struct line_editor *e, size_t from, size_t to)
     e->buffer.at = from;
 }
 
-// The characters around the cursor change places; at the end of a line those before it.
+// Swaps the characters around the cursor; at the end of a line, the two before it.
 static void transpose(struct line_editor *e)
 {
     struct line_buffer *b = &e->buffer;
@@ -347,7 +348,7 @@ static void transpose(struct line_editor *e)
     text_free(&swapped);
 }
 
-// A text that begins with """ ends with the line that ends with """.
+// Whether a text that begins with """ lacks the line that ends with """.
 static bool is_open_block(struct str text)
 {
     static const char mark[] = "\"\"\"";
@@ -421,7 +422,7 @@ static bool move_key(struct line_buffer *b, int code)
     return false;
 }
 
-// To the end of the line, or over it when that is where the cursor stands.
+// The end of the line; if the cursor is there already, the position behind its newline.
 static size_t kill_end(const struct line_buffer *b)
 {
     size_t end = line_buffer_line_end(b);
@@ -532,7 +533,7 @@ static bool take_key(void *arg, const struct key *key)
     if (e->searching && search_key(e, key))
         return false;
     if (last == LAST_KILL)
-        e->last = LAST_KILL; // for kill_range, which joins
+        e->last = LAST_KILL; // kill_range joins kills by it
     if (kill_key(e, key->code))
         return false;
     e->last = LAST_OTHER;
@@ -545,7 +546,7 @@ static bool take_key(void *arg, const struct key *key)
     return e->event != LINE_MORE;
 }
 
-// --- the whole ---
+// --- the editor as a whole ---
 
 void line_editor_start(struct line_editor *e, struct history *history, complete_fn *complete_word, void *arg)
 {

@@ -5,22 +5,22 @@
 
 enum { MESSAGE_ROWS_MAX = 8, TAB_CELLS = 4, NARROW = 12 };
 
-// A row of the text: a part of one line.
+// A row of the screen: a part of one line of the text.
 struct row {
     size_t from, to;
     bool begins_line;
 };
 
-// A frame in the making.
+// The rows of a text, and where the cursor is.
 struct layout {
     struct row *rows;
     size_t n, cap;
     size_t cursor_row;
-    int cursor_cells; // from the left of the row's text
+    int cursor_cells; // from the left edge of the row's text
     bool failed;
 };
 
-// --- the text's rows ---
+// --- the rows of a text ---
 
 static const char *prefix_of(const struct line_view *v, const struct row *row)
 {
@@ -51,7 +51,7 @@ static void add_row(struct layout *l, struct row row)
     l->rows[l->n++] = row;
 }
 
-// What is wider than a row beside the prompt is drawn as one sign.
+// A cluster that is wider than a row is drawn as one character.
 static bool is_too_wide(const struct line_view *v, int cells)
 {
     return cells > v->cols - 3;
@@ -73,7 +73,7 @@ static void place_cursor(struct layout *l, int cells)
     l->cursor_cells = cells;
 }
 
-// Cuts the text into rows that leave the last column free.
+// Divides the text into rows that leave the last column empty.
 static void lay_out(const struct line_view *v, struct line_look look, struct layout *l)
 {
     struct row row = {.begins_line = true};
@@ -102,7 +102,7 @@ static void lay_out(const struct line_view *v, struct line_look look, struct lay
     add_row(l, row);
 }
 
-// --- a frame ---
+// --- one frame ---
 
 struct frame {
     struct text bytes;
@@ -125,7 +125,7 @@ static void end_row(struct frame *f)
     f->ends[f->n++] = f->bytes.size;
 }
 
-// What a terminal would obey, and what is no UTF-8, is drawn as U+FFFD; a tab as blanks.
+// Draws a cluster. Control characters and bytes that are not UTF-8 are drawn as U+FFFD, a tab as blanks.
 static void draw_cluster(const struct line_view *v, struct text *out, struct str cluster)
 {
     uint32_t cp;
@@ -160,7 +160,7 @@ static void draw_text_rows(const struct line_view *v, const struct layout *l, st
     }
 }
 
-// The rows of a message that are there to be drawn: at most `most`.
+// Draws at most `most` rows of a message. Returns how many.
 static int message_rows(const struct line_view *v, struct str message, int most, struct frame *f)
 {
     int n = 0, room = v->cols - 1;
@@ -186,7 +186,7 @@ static int message_rows(const struct line_view *v, struct str message, int most,
     return n;
 }
 
-// Which rows of the text are shown: as before where the cursor is among them.
+// Chooses the rows of the text that are shown: the same as before if the cursor is among them.
 static void scroll(struct line_view *v, const struct layout *l, size_t n)
 {
     v->top = MIN(v->top, l->n > n ? l->n - n : 0);
@@ -196,7 +196,7 @@ static void scroll(struct line_view *v, const struct layout *l, size_t n)
         v->top = l->cursor_row - n + 1;
 }
 
-// A text that does not fit on the screen says where the cursor is.
+// Describes where the cursor is in a text that does not fit on the screen.
 static void note_place(const struct layout *l, struct text *note)
 {
     size_t line = 0, lines = 0;
@@ -222,7 +222,7 @@ static void make_frame(struct line_view *v, struct line_look look, const struct 
     text_free(&place);
 }
 
-// --- from the frame before to this one ---
+// --- from the previous frame to this one ---
 
 static void go_to_row(struct line_view *v, int row)
 {
@@ -283,7 +283,7 @@ void line_view_draw(struct line_view *v, struct line_look look)
     lay_out(v, look, &l);
     if (!l.failed)
         make_frame(v, look, &l, &f);
-    if (l.failed || f.bytes.failed) { // nothing is drawn where there is no memory
+    if (l.failed || f.bytes.failed) { // nothing is drawn if memory is short
         text_free(&f.bytes);
         free(f.ends);
     } else {
@@ -294,7 +294,7 @@ void line_view_draw(struct line_view *v, struct line_look look)
     free(l.rows);
 }
 
-// --- the whole ---
+// --- the view as a whole ---
 
 static void set_size(struct line_view *v, int cols, int rows)
 {
@@ -330,7 +330,7 @@ void line_view_end(struct line_view *v, struct line_look look)
 
 void line_view_resize(struct line_view *v, int cols, int rows, struct line_look look)
 {
-    // Terminals differ in whether they break rows anew; going up as if they did not leaves all that stands above.
+    // terminals differ in whether they wrap rows again; moving up as if they did not cannot overwrite what is above
     int up = MIN(v->cursor_row, MAX(rows, 2) - 1);
     if (up > 0)
         text_print(&v->out, "\033[%dA", up);

@@ -1,36 +1,37 @@
-// Draws a line that is being edited: what is to be seen in, the bytes for a terminal out. No I/O.
+// Draws a line that is being edited: takes what is to be displayed, and produces bytes for a terminal. It does no
+// I/O.
 //
-// A line of text takes as many rows as it needs; of a text with more rows than the screen has, those around the cursor
-// are shown. Only rows that have changed are written again. The last column stays free, so that no terminal's way of
-// wrapping matters; nothing above the first row is ever touched. Needs of the terminal: CR, LF, and CSI A B C K J H.
-// Ownership: the struct owns its memory; `out` is emptied by who writes it. Threads: one at a time.
+// A line of text takes as many rows as it needs; if a text has more rows than the screen, the rows around the cursor
+// are shown. Only rows that have changed are written again. The last column stays empty, so that differences in how
+// terminals wrap do not matter, and nothing above the first row is touched. The terminal must support CR, LF, and CSI
+// A B C K J H. Ownership: the struct owns its memory; whoever writes `out` empties it. Threads: one at a time.
 #ifndef QUERN_LINE_VIEW_H
 #define QUERN_LINE_VIEW_H
 
 #include "cmd/terminal/line_editor.h"
 
 struct line_view {
-    int cols, rows; // of the terminal
+    int cols, rows; // size of the terminal
     const char *prompt;
     bool colours;    // messages are dimmed
-    struct text out; // what is to be written
+    struct text out; // bytes to be written
 
-    struct text frame; // the rows that are on the screen, one after the other,
-    size_t *ends;      // and where each ends
+    struct text frame; // the rows on the screen, one after another,
+    size_t *ends;      // and where each one ends
     int n_rows, cap_rows;
-    int n_made; // rows from the first one that the screen has had: below them LF makes new ones
+    int n_made; // rows the screen has had, from the first on: below them a LF creates new ones
     int cursor_row, cursor_col;
-    size_t top; // the text's first row that is shown
+    size_t top; // the first row of the text that is shown
 };
 
-// At the beginning of an empty row. The prompt must stay.
+// Starts at the beginning of an empty row. The prompt must stay valid.
 void line_view_begin(struct line_view *v, int cols, int rows, const char *prompt);
 void line_view_draw(struct line_view *v, struct line_look look);
-// The last look at the text: the cursor goes to the beginning of the row below it.
+// Draws the text for the last time; the cursor moves to the beginning of the row below.
 void line_view_end(struct line_view *v, struct line_look look);
-// The terminal has another size: draws all anew.
+// Redraws everything after the terminal has changed its size.
 void line_view_resize(struct line_view *v, int cols, int rows, struct line_look look);
-// The same on an empty screen.
+// Redraws everything on a cleared screen.
 void line_view_refresh(struct line_view *v, struct line_look look);
 void line_view_free(struct line_view *v);
 

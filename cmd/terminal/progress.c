@@ -15,7 +15,7 @@ void progress_begin(struct progress *p, const char *what, const char *unit)
     p->last = p->start;
 }
 
-// Cells of a bar, the last of them in eighths.
+// Draws a bar; its last cell has a resolution of an eighth.
 static void draw_cells(double part, char *out, size_t size)
 {
     static const char *const cell[EIGHTHS + 1] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
@@ -61,7 +61,7 @@ void progress_end(struct progress *p)
     p->shown = false;
 }
 
-// --- a wait without an end in sight ---
+// --- a wait of unknown length ---
 
 static void *count_seconds(void *arg)
 {
@@ -83,7 +83,8 @@ static void *count_seconds(void *arg)
     return NULL;
 }
 
-// Signals are for the main thread. Where no thread can be had, nothing is shown.
+// Starts the thread, with all signals blocked: they are for the main thread. If no thread can be started, nothing is
+// shown.
 void progress_wait_begin(struct progress_wait *w, const char *what)
 {
     *w = (struct progress_wait){.what = what};

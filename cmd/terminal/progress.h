@@ -1,7 +1,7 @@
-// A bar on stderr for every wait over a second: what is done, how fast, and how long it will take. Where stderr is no
-// terminal, nothing.
+// A progress bar on stderr for every wait of more than a second: what is done, how fast, and how long it will take.
+// It shows nothing if stderr is not a terminal.
 //
-// Ownership: zero-initialise with progress_begin; progress_end takes the bar off the screen. Threads: the main thread.
+// Ownership: progress_begin initialises; progress_end erases the bar. Threads: the main thread.
 #ifndef QUERN_PROGRESS_H
 #define QUERN_PROGRESS_H
 
@@ -10,24 +10,24 @@
 #include <stdint.h>
 
 struct progress {
-    const char *what, *unit; // "perplexity", "tokens"
+    const char *what, *unit; // for example "perplexity" and "tokens"
     bool on, shown;
-    double start, last; // milliseconds of clock_ms
+    double start, last; // in milliseconds of clock_ms
 };
 void progress_begin(struct progress *p, const char *what, const char *unit);
-// Draws when a tenth of a second has passed since the last time, but not within the first second. `note` (may be NULL)
-// stands behind the bar.
+// Draws the bar, at most ten times a second and not in the first second. `note` (may be NULL) is shown behind the
+// bar.
 void progress_show(struct progress *p, int64_t done, int64_t total, const char *note);
 void progress_end(struct progress *p);
 
-// The same of a wait that cannot say how far it is: "loading MODEL: 3 s", from the second second on, by a thread of its
-// own. `what` lasts until progress_wait_end, which takes the line off the screen.
+// The same for a wait of unknown length: "loading MODEL: 3 s", drawn after the first second by a thread of its own.
+// `what` must stay valid until progress_wait_end, which erases the line.
 struct progress_wait {
     const char *what;
     bool on, shown, over;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t changed; // over
+    pthread_cond_t changed; // signals that the wait is over
 };
 void progress_wait_begin(struct progress_wait *w, const char *what);
 void progress_wait_end(struct progress_wait *w);

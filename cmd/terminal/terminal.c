@@ -10,12 +10,13 @@
 #include <termios.h>
 #include <unistd.h>
 
-// Signals come to the process, not to an object: what their handlers read is the only state of its kind in the program.
+// Signals are sent to the process, not to an object, so the flags of their handlers are the only global state that
+// changes in the program.
 atomic_bool terminal_interrupted, terminal_terminated, terminal_resized;
 static atomic_int phase = PHASE_LOADING;
 static int wake_pipe[2] = {-1, -1};
 
-// The terminal on stdin as it was found, and in the other modes; valid once `saved` is set.
+// The modes of the terminal on stdin: those found at the start, and the other modes. Valid once `saved` is set.
 static atomic_bool saved;
 static atomic_int mode_now = MODE_COOKED;
 static struct termios modes[3];
@@ -40,7 +41,8 @@ static void wake(void)
     (void)ignored;
 }
 
-// From a handler, too: tcsetattr may be called there. A paste is bracketed only while a line is edited.
+// Restores the original modes. May be called from a handler, since tcsetattr is async-signal-safe. Bracketed paste is
+// on only while a line is edited.
 static void restore(void)
 {
     int mode = atomic_exchange(&mode_now, MODE_COOKED);
@@ -73,7 +75,7 @@ static void on_resize(int number)
     errno = cause;
 }
 
-// What ends the process by default does so after the terminal is as it was found.
+// Restores the terminal before a signal ends the process in the default way.
 static void on_crash(int number)
 {
     restore();
@@ -81,7 +83,7 @@ static void on_crash(int number)
     raise(number);
 }
 
-// Ctrl-Z during an answer; SIGSTOP stops, for the handler of SIGTSTP stands in its way.
+// Handles Ctrl-Z during an answer. SIGSTOP stops the process, since SIGTSTP is caught by this handler.
 static void on_stop(int number)
 {
     int cause = errno, mode = atomic_load(&mode_now);
@@ -93,7 +95,7 @@ static void on_stop(int number)
     errno = cause;
 }
 
-// Of the path only what may reach a terminal: a handler calls nothing but write.
+// Writes a path without characters that a terminal would interpret. A handler may call nothing but write.
 static void say_path(const char *path)
 {
     for (; *path; path++) {
@@ -106,7 +108,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     (void)context;
     const char *at = info->si_addr;
-    // a fault has a code above 0; what another process sends has no address
+    // a fault has a code above 0; a signal sent by a process carries no address
     for (int i = 0; info->si_code > 0 && i < atomic_load(&n_mappings); i++) {
         if (at < mappings[i].from || at >= mappings[i].to)
             continue;
@@ -118,7 +120,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     }
     restore();
     signal(number, SIG_DFL);
-    raise(number); // comes when this handler has returned
+    raise(number); // delivered when this handler returns
 }
 
 void terminal_start(void)
@@ -139,7 +141,7 @@ void terminal_set_phase(enum terminal_phase now)
 
 void terminal_watch_mapping(const void *from, const void *to, const char *path)
 {
-    // the kernel faults by whole pages: the last one reaches past the last tensor
+    // faults concern whole pages, and the last page extends past the last tensor
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     int n = atomic_load(&n_mappings);
     if (n == MAPPINGS_MAX)
@@ -150,9 +152,9 @@ void terminal_watch_mapping(const void *from, const void *to, const char *path)
     atomic_store(&n_mappings, n + 1);
 }
 
-// --- a terminal that is typed at ---
+// --- a terminal with somebody typing ---
 
-// SIGTTOU would stop a process in the background that sets modes.
+// Ignores SIGTTOU, which would stop a background process that sets modes.
 static void watch_terminal(void)
 {
     static const int crashes[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGQUIT};
@@ -186,7 +188,7 @@ void terminal_set_mode(enum terminal_mode mode)
 {
     if (!terminal_is_tty(STDIN_FILENO) || !save_modes())
         return;
-    // TCSADRAIN: what has been typed ahead stays
+    // TCSADRAIN keeps what has been typed ahead
     if (!tcsetattr(STDIN_FILENO, TCSADRAIN, &modes[mode]))
         atomic_store(&mode_now, (int)mode);
 }
@@ -287,7 +289,7 @@ int terminal_write_untrusted(struct str text, struct error *err)
     char out[3 * 256];
     while (text.len) {
         size_t n = MIN(text.len, (size_t)256);
-        // no character is cut in two where a piece ends
+        // a piece must not end within a character
         for (int back = 0; back < 3 && n < text.len && n > 1 && ((uint8_t)text.data[n] & 0xc0) == 0x80; back++)
             n--;
         if (terminal_write((struct str){out, terminal_filter((struct str){text.data, n}, out)}, err))
@@ -315,7 +317,7 @@ void terminal_note(const char *fmt, ...)
 
 static void print_json_character(struct text *out, uint32_t cp, const char *bytes, int n)
 {
-    static const char escapes[] = "\"\"\\\\\bb\ff\nn\rr\tt"; // pairs: the character and its letter
+    static const char escapes[] = "\"\"\\\\\bb\ff\nn\rr\tt"; // pairs of a character and its escape letter
     for (size_t i = 0; i + 1 < sizeof escapes; i += 2)
         if (cp == (uint32_t)escapes[i]) {
             text_print(out, "\\%c", escapes[i + 1]);

@@ -1,8 +1,8 @@
-// Where an answer goes, and what may end it: stdout without control codes, signals, and their exit status.
+// Output of answers and handling of signals: stdout without control codes, what interrupts an answer, exit statuses.
 //
-// Text of a model, and names and errors from files, are untrusted: on a terminal nothing of them reaches it but
-// printable characters, tabs and line ends. Where stdout is no terminal, the bytes pass as they are. Threads: the main
-// thread; the signal handlers touch atomics only.
+// Text from a model, and names and errors from files, are untrusted: of them only printable characters, tabs and
+// newlines reach a terminal. If stdout is not a terminal, bytes pass unchanged. Threads: the main thread; signal
+// handlers touch atomics only.
 #ifndef QUERN_TERMINAL_H
 #define QUERN_TERMINAL_H
 
@@ -11,58 +11,59 @@
 
 #include <stdatomic.h>
 
-// Set by the first Ctrl-C (or SIGTERM); a second one ends the process with 130.
+// Set by the first Ctrl-C or SIGTERM; the second one ends the process with status 130.
 extern atomic_bool terminal_interrupted;
-// Set by SIGTERM and, once terminal_wake_fd has been called, by SIGHUP: the program is to end.
+// Set by SIGTERM and, after terminal_wake_fd has been called, by SIGHUP: the program must end.
 extern atomic_bool terminal_terminated;
-// Set when the window has another size.
+// Set when the size of the window has changed.
 extern atomic_bool terminal_resized;
 
 enum terminal_phase {
-    PHASE_LOADING,   // nothing is half done: Ctrl-C ends the process at once, with 130
+    PHASE_LOADING,   // nothing is half done: Ctrl-C ends the process at once with status 130
     PHASE_ANSWERING, // Ctrl-C sets terminal_interrupted
 };
-void terminal_start(void); // installs the handlers: SIGINT, SIGTERM, SIGBUS; SIGPIPE is ignored
+void terminal_start(void); // installs handlers for SIGINT, SIGTERM, SIGBUS, and ignores SIGPIPE
 void terminal_set_phase(enum terminal_phase phase);
-// A fault on reading this range means that the model file has been cut while it was mapped: exit 5. The path must
-// stay; ranges beyond the 64th are not watched.
+// Watches a mapped model file: a fault in this range means that the file was truncated while it was mapped, and ends
+// the process with status 5. The path must stay valid. At most 64 ranges are watched.
 void terminal_watch_mapping(const void *from, const void *to, const char *path);
 
-// --- a terminal that is typed at ---
+// --- a terminal with somebody typing ---
 
 enum terminal_mode {
-    MODE_COOKED,    // as it was found
-    MODE_EDITING,   // every key comes as it is typed, Ctrl-C too
-    MODE_ANSWERING, // what is typed is not shown and stays for the editor; Ctrl-C is a signal
+    MODE_COOKED,    // the modes found at the start
+    MODE_EDITING,   // every key is delivered as it is typed, Ctrl-C too
+    MODE_ANSWERING, // typed keys are not echoed and are kept for the editor; Ctrl-C is a signal
 };
-// Of the terminal on stdin; nothing where that is none. However the process ends, by a signal or a crash too, the
-// terminal is as it was found; while it is stopped by Ctrl-Z also.
+// Sets the mode of the terminal on stdin, if it is one. The original modes are restored however the process ends, by
+// a signal or a crash too, and while it is stopped by Ctrl-Z.
 void terminal_set_mode(enum terminal_mode mode);
-// Stops the process as Ctrl-Z does, with the terminal as it was found; returns when it goes on.
+// Stops the process as Ctrl-Z does, with the original modes of the terminal. Returns when the process is continued.
 void terminal_suspend(void);
-// Columns and rows of the terminal on fd, 80 and 24 where that cannot be known.
+// Columns and rows of the terminal on fd; 80 and 24 if they are not known.
 void terminal_size(int fd, int *cols, int *rows);
-// A descriptor that can be read when one of the three flags has been set, to be emptied then by terminal_wake_clear.
-// -1 when there is none to be had.
+// A descriptor that becomes readable when one of the three flags is set; terminal_wake_clear empties it. -1 if it
+// cannot be made.
 int terminal_wake_fd(void);
 void terminal_wake_clear(void);
 
-// Writes all of it to a descriptor, past short writes and signals: -1 with errno.
+// Writes all of the text to a descriptor, repeating after short writes and signals. Returns -1 with errno.
 int terminal_write_fd(int fd, struct str text);
-// The same to stdout. E_IO; the text is empty when the reader has gone away
-// (EPIPE), which is nobody's error.
+// Writes all of the text to stdout. E_IO; the error has no text if the reader has gone away (EPIPE), which is not
+// reported.
 int terminal_write(struct str text, struct error *err);
-// Writes untrusted text: as it is, or made harmless when stdout is a terminal.
+// Writes untrusted text to stdout: filtered if it is a terminal, unchanged otherwise.
 int terminal_write_untrusted(struct str text, struct error *err);
-// Copies the harmless part of untrusted text to `out`, of 3 * len bytes: control characters and bidi overrides are
-// dropped, bytes that are no UTF-8 become U+FFFD. Text is to come in whole characters. Returns the bytes written.
+// Copies untrusted text to `out`, which has room for 3 * len bytes, without control characters and bidi overrides;
+// bytes that are not UTF-8 become U+FFFD. The text must consist of whole characters. Returns the number of bytes
+// written.
 size_t terminal_filter(struct str text, char *out);
 bool terminal_is_tty(int fd);
 
-// A line on stderr, made harmless.
+// Prints a line on stderr, filtered.
 void terminal_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-// Appends text as a JSON string; bytes that are no UTF-8 become U+FFFD.
+// Appends text as a JSON string; bytes that are not UTF-8 become U+FFFD.
 void terminal_print_json(struct text *out, struct str text);
 
 #endif
