@@ -3,89 +3,40 @@
 // ever; nothing may leak, and the answer itself allocates next to nothing.
 #include "models/synth_model.h"
 #include "engine/generate.h"
+#include "tests/memory_faults.h"
 
 #include <criterion/criterion.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-// --- the faulty library: the linker sends these calls here (--wrap) ---
+// --- further calls that fail as if memory were short ---
 
-static struct {
-    long after; // calls that still succeed; negative: all
-    bool fired;
-    long live; // blocks of the heap and mappings
-    long calls;
-} fault = {.after = -1};
-
-static bool fails(void)
+WRAP(void *, aligned_alloc, (size_t align, size_t n))
 {
-    fault.calls++;
-    if (fault.after < 0 || fault.after-- != 0)
-        return false;
-    fault.after = -1;
-    fault.fired = true;
-    errno = ENOMEM;
-    return true;
-}
-
-// clang-format off
-#define REAL(ret, name, args) ret __real_##name args; ret __wrap_##name args; ret __wrap_##name args
-// clang-format on
-
-REAL(void *, malloc, (size_t n))
-{
-    void *p = fails() ? NULL : __real_malloc(n);
-    fault.live += p != NULL;
+    void *p = memory_fails() ? NULL : __real_aligned_alloc(align, n);
+    heap_live += p != NULL;
     return p;
 }
 
-REAL(void *, calloc, (size_t n, size_t size))
+WRAP(int, pthread_create, (pthread_t * thread, const pthread_attr_t *attributes, void *(*work)(void *), void *arg))
 {
-    void *p = fails() ? NULL : __real_calloc(n, size);
-    fault.live += p != NULL;
+    return memory_fails() ? EAGAIN : __real_pthread_create(thread, attributes, work, arg);
+}
+
+// mmap64 is the name of mmap where files may be large.
+WRAP(void *, mmap64, (void *at, size_t n, int protection, int flags, int fd, off_t offset))
+{
+    void *p = memory_fails() ? MAP_FAILED : __real_mmap64(at, n, protection, flags, fd, offset);
+    heap_live += p != MAP_FAILED;
     return p;
 }
 
-REAL(void *, realloc, (void *old, size_t n))
+WRAP(int, munmap, (void *p, size_t n))
 {
-    void *p = fails() ? NULL : __real_realloc(old, n);
-    fault.live += old == NULL && p != NULL;
-    return p;
-}
-
-REAL(void *, aligned_alloc, (size_t align, size_t n))
-{
-    void *p = fails() ? NULL : __real_aligned_alloc(align, n);
-    fault.live += p != NULL;
-    return p;
-}
-
-REAL(int, pthread_create, (pthread_t * thread, const pthread_attr_t *attributes, void *(*work)(void *), void *arg))
-{
-    return fails() ? EAGAIN : __real_pthread_create(thread, attributes, work, arg);
-}
-
-REAL(void, free, (void *p))
-{
-    fault.live -= p != NULL;
-    __real_free(p);
-}
-
-// What mmap is called where files may be large.
-REAL(void *, mmap64, (void *at, size_t n, int protection, int flags, int fd, off_t offset))
-{
-    void *p = fails() ? MAP_FAILED : __real_mmap64(at, n, protection, flags, fd, offset);
-    fault.live += p != MAP_FAILED;
-    return p;
-}
-
-REAL(int, munmap, (void *p, size_t n))
-{
-    fault.live--;
+    heap_live--;
     return __real_munmap(p, n);
 }
 
@@ -122,9 +73,9 @@ static int generate_on(struct session *s, const struct model *m, struct reply *a
                                  .emit = take,
                                  .arg = a};
     struct generate_result r;
-    a->calls_before = fault.calls;
+    a->calls_before = memory_fault.calls;
     int status = generate(s, m, 0, &o, &r, err);
-    a->calls_after = fault.calls;
+    a->calls_after = memory_fault.calls;
     return status;
 }
 
@@ -151,19 +102,18 @@ static void every_call_in_turn(const char *path, bool no_mmap)
     struct reply want, got;
     cr_assert_eq(answer(path, no_mmap, &want, &err), 0, "%s", err.text);
     cr_assert_gt(want.n, 0);
-    long n = 0, failed = 0, live = fault.live;
+    long n = 0, failed = 0, live = heap_live;
     do {
         err = (struct error){0};
-        fault.after = n++;
-        fault.fired = false;
+        fault_arm(&memory_fault, n++);
         int status = answer(path, no_mmap, &got, &err);
-        fault.after = -1;
+        fault_disarm(&memory_fault);
         cr_assert(status == 0 || (err.code == E_MEMORY && err.text[0]), "call %ld: %d '%s'", n, (int)err.code,
                   err.text);
         cr_assert(status || (got.n == want.n && !memcmp(got.text, want.text, want.n)), "call %ld: another answer", n);
-        cr_assert_eq(fault.live, live, "call %ld: %ld blocks leak: %s", n, fault.live - live, err.text);
+        cr_assert_eq(heap_live, live, "call %ld: %ld blocks leak: %s", n, heap_live - live, err.text);
         failed += status != 0;
-    } while (fault.fired);
+    } while (memory_fault.fired);
     printf("%s: %ld calls, %ld of them needed\n", no_mmap ? "read" : "mapped", n - 1, failed);
     cr_expect_gt(failed, 20);
 }

@@ -2,122 +2,70 @@
 // N. The error must name the right kind, nothing may leak, and no file may be left behind.
 #include "gguf/writer.h"
 #include "tests/gguf_recipe.h"
+#include "tests/memory_faults.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <malloc.h>
 #include <sys/stat.h>
 
-// ---- The faulty library: the linker sends these calls here (--wrap) ----
+// ---- Further calls that fail ----
 
-enum fault { FAULT_NONE, FAULT_MEMORY, FAULT_IO };
-
-static struct {
-    enum fault kind;
-    int after; // calls that still succeed
-    bool fired;
-    bool interrupt; // reads and writes return EINTR and halves instead
-    int cut;        // the read before which the model's file is cut short, from 1; 0: none
-    long live;      // blocks of the heap
-} fault;
+static struct fault io_fault = {.after = -1};
+static bool interrupting; // reads and writes are interrupted (EINTR) or short instead
+static int cut;           // the read, counted from 1, before which the model's file is truncated; 0: none
 
 static char dir[64], path[128], part2[128];
 
-static bool fails(enum fault kind)
+WRAP(ssize_t, pread, (int fd, void *dst, size_t n, off_t at))
 {
-    if (fault.kind != kind || fault.after-- != 0)
-        return false;
-    fault.fired = true;
-    errno = kind == FAULT_MEMORY ? ENOMEM : EIO;
-    return true;
-}
-
-// clang-format off
-#define REAL(ret, name, args) ret __real_##name args; ret __wrap_##name args; ret __wrap_##name args
-// clang-format on
-
-REAL(void *, malloc, (size_t n))
-{
-    if (fails(FAULT_MEMORY))
-        return NULL;
-    void *p = __real_malloc(n);
-    fault.live += p != NULL;
-    return p;
-}
-
-REAL(void *, calloc, (size_t n, size_t size))
-{
-    if (fails(FAULT_MEMORY))
-        return NULL;
-    void *p = __real_calloc(n, size);
-    fault.live += p != NULL;
-    return p;
-}
-
-REAL(void *, realloc, (void *old, size_t n))
-{
-    if (fails(FAULT_MEMORY))
-        return NULL;
-    void *p = __real_realloc(old, n);
-    fault.live += !old && p;
-    return p;
-}
-
-REAL(void, free, (void *p))
-{
-    fault.live -= p != NULL;
-    __real_free(p);
-}
-
-REAL(ssize_t, pread, (int fd, void *dst, size_t n, off_t at))
-{
-    if (fails(FAULT_IO))
+    if (fault_hits(&io_fault, EIO))
         return -1;
-    if (fault.cut > 0 && --fault.cut == 0 && truncate(path, 30) != 0)
+    if (cut > 0 && --cut == 0 && truncate(path, 30) != 0)
         return -1;
     static int turn;
-    if (fault.interrupt && ++turn % 3 == 0) {
+    if (interrupting && ++turn % 3 == 0) {
         errno = EINTR;
         return -1;
     }
-    return __real_pread(fd, dst, fault.interrupt && n > 1 ? n / 2 : n, at);
+    return __real_pread(fd, dst, interrupting && n > 1 ? n / 2 : n, at);
 }
 
 static int short_pieces; // writes of something else than multiples of 2 MB
 
-REAL(ssize_t, write, (int fd, const void *src, size_t n))
+WRAP(ssize_t, write, (int fd, const void *src, size_t n))
 {
     short_pieces += n % (2 << 20) != 0;
-    if (fails(FAULT_IO))
+    if (fault_hits(&io_fault, EIO))
         return -1;
     static int turn;
-    if (fault.interrupt && ++turn % 3 == 0) {
+    if (interrupting && ++turn % 3 == 0) {
         errno = EINTR;
         return -1;
     }
-    return __real_write(fd, src, fault.interrupt && n > 1 ? n / 2 : n);
+    return __real_write(fd, src, interrupting && n > 1 ? n / 2 : n);
 }
 
-REAL(int, fstat, (int fd, struct stat *st))
+WRAP(int, fstat, (int fd, struct stat *st))
 {
-    return fails(FAULT_IO) ? -1 : __real_fstat(fd, st);
+    return fault_hits(&io_fault, EIO) ? -1 : __real_fstat(fd, st);
 }
 
-REAL(int, fsync, (int fd))
+WRAP(int, fsync, (int fd))
 {
-    return fails(FAULT_IO) ? -1 : __real_fsync(fd);
+    return fault_hits(&io_fault, EIO) ? -1 : __real_fsync(fd);
 }
 
-REAL(int, rename, (const char *from, const char *to))
+WRAP(int, rename, (const char *from, const char *to))
 {
-    return fails(FAULT_IO) ? -1 : __real_rename(from, to);
+    return fault_hits(&io_fault, EIO) ? -1 : __real_rename(from, to);
 }
 
-REAL(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset))
+WRAP(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset))
 {
-    if ((flags & MAP_ANONYMOUS) && fails(FAULT_MEMORY))
+    if ((flags & MAP_ANONYMOUS) && memory_fails())
         return MAP_FAILED;
-    if (!(flags & MAP_ANONYMOUS) && fails(FAULT_IO))
+    if (!(flags & MAP_ANONYMOUS) && fault_hits(&io_fault, EIO))
         return MAP_FAILED;
     return __real_mmap(at, n, prot, flags, fd, offset);
 }
@@ -220,51 +168,49 @@ static int open_descriptors(void)
 }
 
 // Lets the N-th call fail for every N until none is left to fail. Returns how many there were.
-static int fail_each(int (*work)(struct error *), enum fault kind, enum err_code code)
+static int fail_each(int (*work)(struct error *), struct fault *fault, enum err_code code)
 {
     struct error err = {0};
     cr_assert_eq(work(&err), 0, "%s", err.text); // what the library allocates once is allocated now
     for (int n = 0;; n++) {
         int descriptors = open_descriptors();
-        long live = fault.live;
-        fault.kind = kind;
-        fault.after = n;
-        fault.fired = false;
+        long live = heap_live;
+        fault_arm(fault, n);
         int status = work(&err);
-        fault.kind = FAULT_NONE;
-        cr_assert_eq(fault.live, live, "call %d: %ld blocks leaked (%s)", n, fault.live - live, err.text);
+        fault_disarm(fault);
+        cr_assert_eq(heap_live, live, "call %d: %ld blocks leaked (%s)", n, heap_live - live, err.text);
         cr_assert_eq(open_descriptors(), descriptors, "call %d: a descriptor leaked (%s)", n, err.text);
-        if (!fault.fired) {
+        if (!fault->fired) {
             cr_assert_eq(status, 0, "%s", err.text);
             return n;
         }
         if (status == 0)
             continue; // only the sync of the directory may fail in silence
         cr_assert_eq(err.code, code, "call %d: %s", n, err.text);
-        cr_assert_not_null(strstr(err.text, kind == FAULT_IO ? "Input/output error" : "bytes"), "%s", err.text);
+        cr_assert_not_null(strstr(err.text, fault == &io_fault ? "Input/output error" : "bytes"), "%s", err.text);
     }
 }
 
 Test(gguf_faults, reading_survives_every_failed_allocation)
 {
-    cr_assert_gt(fail_each(read_mapped, FAULT_MEMORY, E_MEMORY), 8);
-    cr_assert_gt(fail_each(read_into_memory, FAULT_MEMORY, E_MEMORY), 10);
+    cr_assert_gt(fail_each(read_mapped, &memory_fault, E_MEMORY), 8);
+    cr_assert_gt(fail_each(read_into_memory, &memory_fault, E_MEMORY), 10);
 }
 
 Test(gguf_faults, reading_survives_every_failed_read)
 {
-    cr_assert_geq(fail_each(read_mapped, FAULT_IO, E_IO), 7); // fstat, window, large value, ... map, of both parts
-    cr_assert_geq(fail_each(read_into_memory, FAULT_IO, E_IO), 7);
+    cr_assert_geq(fail_each(read_mapped, &io_fault, E_IO), 7); // fstat, window, large value, ... map, of both parts
+    cr_assert_geq(fail_each(read_into_memory, &io_fault, E_IO), 7);
 }
 
 Test(gguf_faults, writing_survives_every_failed_allocation)
 {
-    cr_assert_gt(fail_each(write_model, FAULT_MEMORY, E_MEMORY), 5);
+    cr_assert_gt(fail_each(write_model, &memory_fault, E_MEMORY), 5);
 }
 
 Test(gguf_faults, writing_survives_every_failed_write)
 {
-    cr_assert_geq(fail_each(write_model, FAULT_IO, E_IO), 6);
+    cr_assert_geq(fail_each(write_model, &io_fault, E_IO), 6);
 }
 
 // So that a system keeps what was written in pages as large.
@@ -279,11 +225,11 @@ Test(gguf_faults, all_but_the_last_piece_are_multiples_of_2_mb)
 Test(gguf_faults, interrupted_and_short_calls_lose_nothing)
 {
     struct error err = {0};
-    fault.interrupt = true;
+    interrupting = true;
     cr_assert_eq(read_mapped(&err), 0, "%s", err.text);
     cr_assert_eq(read_into_memory(&err), 0, "%s", err.text);
     cr_assert_eq(write_model(&err), 0, "%s", err.text);
-    fault.interrupt = false;
+    interrupting = false;
 }
 
 // Cut before the first read, before that of the large array, and before that of the tensors.
@@ -295,7 +241,7 @@ Test(gguf_faults, a_file_that_shrinks_while_it_is_read_is_an_io_error)
         unlink(part2);
         rmdir(dir);
         setup();
-        fault.cut = n;
+        cut = n;
         cr_assert_eq(read_into_memory(&err), -1);
         cr_assert_eq(err.code, E_IO, "read %d: %s", n, err.text);
         cr_assert_not_null(strstr(err.text, "the file became shorter while it was read"), "read %d: %s", n, err.text);

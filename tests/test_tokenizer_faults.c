@@ -1,58 +1,9 @@
 // Memory that fails: each allocation of loading, encoding and decoding fails once, the N-th for every N. The error must
 // be E_MEMORY, or the result the same as ever, and nothing may leak.
+#include "tests/memory_faults.h"
 #include "tests/vocab_recipe.h"
 
 #include <criterion/criterion.h>
-#include <errno.h>
-
-// --- the faulty library: the linker sends these calls here (--wrap) ---
-
-static struct {
-    long after; // allocations that still succeed; negative: all
-    bool fired;
-    long live; // blocks of the heap
-} fault = {.after = -1};
-
-static bool fails(void)
-{
-    if (fault.after < 0 || fault.after-- != 0)
-        return false;
-    fault.after = -1;
-    fault.fired = true;
-    errno = ENOMEM;
-    return true;
-}
-
-// clang-format off
-#define REAL(ret, name, args) ret __real_##name args; ret __wrap_##name args; ret __wrap_##name args
-// clang-format on
-
-REAL(void *, malloc, (size_t n))
-{
-    void *p = fails() ? NULL : __real_malloc(n);
-    fault.live += p != NULL;
-    return p;
-}
-
-REAL(void *, calloc, (size_t n, size_t size))
-{
-    void *p = fails() ? NULL : __real_calloc(n, size);
-    fault.live += p != NULL;
-    return p;
-}
-
-REAL(void *, realloc, (void *old, size_t n))
-{
-    void *p = fails() ? NULL : __real_realloc(old, n);
-    fault.live += old == NULL && p != NULL;
-    return p;
-}
-
-REAL(void, free, (void *p))
-{
-    fault.live -= p != NULL;
-    __real_free(p);
-}
 
 // --- every allocation in turn ---
 
@@ -89,18 +40,17 @@ Test(tokenizer_faults, loading_without_memory_says_so_and_leaks_nothing)
             char path[32];
             int fd = vocab_memory_file(&f, path);
             cr_assert_eq(gguf_open(&g, path, GGUF_METADATA_ONLY, &err), 0, "%s", err.text);
-            long live = fault.live;
-            fault.fired = false;
-            fault.after = n++;
+            long live = heap_live;
+            fault_arm(&memory_fault, n++);
             int status = tokenizer_load(&t, g, 0, &err);
-            fault.after = -1;
-            cr_assert_eq(status, fault.fired ? -1 : 0, "allocation %ld", n);
-            cr_assert(!fault.fired || err.code == E_MEMORY, "allocation %ld: %s", n, err.text);
+            fault_disarm(&memory_fault);
+            cr_assert_eq(status, memory_fault.fired ? -1 : 0, "allocation %ld", n);
+            cr_assert(!memory_fault.fired || err.code == E_MEMORY, "allocation %ld: %s", n, err.text);
             tokenizer_free(t);
-            cr_assert_eq(fault.live, live, "allocation %ld: %ld blocks leaked", n, fault.live - live);
+            cr_assert_eq(heap_live, live, "allocation %ld: %ld blocks leaked", n, heap_live - live);
             gguf_close(g);
             close(fd);
-        } while (fault.fired);
+        } while (memory_fault.fired);
         cr_expect_gt(n, 2);
     }
 }
@@ -120,28 +70,27 @@ Test(tokenizer_faults, encoding_without_memory_says_so_or_goes_on_and_leaks_noth
         do {
             struct token_list ids = {0};
             cr_assert_eq(token_list_push(&ids, 7, &err), 0);
-            long live = fault.live;
-            fault.fired = false;
-            fault.after = n++;
+            long live = heap_live;
+            fault_arm(&memory_fault, n++);
             int status = tokenizer_encode(t, (struct str){text, sizeof text}, TOKENIZE_BOS, &ids, &err);
-            fault.after = -1;
+            fault_disarm(&memory_fault);
             refusals += status != 0;
             if (status != 0)
-                cr_assert(fault.fired && err.code == E_MEMORY && ids.n == 1, "allocation %ld: %s", n, err.text);
+                cr_assert(memory_fault.fired && err.code == E_MEMORY && ids.n == 1, "allocation %ld: %s", n, err.text);
             else
                 cr_assert(ids.n == want.n + 1 && memcmp(ids.ids + 1, want.ids, want.n * sizeof *want.ids) == 0,
                           "allocation %ld", n);
             cr_assert_eq(ids.ids[0], 7);
-            cr_assert_eq(fault.live, live, "allocation %ld: %ld blocks leaked", n, fault.live - live);
+            cr_assert_eq(heap_live, live, "allocation %ld: %ld blocks leaked", n, heap_live - live);
             token_list_free(&ids);
-        } while (fault.fired);
+        } while (memory_fault.fired);
         cr_expect_gt(refusals, 0);
 
         char *back;
         size_t len;
-        fault.after = 0;
+        fault_arm(&memory_fault, 0);
         cr_expect_eq(tokenizer_decode(t, want.ids, want.n, 0, &back, &len, &err), -1);
-        fault.after = -1;
+        fault_disarm(&memory_fault);
         cr_expect_eq(err.code, E_MEMORY);
         token_list_free(&want);
         tokenizer_free(t);
