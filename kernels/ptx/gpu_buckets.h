@@ -1,13 +1,14 @@
-// Steps are rounded up to buckets of rows, each of which is recorded once: at most a third of the rows is made for
-// nothing.
+// Rounds the number of rows of a step up to a bucket. Each bucket has one captured CUDA graph. At most a third of
+// the rows
+// that a bucket computes are padding.
 //
-// Pure.
+// Pure functions.
 #ifndef QUERN_GPU_BUCKETS_H
 #define QUERN_GPU_BUCKETS_H
 
 #include "gguf/base.h"
 
-// The bucket of n rows where `most` may come: 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ..
+// Returns the bucket of n rows, at most `most`: 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ..
 static inline int gpu_bucket_of(int n, int most)
 {
     int two = 1;
