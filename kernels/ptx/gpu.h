@@ -1,12 +1,22 @@
-// The machine on a card, inside: what its files share.
+// The machine that runs programs on an NVIDIA GPU: the structs and functions that the files gpu_*.c share.
 //
-// A plan is a list of launches in order. Their kernels stand in the machine, made once for each text, and are shared by
-// all plans; weights lie on the card once, whoever uses them, and go with the last plan that does. What a step brings
-// goes over in one copy to one block of memory whose layout depends on the step's bucket alone: a bucket is a number of
-// rows and of outputs, rounded up, and has a recorded graph of its own, made at its first step.
+// A plan is a compiled program: ordered lists of kernel launches (struct gpu_launch) and the GPU memory that they
+// use.
+// Kernels belong to the machine. Each distinct PTX text is loaded once and shared by all plans. Each weight is
+// uploaded
+// once, is shared by all plans that use it, and is freed with the last of them.
 //
-// Ownership: the machine owns kernels, weights and the emission buffer; a plan its memory and graphs. Threads: one at a
-// time.
+// The inputs of a step (tokens, positions, pages and so on) are copied in one transfer from pinned memory to one
+// block of GPU
+// memory. The layout of that block depends only on the step's bucket: its numbers of rows and of outputs, rounded
+// up
+// (gpu_buckets.h). Each bucket has a CUDA graph of its launches, captured at the first step of that bucket and
+// replayed at
+// later steps.
+//
+// Ownership: the machine owns kernels, weights and the buffer into which PTX is emitted; a plan owns its memory and
+// its
+// graphs. Threads: one at a time.
 #ifndef QUERN_GPU_H
 #define QUERN_GPU_H
 
@@ -42,11 +52,11 @@ enum gpu_kind {
     GPU_FUSED,
     GPU_TOP,
 };
-// What an emitter is told, whichever it is.
+// The arguments of one emitter: `kind` says which member of the union is valid.
 struct gpu_spec {
     enum gpu_kind kind;
     union {
-        uint32_t node; // first in each of them
+        uint32_t node; // the first field of each member
         struct ptx_elements elements;
         struct ptx_pick pick;
         struct ptx_norm norm;
@@ -65,16 +75,16 @@ struct gpu_spec {
         struct ptx_top top;
     };
 };
-// One text of one kernel. Those of equal shapes are one: only the node in the name and in a comment tells for whom it
-// was made first.
+// A loaded kernel. Launches whose PTX is equal but for the node number share one kernel. The number appears only in the
+// kernel's name and in comments, and is that of the node for which the kernel was made first.
 struct gpu_kernel {
     struct ptx_launch launch;
     struct driver_module *module;
     struct driver_kernel *kernel;
-    char *key;  // its text for node 0
-    char *text; // as it was loaded
+    char *key;  // its PTX emitted for node 0, by which equal kernels are found
+    char *text; // its PTX as it was loaded
     size_t key_size, text_size;
-    int users; // launches of plans, ever
+    int users; // launches that were made with it, including those of freed plans
 };
 
 struct gpu {
@@ -85,7 +95,7 @@ struct gpu {
     int n_kernels, cap_kernels;
     struct gpu_weight *weights;
     int n_weights, cap_weights;
-    char *emission; // room for one text
+    char *emission; // buffer for the PTX of one kernel
 };
 
 int gpu_kernel_get(struct gpu *g, const struct gpu_spec *spec, struct gpu_kernel **out, struct error *err);
@@ -93,24 +103,28 @@ void gpu_kernels_free(struct gpu *g);
 
 // ---- weights (gpu_weights.c)
 
-// A weight's place on the card. The tile form of matrices is that of emit_matmul.h, one matrix behind another.
+// A weight in GPU memory. Matrices are stored as tiles (weight_tile.h), the matrices of experts one after another.
 struct gpu_weight {
-    const void *data; // of the host, which tells weights apart together with the size
-    size_t size;      // bytes there
+    const void *data; // host address; a weight is identified by this address and `size`
+    size_t size;      // bytes in host memory
     bool tiles;
     uint64_t at;
-    size_t bytes; // on the card
-    int plans;    // that use it
+    size_t bytes; // bytes in GPU memory
+    int plans;    // uses that have not been released
 };
-// Brings a weight over, unless it is there. Each call counts a use, to be given back with gpu_weight_release.
+// Uploads a weight unless it is in GPU memory already. Each call counts one use, which the caller releases with
+// gpu_weight_release.
 int gpu_weight_tiles(struct gpu *g, const struct weight *w, uint64_t *at, struct error *err);
 int gpu_weight_floats(struct gpu *g, const void *data, size_t n, uint64_t *at, struct error *err);
 void gpu_weight_release(struct gpu *g, uint64_t at);
 
 // ---- plans (gpu_plan.c, gpu_nodes.c)
 
-// An argument of a launch: an address, or a part of the step's block, which each bucket has elsewhere. ARG_PLACES: what
-// the places of rows are told by, the address of ids, or the plan's groups where the kernel's class takes many rows.
+// An argument of a launch. ARG_ADDRESS is a fixed address. ARG_STEP is the start of the step's block; TOKENS,
+// POSITIONS, TABLES, OUTPUTS and PAGES are arrays in that block, whose offsets depend on the bucket. ARG_N_ROWS is
+// the bucket's number of rows. ARG_PLACES is how a product with experts finds its rows: the address of the expert
+// ids, or plan.groups if the kernel's class is PTX_MANY_ROWS. ARG_LOGITS is the address of the logits in the list
+// that serves the bucket.
 enum gpu_arg_kind {
     ARG_ADDRESS,
     ARG_STEP,
@@ -129,45 +143,47 @@ struct gpu_arg {
 };
 enum { GPU_ARGS = FUSED_PARAMS + 3, GPU_CLASSES = 8 };
 struct gpu_launch {
-    const struct tensor *node; // for dumps and messages
+    const struct tensor *node; // for dumps and error messages
     enum rows rows;
-    bool rows_in_y; // grid[1] is the caller's; else grid[0]
-    bool groups;    // makes groups of places for `matmul`, where that takes many rows; else it is passed over
+    bool rows_in_y; // the number of rows sets grid[1]; if false, it multiplies grid[0]
+    bool groups;    // groups rows by expert for `matmul`; skipped unless that product's class is PTX_MANY_ROWS
     struct gpu_kernel *kernels[GPU_CLASSES];
-    uint32_t classes[GPU_CLASSES]; // rows that a CTA of that kernel takes: 1 where there is but one kernel
+    uint32_t classes[GPU_CLASSES]; // rows per CTA of each kernel; 1 if there is only one kernel
     int n_kernels;
-    bool dependent;           // a fused kernel that waits for the launches before it by itself
-    uint32_t most_ctas;       // a fused kernel goes through its units with so many; 0: it is none
-    struct ptx_matmul matmul; // asked for the best class; n_in 0: none
-    uint32_t splits;          // attention row by row: of a row's positions; 0: it is not that
-    uint32_t tile;            // attention by tiles, passed over where rows are few: rows of a CTA; 0: it is not that
+    bool dependent;           // a fused kernel that waits in its own code for the launches before it
+    uint32_t most_ctas;       // upper limit of grid[0] of a fused kernel; 0: not a fused kernel
+    struct ptx_matmul matmul; // the product from which the class is chosen; n_in is 0 if there is none
+    uint32_t splits;          // attention row by row: splits of a row's positions; 0: another kernel
+    uint32_t tile;            // attention by tiles: rows per CTA, skipped below PTX_ATTEND_MANY rows; 0: another kernel
     struct gpu_arg args[GPU_ARGS];
     int n_args;
 };
 
-// The launches of a step, in order, and where its values lie. A plan has one list for any number of rows, which makes
-// every node, and one for a step of one row, in which few launches make many (gpu_fuse.c). Both use the same memory.
+// The launches of a step in order, and the offsets of its values. A plan has a list for any number of rows, which
+// computes every node, and a list for a step of one row, in which a fused launch computes many nodes (gpu_fuse.c);
+// the latter is empty in a plan with taps. Both lists use the same memory.
 enum gpu_list_kind { GPU_ANY_ROWS, GPU_ONE_ROW, GPU_LISTS };
 struct gpu_list {
-    size_t *offsets; // [program.n] of values
+    size_t *offsets; // [program.n] offset of each value in plan.values, in bytes
     struct gpu_launch *launches;
     int n_launches, cap_launches;
-    const struct tensor *routed; // whose choice of experts the launches so far have grouped; NULL: none's
+    const struct tensor *routed; // the choice of experts that plan.groups holds at this point of the list; NULL: none
 };
 
-// The first logits of each row, found behind the launches of a list: for a number of them up to `keep`. Made when a step
-// first asks for so many (gpu_top.c).
+// The launches that find the `keep` largest logits of each row; they run after the launches of a list. Made when a step
+// first needs this `keep`, a power of two (gpu_top.c).
 enum { GPU_TOP_LEVELS = 4, GPU_TOPS = 9 };
 struct gpu_top {
     uint32_t keep;
     struct gpu_launch launches[GPU_TOP_LEVELS];
     int n_launches; // 0: not made yet
-    uint64_t out;   // struct candidate [outputs][the step's top_k]
+    uint64_t out;   // address of struct candidate [outputs][the step's top_k]
 };
 
+// The captured CUDA graph of all steps with these numbers of rows and this `keep`.
 struct gpu_bucket {
     int rows[ROWS_KINDS];
-    uint32_t keep; // of its gpu_top, 0: none
+    uint32_t keep; // of its gpu_top; 0: none
     struct driver_graph *graph;
 };
 
@@ -177,41 +193,44 @@ struct plan {
     struct compile_options options;
     struct arena arena;
     struct program program;
-    struct fusion *fusion; // of a step of one row
-    struct tensor **into;  // [program.n] the sum that a product is a part of, made with it; NULL: none
-    bool *tapped;          // [program.n]
-    uint64_t values;       // their memory on the card
+    struct fusion *fusion; // how the list of one row is fused
+    struct tensor **into;  // [program.n] the sum that the epilogue of a product computes; NULL: none
+    bool *tapped;          // [program.n] whether a tap reads the node
+    uint64_t values;       // GPU memory of all values
     size_t values_bytes;
-    bool padded;     // a step of fewer rows than its bucket has come, and the values were zeroed for it
-    uint64_t *owned; // addresses that go with the plan
+    bool padded;     // a step had fewer rows than its bucket, and the values were zeroed for it
+    uint64_t *owned; // GPU memory that is freed with the plan
     int n_owned, cap_owned;
-    uint64_t *weights; // uses to give back
+    uint64_t *weights; // addresses of the weights whose uses the plan releases
     int n_weights, cap_weights;
     struct gpu_list lists[GPU_LISTS];
-    struct gpu_list *list;         // that which is being made
-    struct gpu_top tops[GPU_TOPS]; // by the logarithm of `keep`
+    struct gpu_list *list;         // the list under construction
+    struct gpu_top tops[GPU_TOPS]; // indexed by log2 of `keep`
     struct gpu_bucket *buckets;
     int n_buckets, cap_buckets;
-    uint64_t groups;           // of places: room for the most, used by one choice of experts after another
-    const atomic_bool *cancel; // NULL: nobody watches
+    uint64_t
+        groups; // rows grouped by expert (ptx_emit_group), sized for the most rows; each choice of experts reuses it
+    const atomic_bool *cancel; // flag that ends a step early; NULL: none
     size_t page_bytes;
-    struct buffer parts, counters; // of attention, which layers use in turn; owned
-    uint64_t block;                // what a step brings, on the card
-    uint8_t *pinned;               // the same on the host
+    struct buffer parts, counters; // partial results and counters of attention, reused by each layer; owned
+    uint64_t block;                // the step's inputs in GPU memory
+    uint8_t *pinned;               // the same block in pinned host memory
     size_t block_bytes;
-    int32_t *tables;                 // [max_tokens] the first row of each run of rows of one sequence
-    float *seen;                     // rows for taps
-    struct node_time *times, *taken; // [program.n] with `profile`: since the last call of it, and then
-    int repeats;                     // of each launch, with `profile`
+    int32_t *tables; // [max_tokens] the first row of each run of rows of one sequence
+    float *seen;     // one tapped value, copied to the host
+    struct node_time *times,
+        *taken;  // [program.n] with `profile`: times since the last gpu_profile, and those it returned
+    int repeats; // runs of each launch, with `profile`
     int max_rows[ROWS_KINDS];
 };
 
 int gpu_compile(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
                 struct error *err);
 void gpu_plan_free(struct machine *m, struct plan *p);
-// The launches of one node, added to the list that is being made.
+// Adds the launches of one node to the list under construction.
 int gpu_node(struct plan *p, struct tensor *n, struct error *err);
-// What launches are made of.
+// The parts of a launch: gpu_launch_new appends one to the list, and the gpu_add_* functions add its arguments and
+// kernels.
 struct gpu_launch *gpu_launch_new(struct plan *p, const struct tensor *n, struct error *err);
 void gpu_add_arg(struct gpu_launch *l, enum gpu_arg_kind kind, uint64_t at);
 int gpu_add_floats(struct plan *p, struct gpu_launch *l, const void *data, int64_t n, struct error *err);
@@ -220,18 +239,20 @@ int gpu_add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, 
 int gpu_kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_part part, int dim, struct ptx_kv *out,
               struct error *err);
 struct ptx_elements gpu_elements_of(const struct tensor *n);
-// The list of one row (gpu_fuse.c): which launch makes what, and where values lie, which may raise p->values_bytes; then,
-// when their memory is there, the launches.
+// Builds the list of one row (gpu_fuse.c) in two steps. gpu_fuse decides which launch computes which nodes and assigns
+// the offsets of values, which may raise p->values_bytes. gpu_fuse_launches makes the launches after the memory of the
+// values is allocated.
 int gpu_fuse(struct plan *p, struct error *err);
 int gpu_fuse_launches(struct plan *p, struct error *err);
-uint64_t gpu_value(const struct plan *p, const struct tensor *n); // in the list that is being made
+uint64_t gpu_value(const struct plan *p, const struct tensor *n); // address in the list under construction
 uint64_t gpu_value_in(const struct plan *p, enum gpu_list_kind list, const struct tensor *n);
-// The list that serves a bucket.
+// Returns the list that serves a bucket.
 enum gpu_list_kind gpu_list_of(const struct plan *p, const int rows[ROWS_KINDS]);
-// Memory that lives as long as the plan: of these bytes, or zeroed; and scratch, which nothing has written.
+// Allocate GPU memory that lives as long as the plan. gpu_scratch leaves it uninitialised; gpu_own copies `data` to
+// it, or zeroes it if `data` is NULL.
 int gpu_scratch(struct plan *p, size_t size, uint64_t *at, struct error *err);
 int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct error *err);
-// The launches that find the top_k first logits of each row; makes them where that is new.
+// Returns the launches that find the top_k largest logits of each row, and makes them at the first call.
 int gpu_top_get(struct plan *p, int top_k, const struct gpu_top **out, struct error *err);
 int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err);
 int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err);
@@ -245,14 +266,14 @@ void gpu_profile(struct plan *p, const struct node_time **times, int *n, double 
 
 void gpu_print(const struct plan *p, struct text *out);
 
-// Bytes of a row of k activations in 8 bits: blocks of 256 bytes, 16 sums of 2 bytes and a scale, aligned to 64, as
-// they are on the CPU.
+// Returns the bytes of a row of k 8-bit activations, as on the CPU: for each block of 256, 256 bytes, 16 sums of 2
+// bytes and a float scale; the total is aligned to 64.
 static inline size_t gpu_q8_row_bytes(int64_t k)
 {
     return align_up((size_t)((k + 255) / 256) * (256 + 2 * 16 + 4), 64);
 }
 
-// One more item in an array that grows: NULL when memory is short.
+// Makes room for one more item after the n items of a growing array. Returns the array, or NULL if memory is exhausted.
 void *gpu_grow(void *items, int n, int *cap, size_t size);
 
 #endif
