@@ -1,5 +1,6 @@
-// A card on paper: the driver's calls as they would succeed, on which nothing runs. For looking at what would be loaded
-// where there is no card; memory that is read back holds what it held.
+// A driver without a GPU: every driver call succeeds and nothing runs. It serves to inspect what would be loaded on
+// a
+// machine without a GPU. Memory that is read back has the content that was written to it.
 #include "kernels/ptx/cuda_api.h"
 
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-// The weights of a part as bytes, for the types of which a weight is a small integer times a scale: what products with
-// 8-bit activations take, and what becomes floats in emit_type.c.
+// Emits code that unpacks a part (32 weights) to bytes, for the types whose weights are a small integer times a
+// scale.
+// Products with 8-bit activations use the bytes; emit_type.c converts them to floats.
 //
-// Ownership: none. Threads: none shared; emitters keep nothing.
+// Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_BYTES_H
 #define QUERN_EMIT_BYTES_H
 

@@ -1,9 +1,11 @@
-// Sums of products of a unit's weights with activations in 8 bits: see emit_dot.h, and weight_tile.def for where bytes
-// lie.
+// Emits the sums of products of a unit's weights with 8-bit activations: see emit_dot.h for the interface and
+// weight_tile.def for the byte order of a unit.
 //
-// The weights of 32 k become 8 words of 4 bytes, %b0 to %b7, as they are stored: without the offset that a type takes
-// off (8 in Q4_0, 32 in Q6_K), for that times the sum of the activations, which the q8 row brings, is cheaper to take
-// off in the end. Each word then meets the words of every row with dp4a.
+// The weights of 32 k are unpacked to 8 words of 4 bytes, %b0 to %b7, as they are stored, without subtracting the
+// type's
+// offset (8 in Q4_0, 32 in Q6_K). It is cheaper to subtract the offset times the sum of the activations, which the
+// q8 row
+// contains, at the end. Each word is multiplied with the words of every row by dp4a.
 #include "kernels/ptx/emit_dot.h"
 
 #include "gguf/dtype_iq.h"

@@ -1,13 +1,16 @@
-// One unit of a lane's weights times the same 256 activations in 8 bits of some rows: the S of kernels/cpu/kernels.h.
+// Emits the product of one unit of a lane's weights with the same 256 8-bit activations of some rows: the S of
+// kernels/cpu/kernels.h.
 //
-// The integer parts are exact in any order, so they are taken in whatever order is cheap; the floats follow the CPU's.
-// Ownership: none. Threads: none shared; emitters keep nothing.
+// The integer sums are exact in any order, so the cheapest order is used; the float operations are in the order of
+// the CPU.
+// Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_DOT_H
 #define QUERN_EMIT_DOT_H
 
 #include "kernels/ptx/weight_tile.h"
 
-// A q8 row of n blocks of 256: int8 [n * 256], int16 sums [n * 16], float scales [n]. Where they begin, times n.
+// A q8 row of n blocks of 256 holds int8 [n * 256], int16 sums [n * 16] and float scales [n]. The sums begin at byte
+// PTX_Q8_SUMS * n, the scales at byte PTX_Q8_SCALES * n.
 enum { PTX_Q8_SUMS = 256, PTX_Q8_SCALES = 288 };
 
 struct ptx_dot {

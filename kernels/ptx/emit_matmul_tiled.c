@@ -1,16 +1,23 @@
-// Products of many rows of float32 activations with weights of any type: a prompt's, with the bits of the few-row
-// kernel.
+// Emits products of many rows of float32 activations with weights of any type, as in a prompt, with the same bits
+// as the
+// kernel for few rows. ptx_matmul_rows chooses it (class PTX_MANY_ROWS, compute capability 7.5 or later).
 //
-// The order of the sum is that of emit_matmul.c, 16 lanes by k % 16, so each output of each row has 16 sums at once,
-// and what a multiprocessor's registers hold of them, 2^15, is 32 outputs by 64 rows of x: a CTA, of which warp w has
-// lanes 2w and 2w + 1 of the sum, and a thread 8 outputs by 8 rows. In 16 of k it reads 12 vectors of shared memory for
-// 128 fma. A step is 64 of k, in two buffers: while one is multiplied, x is copied to the other (cp.async from sm_80
-// on), and two warps, different ones in turn, decode a part of the weights to it. A weight is decoded once for 64 rows.
+// The order of the sum is that of emit_matmul.c: 16 partial sums by k % 16 for each output of each row. The
+// registers of a
+// multiprocessor hold 2^15 of them, which is 32 outputs by 64 rows of x: this is the work of one CTA. Warp w of it
+// accumulates partial sums 2w and 2w + 1, and a thread has 8 outputs by 8 rows. For 16 of k a thread loads 12
+// vectors of
+// shared memory and executes 128 fma. A step is 64 of k, double-buffered: while one buffer is multiplied, x is
+// copied to the
+// other (by cp.async from sm_80 on), and two warps, different ones in turn, decode a part of the weights to it. A
+// weight is
+// decoded once for 64 rows.
 //
-// From L2 a CTA reads 64 rows of floats and 32 of weights for 64 * 32 fma: of F16, 12.8 operations a byte.
+// A CTA reads from L2 64 rows of floats and 32 rows of weights for 64 * 32 fma: for F16 12.8 operations a byte.
 //
-// In shared memory a buffer is the weights as [k][output], then x as [row][k], rows of 256 bytes whose chunks of 16
-// bytes change places by the row: chunk c of row r lies at c ^ (r % 8), so that 8 rows are read without conflicts.
+// A buffer in shared memory holds the weights as [k][output], then x as [row][k] in rows of 256 bytes. The 16-byte
+// chunks of
+// x are swizzled: chunk c of row r is stored at c ^ (r % 8), so that 8 rows are read without bank conflicts.
 #include "kernels/ptx/emit_matmul_parts.h"
 #include "kernels/ptx/emit_type.h"
 

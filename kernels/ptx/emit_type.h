@@ -1,11 +1,14 @@
-// From the bits of each type to float32, in PTX: bit-equal with gguf/dtype.c and gguf/dtype_iq.c, where the layouts
-// stand.
+// Emits code that dequantises each weight type to float32, bit-equal with gguf/dtype.c and gguf/dtype_iq.c, which
+// describe
+// the layouts.
 //
-// A thread decodes a part, 32 weights of its row that follow each other. The part's number within its unit (0 to 7) is
-// in a register, so one code serves all parts. Every operation says .rn where the definition rounds twice: ptxas fuses
-// a product and a sum that do not say it.
+// A thread decodes a part: 32 consecutive weights of its row. The number of the part within its unit (0 to 7) is in
+// a
+// register, so that the same code serves all parts. Every operation has the suffix .rn where the definition rounds
+// twice,
+// because ptxas fuses a product and a sum without it.
 //
-// Ownership: none. Threads: none shared; emitters keep nothing.
+// Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_TYPE_H
 #define QUERN_EMIT_TYPE_H
 

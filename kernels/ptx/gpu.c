@@ -1,4 +1,4 @@
-// The machine on a card: opens it, keeps buffers, and says what it has.
+// The machine on an NVIDIA GPU: opens it, manages its buffers, and reports its properties.
 #include "kernels/ptx/gpu.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// Kernels on the card: made once for each text.
+// The kernels that are loaded on the GPU; each distinct PTX text is loaded once.
 #include "kernels/ptx/gpu.h"
 
 #include <stdio.h>

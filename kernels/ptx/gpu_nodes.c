@@ -1,4 +1,4 @@
-// From a node of a program to its launches: which kernel, made with which sizes, reads what.
+// Translates a node of a program to its launches: chooses the kernels, their sizes and their arguments.
 #include "kernels/ptx/gpu.h"
 #include "kernels/ptx/gpu_buckets.h"
 

@@ -1,4 +1,4 @@
-// Compiling for the card: which values lie where, which weights are brought over, and the list of launches.
+// Compiles a program for the GPU: assigns memory to values, uploads weights, and builds the lists of launches.
 #include "kernels/ptx/gpu.h"
 
 #include <stdlib.h>

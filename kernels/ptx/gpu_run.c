@@ -1,5 +1,8 @@
-// A step on the card: its inputs go over in one copy, its bucket's graph is replayed, and what is wanted of the logits
-// comes back. Launched one by one are steps that somebody follows: taps, a profile, or a flag that may end them.
+// Runs a step on the GPU: copies the inputs in one transfer, replays the captured graph of the step's bucket, and
+// copies the
+// requested logits back. A step with taps, with a profile, or with a flag that may end it early is launched kernel
+// by kernel
+// instead.
 #include "kernels/ptx/gpu.h"
 #include "kernels/ptx/gpu_buckets.h"
 

@@ -1,5 +1,6 @@
-// The launches that find the first logits of each row: the chunks of a row, then what they left, until one chunk is
-// left.
+// The launches that find the largest logits of each row: the first reduces each chunk of a row, and each further
+// launch
+// reduces the results of the one before, until one chunk is left.
 #include "kernels/ptx/gpu.h"
 
 static int level_of(uint32_t keep)

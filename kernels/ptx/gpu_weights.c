@@ -1,4 +1,6 @@
-// Weights on the card: each once, in tiles that a kernel makes there of the file's rows.
+// Weights in GPU memory: each weight is uploaded once, and a kernel on the GPU repacks its rows from the file's
+// layout to
+// tiles.
 #include "kernels/ptx/gpu.h"
 
 #include <stdlib.h>
