@@ -1,20 +1,23 @@
-// The CUDA driver, loaded at run time: one card, one context, one stream.
+// The CUDA driver, loaded at run time: one GPU, one context, one stream.
 //
-// Everything that is asked of the card goes into one stream and is done in that order; only driver_get, driver_wait,
-// driver_reach and driver_between wait for it, and they sleep while they do. Every failure is an error that names the driver's call and
-// its result. After a kernel's fault the context is lost: every later call fails, and only driver_close makes sense.
+// All work is issued to one stream and executed in order. Only driver_get, driver_wait, driver_reach and
+// driver_between wait
+// for it, and they sleep meanwhile. Every failure is an error that names the driver call and its result. After a
+// fault of a
+// kernel the context is lost: every later call fails, and only driver_close is useful.
 //
-// Ownership: modules, kernels and graphs belong to the driver and go with it at the latest; memory is its caller's to
-// free before driver_close. Threads: any thread, one at a time for each driver.
+// Ownership: modules, kernels and graphs belong to the driver and are freed with it at the latest; memory must be
+// freed by
+// its caller before driver_close. Threads: any thread, one at a time for each driver.
 #ifndef QUERN_DRIVER_H
 #define QUERN_DRIVER_H
 
 #include "gguf/base.h"
 
 struct driver;        // a loaded libcuda with a context on one card
-struct driver_module; // some loaded PTX
+struct driver_module; // a loaded module of PTX
 struct driver_kernel; // a function of it, freed with its module
-struct driver_graph;  // recorded work, ready to be done again
+struct driver_graph;  // a captured graph of launches, ready to be replayed
 
 struct driver_options {
     const char *library;             // NULL: libcuda.so.1 as the loader finds it

@@ -1,6 +1,6 @@
 // A driver without a GPU: every driver call succeeds and nothing runs. It serves to inspect what would be loaded on
 // a
-// machine without a GPU. Memory that is read back has the content that was written to it.
+// machine without a GPU. Copies transfer nothing, so a host buffer that is read into keeps its previous content.
 #include "kernels/ptx/cuda_api.h"
 
 #include <stdlib.h>

@@ -144,8 +144,8 @@ static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const stru
     }
 }
 
-// Rows that a CTA of the launch's product takes, or of that for which it groups; for attention whether its rows are many;
-// 1 where there is none.
+// Returns the class of a launch: the rows per CTA of its product, or of the product for which it groups rows;
+// PTX_ATTEND_MANY for attention row by row with at least that many rows; otherwise 1.
 static uint32_t class_of(const struct plan *p, const struct gpu_launch *g, int n_rows)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
@@ -156,7 +156,7 @@ static uint32_t class_of(const struct plan *p, const struct gpu_launch *g, int n
     return ptx_matmul_rows(&g->matmul, (uint32_t)n_rows, (uint32_t)(10 * card->major + card->minor));
 }
 
-// The kernel of a launch that serves so many rows best.
+// Returns the index of the launch's kernel for a class, or 0 if it has none for it.
 static int pick(const struct gpu_launch *g, uint32_t class)
 {
     for (int i = 0; i < g->n_kernels; i++)
