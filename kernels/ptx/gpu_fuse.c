@@ -1,18 +1,25 @@
-// A step of one row in few launches.
+// Builds the list of launches for a step of one row: few launches, each of which computes many nodes.
 //
-// Products of one row of activations are one launch, a stage, with what makes that row before them and what is made of
-// their columns alone after them (emit_fused.h). No model is known here; what becomes part of a stage follows from the
-// program:
-//   - products that share their source are sections of one stage, which stands where the first of them stood;
-//   - behind them, in order, every node that needs columns of one unit and values that are there before the stage:
-//   sums,
-//     gates, norms of heads, rotary positions, writes to the cache. What brings two sections together makes them one;
-//   - before them, norms of the whole row, functions of elements and the rounding to 8 bits are computed by every CTA
-//     for itself, so that they need no launch. One that others need too is stored by a CTA of the first such stage, if
-//     they all come after it.
-// What is left has a launch of its own. A row that is picked is the step's only one, so ROWS is its source.
+// The products of one row of activations form one launch, a stage, together with the nodes that compute that row
+// before
+// them and the nodes that use only columns of their results after them (emit_fused.h). Nothing here depends on a
+// particular
+// model; what becomes part of a stage follows from the program:
+//   - Products that share their source are sections of one stage, at the position of the first of them.
+//   - After them, in order, comes every node that needs only columns of one unit and values that exist before the
+//     stage:
+//     sums, gates, norms of heads, rotary positions, writes to the KV cache. A node that needs two sections merges
+//       them.
+//   - Before them, norms of the whole row, element-wise functions and the rounding to 8 bits are computed by every
+//     CTA for
+//     itself, so that they need no launch. If other nodes need such a value and all come after the first such
+//       stage, a CTA of
+//     that stage stores it.
+// Every other node has a launch of its own. A row that is picked is the only row of the step, so ROWS is its
+// source.
 //
-// A position is a node's number in the program: launches keep that order, a stage at the number of its first product.
+// A position is the number of a node in the program. Launches keep that order; a stage has the number of its first
+// product.
 #include "kernels/ptx/gpu.h"
 
 enum { NEVER = INT32_MAX, VALUE_ALIGN = 256, SUMS_MAX = 256, THREADS_AN_SM = 640, EDGES_FROM = 12030 };

@@ -1,8 +1,7 @@
 // Estimates the cost of a product with weights in a kernel's loops by counting the instructions in its PTX.
 //
 // Emitters of products annotate their text with comments: behind a label, what the loop that begins there does, and
-// behind
-// a forward branch, how often it is taken:
+// behind a forward branch, how often it is taken:
 //   STEP: // 64 products a turn  weights times rows of x of one thread; the mean where threads have different work
 //   PART: // 8 turns             a loop within that loop
 //   @%in bra BROUGHT; // 3 of 4 times
