@@ -1,14 +1,11 @@
 // The CUDA driver, loaded at run time: one GPU, one context, one stream.
 //
 // All work is issued to one stream and executed in order. Only driver_get, driver_wait, driver_reach and
-// driver_between wait
-// for it, and they sleep meanwhile. Every failure is an error that names the driver call and its result. After a
-// fault of a
-// kernel the context is lost: every later call fails, and only driver_close is useful.
+// driver_between wait for it, and they sleep meanwhile. Every failure is an error that names the driver call and its
+// result. After a fault of a kernel the context is lost: every later call fails, and only driver_close is useful.
 //
 // Ownership: modules, kernels and graphs belong to the driver and are freed with it at the latest; memory must be
-// freed by
-// its caller before driver_close. Threads: any thread, one at a time for each driver.
+// freed by its caller before driver_close. Threads: any thread, one at a time for each driver.
 #ifndef QUERN_DRIVER_H
 #define QUERN_DRIVER_H
 

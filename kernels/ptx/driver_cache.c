@@ -1,8 +1,6 @@
-// Compiled kernels on disk, one file each, named by a hash of what the kernel was compiled from. An entry is
-// written to a
-// temporary file and renamed, so that a reader sees a complete entry or none. An entry damaged by a crash or a bad
-// disk is
-// detected by its size and checksum, and is not used.
+// Compiled kernels on disk, one file each, named by a hash of what the kernel was compiled from. An entry is written
+// to a temporary file and renamed, so that a reader sees a complete entry or none. An entry damaged by a crash or a
+// bad disk is detected by its size and checksum, and is not used.
 #include "kernels/ptx/driver_internal.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
-// A driver without a GPU: every driver call succeeds and nothing runs. It serves to inspect what would be loaded on
-// a
+// A driver without a GPU: every driver call succeeds and nothing runs. It serves to inspect what would be loaded on a
 // machine without a GPU. Copies transfer nothing, so a host buffer that is read into keeps its previous content.
 #include "kernels/ptx/cuda_api.h"
 

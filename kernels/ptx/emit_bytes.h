@@ -1,6 +1,5 @@
 // Emits code that unpacks a part (32 weights) to bytes, for the types whose weights are a small integer times a
-// scale.
-// Products with 8-bit activations use the bytes; emit_type.c converts them to floats.
+// scale. Products with 8-bit activations use the bytes; emit_type.c converts them to floats.
 //
 // Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_BYTES_H

@@ -2,10 +2,8 @@
 // weight_tile.def for the byte order of a unit.
 //
 // The weights of 32 k are unpacked to 8 words of 4 bytes, %b0 to %b7, as they are stored, without subtracting the
-// type's
-// offset (8 in Q4_0, 32 in Q6_K). It is cheaper to subtract the offset times the sum of the activations, which the
-// q8 row
-// contains, at the end. Each word is multiplied with the words of every row by dp4a.
+// type's offset (8 in Q4_0, 32 in Q6_K). It is cheaper to subtract the offset times the sum of the activations, which
+// the q8 row contains, at the end. Each word is multiplied with the words of every row by dp4a.
 #include "kernels/ptx/emit_dot.h"
 
 #include "gguf/dtype_iq.h"

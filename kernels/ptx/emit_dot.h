@@ -2,8 +2,7 @@
 // kernels/cpu/kernels.h.
 //
 // The integer sums are exact in any order, so the cheapest order is used; the float operations are in the order of
-// the CPU.
-// Ownership: none. Threads: no shared state; emitters keep nothing.
+// the CPU. Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_DOT_H
 #define QUERN_EMIT_DOT_H
 

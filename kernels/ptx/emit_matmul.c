@@ -1,29 +1,20 @@
 // Emits products of float32 activations with weights of any type, for few rows (classes of 1, 2, 4 and 8), and the
-// code that
-// all products share: checks of sizes, experts, the epilogue.
+// code that all products share: checks of sizes, experts, the epilogue.
 //
 // The naive loop: y[r][o] = sum over k of w[o][k] * x[r][k]. The order of the sum is that of the CPU
 // (kernels/cpu/kernels.h): 16 partial sums, of which number k % 16 accumulates k by one fma after another, added by
-// halves
-// at the end. A CTA of 8 warps computes the 32 outputs of a tile for up to 8 rows of x; lane i of each warp
-// computes output
-// i. In each step of 256 of k,
+// halves at the end. A CTA of 8 warps computes the 32 outputs of a tile for up to 8 rows of x; lane i of each warp
+// computes output i. In each step of 256 of k,
 //   - warp w decodes part w, 32 weights of each output, to shared memory as [k][output];
 //   - warp w accumulates partial sums 2w and 2w + 1: k = 16 s + 2w and 16 s + 2w + 1, for each s.
-// Thus no two threads accumulate into the same sum, no shuffles are needed, and shared memory has no bank
-// conflicts.
+// Thus no two threads accumulate into the same sum, no shuffles are needed, and shared memory has no bank conflicts.
 //
 // ptx_matmul_rows chooses the class. From 24 rows on (MANY_FROM), and for experts with at least 4 rows each on
-// average
-// (GROUP_FROM), it chooses PTX_MANY_ROWS on GPUs of compute capability 7.5 or later: emit_matmul_tiled.c, with the
-// same
-// order of sums, or emit_matmul_mma.c for 8-bit activations. Float32 activations do not use tensor cores, because
-// these do
-// not sum in this order: the same bits for a prompt as for its tokens one by one are worth more than their speed.
-// The types
-// that take 8-bit activations lose nothing by this; F16 and BF16 prompts lose up to the ratio of fma to tensor
-// cores, about
-// 1 : 12.
+// average (GROUP_FROM), it chooses PTX_MANY_ROWS on GPUs of compute capability 7.5 or later: emit_matmul_tiled.c,
+// with the same order of sums, or emit_matmul_mma.c for 8-bit activations. Float32 activations do not use tensor
+// cores, because these do not sum in this order: the same bits for a prompt as for its tokens one by one are worth
+// more than their speed. The types that take 8-bit activations lose nothing by this; F16 and BF16 prompts lose up to
+// the ratio of fma to tensor cores, about 1 : 12.
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 

@@ -1,32 +1,21 @@
 // Emits PTX for products with a model's weights, look-ups of their rows, and the repacking of weights to tiles, for
-// every
-// tensor type.
+// every tensor type.
 //
-// In GPU memory weights are stored in tiles of 32 rows (weight_tile.h), so that the 32 lanes of a warp, each
-// reading one
-// row, load 512 consecutive bytes. ptx_emit_repack makes tiles of a file's rows without loss; ptx_tiles_bytes
-// returns their
-// size. All kernels here read tiles, products and look-ups alike, so that a token table which is also the output
-// head is
-// stored once. Biases, norms and scales are plain floats.
+// In GPU memory weights are stored in tiles of 32 rows (weight_tile.h), so that the 32 lanes of a warp, each reading
+// one row, load 512 consecutive bytes. ptx_emit_repack makes tiles of a file's rows without loss; ptx_tiles_bytes
+// returns their size. All kernels here read tiles, products and look-ups alike, so that a token table which is also
+// the output head is stored once. Biases, norms and scales are plain floats.
 //
 // Numbers: every output has the same bits as on the CPU, whatever the class of rows and whatever else is in the
-// batch:
-// integer sums are exact, and floats are summed in the order defined by kernels/cpu/kernels.h. With `q8` the
-// activations are
-// 8-bit, in the layout of kernels.h (q8 rows of q8_row_bytes(n_in)); otherwise they are float32. ptx_takes_q8 tells
-// which
-// types have the 8-bit path. The CPU levels may have it for more types (codebooks and three values) or for fewer;
-// for those
-// types the programs of the two machines differ in where activations are rounded.
+// batch: integer sums are exact, and floats are summed in the order defined by kernels/cpu/kernels.h. With `q8` the
+// activations are 8-bit, in the layout of kernels.h (q8 rows of q8_row_bytes(n_in)); otherwise they are float32.
+// ptx_takes_q8 tells which types have the 8-bit path. The CPU levels may have it for more types (codebooks and three
+// values) or for fewer; for those types the programs of the two machines differ in where activations are rounded.
 //
-// A text holds one entry, with the parameters listed at its function in that order. Parameters that a kernel does
-// not use
-// are present and may be 0. Addresses are aligned to 16 bytes; strides are in bytes and are multiples of 4 (of 16
-// for q8
-// rows). Shared memory is static, at most 48 KB. The caller sets only grid[1], from the number of rows. Nothing is
-// read
-// beyond n_in of a row of x or written beyond n_out of a row of y.
+// A text holds one entry, with the parameters listed at its function in that order. Parameters that a kernel does not
+// use are present and may be 0. Addresses are aligned to 16 bytes; strides are in bytes and are multiples of 4 (of 16
+// for q8 rows). Shared memory is static, at most 48 KB. The caller sets only grid[1], from the number of rows.
+// Nothing is read beyond n_in of a row of x or written beyond n_out of a row of y.
 //
 // Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_MATMUL_H

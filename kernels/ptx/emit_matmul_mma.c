@@ -1,26 +1,18 @@
-// Emits products of many rows of 8-bit activations on tensor cores (mma.sync), with the same bits as the kernels
-// for few
-// rows. ptx_matmul_rows chooses them (class PTX_MANY_ROWS, compute capability 7.5 or later).
+// Emits products of many rows of 8-bit activations on tensor cores (mma.sync), with the same bits as the kernels for
+// few rows. ptx_matmul_rows chooses them (class PTX_MANY_ROWS, compute capability 7.5 or later).
 //
 // The integer sums of kernels/cpu/kernels.h are exact in any order, so mma.sync may compute them. The float
-// operations
-// between them are those of the other kernels, one fma after another. Decoding a token and processing a prompt
-// therefore
-// agree to the last bit.
+// operations between them are those of the other kernels, one fma after another. Decoding a token and processing a
+// prompt therefore agree to the last bit.
 //
 // A CTA of 8 warps computes 128 outputs by 64 rows of x; a warp computes 32 by 32, as 2 x 4 mma tiles of 16 x 8. A
-// step is
-// 128 of k, half a block: the weights are unpacked to bytes in shared memory (warp w unpacks two of the four parts
-// of the 32
-// rows of tile w / 2), the activations are copied, and each part of 32 is a product of k = 32 whose sums are
-// multiplied by
-// the part's scales at once. Rows in shared memory are 144 bytes apart, so that the 8 rows of a fragment are in 8
-// different
-// groups of banks.
+// step is 128 of k, half a block: the weights are unpacked to bytes in shared memory (warp w unpacks two of the four
+// parts of the 32 rows of tile w / 2), the activations are copied, and each part of 32 is a product of k = 32 whose
+// sums are multiplied by the part's scales at once. Rows in shared memory are 144 bytes apart, so that the 8 rows of
+// a fragment are in 8 different groups of banks.
 //
 // The minima of Q2_K, Q4_K and Q5_K: the sum over 16 runs of minimum times sum of activations is also an integer
-// product, of
-// k = 16, with the sums of activations split into their low and high bytes.
+// product, of k = 16, with the sums of activations split into their low and high bytes.
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_matmul_parts.h"

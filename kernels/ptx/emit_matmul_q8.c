@@ -1,18 +1,14 @@
 // Emits products of few rows (1, 2, 4 or 8) of 8-bit activations with the weight types that take them.
 //
 // The naive loop: for each block of 256 of k, S = an exact integer sum times the block's scale or scales, and D =
-// fma(S, da,
-// D), one block after another; da is the scale of the activations (kernels/cpu/kernels.h). A CTA computes the 32
-// outputs of a
-// tile for up to 8 rows of x; lane i of each warp computes output i. The blocks are distributed over the warps:
-// each warp
-// computes the complete S of its blocks and stores them in shared memory. Then warp r accumulates the S of row r in
-// the
-// order of the blocks. Thus k is spread over up to 16 warps, and the sum has the bits of the CPU.
+// fma(S, da, D), one block after another; da is the scale of the activations (kernels/cpu/kernels.h). A CTA computes
+// the 32 outputs of a tile for up to 8 rows of x; lane i of each warp computes output i. The blocks are distributed
+// over the warps: each warp computes the complete S of its blocks and stores them in shared memory. Then warp r
+// accumulates the S of row r in the order of the blocks. Thus k is spread over up to 16 warps, and the sum has the
+// bits of the CPU.
 //
-// The weights of a warp are loaded in coalesced chunks of 16 bytes a lane. The activations are the same for all
-// lanes of a
-// warp, so each of their loads has one address.
+// The weights of a warp are loaded in coalesced chunks of 16 bytes a lane. The activations are the same for all lanes
+// of a warp, so each of their loads has one address.
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 

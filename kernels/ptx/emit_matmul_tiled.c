@@ -1,23 +1,18 @@
-// Emits products of many rows of float32 activations with weights of any type, as in a prompt, with the same bits
-// as the
-// kernel for few rows. ptx_matmul_rows chooses it (class PTX_MANY_ROWS, compute capability 7.5 or later).
+// Emits products of many rows of float32 activations with weights of any type, as in a prompt, with the same bits as
+// the kernel for few rows. ptx_matmul_rows chooses it (class PTX_MANY_ROWS, compute capability 7.5 or later).
 //
-// The order of the sum is that of emit_matmul.c: 16 partial sums by k % 16 for each output of each row. The
-// registers of a
-// multiprocessor hold 2^15 of them, which is 32 outputs by 64 rows of x: this is the work of one CTA. Warp w of it
-// accumulates partial sums 2w and 2w + 1, and a thread has 8 outputs by 8 rows. For 16 of k a thread loads 12
-// vectors of
-// shared memory and executes 128 fma. A step is 64 of k, double-buffered: while one buffer is multiplied, x is
-// copied to the
-// other (by cp.async from sm_80 on), and two warps, different ones in turn, decode a part of the weights to it. A
-// weight is
-// decoded once for 64 rows.
+// The order of the sum is that of emit_matmul.c: 16 partial sums by k % 16 for each output of each row. The registers
+// of a multiprocessor hold 2^15 of them, which is 32 outputs by 64 rows of x: this is the work of one CTA. Warp w of
+// it accumulates partial sums 2w and 2w + 1, and a thread has 8 outputs by 8 rows. For 16 of k a thread loads 12
+// vectors of shared memory and executes 128 fma. A step is 64 of k, double-buffered: while one buffer is multiplied,
+// x is copied to the other (by cp.async from sm_80 on), and two warps, different ones in turn, decode a part of the
+// weights to it. A weight is decoded once for 64 rows.
 //
 // A CTA reads from L2 64 rows of floats and 32 rows of weights for 64 * 32 fma: for F16 12.8 operations a byte.
 //
 // A buffer in shared memory holds the weights as [k][output], then x as [row][k] in rows of 256 bytes. The 16-byte
-// chunks of
-// x are swizzled: chunk c of row r is stored at c ^ (r % 8), so that 8 rows are read without bank conflicts.
+// chunks of x are swizzled: chunk c of row r is stored at c ^ (r % 8), so that 8 rows are read without bank
+// conflicts.
 #include "kernels/ptx/emit_matmul_parts.h"
 #include "kernels/ptx/emit_type.h"
 

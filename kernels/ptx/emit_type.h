@@ -1,12 +1,9 @@
 // Emits code that dequantises each weight type to float32, bit-equal with gguf/dtype.c and gguf/dtype_iq.c, which
-// describe
-// the layouts.
+// describe the layouts.
 //
-// A thread decodes a part: 32 consecutive weights of its row. The number of the part within its unit (0 to 7) is in
-// a
+// A thread decodes a part: 32 consecutive weights of its row. The number of the part within its unit (0 to 7) is in a
 // register, so that the same code serves all parts. Every operation has the suffix .rn where the definition rounds
-// twice,
-// because ptxas fuses a product and a sum without it.
+// twice, because ptxas fuses a product and a sum without it.
 //
 // Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_TYPE_H

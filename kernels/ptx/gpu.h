@@ -1,22 +1,16 @@
 // The machine that runs programs on an NVIDIA GPU: the structs and functions that the files gpu_*.c share.
 //
 // A plan is a compiled program: ordered lists of kernel launches (struct gpu_launch) and the GPU memory that they
-// use.
-// Kernels belong to the machine. Each distinct PTX text is loaded once and shared by all plans. Each weight is
-// uploaded
-// once, is shared by all plans that use it, and is freed with the last of them.
+// use. Kernels belong to the machine. Each distinct PTX text is loaded once and shared by all plans. Each weight is
+// uploaded once, is shared by all plans that use it, and is freed with the last of them.
 //
 // The inputs of a step (tokens, positions, pages and so on) are copied in one transfer from pinned memory to one
-// block of GPU
-// memory. The layout of that block depends only on the step's bucket: its numbers of rows and of outputs, rounded
-// up
-// (gpu_buckets.h). Each bucket has a CUDA graph of its launches, captured at the first step of that bucket and
-// replayed at
-// later steps.
+// block of GPU memory. The layout of that block depends only on the step's bucket: its numbers of rows and of
+// outputs, rounded up (gpu_buckets.h). Each bucket has a CUDA graph of its launches, captured at the first step of
+// that bucket and replayed at later steps.
 //
 // Ownership: the machine owns kernels, weights and the buffer into which PTX is emitted; a plan owns its memory and
-// its
-// graphs. Threads: one at a time.
+// its graphs. Threads: one at a time.
 #ifndef QUERN_GPU_H
 #define QUERN_GPU_H
 

@@ -1,6 +1,5 @@
-// Rounds the number of rows of a step up to a bucket. Each bucket has one captured CUDA graph. At most a third of
-// the rows
-// that a bucket computes are padding.
+// Rounds the number of rows of a step up to a bucket. Each bucket has one captured CUDA graph. At most a third of the
+// rows that a bucket computes are padding.
 //
 // Pure functions.
 #ifndef QUERN_GPU_BUCKETS_H

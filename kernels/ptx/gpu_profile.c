@@ -1,10 +1,8 @@
 // Measures the time of each node by the GPU's clock, for plans compiled with `profile`. The steps of such plans are
-// not
-// replayed as a graph; each launch is made by itself between two events.
+// not replayed as a graph; each launch is made by itself between two events.
 //
 // A launch that waits for nothing has an overhead of some microseconds, which a replayed step does not have. The
-// times of
-// small nodes are therefore upper bounds, unless each launch is repeated (card_repeat).
+// times of small nodes are therefore upper bounds, unless each launch is repeated (card_repeat).
 #include "kernels/card.h"
 #include "kernels/ptx/gpu.h"
 

@@ -1,8 +1,6 @@
 // Runs a step on the GPU: copies the inputs in one transfer, replays the captured graph of the step's bucket, and
-// copies the
-// requested logits back. A step with taps, with a profile, or with a flag that may end it early is launched kernel
-// by kernel
-// instead.
+// copies the requested logits back. A step with taps, with a profile, or with a flag that may end it early is
+// launched kernel by kernel instead.
 #include "kernels/ptx/gpu.h"
 #include "kernels/ptx/gpu_buckets.h"
 

@@ -1,6 +1,5 @@
 // The launches that find the largest logits of each row: the first reduces each chunk of a row, and each further
-// launch
-// reduces the results of the one before, until one chunk is left.
+// launch reduces the results of the one before, until one chunk is left.
 #include "kernels/ptx/gpu.h"
 
 static int level_of(uint32_t keep)

@@ -1,6 +1,5 @@
 // Weights in GPU memory: each weight is uploaded once, and a kernel on the GPU repacks its rows from the file's
-// layout to
-// tiles.
+// layout to tiles.
 #include "kernels/ptx/gpu.h"
 
 #include <stdlib.h>

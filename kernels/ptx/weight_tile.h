@@ -1,14 +1,11 @@
 // The layout of weights in GPU memory: tiles of 32 rows.
 //
 // Each row is cut into units of 256 weights (32 weights of F32, F16 and BF16); the last unit is padded with zeros.
-// The bytes
-// of a unit, in the order of weight_tile.def, are cut into chunks of 16 bytes; the remainder is cut into at most
-// one piece
-// each of 8, 4, 2 and 1 bytes. A tile stores unit after unit, and for each unit chunk 0 of its 32 rows, then chunk
-// 1 of its
-// 32 rows, and so on, then the pieces in the same way. Lane i of a warp reads row i, so the 16-byte loads of a warp
-// are
-// aligned and coalesced. The only padding is in the last unit of a row and in the last tile of a matrix.
+// The bytes of a unit, in the order of weight_tile.def, are cut into chunks of 16 bytes; the remainder is cut into at
+// most one piece each of 8, 4, 2 and 1 bytes. A tile stores unit after unit, and for each unit chunk 0 of its 32
+// rows, then chunk 1 of its 32 rows, and so on, then the pieces in the same way. Lane i of a warp reads row i, so the
+// 16-byte loads of a warp are aligned and coalesced. The only padding is in the last unit of a row and in the last
+// tile of a matrix.
 //
 // Ownership: none, all data is constant. Threads: any.
 #ifndef QUERN_WEIGHT_TILE_H
