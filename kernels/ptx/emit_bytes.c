@@ -1,5 +1,5 @@
-// The types of which a weight is a small integer times a scale, as bytes: see emit_bytes.h, and gguf/dtype.c and
-// gguf/dtype_iq.c for the layouts. The places of bytes are those of a unit, weight_tile.def.
+// Unpacks the types in which a weight is a small integer times a scale to bytes. See emit_bytes.h for the interface,
+// gguf/dtype.c and gguf/dtype_iq.c for the file's layouts, and weight_tile.def for the layout of a unit.
 #include "kernels/ptx/emit_bytes.h"
 
 #include "gguf/dtype_iq.h"
@@ -36,14 +36,15 @@ void ptx_type_chunk(struct ptx *p, uint32_t times, uint32_t first)
              512 * times, 512 * first);
 }
 
-// %q<word> and the three after it, from chunk `chunk` behind %at.
+// Loads chunk `chunk` after %at to %q<word> and the three registers after it.
 static void load_chunk(struct ptx *p, uint32_t word, uint32_t chunk)
 {
     PTX_FILL(p, "    ld.global.nc.v4.u32 {%q$0, %q$1, %q$2, %q$3}, [%at+$4];\n", word, word + 1, word + 2, word + 3,
              512 * chunk);
 }
 
-// %at = %chunk + the bytes [%part * n, ..) of the array that begins with chunk `first`, n a power of two below 16.
+// Sets %at to %chunk plus the offset of byte %part * n of the array that starts with chunk `first`; n is a power of
+// two below 16.
 void ptx_type_array(struct ptx *p, uint32_t first, uint32_t n)
 {
     PTX_FILL(p,
@@ -57,7 +58,7 @@ void ptx_type_array(struct ptx *p, uint32_t first, uint32_t n)
              n, 512 * first);
 }
 
-// %d from the half at part * 2 of the array from chunk `first` on.
+// Sets %d from the half at byte part * 2 of the array that starts with chunk `first`.
 static void half_of_part(struct ptx *p, uint32_t first)
 {
     ptx_type_array(p, first, 2);
@@ -65,7 +66,7 @@ static void half_of_part(struct ptx *p, uint32_t first)
                  "    cvt.f32.f16 %d, %h;\n");
 }
 
-// %d and %m from the two halves of %t2.
+// Sets %d and %m from the two halves of %t2.
 static void two_halves(struct ptx *p)
 {
     PTX_LINES(p, "    mov.b32 {%h, %h1}, %t2;\n"
@@ -73,7 +74,7 @@ static void two_halves(struct ptx *p)
                  "    cvt.f32.f16 %m, %h1;\n");
 }
 
-// %d and %m from the word at part * 4 of the array from chunk `first` on.
+// Sets %d and %m from the word at byte part * 4 of the array that starts with chunk `first`.
 static void halves_of_part(struct ptx *p, uint32_t first)
 {
     ptx_type_array(p, first, 4);
@@ -81,7 +82,7 @@ static void halves_of_part(struct ptx *p, uint32_t first)
     two_halves(p);
 }
 
-// %piece = the lane's place in the piece of `size` bytes.
+// Sets %piece to the lane's address in the piece of `size` bytes.
 void ptx_type_piece(const struct ptx_part *part, uint32_t size)
 {
     PTX_FILL(part->p,
@@ -97,7 +98,7 @@ void ptx_type_half_piece(const struct ptx_part *part)
                        "    cvt.f32.f16 %d, %h;\n");
 }
 
-// %q0 to %q7 moved right by %t1 bits, of which `mask` stays.
+// Shifts %q0 to %q7 right by %t1 bits, and masks them with `mask`.
 static void shift_words(struct ptx *p, uint32_t mask)
 {
     for (uint32_t i = 0; i < 8; i++)
@@ -107,7 +108,7 @@ static void shift_words(struct ptx *p, uint32_t mask)
                  i, mask);
 }
 
-// Bit %part of the bytes of %x0 to %x7 becomes bit `at` of those of %q0 to %q7.
+// Moves bit %part of each byte of %x0 to %x7 to bit `at` of the bytes of %q0 to %q7.
 static void high_bits(struct ptx *p, uint32_t at)
 {
     for (uint32_t i = 0; i < 8; i++)
@@ -148,7 +149,8 @@ static void small_scales(const struct ptx_part *part)
     }
 }
 
-// Bits 4 * i of qh, %t2, and the next three above the nibbles of word i; the product puts bit b at bit 8 * b + 4.
+// Adds the fifth bits: bits 4 i to 4 i + 3 of qh (%t2) go above the nibbles of word i. The multiplication moves bit b
+// to bit 8 * b + 4.
 static void fifth_bits(struct ptx *p)
 {
     for (uint32_t i = 0; i < 8; i++)
@@ -160,7 +162,8 @@ static void fifth_bits(struct ptx *p)
                  i, 4 * i);
 }
 
-// qs of a part are a chunk, low nibbles first; qh a word of the array from chunk 8 on.
+// The types with blocks of 32. The qs of a part are one chunk, low nibbles first; its qh is a word of the array that
+// starts with chunk 8.
 static void bytes_small(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -191,8 +194,8 @@ static void bytes_small(const struct ptx_part *part)
 
 // ---- K-quants, and IQ4_XS
 
-// The two bits of each weight of the part, from the low end of the bytes of %q0 to %q7: Q2_K and Q3_K have them in two
-// chunks of each half, from chunk `first` on.
+// Unpacks the two bits of each weight of the part to the low bits of the bytes of %q0 to %q7. Q2_K and Q3_K store
+// them in two chunks for each half of the block, from chunk `first` on.
 static void two_bits(struct ptx *p, uint32_t first)
 {
     PTX_LINES(p, "    shr.u32 %t0, %part, 2;\n"
@@ -219,7 +222,7 @@ static void bytes_q2_k(const struct ptx_part *part)
     two_bits(p, 1);
 }
 
-// %t2 = the six bits of the scales of the part's two runs of 16, a byte each.
+// Sets %t2 to the six-bit scales of the part's two runs of 16, one byte each.
 static void q3_k_scales(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -258,7 +261,7 @@ static void bytes_q3_k(const struct ptx_part *part)
     high_bits(p, 2);
 }
 
-// The scale and the minimum of the part's run of 32 in Q4_K and Q5_K; their head is chunk 0.
+// Sets the scale and the minimum of the part's run of 32 in Q4_K and Q5_K. Their head is chunk 0.
 static void k4_scales(struct ptx *p)
 {
     PTX_LINES(p, "    ld.global.nc.v4.u32 {%t2, %x0, %x1, %x2}, [%chunk];\n");
@@ -284,7 +287,7 @@ static void k4_scales(struct ptx *p)
                  "    selp.b32 %n0, %x1, %x3, %pred;\n");
 }
 
-// The part's nibbles: two chunks for two parts, after the head and, in Q5_K, after qh, chunks 1 and 2.
+// Unpacks the part's nibbles: two chunks hold two parts. They follow the head and, in Q5_K, qh (chunks 1 and 2).
 static void bytes_k4(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -304,7 +307,8 @@ static void bytes_k4(const struct ptx_part *part)
     high_bits(p, 4);
 }
 
-// Half h = part / 4, quarter k = part % 4: ql has chunks 4h + 2 (k % 2) and the next, qh 8 + 2h and the next.
+// Unpacks Q6_K. With half h = part / 4 and quarter k = part % 4, ql is in chunk 4h + 2 (k % 2) and the next one, qh
+// in chunk 8 + 2h and the next one.
 static void bytes_q6_k(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -336,7 +340,7 @@ static void bytes_q6_k(const struct ptx_part *part)
                  i);
 }
 
-// The head, d | scales_h | scales_l, is the piece of 8.
+// Unpacks IQ4_XS. Its head, d | scales_h | scales_l, is the piece of 8 bytes.
 static void bytes_iq4_xs(const struct ptx_part *part)
 {
     struct ptx *p = part->p;

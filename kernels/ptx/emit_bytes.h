@@ -8,19 +8,22 @@
 #include "kernels/ptx/emit_type.h"
 
 enum ptx_scale {
-    PTX_SCALE_NONE,  // the type is none of these
-    PTX_SCALE_FLOAT, // of the part, in floats: w = %d * (q - less), with a minimum w = %d * q + %m
-    PTX_SCALE_16,    // in integers, for runs of 16: w = %d * %s<run> * (q - less), with minima less %m * %n<run>
-    PTX_SCALE_32,    // the same for the part: %s0 and %n0
+    PTX_SCALE_NONE,  // the type has no such form
+    PTX_SCALE_FLOAT, // a float for each part: w = %d * (q - less), or with a minimum w = %d * q + %m
+    // An integer for each run of 16: w = %d * %s<run> * (q - less), or with minima w = %d * %s<run> * q - %m *
+    // %n<run>.
+    PTX_SCALE_16,
+    PTX_SCALE_32, // the same with one integer for the whole part: %s0 and %n0
 };
 struct ptx_bytes {
     enum ptx_scale scales;
     uint8_t less;
-    bool min, is_signed; // is_signed: q is; otherwise it is 0 to 63, before less is taken off
+    bool min, is_signed; // is_signed: q is signed; otherwise q is 0 to 63 before `less` is subtracted
 };
-const struct ptx_bytes *ptx_bytes_of(enum dtype type); // NULL: none
+const struct ptx_bytes *ptx_bytes_of(enum dtype type); // NULL: the type has no such form
 
-// %q0 to %q7 = the part's 32 q, and its scales. Needs what ptx_type_part needs, and PTX_PART_REGS declared.
+// Sets %q0 to %q7 to the 32 q of a part, and sets the scales. Has the inputs of ptx_type_part, and needs the
+// registers of PTX_PART_REGS.
 void ptx_type_bytes(const struct ptx_part *part);
 
 #define PTX_PART_REGS                                                                                                  \

@@ -12,7 +12,7 @@
 
 // ---- loads
 
-// %w<first> .. from `chunks` chunks of the unit, from chunk `from` on.
+// Loads `chunks` chunks of the unit, from chunk `from` on, to %w<first> and the following registers.
 static void load_chunks(struct ptx *p, uint32_t first, uint32_t from, uint32_t chunks)
 {
     for (uint32_t i = 0; i < chunks; i++)
@@ -20,7 +20,7 @@ static void load_chunks(struct ptx *p, uint32_t first, uint32_t from, uint32_t c
                  first + 4 * i + 1, first + 4 * i + 2, first + 4 * i + 3, 512 * (from + i));
 }
 
-// %at = the lane's place in the piece of `size` bytes.
+// Sets %at to the lane's address in the piece of `size` bytes.
 static void piece_at(const struct ptx_dot *dot, uint32_t size)
 {
     PTX_FILL(dot->p,
@@ -36,7 +36,7 @@ static void half_piece(const struct ptx_dot *dot)
                       "    cvt.f32.f16 %d, %h;\n");
 }
 
-// %d and %m from the halves of %w<word>.
+// Sets %d and %m from the two halves of %w<word>.
 static void halves(struct ptx *p, uint32_t word)
 {
     PTX_FILL(p,
@@ -46,7 +46,7 @@ static void halves(struct ptx *p, uint32_t word)
              word);
 }
 
-// %d from half i % 2 of %w<word + i / 2>.
+// Sets %d from half i % 2 of %w<word + i / 2>.
 static void half_of(struct ptx *p, uint32_t word, uint32_t i)
 {
     PTX_FILL(p, "    mov.b32 {%h, %h1}, %w$0;\n", word + i / 2);
@@ -56,7 +56,7 @@ static void half_of(struct ptx *p, uint32_t word, uint32_t i)
         PTX_LINES(p, "    cvt.f32.f16 %d, %h;\n");
 }
 
-// %ps<r> = the sums of the block's activations, 16 of 16 bits for each row.
+// Sets %ps<r> to the address of the sums of the block's activations in row r: 16 sums of 16 bits.
 static void sums_at(const struct ptx_dot *dot)
 {
     for (uint32_t r = 0; r < dot->rows; r++)
@@ -68,7 +68,7 @@ static void sums_at(const struct ptx_dot *dot)
 
 // ---- products
 
-// %x0 .. %x7 = 32 activations of row r.
+// Loads 32 activations of row r to %x0 to %x7.
 static void load_x(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
 {
     for (uint32_t i = 0; i < 2; i++) {
@@ -78,7 +78,7 @@ static void load_x(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
     }
 }
 
-// %x0 .. %x7 = the 16 sums of row r's activations.
+// Loads the 16 sums of row r's activations to %x0 to %x7.
 static void load_sums(const struct ptx_dot *dot, uint32_t r)
 {
     for (uint32_t i = 0; i < 2; i++) {
@@ -88,7 +88,7 @@ static void load_sums(const struct ptx_dot *dot, uint32_t r)
     }
 }
 
-// %dot += the products of words first .. first + n - 1, whose bytes are signed or not.
+// Adds the products of words first to first + n - 1 to %dot. is_signed: whether the weights' bytes are signed.
 static void products(struct ptx *p, uint32_t first, uint32_t n, bool is_signed)
 {
     for (uint32_t i = first; i < first + n; i++) {
@@ -99,7 +99,7 @@ static void products(struct ptx *p, uint32_t first, uint32_t n, bool is_signed)
     }
 }
 
-// %b<i> = the fields of 4 bits of %w<word + i>, from bit 0 or 4 of each byte.
+// Sets %b<i> to the nibbles of %w<word + i>, from bit 0 or bit 4 of each byte.
 static void nibbles(struct ptx *p, uint32_t i, uint32_t word, uint32_t at)
 {
     if (at)
@@ -111,7 +111,8 @@ static void nibbles(struct ptx *p, uint32_t i, uint32_t word, uint32_t at)
         PTX_FILL(p, "    and.b32 %b$0, %w$1, 0x0f0f0f0f;\n", i, word);
 }
 
-// %t0 = the bits `mask` of %w<word> moved from bit `from` of each byte to bit `to`; the mask is where they come to lie.
+// Sets %t0 to bits of %w<word>, moved from bit `from` of each byte to bit `to`. `mask` selects them in their new
+// position.
 static void moved(struct ptx *p, uint32_t word, uint32_t from, uint32_t to, uint32_t mask)
 {
     if (from > to)
@@ -123,7 +124,7 @@ static void moved(struct ptx *p, uint32_t word, uint32_t from, uint32_t to, uint
 
 // ---- types with blocks of 32: S = fma(isum, d, S) for each, with a minimum then S = fma(sum(q), m, S)
 
-// Sub-block `sub`'s weights to %b0 .. %b7.
+// Unpacks the weights of sub-block `sub` to %b0 to %b7.
 static void weights_32(const struct ptx_dot *dot, uint32_t sub)
 {
     struct ptx *p = dot->p;
@@ -139,7 +140,7 @@ static void weights_32(const struct ptx_dot *dot, uint32_t sub)
         } else if (t != DT_IQ4_NL && t != DT_MXFP4) {
             nibbles(p, i, 4 * sub + i % 4, i / 4 * 4);
             if (t == DT_Q5_0 || t == DT_Q5_1)
-                // the product puts bit b of four at bit 8 * b + 4
+                // multiplying by a constant moves bit b of four to bit 8 * b + 4
                 PTX_FILL(p,
                          "    bfe.u32 %t0, %w$1, $2, 4;\n"
                          "    mul.lo.u32 %t0, %t0, 0x02040810;\n"
@@ -150,7 +151,8 @@ static void weights_32(const struct ptx_dot *dot, uint32_t sub)
     }
 }
 
-// The scale of sub-block `sub` to %d, and its minimum to %m: where they lie after the chunks of qs (and of qh).
+// Sets %d to the scale of sub-block `sub`, and %m to its minimum. They are stored behind the chunks of qs (and of
+// qh).
 static void scales_32(const struct ptx_dot *dot, uint32_t sub)
 {
     switch (dot->type) {
@@ -223,7 +225,7 @@ static void unit_32(const struct ptx_dot *dot)
 
 // ---- types with blocks of 256: %isum<r> in integers, then S = isum * d, with minima S = fma(-msum, m, S)
 
-// %isum<r> += scale * the products of words first .. first + n - 1.
+// Adds scale * the products of words first to first + n - 1 to %isum<r>.
 static void scaled(const struct ptx_dot *dot, uint32_t r, uint32_t first, uint32_t n, uint32_t scale, bool is_signed)
 {
     PTX_LINES(dot->p, "    mov.u32 %dot, 0;\n");
@@ -231,7 +233,7 @@ static void scaled(const struct ptx_dot *dot, uint32_t r, uint32_t first, uint32
     PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %dot, %scale$1, %isum$0;\n", r, scale);
 }
 
-// %scale<i> = byte i of the words from %w<word> on, signed.
+// Sets %scale<i> to byte i of the words from %w<word> on, as a signed number.
 static void signed_scales(struct ptx *p, uint32_t word)
 {
     for (uint32_t i = 0; i < 16; i++)
@@ -241,8 +243,8 @@ static void signed_scales(struct ptx *p, uint32_t word)
                  i, word + i / 4, i % 4 * 8);
 }
 
-// %isum<r> = -less * the sum of scale * sum of activations, of 16 runs of 16; scales are the signed bytes of %w<word>
-// on.
+// Sets %isum<r> to -less * the sum over 16 runs of scale * sum of activations. The scales are the signed bytes from
+// %w<word> on.
 static void offsets(const struct ptx_dot *dot, uint32_t word, uint32_t less)
 {
     struct ptx *p = dot->p;
@@ -258,7 +260,7 @@ static void offsets(const struct ptx_dot *dot, uint32_t word, uint32_t less)
     }
 }
 
-// Q6_K: ql 0 .. 31, qh 32 .. 47, scales 48 .. 51
+// Q6_K: words ql 0 to 31, qh 32 to 47, scales 48 to 51.
 static void unit_q6_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
@@ -287,7 +289,8 @@ static void unit_q6_k(const struct ptx_dot *dot)
                  r);
 }
 
-// Q3_K's 16 scales of 6 bits, from 12 bytes in %w24 .. %w26, to %w24 .. %w27 as signed bytes, 32 taken off.
+// Unpacks Q3_K's 16 scales of 6 bits from the 12 bytes in %w24 to %w26, to signed bytes in %w24 to %w27, with 32
+// subtracted.
 static void q3_k_scales(struct ptx *p)
 {
     PTX_LINES(p, "    mov.u32 %t0, %w24;\n"
@@ -302,7 +305,7 @@ static void q3_k_scales(struct ptx *p)
                  "    shl.b32 %x0, %x0, 4;\n"
                  "    or.b32 %w$0, %w$0, %x0;\n",
                  24 + i, i % 2, i / 2 * 4, 2 * i);
-        // a byte below 64, less 32: bit 5 is turned, and where it then is set so are those above
+        // subtracts 32 from a byte below 64: bit 5 is inverted, and if it is set then, so are the bits above it
         PTX_FILL(p,
                  "    xor.b32 %w$0, %w$0, 0x20202020;\n"
                  "    and.b32 %x0, %w$0, 0x20202020;\n"
@@ -312,7 +315,7 @@ static void q3_k_scales(struct ptx *p)
     }
 }
 
-// Q3_K: hmask 0 .. 7, qs 8 .. 23
+// Q3_K: words hmask 0 to 7, qs 8 to 23.
 static void unit_q3_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
@@ -346,8 +349,8 @@ static void unit_q3_k(const struct ptx_dot *dot)
                  r);
 }
 
-// %bs<r> = isum * d - msum * m, each rounded once; minima are 16 bytes, for 16 runs of 16, in four words from %w<word>
-// on.
+// Sets %bs<r> to isum * d - msum * m, with each operation rounded once. The minima are 16 bytes, for 16 runs of 16,
+// in four words from %w<word> on.
 static void end_with_minima(const struct ptx_dot *dot, uint32_t word)
 {
     struct ptx *p = dot->p;
@@ -369,7 +372,7 @@ static void end_with_minima(const struct ptx_dot *dot, uint32_t word)
     }
 }
 
-// Q2_K: scales and minima 0 .. 3, qs 4 .. 19, d and dmin 20
+// Q2_K: words scales and minima 0 to 3, qs 4 to 19, d and dmin 20.
 static void unit_q2_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
@@ -405,8 +408,8 @@ static void unit_q2_k(const struct ptx_dot *dot)
     end_with_minima(dot, 0);
 }
 
-// The six-bit scales and minima of Q4_K and Q5_K, from the head %w0 .. %w3: scales to %scale0 .. 7, minima, twice each,
-// to %w0 .. %w3.
+// Unpacks the six-bit scales and minima of Q4_K and Q5_K from the head in %w0 to %w3: the scales to %scale0 to
+// %scale7, the minima, each twice, to %w0 to %w3.
 static void k4_scales(struct ptx *p)
 {
     halves(p, 0);
@@ -433,8 +436,8 @@ static void k4_scales(struct ptx *p)
                  "    prmt.b32 %w3, %t1, 0, 0x3322;\n");
 }
 
-// %high<r> += scale * 16 times the products of words first .. first + 7: the high nibbles of Q4_K stay where they are.
-// At most 240 * 127 * 32 * 63 for each of four runs, below 2^28.
+// Adds scale * 16 times the products of words first to first + 7 to %high<r>: Q4_K's high nibbles are multiplied
+// without being shifted down. A run adds at most 240 * 127 * 32 * 63, and the four runs of a block stay below 2^28.
 static void scaled_high(const struct ptx_dot *dot, uint32_t r, uint32_t scale)
 {
     PTX_LINES(dot->p, "    mov.u32 %dot, 0;\n");
@@ -479,7 +482,7 @@ static void unit_q5_k(const struct ptx_dot *dot)
     }
 }
 
-// Q4_K: head 0 .. 3, qs 4 .. 35. Q5_K: head 0 .. 3, qh 4 .. 11, qs 12 .. 43.
+// Q4_K: words head 0 to 3, qs 4 to 35. Q5_K: words head 0 to 3, qh 4 to 11, qs 12 to 43.
 static void unit_k4(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
@@ -499,7 +502,7 @@ static void unit_k4(const struct ptx_dot *dot)
     end_with_minima(dot, 0);
 }
 
-// IQ4_XS: qs 0 .. 31, head 32 and 33
+// IQ4_XS: words qs 0 to 31, head 32 and 33.
 static void unit_iq4_xs(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
@@ -533,10 +536,11 @@ static void unit_iq4_xs(const struct ptx_dot *dot)
                  r);
 }
 
-// ---- many rows: a loop over the parts, which emit_bytes.c brings
+// ---- many rows: a loop over the parts, which emit_bytes.c unpacks
 
-// %dot = the products of words `first` to first + n - 1 of the part, %q, with those of the row, %a, less what the type
-// takes off: that times the sums in %t0, of which `less` has a byte for each.
+// Sets %dot to the products of words `first` to first + n - 1 of the part, %q, with those of the row, %a, minus the
+// type's offset times the sum of the activations. The sums are in %t0; `less` holds the offset once in the byte of
+// each sum.
 static void part_products(const struct ptx_dot *dot, uint32_t first, uint32_t n, uint32_t less)
 {
     struct ptx *p = dot->p;
@@ -552,7 +556,7 @@ static void part_products(const struct ptx_dot *dot, uint32_t first, uint32_t n,
     }
 }
 
-// Row r of a part whose scale is a float.
+// Row r of a part with a float scale.
 static void part_floats(const struct ptx_dot *dot, uint32_t r)
 {
     const struct ptx_bytes *b = ptx_bytes_of(dot->type);
@@ -570,7 +574,7 @@ static void part_floats(const struct ptx_dot *dot, uint32_t r)
                  r);
 }
 
-// Row r of a part with integer scales: %isum and %msum.
+// Row r of a part with integer scales: computes %isum and %msum.
 static void part_integers(const struct ptx_dot *dot, uint32_t r)
 {
     const struct ptx_bytes *b = ptx_bytes_of(dot->type);
@@ -597,7 +601,7 @@ static void part_end(const struct ptx_dot *dot, uint32_t r)
                  r);
 }
 
-// The part's 32 activations of row r to %a0 .. %a7, and their two sums to %t0 where they are needed.
+// Loads the part's 32 activations of row r to %a0 to %a7, and their two sums to %t0 if they are needed.
 static void part_row(const struct ptx_dot *dot, uint32_t r)
 {
     const struct ptx_bytes *b = ptx_bytes_of(dot->type);

@@ -15,13 +15,13 @@ enum { PTX_Q8_SUMS = 256, PTX_Q8_SCALES = 288 };
 struct ptx_dot {
     struct ptx *p;
     enum dtype type;
-    uint32_t rows;   // of x
-    uint32_t blocks; // of 256 in a row of x
-    bool shared;     // x, of 2 rows at most, lies in shared memory
+    uint32_t rows;   // rows of x
+    uint32_t blocks; // blocks of 256 in a row of x
+    bool shared;     // x (at most 2 rows) is in shared memory
 };
 
-// Sets %bs<r> (.f32) for each row. Reads %chunk and %unit as ptx_type_part does, %lane, %block, the block's number, and
-// %pr<r>, the block's 256 activations of each row. Changes nothing else but %pr<r>.
+// Sets %bs<r> (.f32) for each row r. Reads %chunk and %unit as ptx_type_part does, %lane, %block (the number of the
+// block), and %pr<r> (the address of the block's 256 activations of row r). Changes no other registers than %pr<r>.
 void ptx_dot_unit(const struct ptx_dot *dot);
 
 #endif

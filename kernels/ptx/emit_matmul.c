@@ -57,7 +57,7 @@ static int check(const struct ptx_matmul *m, struct error *err)
     return 0;
 }
 
-// Experts that have so many rows on average that reading each matrix once for a group pays.
+// Whether experts have enough rows each, on average, that sorting the rows into groups pays.
 static bool grouped(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
 {
     bool can = in_tiles(m) && target >= 75 && m->n_experts <= PTX_GROUP_EXPERTS;
@@ -75,10 +75,11 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
     return n_rows <= 2 ? 2 : n_rows <= 4 ? 4 : 8;
 }
 
-// ---- what both kernels begin and end with
+// ---- the beginning and the end of every kernel
 
-// Two CTAs of many rows on a multiprocessor hide each other's loads. Scales of 16 with minima leave no registers for
-// that, nor do those without from sm_100 on, where a few are spilled.
+// CTAs of the class PTX_MANY_ROWS that should fit on a multiprocessor. Two hide each other's loads. Types with scales
+// of 16 and minima need too many registers for two; so do those without minima from sm_100 on, where some registers
+// would spill.
 static uint32_t ctas_of_many(const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
@@ -123,7 +124,7 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              m->node, 32 * warps, MIN(m->rows, 8u), ctas);
 }
 
-// %expert * the bytes of a matrix, which may pass 32 bits, on top of %w_tile.
+// Adds %expert times the bytes of a matrix to %w_tile. The product may exceed 32 bits.
 static void expert_matrix(struct ptx *p, const struct ptx_matmul *m)
 {
     uint64_t matrix = tile_bytes(m->type, m->n_in) * ptx_tiles(m->n_out, PTX_TILE_ROWS);
@@ -135,7 +136,8 @@ static void expert_matrix(struct ptx *p, const struct ptx_matmul *m)
              (uint32_t)matrix, (uint32_t)(matrix >> 32));
 }
 
-// The CTA's row and place, its expert, and the expert's matrix; a CTA without one ends here.
+// Sets the CTA's row and place, its expert, and the address of the expert's matrix. A CTA without an expert ends
+// here.
 static void expert_sources(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_FILL(p,
@@ -235,7 +237,7 @@ void ptx_matmul_many_output(struct ptx *p, const struct ptx_matmul *m, uint32_t 
                  i);
 }
 
-// %sum is the whole sum of output %output, of row %row; stores it where both are within the matrix.
+// Stores %sum, the complete sum of output %output of row %row, if both are within the matrix.
 static void store(struct ptx *p, const struct ptx_matmul *m)
 {
     if (m->scale)
@@ -270,7 +272,7 @@ static void store(struct ptx *p, const struct ptx_matmul *m)
                  "    st.global.f32 [%pointer], %sum;\n");
 }
 
-// Warp r ends row r of the CTA: it makes %sum and stores it.
+// Warp r ends row r of the CTA: it computes %sum and stores it.
 void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
                     void (*make_sum)(struct ptx *, const struct ptx_matmul *))
 {
@@ -299,7 +301,7 @@ void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
 
 // ---- float32 activations
 
-// Decoded weights go to shared memory, 128 bytes from k to k.
+// Stores dequantised weights in shared memory, with 128 bytes from one k to the next.
 static void put_shared(const struct ptx_part *part, uint32_t first)
 {
     for (uint32_t i = 0; i < 4; i++)
@@ -327,7 +329,8 @@ void ptx_matmul_first_unit(struct ptx *p, const struct ptx_matmul *m)
                      "    mov.u64 %unit, %w_tile;\n");
 }
 
-// Where this thread writes and reads shared memory, its first unit, its first two elements of x.
+// Sets the addresses in shared memory that this thread writes and reads, its first unit, and its first two elements
+// of x.
 static void f32_addresses(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_FILL(p,
@@ -349,7 +352,7 @@ static void f32_addresses(struct ptx *p, const struct ptx_matmul *m)
     PTX_FILL(p, "    mov.u32 %left, $0;\n", m->n_in);
 }
 
-// Warp w decodes part w, if the row has that.
+// Warp w dequantises part w, if the row has that many parts.
 static void f32_decode(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_part part = {.p = p, .node = m->node, .type = m->type, .put = put_shared};
@@ -365,7 +368,7 @@ static void f32_decode(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-// One step of 16 of k, the s-th from where the addresses are; `elements` of the two exist.
+// One step of 16 k: the s-th from the present addresses. `elements` of the thread's two exist.
 static void f32_products(struct ptx *p, const struct ptx_matmul *m, uint32_t s)
 {
     bool pairs = (m->x_stride | m->x_part) % 8 == 0;
@@ -390,7 +393,7 @@ static void f32_products(struct ptx *p, const struct ptx_matmul *m, uint32_t s)
     }
 }
 
-// The last step, of which only `n` of 16 elements exist.
+// The last step, in which only `n` of 16 elements exist.
 static void f32_cut_products(struct ptx *p, const struct ptx_matmul *m, uint32_t s, uint32_t n)
 {
     for (uint32_t odd = 0; odd < 2; odd++) {
@@ -414,7 +417,7 @@ static void f32_cut_products(struct ptx *p, const struct ptx_matmul *m, uint32_t
     "    {\n"                                                                                                          \
     "    .reg .f32 %w0, %w1, %x0, %x1;\n"
 
-// Sixteen steps: as many at once as keep the code short, then round.
+// Sixteen steps: partly unrolled, as far as the code stays short, and looped.
 static void f32_whole_step(struct ptx *p, const struct ptx_matmul *m)
 {
     uint32_t unroll = m->rows > 2 ? 4 : 16, turns = LANES_K / unroll;
@@ -477,7 +480,7 @@ static void f32_loop(struct ptx *p, const struct ptx_matmul *m)
     }
 }
 
-// The 16 lanes of the sum, [row][lane of the sum][output], to the memory that the weights had.
+// Stores the 16 partial sums as [row][partial sum][output] in the shared memory that held the weights.
 static void f32_share_sums(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_LINES(p, "    mov.u32 %put, weights;\n"

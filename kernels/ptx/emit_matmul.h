@@ -26,44 +26,47 @@
 #include "kernels/tensor.h"
 
 enum { PTX_TILE_ROWS = 32, PTX_MANY_SHIFT = 6, PTX_MANY_ROWS = 1 << PTX_MANY_SHIFT };
-enum { PTX_GROUP_EXPERTS = 4096 }; // the most that places are grouped by
+enum { PTX_GROUP_EXPERTS = 4096 }; // the most experts that ptx_emit_group sorts by
 
-// Whether the type's products have a path with activations in 8 bits.
+// Whether the products of this type have a path with 8-bit activations.
 bool ptx_takes_q8(enum dtype type);
 
-// Bytes of n_out rows of n_in weights as tiles: the last tile has 32 rows too. A matrix of an expert begins at a
-// multiple of this. -1 where it does not fit or the type has no decode. n_in is a multiple of the type's block.
+// Bytes that n_out rows of n_in weights occupy as tiles; the last tile has 32 rows as well. Each expert's matrix
+// starts at a multiple of this size. n_in must be a multiple of the type's block. -1 if the size does not fit or the
+// type cannot be dequantised.
 int ptx_tiles_bytes(enum dtype type, uint32_t n_in, uint32_t n_out, size_t *bytes, struct error *err);
 
-// y = x w' (+ bias) (+ residual); with experts y[row][j] = scale[e] * (x w[e]'), e = ids[row][j].
-// Parameters, 8 bytes each but for the last: x, w, y, bias (f32 [n_out]), residual (f32 rows), ids (int32), scale (f32
-// [n_experts]), and .u32 n_rows. y may be the residual.
+// The product y = x w' (+ bias) (+ residual). With experts: y[row][j] = scale[e] * (x w[e]'), where e = ids[row][j].
+// Parameters of the kernel, 8 bytes each except for the last one: x, w, y, bias (f32 [n_out]), residual (f32 rows),
+// ids (int32), scale (f32 [n_experts]), and .u32 n_rows. y may be the same memory as the residual.
 struct ptx_matmul {
     uint32_t node; // of the graph, for comments and the entry's name: matmul_NODE
     enum dtype type;
     uint32_t n_in, n_out; // 1 to 2^20
-    uint32_t rows; // the class: rows of x that a CTA takes, 1, 2, 4 or 8, or what ptx_matmul_rows says. Any n_rows is
-                   // right with any class; too large a class costs time, too small a one reads weights again
-    uint32_t
-        target; // of PTX_MANY_ROWS: the compute capability that the text is written for (75, 80, ..), or a lower one
+    // The class: the rows of x that a CTA processes, 1, 2, 4 or 8, or what ptx_matmul_rows returns. Every class gives
+    // the right result for any n_rows; too large a class wastes time, too small a class reads the weights again.
+    uint32_t rows;
+    // Of PTX_MANY_ROWS: the compute capability that the text is written for (75, 80, ...), or a lower one.
+    uint32_t target;
     bool q8, bias, residual, scale;
     uint32_t x_stride, y_stride, residual_stride;
-    // Experts: n_used of them a row, 0: a plain product. Row `row`, place j: x at row * x_stride (+ j * x_part where
-    // the places have rows of their own; 0: they share it), y at row * y_stride + j * 4 * n_out, ids at row *
-    // ids_stride + 4 * j. An id outside of [0, n_experts) writes nothing. Of PTX_MANY_ROWS, ids is what ptx_emit_group
-    // has made of them, x_stride is n_used * x_part where that is not 0, and y_stride n_used * 4 * n_out.
+    // Experts: n_used of them per row; 0: a plain product. For row `row` and place j, x is at row * x_stride (+ j *
+    // x_part if each place has a row of its own; x_part = 0: all places share one), y at row * y_stride + j * 4 *
+    // n_out, and the id at ids + row * ids_stride + 4 * j. An id outside of [0, n_experts) writes nothing. In the
+    // class PTX_MANY_ROWS, `ids` is the output of ptx_emit_group instead, x_stride is n_used * x_part unless x_part
+    // is 0, and y_stride is n_used * 4 * n_out.
     uint32_t n_used, n_experts, x_part, ids_stride;
-    bool x_shared; // x, one row of float32, lies in shared memory: within a fused kernel
+    bool x_shared; // x is one row of float32 in shared memory, inside a fused kernel
 };
 int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch *launch, struct error *err);
-// The class that serves n_rows best on a card of that compute capability (75, 80, ..).
+// The class that serves n_rows fastest on a GPU of that compute capability (75, 80, ...).
 uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target);
-// The most groups that n_rows may make: of each expert's the last may have few places.
+// An upper bound for the number of groups of n_rows: the last group of each expert may be incomplete.
 static inline uint32_t ptx_groups(uint32_t n_used, uint32_t n_experts, uint32_t n_rows)
 {
     return n_rows * n_used / PTX_MANY_ROWS + MIN(n_experts, n_rows * n_used);
 }
-// grid[1] for n_rows; experts have a CTA for each place of each row, or for each group.
+// grid[1] for n_rows. With experts there is a CTA for each place of each row, or for each group.
 static inline uint32_t ptx_matmul_grid(const struct ptx_matmul *m, uint32_t n_rows)
 {
     if (!m->n_used)
@@ -71,14 +74,17 @@ static inline uint32_t ptx_matmul_grid(const struct ptx_matmul *m, uint32_t n_ro
     return m->rows == PTX_MANY_ROWS ? ptx_groups(m->n_used, m->n_experts, n_rows) : n_rows * m->n_used;
 }
 
-// Places of rows (row * n_used + j) in the order of their experts, in groups of up to PTX_MANY_ROWS of one expert, so
-// that a product reads an expert's matrix once for all of them. Parameters step (struct ptx_step, which says how many
-// rows there are), ids (int32, as a product's), groups, .u32 n_rows, the most. What it writes, words of 4 bytes: the number of groups; from word 4 on 4 for each: expert, the word at which
-// its places stand, their number, 0; behind the groups, the places. Ids outside of [0, n_experts) are in no group.
+// Sorts the places of rows (row * n_used + j) by their expert, into groups of up to PTX_MANY_ROWS places of one
+// expert, so that a product reads an expert's matrix once for a whole group.
+// Parameters: step (struct ptx_step, which holds the number of rows), ids (int32, as in a product), groups, .u32
+// n_rows (the maximum).
+// The output consists of words of 4 bytes: word 0 is the number of groups; from word 4 on there are 4 words for each
+// group (expert, index of the word at which its places start, number of places, 0); behind all groups follow the
+// places. Ids outside of [0, n_experts) are in no group.
 struct ptx_group {
     uint32_t node;
     enum rows rows;
-    uint32_t n_used, n_experts, ids_stride; // n_experts: up to PTX_GROUP_EXPERTS
+    uint32_t n_used, n_experts, ids_stride; // n_experts: at most PTX_GROUP_EXPERTS
 };
 int ptx_emit_group(struct ptx *p, const struct ptx_group *g, struct ptx_launch *launch, struct error *err);
 static inline size_t ptx_group_bytes(uint32_t n_used, uint32_t n_experts, uint32_t n_rows)
@@ -87,20 +93,20 @@ static inline size_t ptx_group_bytes(uint32_t n_used, uint32_t n_experts, uint32
     return 4 * (4 * (places / PTX_MANY_ROWS + n_experts + 1) + places);
 }
 
-// Rows of a table of tiles, picked by ids and times scale: y[i] = scale * w[ids[i]]. Parameters w, ids (int32), y, .u32
-// n_rows. grid[1] = n_rows. An id outside of [0, n_out) writes zeros.
+// Looks up rows of a table stored as tiles: y[i] = scale * w[ids[i]]. Parameters: w, ids (int32), y, .u32 n_rows.
+// grid[1] = n_rows. An id outside of [0, n_out) writes zeros.
 struct ptx_get_rows {
     uint32_t node;
     enum dtype type;
-    uint32_t n_in, n_out; // of the table: floats a row, rows
+    uint32_t n_in, n_out; // of the table: floats per row, number of rows
     uint32_t y_stride;
     float scale;
 };
 int ptx_emit_get_rows(struct ptx *p, const struct ptx_get_rows *g, struct ptx_launch *launch, struct error *err);
 
-// Tiles from rows as they lie in a file. Parameters raw (aligned to 16), tiles, .u32 n_rows: any number of rows from a
-// multiple of 32 on, so that a large matrix may come in pieces; the rest of the last tile becomes zeros.
-// grid[1] = ptx_tiles(n_rows, 32). Experts: a launch for each matrix.
+// Makes tiles of rows in the file's layout. Parameters: raw (aligned to 16 bytes), tiles, .u32 n_rows. A launch takes
+// any number of rows that start at a multiple of 32, so a large matrix may be passed in pieces; the missing rows of
+// the last tile become zeros. grid[1] = ptx_tiles(n_rows, 32). With experts there is one launch per matrix.
 struct ptx_repack {
     uint32_t node;
     enum dtype type;
@@ -108,16 +114,17 @@ struct ptx_repack {
 };
 int ptx_emit_repack(struct ptx *p, const struct ptx_repack *r, struct ptx_launch *launch, struct error *err);
 
-// Activations in 8 bits, as kernels.h lays them out and with the same bits. A row of x has `parts` rows of k behind one
-// another, which become `parts` rows of q8_row_bytes(k). Parameters x, q8, .u32 n_rows. grid[1] = n_rows.
+// Quantises activations to 8 bits, in the layout of kernels.h and with the same bits. A row of x consists of `parts`
+// rows of k floats, one after another, which become `parts` rows of q8_row_bytes(k). Parameters: x, q8, .u32 n_rows.
+// grid[1] = n_rows.
 struct ptx_quantize {
     uint32_t node;
     uint32_t k, parts;
     uint32_t x_stride, y_stride;
 };
 int ptx_emit_quantize(struct ptx *p, const struct ptx_quantize *q, struct ptx_launch *launch, struct error *err);
-// A block of 256 by a warp: from %x0 .. %x7, the lane's elements, which it changes, to {%low, %high}, their bytes; %sum8,
-// the sum of a pair of lanes; %d, the scale.
+// Quantises one block of 256 with one warp. Input: %x0 to %x7, the lane's 8 elements, which are changed. Output:
+// {%low, %high}, their bytes; %sum8, the sum of 16 elements, equal in each pair of lanes; %d, the scale.
 #define PTX_QUANTIZE_REGS                                                                                              \
     "    .reg .pred %in8, %whole;\n"                                                                                   \
     "    .reg .u32 %index8, %bits8, %other8, %low, %high;\n"                                                           \

@@ -19,14 +19,14 @@
 
 enum { OUTPUTS = 128, WARPS = 8, STRIDE = 144 };
 
-// What lies where in shared memory, bytes.
+// The layout of shared memory, as byte offsets.
 enum {
     WEIGHTS = 0,    // [output][144]
     ACTS = 18432,   // [row of x][144]
-    SCALES = 27648, // [part or run][output]; of floats: d, then m from 2048 on
+    SCALES = 27648, // [part or run][output]; for types with float scales d, and m from 2048 on
     UNITS = 31744,  // d, then m, [output]
     MINIMA = 32768, // [output][16 runs]
-    SUMS = 34816,   // [row of x][16 low bytes, 16 high ones]
+    SUMS = 34816,   // [row of x][16 low bytes, 16 high bytes]
     SUMF = 36864,   // [part][row of x]
     DA = 37888,     // [row of x]
 };
@@ -51,7 +51,8 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
               "    .shared .align 16 .b8 step[38144];\n");
 }
 
-// What a thread brings: of the weights, parts 2 (warp % 2) and the next of row `lane` of tile warp / 2; of x, 32 of k.
+// What a thread copies: of the weights, parts 2 (warp % 2) and the next one of row `lane` of tile warp / 2; of x, 32
+// k of a row.
 static void sources(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
@@ -93,7 +94,7 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
              STRIDE);
 }
 
-// Where a lane's fragments lie: rows g and g + 8 of each 16, columns 2t and 2t + 1 of each 8.
+// Addresses of a lane's fragments: rows g and g + 8 of every 16, columns 2t and 2t + 1 of every 8.
 static void fragments(struct ptx *p)
 {
     PTX_FILL(p,
@@ -120,7 +121,7 @@ static void fragments(struct ptx *p)
 
 // ---- to shared memory
 
-// The part's words with what the type takes off taken off, byte by byte: the top bit, lent, catches the borrow.
+// Subtracts `less` from each byte of the part's words. The top bit of each byte is set first, and takes the borrow.
 static void take_off(struct ptx *p, uint32_t less)
 {
     for (uint32_t i = 0; i < 8; i++)
@@ -166,7 +167,7 @@ static void put_scales(struct ptx *p, const struct ptx_bytes *b, uint32_t i)
         PTX_FILL(p, "    st.shared.u8 [%t0+$0], %n0;\n", MINIMA + 1);
     if (i)
         return;
-    // of the two warps that have the unit, one
+    // done by one of the two warps that share the unit
     PTX_FILL(p,
              "    setp.eq.u32 %pred, %first_part, 0;\n"
              "    @%pred st.shared.f32 [%put_scale+$0], %d;\n",
@@ -252,7 +253,7 @@ static void put_x(struct ptx *p, const struct ptx_matmul *m)
 
 // ---- products
 
-// %a0 to %a7: a part of the warp's 32 outputs; %b0 to %b7: of its 32 rows of x.
+// Loads %a0 to %a7, a part of the warp's 32 outputs, and %b0 to %b7, a part of its 32 rows of x.
 static void load_fragments(struct ptx *p)
 {
     for (uint32_t i = 0; i < 8; i++)
@@ -262,7 +263,8 @@ static void load_fragments(struct ptx *p)
         PTX_FILL(p, "    ld.shared.b32 %b$0, [%take_b+$1];\n", i, ACTS + i / 2 * 8 * STRIDE + i % 2 * 16);
 }
 
-// %scale0 to 3: of outputs g, g + 8, g + 16, g + 24, from place `at` of an array of 128 a row.
+// Loads %scale0 to %scale3 for outputs g, g + 8, g + 16, g + 24, from position `at` of an array with 128 entries per
+// row.
 static void load_scales(struct ptx *p, bool floats, uint32_t at)
 {
     for (uint32_t i = 0; i < 4; i++) {
@@ -273,8 +275,9 @@ static void load_scales(struct ptx *p, bool floats, uint32_t at)
     }
 }
 
-// %c0 to %c3 = the product of outputs 16 mt and rows of x 8 nt: of 32 of k, or of run `run` of 16. Cards below sm_80
-// have products of 8 x 8 of 16 of k, whose fragments are the quarters and halves of the others.
+// Sets %c0 to %c3 to the product of outputs 16 mt to 16 mt + 15 with rows of x 8 nt to 8 nt + 7: over 32 k, or over
+// run `run` of 16. Before sm_80 there is only the 8 x 8 x 16 product, whose fragments are the halves and quarters of
+// the larger ones.
 static void product_32(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
@@ -304,14 +307,14 @@ static void product_16(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, u
              4 * mt + 2 * run, 4 * mt + 2 * run + 1, 2 * nt + run);
 }
 
-// %isum += the product's sums times the scales.
+// Adds the sums of the product times the scales to %isum.
 static void add_integers(struct ptx *p, uint32_t mt, uint32_t nt)
 {
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %scale$2, %isum$0;\n", 16 * mt + 4 * nt + i, i, 2 * mt + i / 2);
 }
 
-// %s = fma(sum, d, %s), and with a minimum %s = fma(sum of x, m, %s).
+// Computes %s = fma(sum, d, %s), and with a minimum %s = fma(sum of x, m, %s).
 static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt)
 {
     if (min)
@@ -326,7 +329,7 @@ static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt)
     }
 }
 
-// The four parts of a step, in a loop: so that fragments of one at a time are held in registers, and the code is short.
+// The four parts of a step, as a loop: only the fragments of one part occupy registers, and the code stays short.
 static void products(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
@@ -372,8 +375,8 @@ static void products(struct ptx *p, const struct ptx_matmul *m)
 
 // ---- the end of a block: y = fma(S, da, y)
 
-// %c = the sums of minimum times sum of x, of a product of 16 x 8: from the low bytes of the sums, and 256 times the
-// high.
+// Sets %c to the sums of minimum times sum of x for 16 x 8 outputs: the product with the low bytes of the sums, plus
+// 256 times the product with their high bytes.
 static void minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
     PTX_FILL(p,
@@ -400,7 +403,8 @@ static void block_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t m
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
     if (b->min) {
-        // without a line between the tiles the products of all would be held at once, in more registers than there are
+        // without this barrier between the tiles ptxas would hold the products of all tiles at once, which spills
+        // registers
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
         minima(p, m, mt, nt);
     }
@@ -419,7 +423,7 @@ static void block_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t m
     }
 }
 
-// %take_min and %take_sums: where the lane's fragments lie.
+// Sets %take_min and %take_sums to the addresses of the lane's fragments.
 static void find_minima(struct ptx *p)
 {
     PTX_LINES(p, "    .reg .u32 %take_min, %take_sums, %row1, %t1;\n"
@@ -464,7 +468,7 @@ static void end_block(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    }\n");
 }
 
-// The sums of a block begin with nothing.
+// Clears the sums at the start of a block.
 static void begin_block(struct ptx *p, bool floats)
 {
     for (uint32_t i = 0; i < 32; i++) {
@@ -477,7 +481,7 @@ static void begin_block(struct ptx *p, bool floats)
 
 // ---- stores
 
-// Output %output of the lane's row i of 8, both within the matrix.
+// Stores output %output of the lane's row i of 8, if both are within the matrix.
 static void store_one(struct ptx *p, const struct ptx_matmul *m, uint32_t i, uint32_t at)
 {
     if (m->scale)
@@ -496,7 +500,7 @@ static void store_one(struct ptx *p, const struct ptx_matmul *m, uint32_t i, uin
              at, i, m->n_used ? 4 * m->n_out : m->y_stride);
 }
 
-// The lane's 8 rows, %row0 on: 32 * wn + 2t and the next, and those 8, 16 and 24 behind.
+// Sets the numbers of the lane's 8 rows, %row0 to %row7: 32 wn + 2t and the next one, and those 8, 16 and 24 further.
 static void store_rows(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_LINES(p, "    .reg .pred %whole<8>;\n"
@@ -519,7 +523,7 @@ static void store_rows(struct ptx *p, const struct ptx_matmul *m)
     }
 }
 
-// The lane's outputs are four, 8 apart; each has 8 rows of x.
+// Stores the lane's results: four outputs, 8 apart, for 8 rows of x each.
 static void store(struct ptx *p, const struct ptx_matmul *m)
 {
     store_rows(p, m);

@@ -14,17 +14,17 @@
 
 enum { SHARED = 32768 };
 
-// So many warps at the most that each has the registers for its rows.
+// The most warps for which each has enough registers for its rows.
 static uint32_t max_warps(uint32_t rows)
 {
     return rows == 1 ? 16 : rows == 2 ? 12 : 8;
 }
 
-// How blocks are dealt out: a round is as many blocks as shared memory holds the S of.
+// How blocks are distributed. A round is as many blocks as shared memory can hold the S of.
 struct rounds {
-    uint32_t blocks; // of a row
-    uint32_t warps;  // that form S
-    uint32_t all;    // warps of the CTA: each row needs one in the end
+    uint32_t blocks; // of 256 k in a row
+    uint32_t warps;  // warps that compute S
+    uint32_t all;    // warps of the CTA: at the end each row needs one
     uint32_t round;  // blocks of a round, a multiple of `warps`
 };
 
@@ -56,7 +56,7 @@ static void head(struct ptx *p, const struct ptx_matmul *m, const struct rounds 
                  "    mov.u32 %first, 0;\n");
 }
 
-// The S of block %block for all rows, in %bs, to slot %block - %first.
+// Computes the S of block %block for all rows, in %bs<r>, and stores them in slot %block - %first.
 static void block(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
 {
     PTX_FILL(p,
@@ -75,7 +75,7 @@ static void block(struct ptx *p, const struct ptx_matmul *m, const struct rounds
         PTX_FILL(p, "    st.shared.f32 [%take+$0], %bs$1;\n", 128 * i, i);
 }
 
-// Blocks %first + warp, + warps, .. of this round.
+// Loops over this round's blocks %first + warp, %first + warp + warps, and so on.
 static void blocks_of_round(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
 {
     PTX_FILL(p,
@@ -103,8 +103,8 @@ static void blocks_of_round(struct ptx *p, const struct ptx_matmul *m, const str
              r->warps);
 }
 
-// Warp w adds the S of row w of the round to %total; w beyond the rows does nothing. %pr0 is that row's scale of
-// %first.
+// Warp w adds the S of row w of this round to %total; a warp without a row does nothing. %pr0 is the address of that
+// row's scale of block %first.
 static void add_round(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
 {
     PTX_FILL(p,

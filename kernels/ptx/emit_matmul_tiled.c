@@ -38,7 +38,8 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
                             "    .shared .align 16 .b8 step[49152];\n");
 }
 
-// What a thread brings: of x, chunks %quarter, + 4, + 8, + 12 of row tid / 4; of the weights, parts warp, warp + 8, ..
+// What a thread copies: of x, chunks %quarter, %quarter + 4, + 8 and + 12 of row tid / 4; of the weights, parts warp,
+// warp + 8, and so on.
 static void sources(struct ptx *p, const struct ptx_matmul *m)
 {
     ptx_matmul_many_group(p, m);
@@ -66,7 +67,8 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
     ptx_matmul_first_unit(p, m);
 }
 
-// What a thread multiplies: outputs 4 (lane % 4) on and 16 behind, rows lane / 4, + 8, ..; of k, 2 * warp and the next.
+// What a thread multiplies: outputs 4 (lane % 4) to + 3 and the four 16 further; rows lane / 4, + 8, and so on; of k,
+// 2 * warp and the next.
 static void places(struct ptx *p)
 {
     PTX_LINES(p, "    and.b32 %place, %lane, 3;\n"
@@ -96,7 +98,8 @@ static void put_shared(const struct ptx_part *part, uint32_t first)
         PTX_FILL(part->p, "    st.shared.f32 [%put+$0], %v$1;\n", 128 * (first + i), i);
 }
 
-// Chunk j of the thread's four: straight to shared memory, or to registers. Of a cut last step there are two.
+// Copies chunk j of the thread's four: directly to shared memory, or to registers before sm_80. In a cut last step
+// there are only two.
 static void bring_chunk(struct ptx *p, const struct ptx_matmul *m, uint32_t j)
 {
     if (m->n_in % STEP && j >= 2)
@@ -110,7 +113,7 @@ static void bring_chunk(struct ptx *p, const struct ptx_matmul *m, uint32_t j)
                  64 * j);
 }
 
-// Below sm_80, after the products: what came to registers.
+// Before sm_80, after the products: stores the chunks in registers to shared memory.
 static void put_chunks(struct ptx *p, const struct ptx_matmul *m)
 {
     if (m->n_in % STEP)
@@ -125,7 +128,7 @@ static void put_chunks(struct ptx *p, const struct ptx_matmul *m)
     }
 }
 
-// Part 2 * %step, and the next, if the row has that: by the warps whose number it is, of 8.
+// Dequantises parts 2 * %step and the next one, if the row has them, by the warps (of 8) that have these numbers.
 static void bring_weights(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_part part = {.p = p, .node = m->node, .type = m->type, .put = put_shared};
@@ -164,7 +167,7 @@ static void bring(struct ptx *p, const struct ptx_matmul *m)
 
 // ---- products
 
-// 16 of k: of the two of each 32 the s-th.
+// The products of 16 k: of the two halves of 32 k, the s-th.
 static void products_16(struct ptx *p, uint32_t s)
 {
     for (uint32_t i = 0; i < 4; i++)
@@ -180,7 +183,7 @@ static void products_16(struct ptx *p, uint32_t s)
     }
 }
 
-// The step before %step, from %from_buffer: two turns of 32 of k, one where the last step is cut.
+// The products of the step before %step, from %from_buffer: two iterations of 32 k, or one in a cut last step.
 static void products(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_LINES(p, "    setp.eq.u32 %in, %step, 0;\n"
@@ -237,7 +240,7 @@ static void steps(struct ptx *p, const struct ptx_matmul *m)
              BUFFER, ptx_tiles(m->n_in, STEP));
 }
 
-// ---- the end: 16 rows at a time, [lane of the sum][row][output] in shared memory
+// ---- the end: 16 rows at a time, as [partial sum][row][output] in shared memory
 
 static void share_sums(struct ptx *p, uint32_t round)
 {
@@ -254,7 +257,7 @@ static void share_sums(struct ptx *p, uint32_t round)
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-// The lanes of one output by halves, to %l0.
+// Adds the 16 partial sums of one output by halves, to %l0.
 static void add_lanes(struct ptx *p, uint32_t at)
 {
     for (uint32_t i = 0; i < LANES_K; i++)
@@ -264,7 +267,7 @@ static void add_lanes(struct ptx *p, uint32_t at)
             PTX_FILL(p, "    add.rn.f32 %l$0, %l$0, %l$1;\n", i, i + half);
 }
 
-// Output %output of the CTA's row `at` + warp, where both are within the matrix.
+// Stores output %output of the CTA's row `at` + warp, if both are within the matrix.
 static void store(struct ptx *p, const struct ptx_matmul *m, uint32_t at)
 {
     PTX_FILL(p, "    add.u32 %index, %warp, $0;\n", at);
@@ -286,7 +289,7 @@ static void store(struct ptx *p, const struct ptx_matmul *m, uint32_t at)
              m->n_used ? 4 * m->n_out : m->y_stride);
 }
 
-// Where sums are shared, and what the stores need: of a lane beyond the outputs nothing is read.
+// Sets the addresses at which sums are exchanged, and what the stores need. A lane beyond the outputs reads nothing.
 static void end_places(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_FILL(p,

@@ -1,4 +1,4 @@
-// Sixteen values by nibbles, and scales that are powers of two: see emit_nibble.h.
+// Look-ups of sixteen values by nibbles, and scales that are powers of two. See emit_nibble.h for the interface.
 #include "kernels/ptx/emit_nibble.h"
 
 static uint32_t four_values(const int8_t *v)
@@ -7,8 +7,9 @@ static uint32_t four_values(const int8_t *v)
            (uint32_t)(uint8_t)v[3] << 24;
 }
 
-// prmt picks a byte of eight by three bits, for four nibbles at once; the fourth bit picks between the lower and the
-// upper eight values in a third prmt. The nibbles of a byte come out side by side, and a last pair deals them out.
+// prmt selects one of eight bytes by three bits, for four nibbles at once; a third prmt selects between the lower and
+// the upper eight values by the fourth bit. The results for the two nibbles of a byte are adjacent, and a last pair
+// of prmt separates them.
 void ptx_nibble_values(struct ptx *p, const int8_t values[16], const char *from, uint32_t word, const char *to,
                        uint32_t low, uint32_t high)
 {
@@ -42,7 +43,7 @@ void ptx_nibble_values(struct ptx *p, const int8_t values[16], const char *from,
     PTX_FILL(p, "$0, %n4, %n5, 0x7531;\n    }\n", high);
 }
 
-// As bits of a float: (e - 1) << 23, and from 2^-126 down, where it is subnormal, 0x200000 << e.
+// Computes the bits of the float: (e - 1) << 23; from 2^-126 down, where the number is subnormal, 0x200000 << e.
 void ptx_e8m0_half(struct ptx *p, const char *d, const char *e, const char *spare, const char *pred)
 {
     const char *const words[] = {"    setp.lt.u32 ",

@@ -1,4 +1,5 @@
-// All types as floats: see emit_type.h; gguf/dtype.c has the layout and the formula of each.
+// Dequantises the weight types to floats. See emit_type.h for the interface, and gguf/dtype.c for the layout and
+// formula of each type.
 #include "kernels/ptx/emit_type.h"
 
 #include "kernels/ptx/emit_bytes.h"
@@ -48,9 +49,9 @@ static void part_bf16(const struct ptx_part *part)
     }
 }
 
-// ---- a small integer times a scale: emit_bytes.c brings both
+// ---- a small integer times a scale: emit_bytes.c unpacks both
 
-// %d1 and %m1, the scale and the minimum of run `run` of 16.
+// Sets %d1 and %m1, the scale and the minimum of run `run` of 16.
 static void run_scale(struct ptx *p, const struct ptx_bytes *b, uint32_t run)
 {
     PTX_FILL(p,
@@ -99,7 +100,7 @@ static void part_bytes(const struct ptx_part *part)
 
 // ---- one bit, two bits
 
-// Two blocks of 128: %t2 has the part's bits.
+// Q1_0: a unit is two blocks of 128; %t2 becomes the part's bits.
 static void part_q1_0(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -122,7 +123,7 @@ static void part_q1_0(const struct ptx_part *part)
     }
 }
 
-// Four blocks of 64; the four weights of a byte are neighbours.
+// Q2_0: a unit is four blocks of 64; the four weights of a byte are consecutive.
 static void part_q2_0(const struct ptx_part *part)
 {
     struct ptx *p = part->p;

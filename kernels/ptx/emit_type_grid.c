@@ -1,6 +1,6 @@
-// The types with codebooks (IQ), of three values (TQ) and of 4-bit floats: see emit_type.h; gguf/dtype_iq.c has the
-// layout and the formula of each. Books of more than 16 values are arrays of the module; those of 16 are permuted from
-// words.
+// Dequantises the types with codebooks (IQ), with three values (TQ) and of 4-bit floats. See emit_type.h for the
+// interface, and gguf/dtype_iq.c for the layout and formula of each type. Codebooks of more than 16 values are
+// constant arrays of the module; tables of 16 values are permuted from words.
 #include "kernels/ptx/emit_type.h"
 
 #include "gguf/dtype_iq.h"
@@ -11,7 +11,7 @@
 struct book {
     enum dtype type;
     const uint64_t *pairs; // entries of 8 bytes, or
-    const uint32_t *words; // of 4
+    const uint32_t *words; // entries of 4 bytes
     uint32_t n;
 };
 static const struct book books[] = {
@@ -38,9 +38,9 @@ void ptx_type_tables(struct ptx *p, enum dtype type, uint32_t node)
         PTX_FILL(p, "    0x$x0", book_word(b, i)), i + 1 < n ? PTX_LINES(p, ",\n") : PTX_LINES(p, "};\n");
 }
 
-// ---- entries of a book
+// ---- entries of a codebook
 
-// %x0 and %x1 = the entry of 8 whose index is in %t0.
+// Loads the entry of 8 bytes with the index in %t0 to %x0 and %x1.
 static void entry_8(const struct ptx_part *part)
 {
     PTX_FILL(part->p,
@@ -50,7 +50,7 @@ static void entry_8(const struct ptx_part *part)
              part->node);
 }
 
-// %x<i> = the entry of 4 whose index is in %t0.
+// Loads the entry of 4 bytes with the index in %t0 to %x<i>.
 static void entry_4(const struct ptx_part *part, uint32_t i)
 {
     PTX_FILL(part->p,
@@ -60,7 +60,7 @@ static void entry_4(const struct ptx_part *part, uint32_t i)
              part->node, i);
 }
 
-// Eight signs from seven bits in %t1: the eighth makes their number even.
+// Completes the seven signs in %t1 to eight: the eighth makes the number of signs even.
 static void signs_of_seven(struct ptx *p)
 {
     PTX_LINES(p, "    popc.b32 %t0, %t1;\n"
@@ -86,7 +86,7 @@ static void put_grid_8(const struct ptx_part *part, uint32_t first)
     }
 }
 
-// %d = %d1 * (0.5 + %t0) * factor
+// Sets %d = %d1 * (0.5 + %t0) * factor.
 static void scale_half_up(struct ptx *p, float factor)
 {
     PTX_FILL(p,
@@ -97,7 +97,7 @@ static void scale_half_up(struct ptx *p, float factor)
              ptx_float_bits(factor));
 }
 
-// %d = %d1 * (2 * %t0 + 1)
+// Sets %d = %d1 * (2 * %t0 + 1).
 static void scale_odd(struct ptx *p)
 {
     PTX_LINES(p, "    shl.b32 %t0, %t0, 1;\n"
@@ -112,7 +112,7 @@ static void half_piece(const struct ptx_part *part)
     PTX_LINES(part->p, "    mov.f32 %d1, %d;\n");
 }
 
-// %at = the lane's place in the piece of `size` bytes, plus %part * step.
+// Sets %at to the lane's address in the piece of `size` bytes, plus %part * step.
 static void piece_of_part(const struct ptx_part *part, uint32_t size, uint32_t step)
 {
     PTX_FILL(part->p,
@@ -124,7 +124,7 @@ static void piece_of_part(const struct ptx_part *part, uint32_t size, uint32_t s
 
 // ---- IQ2, IQ3
 
-// Eight bytes of a part: four indices, then the word of signs and scale.
+// A part has eight bytes: four indices, then the word of signs and scale.
 static void part_iq2_xxs(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -163,7 +163,7 @@ static void part_iq2_xs(const struct ptx_part *part)
     }
 }
 
-// Indices in chunks 0 and 1, signs in 2 and 3, qh and scales in chunk 4.
+// Indices are in chunks 0 and 1, signs in 2 and 3, qh and scales in chunk 4.
 static void part_iq2_s(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -191,7 +191,7 @@ static void part_iq2_s(const struct ptx_part *part)
     }
 }
 
-// Indices in chunks 0 to 3, the words in 4 and 5.
+// Indices are in chunks 0 to 3, the words of signs and scales in 4 and 5.
 static void part_iq3_xxs(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -213,7 +213,7 @@ static void part_iq3_xxs(const struct ptx_part *part)
     }
 }
 
-// Indices in chunks 0 to 3, signs in 4 and 5, qh in the piece of 8, scales in that of 4.
+// Indices are in chunks 0 to 3, signs in 4 and 5, qh in the piece of 8 bytes, scales in that of 4.
 static void part_iq3_s(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -250,7 +250,7 @@ static void part_iq3_s(const struct ptx_part *part)
 
 // ---- IQ1
 
-// Puts 8 weights: %d * (the values in %x0 and %x1, + or - 1/8 by whether bit `down` of %t2 is set).
+// Puts 8 weights: %d * (the values in %x0 and %x1 + or - 1/8). The shift is negative if bit `down` of %t2 is set.
 static void put_iq1_8(const struct ptx_part *part, uint32_t first, uint32_t down)
 {
     PTX_FILL(part->p,
@@ -292,7 +292,8 @@ static void part_iq1_s(const struct ptx_part *part)
     }
 }
 
-// The four halves of scales are in the piece of 8: d from the top of each, and two scales of the part in one of them.
+// The four halves of scales are in the piece of 8 bytes: d is assembled from the top bits of all four, and one of
+// them holds the two scales of the part.
 static void part_iq1_m(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -349,7 +350,7 @@ static void put_bytes(const struct ptx_part *part, uint32_t word, uint32_t first
     part->put(part, first);
 }
 
-// %d = half of the unsigned e4m3 number in %t1.
+// Sets %d to half of the unsigned e4m3 number in %t1.
 static void ue4m3_half(struct ptx *p)
 {
     PTX_LINES(p, "    and.b32 %t0, %t1, 7;\n"
@@ -387,9 +388,9 @@ static void part_nvfp4(const struct ptx_part *part)
 
 // ---- three values
 
-// %q0 to %q7 = the bytes that hold the digits of the part's 32 weights, four a word; %x<i> = what they are multiplied
-// by. Parts 0 to 4: digit `part` of bytes 0 to 31. Parts 5 and 6: digits 2 (part - 5) and the next of bytes 32 to 47.
-// Part 7: digit 4 of those, then digits 0 to 3 of qh.
+// Sets %q0 to %q7 to the bytes that hold the digits of the part's 32 weights, four per word, and %x<i> to the powers
+// of 3 that they are multiplied by. Parts 0 to 4 are digit `part` of bytes 0 to 31. Parts 5 and 6 are digits 2 (part
+// - 5) and the next one of bytes 32 to 47. Part 7 is digit 4 of those, then digits 0 to 3 of qh.
 static void tq1_0_words(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
@@ -439,7 +440,7 @@ static void part_tq1_0(const struct ptx_part *part)
     }
 }
 
-// Two chunks a half; the part's bit pair is part % 4.
+// Two chunks hold half a block; the part uses bit pair part % 4.
 static void part_tq2_0(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
