@@ -18,7 +18,7 @@ struct reading {
 };
 
 // One word of every line: a line is what comes from memory, and more loads of it would only fill the queue that other
-// lines wait for. By 16 bytes at a time the same memory gives little more than half (measured, bench/results/cpu_tried.md).
+// lines wait for. By 16 bytes at a time the same memory gives little more than half (measured, bench/results/tried.md).
 static uint64_t read_block(const char *from)
 {
     uint64_t sum = 0, word;
