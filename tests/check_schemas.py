@@ -3,7 +3,7 @@
 
     check_schemas.py TOOL random N [SEED]     N random schemas: every answer must be valid
     check_schemas.py TOOL suite FOLDER...     files of the JSON Schema test suite: what is invalid must be rejected,
-                                              what is valid accepted, but for what the README says is narrower
+                                              what is valid accepted, but for what docs/sampling.md says is narrower
 TOOL is grammar_tool, which this program talks to over a pipe.
 """
 import decimal, json, pathlib, random, subprocess, sys

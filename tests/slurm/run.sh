@@ -77,7 +77,7 @@ for i in $(seq 400); do echo "{\"custom_id\":\"row $i\",\"prompt\":\"the number 
 
 cat >job.sh <<JOB
 #!/usr/bin/env bash
-# As the README has it: the shard comes from the array. The first time that task 2 runs, it dies on its way.
+# As docs/batch.md has it: the shard comes from the array. The first time that task 2 runs, it dies on its way.
 if [ "\$SLURM_ARRAY_TASK_ID" = 2 ] && mkdir died 2>/dev/null; then
     "$quern" batch -m "$model" -t 1 in.jsonl -o 'out-{shard}.jsonl' &
     while [ ! -s out-2-of-4.jsonl ]; do sleep 0.01; done
