@@ -34,8 +34,8 @@ static void matmul(const struct matmul_args *a)
     }
     struct matmul_args rows = *a;
     rows.x_tiles = NULL;
-    bool in_place = a->n_x <= ISA_FN(matmul_q8_in_place)[a->type][reads_streams(a->reading)];
-    (in_place ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](&rows);
+    bool in_place = a->n_x <= ISA_FN(matmul_q8_in_place_columns)[a->type][reads_streams(a->reading)];
+    (in_place ? ISA_FN(matmul_q8_in_place) : ISA_FN(matmul_q8_panel))[a->type](&rows);
 }
 
 matmul_fn *const matmul_q8_table_amx[DT_COUNT] = {

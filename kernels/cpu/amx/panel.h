@@ -22,10 +22,10 @@ enum {
     TILES = SPAN / Q8_TILE_WIDTH, // of 64 elements
     HALVES = 2,                   // of a piece, of 16 rows
     PIECE_ROWS = HALVES * ROWS,
-    GROUPS = 32,  // of 16 columns, that pass at a time
-    STRIPE = 128, // rows whose sums wait while the parts of k pass
-    TURNED = 40,  // q8_words that scratch holds, where the caller has none
-    PART = 128,   // q8_words, 640 KB, that come out of the second-level cache for all pieces of a stripe
+    GROUPS = 32,            // of 16 columns, that pass at a time
+    STRIPE = 128,           // rows whose sums wait while the parts of k pass
+    TRANSPOSED_GROUPS = 40, // q8_words that scratch holds, where the caller has none
+    PART = 128,             // q8_words, 640 KB, that come out of the second-level cache for all pieces of a stripe
 };
 
 struct rows_type {
@@ -71,14 +71,14 @@ struct rows_kind {
 };
 
 // A piece and 16 columns whose sums have left the tiles, and wait for the floats.
-struct waiting {
+struct pending {
     const struct heads *heads;      // [HALVES]
     const struct q8_words *columns; // NULL: nothing waits
     sums16 *sums[HALVES];
 };
 
 // The same of blocks of 32: 16 rows.
-struct waiting_blocks {
+struct pending_blocks {
     const struct block_heads *heads;
     const struct q8_words *columns;  // NULL: nothing waits
     float (*of_32)[Q8_TILE_COLUMNS]; // sums of q of each block; types with a minimum
@@ -92,19 +92,19 @@ struct rows_work {
             _Alignas(64) piece piece[HALVES];
             struct heads heads[2]
                               [HALVES]; // of the piece at hand, and of the one before, of which some columns still wait
-            struct waiting waiting;
+            struct pending pending;
             _Alignas(64) int32_t tile[HALVES][2][ROWS][Q8_TILE_COLUMNS]; // sums of each plane
         };
         struct {
             _Alignas(64) block_piece block_piece[HALVES];
             struct block_heads block_heads[2][HALVES];
-            struct waiting_blocks waiting_blocks;
+            struct pending_blocks pending_blocks;
             _Alignas(64) float of_32[2][BLOCKS][Q8_TILE_COLUMNS]; // sums of the columns at hand, and of those that wait
             _Alignas(64) int32_t block_sums[HALVES][BLOCKS][ROWS][Q8_TILE_COLUMNS];
         };
     };
     sums16 sums[STRIPE / ROWS][GROUPS];
-    _Alignas(64) struct q8_words turned[TURNED];
+    _Alignas(64) struct q8_words transposed[TRANSPOSED_GROUPS];
 };
 _Static_assert(sizeof(struct rows_work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
 
@@ -127,7 +127,7 @@ void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int
 struct walk {
     int row, first_row, end;
     int64_t span, from, to, spans;
-    int64_t ahead; // spans from this to those that are asked for, of the rows `after`
+    int64_t prefetch_distance; // spans from this to those that are asked for, of the rows `after`
     struct rows16 rows[HALVES], after[HALVES];
     // The columns of span `from`; those of the next lie `stride` groups on.
     const struct q8_words *columns;
@@ -140,12 +140,12 @@ INLINE void enter_rows(const struct matmul_args *a, struct walk *at, int row)
     at->span = at->from;
     const bool again =
         row + PIECE_ROWS >= at->end && at->to < at->spans; // behind a part of k these rows begin the next
-    at->ahead = again ? at->to - at->from : 0;
+    at->prefetch_distance = again ? at->to - at->from : 0;
     for (int half = 0; half < HALVES; half++) {
         const int first = half * ROWS;
         at->rows[half] = rows_from(a, MIN(row + first, a->n_rows - 1));
         at->after[half] = again ? rows_from(a, MIN(at->first_row + first, a->n_rows - 1))
-                                : rows_ahead(a, row + PIECE_ROWS + first, PIECE_ROWS);
+                                : rows_to_prefetch(a, row + PIECE_ROWS + first, PIECE_ROWS);
     }
 }
 
@@ -161,23 +161,23 @@ INLINE bool advance(const struct matmul_args *a, struct walk *at)
 
 // While a piece is unpacked, and while each group of columns passes, an even share of the blocks behind it is asked for, so
 // that memory always has work: shares of 32 rows, the same spans of the rows after these.
-struct asking {
+struct share_prefetch {
     const struct rows16 *rows; // [HALVES]
     size_t at;
     int bytes, first, n; // of a row; rows of this share
 };
 
-INLINE struct asking share_of(const struct rows_kind *kind, const struct walk *at, int n_blocks, int share)
+INLINE struct share_prefetch share_of(const struct rows_kind *kind, const struct walk *at, int n_blocks, int share)
 {
     const int shares = at->groups + 1, first = PIECE_ROWS * share / shares;
     const int bytes = kind->type.bytes * n_blocks / BLOCKS;
-    const int64_t span = MIN(at->span + at->ahead, at->spans - 1);
-    return (struct asking){at->after, (size_t)span * (size_t)kind->type.bytes, bytes, first,
-                           PIECE_ROWS * (share + 1) / shares - first};
+    const int64_t span = MIN(at->span + at->prefetch_distance, at->spans - 1);
+    return (struct share_prefetch){at->after, (size_t)span * (size_t)kind->type.bytes, bytes, first,
+                                   PIECE_ROWS * (share + 1) / shares - first};
 }
 
 // Part `part` of `parts` of a share.
-INLINE void ask(const struct asking *it, int part, int parts)
+INLINE void prefetch_part(const struct share_prefetch *it, int part, int parts)
 {
     for (int i = it->n * part / parts; i < it->n * (part + 1) / parts; i++) {
         const int row = it->first + i;
@@ -212,7 +212,7 @@ INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *typ
 }
 
 // Rows row .. row + n - 1 of half a piece, if one waits.
-INLINE void finish_rows(struct rows_work *w, const struct waiting *it, const struct rows_type *type, int half, int row,
+INLINE void finish_rows(struct rows_work *w, const struct pending *it, const struct rows_type *type, int half, int row,
                         int n)
 {
     const struct q8_words *c = it->columns;
@@ -241,7 +241,7 @@ INLINE void finish_rows(struct rows_work *w, const struct waiting *it, const str
 
 // A quarter of a piece by 16 columns: tiles 0 and 1 are the high plane's sums of each half, 2 and 3 the low one's. Between
 // the products a quarter of what waits is finished.
-INLINE void multiply_quarter(struct rows_work *w, const struct waiting *it, const struct rows_type *type,
+INLINE void multiply_quarter(struct rows_work *w, const struct pending *it, const struct rows_type *type,
                              const struct q8_words *c, int t)
 {
     const int half = t / 2, row = t % 2 * ROWS / 2, some = type->planes == 2 ? 2 : 4;
@@ -276,16 +276,16 @@ INLINE void store_tiles(struct rows_work *w, const struct rows_type *type)
 
 // A piece by 16 columns; meanwhile what waits is finished.
 INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, const struct q8_words *c,
-                           const struct asking *asking)
+                           const struct share_prefetch *prefetch)
 {
-    const struct waiting it = w->waiting;
+    const struct pending it = w->pending;
     TILE_ZERO(0);
     TILE_ZERO(1);
     TILE_ZERO(2);
     TILE_ZERO(3);
     UNROLL_FOR (int t = 0; t < TILES; t++) {
         multiply_quarter(w, &it, &kind->type, c, t);
-        ask(asking, t, TILES);
+        prefetch_part(prefetch, t, TILES);
     }
     store_tiles(w, &kind->type);
 }
@@ -294,11 +294,11 @@ INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, co
 INLINE void unpack_piece(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, struct heads *heads)
 {
     const size_t bytes = (size_t)at->span * (size_t)kind->type.bytes;
-    const struct asking asking = share_of(kind, at, BLOCKS, 0);
+    const struct share_prefetch prefetch = share_of(kind, at, BLOCKS, 0);
     for (int half = 0; half < HALVES; half++) {
         kind->read_heads(at->rows + half, bytes, heads + half);
         for (int row = 0; row < ROWS; row++) {
-            ask(&asking, half * ROWS + row, PIECE_ROWS);
+            prefetch_part(&prefetch, half * ROWS + row, PIECE_ROWS);
             kind->unpack_row(at->rows[half].at[row] + bytes, heads + half, row, w->piece + half);
         }
     }
@@ -308,25 +308,25 @@ INLINE void multiply_scaled(struct rows_work *w, const struct rows_kind *kind, c
                             const struct q8_words *c, sums16 (*sums)[GROUPS])
 {
     if (i == 0)
-        w->waiting = (struct waiting){0};
+        w->pending = (struct pending){0};
     unpack_piece(w, kind, at, w->heads[i % 2]);
     for (int g = 0; g < at->groups; g++) {
-        const struct asking asking = share_of(kind, at, BLOCKS, g + 1);
-        multiply_group(w, kind, c + g, &asking);
-        w->waiting = (struct waiting){w->heads[i % 2], c + g, {&sums[0][g], &sums[1][g]}};
+        const struct share_prefetch prefetch = share_of(kind, at, BLOCKS, g + 1);
+        multiply_group(w, kind, c + g, &prefetch);
+        w->pending = (struct pending){w->heads[i % 2], c + g, {&sums[0][g], &sums[1][g]}};
     }
 }
 
 INLINE void finish_scaled(struct rows_work *w, const struct rows_kind *kind)
 {
     for (int half = 0; half < HALVES; half++)
-        finish_rows(w, &w->waiting, &kind->type, half, 0, ROWS);
+        finish_rows(w, &w->pending, &kind->type, half, 0, ROWS);
 }
 
 // ---- blocks of 32: half a piece by 16 columns, block by block
 
 // Row `row` of what waits: S = fma(isum, d, S) for its blocks in order, with a minimum S = fma(sum, m, S) after each.
-INLINE void finish_block_row(struct rows_work *w, const struct waiting_blocks *it, bool mins, int half, int row,
+INLINE void finish_block_row(struct rows_work *w, const struct pending_blocks *it, bool mins, int half, int row,
                              int n_blocks)
 {
     __m512 s = _mm512_setzero_ps();
@@ -340,7 +340,7 @@ INLINE void finish_block_row(struct rows_work *w, const struct waiting_blocks *i
     _mm512_store_ps(total, _mm512_fmadd_ps(s, _mm512_load_ps(it->columns->d), _mm512_load_ps(total)));
 }
 
-INLINE void finish_block_rows(struct rows_work *w, const struct waiting_blocks *it, bool mins, int half, int row, int n)
+INLINE void finish_block_rows(struct rows_work *w, const struct pending_blocks *it, bool mins, int half, int row, int n)
 {
     if (!it->columns)
         return;
@@ -376,19 +376,19 @@ INLINE void finish_block_rows(struct rows_work *w, const struct waiting_blocks *
 
 // Sums are stored while the next are formed; those of the other half wait, and are finished, meanwhile.
 INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mins, int half,
-                          const struct asking *asking)
+                          const struct share_prefetch *prefetch)
 {
-    const struct waiting_blocks it = w->waiting_blocks;
+    const struct pending_blocks it = w->pending_blocks;
     TWO_BLOCKS(0, 0, 1);
-    ask(asking, 4 * half, 8);
+    prefetch_part(prefetch, 4 * half, 8);
     TWO_BLOCKS(1, 2, 3);
     STORE_TWO(0, 0, 1);
-    ask(asking, 4 * half + 1, 8);
+    prefetch_part(prefetch, 4 * half + 1, 8);
     TWO_BLOCKS(2, 0, 1);
     STORE_TWO(1, 2, 3);
-    ask(asking, 4 * half + 2, 8);
+    prefetch_part(prefetch, 4 * half + 2, 8);
     TWO_BLOCKS(3, 2, 3);
-    ask(asking, 4 * half + 3, 8);
+    prefetch_part(prefetch, 4 * half + 3, 8);
     STORE_TWO(2, 0, 1);
     STORE_TWO(3, 2, 3);
 }
@@ -398,13 +398,13 @@ INLINE void unpack_block_piece(struct rows_work *w, const struct rows_kind *kind
                                struct block_heads *heads)
 {
     const size_t bytes = (size_t)at->span * (size_t)kind->type.bytes;
-    const struct asking asking = share_of(kind, at, n_blocks, 0);
+    const struct share_prefetch prefetch = share_of(kind, at, n_blocks, 0);
     for (int half = 0; half < HALVES; half++) {
         if (n_blocks < BLOCKS)
             memset(w->block_piece[half], 0, sizeof(block_piece));
         kind->read_block_heads(at->rows + half, bytes, n_blocks, heads + half);
         for (int row = 0; row < ROWS; row++) {
-            ask(&asking, half * ROWS + row, PIECE_ROWS);
+            prefetch_part(&prefetch, half * ROWS + row, PIECE_ROWS);
             kind->unpack_blocks(at->rows[half].at[row] + bytes, n_blocks, row, w->block_piece + half);
         }
     }
@@ -424,24 +424,24 @@ INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, c
 {
     const bool mins = kind->type.min_pairs > 0;
     if (i == 0)
-        w->waiting_blocks = (struct waiting_blocks){0};
+        w->pending_blocks = (struct pending_blocks){0};
     unpack_block_piece(w, kind, at, n_blocks, w->block_heads[i % 2]);
     for (int g = 0; g < at->groups; g++) {
         float(*of_32)[Q8_TILE_COLUMNS] = w->of_32[(i * at->groups + g) % 2];
         if (mins)
             sum_columns(c + g, of_32);
-        const struct asking asking = share_of(kind, at, n_blocks, g + 1);
+        const struct share_prefetch prefetch = share_of(kind, at, n_blocks, g + 1);
         for (int half = 0; half < HALVES; half++) {
-            multiply_half(w, c + g, mins, half, &asking);
-            w->waiting_blocks =
-                (struct waiting_blocks){&w->block_heads[i % 2][half], c + g, of_32, &sums[half][g], n_blocks};
+            multiply_half(w, c + g, mins, half, &prefetch);
+            w->pending_blocks =
+                (struct pending_blocks){&w->block_heads[i % 2][half], c + g, of_32, &sums[half][g], n_blocks};
         }
     }
 }
 
 INLINE void finish_blocks(struct rows_work *w, const struct rows_kind *kind)
 {
-    finish_block_rows(w, &w->waiting_blocks, kind->type.min_pairs > 0, 1, 0, ROWS);
+    finish_block_rows(w, &w->pending_blocks, kind->type.min_pairs > 0, 1, 0, ROWS);
 }
 
 // The i-th piece of a part of k by all columns of its span.
@@ -476,11 +476,12 @@ INLINE void multiply_part(const struct matmul_args *a, const struct rows_kind *k
 INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind *kind, int row, int first, int groups)
 {
     struct rows_work *w = a->scratch;
-    const int64_t spans = q8_blocks(a->k), part = MIN(spans, (int64_t)((a->x_tiles ? PART : TURNED) / groups));
+    const int64_t spans = q8_blocks(a->k),
+                  part = MIN(spans, (int64_t)((a->x_tiles ? PART : TRANSPOSED_GROUPS) / groups));
     struct walk at = {.first_row = row,
                       .end = MIN(row + STRIPE, a->n_rows),
                       .spans = spans,
-                      .columns = w->turned,
+                      .columns = w->transposed,
                       .stride = groups,
                       .groups = groups};
     if (a->x_tiles)

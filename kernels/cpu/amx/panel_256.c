@@ -1,13 +1,13 @@
 // Rows of weights as rows of matrix tiles: Q4_K, Q5_K, Q6_K; and the columns, where nobody has turned them into words.
 #include "kernels/cpu/amx/panel.h"
-#include "kernels/cpu/avx512/scales.h"
+#include "kernels/cpu/avx512/rows.h"
 
 // ---- columns, and outputs
 
 // Columns from `first` on, in the spans from .. to - 1, into scratch; where there are fewer the last stands in for them.
 void matmul_q8_transpose_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to)
 {
-    struct q8_words *c = ((struct rows_work *)a->scratch)->turned;
+    struct q8_words *c = ((struct rows_work *)a->scratch)->transposed;
     for (int64_t span = from; span < to; span++)
         for (int g = 0; g < groups; g++, c++) {
             int column = first + g * Q8_TILE_COLUMNS;
@@ -45,7 +45,7 @@ void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int
 // ---- Q4_K and Q5_K: scale = 8 s1 + s0, high = w * s1, low = w * s0: unsigned, at most 31 * 7 = 217
 
 // 16 bytes of each row again, one after another, from words a lane a row.
-INLINE void store_turned(const __m512i v[4], void *to)
+INLINE void store_transposed(const __m512i v[4], void *to)
 {
     __m512i u[4] = {_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]),
                     _mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3])};
@@ -73,7 +73,7 @@ INLINE void read_heads_k4(const struct rows16 *g, size_t at, struct heads *h)
         factors[i] = _mm512_and_si512(_mm512_srli_epi16(k.scale[i], 3), seven);
         factors[2 + i] = _mm512_and_si512(k.scale[i], seven);
     }
-    store_turned(factors, h->factor);
+    store_transposed(factors, h->factor);
 }
 
 // In 16-bit words, each with 0 above it: byte `a` of 16, in the upper half of the register byte `b`.

@@ -1,6 +1,6 @@
 // Rows of weights as rows of matrix tiles: types with blocks of 32, whose bytes are the weights with their signs.
 #include "kernels/cpu/amx/panel.h"
-#include "kernels/cpu/avx512/scales.h"
+#include "kernels/cpu/avx512/rows.h"
 
 // ---- scales
 

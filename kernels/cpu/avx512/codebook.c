@@ -12,7 +12,7 @@
 #include "kernels/cpu/avx512/rows.h"
 
 // Bytes of a row between the request and the use.
-enum { AHEAD_BYTES = 448 };
+enum { PREFETCH_BYTES = 448 };
 
 enum { COLUMNS_MAX = 8 };
 
@@ -30,7 +30,7 @@ typedef void activations_fn(const int8_t *q, struct activations *out);
 
 INLINE void activations_signed(const int8_t *q, struct activations *out)
 {
-    take_quads(q, out->x);
+    arrange_quads(q, out->x);
     UNROLL_FOR (int e = 0; e < 4; e++)
         out->minus[e] = _mm512_sub_epi8(_mm512_setzero_si512(), out->x[e]);
 }
@@ -38,7 +38,7 @@ INLINE void activations_signed(const int8_t *q, struct activations *out)
 INLINE void activations_iq1(const int8_t *q, struct activations *out)
 {
     const __m512i ones = _mm512_set1_epi8(1);
-    take_quads(q, out->x);
+    arrange_quads(q, out->x);
     __m512i a = _mm512_add_epi16(_mm512_maddubs_epi16(ones, out->x[0]), _mm512_maddubs_epi16(ones, out->x[1]));
     __m512i b = _mm512_add_epi16(_mm512_maddubs_epi16(ones, out->x[2]), _mm512_maddubs_epi16(ones, out->x[3]));
     out->sums8 = _mm512_add_epi16(a, b);
@@ -52,13 +52,13 @@ INLINE void start_ternary(struct activations *out, int n)
 
 INLINE void activations_tq2_0(const int8_t *q, struct activations *out)
 {
-    take_tq2_0(q, out->x);
+    arrange_tq2_0(q, out->x);
     start_ternary(out, 4);
 }
 
 INLINE void activations_tq1_0(const int8_t *q, struct activations *out)
 {
-    take_tq1_0(q, out->x);
+    arrange_tq1_0(q, out->x);
     start_ternary(out, 5);
 }
 
@@ -143,19 +143,19 @@ PRODUCTS(iq1_m, iq1)
 // ---- n columns: all rows
 
 // Lane r of dot[j] is the integer sum of row r's block at `at` with column j.
-INLINE void dots_of_16(const struct rows16 *g, size_t at, size_t bytes, const struct ahead *ahead,
+INLINE void dots_of_16(const struct rows16 *g, size_t at, size_t bytes, const struct row_prefetch *prefetch,
                        products_fn *products, const struct activations *x, int n, __m512i dot[])
 {
     __m512i quarters[COLUMNS_MAX][4];
-    struct ahead ask = *ahead;
+    struct row_prefetch next = *prefetch;
 #pragma GCC unroll 1
     for (int t = 0; t < 4; t++) {
         __m512i two[2][COLUMNS_MAX][2];
         UNROLL_FOR (int i = 0; i < 2; i++) {
             const int row = 4 * t + 2 * i;
             products(g->at[row] + at, g->at[row + 1] + at, x, n, two[i]);
-            prefetch_row(&ask, (int)bytes);
-            prefetch_row(&ask, (int)bytes);
+            prefetch_row(&next, (int)bytes);
+            prefetch_row(&next, (int)bytes);
         }
         UNROLL_FOR (int j = 0; j < n; j++) {
             const __m512i v[4] = {two[0][j][0], two[0][j][1], two[1][j][0], two[1][j][1]};
@@ -166,8 +166,8 @@ INLINE void dots_of_16(const struct rows16 *g, size_t at, size_t bytes, const st
         dot[j] = reduce_across_quarters(quarters[j]);
 }
 
-INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *take, products_fn *products,
-                   factor_fn *factor, int n)
+INLINE void in_place(const struct matmul_args *a, size_t bytes, activations_fn *arrange, products_fn *products,
+                     factor_fn *factor, int n)
 {
     const int64_t n_blocks = a->k / 256;
     for (int first = 0; first < a->n_rows; first += GROUP) {
@@ -176,15 +176,16 @@ INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *ta
         UNROLL_FOR (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
-            const struct ahead ahead = reads_streams(a->reading)
-                                           ? ahead_in_order(a, first, b, bytes, bytes)
-                                           : ahead_by_row(a, first, b, n_blocks, bytes, AHEAD_BYTES / (int64_t)bytes);
+            const struct row_prefetch prefetch =
+                reads_streams(a->reading)
+                    ? prefetch_in_order(a, first, b, bytes, bytes)
+                    : prefetch_by_row(a, first, b, n_blocks, bytes, PREFETCH_BYTES / (int64_t)bytes);
             const size_t at = (size_t)b * bytes;
             struct activations x[COLUMNS_MAX];
             __m512i dot[COLUMNS_MAX];
             UNROLL_FOR (int j = 0; j < n; j++)
-                take(q8_quants(a->x[j]) + 256 * b, &x[j]);
-            dots_of_16(&g, at, bytes, &ahead, products, x, n, dot);
+                arrange(q8_quants(a->x[j]) + 256 * b, &x[j]);
+            dots_of_16(&g, at, bytes, &prefetch, products, x, n, dot);
             const __m512 dw = factor(&g, at);
             UNROLL_FOR (int j = 0; j < n; j++) {
                 __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[j]), dw);
@@ -196,32 +197,32 @@ INLINE void decode(const struct matmul_args *a, size_t bytes, activations_fn *ta
     }
 }
 
-#define COLUMNS(n, name, bytes, take, factor)                                                                          \
+#define COLUMNS(n, name, bytes, arrange, factor)                                                                       \
     case n:                                                                                                            \
-        decode(a, bytes, activations_##take, products_##name, factor_##factor, n);                                     \
+        in_place(a, bytes, activations_##arrange, products_##name, factor_##factor, n);                                \
         break;
 #define UP_TO_3(...) COLUMNS(1, __VA_ARGS__) COLUMNS(2, __VA_ARGS__) COLUMNS(3, __VA_ARGS__)
 #define UP_TO_4(...) UP_TO_3(__VA_ARGS__) COLUMNS(4, __VA_ARGS__)
 #define UP_TO_8(...)                                                                                                   \
     UP_TO_4(__VA_ARGS__) COLUMNS(5, __VA_ARGS__) COLUMNS(6, __VA_ARGS__) COLUMNS(7, __VA_ARGS__) COLUMNS(8, __VA_ARGS__)
-#define DECODE(name, UP_TO, bytes, take, factor)                                                                       \
-    void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
+#define IN_PLACE(name, UP_TO, bytes, arrange, factor)                                                                  \
+    void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a)                                                \
     {                                                                                                                  \
         switch (a->n_x) {                                                                                              \
-            UP_TO(name, bytes, take, factor)                                                                           \
+            UP_TO(name, bytes, arrange, factor)                                                                        \
         default:                                                                                                       \
             ISA_FN(matmul_q8_few_##name)(a);                                                                           \
         }                                                                                                              \
     }
 
 // clang-format off
-DECODE(iq2_xxs, UP_TO_3, 66, signed, eighth)
-DECODE(iq2_xs, UP_TO_3, 74, signed, eighth)
-DECODE(iq2_s, UP_TO_3, 82, signed, eighth)
-DECODE(iq3_xxs, UP_TO_3, 98, signed, quarter)
-DECODE(iq3_s, UP_TO_3, 110, signed, one)
-DECODE(iq1_s, UP_TO_3, 50, iq1, eighth)
-DECODE(iq1_m, UP_TO_3, 56, iq1, iq1_m)
-DECODE(tq1_0, UP_TO_4, 54, tq1_0, tq1_0)
-DECODE(tq2_0, UP_TO_8, 66, tq2_0, tq2_0)
+IN_PLACE(iq2_xxs, UP_TO_3, 66, signed, eighth)
+IN_PLACE(iq2_xs, UP_TO_3, 74, signed, eighth)
+IN_PLACE(iq2_s, UP_TO_3, 82, signed, eighth)
+IN_PLACE(iq3_xxs, UP_TO_3, 98, signed, quarter)
+IN_PLACE(iq3_s, UP_TO_3, 110, signed, one)
+IN_PLACE(iq1_s, UP_TO_3, 50, iq1, eighth)
+IN_PLACE(iq1_m, UP_TO_3, 56, iq1, iq1_m)
+IN_PLACE(tq1_0, UP_TO_4, 54, tq1_0, tq1_0)
+IN_PLACE(tq2_0, UP_TO_8, 66, tq2_0, tq2_0)
 // clang-format on

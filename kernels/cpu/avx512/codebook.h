@@ -7,7 +7,7 @@
 #include "kernels/cpu/avx512/codebook_unpack.h"
 
 // Byte i of x[e] is element 4i + e.
-INLINE void take_quads(const int8_t *q, __m512i x[4])
+INLINE void arrange_quads(const int8_t *q, __m512i x[4])
 {
     // clang-format off
     static const _Alignas(64) uint8_t pick[64] = {
@@ -26,14 +26,14 @@ INLINE void take_quads(const int8_t *q, __m512i x[4])
 }
 
 // Pair p of the bits of 64 bytes: elements 32p .. of the first half, and of the second.
-INLINE void take_tq2_0(const int8_t *q, __m512i x[4])
+INLINE void arrange_tq2_0(const int8_t *q, __m512i x[4])
 {
     UNROLL_FOR (int p = 0; p < 4; p++)
         x[p] = load_2x32(q + 32 * p, q + 128 + 32 * p);
 }
 
 // Digit p of 32 bytes: elements 32p ..; of the next 16: 160 + 16p ..; of the last 4: 240 + 4p .., but of the fifth.
-INLINE void take_tq1_0(const int8_t *q, __m512i x[5])
+INLINE void arrange_tq1_0(const int8_t *q, __m512i x[5])
 {
     UNROLL_FOR (int p = 0; p < 5; p++) {
         __m128i last = _mm_setzero_si128();

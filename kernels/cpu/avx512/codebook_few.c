@@ -12,7 +12,7 @@
 enum { REGS_MAX = 5, COLUMNS_AT_ONCE = 8, FEW_MAX = PANEL_TILES_MIN - 1, FOUR = 4 };
 
 // Blocks of 16 rows.
-struct opened {
+struct unpacked {
     __m512i w[GROUP][REGS_MAX];
     __m512i scale
         [GROUP]; // lane l: of elements 16l .. 16l + 15. SCALES_OF_PAIRS: of each two rows as packs_epi32 joins them
@@ -22,22 +22,22 @@ struct opened {
 enum scaling { SCALES_WIDE, SCALES_OF_PAIRS, SCALES_ONE };
 
 // A block of a column.
-struct placed {
+struct prepared {
     __m512i x[REGS_MAX], start;
     float d;
 };
 
 // In a thread's scratch.
 struct work {
-    struct opened opened;
+    struct unpacked unpacked;
     __m512 d[FEW_MAX]; // D of 16 rows, by columns
-    struct placed
+    struct prepared
         columns[]; // by block, then by column; the last of those for which there is room serve the other blocks
 };
 
 // ---- columns
 
-typedef void take_fn(const int8_t *q, __m512i *x);
+typedef void arrange_fn(const int8_t *q, __m512i *x);
 
 struct kind {
     size_t bytes; // of a block
@@ -45,20 +45,20 @@ struct kind {
     int offset;   // of these
 };
 
-INLINE void place(const struct matmul_args *a, int j, int64_t block, const struct kind *k, take_fn *take,
-                  struct placed *out)
+INLINE void prepare(const struct matmul_args *a, int j, int64_t block, const struct kind *k, arrange_fn *arrange,
+                    struct prepared *out)
 {
-    take(q8_quants(a->x[j]) + SPAN * block, out->x);
+    arrange(q8_quants(a->x[j]) + SPAN * block, out->x);
     out->start = start_of(out->x, k->regs, k->offset);
     out->d = q8_scales(a->x[j], a->k)[block];
 }
 
 // ---- 16 rows' blocks at `at`
 
-typedef void open_fn(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, struct opened *o);
+typedef void unpack_fn(const struct rows16 *g, size_t at, struct row_prefetch *prefetch, int bytes, struct unpacked *o);
 
-INLINE void open_quads(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, quads_fn *quads,
-                       unsigned_fn *make_unsigned, enum scaling scaling, struct opened *o)
+INLINE void unpack_quads(const struct rows16 *g, size_t at, struct row_prefetch *prefetch, int bytes, quads_fn *quads,
+                         unsigned_fn *make_unsigned, enum scaling scaling, struct unpacked *o)
 {
     KEEP_LOOP_FOR (int r = 0; r < GROUP; r += 2) {
         struct quads rows[2];
@@ -67,42 +67,44 @@ INLINE void open_quads(const struct rows16 *g, size_t at, struct ahead *ask, int
             make_unsigned(&rows[i], o->w[r + i]);
             if (scaling == SCALES_WIDE)
                 o->scale[r + i] = rows[i].scale;
-            prefetch_row(ask, bytes);
+            prefetch_row(prefetch, bytes);
         }
         if (scaling == SCALES_OF_PAIRS)
             o->scale[r / 2] = _mm512_packs_epi32(rows[0].scale, rows[1].scale);
     }
 }
 
-#define OPEN_QUADS(name, kind, scaling)                                                                                \
-    INLINE void open_##name(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, struct opened *o)         \
+#define UNPACK_QUADS(name, kind, scaling)                                                                              \
+    INLINE void unpack_##name(const struct rows16 *g, size_t at, struct row_prefetch *prefetch, int bytes,             \
+                              struct unpacked *o)                                                                      \
     {                                                                                                                  \
-        open_quads(g, at, ask, bytes, quads_##name, unsigned_##kind, scaling, o);                                      \
+        unpack_quads(g, at, prefetch, bytes, quads_##name, unsigned_##kind, scaling, o);                               \
     }
-#define OPEN_DIGITS(name)                                                                                              \
-    INLINE void open_##name(const struct rows16 *g, size_t at, struct ahead *ask, int bytes, struct opened *o)         \
+#define UNPACK_DIGITS(name)                                                                                            \
+    INLINE void unpack_##name(const struct rows16 *g, size_t at, struct row_prefetch *prefetch, int bytes,             \
+                              struct unpacked *o)                                                                      \
     {                                                                                                                  \
         KEEP_LOOP_FOR (int r = 0; r < GROUP; r++) {                                                                    \
             digits_##name(g->at[r] + at, o->w[r]);                                                                     \
-            prefetch_row(ask, bytes);                                                                                  \
+            prefetch_row(prefetch, bytes);                                                                             \
         }                                                                                                              \
     }
 // clang-format off
-OPEN_QUADS(iq2_xxs, signed, SCALES_WIDE)
-OPEN_QUADS(iq2_xs, signed, SCALES_WIDE)
-OPEN_QUADS(iq2_s, signed, SCALES_WIDE)
-OPEN_QUADS(iq3_xxs, signed, SCALES_WIDE)
-OPEN_QUADS(iq3_s, signed, SCALES_OF_PAIRS)
-OPEN_QUADS(iq1_s, iq1, SCALES_OF_PAIRS)
-OPEN_QUADS(iq1_m, iq1, SCALES_OF_PAIRS)
-OPEN_DIGITS(tq1_0)
-OPEN_DIGITS(tq2_0)
+UNPACK_QUADS(iq2_xxs, signed, SCALES_WIDE)
+UNPACK_QUADS(iq2_xs, signed, SCALES_WIDE)
+UNPACK_QUADS(iq2_s, signed, SCALES_WIDE)
+UNPACK_QUADS(iq3_xxs, signed, SCALES_WIDE)
+UNPACK_QUADS(iq3_s, signed, SCALES_OF_PAIRS)
+UNPACK_QUADS(iq1_s, iq1, SCALES_OF_PAIRS)
+UNPACK_QUADS(iq1_m, iq1, SCALES_OF_PAIRS)
+UNPACK_DIGITS(tq1_0)
+UNPACK_DIGITS(tq2_0)
 // clang-format on
 
 // ---- n columns pass over them
 
 // Of four rows with one column, lanes to be scaled and added up.
-INLINE void dot_four(const struct opened *o, int row, const struct placed *x, int regs, __m512i v[FOUR])
+INLINE void dot_four(const struct unpacked *o, int row, const struct prepared *x, int regs, __m512i v[FOUR])
 {
     UNROLL_FOR (int r = 0; r < FOUR; r++)
         v[r] = x->start;
@@ -112,7 +114,7 @@ INLINE void dot_four(const struct opened *o, int row, const struct placed *x, in
 }
 
 // Sums of 16 products <= 16 * 62 * 127, times scales up to 31. In IQ3_S 16 * 15 * 127, in IQ1 16 * 9 * 127.
-INLINE __m512i add_up(const struct opened *o, int row, __m512i v[FOUR], enum scaling scaling)
+INLINE __m512i add_up(const struct unpacked *o, int row, __m512i v[FOUR], enum scaling scaling)
 {
     UNROLL_FOR (int r = 0; scaling == SCALES_WIDE && r < FOUR; r++)
         v[r] = _mm512_mullo_epi32(v[r], o->scale[row + r]);
@@ -122,7 +124,7 @@ INLINE __m512i add_up(const struct opened *o, int row, __m512i v[FOUR], enum sca
                         _mm512_madd_epi16(_mm512_packs_epi32(v[2], v[3]), o->scale[row / 2 + 1]));
 }
 
-INLINE void sweep(const struct opened *o, const struct placed *x, __m512 dw, int regs, enum scaling scaling, int n,
+INLINE void sweep(const struct unpacked *o, const struct prepared *x, __m512 dw, int regs, enum scaling scaling, int n,
                   __m512 *d)
 {
     __m512i quarters[COLUMNS_AT_ONCE][GROUP / FOUR];
@@ -139,9 +141,9 @@ INLINE void sweep(const struct opened *o, const struct placed *x, __m512 dw, int
     }
 }
 
-typedef void sweep_fn(const struct opened *o, const struct placed *x, __m512 dw, __m512 *d);
+typedef void sweep_fn(const struct unpacked *o, const struct prepared *x, __m512 dw, __m512 *d);
 #define SWEEP(name, regs, scaling, n)                                                                                  \
-    static void name##_by_##n(const struct opened *o, const struct placed *x, __m512 dw, __m512 *d)                    \
+    static void name##_by_##n(const struct unpacked *o, const struct prepared *x, __m512 dw, __m512 *d)                \
     {                                                                                                                  \
         sweep(o, x, dw, regs, scaling, n, d);                                                                          \
     }
@@ -159,18 +161,18 @@ SWEEPS(sweep_tq2_0, 4, SCALES_ONE)
 SWEEPS(sweep_tq1_0, 5, SCALES_ONE)
 
 // Parts of about the same width.
-INLINE void sweep_all(const struct work *w, const struct placed *x, __m512 dw, sweep_fn *const *by, int n, __m512 *d)
+INLINE void sweep_all(const struct work *w, const struct prepared *x, __m512 dw, sweep_fn *const *by, int n, __m512 *d)
 {
     const int parts = (n + COLUMNS_AT_ONCE - 1) / COLUMNS_AT_ONCE;
     for (int i = 0, first = 0, width; i < parts; i++, first += width) {
         width = n / parts + (i < n % parts);
-        by[width](&w->opened, x + first, dw, d + first);
+        by[width](&w->unpacked, x + first, dw, d + first);
     }
 }
 
 // ---- all rows
 
-INLINE void multiply_few(const struct matmul_args *a, const struct kind *k, take_fn *take, open_fn *open,
+INLINE void multiply_few(const struct matmul_args *a, const struct kind *k, arrange_fn *arrange, unpack_fn *unpack,
                          factor_fn *factor, sweep_fn *const *by)
 {
     struct work *w = a->scratch;
@@ -182,11 +184,11 @@ INLINE void multiply_few(const struct matmul_args *a, const struct kind *k, take
             w->d[j] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
             const size_t at = (size_t)b * k->bytes;
-            struct ahead ask = ahead_in_order(a, first, b, k->bytes, k->bytes);
-            struct placed *x = w->columns + MIN(b, room - 1) * n;
+            struct row_prefetch prefetch = prefetch_in_order(a, first, b, k->bytes, k->bytes);
+            struct prepared *x = w->columns + MIN(b, room - 1) * n;
             for (int j = 0; j < n && (first == 0 || b >= room - 1); j++)
-                place(a, j, b, k, take, &x[j]);
-            open(&g, at, &ask, (int)k->bytes, &w->opened);
+                prepare(a, j, b, k, arrange, &x[j]);
+            unpack(&g, at, &prefetch, (int)k->bytes, &w->unpacked);
             sweep_all(w, x, factor(&g, at), by, n, w->d);
         }
         for (int j = 0; j < n; j++)
@@ -194,11 +196,11 @@ INLINE void multiply_few(const struct matmul_args *a, const struct kind *k, take
     }
 }
 
-#define FEW(name, bytes, regs, offset, take, factor, by)                                                               \
+#define FEW(name, bytes, regs, offset, arrange, factor, by)                                                            \
     void ISA_FN(matmul_q8_few_##name)(const struct matmul_args *a)                                                     \
     {                                                                                                                  \
         static const struct kind kind = {bytes, regs, offset};                                                         \
-        multiply_few(a, &kind, take_##take, open_##name, factor_##factor, by);                                         \
+        multiply_few(a, &kind, arrange_##arrange, unpack_##name, factor_##factor, by);                                 \
     }
 
 // clang-format off

@@ -20,7 +20,7 @@
 #define QUERN_AVX512_CODEBOOK_UNPACK_H
 
 #include "kernels/cpu/avx512/codebook_codes.h"
-#include "kernels/cpu/avx512/scales.h"
+#include "kernels/cpu/avx512/rows.h"
 
 // Added to a panel's weights, to make them unsigned.
 enum { SIGN_OFFSET = 64, SHIFT_OFFSET = 9, TERNARY_OFFSET = 1, FP4_OFFSET = 12 };
@@ -269,8 +269,8 @@ INLINE void quads_of_iq3_s(const uint8_t *b, struct quads *out)
     const __m512i code[2] = {look_up_512(iq3_s_codes[0], index, &m), look_up_512(iq3_s_codes[1], index, &m)};
     weights_iq3_s(code, out->w);
     out->signs = twice(b + 74);
-    const __m512i turn = _mm512_set_epi32(27, 27, 23, 23, 19, 19, 15, 15, 11, 11, 7, 7, 3, 3, 31, 31);
-    out->scale = odd_scales(_mm512_rorv_epi32(broadcast_32(b + 106), turn), 0x1e);
+    const __m512i rotate = _mm512_set_epi32(27, 27, 23, 23, 19, 19, 15, 15, 11, 11, 7, 7, 3, 3, 31, 31);
+    out->scale = odd_scales(_mm512_rorv_epi32(broadcast_32(b + 106), rotate), 0x1e);
 }
 
 INLINE void quads_iq3_s(const uint8_t *b0, const uint8_t *b1, struct quads out[2])

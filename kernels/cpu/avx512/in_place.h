@@ -12,13 +12,12 @@
 #define QUERN_AVX512_IN_PLACE_H
 
 #include "kernels/cpu/avx512/rows.h"
-#include "kernels/cpu/avx512/scales.h"
 
 enum {
     FOUR = 4,
     COLUMNS_MAX = 7,
     STREAMS_COLUMNS_MAX = 5, // more are served elsewhere where rows are read by streams (matmul_q8_in_place)
-    AHEAD = 3,               // blocks of 256 of sixteen neighbours between a row's request for its bytes and their use
+    PREFETCH_BLOCKS = 3,     // blocks of 256 of sixteen neighbours between a row's request for its bytes and their use
     NEAR_BLOCKS = 8,         // of a stream, from the request that brings a block from L2 to L1 to its use
 };
 
@@ -75,7 +74,7 @@ struct four {
 };
 
 // For bytes from .. to - 1 of a block.
-INLINE void ask_for(const struct four *g, int row, int from, int to)
+INLINE void prefetch_block(const struct four *g, int row, int from, int to)
 {
     const char *far = (const char *)g->far[row], *near = (const char *)g->at[row] + g->near;
     __asm__ volatile("");
@@ -111,7 +110,7 @@ enum { FOURS = GROUP / FOUR };
 struct sixteen {
     int64_t row[GROUP];
     struct rows16 rows;
-    struct ahead ahead;
+    struct row_prefetch prefetch;
     __m128 d[FOURS][COLUMNS_MAX];
 };
 
@@ -121,13 +120,13 @@ INLINE struct four four_of(const struct sixteen *s, int t, size_t at)
     struct four g = {.near = 0};
     UNROLL_FOR (int i = 0; i < FOUR; i++) {
         g.at[i] = s->rows.at[FOUR * t + i] + at;
-        g.far[i] = s->ahead.at + (size_t)(FOUR * t + i) * s->ahead.row;
+        g.far[i] = s->prefetch.at + (size_t)(FOUR * t + i) * s->prefetch.row;
     }
     return g;
 }
 
 // How a type's blocks are added to D in each of n columns; known to the compiler.
-struct way {
+struct block_adder {
     int bytes;    // of a block of 256, or of eight blocks of 32
     int prepared; // of such a block of a column
     void (*prepare)(const struct matmul_args *a, const struct kind *k, int column, int64_t block, void *to);
@@ -153,15 +152,15 @@ INLINE float block_scale(const struct matmul_args *a, const struct part *part, i
     return q8_scales(a->x[column], a->k)[part->from + b];
 }
 
-INLINE struct part part_of(const struct matmul_args *a, const struct kind *k, const struct way *way, int64_t from,
-                           int n)
+INLINE struct part part_of(const struct matmul_args *a, const struct kind *k, const struct block_adder *adder,
+                           int64_t from, int n)
 {
-    const int64_t room = SCRATCH_BYTES / way->prepared / n;
+    const int64_t room = SCRATCH_BYTES / adder->prepared / n;
     const struct part part = {from, MIN(q8_blocks(a->k) - from, room), a->scratch};
     char *to = a->scratch;
     for (int j = 0; j < n; j++)
-        for (int64_t b = 0; b < part.n; b++, to += way->prepared)
-            way->prepare(a, k, j, from + b, to);
+        for (int64_t b = 0; b < part.n; b++, to += adder->prepared)
+            adder->prepare(a, k, j, from + b, to);
     return part;
 }
 
@@ -216,28 +215,28 @@ INLINE void prefetch_next(const struct matmul_args *a, int64_t to, const int64_t
 INLINE struct four four_of_streams(const struct matmul_args *a, const struct part *part, int bytes, int r,
                                    int64_t row[FOUR])
 {
-    const int64_t ahead = (AHEAD_STREAM + (int64_t)a->w_stride - 1) / (int64_t)a->w_stride,
-                  to = r + ahead - rows_of_stream(a);
+    const int64_t rows_on = (PREFETCH_STREAM_BYTES + (int64_t)a->w_stride - 1) / (int64_t)a->w_stride,
+                  to = r + rows_on - rows_of_stream(a);
     struct four g = {.near = NEAR_BLOCKS * bytes};
     rows_of_streams(a->n_rows, r, row);
     if (to >= 0)
         prefetch_next(a, to, row, g.far);
     UNROLL_FOR (int i = 0; i < FOUR; i++) {
         g.at[i] = (const uint8_t *)a->w + (size_t)row[i] * a->w_stride + part->from * bytes;
-        g.far[i] = to < 0 ? g.at[i] + AHEAD_STREAM : g.far[i] + part->from * bytes;
+        g.far[i] = to < 0 ? g.at[i] + PREFETCH_STREAM_BYTES : g.far[i] + part->from * bytes;
     }
     return g;
 }
 
-INLINE void decode_streams(const struct matmul_args *a, const struct kind *k, const struct way *way,
-                           const struct part *part, int n)
+INLINE void in_place_streams(const struct matmul_args *a, const struct kind *k, const struct block_adder *adder,
+                             const struct part *part, int n)
 {
     for (int r = 0; r < rows_of_stream(a); r++) {
         int64_t row[FOUR];
         __m128 d[COLUMNS_MAX];
-        const struct four g = four_of_streams(a, part, way->bytes, r, row);
+        const struct four g = four_of_streams(a, part, adder->bytes, r, row);
         load_rows(a, part, row, n, d);
-        way->add_blocks(a, k, part, n, g, d);
+        adder->add_blocks(a, k, part, n, g, d);
         store_rows(a, row, n, d);
     }
 }
@@ -253,30 +252,31 @@ INLINE void load_sixteen(const struct matmul_args *a, int first, const struct pa
         load_rows(a, part, s->row + FOUR * t, n, s->d[t]);
 }
 
-INLINE void decode_neighbours(const struct matmul_args *a, const struct kind *k, const struct way *way,
-                              const struct part *part, int n)
+INLINE void in_place_neighbours(const struct matmul_args *a, const struct kind *k, const struct block_adder *adder,
+                                const struct part *part, int n)
 {
     for (int first = 0; first < a->n_rows; first += GROUP) {
         struct sixteen s;
         load_sixteen(a, first, part, n, &s);
         for (int64_t b = 0; b < part->n; b++) {
-            s.ahead = ahead_by_row(a, first, part->from + b, q8_blocks(a->k), (size_t)way->bytes, AHEAD);
-            way->add_block(a, k, part, n, b, &s);
+            s.prefetch =
+                prefetch_by_row(a, first, part->from + b, q8_blocks(a->k), (size_t)adder->bytes, PREFETCH_BLOCKS);
+            adder->add_block(a, k, part, n, b, &s);
         }
         for (int t = 0; t < FOURS; t++)
             store_rows(a, s.row + FOUR * t, n, s.d[t]);
     }
 }
 
-INLINE void decode_in_place(const struct matmul_args *a, const struct kind *k, const struct way *way, int n)
+INLINE void multiply_in_place(const struct matmul_args *a, const struct kind *k, const struct block_adder *adder, int n)
 {
     struct part part;
     for (int64_t from = 0; from < q8_blocks(a->k); from += part.n) {
-        part = part_of(a, k, way, from, n);
+        part = part_of(a, k, adder, from, n);
         if (n <= STREAMS_COLUMNS_MAX && reads_streams(a->reading))
-            decode_streams(a, k, way, &part, n);
+            in_place_streams(a, k, adder, &part, n);
         else
-            decode_neighbours(a, k, way, &part, n);
+            in_place_neighbours(a, k, adder, &part, n);
     }
 }
 
@@ -299,8 +299,8 @@ matmul_fn ISA_FN(matmul_q8_one_q8_0);
 #define UP_TO_4(CALL) COLUMNS(1, CALL) COLUMNS(2, CALL) COLUMNS(3, CALL) COLUMNS(4, CALL)
 #define UP_TO_5(CALL) UP_TO_4(CALL) COLUMNS(5, CALL)
 #define UP_TO_7(CALL) UP_TO_5(CALL) COLUMNS(6, CALL) COLUMNS(7, CALL)
-#define DECODE(name, UP_TO, CALL)                                                                                      \
-    void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
+#define IN_PLACE(name, UP_TO, CALL)                                                                                    \
+    void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a)                                                \
     {                                                                                                                  \
         switch (a->n_x) {                                                                                              \
             UP_TO(CALL)                                                                                                \

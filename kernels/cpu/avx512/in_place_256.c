@@ -29,7 +29,7 @@ struct heads {
 };
 
 // The blocks at hand: their sums, of row i the words i of quarters, and what they are still to be multiplied with.
-struct made {
+struct pending {
     __m512i sum[COLUMNS_MAX];
     struct heads h;
     const struct activations *x[COLUMNS_MAX];
@@ -83,7 +83,7 @@ INLINE void load_pair(const struct kind *k, const struct four *g, const struct h
         const int row = 2 * p + i;
         k->unpack(g->at[row], u->w[i]);
         AFTER(u->w[i][3]);
-        ask_for(g, row, 0, k->bytes);
+        prefetch_block(g, row, 0, k->bytes);
         if (!k->wide)
             u->scale[i] = spread_scales(h->scales, p, k->quarters[i], k->apart, k->signs);
     }
@@ -114,7 +114,7 @@ INLINE __m512i dot_pair(const struct pair *u, const struct activations *x, bool 
     return sum;
 }
 
-INLINE void sums_of_pairs(const struct kind *k, const struct four *g, int n, struct made *t)
+INLINE void sums_of_pairs(const struct kind *k, const struct four *g, int n, struct pending *t)
 {
     __m512i v[COLUMNS_MAX][2];
     UNROLL_FOR (int p = 0; p < 2; p++) {
@@ -137,7 +137,7 @@ INLINE __m512i load_quarters(const uint8_t *const at[FOUR], size_t from)
 }
 
 // d and m, two halves at `from` of each quarter.
-INLINE void take_d_and_m(__m512i quarters, int from, struct heads *h)
+INLINE void load_d_and_m(__m512i quarters, int from, struct heads *h)
 {
     const __m128i pick = _mm_add_epi16(_mm_setr_epi16(0, 8, 16, 24, 1, 9, 17, 25), _mm_set1_epi16((short)(from / 2)));
     const __m512i halves = _mm512_permutexvar_epi16(_mm512_castsi128_si512(pick), quarters);
@@ -195,7 +195,7 @@ INLINE void heads_k4(const uint8_t *const at[FOUR], struct heads *h)
         _mm512_ternarylogic_epi32(_mm512_and_si512(low, six), top, four_words(0, 0x30303030, 0, 0x30303030), 0xf8);
     h->scales = all;
     h->min[0] = spread_minima(all, 8);
-    take_d_and_m(words, 0, h);
+    load_d_and_m(words, 0, h);
 }
 
 INLINE void bytes_k4(const uint8_t *quants, __m512i n[2])
@@ -310,7 +310,7 @@ INLINE void heads_q2_k(const uint8_t *const at[FOUR], struct heads *h)
     h->scales = low_nibbles(both);
     h->min[0] = spread_minima(minima, 0);
     h->min[1] = spread_minima(minima, 8);
-    take_d_and_m(load_quarters(at, 68), 12, h); // the last 16 bytes: quants, d and m
+    load_d_and_m(load_quarters(at, 68), 12, h); // the last 16 bytes: quants, d and m
 }
 
 INLINE void unpack_q3_k(const uint8_t *b, __m512i w[4])
@@ -374,9 +374,9 @@ INLINE void heads_iq4_xs(const uint8_t *const at[FOUR], struct heads *h)
     const __m256i upper = _mm256_multishift_epi64_epi8(_mm256_set1_epi64x(0x1a18161412100e0c), rows);
     const __m256i all =
         _mm256_ternarylogic_epi32(_mm256_and_si256(low, _mm256_set1_epi8(15)), upper, _mm256_set1_epi8(0x30), 0xf8);
-    const __m256i turn = _mm256_setr_epi8(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27, //
-                                          4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
-    const __m256i scales = _mm256_permutexvar_epi8(turn, _mm256_sub_epi8(all, _mm256_set1_epi8(32)));
+    const __m256i transpose = _mm256_setr_epi8(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27, //
+                                               4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
+    const __m256i scales = _mm256_permutexvar_epi8(transpose, _mm256_sub_epi8(all, _mm256_set1_epi8(32)));
     h->wide[0] = _mm512_cvtepi8_epi32(_mm256_castsi256_si128(scales));
     h->wide[1] = _mm512_cvtepi8_epi32(_mm256_extracti128_si256(scales, 1));
     h->d = load_four_halves(at, 0);
@@ -405,7 +405,7 @@ INLINE __m512i scale_wide(__m512i of_rows[2][2], const struct heads *h)
     return _mm512_add_epi32(scaled[0], scaled[1]);
 }
 
-INLINE void sums_iq4_xs(const struct kind *k, const struct four *g, int n, struct made *t)
+INLINE void sums_iq4_xs(const struct kind *k, const struct four *g, int n, struct pending *t)
 {
     __m512i v[COLUMNS_MAX][2][2];
     UNROLL_FOR (int p = 0; p < 2; p++) {
@@ -454,7 +454,7 @@ INLINE __m128 sum_of_minima(const struct kind *k, const struct heads *h, const s
 }
 
 // D of four rows in each column, a lane a row.
-INLINE void add_made(const struct kind *k, const struct made *t, int n, __m128 d[COLUMNS_MAX])
+INLINE void add_pending(const struct kind *k, const struct pending *t, int n, __m128 d[COLUMNS_MAX])
 {
     UNROLL_FOR (int j = 0; j < n; j++) {
         __m128 s = _mm_mul_ps(sum_of_quarters(t->sum[j]), t->h.d);
@@ -473,7 +473,7 @@ INLINE void prepare_block(const struct matmul_args *a, const struct kind *k, int
 }
 
 // Block b of the part of each column.
-INLINE void take_block(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct made *t)
+INLINE void point_at_block(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct pending *t)
 {
     const struct activations *x = part->x;
     UNROLL_FOR (int j = 0; j < n; j++) {
@@ -482,7 +482,7 @@ INLINE void take_block(const struct matmul_args *a, const struct part *part, int
     }
 }
 
-INLINE void make_sums(const struct kind *k, const struct four *g, int n, struct made *t)
+INLINE void make_sums(const struct kind *k, const struct four *g, int n, struct pending *t)
 {
     if (k->wide)
         sums_iq4_xs(k, g, n, t);
@@ -493,13 +493,13 @@ INLINE void make_sums(const struct kind *k, const struct four *g, int n, struct 
 INLINE void add_block(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, int64_t b,
                       struct sixteen *s)
 {
-    struct made made;
-    take_block(a, part, n, b, &made);
+    struct pending pending;
+    point_at_block(a, part, n, b, &pending);
     KEEP_LOOP_FOR (int t = 0; t < FOURS; t++) {
         const struct four g = four_of(s, t, (size_t)((part->from + b) * k->bytes));
-        k->heads(g.at, &made.h);
-        make_sums(k, &g, n, &made);
-        add_made(k, &made, n, s->d[t]);
+        k->heads(g.at, &pending.h);
+        make_sums(k, &g, n, &pending);
+        add_pending(k, &pending, n, s->d[t]);
     }
 }
 
@@ -508,54 +508,54 @@ INLINE void add_block(const struct matmul_args *a, const struct kind *k, const s
 INLINE void add_blocks(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, struct four g,
                        __m128 d[COLUMNS_MAX])
 {
-    struct made last = {.scale = {0}};
-    take_block(a, part, n, 0, &last);
+    struct pending last = {.scale = {0}};
+    point_at_block(a, part, n, 0, &last);
     for (int64_t b = 0; b < part->n; b++) {
-        struct made now;
-        take_block(a, part, n, b, &now);
+        struct pending now;
+        point_at_block(a, part, n, b, &now);
         k->heads(g.at, &now.h);
         if (b > 0)
-            add_made(k, &last, n, d);
+            add_pending(k, &last, n, d);
         make_sums(k, &g, n, &now);
         last = now;
         next_block(&g, k->bytes);
     }
-    add_made(k, &last, n, d);
+    add_pending(k, &last, n, d);
 }
 
-INLINE void decode_256(const struct matmul_args *a, const struct kind *k, int n)
+INLINE void in_place_256(const struct matmul_args *a, const struct kind *k, int n)
 {
-    const struct way way = {k->bytes, sizeof(struct activations), prepare_block, add_blocks, add_block};
-    decode_in_place(a, k, &way, n);
+    const struct block_adder adder = {k->bytes, sizeof(struct activations), prepare_block, add_blocks, add_block};
+    multiply_in_place(a, k, &adder, n);
 }
 
 // ---- the functions
 
 // clang-format off
-DECODE(q2_k, UP_TO_4, decode_256(a, &kind_q2_k, n))
-DECODE(q3_k, UP_TO_4, decode_256(a, &kind_q3_k, n))
-DECODE(q4_k, UP_TO_7, decode_256(a, &kind_q4_k, n))
-DECODE(q5_k, UP_TO_7, decode_256(a, &kind_q5_k, n))
-DECODE(q6_k, UP_TO_7, decode_256(a, &kind_q6_k, n))
-DECODE(iq4_xs, UP_TO_4, decode_256(a, &kind_iq4_xs, n))
+IN_PLACE(q2_k, UP_TO_4, in_place_256(a, &kind_q2_k, n))
+IN_PLACE(q3_k, UP_TO_4, in_place_256(a, &kind_q3_k, n))
+IN_PLACE(q4_k, UP_TO_7, in_place_256(a, &kind_q4_k, n))
+IN_PLACE(q5_k, UP_TO_7, in_place_256(a, &kind_q5_k, n))
+IN_PLACE(q6_k, UP_TO_7, in_place_256(a, &kind_q6_k, n))
+IN_PLACE(iq4_xs, UP_TO_4, in_place_256(a, &kind_iq4_xs, n))
 // clang-format on
 
-matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT] = {
-#define IN_PLACE(NAME, name) [DT_##NAME] = ISA_FN(matmul_q8_decode_##name),
+matmul_fn *const ISA_FN(matmul_q8_in_place)[DT_COUNT] = {
+#define ENTRY(NAME, name) [DT_##NAME] = ISA_FN(matmul_q8_in_place_##name),
     // clang-format off
-    IN_PLACE(Q4_0, q4_0) IN_PLACE(Q4_1, q4_1) IN_PLACE(Q5_0, q5_0) IN_PLACE(Q5_1, q5_1)
-    IN_PLACE(Q8_0, q8_0) IN_PLACE(IQ4_NL, iq4_nl) IN_PLACE(MXFP4, mxfp4) IN_PLACE(Q2_K, q2_k)
-    IN_PLACE(Q3_K, q3_k) IN_PLACE(Q4_K, q4_k) IN_PLACE(Q5_K, q5_k) IN_PLACE(Q6_K, q6_k)
-    IN_PLACE(IQ4_XS, iq4_xs) IN_PLACE(IQ1_S, iq1_s) IN_PLACE(IQ1_M, iq1_m) IN_PLACE(IQ2_XXS, iq2_xxs)
-    IN_PLACE(IQ2_XS, iq2_xs) IN_PLACE(IQ2_S, iq2_s) IN_PLACE(IQ3_XXS, iq3_xxs) IN_PLACE(IQ3_S, iq3_s)
-    IN_PLACE(TQ1_0, tq1_0) IN_PLACE(TQ2_0, tq2_0) IN_PLACE(Q1_0, q1_0) IN_PLACE(Q2_0, q2_0)
+    ENTRY(Q4_0, q4_0) ENTRY(Q4_1, q4_1) ENTRY(Q5_0, q5_0) ENTRY(Q5_1, q5_1)
+    ENTRY(Q8_0, q8_0) ENTRY(IQ4_NL, iq4_nl) ENTRY(MXFP4, mxfp4) ENTRY(Q2_K, q2_k)
+    ENTRY(Q3_K, q3_k) ENTRY(Q4_K, q4_k) ENTRY(Q5_K, q5_k) ENTRY(Q6_K, q6_k)
+    ENTRY(IQ4_XS, iq4_xs) ENTRY(IQ1_S, iq1_s) ENTRY(IQ1_M, iq1_m) ENTRY(IQ2_XXS, iq2_xxs)
+    ENTRY(IQ2_XS, iq2_xs) ENTRY(IQ2_S, iq2_s) ENTRY(IQ3_XXS, iq3_xxs) ENTRY(IQ3_S, iq3_s)
+    ENTRY(TQ1_0, tq1_0) ENTRY(TQ2_0, tq2_0) ENTRY(Q1_0, q1_0) ENTRY(Q2_0, q2_0)
     // clang-format on
-    IN_PLACE(NVFP4, nvfp4)
-#undef IN_PLACE
+    ENTRY(NVFP4, nvfp4)
+#undef ENTRY
 };
 
 // Columns, at the most, that are served without a panel, faster: where they are read by row, and by streams.
-const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2] = {
+const uint8_t ISA_FN(matmul_q8_in_place_columns)[DT_COUNT][2] = {
     [DT_Q4_0] = {4, 4},     [DT_Q4_1] = {4, 4},    [DT_Q5_0] = {4, 5},      [DT_Q5_1] = {4, 4},
     [DT_Q8_0] = {4, 4},     [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},      [DT_Q4_K] = {7, 5},
     [DT_Q5_K] = {7, 5},     [DT_Q6_K] = {7, 5},    [DT_IQ4_NL] = {4, 5},    [DT_IQ4_XS] = {4, 4},

@@ -21,7 +21,7 @@ struct activations {
 };
 
 // A span of four rows, a lane a row.
-struct made {
+struct pending {
     _Alignas(64) __m128 dot[COLUMNS_MAX][BLOCKS], d[BLOCKS], m[BLOCKS];
     const struct activations *x[COLUMNS_MAX];
     float scale[COLUMNS_MAX];
@@ -167,7 +167,7 @@ INLINE void store_heads(const struct shape *s, const __m512i heads[2], int again
 }
 
 // The first `parts` of a span, known to the compiler, of which the first blocks are there `again`.
-INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts, int again, int n, struct made *t)
+INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts, int again, int n, struct pending *t)
 {
     const int bytes = PART * s->bytes;
     __m512i heads[PARTS][2];
@@ -177,8 +177,8 @@ INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts,
             const uint8_t *const blocks[2] = {g->at[2 * i] + p * bytes, g->at[2 * i + 1] + p * bytes};
             heads[p][i] = load_pair(s, blocks, w[i]);
             AFTER(w[i][3]);
-            ask_for(g, 2 * i, p * bytes, (p + 1) * bytes);
-            ask_for(g, 2 * i + 1, p * bytes, (p + 1) * bytes);
+            prefetch_block(g, 2 * i, p * bytes, (p + 1) * bytes);
+            prefetch_block(g, 2 * i + 1, p * bytes, (p + 1) * bytes);
         }
         UNROLL_FOR (int j = 0; j < n; j++) {
             __m512i sum[2];
@@ -219,7 +219,7 @@ INLINE __m512i add_halves(__m512i a, __m512i b)
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-INLINE void make_q8_0(const struct four *g, int parts, int again, int n, struct made *t)
+INLINE void make_q8_0(const struct four *g, int parts, int again, int n, struct pending *t)
 {
     __m512i half[COLUMNS_MAX][2];
     UNROLL_FOR (int p = 0; p < parts * PART / 2; p++) {
@@ -228,8 +228,8 @@ INLINE void make_q8_0(const struct four *g, int parts, int again, int n, struct 
         UNROLL_FOR (int i = 0; i < 2; i++) {
             load_pair_q8_0(g->at + 2 * i, from, w[i]);
             AFTER(w[i][1]);
-            ask_for(g, 2 * i, from, to);
-            ask_for(g, 2 * i + 1, from, to);
+            prefetch_block(g, 2 * i, from, to);
+            prefetch_block(g, 2 * i + 1, from, to);
         }
         UNROLL_FOR (int j = 0; j < n; j++) {
             __m512i sum[2];
@@ -285,7 +285,7 @@ INLINE void prepare_span(const struct matmul_args *a, const struct kind *k, int 
 }
 
 // Span b of the part of each column.
-INLINE void take_span(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct made *t)
+INLINE void point_at_span(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct pending *t)
 {
     const struct activations *x = part->x;
     UNROLL_FOR (int j = 0; j < n; j++) {
@@ -294,7 +294,7 @@ INLINE void take_span(const struct matmul_args *a, const struct part *part, int 
     }
 }
 
-INLINE void make_parts(const struct kind *k, const struct four *g, int parts, int again, int n, struct made *t)
+INLINE void make_parts(const struct kind *k, const struct four *g, int parts, int again, int n, struct pending *t)
 {
     if (k->s)
         make_nibbles(k->s, g, parts, again, n, t);
@@ -311,7 +311,7 @@ INLINE struct four four_back(const struct four *g, int bytes)
 }
 
 // A row's last blocks, less than a span.
-INLINE void make_last(const struct matmul_args *a, const struct kind *k, const struct four *g, int n, struct made *t)
+INLINE void make_last(const struct matmul_args *a, const struct kind *k, const struct four *g, int n, struct pending *t)
 {
     const int again = blocks_again(a), bytes = k->bytes / BLOCKS;
     const struct four last = four_back(g, again * bytes);
@@ -322,7 +322,7 @@ INLINE void make_last(const struct matmul_args *a, const struct kind *k, const s
 }
 
 // The first `parts` of a span.
-INLINE void add_made(const struct kind *k, const struct made *t, int parts, int n, __m128 d[COLUMNS_MAX])
+INLINE void add_pending(const struct kind *k, const struct pending *t, int parts, int n, __m128 d[COLUMNS_MAX])
 {
     UNROLL_FOR (int j = 0; j < n; j++) {
         __m128 s = _mm_setzero_ps();
@@ -336,12 +336,12 @@ INLINE void add_made(const struct kind *k, const struct made *t, int parts, int 
 }
 
 // A row's last span, or that of a part of it.
-INLINE void add_last(const struct kind *k, const struct made *t, int left, int n, __m128 d[COLUMNS_MAX])
+INLINE void add_last(const struct kind *k, const struct pending *t, int left, int n, __m128 d[COLUMNS_MAX])
 {
     if (left && left <= PART)
-        add_made(k, t, 1, n, d);
+        add_pending(k, t, 1, n, d);
     else
-        add_made(k, t, PARTS, n, d);
+        add_pending(k, t, PARTS, n, d);
 }
 
 // Blocks of the part's last span, 0 where it is whole.
@@ -355,45 +355,45 @@ INLINE void add_spans(const struct matmul_args *a, const struct kind *k, const s
 {
     const int left = blocks_left_of(a, part);
     const int64_t whole = part->n - (left > 0);
-    struct made made[2];
+    struct pending pending[2];
     for (int64_t b = 0; b < whole; b++) {
-        take_span(a, part, n, b, &made[b % 2]);
-        make_parts(k, &g, PARTS, 0, n, &made[b % 2]);
-        STAYS_IN_MEMORY(made);
+        point_at_span(a, part, n, b, &pending[b % 2]);
+        make_parts(k, &g, PARTS, 0, n, &pending[b % 2]);
+        STAYS_IN_MEMORY(pending);
         if (b > 0)
-            add_made(k, &made[(b - 1) % 2], PARTS, n, d);
+            add_pending(k, &pending[(b - 1) % 2], PARTS, n, d);
         next_block(&g, k->bytes);
     }
     if (left) {
-        take_span(a, part, n, whole, &made[whole % 2]);
-        make_last(a, k, &g, n, &made[whole % 2]);
-        STAYS_IN_MEMORY(made);
+        point_at_span(a, part, n, whole, &pending[whole % 2]);
+        make_last(a, k, &g, n, &pending[whole % 2]);
+        STAYS_IN_MEMORY(pending);
         if (whole > 0)
-            add_made(k, &made[(whole - 1) % 2], PARTS, n, d);
+            add_pending(k, &pending[(whole - 1) % 2], PARTS, n, d);
     }
-    add_last(k, &made[(part->n - 1) % 2], left, n, d);
+    add_last(k, &pending[(part->n - 1) % 2], left, n, d);
 }
 
 INLINE void add_span(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, int64_t b,
                      struct sixteen *s)
 {
     const int left = b == part->n - 1 ? blocks_left_of(a, part) : 0;
-    struct made made[FOURS];
+    struct pending pending[FOURS];
     KEEP_LOOP_FOR (int t = 0; t < FOURS; t++) {
         const struct four g = four_of(s, t, (size_t)((part->from + b) * k->bytes));
-        take_span(a, part, n, b, &made[t]);
+        point_at_span(a, part, n, b, &pending[t]);
         if (left)
-            make_last(a, k, &g, n, &made[t]);
+            make_last(a, k, &g, n, &pending[t]);
         else
-            make_parts(k, &g, PARTS, 0, n, &made[t]);
+            make_parts(k, &g, PARTS, 0, n, &pending[t]);
     }
-    STAYS_IN_MEMORY(made);
+    STAYS_IN_MEMORY(pending);
     KEEP_LOOP_FOR (int t = 0; t < FOURS; t++)
-        add_last(k, &made[t], left, n, s->d[t]);
+        add_last(k, &pending[t], left, n, s->d[t]);
 }
 
 // Rows too short to be read so, from copies with zeros behind, as rows of a whole span.
-static void decode_short(const struct matmul_args *a, int span)
+static void in_place_short(const struct matmul_args *a, int span)
 {
     enum { COPIES = 64 };
     const size_t bytes = dtype_row_bytes(a->type, a->k), all = (size_t)(COPIES * span);
@@ -408,30 +408,30 @@ static void decode_short(const struct matmul_args *a, int span)
             memcpy(copies + i * span, (const uint8_t *)a->w + (size_t)(row + i) * a->w_stride, bytes);
         for (int j = 0; j < a->n_x; j++)
             y[j] = a->y[j] + row;
-        ISA_FN(matmul_q8_decode)[a->type](&some);
+        ISA_FN(matmul_q8_in_place)[a->type](&some);
     }
 }
 
-INLINE void decode_32(const struct matmul_args *a, const struct shape *s, int n)
+INLINE void in_place_32(const struct matmul_args *a, const struct shape *s, int n)
 {
     const struct kind k = {BLOCKS * (s ? s->bytes : BYTES_Q8_0), s};
-    const struct way way = {k.bytes, sizeof(struct activations), prepare_span, add_spans, add_span};
+    const struct block_adder adder = {k.bytes, sizeof(struct activations), prepare_span, add_spans, add_span};
     if (is_short(a))
-        decode_short(a, k.bytes);
+        in_place_short(a, k.bytes);
     else if (n == 1 && !s && reads_streams(a->reading) && q8_blocks(a->k) <= ONE_Q8_0_MOST)
         ISA_FN(matmul_q8_one_q8_0)(a);
     else
-        decode_in_place(a, &k, &way, n);
+        multiply_in_place(a, &k, &adder, n);
 }
 
 // ---- the functions
 
 // clang-format off
-DECODE(q4_0, UP_TO_4, decode_32(a, &shape_q4_0, n))
-DECODE(q4_1, UP_TO_4, decode_32(a, &shape_q4_1, n))
-DECODE(q5_0, UP_TO_5, decode_32(a, &shape_q5_0, n))
-DECODE(q5_1, UP_TO_4, decode_32(a, &shape_q5_1, n))
-DECODE(q8_0, UP_TO_4, decode_32(a, NULL, n))
-DECODE(iq4_nl, UP_TO_5, decode_32(a, &shape_iq4_nl, n))
-DECODE(mxfp4, UP_TO_4, decode_32(a, &shape_mxfp4, n))
+IN_PLACE(q4_0, UP_TO_4, in_place_32(a, &shape_q4_0, n))
+IN_PLACE(q4_1, UP_TO_4, in_place_32(a, &shape_q4_1, n))
+IN_PLACE(q5_0, UP_TO_5, in_place_32(a, &shape_q5_0, n))
+IN_PLACE(q5_1, UP_TO_4, in_place_32(a, &shape_q5_1, n))
+IN_PLACE(q8_0, UP_TO_4, in_place_32(a, NULL, n))
+IN_PLACE(iq4_nl, UP_TO_5, in_place_32(a, &shape_iq4_nl, n))
+IN_PLACE(mxfp4, UP_TO_4, in_place_32(a, &shape_mxfp4, n))
 // clang-format on

@@ -8,7 +8,7 @@
 
 static bool is_in_place(const struct matmul_args *a)
 {
-    return a->n_x <= ISA_FN(matmul_q8_in_place)[a->type][reads_streams(a->reading)];
+    return a->n_x <= ISA_FN(matmul_q8_in_place_columns)[a->type][reads_streams(a->reading)];
 }
 
 // Where there are tiles there may be no rows.
@@ -19,7 +19,7 @@ static void matmul(const struct matmul_args *a)
     else if (a->spare_adders && a->n_rows >= GROUP && ISA_FN(matmul_q8_is_transposed)(a->type, a->k, a->n_x))
         ISA_FN(matmul_q8_transposed)(a);
     else
-        (is_in_place(a) ? ISA_FN(matmul_q8_decode) : ISA_FN(matmul_q8_panel))[a->type](a);
+        (is_in_place(a) ? ISA_FN(matmul_q8_in_place) : ISA_FN(matmul_q8_panel))[a->type](a);
 }
 
 bool ISA_FN(matmul_q8_in_tiles)(enum dtype type, int64_t k, int64_t n, bool spare_adders)

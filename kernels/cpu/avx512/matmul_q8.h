@@ -13,9 +13,9 @@
 enum { GROUP = 16 }; // rows that share a register, a lane a row
 
 // Columns up to matmul_q8_in_place, by type and way of reading, at most PANEL_TILES_MIN - 1; and three or more. NULL: none.
-extern matmul_fn *const ISA_FN(matmul_q8_decode)[DT_COUNT];
+extern matmul_fn *const ISA_FN(matmul_q8_in_place)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
-extern const uint8_t ISA_FN(matmul_q8_in_place)[DT_COUNT][2];
+extern const uint8_t ISA_FN(matmul_q8_in_place_columns)[DT_COUNT][2];
 
 // Columns between, where the CPU has spare_adders: whether they are served so, GROUP rows and more.
 bool ISA_FN(matmul_q8_is_transposed)(enum dtype type, int64_t k, int64_t n);
@@ -34,12 +34,12 @@ enum {
 struct panel {
     uint8_t w[SPAN / 4][PANEL][4];  // w + offset: unsigned
     int32_t scale[16][PANEL];       // of each sub-block: int16 pairs (scale, 0), or int32
-    int32_t back[4][PANEL];         // int16 pairs for two sub-blocks of 32: offset * scale
+    int32_t restore[4][PANEL];      // int16 pairs for two sub-blocks of 32: offset * scale
     int32_t min[8][PANEL];          // int16 pairs for two sub-blocks
     float d[8][PANEL], m[8][PANEL]; // of the block of 256, or of its blocks of 32
     // What a tile of 16 rows asks for while it passes, where streams are read: cache lines of the rows below.
-    const uint8_t *ask;
-    int ask_lines;
+    const uint8_t *prefetch;
+    int prefetch_count;
 };
 
 // Elements k .. k+3 of 16 rows.
@@ -50,12 +50,12 @@ INLINE void put_words(struct panel *p, int lane, int k, __m512i w)
 
 // What a product can be prepared for: any columns; columns whose sums stay within 16 bits over longer runs; panels whose
 // weights were multiplied by their scales.
-enum form { FORM_ANY, FORM_MILD, FORM_WHOLE, FORM_COUNT };
+enum run_form { RUNS_ANY, RUNS_MILD, RUNS_WHOLE, RUNS_COUNT };
 
 // What tiles want to know of some columns, in a span.
 struct columns {
     int n;
-    enum form form;
+    enum run_form run_form;
     const int8_t *q[TILE_MOST]; // in pieces of 64, `piece` bytes from one to the next
     size_t piece;
     const int16_t *q_sums[TILE_MOST];
@@ -83,28 +83,28 @@ struct unpacker {
     int mild_run, mild_most;
     // Multiplies the weights of a panel by their scales (NULL: they are 1), and prepares columns for these products,
     // FORM_WHOLE: a block is one run then. NULL: they do not fit bytes.
-    void (*take_scales)(struct panel *p);
+    void (*fold_scales)(struct panel *p);
     void (*prepare_whole)(struct columns *c);
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
 // Up to seven columns, in place: avx512/in_place_256.c and .._decode_32.c.
-#define DECODE(name) void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a);
+#define IN_PLACE(name) void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a);
 // clang-format off
-DECODE(q4_0) DECODE(q4_1) DECODE(q5_0) DECODE(q5_1) DECODE(q8_0) DECODE(iq4_nl) DECODE(mxfp4)
-DECODE(q2_k) DECODE(q3_k) DECODE(q4_k) DECODE(q5_k) DECODE(q6_k) DECODE(iq4_xs)
+IN_PLACE(q4_0) IN_PLACE(q4_1) IN_PLACE(q5_0) IN_PLACE(q5_1) IN_PLACE(q8_0) IN_PLACE(iq4_nl) IN_PLACE(mxfp4)
+IN_PLACE(q2_k) IN_PLACE(q3_k) IN_PLACE(q4_k) IN_PLACE(q5_k) IN_PLACE(q6_k) IN_PLACE(iq4_xs)
 // clang-format on
-#undef DECODE
+#undef IN_PLACE
 
 // What avx512/codebook.c and .._grid_panel.c bring to these tables: types with codebooks and of three values.
-#define GRID(name)                                                                                                     \
-    void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a);                                                 \
+#define CODEBOOK(name)                                                                                                 \
+    void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a);                                               \
     void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
     // clang-format off
-GRID(iq1_s) GRID(iq1_m) GRID(iq2_xxs) GRID(iq2_xs) GRID(iq2_s) GRID(iq3_xxs) GRID(iq3_s)
-GRID(tq1_0) GRID(tq2_0) GRID(q1_0) GRID(q2_0) GRID(nvfp4)
+CODEBOOK(iq1_s) CODEBOOK(iq1_m) CODEBOOK(iq2_xxs) CODEBOOK(iq2_xs) CODEBOOK(iq2_s) CODEBOOK(iq3_xxs) CODEBOOK(iq3_s)
+CODEBOOK(tq1_0) CODEBOOK(tq2_0) CODEBOOK(q1_0) CODEBOOK(q2_0) CODEBOOK(nvfp4)
 // clang-format on
-#undef GRID
+#undef CODEBOOK
             void ISA_FN(matmul_q8_prepare_signed_16)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_signed_32)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
@@ -136,7 +136,7 @@ INLINE struct rows16 rows_from(const struct matmul_args *a, int first)
 
 // The rows from `first` on, past the last of panels of `height` rows those that the caller reads next: only to ask for them.
 // Where that is not known, rows that are in the cache.
-INLINE struct rows16 rows_ahead(const struct matmul_args *a, int first, int height)
+INLINE struct rows16 rows_to_prefetch(const struct matmul_args *a, int first, int height)
 {
     int end = (a->n_rows + height - 1) / height * height;
     if (first < end || !a->next)

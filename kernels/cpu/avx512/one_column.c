@@ -247,23 +247,23 @@ INLINE void add_group_q8_0(const struct matmul_args *a, struct walk *k, bool eve
 }
 
 // `even`, known to the compiler: the other way in the same loop would cost a tenth.
-INLINE void decode_streams_q8_0(const struct matmul_args *a, bool even)
+INLINE void multiply_streams_q8_0(const struct matmul_args *a, bool even)
 {
     struct walk k = walk_of(a);
     struct rows16 w = walk_spans(&k, SPAN_Q8_0, QUARTERS);
     struct place place = {0, 0, 0};
-    struct spans made[2];
+    struct spans pending[2];
     const struct spans *last = NULL;
-    for (int turn = 0; walk_step(&k); turn ^= 1) {
+    for (int parity = 0; walk_step(&k); parity ^= 1) {
         if (!even)
             w = walk_uneven(a, &k, &place);
         else if (k.read.at + QUARTERS > k.all)
             w = walk_spans(&k, SPAN_Q8_0, k.all - k.read.at);
-        read_group_q8_0(a, &k, even, &w, even ? (size_t)k.read.at * SPAN_Q8_0 : 0, &made[turn]);
-        STAYS_IN_MEMORY(made);
+        read_group_q8_0(a, &k, even, &w, even ? (size_t)k.read.at * SPAN_Q8_0 : 0, &pending[parity]);
+        STAYS_IN_MEMORY(pending);
         if (last)
             add_group_q8_0(a, &k, even, last);
-        last = &made[turn];
+        last = &pending[parity];
     }
     if (last)
         add_group_q8_0(a, &k, even, last);
@@ -272,7 +272,7 @@ INLINE void decode_streams_q8_0(const struct matmul_args *a, bool even)
 void ISA_FN(matmul_q8_one_q8_0)(const struct matmul_args *a)
 {
     if (is_even_q8_0(a))
-        decode_streams_q8_0(a, true);
+        multiply_streams_q8_0(a, true);
     else
-        decode_streams_q8_0(a, false);
+        multiply_streams_q8_0(a, false);
 }

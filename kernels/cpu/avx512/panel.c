@@ -63,11 +63,12 @@ INLINE void set_zero(tile_sums sum, int n, int regs)
 }
 
 // Only tiles of 16 rows ask: with 32, whose sums fill the registers, it takes 3 to 5% more time than it saves.
-INLINE struct request request_of(const struct panel *p, int turns, int regs)
+INLINE struct line_prefetch prefetch_of_tile(const struct panel *p, int turns, int regs)
 {
     if (regs > 1)
-        return (struct request){NULL, NULL, 0};
-    return (struct request){p->ask, p->ask + 64 * p->ask_lines, (p->ask_lines + turns - 1) / turns};
+        return (struct line_prefetch){NULL, NULL, 0};
+    return (struct line_prefetch){p->prefetch, p->prefetch + 64 * p->prefetch_count,
+                                  (p->prefetch_count + turns - 1) / turns};
 }
 
 // What a run's sums begin with: `start` of column j lies 32 j on.
@@ -102,7 +103,7 @@ INLINE void dot_words(tile_sums acc, const uint8_t *w, const int8_t *const *q, i
 }
 
 // Sums of runs fit 16 bits, and start with minus their offset, which is given back or not, or with 0; or they need 32.
-enum scaling { SCALES_OF_16_BITS, SCALES_GIVEN_BACK, SCALES_FROM_ZERO, SCALES_OF_32_BITS };
+enum scaling { SCALES_OF_16_BITS, SCALES_OFFSET_RESTORED, SCALES_FROM_ZERO, SCALES_OF_32_BITS };
 
 // sum += acc . (int16 pairs of the rows)
 INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
@@ -153,13 +154,13 @@ INLINE void finish_block(const struct panel *p, int lane, const struct columns *
 
 // What a block of 256 has behind its runs, in so many pairs: minimums, and offsets if these are given back.
 INLINE void add_mins(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum, int n,
-                     int regs, bool gives_back, int min_pairs)
+                     int regs, bool restores_offset, int min_pairs)
 {
     tile_sums min;
     set_zero(min, n, regs);
     UNROLL_FOR (int s = 0; s < min_pairs; s++) {
-        if (gives_back)
-            add_pairs(sum, p->back[s] + lane, c, s, n, regs, min_pairs);
+        if (restores_offset)
+            add_pairs(sum, p->restore[s] + lane, c, s, n, regs, min_pairs);
         add_pairs(min, p->min[s] + lane, c, s, n, regs, min_pairs);
     }
     finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
@@ -175,11 +176,11 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
         q[j] = c->q[j];
     const uint8_t *w = p->w[0][lane];
     const int32_t *scale = p->scale[0] + lane, *start = c->start[0];
-    struct request ask = request_of(p, SPAN / per_scale, regs);
+    struct line_prefetch prefetch = prefetch_of_tile(p, SPAN / per_scale, regs);
     set_zero(sum, n, regs);
 #pragma GCC unroll 1
     for (int k = 0; k < SPAN; k += per_scale) {
-        prefetch_lines(&ask);
+        prefetch_lines(&prefetch);
         UNROLL_FOR (int r = 0; r < per_scale / run; r++) {
             if (scaling == SCALES_FROM_ZERO)
                 set_zero(acc, n, regs);
@@ -197,7 +198,7 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
         scale += PANEL;
         start += per_scale / run;
     }
-    add_mins(p, lane, c, out, sum, n, regs, scaling == SCALES_GIVEN_BACK, min_pairs);
+    add_mins(p, lane, c, out, sum, n, regs, scaling == SCALES_OFFSET_RESTORED, min_pairs);
 }
 
 // Two runs at once, one behind the other: their sums, by columns. What they start with stands in `start`; NULL: 0.
@@ -252,7 +253,7 @@ INLINE void two_scaled(const struct panel *p, int lane, const struct columns *c,
     }
     UNROLL_FOR (int j = 0; j < n; j++)
         sums[j][0] = sum[j];
-    add_mins(p, lane, c, out, sums, n, 1, scaling == SCALES_GIVEN_BACK, min_pairs);
+    add_mins(p, lane, c, out, sums, n, 1, scaling == SCALES_OFFSET_RESTORED, min_pairs);
 }
 
 // Blocks of 256 whose weights hold their scales: one run.
@@ -289,14 +290,14 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
     for (int j = 0; j < n; j++)
         q[j] = c->q[j];
     const uint8_t *w = p->w[0][lane];
-    struct request ask = request_of(p, SPAN / run, regs);
+    struct line_prefetch prefetch = prefetch_of_tile(p, SPAN / run, regs);
     const float *d = (run == 16 ? (const float *)p->scale[0] : p->d[0]) + lane, *m = p->m[0] + lane;
     UNROLL_FOR (int j = 0; j < n; j++)
         UNROLL_FOR (int i = 0; i < regs; i++)
             sum[j][i] = _mm512_setzero_ps();
 #pragma GCC unroll 1
     for (int b = 0; b < n_blocks * 32 / run; b++) {
-        prefetch_lines(&ask);
+        prefetch_lines(&prefetch);
         set_start(acc, c->start[0] + b, n, regs);
         dot_words(acc, w, q, 0, run, n, regs, from_memory);
         UNROLL_FOR (int i = 0; i < regs; i++) {
@@ -369,30 +370,30 @@ struct tiles {
 // clang-format off
 SCALED_TILES(tiles_q2_k, 16, 16, SCALES_FROM_ZERO, 8)
 SCALED_TILES(tiles_q3_k, 16, 16, SCALES_OF_16_BITS, 0)
-SCALED_TILES(tiles_q4_k, 32, 32, SCALES_GIVEN_BACK, 4)
-SCALED_TILES(tiles_q5_k, 16, 32, SCALES_GIVEN_BACK, 4)
+SCALED_TILES(tiles_q4_k, 32, 32, SCALES_OFFSET_RESTORED, 4)
+SCALED_TILES(tiles_q5_k, 16, 32, SCALES_OFFSET_RESTORED, 4)
 SCALED_TILES(tiles_q6_k, 8, 16, SCALES_OF_16_BITS, 0)
 SCALED_TILES(tiles_q4_k_mild, 32, 32, SCALES_FROM_ZERO, 4)
-SCALED_TILES(tiles_q5_k_mild, 32, 32, SCALES_GIVEN_BACK, 4)
+SCALED_TILES(tiles_q5_k_mild, 32, 32, SCALES_OFFSET_RESTORED, 4)
 SCALED_TILES(tiles_q6_k_mild, 16, 16, SCALES_OF_16_BITS, 0)
 SCALED_TILES(tiles_ternary, 32, 32, SCALES_OF_16_BITS, 0)
 TILES(tiles_whole, tile_whole(p, lane, c, out, n, regs, 0))
 TILES(tiles_whole_mins, tile_whole(p, lane, c, out, n, regs, 8))
 TILES(tiles_iq4_xs, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_32_BITS, 0))
-TILES(tiles_grid_16, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_32_BITS, 0))
+TILES(tiles_codebook_16, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_32_BITS, 0))
 BLOCK_TILES(tiles_32, 32, false)
 BLOCK_TILES(tiles_nvfp4, 16, false)
 BLOCK_TILES(tiles_32_mins, 32, true)
 
 // A type without a form has NULL there.
-static const struct tiles *const tiles_of[DT_COUNT][FORM_COUNT] = {
+static const struct tiles *const tiles_of[DT_COUNT][RUNS_COUNT] = {
     [DT_Q4_0] = {&tiles_32},   [DT_Q5_0] = {&tiles_32},   [DT_Q8_0] = {&tiles_32},       [DT_IQ4_NL] = {&tiles_32},
     [DT_MXFP4] = {&tiles_32},  [DT_Q4_1] = {&tiles_32_mins}, [DT_Q5_1] = {&tiles_32_mins}, [DT_IQ4_XS] = {&tiles_iq4_xs},
     [DT_Q2_K] = {&tiles_q2_k, NULL, &tiles_whole_mins}, [DT_Q3_K] = {&tiles_q3_k, NULL, &tiles_whole},
     [DT_Q4_K] = {&tiles_q4_k, &tiles_q4_k_mild}, [DT_Q5_K] = {&tiles_q5_k, &tiles_q5_k_mild},
     [DT_Q6_K] = {&tiles_q6_k, &tiles_q6_k_mild},
-    [DT_IQ1_S] = {&tiles_q3_k}, [DT_IQ1_M] = {&tiles_q3_k}, [DT_IQ2_XXS] = {&tiles_iq4_xs}, [DT_IQ2_XS] = {&tiles_grid_16},
-    [DT_IQ2_S] = {&tiles_grid_16}, [DT_IQ3_XXS] = {&tiles_iq4_xs}, [DT_IQ3_S] = {&tiles_q3_k}, [DT_TQ1_0] = {&tiles_ternary, NULL, &tiles_whole},
+    [DT_IQ1_S] = {&tiles_q3_k}, [DT_IQ1_M] = {&tiles_q3_k}, [DT_IQ2_XXS] = {&tiles_iq4_xs}, [DT_IQ2_XS] = {&tiles_codebook_16},
+    [DT_IQ2_S] = {&tiles_codebook_16}, [DT_IQ3_XXS] = {&tiles_iq4_xs}, [DT_IQ3_S] = {&tiles_q3_k}, [DT_TQ1_0] = {&tiles_ternary, NULL, &tiles_whole},
     [DT_TQ2_0] = {&tiles_ternary, NULL, &tiles_whole}, [DT_Q1_0] = {&tiles_32}, [DT_Q2_0] = {&tiles_32},
     [DT_NVFP4] = {&tiles_nvfp4},
 };
@@ -486,10 +487,10 @@ void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, i
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
     c->n = width;
     bool mild = a->x_tiles ? look_up_tiles(a, first, n, span, c) : look_up_rows(a, first, n, span, c);
-    c->form = whole ? FORM_WHOLE : mild && u->mild_run ? FORM_MILD : FORM_ANY;
-    void (*prepare)(struct columns * c) = whole                  ? u->prepare_whole
-                                          : c->form == FORM_MILD ? u->prepare_mild
-                                                                 : u->prepare;
+    c->run_form = whole ? RUNS_WHOLE : mild && u->mild_run ? RUNS_MILD : RUNS_ANY;
+    void (*prepare)(struct columns * c) = whole                      ? u->prepare_whole
+                                          : c->run_form == RUNS_MILD ? u->prepare_mild
+                                                                     : u->prepare;
     if (prepare)
         prepare(c);
 }
@@ -505,11 +506,11 @@ static void prefetch_outputs(const struct matmul_args *a, int first, int n, int 
 // ---- all rows and columns
 
 // While this span of 16 rows is multiplied as many bytes of the 16 rows below are asked for, in the order of memory.
-static void request_below(const struct matmul_args *a, int row, int64_t span, struct panel *p)
+static void prefetch_below(const struct matmul_args *a, int row, int64_t span, struct panel *p)
 {
     const size_t bytes = GROUP * dtype_row_bytes(a->type, SPAN);
-    p->ask = row_ahead(a, row + GROUP) + (size_t)span * bytes;
-    p->ask_lines = reads_streams(a->reading) ? (int)((bytes + 63) / 64) : 0;
+    p->prefetch = row_to_prefetch(a, row + GROUP) + (size_t)span * bytes;
+    p->prefetch_count = reads_streams(a->reading) ? (int)((bytes + 63) / 64) : 0;
 }
 
 // Few columns, one tile: 16 rows at a time, through all of k. Their columns are prepared once for all rows where there
@@ -526,8 +527,8 @@ static void multiply_narrow(const struct matmul_args *a)
             if (row == 0 || span >= TILES_MAX - 1)
                 ISA_FN(matmul_q8_prepare_columns)(a, 0, a->n_x, a->n_x, span, false, c);
             ISA_FN(matmul_q8_unpack_panel)(a, row, rows, GROUP, span, &w->panel);
-            request_below(a, row, span, &w->panel);
-            tiles_of[a->type][c->form]->narrow[a->n_x](&w->panel, 0, c, blocks_in_span(a, span), w->d[0][0]);
+            prefetch_below(a, row, span, &w->panel);
+            tiles_of[a->type][c->run_form]->narrow[a->n_x](&w->panel, 0, c, blocks_in_span(a, span), w->d[0][0]);
         }
         store_columns(a, 0, a->n_x, row, rows, w->d[0][0]);
     }
@@ -539,9 +540,9 @@ struct choice {
     int rows;
 };
 
-static struct choice choose_tile(const struct matmul_args *a, enum form form, int width)
+static struct choice choose_tile(const struct matmul_args *a, enum run_form run_form, int width)
 {
-    const struct tiles *t = tiles_of[a->type][form];
+    const struct tiles *t = tiles_of[a->type][run_form];
     if (a->spare_adders && t->spare_rows)
         return (struct choice){t->spare[width], t->spare_rows};
     return (struct choice){t->wide[width], TILE_ROWS};
@@ -574,7 +575,7 @@ static void sweep(const struct matmul_args *a, const struct part *part, int row,
             ISA_FN(matmul_q8_prepare_columns)(a, part->first + j, n, width, span, part->whole, c);
         if (span == 0)
             set_partial(d, width, PANEL);
-        const struct choice choice = choose_tile(a, c->form, width);
+        const struct choice choice = choose_tile(a, c->run_form, width);
         for (int lane = 0; lane < rows; lane += choice.rows) {
             if (last && t + 1 < part->tiles)
                 prefetch_outputs(a, part->first + j + n, width_of(part, t + 1), row + lane, choice.rows);
@@ -593,8 +594,8 @@ static void multiply_panels(const struct matmul_args *a, const struct part *part
         for (int i = 0; i < PANELS && row + i * PANEL < a->n_rows; i++) {
             int first = row + i * PANEL, rows = MIN(a->n_rows - first, (int)PANEL);
             ISA_FN(matmul_q8_unpack_panel)(a, first, rows, HEIGHT, span, &w->panel);
-            if (part->whole && u->take_scales)
-                u->take_scales(&w->panel);
+            if (part->whole && u->fold_scales)
+                u->fold_scales(&w->panel);
             sweep(a, part, first, rows, i, span);
         }
 }
@@ -610,7 +611,7 @@ static void multiply(const struct matmul_args *a)
         for (int i = 0, first = 0, n; i < parts; i++, first += n) {
             n = a->n_x / parts + (i < a->n_x % parts);
             struct part part = {first, n, (n + TILE_COLUMNS - 1) / TILE_COLUMNS,
-                                n >= WHOLE_MIN && tiles_of[a->type][FORM_WHOLE]};
+                                n >= WHOLE_MIN && tiles_of[a->type][RUNS_WHOLE]};
             multiply_panels(a, &part, row);
         }
 }

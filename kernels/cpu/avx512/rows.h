@@ -10,11 +10,11 @@
 // ---- bytes ahead
 
 // Bytes between request and use: more than a group of rows, where they are asked for in the order of memory; of a stream.
-enum { BEYOND_GROUP = 4096, AHEAD_STREAM = 4096 };
+enum { PREFETCH_BEYOND_GROUP = 4096, PREFETCH_STREAM_BYTES = 4096 };
 
 // A span of 16 rows, to be asked for while another is worked on. Its bytes are shared out: each row, while it is read, asks
 // for as many as it has itself, of the same row as its own is in its group, or simply of those that come next in memory.
-struct ahead {
+struct row_prefetch {
     const uint8_t *at;
     size_t row; // bytes from a row's share to the next row's
 };
@@ -28,17 +28,17 @@ INLINE void prefetch_near(const uint8_t *at, int bytes)
 
 // A row's share; rows come one after the other. The empty instructions keep the compiler from gathering the requests of
 // several rows in one place, where a core would wait for them.
-INLINE void prefetch_row(struct ahead *ahead, int bytes)
+INLINE void prefetch_row(struct row_prefetch *prefetch, int bytes)
 {
     __asm__ volatile("");
     for (int i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)ahead->at + i, _MM_HINT_T1);
+        _mm_prefetch((const char *)prefetch->at + i, _MM_HINT_T1);
     __asm__ volatile("");
-    ahead->at += ahead->row;
+    prefetch->at += prefetch->row;
 }
 
 // Row `row` of a->w, past the last group the caller's next rows; where these are not known, rows that are in the cache.
-INLINE const uint8_t *row_ahead(const struct matmul_args *a, int row)
+INLINE const uint8_t *row_to_prefetch(const struct matmul_args *a, int row)
 {
     const int end = (a->n_rows + GROUP - 1) / GROUP * GROUP;
     if (row >= end && !a->next)
@@ -48,21 +48,23 @@ INLINE const uint8_t *row_ahead(const struct matmul_args *a, int row)
 }
 
 // Each row asks for its own bytes `distance` spans on, past its end for those of the row that is 16 behind.
-INLINE struct ahead ahead_by_row(const struct matmul_args *a, int first, int64_t span, int64_t spans, size_t bytes,
-                                 int64_t distance)
+INLINE struct row_prefetch prefetch_by_row(const struct matmul_args *a, int first, int64_t span, int64_t spans,
+                                           size_t bytes, int64_t distance)
 {
     const int64_t to = span + distance;
-    return (struct ahead){row_ahead(a, first + GROUP * (int)(to / spans)) + (size_t)(to % spans) * bytes, a->w_stride};
+    return (struct row_prefetch){row_to_prefetch(a, first + GROUP * (int)(to / spans)) + (size_t)(to % spans) * bytes,
+                                 a->w_stride};
 }
 
 // What lies a group on and somewhat more, in the order of memory; `share` bytes a row and part. (A group alone is too late
 // for rows of 768, two are too much for rows of 5632.)
-INLINE struct ahead ahead_in_order(const struct matmul_args *a, int first, int64_t span, size_t bytes, size_t share)
+INLINE struct row_prefetch prefetch_in_order(const struct matmul_args *a, int first, int64_t span, size_t bytes,
+                                             size_t share)
 {
     const size_t end = (size_t)(a->n_rows + GROUP - 1) / GROUP * GROUP * a->w_stride;
-    const size_t to = (size_t)(first + GROUP) * a->w_stride + (size_t)span * GROUP * bytes + BEYOND_GROUP;
+    const size_t to = (size_t)(first + GROUP) * a->w_stride + (size_t)span * GROUP * bytes + PREFETCH_BEYOND_GROUP;
     const uint8_t *w = a->w, *at = to < end ? w + to : a->next ? (const uint8_t *)a->next + (to - end) : w;
-    return (struct ahead){at, share};
+    return (struct row_prefetch){at, share};
 }
 
 // ---- adding up lanes
@@ -89,6 +91,241 @@ INLINE __m512i reduce_across_quarters(const __m512i v[4])
     __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x44), _mm512_shuffle_i32x4(v[0], v[1], 0xee));
     __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(v[2], v[3], 0x44), _mm512_shuffle_i32x4(v[2], v[3], 0xee));
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+// ---- scales of 16 rows, a lane a row
+
+// Two bytes, through a general register: compilers would else gather 16 such loads with slow inserts.
+INLINE uint16_t load_half(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof(h));
+    uint32_t v = h;
+    __asm__("" : "+r"(v));
+    return (uint16_t)v;
+}
+
+// The float16 at `at` of each row.
+INLINE __m512 load_halves(const struct rows16 *g, size_t at)
+{
+    uint16_t h[GROUP];
+    for (int r = 0; r < GROUP; r++)
+        h[r] = load_half(g->at[r] + at);
+    return _mm512_cvtph_ps(load_256(h));
+}
+
+// Low and high halves of the words, as float16.
+INLINE __m512 low_halves(__m512i words)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+}
+
+INLINE __m512 high_halves(__m512i words)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
+}
+
+// ---- types with blocks of 32: eight blocks that follow each other go together
+
+// The layout of a block of nibbles; low ones are elements 0-15.
+struct shape {
+    int bytes;            // of the block
+    int m;                // where its minimum lies, -1: none; its scale lies at its start
+    int fifth;            // where its 32 fifth bits lie, -1: none
+    int quants;           // where its 16 bytes of nibbles lie
+    int offset;           // added to make weights unsigned
+    const int8_t *values; // what a nibble stands for, NULL: itself
+    bool power_of_two;    // the scale is a byte, the exponent of half of it
+};
+static const struct shape shape_q4_0 = {.bytes = 18, .m = -1, .fifth = -1, .quants = 2, .offset = 8};
+static const struct shape shape_q4_1 = {.bytes = 20, .m = 2, .fifth = -1, .quants = 4};
+static const struct shape shape_q5_0 = {.bytes = 22, .m = -1, .fifth = 2, .quants = 6, .offset = 16};
+static const struct shape shape_q5_1 = {.bytes = 24, .m = 2, .fifth = 4, .quants = 8};
+static const struct shape shape_iq4_nl = {
+    .bytes = 18, .m = -1, .fifth = -1, .quants = 2, .offset = 128, .values = iq4_values};
+static const struct shape shape_mxfp4 = {
+    .bytes = 17, .m = -1, .fifth = -1, .quants = 1, .offset = 12, .values = fp4_values, .power_of_two = true};
+
+// The values of nibbles, plus the offset, for vpshufb.
+INLINE __m512i values_of(const struct shape *s)
+{
+    __m128i values = s->values ? load_128(s->values) : _mm_setzero_si128();
+    return _mm512_add_epi8(_mm512_broadcast_i32x4(values), _mm512_set1_epi8((char)s->offset));
+}
+
+// What a lookup and the fifth bits make of nibbles is up to the caller; this is the lookup.
+INLINE __m512i look_up(const struct shape *s, __m512i values, __m512i nibbles)
+{
+    return s->values ? _mm512_shuffle_epi8(values, nibbles) : nibbles;
+}
+
+// Bits 4i .. 4i + 3 of each word, as bit 4 of its four bytes.
+INLINE __m512i spread_fifth_bits(__m512i bits, int i)
+{
+    const __m512i each = _mm512_set1_epi32(i % 2 ? (int)0x80402010u : 0x08040201);
+    const __m512i base = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+    __m512i byte = _mm512_shuffle_epi8(bits, _mm512_add_epi8(base, _mm512_set1_epi8((char)(i / 2))));
+    return _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(byte, each), 16);
+}
+
+// Two bytes from `field` on of each of eight blocks: all of 144, 160, 176 or 192 bytes are there.
+INLINE __m128i heads_of_nibbles(const uint8_t *b, int bytes, int field)
+{
+#define AT(j) (char)((j)*bytes + field), (char)((j)*bytes + field + 1)
+#define TAIL(j) (char)((j)*bytes - tail + field), (char)((j)*bytes - tail + field + 1)
+    const int tail = 8 * bytes - 64;
+    const __m128i low = _mm_setr_epi8(AT(0), AT(1), AT(2), AT(0), AT(1), AT(2), 0, 0, 0, 0);
+    const __m128i high = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TAIL(6), TAIL(7));
+    __m512i v = _mm512_maskz_permutexvar_epi8(0x003f, _mm512_castsi128_si512(low), load_512(b));
+    v = _mm512_mask_permutexvar_epi8(v, 0x0fc0, _mm512_castsi128_si512(low), load_512(b + 3 * bytes));
+    v = _mm512_mask_permutexvar_epi8(v, 0xf000, _mm512_castsi128_si512(high), load_512(b + tail));
+#undef AT
+#undef TAIL
+    return _mm512_castsi512_si128(v);
+}
+
+// The same of Q8_0.
+INLINE __m128i heads_of_q8_0(const uint8_t *b)
+{
+    const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi8(0, 1, 34, 35, 0, 1, 34, 35, 0, 1, 34, 35, 0, 1, 34, 35));
+    __m512i v = _mm512_maskz_permutexvar_epi8(0x000f, pick, load_512(b));
+    v = _mm512_mask_permutexvar_epi8(v, 0x00f0, pick, load_512(b + 68));
+    v = _mm512_mask_permutexvar_epi8(v, 0x0f00, pick, load_512(b + 136));
+    v = _mm512_mask_permutexvar_epi8(v, 0xf000, pick, load_512(b + 204));
+    return _mm512_castsi512_si128(v);
+}
+
+// The first bytes of eight blocks of 17 bytes, as 16-bit numbers: all of 136 bytes are there.
+INLINE __m128i heads_of_mxfp4(const uint8_t *b)
+{
+    const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi8(0, 0, 17, 0, 34, 0, 51, 0, 0, 0, 17, 0, 34, 0, 51, 0));
+    __m512i v = _mm512_maskz_permutexvar_epi8(0x0055, pick, load_512(b));
+    v = _mm512_mask_permutexvar_epi8(v, 0x5500, pick, load_512(b + 68));
+    return _mm512_castsi512_si128(v);
+}
+
+// Words of two 16-bit numbers, from the heads of eight blocks: lane r of words[i] is those of blocks 2i and 2i + 1 of row r.
+INLINE void load_head_words(const struct rows16 *g, size_t at, int bytes, int field, __m512i words[4])
+{
+    struct rows16 packed;
+    __m128i row[GROUP];
+    UNROLL_FOR (int r = 0; r < GROUP; r++) {
+        const uint8_t *b = g->at[r] + at;
+        row[r] = bytes == 34 ? heads_of_q8_0(b) : bytes == 17 ? heads_of_mxfp4(b) : heads_of_nibbles(b, bytes, field);
+        packed.at[r] = (const uint8_t *)&row[r];
+    }
+    load_words_16(&packed, 0, words);
+}
+
+// Lane r of v[j] is the float16 at `field` of block j of row r. Few are read one by one, eight by pieces of the rows.
+INLINE void load_heads(const struct rows16 *g, const size_t offset[8], int n, int bytes, int field, __m512 v[8])
+{
+    if (n < 8) {
+        for (int j = 0; j < n; j++)
+            v[j] = load_halves(g, offset[j] + (size_t)field);
+        return;
+    }
+    __m512i words[4];
+    load_head_words(g, offset[0], bytes, field, words);
+    for (int i = 0; i < 4; i++)
+        v[2 * i] = low_halves(words[i]), v[2 * i + 1] = high_halves(words[i]);
+}
+
+// 2^(e - 128); from e = 1 down it is subnormal.
+INLINE __m512 powers_of(__m512i e)
+{
+    __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    __mmask16 tiny = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(bits, tiny, _mm512_set1_epi32(0x00200000), e));
+}
+
+// Of the byte at the head of each block.
+INLINE void load_powers(const struct rows16 *g, const size_t offset[8], int n, int bytes, __m512 v[8])
+{
+    __m512i words[4];
+    uint32_t e[GROUP];
+    if (n == 8) {
+        load_head_words(g, offset[0], bytes, 0, words);
+        for (int i = 0; i < 4; i++) {
+            v[2 * i] = powers_of(_mm512_and_si512(words[i], _mm512_set1_epi32(0xff)));
+            v[2 * i + 1] = powers_of(_mm512_srli_epi32(words[i], 16));
+        }
+        return;
+    }
+    for (int j = 0; j < n; j++) {
+        for (int r = 0; r < GROUP; r++)
+            e[r] = g->at[r][offset[j]];
+        v[j] = powers_of(load_512(e));
+    }
+}
+
+INLINE void load_scales(const struct rows16 *g, const struct shape *s, const size_t offset[8], int n, __m512 d[8],
+                        __m512 m[8])
+{
+    if (s->power_of_two)
+        load_powers(g, offset, n, s->bytes, d);
+    else
+        load_heads(g, offset, n, s->bytes, 0, d);
+    if (s->m >= 0)
+        load_heads(g, offset, n, s->bytes, s->m, m);
+}
+
+// ---- types with blocks of 256
+
+// The header of Q4_K and Q5_K for 16 rows. Byte j of lane r of scale[h] is scale 4h + j of row r, and so for min.
+struct header_k4 {
+    __m512i scale[2], min[2];
+    __m512 d, m;
+};
+
+INLINE struct header_k4 load_header_k4(const struct rows16 *g, size_t at)
+{
+    const __m512i six = _mm512_set1_epi8(63), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30);
+    __m512i t[4]; // d and dmin; the packed scales' bytes 0-3, 4-7, 8-11
+    load_words_16(g, at, t);
+    struct header_k4 h = {.d = low_halves(t[0]), .m = high_halves(t[0])};
+    h.scale[0] = _mm512_and_si512(t[1], six);
+    h.min[0] = _mm512_and_si512(t[2], six);
+    // The others: a nibble of bytes 8-11 below the two top bits of bytes 0-3 or 4-7, brought to bits 4 and 5.
+    __m512i scale_top = _mm512_and_si512(_mm512_srli_epi32(t[1], 2), top);
+    __m512i min_top = _mm512_and_si512(_mm512_srli_epi32(t[2], 2), top);
+    h.scale[1] = _mm512_or_si512(_mm512_and_si512(t[3], four), scale_top);
+    h.min[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(t[3], 4), four), min_top);
+    return h;
+}
+
+// The sixteen of Q3_K, signed: byte j of lane r of scale[i] is scale 4i + j.
+INLINE void load_scales_q3_k(const struct rows16 *g, size_t at, __m512i scale[4])
+{
+    const __m512i four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30), centre = _mm512_set1_epi8(32);
+    __m512i t[4]; // 12 bytes from 96 on: nibbles of eight, and pairs of four; the first word is none of them
+    load_words_16(g, at + 92, t);
+    for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_and_si512(i < 2 ? t[1 + i] : _mm512_srli_epi32(t[i - 1], 4), four);
+        __m512i high = i < 2 ? _mm512_slli_epi32(t[3], 4 - 2 * i) : _mm512_srli_epi32(t[3], 2 * i - 4);
+        scale[i] = _mm512_sub_epi8(_mm512_ternarylogic_epi64(low, high, top, 0xf8), centre);
+    }
+}
+
+// The eight of IQ4_XS, signed, and its d: byte j of lane r of scale[h] is scale 4h + j.
+INLINE __m512 load_scales_iq4_xs(const struct rows16 *g, size_t at, __m512i scale[2])
+{
+    __m512i t[4]; // d and the pairs of upper bits; the nibbles; quants
+    load_words_16(g, at, t);
+    for (int h = 0; h < 2; h++) {
+        __m512i pairs = _mm512_and_si512(_mm512_srli_epi32(t[0], 16 + 8 * h), _mm512_set1_epi32(0xff));
+        __m512i nibbles = _mm512_and_si512(_mm512_srli_epi32(t[1], 16 * h), _mm512_set1_epi32(0xffff));
+        // Four nibbles of 16 bits to four bytes, four pairs of 8 bits to bits 4 and 5 of four bytes.
+        __m512i low = _mm512_or_si512(nibbles, _mm512_slli_epi32(nibbles, 8));
+        low = _mm512_and_si512(low, _mm512_set1_epi32(0x00ff00ff));
+        low = _mm512_and_si512(_mm512_or_si512(low, _mm512_slli_epi32(low, 4)), _mm512_set1_epi8(15));
+        __m512i high = _mm512_or_si512(_mm512_slli_epi32(pairs, 4), _mm512_slli_epi32(pairs, 10));
+        high = _mm512_ternarylogic_epi64(_mm512_and_si512(high, _mm512_set1_epi32(0x00003030)),
+                                         _mm512_or_si512(_mm512_slli_epi32(pairs, 16), _mm512_slli_epi32(pairs, 22)),
+                                         _mm512_set1_epi32(0x30300000), 0xf8);
+        scale[h] = _mm512_sub_epi8(_mm512_or_si512(low, high), _mm512_set1_epi8(32));
+    }
+    return low_halves(t[0]);
 }
 
 #endif

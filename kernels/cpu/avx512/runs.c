@@ -122,7 +122,7 @@ INLINE __m512i weights_nvfp4(const __m512i *words, int i)
 
 // ---- columns
 
-INLINE void take_columns(const struct matmul_args *a, int64_t span, const struct layout *l, struct column *out)
+INLINE void prepare_columns(const struct matmul_args *a, int64_t span, const struct layout *l, struct column *out)
 {
     for (int j = 0; j < a->n_x; j++) {
         const void *x = a->x[j];
@@ -142,15 +142,15 @@ INLINE const struct column *columns_of_span(const struct matmul_args *a, int64_t
     const int64_t room = (int64_t)(bytes / sizeof(*columns)) / a->n_x;
     struct column *c = columns + MIN(span, room - 1) * a->n_x;
     if (first || span >= room - 1)
-        take_columns(a, span, l, c);
+        prepare_columns(a, span, l, c);
     return c;
 }
 
 // Rows are read in memory's order: while a block of 16 is turned, what lies 16 rows on is asked for.
-INLINE void prefetch_group(const uint8_t *ahead, const struct layout *l)
+INLINE void prefetch_group(const uint8_t *prefetch, const struct layout *l)
 {
     for (int at = 0; at < GROUP * l->bytes; at += 64)
-        _mm_prefetch((const char *)ahead + at, _MM_HINT_T0);
+        _mm_prefetch((const char *)prefetch + at, _MM_HINT_T0);
 }
 
 INLINE int blocks_here(const struct matmul_args *a, const struct layout *l, int64_t span)
@@ -180,7 +180,7 @@ INLINE void add_block(const struct block16 *b, const struct layout *l, weights_f
     }
 }
 
-INLINE void decode(const struct matmul_args *a, const struct layout *l, load_fn *load, weights_fn *weights, int n)
+INLINE void in_place(const struct matmul_args *a, const struct layout *l, load_fn *load, weights_fn *weights, int n)
 {
     struct factors f = {0};
     const int blocks = SPAN / l->size;
@@ -188,7 +188,7 @@ INLINE void decode(const struct matmul_args *a, const struct layout *l, load_fn 
         make_factors(&f);
     for (int first = 0; first < a->n_rows; first += GROUP) {
         const struct rows16 g = rows_from(a, first);
-        const uint8_t *ahead = matmul_rows_after(a, first, GROUP);
+        const uint8_t *prefetch = matmul_rows_after(a, first, GROUP);
         __m512 d[DIRECT_MAX];
         UNROLL_FOR (int j = 0; j < n; j++)
             d[j] = _mm512_setzero_ps();
@@ -198,9 +198,9 @@ INLINE void decode(const struct matmul_args *a, const struct layout *l, load_fn 
             __m512 s[DIRECT_MAX];
             UNROLL_FOR (int j = 0; j < n; j++)
                 s[j] = _mm512_setzero_ps();
-            for (int i = 0; i < here; i++, ahead += GROUP * l->bytes) {
+            for (int i = 0; i < here; i++, prefetch += GROUP * l->bytes) {
                 struct block16 b;
-                prefetch_group(ahead, l);
+                prefetch_group(prefetch, l);
                 load(&g, (size_t)(span * blocks + i) * (size_t)l->bytes, &f, &b);
                 add_block(&b, l, weights, c, i, n, s);
             }
@@ -245,7 +245,7 @@ INLINE void sweep_all(struct work *w, int blocks, const struct column *c, const 
     }
 }
 
-INLINE void decode_more(const struct matmul_args *a, const struct layout *l, load_fn *load, sweep_fn *const *by)
+INLINE void in_place_many(const struct matmul_args *a, const struct layout *l, load_fn *load, sweep_fn *const *by)
 {
     struct work *w = a->scratch;
     struct factors f = {0};
@@ -254,7 +254,7 @@ INLINE void decode_more(const struct matmul_args *a, const struct layout *l, loa
         make_factors(&f);
     for (int first = 0; first < a->n_rows; first += GROUP) {
         const struct rows16 g = rows_from(a, first);
-        const uint8_t *ahead = matmul_rows_after(a, first, GROUP);
+        const uint8_t *prefetch = matmul_rows_after(a, first, GROUP);
         for (int j = 0; j < n; j++)
             w->d[j] = _mm512_setzero_ps();
         for (int64_t span = 0; span < q8_blocks(a->k); span++) {
@@ -263,8 +263,8 @@ INLINE void decode_more(const struct matmul_args *a, const struct layout *l, loa
             float da[COLUMNS_MAX];
             for (int j = 0; j < n; j++)
                 da[j] = q8_scales(a->x[j], a->k)[span];
-            for (int i = 0; i < here; i++, ahead += GROUP * l->bytes) {
-                prefetch_group(ahead, l);
+            for (int i = 0; i < here; i++, prefetch += GROUP * l->bytes) {
+                prefetch_group(prefetch, l);
                 load(&g, (size_t)(span * blocks + i) * (size_t)l->bytes, &f, &w->blocks[i]);
             }
             sweep_all(w, here, c, da, by, n);
@@ -287,11 +287,11 @@ static const struct layout layout_q1_0 = {18, 128, 32, 1, TERNARY_OFFSET, pick_q
 #define ENTRY(n, name) [n] = name##_by_##n,
 #define CASE(name, n)                                                                                                  \
     case n:                                                                                                            \
-        decode(a, &layout_##name, load_##name, weights_##name, n);                                                     \
+        in_place(a, &layout_##name, load_##name, weights_##name, n);                                                   \
         break;
-#define DECODE(name)                                                                                                   \
+#define IN_PLACE(name)                                                                                                 \
     EACH_WIDTH(SWEEP, name)                                                                                            \
-    void ISA_FN(matmul_q8_decode_##name)(const struct matmul_args *a)                                                  \
+    void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a)                                                \
     {                                                                                                                  \
         static sweep_fn *const by[COLUMNS_AT_ONCE + 1] = {EACH_WIDTH(ENTRY, name)};                                    \
         switch (a->n_x) {                                                                                              \
@@ -304,12 +304,12 @@ static const struct layout layout_q1_0 = {18, 128, 32, 1, TERNARY_OFFSET, pick_q
             CASE(name, 7)                                                                                              \
             CASE(name, 8)                                                                                              \
         default:                                                                                                       \
-            decode_more(a, &layout_##name, load_##name, by);                                                           \
+            in_place_many(a, &layout_##name, load_##name, by);                                                         \
         }                                                                                                              \
     }
 
 // clang-format off
-DECODE(q1_0)
-DECODE(q2_0)
-DECODE(nvfp4)
+IN_PLACE(q1_0)
+IN_PLACE(q2_0)
+IN_PLACE(nvfp4)
 // clang-format on

@@ -8,15 +8,15 @@
 #include "kernels/cpu/avx512/matmul_q8.h"
 
 // What a tile asks for, `step` lines at a time.
-struct request {
+struct line_prefetch {
     const uint8_t *at, *end;
     int step;
 };
 
-INLINE void prefetch_lines(struct request *ask)
+INLINE void prefetch_lines(struct line_prefetch *prefetch)
 {
-    for (int i = 0; i < ask->step && ask->at < ask->end; i++, ask->at += 64)
-        _mm_prefetch((const char *)ask->at, _MM_HINT_T1);
+    for (int i = 0; i < prefetch->step && prefetch->at < prefetch->end; i++, prefetch->at += 64)
+        _mm_prefetch((const char *)prefetch->at, _MM_HINT_T1);
 }
 
 // The product of weights and four activations, which all lanes read: acc + w . q. (Compilers broadcast them apart.)

@@ -16,7 +16,6 @@
 //   - While a group of rows is multiplied the bytes of the group below are asked for into the L2 cache, some lines at each
 //     step, and those of the group's next blocks into the L1 cache, some rows at each step.
 #include "kernels/cpu/avx512/rows.h"
-#include "kernels/cpu/avx512/scales.h"
 #include "kernels/cpu/avx512/tile.h"
 
 enum {
@@ -31,7 +30,7 @@ enum {
 };
 
 // A tile that has all columns, or the first of some, which keeps what it unpacks, or one that reads that.
-enum way { ALONE, FIRST, LATER };
+enum tile_order { ALONE, FIRST, LATER };
 
 // What columns are prepared to in a span, and their activations once more, one behind the other: so they have one
 // address.
@@ -90,17 +89,17 @@ INLINE struct rows16 rows_of(const struct neighbours *r, size_t at)
 }
 
 // What is asked for while 16 rows' blocks are multiplied.
-struct coming {
-    struct request below; // of the group below, as many bytes as these have, in the order of memory
-    size_t next;          // from a row's bytes to its next blocks, at its end to those of the row 16 below; 0: nothing
+struct group_prefetch {
+    struct line_prefetch below; // of the group below, as many bytes as these have, in the order of memory
+    size_t next; // from a row's bytes to its next blocks, at its end to those of the row 16 below; 0: nothing
 };
 
 // A step's share, and the next blocks of `n` rows from `row` on.
-INLINE void prefetch_step(struct coming *ask, const struct neighbours *g, int row, int n, int bytes)
+INLINE void prefetch_step(struct group_prefetch *prefetch, const struct neighbours *g, int row, int n, int bytes)
 {
-    const uint8_t *from = g->at + ask->next + (size_t)row * g->stride;
-    prefetch_lines(&ask->below);
-    if (!ask->next)
+    const uint8_t *from = g->at + prefetch->next + (size_t)row * g->stride;
+    prefetch_lines(&prefetch->below);
+    if (!prefetch->next)
         return;
     UNROLL_FOR (int r = 0; r < n; r++)
         prefetch_near(from + (size_t)r * g->stride, bytes);
@@ -109,7 +108,7 @@ INLINE void prefetch_step(struct coming *ask, const struct neighbours *g, int ro
 // ---- blocks of 256: two strips at once
 
 // Turned words, and further bits that belong to them; a step takes what it wants from the bottom of these.
-struct turned {
+struct transposed {
     __m512i low[WORDS], upper[WORDS];
 };
 
@@ -119,7 +118,7 @@ struct pair {
 
 // How a type's blocks become strips.
 typedef void load_factors_fn(const struct rows16 *g, struct factors *f);
-typedef struct pair word_fn(const struct turned *t, int i); // unsigned elements 4i .. 4i + 3 of both strips
+typedef struct pair word_fn(const struct transposed *t, int i); // unsigned elements 4i .. 4i + 3 of both strips
 
 INLINE __m512i high_nibbles_shifted(__m512i v)
 {
@@ -153,12 +152,12 @@ INLINE void load_factors_k4(const struct rows16 *g, struct factors *f)
 }
 
 // High nibbles stay where they are.
-INLINE struct pair word_q4_k(const struct turned *t, int i)
+INLINE struct pair word_q4_k(const struct transposed *t, int i)
 {
     return (struct pair){low_nibbles(t->low[i]), _mm512_and_si512(t->low[i], _mm512_set1_epi8((char)0xf0))};
 }
 
-INLINE struct pair word_q5_k(const struct turned *t, int i)
+INLINE struct pair word_q5_k(const struct transposed *t, int i)
 {
     return (struct pair){with_bits(t->low[i], 15, _mm512_slli_epi16(t->upper[i], 4), 16),
                          with_bits(_mm512_srli_epi16(t->low[i], 4), 15, _mm512_slli_epi16(t->upper[i], 3), 16)};
@@ -176,7 +175,7 @@ INLINE void load_factors_q6_k(const struct rows16 *g, struct factors *f)
             f->scale[p][r] = signed_pair(scales[p / 2 * 2], p % 2 * 2 + r, scales[p / 2 * 2 + 1], p % 2 * 2 + r);
 }
 
-INLINE struct pair word_q6_k(const struct turned *t, int i)
+INLINE struct pair word_q6_k(const struct transposed *t, int i)
 {
     return (struct pair){with_bits(t->low[i], 15, _mm512_slli_epi16(t->upper[i], 4), 0x30),
                          with_bits(_mm512_srli_epi16(t->low[i], 4), 15, t->upper[i], 0x30)};
@@ -197,7 +196,7 @@ INLINE void load_factors_q2_k(const struct rows16 *g, struct factors *f)
     f->d[0] = low_halves(t[3]), f->m[0] = high_halves(t[3]);
 }
 
-INLINE struct pair word_q2_k(const struct turned *t, int i)
+INLINE struct pair word_q2_k(const struct transposed *t, int i)
 {
     const __m512i three = _mm512_set1_epi8(3);
     return (struct pair){_mm512_and_si512(t->low[i], three), _mm512_and_si512(_mm512_srli_epi16(t->low[i], 2), three)};
@@ -213,7 +212,7 @@ INLINE void load_factors_q3_k(const struct rows16 *g, struct factors *f)
             f->scale[p][r] = signed_pair(scales[p], r, scales[p], 2 + r);
 }
 
-INLINE struct pair word_q3_k(const struct turned *t, int i)
+INLINE struct pair word_q3_k(const struct transposed *t, int i)
 {
     return (struct pair){with_bits(t->low[i], 3, _mm512_slli_epi16(t->upper[i], 2), 4),
                          with_bits(_mm512_srli_epi16(t->low[i], 2), 3, _mm512_slli_epi16(t->upper[i], 1), 4)};
@@ -240,7 +239,8 @@ struct strips {
 };
 
 // Words from .. from + n - 1 of a step. n is 4 or 8.
-INLINE void turn_words(const struct neighbours *g, const struct source *s, int step, int from, int n, __m512i v[WORDS])
+INLINE void transpose_strip_words(const struct neighbours *g, const struct source *s, int step, int from, int n,
+                                  __m512i v[WORDS])
 {
     if (s->at < 0)
         return;
@@ -268,32 +268,32 @@ INLINE __m512i read_once(const __m512i *p)
 }
 
 // Words i of a step's strips. With many columns they are turned by four, lest sums leave their registers.
-INLINE struct pair next_words(const struct neighbours *g, const struct strips *s, int step, int i, struct turned *t,
-                              int n, enum way way, struct unpacked *u)
+INLINE struct pair next_words(const struct neighbours *g, const struct strips *s, int step, int i, struct transposed *t,
+                              int n, enum tile_order order, struct unpacked *u)
 {
     const int piece = n >= MANY ? 4 : WORDS;
     __m512i *kept = u->w + 2 * (WORDS * step + i);
-    if (way == LATER)
+    if (order == LATER)
         return (struct pair){read_once(kept), read_once(kept + 1)};
     if (i % piece == 0) {
-        turn_words(g, &s->low, step, i, piece, t->low);
-        turn_words(g, &s->upper, step, i, piece, t->upper);
+        transpose_strip_words(g, &s->low, step, i, piece, t->low);
+        transpose_strip_words(g, &s->upper, step, i, piece, t->upper);
     }
     const struct pair w = s->word(t, i);
-    if (way == FIRST)
+    if (order == FIRST)
         kept[0] = w.first, kept[1] = w.second;
     return w;
 }
 
 // A step's two strips, `run` elements of each at a time; column j of the first begins SPAN j behind q.
-INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct strips *s, int step, struct turned *t,
-                       const int8_t *q, const int32_t *start, const __m512i scale[2], int n, int run, enum way way,
-                       struct unpacked *u)
+INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct strips *s, int step, struct transposed *t,
+                       const int8_t *q, const int32_t *start, const __m512i scale[2], int n, int run,
+                       enum tile_order order, struct unpacked *u)
 {
     const int words = run / 4;
     run_sums first, second;
     UNROLL_FOR (int i = 0; i < WORDS; i++) {
-        const struct pair w = next_words(g, s, step, i, t, n, way, u);
+        const struct pair w = next_words(g, s, step, i, t, n, order, u);
         UNROLL_FOR (int j = 0; j < n; j++) {
             if (i % words == 0) {
                 first[j] = start_of(start, 32 * j + i / words, 0);
@@ -322,26 +322,26 @@ INLINE int strip_at(const struct strips *s, int step)
 }
 
 // A block of 16 rows by n columns. `starts`: runs start at minus their offset; of that `offset` is given back.
-INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct coming *ask,
-                            struct unpacked *u, float *out, int n, enum way way, const struct strips *s, int run,
-                            bool starts, int offset)
+INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct group_prefetch *prefetch,
+                            struct unpacked *u, float *out, int n, enum tile_order order, const struct strips *s,
+                            int run, bool starts, int offset)
 {
-    struct factors own, *f = way == ALONE ? &own : &u->f;
-    struct turned t = {.low[0] =
-                           _mm512_setzero_si512()}; // step 0 fills all that is used, which the compiler does not see
+    struct factors own, *f = order == ALONE ? &own : &u->f;
+    struct transposed t = {
+        .low[0] = _mm512_setzero_si512()}; // step 0 fills all that is used, which the compiler does not see
     run_sums sum, min;
     const struct rows16 rows = rows_of(g, 0);
-    if (way != LATER)
+    if (order != LATER)
         s->load(&rows, f);
     UNROLL_FOR (int j = 0; j < n; j++)
         sum[j] = min[j] = _mm512_setzero_si512();
 #pragma GCC unroll 1
     for (int step = 0; step < STEPS; step++) {
         const int k = strip_at(s, step);
-        if (way != LATER)
-            prefetch_step(ask, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
+        if (order != LATER)
+            prefetch_step(prefetch, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
         add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f->scale[step], n, run,
-                   way, u);
+                   order, u);
         if (offset)
             add_pair(sum, _mm512_mullo_epi16(f->scale[step][0], _mm512_set1_epi16((short)offset)), &x->c, step, n,
                      s->min_pairs);
@@ -371,7 +371,8 @@ static const struct strips
 // ---- blocks of 32: a strip each
 
 // Unsigned weights of 32 elements. Q8_0 has no shape of nibbles: NULL.
-INLINE void turn_block(const struct neighbours *g, size_t at, const struct shape *s, __m512i values, __m512i w[WORDS])
+INLINE void transpose_block(const struct neighbours *g, size_t at, const struct shape *s, __m512i values,
+                            __m512i w[WORDS])
 {
     __m512i t[4], fifth[4] = {_mm512_setzero_si512()};
     if (!s) {
@@ -407,19 +408,20 @@ INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *q, con
 
 // Weights of a block of 32, turned, or as the first tile has kept them.
 INLINE void block_words(const struct neighbours *g, size_t at, const struct shape *s, __m512i values, __m512i w[WORDS],
-                        enum way way, __m512i *kept)
+                        enum tile_order order, __m512i *kept)
 {
-    if (way != LATER)
-        turn_block(g, at, s, values, w);
-    UNROLL_FOR (int i = 0; way != ALONE && i < WORDS; i++)
-        if (way == FIRST)
+    if (order != LATER)
+        transpose_block(g, at, s, values, w);
+    UNROLL_FOR (int i = 0; order != ALONE && i < WORDS; i++)
+        if (order == FIRST)
             kept[i] = w[i];
         else
             w[i] = read_once(kept + i);
 }
 
-INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
-                            struct unpacked *u, float *out, int n, enum way way, const struct shape *s)
+INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x, int n_blocks,
+                            struct group_prefetch *prefetch, struct unpacked *u, float *out, int n,
+                            enum tile_order order, const struct shape *s)
 {
     const size_t bytes = s ? (size_t)s->bytes : 34;
     const int next = s || n < MANY ? BLOCKS * (int)bytes : 0; // many columns of Q8_0 are slower with than without
@@ -427,12 +429,12 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
     const struct rows16 rows = rows_of(g, 0);
     size_t offset[BLOCKS];
     __m512 sum[TILE_MOST];
-    struct factors own, *f = way == ALONE ? &own : &u->f;
+    struct factors own, *f = order == ALONE ? &own : &u->f;
     for (int b = 0; b < n_blocks; b++)
         offset[b] = (size_t)b * bytes;
-    if (s && way != LATER)
+    if (s && order != LATER)
         load_scales(&rows, s, offset, n_blocks, f->d, f->m);
-    else if (way != LATER)
+    else if (order != LATER)
         load_heads(&rows, offset, n_blocks, 34, 0, f->d);
     UNROLL_FOR (int j = 0; j < n; j++)
         sum[j] = _mm512_setzero_ps();
@@ -440,9 +442,9 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
     for (int b = 0; b < n_blocks; b++) {
         __m512i w[WORDS];
         run_sums acc;
-        if (way != LATER)
-            prefetch_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
-        block_words(g, offset[b], s, values, w, way, u->w + WORDS * b);
+        if (order != LATER)
+            prefetch_step(prefetch, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, next);
+        block_words(g, offset[b], s, values, w, order, u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL_FOR (int j = 0; j < n; j++) {
             sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j]), f->d[b], sum[j]);
@@ -464,14 +466,14 @@ INLINE void load_factors_iq4_xs(const struct rows16 *g, struct factors *f)
         f->scale[b / 2][b % 2] = _mm512_srai_epi32(_mm512_slli_epi32(packed[b / 4], 24 - b % 4 * 8), 24);
 }
 
-INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x, struct coming *ask,
-                            struct unpacked *u, float *out, int n, enum way way)
+INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x, struct group_prefetch *prefetch,
+                            struct unpacked *u, float *out, int n, enum tile_order order)
 {
     run_sums sum;
     const __m512i values = values_of(&shape_iq4_nl);
     const struct rows16 rows = rows_of(g, 0);
-    struct factors own, *f = way == ALONE ? &own : &u->f;
-    if (way != LATER)
+    struct factors own, *f = order == ALONE ? &own : &u->f;
+    if (order != LATER)
         load_factors_iq4_xs(&rows, f);
     UNROLL_FOR (int j = 0; j < n; j++)
         sum[j] = _mm512_setzero_si512();
@@ -479,9 +481,9 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
     for (int b = 0; b < BLOCKS; b++) {
         __m512i w[WORDS];
         run_sums acc;
-        if (way != LATER)
-            prefetch_step(ask, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
-        block_words(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w, way,
+        if (order != LATER)
+            prefetch_step(prefetch, g, b * (GROUP / BLOCKS), GROUP / BLOCKS, 136);
+        block_words(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w, order,
                     u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL_FOR (int j = 0; j < n; j++)
@@ -493,32 +495,33 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
 
 // ---- each width a function of its own
 
-typedef void turned_fn(const struct neighbours *g, const struct prepared *x, int n_blocks, struct coming *ask,
-                       struct unpacked *u, float *out);
+typedef void transposed_fn(const struct neighbours *g, const struct prepared *x, int n_blocks,
+                           struct group_prefetch *prefetch, struct unpacked *u, float *out);
 
 // By columns of a tile.
 struct widths {
-    turned_fn *of[3][TILE_MOST + 1]; // by enum way
+    transposed_fn *of[3][TILE_MOST + 1]; // by enum way
 };
 
-#define WIDTH(kind, WAY, N, ...)                                                                                       \
-    static void kind##_##WAY##_##N(const struct neighbours *g, const struct prepared *x, int n_blocks,                 \
-                                   struct coming *ask, struct unpacked *u, float *out)                                 \
+#define WIDTH(kind, ORDER, N, ...)                                                                                     \
+    static void kind##_##ORDER##_##N(const struct neighbours *g, const struct prepared *x, int n_blocks,               \
+                                     struct group_prefetch *prefetch, struct unpacked *u, float *out)                  \
     {                                                                                                                  \
         enum { n = N };                                                                                                \
-        const enum way way = WAY;                                                                                      \
+        const enum tile_order order = ORDER;                                                                           \
         (void)n_blocks;                                                                                                \
         __VA_ARGS__;                                                                                                   \
     }
-#define FROM_3(kind, WAY, ...)                                                                                         \
-    WIDTH(kind, WAY, 3, __VA_ARGS__)                                                                                   \
-    WIDTH(kind, WAY, 4, __VA_ARGS__)                                                                                   \
-    WIDTH(kind, WAY, 5, __VA_ARGS__)                                                                                   \
-    WIDTH(kind, WAY, 6, __VA_ARGS__)                                                                                   \
-    WIDTH(kind, WAY, 7, __VA_ARGS__)                                                                                   \
-    WIDTH(kind, WAY, 8, __VA_ARGS__)
-#define NAMES_3(kind, WAY)                                                                                             \
-    kind##_##WAY##_3, kind##_##WAY##_4, kind##_##WAY##_5, kind##_##WAY##_6, kind##_##WAY##_7, kind##_##WAY##_8
+#define FROM_3(kind, ORDER, ...)                                                                                       \
+    WIDTH(kind, ORDER, 3, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, ORDER, 4, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, ORDER, 5, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, ORDER, 6, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, ORDER, 7, __VA_ARGS__)                                                                                 \
+    WIDTH(kind, ORDER, 8, __VA_ARGS__)
+#define NAMES_3(kind, ORDER)                                                                                           \
+    kind##_##ORDER##_3, kind##_##ORDER##_4, kind##_##ORDER##_5, kind##_##ORDER##_6, kind##_##ORDER##_7,                \
+        kind##_##ORDER##_8
 #define WIDTHS(kind, ...)                                                                                              \
     FROM_3(kind, ALONE, __VA_ARGS__)                                                                                   \
     WIDTH(kind, ALONE, 9, __VA_ARGS__)                                                                                 \
@@ -529,33 +532,33 @@ struct widths {
     static const struct widths kind = {{[ALONE] = {[3] = NAMES_3(kind, ALONE), kind##_ALONE_9},                        \
                                         [FIRST] = {[8] = kind##_FIRST_8, kind##_FIRST_9},                              \
                                         [LATER] = {[2] = kind##_LATER_2, NAMES_3(kind, LATER)}}};
-#define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, x, ask, u, out, n, way, __VA_ARGS__))
-#define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, x, n_blocks, ask, u, out, n, way, shape))
+#define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, x, prefetch, u, out, n, order, __VA_ARGS__))
+#define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, x, n_blocks, prefetch, u, out, n, order, shape))
 
 // clang-format off
-STRIPS(turned_q2_k, &strips_q2_k, 16, false, 0)
-STRIPS(turned_q3_k, &strips_q3_k, 16, true, 0)
-STRIPS(turned_q4_k, &strips_q4_k, 32, true, 8)
-STRIPS(turned_q4_k_mild, &strips_q4_k, 32, false, 0)
-STRIPS(turned_q5_k, &strips_q5_k, 16, true, 16)
-STRIPS(turned_q5_k_mild, &strips_q5_k, 32, true, 16)
-STRIPS(turned_q6_k, &strips_q6_k, 8, true, 0)
-STRIPS(turned_q6_k_mild, &strips_q6_k, 16, true, 0)
-OF_32(turned_q8_0, NULL)
-OF_32(turned_q4_0, &shape_q4_0)
-OF_32(turned_q4_1, &shape_q4_1)
-OF_32(turned_q5_0, &shape_q5_0)
-OF_32(turned_q5_1, &shape_q5_1)
-OF_32(turned_iq4_nl, &shape_iq4_nl)
-OF_32(turned_mxfp4, &shape_mxfp4)
-WIDTHS(turned_iq4_xs, multiply_iq4_xs(g, x, ask, u, out, n, way))
+STRIPS(transposed_q2_k, &strips_q2_k, 16, false, 0)
+STRIPS(transposed_q3_k, &strips_q3_k, 16, true, 0)
+STRIPS(transposed_q4_k, &strips_q4_k, 32, true, 8)
+STRIPS(transposed_q4_k_mild, &strips_q4_k, 32, false, 0)
+STRIPS(transposed_q5_k, &strips_q5_k, 16, true, 16)
+STRIPS(transposed_q5_k_mild, &strips_q5_k, 32, true, 16)
+STRIPS(transposed_q6_k, &strips_q6_k, 8, true, 0)
+STRIPS(transposed_q6_k_mild, &strips_q6_k, 16, true, 0)
+OF_32(transposed_q8_0, NULL)
+OF_32(transposed_q4_0, &shape_q4_0)
+OF_32(transposed_q4_1, &shape_q4_1)
+OF_32(transposed_q5_0, &shape_q5_0)
+OF_32(transposed_q5_1, &shape_q5_1)
+OF_32(transposed_iq4_nl, &shape_iq4_nl)
+OF_32(transposed_mxfp4, &shape_mxfp4)
+WIDTHS(transposed_iq4_xs, multiply_iq4_xs(g, x, prefetch, u, out, n, order))
 
 // By type and form; a type without a form has NULL there.
-static const struct widths *const turned_of[DT_COUNT][FORM_COUNT] = {
-    [DT_Q2_K] = {&turned_q2_k}, [DT_Q3_K] = {&turned_q3_k}, [DT_Q4_K] = {&turned_q4_k, &turned_q4_k_mild},
-    [DT_Q5_K] = {&turned_q5_k, &turned_q5_k_mild}, [DT_Q6_K] = {&turned_q6_k, &turned_q6_k_mild},
-    [DT_Q8_0] = {&turned_q8_0}, [DT_Q4_0] = {&turned_q4_0}, [DT_Q4_1] = {&turned_q4_1}, [DT_Q5_0] = {&turned_q5_0},
-    [DT_Q5_1] = {&turned_q5_1}, [DT_IQ4_NL] = {&turned_iq4_nl}, [DT_MXFP4] = {&turned_mxfp4}, [DT_IQ4_XS] = {&turned_iq4_xs},
+static const struct widths *const transposed_of[DT_COUNT][RUNS_COUNT] = {
+    [DT_Q2_K] = {&transposed_q2_k}, [DT_Q3_K] = {&transposed_q3_k}, [DT_Q4_K] = {&transposed_q4_k, &transposed_q4_k_mild},
+    [DT_Q5_K] = {&transposed_q5_k, &transposed_q5_k_mild}, [DT_Q6_K] = {&transposed_q6_k, &transposed_q6_k_mild},
+    [DT_Q8_0] = {&transposed_q8_0}, [DT_Q4_0] = {&transposed_q4_0}, [DT_Q4_1] = {&transposed_q4_1}, [DT_Q5_0] = {&transposed_q5_0},
+    [DT_Q5_1] = {&transposed_q5_1}, [DT_IQ4_NL] = {&transposed_iq4_nl}, [DT_MXFP4] = {&transposed_mxfp4}, [DT_IQ4_XS] = {&transposed_iq4_xs},
 };
 // clang-format on
 
@@ -579,21 +582,21 @@ static const uint8_t fewest_columns[DT_COUNT] = {
 // Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
 bool ISA_FN(matmul_q8_is_transposed)(enum dtype type, int64_t k, int64_t n)
 {
-    return turned_of[type][FORM_ANY] && n >= MAX(TRANSPOSED_MIN, fewest_columns[type]) && n <= TRANSPOSED_MAX &&
+    return transposed_of[type][RUNS_ANY] && n >= MAX(TRANSPOSED_MIN, fewest_columns[type]) && n <= TRANSPOSED_MAX &&
            (n <= TILE_MOST || tiles_of(n) * q8_blocks(k) <= PREPARED);
 }
 
 // Of a group from `row` on: what the first tile asks for; the later ones, which find their words in the caches, ask for nothing.
-static struct coming coming_of(const struct matmul_args *a, int row, int64_t span)
+static struct group_prefetch prefetch_of_group(const struct matmul_args *a, int row, int64_t span)
 {
     const size_t row_bytes = dtype_row_bytes(a->type, SPAN);
     const int lines = (int)(GROUP * row_bytes + 63) / 64;
     const int steps =
         dtype_info[a->type].block == SPAN ? STEPS : BLOCKS; // IQ4_XS has asked for all after half of its eight
-    const uint8_t *at = row_ahead(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
+    const uint8_t *at = row_to_prefetch(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
     const bool last = span + 1 == q8_blocks(a->k);
-    return (struct coming){.below = {at, at + 64 * lines, (lines + steps - 1) / steps},
-                           .next = last ? GROUP * a->w_stride - (size_t)span * row_bytes : row_bytes};
+    return (struct group_prefetch){.below = {at, at + 64 * lines, (lines + steps - 1) / steps},
+                                   .next = last ? GROUP * a->w_stride - (size_t)span * row_bytes : row_bytes};
 }
 
 static void prepare(const struct matmul_args *a, int first, int n, int64_t span, struct prepared *x)
@@ -603,9 +606,9 @@ static void prepare(const struct matmul_args *a, int first, int n, int64_t span,
         memcpy(x->q[j], x->c.q[j], SPAN);
 }
 
-static turned_fn *function_of(const struct matmul_args *a, enum form form, int first, int n)
+static transposed_fn *function_of(const struct matmul_args *a, enum run_form run_form, int first, int n)
 {
-    return turned_of[a->type][form]->of[n == a->n_x ? ALONE : first == 0 ? FIRST : LATER][n];
+    return transposed_of[a->type][run_form]->of[n == a->n_x ? ALONE : first == 0 ? FIRST : LATER][n];
 }
 
 // A span of 16 rows with all columns, which the first group prepares where there is room to keep them.
@@ -620,8 +623,9 @@ static void multiply_span(const struct matmul_args *a, int row, int64_t span)
         n = tile_width(a->n_x, first);
         if (row == 0 || place >= PREPARED - 1)
             prepare(a, first, n, span, x);
-        struct coming ask = first == 0 ? coming_of(a, row, span) : (struct coming){{NULL, NULL, 0}, 0};
-        function_of(a, x->c.form, first, n)(&g, x, blocks_in_span(a, span), &ask, &w->unpacked, w->d[first]);
+        struct group_prefetch prefetch =
+            first == 0 ? prefetch_of_group(a, row, span) : (struct group_prefetch){{NULL, NULL, 0}, 0};
+        function_of(a, x->c.run_form, first, n)(&g, x, blocks_in_span(a, span), &prefetch, &w->unpacked, w->d[first]);
     }
 }
 

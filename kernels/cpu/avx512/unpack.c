@@ -2,7 +2,7 @@
 //
 // And what each type needs of a column: the sums of its activations, times what the offset of the weights makes of them.
 #include "kernels/cpu/avx512/matmul_q8.h"
-#include "kernels/cpu/avx512/scales.h"
+#include "kernels/cpu/avx512/rows.h"
 
 // ---- pieces
 
@@ -39,7 +39,7 @@ INLINE void put_header_k4(struct panel *p, int lane, const struct header_k4 *h, 
         _mm512_store_si512(&p->scale[j][lane], byte_to_word(h->scale[j / 4], j % 4));
     for (int j = 0; j < 4; j++) {
         __m512i pair = bytes_to_pair(h->scale[j / 2], j % 2 * 2, j % 2 * 2 + 1);
-        _mm512_store_si512(&p->back[j][lane], _mm512_mullo_epi16(pair, _mm512_set1_epi16((short)offset)));
+        _mm512_store_si512(&p->restore[j][lane], _mm512_mullo_epi16(pair, _mm512_set1_epi16((short)offset)));
         _mm512_store_si512(&p->min[j][lane], bytes_to_pair(h->min[j / 2], j % 2 * 2, j % 2 * 2 + 1));
     }
     _mm512_store_ps(&p->d[0][lane], h->d);
@@ -193,7 +193,7 @@ static void prepare_q3_k(struct columns *c)
 }
 
 // (w - 4) * scale is -124 .. 128, and so a byte with 127 added. The products of even bytes, and of odd ones above them.
-static void take_scales_q3_k(struct panel *p)
+static void fold_scales_q3_k(struct panel *p)
 {
     const __m512i offset = _mm512_set1_epi32(127);
     for (int k = 0; k < SPAN; k += 16)
@@ -248,7 +248,7 @@ static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct 
 }
 
 // w * scale is 45 at the most: 16-bit products serve two.
-static void take_scales_q2_k(struct panel *p)
+static void fold_scales_q2_k(struct panel *p)
 {
     for (int k = 0; k < SPAN; k += 16)
         for (int lane = 0; lane < PANEL; lane += GROUP) {
@@ -381,8 +381,8 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
     [DT_IQ4_NL] = {.unpack = unpack_iq4_nl, .prepare = prepare_offset_128},
     [DT_IQ4_XS] = {.unpack = unpack_iq4_xs, .prepare = prepare_offset_128},
     [DT_MXFP4] = {.unpack = unpack_mxfp4, .prepare = prepare_offset_12},
-    [DT_Q2_K] = {.unpack = unpack_q2_k, .pairs_of = 16, .take_scales = take_scales_q2_k, .prepare_whole = prepare_whole_q2_k},
-    [DT_Q3_K] = {.unpack = unpack_q3_k, .prepare = prepare_q3_k, .take_scales = take_scales_q3_k, .prepare_whole = prepare_whole_q3_k},
+    [DT_Q2_K] = {.unpack = unpack_q2_k, .pairs_of = 16, .fold_scales = fold_scales_q2_k, .prepare_whole = prepare_whole_q2_k},
+    [DT_Q3_K] = {.unpack = unpack_q3_k, .prepare = prepare_q3_k, .fold_scales = fold_scales_q3_k, .prepare_whole = prepare_whole_q3_k},
     [DT_Q4_K] = {.unpack = unpack_q4_k, .pairs_of = 32, .prepare = prepare_q4_k, .mild_run = 32, .mild_most = MILD_Q4_K},
     [DT_Q5_K] = {.unpack = unpack_q5_k, .pairs_of = 32, .prepare = prepare_q5_k, .prepare_mild = prepare_mild_q5_k, .mild_run = 32, .mild_most = MILD_Q5_K},
     [DT_Q6_K] = {.unpack = unpack_q6_k, .prepare = prepare_q6_k, .prepare_mild = prepare_mild_q6_k, .mild_run = 16, .mild_most = MILD_Q6_K},
@@ -404,17 +404,17 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
 // ---- a panel
 
 // Spans between the request for bytes and their use, of 64 rows and of 16.
-enum { AHEAD = 2, AHEAD_NARROW = 3 };
+enum { PREFETCH_SPANS = 2, PREFETCH_SPANS_NARROW = 3 };
 
 // Asks for the bytes of some spans on, or of the start of the rows that come after.
 static void prefetch_rows(const struct matmul_args *a, const struct rows16 *g, int first, int height, int64_t span,
                           size_t bytes)
 {
-    int64_t spans = q8_blocks(a->k), to = span + (height == GROUP ? AHEAD_NARROW : AHEAD);
+    int64_t spans = q8_blocks(a->k), to = span + (height == GROUP ? PREFETCH_SPANS_NARROW : PREFETCH_SPANS);
     struct rows16 after;
     if (to >= spans) {
         to = MIN(to - spans, spans - 1);
-        after = rows_ahead(a, first + height, height);
+        after = rows_to_prefetch(a, first + height, height);
         g = &after;
     }
     for (int r = 0; r < GROUP; r++)
