@@ -1,13 +1,17 @@
-// Up to seven columns, in place, four rows at a time: which rows these are, what is asked for, and what files have in common.
+// Matmul of up to seven columns in place by AVX-512, four rows at a time: which rows go together, what is prefetched,
+// and the parts that the in-place kernels share.
 //
-// The naive loop is: for each row, for each block of 256, D = fma(S, da, D). What S is made of is up to a type. Which four rows
-// go together is a question of how the CPU reads (enum reading): neighbours, of which sixteen are worked on in turn, or
-// (reads_streams) four that are a quarter of all apart. Zen 4 reads four long streams as fast as it reads anything, if their
-// lines are touched in order: so nothing is read ahead of its block, nor done for more than four at once. While a block is
-// read, as many bytes are asked for as it has, some way on, and near the end of the rows those of the caller's next ones.
-// Without that, each item would begin at the speed of cache misses.
+// The naive loop is: for each row, for each block of 256, D = fma(S, da, D). How S is computed is up to the type's
+// file. Which four rows go together depends on how the CPU reads memory best (enum reading):
+//   - READING_BY_ROW: neighbouring rows, in groups of sixteen of which four are multiplied at a time.
+//   - reads_streams(): four rows that are a quarter of all rows apart, so that memory is read as four long streams.
+//     Zen 4 reads four long streams as fast as it reads anything if their cache lines are touched in order. So no
+//     block is read before its turn, and no more than four blocks are worked on at once.
+// While a block is read, as many bytes as it has are prefetched further on in the same stream or row; near the end of
+// the rows, the first bytes of the caller's next rows are prefetched instead. Without that, each work item would
+// begin at the speed of cache misses.
 //
-// Private to matmul_q8_avx512_decode*.c and .._one_q8_0.c. All is pure and inlined.
+// Private to avx512/in_place_256.c, avx512/in_place_32.c and avx512/one_column.c. All functions are inlined.
 #ifndef QUERN_AVX512_IN_PLACE_H
 #define QUERN_AVX512_IN_PLACE_H
 
@@ -16,25 +20,28 @@
 enum {
     FOUR = 4,
     COLUMNS_MAX = 7,
-    STREAMS_COLUMNS_MAX = 5, // more are served elsewhere where rows are read by streams (matmul_q8_in_place)
-    PREFETCH_BLOCKS = 3,     // blocks of 256 of sixteen neighbours between a row's request for its bytes and their use
-    NEAR_BLOCKS = 8,         // of a stream, from the request that brings a block from L2 to L1 to its use
+    // Where rows are read by streams, more columns are served by other kernels (see matmul_q8_in_place_columns).
+    STREAMS_COLUMNS_MAX = 5,
+    PREFETCH_BLOCKS = 3, // distance of a prefetch of sixteen neighbouring rows, in blocks of 256
+    NEAR_BLOCKS = 8,     // distance of the prefetch from L2 into L1 in a stream, in blocks
 };
 
-// The activations of a block in a column, and their sums over 16.
+// The quants of a block in one column, and their sums over runs of 16.
 struct view {
     const int8_t *q;
     const int16_t *sums;
 };
 
-// What was stored to be read later, in parts. Left to itself gcc keeps numbers in vector registers and takes each out of these
-// again, on the one port that is busiest.
+// Tells the compiler that the array is stored and read again in memory. Otherwise gcc keeps the numbers in vector
+// registers and extracts each of them, on the execution port that is busiest.
 #define STAYS_IN_MEMORY(array) __asm__("" : "+m"(array))
 
-// What is asked for stays where it stands, after what makes v: more requests at once than a core has room for make it wait.
+// Keeps a prefetch at its place in the code, after the instructions that compute v. If the compiler moved several
+// prefetches together, the core would have to wait for free line buffers.
 #define AFTER(v) __asm__ volatile("" : "+v"(v))
 
-// With several columns gcc would read it again for each row, and a load takes as long as a product.
+// Loads a value once, for all rows. With several columns gcc would load it again for each row, and a load takes as
+// long as a product.
 INLINE __m512i read_once(const __m512i *p, int n)
 {
     __m512i v = *p;
@@ -43,8 +50,8 @@ INLINE __m512i read_once(const __m512i *p, int n)
     return v;
 }
 
-// -offset times the sum of each four activations: with it in the accumulator, vpdpbusd of unsigned weights w + offset gives the
-// sum of w * q.
+// Minus the offset times the sum of each four activations. If an accumulator starts with this, vpdpbusd of the
+// unsigned weights w + offset gives the sum of w * q.
 INLINE __m512i offset_start(__m512i q, int offset)
 {
     __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)offset), q);
@@ -58,7 +65,8 @@ INLINE struct view view_of(const struct matmul_args *a, int column, int64_t bloc
 
 // ---- products of two rows in each register
 
-// The first eight bytes of both in each quarter, and the others.
+// Interleaves a and b by eight bytes: to[0] has the first eight bytes of both in each 128-bit quarter, to[1] the
+// others.
 INLINE void zip_8(__m512i a, __m512i b, __m512i to[2])
 {
     to[0] = _mm512_unpacklo_epi64(a, b), to[1] = _mm512_unpackhi_epi64(a, b);
@@ -66,14 +74,14 @@ INLINE void zip_8(__m512i a, __m512i b, __m512i to[2])
 
 // ---- four rows' blocks
 
-// Where they lie, and what they ask for, as many bytes as they have themselves: far ones of each row, into L2; and those `near`
-// bytes on, from L2 to L1 (0: none).
+// Where the blocks of four rows are, and what is prefetched while they are read, as many bytes as they have
+// themselves: the bytes at `far` of each row into L2, and those `near` bytes further on from L2 into L1 (0: none).
 struct four {
     const uint8_t *at[FOUR], *far[FOUR];
     int near;
 };
 
-// For bytes from .. to - 1 of a block.
+// Prefetches for bytes from .. to - 1 of a row's block.
 INLINE void prefetch_block(const struct four *g, int row, int from, int to)
 {
     const char *far = (const char *)g->far[row], *near = (const char *)g->at[row] + g->near;
@@ -85,7 +93,7 @@ INLINE void prefetch_block(const struct four *g, int row, int from, int to)
     __asm__ volatile("");
 }
 
-// A half of each, as floats.
+// The float16 at byte `from` of each row's block, as floats.
 INLINE __m128 load_four_halves(const uint8_t *const at[FOUR], size_t from)
 {
     uint64_t four = 0;
@@ -94,11 +102,12 @@ INLINE __m128 load_four_halves(const uint8_t *const at[FOUR], size_t from)
     return _mm_cvtph_ps(_mm_cvtsi64_si128((long long)four));
 }
 
-// A file's own: what a type brings, known to the compiler.
+// The description of a type. Each file that includes this header defines its own; it is a compile-time constant in
+// each kernel.
 struct kind;
 
-// Blocks of each row for which the scratch holds all columns': the sums of a row's further ones are added to those in y. They
-// are prepared, a column's one behind the other.
+// A range of each row's blocks, as long as the scratch holds the prepared activations of all columns. The sums of a
+// row's later parts are added to those in y. Prepared blocks lie column after column.
 struct part {
     int64_t from, n;
     const void *x;
@@ -106,7 +115,8 @@ struct part {
 
 enum { FOURS = GROUP / FOUR };
 
-// Sixteen neighbours, the last row standing in for those past it, what they ask for, and D of them, a lane a row.
+// Sixteen neighbouring rows, what is prefetched for them, and their sums D with one lane per row. Past the end of the
+// matrix the last row is repeated.
 struct sixteen {
     int64_t row[GROUP];
     struct rows16 rows;
@@ -114,7 +124,7 @@ struct sixteen {
     __m128 d[FOURS][COLUMNS_MAX];
 };
 
-// Their rows 4t ..; their blocks begin at byte `at` of each.
+// Rows 4t .. 4t + 3 of the sixteen; their blocks begin at byte `at` of each row.
 INLINE struct four four_of(const struct sixteen *s, int t, size_t at)
 {
     struct four g = {.near = 0};
@@ -125,20 +135,21 @@ INLINE struct four four_of(const struct sixteen *s, int t, size_t at)
     return g;
 }
 
-// How a type's blocks are added to D in each of n columns; known to the compiler.
+// How a type's blocks are added to D in each of n columns. All members and n are compile-time constants.
 struct block_adder {
-    int bytes;    // of a block of 256, or of eight blocks of 32
-    int prepared; // of such a block of a column
+    int bytes;    // bytes of a block of 256, or of eight blocks of 32
+    int prepared; // bytes of such a block of a column after it is prepared
     void (*prepare)(const struct matmul_args *a, const struct kind *k, int column, int64_t block, void *to);
-    // All blocks of the part, of four rows; or one block, of sixteen.
+    // add_blocks adds all blocks of the part to D of four rows; add_block adds one block to D of sixteen rows.
     void (*add_blocks)(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, struct four g,
                        __m128 d[COLUMNS_MAX]);
     void (*add_block)(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, int64_t b,
                       struct sixteen *s);
 };
 
-// gcc would keep some addresses in vector registers, and others as sums in memory, each from the one before. Three columns
-// of Q5_K then run at half their speed in a twentieth of all places that their code may have in memory.
+// Advances the four rows' pointers in general registers. Otherwise gcc keeps some addresses in vector registers and
+// computes others as sums in memory, each from the one before; three columns of Q5_K then run at half their speed at
+// one in twenty of all addresses that their code may have.
 INLINE void next_block(struct four *g, int bytes)
 {
     UNROLL_FOR (int i = 0; i < FOUR; i++) {
@@ -164,7 +175,7 @@ INLINE struct part part_of(const struct matmul_args *a, const struct kind *k, co
     return part;
 }
 
-// D of rows row[i] before the part, and after it.
+// The sums D of rows row[i] before the part, and after it.
 INLINE void load_rows(const struct matmul_args *a, const struct part *part, const int64_t row[FOUR], int n,
                       __m128 d[COLUMNS_MAX])
 {
@@ -191,7 +202,8 @@ INLINE void rows_of_streams(int64_t rows, int64_t r, int64_t row[FOUR])
     const int64_t apart = (rows + FOUR - 1) / FOUR;
     UNROLL_FOR (int i = 0; i < FOUR; i++)
         row[i] =
-            i * apart + r < rows ? i * apart + r : r; // one that has no row any more does the first one's once more
+            // A stream that has no row left repeats the row of the first stream.
+            i * apart + r < rows ? i * apart + r : r;
 }
 
 INLINE int rows_of_stream(const struct matmul_args *a)
@@ -199,8 +211,8 @@ INLINE int rows_of_stream(const struct matmul_args *a)
     return (a->n_rows + FOUR - 1) / FOUR;
 }
 
-// What the last rows of the streams ask for, `to` rows behind their end: the start of the caller's next rows; where these are not
-// known, what is in the cache.
+// Where the last rows of the streams prefetch from, `to` rows after the end of the streams: the first of the caller's
+// next rows, or, where these are not known, rows that are in the cache already.
 INLINE void prefetch_next(const struct matmul_args *a, int64_t to, const int64_t row[FOUR], const uint8_t *far[FOUR])
 {
     const uint8_t *from = a->next ? a->next : a->w;
@@ -211,7 +223,7 @@ INLINE void prefetch_next(const struct matmul_args *a, int64_t to, const int64_t
         far[i] = from + (size_t)(a->next ? other[i] : row[i]) * stride;
 }
 
-// Row r of each stream, from the beginning of the part.
+// Row r of each stream, from the first block of the part.
 INLINE struct four four_of_streams(const struct matmul_args *a, const struct part *part, int bytes, int r,
                                    int64_t row[FOUR])
 {
@@ -280,15 +292,19 @@ INLINE void multiply_in_place(const struct matmul_args *a, const struct kind *k,
     }
 }
 
-// ---- one column of Q8_0 that is read by streams, avx512/one_column.c
+// ---- one column of Q8_0 that is read by streams (avx512/one_column.c)
 
 enum {
-    BYTES_Q8_0 = 34,                   // of a block
-    ONE_Q8_0_MOST = SCRATCH_BYTES / 8, // blocks of 256 of a row
+    BYTES_Q8_0 = 34,                   // bytes of a block
+    ONE_Q8_0_MOST = SCRATCH_BYTES / 8, // the most blocks of 256 that a row may have
 };
 matmul_fn ISA_FN(matmul_q8_one_q8_0);
 
-// ---- the functions, a case for each number of columns
+// ---- the entry points: X-macros that instantiate a kernel for each number of columns
+//
+// COLUMNS(N, CALL): a switch case for N columns; CALL is a statement that uses the compile-time constant n.
+// UP_TO_x(CALL): the cases for 1 .. x columns.
+// IN_PLACE(name, UP_TO, CALL): defines matmul_q8_in_place_<name>; UP_TO is the macro of its cases.
 
 #define COLUMNS(N, CALL)                                                                                               \
     case N: {                                                                                                          \

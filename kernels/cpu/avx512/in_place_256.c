@@ -1,34 +1,42 @@
-// Up to seven columns: every block is read once, in place, at the speed of memory.
+// Matmul of up to seven columns by AVX-512, in place, of types with blocks of 256 (Q2_K to Q6_K, IQ4_XS): every block
+// is read once, at the speed of memory.
 //
 // The naive loop, for each row: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
-// The products are cheap (vpdpbusd, four a block and column); what costs is unpacking, and adding up lanes. So:
-//   - Four rows go together, a block of each. Their headers stand in the four quarters of one register, in which scales and
-//     minima are unpacked, and one shuffle brings any of these bytes anywhere.
-//   - Each lane has eight products of one sub-block, as many as 16 bits hold: they are packed to halves, and multiplied by
-//     the scales in pairs. So weights are brought into an order in which two registers have the same sub-blocks in the same
-//     lanes.
-//   - Two rows share a register of sums, so that four rows' sums take three operations more to have word i of each quarter be
-//     of row i. From there on floats have a lane a row.
-//   - The activations of a row's blocks are put into the order of the weights once a call, and so are their sums, for minima.
-//   - A block is unpacked once, into registers, for all columns, whose activations come out of the L1 cache. One column waits
-//     for memory; with four, multiplying takes as long, and soon a panel, with a lane a row, is faster.
+// The products are cheap (four vpdpbusd per block and column). Unpacking and adding up lanes cost more. So:
+//   - Four rows are multiplied together, a block of each. Their headers are in the four quarters of one register.
+//     Scales and minima are unpacked there, and one shuffle moves any of these bytes anywhere.
+//   - Each lane accumulates eight products of one sub-block, as many as fit 16 bits. These sums are packed to 16 bits
+//     and multiplied by the scales in pairs. So weights are unpacked in an order in which two registers have the same
+//     sub-blocks in the same lanes.
+//   - Two rows share a register of sums. Three operations reduce the sums of four rows to word i of each quarter for
+//     row i. From there on floats have one lane per row.
+//   - The activations of a row's blocks are arranged in the order of the weights once per call, and so are their
+//     sums, which the minima are multiplied with.
+//   - A block is unpacked once, into registers, for all columns, whose activations are loaded from the L1 cache. One
+//     column is memory-bound; with four, multiplying takes as long as reading; above the limits in
+//     matmul_q8_in_place_columns a panel (avx512/panel.c) is faster.
+// avx512/matmul_q8.c chooses these kernels up to the columns of matmul_q8_in_place_columns, which is at the end of
+// this file.
 #include "kernels/cpu/avx512/in_place.h"
 
-// A block of a column: activations in the order in which weights come out of theirs, and what sums begin with; for minima,
-// words of quarter q are a pair of sums, over 32 those of sub-blocks 2q and 2q + 1, over 16 also of 8 + 2q and 9 + 2q.
+// A block of a column, prepared: the activations in the order in which weights are unpacked, and the values that
+// accumulators start with. For minima, the words of quarter q of `sums` are a pair of sums: over 32 elements those of
+// sub-blocks 2q and 2q + 1; over 16 elements, the second register has those of 8 + 2q and 9 + 2q.
 struct activations {
     __m512i q[4], start[2], sums[2];
 };
 
-// What four rows' blocks have beside their weights. Word i of a quarter of `min` is a pair of int16 of row i, as in `sums`.
+// The unpacked headers of four rows' blocks. Word i of a quarter of `min` is a pair of int16 of row i, in the order
+// of `sums`.
 struct heads {
     __m128 d, m;
-    __m512i scales; // of row i the bytes of quarter i; of IQ4_XS in `wide`
+    __m512i scales; // quarter i has the bytes of row i; IQ4_XS uses `wide` instead
     __m512i min[2];
-    __m512i wide[2]; // word i of quarter j: of row i and sub-blocks j and 4 + j
+    __m512i wide[2]; // word i of quarter j: the scale of row i and sub-block j or 4 + j
 };
 
-// The blocks at hand: their sums, of row i the words i of quarters, and what they are still to be multiplied with.
+// Blocks whose sums are not added to D yet: the integer sums (words i of each quarter belong to row i), and the
+// factors that they are multiplied with.
 struct pending {
     __m512i sum[COLUMNS_MAX];
     struct heads h;
@@ -45,10 +53,11 @@ struct kind {
     heads_fn *heads;
     unpack_fn *unpack;
     prepare_fn *prepare;
-    int minima;  // registers of them
-    bool starts; // sums begin with something
-    bool wide;   // sums of a lane need 32 bits, and so do their products with the scales; otherwise:
-    // Scales of packed sums, whose quarter q has two of sub-block s and two of s + apart, for s digit q of `quarters`.
+    int minima;  // registers of minima
+    bool starts; // accumulators start with `start` of the activations, not with 0
+    bool wide;   // A lane's sums need 32 bits, and so do their products with the scales. Otherwise:
+    // Quarter q of the packed sums has two sums of sub-block s and two of sub-block s + apart, where s is hexadecimal
+    // digit q of `quarters`. `signs`: the scales are signed.
     bool signs;
     uint32_t quarters[2];
     int apart;
@@ -56,13 +65,14 @@ struct kind {
 
 // ---- two rows at once
 
-// Their weights, unsigned, and the scales of their packed sums. In each lane registers 0 and 1 of a row belong to one
-// sub-block, and so do 2 and 3.
+// The unsigned weights of two rows, and the scales of their packed sums. In each lane registers 0 and 1 of a row
+// belong to one sub-block, and so do registers 2 and 3.
 struct pair {
     __m512i w[2][4], scale[2];
 };
 
-// Halves of words from bytes of rows 2p and 2p + 1, as struct kind has it: in a quarter four of each.
+// Scales as 16-bit words for the packed sums of rows 2p and 2p + 1, in the order that struct kind describes: each
+// quarter has four scales of each row.
 INLINE __m512i spread_scales(__m512i scales, int p, uint32_t quarters, int apart, bool signs)
 {
 // clang-format off
@@ -89,12 +99,14 @@ INLINE void load_pair(const struct kind *k, const struct four *g, const struct h
     }
 }
 
-// Keeps what several columns read for two rows from staying in registers for the next two, which are too few for that.
+// With more than two columns, keeps the compiler from holding values that several columns load for two rows in
+// registers until the next two rows, since there are too few registers.
 #define FORGET_LOADS(n)                                                                                                \
     if ((n) > 2)                                                                                                       \
     __asm__ volatile("" : : : "memory")
 
-// Products of eight in a lane, of each row, with registers 2i and 2i + 1.
+// For each of two rows, sums of eight products per lane with registers 2i and 2i + 1. `starts` and n are compile-time
+// constants.
 INLINE void dot_8(const struct pair *u, const struct activations *x, bool starts, int n, int i, __m512i of_row[2])
 {
     const __m512i q0 = read_once(&x->q[2 * i], n), q1 = read_once(&x->q[2 * i + 1], n);
@@ -103,7 +115,8 @@ INLINE void dot_8(const struct pair *u, const struct activations *x, bool starts
         of_row[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, u->w[r][2 * i], q0), u->w[r][2 * i + 1], q1);
 }
 
-// In each quarter sums of the first row are words 0 and 1, of the second 2 and 3. (Those of eight are at most 32767.)
+// The scaled sums of two rows: in each quarter words 0 and 1 belong to the first row, 2 and 3 to the second. (Sums of
+// eight products are at most 32767.)
 INLINE __m512i dot_pair(const struct pair *u, const struct activations *x, bool starts, int n)
 {
     __m512i sum = _mm512_setzero_si512(), of_row[2];
@@ -130,13 +143,13 @@ INLINE void sums_of_pairs(const struct kind *k, const struct four *g, int n, str
 
 // ---- headers
 
-// 16 bytes of each row, a quarter each.
+// Loads 16 bytes of each row into its quarter of a register.
 INLINE __m512i load_quarters(const uint8_t *const at[FOUR], size_t from)
 {
     return load_4x16(at[0] + from, at[1] + from, at[2] + from, at[3] + from);
 }
 
-// d and m, two halves at `from` of each quarter.
+// Loads d and m of four rows, two float16 at byte `from` of each quarter.
 INLINE void load_d_and_m(__m512i quarters, int from, struct heads *h)
 {
     const __m128i pick = _mm_add_epi16(_mm_setr_epi16(0, 8, 16, 24, 1, 9, 17, 25), _mm_set1_epi16((short)(from / 2)));
@@ -145,7 +158,7 @@ INLINE void load_d_and_m(__m512i quarters, int from, struct heads *h)
     h->d = _mm256_castps256_ps128(both), h->m = _mm256_extractf128_ps(both, 1);
 }
 
-// Word i of quarter q: bytes from + 2q and from + 2q + 1 of quarter i, as two int16.
+// Word i of quarter q is a pair of int16: bytes from + 2q and from + 2q + 1 of quarter i.
 INLINE __m512i spread_minima(__m512i quarters, int from)
 {
     const __m512i of_row = _mm512_broadcast_i32x4(_mm_setr_epi32(0x00010000, 0x00110010, 0x00210020, 0x00310030));
@@ -155,23 +168,23 @@ INLINE __m512i spread_minima(__m512i quarters, int from)
                                          quarters);
 }
 
-// Sums of sub-blocks 2q and 2q + 1 to all words of quarter q.
+// Broadcasts the sums of sub-blocks 2q and 2q + 1 to all words of quarter q.
 INLINE __m512i spread_sums(__m128i eight)
 {
     const __m512i of_quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     return _mm512_permutexvar_epi32(of_quarter, _mm512_castsi128_si512(eight));
 }
 
-// In each quarter of a register.
+// The same four words in each quarter.
 INLINE __m512i four_words(int a, int b, int c, int d)
 {
     return _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d));
 }
 
-// ---- Q4_K: a lane sums 8 products <= 8 * 15 * 127
+// ---- Q4_K and Q5_K: in Q4_K a lane sums 8 products, at most 8 * 15 * 127
 //
-// Weights' quarters are sub-blocks 0, 2, 4, 6 (low nibbles), and 1, 3, 5, 7; the first register has their first halves, the
-// second the second ones.
+// The quarters of the low nibbles are sub-blocks 0, 2, 4, 6, those of the high nibbles sub-blocks 1, 3, 5, 7. The
+// first register of each has the first halves of its sub-blocks, the second the second halves.
 
 INLINE void prepare_k4(const struct view *x, struct activations *to)
 {
@@ -183,14 +196,15 @@ INLINE void prepare_k4(const struct view *x, struct activations *to)
     to->sums[0] = spread_sums(_mm_packs_epi32(_mm256_castsi256_si128(of_32), _mm256_extracti128_si256(of_32, 1)));
 }
 
-// Words of a header: d and m; scales 0-3, minima 0-3, each with two bits more on top; nibbles of scales 4-7 and above them of
-// minima 4-7, whose upper bits these are.
+// The four words of a header are: d and m; six bits each of scales 0-3 and, above them, two more bits for scales 4-7;
+// the same of the minima; the low nibbles of scales 4-7 and, in the high nibbles, of minima 4-7.
 INLINE void heads_k4(const uint8_t *const at[FOUR], struct heads *h)
 {
     const __m512i words = load_quarters(at, 0), six = four_words(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
     const __m512i low =
-        _mm512_srlv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_DCDB), four_words(0, 0, 0, 4)); // 1, 3, 2, 3
-    const __m512i top = _mm512_shuffle_epi32(_mm512_srli_epi32(words, 2), _MM_PERM_CBBA);      // for 3: 1, 2
+        _mm512_srlv_epi32(_mm512_shuffle_epi32(words, _MM_PERM_DCDB), four_words(0, 0, 0, 4)); // words 1, 3, 2, 3
+    // The upper bits that word 3 needs: from words 1 and 2.
+    const __m512i top = _mm512_shuffle_epi32(_mm512_srli_epi32(words, 2), _MM_PERM_CBBA);
     const __m512i all =
         _mm512_ternarylogic_epi32(_mm512_and_si512(low, six), top, four_words(0, 0x30303030, 0, 0x30303030), 0xf8);
     h->scales = all;
@@ -212,7 +226,7 @@ INLINE void unpack_q4_k(const uint8_t *b, __m512i w[4])
         w[i] = low_nibbles(n[i]), w[2 + i] = high_nibbles(n[i]);
 }
 
-// Q5_K: 8 * 31 * 127; the fifth bits of sub-block j are bit j of 32 bytes.
+// Q5_K: sums are at most 8 * 31 * 127. The fifth bits of sub-block j are bit j of 32 bytes.
 INLINE void unpack_q5_k(const uint8_t *b, __m512i w[4])
 {
     __m512i n[2];
@@ -226,8 +240,8 @@ INLINE void unpack_q5_k(const uint8_t *b, __m512i w[4])
 
 // ---- sub-blocks of 16: Q6_K, Q2_K, Q3_K
 //
-// Half of a quarter is one sub-block, the other half another; the first register has eight of its elements, the second
-// the other eight (zip_8).
+// Half of a quarter is one sub-block, the other half another one. The first register has eight of its elements, the
+// second the other eight (zip_8).
 
 INLINE void prepare_starts(struct activations *to, int offset)
 {
@@ -235,10 +249,13 @@ INLINE void prepare_starts(struct activations *to, int offset)
         to->start[i] = _mm512_add_epi32(offset_start(to->q[2 * i], offset), offset_start(to->q[2 * i + 1], offset));
 }
 
-// -- Q6_K: weights 0-63 with -32 in `start`: a lane sums 8 products <= 8 * 32 * 127
+// -- Q6_K: weights are unpacked to 0-63, and `start` subtracts their offset of 32. A lane sums 8 products, at most 8
+// * 32 * 127.
+//
+// The low nibbles of 64 bytes are elements 0-63 of a half block, the high ones 64-127, and the 32 bytes of upper bits
+// are used by both. So a quarter has sub-blocks q and 8 + q in its low nibbles, and 4 + q and 12 + q in its high
+// nibbles.
 
-// Low nibbles of 64 bytes are elements 0-63 of a half, high ones 64-127; the 32 bytes of upper bits serve twice. So a quarter has
-// of the low ones sub-blocks q and 8 + q, of the high ones 4 + q and 12 + q.
 INLINE void unpack_q6_k(const uint8_t *b, __m512i w[4])
 {
     __m512i n[2], upper[2];
@@ -263,10 +280,10 @@ INLINE void heads_q6_k(const uint8_t *const at[FOUR], struct heads *h)
     h->d = load_four_halves(at, 208);
 }
 
-// -- Q2_K and Q3_K: 8 * 3 * 127, and 8 * 4 * 127 with -4 in `start`
+// -- Q2_K and Q3_K: sums are at most 8 * 3 * 127, and 8 * 4 * 127 with the offset of 4 in `start`.
 //
-// Pair p of the bits of 64 bytes is elements 32p .. of the first half of the block, and of the second: by quarters
-// sub-blocks 2p, 2p + 1, 8 + 2p, 9 + 2p. Half of these bytes stand twice in a quarter, for pairs 0 and 1, or 2 and 3.
+// Pair p of the bits of 64 bytes is elements 32p .. 32p + 31 of each half of the block, by quarters the sub-blocks
+// 2p, 2p + 1, 8 + 2p, 9 + 2p. Half of these bytes are repeated in a quarter, for pairs 0 and 1, or 2 and 3.
 enum { PAIRS_0_1 = 0x9810, PAIRS_2_3 = 0xdc54 };
 
 INLINE void pairs_of_bits(__m512i bytes, __m512i w[4])
@@ -310,7 +327,7 @@ INLINE void heads_q2_k(const uint8_t *const at[FOUR], struct heads *h)
     h->scales = low_nibbles(both);
     h->min[0] = spread_minima(minima, 0);
     h->min[1] = spread_minima(minima, 8);
-    load_d_and_m(load_quarters(at, 68), 12, h); // the last 16 bytes: quants, d and m
+    load_d_and_m(load_quarters(at, 68), 12, h); // the last 16 bytes are quants, d and m
 }
 
 INLINE void unpack_q3_k(const uint8_t *b, __m512i w[4])
@@ -325,7 +342,8 @@ INLINE void unpack_q3_k(const uint8_t *b, __m512i w[4])
     }
 }
 
-// Words 1 and 2 are nibbles of scales 0-7, and above them of 8-15; word 3 the upper two bits of 0-3, 4-7, 8-11, 12-15.
+// Words 1 and 2 of the 16 bytes are the low nibbles of scales 0-7 and, in the high nibbles, of 8-15. Word 3 has the
+// upper two bits of scales 0-3, 4-7, 8-11 and 12-15.
 INLINE void heads_q3_k(const uint8_t *const at[FOUR], struct heads *h)
 {
     const __m512i words = load_quarters(at, 92), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30);
@@ -337,8 +355,10 @@ INLINE void heads_q3_k(const uint8_t *const at[FOUR], struct heads *h)
 }
 
 // ---- IQ4_XS: sums of 8 products with values up to 127 need 32 bits, and so do their products with the scales
+//
+// Registers 0 and 1 are the two halves of four sub-blocks of 32, one per quarter; registers 2 and 3 those of the
+// other four.
 
-// Registers 0 and 1 are the halves of four sub-blocks of 32, a quarter each; 2 and 3 those of the other four.
 INLINE void unpack_iq4_xs(const uint8_t *b, __m512i w[4])
 {
     const __m512i values = values_of(&shape_iq4_nl);
@@ -365,8 +385,8 @@ INLINE __m256i load_4x8(const void *p0, const void *p1, const void *p2, const vo
     return _mm256_setr_epi64x(v[0], v[1], v[2], v[3]);
 }
 
-// Eight bytes of each row: d, eight pairs of bits, eight nibbles. A byte from bit 12 + 2j on has pair j at 4, one from 32 + 4j on
-// nibble j at 0.
+// The first eight bytes of each row are d, eight pairs of upper bits and eight nibbles. The byte that starts at bit
+// 12 + 2j has pair j at its bit 4; the byte that starts at bit 32 + 4j has nibble j at its bit 0.
 INLINE void heads_iq4_xs(const uint8_t *const at[FOUR], struct heads *h)
 {
     const __m256i rows = load_4x8(at[0], at[1], at[2], at[3]);
@@ -382,7 +402,8 @@ INLINE void heads_iq4_xs(const uint8_t *const at[FOUR], struct heads *h)
     h->d = load_four_halves(at, 0);
 }
 
-// Sums of the two halves of a row's block, four words a sub-block, to two words a sub-block of two rows in turn.
+// Adds neighbouring words of two rows: from four words per sub-block of each row to two words per sub-block, of both
+// rows alternately.
 INLINE void dot_wide(const struct pair *u, const struct activations *x, int n, __m512i of_rows[2])
 {
     UNROLL_FOR (int i = 0; i < 2; i++) {
@@ -393,7 +414,8 @@ INLINE void dot_wide(const struct pair *u, const struct activations *x, int n, _
     }
 }
 
-// Of each pair, such sums of the first four sub-blocks and of the others, times the scales of these.
+// Reduces these sums of both pairs of rows to one word per row and sub-block, and multiplies them by the scales:
+// first the sub-blocks 0-3, then 4-7.
 INLINE __m512i scale_wide(__m512i of_rows[2][2], const struct heads *h)
 {
     __m512i scaled[2];
@@ -429,7 +451,7 @@ static const struct kind
     kind_iq4_xs = {136, heads_iq4_xs, unpack_iq4_xs, prepare_iq4_xs, .wide = true, .starts = true};
 // clang-format on
 
-// ---- four blocks
+// ---- floats
 
 INLINE __m128 sum_of_halves(__m256i v)
 {
@@ -441,7 +463,7 @@ INLINE __m128 sum_of_quarters(__m512i v)
     return sum_of_halves(_mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
 }
 
-// The minima times sums of a column.
+// The sum of the minima times the activations' sums in one column, one lane per row.
 INLINE __m128 sum_of_minima(const struct kind *k, const struct heads *h, const struct activations *x)
 {
     __m256i sum = _mm256_setzero_si256();
@@ -453,7 +475,7 @@ INLINE __m128 sum_of_minima(const struct kind *k, const struct heads *h, const s
     return sum_of_halves(sum);
 }
 
-// D of four rows in each column, a lane a row.
+// Adds the pending blocks to D of four rows in each column, one lane per row.
 INLINE void add_pending(const struct kind *k, const struct pending *t, int n, __m128 d[COLUMNS_MAX])
 {
     UNROLL_FOR (int j = 0; j < n; j++) {
@@ -472,7 +494,7 @@ INLINE void prepare_block(const struct matmul_args *a, const struct kind *k, int
     k->prepare(&x, to);
 }
 
-// Block b of the part of each column.
+// Points `t` at block b of the part in each column.
 INLINE void point_at_block(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct pending *t)
 {
     const struct activations *x = part->x;
@@ -503,8 +525,8 @@ INLINE void add_block(const struct matmul_args *a, const struct kind *k, const s
     }
 }
 
-// Sums are added to D after the next blocks' headers are read: some 40 cycles lie between the last product and D, and a core
-// cannot go on far while it waits for these.
+// The sums of a block are added to D after the next block's headers are read. Some 40 cycles lie between the last
+// product and D, and the core cannot run far ahead while it waits for them.
 INLINE void add_blocks(const struct matmul_args *a, const struct kind *k, const struct part *part, int n, struct four g,
                        __m128 d[COLUMNS_MAX])
 {
@@ -529,7 +551,7 @@ INLINE void in_place_256(const struct matmul_args *a, const struct kind *k, int 
     multiply_in_place(a, k, &adder, n);
 }
 
-// ---- the functions
+// ---- the entry points
 
 // clang-format off
 IN_PLACE(q2_k, UP_TO_4, in_place_256(a, &kind_q2_k, n))
@@ -554,7 +576,8 @@ matmul_fn *const ISA_FN(matmul_q8_in_place)[DT_COUNT] = {
 #undef ENTRY
 };
 
-// Columns, at the most, that are served without a panel, faster: where they are read by row, and by streams.
+// The most columns that are served in place because that is faster than a panel: [0] where rows are read by row, [1]
+// where they are read by streams. At most PANEL_TILES_MIN - 1.
 const uint8_t ISA_FN(matmul_q8_in_place_columns)[DT_COUNT][2] = {
     [DT_Q4_0] = {4, 4},     [DT_Q4_1] = {4, 4},    [DT_Q5_0] = {4, 5},      [DT_Q5_1] = {4, 4},
     [DT_Q8_0] = {4, 4},     [DT_Q2_K] = {4, 4},    [DT_Q3_K] = {4, 4},      [DT_Q4_K] = {7, 5},

@@ -1,9 +1,13 @@
-// The 8-bit matmul of AVX-512 with VNNI and VBMI: which of its ways serves a call.
+// The 8-bit matmul of AVX-512 with VNNI and VBMI: chooses the kernel that serves a call.
 //
-// A few columns are bound by memory, and read each block once, in place (avx512/in_place_256.c, .._grid.c, .._runs.c).
-// More columns are bound by multiplication: a panel of rows is unpacked once, and all columns sweep over it
-// (avx512/panel.c). Between them, where the CPU shuffles beside its products (spare_adders), each word is turned,
-// unpacked and multiplied in registers (avx512/transposed.c).
+// y[j][r] = sum over k of W[r][k] * x[j][k], in the order of kernels.h. The choice depends on the type, the number of
+// columns, the reading mode and spare_adders:
+//   - A few columns (up to matmul_q8_in_place_columns of the type and reading mode) are memory-bound. Each block is
+//     read once, in place: in_place_256.c and in_place_32.c, codebook.c and codebook_few.c, runs.c.
+//   - More columns are compute-bound. A panel of 64 rows (16 with few columns) is unpacked once, and all columns are
+//     multiplied with it: panel.c.
+//   - Between them, on CPUs with spare_adders (which shuffle in parallel with their products), the words of 16 rows
+//     are transposed, unpacked and multiplied in registers: transposed.c.
 #include "kernels/cpu/avx512/matmul_q8.h"
 
 static bool is_in_place(const struct matmul_args *a)
@@ -11,7 +15,7 @@ static bool is_in_place(const struct matmul_args *a)
     return a->n_x <= ISA_FN(matmul_q8_in_place_columns)[a->type][reads_streams(a->reading)];
 }
 
-// Where there are tiles there may be no rows.
+// Columns in tiles (x_tiles) are served by the panel alone, since the caller may not have made rows of them.
 static void matmul(const struct matmul_args *a)
 {
     if (a->x_tiles)

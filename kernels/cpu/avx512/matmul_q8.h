@@ -1,7 +1,8 @@
-// What the parts of the AVX-512 8-bit matmul share: the two regimes' entry points, the panel that many columns sweep over,
-// and the reading of blocks of 16 rows at once, so that lane r of a register belongs to row r.
+// What the files of the AVX-512 8-bit matmul share: the kernels' entry points, the panel that many columns are
+// multiplied with, and loads of blocks of 16 rows at once, in which lane r of a register belongs to row r.
 //
-// Private to matmul_q8_avx512*.c. A panel lives in the caller's scratch. Nothing is read outside of the blocks named.
+// Private to kernels/cpu/avx512/ and kernels/cpu/amx/. A panel is part of the caller's scratch (one per thread). The
+// functions keep no state. Nothing is read outside of the blocks that are passed.
 #ifndef QUERN_AVX512_MATMUL_Q8_H
 #define QUERN_AVX512_MATMUL_Q8_H
 
@@ -10,85 +11,92 @@
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/level.h"
 
-enum { GROUP = 16 }; // rows that share a register, a lane a row
+enum { GROUP = 16 }; // rows that share a register, one lane per row
 
-// Columns up to matmul_q8_in_place, by type and way of reading, at most PANEL_TILES_MIN - 1; and three or more. NULL: none.
+// The kernels by type, NULL where there is none: in place for up to matmul_q8_in_place_columns columns (by type and
+// reads_streams()), panels for three columns or more.
 extern matmul_fn *const ISA_FN(matmul_q8_in_place)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 extern const uint8_t ISA_FN(matmul_q8_in_place_columns)[DT_COUNT][2];
 
-// Columns between, where the CPU has spare_adders: whether they are served so, GROUP rows and more.
+// The kernel for column counts in between, on CPUs with spare_adders, and whether it serves such a call. It needs at
+// least GROUP rows.
 bool ISA_FN(matmul_q8_is_transposed)(enum dtype type, int64_t k, int64_t n);
 void ISA_FN(matmul_q8_transposed)(const struct matmul_args *a);
 
-enum { PANEL_TILES_MIN = 32 }; // columns from which on they are read from q8_tiles, where they have some
+// The least number of columns that are read from q8_tiles, if the caller has made these.
+enum { PANEL_TILES_MIN = 32 };
 
 enum {
-    SPAN = 256,       // elements of k that a panel holds
-    PANEL = 64,       // its rows
-    TILE_COLUMNS = 8, // columns that are multiplied with it at a time, at the most
-    TILE_MOST = 9,    // columns of a tile of any kind, at the most
+    SPAN = 256,       // elements of k in a panel
+    PANEL = 64,       // rows of a panel
+    TILE_COLUMNS = 8, // the most columns of a panel's tile
+    TILE_MOST = 9,    // the most columns of any tile
 };
 
-// A span of 64 rows, unpacked. Index r of each array belongs to row r. A type fills what its tiles read.
+// A span of 64 rows, unpacked. Index r of each array belongs to row r. A type fills the arrays that its tiles read.
 struct panel {
-    uint8_t w[SPAN / 4][PANEL][4];  // w + offset: unsigned
-    int32_t scale[16][PANEL];       // of each sub-block: int16 pairs (scale, 0), or int32
+    uint8_t w[SPAN / 4][PANEL][4];  // w + offset, unsigned
+    int32_t scale[16][PANEL];       // of each sub-block: an int16 pair (scale, 0), or an int32
     int32_t restore[4][PANEL];      // int16 pairs for two sub-blocks of 32: offset * scale
     int32_t min[8][PANEL];          // int16 pairs for two sub-blocks
     float d[8][PANEL], m[8][PANEL]; // of the block of 256, or of its blocks of 32
-    // What a tile of 16 rows asks for while it passes, where streams are read: cache lines of the rows below.
+    // The cache lines of the rows below that a tile of 16 rows prefetches while it multiplies; used where streams are
+    // read.
     const uint8_t *prefetch;
     int prefetch_count;
 };
 
-// Elements k .. k+3 of 16 rows.
+// Stores elements k .. k + 3 of 16 rows.
 INLINE void put_words(struct panel *p, int lane, int k, __m512i w)
 {
     _mm512_store_si512(p->w[k / 4][lane], w);
 }
 
-// What a product can be prepared for: any columns; columns whose sums stay within 16 bits over longer runs; panels whose
-// weights were multiplied by their scales.
+// Which runs of products are summed up before they are scaled:
+//   RUNS_ANY    runs that no activations overflow
+//   RUNS_MILD   longer runs, for columns whose sums of magnitudes are small enough
+//   RUNS_WHOLE  one run per block: the panel's weights have been multiplied by their scales
 enum run_form { RUNS_ANY, RUNS_MILD, RUNS_WHOLE, RUNS_COUNT };
 
-// What tiles want to know of some columns, in a span.
+// What tiles read of some columns in a span.
 struct columns {
     int n;
     enum run_form run_form;
-    const int8_t *q[TILE_MOST]; // in pieces of 64, `piece` bytes from one to the next
+    const int8_t *q[TILE_MOST]; // in pieces of 64 elements, `piece` bytes from one piece to the next
     size_t piece;
     const int16_t *q_sums[TILE_MOST];
     const float *da;
-    const int16_t *pairs; // sums of q, as `min` and `back` want them: 4 or 8 pairs a column
-    // What a type makes of them:
-    int32_t start[TILE_MOST][32]; // of each run of elements: - offset * sum(q)
-    float sums[TILE_MOST][8];     // of q, over 32
-    // Where the columns are no tiles:
+    const int16_t *pairs; // sums of q, as `min` and `restore` need them: 4 or 8 pairs a column
+    // Computed by the type's `prepare`:
+    int32_t start[TILE_MOST][32]; // of each run of elements: -offset * sum(q)
+    float sums[TILE_MOST][8];     // of q, over 32 elements
+    // Used where the columns are not in tiles; da and pairs point here:
     float own_da[TILE_MOST];
     int16_t own_pairs[TILE_MOST * Q8_SUMS];
 };
 
 struct rows16;
-// How a type fills its panel and columns; by type, NULL where there is none.
+// How a type fills its panel and prepares columns, by type. Functions are NULL where the type has none.
 struct unpacker {
-    // 16 rows, their bytes from `at` on, into the rows from `lane` on. Of types with blocks of 32, n_blocks are there.
+    // Unpacks 16 rows' bytes from `at` on into the panel's rows from `lane` on. Of types with blocks of 32, n_blocks
+    // are valid.
     void (*unpack)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
-    int pairs_of; // elements a sum in pairs: 16, 32; 0: it has none
-    // `start` and `sums` of the columns. NULL: there are none.
+    int pairs_of; // elements that a sum in `pairs` covers: 16 or 32; 0: the type has none
+    // Computes `start` and `sums` of the columns. NULL: the type has neither.
     void (*prepare)(struct columns *c);
-    // The same for FORM_MILD: for columns whose magnitudes, summed up over runs of mild_run elements (16, 32; 0: the type
-    // has no such form), are at most mild_most.
+    // The same for RUNS_MILD: for columns whose magnitudes, summed up over each run of mild_run elements (16 or 32;
+    // 0: the type has no such runs), are at most mild_most.
     void (*prepare_mild)(struct columns *c);
     int mild_run, mild_most;
-    // Multiplies the weights of a panel by their scales (NULL: they are 1), and prepares columns for these products,
-    // FORM_WHOLE: a block is one run then. NULL: they do not fit bytes.
+    // For RUNS_WHOLE: fold_scales multiplies the weights of a panel by their scales (NULL: these are 1),
+    // prepare_whole prepares the columns (NULL: the products do not fit bytes, so the type has no such runs).
     void (*fold_scales)(struct panel *p);
     void (*prepare_whole)(struct columns *c);
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
-// Up to seven columns, in place: avx512/in_place_256.c and .._decode_32.c.
+// Up to seven columns in place: avx512/in_place_256.c and avx512/in_place_32.c.
 #define IN_PLACE(name) void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a);
 // clang-format off
 IN_PLACE(q4_0) IN_PLACE(q4_1) IN_PLACE(q5_0) IN_PLACE(q5_1) IN_PLACE(q8_0) IN_PLACE(iq4_nl) IN_PLACE(mxfp4)
@@ -96,7 +104,8 @@ IN_PLACE(q2_k) IN_PLACE(q3_k) IN_PLACE(q4_k) IN_PLACE(q5_k) IN_PLACE(q6_k) IN_PL
 // clang-format on
 #undef IN_PLACE
 
-// What avx512/codebook.c and .._grid_panel.c bring to these tables: types with codebooks and of three values.
+// Types with codebooks, of three values, and with factors of runs: avx512/codebook.c, avx512/codebook_panel.c,
+// avx512/runs.c.
 #define CODEBOOK(name)                                                                                                 \
     void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a);                                               \
     void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
@@ -111,17 +120,18 @@ void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
 void ISA_FN(matmul_q8_prepare_nvfp4)(struct columns *c);
 
-// Columns first .. first + n - 1 in this span, of which the tile takes `width`: what lies there goes with them.
+// Prepares columns first .. first + n - 1 of this span for a tile of `width` columns. If width is more than n, the
+// columns that follow in the buffer are prepared too, and their results are not used.
 void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
                                        bool whole, struct columns *c);
 
-// Rows row .. row + rows - 1 of this span, by 16 of them; asks for the bytes that come after, at a row's end for those
-// `height` rows on, unless its tile does.
+// Unpacks rows row .. row + rows - 1 of this span, 16 at a time. It also prefetches bytes of later spans, or at a
+// row's end those of the rows `height` further down, unless the tiles prefetch.
 void ISA_FN(matmul_q8_unpack_panel)(const struct matmul_args *a, int row, int rows, int height, int64_t span,
                                     struct panel *p);
 
-// 16 rows' blocks. Where a matrix ends within a group the last row stands in for those that are not there: what is computed
-// for them is not stored.
+// The blocks of 16 rows. Where a matrix ends within a group, the last row is repeated, and what is computed for the
+// repetitions is not stored.
 struct rows16 {
     const uint8_t *at[GROUP];
 };
@@ -134,8 +144,8 @@ INLINE struct rows16 rows_from(const struct matmul_args *a, int first)
     return g;
 }
 
-// The rows from `first` on, past the last of panels of `height` rows those that the caller reads next: only to ask for them.
-// Where that is not known, rows that are in the cache.
+// The rows from `first` on, only to prefetch them. Past the last panel of `height` rows these are the caller's next
+// rows, or, where those are not known, rows that are in the cache already.
 INLINE struct rows16 rows_to_prefetch(const struct matmul_args *a, int first, int height)
 {
     int end = (a->n_rows + height - 1) / height * height;
@@ -152,7 +162,7 @@ INLINE __mmask16 rows_mask(const struct matmul_args *a, int first)
     return a->n_rows - first >= GROUP ? 0xffff : (__mmask16)((1u << (a->n_rows - first)) - 1);
 }
 
-// Blocks of 32 that are there in a span.
+// The number of blocks of 32 that a row has in this span.
 INLINE int blocks_in_span(const struct matmul_args *a, int64_t span)
 {
     return (int)MIN((a->k - span * SPAN) / 32, SPAN / 32);
@@ -173,8 +183,8 @@ INLINE __m128i load_128(const void *p)
     return _mm_loadu_si128(p);
 }
 
-// Two runs of 32 bytes in one register, and four of 16. (A load that is broadcast under a mask takes any unit, one that is
-// inserted that of the shuffles.)
+// Two runs of 32 bytes in one register, and four of 16 bytes. (A masked broadcast from memory runs on any port; an
+// insert would need the shuffle port.)
 INLINE __m512i load_2x32(const void *low, const void *high)
 {
     return _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(load_256(low)), 0xf0, load_256(high));
@@ -188,8 +198,8 @@ INLINE __m512i load_4x16(const void *p0, const void *p1, const void *p2, const v
     return _mm512_mask_broadcast_i32x4(v, 0xf000, load_128(p3));
 }
 
-// What brings the n bits from bit `from` of a byte on to bit `to`, the others being 0, as _mm512_gf2p8affine_epi64_epi8 takes
-// it: one instruction for a shift and a mask. Row 7 - i of the matrix makes bit i.
+// The matrix with which _mm512_gf2p8affine_epi64_epi8 moves n bits from bit `from` of a byte to bit `to` and clears
+// the others: one instruction for a shift and a mask. Row 7 - i of the matrix makes bit i.
 INLINE long long bit_matrix(int n, int from, int to)
 {
     uint64_t matrix = 0;
@@ -198,7 +208,7 @@ INLINE long long bit_matrix(int n, int from, int to)
     return (long long)matrix;
 }
 
-// Of each byte, n bits moved to bit `to`; these are from bit `low` on, in the upper half of the register from bit `high` on.
+// Moves n bits of each byte to bit `to`. They start at bit `low`, in the upper half of the register at bit `high`.
 INLINE __m512i move_bits(__m512i v, int n, int low, int high, int to)
 {
     __m512i rows = _mm512_set1_epi64(bit_matrix(n, low, to));
@@ -207,7 +217,7 @@ INLINE __m512i move_bits(__m512i v, int n, int low, int high, int to)
     return _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
 }
 
-// The same, in each eight bytes from a bit of their own on: hexadecimal digit i of `from` is that of the eight at 8i.
+// The same with a start bit for each eight bytes: hexadecimal digit i of `from` is that of bytes 8i .. 8i + 7.
 INLINE __m512i move_bits_of_8(__m512i v, int n, uint32_t from, int to)
 {
 // clang-format off
@@ -234,7 +244,7 @@ INLINE __m512i high_nibbles(__m512i v)
     return move_bits(v, 4, 4, 4, 0);
 }
 
-// A four-byte word in all lanes.
+// Broadcasts a four-byte word to all lanes.
 INLINE __m512i broadcast_32(const void *p)
 {
     int32_t v;
@@ -242,7 +252,7 @@ INLINE __m512i broadcast_32(const void *p)
     return _mm512_set1_epi32(v);
 }
 
-// Word i of quarter j of t[k] becomes word k of quarter j of v[i].
+// Transposes 4 x 4 words in each quarter: word i of quarter j of t[k] is word k of quarter j of v[i].
 INLINE void transpose_words_16(const __m512i v[4], __m512i t[4])
 {
     const __m512i u[4] = {_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]),
@@ -253,7 +263,7 @@ INLINE void transpose_words_16(const __m512i v[4], __m512i t[4])
     t[3] = _mm512_unpackhi_epi64(u[1], u[3]);
 }
 
-// Lane r of t[j] becomes word j of the 16 bytes at `at` in row r.
+// Lane r of t[j] is word j of the 16 bytes at `at` in row r.
 INLINE void load_words_16(const struct rows16 *g, size_t at, __m512i t[4])
 {
     __m512i v[4];
@@ -262,11 +272,11 @@ INLINE void load_words_16(const struct rows16 *g, size_t at, __m512i t[4])
     transpose_words_16(v, t);
 }
 
-// Lane r of t[j] becomes word j of the 32 bytes at `at` in row r.
+// Lane r of t[j] is word j of the 32 bytes at `at` in row r.
 INLINE void load_words_32(const struct rows16 *g, size_t at, __m512i t[8])
 {
     __m512i v[8], u[8];
-    for (int i = 0; i < 8; i++) { // rows 0-3 beside 4-7, then 8-11 beside 12-15
+    for (int i = 0; i < 8; i++) { // rows 0-3 with 4-7, then 8-11 with 12-15
         int row = i / 4 * 8 + i % 4;
         v[i] = load_2x32(g->at[row] + at, g->at[row + 4] + at);
     }
@@ -284,7 +294,7 @@ INLINE void load_words_32(const struct rows16 *g, size_t at, __m512i t[8])
     }
 }
 
-// The quants of 16 columns in a span, a column's 256 bytes from `at` on, as words.
+// Stores the quants of 16 columns in a span, each column's 256 bytes from `at` on, as interleaved words.
 INLINE void store_words(const struct rows16 *columns, size_t at, struct q8_words *w)
 {
     for (int k = 0; k < SPAN / 4; k += 8) {
@@ -295,7 +305,7 @@ INLINE void store_words(const struct rows16 *columns, size_t at, struct q8_words
     }
 }
 
-// In each word: byte `low` and byte `high` of it, as two int16.
+// Bytes `low` and `high` of each word, as two int16.
 INLINE __m512i bytes_to_pair(__m512i words, int low, int high)
 {
     __m512i base = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
@@ -303,7 +313,7 @@ INLINE __m512i bytes_to_pair(__m512i words, int low, int high)
     return _mm512_shuffle_epi8(words, _mm512_add_epi8(base, pick));
 }
 
-// In each word: byte `i` of it, as an unsigned number.
+// Byte i of each word, as an unsigned number.
 INLINE __m512i byte_to_word(__m512i words, int i)
 {
     __m512i base = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);

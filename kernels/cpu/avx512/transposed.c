@@ -1,20 +1,27 @@
-// Few columns (TRANSPOSED_MIN to TRANSPOSED_MAX), more than memory alone is busy with: the words of 16 rows are turned in registers,
-// and multiplied as they come.
+// Matmul of a few columns (TRANSPOSED_MIN to TRANSPOSED_MAX) by AVX-512 on CPUs with spare_adders: the words of 16
+// rows are transposed in registers and multiplied at once.
 //
-// The naive loop, for each row and column: for each block of 256, isum = sum of scale[j] * (w . q)[j];
-// D = fma(isum * d, da, D). As in a panel, lane r of a register belongs to row r, and nothing is added up across lanes.
-// But a panel is stored before it is read, 64 registers for 16 rows of a block, which a few columns do not make up for;
-// and nothing is multiplied meanwhile. Here 32 bytes of 16 rows become eight registers of words (load_words_32), of which
-// each is unpacked and multiplied with all columns at once. On a CPU with spare_adders, for which this is, the shuffles
-// that turn pass beside the products.
-//   - A step takes two strips of 32 elements of each row. In blocks of 256 they are what stands in the low and the high
-//     bits of the same bytes; two sums of 16 bits, of a run in each, are joined and multiplied by both scales, as in
-//     two_scaled of the panel.
-//   - Eight columns are a tile, and nine where one would be left alone: a word read again for a single product costs twice.
-//     Of several tiles the first also stores what it has unpacked, which its products hide, and the others read that.
-//   - Runs, starts and offsets that are given back are those of the panel's tiles, see there.
-//   - While a group of rows is multiplied the bytes of the group below are asked for into the L2 cache, some lines at each
-//     step, and those of the group's next blocks into the L1 cache, some rows at each step.
+// The naive loop, for each row and column: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum *
+// d, da, D).
+// As in a panel (avx512/panel.c), lane r of a register belongs to row r, and nothing is added up across lanes. But a
+// panel is stored before it is read, 64 registers for 16 rows of a block. That does not pay for a few columns, and
+// nothing is multiplied meanwhile. Here 32 bytes of 16 rows become eight registers of words (load_words_32), and each
+// word is unpacked and multiplied with all columns at once:
+//
+//   register i:   | row 0: bytes 4i .. 4i+3 | row 1: bytes 4i .. 4i+3 | ... | row 15: bytes 4i .. 4i+3 |
+//
+// On a CPU with spare_adders the shuffles that transpose run in parallel with the products.
+//   - A step multiplies two strips of 32 elements of each row. In blocks of 256 these are the low and the high bits
+//     of the same bytes. Two 16-bit sums, of a run in each strip, are joined in a word and multiplied by both scales
+//     with one vpdpwssd, as in two_scaled of the panel.
+//   - A tile has eight columns, or nine where one column would be left alone, because loading a word for a single
+//     product costs twice. If there are several tiles, the first one also stores what it unpacks, which is hidden
+//     behind its products, and the others load that.
+//   - The lengths of runs, the values that sums start with, and the offsets that are restored are the same as for the
+//     panel's tiles.
+//   - While a group of rows is multiplied, the bytes of the group below are prefetched into L2, some lines per step,
+//     and those of the group's next blocks into L1, some rows per step.
+// avx512/matmul_q8.c chooses this where matmul_q8_is_transposed says so.
 #include "kernels/cpu/avx512/rows.h"
 #include "kernels/cpu/avx512/tile.h"
 
@@ -23,37 +30,37 @@ enum {
     TRANSPOSED_MAX = 64,
     STRIP = 32, // elements
     WORDS = STRIP / 4,
-    STEPS = SPAN / (2 * STRIP), // through a block of 256, two strips at a time
+    STEPS = SPAN / (2 * STRIP), // of a block of 256, two strips at a time
     BLOCKS = SPAN / STRIP,
-    MANY = 6,       // columns, of which a tile is short of registers
+    MANY = 6,       // columns with which a tile is short of registers
     PREPARED = 128, // tiles of columns in a span that the scratch holds
 };
 
-// A tile that has all columns, or the first of some, which keeps what it unpacks, or one that reads that.
+// A tile that has all columns; the first of several, which stores what it unpacks; or a later one, which loads that.
 enum tile_order { ALONE, FIRST, LATER };
 
-// What columns are prepared to in a span, and their activations once more, one behind the other: so they have one
-// address.
+// Columns prepared for a span, and a copy of their activations one behind the other, so that one address is enough
+// for all of them.
 struct prepared {
     struct columns c;
     _Alignas(64) int8_t q[TILE_MOST][SPAN];
 };
 
-// What 16 rows' blocks have beside their weights. For strips `scale` are pairs of int16: of a run in the first strip, and in
-// the second.
+// The unpacked headers of 16 rows' blocks. For strips, `scale` has pairs of int16: of a run in the first strip, and
+// in the second.
 struct factors {
-    __m512i scale[STEPS][2];     // of a step, and within it of 16 elements; of IQ4_XS, of a block of 32
-    __m512i min[8];              // pairs for two sub-blocks that follow each other
-    __m512 d[BLOCKS], m[BLOCKS]; // of a block of 256 the first, or of blocks of 32
+    __m512i scale[STEPS][2];     // by step, and in it by runs of 16 elements; of IQ4_XS, by block of 32
+    __m512i min[8];              // pairs for two consecutive sub-blocks
+    __m512 d[BLOCKS], m[BLOCKS]; // of a block of 256 the first element, or of blocks of 32
 };
 
-// A span of 16 rows, unpacked by the first of some tiles.
+// A span of 16 rows, unpacked by the first of several tiles.
 struct unpacked {
-    __m512i w[SPAN / 4]; // of strips in pairs, as steps come to them
+    __m512i w[SPAN / 4]; // pairs of words of both strips, in the order of the steps
     struct factors f;
 };
 
-// In a thread's scratch; D is that of a group of rows.
+// The contents of a thread's scratch; d holds the sums of a group of rows.
 struct work {
     struct prepared columns[PREPARED];
     struct unpacked unpacked;
@@ -61,15 +68,15 @@ struct work {
 };
 _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
 
-// 16 rows that lie one behind the other, from some byte of the first on. Loads are what a tile has most of beside its
-// products, so their addresses are computed where they are wanted, and not kept in memory.
+// The bytes of 16 consecutive rows. Loads are most of what a tile does beside its products, so addresses are computed
+// where they are used and not kept in memory.
 struct neighbours {
     const uint8_t *at;
     size_t stride;
 };
 
-// Of each four rows the first gets a register, and with the stride and three times it the others are operands'
-// addresses. (The empty instructions keep the compiler from making all sixteen beforehand.)
+// Only the first of each four rows has its address in a register; the others are addressed by it and the stride, or
+// three times the stride. (The empty instructions keep the compiler from computing all sixteen addresses beforehand.)
 INLINE struct rows16 rows_of(const struct neighbours *r, size_t at)
 {
     const size_t stride = r->stride;
@@ -88,13 +95,13 @@ INLINE struct rows16 rows_of(const struct neighbours *r, size_t at)
     return g;
 }
 
-// What is asked for while 16 rows' blocks are multiplied.
+// What is prefetched while 16 rows' blocks are multiplied.
 struct group_prefetch {
-    struct line_prefetch below; // of the group below, as many bytes as these have, in the order of memory
-    size_t next; // from a row's bytes to its next blocks, at its end to those of the row 16 below; 0: nothing
+    struct line_prefetch below; // as many bytes of the group below as these blocks have, in the order of memory
+    size_t next; // bytes from a row's blocks to its next ones, at its end to those of the row 16 below; 0: none
 };
 
-// A step's share, and the next blocks of `n` rows from `row` on.
+// Prefetches a step's share of the group below, and the next blocks of `n` rows from `row` on.
 INLINE void prefetch_step(struct group_prefetch *prefetch, const struct neighbours *g, int row, int n, int bytes)
 {
     const uint8_t *from = g->at + prefetch->next + (size_t)row * g->stride;
@@ -107,7 +114,8 @@ INLINE void prefetch_step(struct group_prefetch *prefetch, const struct neighbou
 
 // ---- blocks of 256: two strips at once
 
-// Turned words, and further bits that belong to them; a step takes what it wants from the bottom of these.
+// Transposed words, and the further bits that belong to them. A step uses their lowest bits; they are shifted between
+// steps.
 struct transposed {
     __m512i low[WORDS], upper[WORDS];
 };
@@ -116,7 +124,7 @@ struct pair {
     __m512i first, second;
 };
 
-// How a type's blocks become strips.
+// How a type's headers are loaded, and how its transposed words become the words of two strips.
 typedef void load_factors_fn(const struct rows16 *g, struct factors *f);
 typedef struct pair word_fn(const struct transposed *t, int i); // unsigned elements 4i .. 4i + 3 of both strips
 
@@ -125,13 +133,13 @@ INLINE __m512i high_nibbles_shifted(__m512i v)
     return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
 }
 
-// Bits of v under the mask, with those of w above them.
+// The bits of v under the mask, and those of w under `above`.
 INLINE __m512i with_bits(__m512i v, int mask, __m512i w, int above)
 {
     return masked_or(v, mask, _mm512_and_si512(w, _mm512_set1_epi8((char)above)));
 }
 
-// In each word: byte `low` of it and byte `high` of another, as two signed int16.
+// Byte `low` of each word and byte `high` of the word of the other register, as two signed int16.
 INLINE __m512i signed_pair(__m512i words, int low, __m512i others, int high)
 {
     const __m512i of_low = _mm512_slli_epi32(words, 24 - 8 * low), of_high = _mm512_slli_epi32(others, 24 - 8 * high);
@@ -151,7 +159,7 @@ INLINE void load_factors_k4(const struct rows16 *g, struct factors *f)
     }
 }
 
-// High nibbles stay where they are.
+// High nibbles are not shifted down; second_up accounts for that.
 INLINE struct pair word_q4_k(const struct transposed *t, int i)
 {
     return (struct pair){low_nibbles(t->low[i]), _mm512_and_si512(t->low[i], _mm512_set1_epi8((char)0xf0))};
@@ -192,7 +200,7 @@ INLINE void load_factors_q2_k(const struct rows16 *g, struct factors *f)
             f->scale[p][r] = bytes_to_pair(low_nibbles(t[p]), r, 2 + r);
             f->min[2 * p + r] = bytes_to_pair(high_nibbles(t[p]), 2 * r, 2 * r + 1);
         }
-    load_words_16(g, 68, t); // the last 16 bytes: quants, d and dmin
+    load_words_16(g, 68, t); // the last 16 bytes are quants, d and dmin
     f->d[0] = low_halves(t[3]), f->m[0] = high_halves(t[3]);
 }
 
@@ -220,25 +228,26 @@ INLINE struct pair word_q3_k(const struct transposed *t, int i)
 
 // -- a tile of n columns
 
-// 32 bytes of each row that some steps take their bits from, `shift` bits each; the next ones for the steps after these.
+// The 32 bytes of each row from which `steps` consecutive steps take their bits, `shift` bits each; the next 32 bytes
+// serve the steps after these.
 struct source {
-    int at; // in a block; -1: there are none
+    int at; // byte in a block; -1: there are none
     int steps, shift;
 };
 
-// What a type brings.
+// The description of a type. It is a compile-time constant in each kernel.
 struct strips {
     load_factors_fn *load;
     word_fn *word;
     struct source low, upper;
     int apart;      // elements from the first strip to the second
-    bool one_scale; // of the runs of 16 in a strip
-    int second_up;  // bits by which words of the second strip are too high: it spares a shift
+    bool one_scale; // the runs of 16 in a strip share a scale
+    int second_up;  // bits by which the second strip's words are too high, which spares a shift
     int min_pairs;
     int bytes; // of a block
 };
 
-// Words from .. from + n - 1 of a step. n is 4 or 8.
+// Transposes words from .. from + n - 1 of a step, or shifts them where they are transposed already. n is 4 or 8.
 INLINE void transpose_strip_words(const struct neighbours *g, const struct source *s, int step, int from, int n,
                                   __m512i v[WORDS])
 {
@@ -253,13 +262,13 @@ INLINE void transpose_strip_words(const struct neighbours *g, const struct sourc
         v[i] = _mm512_srli_epi16(v[i], (unsigned)s->shift);
 }
 
-// What a run's sum begins with, brought up like its words; NULL: 0.
+// The value that a run's sum starts with, shifted up like its words. A NULL pointer means 0.
 INLINE __m512i start_of(const int32_t *start, int i, int up)
 {
     return start ? _mm512_set1_epi32(start[i] * (1 << up)) : _mm512_setzero_si512();
 }
 
-// (The empty instruction keeps gcc from reading a word again for each column.)
+// (The empty instruction keeps gcc from loading a word again for each column.)
 INLINE __m512i read_once(const __m512i *p)
 {
     __m512i v = *p;
@@ -267,7 +276,8 @@ INLINE __m512i read_once(const __m512i *p)
     return v;
 }
 
-// Words i of a step's strips. With many columns they are turned by four, lest sums leave their registers.
+// Words i of a step's two strips. With many columns they are transposed four at a time, so that the sums stay in
+// registers.
 INLINE struct pair next_words(const struct neighbours *g, const struct strips *s, int step, int i, struct transposed *t,
                               int n, enum tile_order order, struct unpacked *u)
 {
@@ -285,7 +295,8 @@ INLINE struct pair next_words(const struct neighbours *g, const struct strips *s
     return w;
 }
 
-// A step's two strips, `run` elements of each at a time; column j of the first begins SPAN j behind q.
+// Multiplies a step's two strips, `run` elements of each at a time. The first strip of column j is at q + SPAN * j.
+// n, run, order and s are compile-time constants.
 INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct strips *s, int step, struct transposed *t,
                        const int8_t *q, const int32_t *start, const __m512i scale[2], int n, int run,
                        enum tile_order order, struct unpacked *u)
@@ -309,7 +320,7 @@ INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct st
     }
 }
 
-// sum += int16 pair s of the rows . that of the columns, which have `pairs` each
+// sum += int16 pair s of the rows . pair s of the columns, which have `pairs` pairs each
 INLINE void add_pair(run_sums sum, __m512i rows, const struct columns *c, int s, int n, int pairs)
 {
     UNROLL_FOR (int j = 0; j < n; j++)
@@ -321,14 +332,15 @@ INLINE int strip_at(const struct strips *s, int step)
     return s->apart == STRIP ? 2 * STRIP * step : step / 2 * 4 * STRIP + step % 2 * STRIP;
 }
 
-// A block of 16 rows by n columns. `starts`: runs start at minus their offset; of that `offset` is given back.
+// Multiplies a block of 16 rows by n columns. `starts`: sums of runs start with minus their offset times the
+// activations' sum; `offset` is what of it must be restored. All from n on are compile-time constants.
 INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct group_prefetch *prefetch,
                             struct unpacked *u, float *out, int n, enum tile_order order, const struct strips *s,
                             int run, bool starts, int offset)
 {
     struct factors own, *f = order == ALONE ? &own : &u->f;
-    struct transposed t = {
-        .low[0] = _mm512_setzero_si512()}; // step 0 fills all that is used, which the compiler does not see
+    struct transposed t = {.low[0] =
+                               _mm512_setzero_si512()}; // step 0 sets all that is used, which the compiler does not see
     run_sums sum, min;
     const struct rows16 rows = rows_of(g, 0);
     if (order != LATER)
@@ -370,7 +382,7 @@ static const struct strips
 
 // ---- blocks of 32: a strip each
 
-// Unsigned weights of 32 elements. Q8_0 has no shape of nibbles: NULL.
+// The unsigned weights of a block of 32. For Q8_0, which has no nibbles, s is NULL.
 INLINE void transpose_block(const struct neighbours *g, size_t at, const struct shape *s, __m512i values,
                             __m512i w[WORDS])
 {
@@ -396,7 +408,7 @@ INLINE void transpose_block(const struct neighbours *g, size_t at, const struct 
     }
 }
 
-// Sums of 32 elements of n columns, column j SPAN j behind q.
+// Sums of 32 products in n columns. Column j is at q + SPAN * j.
 INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *q, const int32_t *start, int n)
 {
     UNROLL_FOR (int j = 0; j < n; j++)
@@ -406,7 +418,7 @@ INLINE void dot_block(run_sums acc, const __m512i w[WORDS], const int8_t *q, con
             acc[j] = dot_all(acc[j], w[i], q + SPAN * j + 4 * i);
 }
 
-// Weights of a block of 32, turned, or as the first tile has kept them.
+// The weights of a block of 32: transposed here, or loaded as the first tile has stored them.
 INLINE void block_words(const struct neighbours *g, size_t at, const struct shape *s, __m512i values, __m512i w[WORDS],
                         enum tile_order order, __m512i *kept)
 {
@@ -424,7 +436,8 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
                             enum tile_order order, const struct shape *s)
 {
     const size_t bytes = s ? (size_t)s->bytes : 34;
-    const int next = s || n < MANY ? BLOCKS * (int)bytes : 0; // many columns of Q8_0 are slower with than without
+    // With many columns Q8_0 is slower with this prefetch than without.
+    const int next = s || n < MANY ? BLOCKS * (int)bytes : 0;
     const __m512i values = s ? values_of(s) : _mm512_setzero_si512();
     const struct rows16 rows = rows_of(g, 0);
     size_t offset[BLOCKS];
@@ -493,14 +506,17 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
         add_to_partial(out, 0, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f->d[0]), &x->c, j);
 }
 
-// ---- each width a function of its own
+// ---- the kernels: a function for each number of columns in a tile
+//
+// WIDTH(kind, ORDER, N, call): the function for N columns and a tile order.
+// WIDTHS(kind, call): all functions of a type, and their table `kind`.
 
 typedef void transposed_fn(const struct neighbours *g, const struct prepared *x, int n_blocks,
                            struct group_prefetch *prefetch, struct unpacked *u, float *out);
 
-// By columns of a tile.
+// The kernels of a type by the columns of a tile.
 struct widths {
-    transposed_fn *of[3][TILE_MOST + 1]; // by enum way
+    transposed_fn *of[3][TILE_MOST + 1]; // by enum tile_order
 };
 
 #define WIDTH(kind, ORDER, N, ...)                                                                                     \
@@ -553,7 +569,7 @@ OF_32(transposed_iq4_nl, &shape_iq4_nl)
 OF_32(transposed_mxfp4, &shape_mxfp4)
 WIDTHS(transposed_iq4_xs, multiply_iq4_xs(g, x, prefetch, u, out, n, order))
 
-// By type and form; a type without a form has NULL there.
+// By type and run form; NULL where a type has no such form.
 static const struct widths *const transposed_of[DT_COUNT][RUNS_COUNT] = {
     [DT_Q2_K] = {&transposed_q2_k}, [DT_Q3_K] = {&transposed_q3_k}, [DT_Q4_K] = {&transposed_q4_k, &transposed_q4_k_mild},
     [DT_Q5_K] = {&transposed_q5_k, &transposed_q5_k_mild}, [DT_Q6_K] = {&transposed_q6_k, &transposed_q6_k_mild},
@@ -567,32 +583,36 @@ static int64_t tiles_of(int64_t n)
     return (n + TILE_COLUMNS - 2) / TILE_COLUMNS;
 }
 
-// Of n columns those of the tile from `first` on.
+// The width of the tile of n columns that begins with column `first`.
 static int tile_width(int n, int first)
 {
     return first == 0 && n % TILE_COLUMNS == 1 ? TILE_MOST : MIN(n - first, (int)TILE_COLUMNS);
 }
 
-// Where rows in place are faster up to more columns than TRANSPOSED_MIN - 1, the least that are turned.
+// The least number of columns that this kernel serves, where rows in place are faster for more than TRANSPOSED_MIN -
+// 1 columns.
 static const uint8_t fewest_columns[DT_COUNT] = {
     [DT_Q4_0] = 5, [DT_Q4_1] = 4, [DT_Q5_0] = 6,   [DT_Q5_1] = 4,  [DT_Q3_K] = 4,
     [DT_Q5_K] = 4, [DT_Q6_K] = 6, [DT_IQ4_NL] = 6, [DT_MXFP4] = 5,
 };
 
-// Columns that would have to be prepared again for each group of rows are served by a panel better, unless they are one tile.
+// More than one tile is served only if the scratch holds the prepared columns of all spans: to prepare them again for
+// each group of rows would be slower than a panel.
 bool ISA_FN(matmul_q8_is_transposed)(enum dtype type, int64_t k, int64_t n)
 {
     return transposed_of[type][RUNS_ANY] && n >= MAX(TRANSPOSED_MIN, fewest_columns[type]) && n <= TRANSPOSED_MAX &&
            (n <= TILE_MOST || tiles_of(n) * q8_blocks(k) <= PREPARED);
 }
 
-// Of a group from `row` on: what the first tile asks for; the later ones, which find their words in the caches, ask for nothing.
+// What the first tile of the group from `row` on prefetches. Later tiles find their words in the caches and prefetch
+// nothing.
 static struct group_prefetch prefetch_of_group(const struct matmul_args *a, int row, int64_t span)
 {
     const size_t row_bytes = dtype_row_bytes(a->type, SPAN);
     const int lines = (int)(GROUP * row_bytes + 63) / 64;
     const int steps =
-        dtype_info[a->type].block == SPAN ? STEPS : BLOCKS; // IQ4_XS has asked for all after half of its eight
+        // IQ4_XS has prefetched everything after half of its eight steps.
+        dtype_info[a->type].block == SPAN ? STEPS : BLOCKS;
     const uint8_t *at = row_to_prefetch(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
     const bool last = span + 1 == q8_blocks(a->k);
     return (struct group_prefetch){.below = {at, at + 64 * lines, (lines + steps - 1) / steps},
@@ -611,7 +631,8 @@ static transposed_fn *function_of(const struct matmul_args *a, enum run_form run
     return transposed_of[a->type][run_form]->of[n == a->n_x ? ALONE : first == 0 ? FIRST : LATER][n];
 }
 
-// A span of 16 rows with all columns, which the first group prepares where there is room to keep them.
+// Multiplies a span of 16 rows with all columns. The first group prepares the columns where there is room to keep
+// them.
 static void multiply_span(const struct matmul_args *a, int row, int64_t span)
 {
     struct work *w = a->scratch;
@@ -638,7 +659,7 @@ static void multiply_group(const struct matmul_args *a, int row)
     store_columns(a, 0, a->n_x, row, GROUP, w->d[0]);
 }
 
-// Rows that end within a group: the last group begins earlier, and computes some rows twice.
+// Where rows end within a group, the last group begins earlier and computes some rows twice.
 void ISA_FN(matmul_q8_transposed)(const struct matmul_args *a)
 {
     for (int row = 0; row < a->n_rows; row += GROUP)
