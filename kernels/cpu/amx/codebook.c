@@ -1,14 +1,15 @@
-// Rows of weights as rows of matrix tiles: types with a codebook (IQ1, IQ2, IQ3). Layouts: gguf/dtype_iq.c.
+// Matmul by AMX (amx/panel.h) of types with a codebook (IQ1, IQ2, IQ3). The block layouts are described in
+// gguf/dtype_iq.c.
 //
-// What is multiplied is one magnitude of a few, a sign, and a scale for 16 or 32 elements. So 16 bytes hold all
-// products that 16 elements may have, and a number for the magnitude, with its sign put in, is an index of these: a
-// shuffle of bytes makes a plane. In the codebooks of IQ1 and IQ2 an entry is 8 elements in their place, with such
-// numbers in the low bits of its bytes, and a gather of 8 entries makes a tile's row; of IQ3, with 4 elements an entry,
-// the numbers are looked up in registers.
+// A weight is one of a few magnitudes, with a sign, times a scale of 16 or 32 elements. So 16 bytes hold all products
+// that 16 elements can have, and the number of the magnitude, with the sign added, is an index into them: a byte
+// shuffle makes a plane. In the codebooks of IQ1 and IQ2 an entry is 8 consecutive elements, with such numbers in the
+// low bits of its bytes, and a gather of 8 entries makes a tile's row. In IQ3, with 4 elements an entry, the numbers
+// are looked up in registers.
 #include "kernels/cpu/amx/panel.h"
 #include "kernels/cpu/avx512/codebook_unpack.h"
 
-// ---- products of the four bits that index them with the scales 2s + 1
+// ---- tables: products of the values that a four-bit index selects and the scales 2s + 1
 
 struct products {
     _Alignas(64) uint8_t high[16][16], low[16][16]; // [s]
@@ -20,26 +21,27 @@ struct products {
 #define SCALES(book, byte) {book(byte, 1),  book(byte, 3),  book(byte, 5),  book(byte, 7),  book(byte, 9),  book(byte, 11), \
                             book(byte, 13), book(byte, 15), book(byte, 17), book(byte, 19), book(byte, 21), book(byte, 23), \
                             book(byte, 25), book(byte, 27), book(byte, 29), book(byte, 31)}
-// Magnitudes 8, 25, 43 as they are; 8 less for the negative.
+// Magnitudes 8, 25 and 43 are their own index; the index of a negative one is 8 less.
 #define IQ2(byte, s) {byte(-8 * s), byte(-25 * s), 0, byte(-43 * s), 0, 0, 0, 0, byte(8 * s), byte(25 * s), 0, byte(43 * s)}
 static const struct products products_iq2 = {SCALES(IQ2, HIGH), SCALES(IQ2, LOW)};
-// Magnitudes 4, 12, .. 52, 62 by their number; 8 more for the negative.
+// Magnitudes 4, 12, .. 52, 62 have their number as the index; a negative one has 8 more.
 #define IQ3_XXS(byte, s) {byte(4 * s),  byte(12 * s),  byte(20 * s),  byte(28 * s),  byte(36 * s),  byte(44 * s),  byte(52 * s),  byte(62 * s), \
                           byte(-4 * s), byte(-12 * s), byte(-20 * s), byte(-28 * s), byte(-36 * s), byte(-44 * s), byte(-52 * s), byte(-62 * s)}
 static const struct products products_iq3_xxs = {SCALES(IQ3_XXS, HIGH), SCALES(IQ3_XXS, LOW)};
-// Magnitudes 1, 3, .. 15 by their number.
+// Magnitudes 1, 3, .. 15 have their number as the index.
 #define IQ3_S(byte, s) {byte(1 * s),  byte(3 * s),  byte(5 * s),  byte(7 * s),  byte(9 * s),  byte(11 * s),  byte(13 * s),  byte(15 * s), \
                         byte(-1 * s), byte(-3 * s), byte(-5 * s), byte(-7 * s), byte(-9 * s), byte(-11 * s), byte(-13 * s), byte(-15 * s)}
 static const struct products products_iq3_s = {SCALES(IQ3_S, HIGH), SCALES(IQ3_S, LOW)};
-// Of IQ1, where w is 8 g + 1 or 8 g - 1, products are odd, and (w * scale - 1) / 2 fits one byte: 4 g scale + c, where c is
-// s, or -s - 1 where the shift is down. By two bits of g, eight of these as indices: the shift, and s.
+// In IQ1, w is 8 g + 1 or 8 g - 1. The products are odd, and (w * scale - 1) / 2 fits one byte: 4 g scale + c, where
+// c is s, or -s - 1 where the shift is negative. Each entry is indexed by two bits of g; there are eight entries for
+// each shift, by s.
 #define IQ1(s, c) {LOW(c), LOW(c + 4 * (2 * s + 1)), 0, LOW(c - 4 * (2 * s + 1))}
 static const _Alignas(64) uint8_t products_iq1[16][4] = {
     IQ1(0, 0),  IQ1(1, 1),  IQ1(2, 2),  IQ1(3, 3),  IQ1(4, 4),  IQ1(5, 5),  IQ1(6, 6),  IQ1(7, 7),
     IQ1(0, -1), IQ1(1, -2), IQ1(2, -3), IQ1(3, -4), IQ1(4, -5), IQ1(5, -6), IQ1(6, -7), IQ1(7, -8)};
 // clang-format on
 
-// Those of 32 elements each.
+// The products for two runs of 32 elements, with scales s0 and s1.
 INLINE __m512i products_of_two(const uint8_t bytes[16][16], int s0, int s1)
 {
     return _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(load_128(bytes[s0])), 0xff00, load_128(bytes[s1]));
@@ -60,7 +62,7 @@ INLINE __mmask64 signs_at(const uint8_t *signs)
     return m;
 }
 
-// An eighth sign for each seven bits of 32 bytes.
+// The eighth sign for each seven sign bits of 32 bytes, which makes the number of signs even.
 INLINE __m256i eighth_signs(__m256i seven)
 {
     const uint64_t matrix = bit_to(0, 0x81) | bit_to(1, 0x82) | bit_to(2, 0x84) | bit_to(3, 0x88) | bit_to(4, 0x90) |
@@ -68,7 +70,7 @@ INLINE __m256i eighth_signs(__m256i seven)
     return _mm256_gf2p8affine_epi64_epi8(seven, _mm256_set1_epi64x((long long)matrix), 0);
 }
 
-// Four times seven bits of eight words.
+// The signs of eight words, which have four times seven bits each.
 INLINE __m256i signs_of_words(__m256i words)
 {
     return eighth_signs(_mm256_multishift_epi64_epi8(_mm256_set1_epi64x(0x352e2720150e0700), words));
@@ -81,7 +83,7 @@ INLINE void read_heads_iq2(const struct rows16 *g, size_t at, struct heads *h)
     _mm512_store_ps(h->d, _mm512_mul_ps(load_halves(g, at), _mm512_set1_ps(0.125f)));
 }
 
-// ---- IQ2_XXS: eight bytes for 32 elements, four indices and a word of signs and scale
+// ---- IQ2_XXS: eight bytes for 32 elements: four indices, and a word of signs and scale
 
 INLINE __m512i minus_iq2(__m512i w, __mmask64 signs)
 {
@@ -110,8 +112,9 @@ ROWS_KERNEL(iq2_xxs, {.bytes = 66, .planes = 2, .is_signed = true, .shift = 8}, 
 
 // ---- IQ2_XS and IQ2_S: indices of more than eight bits, sixteen scales
 
-// Those of 16 elements each, from words 2s + 1 in lanes of 16: bytes 0, 1, 3 and 8, 9, 11 are asked for. Two products
-// of 16 bits make four bytes, for |8 (2s + 1)| stays within a byte: so what one lends the other is known.
+// The products for runs of 16 elements, from words 2s + 1 in lanes of 16 bytes. Only bytes 0, 1, 3 and 8, 9, 11 are
+// looked up. Two products of 16 bits make four bytes: |8 (2s + 1)| fits a byte, so what one byte borrows from the
+// next is known.
 struct tables {
     __m512i high, low;
 };
@@ -129,7 +132,7 @@ INLINE struct tables tables_iq2(__m512i scales)
     return (struct tables){high, _mm512_add_epi16(low, words_of_16(256, 0, 0, 0))};
 }
 
-// In lane l word 8t + 2l: of sixteen scales in 32 bits each those of tile t.
+// Lane l has word 8t + 2l: of sixteen scales in 32 bits each, those of tile t.
 INLINE __m512i scales_of_tile(__m512i scales, int t)
 {
     const __m512i lane = _mm512_set_epi64(0x0006000600060006, 0x0006000600060006, 0x0004000400040004,
@@ -137,7 +140,7 @@ INLINE __m512i scales_of_tile(__m512i scales, int t)
     return _mm512_permutexvar_epi16(_mm512_add_epi16(lane, _mm512_set1_epi16((short)(8 * t))), scales);
 }
 
-// From indices in 16 bits, signs, and scales of 16 elements in 32 bits.
+// Unpacks a row from indices of 16 bits, signs, and scales of 16 elements in 32 bits each.
 INLINE void put_iq2_of_16(const uint64_t *grid, const uint16_t index[32], const uint8_t signs[32], __m512i scales,
                           int row, piece *p)
 {
@@ -162,7 +165,7 @@ INLINE void unpack_iq2_xs(const uint8_t *b, const struct heads *h, int row, piec
     put_iq2_of_16(iq2_xs_grid, index, signs, scales_of_nibbles(b + 66), row, p);
 }
 
-// 32 indices: bytes, and what lies above them at the masked bits of words.
+// Stores 32 indices: their low bytes, and the upper bits, which are the masked bits of the words of `above`.
 INLINE void store_indices(const uint8_t *bytes, __m512i above, int mask, uint16_t index[32])
 {
     __m512i low = _mm512_cvtepu8_epi16(load_256(bytes));
@@ -181,7 +184,7 @@ INLINE void unpack_iq2_s(const uint8_t *b, const struct heads *h, int row, piece
 ROWS_KERNEL(iq2_xs, {.bytes = 74, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_xs)
 ROWS_KERNEL(iq2_s, {.bytes = 82, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_s)
 
-// ---- IQ3_XXS and IQ3_S: sixteen indices a tile row, too many to gather
+// ---- IQ3_XXS and IQ3_S: sixteen indices per tile row, too many to gather
 
 INLINE void read_heads_iq3_xxs(const struct rows16 *g, size_t at, struct heads *h)
 {
@@ -193,10 +196,10 @@ INLINE void read_heads_iq3_s(const struct rows16 *g, size_t at, struct heads *h)
     _mm512_store_ps(h->d, load_halves(g, at));
 }
 
-// Codes of all 64 indices of a row, a byte for two elements of three bits each: look-ups in registers take less time
-// than 64 loads. Two bytes side by side are four elements.
+// Codes of all 64 indices of a row, where a byte codes two elements of three bits each. Looking them up in registers
+// takes less time than 64 loads. Two neighbouring bytes are four elements.
 struct codes {
-    __m512i low, high; // of 8 indices, and of the next 8, in each lane
+    __m512i low, high; // in each lane: of 8 indices, and of the next 8
 };
 
 INLINE struct codes codes_of(__m512i first, __m512i second)
@@ -204,7 +207,7 @@ INLINE struct codes codes_of(__m512i first, __m512i second)
     return (struct codes){_mm512_unpacklo_epi8(first, second), _mm512_unpackhi_epi8(first, second)};
 }
 
-// The numbers of a tile row's magnitudes: 32 bits of codes become eight bytes.
+// The magnitudes' numbers of a tile row: 32 bits of codes become eight bytes.
 INLINE __m512i numbers_of(const struct codes *c, int t)
 {
     const int lo = 4 * t, hi = 16 + 4 * t;
@@ -215,7 +218,7 @@ INLINE __m512i numbers_of(const struct codes *c, int t)
                             _mm512_set1_epi8(7));
 }
 
-// A tile row, with scales s0 and s1 of 32 elements each.
+// Stores a tile row. s0 and s1 are the scales of 32 elements each.
 INLINE void put_iq3(const struct codes *c, const uint8_t signs[32], const struct products *products, int s0, int s1,
                     int t, int row, piece *p)
 {
@@ -251,7 +254,8 @@ INLINE void unpack_iq3_s(const uint8_t *b, const struct heads *h, int row, piece
 ROWS_KERNEL(iq3_xxs, {.bytes = 98, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq3_xxs, unpack_iq3_xxs)
 ROWS_KERNEL(iq3_s, {.bytes = 110, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq3_s, unpack_iq3_s)
 
-// ---- IQ1_S and IQ1_M: one plane, whose sums are half of what they are to be, less half of the sum of the activations
+// ---- IQ1_S and IQ1_M: one plane of (product - 1) / 2; its sums are doubled, and the sum of the activations is added
+// (shift and offset)
 
 INLINE __m512i gather_iq1(const uint16_t index[8])
 {
@@ -264,7 +268,7 @@ INLINE void unpack_iq1_s(const uint8_t *b, const struct heads *h, int row, piece
     _Alignas(64) uint16_t index[32];
     const __m512i above = _mm512_cvtepu16_epi64(load_128(b + 34));
     store_indices(b + 2, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x0900060003000000), above), 0x700, index);
-    // In lane l those of elements 16l .. 16l + 15.
+    // Lane l has the scale of elements 16l .. 16l + 15.
     const __m512i scales = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x0000000c0000000c), above);
     const __m512i products = _mm512_permutexvar_epi32(scales, load_512(products_iq1));
     UNROLL_FOR (int t = 0; t < TILES; t++) {
@@ -280,8 +284,8 @@ INLINE void read_heads_iq1_m(const struct rows16 *g, size_t at, struct heads *h)
     _mm512_store_ps(h->d, factor_iq1_m(g, at));
 }
 
-// As products_iq1 of 16 elements, from s in lanes of 16 bits: the shift down has indices from 8 on. Two bytes are made
-// at once, as in tables_iq2.
+// The same table as products_iq1, for 16 elements, from s in lanes of 16 bits. A negative shift has the indices from
+// 8 on. Two bytes are computed at once, as in tables_iq2.
 INLINE __m512i table_iq1_m(__m512i s)
 {
     const __m512i by_s = _mm512_set4_epi32((int)((uint32_t)(-9 * 256) << 16), 7 * 256 - 1,
@@ -297,7 +301,7 @@ INLINE void unpack_iq1_m(const uint8_t *b, const struct heads *h, int row, piece
     _Alignas(64) uint16_t index[32];
     const __m512i above = _mm512_cvtepu8_epi32(load_128(b + 32));
     store_indices(b, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x2400200004000000), above), 0x700, index);
-    // Scales lie by threes in words of 16 bits.
+    // Scales are stored three to a word of 16 bits.
     const __m512i offsets =
         _mm512_set_epi64(0x0000003900000036, 0x0000003300000030, 0x0000002900000026, 0x0000002300000020,
                          0x0000001900000016, 0x0000001300000010, 0x0000000900000006, 0x0000000300000000);

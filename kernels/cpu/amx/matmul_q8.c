@@ -1,7 +1,9 @@
-// The 8-bit matmul of AMX: from some columns on by matrix tiles (amx/panel.h), fewer as AVX-512 does it.
+// The 8-bit matmul of AMX: chooses the kernel that serves a call. From a number of columns on, which depends on the
+// type, it multiplies by matrix tiles (amx/panel.h); fewer columns, and types without such a kernel, are served as on
+// AVX-512.
 #include "kernels/cpu/amx/matmul_q8.h"
 
-// Types whose rows are rows of tiles, and from how many columns on.
+// The types that are multiplied in matrix tiles, and from how many columns on.
 static const struct {
     matmul_fn *multiply;
     int from;
@@ -25,7 +27,8 @@ bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_ad
     return by_rows[type].multiply && n >= by_rows[type].from;
 }
 
-// Other types than these read no tiles, and those that a neighbour reads are not what AVX-512 would make of them.
+// Calls that are not multiplied in matrix tiles ignore x_tiles: those were made as q8_words, which the kernels of
+// AVX-512 cannot read.
 static void matmul(const struct matmul_args *a)
 {
     if (by_rows[a->type].multiply && (a->x_tiles || a->n_x >= by_rows[a->type].from)) {

@@ -1,14 +1,15 @@
-// What the parts of the matmul in matrix tiles share: the tiles themselves, and which type's kernel is where.
+// What the files of the AMX matmul share: instructions for matrix tiles, and the kernels by type.
 //
-// Private to matmul_q8_amx*.c. The tiles are the CPU's own state: set up and given back in each call.
+// Private to kernels/cpu/amx/. Matrix tiles are state of the CPU: each call configures them and releases them at its
+// end.
 #ifndef QUERN_AMX_MATMUL_Q8_H
 #define QUERN_AMX_MATMUL_Q8_H
 
 #include "kernels/cpu/avx512/matmul_q8.h"
 
-enum { ROWS = GROUP }; // of weights, a tile
+enum { ROWS = GROUP }; // of weights in a tile
 
-// ---- tiles. The compiler is told that memory is read and written; the order of volatile statements stays.
+// ---- tiles. The compiler knows that memory is read and written; volatile statements keep their order.
 
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
@@ -16,8 +17,9 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-// Tiles 0 to 3 hold sums of 16 rows by 16 columns, the others `width` elements: 4 to 6 of 16 rows of weights, 7 of 16 columns
-// as words of four; where `width` is less than 64, 4 and 5 of rows, 6 and 7 of columns.
+// Configures the tiles for pieces of `width` elements (64 or 32). Tiles 0 to 3 hold sums of 16 rows by 16 columns.
+// With a width of 64, tiles 4 to 6 hold 16 rows of weights and tile 7 the words of 16 columns. With less, 4 and 5
+// hold rows, 6 and 7 columns.
 INLINE void configure_tiles(int width)
 {
     _Alignas(64) struct tile_config c = {.palette = 1};
@@ -39,7 +41,7 @@ INLINE void release_tiles(void)
 #define TILE_STORE(t, to, stride)                                                                                      \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(to), "r"((long)(stride)) : "memory")
 
-// By type: matmul_q8_amx_rows*.c.
+// The kernels by type: amx/panel_256.c, panel_32.c, panel_table.c and codebook.c.
 matmul_fn matmul_q8_q4_k_amx, matmul_q8_q5_k_amx, matmul_q8_q6_k_amx;
 matmul_fn matmul_q8_q8_0_amx, matmul_q8_q4_0_amx, matmul_q8_q5_0_amx, matmul_q8_iq4_nl_amx, matmul_q8_mxfp4_amx,
     matmul_q8_q4_1_amx, matmul_q8_q5_1_amx;

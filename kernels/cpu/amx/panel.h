@@ -1,17 +1,24 @@
-// Matrix tiles whose rows are rows of weights, as these lie in memory: what the types share.
+// Matmul of many columns by AMX: the rows of weights, unpacked, are the rows of matrix tiles. This is what the types
+// share.
 //
-// Columns come as words of four elements of 16 columns (q8_words in kernels.h), made where they are quantised, or, where
-// there are none, once a call. A row's block is unpacked where it lies into bytes that hold its scales already, for what a
-// scale must multiply would have to leave the tiles first: w * scale = high * 2^shift + low, two planes of bytes, or one.
-// Then a whole block is summed up in the tiles, exact as ever, and leaves them with a register a row, a lane a column. Blocks
-// of 32, whose scales are floats, leave them one by one.
+// The naive loop is that of kernels.h: for each row and column, for each block of 256, D = fma(S, da, D). Steps from
+// there:
+//   - Columns are words of four elements of 16 columns (q8_words in kernels.h). The caller makes them where it
+//     quantises activations; if it has none, they are made here once per call.
+//   - A row's block is unpacked into bytes that hold their scales already, because otherwise each sub-block's sums
+//     would have to leave the tiles to be scaled. w * scale = high * 2^shift + low, in two planes of bytes, or in
+//     one.
+//   - So a whole block is summed up in the tiles, exactly, and leaves them with one register per row and one lane per
+//     column. Blocks of 32, whose scales are floats, leave the tiles one by one.
+//   - 32 rows by 256 elements are a piece. It is unpacked once, and then all groups of 16 columns are multiplied with
+//     it. The columns' words come from the L2 cache, and each load serves two tiles of rows.
+//   - While a group is multiplied, the sums of the group before are converted and added up as floats.
+//   - With many columns, 128 rows (a stripe) are multiplied over a part of k before the next part (see PART).
 //
-// 32 rows by 256 elements are a piece, which is unpacked, and then passed by all groups of 16 columns: their words come out
-// of the second-level cache, and so serve two tiles of rows. While a group is multiplied, the sums of the one before go
-// through the floats of kernels.h. Where there are many columns, 128 rows pass a part of k before the next (see PART).
-//
-// A type's file says what it is (struct rows_type), how the heads of 16 blocks and how one row are unpacked; ROWS_KERNEL
-// makes the kernel of these. Private to matmul_q8_amx_rows*.c.
+// amx/matmul_q8.c chooses this by type and number of columns (3 to 10 or more). A type's file defines its struct
+// rows_type, how the headers of 16 blocks are read and how one row is unpacked; ROWS_KERNEL makes the kernel of
+// these, in which all of them are compile-time constants.
+// Private to kernels/cpu/amx/. All work is in the caller's scratch, one per thread.
 #ifndef QUERN_AMX_PANEL_H
 #define QUERN_AMX_PANEL_H
 
@@ -20,28 +27,28 @@
 
 enum {
     TILES = SPAN / Q8_TILE_WIDTH, // of 64 elements
-    HALVES = 2,                   // of a piece, of 16 rows
+    HALVES = 2,                   // of a piece, of 16 rows each
     PIECE_ROWS = HALVES * ROWS,
-    GROUPS = 32,            // of 16 columns, that pass at a time
-    STRIPE = 128,           // rows whose sums wait while the parts of k pass
-    TRANSPOSED_GROUPS = 40, // q8_words that scratch holds, where the caller has none
-    PART = 128,             // q8_words, 640 KB, that come out of the second-level cache for all pieces of a stripe
+    GROUPS = 32,            // groups of 16 columns that are multiplied with a piece, at the most
+    STRIPE = 128,           // rows whose sums are kept in scratch while the parts of k are multiplied
+    TRANSPOSED_GROUPS = 40, // q8_words that the scratch holds, where the caller has made none
+    PART = 128,             // q8_words, 640 KB, that stay in the L2 cache for all pieces of a stripe
 };
 
 struct rows_type {
-    int bytes;      // of a block of 256
+    int bytes;      // of a block of 256, or of eight blocks of 32
     int planes;     // 1 or 2
-    bool is_signed; // bytes of the only plane, or of the high one; those of the low one are not
-    int shift;      // of the high plane, or of the only one
-    int min_pairs;  // that a block's minimum has: 4 of sub-blocks of 32, 8 of sub-blocks of 16, or 0
-    int offset;     // that the bytes of the only plane, shifted, hold too much
+    bool is_signed; // the bytes of the only plane, or of the high one, are signed; those of the low one never are
+    int shift;      // of the high plane, or of the only one, in bits
+    int min_pairs;  // pairs that a block's minimum has: 4 of sub-blocks of 32, 8 of sub-blocks of 16; 0: no minimum
+    int offset;     // what the bytes of the only plane, shifted, are too large by
     bool negative;  // the only plane holds -w * scale
 };
 
-// Bytes of half a piece: [high, low].
+// The unpacked bytes of half a piece, as planes [high, low].
 typedef uint8_t piece[2][TILES][ROWS][Q8_TILE_WIDTH];
 
-// What belongs to its rows. `factor` is the types' own: what unpack_row wants to know of a row.
+// The unpacked headers of half a piece's rows. `factor` is for the type's own use: what unpack_row needs of a row.
 struct heads {
     _Alignas(64) uint8_t factor[2][ROWS][16];
     int32_t min[8][ROWS]; // int16 pairs for two sub-blocks
@@ -53,12 +60,12 @@ typedef void unpack_row_fn(const uint8_t *block, const struct heads *h, int row,
 
 typedef float sums16[ROWS][Q8_TILE_COLUMNS];
 
-// What blocks of 32 have in place of these: their scales are floats, so every block's sums leave the tiles.
+// The same for types with blocks of 32. Their scales are floats, so the sums of every block leave the tiles.
 enum { BLOCKS = SPAN / 32 }; // of a span
 struct block_heads {
     _Alignas(64) float d[BLOCKS][ROWS], m[BLOCKS][ROWS];
 };
-typedef uint8_t block_piece[TILES][ROWS][Q8_TILE_WIDTH]; // signed
+typedef uint8_t block_piece[TILES][ROWS][Q8_TILE_WIDTH]; // signed weights
 typedef void read_block_heads_fn(const struct rows16 *g, size_t at, int n_blocks, struct block_heads *h);
 typedef void unpack_blocks_fn(const uint8_t *blocks, int n_blocks, int row, block_piece *p);
 
@@ -70,18 +77,18 @@ struct rows_kind {
     unpack_blocks_fn *unpack_blocks;
 };
 
-// A piece and 16 columns whose sums have left the tiles, and wait for the floats.
+// A piece and 16 columns whose sums have left the tiles and are not converted to floats yet.
 struct pending {
     const struct heads *heads;      // [HALVES]
-    const struct q8_words *columns; // NULL: nothing waits
+    const struct q8_words *columns; // NULL: nothing is pending
     sums16 *sums[HALVES];
 };
 
-// The same of blocks of 32: 16 rows.
+// The same of blocks of 32, for 16 rows.
 struct pending_blocks {
     const struct block_heads *heads;
-    const struct q8_words *columns;  // NULL: nothing waits
-    float (*of_32)[Q8_TILE_COLUMNS]; // sums of q of each block; types with a minimum
+    const struct q8_words *columns;  // NULL: nothing is pending
+    float (*of_32)[Q8_TILE_COLUMNS]; // sums of q of each block, for types with a minimum
     sums16 *sums;
     int n_blocks;
 };
@@ -90,8 +97,7 @@ struct rows_work {
     union {
         struct {
             _Alignas(64) piece piece[HALVES];
-            struct heads heads[2]
-                              [HALVES]; // of the piece at hand, and of the one before, of which some columns still wait
+            struct heads heads[2][HALVES]; // of the current piece, and of the previous one while sums of it are pending
             struct pending pending;
             _Alignas(64) int32_t tile[HALVES][2][ROWS][Q8_TILE_COLUMNS]; // sums of each plane
         };
@@ -99,7 +105,8 @@ struct rows_work {
             _Alignas(64) block_piece block_piece[HALVES];
             struct block_heads block_heads[2][HALVES];
             struct pending_blocks pending_blocks;
-            _Alignas(64) float of_32[2][BLOCKS][Q8_TILE_COLUMNS]; // sums of the columns at hand, and of those that wait
+            // Sums of the current columns, and of the pending ones.
+            _Alignas(64) float of_32[2][BLOCKS][Q8_TILE_COLUMNS];
             _Alignas(64) int32_t block_sums[HALVES][BLOCKS][ROWS][Q8_TILE_COLUMNS];
         };
     };
@@ -108,7 +115,8 @@ struct rows_work {
 };
 _Static_assert(sizeof(struct rows_work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
 
-// sums t += rows (unsigned, signed) . columns (signed)
+// sums t += rows . columns. `is_signed` says whether the rows are signed; columns are. t, rows and columns are tile
+// numbers.
 #define TILE_DOT_ROWS(is_signed, t, rows, columns)                                                                     \
     do {                                                                                                               \
         if (is_signed)                                                                                                 \
@@ -117,19 +125,20 @@ _Static_assert(sizeof(struct rows_work) <= SCRATCH_BYTES, "columns and sums fit 
             __asm__ volatile("tdpbusd %%tmm" #columns ", %%tmm" #rows ", %%tmm" #t ::);                                \
     } while (0)
 
-// Columns from `first` on, in the spans from .. to - 1, into `turned`; where there are fewer the last stands in for them.
+// Transposes the columns from `first` on, in the spans from .. to - 1, into scratch. Where fewer columns are left
+// than the groups have, the last one is repeated.
 void matmul_q8_transpose_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to);
-// The sums of a stripe of rows to where they belong.
+// Stores the sums of a stripe of rows in y.
 void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int first, int groups);
 
-// ---- where a part of k stands: 32 rows, and their spans
+// ---- the position in a part of k: 32 rows, and a span of them
 
 struct walk {
     int row, first_row, end;
     int64_t span, from, to, spans;
-    int64_t prefetch_distance; // spans from this to those that are asked for, of the rows `after`
+    int64_t prefetch_distance; // distance in spans to what is prefetched, of the rows `after`
     struct rows16 rows[HALVES], after[HALVES];
-    // The columns of span `from`; those of the next lie `stride` groups on.
+    // The columns of span `from`; those of the next span are `stride` groups further on.
     const struct q8_words *columns;
     int stride, groups;
 };
@@ -139,7 +148,8 @@ INLINE void enter_rows(const struct matmul_args *a, struct walk *at, int row)
     at->row = row;
     at->span = at->from;
     const bool again =
-        row + PIECE_ROWS >= at->end && at->to < at->spans; // behind a part of k these rows begin the next
+        // After the last rows of a part of k, the next part begins with the stripe's first rows.
+        row + PIECE_ROWS >= at->end && at->to < at->spans;
     at->prefetch_distance = again ? at->to - at->from : 0;
     for (int half = 0; half < HALVES; half++) {
         const int first = half * ROWS;
@@ -159,12 +169,12 @@ INLINE bool advance(const struct matmul_args *a, struct walk *at)
     return true;
 }
 
-// While a piece is unpacked, and while each group of columns passes, an even share of the blocks behind it is asked for, so
-// that memory always has work: shares of 32 rows, the same spans of the rows after these.
+// While a piece is unpacked, and while each group of columns is multiplied, an even share of the next rows' blocks is
+// prefetched, so that memory is always busy. The shares add up to 32 rows, in the same span, of the rows that follow.
 struct share_prefetch {
     const struct rows16 *rows; // [HALVES]
     size_t at;
-    int bytes, first, n; // of a row; rows of this share
+    int bytes, first, n; // bytes of a row; first row and number of rows of this share
 };
 
 INLINE struct share_prefetch share_of(const struct rows_kind *kind, const struct walk *at, int n_blocks, int share)
@@ -176,7 +186,7 @@ INLINE struct share_prefetch share_of(const struct rows_kind *kind, const struct
                                    PIECE_ROWS * (share + 1) / shares - first};
 }
 
-// Part `part` of `parts` of a share.
+// Prefetches part `part` of `parts` of a share.
 INLINE void prefetch_part(const struct share_prefetch *it, int part, int parts)
 {
     for (int i = it->n * part / parts; i < it->n * (part + 1) / parts; i++) {
@@ -187,9 +197,9 @@ INLINE void prefetch_part(const struct share_prefetch *it, int part, int parts)
     }
 }
 
-// ---- the floats of what has left the tiles
+// ---- floats: what has left the tiles
 
-// sums += pairs . one pair, of 16-bit numbers, in every lane.
+// sums += pairs . one pair of 16-bit numbers, which is broadcast to every lane.
 INLINE __m512i add_pairs(__m512i sums, __m512i pairs, const int32_t *pair)
 {
     __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(pairs), "m"(*pair));
@@ -211,7 +221,7 @@ INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *typ
     return dot;
 }
 
-// Rows row .. row + n - 1 of half a piece, if one waits.
+// Converts the pending rows row .. row + n - 1 of half a piece and adds them to D, if any are pending.
 INLINE void finish_rows(struct rows_work *w, const struct pending *it, const struct rows_type *type, int half, int row,
                         int n)
 {
@@ -239,8 +249,8 @@ INLINE void finish_rows(struct rows_work *w, const struct pending *it, const str
 
 // ---- the tiles
 
-// A quarter of a piece by 16 columns: tiles 0 and 1 are the high plane's sums of each half, 2 and 3 the low one's. Between
-// the products a quarter of what waits is finished.
+// Multiplies a quarter of a piece's elements by 16 columns. Tiles 0 and 1 hold the high plane's sums of the two
+// halves, tiles 2 and 3 those of the low plane. Between the products a quarter of the pending rows is converted.
 INLINE void multiply_quarter(struct rows_work *w, const struct pending *it, const struct rows_type *type,
                              const struct q8_words *c, int t)
 {
@@ -274,7 +284,7 @@ INLINE void store_tiles(struct rows_work *w, const struct rows_type *type)
         TILE_STORE(3, w->tile[1][1], 64);
 }
 
-// A piece by 16 columns; meanwhile what waits is finished.
+// Multiplies a piece by 16 columns; meanwhile the pending sums are converted.
 INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, const struct q8_words *c,
                            const struct share_prefetch *prefetch)
 {
@@ -290,7 +300,7 @@ INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, co
     store_tiles(w, &kind->type);
 }
 
-// The piece at hand into bytes.
+// Unpacks the current piece.
 INLINE void unpack_piece(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, struct heads *heads)
 {
     const size_t bytes = (size_t)at->span * (size_t)kind->type.bytes;
@@ -325,7 +335,8 @@ INLINE void finish_scaled(struct rows_work *w, const struct rows_kind *kind)
 
 // ---- blocks of 32: half a piece by 16 columns, block by block
 
-// Row `row` of what waits: S = fma(isum, d, S) for its blocks in order, with a minimum S = fma(sum, m, S) after each.
+// Row `row` of the pending sums: S = fma(isum, d, S) for its blocks in order, with a minimum S = fma(sum, m, S) after
+// each.
 INLINE void finish_block_row(struct rows_work *w, const struct pending_blocks *it, bool mins, int half, int row,
                              int n_blocks)
 {
@@ -353,7 +364,8 @@ INLINE void finish_block_rows(struct rows_work *w, const struct pending_blocks *
     }
 }
 
-// Two blocks of 16 rows, elements 64t on, by 16 columns, while 4 rows of what waits are finished.
+// Multiplies two blocks of 16 rows, from element 64t on, by 16 columns, while four pending rows are converted. t:
+// tile of the piece. first, second: the tiles that hold the two blocks' sums.
 #define TWO_BLOCKS(t, first, second)                                                                                   \
     do {                                                                                                               \
         TILE_LOAD(6, c->words[t][0], 64);                                                                              \
@@ -374,7 +386,8 @@ INLINE void finish_block_rows(struct rows_work *w, const struct pending_blocks *
         TILE_STORE(second, w->block_sums[half][2 * (t) + 1][0], 64);                                                   \
     } while (0)
 
-// Sums are stored while the next are formed; those of the other half wait, and are finished, meanwhile.
+// Multiplies half a piece by 16 columns. Sums are stored while the next ones are formed; meanwhile the pending sums
+// of the other half are converted.
 INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mins, int half,
                           const struct share_prefetch *prefetch)
 {
@@ -393,7 +406,7 @@ INLINE void multiply_half(struct rows_work *w, const struct q8_words *c, bool mi
     STORE_TWO(3, 2, 3);
 }
 
-// Elements that are not there are 0, and so are their products.
+// Unpacks the current piece. Elements past the end of a row are 0, and so are their products.
 INLINE void unpack_block_piece(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int n_blocks,
                                struct block_heads *heads)
 {
@@ -444,7 +457,7 @@ INLINE void finish_blocks(struct rows_work *w, const struct rows_kind *kind)
     finish_block_rows(w, &w->pending_blocks, kind->type.min_pairs > 0, 1, 0, ROWS);
 }
 
-// The i-th piece of a part of k by all columns of its span.
+// Multiplies the i-th piece of a part of k by all columns of its span.
 INLINE void multiply_piece(const struct matmul_args *a, const struct rows_kind *kind, const struct walk *at, int i,
                            const struct q8_words *c, sums16 (*sums)[GROUPS])
 {
@@ -470,9 +483,9 @@ INLINE void multiply_part(const struct matmul_args *a, const struct rows_kind *k
         finish_scaled(w, kind);
 }
 
-// ---- the walk: stripes of rows, groups of columns, parts of k
+// ---- all rows and columns: stripes of rows, groups of columns, parts of k
 
-// All of k, part by part, for a stripe and columns first .. first + 16 groups - 1.
+// Multiplies a stripe by the columns first .. first + 16 * groups - 1, over all of k, part by part.
 INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind *kind, int row, int first, int groups)
 {
     struct rows_work *w = a->scratch;
@@ -513,7 +526,8 @@ INLINE void multiply_by_rows(const struct matmul_args *a, const struct rows_kind
     {                                                                                                                  \
         multiply_by_rows(a, &kind_##name);                                                                             \
     }
-// For blocks of 256 the name, a rows_type, read_heads and unpack_row.
+// Defines the kernel of a type with blocks of 256. Arguments: the type's name, its struct rows_type, read_heads and
+// unpack_row.
 #define ROWS_KERNEL(name, ...) ROWS_FUNCTION(name, __VA_ARGS__, NULL, NULL)
 
 #endif

@@ -1,10 +1,12 @@
-// Rows of weights as rows of matrix tiles: Q4_K, Q5_K, Q6_K; and the columns, where nobody has turned them into words.
+// Matmul by AMX (amx/panel.h) of Q4_K, Q5_K and Q6_K: weights are multiplied by their scales while they are unpacked.
+// Also transposes the columns where the caller has not, and stores the sums.
 #include "kernels/cpu/amx/panel.h"
 #include "kernels/cpu/avx512/rows.h"
 
 // ---- columns, and outputs
 
-// Columns from `first` on, in the spans from .. to - 1, into scratch; where there are fewer the last stands in for them.
+// Transposes the columns from `first` on, in the spans from .. to - 1, into scratch. Where fewer are left, the last
+// one is repeated.
 void matmul_q8_transpose_columns_amx(const struct matmul_args *a, int first, int groups, int64_t from, int64_t to)
 {
     struct q8_words *c = ((struct rows_work *)a->scratch)->transposed;
@@ -44,7 +46,7 @@ void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int
 
 // ---- Q4_K and Q5_K: scale = 8 s1 + s0, high = w * s1, low = w * s0: unsigned, at most 31 * 7 = 217
 
-// 16 bytes of each row again, one after another, from words a lane a row.
+// Transposes words with one lane per row back to 16 consecutive bytes of each row.
 INLINE void store_transposed(const __m512i v[4], void *to)
 {
     __m512i u[4] = {_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]),
@@ -76,14 +78,15 @@ INLINE void read_heads_k4(const struct rows16 *g, size_t at, struct heads *h)
     store_transposed(factors, h->factor);
 }
 
-// In 16-bit words, each with 0 above it: byte `a` of 16, in the upper half of the register byte `b`.
+// In 16-bit words with an upper byte of 0: byte `a` of 16, and in the upper half of the register byte `b`.
 INLINE __m512i pick_of_32(__m512i bytes, int a, int b)
 {
     __m512i at = _mm512_mask_set1_epi16(_mm512_set1_epi16((short)(0x8000 | a)), 0xffff0000, (short)(0x8000 | b));
     return _mm512_shuffle_epi8(bytes, at);
 }
 
-// A row of Q4_K or Q5_K: in each tile the low nibbles of 32 bytes and their high ones, and a fifth bit from `fifth`.
+// Unpacks a row of Q4_K or Q5_K. Each tile has the low nibbles of 32 bytes and their high ones, in Q5_K with a fifth
+// bit (`five`, a compile-time constant).
 INLINE void unpack_k4(bool five, const uint8_t *b, const struct heads *h, int row, piece *p)
 {
     const __m512i factor = _mm512_broadcast_i32x4(load_128(h->factor[0][row]));
@@ -111,14 +114,16 @@ INLINE void unpack_q5_k(const uint8_t *b, const struct heads *h, int row, piece 
 ROWS_KERNEL(q4_k, {.bytes = 144, .planes = 2, .shift = 3, .min_pairs = 4}, read_heads_k4, unpack_q4_k)
 ROWS_KERNEL(q5_k, {.bytes = 176, .planes = 2, .shift = 3, .min_pairs = 4}, read_heads_k4, unpack_q5_k)
 
-// ---- Q6_K: |w * scale| <= 4096 in 16 bits, whose upper bytes are the high plane and whose lower ones the low plane
+// ---- Q6_K: |w * scale| <= 4096 fits 16 bits, whose upper bytes are the high plane and whose lower bytes are the low
+// plane
 
 INLINE void read_heads_q6_k(const struct rows16 *g, size_t at, struct heads *h)
 {
     _mm512_store_ps(h->d, load_halves(g, at + 208));
 }
 
-// Which of 16 scales the lanes of tile t have, a lane 16 elements: as bytes with 0 above, 0 below, and as 16-bit words.
+// Indices of the 16 scales for tile t, in which each lane of 16 elements has one: as bytes with 0 above, with 0
+// below, and as 16-bit words.
 struct picks {
     __m512i low, high, word;
 };
@@ -131,8 +136,8 @@ INLINE struct picks picks_of(int t)
     return (struct picks){low, _mm512_rol_epi32(low, 8), _mm512_add_epi16(lane, _mm512_set1_epi16((short)(4 * t)))};
 }
 
-// The lower bytes of `even` and, above them, of `odd`; and their upper bytes. Shifts of whole lanes, which leave the
-// multiplier's port alone.
+// Stores the lower bytes of `even` and `odd` alternately as the low plane, and their upper bytes as the high plane.
+// Whole lanes are shifted by bytes, which leaves the multiplier's port free.
 INLINE void put_products(__m512i even, __m512i odd, int t, int row, piece *p)
 {
     const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaa;

@@ -1,4 +1,5 @@
-// Rows of weights as rows of matrix tiles: types with blocks of 32, whose bytes are the weights with their signs.
+// Matmul by AMX (amx/panel.h) of types with blocks of 32 (Q4_0 to Q8_0, IQ4_NL, MXFP4): the tiles' bytes are signed
+// weights, and each block's sums leave the tiles to be scaled.
 #include "kernels/cpu/amx/panel.h"
 #include "kernels/cpu/avx512/rows.h"
 
@@ -20,32 +21,33 @@ INLINE void read_shape_heads(const struct shape *s, const struct rows16 *g, size
 
 // ---- bytes
 
-// Bytes of two blocks, each twice: for its low nibbles and for its high ones.
+// Loads the bytes of two blocks, each twice: once for the low nibbles and once for the high ones.
 INLINE __m512i load_nibbles_twice(const uint8_t *first, const uint8_t *second)
 {
     return _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(load_128(first)), 0xff00, load_128(second));
 }
 
-// Matrices of bits (see move_bits) for the low and the high nibbles; whether the upper five bits are turned over.
+// Applies one bit matrix (see move_bits) for the low nibbles and one for the high nibbles. `flip` inverts the upper
+// five bits.
 INLINE __m512i nibbles_by(__m512i v, uint64_t of_low, uint64_t of_high, bool flip)
 {
     const __m512i rows = _mm512_mask_set1_epi64(_mm512_set1_epi64((long long)of_low), 0xcc, (long long)of_high);
     return flip ? _mm512_gf2p8affine_epi64_epi8(v, rows, 0xf8) : _mm512_gf2p8affine_epi64_epi8(v, rows, 0);
 }
 
-// Low nibbles of the first 16 bytes of each 32, high ones of the others.
+// The low nibbles in the first 16 bytes of each 32, the high ones in the others.
 INLINE __m512i split_nibbles(__m512i v)
 {
     return nibbles_by(v, 0x0102040800000000, 0x1020408000000000, false);
 }
 
-// The same less 8: bits 7 to 3 are the opposite of a nibble's own bit 3.
+// The same less 8: bits 7 to 3 are the inverse of a nibble's bit 3.
 INLINE __m512i split_nibbles_less_8(__m512i v)
 {
     return nibbles_by(v, 0x0102040808080808, 0x1020408080808080, true);
 }
 
-// A byte a bit of two blocks' fifth bits.
+// The fifth bits of two blocks as a mask with a bit for each byte.
 INLINE __mmask64 fifth_bits(const uint8_t *first, const uint8_t *second)
 {
     uint32_t low, high;
@@ -54,7 +56,7 @@ INLINE __mmask64 fifth_bits(const uint8_t *first, const uint8_t *second)
     return (uint64_t)high << 32 | low;
 }
 
-// Two blocks of a type that is made of nibbles.
+// The signed weights of two blocks of a type that consists of nibbles.
 INLINE __m512i two_blocks(const struct shape *s, const uint8_t *first, const uint8_t *second)
 {
     __m512i v = load_nibbles_twice(first + s->quants, second + s->quants);
@@ -70,7 +72,8 @@ INLINE __m512i two_blocks(const struct shape *s, const uint8_t *first, const uin
     return s->offset ? _mm512_mask_sub_epi8(v, ~fifth, v, sixteen) : _mm512_mask_add_epi8(v, fifth, v, sixteen);
 }
 
-// An odd block at the end is put twice, and its copy, behind the row, is 0 again.
+// Unpacks n blocks. If n is odd, the last block is loaded twice and its copy is masked, so that the bytes past the
+// end of the row stay 0.
 INLINE void unpack_shape(const struct shape *s, const uint8_t *b, int n, int row, block_piece *p)
 {
     if (n == BLOCKS) {
