@@ -1,26 +1,31 @@
-// Up to five columns, in place, of types with blocks of 32: eight of them, a span, are what a block of 256 is elsewhere.
+// Matmul of up to five columns by AVX-512, in place, of types with blocks of 32. A span of eight blocks takes the
+// part of a block of 256 in in_place.h.
 //
-// The naive loop, for each row: for each span, S = 0; for each of its blocks S = fma(w . q, d, S), with a minimum then
-// S = fma(sum(q), m, S); D = fma(S, da, D). Every block has a float of its own, so its products must be added up before it.
-// avx512/in_place.h has how rows are read, four at a time. Of these:
-//   - A register has four blocks of 16 bytes, or two of 32, of one row. Two rows are zipped, so that a lane sums all products
-//     of half a block of nibbles (of Q8_0: of a quarter), and pairs of rows take three operations more to have one block of all
-//     four rows in a quarter. Activations are put into that order once a call.
-//   - Heads of four blocks lie in one line of 64 bytes, or in the first 16 bytes of each block, and are brought out of these
-//     by shuffles.
-//   - Sums become floats in memory, from where a block's four rows are what a fma takes: S is made of them while the next span
-//     is multiplied.
+// The naive loop, for each row: for each span, S = 0; for each of its blocks S = fma(w . q, d, S), with a minimum
+// then S = fma(sum(q), m, S); D = fma(S, da, D). Every block has its own float scale, so its products must be added
+// up before they are scaled. avx512/in_place.h describes how rows are read, four at a time. In addition:
+//   - A register has four blocks of 16 bytes, or two of 32, of one row. Two rows are interleaved (zip_8), so that a
+//     lane sums all products of half a block of nibbles (of Q8_0: of a quarter). Three operations reduce pairs of
+//     rows so that a quarter has one block of all four rows. Activations are arranged in that order once per call.
+//   - The headers of four blocks are in one cache line, or in the first 16 bytes of each block, and are extracted by
+//     shuffles.
+//   - Sums are stored to memory as floats, in the order in which the fma of four rows loads them. S is computed from
+//     them while the next span is multiplied.
+// avx512/matmul_q8.c chooses this up to the columns of matmul_q8_in_place_columns. One column of Q8_0 read by streams
+// is passed on to avx512/one_column.c.
 #include "kernels/cpu/avx512/in_place.h"
 
-enum { BLOCKS = 8, PARTS = 2, PART = BLOCKS / PARTS }; // of a span, of which a half is one line's or register's
+// Of a span; a part is what one cache line or one register holds.
+enum { BLOCKS = 8, PARTS = 2, PART = BLOCKS / PARTS };
 
-// A span of a column: activations in the order of the weights, and what sums begin with; its sums over 32.
+// A span of a column, prepared: the activations in the order of the weights, the values that sums start with, and the
+// sums of activations over 32 elements.
 struct activations {
     __m512i q[8], start[4];
     float sums[BLOCKS];
 };
 
-// A span of four rows, a lane a row.
+// A span of four rows whose sums are not added to D yet, one lane per row.
 struct pending {
     _Alignas(64) __m128 dot[COLUMNS_MAX][BLOCKS], d[BLOCKS], m[BLOCKS];
     const struct activations *x[COLUMNS_MAX];
@@ -29,23 +34,24 @@ struct pending {
 
 struct kind {
     int bytes;             // of a span
-    const struct shape *s; // of nibbles; NULL: Q8_0
+    const struct shape *s; // layout of the nibbles; NULL: Q8_0
 };
 
 // ---- products
 
-// Of a column, a sum of two rows for each pair of registers w[i]: with `words` registers of activations from `from` on.
+// The sums of a column with two pairs of rows, whose weights are w[0] and w[1], over `words` registers of activations
+// from `from` on.
 INLINE void dot_pairs(__m512i w[2][4], const struct activations *x, int from, int words, __m512i start, __m512i sum[2])
 {
     sum[0] = sum[1] = start;
     UNROLL_FOR (int i = 0; i < words; i++) {
-        const __m512i q = read_once(&x->q[from + i], 2); // for both pairs
+        const __m512i q = read_once(&x->q[from + i], 2); // used for both pairs
         UNROLL_FOR (int r = 0; r < 2; r++)
             sum[r] = _mm512_dpbusd_epi32(sum[r], w[r][i], q);
     }
 }
 
-// Quarter b is of block b.
+// Stores the four rows' floats of four blocks; quarter b is block b.
 INLINE void store_floats(__m128 to[PART], __m512 quarters)
 {
     _mm512_storeu_ps((float *)to, quarters);
@@ -53,7 +59,8 @@ INLINE void store_floats(__m128 to[PART], __m512 quarters)
 
 // ---- nibbles
 
-// Registers 4p .. of activations are of blocks 4p ..: elements 0-7, 8-15, 16-23 and 24-31 of each, twice.
+// Arranges activations: registers 4p .. 4p + 3 are blocks 4p .. 4p + 3, with elements 0-7, 8-15, 16-23 and 24-31 of
+// each, each repeated.
 INLINE void prepare_nibbles(const struct shape *s, const int8_t *q, struct activations *to)
 {
     for (int p = 0; p < PARTS; p++, q += 32 * PART) {
@@ -67,7 +74,8 @@ INLINE void prepare_nibbles(const struct shape *s, const int8_t *q, struct activ
     }
 }
 
-// The quants of four blocks, a quarter each. In `line` are the first three's (without fifth bits).
+// The quants of four blocks, one per quarter. `line` has the first three blocks' quants (in types without fifth
+// bits).
 INLINE __m512i quants_of_line(const struct shape *s, __m512i line, const uint8_t *blocks)
 {
     const long long all = 0x0101010101010101, first = s->quants * all, step = s->bytes * all;
@@ -79,8 +87,8 @@ INLINE __m512i quants_of_line(const struct shape *s, __m512i line, const uint8_t
                                        load_128(blocks + 3 * s->bytes + s->quants));
 }
 
-// Of two rows' lines: words j of the lower half are the halves at the head of block j of both, those of the upper half the
-// halves behind them. (Exponents are bytes, and what comes with them is not used.)
+// The float16 values at the head of each block, of two rows: words j of the lower half are the first value of block j
+// of both rows, those of the upper half the second. (Exponents are single bytes; the byte after each is not used.)
 INLINE __m512i heads_of_lines(const struct shape *s, const __m512i line[2])
 {
 #define HALVES(j, from) (long long)(0x4140010041400100 + ((j)*s->bytes + (from)) * 0x0101010101010101)
@@ -96,14 +104,14 @@ INLINE __m512i load_4_blocks(const struct shape *s, const uint8_t *block)
     return load_4x16(block, block + s->bytes, block + 2 * s->bytes, block + 3 * s->bytes);
 }
 
-// In each quarter the first words of a block of two rows, and their second words.
+// In each quarter, the first words of a block of two rows, and then their second words.
 INLINE __m512i heads_of_blocks(const struct shape *s, const uint8_t *const blocks[2])
 {
     return _mm512_unpacklo_epi32(load_4_blocks(s, blocks[0]), load_4_blocks(s, blocks[1]));
 }
 
-// Fifth bits of elements 8i .. of two rows, as bytes of 16 or 0. A byte of eight such bits becomes the row that makes bit 4 in a
-// matrix of bits, and the bytes 1, 2, 4 .. 128 are multiplied with it.
+// The fifth bits of elements 8i .. 8i + 7 of two rows, as bytes of 16 or 0. A byte of eight such bits becomes the row
+// of a bit matrix that makes bit 4, by which the bytes 1, 2, 4 .. 128 are multiplied.
 INLINE __m512i fifth_bits(const struct shape *s, __m512i heads, int i)
 {
     const int byte = s->fifth + i;
@@ -125,14 +133,14 @@ INLINE void unpack_nibbles(const struct shape *s, __m512i bytes, __m512i heads, 
     }
 }
 
-// Weights of four blocks of two rows, unsigned, in the order of prepare_nibbles; returns their heads.
+// Loads the unsigned weights of four blocks of two rows, in the order of prepare_nibbles. Returns their headers.
 INLINE __m512i load_pair(const struct shape *s, const uint8_t *const blocks[2], __m512i w[4])
 {
     __m512i line[2], bytes[2], zipped[2];
     UNROLL_FOR (int i = 0; i < 2; i++) {
         if (s->fifth < 0) {
             line[i] = load_512(blocks[i]);
-            AFTER(line[i]); // gcc would read it for each use
+            AFTER(line[i]); // otherwise gcc loads it for each use
             bytes[i] = quants_of_line(s, line[i], blocks[i]);
         } else {
             bytes[i] = load_4_blocks(s, blocks[i] + s->quants);
@@ -145,7 +153,8 @@ INLINE __m512i load_pair(const struct shape *s, const uint8_t *const blocks[2], 
     return heads;
 }
 
-// Scales and minima of four blocks out of two pairs of heads; of the first `again` zeros.
+// Stores the scales and minima of four blocks from two pairs of headers. For the first `again` blocks it stores
+// zeros.
 INLINE void store_heads(const struct shape *s, const __m512i heads[2], int again, __m128 d[PART], __m128 m[PART])
 {
     const __mmask16 of = (__mmask16)(0xffff << 4 * again);
@@ -166,7 +175,8 @@ INLINE void store_heads(const struct shape *s, const __m512i heads[2], int again
         store_floats(m, _mm512_maskz_mov_ps(of, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1))));
 }
 
-// The first `parts` of a span, known to the compiler, of which the first blocks are there `again`.
+// Multiplies the first `parts` (a compile-time constant) of a span. The first `again` of its blocks have been
+// multiplied before.
 INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts, int again, int n, struct pending *t)
 {
     const int bytes = PART * s->bytes;
@@ -192,7 +202,8 @@ INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts,
 
 // ---- Q8_0
 
-// Registers 2p and 2p + 1 are of blocks 2p and 2p + 1: a quarter has 8 of their elements, twice, and the next 8.
+// Arranges activations: registers 2p and 2p + 1 are blocks 2p and 2p + 1; a quarter has 8 of their elements,
+// repeated, and then the next 8.
 INLINE void prepare_q8_0(const int8_t *q, struct activations *to)
 {
     for (int p = 0; p < BLOCKS / 2; p++) {
@@ -202,7 +213,7 @@ INLINE void prepare_q8_0(const int8_t *q, struct activations *to)
     }
 }
 
-// Of two rows two blocks each, at `from`, unsigned.
+// Loads two blocks each of two rows, at byte `from`, as unsigned weights.
 INLINE void load_pair_q8_0(const uint8_t *const at[2], int from, __m512i w[4])
 {
     __m512i two[2];
@@ -213,7 +224,7 @@ INLINE void load_pair_q8_0(const uint8_t *const at[2], int from, __m512i w[4])
     zip_8(two[0], two[1], w);
 }
 
-// Halves of blocks, a quarter each, of two blocks in each register.
+// Adds the halves of blocks, which are a quarter each, of two blocks in each register.
 INLINE __m512i add_halves(__m512i a, __m512i b)
 {
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
@@ -250,20 +261,20 @@ INLINE bool is_whole(const struct matmul_args *a, int64_t span)
     return SPAN * (span + 1) <= a->k;
 }
 
-// Blocks of a row's last span, where it is no whole one.
+// The blocks of a row's last span, if it is not whole.
 INLINE int blocks_left(const struct matmul_args *a)
 {
     return (int)(a->k % SPAN / 32);
 }
 
-// What is behind a row may be no memory of ours. So its last parts end where it ends, and begin with so many blocks that were
-// multiplied already, and now are with zeros.
+// The memory after a row may not be readable. So the last parts of a row end where it ends, and begin with so many
+// blocks that have been multiplied before and are multiplied with zeros now.
 INLINE int blocks_again(const struct matmul_args *a)
 {
     return (BLOCKS - blocks_left(a)) % PART;
 }
 
-// Whether a row has none to read again.
+// Whether a row is too short to have such earlier blocks.
 INLINE bool is_short(const struct matmul_args *a)
 {
     return a->k < SPAN && blocks_again(a);
@@ -284,7 +295,7 @@ INLINE void prepare_span(const struct matmul_args *a, const struct kind *k, int 
         prepared->sums[b] = b < again ? 0 : (float)(x.sums[2 * (b - again)] + x.sums[2 * (b - again) + 1]);
 }
 
-// Span b of the part of each column.
+// Points `t` at span b of the part in each column.
 INLINE void point_at_span(const struct matmul_args *a, const struct part *part, int n, int64_t b, struct pending *t)
 {
     const struct activations *x = part->x;
@@ -310,7 +321,7 @@ INLINE struct four four_back(const struct four *g, int bytes)
     return back;
 }
 
-// A row's last blocks, less than a span.
+// Multiplies a row's last blocks, which are less than a span.
 INLINE void make_last(const struct matmul_args *a, const struct kind *k, const struct four *g, int n, struct pending *t)
 {
     const int again = blocks_again(a), bytes = k->bytes / BLOCKS;
@@ -321,7 +332,7 @@ INLINE void make_last(const struct matmul_args *a, const struct kind *k, const s
         make_parts(k, &last, 1, again, n, t);
 }
 
-// The first `parts` of a span.
+// Adds the first `parts` of a span to D.
 INLINE void add_pending(const struct kind *k, const struct pending *t, int parts, int n, __m128 d[COLUMNS_MAX])
 {
     UNROLL_FOR (int j = 0; j < n; j++) {
@@ -335,7 +346,7 @@ INLINE void add_pending(const struct kind *k, const struct pending *t, int parts
     }
 }
 
-// A row's last span, or that of a part of it.
+// Adds the last span of a row, or of a part of it.
 INLINE void add_last(const struct kind *k, const struct pending *t, int left, int n, __m128 d[COLUMNS_MAX])
 {
     if (left && left <= PART)
@@ -344,7 +355,7 @@ INLINE void add_last(const struct kind *k, const struct pending *t, int left, in
         add_pending(k, t, PARTS, n, d);
 }
 
-// Blocks of the part's last span, 0 where it is whole.
+// The blocks of the part's last span, or 0 where it is whole.
 INLINE int blocks_left_of(const struct matmul_args *a, const struct part *part)
 {
     return is_whole(a, part->from + part->n - 1) ? 0 : blocks_left(a);
@@ -392,7 +403,7 @@ INLINE void add_span(const struct matmul_args *a, const struct kind *k, const st
         add_last(k, &pending[t], left, n, s->d[t]);
 }
 
-// Rows too short to be read so, from copies with zeros behind, as rows of a whole span.
+// Multiplies rows that are too short for this from copies, padded with zeros to a whole span.
 static void in_place_short(const struct matmul_args *a, int span)
 {
     enum { COPIES = 64 };
@@ -424,7 +435,7 @@ INLINE void in_place_32(const struct matmul_args *a, const struct shape *s, int 
         multiply_in_place(a, &k, &adder, n);
 }
 
-// ---- the functions
+// ---- the entry points
 
 // clang-format off
 IN_PLACE(q4_0, UP_TO_4, in_place_32(a, &shape_q4_0, n))

@@ -1,11 +1,13 @@
-// One column of Q8_0 that is read by four long streams, from end to end, with nothing asked for: more than any other type it
-// is a matter of reading, and what there is to do beside that is kept out of its way.
+// Matmul of one column of Q8_0 by AVX-512, whose rows are read as four long streams from end to end, without
+// prefetching. More than for any other type this is bound by reading, so all other work is kept small.
+// avx512/in_place_32.c chooses it where rows are read by streams and a row's scales fit the scratch.
 //
-// A group is 16 spans of eight blocks, a lane each. Sums and scales are all that is made of it at first, scales by loads of two
-// bytes; it is scaled after the next one is read, so that nothing waits for either.
+// The naive loop is that of in_place_32.c. A group is 16 spans of eight blocks, one lane each. At first only its
+// integer sums and its scales are stored, the scales by loads of two bytes. It is scaled after the next group is
+// read, so that nothing waits for either.
 #include "kernels/cpu/avx512/in_place.h"
 
-// A group until it is scaled: of block b the sums and the scales, a lane a span.
+// A group that is not scaled yet: the sums and the scales of block b, one lane per span.
 struct spans {
     __m512i dot[8];
     uint16_t half[8][GROUP];
@@ -13,18 +15,18 @@ struct spans {
 
 // ---- four streams
 //
-// Lane 4t + i is the block t places on in stream i. A quarter of the lanes has the same activations.
+// Lane 4t + i is the span t places further on in stream i. The four lanes of a quarter have the same activations.
 enum { STREAMS = FOUR, QUARTERS = GROUP / STREAMS, RING_MORE = QUARTERS - 1 };
 _Static_assert(ONE_Q8_0_MOST + RING_MORE <= SCRATCH_BYTES / (int)sizeof(float), "a row's scales fit the scratch");
 
-// The scales of a row's spans of activations, and once more those of its first three: the four spans that a stream has at hand
-// find theirs side by side, whether a row ends among them or not.
+// The activations' scales of a row's spans, and a copy of the first three at the end. So the four spans that a stream
+// reads at once find their scales next to each other even if a row ends among them.
 struct ring {
     int64_t spans; // of a row
     const float *scales;
 };
 
-// A row's first span follows its last.
+// The span after this one; a row's first span follows its last.
 INLINE int64_t span_after(int64_t span, int64_t spans)
 {
     return span + 1 == spans ? 0 : span + 1;
@@ -39,26 +41,26 @@ INLINE struct ring ring_of(const struct matmul_args *a)
     return (struct ring){spans, scales};
 }
 
-// Which four spans of each stream are at hand.
+// The four spans of each stream that are read.
 struct cursor {
-    int64_t at, span; // the first of them: of the stream, of its row
+    int64_t at, span; // index of the first of them in the stream, and in its row
 };
 
-// The streams are the quarters of all rows (where rows are not a multiple of four, the last two overlap). A stream's
-// spans are taken as they follow each other, four at a time, whether a row ends among them or not. They may be added up some
-// steps after they are read.
+// The state of the four streams, which are the quarters of all rows. (Where the number of rows is not a multiple of
+// four, the last two overlap.) A stream's spans are read in order, four at a time, even if a row ends among them.
+// They may be added up some steps after they are read.
 struct walk {
     const uint8_t *stream[STREAMS];
-    int first[STREAMS]; // row
+    int first[STREAMS]; // first row of each stream
     struct ring x;
     int64_t all; // spans of a stream
     struct cursor read, added;
-    int row;  // of a stream, that sums are added up for
-    __m128 d; // its sums so far
+    int row;  // row of a stream whose sums are being added up
+    __m128 d; // its sums so far, one lane per stream
 };
 
-// Where the spans at hand of each stream lie, but for how far it is read: n <= QUARTERS of them; past these the last one
-// stands in.
+// The addresses of the spans that each stream reads next, as offsets from the position of the stream: the first n <=
+// QUARTERS of them are valid, the others repeat the last one.
 INLINE struct rows16 walk_spans(const struct walk *k, size_t bytes, int64_t n)
 {
     struct rows16 w;
@@ -87,7 +89,7 @@ INLINE void cursor_step(struct cursor *c, int64_t spans)
         c->span = spans >= QUARTERS ? c->span - spans : c->span % spans;
 }
 
-// To the next four spans of each stream; false: there are none.
+// Advances to the next four spans of each stream. Returns false at the end.
 INLINE bool walk_step(struct walk *k)
 {
     cursor_step(&k->read, k->x.spans);
@@ -104,13 +106,14 @@ INLINE void walk_put(const struct matmul_args *a, struct walk *k)
     k->d = _mm_setzero_ps();
 }
 
-// The sums S of the next four spans, a quarter after the other, and the rows that end with one.
+// Adds the sums S of the next four spans to D, one quarter after another, and stores the rows that end with one of
+// them.
 INLINE void walk_add(const struct matmul_args *a, struct walk *k, __m512 sum)
 {
     const float *scales = k->x.scales + k->added.span;
     const __m128 quarters[QUARTERS] = {_mm512_extractf32x4_ps(sum, 0), _mm512_extractf32x4_ps(sum, 1),
                                        _mm512_extractf32x4_ps(sum, 2), _mm512_extractf32x4_ps(sum, 3)};
-    int64_t left = k->x.spans - k->added.span; // of the row
+    int64_t left = k->x.spans - k->added.span; // spans left in the row
     UNROLL_FOR (int i = 0; i < QUARTERS; i++) {
         k->d = _mm_fmadd_ps(quarters[i], _mm_set1_ps(scales[i]), k->d);
         if (--left == 0) {
@@ -126,19 +129,19 @@ INLINE void walk_add(const struct matmul_args *a, struct walk *k, __m512 sum)
 
 enum { SPAN_Q8_0 = 8 * BYTES_Q8_0 };
 
-// Rows of whole spans that follow each other without a gap: all of a stream is evenly spaced.
+// Whether rows consist of whole spans and have no gaps between them, so that a stream is evenly spaced.
 INLINE bool is_even_q8_0(const struct matmul_args *a)
 {
     return a->k % 256 == 0 && a->w_stride == (size_t)(a->k / 32 * BYTES_Q8_0);
 }
 
-// A span of other rows, the same in each stream.
+// The position of a span where rows are not even; it is the same in each stream.
 struct place {
     int64_t row, span;
-    size_t at; // bytes from where the stream begins
+    size_t at; // bytes from the start of the stream
 };
 
-// Past the end of a stream its last row stands in.
+// Advances by a span. Past the end of a stream its last row is repeated.
 INLINE void place_step(const struct matmul_args *a, const struct walk *k, struct place *p)
 {
     p->span++;
@@ -160,8 +163,9 @@ INLINE struct rows16 walk_uneven(const struct matmul_args *a, const struct walk 
     return w;
 }
 
-// The block at `first` and the next one of the spans at `at`, two a register, as blocks 2p and 2p + 1; the first span goes to lane
-// `lane`. Weights + 128 are unsigned: a lane sums 4 * 128 * 127 in magnitude.
+// The sums of the block `first` and the next one of the four spans at `at`, two blocks per register; they are stored
+// as blocks 2p and 2p + 1 of lanes `lane` .. `lane` + 3. The weights + 128 are unsigned; a lane's sum is at most 4 *
+// 128 * 127 in magnitude.
 INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int first, __m512i x, int p, struct spans *to,
                                int lane)
 {
@@ -177,14 +181,15 @@ INLINE __m512i dots_two_blocks(const uint8_t *const at[STREAMS], int first, __m5
     return reduce_quarters(u);
 }
 
-// What is behind a row may be no memory of ours: an odd last block is read with the one before it, which is multiplied with
-// zeros and stands in its place, and it itself one place on.
+// The memory after a row may not be readable. So an odd last block is loaded together with the block before it, which
+// is multiplied with zeros; the last block's sums are in the second place.
 INLINE __m512i behind_zeros(const int8_t *x)
 {
     return _mm512_inserti64x4(_mm512_setzero_si512(), load_256(x), 1);
 }
 
-// Quarters 0 and 1 of v[t] are four sums each of one block of the spans of quarter t, 2 and 3 of another block.
+// Quarters 0 and 1 of v[t] are four sums each of one block, quarters 2 and 3 of another block, of the spans of
+// quarter t. Adds the two quarters of each.
 INLINE void add_halves(const __m512i v[QUARTERS], __m512i dot[2])
 {
     __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x88), _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
@@ -193,8 +198,9 @@ INLINE void add_halves(const __m512i v[QUARTERS], __m512i dot[2])
     dot[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
 }
 
-// The group at hand, whose spans lie at `at` of w. Each is read from its beginning to its end, then the next one, and
-// nothing is asked for: what comes is left to the hardware. (That is too late where there is more to compute.)
+// Reads the next group, whose spans are at byte `at` of w. Each span is read from its beginning to its end, then the
+// next one, without prefetching: that is left to the hardware. (With more computation per byte the hardware would be
+// too late.)
 INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, bool even, const struct rows16 *w,
                             size_t at, struct spans *to)
 {
@@ -220,7 +226,7 @@ INLINE void read_group_q8_0(const struct matmul_args *a, const struct walk *k, b
         add_halves(v[p], to->dot + 2 * p);
 }
 
-// Lanes of the group that is added next whose span has eight blocks.
+// The lanes of the next group to be added whose span has eight blocks.
 INLINE __mmask16 whole_spans(const struct walk *k)
 {
     int lanes = 0;
@@ -229,7 +235,7 @@ INLINE __mmask16 whole_spans(const struct walk *k)
     return (__mmask16)lanes;
 }
 
-// The lanes of `whole` have eight blocks, the others `blocks`.
+// S of a group. The lanes of `whole` have eight blocks, the others `blocks`.
 INLINE __m512 scaled_q8_0(const struct spans *g, int blocks, __mmask16 whole)
 {
     const int odd = blocks % 2 ? blocks - 1 : 8, end = (blocks + 1) / 2 * 2;
@@ -246,7 +252,7 @@ INLINE void add_group_q8_0(const struct matmul_args *a, struct walk *k, bool eve
              even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.spans - 1), whole_spans(k)));
 }
 
-// `even`, known to the compiler: the other way in the same loop would cost a tenth.
+// `even` is a compile-time constant: handling both cases in one loop would cost a tenth.
 INLINE void multiply_streams_q8_0(const struct matmul_args *a, bool even)
 {
     struct walk k = walk_of(a);

@@ -1,56 +1,63 @@
-// Many columns: a panel of 64 rows by 256 elements is unpacked once, and all columns sweep over it.
+// Matmul of many columns by AVX-512: a panel of 64 rows by 256 elements is unpacked once, and all columns are
+// multiplied with it.
 //
-// The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da, D).
+// The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da,
+// D).
 // Here lane r of a register belongs to row r, so that nothing has to be added up across lanes:
-//   - Weights are unpacked to unsigned bytes [k / 4][row][4]. vpdpbusd multiplies four bytes of 16 rows with four bytes
-//     of one column, broadcast. A tile of 32 rows and 8 columns keeps 16 sums going with 2 loads and 8 broadcasts a
-//     step. With 12 sums, products wait for earlier ones a tenth of the time.
-//   - Few columns are bound by memory still. A panel of 16 rows serves them: so few streams, each of a whole row, the
-//     hardware follows and fetches ahead of by itself; of 64, each in turn for a block only, it follows none. Where it does
-//     not (reads_streams), the rows below are asked for, some lines at each turn of a tile's loop: memory is busy while it
-//     multiplies. (On CPUs with spare_adders most types' few columns are served without a panel, avx512/transposed.c.)
-//   - The sum of a run of elements starts at minus the offset of the weights times the sum of the run's activations. So
-//     the offset costs nothing, and it centres the weights: a run of the right length has a sum of 16 bits. Then
-//     vpdpwssd with the pair (scale, 0) multiplies and adds in one operation; vpmulld and vpaddd would take three. (The
-//     upper half of the sum is only its sign, and is multiplied by 0.)
-//   - Where the CPU has spare_adders, a tile of 16 rows and 8 columns takes two such runs at once: as many sums, and those
-//     of a block beside them still stay in registers. A shift and a blend join two sums of 16 bits in a word, and
-//     vpdpwssd multiplies both by their scales. There products read what is broadcast from memory themselves, too, also
-//     those of blocks of 32.
-//   - How long such a run may be follows from the largest activations that there can be. Almost all are half as large:
-//     FORM_MILD takes columns by the sums of their magnitudes. Q6_K has runs of 16 then instead of 8, Q5_K of 32
-//     instead of 16, and Q4_K needs no centring, which has to be given back where weights are meant to be unsigned.
-//   - Q2_K's and Q3_K's weights times their scales are bytes still, and TQ1's and TQ2's have none. FORM_WHOLE: a block
-//     is one run.
-//   - The panel stays in the L1 cache while the columns pass. Their float sums D wait in scratch for the next span of
-//     k. Two panels take turns, so that columns come from far away, and are prepared, once for both.
-// Operations that a register of rows and a column cost in a block, 64 of them vpdpbusd: Q4_K 85 (mild 81), Q5_K 93
-// (85), Q6_K 99 (83), Q2_K 93 (whole 77), Q3_K 83 (67), IQ4_XS 91; eight blocks of 32 81, with minimums 89. With two
-// runs at once multiplications alone count: Q4_K 79 (75), Q5_K 83 (79), Q6_K 82 (74), Q3_K 74.
+//   - Weights are unpacked to unsigned bytes [k / 4][row][4]. vpdpbusd multiplies four bytes of 16 rows with four
+//     bytes of one column, which are broadcast. A tile of 32 rows and 8 columns keeps 16 sums in flight with 2 loads
+//     and 8 broadcasts per step. With 12 sums, products would wait for earlier ones a tenth of the time.
+//   - Few columns are still memory-bound. They use a panel of 16 rows: the hardware prefetcher follows so few
+//     streams, each of a whole row. Of 64 rows, of which each is read for one block only before the next, it follows
+//     none. Where streams are read (reads_streams), the tiles prefetch the rows below, some cache lines per turn of
+//     their loops, so that memory is busy while they multiply. (On CPUs with spare_adders most types' few columns are
+//     served by avx512/transposed.c.)
+//   - The sum of a run of elements starts with minus the offset of the weights times the sum of the run's
+//     activations. So the offset costs nothing, and it centres the weights: the sum of a run of the right length fits
+//     16 bits. Then vpdpwssd with the pair (scale, 0) multiplies and adds in one operation, where vpmulld and vpaddd
+//     take three. (The upper half of the sum is only its sign, and is multiplied by 0.)
+//   - Where the CPU has spare_adders, a tile of 16 rows and 8 columns sums two such runs at once; these sums and
+//     those of a block still fit the registers. A shift and a blend join two 16-bit sums in a word, and vpdpwssd
+//     multiplies both by their scales. There vpdpbusd broadcasts its operand from memory itself, also for blocks of
+//     32.
+//   - The length of a run is limited by the largest activations that are possible. Almost all activations are at most
+//     half as large: RUNS_MILD selects columns by the sums of their magnitudes. Q6_K then has runs of 16 instead of
+//     8, Q5_K of 32 instead of 16, and Q4_K needs no centring, whose offset would have to be restored where weights
+//     are meant to be unsigned.
+//   - The products of weights and scales of Q2_K and Q3_K still fit bytes, and TQ1_0 and TQ2_0 have no scales. With
+//     RUNS_WHOLE a block is one run.
+//   - The panel stays in the L1 cache while the columns are multiplied. Their float sums D are kept in scratch until
+//     the next span of k. Two panels alternate, because columns come from far away and are prepared once for both.
+// Operations per register of rows and column in a block, 64 of which are vpdpbusd: Q4_K 85 (mild 81), Q5_K 93 (85),
+// Q6_K 99 (83), Q2_K 93 (whole 77), Q3_K 83 (67), IQ4_XS 91; eight blocks of 32 81, with minima 89. With two runs at
+// once only multiplications count: Q4_K 79 (75), Q5_K 83 (79), Q6_K 82 (74), Q3_K 74.
+// avx512/matmul_q8.c chooses this for more columns than are served in place, unless transposed.c serves them;
+// amx/matmul_q8.c also chooses it below its own limits.
 #include "kernels/cpu/avx512/rows.h"
 #include "kernels/cpu/avx512/tile.h"
 
 enum {
     TILE_ROWS = 32,
-    NARROW_MAX = 8, // up to so many columns a panel has 16 rows, unless they lie in tiles
+    NARROW_MAX = 8, // up to so many columns a panel has 16 rows, unless the columns are in tiles
     TILE_COLUMNS_MIN = 3,
-    PANELS = 2, // that take turns
+    PANELS = 2, // panels that alternate
     HEIGHT = PANELS * PANEL,
-    COLUMNS_MAX = 512, // columns that they serve
-    WHOLE_MIN = 32,    // columns from which on it pays to multiply weights by their scales beforehand
+    COLUMNS_MAX = 512, // the most columns that the two panels are multiplied with at once
+    WHOLE_MIN = 32,    // the least columns for which it pays to multiply the weights by their scales beforehand
     TILES_MAX = COLUMNS_MAX / TILE_COLUMNS,
 };
 
-// In a thread's scratch.
+// The contents of a thread's scratch.
 struct work {
     struct panel panel;
-    struct columns columns[TILES_MAX]; // of all tiles in a span; of the one tile of few columns in some spans
-    // D while it waits for the next span: of each panel and tile, see partial_at.
+    struct columns columns[TILES_MAX]; // of all tiles in a span; or of one tile of few columns in several spans
+    // D of each panel and tile, kept until the next span; see partial_at.
     _Alignas(64) float d[PANELS][TILES_MAX][TILE_COLUMNS * PANEL];
 };
 _Static_assert(sizeof(struct work) <= SCRATCH_BYTES, "a panel and its sums fit the scratch");
 
-// ---- tiles: n columns by `regs` registers of rows, from row `lane` on. All loops are unrolled, arrays are registers.
+// ---- tiles: n columns by `regs` registers of rows, from row `lane` on. n and regs are compile-time constants: all
+// loops are unrolled, and the arrays are registers.
 
 enum { REGS_MAX = 2 };
 typedef __m512i tile_sums[TILE_COLUMNS][REGS_MAX];
@@ -62,7 +69,8 @@ INLINE void set_zero(tile_sums sum, int n, int regs)
             sum[j][i] = _mm512_setzero_si512();
 }
 
-// Only tiles of 16 rows ask: with 32, whose sums fill the registers, it takes 3 to 5% more time than it saves.
+// Only tiles of 16 rows prefetch. With 32 rows, whose sums fill the registers, it costs 3 to 5% more time than it
+// saves.
 INLINE struct line_prefetch prefetch_of_tile(const struct panel *p, int turns, int regs)
 {
     if (regs > 1)
@@ -71,7 +79,7 @@ INLINE struct line_prefetch prefetch_of_tile(const struct panel *p, int turns, i
                                   (p->prefetch_count + turns - 1) / turns};
 }
 
-// What a run's sums begin with: `start` of column j lies 32 j on.
+// Sets the sums of a run to the values that they start with. The start of column j is at 32 j.
 INLINE void set_start(tile_sums acc, const int32_t *start, int n, int regs)
 {
     UNROLL_FOR (int j = 0; j < n; j++)
@@ -79,14 +87,14 @@ INLINE void set_start(tile_sums acc, const int32_t *start, int n, int regs)
             acc[j][i] = _mm512_set1_epi32(start[32 * j]);
 }
 
-// From elements k .. k + n - 1 to those after them: columns lie in pieces of 64.
+// Bytes from elements k .. k + n - 1 of a column to the next ones: columns are stored in pieces of 64.
 INLINE size_t step_from(const struct columns *c, int k, int n)
 {
     return (k + n) % Q8_TILE_WIDTH ? (size_t)n : (size_t)n + c->piece - Q8_TILE_WIDTH;
 }
 
-// acc += w . q over `length` elements from `at` on; w points at the tile's rows in the words of element 0. Products read
-// activations from memory or from registers.
+// acc += w . q over `length` elements from `at` on. w points at the tile's rows in the words of element 0.
+// from_memory: products broadcast activations from memory themselves, not from registers.
 INLINE void dot_words(tile_sums acc, const uint8_t *w, const int8_t *const *q, int at, int length, int n, int regs,
                       bool from_memory)
 {
@@ -102,7 +110,11 @@ INLINE void dot_words(tile_sums acc, const uint8_t *w, const int8_t *const *q, i
     }
 }
 
-// Sums of runs fit 16 bits, and start with minus their offset, which is given back or not, or with 0; or they need 32.
+// How the sums of runs are scaled:
+//   SCALES_OF_16_BITS       sums fit 16 bits and start with minus their offset
+//   SCALES_OFFSET_RESTORED  the same, and the offset is added again, because the weights are meant to be unsigned
+//   SCALES_FROM_ZERO        sums fit 16 bits and start with 0
+//   SCALES_OF_32_BITS       sums need 32 bits
 enum scaling { SCALES_OF_16_BITS, SCALES_OFFSET_RESTORED, SCALES_FROM_ZERO, SCALES_OF_32_BITS };
 
 // sum += acc . (int16 pairs of the rows)
@@ -138,7 +150,7 @@ INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *
     }
 }
 
-// The floats of a block of 256, with mins or without.
+// The floats of a block of 256. `mins` says whether the type has minima.
 INLINE void finish_block(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum,
                          tile_sums min, int n, int regs, bool mins)
 {
@@ -152,7 +164,7 @@ INLINE void finish_block(const struct panel *p, int lane, const struct columns *
         }
 }
 
-// What a block of 256 has behind its runs, in so many pairs: minimums, and offsets if these are given back.
+// Finishes a block of 256 after its runs: adds the minima, in min_pairs pairs, and restores offsets.
 INLINE void add_mins(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum, int n,
                      int regs, bool restores_offset, int min_pairs)
 {
@@ -166,7 +178,8 @@ INLINE void add_mins(const struct panel *p, int lane, const struct columns *c, f
     finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
 }
 
-// Blocks of 256: runs of `run` elements, a scale for every `per_scale`. Mins come in `min_pairs` pairs.
+// Multiplies blocks of 256 in runs of `run` elements, with a scale for each `per_scale` elements. Minima are
+// min_pairs pairs.
 INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs, int run,
                         int per_scale, enum scaling scaling, int min_pairs)
 {
@@ -201,7 +214,8 @@ INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c
     add_mins(p, lane, c, out, sum, n, regs, scaling == SCALES_OFFSET_RESTORED, min_pairs);
 }
 
-// Two runs at once, one behind the other: their sums, by columns. What they start with stands in `start`; NULL: 0.
+// The sums of two adjacent runs at once, by columns. They start with the values in `start`, or with 0 where it is
+// NULL.
 INLINE void dot_two_runs(run_sums first, run_sums second, const uint8_t *w, const int8_t *const *q,
                          const int32_t *start, int n, int run)
 {
@@ -218,7 +232,7 @@ INLINE void dot_two_runs(run_sums first, run_sums second, const uint8_t *w, cons
     }
 }
 
-// sum += first * its scale + second * its own, which is the first one's if they share it
+// sum += first * its scale + second * its scale; `share`: both have the same scale.
 INLINE void add_two_scaled(run_sums sum, run_sums first, run_sums second, const int32_t *scale, int n, bool share)
 {
     const __m512i low = _mm512_load_si512(scale), high = share ? low : _mm512_load_si512(scale + PANEL);
@@ -227,7 +241,7 @@ INLINE void add_two_scaled(run_sums sum, run_sums first, run_sums second, const 
         sum[j] = _mm512_dpwssd_epi32(sum[j], join_sums(first[j], second[j], 16), scales);
 }
 
-// tile_scaled by two runs at once, of 16 rows.
+// tile_scaled for 16 rows, with two runs at once.
 INLINE void two_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int run,
                        int per_scale, enum scaling scaling, int min_pairs)
 {
@@ -256,7 +270,7 @@ INLINE void two_scaled(const struct panel *p, int lane, const struct columns *c,
     add_mins(p, lane, c, out, sums, n, 1, scaling == SCALES_OFFSET_RESTORED, min_pairs);
 }
 
-// Blocks of 256 whose weights hold their scales: one run.
+// Multiplies blocks of 256 whose weights have been multiplied by their scales: one run.
 INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs,
                        int min_pairs)
 {
@@ -280,7 +294,7 @@ INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c,
     finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
 }
 
-// Blocks of 32: a run each; the sums S are floats. Runs of 16 have their factors where others have scales.
+// Multiplies blocks of 32, a run each, whose sums S are floats. For runs of 16 (NVFP4) the factors are in `scale`.
 INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c, int n_blocks, float *out, int n,
                         int regs, int run, bool mins, bool from_memory)
 {
@@ -319,11 +333,11 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
             add_to_partial(out, lane + 16 * i, sum[j][i], c, j);
 }
 
-// Each shape of a tile is a function of its own: TILES defines those of a kind of type, and their table by columns.
+// The tile functions of a type. Each shape of a tile is a function of its own.
 typedef void tile_fn(const struct panel *p, int lane, const struct columns *c, int n_blocks, float *out);
 struct tiles {
-    tile_fn *wide[TILE_COLUMNS + 1];   // 32 rows; widths are about equal, 3 and more
-    tile_fn *narrow[TILE_COLUMNS + 1]; // 16 rows; 3 and more
+    tile_fn *wide[TILE_COLUMNS + 1];   // 32 rows; 3 columns and more, since tiles have about equal widths
+    tile_fn *narrow[TILE_COLUMNS + 1]; // 16 rows; 3 columns and more
     tile_fn *spare[TILE_COLUMNS + 1];  // for CPUs with spare_adders, of spare_rows rows
     int spare_rows;                    // 0: there are none
 };
@@ -359,7 +373,12 @@ struct tiles {
                                       .narrow = BY_WIDTH(kind, 1),                                                     \
                                       .spare = BY_WIDTH(kind##_spare, spare_regs),                                     \
                                       .spare_rows = 16 * (spare_regs)};
-// Sums of runs that fit 16 bits, and blocks of 32, with the arguments that both ways share.
+// Tiles that also have a variant for CPUs with spare_adders. The arguments after `kind` are those that both variants
+// share.
+//
+// TILE(kind, N, REGS, call): the function of N columns and REGS registers of rows.
+// TILES(kind, call), TILES_AND_SPARE(kind, spare_regs, spare_call, call): all functions of a kind, and its struct
+// tiles.
 #define SCALED_TILES(kind, ...)                                                                                        \
     TILES_AND_SPARE(kind, 1, two_scaled(p, lane, c, out, n, __VA_ARGS__),                                              \
                     tile_scaled(p, lane, c, out, n, regs, __VA_ARGS__))
@@ -385,7 +404,7 @@ BLOCK_TILES(tiles_32, 32, false)
 BLOCK_TILES(tiles_nvfp4, 16, false)
 BLOCK_TILES(tiles_32_mins, 32, true)
 
-// A type without a form has NULL there.
+// By type and run form; NULL where a type has no such form.
 static const struct tiles *const tiles_of[DT_COUNT][RUNS_COUNT] = {
     [DT_Q4_0] = {&tiles_32},   [DT_Q5_0] = {&tiles_32},   [DT_Q8_0] = {&tiles_32},       [DT_IQ4_NL] = {&tiles_32},
     [DT_MXFP4] = {&tiles_32},  [DT_Q4_1] = {&tiles_32_mins}, [DT_Q5_1] = {&tiles_32_mins}, [DT_IQ4_XS] = {&tiles_iq4_xs},
@@ -401,8 +420,8 @@ static const struct tiles *const tiles_of[DT_COUNT][RUNS_COUNT] = {
 
 // ---- columns
 
-// Sums of |q| over the sixteen runs of 16 of a span; those of a run of 32 lie in neighbouring quarters, 0 and 1 or 2 and 3.
-// |q| is the distance of q + 128 from 128.
+// Sums of |q| over the sixteen runs of 16 of a span. The two halves of a run of 32 are in neighbouring quarters, 0
+// and 1 or 2 and 3. |q| is computed as the distance of q + 128 from 128.
 INLINE __m512i magnitudes_of_16(const int8_t *q)
 {
     const __m512i top = _mm512_set1_epi8((char)0x80);
@@ -413,14 +432,14 @@ INLINE __m512i magnitudes_of_16(const int8_t *q)
     return _mm512_madd_epi16(of_8, _mm512_set1_epi16(1));
 }
 
-// Sums of 32 from sums of 16.
+// Stores the sums over 32 elements, from the sums over 16.
 INLINE void put_sums_of_32(int16_t *to, const int16_t *sums)
 {
     __m256i of_32 = _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16(1));
     _mm_storeu_si128((__m128i *)to, _mm256_cvtepi32_epi16(of_32));
 }
 
-// Whether none of the columns' sums over runs of 16, or of 32, is above `most`.
+// Whether all of the columns' sums over runs of 16, or of 32, are at most `most`.
 INLINE bool magnitudes_of_16_within(const struct columns *c, int most)
 {
     __m512i max = _mm512_setzero_si512();
@@ -439,7 +458,7 @@ INLINE bool magnitudes_of_32_within(const struct columns *c, int most)
     return !_mm512_cmpgt_epu16_mask(max, _mm512_set1_epi16((short)most));
 }
 
-// Columns first .. first + n - 1 in this span, from their tiles. True: they are mild.
+// Sets up columns first .. first + n - 1 of this span from x_tiles. Returns whether they are mild (see RUNS_MILD).
 static bool look_up_tiles(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
 {
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
@@ -459,7 +478,7 @@ static bool look_up_tiles(const struct matmul_args *a, int first, int n, int64_t
     return most <= u->mild_most;
 }
 
-// The same from their rows.
+// The same from the columns' rows.
 static bool look_up_rows(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
 {
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
@@ -495,7 +514,7 @@ void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, i
         prepare(c);
 }
 
-// Asks for the places of some columns' outputs, which will be stored soon.
+// Prefetches the outputs of some columns, which will be stored soon.
 static void prefetch_outputs(const struct matmul_args *a, int first, int n, int row, int rows)
 {
     for (int j = 0; j < n; j++)
@@ -505,7 +524,7 @@ static void prefetch_outputs(const struct matmul_args *a, int first, int n, int 
 
 // ---- all rows and columns
 
-// While this span of 16 rows is multiplied as many bytes of the 16 rows below are asked for, in the order of memory.
+// Lets the tiles of this span of 16 rows prefetch as many bytes of the 16 rows below, in the order of memory.
 static void prefetch_below(const struct matmul_args *a, int row, int64_t span, struct panel *p)
 {
     const size_t bytes = GROUP * dtype_row_bytes(a->type, SPAN);
@@ -513,8 +532,8 @@ static void prefetch_below(const struct matmul_args *a, int row, int64_t span, s
     p->prefetch_count = reads_streams(a->reading) ? (int)((bytes + 63) / 64) : 0;
 }
 
-// Few columns, one tile: 16 rows at a time, through all of k. Their columns are prepared once for all rows where there
-// is room for so many spans.
+// Few columns, which are one tile: 16 rows at a time, through all of k. The columns are prepared once for all rows
+// where the scratch has room for that many spans.
 static void multiply_narrow(const struct matmul_args *a)
 {
     struct work *w = a->scratch;
@@ -534,7 +553,7 @@ static void multiply_narrow(const struct matmul_args *a)
     }
 }
 
-// The tile of so many columns that this CPU is given, and its rows.
+// The tile function for a number of columns on this CPU, and the number of its rows.
 struct choice {
     tile_fn *tile;
     int rows;
@@ -548,7 +567,7 @@ static struct choice choose_tile(const struct matmul_args *a, enum run_form run_
     return (struct choice){t->wide[width], TILE_ROWS};
 }
 
-// Some of the columns, in tiles of about equal width.
+// A part of the columns, in tiles of about equal width.
 struct part {
     int first, n, tiles;
     bool whole;
@@ -559,9 +578,9 @@ static int width_of(const struct part *p, int tile)
     return p->n / p->tiles + (tile < p->n % p->tiles);
 }
 
-// All columns pass over the panel of `rows` rows from `row` on; the first of the panels prepares them. What is finished
-// is stored tile by tile, for y is far away: so its cache misses pass while tiles are computed. Where rows end within a
-// tile, it computes with what an older panel left there.
+// Multiplies all columns of the part with the panel of `rows` rows from `row` on. The first of the panels prepares
+// them. Finished sums are stored tile by tile, so that the cache misses on y overlap with the next tiles. Where rows
+// end within a tile, the tile multiplies what an older panel has left there, and the results are not stored.
 static void sweep(const struct matmul_args *a, const struct part *part, int row, int rows, int panel, int64_t span)
 {
     struct work *w = a->scratch;

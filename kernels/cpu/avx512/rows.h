@@ -1,33 +1,35 @@
-// A few columns by 16 rows at a time: what the rows ask for ahead of its use, and how the lanes of 16 sums are
-// added up.
+// What the kernels for 16 rows at a time share: prefetches, sums across lanes, and the scales and headers of blocks,
+// in which lane r of a register belongs to row r.
 //
-// Private to matmul_q8_avx512*.c. All is pure and inlined.
+// Private to kernels/cpu/avx512/ and kernels/cpu/amx/. All functions are inlined; nothing is read outside of the
+// blocks that are passed.
 #ifndef QUERN_AVX512_ROWS_H
 #define QUERN_AVX512_ROWS_H
 
 #include "kernels/cpu/avx512/matmul_q8.h"
 
-// ---- bytes ahead
+// ---- prefetches
 
-// Bytes between request and use: more than a group of rows, where they are asked for in the order of memory; of a stream.
+// Distances of prefetches in bytes: beyond a group of rows, where bytes are prefetched in the order of memory; and in
+// a stream.
 enum { PREFETCH_BEYOND_GROUP = 4096, PREFETCH_STREAM_BYTES = 4096 };
 
-// A span of 16 rows, to be asked for while another is worked on. Its bytes are shared out: each row, while it is read, asks
-// for as many as it has itself, of the same row as its own is in its group, or simply of those that come next in memory.
+// The bytes that are prefetched while 16 rows are multiplied. Each row, while it is read, prefetches a share, as many
+// bytes as it has itself: either from the row at its place in a later group, or simply the next bytes in memory.
 struct row_prefetch {
     const uint8_t *at;
-    size_t row; // bytes from a row's share to the next row's
+    size_t row; // bytes from one row's share to the next
 };
 
-// What was asked for before and is read soon, into the L1 cache.
+// Moves bytes that were prefetched before, and are read soon, into the L1 cache.
 INLINE void prefetch_near(const uint8_t *at, int bytes)
 {
     for (int i = 0; i < bytes; i += 64)
         _mm_prefetch((const char *)at + i, _MM_HINT_T0);
 }
 
-// A row's share; rows come one after the other. The empty instructions keep the compiler from gathering the requests of
-// several rows in one place, where a core would wait for them.
+// Prefetches one row's share and moves on to the next one. The empty instructions keep the compiler from collecting
+// the prefetches of several rows in one place, where the core would have to wait for them.
 INLINE void prefetch_row(struct row_prefetch *prefetch, int bytes)
 {
     __asm__ volatile("");
@@ -37,7 +39,8 @@ INLINE void prefetch_row(struct row_prefetch *prefetch, int bytes)
     prefetch->at += prefetch->row;
 }
 
-// Row `row` of a->w, past the last group the caller's next rows; where these are not known, rows that are in the cache.
+// The address of row `row` of a->w, only to prefetch it. Past the last group these are the caller's next rows, or,
+// where those are not known, rows that are in the cache.
 INLINE const uint8_t *row_to_prefetch(const struct matmul_args *a, int row)
 {
     const int end = (a->n_rows + GROUP - 1) / GROUP * GROUP;
@@ -47,7 +50,7 @@ INLINE const uint8_t *row_to_prefetch(const struct matmul_args *a, int row)
                      : (const uint8_t *)a->next + (size_t)(row - end) * a->next_stride;
 }
 
-// Each row asks for its own bytes `distance` spans on, past its end for those of the row that is 16 behind.
+// Each row prefetches its own bytes `distance` spans further on, past its end those of the row that is 16 below.
 INLINE struct row_prefetch prefetch_by_row(const struct matmul_args *a, int first, int64_t span, int64_t spans,
                                            size_t bytes, int64_t distance)
 {
@@ -56,8 +59,8 @@ INLINE struct row_prefetch prefetch_by_row(const struct matmul_args *a, int firs
                                  a->w_stride};
 }
 
-// What lies a group on and somewhat more, in the order of memory; `share` bytes a row and part. (A group alone is too late
-// for rows of 768, two are too much for rows of 5632.)
+// Prefetches what is a group and PREFETCH_BEYOND_GROUP bytes further on in memory, `share` bytes per row and span. (A
+// group alone is too late for rows of 768; two are too much for rows of 5632.)
 INLINE struct row_prefetch prefetch_in_order(const struct matmul_args *a, int first, int64_t span, size_t bytes,
                                              size_t share)
 {
@@ -67,7 +70,7 @@ INLINE struct row_prefetch prefetch_in_order(const struct matmul_args *a, int fi
     return (struct row_prefetch){at, share};
 }
 
-// ---- adding up lanes
+// ---- sums across lanes
 
 // In each quarter, word i of the result is the sum of the four words of that quarter in v[i].
 INLINE __m512i reduce_quarters(const __m512i v[4])
@@ -77,7 +80,8 @@ INLINE __m512i reduce_quarters(const __m512i v[4])
     return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
-// In each quarter, words 0 and 1 of `first` are the sum of a row, 2 and 3 that of another, and so of `second`: four sums.
+// In each quarter, words 0 and 1 of `first` belong to one row, words 2 and 3 to another, and so in `second`. The
+// result has the sums of the four rows in each quarter.
 INLINE __m512i reduce_pairs(__m512i first, __m512i second)
 {
     const __m512 a = _mm512_castsi512_ps(first), b = _mm512_castsi512_ps(second);
@@ -85,7 +89,7 @@ INLINE __m512i reduce_pairs(__m512i first, __m512i second)
                             _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd)));
 }
 
-// Word i of quarter t is the sum over the quarters of word i of v[t].
+// Word i of quarter t is the sum over all quarters of word i of v[t].
 INLINE __m512i reduce_across_quarters(const __m512i v[4])
 {
     __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x44), _mm512_shuffle_i32x4(v[0], v[1], 0xee));
@@ -95,7 +99,7 @@ INLINE __m512i reduce_across_quarters(const __m512i v[4])
 
 // ---- scales of 16 rows, a lane a row
 
-// Two bytes, through a general register: compilers would else gather 16 such loads with slow inserts.
+// Loads two bytes through a general register; otherwise compilers gather 16 such loads with slow inserts.
 INLINE uint16_t load_half(const uint8_t *p)
 {
     uint16_t h;
@@ -105,7 +109,7 @@ INLINE uint16_t load_half(const uint8_t *p)
     return (uint16_t)v;
 }
 
-// The float16 at `at` of each row.
+// The float16 at byte `at` of each row.
 INLINE __m512 load_halves(const struct rows16 *g, size_t at)
 {
     uint16_t h[GROUP];
@@ -114,7 +118,7 @@ INLINE __m512 load_halves(const struct rows16 *g, size_t at)
     return _mm512_cvtph_ps(load_256(h));
 }
 
-// Low and high halves of the words, as float16.
+// The low, or the high, halves of the words, which are float16.
 INLINE __m512 low_halves(__m512i words)
 {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
@@ -125,16 +129,16 @@ INLINE __m512 high_halves(__m512i words)
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
 }
 
-// ---- types with blocks of 32: eight blocks that follow each other go together
+// ---- types with blocks of 32: eight consecutive blocks are handled together
 
-// The layout of a block of nibbles; low ones are elements 0-15.
+// The layout of a block of nibbles; the low nibbles are elements 0-15.
 struct shape {
     int bytes;            // of the block
-    int m;                // where its minimum lies, -1: none; its scale lies at its start
-    int fifth;            // where its 32 fifth bits lie, -1: none
-    int quants;           // where its 16 bytes of nibbles lie
+    int m;                // byte of its minimum, -1: none; its scale is at byte 0
+    int fifth;            // byte of its 32 fifth bits, -1: none
+    int quants;           // byte of its 16 bytes of nibbles
     int offset;           // added to make weights unsigned
-    const int8_t *values; // what a nibble stands for, NULL: itself
+    const int8_t *values; // the values of nibbles, NULL: the nibble itself
     bool power_of_two;    // the scale is a byte, the exponent of half of it
 };
 static const struct shape shape_q4_0 = {.bytes = 18, .m = -1, .fifth = -1, .quants = 2, .offset = 8};
@@ -146,20 +150,20 @@ static const struct shape shape_iq4_nl = {
 static const struct shape shape_mxfp4 = {
     .bytes = 17, .m = -1, .fifth = -1, .quants = 1, .offset = 12, .values = fp4_values, .power_of_two = true};
 
-// The values of nibbles, plus the offset, for vpshufb.
+// The table of the nibbles' values plus the offset, for vpshufb.
 INLINE __m512i values_of(const struct shape *s)
 {
     __m128i values = s->values ? load_128(s->values) : _mm_setzero_si128();
     return _mm512_add_epi8(_mm512_broadcast_i32x4(values), _mm512_set1_epi8((char)s->offset));
 }
 
-// What a lookup and the fifth bits make of nibbles is up to the caller; this is the lookup.
+// The values of nibbles. The caller adds fifth bits.
 INLINE __m512i look_up(const struct shape *s, __m512i values, __m512i nibbles)
 {
     return s->values ? _mm512_shuffle_epi8(values, nibbles) : nibbles;
 }
 
-// Bits 4i .. 4i + 3 of each word, as bit 4 of its four bytes.
+// Bits 4i .. 4i + 3 of each word, each as bit 4 of one of its four bytes.
 INLINE __m512i spread_fifth_bits(__m512i bits, int i)
 {
     const __m512i each = _mm512_set1_epi32(i % 2 ? (int)0x80402010u : 0x08040201);
@@ -168,7 +172,7 @@ INLINE __m512i spread_fifth_bits(__m512i bits, int i)
     return _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(byte, each), 16);
 }
 
-// Two bytes from `field` on of each of eight blocks: all of 144, 160, 176 or 192 bytes are there.
+// The two bytes at `field` of each of eight blocks, all of which (144, 160, 176 or 192 bytes) must be readable.
 INLINE __m128i heads_of_nibbles(const uint8_t *b, int bytes, int field)
 {
 #define AT(j) (char)((j)*bytes + field), (char)((j)*bytes + field + 1)
@@ -184,7 +188,7 @@ INLINE __m128i heads_of_nibbles(const uint8_t *b, int bytes, int field)
     return _mm512_castsi512_si128(v);
 }
 
-// The same of Q8_0.
+// The same for Q8_0.
 INLINE __m128i heads_of_q8_0(const uint8_t *b)
 {
     const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi8(0, 1, 34, 35, 0, 1, 34, 35, 0, 1, 34, 35, 0, 1, 34, 35));
@@ -195,7 +199,7 @@ INLINE __m128i heads_of_q8_0(const uint8_t *b)
     return _mm512_castsi512_si128(v);
 }
 
-// The first bytes of eight blocks of 17 bytes, as 16-bit numbers: all of 136 bytes are there.
+// The first bytes of eight blocks of 17 bytes, as 16-bit numbers. All of 136 bytes must be readable.
 INLINE __m128i heads_of_mxfp4(const uint8_t *b)
 {
     const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi8(0, 0, 17, 0, 34, 0, 51, 0, 0, 0, 17, 0, 34, 0, 51, 0));
@@ -204,7 +208,8 @@ INLINE __m128i heads_of_mxfp4(const uint8_t *b)
     return _mm512_castsi512_si128(v);
 }
 
-// Words of two 16-bit numbers, from the heads of eight blocks: lane r of words[i] is those of blocks 2i and 2i + 1 of row r.
+// Words of two 16-bit numbers each from the headers of eight blocks: lane r of words[i] has those of blocks 2i and 2i
+// + 1 of row r.
 INLINE void load_head_words(const struct rows16 *g, size_t at, int bytes, int field, __m512i words[4])
 {
     struct rows16 packed;
@@ -217,7 +222,7 @@ INLINE void load_head_words(const struct rows16 *g, size_t at, int bytes, int fi
     load_words_16(&packed, 0, words);
 }
 
-// Lane r of v[j] is the float16 at `field` of block j of row r. Few are read one by one, eight by pieces of the rows.
+// Lane r of v[j] is the float16 at `field` of block j of row r. Fewer than eight blocks are loaded one by one.
 INLINE void load_heads(const struct rows16 *g, const size_t offset[8], int n, int bytes, int field, __m512 v[8])
 {
     if (n < 8) {
@@ -231,7 +236,7 @@ INLINE void load_heads(const struct rows16 *g, const size_t offset[8], int n, in
         v[2 * i] = low_halves(words[i]), v[2 * i + 1] = high_halves(words[i]);
 }
 
-// 2^(e - 128); from e = 1 down it is subnormal.
+// 2^(e - 128); for e < 2 the result is subnormal.
 INLINE __m512 powers_of(__m512i e)
 {
     __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
@@ -239,7 +244,7 @@ INLINE __m512 powers_of(__m512i e)
     return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(bits, tiny, _mm512_set1_epi32(0x00200000), e));
 }
 
-// Of the byte at the head of each block.
+// The powers of two of the byte at the head of each block.
 INLINE void load_powers(const struct rows16 *g, const size_t offset[8], int n, int bytes, __m512 v[8])
 {
     __m512i words[4];
@@ -272,7 +277,8 @@ INLINE void load_scales(const struct rows16 *g, const struct shape *s, const siz
 
 // ---- types with blocks of 256
 
-// The header of Q4_K and Q5_K for 16 rows. Byte j of lane r of scale[h] is scale 4h + j of row r, and so for min.
+// The unpacked header of Q4_K and Q5_K for 16 rows. Byte j of lane r of scale[h] is scale 4h + j of row r; `min` has
+// the same order.
 struct header_k4 {
     __m512i scale[2], min[2];
     __m512 d, m;
@@ -281,12 +287,13 @@ struct header_k4 {
 INLINE struct header_k4 load_header_k4(const struct rows16 *g, size_t at)
 {
     const __m512i six = _mm512_set1_epi8(63), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30);
-    __m512i t[4]; // d and dmin; the packed scales' bytes 0-3, 4-7, 8-11
+    __m512i t[4]; // d and dmin; then bytes 0-3, 4-7 and 8-11 of the packed scales
     load_words_16(g, at, t);
     struct header_k4 h = {.d = low_halves(t[0]), .m = high_halves(t[0])};
     h.scale[0] = _mm512_and_si512(t[1], six);
     h.min[0] = _mm512_and_si512(t[2], six);
-    // The others: a nibble of bytes 8-11 below the two top bits of bytes 0-3 or 4-7, brought to bits 4 and 5.
+    // The other scales: a nibble of bytes 8-11, below the two top bits of bytes 0-3 or 4-7, which are moved to bits 4
+    // and 5.
     __m512i scale_top = _mm512_and_si512(_mm512_srli_epi32(t[1], 2), top);
     __m512i min_top = _mm512_and_si512(_mm512_srli_epi32(t[2], 2), top);
     h.scale[1] = _mm512_or_si512(_mm512_and_si512(t[3], four), scale_top);
@@ -294,11 +301,12 @@ INLINE struct header_k4 load_header_k4(const struct rows16 *g, size_t at)
     return h;
 }
 
-// The sixteen of Q3_K, signed: byte j of lane r of scale[i] is scale 4i + j.
+// The sixteen signed scales of Q3_K: byte j of lane r of scale[i] is scale 4i + j of row r.
 INLINE void load_scales_q3_k(const struct rows16 *g, size_t at, __m512i scale[4])
 {
     const __m512i four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(0x30), centre = _mm512_set1_epi8(32);
-    __m512i t[4]; // 12 bytes from 96 on: nibbles of eight, and pairs of four; the first word is none of them
+    // T[1] and t[2]: nibbles of eight scales each; t[3]: pairs of upper bits; t[0] is not part of the scales.
+    __m512i t[4];
     load_words_16(g, at + 92, t);
     for (int i = 0; i < 4; i++) {
         __m512i low = _mm512_and_si512(i < 2 ? t[1 + i] : _mm512_srli_epi32(t[i - 1], 4), four);
@@ -307,7 +315,7 @@ INLINE void load_scales_q3_k(const struct rows16 *g, size_t at, __m512i scale[4]
     }
 }
 
-// The eight of IQ4_XS, signed, and its d: byte j of lane r of scale[h] is scale 4h + j.
+// The eight signed scales of IQ4_XS: byte j of lane r of scale[h] is scale 4h + j of row r. Returns d.
 INLINE __m512 load_scales_iq4_xs(const struct rows16 *g, size_t at, __m512i scale[2])
 {
     __m512i t[4]; // d and the pairs of upper bits; the nibbles; quants
@@ -315,7 +323,7 @@ INLINE __m512 load_scales_iq4_xs(const struct rows16 *g, size_t at, __m512i scal
     for (int h = 0; h < 2; h++) {
         __m512i pairs = _mm512_and_si512(_mm512_srli_epi32(t[0], 16 + 8 * h), _mm512_set1_epi32(0xff));
         __m512i nibbles = _mm512_and_si512(_mm512_srli_epi32(t[1], 16 * h), _mm512_set1_epi32(0xffff));
-        // Four nibbles of 16 bits to four bytes, four pairs of 8 bits to bits 4 and 5 of four bytes.
+        // Moves four nibbles of 16 bits to four bytes, and four pairs of 8 bits to bits 4 and 5 of four bytes.
         __m512i low = _mm512_or_si512(nibbles, _mm512_slli_epi32(nibbles, 8));
         low = _mm512_and_si512(low, _mm512_set1_epi32(0x00ff00ff));
         low = _mm512_and_si512(_mm512_or_si512(low, _mm512_slli_epi32(low, 4)), _mm512_set1_epi8(15));

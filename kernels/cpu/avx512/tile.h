@@ -1,13 +1,14 @@
-// What tiles of rows by columns share: products with a broadcast, sums of 16 bits joined, the floats that wait for the
-// next span.
+// What tiles of rows by columns share: products with a broadcast operand, joining of 16-bit sums, and the float sums
+// D that are kept until the next span.
 //
-// Private to matmul_q8_avx512*.c. All is inlined; only store_columns writes what is not scratch.
+// Private to avx512/panel.c and avx512/transposed.c. All functions are inlined; only store_columns writes outside of
+// the scratch.
 #ifndef QUERN_AVX512_TILE_H
 #define QUERN_AVX512_TILE_H
 
 #include "kernels/cpu/avx512/matmul_q8.h"
 
-// What a tile asks for, `step` lines at a time.
+// The cache lines that a tile prefetches, `step` at a time.
 struct line_prefetch {
     const uint8_t *at, *end;
     int step;
@@ -19,7 +20,8 @@ INLINE void prefetch_lines(struct line_prefetch *prefetch)
         _mm_prefetch((const char *)prefetch->at, _MM_HINT_T1);
 }
 
-// The product of weights and four activations, which all lanes read: acc + w . q. (Compilers broadcast them apart.)
+// acc + w . q, where q are four activations that all lanes use. (In assembly, because compilers broadcast them by an
+// instruction of their own.)
 INLINE __m512i dot_all(__m512i acc, __m512i w, const int8_t *q)
 {
     struct four {
@@ -29,17 +31,17 @@ INLINE __m512i dot_all(__m512i acc, __m512i w, const int8_t *q)
     return acc;
 }
 
-// Sums of 16 rows, by columns.
+// The sums of 16 rows, by columns.
 typedef __m512i run_sums[TILE_MOST];
 
-// Two sums of 16 bits in a word, the second brought up by so many bits.
+// Joins two 16-bit sums in each word; the second is shifted up by `up` bits.
 INLINE __m512i join_sums(__m512i low, __m512i high, int up)
 {
     const __mmask32 upper = 0xaaaaaaaa;
     return _mm512_mask_blend_epi16(upper, low, _mm512_slli_epi32(high, (unsigned)up));
 }
 
-// Where D of 16 rows from `row` on of a tile's column j lies: one behind the other, as tiles come to them.
+// The position of D of 16 rows from `row` on, in column j of a tile. The order is that in which tiles use them.
 INLINE int partial_at(int j, int row)
 {
     return row / GROUP * (TILE_COLUMNS * GROUP) + j * GROUP;
@@ -52,7 +54,7 @@ INLINE void add_to_partial(float *out, int at, __m512 s, const struct columns *c
     _mm512_store_ps(d, _mm512_fmadd_ps(s, _mm512_set1_ps(c->da[j]), _mm512_load_ps(d)));
 }
 
-// D = 0 of some columns and rows.
+// Sets D of some columns and rows to 0.
 INLINE void set_partial(float *d, int n, int rows)
 {
     for (int j = 0; j < n; j++)
@@ -60,7 +62,7 @@ INLINE void set_partial(float *d, int n, int rows)
             _mm512_store_ps(d + partial_at(j, r), _mm512_setzero_ps());
 }
 
-// Rows row .. row + rows - 1 of the columns first .. first + n - 1; d is D of the first.
+// Stores rows row .. row + rows - 1 of the columns first .. first + n - 1; d is D of the first.
 INLINE void store_columns(const struct matmul_args *a, int first, int n, int row, int rows, const float *d)
 {
     for (int j = 0; j < n; j++)

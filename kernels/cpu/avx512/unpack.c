@@ -1,6 +1,8 @@
-// From blocks to panels: 16 rows at a time, a lane a row, 16 bytes of each row turned into four registers of words.
+// Unpacks blocks to panels (avx512/panel.c), 16 rows at a time with one lane per row: 16 bytes of each row are
+// transposed to four registers of words.
 //
-// And what each type needs of a column: the sums of its activations, times what the offset of the weights makes of them.
+// Also prepares columns: computes the sums of activations times the offset of the weights, which each type's products
+// start with. avx512/panel.c uses both by type, through matmul_q8_unpacker.
 #include "kernels/cpu/avx512/matmul_q8.h"
 #include "kernels/cpu/avx512/rows.h"
 
@@ -12,7 +14,7 @@ INLINE __m256i sums_of_32(const int16_t *sums)
     return _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16(1));
 }
 
-// Minus the offset times the sums of 32, and of 16.
+// Minus the offset times the sums of 32 activations, and of 16.
 INLINE void put_start_of_32(struct columns *c, int j, const int16_t *sums, int offset)
 {
     __m256i start = _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16((short)-offset));
@@ -21,11 +23,11 @@ INLINE void put_start_of_32(struct columns *c, int j, const int16_t *sums, int o
 
 INLINE void put_start_of_16(struct columns *c, int j, const int16_t *sums, int offset)
 {
-    __m512i low = _mm512_cvtepu16_epi32(load_256(sums)); // beside it 0
+    __m512i low = _mm512_cvtepu16_epi32(load_256(sums)); // the upper half is 0
     _mm512_storeu_si512(c->start[j], _mm512_madd_epi16(low, _mm512_set1_epi16((short)-offset)));
 }
 
-// The lowest byte of each word, in all four.
+// Copies the lowest byte of each word to all four.
 INLINE __m512i byte_to_all(__m512i words)
 {
     return _mm512_shuffle_epi8(words, _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
@@ -51,7 +53,7 @@ static void unpack_q4_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     (void)n_blocks;
     struct header_k4 h = load_header_k4(g, at);
     put_header_k4(p, lane, &h, 8);
-    for (int c = 0; c < 4; c++) { // 32 bytes: an even and an odd sub-block
+    for (int c = 0; c < 4; c++) { // 32 bytes have an even and an odd sub-block
         __m512i t[8];
         load_words_32(g, at + 16 + 32 * (size_t)c, t);
         for (int i = 0; i < 8; i++) {
@@ -61,7 +63,7 @@ static void unpack_q4_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-// Runs of 32: |sum| <= 32 * 8 * 127 = 32512. Mild ones need no offset: |sum| <= 15 * 2184 = 32760.
+// Runs of 32: |sum| <= 32 * 8 * 127 = 32512. Mild runs need no offset: |sum| <= 15 * 2184 = 32760.
 enum { MILD_Q4_K = 2184 };
 static void prepare_q4_k(struct columns *c)
 {
@@ -87,7 +89,7 @@ static void unpack_q5_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-// Runs of 16: |sum| <= 16 * 16 * 127 = 32512. Mild ones of 32: |sum| <= 16 * 2047 = 32752.
+// Runs of 16: |sum| <= 16 * 16 * 127 = 32512. Mild runs of 32: |sum| <= 16 * 2047 = 32752.
 enum { MILD_Q5_K = 2047 };
 static void prepare_q5_k(struct columns *c)
 {
@@ -103,7 +105,7 @@ static void prepare_mild_q5_k(struct columns *c)
 
 // ---- types with sixteen signed scales
 
-// Pairs (scale, 0): a signed byte goes to the top of its word, and down again.
+// Pairs (scale, 0): a signed byte is shifted to the top of its word and down again.
 INLINE void put_signed_scales(struct panel *p, int lane, const __m512i scales[4])
 {
     for (int s = 0; s < 16; s++) {
@@ -119,10 +121,10 @@ static void unpack_q6_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     __m512i scales[4];
     load_words_16(g, at + 192, scales);
     put_signed_scales(p, lane, scales);
-    for (int half = 0; half < 2; half++) { // of 128 elements: four quarters of 32
+    for (int half = 0; half < 2; half++) { // of 128 elements, four quarters of 32
         __m512i upper[8];
         load_words_32(g, at + 128 + 32 * (size_t)half, upper);
-        for (int quarter = 0; quarter < 2; quarter++) { // low nibbles; high ones are two quarters on
+        for (int quarter = 0; quarter < 2; quarter++) { // low nibbles; the high ones are two quarters further on
             __m512i t[8];
             load_words_32(g, at + (size_t)(64 * half + 32 * quarter), t);
             for (int i = 0; i < 8; i++) {
@@ -136,7 +138,8 @@ static void unpack_q6_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-// Runs of 8: |sum| <= 8 * 32 * 127 = 32512. Their activations are summed here, 4 of them by vpdpbusd, then two such sums.
+// Runs of 8: |sum| <= 8 * 32 * 127 = 32512. Their activations are summed up here, four at a time by vpdpbusd, then
+// two such sums.
 static void prepare_q6_k(struct columns *c)
 {
     const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
@@ -152,7 +155,7 @@ static void prepare_q6_k(struct columns *c)
         }
 }
 
-// Mild ones of 16: |sum| <= 32 * 1023 = 32736.
+// Mild runs of 16: |sum| <= 32 * 1023 = 32736.
 enum { MILD_Q6_K = 1023 };
 static void prepare_mild_q6_k(struct columns *c)
 {
@@ -160,7 +163,8 @@ static void prepare_mild_q6_k(struct columns *c)
         put_start_of_16(c, j, c->q_sums[j], 32);
 }
 
-// Words of two-bit elements: pair p of the bits is elements 32p .. of a half; `third` bits stand above them.
+// Unpacks words of two-bit elements: pair p of the bits is elements 32p .. 32p + 31 of a half. `third` has the bits
+// above them, or is NULL.
 INLINE void put_pairs_of_bits(struct panel *p, int lane, int half, const __m512i pairs[8], const __m512i *third)
 {
     for (int bits = 0; bits < 4; bits++)
@@ -192,7 +196,8 @@ static void prepare_q3_k(struct columns *c)
         put_start_of_16(c, j, c->q_sums[j], 4);
 }
 
-// (w - 4) * scale is -124 .. 128, and so a byte with 127 added. The products of even bytes, and of odd ones above them.
+// (w - 4) * scale is -124 .. 128, which plus 127 is an unsigned byte. The products of even bytes are computed, then
+// those of odd bytes, which are moved above them.
 static void fold_scales_q3_k(struct panel *p)
 {
     const __m512i offset = _mm512_set1_epi32(127);
@@ -211,7 +216,7 @@ static void fold_scales_q3_k(struct panel *p)
         }
 }
 
-// Blocks of one run.
+// For blocks that are one run.
 INLINE void put_start_of_256(struct columns *c, int offset)
 {
     for (int j = 0; j < c->n; j++)
@@ -223,7 +228,7 @@ static void prepare_whole_q3_k(struct columns *c)
     put_start_of_256(c, 127);
 }
 
-// -1, 0 and 1 are 0, 1 and 2 in a panel.
+// In a panel, -1, 0 and 1 are stored as 0, 1 and 2.
 static void prepare_whole_ternary(struct columns *c)
 {
     put_start_of_256(c, 1);
@@ -238,7 +243,7 @@ static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct 
         _mm512_store_si512(&p->scale[s][lane], byte_to_word(low_nibbles(t[s / 4]), s % 4));
     for (int s = 0; s < 8; s++)
         _mm512_store_si512(&p->min[s][lane], bytes_to_pair(high_nibbles(t[s / 2]), s % 2 * 2, s % 2 * 2 + 1));
-    load_words_16(g, at + 68, t); // the last 16 bytes: quants, d and dmin
+    load_words_16(g, at + 68, t); // the last 16 bytes are quants, d and dmin
     _mm512_store_ps(&p->d[0][lane], low_halves(t[3]));
     _mm512_store_ps(&p->m[0][lane], high_halves(t[3]));
     for (int half = 0; half < 2; half++) {
@@ -247,7 +252,7 @@ static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-// w * scale is 45 at the most: 16-bit products serve two.
+// w * scale is at most 45, so one 16-bit product computes two of them.
 static void fold_scales_q2_k(struct panel *p)
 {
     for (int k = 0; k < SPAN; k += 16)
@@ -288,7 +293,7 @@ static void unpack_iq4_xs(const struct rows16 *g, size_t at, int n_blocks, struc
 
 // ---- types with blocks of 32
 
-// The sums of 32, for an offset or a minimum.
+// The sums of 32 activations, for an offset or a minimum.
 INLINE void put_starts_and_sums(struct columns *c, int offset, bool mins)
 {
     for (int j = 0; j < c->n; j++) {
@@ -401,12 +406,12 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
 };
 // clang-format on
 
-// ---- a panel
+// ---- panels
 
-// Spans between the request for bytes and their use, of 64 rows and of 16.
+// Distances of prefetches in spans, for panels of 64 rows and of 16.
 enum { PREFETCH_SPANS = 2, PREFETCH_SPANS_NARROW = 3 };
 
-// Asks for the bytes of some spans on, or of the start of the rows that come after.
+// Prefetches the bytes some spans further on, or the first bytes of the rows that come next.
 static void prefetch_rows(const struct matmul_args *a, const struct rows16 *g, int first, int height, int64_t span,
                           size_t bytes)
 {
