@@ -1,17 +1,20 @@
-// Up to three columns of types with a codebook (IQ1, IQ2, IQ3), four of TQ1_0 and eight of TQ2_0, which is soon unpacked, by
-// AVX-512. For more see avx512/codebook_few.c.
+// Matmul of the fewest columns by AVX-512 of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ1_0, TQ2_0):
+// up to three columns of IQ types, four of TQ1_0, and eight of TQ2_0, which is unpacked quickly.
+// avx512/codebook_few.c serves more columns.
 //
-// As avx512/in_place_256.c does it: 16 rows together, each block read once, in place. Two rows are unpacked at a
-// time (avx512/codebook_unpack.h), for all columns.
-//   - Activations are put into the order of the weights once for 16 rows, and take the signs: with unsigned weights
-//     that is all that vpdpbusd wants.
-//   - In IQ1 the 9 goes through the sums of the activations, and the 0 or 2, for 8 elements at a time, is one vpdpwssd
-//     with their sums.
-// Of a block of IQ3_XXS, 98 bytes, that makes some 50 operations.
+// The naive loop, for each row: for each block, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * dw, da, D). As in
+// avx512/in_place_256.c each block is read once, in place; here 16 rows are a group. Two rows are unpacked at a time
+// (avx512/codebook_unpack.h), for all columns.
+//   - Activations are arranged in the order of the weights once per block of 16 rows, and the signs of weights are
+//     applied to them: vpdpbusd wants its weights unsigned, and nothing else is needed.
+//   - In IQ1, a weight in eighths is 8 (g + 1) - 9 + {0, 2}. The 9 is subtracted through the sums of the activations,
+//     and the 0 or 2, which is common to 8 elements, is one vpdpwssd with their sums.
+// A block of IQ3_XXS, 98 bytes, takes some 50 operations. avx512/matmul_q8.c chooses this up to the columns of
+// matmul_q8_in_place_columns.
 #include "kernels/cpu/avx512/codebook.h"
 #include "kernels/cpu/avx512/rows.h"
 
-// Bytes of a row between the request and the use.
+// distance in bytes of a row's prefetches
 enum { PREFETCH_BYTES = 448 };
 
 enum { COLUMNS_MAX = 8 };
@@ -19,9 +22,9 @@ enum { COLUMNS_MAX = 8 };
 // The activations of a block, in the order of the weights.
 struct activations {
     __m512i x[5];
-    __m512i minus[4]; // of IQ2 and IQ3: -x
-    __m512i start;    // in lane l: minus the weights' offset times the sum of its elements
-    __m512i sums8;    // of IQ1: in word j of elements 8j .. 8j + 7
+    __m512i minus[4]; // -x, for IQ2 and IQ3
+    __m512i start;    // lane l: minus the offset of the weights times the sum of the lane's activations
+    __m512i sums8;    // for IQ1: word j is the sum of elements 8j .. 8j + 7
 };
 
 // ---- activations
@@ -62,11 +65,11 @@ INLINE void activations_tq1_0(const int8_t *q, struct activations *out)
     start_ternary(out, 5);
 }
 
-// ---- products of two rows with n columns: lanes to be added up
+// ---- products of two rows with n columns: registers whose lanes are still to be added up
 
 typedef void products_fn(const uint8_t *b0, const uint8_t *b1, const struct activations *x, int n, __m512i out[][2]);
 
-// |sum of a lane| <= 16 * 62 * 127, times 31.
+// |sum of a lane| <= 16 * 62 * 127, times 31. `quads` and n are compile-time constants.
 INLINE void products_signed(quads_fn *quads, const uint8_t *b0, const uint8_t *b1, const struct activations *x, int n,
                             __m512i out[][2])
 {

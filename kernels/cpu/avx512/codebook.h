@@ -1,6 +1,7 @@
-// Activations in the order in which blocks of types with a codebook or of three values are unpacked.
+// Arranges activations in the order in which blocks of types with a codebook, or of three values, are unpacked; and
+// the entry points of avx512/codebook_few.c.
 //
-// Private to avx512/codebook.c and .._grid_few.c, whose entry points stand at the end. All else is pure and inlined.
+// Private to avx512/codebook.c and avx512/codebook_few.c. All functions but the entry points are pure and inlined.
 #ifndef QUERN_AVX512_CODEBOOK_H
 #define QUERN_AVX512_CODEBOOK_H
 
@@ -25,14 +26,16 @@ INLINE void arrange_quads(const int8_t *q, __m512i x[4])
     x[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
 }
 
-// Pair p of the bits of 64 bytes: elements 32p .. of the first half, and of the second.
+// Register p belongs to pair p of the bits of 64 bytes: elements 32p .. 32p + 31 of the first half, and of the
+// second.
 INLINE void arrange_tq2_0(const int8_t *q, __m512i x[4])
 {
     UNROLL_FOR (int p = 0; p < 4; p++)
         x[p] = load_2x32(q + 32 * p, q + 128 + 32 * p);
 }
 
-// Digit p of 32 bytes: elements 32p ..; of the next 16: 160 + 16p ..; of the last 4: 240 + 4p .., but of the fifth.
+// Register p belongs to digit p: of 32 bytes elements 32p .., of the next 16 elements 160 + 16p .., of the last 4
+// elements 240 + 4p .. (except for the fifth digit).
 INLINE void arrange_tq1_0(const int8_t *q, __m512i x[5])
 {
     UNROLL_FOR (int p = 0; p < 5; p++) {
@@ -45,7 +48,7 @@ INLINE void arrange_tq1_0(const int8_t *q, __m512i x[5])
     }
 }
 
-// Minus an offset times the sum of each lane's elements: what sums of weights with that offset begin with.
+// Minus an offset times the sum of each lane's activations. The sums of weights with that offset start with it.
 INLINE __m512i start_of(const __m512i *x, int n, int offset)
 {
     __m512i sum = _mm512_setzero_si512();
@@ -54,7 +57,7 @@ INLINE __m512i start_of(const __m512i *x, int n, int offset)
     return _mm512_sub_epi32(_mm512_setzero_si512(), sum);
 }
 
-// Columns above those of avx512/codebook.c, up to PANEL_TILES_MIN - 1.
+// Matmul of more columns than avx512/codebook.c serves, up to PANEL_TILES_MIN - 1.
 #define FEW(name) void ISA_FN(matmul_q8_few_##name)(const struct matmul_args *a);
 // clang-format off
 FEW(iq1_s) FEW(iq1_m) FEW(iq2_xxs) FEW(iq2_xs) FEW(iq2_s) FEW(iq3_xxs) FEW(iq3_s) FEW(tq1_0) FEW(tq2_0)

@@ -1,4 +1,5 @@
-// The codebooks as codes, see avx512/codebook_codes.h: made of gguf/dtype_iq_tables.c, with which the tests compare them.
+// The codebooks as codes, see avx512/codebook_codes.h. They are made from gguf/dtype_iq_tables.c, and tests compare them
+// with it.
 #include "kernels/cpu/avx512/codebook_codes.h"
 
 // clang-format off

@@ -1,10 +1,13 @@
-// The codebooks of IQ1 to IQ3 and the digits of TQ1_0 as codes that fit a byte permute's table, or 16 bits of a gather.
+// The codebooks of IQ1 to IQ3 and the digits of TQ1_0 as small codes, which fit the table of a byte permute or the 16
+// bits of a gather.
 //
-// A code byte stands for four elements of two bits, the first lowest: in IQ2 0, 1, 2 for 8, 25, 43; in IQ1 for -1, 0,
-// 1; in TQ1_0 the digit. In IQ3 it stands for two elements of three bits: of IQ3_XXS i for 8i + 4, but that bits 6 and
-// 7 say of the first and the second that 62 is meant and not 60; of IQ3_S i for 2i + 1. An entry has two such bytes,
-// kept in two tables, or as the low and the high byte of a number (with one number more at the end, for gathers read 32
-// bits). Constant; any thread may read. Private to matmul_q8_avx512*.c.
+// A code byte stands for four elements of two bits each, the first in the lowest bits: in IQ2 0, 1, 2 mean 8, 25, 43;
+// in IQ1 they mean -1, 0, 1; in TQ1_0 they are the digit. In IQ3 a code byte stands for two elements of three bits
+// each: in IQ3_S i means 2i + 1; in IQ3_XXS i means 8i + 4, and bits 6 and 7 add 2 to the first and to the second
+// element (62 instead of 60). An entry of a codebook has two such bytes. They are in two tables, or are the low and
+// the high byte of a number (with one more number at the end, because gathers load 32 bits).
+//
+// The tables are constant; any thread may read them. Private to kernels/cpu/avx512/ and kernels/cpu/amx/.
 #ifndef QUERN_AVX512_CODEBOOK_CODES_H
 #define QUERN_AVX512_CODEBOOK_CODES_H
 

@@ -1,38 +1,44 @@
-// Columns from where avx512/codebook.c ends, of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ), by AVX-512.
+// Matmul by AVX-512 of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ1_0, TQ2_0), for more columns than
+// avx512/codebook.c serves, up to those of matmul_q8_in_place_columns.
 //
-// A block takes longer to unpack than to multiply with some columns, so it is unpacked once for all of them: 16 rows, to
-// unsigned bytes (weights with their signs and an offset) in the order in which avx512/codebook_unpack.h makes them, in the
-// L1 cache. Up to eight columns at a time pass over these, four rows together, of which a lane's products are of one
-// sub-block. A panel (avx512/codebook_panel.c) saves the sums across lanes, but turns the rows first, which so many columns
-// make up for as stand in matmul_q8_in_place.
+// A block takes longer to unpack than to multiply with a few columns, so it is unpacked once for all of them: 16 rows
+// at a time, to unsigned bytes (signed weights plus an offset), in the order in which avx512/codebook_unpack.h makes
+// them, in the L1 cache. Then up to eight columns at a time are multiplied with these, four rows together. A lane's
+// products belong to one sub-block. A panel (avx512/codebook_panel.c) needs no sums across lanes, but transposes the
+// rows first, which pays only for more columns than matmul_q8_in_place_columns says.
 // A row and a column take 7 to 9 operations a block, four of them vpdpbusd.
 #include "kernels/cpu/avx512/codebook.h"
 #include "kernels/cpu/avx512/rows.h"
 
 enum { REGS_MAX = 5, COLUMNS_AT_ONCE = 8, FEW_MAX = PANEL_TILES_MIN - 1, FOUR = 4 };
 
-// Blocks of 16 rows.
+// The unpacked blocks of 16 rows.
 struct unpacked {
     __m512i w[GROUP][REGS_MAX];
     __m512i scale
-        [GROUP]; // lane l: of elements 16l .. 16l + 15. SCALES_OF_PAIRS: of each two rows as packs_epi32 joins them
+        // Lane l has that of elements 16l .. 16l + 15; with SCALES_OF_PAIRS, of each two rows, as packs_epi32 joins
+        // them.
+        [GROUP];
 };
 
-// How the sums of 16 elements are scaled: they need more than 16 bits, or two rows' fit a register, or there are no scales.
+// How the sums of 16 elements are scaled: SCALES_WIDE where they need more than 16 bits, SCALES_OF_PAIRS where the
+// sums of two rows fit a register, SCALES_ONE where there are no scales.
 enum scaling { SCALES_WIDE, SCALES_OF_PAIRS, SCALES_ONE };
 
-// A block of a column.
+// A block of a column, arranged in the order of the weights.
 struct prepared {
     __m512i x[REGS_MAX], start;
     float d;
 };
 
-// In a thread's scratch.
+// The contents of a thread's scratch.
 struct work {
     struct unpacked unpacked;
-    __m512 d[FEW_MAX]; // D of 16 rows, by columns
+    __m512 d[FEW_MAX]; // sums of 16 rows, by columns
     struct prepared
-        columns[]; // by block, then by column; the last of those for which there is room serve the other blocks
+        // By block, then by column; where the scratch is too small, the last block's place is used again for all
+        // further blocks.
+        columns[];
 };
 
 // ---- columns
@@ -41,8 +47,8 @@ typedef void arrange_fn(const int8_t *q, __m512i *x);
 
 struct kind {
     size_t bytes; // of a block
-    int regs;     // of weights in it
-    int offset;   // of these
+    int regs;     // registers of weights in a block
+    int offset;   // of the weights
 };
 
 INLINE void prepare(const struct matmul_args *a, int j, int64_t block, const struct kind *k, arrange_fn *arrange,
@@ -53,7 +59,10 @@ INLINE void prepare(const struct matmul_args *a, int j, int64_t block, const str
     out->d = q8_scales(a->x[j], a->k)[block];
 }
 
-// ---- 16 rows' blocks at `at`
+// ---- unpacking 16 rows' blocks at byte `at`
+//
+// UNPACK_QUADS(name, kind, scaling): the function of a type with a codebook; kind is that of unsigned_<kind>.
+// UNPACK_DIGITS(name): the function of a type of three values.
 
 typedef void unpack_fn(const struct rows16 *g, size_t at, struct row_prefetch *prefetch, int bytes, struct unpacked *o);
 
@@ -101,9 +110,9 @@ UNPACK_DIGITS(tq1_0)
 UNPACK_DIGITS(tq2_0)
 // clang-format on
 
-// ---- n columns pass over them
+// ---- n columns are multiplied with the unpacked rows
 
-// Of four rows with one column, lanes to be scaled and added up.
+// The products of four rows with one column; lanes are still to be scaled and added up.
 INLINE void dot_four(const struct unpacked *o, int row, const struct prepared *x, int regs, __m512i v[FOUR])
 {
     UNROLL_FOR (int r = 0; r < FOUR; r++)
@@ -113,7 +122,8 @@ INLINE void dot_four(const struct unpacked *o, int row, const struct prepared *x
             v[r] = _mm512_dpbusd_epi32(v[r], o->w[row + r][e], x->x[e]);
 }
 
-// Sums of 16 products <= 16 * 62 * 127, times scales up to 31. In IQ3_S 16 * 15 * 127, in IQ1 16 * 9 * 127.
+// Sums of 16 products are at most 16 * 62 * 127, times scales up to 31. In IQ3_S they are at most 16 * 15 * 127, in
+// IQ1 16 * 9 * 127, which fit 16 bits.
 INLINE __m512i add_up(const struct unpacked *o, int row, __m512i v[FOUR], enum scaling scaling)
 {
     UNROLL_FOR (int r = 0; scaling == SCALES_WIDE && r < FOUR; r++)
@@ -160,7 +170,7 @@ SWEEPS(sweep_pairs, 4, SCALES_OF_PAIRS)
 SWEEPS(sweep_tq2_0, 4, SCALES_ONE)
 SWEEPS(sweep_tq1_0, 5, SCALES_ONE)
 
-// Parts of about the same width.
+// Multiplies all columns in parts of about the same width.
 INLINE void sweep_all(const struct work *w, const struct prepared *x, __m512 dw, sweep_fn *const *by, int n, __m512 *d)
 {
     const int parts = (n + COLUMNS_AT_ONCE - 1) / COLUMNS_AT_ONCE;

@@ -1,17 +1,18 @@
-// Many columns of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ): their blocks become panels. And types of
-// few bits with a factor for a run of elements (Q1_0, Q2_0, NVFP4).
+// Unpacks blocks to panels (see avx512/panel.c) for many columns: of types with a codebook (IQ1, IQ2, IQ3), of three
+// values (TQ1_0, TQ2_0), and of few bits with a factor for a run of elements (Q1_0, Q2_0, NVFP4).
 //
-// Blocks are unpacked a row at a time (avx512/codebook_unpack.h); 16 rows of bytes are then turned to a lane a row.
+// Blocks are unpacked one row at a time (avx512/codebook_unpack.h). Then 16 rows of bytes are transposed, so that
+// there is one lane per row. avx512/unpack.c has these functions in its table matmul_q8_unpacker.
 #include "kernels/cpu/avx512/codebook_unpack.h"
 
-// 16 rows' weights, a byte each, and their scales, before they are turned to a lane a row. 16 bytes in order are the
-// elements of a run of 16; where the runs lie is up to the type.
+// The weights of 16 rows, a byte each, and their scales, before they are transposed. 16 consecutive bytes are the
+// elements of a run of 16; the order of the runs is up to the type.
 struct spread {
     _Alignas(64) uint8_t w[GROUP][SPAN];
     _Alignas(64) int32_t scale[GROUP][16];
 };
 
-// Where the runs are, in sixteens of bytes.
+// The position of each run of 16 elements, in units of 16 bytes.
 static const uint8_t runs_in_order[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 static const uint8_t runs_of_quads[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
 static const uint8_t runs_of_eights[16] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
@@ -29,7 +30,7 @@ INLINE void put_spread(const struct spread *s, struct panel *p, int lane, const 
     }
 }
 
-// `run`: elements a scale.
+// Stores the scales; `run` is the number of elements that share one.
 INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane, int run)
 {
     struct rows16 rows;
@@ -43,7 +44,7 @@ INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane,
     }
 }
 
-// Four registers of quads become 16 runs: run c at 64 (c % 4) + 16 (c / 4).
+// Interleaves four registers of quads to 16 runs: run c is at byte 64 (c % 4) + 16 (c / 4).
 INLINE void store_quads(const __m512i w[4], uint8_t *to)
 {
     const __m512i a = _mm512_unpacklo_epi8(w[0], w[1]), b = _mm512_unpackhi_epi8(w[0], w[1]);
@@ -91,7 +92,7 @@ UNPACK(iq1_s, iq1, eighth, 16)
 UNPACK(iq1_m, iq1, iq1_m, 16)
 // clang-format on
 
-// Scales are 1.
+// For types whose scales are 1.
 INLINE void put_ternary(const struct spread *s, struct panel *p, int lane, __m512 d)
 {
     for (int i = 0; i < SPAN / 32; i++)
@@ -152,23 +153,24 @@ PREPARE(iq1, 16, SHIFT_OFFSET)
 PREPARE(ternary, 32, TERNARY_OFFSET)
 // clang-format on
 
-// ---- Q1_0, Q2_0, NVFP4: a span is 2, 4 or 4 blocks, or what of them is left in a row
+// ---- Q1_0, Q2_0, NVFP4: a span is 2, 4 or 4 blocks, or as many of them as are left in a row
 
-// Blocks of `size` elements; those that are not there are read as the last one that is.
+// The offsets of the blocks of `size` elements in a span. For blocks past the end of the row, the last block is used
+// again.
 INLINE void blocks_of(size_t at, int n_blocks, int size, size_t bytes, size_t offset[])
 {
     for (int j = 0; j < SPAN / size; j++)
         offset[j] = at + (size_t)MIN(j, n_blocks * 32 / size - 1) * bytes;
 }
 
-// A factor for `size` elements becomes those of its 32s.
+// Stores the factor of each `size` elements for each 32 of them.
 INLINE void put_shared_factors(const struct rows16 *g, struct panel *p, int lane, int size, const size_t offset[])
 {
     for (int i = 0; i < SPAN / 32; i++)
         _mm512_store_ps(&p->d[i][lane], load_halves(g, offset[i * 32 / size]));
 }
 
-// 1 or -1, plus 1.
+// Weights are 1 or -1, stored plus 1.
 void ISA_FN(matmul_q8_unpack_q1_0)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
     struct spread s;
@@ -184,7 +186,7 @@ void ISA_FN(matmul_q8_unpack_q1_0)(const struct rows16 *g, size_t at, int n_bloc
     put_shared_factors(g, p, lane, 128, offset);
 }
 
-// A byte is four neighbours: -1 to 2, plus 1.
+// A byte has four consecutive weights, -1 to 2, stored plus 1.
 void ISA_FN(matmul_q8_unpack_q2_0)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
     struct spread s;
@@ -202,7 +204,8 @@ void ISA_FN(matmul_q8_unpack_q2_0)(const struct rows16 *g, size_t at, int n_bloc
     put_shared_factors(g, p, lane, 64, offset);
 }
 
-// Eight bytes of nibbles are 16 elements, the low ones first; their factors lie where other types have scales.
+// Eight bytes of nibbles are 16 elements, the low nibbles first. Their factors are stored where other types have
+// scales.
 void ISA_FN(matmul_q8_unpack_nvfp4)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
     struct spread s;

@@ -1,42 +1,48 @@
-// Blocks of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ), a row's 256 weights in four registers.
+// Unpacks blocks of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ1_0, TQ2_0): a row's 256 weights in
+// four registers.
 //
-// The naive loop: for each index, look up 4 or 8 bytes, give them their signs, multiply. A look-up is a load, and a
-// block has 32 or 64 of them. Here a register of indices is looked up at once, in tables of codes that lie in
+// The naive loop: for each index, look up 4 or 8 bytes, apply their signs, multiply. A look-up is a load, and a block
+// has 32 or 64 of them. Here a whole register of indices is looked up at once, in tables of codes that are in
 // registers:
-//   - An entry is 16 bits of code (avx512/codebook_codes.h), in two tables of bytes. vpermb picks 64 bytes of a table
-//   of 64:
-//     a table of 256 takes four. Types with an index for 8 elements have 32 in a block, so two rows go together.
-//   - The books of 1024 and 2048 entries are gathered, 16 codes at a time.
-//   - Byte i of what comes out stands for elements 4i .. 4i + 3. One affine product of bits (GFNI) makes weights of the
-//   first
-//     of all four, a second those of the second.. : four registers, in whose products with activations of the same
-//     order lane l is the sum of elements 16l .. 16l + 15, a sub-block of every type.
-//   - Signs are tested into masks. Where seven of them are stored for eight, the last makes their number even: a product
-//     of bits, too.
-// IQ1 in eighths is 8 (g + 1) - 9 + {0, 2}.
+//   - An entry is 16 bits of code (avx512/codebook_codes.h), in two tables of bytes. vpermb looks up 64 bytes in a
+//     table of 64, so a table of 256 takes four. Types with an index for 8 elements have 32 indices in a block, so
+//     two rows are looked up together.
+//   - The codebooks of 1024 and 2048 entries are gathered, 16 codes at a time.
+//   - Byte i of the result codes elements 4i .. 4i + 3. One affine product of bits (GFNI) makes weights of the first
+//     element of each four, a second one those of the second, and so on:
+//       w[e], byte i:   element 4i + e        lane l:   elements 16l .. 16l + 15, a sub-block of every type
+//     so lane l of the products with activations of the same order is the sum of one sub-block.
+//   - Signs are tested into masks. Where seven of them are stored for eight elements, the last one makes the number
+//     of negative signs even; it is computed by an affine product of bits, too.
+// A weight of IQ1 in eighths is 8 (g + 1) - 9 + {0, 2}.
 //
-// Private to matmul_q8_avx512*.c. All is pure and inlined; nothing is read outside of the blocks named.
+// Private to kernels/cpu/avx512/ and kernels/cpu/amx/. All functions are pure and inlined; nothing is read outside of
+// the blocks that are passed.
 #ifndef QUERN_AVX512_CODEBOOK_UNPACK_H
 #define QUERN_AVX512_CODEBOOK_UNPACK_H
 
 #include "kernels/cpu/avx512/codebook_codes.h"
 #include "kernels/cpu/avx512/rows.h"
 
-// Added to a panel's weights, to make them unsigned.
+// Offsets that are added to weights to make them unsigned.
 enum { SIGN_OFFSET = 64, SHIFT_OFFSET = 9, TERNARY_OFFSET = 1, FP4_OFFSET = 12 };
 
-// A block of a row. Byte i of w[e] belongs to element 4i + e; lane l of the scales to elements 16l .. 16l + 15.
+// An unpacked block of a row. Byte i of w[e] belongs to element 4i + e; lane l of the scales to elements 16l .. 16l +
+// 15.
 struct quads {
     __m512i w[4]; // magnitudes; of IQ1 8 (g + 1)
     __m512i
-        signs; // of IQ2 and IQ3: bytes 2j and 2j + 1 are those of elements 8j .. 8j + 7, the first lowest, 1: negative
-    __m512i delta; // of IQ1: 0 or 2 in word j, for elements 8j .. 8j + 7
+        // Of IQ2 and IQ3: bytes 2j and 2j + 1 have the signs of elements 8j .. 8j + 7, the first in the lowest bit; 1
+        // is negative.
+        signs;
+    __m512i delta; // of IQ1: word j is 0 or 2, for elements 8j .. 8j + 7
     __m512i scale; // 1 .. 31
 };
 
 // ---- look-ups
 
-// Which of its four tables an index into 256 entries belongs to; of an index into 512, `ninth` says which four.
+// The bits of indices that select one of the four tables of 64 bytes in a table of 256; for 512 entries, `ninth`
+// selects the table of 256.
 struct table_masks {
     __mmask64 seventh, eighth, ninth;
 };
@@ -61,26 +67,28 @@ INLINE __m512i look_up_512(const uint8_t *table, __m512i index, const struct tab
     return _mm512_mask_blend_epi8(m->ninth, look_up_256(table, index, m), look_up_256(table + 256, index, m));
 }
 
-// 16 codes of 16 bits, of the groups of 8 elements with an even number, and of those with an odd one.
+// Gathers codes of 16 bits by two registers of 16 indices: those of the groups of 8 elements with an even number, and
+// of those with an odd number.
 INLINE __m512i gather_codes(const uint16_t *codes, __m512i even, __m512i odd)
 {
     __m512i low = _mm512_i32gather_epi32(even, codes, 2), high = _mm512_i32gather_epi32(odd, codes, 2);
     return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
 }
 
-// Of two rows, whose bytes lie in turn: those of each, `first` in the even bytes.
+// Separates two rows whose bytes alternate. `first` has the first code byte of each index, which becomes the even
+// bytes, `second` the second.
 INLINE void part_rows(__m512i first, __m512i second, __m512i out[2])
 {
     out[0] = _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, first, _mm512_slli_epi16(second, 8));
     out[1] = _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, _mm512_srli_epi16(first, 8), second);
 }
 
-// ---- from codes to weights: bit i of a byte is the parity of its bits and byte 7 - i of the matrix, and bit i of a
-// constant
+// ---- from codes to weights by affine products: bit i of a result byte is the parity of (the byte & byte 7 - i of
+// the matrix), xor bit i of the constant
 
 #define AFFINE(v, matrix, constant) _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64((long long)(matrix)), constant)
 
-// A bit of the code that makes all the bits of `to`, as a matrix.
+// The matrix by which bit `bit` of a code sets all the bits of `to`.
 INLINE uint64_t bit_to(int bit, int to)
 {
     uint64_t matrix = 0;
@@ -89,21 +97,21 @@ INLINE uint64_t bit_to(int bit, int to)
     return matrix;
 }
 
-// 0, 1, 2 are 8, 25, 43.
+// Codes 0, 1, 2 become 8, 25, 43.
 INLINE void weights_iq2(__m512i code, __m512i w[4])
 {
     UNROLL_FOR (int e = 0; e < 4; e++)
         w[e] = AFFINE(code, bit_to(2 * e, 8 ^ 25) | bit_to(2 * e + 1, 8 ^ 43), 8);
 }
 
-// 0, 1, 2 are 0, 8, 16.
+// Codes 0, 1, 2 become 0, 8, 16.
 INLINE void weights_iq1(__m512i code, __m512i w[4])
 {
     UNROLL_FOR (int e = 0; e < 4; e++)
         w[e] = AFFINE(code, bit_to(2 * e, 8) | bit_to(2 * e + 1, 16), 0);
 }
 
-// i is 8i + 4, and 2 more where bits 6 or 7 say so.
+// Code i becomes 8i + 4, and 2 more where bit 6 or 7 is set.
 INLINE void weights_iq3_xxs(const __m512i code[2], __m512i w[4])
 {
     UNROLL_FOR (int e = 0; e < 4; e++) {
@@ -112,7 +120,7 @@ INLINE void weights_iq3_xxs(const __m512i code[2], __m512i w[4])
     }
 }
 
-// i is 2i + 1.
+// Code i becomes 2i + 1.
 INLINE void weights_iq3_s(const __m512i code[2], __m512i w[4])
 {
     UNROLL_FOR (int e = 0; e < 4; e++) {
@@ -123,13 +131,14 @@ INLINE void weights_iq3_s(const __m512i code[2], __m512i w[4])
 
 // ---- signs and scales
 
-// Which of the elements 4i + e are negative.
+// The mask of the negative ones of elements 4i + e.
 INLINE __mmask64 minus_of(const struct quads *q, int e)
 {
     return _mm512_test_epi8_mask(q->signs, _mm512_set1_epi16((short)(0x1001 << e)));
 }
 
-// Seven signs from those bits on that each byte of `offsets` says of its quarter word; and the eighth.
+// Extracts seven signs for each byte, from the bit of its 64-bit word that the byte of `offsets` names, and computes
+// the eighth.
 INLINE __m512i seven_signs(__m512i words, uint64_t offsets)
 {
     const uint64_t matrix = bit_to(0, 0x81) | bit_to(1, 0x82) | bit_to(2, 0x84) | bit_to(3, 0x88) | bit_to(4, 0x90) |
@@ -138,7 +147,7 @@ INLINE __m512i seven_signs(__m512i words, uint64_t offsets)
     return AFFINE(seven, matrix, 0);
 }
 
-// 32 bytes, each twice.
+// Loads 32 bytes, each repeated once.
 INLINE __m512i twice(const uint8_t *p)
 {
     // clang-format off
@@ -149,14 +158,14 @@ INLINE __m512i twice(const uint8_t *p)
     return _mm512_permutexvar_epi8(load_512(pick), _mm512_castsi256_si512(load_256(p)));
 }
 
-// 2s + 1 in each lane, where 2s is its bits in `mask`.
+// 2s + 1 in each lane, where 2s is the lane's bits in `mask`.
 INLINE __m512i odd_scales(__m512i v, int mask)
 {
     return _mm512_ternarylogic_epi32(v, _mm512_set1_epi32(mask), _mm512_set1_epi32(1), 0xea);
 }
 
-// The bits of each eight bytes from the bit on that is said for the lowest byte of their two lanes, and `step` more for
-// each eight bytes that follow; bits below the first come from the other end.
+// Extracts eight bits for each byte from its 64-bit word. `first` has the start bits for the bytes of word 0; those
+// of each following word are `step` more. Bit positions wrap around.
 INLINE __m512i bits_of_lanes(__m512i v, uint64_t first, uint64_t step)
 {
     const __m512i offsets =
@@ -173,7 +182,7 @@ INLINE __m512i broadcast_64(const uint8_t *p)
     return _mm512_set1_epi64(v);
 }
 
-// Sixteen scales of four bits: lane l takes the bits from 4l - 1 on.
+// Sixteen scales of four bits: lane l extracts the bits from 4l - 1 on.
 INLINE __m512i scales_of_nibbles(const uint8_t *p)
 {
     return odd_scales(bits_of_lanes(broadcast_64(p), 0x000000030000003f, 0x0000000800000008), 0x1e);
@@ -183,7 +192,7 @@ INLINE __m512i scales_of_nibbles(const uint8_t *p)
 
 typedef void quads_fn(const uint8_t *b0, const uint8_t *b1, struct quads out[2]);
 
-// Each eight bytes: four indices, and a word of four times seven signs and a scale.
+// Each eight bytes are four indices, and a word of four times seven signs and a scale.
 INLINE void quads_iq2_xxs(const uint8_t *b0, const uint8_t *b1, struct quads out[2])
 {
     // clang-format off
@@ -203,7 +212,7 @@ INLINE void quads_iq2_xxs(const uint8_t *b0, const uint8_t *b1, struct quads out
     }
 }
 
-// Words of nine bits of index and seven signs.
+// Each word is nine bits of index and seven signs.
 INLINE void quads_iq2_xs(const uint8_t *b0, const uint8_t *b1, struct quads out[2])
 {
     const __m512i row[2] = {load_512(b0 + 2), load_512(b1 + 2)};
@@ -219,7 +228,8 @@ INLINE void quads_iq2_xs(const uint8_t *b0, const uint8_t *b1, struct quads out[
     }
 }
 
-// Even and odd indices of 16 pairs of low bytes; `high` have what comes above them in the second byte of their lanes.
+// The even and the odd indices from 16 pairs of low bytes. The upper bits of each are in the second byte of the lanes
+// of high_even and high_odd, under high_mask.
 INLINE void indices_of_pairs(const uint8_t *low, __m512i high_even, __m512i high_odd, int high_mask, __m512i out[2])
 {
     const __m512i bytes = _mm512_cvtepu16_epi32(load_256(low)), mask = _mm512_set1_epi32(high_mask);
@@ -260,7 +270,8 @@ INLINE void quads_iq3_xxs(const uint8_t *b0, const uint8_t *b1, struct quads out
     quads_of_iq3_xxs(b1, &out[1]);
 }
 
-// The ninth bits of 64 indices are a mask as they lie; nibble s of the scales is that of lanes 2s and 2s + 1.
+// The ninth bits of 64 indices are stored as a mask of 64 bits. Nibble s of the scales belongs to lanes 2s and 2s +
+// 1.
 INLINE void quads_of_iq3_s(const uint8_t *b, struct quads *out)
 {
     const __m512i index = load_512(b + 2);
@@ -279,13 +290,14 @@ INLINE void quads_iq3_s(const uint8_t *b0, const uint8_t *b1, struct quads out[2
     quads_of_iq3_s(b1, &out[1]);
 }
 
-// 0 or 2 in each word: the bit of value 2, the other way round.
+// 0 or 2 in each word: the inverse of the bit of value 2.
 INLINE __m512i deltas(__m512i v)
 {
     return _mm512_andnot_si512(v, _mm512_set1_epi16(2));
 }
 
-// A word for 32 elements, in eight bytes here: four times three bits of indices, three of a scale, the direction.
+// Each 32 elements have a word, here extended to eight bytes: four times three upper bits of indices, three bits of a
+// scale, and the direction of the shift.
 INLINE void quads_of_iq1_s(const uint8_t *b, struct quads *out)
 {
     const __m512i high = _mm512_cvtepu16_epi64(load_128(b + 34));
@@ -303,11 +315,12 @@ INLINE void quads_iq1_s(const uint8_t *b0, const uint8_t *b1, struct quads out[2
     quads_of_iq1_s(b1, &out[1]);
 }
 
-// A byte for 16 elements, in four here: twice three bits of an index and the direction.
+// Each 16 elements have a byte, here extended to four: twice three upper bits of an index and the direction of the
+// shift.
 INLINE void quads_of_iq1_m(const uint8_t *b, struct quads *out)
 {
     const __m512i high = _mm512_cvtepu8_epi32(load_128(b + 32));
-    // Scales lie by threes in words of 16 bits: lane l takes the bits from 16 (l / 4) + 3 (l % 4) - 1 on.
+    // Scales are stored three to a word of 16 bits: lane l extracts the bits from 16 (l / 4) + 3 (l % 4) - 1 on.
     const __m512i offsets = _mm512_set_epi64(0x3800000035, 0x320000002f, 0x2800000025, 0x220000001f, 0x1800000015,
                                              0x120000000f, 0x0800000005, 0x020000003f);
     __m512i index[2];
@@ -324,7 +337,7 @@ INLINE void quads_iq1_m(const uint8_t *b0, const uint8_t *b1, struct quads out[2
     quads_of_iq1_m(b1, &out[1]);
 }
 
-// ---- weights with their signs, or in IQ1 with what is added to eight of them, and an offset: unsigned
+// ---- unsigned weights: with their signs (in IQ1 with what is added to eight of them) and an offset
 
 typedef void unsigned_fn(const struct quads *from, __m512i w[4]);
 
@@ -342,7 +355,7 @@ INLINE void unsigned_iq1(const struct quads *from, __m512i w[4])
         w[e] = _mm512_or_si512(from->w[e], delta);
 }
 
-// ---- factors of 16 rows: the d of their blocks, and what the format divides it by
+// ---- factors of 16 rows: d of their blocks, times the constant factor of the format
 
 typedef __m512 factor_fn(const struct rows16 *g, size_t at);
 
@@ -376,10 +389,10 @@ INLINE __m512i masked_or_32(__m512i a, int mask, __m512i b)
     return _mm512_ternarylogic_epi32(a, _mm512_set1_epi32(mask), b, 0xea);
 }
 
-// Four bits of d on top of each of four words.
+// d is stored as four bits at the top of each of four words.
 INLINE __m512 factor_iq1_m(const struct rows16 *g, size_t at)
 {
-    __m512i t[4]; // the last 16 bytes: high bits of indices, then the words
+    __m512i t[4]; // the last 16 bytes: upper bits of indices, then the four words
     load_words_16(g, at + 40, t);
     __m512i d = _mm512_and_si512(_mm512_srli_epi32(t[2], 12), _mm512_set1_epi32(0x000f));
     d = masked_or_32(_mm512_srli_epi32(t[2], 24), 0x00f0, d);
@@ -400,7 +413,7 @@ INLINE __m512 factor_tq2_0(const struct rows16 *g, size_t at)
 
 // ---- three values
 
-// Digits, 0 to 2: of 64 bytes by fours, or of 52 bytes by fives.
+// The digits 0 to 2: four per byte of 64 bytes in TQ2_0, five per byte of 52 bytes in TQ1_0.
 INLINE void digits_tq2_0(const uint8_t *b, __m512i w[4])
 {
     const __m512i bytes = load_512(b);
@@ -420,7 +433,7 @@ INLINE void digits_tq1_0(const uint8_t *b, __m512i w[5])
 
 // ---- types with a factor for a run of 16 or 32 elements (Q1_0, Q2_0, NVFP4)
 
-// Minus the offset times the sums of the activations of each run of a span.
+// Minus the offset times the sums of the activations of each run in a span.
 INLINE void starts_of_runs(const int16_t *sums, int run, int offset, int32_t *start)
 {
     const __m256i v = load_256(sums);
@@ -430,8 +443,8 @@ INLINE void starts_of_runs(const int16_t *sums, int run, int offset, int32_t *st
         _mm256_storeu_si256((__m256i *)start, _mm256_madd_epi16(v, _mm256_set1_epi16((short)-offset)));
 }
 
-// Half of the unsigned floats of 4 bits of exponent and 3 of mantissa: as float16 they are 128 times too small. The top
-// bit is not looked at, but that 0x7f is 0.
+// Half of the unsigned floats with 4 bits of exponent and 3 of mantissa: read as float16 they are 128 times too
+// small. The top bit is ignored, except that 0x7f is 0 and 0xff is not.
 INLINE __m512 factors_nvfp4(__m512i bytes)
 {
     const __m512i seven = _mm512_and_si512(bytes, _mm512_set1_epi32(0x7f));

@@ -1,15 +1,19 @@
-// A few columns of the types of few bits with a factor for a run of 16 or 32 elements (Q1_0, Q2_0, NVFP4), by AVX-512.
+// Matmul of a few columns (up to those of matmul_q8_in_place_columns) by AVX-512 of types of few bits with a factor
+// for a run of 16 or 32 elements: Q1_0, Q2_0, NVFP4.
 //
-// The naive loop, for each row: for each run, S = fma(sum of w * q, d, S). Its integers are small, and there is one for
-// each 16 or 32 weights: to add up the lanes of registers that belong to a row would cost more than the products.
-//   - So 16 rows go together, and their bytes are turned to a lane a row first. A word of a row is then 32, 16 or 8
-//     weights; what makes bytes of weights out of words (a product of bits, or a look-up) does it for 16 rows at once.
-//   - The weights come out of their words in an order of their own. Activations are put into that order once for all
-//     rows, and each four of them are one word for all lanes.
-//   - Up to eight columns share the unpacked registers. More pass over the turned words, in parts of up to twelve; these words
-//     stay in the L1 cache, and weights are unpacked for each part again, since to store them takes longer.
-// For 16 rows by 256 elements of Q1_0 that is some 230 operations, of Q2_0 300, of NVFP4 430: 115, 150 and 215 cycles
-// for 576, 1152 and 2304 bytes.
+// The naive loop, for each row: for each run, S = fma(sum of w * q, d, S). The integer sums are small, and there is
+// one for each 16 or 32 weights: adding up the lanes of registers that belong to one row would cost more than the
+// products.
+//   - So 16 rows are multiplied together, and their bytes are transposed first, so that there is one lane per row. A
+//     word of a row is then 32, 16 or 8 weights. The operation that makes bytes of weights out of words (an affine
+//     product of bits, or a look-up) serves 16 rows at once.
+//   - Weights are unpacked from their words in an order of their own. Activations are arranged in that order once for
+//     all rows, and each four of them are one word that is broadcast to all lanes.
+//   - Up to eight columns share the unpacked registers. More columns are multiplied with the transposed words, in
+//     parts of up to twelve; the words stay in the L1 cache. The weights are unpacked again for each part, because
+//     storing them takes longer.
+// For 16 rows by 256 elements Q1_0 takes some 230 operations, Q2_0 300, NVFP4 430: 115, 150 and 215 cycles for 576,
+// 1152 and 2304 bytes.
 #include "kernels/cpu/avx512/codebook_unpack.h"
 #include "kernels/cpu/avx512/rows.h"
 
@@ -17,9 +21,9 @@ enum { DIRECT_MAX = 8, COLUMNS_AT_ONCE = 12, COLUMNS_MAX = PANEL_TILES_MIN - 1 }
 
 struct layout {
     int bytes, size;     // of a block, in bytes and in elements
-    int run, words;      // elements that share a factor, at the most, and the words of a row they are in
-    int offset;          // what is added to the weights
-    const uint8_t *pick; // from the elements' order to that of the weights, 64 of them, NULL: the same
+    int run, words;      // the elements that share a factor, at the most, and the words of a row that hold them
+    int offset;          // added to the weights to make them unsigned
+    const uint8_t *pick; // permutes 64 elements to the order of the weights; NULL: the order is the same
 };
 
 // A span of a column.
@@ -28,22 +32,22 @@ struct column {
     int32_t start[SPAN / 16]; // of each run: minus the offset times the sum of its activations
 };
 
-// Blocks of 16 rows, a lane a row: their words, and what the runs are multiplied by.
+// The blocks of 16 rows, one lane per row: their transposed words, and the factors of their runs.
 struct block16 {
     __m512i words[8];
     __m512 d[4];
 };
 
-// What NVFP4 wants to know in advance: all its factors. They have few bits, so their upper halves say all.
+// A table of all factors of NVFP4. They have few significant bits, so the upper halves of the floats are enough.
 struct factors {
-    __m512i low[2], high[2]; // bytes 2 and 3 of those of the codes 0x80-0xbf and 0xc0-0xff
+    __m512i low[2], high[2]; // bytes 2 and 3 of the factors of codes 0x80-0xbf and 0xc0-0xff
 };
 
 typedef void load_fn(const struct rows16 *g, size_t at, const struct factors *f, struct block16 *out);
-// Four elements of a run of 16 rows, register i of them.
+// Unpacks four elements of a run of 16 rows: register i of the run.
 typedef __m512i weights_fn(const __m512i *words, int i);
 
-// ---- Q1_0: a word is a run, bit i of its bytes the elements i, 8 + i, 16 + i, 24 + i. 1 or -1, plus 1
+// ---- Q1_0: a word is a run; bit i of its bytes are elements i, 8 + i, 16 + i, 24 + i; weights are 1 or -1, plus 1
 
 // clang-format off
 static const _Alignas(64) uint8_t pick_q1_0[64] = {
@@ -63,7 +67,8 @@ INLINE __m512i weights_q1_0(const __m512i *words, int i)
     return move_bits(words[0], 1, i, i, 1);
 }
 
-// ---- Q2_0: a word is half a run, pair e of the bits of its bytes the elements e, 4 + e .. -1 to 2, plus 1
+// ---- Q2_0: a word is half a run; pair e of the bits of its bytes are elements e, 4 + e ..; weights are -1 to 2,
+// plus 1
 
 // clang-format off
 static const _Alignas(64) uint8_t pick_q2_0[64] = {
@@ -83,7 +88,7 @@ INLINE __m512i weights_q2_0(const __m512i *words, int i)
     return move_bits(words[i / 4], 2, i % 4 * 2, i % 4 * 2, 0);
 }
 
-// ---- NVFP4: two words are a run, their low nibbles elements 0-7, their high ones 8-15
+// ---- NVFP4: two words are a run; their low nibbles are elements 0-7, their high nibbles 8-15
 
 INLINE void make_factors(struct factors *f)
 {
@@ -97,7 +102,7 @@ INLINE void make_factors(struct factors *f)
     *f = (struct factors){{load_512(low), load_512(low + 64)}, {load_512(high), load_512(high + 64)}};
 }
 
-// Codes have seven bits; the eighth is not looked at, but that 0x7f is 0 and 0xff is not.
+// Codes have seven bits. The eighth is ignored, except that 0x7f means 0 and 0xff does not.
 INLINE void load_nvfp4(const struct rows16 *g, size_t at, const struct factors *f, struct block16 *out)
 {
     const __m512i codes = gather_words(g, at), upper = _mm512_set1_epi32((int)0xffff0000u);
@@ -113,7 +118,8 @@ INLINE void load_nvfp4(const struct rows16 *g, size_t at, const struct factors *
     load_words_32(g, at + 4, out->words);
 }
 
-// Of the index vpermb sees six bits: the values stand there four times, whatever lies above the nibble.
+// vpermb uses six bits of an index. The 16 values are repeated four times, so the bits above the nibble do not
+// matter.
 INLINE __m512i weights_nvfp4(const __m512i *words, int i)
 {
     const __m512i nibbles = i < 2 ? words[i] : _mm512_srli_epi32(words[i - 2], 4);
@@ -135,7 +141,7 @@ INLINE void prepare_columns(const struct matmul_args *a, int64_t span, const str
     }
 }
 
-// Columns are put in order once for all rows, as far as there is room for their spans.
+// Prepares a span of all columns, once for all rows as far as the scratch holds their spans.
 INLINE const struct column *columns_of_span(const struct matmul_args *a, int64_t span, bool first,
                                             const struct layout *l, struct column *columns, size_t bytes)
 {
@@ -146,7 +152,8 @@ INLINE const struct column *columns_of_span(const struct matmul_args *a, int64_t
     return c;
 }
 
-// Rows are read in memory's order: while a block of 16 is turned, what lies 16 rows on is asked for.
+// Rows are read in the order of memory: while a block of 16 rows is transposed, the bytes 16 rows further on are
+// prefetched.
 INLINE void prefetch_group(const uint8_t *prefetch, const struct layout *l)
 {
     for (int at = 0; at < GROUP * l->bytes; at += 64)
@@ -161,7 +168,7 @@ INLINE int blocks_here(const struct matmul_args *a, const struct layout *l, int6
 
 // ---- n columns, up to eight
 
-// The runs of block i join S.
+// Adds the runs of block i to S. l, weights and n are compile-time constants.
 INLINE void add_block(const struct block16 *b, const struct layout *l, weights_fn *weights, const struct column *c,
                       int i, int n, __m512 s[])
 {
@@ -214,7 +221,7 @@ INLINE void in_place(const struct matmul_args *a, const struct layout *l, load_f
 
 // ---- more: n columns pass over the blocks of a span
 
-// Columns c[0] .. c[n - 1], whose scales are da.
+// Multiplies columns c[0] .. c[n - 1], whose scales are da, with the blocks of a span.
 typedef void sweep_fn(const struct block16 *b, int blocks, const struct column *c, const float *da, __m512 *d);
 INLINE void sweep(const struct block16 *b, int blocks, const struct layout *l, weights_fn *weights,
                   const struct column *c, const float *da, int n, __m512 *d)
@@ -228,14 +235,14 @@ INLINE void sweep(const struct block16 *b, int blocks, const struct layout *l, w
         d[j] = _mm512_fmadd_ps(s[j], _mm512_set1_ps(da[j]), d[j]);
 }
 
-// In a thread's scratch.
+// The contents of a thread's scratch.
 struct work {
     struct block16 blocks[SPAN / 64]; // of a span
     __m512 d[COLUMNS_MAX];
     struct column columns[];
 };
 
-// Parts of about the same width.
+// Multiplies all columns in parts of about the same width.
 INLINE void sweep_all(struct work *w, int blocks, const struct column *c, const float *da, sweep_fn *const *by, int n)
 {
     const int parts = (n + COLUMNS_AT_ONCE - 1) / COLUMNS_AT_ONCE;
