@@ -520,6 +520,7 @@ INLINE void multiply_by_rows(const struct matmul_args *a, const struct rows_kind
     release_tiles();
 }
 
+// Defines the kernel matmul_q8_<name>_amx. The arguments after the name are the members of struct rows_kind.
 #define ROWS_FUNCTION(name, ...)                                                                                       \
     static const struct rows_kind kind_##name = {__VA_ARGS__};                                                         \
     void matmul_q8_##name##_amx(const struct matmul_args *a)                                                           \

@@ -200,6 +200,11 @@ INLINE void in_place(const struct matmul_args *a, size_t bytes, activations_fn *
     }
 }
 
+// The entry points, with a switch over the number of columns:
+//   COLUMNS(n, name, bytes, arrange, factor)       the case of n columns
+//   IN_PLACE(name, UP_TO, bytes, arrange, factor)  the function matmul_q8_in_place_<name>
+// name: the type, of products_<name>. bytes: of a block. arrange: activations_<arrange>. factor: factor_<factor>.
+// UP_TO: the cases; above them, codebook_few.c is called.
 #define COLUMNS(n, name, bytes, arrange, factor)                                                                       \
     case n:                                                                                                            \
         in_place(a, bytes, activations_##arrange, products_##name, factor_##factor, n);                                \

@@ -1,5 +1,5 @@
-// The codebooks as codes, see avx512/codebook_codes.h. They are made from gguf/dtype_iq_tables.c, and tests compare them
-// with it.
+// The codebooks as codes, see avx512/codebook_codes.h. They are made from gguf/dtype_iq_tables.c, and the tests compare
+// them with it.
 #include "kernels/cpu/avx512/codebook_codes.h"
 
 // clang-format off

@@ -152,6 +152,7 @@ INLINE void sweep(const struct unpacked *o, const struct prepared *x, __m512 dw,
 }
 
 typedef void sweep_fn(const struct unpacked *o, const struct prepared *x, __m512 dw, __m512 *d);
+// SWEEP(name, regs, scaling, n): the function for n columns of a kind of type. SWEEPS: all of them, and their table.
 #define SWEEP(name, regs, scaling, n)                                                                                  \
     static void name##_by_##n(const struct unpacked *o, const struct prepared *x, __m512 dw, __m512 *d)                \
     {                                                                                                                  \
@@ -206,6 +207,8 @@ INLINE void multiply_few(const struct matmul_args *a, const struct kind *k, arra
     }
 }
 
+// Defines matmul_q8_few_<name>. bytes: of a block. regs: registers of weights in a block. offset: of the weights.
+// arrange: arrange_<arrange>. factor: factor_<factor>. by: the table of sweep functions by columns.
 #define FEW(name, bytes, regs, offset, arrange, factor, by)                                                            \
     void ISA_FN(matmul_q8_few_##name)(const struct matmul_args *a)                                                     \
     {                                                                                                                  \

@@ -75,6 +75,7 @@ INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int
     _mm512_store_ps(&p->d[0][lane], factor(g, at));
 }
 
+// Defines matmul_q8_unpack_<name>. kind: unsigned_<kind>. factor: factor_<factor>. run: elements that share a scale.
 #define UNPACK(name, kind, factor, run)                                                                                \
     void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)   \
     {                                                                                                                  \
@@ -140,6 +141,7 @@ INLINE void put_starts(struct columns *c, int run, int offset)
         starts_of_runs(c->q_sums[j], run, offset, c->start[j]);
 }
 
+// Defines matmul_q8_prepare_<name>. run: elements of a run. offset: of the unsigned weights.
 #define PREPARE(name, run, offset)                                                                                     \
     void ISA_FN(matmul_q8_prepare_##name)(struct columns * c)                                                          \
     {                                                                                                                  \

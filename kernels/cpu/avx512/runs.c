@@ -285,6 +285,8 @@ static const struct layout layout_q1_0 = {18, 128, 32, 1, TERNARY_OFFSET, pick_q
                            layout_q2_0 = {18, 64, 32, 2, TERNARY_OFFSET, pick_q2_0},
                            layout_nvfp4 = {36, 64, 16, 2, FP4_OFFSET, NULL};
 
+// SWEEP(n, name): the function of n columns. EACH_WIDTH(X, name): X for each number of columns that is a part.
+// IN_PLACE(name): matmul_q8_in_place_<name>, with a case for up to eight columns and a table for more.
 #define SWEEP(n, name)                                                                                                 \
     static void name##_by_##n(const struct block16 *b, int blocks, const struct column *c, const float *da, __m512 *d) \
     {                                                                                                                  \

@@ -358,6 +358,7 @@ INLINE void unpack_nibbles(const struct rows16 *g, size_t at, int n_blocks, stru
     {                                                                                                                  \
         unpack_nibbles(g, at, n_blocks, p, lane, &shape_##name);                                                       \
     }
+// Defines prepare_<name>. offset: of the unsigned weights. mins: whether the type has minima.
 #define PREPARE(name, offset, mins)                                                                                    \
     static void prepare_##name(struct columns *c)                                                                      \
     {                                                                                                                  \
