@@ -104,7 +104,8 @@ INLINE void unpack_q8_0(const uint8_t *b, int n, int row, block_piece *p)
         read_shape_heads(&shape_##name, g, at, n, h);                                                                  \
     }
 
-// Defines the kernel of a type of nibbles, whose layout is shape_<name>. n_bytes: of a block. pairs: of its minimum, or 0.
+// Defines the kernel of a type of nibbles, whose layout is shape_<name>. n_bytes: of a block. pairs: of its minimum,
+// or 0.
 #define BLOCKS_KERNEL(name, n_bytes, pairs)                                                                            \
     BLOCKS_HEADS(name)                                                                                                 \
     INLINE void unpack_##name(const uint8_t *b, int n, int row, block_piece *p)                                        \

@@ -96,6 +96,13 @@ struct unpacker {
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
+// How types with codebooks, of three values, and with factors of runs prepare columns: avx512/codebook_panel.c.
+void ISA_FN(matmul_q8_prepare_signed_16)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_signed_32)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
+void ISA_FN(matmul_q8_prepare_nvfp4)(struct columns *c);
+
 // Up to seven columns in place: avx512/in_place_256.c and avx512/in_place_32.c.
 #define IN_PLACE(name) void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a);
 // clang-format off
@@ -114,16 +121,11 @@ CODEBOOK(iq1_s) CODEBOOK(iq1_m) CODEBOOK(iq2_xxs) CODEBOOK(iq2_xs) CODEBOOK(iq2_
 CODEBOOK(tq1_0) CODEBOOK(tq2_0) CODEBOOK(q1_0) CODEBOOK(q2_0) CODEBOOK(nvfp4)
 // clang-format on
 #undef CODEBOOK
-            void ISA_FN(matmul_q8_prepare_signed_16)(struct columns *c);
-void ISA_FN(matmul_q8_prepare_signed_32)(struct columns *c);
-void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
-void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
-void ISA_FN(matmul_q8_prepare_nvfp4)(struct columns *c);
 
-// Prepares columns first .. first + n - 1 of this span for a tile of `width` columns. If width is more than n, the
-// columns that follow in the buffer are prepared too, and their results are not used.
-void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
-                                       bool whole, struct columns *c);
+    // Prepares columns first .. first + n - 1 of this span for a tile of `width` columns. If width is more than n, the
+    // columns that follow in the buffer are prepared too, and their results are not used.
+    void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
+                                           bool whole, struct columns *c);
 
 // Unpacks rows row .. row + rows - 1 of this span, 16 at a time. It also prefetches bytes of later spans, or at a
 // row's end those of the rows `height` further down, unless the tiles prefetch.
