@@ -113,10 +113,10 @@ IN_PLACE(q2_k) IN_PLACE(q3_k) IN_PLACE(q4_k) IN_PLACE(q5_k) IN_PLACE(q6_k) IN_PL
 
 // Types with codebooks, of three values, and with factors of runs: avx512/codebook.c, avx512/codebook_panel.c,
 // avx512/runs.c.
+// clang-format off
 #define CODEBOOK(name)                                                                                                 \
     void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a);                                               \
     void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
-    // clang-format off
 CODEBOOK(iq1_s) CODEBOOK(iq1_m) CODEBOOK(iq2_xxs) CODEBOOK(iq2_xs) CODEBOOK(iq2_s) CODEBOOK(iq3_xxs) CODEBOOK(iq3_s)
 CODEBOOK(tq1_0) CODEBOOK(tq2_0) CODEBOOK(q1_0) CODEBOOK(q2_0) CODEBOOK(nvfp4)
 // clang-format on
