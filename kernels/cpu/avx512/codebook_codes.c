@@ -1,5 +1,5 @@
-// The codebooks as codes, see avx512/codebook_codes.h. They are made from gguf/dtype_iq_tables.c, and the tests compare
-// them with it.
+// The codebooks as codes, see avx512/codebook_codes.h. They are made from gguf/dtype_iq_tables.c; tests/test_matmul_q8.c
+// compares the products made with them with those of the scalar level, which reads the tables themselves.
 #include "kernels/cpu/avx512/codebook_codes.h"
 
 // clang-format off
