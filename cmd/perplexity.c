@@ -3,6 +3,7 @@
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 #include "engine/measure/logits_base.h"
 #include "engine/measure/divergence.h"
 

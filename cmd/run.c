@@ -6,6 +6,7 @@
 #include "cmd/sampling_options.h"
 #include "cmd/speculation.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 
 // What one run opens, in this order.
 struct run {
@@ -16,11 +17,6 @@ struct run {
     struct constrained form;
     struct run_output out;
 };
-
-static double per_second(double n, double ms)
-{
-    return ms > 0 ? n * 1e3 / ms : 0;
-}
 
 static void note_sampling(const struct sampler_params *p)
 {

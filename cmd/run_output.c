@@ -1,12 +1,8 @@
 #include "cmd/run_output.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 
 #include <unistd.h>
-
-static double per_second(double n, double ms)
-{
-    return ms > 0 ? n * 1e3 / ms : 0;
-}
 
 // Writes a line, or what there is of an object, and empties it.
 static int flush(struct text *line, struct error *err)

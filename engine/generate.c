@@ -1,4 +1,5 @@
 #include "engine/generate.h"
+#include "engine/clock.h"
 
 #include <stdlib.h>
 

@@ -1,18 +1,11 @@
 #include "engine/model.h"
+#include "engine/clock.h"
 #include "engine/device_choice.h"
 #include "engine/memory.h"
 #include "models/builtin/builtin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-double clock_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 bool model_has_builtin(void)
 {

@@ -57,7 +57,4 @@ int model_set_context(struct model *m, int n_ctx, struct error *err);
 // The address range of the tensors of part `shard` of the file: false when there is none, or it is not mapped.
 bool model_mapping(const struct model *m, int shard, const void **from, const void **to);
 
-// Milliseconds of a clock that never goes back.
-double clock_ms(void);
-
 #endif

@@ -1,4 +1,5 @@
 #include "engine/scheduler.h"
+#include "engine/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>

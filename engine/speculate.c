@@ -1,4 +1,5 @@
 #include "engine/speculate.h"
+#include "engine/clock.h"
 #include "engine/sample/logprobs.h"
 
 #include <math.h>

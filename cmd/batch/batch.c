@@ -8,6 +8,7 @@
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 
 #include <math.h>
 #include <signal.h>
@@ -381,11 +382,6 @@ static int take_done(struct batch *b, struct error *err)
             return -1;
     }
     return batch_output_check(b->output, err);
-}
-
-static double per_second(double n, double ms)
-{
-    return ms > 0 ? n * 1e3 / ms : 0;
 }
 
 // Tokens that the whole run will have computed and made: those of the prompts by the bytes of their rows, those of

@@ -1,5 +1,5 @@
 #include "engine/measure/bandwidth.h"
-#include "engine/model.h"
+#include "engine/clock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
 #include "engine/measure/speed_test.h"
+#include "engine/clock.h"
 #include "engine/sample/sampler.h"
 
 #include <math.h>
