@@ -41,13 +41,28 @@ static int open_machine(struct model *m, const struct model_options *o, struct e
     return machine_open_cpu(&m->machine, &o->machine, err);
 }
 
+// For DEVICE_AUTO, once the model is loaded on the CPU: moves it to the GPU if that is the better choice.
 static void choose_device(struct model *m, const struct model_options *o)
 {
-    struct machine *card = o->device == DEVICE_AUTO ? device_choose(m, o) : NULL;
-    if (!card)
+    if (o->device != DEVICE_AUTO)
+        return;
+    struct device_question question = {
+        .cpu = m->machine,
+        .machine = &o->machine,
+        .graph = m->graph,
+        .n_ctx = m->n_ctx,
+        .kv_type = {o->kv_type[0], o->kv_type[1]},
+        .card = o->card,
+        .kernel_cache = o->kernel_cache,
+    };
+    struct device_choice choice;
+    device_choose(&question, &choice);
+    m->device_news = choice.found_gpu;
+    snprintf(m->device_why, sizeof m->device_why, "%s", choice.why);
+    if (!choice.gpu)
         return;
     m->machine->v->close(m->machine);
-    m->machine = card;
+    m->machine = choice.gpu;
     m->device = "gpu";
     m->card = o->card;
 }
