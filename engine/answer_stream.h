@@ -6,7 +6,7 @@
 #ifndef QUERN_ANSWER_STREAM_H
 #define QUERN_ANSWER_STREAM_H
 
-#include "gguf/base.h"
+#include "kernels/text.h"
 
 // Takes text; anything but 0 ends the answer.
 typedef int stream_emit_fn(void *arg, struct str text);
@@ -16,8 +16,7 @@ struct stream {
     int n_stops;
     stream_emit_fn *emit;
     void *arg;
-    char *held;
-    size_t n_held, cap;
+    struct text held;
     bool stopped; // by a stop string
     int refused;  // what emit returned
 };
