@@ -324,11 +324,6 @@ bool scheduler_is_idle(const struct scheduler *q)
     return !q->n_open;
 }
 
-int scheduler_n_running(const struct scheduler *q)
-{
-    return q->n_running;
-}
-
 struct scheduler_stats scheduler_stats(const struct scheduler *q)
 {
     return q->stats;

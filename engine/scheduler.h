@@ -90,6 +90,5 @@ int scheduler_step(struct scheduler *q, struct error *err);
 // A request that is done, in the order of their ends; NULL when there is none.
 struct request *scheduler_take(struct scheduler *q);
 struct scheduler_stats scheduler_stats(const struct scheduler *q);
-int scheduler_n_running(const struct scheduler *q); // samples that hold a sequence
 
 #endif
