@@ -44,7 +44,7 @@ struct bench_row {
     const char *device;  // the processor's name
     const char *backend; // what computes: "CPU", "REF", "CUDA"
     char gpu[128];       // the card's name, "" without one
-    struct measure_test test;
+    struct speed_test test;
     // what came out
     int64_t when;                        // seconds since 1970
     int n;                               // repetitions
@@ -82,7 +82,7 @@ double bench_part(double work, const double *ns, const double *peaks, int n);
 // --- a row's words ---
 
 // "pp512", "tg128", "pp512+tg128", " @ d4096", " x8" for eight sequences.
-void bench_label(const struct measure_test *t, char out[64]);
+void bench_label(const struct speed_test *t, char out[64]);
 // "memory" or "multiply": the ceiling that is nearer. "" when none is known.
 const char *bench_bound(const struct bench_row *r);
 void bench_row_free(struct bench_row *r);
