@@ -2,7 +2,7 @@
 
 // Where the answer is cut: before the stop string that is whole first, of those that end together before the longest, so
 // that nothing depends on how the text came in pieces. n_held when there is none.
-static size_t find_stop(const struct stream *s)
+static size_t find_stop(const struct answer_stream *s)
 {
     size_t cut = s->held.size, least_end = s->held.size + 1;
     for (int i = 0; i < s->n_stops; i++) {
@@ -19,7 +19,7 @@ static size_t find_stop(const struct stream *s)
 }
 
 // Where the longest end begins that is the beginning of a stop string.
-static size_t find_partial_stop(const struct stream *s)
+static size_t find_partial_stop(const struct answer_stream *s)
 {
     size_t longest = 0;
     for (int i = 0; i < s->n_stops; i++) {
@@ -43,7 +43,7 @@ static size_t whole_characters(const char *text, size_t n)
     return n;
 }
 
-static void emit(struct stream *s, size_t n)
+static void emit(struct answer_stream *s, size_t n)
 {
     if (!n)
         return;
@@ -53,7 +53,7 @@ static void emit(struct stream *s, size_t n)
     s->held.size -= n;
 }
 
-int stream_push(struct stream *s, struct str piece, struct error *err)
+int answer_stream_push(struct answer_stream *s, struct str piece, struct error *err)
 {
     if (s->stopped || !piece.len)
         return 0;
@@ -70,14 +70,14 @@ int stream_push(struct stream *s, struct str piece, struct error *err)
     return 0;
 }
 
-void stream_end(struct stream *s)
+void answer_stream_end(struct answer_stream *s)
 {
     if (!s->stopped)
         emit(s, s->held.size);
     s->held.size = 0;
 }
 
-void stream_free(struct stream *s)
+void answer_stream_free(struct answer_stream *s)
 {
     text_free(&s->held);
 }

@@ -9,12 +9,12 @@
 #include "kernels/text.h"
 
 // Takes text; anything but 0 ends the answer.
-typedef int stream_emit_fn(void *arg, struct str text);
+typedef int answer_stream_emit_fn(void *arg, struct str text);
 
-struct stream {
+struct answer_stream {
     const struct str *stops; // none is empty
     int n_stops;
-    stream_emit_fn *emit;
+    answer_stream_emit_fn *emit;
     void *arg;
     struct text held;
     bool stopped; // by a stop string
@@ -22,9 +22,9 @@ struct stream {
 };
 
 // Adds a piece and emits what is certain. -1 only when memory is short.
-int stream_push(struct stream *s, struct str piece, struct error *err);
+int answer_stream_push(struct answer_stream *s, struct str piece, struct error *err);
 // The end of the answer: what was held back comes out, unless a stop string has ended it.
-void stream_end(struct stream *s);
-void stream_free(struct stream *s);
+void answer_stream_end(struct answer_stream *s);
+void answer_stream_free(struct answer_stream *s);
 
 #endif

@@ -13,7 +13,7 @@ struct run {
     const struct generate_options *o;
     struct generate_result *r;
     struct sampler *sampler;
-    struct stream stream;
+    struct answer_stream stream;
     struct answer split; // with a style
     struct error split_error;
     struct detokenizer text, bytes; // what emit and what on_token is told
@@ -55,7 +55,7 @@ static int take_part(void *arg, enum answer_part part, struct str text)
 {
     struct run *run = arg;
     if (part == ANSWER_CONTENT)
-        return stream_push(&run->stream, text, &run->split_error);
+        return answer_stream_push(&run->stream, text, &run->split_error);
     return run->o->emit_aside ? run->o->emit_aside(run->o->arg, part, text) : 0;
 }
 
@@ -63,7 +63,7 @@ static int start(struct run *run, struct error *err)
 {
     const struct generate_options *o = run->o;
     int n_vocab = run->model->info.n_vocab, n_top = MIN(o->n_logprobs, n_vocab);
-    run->stream = (struct stream){.stops = o->stops, .n_stops = o->n_stops, .emit = o->emit, .arg = o->arg};
+    run->stream = (struct answer_stream){.stops = o->stops, .n_stops = o->n_stops, .emit = o->emit, .arg = o->arg};
     run->text = after_prompt(run, o->special || o->style);
     if (o->style)
         answer_begin(&run->split, o->style, take_part, run);
@@ -153,7 +153,7 @@ static int check_split(struct run *run, struct error *err)
 static int push_text(struct run *run, int32_t token, struct error *err)
 {
     if (!run->o->style)
-        return stream_push(&run->stream, detokenizer_next(&run->text, token), err);
+        return answer_stream_push(&run->stream, detokenizer_next(&run->text, token), err);
     return answer_push_token(&run->split, &run->text, token, err) ? -1 : check_split(run, err);
 }
 
@@ -162,7 +162,7 @@ static int end_text(struct run *run, struct error *err)
     int status = run->o->style && !run->stream.stopped ? answer_end(&run->split, err) : 0;
     if (!status)
         status = check_split(run, err);
-    stream_end(&run->stream);
+    answer_stream_end(&run->stream);
     return status;
 }
 
@@ -287,7 +287,7 @@ int generate(struct session *s, const struct model *m, int seq, const struct gen
         r->reason = STOP_OUTPUT;
     session_want_top(s, 0);
     answer_free(&run.split);
-    stream_free(&run.stream);
+    answer_stream_free(&run.stream);
     sampler_free(run.sampler);
     free(run.top);
     return status;

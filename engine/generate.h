@@ -46,7 +46,7 @@ struct generate_options {
     bool special;                     // control tokens of the answer are part of its text
     int n_logprobs;                   // on_token is told the N most likely ones of each; below 0: none, nor its own
     generate_token_fn *on_token;      // each token of the answer, before the text that it brings; may be NULL
-    stream_emit_fn *emit;             // takes an empty text when the prompt is computed, then the answer
+    answer_stream_emit_fn *emit;      // takes an empty text when the prompt is computed, then the answer
     const struct answer_style *style; // split like that: emit takes the content, in which stop strings are looked for;
     answer_emit_fn *emit_aside;       // and this, unless NULL, reasoning and tool calls. NULL: emit takes all
     void *arg;                        // of both
