@@ -3,7 +3,7 @@
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
-#include "engine/quantize/importance_collect.h"
+#include "engine/quantize/importance_collector.h"
 #include "engine/measure/divergence.h"
 #include "engine/measure/text_windows.h"
 
@@ -17,7 +17,7 @@ struct collection {
     struct loaded loaded;
     struct token_list tokens;
     struct text_windows windows;
-    struct collector *collector;
+    struct importance_collector *collector;
     struct importance importance;
     struct perplexity perplexity;
     struct progress progress;
@@ -51,14 +51,14 @@ static int open_session(struct collection *c, struct error *err)
 {
     struct model *m = c->loaded.model;
     if (model_set_context(m, c->windows.n_window, err) ||
-        collector_open(&c->collector, m->graph, c->o->process_output, err))
+        importance_collector_open(&c->collector, m->graph, c->o->process_output, err))
         return -1;
     struct session_options s = text_windows_session(&c->windows, (int)MIN(c->o->batch, c->o->ubatch), c->n_vocab);
     s.n_batch = s.n_outputs;
     s.kv_type[0] = c->o->kv_key;
     s.kv_type[1] = c->o->kv_value;
     s.cancel = &terminal_interrupted;
-    s.taps = collector_taps(c->collector);
+    s.taps = importance_collector_taps(c->collector);
     if (session_open(&c->loaded.session, m, &s, err))
         return -1;
     struct text text = {0};
@@ -92,7 +92,7 @@ static int run_windows(struct collection *c, struct error *err)
     progress_begin(&c->progress, "imatrix", "tokens");
     int status = text_windows_run(&c->windows, c->loaded.session, true, &sink, err);
     progress_end(&c->progress);
-    if (status || collector_result(c->collector, &c->importance, err))
+    if (status || importance_collector_result(c->collector, &c->importance, err))
         return -1;
     c->importance.n_chunks += (uint32_t)c->windows.n;
     c->importance.chunk_size = (uint32_t)c->windows.n_window;
@@ -154,7 +154,7 @@ static int imatrix(const struct options *o, struct error *err)
                           c.importance.n_chunks, c.importance.chunk_size, ppl.value, ppl.error);
     }
     load_close(&c.loaded);
-    collector_close(c.collector);
+    importance_collector_close(c.collector);
     importance_free(&c.importance);
     token_list_free(&c.tokens);
     return status;

@@ -1,4 +1,4 @@
-#include "engine/quantize/importance_collect.h"
+#include "engine/quantize/importance_collector.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ struct seen {
     size_t cap;  // floats
 };
 
-struct collector {
+struct importance_collector {
     struct taps taps;
     const struct tensor **nodes; // [n_seen]
     struct seen *seen;
@@ -47,7 +47,7 @@ static void add_row(struct gather *g, int expert, const float *x)
         sums[j] += (double)x[j] * x[j];
 }
 
-static struct seen *seen_of(struct collector *c, const struct tensor *node)
+static struct seen *seen_of(struct importance_collector *c, const struct tensor *node)
 {
     for (int i = 0; i < c->n_seen; i++)
         if (c->seen[i].node == node)
@@ -71,7 +71,7 @@ static void add_routed(struct gather *g, const struct seen *x, const struct seen
     }
 }
 
-static void keep(struct collector *c, struct seen *s, const float *rows, size_t stride, int n_rows)
+static void keep(struct importance_collector *c, struct seen *s, const float *rows, size_t stride, int n_rows)
 {
     size_t width = (size_t)s->node->width, n = width * (size_t)n_rows;
     if (n > s->cap) {
@@ -89,7 +89,7 @@ static void keep(struct collector *c, struct seen *s, const float *rows, size_t 
 
 static void see(void *arg, int i, const float *rows, size_t stride, int n_rows)
 {
-    struct collector *c = arg;
+    struct importance_collector *c = arg;
     struct seen *s = &c->seen[i];
     bool kept = false;
     s->n_steps++;
@@ -119,7 +119,7 @@ static bool is_wanted(const struct tensor *n, bool output)
     return !strncmp(n->w[0]->name, "blk.", 4) || (output && !strcmp(n->w[0]->name, "output.weight"));
 }
 
-static int add_seen(struct collector *c, const struct tensor *node)
+static int add_seen(struct importance_collector *c, const struct tensor *node)
 {
     for (int i = 0; i < c->n_seen; i++)
         if (c->seen[i].node == node)
@@ -129,7 +129,7 @@ static int add_seen(struct collector *c, const struct tensor *node)
     return c->n_seen++;
 }
 
-static int add_gather(struct collector *c, const struct tensor *n, struct error *err)
+static int add_gather(struct importance_collector *c, const struct tensor *n, struct error *err)
 {
     const struct tensor *route = n->op == OP_EXPERT_MATMUL ? n->src[1] : NULL;
     for (int i = 0; i < c->n_gathers; i++)
@@ -147,7 +147,7 @@ static int add_gather(struct collector *c, const struct tensor *n, struct error 
                                 : fail(err, E_MEMORY, "no memory for the importance of %s", n->w[0]->name);
 }
 
-static int add_matrix(struct collector *c, const struct tensor *n, struct error *err)
+static int add_matrix(struct importance_collector *c, const struct tensor *n, struct error *err)
 {
     int gather = add_gather(c, n, err);
     if (gather < 0)
@@ -159,9 +159,9 @@ static int add_matrix(struct collector *c, const struct tensor *n, struct error 
     return 0;
 }
 
-int collector_open(struct collector **out, const struct graph *g, bool output, struct error *err)
+int importance_collector_open(struct importance_collector **out, const struct graph *g, bool output, struct error *err)
 {
-    struct collector *c = calloc(1, sizeof *c);
+    struct importance_collector *c = calloc(1, sizeof *c);
     size_t n = (size_t)g->n_nodes + 1;
     *out = NULL;
     if (!c)
@@ -178,7 +178,7 @@ int collector_open(struct collector **out, const struct graph *g, bool output, s
     if (!status && c->n_matrices == 0)
         status = fail(err, E_MODEL, "this model has no matrices blk.N: there is nothing to collect");
     if (status) {
-        collector_close(c);
+        importance_collector_close(c);
         return -1;
     }
     c->taps = (struct taps){c->nodes, c->n_seen, see, c};
@@ -186,12 +186,12 @@ int collector_open(struct collector **out, const struct graph *g, bool output, s
     return 0;
 }
 
-const struct taps *collector_taps(const struct collector *c)
+const struct taps *importance_collector_taps(const struct importance_collector *c)
 {
     return &c->taps;
 }
 
-int collector_result(const struct collector *c, struct importance *out, struct error *err)
+int importance_collector_result(const struct importance_collector *c, struct importance *out, struct error *err)
 {
     if (c->failed)
         return fail(err, E_MEMORY, "no memory for the inputs of a step; a smaller -ub would help");
@@ -212,7 +212,7 @@ int collector_result(const struct collector *c, struct importance *out, struct e
     return 0;
 }
 
-void collector_close(struct collector *c)
+void importance_collector_close(struct importance_collector *c)
 {
     if (!c)
         return;
