@@ -19,10 +19,10 @@ struct run {
     struct detokenizer text, bytes; // what emit and what on_token is told
     struct candidate *top;          // [n_logprobs]
     int length;                     // of the sequence as far as its tokens are chosen: beyond it are guesses
-    int32_t guess[GUESS_MAX];
-    int n_guess; // that the last step computed,
-    int row;     // and how many of them came true: the row of the next logits
-    int top_k;   // of a row's logits, which suffice; 0: all are needed
+    int32_t drafted[DRAFT_MAX];
+    int n_drafted; // that the last step computed,
+    int row;       // and how many of them came true: the row of the next logits
+    int top_k;     // of a row's logits, which suffice; 0: all are needed
 };
 
 // --- before the answer ---
@@ -186,9 +186,9 @@ static int take(struct run *run, const float *logits, int32_t token, struct erro
 }
 
 // What was guessed wrong goes. Where a sequence cannot be shortened it is computed anew, and nothing is guessed again.
-static int drop_guesses(struct run *run, struct error *err)
+static int drop_drafted(struct run *run, struct error *err)
 {
-    run->n_guess = run->row = 0;
+    run->n_drafted = run->row = 0;
     if (session_length(run->session, run->seq) <= run->length || session_truncate(run->session, run->seq, run->length))
         return 0;
     int n;
@@ -198,7 +198,7 @@ static int drop_guesses(struct run *run, struct error *err)
 }
 
 // How many tokens a guess may have: more than the answer can still take would be for nobody.
-static int room_for_guess(const struct run *run)
+static int room_for_draft(const struct run *run)
 {
     const struct generate_options *o = run->o;
     int64_t room = session_n_ctx(run->session) - run->length - 1;
@@ -209,33 +209,33 @@ static int room_for_guess(const struct run *run)
 // Computes the last token, and with it what may follow.
 static int step(struct run *run, struct error *err)
 {
-    struct speculator *guesser = run->o->speculator;
-    struct session_row rows[GUESS_MAX + 1] = {{run->r->last_token, run->seq, true}};
-    int n = guesser ? speculator_guess(guesser, room_for_guess(run), run->guess) : 0;
+    struct speculator *speculator = run->o->speculator;
+    struct session_row rows[DRAFT_MAX + 1] = {{run->r->last_token, run->seq, true}};
+    int n = speculator ? speculator_draft(speculator, room_for_draft(run), run->drafted) : 0;
     for (int i = 0; i < n; i++)
-        rows[i + 1] = (struct session_row){run->guess[i], run->seq, true};
+        rows[i + 1] = (struct session_row){run->drafted[i], run->seq, true};
     double begin = clock_ms();
     // a guess may fail where the text would not
     bool failed = n && session_step(run->session, rows, n + 1, err);
     if (failed)
-        speculator_stop(guesser);
+        speculator_stop(speculator);
     if ((failed || !n) && session_step(run->session, rows, 1, err))
         return -1;
-    run->n_guess = failed ? 0 : n;
-    run->r->n_guessed += run->n_guess;
+    run->n_drafted = failed ? 0 : n;
+    run->r->n_drafted += run->n_drafted;
     run->r->n_steps++;
-    if (guesser)
-        speculator_note_step(guesser, run->n_guess + 1, clock_ms() - begin);
+    if (speculator)
+        speculator_note_step(speculator, run->n_drafted + 1, clock_ms() - begin);
     return 0;
 }
 
 // Makes the last token one of the sequence: it was guessed right, or is computed now.
 static int advance(struct run *run, struct error *err)
 {
-    if (run->row < run->n_guess && run->guess[run->row] == run->r->last_token) {
+    if (run->row < run->n_drafted && run->drafted[run->row] == run->r->last_token) {
         run->row++;
         run->r->n_right++;
-    } else if (drop_guesses(run, err) || step(run, err)) {
+    } else if (drop_drafted(run, err) || step(run, err)) {
         return -1;
     }
     run->length++;
@@ -261,7 +261,7 @@ static int answer(struct run *run, struct error *err)
         if (take(run, logits, token, err))
             return -1;
     }
-    return drop_guesses(run, err);
+    return drop_drafted(run, err);
 }
 
 int generate(struct session *s, const struct model *m, int seq, const struct generate_options *o,

@@ -61,7 +61,7 @@ struct generate_result {
     enum stop_reason reason;
     int n_prompt, n_reused;
     int64_t n_steps;            // after the prompt
-    int64_t n_guessed, n_right; // tokens that were computed ahead, and those that came
+    int64_t n_drafted, n_right; // tokens that were computed ahead, and those that came
     int32_t last_token;         // chosen last, but for end_token
     int32_t end_token;          // by which the model ended the answer, -1 when it did not
     int64_t n_generated;        // tokens chosen, the one that ended the answer not counted

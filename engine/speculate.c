@@ -31,11 +31,11 @@ struct speculator {
     int32_t *prev; // [n_ctx + 1] the one before it
     uint32_t n_slots;
     // what was guessed last, whether or not it was used, and how much of it has come
-    int32_t guess[GUESS_MAX];
-    int n_guess, at, kind;
+    int32_t drafted[DRAFT_MAX];
+    int n_drafted, at, kind;
     int n_unused;
     struct record records[N_KINDS];
-    double step_ms[GUESS_MAX + 2]; // by rows; 0: not known
+    double step_ms[DRAFT_MAX + 2]; // by rows; 0: not known
     double draft_ms;               // of a token
     struct sampler *sampler;       // of the draft
     int n_vocab;                   // of the model
@@ -49,7 +49,7 @@ int speculator_new(struct speculator **out, const struct speculate_options *o, i
     if (!s)
         return fail(err, E_MEMORY, "no memory for guesses");
     s->o = *o;
-    s->o.most = MAX(0, MIN(o->most, GUESS_MAX));
+    s->o.most = MAX(0, MIN(o->most, DRAFT_MAX));
     s->n_ctx = n_ctx;
     s->n_slots = 1024;
     while (s->n_slots < (uint32_t)n_ctx && s->n_slots < 1u << 22)
@@ -114,7 +114,7 @@ static void append(struct speculator *s, int32_t token)
 int speculator_begin(struct speculator *s, const int32_t *tokens, int n, const struct sampler_params *p, int n_vocab,
                      struct error *err)
 {
-    s->n = s->n_guess = s->n_unused = 0;
+    s->n = s->n_drafted = s->n_unused = 0;
     s->stopped = false;
     memset(s->last, 0, s->n_slots * sizeof *s->last);
     for (int i = 0; i < n; i++)
@@ -134,13 +134,13 @@ int speculator_begin(struct speculator *s, const int32_t *tokens, int n, const s
 
 void speculator_push(struct speculator *s, int32_t token)
 {
-    if (s->at < s->n_guess) {
+    if (s->at < s->n_drafted) {
         struct record *r = &s->records[s->kind];
-        bool right = s->guess[s->at++] == token;
+        bool right = s->drafted[s->at++] == token;
         r->right = 0.97 * r->right + right;
         r->all = 0.97 * r->all + 1;
         if (!right)
-            s->n_guess = 0;
+            s->n_drafted = 0;
     }
     append(s, token);
 }
@@ -212,8 +212,8 @@ static int draft_catch_up(struct speculator *s, struct error *err)
         n++;
     session_truncate(d, 0, n);
     for (n = session_length(d, 0); n < s->n;) {
-        struct session_row rows[GUESS_MAX];
-        int n_rows = MIN(MIN(s->n - n, GUESS_MAX), session_n_batch(d));
+        struct session_row rows[DRAFT_MAX];
+        int n_rows = MIN(MIN(s->n - n, DRAFT_MAX), session_n_batch(d));
         for (int i = 0; i < n_rows; i++, n++)
             rows[i] = (struct session_row){s->tokens[n], 0, n == s->n - 1};
         if (session_step(d, rows, n_rows, err))
@@ -261,7 +261,7 @@ static double step_cost(const struct speculator *s, int rows)
     int below = 1, above = 0;
     if (s->step_ms[rows] > 0)
         return s->step_ms[rows];
-    for (int r = 2; r <= GUESS_MAX + 1; r++) {
+    for (int r = 2; r <= DRAFT_MAX + 1; r++) {
         if (s->step_ms[r] <= 0)
             continue;
         if (r < rows)
@@ -303,7 +303,7 @@ static int best_length(const struct speculator *s, int most, double p, double to
 
 void speculator_note_step(struct speculator *s, int n_rows, double ms)
 {
-    if (n_rows < 1 || n_rows > GUESS_MAX + 1)
+    if (n_rows < 1 || n_rows > DRAFT_MAX + 1)
         return;
     double *known = &s->step_ms[n_rows];
     *known = *known > 0 ? 0.8 * *known + 0.2 * ms : ms;
@@ -323,27 +323,27 @@ static int weigh(struct speculator *s, int n, int kind, double token_ms)
     return best;
 }
 
-int speculator_guess(struct speculator *s, int room, int32_t *out)
+int speculator_draft(struct speculator *s, int room, int32_t *out)
 {
     room = MIN(room, s->o.most);
-    s->n_guess = 0;
+    s->n_drafted = 0;
     // before there is a guess, what a step of one row costs must be known
     if (s->stopped || room <= 0 || (s->step_ms[1] <= 0 && !s->o.always))
         return 0;
-    int n = s->o.lookup ? look_up(s, room, s->guess, &s->kind) : 0;
+    int n = s->o.lookup ? look_up(s, room, s->drafted, &s->kind) : 0;
     int use = n ? weigh(s, n, s->kind, 0) : 0;
     if (!use && s->o.draft) {
         // of a draft what is not used is not made
         int want = weigh(s, room, KIND_DRAFT, s->draft_ms);
         if (want) {
-            use = n = ask_draft(s, want, s->guess);
+            use = n = ask_draft(s, want, s->drafted);
             s->kind = KIND_DRAFT;
         }
     }
     if (use < s->o.least)
         use = 0;
-    memcpy(out, s->guess, (size_t)use * sizeof *out);
-    s->n_guess = n;
+    memcpy(out, s->drafted, (size_t)use * sizeof *out);
+    s->n_drafted = n;
     s->at = 0;
     return use;
 }

@@ -14,13 +14,13 @@
 #include "engine/sample/sampler.h"
 #include "engine/session.h"
 
-enum { GUESS_MAX = 64 };
+enum { DRAFT_MAX = 64 };
 
 struct speculate_options {
     bool lookup;
     struct session *draft;           // of one sequence on the draft model; NULL: none
     const struct model *draft_model; // of that session
-    int most, least;                 // tokens of a guess, up to GUESS_MAX; a shorter one is not made
+    int most, least;                 // tokens of a guess, up to DRAFT_MAX; a shorter one is not made
     float p_min;                     // the draft goes on while its choice is at least this likely
     bool always;                     // whether it pays or not
 };
@@ -38,8 +38,8 @@ int speculator_begin(struct speculator *s, const int32_t *tokens, int n, const s
                      struct error *err);
 // The next token of the text.
 void speculator_push(struct speculator *s, int32_t token);
-// What may follow, up to `room` tokens, to out[GUESS_MAX]: returns how many.
-int speculator_guess(struct speculator *s, int room, int32_t *out);
+// What may follow, up to `room` tokens, to out[DRAFT_MAX]: returns how many.
+int speculator_draft(struct speculator *s, int room, int32_t *out);
 // A step of that many rows took so long.
 void speculator_note_step(struct speculator *s, int n_rows, double ms);
 // No more guesses for this text.
