@@ -6,7 +6,7 @@
 #ifndef QUERN_DRY_H
 #define QUERN_DRY_H
 
-#include "engine/sample/sampler.h"
+#include "engine/sample/sampler_params.h"
 #include "engine/text/tokenizer.h"
 
 enum { DRY_LAST_MAX = 1 << 20 }; // tokens that are looked through at most
