@@ -99,10 +99,10 @@ Test(stream, only_whole_characters_come_out)
     struct answer_stream s = {.emit = take, .arg = &sink};
     for (size_t i = 0; i + 1 < sizeof text; i++) {
         push(&s, text + i, 1);
-        cr_expect_leq(s.n_held, 3);
+        cr_expect_leq(s.held.size, 3);
     }
     cr_expect(sink.whole);
-    cr_expect_eq(s.n_held, 0, "a whole character is not held back");
+    cr_expect_eq(s.held.size, 0, "a whole character is not held back");
     answer_stream_end(&s);
     cr_expect(sink.n == sizeof text - 1 && !memcmp(sink.text, text, sink.n));
     answer_stream_free(&s);
@@ -120,7 +120,7 @@ Test(stream, what_is_no_utf8_passes_unchanged)
         struct answer_stream s = {.emit = take, .arg = &sink};
         for (size_t i = 0; i < n; i++) {
             push(&s, text + i, 1);
-            cr_assert_leq(s.n_held, 3, "round %d", round);
+            cr_assert_leq(s.held.size, 3, "round %d", round);
         }
         answer_stream_end(&s);
         cr_assert(sink.n == n && !memcmp(sink.text, text, n), "round %d", round);
