@@ -1,8 +1,8 @@
-// Tests of speed: a prompt computed, tokens generated, behind a depth, for one sequence or several, and how long each
-// part took.
+// Speed tests: a test computes a prompt and generates tokens, optionally behind a context of some depth, on one or
+// several sequences, and measures the time of both parts.
 //
-// Tokens are random or those of a text; nothing is sampled, and nothing that an earlier run computed is used again.
-// Ownership: the caller's. Threads: that of the session, which the tests leave empty.
+// The tokens are random or those of a text. Nothing is sampled, and nothing that an earlier run computed is reused.
+// Ownership: everything belongs to the caller. Threads: that of the session, whose sequences are empty afterwards.
 #ifndef QUERN_SPEED_TEST_H
 #define QUERN_SPEED_TEST_H
 
@@ -10,7 +10,7 @@
 
 struct speed_test {
     int n_prompt, n_gen; // tokens of each sequence
-    int n_depth;         // tokens that stand before, computed but not timed
+    int n_depth;         // tokens before them, computed but not timed
     int n_seqs;
 };
 

@@ -1,9 +1,10 @@
-// A text in windows, for measuring a model on it: each window is computed for itself, and the tokens of its end are
-// scored. As llama-perplexity cuts a text:
+// Cuts a text into windows for measuring a model on it. Each window is computed independently, and the tokens at its
+// end are scored. The text is cut as llama-perplexity cuts it:
 //   side by side  windows of n_ctx tokens; the second half is scored, but for what follows the last token
 //   strided       each window begins `stride` after the one before it, and its last `stride` tokens are scored; the
 //                 window is n_ctx + stride / 2 tokens, rounded up to a multiple of 256
-// Side by side, the first token of each window is taken for bos where the model asks for one; strided, only the text's.
+// Side by side, the first token of each window is taken for bos where the model asks for one; strided, only the
+// text's.
 //
 // Ownership: views; the caller owns tokens and session. Threads: one at a time.
 #ifndef QUERN_TEXT_WINDOWS_H
@@ -36,8 +37,8 @@ struct text_windows_sink {
     void *arg;
     const atomic_bool *cancel; // E_INTERRUPTED between steps. May be NULL
 };
-// Computes all windows in a session of its own, made as text_windows_session says. With `whole`, every token of a window, and
-// with all that belongs to it (each row brings out logits): for taps.
+// Computes all windows in a session that was opened with the options of text_windows_session and serves nothing else.
+// With `whole`, every token of a window is computed, and each row produces logits: for taps.
 int text_windows_run(const struct text_windows *w, struct session *s, bool whole, const struct text_windows_sink *sink,
                      struct error *err);
 

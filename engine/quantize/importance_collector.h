@@ -1,8 +1,9 @@
-// Importance from a run: taps on the inputs of all matrices of a model's layers, squares added up column by column.
+// Collects an importance matrix from a run: taps on the inputs of the weight matrices of all layers add up the squares
+// of the inputs per column.
 //
-// Of a matrix with experts each row counts for the experts that it was sent to. As llama-imatrix: the matrices whose
-// name begins with "blk.", and with `output` the output matrix too. Ownership: the collector owns what it gathers until
-// collector_take; the graph outlives it. Threads: as struct taps.
+// For a matrix with experts, a row counts for the experts that it was routed to. As in llama-imatrix, the matrices are
+// those whose name begins with "blk.", and with `output` also the output matrix. Ownership: the collector owns its
+// sums; the graph must outlive it. Threads: as struct taps says.
 #ifndef QUERN_IMPORTANCE_COLLECTOR_H
 #define QUERN_IMPORTANCE_COLLECTOR_H
 
@@ -13,7 +14,7 @@ struct importance_collector;
 
 int importance_collector_open(struct importance_collector **out, const struct graph *g, bool output, struct error *err);
 const struct taps *importance_collector_taps(const struct importance_collector *c);
-// All sums so far. E_MODEL when an input was no number, with the name of the matrix.
+// Adds all sums so far to *out. E_MODEL with the name of the matrix when an input was not finite.
 int importance_collector_result(const struct importance_collector *c, struct importance *out, struct error *err);
 void importance_collector_close(struct importance_collector *c); // NULL is fine
 
