@@ -5,7 +5,7 @@
 
 const char *const stop_reason_name[] = {"end", "length", "context", "stop", "interrupted", "output"};
 
-// What one answer needs from its first token to its last.
+// The state of one answer from its first token to its last.
 struct run {
     struct session *session;
     const struct model *model;
@@ -16,13 +16,13 @@ struct run {
     struct answer_stream stream;
     struct answer split; // with a style
     struct error split_error;
-    struct detokenizer text, bytes; // what emit and what on_token is told
+    struct detokenizer text, bytes; // for emit, and for on_token
     struct candidate *top;          // [n_logprobs]
-    int length;                     // of the sequence as far as its tokens are chosen: beyond it are guesses
+    int length;                     // of the sequence up to its last chosen token; drafted tokens follow
     int32_t drafted[DRAFT_MAX];
-    int n_drafted; // that the last step computed,
-    int row;       // and how many of them came true: the row of the next logits
-    int top_k;     // of a row's logits, which suffice; 0: all are needed
+    int n_drafted; // drafted tokens that the last step computed
+    int row;       // how many of them were accepted: the row of the next logits
+    int top_k;     // how many of the largest logits of a row suffice; 0: all are needed
 };
 
 // --- before the answer ---
@@ -34,14 +34,14 @@ static void ban_end_tokens(struct sampler *sampler, const struct tokenizer *t)
             sampler_ban(sampler, id);
 }
 
-// How many of the first logits of a row choose every token of this answer.
+// How many of the largest logits of a row suffice to choose each token of this answer; 0: all are needed.
 static int enough_logits(const struct run *run)
 {
     return run->o->rule || run->o->n_logprobs >= 0 ? 0 : sampler_top_k(run->sampler);
 }
 
-// The prompt's tokens pass through the detokenizer unseen: the answer goes on where they end, so that the space which
-// begins a text is dropped at the beginning of the prompt and nowhere else.
+// A detokenizer in the state after the prompt. The text of the prompt is discarded, but the answer continues it, so
+// the leading space that some tokenizers drop is dropped at the beginning of the prompt and nowhere else.
 static struct detokenizer after_prompt(const struct run *run, bool special)
 {
     struct detokenizer d = detokenizer_begin(run->model->tokenizer, special);
@@ -50,7 +50,7 @@ static struct detokenizer after_prompt(const struct run *run, bool special)
     return d;
 }
 
-// A stretch of the answer that is split.
+// Receives one part of an answer that is split into content, reasoning and tool calls.
 static int take_part(void *arg, enum answer_part part, struct str text)
 {
     struct run *run = arg;
@@ -83,7 +83,7 @@ static int start(struct run *run, struct error *err)
 
 // --- token by token ---
 
-// Whether something ends the answer before one more token.
+// Whether the answer ends before the next token; sets the reason.
 static bool is_over(const struct run *run)
 {
     const struct generate_options *o = run->o;
@@ -104,7 +104,7 @@ static bool is_over(const struct run *run)
     return over;
 }
 
-// logits: NULL where the first of them suffice.
+// Chooses the next token. logits: NULL where the largest ones, from session_top, suffice.
 static int choose(struct run *run, const float *logits, int32_t *token, struct error *err)
 {
     const struct token_rule *rule = run->o->rule;
@@ -115,7 +115,7 @@ static int choose(struct run *run, const float *logits, int32_t *token, struct e
     *token = logits ? sampler_next(run->sampler, logits, allowed, history, run->length, run->length)
                     : sampler_next_of(run->sampler, session_top(run->session, run->row), run->top_k, history,
                                       run->length, run->length);
-    // a rule may allow nothing but an end, which --ignore-eos does not
+    // the rule may allow only tokens that end the answer, and --ignore-eos excludes those
     if (*token < 0 && !(rule && run->o->ignore_end))
         return fail(err, E_USAGE, "no token of this vocabulary may come after %lld of the answer",
                     (long long)run->r->n_generated);
@@ -137,7 +137,7 @@ static void report(struct run *run, const float *logits, int32_t id)
         run->stream.refused = 1;
 }
 
-// What take_part could not take ends the answer: by an error, or as when emit refuses.
+// Ends the answer when take_part failed, with its error, or when emit_aside refused its text.
 static int check_split(struct run *run, struct error *err)
 {
     if (run->split_error.code) {
@@ -166,7 +166,7 @@ static int end_text(struct run *run, struct error *err)
     return status;
 }
 
-// Takes a token into the answer.
+// Adds a chosen token to the answer.
 static int take(struct run *run, const float *logits, int32_t token, struct error *err)
 {
     struct generate_result *r = run->r;
@@ -185,7 +185,8 @@ static int take(struct run *run, const float *logits, int32_t token, struct erro
     return 0;
 }
 
-// What was guessed wrong goes. Where a sequence cannot be shortened it is computed anew, and nothing is guessed again.
+// Removes drafted tokens that were not accepted. A sequence that cannot be shortened is computed again, and no more
+// drafts are made.
 static int drop_drafted(struct run *run, struct error *err)
 {
     run->n_drafted = run->row = 0;
@@ -197,7 +198,7 @@ static int drop_drafted(struct run *run, struct error *err)
     return session_prompt(run->session, run->seq, tokens, run->length, NULL, err);
 }
 
-// How many tokens a guess may have: more than the answer can still take would be for nobody.
+// How many tokens a draft may have: not more than the answer can still accept.
 static int room_for_draft(const struct run *run)
 {
     const struct generate_options *o = run->o;
@@ -206,7 +207,7 @@ static int room_for_draft(const struct run *run)
     return (int)(o->n_predict < 0 ? room : MIN(room, o->n_predict - run->r->n_generated - 1));
 }
 
-// Computes the last token, and with it what may follow.
+// Computes the last token together with a draft of the next ones.
 static int step(struct run *run, struct error *err)
 {
     struct speculator *speculator = run->o->speculator;
@@ -215,7 +216,7 @@ static int step(struct run *run, struct error *err)
     for (int i = 0; i < n; i++)
         rows[i + 1] = (struct session_row){run->drafted[i], run->seq, true};
     double begin = clock_ms();
-    // a guess may fail where the text would not
+    // the step with a draft may fail where the step without it succeeds
     bool failed = n && session_step(run->session, rows, n + 1, err);
     if (failed)
         speculator_stop(speculator);
@@ -229,7 +230,7 @@ static int step(struct run *run, struct error *err)
     return 0;
 }
 
-// Makes the last token one of the sequence: it was guessed right, or is computed now.
+// Adds the last token to the sequence: either it was drafted and computed already, or it is computed now.
 static int advance(struct run *run, struct error *err)
 {
     if (run->row < run->n_drafted && run->drafted[run->row] == run->r->last_token) {
@@ -242,7 +243,7 @@ static int advance(struct run *run, struct error *err)
     return 0;
 }
 
-// The last token is not computed: its logits would be for nobody.
+// The last token of the answer is not computed, because its logits are not needed.
 static int answer(struct run *run, struct error *err)
 {
     struct generate_result *r = run->r;
