@@ -1,7 +1,8 @@
 #include "engine/answer_stream.h"
 
-// Where the answer is cut: before the stop string that is whole first, of those that end together before the longest, so
-// that nothing depends on how the text came in pieces. n_held when there is none.
+// The position at which the answer is cut: the start of the stop string that is complete first. Of stop strings with
+// the same end, the longest counts, so that the result does not depend on how the text is split into pieces. held.size
+// when there is none.
 static size_t find_stop(const struct answer_stream *s)
 {
     size_t cut = s->held.size, least_end = s->held.size + 1;
@@ -18,7 +19,7 @@ static size_t find_stop(const struct answer_stream *s)
     return cut;
 }
 
-// Where the longest end begins that is the beginning of a stop string.
+// The start of the longest suffix that is the beginning of a stop string.
 static size_t find_partial_stop(const struct answer_stream *s)
 {
     size_t longest = 0;
@@ -30,7 +31,8 @@ static size_t find_partial_stop(const struct answer_stream *s)
     return s->held.size - longest;
 }
 
-// n less the bytes at its end that begin a character which is not whole: a first byte of 2 to 4, with fewer behind it.
+// n without an incomplete UTF-8 character at its end: a lead byte of a sequence of 2 to 4 bytes with fewer bytes after
+// it.
 static size_t whole_characters(const char *text, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {

@@ -29,7 +29,8 @@ static int open_card(struct model *m, const struct model_options *o, struct erro
     return machine_open_gpu(&m->machine, &o->machine, &gpu, err);
 }
 
-// For auto that of the CPU, until the model is loaded and can be asked for its size.
+// Opens the machine. DEVICE_AUTO starts with the CPU; choose_device decides once the model is loaded and its size
+// known.
 static int open_machine(struct model *m, const struct model_options *o, struct error *err)
 {
     snprintf(m->device_why, sizeof m->device_why, "asked for");
@@ -67,7 +68,7 @@ static void choose_device(struct model *m, const struct model_options *o)
     m->card = o->card;
 }
 
-// The vocabulary of the file and the rows of its output must be one: else ids mean something else on either side.
+// The vocabulary and the rows of the output matrix must agree, because a token id is an index into both.
 static int check_vocabulary(const struct model *m, struct error *err)
 {
     int n = tokenizer_n_vocab(m->tokenizer);
@@ -88,7 +89,7 @@ int model_set_context(struct model *m, int n_ctx, struct error *err)
     return 0;
 }
 
-// Before the weights are read into memory: whether they fit there.
+// Checks that the weights fit into memory, before they are read into it.
 static int check_weights_fit(const char *path, struct error *err)
 {
     struct gguf *file;
@@ -129,7 +130,7 @@ int model_open(struct model **out, const struct model_options *o, struct error *
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return fail(err, E_MEMORY, "no memory for a model");
-    // the machine first: a flag that it refuses should not wait for the file
+    // the machine is opened first, so that an invalid flag is reported before the file is read
     if (open_machine(m, o, err) || load(m, o, err)) {
         model_close(m);
         return -1;
