@@ -211,7 +211,7 @@ static void same_with_and_without(const char *preset, int rounds, int n_rewind)
         speculator_free(s);
         text_free(&plain.text);
     }
-    printf("%lld guessed right, %lld wrong\n", (long long)n_right, (long long)n_wrong);
+    printf("%lld drafted tokens accepted, %lld not\n", (long long)n_right, (long long)n_wrong);
     cr_assert_gt(n_right, 50);
     cr_assert_gt(n_wrong, 50);
     close_model(&m);
