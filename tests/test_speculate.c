@@ -1,5 +1,6 @@
-// Guessing ahead changes when tokens come, never which: whatever guesses, at any temperature, under any rule, at any
-// border of a page or of the context, the answer is the same to its last bit. And it is left when it does not pay.
+// Speculative decoding changes when tokens come, never which tokens come: with any source of drafts, at any
+// temperature, under any rule, and at any boundary of a page or of the context, the answer is the same to its last
+// bit. It is not used where it does not pay.
 #include "models/synth_model.h"
 #include "engine/generate.h"
 

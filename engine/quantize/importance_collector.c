@@ -3,10 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-// What is added up: the rows of one input, or those of them that each expert was sent. Matrices that share an input
-// (queries, keys and values) share the sums.
+// The sums over the rows of one input, or, with experts, over the rows that were routed to each expert. Matrices with
+// the same input (queries, keys and values) share the sums.
 struct gather {
-    const struct tensor *input, *route; // route NULL: no experts
+    const struct tensor *input, *route; // route is NULL without experts
     int64_t n_columns;
     int n_experts;   // 1 without a route
     double *sums;    // [n_experts][n_columns]
@@ -17,14 +17,14 @@ struct matrix {
     int gather;
 };
 
-// A tapped node, and what it held in its last step where that must be kept: an input of experts comes before the route
-// that shares it out, or after.
+// A tapped node. For inputs of experts and for routes it also holds the values of the last step, because the input may
+// be computed before or after the route that distributes its rows.
 struct seen {
     const struct tensor *node;
     int64_t n_steps; // so far
     int n_rows;
-    float *rows; // [n_rows][width], of inputs of experts and of routes
-    size_t cap;  // floats
+    float *rows; // [n_rows][width], for inputs of experts and for routes only
+    size_t cap;  // of rows, in floats
 };
 
 struct importance_collector {
@@ -37,7 +37,7 @@ struct importance_collector {
     bool failed; // memory was short
 };
 
-// --- what goes through ---
+// --- adding up the inputs of a step ---
 
 static void add_row(struct gather *g, int expert, const float *x)
 {
@@ -55,7 +55,7 @@ static struct seen *seen_of(struct importance_collector *c, const struct tensor 
     return NULL;
 }
 
-// Slot k of a row went to expert ids[k]; the input has one row for all slots, or one for each.
+// Slot k of a row was routed to expert ids[k]. The input has one row for all slots, or one per slot.
 static void add_routed(struct gather *g, const struct seen *x, const struct seen *route)
 {
     int n_used = route->node->p.route.n_used;
@@ -105,12 +105,12 @@ static void see(void *arg, int i, const float *rows, size_t stride, int n_rows)
             keep(c, s, rows, stride, n_rows);
         kept = true;
         struct seen *x = seen_of(c, g->input), *route = seen_of(c, g->route);
-        if (!c->failed && x->n_steps == route->n_steps) // the other of the two came before, in this step
+        if (!c->failed && x->n_steps == route->n_steps) // both the input and the route of this step are known
             add_routed(g, x, route);
     }
 }
 
-// --- what is tapped ---
+// --- choosing the tapped nodes ---
 
 static bool is_wanted(const struct tensor *n, bool output)
 {
@@ -153,7 +153,7 @@ static int add_matrix(struct importance_collector *c, const struct tensor *n, st
     if (gather < 0)
         return -1;
     for (int i = 0; i < c->n_matrices; i++)
-        if (!strcmp(c->matrices[i].name, n->w[0]->name)) // a part of a matrix that was seen already
+        if (!strcmp(c->matrices[i].name, n->w[0]->name)) // part of a matrix that is listed already
             return 0;
     c->matrices[c->n_matrices++] = (struct matrix){n->w[0]->name, gather};
     return 0;
