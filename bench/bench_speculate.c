@@ -44,16 +44,16 @@ static int replay(const struct token_list *all, int n_prompt, int n_vocab, doubl
     struct speculator *s = NULL;
     int n_all = (int)all->n, n = n_prompt, steps = 0, rows = 0, right = 0;
     double cost = 0;
-    int32_t guess[GUESS_MAX];
+    int32_t drafted[DRAFT_MAX];
     if (speculator_new(&s, &o, n_all, err) || speculator_begin(s, all->ids, n, &p, n_vocab, err)) {
         speculator_free(s);
         return -1;
     }
     while (n < n_all) {
-        int k = speculator_guess(s, n_all - n - 1, guess), come = 0;
+        int k = speculator_draft(s, n_all - n - 1, drafted), come = 0;
         double step = 1 + slope * k;
         speculator_note_step(s, k + 1, step);
-        while (come < k && guess[come] == all->ids[n + come])
+        while (come < k && drafted[come] == all->ids[n + come])
             come++;
         for (int i = 0; i <= come; i++)
             speculator_push(s, all->ids[n++]);
@@ -118,7 +118,7 @@ struct timing {
     int n_prompt;
 };
 
-static int time_once(struct timing *t, bool guess, struct error *err)
+static int time_once(struct timing *t, bool speculates, struct error *err)
 {
     struct recorded recorded = {t->all->ids + t->n_prompt, t->mask};
     struct token_rule rule = {&recorded, allow_recorded, accept_recorded};
@@ -133,14 +133,14 @@ static int time_once(struct timing *t, bool guess, struct error *err)
     struct speculate_options so = {.lookup = true, .most = 16};
     struct generate_result r;
     o.sampler.temperature = 0;
-    if (guess && speculator_new(&o.speculator, &so, session_n_ctx(t->session), err))
+    if (speculates && speculator_new(&o.speculator, &so, session_n_ctx(t->session), err))
         return -1;
     int status = generate(t->session, t->model, 0, &o, &r, err);
     speculator_free(o.speculator);
     if (!status)
         printf("  %-8s %7.2f tokens/s  %5lld tokens  %5lld steps  %5lld guessed  %5lld right\n",
-               guess ? "guessing" : "without", 1000 * (double)r.n_generated / r.generate_ms, (long long)r.n_generated,
-               (long long)r.n_steps, (long long)r.n_guessed, (long long)r.n_right);
+               speculates ? "guessing" : "without", 1000 * (double)r.n_generated / r.generate_ms,
+               (long long)r.n_generated, (long long)r.n_steps, (long long)r.n_drafted, (long long)r.n_right);
     return status;
 }
 

@@ -2,6 +2,7 @@
 // the CPU machine before it is timed; transfers, which are no part of those times; and from which size of weights on
 // the card is the faster one.
 #include "bench/micro.h"
+#include "engine/clock.h"
 #include "engine/crossover.h"
 #include "engine/model.h"
 #include "kernels/cpu.h"

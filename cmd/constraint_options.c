@@ -3,6 +3,7 @@
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 
 #include <stdlib.h>
 

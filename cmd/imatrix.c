@@ -3,7 +3,7 @@
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
-#include "engine/quantize/importance_collect.h"
+#include "engine/quantize/importance_collector.h"
 #include "engine/measure/divergence.h"
 #include "engine/measure/text_windows.h"
 
@@ -16,8 +16,8 @@ struct collection {
     const struct options *o;
     struct loaded loaded;
     struct token_list tokens;
-    struct windows windows;
-    struct collector *collector;
+    struct text_windows windows;
+    struct importance_collector *collector;
     struct importance importance;
     struct perplexity perplexity;
     struct progress progress;
@@ -39,7 +39,7 @@ static int prepare_text(struct collection *c, struct error *err)
     if (!status && tokenizer_adds_eos(t) && c->tokens.n)
         c->tokens.n--;
     int n_ctx = o->n_ctx ? (int)o->n_ctx : WINDOW_DEFAULT;
-    if (status || windows_cut(&c->windows, c->tokens.ids, c->tokens.n, n_ctx, 0, (int)MAX(o->chunks, 0), err))
+    if (status || text_windows_cut(&c->windows, c->tokens.ids, c->tokens.n, n_ctx, 0, (int)MAX(o->chunks, 0), err))
         return -1;
     if (tokenizer_adds_bos(t))
         c->windows.bos = tokenizer_role(t, TOKEN_BOS);
@@ -52,14 +52,14 @@ static int open_session(struct collection *c, struct error *err)
 {
     struct model *m = c->loaded.model;
     if (model_set_context(m, c->windows.n_window, err) ||
-        collector_open(&c->collector, m->graph, c->o->process_output, err))
+        importance_collector_open(&c->collector, m->graph, c->o->process_output, err))
         return -1;
-    struct session_options s = windows_session(&c->windows, (int)MIN(c->o->batch, c->o->ubatch), c->n_vocab);
+    struct session_options s = text_windows_session(&c->windows, (int)MIN(c->o->batch, c->o->ubatch), c->n_vocab);
     s.n_batch = s.n_outputs;
     s.kv_type[0] = c->o->kv_key;
     s.kv_type[1] = c->o->kv_value;
     s.cancel = &terminal_interrupted;
-    s.taps = collector_taps(c->collector);
+    s.taps = importance_collector_taps(c->collector);
     if (session_open(&c->loaded.session, m, &s, err))
         return -1;
     struct text text = {0};
@@ -88,12 +88,12 @@ static void take_progress(void *arg, int64_t done, int64_t total)
 
 static int run_windows(struct collection *c, struct error *err)
 {
-    struct windows_sink sink = {take_row, take_progress, c, &terminal_interrupted};
+    struct text_windows_sink sink = {take_row, take_progress, c, &terminal_interrupted};
     terminal_set_phase(PHASE_ANSWERING);
     progress_begin(&c->progress, "imatrix", "tokens");
-    int status = windows_run(&c->windows, c->loaded.session, true, &sink, err);
+    int status = text_windows_run(&c->windows, c->loaded.session, true, &sink, err);
     progress_end(&c->progress);
-    if (status || collector_result(c->collector, &c->importance, err))
+    if (status || importance_collector_result(c->collector, &c->importance, err))
         return -1;
     c->importance.n_chunks += (uint32_t)c->windows.n;
     c->importance.chunk_size = (uint32_t)c->windows.n_window;
@@ -155,7 +155,7 @@ static int imatrix(const struct options *o, struct error *err)
                           c.importance.n_chunks, c.importance.chunk_size, ppl.value, ppl.error);
     }
     load_close(&c.loaded);
-    collector_close(c.collector);
+    importance_collector_close(c.collector);
     importance_free(&c.importance);
     token_list_free(&c.tokens);
     return status;

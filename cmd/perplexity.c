@@ -4,6 +4,7 @@
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 #include "engine/measure/logits_base.h"
 #include "engine/measure/divergence.h"
 
@@ -16,7 +17,7 @@ struct measurement {
     const struct options *o;
     struct loaded loaded;
     struct token_list tokens;
-    struct windows windows;
+    struct text_windows windows;
     struct logits_base *save, *base;
     struct perplexity perplexity;
     struct divergence divergence;
@@ -48,7 +49,8 @@ static int cut(struct measurement *m, struct error *err)
     const struct options *o = m->o;
     const struct tokenizer *t = m->loaded.model->tokenizer;
     int n_ctx = o->n_ctx ? (int)o->n_ctx : N_CTX_DEFAULT_HERE;
-    if (windows_cut(&m->windows, m->tokens.ids, m->tokens.n, n_ctx, (int)o->ppl_stride, (int)MAX(o->chunks, 0), err))
+    if (text_windows_cut(&m->windows, m->tokens.ids, m->tokens.n, n_ctx, (int)o->ppl_stride, (int)MAX(o->chunks, 0),
+                         err))
         return -1;
     if (!o->ppl_stride && tokenizer_adds_bos(t))
         m->windows.bos = tokenizer_role(t, TOKEN_BOS);
@@ -120,7 +122,7 @@ static int open_session(struct measurement *m, struct error *err)
     struct model *model = m->loaded.model;
     if (model_set_context(model, m->windows.n_window, err))
         return -1;
-    struct session_options s = windows_session(&m->windows, (int)MIN(o->batch, o->ubatch), m->n_vocab);
+    struct session_options s = text_windows_session(&m->windows, (int)MIN(o->batch, o->ubatch), m->n_vocab);
     s.kv_type[0] = o->kv_key;
     s.kv_type[1] = o->kv_value;
     s.cancel = &terminal_interrupted;
@@ -145,10 +147,10 @@ static int compute(struct measurement *m, struct error *err)
     if (open_session(m, err))
         return -1;
     terminal_set_phase(PHASE_ANSWERING); // from here on a signal removes the half-written file of logits
-    struct windows_sink sink = {take_row, take_progress, m, &terminal_interrupted};
+    struct text_windows_sink sink = {take_row, take_progress, m, &terminal_interrupted};
     progress_begin(&m->progress, "perplexity", "tokens");
     double start = clock_ms();
-    int status = windows_run(&m->windows, m->loaded.session, false, &sink, err);
+    int status = text_windows_run(&m->windows, m->loaded.session, false, &sink, err);
     m->ms = clock_ms() - start;
     progress_end(&m->progress);
     if (!status && m->save) {
@@ -227,7 +229,7 @@ static void json_percentiles(struct text *out, const char *what, const float *so
 static void print_json(const struct measurement *m, struct text *out)
 {
     const struct divergence *d = &m->divergence;
-    const struct windows *w = &m->windows;
+    const struct text_windows *w = &m->windows;
     text_print(out, "{\"model\": ");
     terminal_print_json(out, str_from(gguf_path(m->loaded.model->file, 0)));
     text_print(out, ", \"n_windows\": %d, \"n_window\": %d, \"step\": %d, \"n_scored\": %lld", w->n, w->n_window,

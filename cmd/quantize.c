@@ -2,6 +2,7 @@
 #include "cmd/options.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 #include "engine/memory.h"
 #include "engine/model.h"
 #include "engine/quantize/quantizer.h"

@@ -6,6 +6,7 @@
 #include "cmd/sampling_options.h"
 #include "cmd/speculation.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 
 // What one run opens, in the order of opening.
 struct run {
@@ -16,11 +17,6 @@ struct run {
     struct constrained form;
     struct run_output out;
 };
-
-static double per_second(double n, double ms)
-{
-    return ms > 0 ? n * 1e3 / ms : 0;
-}
 
 static void note_sampling(const struct sampler_params *p)
 {
@@ -37,8 +33,8 @@ static void note_result(const struct generate_result *r)
                   (long long)r->n_generated, r->generate_ms,
                   per_second((double)MAX(r->n_generated - 1, 0), r->generate_ms), r->first_ms,
                   stop_reason_name[r->reason]);
-    if (r->n_guessed)
-        terminal_note("guessed ahead: %lld tokens, %lld of them right; %lld steps", (long long)r->n_guessed,
+    if (r->n_drafted)
+        terminal_note("guessed ahead: %lld tokens, %lld of them right; %lld steps", (long long)r->n_drafted,
                       (long long)r->n_right, (long long)r->n_steps);
 }
 

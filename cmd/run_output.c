@@ -1,12 +1,8 @@
 #include "cmd/run_output.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 
 #include <unistd.h>
-
-static double per_second(double n, double ms)
-{
-    return ms > 0 ? n * 1e3 / ms : 0;
-}
 
 // Writes the finished line, or the part of an object collected so far, and empties the buffer.
 static int flush(struct text *line, struct error *err)
@@ -146,7 +142,7 @@ static void print_counts(const struct run_output *out, struct text *line, const 
     text_print(line, ", \"predicted_ms\": %.3f, \"predicted_per_second\": %.3f, \"ttft_ms\": %.3f", r->generate_ms,
                per_second(more, r->generate_ms), r->first_ms);
     text_print(line, ", \"steps\": %lld, \"draft_n\": %lld, \"draft_n_accepted\": %lld}", (long long)r->n_steps,
-               (long long)r->n_guessed, (long long)r->n_right);
+               (long long)r->n_drafted, (long long)r->n_right);
 }
 
 static void print_object(const struct run_output *out, struct text *object, const struct generate_result *r)

@@ -1,10 +1,10 @@
-// The processor's own name.
+// The model name of the processor.
 #ifndef QUERN_CPU_NAME_H
 #define QUERN_CPU_NAME_H
 
 #include <stddef.h>
 
-// From the kernel's list; "unknown" where that does not say.
+// Reads the name from the list of processors that the operating system gives; "unknown" when it has none.
 void cpu_name(char *out, size_t size);
 
 #endif

@@ -12,12 +12,12 @@
 #include <time.h>
 
 enum { TEXT = 1024, PATH = 4096, DAYS_KEPT = 7, SECONDS_A_DAY = 86400 };
-// More than most caches hold, and read in some milliseconds.
+// More than most caches hold, but read within some milliseconds.
 static const uint64_t READ_MOST = (uint64_t)256 << 20, READ_LEAST = (uint64_t)4 << 20;
 
 // ---- what was measured before
 
-// What the figures hold for, as the head of their file.
+// The head of a file of measurements: the GPU, driver and processor for which they are valid.
 static void head_of(const struct card *c, int n_threads, char out[TEXT])
 {
     char cpu[128];
@@ -29,7 +29,7 @@ static void head_of(const struct card *c, int n_threads, char out[TEXT])
              c->name, c->major, c->minor, c->n_sm, c->total, c->driver, cpu, n_threads);
 }
 
-// FNV-1a: heads differ in their files' names, and are compared besides.
+// The file name contains the FNV-1a hash of the head; the head itself is compared too.
 static bool path_of(const char *folder, const char *head, char path[PATH])
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -44,7 +44,7 @@ static bool is_speed(double x)
     return isfinite(x) && x > 0;
 }
 
-// The text of a file of figures, if it is not too old.
+// Reads a file of measurements, unless it is too old.
 static bool read_file(const char *path, char text[TEXT])
 {
     struct stat st;
@@ -71,7 +71,7 @@ static bool find_kept(const char *path, const char *head, struct crossover *out)
            is_speed(out->read);
 }
 
-// What cannot be kept is measured again the next time.
+// Errors are ignored: a measurement that cannot be kept is made again the next time.
 static void keep(const char *path, const char *head, const struct crossover *c)
 {
     char text[2 * TEXT];
@@ -138,6 +138,6 @@ double crossover_on_card(const struct crossover *c, int n_launches, double bytes
 
 double crossover_bytes(const struct crossover *c, int n_launches)
 {
-    double gain = 1 / c->read - 1 / c->copy; // seconds a byte
+    double gain = 1 / c->read - 1 / c->copy; // seconds per byte
     return gain > 0 ? crossover_on_card(c, n_launches, 0) / gain : INFINITY;
 }

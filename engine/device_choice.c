@@ -1,53 +1,53 @@
 #include "engine/device_choice.h"
 #include "engine/crossover.h"
 #include "engine/memory.h"
-#include "kernels/cpu.h"
 #include "kernels/card.h"
 #include "kernels/cost.h"
+#include "kernels/cpu.h"
 
 #include <stdio.h>
 
-enum { ROWS_ON_PAPER = 512 }; // of a step, as sessions have by default
+enum { PLAN_ROWS = 512 }; // rows per step of the plan that is sized; the default of sessions
 
-// What a model asks of a card.
+// What the model needs on a GPU.
 struct demand {
-    int n_launches;
-    double token_bytes; // read for a token
+    int n_launches;     // kernel launches per step of one token
+    double token_bytes; // bytes read per token
     uint64_t weights, kv, plan;
 };
 
-static uint64_t kv_bytes(const struct model *m, const struct model_options *o)
+static uint64_t kv_bytes(const struct device_question *q)
 {
-    uint64_t bytes, pages = ((uint64_t)m->n_ctx + KV_PAGE - 1) / KV_PAGE;
-    return __builtin_mul_overflow(pages, kv_page_bytes(m->graph, o->kv_type), &bytes) ? UINT64_MAX / 4 : bytes;
+    uint64_t bytes, pages = ((uint64_t)q->n_ctx + KV_PAGE - 1) / KV_PAGE;
+    return __builtin_mul_overflow(pages, kv_page_bytes(q->graph, q->kv_type), &bytes) ? UINT64_MAX / 4 : bytes;
 }
 
-// By a plan for a card on paper, which brings nothing anywhere.
-static int find_demand(const struct model *m, const struct model_options *o, const struct card *c, struct demand *out,
-                       struct error *err)
+// Compiles the graph for a GPU on paper of the same compute capability, which uploads nothing.
+static int find_demand(const struct device_question *q, const struct card *c, struct demand *out, struct error *err)
 {
     struct compile_options compile = {
-        .max_tokens = MIN(ROWS_ON_PAPER, m->n_ctx), .max_outputs = 1, .kv_type = {o->kv_type[0], o->kv_type[1]}};
-    struct cost_step token = {.n_tokens = 1, .n_outputs = 1, .n_seqs = 1, .kv_type = {o->kv_type[0], o->kv_type[1]}};
+        .max_tokens = MIN(PLAN_ROWS, q->n_ctx), .max_outputs = 1, .kv_type = {q->kv_type[0], q->kv_type[1]}};
+    struct cost_step token = {.n_tokens = 1, .n_outputs = 1, .n_seqs = 1, .kv_type = {q->kv_type[0], q->kv_type[1]}};
     struct machine *paper;
     struct plan *plan;
     size_t weights;
-    if (machine_open_gpu(&paper, &o->machine, &(struct gpu_options){.paper = 10 * c->major + c->minor}, err))
+    if (machine_open_gpu(&paper, q->machine, &(struct gpu_options){.paper = 10 * c->major + c->minor}, err))
         return -1;
-    int status = paper->v->compile(paper, m->graph, &compile, &plan, err);
+    int status = paper->v->compile(paper, q->graph, &compile, &plan, err);
     if (!status) {
         card_plan(paper, plan, &out->n_launches, &weights);
         out->weights = weights;
         out->plan = paper->v->plan_bytes(plan);
-        out->kv = kv_bytes(m, o);
-        out->token_bytes = cost_of_graph(m->graph, &token).bytes;
+        out->kv = kv_bytes(q);
+        out->token_bytes = cost_of_graph(q->graph, &token).bytes;
         paper->v->plan_free(paper, plan);
     }
     paper->v->close(paper);
     return status;
 }
 
-static bool has_room(struct model *m, const struct card *c, const struct demand *d)
+static bool has_room(const struct device_question *q, const struct card *c, const struct demand *d,
+                     struct device_choice *out)
 {
     uint64_t need = d->weights + d->kv + d->plan;
     char free_text[24], need_text[24], weights[24], kv[24], plan[24];
@@ -58,18 +58,19 @@ static bool has_room(struct model *m, const struct card *c, const struct demand 
     memory_format(d->weights, weights);
     memory_format(d->kv, kv);
     memory_format(d->plan, plan);
-    snprintf(m->device_why, sizeof m->device_why,
+    snprintf(out->why, sizeof out->why,
              "%s has %s free, and %s are needed: weights %s, keys and values of %d positions %s, a step %s", c->name,
-             free_text, need_text, weights, m->n_ctx, kv, plan);
+             free_text, need_text, weights, q->n_ctx, kv, plan);
     return false;
 }
 
-static bool is_faster(struct model *m, const struct card *c, const struct demand *d, const struct crossover *x)
+static bool is_faster(const struct card *c, const struct demand *d, const struct crossover *x,
+                      struct device_choice *out)
 {
     double cpu = crossover_on_cpu(x, d->token_bytes), card = crossover_on_card(x, d->n_launches, d->token_bytes);
     char bytes[24];
     memory_format((uint64_t)d->token_bytes, bytes);
-    snprintf(m->device_why, sizeof m->device_why,
+    snprintf(out->why, sizeof out->why,
              "a token reads %s: %.3g ms by %d threads at %.1f GB/s, %.3g ms on %s at %.4g GB/s with %d launches of "
              "%.3g us and %.3g us a step",
              bytes, cpu * 1e3, x->n_threads, x->read / 1e9, card * 1e3, c->name, x->copy / 1e9, d->n_launches,
@@ -77,44 +78,46 @@ static bool is_faster(struct model *m, const struct card *c, const struct demand
     return card < cpu;
 }
 
-static int consider(struct model *m, const struct model_options *o, struct machine *card, bool *take, struct error *err)
+// Decides about an open GPU machine. *take is left false when it is not to be chosen, and the reason is in out->why.
+static int consider(const struct device_question *q, struct machine *gpu, struct device_choice *out, bool *take,
+                    struct error *err)
 {
     struct machine_cpu_choice cpu;
     struct card facts;
     struct demand demand;
     struct crossover x;
-    machine_cpu_choice(m->machine, &cpu);
-    if (card_of(card, &facts, err) || find_demand(m, o, &facts, &demand, err))
+    machine_cpu_choice(q->cpu, &cpu);
+    if (card_of(gpu, &facts, err) || find_demand(q, &facts, &demand, err))
         return -1;
-    if (!has_room(m, &facts, &demand))
+    if (!has_room(q, &facts, &demand, out))
         return 0;
-    if (crossover_measure(card, cpu.n_threads, o->kernel_cache, &x, err))
+    if (crossover_measure(gpu, cpu.n_threads, q->kernel_cache, &x, err))
         return -1;
-    *take = is_faster(m, &facts, &demand, &x);
+    *take = is_faster(&facts, &demand, &x, out);
     return 0;
 }
 
-struct machine *device_choose(struct model *m, const struct model_options *o)
+void device_choose(const struct device_question *q, struct device_choice *out)
 {
     struct error why = {0};
-    struct machine *card = NULL;
+    struct machine *gpu = NULL;
     bool take = false;
     int n;
-    if (o->machine.isa || o->machine.blas || o->machine.n_threads) {
-        snprintf(m->device_why, sizeof m->device_why, "threads, an ISA or BLAS were asked for");
-        return NULL;
+    *out = (struct device_choice){0};
+    if (q->machine->isa || q->machine->blas || q->machine->n_threads) {
+        snprintf(out->why, sizeof out->why, "threads, an ISA or BLAS were asked for");
+        return;
     }
     if (card_count(&n, &why)) {
-        snprintf(m->device_why, sizeof m->device_why, "%s", why.text);
-        return NULL;
+        snprintf(out->why, sizeof out->why, "%s", why.text);
+        return;
     }
-    m->device_news = true;
-    struct gpu_options gpu = {.device = o->card, .cache = o->kernel_cache};
-    if (machine_open_gpu(&card, &o->machine, &gpu, &why) || consider(m, o, card, &take, &why))
-        snprintf(m->device_why, sizeof m->device_why, "%s", why.text);
-    if (card && !take) {
-        card->v->close(card);
-        card = NULL;
-    }
-    return card;
+    out->found_gpu = true;
+    struct gpu_options options = {.device = q->card, .cache = q->kernel_cache};
+    if (machine_open_gpu(&gpu, q->machine, &options, &why) || consider(q, gpu, out, &take, &why))
+        snprintf(out->why, sizeof out->why, "%s", why.text);
+    if (gpu && !take)
+        gpu->v->close(gpu);
+    else
+        out->gpu = gpu;
 }

@@ -1,7 +1,8 @@
-// Writing a file so that there is, at any time, the old one or the new one, whole.
+// Replaces a file atomically: at any time the complete old file or the complete new file is in place.
 //
-// The bytes go into a file beside it (0600), which is synced and renamed into its place, while the folder is locked
-// against others who do the same. Ownership: begin opens, end or abort closes. Threads: one at a time.
+// The bytes are written to a temporary file in the same folder (mode 0600), which is synced and renamed into place
+// while the folder is locked against other processes that do the same. Ownership: begin opens, end or abort closes.
+// Threads: one at a time.
 #ifndef QUERN_FILE_REPLACE_H
 #define QUERN_FILE_REPLACE_H
 
@@ -12,10 +13,10 @@ struct file_replace {
     int fd, folder;
 };
 
-// Makes the folders above a path that are missing; what cannot be made shows when the file is opened.
+// Creates the missing folders above a path. Errors are ignored here, because opening the file then fails.
 void file_replace_folders(const char *path);
-// All: E_IO with the path, E_MEMORY; begin E_USAGE for a device, a pipe or a folder, which stay as they are. Nothing is
-// left behind when one fails and abort is called.
+// Errors of all of them: E_IO with the path, and E_MEMORY. begin gives E_USAGE for a device, a pipe or a folder, which
+// are never replaced. When one fails and abort is called, no temporary file is left behind.
 int file_replace_begin(struct file_replace *f, const char *path, struct error *err);
 int file_replace_write(struct file_replace *f, const void *data, size_t n, struct error *err);
 int file_replace_end(struct file_replace *f, struct error *err); // closes in any case

@@ -1,10 +1,11 @@
 #include "engine/generate.h"
+#include "engine/clock.h"
 
 #include <stdlib.h>
 
 const char *const stop_reason_name[] = {"end", "length", "context", "stop", "interrupted", "output"};
 
-// What one answer needs from its first token to its last.
+// The state of one answer from its first token to its last.
 struct run {
     struct session *session;
     const struct model *model;
@@ -12,16 +13,16 @@ struct run {
     const struct generate_options *o;
     struct generate_result *r;
     struct sampler *sampler;
-    struct stream stream;
+    struct answer_stream stream;
     struct answer split; // with a style
     struct error split_error;
-    struct detokenizer text, bytes; // what emit and what on_token is told
+    struct detokenizer text, bytes; // for emit, and for on_token
     struct candidate *top;          // [n_logprobs]
-    int length;                     // of the sequence as far as its tokens are chosen: beyond it are guesses
-    int32_t guess[GUESS_MAX];
-    int n_guess; // that the last step computed,
-    int row;     // and how many of them came true: the row of the next logits
-    int top_k;   // of a row's logits, which suffice; 0: all are needed
+    int length;                     // of the sequence up to its last chosen token; drafted tokens follow
+    int32_t drafted[DRAFT_MAX];
+    int n_drafted; // drafted tokens that the last step computed
+    int row;       // how many of them were accepted: the row of the next logits
+    int top_k;     // how many of the largest logits of a row suffice; 0: all are needed
 };
 
 // --- before the answer ---
@@ -33,14 +34,14 @@ static void ban_end_tokens(struct sampler *sampler, const struct tokenizer *t)
             sampler_ban(sampler, id);
 }
 
-// How many of the first logits of a row choose every token of this answer.
+// How many of the largest logits of a row suffice to choose each token of this answer; 0: all are needed.
 static int enough_logits(const struct run *run)
 {
     return run->o->rule || run->o->n_logprobs >= 0 ? 0 : sampler_top_k(run->sampler);
 }
 
-// The prompt's tokens pass through the detokenizer unseen: the answer goes on where they end, so that the space which
-// begins a text is dropped at the beginning of the prompt and nowhere else.
+// A detokenizer in the state after the prompt. The text of the prompt is discarded, but the answer continues it, so
+// the leading space that some tokenizers drop is dropped at the beginning of the prompt and nowhere else.
 static struct detokenizer after_prompt(const struct run *run, bool special)
 {
     struct detokenizer d = detokenizer_begin(run->model->tokenizer, special);
@@ -49,12 +50,12 @@ static struct detokenizer after_prompt(const struct run *run, bool special)
     return d;
 }
 
-// A stretch of the answer that is split.
+// Receives one part of an answer that is split into content, reasoning and tool calls.
 static int take_part(void *arg, enum answer_part part, struct str text)
 {
     struct run *run = arg;
     if (part == ANSWER_CONTENT)
-        return stream_push(&run->stream, text, &run->split_error);
+        return answer_stream_push(&run->stream, text, &run->split_error);
     return run->o->emit_aside ? run->o->emit_aside(run->o->arg, part, text) : 0;
 }
 
@@ -62,7 +63,7 @@ static int start(struct run *run, struct error *err)
 {
     const struct generate_options *o = run->o;
     int n_vocab = run->model->info.n_vocab, n_top = MIN(o->n_logprobs, n_vocab);
-    run->stream = (struct stream){.stops = o->stops, .n_stops = o->n_stops, .emit = o->emit, .arg = o->arg};
+    run->stream = (struct answer_stream){.stops = o->stops, .n_stops = o->n_stops, .emit = o->emit, .arg = o->arg};
     run->text = after_prompt(run, o->special || o->style);
     if (o->style)
         answer_begin(&run->split, o->style, take_part, run);
@@ -82,7 +83,7 @@ static int start(struct run *run, struct error *err)
 
 // --- token by token ---
 
-// Whether something ends the answer before one more token.
+// Whether the answer ends before the next token; sets the reason.
 static bool is_over(const struct run *run)
 {
     const struct generate_options *o = run->o;
@@ -103,7 +104,7 @@ static bool is_over(const struct run *run)
     return over;
 }
 
-// logits: NULL where the first of them suffice.
+// Chooses the next token. logits: NULL where the largest ones, from session_top, suffice.
 static int choose(struct run *run, const float *logits, int32_t *token, struct error *err)
 {
     const struct token_rule *rule = run->o->rule;
@@ -114,7 +115,7 @@ static int choose(struct run *run, const float *logits, int32_t *token, struct e
     *token = logits ? sampler_next(run->sampler, logits, allowed, history, run->length, run->length)
                     : sampler_next_of(run->sampler, session_top(run->session, run->row), run->top_k, history,
                                       run->length, run->length);
-    // a rule may allow nothing but an end, which --ignore-eos does not
+    // the rule may allow only tokens that end the answer, and --ignore-eos excludes those
     if (*token < 0 && !(rule && run->o->ignore_end))
         return fail(err, E_USAGE, "no token of this vocabulary may come after %lld of the answer",
                     (long long)run->r->n_generated);
@@ -136,7 +137,7 @@ static void report(struct run *run, const float *logits, int32_t id)
         run->stream.refused = 1;
 }
 
-// What take_part could not take ends the answer: by an error, or as when emit refuses.
+// Ends the answer when take_part failed, with its error, or when emit_aside refused its text.
 static int check_split(struct run *run, struct error *err)
 {
     if (run->split_error.code) {
@@ -152,7 +153,7 @@ static int check_split(struct run *run, struct error *err)
 static int push_text(struct run *run, int32_t token, struct error *err)
 {
     if (!run->o->style)
-        return stream_push(&run->stream, detokenizer_next(&run->text, token), err);
+        return answer_stream_push(&run->stream, detokenizer_next(&run->text, token), err);
     return answer_push_token(&run->split, &run->text, token, err) ? -1 : check_split(run, err);
 }
 
@@ -161,11 +162,11 @@ static int end_text(struct run *run, struct error *err)
     int status = run->o->style && !run->stream.stopped ? answer_end(&run->split, err) : 0;
     if (!status)
         status = check_split(run, err);
-    stream_end(&run->stream);
+    answer_stream_end(&run->stream);
     return status;
 }
 
-// Takes a token into the answer.
+// Adds a chosen token to the answer.
 static int take(struct run *run, const float *logits, int32_t token, struct error *err)
 {
     struct generate_result *r = run->r;
@@ -184,10 +185,11 @@ static int take(struct run *run, const float *logits, int32_t token, struct erro
     return 0;
 }
 
-// What was guessed wrong goes. Where a sequence cannot be shortened it is computed anew, and nothing is guessed again.
-static int drop_guesses(struct run *run, struct error *err)
+// Removes drafted tokens that were not accepted. A sequence that cannot be shortened is computed again, and no more
+// drafts are made.
+static int drop_drafted(struct run *run, struct error *err)
 {
-    run->n_guess = run->row = 0;
+    run->n_drafted = run->row = 0;
     if (session_length(run->session, run->seq) <= run->length || session_truncate(run->session, run->seq, run->length))
         return 0;
     int n;
@@ -196,8 +198,8 @@ static int drop_guesses(struct run *run, struct error *err)
     return session_prompt(run->session, run->seq, tokens, run->length, NULL, err);
 }
 
-// How many tokens a guess may have: more than the answer can still take would be for nobody.
-static int room_for_guess(const struct run *run)
+// How many tokens a draft may have: not more than the answer can still accept.
+static int room_for_draft(const struct run *run)
 {
     const struct generate_options *o = run->o;
     int64_t room = session_n_ctx(run->session) - run->length - 1;
@@ -205,43 +207,43 @@ static int room_for_guess(const struct run *run)
     return (int)(o->n_predict < 0 ? room : MIN(room, o->n_predict - run->r->n_generated - 1));
 }
 
-// Computes the last token, and with it what may follow.
+// Computes the last token together with a draft of the next ones.
 static int step(struct run *run, struct error *err)
 {
-    struct speculator *guesser = run->o->speculator;
-    struct session_row rows[GUESS_MAX + 1] = {{run->r->last_token, run->seq, true}};
-    int n = guesser ? speculator_guess(guesser, room_for_guess(run), run->guess) : 0;
+    struct speculator *speculator = run->o->speculator;
+    struct session_row rows[DRAFT_MAX + 1] = {{run->r->last_token, run->seq, true}};
+    int n = speculator ? speculator_draft(speculator, room_for_draft(run), run->drafted) : 0;
     for (int i = 0; i < n; i++)
-        rows[i + 1] = (struct session_row){run->guess[i], run->seq, true};
+        rows[i + 1] = (struct session_row){run->drafted[i], run->seq, true};
     double begin = clock_ms();
-    // a guess may fail where the text would not
+    // the step with a draft may fail where the step without it succeeds
     bool failed = n && session_step(run->session, rows, n + 1, err);
     if (failed)
-        speculator_stop(guesser);
+        speculator_stop(speculator);
     if ((failed || !n) && session_step(run->session, rows, 1, err))
         return -1;
-    run->n_guess = failed ? 0 : n;
-    run->r->n_guessed += run->n_guess;
+    run->n_drafted = failed ? 0 : n;
+    run->r->n_drafted += run->n_drafted;
     run->r->n_steps++;
-    if (guesser)
-        speculator_note_step(guesser, run->n_guess + 1, clock_ms() - begin);
+    if (speculator)
+        speculator_note_step(speculator, run->n_drafted + 1, clock_ms() - begin);
     return 0;
 }
 
-// Makes the last token one of the sequence: it was guessed right, or is computed now.
+// Adds the last token to the sequence: either it was drafted and computed already, or it is computed now.
 static int advance(struct run *run, struct error *err)
 {
-    if (run->row < run->n_guess && run->guess[run->row] == run->r->last_token) {
+    if (run->row < run->n_drafted && run->drafted[run->row] == run->r->last_token) {
         run->row++;
         run->r->n_right++;
-    } else if (drop_guesses(run, err) || step(run, err)) {
+    } else if (drop_drafted(run, err) || step(run, err)) {
         return -1;
     }
     run->length++;
     return 0;
 }
 
-// The last token is not computed: its logits would be for nobody.
+// The last token of the answer is not computed, because its logits are not needed.
 static int answer(struct run *run, struct error *err)
 {
     struct generate_result *r = run->r;
@@ -260,7 +262,7 @@ static int answer(struct run *run, struct error *err)
         if (take(run, logits, token, err))
             return -1;
     }
-    return drop_guesses(run, err);
+    return drop_drafted(run, err);
 }
 
 int generate(struct session *s, const struct model *m, int seq, const struct generate_options *o,
@@ -286,7 +288,7 @@ int generate(struct session *s, const struct model *m, int seq, const struct gen
         r->reason = STOP_OUTPUT;
     session_want_top(s, 0);
     answer_free(&run.split);
-    stream_free(&run.stream);
+    answer_stream_free(&run.stream);
     sampler_free(run.sampler);
     free(run.top);
     return status;

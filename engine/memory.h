@@ -1,22 +1,22 @@
-// What memory there is: of the machine, of the control groups around the process, and of its address space.
+// How much memory is free: in the computer, in the control groups of the process, and in its address space.
 //
-// Threads: pure but for the files of the kernel that it reads.
+// Threads: any; the functions read only files of the operating system's kernel.
 #ifndef QUERN_MEMORY_H
 #define QUERN_MEMORY_H
 
 #include "gguf/base.h"
 
 struct memory_free {
-    uint64_t bytes;         // that can be taken without pushing anybody out
-    const char *limit;      // what sets this bound: "MemAvailable", "the control group's limit"
+    uint64_t bytes;         // that can be allocated without swapping or killing other processes
+    const char *limit;      // the source of this bound: "MemAvailable", "the control group's limit"
     uint64_t address_space; // that can still be mapped (RLIMIT_AS); UINT64_MAX when there is no limit
-    uint64_t total;         // of the machine; 0 when not known
+    uint64_t total;         // memory of the computer; 0 when not known
 };
 
-// `root` stands before /proc and /sys, "" but in tests. What cannot be read sets no limit.
+// `root` is put before /proc and /sys; it is "" except in tests. A file that cannot be read sets no limit.
 void memory_query(const char *root, struct memory_free *out);
 
-// What a run needs, part by part.
+// The memory that a run needs, by part.
 struct memory_need {
     uint64_t weights;        // mapped from the file, or read from it
     uint64_t kv;             // the pool of KV pages

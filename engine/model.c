@@ -1,18 +1,11 @@
 #include "engine/model.h"
+#include "engine/clock.h"
 #include "engine/device_choice.h"
 #include "engine/memory.h"
 #include "models/builtin/builtin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-double clock_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 bool model_has_builtin(void)
 {
@@ -36,7 +29,8 @@ static int open_card(struct model *m, const struct model_options *o, struct erro
     return machine_open_gpu(&m->machine, &o->machine, &gpu, err);
 }
 
-// For auto that of the CPU, until the model is loaded and can be asked for its size.
+// Opens the machine. DEVICE_AUTO starts with the CPU; choose_device decides once the model is loaded and its size
+// known.
 static int open_machine(struct model *m, const struct model_options *o, struct error *err)
 {
     snprintf(m->device_why, sizeof m->device_why, "asked for");
@@ -48,18 +42,33 @@ static int open_machine(struct model *m, const struct model_options *o, struct e
     return machine_open_cpu(&m->machine, &o->machine, err);
 }
 
+// For DEVICE_AUTO, once the model is loaded on the CPU: moves it to the GPU if that is the better choice.
 static void choose_device(struct model *m, const struct model_options *o)
 {
-    struct machine *card = o->device == DEVICE_AUTO ? device_choose(m, o) : NULL;
-    if (!card)
+    if (o->device != DEVICE_AUTO)
+        return;
+    struct device_question question = {
+        .cpu = m->machine,
+        .machine = &o->machine,
+        .graph = m->graph,
+        .n_ctx = m->n_ctx,
+        .kv_type = {o->kv_type[0], o->kv_type[1]},
+        .card = o->card,
+        .kernel_cache = o->kernel_cache,
+    };
+    struct device_choice choice;
+    device_choose(&question, &choice);
+    m->device_news = choice.found_gpu;
+    snprintf(m->device_why, sizeof m->device_why, "%s", choice.why);
+    if (!choice.gpu)
         return;
     m->machine->v->close(m->machine);
-    m->machine = card;
+    m->machine = choice.gpu;
     m->device = "gpu";
     m->card = o->card;
 }
 
-// The vocabulary of the file and the rows of its output must be one: else ids mean something else on either side.
+// The vocabulary and the rows of the output matrix must agree, because a token id is an index into both.
 static int check_vocabulary(const struct model *m, struct error *err)
 {
     int n = tokenizer_n_vocab(m->tokenizer);
@@ -80,7 +89,7 @@ int model_set_context(struct model *m, int n_ctx, struct error *err)
     return 0;
 }
 
-// Before the weights are read into memory: whether they fit there.
+// Checks that the weights fit into memory, before they are read into it.
 static int check_weights_fit(const char *path, struct error *err)
 {
     struct gguf *file;
@@ -121,7 +130,7 @@ int model_open(struct model **out, const struct model_options *o, struct error *
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return fail(err, E_MEMORY, "no memory for a model");
-    // the machine first: a flag that it refuses should not wait for the file
+    // the machine is opened first, so that an invalid flag is reported before the file is read
     if (open_machine(m, o, err) || load(m, o, err)) {
         model_close(m);
         return -1;

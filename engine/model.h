@@ -1,7 +1,8 @@
-// A loaded model: the file, its tokenizer, its graph, and the machine that runs it.
+// A loaded model: the GGUF file, its tokenizer, its graph, and the machine (CPU, reference or GPU) that runs the
+// graph.
 //
-// Ownership: the model owns all four; sessions are closed before it. Threads: read-only once open, but the machine runs
-// one step at a time.
+// Ownership: the model owns all four; its sessions are closed before it. Threads: an open model is read-only, but its
+// machine runs one step at a time.
 #ifndef QUERN_MODEL_H
 #define QUERN_MODEL_H
 
@@ -11,19 +12,19 @@
 
 enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_REF, DEVICE_GPU };
 
-// The path that stands for the model in the program itself; a file of this name is reached as ./built-in.
+// The path that names the model inside the program itself; a file of that name is reached as ./built-in.
 #define MODEL_BUILTIN "built-in"
 
 struct model_options {
-    const char *path; // of a file, or MODEL_BUILTIN
+    const char *path; // path of a GGUF file, or MODEL_BUILTIN
     enum device device;
-    int card;                 // of DEVICE_GPU and DEVICE_AUTO: which one
-    const char *kernel_cache; // folder of compiled kernels of a card and of its speed; NULL: none are kept
-    enum dtype kv_type[2];    // of the keys and values that a card must have room for, where DEVICE_AUTO asks
+    int card;                 // number of the GPU, for DEVICE_GPU and DEVICE_AUTO
+    const char *kernel_cache; // folder for compiled GPU kernels and measured speeds; NULL: nothing is kept
+    enum dtype kv_type[2];    // types of keys and values for which DEVICE_AUTO requires room on the GPU
     struct machine_options machine;
-    int n_ctx;    // positions of a sequence that will be used; 0: as many as it was trained for, N_CTX_DEFAULT at most
-    bool no_mmap; // read the file instead of mapping it; the built-in model lies in memory already
-    bool any_pre; // take an unknown pre-tokenizer for the default one
+    int n_ctx;    // positions of a sequence; 0: as many as the model was trained for, at most N_CTX_DEFAULT
+    bool no_mmap; // read the file instead of mapping it; without effect on the built-in model
+    bool any_pre; // accept an unknown pre-tokenizer and use the default one
 };
 enum { N_CTX_DEFAULT = 4096 };
 
@@ -33,31 +34,31 @@ struct model {
     struct graph *graph;
     struct machine *machine;
     struct arch_info info;
-    int n_ctx;               // as chosen, or as many as by default
-    bool weights_are_mapped; // or a part of the program
+    int n_ctx;               // positions of a sequence, as requested or by default
+    bool weights_are_mapped; // mapped from the file, or part of the program
     const char *device;      // "cpu", "ref", "gpu"
-    int card;                // of "gpu": which one
-    char device_why[512];    // a clause: "asked for", or what a look for cards brought
-    bool device_news;        // auto met a card, whether it took it or not: worth a line
+    int card;                // number of the GPU, when device is "gpu"
+    char device_why[512];    // why this device, as a clause: "asked for", or the result of device_choose
+    bool device_news;        // DEVICE_AUTO found a GPU, chosen or not: worth a line of output
     double load_ms;
 };
 
-// gguf_open, or gguf_open_view of the built-in model. E_USAGE when that is asked for and the build left it out.
+// Opens a file with gguf_open, or the built-in model with gguf_open_view. E_USAGE when path is MODEL_BUILTIN and this
+// build has no built-in model.
 int model_file_open(struct gguf **out, const char *path, unsigned flags, struct error *err);
-// Whether there is a built-in model.
+// Whether this build has a built-in model.
 bool model_has_builtin(void);
 
-// Errors: those of model_file_open, tokenizer_load, arch_build and the machine; E_GPU when a GPU was asked for and there is
-// none.
+// Loads a model and chooses its machine. Errors: those of model_file_open, tokenizer_load, arch_build and the machine;
+// E_GPU when DEVICE_GPU was requested and there is no usable GPU.
 int model_open(struct model **out, const struct model_options *o, struct error *err);
 void model_close(struct model *m); // NULL is fine
-// Makes room for more positions, before any session is opened: some families choose their angles by it.
+// Rebuilds the graph for n_ctx positions. To be called before any session is opened: in some model families the rotary
+// angles depend on n_ctx.
 int model_set_context(struct model *m, int n_ctx, struct error *err);
 
-// The address range of the tensors of part `shard` of the file: false when there is none, or it is not mapped.
+// The address range of the tensors in part `shard` of a split file. False when there is no such part or it is not
+// mapped.
 bool model_mapping(const struct model *m, int shard, const void **from, const void **to);
-
-// Milliseconds of a clock that never goes back.
-double clock_ms(void);
 
 #endif

@@ -1,4 +1,5 @@
 #include "engine/scheduler.h"
+#include "engine/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ struct lane {
     int64_t n_left; // tokens that it may still choose; below 0: any number
     bool started;   // has held a sequence before
     struct sampler *sampler;
-    struct stream stream;
+    struct answer_stream stream;
     struct detokenizer text;
     struct lane *next; // of those that wait
 };
@@ -64,7 +65,7 @@ static void lane_free(struct lane *l)
     if (!l)
         return;
     sampler_free(l->sampler);
-    stream_free(&l->stream);
+    answer_stream_free(&l->stream);
     free(l->tokens);
     free(l);
 }
@@ -118,8 +119,8 @@ static int lane_new(struct lane **out, struct scheduler *q, struct request *r, i
     if (!l)
         return fail(err, E_MEMORY, "no memory for a request");
     *l = (struct lane){.request = r, .sample = sample, .seq = -1, .n_left = r->n_predict};
-    l->stream =
-        (struct stream){.stops = r->stops, .n_stops = r->n_stops, .emit = append_text, .arg = &r->samples[sample].text};
+    l->stream = (struct answer_stream){
+        .stops = r->stops, .n_stops = r->n_stops, .emit = append_text, .arg = &r->samples[sample].text};
     l->cap = r->n_prompt + (int)MIN(MAX(r->n_predict, 0), 256);
     l->tokens = malloc((size_t)l->cap * sizeof *l->tokens);
     if (!l->tokens || make_sampler(l, q, err)) {
@@ -213,7 +214,7 @@ static int index_of(const struct scheduler *q, const struct lane *l)
 static void finish_lane(struct scheduler *q, struct lane *l, enum stop_reason reason)
 {
     struct request *r = l->request;
-    stream_end(&l->stream);
+    answer_stream_end(&l->stream);
     r->samples[l->sample].reason = reason;
     if (r->samples[l->sample].text.failed && r->error.code == E_OK)
         fail(&r->error, E_MEMORY, "no memory for the answer");
@@ -321,11 +322,6 @@ bool scheduler_is_hungry(const struct scheduler *q)
 bool scheduler_is_idle(const struct scheduler *q)
 {
     return !q->n_open;
-}
-
-int scheduler_n_running(const struct scheduler *q)
-{
-    return q->n_running;
 }
 
 struct scheduler_stats scheduler_stats(const struct scheduler *q)
@@ -544,7 +540,7 @@ static int add_token(struct lane *l, const struct model *m, const float *logits,
     l->n_left -= l->n_left > 0;
     if (rule && rule->accept(rule->state, token, err))
         return -1;
-    return lane_push(l, token, err) || stream_push(&l->stream, detokenizer_next(&l->text, token), err);
+    return lane_push(l, token, err) || answer_stream_push(&l->stream, detokenizer_next(&l->text, token), err);
 }
 
 // How many of the first logits choose the lane's next token; 0: all are needed.

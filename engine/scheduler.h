@@ -1,95 +1,97 @@
-// Many requests on one session at once: continuous batching.
+// Continuous batching: many requests on one session at once.
 //
-// Requests wait in the order in which they came. A step of the session holds a row of every answer that is being
-// written, and, in what room is left, pieces of prompts, the oldest first: so answers never wait for prompts, and the
-// weights are read once for all. What a request gets does not depend on what runs beside it.
+// Requests wait in the order of their arrival. Each step of the session has one row for every answer in flight and
+// fills the remaining rows with pieces of prompts, the oldest prompt first. Answers therefore never wait for prompts,
+// and the weights are read once for all rows. The result of a request does not depend on the other requests.
 //
-// Memory: a request starts when the pages that are free hold its prompt and the near future of all answers. When they
-// run out none the less, the youngest answer gives its pages back and is computed again later, to the same bits; a
-// session has room for one whole sequence at least, so the oldest always goes on. Nothing fails late for want of
-// memory.
+// Memory: a request starts when the free pages suffice for its prompt and for the next tokens of all answers. When the
+// pages run out nevertheless, the youngest answer is preempted: it releases its pages and is computed again later, to
+// the same bits. A session has room for at least one whole sequence, so the oldest answer always continues. No request
+// fails late for lack of memory.
 //
-// Prefixes: the pages of a session are a tree of texts. A prompt takes from it what is there, waits for a beginning
-// that another one is computing just now, and computes the rest. Samples of one request share the whole prompt.
+// Prefixes: the pages of a session form a tree of texts. A prompt reuses the part of itself that is in this tree,
+// waits for a part that another prompt is computing at this moment, and computes the rest. The samples of one request
+// share the whole prompt.
 //
-// Ownership: a scheduler uses the sequences of a session, all of them, and owns what it needs for requests under way.
-// Requests are the caller's and stay where they are until they come back. Threads: that of the session.
+// Ownership: a scheduler uses all sequences of its session and owns what it needs for requests in flight. Requests
+// belong to the caller and must not move until they are returned. Threads: that of the session.
 #ifndef QUERN_SCHEDULER_H
 #define QUERN_SCHEDULER_H
 
 #include "engine/generate.h"
 
-// One answer.
+// One answer to a request.
 struct sample {
     enum stop_reason reason;
-    struct text text; // up to a stop string
-    int32_t *tokens;  // [n_tokens], the one that ended it not among them
+    struct text text; // the answer, up to a stop string
+    int32_t *tokens;  // [n_tokens], without the token that ended the answer
     int n_tokens;
-    // where log-probabilities were asked for
+    // With n_logprobs >= 0:
     float *logprobs;       // [n_tokens]
     struct candidate *top; // [n_tokens][n_logprobs]
     int cap;
 };
 
 struct request {
-    // What is asked; views last until the request comes back.
+    // The request. What it points at must stay valid until the request is returned.
     const int32_t *prompt;
     int n_prompt;
     int n_samples;                  // 1 or more
-    int64_t n_predict;              // tokens of a sample at most; below 0: until the model ends or the context is full
-    struct sampler_params sampler;  // its seed is that of sample 0; see scheduler_sample_seed
-    const struct token_rule *rules; // [n_samples]; NULL: anything may come
+    int64_t n_predict;              // most tokens of a sample; below 0: until the model ends it or the context is full
+    struct sampler_params sampler;  // with the seed of sample 0, see scheduler_sample_seed
+    const struct token_rule *rules; // [n_samples]; NULL: every token may come
     const struct str *stops;
     int n_stops;
     bool ignore_end;
-    int n_logprobs;    // the most likely tokens beside each chosen one; below 0: no log-probabilities
-    double timeout_ms; // from when its first row is computed; 0: none. Its error then has the code E_ITEMS
+    int n_logprobs;    // most likely tokens to report for each chosen one; below 0: no log-probabilities
+    double timeout_ms; // from the step of its first row; 0: none. After it the error has the code E_ITEMS
     void *user;
-    // What came of it.
+    // The result.
     struct sample *samples; // [n_samples]
-    struct error error;     // code E_OK: all samples are there
-    int n_reused;           // prompt tokens, over all samples, that were not computed for it
-    // The scheduler's.
-    int n_open; // samples that are not done
+    struct error error;     // with the code E_OK, all samples are complete
+    int n_reused;           // prompt tokens, summed over the samples, that were taken from the page pool
+    // Private to the scheduler.
+    int n_open; // samples that are not finished
     double start_ms;
     struct request *next;
 };
-// Frees what came of it.
+// Frees the result of a request.
 void request_free(struct request *r);
 
-// Sample 0 has the seed itself, the others have seeds made from it.
+// The seed of a sample: for sample 0 the seed itself, for the others one that is derived from it.
 uint64_t scheduler_sample_seed(uint64_t seed, int sample);
 
 struct scheduler_stats {
     int64_t n_steps, n_rows;
-    int64_t n_prompt, n_reused; // tokens of prompts that have started, a sample at a time; those taken from pages
+    int64_t n_prompt, n_reused; // prompt tokens of started samples, and how many of them came from pages
     int64_t n_generated;
-    int64_t n_preempted, n_recomputed; // answers put off, and their tokens computed again
-    double step_ms;                    // within the session
-    double own_ms;                     // within scheduler_step, but outside the session
+    int64_t n_preempted, n_recomputed; // preempted answers, and the tokens computed again for them
+    double step_ms;                    // spent within session_step
+    double own_ms;                     // spent within scheduler_step, but outside of session_step
 };
 
 struct scheduler;
 
-// The session needs as many outputs a step as it has sequences, and as many rows. n_seqs: sequences to use.
+// n_seqs: the number of sequences to use. The session must allow at least so many rows and outputs per step as it has
+// sequences.
 int scheduler_new(struct scheduler **out, struct session *s, const struct model *m, int n_seqs, struct error *err);
-// Requests under way stay where they are, unanswered. NULL is fine.
+// Requests in flight stay unanswered and still belong to the caller. NULL is fine.
 void scheduler_free(struct scheduler *q);
 
-// Takes a request. What cannot be served (an empty or too long prompt: "N tokens, limit M") comes back at once with its
-// error. -1: E_MEMORY, and the request was not taken.
+// Queues a request. A request that cannot be served (an empty prompt, or a too long one: "N tokens, limit M") is
+// finished at once, with its error. -1: E_MEMORY, and the request was not queued.
 int scheduler_add(struct scheduler *q, struct request *r, struct error *err);
-// Whether another request would find work: fewer samples wait than sequences may take soon.
+// Whether more requests should be added: fewer samples are waiting than free sequences could soon take.
 bool scheduler_is_hungry(const struct scheduler *q);
-// Whether nothing is under way.
+// Whether no request is in flight.
 bool scheduler_is_idle(const struct scheduler *q);
-// Requests of which nothing has begun come back with E_INTERRUPTED; the others go on.
+// Finishes with E_INTERRUPTED all requests of which no sample has started; the others continue.
 void scheduler_stop(struct scheduler *q);
-// One step of the session. -1 when all is lost; what concerns one request is that request's error.
+// Runs one step of the session. An error of a single request is stored in that request; -1 means that no request can
+// continue.
 int scheduler_step(struct scheduler *q, struct error *err);
-// A request that is done, in the order of their ends; NULL when there is none.
+// The next finished request, in the order in which they finished; NULL when there is none.
 struct request *scheduler_take(struct scheduler *q);
 struct scheduler_stats scheduler_stats(const struct scheduler *q);
-int scheduler_n_running(const struct scheduler *q); // samples that hold a sequence
 
 #endif

@@ -1,20 +1,21 @@
 #include "engine/speculate.h"
+#include "engine/clock.h"
 #include "engine/sample/logprobs.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum {
-    MATCH_MIN = 2,  // tokens that must have come before
-    MATCH_MAX = 16, // more are not told apart
-    CHAIN_MAX = 48, // earlier places that are looked at
-    N_KINDS = 6,    // of guesses: by the length of the match, and the draft's
+    MATCH_MIN = 2,  // least length of a match
+    MATCH_MAX = 16, // longer matches count as equal
+    CHAIN_MAX = 48, // most earlier occurrences that are compared
+    N_KINDS = 6,    // of drafts: by the length of the match, and those of the draft model
     KIND_DRAFT = N_KINDS - 1,
-    PROBE_AFTER = 64, // guesses left unused, before one is tried again
+    PROBE_AFTER = 64, // unused drafts in a row before one is tried again
     VOCAB_SLACK = 128,
 };
 
-// How often tokens of one kind of guess came true, the last ones counting most.
+// How often drafted tokens of one kind were accepted; recent ones count most.
 struct record {
     double right, all;
 };
@@ -23,21 +24,21 @@ struct speculator {
     struct speculate_options o;
     int n_ctx;
     bool stopped;
-    // the text, and where each pair of tokens stood before
+    // the text, and the earlier occurrences of each pair of tokens
     int32_t *tokens; // [n_ctx + 1]
     int n;
-    int32_t *last; // [n_slots] the position behind the latest pair of that hash; 0: none
-    int32_t *prev; // [n_ctx + 1] the one before it
+    int32_t *last; // [n_slots] the position after the latest pair with that hash; 0: none
+    int32_t *prev; // [n_ctx + 1] the occurrence before it
     uint32_t n_slots;
-    // what was guessed last, whether or not it was used, and how much of it has come
-    int32_t guess[GUESS_MAX];
-    int n_guess, at, kind;
+    // the last draft, used or not, and how many of its tokens have been compared with the text
+    int32_t drafted[DRAFT_MAX];
+    int n_drafted, at, kind;
     int n_unused;
     struct record records[N_KINDS];
-    double step_ms[GUESS_MAX + 2]; // by rows; 0: not known
-    double draft_ms;               // of a token
-    struct sampler *sampler;       // of the draft
-    int n_vocab;                   // of the model
+    double step_ms[DRAFT_MAX + 2]; // milliseconds of a step by its number of rows; 0: not known
+    double draft_ms;               // milliseconds of the draft model per token
+    struct sampler *sampler;       // for the draft model
+    int n_vocab;                   // number of logits of the model
 };
 
 // --- making ---
@@ -48,7 +49,7 @@ int speculator_new(struct speculator **out, const struct speculate_options *o, i
     if (!s)
         return fail(err, E_MEMORY, "no memory for guesses");
     s->o = *o;
-    s->o.most = MAX(0, MIN(o->most, GUESS_MAX));
+    s->o.most = MAX(0, MIN(o->most, DRAFT_MAX));
     s->n_ctx = n_ctx;
     s->n_slots = 1024;
     while (s->n_slots < (uint32_t)n_ctx && s->n_slots < 1u << 22)
@@ -113,7 +114,7 @@ static void append(struct speculator *s, int32_t token)
 int speculator_begin(struct speculator *s, const int32_t *tokens, int n, const struct sampler_params *p, int n_vocab,
                      struct error *err)
 {
-    s->n = s->n_guess = s->n_unused = 0;
+    s->n = s->n_drafted = s->n_unused = 0;
     s->stopped = false;
     memset(s->last, 0, s->n_slots * sizeof *s->last);
     for (int i = 0; i < n; i++)
@@ -127,19 +128,19 @@ int speculator_begin(struct speculator *s, const int32_t *tokens, int n, const s
     int n_draft = s->o.draft_model->info.n_vocab;
     for (int i = 0; i < p->n_biases; i++)
         if (p->biases[i].token >= n_draft)
-            draft.n_biases = 0; // the guesses do without
+            draft.n_biases = 0; // the draft model samples without biases
     return sampler_new(&s->sampler, &draft, n_draft, NULL, err);
 }
 
 void speculator_push(struct speculator *s, int32_t token)
 {
-    if (s->at < s->n_guess) {
+    if (s->at < s->n_drafted) {
         struct record *r = &s->records[s->kind];
-        bool right = s->guess[s->at++] == token;
+        bool right = s->drafted[s->at++] == token;
         r->right = 0.97 * r->right + right;
         r->all = 0.97 * r->all + 1;
         if (!right)
-            s->n_guess = 0;
+            s->n_drafted = 0;
     }
     append(s, token);
 }
@@ -157,7 +158,7 @@ const int32_t *speculator_tokens(const struct speculator *s, int *n)
 
 // --- what may follow ---
 
-// How many tokens before `end` are those at the end of the text.
+// How many tokens before `end` equal those at the end of the text.
 static int match_length(const struct speculator *s, int end)
 {
     int n = 0;
@@ -166,7 +167,8 @@ static int match_length(const struct speculator *s, int end)
     return n;
 }
 
-// The place earlier in the text that is most like its end, of equals the latest: 0 when there is none.
+// The position after the longest earlier match with the end of the text, the latest of equal ones; 0 when there is
+// none.
 static int find_match(const struct speculator *s, int *length)
 {
     int best = 0;
@@ -189,7 +191,8 @@ static int kind_of(int length)
     return length >= 12 ? 4 : length >= 7 ? 3 : length >= 4 ? 2 : length >= 3 ? 1 : 0;
 }
 
-// What followed there; where that reaches the end of the text, it goes round.
+// Drafts the tokens that followed the match. Where they reach the end of the text, the draft continues with its own
+// beginning.
 static int look_up(struct speculator *s, int room, int32_t *out, int *kind)
 {
     int length, from = find_match(s, &length);
@@ -201,7 +204,7 @@ static int look_up(struct speculator *s, int room, int32_t *out, int *kind)
     return room;
 }
 
-// The draft's session becomes the text but for its last token, which is computed, with its logits.
+// Brings the session of the draft model up to the text. The last token is always computed, with its logits.
 static int draft_catch_up(struct speculator *s, struct error *err)
 {
     struct session *d = s->o.draft;
@@ -211,8 +214,8 @@ static int draft_catch_up(struct speculator *s, struct error *err)
         n++;
     session_truncate(d, 0, n);
     for (n = session_length(d, 0); n < s->n;) {
-        struct session_row rows[GUESS_MAX];
-        int n_rows = MIN(MIN(s->n - n, GUESS_MAX), session_n_batch(d));
+        struct session_row rows[DRAFT_MAX];
+        int n_rows = MIN(MIN(s->n - n, DRAFT_MAX), session_n_batch(d));
         for (int i = 0; i < n_rows; i++, n++)
             rows[i] = (struct session_row){s->tokens[n], 0, n == s->n - 1};
         if (session_step(d, rows, n_rows, err))
@@ -221,8 +224,8 @@ static int draft_catch_up(struct speculator *s, struct error *err)
     return 0;
 }
 
-// What the draft model says, drawn with the random numbers of the true text. Whatever goes wrong ends its guesses: the
-// text does not need them.
+// Drafts with the draft model, using the random numbers of the true text. Errors are ignored and only end the draft,
+// because the text does not depend on it.
 static int ask_draft(struct speculator *s, int room, int32_t *out)
 {
     struct session *d = s->o.draft;
@@ -252,15 +255,15 @@ static int ask_draft(struct speculator *s, int room, int32_t *out)
 
 // --- whether it pays ---
 
-// What a step of that many rows costs, in milliseconds: as measured, or along the line through the two measured ones
-// that are nearest. Before there are any, a row more costs a quarter of the first.
+// The cost of a step of so many rows in milliseconds: as measured, or by linear interpolation between the nearest
+// measured numbers of rows. Without a second measurement, each further row is taken to cost a quarter of the first.
 static double step_cost(const struct speculator *s, int rows)
 {
     double one = s->step_ms[1] > 0 ? s->step_ms[1] : 1;
     int below = 1, above = 0;
     if (s->step_ms[rows] > 0)
         return s->step_ms[rows];
-    for (int r = 2; r <= GUESS_MAX + 1; r++) {
+    for (int r = 2; r <= DRAFT_MAX + 1; r++) {
         if (s->step_ms[r] <= 0)
             continue;
         if (r < rows)
@@ -281,8 +284,8 @@ static double chance(const struct speculator *s, int kind)
     return (r->right + 1) / (r->all + 2);
 }
 
-// The length of a guess, up to `most`, that brings most tokens a millisecond, and how many those are. Each token of it
-// comes true with probability p, when those before it have, and costs token_ms to guess.
+// The length of a draft, up to `most`, that gives the most tokens per millisecond; *rate is that number. Each drafted
+// token is accepted with probability p if those before it were, and costs token_ms to draft.
 static int best_length(const struct speculator *s, int most, double p, double token_ms, double *rate)
 {
     double tokens = 1, all_right = 1;
@@ -302,13 +305,13 @@ static int best_length(const struct speculator *s, int most, double p, double to
 
 void speculator_note_step(struct speculator *s, int n_rows, double ms)
 {
-    if (n_rows < 1 || n_rows > GUESS_MAX + 1)
+    if (n_rows < 1 || n_rows > DRAFT_MAX + 1)
         return;
     double *known = &s->step_ms[n_rows];
     *known = *known > 0 ? 0.8 * *known + 0.2 * ms : ms;
 }
 
-// How many of the guessed tokens to use.
+// How many tokens of a draft of n to use.
 static int weigh(struct speculator *s, int n, int kind, double token_ms)
 {
     double rate;
@@ -322,27 +325,27 @@ static int weigh(struct speculator *s, int n, int kind, double token_ms)
     return best;
 }
 
-int speculator_guess(struct speculator *s, int room, int32_t *out)
+int speculator_draft(struct speculator *s, int room, int32_t *out)
 {
     room = MIN(room, s->o.most);
-    s->n_guess = 0;
-    // before there is a guess, what a step of one row costs must be known
+    s->n_drafted = 0;
+    // the cost of a step of one row must be known before the first draft
     if (s->stopped || room <= 0 || (s->step_ms[1] <= 0 && !s->o.always))
         return 0;
-    int n = s->o.lookup ? look_up(s, room, s->guess, &s->kind) : 0;
+    int n = s->o.lookup ? look_up(s, room, s->drafted, &s->kind) : 0;
     int use = n ? weigh(s, n, s->kind, 0) : 0;
     if (!use && s->o.draft) {
-        // of a draft what is not used is not made
+        // the draft model computes only as many tokens as will be used
         int want = weigh(s, room, KIND_DRAFT, s->draft_ms);
         if (want) {
-            use = n = ask_draft(s, want, s->guess);
+            use = n = ask_draft(s, want, s->drafted);
             s->kind = KIND_DRAFT;
         }
     }
     if (use < s->o.least)
         use = 0;
-    memcpy(out, s->guess, (size_t)use * sizeof *out);
-    s->n_guess = n;
+    memcpy(out, s->drafted, (size_t)use * sizeof *out);
+    s->n_drafted = n;
     s->at = 0;
     return use;
 }

@@ -1,28 +1,30 @@
-// Guessing tokens ahead, so that one step computes several of them: the same text sooner.
+// Speculative decoding: tokens are drafted ahead, and one step of the model verifies several of them. The text is the
+// same as without it, but is generated faster.
 //
-// A guess is what followed the same tokens earlier in the text (lookup), or what a smaller model of the same vocabulary
-// says. A step then computes the next token and the guess together, and the sampler runs on the true logits of each
-// position, as it would have without: the guess only decides how many of those positions are there already. Since
-// random numbers are a function of the position, the text is the same at any temperature and under any rule. How long a
-// guess is worth its rows is weighed by what steps cost and how often guesses of its kind came true; where none is,
-// nothing is guessed.
+// A draft is either what followed the same tokens earlier in the text (lookup), or the output of a smaller model with
+// the same vocabulary. A step computes the next token and the drafted tokens together. The sampler then runs on the
+// true logits of each position, as it would without a draft; the draft decides only how many of those positions are
+// computed already. Random numbers are a function of the position, so the text is the same at any temperature and
+// under any rule. The length of a draft is chosen from the measured cost of steps of so many rows and from how often
+// drafts of its kind were accepted. Where no draft pays, none is made.
 //
-// Ownership: a speculator owns its text and tables; the draft's session is the caller's. Threads: that of the session.
+// Ownership: a speculator owns its text and tables; the session of the draft model belongs to the caller. Threads:
+// that of the session.
 #ifndef QUERN_SPECULATE_H
 #define QUERN_SPECULATE_H
 
 #include "engine/sample/sampler.h"
 #include "engine/session.h"
 
-enum { GUESS_MAX = 64 };
+enum { DRAFT_MAX = 64 };
 
 struct speculate_options {
-    bool lookup;
-    struct session *draft;           // of one sequence on the draft model; NULL: none
-    const struct model *draft_model; // of that session
-    int most, least;                 // tokens of a guess, up to GUESS_MAX; a shorter one is not made
-    float p_min;                     // the draft goes on while its choice is at least this likely
-    bool always;                     // whether it pays or not
+    bool lookup;                     // draft from earlier text
+    struct session *draft;           // a session with one sequence on the draft model; NULL: no draft model
+    const struct model *draft_model; // the model of that session
+    int most, least;                 // tokens of a draft, most up to DRAFT_MAX; a draft of fewer than least is not made
+    float p_min;                     // the draft model continues while its choice has at least this probability
+    bool always;                     // draft always, whether it pays or not
 };
 
 struct speculator;
@@ -30,19 +32,21 @@ struct speculator;
 // n_ctx: the positions that a text may have. E_MEMORY.
 int speculator_new(struct speculator **out, const struct speculate_options *o, int n_ctx, struct error *err);
 void speculator_free(struct speculator *s); // NULL is fine
-// E_USAGE when a token of one is not that of the other; vocabularies may be up to 128 tokens longer than each other.
+// Checks that the draft model has the same vocabulary: E_USAGE when a token differs. One vocabulary may be up to 128
+// tokens longer than the other.
 int speculate_check_vocab(const struct tokenizer *t, const struct tokenizer *draft, struct error *err);
 
-// A text begins with these tokens, to be sampled like that from n_vocab tokens. E_MEMORY.
+// Starts a text with these n tokens; p are the sampling parameters of the text, n_vocab is the number of logits of the
+// model. E_MEMORY.
 int speculator_begin(struct speculator *s, const int32_t *tokens, int n, const struct sampler_params *p, int n_vocab,
                      struct error *err);
-// The next token of the text.
+// Appends the next token of the text.
 void speculator_push(struct speculator *s, int32_t token);
-// What may follow, up to `room` tokens, to out[GUESS_MAX]: returns how many.
-int speculator_guess(struct speculator *s, int room, int32_t *out);
-// A step of that many rows took so long.
+// Drafts up to `room` tokens that may follow, into out[DRAFT_MAX]. Returns their number, which may be 0.
+int speculator_draft(struct speculator *s, int room, int32_t *out);
+// Records that a step of n_rows rows took `ms` milliseconds.
 void speculator_note_step(struct speculator *s, int n_rows, double ms);
-// No more guesses for this text.
+// Makes no more drafts for this text.
 void speculator_stop(struct speculator *s);
 // All tokens of the text, in order.
 const int32_t *speculator_tokens(const struct speculator *s, int *n);

@@ -43,7 +43,7 @@ static int write_head(struct target *t)
 
 static int fail_file(struct tap *t, const struct target *target)
 {
-    return t->first.code ? -1 : fail(&t->first, E_IO, "%s: %s", target->path, strerror(errno));
+    return fail_first(&t->first, E_IO, "%s: %s", target->path, strerror(errno));
 }
 
 static void save(struct tap *t, struct target *target, const float *rows, size_t stride, int n_rows)

@@ -86,6 +86,20 @@ int fail_at(struct error *err, enum err_code code, uint64_t offset, const char *
     return -1;
 }
 
+int fail_first_v(struct error *err, enum err_code code, const char *fmt, va_list args)
+{
+    return err->code == E_OK ? fail_v(err, code, ERR_NO_OFFSET, fmt, args) : -1;
+}
+
+int fail_first(struct error *err, enum err_code code, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fail_first_v(err, code, fmt, args);
+    va_end(args);
+    return -1;
+}
+
 int fail_prefix(struct error *err, const char *prefix)
 {
     return err ? fail_at(err, err->code, err->offset, "%s: %s", prefix, err->text) : -1;

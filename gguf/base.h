@@ -39,6 +39,10 @@ int fail(struct error *err, enum err_code code, const char *fmt, ...) __attribut
 // The same, with the offset of the fault in its file.
 int fail_at(struct error *err, enum err_code code, uint64_t offset, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+// The same, unless *err holds an error already: that one is kept. For builders that go on after their first error.
+int fail_first(struct error *err, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int fail_first_v(struct error *err, enum err_code code, const char *fmt, va_list args)
+    __attribute__((format(printf, 3, 0)));
 // Puts "prefix: " before the text of an error that is set already; returns -1.
 int fail_prefix(struct error *err, const char *prefix);
 
@@ -83,6 +87,17 @@ static inline bool size_mul(size_t a, size_t b, size_t *out)
 static inline size_t align_up(size_t n, size_t align)
 {
     return (n + align - 1) & ~(align - 1);
+}
+// The least common multiple of two positive numbers; the caller knows that there is room.
+static inline int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) {
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
 }
 
 // A bump allocator that grows by chunks. Zero-initialise it; memory comes zeroed and up to 64-byte aligned on request.

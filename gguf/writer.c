@@ -45,12 +45,11 @@ __attribute__((format(printf, 3, 4))) static int spoil(struct gguf_writer *w, en
 {
     if (w->first.code != E_OK)
         return -1;
-    char text[ERR_TEXT];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    fail_first_v(&w->first, code, fmt, args);
     va_end(args);
-    return fail(&w->first, code, "%s: %s", w->path, text);
+    return fail_prefix(&w->first, w->path);
 }
 
 // What a call that can fail returns.

@@ -49,21 +49,16 @@ struct weight weight_rows(const struct weight *w, int64_t first, int64_t n)
 
 __attribute__((format(printf, 2, 3))) static struct tensor *refuse(struct graph *g, const char *fmt, ...)
 {
-    if (g->fault.code != E_OK)
-        return NULL;
-    char text[2 * ERR_TEXT];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    fail_first_v(&g->fault, E_MODEL, fmt, args);
     va_end(args);
-    fail(&g->fault, E_MODEL, "%s", text);
     return NULL;
 }
 
 static void *refuse_memory(struct graph *g)
 {
-    if (g->fault.code == E_OK)
-        fail(&g->fault, E_MEMORY, "no memory for a graph of %d nodes", g->n_nodes);
+    fail_first(&g->fault, E_MEMORY, "no memory for a graph of %d nodes", g->n_nodes);
     return NULL;
 }
 

@@ -107,8 +107,8 @@ static double *make_frequencies(struct weights *ws, const struct rope *rope, con
     double *inv_freq = ARENA_ARRAY(ws->arena, double, (size_t)rope->n_rot / 2);
     if (inv_freq)
         rope_frequencies(rope, factors, inv_freq);
-    else if (ws->fault.code == E_OK)
-        fail(&ws->fault, E_MEMORY, "out of memory for %d frequencies", rope->n_rot / 2);
+    else
+        fail_first(&ws->fault, E_MEMORY, "out of memory for %d frequencies", rope->n_rot / 2);
     return inv_freq;
 }
 

@@ -57,8 +57,7 @@ void weights_refuse(struct weights *ws, const char *name, const char *fmt, ...)
 
 static void *refuse_memory(struct weights *ws)
 {
-    if (ws->fault.code == E_OK)
-        fail(&ws->fault, E_MEMORY, "out of memory for the weights' shapes");
+    fail_first(&ws->fault, E_MEMORY, "out of memory for the weights' shapes");
     return NULL;
 }
 

@@ -24,10 +24,10 @@ static int take(void *arg, struct str text)
     return s->refuse && s->n > s->refuse;
 }
 
-static void push(struct stream *s, const char *text, size_t n)
+static void push(struct answer_stream *s, const char *text, size_t n)
 {
     struct error err;
-    cr_assert_eq(stream_push(s, (struct str){text, n}, &err), 0);
+    cr_assert_eq(answer_stream_push(s, (struct str){text, n}, &err), 0);
 }
 
 static uint64_t next(uint64_t *state)
@@ -73,21 +73,21 @@ Test(stream, ends_before_the_first_stop_string_however_the_text_is_cut)
                 words[i][j] = (char)('a' + next(&state) % 3);
         }
         struct sink sink = {.whole = true};
-        struct stream s = {.stops = stops, .n_stops = n_stops, .emit = take, .arg = &sink};
+        struct answer_stream s = {.stops = stops, .n_stops = n_stops, .emit = take, .arg = &sink};
         for (size_t at = 0; at < n;) {
             size_t piece = 1 + next(&state) % 7;
             piece = MIN(piece, n - at);
             push(&s, text + at, piece);
             at += piece;
         }
-        stream_end(&s);
+        answer_stream_end(&s);
         bool stopped;
         size_t want = defined_end(text, n, stops, n_stops, &stopped);
         cr_assert_eq(s.stopped, stopped, "round %d", round);
         cr_assert(sink.n == want && !memcmp(sink.text, text, want), "round %d: %.*s: %zu of %zu bytes, wanted %zu",
                   round, (int)n, text, sink.n, n, want);
         n_stopped += stopped;
-        stream_free(&s);
+        answer_stream_free(&s);
     }
     cr_expect_gt(n_stopped, 5000);
 }
@@ -96,16 +96,16 @@ Test(stream, only_whole_characters_come_out)
 {
     static const char text[] = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z\xe4\xbd\xa0";
     struct sink sink = {.whole = true};
-    struct stream s = {.emit = take, .arg = &sink};
+    struct answer_stream s = {.emit = take, .arg = &sink};
     for (size_t i = 0; i + 1 < sizeof text; i++) {
         push(&s, text + i, 1);
-        cr_expect_leq(s.n_held, 3);
+        cr_expect_leq(s.held.size, 3);
     }
     cr_expect(sink.whole);
-    cr_expect_eq(s.n_held, 0, "a whole character is not held back");
-    stream_end(&s);
+    cr_expect_eq(s.held.size, 0, "a whole character is not held back");
+    answer_stream_end(&s);
     cr_expect(sink.n == sizeof text - 1 && !memcmp(sink.text, text, sink.n));
-    stream_free(&s);
+    answer_stream_free(&s);
 }
 
 Test(stream, what_is_no_utf8_passes_unchanged)
@@ -117,14 +117,14 @@ Test(stream, what_is_no_utf8_passes_unchanged)
         for (size_t i = 0; i < n; i++)
             text[i] = (char)(next(&state) % 4 ? 0x80 + next(&state) % 0x80 : next(&state));
         struct sink sink = {0};
-        struct stream s = {.emit = take, .arg = &sink};
+        struct answer_stream s = {.emit = take, .arg = &sink};
         for (size_t i = 0; i < n; i++) {
             push(&s, text + i, 1);
-            cr_assert_leq(s.n_held, 3, "round %d", round);
+            cr_assert_leq(s.held.size, 3, "round %d", round);
         }
-        stream_end(&s);
+        answer_stream_end(&s);
         cr_assert(sink.n == n && !memcmp(sink.text, text, n), "round %d", round);
-        stream_free(&s);
+        answer_stream_free(&s);
     }
 }
 
@@ -132,7 +132,7 @@ Test(stream, what_cannot_become_a_stop_string_comes_at_once)
 {
     struct str stops[] = {STR_LIT("</end>"), STR_LIT("\n\n")};
     struct sink sink = {0};
-    struct stream s = {.stops = stops, .n_stops = 2, .emit = take, .arg = &sink};
+    struct answer_stream s = {.stops = stops, .n_stops = 2, .emit = take, .arg = &sink};
     push(&s, "one <", 5);
     cr_expect_eq(sink.n, 4);
     push(&s, "/en", 3);
@@ -141,19 +141,19 @@ Test(stream, what_cannot_become_a_stop_string_comes_at_once)
     cr_expect_eq(sink.n, 10, "it was none after all");
     push(&s, "x\n", 2);
     cr_expect_eq(sink.n, 11);
-    stream_end(&s);
+    answer_stream_end(&s);
     cr_expect_eq(sink.n, 12, "the end of the answer brings out what was held back");
-    stream_free(&s);
+    answer_stream_free(&s);
 }
 
 Test(stream, a_sink_that_refuses_is_not_asked_again)
 {
     struct sink sink = {.refuse = 2};
-    struct stream s = {.emit = take, .arg = &sink};
+    struct answer_stream s = {.emit = take, .arg = &sink};
     push(&s, "abc", 3);
     cr_expect_eq(s.refused, 1);
     push(&s, "def", 3);
-    stream_end(&s);
+    answer_stream_end(&s);
     cr_expect_eq(sink.n, 3);
-    stream_free(&s);
+    answer_stream_free(&s);
 }

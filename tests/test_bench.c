@@ -49,11 +49,11 @@ Test(bench, what_is_no_list_is_refused)
 Test(bench, labels_are_those_of_llama_bench)
 {
     char label[64];
-    bench_label(&(struct measure_test){512, 0, 0, 1}, label);
+    bench_label(&(struct speed_test){512, 0, 0, 1}, label);
     cr_expect_str_eq(label, "pp512");
-    bench_label(&(struct measure_test){0, 128, 4096, 1}, label);
+    bench_label(&(struct speed_test){0, 128, 4096, 1}, label);
     cr_expect_str_eq(label, "tg128 @ d4096");
-    bench_label(&(struct measure_test){512, 128, 0, 8}, label);
+    bench_label(&(struct speed_test){512, 128, 0, 8}, label);
     cr_expect_str_eq(label, "pp512+tg128 x8");
 }
 

@@ -1,6 +1,6 @@
 // Taps and importance: what a tap shows on the CPU machine is what the law computes, the sums of an importance matrix
 // are those of its inputs, and a file of one is read back, or refused.
-#include "engine/quantize/importance_collect.h"
+#include "engine/quantize/importance_collector.h"
 #include "engine/model.h"
 #include "engine/session.h"
 #include "engine/tap.h"
@@ -225,13 +225,13 @@ Test(imatrix, a_tap_that_cannot_be_saved_is_an_error)
 
 static struct importance collect(struct model *m, int n_batch)
 {
-    struct collector *c;
+    struct importance_collector *c;
     struct importance out = {0};
     struct error err;
-    cr_assert_eq(collector_open(&c, m->graph, true, &err), 0, "%s", err.text);
-    run(m, collector_taps(c), n_batch);
-    cr_assert_eq(collector_result(c, &out, &err), 0, "%s", err.text);
-    collector_close(c);
+    cr_assert_eq(importance_collector_open(&c, m->graph, true, &err), 0, "%s", err.text);
+    run(m, importance_collector_taps(c), n_batch);
+    cr_assert_eq(importance_collector_result(c, &out, &err), 0, "%s", err.text);
+    importance_collector_close(c);
     return out;
 }
 

@@ -153,19 +153,19 @@ Test(perplexity, percentiles_lie_between_neighbours_with_the_error_of_the_rank)
 Test(perplexity, a_text_is_cut_as_llama_perplexity_cuts_it)
 {
     static const int32_t tokens[1];
-    struct windows w;
+    struct text_windows w;
     struct error err;
-    cr_assert_eq(windows_cut(&w, tokens, 1300, 128, 0, 0, &err), 0);
+    cr_assert_eq(text_windows_cut(&w, tokens, 1300, 128, 0, 0, &err), 0);
     cr_expect(w.n == 10 && w.step == 128 && w.first == 64 && w.n_scored == 63);
-    cr_assert_eq(windows_cut(&w, tokens, 1300, 128, 64, 0, &err), 0); // 128 + 32, rounded up to 256
+    cr_assert_eq(text_windows_cut(&w, tokens, 1300, 128, 64, 0, &err), 0); // 128 + 32, rounded up to 256
     cr_expect(w.n == 17 && w.n_window == 256 && w.step == 64 && w.first == 191 && w.n_scored == 64);
-    cr_assert_eq(windows_cut(&w, tokens, 1300, 128, 0, 3, &err), 0);
+    cr_assert_eq(text_windows_cut(&w, tokens, 1300, 128, 0, 3, &err), 0);
     cr_expect_eq(w.n, 3);
-    cr_expect_eq(windows_cut(&w, tokens, 255, 128, 0, 0, &err), -1);
+    cr_expect_eq(text_windows_cut(&w, tokens, 255, 128, 0, 0, &err), -1);
     cr_expect(err.code == E_USAGE && strstr(err.text, "255 tokens, less than two windows of 128; -c 127 would do"),
               "%s", err.text);
-    cr_expect_eq(windows_cut(&w, tokens, 2000, 128, 512, 0, &err), -1);
-    cr_expect_eq(windows_cut(&w, tokens, 2000, 3, 0, 0, &err), -1);
+    cr_expect_eq(text_windows_cut(&w, tokens, 2000, 128, 512, 0, &err), -1);
+    cr_expect_eq(text_windows_cut(&w, tokens, 2000, 3, 0, 0, &err), -1);
 }
 
 static struct model *open_model(const char *path)
@@ -184,21 +184,21 @@ static int add_nll(void *arg, int window, int i, const float *logits, int32_t ta
     return 0;
 }
 
-static struct perplexity measure(struct model *m, const struct windows *w, int n_batch)
+static struct perplexity measure(struct model *m, const struct text_windows *w, int n_batch)
 {
     struct session *s;
     struct error err;
-    struct session_options o = windows_session(w, n_batch, 300);
+    struct session_options o = text_windows_session(w, n_batch, 300);
     cr_assert_eq(session_open(&s, m, &o, &err), 0, "%s", err.text);
     struct perplexity p = {0};
-    struct windows_sink sink = {.row = add_nll, .arg = &p};
-    cr_assert_eq(windows_run(w, s, false, &sink, &err), 0, "%s", err.text);
+    struct text_windows_sink sink = {.row = add_nll, .arg = &p};
+    cr_assert_eq(text_windows_run(w, s, false, &sink, &err), 0, "%s", err.text);
     session_close(s);
     return p;
 }
 
 // Every window by itself, a token a step.
-static struct perplexity measure_plainly(struct model *m, const struct windows *w)
+static struct perplexity measure_plainly(struct model *m, const struct text_windows *w)
 {
     struct perplexity p = {0};
     for (int i = 0; i < w->n; i++) {
@@ -230,8 +230,8 @@ Test(perplexity, windows_in_any_batch_give_what_single_tokens_give)
     int32_t tokens[150];
     for (int i = 0; i < 150; i++)
         tokens[i] = (int32_t)(uniform() * 300);
-    struct windows w;
-    cr_assert_eq(windows_cut(&w, tokens, 150, 32, 0, 0, &err), 0);
+    struct text_windows w;
+    cr_assert_eq(text_windows_cut(&w, tokens, 150, 32, 0, 0, &err), 0);
     w.bos = 1;
     struct perplexity want = measure_plainly(m, &w);
     cr_expect_eq(want.n, 4 * 15);
@@ -248,7 +248,7 @@ Test(perplexity, windows_in_any_batch_give_what_single_tokens_give)
 
 enum { BASE_VOCAB = 5, BASE_TOKENS = 8 };
 static const int32_t base_tokens[BASE_TOKENS] = {0, 1, 2, 3, 4, 3, 2, 1};
-static const struct windows base_windows = {base_tokens, 4, 4, 2, 1, 2, -1};
+static const struct text_windows base_windows = {base_tokens, 4, 4, 2, 1, 2, -1};
 static char folder[] = "/tmp/quern-base-XXXXXX", base_path[64];
 
 static void write_base(void)
@@ -277,7 +277,7 @@ Test(logits_base, what_is_written_is_read)
     struct logits_base *b;
     struct error err;
     cr_assert_eq(logits_base_open(&b, base_path, &err), 0, "%s", err.text);
-    const struct windows *w = logits_base_windows(b);
+    const struct text_windows *w = logits_base_windows(b);
     cr_expect(w->n_window == 4 && w->step == 4 && w->first == 2 && w->n_scored == 1 && w->n == 2 && w->bos == -1);
     cr_expect(logits_base_n_vocab(b) == BASE_VOCAB && logits_base_n_tokens(b) == BASE_TOKENS);
     cr_expect_arr_eq(w->tokens, base_tokens, sizeof base_tokens);

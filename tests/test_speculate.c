@@ -1,5 +1,6 @@
-// Guessing ahead changes when tokens come, never which: whatever guesses, at any temperature, under any rule, at any
-// border of a page or of the context, the answer is the same to its last bit. And it is left when it does not pay.
+// Speculative decoding changes when tokens come, never which tokens come: with any source of drafts, at any
+// temperature, under any rule, and at any boundary of a page or of the context, the answer is the same to its last
+// bit. It is not used where it does not pay.
 #include "models/synth_model.h"
 #include "engine/generate.h"
 
@@ -186,7 +187,7 @@ static void same_with_and_without(const char *preset, int rounds, int n_rewind)
         struct str stop = STR_LIT("zq");
         g.stops = &stop;
         g.n_stops = 1;
-        struct reply plain, guessed;
+        struct reply plain, ahead;
         answer_once(&plain, &m, g, ruled, NULL);
         struct opened *draft = next(&state) % 3 == 0 ? NULL : next(&state) % 2 ? &other : &itself;
         struct speculate_options so = {
@@ -201,17 +202,17 @@ static void same_with_and_without(const char *preset, int rounds, int n_rewind)
         struct speculator *s;
         cr_assert_eq(speculator_new(&s, &so, N_CTX, &err), 0, "%s", err.text);
         for (int again = 0; again < 2; again++) { // a second answer, with what was learnt from the first
-            answer_once(&guessed, &m, g, ruled, s);
-            expect_same(&plain, &guessed, preset);
-            n_right += guessed.r.n_right;
-            n_wrong += guessed.r.n_guessed - guessed.r.n_right;
-            cr_assert_leq(guessed.r.n_steps, plain.r.n_steps);
-            text_free(&guessed.text);
+            answer_once(&ahead, &m, g, ruled, s);
+            expect_same(&plain, &ahead, preset);
+            n_right += ahead.r.n_right;
+            n_wrong += ahead.r.n_drafted - ahead.r.n_right;
+            cr_assert_leq(ahead.r.n_steps, plain.r.n_steps);
+            text_free(&ahead.text);
         }
         speculator_free(s);
         text_free(&plain.text);
     }
-    printf("%lld guessed right, %lld wrong\n", (long long)n_right, (long long)n_wrong);
+    printf("%lld drafted tokens accepted, %lld not\n", (long long)n_right, (long long)n_wrong);
     cr_assert_gt(n_right, 50);
     cr_assert_gt(n_wrong, 50);
     close_model(&m);
@@ -262,7 +263,7 @@ Test(speculate, a_draft_that_is_the_model_is_always_right)
     struct reply a;
     answer_once(&a, &m, g, false, s);
     cr_expect_eq(a.n, 90);
-    cr_expect_eq(a.r.n_right, a.r.n_guessed);
+    cr_expect_eq(a.r.n_right, a.r.n_drafted);
     // the first token is of the prompt's step; then nine a step
     cr_expect_eq(a.r.n_steps, (90 - 1 + 8) / 9);
     text_free(&a.text);
@@ -290,7 +291,7 @@ Test(speculate, a_draft_of_another_vocabulary_is_refused)
     close_model(&longer);
 }
 
-// --- what is guessed, and when ---
+// --- what is drafted, and when ---
 
 static struct speculator *lookup_only(bool always)
 {
@@ -307,22 +308,22 @@ Test(speculate, lookup_guesses_what_followed_the_longest_match)
     struct error err;
     struct sampler_params p = sampler_defaults();
     const int32_t text[] = {1, 2, 3, 4, 5, 9, 2, 3, 7, 8, 0, 1, 2, 3};
-    int32_t guess[GUESS_MAX];
+    int32_t drafted[DRAFT_MAX];
     cr_assert_eq(speculator_begin(s, text, COUNT_OF(text), &p, 10, &err), 0);
-    cr_assert_eq(speculator_guess(s, 3, guess), 3);
-    cr_expect_arr_eq(guess, ((int32_t[]){4, 5, 9}), 12, "1 2 3, though 2 3 came later");
+    cr_assert_eq(speculator_draft(s, 3, drafted), 3);
+    cr_expect_arr_eq(drafted, ((int32_t[]){4, 5, 9}), 12, "1 2 3, though 2 3 came later");
     speculator_push(s, 7);
-    cr_assert_eq(speculator_guess(s, 2, guess), 2);
-    cr_expect_arr_eq(guess, ((int32_t[]){8, 0}), 8);
+    cr_assert_eq(speculator_draft(s, 2, drafted), 2);
+    cr_expect_arr_eq(drafted, ((int32_t[]){8, 0}), 8);
     speculator_push(s, 6);
-    cr_expect_eq(speculator_guess(s, 8, guess), 0, "7 6 never came before");
-    cr_expect_eq(speculator_guess(s, 0, guess), 0);
+    cr_expect_eq(speculator_draft(s, 8, drafted), 0, "7 6 never came before");
+    cr_expect_eq(speculator_draft(s, 0, drafted), 0);
     const int32_t round[] = {1, 5, 6, 5, 6};
     cr_assert_eq(speculator_begin(s, round, COUNT_OF(round), &p, 10, &err), 0);
-    cr_assert_eq(speculator_guess(s, 5, guess), 5);
-    cr_expect_arr_eq(guess, ((int32_t[]){5, 6, 5, 6, 5}), 20, "what follows goes round");
+    cr_assert_eq(speculator_draft(s, 5, drafted), 5);
+    cr_expect_arr_eq(drafted, ((int32_t[]){5, 6, 5, 6, 5}), 20, "what follows goes round");
     speculator_stop(s);
-    cr_expect_eq(speculator_guess(s, 5, guess), 0);
+    cr_expect_eq(speculator_draft(s, 5, drafted), 0);
     speculator_free(s);
 }
 
@@ -334,7 +335,7 @@ static double rows_per_token(double sure, double fixed, double each)
     struct sampler_params p = sampler_defaults();
     struct error err;
     uint64_t state = 9;
-    int32_t text[4000], guess[GUESS_MAX];
+    int32_t text[4000], drafted[DRAFT_MAX];
     for (int i = 0; i < 4000; i++) {
         bool repeats = i >= 50 && (double)(next(&state) % 1000) < 1000 * sure;
         text[i] = repeats ? text[i - 50] : (int32_t)(next(&state) % 40);
@@ -342,10 +343,10 @@ static double rows_per_token(double sure, double fixed, double each)
     int rows = 0, n = 100;
     cr_assert_eq(speculator_begin(s, text, n, &p, 40, &err), 0);
     while (n < 3900) {
-        int k = speculator_guess(s, 8, guess), right = 0;
+        int k = speculator_draft(s, 8, drafted), right = 0;
         rows += 1 + k;
         speculator_note_step(s, 1 + k, fixed + each * (1 + k));
-        while (right < k && guess[right] == text[n + right])
+        while (right < k && drafted[right] == text[n + right])
             right++;
         for (int i = 0; i <= right; i++)
             speculator_push(s, text[n++]);

@@ -35,8 +35,8 @@ Test(measure, the_interval_of_a_ratio_holds_it_and_is_the_same_each_time)
 
 Test(measure, a_session_is_asked_to_hold_what_a_test_needs)
 {
-    struct measure_test t = {.n_prompt = 100, .n_gen = 10, .n_depth = 1000, .n_seqs = 8};
-    struct session_options o = measure_needs(&t, (struct session_options){.n_batch = 4});
+    struct speed_test t = {.n_prompt = 100, .n_gen = 10, .n_depth = 1000, .n_seqs = 8};
+    struct session_options o = speed_test_needs(&t, (struct session_options){.n_batch = 4});
     cr_expect(o.n_ctx == 1110 && o.n_seqs == 8 && o.n_batch == 8 && o.n_outputs == 8 && o.no_reuse);
 }
 
@@ -60,15 +60,16 @@ static struct model *open_tiny(void)
 Test(measure, a_test_times_its_parts_and_leaves_the_session_empty)
 {
     struct model *m = open_tiny();
-    struct measure_test t = {.n_prompt = 70, .n_gen = 5, .n_depth = 130, .n_seqs = 3};
-    struct session_options o = measure_needs(&t, (struct session_options){.n_batch = 64, .kv_type = {DT_F16, DT_F16}});
+    struct speed_test t = {.n_prompt = 70, .n_gen = 5, .n_depth = 130, .n_seqs = 3};
+    struct session_options o =
+        speed_test_needs(&t, (struct session_options){.n_batch = 64, .kv_type = {DT_F16, DT_F16}});
     struct session *s;
     struct error err;
     double steps[5] = {0};
-    struct measure_result r = {.step_ms = steps};
+    struct speed_test_result r = {.step_ms = steps};
     cr_assert_eq(session_open(&s, m, &o, &err), 0, "%s", err.text);
     for (int i = 0; i < 2; i++) {
-        cr_assert_eq(measure_run(s, m, &t, &(struct measure_text){.seed = 1}, &r, &err), 0, "%s", err.text);
+        cr_assert_eq(speed_test_run(s, m, &t, &(struct speed_test_text){.seed = 1}, &r, &err), 0, "%s", err.text);
         double sum = 0;
         for (int k = 0; k < 5; k++)
             sum += steps[k];
@@ -83,17 +84,17 @@ Test(measure, a_test_times_its_parts_and_leaves_the_session_empty)
 Test(measure, a_profile_holds_every_node_that_ran_and_starts_again_when_it_was_asked_for)
 {
     struct model *m = open_tiny();
-    struct measure_test t = {.n_prompt = 20, .n_gen = 2, .n_seqs = 1};
+    struct speed_test t = {.n_prompt = 20, .n_gen = 2, .n_seqs = 1};
     struct session_options o =
-        measure_needs(&t, (struct session_options){.kv_type = {DT_F16, DT_F16}, .profile = true});
+        speed_test_needs(&t, (struct session_options){.kv_type = {DT_F16, DT_F16}, .profile = true});
     struct session *s;
     struct error err;
     const struct node_time *times;
-    struct measure_result r = {0};
+    struct speed_test_result r = {0};
     double wait;
     int n;
     cr_assert_eq(session_open(&s, m, &o, &err), 0, "%s", err.text);
-    cr_assert_eq(measure_run(s, m, &t, &(struct measure_text){.seed = 1}, &r, &err), 0, "%s", err.text);
+    cr_assert_eq(speed_test_run(s, m, &t, &(struct speed_test_text){.seed = 1}, &r, &err), 0, "%s", err.text);
     cr_assert(session_profile(s, &times, &n, &wait));
     cr_expect(n > 10 && wait > 0);
     for (int i = 0; i < n; i++)

@@ -8,6 +8,7 @@
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 
 #include <math.h>
 #include <signal.h>
@@ -382,11 +383,6 @@ static int take_done(struct batch *b, struct error *err)
             return -1;
     }
     return batch_output_check(b->output, err);
-}
-
-static double per_second(double n, double ms)
-{
-    return ms > 0 ? n * 1e3 / ms : 0;
 }
 
 // Estimates the tokens of the whole run: of prompts by the bytes of their rows, of answers by the mean of the rows

@@ -174,13 +174,6 @@ static struct value text_value(struct maker *m, const struct text *text)
     return v;
 }
 
-static int append(void *arg, struct str piece, const struct value *from, size_t at)
-{
-    (void)from, (void)at;
-    text_append(arg, piece);
-    return 0;
-}
-
 // A tool call, {id, type, function: {name, arguments}}. Clients of OpenAI's API expect an id, and the arguments as
 // the text of a JSON object.
 static struct value tool_call(struct maker *m, const struct value *call, int index, int number)
@@ -191,7 +184,7 @@ static struct value tool_call(struct maker *m, const struct value *call, int ind
     char id[64];
     snprintf(id, sizeof id, "call_%" PRId64 "_%d_%d", m->job->row.number, index, number);
     if (given && !m->failed) {
-        m->failed = json_write(given, &(struct json_style){0}, append, &text, m->err);
+        m->failed = json_write_text(given, NULL, &text, m->err);
         arguments = text_value(m, &text);
     }
     text_free(&text);
@@ -278,7 +271,7 @@ static struct value usage(struct maker *m)
 
 static int print_value(const struct value *v, struct text *line, struct error *err)
 {
-    return json_write(v, &(struct json_style){.item_sep = ",", .key_sep = ":"}, append, line, err);
+    return json_write_text(v, &(struct json_style){.item_sep = ",", .key_sep = ":"}, line, err);
 }
 
 int batch_id_print(struct str custom_id, struct text *out, struct error *err)

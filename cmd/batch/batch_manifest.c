@@ -24,13 +24,6 @@ static bool is_important(int n)
     return true;
 }
 
-static int append(void *arg, struct str piece, const struct value *from, size_t at)
-{
-    (void)from, (void)at;
-    text_append(arg, piece);
-    return 0;
-}
-
 static int set(struct value *to, struct arena *arena, const char *key, const char *text, struct error *err)
 {
     struct value v;
@@ -54,10 +47,8 @@ int batch_manifest_make(struct batch_manifest *m, const struct options *o, struc
         text_free(&value);
     }
     if (!status)
-        status = json_write(&parameters, &(struct json_style){0}, append, &m->parameters, err);
+        status = json_write_text(&parameters, NULL, &m->parameters, err);
     arena_free(&arena);
-    if (!status && m->parameters.failed)
-        status = fail(err, E_MEMORY, "no memory for a manifest");
     return status ? -1 : 0;
 }
 

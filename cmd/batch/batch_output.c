@@ -1,4 +1,5 @@
 #include "cmd/batch/batch_output.h"
+#include "engine/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,13 +59,6 @@ struct batch_output {
 
 // --- the sync thread ---
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 // Syncs both files, the journal first: rows move from it to the output.
 static int sync_files(struct batch_output *o)
 {
@@ -84,9 +78,9 @@ static void sync_once(struct batch_output *o)
     int64_t n_rows = o->n_dirty;
     o->n_dirty = 0;
     pthread_mutex_unlock(&o->lock);
-    double start = now_ms();
+    double start = clock_ms();
     int cause = sync_files(o);
-    double ms = now_ms() - start;
+    double ms = clock_ms() - start;
     pthread_mutex_lock(&o->lock);
     o->sync_error = cause ? cause : o->sync_error;
     o->stats.n++;

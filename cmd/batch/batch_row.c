@@ -396,13 +396,6 @@ static const struct value *field_of(const struct value *fields, struct str name)
     return value_get_str(fields, name);
 }
 
-static int append_json(void *arg, struct str piece, const struct value *from, size_t at)
-{
-    (void)from, (void)at;
-    text_append(arg, piece);
-    return 0;
-}
-
 static int fill_template(const struct value *fields, struct str form, struct text *out, struct error *err)
 {
     while (form.len) {
@@ -417,7 +410,7 @@ static int fill_template(const struct value *fields, struct str form, struct tex
             return fail(err, E_USAGE, "--template: the row has no field \"%.*s\"", STR_ARG(name));
         if (v->kind == VALUE_STRING)
             text_append(out, v->text);
-        else if (json_write(v, &(struct json_style){0}, append_json, out, err))
+        else if (json_write_text(v, NULL, out, err))
             return -1;
         form = (struct str){close + 2, (size_t)(end - close) - 2};
     }

@@ -19,13 +19,6 @@ void batch_schemas_free(struct batch_schemas *s)
     *s = (struct batch_schemas){0};
 }
 
-static int append(void *arg, struct str piece, const struct value *from, size_t at)
-{
-    (void)from, (void)at;
-    text_append(arg, piece);
-    return 0;
-}
-
 // An empty slot, or the least recently used slot that no row holds; -1 if all are held.
 static int place_for_another(const struct batch_schemas *s)
 {
@@ -69,7 +62,7 @@ int batch_schemas_take(struct batch_schemas *s, const struct value *schema, stru
     struct text text = {0};
     int status = 0;
     if (schema)
-        status = json_write(schema, &(struct json_style){0}, append, &text, err);
+        status = json_write_text(schema, NULL, &text, err);
     else
         text_print(&text, "{\"type\": \"object\", \"additionalProperties\": true}");
     if (!status && text.failed)

@@ -1,5 +1,6 @@
 #include "cmd/batch/batch_tally.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

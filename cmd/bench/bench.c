@@ -106,17 +106,17 @@ static int parse_grid(struct bench *b, struct error *err)
 }
 
 // The tests of one depth and number of sequences. Returns how many there are.
-static int tests_of(const struct bench *b, int depth, int seqs, struct measure_test out[TESTS_MAX])
+static int tests_of(const struct bench *b, int depth, int seqs, struct speed_test out[TESTS_MAX])
 {
     int n = 0;
     for (int i = 0; i < b->prompts.n; i++)
         if (b->prompts.at[i])
-            out[n++] = (struct measure_test){(int)b->prompts.at[i], 0, depth, seqs};
+            out[n++] = (struct speed_test){(int)b->prompts.at[i], 0, depth, seqs};
     for (int i = 0; i < b->gens.n; i++)
         if (b->gens.at[i])
-            out[n++] = (struct measure_test){0, (int)b->gens.at[i], depth, seqs};
+            out[n++] = (struct speed_test){0, (int)b->gens.at[i], depth, seqs};
     for (int i = 0; i < b->n_pairs; i++)
-        out[n++] = (struct measure_test){b->pairs[i][0], b->pairs[i][1], depth, seqs};
+        out[n++] = (struct speed_test){b->pairs[i][0], b->pairs[i][1], depth, seqs};
     return n;
 }
 
@@ -203,7 +203,7 @@ static void add_step(void *arg, const struct cost_step *s)
 void bench_each_step(const struct bench_row *r, int n_batch, void (*take)(void *arg, const struct cost_step *s),
                      void *arg)
 {
-    const struct measure_test *t = &r->test;
+    const struct speed_test *t = &r->test;
     struct cost_step s = {.n_seqs = 1, .n_outputs = 1, .kv_type = {r->kv_type[0], r->kv_type[1]}};
     for (int seq = 0; seq < t->n_seqs; seq++)
         for (int at = 0; at < t->n_prompt; at += n_batch) {
@@ -272,12 +272,12 @@ static int alloc_samples(const struct bench *b, struct bench_row *r, struct erro
 }
 
 // Runs a test once without counting it: it brings in pages of the file and of the cache, and raises the clock.
-static int warm_up(struct session *s, const struct model *m, const struct measure_test *t,
-                   const struct measure_text *text, struct error *err)
+static int warm_up(struct session *s, const struct model *m, const struct speed_test *t,
+                   const struct speed_test_text *text, struct error *err)
 {
-    struct measure_test few = {MIN(t->n_prompt, session_n_batch(s)), MIN(t->n_gen, 1), 0, t->n_seqs};
-    struct measure_result r = {0};
-    return measure_run(s, m, &few, text, &r, err);
+    struct speed_test few = {MIN(t->n_prompt, session_n_batch(s)), MIN(t->n_gen, 1), 0, t->n_seqs};
+    struct speed_test_result r = {0};
+    return speed_test_run(s, m, &few, text, &r, err);
 }
 
 // Discards the times of the warm-up.
@@ -300,13 +300,13 @@ static void take_profile(struct bench *b, struct session *s, const struct bench_
 
 // Runs one repetition between two measurements of the ceilings, of which the higher counts. *now: the last
 // measurement.
-static int repeat_once(struct bench *b, struct session *s, struct bench_row *r, int i, const struct measure_text *text,
-                       double *step_ms, struct bench_peaks *now, struct error *err)
+static int repeat_once(struct bench *b, struct session *s, struct bench_row *r, int i,
+                       const struct speed_test_text *text, double *step_ms, struct bench_peaks *now, struct error *err)
 {
-    const struct measure_test *t = &r->test;
-    struct measure_result one = {.step_ms = step_ms};
+    const struct speed_test *t = &r->test;
+    struct speed_test_result one = {.step_ms = step_ms};
     struct bench_peaks before = *now;
-    if (measure_run(s, b->loaded.model, t, text, &one, err))
+    if (speed_test_run(s, b->loaded.model, t, text, &one, err))
         return -1;
     r->peak_bytes = MAX(r->peak_bytes, resident_bytes());
     if (bench_ceilings_again(&b->ceilings, b->loaded.model, r, now, err))
@@ -328,8 +328,8 @@ static int repeat_once(struct bench *b, struct session *s, struct bench_row *r, 
 static int repeat(struct bench *b, struct session *s, struct bench_row *r, struct error *err)
 {
     const struct model *m = b->loaded.model;
-    const struct measure_test *t = &r->test;
-    struct measure_text text = {b->tokens.ids, (int)MIN(b->tokens.n, (size_t)INT32_MAX), SEED};
+    const struct speed_test *t = &r->test;
+    struct speed_test_text text = {b->tokens.ids, (int)MIN(b->tokens.n, (size_t)INT32_MAX), SEED};
     struct bench_peaks now = {0};
     double *steps = calloc((size_t)r->n * (size_t)t->n_gen + 1, sizeof *steps);
     int status = steps ? 0 : fail(err, E_MEMORY, "no memory for the times of %d steps", t->n_gen);
@@ -357,7 +357,7 @@ static int run_test(struct bench *b, struct bench_row *r, struct error *err)
     struct session_options o = {.n_batch = MIN(r->n_batch, r->n_ubatch), .kv_type = {r->kv_type[0], r->kv_type[1]}};
     o.cancel = &terminal_interrupted;
     o.profile = b->o->bench_by_op;
-    o = measure_needs(&r->test, o);
+    o = speed_test_needs(&r->test, o);
     if (o.n_ctx > m->n_ctx && model_set_context(b->loaded.model, o.n_ctx, err))
         return -1;
     int status = session_open(&s, m, &o, err);
@@ -404,7 +404,7 @@ static int add_row(struct bench *b, const struct bench_row *r, struct error *err
 
 static int run_tests(struct bench *b, const struct bench_row *setting, struct error *err)
 {
-    struct measure_test *tests = calloc(TESTS_MAX, sizeof *tests);
+    struct speed_test *tests = calloc(TESTS_MAX, sizeof *tests);
     int status = tests ? 0 : fail(err, E_MEMORY, "no memory for a list of tests");
     for (int d = 0; !status && d < b->depths.n; d++)
         for (int s = 0; !status && s < b->seqs.n; s++) {

@@ -45,7 +45,7 @@ struct bench_row {
     const char *device;  // name of the CPU
     const char *backend; // machine that computes: "CPU", "REF", "CUDA"
     char gpu[128];       // name of the GPU; "" without one
-    struct measure_test test;
+    struct speed_test test;
     // what came out
     int64_t when;    // seconds since 1970
     int n;           // repetitions
@@ -85,7 +85,7 @@ double bench_part(double work, const double *ns, const double *peaks, int n);
 
 // Formats the label of a test: "pp512", "tg128", "pp512+tg128", with " @ d4096" for a depth and " x8" for eight
 // sequences.
-void bench_label(const struct measure_test *t, char out[64]);
+void bench_label(const struct speed_test *t, char out[64]);
 // The ceiling that the row comes nearer to: "memory" or "multiply"; "" if none is known.
 const char *bench_bound(const struct bench_row *r);
 void bench_row_free(struct bench_row *r);

@@ -31,7 +31,7 @@ static bool is_first_of_kind(const struct bench_row *rows, int i)
 static void print_sparkline(const struct bench_row *rows, int n, int first, struct text *out)
 {
     static const char *const bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    struct measure_test at_none = rows[first].test;
+    struct speed_test at_none = rows[first].test;
     char label[64];
     double most = 0, last = 0;
     for (int i = first; i < n; i++)

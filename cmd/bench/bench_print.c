@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-void bench_label(const struct measure_test *t, char out[64])
+void bench_label(const struct speed_test *t, char out[64])
 {
     char prompt[24] = "", gen[24] = "", depth[24] = "", seqs[24] = "";
     if (t->n_prompt)

@@ -2,6 +2,7 @@
 #include "cmd/chat/chat_verb.h"
 #include "cmd/input.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,11 +77,6 @@ static int open_template(struct chat *c, struct error *err)
 }
 
 // --- answers ---
-
-static double per_second(double n, double ms)
-{
-    return ms > 0 ? n * 1e3 / ms : 0;
-}
 
 static void note_statistics(struct chat *c, const struct dialogue_result *r)
 {

@@ -1,6 +1,6 @@
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
-#include "engine/model.h"
+#include "engine/clock.h"
 
 #include <signal.h>
 #include <stdio.h>

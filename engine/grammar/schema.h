@@ -151,6 +151,5 @@ bool schema_equal(const struct value *a, const struct value *b);
 unsigned schema_type_of(const struct value *v);
 // The bits of a type's name, and whether it is "integer"; 0 when there is none of that name.
 unsigned schema_type_named(const struct value *name, bool *integer);
-size_t schema_length(struct str s); // in characters
 
 #endif

@@ -7,14 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-size_t schema_length(struct str s)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s.len; i++)
-        n += ((unsigned char)s.data[i] & 0xC0) != 0x80;
-    return n;
-}
-
 // --- patterns and formats ---
 
 static int remember(struct schema *s, const struct value *v, expr_id e)

@@ -1,5 +1,5 @@
 #include "engine/measure/bandwidth.h"
-#include "engine/model.h"
+#include "engine/clock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 
 enum { PASSES = 8, LINE = 64, PAGE = 4096 };
-static const size_t BLOCK = (size_t)1 << 20; // what a thread takes at a time
+static const size_t BLOCK = (size_t)1 << 20; // the piece of memory that a thread reads at a time
 
-// What the threads share.
+// The state that the threads share.
 struct reading {
     const char *memory;
     size_t n_blocks;
@@ -17,8 +17,9 @@ struct reading {
     atomic_ullong sum; // kept, so that no compiler drops the reads
 };
 
-// One word of every line: a line is what comes from memory, and more loads of it would only fill the queue that other
-// lines wait for. By 16 bytes at a time the same memory gives little more than half (measured, bench/results/tried.md).
+// Reads one word of every cache line. Memory delivers whole lines, and further loads from a line would only occupy the
+// load queue. Loads of 16 bytes at a time reach little more than half of the rate (measured,
+// bench/results/tried.md).
 static uint64_t read_block(const char *from)
 {
     uint64_t sum = 0, word;
@@ -29,7 +30,7 @@ static uint64_t read_block(const char *from)
     return sum;
 }
 
-// Block after block from a common counter: no thread waits for one that the system held up.
+// Takes blocks from a shared counter, so that no thread waits for one that the system has descheduled.
 static void *read_blocks(void *arg)
 {
     struct reading *r = arg;
@@ -40,8 +41,8 @@ static void *read_blocks(void *arg)
     return NULL;
 }
 
-// One pass of all threads, the caller being the first: the milliseconds, or -1 when a thread cannot be started. To
-// start threads costs some microseconds, a pass takes milliseconds.
+// Runs one pass of all threads, the caller being the first. Returns its milliseconds, or -1 when a thread cannot be
+// started. Starting the threads costs some microseconds, a pass takes milliseconds.
 static double read_all(struct reading *r, pthread_t *threads, int n)
 {
     int started = 1;
@@ -67,7 +68,7 @@ int bandwidth_measure(int n_threads, size_t size, double *bytes_per_second, stru
         goto done;
     }
     madvise(memory, size, MADV_HUGEPAGE);
-    for (size_t i = 0; i < size; i += PAGE) // pages that nobody wrote to are all the same page
+    for (size_t i = 0; i < size; i += PAGE) // pages that were never written all map to the same zero page
         ((char *)memory)[i] = 1;
     r.memory = memory;
     double best = 0;

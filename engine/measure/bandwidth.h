@@ -1,13 +1,14 @@
-// How fast memory is read: the ceiling of generation, for every weight is read once a token.
+// Measures how fast the CPU reads memory. This is the ceiling of generation, because every weight is read once per
+// token.
 //
-// Threads: starts its own and waits for them.
+// Threads: the function starts its own threads and waits for them.
 #ifndef QUERN_BANDWIDTH_H
 #define QUERN_BANDWIDTH_H
 
 #include "gguf/base.h"
 
-// Bytes a second at which n_threads read `size` bytes of memory (1 MiB at least) together, the best of several passes:
-// the size must be a few times that of the caches. E_MEMORY.
+// *bytes_per_second is the rate at which n_threads together read `size` bytes of memory (at least 1 MiB), the best of
+// several passes. The size should be a few times that of the caches. E_MEMORY.
 int bandwidth_measure(int n_threads, size_t size, double *bytes_per_second, struct error *err);
 
 #endif

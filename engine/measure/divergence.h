@@ -1,9 +1,9 @@
-// How well a model foretells a text, and how far it is from another model: from the logits of rows and the tokens that
-// came.
+// Perplexity and divergence: how well a model predicts a text, and how far it is from a base model. Both are computed
+// from the logits of rows and the tokens that actually follow.
 //
 // Formulas (llama-perplexity's): nll = -ln p(token); PPL = exp(mean nll). Against a base model: KLD = sum p_base ln
-// (p_base / p); delta-p = p(token) - p_base(token). The error of a mean is its standard deviation over sqrt(n - 1); that
-// of a function of means follows by its derivatives, with the covariance of the two models' nll in the ratio.
+// (p_base / p); delta-p = p(token) - p_base(token). The error of a mean is its standard deviation over sqrt(n - 1);
+// that of a function of means follows by its derivatives, with the covariance of the two models' nll in the ratio.
 // Ownership: struct divergence owns its lists. Threads: one at a time.
 #ifndef QUERN_DIVERGENCE_H
 #define QUERN_DIVERGENCE_H

@@ -17,7 +17,7 @@ static const char *const field_names[FIELDS] = {"n_vocab",  "n_window",  "step",
 struct logits_base {
     FILE *file;
     char *path, *temporary; // temporary: while it is written
-    struct windows windows;
+    struct text_windows windows;
     int32_t *tokens;
     size_t n_tokens;
     int n_vocab;
@@ -87,7 +87,7 @@ static int open_temporary(struct logits_base *b, struct error *err)
     return 0;
 }
 
-int logits_base_create(struct logits_base **out, const char *path, const struct windows *w, size_t n_tokens,
+int logits_base_create(struct logits_base **out, const char *path, const struct text_windows *w, size_t n_tokens,
                        int n_vocab, struct error *err)
 {
     struct logits_base *b = make(path, err);
@@ -209,12 +209,12 @@ static int read_head(struct logits_base *b, struct error *err)
                        b->path);
     if (get(b, head, sizeof head, "head", err) || check_head(b, head, err) || check_size(b, head, err))
         return -1;
-    b->windows = (struct windows){.n_window = head[N_WINDOW],
-                                  .step = head[STEP],
-                                  .first = head[FIRST],
-                                  .n_scored = head[N_SCORED],
-                                  .n = head[N_WINDOWS],
-                                  .bos = head[BOS]};
+    b->windows = (struct text_windows){.n_window = head[N_WINDOW],
+                                       .step = head[STEP],
+                                       .first = head[FIRST],
+                                       .n_scored = head[N_SCORED],
+                                       .n = head[N_WINDOWS],
+                                       .bos = head[BOS]};
     b->n_vocab = head[N_VOCAB];
     b->n_tokens = (size_t)head[N_TOKENS];
     b->n_rows = (int64_t)b->windows.n * b->windows.n_scored;
@@ -235,7 +235,7 @@ int logits_base_open(struct logits_base **out, const char *path, struct error *e
     return 0;
 }
 
-const struct windows *logits_base_windows(const struct logits_base *b)
+const struct text_windows *logits_base_windows(const struct logits_base *b)
 {
     return &b->windows;
 }

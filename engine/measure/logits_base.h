@@ -12,7 +12,7 @@
 struct logits_base;
 
 // Writes the head; rows follow in order.
-int logits_base_create(struct logits_base **out, const char *path, const struct windows *w, size_t n_tokens,
+int logits_base_create(struct logits_base **out, const char *path, const struct text_windows *w, size_t n_tokens,
                        int n_vocab, struct error *err);
 int logits_base_write(struct logits_base *b, const float *logits, struct error *err);
 // Flushes, syncs and renames into place; E_IO when rows are missing. Frees b always.
@@ -20,7 +20,7 @@ int logits_base_finish(struct logits_base *b, struct error *err);
 
 // E_MODEL with the offset when the head makes no sense, or the file is not of the size that it says.
 int logits_base_open(struct logits_base **out, const char *path, struct error *err);
-const struct windows *logits_base_windows(const struct logits_base *b); // views b's tokens
+const struct text_windows *logits_base_windows(const struct logits_base *b); // views b's tokens
 size_t logits_base_n_tokens(const struct logits_base *b);
 int logits_base_n_vocab(const struct logits_base *b);
 // The next row: n_vocab finite floats, until the next call.

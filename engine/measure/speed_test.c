@@ -1,4 +1,5 @@
 #include "engine/measure/speed_test.h"
+#include "engine/clock.h"
 #include "engine/sample/sampler.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 // --- tokens ---
 
 // The i-th token of sequence `seq`, the same each time for a seed.
-static int32_t token_at(const struct measure_text *text, int n_vocab, int seq, int i)
+static int32_t token_at(const struct speed_test_text *text, int n_vocab, int seq, int i)
 {
     if (text->tokens)
         return text->tokens[i % text->n];
@@ -20,8 +21,8 @@ static int32_t token_at(const struct measure_text *text, int n_vocab, int seq, i
 
 struct run {
     struct session *s;
-    const struct measure_test *t;
-    const struct measure_text *text;
+    const struct speed_test *t;
+    const struct speed_test_text *text;
     struct session_row *rows; // [n_batch]
     int n_vocab, n_batch;
 };
@@ -54,9 +55,9 @@ static int generate_all(const struct run *r, double *step_ms, struct error *err)
     return 0;
 }
 
-static int time_parts(const struct run *r, struct measure_result *out, struct error *err)
+static int time_parts(const struct run *r, struct speed_test_result *out, struct error *err)
 {
-    const struct measure_test *t = r->t;
+    const struct speed_test *t = r->t;
     if (t->n_depth && feed(r, 0, t->n_depth, false, err))
         return -1;
     double start = clock_ms();
@@ -70,7 +71,7 @@ static int time_parts(const struct run *r, struct measure_result *out, struct er
     return 0;
 }
 
-struct session_options measure_needs(const struct measure_test *t, struct session_options o)
+struct session_options speed_test_needs(const struct speed_test *t, struct session_options o)
 {
     o.n_seqs = MAX(o.n_seqs, t->n_seqs);
     o.n_ctx = MAX(o.n_ctx, t->n_depth + t->n_prompt + t->n_gen);
@@ -80,8 +81,8 @@ struct session_options measure_needs(const struct measure_test *t, struct sessio
     return o;
 }
 
-int measure_run(struct session *s, const struct model *m, const struct measure_test *t, const struct measure_text *text,
-                struct measure_result *r, struct error *err)
+int speed_test_run(struct session *s, const struct model *m, const struct speed_test *t,
+                   const struct speed_test_text *text, struct speed_test_result *r, struct error *err)
 {
     struct run run = {.s = s, .t = t, .text = text, .n_vocab = m->info.n_vocab, .n_batch = session_n_batch(s)};
     run.rows = calloc((size_t)run.n_batch, sizeof *run.rows);

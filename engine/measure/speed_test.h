@@ -1,35 +1,35 @@
-// Tests of speed: a prompt computed, tokens generated, behind a depth, for one sequence or several, and how long each
-// part took.
+// Speed tests: a test computes a prompt and generates tokens, optionally behind a context of some depth, on one or
+// several sequences, and measures the time of both parts.
 //
-// Tokens are random or those of a text; nothing is sampled, and nothing that an earlier run computed is used again.
-// Ownership: the caller's. Threads: that of the session, which the tests leave empty.
+// The tokens are random or those of a text. Nothing is sampled, and nothing that an earlier run computed is reused.
+// Ownership: everything belongs to the caller. Threads: that of the session, whose sequences are empty afterwards.
 #ifndef QUERN_SPEED_TEST_H
 #define QUERN_SPEED_TEST_H
 
 #include "engine/session.h"
 
-struct measure_test {
+struct speed_test {
     int n_prompt, n_gen; // tokens of each sequence
-    int n_depth;         // tokens that stand before, computed but not timed
+    int n_depth;         // tokens before them, computed but not timed
     int n_seqs;
 };
 
-struct measure_text {
+struct speed_test_text {
     const int32_t *tokens; // taken from the start again when they end; NULL: random ones
     int n;
     uint64_t seed;
 };
 
-struct measure_result {
+struct speed_test_result {
     double prompt_ms, gen_ms; // of all sequences together
     double *step_ms;          // [n_gen], where the caller wants it: one step of a token each. May be NULL
 };
 
 // Positions of a sequence, rows of a step that want logits, and sequences, which the session must have for a test.
-struct session_options measure_needs(const struct measure_test *t, struct session_options o);
+struct session_options speed_test_needs(const struct speed_test *t, struct session_options o);
 // E_USAGE when the session is too small; errors of session_step.
-int measure_run(struct session *s, const struct model *m, const struct measure_test *t, const struct measure_text *text,
-                struct measure_result *r, struct error *err);
+int speed_test_run(struct session *s, const struct model *m, const struct speed_test *t,
+                   const struct speed_test_text *text, struct speed_test_result *r, struct error *err);
 
 // --- of samples ---
 

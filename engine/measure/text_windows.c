@@ -14,12 +14,12 @@ static int refuse_short(size_t n_tokens, int n_ctx, struct error *err)
                 n_tokens / 2);
 }
 
-int windows_cut(struct windows *w, const int32_t *tokens, size_t n_tokens, int n_ctx, int stride, int n_chunks,
-                struct error *err)
+int text_windows_cut(struct text_windows *w, const int32_t *tokens, size_t n_tokens, int n_ctx, int stride,
+                     int n_chunks, struct error *err)
 {
     if (n_ctx < 4)
         return fail(err, E_USAGE, "-c %d: a window needs 4 tokens at least", n_ctx);
-    *w = (struct windows){.tokens = tokens, .n_window = n_ctx, .step = n_ctx, .bos = -1};
+    *w = (struct text_windows){.tokens = tokens, .n_window = n_ctx, .step = n_ctx, .bos = -1};
     if (stride) {
         w->n_window = (int)align_up((size_t)n_ctx + (size_t)stride / 2, STRIDED_ALIGN);
         w->step = stride;
@@ -44,7 +44,7 @@ int windows_cut(struct windows *w, const int32_t *tokens, size_t n_tokens, int n
     return 0;
 }
 
-struct session_options windows_session(const struct windows *w, int n_batch, int n_vocab)
+struct session_options text_windows_session(const struct text_windows *w, int n_batch, int n_vocab)
 {
     int outputs = (int)(LOGITS_BYTES / sizeof(float) / n_vocab);
     return (struct session_options){
@@ -58,19 +58,19 @@ struct session_options windows_session(const struct windows *w, int n_batch, int
 
 // Where a run is: in a group of windows that are sequences 0 .. n - 1 of the session.
 struct cursor {
-    const struct windows *w;
+    const struct text_windows *w;
     int first_window, n; // of the group
     int n_rows;          // of a window that are computed
     int seq, at;         // next
     bool whole;          // every row brings out logits
 };
 
-static bool is_scored(const struct windows *w, int at)
+static bool is_scored(const struct text_windows *w, int at)
 {
     return at >= w->first && at < w->first + w->n_scored;
 }
 
-static int32_t token_at(const struct windows *w, int window, int at)
+static int32_t token_at(const struct text_windows *w, int window, int at)
 {
     return at == 0 && w->bos >= 0 ? w->bos : w->tokens[(int64_t)window * w->step + at];
 }
@@ -94,9 +94,9 @@ static int fill_step(struct cursor *c, struct session_row *rows, int n_batch, in
 
 // Hands over the rows of a step that began at `from`.
 static int emit_rows(struct cursor from, const struct session *s, const struct session_row *rows, int n,
-                     const struct windows_sink *sink, struct error *err)
+                     const struct text_windows_sink *sink, struct error *err)
 {
-    const struct windows *w = from.w;
+    const struct text_windows *w = from.w;
     for (int i = 0, output = 0; i < n; i++) {
         int window = from.first_window + from.seq;
         const float *logits = rows[i].logits ? session_logits(s, output++) : NULL;
@@ -113,7 +113,7 @@ static int emit_rows(struct cursor from, const struct session *s, const struct s
 }
 
 static int run_group(struct cursor c, struct session *s, struct session_row *rows, const struct session_options *o,
-                     const struct windows_sink *sink, struct error *err)
+                     const struct text_windows_sink *sink, struct error *err)
 {
     for (int i = 0; i < c.n; i++)
         session_truncate(s, i, 0);
@@ -131,8 +131,8 @@ static int run_group(struct cursor c, struct session *s, struct session_row *row
     return 0;
 }
 
-int windows_run(const struct windows *w, struct session *s, bool whole, const struct windows_sink *sink,
-                struct error *err)
+int text_windows_run(const struct text_windows *w, struct session *s, bool whole, const struct text_windows_sink *sink,
+                     struct error *err)
 {
     struct session_options o = session_settings(s);
     struct session_row *rows = calloc((size_t)o.n_batch, sizeof *rows);

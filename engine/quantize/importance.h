@@ -1,4 +1,4 @@
-// An importance matrix: for each matrix of a model, how large its inputs were on some text, column by column.
+// An importance matrix: for each weight matrix of a model, the mean square of its inputs on some text, per column.
 //
 // The file is a GGUF as llama-imatrix writes it: general.type "imatrix", imatrix.datasets, imatrix.chunk_count,
 // imatrix.chunk_size; and for each matrix NAME two tensors of F32: NAME.in_sum2 (columns, matrices), the sums of

@@ -1,10 +1,10 @@
-// A model file in fewer bits: every tensor in the type that the mix gives it, the metadata kept.
+// Quantises a model file: every tensor is converted to the type that the mix chooses for it, and the metadata is kept.
 //
-// The input is mapped and read once, row by row; the output is written in pieces to a temporary file that gets its name
-// when it is whole. Memory: some megabytes, whatever the size of the model or its tensors. While one piece is written,
-// the next is computed on all threads of a CPU machine. The same file comes out on any number of threads and any ISA.
-// Ownership: struct quantizer views the file, the machine and the importance matrix, which outlive it. Threads: one
-// caller; it uses the machine's.
+// The input is mapped and read once, row by row; the output is written in pieces to a temporary file that gets its
+// name when it is whole. Memory: some megabytes, whatever the size of the model or its tensors. While one piece is
+// written, the next is computed on all threads of a CPU machine. The same file comes out on any number of threads and
+// any ISA. Ownership: struct quantizer views the file, the machine and the importance matrix, which outlive it.
+// Threads: one caller; it uses the machine's.
 #ifndef QUERN_QUANTIZER_H
 #define QUERN_QUANTIZER_H
 

@@ -1,5 +1,5 @@
 // What the parameters of sampling are by default, by the file, by name, and which make no sense.
-#include "engine/sample/sampler.h"
+#include "engine/sample/sampler_params.h"
 
 #include <inttypes.h>
 #include <math.h>

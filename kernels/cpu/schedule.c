@@ -86,14 +86,6 @@ static void put_in_prologue(struct builder *b, struct tensor *n)
     b->spots[n->id] = (struct spot){b->out->n_phases - 1, IN_PROLOGUE};
 }
 
-static int64_t common_multiple(int64_t a, int64_t b)
-{
-    int64_t lcm = a;
-    while (lcm % b)
-        lcm += a;
-    return lcm;
-}
-
 static void put_in_chain(struct builder *b, int chain, struct tensor *n, int64_t unit)
 {
     struct chain *c = &current(b)->chains[chain];

@@ -110,17 +110,6 @@ static void put_node(struct fusion *u, struct stage *s, struct section *to, stru
     f->made = s->at;
 }
 
-static uint32_t common_multiple(uint32_t a, uint32_t b)
-{
-    uint32_t x = a, y = b;
-    while (y) {
-        uint32_t rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
-}
-
 // The unit that a section needs when n becomes a part of it; 0: it cannot.
 static uint32_t unit_with(const struct section *s, const struct tensor *n)
 {
@@ -129,12 +118,12 @@ static uint32_t unit_with(const struct section *s, const struct tensor *n)
         int64_t group = n->p.norm.group;
         if (!group || group > FUSED_UNIT || (group % 32 && 32 % group))
             return 0;
-        unit = common_multiple(unit, (uint32_t)group);
+        unit = (uint32_t)common_multiple(unit, group);
     } else if (n->op == OP_ROPE) {
         if (n->p.rope.head_dim > FUSED_UNIT || n->p.rope.head_dim % 2)
             return 0;
         if (n->p.rope.layout == ROPE_NEOX)
-            unit = common_multiple(unit, (uint32_t)n->p.rope.head_dim);
+            unit = (uint32_t)common_multiple(unit, n->p.rope.head_dim);
     } else if (n->op != OP_KV_WRITE && !is_element(n)) {
         return 0;
     }
@@ -155,7 +144,7 @@ static void merge(struct fusion *u, struct stage *s, int to, int from)
         put_node(u, s, a, b->nodes[i], 0);
     a->room += b->room;
     a->n_legs += b->n_legs;
-    a->unit = common_multiple(a->unit, b->unit);
+    a->unit = (uint32_t)common_multiple(a->unit, b->unit);
     for (int i = from; i + 1 < s->n_sections; i++)
         s->sections[i] = s->sections[i + 1];
     s->n_sections--;
@@ -163,7 +152,7 @@ static void merge(struct fusion *u, struct stage *s, int to, int from)
 
 static bool can_merge(const struct section *a, const struct section *b)
 {
-    uint32_t unit = common_multiple(a->unit, b->unit);
+    uint32_t unit = (uint32_t)common_multiple(a->unit, b->unit);
     return a->width == b->width && a->n_legs + b->n_legs <= FUSED_LEGS && unit <= FUSED_UNIT &&
            (unit == PTX_TILE_ROWS || a->width % unit == 0);
 }
@@ -204,7 +193,7 @@ static void absorb(struct fusion *u, struct stage *s, struct tensor *n)
         (other && !can_merge(to, other)))
         return;
     if (other)
-        unit = common_multiple(unit, other->unit);
+        unit = (uint32_t)common_multiple(unit, other->unit);
     if (!sums_fit(s, to->n_legs + (other ? other->n_legs : 0), unit))
         return;
     if (other)

@@ -1,12 +1,12 @@
-#include "engine/quantize/importance_collect.h"
+#include "engine/quantize/importance_collector.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-// What is added up: the rows of one input, or those of them that each expert was sent. Matrices that share an input
-// (queries, keys and values) share the sums.
+// The sums over the rows of one input, or, with experts, over the rows that were routed to each expert. Matrices with
+// the same input (queries, keys and values) share the sums.
 struct gather {
-    const struct tensor *input, *route; // route NULL: no experts
+    const struct tensor *input, *route; // route is NULL without experts
     int64_t n_columns;
     int n_experts;   // 1 without a route
     double *sums;    // [n_experts][n_columns]
@@ -17,17 +17,17 @@ struct matrix {
     int gather;
 };
 
-// A tapped node, and what it held in its last step where that must be kept: an input of experts comes before the route
-// that shares it out, or after.
+// A tapped node. For inputs of experts and for routes it also holds the values of the last step, because the input may
+// be computed before or after the route that distributes its rows.
 struct seen {
     const struct tensor *node;
     int64_t n_steps; // so far
     int n_rows;
-    float *rows; // [n_rows][width], of inputs of experts and of routes
-    size_t cap;  // floats
+    float *rows; // [n_rows][width], for inputs of experts and for routes only
+    size_t cap;  // of rows, in floats
 };
 
-struct collector {
+struct importance_collector {
     struct taps taps;
     const struct tensor **nodes; // [n_seen]
     struct seen *seen;
@@ -37,7 +37,7 @@ struct collector {
     bool failed; // memory was short
 };
 
-// --- what goes through ---
+// --- adding up the inputs of a step ---
 
 static void add_row(struct gather *g, int expert, const float *x)
 {
@@ -47,7 +47,7 @@ static void add_row(struct gather *g, int expert, const float *x)
         sums[j] += (double)x[j] * x[j];
 }
 
-static struct seen *seen_of(struct collector *c, const struct tensor *node)
+static struct seen *seen_of(struct importance_collector *c, const struct tensor *node)
 {
     for (int i = 0; i < c->n_seen; i++)
         if (c->seen[i].node == node)
@@ -55,7 +55,7 @@ static struct seen *seen_of(struct collector *c, const struct tensor *node)
     return NULL;
 }
 
-// Slot k of a row went to expert ids[k]; the input has one row for all slots, or one for each.
+// Slot k of a row was routed to expert ids[k]. The input has one row for all slots, or one per slot.
 static void add_routed(struct gather *g, const struct seen *x, const struct seen *route)
 {
     int n_used = route->node->p.route.n_used;
@@ -71,7 +71,7 @@ static void add_routed(struct gather *g, const struct seen *x, const struct seen
     }
 }
 
-static void keep(struct collector *c, struct seen *s, const float *rows, size_t stride, int n_rows)
+static void keep(struct importance_collector *c, struct seen *s, const float *rows, size_t stride, int n_rows)
 {
     size_t width = (size_t)s->node->width, n = width * (size_t)n_rows;
     if (n > s->cap) {
@@ -89,7 +89,7 @@ static void keep(struct collector *c, struct seen *s, const float *rows, size_t 
 
 static void see(void *arg, int i, const float *rows, size_t stride, int n_rows)
 {
-    struct collector *c = arg;
+    struct importance_collector *c = arg;
     struct seen *s = &c->seen[i];
     bool kept = false;
     s->n_steps++;
@@ -105,12 +105,12 @@ static void see(void *arg, int i, const float *rows, size_t stride, int n_rows)
             keep(c, s, rows, stride, n_rows);
         kept = true;
         struct seen *x = seen_of(c, g->input), *route = seen_of(c, g->route);
-        if (!c->failed && x->n_steps == route->n_steps) // the other of the two came before, in this step
+        if (!c->failed && x->n_steps == route->n_steps) // both the input and the route of this step are known
             add_routed(g, x, route);
     }
 }
 
-// --- what is tapped ---
+// --- choosing the tapped nodes ---
 
 static bool is_wanted(const struct tensor *n, bool output)
 {
@@ -119,7 +119,7 @@ static bool is_wanted(const struct tensor *n, bool output)
     return !strncmp(n->w[0]->name, "blk.", 4) || (output && !strcmp(n->w[0]->name, "output.weight"));
 }
 
-static int add_seen(struct collector *c, const struct tensor *node)
+static int add_seen(struct importance_collector *c, const struct tensor *node)
 {
     for (int i = 0; i < c->n_seen; i++)
         if (c->seen[i].node == node)
@@ -129,7 +129,7 @@ static int add_seen(struct collector *c, const struct tensor *node)
     return c->n_seen++;
 }
 
-static int add_gather(struct collector *c, const struct tensor *n, struct error *err)
+static int add_gather(struct importance_collector *c, const struct tensor *n, struct error *err)
 {
     const struct tensor *route = n->op == OP_EXPERT_MATMUL ? n->src[1] : NULL;
     for (int i = 0; i < c->n_gathers; i++)
@@ -147,21 +147,21 @@ static int add_gather(struct collector *c, const struct tensor *n, struct error 
                                 : fail(err, E_MEMORY, "no memory for the importance of %s", n->w[0]->name);
 }
 
-static int add_matrix(struct collector *c, const struct tensor *n, struct error *err)
+static int add_matrix(struct importance_collector *c, const struct tensor *n, struct error *err)
 {
     int gather = add_gather(c, n, err);
     if (gather < 0)
         return -1;
     for (int i = 0; i < c->n_matrices; i++)
-        if (!strcmp(c->matrices[i].name, n->w[0]->name)) // a part of a matrix that was seen already
+        if (!strcmp(c->matrices[i].name, n->w[0]->name)) // part of a matrix that is listed already
             return 0;
     c->matrices[c->n_matrices++] = (struct matrix){n->w[0]->name, gather};
     return 0;
 }
 
-int collector_open(struct collector **out, const struct graph *g, bool output, struct error *err)
+int importance_collector_open(struct importance_collector **out, const struct graph *g, bool output, struct error *err)
 {
-    struct collector *c = calloc(1, sizeof *c);
+    struct importance_collector *c = calloc(1, sizeof *c);
     size_t n = (size_t)g->n_nodes + 1;
     *out = NULL;
     if (!c)
@@ -178,7 +178,7 @@ int collector_open(struct collector **out, const struct graph *g, bool output, s
     if (!status && c->n_matrices == 0)
         status = fail(err, E_MODEL, "this model has no matrices blk.N: there is nothing to collect");
     if (status) {
-        collector_close(c);
+        importance_collector_close(c);
         return -1;
     }
     c->taps = (struct taps){c->nodes, c->n_seen, see, c};
@@ -186,12 +186,12 @@ int collector_open(struct collector **out, const struct graph *g, bool output, s
     return 0;
 }
 
-const struct taps *collector_taps(const struct collector *c)
+const struct taps *importance_collector_taps(const struct importance_collector *c)
 {
     return &c->taps;
 }
 
-int collector_result(const struct collector *c, struct importance *out, struct error *err)
+int importance_collector_result(const struct importance_collector *c, struct importance *out, struct error *err)
 {
     if (c->failed)
         return fail(err, E_MEMORY, "no memory for the inputs of a step; a smaller -ub would help");
@@ -212,7 +212,7 @@ int collector_result(const struct collector *c, struct importance *out, struct e
     return 0;
 }
 
-void collector_close(struct collector *c)
+void importance_collector_close(struct importance_collector *c)
 {
     if (!c)
         return;
