@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-// Calls within calls that an answer may make beyond those that its grammar cannot do without.
+// How much deeper calls may nest than the minimum that completing the grammar requires.
 enum { DEPTH_SPARE = 100 };
 
 static int compile(struct grammar *g, uint32_t root, struct error *err)

@@ -1,6 +1,6 @@
-// The inside of a grammar and of a constraint. For engine/grammar alone.
+// The internals of a grammar and of a constraint. Only engine/grammar includes this file.
 //
-// Ownership: grammar_free, constraint_free. Threads: what learns in a grammar is touched with `lock` held.
+// Ownership: grammar_free, constraint_free. Threads: `readings` and `masks` are accessed only while `lock` is held.
 #ifndef QUERN_COMPILED_H
 #define QUERN_COMPILED_H
 
@@ -21,17 +21,19 @@ struct grammar {
 
 struct constraint {
     struct grammar *g;
-    uint32_t *history; // [n + 1]: the set of readings before each token; of those before the trigger, the place in it
+    uint32_t *history; // [n + 1]: before each token the set of readings, or, before the trigger is complete, the
+                       // number of its bytes that have matched
     size_t n, cap;
-    size_t n_waiting; // so many tokens were accepted before the grammar started; SIZE_MAX while it has not
+    size_t n_waiting; // number of tokens accepted before the grammar started; SIZE_MAX while it has not started
     uint32_t *mask;
     char *trigger;
     size_t trigger_len;
-    uint32_t *fallback;      // of each place in the trigger: how much of it remains when the next byte differs
-    uint32_t **waiting_mask; // of each place, NULL until asked for
+    uint32_t *fallback;      // [trigger_len + 1]: matched bytes that remain matched if the next byte differs (KMP
+                             // failure function)
+    uint32_t **waiting_mask; // [trigger_len + 1]: the mask at each position in the trigger, NULL until needed
 };
 
-// A grammar of these expressions, which it takes over even when it fails.
+// Compiles these expressions into a grammar. Takes ownership of them, even on failure.
 int grammar_compile(struct grammar **out, const struct grammar_vocab *v, struct exprs *x, uint32_t root,
                     struct error *err);
 

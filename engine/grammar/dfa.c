@@ -4,10 +4,10 @@
 
 #include <stdlib.h>
 
-// What else costs time, in looks: an op of a net that is built, and the tables of a product, which are cleared.
+// Other work, in units of visited transitions: building one op of a net, and clearing the tables of a product.
 enum { OP_LOOKS = 16, PRODUCT_LOOKS = 1 << 15 };
 
-// --- making and taking apart ---
+// --- construction and access ---
 
 static struct dfa *dfa_new(uint32_t n, uint32_t n_classes)
 {
@@ -108,13 +108,14 @@ int dfa_too_much(struct error *err)
                 DFA_WORK_MAX >> 20);
 }
 
-// Leads all states that cannot accept any more to the dead one.
+// Redirects transitions to states from which nothing can be accepted to the dead state.
 static bool bury(struct dfa *d)
 {
     bool *alive = calloc(d->n, 1);
     if (!alive)
         return false;
-    // every state is reached from the start, so that rounds are few: as many as the longest way backwards in numbers
+    // The rounds are as many as the most transitions to lower numbers on a way to acceptance: few, as states are
+    // numbered in the order in which they are reached from the start.
     bool changed = true;
     memcpy(alive, d->accept, d->n);
     while (changed) {
@@ -135,7 +136,7 @@ static bool bury(struct dfa *d)
     return true;
 }
 
-// --- from an expression without both and not ---
+// --- from an expression without X_AND and X_NOT ---
 
 static int explore(struct dfa **out, struct subsets *s, const struct net *net, struct exprs *x, struct error *err)
 {
@@ -179,9 +180,10 @@ static int dfa_of_plain(struct dfa **out, struct exprs *x, expr_id e, struct err
     return status;
 }
 
-// --- not ---
+// --- complement ---
 
-// What was dead accepts all, and what accepted does not. State 0 stays the dead one, so the others move up by one.
+// The dead state now accepts everything, and accepting states no longer accept. State 0 must stay the dead state, so
+// all states move up by one.
 static int complement(struct dfa **out, const struct dfa *d, struct error *err)
 {
     struct dfa *r = dfa_new(d->n + 1, d->n_classes);
@@ -202,11 +204,11 @@ static int complement(struct dfa **out, const struct dfa *d, struct error *err)
     return 0;
 }
 
-// --- both ---
+// --- intersection ---
 
 struct product {
     const struct dfa *a, *b;
-    uint64_t *pairs; // a's state << 32 | b's
+    uint64_t *pairs; // state of a << 32 | state of b
     uint32_t *table, table_size, n;
     uint8_t class_a[256], class_b[256], class_of[256];
     uint32_t n_classes;
@@ -228,7 +230,8 @@ static void join_classes(struct product *p)
     }
 }
 
-// The number of a pair, new or known; UINT32_MAX when there are too many. A half that is dead makes the whole dead.
+// Returns the number of a pair of states, adding it if it is new; UINT32_MAX if there are too many pairs. If one of
+// the two states is dead, so is the pair.
 static uint32_t pair_number(struct product *p, uint32_t a, uint32_t b)
 {
     if (a == DFA_DEAD || b == DFA_DEAD)
@@ -254,7 +257,7 @@ static uint32_t pair_step(struct product *p, uint32_t pair, uint32_t c)
 
 static int product_explore(struct product *p, struct dfa **out, struct exprs *x, struct error *err)
 {
-    p->n = 1; // 0 is dead
+    p->n = 1; // pair 0 is the dead state
     uint32_t start = pair_number(p, p->a->start, p->b->start);
     for (uint32_t i = 1; i < p->n; i++) {
         if (!dfa_spend(x, UINT64_C(2) * p->n_classes))
@@ -298,10 +301,10 @@ static int intersect(struct dfa **out, const struct dfa *a, const struct dfa *b,
     return status;
 }
 
-// --- the least automaton ---
+// --- minimization ---
 
-// Moore's: states are split by what they accept and where they lead, until nothing splits. States number on in the
-// order in which they are met, the dead one stays 0.
+// Moore's algorithm: partitions the states by acceptance, then splits parts by the parts that their transitions lead
+// to, until nothing changes. Parts are numbered in the order of their first states, so the dead state stays 0.
 struct moore {
     const struct dfa *d;
     uint32_t *part, *next_part, *table, *first;
@@ -362,7 +365,8 @@ static struct dfa *quotient(const struct moore *m)
     return r;
 }
 
-// Replaces *d; when memory is short, or it takes too long, it stays what it was, which is right as well.
+// Replaces *d by the minimal automaton. If memory runs out or the work limit is reached, *d stays as it is, which is
+// also correct.
 static void minimize(struct dfa **d, struct exprs *x)
 {
     uint32_t n = (*d)->n;
@@ -377,7 +381,7 @@ static void minimize(struct dfa **d, struct exprs *x)
         m.first = parts + 2 * (size_t)n;
         for (uint32_t s = 0; s < n; s++)
             m.part[s] = (*d)->accept[s];
-        // state 0 is dead: it accepts nothing and comes first, so it stays 0
+        // state 0 is dead: it does not accept and comes first, so its part is number 0
         uint32_t before = 0;
         while (m.n = split(&m), m.n > before && dfa_spend(x, (uint64_t)n * (*d)->n_classes))
             before = m.n;
@@ -440,7 +444,7 @@ enum { LOWER_NEST_MAX = 200 };
 
 static int lower(struct exprs *x, expr_id e, expr_id *out, int nested, struct error *err);
 
-// Of a long sequence or choice, part by part.
+// Lowers a long sequence or choice part by part, without recursion along its length.
 static int lower_list(struct exprs *x, expr_id e, expr_id *out, int nested, struct error *err)
 {
     enum expr_op op = x->at[e].op;

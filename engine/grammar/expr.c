@@ -18,7 +18,7 @@ void exprs_free(struct exprs *x)
     *x = (struct exprs){0};
 }
 
-// Room for one more in a growing array; false when memory is short.
+// Makes room for one more element of a growing array; false if memory runs out.
 static bool grow(struct exprs *x, void **array, uint32_t n, uint32_t *cap, size_t size)
 {
     if (n < *cap)
@@ -34,7 +34,7 @@ static bool grow(struct exprs *x, void **array, uint32_t n, uint32_t *cap, size_
     return true;
 }
 
-// --- equal expressions are one ---
+// --- hash consing: equal expressions get one id ---
 
 static uint64_t hash(const struct expr *e)
 {
@@ -97,7 +97,7 @@ static expr_id intern(struct exprs *x, struct expr e)
     return x->n++;
 }
 
-// The two that have numbers of their own come first.
+// EXPR_NEVER and EXPR_EMPTY have fixed ids and are made first.
 static void begin(struct exprs *x)
 {
     if (!x->n)
@@ -116,7 +116,7 @@ int exprs_check(struct exprs *x, struct error *err)
 
 // --- the operations ---
 
-// Where the set is in the table, or would be.
+// Returns the slot of the set in the table, or the free slot where it belongs.
 static uint32_t set_slot(const struct exprs *x, const struct byte_set *set)
 {
     uint64_t h = 0;
@@ -207,7 +207,7 @@ static expr_id pair(struct exprs *x, enum expr_op op, expr_id a, expr_id b)
                                    .logic = has_logic(x, a) || has_logic(x, b)});
 }
 
-// Sequences and choices nest to the right, so that long ones are walked by loops.
+// Sequences and choices nest to the right, so that loops instead of recursion can walk long ones.
 expr_id expr_cat(struct exprs *x, expr_id a, expr_id b)
 {
     if (a == EXPR_NEVER || b == EXPR_NEVER)
@@ -220,7 +220,7 @@ expr_id expr_cat(struct exprs *x, expr_id a, expr_id b)
         parts[n++] = x->at[a].a;
         a = x->at[a].b;
     }
-    // a sequence of more than 64 on the left: its rest is put in front of b first
+    // if the left sequence has more than 64 parts, its rest is joined with b first
     b = op_of(x, a) == X_CAT ? expr_cat(x, a, b) : pair(x, X_CAT, a, b);
     while (n > 0 && b != EXPR_NEVER) {
         a = parts[--n];
@@ -229,7 +229,7 @@ expr_id expr_cat(struct exprs *x, expr_id a, expr_id b)
     return b;
 }
 
-// Of two sets of bytes, one.
+// The union of two expressions that are sets of bytes.
 static expr_id alt_bytes(struct exprs *x, expr_id a, expr_id b)
 {
     struct byte_set set = x->sets[x->at[a].a];
@@ -238,7 +238,7 @@ static expr_id alt_bytes(struct exprs *x, expr_id a, expr_id b)
     return expr_bytes(x, &set);
 }
 
-// a or b, where a is no choice itself.
+// a or b, where a is not X_ALT itself.
 static expr_id alt_one(struct exprs *x, expr_id a, expr_id b)
 {
     if (a == EXPR_NEVER || b == EXPR_NEVER || a == b)
@@ -293,7 +293,7 @@ expr_id expr_repeat(struct exprs *x, expr_id a, uint32_t min, uint32_t max)
     if (min == 1 && max == 1)
         return a;
     bool again = op_of(x, a) == X_REPEAT && x->at[a].max == REPEAT_ANY && x->at[a].min <= 1;
-    if (again && max == REPEAT_ANY && min <= 1) // (a*)* and its kin
+    if (again && max == REPEAT_ANY && min <= 1) // (a*)* and similar
         return expr_repeat(x, x->at[a].a, MIN(min, x->at[a].min), REPEAT_ANY);
     return intern(
         x, (struct expr){
@@ -454,18 +454,20 @@ void char_set_free(struct char_set *s)
     *s = (struct char_set){0};
 }
 
-enum { BLOCK_LOOKS = 200 }; // that a block of characters costs which a set holds in part
+enum { BLOCK_LOOKS = 200 }; // work for a block of characters of which the set holds only a part
 
-// The characters of one length in UTF-8, within from..to, that the set holds. They are written as a tree of bytes: a
-// byte has one way on at most, and bytes that go on alike are one set. So an automaton that looks for one of hundreds
-// of ranges, as \p{Lu} has, is in few of their states at once, where a choice of ranges would have it in all.
+// The UTF-8 spellings of those characters of the set within from..to, all of one length. They are written as a tree
+// of bytes: each byte leads to at most one continuation, and bytes with the same continuation form one set. An
+// automaton is then in few states at once, even for hundreds of ranges as in \p{Lu}; a choice of ranges would put it
+// into the states of all of them.
 struct spelling {
     struct exprs *x;
     const struct char_set *s;
     uint32_t from, to;
 };
 
-// Sets of bytes by what comes behind them; a byte that goes on is a lead of 0xC2..0xF4 or one of 64 others.
+// Sets of bytes grouped by what follows them. There are at most 64 groups: continuation bytes have 64 values, and
+// there are fewer lead bytes (0xC2..0xF4).
 struct ways {
     struct byte_set sets[64];
     expr_id behind[64];
@@ -492,7 +494,7 @@ static expr_id ways_choice(struct exprs *x, const struct ways *w)
     return e;
 }
 
-// The first range that does not end before the character.
+// Returns the index of the first range that does not end before the character.
 static size_t range_at(const struct char_set *s, uint32_t cp)
 {
     size_t low = 0, high = s->n;
@@ -506,7 +508,7 @@ static size_t range_at(const struct char_set *s, uint32_t cp)
     return low;
 }
 
-// The last `tail` bytes, 1..3, of the 64^tail characters from `first` on.
+// The last `tail` (1..3) bytes of the 64^tail characters from `first` on.
 static expr_id spell_block(const struct spelling *l, uint32_t first, int tail)
 {
     uint32_t step = UINT32_C(1) << 6 * (tail - 1), last = first + 64 * step - 1;
@@ -535,10 +537,10 @@ expr_id expr_chars(struct exprs *x, struct char_set *s)
 {
     static const struct {
         uint32_t from, to;
-        unsigned lead; // the bits that mark the length
+        unsigned lead; // the high bits that mark the length
         int tail;
     } lengths[] = {{0x80, 0x7FF, 0xC0, 1},
-                   {0x800, 0xD7FF, 0xE0, 2}, // surrogates are no characters
+                   {0x800, 0xD7FF, 0xE0, 2}, // surrogates are not characters
                    {0xE000, 0xFFFF, 0xE0, 2},
                    {0x10000, CHAR_MAX_CODE, 0xF0, 3}};
     char_set_normalize(s);

@@ -1,10 +1,11 @@
-// What a grammar says, before it becomes an automaton: expressions over bytes, and rules that may call one another.
+// The expressions of a grammar before it becomes an automaton: expressions over bytes, and rules that may call each
+// other.
 //
-// GBNF, regular expressions and JSON Schemas all become this. Equal expressions are one and the same number, so that
-// what a schema says twice is built once. Expressions are simplified as they are made: EXPR_NEVER, which matches
-// nothing, swallows sequences and leaves choices. Characters are spelled as UTF-8.
+// GBNF, regular expressions and JSON Schemas are all translated to this form. Equal expressions have the same id
+// (hash consing), so a part that a schema repeats is built only once. Expressions are simplified when they are made:
+// EXPR_NEVER, which matches nothing, absorbs sequences and disappears from choices. Characters are encoded as UTF-8.
 //
-// Ownership: a zeroed struct exprs is empty; exprs_free takes it all back. Threads: one at a time.
+// Ownership: a zero-initialised struct exprs is empty; exprs_free frees everything. Threads: one at a time.
 #ifndef QUERN_EXPR_H
 #define QUERN_EXPR_H
 
@@ -14,14 +15,14 @@ enum expr_op {
     X_NEVER,  // nothing
     X_EMPTY,  // the empty text
     X_BYTES,  // one byte of set a
-    X_CAT,    // a, then b; a is no X_CAT
-    X_ALT,    // a or b; a is no X_ALT
-    X_REPEAT, // a, at least min and at most max times (REPEAT_ANY: any number)
-    X_RULE,   // rule a
-    X_TOKEN,  // the token a; with b set: any other than it
-    X_AND,    // a and b, both without rules and tokens
-    X_NOT,    // any text but a, which is without rules and tokens
-    X_DFA,    // automaton a (struct dfa)
+    X_CAT,    // a, then b; a is not X_CAT itself
+    X_ALT,    // a or b; a is not X_ALT itself
+    X_REPEAT, // a repeated min to max times; max REPEAT_ANY: no limit
+    X_RULE,   // rule number a
+    X_TOKEN,  // token a, or, if b is set, any token except a
+    X_AND,    // texts that match both a and b; neither contains rules or tokens
+    X_NOT,    // all texts that do not match a; a contains no rules or tokens
+    X_DFA,    // automaton number a (struct dfa)
 };
 enum { EXPR_NEVER = 0, EXPR_EMPTY = 1 };
 #define REPEAT_ANY UINT32_MAX
@@ -31,8 +32,8 @@ typedef uint32_t expr_id;
 struct expr {
     enum expr_op op;
     uint32_t a, b, min, max;
-    bool regular; // no rules, no tokens within
-    bool logic;   // an X_AND or X_NOT within
+    bool regular; // contains no rules and no tokens
+    bool logic;   // contains X_AND or X_NOT
 };
 
 struct byte_set {
@@ -43,7 +44,7 @@ struct rule {
     const char *name;
     expr_id body;
     bool defined;
-    int line, column; // where it was first spoken of
+    int line, column; // where it is first mentioned
 };
 
 struct dfa;
@@ -62,14 +63,14 @@ struct exprs {
     uint32_t n_rules, cap_rules;
     struct dfa **dfas;
     uint32_t n_dfas, cap_dfas;
-    uint64_t work;  // that automata and sets of characters have taken, in looks at a transition
-    bool failed;    // memory was short: everything since is EXPR_NEVER
+    uint64_t work;  // work on automata and character sets so far, in visited transitions
+    bool failed;    // out of memory: every expression made since is EXPR_NEVER
     bool overgrown; // more expressions than EXPRS_MAX
 };
 enum { EXPRS_MAX = 1 << 21 };
 
 void exprs_free(struct exprs *x);
-// E_MEMORY or E_USAGE when something since the beginning did not fit.
+// Reports E_MEMORY or E_USAGE if any expression since the beginning could not be made.
 int exprs_check(struct exprs *x, struct error *err);
 
 expr_id expr_bytes(struct exprs *x, const struct byte_set *set);
@@ -79,7 +80,7 @@ expr_id expr_text_z(struct exprs *x, const char *text);
 expr_id expr_cat(struct exprs *x, expr_id a, expr_id b);
 expr_id expr_alt(struct exprs *x, expr_id a, expr_id b);
 expr_id expr_cat_n(struct exprs *x, const expr_id *list, size_t n);
-// Of many: nested to the right.
+// A choice of n expressions, nested to the right.
 expr_id expr_alt_n(struct exprs *x, const expr_id *list, size_t n);
 expr_id expr_repeat(struct exprs *x, expr_id a, uint32_t min, uint32_t max);
 expr_id expr_optional(struct exprs *x, expr_id a);
@@ -88,11 +89,11 @@ expr_id expr_rule(struct exprs *x, uint32_t rule);
 expr_id expr_token(struct exprs *x, int32_t token, bool negated);
 expr_id expr_and(struct exprs *x, expr_id a, expr_id b);
 expr_id expr_not(struct exprs *x, expr_id a);
-expr_id expr_dfa(struct exprs *x, struct dfa *dfa); // takes it over
+expr_id expr_dfa(struct exprs *x, struct dfa *dfa); // takes ownership
 
-// A new rule, without a body yet; UINT32_MAX when memory is short. The name is copied.
+// Adds a rule without a body; UINT32_MAX if memory runs out. The name is copied.
 uint32_t exprs_rule(struct exprs *x, struct str name);
-// Whether the expression matches the empty text; rules count as not doing so, unless `rules` says otherwise.
+// Whether the expression matches the empty text. Calls of rules count as not matching it.
 bool expr_nullable(const struct exprs *x, expr_id e);
 
 // --- sets of characters ---
@@ -100,7 +101,7 @@ bool expr_nullable(const struct exprs *x, expr_id e);
 struct char_range {
     uint32_t from, to;
 };
-// Ranges in any order; zero-initialise.
+// Ranges in any order. Zero-initialise it before use.
 struct char_set {
     struct char_range *at;
     size_t n, cap;
@@ -110,14 +111,14 @@ enum { CHAR_MAX_CODE = 0x10FFFF };
 
 void char_set_add(struct char_set *s, uint32_t from, uint32_t to);
 void char_set_add_set(struct char_set *s, const struct char_set *more);
-// Sorts and joins; the others want it done.
+// Sorts the ranges and joins those that touch.
 void char_set_normalize(struct char_set *s);
-// All other characters; surrogates are no characters.
+// Replaces the set by all other characters. Surrogates are not characters.
 void char_set_negate(struct char_set *s);
 void char_set_free(struct char_set *s);
-// One character of the set, as UTF-8.
+// One character of the set, as UTF-8. Normalizes the set.
 expr_id expr_chars(struct exprs *x, struct char_set *s);
-// Any character at all.
+// Any one character.
 expr_id expr_any_char(struct exprs *x);
 
 static inline bool byte_set_has(const struct byte_set *s, unsigned byte)

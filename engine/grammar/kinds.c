@@ -9,7 +9,7 @@ const struct kind_form kind_forms[KIND_FORMS] = {
     ONE(17, ')'),  ONE(18, '*'),  ONE(19, '+'),  ONE(20, ','),  ONE(21, '-'),  ONE(22, '.'),  ONE(23, '/'),  ONE(24, ':'),
     ONE(25, ';'),  ONE(26, '<'),  ONE(27, '='),  ONE(28, '>'),  ONE(29, '?'),  ONE(30, '@'),  ONE(31, '['),  ONE(32, '\\'),
     ONE(33, ']'),  ONE(34, '^'),  ONE(35, '_'),  ONE(36, '`'),  ONE(37, '{'),  ONE(38, '|'),  ONE(39, '}'),  ONE(40, '~'),
-    // the well-formed byte sequences: neither longer than needed, nor a surrogate, nor beyond U+10FFFF
+    // well-formed sequences only: no overlong forms, no surrogates, nothing above U+10FFFF
     {41, 2, {{0xC2, 0xDF}, {0x80, 0xBF}}},
     {42, 3, {{0xE0, 0xE0}, {0xA0, 0xBF}, {0x80, 0xBF}}},
     {42, 3, {{0xE1, 0xEC}, {0x80, 0xBF}, {0x80, 0xBF}}},

@@ -1,33 +1,34 @@
-// Kinds of characters: parts of all characters that grammars seldom tell apart within.
+// Kinds of characters: a partition of all characters into classes that most grammars treat alike.
 //
-// Of a text it is known once and for all of which kinds its characters are; of a state, once it is asked, which kinds
-// it reads all in the same way. Where the second has all of the first, the text need not be read byte by byte. The
-// digits are a kind, the letters four (a-f, g-z and their capitals, for numbers to the base 16), other printable ASCII
-// characters one each, and all characters that UTF-8 spells with 2, 3 or 4 bytes one for each length. Anything else,
-// and what is no UTF-8, is of no kind. Threads: constants.
+// The kinds of the characters of a text are computed once. For a state of a grammar it is computed on demand which
+// kinds it treats uniformly. If a state treats all kinds of a text uniformly, the text need not be read byte by byte.
+// The digits are one kind. The ASCII letters are four kinds (a-f, g-z, A-F, G-Z, for hexadecimal numbers). Every
+// other printable ASCII character, tab, newline and carriage return are one kind each. All characters that take 2, 3
+// or 4 bytes in UTF-8 form one kind per length. All other bytes, including malformed UTF-8, have no kind. Threads:
+// constants.
 #ifndef QUERN_KINDS_H
 #define QUERN_KINDS_H
 
 #include "gguf/base.h"
 
-enum { KIND_LETTERS = 0, KIND_DIGITS = 4, KIND_COUNT = 44, KIND_NONE = 63 }; // bits of a set
+enum { KIND_LETTERS = 0, KIND_DIGITS = 4, KIND_COUNT = 44, KIND_NONE = 63 }; // bit numbers in a set of kinds
 #define KINDS_NONE (UINT64_C(1) << KIND_NONE)
 
 struct kind_range {
     uint8_t from, to;
 };
-// One way of spelling a kind: a byte of each range in turn.
+// One spelling of a kind: one byte from each of the ranges, in order.
 struct kind_form {
     uint8_t kind, len;
     struct kind_range at[4];
 };
 enum { KIND_FORMS = 49 };
-extern const struct kind_form kind_forms[KIND_FORMS]; // in rising order of kinds
+extern const struct kind_form kind_forms[KIND_FORMS]; // in ascending order of kinds
 
-// The form that each byte begins, NULL: none.
+// Fills `of` with the form that each byte begins, or NULL.
 void kinds_by_byte(const struct kind_form *of[256]);
-// The kinds of the characters of text from each byte on: out[0 .. text.len], where a character cut in two is of no
-// kind.
+// Fills out[0 .. text.len]: out[i] is the set of kinds of the characters from byte i to the end. A truncated
+// character has no kind (KINDS_NONE).
 void kinds_of_text(const struct kind_form *const of[256], struct str text, uint64_t *out);
 
 #endif
