@@ -9,9 +9,9 @@
 // into a dead end; only a length limit can cut it short.
 //
 // Ownership: a vocabulary copies what it needs of the tokenizer, except the names of tokens, so the tokenizer must
-// outlive it. A vocabulary must outlive its grammars, and a grammar must outlive its constraints. Threads: a
-// vocabulary is read-only. Any number of threads may use one grammar at once: it builds its states on demand under
-// its own lock. A constraint is used by one thread at a time.
+// outlive it. A vocabulary must outlive its grammars, and a grammar must outlive its constraints.
+// Threads: a vocabulary is read-only. Any number of threads may use one grammar at once: it builds its states on
+// demand under its own lock. A constraint is used by one thread at a time.
 #ifndef QUERN_GRAMMAR_H
 #define QUERN_GRAMMAR_H
 

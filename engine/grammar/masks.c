@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static const size_t lessons_bytes_max = (size_t)256 << 20;
+static const size_t partials_bytes_max = (size_t)256 << 20;
 
 int masks_init(struct masks *m, const struct grammar_vocab *v, struct readings *r, struct error *err)
 {
@@ -23,12 +23,12 @@ int masks_init(struct masks *m, const struct grammar_vocab *v, struct readings *
     return fail(err, E_MEMORY, "no memory for the masks of %d tokens", v->n_tokens);
 }
 
-static void forget(struct masks *m)
+static void clear_partials(struct masks *m)
 {
     for (uint32_t i = 0; i < m->n; i++) {
-        free(m->lessons[i].bits);
-        free(m->lessons[i].ids);
-        free(m->lessons[i].nodes);
+        free(m->partials[i].bits);
+        free(m->partials[i].ids);
+        free(m->partials[i].nodes);
     }
     m->n = 0;
     m->bytes = 0;
@@ -38,8 +38,8 @@ static void forget(struct masks *m)
 
 void masks_free(struct masks *m)
 {
-    forget(m);
-    free(m->lessons);
+    clear_partials(m);
+    free(m->partials);
     free(m->table);
     free(m->found);
     free(m->nodes);
@@ -55,8 +55,8 @@ struct walk {
     struct masks *m;
     const struct token_tree *tree;
     uint32_t deepest;
-    uint64_t taken;        // tokens of these kinds of characters have been found already,
-    uint32_t taken_length; // if they are not longer than this
+    uint64_t taken;        // tokens that consist of only these kinds have been found already,
+    uint32_t taken_length; // if they have at most this many bytes
 };
 
 static struct walk walk_begin(struct masks *m, int tree)
@@ -90,15 +90,16 @@ static inline void put_tokens(struct walk *w, uint32_t from, uint32_t to)
         w->m->found[order[i] >> 5] |= UINT32_C(1) << (order[i] & 31);
 }
 
-// --- what is read alike: most of a vocabulary, where a text of many kinds of characters may stand ---
+// --- kinds that are read alike ---
 //
-// Inside a string, one character is as good as another: each leads back to the set, or, where they are counted, to the
-// set with one more. `ahead` is this set, and `alike` the kinds of which every character leads to it. A part of the
-// tree that has those kinds only, along as many sets as its longest text is long, is taken whole.
+// Inside a string, most characters lead to the same set: back to the current one, or, if characters are counted, to
+// the one with the count increased. `ahead` is this next set. `alike` are the kinds of which every character leads to
+// `ahead`. A subtree with only such kinds is accepted at once if they are alike in as many successive sets as its
+// longest text has bytes.
 
 #define LETTERS (UINT64_C(1) << (KIND_LETTERS + 1)) // g-z
 
-// Whether all texts of a byte of each range in turn lead from the set to `ahead`.
+// Whether every text with one byte from each of the n ranges leads from the set to `ahead`.
 static bool leads_ahead(struct readings *r, uint32_t set, const struct kind_range *range, unsigned n, uint32_t ahead)
 {
     const uint8_t *class_of = r->net->class_of;
@@ -116,31 +117,31 @@ static bool leads_ahead(struct readings *r, uint32_t set, const struct kind_rang
 
 static bool is_alike(struct readings *r, uint32_t set, unsigned kind)
 {
-    // forms are in the order of kinds, and each kind has one at least
+    // forms are in ascending order of kinds, and each kind has at least one form
     for (size_t i = kind; i < KIND_FORMS && kind_forms[i].kind <= kind; i++)
         if (kind_forms[i].kind == kind && !leads_ahead(r, set, kind_forms[i].at, kind_forms[i].len, r->at[set].ahead))
             return false;
     return true;
 }
 
-// Where most of a text would lead: the way of the letters, or else of the digits.
+// The set to which most characters lead: that of the letter e, or else of the digit 0.
 static uint32_t find_ahead(struct readings *r, uint32_t set)
 {
     uint32_t next = readings_step(r, set, r->net->class_of['e']);
     return next != READINGS_DEAD ? next : readings_step(r, set, r->net->class_of['0']);
 }
 
-// Finds where the set leads. What counts characters goes on as it did: the next set is asked nothing anew.
+// Fills in `ahead` of a set, and marks as examined what needs no examination.
 static void look_ahead(struct readings *r, uint32_t set)
 {
     uint32_t ahead = find_ahead(r, set);
     r->at[set].ahead = ahead;
-    r->at[set].asked |= KINDS_NONE;
+    r->at[set].examined |= KINDS_NONE;
     if (ahead == READINGS_DEAD)
-        r->at[set].asked = UINT64_MAX;
+        r->at[set].examined = UINT64_MAX;
 }
 
-// Whether what is known of a set holds of the one ahead of it, too.
+// Whether what is known of a set also holds of the one ahead of it: both differ only in the counts of repeats.
 static bool is_alike_ahead(struct readings *r, uint32_t set)
 {
     struct reading_set *from = &r->at[set];
@@ -154,30 +155,30 @@ static bool is_alike_ahead(struct readings *r, uint32_t set)
     return from->goes_on == GOES_ON;
 }
 
-// From a set of which something was asked to the one ahead of it.
+// Returns the set ahead of an examined set, and passes on to it what is known if that also holds there.
 static uint32_t step_ahead(struct readings *r, uint32_t set)
 {
     uint32_t ahead = r->at[set].ahead;
     if (ahead == set || !is_alike_ahead(r, set))
         return ahead;
-    if (!r->at[ahead].asked)
+    if (!r->at[ahead].examined)
         look_ahead(r, ahead);
-    r->at[ahead].asked |= r->at[set].asked;
+    r->at[ahead].examined |= r->at[set].examined;
     r->at[ahead].alike |= r->at[set].alike;
     return ahead;
 }
 
-// Which of the kinds are alike in the set; with `all`, only whether all are: up to the first that is not.
+// Returns which of the kinds are alike in the set. With `all`, it stops at the first kind that is not.
 static uint64_t find_alike(struct readings *r, uint32_t set, uint64_t kinds, bool all)
 {
-    if (!r->at[set].asked)
+    if (!r->at[set].examined)
         look_ahead(r, set);
-    for (uint64_t left; (left = kinds & ~r->at[set].asked);) {
-        if (all && (kinds & r->at[set].asked & ~r->at[set].alike))
+    for (uint64_t left; (left = kinds & ~r->at[set].examined);) {
+        if (all && (kinds & r->at[set].examined & ~r->at[set].alike))
             break;
         unsigned kind = (unsigned)__builtin_ctzll(left);
         bool alike = is_alike(r, set, kind);
-        r->at[set].asked |= UINT64_C(1) << kind;
+        r->at[set].examined |= UINT64_C(1) << kind;
         r->at[set].alike |= (uint64_t)alike << kind;
     }
     return kinds & r->at[set].alike;
@@ -185,7 +186,7 @@ static uint64_t find_alike(struct readings *r, uint32_t set, uint64_t kinds, boo
 
 enum { RUN_MAX = 16, RUN_FOREVER = UINT16_MAX };
 
-// Finds what is alike in the next sets, up to one that reads no letter.
+// Fills in the run of a set: the sets ahead of it, up to the first in which letters are not alike.
 static void find_run(struct readings *r, uint32_t set)
 {
     uint64_t kinds = (UINT64_C(1) << KIND_COUNT) - 1;
@@ -205,7 +206,8 @@ static void find_run(struct readings *r, uint32_t set)
     found->run_deepest = deepest;
 }
 
-// Finds, at the beginning of a walk of all short tokens, those that are read alike as far as they go.
+// At the beginning of a walk of the short tree, finds all tokens of kinds that are alike as far as these tokens
+// reach.
 static void take_alike(struct walk *w, uint32_t set)
 {
     struct readings *r = w->m->r;
@@ -214,7 +216,7 @@ static void take_alike(struct walk *w, uint32_t set)
     for (; length < NET_CHAIN_MIN; set = r->at[set].run_end) {
         if (!r->at[set].run_length)
             find_run(r, set);
-        if (!(r->at[set].run_alike & LETTERS)) // few tokens: not worth it
+        if (!(r->at[set].run_alike & LETTERS)) // too few tokens to be worth it
             break;
         kinds &= r->at[set].run_alike;
         length += r->at[set].run_length;
@@ -225,10 +227,10 @@ static void take_alike(struct walk *w, uint32_t set)
     w->taken = kinds;
     w->taken_length = length;
     vocab_tree_of_kinds(w->m->v, kinds, length, w->m->found);
-    w->m->n_found = (uint32_t)w->m->v->n_tokens; // not counted, but many
+    w->m->n_found = (uint32_t)w->m->v->n_tokens; // an upper bound
 }
 
-// Whether the kinds are alike for so many sets.
+// Whether the kinds are alike in this set and the next ones, `length` sets in all.
 static bool stay_alike(struct walk *w, uint32_t set, uint64_t kinds, uint32_t length)
 {
     struct readings *r = w->m->r;
@@ -253,7 +255,7 @@ static bool stay_alike(struct walk *w, uint32_t set, uint64_t kinds, uint32_t le
     return true;
 }
 
-// Whether every text below the node may follow the set; then its tokens are found.
+// Whether every text below the node may follow the set; if so, adds the tokens of these texts.
 static bool take_all_below(struct walk *w, uint32_t set, const struct token_node *node)
 {
     if (node->reach == REACH_MAX || !stay_alike(w, set, node->kinds, node->reach))
@@ -262,7 +264,7 @@ static bool take_all_below(struct walk *w, uint32_t set, const struct token_node
     return true;
 }
 
-// One level down: the node's children continue a text that has become `set`.
+// Goes down one level: the children of the node continue a text that has become `set`.
 static inline void descend(struct walk *w, unsigned depth, uint32_t set, const struct token_node *node)
 {
     struct masks *m = w->m;
@@ -272,8 +274,8 @@ static inline void descend(struct walk *w, unsigned depth, uint32_t set, const s
     m->children[depth][1] = node->child + node->n_child;
 }
 
-// All that is below a node, which continues a text that has become `set`. Steps are looked up in the row of each depth;
-// what is not there is asked for.
+// Walks everything below a node, which continues a text that has become `set`. Steps are taken from the cached row of
+// each depth; missing ones are computed.
 static void walk(struct walk *w, uint32_t set, uint32_t below)
 {
     const struct token_node *nodes = w->tree->at;
@@ -311,12 +313,12 @@ static void walk(struct walk *w, uint32_t set, uint32_t below)
     }
 }
 
-// --- lessons ---
+// --- the cache of partial masks ---
 
-static uint32_t lesson_slot(const struct masks *m, uint64_t key)
+static uint32_t partial_slot(const struct masks *m, uint64_t key)
 {
     uint32_t slot = (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32) & (m->table_size - 1);
-    while (m->table[slot] && m->lessons[m->table[slot] - 1].key != key)
+    while (m->table[slot] && m->partials[m->table[slot] - 1].key != key)
         slot = (slot + 1) & (m->table_size - 1);
     return slot;
 }
@@ -325,10 +327,10 @@ static bool make_room(struct masks *m)
 {
     if (m->n == m->cap) {
         uint32_t cap = m->cap ? 2 * m->cap : 64;
-        struct lesson *lessons = realloc(m->lessons, cap * sizeof *lessons);
-        if (!lessons)
+        struct partial_mask *partials = realloc(m->partials, cap * sizeof *partials);
+        if (!partials)
             return false;
-        m->lessons = lessons;
+        m->partials = partials;
         m->cap = cap;
     }
     if (m->n * 2 < m->table_size)
@@ -341,7 +343,7 @@ static bool make_room(struct masks *m)
     m->table = table;
     m->table_size = size;
     for (uint32_t i = 0; i < m->n; i++)
-        table[lesson_slot(m, m->lessons[i].key)] = i + 1;
+        table[partial_slot(m, m->partials[i].key)] = i + 1;
     return true;
 }
 
@@ -351,10 +353,10 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// A copy of the nodes without those that come twice.
+// Returns a copy of the nodes without duplicates.
 static uint32_t *copy_nodes(struct masks *m, uint32_t *n)
 {
-    // a walk finds them in order; only walks below one another mix them
+    // one walk finds nodes in ascending order; only several walks from different nodes can mix them
     size_t sorted = 1;
     while (sorted < m->n_nodes && m->nodes[sorted - 1] < m->nodes[sorted])
         sorted++;
@@ -380,11 +382,11 @@ static uint32_t *list_found(const struct masks *m, uint32_t *n)
     return ids;
 }
 
-// Writes down what a walk has found; the smaller of mask and list. UINT32_MAX when memory is short.
-static uint32_t write_down(struct masks *m, const struct walk *w, uint64_t key)
+// Stores the result of a walk as a mask or as a list, whichever is smaller. UINT32_MAX if memory runs out.
+static uint32_t store_partial(struct masks *m, const struct walk *w, uint64_t key)
 {
     size_t words = grammar_vocab_words(m->v);
-    struct lesson l = {.key = key, .deepest = w->deepest, .tree = (uint8_t)(w->tree - m->v->trees)};
+    struct partial_mask l = {.key = key, .deepest = w->deepest, .tree = (uint8_t)(w->tree - m->v->trees)};
     bool good = make_room(m);
     if (m->n_found > words) {
         l.bits = malloc(words * sizeof *l.bits);
@@ -402,58 +404,58 @@ static uint32_t write_down(struct masks *m, const struct walk *w, uint64_t key)
         return UINT32_MAX;
     }
     m->bytes += (l.bits ? words : l.n_ids) * 4 + l.n_nodes * 4 + sizeof l;
-    m->n_learned++;
-    m->table[lesson_slot(m, key)] = m->n + 1;
-    m->lessons[m->n] = l;
+    m->n_computed++;
+    m->table[partial_slot(m, key)] = m->n + 1;
+    m->partials[m->n] = l;
     return m->n++;
 }
 
-static bool is_known(const struct masks *m, uint64_t key, uint32_t *lesson)
+static bool is_known(const struct masks *m, uint64_t key, uint32_t *partial)
 {
     if (!m->table_size)
         return false;
-    *lesson = m->table[lesson_slot(m, key)] - 1;
-    return *lesson != UINT32_MAX;
+    *partial = m->table[partial_slot(m, key)] - 1;
+    return *partial != UINT32_MAX;
 }
 
-// What may follow the state, in one of the trees.
-static uint32_t learn_state(struct masks *m, int tree, uint32_t state)
+// Returns the partial mask of a state for one of the trees.
+static uint32_t partial_of_state(struct masks *m, int tree, uint32_t state)
 {
     uint64_t key = UINT64_C(1) << 63 | (uint64_t)tree << 32 | state;
-    uint32_t lesson;
-    if (is_known(m, key, &lesson))
-        return lesson;
+    uint32_t partial;
+    if (is_known(m, key, &partial))
+        return partial;
     struct walk w = walk_begin(m, tree);
     uint32_t set = readings_of(m->r, state, FRAME_UNKNOWN);
     w.deepest = m->r->at[set].deepest;
     if (tree == TREE_SHORT)
         take_alike(&w, set);
     walk(&w, set, 0);
-    return write_down(m, &w, key);
+    return store_partial(m, &w, key);
 }
 
-// What may follow where an earlier lesson left its rule, if that rule returns to `back`.
-static uint32_t learn_return(struct masks *m, uint32_t earlier, uint32_t back)
+// Returns the partial mask of the texts that left their rule at the nodes of `earlier` and return to `back`.
+static uint32_t partial_of_return(struct masks *m, uint32_t earlier, uint32_t back)
 {
     uint64_t key = (uint64_t)earlier << 32 | back;
-    uint32_t lesson;
-    if (is_known(m, key, &lesson))
-        return lesson;
-    struct walk w = walk_begin(m, m->lessons[earlier].tree);
+    uint32_t partial;
+    if (is_known(m, key, &partial))
+        return partial;
+    struct walk w = walk_begin(m, m->partials[earlier].tree);
     uint32_t set = readings_of(m->r, back, FRAME_UNKNOWN);
     w.deepest = m->r->at[set].deepest;
-    for (uint32_t i = 0; i < m->lessons[earlier].n_nodes; i++) {
-        uint32_t node = m->lessons[earlier].nodes[i];
+    for (uint32_t i = 0; i < m->partials[earlier].n_nodes; i++) {
+        uint32_t node = m->partials[earlier].nodes[i];
         walk(&w, set, node);
-        if (m->r->at[set].done) // it returns at once, too
+        if (m->r->at[set].done) // the rule returned to may end at once as well
             put_node(m, node);
     }
-    return write_down(m, &w, key);
+    return store_partial(m, &w, key);
 }
 
-// --- the sum ---
+// --- the whole mask ---
 
-static void add_lesson(const struct masks *m, const struct lesson *l, uint32_t *mask)
+static void add_partial(const struct masks *m, const struct partial_mask *l, uint32_t *mask)
 {
     size_t words = grammar_vocab_words(m->v);
     for (size_t i = 0; l->bits && i < words; i++)
@@ -462,31 +464,31 @@ static void add_lesson(const struct masks *m, const struct lesson *l, uint32_t *
         mask[l->ids[i] >> 5] |= UINT32_C(1) << (l->ids[i] & 31);
 }
 
-// Adds what may follow one reading. False when memory is short; *deep when the stack is so high that what was learned
-// without looking at it may not hold.
+// Adds the tokens that may follow one reading. False if memory runs out. Sets *deep if the stack is so high that the
+// depth limit may forbid some tokens of the partial masks.
 static bool add_reading(struct masks *m, int tree, struct reading at, uint32_t *mask, bool *deep)
 {
     struct readings *r = m->r;
     uint32_t state = subsets_near(&r->subsets, at.state, tree == TREE_SHORT ? NET_CHAIN_MIN : m->reach_long);
     if (state == SUBSET_DEAD)
         return false;
-    uint32_t lesson = learn_state(m, tree, state), frame = at.frame;
-    while (lesson != UINT32_MAX) {
-        const struct lesson *l = &m->lessons[lesson];
+    uint32_t partial = partial_of_state(m, tree, state), frame = at.frame;
+    while (partial != UINT32_MAX) {
+        const struct partial_mask *l = &m->partials[partial];
         if (l->deepest + r->frames[frame].depth > r->depth_max) {
             *deep = true;
             return true;
         }
-        add_lesson(m, l, mask);
+        add_partial(m, l, mask);
         if (!l->n_nodes || frame == FRAME_ROOT || frame == FRAME_UNKNOWN)
             return true;
-        lesson = learn_return(m, lesson, r->frames[frame].back);
+        partial = partial_of_return(m, partial, r->frames[frame].back);
         frame = r->frames[frame].below;
     }
     return false;
 }
 
-// The slow way, which knows the whole stack.
+// Adds the tokens by walks that know the whole stack; slow.
 static void walk_set(struct masks *m, uint32_t set, uint32_t *mask)
 {
     for (int tree = 0; tree < TREE_COUNT; tree++) {
@@ -503,7 +505,7 @@ static void add_token(const struct grammar_vocab *v, uint32_t *mask, uint32_t to
         mask[token >> 5] |= UINT32_C(1) << (token & 31);
 }
 
-// Tokens that are named in the grammar. Tokens that end an answer do that alone.
+// Adds the tokens that the grammar names. Tokens that end an answer are never added here.
 static void add_named(struct masks *m, uint32_t state, uint32_t *mask)
 {
     const struct subsets *s = &m->r->subsets;
@@ -523,8 +525,8 @@ static void add_named(struct masks *m, uint32_t state, uint32_t *mask)
 
 bool masks_of(struct masks *m, uint32_t set, uint32_t *mask)
 {
-    if (m->bytes > lessons_bytes_max)
-        forget(m);
+    if (m->bytes > partials_bytes_max)
+        clear_partials(m);
     struct readings *r = m->r;
     memset(mask, 0, grammar_vocab_words(m->v) * sizeof *mask);
     bool deep = false, good = true;

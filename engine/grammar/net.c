@@ -7,29 +7,30 @@
 
 enum { INLINE_OPS = 24, NEST_MAX = 8000, LEAD_MAX = 4 };
 
-// --- which rules call which ---
+// --- size of rules, and which ones are inlined ---
 
-// What is known of a rule before its net is built.
+// Properties of a rule that are known before its net is built.
 struct shape {
-    uint32_t size; // ops, with what is inlined; saturates
-    uint32_t uses; // calls of it
+    uint32_t size; // ops, including inlined rules; saturates
+    uint32_t uses; // number of calls of it
     bool recursive, inlined, seen;
-    uint32_t depth; // of inlining within
+    uint32_t depth; // nesting depth of inlined rules in it
 };
 
-// What an expression became in front of a certain op: written twice before the same end, it is built once.
+// Memo entry: the op that an expression became when followed by `next`. The same expression before the same op is
+// built only once.
 struct emitted {
-    uint32_t e, next, op; // e 0: an empty slot
+    uint32_t e, next, op; // e 0 marks an empty slot
 };
 
 struct builder {
     struct net *net;
     struct exprs *x;
-    struct shape *shapes; // of each rule
-    uint32_t *sizes;      // of each expression, 0: not known
+    struct shape *shapes; // [n_rules]
+    uint32_t *sizes;      // [n_sizes]: ops of each expression; 0 means not computed
     uint32_t n_sizes;
     struct rule_graph graph;
-    uint32_t nested; // calls of emit within one another
+    uint32_t nested; // depth of nested calls of emit
     bool in_chain, overgrown, too_deep;
     struct emitted *memo; // open addressing
     uint32_t n_memo, memo_size;
@@ -41,7 +42,7 @@ static uint32_t saturated(uint64_t n)
     return n > NET_OPS_MAX ? NET_OPS_MAX + 1 : (uint32_t)n;
 }
 
-// The ops that an expression takes. Of what is shared, each use counts.
+// Returns the number of ops that an expression takes. A shared subexpression counts at each use.
 static uint32_t size_of(struct builder *b, expr_id e, uint32_t nested)
 {
     uint64_t sum = 0;
@@ -73,7 +74,7 @@ static uint32_t size_of(struct builder *b, expr_id e, uint32_t nested)
     return b->sizes[whole] = saturated(sum);
 }
 
-// Callees come first in the order of the graph, so that what they became is known when a caller is looked at.
+// Decides whether a rule is inlined. Callees come first in graph.order, so their decisions are already known.
 static void choose_inlining(struct builder *b, uint32_t rule)
 {
     struct shape *s = &b->shapes[rule];
@@ -88,7 +89,7 @@ static void choose_inlining(struct builder *b, uint32_t rule)
                  (s->size <= INLINE_OPS || b->graph.uses[rule] == 1);
 }
 
-// --- ops, from the end of a rule to its beginning ---
+// --- ops, built from the end of a rule to its beginning ---
 
 static uint32_t emit_op(struct builder *b, enum net_kind kind, uint32_t arg, uint32_t next)
 {
@@ -111,7 +112,7 @@ static uint32_t emit_op(struct builder *b, enum net_kind kind, uint32_t arg, uin
 
 static uint32_t emit(struct builder *b, expr_id e, uint32_t next);
 
-// --- what was built before the same end ---
+// --- memo of expressions already built before the same op ---
 
 static uint32_t memo_slot(const struct builder *b, uint32_t e, uint32_t next)
 {
@@ -122,7 +123,7 @@ static uint32_t memo_slot(const struct builder *b, uint32_t e, uint32_t next)
     return slot;
 }
 
-// The copies of a chain must be laid out alike, so that nothing in them is shared.
+// Copies in a chain must have the same layout, so nothing in them is shared.
 static uint32_t recall(const struct builder *b, expr_id e, uint32_t next)
 {
     if (b->in_chain || !b->memo_size || b->x->at[e].op < X_CAT)
@@ -131,7 +132,7 @@ static uint32_t recall(const struct builder *b, expr_id e, uint32_t next)
     return at->e ? at->op : NET_NONE;
 }
 
-// Memory that is short here makes a net larger, no more.
+// If memory runs out here, the net only becomes larger.
 static void remember(struct builder *b, expr_id e, uint32_t next, uint32_t op)
 {
     if (b->in_chain || op == NET_NONE || b->x->at[e].op < X_CAT)
@@ -156,7 +157,7 @@ static void remember(struct builder *b, expr_id e, uint32_t next, uint32_t op)
 
 // --- the operations ---
 
-// The parts of a sequence, the last first, down to a rest that was built before.
+// Emits the parts of a sequence from last to first. Starts at the longest suffix that was already built before `end`.
 static uint32_t emit_sequence(struct builder *b, expr_id e, uint32_t end)
 {
     size_t n = 0;
@@ -208,7 +209,7 @@ static bool add_chain(struct net *net, struct net_chain chain)
     return true;
 }
 
-// Whether it is made of bytes, sequences and choices alone, and not of many.
+// Whether the expression consists of only bytes, sequences and choices, and of at most *left of them.
 static bool is_plain(const struct exprs *x, expr_id e, uint32_t *left)
 {
     const struct expr *at = &x->at[e];
@@ -220,8 +221,8 @@ static bool is_plain(const struct exprs *x, expr_id e, uint32_t *left)
     return at->op == X_BYTES;
 }
 
-// Whether the copies of a repeat are a chain. Nothing can be a chain within one, so few copies are one only where
-// nothing is lost by it.
+// Whether the copies of a repeat become a chain. Chains do not nest and share nothing, so a repeat of few copies
+// becomes one only if its content is plain.
 static bool is_chain(const struct builder *b, expr_id e, uint32_t count)
 {
     uint32_t left = 100;
@@ -230,7 +231,7 @@ static bool is_chain(const struct builder *b, expr_id e, uint32_t count)
     return count >= NET_CHAIN_MIN || (count >= 4 && is_plain(b->x, e, &left));
 }
 
-// `count` copies, one behind the other; where `optional`, each may be the end instead.
+// Emits `count` copies in sequence. With `optional`, each copy may be skipped to the end.
 static uint32_t emit_copies(struct builder *b, expr_id e, uint32_t count, bool optional, uint32_t next)
 {
     uint32_t first = b->net->n, end = next;
@@ -258,14 +259,14 @@ static uint32_t emit_repeat(struct builder *b, const struct expr *at, uint32_t n
         if (again == NET_NONE)
             return NET_NONE;
         b->net->ops[split].next = again;
-        // the loop itself is the last of the copies that must be
+        // the loop body itself serves as the last of the required copies
         return e.min ? emit_copies(b, e.a, e.min - 1, false, again) : split;
     }
     next = emit_copies(b, e.a, e.max - e.min, true, next);
     return next == NET_NONE ? NET_NONE : emit_copies(b, e.a, e.min, false, next);
 }
 
-// An automaton that is ready: a chain of ways for each state.
+// Emits a finished automaton: for each state, a list of splits over its outgoing edges.
 static uint32_t emit_dfa(struct builder *b, const struct dfa *d, uint32_t next)
 {
     uint32_t first = b->net->n;
@@ -285,7 +286,7 @@ static uint32_t emit_dfa(struct builder *b, const struct dfa *d, uint32_t next)
                 break;
         }
         dfa_edges_free(&edges);
-        // a state without any way is left dead: a split that leads to itself
+        // a state without edges stays dead: a split that leads only to itself
         b->net->ops[first + s].next = b->net->ops[first + s].arg = ways == NET_NONE ? first + s : ways;
     }
     return first + d->start;
@@ -299,7 +300,7 @@ static uint32_t emit_dead(struct builder *b)
     return op;
 }
 
-// The op where e begins, if `next` comes behind it; NET_NONE when memory is short, or the nesting too deep.
+// Returns the first op of e when `next` follows it; NET_NONE if memory runs out or the nesting is too deep.
 static uint32_t emit(struct builder *b, expr_id e, uint32_t next)
 {
     if (b->nested >= NEST_MAX) {
@@ -340,7 +341,7 @@ static uint32_t emit(struct builder *b, expr_id e, uint32_t next)
         op = emit_dfa(b, b->x->dfas[at->a], next);
         break;
     case X_AND:
-    case X_NOT: // lowered before
+    case X_NOT: // already lowered
         break;
     }
     b->nested--;
@@ -349,7 +350,7 @@ static uint32_t emit(struct builder *b, expr_id e, uint32_t next)
     return op;
 }
 
-// --- the whole ---
+// --- building a whole net ---
 
 static int emit_failed(const struct builder *b, const char *where, struct error *err)
 {
@@ -419,7 +420,7 @@ static int build(struct builder *b, struct error *err)
     return net_check(net, &b->graph, err);
 }
 
-// Up to four characters of white space, then the root.
+// Makes the rule `lead`: up to LEAD_MAX characters of white space, then the root.
 static uint32_t make_lead(struct exprs *x, uint32_t root)
 {
     struct char_set space = {0};

@@ -1,11 +1,12 @@
-// The nets of a grammar: each rule as a non-deterministic automaton over bytes, which may call others.
+// The nets of a grammar: each rule becomes a non-deterministic automaton over bytes, which may call the nets of other
+// rules.
 //
-// An op waits for a byte, or a token; or it goes two ways, calls a rule, or ends its own. Small rules and those that
-// are used once are part of the nets that use them, if they do not call themselves. Every op knows how many calls deep
-// it must go at least to reach the end of its rule (`need`): those that cannot are dead, and are passed over by all who
-// read the net, so that what is left can always be completed.
+// An op reads a byte or a token, splits into two ways, calls a rule, or ends its rule. Rules that are small or used
+// only once are inlined into the nets that use them, unless they are recursive. Each op stores its `need`: the
+// minimum number of nested calls on any way from it to the end of its rule. Ops that cannot reach the end are dead.
+// All users of a net skip dead ops, so whatever remains can always be completed.
 //
-// Ownership: net_free takes all back; the expressions must live as long. Threads: read-only once built.
+// Ownership: net_free frees everything. The expressions must outlive the net. Threads: read-only once built.
 #ifndef QUERN_NET_H
 #define QUERN_NET_H
 
@@ -13,16 +14,18 @@
 
 enum net_kind { NET_BYTES, NET_SPLIT, NET_CALL, NET_TOKEN, NET_END };
 #define NET_NONE UINT32_MAX
-#define NET_NOT_TOKEN UINT32_C(0x80000000) // in `arg` of NET_TOKEN: any token but this
+#define NET_NOT_TOKEN UINT32_C(0x80000000) // flag in `arg` of NET_TOKEN: any token except this one
 
 struct net_op {
-    uint32_t kind : 3, empty : 1, need : 28; // empty: the end of the rule is reached from here without a byte
-    uint32_t arg;                            // the set; the other way; the rule; the token
-    uint32_t next;                           // where it goes on
+    uint32_t kind : 3, empty : 1, need : 28; // empty: the end of the rule can be reached from here without reading a
+                                             // byte
+    uint32_t arg;                            // by kind: number of the byte set; the second way; rule; token
+    uint32_t next;                           // op that follows
 };
 enum { NEED_DEAD = (1 << 28) - 1 };
 
-// The copies of a counted repeat, laid out alike: copy i (from the end) is the ops from `first + i * stride`.
+// The copies of a counted repeat. All copies have the same layout: copy i, counted from the end of the repeat,
+// consists of the ops from `first + i * stride` on.
 struct net_chain {
     uint32_t first, stride, count;
 };
@@ -31,23 +34,23 @@ struct net {
     const struct exprs *x;
     struct net_op *ops;
     uint32_t n, cap;
-    uint32_t *start;          // of each rule, NET_NONE when it is part of others or not used
-    struct net_chain *chains; // in rising order, none within another
+    uint32_t *start;          // first op of each rule; NET_NONE if the rule is inlined or not used
+    struct net_chain *chains; // in ascending order; chains do not nest
     uint32_t n_chains, cap_chains;
-    struct byte_set available; // bytes that can be written at all
-    uint8_t class_of[256];     // bytes that no op tells apart are one class
-    uint8_t class_byte[256];   // a byte of each class
+    struct byte_set available; // bytes that some token can write
+    uint8_t class_of[256];     // class of each byte; bytes that no op distinguishes share a class
+    uint8_t class_byte[256];   // one byte of each class
     uint32_t n_classes;
-    uint32_t root; // rule
-    uint32_t lead; // rule: white space, then the root; what follows a trigger
+    uint32_t root; // number of the root rule
+    uint32_t lead; // rule: optional white space, then the root; used after a trigger
 };
 
 enum { NET_OPS_MAX = 1 << 21, NET_CHAIN_MIN = 40 };
 
-// Builds the rules that `root` needs, and the rule `lead`, which is made here. E_USAGE: a rule is undefined, recurses
-// on its left, or the grammar has no text, or is too large; E_MEMORY.
+// Builds the nets of the rules that `root` needs and of `lead`, a rule that it adds. E_USAGE: a rule is not defined
+// or is left-recursive, or the grammar matches no text or is too large. E_MEMORY.
 int net_build(struct net *net, struct exprs *x, uint32_t root, const struct byte_set *available, struct error *err);
-// The net of one regular expression, as rule 0.
+// Builds the net of one regular expression, as rule 0.
 int net_build_regular(struct net *net, struct exprs *x, expr_id e, struct error *err);
 void net_free(struct net *net);
 

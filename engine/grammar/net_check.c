@@ -2,13 +2,13 @@
 
 #include <stdlib.h>
 
-// --- which rules call which ---
+// --- the call graph ---
 
 struct graph_builder {
     struct rule_graph *g;
     const struct exprs *x;
-    uint32_t *seen; // the rule for which an expression was looked at last, + 1
-    expr_id *todo;  // expressions yet to look at; the top bit: within a long repeat
+    uint32_t *seen; // per expression: last rule that visited it, + 1
+    expr_id *todo;  // expressions yet to be visited; top bit WITHIN_REPEAT
     size_t n_todo, cap_todo;
 };
 #define WITHIN_REPEAT UINT32_C(0x80000000)
@@ -43,7 +43,7 @@ static bool add_call(struct rule_graph *g, uint32_t callee, bool often)
     return true;
 }
 
-// The calls in the body of a rule. What is written once and used twice counts as often as it is reached.
+// Collects the calls in the body of a rule. A call in a shared subexpression counts each time that it is reached.
 static bool collect_calls(struct graph_builder *b, uint32_t rule)
 {
     if (!push_todo(b, b->x->rules[rule].body))
@@ -81,7 +81,7 @@ static int collect_all_calls(struct graph_builder *b, struct error *err)
     return good ? 0 : fail(err, E_MEMORY, "no memory for the calls of %u rules", g->n);
 }
 
-// --- order and recursion: Tarjan's strongly connected components, with a stack of its own ---
+// --- order and recursion: Tarjan's strongly connected components, with an explicit stack ---
 
 struct walk {
     uint32_t *index, *low, *frames, *at, *members;
@@ -185,12 +185,12 @@ void rule_graph_free(struct rule_graph *g)
     *g = (struct rule_graph){0};
 }
 
-// --- backwards through the net ---
+// --- backward edges of the net ---
 
-// Who leads to an op, and who calls a rule.
+// The predecessors of each op, and the call ops of each rule.
 struct back {
-    uint32_t *first, *from;      // of each op
-    uint32_t *first_call, *call; // of each rule
+    uint32_t *first, *from;      // list of op i: from[first[i] .. first[i + 1] - 1]
+    uint32_t *first_call, *call; // list of rule r: call[first_call[r] .. first_call[r + 1] - 1]
 };
 
 static void back_free(struct back *b)
@@ -201,7 +201,7 @@ static void back_free(struct back *b)
     free(b->call);
 }
 
-// Counts become places where a list begins.
+// Turns counts into the start offsets of lists.
 static void accumulate(uint32_t *first, uint32_t n)
 {
     uint32_t sum = 0;
@@ -220,7 +220,7 @@ static bool back_build(struct back *b, const struct net *net, uint32_t n_rules)
     b->call = malloc(((size_t)net->n + 1) * sizeof *b->call);
     if (!b->first || !b->from || !b->first_call || !b->call)
         return false;
-    // two rounds: count, then place; each place is counted back to where its list begins
+    // round 0 counts, round 1 fills in; filling moves each offset on to the start of the next list
     for (int round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < net->n; i++) {
             const struct net_op *op = &net->ops[i];
@@ -248,13 +248,13 @@ static bool back_build(struct back *b, const struct net *net, uint32_t n_rules)
     return true;
 }
 
-// --- how deep each op must go ---
+// --- the need of each op ---
 
 struct needs {
     struct net *net;
     struct back back;
-    uint32_t *rule_of_start; // + 1
-    uint32_t *now, *later;   // ops to be settled at this depth, and at the next
+    uint32_t *rule_of_start; // rule that starts at each op, + 1; 0: none
+    uint32_t *now, *later;   // ops to be settled at this depth, and at the next depth
     uint32_t n_now, n_later, depth;
 };
 
@@ -280,7 +280,7 @@ static void settle(struct needs *n, uint32_t op, uint32_t depth)
     }
 }
 
-// A call is as deep as what it calls and one, and as what comes behind it: settled when both are.
+// A call needs one level more than its callee, and at least what its continuation needs. It is settled once both are.
 static void settle_call(struct needs *n, uint32_t op)
 {
     const struct net_op *at = &n->net->ops[op];
@@ -320,7 +320,7 @@ int net_find_needs(struct net *net, uint32_t n_rules, struct error *err)
     struct needs n = {.net = net};
     n.rule_of_start = calloc((size_t)net->n + 1, sizeof *n.rule_of_start);
     n.now = malloc(((size_t)net->n + 1) * sizeof *n.now);
-    // an op is put off at most once by what it calls and once by what follows it
+    // an op is postponed at most twice: once through its callee and once through its continuation
     n.later = malloc(((size_t)net->n * 2 + 1) * sizeof *n.later);
     bool good = n.rule_of_start && n.now && n.later && back_build(&n.back, net, n_rules);
     if (good) {
@@ -339,16 +339,16 @@ int net_find_needs(struct net *net, uint32_t n_rules, struct error *err)
     return good ? 0 : fail(err, E_MEMORY, "no memory for a grammar of %u states", net->n);
 }
 
-// --- recursion on the left ---
+// --- left recursion ---
 
 struct left {
     struct net *net;
     struct back back;
     uint32_t *todo;
     uint32_t n_todo;
-    uint32_t *rule_of_start; // + 1
-    uint32_t *seen;          // the rule that reached an op last, + 1
-    uint8_t *state;          // of a rule: 0 new, 1 being looked at, 2 done
+    uint32_t *rule_of_start; // rule that starts at each op, + 1; 0: none
+    uint32_t *seen;          // last rule that reached each op, + 1
+    uint8_t *state;          // of each rule: 0 new, 1 in progress, 2 done
 };
 
 static void empty_at(struct left *l, uint32_t op)
@@ -387,8 +387,8 @@ static void find_empties(struct left *l)
     }
 }
 
-// The rules that can come first in `rule`, appended to todo[n ..]; returns the new end. Ops are marked in the same list
-// while they wait, so the list holds ops above `top` and rules below.
+// Writes to `rules` the rules that `rule` can call before it reads a byte; returns their number. Uses `todo` as its
+// stack.
 static uint32_t first_calls(struct left *l, uint32_t rule, uint32_t *rules)
 {
     const struct net *net = l->net;
@@ -412,7 +412,7 @@ static uint32_t first_calls(struct left *l, uint32_t rule, uint32_t *rules)
     return n_rules;
 }
 
-// Depth first over rules that come first in rules; a way back to one that is being looked at is a recursion.
+// Depth-first search over rules that can come first in rules. Reaching a rule that is in progress is left recursion.
 static int find_cycle(struct left *l, const struct exprs *x, uint32_t from, uint32_t *stack, uint32_t *rules,
                       struct error *err)
 {

@@ -31,7 +31,7 @@ int readings_init(struct readings *r, const struct net *net, uint32_t n_rules, u
     if (subsets_init(&r->subsets, net, n_rules, err))
         return -1;
     r->depth_max = net->ops[net->start[net->lead]].need + depth_spare;
-    // the two frames that are no frames, and the dead set
+    // FRAME_UNKNOWN and FRAME_ROOT, which are placeholders, and the dead set
     bool good = reserve(r, (void **)&r->frames, 0, 2, &r->cap_frames, sizeof *r->frames) &&
                 reserve(r, (void **)&r->at, 0, 1, &r->cap, sizeof *r->at);
     if (!good) {
@@ -59,7 +59,7 @@ void readings_free(struct readings *r)
     *r = (struct readings){0};
 }
 
-// --- frames: equal stacks are one ---
+// --- frames: equal stacks are stored once ---
 
 static uint32_t frame_hash(uint32_t back, uint32_t below)
 {
@@ -90,8 +90,8 @@ static bool grow_frame_table(struct readings *r)
     return true;
 }
 
-// The frame that returns to `back` on `below`; FRAME_UNKNOWN when memory is short. A state at which nothing is left to
-// be read needs no frame: its caller's will do, so that recursion on the right does not pile up.
+// Returns the frame that returns to `back` on top of `below`; FRAME_UNKNOWN if memory runs out. If the rule at `back`
+// has nothing left to read, the frame of its caller serves (tail call), so right recursion does not deepen the stack.
 static uint32_t frame_on(struct readings *r, uint32_t back, uint32_t below)
 {
     const struct subset *state = &r->subsets.at[back];
@@ -110,7 +110,7 @@ static uint32_t frame_on(struct readings *r, uint32_t back, uint32_t below)
     return r->n_frames++;
 }
 
-// --- a set in the making ---
+// --- the set under construction ---
 
 static void begin(struct readings *r)
 {
@@ -118,9 +118,9 @@ static void begin(struct readings *r)
     r->making_done = false;
 }
 
-// Adds a reading unless it is there, or cannot be completed within the depth, or there are too many: an answer that
-// follows fewer readings than there are is still one of the grammar. Sets are small, so they are searched from end to
-// end.
+// Adds a reading unless it is already there, cannot be completed within the depth limit, or exceeds READINGS_MAX.
+// Dropping a reading is safe: an answer that follows fewer readings still conforms to the grammar. Sets are small, so
+// a linear search suffices.
 static void add(struct readings *r, uint32_t state, uint32_t frame, bool called)
 {
     if (state == SUBSET_DEAD || r->subsets.at[state].need + r->frames[frame].depth > r->depth_max)
@@ -223,7 +223,8 @@ static uint32_t add_set(struct readings *r, uint32_t slot)
     return r->n++;
 }
 
-// First all that returns bring, then all that calls bring: what is reached both ways counts as not called.
+// Adds first everything reached by returns, then everything reached by calls, so that what is reached both ways
+// counts as not called. Then looks up the set, or adds it.
 static uint32_t finish(struct readings *r)
 {
     for (uint32_t i = 0; i < r->n_making; i++)
@@ -235,8 +236,8 @@ static uint32_t finish(struct readings *r)
     }
     if (full(r) || (!r->n_making && !r->making_done))
         return READINGS_DEAD;
-    // states that wait for nothing have said all by their returns and calls; but a sum of what may follow begins with
-    // those that were not called
+    // states that read nothing are dropped, as their returns and calls have been added; but states that were not
+    // called themselves and have calls must stay, because masks are computed from them
     uint32_t n = 0;
     for (uint32_t i = 0; i < r->n_making; i++) {
         const struct subset *state = &r->subsets.at[r->making[i].state];

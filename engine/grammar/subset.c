@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum { SORT_LOOKS = 8 }; // what sorting one op of a new set costs, in looks
+enum { SORT_LOOKS = 8 }; // work of sorting one op of a new set, in visited ops
 
 int subsets_init(struct subsets *s, const struct net *net, uint32_t n_rules, struct error *err)
 {
@@ -37,7 +37,7 @@ void subsets_free(struct subsets *s)
     *s = (struct subsets){0};
 }
 
-// Room for `more` in a growing array.
+// Makes room for `more` elements in a growing array.
 static bool reserve(struct subsets *s, void **array, uint32_t n, uint32_t more, uint32_t *cap, size_t size)
 {
     if (*cap - n >= more)
@@ -56,7 +56,7 @@ static bool reserve(struct subsets *s, void **array, uint32_t n, uint32_t more, 
 
 // --- equal sets are one state ---
 
-// The same for any order, so that a set is sorted only when it turns out to be a new one.
+// Independent of the order of the ops, so that only new sets need to be sorted.
 static uint32_t hash(const uint32_t *ops, uint32_t n)
 {
     uint64_t h = n;
@@ -110,7 +110,7 @@ static int by_number(const void *a, const void *b)
 
 static void sort(uint32_t *ops, uint32_t n)
 {
-    // small sets come nearly in order
+    // small sets are nearly sorted already
     for (uint32_t i = 1; i < n && n <= 16; i++)
         for (uint32_t k = i; k > 0 && ops[k - 1] > ops[k]; k--) {
             uint32_t t = ops[k];
@@ -121,7 +121,7 @@ static void sort(uint32_t *ops, uint32_t n)
         qsort(ops, n, sizeof *ops, by_number);
 }
 
-// Whether a state is the set that is being made, of `n` ops, all of which were marked as seen.
+// Whether the state equals the set under construction, which has `n` ops, all marked in `seen`.
 static bool is_found(struct subsets *s, const struct subset *at, uint32_t n)
 {
     uint32_t i = 0;
@@ -133,7 +133,7 @@ static bool is_found(struct subsets *s, const struct subset *at, uint32_t n)
     return i == n;
 }
 
-// The state of the set in `found`, new or known.
+// Returns the state of the set in `found`, adding it if it is new.
 static uint32_t intern(struct subsets *s, uint32_t n)
 {
     if (!grow_table(s) || !reserve(s, (void **)&s->at, s->n, 1, &s->cap, sizeof *s->at))
@@ -156,7 +156,7 @@ static uint32_t intern(struct subsets *s, uint32_t n)
     return s->n++;
 }
 
-// Adds an op, and what it splits into, to the set that is being made in `found`.
+// Adds an op to the set in `found`; a split is replaced by the ops that it leads to. Returns the new size of the set.
 static uint32_t spread(struct subsets *s, uint32_t op, uint32_t n_found)
 {
     uint32_t n = 0;
@@ -204,7 +204,7 @@ uint32_t subsets_of(struct subsets *s, const uint32_t *ops, uint32_t n)
     return finish(s, n_found);
 }
 
-// --- the ways on ---
+// --- steps ---
 
 uint32_t subsets_start(struct subsets *s, uint32_t rule)
 {
@@ -259,7 +259,7 @@ static int by_rule(const void *a, const void *b)
     return x->rule != y->rule ? (x->rule > y->rule) - (x->rule < y->rule) : (x->back > y->back) - (x->back < y->back);
 }
 
-// Two calls of one rule become one, which goes on in both ways.
+// Merges calls of the same rule into one, which continues at the union of their return states.
 static bool make_calls(struct subsets *s, uint32_t state)
 {
     uint32_t n = 0;
@@ -318,7 +318,7 @@ uint32_t subsets_token(struct subsets *s, uint32_t state, uint32_t token)
     return finish(s, n_found);
 }
 
-// --- far from the ends of a counted repeat ---
+// --- merging positions far from the end of a counted repeat ---
 
 static const struct net_chain *chain_of(const struct net *net, uint32_t op)
 {
@@ -346,7 +346,7 @@ uint32_t subsets_near(struct subsets *s, uint32_t state, uint32_t reach)
     for (uint32_t i = 0; i < at->n; i++) {
         uint32_t op = s->pool[at->first + i];
         const struct net_chain *chain = chain_of(s->net, op);
-        // copies count from the end: this many come behind the one that the op is in
+        // copies are numbered from the end, so this many copies follow the one that contains the op
         uint32_t copy = chain ? (op - chain->first) / chain->stride : 0;
         if (copy > reach) {
             op -= (copy - reach) * chain->stride;

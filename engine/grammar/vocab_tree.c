@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum { PIECE_MAX = UINT16_MAX }; // bytes of a token: longer ones are never chosen
+enum { PIECE_MAX = UINT16_MAX }; // bytes; longer tokens are never allowed
 
 struct str vocab_tree_text(const struct grammar_vocab *v, int32_t token)
 {
@@ -21,7 +21,7 @@ bool vocab_tree_may_stand(const struct grammar_vocab *v, int32_t token)
            tokenizer_attr(v->t, token) != TOKEN_UNKNOWN && tokenizer_attr(v->t, token) != TOKEN_UNUSED;
 }
 
-// --- sorted by bytes ---
+// --- sorting by bytes ---
 
 struct spelled {
     struct str text;
@@ -45,7 +45,7 @@ static size_t common(struct str a, struct str b)
     return n;
 }
 
-// The children of a node, the tokens below which have `depth` bytes in common, behind all nodes that there are.
+// Appends the children of a node to the tree. The tokens below the node share their first `depth` bytes.
 static void lay_out_children(struct token_tree *tree, uint32_t parent, const struct spelled *list, size_t depth)
 {
     uint32_t last = tree->at[parent].last, i = tree->at[parent].first;
@@ -62,8 +62,8 @@ static void lay_out_children(struct token_tree *tree, uint32_t parent, const str
     }
 }
 
-// What is below the nodes: of each token, what it has behind each of its bytes, on the way up. False when memory is
-// short.
+// Fills in `kinds`, `whole` and `reach`: takes one token of each node and follows the parents up to the root. False
+// if memory runs out.
 static bool look_below(struct token_tree *tree, const struct spelled *list, const uint32_t *parent)
 {
     const struct kind_form *of[256];
@@ -101,7 +101,7 @@ static bool build_tree(struct token_tree *tree, const struct spelled *list, size
         return false;
     tree->at = aligned_alloc(64, (n_nodes + 1) / 2 * 64);
     tree->order = malloc((n + 1) * sizeof *tree->order);
-    uint32_t *parent = malloc(n_nodes * sizeof *parent), level = 1; // where the nodes of the next depth begin
+    uint32_t *parent = malloc(n_nodes * sizeof *parent), level = 1; // level: first node of the next depth
     bool good = tree->at && tree->order && parent;
     if (good)
         tree->at[tree->n++] = (struct token_node){.last = (uint32_t)n};
@@ -121,9 +121,9 @@ static bool build_tree(struct token_tree *tree, const struct spelled *list, size
     return good;
 }
 
-// --- sorted by kinds of characters, and by length ---
+// --- masks by kinds of characters, and sorting by length ---
 
-// Behind the rows of the kinds, rows of four kinds each: most sets of kinds have a few gaps, or large ones.
+// Rows of `with_kind` after those of the single kinds. Groups of four kinds save work where a set lacks many kinds.
 enum { ROW_NO_KIND = KIND_COUNT, ROW_ALL, ROW_GROUPS, GROUP = 4, ROW_COUNT = ROW_GROUPS + KIND_COUNT / GROUP };
 
 static void put_token(struct grammar_vocab *v, int32_t token, uint64_t kinds)
