@@ -1,11 +1,12 @@
-// One answer and its grammar: a set of readings before each token, so that going back is forgetting.
+// The state of one answer in its grammar. The set of readings before each token is kept, so going back is only a
+// truncation.
 #include "engine/grammar/compiled.h"
 
 #include <stdlib.h>
 
 enum { TRIGGER_MAX = 4096 };
 
-// --- the trigger: found as it comes, in a text that may begin it again and again ---
+// --- the trigger: found by the Knuth-Morris-Pratt algorithm as text arrives ---
 
 static bool make_trigger(struct constraint *c, struct str trigger)
 {
@@ -26,7 +27,8 @@ static bool make_trigger(struct constraint *c, struct str trigger)
     return true;
 }
 
-// The place in the trigger after a text that began at `place`. *used: the bytes up to its end, where it is found.
+// Returns the position in the trigger after more text, starting from position `place`. *used: bytes up to the end of
+// the trigger, or all of the text.
 static uint32_t seek(const struct constraint *c, uint32_t place, struct str text, size_t *used)
 {
     size_t i = 0;
@@ -44,7 +46,7 @@ static bool is_waiting(const struct constraint *c)
     return c->n_waiting == SIZE_MAX;
 }
 
-// --- one token further, with the lock held ---
+// --- reading one token; the grammar's lock is held ---
 
 static uint32_t read_text(struct grammar *g, uint32_t set, struct str text)
 {
@@ -53,7 +55,8 @@ static uint32_t read_text(struct grammar *g, uint32_t set, struct str text)
     return set;
 }
 
-// Reading by reading, where together they became too many: what one of them can follow is followed by it.
+// Reads the text one reading at a time, after all readings together became too many. The first one that can read it
+// wins.
 static uint32_t read_apart(struct grammar *g, uint32_t set, struct str text)
 {
     uint32_t to = READINGS_DEAD;
@@ -76,8 +79,8 @@ static uint32_t read_token(struct grammar *g, uint32_t set, int32_t token)
     return readings_union(&g->readings, by_text, by_name);
 }
 
-// While the trigger is awaited: *place after the token, or the trigger's end and the set that the rest of the token
-// has become. False when the token may not come.
+// Reads a token while the trigger is awaited. Updates *place. When the trigger is complete, *set becomes the set of
+// readings after the rest of the token. False if the token is not allowed.
 static bool await_token(const struct constraint *c, uint32_t *place, int32_t token, uint32_t *set)
 {
     if (!vocab_tree_may_stand(c->g->v, token))
@@ -91,7 +94,8 @@ static bool await_token(const struct constraint *c, uint32_t *place, int32_t tok
     return *set != READINGS_DEAD;
 }
 
-// What the history holds after one more token; false when it may not come.
+// Computes what the history holds after one more token; false if the token is not allowed. *starts: the token
+// completes the trigger.
 static bool step(struct constraint *c, int32_t token, uint32_t *next, bool *starts)
 {
     uint32_t place = c->history[c->n];
@@ -200,7 +204,7 @@ int constraint_accept(struct constraint *c, int32_t token, struct error *err)
     return 0;
 }
 
-// --- what is known without a mask ---
+// --- queries without a mask ---
 
 bool constraint_is_waiting(const struct constraint *c)
 {
@@ -228,7 +232,7 @@ bool constraint_must_end(const struct constraint *c)
     return over;
 }
 
-// The one byte by which the set goes on, -1 when there are several, or none need come.
+// Returns the only byte that can follow the set; -1 if several can, or if a token may follow or the answer may end.
 static int only_byte(struct grammar *g, uint32_t set, uint32_t *next)
 {
     const struct net *net = &g->net;
@@ -264,7 +268,7 @@ size_t constraint_forced(struct constraint *c, char *out, size_t cap)
     return n;
 }
 
-// --- beginning, going back, ending ---
+// --- creating, rewinding, freeing ---
 
 int64_t constraint_length(const struct constraint *c)
 {

@@ -1,4 +1,4 @@
-// GBNF: the language of grammars that users of llama.cpp write, read into expressions by recursive descent.
+// Parser of GBNF, the grammar language of llama.cpp: recursive descent that builds expressions.
 #include "engine/grammar/compiled.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct parser {
     struct error *err;
 };
 
-// --- where ---
+// --- positions ---
 
 static int line_of(const struct parser *p, const char *at)
 {
@@ -25,7 +25,7 @@ static int line_of(const struct parser *p, const char *at)
     return line;
 }
 
-// In characters, from 1.
+// Counts characters, from 1.
 static int column_of(const struct parser *p, const char *at)
 {
     int column = 1;
@@ -101,7 +101,7 @@ static int grow_names(struct parser *p)
     return 0;
 }
 
-// The rule of that name, made when it was not yet spoken of.
+// Finds the rule of that name; adds it, not yet defined, at its first mention.
 static int find_rule(struct parser *p, struct str name, uint32_t *rule)
 {
     if (grow_names(p))
@@ -171,7 +171,7 @@ static int take_char(struct parser *p, uint32_t *cp)
 static int take_literal(struct parser *p, expr_id *out)
 {
     const char *begin = p->at++;
-    char *text = malloc((size_t)(p->end - p->at) + 4); // an escape is longer than what it stands for
+    char *text = malloc((size_t)(p->end - p->at) + 4); // an escape is never shorter than what it stands for
     size_t n = 0;
     int status = text ? 0 : fail(p->err, E_MEMORY, "no memory for a grammar");
     while (!status && p->at < p->end && *p->at != '"') {
@@ -239,8 +239,8 @@ static int take_token_id(struct parser *p, int32_t *token)
     return 0;
 }
 
-// The token may be spelled in the vocabulary with its brackets, which is how control tokens are called, or be what the
-// whole encodes to.
+// The token may be in the vocabulary with its brackets, as control tokens are, or the text with its brackets must
+// encode to a single token.
 static int take_token_name(struct parser *p, const char *begin, int32_t *token)
 {
     const char *close = p->at < p->end ? memchr(p->at, '>', (size_t)(p->end - p->at)) : NULL;
@@ -357,7 +357,7 @@ static int take_group(struct parser *p, expr_id *out)
     return 0;
 }
 
-// *found: false where no item begins here.
+// *found: false if no item begins here.
 static int take_item(struct parser *p, expr_id *out, bool *found)
 {
     *found = p->at < p->end;
@@ -428,7 +428,7 @@ static int take_sequence(struct parser *p, expr_id *out)
     return status;
 }
 
-// A choice goes on behind a |, and, more leniently than it must, where the next line begins with one.
+// A choice continues after a |. More leniently than in llama.cpp, the | may also begin the next line.
 static bool at_bar(struct parser *p)
 {
     const char *before = p->at;

@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
-// A decimal taken apart: 0.d1 d2 d3 ... times 10^point, without zeros at either end; zero has no digits.
+// A parsed decimal: 0.d1 d2 d3 ... times 10^point, without zeros at either end. Zero has no digits.
 struct decimal {
     bool negative;
     int n, point;
-    char digits[NUMBER_TEXT_MAX]; // as numbers 0 to 9
+    char digits[NUMBER_TEXT_MAX]; // values 0 to 9
 };
 
 static int refuse(struct str text, struct error *err)
@@ -60,7 +60,7 @@ static int parse(struct decimal *d, struct str text, struct error *err)
         d->n--;
     d->point = d->n ? d->point + exponent : 0;
     d->negative = d->negative && d->n;
-    // as many digits as a text without exponent would have
+    // refuses a decimal that would have too many digits when written without an exponent
     return abs(d->point) > NUMBER_TEXT_MAX || d->n - d->point > NUMBER_TEXT_MAX ? refuse(text, err) : 0;
 }
 
@@ -70,7 +70,7 @@ uint32_t number_int_digits(struct str decimal)
     return parse(&d, decimal, NULL) || d.point < 0 ? 0 : (uint32_t)d.point;
 }
 
-// --- automata by hand: classes of bytes are the digits, the sign, the point, and the rest ---
+// --- automata by hand; the byte classes are the ten digits, the sign, the point, and all other bytes ---
 
 enum { CLASS_MINUS = 10, CLASS_POINT, CLASS_OTHER, N_CLASSES };
 
@@ -107,18 +107,18 @@ static int done(expr_id *out, struct exprs *x, struct dfa *d)
 
 // --- comparison ---
 
-// Of texts without a sign with |decimal|. As a text is read, its digits before the point are counted: with fewer than
-// the decimal has it is below, with more above, with as many it is what the first digit that differs says.
+// Compares texts without sign with |decimal|. While a text is read, its digits before the point are counted. With
+// fewer digits than the decimal it is below, with more it is above; otherwise the first digit that differs decides.
 struct comparison {
     const struct decimal *d;
     struct dfa *dfa;
-    uint32_t int_digits; // of the decimal; at least 1, for a text has one at least
-    uint32_t base;       // of the states
+    uint32_t int_digits; // of the decimal; at least 1, because a text has at least one
+    uint32_t base;       // number of the first state
     unsigned orders;
 };
 enum { LESS, SAME, MORE };
 
-// The i-th digit of the decimal before the point (int_digits of them), and behind it.
+// The i-th digit of the decimal before the point (of int_digits), and the i-th digit after the point.
 static int int_digit(const struct comparison *c, uint32_t i)
 {
     int at = (int)i - ((int)c->int_digits - MAX(c->d->point, 0));
@@ -136,8 +136,9 @@ static uint32_t n_frac(const struct comparison *c)
     return (uint32_t)MAX(c->d->n - c->d->point, 0);
 }
 
-// States: behind n digits before the point and an order (n from 1 to int_digits + 1); behind the point, in an order
-// that is settled (less, more), or the same for i digits; and of these, with no digit yet behind the point.
+// The states. Before the point: the number n of digits read (1 to int_digits + 1) and the order so far. After the
+// point: the order is decided (less, more), or i digits have been equal. Each state after the point exists twice:
+// before (any = false) and after the first digit behind the point.
 static uint32_t int_state(const struct comparison *c, uint32_t n, int order)
 {
     return c->base + (n - 1) * 3 + (uint32_t)order;
@@ -161,7 +162,7 @@ static bool has_order(const struct comparison *c, int order)
     return c->orders & (order == LESS ? NUMBER_BELOW : order == SAME ? NUMBER_EQUAL : NUMBER_ABOVE);
 }
 
-// What a text of n digits before the point is, as far as it was read.
+// The order of a text with n digits before the point, given the order of the digits read.
 static int settled(const struct comparison *c, uint32_t n, int order)
 {
     return n < c->int_digits ? LESS : n > c->int_digits ? MORE : order;
@@ -196,8 +197,8 @@ static void fill_frac(const struct comparison *c, int order, uint32_t i, bool an
     }
 }
 
-// Fills the states of texts without sign, which begin at `start`. A leading 0 has a state of its own, `zero`, that
-// takes no more digits.
+// Fills in the states of texts without sign, which begin in state `start`. A leading 0 leads to the state `zero`,
+// which accepts no more digits before the point.
 static void fill(const struct comparison *c, uint32_t start, uint32_t zero)
 {
     for (int digit = 1; digit < 10; digit++) {
@@ -211,7 +212,7 @@ static void fill(const struct comparison *c, uint32_t start, uint32_t zero)
         for (int any = 0; any < 2; any++)
             for (int order = LESS; order <= MORE; order++)
                 fill_frac(c, order, i, any);
-    // 0 is as the state of one digit, but for the digits that may follow
+    // the state after 0 is like that after one digit, but no digits may follow
     int order = int_digit(c, 0) > 0 ? LESS : SAME, so_far = settled(c, 1, order);
     bool exact = so_far == SAME && n_frac(c) == 0;
     lead(c->dfa, start, 0, zero);
@@ -219,7 +220,7 @@ static void fill(const struct comparison *c, uint32_t start, uint32_t zero)
     lead(c->dfa, zero, CLASS_POINT, frac_state(c, so_far, 0, false));
 }
 
-// The other way round, for texts behind a sign.
+// The orders with below and above exchanged, for texts behind a minus sign.
 static unsigned mirrored(unsigned orders)
 {
     return (orders & NUMBER_EQUAL) | (orders & NUMBER_BELOW ? NUMBER_ABOVE : 0) |
@@ -231,12 +232,12 @@ int number_compare(expr_id *out, struct exprs *x, struct str decimal, unsigned o
     struct decimal d, zero = {0};
     if (parse(&d, decimal, err))
         return -1;
-    // texts without a sign are at least 0, texts with one at most: on the side where the decimal is not, they are
-    // compared with 0, and below or above it with all that is beyond 0
+    // Texts without a sign are >= 0 and texts with one are <= 0. On the side of zero where the decimal is not, texts
+    // are compared with 0 instead, and all of them lie on the same side of the decimal.
     struct comparison plus = {.d = d.negative ? &zero : &d}, minus = {.d = d.negative ? &d : &zero};
     plus.orders = !d.negative ? orders : orders & NUMBER_ABOVE ? NUMBER_EQUAL | NUMBER_ABOVE : 0;
     minus.orders = d.negative ? mirrored(orders) : orders & NUMBER_BELOW ? NUMBER_ABOVE : 0;
-    if (!d.negative) { // -0 is 0
+    if (!d.negative) { // -0 equals 0
         bool zero_too = d.n ? orders & NUMBER_BELOW : orders & NUMBER_EQUAL;
         minus.orders |= zero_too ? NUMBER_EQUAL : 0;
     }
@@ -259,8 +260,9 @@ int number_compare(expr_id *out, struct exprs *x, struct str decimal, unsigned o
 
 enum { MULTIPLE_STATES_MAX = 1 << 15 };
 
-// A decimal is p / 10^q. Digits that make the number N, f of them behind the point, are N / 10^f, which is a multiple
-// when N * 10^(q - f) is one of p; digits behind the q-th must be zeros. A state is f and N modulo p.
+// The decimal is p / 10^q. Digits that form the integer N, f of them after the point, denote N / 10^f. This is a
+// multiple if N * 10^(q - f) is a multiple of p; digits after the q-th must be zeros. A state is the pair of f and N
+// modulo p.
 struct multiple {
     struct dfa *dfa;
     uint32_t p, q, n_levels;
@@ -272,13 +274,13 @@ static uint32_t before_point(const struct multiple *m, uint32_t n)
     return FIRST + n % m->p;
 }
 
-// f = 0: the point was the last; a text does not end there.
+// The state after f digits behind the point. f = 0: a text must not end directly after the point.
 static uint32_t behind_point(const struct multiple *m, uint32_t f, uint32_t n)
 {
     return FIRST + m->p + MIN(f, m->n_levels - 1) * m->p + n % m->p;
 }
 
-// 10^n modulo p
+// 10^n modulo p.
 static uint32_t power(const struct multiple *m, uint32_t n)
 {
     uint64_t scale = 1 % m->p;
@@ -340,14 +342,14 @@ int number_multiple(expr_id *out, struct exprs *x, struct str decimal, struct er
     return done(out, x, m.dfa);
 }
 
-// --- shapes of texts ---
+// --- forms of texts ---
 
 static expr_id digits(struct exprs *x, uint32_t min, uint32_t max)
 {
     return expr_repeat(x, expr_byte_range(x, '0', '9'), min, max);
 }
 
-// 0, or up to `most` digits of which the first is none
+// 0, or up to `most` digits without a leading zero.
 static expr_id whole_part(struct exprs *x, uint32_t most)
 {
     expr_id positive = expr_cat(x, expr_byte_range(x, '1', '9'), digits(x, 0, most == REPEAT_ANY ? most : most - 1));
@@ -367,7 +369,7 @@ expr_id number_integer_texts(struct exprs *x, uint32_t n_digits)
     return expr_alt(x, expr_text_z(x, "0"), expr_cat(x, expr_optional(x, expr_text_z(x, "-")), positive));
 }
 
-// Of n digits before the point, up to n_digits - n behind it.
+// A choice over n: n digits before the point and up to n_digits - n behind it.
 expr_id number_texts(struct exprs *x, uint32_t n_digits)
 {
     expr_id point = expr_text_z(x, "."), all = EXPR_NEVER;

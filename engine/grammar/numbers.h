@@ -1,7 +1,7 @@
-// Numbers as JSON writes them, as languages: those above, below, equal to or multiples of another.
+// Languages of JSON numbers: the texts of numbers that are below, above, equal to, or multiples of a given decimal.
 //
-// All speak of texts without exponents, -?int(.frac)?. A decimal is written the same way, or with an exponent, which
-// is worked out. Texts of up to NUMBER_DIGITS digits name different numbers also to readers that know doubles alone.
+// All expressions describe texts without exponents, -?int(.frac)?. The given decimal may have an exponent. Texts of
+// up to NUMBER_DIGITS digits denote distinct numbers even for readers that parse them as doubles.
 // Threads: one at a time.
 #ifndef QUERN_NUMBERS_H
 #define QUERN_NUMBERS_H
@@ -11,17 +11,17 @@
 enum { NUMBER_DIGITS = 15, NUMBER_TEXT_MAX = 400 };
 enum number_order { NUMBER_BELOW = 1, NUMBER_EQUAL = 2, NUMBER_ABOVE = 4 };
 
-// Those that stand in one of the orders (a set of bits) to the decimal. E_USAGE: not a decimal, or one of more than
-// NUMBER_TEXT_MAX digits.
+// Numbers whose order relative to the decimal is in `orders`, a set of enum number_order. E_USAGE if the text is not
+// a decimal or has more than NUMBER_TEXT_MAX digits.
 int number_compare(expr_id *out, struct exprs *x, struct str decimal, unsigned orders, struct error *err);
-// Multiples of the decimal, which is above 0. E_USAGE when it would take too many states.
+// Multiples of the decimal, which must be above 0. E_USAGE if the automaton would have too many states.
 int number_multiple(expr_id *out, struct exprs *x, struct str decimal, struct error *err);
-// Numbers that are whole, whether written with zeros behind a point or without.
+// Integers, with or without a fraction of zeros.
 expr_id number_whole(struct exprs *x);
-// Texts of whole numbers that have no point, and all texts: `digits` digits at most. -0 is none of the whole ones.
+// The texts of integers without a point, and of all numbers; at most `digits` digits. The integers do not include -0.
 expr_id number_integer_texts(struct exprs *x, uint32_t digits);
 expr_id number_texts(struct exprs *x, uint32_t digits);
-// The digits before the point of a decimal; 0 for those below 1.
+// The number of digits of a decimal before its point; 0 if it is below 1.
 uint32_t number_int_digits(struct str decimal);
 
 #endif

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 enum { REGEX_NEST_MAX = 100, REGEX_REPEAT_MAX = 1000000000, REGEX_PARTS_MAX = 1 << 16 };
-enum { PROPERTY_LOOKS = 1 << 14 }; // what finding all characters of a category costs
+enum { PROPERTY_LOOKS = 1 << 14 }; // work of listing all characters of a category
 
-// Anchors are read as bytes that no UTF-8 holds, one before the text and one behind it.
+// Anchors match marker bytes that never occur in UTF-8: one before the text and one after it.
 enum { MARK_BEGIN = 0xFE, MARK_END = 0xFF };
 
 struct regex {
@@ -16,7 +16,7 @@ struct regex {
     const char *begin, *at, *end;
     int nested;
     bool has_anchors;
-    expr_id rest; // whatever may come behind the pattern
+    expr_id rest; // what may follow the pattern
     struct error *err;
 };
 
@@ -41,7 +41,7 @@ static bool take(struct regex *r, const char *text)
     return is;
 }
 
-// --- sets ---
+// --- character sets ---
 
 static void add_digits(struct char_set *s)
 {
@@ -65,7 +65,7 @@ static void add_spaces(struct char_set *s)
         char_set_add(s, spaces[i].from, spaces[i].to);
 }
 
-// Adds a set, or all that is not in it.
+// Adds a set or its complement, and frees it.
 static void add_set(struct char_set *to, struct char_set *set, bool negated)
 {
     if (negated)
@@ -74,8 +74,8 @@ static void add_set(struct char_set *to, struct char_set *set, bool negated)
     char_set_free(set);
 }
 
-// All characters of a kind. The tables have blocks of 128, of which most are the one before it again (CJK, private use,
-// what is unassigned): where that one was all alike, nothing changes within this one.
+// Adds all characters with one of the property bits. The tables have blocks of 128 characters, and most blocks repeat
+// the one before (CJK, private use, unassigned). If that block was uniform, nothing changes within this one.
 static void add_property(struct char_set *s, unsigned bits)
 {
     bool in = false, alike = false;
@@ -142,7 +142,7 @@ static int take_property(struct regex *r, struct char_set *to, bool negated)
     return refuse(r, begin, "this property of characters is not known; general categories are");
 }
 
-// \d and its kin; false when c is none of them.
+// Adds the class \d, \D, \w, \W, \s or \S; false if c is none of these letters.
 static bool add_class(struct char_set *to, char c)
 {
     struct char_set set = {0};
@@ -185,7 +185,7 @@ static bool take_hex(struct regex *r, int least, int most, uint32_t *cp)
     return n >= least;
 }
 
-// Behind \u: four digits, or a pair of surrogates, or any number in braces.
+// After \u: four digits, a pair of surrogates, or a number in braces.
 static bool take_unicode(struct regex *r, uint32_t *cp)
 {
     if (take(r, "{"))
@@ -198,7 +198,7 @@ static bool take_unicode(struct regex *r, uint32_t *cp)
     return *cp < 0xD800 || *cp > 0xDFFF;
 }
 
-// Behind a backslash, what stands for one character.
+// After a backslash: an escape that stands for one character.
 static int take_escape(struct regex *r, bool in_class, uint32_t *cp)
 {
     static const char from[] = "tnvfr0", to[] = "\t\n\v\f\r";
@@ -235,7 +235,7 @@ static int take_escape(struct regex *r, bool in_class, uint32_t *cp)
     return n ? 0 : refuse(r, begin, "bytes that are no UTF-8");
 }
 
-// One character of a class, or a set of them (*is_set), which is added.
+// Reads one character of a class (*cp), or a set of characters (*is_set), which it adds.
 static int take_class_char(struct regex *r, struct char_set *set, uint32_t *cp, bool *is_set)
 {
     *is_set = false;
@@ -356,7 +356,7 @@ static bool take_number(struct regex *r, uint32_t *n)
     return r->at > begin;
 }
 
-// {3}, {3,}, {3,5}: false, and nothing taken, when it is something else.
+// Reads {3}, {3,} or {3,5}. If something else follows, it returns false and consumes nothing.
 static bool take_bounds(struct regex *r, uint32_t *min, uint32_t *max)
 {
     const char *begin = r->at++;
@@ -388,7 +388,7 @@ static int take_repeat(struct regex *r, bool repeatable, expr_id *e)
         return refuse(r, begin, "there is nothing to repeat");
     if (min > max)
         return refuse(r, begin, "this repeat has a minimum above its maximum");
-    take(r, "?"); // lazy: the same texts
+    take(r, "?"); // a lazy repeat matches the same texts
     if (is_at(r, "*") || is_at(r, "+") || is_at(r, "?"))
         return refuse(r, r->at, "there is nothing to repeat");
     *e = expr_repeat(r->x, *e, min, max);
@@ -458,7 +458,7 @@ static int take_part(struct regex *r, struct part *part)
     return status ? status : take_repeat(r, repeatable, &part->e);
 }
 
-// A sequence; outside of groups, with all that may come behind it, which lookaheads speak of.
+// Reads a sequence. Outside of groups it includes everything that may follow, because lookaheads refer to that.
 static int take_sequence(struct regex *r, expr_id *out)
 {
     struct parts parts = {0};
@@ -497,7 +497,8 @@ static int take_choice(struct regex *r, expr_id *out)
 
 // --- the whole ---
 
-// Takes the marks off an automaton of marked texts: it begins behind the first, and ends where the last could come.
+// Removes the marker bytes from the automaton of marked texts: it starts after the first, and accepts where the last
+// could follow.
 static int strip_marks(expr_id *out, struct exprs *x, expr_id marked, struct error *err)
 {
     struct dfa *d;
@@ -520,7 +521,7 @@ static int strip_marks(expr_id *out, struct exprs *x, expr_id marked, struct err
     return 0;
 }
 
-// ^...$ with no other anchor needs no marks.
+// A pattern ^...$ without other anchors needs no markers. *inner is what lies between them.
 static bool is_whole(const struct regex *r, struct str *inner)
 {
     size_t n = (size_t)(r->end - r->begin);

@@ -1,15 +1,15 @@
-// Regular expressions as JSON Schemas use them (ECMA-262 with the flag u), as expressions over UTF-8.
+// Regular expressions as JSON Schema uses them (ECMA-262 with the flag u), translated to expressions over UTF-8.
 //
-// Literals, classes, escapes, groups, greedy and lazy repeats, anchors, \p{..} of general categories, and lookaheads
-// that stand in no group. What a search for the pattern would find is what matches, so that without anchors the
-// pattern may lie anywhere. Back references, lookbehinds, \b and \B are refused by name.
+// Supported are literals, classes, escapes, groups, greedy and lazy repeats, anchors, \p{..} of general categories,
+// and lookaheads outside of groups. A pattern without anchors may match anywhere in the text, as in a search. Back
+// references, lookbehinds, \b and \B are errors that name them.
 // Threads: one at a time.
 #ifndef QUERN_REGEX_H
 #define QUERN_REGEX_H
 
 #include "engine/grammar/expr.h"
 
-// The texts in which the pattern is found. E_USAGE: "pattern: column C: ..."; E_MEMORY.
+// The texts in which the pattern is found. Errors: E_USAGE "pattern: column C: ...", E_MEMORY.
 int regex_compile(expr_id *out, struct exprs *x, struct str pattern, struct error *err);
 
 #endif
