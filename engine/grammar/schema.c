@@ -1,4 +1,4 @@
-// JSON Schemas become grammars: claims and their rules, references, and what stands where in the document.
+// Compiles JSON Schemas into grammars: claims and their rules, references, and the paths in messages.
 #include "engine/grammar/schema.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 // --- messages ---
 
-// Writes the JSON pointer of `target` behind the n bytes of `path`; false when it is not below `v`.
+// Appends the JSON pointer of `target` to the n bytes of `path`; false if it is not below `v`.
 static bool find_path(const struct value *v, const struct value *target, char *path, size_t n, size_t cap, int depth)
 {
     if (v == target)
@@ -103,13 +103,13 @@ static const struct value *follow_pointer(const struct value *v, struct str poin
     return pointer.len == 0 ? v : NULL;
 }
 
-// The schema with that $anchor, or $id.
+// Finds the schema with that $anchor, or with that $id.
 static const struct value *find_named(const struct value *v, const char *keyword, struct str name, int depth)
 {
     if (depth > SCHEMA_DEPTH_MAX * 3)
         return NULL;
     const struct value *anchor = v->kind == VALUE_DICT ? value_get(v, keyword) : NULL;
-    // an anchor is known in its own document, and a part with a name of its own is another
+    // an anchor is valid within its document, and a subschema with its own $id is another document
     if (depth > 0 && keyword[1] == 'a' && v->kind == VALUE_DICT && value_is(value_get(v, "$id"), VALUE_STRING))
         return NULL;
     if (value_is(anchor, VALUE_STRING) && str_equal(anchor->text, name))
@@ -148,7 +148,7 @@ int schema_resolve(struct schema *s, const struct value *ref, const struct value
 
 // --- claims ---
 
-// 1: any value meets it; 0: none does; -1: it depends.
+// 1: every value meets the literal; 0: no value does; -1: it depends on the value.
 static int trivial(struct literal lit)
 {
     if (lit.node->kind == VALUE_BOOL)
@@ -156,7 +156,7 @@ static int trivial(struct literal lit)
     return value_count(lit.node) == 0 ? !lit.negated : -1;
 }
 
-// The order of literals does not count: it says in which order properties come, where schemas share them.
+// Independent of the order of the literals. Their order only affects the order of properties when schemas share them.
 static uint64_t claim_hash(const struct literal *list, size_t n)
 {
     uint64_t sum = n;
@@ -205,7 +205,8 @@ static bool same_claim(const struct claim *c, const struct literal *list, size_t
     return true;
 }
 
-// The claim of these literals, each of which comes once: known, or new and yet to be built.
+// Returns the rule of the claim with these literals, which must be distinct. Adds the claim if it is new; it is built
+// later.
 static int find_claim(struct schema *s, const struct literal *list, size_t n, expr_id *out)
 {
     if (!grow_table(s))

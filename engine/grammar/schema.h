@@ -1,10 +1,11 @@
-// The inside of the compiler of JSON Schemas.
+// The internals of the compiler from JSON Schema to grammar expressions.
 //
-// A *claim* is a set of literals, each a schema of the document or its negation, that one value must meet together:
-// what allOf, references and properties that several schemas speak of come to. Every claim becomes one rule. To build
-// it, its literals are taken apart (schema_expand.c) until only *branches* are left: a set of types and a list of
-// demands on each, with all anyOf, oneOf, if and not decided. Each branch is then written down as an expression, type
-// by type (schema_emit.c). A document has finitely many claims, so that recursion ends.
+// A *claim* is a set of literals that one value must meet together; a literal is a schema of the document or its
+// negation. Claims arise from allOf, from references, and from properties that several schemas describe. Every claim
+// becomes one rule. To build a claim, its literals are expanded (schema_expand.c) into *branches*, as in a
+// disjunctive normal form: a branch is a set of types and a list of demands, and all anyOf, oneOf, if and not are
+// decided in it. Each branch is then emitted as an expression, type by type (schema_emit.c). A document has finitely
+// many claims, so recursion ends.
 //
 // Ownership: everything lives in the arena of struct schema. Threads: one at a time.
 #ifndef QUERN_SCHEMA_H
@@ -30,38 +31,38 @@ struct literal {
 };
 
 enum demand_kind {
-    D_INTEGER, // a whole number
+    D_INTEGER, // an integer
     D_NOT_INTEGER,
-    D_COMPARE,  // in the orders n to the number v
-    D_MULTIPLE, // of the number v
+    D_COMPARE,  // its order to the number v is in n, a set of enum number_order
+    D_MULTIPLE, // a multiple of the number v
     D_NOT_MULTIPLE,
-    D_MIN_LENGTH, // n characters
+    D_MIN_LENGTH, // at least n characters
     D_MAX_LENGTH,
-    D_PATTERN, // v
+    D_PATTERN, // matches the pattern v
     D_NOT_PATTERN,
-    D_FORMAT,    // v
-    D_MIN_ITEMS, // n
+    D_FORMAT,    // matches the format v
+    D_MIN_ITEMS, // at least n items
     D_MAX_ITEMS,
     D_UNIQUE,
-    D_ITEMS,    // what the schema v says of items by their places
-    D_EACH,     // every item from the n-th on meets the literal
-    D_AT,       // the n-th item is there and meets the literal
-    D_CONTAINS, // from n to m items meet the literal; m -1: any number
+    D_ITEMS,    // items meet the keywords of the schema v for items: items, prefixItems, additionalItems
+    D_EACH,     // every item from index n on meets the literal
+    D_AT,       // item n exists and meets the literal
+    D_CONTAINS, // n to m items meet the literal; m -1: no maximum
     D_MIN_PROPERTIES,
     D_MAX_PROPERTIES,
-    D_PROPERTIES, // what the schema v says of properties by their names
-    D_REQUIRE,    // the property `key` is there
-    D_FORBID,     // it is not
-    D_KEY,        // if it is there, it meets the literal
-    D_NAMES,      // names meet the literal
-    D_VALUES,     // one of the list v, or v itself where n is 1
-    D_NOT_VALUE,  // not v
+    D_PROPERTIES, // properties meet the keywords of the schema v: properties, patternProperties, additionalProperties
+    D_REQUIRE,    // the property `key` exists
+    D_FORBID,     // the property `key` does not exist
+    D_KEY,        // the property `key`, if it exists, meets the literal
+    D_NAMES,      // all names of properties meet the literal
+    D_VALUES,     // one of the values in the list v, or, if n is 1, the value v
+    D_NOT_VALUE,  // not the value v
 };
 
 struct demand {
     enum demand_kind kind;
     const struct value *v;
-    const struct value *at; // the schema that says so, for messages
+    const struct value *at; // the schema that demands it, for messages
     struct literal lit;
     struct str key;
     int64_t n, m;
@@ -84,72 +85,74 @@ struct schema {
     struct arena arena;
     struct value root;
     struct schema_options options;
-    bool ref_alone; // draft 7 and before: what stands beside a $ref is not looked at
+    bool ref_alone; // draft 7 and older: keywords next to a $ref are ignored
     struct claim *claims;
     uint32_t n_claims, cap_claims, n_built;
     uint32_t *table, table_size;                     // hash -> claim + 1
-    size_t n_branches, n_steps;                      // of all claims
-    uint32_t string_rule, number_rule, integer_rule; // of the simplest, UINT32_MAX until used
+    size_t n_branches, n_steps;                      // sums over all claims
+    uint32_t string_rule, number_rule, integer_rule; // rules without demands; UINT32_MAX until used
     struct {
         const struct value *v;
         expr_id e;
-    } * patterns; // compiled before
+    } * patterns; // cache of compiled patterns
     size_t n_patterns, cap_patterns;
     struct error *err;
 };
 enum { CLAIMS_MAX = 50000, BRANCHES_MAX = 100000, SCHEMA_BYTES_MAX = 4 << 20, SCHEMA_DEPTH_MAX = 100 };
 
-// "schema: /properties/age: MESSAGE", with the JSON pointer of a value of the document.
+// Fails with "schema: /properties/age: MESSAGE", where the path is the JSON pointer of `at`.
 int schema_refuse(struct schema *s, const struct value *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int schema_no_memory(struct schema *s);
 
-// The expression of a value that meets all literals: EXPR_NEVER where they contradict each other at first sight.
+// The expression of the values that meet all literals; EXPR_NEVER if they contradict each other directly.
 int schema_claim(struct schema *s, const struct literal *list, size_t n, expr_id *out);
 
-// --- taking apart ---
+// --- expansion into branches ---
 
 typedef int schema_branch_fn(void *arg, struct schema *s, const struct branch *b);
-// Calls `fn` for every branch of the literals; anything but 0 stops and is returned.
+// Calls `fn` for every branch of the literals. A result other than 0 stops the expansion and is returned.
 int schema_expand(struct schema *s, const struct literal *list, size_t n, unsigned types, schema_branch_fn *fn,
                   void *arg);
-// Whether no value meets the literals, as far as is seen without going deep: false when in doubt. -1 on errors.
+// Returns 1 if no value can meet the literals as far as a shallow check shows, 0 otherwise or if in doubt, -1 on
+// errors.
 int schema_is_empty(struct schema *s, const struct literal *list, size_t n, int depth);
-// What a $ref of that text names.
+// Finds the schema that a $ref names.
 int schema_resolve(struct schema *s, const struct value *ref, const struct value **target);
 // Refuses keywords that are not supported.
 int schema_check_keywords(struct schema *s, const struct value *node);
 
-// --- putting together ---
+// --- emitting expressions ---
 
-// The JSON texts of a branch; `claim` is what it is a branch of.
+// The JSON texts of a branch; `claim` is the claim that it belongs to.
 int schema_emit(struct schema *s, const struct branch *b, const struct literal *claim, size_t n, expr_id *out);
 int schema_emit_array(struct schema *s, const struct branch *b, expr_id *out);
 int schema_emit_object(struct schema *s, const struct branch *b, expr_id *out);
-expr_id schema_space(struct schema *s);                 // at most one line end and what indents the next
-expr_id schema_text(struct schema *s, struct str text); // a JSON string of that content
+expr_id schema_space(struct schema *s);                 // optional white space: a space, or a line end and
+                                                        // indentation
+expr_id schema_text(struct schema *s, struct str text); // a JSON string with that content
 int schema_emit_value(struct schema *s, const struct value *v, expr_id *out);
 
 // --- strings and numbers ---
 
-// The contents of strings that meet the demands; *any: there are none.
+// The contents of strings that meet the demands. *any: there are no demands on strings.
 int schema_string_contents(struct schema *s, const struct branch *b, expr_id *out, bool *any);
-// The JSON string of any of these contents.
+// The JSON strings with these contents.
 int schema_quote(struct schema *s, expr_id contents, expr_id *out);
 int schema_emit_string(struct schema *s, const struct branch *b, expr_id *out);
 int schema_emit_number(struct schema *s, const struct branch *b, expr_id *out);
 int schema_pattern(struct schema *s, const struct value *v, expr_id *out);
 int schema_format(struct schema *s, const struct value *v, expr_id *out, bool *any);
-// A number as a decimal without exponent; false when it is too large for it.
+// Writes a number as a decimal, possibly with an exponent. False if that is not possible.
 bool schema_decimal(const struct value *v, struct text *out);
 expr_id schema_any_string(struct schema *s);
 
 // --- values ---
 
-// Whether a value meets a literal: 1, 0, -1 on errors.
+// Whether the value meets the literal: 1 or 0, -1 on errors.
 int schema_matches(struct schema *s, struct literal lit, const struct value *v);
 bool schema_equal(const struct value *a, const struct value *b);
 unsigned schema_type_of(const struct value *v);
-// The bits of a type's name, and whether it is "integer"; 0 when there is none of that name.
+// The type bits of a type's name; 0 if there is no such type. *integer: the name is "integer".
 unsigned schema_type_named(const struct value *name, bool *integer);
 
 #endif

@@ -1,4 +1,4 @@
-// A schema denied: each keyword is a way in which a value can fail it.
+// The negation of a schema: each keyword contributes the ways in which a value can fail it.
 #include "engine/grammar/numbers.h"
 #include "engine/grammar/schema_draft.h"
 
@@ -32,7 +32,7 @@ static int deny_order(struct schema *s, struct choice *c, const struct value *v,
     return choice_demand(s, c, TYPE_NUMBER, (struct demand){.kind = D_COMPARE, .v = v, .at = v, .n = orders});
 }
 
-// A minimum of n is failed by n - 1 at most, a maximum by n + 1 at least.
+// A minimum n is failed by at most n - 1, a maximum n by at least n + 1.
 static int deny_count(struct schema *s, struct choice *c, const struct value *v, const char *name, unsigned type,
                       enum demand_kind opposite, int step)
 {
@@ -93,7 +93,7 @@ static int deny_contains(struct schema *s, struct choice *c, const struct value 
     return choice_demand(s, c, TYPE_ARRAY, (struct demand){.kind = D_EACH, .lit = {v, true}, .at = v});
 }
 
-// *skipped: the keyword has a way to be failed that cannot be said, so it is left out.
+// Adds the ways to fail one keyword. *skipped: a keyword whose failure cannot be expressed, so that way is left out.
 static int deny_keyword(struct schema *s, struct choice *c, const struct value *node, enum keyword k, const char *name,
                         const struct value *v, const struct value **skipped)
 {
@@ -159,14 +159,14 @@ static int deny_keyword(struct schema *s, struct choice *c, const struct value *
     }
 }
 
-// Ways to fail that one keyword has.
+// An upper bound of the ways to fail one keyword.
 static size_t count_ways(const struct value *v)
 {
     return 2 + value_count(v);
 }
 
-// A denied schema whose keywords are literals of their own: each part of allOf may be the one that fails, all of anyOf
-// must.
+// Adds the ways to fail a keyword that combines schemas. For allOf, one part must fail; for anyOf, all parts must
+// fail.
 static int deny_combination(struct schema *s, struct choice *c, const struct value *node, enum keyword k,
                             const char *name, const struct value *v)
 {
@@ -187,7 +187,7 @@ static int deny_combination(struct schema *s, struct choice *c, const struct val
             a->lits[a->n_lits++] = (struct literal){&v->list->items[i], true};
         return 0;
     }
-    // oneOf and if come to a choice of their own, whose ways are ways to fail here
+    // oneOf and if make a choice of their own; its alternatives become alternatives here
     if (k == K_ONE_OF ? draft_not_one_of(s, &part, v) : draft_if(s, &part, node, true))
         return -1;
     for (size_t i = 0; part.choices && i < part.choices->n; i++)
@@ -218,7 +218,7 @@ int draft_deny(struct schema *s, struct draft *d, const struct value *node)
         if (combines ? deny_combination(s, c, node, k, z, v) : deny_keyword(s, c, node, k, z, v, &skipped))
             return -1;
     }
-    if (skipped && !c->n) // with other ways to fail, those are enough for an answer to be right
+    if (skipped && !c->n) // other ways to fail suffice: every answer still conforms
         return schema_refuse(s, skipped, "this keyword is not supported where it must fail (in not, oneOf or if)");
     draft_choose(d, c);
     return 0;

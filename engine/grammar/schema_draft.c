@@ -1,4 +1,4 @@
-// Drafts grow; keywords are looked up, and their values checked.
+// Building drafts; looking up keywords and checking their values.
 #include "engine/grammar/schema_draft.h"
 
 // --- keywords ---
@@ -88,7 +88,6 @@ bool alternative_literals(struct schema *s, struct alternative *a, size_t n)
     return a->lits != NULL;
 }
 
-// An alternative of one literal.
 int choice_literal(struct schema *s, struct choice *c, const struct value *node, bool negated)
 {
     struct alternative *a = &c->at[c->n];
@@ -99,7 +98,6 @@ int choice_literal(struct schema *s, struct choice *c, const struct value *node,
     return 0;
 }
 
-// An alternative of one demand on one type.
 int choice_demand(struct schema *s, struct choice *c, unsigned types, struct demand demand)
 {
     struct alternative *a = &c->at[c->n];
@@ -112,7 +110,7 @@ int choice_demand(struct schema *s, struct choice *c, unsigned types, struct dem
     return 0;
 }
 
-// --- what a keyword's value must be ---
+// --- checks of a keyword's value ---
 
 int schema_want_list(struct schema *s, const struct value *v, const char *name)
 {

@@ -1,4 +1,5 @@
-// A branch in the making: what it is known to be, and what is yet to be decided. For the expansion of schemas alone.
+// A draft is a branch under construction: what is known of it, and the literals and choices that are still to be
+// decided. Only schema_draft.c, schema_expand.c and schema_deny.c include this file.
 //
 // Ownership: everything lives in the arena of struct schema. Threads: one at a time.
 #ifndef QUERN_SCHEMA_DRAFT_H
@@ -7,7 +8,7 @@
 #include "engine/grammar/schema.h"
 
 enum keyword {
-    K_ANNOTATION, // says nothing that a value must meet
+    K_ANNOTATION, // demands nothing of a value
     K_REF,
     K_TYPE,
     K_ENUM,
@@ -50,12 +51,12 @@ enum keyword {
     K_UNKNOWN
 };
 
-// K_UNKNOWN when it is not in keywords.def.
+// K_UNKNOWN if the name is not in keywords.def.
 enum keyword schema_keyword(struct str name);
 
 // --- drafts ---
 
-// One way out of a choice: further literals, demands, and the types that it is for.
+// One alternative of a choice: more literals, demands, and the types that it allows.
 struct alternative {
     struct literal *lits;
     size_t n_lits;
@@ -67,10 +68,10 @@ struct alternative {
 struct choice {
     struct alternative *at;
     size_t n;
-    struct choice *next; // yet to be made
+    struct choice *next; // next undecided choice of the draft
 };
 
-// Copied where a choice splits it; lists grow in the arena.
+// Copied where a choice branches. Lists grow in the arena.
 struct draft {
     struct branch b;
     size_t cap;
@@ -79,26 +80,26 @@ struct draft {
     struct choice *choices;
 };
 
-// These return -1 when memory is short; choice_new NULL.
+// These return -1 if memory runs out; choice_new returns NULL.
 int draft_demand(struct schema *s, struct draft *d, struct demand demand);
 int draft_todo(struct schema *s, struct draft *d, const struct value *node, bool negated);
 void draft_choose(struct draft *d, struct choice *c);
-// A choice with room for n ways.
+// A choice with room for n alternatives.
 struct choice *choice_new(struct schema *s, size_t n);
 bool alternative_literals(struct schema *s, struct alternative *a, size_t n);
-// A way of one literal, and one of one demand on one type.
+// Appends an alternative of one literal, or of one demand on the given types.
 int choice_literal(struct schema *s, struct choice *c, const struct value *node, bool negated);
 int choice_demand(struct schema *s, struct choice *c, unsigned types, struct demand demand);
 
-// --- keywords that both directions need ---
+// --- keywords that are needed plain and negated ---
 
-// Not exactly one of a list; `if` with its `then` and `else`, or that denied.
+// The negation of oneOf; and `if` with its `then` and `else`, or their negation.
 int draft_not_one_of(struct schema *s, struct draft *d, const struct value *v);
 int draft_if(struct schema *s, struct draft *d, const struct value *node, bool negated);
-// Every way in which a value can fail the schema.
+// Adds a choice of all ways in which a value can fail the schema.
 int draft_deny(struct schema *s, struct draft *d, const struct value *node);
 
-// --- what a keyword's value must be: E_USAGE when it is something else ---
+// --- checks of a keyword's value: E_USAGE if it has the wrong form ---
 
 int schema_want_list(struct schema *s, const struct value *v, const char *name);
 int schema_want_schema(struct schema *s, const struct value *v, const char *name);
@@ -106,7 +107,7 @@ int schema_want_schemas(struct schema *s, const struct value *v, const char *nam
 int schema_want_count(struct schema *s, const struct value *v, const char *name, int64_t *n);
 int schema_want_dict(struct schema *s, const struct value *v, const char *name);
 int schema_want_names(struct schema *s, const struct value *v, const char *name);
-// The value of `type`; *integer and *number: those names are among them.
+// Reads the value of `type`. *integer, *number: these names are in it.
 int schema_read_types(struct schema *s, const struct value *v, unsigned *types, bool *integer, bool *number);
 
 #endif

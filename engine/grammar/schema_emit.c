@@ -1,4 +1,4 @@
-// Branches written down: values that are listed, and arrays. Objects are in schema_object.c.
+// Emits branches as expressions: listed values and arrays. Objects are in schema_object.c.
 #include "engine/grammar/schema.h"
 
 #include <stdlib.h>
@@ -68,7 +68,7 @@ int schema_emit_value(struct schema *s, const struct value *v, expr_id *out)
     }
 }
 
-// Of the values of enum and const, those that meet the whole claim.
+// Emits those values of enum or const that meet the whole claim.
 static int emit_values(struct schema *s, const struct branch *b, const struct demand *values,
                        const struct literal *claim, size_t n, expr_id *out)
 {
@@ -93,8 +93,8 @@ static int emit_values(struct schema *s, const struct branch *b, const struct de
 struct array {
     struct schema *s;
     const struct branch *b;
-    size_t n_prefix;  // places that some schema speaks of by number
-    int64_t min, max; // items; max -1: any number
+    size_t n_prefix;  // items for which some schema has keywords by index
+    int64_t min, max; // number of items; max -1: no maximum
     const struct demand *contains, *unique;
 };
 
@@ -108,7 +108,7 @@ static int push(struct schema *s, struct literal **list, size_t *n, struct liter
     return 0;
 }
 
-// The schema of `prefixItems`, or of the older `items` that is a list; and that of the items behind it.
+// Returns `prefixItems`, or the older form of `items` that is a list. *rest: the schema of the items after it.
 static const struct value *prefix_of(const struct value *node, const struct value **rest)
 {
     const struct value *prefix = value_get(node, "prefixItems"), *items = value_get(node, "items");
@@ -120,7 +120,7 @@ static const struct value *prefix_of(const struct value *node, const struct valu
     return prefix;
 }
 
-// What is demanded of the item at place i (n_prefix: of all behind the prefix), as literals.
+// Collects the literals on item i; i = n_prefix stands for all items after the prefix.
 static int item_literals(const struct array *a, size_t i, struct literal **list, size_t *n)
 {
     for (size_t k = 0; k < a->b->n; k++) {
@@ -136,7 +136,7 @@ static int item_literals(const struct array *a, size_t i, struct literal **list,
     return 0;
 }
 
-// The item at place i, which also meets `more` where that is not NULL.
+// The expression of item i, which must also meet `more` unless that is NULL.
 static int item_at(const struct array *a, size_t i, const struct literal *more, expr_id *out)
 {
     struct literal *list = NULL;
@@ -193,7 +193,8 @@ static int read_array(struct array *a)
     return 0;
 }
 
-// From the last place of the prefix to the first, then the brackets.
+// Builds the items from the last one of the prefix to the first; everything after an item that may be missing is
+// optional.
 static int emit_plain(const struct array *a, expr_id *out)
 {
     struct exprs *x = &a->s->x;
@@ -221,7 +222,7 @@ static int emit_plain(const struct array *a, expr_id *out)
     return 0;
 }
 
-// --- arrays of which some items are counted: a rule for each place and count ---
+// --- arrays with contains: one rule for each index and count of matches ---
 
 static int64_t matches_max(const struct array *a)
 {
@@ -241,7 +242,7 @@ static int contains_rule(const struct array *a, uint32_t first, int64_t places, 
     size_t at = MIN((size_t)place, a->n_prefix);
     struct literal opposite = {d->lit.node, !d->lit.negated};
     expr_id match, other, comma = place ? separator(a) : EXPR_EMPTY;
-    // without a maximum, a match may as well not be counted
+    // without a maximum, a match may also be left uncounted
     if (item_at(a, at, &d->lit, &match) || item_at(a, at, d->m < 0 ? NULL : &opposite, &other))
         return -1;
     int64_t after = d->m < 0 ? MIN(count + 1, most) : count + 1;
@@ -275,12 +276,12 @@ static int emit_contains(const struct array *a, expr_id *out)
     return 0;
 }
 
-// --- arrays without doubles: a rule for each set of values that have been used ---
+// --- arrays with uniqueItems: one rule for each set of values already used ---
 
 struct listing {
     const struct value *values[UNIQUE_VALUES_MAX + 1];
     size_t n;
-    bool open; // there are values that are not listed
+    bool open; // items may have values that are not listed
 };
 
 static void list_value(struct listing *l, const struct value *v)
@@ -383,7 +384,7 @@ int schema_emit_array(struct schema *s, const struct branch *b, expr_id *out)
         return -1;
     }
     expr_id parts[] = {text(s, "["), schema_space(s), inner, schema_space(s), text(s, "]")};
-    // of an empty array, one space is enough
+    // for an empty array, one of the two spaces would suffice
     *out = expr_cat_n(&s->x, parts, COUNT_OF(parts));
     return 0;
 }
@@ -413,7 +414,7 @@ static int emit_type(struct schema *s, const struct branch *b, unsigned type, ex
     }
 }
 
-// Whether a value of no content is denied as a whole: null, true and false by not const.
+// Whether D_NOT_VALUE excludes a value of this type; null, true and false are then excluded entirely.
 static bool is_denied(const struct branch *b, unsigned type)
 {
     for (size_t i = 0; i < b->n; i++)

@@ -1,9 +1,9 @@
-// Whether any value can meet a claim, as far as is seen without going deep: what tells the parts of a oneOf apart.
+// A shallow check whether any value can meet a claim. It finds out which parts of a oneOf can overlap.
 #include "engine/grammar/schema.h"
 
 struct search {
     int depth;
-    bool found; // a branch that some value may meet
+    bool found; // some branch can be met
 };
 
 static const struct demand *find_demand(const struct branch *b, enum demand_kind kind)
@@ -14,7 +14,7 @@ static const struct demand *find_demand(const struct branch *b, enum demand_kind
     return NULL;
 }
 
-// The literals on a property of that name.
+// Collects the literals on the property of that name. *forbidden: the property must not exist.
 static size_t key_literals(const struct branch *b, struct str key, struct literal *out, size_t cap, bool *forbidden)
 {
     size_t n = 0;
@@ -36,7 +36,7 @@ static size_t key_literals(const struct branch *b, struct str key, struct litera
     return n;
 }
 
-// A required property that cannot be; the value false counts as that.
+// Whether a required property cannot exist: it is forbidden, or no value meets its literals.
 static int object_is_empty(struct schema *s, const struct branch *b, int depth)
 {
     for (size_t i = 0; i < b->n; i++) {

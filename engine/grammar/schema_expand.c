@@ -1,4 +1,5 @@
-// A claim taken apart: every keyword becomes demands, further literals, or a choice; choices are tried one by one.
+// Expands a claim into branches: every keyword becomes demands, more literals, or a choice. Choices are tried one by
+// one.
 #include "engine/grammar/numbers.h"
 #include "engine/grammar/schema_draft.h"
 
@@ -20,7 +21,7 @@ static int take_type(struct schema *s, struct draft *d, const struct value *v, b
     bool integer, number;
     if (schema_read_types(s, v, &types, &integer, &number))
         return -1;
-    bool part = integer && !number; // of all numbers
+    bool part = integer && !number; // integers only, a part of all numbers
     if (!negated) {
         d->b.types &= types;
         return part ? draft_demand(s, d, (struct demand){.kind = D_INTEGER}) : 0;
@@ -31,7 +32,7 @@ static int take_type(struct schema *s, struct draft *d, const struct value *v, b
 
 // --- oneOf, if ---
 
-// Literals i and j of a list, of which exactly one is to hold, can both hold as far as is seen.
+// *out: whether the schemas a and b may both hold for one value; true if in doubt.
 static int overlap(struct schema *s, const struct value *a, const struct value *b, bool *out)
 {
     struct literal both[] = {{a, false}, {b, false}};
@@ -63,7 +64,7 @@ static int take_one_of(struct schema *s, struct draft *d, const struct value *v)
     return 0;
 }
 
-// Not exactly one: none, or some two.
+// The negation of exactly one: none holds, or some two do.
 int draft_not_one_of(struct schema *s, struct draft *d, const struct value *v)
 {
     size_t n = v->list->n;
@@ -105,7 +106,8 @@ static int take_each(struct schema *s, struct draft *d, const struct value *v, b
     return 0;
 }
 
-// `if` holds and `then` does, or neither `if` does and `else` does. Negated: the other way with both.
+// `if` and `then` both hold, or `if` fails and `else` holds. Negated: `if` holds and `then` fails, or both `if` and
+// `else` fail.
 int draft_if(struct schema *s, struct draft *d, const struct value *node, bool negated)
 {
     const struct value *condition = value_get(node, "if");
@@ -133,7 +135,7 @@ int draft_if(struct schema *s, struct draft *d, const struct value *node, bool n
 
 // --- dependencies ---
 
-// If a property is there, then names or a schema.
+// If the property exists, the listed properties must exist, or the value must meet a schema.
 static int take_dependency(struct schema *s, struct draft *d, struct str key, const struct value *v)
 {
     if (v->kind == VALUE_LIST ? schema_want_names(s, v, "a dependency") : schema_want_schema(s, v, "a dependency"))
@@ -166,7 +168,7 @@ static int take_dependencies(struct schema *s, struct draft *d, const struct val
     return 0;
 }
 
-// --- keywords as they are ---
+// --- keywords, not negated ---
 
 static int take_count(struct schema *s, struct draft *d, const struct value *v, const char *name, enum demand_kind kind)
 {
@@ -309,7 +311,7 @@ static int take_keyword(struct schema *s, struct draft *d, const struct value *n
     case K_DEPENDENT_SCHEMAS:
     case K_DEPENDENCIES:
         return take_dependencies(s, d, v, name);
-    default: // annotations, and what another keyword reads
+    default: // annotations, and keywords that are read together with another one
         return 0;
     }
 }
@@ -355,7 +357,7 @@ static int apply(struct schema *s, struct draft *d, const struct alternative *a)
     return 0;
 }
 
-// A copy that grows by itself.
+// Makes the lists of a copied draft independent of the original.
 static int split(struct schema *s, struct draft *d)
 {
     struct demand *demands = ARENA_ARRAY(&s->arena, struct demand, d->b.n + 4);

@@ -1,7 +1,7 @@
-// Objects: named properties in the order of the schema, then others.
+// Emits objects: the named properties in the order of the schema, then others.
 //
-// A name is written once at most. Other names may come twice, which JSON allows and readers resolve by the last one;
-// so of a minimum of properties, at most one is left to others.
+// A named property is written at most once. Other names may occur twice, which JSON allows; readers keep the last
+// one. Therefore other names can contribute at most one property to a minimum.
 #include "engine/grammar/dfa.h"
 #include "engine/grammar/schema.h"
 
@@ -12,11 +12,11 @@ enum { PATTERNS_MAX = 5, COUNTED_STATES_MAX = 200000 };
 struct property {
     struct str key;
     bool required, forbidden;
-    expr_id pair; // "key": value
+    expr_id pair; // "key": value; EXPR_NEVER if it cannot exist
 };
 
 struct key_pattern {
-    const struct value *piece, *value; // of whose patternProperties, and what it asks for
+    const struct value *piece, *value; // a schema with patternProperties, and the schema of the values
     expr_id e;
 };
 
@@ -28,9 +28,9 @@ struct object {
     struct key_pattern patterns[PATTERNS_MAX];
     size_t n_patterns;
     int64_t min, max;
-    bool closed;    // names that nobody speaks of are not written
-    expr_id others; // "key": value of any other name
-    expr_id *memo;  // of each place and count, the rest of the object + 1
+    bool closed;    // names that no schema mentions are not allowed
+    expr_id others; // "key": value for any name other than those in `props`
+    expr_id *memo;  // [property][count][first]: the rest of the object
     int64_t counts;
 };
 
@@ -114,7 +114,7 @@ static int read_demand(struct object *o, const struct demand *d, bool *explicit)
     }
 }
 
-// --- what a name's value must be ---
+// --- the values of properties ---
 
 struct literals {
     struct literal *at;
@@ -143,7 +143,8 @@ static int key_matches(struct object *o, const struct key_pattern *p, struct str
     return 0;
 }
 
-// What one schema says of a name, of which `matched` says which patterns it meets.
+// Collects what one schema says of a name; `key` is NULL for other names. `matched` is the set of patterns that the
+// name matches.
 static int piece_literals(struct object *o, const struct value *piece, const struct str *key, unsigned matched,
                           struct literals *l)
 {
@@ -218,7 +219,7 @@ static int build_property(struct object *o, struct property *p)
 
 // --- other names ---
 
-// The names that propertyNames allows, of each branch of its schema.
+// The names that propertyNames allows: the union over the branches of its schema.
 struct names {
     expr_id e;
 };
@@ -247,7 +248,7 @@ static int add_names(void *arg, struct schema *s, const struct branch *b)
     return 0;
 }
 
-// All names but those that are written in their places, and that meet propertyNames.
+// Names that are not in `props` and that meet propertyNames. *any: every name is allowed.
 static int other_names(struct object *o, expr_id *out, bool *any)
 {
     struct exprs *x = &o->s->x;
@@ -271,7 +272,7 @@ static int other_names(struct object *o, expr_id *out, bool *any)
     return 0;
 }
 
-// Names that meet exactly the patterns of a set, and what their values must be.
+// For each set of patterns: the names that match exactly these patterns, with the values that they require.
 static int build_others(struct object *o)
 {
     struct exprs *x = &o->s->x;
@@ -306,7 +307,7 @@ static expr_id separator(const struct object *o)
     return expr_cat(&o->s->x, text(o, ","), schema_space(o->s));
 }
 
-// Behind all named properties, of which `count` were written.
+// The rest after all named properties, of which `count` were written. `first`: nothing was written yet.
 static expr_id tail(const struct object *o, int64_t count, bool first)
 {
     struct exprs *x = &o->s->x;
@@ -320,8 +321,8 @@ static expr_id tail(const struct object *o, int64_t count, bool first)
     return least ? all : expr_optional(x, all);
 }
 
-// What comes from the i-th named property on, when `count` were written (up to o->counts of them are told apart), and
-// whether that is the first one at all. Filled from the end, as each place needs the next.
+// The rest of the object from property i on, when `count` properties were written (counts above o->counts are not
+// distinguished). `first`: the next property is the first one. Filled from the end, because each cell needs the next.
 static expr_id *cell(const struct object *o, size_t i, int64_t count, bool first)
 {
     return &o->memo[((i * (size_t)(o->counts + 1)) + (size_t)MIN(count, o->counts)) * 2 + first];
@@ -338,7 +339,7 @@ static void fill_place(const struct object *o, size_t i)
             expr_id with = full ? EXPR_NEVER : expr_cat(x, pair, *cell(o, i + 1, count + 1, false));
             expr_id without = *cell(o, i + 1, count, first);
             expr_id e = p->required ? with : expr_alt(x, with, without);
-            // the usual case as a sequence, which is built once for all that lead to it
+            // the usual case becomes a sequence, whose suffixes are shared by all that lead to them
             if (!p->required && !full && !first && o->counts == 0)
                 e = expr_cat(x, expr_optional(x, pair), without);
             *cell(o, i, count, first) = e;
@@ -347,7 +348,7 @@ static void fill_place(const struct object *o, size_t i)
 
 static int emit_sequence(struct object *o, expr_id *out)
 {
-    // counts matter where there are bounds: up to the greater of both
+    // counts matter only if there are bounds, and only up to the greater bound
     o->counts = o->min == 0 && o->max < 0 ? 0 : MIN(MAX(o->min, o->max), (int64_t)o->n);
     size_t n = (o->n + 1) * (size_t)(o->counts + 1) * 2;
     if (n > COUNTED_STATES_MAX)
@@ -365,7 +366,7 @@ static int emit_sequence(struct object *o, expr_id *out)
     return 0;
 }
 
-// The most properties that can be told apart: those that are named, and one other.
+// Refuses a minimum above the number of named properties plus one, unless only named properties are allowed.
 static int check_minimum(const struct object *o)
 {
     int64_t named = 0;

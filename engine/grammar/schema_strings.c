@@ -1,4 +1,4 @@
-// Strings and numbers of a schema: what their demands leave of all texts, and how JSON writes that.
+// Strings and numbers of a schema: the contents that their demands allow, and their JSON spelling.
 #include "engine/grammar/dfa.h"
 #include "engine/grammar/numbers.h"
 #include "engine/grammar/regex.h"
@@ -47,7 +47,7 @@ int schema_pattern(struct schema *s, const struct value *v, expr_id *out)
     return recall(s, v, out) ? 0 : compile_pattern(s, v, v->text, out);
 }
 
-// *any: the format speaks of no strings, or of how they are shown.
+// *any: the format does not restrict strings, or only says how they are displayed.
 int schema_format(struct schema *s, const struct value *v, expr_id *out, bool *any)
 {
     static const struct {
@@ -72,8 +72,8 @@ int schema_format(struct schema *s, const struct value *v, expr_id *out, bool *a
 // --- contents ---
 
 struct contents {
-    int64_t min, max; // characters; max -1: any number
-    expr_id both;     // what all demands leave, EXPR_EMPTY: none was made
+    int64_t min, max; // number of characters; max -1: no maximum
+    expr_id both;     // intersection of all demands; valid only if `made`
     bool made;
 };
 
@@ -144,7 +144,7 @@ int schema_string_contents(struct schema *s, const struct branch *b, expr_id *ou
 
 // --- JSON strings ---
 
-// One character as JSON may write it: as it is, or escaped; beyond the basic plane, by a pair of surrogates.
+// One character as JSON may write it: itself, or an escape. Above U+FFFF the escape is a pair of surrogates.
 static expr_id any_written(struct schema *s)
 {
     struct exprs *x = &s->x;
@@ -197,7 +197,7 @@ expr_id schema_any_string(struct schema *s)
     return expr_rule(&s->x, s->string_rule);
 }
 
-// The letter of a short escape, 0 when there is none.
+// The letter of a short escape; 0 if the byte has none.
 static char short_escape(unsigned byte)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -205,7 +205,8 @@ static char short_escape(unsigned byte)
     return at ? to[at - from] : 0;
 }
 
-// The text that JSON writes for a byte that may not stand in a string as it is; 0 for all others.
+// Writes the escape of a byte that may not occur unescaped in a JSON string, and returns its length; 0 for all other
+// bytes.
 static size_t escape_of(unsigned byte, char out[8])
 {
     char letter = short_escape(byte);
@@ -214,13 +215,13 @@ static size_t escape_of(unsigned byte, char out[8])
     return (size_t)(letter ? snprintf(out, 8, "\\%c", letter) : snprintf(out, 8, "\\u%04x", byte));
 }
 
-// A state of contents becomes a rule of written strings: a choice of ways to the next. Rules that end in a call of
-// another are the states of an automaton; they are built into one expression by way of one that is escaped.
+// Turns the automaton of contents into the automaton of their JSON spelling. A transition by a byte that must be
+// escaped becomes a path through new states, one for each byte inside the escape.
 struct quoting {
     struct schema *s;
     const struct dfa *d;
     struct dfa *out;
-    uint32_t n; // states of out in use
+    uint32_t n; // states of `out` in use
 };
 
 static uint32_t lead(struct quoting *q, uint32_t from, unsigned byte, uint32_t to)
@@ -245,7 +246,8 @@ static void quote_state(struct quoting *q, uint32_t state)
     }
 }
 
-// States that an escape passes through: the backslash, u, 0, 0, and 0 or 1.
+// Upper bound of the new states per state: escapes from the same state share prefixes. The paths pass through the
+// backslash, u, 0, 0, and 0 or 1.
 enum { ESCAPE_STATES = 6 };
 
 static bool has_escapes(const struct dfa *d, uint32_t state)
@@ -289,7 +291,7 @@ int schema_quote(struct schema *s, expr_id contents, expr_id *out)
     *out = EXPR_NEVER;
     if (contents == EXPR_NEVER)
         return 0;
-    // whatever the demands let through, it is UTF-8
+    // restricts the contents to valid UTF-8
     expr_id text = expr_and(&s->x, contents, expr_star(&s->x, expr_any_char(&s->x)));
     if (dfa_from_expr(&d, &s->x, text, s->err))
         return -1;
@@ -339,7 +341,8 @@ expr_id schema_text(struct schema *s, struct str text)
 
 // --- numbers ---
 
-// Digits of a text by which some number can be beyond a bound that is far from 0.
+// The number of digits that a text needs so that numbers beyond this bound (farther from 0) can be written; 0 if it
+// needs none beyond the default.
 static uint32_t digits_for(struct str decimal, int64_t orders)
 {
     bool negative = decimal.len && decimal.data[0] == '-';
@@ -413,7 +416,7 @@ static int take_figures(struct schema *s, const struct branch *b, struct figures
     return status;
 }
 
-// Numbers that nothing is demanded of, but to be whole: as short as a double needs.
+// Any number, or any integer, with at most as many digits as a double distinguishes.
 static expr_id plain_number(struct schema *s, bool integer)
 {
     uint32_t *rule = integer ? &s->integer_rule : &s->number_rule;

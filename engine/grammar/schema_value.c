@@ -1,4 +1,4 @@
-// Whether a value of the document meets a schema of it: what enum and const leave, and which names are allowed.
+// Checks whether a value of the document meets a schema. Used for enum and const, and for the names of properties.
 #include "engine/grammar/dfa.h"
 #include "engine/grammar/numbers.h"
 #include "engine/grammar/schema.h"
@@ -23,7 +23,7 @@ unsigned schema_type_of(const struct value *v)
     }
 }
 
-// As JSON Schema has it: true is not 1.
+// Equality as JSON Schema defines it: true is not equal to 1.
 bool schema_equal(const struct value *a, const struct value *b)
 {
     unsigned type = schema_type_of(a);
@@ -66,7 +66,7 @@ static int meets_string(struct schema *s, const struct branch *b, struct str tex
     return any ? 1 : text_in(s, e, text);
 }
 
-// A number is compared by the text that JSON would write; exponents are worked out where that is short.
+// A number is checked as a decimal: the branch with the additional demand of equality to it must not be empty.
 static int meets_number(struct schema *s, const struct branch *b, const struct value *v)
 {
     struct branch one = {.types = TYPE_NUMBER};
@@ -83,7 +83,7 @@ static int meets_number(struct schema *s, const struct branch *b, const struct v
     return e != EXPR_NEVER;
 }
 
-// What a schema's keywords on arrays say of the item of that number.
+// Whether item i meets the array keywords of a schema.
 static int meets_item(struct schema *s, const struct value *node, size_t i, const struct value *item)
 {
     const struct value *items = value_get(node, "items"), *prefix = value_get(node, "prefixItems");
