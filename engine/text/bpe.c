@@ -1,4 +1,4 @@
-// Byte-pair encoding: a word is spelled in single bytes, or characters, which are merged in the order of the ranks.
+// Byte-pair encoding: a word is split into bytes or characters, which are then merged in the order of ranks.
 #include "engine/text/encoder.h"
 #include "engine/text/merge_loop.h"
 
@@ -24,7 +24,7 @@ static uint32_t byte_symbol(const struct tokenizer *t, unsigned char byte)
     return t->byte_token[byte] < 0 ? SYMBOL_NO_TOKEN | byte : (uint32_t)t->byte_token[byte];
 }
 
-// The character at p as a symbol, or -1; *len is its length.
+// Returns the character at p as a symbol, or -1; *len is its length in bytes.
 static int32_t letter_symbol(const struct tokenizer *t, const char *p, size_t n, size_t *len)
 {
     int bytes = utf8_decode(p, n, NULL);
@@ -74,14 +74,15 @@ static int encode_symbols(struct encoder *e, const uint32_t *symbols, size_t n)
     return n <= MERGE_SHORT ? encode_short(e, symbols, n) : encode_long(e, symbols, n);
 }
 
-// The plain token that is spelled like the word, or -1.
+// Returns the plain token with the spelling of the whole word, or -1.
 static int32_t whole_word(const struct tokenizer *t, const char *spelled, size_t len)
 {
     int32_t id = len <= t->max_len ? token_map_find(&t->map, spelled, len) : -1;
     return id >= 0 && token_is_plain(t, id) ? id : -1;
 }
 
-// Symbols of a word spelled in characters, those that are no tokens as their bytes: at most len.
+// Writes the symbols of a word, one per character; a character that is not a token becomes its bytes. At most len
+// symbols.
 static size_t letter_symbols(const struct tokenizer *t, const char *word, size_t len, uint32_t *symbols)
 {
     size_t n = 0, step;
@@ -98,10 +99,11 @@ static size_t letter_symbols(const struct tokenizer *t, const char *word, size_t
     return n;
 }
 
-// Gemma 4 and its kin: spaces are escaped, symbols are characters.
+// For Gemma 4 and similar models: spaces are escaped, and symbols are characters.
 static int encode_escaped(struct encoder *e, const char *word, size_t len)
 {
-    // At most three times the bytes, each of them possibly a symbol; the symbols stand first, as they want alignment.
+    // the spelling has at most 3 * len bytes, and at most as many symbols; the symbols come first because of their
+    // alignment
     size_t bytes;
     if (size_mul(len, 3 * (sizeof(uint32_t) + 1), &bytes)) {
         return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
@@ -114,7 +116,7 @@ static int encode_escaped(struct encoder *e, const char *word, size_t len)
     size_t n_spelled = spell_escaped(word, len, false, spelled);
     int32_t whole = -1;
     if ((e->t->pre->flags & PRE_IGNORE_MERGES) != 0 || *word == '\n') {
-        whole = whole_word(e->t, spelled, n_spelled); // runs of newlines too are tokens whatever the merges say
+        whole = whole_word(e->t, spelled, n_spelled); // runs of newlines are tokens regardless of merges, too
     }
     if (whole >= 0) {
         return token_list_push(e->out, whole, e->err);
@@ -122,10 +124,10 @@ static int encode_escaped(struct encoder *e, const char *word, size_t len)
     return encode_symbols(e, symbols, letter_symbols(e->t, spelled, n_spelled, symbols));
 }
 
-// The token that is the whole word in byte-level spelling, or -1.
+// Returns the token that is the whole word in byte-level spelling, or -1.
 static int32_t whole_letters(struct encoder *e, const char *word, size_t len)
 {
-    // A byte is spelled in one or two.
+    // each byte is spelled with one or two bytes
     char spelled[2 * 64];
     if (len > sizeof spelled / 2) {
         if (len > e->t->max_len || scratch_reserve(&e->spelled, 2 * len, NULL) != 0) {
@@ -140,7 +142,7 @@ static int32_t whole_letters(struct encoder *e, const char *word, size_t len)
     return whole_word(e->t, out, n);
 }
 
-// How far a long word goes before two bytes that stand side by side in no token.
+// Returns the length up to the first two adjacent bytes that are adjacent in no token.
 static size_t joined_len(const struct tokenizer *t, const char *word, size_t len)
 {
     size_t n = 1;

@@ -1,5 +1,5 @@
-// One call of tokenizer_encode: its scratch memory, its cache of words, and the algorithms that turn a word into
-// tokens.
+// The state of one call of tokenizer_encode: its scratch memory, its word cache, and the algorithms that turn a word
+// into tokens.
 //
 // Ownership: an encoder borrows the tokenizer and the caller's list, and owns its buffers. Threads: one at a time.
 #ifndef QUERN_ENCODER_H
@@ -11,48 +11,48 @@ struct scratch {
     void *data;
     size_t cap;
 };
-// At least n bytes at scratch->data; what was there is lost. E_MEMORY.
+// Provides at least n bytes at scratch->data; the old contents are lost. E_MEMORY.
 int scratch_reserve(struct scratch *scratch, size_t n, struct error *err);
 
-// A word that was met before in this text: where, and where its tokens are in the list.
+// A word that occurred before in this text: its place in the text, and the place of its tokens in the list.
 struct cached_word {
-    uint32_t tag; // of its hash; 0 is an empty entry
+    uint32_t tag; // high bits of its hash, | 1; 0 marks an empty entry
     uint32_t text_at, ids_at;
     uint16_t len, n_ids;
 };
 
 struct encoder {
     const struct tokenizer *t;
-    struct str text;      // all of it: the cache points into it
-    const uint8_t *marks; // of each byte, whether it can be no part of a control token; NULL: none is marked
+    struct str text;      // the whole text; the cache refers to it
+    const uint8_t *marks; // per byte: 1 if it cannot be part of a control token; NULL: no byte is marked
     struct token_list *out;
     struct error *err;
     struct cached_word *cache;
     uint64_t cache_mask;
-    struct scratch spelled; // the word as the vocabulary spells it
-    struct scratch merging; // symbols while they are merged
+    struct scratch spelled; // the word in the spelling of the vocabulary
+    struct scratch merging; // state of merge_long
 };
 
-// Room for n more ids in the list. E_MEMORY.
+// Makes room for n more ids in the list. E_MEMORY.
 int token_list_reserve(struct token_list *list, size_t n, struct error *err);
 
-// Appends the tokens of a word that is part of e->text, from the cache where it can. A split_word_fn.
+// Appends the tokens of a word in e->text, from the cache if possible. A split_word_fn.
 int encoder_word(void *encoder, const char *word, size_t len);
 
-// Append the tokens of one word; `prefix` puts a space before it.
+// These append the tokens of one word; `prefix` adds a space before it.
 int bpe_encode_word(struct encoder *e, const char *word, size_t len);
 int spm_encode_word(struct encoder *e, const char *word, size_t len, bool prefix);
 int wpm_encode_word(struct encoder *e, const char *word, size_t len);
 
-// The length of the piece at p < end that WPM can encode by itself: up to white space or a sign of ASCII, or one of
-// those.
+// The length of the part at p < end that WPM can encode independently: one ASCII space or punctuation character, or
+// everything up to the next one.
 size_t wpm_word_len(const char *p, const char *end);
 
-// Appends the token of a byte that nothing longer could spell: its own, or the unknown token. E_MODEL when there is
-// neither.
+// Appends the token of a single byte, or else the unknown token. E_MODEL if there is neither.
 int encoder_byte(struct encoder *e, unsigned char byte);
 
-// Copies text with its spaces as WORD_MARK, one in front where `prefix`; returns the length, at most 3 (n + 1).
+// Copies text with its spaces replaced by WORD_MARK, and adds one in front if `prefix`. Returns the length, at most 3
+// (n + 1).
 size_t spell_escaped(const char *p, size_t n, bool prefix, char *out);
 
 #endif

@@ -83,7 +83,7 @@ def main():
     print(f"// cp / {BLOCK} -> block; block * {BLOCK} + cp % {BLOCK} -> kind.")
     emit(f"const uint8_t unicode_first[{len(first)}]", first, "%d", 22)
     emit(f"const uint8_t unicode_second[{len(second)}]", second, "%d", 22)
-    print("// The bits of ASCII, without the detour.")
+    print("// The bits of ASCII characters, for direct lookup.")
     emit("const uint16_t unicode_ascii[128]", [record(cp) for cp in range(128)], "0x%04X", 12)
     print("// Code point, its simple lower case; sorted.")
     emit_pairs("static const uint32_t lower_pairs", lower)

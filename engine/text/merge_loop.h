@@ -1,15 +1,15 @@
-// The loop that BPE and SPM share: of all neighbours that may merge, the ones that come first do, the leftmost of
-// equals, until none may.
+// The merge loop of BPE and SPM: it merges the adjacent pair with the lowest key, the leftmost of equals, until none
+// is left.
 //
 //     while (some pair of neighbours merges)
-//         merge the pair with the least key, the leftmost of equals;
+//         merge the pair with the lowest key, the leftmost of equals;
 //
-// As written that is quadratic. merge_short does just so, on arrays that fit the first-level cache; merge_long keeps
-// the pairs in a heap and the symbols in a linked list, n log n, for words that are longer.
+// This naive loop is quadratic. merge_short does exactly this, on arrays that fit the first-level cache. merge_long
+// serves longer words in n log n: it keeps the pairs in a heap and the symbols in a linked list.
 //
-// A symbol is a number: a token's id (BPE), or where it starts in the text (SPM), in which case the end of the text
-// stands behind the last one. `pair` gives the key of merging a and b, where c stands behind b, or MERGE_NONE, and the
-// new symbol. All is inlined into bpe.c and spm.c. Threads: no state but the arguments.
+// A symbol is a number: the id of a token (BPE), or the offset of its first byte (SPM). With offsets, the end of the
+// text follows the last symbol. `pair` returns the key of merging a and b, or MERGE_NONE, and sets the new symbol; c
+// is the symbol after b. Everything is inlined into bpe.c and spm.c. Threads: no state besides the arguments.
 #ifndef QUERN_MERGE_LOOP_H
 #define QUERN_MERGE_LOOP_H
 
@@ -19,7 +19,8 @@ enum { MERGE_SHORT = 24 };
 
 typedef uint32_t merge_pair_fn(const void *ctx, uint32_t a, uint32_t b, uint32_t c, uint32_t *merged);
 
-// Merges n symbols at v, 0 < n <= MERGE_SHORT, v[n] being what stands behind them; returns how many are left.
+// Merges the n symbols at v, 0 < n <= MERGE_SHORT. v[n] and v[n + 1] hold what follows them. Returns how many symbols
+// are left.
 static inline __attribute__((always_inline)) size_t merge_short(uint32_t *v, size_t n, merge_pair_fn *pair,
                                                                 const void *ctx)
 {
@@ -50,13 +51,14 @@ static inline __attribute__((always_inline)) size_t merge_short(uint32_t *v, siz
     }
 }
 
-// A symbol in the list, its neighbours by index, and what merging it with the next one would cost and give.
+// A symbol in the list: its neighbours by index, and the key and the result of merging it with the next one.
 struct merge_node {
     uint32_t value, prev, next, key, merged;
 };
 
-// Bytes of scratch that merge_long wants for n symbols: a heap of at most n - 1 pairs to begin with and two more for
-// each of n - 1 merges, then the nodes, and one behind the last.
+// Computes the bytes of scratch memory that merge_long needs for n symbols: a heap with at most n - 1 initial pairs
+// and two more for each of n - 1 merges, then the nodes, including one after the last symbol. Returns true on
+// overflow.
 static inline bool merge_long_bytes(size_t n, size_t *bytes)
 {
     size_t heap;
@@ -64,15 +66,15 @@ static inline bool merge_long_bytes(size_t n, size_t *bytes)
            size_add(*bytes, heap, bytes) || n >= UINT32_MAX - 1;
 }
 
-// The nodes in scratch memory of that size.
+// The nodes within scratch memory of that size.
 static inline struct merge_node *merge_long_nodes(void *scratch, size_t n)
 {
     return (struct merge_node *)((uint64_t *)scratch + 3 * n);
 }
 
-// Moves the entry that is to stand at heap[i] down to where it belongs: an entry is the key in the high half, the left
-// symbol in the low. First the hole goes down to a leaf, without asking, as what comes from the end belongs near the
-// end.
+// Restores the heap order after heap[i] was replaced. An entry has the key in its high half and the left symbol in
+// its low half. The gap first moves down to a leaf without comparing against the new entry, because that usually
+// belongs near the leaves.
 static inline void merge_heap_down(uint64_t *heap, size_t n, size_t i)
 {
     uint64_t moving = heap[i];
@@ -100,7 +102,7 @@ static inline void merge_heap_push(uint64_t *heap, size_t *n, uint64_t entry)
     heap[i] = entry;
 }
 
-// Looks up what node i and the next one, if any of the n, make.
+// Computes the key and the result for node i and the node after it, if there is one.
 static inline __attribute__((always_inline)) void merge_look(struct merge_node *nodes, uint32_t n, uint32_t i,
                                                              merge_pair_fn *pair, const void *ctx)
 {
@@ -111,8 +113,9 @@ static inline __attribute__((always_inline)) void merge_look(struct merge_node *
     }
 }
 
-// Merges the n symbols whose values are set, and that of node n, which stands behind the last. The survivors are linked
-// by `next` from node 0 on to node n. `scratch` has room as merge_long_bytes says, the nodes in it.
+// Merges n symbols. The values of the nodes 0 .. n - 1 and of node n, which follows the last symbol, must be set.
+// Afterwards the remaining symbols are linked by `next` from node 0 to node n. `scratch` has the size of
+// merge_long_bytes and contains the nodes.
 static inline __attribute__((always_inline)) void merge_long(void *scratch, uint32_t n, merge_pair_fn *pair,
                                                              const void *ctx)
 {
@@ -120,7 +123,7 @@ static inline __attribute__((always_inline)) void merge_long(void *scratch, uint
     struct merge_node *nodes = merge_long_nodes(scratch, n);
     size_t n_heap = 0;
     for (uint32_t i = 0; i <= n; i++) {
-        nodes[i].prev = i - 1; // node 0 has none, and is the first for good
+        nodes[i].prev = i - 1; // node 0 has no predecessor; it always stays the first
         nodes[i].next = i < n ? i + 1 : n;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -140,7 +143,7 @@ static inline __attribute__((always_inline)) void merge_long(void *scratch, uint
         }
         uint32_t i = (uint32_t)top;
         if (nodes[i].key != top >> 32) {
-            continue; // its pair has changed, or it was merged away, since this entry was made
+            continue; // outdated: the pair has changed or was merged since this entry was made
         }
         uint32_t right = nodes[i].next;
         nodes[i].value = nodes[i].merged;

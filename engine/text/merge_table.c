@@ -1,4 +1,4 @@
-// The merges of BPE: from the file's "left right" lines to a hash table of pairs of token ids.
+// The merges of BPE: turns the "left right" lines of the file into a hash table over pairs of token ids.
 #include <inttypes.h>
 
 #include "engine/text/vocab.h"
@@ -7,14 +7,14 @@ static const char merges_key[] = "tokenizer.ggml.merges";
 
 enum { MERGE_BATCH = 32 };
 
-// Where the search for a pair begins.
+// The slot at which the search for a pair begins.
 static struct merge *first_slot(const struct merge_table *table, uint32_t left, uint32_t right)
 {
     uint64_t h = (((uint64_t)left << 32 | right) ^ table->seed) * UINT64_C(0x9E3779B97F4A7C15);
     return &table->slots[(h >> 32) & table->mask];
 }
 
-// Where a pair is, or belongs.
+// The slot of a pair, or the empty slot where it belongs.
 static struct merge *slot_of(const struct merge_table *table, uint32_t left, uint32_t right)
 {
     for (struct merge *m = first_slot(table, left, right);;) {
@@ -47,7 +47,7 @@ static int table_new(struct merge_table *table, size_t n, struct arena *arena, s
     return 0;
 }
 
-// The first merge of a pair counts.
+// If a pair occurs twice, the first merge counts.
 static void table_add(struct merge_table *table, struct merge m)
 {
     struct merge *slot = slot_of(table, m.left, m.right);
@@ -56,13 +56,14 @@ static void table_add(struct merge_table *table, struct merge m)
     }
 }
 
-// One line, "left right": its parts, and what they make together, which must be tokens all three.
+// One line "left right": both parts and their concatenation, all of which must be tokens.
 struct line {
     struct str part[3]; // left, right, joined
     uint64_t hash[3];
 };
 
-// Finds the space that divides line i; the first part may be one itself. The parts are copied to `joined`, without it.
+// Splits line i at its space, which is not its first character, because a part may be a space. Copies the parts
+// without it to `joined`.
 static int split_line(const struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, uint64_t i,
                       char *joined, struct line *l, struct error *err)
 {
@@ -98,8 +99,8 @@ static int find_parts(const struct tokenizer *t, const struct gguf *g, uint64_t 
     return 0;
 }
 
-// Lines first to last, in steps far enough apart for the memory that each wants to arrive: there are hundreds of
-// thousands, and all that they are looked up in is larger than the caches.
+// Processes n lines in three passes with prefetches between them. There are hundreds of thousands of lines, and the
+// tables are larger than the caches, so each lookup would otherwise wait for memory.
 static int load_batch(struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, uint64_t first, size_t n,
                       char *joined, struct error *err)
 {
@@ -126,7 +127,7 @@ static int load_batch(struct tokenizer *t, const struct gguf *g, const struct gg
 
 static int load_lines(struct tokenizer *t, const struct gguf *g, const struct gguf_kv *kv, struct error *err)
 {
-    size_t longest = 1; // of the lines of a batch together
+    size_t longest = 1; // bytes of the longest batch of lines
     for (uint64_t i = 0; i < kv->count; i += MERGE_BATCH) {
         size_t bytes = 0;
         for (uint64_t k = i; k < MIN(kv->count, i + MERGE_BATCH); k++) {
@@ -144,10 +145,10 @@ static int load_lines(struct tokenizer *t, const struct gguf *g, const struct gg
     return rc;
 }
 
-// Kimi's files may come without merges: there any two tokens merge that make a third, the lower ids first.
+// Kimi's files may come without merges. Then any two tokens merge whose concatenation is a token, lower ids first.
 static int derive_merges(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
-    enum { LONGEST = 512 }; // bounds the time, which is quadratic in it
+    enum { LONGEST = 512 }; // bounds the time, which is quadratic in the length
     size_t n = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && table_new(&t->merges, n, &t->arena, err) != 0) {

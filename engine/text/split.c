@@ -1,4 +1,4 @@
-// Which stages make which family, and which family a name stands for.
+// The stages of each family, and the family that each name stands for.
 #include "engine/text/split_stage.h"
 
 enum { MAX_STAGES = 6 };

@@ -1,8 +1,8 @@
-// Pre-tokenizers: cutting text into the words that BPE merges never cross.
+// Pre-tokenizers: they cut text into words. BPE merges never cross the boundaries of words.
 //
-// Models were trained behind regular expressions. Here each is a hand-written matcher that looks at a character a
-// bounded number of times, so that no text makes it slow. Which one a model wants is said by tokenizer.ggml.pre. All
-// functions are pure; any thread may call them.
+// Models define their pre-tokenizer by a regular expression. Here each one is a hand-written matcher that looks at
+// every character a bounded number of times, so no text is slow. The key tokenizer.ggml.pre names the pre-tokenizer
+// of a model. All functions are pure; any thread may call them.
 #ifndef QUERN_SPLIT_H
 #define QUERN_SPLIT_H
 
@@ -34,30 +34,30 @@ enum split_family {
     SPLIT_TINY_AYA,
     SPLIT_AFMOE,
     SPLIT_YOUTU,
-    SPLIT_LINES, // runs of newlines, and what is between them; the text is not byte-encoded but escaped like SPM's
+    SPLIT_LINES, // runs of newlines, and the text between them; the text is escaped like SPM text, not byte-encoded
     SPLIT_FAMILY_COUNT
 };
 
-// What else the name of a pre-tokenizer decides, where the file does not say it.
+// Settings that follow from the name of a pre-tokenizer unless the file states them.
 enum pre_flags {
-    PRE_IGNORE_MERGES = 1, // a word that is a token is that token, whatever the merges say
+    PRE_IGNORE_MERGES = 1, // a word that is a token becomes that token, whatever the merges give
     PRE_ADD_BOS = 2,
-    PRE_FORCE_BOS = 4, // a bos is added even where the file denies it
+    PRE_FORCE_BOS = 4, // adds a bos even if the file says not to
     PRE_CLEAN_SPACES = 8,
-    PRE_ESCAPE = 16, // spaces become U+2581 and bytes are <0xNN>, as in SPM
+    PRE_ESCAPE = 16, // spaces are spelled U+2581, and bytes <0xNN>, as in SPM
 };
 
 struct pretokenizer {
-    const char *name; // as in tokenizer.ggml.pre
+    const char *name; // the value of tokenizer.ggml.pre
     enum split_family family;
     unsigned flags;
 };
 
-// NULL when the name is unknown.
+// NULL if the name is unknown.
 const struct pretokenizer *pretokenizer_find(struct str name);
 
-// Calls emit(ctx, word, len) for each word of the text, from left to right; the words are not empty and together are
-// the text. Stops at the first call that does not return 0, and returns what it returned.
+// Calls emit(ctx, word, len) for each word of the text from left to right. Words are not empty; concatenated they are
+// the text. Stops at the first call that does not return 0, and returns its result.
 typedef int split_word_fn(void *ctx, const char *word, size_t len);
 int split_text(enum split_family family, struct str text, split_word_fn *emit, void *ctx);
 

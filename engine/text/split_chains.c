@@ -1,12 +1,12 @@
-// The stages that cut out one kind of thing, numbers or signs or scripts, and leave the rest to the stage below. Their
-// comments are regular expressions, as in split_words.c.
+// Stages that isolate one kind of text, such as numbers, punctuation or a script, and pass the rest on. The comment
+// above each stage is its regular expression, as in split_words.c.
 #include <limits.h>
 
 #include "engine/text/split_stage.h"
 
-// --- stages of a class of characters ---
+// --- stages by category ---
 
-// Pieces of 1 to `max` characters that have one of the bits.
+// Isolates pieces of 1 to `max` characters that have one of the bits.
 INLINE int split_class(struct split *s, int level, const char *p, const char *end, unsigned bits, int max)
 {
     while (p < end) {
@@ -80,7 +80,7 @@ static size_t match_lines(const char *p, const char *end)
 }
 STAGE_OF(lines)
 
-// [\p{P}\$\+<=>\^~\|`]+, the back-quote only in Falcon's own.
+// [\p{P}\$\+<=>\^~\|`]+; only Falcon's version includes the backquote.
 INLINE size_t match_signs(const char *p, const char *end, const char *symbols)
 {
     const char *q = p;
@@ -112,7 +112,7 @@ struct range {
     uint32_t first, last;
 };
 
-// Sorted ranges; false beyond them.
+// Binary search in sorted ranges.
 static bool in_ranges(uint32_t cp, const struct range *ranges, size_t n)
 {
     size_t lo = 0;
@@ -142,7 +142,7 @@ INLINE size_t match_set(const char *p, const char *end, in_set_fn *in_set)
     return (size_t)(q - p);
 }
 
-// \s?SET+, white space not counting as part of the set
+// \s?SET+; white space does not count as a member of the set.
 INLINE size_t match_space_set(const char *p, const char *end, in_set_fn *in_set)
 {
     struct unicode_char c = unicode_char_at(p, end);
@@ -164,9 +164,9 @@ INLINE size_t match_space_set(const char *p, const char *end, in_set_fn *in_set)
     }                                                                                                                  \
     STAGE_OF(name)
 
-// --- DeepSeek's chains ---
+// --- DeepSeek ---
 
-// The letters that have case, as DeepSeek LLM spells them out.
+// The cased letters that the expression of DeepSeek LLM lists.
 static bool is_deepseek_letter(struct unicode_char c)
 {
     // clang-format off
@@ -194,7 +194,7 @@ static bool is_deepseek_letter(struct unicode_char c)
 }
 SPACE_SET_STAGES(deepseek_letter)
 
-// [!-/:-~！-／：-～‘-‟　-。]: the second range holds the letters of ASCII too.
+// [!-/:-~！-／：-～‘-‟　-。]; the second range includes the letters of ASCII.
 static bool is_deepseek_sign(struct unicode_char c)
 {
     static const struct range signs[] = {{0x2018, 0x201F}, {0x3001, 0x3002}, {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
@@ -212,7 +212,7 @@ static bool is_deepseek_cjk(struct unicode_char c)
 }
 SET_STAGES(deepseek_cjk)
 
-// \s?\p{L}+ and \s?\p{P}+
+// \s?\p{L}+ and \s?\p{P}+, the latter below.
 static bool is_letter(struct unicode_char c)
 {
     return (c.bits & UNI_LETTER) != 0;
@@ -251,7 +251,7 @@ static bool is_cjk_kana(struct unicode_char c)
 }
 SET_STAGES(cjk_kana)
 
-// --- others' chains ---
+// --- other models ---
 
 // [가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+
 static bool is_hangul(struct unicode_char c)
@@ -281,7 +281,7 @@ static size_t match_east(const char *p, const char *end)
 }
 STAGE_OF(east)
 
-// The scripts that are written without spaces, as AFMoE lists them.
+// Scripts that are written without spaces, as AFMoE lists them.
 static bool is_unspaced(struct unicode_char c)
 {
     static const struct range scripts[] = {{0xE40, 0xE7F},   {0xE80, 0xEFF},   {0x1000, 0x109F}, {0x1100, 0x11FF},
@@ -292,8 +292,9 @@ static bool is_unspaced(struct unicode_char c)
 }
 SET_STAGES(unspaced)
 
-// \s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s, on what Llama 3's expression has left of white space:
-// a piece that starts and ends with white space and holds no newline is nothing else.
+// \s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s
+// Runs after Llama 3's expression. There, a piece that begins and ends with white space and does not end with a
+// newline consists of white space only.
 int split_by_powers_of_spaces(struct split *s, int level, const char *p, const char *end)
 {
     const char *last = end - 1;
@@ -327,8 +328,9 @@ int split_by_powers_of_spaces(struct split *s, int level, const char *p, const c
     return 0;
 }
 
-// Runs of characters with one of the bits, cut into threes counted from the right: 1234567 -> 1 234 567. The ends of a
-// run are cuts too where it is `isolated`; a run that is followed by one of `unless` is left whole.
+// Cuts runs of characters with one of the bits into groups of three, counted from the right: 1234567 -> 1 234 567.
+// `isolated`: the ends of a run are cuts, too. A run that is followed by a character with one of the bits `unless`,
+// or then also by _, is left whole.
 INLINE int split_thirds(struct split *s, int level, const char *p, const char *end, unsigned bits, bool isolated,
                         unsigned unless)
 {
@@ -358,7 +360,7 @@ INLINE int split_thirds(struct split *s, int level, const char *p, const char *e
     return rc != 0 ? rc : pass(s, level, piece, end);
 }
 
-// AFMoE's grouping of numbers
+// The grouping of digits in AFMoE.
 int split_by_number_thirds(struct split *s, int level, const char *p, const char *end)
 {
     return split_thirds(s, level, p, end, UNI_NUMBER, true, 0);
@@ -399,7 +401,7 @@ static size_t match_chameleon_image(const char *p, const char *end)
 }
 STAGE_OF(chameleon_image)
 
-// [\t\n]|    |  (four spaces, two spaces)
+// [\t\n], four spaces, or two spaces.
 static size_t match_chameleon_space(const char *p, const char *end)
 {
     if (*p == '\t' || *p == '\n') {

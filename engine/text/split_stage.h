@@ -1,8 +1,8 @@
-// How a pre-tokenizer is put together: the stages, and the loops that they share. For split*.c alone.
+// The building blocks of pre-tokenizers: the stages, and the loops that they share. Only split*.c include this file.
 //
-// A pre-tokenizer is a chain of one to six stages. A stage walks over a piece of text and hands smaller pieces, matches
-// and the gaps between them alike, to the stage below it; the last stage hands words to the caller. Each stage passes
-// over the text once, so the whole is linear. Nothing here has state but the struct split of one call.
+// A pre-tokenizer is a chain of one to six stages. A stage cuts a piece of text into smaller pieces, matches as well
+// as the gaps between them, and passes each to the next stage; the last stage passes words to the caller. Each stage
+// reads the text once, so the time is linear. The only state is the struct split of one call.
 #ifndef QUERN_SPLIT_STAGE_H
 #define QUERN_SPLIT_STAGE_H
 
@@ -13,12 +13,12 @@ struct split;
 typedef int stage_fn(struct split *s, int level, const char *p, const char *end);
 
 struct split {
-    stage_fn *const *stages; // NULL ends them
+    stage_fn *const *stages; // ends with NULL
     split_word_fn *emit;
     void *ctx;
 };
 
-// Hands [p, end) to the stage below `level`.
+// Passes [p, end) to the stage after `level`.
 INLINE int pass(struct split *s, int level, const char *p, const char *end)
 {
     if (p == end) {
@@ -28,10 +28,11 @@ INLINE int pass(struct split *s, int level, const char *p, const char *end)
     return stage != NULL ? stage(s, level + 1, p, end) : s->emit(s->ctx, p, (size_t)(end - p));
 }
 
-// The length of a match at p < end, 0 when there is none. Must look at a bounded number of characters beyond its match.
+// Returns the length of the match at p < end; 0 if there is none. May look only a bounded number of characters beyond
+// the match.
 typedef size_t match_fn(const char *p, const char *end);
 
-// The stage made of one matcher: gaps are passed on as pieces too.
+// A stage made of one matcher. The gaps between matches are passed on as pieces, too.
 INLINE int each_match(struct split *s, int level, const char *p, const char *end, match_fn *match)
 {
     const char *gap = p;
@@ -62,7 +63,7 @@ INLINE int each_match(struct split *s, int level, const char *p, const char *end
 
 // --- runs ---
 
-// Past the characters that have one of the bits.
+// Skips characters that have one of the bits.
 INLINE const char *skip_bits(const char *p, const char *end, unsigned bits)
 {
     while (p < end) {
@@ -83,7 +84,7 @@ INLINE const char *skip_bits(const char *p, const char *end, unsigned bits)
     return p;
 }
 
-// Past the characters that have none of them.
+// Skips characters that have none of the bits.
 INLINE const char *skip_others(const char *p, const char *end, unsigned bits)
 {
     while (p < end) {
@@ -108,7 +109,7 @@ INLINE const char *skip_numbers(const char *p, const char *end, int max)
     return p;
 }
 
-// Past any of the ASCII characters of `set`.
+// Skips ASCII characters that are in `set`.
 INLINE const char *skip_ascii(const char *p, const char *end, const char *set)
 {
     while (p < end && *p != '\0' && strchr(set, *p) != NULL) {
@@ -122,7 +123,7 @@ INLINE bool is_newline(uint32_t cp)
     return cp == '\r' || cp == '\n';
 }
 
-// Every stage.
+// All stages.
 stage_fn split_by_llama3, split_by_qwen2, split_by_qwen35, split_by_minicpm5, split_by_seed_coder, split_by_exaone_moe,
     split_by_gpt4o, split_by_tekken, split_by_youtu, split_by_kimi_k2, split_by_gpt2, split_by_deepseek_v3,
     split_by_bloom, split_by_digits3, split_by_newline, split_by_lines, split_by_signs_default, split_by_signs_falcon,

@@ -1,14 +1,14 @@
-// The expressions that cut text into words at one go: GPT-2's, the descendants of cl100k, DeepSeek V3's and BLOOM's.
+// Expressions that cut text into words in one stage: GPT-2's, the descendants of cl100k, DeepSeek V3's and BLOOM's.
 //
-// The comment above each matcher is the regular expression that it equals, in the syntax of the models' own files.
-// Where it says \p{L} and the like, the bits of unicode.h decide.
+// The comment above each matcher is the regular expression that it implements, in the syntax of the models' own
+// files. \p{L} and similar categories are the bits of unicode.h.
 #include <limits.h>
 
 #include "engine/text/split_stage.h"
 
-// --- parts that many expressions share ---
+// --- shared parts ---
 
-// 's|'t|'re|'ve|'m|'ll|'d, in either case when `fold`. The long s is an s where case is folded.
+// 's|'t|'re|'ve|'m|'ll|'d, case-insensitive if `fold`. The long s (U+017F) then counts as an s.
 static size_t match_contraction(const char *p, const char *end, bool fold)
 {
     if (p == end || *p != '\'' || end - p < 2) {
@@ -25,7 +25,7 @@ static size_t match_contraction(const char *p, const char *end, bool fold)
     return fold && end - p > 2 && memcmp(p + 1, "\xC5\xBF", 2) == 0 ? 3 : 0;
 }
 
-// \s*[\r\n]+|\s+(?!\S)|\s+ where `newlines`, else \s+(?!\S)|\s+; p stands at white space.
+// With `newlines`: \s*[\r\n]+|\s+(?!\S)|\s+, otherwise \s+(?!\S)|\s+. There is white space at p.
 INLINE size_t match_spaces(const char *p, const char *end, bool newlines)
 {
     const char *q = p, *last = p, *line_end = NULL;
@@ -43,7 +43,7 @@ INLINE size_t match_spaces(const char *p, const char *end, bool newlines)
     if (line_end != NULL) {
         return (size_t)(line_end - p);
     }
-    // The last one stays with the word that follows, unless it is alone.
+    // The last space stays with the word that follows, unless it is the only one.
     return (size_t)((q < end && last > p ? last : q) - p);
 }
 
@@ -70,21 +70,21 @@ static size_t match_gpt2(const char *p, const char *end)
     return (size_t)(skip_others(q, end, UNI_SPACE | UNI_LETTER | UNI_NUMBER) - p);
 }
 
-// What the descendants of cl100k differ in.
+// The differences between the descendants of cl100k.
 struct word_rules {
-    unsigned letters; // what words are made of
-    bool cased;       // words end where lower case turns to upper: [upper, other]*[lower, other]+
-    bool no_han;      // words hold no Han
-    bool phrases;     // words go on behind single spaces
+    unsigned letters; // bits of the characters of words
+    bool cased;       // words end where lower case changes to upper case: [upper, other]*[lower, other]+
+    bool no_han;      // words contain no Han characters
+    bool phrases;     // words continue after single spaces
     bool contractions;
-    int digits;       // longest number
-    const char *tail; // what may follow signs
-    bool one_tail;    // once, not any number of times
+    int digits;       // maximum length of a number
+    const char *tail; // characters that may follow punctuation
+    bool one_tail;    // at most one of them, instead of any number
 };
 
-// [upper, titled, other]*[lower, other]+ or else [upper, titled, other]+, from p; p itself when there is neither.
-// "Other" letters and marks count on both sides; giving back what the first star took too much ends at the last of
-// them.
+// Matches [upper, titled, other]*[lower, other]+, or else [upper, titled, other]+, at p. Returns p if neither
+// matches. "Other" letters and marks belong to both sets. If no lower-case letter follows, the regular expression
+// would backtrack to the last of these; so does this.
 INLINE const char *skip_cased(const char *p, const char *end, unsigned excluded)
 {
     const char *last_other = NULL, *q = p;
@@ -125,7 +125,7 @@ INLINE const char *skip_word(const char *p, const char *end, struct word_rules r
     return r.phrases ? skip_phrase(p, end) : skip_bits(p, end, r.letters);
 }
 
-// The word that starts at p, with one sign or space before it: [^\r\n\p{L}\p{N}]?WORD.
+// The word at p, with at most one punctuation character or space before it: [^\r\n\p{L}\p{N}]?WORD.
 INLINE size_t match_lead_word(const char *p, const char *end, struct unicode_char c, struct word_rules r)
 {
     if (c.bits & UNI_NUMBER || is_newline(c.cp)) {
@@ -134,14 +134,14 @@ INLINE size_t match_lead_word(const char *p, const char *end, struct unicode_cha
     const char *word = c.bits & UNI_LETTER ? p : p + c.len;
     const char *q = skip_word(word, end, r);
     if (q == word && (c.bits & UNI_MARK) != 0) {
-        q = skip_word(p, end, r); // a mark that leads nothing may be a word itself
+        q = skip_word(p, end, r); // a mark that precedes no word may be a word itself
         word = p;
     }
     if (q == word) {
         return 0;
     }
     if (r.cased && (c.bits & UNI_MARK) != 0 && word > p) {
-        // A mark before capitals alone: the expression prefers the mark, as [lower, other]+, to the capitals.
+        // A mark before only capitals: the expression matches the mark alone, as [lower, other]+.
         bool capitals = true;
         for (const char *u = word; u < q && capitals;) {
             struct unicode_char d = unicode_char_at(u, end);
@@ -159,7 +159,9 @@ INLINE size_t match_lead_word(const char *p, const char *end, struct unicode_cha
 }
 
 // CONTRACTION|[^\r\n\p{L}\p{N}]?WORD|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[tail]*|\s*[\r\n]+|\s+(?!\S)|\s+
-// where contractions stand alone, or end the word when it is cased. One instance is compiled for each set of rules.
+//
+// Contractions match on their own, or, with `cased`, at the end of a word. The compiler makes one instance per set of
+// rules.
 INLINE size_t match_rules(const char *p, const char *end, struct word_rules r)
 {
     struct unicode_char c = unicode_char_at(p, end);
@@ -238,7 +240,8 @@ static size_t match_deepseek_v3(const char *p, const char *end)
 }
 STAGE_OF(deepseek_v3)
 
-//  ?[^(\s|.,!?...]+: the set holds the parentheses and the bar because its authors mistook a set for a group.
+//  ?[^(\s|.,!?...]+
+// The set includes the parentheses and the bar, because the original expression writes a group inside a set.
 static bool is_bloom_stop(struct unicode_char c)
 {
     static const uint32_t stops[] = {'(',    '|',    ')',    '.',    ',',   '!',   '?',

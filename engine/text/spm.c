@@ -1,4 +1,4 @@
-// SentencePiece: a word is spelled in characters, which are merged where they make a token, the highest scores first.
+// SentencePiece: a word is split into characters, which are merged if they form a token, highest score first.
 #include "engine/text/encoder.h"
 #include "engine/text/merge_loop.h"
 
@@ -7,7 +7,7 @@ struct spelled_word {
     const char *text;
 };
 
-// Symbols are where they start, so that a and b together are the bytes from a to c.
+// Symbols are offsets of their first bytes, so a and b together are the bytes from a to c.
 static inline uint32_t pair(const void *ctx, uint32_t a, uint32_t b, uint32_t c, uint32_t *merged)
 {
     (void)b;
@@ -23,7 +23,7 @@ static inline uint32_t pair(const void *ctx, uint32_t a, uint32_t b, uint32_t c,
     return w->t->order[id];
 }
 
-// The token of a symbol that is merged to its end, or those of its bytes.
+// Appends the token of a fully merged symbol, or, if there is none, the tokens of its bytes.
 static int emit(struct encoder *e, const char *p, size_t len)
 {
     int32_t id = token_map_find(&e->t->map, p, len);

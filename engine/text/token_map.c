@@ -2,7 +2,8 @@
 
 #include <sys/auxv.h>
 
-// Multiplies and folds the high half back: every input bit reaches the bits that index a table.
+// Multiplies, then folds the high half into the low half, so that every input bit reaches the bits that index a
+// table.
 static uint64_t stir(uint64_t h)
 {
     h *= UINT64_C(0x9E3779B97F4A7C15);
@@ -50,7 +51,7 @@ int token_map_new(struct token_map *map, const struct spellings *spellings, stru
     return 0;
 }
 
-// The slot that holds these bytes, or the empty one where they belong.
+// The slot that contains these bytes, or the empty slot where they belong.
 static struct token_slot *slot_of(const struct token_map *map, const char *p, size_t n, uint64_t hash)
 {
     uint32_t tag = (uint32_t)(hash >> 32);

@@ -1,13 +1,13 @@
-// A hash table from bytes to the number of the token that is spelled so.
+// A hash table from the spelling of a token to its id.
 //
-// Ownership: the table lives in the arena that it was built in, the spellings in a caller's blob of n + 1 offsets.
-// The hash is seeded per process, so that no file can be made to collide. Threads: read-only once built.
+// Ownership: the table lives in the arena that it was built in; the spellings belong to the caller. The hash is
+// seeded per process, so that a file cannot be crafted to collide. Threads: read-only once built.
 #ifndef QUERN_TOKEN_MAP_H
 #define QUERN_TOKEN_MAP_H
 
 #include "gguf/base.h"
 
-// The spellings of n tokens, one behind the other: token i is bytes at[i] to at[i + 1].
+// The concatenated spellings of n tokens: token i is the bytes at[i] to at[i + 1].
 struct spellings {
     char *bytes;
     uint32_t *at;
@@ -44,7 +44,7 @@ static inline uint32_t load32(const char *p)
     return v;
 }
 
-// memcmp for words, which are short: without the call. Loads overlap rather than pass the end.
+// memcmp for short strings, without a function call. Loads overlap, so they never read past the end.
 static inline bool bytes_equal(const char *a, const char *b, size_t n)
 {
     if (n >= 8) {
@@ -69,9 +69,9 @@ uint64_t token_hash_seed(void); // the same within a process
 int token_map_new(struct token_map *map, const struct spellings *spellings, struct arena *arena, struct error *err);
 // Adds token `id`: -1, or the earlier token that is spelled the same, which stays.
 int32_t token_map_add(struct token_map *map, int32_t id);
-// The token that is spelled so, or -1.
+// The token with that spelling, or -1.
 int32_t token_map_find(const struct token_map *map, const char *p, size_t n);
-// The same in two steps, for many at once: the first brings the memory closer that the second looks at.
+// The same in two steps, for lookups in batches: the first one prefetches the memory that the second one reads.
 uint64_t token_map_prefetch(const struct token_map *map, const char *p, size_t n);
 int32_t token_map_find_hashed(const struct token_map *map, const char *p, size_t n, uint64_t hash);
 

@@ -1,4 +1,4 @@
-// The interface: loading in its order, the text cut at special tokens, and the way back.
+// The public interface: loading, encoding text cut at special tokens, and decoding.
 #include "engine/text/tokenizer.h"
 
 #include <stdlib.h>
@@ -134,7 +134,7 @@ void tokenizer_free(struct tokenizer *t)
 
 // --- encoding ---
 
-// Up to the next space or newline that no token reaches over.
+// Returns the length up to the next space or newline at which no token can span the cut.
 static size_t escaped_word_len(const struct tokenizer *t, const char *p, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -147,7 +147,7 @@ static size_t escaped_word_len(const struct tokenizer *t, const char *p, size_t 
     return n;
 }
 
-// Text whose spaces are escaped, in the pieces that can be encoded one by one. A split_word_fn.
+// Encodes text with escaped spaces, cut into parts that can be encoded independently. A split_word_fn.
 static int encode_escaped(void *encoder, const char *p, size_t n)
 {
     struct encoder *e = encoder;
@@ -160,7 +160,7 @@ static int encode_escaped(void *encoder, const char *p, size_t n)
     return 0;
 }
 
-// Text between special tokens; `first` when it follows one, or begins.
+// Encodes text between special tokens; `first`: it follows a special token, or begins the text.
 static int encode_plain(struct encoder *e, const char *p, const char *end, bool first)
 {
     const struct tokenizer *t = e->t;
@@ -195,7 +195,7 @@ static bool is_ascii_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// Bytes in front of the first one that is marked.
+// Returns the number of bytes before the first marked one.
 static size_t unmarked(const struct encoder *e, const char *p, const char *end)
 {
     const uint8_t *marks = e->marks + (p - e->text.data);
@@ -203,8 +203,8 @@ static size_t unmarked(const struct encoder *e, const char *p, const char *end)
     return first != NULL ? (size_t)(first - marks) : (size_t)(end - p);
 }
 
-// The longest special token at p, -1 when there is none. Control tokens, and those that end a turn, are made of unmarked
-// bytes alone.
+// Returns the longest special token at p; -1 if there is none. Control tokens, and tokens that end a turn, must
+// consist of unmarked bytes only.
 static int32_t special_at(const struct encoder *e, const struct trie *special, const char *p, const char *end,
                           size_t *len)
 {
@@ -226,7 +226,7 @@ static int32_t special_at(const struct encoder *e, const struct trie *special, c
     return id;
 }
 
-// Cuts the text at special tokens, and encodes what is between them.
+// Cuts the text at special tokens and encodes the parts between them.
 static int encode_parts(struct encoder *e, const struct trie *special)
 {
     const struct tokenizer *t = e->t;
@@ -256,7 +256,7 @@ static int encode_parts(struct encoder *e, const struct trie *special)
     return encode_plain(e, part, end, first);
 }
 
-// A cache in proportion to the text; without one all works, but slower.
+// Allocates a word cache whose size grows with the text. Without a cache encoding works, but is slower.
 static void new_cache(struct encoder *e)
 {
     enum { LEAST = 64, MOST = 1 << 16 };
@@ -401,7 +401,7 @@ struct str detokenizer_next(struct detokenizer *d, int32_t id)
 {
     struct str s = tokenizer_piece(d->t, id, d->special);
     enum token_attr attr = tokenizer_attr(d->t, id);
-    // Encoding puts a space in front of a text, and of what follows a special token.
+    // Encoding adds a space at the beginning of the text and after special tokens.
     if (attr == TOKEN_CONTROL || attr == TOKEN_UNKNOWN || attr == TOKEN_USER_DEFINED) {
         d->at_start = true;
     } else if (s.len > 0) {
@@ -413,7 +413,7 @@ struct str detokenizer_next(struct detokenizer *d, int32_t id)
     return s;
 }
 
-// What Hugging Face calls clean_up_tokenization_spaces: three passes over the text, each of which drops spaces.
+// clean_up_tokenization_spaces of Hugging Face: three passes over the text, each of which removes some spaces.
 static size_t clean_before_stops(char *s, size_t n)
 {
     size_t out = 0;

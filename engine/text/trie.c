@@ -24,7 +24,7 @@ int trie_new(struct trie *trie, size_t bytes, struct arena *arena, struct error 
     return 0;
 }
 
-// The edge from `parent` by `byte`, or the empty place where it belongs.
+// The edge from `parent` by `byte`, or the empty slot where it belongs.
 static uint64_t *edge_of(const struct trie *trie, uint32_t parent, unsigned char byte)
 {
     uint64_t key = (uint64_t)parent << 8 | byte;

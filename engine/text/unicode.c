@@ -2,7 +2,7 @@
 
 #include "engine/text/unicode_tables.h"
 
-// The partner of cp in a sorted table of n pairs, or cp itself.
+// Returns the value of cp in a sorted table of n pairs, or cp itself if it is not in the table.
 static uint32_t mapped(const uint32_t (*pairs)[2], size_t n, uint32_t cp)
 {
     size_t lo = 0;
@@ -23,7 +23,7 @@ uint32_t unicode_lower(uint32_t cp)
     if (cp < 0x80) {
         return cp >= 'A' && cp <= 'Z' ? cp + 32 : cp;
     }
-    // The last pair bounds the search, so that it cannot run over the end.
+    // the comparison with the last pair keeps the search within the table
     return cp > lower_pairs[COUNT_OF(lower_pairs) - 1][0] ? cp : mapped(lower_pairs, COUNT_OF(lower_pairs), cp);
 }
 

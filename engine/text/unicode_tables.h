@@ -1861,7 +1861,7 @@ const uint8_t unicode_second[32000] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11, 11,
 };
-// The bits of ASCII, without the detour.
+// The bits of ASCII characters, for direct lookup.
 const uint16_t unicode_ascii[128] = {
     0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x00C0, 0x00C0, 0x00C0,
     0x00C0, 0x00C0, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040, 0x0040,

@@ -1,4 +1,4 @@
-// Reads the tokens of a file: spellings, attributes, scores, and the bytes that each one prints as.
+// Reads the tokens of a file: spellings, attributes, scores, and the bytes that each token decodes to.
 #include "engine/text/vocab.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 
 static const char tokens_key[] = "tokenizer.ggml.tokens";
 
-// What a message shows of a string that may be long.
+// Shortens a string for messages.
 static struct str clipped(struct str s)
 {
     return (struct str){s.data, MIN(s.len, (size_t)64)};
@@ -17,7 +17,7 @@ static struct str clipped(struct str s)
 
 int vocab_fail(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
 {
-    enum { PATH_SHOWN = 128 }; // of a long path the end, so that the message has room
+    enum { PATH_SHOWN = 128 }; // of a long path only the end is shown, so that the message has room
     char text[ERR_TEXT];
     va_list args;
     va_start(args, fmt);
@@ -34,7 +34,7 @@ int vocab_fail(const struct gguf *g, const char *key, struct error *err, const c
 
 // --- byte-level spelling ---
 
-// 188 bytes print as themselves; the other 68 are numbered from U+0100 in their order.
+// 188 bytes are printable and stand for themselves; the other 68 are numbered from U+0100 on in ascending order.
 static bool prints(unsigned char b)
 {
     return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD);
@@ -45,7 +45,7 @@ uint32_t byte_to_letter(unsigned char byte)
     if (prints(byte)) {
         return byte;
     }
-    // Before 0x21 lie 33 of them, then 0x7F to 0xA0, then 0xAD.
+    // Of those 68 bytes, 33 are below 0x21; then come 0x7F to 0xA0, and then 0xAD.
     return 0x100 + (byte < 0x21 ? byte : byte < 0xAD ? byte - 0x7Fu + 33 : 67);
 }
 
@@ -65,7 +65,7 @@ int letter_to_byte(uint32_t cp)
 
 // --- spellings ---
 
-// Fewer than SYMBOL_NO_TOKEN tokens, fewer than 4 GiB of bytes.
+// The caller has checked the limits: fewer than SYMBOL_NO_TOKEN tokens, fewer than 4 GiB of bytes.
 static int spellings_new(struct spellings *s, size_t n, size_t bytes, struct arena *arena, struct error *err)
 {
     *s = (struct spellings){ARENA_ARRAY(arena, char, bytes + 1), ARENA_ARRAY(arena, uint32_t, n + 1), (int32_t)n};
@@ -116,7 +116,8 @@ static int index_tokens(struct tokenizer *t, const struct gguf *g, struct error 
 
 // --- attributes and scores ---
 
-// The array under `key`, which if it is there has a value for each token. 1, 0, -1 as gguf_get_array.
+// Finds the array under `key`, which must have a value for each token if it exists. Returns 1, 0 or -1 like
+// gguf_get_array.
 static int array_for_tokens(const struct tokenizer *t, const struct gguf *g, const char *key, enum gguf_type element,
                             const struct gguf_kv **kv, struct error *err)
 {
@@ -127,7 +128,7 @@ static int array_for_tokens(const struct tokenizer *t, const struct gguf *g, con
     return found;
 }
 
-// The value of "<0xNN>", -1 for other spellings.
+// Returns the byte that "<0xNN>" stands for; -1 for other spellings.
 static int byte_spelling(struct str s)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -141,7 +142,7 @@ static int byte_spelling(struct str s)
 
 static int load_attributes(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
-    // By the numbers in the file; 0, undefined, is treated as unused.
+    // Indexed by the numbers in the file; 0 (undefined) is treated as unused.
     static const uint8_t attrs[] = {TOKEN_UNUSED,       TOKEN_NORMAL, TOKEN_UNKNOWN, TOKEN_CONTROL,
                                     TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE};
     static const char key[] = "tokenizer.ggml.token_type";
@@ -167,7 +168,7 @@ static int load_attributes(struct tokenizer *t, const struct gguf *g, struct err
     return 0;
 }
 
-// Falling scores as rising numbers, so that the lower comes first.
+// Maps scores to numbers in the opposite order, so that the highest score gives the lowest number.
 static uint32_t order_of_score(float score)
 {
     float positive_zero = score + 0.0f;
@@ -215,10 +216,10 @@ int vocab_load_tokens(struct tokenizer *t, const struct gguf *g, struct error *e
     return t->kind == TOKENIZER_SPM ? load_scores(t, g, err) : 0;
 }
 
-// --- bytes, and what may stand behind them ---
+// --- bytes, and what may follow them in a token ---
 
-// Where a space or a newline may stand beside something else within a token. Anywhere else a text can be cut there, and
-// the parts encoded one by one.
+// Finds where a space or a newline may be next to another byte within a token. At all other such places a text can be
+// cut and the parts encoded independently.
 static void find_glue(struct tokenizer *t)
 {
     t->glued[' '] = true;
@@ -236,7 +237,8 @@ static void find_glue(struct tokenizer *t)
     }
 }
 
-// Which bytes stand side by side in the spellings of tokens, whatever their attributes: merges ask for none.
+// Finds which bytes are adjacent in the spellings of tokens. All attributes count, because merges do not depend on
+// them.
 static void find_joined(struct tokenizer *t)
 {
     for (int32_t id = 0; id < t->text.n; id++) {
@@ -279,7 +281,7 @@ void vocab_load_bytes(struct tokenizer *t)
 
 // --- pieces ---
 
-// Writes the bytes of a byte-level spelling. A spelling that holds other characters stands for itself.
+// Decodes a byte-level spelling. A spelling with any other character stands for itself.
 static size_t print_letters(struct str s, char *out)
 {
     size_t n = 0;
@@ -297,7 +299,7 @@ static size_t print_letters(struct str s, char *out)
     return n;
 }
 
-// Writes an escaped spelling with its spaces.
+// Decodes an escaped spelling: WORD_MARK becomes a space.
 static size_t print_escaped(struct str s, char *out)
 {
     size_t n = 0;
@@ -334,7 +336,7 @@ static size_t print_token(const struct tokenizer *t, int32_t id, char *out)
 
 int vocab_load_pieces(struct tokenizer *t, struct error *err)
 {
-    // A piece is never longer than its spelling.
+    // a piece is never longer than its spelling
     if (spellings_new(&t->piece, (size_t)t->text.n, t->text.at[t->text.n], &t->arena, err) != 0) {
         return -1;
     }
@@ -349,7 +351,7 @@ int vocab_load_pieces(struct tokenizer *t, struct error *err)
 static int special_set(struct tokenizer *t, const struct gguf *g, struct trie *set, bool all, bool *any,
                        struct error *err)
 {
-    enum { LONGEST = 512 }; // bounds the time that a text can cost
+    enum { LONGEST = 512 }; // bounds the time per byte of text
     size_t bytes = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && trie_new(set, bytes, &t->arena, err) != 0) {
@@ -402,7 +404,8 @@ static void strip_around_phi3(struct tokenizer *t)
     set_flag(t, "<|endoftext|>", TOKEN_RSTRIP, false);
 }
 
-// Whether tokens swallow the white space beside them is said by the models' own files, but not by GGUF: by name, then.
+// GGUF does not store whether a token absorbs the white space next to it, so this is decided by the name of the
+// model.
 static int load_strips(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     struct str name = {"", 0}, arch = {"", 0};
@@ -437,7 +440,7 @@ int vocab_load_special(struct tokenizer *t, const struct gguf *g, struct error *
 
 int vocab_load_words(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
-    enum { LONGEST = 1024 }; // bounds the time that a word can cost
+    enum { LONGEST = 1024 }; // bounds the time per byte of a word
     if (trie_new(&t->words, t->text.at[t->text.n], &t->arena, err) != 0) {
         return -1;
     }

@@ -1,12 +1,14 @@
-// Which tokens begin, end and separate texts: by the ids in the file, by the habits of the algorithm, and by name.
+// Finds the tokens that begin, end and separate texts: by the ids in the file, by defaults of the algorithm, and by
+// name.
 #include <inttypes.h>
 
 #include "engine/text/vocab.h"
 
-#define BAR "\xEF\xBD\x9C" // U+FF5C, DeepSeek's bar
+#define BAR "\xEF\xBD\x9C" // U+FF5C, used in DeepSeek's tokens
 #define DEEPSEEK_END "<" BAR "end" WORD_MARK "of" WORD_MARK "sentence" BAR ">"
 
-// Keys in the file; the later ones are older names, which count where the first is missing.
+// Keys in the file. Of several keys for one role, the later ones are older names; they count only if the first is
+// missing.
 static const struct {
     const char *key;
     enum token_role role;
@@ -25,7 +27,7 @@ static const struct {
     // clang-format on
 };
 
-// The names under which roles are known where the file gives no id; the first that is there counts.
+// Names of tokens that determine a role for which the file gives no id. The first name that exists counts.
 static const struct {
     const char *text;
     enum token_role role;
@@ -53,7 +55,7 @@ static const struct {
     // clang-format on
 };
 
-// Names that mean the end of an answer.
+// Names of tokens that end an answer.
 static const char *const end_names[] = {
     // clang-format off
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
@@ -68,7 +70,7 @@ static int32_t find(const struct tokenizer *t, const char *text)
     return token_map_find(&t->map, text, strlen(text));
 }
 
-// What files of that kind mean where they say nothing.
+// The roles of SPM and WPM files that do not state them.
 static void default_roles(struct tokenizer *t)
 {
     for (int r = 0; r < TOKEN_ROLE_COUNT; r++) {
@@ -90,7 +92,7 @@ static void default_roles(struct tokenizer *t)
     }
 }
 
-// All bits set mean "none": converters write -1 so.
+// A value with all bits set means "none"; converters write -1 in that way.
 static int read_role(const struct tokenizer *t, const struct gguf *g, const char *key, int32_t *id, struct error *err)
 {
     int64_t v = 0;
@@ -127,7 +129,7 @@ static int read_roles(struct tokenizer *t, const struct gguf *g, struct error *e
     return 0;
 }
 
-// A token that has a role by its name is a control token, whatever the file says.
+// A token that gets a role by its name becomes a control token, whatever the file says.
 static void name_roles(struct tokenizer *t)
 {
     for (size_t i = 0; i < COUNT_OF(role_names); i++) {
@@ -164,8 +166,7 @@ static void mark_ends(struct tokenizer *t)
             t->flags[t->role[ends[i]]] |= TOKEN_IS_END;
         }
     }
-    // Where a message may end without the turn, as between the channels of gpt-oss, <|end|> is not the end; nor is </s>
-    // where Gemma 4 has its own.
+    // In gpt-oss <|end|> ends a message but not the turn, and in Gemma 4 </s> does not end an answer.
     bool call = find(t, "<|call|>") >= 0 || find(t, "<|calls|>") >= 0;
     if (call && (find(t, "<|return|>") >= 0 || find(t, "<|flush|>") >= 0)) {
         unmark_end(t, "<|end|>");
@@ -175,7 +176,7 @@ static void mark_ends(struct tokenizer *t)
     }
 }
 
-// What is put around a text.
+// Reads which tokens and spaces are added around a text, and how text is normalized.
 static int load_adds(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     unsigned pre = t->kind == TOKENIZER_BPE ? t->pre->flags : 0;
@@ -193,7 +194,7 @@ static int load_adds(struct tokenizer *t, const struct gguf *g, struct error *er
     if (gguf_get_bool(g, "tokenizer.ggml.normalizer.strip_accents", &t->strip_accents, err) < 0) {
         return -1;
     }
-    t->add_bos |= (pre & PRE_FORCE_BOS) != 0 || t->kind == TOKENIZER_WPM; // BERT's texts always stand between two
+    t->add_bos |= (pre & PRE_FORCE_BOS) != 0 || t->kind == TOKENIZER_WPM; // BERT texts always have both
     t->add_eos |= t->kind == TOKENIZER_WPM;
     t->add_space_prefix &= t->kind == TOKENIZER_SPM;
     return 0;

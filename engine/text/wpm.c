@@ -1,9 +1,9 @@
-// WordPiece, as in BERT: text is folded to plain letters, cut into words, and each word into the longest tokens from
-// the left. A word that does not come out even is unknown as a whole.
+// WordPiece, as in BERT: text is normalized and cut into words, and each word is cut from the left into the longest
+// tokens. A word that cannot be cut completely becomes the unknown token.
 #include "engine/text/encoder.h"
 #include "engine/text/unicode.h"
 
-// The blocks of ideographs that BERT takes for words of one character each.
+// The blocks of ideographs that are words of one character each in BERT.
 static bool is_ideograph(uint32_t cp)
 {
     return (cp >= 0x4E00 && cp <= 0x9FFF) || (cp >= 0x3400 && cp <= 0x4DBF) || (cp >= 0x20000 && cp <= 0x2A6DF) ||
@@ -13,13 +13,13 @@ static bool is_ideograph(uint32_t cp)
 
 enum { ALONE_OR_SPACE = UNI_PUNCT | UNI_SYMBOL | UNI_SPACE };
 
-// Signs stand for themselves, whatever is beside them.
+// Whether the character is a word by itself: punctuation, ASCII symbols and ideographs.
 static bool is_alone(uint32_t cp, unsigned bits)
 {
     return (bits & UNI_PUNCT) != 0 || (cp < 0x7F && (bits & UNI_SYMBOL) != 0) || is_ideograph(cp);
 }
 
-// The longest tokens of one word, which starts with WORD_MARK.
+// Appends the longest tokens of one word, which begins with WORD_MARK.
 static int emit_word(struct encoder *e, const char *word, size_t len)
 {
     size_t before = e->out->n;
@@ -44,7 +44,7 @@ static int emit_word(struct encoder *e, const char *word, size_t len)
                                (int)MIN(len, (size_t)64), word);
 }
 
-// The letters of the word so far, if any.
+// Ends the current word: appends its tokens if it has any characters.
 static int flush(struct encoder *e, size_t *n)
 {
     size_t len = *n;
@@ -64,7 +64,7 @@ size_t wpm_word_len(const char *p, const char *end)
 int wpm_encode_word(struct encoder *e, const char *word, size_t len)
 {
     const struct tokenizer *t = e->t;
-    // Folding makes at most three bytes of two, as of U+023A.
+    // lower-casing makes at most three bytes of two (U+023A)
     size_t room;
     if (size_mul(len, 2, &room) || size_add(room, WORD_MARK_LEN + 4, &room)) {
         return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
