@@ -33,9 +33,6 @@ struct encoder {
     struct scratch merging; // state of merge_long
 };
 
-// Makes room for n more ids in the list. E_MEMORY.
-int token_list_reserve(struct token_list *list, size_t n, struct error *err);
-
 // Appends the tokens of a word in e->text, from the cache if possible. A split_word_fn.
 int encoder_word(void *encoder, const char *word, size_t len);
 

@@ -1,4 +1,6 @@
 // The stages of each family, and the family that each name stands for.
+#include "engine/text/split.h"
+
 #include "engine/text/split_stage.h"
 
 enum { MAX_STAGES = 6 };

@@ -6,15 +6,14 @@
 #ifndef QUERN_SPLIT_STAGE_H
 #define QUERN_SPLIT_STAGE_H
 
-#include "engine/text/split.h"
 #include "engine/text/unicode.h"
 
 struct split;
 typedef int stage_fn(struct split *s, int level, const char *p, const char *end);
 
 struct split {
-    stage_fn *const *stages; // ends with NULL
-    split_word_fn *emit;
+    stage_fn *const *stages;                              // ends with NULL
+    int (*emit)(void *ctx, const char *word, size_t len); // a split_word_fn of split.h
     void *ctx;
 };
 

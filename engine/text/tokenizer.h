@@ -1,5 +1,5 @@
 // Text to tokens and back, as the vocabulary of a GGUF file defines it: byte-pair encoding (BPE), SentencePiece (SPM)
-// and WordPiece (WPM); also the texts of single tokens.
+// and WordPiece (WPM); also the texts of single tokens. Lists of tokens, attributes and roles are in token.h.
 //
 // Ownership: a tokenizer copies what it needs, so the file may be closed after tokenizer_load. Views that it returns
 // are valid until tokenizer_free. Token lists belong to the caller.
@@ -8,11 +8,10 @@
 #ifndef QUERN_TOKENIZER_H
 #define QUERN_TOKENIZER_H
 
+#include "engine/text/token.h"
 #include "gguf/gguf.h"
 
 struct tokenizer;
-
-enum tokenizer_kind { TOKENIZER_NONE, TOKENIZER_BPE, TOKENIZER_SPM, TOKENIZER_WPM };
 
 enum tokenizer_load_flags {
     TOKENIZER_ANY_PRE = 1, // an unknown tokenizer.ggml.pre is treated as "default"; without this flag it is an error
@@ -31,14 +30,6 @@ bool tokenizer_pre_is_known(const struct tokenizer *t); // false if the name is 
                                                         // it
 
 // --- encoding ---
-
-// A growing list of token ids. Zero-initialise it.
-struct token_list {
-    int32_t *ids;
-    size_t n, cap;
-};
-int token_list_push(struct token_list *list, int32_t id, struct error *err);
-void token_list_free(struct token_list *list);
 
 enum tokenize_flags {
     TOKENIZE_SPECIAL = 1, // recognizes control tokens written in the text; user-defined tokens always are
@@ -60,18 +51,6 @@ int tokenizer_encode_marked(const struct tokenizer *t, struct str text, const ui
                             struct token_list *list, struct error *err);
 
 // --- single tokens ---
-
-enum token_attr { TOKEN_NORMAL, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
-
-// clang-format off
-enum token_role {
-    // clang-format off
-    TOKEN_BOS, TOKEN_EOS, TOKEN_EOT, TOKEN_EOM, TOKEN_UNK, TOKEN_SEP, TOKEN_PAD, TOKEN_MASK, TOKEN_FIM_PRE,
-    TOKEN_FIM_SUF, TOKEN_FIM_MID, TOKEN_FIM_PAD, TOKEN_FIM_REP, TOKEN_FIM_SEP,
-    // clang-format on
-    TOKEN_ROLE_COUNT
-};
-// clang-format on
 
 // The id of the token with that role; -1 if there is none.
 int32_t tokenizer_role(const struct tokenizer *t, enum token_role role);

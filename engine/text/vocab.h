@@ -6,9 +6,10 @@
 #define QUERN_VOCAB_H
 
 #include "engine/text/split.h"
+#include "engine/text/token.h"
 #include "engine/text/token_map.h"
-#include "engine/text/tokenizer.h"
 #include "engine/text/trie.h"
+#include "gguf/gguf.h"
 
 // U+2581. It stands for a space in SPM-like spellings, and begins a word in WPM spellings.
 #define WORD_MARK "\xE2\x96\x81"
