@@ -1,6 +1,6 @@
 // JSON Schemas: what each keyword lets through, what is refused by name, and random schemas whose every answer is held
 // against a validator of its own. The standard's test suite and another validator: check_schemas.py.
-#include "engine/grammar/dfa.h"
+#include "engine/grammar/dfa_build.h"
 #include "engine/grammar/regex.h"
 #include "engine/text/unicode.h"
 #include "tests/grammar_rig.h"

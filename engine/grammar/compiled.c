@@ -1,5 +1,8 @@
 #include "engine/grammar/compiled.h"
 
+#include "engine/grammar/dfa_build.h"
+#include "engine/grammar/net_build.h"
+
 #include <stdlib.h>
 
 // How much deeper calls may nest than the minimum that completing the grammar requires.
@@ -7,7 +10,8 @@ enum { DEPTH_SPARE = 100 };
 
 static int compile(struct grammar *g, uint32_t root, struct error *err)
 {
-    if (net_build(&g->net, &g->x, root, &g->v->available, err) ||
+    uint32_t lead = net_add_lead(&g->x, root);
+    if (exprs_lower(&g->x, err) || net_build(&g->net, &g->x, root, lead, &g->v->available, err) ||
         readings_init(&g->readings, &g->net, g->x.n_rules, DEPTH_SPARE, err) ||
         masks_init(&g->masks, g->v, &g->readings, err))
         return -1;

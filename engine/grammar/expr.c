@@ -1,7 +1,5 @@
 #include "engine/grammar/expr.h"
 
-#include "engine/grammar/dfa.h"
-
 #include <stdlib.h>
 
 void exprs_free(struct exprs *x)

@@ -9,7 +9,7 @@
 #ifndef QUERN_EXPR_H
 #define QUERN_EXPR_H
 
-#include "gguf/base.h"
+#include "engine/grammar/dfa.h"
 
 enum expr_op {
     X_NEVER,  // nothing
@@ -36,18 +36,12 @@ struct expr {
     bool logic;   // contains X_AND or X_NOT
 };
 
-struct byte_set {
-    uint64_t bits[4];
-};
-
 struct rule {
     const char *name;
     expr_id body;
     bool defined;
     int line, column; // where it is first mentioned
 };
-
-struct dfa;
 
 struct exprs {
     struct arena arena;
@@ -120,14 +114,5 @@ void char_set_free(struct char_set *s);
 expr_id expr_chars(struct exprs *x, struct char_set *s);
 // Any one character.
 expr_id expr_any_char(struct exprs *x);
-
-static inline bool byte_set_has(const struct byte_set *s, unsigned byte)
-{
-    return s->bits[byte >> 6] >> (byte & 63) & 1;
-}
-static inline void byte_set_add(struct byte_set *s, unsigned byte)
-{
-    s->bits[byte >> 6] |= UINT64_C(1) << (byte & 63);
-}
 
 #endif

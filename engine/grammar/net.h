@@ -47,13 +47,6 @@ struct net {
 
 enum { NET_OPS_MAX = 1 << 21, NET_CHAIN_MIN = 40 };
 
-// Builds the nets of the rules that `root` needs and of `lead`, a rule that it adds. E_USAGE: a rule is not defined
-// or is left-recursive, or the grammar matches no text or is too large. E_MEMORY.
-int net_build(struct net *net, struct exprs *x, uint32_t root, const struct byte_set *available, struct error *err);
-// Builds the net of one regular expression, as rule 0.
-int net_build_regular(struct net *net, struct exprs *x, expr_id e, struct error *err);
-void net_free(struct net *net);
-
 static inline bool net_is_dead(const struct net *net, uint32_t op)
 {
     return net->ops[op].need == NEED_DEAD;

@@ -1,7 +1,5 @@
 #include "engine/grammar/numbers.h"
 
-#include "engine/grammar/dfa.h"
-
 #include <stdlib.h>
 
 // A parsed decimal: 0.d1 d2 d3 ... times 10^point, without zeros at either end. Zero has no digits.

@@ -1,6 +1,6 @@
 #include "engine/grammar/regex.h"
 
-#include "engine/grammar/dfa.h"
+#include "engine/grammar/dfa_build.h"
 #include "engine/text/unicode.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 //
 // A named property is written at most once. Other names may occur twice, which JSON allows; readers keep the last
 // one. Therefore other names can contribute at most one property to a minimum.
-#include "engine/grammar/dfa.h"
+#include "engine/grammar/dfa_build.h"
 #include "engine/grammar/schema.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // Strings and numbers of a schema: the contents that their demands allow, and their JSON spelling.
-#include "engine/grammar/dfa.h"
+#include "engine/grammar/dfa_build.h"
 #include "engine/grammar/numbers.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema.h"

@@ -1,5 +1,5 @@
 // Checks whether a value of the document meets a schema. Used for enum and const, and for the names of properties.
-#include "engine/grammar/dfa.h"
+#include "engine/grammar/dfa_build.h"
 #include "engine/grammar/numbers.h"
 #include "engine/grammar/schema.h"
 

@@ -1,6 +1,5 @@
-#include "engine/grammar/net.h"
+#include "engine/grammar/net_build.h"
 
-#include "engine/grammar/dfa.h"
 #include "engine/grammar/net_check.h"
 
 #include <stdlib.h>
@@ -420,8 +419,7 @@ static int build(struct builder *b, struct error *err)
     return net_check(net, &b->graph, err);
 }
 
-// Makes the rule `lead`: up to LEAD_MAX characters of white space, then the root.
-static uint32_t make_lead(struct exprs *x, uint32_t root)
+uint32_t net_add_lead(struct exprs *x, uint32_t root)
 {
     struct char_set space = {0};
     char_set_add(&space, '\t', '\n');
@@ -436,15 +434,12 @@ static uint32_t make_lead(struct exprs *x, uint32_t root)
     return lead;
 }
 
-int net_build(struct net *net, struct exprs *x, uint32_t root, const struct byte_set *available, struct error *err)
+int net_build(struct net *net, struct exprs *x, uint32_t root, uint32_t lead, const struct byte_set *available,
+              struct error *err)
 {
-    *net = (struct net){.x = x, .root = root, .lead = make_lead(x, root), .available = *available};
+    *net = (struct net){.x = x, .root = root, .lead = lead, .available = *available};
     struct builder b = {.net = net, .x = x, .err = err};
-    int status = exprs_check(x, err);
-    if (!status)
-        status = exprs_lower(x, err);
-    if (!status)
-        status = build(&b, err);
+    int status = build(&b, err);
     free(b.shapes);
     free(b.sizes);
     free(b.memo);
