@@ -29,13 +29,13 @@ static bool is_space(char c)
 
 enum mark_kind { MARK_THINK_OPEN, MARK_THINK_CLOSE, MARK_CALL_OPEN, MARK_CALL_CLOSE, MARK_DROP, MARK_COUNT };
 
-// The text of a mark that may stand in the current part; NULL when this one may not. Dropped ones come last.
+// Returns the text of a mark if it may occur in the current part, otherwise NULL. Dropped marks come last.
 static const char *mark_text(const struct answer *a, int kind)
 {
     const struct answer_style *s = &a->style;
     bool content = a->part == ANSWER_CONTENT;
     switch (kind) {
-    case MARK_THINK_OPEN: // within reasoning, a model repeats what the prompt has opened
+    case MARK_THINK_OPEN: // inside reasoning, a model may repeat what the prompt has opened
         return a->part == ANSWER_TOOL_CALLS ? NULL : s->think_open;
     case MARK_THINK_CLOSE:
         return a->part == ANSWER_REASONING ? s->think_close : NULL;
@@ -49,9 +49,9 @@ static const char *mark_text(const struct answer *a, int kind)
 }
 
 struct sighting {
-    size_t at, len; // of the first mark in the text held back; at is n_held when there is none
+    size_t at, len; // the first mark in the held text; at is n_held if there is none
     int kind;
-    size_t partial; // where the end of the text may become a mark; n_held when it cannot
+    size_t partial; // start of a suffix that may become a mark; n_held if there is none
 };
 
 static struct sighting look(const struct answer *a)
@@ -75,7 +75,7 @@ static struct sighting look(const struct answer *a)
     return seen;
 }
 
-// ---- Out ----
+// ---- Output ----
 
 static void emit(struct answer *a, enum answer_part part, struct str text)
 {
@@ -83,7 +83,7 @@ static void emit(struct answer *a, enum answer_part part, struct str text)
         a->refused = a->emit(a->arg, part, text);
 }
 
-// The first n bytes go out as what they are.
+// Emits the first n bytes as the current part.
 static int put(struct answer *a, size_t n, struct error *err)
 {
     size_t from = 0;
@@ -111,7 +111,7 @@ static size_t without_spaces(const struct answer *a, size_t n)
 
 static int pass_mark(struct answer *a, const struct sighting *seen, struct error *err)
 {
-    // white space before a mark belongs to the mark, but within a call every byte counts
+    // white space before a mark belongs to the mark, except within a call
     if (put(a, a->part == ANSWER_TOOL_CALLS ? seen->at : without_spaces(a, seen->at), err))
         return -1;
     struct str mark = {a->held + seen->at, seen->len};
@@ -132,7 +132,7 @@ static int pass_mark(struct answer *a, const struct sighting *seen, struct error
     return 0;
 }
 
-// An answer that begins as an object may be a call without marks: it is kept until it is known.
+// Whether the answer begins with an object, which may be a call without marks.
 static bool begins_bare(const struct answer *a)
 {
     size_t i = 0;
@@ -168,7 +168,7 @@ static int process(struct answer *a, bool final, struct error *err)
     return 0;
 }
 
-// ---- The interface ----
+// ---- Public functions ----
 
 void answer_begin(struct answer *a, const struct answer_style *style, answer_emit_fn *emit_fn, void *arg)
 {
@@ -209,7 +209,7 @@ int answer_end(struct answer *a, struct error *err)
 {
     if (!a->bare)
         return process(a, true, err);
-    // an object alone: a call when it reads as one, and content otherwise
+    // a single object: a call if it can be read as one, otherwise content
     struct arena arena = {0};
     struct value calls;
     size_t bad = 0;

@@ -1,4 +1,4 @@
-// Tool calls in the words of each family, to one form.
+// Parses the tool calls of each family into one common form.
 #include "engine/chat/answer.h"
 
 #include <stdlib.h>
@@ -31,14 +31,15 @@ static struct str from(struct str s, size_t at)
     return (struct str){s.data + at, s.len - at};
 }
 
-// Where `mark` stands in s, SIZE_MAX when it does not.
+// Returns the offset of `mark` in s; SIZE_MAX if it does not occur.
 static size_t find(struct str s, const char *mark)
 {
     const char *p = s.len ? memmem(s.data, s.len, mark, strlen(mark)) : NULL;
     return p ? (size_t)(p - s.data) : SIZE_MAX;
 }
 
-// Cuts s behind `mark`: what stands before it goes to *before. False when there is none; then *before is all.
+// Splits s at `mark`: *before gets the text before it, s the text after it. False if there is no mark; then *before
+// is all of s and s is empty.
 static bool cut(struct str *s, const char *mark, struct str *before)
 {
     size_t at = find(*s, mark);
@@ -62,7 +63,7 @@ static int push_call(struct calls *c, struct str name, struct value arguments)
     return value_list_push(c->arena, c->out, call, c->err);
 }
 
-// A JSON value at the start of *s, which is cut behind it. False when there is none.
+// Reads a JSON value at the start of *s and removes it. False if there is none.
 static bool read_json(struct calls *c, struct str *s, struct value *out)
 {
     struct error ignored;
@@ -73,7 +74,7 @@ static bool read_json(struct calls *c, struct str *s, struct value *out)
     return true;
 }
 
-// {"name": ..., "arguments" or "parameters": {...}}, or a call as messages hold it.
+// Takes {"name": ..., "arguments" or "parameters": {...}}, or a call as in messages.
 static int take_object(struct calls *c, const struct value *object)
 {
     const struct value *inner = value_get(object, "function");
@@ -82,7 +83,7 @@ static int take_object(struct calls *c, const struct value *object)
     name = name ? name : value_get(object, "tool_name");
     arguments = arguments ? arguments : value_get(object, "parameters");
     struct value read;
-    if (value_is(arguments, VALUE_STRING)) { // JSON within JSON
+    if (value_is(arguments, VALUE_STRING)) { // JSON text within JSON
         struct str text = arguments->text;
         if (read_json(c, &text, &read))
             arguments = &read;
@@ -104,7 +105,7 @@ static int take_value(struct calls *c, const struct value *v)
     return 0;
 }
 
-// Objects or lists of them, one behind the other.
+// Takes a sequence of objects or lists of objects.
 static int take_json(struct calls *c, struct str s)
 {
     for (s = strip(s); s.len; s = strip(s)) {
@@ -125,7 +126,7 @@ static int take_json(struct calls *c, struct str s)
 
 // ---- A name, and then its arguments ----
 
-// functions.get_weather:0 is get_weather; what follows a space tells of channels.
+// Reduces functions.get_weather:0 to get_weather. Text after a space names a channel and is dropped, too.
 static struct str bare_name(struct str name)
 {
     name = strip(name);
@@ -164,7 +165,7 @@ static int take_named_json(struct calls *c, struct str s)
 
 // ---- Tags ----
 
-// A value between tags: JSON when it reads as such, and text otherwise, without one newline at each end.
+// Reads a value between tags: JSON if it can be read as such, otherwise text without one newline at each end.
 static int tag_value(struct calls *c, struct str text, struct value *out)
 {
     struct str json = strip(text);
@@ -204,7 +205,7 @@ static int take_tags(struct calls *c, struct str s)
         s = from(s, one.len);
         bool named = cut(&one, c->style->name_close, &name);
         size_t key = find(name, c->style->key_open);
-        if (key != SIZE_MAX) { // a name that ends where its first key begins
+        if (key != SIZE_MAX) { // the name ends where the first key begins
             one = (struct str){name.data + key, (size_t)(one.data + one.len - name.data) - key};
             name.len = key;
         }
@@ -258,7 +259,7 @@ static struct str word(struct python *p)
     return w;
 }
 
-// A string in either quotes; -1 when it has no end, or memory is short.
+// Reads a string in either kind of quotes; -1 if it does not end, or memory runs out.
 static int python_string(struct python *p, struct value *out)
 {
     static const char names[] = "nrt", signs[] = "\n\r\t";
@@ -345,7 +346,7 @@ static int python_value(struct python *p, struct value *out)
     return status;
 }
 
-// name(key=value, ...); 1 when it is none.
+// Reads name(key=value, ...); 1 if it is not a call.
 static int python_call(struct python *p)
 {
     struct value arguments;
@@ -388,7 +389,7 @@ static int take_python(struct calls *c, struct str s)
     return 0;
 }
 
-// ---- All of them ----
+// ---- All formats ----
 
 static int take_block(struct calls *c, struct str s)
 {
@@ -409,7 +410,7 @@ static int take_block(struct calls *c, struct str s)
     return 0;
 }
 
-// Whether names stand right behind the mark that opens a call, as in <function=name>: then the mark is part of it.
+// Whether the mark that opens a call also opens a name, as in <function=name>; then it is part of the call.
 static bool mark_opens_name(const struct answer_style *s)
 {
     return s->name_open && s->call_open && strstr(s->call_open, s->name_open);

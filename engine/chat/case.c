@@ -4,7 +4,7 @@
 
 #include "engine/chat/case_tables.h"
 
-// The row of a sorted table whose first column is cp, NULL when there is none.
+// Returns the row of a sorted table whose first column is cp; NULL if there is none.
 static const uint32_t *row_of(const uint32_t *table, size_t n, size_t width, uint32_t cp)
 {
     size_t lo = 0;
@@ -63,7 +63,7 @@ bool case_is_upper(uint32_t cp)
 {
     if (cp < 0x80)
         return cp >= 'A' && cp <= 'Z';
-    // title case letters are neither; marks and numbers such as Roman numerals have case, too
+    // title case letters are neither upper nor lower case; marks and numbers such as Roman numerals can have case
     return (unicode_bits(cp) & UNI_UPPER || changed_by(CASE_LOWER, cp)) && !changed_by(CASE_UPPER, cp);
 }
 

@@ -12,8 +12,8 @@ struct chat_template {
     char *source;
     size_t n_source;
     struct chat_abilities can;
-    bool text_arguments; // arguments of tool calls are to be given as JSON text
-    bool empty_content;  // a message without content is to be given an empty one
+    bool text_arguments; // arguments of tool calls must be passed as JSON text
+    bool empty_content;  // messages without content must be passed with an empty one
 };
 
 const struct str chat_template_chatml = {
@@ -23,16 +23,17 @@ const struct str chat_template_chatml = {
            "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}") -
         1};
 
-// ---- Messages, as templates are given them ----
+// ---- Messages, in the form that templates expect ----
 
-// One rendering: the request, and the values that are made for it.
+// The state of building the values for one rendering.
 struct making {
     const struct chat_template *t;
     struct arena arena;
     struct error *err;
 };
 
-// Templates put these between marks of their own, as in <|user|>: they are ours. Any other role is input.
+// Roles that templates write between their own marks, as in <|user|>, count as template text. All other roles are
+// input.
 static bool is_known_role(struct str role)
 {
     static const char *const known[] = {"system",   "user",      "assistant",   "tool",  "developer",
@@ -50,7 +51,7 @@ static bool is_text_part(const struct value *part)
     return value_is(text, VALUE_STRING) && (!type || (value_is(type, VALUE_STRING) && str_equal_z(type->text, "text")));
 }
 
-// The texts of all parts, one behind the other. E_USAGE when one is no text.
+// Concatenates the texts of all parts. E_USAGE if a part is not text.
 static int join_parts(struct making *m, const struct value *parts, struct value *out)
 {
     struct text all = {0};
@@ -85,7 +86,7 @@ static int make_content(struct making *m, const struct value *content, struct va
     return value_mark_input(out, &m->arena, content, m->err);
 }
 
-// Arguments of a call come as JSON text (as in the API of OpenAI) or as a dict: the template is given what it takes.
+// The arguments of a call are JSON text (as in OpenAI's API) or a dict; the template gets the form that it takes.
 static int make_arguments(struct making *m, const struct value *given, struct value *out)
 {
     struct value read;
@@ -111,7 +112,8 @@ static int make_arguments(struct making *m, const struct value *given, struct va
 
 typedef int make_fn(struct making *m, const struct value *given, struct value *out);
 
-// A copy of a dict, marked, in which the value of `key` is made by `make`. Keys count as our own: they are compared.
+// Copies a dict, marked as input, with the value of `key` made by `make`. Keys stay unmarked so that they can be
+// compared.
 static int copy_with(struct making *m, const struct value *dict, const char *key, make_fn *make, struct value *out)
 {
     if (dict->kind != VALUE_DICT)
@@ -193,7 +195,8 @@ static bool has_role(const struct value *message, const char *role)
     return value_is(r, VALUE_STRING) && str_equal_z(r->text, role);
 }
 
-// Puts the system message's text in front of the first user message, for templates that have no place for it.
+// Prepends the text of the system message to the first user message, for templates that do not support system
+// messages.
 static int fold_system(struct making *m, struct value *messages)
 {
     struct value folded;
@@ -277,7 +280,7 @@ static int make_context(struct making *m, const struct chat_request *r, struct v
     if (value_count(r->tools) && (value_mark_input(&tools, &m->arena, r->tools, m->err) ||
                                   value_dict_set(&m->arena, context, "tools", tools, m->err)))
         return -1;
-    struct value think = value_bool(r->thinking > 0); // families disagree on the name
+    struct value think = value_bool(r->thinking > 0); // families use different names
     return r->thinking && (value_dict_set(&m->arena, context, "enable_thinking", think, m->err) ||
                            value_dict_set(&m->arena, context, "thinking", think, m->err))
                ? -1
@@ -316,7 +319,7 @@ int chat_render(const struct chat_template *t, const struct chat_request *r, str
         status = token_list_push(out, bos_id, err);
     if (!status)
         status = tokenizer_encode_marked(t->tokenizer, (struct str){text.text, text.size}, text.marks, 0, out, err);
-    if (!status && bos && out->n > before + 1 && out->ids[before + 1] == bos_id) { // the template has written it, too
+    if (!status && bos && out->n > before + 1 && out->ids[before + 1] == bos_id) { // the template has also written it
         out->n--;
         memmove(out->ids + before, out->ids + before + 1, (out->n - before) * sizeof *out->ids);
     }
@@ -330,11 +333,11 @@ int chat_render(const struct chat_template *t, const struct chat_request *r, str
     return status;
 }
 
-// ---- What a template can do ----
+// ---- Finding out what a template supports ----
 
-enum { PROBE_STEPS = 200000 }; // an honest template takes a few thousand
+enum { PROBE_STEPS = 200000 }; // a well-behaved template takes a few thousand
 
-// Renders a dialogue that is written as JSON; the output is empty where the template refuses it.
+// Renders a dialogue given as JSON; the output is empty if the template refuses it.
 static struct jinja_output probe(const struct chat_template *t, const char *messages, const char *tools, int thinking)
 {
     struct arena arena = {0};

@@ -1,11 +1,11 @@
-// How the families write reasoning and tool calls, recognised by what their templates say of it.
+// The formats of reasoning and tool calls of the model families, recognized by words in their templates.
 #include "engine/chat/chat.h"
 
 struct think_family {
-    const char *sign; // in the template
+    const char *sign; // a text in the template
     const char *open, *close;
 };
-// The first that a template names is its own.
+// The first row whose sign occurs in the template applies.
 // clang-format off
 static const struct think_family think_families[] = {
     {"<|channel|>analysis",  "<|channel|>analysis<|message|>", "<|end|>"},
@@ -21,7 +21,7 @@ static const struct think_family think_families[] = {
 };
 
 static const struct tool_family {
-    const char *sign, *and_sign;  // both in the template; and_sign may be NULL
+    const char *sign, *and_sign;  // texts that both occur in the template; and_sign may be NULL
     struct answer_style style;
 } tool_families[] = {
     {"<\xEF\xBD\x9Ctool\xE2\x96\x81""calls\xE2\x96\x81""begin\xEF\xBD\x9C>", "function<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>", {.tools = TOOLS_NAME_JSON,
@@ -76,7 +76,7 @@ static bool says(const struct chat_template *t, const char *sign)
     return memmem(source.data, source.len, sign, strlen(sign)) != NULL;
 }
 
-// Whether a text ends in `mark`, white space aside.
+// Whether a text ends with `mark`, apart from white space.
 static bool ends_in(struct str text, const char *mark)
 {
     size_t n = strlen(mark);

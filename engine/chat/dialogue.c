@@ -85,7 +85,8 @@ size_t dialogue_last_question(const struct dialogue *d)
     return d->n;
 }
 
-// The oldest question goes, and all up to the next one. Returns how many messages: 0 when there is one question only.
+// Drops the oldest question and everything up to the next one. Returns the number of messages dropped; 0 if there is
+// only one question.
 static size_t drop_oldest_turn(struct dialogue *d)
 {
     size_t n = 1;
@@ -149,16 +150,17 @@ int dialogue_prompt(const struct dialogue *d, int thinking, struct text *plain, 
     return status;
 }
 
-// --- tokens of the same text ---
+// --- other tokens for the same text ---
 
-// Whether a token may be exchanged for others of the same bytes.
+// Whether a token may be exchanged for other tokens with the same bytes.
 static bool is_plain(const struct tokenizer *t, int32_t id)
 {
     enum token_attr attr = tokenizer_attr(t, id);
     return (attr == TOKEN_NORMAL || attr == TOKEN_BYTE) && tokenizer_piece(t, id, false).len > 0;
 }
 
-// From two places of the same text to the next two, if the bytes are the same up to where tokens of both end.
+// Advances *i and *j past tokens with the same bytes, to the next place where tokens of both lists end. False if the
+// bytes differ.
 static bool find_same(const struct tokenizer *t, const int32_t *from, size_t n_from, size_t *i, const int32_t *to,
                       size_t n_to, size_t *j)
 {
@@ -172,7 +174,7 @@ static bool find_same(const struct tokenizer *t, const int32_t *from, size_t n_f
             return false;
         *empty = a.len ? tokenizer_piece(t, to[y++], false) : tokenizer_piece(t, from[x++], false);
         size_t n = MIN(a.len, b.len);
-        if (!n) // either may be NULL
+        if (!n) // one of them may be NULL
             continue;
         if (memcmp(a.data, b.data, n))
             return false;
@@ -202,16 +204,16 @@ int dialogue_align(const struct tokenizer *t, const int32_t *from, size_t n_from
     return 0;
 }
 
-// --- the answer ---
+// --- generating the answer ---
 
-// One answer in the making: it may take several runs, where the context is shifted.
+// The state of one answer. It may take several runs of generation if the context is shifted.
 struct reply {
     struct dialogue *d;
     const struct dialogue_settings *o;
     struct answer parts;
-    struct detokenizer marks; // of control tokens
+    struct detokenizer marks; // decodes control tokens
     struct text content, reasoning;
-    struct token_list tokens; // of the answer
+    struct token_list tokens; // tokens of the answer
     struct error error;
 };
 
@@ -234,7 +236,7 @@ static int take_text(void *arg, struct str text)
     return reply->parts.refused;
 }
 
-// Control tokens bring no text: those that mark a part do so here.
+// Control tokens produce no text in take_text; those that are marks are handled here.
 static int take_token(void *arg, const struct generate_token *token)
 {
     struct reply *reply = arg;
@@ -255,7 +257,7 @@ static int refuse_full(const struct reply *reply, size_t n, struct error *err)
                 n, n_ctx, (n / 1024 + 2) * 1024);
 }
 
-// Drops turns until the prompt and what the answer has so far leave a quarter of the context free.
+// Drops turns until the prompt and the answer so far leave a quarter of the context free.
 static int make_prompt(struct reply *reply, struct token_list *prompt, struct text *plain, struct error *err)
 {
     struct dialogue *d = reply->d;
@@ -302,7 +304,7 @@ static int run(struct reply *reply, const struct token_list *prompt, struct dial
     struct generate_result result = {0};
     int status = dialogue_align(d->model->tokenizer, session_tokens(d->session, 0),
                                 (size_t)session_length(d->session, 0), prompt->ids, prompt->n, &aligned, err);
-    if (!status && aligned.n >= (size_t)session_n_ctx(d->session)) { // other tokens may be more
+    if (!status && aligned.n >= (size_t)session_n_ctx(d->session)) { // the other tokens may be more
         token_list_free(&aligned);
         aligned = *prompt;
     }
@@ -340,7 +342,7 @@ static int answer_runs(struct reply *reply, struct dialogue_result *r, struct er
     bool begun = false;
     do {
         status = make_prompt(reply, &prompt, &plain, err);
-        if (status && begun && err->code == E_USAGE) { // nothing is left to be dropped: the answer ends here
+        if (status && begun && err->code == E_USAGE) { // nothing is left to drop: the answer ends here
             status = 0;
             break;
         }

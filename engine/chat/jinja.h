@@ -1,16 +1,16 @@
 // Jinja, the language of chat templates: parses a template, and renders it with a context of values.
 //
-// What Jinja2 3.1 does in a sandbox whose values cannot be changed, set up as chat templates expect it: trim_blocks and
+// Implements Jinja2 3.1 in a sandbox with immutable values, set up as chat templates expect: trim_blocks and
 // lstrip_blocks, break and continue, {% generation %}, tojson without ASCII escapes, from_json, raise_exception and
-// strftime_now; undefined values print as nothing and fail when they are used. Templates come from files of unknown
-// origin: source, nesting, steps, memory and output are bounded, and nothing reaches beyond the context.
+// strftime_now. Undefined values print as nothing and fail when used. Templates come from untrusted files: source,
+// nesting, steps, memory and output are bounded, and a template can access only the context.
 //
-// Every byte of output knows whether the template wrote it or it came from a value marked as input (engine/value.h);
-// the mark survives all that a template can do with a string. Where one character is made of several (upper case,
-// escapes), it has the mark of the one that it was made of.
+// Each byte of the output records whether the template wrote it or it came from a value marked as input
+// (engine/value.h). The mark survives all string operations of a template. If one character becomes several (upper
+// case, escapes), they keep its mark.
 //
-// Ownership: a template owns its tree; the source is copied. Outputs own their bytes. Threads: a template is read-only
-// once parsed; any number of threads may render at once.
+// Ownership: a template owns its tree, and copies the source. Outputs own their bytes. Threads: a template is
+// read-only once parsed; any number of threads may render at once.
 #ifndef QUERN_JINJA_H
 #define QUERN_JINJA_H
 
@@ -22,15 +22,15 @@ struct jinja_template;
 
 enum {
     JINJA_SOURCE_MAX = 1 << 20,   // bytes of a template
-    JINJA_NESTING_MAX = 100,      // statements and brackets within each other
-    JINJA_STEPS_MAX = 10000000,   // of work: nodes evaluated, and a step for each 16 bytes or item that is looked at
-    JINJA_OUTPUT_MAX = 16 << 20,  // bytes of the output, and of any string
-    JINJA_MEMORY_MAX = 192 << 20, // bytes of all values that a rendering makes
+    JINJA_NESTING_MAX = 100,      // depth of nested statements and brackets
+    JINJA_STEPS_MAX = 10000000,   // work: nodes evaluated, plus a step for each item or 16 bytes visited
+    JINJA_OUTPUT_MAX = 16 << 20,  // bytes of the output, and of any one string
+    JINJA_MEMORY_MAX = 192 << 20, // bytes of all values made by a rendering
     JINJA_RANGE_MAX = 100000,     // items of range(), as in Jinja2's sandbox
-    JINJA_CALLS_MAX = 100,        // macros and recursive loops within each other
+    JINJA_CALLS_MAX = 100,        // depth of nested macros and recursive loops
 };
 
-// Parses. E_MODEL with "line L, column C: ..." and the byte's offset; E_MEMORY.
+// Parses a template. E_MODEL with "line L, column C: ..." and the offset of the byte; E_MEMORY.
 int jinja_parse(struct jinja_template **out, struct str source, struct error *err);
 void jinja_free(struct jinja_template *t); // NULL is fine
 
@@ -41,12 +41,12 @@ struct jinja_output {
 };
 
 struct jinja_options {
-    struct tm now;     // what strftime_now tells
+    struct tm now;     // the time that strftime_now formats
     int64_t max_steps; // 0: JINJA_STEPS_MAX
 };
 
-// Renders with the entries of a dict as variables. E_MODEL as above: what the template raised itself, what it did
-// wrong, or the limit that it met; E_MEMORY.
+// Renders with the entries of a dict as variables. E_MODEL with line and column as above: an exception raised by the
+// template, a fault in it, or a limit that it reached; E_MEMORY.
 int jinja_render(const struct jinja_template *t, const struct value *context, const struct jinja_options *o,
                  struct jinja_output *out, struct error *err);
 void jinja_output_free(struct jinja_output *out);

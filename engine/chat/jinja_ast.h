@@ -1,4 +1,4 @@
-// The tree of a template, and its making: for the interpreter alone.
+// The syntax tree of a template, the lexer and the parser. Only the interpreter includes this file.
 //
 // Ownership: nodes, names and texts live in the template's arena. Threads: read-only once parsed.
 #ifndef QUERN_JINJA_AST_H
@@ -6,7 +6,7 @@
 
 #include "engine/chat/jinja.h"
 
-// What the fields of a node hold, by kind: a, b, c are expressions; list and other are chains by `next`.
+// The members that each kind of node uses: a, b, c are expressions; list and other are chains linked by `next`.
 enum node_kind {
     // expressions
     N_CONST, // value
@@ -19,9 +19,9 @@ enum node_kind {
     N_GETITEM, // a[b]
     N_SLICE,   // a:b:c, each may be NULL
     N_CALL,    // a(list of N_ARG)
-    N_FILTER,  // a|name(list); a is NULL at the start of a filter block
+    N_FILTER,  // a|name(list); a is NULL at the beginning of a filter block
     N_TEST,    // a is name(list)
-    N_ARG,     // op: enum arg_kind; name of a keyword; a
+    N_ARG,     // op: enum arg_kind; name, if a keyword; a
     N_NEG,
     N_POS,
     N_NOT,
@@ -32,24 +32,24 @@ enum node_kind {
     N_OPERAND,
     N_CONCAT,  // list
     N_IF_ELSE, // a if b else c; c may be NULL
-    N_NSREF,   // name.text, as a target of set
+    N_NSREF,   // name.text, as the target of set
     // statements
     N_TEXT,      // value
     N_PRINT,     // a
     N_FOR,       // for a in b if c: list, else: other; op: recursive
     N_IF,        // if a: list, elif: c, else: other
     N_SET,       // a = b
-    N_SET_BLOCK, // a = list, through the filters b
-    N_MACRO,     // name, params (list of N_PARAM: name, default a), body other
+    N_SET_BLOCK, // a = list, passed through the filters b
+    N_MACRO,     // name, parameters list (of N_PARAM: name, default a), body other
     N_PARAM,
-    N_CALL_BLOCK,   // call a with a caller: params list, body other
-    N_FILTER_BLOCK, // list through a
+    N_CALL_BLOCK,   // call a with a caller: parameters list, body other
+    N_FILTER_BLOCK, // list, passed through the filters a
     N_WITH,         // list of N_SET, body other
     N_AUTOESCAPE,   // a, body list
-    N_SCOPE,        // body list, with names of its own
+    N_SCOPE,        // body list, with its own names
     N_BREAK,
     N_CONTINUE,
-    N_UNSUPPORTED, // name: a statement that needs other files
+    N_UNSUPPORTED, // name: a statement that would need other files
 };
 
 enum arg_kind { ARG_PLAIN, ARG_KEYWORD, ARG_STAR, ARG_DOUBLE_STAR };
@@ -64,10 +64,10 @@ enum binary_op {
 struct node {
     uint8_t kind; // enum node_kind
     uint8_t op;
-    uint16_t flags;        // of macros and call blocks: enum macro_uses
-    uint32_t depth;        // of the tree below
+    uint16_t flags;        // for macros and call blocks: enum macro_uses
+    uint32_t depth;        // height of the tree below
     uint32_t line, column; // from 1
-    struct str name;       // names of variables are the same pointer when they are the same
+    struct str name;       // names of variables are interned: equal names are the same pointer
     union {
         struct value value;
         struct {
@@ -77,17 +77,17 @@ struct node {
     struct node *other, *next;
 };
 
-// Names that the body of a macro speaks of, which change what it may be called with.
+// Special names used in the body of a macro; they determine which extra arguments it accepts.
 enum macro_uses { USES_CALLER = 1, USES_KWARGS = 2, USES_VARARGS = 4 };
 
-struct name_table; // one pointer a name
+struct name_table; // interned names
 
 struct jinja_template {
     struct arena arena;
-    struct str source; // newlines are \n, the last one dropped
+    struct str source; // newlines are \n, the last one is removed
     struct node *body; // statements
     struct name_table *names;
-    // names that the interpreter knows
+    // names with a special meaning
     struct str n_loop, n_caller, n_varargs, n_kwargs, n_self;
 };
 
@@ -106,8 +106,8 @@ enum token_kind {
 
 struct token {
     enum token_kind kind;
-    uint32_t at, line, column; // byte of the source, from 0; line and column from 1
-    struct str text;           // of names; of texts; of others as written
+    uint32_t at, line, column; // offset in the source; line and column count from 1
+    struct str text;           // of names and texts; of other tokens as written
     struct value value;        // of strings and numbers
 };
 
@@ -116,11 +116,12 @@ struct token_array {
     size_t n, cap;
 };
 
-// An error at a byte of the source, with its line and column.
+// Fails with the line and the column of a byte of the source.
 int jinja_fail_at(const struct jinja_template *t, struct error *err, size_t at, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-// Cuts the template's source into tokens, the last one T_END; the array lives in the arena. E_MODEL, E_MEMORY.
+// Splits the source of the template into tokens; the last one is T_END. The array lives in the arena. E_MODEL,
+// E_MEMORY.
 int jinja_lex(struct jinja_template *t, struct token_array *out, struct error *err);
 const char *jinja_token_name(enum token_kind kind);
 
@@ -131,11 +132,11 @@ struct parser {
     struct token *token; // the current one
     struct error *err;
     int nesting;
-    int loops;     // around the current statement, within its macro
-    uint16_t uses; // enum macro_uses of the macro that is being parsed
+    int loops;     // loops around the current statement, within its macro
+    uint16_t uses; // enum macro_uses of the current macro
 };
 
-// All return NULL (or -1) when p->err is set.
+// These return NULL, or -1, when p->err is set.
 struct node *parser_node(struct parser *p, enum node_kind kind, const struct token *at);
 int parser_fail(struct parser *p, const struct token *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 bool parser_is_name(const struct parser *p, const char *word);
@@ -143,8 +144,8 @@ bool parser_take_name(struct parser *p, const char *word);
 bool parser_take(struct parser *p, enum token_kind kind);
 int parser_expect(struct parser *p, enum token_kind kind);
 struct str parser_intern(struct parser *p, struct str name);
-int parser_enter(struct parser *p); // one deeper: -1 past JINJA_NESTING_MAX
-// Sets the node's depth from its parts. -1 when the tree is too deep.
+int parser_enter(struct parser *p); // increases the nesting; -1 beyond JINJA_NESTING_MAX
+// Sets the node's depth from those of its parts; -1 if the tree is too deep.
 int parser_deepen(struct parser *p, struct node *n);
 
 enum tuple_flags {
@@ -158,7 +159,7 @@ enum tuple_flags {
 struct node *parser_expression(struct parser *p);
 struct node *parser_tuple(struct parser *p, unsigned flags);
 struct node *parser_filter(struct parser *p, struct node *input, bool start_inline);
-// The target of an assignment: a name, a tuple of such, or with TUPLE_NSREF an attribute of a namespace.
+// The target of an assignment: a name, a tuple of names, or, with TUPLE_NSREF, an attribute of a namespace.
 struct node *parser_target(struct parser *p, unsigned flags);
 
 #endif

@@ -1,4 +1,4 @@
-// Expressions: the tree is walked, a function a kind of node.
+// Evaluates expressions by walking the tree, with one function per kind of node.
 #include "engine/chat/jinja_text.h"
 
 // ---- Names ----
@@ -99,7 +99,7 @@ static int object_attribute(struct run *r, const struct value *of, struct str na
     return 0;
 }
 
-// What getattr would find: methods, and the attributes of objects.
+// Finds what Python's getattr would find: methods, and attributes of objects.
 static int own_attribute(struct run *r, const struct value *of, struct str name, struct value *out, bool *found)
 {
     *found = false;
@@ -129,7 +129,7 @@ int run_get_attribute(struct run *r, const struct value *of, struct str name, st
     return 0;
 }
 
-// The item of a list, string or range by number; false when there is none.
+// The item of a list, string or range by its index; false if there is none.
 static bool numbered_item(const struct value *of, const struct value *index, struct value *out)
 {
     int64_t i, n;
@@ -432,7 +432,7 @@ static int eval_unary(struct run *r, const struct node *n, struct value *out)
     if (n->kind == N_NEG)
         return run_negate(r, &a, out);
     *out = a.kind == VALUE_BOOL ? value_int(a.boolean) : a;
-    return run_negate(r, &a, &minus); // fails as + would
+    return run_negate(r, &a, &minus); // fails like the operator +
 }
 
 static int eval_compare(struct run *r, const struct node *n, struct value *out)

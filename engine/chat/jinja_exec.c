@@ -1,4 +1,4 @@
-// Statements, scopes, loops and macros, and the rendering as a whole.
+// Executes statements: scopes, loops and macros; and the rendering as a whole.
 #include "engine/chat/jinja_run.h"
 
 #include <stdlib.h>
@@ -79,9 +79,9 @@ int scope_assign(struct run *r, const struct node *target, const struct value *v
     return target->kind == N_NSREF ? assign_attribute(r, target, v) : scope_set(r, target->name, *v);
 }
 
-// ---- Output that is caught ----
+// ---- Captured output ----
 
-// Runs statements in the current scope; what they print becomes a string.
+// Runs statements in the current scope and captures their output as a string.
 static int exec_caught(struct run *r, const struct node *body, struct value *out)
 {
     struct build caught = {0}, *outer = r->out;
@@ -96,7 +96,7 @@ static int exec_caught(struct run *r, const struct node *body, struct value *out
     return status;
 }
 
-// The same in a scope of its own below `parent`.
+// The same in a new scope below `parent`.
 static int exec_scoped(struct run *r, const struct node *body, struct scope *parent, struct value *out)
 {
     struct scope *outer = r->scope;
@@ -105,7 +105,7 @@ static int exec_scoped(struct run *r, const struct node *body, struct scope *par
     return status;
 }
 
-// Filters whose first one has no input of its own.
+// Applies a chain of filters of which the first takes `in` as its input.
 static int apply_filters(struct run *r, const struct node *n, const struct value *in, struct value *out)
 {
     struct value inner = *in;
@@ -118,7 +118,7 @@ static int apply_filters(struct run *r, const struct node *n, const struct value
 
 // ---- Loops ----
 
-// Brings the next item that passes the loop's condition into its list; *more is false when there is none.
+// Moves the next item that passes the loop's condition to its list; *more: there was one.
 static int loop_pull(struct run *r, struct loop *loop, bool *more)
 {
     const struct node *n = loop->node;
@@ -244,7 +244,7 @@ int loop_attribute(struct run *r, const struct value *v, struct str name, struct
     }
 }
 
-// One turn: the scope holds the item and `loop`.
+// One iteration: the scope contains the item and `loop`.
 static int loop_turn(struct run *r, struct loop *loop, struct scope **scope, enum jump *jump)
 {
     if (!*scope || (*scope)->kept) {
@@ -292,7 +292,7 @@ static int start_loop(struct run *r, const struct node *n, const struct value *o
         return -1;
     if (n->c)
         return run_list_new(r, &loop->items) ? -1 : run_loop(r, loop);
-    loop->items = loop->source; // all of them pass
+    loop->items = loop->source; // all items pass
     loop->source_at = loop->source.list->n;
     return run_loop(r, loop);
 }
@@ -344,7 +344,7 @@ static int new_macro(struct run *r, const struct node *n, bool is_caller, struct
     return 0;
 }
 
-// The number of the keyword argument of that name; args->n_named when it was not given.
+// The index of the keyword argument with that name; args->n_named if there is none.
 static size_t named_arg(const struct call_args *args, struct str name)
 {
     size_t i = 0;
@@ -443,13 +443,13 @@ static int print(struct run *r, const struct value *v)
     return run_escape_html(r, v, &s) ? -1 : build_string(r, r->out, &s);
 }
 
-// What a block gives must be text: it is not converted.
+// Prints the result of a block, which must be a string; it is not converted.
 static int print_text(struct run *r, const struct value *v)
 {
     return is_string(v) ? print(r, v) : run_fail(r, "the block gives no string but %s", value_type_name(v));
 }
 
-// The call, with one more keyword: the block as `caller`.
+// Calls with one more keyword argument: the block, as `caller`.
 static int exec_call_block(struct run *r, const struct node *n)
 {
     struct value f, caller, result;
@@ -505,7 +505,7 @@ static int exec_set(struct run *r, const struct node *n)
     return scope_assign(r, n->a, &v);
 }
 
-// Values are those of the outer scope: all of them are taken before the first name is set.
+// The values are evaluated in the outer scope, before the first name is set.
 static int exec_with(struct run *r, const struct node *n, enum jump *jump)
 {
     struct scope *outer = r->scope, *inner;

@@ -1,5 +1,5 @@
-// The parser of expressions: precedence climbs from conditional expressions down to names and literals, a function
-// each.
+// The parser of expressions: recursive descent from conditional expressions down to names and literals, one function
+// per precedence.
 #include "engine/chat/jinja_ast.h"
 
 static struct node *unary(struct parser *p, bool with_filter);
@@ -17,7 +17,7 @@ static struct node *pair_of(struct parser *p, enum node_kind kind, int op, const
     return parser_deepen(p, n) ? NULL : n;
 }
 
-// The binary operator that the current token is, among those from..to; -1.
+// Returns the binary operator from..to of the current token; -1 if it is none of them.
 static int binary_op(const struct parser *p, enum binary_op from, enum binary_op to)
 {
     static const struct {
@@ -34,7 +34,7 @@ static int binary_op(const struct parser *p, enum binary_op from, enum binary_op
 
 // ---- Literals ----
 
-// Appends to a chain: *tail is where the next one goes.
+// Appends to a chain; *tail is the place for the next node.
 static void chain(struct node ***tail, struct node *n)
 {
     **tail = n;
@@ -49,7 +49,7 @@ static struct node *literal(struct parser *p, struct value v, const struct token
     return n;
 }
 
-// Strings side by side are one.
+// Adjacent strings are concatenated.
 static struct node *string(struct parser *p)
 {
     const struct token *first = p->token;
@@ -196,7 +196,7 @@ static struct node *slice_part(struct parser *p, bool *failed)
     return n;
 }
 
-// What stands in brackets: an expression, or a slice.
+// Reads the contents of square brackets: an expression or a slice.
 static struct node *subscribed(struct parser *p)
 {
     const struct token *at = p->token;
@@ -222,7 +222,7 @@ static struct node *item(struct parser *p, struct node *of)
 {
     const struct token *at = p->token++;
     struct node *index = subscribed(p);
-    if (index && p->token->kind == T_COMMA) { // several are a tuple
+    if (index && p->token->kind == T_COMMA) { // several form a tuple
         struct node *all = parser_node(p, N_TUPLE, at), **tail = all ? &all->list : NULL;
         for (struct node *n = index; all && n; n = subscribed(p)) {
             chain(&tail, n);
@@ -272,7 +272,7 @@ static struct node *argument(struct parser *p)
     return n->a && !parser_deepen(p, n) ? n : NULL;
 }
 
-// The arguments in parentheses, as a chain; *failed when p->err is set. Their order is Python's: plain ones, keywords,
+// Reads arguments in parentheses as a chain; *failed: p->err is set. The order is Python's: positional, keywords,
 // *more, **more.
 static struct node *arguments(struct parser *p, bool *failed)
 {
@@ -328,7 +328,7 @@ static struct node *postfix(struct parser *p, struct node *n)
     return n;
 }
 
-// A name, which may have dots.
+// Reads a name that may contain dots.
 static struct str dotted_name(struct parser *p)
 {
     const struct token *at = p->token;
@@ -370,7 +370,7 @@ static bool starts_test_argument(const struct parser *p)
     return literal_or_name && !parser_is_name(p, "else") && !parser_is_name(p, "or") && !parser_is_name(p, "and");
 }
 
-// One argument without parentheses: x is divisibleby 3.
+// Reads one argument without parentheses, as in "x is divisibleby 3".
 static struct node *bare_argument(struct parser *p)
 {
     if (parser_is_name(p, "is")) {
@@ -452,7 +452,7 @@ static struct node *unary(struct parser *p, bool with_filter)
     return with_filter ? filters_and_tests(p, n) : n;
 }
 
-// Operators of one precedence, from left to right.
+// Reads left-associative operators of one precedence.
 static struct node *left_to_right(struct parser *p, struct node *(*operand)(struct parser *), enum binary_op from,
                                   enum binary_op to)
 {
@@ -503,7 +503,7 @@ static struct node *sum(struct parser *p)
     return left_to_right(p, concat, OP_ADD, OP_SUB);
 }
 
-// The comparison that the current tokens are, -1; they are taken.
+// Reads a comparison operator; -1 if there is none.
 static int take_comparison(struct parser *p)
 {
     int op = binary_op(p, OP_EQ, OP_GE);
@@ -605,7 +605,7 @@ static struct node *tuple_item(struct parser *p, unsigned flags)
     return flags & TUPLE_NO_IF ? disjunction(p) : parser_expression(p);
 }
 
-// One expression, or several with commas, which are a tuple.
+// Reads one expression, or several with commas, which form a tuple.
 struct node *parser_tuple(struct parser *p, unsigned flags)
 {
     const struct token *at = p->token;

@@ -1,4 +1,4 @@
-// Filters that take one value and give text or a number.
+// Filters that take one value and return text or a number.
 #include "engine/chat/jinja_filters.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ FILTER(capitalize)
     return args_bind(r, args, "capitalize", "", 0, NULL) || run_soft_str(r, in, &s) ? -1 : text_capitalize(r, &s, out);
 }
 
-// Words begin behind white space, hyphens and opening brackets.
+// Words begin after white space, hyphens and opening brackets.
 FILTER(title)
 {
     struct value s, part;
@@ -44,7 +44,7 @@ FILTER(title)
         uint32_t cp = text_char(s.text, at, &len);
         struct value c = string_slice(&s, at, at + len);
         bool sign = text_is_space(cp) || (cp < 0x80 && cp && strchr("-({[<", (int)cp));
-        // the first character of a word is made upper, not title case
+        // the first character of a word becomes upper case, not title case
         if (run_step(r, 1) || text_case(r, &c, begins && !sign ? CASE_UPPER : CASE_LOWER, &part) ||
             build_string(r, &b, &part))
             return -1;
@@ -109,7 +109,7 @@ FILTER(indent)
     if (!is_string(in))
         return is_undefined(in) ? run_use_undefined(r, in)
                                 : run_fail(r, "indent wants a string, not %s", value_type_name(in));
-    // with one more newline, so that an empty last line is one
+    // another newline is appended, so that an empty last line counts as a line
     if (string_concat(r, in, &newline, &s) || text_lines(r, &s, false, &lines) ||
         (value_truth(&v[1]) && build_string(r, &b, &indent)))
         return -1;
@@ -174,10 +174,11 @@ struct wrap {
     struct build b;
     size_t width, column; // characters
     bool break_words, on_hyphens;
-    bool line_begun; // something stands on the current line
+    bool line_begun; // the current line is not empty
 };
 
-// The end of the chunk at `at`: white space, or a word up to white space or, where allowed, behind a hyphen.
+// The end of the chunk at `at`: white space, or a word up to white space or, if allowed, up to and including a
+// hyphen.
 static size_t chunk_end(const struct wrap *w, size_t at, size_t to, bool *space)
 {
     size_t len, start = at;
@@ -205,7 +206,7 @@ static int new_line(struct wrap *w)
     return build_string(w->r, &w->b, &w->newline);
 }
 
-// A word that is longer than a line is cut where it must be.
+// Splits a word that is longer than a line.
 static int put_long(struct wrap *w, size_t from, size_t to)
 {
     while (from < to) {
@@ -227,7 +228,7 @@ static int put_long(struct wrap *w, size_t from, size_t to)
 static int wrap_line(struct wrap *w, size_t from, size_t to)
 {
     size_t space_from = from;
-    bool pending = false; // white space that is put out only when a word follows on the same line
+    bool pending = false; // white space that is written only if a word follows on the same line
     w->column = 0;
     w->line_begun = false;
     bool any = false;
@@ -316,7 +317,7 @@ FILTER(string)
     return args_bind(r, args, "string", "", 0, NULL) ? -1 : run_soft_str(r, in, out);
 }
 
-// Text without what stands between two marks, over and over.
+// Removes everything between two marks, repeatedly.
 static int drop_between(struct run *r, const struct value *s, struct str from, struct str to, struct value *out)
 {
     struct build b = {0};
@@ -457,7 +458,7 @@ struct json_sink {
     struct build *b;
 };
 
-// A piece has the marks of the bytes that it was made of.
+// A piece gets the marks of the bytes that it was made from.
 static int emit_json(void *arg, struct str piece, const struct value *from, size_t at)
 {
     struct json_sink *sink = arg;
@@ -521,7 +522,7 @@ FILTER(from_json)
                                 : run_fail(r, "from_json wants a string, not %s", value_type_name(in));
     if (in->text.len > JINJA_MEMORY_MAX / 80 || run_step(r, in->text.len))
         return r->err->code ? -1 : run_fail(r, "from_json: a text of more than %d bytes", JINJA_MEMORY_MAX / 80);
-    if (in->origin != ORIGIN_OWN) // one byte from outside, and all counts as such
+    if (in->origin != ORIGIN_OWN) // if any byte is input, everything counts as input
         reader.flags |= JSON_INPUT;
     if (json_read(out, &reader, in->text, r->err))
         return r->err->code == E_USAGE ? run_fail(r, "from_json: %s", r->err->text) : -1;
@@ -530,7 +531,7 @@ FILTER(from_json)
 
 // ---- Numbers ----
 
-// The text of a number without white space around it and underscores within; false when it is too long or has others.
+// Copies the text of a number without surrounding white space and underscores; false if it is too long or malformed.
 static bool number_text(const struct value *s, char *out, size_t room)
 {
     struct value v = text_strip(s, NULL, true, true);
@@ -580,7 +581,7 @@ static bool parse_float(const struct value *s, double *out)
     char text[512], *end;
     if (!number_text(s, text, sizeof text))
         return false;
-    if (strpbrk(text, "xXpP(")) // what strtod reads and Python does not
+    if (strpbrk(text, "xXpP(")) // accepted by strtod but not by Python
         return false;
     *out = strtod(text, &end);
     return *end == '\0';
@@ -652,7 +653,7 @@ FILTER(abs)
     return run_order(r, in, &zero, &less) ? -1 : less ? run_negate(r, in, out) : 0;
 }
 
-// Python's round: halves to even, by the exact decimal value of the float.
+// Python's round: half to even, based on the exact decimal value of the float.
 static double round_half_even(double f, int64_t precision)
 {
     char text[512];
@@ -741,7 +742,7 @@ FILTER(filesizeformat)
     return 0;
 }
 
-// Arguments as in a % operator: several in a tuple, or named ones in a dict.
+// Arguments like those of a % operator: several in a tuple, or named ones in a dict.
 FILTER(format)
 {
     struct value s, values;

@@ -1,4 +1,4 @@
-// The filters, by name. For the interpreter alone.
+// All filters, by name. Only the interpreter includes this file.
 //
 // Threads: as jinja_run.h.
 #ifndef QUERN_JINJA_FILTERS_H
@@ -7,7 +7,7 @@
 
 #include "engine/chat/jinja_run.h"
 
-// FILTER(name): filter_<name> takes a value and arguments, and gives a value.
+// FILTER(name): filter_<name> takes a value and arguments, and returns a value.
 // clang-format off
 #define JINJA_FILTERS(FILTER) \
     FILTER(abs) FILTER(attr) FILTER(batch) FILTER(capitalize) FILTER(center) FILTER(default) FILTER(dictsort) \

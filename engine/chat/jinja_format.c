@@ -1,4 +1,4 @@
-// Python's two ways to format: "%05.2f" % x, and "{:>8}".format(x).
+// Python's two kinds of formatting: "%05.2f" % x, and "{:>8}".format(x).
 #include "engine/chat/jinja_text.h"
 
 #include <math.h>
@@ -9,14 +9,14 @@
 
 enum { WIDTH_MAX = 1 << 20, PRECISION_MAX = 1000 };
 
-// How one value is to be shown, in either language.
+// The format of one value, for both kinds.
 struct spec {
-    struct value fill;                                     // of one character
-    char align;                                            // '<', '>', '^', '=', or '\0' as the kind of value has it
+    struct value fill;                                     // one character
+    char align;                                            // '<', '>', '^', '='; '\0': default of the kind of value
     char sign;                                             // '-', '+', ' '
-    bool alternate, grouped, underscores, zeros, has_sign; // zeros: a 0 before the width, and no alignment
-    int64_t width, precision;                              // precision -1: not given
-    char type;                                             // '\0': as the kind of value has it
+    bool alternate, grouped, underscores, zeros, has_sign; // zeros: a 0 before the width and no alignment
+    int64_t width, precision;                              // precision -1: none
+    char type;                                             // '\0': default of the kind of value
 };
 
 // ---- Numbers to digits ----
@@ -26,7 +26,7 @@ static int put_z(struct run *r, struct build *b, const char *z, uint8_t origin)
     return build_text(r, b, str_from(z), origin == ORIGIN_OWN ? ORIGIN_OWN : ORIGIN_INPUT, NULL);
 }
 
-// Sign, prefix and digits, padded as the spec says.
+// Writes sign, prefix and digits, padded as the format says.
 static int put_number(struct run *r, struct build *b, const struct spec *s, const char *sign, const char *prefix,
                       const char *digits, uint8_t origin)
 {
@@ -54,7 +54,7 @@ static const char *sign_text(const struct spec *s, bool negative)
     return negative ? "-" : s->sign == '+' ? "+" : s->sign == ' ' ? " " : "";
 }
 
-// Puts separators between groups of three digits of the whole part.
+// Inserts separators between groups of three digits of the integer part.
 static void group_digits(char *text, size_t room, char separator)
 {
     size_t n = strspn(text, "0123456789"), len = strlen(text);
@@ -96,7 +96,7 @@ static int put_int(struct run *r, struct build *b, const struct spec *s, int64_t
     return put_number(r, b, s, sign_text(s, v < 0), prefix, text, origin);
 }
 
-// The general format without a type: as repr, but with a precision the g of C and at least one decimal.
+// The general format without a type: like repr, but with a precision it is C's g with at least one decimal.
 static void general(double f, const struct spec *s, char *text, size_t room)
 {
     if (s->precision < 0) {
@@ -107,7 +107,7 @@ static void general(double f, const struct spec *s, char *text, size_t room)
     snprintf(text, room, "%.*g", precision, f);
     char *e = strchr(text, 'e');
     if (!e && !strchr(text, '.')) {
-        // Python keeps "1.0" apart from "1" as long as that has fewer digits than the precision
+        // Python writes "1.0" if it has fewer digits than the precision, otherwise the exponent form
         if ((int)strlen(text) < precision)
             strcat(text, ".0");
         else
@@ -148,7 +148,7 @@ static int put_text(struct run *r, struct build *b, const struct spec *s, const 
     if (s->align == '=')
         return run_fail(r, "'=' alignment not allowed in string format specifier");
     int align = s->align == '>' ? 1 : s->align == '^' ? 0 : -1;
-    if (align == 0) { // unlike str.center, an odd rest goes to the right
+    if (align == 0) { // unlike in str.center, an odd remainder goes to the right
         int64_t n = (int64_t)string_chars(cut.text), left = s->width > n ? (s->width - n) / 2 : 0;
         if (text_pad(r, &cut, n + left, 1, &s->fill, &padded))
             return -1;
@@ -180,7 +180,7 @@ struct percent {
     struct run *r;
     const struct value *format, *args;
     struct build b;
-    size_t at, next; // byte of the format; the next item of a tuple
+    size_t at, next; // byte of the format; next item of a tuple
     bool named;
 };
 
@@ -203,7 +203,7 @@ static char format_char(const struct percent *p)
     return p->at < p->format->text.len ? p->format->text.data[p->at] : '\0';
 }
 
-// %(key): the item of a dict.
+// %(key): takes the item of a dict.
 static int percent_key(struct percent *p, struct value *arg)
 {
     size_t from = ++p->at;
@@ -223,7 +223,7 @@ static int percent_key(struct percent *p, struct value *arg)
     return 0;
 }
 
-// A number, or * for the next argument.
+// Reads a number, or * for the next argument.
 static int percent_number(struct percent *p, int64_t most, int64_t *out)
 {
     struct value v;
@@ -392,7 +392,7 @@ struct brace {
     struct run *r;
     const struct value *format;
     const struct call_args *args;
-    size_t next; // number of the next field without a name
+    size_t next; // index of the next field without a name
     enum { NUMBERING_OPEN, NUMBERING_AUTO, NUMBERING_GIVEN } numbering;
 };
 
@@ -413,7 +413,7 @@ static bool spec_take(struct str *s, const char *set, char *out)
     return true;
 }
 
-// [[fill]align][sign][#][0][width][,][.precision][type]
+// Parses [[fill]align][sign][#][0][width][,][.precision][type].
 static int parse_spec(struct run *r, struct str s, struct spec *out)
 {
     char c;
@@ -496,7 +496,7 @@ static int format_value(struct run *r, struct build *b, const struct value *v, s
     return put_text(r, b, &s, v);
 }
 
-// Whether a name is a number of up to 9 digits.
+// Whether a name is a number of at most 9 digits.
 static bool number_of(struct str name, size_t *out)
 {
     *out = 0;
@@ -508,7 +508,7 @@ static bool number_of(struct str name, size_t *out)
     return name.len > 0 && name.len < 10;
 }
 
-// The argument that a field speaks of: "", "0", "name".
+// The argument that a field names: "", "0", "name".
 static int field_argument(struct brace *f, struct str name, struct value *out)
 {
     size_t index = 0;
@@ -531,7 +531,7 @@ static int field_argument(struct brace *f, struct str name, struct value *out)
     return 0;
 }
 
-// name.attribute[item]...
+// Evaluates name.attribute[item]...
 static int field_value(struct brace *f, struct str field, struct value *out)
 {
     size_t n = 0;
@@ -562,7 +562,7 @@ static int field_value(struct brace *f, struct str field, struct value *out)
 
 static int expand(struct brace *f, const struct value *text, int depth, struct build *b);
 
-// A field behind its brace: value[!conversion][:spec]. The spec may hold fields itself.
+// Writes a field given without its braces: value[!conversion][:spec]. The spec may contain fields.
 static int expand_field(struct brace *f, const struct value *field, int depth, struct build *b)
 {
     struct str s = field->text;
@@ -591,7 +591,7 @@ static int expand_field(struct brace *f, const struct value *field, int depth, s
     return format_value(f->r, b, &v, spec.text);
 }
 
-// The end of a field: braces within it are in pairs.
+// The end of a field; braces within it are in pairs.
 static size_t field_end(struct str s, size_t at)
 {
     int open = 1;

@@ -1,4 +1,4 @@
-// Functions that templates may call by name, the methods of lists and dicts, and which methods there are.
+// The global functions of templates, the methods of lists and dicts, and the lookup of methods.
 #include "engine/chat/jinja_text.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static int list_index(struct run *r, const struct value *self, const struct call
     return run_fail(r, "%s.index(x): x is not in it", value_type_name(self));
 }
 
-// Lists and dicts do not change: a copy is the same.
+// Lists and dicts are immutable, so a copy is the value itself.
 static int copy(struct run *r, const struct value *self, const struct call_args *args, struct value *out)
 {
     *out = *self;
@@ -100,7 +100,7 @@ static int float_is_integer(struct run *r, const struct value *self, const struc
 static const struct {
     enum value_kind kind;
     const char *name;
-    native_fn *call; // NULL: it would change the value
+    native_fn *call; // NULL: a method that would change the value
 } methods[] = {
     {VALUE_LIST, "count", list_count},
     {VALUE_LIST, "index", list_index},
@@ -168,7 +168,7 @@ static int call_range(struct run *r, const struct value *self, const struct call
     return 0;
 }
 
-// dict(mapping or pairs, key=value...)
+// Implements dict(mapping or pairs, key=value...).
 static int call_dict(struct run *r, const struct value *self, const struct call_args *args, struct value *out)
 {
     struct value items;

@@ -1,5 +1,4 @@
-// Template text to tokens: where text ends and tags begin, what white space around tags is dropped, and what strings
-// and numbers stand for.
+// The lexer: separates text from tags, drops white space around tags, and reads strings and numbers.
 #include "engine/chat/jinja_ast.h"
 
 #include <stdio.h>
@@ -11,13 +10,13 @@ struct lexer {
     struct jinja_template *t;
     struct str s;
     size_t at;
-    bool line_starting; // nothing of the current line has been passed, but for tags that took the newline
+    bool line_starting; // at the beginning of a line, apart from tags that consumed the newline
     struct token_array *out;
     struct error *err;
-    size_t counted;        // bytes up to the last token, which lies at
-    uint32_t line, column; // this place
+    size_t counted;        // line and column
+    uint32_t line, column; // of this offset
     size_t n_open;
-    char open[JINJA_NESTING_MAX]; // brackets that a tag has open
+    char open[JINJA_NESTING_MAX]; // closing brackets that the current tag still needs
 };
 
 int jinja_fail_at(const struct jinja_template *t, struct error *err, size_t at, const char *fmt, ...)
@@ -67,7 +66,7 @@ static char char_at(const struct lexer *x, size_t at)
     return at < x->s.len ? x->s.data[at] : '\0';
 }
 
-// Bytes of the white space character at `at`, 0 when there is none: Python's idea, which has \x1c to \x1f too.
+// Bytes of the white space character at `at`, or 0. As in Python, \x1c to \x1f are white space.
 static size_t space_at(const struct lexer *x, size_t at)
 {
     struct unicode_char c = unicode_char_at(x->s.data + at, x->s.data + x->s.len);
@@ -82,9 +81,9 @@ static size_t skip_space(const struct lexer *x, size_t at)
     return at;
 }
 
-// ---- Text, up to the next tag ----
+// ---- Text up to the next tag ----
 
-// The end of [from, to) without its white space.
+// Returns the end of [from, to) without trailing white space.
 static size_t strip_right(const struct lexer *x, size_t from, size_t to)
 {
     while (to > from) {
@@ -98,7 +97,7 @@ static size_t strip_right(const struct lexer *x, size_t from, size_t to)
     return to;
 }
 
-// The end of [from, to) without the white space in front of a tag that stands first on its line.
+// Returns the end of [from, to) without the indentation before a tag, if the tag is the first thing on its line.
 static size_t strip_indent(const struct lexer *x, size_t from, size_t to)
 {
     size_t line = to;
@@ -109,7 +108,7 @@ static size_t strip_indent(const struct lexer *x, size_t from, size_t to)
     return skip_space(x, line) >= to ? line : to;
 }
 
-// Text in front of a tag whose sign ('-', '+' or another) is given; `print` is {{.
+// Adds the text before a tag with that sign ('-', '+' or another character); `print`: the tag is {{.
 static int push_text(struct lexer *x, size_t from, size_t to, char sign, bool print)
 {
     if (sign == '-')
@@ -129,8 +128,8 @@ static void move_to(struct lexer *x, size_t at)
     x->at = at;
 }
 
-// Behind `at`, where %} or #} ends with its sign: the place where text goes on; 0 when there is no such end. A newline
-// is taken along, all white space behind a '-'.
+// If a tag ends at `at` with %} or #}, possibly after a sign: returns where text continues, otherwise 0. One newline
+// is skipped, or, after a '-', all white space.
 static size_t tag_end(const struct lexer *x, size_t at, const char *end, bool newline)
 {
     if (starts(x, at, end)) {
@@ -162,7 +161,7 @@ static int comment(struct lexer *x, size_t from)
     return jinja_fail_at(x->t, x->err, from, "this comment has no end");
 }
 
-// Behind {% and its sign: where the text of a raw block begins, 0 when this is none.
+// After {% and its sign: returns where the text of a raw block begins; 0 if this is not a raw tag.
 static size_t raw_begin(const struct lexer *x, size_t at)
 {
     at = skip_space(x, at);
@@ -172,7 +171,7 @@ static size_t raw_begin(const struct lexer *x, size_t at)
     return starts(x, at, "%}") ? at + 2 : starts(x, at, "-%}") ? skip_space(x, at + 3) : 0;
 }
 
-// At {%: the end of an endraw tag and its sign; 0 when this is none.
+// At {%: returns the end of an endraw tag, and its sign; 0 if this is not one.
 static size_t raw_end(const struct lexer *x, size_t at, char *sign)
 {
     if (!starts(x, at, "{%"))
@@ -216,7 +215,7 @@ static size_t next_tag(const struct lexer *x, size_t at)
 
 static int inside_tag(struct lexer *x, size_t from, bool print);
 
-// Text and the tag behind it.
+// Reads text and the tag after it.
 static int text_and_tag(struct lexer *x)
 {
     size_t from = x->at, tag = next_tag(x, from);
@@ -254,7 +253,7 @@ static int digit_of(char c, int base)
     return d < base ? d : -1;
 }
 
-// \xHH, \uHHHH, \UHHHHHHHH: exactly n digits; octal: up to 3.
+// \xHH, \uHHHH and \UHHHHHHHH have exactly n digits; octal escapes have up to 3.
 static int numeric_escape(struct lexer *x, size_t *at, int n, int base, char *out, size_t *len)
 {
     size_t start = *at;
@@ -267,7 +266,7 @@ static int numeric_escape(struct lexer *x, size_t *at, int n, int base, char *ou
     return append_cp(x, start, cp, out, len);
 }
 
-// The escape behind a backslash at *at.
+// Reads the escape after a backslash at *at.
 static int escape(struct lexer *x, size_t *at, char *out, size_t *len)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -307,7 +306,7 @@ static int string(struct lexer *x)
         at += x->s.data[at] == '\\' ? 2 : 1;
     if (at >= x->s.len)
         return jinja_fail_at(x->t, x->err, from, "this string has no end");
-    char *out = arena_alloc(&x->t->arena, at - from, 1); // escapes are never shorter than what they stand for
+    char *out = arena_alloc(&x->t->arena, at - from, 1); // an escape is never shorter than its character
     if (!out)
         return fail(x->err, E_MEMORY, "no memory for a string of a template");
     size_t end = at;
@@ -324,7 +323,7 @@ static int string(struct lexer *x)
     return push(x, T_STRING, from, end + 1, value_string((struct str){out, n}));
 }
 
-// Digits with single underscores between them, or before them where `leading`: the end of them.
+// The end of digits, with single underscores between them, and before them if `leading`.
 static size_t digits_end(const struct lexer *x, size_t at, int base, bool leading)
 {
     for (size_t start = at;; at++) {
@@ -334,7 +333,7 @@ static size_t digits_end(const struct lexer *x, size_t at, int base, bool leadin
     }
 }
 
-// The end of a fraction or exponent behind the digits, `at` when it is a whole number.
+// The end of a fraction or an exponent after the digits; `at` if there is neither.
 static size_t float_end(const struct lexer *x, size_t at)
 {
     size_t end = at;
@@ -349,7 +348,7 @@ static size_t float_end(const struct lexer *x, size_t at)
     return end;
 }
 
-// The text of a number without underscores, in a buffer that the caller gives.
+// Copies the text of a number without underscores.
 static int number_text(struct lexer *x, size_t from, size_t to, char *out, size_t room)
 {
     size_t n = 0;
@@ -398,13 +397,13 @@ static int number(struct lexer *x)
         if (end > from + 2)
             return integer(x, from, end, base);
     }
-    if (x->s.data[from] == '0') // zeros are one number; what follows is another
+    if (x->s.data[from] == '0') // a run of zeros is one number; digits after it are another
         for (digits = from; char_at(x, digits) == '0' || (char_at(x, digits) == '_' && char_at(x, digits + 1) == '0');)
             digits++;
     return integer(x, from, digits, 10);
 }
 
-// ---- Names and signs ----
+// ---- Names and operators ----
 
 static size_t name_end(const struct lexer *x, size_t at)
 {
@@ -470,7 +469,7 @@ const char *jinja_token_name(enum token_kind kind)
     return names[kind];
 }
 
-// Keeps brackets in pairs: within them, }} is no end of a tag.
+// Matches brackets in pairs: inside them, }} does not end a tag.
 static int balance(struct lexer *x, char c)
 {
     static const char opening[] = "([{", closing[] = ")]}";
@@ -517,7 +516,7 @@ static int word(struct lexer *x)
     return push(x, T_NAME, from, end, value_none());
 }
 
-// What a tag that begins at `from` holds, up to its end.
+// Reads the tokens of a tag that begins at `from`, up to its end.
 static int inside_tag(struct lexer *x, size_t from, bool print)
 {
     if (push(x, print ? T_PRINT_BEGIN : T_BLOCK_BEGIN, from, x->at, value_none()))

@@ -1,4 +1,4 @@
-// Filters of sequences: choosing, changing, sorting and grouping items; and which filters there are.
+// Filters of sequences: selecting, mapping, sorting and grouping items; and the table of all filters.
 #include "engine/chat/jinja_filters.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 // ---- Attributes of items ----
 
-// One step of a path: "a" is an item or attribute, "0" a number.
+// One step of a path: "a" is an item or an attribute, "0" an index.
 static int path_step(struct run *r, const struct value *of, struct str step, struct value *out)
 {
     int64_t n = 0;
@@ -23,7 +23,8 @@ static int path_step(struct run *r, const struct value *of, struct str step, str
     return run_get_item(r, of, &index, out);
 }
 
-// item.a.b.0, as "a.b.0"; a number is an index. What is missing on the way becomes *missing where that is not NULL.
+// Follows a path such as "a.b.0" from the item; a number is an index. If something is missing, the result is
+// *missing, unless that is NULL.
 static int path_get(struct run *r, const struct value *item, const struct value *path, const struct value *missing,
                     struct value *out)
 {
@@ -49,24 +50,24 @@ static int path_get(struct run *r, const struct value *item, const struct value 
     return 0;
 }
 
-// Strings are compared without their case, unless it is asked for.
+// Strings are compared in lower case, unless case_sensitive.
 static int fold(struct run *r, struct value *key, bool case_sensitive)
 {
     struct value s = *key;
     return is_string(&s) && !case_sensitive ? text_case(r, &s, CASE_LOWER, key) : 0;
 }
 
-// The arguments behind the first n plain ones.
+// The arguments after the first n positional ones.
 static struct call_args rest_args(const struct call_args *args, size_t n)
 {
     struct call_args rest = *args;
     n = MIN(n, args->n);
-    rest.at = n ? rest.at + n : rest.at; // none: at may be NULL, to which C lets nothing be added, not even 0
+    rest.at = n ? rest.at + n : rest.at; // with n = 0, `at` may be NULL, and adding 0 to NULL is undefined
     rest.n -= n;
     return rest;
 }
 
-// ---- Choosing ----
+// ---- Selecting ----
 
 static bool empty(const struct value *in)
 {
@@ -124,7 +125,7 @@ FILTER(rejectattr)
     return choose(r, in, args, false, true, out);
 }
 
-// The value of a keyword argument, NULL when it was not given.
+// The value of a keyword argument; NULL if it was not given.
 static const struct value *keyword(const struct call_args *args, const char *name)
 {
     for (size_t i = 0; i < args->n_named; i++)
@@ -207,7 +208,7 @@ FILTER(attr)
         return run_fail(r, "attribute name must be string, not '%s'", value_type_name(&name));
     if (in->kind != VALUE_DICT)
         return run_get_attribute(r, in, name.text, out);
-    struct value without = {.kind = VALUE_DICT}, none; // items of a dict are no attributes
+    struct value without = {.kind = VALUE_DICT}, none; // the items of a dict are not attributes
     if (run_dict_new(r, &without) || run_get_attribute(r, &without, name.text, &none))
         return -1;
     return is_undefined(&none) ? run_undefined(r, out, UNDEF_ATTRIBUTE, in, name.text, NULL)
@@ -312,7 +313,7 @@ FILTER(batch)
     if (args_bind(r, args, "batch", "linecount fill_with", 1, v) || run_int_arg(r, &v[0], &n) ||
         run_items(r, in, &items) || run_list_new(r, &list))
         return -1;
-    // as in Python, rows of no length hold everything, but for the first item of those of length 0
+    // as in Python, a row takes everything if n <= 0; for n = 0 an empty row comes first
     for (size_t i = 0; i < items.list->n; i++) {
         if (row.kind == VALUE_NONE || (int64_t)row.list->n == n) {
             bool first = row.kind == VALUE_NONE;
@@ -361,7 +362,7 @@ struct sortable {
     struct value key, item;
 };
 
-// Merges two sorted halves; equal ones stay in their order. `reverse` puts larger keys first.
+// Merges two sorted halves. The sort is stable. `reverse` puts larger keys first.
 static int merge(struct run *r, struct sortable *a, size_t n, size_t middle, bool reverse, struct sortable *spare)
 {
     size_t i = 0, k = middle;
@@ -399,8 +400,8 @@ static int sort_list(struct run *r, struct sortable *a, size_t n, bool reverse, 
     return 0;
 }
 
-// The key of an item: what each attribute gives, of those with commas between them, in a list. Lists are compared item
-// by item, and those that are equal, undefined ones too, are not compared for their order.
+// The sort key of an item: a list of the values of its attributes, which are separated by commas. Lists are compared
+// item by item; items that are equal, including undefined ones, are not ordered.
 static int sort_key(struct run *r, const struct value *item, const struct value *attribute, bool case_sensitive,
                     struct value *key)
 {
@@ -419,7 +420,7 @@ static int sort_key(struct run *r, const struct value *item, const struct value 
     return 0;
 }
 
-// Items with one attribute as the key of each. NULL when r->err is set.
+// Makes an array of items with one attribute as the key of each. NULL if r->err is set.
 static struct sortable *keyed(struct run *r, const struct value *items, const struct value *attribute,
                               const struct value *missing, bool case_sensitive)
 {
@@ -516,7 +517,7 @@ FILTER(unique)
     return run_iterator(r, out, list, "generator");
 }
 
-// A tuple whose items are also called grouper and list.
+// Makes a tuple whose items are also the attributes `grouper` and `list`.
 static int new_group(struct run *r, struct value *groups, const struct value *key, struct value *members)
 {
     struct value group;
@@ -551,7 +552,7 @@ FILTER(groupby)
     return 0;
 }
 
-// ---- By name ----
+// ---- Table of filters ----
 
 static const struct {
     const char *name;

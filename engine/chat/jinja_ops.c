@@ -1,4 +1,4 @@
-// Python's operators on the values of templates.
+// Python's operators for the values of templates.
 #include "engine/chat/jinja_run.h"
 
 #include <math.h>
@@ -120,7 +120,7 @@ static int64_t floor_div(int64_t a, int64_t b)
     return q - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-// True when the result is no int of 64 bits.
+// Computes base ** exponent; true if the result does not fit 64 bits.
 static bool int_power(int64_t base, int64_t exponent, int64_t *out)
 {
     *out = 1;
@@ -163,7 +163,7 @@ static int int_binary(struct run *r, enum binary_op op, int64_t a, int64_t b, st
     return over ? run_fail(r, "the result of '%s' needs more than 64 bits", sign_of(op)) : 0;
 }
 
-// Division of floats as Python has it: the remainder has the sign of the divisor.
+// Python's division of floats: the remainder has the sign of the divisor.
 static void float_divmod(double a, double b, double *quotient, double *rest)
 {
     double mod = fmod(a, b), div = (a - mod) / b;
@@ -268,7 +268,7 @@ static int add_strings(struct run *r, const struct value *a, const struct value 
 {
     if (!a->markup && !b->markup)
         return string_concat(r, a, b, out);
-    struct value left = *a, right = *b; // what is not safe is escaped as it meets what is
+    struct value left = *a, right = *b; // if only one operand is markup, the other one is escaped
     if ((!a->markup && run_escape_html(r, a, &left)) || (!b->markup && run_escape_html(r, b, &right)) ||
         string_concat(r, &left, &right, out))
         return -1;
@@ -384,7 +384,7 @@ static int not_ordered(struct run *r, enum binary_op op, const struct value *a, 
 
 static int ordered(struct run *r, enum binary_op op, const struct value *a, const struct value *b, bool *out);
 
-// Of two lists, the first items that differ decide.
+// The first items that differ decide the order of two lists.
 static int ordered_lists(struct run *r, enum binary_op op, const struct value *a, const struct value *b, bool *out)
 {
     size_t n = MIN(a->list->n, b->list->n), i = 0;
@@ -398,7 +398,7 @@ static int ordered_lists(struct run *r, enum binary_op op, const struct value *a
     return ordered(r, op, &x, &y, out);
 }
 
-// -1, 0, 1; 2 when one is no number.
+// -1, 0 or 1; 2 if one operand is not a number.
 static int order_numbers(const struct value *a, const struct value *b)
 {
     int64_t i = 0, k = 0;

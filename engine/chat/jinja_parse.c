@@ -1,4 +1,4 @@
-// The parser of statements, and what both parsers stand on.
+// The parser of statements, and the functions that both parsers share.
 #include "engine/chat/jinja_ast.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "engine/text/token_map.h"
 
-enum { TREE_DEPTH_MAX = 1000 }; // of operators in a row, and the like: what evaluation may recurse
+enum { TREE_DEPTH_MAX = 1000 }; // limits the recursion of evaluation, e.g. for a chain of operators
 
 // ---- Nodes, names and tokens ----
 
@@ -53,7 +53,7 @@ int parser_deepen(struct parser *p, struct node *n)
 
 int parser_enter(struct parser *p)
 {
-    if (p->nesting == 3 * JINJA_NESTING_MAX) // a bracket or operator passes up to three functions that count
+    if (p->nesting == 3 * JINJA_NESTING_MAX) // a bracket or operator counts in up to three functions
         return parser_fail(p, p->token, "nested deeper than %d", JINJA_NESTING_MAX);
     p->nesting++;
     return 0;
@@ -89,8 +89,8 @@ int parser_expect(struct parser *p, enum token_kind kind)
 }
 
 struct name_table {
-    struct str *names; // open addressing; data NULL where empty
-    size_t n, n_slots; // at most half full
+    struct str *names; // open addressing; data NULL: empty
+    size_t n, n_slots; // at most half of the slots are used
     uint64_t seed;
 };
 
@@ -125,7 +125,7 @@ struct str parser_intern(struct parser *p, struct str name)
     }
     struct str *slot = name_slot(table, name);
     if (!slot->data) {
-        *slot = name; // a view of the source, or a literal
+        *slot = name; // refers to the source or a literal
         table->n++;
     }
     return *slot;
@@ -135,8 +135,8 @@ struct str parser_intern(struct parser *p, struct str name)
 
 static int statements(struct parser *p, const char *const *ends, struct node **out);
 
-// The statements of a block behind its tag, up to one of the tags `ends` (NULL-terminated), whose name becomes the
-// current token.
+// Reads the statements of a block after its tag, up to one of the tags `ends` (NULL-terminated). The name of that tag
+// becomes the current token.
 static int body(struct parser *p, const char *const *ends, struct node **out)
 {
     const struct token *at = p->token;
@@ -190,7 +190,7 @@ static int parse_for(struct parser *p, struct node *n)
     return body_to(p, "endfor", &n->other);
 }
 
-// Each elif is the c of the one before: a chain that is walked, however long it is.
+// Each elif is member c of the one before: a chain, so that its length is no recursion.
 static int parse_if(struct parser *p, struct node *n)
 {
     for (;;) {
@@ -224,7 +224,7 @@ static int parse_set(struct parser *p, struct node *n)
     return body_to(p, "endset", &n->list);
 }
 
-// (a, b=1): parameters of a macro or a caller.
+// Reads the parameters of a macro or a caller: (a, b=1).
 static int signature(struct parser *p, struct node **out)
 {
     if (parser_expect(p, T_LPAREN))
@@ -252,7 +252,8 @@ static int signature(struct parser *p, struct node **out)
     return 0;
 }
 
-// The body of a macro or a caller: a function of its own, so break and the names it uses do not reach outside.
+// Reads the body of a macro or a caller. It is a function of its own, so break and the names that it uses do not
+// affect the outside.
 static int function_body(struct parser *p, const char *end, struct node *n)
 {
     int loops = p->loops;
@@ -262,7 +263,7 @@ static int function_body(struct parser *p, const char *end, struct node *n)
     int status = body_to(p, end, &n->other);
     n->flags = p->uses;
     p->loops = loops;
-    p->uses |= uses; // what a macro within this one speaks of counts for both
+    p->uses |= uses; // names used by a macro within this one count for both
     return status;
 }
 
@@ -364,7 +365,7 @@ static int parse_jump(struct parser *p, struct node *n)
     return parser_fail(p, p->token - 1, "'%s' stands outside of a loop", n->kind == N_BREAK ? "break" : "continue");
 }
 
-// What speaks of other templates parses up to the end of its tag, and fails when it is reached.
+// Statements that refer to other templates are skipped here, and fail when they are executed.
 static int parse_unsupported(struct parser *p, struct node *n)
 {
     n->name = p->token[-1].text;
@@ -466,7 +467,7 @@ static int statements(struct parser *p, const char *const *ends, struct node **o
 
 // ---- The template ----
 
-// The source with \n for every kind of line end, and without the last one.
+// Copies the source with \n for all kinds of line ends, and without the last one.
 static int copy_source(struct jinja_template *t, struct str source, struct error *err)
 {
     char *s = arena_alloc(&t->arena, source.len, 1);

@@ -1,4 +1,4 @@
-// Values to text: str, repr, HTML escapes.
+// Converts values to text: str, repr, HTML escapes.
 #include "engine/chat/jinja_run.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@ static int build_repr(struct run *r, struct build *b, const struct value *v);
 
 // ---- Strings ----
 
-// What Python's str.isprintable says: no control, format, private, surrogate or unassigned character, and of the
-// separators the space alone.
+// Python's str.isprintable: not a control, format, private, surrogate or unassigned character, and no separator
+// except the space.
 static bool printable(uint32_t cp)
 {
     unsigned bits = unicode_bits(cp);
@@ -150,7 +150,7 @@ static int repr_number(struct run *r, struct build *b, const struct value *v)
 
 static int build_repr(struct run *r, struct build *b, const struct value *v)
 {
-    // containers have a bounded depth, but a namespace may hold itself
+    // the depth of containers is bounded, but a namespace may contain itself
     if (r->depth > RUN_DEPTH_MAX || run_step(r, 1))
         return r->depth > RUN_DEPTH_MAX ? run_fail(r, "a value is nested too deep to be printed") : -1;
     int status;

@@ -1,8 +1,9 @@
-// One rendering: the interpreter's state, and what its parts offer each other. For the interpreter alone.
+// The state of one rendering, and the functions that the parts of the interpreter offer each other. Only the
+// interpreter includes this file.
 //
-// Values are made in the rendering's arena and never freed before its end; the arena, the steps and the sizes of
-// strings are bounded. All functions that return int give 0, or -1 when r->err is set. Ownership: a run borrows
-// template and context. Threads: one at a time.
+// Values live in the arena of the rendering, which is freed only at its end. Arena, steps and the sizes of strings
+// are bounded. Functions that return int return 0, or -1 if r->err is set. Ownership: a run borrows its template and
+// context. Threads: one at a time.
 #ifndef QUERN_JINJA_RUN_H
 #define QUERN_JINJA_RUN_H
 
@@ -12,26 +13,26 @@ struct run;
 
 // ---- Strings ----
 
-// A string that grows. Zero-initialise.
+// A growing string. Zero-initialise it.
 struct build {
     char *data;
-    uint8_t *marks; // of each byte, once the bytes differ
+    uint8_t *marks; // one per byte; NULL while all bytes have the same origin
     size_t n, cap;
     uint8_t origin;
     bool markup;
 };
-// Adds text; a string value as it is, with its marks.
+// These append text; a string value keeps its marks.
 int build_text(struct run *r, struct build *b, struct str s, uint8_t origin, const uint8_t *marks);
 int build_string(struct run *r, struct build *b, const struct value *s);
-int build_slice(struct run *r, struct build *b, const struct value *s, size_t from, size_t to); // bytes
+int build_slice(struct run *r, struct build *b, const struct value *s, size_t from, size_t to); // from, to: bytes
 int build_fill(struct run *r, struct build *b, char c, size_t n, uint8_t origin);
 struct value build_value(const struct build *b);
 
-// Bytes [from, to) of a string, without a copy.
+// Bytes [from, to) of a string; shares its memory.
 struct value string_slice(const struct value *s, size_t from, size_t to);
-uint8_t string_origin(const struct value *s, size_t at); // of one byte
+uint8_t string_origin(const struct value *s, size_t at); // of the byte at `at`
 int string_concat(struct run *r, const struct value *a, const struct value *b, struct value *out);
-// One of characters: bytes of each, the number of them, the byte where character i begins.
+// Characters: bytes of one; their number; the offset of character i.
 size_t text_char_len(const char *p, const char *end);
 size_t string_chars(struct str s);
 size_t string_char_at(struct str s, size_t i);
@@ -41,7 +42,7 @@ size_t string_char_at(struct str s, size_t i);
 enum undefined_kind { UNDEF_NAME, UNDEF_ATTRIBUTE, UNDEF_ITEM, UNDEF_UNSAFE, UNDEF_HINT };
 struct undefined {
     enum undefined_kind kind;
-    struct str name; // or the hint
+    struct str name; // the name, or the hint
     struct value of, item;
 };
 
@@ -62,7 +63,7 @@ struct object {
 };
 
 struct call_args {
-    struct value *at; // n positional ones, then n_named
+    struct value *at; // n positional arguments, then n_named keyword arguments
     size_t n, n_named;
     struct str *names;
 };
@@ -84,7 +85,7 @@ struct range {
     int64_t start, stop, step;
     int64_t n;
 };
-// What map, select, items and the like give: walked once.
+// The result of map, select, items and similar filters: it can be iterated once.
 struct iterator {
     struct object head;
     struct value list;
@@ -101,18 +102,18 @@ struct scope;
 struct namespace
 {
     struct object head;
-    struct value dict; // its attributes
+    struct value dict; // the attributes
 };
 struct loop {
     struct object head;
-    const struct node *node; // of a recursive one
-    struct scope *outer;     // where it stands
-    struct value source;     // all items, of which those that pass the loop's condition
-    size_t source_at;        // go, up to here,
-    struct value items;      // into this list; without a condition both are the same
+    const struct node *node; // of a recursive loop
+    struct scope *outer;     // scope around the loop
+    struct value source;     // the items that are iterated over
+    size_t source_at;        // items before this one have been tested by the loop's condition,
+    struct value items;      // and moved here if they passed; without a condition it equals `source`
     size_t at;
     int depth0;
-    struct value changed; // what loop.changed saw last; VALUE_UNDEFINED before
+    struct value changed; // value at the last call of loop.changed; VALUE_UNDEFINED before
 };
 struct macro {
     struct object head;
@@ -158,10 +159,10 @@ struct scope {
     struct scope *parent;
     struct variable *vars;
     uint32_t n, cap;
-    bool kept; // a macro refers to it: it may not be used again for the next turn of a loop
+    bool kept; // a macro refers to it, so it cannot be reused for the next iteration of a loop
 };
 
-// Buffers of strings that may still grow in place, as text is added to their end over and over.
+// Buffers of strings that can grow in place when text is appended to them repeatedly.
 struct grown {
     char *data;
     uint8_t *marks;
@@ -174,11 +175,11 @@ struct run {
     const struct tm *now;
     struct arena arena;
     struct error *err;
-    const struct node *node; // that is being evaluated: where errors are
-    struct scope *scope;     // the innermost one
+    const struct node *node; // node being evaluated; errors refer to it
+    struct scope *scope;     // the innermost scope
     int64_t steps, max_steps;
-    int depth; // of C calls that follow the tree
-    int calls; // of macros
+    int depth; // nesting of C calls that follow the tree
+    int calls; // nesting of macro calls
     bool autoescape;
     struct build *out;
     struct grown grown[4];
@@ -187,7 +188,7 @@ struct run {
 
 int run_fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int run_no_memory(struct run *r);
-// Counts work. -1 when there was too much.
+// Counts work; -1 beyond the limit.
 int run_step(struct run *r, size_t n);
 void *run_alloc(struct run *r, size_t count, size_t size); // NULL when r->err is set
 #define RUN_NEW(r, type) ((type *)run_alloc((r), 1, sizeof(type)))
@@ -205,21 +206,21 @@ int run_undefined(struct run *r, struct value *out, enum undefined_kind kind, co
 
 // ---- Evaluation (jinja_eval.c, jinja_exec.c) ----
 
-enum { RUN_DEPTH_MAX = 2000 }; // of the C stack, in nodes: about 1 KiB each where the compiler is careless
+enum { RUN_DEPTH_MAX = 2000 }; // nesting of nodes on the C stack: about 1 KiB each in an unoptimized build
 int run_eval(struct run *r, const struct node *n, struct value *out);
 
 enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE };
-// Runs a chain of statements in the current scope; *jump says how it ended.
+// Runs a chain of statements in the current scope; *jump tells how it ended.
 int run_chain(struct run *r, const struct node *n, enum jump *jump);
 int scope_set(struct run *r, struct str name, struct value v);
 int scope_assign(struct run *r, const struct node *target, const struct value *v);
-// A new innermost scope below `parent`; the caller puts r->scope back.
+// Pushes a new innermost scope below `parent`; the caller restores r->scope.
 int scope_push(struct run *r, struct scope *parent);
 int run_eval_args(struct run *r, const struct node *list, struct call_args *out);
 int run_call(struct run *r, const struct value *f, const struct call_args *args, struct value *out);
 int run_call_macro(struct run *r, const struct macro *m, const struct call_args *args, struct value *out);
 int loop_recurse(struct run *r, const struct loop *loop, const struct call_args *args, struct value *out);
-int run_loop_length(struct run *r, struct loop *loop, int64_t *n); // takes all items
+int run_loop_length(struct run *r, struct loop *loop, int64_t *n); // tests all remaining items
 int loop_attribute(struct run *r, const struct value *loop, struct str name, struct value *out, bool *found);
 bool scope_find(const struct run *r, struct str name, struct value *out);
 int run_get_attribute(struct run *r, const struct value *of, struct str name, struct value *out);
@@ -229,20 +230,20 @@ int run_get_slice(struct run *r, const struct value *of, const struct value *fro
 
 // ---- Python (jinja_ops.c, jinja_repr.c, jinja_format.c) ----
 
-const char *value_type_name(const struct value *v); // as Python calls it
+const char *value_type_name(const struct value *v); // its name in Python
 bool value_truth(const struct value *v);
-int run_use_undefined(struct run *r, const struct value *v); // fails
+int run_use_undefined(struct run *r, const struct value *v); // always fails
 int run_binary(struct run *r, enum binary_op op, const struct value *a, const struct value *b, struct value *out);
 int run_negate(struct run *r, const struct value *a, struct value *out);
 int run_compare(struct run *r, enum binary_op op, const struct value *a, const struct value *b, bool *out);
 int run_order(struct run *r, const struct value *a, const struct value *b, bool *less); // a < b
 bool value_same(const struct value *a, const struct value *b);
 int run_contains(struct run *r, const struct value *in, const struct value *item, bool *out);
-// All items that `for` would walk, as a list; a list is not copied.
+// All items that `for` would iterate over, as a list; a list is not copied.
 int run_items(struct run *r, const struct value *v, struct value *list);
 int run_length(struct run *r, const struct value *v, int64_t *n); // len()
 bool value_is_iterable(const struct value *v);
-int run_int_arg(struct run *r, const struct value *v, int64_t *out);       // an int or bool
+int run_int_arg(struct run *r, const struct value *v, int64_t *out);       // an int or a bool
 int run_str(struct run *r, const struct value *v, struct value *out);      // str(v), a plain string
 int run_soft_str(struct run *r, const struct value *v, struct value *out); // the same, but markup stays markup
 int run_repr(struct run *r, const struct value *v, struct value *out);
@@ -253,8 +254,8 @@ int run_brace_format(struct run *r, const struct value *format, const struct cal
 
 // ---- What there is to call ----
 
-// Assigns arguments to parameters: `names` is "width first blank", of which the first `least` are needed. What is not
-// given is left as `out` has it. `what` names the function in errors.
+// Assigns arguments to parameters. `names` is a list such as "width first blank", of which the first `least` are
+// required. Missing ones keep the value in `out`. `what` is the name of the function for errors.
 int args_bind(struct run *r, const struct call_args *args, const char *what, const char *names, size_t least,
               struct value *out);
 native_fn *filter_find(struct str name);

@@ -1,4 +1,4 @@
-// Strings that know where each of their bytes came from, and the memory of a rendering.
+// Strings that record the origin of each byte, and the memory of a rendering.
 #include "engine/chat/jinja_run.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ struct value value_of_object(void *object)
 
 // ---- Containers ----
 
-// The arena's error has no line and column, and its limit is not known to value.h.
+// Errors of the arena lack line and column, and value.h does not know its limit.
 static int checked(struct run *r, int status)
 {
     if (status && r->err->code != E_MEMORY)
@@ -143,7 +143,7 @@ static int reserve(struct run *r, struct build *b, size_t more)
     return 0;
 }
 
-// From here on each byte has its own mark.
+// From now on each byte has its own mark.
 static int use_marks(struct run *r, struct build *b)
 {
     if (b->marks)
@@ -252,7 +252,7 @@ size_t string_char_at(struct str s, size_t i)
 
 // ---- Concatenation ----
 
-// The buffer at whose end `a` lies, with room for n more bytes; NULL when there is none.
+// The buffer that ends with `a` and has room for n more bytes; NULL if there is none.
 static struct grown *grown_at(struct run *r, const struct value *a, size_t n)
 {
     for (size_t i = 0; i < COUNT_OF(r->grown); i++) {
@@ -284,8 +284,8 @@ static struct value joined(const struct grown *g, size_t from, uint8_t origin)
     return v;
 }
 
-// a + b. Templates add to the end of a string over and over: what is added goes behind `a` in its buffer, where that is
-// possible, so that the whole takes linear time.
+// a + b. Templates often append to the same string. If possible, b is appended to the buffer of `a` in place, so that
+// this takes linear time in total.
 int string_concat(struct run *r, const struct value *a, const struct value *b, struct value *out)
 {
     size_t n;
@@ -309,7 +309,7 @@ int string_concat(struct run *r, const struct value *a, const struct value *b, s
     bool small = n < 256;
     struct grown fresh = {.cap = small ? n : 2 * n};
     fresh.data = run_step(r, n / 16) ? NULL : run_alloc(r, fresh.cap, 1);
-    // a string that grows will meet both kinds sooner or later
+    // a string that grows will probably contain both origins eventually
     fresh.marks = fresh.data && (origin == ORIGIN_MIXED || !small) ? run_alloc(r, fresh.cap, 1) : NULL;
     if (!fresh.data || (!fresh.marks && (origin == ORIGIN_MIXED || !small)))
         return -1;

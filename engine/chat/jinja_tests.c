@@ -1,4 +1,4 @@
-// Tests: what stands behind `is`.
+// The tests: the names that may follow `is`.
 #include "engine/chat/jinja_text.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ static int is_test_name(struct run *r, const struct value *v, const struct call_
     return is_known(r, v, args, "test", test_find, out);
 }
 
-// What has a length and items.
+// Values that have a length and items.
 static int is_sequence(struct run *r, const struct value *v, const struct call_args *args, struct value *out)
 {
     *out = value_bool(is_string(v) || v->kind == VALUE_LIST || v->kind == VALUE_TUPLE || v->kind == VALUE_DICT ||
@@ -78,7 +78,7 @@ static int is_lower(struct run *r, const struct value *v, const struct call_args
     return has_case(r, v, args, false, out);
 }
 
-// v % by == rest
+// Computes v % by == rest.
 static int leaves(struct run *r, const struct value *v, struct value by, int64_t rest, struct value *out)
 {
     struct value left, want = value_int(rest);

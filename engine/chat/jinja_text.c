@@ -1,4 +1,4 @@
-// Methods of strings, as Python's, and how arguments reach their parameters.
+// Methods of strings as in Python, and the assignment of arguments to parameters.
 #include "engine/chat/jinja_run.h"
 
 #include "engine/chat/case.h"
@@ -69,7 +69,6 @@ uint32_t text_char(struct str s, size_t at, size_t *len)
     return n ? cp : UNI_REPLACEMENT;
 }
 
-// The character that ends at byte `to`.
 uint32_t text_char_before(struct str s, size_t to, size_t *len)
 {
     for (size_t n = 1; n <= 4 && n <= to; n++) {
@@ -114,7 +113,8 @@ static int put_cps(struct run *r, struct build *b, const uint32_t *cps, int n, u
     return build_text(r, b, (struct str){text, bytes}, origin, NULL);
 }
 
-// Whether the sigma at `at` ends a word: a cased letter before it, none behind it, signs such as apostrophes aside.
+// Whether the sigma at `at` ends a word: a cased letter comes before it and none after it, ignoring marks,
+// apostrophes and the like.
 static bool final_sigma(struct str s, size_t at)
 {
     size_t len, p = at;
@@ -138,7 +138,7 @@ static bool final_sigma(struct str s, size_t at)
     return true;
 }
 
-// Changes the characters of [from, to).
+// Changes the case of the characters in [from, to).
 static int put_case(struct run *r, struct build *b, const struct value *s, size_t from, size_t to, enum letter_case how)
 {
     for (size_t at = from, len; at < to; at += len) {
@@ -256,7 +256,7 @@ int text_pad(struct run *r, const struct value *s, int64_t width, int align, con
              struct value *out)
 {
     int64_t n = (int64_t)string_chars(s->text), missing = width > n ? width - n : 0;
-    // what str.center puts on the left of an odd rest
+    // with an odd remainder, str.center puts this much on the left
     int64_t left = align < 0 ? 0 : align > 0 ? missing : missing / 2 + (missing & width & 1);
     struct build b = {.markup = s->markup};
     struct value space = VALUE_LIT(" ");
@@ -336,7 +336,6 @@ int str_expandtabs(struct run *r, const struct value *s, const struct call_args 
 
 // ---- Finding ----
 
-// The byte where `what` first (last) stands in [from, to); SIZE_MAX when it does not.
 size_t text_find(struct str s, struct str what, size_t from, size_t to, bool last)
 {
     if (from > to || to - from < what.len)
@@ -362,7 +361,7 @@ static int bound_arg(struct run *r, const struct value *v, int64_t n, int64_t no
     return 0;
 }
 
-// The bytes of characters [start, end) that the arguments v[0] and v[1] speak of; *none when they are beyond the
+// The byte range of the characters [start, end) given by the arguments v[0] and v[1]; *none: they are beyond the
 // string.
 static int byte_range(struct run *r, struct str s, const struct value *v, size_t *from, size_t *to, bool *none)
 {
@@ -484,7 +483,7 @@ int str_removesuffix(struct run *r, const struct value *s, const struct call_arg
 
 // ---- Replacing and joining ----
 
-// An empty `old` stands between all characters.
+// An empty `old` matches between all characters.
 static int replace_between(struct run *r, const struct value *s, const struct value *new, int64_t count,
                            struct value *out)
 {

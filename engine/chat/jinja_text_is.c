@@ -1,4 +1,4 @@
-// Methods of strings that tell what they consist of, and which methods of strings there are.
+// Methods of strings that classify their contents, and the table of all methods of strings.
 #include "engine/chat/jinja_text.h"
 
 #include "engine/text/unicode.h"
@@ -8,14 +8,14 @@ static int plain(struct run *r, const char *what, const struct call_args *args)
     return args_bind(r, args, what, "", 0, NULL);
 }
 
-// ---- What a string consists of ----
+// ---- Classes of characters ----
 
 static bool is_decimal(uint32_t cp)
 {
     return (unicode_bits(cp) & UNI_DIGIT) != 0;
 }
 
-// Decimal digits, and signs such as superscripts that have the value of one.
+// Decimal digits, and characters such as superscripts that have a digit's value.
 static bool is_digit(uint32_t cp)
 {
     return is_decimal(cp) || cp == 0xB2 || cp == 0xB3 || cp == 0xB9 || cp == 0x2070 || (cp >= 0x2074 && cp <= 0x2079) ||
@@ -78,7 +78,7 @@ STR_IS(isascii, is_ascii, true)
 STR_IS(isspace, text_is_space, false)
 STR_IS(isprintable, is_printable, true)
 
-// At least one letter has case, and all that have are of this one.
+// At least one character has case, and all that have case are of this one.
 bool text_has_case(struct str s, bool upper)
 {
     bool some = false;
