@@ -63,7 +63,7 @@ struct dialogue_result {
 
 // Answers the last message, which must be a question, and adds the answer; if interrupted, the part so far. On an
 // error no message is added, but messages dropped by `shift` stay dropped. E_USAGE if the dialogue does not fit into
-// the context, with a hint what helps; E_INTERRUPTED if there was no token yet; errors of the template.
+// the context, with a hint at a remedy; E_INTERRUPTED if there was no token yet; errors of the template.
 int dialogue_answer(struct dialogue *d, const struct dialogue_settings *o, struct dialogue_result *r,
                     struct error *err);
 

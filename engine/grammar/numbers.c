@@ -136,7 +136,7 @@ static uint32_t n_frac(const struct comparison *c)
 
 // The states. Before the point: the number n of digits read (1 to int_digits + 1) and the order so far. After the
 // point: the order is decided (less, more), or i digits have been equal. Each state after the point exists twice:
-// before (any = false) and after the first digit behind the point.
+// before (any = false) and after the first digit after the point.
 static uint32_t int_state(const struct comparison *c, uint32_t n, int order)
 {
     return c->base + (n - 1) * 3 + (uint32_t)order;
@@ -218,7 +218,7 @@ static void fill(const struct comparison *c, uint32_t start, uint32_t zero)
     lead(c->dfa, zero, CLASS_POINT, frac_state(c, so_far, 0, false));
 }
 
-// The orders with below and above exchanged, for texts behind a minus sign.
+// The orders with below and above exchanged, for texts after a minus sign.
 static unsigned mirrored(unsigned orders)
 {
     return (orders & NUMBER_EQUAL) | (orders & NUMBER_BELOW ? NUMBER_ABOVE : 0) |
@@ -272,7 +272,7 @@ static uint32_t before_point(const struct multiple *m, uint32_t n)
     return FIRST + n % m->p;
 }
 
-// The state after f digits behind the point. f = 0: a text must not end directly after the point.
+// The state after f digits after the point. f = 0: a text must not end directly after the point.
 static uint32_t behind_point(const struct multiple *m, uint32_t f, uint32_t n)
 {
     return FIRST + m->p + MIN(f, m->n_levels - 1) * m->p + n % m->p;
@@ -367,7 +367,7 @@ expr_id number_integer_texts(struct exprs *x, uint32_t n_digits)
     return expr_alt(x, expr_text_z(x, "0"), expr_cat(x, expr_optional(x, expr_text_z(x, "-")), positive));
 }
 
-// A choice over n: n digits before the point and up to n_digits - n behind it.
+// A choice over n: n digits before the point and up to n_digits - n after it.
 expr_id number_texts(struct exprs *x, uint32_t n_digits)
 {
     expr_id point = expr_text_z(x, "."), all = EXPR_NEVER;
