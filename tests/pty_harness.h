@@ -1,6 +1,6 @@
-// A program at a terminal: what is typed goes in, what a user sees comes out on a screen of our own.
+// Runs a program at a pseudo-terminal: types keys, and keeps the screen that a user would see (screen.h).
 //
-// Ownership: pty_open takes, pty_close gives back and ends the program if it still runs. Threads: none.
+// Ownership: pty_open acquires everything, pty_close releases it and ends the program if it still runs. Threads: one.
 #ifndef QUERN_PTY_HARNESS_H
 #define QUERN_PTY_HARNESS_H
 

@@ -1,8 +1,9 @@
-// A small terminal: bytes in, what a user sees out. The tests read it instead of escape sequences.
+// A small terminal emulator: bytes go in, and the cells that a user would see are kept. The tests read them instead of
+// escape sequences.
 //
-// Knows CR, LF, BS, wrapping as xterm does it (a cursor that waits behind the last column), scrolling, wide and
-// combining characters by the C library's wcwidth, CSI A B C D G H J K m, and the modes of paste and cursor. Everything
-// else that begins with ESC is counted, for no test expects any. Rows are not broken anew on a resize.
+// It supports CR, LF, BS, wrapping as in xterm (the cursor waits after the last column), scrolling, wide and combining
+// characters by the C library's wcwidth, CSI A B C D G H J K m, and the modes of paste and cursor. All other escape
+// sequences are counted, because no test expects any. Rows are not wrapped again on a resize.
 #ifndef QUERN_SCREEN_H
 #define QUERN_SCREEN_H
 

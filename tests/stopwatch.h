@@ -1,4 +1,4 @@
-// Time for tests that hold something against the clock: what must not be quadratic, files made to be slow.
+// Measures time for tests with a time limit: algorithms that must not be quadratic, and files made to be slow.
 #ifndef QUERN_STOPWATCH_H
 #define QUERN_STOPWATCH_H
 

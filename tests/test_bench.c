@@ -1,4 +1,4 @@
-// The lists of `quern bench`, its labels, and that what reads llama-bench's output reads its.
+// Tests the lists and labels of `quern bench`, and that a program which reads llama-bench's output can read it.
 #include "cmd/bench/bench.h"
 
 #include <cjson/cJSON.h>

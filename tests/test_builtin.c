@@ -1,4 +1,4 @@
-// The model that ships with quern: it is what its metadata says, it lies in the program, and it answers.
+// Tests the built-in model: it matches its metadata, it is contained in the program, and it answers.
 #include "engine/generate.h"
 #include "engine/tap.h"
 #include "models/builtin/builtin.h"

@@ -1,4 +1,5 @@
-// The program from outside: what it prints where, with which status, and what it does when the world misbehaves.
+// Tests the program as a whole: its output on stdout and stderr, its exit status, and its reaction to failures of the
+// system.
 #include "models/builtin/builtin.h"
 #include "models/synth_model.h"
 #include "tests/golden.h"

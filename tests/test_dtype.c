@@ -1,7 +1,5 @@
-// Tensor types: the decoders against reference data and against themselves, the encoders against bounds from
-// arithmetic.
-//
-// All that can come from the table does, so that a new row is tested without an edit here.
+// Tests tensor types: the decoders against reference data and for consistency, the encoders against computed error
+// bounds. The cases are taken from the table of types where possible, so that a new type is tested without an edit.
 #include "gguf/dtype.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,4 @@
-// A model file that lies in memory: it opens as the file does, is refused as the file is, and nothing of it is copied
-// or read behind its end.
+// Tests a model file in memory: it is opened and refused like the file, and it is neither copied nor read past its end.
 #include "tests/gguf_recipe.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-// Interrupts: a prompt that is stopped on many threads, at whatever moment, leaves a session that computes as before.
+// Tests interrupts: a prompt that is stopped on many threads at any moment leaves a session that computes as before.
 #include "engine/session.h"
 #include "tests/tiny_graph.h"
 

@@ -1,5 +1,5 @@
-// Templates and contexts that want too much: each is refused by its own limit, at once, and none takes the program
-// down.
+// Tests templates and contexts with excessive demands: each is refused at once by its own limit, and none crashes the
+// program.
 #include "tests/jinja_expect.h"
 
 // `head`, then `unit` n times, then `tail`.

@@ -1,5 +1,6 @@
-// Whole models against logits of other origin: float64 of our own making (data/arch/tiny-*, see make_arch_models.py), and
-// llama.cpp's (golden/arch, golden/quant). Each runs on both machines, in one step and in chunks.
+// Compares the logits of whole models with logits computed elsewhere: in float64 by make_arch_models.py
+// (data/arch/tiny-*), and by llama.cpp (golden/arch, golden/quant). Each model runs on both machines, in one step and
+// in chunks.
 #include "kernels/cpu/kernels.h"
 #include "tests/golden.h"
 

@@ -1,5 +1,6 @@
-// Files that are well formed but make no sense: each is a good model with one thing changed, and is refused with the exact
-// message, the key or tensor and its byte. Then sweeps: whatever a value is, the answer is a graph that runs or an error.
+// Tests model files that are well formed but invalid: each is a good model with one change, and is refused with the
+// exact message, the key or tensor and its byte. Then sweeps: with any value, the result is a graph that runs or an
+// error.
 #include "tests/golden.h"
 
 #include "gguf/writer.h"

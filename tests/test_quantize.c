@@ -1,5 +1,5 @@
-// Quantising: every type against its own bound and against rounding at hand, the mixes against what llama-quantize
-// chose, whole files on any number of threads, and what can go wrong.
+// Tests quantization: every type against an error bound and against plain rounding, the mixes against the types that
+// llama-quantize chooses, whole files with any number of threads, and errors.
 #include "models/synth_model.h"
 #include "engine/quantize/quantizer.h"
 #include "gguf/dtype_iq.h"

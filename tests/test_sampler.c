@@ -1,5 +1,5 @@
-// Sampling: each stage against its definition on fully sorted candidates, the random numbers against published values,
-// and draws against their probabilities.
+// Tests sampling: each stage against its definition on fully sorted candidates, the random numbers against published
+// values, and the frequencies of draws against their probabilities.
 #include "engine/sample/sampler.h"
 #include "gguf/writer.h"
 #include "tests/sanitized.h"

@@ -1,5 +1,5 @@
-// Tokenizers of each kind on vocabularies made here: against the naive algorithm, back to the text, on many threads,
-// and on texts that make a quadratic algorithm slow. The real vocabularies are in test_tokenizer_golden.
+// Tests tokenizers of each kind on made-up vocabularies: against the naive algorithm, for the way back to the text, on
+// many threads, and on texts that make a quadratic algorithm slow. test_tokenizer_golden.c tests real vocabularies.
 #include "tests/token_expect.h"
 #include "tests/stopwatch.h"
 
