@@ -37,7 +37,7 @@ void screen_resize(struct screen *s, int cols, int rows);
 const char *screen_row(const struct screen *s, int row);
 // All rows down to the last one that is not blank, with line ends between.
 const char *screen_text(const struct screen *s);
-// Whether a text stands on the screen within one row; dim: in cells that are dimmed.
+// Whether a text is on the screen within one row; dim: in dimmed cells.
 bool screen_shows(const struct screen *s, const char *text);
 bool screen_shows_dim(const struct screen *s, const char *text);
 

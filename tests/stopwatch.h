@@ -15,7 +15,7 @@ static inline double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// How many times longer things may take: 30 to 60 times as long where a sanitizer or valgrind watches every access.
+// The factor by which time limits are extended, for sanitizers and valgrind, which slow programs down 30 to 60 times.
 static inline double patience(void)
 {
     return sanitized || getenv("QUERN_WATCHED") ? 60 : 1;

@@ -652,7 +652,7 @@ Test(cmd, another_bus_error_is_what_it_was)
     cr_expect(!strstr(said, "model file changed"), "%s", said);
 }
 
-// A model without sense says every byte sooner or later; a terminal gets none of those that it would obey.
+// A model with random weights generates every byte sooner or later. None of the control codes may reach the terminal.
 Test(cmd, a_terminal_gets_no_control_codes)
 {
     const char *model = stories();

@@ -343,7 +343,7 @@ static const char early_text[] = ".version 7.8\n.target sm_90\n.address_size 64\
                                  "    griddepcontrol.wait;\n"
                                  "    st.global.u32 [%x+4], %v;\n    ret;\n}\n";
 
-// What a kernel that starts early reads before it waits must not come from the kernel before it.
+// A kernel that starts early must not read, before it waits, what the kernel before it writes.
 Test(driver, a_dependent_kernel_waits_before_it_reads_what_the_one_before_writes)
 {
     struct error err = {0};

@@ -9,8 +9,8 @@
     "key:k.bools type:array type:bool u64:4 u8:0 u8:1 u8:1 u8:0 "                                                      \
     "tensor:first,0,0,4,2 tensor:second,2,32,32,2,1,1 align:16 zero:32 zero:36"
 
-// Bytes between two pages that nobody may touch, flush with the second one or a few bytes before it, where they begin
-// at a multiple of `align`.
+// Bytes between two guard pages. They end at the second one, or a few bytes before it so that they begin at a multiple
+// of `align`.
 struct guarded {
     uint8_t *pages;
     size_t n_bytes;

@@ -246,7 +246,7 @@ Test(ref_attention, query_heads_share_kv_heads_in_groups_of_neighbours)
 
 // ---- The same bits however the work is cut
 
-// All outputs of the sequences asked for, each position in a step with `chunk` others. The caller frees.
+// Returns all outputs of the given sequences, computed in steps of `chunk` positions. The caller frees them.
 static float *run_cut(int chunk, int first_seq, int n_seqs)
 {
     struct shape s = plain;

@@ -528,7 +528,7 @@ Test(threads, many_encode_at_once_and_get_the_same)
 
 // --- time ---
 
-// Repeats a part to so many bytes, encodes it, and holds it against the clock: what is quadratic takes minutes.
+// Repeats a part up to a number of bytes and encodes it within a time limit. A quadratic algorithm would take minutes.
 static void expect_quick(const struct tokenizer *t, const char *part, size_t size, unsigned flags)
 {
     size_t n = strlen(part);
