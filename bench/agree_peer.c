@@ -1,11 +1,13 @@
-// The most likely continuation of prompts by llama.cpp or ik_llama.cpp, as token ids, with all logits: agree.py
-// compiles this beside such a library (it is no part of quern's build) and compares.
+// Generates the most likely continuation of prompts with llama.cpp or ik_llama.cpp, as token ids with all logits.
+// agree.py compiles it with the library of one of them and compares the output with quern's. It is not part of quern's
+// build.
 //
 //     agree_peer MODEL OUT N_GEN THREADS SEQUENCES KV FLASH BANNED < PROMPTS
 //
-// KV is f16, f32, q8_0 or q4_0, FLASH 0 or 1, BANNED a list of ids with commas that are never chosen. A line of PROMPTS
-// is the ids of a prompt. OUT: int32 n_prompts, n_gen, n_vocab, int32 ids[n_prompts][n_gen], float32 logits of the
-// place of each, [n_prompts][n_gen][n_vocab]. SEQUENCES prompts at a time stand in one batch. Any failure: status 1.
+// KV is f16, f32, q8_0 or q4_0. FLASH is 0 or 1. BANNED is a comma-separated list of ids that are never chosen. Each
+// line of PROMPTS holds the ids of one prompt. OUT holds int32 n_prompts, n_gen, n_vocab; int32 ids[n_prompts][n_gen];
+// and float32 logits[n_prompts][n_gen][n_vocab]. SEQUENCES prompts are decoded in one batch. Any failure exits with
+// status 1.
 #include <llama.h>
 
 #include <math.h>
@@ -48,7 +50,7 @@ static void quiet(enum ggml_log_level level, const char *text, void *arg)
         fputs(text, stderr);
 }
 
-// Numbers with anything else between them.
+// Parses a list of numbers, separated by spaces or commas.
 static int parse_ids(char *line, int32_t *ids, int most)
 {
     int n = 0;
@@ -149,7 +151,8 @@ static void decode(struct peer *p)
         stop("a step of %d tokens failed: %d", p->batch.n_tokens, status);
 }
 
-// The most likely id by the logits of row `row` of the last step, of equal ones the lower; the logits go to the file.
+// Returns the most likely id of row `row` of the last step, the lowest one of equals, and writes the id and the logits
+// to the file.
 static int32_t choose(struct peer *p, int row, int prompt, int step)
 {
     float *logits = llama_get_logits_ith(p->context, row);
@@ -169,7 +172,7 @@ static int32_t choose(struct peer *p, int row, int prompt, int step)
     return best;
 }
 
-// A prompt by itself, in steps of STEP_MOST; what comes behind it.
+// Processes one prompt by itself in steps of at most STEP_MOST tokens. Returns the id that follows it.
 static int32_t take_prompt(struct peer *p, int prompt, int sequence)
 {
     const struct prompt *all = &p->prompts[prompt];
@@ -182,7 +185,7 @@ static int32_t take_prompt(struct peer *p, int prompt, int sequence)
     return choose(p, p->batch.n_tokens - 1, prompt, 0);
 }
 
-// Prompts first .. first + n - 1, their answers a row each of the same steps.
+// Answers prompts first to first + n - 1; each step has one row for each of them.
 static void answer(struct peer *p, int first, int n)
 {
     int32_t last[STEP_MOST];

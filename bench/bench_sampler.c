@@ -1,8 +1,8 @@
-// Times the choice of a token on one core: bench_sampler [N_VOCAB...]
+// Times the sampling of a token on one core: bench_sampler [N_VOCAB...]
 //
-// Logits are normal with a standard deviation of 2.5 and a few that stand out, as those of a model; each call has
-// others of 8 sets, so that they come from the second-level cache or beyond. For each way of sampling the median and
-// the 95th percentile of processor time, in microseconds a token. A mask allows 200 tokens at random.
+// Logits are normally distributed with a standard deviation of 2.5, and a few are much larger, as in a model. The calls
+// use 8 sets of logits in turn, so that they are read from the L2 cache or beyond. For each way of sampling the program
+// prints the median and the 95th percentile of CPU time, in microseconds per token. The mask allows 200 random tokens.
 #include "engine/sample/logprobs.h"
 #include "engine/sample/sampler.h"
 

@@ -1,15 +1,15 @@
-// What guessing from the text would bring, if a model gave a known answer:
+// Measures what speculative drafts from the text bring, if a model gives a known answer:
 //
-//   bench_speculate VOCAB.gguf PROMPT ANSWER              by what a step is said to cost; no model runs
-//   bench_speculate VOCAB.gguf PROMPT ANSWER MODEL [N]    by the clock: MODEL computes, N times with guesses and
-//   without
+//   bench_speculate VOCAB.gguf PROMPT ANSWER              from an assumed cost of a step; no model runs
+//   bench_speculate VOCAB.gguf PROMPT ANSWER MODEL [N]    by the clock: MODEL computes, N times with drafts and
+//                                                         N times without
 //
-// By the clock, the answer is what a rule of one allowed token leaves to be chosen: all else is as in `quern run`, and
-// what MODEL would have said does not matter. It may have another vocabulary, as long as it has as many tokens.
+// By the clock, a token rule forces the answer by allowing one token at each place. Everything else is as in `quern
+// run`, and MODEL's own choices do not matter. It may have a different vocabulary with at least as many tokens.
 //
-// Without a model, the answer's tokens stand for the model's. A step of r rows is said to cost 1 + slope * (r - 1)
-// steps of one row: for each slope the rows of a step, the guesses that came true, and how many times sooner the answer
-// is there. The slope of a machine and model: time `quern logits -ub R` over the same tokens for some R.
+// Without a model, a step of r rows is assumed to cost 1 + slope * (r - 1) steps of one row. For each slope the program
+// prints the rows of a step, the drafted tokens that were right, and how many times faster the answer is complete. To
+// get the slope of a machine and model, time `quern logits -ub R` over the same tokens for several R.
 #include "engine/generate.h"
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ static int replay(const struct token_list *all, int n_prompt, int n_vocab, doubl
         cost += step;
     }
     speculator_free(s);
-    printf("  %5.2f  %5d steps  %5.2f rows a step  %5d guessed  %5d right  %5.2f times\n", slope, steps,
+    printf("  %5.2f  %5d steps  %5.2f rows a step  %5d drafted  %5d right  %5.2f times\n", slope, steps,
            (double)rows / steps, rows - steps, right, (n_all - n_prompt) / cost);
     return 0;
 }
@@ -79,7 +79,7 @@ static int replay_all(const struct token_list *all, int n_prompt, int n_vocab, s
 
 // --- by the clock ---
 
-// The one token that may come next.
+// The state of the token rule: the one token that is allowed next, and its mask.
 struct recorded {
     const int32_t *next;
     uint32_t *mask;
@@ -138,8 +138,8 @@ static int time_once(struct timing *t, bool speculates, struct error *err)
     int status = generate(t->session, t->model, 0, &o, &r, err);
     speculator_free(o.speculator);
     if (!status)
-        printf("  %-8s %7.2f tokens/s  %5lld tokens  %5lld steps  %5lld guessed  %5lld right\n",
-               speculates ? "guessing" : "without", 1000 * (double)r.n_generated / r.generate_ms,
+        printf("  %-8s %7.2f tokens/s  %5lld tokens  %5lld steps  %5lld drafted  %5lld right\n",
+               speculates ? "drafts" : "without", 1000 * (double)r.n_generated / r.generate_ms,
                (long long)r.n_generated, (long long)r.n_steps, (long long)r.n_drafted, (long long)r.n_right);
     return status;
 }

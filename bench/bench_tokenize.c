@@ -1,8 +1,8 @@
 // Times tokenizers on one core: bench_tokenize [-r REPEATS] TEXT [MODEL...]
 //
-// For each model: the time to load its vocabulary, and the median, the best and the worst speed of encoding the text,
-// in 10^6 bytes a second of processor time, so that a busy neighbour counts little. Without models: the same of each
-// pre-tokenizer alone, cutting the text into words.
+// For each model it prints the time to load its vocabulary, and the median, worst and best speed of encoding the text
+// in 10^6 bytes per second of CPU time, which other programs disturb little. Without models it prints the speed of each
+// pre-tokenizer alone, which splits the text into words.
 #include "engine/text/split.h"
 #include "engine/text/tokenizer.h"
 

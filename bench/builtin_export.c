@@ -1,7 +1,7 @@
-// quern-builtin-export: makes a GGUF of the records that export.py writes (their layout stands there).
+// quern-builtin-export: makes a GGUF of the records that export.py writes; that script describes their layout.
 //
-// Matrices are encoded in the type that is asked for, vectors stay F32. The records are gone over twice: a GGUF has the
-// entries of all tensors before the first tensor's data.
+// Matrices are encoded in the selected type, vectors stay F32. The records are read twice, because a GGUF has the
+// entries of all tensors before the data of the first one.
 #include "gguf/writer.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static int damaged(const struct records *r, struct error *err)
     return fail_at(err, E_MODEL, r->at, "%s: byte %zu: the record is damaged", r->path, r->at);
 }
 
-// The next n bytes; NULL with an error when there are fewer.
+// Returns the next n bytes; NULL with an error if there are fewer.
 static const uint8_t *take(struct records *r, size_t n, struct error *err)
 {
     const uint8_t *p = r->all.data + r->at;
@@ -81,7 +81,8 @@ static int take_tensor(struct records *r, struct record *rec, struct error *err)
     return take_bytes(r, bytes, &rec->value, err);
 }
 
-// The strings of an array stand one behind the other; value is all of them, each with its length before it.
+// The strings of an array are contiguous, each after its length; rec->value points to the first one. Its size is not
+// set.
 static int take_strings(struct records *r, struct record *rec, struct error *err)
 {
     struct bytes s;
@@ -115,7 +116,7 @@ static int take_value(struct records *r, struct record *rec, struct error *err)
     }
 }
 
-// 1: the next record; 0: there is none; -1.
+// Returns 1 with the next record, 0 at the end, -1 with an error.
 static int next_record(struct records *r, struct record *rec, struct error *err)
 {
     struct bytes name;
@@ -197,7 +198,7 @@ static int write_values(struct gguf_writer *w, const struct record *rec, enum dt
     return status;
 }
 
-// The number of the mix, as other programs write it: only what is asked for here has one that they know.
+// Returns the file type number that other programs use for this mix of types; 1024 if there is none.
 static uint32_t file_type(enum dtype type)
 {
     return type == DT_F32 ? 0 : type == DT_F16 ? 1 : type == DT_Q8_0 ? 7 : 1024;

@@ -1,8 +1,8 @@
 // Times the emission of PTX: emission [-o table|json]
 //
-// For each kernel: the text's bytes and lines, and the processor time of this thread for one emission, as the smallest
-// and the median of BATCHES batches; then how many kernels a second come of one product by tiles, by the median too.
-// The smallest is what the work costs, the median what it cost on this machine beside all else that ran there.
+// For each kernel it prints the bytes and lines of the text, and the CPU time of one emission as the minimum and the
+// median of BATCHES batches. Then it prints how many kernels per second the tiled product gives. The minimum is the
+// cost of the work itself; the median includes the disturbance by other programs.
 #include "bench/emission_cases.h"
 
 #include <stdio.h>

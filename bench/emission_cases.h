@@ -1,6 +1,4 @@
-// The eight kernels whose emission is measured and tested, at the sizes of the measurement.
-//
-// Tables only; include it where they are used.
+// The eight kernels whose emission is measured and tested, with the sizes of the measurement. Constants only.
 #ifndef QUERN_EMISSION_CASES_H
 #define QUERN_EMISSION_CASES_H
 
@@ -11,7 +9,7 @@ enum emission_family { EMISSION_GEMM, EMISSION_ROWS, EMISSION_ATTENTION };
 struct emission_case {
     const char *name;
     enum emission_family family;
-    double limit_us; // what an emission may take: a tenth of that of the program whose bench this follows
+    double limit_us; // the longest time that an emission may take
     union {
         int (*gemm)(struct ptx *, const struct ptx_gemm *, struct ptx_launch *, struct error *);
         int (*rows)(struct ptx *, const struct ptx_rows *, struct ptx_launch *, struct error *);
@@ -43,7 +41,7 @@ static const struct emission_case emission_cases[] = {
 #undef ATTENTION
 // clang-format on
 
-// The rate is that of one product of 64 x 64 x 64 by tiles of 16.
+// The rate is measured with a tiled product of 64 x 64 x 64 with tiles of 16. The limit is in kernels per second.
 static const struct ptx_gemm emission_rate_case = {.m = 64, .n = 64, .k = 64, .tile = 16};
 #define EMISSION_RATE_LIMIT 700000.0
 

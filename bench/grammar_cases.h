@@ -1,6 +1,4 @@
-// The grammars and texts of bench_grammar: a literal each, written for it.
-//
-// Included once. Threads: constants.
+// The grammars and texts of bench_grammar. Constants; bench_grammar.c, which defines struct grammar_case, includes it.
 #ifndef QUERN_GRAMMAR_CASES_H
 #define QUERN_GRAMMAR_CASES_H
 

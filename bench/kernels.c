@@ -1,10 +1,13 @@
-// quern-kernels: the kernels of each ISA level, right by the law and as fast as the machine could be in the same minutes.
+// quern-kernels: checks the kernels of each ISA level, and compares their speed with the machine's ceilings.
 //
-// Every operation that a level computes, by type or kind, is held against ref.c and bit for bit against the scalar level;
-// inputs end at a page that faults, and what lies between outputs is poisoned. --check does that with odd shapes, and no
-// more. A figure stands beside its ceiling: the bytes that one thread can stream or copy, or the products that it can form
-// when it does nothing else. Ceiling and kernel are timed in turn, and medians are given, for a machine that is not alone
-// changes its speed from second to second. Time is the thread's own (what a neighbour takes of the core is left out).
+// Every operation of a level, for each type or kind, is compared with ref.c, and bit for bit with the scalar level.
+// Inputs end at a guard page, and the gaps between outputs are poisoned. With --check it does only that, with odd
+// shapes.
+//
+// Each speed is printed beside its ceiling: the bytes that one thread can read or copy, or the products that it can
+// compute when it does nothing else. Ceiling and kernel are timed alternately and medians are printed, because the
+// speed of a shared machine changes from second to second. Times are CPU times of the thread, so the time that other
+// programs take is left out.
 #include "bench/kernel_cases.h"
 #include "kernels/cpu.h"
 #include "kernels/cpu/ceilings.h"
@@ -18,8 +21,8 @@
 #include <unistd.h>
 
 enum { REPEATS_MAX = 101, ENOUGH_REPEATS = 3 };
-static const double TURN_SECONDS = 1e-3,
-                    ENOUGH_SECONDS = 3; // of a sample at least; of a case, once it has enough repeats
+// The least seconds of a sample; the seconds after which a case with ENOUGH_REPEATS samples is done.
+static const double TURN_SECONDS = 1e-3, ENOUGH_SECONDS = 3;
 
 static double seconds(void)
 {
@@ -86,7 +89,7 @@ struct room room_of_noise(struct noise *r, int64_t n)
     return x;
 }
 
-// A random block whose numbers are neither infinite nor so small that sums are denormal.
+// Makes a random block whose largest magnitude is between 1e-3 and 1e3.
 static void random_block(struct noise *r, enum dtype type, uint8_t *block)
 {
     const struct dtype_info *info = &dtype_info[type];
@@ -101,7 +104,7 @@ static void random_block(struct noise *r, enum dtype type, uint8_t *block)
     } while (!(most > 1e-3f && most < 1e3f));
 }
 
-// A thousand random blocks, over and over.
+// Repeats the same thousand random blocks.
 struct room room_of_blocks(enum dtype type, size_t size)
 {
     struct noise r = {SEED};
@@ -123,8 +126,8 @@ void room_free(struct room *r)
 
 // ---- ceilings
 
-// Bytes are read in pieces of four lines, from 1 or 16 rows in turn, and asked for some way ahead in their row; past
-// its end, at the start of the row that will be read after it.
+// Bytes are read in pieces of four cache lines, from 1 or 16 rows alternately. They are prefetched `ahead` bytes before
+// they are read; past the end of a row, the start of the row that is read after it is prefetched.
 enum { PIECE = 256, STREAM_ROW = 16 * PIECE };
 
 static uint64_t read_piece(const uint8_t *p)
@@ -136,7 +139,7 @@ static uint64_t read_piece(const uint8_t *p)
     return sum;
 }
 
-// Bytes a second.
+// Returns the bytes read per second.
 static double read_speed(const uint8_t *data, size_t size, size_t rows, size_t ahead)
 {
     size_t group = rows * STREAM_ROW, n = size / group * group;
@@ -156,7 +159,7 @@ static double read_speed(const uint8_t *data, size_t size, size_t rows, size_t a
     return (double)n / took;
 }
 
-// The best of several ways to read.
+// Returns the best speed of several ways to read.
 static double read_ceiling(const uint8_t *data, size_t size)
 {
     double plain = read_speed(data, size, 1, 0), one = read_speed(data, size, 1, 2048);
@@ -164,7 +167,7 @@ static double read_ceiling(const uint8_t *data, size_t size)
     return MAX(plain, MAX(one, many));
 }
 
-// Bytes read and written a second.
+// Returns the bytes read and written per second.
 static double copy_ceiling(const struct timing *t)
 {
     double before = seconds(), spent;
@@ -182,9 +185,9 @@ static double product_ceiling(const char *level, enum cpu_unit unit)
     return n > 0 ? n / (seconds() - before) : 0;
 }
 
-// A second of the machine at its best.
+// What the thread can do in a second at most.
 struct ceilings {
-    double bytes, macs; // macs 0: not known
+    double bytes, macs; // bytes read or copied; multiplications, 0: not known
 };
 
 static struct ceilings ceilings_of(const struct kernels *k, const struct timing *t)
@@ -196,28 +199,29 @@ static struct ceilings ceilings_of(const struct kernels *k, const struct timing 
 
 // ---- whether a case is right
 
-static const char *compare_row(const struct kernel_case *c, const uint8_t *y, const uint8_t *law, double *error,
+static const char *compare_row(const struct kernel_case *c, const uint8_t *y, const uint8_t *reference, double *error,
                                double *power)
 {
     for (size_t i = 0; i < c->exact_from; i += sizeof(float)) {
         float a, b;
         memcpy(&a, y + i, sizeof(a));
-        memcpy(&b, law + i, sizeof(b));
+        memcpy(&b, reference + i, sizeof(b));
         *error += ((double)a - (double)b) * ((double)a - (double)b);
         *power += (double)b * (double)b;
     }
-    return memcmp(y + c->exact_from, law + c->exact_from, c->row_bytes - c->exact_from) ? "not the bits of the law"
-                                                                                        : NULL;
+    return memcmp(y + c->exact_from, reference + c->exact_from, c->row_bytes - c->exact_from)
+               ? "not the bits of the reference"
+               : NULL;
 }
 
-static const char *compare_with_law(const struct kernel_case *c)
+static const char *compare_with_reference(const struct kernel_case *c)
 {
     const char *fault = NULL;
     double error = 0, power = 0;
     for (int64_t r = 0; r < c->rows && !fault; r++)
-        fault = compare_row(c, c->out.data + (size_t)r * c->stride, (const uint8_t *)c->law + (size_t)r * c->row_bytes,
-                            &error, &power);
-    return fault ? fault : error <= c->bound * power ? NULL : "too far from the law";
+        fault = compare_row(c, c->out.data + (size_t)r * c->stride,
+                            (const uint8_t *)c->reference + (size_t)r * c->row_bytes, &error, &power);
+    return fault ? fault : error <= c->bound * power ? NULL : "too far from the reference";
 }
 
 static const char *check_gaps(const struct kernel_case *c)
@@ -232,7 +236,7 @@ static const char *check_gaps(const struct kernel_case *c)
     return NULL;
 }
 
-// The level's output stands in out then.
+// Runs the case on a level; the output is in c->out.
 static void compute(const struct kernels *k, const struct kernel_case *c)
 {
     memset(c->out.data, POISON, c->out.size);
@@ -241,11 +245,11 @@ static void compute(const struct kernels *k, const struct kernel_case *c)
     c->run(k, c->data);
 }
 
-// NULL: the level is right. `scalar` is the whole output of the scalar level.
+// Returns what is wrong on a level, or NULL. `scalar` is the whole output of the scalar level.
 static const char *fault_of(const struct kernels *k, const struct kernel_case *c, const uint8_t *scalar)
 {
     compute(k, c);
-    const char *fault = c->law ? compare_with_law(c) : c->fits(c) ? NULL : "not what it is defined to be";
+    const char *fault = c->reference ? compare_with_reference(c) : c->fits(c) ? NULL : "not what it is defined to be";
     if (!fault)
         fault = check_gaps(c);
     return fault || memcmp(scalar, c->out.data, c->out.size) == 0 ? fault : "not the bits of the scalar level";
@@ -256,7 +260,8 @@ static const char *fault_of(const struct kernels *k, const struct kernel_case *c
 struct speed {
     double took; // seconds of a run; 0: not timed
     struct ceilings best;
-    bool by_products; // they take longer at best than bytes do, or are what is asked of a level without a ceiling
+    bool by_products; // the ceiling is multiplications rather than bytes: they take longer at the ceiling, or the level
+                      // has no known ceiling of products
 };
 
 static struct speed time_case(const struct bench *b, const struct kernels *k, const struct kernel_case *c,
@@ -387,7 +392,7 @@ int bench_lengths(const struct bench *b, int block, int64_t to_time, int64_t out
 
 // ---- the command
 
-// Who brings the cases of each operation, or why there are none.
+// The part that has the cases of each operation, or the reason why there are none.
 static const struct {
     void (*part)(struct bench *b, enum op op);
     const char *otherwise;
@@ -496,7 +501,7 @@ static int take_type(struct bench *b, const char *name)
     return status;
 }
 
-// Takes one option and its value: -1 when it is none of ours, or the value is bad.
+// Takes one option and its value. Returns -1 if the option is unknown or the value is bad.
 static int take_option(struct bench *b, const char *name, char *value)
 {
     struct error err;

@@ -1,7 +1,9 @@
-// Attention: every type of keys and values that a cache may have, one row and many, on pages as the engine lays them out.
+// Cases of attention: every type of keys and values that a cache may have, one row and many, on pages in the engine's
+// layout.
 //
-// Pages are taken in a scattered order; what no row may see is NaN. The law reads keys and values as a file has their rows, a
-// level as kv_words.h arranges them: both are written here. `exact` multiplies keys and values of 8 bits as floats.
+// Pages are in a random order, and everything that no row may read is NaN. The reference reads keys and values as plain
+// rows, a level in the layout of kv_words.h; both pools are written here. `exact` multiplies 8-bit keys and values as
+// floats.
 #include "bench/kernel_cases.h"
 #include "kernels/cpu.h"
 #include "kernels/cpu/kv_words.h"
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 
 enum { N_HEAD_KV = 2, TIMED_BYTES = 64 << 20, TIMED_HEADS_MAX = 256 };
-// NMSE: of sums in float32, and where queries and powers of 16 bits meet codes of 8 (kernels.h).
+// Bounds of the NMSE: for sums in float32, and for 16-bit queries and weights times 8-bit codes (kernels.h).
 #define FLOAT_BOUND 1e-10
 #define WORDS_BOUND 1e-7
 
@@ -19,16 +21,16 @@ struct heads {
     const struct bench *b;
     enum dtype type;
     bool exact;
-    int dim_k, dim_v, n_head, n_head_kv; // n_head: of each KV head
+    int dim_k, dim_v, n_head, n_head_kv; // n_head: query heads of each KV head
     int depth, n_rows, window;
     float softcap;
     int n_pages;
     int32_t *pages, *positions, *seqs;
-    size_t page_bytes, head_bytes[2], part_offset[2]; // of a KV head in a page; of the part
-    struct room pool, law_pool, q, y;
+    size_t page_bytes, head_bytes[2], part_offset[2]; // [enum kv_part]: bytes of a KV head in a page; offset in a page
+    struct room pool, reference_pool, q, y;
     void *scratch;
-    enum reading reading; // of the level at hand
-    struct heads *large;  // what is timed
+    enum reading reading; // of the level that runs
+    struct heads *large;  // the case that is timed, or NULL
 };
 
 static int dim_of(const struct heads *h, int part)
@@ -84,7 +86,7 @@ static void put_row(struct heads *h, const uint8_t *row, int part, int head, int
     const size_t bytes = dtype_row_bytes(h->type, dim);
     const size_t page = (size_t)h->pages[position / KV_PAGE] * h->page_bytes;
     const size_t at = page + h->part_offset[part] + (size_t)head * h->head_bytes[part];
-    memcpy(h->law_pool.data + at + (size_t)slot * bytes, row, bytes);
+    memcpy(h->reference_pool.data + at + (size_t)slot * bytes, row, bytes);
     if (kv_in_words(h->type))
         kv_words_put(row, dim, (enum kv_part)part, slot, h->pool.data + at);
     else
@@ -96,7 +98,7 @@ static void fill_pool(struct heads *h, struct noise *r)
     float x[ATTENTION_DIM_MAX];
     uint8_t row[ATTENTION_DIM_MAX * sizeof(float)];
     memset(h->pool.data, 0xff, h->pool.size);
-    memset(h->law_pool.data, 0xff, h->law_pool.size);
+    memset(h->reference_pool.data, 0xff, h->reference_pool.size);
     for (int position = 0; position < h->depth; position++)
         for (int part = 0; part < 2; part++)
             for (int head = 0; head < h->n_head_kv; head++) {
@@ -116,7 +118,7 @@ static void scatter_pages(struct heads *h, struct noise *r)
     }
 }
 
-// The last n_rows positions of one sequence.
+// Makes a case whose rows are the last n_rows positions of one sequence.
 static struct heads *heads_new(struct heads shape)
 {
     struct noise r = {SEED + 3};
@@ -135,7 +137,7 @@ static struct heads *heads_new(struct heads shape)
     h->part_offset[KV_VALUE] = (size_t)h->n_head_kv * h->head_bytes[KV_KEY];
     h->page_bytes = h->part_offset[KV_VALUE] + (size_t)h->n_head_kv * h->head_bytes[KV_VALUE];
     h->pool = room_new((size_t)h->n_pages * h->page_bytes);
-    h->law_pool = room_new((size_t)h->n_pages * h->page_bytes);
+    h->reference_pool = room_new((size_t)h->n_pages * h->page_bytes);
     fill_pool(h, &r);
     h->q = room_of_noise(&r, (int64_t)h->n_rows * h->n_head_kv * h->n_head * h->dim_k);
     h->y = room_new((size_t)(h->n_rows * h->n_head_kv * h->n_head * h->dim_v) * sizeof(float));
@@ -150,7 +152,7 @@ static void heads_free(struct heads *h)
         return;
     heads_free(h->large);
     room_free(&h->pool);
-    room_free(&h->law_pool);
+    room_free(&h->reference_pool);
     room_free(&h->q);
     room_free(&h->y);
     free(h->pages);
@@ -160,9 +162,9 @@ static void heads_free(struct heads *h)
     free(h);
 }
 
-// ---- by the law
+// ---- the reference
 
-static float *law_of(const struct heads *h)
+static float *reference_of(const struct heads *h)
 {
     struct tensor q = {.id = 0, .width = h->n_head_kv * h->n_head * h->dim_k};
     struct tensor n = {.op = OP_ATTENTION, .id = 1, .width = h->n_head_kv * h->n_head * h->dim_v, .src = {&q}};
@@ -179,7 +181,7 @@ static float *law_of(const struct heads *h)
     ref_node(&(struct ref_run){.step = &step,
                                .values = (float *[]){room_floats(&h->q), y},
                                .kv_type = (enum dtype[]){h->type, h->type},
-                               .kv = h->law_pool.data,
+                               .kv = h->reference_pool.data,
                                .page_bytes = h->page_bytes,
                                .kv_offset = &h->part_offset,
                                .decoded = decoded,
@@ -190,7 +192,7 @@ static float *law_of(const struct heads *h)
 
 // ---- cases
 
-// Positions that the rows see together.
+// Returns the number of positions that all rows see, added up.
 static double seen_by(const struct heads *h)
 {
     double seen = 0;
@@ -228,7 +230,7 @@ static void bench_shape(struct bench *b, struct heads shape)
 {
     char what[32];
     struct heads *h = heads_new(shape);
-    float *law = law_of(h);
+    float *reference = reference_of(h);
     const bool words = kv_in_words(h->type) && !h->exact;
     snprintf(what, sizeof(what), "%s%s", dtype_info[h->type].name, h->exact ? "_exact" : "");
     bench_case(b, &(struct kernel_case){.op = op_name(OP_ATTENTION),
@@ -242,15 +244,15 @@ static void bench_shape(struct bench *b, struct heads shape)
                                         .rows = 1,
                                         .row_bytes = h->y.size,
                                         .stride = h->y.size,
-                                        .law = law,
+                                        .reference = reference,
                                         .exact_from = h->y.size,
                                         .bound = words ? WORDS_BOUND : FLOAT_BOUND,
                                         .timing = timing_of});
-    free(law);
+    free(reference);
     heads_free(h);
 }
 
-// Heads of odd dimensions, alone and in groups; spans, pages and windows that end within each other.
+// Heads of odd dimensions, alone and in groups, with depths and windows that end inside spans and pages.
 static void check_type(struct bench *b, enum dtype type, bool exact)
 {
     static const int dims[][2] = {{1, 3}, {17, 5}, {64, 64}, {96, 160}, {576, 512}};
@@ -275,7 +277,7 @@ static void check_type(struct bench *b, enum dtype type, bool exact)
                                               .softcap = scenes[j].softcap});
 }
 
-// Heads as models have them: eight queries of 64, four of 128.
+// Heads as models have them: 8 query heads of 64 or 4 of 128 for each KV head.
 static void time_type(struct bench *b, enum dtype type, bool exact)
 {
     static const int to_time[] = {1, 128, 0};

@@ -1,7 +1,7 @@
-// Matrix products: every type of weights by one column and by many, with activations in 8 bits and in float32.
+// Cases of matrix products: every type of weights by one column and by many, with 8-bit and with float32 activations.
 //
-// What the law multiplies are the activations as the level gets them, decoded from their 8 bits: so the bound is that of
-// sums in float32 (what 8 bits lose is held by the cases of quantize). A call has about the rows that the engine gives it.
+// The reference multiplies the same activations as the level, decoded from 8 bits, so the bound is that of sums in
+// float32. The loss of 8 bits is checked by the cases of quantize. A call has about as many rows as in the engine.
 #include "kernels/cpu.h"
 #include "bench/kernel_cases.h"
 
@@ -19,13 +19,13 @@ struct product {
     size_t row_bytes;
     struct room w, y;
     struct room *columns;
-    size_t stride; // of y, bytes
+    size_t stride; // bytes between columns of y
     const void **x;
-    float **at;            // where columns of y stand at an item
-    void *scratch, *tiles; // tiles: of all columns, for levels that use them
-    enum reading reading;  // of the level at hand, as the two that follow
+    float **at;            // the columns of y from the first row of a call on
+    void *scratch, *tiles; // tiles: all columns as tiles, for levels that use them
+    enum reading reading;  // of the level that runs, like the next two
     bool spare_adders, in_tiles;
-    struct product *large; // what is timed
+    struct product *large; // the case that is timed, or NULL
 };
 
 static matmul_fn *kernel_of(const struct kernels *k, const struct product *p)
@@ -38,7 +38,7 @@ static bool has_product(const struct kernels *k, const void *data)
     return kernel_of(k, data) != NULL;
 }
 
-// The columns once more, as the level wants them in tiles.
+// Copies the columns to the level's tile layout.
 static void put_tiles(const struct kernels *k, struct product *p)
 {
     if (p->f32)
@@ -49,7 +49,8 @@ static void put_tiles(const struct kernels *k, struct product *p)
             k->put_q8_tiles(p->x[j], p->k, span, p->tiles, p->n_x, j);
 }
 
-// What a machine knows before it runs: to ask the CPU takes 50 us and more where it is a virtual one.
+// Sets what a machine knows before it runs. To query the CPU takes 50 us or more on a virtual machine, so it is done
+// outside of the timed part.
 static void get_ready(const struct kernels *k, void *data)
 {
     struct product *p = data;
@@ -59,7 +60,7 @@ static void get_ready(const struct kernels *k, void *data)
     put_tiles(k, p);
 }
 
-// Rows of a call, about as the engine cuts them.
+// Returns the rows of a call, about as many as in the engine.
 static int64_t item_rows(const struct kernels *k, const struct product *p)
 {
     return p->n_x > 8 ? ITEM_ROWS : MAX(k->item_weights / p->k / 16 * 16, (int64_t)16);
@@ -94,7 +95,7 @@ static void multiply(const struct kernels *k, void *data)
 
 // ---- a product's memory
 
-// A column of plain floats, or of 8 bits.
+// Makes a column of floats, or of 8-bit activations.
 static struct room column_new(const struct product *p, struct noise *r)
 {
     struct room x = room_of_noise(r, p->k);
@@ -145,9 +146,9 @@ static void product_free(struct product *p)
     free(p);
 }
 
-// ---- by the law
+// ---- the reference
 
-// A column as float32.
+// Converts column j to float32.
 static void decode_column(const struct product *p, int j, float *x)
 {
     for (int64_t i = 0; i < p->k; i++)
@@ -155,8 +156,8 @@ static void decode_column(const struct product *p, int j, float *x)
                       : (float)q8_quants(p->x[j])[i] * q8_scales(p->x[j], p->k)[i / Q8_BLOCK];
 }
 
-// (n_x, n_rows)
-static float *law_of(const struct product *p)
+// Returns the product of the reference, (n_x, n_rows).
+static float *reference_of(const struct product *p)
 {
     float *x = must(malloc((size_t)p->n_x * (size_t)p->k * sizeof(*x)));
     float *y = must(malloc((size_t)p->n_x * (size_t)p->n_rows * sizeof(*y)));
@@ -175,7 +176,8 @@ static float *law_of(const struct product *p)
 
 // ---- cases
 
-// One column reads all of the weights from memory; more are some seconds' worth at the most, plain C less.
+// Returns the rows to time. One column reads all b->bytes of weights from memory. More columns have at most 8 Gi
+// products, plain C at most 64 Mi, so that a run takes a few seconds at most.
 static int64_t rows_to_time(const struct bench *b, int64_t k, size_t row_bytes, int n_x, bool slow)
 {
     const int64_t all = MAX((int64_t)(b->bytes / row_bytes), 1), products = slow ? INT64_C(64) << 20 : INT64_C(8) << 30;
@@ -202,7 +204,7 @@ static struct timing timing_of(const struct kernels *k, void *data)
 static void bench_product(struct bench *b, bool f32, enum dtype type, int64_t k, int n_x)
 {
     struct product *p = product_new(b, f32, type, k, n_x, CHECK_ROWS);
-    float *law = law_of(p);
+    float *reference = reference_of(p);
     bench_case(b, &(struct kernel_case){.op = f32 ? MATMUL_F32 : op_name(OP_MATMUL),
                                         .what = dtype_info[type].name,
                                         .k = k,
@@ -215,11 +217,11 @@ static void bench_product(struct bench *b, bool f32, enum dtype type, int64_t k,
                                         .rows = n_x,
                                         .row_bytes = CHECK_ROWS * sizeof(float),
                                         .stride = p->stride,
-                                        .law = law,
+                                        .reference = reference,
                                         .exact_from = CHECK_ROWS * sizeof(float),
                                         .bound = SUM_BOUND,
                                         .timing = timing_of});
-    free(law);
+    free(reference);
     product_free(p);
 }
 
@@ -235,7 +237,8 @@ static void bench_type(struct bench *b, bool f32, enum dtype type)
             bench_product(b, f32, type, lengths[i], counts[j]);
 }
 
-// Of floats all types are checked, and those that lie as floats timed: the others take this way where a level has no other.
+// With float32 activations all types are checked, but only the float types are timed unless a type is selected: the
+// others take this path only where a level has no 8-bit one.
 static bool is_wanted(const struct bench *b, bool f32, enum dtype type)
 {
     struct error err;

@@ -1,7 +1,8 @@
-// What a level computes row by row: norms, activations, sums, rotations, routes, and conversions to and from types.
+// Cases of the operations on rows: norms, activations, sums, rotary positions, routing, and conversions to and from
+// types.
 //
-// A row of the table an operation; its kinds are those of tensor.h, or types. A case has n rows of k elements; its figure is
-// the bytes that it reads and writes, beside those of a copy in the same caches.
+// The table row_ops has one entry for each operation; its kinds are those of tensor.h, or types. A case has n rows of k
+// elements. Its speed is the bytes read and written per second, and its ceiling the speed of a copy in the same caches.
 #include "bench/kernel_cases.h"
 
 #include <math.h>
@@ -14,11 +15,11 @@ enum { N_USED = 4 };
 struct row_case;
 typedef void row_fn(const struct kernels *k, const struct row_case *r, int row);
 
-// One row of the table.
+// One entry of the table.
 struct row_op {
     const char *const *kinds; // ended by NULL; NULL: types
     row_fn *run;
-    // Says what lies where; rope takes whole heads of k.
+    // Sets the sizes of the rows; rope also reduces k to whole heads.
     void (*shape)(struct row_case *r);
     double bound;
     int64_t to_time; // length of a row
@@ -30,7 +31,7 @@ struct row_case {
     int kind; // or type
     int64_t k;
     int n;
-    size_t a_bytes, b_bytes, y_bytes; // of a row
+    size_t a_bytes, b_bytes, y_bytes; // of a row; a and b are the inputs, y is the output
     size_t exact_from;                // see struct kernel_case
     int64_t head_dim, n_pairs;        // of rope
     struct room a, b, y, gain, bias, spare;
@@ -54,7 +55,7 @@ static float *y_at(const struct row_case *r, int row)
     return row_at(&r->y, r->y_bytes, row);
 }
 
-// ---- the operations as a level has them
+// ---- the operations of a level
 
 #define CAP 30.0f
 #define FACTOR 1.7f
@@ -117,7 +118,7 @@ static void run_encode(const struct kernels *k, const struct row_case *r, int ro
     k->encode[r->kind](a_at(r, row), y_at(r, row), r->k);
 }
 
-// ---- what lies where
+// ---- sizes of rows
 
 static void shape_one(struct row_case *r)
 {
@@ -128,7 +129,7 @@ static void shape_two(struct row_case *r)
     shape_one(r);
     r->b_bytes = r->a_bytes;
 }
-// Three heads or more where there is room; of short rows an eighth of a head does not turn.
+// At least three heads if k allows it. In short rows an eighth of each head is not rotated.
 static void shape_rope(struct row_case *r)
 {
     r->head_dim = MAX(MIN(r->k / 3, (int64_t)128) / 2 * 2, 2);
@@ -147,7 +148,7 @@ static void shape_combine(struct row_case *r)
 {
     shape_one(r);
     r->a_bytes *= N_USED;
-    r->b_bytes = 2 * N_USED * sizeof(float); // weights, and whose they are
+    r->b_bytes = 2 * N_USED * sizeof(float); // weights, then the ids of their experts
 }
 static void shape_quantize(struct row_case *r)
 {
@@ -177,7 +178,7 @@ static const char *const layouts[] = {[ROPE_NORM] = "neighbour", [ROPE_NEOX] = "
 static const char *const routes[] = {[ROUTE_SOFTMAX] = "softmax", [ROUTE_SIGMOID] = "sigmoid", NULL};
 static const char *const floats[] = {"float", NULL};
 
-// A bound of 0 asks for the law's bits.
+// A bound of 0 requires the bits of the reference.
 static const struct row_op row_ops[OP_COUNT] = {
     [OP_EMBED] = {NULL, run_decode, shape_decode, 0, 2048},
     [OP_KV_WRITE] = {NULL, run_encode, shape_encode, 0, 2048},
@@ -229,7 +230,7 @@ static void run_rows(const struct kernels *k, void *data)
         r->row_op->run(k, r, row);
 }
 
-// ---- by the law
+// ---- the reference
 
 static struct tensor node_of(struct row_case *r, struct tensor *a, struct tensor *b)
 {
@@ -273,14 +274,14 @@ static struct tensor node_of(struct row_case *r, struct tensor *a, struct tensor
     return n;
 }
 
-// What writes to the cache is the conversion of gguf/dtype.c, a row at a time.
+// The reference of writes to the cache: the conversion of gguf/dtype.c, row by row.
 static void encode_rows(const struct row_case *r, uint8_t *y)
 {
     for (int row = 0; row < r->n; row++)
         dtype_encode[r->kind](a_at(r, row), y + (size_t)row * r->y_bytes, r->k);
 }
 
-static void *law_of(struct row_case *r)
+static void *reference_of(struct row_case *r)
 {
     uint8_t *y = must(malloc(r->y.size + 1));
     float *decoded = must(malloc((size_t)r->k * sizeof(*decoded)));
@@ -303,8 +304,8 @@ static void *law_of(struct row_case *r)
     return y;
 }
 
-// 8 bits are no operation of the law. Each lies within half a step of its element, the step is the greatest magnitude's
-// 127th, sums are those of the quants, and what fills the last block up is 0.
+// The reference has no quantize operation. Whether a block of n elements is right: d is the largest magnitude / 127,
+// each q * d is within half a d of its element, the sums are those of the q, and padding is 0.
 static bool fits_block(const float *x, int64_t n, const int8_t *q, const int16_t *sums, float d)
 {
     float most = 0;
@@ -354,7 +355,7 @@ static void bench_shape(struct bench *b, enum op op, int kind, const char *what,
     struct row_case r = {.row_op = &row_ops[op], .op = op, .kind = kind, .k = k, .n = n};
     rows_new(&r);
     r.exact_from = r.exact_from ? r.exact_from : r.row_op->bound > 0 ? r.y_bytes : 0;
-    void *law = op == OP_QUANTIZE ? NULL : law_of(&r);
+    void *reference = op == OP_QUANTIZE ? NULL : reference_of(&r);
     bench_case(b, &(struct kernel_case){.op = op_name(op),
                                         .what = what,
                                         .k = r.k,
@@ -365,12 +366,12 @@ static void bench_shape(struct bench *b, enum op op, int kind, const char *what,
                                         .rows = n,
                                         .row_bytes = r.y_bytes,
                                         .stride = r.y_bytes,
-                                        .law = law,
+                                        .reference = reference,
                                         .exact_from = r.exact_from,
                                         .bound = r.row_op->bound,
                                         .fits = fits_quantised,
                                         .timing = timing_of});
-    free(law);
+    free(reference);
     rows_free(&r);
 }
 

@@ -1,9 +1,9 @@
-// quern-micro: the building blocks one by one, on one thread, each beside the figure that quern set out from.
+// quern-micro: times the building blocks one by one on one thread, beside the goals that were set at the start.
 //
-// Matrix products of floats by the own kernels, OpenBLAS and plain C; elementwise operations, activations and
-// reductions at sizes from a cache line's to a cache's; log-softmax; the way from a model to a plan. Times are the
-// thread's own, medians of several; the results of the levels are compared bit by bit before they are timed. With
-// --device gpu the same on a card (micro_card.c).
+// It measures float matrix products by quern's kernels, OpenBLAS and plain C; element-wise operations, activations and
+// reductions of 10 thousand to a million elements; log-softmax; and the compilation of a graph to a plan. Times are CPU
+// times of the thread, the median of several. The results of each level are compared bit by bit with those of plain C
+// before they are timed. With --device gpu it measures the same on a GPU (micro_card.c).
 #include "bench/micro.h"
 #include "engine/sample/logprobs.h"
 #include "engine/model.h"
@@ -50,7 +50,7 @@ float *micro_floats(int64_t n, uint32_t seed)
     return x;
 }
 
-// ---- a row of the answer
+// ---- a row of the output
 
 typedef void work_fn(void *arg);
 
@@ -78,10 +78,10 @@ void micro_print(struct micro *o, const struct micro_row *r, double took)
         printf(
             "%s\n  {\"what\": \"%s\", \"by\": \"%s\", \"size\": %lld, \"ms\": %.6f, \"speed\": %.4f, \"unit\": \"%s\", "
             "\"set_out_from\": \"%s\"}",
-            o->first ? "" : ",", r->what, r->by, (long long)r->size, took * 1e3, speed, r->unit, r->seed);
+            o->first ? "" : ",", r->what, r->by, (long long)r->size, took * 1e3, speed, r->unit, r->target);
     else
         printf("%-12s %-9s %9lld %12.4f ms %9.3f %-8s %s\n", r->what, r->by, (long long)r->size, took * 1e3, speed,
-               r->unit, r->seed);
+               r->unit, r->target);
     o->first = false;
     fflush(stdout);
 }
@@ -95,7 +95,7 @@ static void measure(struct micro *o, const struct micro_row *r, work_fn *work, v
 
 struct product {
     const struct kernels *k; // NULL: OpenBLAS
-    enum reading reading;    // asked for once, outside of what is timed
+    enum reading reading;    // queried once, outside of the timed part
     int64_t n;
     float *w, *x, *y;
     const void **rows;
@@ -157,7 +157,7 @@ static void measure_products(struct micro *o)
 {
     static const struct {
         int64_t n;
-        const char *seed;
+        const char *target;
     } sizes[] = {{256, ""}, {1000, "under 10 ms"}, {1024, ""}, {4096, ""}};
     struct error err;
     for (size_t i = 0; i < COUNT_OF(sizes) - o->quick; i++) {
@@ -167,8 +167,9 @@ static void measure_products(struct micro *o)
             p.k = kernels_at(l);
             p.reading = kernels_reading(p.k);
             if (p.n > 1024 && !strcmp(p.k->name, "scalar"))
-                continue; // half a minute, and nothing to learn
-            measure(o, &(struct micro_row){"matmul", p.k->name, p.n, n * n * n, "GMAC/s", sizes[i].seed}, multiply, &p);
+                continue; // it would take half a minute
+            measure(o, &(struct micro_row){"matmul", p.k->name, p.n, n * n * n, "GMAC/s", sizes[i].target}, multiply,
+                    &p);
         }
         p.k = NULL;
         if (blas_open(&err) == 0)
@@ -227,21 +228,21 @@ static void swiglu_row(void *arg)
     r->k->glu(ACT_SILU, r->a, r->b, r->y, r->n);
 }
 
-// The sum of squares, then the scaling by it.
+// One reduction: the sum of squares.
 static void rms_norm_row(void *arg)
 {
     struct block *r = arg;
     r->k->norm(NORM_RMS, r->a, NULL, NULL, 1e-5f, r->n, r->y);
 }
 
-// Sum, sum of squares of what is left, scaling.
+// Two reductions: the mean, then the squares of the differences from it.
 static void layer_norm_row(void *arg)
 {
     struct block *r = arg;
     r->k->norm(NORM_LAYER, r->a, NULL, NULL, 1e-5f, r->n, r->y);
 }
 
-// Greatest magnitude of each 256, then 8 bits.
+// One reduction: the largest magnitude of each block of 256.
 static void quantize_row(void *arg)
 {
     struct block *r = arg;
@@ -251,7 +252,7 @@ static void quantize_row(void *arg)
 static const struct {
     const char *name;
     work_fn *work;
-    const char *seed; // at a million elements
+    const char *target; // at a million elements
 } row_works[] = {
     {"add", add_rows, "under 1 ms"},
     {"scale", scale_row, "under 1 ms"},
@@ -265,6 +266,8 @@ static const struct {
     {"quantize_q8", quantize_row, ""},
 };
 
+// Whether r's level computes the bits of the scalar level. Only the first n bytes of the outputs are compared, because
+// 8-bit outputs are hardly longer.
 static bool same_bits(struct block r, work_fn *work, float *want)
 {
     const struct kernels *k = r.k;
@@ -276,7 +279,7 @@ static bool same_bits(struct block r, work_fn *work, float *want)
     r.k = k;
     r.y = own;
     work(&r);
-    return memcmp(own, want, (size_t)r.n * sizeof(float) / 4) == 0; // a quarter is what 8 bits take
+    return memcmp(own, want, (size_t)r.n * sizeof(float) / 4) == 0;
 }
 
 static bool measure_rows(struct micro *o)
@@ -297,8 +300,8 @@ static bool measure_rows(struct micro *o)
                             r.k->name);
                     right = false;
                 }
-                const char *seed = i == COUNT_OF(sizes) - 1 ? row_works[w].seed : "";
-                measure(o, &(struct micro_row){row_works[w].name, r.k->name, r.n, (double)r.n, "G/s", seed},
+                const char *target = i == COUNT_OF(sizes) - 1 ? row_works[w].target : "";
+                measure(o, &(struct micro_row){row_works[w].name, r.k->name, r.n, (double)r.n, "G/s", target},
                         row_works[w].work, &r);
             }
         free(r.a);
@@ -309,7 +312,7 @@ static bool measure_rows(struct micro *o)
     return right;
 }
 
-// ---- log-softmax, and compiling
+// ---- log-softmax and compilation
 
 static void log_softmax(void *arg)
 {
@@ -371,7 +374,7 @@ static int measure_cpu(struct micro *o)
     return status || !right ? E_ITEMS : E_OK;
 }
 
-// gpu or gpu:N.
+// Parses "gpu" or "gpu:N".
 static bool parse_card(const char *word, int *card)
 {
     *card = 0;

@@ -1,6 +1,6 @@
-// The building blocks on a card: graphs of one operation on the GPU machine, by the card's own clock, each held against
-// the CPU machine before it is timed; transfers, which are no part of those times; and from which size of weights on
-// the card is the faster one.
+// The GPU part of quern-micro: times graphs of one operation on the GPU machine, by the GPU's own clock, after their
+// results have been compared with the CPU machine. It also times transfers, which those times do not include, and
+// determines from which size of weights on the GPU is faster than the CPU.
 #include "bench/micro.h"
 #include "engine/clock.h"
 #include "engine/crossover.h"
@@ -21,11 +21,11 @@ struct bench {
     struct machine *cpu, *card;
     struct converters converters;
     int n_threads;
-    bool wrong; // a result was not the CPU's
+    bool wrong; // a result differed from the CPU's
 };
 
-// A graph with one operation between rows of numbers and what comes out: the rows of a table are the tokens' own, those
-// of another their positions'.
+// A graph with one operation. Its inputs are rows of tables: input a is looked up by token, input b by position. w[0]
+// and w[1] are the tables of a and b, w[2] is the matrix of a product.
 struct one {
     struct graph *graph;
     struct weight w[WEIGHTS];
@@ -60,7 +60,7 @@ static struct weight table(int64_t width, int64_t rows, uint32_t seed)
                            .row_bytes = (size_t)width * sizeof(float)};
 }
 
-// Numbers of a type, as a square matrix.
+// Makes a square matrix of random numbers in a type.
 static struct weight matrix(const struct bench *b, enum dtype type, int64_t n)
 {
     struct weight w = table(n, n, 3);
@@ -132,7 +132,7 @@ static struct tensor *op_layer_norm(struct graph *g, struct tensor *a, struct te
     return graph_norm(g, "op", a, NULL, NULL, NORM_LAYER, 1e-5f, 0);
 }
 
-// op NULL: the product with w[2].
+// Builds the graph of an operation; op NULL: the product with w[2].
 static int build(struct one *one, op_fn *op, struct error *err)
 {
     struct graph *g = one->graph = graph_new();
@@ -154,7 +154,7 @@ static void one_free(struct one *one)
 
 // ---- runs
 
-// Every row goes in and comes out.
+// Runs a step whose rows are all inputs and outputs.
 static int run(struct machine *m, struct plan *p, const struct one *one, float *out, struct error *err)
 {
     int32_t *numbers = micro_must(calloc(2 * (size_t)one->rows, sizeof *numbers));
@@ -164,7 +164,7 @@ static int run(struct machine *m, struct plan *p, const struct one *one, float *
                      .n_outputs = (int)one->rows,
                      .tokens = numbers,
                      .positions = numbers,
-                     .seqs = numbers + one->rows, // all the first
+                     .seqs = numbers + one->rows, // all 0
                      .outputs = numbers,
                      .logits = out};
     int status = m->v->run(m, p, &s, err);
@@ -188,7 +188,7 @@ static int run_on_cpu(const struct bench *b, const struct one *one, float *out, 
     return status;
 }
 
-// Seconds of the operation in the last run: all that does not bring its sources.
+// Returns the seconds of the operation in the last run: of all nodes except those that make its inputs.
 static double take_time(const struct bench *b, struct plan *p)
 {
     const struct node_time *times;
@@ -203,7 +203,7 @@ static double take_time(const struct bench *b, struct plan *p)
     return ns * 1e-9;
 }
 
-// The error of squares as a part of the squares.
+// Returns the sum of squared differences, divided by the sum of squares.
 static double difference(const float *got, const float *want, int64_t n)
 {
     double d = 0, s = 0;
@@ -246,9 +246,9 @@ static int time_one(struct bench *b, const struct one *one, const struct micro_r
     return status;
 }
 
-// ---- rows of the answer
+// ---- rows of the output
 
-// Small, and as odd against a tile as 1000 is.
+// Returns a small size that is not a multiple of a tile, if the type's block allows it.
 static int64_t quick_size(enum dtype type)
 {
     int block = dtype_info[type].block;
@@ -284,7 +284,7 @@ static int measure_rows(struct bench *b, struct error *err)
     static const struct {
         const char *name;
         op_fn *op;
-        const char *seed; // at a million elements
+        const char *target; // at a million elements
     } works[] = {
         {"add", op_add, "under 0.1 ms"},
         {"scale", op_scale, "under 0.1 ms"},
@@ -303,7 +303,7 @@ static int measure_rows(struct bench *b, struct error *err)
             one.w[0] = table(ROW_WIDTH, rows[i], 4);
             one.w[1] = table(ROW_WIDTH, rows[i], 5);
             int64_t n = rows[i] * ROW_WIDTH;
-            struct micro_row row = {works[w].name, "gpu", n, (double)n, "G/s", rows[i] == 1000 ? works[w].seed : ""};
+            struct micro_row row = {works[w].name, "gpu", n, (double)n, "G/s", rows[i] == 1000 ? works[w].target : ""};
             int status = build(&one, works[w].op, err) || time_one(b, &one, &row, 1e-10, err);
             one_free(&one);
             if (status)
@@ -312,7 +312,7 @@ static int measure_rows(struct bench *b, struct error *err)
     return 0;
 }
 
-// Bytes to the card and from it, by the host's clock until they are there.
+// Times transfers to and from the GPU, by the host's clock, until the bytes have arrived.
 static int measure_transfers(struct bench *b, struct error *err)
 {
     struct machine *m = b->card;
@@ -327,7 +327,7 @@ static int measure_transfers(struct bench *b, struct error *err)
     for (int i = 0; !status && i < passes; i++) {
         float word;
         double start = seconds();
-        // the read of a word waits for what was put before it
+        // the read of one word waits for the earlier put
         status =
             m->v->put(m, buffer, 0, bytes, TRANSFER_BYTES, err) || m->v->get(m, buffer, 0, &word, sizeof word, err);
         double middle = seconds();
@@ -346,8 +346,8 @@ static int measure_transfers(struct bench *b, struct error *err)
     return 0;
 }
 
-// A small model, from its file to the kernels on the card; its weights go over as well. How many launches its token
-// takes.
+// Times the compilation of a small model from its graph to the kernels on the GPU, with the upload of its weights. Sets
+// *n_launches to the launches of a step.
 static int compile_model(struct bench *b, const char *path, int *n_launches, struct error *err)
 {
     struct model *model;
@@ -394,7 +394,7 @@ static void print_crossover(struct bench *b, const struct crossover *x, const ch
                 crossover_on_cpu(x, bytes));
 }
 
-// What --device auto goes by. Sizes of the crossover: bytes of weights that a token reads.
+// Prints what --device auto decides by. The size of a crossover is the bytes of weights that a token reads.
 static int measure_crossover(struct bench *b, int n_launches, struct error *err)
 {
     struct crossover x;

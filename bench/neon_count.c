@@ -1,6 +1,6 @@
-// One 8-bit product of one level, for bench/neon_count.py to count the instructions of:
+// Computes one 8-bit product of one level. bench/neon_count.py runs it to count instructions:
 //   neon_count LEVEL TYPE COLUMNS ROWS K
-// What the numbers are does not matter to the count, so the blocks are random bytes.
+// The numbers do not matter to the count, so the blocks are random bytes.
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>

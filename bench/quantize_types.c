@@ -1,9 +1,9 @@
-// Error and speed of every type that is written, on Gaussian weights, beside another engine's when its library is
-// given:
-//   quern-quantizers [LIBGGML-BASE.SO]
-// One thread each, interleaved, the best of some rounds, in the thread's own time: other programs may want the CPU.
-// RMSE over the standard deviation of the weights, unweighted, and weighted by an importance that differs from column
-// to column.
+// Measures error and speed of the quantizer of every type on Gaussian weights, and compares them with another engine's
+// if its library is given ("-": none):
+//   quern-quantizers [LIBGGML-BASE.SO|- [TYPE...]]
+// Each runs on one thread, alternately; the time is the CPU time of the best of ROUNDS rounds. The RMSE is relative to
+// the standard deviation of the weights. It is printed unweighted, and weighted by an importance that differs from
+// column to column.
 #include "kernels/cpu.h"
 #include "engine/model.h"
 

@@ -1,4 +1,4 @@
-// A folder with a small model, in which `quern batch` is run by a shell: what test_batch and test_batch_kills share.
+// Shared by test_batch and test_batch_kills: a folder with a small model, in which a shell runs `quern batch`.
 #ifndef QUERN_BATCH_RIG_H
 #define QUERN_BATCH_RIG_H
 

@@ -1,4 +1,4 @@
-// Builds GGUF files, sound and broken, from recipes of one line; and reads all that an opened one gives.
+// Builds valid and invalid GGUF files from one-line recipes, and reads everything in an opened file.
 //
 // A recipe is a row of words, separated by spaces:
 //   header:V,T,K     magic, u32 version, u64 tensors, u64 keys
@@ -8,8 +8,8 @@
 //   kv:NAME,TYPE,V   a key with a number as its value
 //   tensor:NAME,TYPE,OFFSET,NE...  an entry; TYPE is the number of the type
 //   zero:N           N bytes of zero; align:N zeros up to a multiple
-//   @                marks the byte at which the error must lie
-// Each test links it by itself. Threads: no shared state.
+//   @                marks the byte at which the error must be
+// Each test links its own copy. Threads: no shared state.
 #ifndef QUERN_GGUF_RECIPE_H
 #define QUERN_GGUF_RECIPE_H
 

@@ -1,8 +1,8 @@
-// Golden models: where they lie, the logits that belong to them, and a run of a model on a machine to compare with.
+// Golden models: their paths, their expected logits, and a run of a model on a machine.
 //
-// The small ones are copied into tests/data/arch; the whole set is found at $QUERN_SHARED/golden. A logits file holds int32
+// The small ones are copied to tests/data/arch; the whole set is in $QUERN_SHARED/golden. A logits file holds int32
 // n_tokens, int32 n_vocab, int32 ids[n_tokens], float32 logits[n_tokens][n_vocab].
-// Each test links it by itself. Threads: no shared state.
+// Each test links its own copy. Threads: no shared state.
 #ifndef QUERN_GOLDEN_H
 #define QUERN_GOLDEN_H
 

@@ -1,7 +1,8 @@
-// What tests of constrained output share: a vocabulary with awkward tokens, texts fed byte by byte, and random answers.
+// Shared by the tests of constrained output: a vocabulary with awkward tokens, texts fed byte by byte, and random
+// answers.
 //
 // The vocabulary is SentencePiece-like: <unk>, <s>, </s>, then the 256 bytes, then pieces of JSON and words, some of
-// them ending within a character, and control tokens. Each test links it by itself. Threads: no shared state.
+// them ending within a character, and control tokens. Each test links its own copy. Threads: no shared state.
 #ifndef QUERN_GRAMMAR_RIG_H
 #define QUERN_GRAMMAR_RIG_H
 

@@ -1,6 +1,7 @@
-// A filter for check_schemas.py: requests in, a line of JSON each, about what a schema's grammar accepts and makes.
+// A filter for check_schemas.py: answers requests, one line of JSON each, about the texts that a schema's grammar
+// accepts and generates.
 //   {"schema": "TEXT", "open": false, "texts": ["..."], "samples": 3, "seed": 1}
-// becomes {"error": "..."} or {"accepts": [true], "samples": ["..."]}; a sample that ran into its limit is null.
+// becomes {"error": "..."} or {"accepts": [true], "samples": ["..."]}. A sample that reached its limit is null.
 #include "engine/json.h"
 #include "tests/grammar_rig.h"
 

@@ -1,6 +1,6 @@
-// What the tests of templates compare: a template and a context as text, and what comes out.
+// Shared by the tests of templates: renders a template with a context, both given as text, and compares the output.
 //
-// Each test links it by itself. Threads: one.
+// Each test links its own copy. Threads: one.
 #ifndef QUERN_JINJA_EXPECT_H
 #define QUERN_JINJA_EXPECT_H
 

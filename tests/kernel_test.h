@@ -1,6 +1,6 @@
-// What the tests of the CPU kernels share: seeded numbers, buffers that end at a guard page, comparison.
+// Shared by the tests of the CPU kernels: seeded random numbers, buffers that end at a guard page, and comparisons.
 //
-// A buffer owns its mapping until guarded_free. Threads: none.
+// A buffer owns its mapping until guarded_free. Threads: one.
 #ifndef QUERN_KERNEL_TEST_H
 #define QUERN_KERNEL_TEST_H
 

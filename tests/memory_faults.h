@@ -1,8 +1,8 @@
-// Calls that fail on demand, and a heap that is counted. The linker redirects malloc, calloc, realloc and free of the
+// Makes calls fail on demand, and counts allocations. The linker redirects malloc, calloc, realloc and free of the
 // whole program to this file (--wrap, see tests/meson.build); a test adds other calls with WRAP in the same way.
 //
 // A test lets the N-th call fail, for N = 0, 1, 2, ... until none has failed, and compares `heap_live` before and after.
-// Threads: a test's own; the counters are not atomic.
+// Threads: one, because the counters are not atomic.
 #ifndef QUERN_MEMORY_FAULTS_H
 #define QUERN_MEMORY_FAULTS_H
 

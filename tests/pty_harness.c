@@ -1,3 +1,4 @@
+// See pty_harness.h.
 #include "tests/pty_harness.h"
 #include "gguf/base.h"
 

@@ -1,6 +1,6 @@
-// A program at a terminal: what is typed goes in, what a user sees comes out on a screen of our own.
+// Runs a program at a pseudo-terminal: types keys, and keeps the screen that a user would see (screen.h).
 //
-// Ownership: pty_open takes, pty_close gives back and ends the program if it still runs. Threads: none.
+// Ownership: pty_open acquires everything, pty_close releases it and ends the program if it still runs. Threads: one.
 #ifndef QUERN_PTY_HARNESS_H
 #define QUERN_PTY_HARNESS_H
 
@@ -21,18 +21,18 @@ struct pty {
     size_t n_log, n_bytes;
 };
 
-// Runs argv (NULL at its end) with TERM as given: false when this system lends no terminals. Other variables are the
-// caller's.
+// Runs argv (ended by NULL) with the given TERM and otherwise the caller's environment. Returns false if the system
+// provides no pseudo-terminals.
 bool pty_open(struct pty *t, const char *term, int cols, int rows, const char *const *argv);
-// Types; what comes meanwhile is taken.
+// Types keys, and reads the program's output meanwhile.
 void pty_type(struct pty *t, const char *keys);
 void pty_type_bytes(struct pty *t, const char *keys, size_t n);
-// Takes what comes for so long.
+// Reads the program's output for `ms` milliseconds.
 void pty_watch(struct pty *t, int ms);
 void pty_resize(struct pty *t, int cols, int rows);
 
-// Waits, PTY_WAIT_MS at most: until the text stands on the screen; until the cursor stands behind an empty prompt that
-// has come since the last wait; until the program has ended (its status, 128 + N for signal N).
+// Waits for at most PTY_WAIT_MS until the text is on the screen; until the cursor is behind an empty prompt that has
+// appeared since the last wait; until the program has ended (returns its status, 128 + N for signal N).
 bool pty_wait_text(struct pty *t, const char *text);
 bool pty_wait_prompt(struct pty *t);
 int pty_wait_end(struct pty *t);

@@ -1,3 +1,4 @@
+// See ref_rig.h.
 #include "tests/ref_rig.h"
 
 #include <criterion/criterion.h>

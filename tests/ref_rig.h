@@ -1,7 +1,7 @@
 // Runs single operations on the plain-C machine: rows of chosen numbers in, rows of the result out.
 //
-// Rows come in as a table that is embedded by token, row t at token t, so that any operation can be fed exactly. A
-// fault fails the test. Ownership: the rig owns all that it hands out, until rig_free. Threads: one test, one rig.
+// Input rows are a table that is embedded by token, row t at token t, so that any operation gets exact inputs. An error
+// fails the test. Ownership: the rig owns everything that it returns, until rig_free. Threads: one test per rig.
 #ifndef QUERN_REF_RIG_H
 #define QUERN_REF_RIG_H
 

@@ -1,7 +1,8 @@
-// A validator of JSON Schemas for tests, over cJSON: the keywords that the random schemas of the tests use, written
-// down straight, and sharing nothing with the compiler that it judges.
+// A simple validator of JSON Schemas for tests, on cJSON. It supports the keywords that the random schemas of the tests
+// use, and shares no code with the compiler that it checks.
 //
-// Patterns are POSIX extended expressions here, so tests keep to what both dialects read alike. Threads: no shared state.
+// Patterns are POSIX extended expressions here, so tests use only patterns that both dialects read alike. Threads: no
+// shared state.
 #ifndef QUERN_SCHEMA_CHECK_H
 #define QUERN_SCHEMA_CHECK_H
 

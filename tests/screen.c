@@ -1,3 +1,4 @@
+// See screen.h.
 #include "tests/screen.h"
 #include "gguf/base.h"
 

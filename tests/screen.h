@@ -1,8 +1,9 @@
-// A small terminal: bytes in, what a user sees out. The tests read it instead of escape sequences.
+// A small terminal emulator: bytes go in, and the cells that a user would see are kept. The tests read them instead of
+// escape sequences.
 //
-// Knows CR, LF, BS, wrapping as xterm does it (a cursor that waits behind the last column), scrolling, wide and
-// combining characters by the C library's wcwidth, CSI A B C D G H J K m, and the modes of paste and cursor. Everything
-// else that begins with ESC is counted, for no test expects any. Rows are not broken anew on a resize.
+// It supports CR, LF, BS, wrapping as in xterm (the cursor waits after the last column), scrolling, wide and combining
+// characters by the C library's wcwidth, CSI A B C D G H J K m, and the modes of paste and cursor. All other escape
+// sequences are counted, because no test expects any. Rows are not wrapped again on a resize.
 #ifndef QUERN_SCREEN_H
 #define QUERN_SCREEN_H
 
@@ -36,7 +37,7 @@ void screen_resize(struct screen *s, int cols, int rows);
 const char *screen_row(const struct screen *s, int row);
 // All rows down to the last one that is not blank, with line ends between.
 const char *screen_text(const struct screen *s);
-// Whether a text stands on the screen within one row; dim: in cells that are dimmed.
+// Whether a text is on the screen within one row; dim: in dimmed cells.
 bool screen_shows(const struct screen *s, const char *text);
 bool screen_shows_dim(const struct screen *s, const char *text);
 

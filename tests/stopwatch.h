@@ -1,4 +1,4 @@
-// Time for tests that hold something against the clock: what must not be quadratic, files made to be slow.
+// Measures time for tests with a time limit: algorithms that must not be quadratic, and files made to be slow.
 #ifndef QUERN_STOPWATCH_H
 #define QUERN_STOPWATCH_H
 
@@ -15,7 +15,7 @@ static inline double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// How many times longer things may take: 30 to 60 times as long where a sanitizer or valgrind watches every access.
+// The factor by which time limits are extended, for sanitizers and valgrind, which slow programs down 30 to 60 times.
 static inline double patience(void)
 {
     return sanitized || getenv("QUERN_WATCHED") ? 60 : 1;

@@ -1,4 +1,5 @@
-// Answers of the families, split into reasoning, content and calls, wherever their pieces are cut.
+// Tests that the answers of each model family are split into reasoning, content and calls, for any division of the text
+// into pieces.
 #include "engine/chat/chat.h"
 #include "engine/json.h"
 

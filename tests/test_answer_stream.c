@@ -1,5 +1,5 @@
-// The text of an answer as it comes: nothing depends on how it was cut into pieces, nothing is held back that need not
-// be.
+// Tests the streaming of an answer: the result does not depend on how the text is divided into pieces, and no text is
+// held back without need.
 #include "engine/answer_stream.h"
 
 #include <criterion/criterion.h>

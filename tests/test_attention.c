@@ -1,5 +1,6 @@
-// The attention kernel of every ISA level that this CPU runs: against a formula in double on the decoded keys and
-// values, against the scalar level bit for bit, and all rows together against each alone. What no row may see is NaN.
+// Tests the attention kernel of every ISA level that this CPU runs: against the formula in double on the decoded keys
+// and values, bit for bit against the scalar level, and all rows together against each row alone. Everything that no
+// row may read is NaN.
 #include "tests/kernel_test.h"
 
 #include "kernels/cpu/kv_words.h"

@@ -1,3 +1,4 @@
+// Tests gguf/base.h: errors and their texts, strings, checked sizes, UTF-8 and arenas.
 #include "gguf/base.h"
 
 #include <criterion/criterion.h>
@@ -53,7 +54,8 @@ Test(base, fail_keeps_valid_utf8_and_escapes_the_rest)
     cr_assert_str_eq(err.text, "\\xC0\\x80 \\xED\\xA0\\x80 \\xFF \\xE6\\x97");
 }
 
-// Texts around the limit: always NUL-terminated, never half an escape or half a character, marked when cut.
+// Texts near the limit must end with a NUL, must not end within an escape or a character, and are marked if they were
+// truncated.
 static void check_cut(const char *unit, size_t unit_out, size_t head)
 {
     struct error err;
@@ -154,7 +156,7 @@ Test(base, utf8_round_trips_every_scalar_value)
     }
 }
 
-// Of all one to three byte strings, and four byte ones by their first two bytes, just the right number is valid.
+// Counts the valid ones of all strings of one to three bytes, and of four bytes by their first two.
 Test(base, utf8_accepts_exactly_the_scalar_values)
 {
     size_t valid[5] = {0};

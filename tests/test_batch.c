@@ -1,4 +1,4 @@
-// quern batch from outside: what it writes for what, in which order, with which status, and how it goes on.
+// Tests quern batch as a program: its output for each input, the order, the exit status, and how it resumes.
 #include "tests/batch_rig.h"
 
 #include <cjson/cJSON.h>

@@ -1,4 +1,5 @@
-// The lines of chats that a model answered with thoughts and calls of tools, and of what a stop string cut.
+// Tests the output lines of quern batch for answers with reasoning and tool calls, and for answers that a stop string
+// has cut.
 #include "cmd/batch/batch_answer.h"
 #include "models/synth_model.h"
 

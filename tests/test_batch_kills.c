@@ -1,6 +1,6 @@
-// quern batch, killed: whenever it dies, the run that goes on ends with the very output of one that was left alone.
+// Tests that a killed quern batch can be resumed: the final output equals that of an undisturbed run.
 //
-// KILLS times (10 in the everyday suite, 200 in the long one), each after a random time.
+// It is killed KILLS times (10 in the everyday suite, 200 in the long one), each time after a random delay.
 #include "tests/batch_rig.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// The lists of `quern bench`, its labels, and that what reads llama-bench's output reads its.
+// Tests the lists and labels of `quern bench`, and that a program which reads llama-bench's output can read it.
 #include "cmd/bench/bench.h"
 
 #include <cjson/cJSON.h>
@@ -59,7 +59,7 @@ Test(bench, labels_are_those_of_llama_bench)
 
 // --- ceilings ---
 
-// The repetition is held against what the machine could do beside it, not against what it could do once.
+// Each repetition is compared with the ceiling that was measured beside it, not with the best one of all.
 Test(bench, a_part_is_the_median_over_repetitions_each_of_its_own_ceiling)
 {
     const double took[] = {1e9, 2e9, 4e9}, peaks[] = {200, 50, 50}, gone[] = {200, 0, 50};

@@ -1,5 +1,5 @@
-// Budgets: what a token may ask of the system. (Allocations are counted in test_engine_faults.c, barriers in
-// test_plan.c.)
+// Tests limits of what a token may request from the system. Allocations are counted in test_engine_faults.c, barriers
+// in test_plan.c.
 #include "engine/model.h"
 #include "engine/session.h"
 #include "models/synth_model.h"

@@ -1,4 +1,4 @@
-// The model that ships with quern: it is what its metadata says, it lies in the program, and it answers.
+// Tests the built-in model: it matches its metadata, it is contained in the program, and it answers.
 #include "engine/generate.h"
 #include "engine/tap.h"
 #include "models/builtin/builtin.h"
@@ -169,7 +169,7 @@ struct interruption {
     int n_seen, after;
 };
 
-// A value of the step is whole: the interrupt comes behind some of them.
+// Called for each value of a step that is complete; sets the flag after some of them.
 static void interrupt(void *arg, const struct tensor *n, const float *rows, size_t stride, int n_rows)
 {
     struct interruption *i = arg;

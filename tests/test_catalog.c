@@ -1,5 +1,5 @@
-// Models that other programs have put on the disk: made-up trees of the five layouts, found by name and never written
-// to.
+// Tests the search for models that other programs have stored on the disk: made-up trees of the five layouts are found
+// by name and never written to.
 #include "cmd/catalog.h"
 
 #include <cjson/cJSON.h>

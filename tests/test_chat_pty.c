@@ -1,4 +1,4 @@
-// Dialogues as a user has them: keys typed at a terminal, and what is seen on it.
+// Tests dialogues at a terminal: keys are typed, and the screen is compared.
 #include "models/synth_model.h"
 #include "tests/pty_harness.h"
 

@@ -1,4 +1,4 @@
-// Templates that are in use, rendered byte for byte as Jinja2 renders them; what could not be, fails here too.
+// Tests chat templates of real models: they render byte for byte as in Jinja2, and where Jinja2 fails they fail too.
 #include "tests/jinja_expect.h"
 
 #include <time.h>

@@ -1,4 +1,5 @@
-// The program from outside: what it prints where, with which status, and what it does when the world misbehaves.
+// Tests the program as a whole: its output on stdout and stderr, its exit status, and its reaction to failures of the
+// system.
 #include "models/builtin/builtin.h"
 #include "models/synth_model.h"
 #include "tests/golden.h"
@@ -651,7 +652,7 @@ Test(cmd, another_bus_error_is_what_it_was)
     cr_expect(!strstr(said, "model file changed"), "%s", said);
 }
 
-// A model without sense says every byte sooner or later; a terminal gets none of those that it would obey.
+// A model with random weights generates every byte sooner or later. None of the control codes may reach the terminal.
 Test(cmd, a_terminal_gets_no_control_codes)
 {
     const char *model = stories();

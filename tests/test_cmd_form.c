@@ -1,4 +1,4 @@
-// The form of an answer through the program itself: a model that knows no JSON writes JSON, whatever the seed.
+// Tests constrained answers through the program: a model that knows no JSON writes JSON with any seed.
 #include "engine/grammar/grammar.h"
 
 #include <cjson/cJSON.h>

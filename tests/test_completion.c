@@ -1,4 +1,4 @@
-// Completions and the manual page: every verb and flag is in them, and the shells that are here take them.
+// Tests shell completions and the manual page: they contain every verb and flag, and the installed shells accept them.
 #include "cmd/completion.h"
 #include "cmd/options.h"
 

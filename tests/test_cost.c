@@ -1,4 +1,4 @@
-// What a step costs at least, against sums made by hand.
+// Tests the lower bound of a step's cost against sums computed by hand.
 #include "kernels/cost.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
-// Which device --device auto takes: from figures that were measured or kept, by memory, and never when one was asked
-// for.
+// Tests which device --device auto selects: from measured or stored figures and from the memory that is available; and
+// that nothing is measured when a device is given.
 #include "engine/crossover.h"
 #include "engine/model.h"
 #include "kernels/card.h"

@@ -1,4 +1,4 @@
-// Our declarations of the CUDA driver against the toolkit's header, where there was one when this was compiled.
+// Compares our declarations of the CUDA driver with the toolkit's header, if there was one at compile time.
 #include "kernels/ptx/cuda_api.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-// quern device, on a machine with cards, with a card that does not answer, and with none.
+// Tests quern device on a machine with GPUs, with a GPU that does not respond, and without any.
 #include "engine/model.h"
 
 #include <cjson/cJSON.h>

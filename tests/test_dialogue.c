@@ -1,4 +1,4 @@
-// Dialogues in the engine: what is computed again, what is kept, and what a full context does.
+// Tests dialogues in the engine: which tokens are computed again, which are kept, and what happens in a full context.
 #include "engine/answer_rule.h"
 #include "engine/chat/dialogue.h"
 #include "models/synth_model.h"

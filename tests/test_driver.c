@@ -1,5 +1,5 @@
-// The driver of the PTX machine, against the tests' own libcuda: what works, what every failing call leads to, and that
-// nothing is left alive.
+// Tests the driver layer of the GPU machine against the tests' libcuda: its functions, the result of each failing call,
+// and that no object is leaked.
 #include "kernels/ptx/driver.h"
 #include "bench/ptx/emitters.h"
 #include "tests/ptx/interpreter.h"
@@ -343,7 +343,7 @@ static const char early_text[] = ".version 7.8\n.target sm_90\n.address_size 64\
                                  "    griddepcontrol.wait;\n"
                                  "    st.global.u32 [%x+4], %v;\n    ret;\n}\n";
 
-// What a kernel that starts early reads before it waits must not come from the kernel before it.
+// A kernel that starts early must not read, before it waits, what the kernel before it writes.
 Test(driver, a_dependent_kernel_waits_before_it_reads_what_the_one_before_writes)
 {
     struct error err = {0};
@@ -621,7 +621,7 @@ Test(driver, a_folder_that_cannot_be_written_costs_only_time)
 
 // ---- every call failing in turn
 
-// All that a machine does, once; what it gets it gives back in any case.
+// Does everything that a machine does, once, and releases all that it has acquired in any case.
 static int scenario(const char *folder, struct error *err)
 {
     struct driver *d = NULL;
@@ -656,7 +656,7 @@ out:
     return rc;
 }
 
-// These give back what the caller is done with: nothing can be told by them, and what they do not free stays.
+// Calls that release an object. They cannot report errors, and an object that they fail to free remains.
 static bool gives_back(const char *call)
 {
     static const char *const calls[] = {"cuMemFree_v2",       "cuMemFreeHost",  "cuStreamDestroy_v2",

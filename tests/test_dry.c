@@ -1,5 +1,5 @@
-// Repetitions: found in linear time as the definition finds them by comparing everything, and ended by breakers that
-// lie within a token, are a token, or lie across some.
+// Tests the DRY penalty: repetitions are found in linear time with the result of the quadratic definition, and are
+// ended by sequence breakers that are part of a token, a whole token, or span several.
 #include "engine/sample/dry.h"
 #include "tests/vocab_recipe.h"
 

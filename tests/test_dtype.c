@@ -1,7 +1,5 @@
-// Tensor types: the decoders against reference data and against themselves, the encoders against bounds from
-// arithmetic.
-//
-// All that can come from the table does, so that a new row is tested without an edit here.
+// Tests tensor types: the decoders against reference data and for consistency, the encoders against computed error
+// bounds. The cases are taken from the table of types where possible, so that a new type is tested without an edit.
 #include "gguf/dtype.h"
 
 #include <criterion/criterion.h>
@@ -529,8 +527,9 @@ static const struct bound {
     {DT_Q6_K, 16, 1 / 32.0, 1.3, 1.13, 0, 192, 0.93},
 };
 
-// The scale is a half: it may be off by 2^-11 of itself, or by 2^-24 where halfs are that far apart; q, up to 31 of the
-// types with scales of scales, multiplies that. But never is an element further off than if the block were zeros.
+// The scale is a half, with a relative error of up to 2^-11, or an absolute one of 2^-24 for subnormals. It is
+// multiplied by q, which is at most 31 for types with two levels of scales. No error may exceed that of a block of
+// zeros.
 static const double SCALE_SLACK = 1 + 0x1p-10, SCALE_FLOOR = 32 * 0x1p-24;
 
 static void check_bound(const struct bound *b, const float *x, const float *y, const char *what)

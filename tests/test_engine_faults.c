@@ -1,6 +1,6 @@
-// Memory that fails beneath a whole answer: each allocation and each mapping of opening a model, a session and a
-// sampler, and of generating, fails once, the N-th for every N. The error must be E_MEMORY, or the answer the same as
-// ever; nothing may leak, and the answer itself allocates next to nothing.
+// Tests failing allocations during a whole answer. Each allocation and each mapping fails once, the N-th one for every
+// N, while a model, a session and a sampler are opened and while text is generated. The error must be E_MEMORY, or the
+// answer unchanged. Nothing may leak, and generating must allocate next to nothing.
 #include "models/synth_model.h"
 #include "engine/generate.h"
 #include "tests/memory_faults.h"

@@ -1,4 +1,5 @@
-// What a sound file gives: every type of value, every reader, both ways to hold the data, splits, and quickly.
+// Tests reading valid GGUF files: every type of value, every reader function, mapped and copied data, split files, and
+// speed.
 #include "tests/gguf_recipe.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
-// A machine that fails: each call to the C library that the reader and the writer make fails once, the N-th for every
-// N. The error must name the right kind, nothing may leak, and no file may be left behind.
+// Tests failing system calls: each C library call of the GGUF reader and writer fails once, the N-th one for every N.
+// The error must have the right code, nothing may leak, and no file may be left behind.
 #include "gguf/writer.h"
 #include "tests/gguf_recipe.h"
 #include "tests/memory_faults.h"

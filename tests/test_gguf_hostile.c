@@ -1,5 +1,5 @@
-// One case for each way in which a file can be wrong: the exact message and the byte at which it points, so that it is
-// this check that fired and no other. Then sweeps: every truncation, mutants, and files made to be slow or large.
+// Tests invalid GGUF files: one case for each check, with the exact message and byte offset, so that no other check can
+// have failed. Then sweeps: every truncation, mutations, and files made to be slow or large.
 #include "tests/gguf_recipe.h"
 #include "tests/stopwatch.h"
 

@@ -1,5 +1,4 @@
-// A model file that lies in memory: it opens as the file does, is refused as the file is, and nothing of it is copied
-// or read behind its end.
+// Tests a model file in memory: it is opened and refused like the file, and it is neither copied nor read past its end.
 #include "tests/gguf_recipe.h"
 
 #include <criterion/criterion.h>
@@ -10,8 +9,8 @@
     "key:k.bools type:array type:bool u64:4 u8:0 u8:1 u8:1 u8:0 "                                                      \
     "tensor:first,0,0,4,2 tensor:second,2,32,32,2,1,1 align:16 zero:32 zero:36"
 
-// Bytes between two pages that nobody may touch, flush with the second one or a few bytes before it, where they begin
-// at a multiple of `align`.
+// Bytes between two guard pages. They end at the second one, or a few bytes before it so that they begin at a multiple
+// of `align`.
 struct guarded {
     uint8_t *pages;
     size_t n_bytes;

@@ -1,4 +1,4 @@
-// What is written reads back the same; what is refused leaves no file behind.
+// Tests the GGUF writer: written files read back the same, and a refused one leaves no file behind.
 #include "gguf/writer.h"
 
 #include <criterion/criterion.h>

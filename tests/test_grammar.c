@@ -1,4 +1,4 @@
-// GBNF and the machinery below it: what a grammar accepts, that masks say the same as acceptance, and what is refused.
+// Tests GBNF and the engine below it: what a grammar accepts, that masks agree with acceptance, and what is refused.
 #include "engine/grammar/compiled.h"
 #include "tests/grammar_rig.h"
 #include "tests/stopwatch.h"

@@ -1,5 +1,6 @@
-// JSON Schemas: what each keyword lets through, what is refused by name, and random schemas whose every answer is held
-// against a validator of its own. The standard's test suite and another validator: check_schemas.py.
+// Tests JSON Schemas: what each keyword accepts, which keywords are refused by name, and random schemas whose answers
+// are checked by an independent validator (schema_check.h). check_schemas.py runs the standard's test suite and another
+// validator.
 #include "engine/grammar/dfa_build.h"
 #include "engine/grammar/regex.h"
 #include "engine/text/unicode.h"

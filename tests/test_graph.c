@@ -1,5 +1,5 @@
-// The graph language: what it accepts, what it refuses and in which words; the layout of KV pages; the checks of graphs
-// and steps.
+// Tests graphs: what they accept, what they refuse with which message; the layout of KV pages; the checks of graphs and
+// steps.
 #include "kernels/machine.h"
 
 #include <criterion/criterion.h>

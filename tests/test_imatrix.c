@@ -1,5 +1,5 @@
-// Taps and importance: what a tap shows on the CPU machine is what the law computes, the sums of an importance matrix
-// are those of its inputs, and a file of one is read back, or refused.
+// Tests taps and importance matrices: a tap on the CPU machine shows the values of the reference (ref.c), the sums of
+// an importance matrix are those of its inputs, and its file is read back or refused.
 #include "engine/quantize/importance_collector.h"
 #include "engine/model.h"
 #include "engine/session.h"
@@ -235,7 +235,7 @@ static struct importance collect(struct model *m, int n_batch)
     return out;
 }
 
-// From the taps of the law, matrix by matrix.
+// Computes the sums from the taps of the reference, matrix by matrix.
 static void expect_sums(const struct kept *all, const struct tensor *n, const struct importance_entry *e)
 {
     struct kept x = all[n->src[0]->id], route = {0};

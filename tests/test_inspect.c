@@ -1,4 +1,4 @@
-// quern inspect, as a user runs it: what comes on stdout and stderr, and the exit status.
+// Tests quern inspect as a program: stdout, stderr and the exit status.
 #include "cmd/verbs.h"
 #include "tests/gguf_recipe.h"
 

@@ -1,4 +1,4 @@
-// Interrupts: a prompt that is stopped on many threads, at whatever moment, leaves a session that computes as before.
+// Tests interrupts: a prompt that is stopped on many threads at any moment leaves a session that computes as before.
 #include "engine/session.h"
 #include "tests/tiny_graph.h"
 
@@ -27,8 +27,8 @@ static void *interrupt_at_odd_moments(void *arg)
     return NULL;
 }
 
-// On more threads than cores, so that some come late. Every prompt is interrupted, or done when that comes; after it the same
-// session computes it to the same bits.
+// Runs more threads than cores, so that some are late. Every prompt is interrupted or already complete; after that the
+// same session computes it again to the same bits.
 static void check_interrupts(const struct tiny *t, int chunk)
 {
     enum { TIMES = 40, LENGTH = 96 };

@@ -1,4 +1,5 @@
-// Items: every column is in one, and weights of few rows are dealt out in few long pieces, a thread's one behind the other.
+// Tests work items: every column is in exactly one item, and with few rows the weights are divided into few long pieces
+// so that each thread reads contiguous ones.
 #include "kernels/cpu/items.h"
 
 #include <criterion/criterion.h>
@@ -6,7 +7,7 @@
 
 enum { CHAINS_MAX = 3, ITEM_WEIGHTS = 1 << 20, LEAST_BYTES = 160 << 10, EXPERTS = 128, USED = 8 };
 
-// A phase of products that share its columns out.
+// A phase of products.
 struct cut {
     struct arena arena;
     struct weight w[CHAINS_MAX];
@@ -23,7 +24,7 @@ static void cut_begin(struct cut *c, enum schedule_kind kind, int n_threads)
     c->phase.chains = c->chains;
 }
 
-// Of k weights a column; 0: the sum of two values.
+// A node with k weights per column; k = 0: the sum of two values.
 static void add_chain(struct cut *c, enum chain_kind kind, int64_t width, int64_t unit, enum dtype type, int64_t k)
 {
     int i = c->phase.n_chains++;
@@ -66,7 +67,7 @@ static void expect_each_column_once(const struct chain *c)
     free(items);
 }
 
-// What each thread reads, as many items each in turn.
+// Checks what each thread reads when all threads get the same number of successive items.
 static int64_t most_read(const struct cut *c)
 {
     int64_t *read = calloc((size_t)c->o.n_threads, sizeof(*read)), n = 0, most = 0;
@@ -117,7 +118,7 @@ Test(items, every_column_is_in_one)
 Test(items, a_thread_takes_half_of_what_it_has_left)
 {
     struct cut c;
-    const int64_t part[] = {0, 512, 768, 1024}; // 590, 295 and 295 KB: none is left that is worth halving
+    const int64_t part[] = {0, 512, 768, 1024}; // 590, 295 and 295 KB: none is worth halving again
     cut_begin(&c, SCHEDULE_FEW, 2);
     add_chain(&c, CHAIN_COLUMNS, 2048, 1, DT_Q4_K, 2048);
     cut_now(&c);
@@ -145,7 +146,7 @@ Test(items, a_long_chain_is_cut_in_items_of_the_longest)
     arena_free(&c.arena);
 }
 
-// Queries, keys and values of a shape: what is left at the end counts over all of them.
+// Queries, keys and values of a shape: the imbalance at the end is measured over all three products.
 Test(items, threads_read_alike)
 {
     for (size_t w = 0; w < COUNT(widths); w++)
@@ -165,7 +166,7 @@ Test(items, threads_read_alike)
         }
 }
 
-// An expert is cut for the threads that the chosen ones, or all of them, leave without work, and no further.
+// An expert is divided only as far as needed to give work to threads that would have none.
 Test(items, experts_are_cut_as_threads_need)
 {
     static const struct {
@@ -184,7 +185,7 @@ Test(items, experts_are_cut_as_threads_need)
     }
 }
 
-// Keys that an earlier phase has made are stored by rows: such a chain has no width, and must run all the same.
+// Keys from an earlier phase are written to the cache by rows. Such a chain has no width, but must run.
 Test(items, what_only_stores_is_an_item)
 {
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {

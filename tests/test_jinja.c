@@ -1,4 +1,4 @@
-// The language rule by rule, as Jinja2 3.1.6 has it in a sandbox with trim_blocks and lstrip_blocks.
+// Tests the template language rule by rule, as in a sandbox of Jinja2 3.1.6 with trim_blocks and lstrip_blocks.
 #include "tests/jinja_expect.h"
 
 Test(jinja, white_space_around_tags)

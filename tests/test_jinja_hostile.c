@@ -1,5 +1,5 @@
-// Templates and contexts that want too much: each is refused by its own limit, at once, and none takes the program
-// down.
+// Tests templates and contexts with excessive demands: each is refused at once by its own limit, and none crashes the
+// program.
 #include "tests/jinja_expect.h"
 
 // `head`, then `unit` n times, then `tail`.
@@ -89,7 +89,7 @@ Test(jinja_hostile, steps_sizes_and_recursion_are_bounded)
     FAILS("{{ 99999999999999999999 }}", "line 1, column 4: a whole number that needs more than 64 bits");
 }
 
-// What doubles over and over meets a limit before it takes the machine's memory.
+// A value that is doubled repeatedly must reach a limit before it takes the machine's memory.
 Test(jinja_hostile, doubling_is_stopped)
 {
     struct jinja_output out;

@@ -1,5 +1,5 @@
-// Where each byte of the output came from, whatever the template did to it; and that no message becomes a control
-// token.
+// Tests the origin marks of template output: each byte is marked with its source through all filters, and no message
+// can become a control token.
 #include "engine/chat/chat.h"
 #include "tests/jinja_expect.h"
 #include "tests/token_expect.h"

@@ -1,4 +1,5 @@
-// JSON as Python reads and writes it: what is refused and where, numbers to the last digit, keys, depth, marks.
+// Tests that JSON is read and written as in Python: what is refused and where, numbers to the last digit, keys, depth
+// and marks.
 #include "engine/json.h"
 
 #include <criterion/criterion.h>

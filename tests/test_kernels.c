@@ -1,5 +1,5 @@
-// The float kernels of every ISA level that this CPU runs: each against a formula in double, and each against the
-// scalar level, whose bits all levels must give. Sizes are odd, buffers end at guard pages, outputs lie in poison.
+// Tests the float kernels of every ISA level that this CPU runs: against a formula in double, and bit for bit against
+// the scalar level. Sizes are odd, buffers end at guard pages, and outputs are surrounded by poison.
 #include "tests/kernel_test.h"
 
 #include <float.h>
@@ -44,7 +44,8 @@ struct row_case {
 typedef void run_fn(const struct kernels *k, const struct row_case *c, float *y);
 typedef void expect_fn(const struct row_case *c, double *y);
 
-// Runs a case on every level: in bound of the formula, the bits of the scalar level, nothing written but the output.
+// Runs a case on every level: the output is within the bound of the formula and has the bits of the scalar level, and
+// nothing else is written.
 static void check_row(const struct row_case *c, run_fn *run, expect_fn *expect, double bound)
 {
     double *want = calloc((size_t)c->n_out, sizeof(double));
@@ -166,7 +167,7 @@ Test(kernels, activations_are_within_bound_at_every_size)
     }
 }
 
-// A mean over mixed values hides the small ones: so a narrow range at a time, down into the tails.
+// An average over mixed values would hide errors of small ones, so each case has a narrow range, down to the tails.
 Test(kernels, activations_are_within_bound_on_every_range)
 {
     struct random r = seeded("act ranges");
@@ -635,7 +636,7 @@ struct product {
     size_t slack;         // bytes behind the weights: an odd number puts them at odd addresses
     struct guarded w, *x; // [n_x]
     double *want;         // [n_x][n_rows]
-    double *power;        // [n_x] the squares of a column's products: what its outputs' would be but for chance
+    double *power;        // [n_x] the sum of squares of a column's products: the expected sum of squares of its outputs
 };
 
 static struct guarded random_weights(struct random *r, const struct product *p)
@@ -687,7 +688,7 @@ static void product_free(struct product p)
     free(p.power);
 }
 
-// How weights are read changes no bit.
+// The bits do not depend on how weights are read.
 static void product_read_otherwise(const struct kernels *k, struct matmul_args a, struct guarded y)
 {
     void *before = malloc(y.size);

@@ -1,7 +1,8 @@
-// The house keeps its order: includes run downwards, only cmd/ prints or exits, names are unique, files stay readable.
+// Checks the rules of the source tree: includes run downwards, only cmd/ prints or exits, names are unique, and files
+// stay readable.
 //
-// Reads the sources themselves, those of the tests and this one too. Every rule is a function of a path and a text, and
-// is tried on a breach of itself as well.
+// It reads all sources, including the tests. Each rule is a function of a path and a text, and is also tested with a
+// text that violates it.
 #include "gguf/base.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-// The line editor without a terminal: keys in, the text and what a user would see on a small screen out.
+// Tests the line editor without a terminal: keys go in; the text and a simulated small screen are compared.
 #include "cmd/terminal/line_view.h"
 #include "cmd/terminal/display.h"
 #include "tests/screen.h"

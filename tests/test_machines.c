@@ -1,4 +1,5 @@
-// The CPU machine against the law, and against itself: the same bits whatever the threads, the chunks and the neighbours.
+// Compares the CPU machine with the reference (ref.c), and with itself: the bits are the same for any number of
+// threads, any chunks and any other rows of the step.
 #include "kernels/cpu/kernels.h"
 #include "kernels/machine.h"
 #include "tests/tiny_graph.h"
@@ -109,17 +110,17 @@ static void compare_with_law(enum dtype type, bool experts, bool exact, enum dty
 {
     struct tiny t;
     make_tiny(&t, type, experts, window);
-    float *law = run_all(&t, &(struct setting){"ref", NULL, 1, true, kv, LENGTH, 1});
+    float *reference = run_all(&t, &(struct setting){"ref", NULL, 1, true, kv, LENGTH, 1});
     for (int level = 0; level < kernels_count(); level++)
         for (int chunk = 1; chunk <= LENGTH; chunk += LENGTH - 1) {
             struct setting s = {"cpu", kernels_at(level)->name, 2, exact, kv, chunk, 1};
             float *got = run_all(&t, &s);
-            double e = nmse(got, law, (size_t)LENGTH * TINY_VOCAB);
+            double e = nmse(got, reference, (size_t)LENGTH * TINY_VOCAB);
             cr_expect(e <= bound, "%s on %s, chunk %d, %s%s: NMSE %.3g over %.3g", dtype_info[type].name, s.isa, chunk,
                       exact ? "exact" : "8-bit activations", experts ? ", experts" : "", e, bound);
             free(got);
         }
-    free(law);
+    free(reference);
     tiny_free(&t);
 }
 

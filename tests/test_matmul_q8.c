@@ -1,11 +1,13 @@
-// The 8-bit matmul of every ISA level: the exact integers, an exact model in double, and the bits of the scalar level.
+// Tests the 8-bit matmul of every ISA level: against exact integers, against an exact model in double, and against the
+// bits of the scalar level.
 //
-// Types come from the scalar level's table. A level without a path for a type is passed over; the first test says what
-// each must have. Weights end at a guard page and start anywhere; between the columns of y lies poison.
+// The types are those of the scalar level's table. A level without a kernel for a type is skipped; the first test
+// states which types each level must have. Weights end at a guard page and may start at odd addresses; the gaps between
+// the columns of y are poisoned.
 #include "tests/kernel_test.h"
 
-// Where a type keeps its scale and its minimum (-1: none), and the minimum that makes the mean of random weights 0 when
-// the scale is 1.
+// The offsets of a type's scale and minimum in a block (-1: none), and the minimum with which the mean of random
+// weights is 0 if the scale is 1.
 static const struct scales {
     enum dtype type;
     int d, m;
@@ -29,7 +31,7 @@ static const struct scales *scales_find(enum dtype type)
     return NULL;
 }
 
-// A scale that makes all weights whole numbers.
+// Returns a scale with which all weights are integers.
 static float whole_scale(enum dtype type)
 {
     switch (type) {
@@ -54,10 +56,10 @@ static float whole_scale(enum dtype type)
 
 // ---- weights
 
-// INNER_*: what lies in the middle, so that some scales next to it are left.
+// INNER_*: only the middle of a block is all zeros or ones; its ends, with some of its scales, are random.
 enum content { RANDOM, ALL_ZERO, ALL_ONE, INNER_ZERO, INNER_ONE, CONTENTS };
 
-// A block of the content but for its scales. MXFP4 has a power of two for a scale: 2^(d - 1), d a small whole number.
+// Sets the scale and the minimum of a block to d and m. Scales of MXFP4 and NVFP4 are set to the power of two below d.
 static void put_scales(uint8_t *block, enum dtype type, float d, float m)
 {
     const struct scales *s = scales_find(type);
@@ -68,7 +70,7 @@ static void put_scales(uint8_t *block, enum dtype type, float d, float m)
         memset(block, MAX(ilogbf(d) + 7, 0) << 3, 4);
     else if (type != DT_IQ1_M)
         memcpy(block + s->d, &half[0], 2);
-    for (int i = 0; type == DT_IQ1_M && i < 4; i++) // four bits of it on top of each of the words of scales
+    for (int i = 0; type == DT_IQ1_M && i < 4; i++) // four bits of d are on top of each word of scales
         block[s->d + 1 + 2 * i] = (uint8_t)((block[s->d + 1 + 2 * i] & 15) | (half[0] >> 4 * i & 15) << 4);
     if (s->m >= 0)
         memcpy(block + s->m, &half[1], 2);
@@ -166,7 +168,7 @@ struct call {
     int n_rows, n_x;
     struct weights w;
     struct guarded x;
-    bool mixed; // neighbouring columns change places: they do not lie evenly in memory
+    bool mixed; // neighbouring columns are swapped, so that their distances in memory differ
 };
 
 static struct call call_new(struct random *r, enum dtype type, enum content content, int64_t k, int n_rows, int n_x)
@@ -186,7 +188,7 @@ static void call_free(struct call *c)
 enum { GAP = 5 }; // floats of poison between the columns of y
 enum { FEW = 8 }; // columns up to which levels differ in how they read weights
 
-// The columns once more, in tiles that end at a guard page, where the level makes use of them; else without memory.
+// Makes tiles of the columns, which end at a guard page, if the level uses tiles; else no memory.
 static struct guarded tiles_new(const struct kernels *k, const struct call *c, const void *const *x, int n_x)
 {
     if (!k->in_tiles || !k->in_tiles(c->type, c->k, n_x, false))
@@ -199,7 +201,7 @@ static struct guarded tiles_new(const struct kernels *k, const struct call *c, c
     return g;
 }
 
-// The columns in two goes, as the threads of a machine share them out.
+// Copies the columns to tiles in two parts, as the threads of a machine do.
 static void multiply_in_two(const struct kernels *k, const struct matmul_args *a)
 {
     struct matmul_args start = *a, rest = *a;
@@ -209,14 +211,14 @@ static void multiply_in_two(const struct kernels *k, const struct matmul_args *a
     k->matmul_q8[a->type](&rest);
 }
 
-// Whether a level looks at how weights are to be read, or at what an addition costs: plain C and NEON, which read by row
-// and take no tiles, do not.
+// Whether a level depends on how weights are to be read or on the cost of an addition. Plain C and NEON do not: they
+// read by rows and use no tiles.
 static bool takes_notice(const struct kernels *k)
 {
     return reads_streams(k->reading) || k->in_tiles;
 }
 
-// How weights are read changes no bit.
+// The bits do not depend on how weights are read.
 static void read_otherwise(const struct kernels *k, struct matmul_args a, struct guarded out)
 {
     void *before = malloc(out.size);
@@ -232,7 +234,7 @@ static void read_otherwise(const struct kernels *k, struct matmul_args a, struct
     free(before);
 }
 
-// Nor does it whether shifts and additions cost the CPU anything.
+// Nor do they depend on the cost of shifts and additions on the CPU.
 static void multiply_otherwise(const struct kernels *k, struct matmul_args a, struct guarded out)
 {
     void *before = malloc(out.size);
@@ -246,8 +248,8 @@ static void multiply_otherwise(const struct kernels *k, struct matmul_args a, st
     free(before);
 }
 
-// Columns first .. first + n_x - 1 into y, a column every n_rows floats. Where tiles are of use the bits are the same with
-// and without them.
+// Computes columns first to first + n_x - 1 to y, n_rows floats apart. If the level uses tiles, checks that the bits
+// are the same with and without them.
 static void run(const struct kernels *k, const struct call *c, int first, int n_x, float *y)
 {
     size_t stride = (size_t)c->n_rows + GAP;
@@ -322,7 +324,7 @@ static void decode_row(const struct call *c, int i, float *w)
     dtype_decode[c->type](c->w.bytes.data + (size_t)i * c->w.stride, w, c->k);
 }
 
-// The products of all rows with all columns as quantised, exact but for the decoder's roundings.
+// Returns the products of all rows with all quantised columns, exact except for the roundings of the decoder.
 static void expect_model(const struct call *c, double *y)
 {
     float *w = floats_new(c->k);
@@ -358,11 +360,12 @@ Test(matmul_q8, levels_have_a_path_for_the_types_that_models_use_most)
     }
 }
 
-// A block with whole weights (d = 1, or so) and m = 0, or d = 0 and m = 1, against the largest activations with a scale of 1: the output is
-// one integer, rounded to float once. The decoder gives its factors, which are whole numbers of at most 14 bits.
+// A block with integer weights (d about 1 and m = 0, or d = 0 and m = 1) times the largest activations with a scale of
+// 1: the output is an integer that is rounded to float once. The factors, integers of at most 14 bits, come from the
+// decoder.
 static void check_integers(struct random *r, enum dtype type, enum content content, float d, float m)
 {
-    enum { COLUMNS = 20 }; // of all signs in turn: matrix tiles serve so many
+    enum { COLUMNS = 20 }; // with all patterns of signs in turn; enough for a level to use matrix tiles
     int64_t k = dtype_info[type].block;
     struct call c = call_new(r, type, content, k, 1, COLUMNS);
     put_scales(c.w.bytes.data, type, d, m);
@@ -411,7 +414,7 @@ Test(matmul_q8, integers_are_exact_where_weights_and_activations_are_as_large_as
 static const int row_counts[] = {1, 3, 15, 16, 17, 31, 33, 63, 64, 65, 67, 129};
 static const int column_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 24, 25, 33, 48, 64, 81};
 
-// Lengths: whole blocks, and for blocks of 32 also such as end within 256 elements, or in the middle of these.
+// Lengths in whole blocks; with blocks of 32 also lengths that are not a multiple of 256.
 enum { LENGTHS = 11 };
 static int64_t length_of(enum dtype type, int i)
 {
@@ -421,7 +424,7 @@ static int64_t length_of(enum dtype type, int i)
     return block == 256 ? 256 * blocks_of_256[i] : block * blocks_of_32[i];
 }
 
-// NaNs differ in bits that mean nothing.
+// NaNs may differ in their payload.
 static void make_nans_alike(float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -463,7 +466,7 @@ Test(matmul_q8, every_level_gives_the_bits_of_the_scalar_level, .timeout = 280)
             }
 }
 
-// Up to where tiles begin, levels part columns in many ways.
+// Below the number of columns from which tiles are used, levels divide columns in many ways.
 Test(matmul_q8, every_count_of_few_columns)
 {
     struct random r = seeded("matmul_q8 few columns");
@@ -477,8 +480,8 @@ Test(matmul_q8, every_count_of_few_columns)
         }
 }
 
-// A row's last blocks may be read with others of it once more, which are multiplied with zeros: but zero times infinity is no
-// number.
+// A kernel may read the last blocks of a row together with earlier ones, whose products it must not add. Zero times
+// infinity is NaN, so this test has a block with an infinite scale in each row.
 Test(matmul_q8, blocks_that_are_read_once_more_add_nothing)
 {
     static const int lengths[] = {9, 10, 11, 13, 14, 15};
@@ -495,7 +498,8 @@ Test(matmul_q8, blocks_that_are_read_once_more_add_nothing)
             }
 }
 
-// Rows far apart go together where there are many of them, or long ones; there may be one more between two of them.
+// With many or long rows, kernels process rows that are far apart together; a further row may be left between two of
+// them.
 Test(matmul_q8, one_column_of_many_rows_and_of_long_ones, .timeout = 280)
 {
     static const struct {
@@ -520,7 +524,7 @@ static void check_cut(struct row_cut cut, int height, const char *what)
             cr_assert(row >= 0 && row < cut.n, "%s of %d rows, height %d: row %d", what, cut.n, height, row);
             seen[row]++;
         }
-    for (int row = 0; row < cut.n - 1; row++) // the last stands in for those that are not there
+    for (int row = 0; row < cut.n - 1; row++) // kernels read the last row in place of missing ones
         cr_assert_eq(seen[row], 1, "%s of %d rows, height %d: row %d %d times", what, cut.n, height, row, seen[row]);
     cr_assert(seen[cut.n - 1] >= 1, "%s of %d rows, height %d: no last row", what, cut.n, height);
 }
@@ -554,7 +558,7 @@ static void level_activations(struct random *r, enum signs signs, int most, int6
     }
 }
 
-// Where levels sum runs in 16 bits, activations about half as large as can be decide how long a run may be.
+// If a level sums runs in 16 bits, activations of about half the maximum decide how long a run may be.
 Test(matmul_q8, sums_are_exact_where_they_come_near_to_16_bits)
 {
     static const int n_columns[] = {1, 3, 8, 25};
@@ -571,7 +575,7 @@ Test(matmul_q8, sums_are_exact_where_they_come_near_to_16_bits)
             }
 }
 
-// What is kept of columns for the rows that follow has room for so many spans alone.
+// The buffer in which columns are kept for the following rows holds a limited number of spans.
 Test(matmul_q8, rows_longer_than_what_scratch_holds_of_their_columns)
 {
     struct random r = seeded("matmul_q8 long rows");
@@ -584,8 +588,8 @@ Test(matmul_q8, rows_longer_than_what_scratch_holds_of_their_columns)
         }
 }
 
-// What is kept in order of one column, or of two, has room for so many blocks alone, and so have sums of each eight elements of
-// four.
+// The buffer for the permuted copy of one or two columns holds a limited number of blocks, and so does that for the
+// sums of each eight elements of four columns.
 Test(matmul_q8, rows_longer_than_what_scratch_holds_of_few_columns)
 {
     static const struct {
@@ -600,7 +604,7 @@ Test(matmul_q8, rows_longer_than_what_scratch_holds_of_few_columns)
         }
 }
 
-// So many columns that a part of k alone passes with them, and more rows than wait for the next part together.
+// So many columns that only a part of k is processed at a time, and more rows than are kept for the next part.
 Test(matmul_q8, columns_that_pass_by_parts_of_k)
 {
     struct random r = seeded("matmul_q8 parts of k");
@@ -664,7 +668,7 @@ Test(matmul_q8, a_row_has_the_same_bits_whatever_rows_stand_beside_it)
         }
 }
 
-// N2: what is left are the roundings of the floats, of the kernel and of the decoder.
+// N2: only the float roundings of the kernel and of the decoder remain.
 Test(matmul_q8, products_are_those_of_the_quantised_activations)
 {
     struct random r = seeded("matmul_q8 model");
@@ -687,7 +691,7 @@ Test(matmul_q8, products_are_those_of_the_quantised_activations)
         }
 }
 
-// All blocks alike, about zero: a few large ones would leave the error to chance.
+// Blocks of the same scale with a mean of about 0; a few large ones would make the error depend on chance.
 static void centre_weights(const struct call *c)
 {
     for (int i = 0; i < c->n_rows; i++)
@@ -697,8 +701,8 @@ static void centre_weights(const struct call *c)
                        c->type, 1, scales_find(c->type)->centre);
 }
 
-// N3: the rounding of normal activations to steps of max / 127 a block; max^2 is 9.42 on average, and
-// 9.42 / 127^2 / 12 = 4.9e-5. So close to the bound it takes many outputs.
+// N3: normal activations are rounded to steps of max / 127 in each block; max^2 is 9.42 on average, and
+// 9.42 / 127^2 / 12 = 4.9e-5. That is close to the bound, so many outputs are needed.
 Test(matmul_q8, products_of_normal_activations_are_within_5e_5_of_float64)
 {
     struct random r = seeded("matmul_q8 normal");

@@ -1,5 +1,6 @@
-// Whole models against logits of other origin: float64 of our own making (data/arch/tiny-*, see make_arch_models.py), and
-// llama.cpp's (golden/arch, golden/quant). Each runs on both machines, in one step and in chunks.
+// Compares the logits of whole models with logits computed elsewhere: in float64 by make_arch_models.py
+// (data/arch/tiny-*), and by llama.cpp (golden/arch, golden/quant). Each model runs on both machines, in one step and
+// in chunks.
 #include "kernels/cpu/kernels.h"
 #include "tests/golden.h"
 
@@ -171,7 +172,7 @@ Test(models, activations_of_8_bits_stay_near_golden_types_on_every_level)
 
 // ---- What a run need not compute
 
-// The last layer goes on with the rows that want logits alone: the others must not be missed.
+// The last layer continues only with the rows that have logits; their logits must be the same as if all rows had them.
 static void check_few_outputs(bool ref, const char *name)
 {
     char path[512];
@@ -277,8 +278,9 @@ Test(models, longrope_goes_by_the_context_that_will_be_used)
     cr_expect(first_frequency(path, INT32_MAX) == as_trained);
 }
 
-// YaRN by hand: 8 pairs of base 500 over 128 positions, stretched 8 times. Pair i turns 128 * 500^(-i/8) / 2 pi times; over
-// 32 times would be kept, under once is divided; floor and ceil put the ramp from pair 0 to pair 4.
+// YaRN by hand: 8 pairs of base 500 over 128 positions, stretched 8 times. Pair i makes 128 * 500^(-i/8) / 2 pi turns;
+// more than 32 turns would keep the frequency, fewer than 1 divides it. With floor and ceil the ramp is from pair 0 to
+// pair 4.
 Test(models, yarn_keeps_fast_pairs_and_divides_slow_ones)
 {
     char path[512];

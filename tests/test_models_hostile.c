@@ -1,5 +1,6 @@
-// Files that are well formed but make no sense: each is a good model with one thing changed, and is refused with the exact
-// message, the key or tensor and its byte. Then sweeps: whatever a value is, the answer is a graph that runs or an error.
+// Tests model files that are well formed but invalid: each is a good model with one change, and is refused with the
+// exact message, the key or tensor and its byte. Then sweeps: with any value, the result is a graph that runs or an
+// error.
 #include "tests/golden.h"
 
 #include "gguf/writer.h"
@@ -184,7 +185,7 @@ failed:
     return -1;
 }
 
-// Thousands of small files, each synced: in memory where there is such a place.
+// The tests write and sync thousands of small files, in memory if there is such a folder.
 static char dir[64];
 
 static void make_dir(void)
@@ -229,7 +230,7 @@ struct refusal {
     const char *text; // what comes after "FILE: " or "FILE: byte N: "
 };
 
-// Where the key or tensor that a message names stands in the file: ERR_NO_OFFSET when it does not.
+// Returns the offset in the file of the key or tensor that a message names; ERR_NO_OFFSET if it is not in the file.
 static uint64_t offset_of(const struct gguf *g, const char *text)
 {
     char name[96];

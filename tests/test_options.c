@@ -1,4 +1,4 @@
-// The command line's parser and what reaches the terminal.
+// Tests the parser of the command line and the text that it prints.
 #include "cmd/options.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/sample/sampler.h"

@@ -1,5 +1,5 @@
-// Perplexity and divergence: the sums against double arithmetic, the windows against what llama-perplexity does, and
-// the file of base logits against everything that can be wrong with it.
+// Tests perplexity and KL divergence: the sums against double arithmetic, the windows against those of
+// llama-perplexity, and all errors in a file of base logits.
 #include "models/synth_model.h"
 #include "engine/measure/logits_base.h"
 #include "engine/measure/divergence.h"

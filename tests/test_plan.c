@@ -1,4 +1,5 @@
-// Plans: nothing runs before what it needs, nothing overwrites what is still read, and a layer costs few barriers.
+// Tests plans: no node runs before its sources, no value overwrites one that is still read, and a layer costs few
+// barriers.
 #include "kernels/cpu/schedule.h"
 #include "tests/tiny_graph.h"
 
@@ -78,7 +79,7 @@ Test(plan, a_dense_layer_costs_five_phases_at_few_rows)
     unbuild(&many);
 }
 
-// The phase and chain of each node, and its turn within.
+// The phase and chain of each node, and its position within the chain.
 struct turn {
     int phase, chain, index;
 };
@@ -103,8 +104,8 @@ static void find_turns(const struct built *b, struct turn *turns)
     }
 }
 
-// True when `src` is there when `n` runs: an earlier phase, the prologue, or earlier in the same chain, whose items hold
-// what n needs of it.
+// Whether `src` is computed before `n`: in an earlier phase, in the prologue, or earlier in the same chain, whose items
+// contain the part of it that n needs.
 static bool is_ready(const struct turn *turns, const struct tensor *src, const struct tensor *n)
 {
     struct turn s = turns[src->id], t = turns[n->id];
@@ -141,7 +142,7 @@ Test(plan, nothing_runs_before_what_it_needs)
     }
 }
 
-// True when j is made over i, which nothing but the making of j reads in that phase, or later.
+// Whether j is computed in place of i, and no other node reads i in that phase or later.
 static bool is_over(const struct program *p, const struct value *v, int i, int j)
 {
     if (v[j].over != i)

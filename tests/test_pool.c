@@ -1,4 +1,5 @@
-// Threads: barriers hold, nothing is lost, and the number of threads follows affinity and control groups.
+// Tests the thread pool: barriers hold, all work is done, and the number of threads respects affinity and control
+// groups.
 #include "kernels/cpu/pool.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-// What is shown on stderr while a program waits: at a terminal, after a second, and gone at the end.
+// Tests the progress display on stderr: only at a terminal, after a second, and erased at the end.
 #include "cmd/terminal/progress.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
-// Attention on the card in its three forms, run by the interpreter: a row has the same bits whichever form serves it,
-// with its splits on however many CTAs, beside whatever rows; and they are near those of float64.
+// Tests the three forms of GPU attention on the interpreter: a row has the same bits in every form, with any number of
+// CTAs for its splits and any other rows in the step; and they are close to attention computed in double.
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ struct heads {
     enum dtype k_type, v_type;
 };
 
-// Rows of a step; sequences' pages lie in no order.
+// The rows of a step; the pages of the sequences are in a mixed order.
 struct batch {
     int n;
     int32_t positions[MAX_ROWS], seqs[MAX_ROWS];
@@ -106,7 +106,7 @@ static void card_free(struct card *c)
     free(c);
 }
 
-// The query of a row depends on its sequence and position alone.
+// The query of a row depends only on its sequence and position.
 static void fill_query(const struct card *c, int32_t seq, int32_t position, float *q)
 {
     uint64_t state = SEED + (uint64_t)seq * 100003 + (uint64_t)position;
@@ -217,7 +217,7 @@ static float *outputs(struct card *c, const struct inputs *in, int rows)
     return y;
 }
 
-// All rows by the kernel of one row, on so many CTAs a head.
+// Computes all rows with the form ROWS, with that many CTAs for a KV head.
 static float *by_rows(struct card *c, const struct batch *r, uint32_t lanes)
 {
     struct inputs in = inputs_of(c, r);
@@ -233,7 +233,7 @@ static float *by_rows(struct card *c, const struct batch *r, uint32_t lanes)
     return y;
 }
 
-// Runs by tiles, the others one by one.
+// Computes runs of rows with the form TILES, and the other rows with the form LONE.
 static float *by_tiles(struct card *c, const struct batch *r)
 {
     struct inputs in = inputs_of(c, r);
@@ -256,7 +256,7 @@ static void expect_bits(const struct card *c, const struct batch *r, const float
         }
 }
 
-// ---- the law, in double
+// ---- the reference, in double
 
 static double score(const struct card *c, const float *q, const float *k)
 {
@@ -321,7 +321,7 @@ static void check(struct heads h, const struct batch *r)
 #define Q8 DT_Q8_0, DT_Q8_0
 #define Q4 DT_Q4_0, DT_Q4_0
 
-// A run, single rows of other sequences, a run that the tile's end cuts, and rows that go backwards.
+// A run, single rows of other sequences, a run that crosses the end of a tile, and rows in reverse order.
 Test(ptx_attend, a_row_has_the_same_bits_in_every_form)
 {
     static const struct heads cases[] = {
@@ -344,7 +344,7 @@ Test(ptx_attend, a_row_has_the_same_bits_in_every_form)
         check(cases[i], &r);
 }
 
-// Positions at the borders of pages and splits: with 2 splits a split has 1, 2, 4, .. pages from 128, 256, .. on.
+// Positions at the borders of pages and splits: with 2 splits a split has 1, 2, 4, ... pages from 128, 256, ... on.
 Test(ptx_attend, borders_of_pages_and_splits)
 {
     static const int32_t at[] = {0, 1, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 700};
@@ -371,8 +371,8 @@ Test(ptx_attend, a_prompt_by_tiles)
     check((struct heads){2, 2, 64, 32, 96, 16, 0, Q4}, &later);
 }
 
-// What each form reads from memory: a page's keys and values once for the query heads of a KV head, and in a tile once
-// for its rows as well.
+// The bytes that each form reads: the keys and values of a page once for all query heads of a KV head, and in the form
+// TILES also once for all rows of a tile.
 Test(ptx_attend, keys_are_read_once_for_a_group)
 {
     struct card *c = card_new((struct heads){4, 1, 64, 64, 0, 4, 0, F16});

@@ -1,4 +1,4 @@
-// What products cost on a card, against what they must cost and may cost.
+// Tests the cost of GPU products against lower and upper bounds.
 #include <criterion/criterion.h>
 
 #include "kernels/ptx/emit_matmul.h"
@@ -19,7 +19,7 @@ static struct product_cost cost_of(enum dtype t, uint32_t n_rows, uint32_t targe
     return c;
 }
 
-// What a loop's text says is what runs, less what stands before and behind the loop.
+// The cost that ptx_loop_cost reads from a text equals what is executed, except for the code before and after the loop.
 static void check_loop(enum dtype t, const struct product_cost *c)
 {
     double rest = c->instructions - c->loop;
@@ -35,7 +35,7 @@ static double stored(enum dtype t)
     return (double)dtype_info[t].bytes / dtype_info[t].block;
 }
 
-// Four products a dp4a.
+// A dp4a computes four products.
 Test(ptx_cost, a_row_of_q8_0_takes_few_more_than_its_dp4a)
 {
     struct product_cost c = cost_of(DT_Q8_0, 1, 75);
@@ -44,7 +44,7 @@ Test(ptx_cost, a_row_of_q8_0_takes_few_more_than_its_dp4a)
     cr_expect(c.bytes > stored(DT_Q8_0) + 1 && c.bytes < stored(DT_Q8_0) + 1.2, "%g bytes", c.bytes);
 }
 
-// On tensor cores 128 products an instruction and thread.
+// On tensor cores each thread computes 128 products per instruction.
 Test(ptx_cost, more_rows_cost_less_each)
 {
     static const enum dtype of[] = {DT_Q8_0, DT_Q4_K, DT_Q6_K, DT_F16, DT_IQ2_XS};
@@ -61,7 +61,7 @@ Test(ptx_cost, more_rows_cost_less_each)
     }
 }
 
-// Bounds that only a kernel which reads weights more than once, or decodes them anew, goes beyond.
+// Only a kernel that reads or decodes weights more than once exceeds these bounds.
 Test(ptx_cost, every_type_is_read_once_for_a_row)
 {
     for (size_t i = 0; i < COUNT_OF(types); i++) {
@@ -75,7 +75,7 @@ Test(ptx_cost, every_type_is_read_once_for_a_row)
     }
 }
 
-// On sm_75 tensor cores take four instructions for one of sm_80's, and x comes by way of registers.
+// On sm_75 tensor cores need four instructions for one of sm_80, and x is copied through registers.
 Test(ptx_cost, older_cards_have_loops_of_their_own)
 {
     static const enum dtype of[] = {DT_Q4_K, DT_F16};
@@ -88,7 +88,8 @@ Test(ptx_cost, older_cards_have_loops_of_their_own)
 
 Test(ptx_cost, loops_are_counted_with_their_turns)
 {
-    // 3 turns of 4, 2 of them passed over 3 of 4 times, and 4 around: (12 - 4.5 + 4) / 8, and a cheaper loop
+    // 3 iterations of 4 instructions, 2 of which are skipped 3 of 4 times, and 4 around them: (12 - 4.5 + 4) / 8; then
+    // a cheaper loop
     static const char text[] = "    mov.u32 %a, 0;\n"
                                "STEP: // 8 products a turn\n"
                                "    .reg .u32 %b;\n"

@@ -1,5 +1,5 @@
-// PTX as text: marks, full buffers, the same bytes each time, sizes that are refused; and, where ptxas is found, that
-// every kernel assembles for every architecture that its target allows, without spills.
+// Tests the emission of PTX: marks, full buffers, the same bytes each time, refused sizes; and, if ptxas is found, that
+// every kernel assembles without spills for every architecture that its target allows.
 #include <criterion/criterion.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum { BUFFER = 1 << 17, GUARD = 64 };
 
-// The measured sizes, and those that leave tiles cut in every direction, by every path of the emitters.
+// The sizes of the measurement, and sizes with incomplete tiles in every direction for every path of the emitters.
 // clang-format off
 #define GEMM(f, ...) {"edge", EMISSION_GEMM, 0, .emit.gemm = f, .of.gemm = {__VA_ARGS__}}
 #define ROWS(f, ...) {"edge", EMISSION_ROWS, 0, .emit.rows = f, .of.rows = {__VA_ARGS__}}
@@ -42,7 +42,7 @@ static const struct emission_case edges[] = {
 
 enum { N_CASES = COUNT_OF(emission_cases) + COUNT_OF(edges) };
 
-// Every case, those of the bench with a node of its own each.
+// Returns each case in turn; those of the bench get different nodes.
 static struct emission_case case_at(size_t i)
 {
     if (i >= COUNT_OF(emission_cases))
@@ -81,7 +81,7 @@ Test(ptx_emission, marks_become_decimal_and_hexadecimal_numbers)
                              "0f3F800000 and 00ABCDEF11259375without any mark, longer than a word$0 stays\n");
 }
 
-// Far from the buffer's end eight bytes are copied at a step, near it one: the text is the same.
+// Eight bytes are copied at a time, near the end of the buffer one; the text must be the same.
 Test(ptx_emission, text_is_the_same_wherever_marks_lie)
 {
     static char far_from_end[1024], near_end[64];
@@ -154,7 +154,7 @@ Test(ptx_emission, the_same_sizes_give_the_same_bytes)
     }
 }
 
-// Plain ASCII, at most one instruction a line, no mark left, and a comment with the node.
+// The text is plain ASCII with at most one instruction per line, no mark is left, and a comment names the node.
 Test(ptx_emission, text_is_readable)
 {
     static char text[BUFFER];
@@ -225,7 +225,7 @@ Test(ptx_emission, sizes_that_a_kernel_has_not_are_refused)
 
 // ---- ptxas
 
-// The kernels of one target as one module: the header once, and each kernel's text from its first comment on.
+// Joins the kernels of one target to a module: the header once, then each kernel's text from its first comment on.
 static void write_module(const char *path, const char *header)
 {
     static char text[BUFFER];
@@ -245,7 +245,7 @@ static void write_module(const char *path, const char *header)
     cr_assert_eq(fclose(f), 0);
 }
 
-// How many kernels ptxas reports; fails where it does not assemble or a kernel spills.
+// Returns the number of kernels that ptxas reports; fails if it does not assemble or a kernel spills.
 static int assemble(const char *folder, const char *module, int arch)
 {
     char command[512], line[512];

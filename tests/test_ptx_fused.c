@@ -1,6 +1,5 @@
-// A step of one row on the GPU machine, whose card is the tests' own: how many launches a layer takes, that fused
-// kernels give the bits of those that make every node by itself, and the CPU's numbers; what the assembler says of
-// their texts.
+// Tests a step of one row on the GPU machine, with the tests' libcuda: the number of launches of a layer; that fused
+// kernels give the bits of the kernels for single nodes and agree with the CPU; and that ptxas accepts their texts.
 #include "kernels/card.h"
 #include "kernels/ptx/gpu.h"
 #include "models/arch.h"
@@ -20,7 +19,7 @@ struct made {
     char path[64];
 };
 
-// A model of a preset's shape, `mix` its types.
+// Opens a synthetic model with the shape of a preset and the types of `mix`.
 static struct made make(const char *preset, const char *mix)
 {
     struct made m = {.path = "/tmp/quern-fused-XXXXXX"};
@@ -62,7 +61,7 @@ static struct plan *compile(struct machine *m, const struct graph *g, int rows, 
 
 // ---- launches
 
-// Launches of the list of one row whose names are a layer's, and others.
+// Counts the launches for one row: those named for a layer, and others.
 static void count_launches(const struct plan *p, int *of_layers, int *others)
 {
     const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
@@ -139,7 +138,7 @@ static void run_close(struct run *r)
     r->m->v->plan_free(r->m, r->plan);
 }
 
-// The fused list, every node by itself (which a tap wants), and the CPU.
+// Compares fused kernels with a kernel for each node (which a tap needs), and with the CPU.
 static void check_bits(const char *preset, const char *mix, bool exact, enum dtype type, double bound)
 {
     static struct run fused, single, cpu;
@@ -168,7 +167,7 @@ static void check_bits(const char *preset, const char *mix, bool exact, enum dty
     unmake(&model);
 }
 
-// A rounding to 8 bits, or to the cache's type, that goes the other way for the last bit of a norm is all that differs.
+// The only differences are roundings to 8 bits or to the cache's type that change with the last bit of a norm.
 #define ROUNDED 1e-3
 Test(ptx_fused, gives_the_bits_of_single_nodes)
 {
@@ -183,7 +182,7 @@ Test(ptx_fused, gives_the_bits_of_single_nodes)
 
 // ---- rows that have no room in a fused kernel
 
-// Rows of Q4_0 whose weights are small and differ; the caller frees data.
+// Makes rows of Q4_0 with small, different weights. The caller frees the data.
 static struct weight noise(const char *name, int64_t k, int64_t n)
 {
     struct weight w = {.name = name, .type = DT_Q4_0, .ne = {k, n, 1}, .row_bytes = (size_t)k / 32 * 18};
@@ -198,7 +197,8 @@ static struct weight noise(const char *name, int64_t k, int64_t n)
     return w;
 }
 
-// A table, a norm and a head of rows of k: what it becomes on a card of 7.5, and that the launches are so many.
+// Compiles a graph of a table, a norm and an output head with rows of k for a GPU of 7.5, and checks the number of
+// launches.
 static void check_wide(int64_t k, int n_launches)
 {
     struct weight table = noise("table", k, 8), head = noise("head", k, 8);
@@ -236,8 +236,8 @@ Test(ptx_fused, rows_without_room_are_made_before)
     check_wide(2 << 16, 4); // not even the sums have room: the product as well
 }
 
-// From compute capability 9.0 on, launches begin before those ahead of them have ended; the card's watch sees to it
-// that they wait before they read.
+// From compute capability 9.0 on, launches start before the earlier ones have ended. The interpreter checks that they
+// wait before they read.
 Test(ptx_fused, begins_early_where_cards_know_how)
 {
     struct quern_cuda_counts before, after;
@@ -288,7 +288,8 @@ static void assemble_spec(const char *folder, const struct ptx_fused *f, const c
             assemble(folder, archs[a], what);
 }
 
-// A row of 4096, a norm before, and queries, keys and values behind: pairs that turn, heads that are normed, the cache.
+// A row of 4096 with a norm in the prologue, and queries, keys and values as products: rotary positions, norms of
+// heads, writes to the cache.
 static struct ptx_fused qkv(enum dtype type, enum dtype values, enum dtype kv, bool neox)
 {
     struct ptx_fused f = {.n_in = 4096, .q8 = ptx_takes_q8(type), .n_prologue = 2, .n_sections = 2, .n_params = 12};
@@ -319,7 +320,7 @@ static struct ptx_fused qkv(enum dtype type, enum dtype values, enum dtype kv, b
     return f;
 }
 
-// A gate and what it lets through, with a layer norm before.
+// A gated activation with a layer norm in the prologue.
 static struct ptx_fused gated(enum dtype type, enum act_kind act)
 {
     struct ptx_fused f = qkv(type, type, DT_F16, false);

@@ -1,4 +1,4 @@
-// The interpreter of PTX: instructions against values worked out by hand, and each fault that it is there to find.
+// Tests the PTX interpreter: instructions against values computed by hand, and each fault that it must detect.
 #include "bench/ptx/emitters.h"
 #include "tests/ptx/interpreter.h"
 
@@ -309,7 +309,7 @@ Test(ptx_interpreter, what_is_not_known_is_refused)
     }
 }
 
-// Each is text to its last byte: nothing may be read past it.
+// Nothing may be read past the end of a text.
 Test(ptx_interpreter, texts_that_no_kernel_comes_of_are_refused)
 {
     static const struct {
@@ -373,12 +373,13 @@ Test(ptx_interpreter, faults_are_found)
         expect_fault(cases[i].body, cases[i].ctas, cases[i].threads, cases[i].words);
 }
 
-// %d4: this thread's byte of `out`; %d5: the word that the byte of the thread 32 further or back lies in; %p0: 16 threads.
+// %d4: the address of this thread's byte of `out`; %d5: that of the word that contains the byte of the thread 32
+// further or back; %p0: whether the thread is one of the first 16.
 #define BYTES                                                                                                          \
     "cvt.u64.u32 %d4, %r0;\nadd.u64 %d4, %d1, %d4;\nxor.b32 %r1, %r0, 32;\nand.b32 %r1, %r1, 60;\n"                    \
     "cvt.u64.u32 %d5, %r1;\nadd.u64 %d5, %d1, %d5;\nsetp.lt.u32 %p0, %r0, 16;\n"
 
-// A word and its bytes are the same memory, however they were touched before.
+// A word and its bytes are the same memory, whatever accessed them before.
 Test(ptx_interpreter, races_are_found_between_words_and_their_bytes)
 {
     expect_fault(BYTES "st.global.u8 [%d1], %r0;", 1, 2, "race");
@@ -468,7 +469,7 @@ static float number_at(uint32_t i)
     return (float)((int)(i * 2654435761u >> 20) - 2048) / 2048;
 }
 
-// Of a number that has few bits.
+// Values with few significant bits.
 static uint16_t half_of(float f, bool bf16)
 {
     uint32_t bits;

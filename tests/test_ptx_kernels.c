@@ -1,7 +1,7 @@
-// The kernels that are written as PTX, run by the interpreter and held against plain C in double precision.
+// Runs the textbook kernels of bench/ptx on the interpreter and compares them with plain C in double precision.
 //
-// Device buffers have exactly the bytes of what they hold, and outputs count as not written, so that the interpreter
-// names every access beside them, and reading back finds every element that no thread stored.
+// Device buffers have exactly the size of their contents, and outputs start as not written, so the interpreter detects
+// every access beyond them, and reading back detects every element that no thread has stored.
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static float *run_kernel(const char *text, size_t len, const struct ptx_launch *
     return out;
 }
 
-// Differences stay below `bound` of the largest value that is wanted.
+// Differences must be less than `bound` times the largest expected value.
 static void expect_near(const char *what, const float *got, const double *want, size_t n, double bound)
 {
     double largest = 0, worst = 0;
@@ -92,7 +92,7 @@ static float *run_gemm(gemm_emitter *emit, const struct ptx_gemm *g, struct arg 
     return run_kernel(text, p.size, &launch, (struct arg[]){a, b}, 2, sizeof(float) * g->m * g->n);
 }
 
-// b by rows of k where `by_columns` is not set, else by rows of n.
+// b is (k, n), or (n, k) if `by_columns`.
 static void expect_product(const char *what, const struct ptx_gemm *g, const float *a, const float *b, bool by_columns,
                            const float *got)
 {
@@ -119,7 +119,7 @@ static void check_gemm(const char *what, gemm_emitter *emit, struct ptx_gemm g)
     free(got);
 }
 
-// Rounds x to 16 bits, of which it holds the value then.
+// Rounds the values of x to 16 bits, in place.
 static uint16_t *halves(float *x, size_t n, bool bf16)
 {
     uint16_t *h = malloc(n * sizeof(*h));

@@ -1,5 +1,6 @@
-// Whole models on the GPU machine, whose card is the interpreter behind a libcuda.so.1 of our own: against the logits of
-// llama.cpp and of the law, the same bits twice and in chunks; what a step moves and calls.
+// Tests whole models on the GPU machine, with the interpreter behind the tests' libcuda.so.1: against the logits of
+// llama.cpp and of the reference (ref.c); that a repetition and chunks give the same bits; and the transfers and driver
+// calls of a step.
 #include "kernels/ptx/gpu.h"
 #include "tests/golden.h"
 #include "tests/ptx/quern_cuda.h"
@@ -46,8 +47,8 @@ struct golden {
     double bound;     // of the NMSE
 };
 
-// One step, chunks of 7, and row by row, which is another list of launches, with `twice` the one step again: within the
-// bound, and all to the last bit the same.
+// Computes the logits in one step, in chunks of 7, and row by row, which uses another list of launches; with `twice`
+// also in one step again. All must have the same bits and be within the bound.
 static void check_model(bool exact, const char *path, double bound, bool twice)
 {
     struct machine *m = machine_open(exact);
@@ -91,8 +92,8 @@ static void check_golden(bool exact, const struct golden *cases, size_t n)
         fprintf(stderr, "skipped: %zu of %zu golden models are not here (QUERN_SHARED)\n", missing, n);
 }
 
-// The bound for floats is 1e-5; what the card's approximations leave is far below it. The golden types are long: all of them
-// but one are left to the long suite, where EVERY_MODEL is defined.
+// The bound for floats is 1e-5; the errors of the GPU's approximations are far below it. All golden types but one run
+// only in the long suite, where EVERY_MODEL is defined.
 #define FLOATS 1e-9
 static const struct golden floats[] = {
     {"arch/tiny-llama.gguf", FLOATS},        {"arch/tiny-llama-moe.gguf", FLOATS},
@@ -110,7 +111,7 @@ Test(ptx_machine, agrees_with_float64)
     check_golden(false, floats, COUNT_OF(floats));
 }
 
-// llama.cpp takes GELU from a table of half precision.
+// llama.cpp computes GELU with a table in half precision.
 static const struct golden arch[] = {
     {"arch/llama-dense.gguf", FLOATS},
 #ifdef EVERY_MODEL
@@ -204,7 +205,7 @@ static void decode_token(struct decode *d, int position)
     cr_assert(d->m->v->run(d->m, d->plan, &s, &err) == 0, "%s", err.text);
 }
 
-// n rows of one sequence from that position on, the last of which wants logits.
+// Computes n rows of one sequence from a position on; the last one has logits.
 static int run_rows(struct decode *d, int position, int n, struct error *err)
 {
     static const int32_t pages[] = {2, 0, 3, 1}, zeros[KV_PAGE];
@@ -247,8 +248,8 @@ Test(ptx_machine, a_step_moves_its_inputs_in_and_its_logits_out)
     cr_expect(after.blocks == 0 && after.bytes == 0 && after.pinned == 0 && after.modules == 0 && after.graphs == 0);
 }
 
-// Each step writes all that it reads of the plan's values, whatever the step before left there: a prompt that fills its
-// bucket, then single rows.
+// Each step writes all values of the plan before it reads them, so nothing depends on the step before: a prompt that
+// fills its bucket, then single rows.
 static void check_own_values(const char *name)
 {
     struct decode d = decode_open(name, DT_F16, 16);
@@ -265,7 +266,7 @@ static void check_own_values(const char *name)
         memcpy(first, d.logits, sizeof first);
         cr_assert(quern_cuda_forget(d.plan->values, d.plan->values_bytes) == 0);
     }
-    decode_rows(&d, 15, 7); // of a bucket of 8: the last row is nobody's
+    decode_rows(&d, 15, 7); // in a bucket of 8, so the last row is unused
     decode_close(&d);
 }
 
@@ -276,7 +277,7 @@ Test(ptx_machine, a_step_reads_no_value_that_it_has_not_written)
     check_own_values("arch/tiny-gemma2.gguf");
 }
 
-// A launch is missing: what reads its value says where.
+// A launch is left out: the fault is reported where its value is read.
 Test(ptx_machine, a_read_of_a_value_that_nothing_wrote_names_its_place)
 {
     struct decode d = decode_open("arch/tiny-llama.gguf", DT_F16, 8);
@@ -295,7 +296,7 @@ Test(ptx_machine, a_read_of_a_value_that_nothing_wrote_names_its_place)
     decode_close(&d);
 }
 
-// What the law makes of the same steps, with a cache of the same type.
+// Computes the same steps with the reference, with a cache of the same type.
 static void check_cache(const char *name, enum dtype type, double bound)
 {
     struct decode d = decode_open(name, type, 1);
@@ -307,15 +308,15 @@ static void check_cache(const char *name, enum dtype type, double bound)
     float want[4096];
     cr_assert(machine_open_ref(&ref, NULL, &err) == 0 && ref->v->compile(ref, d.model.graph, &o, &plan, &err) == 0);
     cr_assert(ref->v->alloc(ref, kv_page_bytes(d.model.graph, o.kv_type) * 4, &kv, &err) == 0);
-    struct decode law = d;
-    law.m = ref;
-    law.plan = plan;
-    law.kv = kv;
+    struct decode reference = d;
+    reference.m = ref;
+    reference.plan = plan;
+    reference.kv = kv;
     for (int i = 0; i < 8; i++) {
         decode_token(&d, i);
-        decode_token(&law, i);
+        decode_token(&reference, i);
     }
-    memcpy(want, law.logits, sizeof want);
+    memcpy(want, reference.logits, sizeof want);
     double error = nmse(d.logits, want, (size_t)d.model.info.n_vocab);
     cr_expect(error <= bound, "%s: NMSE %.3g", dtype_info[type].name, error);
     ref->v->free(ref, kv);
@@ -331,7 +332,8 @@ Test(ptx_machine, serves_every_type_of_cache)
     check_cache("arch/tiny-llama-yarn.gguf", DT_BF16, 1e-6);
 }
 
-// Blocks need heads of 32: a golden model of 64. An element that is rounded the other way moves a key by a step.
+// Quantised caches need heads of at least 32: this golden model has 64. An element that is rounded differently changes
+// a key by one quantisation step.
 Test(ptx_machine, serves_caches_of_blocks)
 {
     char path[512];
@@ -341,7 +343,8 @@ Test(ptx_machine, serves_caches_of_blocks)
     check_cache("quant/F16.gguf", DT_Q4_0, 1e-4);
 }
 
-// A prompt has places enough for groups, one row has not; the golden models tell that both give the same bits.
+// A prompt has enough rows to be grouped by expert, a single row has not. The golden models check that both give the
+// same bits.
 Test(ptx_machine, places_of_a_prompt_are_grouped_by_expert)
 {
     for (int tokens = 1; tokens <= 64; tokens *= 64) {
@@ -354,7 +357,7 @@ Test(ptx_machine, places_of_a_prompt_are_grouped_by_expert)
 
 // ---- times
 
-// Every node that a step of many rows makes has its calls and its time; they start again when they were asked for.
+// The profile has calls and a time for every node of a step of many rows. Reading the profile resets it.
 Test(ptx_machine, a_profile_has_the_time_of_each_node)
 {
     char path[512];
@@ -380,7 +383,7 @@ Test(ptx_machine, a_profile_has_the_time_of_each_node)
             n_timed += times[i].calls > 0;
             sum += times[i].ns;
         }
-        // of many rows each product has its launch; of one, some are parts of others
+        // with many rows each product has a launch of its own; with one row some are fused
         cr_expect(n_matmul >= (n > 1 ? 7 * model.info.n_layer : 1) && n_timed > n_matmul, "%d products, %d nodes",
                   n_matmul, n_timed);
         cr_expect(sum > 0 && sum < 60e9 && wait == 0, "%g", sum);
@@ -405,7 +408,7 @@ Test(ptx_machine, a_step_of_many_rows_ends_between_its_launches)
     atomic_bool cancel = false;
     d.m->v->watch(d.plan, &cancel);
     quern_cuda_count(&before);
-    decode_rows(&d, 0, 40); // nobody raises the flag: the same as unwatched
+    decode_rows(&d, 0, 40); // the flag is not set: the same as without a flag
     quern_cuda_count(&after);
     uint64_t all = after.launches - before.launches;
     float want = d.logits[7];
@@ -425,7 +428,7 @@ Test(ptx_machine, a_step_of_many_rows_ends_between_its_launches)
     quern_cuda_count(&after);
     cr_expect(after.launches == before.launches);
     atomic_store(&cancel, false);
-    decode_rows(&d, 0, 40); // and nothing is left of it
+    decode_rows(&d, 0, 40); // the interrupt has no lasting effect
     cr_expect(d.logits[7] == want);
     decode_close(&d);
 }
@@ -463,7 +466,7 @@ Test(ptx_machine, refuses_old_cards_and_options_of_the_cpu)
     cr_expect(err.code == E_GPU, "%s", err.text);
 }
 
-// A card that is too small, and every call of the driver failing in turn: an error each time, and nothing is left behind.
+// A GPU with too little memory, and every driver call failing in turn: each gives an error and leaks nothing.
 Test(ptx_machine, a_failing_driver_is_an_error_and_leaves_nothing)
 {
     static const char *const calls[] = {"cuMemAlloc_v2", "cuLaunchKernel", "cuStreamBeginCapture_v2", "cuGraphLaunch",

@@ -1,7 +1,8 @@
-// Products with weights of every type as PTX, run by the interpreter: bit for bit what the CPU's scalar level gives.
+// Runs the GPU products with weights of every type on the interpreter and compares them bit for bit with the CPU's
+// scalar level.
 //
-// Blocks are random bytes, their scales made finite and of moderate size. Device buffers have exactly the bytes of what
-// they hold and outputs count as not written, so that the interpreter names every access beside them.
+// Blocks are random bytes with finite scales of moderate size. Device buffers have exactly the size of their contents,
+// and outputs start as not written, so the interpreter detects every access beyond them.
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static void *allocate(size_t n)
 
 // ---- weights
 
-// Where a block keeps halves, as offsets ended by -1: they become numbers between 2^-9 and 2^-5.
+// The offsets of a block's halves, ended by -1. They are set to numbers between 2^-9 and 2^-5.
 // clang-format off
 static const struct {
     enum dtype type;
@@ -68,7 +69,7 @@ static void make_moderate(enum dtype t, uint8_t *block, uint64_t *state)
     }
     if (t == DT_MXFP4)
         block[0] = (uint8_t)(random_u64(state) % 16 ? 118 + random_u64(state) % 5 : random_u64(state) % 3);
-    if (t == DT_IQ1_M) { // the four bits of d on top of each of the scales
+    if (t == DT_IQ1_M) { // d is spread over the top four bits of each word of scales
         uint32_t d = moderate_half(state);
         for (int i = 0; i < 4; i++)
             block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (d >> 4 * i & 15) << 4);
@@ -123,7 +124,7 @@ static uint64_t upload(struct gpu *g, const void *data, size_t size)
     return address;
 }
 
-// `grid1`: CTAs along y.
+// grid1: number of CTAs in y.
 static void launch(struct gpu *g, const struct ptx *p, const struct ptx_launch *l, uint32_t grid1, const void *params,
                    size_t size)
 {
@@ -142,7 +143,7 @@ struct repack_params {
     uint32_t n_rows;
 };
 
-// n matrices as tiles, one behind the other.
+// Uploads n matrices as contiguous tiles.
 static uint64_t upload_weights(struct gpu *g, enum dtype t, uint32_t n_in, uint32_t n_out, uint32_t n, const void *w)
 {
     struct ptx p;
@@ -221,7 +222,7 @@ struct quantize_params {
     uint32_t n_rows;
 };
 
-// n rows of `parts` rows of k.
+// Quantises n rows, each of `parts` rows of k floats.
 static uint64_t quantize(struct gpu *g, uint64_t x, uint32_t n, uint32_t parts, uint32_t k)
 {
     struct ptx p;
@@ -293,7 +294,7 @@ struct product {
     bool q8, epilogue;
 };
 
-// What the scalar level gives, row by row.
+// Computes the expected output with the scalar level, row by row.
 static void expect_product(const struct product *c, const uint8_t *w, const float *x, const float *bias,
                            const float *residual, float *y)
 {
@@ -323,7 +324,7 @@ static void expect_product(const struct product *c, const uint8_t *w, const floa
     free(row);
 }
 
-// On a card of that compute capability.
+// Checks a product as on a GPU of that compute capability.
 static void check_product_on(uint32_t target, const struct product *c)
 {
     uint64_t state = SEED + (uint64_t)c->type;
@@ -398,7 +399,7 @@ Test(ptx_matmul, every_type_times_8_bits_has_the_bits_of_the_cpu)
             check_product(&(struct product){types[i], odd_size(types[i]), 37, 3, rows, true, i % 2});
 }
 
-// Classes of rows, cut tiles, rows that are not whole classes.
+// Classes of rows, incomplete tiles, and numbers of rows that are not a multiple of the class.
 Test(ptx_matmul, every_class_of_rows_gives_the_same_bits)
 {
     static const struct {
@@ -420,7 +421,7 @@ Test(ptx_matmul, any_length_of_a_row_of_floats)
         check_product(&(struct product){i % 2 ? DT_F32 : DT_BF16, n_in[i], 33, 3, i % 3 ? 4 : 1, false, true});
 }
 
-// On tensor cores: outputs and rows of x that fill no CTA, one that fills more.
+// On tensor cores: fewer outputs and rows of x than a CTA has, and more.
 Test(ptx_matmul, many_rows_have_the_bits_of_one)
 {
     for (size_t i = 0; i < COUNT_OF(types); i++)
@@ -433,7 +434,7 @@ Test(ptx_matmul, many_rows_have_the_bits_of_one)
     check_product(&(struct product){DT_Q3_K, 768, 129, 127, PTX_MANY_ROWS, true, true});
 }
 
-// The products of 8 x 8 that sm_75 has.
+// sm_75 has tensor core products of 8 x 8.
 Test(ptx_matmul, many_rows_on_older_cards_have_the_same_bits)
 {
     for (size_t i = 0; i < COUNT_OF(types); i++)
@@ -441,7 +442,7 @@ Test(ptx_matmul, many_rows_on_older_cards_have_the_same_bits)
             check_product_on(75, &(struct product){types[i], odd_size(types[i]), 33, 67, PTX_MANY_ROWS, true, true});
 }
 
-// Of floats: steps of 64 that are whole, cut and single, rows and outputs that fill no CTA.
+// float32 activations: k that is a multiple of 64 or not, a single step, and fewer rows and outputs than a CTA has.
 Test(ptx_matmul, many_rows_of_floats_have_the_bits_of_one)
 {
     for (size_t i = 0; i < COUNT_OF(types); i++) {
@@ -454,7 +455,7 @@ Test(ptx_matmul, many_rows_of_floats_have_the_bits_of_one)
     check_product(&(struct product){DT_F32, 64, 32, 200, PTX_MANY_ROWS, false, true});
 }
 
-// So many blocks that shared memory holds the sums of a part of them only.
+// So many blocks that shared memory holds the sums of only a part of them.
 Test(ptx_matmul, long_rows_go_in_rounds)
 {
     check_product(&(struct product){DT_Q4_0, 256 * 70 + 32, 2, 3, 8, true, false});
@@ -472,7 +473,7 @@ struct choice {
 
 enum { EXPERTS = 5, USED = 3 };
 
-// Of each row different experts, of one row in four fewer: an id that is none in their place. Expert 3 is chosen least.
+// Each row has different experts; every fourth row has an invalid id in place of one. Expert 3 is chosen least.
 static int32_t *choose_experts(uint32_t tokens, uint64_t *state)
 {
     int32_t *ids = allocate(tokens * USED * sizeof(*ids));
@@ -486,7 +487,7 @@ static int32_t *choose_experts(uint32_t tokens, uint64_t *state)
     return ids;
 }
 
-// What the groups hold: each place with an expert once, and one expert a group.
+// Checks the groups: each place with a valid expert is in exactly one, and a group has one expert.
 static uint64_t group_places(struct gpu *g, uint64_t ids, const int32_t *chosen, uint32_t tokens)
 {
     struct ptx p;
@@ -561,7 +562,7 @@ static void check_experts(const struct choice *c)
     if (c->rows == PTX_MANY_ROWS)
         params.ids = group_places(g, params.ids, chosen, c->tokens);
     params.scale = upload(g, scale, EXPERTS * sizeof(float));
-    params.y = upload(g, got, out * 4); // zeros, which stay where there is no expert
+    params.y = upload(g, got, out * 4); // zeros, which remain for invalid ids
     ptx_start(&p, g->text, TEXT);
     cr_assert_eq(ptx_emit_matmul(&p, &m, &l, &g->err), 0, "%s", g->err.text);
     launch(g, &p, &l, ptx_matmul_grid(&m, c->tokens), &params, 60);
@@ -596,7 +597,7 @@ Test(ptx_matmul, rows_go_to_the_experts_that_their_ids_name)
     check_experts(&(struct choice){DT_IQ4_XS, 256, 7, false, true, 1, 5});
 }
 
-// Grouped by expert, with groups that are whole, cut and missing.
+// Products grouped by expert, with full, incomplete and missing groups.
 Test(ptx_matmul, groups_of_places_have_the_bits_of_single_ones)
 {
     check_experts(&(struct choice){DT_Q4_K, 256, 40, true, true, PTX_MANY_ROWS, 1});
@@ -651,7 +652,7 @@ Test(ptx_matmul, products_that_there_are_not_are_refused)
 
 // ---- ptxas
 
-// A text for cards from `target` on, or nothing.
+// Emits a text if it is written for GPUs from `target` on, else nothing.
 typedef int emit_any(struct ptx *p, enum dtype type, uint32_t rows, uint32_t target, struct ptx_launch *l,
                      struct error *err);
 
@@ -725,7 +726,7 @@ static void assemble(const char *folder, int arch, const char *what)
     cr_assert(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s, sm_%d: %s", what, arch, report);
 }
 
-// All architectures and classes take minutes: EVERY_ARCH is set for the long suite.
+// All architectures and classes take minutes; they run in the long suite, where EVERY_ARCH is defined.
 #ifdef EVERY_ARCH
 static const uint32_t archs[] = {75, 80, 86, 89, 90, 100, 120}, classes[] = {1, 2, 4, 8, PTX_MANY_ROWS};
 enum { TYPE_STEP = 1 };

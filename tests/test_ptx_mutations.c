@@ -1,9 +1,9 @@
-// Whether the interpreter and the numbers tell a kernel that is wrong from one that is right: emitted kernels are
-// changed in one place at random (another register, a number off by one, a barrier dropped, a comparison or an
-// operation turned round, an instruction left out), and each change must end in a fault or in other numbers.
+// Tests that the tests of PTX detect wrong kernels, by mutation: emitted kernels are changed in one random place
+// (another register, a number off by one, a barrier removed, a comparison or an operation reversed, an instruction
+// removed), and each change must cause a fault or a wrong result.
 //
-// A change that no longer parses is not counted, for any compiler would find it. Some changes that parse change nothing
-// that counts (a bound that no size reaches, an address that is the same): they survive, so the share is below 1.
+// A change that no longer parses is not counted, because any compiler would find it. Some changes have no effect (a
+// bound that no size reaches, an equal address) and are never detected, so the required share is below 1.
 #include "gguf/dtype.h"
 #include "bench/ptx/emitters.h"
 #include "tests/ptx/interpreter.h"
@@ -43,12 +43,12 @@ struct subject {
     void *args[MAX_ARGS];
     size_t sizes[MAX_ARGS], out_size;
     float *want;
-    uint32_t unit;  // sizes are multiples of it, 0: of 1
-    double bound;   // of the largest value that is wanted
-    uint64_t a_cta; // instructions of one, as it should be
+    uint32_t unit;  // sizes are multiples of it; 0: any size
+    double bound;   // of the error, as a share of the largest expected value
+    uint64_t a_cta; // instructions of a CTA of the unchanged kernel
 };
 
-// 0: the numbers are `out`'s; -1: the interpreter refused to load it (*parsed is false) or found a fault.
+// Runs a text. Returns 0 with the result in `out`; -1 if it does not parse (*parsed is false) or has a fault.
 static int run(const struct subject *s, const char *text, size_t len, uint64_t limit, float *out, bool *parsed,
                uint64_t *instructions)
 {
@@ -149,7 +149,7 @@ static int make_rows(struct subject *s, bool layernorm, uint32_t width, struct p
     const struct ptx_rows r = {.node = NODE, .rows = ROWS, .width = width, .eps = layernorm ? 1e-2f : 0};
     const size_t row = sizeof(float) * width;
     float *x = random_floats(ROWS * (size_t)width, state);
-    // One value of every other row is so large that powers overflow where it is not found.
+    // One value of every other row is so large that exponentials overflow if it is not found as the maximum.
     for (size_t i = 0; !layernorm && i < ROWS; i += 2)
         x[i * width + below(state, width)] = 200;
     add_arg(s, x, ROWS * row);
@@ -169,7 +169,7 @@ static int make_attention(struct subject *s, bool causal, uint32_t positions, st
     float *x[3];
     for (int i = 0; i < 3; i++)
         add_arg(s, x[i] = random_floats(n, state), n * 4);
-    // Some keys are so large that the powers of their scores overflow where the largest is not found.
+    // Some keys are so large that the exponentials of their scores overflow if the maximum is not found.
     for (size_t i = 0; i < n; i++) {
         x[0][i] = x[0][i] + 1.5f;
         x[1][i] = (x[1][i] + 1) * (i / a.dim % 9 == 4 ? 8 : 1);
@@ -181,8 +181,8 @@ static int make_attention(struct subject *s, bool causal, uint32_t positions, st
 
 enum { N_SUBJECTS = 11, N_SIZES = 4 };
 
-// A kernel in one of several sizes, whose texts differ in nothing but numbers: a bound that one size does not reach,
-// another does.
+// Makes a kernel in one of several sizes. Their texts differ only in numbers, and a bound that one size does not reach
+// is reached by another.
 static void make_subject(struct subject *s, int which, int size)
 {
     static const struct {
@@ -276,7 +276,7 @@ struct span {
     size_t at, len;
 };
 struct sites {
-    struct span lines[LINES]; // of instructions, without blanks before and the line's end
+    struct span lines[LINES]; // instructions, without leading blanks and line ends
     size_t n_lines;
     struct span registers[REGISTERS]; // as declared, with the type of each
     struct span types[REGISTERS];
@@ -337,7 +337,7 @@ static void find_sites(const char *text, size_t len, struct sites *out)
     }
 }
 
-// Replaces [at, at + len) of a text by a word; the new length, 0 when there is no room.
+// Replaces [at, at + len) of a text by a word. Returns the new length, 0 if there is no room.
 static size_t replace(char *text, size_t size, size_t at, size_t len, const char *word)
 {
     size_t n = strlen(word);
@@ -353,7 +353,7 @@ static bool same_span(const char *text, struct span a, struct span b)
     return a.len == b.len && !memcmp(text + a.at, text + b.at, a.len);
 }
 
-// Another register of the same type in the place of one.
+// Replaces a register by another one of the same type.
 static size_t change_register(char *text, size_t size, const struct sites *s, struct span line, uint64_t *state)
 {
     struct span found[16];
@@ -382,10 +382,10 @@ static size_t change_register(char *text, size_t size, const struct sites *s, st
     return replace(text, size, old.at, old.len, word);
 }
 
-// A whole number off by one, up or down; where sizes come in units, one that is such a size by one of those.
+// Changes an integer by 1 up or down; a multiple of `unit`, if there is one, by a whole unit.
 static size_t change_number(char *text, size_t size, struct span line, uint32_t unit, uint64_t *state)
 {
-    if (begins(text, line, "bar.")) // which barrier it is makes no difference
+    if (begins(text, line, "bar.")) // the number of the barrier has no effect
         return 0;
     struct span found[16];
     size_t n = 0;
@@ -406,7 +406,7 @@ static size_t change_number(char *text, size_t size, struct span line, uint32_t 
     struct span old = found[below(state, n)];
     char word[24];
     long v = strtol(text + old.at, NULL, 10);
-    // One more than a power of two makes another butterfly that is as good.
+    // A distance of a butterfly that is a power of two plus 1 gives an equally good butterfly.
     bool up = v == 0 || (random_u64(state) & 1 && !begins(text, line, "shfl.sync.bfly"));
     long by = unit && v && v % (long)unit == 0 ? (long)unit : 1;
     snprintf(word, sizeof(word), "%ld", up ? v + by : v - by);
@@ -424,7 +424,7 @@ static size_t change_word(char *text, size_t size, struct span line, const char 
     return 0;
 }
 
-// One change at random: the new length, 0 when what was drawn does not fit the line that was drawn.
+// Makes one random change. Returns the new length, 0 if the chosen kind of change does not apply to the chosen line.
 static size_t mutate(char *text, size_t size, const struct sites *s, uint32_t unit, uint64_t *state, const char **what,
                      size_t *where)
 {
@@ -436,7 +436,7 @@ static size_t mutate(char *text, size_t size, const struct sites *s, uint32_t un
     struct span line = s->lines[below(state, s->n_lines)];
     size_t kind = below(state, 20);
     *where = line.at;
-    // Hints, and what is the same address on every card.
+    // These have no effect: hints, and conversions that do not change the address.
     if (begins(text, line, "prefetch") || begins(text, line, "cvta"))
         return 0;
     if (kind < 7) {
@@ -461,7 +461,8 @@ static size_t mutate(char *text, size_t size, const struct sites *s, uint32_t un
     return barrier == (kind < 19) ? replace(text, size, line.at, line.len, "") : 0;
 }
 
-// Whether a change is found in this size; *fault: by the interpreter. -1: it does not parse, or does not come about.
+// Makes and runs one change. Returns 1 if it is detected (*fault: by the interpreter), 0 if not, and -1 if it does not
+// parse or was not made.
 static int try_change(const struct subject *s, const struct sites *sites, uint64_t *state, char *text, size_t *where,
                       const char **what, bool *fault)
 {

@@ -1,7 +1,6 @@
-// The interpreter against a compiler that is not ours: C that nvcc makes PTX of and the host's compiler makes machine
-// code of gives the same bits. Integers, single and double precision, local and shared memory, shuffles, votes, atomics;
-// nvcc's own expansions of the mathematical functions agree with libm within the ulps that CUDA's manual states.
-// Skipped where there is no nvcc.
+// Tests the interpreter with PTX that nvcc has compiled: the same C source, compiled by the host's compiler, must give
+// the same bits. It covers integers, single and double precision, local and shared memory, shuffles, votes and atomics.
+// nvcc's mathematical functions must agree with libm within the ulps that the CUDA manual states. Skipped without nvcc.
 #include "tests/ptx/interpreter.h"
 
 #include <criterion/criterion.h>
@@ -9,12 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// One source, two compilers: what stands between the marks is also compiled here.
+// One source for two compilers: the code between the marks is also compiled here.
 #define ON_BOTH(name, code)                                                                                            \
     static const char name[] = #code;                                                                                  \
     code
 
-// ---- what the card has instructions for, as the host computes it
+// ---- functions that are single instructions on a GPU, for the host
 
 static unsigned both_popc(unsigned a)
 {
@@ -70,7 +69,7 @@ static unsigned both_umulhi(unsigned a, unsigned b)
     return (unsigned)((unsigned long long)a * b >> 32);
 }
 
-// The same names on the card.
+// The same names on the GPU.
 static const char prelude[] =
     "#define both_popc(a) ((unsigned)__popc(a))\n#define both_clz(a) ((unsigned)__clz((int)(a)))\n"
     "#define both_ffs(a) ((unsigned)__ffs((int)(a)))\n#define both_brev(a) __brev(a)\n"
@@ -226,7 +225,7 @@ static void put_source(FILE *f, const char *at)
     fputc('\n', f);
 }
 
-// The PTX of all of it, once for a process; false: there is no nvcc.
+// Compiles the source to PTX, once per process. Returns false if there is no nvcc.
 static bool compile_both(void)
 {
     char dir[] = "/tmp/quern-ptx-XXXXXX", path[64], command[256];
@@ -279,7 +278,7 @@ static void get_all(struct simt *s, uint64_t at, void *data, size_t size)
     cr_assert_eq(simt_get(s, at, data, size, &err), 0, "%s", err.text);
 }
 
-// Words of all sizes and signs, some small, some at the ends.
+// Words of all magnitudes and signs, some small, some at the limits.
 static uint32_t word_at(uint32_t i)
 {
     static const uint32_t ends[] = {0, 1, 2, 0x7fffffff, 0x80000000, 0x80000001, 0xffffffff, 0xff, 0x8000, 0xfffffffe};
@@ -381,7 +380,7 @@ Test(ptx_nvcc, gives_the_hosts_bits)
     simt_free(in.s);
 }
 
-// The most that a function may be off, in ulps of the result, by CUDA's manual; ours is measured against double.
+// The largest error of each function in ulps of the result, from the CUDA manual. The error is measured against double.
 Test(ptx_nvcc, mathematical_functions_keep_their_bounds)
 {
     static const double ulps[MATHS] = {2, 1, 2, 2, 2, 4, 2, 2, 1, 2, 3, 1};

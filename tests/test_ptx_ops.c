@@ -1,8 +1,9 @@
-// The operations of a graph as PTX, run by the interpreter and held against the law, kernels/cpu/ref.c.
+// Runs the GPU kernels of a graph's operations on the interpreter and compares them with the reference,
+// kernels/cpu/ref.c.
 //
-// Each test gives random rows to an operation of both: some rows more than the step has, which must stay untouched.
-// Buffers have exactly the bytes of what they hold and outputs count as not written, so that the interpreter names
-// every access beside them.
+// Each test gives random rows to both. There are more rows than the step has, and the extra ones must not be written.
+// Buffers have exactly the size of their contents, and outputs start as not written, so the interpreter detects every
+// access beyond them.
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -84,8 +85,10 @@ static void arg(struct card *c, uint64_t address)
     c->args[c->n_args++] = address;
 }
 
-// ---- ptxas, where it is found: no warnings, no spills. Every text for every architecture takes a minute: EVERY_ARCH is set for
-// the long suite; else it is the first text of each kernel for the oldest.
+// ---- ptxas, if it is found: no warnings, no spills
+//
+// All texts for all architectures take a minute; they are assembled in the long suite, where EVERY_ARCH is defined.
+// Otherwise only the first text of each kernel is assembled, for the oldest architecture.
 #ifdef EVERY_ARCH
 static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
 enum { TEXTS = INT32_MAX };
@@ -129,7 +132,7 @@ static void assemble(const struct card *c)
     remove(folder);
 }
 
-// For more rows than the step has.
+// Launches with more rows than the step has.
 static void launch(struct card *c)
 {
     char entry[64];
@@ -158,9 +161,9 @@ static void expect_near(struct card *c, uint64_t at, const float *want, size_t n
     free(got);
 }
 
-// ---- the law
+// ---- the reference
 
-struct law {
+struct reference {
     struct tensor src[SRC_MAX], node;
     float *values[SRC_MAX + 1];
     struct ref_run run;
@@ -171,10 +174,10 @@ struct law {
     enum dtype kv_type[2];
 };
 
-// A node over sources of those widths: values[3] is its own.
-static struct law *law_new(enum op op, enum rows rows, int64_t width, const int64_t *widths, double scale)
+// Makes a node with sources of those widths; values[3] is its output.
+static struct reference *reference_new(enum op op, enum rows rows, int64_t width, const int64_t *widths, double scale)
 {
-    struct law *l = calloc(1, sizeof(*l));
+    struct reference *l = calloc(1, sizeof(*l));
     cr_assert_not_null(l);
     l->node = (struct tensor){.op = op, .id = SRC_MAX, .name = "node", .rows = rows, .width = width};
     for (int s = 0; s < SRC_MAX; s++) {
@@ -201,20 +204,20 @@ static struct law *law_new(enum op op, enum rows rows, int64_t width, const int6
     return l;
 }
 
-static void law_free(struct law *l)
+static void reference_free(struct reference *l)
 {
     for (int i = 0; i <= SRC_MAX; i++)
         free(l->values[i]);
     free(l);
 }
 
-static uint64_t source(struct card *c, const struct law *l, int s)
+static uint64_t source(struct card *c, const struct reference *l, int s)
 {
     return to_card(c, l->values[s], (size_t)ROWS * (size_t)l->src[s].width * sizeof(float));
 }
 
-// The output, of as many rows as the step has; compared after the launch.
-static void finish(struct card *c, struct law *l, int emitted, double bound, const char *what)
+// Launches the kernel and compares the rows that the step has.
+static void finish(struct card *c, struct reference *l, int emitted, double bound, const char *what)
 {
     size_t n = (size_t)(l->node.rows == ROWS_TOKENS ? ROWS : N_OUTPUTS) * (size_t)l->node.width;
     cr_assert_eq(emitted, 0, "%s: %s", what, c->err.text);
@@ -224,7 +227,7 @@ static void finish(struct card *c, struct law *l, int emitted, double bound, con
     ref_node(&l->run, &l->node);
     expect_near(c, y, l->values[SRC_MAX], n, bound, what);
     card_free(c);
-    law_free(l);
+    reference_free(l);
 }
 
 // ---- elements
@@ -236,7 +239,8 @@ static void check_element(struct ptx_elements e, enum op op, double scale)
         struct card *c = card_new(NULL, 0);
         int64_t w = e.width = widths[i];
         bool two = op == OP_ADD || op == OP_GLU;
-        struct law *l = law_new(op, i % 2 ? ROWS_OUTPUTS : ROWS_TOKENS, w, (int64_t[]){w, two ? w : 0, 0}, scale);
+        struct reference *l =
+            reference_new(op, i % 2 ? ROWS_OUTPUTS : ROWS_TOKENS, w, (int64_t[]){w, two ? w : 0, 0}, scale);
         if (op == OP_SCALE || op == OP_SOFTCAP)
             l->node.p.scale.factor = e.factor;
         else
@@ -266,7 +270,7 @@ Test(ptx_ops, rows_that_want_logits_are_picked)
 {
     for (int width = 7; width <= 1024; width += 1017) {
         struct card *c = card_new(NULL, 0);
-        struct law *l = law_new(OP_ROWS, ROWS_OUTPUTS, width, (int64_t[]){width, 0, 0}, 1);
+        struct reference *l = reference_new(OP_ROWS, ROWS_OUTPUTS, width, (int64_t[]){width, 0, 0}, 1);
         arg(c, c->outputs);
         arg(c, source(c, l, 0));
         struct ptx_pick k = {7, (uint32_t)width};
@@ -279,7 +283,7 @@ Test(ptx_ops, rows_that_want_logits_are_picked)
 static void check_norm(uint32_t width, uint32_t group, enum norm_kind kind, bool gain, bool bias)
 {
     struct card *c = card_new(NULL, 0);
-    struct law *l = law_new(OP_NORM, ROWS_TOKENS, width, (int64_t[]){width, 0, 0}, 1);
+    struct reference *l = reference_new(OP_NORM, ROWS_TOKENS, width, (int64_t[]){width, 0, 0}, 1);
     struct weight w[2];
     l->node.p.norm.kind = kind;
     l->node.p.norm.eps = 1e-5f;
@@ -319,7 +323,7 @@ Test(ptx_ops, angles_are_those_of_doubles)
     for (int i = 0; i < PAIRS; i++)
         frequencies[i] = 1.5 * pow(10000, -i / (double)PAIRS);
     struct card *c = card_new(NULL, 0);
-    struct law *l = law_new(OP_ROPE_TABLE, ROWS_TOKENS, 2 * PAIRS, (int64_t[]){0, 0, 0}, 1);
+    struct reference *l = reference_new(OP_ROPE_TABLE, ROWS_TOKENS, 2 * PAIRS, (int64_t[]){0, 0, 0}, 1);
     int32_t far[ROWS] = {0, 1, 131071, 1000003, 77777};
     l->step.positions = far;
     l->node.p.rope_table.n_pairs = PAIRS;
@@ -340,7 +344,7 @@ Test(ptx_ops, heads_turn_as_the_law_has_it)
         for (int layout = ROPE_NORM; layout <= ROPE_NEOX; layout++) {
             int64_t pairs = cases[i].pairs, width = cases[i].heads * cases[i].dim;
             struct card *c = card_new(NULL, 0);
-            struct law *l = law_new(OP_ROPE, ROWS_TOKENS, width, (int64_t[]){width, 2 * pairs, 0}, 1);
+            struct reference *l = reference_new(OP_ROPE, ROWS_TOKENS, width, (int64_t[]){width, 2 * pairs, 0}, 1);
             l->src[1].p.rope_table.n_pairs = pairs;
             l->node.p.rope.head_dim = cases[i].dim;
             l->node.p.rope.layout = layout;
@@ -361,7 +365,7 @@ static void check_write(enum dtype type, int64_t dim)
     size_t page = align_up(OFFSET + HEADS * KV_PAGE * dtype_row_bytes(type, dim), 64), all = page * N_PAGES;
     uint8_t *kv = calloc(1, all), *got = malloc(all);
     struct card *c = card_new(kv, all);
-    struct law *l = law_new(OP_KV_WRITE, ROWS_TOKENS, 0, (int64_t[]){HEADS * dim, 0, 0}, 3);
+    struct reference *l = reference_new(OP_KV_WRITE, ROWS_TOKENS, 0, (int64_t[]){HEADS * dim, 0, 0}, 3);
     l->kv_type[KV_KEY] = type;
     l->kv_offset[0][KV_KEY] = OFFSET;
     l->run.kv = kv;
@@ -370,9 +374,9 @@ static void check_write(enum dtype type, int64_t dim)
     l->node.p.kv.head_dim = dim;
     float *x = l->values[0];
     for (int i = 0; i < dim; i++)
-        x[i] = 0; // a block of zeros, and faults: an infinity, a NaN, sizes at the ends of halfs
+        x[i] = 0; // a block of zeros; then an infinity, a NaN, and values at the limits of half precision
     x[dim] = type == DT_F32 ? 1 : INFINITY;
-    x[2 * dim] = dtype_info[type].block > 1 ? NAN : 0; // of floats any NaN will do
+    x[2 * dim] = dtype_info[type].block > 1 ? NAN : 0; // float types may store a different NaN
     x[3 * dim] = 1e9f;
     x[4 * dim] = 1e-9f;
     for (int i = 0; i < dim; i++)
@@ -391,7 +395,7 @@ static void check_write(enum dtype type, int64_t dim)
     free(kv);
     free(got);
     card_free(c);
-    law_free(l);
+    reference_free(l);
 }
 
 Test(ptx_ops, the_cache_gets_the_bytes_of_the_law)
@@ -422,7 +426,7 @@ static void check_attend(enum dtype type, struct heads h)
             free(x);
         }
     struct card *c = card_new(kv, all);
-    struct law *l = law_new(OP_ATTENTION, ROWS_TOKENS, h.n * h.dim_v, (int64_t[]){h.n * h.dim_k, 0, 0}, 2);
+    struct reference *l = reference_new(OP_ATTENTION, ROWS_TOKENS, h.n * h.dim_v, (int64_t[]){h.n * h.dim_k, 0, 0}, 2);
     l->kv_type[0] = l->kv_type[1] = type;
     l->kv_offset[0][1] = v_at;
     l->run.kv = kv;
@@ -478,7 +482,7 @@ Test(ptx_ops, attention_is_that_of_the_law)
 static void check_route(enum route_kind kind, int experts, int used, bool normalise, bool ties)
 {
     struct card *c = card_new(NULL, 0);
-    struct law *l = law_new(OP_ROUTE, ROWS_TOKENS, 2 * used, (int64_t[]){experts, 0, 0}, 4);
+    struct reference *l = reference_new(OP_ROUTE, ROWS_TOKENS, 2 * used, (int64_t[]){experts, 0, 0}, 4);
     for (int i = 0; ties && i < ROWS * experts; i++)
         l->values[0][i] = rintf(l->values[0][i]);
     l->node.p.route.kind = kind;
@@ -503,7 +507,7 @@ static void check_route(enum route_kind kind, int experts, int used, bool normal
     }
     free(got);
     card_free(c);
-    law_free(l);
+    reference_free(l);
 }
 
 Test(ptx_ops, experts_are_chosen_as_by_the_law)
@@ -521,7 +525,7 @@ Test(ptx_ops, parts_of_experts_are_summed_in_order)
 {
     for (int width = 6; width <= 600; width += 594) {
         struct card *c = card_new(NULL, 0);
-        struct law *l = law_new(OP_EXPERT_COMBINE, ROWS_TOKENS, width, (int64_t[]){3 * width, 6, 0}, 1);
+        struct reference *l = reference_new(OP_EXPERT_COMBINE, ROWS_TOKENS, width, (int64_t[]){3 * width, 6, 0}, 1);
         l->node.p.expert.n_used = 3;
         l->src[1].p.route.n_used = 3;
         arg(c, source(c, l, 0));
@@ -533,7 +537,8 @@ Test(ptx_ops, parts_of_experts_are_summed_in_order)
 
 // ---- the first logits
 
-// Through all launches of a row, for N_OUTPUTS rows and some more that the step has not; the same candidates as top_k_of.
+// Runs all launches for N_OUTPUTS rows and some more that the step does not have, and compares the candidates with
+// top_k_of.
 static void check_top(uint32_t n, uint32_t keep, uint32_t k, bool ties, bool odd)
 {
     struct card *c = card_new(NULL, 0);
@@ -584,7 +589,7 @@ Test(ptx_ops, first_logits_are_those_of_the_host)
                 check_top(cases[i].n, cases[i].keep, cases[i].k, ties, odd);
 }
 
-// ---- what is refused
+// ---- refused sizes
 
 Test(ptx_ops, sizes_that_cannot_be_are_refused)
 {

@@ -1,5 +1,5 @@
-// Text from a card, the tests' interpreter of PTX behind a libcuda.so.1 of our own: the same as the CPU's, the same
-// from whole logits and from the first of them, which are all that comes back then.
+// Tests text generated on the GPU machine with the tests' libcuda: it equals the CPU's, and it is the same from all
+// logits and from the top logits, in which case only those are copied from the GPU.
 #include "engine/generate.h"
 #include "tests/ptx/quern_cuda.h"
 
@@ -14,7 +14,7 @@ struct text_of {
     char text[TEXT_BYTES];
     size_t n;
     struct generate_result result;
-    struct quern_cuda_counts before, after; // the prompt behind it
+    struct quern_cuda_counts before, after; // before: taken after the prompt
 };
 
 static int take(void *arg, struct str text)
@@ -31,7 +31,7 @@ static int take(void *arg, struct str text)
 
 struct way {
     enum device device;
-    bool whole; // log-probabilities are asked for, so that whole logits are
+    bool whole; // log-probabilities are requested, which need all logits
     float temperature;
     int top_k, n;
 };
@@ -66,7 +66,7 @@ static void generate_text(const char *path, const char *prompt, struct way way, 
     model_close(m);
 }
 
-// What came back after the prompt's own logits: of each row k candidates, or all logits.
+// Checks the bytes copied from the GPU after the prompt's logits: k candidates for each row, or all logits.
 static void expect_bytes(const struct text_of *t, size_t row)
 {
     uint64_t steps = (uint64_t)t->result.n_steps;
@@ -109,7 +109,7 @@ Test(ptx_text, the_built_in_model_says_what_it_says_on_the_cpu)
     check_greedy(MODEL_BUILTIN, "<|im_start|>user\nTell me a story about a fox<|im_end|>\n<|im_start|>assistant\n", 24);
 }
 
-// On each machine: the text from whole logits, and from the first of them.
+// Generates the text on each machine, from all logits and from the top logits.
 static void check_draws(enum device device, const char *path, int top_k)
 {
     static struct text_of whole, some;

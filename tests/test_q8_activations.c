@@ -1,10 +1,11 @@
-// Activations in 8 bits: the bytes of rows and tiles, however many columns are quantised at a time.
+// Tests 8-bit activations: the bytes of rows and tiles do not depend on how many columns are quantised at a time.
 #include "tests/kernel_test.h"
 
-// Columns of 38 in tiles: the end of a group, all of one, the start of the next.
+// Some of 38 columns in tiles: the end of a group, a whole group, the start of the next.
 enum { PARTS_ALL = 38, PARTS_FIRST = 12, PARTS_N = 24 };
 
-// In two goes where there are two blocks: neither the columns' neighbours nor what fills the last group up is touched.
+// Writes the columns in two calls if there are two blocks. Neither other columns nor the padding of the last group may
+// change.
 static void check_q8_tiles(const struct kernels *l, const float *x, int64_t k)
 {
     size_t size = align_up(q8_tiles_bytes(k, PARTS_ALL), 64);
@@ -42,7 +43,7 @@ static void check_q8_parts(const float *x, int64_t k)
     free(want), free(row);
 }
 
-// Columns that fill the last group up are multiplied, too: they must not be subnormal numbers.
+// The padding columns of the last group are multiplied too, so they must not be subnormal.
 Test(q8_activations, what_fills_tiles_up_has_no_scale)
 {
     enum { K = 512, COLUMNS = 5 };

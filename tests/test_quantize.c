@@ -1,5 +1,5 @@
-// Quantising: every type against its own bound and against rounding at hand, the mixes against what llama-quantize
-// chose, whole files on any number of threads, and what can go wrong.
+// Tests quantization: every type against an error bound and against plain rounding, the mixes against the types that
+// llama-quantize chooses, whole files with any number of threads, and errors.
 #include "models/synth_model.h"
 #include "engine/quantize/quantizer.h"
 #include "gguf/dtype_iq.h"
@@ -57,8 +57,8 @@ static struct converters converters_of(const char *isa)
 
 enum { N = 16 * 256 };
 
-// RMSE over the standard deviation of Gaussian weights: what llama.cpp reaches (quern-quantizers measures both), all
-// columns alike and, for the types that need it, by importance.
+// The RMSE of llama.cpp relative to the standard deviation of Gaussian weights, as measured by quern-quantizers: with
+// equal columns, and weighted by an importance.
 static const struct {
     enum dtype type;
     double alike, weighted;
@@ -80,7 +80,7 @@ static const struct {
     {DT_MXFP4, 0.1151, 0.1155},
     {DT_Q1_0, 0.6100, 0.6100},
     {DT_Q2_0, 0.7200, 0.7202},
-    // those that need importance: alike is what importance leaves unweighted
+    // types that need an importance: `alike` is the unweighted RMSE of quantizing with importance
     {DT_IQ2_XXS, 0.3621, 0.2982},
     {DT_IQ2_XS, 0.3190, 0.2579},
     {DT_IQ2_S, 0.2635, 0.2269},

@@ -1,4 +1,5 @@
-// The plain-C machine, the law: each operation against its formula, written here once more and computed in long double.
+// Tests the plain-C machine (ref.c), the reference of all others: each operation against its formula, which is written
+// here independently and computed in long double.
 #include "tests/ref_rig.h"
 
 #include <criterion/criterion.h>
@@ -93,7 +94,7 @@ static void check_norm(struct norm_case c)
             mean += (long double)x[at + i] / length;
             square += (long double)x[at + i] * x[at + i] / length;
         }
-        // The variance as E[x^2] - E[x]^2: another way than the law's, exact enough in long double.
+        // The variance as E[x^2] - E[x]^2: a different formula than in ref.c, precise enough in long double.
         long double centre = c.kind == NORM_LAYER ? mean : 0;
         long double root = sqrtl(square - centre * centre + (long double)eps);
         for (int64_t i = 0; i < length; i++) {
@@ -210,7 +211,8 @@ Test(ref, rope_angles_are_exact_far_out_for_halves)
     check_rope_angles(ROPE_NEOX);
 }
 
-// Two heads of 6 columns of which 4 turn, by 90 degrees a position and not at all: (a, b) -> (-b, a).
+// Two heads of 6 columns, 4 of which are rotated: one pair by 90 degrees per position, (a, b) -> (-b, a), the other
+// not at all.
 static void check_rope_pairs(enum rope_layout layout, const float want[12])
 {
     static const float x[12] = {1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60};
@@ -275,7 +277,7 @@ static const float *sweep(void) // -20 .. 20, then numbers whose exponentials ov
     return x;
 }
 
-// The terms cover what 1 + tanh and 1 + erf lose in long double where they cancel, and the law's own double.
+// The bounds allow for the cancellation in 1 + tanh and 1 + erf, and for the double precision of ref.c.
 static void check_act(enum act_kind kind, double at_one)
 {
     const float *x = sweep();
@@ -333,8 +335,8 @@ Test(ref, add_scale_and_softcap)
 
 // ---- Mixture of experts
 
-// A dense row of the experts' weights, 0 where an expert was not chosen: each expert's matrix brings out its own unit
-// vector, and the parts are combined.
+// Makes the experts' weights visible as a dense row, 0 for experts that are not chosen: the matrix of each expert
+// outputs its own unit vector, and the results are combined.
 static float *route_dense(const float *logits, int n_expert, int rows, enum route_kind kind, int n_used, bool normalise,
                           float scale)
 {
@@ -432,7 +434,8 @@ Test(ref, route_of_nans_keeps_to_its_experts)
     cr_expect(isnan(y[0]) && isnan(y[1]) && isnan(y[2]));
 }
 
-// A product with each chosen expert of a row for all, then with each of its own, against one chain an expert.
+// Products with an input shared by all chosen experts, then with an input for each of them, against a chain of nodes
+// for each expert.
 static void check_experts(enum dtype type, bool scaled)
 {
     enum { E = 5, USED = 3, K = 256, INNER = 32, ROWS = 4 };

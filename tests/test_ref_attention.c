@@ -1,5 +1,6 @@
-// The plain-C machine's attention and KV cache, against softmax(q k) v written once more in long double over whole
-// histories; cut into steps, over several sequences, in every type of a cache.
+// Tests the attention and the KV cache of the plain-C machine against softmax(q k) v, which is written here
+// independently in long double over whole sequences. The sequences are divided into steps and mixed, with every type of
+// cache.
 #include "tests/ref_rig.h"
 
 #include <criterion/criterion.h>
@@ -24,7 +25,7 @@ static int32_t pages[SEQS][STRIDE];
 static int owner[SEQS][LENGTH]; // the sequence whose row was written at that place: its own, but for shared prefixes
 static float *out;              // like q, rows of n_head * dim_v
 
-// Keys and queries of some size, so that the softmax is far from flat.
+// Keys and queries are large enough that the softmax is far from uniform.
 static void start(struct shape s)
 {
     rig_init(&r, 777);
@@ -38,7 +39,7 @@ static void start(struct shape s)
         for (int p = 0; p < LENGTH; p++)
             owner[i][p] = i;
     for (int i = 0; i < PAGES; i++)
-        pages[i % SEQS][i / SEQS] = PAGES - 1 - i; // neighbours in a sequence are none in memory
+        pages[i % SEQS][i / SEQS] = PAGES - 1 - i; // successive pages of a sequence are not adjacent in memory
 }
 
 static void compile(int max_rows)
@@ -245,7 +246,7 @@ Test(ref_attention, query_heads_share_kv_heads_in_groups_of_neighbours)
 
 // ---- The same bits however the work is cut
 
-// All outputs of the sequences asked for, each position in a step with `chunk` others. The caller frees.
+// Returns all outputs of the given sequences, computed in steps of `chunk` positions. The caller frees them.
 static float *run_cut(int chunk, int first_seq, int n_seqs)
 {
     struct shape s = plain;

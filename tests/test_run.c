@@ -1,5 +1,5 @@
-// quern run from outside: what goes in, in which order, and what comes out as text, as an object and as lines; that
-// log-probabilities are those of `quern logits`, and that guessing ahead changes nothing that is printed.
+// Tests quern run as a program: its inputs and their order, and its output as text, as an object and as lines; that
+// log-probabilities equal those of `quern logits`, and that speculation changes nothing that is printed.
 #include "models/synth_model.h"
 
 #include <cjson/cJSON.h>
@@ -337,9 +337,9 @@ Test(run, log_probabilities_are_those_of_the_logits)
     cJSON_Delete(object);
 }
 
-// --- guesses and sampling ---
+// --- speculation and sampling ---
 
-Test(run, guessing_ahead_changes_nothing_that_is_printed)
+Test(run, speculation_changes_nothing_that_is_printed)
 {
     static struct result plain, ahead;
     static const char *const ways[][4] = {{"--speculate", "on", "--draft-max", "5"},
@@ -465,7 +465,7 @@ Test(run, answers_have_the_form_that_is_asked_for)
         cJSON_Delete(object);
         quern(&ahead, "run", "", "--raw", "--seed", seeds[i], "--temp", "1.5", "-j", schema, "--speculate", "on", "ka",
               NULL);
-        cr_expect_str_eq(ahead.out, r.out, "guesses hold to the grammar too");
+        cr_expect_str_eq(ahead.out, r.out, "drafts hold to the grammar too");
     }
     put_file("root ::= \"ka \" [a-c]{3}", strlen("root ::= \"ka \" [a-c]{3}"));
     quern(&r, "run", "", "--raw", "--grammar-file", scratch, "ka", NULL);

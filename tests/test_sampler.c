@@ -1,5 +1,5 @@
-// Sampling: each stage against its definition on fully sorted candidates, the random numbers against published values,
-// and draws against their probabilities.
+// Tests sampling: each stage against its definition on fully sorted candidates, the random numbers against published
+// values, and the frequencies of draws against their probabilities.
 #include "engine/sample/sampler.h"
 #include "gguf/writer.h"
 #include "tests/sanitized.h"
@@ -61,8 +61,8 @@ static double sum_exp(const struct token *t, int n)
     return sum;
 }
 
-// What may be drawn, most likely first, its logits by temperature and less the greatest: the stages one by one on
-// sorted candidates.
+// The definition: applies the stages one by one to sorted candidates. Returns the number of those that may be drawn,
+// in t, most likely first, with their logits divided by the temperature.
 static int define(const struct sampler_params *p, const float *logits, int n, const int32_t *history, int n_history,
                   struct token *t)
 {
@@ -366,7 +366,7 @@ Test(sampler, mirostat_holds_the_surprise)
         }
 }
 
-// Of five likely tokens xtc leaves out four, as often as it is asked to.
+// XTC removes four of five likely tokens, with the given probability.
 Test(sampler, xtc_leaves_out_as_often_as_asked)
 {
     float logits[20] = {3, 2.8f, 2.6f, 2.5f, 2.4f};

@@ -1,6 +1,6 @@
-// Each stage of sampling against its definition: all of them in random orders and settings, with masks, ties and logits
-// that are -inf, on candidates that a plain reference sorts and sums in double. What is kept must be the same set, and
-// what is drawn must follow its probabilities.
+// Tests the stages of sampling in random orders and settings, with masks, ties and logits of -inf, against a plain
+// reference that sorts and sums the candidates in double. The sets of kept candidates must be equal, and draws must
+// follow their probabilities.
 #include "engine/sample/dry.h"
 #include "engine/sample/sampler.h"
 #include "kernels/machine.h"

@@ -1,5 +1,5 @@
-// The scheduler: whatever runs beside a request, in whatever room, it gets what it gets alone; shared prefixes are
-// computed once and counted; memory that runs out puts answers off and loses none.
+// Tests the scheduler: a request gets the same answer as alone, with any other requests and any amount of memory;
+// shared prefixes are computed once and counted; when memory runs out, answers are delayed but none is lost.
 #include "models/synth_model.h"
 #include "engine/scheduler.h"
 

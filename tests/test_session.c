@@ -1,5 +1,6 @@
-// Sessions: the bookkeeping of pages against a machine that knows which text it was shown, and the promise that the
-// logits of a row are the same bits whatever the threads, the chunks, the neighbours and what was computed before.
+// Tests sessions: the bookkeeping of pages, with a machine whose logits depend on the whole text that it was given; and
+// that the logits of a row have the same bits for any number of threads, any chunks, any other rows of the step and any
+// earlier computation.
 #include "kernels/cpu.h"
 #include "engine/session.h"
 #include "tests/sanitized.h"
@@ -13,9 +14,9 @@
 
 // --- a machine that shows what it sees ---
 //
-// Its "key" of a position is a hash of the whole text up to there, made from the key before, as true keys depend on all
-// that came before. The logits of a row are a hash of the keys that the row sees through its page table, so that a page
-// that is stale, missing or of another text gives other logits.
+// Its "key" of a position is a hash of that token and of the key before it, so it depends on the whole text up to
+// there, as real keys do. The logits of a row are a hash of the keys that the row reads through its page table. A page
+// that is stale, missing or of another text therefore gives wrong logits.
 
 enum { ORACLE_VOCAB = 8, BAD_TOKEN = 7 }; // BAD_TOKEN makes logits that are no numbers
 
@@ -319,8 +320,8 @@ Test(session, histories_without_reuse)
     random_history(70, true, 22);
 }
 
-// Guesses: rows that are computed, all with logits, and then taken back but for some.
-static void guess_and_take_back(int window, uint64_t seed)
+// Computes drafts, rows that all have logits, and then truncates the sequence to some of them.
+static void draft_and_truncate(int window, uint64_t seed)
 {
     enum { MOST = 16 };
     struct scene s;
@@ -341,7 +342,7 @@ static void guess_and_take_back(int window, uint64_t seed)
         }
         cr_assert_eq(session_step(s.session, rows, n, &err), 0, "%s", err.text);
         for (int j = 0; j < n; j++)
-            check_logits(&s, j, text, length + j + 1, "guess");
+            check_logits(&s, j, text, length + j + 1, "draft");
         length += n - (int)random_below(&seed, (uint32_t)n);
         cr_assert(session_truncate(s.session, 0, length), "%d of %d", length, session_length(s.session, 0));
         cr_assert_eq(session_length(s.session, 0), length);
@@ -354,11 +355,11 @@ static void guess_and_take_back(int window, uint64_t seed)
     close_scene(&s);
 }
 
-Test(session, guesses_are_taken_back_whatever_the_window)
+Test(session, drafts_are_taken_back_whatever_the_window)
 {
     const int windows[] = {0, 1, 2, 40, 63, 64, 65, 130};
     for (size_t i = 0; i < COUNT_OF(windows); i++)
-        guess_and_take_back(windows[i], 31 + i);
+        draft_and_truncate(windows[i], 31 + i);
 }
 
 // --- reuse ---

@@ -1,11 +1,12 @@
-// Sharing: the items of a step of so many rows are all rows and columns, each once, and of experts those that may be chosen.
+// Tests the division of work: the items of a step cover every row and column exactly once, and only the experts that
+// may be chosen.
 #include "kernels/cpu/share.h"
 
 #include <criterion/criterion.h>
 
 enum { EXPERTS = 128, USED = 8, WIDTH = 768, PART = 256, PARTS = WIDTH / PART, ROWS_MOST = 40 };
 
-// A phase of one chain: products of experts, cut in three.
+// A phase with one chain of expert products, whose columns are divided in three.
 struct shared {
     struct arena arena;
     struct weight w;
@@ -54,7 +55,7 @@ static void expect_each_once(const struct shared *s, int rows, int n_choices)
     }
 }
 
-// So a row costs what it reads, and not a look at each expert.
+// The cost of a row must depend on the experts that it reads, not on the number of all experts.
 Test(share, experts_have_no_more_items_than_rows_choose)
 {
     struct shared s;
@@ -66,7 +67,7 @@ Test(share, experts_have_no_more_items_than_rows_choose)
     arena_free(&s.arena);
 }
 
-// What several rows chose is multiplied once for all of them: two items of one expert would write to the same places.
+// An expert that several rows chose is multiplied once for all of them: two items of it would write to the same places.
 Test(share, an_expert_that_several_rows_chose_has_one_item)
 {
     enum { N = 6, CHOSEN = 2, STRIDE = 5 };

@@ -1,4 +1,4 @@
-// Computed state in files: what comes back is what was kept, or nothing; a damaged file never changes an answer.
+// Tests files of computed state: loading restores what was saved, or nothing; a damaged file never changes an answer.
 #include "engine/file_replace.h"
 #include "engine/snapshot.h"
 #include "models/synth_model.h"
@@ -19,7 +19,7 @@ static char model_path[100], other_path[100], file[100];
 static struct model *model;
 static struct session *session;
 static int32_t text[N_TOKENS + N_MORE];
-static float *wanted; // the logits behind all of the text, computed without a file
+static float *wanted; // the logits after the whole text, computed without a file
 
 static void make_model(char *path, size_t size, const char *name, uint64_t seed)
 {
@@ -88,7 +88,7 @@ static void tear_down(void)
 
 TestSuite(snapshot, .init = set_up, .fini = tear_down, .timeout = 120);
 
-// Nothing that any earlier test step has computed may be found again.
+// Clears the session, so that no computed state of an earlier step is reused.
 static void forget(void)
 {
     session_close(session);
@@ -183,7 +183,7 @@ Test(snapshot, another_model_or_way_to_compute_does_not_take_it)
     expect_refused(model, session, 8, "other flags");
 }
 
-// How many tokens may be held after a load when byte `at` has changed.
+// Returns how many tokens may be present after a load if byte `at` has changed.
 static int tokens_before(size_t at, size_t page_bytes)
 {
     size_t pages_at = SNAPSHOT_HEAD + N_TOKENS * 4;

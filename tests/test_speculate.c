@@ -1,6 +1,5 @@
-// Speculative decoding changes when tokens come, never which tokens come: with any source of drafts, at any
-// temperature, under any rule, and at any boundary of a page or of the context, the answer is the same to its last
-// bit. It is not used where it does not pay.
+// Tests that speculative decoding never changes an answer, with any source of drafts, any temperature, any rule, and at
+// any boundary of a page or of the context; and that nothing is drafted where it does not pay.
 #include "models/synth_model.h"
 #include "engine/generate.h"
 
@@ -302,7 +301,7 @@ static struct speculator *lookup_only(bool always)
     return s;
 }
 
-Test(speculate, lookup_guesses_what_followed_the_longest_match)
+Test(speculate, lookup_drafts_what_followed_the_longest_match)
 {
     struct speculator *s = lookup_only(true);
     struct error err;
@@ -327,8 +326,8 @@ Test(speculate, lookup_guesses_what_followed_the_longest_match)
     speculator_free(s);
 }
 
-// Tokens of a text that repeats with probability `sure`, steps that cost `fixed` and `each` a row: how many rows were
-// computed per token of it.
+// Runs a text that repeats itself with probability `sure`, where a step costs `fixed` plus `each` for each row. Returns
+// the number of rows computed per token.
 static double rows_per_token(double sure, double fixed, double each)
 {
     struct speculator *s = lookup_only(false);
@@ -355,13 +354,13 @@ static double rows_per_token(double sure, double fixed, double each)
     return (double)rows / 3800;
 }
 
-Test(speculate, guesses_are_left_where_they_do_not_pay)
+Test(speculate, nothing_is_drafted_where_it_does_not_pay)
 {
     double never = rows_per_token(0.0, 0.1, 1), costly = rows_per_token(0.5, 0.0, 1);
     double free_rows = rows_per_token(0.9, 1, 0.0), cheap = rows_per_token(0.95, 1, 0.1);
     printf("rows a token: %.3f, %.3f, %.3f, %.3f\n", never, costly, free_rows, cheap);
-    cr_expect_lt(never, 1.1, "noise is hardly ever guessed");
+    cr_expect_lt(never, 1.1, "noise is hardly ever drafted for");
     cr_expect_lt(costly, 1.1, "where a row costs as much as a step, nothing is won");
-    cr_expect_gt(free_rows, 1.2, "where rows are free, guesses are long");
+    cr_expect_gt(free_rows, 1.2, "where rows are free, drafts are long");
     cr_expect_gt(cheap, 1.05);
 }

@@ -1,4 +1,4 @@
-// Speed tests leave a session as they found it, and their statistics are right.
+// Tests that speed tests leave a session unchanged, and that their statistics are right.
 #include "engine/measure/speed_test.h"
 #include "models/synth_model.h"
 

@@ -1,5 +1,5 @@
-// Every pre-tokenizer against the regular expressions that it stands for, on the cases of make_split_cases.py; on bytes
-// of any kind; and on texts that make backtracking engines slow.
+// Tests every pre-tokenizer against the regular expressions that it replaces, on the cases of make_split_cases.py; on
+// arbitrary bytes; and on texts that make backtracking engines slow.
 #include "tests/vocab_recipe.h"
 #include "tests/stopwatch.h"
 
@@ -37,7 +37,7 @@ static int take(void *ctx, const char *word, size_t len)
     return w->stop_at > 0 && w->count == (size_t)w->stop_at ? 7 : 0;
 }
 
-// In memory of exactly its size, so that a sanitizer sees a look behind it.
+// Splits a text in memory of exactly its size, so that a sanitizer detects a read past its end.
 static struct words split(const char *name, const char *text, size_t len, const char *want)
 {
     char *exact = malloc(len + (len == 0));
@@ -156,7 +156,7 @@ Test(split, stops_where_it_is_told_and_says_what_it_was_told)
 
 // --- time ---
 
-// 1 MB of one part again and again, or of two with the second at the end. What is quadratic here takes minutes.
+// 1 MB that repeats one part, or one part with a second one at the end. A quadratic algorithm would take minutes.
 Test(split, a_megabyte_of_anything_takes_no_longer_than_of_prose, .timeout = 250)
 {
     static const char *const parts[] = {" ",

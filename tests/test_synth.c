@@ -1,4 +1,4 @@
-// Synthetic models: that they are what they say, open as models do, and hold numbers of sane size.
+// Tests synthetic models: they match their metadata, open like other models, and have values of reasonable size.
 #include "models/synth_fill.h"
 #include "models/synth_model.h"
 #include "gguf/gguf.h"

@@ -1,7 +1,8 @@
-// What a token costs beside its arithmetic: no allocation, no system call, and few waits for other threads a layer.
+// Tests the overhead of a token: no allocation, no system call, and few waits for other threads per layer.
 //
-// A child generates behind a seccomp filter, where every system call but its exit is trapped; with several threads futex
-// passes, too, by which a thread sleeps that waits for long. Allocations and waits are counted by the linker's --wrap.
+// A child process generates behind a seccomp filter that traps every system call except exit; with several threads it
+// also allows futex, with which a thread sleeps after a long wait. Allocations and waits are counted with the linker's
+// --wrap.
 #include "engine/sample/sampler.h"
 #include "engine/session.h"
 #include "kernels/cpu/kernels.h"
@@ -25,10 +26,10 @@
 
 enum { PROMPT = 20, TOKENS = 3 * KV_PAGE, SEEN_MAX = 16 }; // TOKENS: over the edges of pages
 
-// What a child leaves for its parent.
+// The results that the child passes to its parent.
 struct counts {
     atomic_int allocations, waits, calls;
-    atomic_int asked;   // how often the CPU was asked what it is, from the machine's opening on
+    atomic_int asked;   // CPUID queries since the machine was opened
     int seen[SEEN_MAX]; // the first calls, by number
     bool filtered, done;
 };
@@ -118,7 +119,7 @@ static void see_call(int signal, siginfo_t *info, void *context)
         counts->seen[i] = info->si_syscall;
 }
 
-// From here on the process can compute, and exit. False where there is no seccomp (under qemu, in some containers).
+// From here on the process can only compute and exit. Returns false without seccomp (under qemu, in some containers).
 static bool trap_calls(bool futex)
 {
     struct sigaction act = {.sa_sigaction = see_call, .sa_flags = SA_SIGINFO};
@@ -215,8 +216,8 @@ static void expect_free(int n_threads, int n_rows, enum dtype type)
 
 // ---- the tests
 
-// A virtual machine's host answers, which takes tens of microseconds: asked for each product and number of rows, a start would
-// take half a second.
+// On a virtual machine a query of the CPU takes tens of microseconds. With a query for each product and number of rows
+// a start would take half a second.
 Test(token_cost, the_cpu_is_asked_when_the_machine_opens)
 {
     struct generation g = {.n_layer = 2, .n_threads = 1, .n_rows = 1, .type = DT_Q8_0};

@@ -1,5 +1,5 @@
-// Tokenizers of each kind on vocabularies made here: against the naive algorithm, back to the text, on many threads,
-// and on texts that make a quadratic algorithm slow. The real vocabularies are in test_tokenizer_golden.
+// Tests tokenizers of each kind on made-up vocabularies: against the naive algorithm, for the way back to the text, on
+// many threads, and on texts that make a quadratic algorithm slow. test_tokenizer_golden.c tests real vocabularies.
 #include "tests/token_expect.h"
 #include "tests/stopwatch.h"
 
@@ -528,7 +528,7 @@ Test(threads, many_encode_at_once_and_get_the_same)
 
 // --- time ---
 
-// Repeats a part to so many bytes, encodes it, and holds it against the clock: what is quadratic takes minutes.
+// Repeats a part up to a number of bytes and encodes it within a time limit. A quadratic algorithm would take minutes.
 static void expect_quick(const struct tokenizer *t, const char *part, size_t size, unsigned flags)
 {
     size_t n = strlen(part);

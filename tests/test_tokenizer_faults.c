@@ -1,5 +1,5 @@
-// Memory that fails: each allocation of loading, encoding and decoding fails once, the N-th for every N. The error must
-// be E_MEMORY, or the result the same as ever, and nothing may leak.
+// Tests failing allocations: each allocation while loading, encoding and decoding fails once, the N-th one for every N.
+// The error must be E_MEMORY, or the result unchanged, and nothing may leak.
 #include "tests/memory_faults.h"
 #include "tests/vocab_recipe.h"
 

@@ -1,5 +1,5 @@
-// Eight real vocabularies against reference ids: short texts, 2,000 random ones, and a novel. The files lie beside the
-// checkout, in $QUERN_SHARED/vocab; without them each test says that it was skipped.
+// Tests eight real vocabularies against reference ids: short texts, 2,000 random ones, and a novel. The files are not
+// part of the source; they are in $QUERN_SHARED/vocab. Without them each test reports that it was skipped.
 #include "tests/sha256.h"
 #include "tests/vocab_recipe.h"
 

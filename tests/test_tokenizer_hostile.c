@@ -1,5 +1,5 @@
-// One case for each way in which a vocabulary can be wrong: the exact message, and the key at which it points, so that
-// it is this check that fired and no other. Then mutants of sound files, and vocabularies made to be slow.
+// Tests invalid vocabularies: one case for each check, with the exact message and the key that it names, so that no
+// other check can have failed. Then mutations of valid files, and vocabularies made to be slow.
 #include "tests/vocab_recipe.h"
 #include "tests/stopwatch.h"
 

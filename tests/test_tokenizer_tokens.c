@@ -1,4 +1,4 @@
-// Special tokens in a text, the roles that tokens have, the way back to text, and files without a vocabulary.
+// Tests special tokens in a text, the roles of tokens, decoding to text, and files without a vocabulary.
 #include "tests/token_expect.h"
 
 // --- special tokens in a text ---

@@ -1,5 +1,5 @@
-// Categories, case and bases of code points, against facts of the Unicode standard; and the sums over all of them, so
-// that no row of the tables can change unseen.
+// Tests the categories, case and bases of code points against facts of the Unicode standard, and checksums over all of
+// them, so that no row of the tables can change unnoticed.
 #include "engine/text/unicode.h"
 
 #include <criterion/criterion.h>

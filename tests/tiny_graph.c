@@ -1,3 +1,4 @@
+// See tiny_graph.h.
 #include "tests/tiny_graph.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
-// What the tests of tokenizers compare: ids as a line of text, and texts that come back.
+// Shared by the tests of tokenizers: compares ids, written as a line of text, and decoded texts.
 //
-// Each test links it by itself. Threads: one.
+// Each test links its own copy. Threads: one.
 #ifndef QUERN_TOKEN_EXPECT_H
 #define QUERN_TOKEN_EXPECT_H
 

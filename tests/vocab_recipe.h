@@ -1,11 +1,11 @@
-// Vocabularies for tests, made in memory: sound ones, and such that no converter would write.
+// Makes vocabularies for tests in memory: valid ones, and ones that no converter would write.
 //
 // A recipe is a line a key, "NAME TYPE VALUE...", the values separated by spaces:
 //   model str gpt2            tokens strs a b ab          scores f32s 0 -1.5 2
 //   token_type i32s 1 1 3     bos_token_id u32 1          add_bos_token bool 1
-// NAME is behind "tokenizer.ggml." but where it starts with "general." or "tokenizer.". In strings \xNN is a byte and
-// \s a space. A line that starts with @ is where the error must lie. f32, i32, u8, u64 and their plurals are there too.
-// Each test links it by itself. Threads: no shared state.
+// NAME follows "tokenizer.ggml." unless it starts with "general." or "tokenizer.". In strings \xNN is a byte and \s a
+// space. The line that starts with @ is the one of the expected error. f32, i32, u8, u64 and their plurals exist too.
+// Each test links its own copy. Threads: no shared state.
 #ifndef QUERN_VOCAB_RECIPE_H
 #define QUERN_VOCAB_RECIPE_H
 

@@ -1,19 +1,25 @@
-// Attention of f32 heads with the softmax online: no matrix of scores exists, the keys pass by in tiles.
+// Emits attention of f32 heads with an online softmax, as in FlashAttention: the matrix of scores is never stored.
 //
-// A CTA has 4 warps and 16 queries of one head, a warp 4 of them. Over a tile of 32 keys a lane is first a key (its
-// scores with the warp's queries) and then a dimension (its share of the values' sum: dimensions lane, lane + 32, ...).
-// A row of k in shared memory is 16 bytes longer than what it holds: the lanes read 32 rows at once.
+// The naive loop: for each query, s[j] = q . k[j] * scale, w = softmax(s), out = sum over j of w[j] * v[j]. Here the
+// keys are processed in tiles of 32. A running maximum and a running sum of weights are kept for each query; when the
+// maximum grows, the earlier sums are multiplied by exp(old maximum - new maximum).
+//
+// A CTA has 4 warps and 16 queries of one head; a warp has 4 of them. grid x covers the queries, grid y the heads. For
+// a tile a lane first has one key (its scores with the warp's 4 queries), and then dimensions lane, lane + 32, and so
+// on (their sums of values). Shared memory holds the 16 queries, a tile of keys, a tile of values, and the weights: up
+// to 43520 bytes for heads of 128. Rows of keys are padded by 16 bytes, so that the lanes read 32 of them without bank
+// conflicts. Each key and value is loaded from global memory once for 16 queries.
 #include "bench/ptx/emitters.h"
 
 #include <math.h>
 
 enum { QUERIES = 16, KEYS = 32 };
 
-// How rows are copied: `chunks` of 16 bytes a row, by groups of lanes, a power of two.
+// How rows are copied to shared memory: a group of lanes copies a row, each lane 16 bytes of it.
 struct row_copy {
-    uint32_t chunks;
-    uint32_t group_shift; // log2 of the lanes at a row: 3 to 5
-    uint32_t rows;        // that the CTA copies at once: 4 to 16
+    uint32_t chunks;      // of 16 bytes in a row
+    uint32_t group_shift; // log2 of the lanes of a group: 3 to 5
+    uint32_t rows;        // rows that the CTA copies at once: 4 to 16
 };
 
 static struct row_copy row_copy_of(uint32_t dim)
@@ -50,7 +56,7 @@ static void attention_head(struct ptx *p, const struct ptx_attention *a, uint32_
              a->node, parts, 4 * QUERIES * a->dim, 4 * KEYS * (a->dim + 4), 4 * KEYS * a->dim);
 }
 
-// The addresses of the head, of the rows that a lane copies, and of what it reads.
+// Sets the addresses of the head, of the chunks that a thread copies, and of the weights that its warp exchanges.
 static void attention_places(struct ptx *p, const struct ptx_attention *a, const struct row_copy *c)
 {
     PTX_FILL(p,
@@ -96,7 +102,7 @@ static void attention_places(struct ptx *p, const struct ptx_attention *a, const
              c->group_shift, (1u << c->group_shift) - 1, c->chunks, 4 * a->dim, 4 * a->dim + 16);
 }
 
-// The queries to shared memory; rows past the end read the last one, and what comes of them is not stored.
+// Copies the queries to shared memory. Rows past the end read the last one; their results are not stored.
 static void attention_queries(struct ptx *p, const struct ptx_attention *a, const struct row_copy *c)
 {
     PTX_LINES(p, "    {\n"
@@ -144,7 +150,7 @@ static void attention_begin(struct ptx *p, const struct ptx_attention *a, uint32
                  j);
 }
 
-// A tile of keys and values; rows past the end read the last one, and their scores are masked.
+// Copies a tile of keys and values to shared memory. Rows past the end read the last one; their scores are masked.
 static void attention_load(struct ptx *p, const struct ptx_attention *a, const struct row_copy *c)
 {
     PTX_LINES(p, "    {\n"
@@ -168,7 +174,7 @@ static void attention_load(struct ptx *p, const struct ptx_attention *a, const s
                  "    bar.sync 0;\n");
 }
 
-// %s0 to %s3: the scores of the lane's key with the warp's queries, times scale * log2(e).
+// Sets %s0 to %s3 to the scores of the lane's key with the warp's queries, times scale * log2(e).
 static void attention_scores(struct ptx *p, const struct ptx_attention *a)
 {
     PTX_FILL(p,
@@ -230,7 +236,10 @@ static void attention_mask(struct ptx *p, const struct ptx_attention *a)
     }
 }
 
-// One step of four butterflies at once, which hide each other's latency.
+// One step of four butterflies at once, which hide each other's latency. Changes %t0 to %t3.
+//   op  max or add
+//   v   name of the four registers without % and number
+//   by  distance in lanes
 #define FOUR(op, v, by)                                                                                                \
     "    shfl.sync.bfly.b32 %t0, %" v "0, " by ", 31, 0xffffffff;\n"                                                   \
     "    shfl.sync.bfly.b32 %t1, %" v "1, " by ", 31, 0xffffffff;\n"                                                   \
@@ -242,8 +251,9 @@ static void attention_mask(struct ptx *p, const struct ptx_attention *a)
     "    " op ".f32 %" v "3, %" v "3, %t3;\n"
 #define BUTTERFLIES(op, v) FOUR(op, v, "16") FOUR(op, v, "8") FOUR(op, v, "4") FOUR(op, v, "2") FOUR(op, v, "1")
 
-// The largest score so far is the same in all lanes, the sum of weights stays a lane's own until the end. f is what
-// the earlier sums are worth now.
+// The update of query i: %f<i> is the tile's largest score. The new maximum %m<i> is the same in all lanes. %s<i>
+// becomes the weight of the lane's key, %t<i> the factor for earlier sums. The sum of weights %l<i> stays separate in
+// each lane until the end.
 #define ONE_UPDATE(i)                                                                                                  \
     "    max.f32 %f" i ", %f" i ", %m" i ";\n"                                                                         \
     "    sub.rn.f32 %s" i ", %s" i ", %f" i ";\n"                                                                      \
@@ -274,7 +284,10 @@ static void attention_update(struct ptx *p, uint32_t parts)
                  "    bar.warp.sync 0xffffffff;\n");
 }
 
-// Four keys for the dimensions of part j: a literal a part, since all that differs is known here.
+// Adds the values of four keys to the sums of dimension part j.
+//   j     part of the dimensions: the lane has dimension 32 * j + lane
+//   key   0 to 3
+//   mark  mark with the offset of that key's row in the tile
 #define VALUE(j, key, mark)                                                                                            \
     "    ld.shared.f32 %value, [%dim" j "+" mark "];\n"                                                                \
     "    fma.rn.f32 %o0_" j ", %w0" key ", %value, %o0_" j ";\n"                                                       \

@@ -1,11 +1,14 @@
-// Products with weights that stay in blocks of Q4_K: they become f32 on their way to shared memory.
+// Emits products with weights in Q4_K blocks, which are dequantised to f32 on their way to shared memory.
+//
+// The naive loop: for each m, n: c[m][n] = sum over k of a[m][k] * decode(w[n])[k].
 //
 // A block is 144 bytes for 256 weights: d and dmin (f16), 12 bytes of 6-bit scales and minima for 8 runs of 32, and
 // 128 bytes of quants, in which each 32 bytes hold one run in the low nibbles and the next one in the high ones.
 // A weight is d * scale * quant - dmin * minimum.
 //
-// A CTA of 128 threads has 32 x 32 of c, a thread 2 x 4. A step is 64 of k: two runs, 32 rows of a and of w in shared
-// memory as rows of 64 floats, 272 bytes apart so that 8 rows at once fall in 8 groups of banks.
+// A CTA of 128 threads has 32 x 32 of c, a thread 2 x 4. A step is 64 of k, that is two runs. Shared memory holds 32
+// rows of a and 32 rows of w, 64 floats each, 17408 bytes in all. Rows are 272 bytes apart, so that 8 rows are read
+// without bank conflicts. A weight is decoded once for 32 rows of a.
 #include "bench/ptx/emitters.h"
 
 enum { Q4_K_SIDE = 32, Q4_K_WEIGHTS = 256, Q4_K_BYTES = 144 };
@@ -34,7 +37,8 @@ static void q4_k_head(struct ptx *p, const struct ptx_gemm *g)
              g->node, g->m, g->n, g->k);
 }
 
-// Copying: of a, 16 bytes of row t / 16 and every 8th after it; of w, 8 bytes of quants in row t / 4.
+// Sets the addresses. Thread t copies 16 bytes of row t / 16 of a and of every 8th row after it, and decodes 8 bytes
+// of quants of row t / 4 of w.
 static void q4_k_sources(struct ptx *p, const struct ptx_gemm *g)
 {
     PTX_LINES(p, "    mov.u32 %thread, %tid.x;\n"
@@ -91,7 +95,7 @@ static void q4_k_sources(struct ptx *p, const struct ptx_gemm *g)
                  "    mov.f32 %c13, 0f00000000;\n");
 }
 
-// The block's scales and minima, four to a word: runs 0 to 3 in _lo, 4 to 7 in _hi.
+// Unpacks the scales and minima of a block, four to a word: runs 0 to 3 in _lo, 4 to 7 in _hi.
 static void q4_k_scales(struct ptx *p)
 {
     PTX_LINES(p, "    {\n"
@@ -118,7 +122,15 @@ static void q4_k_scales(struct ptx *p)
                  "    mov.u32 %pair, 0;\n");
 }
 
-// Four weights from a nibble of each byte of a word.
+// Decode four weights from the low or high nibbles of a word.
+//   word   the register of quants, or of scales
+//   bit    first bit of a nibble (b0 to b3: of the four nibbles)
+//   i      number of the weight's register
+//   scale  d * scale of the run
+//   less   -dmin * minimum of the run
+//   at     offset of the four weights in shared memory
+//   into   the register that receives a scale or a minimum
+//   factor d or dmin
 #define QUANT(word, bit, i, scale, less)                                                                               \
     "    bfe.u32 %quant, " word ", " bit ", 4;\n"                                                                      \
     "    cvt.rn.f32.u32 %w" i ", %quant;\n"                                                                            \
@@ -169,7 +181,7 @@ static void q4_k_rows(struct ptx *p)
                  "    bar.sync 0;\n");
 }
 
-// Four of k: 2 rows of a by 4 of w.
+// Adds the products of 4 k: the thread's 2 rows of a with its column i, whose weights are at offset `from`.
 #define COLUMN(i, from)                                                                                                \
     "    ld.shared.v4.f32 {%w0, %w1, %w2, %w3}, [%from_w+" from "];\n"                                                 \
     "    fma.rn.f32 %c0" i ", %x0, %w0, %c0" i ";\n"                                                                   \

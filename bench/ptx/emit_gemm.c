@@ -1,10 +1,20 @@
-// Products of f32 matrices without tensor cores: the plain one, and the one by way of tiles in shared memory.
+// Emits two products of f32 matrices without tensor cores.
+//
+// Both equal: for each m, n: c[m][n] = sum over k of a[m][k] * b[k][n], one fma after another in the order of k.
+//
+// gemm_naive_NODE: a thread has one element of c and reads its row of a and its column of b from global memory. A CTA
+// has 16 x 16 threads. There is no shared memory. Each fma costs two loads.
+//
+// gemm_tiled_NODE: a CTA has tile x tile threads (tile 8, 16 or 32), one for each element of a square of c. It goes
+// through k in steps of `tile`: every thread loads one element of a and one of b to shared memory (2 * tile^2 floats),
+// then adds `tile` products from there. Each element is loaded from global memory once per CTA instead of `tile` times.
+// Where k is not a multiple of the tile, the last step is padded with zeros.
 #include "bench/ptx/emitters.h"
 
 enum {
     MAX_DIM = 1 << 20,
-    NAIVE_SIDE = 16,  // of a CTA
-    NAIVE_UNROLL = 4, // steps of k a turn of the loop
+    NAIVE_SIDE = 16,  // threads of a CTA in x and in y
+    NAIVE_UNROLL = 4, // steps of k in one iteration of the loop
 };
 
 int ptx_check_gemm(const struct ptx_gemm *g, struct error *err)
@@ -14,13 +24,13 @@ int ptx_check_gemm(const struct ptx_gemm *g, struct error *err)
         return fail(err, E_GPU, "gemm: %u x %u x %u: each size is 1 to %d", g->m, g->n, g->k, MAX_DIM);
     if (m * k >> 31 || k * n >> 31 || m * n >> 31)
         return fail(err, E_GPU, "gemm: %u x %u x %u: a matrix has 2^31 elements or more", g->m, g->n, g->k);
-    // The grid's second dimension is 65535 at most; the smallest tile has 8 rows.
+    // The grid's second dimension is at most 65535; the smallest tile has 8 rows.
     if (m > 65535u * 8)
         return fail(err, E_GPU, "gemm: %u rows: more than a grid has", g->m);
     return 0;
 }
 
-// ---- one thread an element
+// ---- one thread per element
 
 static void naive_head(struct ptx *p, const struct ptx_gemm *g)
 {
@@ -67,7 +77,7 @@ static void naive_head(struct ptx *p, const struct ptx_gemm *g)
              g->node, g->m, g->n, g->k);
 }
 
-// `steps` of k, from the addresses as they stand.
+// Adds `steps` products, from the addresses %pa and %pb on, which it does not advance.
 static void naive_steps(struct ptx *p, uint32_t steps, uint32_t row_bytes)
 {
     PTX_LINES(p, "    {\n"
@@ -112,7 +122,7 @@ int ptx_emit_gemm_naive(struct ptx *p, const struct ptx_gemm *g, struct ptx_laun
     return ptx_finish(p, err);
 }
 
-// ---- by tiles in shared memory
+// ---- tiles in shared memory
 
 static void tiled_head(struct ptx *p, const struct ptx_gemm *g)
 {
@@ -136,7 +146,7 @@ static void tiled_head(struct ptx *p, const struct ptx_gemm *g)
              g->node, g->m, g->n, g->k, g->tile, 4 * g->tile * g->tile);
 }
 
-// Rows and columns beyond the matrix read the last one: what comes of them is not stored.
+// Sets the addresses. Rows and columns beyond the matrix read the last one; their results are not stored.
 static void tiled_addresses(struct ptx *p, const struct ptx_gemm *g)
 {
     PTX_FILL(p,
@@ -173,7 +183,7 @@ static void tiled_addresses(struct ptx *p, const struct ptx_gemm *g)
              g->tile, g->m - 1, g->n - 1, g->k, g->n, 4 * g->tile);
 }
 
-// Brings both tiles into shared memory. Where the last ones are cut, zeros stand for what lies beyond.
+// Loads both tiles to shared memory. The part of the last tiles that is beyond k becomes zeros.
 static void tiled_load(struct ptx *p, const struct ptx_gemm *g)
 {
     PTX_LINES(p, "    {\n"

@@ -1,12 +1,14 @@
-// Products of f16 and bf16 matrices on tensor cores, summed in f32: by mma.sync with tiles that cp.async brings, and
-// by wmma, which takes any size and runs where cp.async does not exist.
+// Emits products of f16 and bf16 matrices on tensor cores, with sums in f32. Both kernels equal: for each m, n:
+// c[m][n] = sum over k of a[m][k] * b[k][n]. gemm_mma_NODE uses mma.sync and copies tiles with cp.async (sm_80).
+// gemm_wmma_NODE uses wmma and ordinary loads, takes any size and runs from sm_75 on.
 #include "bench/ptx/emitters.h"
 
-// ---- mma.sync: a CTA of 4 warps has 64 x 64 of c, a warp 32 x 32 as 2 x 4 products of 16 x 8
+// ---- mma.sync
 //
-// Shared memory holds two stages, each 64 rows of 32 of a and 32 rows of 64 of b. Rows are 16 bytes longer than what
-// they hold, so that the 8 rows of an ldmatrix lie in 8 different groups of banks: 80 bytes for a, 144 for b. A stage
-// is 64 * 80 + 32 * 144 = 9728 bytes, and b's part begins at 5120.
+// A CTA of 4 warps has 64 x 64 of c, a warp 32 x 32 of it as 2 x 4 products of 16 x 8. A step is 32 of k. Shared memory
+// is double-buffered: a stage holds 64 rows of 32 elements of a, then 32 rows of 64 elements of b. Rows are padded by
+// 16 bytes, to 80 bytes for a and 144 for b, so that the 8 rows of an ldmatrix are in different banks. A stage is
+// 64 * 80 + 32 * 144 = 9728 bytes; b begins at byte 5120 of it.
 
 enum { MMA_SIDE = 64, MMA_K = 32 };
 
@@ -36,7 +38,8 @@ static void mma_head(struct ptx *p, const struct ptx_gemm *g)
              g->node, g->m, g->n, g->k);
 }
 
-// What a thread copies: of a, 16 bytes of rows t / 4 and 32 more; of b, 16 bytes of rows t / 8 and 16 more.
+// Sets the addresses of the thread's copies. Thread t copies 16 bytes of rows t / 4 and t / 4 + 32 of a, and of rows
+// t / 8 and t / 8 + 16 of b.
 static void mma_sources(struct ptx *p, const struct ptx_gemm *g)
 {
     PTX_FILL(p,
@@ -84,7 +87,7 @@ static void mma_sources(struct ptx *p, const struct ptx_gemm *g)
              g->n - 8, g->n, 32 * g->n);
 }
 
-// Where a lane's rows of ldmatrix lie, and c = 0.
+// Sets the addresses of the lane's rows for ldmatrix, and c to 0.
 static void mma_reads(struct ptx *p)
 {
     PTX_LINES(p, "    // warp w has rows 32 * (w / 2) and columns 32 * (w % 2) of the tile\n"
@@ -111,7 +114,7 @@ static void mma_reads(struct ptx *p)
 #undef ZERO
 }
 
-// Starts the copy of a tile to stage %to. What lies beyond k comes as zeros, by a size of 0.
+// Starts the copy of the next step to stage %to. Chunks beyond k are copied with a size of 0, which stores zeros.
 static void mma_copy(struct ptx *p, const struct ptx_gemm *g)
 {
     PTX_LINES(p, "    {\n"
@@ -148,7 +151,11 @@ static void mma_copy(struct ptx *p, const struct ptx_gemm *g)
              64 * g->n);
 }
 
-// 16 of k: four ldmatrix and eight products. The offsets are those of a's two halves and b's two halves.
+// 16 of k: four ldmatrix and eight products.
+//   type    f16 or bf16
+//   a0, a1  offsets in the stage of the first and second 16 rows of a
+//   b0, b1  offsets in the stage of the first and second 16 columns of b
+//   c0..c3  numbers of the sums of one product
 #define MMA(type, a, b, c0, c1, c2, c3)                                                                                \
     "    mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%c" c0 ", %c" c1 ", %c" c2 ", %c" c3 "}, " a     \
     ", " b ", {%c" c0 ", %c" c1 ", %c" c2 ", %c" c3 "};\n"
@@ -186,7 +193,7 @@ static void mma_product(struct ptx *p, bool bf16)
     PTX_LINES(p, "    }\n");
 }
 
-// One tile is in use while the next one arrives.
+// The loop over k: while one stage is multiplied, the next one is copied.
 static void mma_loop(struct ptx *p, const struct ptx_gemm *g)
 {
     PTX_FILL(p,
@@ -212,7 +219,7 @@ static void mma_loop(struct ptx *p, const struct ptx_gemm *g)
                  "    @%more bra NEXT;\n");
 }
 
-// A lane holds columns 2 * (l % 4) and the next, of rows l / 4 and 8 more, of each product.
+// Stores c. Of each product, lane l holds columns 2 * (l % 4) and the next of rows l / 4 and l / 4 + 8.
 static void mma_store(struct ptx *p, const struct ptx_gemm *g)
 {
     PTX_FILL(p,
@@ -274,10 +281,11 @@ int ptx_emit_gemm_mma(struct ptx *p, const struct ptx_gemm *g, struct ptx_launch
     return ptx_finish(p, err);
 }
 
-// ---- wmma: a CTA of 4 warps has 32 x 32 of c, a warp 16 x 16
+// ---- wmma
 //
-// A step is 16 of k: 32 rows of 16 of a, each in 48 bytes, and 16 rows of 32 of b, each in 80. The results go through
-// shared memory too (32 rows of 32, each in 144 bytes), since only there is the place of an element known.
+// A CTA of 4 warps has 32 x 32 of c, a warp 16 x 16. A step is 16 of k: shared memory holds 32 rows of 16 elements of
+// a, 48 bytes each, and 16 rows of 32 elements of b, 80 bytes each. The results go through shared memory too, 32 rows
+// of 32 floats, 144 bytes each, because PTX does not define which lane holds which element of a wmma fragment.
 
 enum { WMMA_SIDE = 32, WMMA_K = 16 };
 

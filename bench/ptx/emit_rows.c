@@ -1,14 +1,21 @@
-// Softmax and layer normalisation of rows. A CTA has a row, and holds all of it in registers between the passes.
+// Emits softmax and layer norm of rows of f32.
+//
+// softmax_NODE: m = max x; y[i] = exp(x[i] - m) / sum of exp(x[j] - m). layernorm_NODE: y[i] = (x[i] - mean) /
+// sqrt(variance + eps) * weight[i] + bias[i].
+//
+// A CTA of 1 to 32 warps has one row, which it reads once and keeps in registers for all passes, up to 32 elements per
+// thread. Each reduction is a butterfly over the warp; with several warps their results then go through shared memory
+// (4 bytes per warp), and every warp repeats the butterfly over them.
 #include "bench/ptx/emitters.h"
 
 #include <math.h>
 
 enum { MAX_WARPS = 32, MAX_GROUPS = 8 };
 
-// How a row is spread: thread t holds the elements vec * (t + threads * g) and the vec - 1 after it, for each group g.
+// How a row is distributed: for each group g, thread t holds `vec` elements from number vec * (t + threads * g) on.
 struct spread {
-    uint32_t vec;    // 4 where rows are aligned to 16 bytes, 1 elsewhere
-    uint32_t units;  // of vec elements in a row
+    uint32_t vec;    // 4 if rows are aligned to 16 bytes, else 1
+    uint32_t units;  // runs of `vec` elements in a row
     uint32_t groups; // 1 to MAX_GROUPS
     uint32_t warps;  // 1 to MAX_WARPS
     bool cut;        // the last group has threads without elements
@@ -28,7 +35,7 @@ static int spread_row(const struct ptx_rows *r, const char *what, struct spread 
     return 0;
 }
 
-// Declares what the passes share, and finds the place of this thread's first element in a row, %at.
+// Declares the registers that the passes share, and sets the addresses of the thread's first element.
 static void row_begin(struct ptx *p, const struct ptx_rows *r, const struct spread *s)
 {
     PTX_FILL(p,
@@ -68,7 +75,7 @@ static void row_begin(struct ptx *p, const struct ptx_rows *r, const struct spre
         PTX_FILL(p, "    setp.lt.u32 %partial, %lane, $0;\n", s->warps);
 }
 
-// Loads the row; elements beyond it are `empty`, a float's bits.
+// Loads the row; elements beyond it get the value with the bits `empty`.
 static void row_load(struct ptx *p, const struct spread *s, uint32_t empty)
 {
     for (uint32_t g = 0; g < s->groups; g++) {
@@ -103,7 +110,15 @@ static void row_store(struct ptx *p, const struct spread *s)
     }
 }
 
-// ---- reductions: a butterfly over the warp, then over the warps' parts. All threads get the same bits.
+// ---- reductions: a butterfly over the warp, then over the results of the warps. All threads get the same bits.
+//
+// Parameters of the macros:
+//   op     max or add
+//   v      the register that is reduced
+//   by     the distance in lanes of a butterfly step
+//   empty  the neutral value, for lanes without a warp's result
+//   warps  warps of the CTA
+//   again  whether another reduction follows, so that the results must be read before it writes its own
 
 #define SHUFFLE(op, v, by)                                                                                             \
     "    shfl.sync.bfly.b32 %other, " v ", " by ", 31, 0xffffffff;\n"                                                  \
@@ -118,7 +133,6 @@ static void row_store(struct ptx *p, const struct spread *s)
     "    @%partial ld.shared.f32 " v ", [%scratch];\n"
 #define PART_IN_ALL(v) "    ld.shared.f32 " v ", [%scratch];\n"
 
-// The parts are read before the next reduction writes its own: `again` says that one follows.
 #define REDUCE(p, op, v, empty, warps, again)                                                                          \
     do {                                                                                                               \
         PTX_LINES(p, BUTTERFLY(op, v));                                                                                \
@@ -184,7 +198,8 @@ int ptx_emit_softmax(struct ptx *p, const struct ptx_rows *r, struct ptx_launch 
 
 // ---- layer normalisation
 
-// The variance from the differences, not from the squares: the second loses everything where the mean is large.
+// Computes %mean and %scale = 1 / sqrt(variance + eps). The variance is the mean of (x - mean)^2, because E[x^2] -
+// mean^2 cancels if the mean is large.
 static void layernorm_moments(struct ptx *p, const struct ptx_rows *r, const struct spread *s)
 {
     uint32_t n = s->groups * s->vec;

@@ -1,9 +1,19 @@
-// Fused kernels: the frame, the row's 8 bits, the products. See emit_fused.h; emit_fused_row.c has the values.
+// Emits the frame of a fused kernel, the 8-bit row and the products. See emit_fused.h for the interface and the naive
+// loop; emit_fused_row.c computes the nodes.
 //
-// Products with 8 bits: as in emit_matmul_q8.c, lane i of a warp has output i of a tile, a warp forms whole S of blocks
-// of 256, and they are added in the order of the blocks. Here the tiles of a unit, and of all legs, are dealt out to
-// the warps together. The sums S have two halves of shared memory in turns, so that warps which have nothing to add go
-// on to the next unit. Products with float32: the tiles one after another, as in emit_matmul.c.
+// The kernel: prefetch the first weights; compute the row (make_row); loop over units (sections): load the inputs of
+// the nodes, compute the products of all legs, compute the nodes. With 8-bit activations a CTA has up to 16 warps, or
+// up to 12 if a type's unit needs more registers; with float32 activations it has 8.
+//
+// Products of 8-bit activations are computed as in emit_matmul_q8.c: lane i of a warp has output i of a tile of 32, a
+// warp computes the complete S of a block of 256 (an item), and the S are added in the order of the blocks. The items
+// of all tiles and all legs of a unit are distributed over the warps together, so a unit of 32 columns with one leg
+// and n_in = 4096 has 16 items. If shared memory suffices, the S are double-buffered: the warps without columns
+// continue with the next unit while the others add.
+//
+// Products of float32 activations are computed tile after tile by 8 warps, as in emit_matmul.c.
+//
+// Shared memory: the S or the decoded weights, the row, and two small areas (see emit_fused.h).
 #include "kernels/ptx/emit_fused.h"
 
 #include "kernels/ptx/emit_dot.h"
@@ -14,13 +24,14 @@
 
 enum { MAX_WARPS = 16, LARGE_WARPS = 12, LARGE_UNIT = 256, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
 
-// How a kernel is laid out.
+// The shape of a kernel and its use of shared memory. The fields ending in _bytes are sizes in shared memory.
 struct frame {
-    uint32_t warps, units; // of all sections
-    uint32_t blocks;       // of 256 of the row in 8 bits
-    uint32_t row_bytes;    // of shared memory, for each of these
-    uint32_t sums_bytes;   // of one half
-    uint32_t halves;
+    uint32_t warps;      // of a CTA
+    uint32_t units;      // of all sections
+    uint32_t blocks;     // blocks of 256 in the row
+    uint32_t row_bytes;  // the row, if there is a prologue
+    uint32_t sums_bytes; // one buffer of S; without q8 the buffer of decoded weights
+    uint32_t halves;     // number of buffers of S: 1 or 2
     uint32_t exchange_bytes, partials_bytes;
 };
 
@@ -29,13 +40,13 @@ static uint32_t tiles_of(const struct ptx_fused_section *s)
     return s->unit / PTX_TILE_ROWS;
 }
 
-// The S that a unit forms.
+// The number of S (one for each leg, tile and block) that a unit computes.
 static uint32_t items_of(const struct ptx_fused_section *s, uint32_t blocks)
 {
     return (uint32_t)s->n_legs * tiles_of(s) * blocks;
 }
 
-// So many warps at the most that a lane has the registers for a unit of its type.
+// The most warps for which a lane has enough registers for a unit of every type used.
 static uint32_t most_warps(const struct ptx_fused *f)
 {
     for (int i = 0; i < f->n_sections; i++)
@@ -85,7 +96,7 @@ bool ptx_fused_fits(const struct ptx_fused *f)
     return frame_fits(&r);
 }
 
-// ---- what is served
+// ---- checks
 
 static int check_node(const struct ptx_fused_node *n, int at, uint32_t width, uint32_t unit, struct error *err)
 {
@@ -145,7 +156,7 @@ static int check(const struct ptx_fused *f, const struct frame *r, struct error 
 
 // ---- the head
 
-// Books of values have the number of their type, once each.
+// Emits the tables that the types need, once for each type. They are named by the number of the type.
 static void tables(struct ptx *p, const struct ptx_fused *f)
 {
     bool there[DT_COUNT] = {false};
@@ -212,10 +223,10 @@ static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r
         PTX_LINES(p, "    mov.u32 %sums, sums;\n");
 }
 
-// ---- weights ahead of time
+// ---- prefetch of weights
 
-// The bytes of `tiles` tiles at %w8, a line of the cache a thread at a time.
-static void fetch(struct ptx *p, uint32_t bytes, uint32_t threads, uint32_t label)
+// Prefetches `bytes` bytes at %w8 to L2. A thread takes one line of 128 bytes at a time.
+static void prefetch(struct ptx *p, uint32_t bytes, uint32_t threads, uint32_t label)
 {
     PTX_FILL(p,
              "    mad.wide.u32 %w8, %index, 128, %w8;\n"
@@ -232,8 +243,8 @@ static void fetch(struct ptx *p, uint32_t bytes, uint32_t threads, uint32_t labe
              bytes, 128 * threads, label);
 }
 
-// Those of the CTA's first unit.
-static void fetch_first(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+// Prefetches the weights of the CTA's first unit. A dependent kernel then waits for the launches ahead of it.
+static void prefetch_first(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
     uint32_t first = 0;
     PTX_LINES(p, "    {\n"
@@ -254,7 +265,7 @@ static void fetch_first(struct ptx *p, const struct ptx_fused *f, const struct f
                      "    cvta.to.global.u64 %w8, %w8;\n"
                      "    mad.wide.u32 %w8, %unit8, $1, %w8;\n",
                      (uint32_t)s->legs[l].w, bytes);
-            fetch(p, bytes, 32 * r->warps, i * FUSED_LEGS + l);
+            prefetch(p, bytes, 32 * r->warps, i * FUSED_LEGS + l);
         }
         PTX_FILL(p, "    bra AHEAD;\nBEHIND_$0:\n", i);
         first = end;
@@ -268,7 +279,9 @@ static void fetch_first(struct ptx *p, const struct ptx_fused *f, const struct f
 
 // ---- the row
 
-// Block %turn of the row by a warp, a lane 8 elements from %i on.
+// Computes and quantises block %block of the row with one warp: each lane has 8 elements, from %i on. The bytes, sums
+// and scale go to shared memory in the layout of emit_dot.h. Where n_in is not a multiple of 8, a lane computes its
+// elements one at a time; elements beyond the row are zeros.
 static void quantize_block(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
     uint32_t last = 8 * (uint32_t)(f->n_prologue - 1);
@@ -354,7 +367,8 @@ static void make_float_row(struct ptx *p, const struct ptx_fused *f, const struc
              8 * (uint32_t)(f->n_prologue - 1), 32 * r->warps, f->n_in);
 }
 
-// %row = where the row lies as the products take it: in shared memory, or in the memory of the card.
+// Sets %row to the address of the row in the products' format: in shared memory if there is a prologue, which is
+// computed here, else in global memory.
 static void make_row(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
     if (!f->n_prologue) {
@@ -377,16 +391,16 @@ static void make_row(struct ptx *p, const struct ptx_fused *f, const struct fram
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-// ---- products with 8 bits
+// ---- products of 8-bit activations
 
-// Legs that follow each other and have one type form their S by one code.
+// Consecutive legs of one type, whose S the same code computes.
 struct run {
-    int first, n;
-    uint32_t slot; // of its first S
+    int first, n;  // legs first to first + n - 1
+    uint32_t slot; // index of its first S in shared memory
 };
 
-// %w_base = the matrix of the S that the lane's warp forms, %j its tile, %block its block.
-static void choose(struct ptx *p, const struct ptx_fused_section *s, const struct run *run, const struct frame *r)
+// From the warp's item %item, sets %w_base to the matrix of its leg, %j to its tile and %block to its block.
+static void locate_item(struct ptx *p, const struct ptx_fused_section *s, const struct run *run, const struct frame *r)
 {
     uint32_t tiles = tiles_of(s);
     PTX_FILL(p,
@@ -409,8 +423,10 @@ static void choose(struct ptx *p, const struct ptx_fused_section *s, const struc
         PTX_LINES(p, "    mov.u32 %j, %tile;\n");
 }
 
-static void form(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, const struct run *run,
-                 const struct frame *r)
+// Loops over the warp's items of a run, every warps-th one, and stores each S in its slot of shared memory. Item 0
+// belongs to the warp that follows the last one of the previous run, so that all warps have about as many items.
+static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                          const struct run *run, const struct frame *r)
 {
     enum dtype type = s->legs[run->first].type;
     uint32_t items = (uint32_t)run->n * tiles_of(s) * r->blocks, ahead = run->slot % r->warps;
@@ -424,7 +440,7 @@ static void form(struct ptx *p, const struct ptx_fused *f, const struct ptx_fuse
              "    @%in bra FORMED_$3;\n"
              "FORM_$3: // 256 products a turn\n",
              r->warps - ahead, r->warps, items, (uint32_t)run->first);
-    choose(p, s, run, r);
+    locate_item(p, s, run, r);
     PTX_FILL(p,
              "    mad.wide.u32 %unit, %j, $0, %w_base;\n"
              "    mad.wide.u32 %unit, %block, $1, %unit;\n"
@@ -445,7 +461,8 @@ static void form(struct ptx *p, const struct ptx_fused *f, const struct ptx_fuse
              run->slot, r->warps, items, (uint32_t)run->first);
 }
 
-// n blocks more of each leg to %y, from %from and the scale at %scales on.
+// Adds the S of the next n blocks of each leg, times the scales of the activations, to %y<leg>. %from8 is the address
+// of the first S, %scales that of the first scale; both are advanced.
 static void add_blocks(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
                        const struct frame *r, uint32_t n)
 {
@@ -466,7 +483,7 @@ static void add_blocks(struct ptx *p, const struct ptx_fused *f, const struct pt
              128 * n, 4 * n);
 }
 
-// Warp w < tiles adds the S of tile w of each leg, in the order of the blocks.
+// Warp w of the first tiles_of(s) warps adds the S of tile w of each leg to %y<leg>, in the order of the blocks.
 static void add_up(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, const struct frame *r)
 {
     enum { AT_ONCE = 8 };
@@ -505,7 +522,7 @@ static void q8_products(struct ptx *p, const struct ptx_fused *f, const struct p
         run.n = 1;
         while (run.first + run.n < s->n_legs && s->legs[run.first + run.n].type == s->legs[run.first].type)
             run.n++;
-        form(p, f, s, &run, r);
+        compute_items(p, f, s, &run, r);
         run.slot += (uint32_t)run.n * tiles_of(s) * r->blocks;
     }
     PTX_FILL(p,
@@ -516,8 +533,9 @@ static void q8_products(struct ptx *p, const struct ptx_fused *f, const struct p
     add_up(p, f, s, r);
 }
 
-// ---- products with float32
+// ---- products of float32 activations
 
+// Computes each tile of each leg with all 8 warps. The sums of tile j end in %y<leg> of warp j.
 static void f32_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s)
 {
     for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
@@ -562,7 +580,7 @@ static void f32_products(struct ptx *p, const struct ptx_fused *f, const struct 
 
 // ---- sections
 
-// Unit %job - first of a section.
+// Processes unit number %job - first of a section. Warps beyond the unit's columns skip the nodes (label MADE).
 static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, const struct frame *r,
                     uint32_t first)
 {
@@ -637,7 +655,7 @@ int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *
     if (check(f, &r, err))
         return -1;
     head(p, f, &r);
-    fetch_first(p, f, &r);
+    prefetch_first(p, f, &r);
     make_row(p, f, &r);
     sections(p, f, &r);
     *launch = (struct ptx_launch){.entry = "fused", .grid = {r.units, 1, 1}, .block = {32 * r.warps, 1, 1}};

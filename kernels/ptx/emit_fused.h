@@ -1,19 +1,35 @@
-// One kernel for a step of one row: products of one row of activations with some matrices, what makes that row before
-// them, and what becomes of their columns after them.
+// Emits one kernel, fused_NODE, for a step of one row: the products of one row of activations with several matrices,
+// the operations that compute that row before them, and the operations on their columns after them. gpu_fuse.c decides
+// what becomes one such kernel. It is used for steps of one row only; other steps run the kernels of emit_ops.h and
+// emit_matmul.h, one per operation.
 //
-// The row is made by every CTA for itself (the prologue): norms of the whole row and functions of its elements, then
-// its 8 bits where the products take them. A section is one product or more of one width, of which a CTA takes a unit
-// of columns at a time, and what is made of those columns alone: sums with other rows, gates, norms of heads, rotary
-// positions, keys and values on their way to the cache. CTAs go through the units of all sections, so that any grid
-// does; launch.grid[0] is as many as there are units.
+// The naive loop that it equals:
+//     row = prologue(inputs)                        // norms of the whole row, element-wise functions, 8-bit rounding
+//     for each section, for each column c of it:
+//         for each leg l:
+//             y[l] = sum over k of row[k] * w[l][c][k]
+//         for each node of the section, in order:
+//             v[node] = f(y, earlier v, inputs)     // bias, sums, gates, norms of heads, rotary positions
+//             store v[node], if a later kernel needs it, or write it to the KV cache
+// A leg is one product. A section is one or more legs of the same number of columns, with the nodes that use only
+// those columns. A unit is a group of 32 to 256 neighbouring columns of a section; no node needs a column outside of
+// its unit.
 //
-// Every value has the bits that the kernels of emit_ops.h and emit_matmul.h give it, for the orders of sums are theirs.
+// A CTA processes one unit at a time; after the products thread i of it has column i of the unit. CTAs loop over the
+// units of all sections, so any grid gives the right result; launch.grid[0] is the number of units. Every CTA computes
+// the prologue for itself and keeps the row in shared memory. That costs one pass over the inputs for the elements and
+// one or two for each norm, per CTA, and saves a launch for each operation. Without a prologue the row is read from
+// global memory.
 //
-// The first weights of a CTA are fetched into the card's cache while the row is made, or waited for.
+// Every value has the same bits as from the kernels of emit_ops.h and emit_matmul.h, because the order of each sum is
+// the same.
 //
-// Parameters: step, positions, pages (as in emit_ops.h), then n_params addresses that nodes and legs name by their
-// number. Rows lie without gaps, aligned to 16 bytes. PTX 6.3, sm_75; shared memory is static, 48 KB at most.
-// Ownership and threads: as in emit_ops.h.
+// A CTA first prefetches the weights of its first unit into L2, before it computes the row or waits for earlier
+// launches.
+//
+// Parameters: step, positions, pages (as in emit_ops.h), then n_params addresses, to which nodes and legs refer by
+// number. Rows are contiguous and aligned to 16 bytes. PTX 6.3, sm_75. Shared memory is static, at most 48 KB.
+// Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_FUSED_H
 #define QUERN_EMIT_FUSED_H
 
@@ -23,21 +39,23 @@
 enum { FUSED_NODES = 16, FUSED_LEGS = 3, FUSED_SECTIONS = 6, FUSED_PARAMS = 60, FUSED_UNIT = 256 };
 
 enum ptx_fused_kind {
-    FUSED_LOAD,    // param: a row
-    FUSED_SUM,     // of leg a
-    FUSED_ELEMENT, // of a, or of a and b
-    FUSED_NORM,    // of a: the whole row in a prologue, groups of columns after products. param: gain, other: bias
-    FUSED_ROPE,    // of a; param: the table
-    FUSED_KV,      // a to the cache; param: what kv.offset would be, a number and no address
+    FUSED_LOAD,    // loads a row from memory. param: its address
+    FUSED_SUM,     // the result of leg a, with its bias
+    FUSED_ELEMENT, // an element-wise function of node a, or of nodes a and b
+    FUSED_NORM,    // norm of node a: of the whole row in a prologue, of groups of columns in a section.
+                   // param: gain, other: bias
+    FUSED_ROPE,    // rotary positions applied to node a. param: the table of cosines and sines
+    FUSED_KV,      // writes node a to the KV cache. param: the value of kv.offset, a number instead of an address
 };
-// A value of a column, made of earlier ones of its list.
+// One value per element of the row (in a prologue) or per column (in a section). a and b are the numbers of earlier
+// nodes of the same list; of a FUSED_SUM, a is the number of a leg.
 struct ptx_fused_node {
     enum ptx_fused_kind kind;
     int a, b;
-    int param, other; // -1: none
-    int store;        // the parameter where the value goes to; -1: it is needed here alone
+    int param, other; // numbers of parameters; -1: none
+    int store;        // the parameter with the address at which the value is stored; -1: not stored
     union {
-        struct ptx_elements element; // op, act and factor
+        struct ptx_elements element; // only op, act and factor are used
         struct {
             enum norm_kind kind;
             uint32_t group;
@@ -52,49 +70,57 @@ struct ptx_fused_node {
 };
 struct ptx_fused_leg {
     enum dtype type;
-    int w, bias; // parameters; bias -1: none
+    int w, bias; // numbers of parameters; bias -1: none
 };
 struct ptx_fused_section {
     uint32_t n_out; // columns of each leg
-    uint32_t unit;  // columns that a CTA takes at a time: a multiple of 32; where it is more than 32, it divides n_out
+    uint32_t unit;  // columns that a CTA processes at a time: a multiple of 32; if more than 32, a divisor of n_out
     int n_legs, n_nodes;
     struct ptx_fused_leg legs[FUSED_LEGS];
     struct ptx_fused_node nodes[FUSED_NODES];
 };
 struct ptx_fused {
-    uint32_t node;
-    uint32_t n_in;
-    bool q8;
-    bool dependent; // may begin before the launches ahead of it have ended, and waits for them itself: PTX 7.8, sm_90
-    int n_prologue; // the last one is the row; none: the row is in memory, as the products take it
-    int source;     // then its parameter
+    uint32_t node;  // of the graph, for comments and the entry's name
+    uint32_t n_in;  // elements of the row
+    bool q8;        // the products take 8-bit activations
+    bool dependent; // programmatic dependent launch: the kernel starts before the launches ahead of it have ended, and
+                    // waits for them itself. PTX 7.8, sm_90
+    int n_prologue; // nodes of the prologue; the last one is the row. 0: the row is in memory, in the products' format
+    int source;     // with n_prologue 0: the parameter with the address of the row
     int n_sections, n_params;
     struct ptx_fused_node prologue[FUSED_NODES];
     struct ptx_fused_section sections[FUSED_SECTIONS];
 };
 int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *launch, struct error *err);
-// Whether its shared memory suffices and its sizes are served: what ptx_emit_fused would refuse.
+// Whether the kernel fits into 48 KB of shared memory and 512 threads.
 bool ptx_fused_fits(const struct ptx_fused *f);
 
 // ---- between emit_fused.c and emit_fused_row.c
 
-// The row's values are computed anew in each pass over it; nothing of it is kept but what norms have summed.
-// Declares what the passes need, and sets the addresses of all that the prologue reads.
+// The prologue. Each pass over the row computes the elements of all nodes again; only the results of norms (%mean and
+// %root) are kept between passes.
+
+// Declares the registers of the passes, and sets the addresses of all inputs of the prologue.
 void ptx_fused_row_head(struct ptx *p, const struct ptx_fused *f);
-// The sums of the prologue's norms, by the CTA's `warps`, by way of so many bytes of shared memory named partials.
+// Computes %mean and %root of the prologue's norms in the CTA of `warps` warps. It uses shared memory named partials,
+// of ptx_fused_partials_bytes.
 uint32_t ptx_fused_partials_bytes(const struct ptx_fused *f);
 void ptx_fused_row_norms(struct ptx *p, const struct ptx_fused *f, uint32_t warps);
-// Opens a scope with %e<8 node + i>, element %i + i of each node's value, i < count: 8 or 1. The caller closes it.
+// Opens a scope and computes %e<8 * node + i>, element %i + i of each node's value, for i < count; count is 8 or 1.
+// The caller closes the scope.
 void ptx_fused_row_elements(struct ptx *p, const struct ptx_fused *f, uint32_t count);
-// Stores those of them that are wanted in memory; %i and count as before. CTA 0 does so, by %first_cta.
+// Within that scope, with the same count: stores the elements of nodes with a `store`. Only CTA 0 (%first_cta) does.
 void ptx_fused_row_stores(struct ptx *p, const struct ptx_fused *f, uint32_t count);
 
-// Thread %index < unit has column %column of a unit. So many bytes of shared memory, named exchange, are for what its
-// threads tell each other.
+// The columns of a unit. Thread %index < unit has column %column.
+
+// Bytes of shared memory, named exchange, through which the threads of a unit read each other's columns.
 uint32_t ptx_fused_exchange_bytes(const struct ptx_fused_section *s);
-// In the section's scope: declares its registers, and reads what does not wait for the products.
+// In the section's scope, before the products: declares the registers of the nodes, and loads all inputs that do not
+// depend on the products.
 void ptx_fused_columns_load(struct ptx *p, const struct ptx_fused_section *s);
-// When %y<leg> are the legs' sums; the unit's threads alone.
+// After the products, with %y<leg> the sum of each leg: computes and stores the nodes. Only the threads of the unit
+// execute it.
 void ptx_fused_columns(struct ptx *p, const struct ptx_fused_section *s);
 
 #endif

@@ -1,11 +1,26 @@
-// Of a fused kernel: the row before its products, and the columns after them. See emit_fused.h.
+// Emits the nodes of a fused kernel: the prologue, which computes the row before the products, and the columns after
+// them. See emit_fused.h for the interface.
+//
+// The prologue equals these loops over the row, which every CTA executes for itself:
+//     for each norm, in order:
+//         sum = 0
+//         for each element i: sum += the input of the norm at i, or the square of it    // 2 loops for a layer norm
+//         root = 1 / sqrt(sum / n + eps)
+//     for each element i: row[i] = all nodes at i
+// No values of the row are kept between the loops: each loop computes the nodes before its norm again, from global
+// memory. That costs no shared memory and few registers, and one more read from L2 for each norm. A sum has the order
+// of emit_norm.c: thread i of ptx_norm_threads(n) adds elements i, i + threads, and so on; a butterfly adds the
+// threads of a warp; the warps are added in order.
+//
+// After the products thread i of a unit has column i in registers. Rotary positions and norms need other columns of
+// the unit; they exchange them by way of shared memory, 4 bytes a column for each such node.
 #include "kernels/ptx/emit_fused.h"
 #include "kernels/ptx/emit_kv.h"
 #include "kernels/ptx/emit_nibble.h"
 
-// ---- nodes of both
+// ---- nodes of both the prologue and the columns
 
-// reg = the address of parameter `param`.
+// Sets <reg><number> to the address that parameter `param` holds.
 static void address(struct ptx *p, const char *reg, uint32_t number, int param)
 {
     for (int i = 0; i < 2; i++) {
@@ -21,7 +36,7 @@ static void address(struct ptx *p, const char *reg, uint32_t number, int param)
     }
 }
 
-// to<at> = the function of from<a> and from<b>, in the scope's %a0 and %b0.
+// Sets <reg><at> to the function of <reg><a>, or of <reg><a> and <reg><b>. Changes %a0 and %b0.
 static void element(struct ptx *p, const struct ptx_fused_node *n, const char *reg, uint32_t at, uint32_t a, uint32_t b)
 {
     ptx_word(p, "    mov.f32 %a0, ");
@@ -38,7 +53,7 @@ static void element(struct ptx *p, const struct ptx_fused_node *n, const char *r
     PTX_FILL(p, "$0, %a0;\n", at);
 }
 
-// %sum over a warp, as emit_norm.c has it.
+// Sets %sum to its sum over the warp, in all lanes and in the order of emit_norm.c.
 static void butterfly(struct ptx *p)
 {
     for (uint32_t by = 16; by; by /= 2)
@@ -48,6 +63,8 @@ static void butterfly(struct ptx *p)
                  by);
 }
 
+// Adds the term of one value, <v><at>, to %sum. mean: the value itself; otherwise its square, of a layer norm less
+// %mean<mean_of>.
 static void add_term(struct ptx *p, const struct ptx_fused_node *n, bool mean, const char *v, uint32_t at,
                      uint32_t mean_of)
 {
@@ -66,6 +83,7 @@ static void add_term(struct ptx *p, const struct ptx_fused_node *n, bool mean, c
     PTX_LINES(p, "    fma.rn.f32 %sum, %term, %term, %sum;\n");
 }
 
+// From the sum of a whole group, sets %mean<at>, or %root<at> to 1 / sqrt(sum / group + eps).
 static void end_sum(struct ptx *p, const struct ptx_fused_node *n, bool mean, uint32_t at)
 {
     if (mean)
@@ -78,7 +96,7 @@ static void end_sum(struct ptx *p, const struct ptx_fused_node *n, bool mean, ui
                  at, ptx_float_bits((float)(1.0 / n->norm.group)), ptx_float_bits(n->norm.eps));
 }
 
-// ---- the row
+// ---- the prologue
 
 void ptx_fused_row_head(struct ptx *p, const struct ptx_fused *f)
 {
@@ -100,7 +118,8 @@ void ptx_fused_row_head(struct ptx *p, const struct ptx_fused *f)
     }
 }
 
-// Elements %i .. of what stands at a base, to reg<first> ..
+// Loads elements %i to %i + count - 1 of the array at <base><j> to <reg><first> and the following registers. count is
+// 1 or a multiple of 4.
 static void load(struct ptx *p, const char *base, uint32_t j, const char *reg, uint32_t first, uint32_t count)
 {
     ptx_word(p, "    mad.wide.u32 %from, %i, 4, ");
@@ -123,6 +142,7 @@ static void load(struct ptx *p, const char *base, uint32_t j, const char *reg, u
     }
 }
 
+// Emits norm node j: sets %e<8 * j + u> to the normalised elements, with gain and bias.
 static void row_norm(struct ptx *p, const struct ptx_fused_node *n, uint32_t j, uint32_t count)
 {
     for (uint32_t u = 0; u < count; u++) {
@@ -145,7 +165,7 @@ static void row_norm(struct ptx *p, const struct ptx_fused_node *n, uint32_t j, 
     }
 }
 
-// As ptx_fused_row_elements, up to node `last`.
+// As ptx_fused_row_elements, but only for nodes 0 to `last`.
 static void row_elements(struct ptx *p, const struct ptx_fused *f, uint32_t count, int last)
 {
     PTX_FILL(p, "    {\n" PTX_ELEMENT_REGS "    .reg .f32 %e<$0>, %w<8>;\n", 8 * (uint32_t)(last + 1));
@@ -181,7 +201,8 @@ void ptx_fused_row_stores(struct ptx *p, const struct ptx_fused *f, uint32_t cou
     }
 }
 
-// The sum over the row of what a norm wants of node a's elements, to all threads. slot: of the sums of warps.
+// Computes one sum of norm node j over the row: %mean<j> if `mean`, else %root<j>, in all threads. slot: the offset in
+// bytes of the sums of the warps in `partials`.
 static void row_sum(struct ptx *p, const struct ptx_fused *f, uint32_t j, bool mean, uint32_t warps, uint32_t slot)
 {
     enum { AT_ONCE = 8 };
@@ -260,6 +281,7 @@ void ptx_fused_row_norms(struct ptx *p, const struct ptx_fused *f, uint32_t warp
 
 // ---- columns
 
+// Whether a node needs other columns of the unit.
 static bool exchanges(const struct ptx_fused_node *n)
 {
     return n->kind == FUSED_ROPE || n->kind == FUSED_NORM;
@@ -273,7 +295,9 @@ uint32_t ptx_fused_exchange_bytes(const struct ptx_fused_section *s)
     return bytes;
 }
 
-// What of a column is read from memory does not wait for the sums: %z and %zz are a node's own.
+// The loads before the products. Node j keeps its inputs in registers of its own: %v, %z, %zz, %gain, %shift, %to.
+
+// Loads the thread's column of the array in parameter `param` to <reg><j>; 0 beyond the row.
 static void load_column(struct ptx *p, const char *reg, uint32_t j, int param)
 {
     address(p, "%column_at", 0, param);
@@ -284,7 +308,7 @@ static void load_column(struct ptx *p, const char *reg, uint32_t j, int param)
     PTX_FILL(p, "$0, [%column_at0];\n", j);
 }
 
-// %gain and %shift of the column's place in its group.
+// Loads %gain<j> and %shift<j> for the column's index in its group.
 static void load_gain(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
 {
     if (n->param < 0 && n->other < 0)
@@ -306,7 +330,8 @@ static void load_gain(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
     }
 }
 
-// %turns and %second of the thread's element, its cosine and sine.
+// Sets %turns<j> to whether the column is rotated, and %second<j> to whether it is the second of its pair. Loads the
+// cosine to %z<j> and the sine to %zz<j>.
 static void load_rope(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
 {
     bool neighbours = n->rope.layout == ROPE_NORM;
@@ -336,7 +361,7 @@ static void load_rope(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
              j, 4 * n->rope.pairs);
 }
 
-// %to = where the column, or its block, lies in the cache.
+// Sets %to<j> to the address in the KV cache of the column, or of its block for quantised caches.
 static void load_place(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
 {
     const struct ptx_kv *kv = &n->kv;
@@ -396,8 +421,8 @@ void ptx_fused_columns_load(struct ptx *p, const struct ptx_fused_section *s)
     PTX_LINES(p, "LOADED:\n");
 }
 
-// The unit's threads have all written what they tell each other.
-static void meet(struct ptx *p, const struct ptx_fused_section *s)
+// A barrier for the threads of the unit.
+static void unit_barrier(struct ptx *p, const struct ptx_fused_section *s)
 {
     if (s->unit == 32)
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
@@ -405,8 +430,9 @@ static void meet(struct ptx *p, const struct ptx_fused_section *s)
         PTX_FILL(p, "    bar.sync 1, $0;\n", s->unit);
 }
 
-// Node a's columns to the exchange from byte `at` on; %c0 = that byte.
-static void tell(struct ptx *p, const struct ptx_fused_section *s, const struct ptx_fused_node *n, uint32_t at)
+// Stores the columns of node n->a to the exchange area from byte `at` on, for all threads of the unit. Sets %c0 to the
+// address of that byte.
+static void share_columns(struct ptx *p, const struct ptx_fused_section *s, const struct ptx_fused_node *n, uint32_t at)
 {
     PTX_FILL(p,
              "    mov.u32 %c0, exchange;\n"
@@ -414,14 +440,15 @@ static void tell(struct ptx *p, const struct ptx_fused_section *s, const struct 
              "    mad.lo.u32 %c1, %index, 4, %c0;\n"
              "    st.shared.f32 [%c1], %v$1;\n",
              at, (uint32_t)n->a);
-    meet(p, s);
+    unit_barrier(p, s);
 }
 
-// The pair's two: a c - b s for the first, b c + a s for the second, rounded as emit_rope.c does it.
+// Rotates a pair (a, b) by its cosine c and sine s: the first column becomes a c - b s, the second b c + a s, rounded
+// as in emit_rope.c. Other columns are copied.
 static void column_rope(struct ptx *p, const struct ptx_fused_section *s, uint32_t j, uint32_t at)
 {
     const struct ptx_fused_node *n = &s->nodes[j];
-    tell(p, s, n, at);
+    share_columns(p, s, n, at);
     if (n->rope.layout == ROPE_NORM)
         PTX_LINES(p, "    xor.b32 %c2, %index, 1;\n");
     else
@@ -443,8 +470,8 @@ static void column_rope(struct ptx *p, const struct ptx_fused_section *s, uint32
              j, (uint32_t)n->a, j);
 }
 
-// The sum of the group that begins at %c1: by as many threads, one after another, as its kernel has; all of a warp get
-// it.
+// Sets %sum to the sum of the group at address %c1, in all lanes. To get the order of emit_norm.c, one warp adds what
+// each warp of that kernel's CTA would add, one after another.
 static void group_sum(struct ptx *p, const struct ptx_fused_node *n, uint32_t j, bool mean)
 {
     uint32_t group = n->norm.group, threads = ptx_norm_threads(group);
@@ -473,13 +500,14 @@ static void group_sum(struct ptx *p, const struct ptx_fused_node *n, uint32_t j,
                  "    }\n");
 }
 
-// %z = the root and %zz = the mean of the thread's group, whose columns the exchange has from byte `at` on. Groups of
-// less than a warp are summed one after another, by all of it.
+// Emits norm node j. Its input goes through the exchange area at byte `at`. Each warp computes the root (%z<j>) and the
+// mean (%zz<j>) of the group that its columns belong to; with groups of less than 32 columns it computes those of all
+// its groups, one after another, and each lane keeps its own.
 static void column_norm(struct ptx *p, const struct ptx_fused_section *s, uint32_t j, uint32_t at)
 {
     const struct ptx_fused_node *n = &s->nodes[j];
     uint32_t group = n->norm.group, groups = group < 32 ? 32 / group : 1;
-    tell(p, s, n, at);
+    share_columns(p, s, n, at);
     for (uint32_t q = 0; q < groups; q++) {
         if (group < 32)
             PTX_FILL(p,

@@ -1,4 +1,15 @@
-// Rows of a table of any type, as floats; and rows of floats, as 8-bit activations.
+// Emits two kernels: the look-up of rows of a table of weights, and the rounding of activations to 8 bits.
+//
+// get_rows_NODE: y[i][k] = scale * w[ids[i]][k], for a table of any type in tiles (weight_tile.h). It is used for token
+// embeddings. A CTA has 128 threads; grid x covers the row, grid y the rows. A thread dequantises a part, 32
+// consecutive weights of one row, so a CTA has 4096 weights. Neighbouring threads read the same row of a tile, 512
+// bytes apart, which is not coalesced; a step looks up few rows, so this costs little.
+//
+// quantize_NODE: for each block of 256 of a row, d = max |x| / 127, q[k] = round(x[k] / d), and the sum of each 16 q,
+// with the bits of the CPU (kernels/cpu/kernels.h; emit_dot.h has the layout). It is used before products of 8-bit
+// activations. A warp has one block and a lane 8 elements of it, so a CTA of 128 threads has 4 blocks; grid x covers
+// the blocks of a row, grid y the rows. Each element is read once. There is no shared memory: a butterfly over the warp
+// finds the maximum.
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_nibble.h"
 #include "kernels/ptx/emit_type.h"
@@ -7,8 +18,9 @@
 
 enum { THREADS = 128, MAX_K = 1 << 20 };
 
-// ---- look-up: a thread decodes 32 weights of a row
+// ---- look-up
 
+// Scales and stores weights first to first + 3 of the thread's part. Elements beyond the row are not stored.
 static void put_row(const struct ptx_part *part, uint32_t first)
 {
     const struct ptx_get_rows *g = part->arg;
@@ -47,7 +59,8 @@ static void rows_head(struct ptx *p, const struct ptx_get_rows *g)
              g->node);
 }
 
-// The thread's part of the row, and where it goes; threads without one end.
+// Sets %place to the number of the thread's part in its row, %y to the address where it is stored, %left to the number
+// of elements of the row from there on, and %id to the row of the table. Threads without a part end.
 static void rows_place(struct ptx *p, const struct ptx_get_rows *g)
 {
     PTX_FILL(p,
@@ -75,6 +88,7 @@ static void rows_place(struct ptx *p, const struct ptx_get_rows *g)
              ptx_tiles(g->n_in, TILE_PART), g->y_stride, g->n_in, g->n_out);
 }
 
+// Sets %unit, %chunk, %lane and %part as ptx_type_part reads them.
 static void rows_unit(struct ptx *p, const struct ptx_get_rows *g)
 {
     uint32_t parts = tile_unit_weights(g->type) / TILE_PART;
@@ -119,7 +133,7 @@ int ptx_emit_get_rows(struct ptx *p, const struct ptx_get_rows *g, struct ptx_la
     return ptx_finish(p, err);
 }
 
-// ---- activations in 8 bits: a warp a block of 256, a lane 8 of it
+// ---- 8-bit activations
 
 static void quantize_head(struct ptx *p, const struct ptx_quantize *q, uint32_t blocks)
 {
@@ -155,7 +169,7 @@ static void quantize_head(struct ptx *p, const struct ptx_quantize *q, uint32_t 
              blocks);
 }
 
-// %x0 .. %x7 = the lane's elements, 0 beyond the end of the row.
+// Loads the lane's 8 elements to %x0 to %x7; elements beyond the row are 0.
 static void quantize_load(struct ptx *p, const struct ptx_quantize *q)
 {
     bool wide = q->k % 8 == 0 && q->x_stride % 16 == 0;
@@ -191,7 +205,8 @@ static void quantize_load(struct ptx *p, const struct ptx_quantize *q)
     }
 }
 
-// The largest magnitude of the block as a float's bits: integers order them, with infinity and the NaNs on top.
+// Sets %bits8 to the bits of the largest magnitude of the block. As integers they have the order of the magnitudes,
+// with infinity and NaNs above all numbers.
 static void quantize_top(struct ptx *p)
 {
     PTX_LINES(p, "    mov.u32 %bits8, 0;\n");
@@ -208,7 +223,8 @@ static void quantize_top(struct ptx *p)
                  by);
 }
 
-// %d and %per, the scale and what elements are multiplied by: 0 where the block is all zeros or has what is not finite.
+// Sets %d to the scale and %q<i> to the rounded quotients. The scale is at least 2^-126, so that its reciprocal %per is
+// finite. A block of zeros gets the scale 0, one with an element that is not finite gets NaN; their %q<i> are 0.
 static void quantize_scale(struct ptx *p)
 {
     PTX_LINES(p, "    mov.b32 %top, %bits8;\n"
@@ -228,7 +244,8 @@ static void quantize_scale(struct ptx *p)
                  i);
 }
 
-// The bytes of the lane's 8 elements, and the sum of its 16 and its neighbour's.
+// Packs the lane's 8 bytes to %low and %high, and sets %sum8 to the sum of the 16 elements of the lane and its
+// neighbour.
 static void quantize_pack(struct ptx *p)
 {
     PTX_LINES(p, "    mov.s32 %sum8, %q0;\n");
@@ -254,7 +271,7 @@ void ptx_quantize_lanes(struct ptx *p)
     quantize_pack(p);
 }
 
-// Of the two lanes that have a sum the lower one stores it. Lane 0 stores the scale.
+// Stores the block. The even lane of each pair stores their sum, lane 0 the scale.
 static void quantize_store(struct ptx *p, const struct ptx_quantize *q, uint32_t blocks)
 {
     uint32_t bytes = (blocks * (PTX_Q8_SCALES + 4) + 63) & ~63u;

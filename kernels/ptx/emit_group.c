@@ -1,8 +1,17 @@
-// Places of rows in the order of their experts: see ptx_emit_group in emit_matmul.h.
+// Emits the kernel group_NODE, which sorts the places of rows by their expert. ptx_emit_group in emit_matmul.h defines
+// the output. It runs before the first product of a choice of experts whose class is PTX_MANY_ROWS.
 //
-// One CTA: it counts the places of each expert in shared memory, a warp makes places in the list and groups of the
-// counts, and each place goes to its expert's next one. The order within an expert is any: what a place's product
-// becomes depends on its own row and matrix alone.
+// The naive loop, a counting sort:
+//     for each place i: count[ids[i]]++
+//     for each expert e: start[e] = the sum of the counts before e; write ceil(count[e] / 64) groups of e
+//     for each place i: list[start[ids[i]]++] = i
+//
+// One CTA of 1024 threads does it. The counts are in shared memory, 4 bytes an expert; they become the starts. The
+// first and the last loop use all threads and atomics on shared memory. The second loop is a prefix sum that warp 0
+// computes for 32 experts at a time. The order of places within an expert varies from run to run; no result depends
+// on it, because the product of a place depends only on its own row and matrix.
+//
+// Each id is read twice, and the whole is one short launch for all products of a choice.
 #include "kernels/ptx/emit_matmul.h"
 #include "kernels/ptx/emit_ops.h"
 
@@ -58,7 +67,13 @@ static void clear_counts(struct ptx *p, const struct ptx_group *g)
              g->n_experts, THREADS);
 }
 
-// The thread's places one after another: %i, with %at its expert's count. Those of no expert are passed over.
+// A loop over the thread's places. The code between the two macros sees %i, the place, and %at, the address of its
+// expert's count. Places whose id is not an expert are skipped.
+//   label  prefix of the labels
+//   $0     n_used
+//   $1     ids_stride
+//   $2     n_experts
+//   $3     THREADS
 #define PLACES_BEGIN(label)                                                                                            \
     "    mov.u32 %i, %thread;\n" label ":\n"                                                                           \
     "    setp.ge.u32 %in, %i, %all;\n"                                                                                 \
@@ -83,7 +98,7 @@ static void count(struct ptx *p, const struct ptx_group *g)
              g->n_used, g->ids_stride, g->n_experts, THREADS);
 }
 
-// %to = the sum of %value over the warp's lanes up to this one.
+// Replaces %groups_to (if groups) or %places_to by the sum of its values over lanes 0 to this one.
 static void sum_of_lanes(struct ptx *p, bool groups)
 {
     for (uint32_t by = 1; by < 32; by *= 2) {
@@ -102,7 +117,9 @@ static void sum_of_lanes(struct ptx *p, bool groups)
     }
 }
 
-// The lane's %n places, from %first on, as groups from number %group on; all count words of the whole.
+// Stores the start of the lane's expert %i, and writes the groups of its %n places, from group number %group on. The
+// first place of a group is given as the index of its word in the output. Then goes on to the next 32 experts, with
+// %places and %made, the numbers of places and groups so far.
 static void write_groups(struct ptx *p, const struct ptx_group *g)
 {
     PTX_FILL(p,
@@ -135,7 +152,8 @@ static void write_groups(struct ptx *p, const struct ptx_group *g)
              PTX_MANY_ROWS, g->n_experts);
 }
 
-// Warp 0, 32 experts at a time: counts become where their places begin, and groups are written.
+// Turns the counts into starts and writes the groups: warp 0, a lane for each of 32 experts at a time. %from becomes
+// the index of the word at which the list begins.
 static void make_groups(struct ptx *p, const struct ptx_group *g)
 {
     PTX_FILL(p,
@@ -172,6 +190,7 @@ static void make_groups(struct ptx *p, const struct ptx_group *g)
                  "    bar.sync 0;\n");
 }
 
+// Stores each place in the next entry of its expert.
 static void write_list(struct ptx *p, const struct ptx_group *g)
 {
     PTX_FILL(p,

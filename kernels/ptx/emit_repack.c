@@ -1,10 +1,16 @@
-// Tiles from the rows of a file: see weight_tile.h for where each byte goes.
+// Emits the kernel repack_NODE, which makes tiles of the rows of a file; and the table of the tiles' byte orders. It
+// runs once for each matrix or piece of a matrix when the weights are loaded.
 //
-// A thread has one unit of one row; a CTA four units of the 32 rows of a tile. Blocks are read in the widest steps that
-// their size keeps aligned (4, 2 or 1 bytes), put together into words, and written 16 bytes at a time.
+// The naive loop: for each row, for each unit of it, for each byte `at` of the unit: tile[place(row % 32, at)] =
+// row[source_of(at)], where weight_tile.h defines the places and weight_tile.def the sources. No byte is changed.
+//
+// A thread copies one unit of one row; lane i of a warp has row i of a tile. A CTA has 128 threads: 4 units of the 32
+// rows of a tile. grid x covers the units of a row, grid y the tiles. There is no shared memory. A thread loads 4, 2 or
+// 1 bytes at a time, the most that are aligned in every block of the type, combines them to words and stores 16 bytes
+// at a time. The stores of a warp are coalesced; its loads are a row apart, and rely on the L1 and L2 caches.
 #include "kernels/ptx/weight_tile.h"
 
-enum { UNITS = 4, MAX_IN = 1 << 20 }; // units a CTA; weights a row
+enum { UNITS = 4, MAX_IN = 1 << 20 }; // units of a CTA; the most weights of a row
 
 const struct ptx_tile_type ptx_tile_type[DT_COUNT] = {
 #define TILE(NAME, n, ...) [DT_##NAME] = {.blocks = n, .fields = {__VA_ARGS__}},
@@ -30,15 +36,16 @@ int ptx_tiles_bytes(enum dtype type, uint32_t n_in, uint32_t n_out, size_t *byte
     return 0;
 }
 
-// What a thread's code is made for.
+// The parameters of a thread's code.
 struct repack {
     struct ptx *p;
     enum dtype type;
     uint32_t step; // bytes of a load
-    bool cut;      // the last unit has fewer blocks
+    bool cut;      // the last unit of a row has fewer blocks
 };
 
-// The byte of a unit's source that becomes its byte `at`; *block is that of which it is.
+// Returns the offset in the file, from the start of a unit, of the byte that becomes byte `at` of the unit in the tile.
+// Sets *block to the number of the block that contains it.
 static uint32_t source_of(enum dtype t, uint32_t at, uint32_t *block)
 {
     const struct ptx_tile_type *tile = &ptx_tile_type[t];
@@ -51,7 +58,7 @@ static uint32_t source_of(enum dtype t, uint32_t at, uint32_t *block)
     }
 }
 
-// The widest load that stays aligned in every block and never crosses a part of one.
+// Returns the size in bytes of the widest load (4, 2 or 1) that is aligned in every block and within one field.
 static uint32_t load_step(enum dtype t)
 {
     uint32_t all = (uint32_t)dtype_info[t].bytes | 4;
@@ -60,7 +67,8 @@ static uint32_t load_step(enum dtype t)
     return all & (0 - all);
 }
 
-// %piece from `step` bytes of the unit from `at` on.
+// Loads `step` bytes to %piece: those that become bytes `at` and the following of the unit. A block that a cut unit
+// does not have is not read.
 static void load_bytes(const struct repack *r, uint32_t at)
 {
     uint32_t block, from = source_of(r->type, at, &block);
@@ -73,7 +81,7 @@ static void load_bytes(const struct repack *r, uint32_t at)
         PTX_FILL(r->p, "    ld.global.u$0 %piece, [%from+$1];\n", 8 * r->step, from);
 }
 
-// %w<index> from the unit's bytes [at, at + n), n 1, 2 or 4.
+// Sets %w<index> to bytes at to at + n - 1 of the unit; n is 1, 2 or 4.
 static void load_word(const struct repack *r, uint32_t index, uint32_t at, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += r->step) {
@@ -87,6 +95,7 @@ static void load_word(const struct repack *r, uint32_t index, uint32_t at, uint3
     }
 }
 
+// Copies the unit: its chunks of 16 bytes, then its pieces of 8, 4, 2 and 1 bytes.
 static void repack_unit(const struct repack *r)
 {
     uint32_t bytes = tile_unit_bytes(r->type), at = 0;
@@ -136,6 +145,8 @@ static void repack_head(struct ptx *p, const struct ptx_repack *r, uint32_t unit
              r->node, r->n_in, units);
 }
 
+// Sets %from to the unit in the file, %left to the number of blocks of the row from there on, %tile to the unit in the
+// tile, and %to to the lane's 16 bytes of its chunk 0.
 static void repack_addresses(struct ptx *p, const struct ptx_repack *r)
 {
     const struct ptx_tile_type *tile = &ptx_tile_type[r->type];
@@ -165,6 +176,7 @@ static void repack_addresses(struct ptx *p, const struct ptx_repack *r)
              tile->blocks, blocks);
 }
 
+// The unit of a lane whose row is beyond the end: zeros.
 static void repack_zeros(struct ptx *p, enum dtype type)
 {
     uint32_t bytes = tile_unit_bytes(type), at = 0;

@@ -1,4 +1,4 @@
-// Cards, contexts and memory of the tests' libcuda.
+// The tests' libcuda: devices, contexts and memory.
 #include "tests/ptx/cuda_state.h"
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ enum cu_result cuDeviceGetPCIBusId(char *id, int size, int device)
     return CU_SUCCESS;
 }
 
-// What a block may have of shared memory, by the CUDA programming guide's table of compute capabilities.
+// Returns the maximum of shared memory per block, from the table of compute capabilities in the CUDA programming guide.
 static int shared_optin(int major, int minor)
 {
     if (major >= 10)

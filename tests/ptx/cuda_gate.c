@@ -1,4 +1,4 @@
-// The state of the tests' libcuda, the head of its calls, and errors by name.
+// The tests' libcuda: its state, the entry of its calls, and the names of errors.
 #include "tests/ptx/cuda_state.h"
 
 #include <ctype.h>
@@ -241,7 +241,7 @@ enum cu_result cuGetErrorName(enum cu_result result, const char **name)
     return *name ? CU_SUCCESS : CU_INVALID_VALUE;
 }
 
-// The name in plain words.
+// The text is the name of the error in lower-case words.
 enum cu_result cuGetErrorString(enum cu_result result, const char **text)
 {
     static _Thread_local char words[64];

@@ -1,4 +1,4 @@
-// Modules, the linker and launches of the tests' libcuda. A "cubin" is the PTX behind a head with its size and sum.
+// The tests' libcuda: modules, the linker and launches. A "cubin" is a header with size and checksum, then the PTX.
 #include "tests/ptx/cuda_state.h"
 #include "tests/ptx/simt_machine.h"
 #include "tests/ptx/simt_parse.h"
@@ -54,7 +54,7 @@ static uint64_t place(void *ctx, const void *init, size_t size)
     return at;
 }
 
-// What the text's first lines ask for, against the card and the driver.
+// Checks the version and target of a text against the driver and the GPU.
 static enum cu_result check_target(const char *text, struct error *err)
 {
     const struct quern_cuda_setup *s = &cuda_state.setup;
@@ -95,7 +95,7 @@ static enum cu_result parse(const char *text, struct cu_module *m, struct simt_k
     return err->code == E_MEMORY ? CU_OUT_OF_MEMORY : CU_INVALID_PTX;
 }
 
-// As the driver's compiler puts it.
+// Writes the error in the form of the driver's compiler.
 static void tell(char *log, size_t size, const struct error *err)
 {
     if (log && size)

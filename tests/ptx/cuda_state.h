@@ -1,4 +1,5 @@
-// What the parts of the tests' libcuda share.
+// The state that the parts of the tests' libcuda share. Private to tests/ptx/cuda_*.c. Threads: all of it is behind the
+// lock of GATE.
 #ifndef QUERN_CUDA_STATE_H
 #define QUERN_CUDA_STATE_H
 
@@ -37,7 +38,7 @@ struct cu_context {
     size_t bytes;
 };
 
-// A thing to do on the card.
+// One item of queued work.
 enum work_kind { WORK_IN, WORK_OUT, WORK_WITHIN, WORK_SET, WORK_LAUNCH, WORK_EVENT, WORK_GRAPH };
 struct work {
     enum work_kind kind;
@@ -46,7 +47,7 @@ struct work {
     cu_address to, from;
     size_t bytes; // also of `own`
     void *host;   // read or written when the work is done
-    void *own;    // bytes taken along: parameters, or what lay in pageable memory
+    void *own;    // a copy owned by the item: parameters, or the bytes of pageable memory
     struct cu_function *function;
     struct simt_dim grid, block;
     uint32_t shared;
@@ -106,8 +107,12 @@ struct cuda_state {
 extern struct cuda_state cuda_state;
 extern _Thread_local struct cu_context *cuda_current;
 
-// ---- The head of every call: takes the lock until the function ends, counts, and ends it at once where the call is to
-// fail, where nothing is initialised, or where no living context is the thread's.
+// ---- the entry of every call
+//
+// It takes the lock until the function ends, and counts the call. The function returns at once if the call is ordered
+// to fail, if cuInit is missing, or if the thread has no living context.
+//   symbol  the name of the call
+//   need    NEED_INIT or NEED_CONTEXT requires that much; NEED_NOTHING requires nothing
 enum gate_need { NEED_NOTHING, NEED_INIT, NEED_CONTEXT };
 enum cu_result gate_enter(enum call call, enum gate_need need);
 void gate_leave(const int *unused);
@@ -117,19 +122,19 @@ void gate_leave(const int *unused);
     (void)gate_;                                                                                                       \
     if (gate_result_ != CU_SUCCESS)                                                                                    \
     return gate_result_
-// Tells what a caller did wrong on stderr.
+// Reports a mistake of the caller on stderr. Returns `result`.
 enum cu_result refuse(enum cu_result result, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // ---- work
 enum cu_result work_add(struct cu_stream *s, struct work w); // takes w.own
 enum cu_result work_drain(struct cu_stream *s);
 enum cu_result work_drain_all(struct cu_context *c);
-// CU_CAPTURE_UNSUPPORTED, with all captures of the context made invalid, where one is under way.
+// If a capture of the context is under way, makes all of them invalid and returns CU_CAPTURE_UNSUPPORTED.
 enum cu_result work_still(struct cu_context *c);
 void works_free(struct works *w);
-// Whether [at, at + n) lies in one block.
+// Whether [at, at + n) is within one block.
 bool block_has(const struct block *list, uint64_t at, size_t n);
 bool block_add(struct block **list, uint64_t at, size_t size);
-size_t block_remove(struct block **list, uint64_t at); // its size, 0: there is none
+size_t block_remove(struct block **list, uint64_t at); // returns its size; 0: there is no such block
 
 #endif

@@ -1,4 +1,4 @@
-// Streams, events, graphs of the tests' libcuda: work that is queued, noted, and done.
+// The tests' libcuda: streams, events and graphs. Work is queued, recorded and executed.
 #include "tests/ptx/cuda_state.h"
 #include "tests/ptx/simt_isa.h"
 

@@ -15,7 +15,7 @@ struct params {
     uint32_t n_rows;
 };
 
-// `size` bytes that count as written; 0 where they cannot be had.
+// Allocates `size` bytes of device memory and fills them. Returns 0 if that fails.
 static uint64_t upload_any(struct simt *s, size_t size, struct error *err)
 {
     uint8_t *bytes = malloc(size);

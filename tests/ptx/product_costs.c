@@ -1,6 +1,6 @@
-// Prints what products cost on a card, for every type of weights, as a table in Markdown: product_costs [TARGET]
+// Prints the cost of products on a GPU for every type of weights, as a Markdown table: product_costs [TARGET]
 //
-// TARGET is the compute capability that the texts are written for, 90 if it is not said.
+// TARGET is the compute capability that the kernels are written for; the default is 90.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-// Arithmetic, logic, comparisons, moves: 32 lanes at a time. All lanes are computed, those asked for are stored.
+// Executes arithmetic, logic, comparisons and moves, 32 lanes at a time. All lanes are computed; the results of active
+// lanes are stored.
 #include "tests/ptx/simt_machine.h"
 
 #include <fenv.h>
@@ -60,7 +61,8 @@ static uint64_t reverse(uint64_t v, unsigned bits)
     return r;
 }
 
-// The place of the highest bit that is not the sign's, or how far it is from the top; all ones where there is none.
+// bfind: returns the position of the highest bit that differs from the sign, or with .shiftamt its distance from the
+// top; all ones if there is no such bit.
 static uint64_t leading(const struct simt_insn *in, uint64_t a, unsigned bits, bool is_signed)
 {
     uint64_t v = is_signed && simt_signed(a, bits) < 0 ? ~a << (64 - bits) >> (64 - bits) : a;
@@ -280,7 +282,7 @@ static void set_predicates(struct warp *w, const struct simt_insn *in, uint32_t 
 
 // ---- moves
 
-// Between a register and a vector of narrower ones.
+// mov between a register and a vector of narrower ones.
 static void move(struct warp *w, const struct simt_insn *in, uint32_t lanes)
 {
     unsigned bits = simt_types[in->type[0]].bits, into = in->o[0].count, from = in->o[1].count;

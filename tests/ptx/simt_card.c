@@ -1,5 +1,6 @@
-// The interpreter's interface on a real card, as far as the tests of kernels use it: linked in the interpreter's place,
-// the same tests check the same kernels where there is a driver. What only a sanitizer finds is not found here.
+// Implements the interpreter's interface on a real GPU, as far as the tests of kernels use it. Linked instead of the
+// interpreter, the same tests check the same kernels on a machine with a driver. Faults that only the interpreter
+// detects, such as races, are not found here.
 #include "kernels/ptx/driver.h"
 #include "tests/ptx/interpreter.h"
 #include "tests/ptx/simt_isa.h"
@@ -70,7 +71,7 @@ int simt_load(struct simt *s, struct str text, struct error *err)
     return 0;
 }
 
-// Reads the parameters' places from a kernel's head: each is aligned to its own size.
+// Reads the offsets of the parameters from a kernel's declaration: each is aligned to its own size.
 static bool read_params(const char *head, struct simt_kernel *k)
 {
     const char *end = strchr(head, ')');
@@ -118,7 +119,7 @@ int simt_release(struct simt *s, uint64_t address, struct error *err)
     return 0;
 }
 
-// A card does not count.
+// A GPU does not count instructions.
 struct simt_counters simt_count(const struct simt *s)
 {
     (void)s;

@@ -1,4 +1,4 @@
-// One instruction: its opcode and modifiers against the tables, its operands against their types.
+// Decodes one instruction: checks its opcode and modifiers against the tables, and its operands against their types.
 #include "tests/ptx/simt_parse.h"
 
 #include <stdio.h>
@@ -225,7 +225,7 @@ static bool fits_register(enum simt_type have, enum simt_type want, bool wider)
         return h->kind == w->kind;
     if (h->bits != w->bits && !(wider && h->bits > w->bits))
         return false;
-    // A float may not stand where an integer is meant, nor the other way; bits stand for both.
+    // Floats and integers are not interchangeable; untyped bits match both.
     bool float_for_int = h->kind == C_FLOAT && (w->kind == C_SIGNED || w->kind == C_UNSIGNED);
     bool int_for_float = w->kind == C_FLOAT && (h->kind == C_SIGNED || h->kind == C_UNSIGNED);
     return !float_for_int && !int_for_float;
@@ -261,7 +261,7 @@ static int64_t immediate(struct simt_parser *p, enum simt_type type, bool minus)
     return parse_next(p) ? -1 : constant_slot(p, v, type);
 }
 
-// A register, a constant, a name of a variable: the slot that holds it.
+// Returns the slot that holds a register, a constant or the address of a variable.
 static int64_t scalar(struct simt_parser *p, struct simt_insn *in, enum simt_type type, bool dest, bool wider)
 {
     bool minus = parse_sign(p, '-');
@@ -286,7 +286,7 @@ static int64_t scalar(struct simt_parser *p, struct simt_insn *in, enum simt_typ
         return -1;
     enum simt_type have = p->kernel->slots[slot].type;
     bool address = s && s->kind != SYM_REG && simt_types[type].bits >= 32;
-    // %clock64's family apart, special registers may be moved to 64 bits too
+    // special registers may be moved to 64-bit registers too, except for %clock64 and the like
     if (!address && !fits_register(have, type, wider))
         return parse_fail(p, "%.*s is .%s where .%s is meant", STR_ARG(name), simt_types[have].name,
                           simt_types[type].name);
@@ -364,7 +364,7 @@ static enum simt_type twice(enum simt_type t)
     return wide[t];
 }
 
-// The type of the registers of matrix fragments: the operand's place says which.
+// The type of the registers of a matrix fragment, by the position of the operand.
 static enum simt_type fragment_type(const struct simt_insn *in, unsigned place)
 {
     enum simt_type t = in->type[0];
@@ -428,7 +428,7 @@ static int operand(struct simt_parser *p, struct simt_insn *in, char letter)
     struct simt_operand *o = &in->o[in->n_operands++];
     enum simt_type type = operand_type(in, letter, place);
     bool dest = strchr("dUVqe", letter) != NULL;
-    // Loads, stores and conversions take wider registers than their types; a pack takes narrower.
+    // Loads, stores and conversions accept registers wider than their type; a pack takes narrower ones.
     bool wider = in->op == OP_CVT || ((in->op == OP_LD || in->op == OP_ST) && simt_types[type].kind != C_FLOAT);
     if (letter == 'm')
         return memory(p, in, o);

@@ -1,4 +1,4 @@
-// Running a CTA whose warps stand at the kernel's first instruction.
+// Runs a CTA whose warps are at the kernel's first instruction.
 #ifndef QUERN_SIMT_EXEC_H
 #define QUERN_SIMT_EXEC_H
 

@@ -1,5 +1,5 @@
-// Floating point as the ISA has it: f16, bf16, f32, f64 and the ways between them. Results of the .approx functions are
-// correctly rounded or nearly so, which lies within every bound that the ISA states.
+// Floating point of the PTX ISA: f16, bf16, f32, f64 and conversions between them. The .approx functions are rounded
+// correctly or nearly so, which is within every bound that the ISA states.
 #include "tests/ptx/simt_machine.h"
 
 #include <fenv.h>
@@ -15,7 +15,7 @@ double simt_half(uint16_t bits, bool bf16)
     return bits >> 15 ? -v : v;
 }
 
-// Rounds as the mode of the floating-point environment says.
+// Rounds in the current mode of the floating-point environment.
 uint16_t simt_to_half(double x, bool bf16)
 {
     int bits = bf16 ? 7 : 10, low = bf16 ? -126 : -14, top = bf16 ? 0x7f80 : 0x7c00, e;
@@ -70,7 +70,8 @@ static float flush(float f, bool ftz)
     return ftz && fpclassify(f) == FP_SUBNORMAL ? copysignf(0, f) : f;
 }
 
-// a * b + c to odd: rounding it once more to a format of half the bits or fewer is then rounding once.
+// Returns a * b + c, rounded to odd. Rounding the result again to a format of at most half the bits then gives the same
+// as rounding once.
 static double fma_odd(double a, double b, double c)
 {
     double p = a * b, s = p + c, back = s - p;
@@ -249,7 +250,7 @@ uint64_t simt_convert(const struct simt_insn *in, enum simt_type to, enum simt_t
                                        in->mods & B(FTZ)));
         return simt_to_half(d, to == T_BF16);
     }
-    // What is narrower than its register is extended as its own type says.
+    // A value narrower than its register is extended by its own type.
     if (t->kind == C_SIGNED)
         return (uint64_t)simt_signed(v, t->bits);
     return t->bits < 64 ? v & ((1ull << t->bits) - 1) : v;

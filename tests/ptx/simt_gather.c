@@ -1,4 +1,4 @@
-// What lanes of a warp tell each other: shfl, vote, redux, activemask.
+// Executes the exchanges between the lanes of a warp: shfl, vote, redux, activemask.
 #include "tests/ptx/simt_machine.h"
 
 static int shuffle(struct warp *w, const struct simt_insn *in, uint32_t lanes)

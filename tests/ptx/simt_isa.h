@@ -1,4 +1,4 @@
-// The parts of an instruction of PTX as they are after parsing, and the tables that say which there are.
+// Parsed PTX instructions, and the tables of types, modifiers and opcodes.
 #ifndef QUERN_SIMT_ISA_H
 #define QUERN_SIMT_ISA_H
 
@@ -17,7 +17,7 @@ struct simt_type_info {
 };
 extern const struct simt_type_info simt_types[T_COUNT];
 
-// Modifiers that are yes or no; others (comparisons, operations, shapes) have fields of their own.
+// Modifiers that are present or absent; others (comparisons, operations, shapes) have fields of their own.
 // clang-format off
 #define SIMT_MODS(M)                                                                                                   \
     M(RN, "rn") M(RZ, "rz") M(RM, "rm") M(RP, "rp") M(RNI, "rni") M(RZI, "rzi") M(RMI, "rmi") M(RPI, "rpi")            \
@@ -71,14 +71,20 @@ enum simt_op {
     // clang-format on
 };
 
-// What operands an opcode takes, a letter each; after '?' they may be missing.
-// d destination, a source of the first type (mul.wide's d and w are twice as wide), t source of the last type,
-// u source and U destination of 32 bits, p source predicate, q destination predicate or pair p|q, e destination with an optional
-// predicate, m memory, l label, V destination and v source of one register or a vector, i immediate.
+// The operands of an opcode, one letter each; those after '?' are optional.
+//   d, a, w  destination and sources of the first type; with .wide, d and w are twice as wide
+//   t        source of the last type
+//   U, u     destination and source of 32 bits
+//   q, p     destination predicate or pair p|q; source predicate
+//   e        destination with an optional predicate
+//   V, v     destination and source, each one register or a vector
+//   m        memory
+//   l        label
+//   i        immediate
 struct simt_opcode {
     const char *name;
-    uint64_t mods;  // allowed
-    uint64_t need;  // of these one must be there; 0: none is needed
+    uint64_t mods;  // allowed modifiers
+    uint64_t need;  // one of these modifiers must be present; 0: none is needed
     uint32_t types; // set of (1 << type), any place
     const char *operands;
     uint8_t op, n_types;
@@ -92,7 +98,7 @@ enum simt_operand_kind { K_REG, K_VECTOR, K_MEMORY, K_LABEL };
 struct simt_operand {
     uint8_t kind, count; // registers
     bool negated;        // a predicate
-    uint32_t first;      // of its registers in the kernel's list; a label: the target
+    uint32_t first;      // first of its registers in the kernel's list; of a label, the target
     int64_t offset;      // of memory
 };
 enum { MAX_OPERANDS = 5, SLOT_SINK = 0 };
@@ -106,7 +112,7 @@ struct simt_insn {
     struct simt_operand o[MAX_OPERANDS];
 };
 
-// A register of a kernel, or a constant, or a special register: all are slots of 32 values in a warp's file.
+// A register of a kernel, a constant or a special register. Each is a slot of 32 values in a warp's register file.
 struct simt_slot {
     char *name;
     uint8_t type, special; // special: enum simt_special + 1

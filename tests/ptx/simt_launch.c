@@ -1,4 +1,4 @@
-// The machine: its memory, its modules, launches.
+// The interpreter's machine: its memory, its modules and launches.
 #include "tests/ptx/simt_exec.h"
 #include "tests/ptx/simt_parse.h"
 
@@ -78,7 +78,7 @@ static bool region_init(struct region *r, size_t size)
     return false;
 }
 
-// Between two allocations lie 4096 bytes that nobody has: what runs over one does not come into the next.
+// Between two allocations there are 4096 unallocated bytes, so that an overrun does not reach the next one.
 uint64_t simt_alloc(struct simt *s, size_t size)
 {
     struct region *r = size && size < 1ull << 36 ? calloc(1, sizeof(*r)) : NULL;

@@ -1,4 +1,4 @@
-// What runs: the machine with its memory, a CTA, a warp of 32 lanes.
+// The state of the interpreter: the machine with its memory, a CTA, a warp of 32 lanes.
 #ifndef QUERN_SIMT_MACHINE_H
 #define QUERN_SIMT_MACHINE_H
 
@@ -7,26 +7,26 @@
 
 enum { LANES = 32, MAX_WARPS = 32, BARRIERS = 16 };
 
-// Who touched a byte, or the four of a word, last, and when by the clock of its warp.
+// The last access to a byte, or to the four bytes of a word, with the clock of its warp.
 struct access {
     uint32_t cta; // serial number over all launches, 0: nobody
     uint32_t clock;
     uint16_t thread;
     bool strong; // atomic, volatile, relaxed or stronger
 };
-// The last writer, the last reader, and the last reader before it that was another thread.
+// The last write (w), the last read (r), and the last read before it by another thread (r2).
 struct cell {
     struct access w, r, r2;
 };
-enum byte_state { NOT_WRITTEN, WRITTEN, IN_FLIGHT }; // in flight: a cp.async that nobody waited for
+enum byte_state { NOT_WRITTEN, WRITTEN, IN_FLIGHT }; // IN_FLIGHT: by a cp.async that was not waited for
 
 struct region {
     uint64_t base;
     size_t size;
     uint8_t *data, *state;
-    struct cell *words; // [four bytes]: what is touched is mostly whole words
-    struct cell *bytes; // [byte] of the words that are split
-    uint8_t *split;     // [four bytes]: these were touched apart
+    struct cell *words; // [word]: most accesses are to whole words
+    struct cell *bytes; // [byte]: used where `split` is set
+    uint8_t *split;     // [word]: whether the bytes of the word were accessed separately
     struct region *next;
 };
 
@@ -40,8 +40,8 @@ struct simt {
     struct simt_kernel *kernels;
     uint64_t next_address, limit;
     uint32_t next_cta; // serial number
-    uint32_t chain;    // the first CTA of the launch that the dependent ones since then may overlap with
-    bool dependent;    // the next launch
+    uint32_t chain;    // serial number of the first CTA of the last launch that was not dependent
+    bool dependent;    // the next launch is dependent
     struct simt_counters count;
 };
 
@@ -60,18 +60,18 @@ struct warp {
     uint32_t lane_pc[LANES];   // of lanes that are not active
     uint64_t (*r)[LANES];      // [slot]
     uint32_t *written;         // lanes that hold a value, [slot]
-    uint32_t clock[MAX_WARPS]; // what it knows of the others' clocks, and its own
-    int waits;                 // barrier, -1: none
+    uint32_t clock[MAX_WARPS]; // vector clock: its own clock, and what it knows of the others'
+    int waits;                 // the barrier that it waits at; -1: none
     uint8_t *local, *local_state;
     struct copy *copies;
     size_t n_copies, cap_copies;
-    uint32_t groups; // of copies that were committed
-    uint32_t waited; // lanes that have waited for the grids before
+    uint32_t groups; // committed groups of copies
+    uint32_t waited; // lanes that have executed griddepcontrol.wait
 };
 
 struct barrier {
     uint32_t arrived, expected;
-    uint32_t clock[MAX_WARPS]; // joined from those that arrived
+    uint32_t clock[MAX_WARPS]; // the maximum over the warps that arrived
 };
 
 struct launch;
@@ -90,7 +90,7 @@ struct launch {
     struct simt *s;
     const struct simt_kernel *k;
     struct simt_dim grid, block;
-    bool dependent; // may run while the launches of the chain do
+    bool dependent; // may overlap with the launches since simt.chain
     uint32_t threads, n_warps, first_cta, dynamic;
     const uint8_t *params;
     struct release *releases;
@@ -99,7 +99,7 @@ struct launch {
     struct error *err;
 };
 
-// Reports what lane `lane` did at the instruction under way; returns -1.
+// Reports a fault of lane `lane` at the current instruction. Returns -1.
 int simt_fault(const struct warp *w, const struct simt_insn *in, int lane, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -107,12 +107,12 @@ static inline const uint64_t *simt_source(const struct warp *w, const struct sim
 {
     return w->r[w->cta->launch->k->regs[in->o[o].first + i]];
 }
-// Stores what is masked by `lanes` into register i of operand o, cut to the register's width.
+// Stores the values of `lanes` in register i of operand o, truncated to the register's width.
 void simt_commit(struct warp *w, const struct simt_insn *in, unsigned o, unsigned i, const uint64_t d[LANES],
                  uint32_t lanes);
 
 enum touch { READ, WRITE, READ_WRITE };
-// The bytes behind an address of a lane, checked and noted; NULL after a fault.
+// Checks and records an access of a lane. Returns the bytes at the address; NULL after a fault.
 uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64_t address, unsigned size,
                     enum touch how);
 uint64_t simt_address(const struct warp *w, const struct simt_insn *in, unsigned o, int lane);

@@ -1,6 +1,6 @@
-// ldmatrix, mma.sync and wmma: fragments spread over a warp as the ISA lays them out (for wmma, whose layout is opaque,
-// as suits). Products of integers are exact; sums of floats are taken in double and rounded once, for the ISA leaves
-// their order open.
+// Executes ldmatrix, mma.sync and wmma. Fragments are distributed over a warp as the ISA defines; for wmma, whose
+// layout is opaque, the layout is our own. Products of integers are exact. Sums of floats are computed in double and
+// rounded once, because the ISA leaves their order open.
 #include "tests/ptx/simt_machine.h"
 
 enum { SIDE = 16, MAX_K = 32 };

@@ -1,6 +1,7 @@
-// Memory with its shadow: which bytes hold a value, who touched them last. Two accesses race when one of them writes,
-// not both are strong, and nothing orders them: no barrier of the CTA between warps, no barrier of the warp between its
-// lanes, no release and acquire between CTAs.
+// Executes loads, stores, atomics and copies, and checks them with shadow memory: whether a byte was written, and its
+// last accesses. Two accesses are a race if one of them is a write, not both are strong, and nothing orders them.
+// Accesses are ordered by a barrier of the CTA between warps, by a barrier of the warp between its lanes, and by
+// release and acquire between CTAs.
 #include "tests/ptx/simt_machine.h"
 
 #include <math.h>
@@ -68,7 +69,7 @@ static int check_race(const struct warp *w, const struct simt_insn *in, int lane
 
 // ---- one access
 
-// The cells of a word's bytes, which are looked at one by one from now on.
+// Splits a word: from now on each of its bytes has a cell of its own.
 static void split_word(struct region *r, uint64_t word)
 {
     for (int i = 0; !r->split[word] && i < 4; i++)
@@ -76,12 +77,12 @@ static void split_word(struct region *r, uint64_t word)
     r->split[word] = 1;
 }
 
-// Cell c of what begins at `at`.
+// Checks and records an access to cell c, which covers the bytes from `at` on.
 static int touch_cell(const struct warp *w, const struct simt_insn *in, int lane, const struct region *r, uint64_t at,
                       struct cell *c, const struct access *me, enum touch how)
 {
     if (r->state[at] == NOT_WRITTEN && r == &w->cta->shared)
-        *c = (struct cell){0}; // what the CTA before left there
+        *c = (struct cell){0}; // clears the accesses of the previous CTA
     if (check_race(w, in, lane, c, me->strong, how, r->base + at))
         return -1;
     note(c, me, how);
@@ -133,7 +134,7 @@ static uint8_t *check_bytes(struct warp *w, const struct simt_insn *in, int lane
     return r->data + at;
 }
 
-// What a kernel does before it waits for those that it may overlap with.
+// Checks an access that a dependent launch makes before griddepcontrol.wait.
 static int check_early(struct warp *w, const struct simt_insn *in, int lane, const struct region *r, uint64_t address,
                        unsigned size, enum touch how)
 {
@@ -377,7 +378,7 @@ static int begin_copies(struct warp *w, const struct simt_insn *in, uint32_t lan
     return 0;
 }
 
-// All copies of groups before `groups` have come.
+// Completes all copies of groups before `groups`.
 static void finish_copies(struct warp *w, uint32_t groups)
 {
     size_t kept = 0;

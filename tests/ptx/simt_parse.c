@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// What a CTA may hold, what a thread may, and a kernel's parameters, in bytes; what a module may hold in device memory is
-// a bound of this machine alone, for each byte has a shadow.
+// Limits in bytes: shared memory of a CTA, local memory of a thread, parameters of a kernel, and device memory of a
+// module's variables. The last one is a limit of this interpreter only, because each byte has shadow memory.
 enum {
     SHARED_MOST = 227 << 10,
     LOCAL_MOST = 512 << 10,
@@ -265,7 +265,7 @@ static int registers(struct simt_parser *p)
         if (parse_next(p) || integer(p, 100000, &n) || parse_expect(p, '>'))
             return -1;
         for (uint64_t i = 0; i < n; i++) {
-            // Names live as long as the parser: the slot's own copy serves.
+            // names must live as long as the parser, so the slot's copy is used
             char text[256];
             int len = snprintf(text, sizeof(text), "%.*s%u", STR_ARG(name), (unsigned)i);
             int64_t slot = parse_slot(p, (struct str){text, (size_t)len}, type);
@@ -305,7 +305,7 @@ static int initial(struct simt_parser *p, uint8_t *data, size_t size, size_t wid
     return list ? parse_expect(p, '}') : 0;
 }
 
-// [.align n] .type name[[count]] [= ...]: the rest of a variable's declaration, up to what follows it.
+// [.align n] .type name[[count]] [= ...]: the rest of a variable's declaration.
 static int variable(struct simt_parser *p, struct symbol *out, uint32_t *align, uint8_t **init)
 {
     uint64_t n = 0, count = 1;
@@ -350,7 +350,7 @@ static int variable(struct simt_parser *p, struct symbol *out, uint32_t *align, 
     return 0;
 }
 
-// The variable's place in a space of which *used bytes are taken, which becomes the space with it.
+// Places a variable behind the *used bytes of its space, and adds it to *used.
 static int place_in(struct simt_parser *p, struct symbol *v, uint32_t align, uint32_t *used, uint32_t most)
 {
     uint64_t at = align_up(*used, align);

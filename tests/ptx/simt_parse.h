@@ -1,4 +1,4 @@
-// Parsing of PTX: text to tokens, directives to kernels, instructions checked against the tables.
+// The parser of PTX: makes kernels of a text, and checks each instruction against the tables.
 #ifndef QUERN_SIMT_PARSE_H
 #define QUERN_SIMT_PARSE_H
 
@@ -44,7 +44,7 @@ struct simt_parser {
     uint32_t scope, version, target;
     uint32_t placed;                  // bytes of the module's variables in device memory
     uint32_t buckets[SYMBOL_BUCKETS]; // the newest symbol of each: 1 + index
-    // Makes room for a variable of the module in device memory; 0 when memory is short.
+    // Allocates device memory for a variable of the module; returns 0 if memory is short.
     uint64_t (*place)(void *ctx, const void *init, size_t size);
     void *ctx;
     struct error *err;
@@ -54,7 +54,7 @@ void simt_kernel_free(struct simt_kernel *k);
 // The kernels of a text, as a list with the newest first.
 int simt_parse(struct simt_parser *p, struct str text, struct simt_kernel **kernels);
 
-// For the parts of the parser among themselves.
+// ---- shared by the parts of the parser
 int parse_fail(struct simt_parser *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int parse_next(struct simt_parser *p);
 bool parse_sign(struct simt_parser *p, char c); // whether the token is this one

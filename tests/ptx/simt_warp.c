@@ -1,9 +1,9 @@
-// Control: lanes of a warp that part and meet again, barriers, CTAs.
+// Control flow: divergence of the lanes of a warp, barriers, and the run of a CTA.
 //
-// Divergence: each lane has a place in the kernel, and the lanes at the lowest place run until they come to a place
-// where others wait. Code is laid out in the order in which it is entered, so lanes meet at the first instruction that
-// they share; lanes still in a loop stand before those that left it. Nothing but speed hangs on where they meet: what
-// needs lanes together names them (shfl.sync and its like park the early ones) or is a fault when they are apart.
+// Each lane has a position in the kernel. The lanes at the lowest position run until they reach a position where others
+// wait. Code is normally laid out in the order of execution, so lanes reconverge at the first common instruction, and
+// lanes in a loop run before those that have left it. Only speed depends on where they reconverge: an instruction that
+// needs several lanes names them (shfl.sync and the like park the early ones), or reports a fault if they are apart.
 #include "tests/ptx/simt_machine.h"
 #include "tests/ptx/simt_exec.h"
 
@@ -32,7 +32,7 @@ static void park_place(struct warp *w, uint32_t lanes, uint32_t pc)
             w->lane_pc[i] = pc;
 }
 
-// Chooses the lanes that run next, all places being noted. False: none can.
+// Chooses the lanes that run next, from the positions in lane_pc. Returns false if none can run.
 static bool choose(struct warp *w)
 {
     uint32_t low = UINT32_MAX, ready = w->live & ~w->parked;
@@ -74,7 +74,8 @@ static void leave(struct warp *w, uint32_t lanes)
     choose(w);
 }
 
-// An operation of named lanes: waits until all are there. *lanes becomes the group; 1: it waits.
+// Brings the lanes together that a .sync instruction names. Returns 0 with *lanes = the whole group, 1 if the lanes
+// wait for others, -1 after a fault.
 static int meet(struct warp *w, const struct simt_insn *in, uint32_t *lanes)
 {
     if (!*lanes)
@@ -273,7 +274,7 @@ static int step(struct warp *w)
     return 0;
 }
 
-// Until it waits at a barrier or has ended.
+// Runs a warp until it waits at a barrier or has ended.
 static int run_warp(struct warp *w)
 {
     struct launch *l = w->cta->launch;
