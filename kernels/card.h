@@ -1,6 +1,8 @@
-// The cards that the GPU machine could use: what they are, and how fast their memory is.
+// The GPUs that the GPU machine could use, called cards: their properties and the speed of their memory.
 //
-// Threads: any; each call loads the driver for itself and leaves nothing behind.
+// Ownership: results are copies, except for those of card_kernel. Threads: any for the first three functions, each of
+// which opens the driver for itself and closes it again. The functions that take a machine or a plan follow the
+// machine's rule: one thread at a time.
 #ifndef QUERN_CARD_H
 #define QUERN_CARD_H
 
@@ -10,51 +12,54 @@ struct card {
     char name[128];
     int major, minor;   // compute capability
     int n_sm;           // multiprocessors
-    int tier;           // the kernels that it gets: 75, 80 or 90 for those of sm_75, sm_80, sm_90; 0: none run on it
-    int driver;         // 1000 * major + 10 * minor of the newest CUDA that its driver serves
-    char link[64];      // of its bus, as "32.0 GT/s PCIe x16"; "" where the system does not say
+    int tier;           // the kernels that it gets: 75, 80 or 90 for those of sm_75, sm_80 or sm_90; 0: it is too old
+    int driver;         // 1000 * major + 10 * minor of the newest CUDA that its driver supports
+    char link[64];      // speed and width of its bus, such as "32.0 GT/s PCIe x16"; "" if the system does not tell
     size_t total, free; // bytes of memory
 };
-// The number of cards, 1 or more, or E_GPU with the reason why there is none.
+// Sets *n to the number of cards, 1 or more, or fails with E_GPU and the reason why there is none.
 int card_count(int *n, struct error *err);
 int card_query(int i, struct card *out, struct error *err);
 
 struct card_speed {
-    double copy;   // bytes a second that a copy within the card reads and writes, both counted
-    double upload; // bytes a second from pinned memory of the host
+    double copy;   // bytes per second of a copy within the card, bytes read and bytes written both counted
+    double upload; // bytes per second of a copy from pinned host memory to the card
 };
-// The best of some passes over at most 1 GiB of the card's free memory.
+// Measures the speeds as the best of some passes. It allocates at most 1 GiB of the card's free memory.
 int card_measure(int i, struct card_speed *out, struct error *err);
 
 // ---- of an open GPU machine
 
 struct machine;
 struct plan;
-// The card that it runs on.
+// Describes the card that the machine runs on.
 int card_of(struct machine *m, struct card *out, struct error *err);
-// What work costs on its card, measured now, in some milliseconds; kernels of nothing run for it.
+// What work costs on the machine's card.
 struct card_costs {
-    double step;   // seconds from a step's inputs to its answer, with one kernel between them
-    double launch; // seconds for each kernel more in the recorded step
-    double copy;   // as in card_speed, over at most 512 MiB
+    double step;   // seconds of a step with one kernel, from the upload of its inputs to the arrival of its results
+    double launch; // seconds that each further kernel adds to a replayed step
+    double copy;   // as in card_speed
 };
+// Measures the costs with kernels that do nothing. It takes some milliseconds and at most 512 MiB of the card's memory.
 int card_measure_costs(struct machine *m, struct card_costs *out, struct error *err);
-// Kernels of a step of one row of a plan, and bytes that all the machine's weights take on the card.
+// Reports how many launches a step of one row of the plan has, and the bytes of all the machine's weights on the card.
 void card_plan(const struct machine *m, const struct plan *p, int *n_launches, size_t *weight_bytes);
 
-// Of a plan made with `profile`: each launch is done n times, and its time is that of one. For graphs without experts and
-// keys and values: what a launch of theirs reads, none of it changes.
+// Makes a plan compiled with `profile` run each launch n times; the reported time is still the time of one run. It is
+// meant for graphs without experts and without keys and values, whose launches change nothing that they read.
 void card_repeat(struct plan *p, int n);
 
-// The kernels that it has made for its plans, the i-th; false after the last.
+// A kernel that the machine has loaded for its plans.
 struct card_kernel {
-    struct str text;  // PTX, until the machine is closed
-    const char *name; // of its emitter
-    int users;        // launches that it serves
-    uint32_t threads; // of a block
-    // Instructions of a thread for a weight times a row, in its dearest loop of products; 0: it has no such loop.
+    struct str text;  // its PTX; it lives until the machine is closed
+    const char *name; // the entry's name without the number of the node
+    int users;        // launches and uploads of weights that were made with it
+    uint32_t threads; // of a thread block
+    // Instructions of a thread for each product of a weight and an element of x, in the most expensive loop of products
+    // (kernels/ptx/loop_cost.h); 0: the kernel has no such loop.
     double per_product;
 };
+// Describes the i-th kernel. Returns false if i is out of range.
 bool card_kernel(const struct machine *m, int i, struct card_kernel *out);
 
 #endif

@@ -1,60 +1,64 @@
-// Attention of some rows, for one KV head and the query heads that share it.
+// Attention of some rows of a step, for one KV head and the query heads that share it. Compiled for every ISA level.
 //
-// The naive loop, for each row and head, over the positions that it sees: s = scale q.k, p = e^(s - max), and
-// out = sum p v / sum p. What stands below takes the (row, head) pairs of one sequence together, as many as the scratch
-// holds, and goes span by span, so that a page of keys or values is fetched and decoded once for all of them:
-//   scores    Few queries: four keys by some queries, in lanes over dim_k. Many queries: the page is turned, a vector
-//             holds one dimension of many keys, and the lanes of a score are added up two at a time, in the order in
-//             which sums by halves meet: the same sums, without the shuffles.
-//   softmax   of the span's scores: the maxima of some queries, then their powers
-//   values    o[d] += p v[d] in order of position, in register tiles of some queries by up to 8 vectors of d
-//   merge     of the span with what came before
-// Keys and values of 8 bits are multiplied as integers instead, by words of four (attention_words.h), however many queries
-// there are: their pages lie as the tiles read them.
-// Which positions a query sees is arithmetic on ranges: what is masked is neither multiplied nor added, but where a
-// vector of scores straddles the edge, and there its p is 0. The inner loops are in attention_tiles.h
-// and attention_words.h.
+// The naive loop, for each row and head, over the positions j that the row sees:
+//   s[j] = scale * (q . k[j]);  p[j] = exp(s[j] - max of s);  out = (sum over j of p[j] * v[j]) / (sum of p[j])
+// This file takes as many (row, head) pairs of one sequence together as the scratch holds, and goes through their
+// positions in spans of ATTENTION_SPAN. So a page of keys or values is fetched and decoded once for all pairs. The
+// steps for each span:
+//   scores    With few queries, keys are read as rows: a tile of 4 keys by some queries accumulates over dim_k in
+//             LANES lanes. With many queries, the page is transposed, so that a vector holds one dimension of many
+//             keys. The lanes of a score are then added two at a time in the same order as by lanes_sum, so the bits
+//             are the same, but no shuffles are needed.
+//   softmax   The maxima of some queries are computed, then their powers p.
+//   values    o[d] += p[j] * v[j][d] in order of j, in register tiles of some queries by up to 8 vectors of d.
+//   merge     The span's maximum, sum of p and o are merged with those of the spans before it.
+// 8-bit keys and values (Q8_0) are multiplied as integers instead, for any number of queries, because their pages are
+// laid out as the tiles read them (attention_words.h).
+//
+// Masks are ranges of positions. Masked positions are neither multiplied nor added, except in a vector of scores that
+// contains an end of the range; their p is 0 there. The inner loops are in attention_tiles.h and attention_words.h.
 #include <assert.h>
 
 #include "kernels/cpu/attention_words.h"
 #include "kernels/graph.h"
 
 enum {
-    TURN_QUERIES = 24, // from here on, turning a page of keys costs less than the shuffles that it saves
-    VALUE_ROWS = 8,    // that are decoded at a time
-    KEY_ROWS = 16,
+    TRANSPOSE_QUERIES = 24, // from that many on, transposing a page of keys costs less than the shuffles that it saves
+    VALUE_ROWS = 8,         // rows of values that are decoded at a time
+    KEY_ROWS = 16,          // rows of keys that are decoded at a time
 };
 
 // One (row, head) pair. It sees the positions [lo, hi).
 struct query {
     int32_t lo, hi;
-    float top, sum;           // over all spans so far: the greatest score, and the sum of e^(score - top)
-    float span_top, span_sum; // of this span
-    float words;              // the scale of its factors
+    float top, sum;           // over all spans so far: the maximum score, and the sum of e^(score - top)
+    float span_top, span_sum; // the same over the current span
+    float factor_scale;       // scale of its 16-bit integers (query_factors), if keys are multiplied as integers
     float *out;               // [dim_v], divided by `sum` at the end
 };
 
-// The scratch of a thread, cut for the dimensions at hand. Strides are in floats and multiples of LANES.
+// The parts of a thread's scratch, sized for the dimensions of one call. Strides are in floats and multiples of
+// LANES.
 struct work {
     const struct attention_args *a;
     int stride_k, stride_v;
-    float *page;           // KV_PAGE rows of keys or values in float32, or the keys turned: [stride_k][KV_PAGE]
-    float *rows;           // VEC rows of keys on their way there
+    float *page;           // a page of keys or values in float32, or a transposed page of keys (transpose_rows)
+    float *rows;           // VEC decoded rows of keys that are about to be transposed
     struct query *queries; // [capacity]
-    const float **q;       // [capacity]: of each query stride_k floats, where they were given or padded
-    float *padded_q;       // [capacity][stride_k], where dim_k is less than stride_k: with zeros behind
-    int32_t *q_factors;    // [capacity][dim_k / 2], where keys are multiplied as integers
-    float *scores;         // [capacity][ATTENTION_SPAN]: of position i at i % ATTENTION_SPAN
-    float *values;         // [capacity][stride_v]: this span's sums
-    int capacity, n;
-    int32_t lo, hi;       // what any of them sees
-    const int32_t *pages; // of their sequence
-    const uint8_t *next;  // the page after the one at hand; NULL: none
+    const float **q;       // [capacity]: stride_k floats of each query, in attention_args.q or in padded_q
+    float *padded_q;       // [capacity][stride_k]: queries padded with zeros, used if dim_k is less than stride_k
+    int32_t *q_factors;    // [capacity][dim_k / 2]: queries as integers, if keys are multiplied as integers
+    float *scores;         // [capacity][ATTENTION_SPAN]: the score, later p, of position i is at i % ATTENTION_SPAN
+    float *values;         // [capacity][stride_v]: sums of p * v over the current span
+    int capacity, n;       // the most queries, and the queries at present
+    int32_t lo, hi;        // positions [lo, hi) that any of the queries sees
+    const int32_t *pages;  // the page table of their sequence
+    const uint8_t *next;   // the page that is read after the current one; NULL: none
     size_t next_row_bytes;
 };
 
-// Floats from one decoded row of values to the next: with a gap where else a vector of all rows falls on a few sets of
-// the cache.
+// Returns the floats from one decoded row of values to the next. Wide rows have a gap between them. Without it, the
+// same vector of all rows would fall on a few sets of the cache.
 static int value_stride(int stride_v)
 {
     return stride_v + (stride_v < 256 ? 0 : LANES);
@@ -67,7 +71,7 @@ static float *take(char **at, int64_t floats)
     return p;
 }
 
-// Whether keys or values of a type are multiplied as integers.
+// Returns whether keys or values of a type are multiplied as integers.
 static bool by_words(const struct attention_args *a, enum dtype type)
 {
     return kv_in_words(type) && !a->exact;
@@ -78,7 +82,7 @@ static struct work work_cut(const struct attention_args *a)
     assert(a->dim_k <= ATTENTION_DIM_MAX && a->dim_v <= ATTENTION_DIM_MAX);
     struct work w = {.a = a, .stride_k = padded(a->dim_k), .stride_v = padded(a->dim_v)};
     char *at = a->scratch;
-    int64_t keys = w.stride_k + LANES; // with the gaps of turned_lane
+    int64_t keys = w.stride_k + LANES; // includes the gaps of transposed_lane
     w.page = take(&at, KV_PAGE * MAX(keys, value_stride(w.stride_v)));
     w.rows = take(&at, VEC * w.stride_k);
     w.capacity = attention_pairs(a->dim_k, a->dim_v);
@@ -94,19 +98,20 @@ static struct work work_cut(const struct attention_args *a)
 
 // ---- pages
 
-// Rows of the page that holds position `at`.
+// Returns the rows of the page that holds position `at`. base: a->k or a->v, in page 0.
 static const uint8_t *page_rows(const struct work *w, const uint8_t *base, int32_t at)
 {
     return base + (size_t)w->pages[at / KV_PAGE] * w->a->page_bytes;
 }
 
-// Whether the tiles can take a type's rows as they lie in the page: plain floats with no tail.
+// Returns whether the tiles can read a type's rows in place in the page: floats, in whole LANES.
 static bool plain(enum dtype type, int dim)
 {
     return (type == DT_F32 || type == DT_F16) && dim % LANES == 0;
 }
 
-// Which page comes after the one at `at`, of those of a span: keys, then values, then the next span's keys.
+// Sets w->next to the page that is read after the page at position `at`. A span, positions [first, hi), reads all
+// pages of its keys, then all pages of its values; then come the keys of the next span.
 static void set_next(struct work *w, int32_t at, int32_t first, int32_t hi, enum kv_part part)
 {
     const struct attention_args *a = w->a;
@@ -121,14 +126,15 @@ static void set_next(struct work *w, int32_t at, int32_t first, int32_t hi, enum
         next_part == KV_KEY ? dtype_row_bytes(a->k_type, a->dim_k) : dtype_row_bytes(a->v_type, a->dim_v);
 }
 
-// How much further on lies what is fetched while a page is read: at most a whole page.
+// Returns how many bytes ahead of the row that is read data is prefetched: a whole page at most.
 static size_t page_ahead(const struct work *w, size_t row_bytes)
 {
     const size_t most = reads_streams(w->a->reading) ? PAGE_AHEAD_L2 : PAGE_AHEAD_L1;
     return MIN(most, KV_PAGE * row_bytes);
 }
 
-// While rows [lo, hi) of a page are at work, those further on are fetched, be it in the next page.
+// Prefetches as many bytes as rows [lo, hi) of a page have, page_ahead bytes after these rows, in this page or the
+// next.
 static void fetch_rows(const struct work *w, const uint8_t *page, size_t row_bytes, int lo, int hi)
 {
     const size_t size = KV_PAGE * row_bytes, ahead = page_ahead(w, row_bytes);
@@ -140,7 +146,7 @@ static void fetch_rows(const struct work *w, const uint8_t *page, size_t row_byt
     }
 }
 
-// Rows [row, row + n) of a page of words, `stride` floats from one to the next.
+// Decodes rows [row, row + n) of a page in the layout of kv_words.h, to rows that are `stride` floats apart.
 static void decode_words(const uint8_t *page, enum kv_part part, int row, int n, int dim, float *out, int stride)
 {
     uint8_t blocks[ATTENTION_DIM_MAX / KV_BLOCK * KV_BLOCK_BYTES];
@@ -150,7 +156,8 @@ static void decode_words(const uint8_t *page, enum kv_part part, int row, int n,
     }
 }
 
-// Rows [row, row + n) of a page, `stride` floats from one to the next, zeros behind each.
+// Decodes rows [row, row + n) of a page to float32 rows that are `stride` floats apart, padded with zeros to whole
+// LANES.
 static void decode_rows(enum dtype type, enum kv_part part, const uint8_t *page, int row, int n, int dim, float *out,
                         int stride)
 {
@@ -171,7 +178,8 @@ static void decode_rows(enum dtype type, enum kv_part part, const uint8_t *page,
     }
 }
 
-// The positions that any of some queries sees, and those that all of them see.
+// [lo, hi): the range of all positions that any of some queries sees. [all_lo, all_hi): the positions that all of
+// them see; it may be empty.
 struct seen {
     int32_t lo, hi, all_lo, all_hi;
 };
@@ -190,15 +198,17 @@ static struct seen seen_by(const struct query *q, int n)
 
 // ---- scores, few queries
 
-// Rows of keys as the tiles take them.
+// Rows of keys as the tiles read them: in place in the page, or decoded. `page` is set if the rows are read for the
+// first time, so that later rows are prefetched; otherwise it is NULL.
 struct key_rows {
     enum dtype type;
     const char *rows;
-    int first;           // which row of the page the first is
-    const uint8_t *page; // whose rows are read for the first time, so that others are fetched meanwhile; NULL: none
+    int first; // the number of the first row within the page
+    const uint8_t *page;
 };
 
-// Of the keys [lo, hi), TILE_ROWS at a time, for up to ROW_QUERIES queries from i on.
+// Computes the scores of the keys [lo, hi), TILE_ROWS at a time, for `queries` queries from i on, at most
+// ROW_QUERIES. The last tile repeats the last key if it has too few; the additional scores are masked later.
 static void score_rows(const struct work *w, const struct key_rows *k, int lo, int hi, int i, int queries,
                        float *scores)
 {
@@ -217,7 +227,8 @@ static void score_rows(const struct work *w, const struct key_rows *k, int lo, i
     }
 }
 
-// Of the keys [lo, hi) of the page that begins at position `at`, for all queries.
+// Computes the scores of the keys [lo, hi) of the page that begins at position `at`, for all queries. The rows are
+// prefetched for the first tile of queries only.
 static void score_tiles_of_rows(const struct work *w, struct key_rows k, int32_t at, int lo, int hi)
 {
     for (int t = 0, i; (i = tile_cut(t, w->n, ROW_QUERIES)) < w->n; t++, k.page = NULL)
@@ -225,7 +236,8 @@ static void score_tiles_of_rows(const struct work *w, struct key_rows k, int32_t
                    w->scores + i * ATTENTION_SPAN + at % ATTENTION_SPAN);
 }
 
-// What must be decoded is so a few rows at a time, which the L1 cache holds until all queries have seen them.
+// Keys that must be decoded are decoded a few rows at a time, so that they stay in the L1 cache until all queries
+// have read them.
 static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
 {
     const struct attention_args *a = w->a;
@@ -244,8 +256,8 @@ static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
 
 // ---- scores, many queries
 
-// The keys [lo, hi) of a page, and what fills these up to whole vectors.
-static void turn_page(const struct work *w, const uint8_t *page, int lo, int hi)
+// Transposes the keys [lo, hi) of a page to w->page; the range is widened to whole vectors of VEC keys.
+static void transpose_page(const struct work *w, const uint8_t *page, int lo, int hi)
 {
     const struct attention_args *a = w->a;
     size_t row_bytes = dtype_row_bytes(a->k_type, a->dim_k);
@@ -253,17 +265,19 @@ static void turn_page(const struct work *w, const uint8_t *page, int lo, int hi)
     for (int key = lo / VEC * VEC; key < hi; key += VEC) {
         const char *rows = (const char *)page + (size_t)key * row_bytes;
         if (as_is && a->k_type == DT_F16) {
-            turn_rows(DT_F16, rows, row_bytes, w->stride_k, w->page + key);
+            transpose_rows(DT_F16, rows, row_bytes, w->stride_k, w->page + key);
         } else if (as_is) {
-            turn_rows(DT_F32, rows, row_bytes, w->stride_k, w->page + key);
+            transpose_rows(DT_F32, rows, row_bytes, w->stride_k, w->page + key);
         } else {
             decode_rows(a->k_type, KV_KEY, page, key, VEC, a->dim_k, w->rows, w->stride_k);
-            turn_rows(DT_F32, (const char *)w->rows, (size_t)w->stride_k * sizeof(float), w->stride_k, w->page + key);
+            transpose_rows(DT_F32, (const char *)w->rows, (size_t)w->stride_k * sizeof(float), w->stride_k,
+                           w->page + key);
         }
     }
 }
 
-// Queries [i, i + n), for the keys of [lo, hi) of the turned page at position `at` that any of them sees.
+// Computes the scores of queries [i, i + n), for those keys of [lo, hi) that at least one of them sees. The
+// transposed page begins at position `at`.
 static void score_seen(const struct work *w, int i, int n, int32_t at, int lo, int hi)
 {
     struct seen seen = seen_by(w->queries + i, n);
@@ -284,7 +298,7 @@ static void fetch_query(const float *q, int dim)
 
 static void scores_by_columns(const struct work *w, int32_t at, int lo, int hi)
 {
-    turn_page(w, page_rows(w, w->a->k, at), lo, hi);
+    transpose_page(w, page_rows(w, w->a->k, at), lo, hi);
     bool is_first = at <= w->lo;
     for (int i = 0; i < w->n; i += TILE_COLS) {
         for (int j = i + TILE_COLS; is_first && j < MIN(w->n, i + 2 * TILE_COLS); j++)
@@ -295,7 +309,9 @@ static void scores_by_columns(const struct work *w, int32_t at, int lo, int hi)
 
 // ---- scores, keys as integers
 
-// Queries [i, i + n), for the keys of [lo, hi) of the page at position `at` that any of them sees.
+// Computes the scores of queries [i, i + n), for those keys of [lo, hi) that at least one of them sees. The page
+// begins at position `at`. The number of vectors of a tile is halved while half of them suffices or all would exceed
+// the page.
 static void score_words_seen(const struct work *w, const uint8_t *page, int i, int n, int32_t at, int lo, int hi)
 {
     const struct seen seen = seen_by(w->queries + i, n);
@@ -304,7 +320,7 @@ static void score_words_seen(const struct work *w, const uint8_t *page, int i, i
     float scale[KEY_QUERIES];
     for (int j = 0; j < n; j++) {
         q[j] = w->q_factors + (i + j) * (dim / 2);
-        scale[j] = w->queries[i + j].words;
+        scale[j] = w->queries[i + j].factor_scale;
     }
     for (int key = begin / VEC * VEC, vecs; key < end; key += vecs * VEC) {
         vecs = KEY_VECS;
@@ -324,7 +340,7 @@ static void scores_by_words(const struct work *w, int32_t at, int lo, int hi)
 
 // ---- softmax
 
-// What a query sees of the span that begins at a position.
+// The slots [span_lo, span_hi) that a query sees of the span that begins at position `begin`.
 static int span_lo(const struct query *q, int32_t begin)
 {
     return MAX(0, q->lo - begin);
@@ -335,8 +351,9 @@ static int span_hi(const struct query *q, int32_t begin)
     return MIN(ATTENTION_SPAN, q->hi - begin);
 }
 
-// The dot products of a span that some queries see become e^(score - greatest), and what fills them up to whole LANES
-// becomes 0. First all maxima: no query's powers wait for its own.
+// Turns the dot products of a span into p = e^(score - maximum) for n queries. Slots that fill the seen range up to
+// whole LANES become 0. The maxima of all queries come first, so that the powers of a query need not wait for its
+// maximum.
 static void softmax(const struct attention_args *a, struct query *q, int n, float *scores, int32_t begin)
 {
     for (int i = 0; i < n; i++) {
@@ -353,25 +370,25 @@ static void softmax(const struct attention_args *a, struct query *q, int n, floa
 
 // ---- values
 
-// Slots [lo, hi) of the page at position `at`, and where the p and the sums of the queries are.
+// The slots [lo, hi) of the page at position `at`, which are to be added to the sums of some queries.
 struct value_step {
     values_fn *f;
     struct value_rows rows;
     int32_t at;
     int lo, hi;
-    const float *p; // of slot 0
-    float *values;
+    const float *p; // of the first query and slot 0; queries are ATTENTION_SPAN floats apart
+    float *values;  // the sums of the first query; queries are `stride` floats apart
     int stride;
 };
 
-// The slots [lo, hi), which queries [first, first + n) all see.
+// Adds the slots [lo, hi), which all of the queries [first, first + n) see.
 static void add_slots(const struct value_step *s, int first, int n, int lo, int hi)
 {
     if (lo < hi)
         s->f(n, &s->rows, lo, hi, s->p + first * ATTENTION_SPAN, s->values + first * s->stride, s->stride);
 }
 
-// How many of n queries, from the first on, see the same.
+// Returns how many of n queries, from the first on, see the same positions.
 static int alike(const struct query *q, int n)
 {
     int i = 1;
@@ -380,8 +397,8 @@ static int alike(const struct query *q, int n)
     return i;
 }
 
-// Up to TILE_COLS queries: what all of them see together, and the edges, before and after it, as many at a time as see
-// the same.
+// Adds a step for up to TILE_COLS queries. Slots that all of them see are added for all at once. The slots before and
+// after these are added for as many queries at once as see the same positions.
 static void add_slots_seen(const struct value_step *s, const struct query *q, int n)
 {
     struct seen seen = seen_by(q, n);
@@ -397,6 +414,7 @@ static void add_slots_seen(const struct value_step *s, const struct query *q, in
     }
 }
 
+// Adds a step for all queries, in tiles of nearly equal size. Only the first tile prefetches.
 static void add_step(const struct work *w, struct value_step step)
 {
     int n_tiles = (w->n + TILE_COLS - 1) / TILE_COLS, size = w->n / n_tiles, n_larger = w->n % n_tiles;
@@ -409,14 +427,15 @@ static void add_step(const struct work *w, struct value_step step)
     }
 }
 
-// Whether values are taken as they lie in the page: such that few queries share are decoded for each of their tiles.
+// Returns whether values are read in place in the page. Every tile of queries then widens 16-bit values again, which
+// is worth it for few queries only.
 static bool values_lie_plain(const struct work *w)
 {
     const struct attention_args *a = w->a;
     return plain(a->v_type, a->dim_v) && (a->v_type == DT_F32 || w->n <= PLAIN_QUERIES);
 }
 
-// Positions [lo, hi) of the pages at `at`, which one step adds to the sums of all queries.
+// Returns the step for positions [lo, hi) of the page at position `at`, whose values are decoded in w->page.
 static struct value_step value_step(const struct work *w, int32_t at, int32_t lo, int32_t hi)
 {
     return (struct value_step){
@@ -428,8 +447,8 @@ static struct value_step value_step(const struct work *w, int32_t at, int32_t lo
         .stride = w->stride_v};
 }
 
-// The values [lo, hi), a page at a time: first those slots for which others of the page are fetched, then those for which
-// the next page's are.
+// Adds the values of positions [lo, hi), read in place, page by page. A page has two steps: while the first slots are
+// read, later slots of the same page are prefetched, and while the last slots are read, the next page is.
 static void add_plain_values(struct work *w, int32_t lo, int32_t hi)
 {
     const struct attention_args *a = w->a;
@@ -453,7 +472,7 @@ static void add_plain_values(struct work *w, int32_t lo, int32_t hi)
     }
 }
 
-// The values [lo, hi) of the page at `at`, in float32.
+// Decodes the slots [lo, hi) of the page at position `at` to w->page.
 static void decode_values(const struct work *w, int32_t at, int lo, int hi)
 {
     const struct attention_args *a = w->a;
@@ -466,7 +485,8 @@ static void decode_values(const struct work *w, int32_t at, int lo, int hi)
     }
 }
 
-// Page by page: two of narrow values would fill a first-level cache of 32 KB, and be gone when they are wanted.
+// Decodes and adds one page at a time. Two decoded pages of 64 columns would fill an L1 cache of 32 KB, so that the
+// first would be evicted before it is read.
 static void add_decoded_values(struct work *w, int32_t lo, int32_t hi)
 {
     int32_t first = lo / KV_PAGE * KV_PAGE;
@@ -480,12 +500,13 @@ static void add_decoded_values(struct work *w, int32_t lo, int32_t hi)
 
 // ---- values as integers
 
-// A block of the values of the page at position `at`, in which any query sees the slots [lo, hi).
+// Adds one block of KV_BLOCK dimensions, from dimension `first` on, of the 8-bit values of the page at position `at`,
+// for all queries. Only slots in [lo, hi) are seen by any query.
 static void add_block(const struct work *w, const uint8_t *block, int first, int32_t at, int lo, int hi)
 {
     _Alignas(64) float scales[KV_PAGE];
     const bool finite = value_scales(block, scales);
-    struct weighted tile; // not all of it set to 0
+    struct weighted tile; // left uninitialised except for n: the rest is written before it is read
     tile.n = 0;
     for (int i = 0; i < w->n; i++) {
         const struct query *q = &w->queries[i];
@@ -532,7 +553,7 @@ static void copy_scaled(float *out, const float *values, float factor, int dim)
         vec_store_n(out + d, vec_load(values + d) * factor, MIN(dim - d, VEC));
 }
 
-// The span goes to what came before; after a query's last one, all is divided by the sum.
+// Merges the sums of a span with those of the spans before it. After the last span, the output is divided by the sum.
 static void merge(struct query *q, const float *values, bool is_last, int dim)
 {
     if (q->sum == 0) { // the first span
@@ -554,7 +575,7 @@ static scores_fn *scores_of(const struct work *w)
 {
     if (by_words(w->a, w->a->k_type))
         return scores_by_words;
-    return w->n < TURN_QUERIES ? scores_by_rows : scores_by_columns;
+    return w->n < TRANSPOSE_QUERIES ? scores_by_rows : scores_by_columns;
 }
 
 typedef void add_values_fn(struct work *w, int32_t lo, int32_t hi);
@@ -565,6 +586,7 @@ static add_values_fn *values_of(const struct work *w)
     return values_lie_plain(w) ? add_plain_values : add_decoded_values;
 }
 
+// Computes the span that begins at position `begin`, for all queries.
 static void attend_span(struct work *w, int32_t begin)
 {
     int32_t lo = MAX(w->lo, begin), hi = MIN(w->hi, begin + ATTENTION_SPAN);
@@ -586,7 +608,7 @@ static void attend_span(struct work *w, int32_t begin)
 
 // ---- rows
 
-// Pairs [first, first + n), counting heads within rows.
+// Loads the (row, head) pairs [first, first + n); pair i is head i % n_head of row i / n_head.
 static void load_queries(struct work *w, int first, int n)
 {
     const struct attention_args *a = w->a;
@@ -607,13 +629,13 @@ static void load_queries(struct work *w, int first, int n)
             w->q[i] = memcpy(wide, w->q[i], (size_t)a->dim_k * sizeof(float));
         }
         if (by_words(a, a->k_type))
-            w->queries[i].words = query_factors(w->q[i], a->dim_k, w->q_factors + i * (a->dim_k / 2));
+            w->queries[i].factor_scale = query_factors(w->q[i], a->dim_k, w->q_factors + i * (a->dim_k / 2));
         row += head + 1 == a->n_head;
         head = head + 1 == a->n_head ? 0 : head + 1;
     }
 }
 
-// Pairs [first, first + n), all of one sequence.
+// Computes the (row, head) pairs [first, first + n), all of one sequence.
 static void attend(struct work *w, int first, int n)
 {
     load_queries(w, first, n);
@@ -621,6 +643,7 @@ static void attend(struct work *w, int first, int n)
         attend_span(w, begin);
 }
 
+// Consecutive rows of one sequence are processed together, in as few parts of equal size as the scratch allows.
 void ISA_FN(attention)(const struct attention_args *a)
 {
     struct work w = work_cut(a);

@@ -1,8 +1,12 @@
-// The inner loops of attention: what knows queries, rows of keys and values, and slots of a span, but no pages.
+// The inner loops of attention with floats: register tiles for scores, softmax, and register tiles for values. They
+// know queries, rows of keys and values, and slots of a span, but no pages; see attention.c for the loops around
+// them.
 //
-// Scores of some queries are ATTENTION_SPAN floats apart, the slots of one span. Tiles take so many queries and vectors
-// as the registers hold, so each loop over these is unrolled; the forms with fewer are for what is left over. A score's
-// bits do not depend on the form that made it. attention.c includes this; nothing is kept.
+// A query has ATTENTION_SPAN scores, one for each slot of a span, and the next query's scores follow. A tile takes as
+// many queries and vectors as the registers hold, with all loops over them unrolled; smaller tiles serve the
+// remainder. The bits of a score do not depend on the tile that computed it.
+//
+// Compiled for every ISA level, within attention.c. Ownership: none. Threads: no state.
 #ifndef QUERN_ATTENTION_TILES_H
 #define QUERN_ATTENTION_TILES_H
 
@@ -11,12 +15,13 @@
 
 enum {
     VALUE_VECS = 8,
-    PLAIN_QUERIES = TILE_COLS > 1 ? 12 : 2, // up to so many take values of 16 bits as they lie: each tile decodes them
-    SOFTMAX_QUERIES = 8,                    // whose scores the L1 cache holds
+    PLAIN_QUERIES = TILE_COLS > 1 ? 12 : 2, // most queries that read 16-bit values in place; each tile widens them
+    SOFTMAX_QUERIES = 8,                    // queries whose scores the L1 cache holds
 };
 
-// Bytes of keys and values that are fetched before their use: by row into L1, by streams into L2, which has far more misses
-// under way. On Zen 4 f16 is 1.25 to 1.9 times as fast by 16 KB into L2 as by 4 KB into L1.
+// How far ahead keys and values are prefetched, in bytes: into L1 on CPUs that read by row, into L2 on CPUs that read
+// streams, because L2 can have far more misses in flight. On Zen 4, F16 is 1.25 to 1.9 times as fast with 16 KB into
+// L2 as with 4 KB into L1.
 enum { PAGE_AHEAD_L1 = 4096, PAGE_AHEAD_L2 = 16384 };
 
 INLINE void fetch_line(const char *at, enum reading reading)
@@ -27,13 +32,13 @@ INLINE void fetch_line(const char *at, enum reading reading)
         __builtin_prefetch(at);
 }
 
-// Up to whole LANES.
+// Rounds up to whole LANES.
 static int padded(int dim)
 {
     return (dim + LANES - 1) / LANES * LANES;
 }
 
-// A case for each number of columns that a tile may have.
+// UP_TO_SIX(X): X(n) for each number of columns n that a tile may have.
 #define UP_TO_SIX(X) X(1) X(2) X(3) X(4) X(5) X(6)
 
 // ---- scores of few queries, keys as rows
@@ -41,10 +46,11 @@ static int padded(int dim)
 #if defined(VEC_PLAIN)
 enum { ROW_QUERIES = 1 };
 #else
-enum { ROW_QUERIES = TILE_SUMS >= 16 ? 4 : TILE_SUMS / TILE_ROWS }; // 4 keys by 4 queries: 16 registers of sums
+enum { ROW_QUERIES = TILE_SUMS >= 16 ? 4 : TILE_SUMS / TILE_ROWS }; // 4 keys by 4 queries are 16 accumulators
 #endif
 
-// The products of TILE_ROWS keys and some queries, for the parts [first, end) of the lanes.
+// Accumulates the scores of TILE_ROWS keys and some queries, for parts [first, end) of the lanes. The caller adds up
+// the lanes.
 INLINE void row_sums(enum dtype type, int queries, int first, int end, const char *const keys[TILE_ROWS],
                      const float *const *q, int stride, struct lanes sums[TILE_ROWS][ROW_QUERIES])
 {
@@ -71,7 +77,8 @@ INLINE void row_sums(enum dtype type, int queries, int first, int end, const cha
                 sums[r][i].part[p] = s[r][i][p];
 }
 
-// Scores of TILE_ROWS keys. Several queries go a part of the lanes after the other: the registers hold no more.
+// Computes the scores of TILE_ROWS keys and some queries. With several queries, one part of the lanes is accumulated
+// after the other, because the registers hold no more.
 INLINE void row_tile(enum dtype type, int queries, const char *const keys[TILE_ROWS], const float *const *q, int stride,
                      float *scores)
 {
@@ -81,7 +88,7 @@ INLINE void row_tile(enum dtype type, int queries, const char *const keys[TILE_R
     } else {
         UNROLL_FOR (int p = 0; p < PARTS; p++) {
             row_sums(type, queries, p, p + 1, keys, q, stride, sums);
-            __asm__("" : "+m"(sums)); // else the compiler holds them in registers, and this part's no longer
+            __asm__("" : "+m"(sums)); // else the compiler keeps finished sums in registers and spills accumulators
         }
     }
     quad four[ROW_QUERIES];
@@ -117,62 +124,63 @@ INLINE void row_tiles(enum dtype type, int queries, const char *const keys[TILE_
 
 // ---- scores of many queries, keys as columns
 
-// The lanes in the order in which sums by halves meet.
+// The order of lanes in a transposed page: two lanes that lanes_sum adds first are neighbours, then two such pairs,
+// and so on. An entry is its index with the bits reversed, so the table is its own inverse.
 static const uint8_t lane_order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
 
-// The turned page: lane by lane, in that order, so that the dimensions are read one after the other; floats from one
-// lane to the next, with a gap, for else the stores of one key all fall on the same set of the cache.
-static int turned_lane(int stride)
+// Returns the floats from one lane of a transposed page to the next. The layout of the page is [LANES, in lane_order]
+// [stride / LANES][KV_PAGE keys], so that a lane's dimensions are read one after the other. A gap of LANES floats
+// after each lane prevents that all stores of one key fall on the same set of the cache.
+static int transposed_lane(int stride)
 {
     return stride / LANES * KV_PAGE + LANES;
 }
 
-// VEC keys' rows into the columns of the turned page that begin at `turned`. (The order of the lanes is that of their
-// bits reversed, and so its own inverse.)
-INLINE void turn_rows(enum dtype type, const char *rows, size_t row_bytes, int stride, float *turned)
+// Transposes the rows of VEC keys into the columns of a transposed page that begin at `transposed`.
+INLINE void transpose_rows(enum dtype type, const char *rows, size_t row_bytes, int stride, float *transposed)
 {
-    int lane = turned_lane(stride);
-    for (int d = 0; d < stride; d += LANES, turned += KV_PAGE) {
+    int lane = transposed_lane(stride);
+    for (int d = 0; d < stride; d += LANES, transposed += KV_PAGE) {
         UNROLL_FOR (int p = 0; p < PARTS; p++) {
             vec r[VEC];
             UNROLL_FOR (int i = 0; i < VEC; i++)
                 r[i] = weight_load(type, rows + (size_t)i * row_bytes + (size_t)(d + p * VEC) * weight_bytes(type));
             vec_turn(r);
             UNROLL_FOR (int i = 0; i < VEC; i++)
-                vec_store(turned + lane_order[p * VEC + i] * lane, r[i]);
+                vec_store(transposed + lane_order[p * VEC + i] * lane, r[i]);
         }
     }
 }
 
-// Vectors of keys and queries in a register tile: with the sums of two lanes side by side they leave AVX-512 room for
-// those that wait, and are all that AVX2 holds.
+// Vectors of keys and queries in a register tile. Two lanes are accumulated at a time, so there are 12 accumulators
+// at most. They are all that AVX2 holds; AVX-512 also has registers for the sums that wait for their partner.
 enum { SCORE_VECS = 2, SCORE_QUERIES = TILE_SUMS >= 12 ? 3 : 1 };
 
-// The products of dimension d: some queries by some vectors of keys.
-INLINE void sum_dimension(int queries, int vecs, const float *const *q, int d, const float *turned,
+// Adds the products of dimension d, of some queries and some vectors of keys.
+INLINE void sum_dimension(int queries, int vecs, const float *const *q, int d, const float *transposed,
                           vec sums[SCORE_QUERIES][SCORE_VECS])
 {
     vec factor[SCORE_QUERIES];
     UNROLL_FOR (int i = 0; i < queries; i++)
         factor[i] = vec_all(q[i][d]);
     UNROLL_FOR (int v = 0; v < vecs; v++) {
-        vec keys = vec_held(vec_load(turned + v * VEC));
+        vec keys = vec_held(vec_load(transposed + v * VEC));
         UNROLL_FOR (int i = 0; i < queries; i++)
             sums[i][v] = vec_fma(keys, factor[i], sums[i][v]);
     }
 }
 
-// Two lanes that meet first, which are half of LANES apart: the products of their dimensions, and the sum of both.
-INLINE void sum_pair(int queries, int vecs, const float *const *q, int lane, int stride, const float *turned,
+// Accumulates lane `lane` and lane `lane + LANES / 2`, which lanes_sum adds first, and returns their sum in `sums`.
+INLINE void sum_pair(int queries, int vecs, const float *const *q, int lane, int stride, const float *transposed,
                      vec sums[SCORE_QUERIES][SCORE_VECS])
 {
     vec other[SCORE_QUERIES][SCORE_VECS];
-    const float *beside = turned + turned_lane(stride);
+    const float *beside = transposed + transposed_lane(stride);
     UNROLL_FOR (int i = 0; i < queries; i++)
         UNROLL_FOR (int v = 0; v < vecs; v++)
             sums[i][v] = other[i][v] = (vec){0};
-    for (int d = 0; d < stride; d += LANES, turned += KV_PAGE, beside += KV_PAGE) {
-        sum_dimension(queries, vecs, q, d + lane, turned, sums);
+    for (int d = 0; d < stride; d += LANES, transposed += KV_PAGE, beside += KV_PAGE) {
+        sum_dimension(queries, vecs, q, d + lane, transposed, sums);
         sum_dimension(queries, vecs, q, d + lane + LANES / 2, beside, other);
     }
     UNROLL_FOR (int i = 0; i < queries; i++)
@@ -180,15 +188,17 @@ INLINE void sum_pair(int queries, int vecs, const float *const *q, int lane, int
             sums[i][v] += other[i][v];
 }
 
-// Scores of some vectors of keys. Sums are added as soon as two of a level are there, so that at most three wait.
-INLINE void score_tile(int queries, int vecs, const float *const *query, int stride, const float *turned, float *scores)
+// Computes the scores of some vectors of keys. Two sums of the same level of the tree of lanes_sum are added as soon
+// as both exist, so that at most three sums wait.
+INLINE void score_tile(int queries, int vecs, const float *const *query, int stride, const float *transposed,
+                       float *scores)
 {
     vec sums[SCORE_QUERIES][SCORE_VECS], waiting[3][SCORE_QUERIES][SCORE_VECS];
     const float *q[SCORE_QUERIES];
     UNROLL_FOR (int i = 0; i < queries; i++)
         q[i] = query[i];
     UNROLL_FOR (int n = 0, depth = 0; n < LANES / 2; n++, depth++) {
-        sum_pair(queries, vecs, q, lane_order[2 * n], stride, turned + 2 * n * turned_lane(stride), sums);
+        sum_pair(queries, vecs, q, lane_order[2 * n], stride, transposed + 2 * n * transposed_lane(stride), sums);
         UNROLL_FOR (int pairs = n; pairs & 1; pairs >>= 1) {
             depth--;
             UNROLL_FOR (int i = 0; i < queries; i++)
@@ -204,13 +214,14 @@ INLINE void score_tile(int queries, int vecs, const float *const *query, int str
             vec_store(scores + i * ATTENTION_SPAN + v * VEC, sums[i][v]);
 }
 
-static void score_tiles(int queries, int vecs, const float *const *q, int stride, const float *turned, float *scores)
+static void score_tiles(int queries, int vecs, const float *const *q, int stride, const float *transposed,
+                        float *scores)
 {
     switch (queries * SCORE_VECS + vecs - 1) {
 // clang-format off
 #define TILE_CASE(n, v)                                                                                                \
-    case n * SCORE_VECS + v - 1:                                                                                        \
-        score_tile(MIN(n, SCORE_QUERIES), v, q, stride, turned, scores);                                               \
+    case n * SCORE_VECS + v - 1:                                                                                       \
+        score_tile(MIN(n, SCORE_QUERIES), v, q, stride, transposed, scores);                                           \
         break;
         TILE_CASE(1, 1) TILE_CASE(2, 1) TILE_CASE(3, 1) TILE_CASE(1, 2) TILE_CASE(2, 2) TILE_CASE(3, 2)
 // clang-format on
@@ -241,7 +252,8 @@ INLINE vec score_of(const struct attention_args *a, vec product)
     return a->softcap > 0 ? a->softcap * vec_tanh(s / a->softcap) : s;
 }
 
-// The LANES that hold an edge of the slots [lo, hi), `slot`: what is outside becomes -infinity.
+// Scales the LANES dot products around `slot`, which is an end of the range [lo, hi). Slots outside of the range
+// become -infinity. *most: running maxima.
 static void scale_edge(const struct attention_args *a, float *scores, int slot, int lo, int hi, struct lanes *most)
 {
     static const int32_t counting[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -257,11 +269,11 @@ static void scale_edge(const struct attention_args *a, float *scores, int slot, 
     }
 }
 
-// The dot products in the slots [lo, hi) become scores, and what fills these up to whole LANES -infinity. Returns the
-// greatest.
+// Turns the dot products in the slots [lo, hi) into scores: scaled, and capped if there is a softcap. Slots that fill
+// up the range to whole LANES become -infinity. Returns the maximum score.
 static float scale_scores(const struct attention_args *a, float *scores, int lo, int hi)
 {
-    struct lanes even, odd; // two chains of maxima, which change places
+    struct lanes even, odd; // two independent chains of maxima, which swap names in every turn
     for (int p = 0; p < PARTS; p++)
         even.part[p] = odd.part[p] = vec_all(-INFINITY);
     int begin = padded(lo), end = hi / LANES * LANES;
@@ -283,13 +295,14 @@ static float scale_scores(const struct attention_args *a, float *scores, int lo,
     return greatest(even);
 }
 
-// The scores in the slots [begin, end) become e^(score - top); returns their sum.
+// Replaces the scores in the slots [begin, end) by e^(score - top) and returns their sum. Prefetches the scores of
+// the query SOFTMAX_QUERIES further on.
 static float exp_scores(float *scores, int begin, int end, float top)
 {
     struct lanes sums = {{{0}}};
     for (int i = begin; i < end; i += LANES) {
         UNROLL_FOR (int p = 0; p < PARTS; p++) {
-            __builtin_prefetch(scores + i + p * VEC + SOFTMAX_QUERIES * ATTENTION_SPAN); // that come next
+            __builtin_prefetch(scores + i + p * VEC + SOFTMAX_QUERIES * ATTENTION_SPAN);
             vec e = vec_exp_down(vec_load(scores + i + p * VEC) - top);
             vec_store(scores + i + p * VEC, e);
             sums.part[p] += e;
@@ -300,15 +313,16 @@ static float exp_scores(float *scores, int begin, int end, float top)
 
 // ---- values
 
-// Rows of values, in the page or decoded.
+// Rows of values, in place in the page or decoded.
 struct value_rows {
     const char *rows;
     size_t row_bytes;
-    size_t ahead; // so many bytes further on, counted round, lies what is fetched while a row is read; 0: nothing
+    size_t ahead; // bytes from a row to the memory that is prefetched while it is read, modulo 2^64; 0: none is
     enum reading reading;
 };
 
-// Adds positions [lo, hi) of a page to `vecs` vectors of the sums of some queries; p and values are the first one's.
+// Adds the slots [lo, hi) of a page to `vecs` vectors of the sums of some queries. p and values are those of the
+// first query: p of slot 0, and the sums, which are `stride` floats apart.
 INLINE void value_tile(enum dtype type, int queries, int vecs, const struct value_rows *rows, int lo, int hi,
                        const float *p, float *values, int stride)
 {
@@ -336,7 +350,7 @@ INLINE void value_tile(enum dtype type, int queries, int vecs, const struct valu
             vec_store(values + i * stride + v * VEC, sums[i][v]);
 }
 
-// All of dim_v, in tiles of as many vectors as the registers hold.
+// Adds the slots [lo, hi) to all of dim_v, in tiles of as many vectors as the registers hold.
 INLINE void value_columns(enum dtype type, int queries, const struct value_rows *rows, int lo, int hi, const float *p,
                           float *values, int stride)
 {
@@ -352,6 +366,9 @@ INLINE void value_columns(enum dtype type, int queries, const struct value_rows 
     }
 }
 
+// VALUES(type, name): defines values_NAME, which selects the tile for the number of queries.
+//   type   the type of the rows; it only documents, because VALUES_OF_NAME contains it
+//   name   f32 or f16
 #define VALUES(type, name)                                                                                             \
     static void values_##name(int queries, const struct value_rows *rows, int lo, int hi, const float *p,              \
                               float *values, int stride)                                                               \

@@ -1,12 +1,17 @@
-// The inner loops of attention where keys or values have 8 bits: they are multiplied as integers, as they lie in the cache.
+// The inner loops of attention with 8-bit keys and values (Q8_0), which are multiplied as integers in place.
 //
-// What multiplies them - a query, or a page's powers p, each times the scale of its value - becomes integers of 16 bits,
-// with a power of two as their scale: the greatest of them has 15 bits, so half a step is at most 2^-15 of it. Products
-// with a block of a key and with a page of values are summed up exactly, so in any order, and only these sums are floats:
-//   s    = fma((float)isum_b, scale of the key's block b, s), from 0 and in order of b; then times the query's scale
-//   o[d] = fma((float)isum[d], scale of the page's p, o[d]) in order of the pages of a span
-// Codes stand in words of four (kv_words.h), and what multiplies a word are the two factors of vec_words.h. attention.c
-// includes this; nothing is kept.
+// The naive loops, for a query q, a key of blocks b, and the values of a page:
+//   s    = sum over b of (scale of b) * (sum over i in b of q[i] * code[i])
+//   o[d] = sum over the page's slots j of p[j] * (scale of j) * code[j][d]
+// The other factors, q[i] or p[j] * (scale of j), are rounded to 16-bit integers with a power of two as common scale.
+// The largest of them has 15 bits, so rounding changes a factor by at most 2^-15 of the largest. Integer sums over a
+// block of a key and over a page of values are exact, and so independent of their order. The floats are added as
+// follows:
+//   s    = fma((float)isum_b, scale of block b, s), from 0 in order of b; then s is multiplied by the query's scale
+//   o[d] = fma((float)isum[d], scale of the page's factors, o[d]), in order of the pages of a span
+//
+// Codes are stored in words of four (kv_words.h). A word is multiplied with two factors, which hold four 16-bit
+// integers (vec_words.h). Compiled for every ISA level, within attention.c. Ownership: none. Threads: no state.
 #ifndef QUERN_ATTENTION_WORDS_H
 #define QUERN_ATTENTION_WORDS_H
 
@@ -15,10 +20,10 @@
 #include "kernels/cpu/vec_words.h"
 
 enum {
-    BLOCK_WORDS = KV_BLOCK / 4, // of a key
-    PAGE_WORDS = KV_PAGE / 4,   // of a dimension of values
-    PAGE_FACTORS = 2 * PAGE_WORDS,
-    // Register tiles: vectors of keys and of values, which go through a block or a part of it, by queries.
+    BLOCK_WORDS = KV_BLOCK / 4,    // words of a block of a key
+    PAGE_WORDS = KV_PAGE / 4,      // words of a dimension of a page of values
+    PAGE_FACTORS = 2 * PAGE_WORDS, // factors of a page of values
+    // Sizes of the register tiles: vectors of keys by queries, and vectors of a block's dimensions by queries.
     KEY_VECS = 4,
     WEIGHTED_VECS = MIN(4, KV_BLOCK / VEC),
 #if defined(VEC_AVX512)
@@ -35,13 +40,14 @@ enum {
 
 // ---- integers of 16 bits
 
-// By what numbers are multiplied to become integers of 16 bits, and by what sums of their products are afterwards.
+// Two inverse powers of two: floats times `to` become 16-bit integers, and sums of integer products times `from` are
+// back at the scale of the floats.
 struct scale_16 {
     float to, from;
 };
 
-// `most`: the greatest magnitudes, of which the greatest counts; what would become more than WORD_INTEGER_MAX is halved once
-// more. An infinity or a NaN makes `from` NaN.
+// Chooses the scale. most: bits of the largest magnitudes, of which the largest counts. It becomes an integer of at
+// most WORD_INTEGER_MAX. If it is an infinity or a NaN, `from` is NaN.
 INLINE struct scale_16 scale_16(veci most)
 {
     enum { SMALLEST = 15, GREATEST = 254, ROUND_UP = 1 << 17 }; // exponents such that both are normal floats
@@ -52,13 +58,14 @@ INLINE struct scale_16 scale_16(veci most)
     return (struct scale_16){float_load(&to), float_load(&from)};
 }
 
-// x times a power of two, to the nearest integer: in the low 16 bits. (What is above them stays that of ROUND_MAGIC.)
+// Returns x * factor rounded to the nearest integer, in the low 16 bits of each element; the high bits are those of
+// ROUND_MAGIC. factor: a power of two.
 INLINE veci nearest_16(vec x, float factor)
 {
     return (veci)vec_fma(x, vec_all(factor), vec_all(ROUND_MAGIC));
 }
 
-// A query's factors. Returns its scale.
+// Computes the factors of a query of `dim` floats, dim / 2 of them, and returns their scale.
 INLINE float query_factors(const float *q, int dim, int32_t *factors)
 {
     veci most = {0};
@@ -73,7 +80,8 @@ INLINE float query_factors(const float *q, int dim, int32_t *factors)
 
 // ---- scores
 
-// Scores of some vectors of keys, from `key` on in the page; `scale` of the queries.
+// Computes the scores of some queries and `vecs` vectors of keys, from slot `key` of the page on. q and scale: the
+// factors of each query and their scale.
 INLINE void key_tile(int queries, int vecs, const int32_t *const *q, const float *scale, int dim, const uint8_t *page,
                      int key, float *scores)
 {
@@ -128,15 +136,15 @@ static void key_tiles(int queries, int vecs, const int32_t *const *q, const floa
 
 // ---- values
 
-// What the tile of a block takes of its queries.
+// The queries for which a block of values is added: their factors, and where their sums are.
 struct weighted {
     int n;
-    _Alignas(64) int32_t factors[WEIGHTED_QUERIES][PAGE_FACTORS];
-    float scale[WEIGHTED_QUERIES];
-    float *sums[WEIGHTED_QUERIES]; // of the block's elements
+    _Alignas(64) int32_t factors[WEIGHTED_QUERIES][PAGE_FACTORS]; // p times the scale of the value, for each slot
+    float scale[WEIGHTED_QUERIES];                                // scale of the factors
+    float *sums[WEIGHTED_QUERIES];                                // KV_BLOCK sums, one for each dimension of the block
 };
 
-// The scales of a block of a page of values. False where one is no finite number.
+// Loads the scales of a block of values for all slots of a page. Returns whether all of them are finite.
 INLINE bool value_scales(const uint8_t *block, float scales[KV_PAGE])
 {
     veci most = {0};
@@ -148,9 +156,9 @@ INLINE bool value_scales(const uint8_t *block, float scales[KV_PAGE])
     return veci_greatest(most) < 0x7f800000;
 }
 
-// The powers in the slots [lo, hi) of a page times their values' scales, as factors; in other slots 0. Returns by what sums of
-// their products are to be multiplied. `finite`: what value_scales said; else, where p is 0, the scale may be what this query
-// must not see.
+// Computes the factors of a page from p and the scales of the values: those of the slots [lo, hi), and zeros for the
+// other slots. Returns the scale of the factors. finite: the result of value_scales. If it is false, the factor is 0
+// wherever p is 0, because the scale may be an infinity or a NaN at a position that this query must not see.
 INLINE float weigh(const float *p, const float *scales, bool finite, int lo, int hi, int32_t factors[PAGE_FACTORS])
 {
     vec weight[KV_PAGE / VEC];
@@ -174,7 +182,8 @@ INLINE float weigh(const float *p, const float *scales, bool finite, int lo, int
     return scale.from;
 }
 
-// The words [lo, hi) of WEIGHTED_VECS vectors of a block's dimensions, from `first` on.
+// Adds the words [lo, hi), four slots each, to WEIGHTED_VECS vectors of a block's dimensions, from dimension `first`
+// on.
 INLINE void weighted_tile(int queries, const struct weighted *w, const uint8_t *block, int first, int lo, int hi)
 {
     struct word_sums sums[WEIGHTED_QUERIES][WEIGHTED_VECS];
@@ -200,6 +209,7 @@ INLINE void weighted_tile(int queries, const struct weighted *w, const uint8_t *
         }
 }
 
+// Adds the words [lo, hi), four slots each, to all dimensions of a block.
 static void weighted_tiles(const struct weighted *w, const uint8_t *block, int lo, int hi)
 {
     switch (w->n) {

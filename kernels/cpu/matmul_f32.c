@@ -1,16 +1,19 @@
-// Float activations times a weight of any type.
+// Products of float32 activations with weights of any type. Compiled for every ISA level.
 //
-// The naive loop: for each row r and column j of the outputs, for each k: sum[k % LANES] += w[r][k] * x[j][k]; then the
-// LANES sums by halves. Two steps lead from there to what stands below, and neither touches the order of one output's
-// sums:
-//   - A register tile of TILE_ROWS x TILE_COLS outputs goes through k together: see matmul_f32_tile.h.
-//   - Few columns read plain floats where they lie. Many columns, and all types that must be decoded, go by panels:
-//     PANEL_ROWS rows are decoded to float32 for PANEL_K of k, which all columns then share while they lie in the
-//     cache; the sums wait in scratch from one piece of k to the next.
-//   - On AVX2, whose tile goes once for each half of the lanes, panels are packed (matmul_f32_tile.h): rows a page apart, of whose
-//     lines half is used at a time, take half as long again. 16-bit floats are packed as they are; these on AVX-512, too,
-//     where the CPU widens them beside its multiplications (Zen 4: 1.13 to 1.27 times as fast as decoded rows), and
-//     floats of 32 bits for very many columns (there 1.02 to 1.2 times as fast as rows where they lie).
+// The naive loop, for each row r of the weight and each column j of activations:
+//   for k in 0 .. K-1: sum[k % LANES] = fma(w[r][k], x[j][k], sum[k % LANES]);  y[j][r] = lanes_sum(sum)
+// The steps from there keep the order of the sums of each output:
+//   - A register tile of TILE_ROWS x TILE_COLS outputs goes through k together (matmul_f32_tile.h).
+//   - For few columns, float weights are read in place (matmul_few). On Zen 4, one column has a loop of its own
+//     (matmul_streams).
+//   - For many columns, and for all types that must be decoded, the product goes by panels (matmul_panels). A panel is
+//     PANEL_ROWS rows, decoded to float32 for PANEL_K of k; all columns use it while it is in the cache. The sums are
+//     kept in scratch from one piece of k to the next.
+//   - On AVX2, whose tile runs once for each half of the lanes, panels are packed in the order in which the tile reads
+//     them. Without that, rows a memory page apart, of whose cache lines half is used at a time, take 1.5 times as
+//     long. 16-bit floats are packed without being widened. AVX-512 on Zen 4 packs 16-bit floats as well, because the
+//     CPU can widen them while it multiplies (1.13 to 1.27 times as fast as decoded rows), and 32-bit floats for very
+//     many columns (1.02 to 1.2 times as fast as rows read in place).
 #include "kernels/cpu/matmul_f32_tile.h"
 
 #ifdef VEC_AVX2
@@ -18,34 +21,43 @@ enum { PACKS_ALL = 1, PANEL_ROWS = 64, PANEL_COLS = 48, PACKED_K = 1024 };
 #else
 enum { PACKS_ALL = 0, PANEL_ROWS = 48, PANEL_COLS = 72, PACKED_K = 2048 };
 #endif
-enum { PANEL_K = 1024 }; // a multiple of every block. A tile's piece of x and of w is 40 KB at most: the first cache
-// PACKED_K: so much of k a packed panel of 32-bit floats holds, and where that is more than PANEL_K the fewer rows. On Zen 4
-// rows of 2048, which so keep no sums, are 1.2 times as fast, longer ones about even; on AVX2 0.66 to 0.94 times.
+// PANEL_K: the elements of k in a panel, a multiple of every type's block. A tile's pieces of x and w have 40 KB at
+// most, about as much as the L1 cache holds.
+//
+// PACKED_K: the elements of k in a packed panel of 32-bit floats; if it is more than PANEL_K, the panel has fewer rows.
+// With 2048 on Zen 4, rows of up to 2048 keep no sums in scratch and are 1.2 times as fast, and longer rows are about
+// even. On AVX2, 2048 would be 0.66 to 0.94 times as fast as 1024.
+enum { PANEL_K = 1024 };
 
+// The scratch of a product by panels.
 struct panel {
-    const char *rows[PANEL_ROWS]; // in w, or in the weight itself; packed, where those of its tile begin
+    const char *rows[PANEL_ROWS]; // each row in w or in place in the weight; in a packed panel, the start of its tile
     float w[PANEL_ROWS / TILE_ROWS][TILE_ROWS * PANEL_K];
-    float row[PACKED_K]; // decoded, before it is packed
-    struct lanes sums[PANEL_COLS / TILE_COLS * (PANEL_ROWS / TILE_ROWS)]
-                     [TILE_ROWS * TILE_COLS]; // columns' tiles in turn
-    struct lanes done[TILE_ROWS * TILE_COLS]; // of a tile, on their way to the outputs
+    float row[PACKED_K]; // a decoded row that is about to be packed
+    // Sums kept between pieces of k: [tile of columns][tile of rows].
+    struct lanes sums[PANEL_COLS / TILE_COLS * (PANEL_ROWS / TILE_ROWS)][TILE_ROWS * TILE_COLS];
+    struct lanes done[TILE_ROWS * TILE_COLS]; // finished sums of a tile, before their lanes are added
 };
 _Static_assert(sizeof(struct panel) <= SCRATCH_BYTES, "a panel fits into a thread's scratch");
 _Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLS % TILE_COLS == 0, "panels are whole tiles");
 _Static_assert(PANEL_ROWS *PANEL_K / PACKED_K % TILE_ROWS == 0, "and so are packed ones");
 
-// ---- few columns of plain floats
+// ---- few columns of floats
+//
+// On CPUs whose hardware prefetcher is to follow the reads, the four rows of a tile are far apart, so that memory is
+// read as four long streams. If they were neighbours, one row would end in the memory page in which the next one
+// begins, and the prefetcher could not tell which of the two to follow.
 
-// Where the hardware reads ahead by itself, memory is read as four long streams. Of four neighbours one row ends in the page
-// in which the next begins, and which of the two to follow the hardware cannot tell.
+// Sets rows[i] to the address of row i of a tile, for n rows.
 static void rows_of_tile(const struct row_cut *cut, int tile, const void *w, size_t stride, int n, const char *rows[])
 {
     for (int i = 0; i < n; i++)
         rows[i] = (const char *)w + (size_t)row_of_cut(cut, tile, i) * stride;
 }
 
-// What is read after a tile of n rows, behind the last of them what the caller reads next, whose rows are cut alike: these
-// begin where no row so far has led the hardware. Where that is not known, rows that are in the cache.
+// Sets rows[i] to the rows that are read after a tile of n rows: those of the next tile, or after the last tile those
+// that the thread reads next, divided in the same way. The hardware prefetcher cannot know where these begin. If the
+// next rows are unknown, they are rows that are in the cache already.
 static void rows_ahead(const struct matmul_args *a, const struct row_cut *cut, int tile, int n, const char *rows[])
 {
     if (tile + 1 < cut->groups || !a->next)
@@ -54,7 +66,7 @@ static void rows_ahead(const struct matmul_args *a, const struct row_cut *cut, i
         rows_of_tile(cut, 0, a->next, a->next_stride, n, rows);
 }
 
-// Column c of a tile's sums, to its output.
+// Adds up the lanes of column c of a tile's sums, and stores the results in y.
 static void put_column(const struct lanes *sums, int c, const struct row_cut *cut, int tile, float *y)
 {
     float four[TILE_ROWS];
@@ -85,16 +97,18 @@ INLINE void matmul_few(const struct matmul_args *a, void (*run)(int cols, const 
     }
 }
 
-// ---- one column of plain floats, where a register holds all lanes of a sum
+// ---- one column of floats, on AVX-512, where a register holds all lanes of a sum
 //
-// On Zen 4, where memory is fast. Of 16 bits four streams in which the hardware reads on by itself are read at 1.04 to 1.07 of
-// plain reading, eight by requests at 0.9 (probably as requests wait for a core's own few open misses). A longer row's
-// activations fill the first-level cache; eight rows share a load of them (0.92 to 0.97). F32 by requests: 1.08.
+// This is for Zen 4, whose memory is fast. With 16-bit weights, four streams that the hardware prefetcher follows are
+// read at 1.04 to 1.07 of the speed of plain reading, eight streams with software prefetching at 0.9, probably
+// because prefetches wait for the few misses that a core can have in flight. The activations of a row longer than
+// SHORT_K fill the L1 cache; then eight rows share each load of them (0.92 to 0.97). F32 is read with software
+// prefetching (1.08).
 
 enum { STREAMS = 8, STREAMS_SHORT = 4, SHORT_K = 2048 };
 
-// Steps through n rows from element `from` to `end`, which are whole lines, while as much of what lies at `ahead` is fetched
-// into L2. NULL: nothing is.
+// Adds the products of n rows with x from element `from` to `end`, which are whole cache lines. Meanwhile as many
+// bytes at ahead[r] are prefetched into L2, unless `ahead` is NULL.
 INLINE void stream_lines(enum dtype type, int n, const char *const w[STREAMS], const char *const ahead[STREAMS],
                          const float *x, int64_t from, int64_t end, vec sums[STREAMS])
 {
@@ -109,9 +123,9 @@ INLINE void stream_lines(enum dtype type, int n, const char *const w[STREAMS], c
     }
 }
 
-// Whole rows; beside their end the start of those that come after them is fetched.
-INLINE void stream_rows_asked(enum dtype type, int n, const char *const w[STREAMS], const char *const next[STREAMS],
-                              const float *x, int64_t k, vec sums[STREAMS])
+// Adds the products of whole rows. Prefetches FETCH_STREAM bytes ahead, and near the end the start of the next rows.
+INLINE void stream_rows_prefetched(enum dtype type, int n, const char *const w[STREAMS],
+                                   const char *const next[STREAMS], const float *x, int64_t k, vec sums[STREAMS])
 {
     const int64_t turn = MAX(k - FETCH_STREAM / (int64_t)weight_bytes(type), 0);
     const char *ahead[STREAMS];
@@ -121,6 +135,7 @@ INLINE void stream_rows_asked(enum dtype type, int n, const char *const w[STREAM
     stream_lines(type, n, w, next, x, turn, k, sums);
 }
 
+// Prefetches the first FETCH_START bytes of n rows.
 static void fetch_starts(const char *const next[STREAMS], int n)
 {
     for (int at = 0; at < FETCH_START; at += FETCH_LINE)
@@ -128,13 +143,14 @@ static void fetch_starts(const char *const next[STREAMS], int n)
             __builtin_prefetch(next[r] + at, 0, 2);
 }
 
-// Whether a product goes this way: rows that end within a line are left to the tiles.
+// Returns whether matmul_streams serves the product. Rows that end within a cache line are left to the tiles.
 INLINE bool goes_by_streams(const struct matmul_args *a, enum dtype type)
 {
     return PARTS == 1 && a->n_x == 1 && a->reading == READING_PREFETCHED &&
            a->k * (int64_t)weight_bytes(type) % FETCH_LINE == 0;
 }
 
+// Computes one column with n rows at a time, which are n streams far apart.
 INLINE void matmul_n_streams(const struct matmul_args *a, enum dtype type, int n)
 {
     const struct row_cut cut = row_cut_apart(a->n_rows, (a->n_rows + n - 1) / n);
@@ -146,7 +162,7 @@ INLINE void matmul_n_streams(const struct matmul_args *a, enum dtype type, int n
         if (type != DT_F32 && group + 1 == cut.groups)
             fetch_starts(next, n);
         if (type == DT_F32)
-            stream_rows_asked(type, n, w, next, a->x[0], a->k, sums);
+            stream_rows_prefetched(type, n, w, next, a->x[0], a->k, sums);
         else
             stream_lines(type, n, w, NULL, a->x[0], 0, a->k, sums);
         for (int r = 0; r < n; r++)
@@ -164,7 +180,7 @@ INLINE void matmul_streams(const struct matmul_args *a, enum dtype type)
 
 // ---- panels
 
-// The part of the outputs that a panel makes: rows [row, row + rows), columns [col, col + cols).
+// The part of the outputs that is computed together: rows [row, row + rows), columns [col, col + cols).
 struct part {
     int row, rows, col, cols;
 };
@@ -174,15 +190,18 @@ static bool is_16_bits(enum dtype type)
     return type == DT_F16 || type == DT_BF16;
 }
 
-// What differs on Zen 4 with AVX-512 below was timed there alone; its way of reading stands for it.
+// Returns whether the settings measured on Zen 4 with AVX-512 apply. Reading as streams at the AVX-512 level is taken
+// as the sign of this CPU.
 static bool is_zen4(const struct matmul_args *a)
 {
     return !PACKS_ALL && !ALWAYS_BY_ROW && reads_streams(a->reading);
 }
 
-// A copy of what need not be decoded is too dear for few columns; on AVX-512 any of 32 bits is.
+// Copying weights that need no decoding is too expensive for up to that many columns.
 enum { COPY_COLS = PACKS_ALL ? 8 * TILE_COLS : 16 * TILE_COLS };
 
+// Returns whether panels are packed. AVX2 packs all types, but F32 only for more than COPY_COLS columns. AVX-512 on Zen
+// 4 packs 16-bit floats; F32 and types that must be decoded only for more than COPY_COLS columns. Other CPUs never do.
 static bool is_packed(const struct matmul_args *a)
 {
     if (PACKS_ALL)
@@ -190,7 +209,7 @@ static bool is_packed(const struct matmul_args *a)
     return is_zen4(a) && (is_16_bits(a->type) || a->n_x > COPY_COLS);
 }
 
-// The shape of a panel: so much of k (of 16 bits twice as many fit), and so many rows.
+// Returns the elements of k in a panel. Twice as many fit if they have 16 bits.
 static int64_t panel_k(const struct matmul_args *a)
 {
     if (!is_packed(a))
@@ -203,7 +222,8 @@ static int panel_rows(const struct matmul_args *a)
     return is_packed(a) && !is_16_bits(a->type) ? PANEL_ROWS * PANEL_K / PACKED_K : PANEL_ROWS;
 }
 
-// Elements [at, at + n) of the rows, as floats: F32 where it lies. A tile that hangs over takes the last row again.
+// Decodes elements [at, at + n) of the rows to float32; F32 is used in place. If the last tile has too few rows, it
+// repeats the last row.
 static void panel_decode(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
 {
     size_t offset = dtype_row_bytes(a->type, at);
@@ -217,7 +237,8 @@ static void panel_decode(const struct matmul_args *a, struct part part, int64_t 
     }
 }
 
-// The same, packed. Of rows that a tile hangs over by nobody takes the sums.
+// Packs elements [at, at + n) of the rows. If the last tile has too few rows, the rest of it is not initialised; the
+// sums of these rows are not used.
 static void panel_pack(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct panel *panel)
 {
     const size_t offset = dtype_row_bytes(a->type, at);
@@ -236,14 +257,17 @@ static void panel_pack(const struct matmul_args *a, struct part part, int64_t at
     }
 }
 
-// What is packed after this: the bytes of some rows, asked for a few lines at a time.
+// The weights that are packed next. They are prefetched a few lines at a time while the tiles of this panel are
+// computed.
 struct ahead {
     const char *row;
-    size_t stride, bytes, at; // of a row
-    int rows, lines;          // that are left; for each tile
+    size_t stride, bytes, at; // from row to row; of a row; prefetched of the current row
+    int rows;                 // rows that are left
+    int lines;                // cache lines to prefetch with each tile
 };
 
-// After the piece of k at `at`: the next one of the same rows, or the first of the rows behind them, or of the next item's.
+// Returns what is packed after the piece of k at `at`: the next piece of the same rows, or the first piece of the
+// rows after them, or rows that the thread probably reads next.
 static struct ahead ahead_of(const struct matmul_args *a, struct part part, int64_t at, int64_t piece)
 {
     int64_t from = at + piece < a->k ? at + piece : 0;
@@ -262,6 +286,7 @@ static struct ahead ahead_of(const struct matmul_args *a, struct part part, int6
     return next;
 }
 
+// Prefetches one tile's share into L2.
 static void fetch(struct ahead *next)
 {
     for (int i = 0; i < next->lines && next->rows; i++) {
@@ -275,7 +300,8 @@ static void fetch(struct ahead *next)
     }
 }
 
-// While a tile of columns goes over the rows, the next one's piece of x is fetched, for each tile of rows its share.
+// Prefetches elements [at, at + n) of x for the next tile of columns, into L2. Each tile of rows prefetches an equal
+// share; this is the share of the tile that begins at `row`, of `rows` rows in all.
 static void prefetch_share(const struct matmul_args *a, int col, int cols, int64_t at, int64_t n, int row, int rows)
 {
     int64_t from = n * row / rows / LANES * LANES, to = n * (row + TILE_ROWS) / rows;
@@ -284,6 +310,7 @@ static void prefetch_share(const struct matmul_args *a, int col, int cols, int64
             __builtin_prefetch((const float *)a->x[col + c] + at + i, 0, 2);
 }
 
+// Runs the register tile for the panel's layout.
 static void panel_tile(const struct matmul_args *a, int cols, const struct tile *t)
 {
     if (!is_packed(a))
@@ -296,8 +323,8 @@ static void panel_tile(const struct matmul_args *a, int cols, const struct tile 
         packed_f32(cols, t);
 }
 
-// A tile of columns over a tile of rows. Sums stay in the panel (`kept`) from one piece of k to the next; the last one's go
-// to the outputs.
+// Computes a tile of rows times a tile of columns for elements [at, at + n) of k. The sums are kept in `kept` from
+// one piece of k to the next. After the last piece, they go to the outputs.
 static void panel_products(const struct matmul_args *a, struct part tile, int64_t at, int64_t n,
                            const char *const w[TILE_ROWS], struct lanes *kept)
 {
@@ -312,6 +339,7 @@ static void panel_products(const struct matmul_args *a, struct part tile, int64_
         tile_put(done, c, tile.rows, a->y[tile.col + c] + tile.row);
 }
 
+// Multiplies a panel with all columns of the part.
 static void panel_multiply(const struct matmul_args *a, struct part part, int64_t at, int64_t n, struct ahead next)
 {
     struct panel *panel = a->scratch;
@@ -338,7 +366,8 @@ static void panel_run(const struct matmul_args *a, struct part part, int64_t pie
     }
 }
 
-// Where one piece is all of k, no sums have to wait, and all columns share a packed panel.
+// The number of columns of a part is limited by the room for kept sums. If a packed panel holds all of k, no sums are
+// kept, and all columns share it.
 static void matmul_panels(const struct matmul_args *a)
 {
     const int64_t piece = panel_k(a);
@@ -351,9 +380,11 @@ static void matmul_panels(const struct matmul_args *a)
 
 // ---- the table
 
-// Up to so many columns decoding anew for each tile costs less than a panel. Where 16 bits are widened beside multiplications it
-// does for longer: on Zen 4, where a panel does not hold all of k, 1.05 to 1.15 times as fast as long as the columns stay in
-// the last cache, else up to 96 columns 1.0 to 1.1 times. So it is with 32 bits (8 to 64 sequences of a model 1.08 to 1.16).
+// Returns the most columns for which reading weights in place, once for each tile of columns, costs less than a
+// panel. On Zen 4, which widens 16-bit floats while it multiplies, these are more columns: if a panel does not hold
+// all of k, as many as stay in the last-level cache (1.05 to 1.15 times as fast), otherwise 96 columns (1.0 to 1.1
+// times as fast). The same 96 columns hold for 32-bit floats (1.08 to 1.16 times as fast for 8 to 64 sequences of a
+// model).
 static int few_columns(const struct matmul_args *a)
 {
     enum { COLUMN_BYTES = 8 << 20 };
@@ -365,6 +396,9 @@ static int few_columns(const struct matmul_args *a)
     return COPY_COLS;
 }
 
+// FLOATS(name, NAME): defines matmul_name, which chooses the loop by the number of columns.
+//   name   f32, f16 or bf16
+//   NAME   the type, DT_NAME
 #define FLOATS(name, NAME)                                                                                             \
     static void matmul_##name(const struct matmul_args *a)                                                             \
     {                                                                                                                  \

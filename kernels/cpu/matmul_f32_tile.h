@@ -1,16 +1,22 @@
-// The register tile: TILE_ROWS rows of plain floats by up to TILE_COLS columns, going through k together, so that each
-// load serves several products. An output's sums are LANES chains of fma over k, however many outputs stand beside it.
+// The register tile of products of floats: TILE_ROWS rows of weights by up to TILE_COLS columns of activations.
 //
-// Where a vector has fewer than LANES elements and there are several columns, the tile goes once a part of the lanes:
-// the registers hold no more. attention.c takes its tiles' sizes and loads from here, too. Nothing is kept.
+// The naive loop, for each row r and column c of the tile:
+//   for k in 0 .. K-1: sum[r][c][k % LANES] = fma(w[r][k], x[c][k], sum[r][c][k % LANES])
+// The tile goes through k for all its rows and columns together, so that each load serves several products. The order
+// of an output's sums does not depend on the size of the tile. If a vector has fewer than LANES elements and there
+// are several columns, the tile goes through k once for each part of the lanes, because the registers hold no more
+// sums.
+//
+// Compiled for every ISA level. attention.c uses the sizes and loads of these tiles as well. Ownership: none.
+// Threads: no state.
 #ifndef QUERN_MATMUL_F32_TILE_H
 #define QUERN_MATMUL_F32_TILE_H
 
 #include "kernels/cpu/vec.h"
 
-#if defined(VEC_AVX512) || defined(VEC_NEON) // 32 registers: 24 sums
+#if defined(VEC_AVX512) || defined(VEC_NEON) // 32 registers, of which 24 are accumulators
 enum { TILE_ROWS = 4, TILE_COLS = 6, TILE_SUMS = 24 };
-#elif defined(VEC_AVX2) // 16: 12 sums
+#elif defined(VEC_AVX2) // 16 registers, of which 12 are accumulators
 enum { TILE_ROWS = 4, TILE_COLS = 3, TILE_SUMS = 12 };
 #else
 enum { TILE_ROWS = 4, TILE_COLS = 1, TILE_SUMS = 8 };
@@ -18,14 +24,18 @@ enum { TILE_ROWS = 4, TILE_COLS = 1, TILE_SUMS = 8 };
 
 _Static_assert(TILE_ROWS == 4, "four rows are summed together");
 
-// How weights are asked for while a tile goes through k, where they come from memory. READING_BY_ROW: a row's own, 2 KB ahead,
-// and at its end the next row's start, into L1. READING_STREAMS: the tile's rows are four streams, of which the hardware
-// reads on by itself; Zen 3 is slowed down by what is asked for as well, but for a row's first lines. READING_PREFETCHED: 4 KB ahead,
-// into L2; by that Zen 4 reads 0.95 of what it can instead of 0.85 (one column: see matmul_streams).
-// FETCH_START: of a stream of one column, where the hardware reads on, in front of an item.
+// How weights that come from memory are prefetched while a tile goes through k (enum reading). In each case the start
+// of the next rows is prefetched near the end of the rows.
+//   READING_BY_ROW      each row FETCH_AHEAD bytes ahead, into L1
+//   READING_STREAMS     nothing but the first FETCH_HEADS bytes of the next rows, into L1: the tile's rows are four
+//                       streams that the hardware prefetcher follows, and more prefetches would slow Zen 3 down
+//   READING_PREFETCHED  each row FETCH_STREAM bytes ahead, into L2: Zen 4 then reads at 0.95 of its bandwidth, which
+//                       is 0.85 otherwise (for one column see matmul_streams)
+// FETCH_START: the bytes at the start of each stream of the next item that matmul_streams prefetches.
+// FETCH_LINE: a cache line.
 enum { FETCH_AHEAD = 2048, FETCH_STREAM = 4096, FETCH_HEADS = 256, FETCH_START = 2048, FETCH_LINE = 64 };
 
-// ---- weights as they lie
+// ---- loads of weights in place
 
 INLINE size_t weight_bytes(enum dtype type)
 {
@@ -37,7 +47,7 @@ INLINE vec weight_load(enum dtype type, const char *p)
     return type == DT_F16 ? vec_from_f16(p) : type == DT_BF16 ? vec_from_bf16(p) : vec_load(p);
 }
 
-// The last n < LANES elements of a row, with zeros behind them, as floats.
+// Loads the last n < LANES elements of a row as floats, padded with zeros.
 INLINE void weight_tail(enum dtype type, const char *p, int64_t n, float tail[LANES])
 {
     char padded[LANES * 4] = {0};
@@ -50,15 +60,16 @@ INLINE void weight_tail(enum dtype type, const char *p, int64_t n, float tail[LA
 
 struct tile {
     const char *w[TILE_ROWS];
-    const char *next[TILE_ROWS]; // rows that are read after these, to be fetched ahead; [0] NULL: w lies in the cache
+    const char *next[TILE_ROWS]; // rows read after these, to be prefetched; [0] NULL: w is in the cache
     enum reading reading;
     const float *x[TILE_COLS];
     int64_t k;
-    const struct lanes *from; // [TILE_ROWS * TILE_COLS]: the sums so far; NULL: none
-    struct lanes *to;         // [TILE_ROWS * TILE_COLS]: of row r and column c at r * TILE_COLS + c
+    const struct lanes *from; // [TILE_ROWS][TILE_COLS] sums to start from; NULL: zeros
+    struct lanes *to;         // [TILE_ROWS][TILE_COLS] resulting sums
 };
 
-// One step of LANES elements, for `parts` parts of the lanes from `first` on: the compiler knows how many, not which.
+// Adds the products of LANES elements from `at` on, for `parts` parts of the lanes from `first` on. `parts` is a
+// constant at compile time, `first` need not be.
 INLINE void tile_step(enum dtype type, int cols, int first, int parts, const char *const w[TILE_ROWS],
                       const float *const x[TILE_COLS], int64_t at, vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
@@ -74,7 +85,7 @@ INLINE void tile_step(enum dtype type, int cols, int first, int parts, const cha
     }
 }
 
-// The last t->k - at < LANES elements, padded with zeros.
+// Adds the products of the last t->k - at < LANES elements, padded with zeros.
 INLINE void tile_tail(enum dtype type, int cols, int first, int parts, const struct tile *t, int64_t at,
                       vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
@@ -92,8 +103,8 @@ INLINE void tile_tail(enum dtype type, int cols, int first, int parts, const str
     tile_step(DT_F32, cols, first, parts, w, x, 0, sums);
 }
 
-// Steps from `from` to `end` by whole lines, while as much of the rows at `ahead` is fetched, into L1 or L2 (level; 0: nothing
-// is). Returns where it ends.
+// Adds the products of whole cache lines from element `from` to `end`. Meanwhile as many bytes at ahead[r] are
+// prefetched, into L1 (level 1) or L2 (level 2), or not at all (level 0). Returns the first element that is left.
 INLINE int64_t tile_lines(enum dtype type, int cols, int first, int parts, const struct tile *t, int64_t from,
                           int64_t end, const char *const ahead[TILE_ROWS], int level,
                           vec sums[TILE_ROWS][TILE_COLS][PARTS])
@@ -112,7 +123,8 @@ INLINE int64_t tile_lines(enum dtype type, int cols, int first, int parts, const
     return at;
 }
 
-// Steps through rows that come from memory: while what is `distance` bytes on is fetched, then while the next rows' start is.
+// Adds the products of rows that come from memory, up to the last whole cache line. Prefetches `distance` bytes
+// ahead, and for the last `distance` bytes the start of the next rows. Returns the first element that is left.
 INLINE int64_t tile_fetch(enum dtype type, int cols, int first, int parts, const struct tile *t, int distance,
                           int level, vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
@@ -124,6 +136,7 @@ INLINE int64_t tile_fetch(enum dtype type, int cols, int first, int parts, const
     return tile_lines(type, cols, first, parts, t, at, t->k, t->next, MAX(level, 1), sums);
 }
 
+// Does the same with the distance and level for the way of reading.
 INLINE int64_t tile_stream(enum dtype type, int cols, int first, int parts, const struct tile *t,
                            vec sums[TILE_ROWS][TILE_COLS][PARTS])
 {
@@ -134,7 +147,7 @@ INLINE int64_t tile_stream(enum dtype type, int cols, int first, int parts, cons
     return tile_fetch(type, cols, first, parts, t, FETCH_HEADS, 0, sums);
 }
 
-// The sums with all of t->k added, for `parts` parts of the lanes from `first` on.
+// Computes the sums over all of t->k, for `parts` parts of the lanes from `first` on.
 INLINE void tile_run(enum dtype type, int cols, int first, int parts, const struct tile *t)
 {
     vec sums[TILE_ROWS][TILE_COLS][PARTS];
@@ -159,7 +172,7 @@ INLINE void tile_run(enum dtype type, int cols, int first, int parts, const stru
                 t->to[r * TILE_COLS + c].part[first + p] = sums[r][c][p];
 }
 
-// All lanes at once where the registers hold their sums, else a part after the other.
+// Computes all lanes at once if the registers hold their sums, otherwise one part after the other.
 INLINE void tile_cols(enum dtype type, int cols, const struct tile *t)
 {
     if (cols * PARTS <= (TILE_COLS > (int)PARTS ? (int)TILE_COLS : (int)PARTS)) {
@@ -170,7 +183,10 @@ INLINE void tile_cols(enum dtype type, int cols, const struct tile *t)
         tile_run(type, cols, p, 1, t);
 }
 
-// A function for each kind of tile and type of weights: `run` with the number of columns known to the compiler.
+// TILE(name, run, type): defines a function that calls `run` with the number of columns as a constant.
+//   name   the function
+//   run    tile_cols or packed_cols
+//   type   the type of the weights (enum dtype)
 // clang-format off
 #define TILE(name, run, type) \
     static __attribute__((unused)) void name(int cols, const struct tile *t) \
@@ -189,12 +205,12 @@ TILE(tile_f32, tile_cols, DT_F32)
 TILE(tile_f16, tile_cols, DT_F16)
 TILE(tile_bf16, tile_cols, DT_BF16)
 
-// ---- the same, its rows packed
+// ---- the register tile with packed rows
 //
-// The rows of a tile in the order in which it reads them, padded with zeros to whole LANES: a part of the lanes after the
-// other; in each, for every LANES elements of k, VEC elements of each row. w[0] of the tile is where they begin.
+// The rows of a tile are stored in the order in which it reads them, padded with zeros to whole LANES. The layout is
+// [PARTS][k / LANES][TILE_ROWS][VEC]. It begins at tile.w[0].
 
-// A row of n elements of `bytes`, whose first elements belong at `to`.
+// Packs a row of n elements of `bytes` bytes. to: the place of its first element in the packed tile.
 INLINE void pack_row(size_t bytes, const char *row, int64_t n, char *to)
 {
     const size_t vector = VEC * bytes, step = TILE_ROWS * vector, part = (size_t)((n + LANES - 1) / LANES) * step;
@@ -210,6 +226,7 @@ INLINE void pack_row(size_t bytes, const char *row, int64_t n, char *to)
         memcpy(to + p * part, last + p * vector, vector);
 }
 
+// Adds the products of VEC elements of each row. w: a vector of each row, one after the other; at: its place in x.
 INLINE void packed_step(enum dtype type, int cols, const char *w, const float *const x[TILE_COLS], int64_t at,
                         vec sums[TILE_ROWS][TILE_COLS])
 {
@@ -223,7 +240,7 @@ INLINE void packed_step(enum dtype type, int cols, const char *w, const float *c
     }
 }
 
-// The sums of one part of the lanes.
+// Computes the sums over all of t->k, for one part of the lanes.
 INLINE void packed_part(enum dtype type, int cols, int p, const struct tile *t)
 {
     const size_t step = TILE_ROWS * VEC * weight_bytes(type);
@@ -261,14 +278,15 @@ TILE(packed_f32, packed_cols, DT_F32)
 TILE(packed_f16, packed_cols, DT_F16)
 TILE(packed_bf16, packed_cols, DT_BF16)
 
-// Where part i begins when n are cut into the fewest parts of at most `most`, and these are to be alike.
+// Returns where part i begins if n items are divided into the fewest parts of at most `most` items, of nearly equal
+// size.
 static inline int tile_cut(int i, int n, int most)
 {
     int n_parts = (n + most - 1) / most;
     return (int)((int64_t)i * n / n_parts);
 }
 
-// The first n rows of column c of a tile's sums, to its output.
+// Adds up the lanes of column c of a tile's sums, and stores the results of the first n rows in y.
 static inline void tile_put(const struct lanes *sums, int c, int n, float *y)
 {
     const struct lanes *s = sums + c;

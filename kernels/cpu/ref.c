@@ -1,6 +1,7 @@
-// The law as a machine: a buffer a node, the nodes in order, one thread. For comparison, not for speed.
+// The reference machine: runs the nodes of a graph in order on one thread, with the operations of ref_ops.h. Other
+// machines are compared with its results; it is not made for speed.
 //
-// A plan views its graph, which must outlive it.
+// A plan refers to its graph, which must outlive it.
 #include "kernels/cpu/host.h"
 #include "kernels/cpu/ref_ops.h"
 
@@ -13,9 +14,9 @@ struct plan {
     float **values;         // [n_nodes], NULL for a node without a value
     size_t (*kv_offset)[2]; // [n_kv]
     size_t page_bytes;
-    float *decoded;
-    double *sums;
-    size_t bytes; // of all values and scratch
+    float *decoded; // see struct ref_run
+    double *sums;   // see struct ref_run
+    size_t bytes;   // of all values and scratch
 };
 
 static void ref_close(struct machine *m)
@@ -37,7 +38,7 @@ static void ref_plan_free(struct machine *m, struct plan *p)
     free(p);
 }
 
-// `count` zeroed items, counted in p->bytes; NULL with an error that names what they are for.
+// Allocates `count` zeroed items and adds their bytes to p->bytes. Returns NULL with an error that names `what`.
 static void *plan_alloc(struct plan *p, size_t count, size_t size, const char *what, struct error *err)
 {
     size_t bytes;
@@ -49,7 +50,7 @@ static void *plan_alloc(struct plan *p, size_t count, size_t size, const char *w
     return memory;
 }
 
-// A buffer of its own for each node: what reads or writes outside of its value is found by a sanitizer.
+// Each node has a buffer of its own, so that a sanitizer finds reads and writes outside of a value.
 static int alloc_values(struct plan *p, struct error *err)
 {
     const struct graph *g = p->graph;

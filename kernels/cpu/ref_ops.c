@@ -1,3 +1,4 @@
+// The reference operations (ref_ops.h). The comment at each of them gives its formula and the paper that defines it.
 #include "kernels/cpu/ref_ops.h"
 
 #include <assert.h>
@@ -13,7 +14,7 @@ static float *row_of(const struct ref_run *r, const struct tensor *n, int row)
     return r->values[n->id] + (size_t)row * (size_t)n->width;
 }
 
-// Row `row` of matrix `matrix` of a weight, decoded; valid until the next call.
+// Decodes row `row` of matrix `matrix` of a weight. The result is valid until the next call.
 static const float *weight_row(const struct ref_run *r, const struct weight *w, int64_t matrix, int64_t row)
 {
     const uint8_t *data = w->data;
@@ -21,7 +22,7 @@ static const float *weight_row(const struct ref_run *r, const struct weight *w, 
     return r->decoded;
 }
 
-// Element i of a vector that may be missing.
+// Returns element i of a vector, or `otherwise` if there is no vector.
 static double element_or(const struct weight *w, int64_t i, double otherwise)
 {
     float v;
@@ -39,7 +40,7 @@ static double dot(const float *a, const float *b, int64_t n)
     return sum;
 }
 
-// ---- Rows picked by an input
+// ---- Rows selected by an input
 
 // y = scale * table[token or position]
 static void do_embed(const struct ref_run *r, const struct tensor *n)
@@ -63,7 +64,8 @@ static void do_rows(const struct ref_run *r, const struct tensor *n)
 // ---- Norms
 
 // Layer norm (Ba et al. 2016, arXiv 1607.06450): (x - mean) / sqrt(mean((x - mean)^2) + eps).
-// RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467): x / sqrt(mean(x^2) + eps). Then y = that * gain + bias.
+// RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467): x / sqrt(mean(x^2) + eps). The result is multiplied by the
+// gain, and the bias is added.
 static void norm(const struct tensor *n, const float *x, float *y, int64_t length)
 {
     double mean = 0, squares = 0;
@@ -89,7 +91,7 @@ static void do_norm(const struct ref_run *r, const struct tensor *n)
 
 // ---- Products with weights
 
-// y = x W^T + bias. A row of W is decoded once and serves all rows of x.
+// y = x W^T + bias. A row of W is decoded once for all rows of x.
 static void do_matmul(const struct ref_run *r, const struct tensor *n)
 {
     const struct weight *w = n->w[0];
@@ -103,8 +105,9 @@ static void do_matmul(const struct ref_run *r, const struct tensor *n)
 
 // ---- Rotary positions
 
-// table = mscale * cos(position * inv_freq[i]).., mscale * sin(position * inv_freq[i]).. (Su et al. 2021, arXiv
-// 2104.09864). The angle is reduced in double: at position 131071 a float32 angle is off by milliradians.
+// A row of the table holds mscale * cos(position * inv_freq[i]) for all i, then mscale * sin(position * inv_freq[i])
+// (Su et al. 2021, arXiv 2104.09864). The angle is computed in double, because a float32 angle at position 131071 is
+// off by milliradians.
 static void do_rope_table(const struct ref_run *r, const struct tensor *n)
 {
     int64_t pairs = n->p.rope_table.n_pairs;
@@ -119,8 +122,9 @@ static void do_rope_table(const struct ref_run *r, const struct tensor *n)
     }
 }
 
-// The pair (a, b) of a head turns to (a cos - b sin, a sin + b cos). Pairs are neighbours (the paper's layout) or lie
-// half of the turned columns apart (GPT-NeoX, arXiv 2204.06745). The columns that no pair covers stay.
+// Rotates each pair (a, b) of a head to (a cos - b sin, a sin + b cos). The two columns of a pair are neighbours
+// (ROPE_NORM, the paper's layout), or half of the rotated columns apart (ROPE_NEOX, arXiv 2204.06745). Columns that
+// belong to no pair are copied.
 static void rope_head(const float *x, const float *table, int64_t pairs, int64_t head_dim, enum rope_layout layout,
                       float *y)
 {
@@ -145,7 +149,7 @@ static void do_rope(const struct ref_run *r, const struct tensor *n)
 
 // ---- Attention
 
-// Where the key or value of one KV head at one position lies.
+// Returns the address of the key or value of one KV head at one position of a sequence.
 static uint8_t *kv_at(const struct ref_run *r, int layer, enum kv_part part, int seq, int position, int head, int dim)
 {
     size_t slot = (size_t)seq * (size_t)r->step->pages_stride + (size_t)(position / KV_PAGE);
@@ -165,12 +169,12 @@ static void do_kv_write(const struct ref_run *r, const struct tensor *n)
         }
 }
 
-// One query head of one row, and what it reads.
+// One query head of one row, and the positions [first, position] that it sees.
 struct query {
     const struct tensor *n;
     const float *q;
     int seq, position, head_kv;
-    int first; // the first position that it sees
+    int first;
 };
 
 // s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118)
@@ -183,8 +187,8 @@ static double score(const struct ref_run *r, const struct query *q, int position
     return cap > 0 ? cap * tanh(s / cap) : s;
 }
 
-// softmax(s) v (Vaswani et al. 2017, arXiv 1706.03762). The scores are computed twice, for their greatest and for the
-// sum: a row may see any number of positions, and a run allocates nothing.
+// softmax(s) v (Vaswani et al. 2017, arXiv 1706.03762). The scores are computed twice, for their maximum and for the
+// sums, because a row may see any number of positions and a run allocates no memory for them.
 static void attend(const struct ref_run *r, const struct query *q, float *out)
 {
     int dim = q->n->p.attn.dim_v;
@@ -204,8 +208,8 @@ static void attend(const struct ref_run *r, const struct query *q, float *out)
         out[i] = (float)(r->sums[i] / total);
 }
 
-// Causal; with a window, only keys at a distance below it (Beltagy et al. 2020, arXiv 2004.05150). Query heads share KV
-// heads in groups of neighbours (Ainslie et al. 2023, arXiv 2305.13245).
+// Causal attention. With a window, a row sees only positions less than `window` before its own (Beltagy et al. 2020,
+// arXiv 2004.05150). Neighbouring query heads share a KV head (Ainslie et al. 2023, arXiv 2305.13245).
 static void do_attention(const struct ref_run *r, const struct tensor *n)
 {
     int group = n->p.attn.n_head / n->p.attn.n_head_kv, window = n->p.attn.window;
@@ -230,9 +234,9 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-// SiLU x sigmoid(x) and GELU x Phi(x), exact and by tanh (Hendrycks and Gimpel 2016, arXiv 1606.08415); squared ReLU
-// (So et al. 2021, arXiv 2109.08668). (1 + tanh u) / 2 is sigmoid(2u), and Phi(x) is erfc(-x / sqrt 2) / 2: forms
-// without cancellation. A NaN stays one.
+// SiLU is x sigmoid(x), and GELU is x Phi(x), exact or approximated with tanh (Hendrycks and Gimpel 2016, arXiv
+// 1606.08415). Squared ReLU: So et al. 2021, arXiv 2109.08668. (1 + tanh u) / 2 is written as sigmoid(2u), and Phi(x)
+// as erfc(-x / sqrt 2) / 2, because these forms have no cancellation. A NaN stays a NaN.
 static double act(enum act_kind kind, double x)
 {
     switch (kind) {
@@ -252,7 +256,7 @@ static double act(enum act_kind kind, double x)
     return NAN;
 }
 
-// act; act(gate) * up (Shazeer 2020, arXiv 2002.05202); sum; product with a number; cap tanh(x / cap)
+// The gated unit act(gate) * up: Shazeer 2020, arXiv 2002.05202.
 static double element(const struct tensor *n, double a, double b)
 {
     switch (n->op) {
@@ -284,7 +288,7 @@ static void do_elements(const struct ref_run *r, const struct tensor *n)
 
 // ---- Mixture of experts
 
-// The j-th choice of a row of a route: its expert, and its weight.
+// The expert and the weight of the j-th choice in a row of a route: n_used weights are followed by n_used ids.
 static int32_t route_id(const struct ref_run *r, const struct tensor *route, int row, int j)
 {
     const int32_t *ids = (const int32_t *)(row_of(r, route, row) + route->p.route.n_used);
@@ -295,8 +299,8 @@ static double route_weight(const struct ref_run *r, const struct tensor *route, 
     return (double)row_of(r, route, row)[j];
 }
 
-// The expert of the greatest logit that is not among the n chosen; the lower id on a tie. Logits order experts as their
-// softmax or sigmoid does, but do not saturate.
+// Returns the expert with the greatest logit among those not chosen yet, the lower id on a tie. Logits have the same
+// order as their softmax or sigmoid, but do not saturate.
 static int32_t choose(const float *logits, int64_t n_expert, const int32_t *chosen, int n)
 {
     int32_t best = -1;
@@ -326,9 +330,10 @@ static void probabilities(enum route_kind kind, const float *logits, int64_t n, 
             out[e] /= total;
 }
 
-// The sum that weights are divided by is at least the smallest normal half, as in llama.cpp.
+// The least sum by which weights are divided: the smallest normal half-precision number, as in llama.cpp.
 #define ROUTE_SUM_MIN 0x1p-14
 
+// A row of the result holds the weights of the n_used chosen experts, then their ids as int32.
 static void do_route(const struct ref_run *r, const struct tensor *n)
 {
     int n_used = n->p.route.n_used;
@@ -349,8 +354,8 @@ static void do_route(const struct ref_run *r, const struct tensor *n)
     }
 }
 
-// y_j = scale_id(j) x W_id(j)^T for each choice j, scale 1 where the weight has none; x is one for all choices, or one
-// each
+// y_j = scale_id(j) x W_id(j)^T for each choice j; the scale is 1 if the weight has none. All choices of a row share
+// one x if p.expert.shared is set; otherwise each has its own.
 static void do_expert_matmul(const struct ref_run *r, const struct tensor *n)
 {
     const struct weight *w = n->w[0];

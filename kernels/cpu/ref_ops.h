@@ -1,15 +1,17 @@
-// The law: every operation in plain C, as its paper writes it. What a fast path is compared with.
+// The reference operations: every operation in plain C, as its paper defines it. Fast paths are compared with them.
 //
-// All sums, and everything between a load and a store, are in double; values between the nodes are float32. Weights and
-// keys and values are decoded by gguf/dtype.c; activations are never quantised. Nothing is fused, reused or reordered.
-// Ownership: struct ref_run views a plan and a step. Threads: one at a time on a plan.
+// Everything between a load and a store is computed in double, sums included; values between nodes are float32.
+// Weights, keys and values are decoded by gguf/dtype.c, and activations are never quantised. Nothing is fused, reused
+// or reordered.
+//
+// Ownership: struct ref_run refers to a plan and a step and owns nothing. Threads: one at a time on a plan.
 #ifndef QUERN_REF_OPS_H
 #define QUERN_REF_OPS_H
 
 #include "kernels/machine.h"
 
-// The run of one step. In the KV cache, the key or value of head h at position p lies in row h * KV_PAGE + p % KV_PAGE
-// of its layer's part of the page.
+// The run of one step. In the KV cache, the key or value of head h at position p lies in row h * KV_PAGE + p %
+// KV_PAGE of its layer's part of the page.
 struct ref_run {
     const struct step *step;
     float *const *values;      // [node id]: (rows, width), row-major
@@ -17,11 +19,11 @@ struct ref_run {
     uint8_t *kv;               // page 0
     size_t page_bytes;
     const size_t (*kv_offset)[2]; // [n_kv][part] within a page
-    float *decoded;               // room for one row of any weight, key or value
-    double *sums;                 // room for one row of any value
+    float *decoded;               // scratch for one decoded row of any weight, key or value
+    double *sums;                 // scratch for one row of any node's value
 };
 
-// Computes the value of node n, or writes to the KV cache; its sources have run.
+// Computes the value of node n, or writes to the KV cache. The sources of n must have been computed.
 void ref_node(const struct ref_run *r, const struct tensor *n);
 
 #endif

@@ -1,10 +1,11 @@
-// Cards, as the command line shows them.
+// Describes the GPUs of this computer and measures the speed of their memory.
 #include "kernels/card.h"
 #include "kernels/ptx/gpu.h"
 
 #include <ctype.h>
 #include <stdio.h>
 
+// Copies of which the fastest counts; the most bytes of a copy within the GPU and of an upload; the least of a copy.
 enum { PASSES = 6, COPY_MAX = 512 << 20, UPLOAD_MAX = 64 << 20, COPY_MIN = 1 << 20 };
 
 int card_count(int *n, struct error *err)
@@ -18,7 +19,7 @@ static int tier_of(const struct driver_card *c)
     return cc >= 90 ? 90 : cc >= 80 ? 80 : cc >= 75 ? 75 : 0;
 }
 
-// One line of a file of the device's folder, without its end.
+// Reads the first line of a file in the device's folder in sysfs, without its line break. Returns whether it was found.
 static bool read_fact(const char *pci, const char *fact, char *out, size_t size)
 {
     char path[128];
@@ -73,7 +74,8 @@ int card_of(struct machine *m, struct card *out, struct error *err)
     return driver_memory(d, &out->free, err);
 }
 
-// Seconds of the best pass of a copy of n bytes: to `to` from `from`, or from the host where `host` is given.
+// Measures copies of n bytes to `to`, from host memory if `host` is not NULL, otherwise from `from`. *best: seconds of
+// the fastest copy.
 static int best_pass(struct driver *d, uint64_t to, uint64_t from, const void *host, size_t n, double *best,
                      struct error *err)
 {

@@ -1,10 +1,12 @@
-// What work costs on the card of an open machine: the facts by which a device is chosen.
+// Measures what work costs on the GPU of an open machine. The choice between CPU and GPU uses these figures.
 #include "kernels/card.h"
 #include "kernels/ptx/emit.h"
 #include "kernels/ptx/gpu.h"
 
 #include <time.h>
 
+// PASSES and COPIES: steps and copies of which the fastest counts. LAUNCHES: how many more launches the longer of the
+// two measured steps has. ANSWER: bytes of the inputs and of the results.
 enum { PASSES = 12, COPIES = 6, LAUNCHES = 64, TEXT = 512, ANSWER = 64, THREADS = 128 };
 static const size_t COPY_MOST = (size_t)256 << 20, COPY_LEAST = (size_t)1 << 20;
 
@@ -15,14 +17,14 @@ static double seconds_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// ---- steps of nothing
+// ---- steps whose kernels do nothing
 
 struct nothing {
     struct driver *d;
     struct driver_module *module;
     struct driver_kernel *kernel;
-    uint64_t at;  // ANSWER bytes on the card
-    void *pinned; // and here
+    uint64_t at;  // ANSWER bytes of GPU memory
+    void *pinned; // ANSWER bytes of pinned host memory
 };
 
 static int load_nothing(struct nothing *n, struct error *err)
@@ -62,7 +64,8 @@ static int record(const struct nothing *n, int launches, struct driver_graph **o
     return driver_recorded(n->d, out, err);
 }
 
-// Seconds of the best of some steps as gpu_run makes them: inputs over, the graph, the answer back.
+// Measures steps that do the same as gpu_run: upload the inputs, replay the graph, copy the results back. *best:
+// seconds of the fastest step.
 static int time_steps(const struct nothing *n, int launches, double *best, struct error *err)
 {
     struct driver_graph *graph = NULL;

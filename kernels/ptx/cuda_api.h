@@ -1,8 +1,10 @@
-// The CUDA driver's interface as far as quern uses it, declared here so that no toolkit is needed to build.
+// The part of the CUDA driver's interface that quern uses, declared here so that a build needs no CUDA toolkit.
 //
-// Layouts and numbers are those of the driver's ABI, which does not change between its versions; a test compares them
-// with the toolkit's header where there is one. Ownership: the library stays loaded once it was, for its threads may
-// run until the process ends; a struct cuda holds nothing that would have to be freed. Threads: read-only once opened.
+// Layouts and numbers are those of the driver's ABI, which does not change between versions. If a toolkit is installed,
+// a test compares them with its header.
+//
+// Ownership: a struct cuda owns nothing. The library is never unloaded, because its threads may run until the process
+// ends. Threads: any; a struct cuda is read-only once opened.
 #ifndef QUERN_CUDA_API_H
 #define QUERN_CUDA_API_H
 
@@ -19,7 +21,7 @@ struct cu_function;
 struct cu_graph;
 struct cu_graph_exec;
 
-// Those that something depends on; all others are told by the library's name for them.
+// The results that quern or its tests refer to. Errors name any other result as the library does.
 enum cu_result {
     CU_SUCCESS = 0,
     CU_INVALID_VALUE = 1,
@@ -68,7 +70,7 @@ struct cu_launch_attribute {
     char pad[4];
     union {
         char size[64];
-        int dependent; // the kernel may start before its predecessor has ended, and waits by itself
+        int dependent; // 1: the kernel may start before the launches ahead of it have ended, and waits for them itself
     } value;
 };
 struct cu_launch_config {
@@ -88,9 +90,9 @@ struct cuda {
 
 // Loads the library (NULL: libcuda.so.1, as the loader finds it), finds the calls and initialises the driver.
 int cuda_open(struct cuda *cu, const char *library, struct error *err);
-// In place of a library: calls that succeed and do nothing.
+// Uses no library, but calls that succeed and do nothing (driver_paper.c).
 void cuda_paper(struct cuda *cu);
-// 0, or an error that names the call, the result and what would help.
+// Returns 0 on CU_SUCCESS. Otherwise fails with an error that names the call, the result, and a remedy if one is known.
 int cuda_check(const struct cuda *cu, const char *call, enum cu_result result, struct error *err);
 #define CUDA_TRY(cu, err, call, ...) cuda_check((cu), #call, (cu)->call(__VA_ARGS__), (err))
 

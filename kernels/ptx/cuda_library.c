@@ -1,4 +1,4 @@
-// Finding the CUDA driver at run time, and its errors in words.
+// Loads the CUDA driver at run time, and puts its errors into words.
 #include "kernels/ptx/cuda_api.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@ static const char default_library[] = "libcuda.so.1";
 #ifdef QUERN_CUDA
 static void *load(const char *library, struct error *err)
 {
-    // Not to be unloaded: the driver's own threads may be running its code.
+    // RTLD_NODELETE: the library must stay loaded, because threads of the driver may be running its code.
     void *handle = dlopen(library ? library : default_library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle)
         return handle;
@@ -22,7 +22,8 @@ static void *load(const char *library, struct error *err)
 
 static int find_calls(struct cuda *cu, void *handle, struct error *err)
 {
-    // A pointer to data becomes one to code by its bytes: POSIX has both alike, C does not.
+    // dlsym returns a pointer to data. Its bytes are copied to a pointer to a function: POSIX guarantees that both have
+    // the same representation, while C does not define the conversion.
     const struct {
         const char *name;
         size_t at;
@@ -50,7 +51,7 @@ int cuda_open(struct cuda *cu, const char *library, struct error *err)
     if (!handle)
         return -1;
     int status = find_calls(cu, handle, err);
-    dlclose(handle); // gives back the reference; the library stays
+    dlclose(handle); // the library stays loaded (RTLD_NODELETE)
     return status || CUDA_TRY(cu, err, cuInit, 0) ? -1 : 0;
 }
 #else

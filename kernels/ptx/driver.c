@@ -1,11 +1,11 @@
-// A card: its context, its stream, its memory, launches and recorded work.
+// The open driver: the properties of its GPU, its context, its stream, memory, launches and captured graphs.
 #include "kernels/ptx/driver_internal.h"
 
 #include <stdlib.h>
 
-enum { SHARED_FREE = 48 * 1024 }; // dynamic bytes of shared memory that a kernel has without asking
+enum { SHARED_FREE = 48 * 1024 }; // dynamic shared memory in bytes that a kernel may use without opting in
 
-// ---- cards
+// ---- properties of a GPU
 
 static int attributes(const struct cuda *cu, int device, struct driver_card *out, struct error *err)
 {
@@ -65,7 +65,7 @@ int driver_enter(struct driver *d, struct error *err)
     return CUDA_TRY(&d->cu, err, cuCtxSetCurrent, d->context);
 }
 
-int driver_enter_still(struct driver *d, const char *what, struct error *err)
+int driver_enter_not_recording(struct driver *d, const char *what, struct error *err)
 {
     if (d->recording)
         return fail(err, E_GPU, "the driver cannot %s while it records", what);
@@ -75,7 +75,7 @@ int driver_enter_still(struct driver *d, const char *what, struct error *err)
 static int open_context(struct driver *d, struct error *err)
 {
     const struct cuda *cu = &d->cu;
-    // Waiting threads sleep. A context that this process has already keeps its own way.
+    // Threads that wait for the GPU are to sleep. If this process uses the context already, its setting stays.
     enum cu_result result = cu->cuDevicePrimaryCtxSetFlags_v2(d->device, CU_CONTEXT_BLOCKING);
     if (result != CU_CONTEXT_ACTIVE && cuda_check(cu, "cuDevicePrimaryCtxSetFlags_v2", result, err))
         return -1;
@@ -153,7 +153,7 @@ int driver_memory(struct driver *d, size_t *free, struct error *err)
 int driver_reserve(struct driver *d, size_t size, uint64_t *at, struct error *err)
 {
     cu_address address;
-    if (driver_enter_still(d, "allocate", err) || CUDA_TRY(&d->cu, err, cuMemAlloc_v2, &address, size))
+    if (driver_enter_not_recording(d, "allocate", err) || CUDA_TRY(&d->cu, err, cuMemAlloc_v2, &address, size))
         return -1;
     *at = address;
     return 0;
@@ -176,7 +176,7 @@ void driver_free(struct driver *d, uint64_t at)
 {
     if (!at)
         return;
-    driver_enter(d, NULL); // what is freed is freed even so
+    driver_enter(d, NULL); // even if this fails, freeing is tried
     d->cu.cuMemFree_v2(at);
 }
 
@@ -204,7 +204,8 @@ int driver_zero(struct driver *d, uint64_t at, size_t n, struct error *err)
 
 int driver_pinned(struct driver *d, size_t size, void **out, struct error *err)
 {
-    return driver_enter_still(d, "allocate", err) || CUDA_TRY(&d->cu, err, cuMemHostAlloc, out, size, 0) ? -1 : 0;
+    return driver_enter_not_recording(d, "allocate", err) || CUDA_TRY(&d->cu, err, cuMemHostAlloc, out, size, 0) ? -1
+                                                                                                                 : 0;
 }
 
 void driver_pinned_free(struct driver *d, void *p)
@@ -252,11 +253,11 @@ int driver_run(struct driver *d, struct driver_kernel *k, const struct driver_la
                     l->block[1], l->block[2], l->shared, d->stream, l->params, NULL);
 }
 
-// ---- recorded work
+// ---- captured graphs
 
 int driver_record(struct driver *d, struct error *err)
 {
-    if (driver_enter_still(d, "record", err) ||
+    if (driver_enter_not_recording(d, "record", err) ||
         CUDA_TRY(&d->cu, err, cuStreamBeginCapture_v2, d->stream, CU_CAPTURE_THREAD))
         return -1;
     d->recording = true;
@@ -286,7 +287,7 @@ int driver_recorded(struct driver *d, struct driver_graph **out, struct error *e
     if (!d->recording)
         return fail(err, E_GPU, "the driver records nothing");
     d->recording = false;
-    // The recording ends even where the context cannot be set: it is the thread's in all likelihood.
+    // The capture is ended even if the context cannot be set, because it is most likely current already.
     int status = driver_enter(d, err);
     if (CUDA_TRY(&d->cu, status ? NULL : err, cuStreamEndCapture, d->stream, &graph))
         status = -1;

@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 enum { ENTRY_MAX = 1 << 28, PATH_SIZE = 4096 };
-// Host byte order: the folder is this machine's.
+// The head of an entry, in host byte order: a folder is used by one computer only.
 struct entry_head {
     char magic[8];
-    uint64_t size; // of the cubin that follows
-    uint64_t sum[2];
+    uint64_t size;   // of the cubin that follows
+    uint64_t sum[2]; // its checksums
 };
 static const char entry_magic[8] = "quernPTX";
 
@@ -41,7 +41,7 @@ static uint64_t hash(const void *data, size_t n, uint64_t seed)
 
 struct cache_key cache_key_of(struct str ptx, const struct driver_card *card)
 {
-    // Options: none but the logs are given to the compiler. Whoever adds one adds it here.
+    // The compiler gets no options except for its logs. If one is added, it has to become a part of the key.
     const uint64_t target[] = {(uint64_t)card->major, (uint64_t)card->minor, (uint64_t)card->version, 1};
     struct cache_key key;
     for (int i = 0; i < 2; i++)
@@ -128,7 +128,7 @@ static bool write_all(int fd, const void *data, size_t n)
     return true;
 }
 
-// The folder with those above it; what is wrong shows when the file is opened.
+// Creates the folder and those above it. Errors are ignored, because they show when the entry is opened.
 static void make_folder(const char *folder)
 {
     char path[PATH_SIZE];

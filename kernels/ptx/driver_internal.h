@@ -1,4 +1,6 @@
-// What the parts of the driver share: the open driver, its modules, the folder of compiled kernels.
+// What the files driver*.c share: the open driver, its modules and graphs, and the folder of compiled kernels.
+//
+// Ownership and threads: as in driver.h. Modules and graphs are kept in lists that belong to the driver.
 #ifndef QUERN_DRIVER_INTERNAL_H
 #define QUERN_DRIVER_INTERNAL_H
 
@@ -8,10 +10,10 @@
 struct driver_kernel {
     struct driver_kernel *next;
     struct cu_function *function;
-    uint32_t shared; // dynamic bytes that it may have
+    uint32_t shared; // its limit of dynamic shared memory in bytes, if it was raised; 0: the default of 48 KB
 };
 struct driver_module {
-    struct driver_module *next, **link; // link: what points to this one
+    struct driver_module *next, **link; // link: the pointer in the list that points to this struct
     struct cu_module *module;
     struct driver_kernel *kernels;
 };
@@ -25,7 +27,7 @@ struct driver {
     struct driver_card card;
     struct driver_cache cache;
     int device;
-    char *folder; // NULL: compiled kernels are not kept
+    char *folder; // of compiled kernels; NULL: they are not kept
     bool retained, recording;
     struct cu_context *context;
     struct cu_stream *stream;
@@ -34,20 +36,21 @@ struct driver {
     struct driver_graph *graphs;
 };
 
-// Makes the driver's context that of the calling thread: first in everything that a caller can ask for.
+// Makes the driver's context current in the calling thread. Every function of driver.h that needs it calls this first.
 int driver_enter(struct driver *d, struct error *err);
-// What must not happen while recording.
-int driver_enter_still(struct driver *d, const char *what, struct error *err);
+// The same for actions that are impossible while recording: it fails then, with `what` as the action in the error.
+int driver_enter_not_recording(struct driver *d, const char *what, struct error *err);
 
 // ---- the folder of compiled kernels (driver_cache.c)
 
 struct cache_key {
     uint64_t h[2];
 };
-// Of a text for a card: the same key means the same cubin.
+// Returns the key of the cubin that this driver compiles from a text for a card. Equal inputs have equal keys.
 struct cache_key cache_key_of(struct str ptx, const struct driver_card *card);
-// The cubin of a key, to be freed; NULL when there is none. *corrupt: there is an entry, which is no good.
+// Returns the cubin of a key, which the caller frees, or NULL if there is none. *corrupt: there is a damaged entry.
 void *cache_read(const char *folder, struct cache_key key, size_t *size, bool *corrupt);
+// Returns whether the entry was written.
 bool cache_write(const char *folder, struct cache_key key, const void *cubin, size_t size);
 
 #endif

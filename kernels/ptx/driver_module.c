@@ -1,4 +1,5 @@
-// PTX to kernels: the driver's compiler, its log in our errors, and what was compiled before.
+// Loads kernels: takes a compiled kernel from the cache folder, or compiles PTX with the driver's compiler. Its log
+// becomes a part of the error.
 #include "kernels/ptx/driver_internal.h"
 
 #include <ctype.h>
@@ -7,7 +8,7 @@
 
 enum { LOG_SIZE = 8192, N_OPTIONS = 4 };
 
-// The compiler writes to the logs until the link is destroyed.
+// One compilation. The compiler writes to the logs until the link is destroyed.
 struct compiler {
     struct cu_link *link;
     enum cu_jit_option options[N_OPTIONS];
@@ -25,6 +26,7 @@ static void give_logs(struct compiler *c)
     c->values[3] = (void *)(uintptr_t)(LOG_SIZE - 1);
 }
 
+// Returns line `number` of a text, counted from 1, without the white space before it.
 static struct str ptx_line(struct str ptx, unsigned long number)
 {
     const char *p = ptx.data, *end = ptx.data + ptx.len;
@@ -37,7 +39,8 @@ static struct str ptx_line(struct str ptx, unsigned long number)
     return (struct str){p, (size_t)(stop - p)};
 }
 
-// Adds the log, on one line and cut to what an error holds, and the line of PTX that it names first.
+// Adds the compiler's log to the error, on one line and cut to what an error holds, and the line of PTX that the log
+// names first. Returns -1.
 static int explain(const struct compiler *c, struct str ptx, struct error *err)
 {
     if (!err || !c->errors[0])
@@ -60,7 +63,7 @@ static int explain(const struct compiler *c, struct str ptx, struct error *err)
     return fail(err, err->code, "%s; the compiler says: %s [line %lu: %.*s]", text, log, number, STR_ARG(line));
 }
 
-// The cubin lives as long as the link.
+// Compiles a text. The cubin lives as long as the link.
 static int compile(struct driver *d, struct compiler *c, struct str ptx, void **cubin, size_t *size, struct error *err)
 {
     const struct cuda *cu = &d->cu;
@@ -99,7 +102,7 @@ static int load_compiled(struct driver *d, struct driver_module *m, struct cache
     return status ? -1 : 0;
 }
 
-// 1: loaded, 0: there is none to be had.
+// Loads the module from the cache folder. Returns 1 if it is loaded, 0 if it has to be compiled, and -1 on error.
 static int load_kept(struct driver *d, struct driver_module *m, struct cache_key key, struct error *err)
 {
     size_t size;
@@ -123,7 +126,7 @@ static int load_kept(struct driver *d, struct driver_module *m, struct cache_key
 
 int driver_load(struct driver *d, struct str ptx, struct driver_module **out, struct error *err)
 {
-    if (driver_enter_still(d, "load kernels", err))
+    if (driver_enter_not_recording(d, "load kernels", err))
         return -1;
     struct driver_module *m = calloc(1, sizeof(*m));
     if (!m)

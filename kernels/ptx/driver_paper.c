@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
-static char thing; // what handles point to
+static char thing; // all handles point to it
 
-// All calls do nothing, but for those below that hand something out.
+// A function for each call, which does nothing. The functions after them replace those that return something.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define CU_CALL(symbol, params)                                                                                        \
@@ -36,7 +36,7 @@ static enum cu_result give_event(struct cu_event **event, unsigned flags)
     return CU_SUCCESS;
 }
 
-// An address that no other allocation has: that of a byte of the host's.
+// Returns an address that no other allocation has: the address of one byte of host memory.
 static enum cu_result give_memory(cu_address *at, size_t bytes)
 {
     void *p = malloc(1);

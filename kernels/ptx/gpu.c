@@ -127,7 +127,7 @@ int machine_open_gpu(struct machine **out, const struct machine_options *o, cons
         return fail(err, E_MEMORY, "no memory for a machine");
     g->machine.v = &gpu_vtable;
     g->options = *o;
-    // The shared memory of the smallest card; what is large of it is so that nothing is refused on paper.
+    // It has the shared memory of the smallest supported GPU, and so much memory that no plan is refused.
     const struct driver_card paper = {.name = "a card on paper",
                                       .major = options->paper / 10,
                                       .minor = options->paper % 10,

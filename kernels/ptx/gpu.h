@@ -78,7 +78,7 @@ struct gpu_kernel {
     char *key;  // its PTX emitted for node 0, by which equal kernels are found
     char *text; // its PTX as it was loaded
     size_t key_size, text_size;
-    int users; // launches that were made with it, including those of freed plans
+    int users; // launches and uploads of weights that were made with it, including those of freed plans
 };
 
 struct gpu {
@@ -104,7 +104,7 @@ struct gpu_weight {
     bool tiles;
     uint64_t at;
     size_t bytes; // bytes in GPU memory
-    int plans;    // uses that have not been released
+    int uses;     // uses that have not been released
 };
 // Uploads a weight unless it is in GPU memory already. Each call counts one use, which the caller releases with
 // gpu_weight_release.
@@ -115,10 +115,10 @@ void gpu_weight_release(struct gpu *g, uint64_t at);
 // ---- plans (gpu_plan.c, gpu_nodes.c)
 
 // An argument of a launch. ARG_ADDRESS is a fixed address. ARG_STEP is the start of the step's block; TOKENS,
-// POSITIONS, TABLES, OUTPUTS and PAGES are arrays in that block, whose offsets depend on the bucket. ARG_N_ROWS is
-// the bucket's number of rows. ARG_PLACES is how a product with experts finds its rows: the address of the expert
-// ids, or plan.groups if the kernel's class is PTX_MANY_ROWS. ARG_LOGITS is the address of the logits in the list
-// that serves the bucket.
+// POSITIONS, TABLES, OUTPUTS and PAGES are arrays in that block, whose offsets depend on the bucket. ARG_N_ROWS is the
+// bucket's number of rows of the launch's kind (tokens or outputs). ARG_PLACES is how a product with experts finds its
+// rows: the address of the expert ids, or plan.groups if the kernel's class is PTX_MANY_ROWS. ARG_LOGITS is the address
+// of the logits in the list that serves the bucket.
 enum gpu_arg_kind {
     ARG_ADDRESS,
     ARG_STEP,
@@ -139,15 +139,17 @@ enum { GPU_ARGS = FUSED_PARAMS + 3, GPU_CLASSES = 8 };
 struct gpu_launch {
     const struct tensor *node; // for dumps and error messages
     enum rows rows;
-    bool rows_in_y; // the number of rows sets grid[1]; if false, it multiplies grid[0]
+    bool rows_in_y; // the number of rows sets grid[1]; if false, it multiplies grid[0], unless `groups` is set
     bool groups;    // groups rows by expert for `matmul`; skipped unless that product's class is PTX_MANY_ROWS
     struct gpu_kernel *kernels[GPU_CLASSES];
-    uint32_t classes[GPU_CLASSES]; // rows per CTA of each kernel; 1 if there is only one kernel
+    // The class that each kernel serves: rows per CTA of a product, PTX_MANY_ROWS if `groups` is set, PTX_ATTEND_MANY
+    // for the kernel of attention row by row that runs from that many rows on, otherwise 1.
+    uint32_t classes[GPU_CLASSES];
     int n_kernels;
-    bool dependent;           // a fused kernel that waits in its own code for the launches before it
+    bool dependent;           // a fused kernel that may start before the launches ahead of it end, and waits itself
     uint32_t most_ctas;       // upper limit of grid[0] of a fused kernel; 0: not a fused kernel
     struct ptx_matmul matmul; // the product from which the class is chosen; n_in is 0 if there is none
-    uint32_t splits;          // attention row by row: splits of a row's positions; 0: another kernel
+    uint32_t splits;          // attention row by row: grid[2] for one row (ptx_attend_lanes); 0: another kernel
     uint32_t tile;            // attention by tiles: rows per CTA, skipped below PTX_ATTEND_MANY rows; 0: another kernel
     struct gpu_arg args[GPU_ARGS];
     int n_args;
@@ -202,18 +204,17 @@ struct plan {
     struct gpu_top tops[GPU_TOPS]; // indexed by log2 of `keep`
     struct gpu_bucket *buckets;
     int n_buckets, cap_buckets;
-    uint64_t
-        groups; // rows grouped by expert (ptx_emit_group), sized for the most rows; each choice of experts reuses it
+    uint64_t groups; // rows grouped by expert (ptx_emit_group), for the most rows; each choice of experts reuses it
     const atomic_bool *cancel; // flag that ends a step early; NULL: none
     size_t page_bytes;
     struct buffer parts, counters; // partial results and counters of attention, reused by each layer; owned
     uint64_t block;                // the step's inputs in GPU memory
     uint8_t *pinned;               // the same block in pinned host memory
     size_t block_bytes;
-    int32_t *tables; // [max_tokens] the first row of each run of rows of one sequence
-    float *seen;     // one tapped value, copied to the host
-    struct node_time *times,
-        *taken;  // [program.n] with `profile`: times since the last gpu_profile, and those it returned
+    int32_t *tables; // [max_tokens] the page table of each row; consecutive rows of one sequence share one
+    float *seen;     // host copy of one tapped value, sized for the largest; NULL: no taps
+    // With `profile`, [program.n]: times since the last gpu_profile, and the times that it returned.
+    struct node_time *times, *taken;
     int repeats; // runs of each launch, with `profile`
     int max_rows[ROWS_KINDS];
 };

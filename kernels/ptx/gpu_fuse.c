@@ -10,7 +10,8 @@
 //   - Before them, norms of the whole row, element-wise functions and the rounding to 8 bits are computed by every
 //     CTA for itself, so that they need no launch. If other nodes need such a value and all come after the first such
 //     stage, a CTA of that stage stores it.
-// Every other node has a launch of its own. A row that is picked is the only row of the step, so ROWS is its source.
+// Every other node has a launch of its own. The row that OP_ROWS picks is the only row of the step, so that its value
+// is the value of its source.
 //
 // A position is the number of a node in the program. Launches keep that order; a stage has the number of its first
 // product.
@@ -20,40 +21,40 @@ enum { NEVER = INT32_MAX, VALUE_ALIGN = 256, SUMS_MAX = 256, THREADS_AN_SM = 640
 
 struct section {
     struct tensor *nodes[FUSED_NODES]; // in order of the program
-    int n_nodes, n_legs;
-    int room; // that its nodes take in the kernel, with what they load
-    int64_t width;
-    uint32_t unit;
+    int n_nodes, n_legs;               // legs: products
+    int room;                          // nodes of the kernel, those that load values included; at most FUSED_NODES
+    int64_t width;                     // columns
+    uint32_t unit;                     // columns that a CTA computes at a time
 };
 struct stage {
     int at; // its position
     enum rows rows;
-    struct tensor *x; // the products' source
-    int params;       // that its kernel may take
-    bool plain;       // its row is taken from memory as it is: there is no room to make it
+    struct tensor *x; // the products' source, called the stage's row
+    int params;       // an upper bound of its kernel's parameters, those of the prologue's nodes not counted
+    bool plain;       // the row is read from memory, because the kernel has no room for a prologue that computes it
     int n_sections;
     struct section sections[FUSED_SECTIONS];
 };
 
 enum how {
-    LAUNCHED, // by itself
-    PICKED,   // the same as its source
-    MADE,     // in a section
-    INLINED,  // in the prologues of stages, nowhere else
-    CARRIED,  // in the prologue of the first such stage, which stores it
+    LAUNCHED, // by a launch of its own
+    PICKED,   // by no launch: it is the same as its source
+    MADE,     // in a section of a stage
+    INLINED,  // only in the prologue of the one stage that needs it
+    CARRIED,  // in the prologue of the first stage that needs it, which stores it for all later readers
 };
-// What is known of a node.
+// How and where a node is computed, and who reads it.
 struct fate {
     enum how how;
-    struct stage *stage;       // MADE, CARRIED
-    int made;                  // the position from which on it is there
-    int memory, last;          // first and last position at which it is read from memory; NEVER, -1: none
-    int inlined, last_inlined; // of the stages that would have it in their prologue
-    struct stage *first;       // of those
+    struct stage *stage;       // the stage that computes it: MADE, CARRIED
+    int made;                  // position from which on its value is in memory
+    int memory, last;          // first and last position at which it is read from memory; NEVER and -1: none
+    int inlined, last_inlined; // positions of the first and last stage that could compute it in their prologue
+    struct stage *first;       // the first of these stages
 };
 struct fusion {
     struct plan *p;
-    struct stage **stages; // [program.n] that begins at a node
+    struct stage **stages; // [program.n] the stage whose first product is this node; NULL: none
     struct fate *fates;    // [program.n]
 };
 
@@ -110,7 +111,8 @@ static void put_node(struct fusion *u, struct stage *s, struct section *to, stru
     f->made = s->at;
 }
 
-// The unit that a section needs when n becomes a part of it; 0: it cannot.
+// Returns the unit that the section needs with n added to it, or 0 if n cannot be added. A unit holds whole groups of
+// a norm, and whole heads if the pairs of a rotation lie half a head apart.
 static uint32_t unit_with(const struct section *s, const struct tensor *n)
 {
     uint32_t unit = s->unit;
@@ -130,7 +132,8 @@ static uint32_t unit_with(const struct section *s, const struct tensor *n)
     return unit <= FUSED_UNIT && (unit == PTX_TILE_ROWS || s->width % unit == 0) ? unit : 0;
 }
 
-// Whether the sums of so many tiles at a time have room in shared memory, at a sum for each block of 256.
+// Returns whether the partial sums of a unit fit in shared memory. With 8-bit activations there is a set of 32 floats
+// for each block of 256 elements of the row, each leg and each tile of 32 columns; SUMS_MAX sets take 32 KB.
 static bool sums_fit(const struct stage *s, int n_legs, uint32_t unit)
 {
     int64_t blocks = (s->x->width + 255) / 256;
@@ -157,8 +160,9 @@ static bool can_merge(const struct section *a, const struct section *b)
            (unit == PTX_TILE_ROWS || a->width % unit == 0);
 }
 
-// The sections that n's sources are in, in[0] < in[1] or one of them -1, and how many it would load. False where one is
-// not there before the stage.
+// Finds the sections that compute n's sources, and counts the sources that n would load from memory instead. in[1] is
+// a section; in[0] is -1 or an earlier section. Returns false if no source is in a section, or if another source is not
+// in memory before the stage begins.
 static bool find_sources(const struct fusion *u, const struct stage *s, const struct tensor *n, int in[2], int *loads)
 {
     in[0] = in[1] = -1;
@@ -178,7 +182,8 @@ static bool find_sources(const struct fusion *u, const struct stage *s, const st
     return in[1] >= 0;
 }
 
-// Makes n a part of the stage where it can be that.
+// Adds n to the section that computes its source, if it is possible. If two sections compute its sources, they are
+// merged.
 static void absorb(struct fusion *u, struct stage *s, struct tensor *n)
 {
     int in[2], loads;
@@ -204,7 +209,8 @@ static void absorb(struct fusion *u, struct stage *s, struct tensor *n)
     put_node(u, s, to, n, 1 + loads);
 }
 
-// The stage that begins with a product, in *out; NULL where that has a launch of its own.
+// Forms the stage whose first product is `first`. *out becomes NULL if the sums do not fit in shared memory; the
+// product then has a launch of its own.
 static int stage_new(struct fusion *u, struct tensor *first, struct stage **out, struct error *err)
 {
     struct plan *p = u->p;
@@ -224,7 +230,7 @@ static int stage_new(struct fusion *u, struct tensor *first, struct stage **out,
         struct section *to = &s->sections[s->n_sections++];
         *to = (struct section){.n_legs = 1, .width = n->width, .unit = PTX_TILE_ROWS};
         put_node(u, s, to, n, 1);
-        s->params += 3; // weights, bias, and where the sum goes
+        s->params += 3; // weights, bias, and the address at which the sum is stored
     }
     for (int i = first->id; i < p->program.n; i++)
         absorb(u, s, p->program.nodes[i]);
@@ -241,18 +247,19 @@ static int form_stages(struct fusion *u, struct error *err)
     return 0;
 }
 
-// ---- what kernels are told, once the fates of nodes are settled: without a launch their shape alone
+// ---- the description of a stage's kernel, built from the fates of nodes. With a launch, its arguments are added as
+// well; without one, only the description is built, to find out whether it fits.
 
 struct builder {
     struct fusion *u;
     const struct stage *stage;
-    struct gpu_launch *l; // NULL: the shape
+    struct gpu_launch *l; // NULL: only the description
     struct ptx_fused *f;
-    struct tensor *rows[FUSED_NODES]; // of the prologue's nodes
-    bool full;                        // something has no room
+    struct tensor *rows[FUSED_NODES]; // the node that each entry of f->prologue computes or loads
+    bool full;                        // there are too many nodes or parameters
 };
 
-// The number of the parameter that was just added.
+// Counts a parameter and returns its number. Sets `full` if there are too many.
 static int added(struct builder *b)
 {
     b->full = b->full || b->f->n_params == FUSED_PARAMS;
@@ -302,7 +309,8 @@ static bool in_prologue(const struct builder *b, const struct tensor *n)
     return f->how == INLINED || (f->how == CARRIED && f->stage == b->stage);
 }
 
-// The place of n in the prologue, made with all that it needs.
+// Sets *at to the index of n in the prologue. Adds n and everything that it needs, unless they are there already;
+// values that other launches compute are loaded from memory.
 static int row_node(struct builder *b, struct tensor *n, int *at, struct error *err)
 {
     struct ptx_fused_node to = {.param = -1, .other = -1, .store = -1};
@@ -345,7 +353,7 @@ static int build_prologue(struct builder *b, struct error *err)
     return row_node(b, b->f->q8 ? x->src[0] : x, &at, err);
 }
 
-// ---- sections as kernels know them
+// ---- the description of a section
 
 static int add_leg(struct builder *b, struct ptx_fused_section *to, const struct tensor *n, struct ptx_fused_node *node,
                    struct error *err)
@@ -357,7 +365,8 @@ static int add_leg(struct builder *b, struct ptx_fused_section *to, const struct
     return tiles_param(b, n->w[0], &leg->w, err) || floats_param(b, n->w[1], n->width, &leg->bias, err) ? -1 : 0;
 }
 
-// The place of a source: in the section, or loaded from memory to a new one.
+// Returns the index of source n among the section's nodes, and adds a node that loads it from memory if it is not
+// there. made: the node of the program that each node of the section computes or loads.
 static int column_source(struct builder *b, struct ptx_fused_section *to, struct tensor **made, struct tensor *n)
 {
     n = root_of(n);
@@ -374,7 +383,7 @@ static int column_source(struct builder *b, struct ptx_fused_section *to, struct
     return to->n_nodes++;
 }
 
-// The layer's place in a page is a parameter, so that layers which are alike share a kernel.
+// The layer's offset in a page is a parameter of the kernel, so that equal layers share a kernel.
 static int kv_param(struct builder *b, const struct tensor *n, struct ptx_fused_node *to, struct error *err)
 {
     if (gpu_kv_of(b->u->p, n, n->p.kv.layer, n->p.kv.part, (int)n->p.kv.head_dim, &to->kv, err))
@@ -449,7 +458,10 @@ static int build(struct builder *b, struct error *err)
     return 0;
 }
 
-// ---- fates: from the last node to the first, so that all who read a node are known before it
+// ---- fates. They are settled from the last node to the first, so that all readers of a node are known before its own
+// fate is.
+
+// Notes that n is read from memory, between the positions `first` and `last`.
 
 static void read_memory(struct fusion *u, struct tensor *n, int first, int last)
 {
@@ -458,6 +470,8 @@ static void read_memory(struct fusion *u, struct tensor *n, int first, int last)
     f->last = MAX(f->last, last);
 }
 
+// Notes that the prologues of stages from `first` to position `last` need n. They could compute it themselves if it is
+// work on the whole row that no section does.
 static void read_inline(struct fusion *u, struct tensor *n, struct stage *first, int last)
 {
     n = root_of(n);
@@ -473,7 +487,8 @@ static void read_inline(struct fusion *u, struct tensor *n, struct stage *first,
     f->last_inlined = MAX(f->last_inlined, last);
 }
 
-// A part of a stage reads from memory what the same stage does not make; its products the stage's row.
+// Notes what a node of a section reads. A product reads the stage's row: in the prologue, or from memory in a plain
+// stage. Any other node reads from memory what its stage does not compute.
 static void read_made(struct fusion *u, struct tensor *n)
 {
     struct stage *s = fate_of(u, n)->stage;
@@ -489,6 +504,9 @@ static void read_made(struct fusion *u, struct tensor *n)
             read_memory(u, n->src[i], s->at, s->at);
 }
 
+// Decides where n is computed, and notes what it reads. A value that one prologue alone needs is INLINED. A value that
+// others read as well is CARRIED by the first stage, if that comes before all other readers. The 8-bit rows of
+// OP_QUANTIZE are never stored by a prologue.
 static void settle(struct fusion *u, struct tensor *n)
 {
     struct fate *f = fate_of(u, n);
@@ -539,18 +557,20 @@ static void settle_all(struct fusion *u)
         settle(u, u->p->program.nodes[i]);
 }
 
-// Whether a stage has no room for its prologue. What it then leaves to others may be too much for one of those.
+// Makes the stage plain and returns true if its kernel has no room for the prologue. What the prologue would have
+// computed may then go to another stage, and be too much for it.
 static bool overflows(struct fusion *u, struct stage *s)
 {
     struct ptx_fused f;
     struct builder b = {.u = u, .stage = s, .f = &f};
     struct error none = {0};
-    if (s->plain || build(&b, &none)) // faults are told with the launches
+    if (s->plain || build(&b, &none)) // launch_stage reports the error
         return false;
     s->plain = b.full || !ptx_fused_fits(&f);
     return s->plain;
 }
 
+// Settles all fates anew until no further stage becomes plain.
 static void settle_stages(struct fusion *u)
 {
     bool again = true;
@@ -572,7 +592,8 @@ static size_t value_bytes(const struct fusion *u, const struct tensor *n)
     return align_up(program_row_bytes(&u->p->program, n), VALUE_ALIGN);
 }
 
-// Lowest offset at which n's value overlaps none that lives when it does, of the nodes before it.
+// Returns the lowest offset at which n's value overlaps no value of an earlier node that is live at the same time. A
+// value is live from position `made` to position `last`, both included.
 static size_t find_offset(const struct fusion *u, const struct tensor *n)
 {
     const struct fate *f = fate_of(u, n);
@@ -626,14 +647,16 @@ int gpu_fuse(struct plan *p, struct error *err)
 
 // ---- launches
 
-// So many CTAs as a card runs at once, for each makes the row anew: at 96 registers, 640 threads of a multiprocessor.
+// Returns how many CTAs the GPU runs at once: at 96 registers a thread, 640 threads a multiprocessor. More of them
+// would not help, because each CTA computes the row anew.
 static uint32_t most_ctas(const struct plan *p, const struct gpu_kernel *k)
 {
     uint32_t n_sm = (uint32_t)MAX(driver_facts(p->gpu->driver)->n_sm, 1);
     return n_sm * MAX(1u, THREADS_AN_SM / k->launch.block[0]);
 }
 
-// Whether launches may begin early: from sm_90 on, by drivers that keep this kind of edge when launches are recorded.
+// Returns whether a launch may start before the launches ahead of it have ended: from sm_90 on, with drivers that keep
+// such dependencies in a captured graph (CUDA 12.3 or newer).
 static bool starts_early(const struct plan *p)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
@@ -662,6 +685,8 @@ static int launch_stage(struct fusion *u, const struct stage *s, struct error *e
     return b.full ? fail(err, E_GPU, "%s: more values than a kernel has room for", l->node->name) : 0;
 }
 
+// Nodes with a launch of their own are built by gpu_node as for a plan of one row, in which no product adds a residual
+// (p->into is empty).
 int gpu_fuse_launches(struct plan *p, struct error *err)
 {
     struct fusion *u = p->fusion;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TEXT_BYTES = 4 << 20 };
+enum { TEXT_BYTES = 4 << 20 }; // the longest PTX of a kernel, in bytes
 
 void *gpu_grow(void *items, int n, int *cap, size_t size)
 {
@@ -56,7 +56,7 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
     return fail(err, E_GPU, "PTX: no emitter of kind %d", (int)s->kind);
 }
 
-// The text for a node, in the machine's buffer.
+// Emits the kernel's PTX for the given node number into the machine's buffer.
 static int emit_for(struct gpu *g, const struct gpu_spec *spec, uint32_t node, struct ptx *p, struct ptx_launch *l,
                     struct error *err)
 {
@@ -104,7 +104,8 @@ static struct gpu_kernel *find(const struct gpu *g, const struct ptx *p)
     return NULL;
 }
 
-// The text in the buffer is the key; k's own is written over it.
+// Loads a new kernel. On entry, p holds its PTX for node 0, which becomes the key. The PTX for its own node number then
+// takes its place in the buffer.
 static int make(struct gpu *g, const struct gpu_spec *spec, struct ptx *p, struct gpu_kernel *k, struct error *err)
 {
     char name[96];

@@ -21,7 +21,7 @@ void gpu_add_arg(struct gpu_launch *l, enum gpu_arg_kind kind, uint64_t at)
     l->args[l->n_args++] = (struct gpu_arg){kind, at};
 }
 
-// A launch of the operations' kernels: they begin with the step, and end with what they make.
+// Appends a launch of a kernel of emit_ops.h. The first argument of these kernels is the step.
 static struct gpu_launch *begin(struct plan *p, const struct tensor *n, struct error *err)
 {
     struct gpu_launch *l = gpu_launch_new(p, n, err);
@@ -189,7 +189,8 @@ static int do_kv_write(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
-// Memory that is as large as the layer that needs most of it; what was too small goes with the plan.
+// Makes a buffer that all layers share at least `size` bytes large. A smaller one stays allocated until the plan is
+// freed, because earlier launches use it.
 static int make_room(struct plan *p, size_t size, struct buffer *b, struct error *err)
 {
     if (size <= b->size)
@@ -198,7 +199,9 @@ static int make_room(struct plan *p, size_t size, struct buffer *b, struct error
     return gpu_own(p, NULL, size, &b->at, err);
 }
 
-// Row by row, with the splits of a row's positions on CTAs of their own while rows are few.
+// Appends attention row by row. With fewer than PTX_ATTEND_MANY rows, the splits of a row's positions are computed by
+// several CTAs, which exchange partial results in memory. With more rows, the kernel only computes the rows that the
+// kernel for tiles leaves out.
 static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int rows, struct error *err)
 {
     uint32_t few = (uint32_t)MIN(rows, PTX_ATTEND_MANY - 1);
@@ -218,6 +221,7 @@ static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int
     return 0;
 }
 
+// A plan for PTX_ATTEND_MANY rows or more has two launches: row by row, and by tiles.
 static int do_attention(struct plan *p, struct tensor *n, struct error *err)
 {
     int layer = n->p.attn.layer, rows = p->list == &p->lists[GPU_ONE_ROW] ? 1 : p->max_rows[n->rows];
@@ -331,7 +335,7 @@ static uint32_t matmul_class(const struct plan *p, const struct ptx_matmul *m, u
     return ptx_matmul_rows(m, n_rows, card_target(p));
 }
 
-// Bytes of groups of any choice of the program, of as many rows as a step may have.
+// Returns the bytes that the groups of any product with experts need (ptx_emit_group), for the most rows of a step.
 static size_t groups_bytes(const struct plan *p)
 {
     size_t bytes = 0;
@@ -344,7 +348,7 @@ static size_t groups_bytes(const struct plan *p)
     return bytes;
 }
 
-// A kernel for each class of rows that the plan's buckets ask for.
+// Adds a kernel for each class of rows that one of the plan's buckets uses.
 static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s, struct error *err)
 {
     for (int rows = 1; rows <= p->max_rows[l->rows]; rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
@@ -361,7 +365,8 @@ static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s,
     return 0;
 }
 
-// A launch before the product m that groups the places which `route` has chosen, if none of before has done it.
+// Appends a launch that groups the rows by the experts that `route` chose, for the product m. It is not needed if
+// plan.groups holds the groups of `route` already, or if no step of the plan has enough rows to use groups.
 static int group_places(struct plan *p, const struct tensor *route, const struct tensor *to, const struct ptx_matmul *m,
                         struct error *err)
 {
@@ -384,7 +389,7 @@ static int group_places(struct plan *p, const struct tensor *route, const struct
     return 0;
 }
 
-// The product of n, a residual added where there is one, to `to`.
+// Appends the product n. Its result, plus `residual` unless that is NULL, is stored as the value of `to`.
 static int product(struct plan *p, struct tensor *n, const struct tensor *residual, const struct tensor *to,
                    struct error *err)
 {
@@ -435,7 +440,7 @@ static int do_matmul(struct plan *p, struct tensor *n, struct error *err)
     return p->into[n->id] ? 0 : product(p, n, NULL, n, err);
 }
 
-// A sum of which one part is a product that nothing else reads is made by the product.
+// If one term of the sum is a product that nothing else reads, the product's kernel adds the other term.
 static int do_add(struct plan *p, struct tensor *n, struct error *err)
 {
     for (int i = 0; i < 2; i++)

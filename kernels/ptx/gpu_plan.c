@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+// PAGES_AT_FIRST: entries of page tables for which the step's block has room before it first grows.
 enum { VALUE_ALIGN = 256, PAGES_AT_FIRST = 1 << 14 };
 
 static bool takes_q8(const void *ctx, enum dtype type)
@@ -58,7 +59,8 @@ static int mark_taps(struct plan *p, struct error *err)
     return 0;
 }
 
-// Products that only one sum reads become a part of it.
+// A product that only a sum reads is computed together with the sum, by one kernel at the position of the sum. A sum
+// takes in one product at most.
 static void join_sums(struct plan *p, const int *readers)
 {
     const struct program *g = &p->program;
@@ -82,7 +84,8 @@ static size_t value_bytes(const struct plan *p, const struct tensor *n)
     return align_up(row * (size_t)p->max_rows[n->rows], VALUE_ALIGN);
 }
 
-// Lowest offset at which n's value overlaps none that is still to be read when n is made. last: who reads each value.
+// Returns the lowest offset at which the value of node `id` overlaps no earlier value that is read at position `id` or
+// later. last: [n] position of the last reader of each value.
 static size_t find_offset(const struct plan *p, int id, const int *last)
 {
     size_t at = 0, size = value_bytes(p, p->program.nodes[id]);
@@ -96,7 +99,8 @@ static size_t find_offset(const struct plan *p, int id, const int *last)
     return at;
 }
 
-// A product that is a part of a sum reads its sources where the sum stands.
+// Counts the readers of each value and finds the position of the last one. A product that is computed together with a
+// sum reads its sources at the position of the sum.
 static void find_readers(const struct plan *p, int *readers, int *last)
 {
     const struct program *g = &p->program;
@@ -134,7 +138,7 @@ static int lay_out(struct plan *p, struct error *err)
         p->list->offsets[i] = find_offset(p, i, last);
         p->values_bytes = MAX(p->values_bytes, p->list->offsets[i] + value_bytes(p, g->nodes[i]));
     }
-    if (!p->options.taps && gpu_fuse(p, err)) // taps want every node
+    if (!p->options.taps && gpu_fuse(p, err)) // taps may read any node, and fused launches do not store all of them
         return -1;
     return gpu_scratch(p, p->values_bytes, &p->values, err);
 }
@@ -154,7 +158,7 @@ static int make_block(struct plan *p, struct error *err)
     return 0;
 }
 
-// Room for one tapped value at a time.
+// Allocates host memory for the largest tapped value. Values are shown one at a time.
 static int make_seen(struct plan *p, struct error *err)
 {
     size_t floats = 0;

@@ -14,7 +14,8 @@ int gpu_profile_new(struct plan *p, struct error *err)
     return p->times && p->taken ? 0 : fail(err, E_MEMORY, "no memory for a profile");
 }
 
-// A sum that is made with a product is for the most part the product.
+// Returns the node to which the time of a launch is added. A product and a sum in one launch count as the product,
+// which takes most of the time.
 static const struct tensor *owner(const struct plan *p, const struct gpu_launch *g)
 {
     for (int i = 0; g->matmul.n_in && i < SRC_MAX; i++)
@@ -40,7 +41,7 @@ int gpu_profile_launch(struct plan *p, const struct gpu_launch *g, const int row
     return 0;
 }
 
-// Nodes that another's launch has made have no time of their own.
+// Nodes that are computed by the launch of another node are not listed.
 void gpu_profile(struct plan *p, const struct node_time **times, int *n, double *wait_ns)
 {
     *n = 0;

@@ -6,17 +6,17 @@
 
 #include <stdlib.h>
 
-// So many launches are done or not begun when a flag is looked at, of steps of so many rows or more: two groups of them
-// are underway, so that the card does not wait for the host. Smaller steps are over soon.
+// Steps of at least WATCHED_ROWS rows read the cancel flag before each group of GROUP launches. At most two groups are
+// in flight, so the GPU does not wait for the host. Smaller steps end soon anyway.
 enum { GROUP = 16, WATCHED_ROWS = 32 };
 
 struct run {
     const struct step *step;
     int rows[ROWS_KINDS];      // of the bucket
-    const struct gpu_top *top; // NULL: whole logits are wanted
+    const struct gpu_top *top; // NULL: all logits of a row are copied back
 };
 
-// Where the parts of the block lie, in bytes from its begin, for a bucket.
+// Offsets of the arrays in the step's block, in bytes, for one bucket. The block starts with a struct ptx_step.
 struct layout {
     size_t tokens, positions, tables, outputs, pages;
 };
@@ -34,7 +34,8 @@ static struct layout layout_of(const int rows[ROWS_KINDS])
 
 // ---- inputs
 
-// Runs of rows of one sequence share a table. Returns the number of tables; *stride: entries that the longest needs.
+// Consecutive rows of one sequence share a page table. Sets p->tables to the table of each row, sets *stride to the
+// entries of the longest table, and returns the number of tables.
 static int find_tables(struct plan *p, const struct step *s, int *stride)
 {
     int n = 0;
@@ -48,7 +49,7 @@ static int find_tables(struct plan *p, const struct step *s, int *stride)
     return n;
 }
 
-// A larger block: recorded graphs name the old one, and go.
+// Replaces the block by a larger one. All captured graphs are freed, because they contain the address of the old one.
 static int grow_block(struct plan *p, size_t bytes, struct error *err)
 {
     struct driver *d = p->gpu->driver;
@@ -68,6 +69,7 @@ static int grow_block(struct plan *p, size_t bytes, struct error *err)
     return 0;
 }
 
+// Writes n numbers, followed by zeros up to `room` numbers.
 static void put_rows(uint8_t *to, const int32_t *from, int n, int room)
 {
     memset(to, 0, 4 * (size_t)room);
@@ -75,7 +77,8 @@ static void put_rows(uint8_t *to, const int32_t *from, int n, int room)
         memcpy(to, from, 4 * (size_t)n);
 }
 
-// A run's pages; entries that its own rows do not need stay 0.
+// Writes the page tables, which the caller has zeroed: for each table, the entries up to the page of its last position.
+// A row is skipped if the next row shares its table and reaches at least as far.
 static void put_pages(const struct plan *p, const struct step *s, uint8_t *to, int stride)
 {
     for (int row = 0; row < s->n_tokens; row++) {
@@ -198,7 +201,7 @@ int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int r
     return 0;
 }
 
-// What the taps want of a node's rows, once its launches are done.
+// Copies a tapped node's value to the host and passes it to the taps. The launches of the node must have been issued.
 static int show(struct plan *p, const struct step *s, const struct tensor *n, struct error *err)
 {
     const struct taps *taps = p->options.taps;
@@ -215,7 +218,7 @@ static int show(struct plan *p, const struct step *s, const struct tensor *n, st
     return 0;
 }
 
-// The i-th launch of a run, NULL behind the last.
+// Returns the i-th launch of a run, or NULL after the last. The launches of the top-k search follow those of the list.
 static const struct gpu_launch *launch_at(const struct plan *p, const struct run *r, int i)
 {
     const struct gpu_list *list = &p->lists[gpu_list_of(p, r->rows)];
@@ -233,14 +236,15 @@ static int launch_all(struct plan *p, const struct run *r, struct error *err)
     return 0;
 }
 
-// ---- steps that somebody follows
+// ---- steps that are launched kernel by kernel: with taps, with a profile, or with a cancel flag
 
 static bool is_watched(const struct plan *p, const struct run *r)
 {
     return p->cancel && !p->times && r->rows[ROWS_TOKENS] >= WATCHED_ROWS;
 }
 
-// Before the i-th launch: waits until the group before the last one is done, and looks at the flag.
+// Is called before the i-th launch. At the start of a group, it waits until the group before the previous one has
+// ended, and fails if the flag is set.
 static int pace(struct plan *p, int i, struct error *err)
 {
     struct driver *d = p->gpu->driver;
@@ -251,12 +255,12 @@ static int pace(struct plan *p, int i, struct error *err)
         return -1;
     if (!atomic_load_explicit(p->cancel, memory_order_relaxed))
         return 0;
-    if (driver_wait(d, err)) // the pinned block is free again
+    if (driver_wait(d, err)) // after this, the pinned block may be overwritten
         return -1;
     return fail(err, E_INTERRUPTED, "interrupted");
 }
 
-// What the taps want, behind the last of a node's own launches.
+// Shows the node of the i-th launch to the taps if no further launch of that node follows.
 static int show_made(struct plan *p, const struct run *r, int i, struct error *err)
 {
     const struct gpu_list *list = &p->lists[gpu_list_of(p, r->rows)];
@@ -283,7 +287,7 @@ void gpu_watch(struct plan *p, const atomic_bool *cancel)
     p->cancel = cancel;
 }
 
-// ---- steps that are recorded
+// ---- steps that are replayed as a graph
 
 static int record(struct plan *p, const struct run *r, struct driver_graph **out, struct error *err)
 {
@@ -316,8 +320,9 @@ static int replay(struct plan *p, const struct run *r, struct error *err)
 
 // ---- a step
 
-// Products take all rows of a bucket, those too that the step has not: what they read there is thrown away, but it is
-// zeros or what a step before has left. Until such a step comes, nothing of the values is written but by kernels.
+// Zeroes all values before the first step with fewer rows than its bucket. Products compute all rows of a bucket. The
+// results of the padding rows are never used, but what they are computed from must be initialised: it is zeros, or
+// values of an earlier step. Until such a step comes, only kernels write to the values.
 static int pad(struct plan *p, const struct step *s, const int rows[ROWS_KINDS], struct error *err)
 {
     if (p->padded || (rows[ROWS_TOKENS] == s->n_tokens && rows[ROWS_OUTPUTS] == s->n_outputs))
@@ -326,7 +331,7 @@ static int pad(struct plan *p, const struct step *s, const int rows[ROWS_KINDS],
     return driver_zero(p->gpu->driver, p->values, MAX(p->values_bytes, (size_t)1), err);
 }
 
-// Waits for the step, so that the pinned block is free again.
+// Copies the results to the host. This waits for the step, after which the pinned block may be overwritten.
 static int get_outputs(struct plan *p, const struct run *r, struct error *err)
 {
     const struct step *s = r->step;

@@ -1,4 +1,4 @@
-// The texts of the kernels that a machine has made, for those who want to read them.
+// Shows the kernels that a machine has loaded: their PTX, their number of users, and an estimate of their cost.
 #include "kernels/card.h"
 #include "kernels/ptx/gpu.h"
 #include "kernels/ptx/loop_cost.h"

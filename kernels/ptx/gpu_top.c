@@ -2,12 +2,14 @@
 // launch reduces the results of the one before, until one chunk is left.
 #include "kernels/ptx/gpu.h"
 
+// Returns the index of `keep`, a power of two, in plan.tops.
 static int level_of(uint32_t keep)
 {
     return __builtin_ctz(keep);
 }
 
-// y: where the launch puts what it finds.
+// Appends the launch of one level. *y is the address of the previous level's results, which the launch reads unless it
+// reads the logits; it becomes the address of the launch's own results.
 static int add_level(struct plan *p, struct gpu_top *top, struct ptx_top sizes, uint64_t *y, struct error *err)
 {
     struct gpu_spec spec = {.kind = GPU_TOP, .top = sizes};

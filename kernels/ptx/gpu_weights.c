@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { STAGE_BYTES = 64 << 20 }; // of the file's rows at a time
+enum { STAGE_BYTES = 64 << 20 }; // rows in the file's layout that are uploaded at a time, in bytes
 
 static struct gpu_weight *find(struct gpu *g, const void *data, size_t size, bool tiles)
 {
@@ -14,7 +14,7 @@ static struct gpu_weight *find(struct gpu *g, const void *data, size_t size, boo
     return NULL;
 }
 
-// A new entry with memory on the card.
+// Adds an entry and allocates `bytes` of GPU memory for it. The entry starts with one use.
 static int add(struct gpu *g, const void *data, size_t size, bool tiles, size_t bytes, uint64_t *at, struct error *err)
 {
     struct gpu_weight *grown = gpu_grow(g->weights, g->n_weights, &g->cap_weights, sizeof *grown);
@@ -30,7 +30,7 @@ static int add(struct gpu *g, const void *data, size_t size, bool tiles, size_t 
 void gpu_weight_release(struct gpu *g, uint64_t at)
 {
     for (int i = 0; i < g->n_weights; i++)
-        if (g->weights[i].at == at && --g->weights[i].plans == 0) {
+        if (g->weights[i].at == at && --g->weights[i].uses == 0) {
             driver_free(g->driver, at);
             g->weights[i] = g->weights[--g->n_weights];
             return;
@@ -42,7 +42,7 @@ int gpu_weight_floats(struct gpu *g, const void *data, size_t n, uint64_t *at, s
     size_t size = n * sizeof(float);
     struct gpu_weight *w = find(g, data, size, false);
     if (w) {
-        w->plans++;
+        w->uses++;
         *at = w->at;
         return 0;
     }
@@ -57,7 +57,8 @@ int gpu_weight_floats(struct gpu *g, const void *data, size_t n, uint64_t *at, s
 
 // ---- tiles
 
-// The rows of one matrix, by way of a stage that holds `rows` of them, a multiple of a tile's.
+// Uploads one matrix in pieces of `rows` rows, a multiple of PTX_TILE_ROWS. Each piece is copied to `stage` in the
+// file's layout, and a kernel repacks it to tiles.
 static int repack_matrix(struct gpu *g, const struct gpu_kernel *k, const struct weight *w, const uint8_t *from,
                          uint64_t to, uint64_t stage, int64_t rows, struct error *err)
 {
@@ -101,7 +102,7 @@ int gpu_weight_tiles(struct gpu *g, const struct weight *w, uint64_t *at, struct
     size_t matrix, bytes, size = (size_t)w->ne[1] * (size_t)w->ne[2] * w->row_bytes;
     struct gpu_weight *there = find(g, w->data, size, true);
     if (there) {
-        there->plans++;
+        there->uses++;
         *at = there->at;
         return 0;
     }

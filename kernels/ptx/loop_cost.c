@@ -1,21 +1,26 @@
+// Counts the instructions of annotated loops in one pass over the lines of the text, with a stack of open scopes.
 #include "kernels/ptx/loop_cost.h"
 
 #include <stdio.h>
 
 enum { DEEPEST = 8, NAME = 32 };
 
-// What is open: a loop, until the branch back to its label; code that a branch ahead passes over, until the label.
+// A scope is a loop, which ends at the branch back to its label, or code that a forward branch skips, which ends at the
+// label of the branch.
 struct scope {
     char label[NAME];
-    bool ahead;
-    double times;            // of what stands around it
-    double before, products; // of a loop of products: the count where it begins, and what a turn makes
+    bool ahead;      // code that a forward branch skips
+    double times;    // struct count.times outside of the scope
+    double before;   // of a loop of products: the instructions counted before it
+    double products; // of a loop of products: products of one turn; 0: another scope
 };
 
 struct count {
     struct scope open[DEEPEST];
     int depth;
-    double times, instructions, dearest;
+    double times;        // how often an instruction at this place is executed, in one turn of the loop of products
+    double instructions; // sum of `times` over the instructions so far
+    double dearest;      // instructions per product of the most expensive loop so far
 };
 
 static struct scope *open_scope(struct count *c, const char *label, bool ahead)
@@ -28,7 +33,7 @@ static struct scope *open_scope(struct count *c, const char *label, bool ahead)
     return s;
 }
 
-// Closes the innermost scope, if it is of that kind and label.
+// Closes the innermost scope if it has this kind and label. Returns whether it was closed.
 static bool close_scope(struct count *c, const char *label, bool ahead)
 {
     const struct scope *s = c->depth ? &c->open[c->depth - 1] : NULL;
@@ -64,7 +69,8 @@ static void at_branch(struct count *c, const char *label, const char *note)
         c->times *= (double)(of - taken) / of;
 }
 
-// Labels stand at the beginning of a line; an instruction has a line.
+// Takes a line of the text. A label stands at the beginning of a line without indentation. Each instruction has a line
+// of its own, which is indented; lines that begin with a directive, a comment or a brace are none.
 static void at_line(struct count *c, const char *line)
 {
     char label[NAME] = "";
