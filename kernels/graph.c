@@ -1,5 +1,6 @@
 #include "kernels/graph.h"
 
+#include <assert.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -8,6 +9,17 @@
 
 // Floats in a row at most. No model comes near; below it, byte counts of a row fit an int64 whatever the type.
 #define WIDTH_MAX ((int64_t)1 << 28)
+
+enum op_class op_class(enum op op)
+{
+    static const enum op_class classes[OP_COUNT] = {
+#define OP(NAME, name, class) [OP_##NAME] = CLASS_##class,
+#include "kernels/op.def"
+#undef OP
+    };
+    assert((unsigned)op < OP_COUNT);
+    return classes[op];
+}
 
 struct graph *graph_new(void)
 {
@@ -83,7 +95,7 @@ static const char *rows_name(enum rows rows)
 
 // ---- Making a node
 // An operation begins a node, gives it sources and weights (each checked; after a fault all these do nothing), sets its
-// parameters, and ends with finish_node. Nodes come zeroed, padding too: plan.c compares their bytes.
+// parameters, and ends with finish_node. Nodes come zeroed, padding too: program.c compares their bytes.
 
 static struct tensor *begin_node(struct graph *g, enum op op, const char *name)
 {

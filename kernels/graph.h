@@ -83,8 +83,10 @@ struct tensor *graph_expert_matmul(struct graph *g, const char *name, struct ten
                                    struct tensor *route);
 struct tensor *graph_expert_combine(struct graph *g, const char *name, struct tensor *x, struct tensor *route);
 
-// The name of an operation, and the graph as text: a line a node (name, operation, shape, sources, weights, parameters).
+// The class of an operation and its name, both from op.def. op_name gives "?" for a number that is no operation.
+enum op_class op_class(enum op op);
 const char *op_name(enum op op);
+// Appends the graph as text, one line a node: name, operation, shape, sources, weights, parameters. -1: no memory.
 struct text; // kernels/text.h
 int graph_print(const struct graph *g, struct text *out);
 

@@ -81,7 +81,7 @@ static struct tensor *quantise(struct lowering *l, struct tensor *x, int64_t k)
 static bool wants_q8(const struct lowering *l, const struct tensor *n)
 {
     const struct q8_rules *q8 = &l->program->q8;
-    return (n->op == OP_MATMUL || n->op == OP_EXPERT_MATMUL) && q8->takes && q8->takes(q8->ctx, n->w[0]->type);
+    return op_class(n->op) == CLASS_MATVEC && q8->takes && q8->takes(q8->ctx, n->w[0]->type);
 }
 
 static int lower(struct lowering *l, const struct tensor *old)

@@ -28,6 +28,9 @@ enum op {
     OP_COUNT
 };
 
+// Which part of the inputs an operation needs to compute a part of its output; op.def describes each class.
+enum op_class { CLASS_GATHER, CLASS_ROW, CLASS_ELEMENT, CLASS_HEAD, CLASS_MATVEC, CLASS_ATTEND, CLASS_STORE };
+
 // How many rows a value has is known only when a step runs.
 enum rows { ROWS_TOKENS, ROWS_OUTPUTS, ROWS_KINDS };
 

@@ -29,7 +29,7 @@ static struct column column_of(const struct chain *c)
     struct column sum = {0, 0};
     for (int i = 0; i < c->n_nodes; i++) {
         const struct tensor *n = c->nodes[i];
-        if (n->op != OP_MATMUL && n->op != OP_EXPERT_MATMUL)
+        if (op_class(n->op) != CLASS_MATVEC)
             continue;
         sum.weights += n->w[0]->ne[0];
         sum.bytes += n->w[0]->row_bytes;

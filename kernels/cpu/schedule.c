@@ -9,13 +9,6 @@
 
 #include <limits.h>
 
-enum op_class { CLASS_GATHER, CLASS_ROW, CLASS_ELEMENT, CLASS_MATVEC, CLASS_ATTEND, CLASS_STORE };
-static const enum op_class op_class[OP_COUNT] = {
-#define OP(NAME, name, class) CLASS_##class,
-#include "kernels/op.def"
-#undef OP
-};
-
 enum {
     IN_NO_CHAIN = -1, // closed phases only (or no source at all)
     IN_PROLOGUE = -2,
@@ -111,7 +104,7 @@ static void start_chain(struct builder *b, enum chain_kind kind, struct tensor *
 
 static bool takes_whole_items(const struct tensor *n)
 {
-    return op_class[n->op] == CLASS_MATVEC || op_class[n->op] == CLASS_ATTEND;
+    return op_class(n->op) == CLASS_MATVEC || op_class(n->op) == CLASS_ATTEND;
 }
 
 // Columns that an item of this node must hold together.
@@ -133,8 +126,8 @@ static int64_t unit_of(const struct tensor *n)
 static enum op_class class_of(const struct tensor *n)
 {
     if (n->op == OP_NORM && n->p.norm.group)
-        return CLASS_ELEMENT;
-    return op_class[n->op];
+        return CLASS_HEAD;
+    return op_class(n->op);
 }
 
 // The one place of the current phase that the sources of n lie in.
@@ -280,7 +273,7 @@ static bool place_gather(struct builder *b, struct tensor *n)
 static bool place_items(struct builder *b, struct tensor *n)
 {
     int in = sources_in(b, n);
-    if (in != IN_NO_CHAIN && !(in == IN_PROLOGUE && op_class[n->op] == CLASS_MATVEC))
+    if (in != IN_NO_CHAIN && !(in == IN_PROLOGUE && op_class(n->op) == CLASS_MATVEC))
         return false;
     if (n->op == OP_MATMUL)
         start_chain(b, CHAIN_COLUMNS, n, n->width, 1);
@@ -299,6 +292,7 @@ static bool place_node(struct builder *b, struct tensor *n)
     case CLASS_ROW:
         return n->op == OP_QUANTIZE ? place_quantize(b, n) : place_row(b, n);
     case CLASS_ELEMENT:
+    case CLASS_HEAD:
     case CLASS_STORE:
         return place_element(b, n);
     case CLASS_MATVEC:
@@ -445,7 +439,8 @@ static size_t find_offset(const struct builder *b, int id)
 static int find_over(const struct builder *b, const struct tensor *n)
 {
     const struct value *values = b->out->values, *v = &values[n->id];
-    if (b->options->kind == SCHEDULE_FEW || class_of(n) != CLASS_ELEMENT || v->place != PLACE_SHARED)
+    if (b->options->kind == SCHEDULE_FEW || !(class_of(n) == CLASS_ELEMENT || class_of(n) == CLASS_HEAD) ||
+        v->place != PLACE_SHARED)
         return -1;
     for (int s = 0; s < SRC_MAX; s++) {
         const struct tensor *src = n->src[s];
