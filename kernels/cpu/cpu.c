@@ -126,7 +126,7 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
 {
     struct cpu_machine *cpu = cpu_of(m);
     *out = NULL;
-    if (compile_check(g, o, err))
+    if (compile_check(g, o, err) || exec_check(g, err))
         return -1;
     struct plan *p = calloc(1, sizeof(*p));
     if (!p)

@@ -2,6 +2,7 @@
 #include "kernels/cpu/host.h"
 #include "kernels/cpu/kv_words.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -217,7 +218,7 @@ static void do_route(const struct item *it, const struct tensor *n)
     }
 }
 
-static void do_combine(const struct item *it, const struct tensor *n)
+static void do_expert_combine(const struct item *it, const struct tensor *n)
 {
     for (int row = it->row0; row < it->row1; row++)
         it->run->k->combine(at(it, n->src[0], row, 0), at(it, n->src[1], row, 0), n->p.expert.n_used, n->width,
@@ -435,26 +436,35 @@ static void do_attention(const struct item *it, const struct tensor *n)
     r->k->attention(&a);
 }
 
+// One function serves all operations on elements.
+#define do_act do_element
+#define do_glu do_element
+#define do_add do_element
+#define do_scale do_element
+#define do_softcap do_element
+
+// Every operation of op.def has its kernel here: where one has no function do_NAME, this does not compile.
 typedef void do_fn(const struct item *it, const struct tensor *n);
-static do_fn *const do_op[OP_COUNT] = {
-    [OP_EMBED] = do_embed,
-    [OP_ROWS] = do_rows,
-    [OP_ROPE_TABLE] = do_rope_table,
-    [OP_NORM] = do_norm,
-    [OP_MATMUL] = do_matmul,
-    [OP_ROPE] = do_rope,
-    [OP_KV_WRITE] = do_kv_write,
-    [OP_ATTENTION] = do_attention,
-    [OP_ACT] = do_element,
-    [OP_GLU] = do_element,
-    [OP_ADD] = do_element,
-    [OP_SCALE] = do_element,
-    [OP_SOFTCAP] = do_element,
-    [OP_ROUTE] = do_route,
-    [OP_EXPERT_MATMUL] = do_expert_matmul,
-    [OP_EXPERT_COMBINE] = do_combine,
-    [OP_QUANTIZE] = do_quantize,
+static do_fn *const do_op[] = {
+#define OP(NAME, name, class) [OP_##NAME] = do_##name,
+#include "kernels/op.def"
+#undef OP
 };
+_Static_assert(COUNT_OF(do_op) == OP_COUNT, "op.def lists every operation");
+
+static bool has_kernel(enum op op)
+{
+    return (unsigned)op < OP_COUNT && do_op[op];
+}
+
+int exec_check(const struct graph *g, struct error *err)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (!has_kernel(g->nodes[i]->op))
+            return fail(err, E_MODEL, "%s: the CPU machine has no kernel for operation %s", g->nodes[i]->name,
+                        op_name(g->nodes[i]->op));
+    return 0;
+}
 
 // ---- items
 
@@ -529,6 +539,7 @@ static void run_nodes(struct item *it, struct tensor *const *nodes, int n, bool 
         }
         struct profile *profile = it->run->plan->profile;
         uint64_t since = profile ? profile_now() : 0;
+        assert(has_kernel(node->op));
         do_op[node->op](it, node);
         if (profile)
             profile_add(profile, it->thread, node, since);

@@ -52,6 +52,8 @@ uint64_t profile_now(void); // nanoseconds
 void profile_add(struct profile *p, int thread, const struct tensor *node, uint64_t since);
 void profile_add_wait(struct profile *p, int thread, uint64_t since);
 
+// Whether every node's operation has a kernel here: E_MODEL with the name of the first node whose operation has none.
+int exec_check(const struct graph *g, struct error *err);
 // Marks what the plan's taps look at, once its program is built: NULL when memory is short.
 bool *exec_tapped(struct plan *p);
 // False when the step was cancelled.
