@@ -1,3 +1,4 @@
+// The least cost of a step, node by node: products, attention and embeddings; other operations count as nothing.
 #include "kernels/cost.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@ static struct cost of_matmul(const struct tensor *n, double rows)
     return (struct cost){rows > 0 ? bytes_of(w) : 0, rows * (double)w->ne[0] * (double)w->ne[1]};
 }
 
-// Of E experts, t rows that choose u each leave one out with probability (1 - u/E)^t.
+// With E experts and t rows that choose u each at random, an expert is chosen by none with probability (1 - u/E)^t.
 static struct cost of_experts(const struct tensor *n, double rows)
 {
     const struct weight *w = n->w[0];
@@ -27,13 +28,14 @@ static struct cost of_experts(const struct tensor *n, double rows)
     return (struct cost){met * bytes_of(w), rows * used * (double)w->ne[0] * (double)w->ne[1]};
 }
 
-// Positions that the rows of a sequence see, all rows together, with `window` the last so many (0: all).
+// The number of (row, seen position) pairs of a sequence. Each row sees its own position and those before it, and of
+// these only the last `window` (0: all).
 static double positions_seen(int depth, double rows, int window)
 {
     double all = rows * depth + rows * (rows + 1) / 2;
     if (!window || depth + rows <= window)
         return all;
-    double growing = fmax(0, fmin(rows, window - depth)); // rows that see less than a window
+    double growing = fmax(0, fmin(rows, window - depth)); // rows that see fewer positions than the window
     return growing * depth + growing * (growing + 1) / 2 + (rows - growing) * window;
 }
 

@@ -1,13 +1,26 @@
+// Builds graphs: one function per operation, which checks shapes, and the checks of the whole graph.
 #include "kernels/graph.h"
 
+#include <assert.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// Floats in a row at most. No model comes near; below it, byte counts of a row fit an int64 whatever the type.
+// Floats in a row, at most. No model comes near it. Below it the bytes of a row fit an int64 in every type.
 #define WIDTH_MAX ((int64_t)1 << 28)
+
+enum op_class op_class(enum op op)
+{
+    static const enum op_class classes[OP_COUNT] = {
+#define OP(NAME, name, class) [OP_##NAME] = CLASS_##class,
+#include "kernels/op.def"
+#undef OP
+    };
+    assert((unsigned)op < OP_COUNT);
+    return classes[op];
+}
 
 struct graph *graph_new(void)
 {
@@ -36,7 +49,7 @@ struct weight weight_rows(const struct weight *w, int64_t first, int64_t n)
 {
     struct weight part = *w;
     part.place = NULL;
-    part.ne[1] = 0; // what is not there has no rows, and every operation refuses it
+    part.ne[1] = 0; // no such rows: every operation refuses a weight without rows
     if (w->ne[2] != 1 || first < 0 || n < 1 || first > w->ne[1] || n > w->ne[1] - first)
         return part;
     part.ne[1] = n;
@@ -45,7 +58,9 @@ struct weight weight_rows(const struct weight *w, int64_t first, int64_t n)
     return part;
 }
 
-// ---- Faults: the first is kept
+// ---- Faults
+
+// Keeps a fault, unless there is one already. Returns NULL, for callers to return.
 
 __attribute__((format(printf, 2, 3))) static struct tensor *refuse(struct graph *g, const char *fmt, ...)
 {
@@ -62,7 +77,7 @@ static void *refuse_memory(struct graph *g)
     return NULL;
 }
 
-// The shape of a weight for a message: "blk.0.attn_q.weight (4096, 4096)".
+// A weight's name and shape for a message: "blk.0.attn_q.weight (4096, 4096)".
 struct shape_text {
     char s[160];
 };
@@ -82,8 +97,10 @@ static const char *rows_name(enum rows rows)
 }
 
 // ---- Making a node
-// An operation begins a node, gives it sources and weights (each checked; after a fault all these do nothing), sets its
-// parameters, and ends with finish_node. Nodes come zeroed, padding too: plan.c compares their bytes.
+//
+// An operation calls begin_node, then the take_ functions, which check a source, weight or number and return false on
+// a fault, then sets its parameters and calls finish_node. After a fault none of these does anything. Nodes are
+// zeroed with their padding, because program.c compares their bytes.
 
 static struct tensor *begin_node(struct graph *g, enum op op, const char *name)
 {
@@ -102,13 +119,14 @@ static struct tensor *begin_node(struct graph *g, enum op op, const char *name)
     return n;
 }
 
+// Whether the result of an operation is rows of floats that any operation can take.
 static bool is_plain(enum op op)
 {
     return op != OP_KV_WRITE && op != OP_ROPE_TABLE && op != OP_ROUTE;
 }
 
-// Source i of node n: a value of this graph with the rows of source 0, made by operation `want` (OP_COUNT: plain
-// floats).
+// Makes x source i of node n. It must be a value of this graph with the same rows as source 0, and the result of
+// operation `want` (OP_COUNT: of any with a plain result).
 static bool take_source_of(struct graph *g, struct tensor *n, int i, struct tensor *x, enum op want)
 {
     if (!n)
@@ -132,6 +150,7 @@ static bool take_source(struct graph *g, struct tensor *n, int i, struct tensor 
     return take_source_of(g, n, i, x, OP_COUNT);
 }
 
+// The same for a plain source whose rows are tokens.
 static bool take_tokens(struct graph *g, struct tensor *n, int i, struct tensor *x)
 {
     if (!take_source(g, n, i, x))
@@ -141,7 +160,7 @@ static bool take_tokens(struct graph *g, struct tensor *n, int i, struct tensor 
     return true;
 }
 
-// A weight that decodes, of `matrices` matrices (0: any number).
+// Makes w weight i of node n. It must be of a type that can be decoded, and have so many matrices (0: any number).
 static bool take_weight(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t matrices)
 {
     if (!n)
@@ -166,7 +185,7 @@ static bool take_weight(struct graph *g, struct tensor *n, int i, const struct w
     return true;
 }
 
-// A vector of F32: gain or bias. NULL is fine.
+// Makes w, a gain or bias of `length` F32 elements, weight i of node n. w may be NULL.
 static bool take_vector(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t length)
 {
     if (!w)
@@ -191,7 +210,7 @@ static bool take_number(struct graph *g, struct tensor *n, const char *what, flo
     return true;
 }
 
-// The array of `*cap` items of `size` bytes, with room for more; NULL when memory is short.
+// Returns the array `items` of *cap items of `size` bytes, made longer; NULL: no memory.
 static void *grow(struct graph *g, void *items, int *cap, size_t size)
 {
     if (*cap > INT_MAX / 4)
@@ -484,7 +503,7 @@ struct tensor *graph_expert_combine(struct graph *g, const char *name, struct te
     return finish_node(g, n, x->width / n_used);
 }
 
-// ---- The whole
+// ---- The whole graph
 
 static int by_name(const void *a, const void *b)
 {
@@ -504,7 +523,8 @@ static bool check_names(struct graph *g)
     return true;
 }
 
-// Each KV layer is written once in each part, by a node that comes before whoever reads it.
+// Keys and values of each KV layer must be written exactly once. Attention takes the writing nodes as sources, so
+// they come before it.
 static bool check_kv(struct graph *g)
 {
     const struct tensor *(*written)[2] =

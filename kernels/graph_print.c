@@ -1,4 +1,4 @@
-// The graph as text, a line a node, for `quern dump graph` and for reading in a test.
+// Prints the graph as text, one line for each node, for `quern dump graph` and for tests.
 #include "kernels/graph.h"
 #include "kernels/text.h"
 

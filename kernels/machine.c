@@ -1,11 +1,11 @@
-// What every machine asks before it computes: the layout of a KV page, and whether a graph and a step may be served.
+// What all machines share: the layout of a page of the KV cache, and the checks of graphs and steps.
 #include "kernels/machine.h"
 
 enum { KV_ALIGN = 64 };
 
 // ---- The KV cache
 
-// Bytes of one part of a layer within a page; SIZE_MAX when they do not fit.
+// Bytes of the keys or the values of a layer within a page. SIZE_MAX: they do not fit a size_t.
 static size_t part_bytes(struct kv_layer kv, const enum dtype kv_type[2], enum kv_part part)
 {
     size_t row = dtype_row_bytes(kv_type[part], part == KV_KEY ? kv.dim_k : kv.dim_v), bytes;
@@ -14,7 +14,7 @@ static size_t part_bytes(struct kv_layer kv, const enum dtype kv_type[2], enum k
     return align_up(bytes, KV_ALIGN);
 }
 
-// The sum of the first n parts, counted key, value, key, value ..
+// The bytes of the first n parts; part 2i is the keys of layer i, part 2i + 1 its values.
 static size_t parts_bytes(const struct graph *g, const enum dtype kv_type[2], int64_t n)
 {
     size_t sum = 0;
@@ -142,7 +142,7 @@ int step_check_pages(const struct graph *g, const struct step *s, size_t n_pages
 {
     if (g->n_kv == 0)
         return 0;
-    int seq = -1, done_from = 0, done_to = 0; // pages of `seq` that an earlier row has checked
+    int seq = -1, done_from = 0, done_to = 0; // pages of `seq` that were checked for earlier rows
     for (int row = 0; row < s->n_tokens; row++) {
         int position = s->positions[row];
         int from = g->window > 0 && position >= g->window ? (position - g->window + 1) / KV_PAGE : 0;

@@ -1,4 +1,4 @@
-// The graph, lowered: dead nodes dropped, equal nodes merged, quantisation of activations put in.
+// Lowers a graph to a program: drops dead nodes, merges equal ones, inserts the quantisation of activations.
 #include "kernels/program.h"
 
 #include <stdlib.h>
@@ -7,13 +7,13 @@ struct lowering {
     struct arena *arena;
     const struct graph *graph;
     struct program *program;
-    struct tensor **now;       // [graph node id] -> node of the program, NULL while dead or not reached
+    struct tensor **now;       // [graph node id] -> node of the program; NULL: dead, or not lowered yet
     bool *live;                // [graph node id]
     struct tensor **quantised; // [program node id] -> its QUANTIZE node, or NULL
     int cap;                   // of program->nodes and quantised
 };
 
-// Marks all that the logits need. Sources have lower ids than their readers, so that one pass from the end suffices.
+// Marks every node that the logits need. Sources have lower ids than their readers, so one pass from the end suffices.
 static void mark_live(const struct graph *g, bool *live)
 {
     live[g->logits->id] = true;
@@ -41,8 +41,9 @@ static bool same_node(const struct tensor *a, const struct tensor *b)
            !memcmp(a->w, b->w, sizeof(a->w)) && same_params(a, b);
 }
 
-// An equal node that is there already. Only nodes that share the first source, or have none, can be equal, and those of
-// one layer stand close together, but tables are used by all: so all are searched; graphs have a few hundred nodes.
+// The node of the program that is equal to n, or NULL. It compares n with all nodes: a graph has a few hundred, and
+// the ones that layers share, such as tables, are far from their readers. Nodes that read or write the KV cache are
+// never equal.
 static struct tensor *find_common(const struct program *p, const struct tensor *n)
 {
     if (n->op == OP_KV_WRITE || n->op == OP_ATTENTION)
@@ -53,6 +54,7 @@ static struct tensor *find_common(const struct program *p, const struct tensor *
     return NULL;
 }
 
+// Adds a copy of a node to the program. NULL: no memory.
 static struct tensor *append(struct lowering *l, const struct tensor *like)
 {
     struct tensor *n = ARENA_NEW(l->arena, struct tensor);
@@ -64,7 +66,7 @@ static struct tensor *append(struct lowering *l, const struct tensor *like)
     return n;
 }
 
-// The 8-bit form of x in rows of k, made once.
+// The node that quantises x in runs of k columns; it is added when it is first needed. NULL: no memory.
 static struct tensor *quantise(struct lowering *l, struct tensor *x, int64_t k)
 {
     struct tensor *q = l->quantised[x->id];
@@ -78,12 +80,14 @@ static struct tensor *quantise(struct lowering *l, struct tensor *x, int64_t k)
     return q;
 }
 
+// Whether n is a product that takes 8-bit activations.
 static bool wants_q8(const struct lowering *l, const struct tensor *n)
 {
     const struct q8_rules *q8 = &l->program->q8;
-    return (n->op == OP_MATMUL || n->op == OP_EXPERT_MATMUL) && q8->takes && q8->takes(q8->ctx, n->w[0]->type);
+    return op_class(n->op) == CLASS_MATVEC && q8->takes && q8->takes(q8->ctx, n->w[0]->type);
 }
 
+// Adds a live node of the graph to the program, unless an equal one is there. -1: no memory.
 static int lower(struct lowering *l, const struct tensor *old)
 {
     struct tensor n;

@@ -1,29 +1,32 @@
-// The graph as both machines take it: dead nodes dropped, equal nodes merged, the quantisation of activations put in.
+// Lowers a graph to a program, from which both machines make their plans: dead nodes are dropped, equal nodes are
+// merged, and nodes that quantise activations are inserted.
 //
-// A machine makes its own plan of a program: the CPU a schedule of phases (kernels/cpu/schedule.h), the GPU a list of
-// launches (kernels/ptx/gpu.h). Ownership: all memory is the caller's arena. Threads: read-only once built.
+// The CPU's plan is a schedule of phases (kernels/cpu/schedule.h), the GPU's a list of launches (kernels/ptx/gpu.h).
+// Ownership: all memory is from the caller's arena. Threads: read-only once built.
 #ifndef QUERN_PROGRAM_H
 #define QUERN_PROGRAM_H
 
 #include "kernels/graph.h"
 
-// How a machine takes quantised activations: for which types of weight, and what a row of k of them occupies.
+// How a machine uses 8-bit activations.
 struct q8_rules {
-    bool (*takes)(const void *ctx, enum dtype weight);
-    size_t (*row_bytes)(int64_t k);
-    // What n columns occupy once more, in the form in which products with that weight are faster; 0: they are not. NULL: never.
+    bool (*takes)(const void *ctx, enum dtype weight); // whether products with weights of this type take them
+    size_t (*row_bytes)(int64_t k);                    // bytes of a row of k activations
+    // Bytes of n rows of k activations in tiles, a second form in which products with weights of this type are
+    // faster. 0: they are not faster. NULL: the machine has no such form.
     size_t (*tiles_bytes)(const void *ctx, enum dtype weight, int64_t k, int n);
     const void *ctx;
 };
 
 struct program {
-    struct tensor **nodes; // in an order in which sources come first; ids are 0 .. n-1
+    struct tensor **nodes; // [n], sources before their readers; nodes[i]->id is i
     int n;
     struct tensor *logits;
-    struct tensor **of; // [graph node id]: its node here, NULL when it is dead
+    struct tensor **of; // [graph node id]: the node that computes it here; NULL: it was dead
     struct q8_rules q8;
-    int n_dead, n_common; // nodes that were dropped, for dumps
+    int n_dead, n_common; // nodes that were dropped, and merged, for dumps
 };
+// E_MEMORY.
 int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8, struct program *out,
                   struct error *err);
 // Bytes of one row of a node's value: floats, or 8-bit rows for QUANTIZE.

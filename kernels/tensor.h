@@ -1,24 +1,25 @@
-// What flows through a graph: weights that lie in the model file, and values that a step computes.
+// The operands of a graph: weights, which are in the model file, and tensors, which a step computes.
 //
-// Ownership: a weight views the mapped file (or a machine's copy of it); a tensor belongs to its graph.
-// Threads: both are read-only once the graph is built.
+// Ownership: a weight views the mapped file; a tensor belongs to its graph. Threads: both are read-only once the
+// graph is built.
 #ifndef QUERN_TENSOR_H
 #define QUERN_TENSOR_H
 
 #include "gguf/dtype.h"
 
-// A weight: rows of ne[0] elements; ne[1] rows; ne[2] matrices (experts). Vectors have one row.
+// ne[2] matrices (one for each expert, else 1) of ne[1] rows of ne[0] elements. A vector is one row.
 struct weight {
     const char *name; // of the tensor in the file, for messages and dumps
     enum dtype type;
     int64_t ne[3];
-    const void *data;   // host bytes, rows packed; alignment as the file has it (none is promised)
-    const float *scale; // [ne[2]]: what EXPERT_MATMUL multiplies the product with each matrix by; NULL: 1
+    const void *data;   // in host memory, rows packed; no alignment is promised
+    const float *scale; // [ne[2]]: EXPERT_MATMUL multiplies the product with matrix i by scale[i]; NULL: by 1
     size_t row_bytes;
     void *place; // the machine's own copy or handle; NULL where it reads `data`
 };
 
-// Rows first .. first+n-1 of each matrix of w are not contiguous for experts: only for ne[2] == 1.
+// A view of rows first .. first+n-1 of w. It has no rows where w has not all of these, or has more than one matrix,
+// whose rows would not be contiguous.
 struct weight weight_rows(const struct weight *w, int64_t first, int64_t n);
 
 enum op {
@@ -28,15 +29,19 @@ enum op {
     OP_COUNT
 };
 
-// How many rows a value has is known only when a step runs.
+// Which part of the inputs an operation needs to compute a part of its output; op.def describes each class.
+enum op_class { CLASS_GATHER, CLASS_ROW, CLASS_ELEMENT, CLASS_HEAD, CLASS_MATVEC, CLASS_ATTEND, CLASS_STORE };
+
+// Which number of rows a value has: one for each token of the step, or one for each output row. The numbers
+// themselves are known only when a step runs.
 enum rows { ROWS_TOKENS, ROWS_OUTPUTS, ROWS_KINDS };
 
-// What a step brings that differs from the last: see struct step in machine.h.
+// An input of a step, see struct step in machine.h.
 enum input { INPUT_TOKENS, INPUT_POSITIONS };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum act_kind { ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID };
-enum rope_layout { ROPE_NORM, ROPE_NEOX }; // pairs (2i, 2i+1) or (i, i + n_rot/2)
+enum rope_layout { ROPE_NORM, ROPE_NEOX }; // pairs of columns (2i, 2i+1), or (i, i + n_pairs)
 enum kv_part { KV_KEY, KV_VALUE };
 enum route_kind { ROUTE_SOFTMAX, ROUTE_SIGMOID };
 
@@ -48,15 +53,15 @@ struct tensor {
     int id;           // index in the graph, in order of building
     const char *name; // "blk.3.attn_q", unique
     enum rows rows;
-    int64_t width; // floats a row; 0 for KV_WRITE
-    struct tensor *src[SRC_MAX];
-    const struct weight *w[WEIGHT_MAX];
+    int64_t width;                      // floats a row; 0 for KV_WRITE
+    struct tensor *src[SRC_MAX];        // NULL: fewer
+    const struct weight *w[WEIGHT_MAX]; // NULL: none
     union {
         // clang-format off
         struct { enum input input; float scale; } embed;                 // w0: table; row * scale
-        struct { enum norm_kind kind; float eps; int64_t group; } norm;  // w0: gain, w1: bias (both may be NULL), `group` long; 0: the row
+        struct { enum norm_kind kind; float eps; int64_t group; } norm;  // group 0: the row; w0, w1: gain, bias or NULL
         struct { int64_t n_pairs; const double *inv_freq; float mscale; } rope_table;  // width 2*n_pairs: cos.., sin..
-        struct { int64_t head_dim; enum rope_layout layout; } rope;      // src1: the table; the first 2*n_pairs of a head turn
+        struct { int64_t head_dim; enum rope_layout layout; } rope;      // src1: the table; 2*n_pairs of a head rotate
         struct { int layer; enum kv_part part; int64_t head_dim; } kv;
         struct {
             int layer;
@@ -64,7 +69,7 @@ struct tensor {
             float scale;    // of q.k
             float softcap;  // s = cap*tanh(s/cap), 0: none
             int window;     // keys at distance < window are seen, 0: all
-        } attn;                                                          // src1, src2: the KV_WRITEs that must have run
+        } attn;                                                          // src1, src2: the KV_WRITEs of the layer
         struct { enum act_kind kind; } act;                              // GLU: act(src0) * src1
         struct { float factor; } scale;                                  // SCALE and SOFTCAP (cap)
         struct { enum route_kind kind; int n_used; bool normalise; float scale; } route;
@@ -72,11 +77,11 @@ struct tensor {
         struct { int n_used; bool shared; } expert;
             // EXPERT_MATMUL: src0: (rows, K) if shared, else (rows, n_used*K); src1: route; -> (rows, n_used*w0.rows)
             // EXPERT_COMBINE: src0: (rows, n_used*width); src1: route -> sum of weight_j * part_j, in order of j
-        struct { int64_t k; } quantize;  // a row of src0 becomes width/k rows of 8-bit activations
+        struct { int64_t k; } quantize;  // a row of src0 becomes width/k rows of k 8-bit activations
         // clang-format on
     } p;
 };
 
-// The values' formulas, exactly, stand beside each operation in kernels/cpu/ref.c.
+// kernels/cpu/ref_ops.c defines what each operation computes.
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Room for n more bytes and the NUL. Once memory was short nothing more is added, so that no hole can lie within.
+// Makes room for n more bytes and the NUL. After a failure it always fails, so that no part is missing inside the text.
 static bool text_reserve(struct text *t, size_t n)
 {
     size_t need;

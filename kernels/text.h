@@ -1,6 +1,6 @@
-// Text that grows: what dumps and descriptions are printed into. Errors are remembered in the struct.
+// Text that grows, into which dumps and descriptions are printed. A failure is kept in the struct.
 //
-// Ownership: a zeroed struct is an empty text; text_free takes its memory back. Threads: one at a time.
+// Ownership: a zeroed struct is an empty text; text_free frees its memory. Threads: one at a time.
 #ifndef QUERN_TEXT_H
 #define QUERN_TEXT_H
 
@@ -9,13 +9,13 @@
 struct text {
     char *data; // NUL-terminated when size > 0
     size_t size, cap;
-    bool failed; // memory was short: data is what fitted
+    bool failed; // there was no memory; data is the text until then
 };
 
 void text_print(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// Adds the bytes as they are, NUL included.
+// Appends the bytes as they are; they may contain NUL.
 void text_append(struct text *t, struct str s);
-// A name that comes from a file: what a terminal would obey, and invalid UTF-8, is written as \xNN.
+// Appends a name from a file. Control characters, which a terminal would obey, and invalid UTF-8 are written as \xNN.
 void text_print_name(struct text *t, const char *name);
 void text_free(struct text *t);
 

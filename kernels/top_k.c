@@ -1,6 +1,8 @@
+// Chooses the k best candidates with a heap of k, whose top is the worst of them. A logit that is no better than the
+// top is passed over; whole blocks are, by their maximum.
 #include "kernels/top_k.h"
 
-// A heap whose top comes last of all: what stands in it are the k first so far. Puts `c` to where i is, or below.
+// Puts `c` into place i of the heap, or below it where it is better than what stands there.
 static void sift_down(struct candidate *heap, int i, int n, struct candidate c)
 {
     uint64_t key = candidate_key(c);
@@ -15,6 +17,7 @@ static void sift_down(struct candidate *heap, int i, int n, struct candidate c)
     heap[i] = c;
 }
 
+// Puts `c` into place i of the heap, or above it where it is worse than what stands there.
 static void sift_up(struct candidate *heap, int i, struct candidate c)
 {
     for (int parent; i > 0 && candidate_before(heap[parent = (i - 1) / 2], c); i = parent)
@@ -58,11 +61,12 @@ void candidates_sort_first(struct candidate *c, int n, int k)
     candidates_finish(c, k);
 }
 
-// ---- of a row
+// ---- A row of logits
 
 enum { BLOCK = 64, LANES = 16 };
 
-// The greatest of a block; *bad: whether one of it is not finite, all bits of the exponent set.
+// The maximum of a block. Sets *bad to a number other than 0 where one element is not finite: all bits of its
+// exponent are set.
 static float scan_block(const float *x, uint32_t *bad)
 {
     float max[LANES];
@@ -83,8 +87,8 @@ static float scan_block(const float *x, uint32_t *bad)
     return max[0];
 }
 
-// Ids ascend, so that an equal logit that comes later is never before one that is kept: most blocks are only looked
-// through for their greatest.
+// Ids ascend, so a later logit that is equal to a kept one is never better. So a block whose maximum is not greater
+// than the worst kept logit is skipped, and most blocks are. The last block is filled up with its last logit.
 void top_k_of(const float *logits, int64_t n, int k, struct candidate *out)
 {
     int kept = 0;

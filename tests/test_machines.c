@@ -221,3 +221,22 @@ Test(machines, levels_agree_bit_for_bit)
         tiny_free(&t);
     }
 }
+
+Test(machines, refuse_an_operation_without_a_kernel)
+{
+    struct tiny t;
+    struct machine *m;
+    struct plan *p;
+    struct error err = {0};
+    make_tiny(&t, DT_F32, false, 0);
+    cr_assert_eq(machine_open_cpu(&m, &(struct machine_options){.n_threads = 1}, &err), 0, "%s", err.text);
+    const struct compile_options o = {.max_tokens = 1, .max_outputs = 1, .kv_type = {DT_F16, DT_F16}};
+    struct tensor *n = t.graph->nodes[2];
+    n->op = OP_COUNT;
+    cr_assert_eq(m->v->compile(m, t.graph, &o, &p, &err), -1);
+    cr_expect_eq(err.code, E_MODEL);
+    cr_expect(strstr(err.text, n->name) && strstr(err.text, "no kernel for operation ?"), "%s", err.text);
+    cr_expect_null(p);
+    m->v->close(m);
+    tiny_free(&t);
+}

@@ -1,11 +1,12 @@
-// OpenBLAS for float GEMMs of many rows. Each thread of the pool multiplies its own columns, so OpenBLAS runs unthreaded.
-// Its order of summation is its own and changes with the shape: --blas gives up the promise of equal bits across chunks.
+// Calls OpenBLAS for float products of many rows (--blas). Each thread of the pool calls it for its own columns, so
+// OpenBLAS itself uses one thread. Its order of summation depends on the shape, so with --blas the bits of a result
+// depend on how a prompt is cut into chunks.
 #include "kernels/cpu/exec.h"
 
 #ifdef QUERN_OPENBLAS
 #include <pthread.h>
 
-// As cblas.h has them, with 32-bit sizes.
+// As cblas.h declares them, with 32-bit sizes.
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
                       const float *b, int ldb, float beta, float *c, int ldc);
@@ -28,7 +29,8 @@ static set_threads_fn *find_calls(void)
 
 static const char library[] = "libopenblas.so.0";
 
-// A pointer to data becomes one to code by its bytes: POSIX has both alike, C does not.
+// Finds a function of the library; `call` points at a function pointer. Its bytes are copied, because C has no
+// conversion from dlsym's data pointer to a function pointer; POSIX promises that both are alike.
 static bool find_call(void *handle, const char *name, void *call)
 {
     void *address = dlsym(handle, name);
@@ -36,7 +38,8 @@ static bool find_call(void *handle, const char *name, void *call)
     return address || fail(&why, E_USAGE, "--blas: %s has no %s", library, name) == 0;
 }
 
-// Only now: where it is loaded it starts threads, which map memory, whether it is used or not. It stays, for those.
+// Loads the library at its first use, because it starts threads, which map memory, as soon as it is loaded.
+// RTLD_NODELETE keeps it loaded after dlclose, because its threads run on.
 static set_threads_fn *find_calls(void)
 {
     set_threads_fn *set_threads = NULL;
@@ -75,7 +78,8 @@ static bool is_plain_float(enum dtype type)
     return type == DT_F32 || type == DT_F16 || type == DT_BF16;
 }
 
-// Weights are taken in slices of k that fit the scratch as float32; F32 rows that lie aligned are used in place.
+// Decodes the weights to float32 in the scratch, one slice of k columns after another; sgemm adds each slice's
+// products to y. F32 weights that are aligned are used in place.
 bool blas_matmul(const struct matmul_args *a, size_t x_stride, size_t y_stride)
 {
     if (!is_plain_float(a->type) || a->n_rows <= 0)

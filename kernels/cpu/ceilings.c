@@ -2,12 +2,14 @@
 #include "kernels/cpu/ceilings.h"
 #include "gguf/base.h"
 
-// Independent chains of the instruction that forms the most products, on registers alone. Twelve serve, but for vpdpbusd of 512
-// bits, which then does 97% of what sixteen do (and 90% where each turn loads its operands again).
+// Each loop runs independent chains of the instruction that computes the most products, so that its latency is
+// hidden. Twelve chains suffice for all but vpdpbusd of 512 bits, which needs sixteen: with twelve it reaches 97% of
+// the speed, and 90% where each turn loads its operands again.
 typedef void loop_fn(long turns);
 enum { CHAINS = 12, CHAINS_512 = 16 };
 
-// Operands with a mixture of bits, which costs power as real data does: as bytes, and as floats of moderate size.
+// Operands with mixed bits, so that the instructions draw as much power as with real data. Both as bytes and as
+// floats they have usual sizes.
 static const float mixture[16] = {0.71f, -0.43f, 1.37f, -0.59f, 0.83f, -1.13f, 0.31f, -0.97f,
                                   1.19f, -0.67f, 0.53f, -1.27f, 0.89f, -0.37f, 1.03f, -0.79f};
 
@@ -26,14 +28,15 @@ static const float mixture[16] = {0.71f, -0.43f, 1.37f, -0.59f, 0.83f, -1.13f, 0
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",         \
         "xmm14", "xmm15"
 #define CHANGED_512 CHANGED, "xmm13"
-// Operands of 512 bits lie in registers that code of this file's own flags does not know, so that nothing of it is lost there.
+// Operands of 512 bits are in registers that the compiler does not use with this file's flags, so they need not be
+// listed as changed.
 #define LOAD_512 "vmovups %1, %%zmm16\n\tvmovups %1, %%zmm17\n\t"
 #define LOAD_256 "vmovups %1, %%ymm14\n\tvmovups %1, %%ymm15\n\t"
 #define DPBUSD(n) "vpdpbusd %%zmm16, %%zmm17, %%zmm" #n "\n\t"
 #define DPBUSD_256(n) "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm" #n "\n\t"
 #define FMA_512(n) "vfmadd231ps %%zmm16, %%zmm17, %%zmm" #n "\n\t"
 #define FMA_256(n) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #n "\n\t"
-// Without VNNI: 32 products take three instructions.
+// Without VNNI, 32 products take three instructions.
 #define MADD_256(n)                                                                                                    \
     "vpmaddubsw %%ymm14, %%ymm15, %%ymm12\n\tvpmaddwd %%ymm12, %%ymm15, %%ymm12\n\t"                                   \
     "vpaddd %%ymm12, %%ymm" #n ", %%ymm" #n "\n\t"
@@ -43,7 +46,7 @@ LOOP(fma_512, LOAD_512, EACH(FMA_512), CHANGED)
 LOOP(fma_256, LOAD_256, EACH(FMA_256), CHANGED)
 LOOP(madd_256, LOAD_256, EACH(MADD_256), CHANGED)
 
-// Tiles of 16 x 16 sums over 64 elements; four chains of three.
+// One instruction computes a tile of 16 x 16 sums over 64 elements. There are four chains.
 static void loop_tiles(long turns)
 {
     _Alignas(64) struct {
@@ -80,7 +83,7 @@ LOOP(fmla, EACH(FMLA), CHANGED)
 LOOP(smull, EACH(SMLAL), CHANGED)
 #endif
 
-// What the units of a level could do at best, in products a turn. One that is not named has no ceiling.
+// The loop of each unit of a level, and how many products one turn computes. A level lacks the units without a loop.
 struct unit {
     const char *name;
     loop_fn *loop;

@@ -126,7 +126,7 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
 {
     struct cpu_machine *cpu = cpu_of(m);
     *out = NULL;
-    if (compile_check(g, o, err))
+    if (compile_check(g, o, err) || exec_check(g, err))
         return -1;
     struct plan *p = calloc(1, sizeof(*p));
     if (!p)
@@ -176,7 +176,7 @@ static void describe_generic(const struct cpu_machine *cpu, const struct program
     int count[DT_COUNT] = {0};
     for (int i = 0; i < p->n; i++) {
         const struct tensor *n = p->nodes[i];
-        bool matmul = n->op == OP_MATMUL || n->op == OP_EXPERT_MATMUL;
+        bool matmul = op_class(n->op) == CLASS_MATVEC;
         if (matmul && n->src[0]->op != OP_QUANTIZE && dtype_info[n->w[0]->type].kind == DTYPE_KIND_QUANT)
             count[n->w[0]->type]++;
     }

@@ -1,22 +1,33 @@
+// Runs one step of a compiled graph on a pool of threads, as a schedule says (kernels/cpu/schedule.h).
+//
+// Every thread walks through the phases. In a phase it runs the prologue for itself and then takes one item after
+// another from a counter that all threads share; on each item it runs the nodes of the item's chain. It enters the
+// next phase when all items of this one are done. While it waits it prefetches the weights that it will read first.
+//
+// What an operation does with an item stands in one function, do_NAME, which calls the kernels of the ISA level
+// (kernels/cpu/kernels.h). A table that is made from op.def finds it.
 #include "kernels/cpu/exec.h"
 #include "kernels/cpu/host.h"
 #include "kernels/cpu/kv_words.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
 
 enum { CACHE_LINE = 128, BLAS_ROWS = 32 };
 
-// Of a phase's items. The first are kept for a thread each to begin with, so that it knows what it will read while it
-// waits for the phase. Who finds no other item takes those whose thread has not come.
+// Which items of a phase are taken and how many are done. The first item that thread i takes is item i: it is
+// reserved for the thread, which can therefore prefetch its weights while it still waits for the phase. A thread that
+// finds no other item takes the reserved ones of threads that have not arrived.
 struct counter {
-    _Alignas(CACHE_LINE) _Atomic int64_t taken; // of those that are not kept
-    _Atomic uint64_t begun;                     // bit i: kept item i is taken
-    _Atomic int64_t done;
+    _Alignas(CACHE_LINE) _Atomic int64_t taken; // of the items that are not reserved
+    _Atomic uint64_t begun;                     // bit i: reserved item i is taken
+    _Atomic int64_t done;                       // of all items
 };
-enum { KEPT_MAX = 64 };
+enum { RESERVED_MAX = 64 };
 
+// One step on its way through a plan; shared by all threads.
 struct run {
     struct plan *plan;
     const struct schedule *schedule;
@@ -24,28 +35,27 @@ struct run {
     const struct step *step;
     struct pool *pool;
     const struct kernels *k;
-    _Atomic int last_phase; // at the end of it all threads leave
+    _Atomic int last_phase; // all threads return after it; INT_MAX unless the step was cancelled
 };
 
-// Weights that a thread will probably read next; NULL: not known.
-struct coming {
-    const void *w;
-    size_t stride;
+// Rows of weights that a thread will probably read next.
+struct upcoming {
+    const void *w; // the first row; NULL: not known
+    size_t stride; // bytes from row to row
     int64_t n_rows;
 };
-static const struct coming none = {NULL, 0, 0};
+static const struct upcoming not_known = {NULL, 0, 0};
 
-// What a thread is at: rows row0 .. row1-1, columns col0 .. col1-1 (of the expert of a choice), in an item whose rows begin
-// at `first`.
+// The part of a node's value that a thread is computing.
 struct item {
     const struct run *run;
-    uint8_t *local;
+    uint8_t *local; // the thread's own memory
     int thread;
-    int first;
-    int row0, row1;
-    int64_t col0, col1;
-    int choice;
-    struct coming next; // after the node that runs
+    int first;            // first row of the whole item
+    int row0, row1;       // rows row0 .. row1-1: the whole item, or a tile of it
+    int64_t col0, col1;   // columns col0 .. col1-1; in a chain of experts, of one expert's matrix
+    int choice;           // in a chain of experts: which expert, see struct share
+    struct upcoming next; // what the thread will read after the node that runs
 };
 
 size_t exec_counter_bytes(int n_phases)
@@ -68,7 +78,7 @@ static const struct value *value_of(const struct run *r, const struct tensor *n)
     return &r->schedule->values[n->id];
 }
 
-// The value of n at a row and column, as the item's thread sees it.
+// Where a row of n's value begins, as the item's thread sees it. A LOCAL or TILE row begins at column it->col0.
 static void *row_at(const struct item *it, const struct tensor *n, int row)
 {
     const struct run *r = it->run;
@@ -85,7 +95,8 @@ static void *row_at(const struct item *it, const struct tensor *n, int row)
     }
 }
 
-// Where the rows of a quantised value lie in tiles; NULL where there are none, or too few rows.
+// The copy of a quantised value in tiles. NULL where it has none, or where the step has fewer rows than readers of
+// tiles need.
 static void *tiles_of(const struct item *it, const struct tensor *n)
 {
     const struct run *r = it->run;
@@ -109,7 +120,7 @@ static const void *weight_row(const struct weight *w, int64_t row)
     return (const uint8_t *)w->data + (size_t)row * w->row_bytes;
 }
 
-// ---- operations that pick rows
+// ---- Operations that select rows
 
 static void do_embed(const struct item *it, const struct tensor *n)
 {
@@ -130,7 +141,7 @@ static void do_rows(const struct item *it, const struct tensor *n)
         memcpy(at(it, n, row, 0), at(it, n->src[0], it->run->step->outputs[row], 0), (size_t)n->width * sizeof(float));
 }
 
-// Angles in double: in float they would be off by 3e-3 at position 131071.
+// Angles are computed in double: in float they would be off by 3e-3 at position 131071.
 static void do_rope_table(const struct item *it, const struct tensor *n)
 {
     int64_t pairs = n->p.rope_table.n_pairs;
@@ -145,7 +156,7 @@ static void do_rope_table(const struct item *it, const struct tensor *n)
     }
 }
 
-// ---- operations on whole rows, or on heads
+// ---- Operations on whole rows or on heads
 
 static void do_norm(const struct item *it, const struct tensor *n)
 {
@@ -157,7 +168,7 @@ static void do_norm(const struct item *it, const struct tensor *n)
                              at(it, n, row, c));
 }
 
-// Rows of several that are quantised each by itself: what the experts of a token are fed.
+// A row holds several vectors of k floats, one for each expert that the token chose; each is quantised by itself.
 static void quantize_each(const struct item *it, const struct tensor *n)
 {
     int64_t k = n->p.quantize.k;
@@ -168,13 +179,15 @@ static void quantize_each(const struct item *it, const struct tensor *n)
                                     (uint8_t *)row_at(it, n, row) + (size_t)i * bytes);
 }
 
+// Copies the item's blocks of a quantised row to the tiles.
 static void put_in_tiles(const struct item *it, const struct tensor *n, void *tiles, int row)
 {
     for (int64_t span = it->col0 / Q8_BLOCK; span < q8_blocks(it->col1); span++)
         it->run->k->put_q8_tiles(row_at(it, n, row), n->width, span, tiles, rows_of(it->run, n->rows), row);
 }
 
-// Rows that lie side by side in tiles go together.
+// Quantises the item's columns to tiles only. The rows of one group of Q8_TILE_COLUMNS are quantised in one call,
+// because their bytes are interleaved.
 static void quantize_tiles(const struct item *it, const struct tensor *n, void *tiles)
 {
     const int columns = rows_of(it->run, n->rows);
@@ -187,7 +200,7 @@ static void quantize_tiles(const struct item *it, const struct tensor *n, void *
     }
 }
 
-// The item's columns of each row, whole blocks of them.
+// Quantises the item's columns of each row; they are whole blocks of Q8_BLOCK.
 static void do_quantize(const struct item *it, const struct tensor *n)
 {
     const struct kernels *k = it->run->k;
@@ -217,14 +230,14 @@ static void do_route(const struct item *it, const struct tensor *n)
     }
 }
 
-static void do_combine(const struct item *it, const struct tensor *n)
+static void do_expert_combine(const struct item *it, const struct tensor *n)
 {
     for (int row = it->row0; row < it->row1; row++)
         it->run->k->combine(at(it, n->src[0], row, 0), at(it, n->src[1], row, 0), n->p.expert.n_used, n->width,
                             at(it, n, row, 0));
 }
 
-// ---- operations on columns
+// ---- Operations on columns
 
 static void do_element(const struct item *it, const struct tensor *n)
 {
@@ -255,7 +268,8 @@ static void do_rope(const struct item *it, const struct tensor *n)
                          (it->col1 - it->col0) / head, n->p.rope.layout, at(it, n, row, it->col0));
 }
 
-// Where position `position` of a row's sequence keeps its key or value: slot 0 of head 0 in its page.
+// The page that holds `position` of a row's sequence: where it keeps the keys or values of a layer, from slot 0 of KV
+// head 0 on. `base` is the first byte of the KV cache.
 static uint8_t *kv_page(const struct run *r, int row, int position, int layer, enum kv_part part, uint8_t *base)
 {
     const struct step *s = r->step;
@@ -263,7 +277,7 @@ static uint8_t *kv_page(const struct run *r, int row, int position, int layer, e
     return base + (size_t)page * r->plan->page_bytes + r->plan->kv[layer].part[part];
 }
 
-// A key or value of `dim` floats to its slot in its KV head's part of a page.
+// Encodes a key or value of `dim` floats to a slot. `page` is where the page keeps the slots of its KV head.
 static void kv_put(const struct run *r, const float *x, int dim, enum kv_part part, int slot, uint8_t *page)
 {
     const enum dtype type = r->plan->options.kv_type[part];
@@ -290,16 +304,17 @@ static void do_kv_write(const struct item *it, const struct tensor *n)
     }
 }
 
-// ---- matmul
+// ---- Matrix products
 
-// The rows that a matmul reads and writes, as pointers in the thread's own memory: at most max_tokens.
+// The rows that a product reads (x) and writes (y): n pointers each, in the thread's own memory, which has room for
+// max(max_tokens, max_outputs) of each.
 struct row_pointers {
     const void **x;
     float **y;
     int n;
 };
 
-static struct row_pointers no_pointers(const struct item *it)
+static struct row_pointers empty_rows(const struct item *it)
 {
     const struct plan *p = it->run->plan;
     void *memory = it->local + p->pointers_at;
@@ -307,7 +322,9 @@ static struct row_pointers no_pointers(const struct item *it)
     return (struct row_pointers){.x = memory, .y = (float **)memory + cap};
 }
 
-// q8: of activations in 8 bits. Products of floats are read as these are, decoded weights' too.
+// The arguments of the product of `rows` with the item's columns of one matrix of w. q8: activations are in 8 bits.
+// Where they are floats, weights of every type are read as reading_of_floats says, although most types are decoded
+// first.
 static struct matmul_args matmul_of(const struct item *it, const struct weight *w, int64_t matrix,
                                     struct row_pointers rows, bool q8)
 {
@@ -337,7 +354,7 @@ static void do_matmul(const struct item *it, const struct tensor *n)
 {
     const struct run *r = it->run;
     bool q8 = n->src[0]->op == OP_QUANTIZE;
-    struct row_pointers rows = no_pointers(it);
+    struct row_pointers rows = empty_rows(it);
     for (int row = it->row0; row < it->row1; row++) {
         rows.x[rows.n] = row_at(it, n->src[0], row);
         rows.y[rows.n++] = at(it, n, row, it->col0);
@@ -357,19 +374,21 @@ static void do_matmul(const struct item *it, const struct tensor *n)
             r->k->add(rows.y[j], (const float *)n->w[1]->data + it->col0, rows.y[j], a.n_rows);
 }
 
-// The experts that a row chose.
-static const int32_t *chosen_by(const struct item *it, const struct tensor *n, int row)
+// The ids of the n_used experts that a row chose; n is a product of experts.
+static const int32_t *expert_ids(const struct item *it, const struct tensor *n, int row)
 {
     return (const int32_t *)(at(it, n->src[1], row, 0) + n->p.expert.n_used);
 }
 
+// The expert of a choice, or -1: see share_expert.
 static int expert_of(const struct item *it, const struct tensor *n, int choice)
 {
     const size_t stride = value_of(it->run, n->src[1])->row_bytes / sizeof(int32_t);
-    return share_expert(n, rows_of(it->run, n->rows), chosen_by(it, n, 0), stride, choice);
+    return share_expert(n, rows_of(it->run, n->rows), expert_ids(it, n, 0), stride, choice);
 }
 
-// Columns of one expert, for the rows that chose it; a row chooses an expert once at the most.
+// The item's columns of one expert's product, for the rows of the step that chose the expert. A row chooses an expert
+// at most once.
 static void do_expert_matmul(const struct item *it, const struct tensor *n)
 {
     bool q8 = n->src[0]->op == OP_QUANTIZE;
@@ -378,9 +397,9 @@ static void do_expert_matmul(const struct item *it, const struct tensor *n)
         return;
     int64_t k = n->w[0]->ne[0];
     size_t x_bytes = n->p.expert.shared ? 0 : q8 ? q8_row_bytes(k) : (size_t)k * sizeof(float);
-    struct row_pointers rows = no_pointers(it);
+    struct row_pointers rows = empty_rows(it);
     for (int row = it->row0; row < it->row1; row++) {
-        const int32_t *ids = chosen_by(it, n, row);
+        const int32_t *ids = expert_ids(it, n, row);
         for (int j = 0; j < used; j++) {
             if (ids[j] != expert)
                 continue;
@@ -435,28 +454,37 @@ static void do_attention(const struct item *it, const struct tensor *n)
     r->k->attention(&a);
 }
 
-typedef void do_fn(const struct item *it, const struct tensor *n);
-static do_fn *const do_op[OP_COUNT] = {
-    [OP_EMBED] = do_embed,
-    [OP_ROWS] = do_rows,
-    [OP_ROPE_TABLE] = do_rope_table,
-    [OP_NORM] = do_norm,
-    [OP_MATMUL] = do_matmul,
-    [OP_ROPE] = do_rope,
-    [OP_KV_WRITE] = do_kv_write,
-    [OP_ATTENTION] = do_attention,
-    [OP_ACT] = do_element,
-    [OP_GLU] = do_element,
-    [OP_ADD] = do_element,
-    [OP_SCALE] = do_element,
-    [OP_SOFTCAP] = do_element,
-    [OP_ROUTE] = do_route,
-    [OP_EXPERT_MATMUL] = do_expert_matmul,
-    [OP_EXPERT_COMBINE] = do_combine,
-    [OP_QUANTIZE] = do_quantize,
-};
+// One function serves all operations on elements.
+#define do_act do_element
+#define do_glu do_element
+#define do_add do_element
+#define do_scale do_element
+#define do_softcap do_element
 
-// ---- items
+// Every operation of op.def has its kernel here: where one has no function do_NAME, this does not compile.
+typedef void do_fn(const struct item *it, const struct tensor *n);
+static do_fn *const do_op[] = {
+#define OP(NAME, name, class) [OP_##NAME] = do_##name,
+#include "kernels/op.def"
+#undef OP
+};
+_Static_assert(COUNT_OF(do_op) == OP_COUNT, "op.def lists every operation");
+
+static bool has_kernel(enum op op)
+{
+    return (unsigned)op < OP_COUNT && do_op[op];
+}
+
+int exec_check(const struct graph *g, struct error *err)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (!has_kernel(g->nodes[i]->op))
+            return fail(err, E_MODEL, "%s: the CPU machine has no kernel for operation %s", g->nodes[i]->name,
+                        op_name(g->nodes[i]->op));
+    return 0;
+}
+
+// ---- The weights that a thread reads next
 
 // Item i of a chain.
 static struct item item_at(const struct run *r, uint8_t *local, const struct chain *c, const struct grid *g, int64_t i)
@@ -472,38 +500,42 @@ static struct item item_at(const struct run *r, uint8_t *local, const struct cha
                          .choice = s.choice};
 }
 
-// The first weights of nodes from `from` on, for some columns; `otherwise` where they have none.
-static struct coming first_weights(const struct chain *c, int from, int64_t col0, int64_t col1, struct coming otherwise)
+// The weights of the first product among nodes `from` and later of a chain, for some columns; `otherwise` where none of
+// them is a product.
+static struct upcoming first_weights(const struct chain *c, int from, int64_t col0, int64_t col1,
+                                     struct upcoming otherwise)
 {
     for (int i = from; i < c->n_nodes; i++)
         if (c->nodes[i]->op == OP_MATMUL)
-            return (struct coming){weight_row(c->nodes[i]->w[0], col0), c->nodes[i]->w[0]->row_bytes, col1 - col0};
+            return (struct upcoming){weight_row(c->nodes[i]->w[0], col0), c->nodes[i]->w[0]->row_bytes, col1 - col0};
     return otherwise;
 }
 
-// Of the expert of a choice, where the choice is made by the end of a phase.
-static struct coming expert_weights(const struct run *r, int thread, int phase, const struct tensor *n,
-                                    const struct share *s)
+// The weights of an item of a chain of experts; unknown where the experts are chosen in a later phase than `phase`.
+static struct upcoming expert_weights(const struct run *r, int thread, int phase, const struct tensor *n,
+                                      const struct share *s)
 {
     const struct item it = {.run = r, .local = local_of(r, thread)};
     const struct weight *w = n->w[0];
     const int expert = value_of(r, n->src[1])->phase > phase ? -1 : expert_of(&it, n, s->choice);
-    return expert < 0 ? none
-                      : (struct coming){weight_row(w, expert * w->ne[1] + s->col0), w->row_bytes, s->col1 - s->col0};
+    return expert < 0 ? not_known
+                      : (struct upcoming){weight_row(w, expert * w->ne[1] + s->col0), w->row_bytes, s->col1 - s->col0};
 }
 
-static struct coming first_weights_of(const struct run *r, int thread, int phase, const struct chain *c,
-                                      const struct grid *g, int64_t i)
+// The weights that are read first in item i of a chain.
+static struct upcoming first_weights_of(const struct run *r, int thread, int phase, const struct chain *c,
+                                        const struct grid *g, int64_t i)
 {
     struct share s = share_at(c, g, i);
     if (c->kind == CHAIN_EXPERTS)
         return expert_weights(r, thread, phase, c->nodes[0], &s);
-    return c->kind == CHAIN_COLUMNS ? first_weights(c, 0, s.col0, s.col1, none) : none;
+    return c->kind == CHAIN_COLUMNS ? first_weights(c, 0, s.col0, s.col1, not_known) : not_known;
 }
 
-// What the thread that takes item i of a phase will read after it. Threads take items in turn, mostly; behind the last
-// item the next phase with weights begins. It is a guess, and costs a few cache lines where it is wrong.
-static struct coming coming_after(const struct run *r, int thread, int phase, int64_t i)
+// Predicts the weights that a thread reads after item i of a phase. Threads mostly take items in turn, so that the
+// thread's next item is i + the number of threads. Where the phase has no such item, it is the thread's first item in
+// the next phase with weights, of the two that follow. A wrong prediction costs a few useless cache lines.
+static struct upcoming predict_after(const struct run *r, int thread, int phase, int64_t i)
 {
     i += pool_size(r->pool);
     for (int ph = phase; ph < MIN(phase + 3, r->schedule->n_phases); ph++, i = thread)
@@ -511,14 +543,17 @@ static struct coming coming_after(const struct run *r, int thread, int phase, in
             const struct chain *chain = &r->schedule->phases[ph].chains[c];
             const struct grid *g = &r->sharing->grids[ph][c];
             if (ph > phase && chain->kind != CHAIN_COLUMNS && chain->kind != CHAIN_EXPERTS)
-                continue; // attention: what follows it can be fetched by now
+                continue; // attention reads no weights: look at what follows it
             if (i < g->items)
                 return first_weights_of(r, thread, phase, chain, g, i);
             i -= g->items;
         }
-    return none;
+    return not_known;
 }
 
+// ---- Items
+
+// Runs n nodes on the item, one after another; whole_rows: on all columns of each.
 static void run_nodes(struct item *it, struct tensor *const *nodes, int n, bool whole_rows)
 {
     for (int i = 0; i < n; i++) {
@@ -529,14 +564,15 @@ static void run_nodes(struct item *it, struct tensor *const *nodes, int n, bool 
         }
         struct profile *profile = it->run->plan->profile;
         uint64_t since = profile ? profile_now() : 0;
+        assert(has_kernel(node->op));
         do_op[node->op](it, node);
         if (profile)
             profile_add(profile, it->thread, node, since);
     }
 }
 
-// Leaves the rest of a phase to nobody once the step is cancelled, so that nobody may wait for it. Who is let into the
-// next phase by this sees that this one was the last.
+// Once the step is cancelled, the other items of this phase are done by nobody, and so no thread may wait for them: all
+// waiting threads are released. A thread that this releases into the next phase sees in last_phase that it must return.
 static bool is_cancelled(struct run *r, int phase)
 {
     const atomic_bool *cancel = r->plan->cancel;
@@ -555,8 +591,9 @@ static void run_prologue(const struct run *r, uint8_t *local, int thread, const 
     }
 }
 
-// The nodes of a chain on one item. While one runs, what comes after it is known to it.
-static void run_chain(struct item *it, const struct chain *chain, struct coming after)
+// Runs the nodes of a chain on one item: the first n_whole on all of its rows, the others on one tile of rows after
+// another. Each product is told the weights that are read after it; the last one is told `after`.
+static void run_chain(struct item *it, const struct chain *chain, struct upcoming after)
 {
     bool whole_rows = chain->kind == CHAIN_ROWS;
     for (int i = 0; i < chain->n_whole; i++) {
@@ -572,7 +609,7 @@ static void run_chain(struct item *it, const struct chain *chain, struct coming 
     }
 }
 
-// An item of a phase, of those that no thread has taken yet. False: there is none.
+// Runs item i of a phase, counted over all of its chains. False: the phase has no such item.
 static bool run_item(const struct run *r, uint8_t *local, int thread, int phase, int64_t i)
 {
     const struct phase *ph = &r->schedule->phases[phase];
@@ -583,7 +620,7 @@ static bool run_item(const struct run *r, uint8_t *local, int thread, int phase,
         if (in_chain < g->items) {
             struct item it = item_at(r, local, chain, g, in_chain);
             it.thread = thread;
-            run_chain(&it, chain, coming_after(r, thread, phase, i));
+            run_chain(&it, chain, predict_after(r, thread, phase, i));
             return true;
         }
         in_chain -= g->items;
@@ -591,37 +628,42 @@ static bool run_item(const struct run *r, uint8_t *local, int thread, int phase,
     return false;
 }
 
-static bool take_kept(struct counter *c, int64_t i)
+// True when item i, which is reserved for thread i, was taken by nobody before.
+static bool take_reserved(struct counter *c, int64_t i)
 {
     uint64_t bit = UINT64_C(1) << i;
     return !(atomic_load_explicit(&c->begun, memory_order_relaxed) & bit) &&
            !(atomic_fetch_or_explicit(&c->begun, bit, memory_order_relaxed) & bit);
 }
 
-// An item that no other thread takes; n_items or more: there is none.
-static int64_t take_item(struct counter *c, int thread, int64_t n_kept, int64_t n_items)
+// The next item for a thread: the one reserved for it, then one that is not reserved, then one reserved for another
+// thread. n_items or more: none is left.
+static int64_t take_item(struct counter *c, int thread, int64_t n_reserved, int64_t n_items)
 {
-    if (thread < n_kept && take_kept(c, thread))
+    if (thread < n_reserved && take_reserved(c, thread))
         return thread;
-    int64_t i = n_kept + atomic_fetch_add_explicit(&c->taken, 1, memory_order_relaxed);
-    for (int64_t kept = 0; i >= n_items && kept < n_kept; kept++)
-        if (take_kept(c, kept))
-            return kept;
+    int64_t i = n_reserved + atomic_fetch_add_explicit(&c->taken, 1, memory_order_relaxed);
+    for (int64_t reserved = 0; i >= n_items && reserved < n_reserved; reserved++)
+        if (take_reserved(c, reserved))
+            return reserved;
     return i;
 }
 
-// A phase is whole when its items are done, whoever did them: a thread that has none in hand may come as late as it likes.
+// Runs items of a phase until none is left. The phase is complete when all items are done, whoever did them: a thread
+// that is kept from its core between two items delays nobody.
 static void run_items(struct run *r, uint8_t *local, int thread, int phase, int64_t n_items)
 {
     struct counter *counter = (struct counter *)r->plan->counters + phase;
-    int64_t done = 0, n_kept = MIN(n_items, MIN(pool_size(r->pool), KEPT_MAX));
-    while (!is_cancelled(r, phase) && run_item(r, local, thread, phase, take_item(counter, thread, n_kept, n_items)))
+    int64_t done = 0, n_reserved = MIN(n_items, MIN(pool_size(r->pool), RESERVED_MAX));
+    while (!is_cancelled(r, phase) &&
+           run_item(r, local, thread, phase, take_item(counter, thread, n_reserved, n_items)))
         done++;
     if (done && atomic_fetch_add_explicit(&counter->done, done, memory_order_acq_rel) + done == n_items)
         pool_reach(r->pool, (uint32_t)phase + 1);
 }
 
-// Logits that are no product of columns (in the small graphs of tests) are copied out by thread 0.
+// Copies the logits to the caller's memory unless they were written there. Only the product of a COLUMNS chain is;
+// the small graphs of tests have other logits. Thread 0 calls this at the end of a run.
 static void copy_logits(const struct run *r, uint8_t *local)
 {
     const struct tensor *logits = r->plan->program.logits;
@@ -633,18 +675,20 @@ static void copy_logits(const struct run *r, uint8_t *local)
                (size_t)logits->width * sizeof(float));
 }
 
-// The weights that the thread will begin with in a phase, or after it, line by line until it begins. With few rows a
-// thread that waits leaves half of the memory's speed unused.
-static void fetch_until(const struct run *r, int thread, int phase, int n_phases)
+// Prefetches the weights that a thread reads first in a phase, or after it, one cache line after another, until
+// n_phases phases are complete. With few rows the speed of memory is the limit, and a thread that only waits leaves
+// half of it unused.
+static void prefetch_until(const struct run *r, int thread, int phase, int n_phases)
 {
     if (n_phases == 0 || r->schedule->kind != SCHEDULE_FEW)
         return;
-    struct coming first = coming_after(r, thread, phase - 1, INT64_MAX / 2);
+    struct upcoming first = predict_after(r, thread, phase - 1, INT64_MAX / 2);
     size_t bytes = first.w ? (size_t)first.n_rows * first.stride : 0;
     for (size_t i = 0; i < bytes && !pool_has_reached(r->pool, (uint32_t)n_phases); i += 64)
         __builtin_prefetch((const char *)first.w + i, 0, 2);
 }
 
+// Waits until n_phases phases are complete.
 static void wait_for(const struct run *r, int thread, int n_phases)
 {
     struct profile *profile = r->plan->profile;
@@ -654,7 +698,7 @@ static void wait_for(const struct run *r, int thread, int n_phases)
         profile_add_wait(profile, thread, since);
 }
 
-// What became whole in a phase, when all threads are through with it. Of a value that each thread has for itself,
+// Shows the tapped values that a phase made, after all threads have left it. Where each thread has a copy of a value,
 // thread 0's is shown.
 static void show_taps(const struct run *r, uint8_t *local, int phase)
 {
@@ -678,7 +722,7 @@ bool *exec_tapped(struct plan *p)
     return tapped;
 }
 
-// Between all threads and thread 0, which shows.
+// All threads wait here while thread 0 shows the tapped values of a phase.
 static void meet_and_show(const struct run *r, uint8_t *local, int thread, int phase)
 {
     pool_barrier(r->pool);
@@ -687,24 +731,25 @@ static void meet_and_show(const struct run *r, uint8_t *local, int thread, int p
     pool_barrier(r->pool);
 }
 
-// Threads go through the phases each at its own pace. Before a phase all items of those before it must be done; and no
-// thread may still be in a prologue so far back that what it reads there makes way for this phase's values.
+// What each thread of the pool does in a run. It waits for two things in a phase: before the prologue, that all items
+// of the phases before are done; before the items, that every thread has entered phase i - lag. A slower thread could
+// otherwise still be reading, in a prologue, a value whose memory this phase's items overwrite.
 static void run_thread(void *ctx, int thread)
 {
     struct run *r = ctx;
     const struct schedule *s = r->schedule;
     uint8_t *local = local_of(r, thread);
-    int needed = 0, all_at = 0; // phases that must be whole; the one that all threads have come to
+    int needed = 0, all_entered = 0; // phases that must be complete; the latest phase that all threads have entered
     for (int i = 0; i < s->n_phases; i++) {
         int64_t n_items = r->sharing->items[i];
-        fetch_until(r, thread, i, needed);
+        prefetch_until(r, thread, i, needed);
         wait_for(r, thread, needed);
         if (i > r->last_phase)
             break;
         pool_pass(r->pool, thread, (uint32_t)i);
         run_prologue(r, local, thread, &s->phases[i]);
-        if (i > all_at + s->lag)
-            all_at = (int)pool_wait_for_all(r->pool, (uint32_t)(i - s->lag));
+        if (i > all_entered + s->lag)
+            all_entered = (int)pool_wait_for_all(r->pool, (uint32_t)(i - s->lag));
         run_items(r, local, thread, i, n_items);
         if (r->plan->options.taps)
             meet_and_show(r, local, thread, i);

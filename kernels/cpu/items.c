@@ -1,24 +1,29 @@
-// Items of many rows, of heads and of experts are even, and threads take them in turn. The weights of few rows are dealt out
-// instead: where an item begins memory takes about a microsecond to come up to speed, in which 30 KB could be read. So
-// items are as few as balance allows: each takes half of what its thread has left of the phase, and lies behind the
-// thread's last one. The short ones at the end leave little undone where a thread comes late.
+// Cuts columns into items, in one of two ways.
+//
+// The columns of products for few rows are dealt out. Their speed is that of reading weights, and at the start of an
+// item memory needs about a microsecond to reach full speed, in which it could have read 30 KB. So items are as long
+// as balance allows. Each thread has a contiguous part of a chain's columns and takes it in rounds; an item is half
+// of the bytes that the thread has left in the phase, and begins where the thread's last one ended. The last items
+// are short, so that the others wait little for a thread that is late.
+//
+// All other columns (many rows, heads, experts) are cut into items of equal width.
 #include "kernels/cpu/items.h"
 
 enum {
-    COLUMNS_MANY = 128, // two panels of the many-row kernels: each item reads all activations once
-    COLUMNS_STEP = 32,
-    ITEMS_PER_THREAD = 8,
-    EXPERT_ITEMS = 16,       // a thread, of all experts together
-    BYTES_LEAST = 160 << 10, // of weights; shorter items cost more than a more even end gains
+    COLUMNS_MANY = 128,      // of an item for many rows, which reads all activations once: two panels of the kernels
+    COLUMNS_STEP = 32,       // items begin at multiples of this
+    ITEMS_PER_THREAD = 8,    // at least, unless an item would be less than a step
+    EXPERT_ITEMS = 16,       // for each thread, of all experts together
+    BYTES_LEAST = 160 << 10, // of weights: the cost of starting a shorter item exceeds what a more even end gains
 };
 
-// What is not dealt out yet of a phase.
+// The weights of a phase that are not dealt out yet.
 struct deal {
     const struct schedule_options *o;
-    size_t left; // bytes of weights
+    size_t left; // bytes
 };
 
-// Weights that a chain reads for one column.
+// The weights that a chain reads for one column: their number and their bytes.
 struct column {
     int64_t weights;
     size_t bytes;
@@ -29,7 +34,7 @@ static struct column column_of(const struct chain *c)
     struct column sum = {0, 0};
     for (int i = 0; i < c->n_nodes; i++) {
         const struct tensor *n = c->nodes[i];
-        if (n->op != OP_MATMUL && n->op != OP_EXPERT_MATMUL)
+        if (op_class(n->op) != CLASS_MATVEC)
             continue;
         sum.weights += n->w[0]->ne[0];
         sum.bytes += n->w[0]->row_bytes;
@@ -37,7 +42,7 @@ static struct column column_of(const struct chain *c)
     return sum;
 }
 
-// Items begin at multiples of so many columns.
+// Items begin at multiples of so many columns: whole units, and whole COLUMNS_STEP where that is not too wide.
 static int64_t step_of(const struct chain *c)
 {
     int64_t step = c->unit;
@@ -52,8 +57,9 @@ static void add_item(struct chain *c, int64_t from, int64_t to)
     c->widest = MAX(c->widest, to - from);
 }
 
-// Columns of an expert's item. There are as many items as experts, or as a row chooses: each is as wide as leaves every thread
-// some, for its own activations are gathered for it, and memory is slow to begin.
+// Columns of an item of experts. An item has costs of its own: the rows that chose the expert are gathered, and
+// memory needs time to reach full speed. So items are as wide as is possible with EXPERT_ITEMS for each thread,
+// counted over all experts (few rows: those that one row chooses).
 static int64_t expert_item(const struct chain *c, const struct schedule_options *o)
 {
     const struct tensor *n = c->nodes[0];
@@ -63,7 +69,8 @@ static int64_t expert_item(const struct chain *c, const struct schedule_options 
     return MAX(columns, few ? (int64_t)(BYTES_LEAST / column_of(c).bytes) : COLUMNS_MANY);
 }
 
-// Columns of an item where all are alike: enough items that a thread that comes late leaves little undone.
+// Columns of an item where all have the same width. There are enough items that the others wait little for a late
+// thread.
 static int64_t even_item(const struct chain *c, const struct schedule_options *o)
 {
     if (c->kind == CHAIN_ROWS)
@@ -79,14 +86,16 @@ static int64_t even_item(const struct chain *c, const struct schedule_options *o
     return MAX(want / step, (int64_t)1) * step;
 }
 
-// Experts' items are not: most of them are chosen by no row.
+// Whether a chain's columns are dealt out: those of products for few rows. Those of experts are not, because most
+// experts are chosen by no row.
 static bool is_dealt(const struct chain *c, const struct schedule_options *o)
 {
     return o->kind == SCHEDULE_FEW && c->kind == CHAIN_COLUMNS && column_of(c).weights;
 }
 
-// Columns of a chain's items in the next round, of an item a thread. The most is a number of weights: it takes as long to
-// multiply as they are many, and what is read fast is best read in long pieces.
+// Columns of each item in the next round, in which every thread gets one item of the chain. The limit, item_weights,
+// is a number of weights and not of bytes, because multiplying takes time by their number, and what is read fast is
+// best read in long pieces.
 static int64_t next_round(const struct deal *d, const struct chain *c)
 {
     const struct column column = column_of(c);
@@ -95,19 +104,22 @@ static int64_t next_round(const struct deal *d, const struct chain *c)
     return MAX((columns + step / 2) / step, (int64_t)1) * step;
 }
 
-// Where the part of a chain begins that is a thread's if all keep pace.
+// The first column of a thread's part of a chain: what it takes if all threads are equally fast.
 static int64_t part_at(const struct chain *c, int64_t thread, int64_t n_threads)
 {
     int64_t step = step_of(c), steps = (c->width + step - 1) / step;
     return MIN(steps * thread / n_threads * step, c->width);
 }
 
+// Columns of the widest part.
 static int64_t widest_part(const struct chain *c, int64_t n_threads)
 {
     int64_t step = step_of(c), of_all = step * n_threads;
     return (c->width + of_all - 1) / of_all * step;
 }
 
+// Makes the items of one round after another: item i of a round is for thread i. An item that would leave less than
+// half of itself for the next round takes that as well.
 static void deal_out(struct deal *d, struct chain *c)
 {
     const int64_t n_threads = d->o->n_threads, part = widest_part(c, n_threads);
@@ -125,7 +137,7 @@ static void deal_out(struct deal *d, struct chain *c)
     }
 }
 
-// One at the least: what only stores has no width.
+// Makes at least one item: a chain that only stores has width 0.
 static void cut_evenly(struct chain *c, int64_t columns)
 {
     int64_t at = 0;

@@ -1,3 +1,4 @@
+// The pool of threads, and how they wait: they spin first, then sleep on a futex.
 #include "kernels/cpu/pool.h"
 
 #include <errno.h>
@@ -9,22 +10,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// About 20 us: most waits in a decode step are shorter, a sleep and a wake cost about 10.
+// SPINS take about 20 us. Most waits in a decode step are shorter; a sleep and a wake cost about 10 us.
 enum { SPINS = 600, CACHE_LINE = 128 };
 
-// A number that only rises (and may wrap around), and that threads wait for.
+// A number that threads wait for. It only rises, and may wrap around: numbers are compared by their difference.
 struct gauge {
     _Alignas(CACHE_LINE) _Atomic uint32_t value;
     _Atomic uint32_t sleepers;
 };
 
 struct pool {
-    struct gauge job;     // runs started
-    struct gauge barrier; // barriers passed
-    struct gauge reached; // in this run
-    _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
-    int n;       // threads, the caller included
-    int started; // of them, by us
+    struct gauge job;                              // runs started
+    struct gauge barrier;                          // barriers passed
+    struct gauge reached;                          // the run's progress
+    _Alignas(CACHE_LINE) _Atomic uint32_t arrived; // threads that wait at the barrier
+    int n;                                         // threads, with the caller
+    int started;                                   // threads that were created
     void (*work)(void *ctx, int thread);
     void *ctx;
     _Atomic bool quit;
@@ -33,7 +34,7 @@ struct pool {
 };
 
 struct member {
-    struct gauge passed;
+    struct gauge passed; // the thread's progress in this run
     struct pool *pool;
     int index;
 };
@@ -52,8 +53,9 @@ static inline bool is_below(uint32_t value, uint32_t n)
     return (int32_t)(value - n) < 0;
 }
 
-// Returns the value, which is n or more. The sleeper announces itself before the kernel compares the value again, and the
-// waker changes the value before it looks for sleepers: one of the two sees the other.
+// Waits until the value is n or more, and returns it. No wake is lost: a sleeper raises `sleepers` before the kernel
+// compares the value again, and gauge_raise changes the value before it reads `sleepers`, so one of the two sees the
+// other.
 static uint32_t gauge_wait(struct gauge *g, uint32_t n)
 {
     uint32_t value;
@@ -70,6 +72,7 @@ static uint32_t gauge_wait(struct gauge *g, uint32_t n)
     return value;
 }
 
+// Raises the value to `to`, unless it is greater already, and wakes all who sleep.
 static void gauge_raise(struct gauge *g, uint32_t to)
 {
     uint32_t value = atomic_load_explicit(&g->value, memory_order_relaxed);
@@ -155,7 +158,7 @@ void pool_run(struct pool *p, void (*function)(void *ctx, int thread), void *ctx
     work(&p->members[0]);
 }
 
-// Signals are the main thread's business: members start with all of them blocked.
+// Starts the threads. They block all signals, so that the main thread handles them.
 static int start_members(struct pool *p, struct error *err)
 {
     sigset_t all, before;

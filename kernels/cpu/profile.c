@@ -1,4 +1,4 @@
-// The time that each node of a plan takes, for `quern bench --by-op`.
+// Measures the time that each node of a plan takes, for `quern bench --by-op`.
 #include "kernels/cpu/exec.h"
 
 #include <stdlib.h>
@@ -10,7 +10,8 @@ struct cell {
 
 struct profile {
     int n_threads, n_nodes;
-    size_t stride; // cells of a thread: its nodes, then what it waited; a cache line apart from the next
+    size_t
+        stride; // cells of a thread: [n_nodes], one for waiting, and unused ones, so that threads share no cache line
     struct cell *cells;
     struct node_time *times; // [n_nodes]
 };
@@ -63,7 +64,7 @@ void profile_add_wait(struct profile *p, int thread, uint64_t since)
     add(p, thread, p->n_nodes, since);
 }
 
-// Takes a cell of all threads.
+// Sums a cell over all threads and zeroes it.
 static struct cell take(struct profile *p, int at)
 {
     struct cell sum = {0};

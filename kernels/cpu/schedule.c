@@ -1,36 +1,34 @@
-// Phases, chains, and where each value lies.
+// Builds a schedule: places each node in a phase, and each value in memory.
 //
-// Nodes are taken in order. Each goes where its sources allow: into a chain of the current phase whose items already hold
-// what it needs, into the prologue that every thread runs for itself, or, where it needs what other threads compute, behind
-// a new barrier. Only the class of an operation (op.def) decides, never a pattern of one model.
+// Nodes are taken in the order of the program. Each goes where its sources allow it: into a chain of the current
+// phase whose items hold what it needs, into the prologue that every thread computes for itself, or, where it needs
+// values that other threads compute, into a new phase. The class of an operation (op.def) decides, never a pattern of
+// one model.
+//
+// Then items are cut (items.c), and each value gets a place: in the thread's own memory where nothing outside of its
+// item reads it, else in shared memory. Memory is reused when the last phase that reads a value is over.
 #include "kernels/cost.h"
 #include "kernels/cpu/items.h"
 #include "kernels/cpu/schedule.h"
 
 #include <limits.h>
 
-enum op_class { CLASS_GATHER, CLASS_ROW, CLASS_ELEMENT, CLASS_MATVEC, CLASS_ATTEND, CLASS_STORE };
-static const enum op_class op_class[OP_COUNT] = {
-#define OP(NAME, name, class) CLASS_##class,
-#include "kernels/op.def"
-#undef OP
-};
-
+// Where in the current phase the sources of a node are computed: the number of a chain, or one of these.
 enum {
-    IN_NO_CHAIN = -1, // closed phases only (or no source at all)
-    IN_PROLOGUE = -2,
-    IN_MANY_CHAINS = -3,
+    IN_NO_CHAIN = -1,    // not in this phase: in earlier ones, or there are no sources
+    IN_PROLOGUE = -2,    // in the prologue, by each thread
+    IN_MANY_CHAINS = -3, // in several chains
 };
 enum {
-    WIDE_ITEMS_PER_THREAD = 4, // at least, where items are made wider to hold what is quantised together
-    TILE_BYTES = 16 << 10,     // a value's, of a tile of rows: two or three of them lie in a first-level cache
-    TILE_ROWS = 32,
+    WIDE_ITEMS_PER_THREAD = 4, // needed where items are widened to whole blocks of 8-bit activations
+    TILE_BYTES = 16 << 10,     // of one value in a tile of rows: two or three values fit in a first-level cache
+    TILE_ROWS = 32,            // at most
 };
 
 // Where a node was put.
 struct spot {
     int phase;
-    int chain; // or IN_PROLOGUE
+    int chain; // number in its phase, or IN_PROLOGUE
 };
 
 struct builder {
@@ -43,7 +41,8 @@ struct builder {
     bool no_memory;
 };
 
-// Makes room for one more element of `size` bytes in an arena-held array of n: doubling leaves the old copies to the arena.
+// Makes room for one more element of `size` bytes in an array of n elements from the arena. It doubles the array when
+// it is full; the old copy stays in the arena.
 static void *grow(struct builder *b, void *array, int n, int *cap, size_t size)
 {
     if (n < *cap)
@@ -109,12 +108,13 @@ static void start_chain(struct builder *b, enum chain_kind kind, struct tensor *
     put_in_chain(b, ph->n_chains - 1, n, unit);
 }
 
+// Whether a node runs on all rows of an item, not tile by tile.
 static bool takes_whole_items(const struct tensor *n)
 {
-    return op_class[n->op] == CLASS_MATVEC || op_class[n->op] == CLASS_ATTEND;
+    return op_class(n->op) == CLASS_MATVEC || op_class(n->op) == CLASS_ATTEND;
 }
 
-// Columns that an item of this node must hold together.
+// An item of this node must have whole units of so many columns.
 static int64_t unit_of(const struct tensor *n)
 {
     switch (n->op) {
@@ -129,15 +129,16 @@ static int64_t unit_of(const struct tensor *n)
     }
 }
 
-// A norm of each head by itself needs its head only.
+// The class of a node: that of its operation, but a norm of groups of columns needs only its group.
 static enum op_class class_of(const struct tensor *n)
 {
     if (n->op == OP_NORM && n->p.norm.group)
-        return CLASS_ELEMENT;
-    return op_class[n->op];
+        return CLASS_HEAD;
+    return op_class(n->op);
 }
 
-// The one place of the current phase that the sources of n lie in.
+// Where in the current phase the sources of n are computed. The prologue counts only where no source is in a chain:
+// what is in the prologue is there for all items.
 static int sources_in(const struct builder *b, const struct tensor *n)
 {
     int in = IN_NO_CHAIN;
@@ -155,6 +156,7 @@ static int sources_in(const struct builder *b, const struct tensor *n)
     return in;
 }
 
+// The phase's chain of kind CHAIN_ROWS over such rows, or IN_NO_CHAIN.
 static int rows_chain(const struct phase *ph, enum rows rows)
 {
     for (int i = 0; i < ph->n_chains; i++)
@@ -163,7 +165,8 @@ static int rows_chain(const struct phase *ph, enum rows rows)
     return IN_NO_CHAIN;
 }
 
-// Work on whole rows that needs nothing of this phase's chains.
+// Places a node that works on whole rows and needs nothing that another chain of this phase computes: in the prologue
+// for few rows, else in the chain of rows.
 static void put_rowwise(struct builder *b, struct tensor *n)
 {
     if (b->options->kind == SCHEDULE_FEW && n->op != OP_KV_WRITE) {
@@ -177,6 +180,7 @@ static void put_rowwise(struct builder *b, struct tensor *n)
         put_in_chain(b, chain, n, 1);
 }
 
+// Whether n has the rows and columns of a chain.
 static bool has_columns(const struct chain *c, const struct tensor *n)
 {
     return c->rows == n->rows && c->width == (n->op == OP_KV_WRITE ? n->src[0]->width : n->width);
@@ -187,7 +191,8 @@ static bool joins_columns(const struct chain *c, const struct tensor *n)
     return c->kind == CHAIN_COLUMNS && has_columns(c, n);
 }
 
-// Two chains of one width whose values n brings together (a gate and its up) become one. -1 when they cannot.
+// Merges the two chains of columns that the sources of n are in (a gate and its up projection), so that n can join
+// them. Returns the number of the merged chain; -1 where there are more than two or their columns differ.
 static int merge_chains(struct builder *b, const struct tensor *n)
 {
     struct phase *ph = current(b);
@@ -216,12 +221,14 @@ static int merge_chains(struct builder *b, const struct tensor *n)
     return into;
 }
 
-// True when n found a place in the current phase.
+// The place_ functions below place n in the current phase. They return false where it has no place there; it then
+// begins the next phase.
+
 static bool place_element(struct builder *b, struct tensor *n)
 {
     int in = sources_in(b, n);
     if (in == IN_NO_CHAIN || in == IN_PROLOGUE) {
-        if (in == IN_PROLOGUE && n->op == OP_KV_WRITE) // stored once, by whoever takes the item
+        if (in == IN_PROLOGUE && n->op == OP_KV_WRITE) // it must be stored once, not by every thread
             start_chain(b, CHAIN_COLUMNS, n, n->src[0]->width, unit_of(n));
         else
             put_rowwise(b, n);
@@ -246,8 +253,9 @@ static bool place_row(struct builder *b, struct tensor *n)
     return true;
 }
 
-// Whether items of a chain can hold whole blocks of 8-bit activations, and be enough. Few rows are quantised by every
-// thread for itself, which spares it the fetching of what the others have quantised.
+// Whether n, a quantisation, can run on the items of a chain: they must have whole blocks of 8-bit activations, and
+// there must be enough of them. For few rows it cannot: every thread quantises all rows for itself, so that it need
+// not fetch what other threads have quantised from their caches.
 static bool quantises_items(const struct builder *b, const struct chain *c, const struct tensor *n)
 {
     const struct schedule_options *o = b->options;
@@ -280,7 +288,7 @@ static bool place_gather(struct builder *b, struct tensor *n)
 static bool place_items(struct builder *b, struct tensor *n)
 {
     int in = sources_in(b, n);
-    if (in != IN_NO_CHAIN && !(in == IN_PROLOGUE && op_class[n->op] == CLASS_MATVEC))
+    if (in != IN_NO_CHAIN && !(in == IN_PROLOGUE && op_class(n->op) == CLASS_MATVEC))
         return false;
     if (n->op == OP_MATMUL)
         start_chain(b, CHAIN_COLUMNS, n, n->width, 1);
@@ -299,6 +307,7 @@ static bool place_node(struct builder *b, struct tensor *n)
     case CLASS_ROW:
         return n->op == OP_QUANTIZE ? place_quantize(b, n) : place_row(b, n);
     case CLASS_ELEMENT:
+    case CLASS_HEAD:
     case CLASS_STORE:
         return place_element(b, n);
     case CLASS_MATVEC:
@@ -308,7 +317,8 @@ static bool place_node(struct builder *b, struct tensor *n)
     return false;
 }
 
-// Products and attention go before the others, whose sources they are; these in turn are none of theirs.
+// Moves products and attention to the front of a chain. None of them reads what another node of the chain computes, so
+// sources still come first.
 static void put_whole_first(struct chain *c)
 {
     for (int i = 0; i < c->n_nodes; i++) {
@@ -320,6 +330,7 @@ static void put_whole_first(struct chain *c)
     }
 }
 
+// Chooses the rows of a chain's tile: as many rows of its widest value as fit in TILE_BYTES, up to TILE_ROWS.
 static void size_tile(struct chain *c)
 {
     int64_t columns = c->kind == CHAIN_ROWS ? 1 : c->widest;
@@ -328,7 +339,8 @@ static void size_tile(struct chain *c)
     c->tile = (int)MAX(1, MIN(TILE_ROWS, TILE_BYTES / (columns * (int64_t)sizeof(float))));
 }
 
-// Which phase reads each value last, and whether any reader lies outside of the items of its own chain.
+// Finds which phase reads each value last. leaves[id]: whether something outside of the value's own chain or prologue
+// reads it.
 static void find_uses(struct builder *b, bool *leaves)
 {
     const struct program *p = b->program;
@@ -350,14 +362,16 @@ static void find_uses(struct builder *b, bool *leaves)
     leaves[p->logits->id] = true;
 }
 
-// A matmul reads and writes the same columns of many rows. Were the rows a power of two apart, these would all fall on a few
-// sets of the caches: long rows are an odd number of cache lines apart instead.
+// The distance between rows of a shared value. A matmul reads and writes the same columns of many rows. If rows were
+// a power of two apart, these columns would all fall into a few sets of the caches; so long rows are an odd number of
+// cache lines apart.
 static size_t spread_rows(size_t row_bytes)
 {
     enum { LINE = 64, LONG_ROW = 1024 };
     return row_bytes < LONG_ROW ? row_bytes : align_up(row_bytes, LINE) | LINE;
 }
 
+// Chooses where the value of n is stored and how many bytes it takes.
 static void choose_place(struct builder *b, const struct tensor *n, bool leaves)
 {
     struct value *v = &b->out->values[n->id];
@@ -382,7 +396,7 @@ static void choose_place(struct builder *b, const struct tensor *n, bool leaves)
         v->bytes = v->row_bytes * (size_t)(v->place == PLACE_TILE ? MIN(c->tile, rows) : rows);
 }
 
-// From how many rows on a product takes tiles; one more than there is room for where it never does.
+// The fewest rows for which the product n reads tiles. One more than a step can have: it never does.
 static int tiles_from(const struct builder *b, const struct tensor *n)
 {
     const struct q8_rules *q8 = &b->program->q8;
@@ -392,7 +406,8 @@ static int tiles_from(const struct builder *b, const struct tensor *n)
     return rows;
 }
 
-// Whether quantised rows that products read by columns are kept in tiles too, or alone.
+// Decides which quantised values get a copy in tiles, from how many rows on, and whether the copy in rows is then
+// needed.
 static void choose_tiles(struct builder *b)
 {
     const struct q8_rules *q8 = &b->program->q8;
@@ -419,8 +434,8 @@ static void choose_tiles(struct builder *b)
     }
 }
 
-// Lowest offset at which the value overlaps no other that lives in the same phases. Values are taken in order; a graph has
-// a few hundred, so that looking at all pairs costs less than a millisecond.
+// The lowest offset at which a value overlaps no earlier value that is in use in the same phases. It looks at all
+// pairs of values; with the few hundred of a graph that costs less than a millisecond.
 static size_t find_offset(const struct builder *b, int id)
 {
     const struct value *values = b->out->values, *v = &values[id];
@@ -439,13 +454,15 @@ static size_t find_offset(const struct builder *b, int id)
     return at;
 }
 
-// A source that n may overwrite, element by element, as it reads it: one of an earlier phase that nothing reads besides or
-// afterwards. A sum of residuals is then one array through all layers, and no line is fetched only to be written. Not for few
-// rows, of which a thread that is late may still read what it needs for its prologue. -1: none.
+// The id of a source that n may overwrite in place, because n reads each element just before it writes it: the source
+// is of an earlier phase, and nothing else reads it in this phase or later. The residual stream is then one array
+// through all layers, and no cache line is fetched only to be written. Not in the schedule for few rows, where a
+// thread that lags behind may still read the source in its prologue. -1: none.
 static int find_over(const struct builder *b, const struct tensor *n)
 {
     const struct value *values = b->out->values, *v = &values[n->id];
-    if (b->options->kind == SCHEDULE_FEW || class_of(n) != CLASS_ELEMENT || v->place != PLACE_SHARED)
+    if (b->options->kind == SCHEDULE_FEW || !(class_of(n) == CLASS_ELEMENT || class_of(n) == CLASS_HEAD) ||
+        v->place != PLACE_SHARED)
         return -1;
     for (int s = 0; s < SRC_MAX; s++) {
         const struct tensor *src = n->src[s];
@@ -463,6 +480,7 @@ static int find_over(const struct builder *b, const struct tensor *n)
     return -1;
 }
 
+// Gives each value its offset, and adds up the memory.
 static void lay_out(struct builder *b)
 {
     for (int i = 0; i < b->program->n; i++) {
@@ -516,7 +534,9 @@ int schedule_build(struct arena *arena, const struct program *p, const struct sc
     return 0;
 }
 
-// Of one row, or of as many as there is room for; nothing is in the cache before them.
+// ---- As text
+
+// The cost of a node for one row, or for as many as a step can have; the KV cache is empty before.
 static struct cost cost_in(const struct schedule *s, const struct tensor *n)
 {
     bool few = s->kind == SCHEDULE_FEW;

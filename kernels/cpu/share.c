@@ -1,10 +1,11 @@
+// Divides items by rows: those of rows and of attention always, those of columns where the last ones would leave
+// threads without work, those of experts never. items.c has cut the columns.
 #include "kernels/cpu/share.h"
 #include "kernels/cpu/kernels.h"
 
 enum { ROW_TILE_MAX = 16, PIECE_ROWS = 64 };
 
-// Rows that an item of attention takes: as many as the kernel takes together, but so few that each thread has some items
-// of every KV head's.
+// Rows of an item of attention: as many as the kernel takes together, but at most rows * width / (4 * n_threads).
 static int attend_tile(const struct chain *c, int rows, int n_threads)
 {
     const struct tensor *n = c->nodes[0];
@@ -12,7 +13,8 @@ static int attend_tile(const struct chain *c, int rows, int n_threads)
     return (int)MAX(1, MIN(most, (int64_t)rows * c->width / (4 * n_threads)));
 }
 
-// In tiles the rows of a group lie side by side: two threads would write to the same lines.
+// Whether a chain writes a copy in tiles in this step. Tiles interleave Q8_TILE_COLUMNS rows, so an item must have
+// whole groups of them; otherwise two threads would write to the same cache lines.
 static bool fills_tiles(const struct schedule *s, const struct chain *c, int rows)
 {
     bool fills = false;
@@ -23,7 +25,7 @@ static bool fills_tiles(const struct schedule *s, const struct chain *c, int row
     return fills;
 }
 
-// Rows that an item takes at a time; all of them where columns are shared out.
+// Rows of an item; all rows of the step in chains of columns and of experts.
 static int row_tile(const struct schedule *s, const struct chain *c, int rows, int n_threads)
 {
     if (c->kind == CHAIN_ROWS)
@@ -31,8 +33,9 @@ static int row_tile(const struct schedule *s, const struct chain *c, int rows, i
     return c->kind == CHAIN_ATTEND ? attend_tile(c, rows, n_threads) : MAX(rows, 1);
 }
 
-// Items are dealt out in turn, and the last round may leave threads with nothing: 19 items for two threads take as long as 20.
-// Then the columns of that round go in smaller pieces, of fewer rows, for which their weights are unpacked again.
+// Threads take items in turn, so in the last round some may get nothing: with two threads, 19 items take as long as
+// 20. The items of the last round are then cut into pieces of fewer rows. Each piece unpacks its weights again, so a
+// piece has at least PIECE_ROWS rows.
 static void share_rest(const struct chain *c, int n_threads, struct grid *g)
 {
     int rest = c->shares_rest && c->kind == CHAIN_COLUMNS ? (int)(g->columns % n_threads) : 0;
@@ -42,7 +45,7 @@ static void share_rest(const struct chain *c, int n_threads, struct grid *g)
     g->pieces = g->piece ? g->rows / g->piece : 0;
 }
 
-// Experts that the rows of a step may choose.
+// The most experts that the rows of a step can choose.
 static int64_t choices(const struct tensor *n, int rows)
 {
     return MIN(n->w[0]->ne[2], (int64_t)rows * n->p.expert.n_used);
@@ -97,7 +100,8 @@ void sharing_update(struct sharing *sharing, const struct schedule *s, const int
     }
 }
 
-// Rows go from the last to the first: under a causal mask the last are the longest, and start first.
+// Rows are taken from the last to the first: under a causal mask the last rows see the most keys and take longest, so
+// they start first.
 struct share share_at(const struct chain *c, const struct grid *g, int64_t item)
 {
     struct share s = {.row1 = g->rows};

@@ -1,4 +1,4 @@
-// How many threads: affinity, control groups, physical cores.
+// Chooses the number of threads by the CPU affinity, the quotas of control groups and the physical cores.
 #include "kernels/cpu/pool.h"
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 enum { CPUS_MAX = 4096, PATH_BYTES = 1024 };
 
-// The first bytes of a small file as text; false when it cannot be read.
+// Reads the first size - 1 bytes of a file as text. False: it cannot be read.
 static bool read_small(const char *root, const char *path, char *out, size_t size)
 {
     char full[PATH_BYTES + 256];
@@ -26,7 +26,7 @@ static bool read_small(const char *root, const char *path, char *out, size_t siz
     return true;
 }
 
-// CPUs' worth of time that one control group allows; 0 when it sets no limit.
+// The CPU time that one control group allows, in CPUs. 0: it sets no limit.
 static double group_quota(const char *root, const char *mount, const char *group, bool v2)
 {
     char path[PATH_BYTES], text[64];
@@ -46,12 +46,13 @@ static double group_quota(const char *root, const char *mount, const char *group
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
+// The lesser of two quotas, of which 0 means none.
 static double least(double a, double b)
 {
     return a > 0 && (b <= 0 || a < b) ? a : b;
 }
 
-// The group and all its ancestors: any of them may hold the limit. `group` is cut as we climb.
+// The least quota of a group and its ancestors. `group` is shortened on the way up.
 static double path_quota(const char *root, const char *mount, char *group, bool v2)
 {
     double quota = 0;
@@ -67,7 +68,7 @@ static double path_quota(const char *root, const char *mount, char *group, bool 
     }
 }
 
-// Lines of /proc/self/cgroup are ID:CONTROLLERS:PATH; v2 has no controllers.
+// The quota that a line of /proc/self/cgroup leads to. A line is ID:CONTROLLERS:PATH; v2 names no controllers.
 static double line_quota(const char *root, char *line)
 {
     char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
@@ -97,7 +98,8 @@ static double quota_of_self(const char *root)
     return quota;
 }
 
-// A core is counted by the first of its hardware threads that we may use.
+// Counts the cores of the allowed CPUs: a CPU is not counted if the first hardware thread of its core is another
+// allowed CPU.
 static int physical_cores(const char *root, const cpu_set_t *allowed, size_t set_bytes)
 {
     static const char topology[] = "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list";

@@ -74,7 +74,7 @@ static struct fate *fate_of(const struct fusion *u, const struct tensor *n)
 
 static bool is_element(const struct tensor *n)
 {
-    return n->op == OP_ACT || n->op == OP_GLU || n->op == OP_ADD || n->op == OP_SCALE || n->op == OP_SOFTCAP;
+    return op_class(n->op) == CLASS_ELEMENT;
 }
 
 static bool norms_row(const struct tensor *n)
