@@ -34,7 +34,7 @@ static void note_result(const struct generate_result *r)
                   per_second((double)MAX(r->n_generated - 1, 0), r->generate_ms), r->first_ms,
                   stop_reason_name[r->reason]);
     if (r->n_drafted)
-        terminal_note("guessed ahead: %lld tokens, %lld of them right; %lld steps", (long long)r->n_drafted,
+        terminal_note("drafted: %lld tokens, %lld of them accepted; %lld steps", (long long)r->n_drafted,
                       (long long)r->n_right, (long long)r->n_steps);
 }
 

@@ -2,18 +2,21 @@
 
 #include <stdlib.h>
 
+// PHASE_START: the answer has not shown yet whether it begins with reasoning. PHASE_CLOSING: the budget is used up, and
+// the closing mark is being forced token by token.
 enum phase { PHASE_START, PHASE_REASONING, PHASE_CLOSING, PHASE_ANSWER };
-enum { TAIL = 256 }; // bytes of the text in which marks are looked for
+enum { TAIL = 256 }; // last bytes of the text, in which the marks are searched
 
 struct answer_rule {
     struct answer_rule_options o;
     const struct tokenizer *t;
     enum phase phase;
-    struct constraint *at_once, *behind; // the grammar from the first token, and behind the closing mark
-    int32_t opens;                       // the token that is the opening mark, -1: it is none
-    struct token_list close;             // the closing mark
-    size_t n_closed;                     // of its tokens
-    int64_t n_reasoned;
+    struct constraint *at_once; // the grammar, applied from the first token on
+    struct constraint *behind;  // the grammar, applied after the closing mark
+    int32_t opens;              // the token that is the opening mark; -1: the mark is not a single token
+    struct token_list close;    // the tokens of the closing mark
+    size_t n_closed;            // how many of them have been generated in PHASE_CLOSING
+    int64_t n_reasoned;         // tokens of reasoning so far
     char tail[TAIL];
     size_t n_tail;
     uint32_t *mask; // [n_words]
@@ -75,7 +78,8 @@ static bool ends_with(const struct answer_rule *r, const char *mark)
     return n && n <= r->n_tail && !memcmp(r->tail + r->n_tail - n, mark, n);
 }
 
-// The last bytes of the text; what a token says beyond TAIL is no part of a mark.
+// Appends a piece to the last bytes of the text. Of a piece longer than TAIL / 2 only the end is kept, because marks
+// are shorter than that.
 static void append(struct answer_rule *r, struct str piece)
 {
     if (piece.len > TAIL / 2)
@@ -88,7 +92,7 @@ static void append(struct answer_rule *r, struct str piece)
     r->n_tail += piece.len;
 }
 
-// Whether the text so far may still become the opening mark, white space before it left out.
+// Whether the text so far, without the white space at its beginning, is a prefix of the opening mark.
 static bool may_open(const struct answer_rule *r)
 {
     size_t skip = 0, n = strlen(r->o.think_open);
@@ -101,12 +105,12 @@ static void leave_start(struct answer_rule *r, int32_t token)
 {
     if (token == r->opens || ends_with(r, r->o.think_open))
         r->phase = PHASE_REASONING;
-    // with a grammar nothing but the token of that mark may open
+    // with a grammar, only the single token of the opening mark can open the reasoning
     else if (r->o.grammar || !r->o.think_open || !may_open(r))
         r->phase = PHASE_ANSWER;
 }
 
-// The constraint that holds from here on.
+// The constraint of this answer: `behind` when it has reasoning, else `at_once`.
 static struct constraint *constraint_of(const struct answer_rule *r)
 {
     bool reasons = r->o.in_reasoning || r->phase == PHASE_REASONING || r->phase == PHASE_CLOSING || r->n_reasoned;

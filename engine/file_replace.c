@@ -13,7 +13,8 @@ static int refuse(const struct file_replace *f, const char *what, struct error *
     return fail(err, E_IO, "%s: %s: %s", f->path, what, strerror(errno));
 }
 
-// What a link leads to is replaced, not the link.
+// Sets the path and the temporary name. Symbolic links are resolved, so that the file behind a link is replaced and not
+// the link.
 static int name_files(struct file_replace *f, const char *path)
 {
     f->path = realpath(path, NULL);
@@ -57,7 +58,7 @@ int file_replace_begin(struct file_replace *f, const char *path, struct error *e
         status = fail(err, E_MEMORY, "no memory for a path");
     } else {
         f->folder = open_folder(f);
-        // a file system without locks is no reason to keep nothing
+        // errors are ignored, because some file systems have no locks
         if (f->folder >= 0)
             flock(f->folder, LOCK_EX);
         f->fd = f->folder < 0 ? -1 : mkostemp(f->temporary, O_CLOEXEC);
@@ -89,7 +90,7 @@ int file_replace_end(struct file_replace *f, struct error *err)
     if (!status) {
         free(f->temporary);
         f->temporary = NULL;
-        fsync(f->folder); // the name, too; where a folder cannot be synced there is nothing to be done
+        fsync(f->folder); // syncs the new name; errors are ignored, because some file systems cannot sync a folder
     }
     file_replace_abort(f);
     return status;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DIGITS_MAX = 4300 }; // of a whole number, as in Python
+enum { DIGITS_MAX = 4300 }; // most digits of a whole number, as in Python
 
 // ---- Reading ----
 
@@ -14,12 +14,12 @@ struct reader {
     size_t at;
     int depth, max_depth;
     struct error *err;
-    // of strings with escapes, while they are put together
+    // the string with escapes that is being decoded
     char *scratch;
     size_t scratch_cap;
 };
 
-// The error of a place, counted in lines and characters only now.
+// Fails with the line and the column of a byte. They are counted only here, so that reading does not pay for it.
 __attribute__((format(printf, 3, 4))) static int bad(struct reader *p, size_t at, const char *fmt, ...)
 {
     char what[160];
@@ -61,7 +61,7 @@ static bool take(struct reader *p, const char *word)
     return true;
 }
 
-// What stands at the reader's place, for messages.
+// Fails with what was expected and the character that is there instead.
 static int unexpected(struct reader *p, const char *wanted)
 {
     if (p->at >= p->text.len)
@@ -91,7 +91,7 @@ static int hex4(struct reader *p, uint32_t *out)
     return 0;
 }
 
-// The code point of \uXXXX, or of a pair of them; the reader stands behind the u.
+// Reads the code point of \uXXXX or of a surrogate pair of them. The reader is after the first u.
 static int unicode_escape(struct reader *p, uint32_t *cp)
 {
     size_t start = p->at - 2;
@@ -110,7 +110,7 @@ static int unicode_escape(struct reader *p, uint32_t *cp)
     return 0;
 }
 
-// Writes the character of an escape; the reader stands behind the backslash. Returns its bytes, or -1.
+// Decodes an escape, with the reader after its backslash, to UTF-8. Returns the number of bytes, or -1.
 static int escape(struct reader *p, char out[4])
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -128,7 +128,7 @@ static int escape(struct reader *p, char out[4])
     return unicode_escape(p, &cp) ? -1 : utf8_encode(cp, out);
 }
 
-// Bytes up to the next quote or backslash, checked.
+// Reads the bytes up to the next quote or backslash and checks that they are allowed in a string.
 static int plain_run(struct reader *p, struct str *run)
 {
     size_t start = p->at;
@@ -165,7 +165,7 @@ static int scratch_add(struct reader *p, size_t *n, const char *data, size_t len
     return 0;
 }
 
-// The reader stands behind the opening quote.
+// Reads a string, with the reader after its opening quote.
 static int read_string(struct reader *p, struct value *out)
 {
     struct str run;
@@ -266,7 +266,7 @@ static int read_number(struct reader *p, struct value *out)
 
 static int read_value(struct reader *p, struct value *out);
 
-// Behind an item: true when another follows; *status is -1 when neither a comma nor the end does.
+// Reads the comma or the end after an item. True when another item follows; *status becomes -1 when there is neither.
 static bool another(struct reader *p, char end, int *status)
 {
     skip_space(p);
@@ -386,7 +386,8 @@ int json_read(struct value *out, struct json_reader *r, struct str text, struct 
 
 // ---- Floats ----
 
-// Digits and exponent of the shortest form: 0.d1d2d3... x 10^*point. Returns how many digits.
+// The fewest digits d1 d2 ... and the exponent for which 0.d1d2... x 10^*point reads back as f. Returns the number of
+// digits.
 static int shortest_digits(double f, char out[FLOAT_TEXT], int *point)
 {
     char text[40];

@@ -19,7 +19,8 @@ static int put(struct writer *w, const char *text, const struct value *from)
 
 // ---- Strings ----
 
-// The escape of the character cp, or of a byte that is none (U+FFFD); 0 when it stands for itself.
+// Writes the escape of a character. Returns its length, or 0 when the character is written as it is. valid false: the
+// source is a byte that is not UTF-8, and cp is U+FFFD.
 static int escape(const struct writer *w, uint32_t cp, bool valid, char out[16])
 {
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
@@ -58,7 +59,7 @@ static int write_string(struct writer *w, const struct value *v)
     return status ? status : w->emit(w->arg, STR_LIT("\""), v, s.len);
 }
 
-// ---- Numbers, and the words ----
+// ---- Numbers and other scalars ----
 
 static int write_float(struct writer *w, const struct value *v)
 {
@@ -108,7 +109,7 @@ static int newline(struct writer *w, const struct value *v)
     return status;
 }
 
-// Before item i of a container.
+// Writes the separator and the line break before item i of a container.
 static int separate(struct writer *w, size_t i, const struct value *v)
 {
     const char *sep = w->style.item_sep ? w->style.item_sep : w->style.indented ? "," : ", ";
@@ -160,7 +161,7 @@ static int by_key(const void *x, const void *y)
     return (f > g) - (f < g);
 }
 
-// The entries in the order in which they are written: an array that the caller frees.
+// Returns the entries in the order in which they are written, in an array that the caller frees.
 static const struct value_entry **ordered(struct writer *w, const struct value_dict *d)
 {
     const struct value_entry **order = malloc(d->n * sizeof(*order));

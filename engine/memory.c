@@ -15,7 +15,7 @@ static FILE *open_under(const char *root, const char *path)
     return n > 0 && (size_t)n < sizeof full ? fopen(full, "re") : NULL;
 }
 
-// The number after "NAME" at the start of a line, UINT64_MAX when there is none.
+// The number after `name` at the start of a line; UINT64_MAX when there is none.
 static uint64_t read_field(const char *root, const char *path, const char *name)
 {
     FILE *f = open_under(root, path);
@@ -36,15 +36,15 @@ static uint64_t kibibytes(uint64_t n)
     return n > UINT64_MAX / 1024 ? UINT64_MAX : n * 1024;
 }
 
-// A version of the control groups' files, and how they are named.
+// The names of the files of control groups, in one of the two versions of the interface.
 struct cgroup_files {
-    const char *mount, *limit, *usage, *cache; // cache: file pages that can be dropped, a line of memory.stat
+    const char *mount, *limit, *usage, *cache; // cache: the line of memory.stat with the file pages that can be dropped
 };
 static const struct cgroup_files unified = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 static const struct cgroup_files legacy = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
                                            "total_inactive_file"};
 
-// What one group leaves: its limit less its use, the droppable part of which counts as free.
+// The free bytes of one group: its limit minus its use, of which file pages that can be dropped count as free.
 static uint64_t group_free(const char *root, const struct cgroup_files *files, const char *group)
 {
     char path[PATH_BYTES];
@@ -63,7 +63,7 @@ static uint64_t group_free(const char *root, const struct cgroup_files *files, c
     return used < value[0] ? value[0] - used : 0;
 }
 
-// The least of a group and all groups around it.
+// The smallest number of free bytes of a group and all groups that contain it. Shortens `group` on the way.
 static uint64_t groups_free(const char *root, const struct cgroup_files *files, char *group)
 {
     uint64_t least = UINT64_MAX;
@@ -80,6 +80,7 @@ static uint64_t groups_free(const char *root, const struct cgroup_files *files, 
     }
 }
 
+// The free bytes of the control groups of this process; UINT64_MAX when none of them has a limit.
 static uint64_t cgroup_free(const char *root)
 {
     FILE *f = open_under(root, "/proc/self/cgroup");
@@ -105,7 +106,7 @@ static uint64_t cgroup_free(const char *root)
     return least;
 }
 
-// RLIMIT_AS less what is mapped already.
+// RLIMIT_AS minus the address space that is mapped already.
 static uint64_t address_space_free(const char *root)
 {
     struct rlimit limit;

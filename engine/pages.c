@@ -69,13 +69,13 @@ static uint32_t generation_of(const struct pages *p, int32_t page)
     return page == PAGE_NONE ? 0 : p->page[page].generation;
 }
 
-// Whether page i comes right after `parent`, as that one is now.
+// Whether page i comes right after `parent`, and the content of `parent` has not changed since.
 static bool follows(const struct pages *p, int32_t i, int32_t parent)
 {
     return p->page[i].parent == parent && p->page[i].parent_generation == generation_of(p, parent);
 }
 
-// The finaliser of SplitMix64, a step a token.
+// The hash bucket of a full page with this parent and these tokens. Each token is mixed in by one step of SplitMix64.
 static uint32_t bucket_of(const struct pages *p, int32_t parent, const int32_t *tokens)
 {
     uint64_t h = (uint64_t)(uint32_t)parent << 32 | generation_of(p, parent);
@@ -150,7 +150,7 @@ static void unseal(struct pages *p, int32_t page)
 
 // --- holding ---
 
-// What followed this page's content follows it no more.
+// Shortens the content of a page to n_tokens. Its new generation cuts off all pages whose parent it was.
 static void forget_from(struct pages *p, int32_t page, int n_tokens)
 {
     unseal(p, page);

@@ -4,13 +4,13 @@
 #include <assert.h>
 #include <stdlib.h>
 
-// A sample under way. Its text so far is tokens[0 .. n_tokens - 1], of which the session has computed a beginning; when
-// it has computed all, the next token is chosen. So a prompt, an answer, and an answer that gave its pages back are the
-// same thing: a text that is not computed to its end.
+// A sample in flight. Its text so far is tokens[0 .. n_tokens - 1], and the session has computed a prefix of it. Once
+// all of it is computed, the next token is chosen. A prompt, an answer and a preempted answer are therefore the same
+// thing: a text that is not yet computed to its end.
 struct lane {
     struct request *request;
     int sample;
-    int seq; // -1: it waits
+    int seq; // its sequence; -1: it waits for one
     int32_t *tokens;
     int n_tokens, cap;
     int64_t n_left; // tokens that it may still choose; below 0: any number
@@ -18,12 +18,12 @@ struct lane {
     struct sampler *sampler;
     struct answer_stream stream;
     struct detokenizer text;
-    struct lane *next; // of those that wait
+    struct lane *next; // in the queue of waiting lanes
 };
 
-// Whose logits a step brings, and which of them.
+// A lane that chooses its next token after this step, and the index of its logits in the step.
 struct output {
-    struct lane *lane;
+    struct lane *lane; // NULL: the lane has ended in the meantime
     int logits;
 };
 
@@ -31,30 +31,30 @@ struct scheduler {
     struct session *session;
     const struct model *model;
     int n_seqs, n_batch;
-    struct lane **running; // [n_seqs], the oldest first
+    struct lane **running; // [n_seqs] lanes with a sequence, the oldest first
     int n_running;
     int *free_seqs; // [n_seqs]
     int n_free;
-    struct lane *first, **last; // that wait
+    struct lane *first, **last; // the queue of waiting lanes, and its last link
     int n_waiting;
-    struct request *done, **done_last;
-    int n_open;               // requests under way
-    struct session_row *rows; // [n_batch] of a step
+    struct request *done, **done_last; // the queue of finished requests, and its last link
+    int n_open;                        // requests in flight
+    struct session_row *rows;          // [n_batch] rows of a step
     int n_rows;
-    struct output *outputs; // [n_seqs] of a step
+    struct output *outputs; // [n_seqs] lanes that choose a token after the step
     int n_outputs;
-    int top_k;                       // of a row's logits, that the step brings; 0: all
-    struct sampler_scratch *scratch; // of all samplers
+    int top_k;                       // the step returns so many of the largest logits of a row; 0: all logits
+    struct sampler_scratch *scratch; // shared by all samplers
     struct scheduler_stats stats;
 };
 
 enum {
-    // Prompts that begin alike by so many tokens more than are computed wait for each other: fewer are not worth a
-    // step.
+    // A prompt waits for a running one when they share at least so many tokens that are not computed yet. Fewer tokens
+    // are not worth the wait of a step.
     SHARED_LEAST = 16,
-    // So many tokens of each answer are seen to before another request starts.
+    // A further request starts only when free pages remain for so many more tokens of each answer.
     NEAR_FUTURE = 2 * KV_PAGE,
-    // So many of those that wait are looked at for one that may start: a bound on the time that it takes.
+    // So many waiting lanes at most are examined for one that can start, which bounds the time of the search.
     LOOK_AHEAD = 64,
 };
 
@@ -129,7 +129,7 @@ static int lane_new(struct lane **out, struct scheduler *q, struct request *r, i
     }
     memcpy(l->tokens, r->prompt, (size_t)r->n_prompt * sizeof *l->tokens);
     l->n_tokens = r->n_prompt;
-    // the answer goes on where the prompt ends, see generate.c
+    // the text of the answer continues that of the prompt, see after_prompt in generate.c
     l->text = detokenizer_begin(q->model->tokenizer, false);
     for (int i = 0; i < r->n_prompt; i++)
         detokenizer_next(&l->text, r->prompt[i]);
@@ -137,9 +137,9 @@ static int lane_new(struct lane **out, struct scheduler *q, struct request *r, i
     return 0;
 }
 
-// --- those that wait ---
+// --- the queue of waiting lanes ---
 
-static void wait_last(struct scheduler *q, struct lane *l)
+static void enqueue_last(struct scheduler *q, struct lane *l)
 {
     l->next = NULL;
     *q->last = l;
@@ -147,7 +147,7 @@ static void wait_last(struct scheduler *q, struct lane *l)
     q->n_waiting++;
 }
 
-static void wait_first(struct scheduler *q, struct lane *l)
+static void enqueue_first(struct scheduler *q, struct lane *l)
 {
     l->next = q->first;
     q->first = l;
@@ -156,8 +156,8 @@ static void wait_first(struct scheduler *q, struct lane *l)
     q->n_waiting++;
 }
 
-// Takes the lane out that *link points to.
-static struct lane *wait_no_more(struct scheduler *q, struct lane **link)
+// Removes the lane that *link points to.
+static struct lane *dequeue(struct scheduler *q, struct lane **link)
 {
     struct lane *l = *link;
     *link = l->next;
@@ -192,7 +192,7 @@ static void finish_request(struct scheduler *q, struct request *r)
     q->done_last = &r->next;
 }
 
-// Gives the sequence of the i-th running lane back; its pages keep what they hold while they last.
+// Releases the sequence of the i-th running lane. Its pages keep their content until they are taken for something else.
 static struct lane *stop_running(struct scheduler *q, int i)
 {
     struct lane *l = q->running[i];
@@ -230,13 +230,13 @@ static void finish_lane(struct scheduler *q, struct lane *l, enum stop_reason re
     }
 }
 
-// All samples of the request end here, with its error.
+// Ends all samples of the request with an error.
 static void fail_request(struct scheduler *q, struct request *r, const struct error *err)
 {
     r->error = *err;
     for (struct lane **link = &q->first; *link;)
         if ((*link)->request == r)
-            finish_lane(q, wait_no_more(q, link), STOP_INTERRUPTED);
+            finish_lane(q, dequeue(q, link), STOP_INTERRUPTED);
         else
             link = &(*link)->next;
     for (int i = q->n_running - 1; i >= 0; i--)
@@ -244,7 +244,7 @@ static void fail_request(struct scheduler *q, struct request *r, const struct er
             finish_lane(q, q->running[i], STOP_INTERRUPTED);
 }
 
-// The error of a request that no sequence could ever serve.
+// Checks whether a sequence of this session can serve the request at all.
 static int check_request(const struct scheduler *q, const struct request *r, struct error *err)
 {
     int n_ctx = session_n_ctx(q->session);
@@ -280,7 +280,7 @@ int scheduler_add(struct scheduler *q, struct request *r, struct error *err)
     r->n_open = r->n_samples;
     for (struct lane *l = first, *next; l; l = next) {
         next = l->next;
-        wait_last(q, l);
+        enqueue_last(q, l);
     }
     return 0;
 failed:
@@ -307,7 +307,7 @@ void scheduler_stop(struct scheduler *q)
     for (struct lane **link = &q->first; *link;) {
         if ((*link)->request->start_ms == 0) {
             fail_request(q, (*link)->request, &err);
-            link = &q->first; // its other samples are gone, too
+            link = &q->first; // fail_request has removed other lanes of the queue, too
         } else {
             link = &(*link)->next;
         }
@@ -331,7 +331,7 @@ struct scheduler_stats scheduler_stats(const struct scheduler *q)
 
 // --- starting ---
 
-// Tokens that are not computed yet.
+// The number of tokens that are not computed yet.
 static int n_missing(const struct scheduler *q, const struct lane *l)
 {
     return l->n_tokens - session_length(q->session, l->seq);
@@ -345,7 +345,7 @@ static int common_prefix(const struct lane *a, const struct lane *b)
     return i;
 }
 
-// Whether a running lane is computing what this one could share soon.
+// Whether a running lane is computing a prefix that this lane could share soon.
 static bool should_wait(const struct scheduler *q, const struct lane *l)
 {
     for (int i = 0; i < q->n_running; i++) {
@@ -366,15 +366,15 @@ static int pages_for(int64_t tokens)
     return (int)((tokens + KV_PAGE - 1) / KV_PAGE);
 }
 
-// Pages that the lane's text and its near future will hold.
+// The number of pages for the text of the lane and its next NEAR_FUTURE tokens.
 static int pages_soon(const struct scheduler *q, const struct lane *l)
 {
     int64_t future = l->n_left < 0 ? NEAR_FUTURE : MIN(l->n_left, NEAR_FUTURE);
     return pages_for(MIN(l->n_tokens + future, session_n_ctx(q->session)));
 }
 
-// Whether free pages hold the lane, beside what the running ones will take soon. What it will share is not known yet
-// and not counted.
+// Whether the free pages suffice for the lane and for the next tokens of the running lanes. Pages that the lane will
+// share with others are not known yet, so it is counted as if it shared none.
 static bool has_room(const struct scheduler *q, const struct lane *l)
 {
     if (!q->n_running)
@@ -395,7 +395,7 @@ static void run_lane(struct scheduler *q, struct lane *l)
         l->request->start_ms = clock_ms();
 }
 
-// From what the pages hold of its text.
+// Starts a lane with the longest prefix of its text that the page pool holds.
 static void start_lane(struct scheduler *q, struct lane *l)
 {
     run_lane(q, l);
@@ -410,8 +410,8 @@ static void start_lane(struct scheduler *q, struct lane *l)
     q->stats.n_reused += n;
 }
 
-// Those that come first start first; one that waits for the beginning of its text lets others go before it, one that
-// waits for memory does not.
+// Starts waiting lanes in their order. A lane that waits for a shared prefix lets later ones start before it; a lane
+// that waits for memory does not.
 static void start_lanes(struct scheduler *q)
 {
     struct lane **link = &q->first;
@@ -422,20 +422,21 @@ static void start_lanes(struct scheduler *q)
         }
         if (!has_room(q, *link))
             return;
-        start_lane(q, wait_no_more(q, link));
+        start_lane(q, dequeue(q, link));
     }
 }
 
-// The youngest gives its pages back and comes first among those that wait.
+// Preempts the youngest running lane: it releases its pages and becomes the first of the queue.
 static void preempt(struct scheduler *q)
 {
     assert(q->n_running > 1);
     q->stats.n_preempted++;
-    wait_first(q, stop_running(q, q->n_running - 1));
+    enqueue_first(q, stop_running(q, q->n_running - 1));
 }
 
 // --- a step ---
 
+// Adds the next n tokens of the lane to the rows of the step.
 static void put_rows(struct scheduler *q, struct lane *l, int n)
 {
     int at = session_length(q->session, l->seq);
@@ -445,7 +446,7 @@ static void put_rows(struct scheduler *q, struct lane *l, int n)
         q->outputs[q->n_outputs] = (struct output){l, q->n_outputs}, q->n_outputs++;
 }
 
-// How many of n tokens the lane can compute with so many pages.
+// How many of n tokens the lane can compute with this number of free pages.
 static int rows_within(const struct scheduler *q, const struct lane *l, int n, int pages)
 {
     while (n > 0 && session_pages_wanted(q->session, l->seq, n) > pages)
@@ -453,7 +454,8 @@ static int rows_within(const struct scheduler *q, const struct lane *l, int n, i
     return n;
 }
 
-// A row of each answer; the youngest make room where pages are short.
+// Adds one row for each lane that lacks only its last token. Returns how many of the free pages are left; -1 when they
+// do not suffice.
 static int put_answers(struct scheduler *q, int pages)
 {
     for (int i = 0; i < q->n_running; i++) {
@@ -468,6 +470,7 @@ static int put_answers(struct scheduler *q, int pages)
     return pages;
 }
 
+// Fills the remaining rows with pieces of prompts, those of the oldest lanes first.
 static void put_prompts(struct scheduler *q, int pages)
 {
     for (int i = 0; i < q->n_running && q->n_rows < q->n_batch; i++) {
@@ -480,7 +483,8 @@ static void put_prompts(struct scheduler *q, int pages)
     }
 }
 
-// Every running lane has a row to compute, and the oldest finds pages when all others have given theirs back.
+// Chooses the rows of a step, and preempts lanes until there are pages for them. This ends: every running lane has a
+// row to compute, and the pool holds at least one whole sequence, which suffices for the oldest lane alone.
 static void choose_rows(struct scheduler *q)
 {
     for (;;) {
@@ -494,7 +498,7 @@ static void choose_rows(struct scheduler *q)
     }
 }
 
-// Why the answer ends with what it has, if it does.
+// Whether the answer ends here; sets the reason.
 static bool is_over(const struct scheduler *q, const struct lane *l, enum stop_reason *reason)
 {
     if (l->stream.stopped)
@@ -525,7 +529,7 @@ static int grow_sample(struct sample *s, int n_logprobs, struct error *err)
     return 0;
 }
 
-// Adds the token to the answer: to its text, what constrains it, and what is told about it.
+// Adds a chosen token to the answer: its log-probabilities, its rule, the text of the lane and the text for the caller.
 static int add_token(struct lane *l, const struct model *m, const float *logits, int32_t token, struct error *err)
 {
     struct request *r = l->request;
@@ -543,13 +547,14 @@ static int add_token(struct lane *l, const struct model *m, const float *logits,
     return lane_push(l, token, err) || answer_stream_push(&l->stream, detokenizer_next(&l->text, token), err);
 }
 
-// How many of the first logits choose the lane's next token; 0: all are needed.
+// How many of the largest logits suffice to choose the next token of the lane; 0: all are needed.
 static int enough_logits(const struct lane *l)
 {
     return l->request->rules || l->request->n_logprobs >= 0 ? 0 : sampler_top_k(l->sampler);
 }
 
-// A step's rows bring whole logits where one of its lanes needs them.
+// Sets how many of the largest logits the step returns per row: as many as each of its lanes needs, or all logits when
+// one lane needs all.
 static void want_logits(struct scheduler *q)
 {
     int k = 0;
@@ -576,7 +581,7 @@ static int sample_token(const struct scheduler *q, struct lane *l, int row, int3
     return *token < 0 ? fail(err, E_USAGE, "no token may come after %d tokens", l->n_tokens) : 0;
 }
 
-// Chooses the lane's next token. What goes wrong is its request's error.
+// Chooses the next token of the lane. An error fails only its request.
 static void choose_token(struct scheduler *q, struct lane *l, int row)
 {
     struct error err;
@@ -597,7 +602,8 @@ static void choose_token(struct scheduler *q, struct lane *l, int row)
         finish_lane(q, l, reason);
 }
 
-// The other samples of a request begin where its prompt has been computed, with the same logits.
+// Starts the other samples of a request once its prompt is computed: each gets a copy of the sequence and chooses its
+// first token from the same logits.
 static void fork_samples(struct scheduler *q, const struct output *from)
 {
     for (struct lane **link = &q->first; from->lane->n_tokens == from->lane->request->n_prompt && *link && q->n_free;) {
@@ -606,7 +612,7 @@ static void fork_samples(struct scheduler *q, const struct output *from)
             link = &l->next;
             continue;
         }
-        run_lane(q, wait_no_more(q, link));
+        run_lane(q, dequeue(q, link));
         session_fork(q->session, l->seq, from->lane->seq);
         l->started = true;
         l->request->n_reused += l->n_tokens;
@@ -621,11 +627,11 @@ static void choose_tokens(struct scheduler *q)
     for (int i = 0, n = q->n_outputs; i < n; i++)
         fork_samples(q, &q->outputs[i]);
     for (int i = 0; i < q->n_outputs; i++)
-        if (q->outputs[i].lane) // not gone with its request
+        if (q->outputs[i].lane) // its request may have failed in this loop
             choose_token(q, q->outputs[i].lane, q->outputs[i].logits);
 }
 
-// A step that the model's numbers spoil is taken lane by lane, to find whose they are.
+// Repeats a step that has failed with non-finite logits, lane by lane, so that only the requests with such logits fail.
 static void step_apart(struct scheduler *q)
 {
     for (int i = 0; i < q->n_running;) {
@@ -642,7 +648,7 @@ static void step_apart(struct scheduler *q)
     }
 }
 
-// Requests that have taken too long end here.
+// Fails the requests that have taken longer than their timeout.
 static void end_late(struct scheduler *q)
 {
     double now = clock_ms();
@@ -725,7 +731,7 @@ void scheduler_free(struct scheduler *q)
     while (q->n_running)
         lane_free(stop_running(q, q->n_running - 1));
     while (q->first)
-        lane_free(wait_no_more(q, &q->first));
+        lane_free(dequeue(q, &q->first));
     sampler_scratch_free(q->scratch);
     free(q->running);
     free(q->free_seqs);

@@ -7,7 +7,7 @@
 
 struct sequence {
     int length;
-    int n_passed;    // pages at its beginning that every window has passed and that it holds no more
+    int n_released;  // pages at its beginning that are behind every window and were released
     int32_t *tokens; // [n_ctx]
 };
 
@@ -18,25 +18,26 @@ struct session {
     struct buffer *kv;
     struct pages pages;
     size_t page_bytes;
-    int window;            // of the layer that looks back furthest; 0 when one looks back to the start
-    int stride;            // pages of a full sequence
+    int window;            // positions that the layer with the widest window sees; 0 when a layer sees all positions
+    int stride;            // pages of a full sequence, the row length of `tables`
     struct sequence *seqs; // [n_seqs]
-    int32_t *tables;       // [n_seqs][stride]
+    int32_t *tables;       // [n_seqs][stride] the pages of each sequence, in the order of its text
     uint64_t n_steps;
     struct memory_need need;
-    // of one step
-    int32_t *tokens, *positions, *row_seqs, *outputs; // [n_batch], [n_outputs]
-    bool *fresh;                                      // [n_batch] whether the row's slot was new, for undoing
+    // The last step.
+    int32_t *tokens, *positions, *row_seqs; // [n_batch]
+    int32_t *outputs;                       // [n_outputs] rows whose logits are wanted
+    bool *fresh;                            // [n_batch] whether the row's slot in its page was new, for undo_rows
     int n_outputs;
     float *logits;            // [n_outputs][n_vocab]
-    struct candidate *top;    // [n_outputs][TOP_K_MAX], rows of top_k
-    int top_k, top_k_last;    // that are wanted, and were of the last step; 0: whole logits
-    struct session_row *rows; // [n_batch] of a prompt
-    void *bounce;             // COPY_BYTES, for copies of pages
+    struct candidate *top;    // [n_outputs][top_k_last], allocated for TOP_K_MAX
+    int top_k, top_k_last;    // largest logits per row for later steps, and in the last step; 0: all logits
+    struct session_row *rows; // [n_batch] rows of a prompt
+    void *bounce;             // bounce buffer of COPY_BYTES, for copies of pages
 };
 enum { COPY_BYTES = 1 << 18 };
-// Address space that a thread maps by itself, malloc for its first allocation or OpenBLAS's worker (--blas) as it starts: it
-// may have done so already when the free space is read, or not yet.
+// Address space that a thread may map on its own: malloc does so for the first allocation of a thread, and a worker of
+// OpenBLAS (--blas) when it starts. When the free address space is read, this may or may not have happened already.
 enum { LATE_BYTES = 128 << 20 };
 
 static int pages_of(int positions)
@@ -51,8 +52,8 @@ static int32_t *table_of(const struct session *s, int seq)
 
 // --- opening ---
 
-// Pages that a sequence of n_ctx positions holds at most: behind a window only what can still be seen, and what the
-// rows of a step add before it is given back.
+// The largest number of pages that a sequence of n_ctx positions holds. With a window these are the pages that it can
+// still see, even when shortened by n_rewind, and those that one step adds before older ones are released.
 static int pages_needed(const struct session *s, int n_ctx)
 {
     int all = pages_of(n_ctx);
@@ -62,7 +63,8 @@ static int pages_needed(const struct session *s, int n_ctx)
     return MIN(all, seen);
 }
 
-// Pages of the pool: what all sequences may need together, or less where that is asked for.
+// The number of pages of the pool: as many as all sequences can hold, or fewer when kv_limit says so, but enough for
+// one sequence.
 static uint64_t pool_pages(const struct session *s, int n_ctx)
 {
     uint64_t one = (uint64_t)pages_needed(s, n_ctx), all = one * (uint64_t)s->o.n_seqs;
@@ -81,7 +83,7 @@ static int set_options(struct session *s, const struct session_options *o, struc
     s->o.n_seqs = o->n_seqs ? o->n_seqs : 1;
     s->o.n_ctx = o->n_ctx ? o->n_ctx : s->model->n_ctx;
     s->o.n_batch = o->n_batch ? o->n_batch : N_BATCH_DEFAULT;
-    // more rows than all sequences can hold never come
+    // a step never has more rows than all sequences can hold
     s->o.n_batch = (int)MIN((int64_t)s->o.n_batch, (int64_t)s->o.n_ctx * s->o.n_seqs);
     s->o.n_outputs = MIN(o->n_outputs ? o->n_outputs : s->o.n_seqs, s->o.n_batch);
     if (s->o.n_seqs < 1 || s->o.n_ctx < 1 || s->o.n_batch < 1 || s->o.n_outputs < 1)
@@ -100,7 +102,7 @@ static int set_options(struct session *s, const struct session_options *o, struc
     return 0;
 }
 
-// A setting of -c with which the sum would be within `room`, rounded down to whole pages; 0 when there is none.
+// The largest n_ctx, in whole pages, with which the memory needed is at most `room` bytes; 0 when there is none.
 static int fitting_n_ctx(const struct session *s, uint64_t room)
 {
     uint64_t rest = memory_sum(&s->need) - s->need.kv;
@@ -126,7 +128,7 @@ static void format_need(const struct memory_need *need, char *out, size_t size)
              other);
 }
 
-// late: what may be gone of the room when the user tries again.
+// Fails with E_MEMORY and a setting that would fit. `late`: bytes of `room` that may be gone when the user tries again.
 static int refuse(const struct session *s, uint64_t room, uint64_t late, const char *limit, struct error *err)
 {
     char need[200], have[24];
@@ -141,12 +143,12 @@ static int refuse(const struct session *s, uint64_t room, uint64_t late, const c
     return fail(err, E_MEMORY, "%s, %s free by %s; a smaller model is needed", need, have, limit);
 }
 
-// Held against what is free before any of it is touched.
+// Compares the memory needed with the memory that is free, before any page of it is touched.
 static int check_memory(const struct session *s, struct error *err)
 {
     const struct machine *machine = s->model->machine;
     struct memory_free free_now;
-    if (machine->v->memory) { // of its own: weights and the plan lie there already
+    if (machine->v->memory) { // a machine with memory of its own, which holds the weights and the plan already
         size_t room_there;
         if (machine->v->memory(s->model->machine, &room_there, err))
             return -1;
@@ -154,7 +156,7 @@ static int check_memory(const struct session *s, struct error *err)
         return s->need.kv > room_there ? refuse(s, all, 0, "the card", err) : 0;
     }
     memory_query("", &free_now);
-    // weights that were read are taken already, those that are mapped come with their first use
+    // weights that were read are in memory already; mapped ones are read when they are first used
     uint64_t taken = s->need.weights_are_mapped ? 0 : s->need.weights, room;
     if (__builtin_add_overflow(free_now.bytes, taken, &room))
         room = UINT64_MAX;
@@ -162,7 +164,7 @@ static int check_memory(const struct session *s, struct error *err)
         return refuse(s, room, 0, free_now.limit, err);
     if (free_now.address_space == UINT64_MAX)
         return 0;
-    // what is mapped already: the plan, and the weights
+    // the plan and the weights are a part of the address space already
     uint64_t mapped = s->need.plan + s->need.weights;
     if (__builtin_add_overflow(free_now.address_space, mapped, &room))
         return 0;
@@ -305,25 +307,26 @@ const int32_t *session_tokens(const struct session *s, int seq)
     return s->seqs[seq].tokens;
 }
 
-// Whether a sequence of n tokens needs none of its first n_pages pages any more: its next token, at position n, sees
-// what comes after n - window; and the token before it is kept in any case, for the next page to follow its page.
-static bool has_passed(const struct session *s, int n, int n_pages)
+// Whether a sequence of n tokens no longer needs its first n_pages pages. The next token, at position n, sees positions
+// after n - window. The page of the token before it is kept in any case, because the next page is linked to it.
+static bool is_behind_window(const struct session *s, int n, int n_pages)
 {
     return n_pages == 0 || (s->window && (int64_t)n_pages * KV_PAGE <= (int64_t)n - MAX(s->window, 2) + 1);
 }
 
-// The last page first, so that of a text that nobody holds the end is forgotten before the beginning.
+// Releases all pages from `first` on. The last page is released first, so that the pool reuses the end of a text before
+// its beginning.
 static void release_pages(struct session *s, int seq, int first)
 {
     struct sequence *q = &s->seqs[seq];
-    for (int i = pages_of(q->length) - 1; i >= MAX(first, q->n_passed); i--)
+    for (int i = pages_of(q->length) - 1; i >= MAX(first, q->n_released); i--)
         pages_release(&s->pages, table_of(s, seq)[i]);
 }
 
 static void clear(struct session *s, int seq)
 {
     release_pages(s, seq, 0);
-    s->seqs[seq].length = s->seqs[seq].n_passed = 0;
+    s->seqs[seq].length = s->seqs[seq].n_released = 0;
 }
 
 bool session_truncate(struct session *s, int seq, int n)
@@ -331,7 +334,7 @@ bool session_truncate(struct session *s, int seq, int n)
     struct sequence *q = &s->seqs[seq];
     if (n >= q->length)
         return true;
-    if (!has_passed(s, n, q->n_passed)) {
+    if (!is_behind_window(s, n, q->n_released)) {
         clear(s, seq);
         return false;
     }
@@ -348,12 +351,12 @@ void session_fork(struct session *s, int to, int from)
     struct sequence *a = &s->seqs[from], *b = &s->seqs[to];
     for (int i = 0; i < pages_of(a->length); i++) {
         table_of(s, to)[i] = table_of(s, from)[i];
-        if (i >= a->n_passed)
+        if (i >= a->n_released)
             pages_hold(&s->pages, table_of(s, from)[i]);
     }
     memcpy(b->tokens, a->tokens, (size_t)a->length * sizeof *a->tokens);
     b->length = a->length;
-    b->n_passed = a->n_passed;
+    b->n_released = a->n_released;
 }
 
 int session_pages_free(const struct session *s)
@@ -387,8 +390,8 @@ static int copy_page(struct session *s, int32_t to, int32_t from, struct error *
     return 0;
 }
 
-// Whether sequence `seq` may write `token` into the slot of a page that it holds: not when others hold the page and
-// rely on that slot, nor when another sequence writes to it in this very step.
+// Whether sequence `seq` may write `token` into a slot of a page that it holds. It may not when the page is shared and
+// the slot already holds a different token, nor when another sequence has written to the page in this step.
 static bool may_write(const struct session *s, int32_t page, int slot, int32_t token, int seq)
 {
     const struct page *it = &s->pages.page[page];
@@ -397,14 +400,15 @@ static bool may_write(const struct session *s, int32_t page, int slot, int32_t t
     return it->refs == 1 || slot == it->n_tokens || s->pages.tokens[(size_t)page * KV_PAGE + (size_t)slot] == token;
 }
 
-// The page that position `at` of the sequence is written to: a new one at its start, a copy where others rely on it.
+// Makes position `at` of the sequence writable. Its page is a new one when the position is the first of the page, and a
+// private copy (copy-on-write) when other sequences rely on the present one.
 static int provide_page(struct session *s, int seq, int at, int32_t token, struct error *err)
 {
     int32_t *entry = &table_of(s, seq)[at / KV_PAGE];
     int slot = at % KV_PAGE;
     if (slot && may_write(s, *entry, slot, token, seq))
         return 0;
-    // what a copy follows is copied too, for the page before it may be gone by now
+    // pages_copy sets the parent of a copy, because the page before it may have been released by now
     int32_t page = pages_take(&s->pages, slot || at == 0 ? PAGE_NONE : entry[-1]);
     if (page == PAGE_NONE)
         return fail(err, E_MEMORY, "the KV cache is full: %d pages of %d positions are in use", s->pages.n, KV_PAGE);
@@ -420,7 +424,7 @@ static int provide_page(struct session *s, int seq, int at, int32_t token, struc
     return 0;
 }
 
-// Appends row i to its sequence, with a place in a page.
+// Appends row i to its sequence and assigns a slot in a page to it.
 static int place_row(struct session *s, const struct session_row *row, int i, struct error *err)
 {
     struct sequence *q = &s->seqs[row->seq];
@@ -438,7 +442,7 @@ static int place_row(struct session *s, const struct session_row *row, int i, st
     return 0;
 }
 
-// Takes back the last n rows that were placed.
+// Removes the n rows that were placed, in reverse order.
 static void undo_rows(struct session *s, int n)
 {
     for (int i = n - 1; i >= 0; i--) {
@@ -452,8 +456,8 @@ static void undo_rows(struct session *s, int n)
     }
 }
 
-// A page that has become full is found by its text from now on; if the same text is there already, that page is used. A
-// page that others hold stays what it is for them.
+// Enters a full page into the hash table. When a page with the same text is in the table already, the sequence uses
+// that page instead and releases its own, unless another sequence holds its own page too.
 static void seal_page(struct session *s, int seq, int i)
 {
     int32_t *entry = &table_of(s, seq)[i], page = *entry;
@@ -467,21 +471,22 @@ static void seal_page(struct session *s, int seq, int i)
         pages_follow(&s->pages, table_of(s, seq)[i + 1], twin);
 }
 
-// Gives back the pages that no later token of the sequence needs, shortened by n_rewind or not.
-static void pass_window(struct session *s, int seq)
+// Releases the pages that no later token of the sequence can see, even if it is first shortened by n_rewind tokens.
+static void release_behind_window(struct session *s, int seq)
 {
     struct sequence *q = &s->seqs[seq];
-    while (has_passed(s, q->length - s->o.n_rewind, q->n_passed + 1))
-        pages_release(&s->pages, table_of(s, seq)[q->n_passed++]);
+    while (is_behind_window(s, q->length - s->o.n_rewind, q->n_released + 1))
+        pages_release(&s->pages, table_of(s, seq)[q->n_released++]);
 }
 
+// After a step: seals the pages that its rows have filled, then releases those that have left the window.
 static void settle_rows(struct session *s, int n)
 {
     for (int i = 0; i < n; i++)
         if (s->positions[i] % KV_PAGE == KV_PAGE - 1)
             seal_page(s, s->row_seqs[i], s->positions[i] / KV_PAGE);
     for (int i = 0; i < n; i++)
-        pass_window(s, s->row_seqs[i]);
+        release_behind_window(s, s->row_seqs[i]);
 }
 
 static int check_rows(const struct session *s, const struct session_row *rows, int n, struct error *err)
@@ -521,7 +526,9 @@ static int place_rows(struct session *s, const struct session_row *rows, int n, 
     return 0;
 }
 
-// Infinite: all bits of the exponent are set, as for NaN.
+// Whether the i-th row of logits has neither infinities nor NaN, which are the floats with all bits of the exponent
+// set. When only the largest logits were asked for, the machine marks a bad row by a negative id of its first
+// candidate.
 static bool is_finite_row(const struct session *s, int i)
 {
     const float *logits = s->logits + (size_t)i * (size_t)s->model->info.n_vocab;
@@ -537,7 +544,7 @@ static bool is_finite_row(const struct session *s, int i)
     return !bad;
 }
 
-// A weight or a scale that is no number shows here at the latest.
+// Weights and scales that are not finite end up in the logits, so the logits are checked after each step.
 static int check_finite(const struct session *s, struct error *err)
 {
     for (int i = 0; i < s->n_outputs; i++)
@@ -607,12 +614,12 @@ void session_kv_types(const struct session *s, enum dtype out[2])
 
 bool session_is_whole(const struct session *s, int seq)
 {
-    return s->seqs[seq].n_passed == 0;
+    return s->seqs[seq].n_released == 0;
 }
 
 int session_page_get(struct session *s, int seq, int i, void *out, struct error *err)
 {
-    assert(i >= s->seqs[seq].n_passed && i < pages_of(s->seqs[seq].length));
+    assert(i >= s->seqs[seq].n_released && i < pages_of(s->seqs[seq].length));
     size_t at = (size_t)table_of(s, seq)[i] * s->page_bytes;
     return s->model->machine->v->get(s->model->machine, s->kv, at, out, s->page_bytes, err);
 }
@@ -639,7 +646,7 @@ int session_page_append(struct session *s, int seq, const int32_t *tokens, int n
     q->length += n;
     if (n == KV_PAGE)
         seal_page(s, seq, i);
-    pass_window(s, seq);
+    release_behind_window(s, seq);
     return 0;
 }
 
@@ -653,7 +660,8 @@ static int common_prefix(const int32_t *a, const int32_t *b, int n)
     return i;
 }
 
-// How much of the text, up to `limit` tokens, the pool holds: the pages of it are listed, and held, in `table`.
+// Writes the pages that hold the longest known prefix of the text, at most `limit` tokens, to `table` and adds a
+// reference to each. Returns the number of tokens.
 static int hold_pages(struct session *s, const int32_t *tokens, int limit, int32_t *table)
 {
     int n = 0, n_pages = 0;
@@ -674,7 +682,7 @@ static int hold_pages(struct session *s, const int32_t *tokens, int limit, int32
     return n + common;
 }
 
-// Makes the sequence as long a beginning of the text as is there already, at most `limit` tokens.
+// Sets the sequence to the longest prefix of the text whose state is known, at most `limit` tokens. Returns its length.
 static int reuse(struct session *s, int seq, const int32_t *tokens, int limit)
 {
     struct sequence *q = &s->seqs[seq];
@@ -683,13 +691,14 @@ static int reuse(struct session *s, int seq, const int32_t *tokens, int limit)
         own = limit = 0;
     if (!session_truncate(s, seq, own))
         own = 0;
-    // with a window the pages of the beginning may be gone, so what is held is looked for only where nothing is
+    // with a window the pages of the beginning may be gone, so the pool is searched only when the sequence shares
+    // nothing
     if (s->window && own)
         return own;
-    clear(s, seq); // its pages are found again by their text
+    clear(s, seq); // hold_pages finds its pages again, by their text
     q->length = hold_pages(s, tokens, limit, table_of(s, seq));
     memcpy(q->tokens, tokens, (size_t)q->length * sizeof *tokens);
-    pass_window(s, seq);
+    release_behind_window(s, seq);
     return q->length;
 }
 
@@ -710,7 +719,7 @@ int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int
         *n_reused = at;
     const struct machine_vtable *v = s->model->machine->v;
     int status = 0;
-    // a step of an answer is short, and what has come is kept: a prompt alone is cancelled within a step
+    // only the steps of a prompt are long enough to be cancelled while they run; the step of an answer is completed
     if (v->watch)
         v->watch(s->plan, s->o.cancel);
     while (at < n && !status) {

@@ -28,7 +28,8 @@ static uint64_t mix(uint64_t h)
     return h ^ h >> 32;
 }
 
-// Four lanes of words, each step one-to-one in the word and in the lane: a change of one word always shows.
+// Four lanes of 8-byte words. Each step is a bijection of the word and of the lane, so a change of one word always
+// changes the sum.
 uint64_t snapshot_checksum(const void *data, size_t n, uint64_t seed)
 {
     const uint8_t *p = data;
@@ -51,88 +52,90 @@ uint64_t snapshot_checksum(const void *data, size_t n, uint64_t seed)
 
 // --- the key ---
 
-struct keying {
+struct key_hash {
     uint64_t key[2];
 };
 
-static void take(struct keying *k, const void *data, size_t n)
+static void hash_bytes(struct key_hash *k, const void *data, size_t n)
 {
     for (int i = 0; i < 2; i++)
         k->key[i] = snapshot_checksum(data, n, k->key[i]);
 }
 
-// All of a small file's weights, of a large one's enough of each tensor to tell one training from another.
-static void take_tensor(struct keying *k, const struct gguf_tensor *t, bool whole)
+// Hashes all weights of a small file. Of a large file it hashes slices of each tensor, which suffice to distinguish one
+// training of a model from another.
+static void hash_tensor(struct key_hash *k, const struct gguf_tensor *t, bool whole)
 {
     enum { SLICES = 8, SLICE_BYTES = 512 };
-    take(k, t->name.data, t->name.len);
-    take(k, t->ne, sizeof t->ne);
-    take(k, &t->type, sizeof t->type);
+    hash_bytes(k, t->name.data, t->name.len);
+    hash_bytes(k, t->ne, sizeof t->ne);
+    hash_bytes(k, &t->type, sizeof t->type);
     if (!t->data)
         return;
     if (whole || t->size <= SLICES * SLICE_BYTES) {
-        take(k, t->data, t->size);
+        hash_bytes(k, t->data, t->size);
         return;
     }
     for (uint64_t i = 0; i < SLICES; i++)
-        take(k, (const uint8_t *)t->data + (t->size - SLICE_BYTES) / (SLICES - 1) * i, SLICE_BYTES);
+        hash_bytes(k, (const uint8_t *)t->data + (t->size - SLICE_BYTES) / (SLICES - 1) * i, SLICE_BYTES);
 }
 
-static void take_values(struct keying *k, const struct gguf *g)
+static void hash_metadata(struct key_hash *k, const struct gguf *g)
 {
     for (size_t i = 0; i < gguf_n_kv(g); i++) {
         const struct gguf_kv *kv = gguf_kv_at(g, i);
-        take(k, kv->key.data, kv->key.len);
+        hash_bytes(k, kv->key.data, kv->key.len);
         for (uint64_t j = 0; kv->strings && j < kv->count; j++)
-            take(k, kv->strings[j].data, kv->strings[j].len);
+            hash_bytes(k, kv->strings[j].data, kv->strings[j].len);
         if (!kv->strings && kv->type != GGUF_STRING)
-            take(k, kv->data, kv->count * gguf_type_bytes(kv->element));
+            hash_bytes(k, kv->data, kv->count * gguf_type_bytes(kv->element));
     }
 }
 
-// The graph says what is computed: sizes, norms, windows, and the angles, which depend on the context's size.
-static int take_graph(struct keying *k, const struct graph *g, struct error *err)
+// Hashes the graph, which states what is computed: sizes, norms, windows and the rotary angles, which depend on the
+// size of the context.
+static int hash_graph(struct key_hash *k, const struct graph *g, struct error *err)
 {
     struct text text = {0};
     int status = graph_print(g, &text) < 0 || text.failed ? fail(err, E_MEMORY, "no memory for a graph's text") : 0;
-    take(k, text.data, text.size);
+    hash_bytes(k, text.data, text.size);
     text_free(&text);
     for (int i = 0; i < g->n_nodes; i++)
         if (g->nodes[i]->op == OP_ROPE_TABLE)
-            take(k, g->nodes[i]->p.rope_table.inv_freq,
-                 (size_t)g->nodes[i]->p.rope_table.n_pairs * sizeof *g->nodes[i]->p.rope_table.inv_freq);
+            hash_bytes(k, g->nodes[i]->p.rope_table.inv_freq,
+                       (size_t)g->nodes[i]->p.rope_table.n_pairs * sizeof *g->nodes[i]->p.rope_table.inv_freq);
     return status;
 }
 
-// The arrangement of a page, and the rounding of what is in it, are the machine's own.
-static void take_machine(struct keying *k, const struct model *m)
+// Hashes the kind of machine, because the layout of a page and the rounding of its content depend on it.
+static void hash_machine(struct key_hash *k, const struct model *m)
 {
-    take(k, m->device, strlen(m->device));
+    hash_bytes(k, m->device, strlen(m->device));
     struct text text = {0};
     if (!strcmp(m->device, "cpu")) {
         struct machine_cpu_choice choice;
         machine_cpu_choice(m->machine, &choice);
         text_print(&text, "%s", choice.isa);
     }
-    take(k, text.data ? text.data : "", text.size);
+    hash_bytes(k, text.data ? text.data : "", text.size);
     text_free(&text);
 }
 
 int snapshot_key(const struct model *m, const struct session *s, uint64_t salt, uint64_t key[2], struct error *err)
 {
     enum { SMALL = 64 << 20 };
-    struct keying k = {{SNAPSHOT_VERSION, ~UINT64_C(0)}};
+    struct key_hash k = {{SNAPSHOT_VERSION, ~UINT64_C(0)}};
     bool whole = gguf_file_bytes(m->file) <= SMALL;
-    take_values(&k, m->file);
+    hash_metadata(&k, m->file);
     for (size_t i = 0; i < gguf_n_tensors(m->file); i++)
-        take_tensor(&k, gguf_tensor_at(m->file, i), whole);
-    if (take_graph(&k, m->graph, err))
+        hash_tensor(&k, gguf_tensor_at(m->file, i), whole);
+    if (hash_graph(&k, m->graph, err))
         return -1;
-    take_machine(&k, m);
+    hash_machine(&k, m);
     enum dtype types[2];
     session_kv_types(s, types);
     uint64_t rest[] = {(uint64_t)types[0], (uint64_t)types[1], session_page_bytes(s), KV_PAGE, salt};
-    take(&k, rest, sizeof rest);
+    hash_bytes(&k, rest, sizeof rest);
     memcpy(key, k.key, sizeof k.key);
     return 0;
 }

@@ -47,7 +47,7 @@ int speculator_new(struct speculator **out, const struct speculate_options *o, i
 {
     struct speculator *s = calloc(1, sizeof *s);
     if (!s)
-        return fail(err, E_MEMORY, "no memory for guesses");
+        return fail(err, E_MEMORY, "no memory for drafts");
     s->o = *o;
     s->o.most = MAX(0, MIN(o->most, DRAFT_MAX));
     s->n_ctx = n_ctx;
@@ -59,7 +59,7 @@ int speculator_new(struct speculator **out, const struct speculate_options *o, i
     s->last = calloc(s->n_slots, sizeof *s->last);
     if (!s->tokens || !s->prev || !s->last) {
         speculator_free(s);
-        return fail(err, E_MEMORY, "no memory for guesses in a text of %d tokens", n_ctx);
+        return fail(err, E_MEMORY, "no memory for drafts in a text of %d tokens", n_ctx);
     }
     *out = s;
     return 0;

@@ -9,7 +9,7 @@ enum { NPY_HEAD = 128 };
 
 struct target {
     const struct tensor *node;
-    char *path; // NULL: it is handed on
+    char *path; // of the file; NULL: the values are passed to `see`
     FILE *file;
     int64_t n_rows;
 };
@@ -20,13 +20,13 @@ struct tap {
     int n;
     tap_see_fn *see;
     void *arg;
-    struct error first; // of writing
+    struct error first; // the first error of writing
 };
 
 // --- files ---
 
-// Version 1.0: magic, a length, a dictionary of Python padded with spaces and a line end. Written again at the end,
-// when the number of rows is known.
+// Writes the head of NumPy's format, version 1.0: a magic number, a length, and a Python dictionary padded with spaces
+// and a line end. The head is written again when the file is closed, because only then is the number of rows known.
 static int write_head(struct target *t)
 {
     char head[NPY_HEAD], shape[96];
@@ -75,7 +75,7 @@ static const struct tensor *find_node(const struct graph *g, struct str name)
     return NULL;
 }
 
-// Nodes whose names hold what was given, as a hint.
+// Fails with E_USAGE. The hint lists up to four nodes whose names contain the given one.
 static int refuse_name(const struct graph *g, struct str name, struct error *err)
 {
     char hint[160] = "", wanted[64];

@@ -48,7 +48,7 @@ static int nest(int *depth, const struct value *inner, struct error *err)
     return 0;
 }
 
-// An array of n objects in twice the room; the old one stays behind in the arena.
+// Copies an array of n objects to one with twice the room. The old array stays in the arena until that is freed.
 static void *grow(struct arena *arena, const void *old, size_t n, size_t *cap, size_t size, struct error *err)
 {
     size_t want = MAX(2 * n, (size_t)4);
@@ -119,7 +119,7 @@ static uint64_t hash_float(double f, uint64_t seed)
 
 static double bigint_real(const struct value *v)
 {
-    char digits[400]; // what is longer is infinite
+    char digits[400]; // a longer number is outside the range of double
     if (v->text.len >= sizeof digits)
         return v->text.data[0] == '-' ? -INFINITY : INFINITY;
     memcpy(digits, v->text.data, v->text.len);
@@ -127,7 +127,7 @@ static double bigint_real(const struct value *v)
     return strtod(digits, NULL);
 }
 
-// Equal keys have equal hashes, whatever their kinds. False when it cannot be a key.
+// Hashes a key. Equal keys have equal hashes, even if their kinds differ. False when the value cannot be a key.
 static bool hash_key(const struct value *key, uint64_t *hash)
 {
     uint64_t seed = token_hash_seed();
@@ -170,9 +170,9 @@ static bool hash_key(const struct value *key, uint64_t *hash)
     return false;
 }
 
-enum { FEW = 8 }; // entries that are found by looking at each
+enum { FEW = 8 }; // a dict with so many entries is searched linearly, without a hash table
 
-// Index of the entry, or dict->n.
+// The index of the entry with this key; dict->n when there is none.
 static size_t entry_of(const struct value_dict *d, const struct value *key, uint64_t hash)
 {
     if (!d->slots) {
@@ -197,7 +197,7 @@ static void put_slot(struct value_dict *d, size_t entry)
     d->slots[at] = (uint32_t)entry + 1;
 }
 
-// Room for one more entry, in the array and in the table, which is at most half full.
+// Makes room for one more entry in the array and in the hash table, which is at most half full.
 static int reserve_entry(struct arena *arena, struct value_dict *d, struct error *err)
 {
     if (d->n == d->cap) {
@@ -326,7 +326,7 @@ static bool dicts_equal(const struct value *a, const struct value *b)
     return true;
 }
 
-// Bools are numbers here, as in Python.
+// Turns a bool into an int, because Python compares it as one.
 static struct value as_number(const struct value *v)
 {
     return v->kind == VALUE_BOOL ? value_int(v->boolean) : *v;
@@ -340,7 +340,7 @@ static bool numbers_equal(const struct value *x, const struct value *y)
     if (a.kind == VALUE_BIGINT && b.kind == VALUE_BIGINT)
         return str_equal(a.text, b.text);
     if (a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT)
-        return false; // a bigint has no equal among the ints
+        return false; // a VALUE_BIGINT is never equal to a VALUE_INT
     int64_t i;
     if (a.kind == VALUE_INT)
         return int_of_float(b.real, &i) && i == a.integer;
@@ -372,7 +372,7 @@ bool value_equal(const struct value *a, const struct value *b)
     case VALUE_OBJECT:
         return a->object == b->object;
     case VALUE_NONE:
-    case VALUE_UNDEFINED: // all undefined values are alike
+    case VALUE_UNDEFINED: // all undefined values are equal
     default:
         return true;
     }

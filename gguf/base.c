@@ -51,7 +51,7 @@ static void sanitize(const char *raw, char *out)
     out[used] = '\0';
 }
 
-// Twice the room of the result: what is cut here is cut there too, and so cannot show as half a character.
+// Twice the size of the result. Text that is cut here is cut again in the result, so half a character never shows.
 enum { RAW_TEXT = 2 * ERR_TEXT };
 
 __attribute__((format(printf, 4, 0))) static int fail_v(struct error *err, enum err_code code, uint64_t offset,
@@ -132,7 +132,7 @@ bool str_equal_z(struct str a, const char *z)
     return str_equal(a, str_from(z));
 }
 
-// Bytes of the sequence that starts with this byte; 0 when none does.
+// The number of bytes of the UTF-8 sequence that starts with this byte; 0 when none does.
 static int utf8_length(unsigned char c)
 {
     if (c < 0x80)
@@ -212,7 +212,7 @@ static struct arena_chunk *chunk_new(struct arena *arena, size_t size)
     return chunk;
 }
 
-// A request too large to share a chunk: its own goes behind the last one, whose rest stays in use.
+// Gives a large request a chunk of its own. That chunk is linked behind the last one, whose free rest stays in use.
 static void *alloc_alone(struct arena *arena, size_t size)
 {
     struct arena_chunk *chunk = chunk_new(arena, size);
@@ -241,7 +241,7 @@ void *arena_alloc(struct arena *arena, size_t size, size_t align)
             return chunk->data + at;
         }
     }
-    // Chunks double with what is held already, so that many small objects cost few calls and little waste.
+    // A chunk is as large as all chunks before it together, so that many small objects cost few calls and little waste.
     size_t next = MIN(MAX(align_up(arena->total, ARENA_ALIGN), (size_t)ARENA_FIRST), (size_t)ARENA_LARGEST);
     if (size > next / 4)
         return alloc_alone(arena, size);

@@ -1,7 +1,7 @@
-// What a parser of hostile files needs, and all above it share: errors, views of bytes, checked sizes, arenas.
+// The base of the program, made for parsers of hostile files: errors, views of bytes, checked sizes, arenas.
 //
 // Ownership: views own nothing. An arena owns all that was allocated from it, until arena_free.
-// Threads: nothing here is shared; each struct belongs to one thread at a time.
+// Threads: nothing is shared; each struct belongs to one thread at a time.
 #ifndef QUERN_BASE_H
 #define QUERN_BASE_H
 
@@ -11,12 +11,12 @@
 #include <stdint.h>
 #include <string.h>
 
-// What went wrong, as the exit status that the program ends with.
+// Kinds of errors. Their numbers are the exit statuses of the program.
 enum err_code {
     E_OK = 0,
-    E_ITEMS = 1, // some items failed, the rest stands
+    E_ITEMS = 1, // some items failed, the others have results
     E_USAGE = 2,
-    E_MODEL = 3, // the model file, or what it asks for
+    E_MODEL = 3, // an invalid model file, or one that needs something unsupported
     E_MEMORY = 4,
     E_IO = 5,
     E_GPU = 6,
@@ -26,28 +26,28 @@ enum err_code {
 enum { ERR_TEXT = 480 };
 #define ERR_NO_OFFSET UINT64_MAX
 
-// One error: what, where, what would help. The text is one line without control characters.
+// One error: what is wrong, where, and what would help. The text is one line without control characters.
 struct error {
     enum err_code code;
-    uint64_t offset; // byte of the file in which the fault lies, or ERR_NO_OFFSET
+    uint64_t offset; // byte offset of the error in its file, or ERR_NO_OFFSET
     char text[ERR_TEXT];
 };
 
 // Fills *err (which may be NULL) and returns -1, so that a function can end with `return fail(...)`.
 // Control and bidi characters, DEL and invalid UTF-8 that come from a file are written as \xNN.
 int fail(struct error *err, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-// The same, with the offset of the fault in its file.
+// The same, with the offset of the error in its file.
 int fail_at(struct error *err, enum err_code code, uint64_t offset, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-// The same, unless *err holds an error already: that one is kept. For builders that go on after their first error.
+// The same, unless *err holds an error already, which is then kept. For builders that continue after their first error.
 int fail_first(struct error *err, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int fail_first_v(struct error *err, enum err_code code, const char *fmt, va_list args)
     __attribute__((format(printf, 3, 0)));
 // Puts "prefix: " before the text of an error that is set already; returns -1.
 int fail_prefix(struct error *err, const char *prefix);
 
-// Whether a finished file may be renamed to a path: 0 where nothing or an ordinary file has the name; E_USAGE with the
-// path where a device, a pipe or a folder has. A rename would put the file in its place (and root lose /dev/null).
+// Checks whether a finished file may be renamed to a path: 0 when the path does not exist or is an ordinary file;
+// E_USAGE for a device, a pipe or a folder, because the rename would replace it (root could lose /dev/null).
 int check_replaceable(const char *path, struct error *err);
 
 // A view of bytes, and one of text (not NUL-terminated).
@@ -60,14 +60,16 @@ struct str {
     size_t len;
 };
 
-// printf("%.*s", STR_ARG(s)); a length that does not fit is cut, for a negative one would read on to a NUL
+// printf("%.*s", STR_ARG(s)). A length that does not fit into an int is cut, because printf would read to a NUL with a
+// negative one.
 #define STR_ARG(s) (int)MIN((s).len, (size_t)INT32_MAX), (s).data
 #define STR_LIT(lit) ((struct str){(lit), sizeof(lit) - 1})
 struct str str_from(const char *z);
 bool str_equal(struct str a, struct str b);
 bool str_equal_z(struct str a, const char *z);
 
-// A helper that is always inlined into its caller, so that its constant arguments and its arrays dissolve there.
+// A helper that is always inlined, so that the compiler propagates its constant arguments and keeps its arrays in
+// registers.
 #define INLINE static inline __attribute__((always_inline, unused))
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -83,12 +85,12 @@ static inline bool size_mul(size_t a, size_t b, size_t *out)
 {
     return __builtin_mul_overflow(a, b, out);
 }
-// Rounds up to a multiple of align, a power of two; the caller knows that there is room.
+// Rounds up to a multiple of align, a power of two. The caller ensures that the result fits.
 static inline size_t align_up(size_t n, size_t align)
 {
     return (n + align - 1) & ~(align - 1);
 }
-// The least common multiple of two positive numbers; the caller knows that there is room.
+// The least common multiple of two positive numbers. The caller ensures that the result fits.
 static inline int64_t common_multiple(int64_t a, int64_t b)
 {
     int64_t x = a, y = b;
@@ -110,7 +112,7 @@ struct arena {
 };
 // NULL when memory is short or size is absurd. `align` is a power of two up to 64.
 void *arena_alloc(struct arena *arena, size_t size, size_t align);
-// `count` objects of `size` bytes, the product checked.
+// Allocates `count` objects of `size` bytes; NULL when the product overflows.
 void *arena_array(struct arena *arena, size_t count, size_t size, size_t align);
 char *arena_strdup(struct arena *arena, struct str s); // NUL-terminated
 void arena_free(struct arena *arena);

@@ -1,8 +1,9 @@
 // The table of tensor types and the decoders of floats, of the plain blocks and of the K-quants.
 //
-// Each decoder is headed by the layout of its block. The order of the float operations is part of the format: a fast
-// path that multiplies the scale of a sub-block in another order gives other bits. d and m are float16 unless said
-// otherwise; nibble and bit numbers count from the low end of a byte.
+// Each decoder is headed by the layout of its block, as "bytes: field | field | ...". The order of the float
+// operations is part of the format: a fast path that multiplies the scale of a sub-block in another order gives
+// different bits. d and m are float16 unless stated otherwise. Nibbles and bits are counted from the low end of a
+// byte.
 #include "gguf/dtype_decode.h"
 
 #include <strings.h>
@@ -13,7 +14,7 @@ const struct dtype_info dtype_info[DT_COUNT] = {
 #undef DTYPE
 };
 
-// Integers are no weights: nothing decodes them.
+// Integers are not weights and have no decoder.
 #define decode_i8 NULL
 #define decode_i16 NULL
 #define decode_i32 NULL
@@ -24,7 +25,7 @@ dtype_decode_fn *const dtype_decode[DT_COUNT] = {
 #undef DTYPE
 };
 
-// Ids that a file may hold but that quern refuses, and why.
+// Ids of types that a file may contain but that quern refuses.
 static const struct refused_id {
     uint32_t id;
     const char *name;
@@ -86,7 +87,7 @@ static uint32_t bits_from_float(float f)
     return bits;
 }
 
-// Half: 1 sign, 5 exponent (bias 15), 10 mantissa. Every half is a float, so nothing is rounded here.
+// A half has 1 sign bit, 5 exponent bits (bias 15) and 10 mantissa bits. Every half is a float, so nothing is rounded.
 float f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
@@ -107,13 +108,13 @@ uint16_t f32_to_f16(float f)
     uint32_t magnitude = bits & 0x7fffffff;
     if (magnitude > 0x7f800000)
         return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
-    if (magnitude >= 0x47800000) // 2^16 and above; from 65520 to there the carry below makes the infinity
+    if (magnitude >= 0x47800000) // 2^16 and above; from 65520 to 2^16 the carry below gives infinity
         return sign | 0x7c00;
-    if (magnitude < 0x38800000) { // below 2^-14: a sum with 0.5, whose last place is 2^-24, rounds to that place
+    if (magnitude < 0x38800000) { // below 2^-14: the last place of a sum with 0.5 is 2^-24, as in a subnormal half
         float sum = float_from_bits(magnitude) + 0.5f;
         return (uint16_t)(sign | (bits_from_float(sum) - 0x3f000000));
     }
-    magnitude += 0xfff + (magnitude >> 13 & 1); // half a last place, one less when even: to nearest, ties to even
+    magnitude += 0xfff + (magnitude >> 13 & 1); // half a unit, minus 1 when even: to nearest, ties to even
     return (uint16_t)(sign | ((magnitude >> 13) - ((127 - 15) << 10)));
 }
 
@@ -228,7 +229,7 @@ void decode_q8_0(const void *blocks, float *out, int64_t n)
     }
 }
 
-// 18 bytes: d | qs[16], a bit an element. x = d or -d
+// 18 bytes: d | qs[16], one bit per element. x = d or -d
 void decode_q1_0(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -239,7 +240,7 @@ void decode_q1_0(const void *blocks, float *out, int64_t n)
     }
 }
 
-// 18 bytes: d | qs[16], two bits an element, four neighbours a byte. x = d (q - 1)
+// 18 bytes: d | qs[16], two bits per element, four successive elements in a byte. x = d (q - 1)
 void decode_q2_0(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -250,15 +251,16 @@ void decode_q2_0(const void *blocks, float *out, int64_t n)
     }
 }
 
-// Q2_K and Q3_K keep two bits of each element in qs[64]: sub-block s of 16 elements (0-15) is bit pair s/2%4 of the 16
-// bytes from here on. So a byte holds elements that lie 32 apart.
+// Q2_K and Q3_K store two bits of each element in qs[64]. Sub-block s of 16 elements (s from 0 to 15) is bit pair
+// s/2%4 of the 16 bytes that this function returns. A byte therefore holds elements that are 32 apart.
 static const uint8_t *sub_block_2_bits(const uint8_t *qs, int s, int *shift)
 {
     *shift = s / 2 % 4 * 2;
     return qs + s / 8 * 32 + s % 2 * 16;
 }
 
-// 84 bytes: scales[16] | qs[64] | d | dmin. Low nibble of scales[s]: scale, high: min. x = (d scale) q - dmin min
+// 84 bytes: scales[16] | qs[64] | d | dmin. The low nibble of scales[s] is the scale, the high one the min.
+// x = (d scale) q - dmin min
 void decode_q2_k(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -274,7 +276,8 @@ void decode_q2_k(const void *blocks, float *out, int64_t n)
     }
 }
 
-// Six-bit scale s of sixteen in 12 bytes: low four bits in the nibbles of bytes 0-7, high two in the pairs of 8-11.
+// Scale s of sixteen, of six bits each in 12 bytes: the low four bits are in the nibbles of bytes 0-7, the high two
+// in the bit pairs of bytes 8-11.
 static int q3_k_scale(const uint8_t *p, int s)
 {
     int lo = p[s % 8] >> s / 8 * 4 & 15;
@@ -282,8 +285,8 @@ static int q3_k_scale(const uint8_t *p, int s)
     return (lo | hi << 4) - 32;
 }
 
-// 110 bytes: hmask[32] | qs[64] | scales[12] | d. Bit s/2 of the bytes of hmask, 16 for even s and 16 for odd, says
-// that the element is 4 more. x = (d scale) (q - 4)
+// 110 bytes: hmask[32] | qs[64] | scales[12] | d. The high bit of q is bit s/2 of the bytes of hmask: the first 16
+// bytes for even s, the others for odd s. x = (d scale) (q - 4)
 void decode_q3_k(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -300,8 +303,9 @@ void decode_q3_k(const void *blocks, float *out, int64_t n)
     }
 }
 
-// Eight six-bit scales and mins in 12 bytes. The first four pairs are the low six bits of bytes 0-3 and 4-7; of the
-// others, bytes 8-11 hold the low nibbles (scale, min) and the top bits of bytes 0-3 and 4-7 the two high bits.
+// Pair s of eight scales and mins, of six bits each in 12 bytes. The first four pairs are the low six bits of bytes
+// 0-3 (scale) and 4-7 (min). For the other pairs, bytes 8-11 hold the low four bits of scale and min in their
+// nibbles, and the top two bits of bytes 0-3 and 4-7 are the high two bits.
 static void q4_k_scale_min(const uint8_t *p, int s, int *scale, int *min)
 {
     if (s < 4) {
@@ -313,8 +317,8 @@ static void q4_k_scale_min(const uint8_t *p, int s, int *scale, int *min)
     }
 }
 
-// 144 bytes: d | dmin | scales[12] | qs[128]. Sub-block s of 32 elements is the low (s even) or high nibbles of the 32
-// bytes from qs + s/2*32. x = (d scale) q - dmin min
+// 144 bytes: d | dmin | scales[12] | qs[128]. Sub-block s of 32 elements is the low nibbles (even s) or the high
+// nibbles (odd s) of the 32 bytes from qs + s/2*32. x = (d scale) q - dmin min
 void decode_q4_k(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -350,9 +354,9 @@ void decode_q5_k(const void *blocks, float *out, int64_t n)
     }
 }
 
-// 210 bytes: ql[128] | qh[64] | int8 scales[16] | d. A half of 128 elements has 64 bytes of ql and 32 of qh. Its
-// quarters of 32 elements k = 0-3 take the nibbles low, low, high, high of ql bytes 0, 32, 0, 32 on, and bit pair k of
-// qh. A scale for every 16 elements. x = (d scale) (q - 32)
+// 210 bytes: ql[128] | qh[64] | int8 scales[16] | d. Each half of 128 elements has 64 bytes of ql and 32 of qh.
+// Quarters k = 0 to 3 of a half, of 32 elements, are the low, low, high and high nibbles of the bytes from ql + 0,
+// 32, 0 and 32, with bit pair k of qh as the high bits. Each 16 elements have a scale. x = (d scale) (q - 32)
 void decode_q6_k(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;

@@ -1,6 +1,6 @@
-// The scalar decoders by name, and the loads they share. Private to gguf/: all others go through dtype_decode[].
+// The scalar decoders by name, and the loads that they share. Private to gguf/; other code uses dtype_decode[].
 //
-// Blocks come straight from a file and need no alignment; what is wider than a byte is little-endian in them.
+// Blocks are bytes of a file and need no alignment; their numbers are little-endian.
 #ifndef QUERN_DTYPE_DECODE_H
 #define QUERN_DTYPE_DECODE_H
 

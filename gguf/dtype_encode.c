@@ -1,9 +1,9 @@
-// Encoders by round to nearest: for a KV cache, for synthetic models and for tests. They weigh all elements alike.
+// Encoders that round to nearest, for KV caches, synthetic models and tests. All elements have the same weight.
 //
-// What all the quantised types do here:
-//   - the scale is rounded to float16 first, and the elements are rounded against the scale as it will be read;
-//   - what is too large for the largest half as scale becomes the largest that is not: a huge input stays finite;
-//   - a block that holds a NaN or an infinity gets a NaN for its scale and decodes to NaN throughout, so that a fault
+// All quantised types here:
+//   - round the scale to float16 first, and then the elements to multiples of the rounded scale;
+//   - limit the scale to the largest half, so that huge inputs stay finite;
+//   - set the scale to NaN when the block contains a NaN or an infinity, so that all of it decodes to NaN and an error
 //     upstream shows instead of turning into plausible numbers.
 #include <math.h>
 
@@ -16,8 +16,8 @@ static void store_u16(uint8_t *p, uint16_t v)
     memcpy(p, &v, sizeof(v));
 }
 
-// The largest magnitude of n elements; NaN or infinity when one of them is. As integers, the magnitudes of floats lie
-// in their own order with infinity and the NaNs on top, so one maximum finds all three.
+// The largest magnitude of n elements; NaN or infinity when one of them is. The bits of magnitudes, as integers, have
+// the order of the floats, with infinity and then NaNs at the top, so a single maximum finds all three.
 static float largest_magnitude(const float *x, int n)
 {
     uint32_t top = 0;
@@ -32,8 +32,8 @@ static float largest_magnitude(const float *x, int n)
     return f;
 }
 
-// The half nearest to top / steps. Where halfs lie so far apart that `steps` and a half of it do not reach top (near
-// 2^-24), the next one: no element is then more than half a step off.
+// The half nearest to top / steps, or the next one when (steps + 0.5) times it is below top, which happens near 2^-24,
+// where halves are far apart. No element is then off by more than half a step.
 static uint16_t step_half(float top, int steps)
 {
     uint16_t h = f32_to_f16(top / (float)steps);
@@ -53,7 +53,8 @@ static void clamp_all(float *out, const float *x, int n, float limit)
         out[i] = clamp(x[i], -limit, limit);
 }
 
-// x to the nearest whole number of steps, ties to even, within lo and hi; 0 (if within) when the step is 0.
+// Rounds x to a whole number of steps, ties to even, limited to lo .. hi. With a step of 0 the number is 0, limited,
+// too.
 static int nearest(double x, double step, int lo, int hi)
 {
     double q = step != 0 ? rint(x / step) : 0;
@@ -79,7 +80,8 @@ static void encode_bf16(const float *x, void *blocks, int64_t n)
         store_u16(b + 2 * i, f32_to_bf16(x[i]));
 }
 
-// d makes the largest magnitude 127 steps. Products with 1/d, not quotients: what a vector unit does at full rate.
+// With d, the largest magnitude is 127 steps. Elements are multiplied by 1/d instead of divided by d, because vector
+// units multiply at full rate.
 static void encode_q8_0(const float *x, void *blocks, int64_t n)
 {
     uint8_t *b = blocks;
@@ -96,7 +98,7 @@ static void encode_q8_0(const float *x, void *blocks, int64_t n)
     }
 }
 
-// Element of the largest magnitude, with its sign.
+// The element of the largest magnitude, with its sign.
 static float largest(const float *x, int n)
 {
     float top = 0;
@@ -110,7 +112,8 @@ static uint8_t q4_0_nibble(float x, float per_step)
     return (uint8_t)(rintf(clamp(x * per_step, -8.0f, 7.0f)) + 8.0f);
 }
 
-// The element of largest magnitude becomes -8, whence the sign of d; one as large on the other side loses a step at 7.
+// The element of the largest magnitude becomes -8, which decides the sign of d. An equally large element of the other
+// sign is limited to 7.
 static void encode_q4_0(const float *x, void *blocks, int64_t n)
 {
     uint8_t *b = blocks;
@@ -149,18 +152,19 @@ static double fit_error(struct fit fit, const float *x, int n, int top)
     return sum;
 }
 
-// From the smallest element (or 0: min cannot be negative) to the largest.
+// The fit whose values range from the smallest element (or 0, because min cannot be negative) to the largest.
 static struct fit fit_range(const float *x, int n, int top)
 {
     double lo = 0, hi = x[0];
     for (int i = 0; i < n; i++) {
-        lo = MIN(lo, x[i]); // not fmin, fmax: gcc 12 for ARM breaks down over the pair
+        lo = MIN(lo, x[i]); // not fmin and fmax: gcc 12 for ARM crashes on them
         hi = MAX(hi, x[i]);
     }
     return (struct fit){(hi - lo) / top, -lo};
 }
 
-// Least squares for scale and min, the q of the given fit held fast. A negative min is out of range: then scale alone.
+// Fits scale and min by least squares to the q of the given fit. When min would be negative, it is 0 and only the
+// scale is fitted.
 static struct fit fit_refined(struct fit fit, const float *x, int n, int top)
 {
     double sq = 0, sqq = 0, sx = 0, sqx = 0;
@@ -172,7 +176,7 @@ static struct fit fit_refined(struct fit fit, const float *x, int n, int top)
         sqx += q * x[i];
     }
     double det = n * sqq - sq * sq;
-    if (det <= 0) // all q alike
+    if (det <= 0) // all q are equal
         return fit;
     double scale = (n * sqx - sq * sx) / det;
     double min = (scale * sq - sx) / n;
@@ -181,7 +185,7 @@ static struct fit fit_refined(struct fit fit, const float *x, int n, int top)
     return (struct fit){fmax(0, scale), min};
 }
 
-// The range, refined while that lowers the error; at most twice, where most of the gain is had.
+// The fit by range, refined while that reduces the error, but at most twice, which gives most of the gain.
 static struct fit fit_sub_block(const float *x, int n, int top)
 {
     struct fit best = fit_range(x, n, top);
@@ -197,8 +201,8 @@ static struct fit fit_sub_block(const float *x, int n, int top)
     return best;
 }
 
-// The min that is best once the scale has been rounded: so that a sub-block whose scale rounds to 0 is left with its
-// mean, not with its lowest value.
+// The best min for the rounded scale. A sub-block whose scale is rounded to 0 thus decodes to its mean instead of its
+// lowest value.
 static double min_for_scale(struct fit fit, double scale, const float *x, int n, int top)
 {
     double sum = 0;
@@ -207,7 +211,7 @@ static double min_for_scale(struct fit fit, double scale, const float *x, int n,
     return fmax(0, sum / n);
 }
 
-// Scale and min s of eight, six bits each, into the 12 bytes that decode_q4_k describes, zeroed before.
+// Stores scale and min s of eight in the 12 bytes that q4_k_scale_min in dtype.c reads. The bytes must be zero before.
 static void store_scale_min(uint8_t *p, int s, int scale, int min)
 {
     if (s < 4) {
@@ -220,7 +224,7 @@ static void store_scale_min(uint8_t *p, int s, int scale, int min)
     }
 }
 
-// The part that Q4_K (top 15) and Q5_K (top 31) share: writes d, dmin and scales, 16 bytes, and gives the whole q.
+// The part that Q4_K (top 15) and Q5_K (top 31) share: writes d, dmin and the scales (16 bytes) and computes all q.
 static void encode_scales_mins(const float *source, int top, uint8_t *head, uint8_t q[256])
 {
     memset(head, 0, 16);
@@ -249,7 +253,7 @@ static void encode_scales_mins(const float *source, int top, uint8_t *head, uint
     }
 }
 
-// Low four bits of q to the nibbles, as decode_q4_k reads them.
+// Stores the low four bits of q in the nibbles that decode_q4_k reads.
 static void store_nibbles(uint8_t qs[128], const uint8_t q[256])
 {
     for (int i = 0; i < 128; i++) {
@@ -279,8 +283,8 @@ static void encode_q5_k(const float *x, void *blocks, int64_t n)
     }
 }
 
-// The scale (of either sign) of x = scale q, q from -32 to 31: from the largest element, then least squares, kept
-// where it lowers the error.
+// The scale, positive or negative, of x = scale q with q from -32 to 31. It starts from the largest element and is
+// refined by least squares while that reduces the error.
 static double fit_symmetric(const float *x, int n)
 {
     double best = largest(x, n) / -32.0, best_error = INFINITY;
@@ -302,7 +306,7 @@ static double fit_symmetric(const float *x, int n)
     return best;
 }
 
-// q + 32 of element i, into the bits that decode_q6_k describes; b is zeroed before.
+// Stores `q`, which is the value of element i plus 32, in the bits that decode_q6_k reads. They must be zero before.
 static void store_q6(uint8_t *b, int i, int q)
 {
     int half = i / 128, k = i / 32 % 4, at = i % 32;

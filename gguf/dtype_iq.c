@@ -1,10 +1,11 @@
-// Decoders of the types with a codebook (IQ), of three values (TQ) and of 4-bit floats (MXFP4, NVFP4).
+// Decoders of the types with a codebook (IQ), of ternary types (TQ) and of 4-bit floats (MXFP4, NVFP4).
 //
-// As in dtype.c: each is headed by its layout, and the order of the float operations belongs to the format.
+// As in dtype.c, each decoder is headed by the layout of its block, and the order of the float operations is part of
+// the format.
 #include "gguf/dtype_decode.h"
 #include "gguf/dtype_iq.h"
 
-// Eight elements: the grid's magnitudes with the given signs.
+// Writes eight elements: magnitudes from a grid entry, with the given signs.
 static void put_grid8(float *out, float scale, uint64_t grid, uint8_t signs)
 {
     for (int i = 0; i < 8; i++) {
@@ -18,7 +19,7 @@ static uint64_t grid_pair(uint32_t first, uint32_t second)
     return first | (uint64_t)second << 32;
 }
 
-// 66 bytes: d | 8 x (index[4] | u32 word), a pair for 32 elements. The word: 4 x 7 sign bits, then 4 bits of scale.
+// 66 bytes: d | 8 x (index[4] | u32 word), one pair per 32 elements. A word is 4 x 7 sign bits and 4 bits of scale.
 // x = d (0.5 + scale) / 4 * grid
 void decode_iq2_xxs(const void *blocks, float *out, int64_t n)
 {
@@ -35,8 +36,8 @@ void decode_iq2_xxs(const void *blocks, float *out, int64_t n)
     }
 }
 
-// 74 bytes: d | u16 qs[32] | scales[8]. Each of qs, for 8 elements: 9 bits of index, 7 of signs. The nibbles of scales
-// serve 16 elements each. x = d (0.5 + scale) / 4 * grid
+// 74 bytes: d | u16 qs[32] | scales[8]. Each of qs has 9 bits of index and 7 sign bits for 8 elements. Each nibble of
+// scales is the scale of 16 elements. x = d (0.5 + scale) / 4 * grid
 void decode_iq2_xs(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -50,8 +51,8 @@ void decode_iq2_xs(const void *blocks, float *out, int64_t n)
     }
 }
 
-// 82 bytes: d | qs[32] | signs[32] | qh[8] | scales[8]. Group k of 8 elements: index of 10 bits, the high two in bit
-// pair k%4 of qh[k/4]; a byte of signs; scales as in IQ2_XS. x = d (0.5 + scale) / 4 * grid
+// 82 bytes: d | qs[32] | signs[32] | qh[8] | scales[8]. Group k of 8 elements has an index of 10 bits, whose high two
+// are bit pair k%4 of qh[k/4], and a byte of signs. Scales are as in IQ2_XS. x = d (0.5 + scale) / 4 * grid
 void decode_iq2_s(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -65,8 +66,8 @@ void decode_iq2_s(const void *blocks, float *out, int64_t n)
     }
 }
 
-// 98 bytes: d | qs[64] | u32 words[8]. An index for 4 elements; the word of 32 elements is as in IQ2_XXS.
-// x = d (0.5 + scale) / 2 * grid
+// 98 bytes: d | qs[64] | u32 words[8]. Each of qs is the index for 4 elements. Each word is for 32 elements, as in
+// IQ2_XXS. x = d (0.5 + scale) / 2 * grid
 void decode_iq3_xxs(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -81,8 +82,8 @@ void decode_iq3_xxs(const void *blocks, float *out, int64_t n)
     }
 }
 
-// 110 bytes: d | qs[64] | qh[8] | signs[32] | scales[4]. Index j of 4 elements has its ninth bit in bit j%8 of qh[j/8].
-// A nibble of scales serves 32 elements. x = d (1 + 2 scale) * grid
+// 110 bytes: d | qs[64] | qh[8] | signs[32] | scales[4]. Index j, of 4 elements, has its ninth bit in bit j%8 of
+// qh[j/8]. Each nibble of scales is the scale of 32 elements. x = d (1 + 2 scale) * grid
 void decode_iq3_s(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -98,7 +99,7 @@ void decode_iq3_s(const void *blocks, float *out, int64_t n)
     }
 }
 
-// Eight elements of IQ1: three values, all moved by an eighth up or down.
+// Writes eight elements of IQ1: values -1, 0 and 1, all shifted by +1/8 or -1/8.
 static void put_iq1_grid8(float *out, float scale, uint64_t grid, bool down)
 {
     float delta = down ? -0.125f : 0.125f;
@@ -106,8 +107,8 @@ static void put_iq1_grid8(float *out, float scale, uint64_t grid, bool down)
         out[i] = scale * ((float)(int8_t)(grid >> 8 * i) + delta);
 }
 
-// 50 bytes: d | qs[32] | u16 qh[8]. qh[s], for 32 elements: 4 x 3 high bits of the indices, 3 bits of scale, and the
-// direction of the shift. x = d (2 scale + 1) (grid +- 1/8)
+// 50 bytes: d | qs[32] | u16 qh[8]. qh[s] is for 32 elements: 4 x 3 high bits of the indices, 3 bits of scale, and a
+// bit that is set for the shift of -1/8. x = d (2 scale + 1) (grid +- 1/8)
 void decode_iq1_s(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -122,9 +123,9 @@ void decode_iq1_s(const void *blocks, float *out, int64_t n)
     }
 }
 
-// 56 bytes: qs[32] | qh[16] | u16 scales[4]. Nibble k%2 of qh[k/2], for 8 elements: 3 high bits of the index and the
-// direction of the shift. Each of scales: 4 x 3 bits, a scale for 16 elements, and on top four bits of d, the lowest
-// in scales[0]. x = d (2 scale + 1) (grid +- 1/8)
+// 56 bytes: qs[32] | qh[16] | u16 scales[4]. Nibble k%2 of qh[k/2] is for 8 elements: 3 high bits of the index, and a
+// bit that is set for the shift of -1/8. Each of scales has 4 x 3 bits, a scale for 16 elements each, and in its top
+// bits four bits of d, the lowest ones in scales[0]. x = d (2 scale + 1) (grid +- 1/8)
 void decode_iq1_m(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -144,7 +145,8 @@ void decode_iq1_m(const void *blocks, float *out, int64_t n)
     }
 }
 
-// Nibbles of n/2 bytes through a table: the low ones are the first half of the elements, the high ones the second.
+// Decodes the nibbles of n/2 bytes with a table. The low nibbles are the first half of the elements, the high ones the
+// second.
 static void put_nibbles(float *out, float scale, const uint8_t *qs, int n, const int8_t values[16])
 {
     for (int i = 0; i < n / 2; i++) {
@@ -161,8 +163,9 @@ void decode_iq4_nl(const void *blocks, float *out, int64_t n)
         put_nibbles(out, load_f16(b), b + 2, 32, iq4_values);
 }
 
-// 136 bytes: d | u16 scales_h | scales_l[4] | qs[128]. Scale s of eight: low nibble in nibble s%2 of scales_l[s/2],
-// high two bits in pair s of scales_h. 16 bytes of qs for 32 elements. x = d (scale - 32) value[q]
+// 136 bytes: d | u16 scales_h | scales_l[4] | qs[128]. Scale s of eight has its low four bits in nibble s%2 of
+// scales_l[s/2] and its high two in bit pair s of scales_h. 16 bytes of qs hold 32 elements. x = d (scale - 32)
+// value[q]
 void decode_iq4_xs(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;
@@ -176,8 +179,8 @@ void decode_iq4_xs(const void *blocks, float *out, int64_t n)
     }
 }
 
-// Digit k, from the top, of a fraction in base 3: the byte is ceil(256 v / 243), v of five digits. Multiplying by 3^k
-// modulo 256 drops the digits above, and the whole part of three times the rest is the digit.
+// Digit k, from the top, of a fraction in base 3. The byte is ceil(256 v / 243), where v has five digits. Multiplying
+// it by 3^k modulo 256 drops the digits above; the integer part of three times the remaining fraction is digit k.
 static int ternary_digit(uint8_t byte, int k)
 {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
@@ -214,8 +217,8 @@ void decode_tq2_0(const void *blocks, float *out, int64_t n)
     }
 }
 
-// Half of an e8m0 scale, 2^(e - 128): half, because fp4_values are doubled. From 2^-126 down it is subnormal. The code
-// 255, NaN in the OCP specification, is taken as 2^127 as other readers of GGUF do.
+// Half of an e8m0 scale, 2^(e - 128), because fp4_values are doubled. Below 2^-126 it is subnormal. The code 255,
+// which is NaN in the OCP specification, gives 2^127, as in other readers of GGUF.
 static float e8m0_half(uint8_t e)
 {
     uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
@@ -232,7 +235,7 @@ void decode_mxfp4(const void *blocks, float *out, int64_t n)
         put_nibbles(out, e8m0_half(b[0]), b + 1, 32, fp4_values);
 }
 
-// Half of an unsigned e4m3 scale (bias 7); the top bit is not looked at, but for 0x7f, the NaN, which counts as zero.
+// Half of an unsigned e4m3 scale (bias 7). The top bit is ignored. The code 0x7f, which is NaN, gives zero.
 static float ue4m3_half(uint8_t e)
 {
     int exponent = e >> 3 & 15, mantissa = e & 7;
@@ -246,7 +249,7 @@ static float ue4m3_half(uint8_t e)
     return f;
 }
 
-// 36 bytes: scales[4] | qs[32]. 16 elements, in 8 bytes of qs, share a scale. x = scale e2m1[q]
+// 36 bytes: scales[4] | qs[32]. 16 elements, which are 8 bytes of qs, share a scale. x = scale e2m1[q]
 void decode_nvfp4(const void *blocks, float *out, int64_t n)
 {
     const uint8_t *b = blocks;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// A path of any length must leave room for the rest of the message; its tail tells more than its head.
+// The path for messages. Of a long path only the end is kept, so that it leaves room for the rest of the message.
 static const char *make_label(struct arena *arena, const char *path)
 {
     enum { SHOWN = 160 };
@@ -16,7 +16,7 @@ static const char *make_label(struct arena *arena, const char *path)
         return NULL;
     memcpy(label, "...", 3);
     const char *tail = path + n - SHOWN;
-    while ((*tail & 0xC0) == 0x80) // not from the middle of a character
+    while ((*tail & 0xC0) == 0x80) // do not begin within a character
         tail++;
     strcpy(label + 3, tail);
     return label;
@@ -50,7 +50,7 @@ static int place_shard(struct gguf *g, struct gguf_shard *shard, unsigned flags,
     return 0;
 }
 
-// Opens parts 1 to count - 1, and holds the sum of the tensors against what the first part says.
+// Opens parts 1 to count - 1, and compares the number of all tensors with the number that the first part states.
 static int open_parts(struct gguf *g, unsigned flags, int count, int64_t n_tensors, struct error *err)
 {
     struct gguf_shard *shards = realloc(g->shards, (size_t)count * sizeof *shards);
@@ -86,7 +86,7 @@ static int index_tensors(struct gguf *g, struct error *err)
                       "tensor '%.*s': stands in the model twice", STR_ARG(twice->name));
 }
 
-// A view is whole, and where it lies its tensors are as aligned as they would be in a mapping.
+// Checks that a view is a whole model and is aligned, so that its tensors are as aligned as in a mapping.
 static int check_view(const struct gguf_shard *shard, int count, struct error *err)
 {
     if (count > 1)
@@ -98,7 +98,7 @@ static int check_view(const struct gguf_shard *shard, int count, struct error *e
     return 0;
 }
 
-// Either the file at path, or the image (its data not NULL), which then is called path.
+// Opens the image when its data is not NULL, with path as its name, else the file at path.
 static int open_either(struct gguf **out, const char *path, struct bytes image, unsigned flags, struct error *err)
 {
     *out = NULL;

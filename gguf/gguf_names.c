@@ -4,7 +4,7 @@
 
 typedef int compare_fn(const void *, const void *);
 
-// Merges the sorted runs [0, half) and [half, n) by way of scratch[half]. Of equals the left one goes first.
+// Merges the sorted runs [0, half) and [half, n), using scratch[half]. Of equal elements the left one comes first.
 static void merge(const void **p, size_t half, size_t n, compare_fn *compare, const void **scratch)
 {
     memcpy(scratch, p, half * sizeof *p);
@@ -24,7 +24,8 @@ static void sort(const void **p, size_t n, compare_fn *compare, const void **scr
     merge(p, half, n, compare, scratch);
 }
 
-// The C library's qsort falls back to a quicksort when memory is short, and that can be made quadratic.
+// This does not use qsort, because the C library falls back to a quicksort when memory is short, and a file could make
+// that quadratic.
 int pointers_sort(const void **p, size_t n, compare_fn *compare, struct error *err)
 {
     size_t bytes = (n / 2 + 1) * sizeof *p;

@@ -5,14 +5,15 @@
 //   keys     string key, u32 type, value; an array is u32 element type, u64 count, elements
 //   tensors  string name, u32 dims, u64 ne[dims], u32 type, u64 offset from the start of the data
 //   data     from the next multiple of the alignment
-// Everything is read by pread into the arena, once, and checked there; nothing is looked at in the file again.
+// Everything is read by pread into the arena, once, and checked there; the file is not read a second time.
 #include "gguf/gguf_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// The least bytes that a key with its value and a tensor's entry take: what bounds a count by the bytes that are left.
+// The smallest sizes of a key with its value, and of the entry of a tensor. With them a count is checked against the
+// bytes that are left in the file.
 enum { HEADER_BYTES = 24, KEY_BYTES_MIN = 8 + 1 + 4 + 1, TENSOR_BYTES_MIN = 8 + 1 + 4 + 8 + 4 + 8 };
 
 enum { WINDOW = 1 << 16 };
@@ -22,8 +23,8 @@ struct reader {
     struct gguf_shard *shard;
     struct error *err;
     uint64_t pos;        // offset of the next byte
-    const char *subject; // "key" or "tensor": what is being read, for messages
-    struct str name;     // its name, empty until it is known
+    const char *subject; // what is being read, for messages: "key" or "tensor"
+    struct str name;     // its name; empty until it is known
     uint64_t window_at;  // offset of window[0]
     size_t window_size;
     uint8_t *window;
@@ -65,7 +66,7 @@ static int fill_window(struct reader *r)
     return shard_read(r->shard, r->window, r->window_size, r->pos, r->err);
 }
 
-// Holds what is about to be read, and room to be taken for it, against the limit of all metadata.
+// Checks n more bytes of metadata against the limit, before they are read and memory is allocated for them.
 static int check_budget(const struct reader *r, uint64_t offset, uint64_t n)
 {
     if (n > METADATA_MAX - r->g->metadata_bytes)
@@ -122,7 +123,7 @@ static int read_string(struct reader *r, const char *field, uint64_t max, struct
     return read_bytes(r, field, text, len);
 }
 
-// Names are shown to people and compared: only printable UTF-8 will do. `offset` is that of the length.
+// Checks that a name is printable UTF-8, because names are shown to users. `offset` is the offset of its length.
 static int check_name(const struct reader *r, const char *what, struct str name, uint64_t offset)
 {
     if (name.len == 0)
@@ -191,7 +192,7 @@ static int parse_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_kv)
 
 static int parse_strings(struct reader *r, struct gguf_kv *kv, uint64_t at)
 {
-    if (kv->type == GGUF_ARRAY && kv->count > bytes_left(r) / 8) // each has at least its length
+    if (kv->type == GGUF_ARRAY && kv->count > bytes_left(r) / 8) // each string has at least a length of 8 bytes
         return broken(r, at, "%" PRIu64 " strings do not fit in the %" PRIu64 " bytes that are left", kv->count,
                       bytes_left(r));
     if (check_budget(r, at, kv->count * 8) != 0)
@@ -206,7 +207,7 @@ static int parse_strings(struct reader *r, struct gguf_kv *kv, uint64_t at)
     return 0;
 }
 
-// `at` is the offset of what says how many they are.
+// Reads a number or an array of numbers. `at` is the offset for errors about their count.
 static int parse_numbers(struct reader *r, struct gguf_kv *kv, uint64_t at)
 {
     size_t bytes;
@@ -319,7 +320,7 @@ static int parse_alignment(struct reader *r)
 
 // ---- Tensors ----
 
-// Where the entry's last field, the offset of the data, stands.
+// The offset in the file of the last field of an entry, which is the offset of the data.
 static uint64_t offset_field(const struct gguf_tensor *t)
 {
     return t->info_offset + 8 + t->name.len + 4 + 8 * (uint64_t)t->n_dims + 4;
@@ -368,7 +369,7 @@ static int parse_type(struct reader *r, struct gguf_tensor *t)
     return over ? broken(r, at, "the size in bytes overflows") : 0;
 }
 
-// Reads an entry; t->offset is then from the start of the data, which is not known yet.
+// Reads an entry. t->offset is then relative to the start of the data, which is not known yet.
 static int parse_tensor(struct reader *r, struct gguf_tensor *t)
 {
     *t = (struct gguf_tensor){.info_offset = r->pos, .shard = r->shard->index};
@@ -385,7 +386,7 @@ static int parse_tensor(struct reader *r, struct gguf_tensor *t)
     return 0;
 }
 
-// Turns the offset into one in the file, and holds it against the file's end.
+// Converts the offset of a tensor to an offset in the file, and checks that its data is within the file.
 static int place_tensor(struct reader *r, struct gguf_tensor *t)
 {
     r->name = t->name;

@@ -1,8 +1,8 @@
-// Split models: NAME-00001-of-00003.gguf and its sisters.
+// Split models: NAME-00001-of-00003.gguf and its further parts.
 //
-// The first part says in its keys that it is one of several: split.no (u16, from 0), split.count (u16, 0 or 1 when the
-// model is whole) and split.tensors.count (i32, of all parts). The names of the others come from the name that the user
-// gave, never from the file.
+// Keys of a part: split.no (u16, its index from 0), split.count (u16, the number of parts; 0 or 1 when the model is
+// not split) and split.tensors.count (i32, tensors of all parts). The names of the further parts are derived from the
+// name that the user gave, never from the file.
 #include "gguf/gguf_internal.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 enum { SUFFIX = sizeof "-00001-of-00003.gguf" - 1 };
 
-// The value of an optional key of two or four bytes; *found tells whether it is there.
+// Reads an optional key with an integer of the given type. *found: whether the key exists.
 static int read_key(const struct gguf_shard *shard, const char *key, enum gguf_type type, int64_t *out, bool *found,
                     struct error *err)
 {
@@ -55,7 +55,7 @@ const char *split_path(struct arena *arena, const struct gguf_shard *first, int 
     return path;
 }
 
-// The user has opened a further part: says so, and which to open.
+// Fails because the user has opened a further part. The error names the first part.
 static int refuse_further_part(const struct gguf_shard *shard, int index, int count, struct error *err)
 {
     char first[SUFFIX + 1];

@@ -60,7 +60,7 @@ static uint64_t element_u64(const struct gguf_kv *array, uint64_t i)
     return v;
 }
 
-// Any integer or bool but U64.
+// An element of a bool or integer type other than U64.
 static int64_t element_i64(const struct gguf_kv *array, uint64_t i)
 {
     switch (array->element) {

@@ -1,5 +1,5 @@
-// The head of the file (header, keys, entries) is built in memory and goes out with the first byte of data, for only
-// then is it known how many there are and where the data starts.
+// The head of the file (header, keys, entries) is built in memory and written before the first byte of data, because
+// only then the number of keys and tensors and the start of the data are known.
 #include "gguf/writer.h"
 #include "gguf/gguf_internal.h"
 
@@ -10,12 +10,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// The file is written in pieces of this size from multiples of it on: what a system keeps of it in memory lies in pages as
-// large then, where it has such, and weights are read through fewer tables (measured, bench/results/cpu_zen4.md).
+// The file is written in pieces of this size, at multiples of it. On a system with large pages the page cache then
+// holds the file in pages of this size, and weights are read through fewer page tables (measured,
+// bench/results/cpu_zen4.md).
 enum { BUFFER = 2 << 20 };
 
 struct entry {
-    struct str name; // first, for the index of names
+    struct str name; // must be the first member, for names_sort
     struct entry *next;
     uint64_t size;
 };
@@ -31,17 +32,18 @@ struct gguf_writer {
     size_t keys_size, keys_room, infos_size, infos_room;
     struct entry *key_list, *tensor_list; // newest first until the head is written, then tensors in order
     struct entry *current;                // the tensor whose data is next
-    uint64_t written;                     // of its data
+    uint64_t written;                     // bytes of its data that have been written
     uint64_t n_keys, n_tensors;
-    uint64_t data_size; // of the tensors announced, with padding
+    uint64_t data_size; // of all announced tensors, with padding
     uint32_t alignment;
     size_t buffered;
     uint8_t buffer[BUFFER];
 };
 
-// ---- The remembered error ----
+// ---- The first error ----
 
-__attribute__((format(printf, 3, 4))) static int spoil(struct gguf_writer *w, enum err_code code, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int writer_fail(struct gguf_writer *w, enum err_code code, const char *fmt,
+                                                             ...)
 {
     if (w->first.code != E_OK)
         return -1;
@@ -52,8 +54,8 @@ __attribute__((format(printf, 3, 4))) static int spoil(struct gguf_writer *w, en
     return fail_prefix(&w->first, w->path);
 }
 
-// What a call that can fail returns.
-static int verdict(const struct gguf_writer *w, struct error *err)
+// The status of a call: 0, or -1 with the first error.
+static int writer_status(const struct gguf_writer *w, struct error *err)
 {
     if (w->first.code == E_OK)
         return 0;
@@ -70,14 +72,14 @@ static void append(struct gguf_writer *w, uint8_t **data, size_t *size, size_t *
     if (w->first.code != E_OK || n == 0)
         return;
     if (size_add(*size, n, &need) || need > METADATA_MAX) {
-        spoil(w, E_USAGE, "the metadata is over the limit of %d bytes", METADATA_MAX);
+        writer_fail(w, E_USAGE, "the metadata is over the limit of %d bytes", METADATA_MAX);
         return;
     }
     if (need > *room) {
         size_t grown = MAX(2 * need, (size_t)4096);
         uint8_t *moved = realloc(*data, grown);
         if (!moved) {
-            spoil(w, E_MEMORY, "out of memory: %zu bytes for the metadata", grown);
+            writer_fail(w, E_MEMORY, "out of memory: %zu bytes for the metadata", grown);
             return;
         }
         *data = moved;
@@ -109,7 +111,7 @@ static void put_key_str(struct gguf_writer *w, struct str s)
     put_key(w, s.data, s.len);
 }
 
-// The same rule as the reader's, so that what was written can be opened.
+// Applies the rule of the reader, so that the file can be opened again.
 static bool name_is_valid(struct str name, size_t max)
 {
     if (name.len == 0 || name.len > max)
@@ -129,7 +131,7 @@ static struct entry *remember(struct gguf_writer *w, struct entry **list, struct
     struct entry *e = ARENA_NEW(&w->arena, struct entry);
     char *copy = e ? arena_strdup(&w->arena, name) : NULL;
     if (!copy) {
-        spoil(w, E_MEMORY, "out of memory: %zu bytes for a name", sizeof *e + name.len + 1);
+        writer_fail(w, E_MEMORY, "out of memory: %zu bytes for a name", sizeof *e + name.len + 1);
         return NULL;
     }
     *e = (struct entry){.name = {copy, name.len}, .next = *list};
@@ -139,17 +141,17 @@ static struct entry *remember(struct gguf_writer *w, struct entry **list, struct
 
 // ---- Keys ----
 
-// Starts a pair; -1 when it must not go on.
+// Starts a key and its value. -1 when the caller must not write the value.
 static int begin_key(struct gguf_writer *w, struct str key, enum gguf_type type)
 {
     if (w->first.code != E_OK)
         return -1;
     if (w->head_written)
-        return spoil(w, E_USAGE, "key '%.*s' comes after the first data", SHORT_ARG(key));
+        return writer_fail(w, E_USAGE, "key '%.*s' comes after the first data", SHORT_ARG(key));
     if (!name_is_valid(key, KEY_LENGTH_MAX))
-        return spoil(w, E_USAGE, "'%.*s' is no valid key", SHORT_ARG(key));
+        return writer_fail(w, E_USAGE, "'%.*s' is no valid key", SHORT_ARG(key));
     if (w->n_keys == KEYS_MAX)
-        return spoil(w, E_USAGE, "more than %d keys", KEYS_MAX);
+        return writer_fail(w, E_USAGE, "more than %d keys", KEYS_MAX);
     if (!remember(w, &w->key_list, key))
         return -1;
     w->n_keys++;
@@ -165,7 +167,7 @@ static void write_scalar(struct gguf_writer *w, struct str key, enum gguf_type t
         if (type == GGUF_U32)
             memcpy(&align, v, sizeof align);
         if (align == 0 || (align & (align - 1)) != 0 || align > ALIGNMENT_MAX) {
-            spoil(w, E_USAGE, ALIGNMENT_KEY " must be a power of two up to %d, of type u32", ALIGNMENT_MAX);
+            writer_fail(w, E_USAGE, ALIGNMENT_KEY " must be a power of two up to %d, of type u32", ALIGNMENT_MAX);
             return;
         }
         w->alignment = align;
@@ -193,7 +195,7 @@ static void write_numbers(struct gguf_writer *w, struct str key, enum gguf_type 
 {
     size_t bytes;
     if (gguf_type_bytes(element) == 0 || size_mul(n, gguf_type_bytes(element), &bytes)) {
-        spoil(w, E_USAGE, "key '%.*s': no array of %" PRIu64 " %s", SHORT_ARG(key), n, gguf_type_name(element));
+        writer_fail(w, E_USAGE, "key '%.*s': no array of %" PRIu64 " %s", SHORT_ARG(key), n, gguf_type_name(element));
         return;
     }
     if (begin_key(w, key, GGUF_ARRAY) != 0)
@@ -221,7 +223,7 @@ void gguf_write_bool(struct gguf_writer *w, const char *key, bool v)
 static void write_string(struct gguf_writer *w, struct str key, struct str v)
 {
     if (str_equal_z(key, ALIGNMENT_KEY))
-        spoil(w, E_USAGE, ALIGNMENT_KEY " must be of type u32");
+        writer_fail(w, E_USAGE, ALIGNMENT_KEY " must be of type u32");
     if (begin_key(w, key, GGUF_STRING) == 0)
         put_key_str(w, v);
 }
@@ -255,7 +257,7 @@ void gguf_write_kv(struct gguf_writer *w, const struct gguf_kv *kv)
 
 // ---- Tensors ----
 
-// Bytes of a tensor of that shape; false when the shape or its size is not allowed.
+// Computes the bytes of a tensor of this shape. False when the shape or its size is not allowed.
 static bool tensor_size(enum dtype type, int n_dims, const int64_t *ne, uint64_t *size)
 {
     if (n_dims < 1 || n_dims > 4 || (unsigned)type >= DT_COUNT || ne[0] <= 0 || ne[0] % dtype_info[type].block != 0)
@@ -278,22 +280,22 @@ static void announce(struct gguf_writer *w, struct str name, enum dtype type, in
     if (w->first.code != E_OK)
         return;
     if (w->head_written) {
-        spoil(w, E_USAGE, "tensor '%.*s' is announced after the first data", STR_ARG(name));
+        writer_fail(w, E_USAGE, "tensor '%.*s' is announced after the first data", STR_ARG(name));
         return;
     }
     if (!name_is_valid(name, TENSOR_NAME_MAX)) {
-        spoil(w, E_USAGE, "'%.*s' is no valid tensor name", SHORT_ARG(name));
+        writer_fail(w, E_USAGE, "'%.*s' is no valid tensor name", SHORT_ARG(name));
         return;
     }
     if (!tensor_size(type, n_dims, ne, &size) || w->n_tensors == TENSORS_MAX) {
-        spoil(w, E_USAGE, "tensor '%.*s' has a shape that cannot be written", STR_ARG(name));
+        writer_fail(w, E_USAGE, "tensor '%.*s' has a shape that cannot be written", STR_ARG(name));
         return;
     }
     if (size_add(size, ALIGNMENT_MAX, &padded) || size_add(w->data_size, padded, &padded) || padded > INT64_MAX) {
-        spoil(w, E_USAGE, "tensor '%.*s' makes the file too large", STR_ARG(name));
+        writer_fail(w, E_USAGE, "tensor '%.*s' makes the file too large", STR_ARG(name));
         return;
     }
-    w->data_size = padded; // an upper bound until the alignment is settled
+    w->data_size = padded; // an upper bound, because the alignment may still change
     struct entry *e = remember(w, &w->tensor_list, name);
     if (!e)
         return;
@@ -313,7 +315,7 @@ int gguf_write_tensor_info(struct gguf_writer *w, const char *name, enum dtype t
                            struct error *err)
 {
     announce(w, str_from(name), type, n_dims, ne);
-    return verdict(w, err);
+    return writer_status(w, err);
 }
 
 // ---- The file ----
@@ -325,7 +327,7 @@ static int write_all(struct gguf_writer *w, const void *data, size_t n)
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            return spoil(w, E_IO, "cannot write: %s", strerror(errno));
+            return writer_fail(w, E_IO, "cannot write: %s", strerror(errno));
         p += done;
         n -= (size_t)done;
     }
@@ -375,7 +377,7 @@ static struct entry *reverse(struct entry *list)
     return out;
 }
 
-// Fills in the last field of each entry.
+// Sets the last field of each entry, the offset of its data.
 static void settle_offsets(struct gguf_writer *w)
 {
     uint64_t offset = 0;
@@ -394,16 +396,16 @@ static int check_unique(struct gguf_writer *w, const char *what, struct entry *l
 {
     const void **index = ARENA_ARRAY(&w->arena, const void *, n);
     if (!index)
-        return spoil(w, E_MEMORY, "out of memory: %zu bytes for the index of names", (size_t)n * sizeof *index);
+        return writer_fail(w, E_MEMORY, "out of memory: %zu bytes for the index of names", (size_t)n * sizeof *index);
     size_t i = 0;
     for (const struct entry *e = list; e; e = e->next)
         index[i++] = e;
     struct error why;
     if (names_sort(index, n, &why) != 0)
-        return spoil(w, why.code, "%s", why.text);
+        return writer_fail(w, why.code, "%s", why.text);
     const struct entry *twice = names_duplicate(index, n);
     if (twice)
-        return spoil(w, E_USAGE, "%s '%.*s' was written twice", what, SHORT_ARG(twice->name));
+        return writer_fail(w, E_USAGE, "%s '%.*s' was written twice", what, SHORT_ARG(twice->name));
     return 0;
 }
 
@@ -433,7 +435,7 @@ static void write_pieces(struct gguf_writer *w, const uint8_t *data, size_t size
     while (size > 0) {
         struct entry *e = w->current;
         if (!e) {
-            spoil(w, E_USAGE, "%zu bytes of data after the last tensor", size);
+            writer_fail(w, E_USAGE, "%zu bytes of data after the last tensor", size);
             return;
         }
         size_t n = (size_t)MIN((uint64_t)size, e->size - w->written);
@@ -455,18 +457,19 @@ int gguf_write_data(struct gguf_writer *w, const void *data, size_t size, struct
 {
     if (write_head(w) == 0)
         write_pieces(w, data, size);
-    return verdict(w, err);
+    return writer_status(w, err);
 }
 
 // ---- Open and close ----
 
-// A name of its own beside the target, so that the rename stays within one file system. Mode as for any new file.
+// Creates a temporary file in the folder of the target, so that the rename stays within one file system. It has the
+// mode of any new file.
 static int create_temp(struct gguf_writer *w)
 {
     size_t room = strlen(w->path) + 40;
     w->temp = arena_alloc(&w->arena, room, 1);
     if (!w->temp)
-        return spoil(w, E_MEMORY, "out of memory: %zu bytes for a file name", room);
+        return writer_fail(w, E_MEMORY, "out of memory: %zu bytes for a file name", room);
     for (int i = 0; i < 1000; i++) {
         snprintf(w->temp, room, "%s.%ld-%d.tmp", w->path, (long)getpid(), i);
         w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
@@ -474,7 +477,7 @@ static int create_temp(struct gguf_writer *w)
             break;
     }
     if (w->fd < 0)
-        return spoil(w, E_IO, "cannot create: %s", strerror(errno));
+        return writer_fail(w, E_IO, "cannot create: %s", strerror(errno));
     w->created = true;
     return 0;
 }
@@ -505,7 +508,7 @@ int gguf_writer_open(struct gguf_writer **out, const char *path, struct error *e
         return gguf_fail_memory(err, strlen(path) + 1, "a file name");
     }
     if (check_replaceable(path, &w->first) != 0 || create_temp(w) != 0) {
-        verdict(w, err);
+        writer_status(w, err);
         destroy(w);
         return -1;
     }
@@ -513,7 +516,8 @@ int gguf_writer_open(struct gguf_writer **out, const char *path, struct error *e
     return 0;
 }
 
-// So that the new name survives a crash. Some file systems cannot do it; the file itself is safe by then.
+// Syncs the folder, so that the new name survives a crash. Errors are ignored: some file systems cannot do it, and the
+// file itself has been synced.
 static void sync_directory(struct gguf_writer *w)
 {
     const char *slash = strrchr(w->path, '/');
@@ -531,18 +535,18 @@ static int finish(struct gguf_writer *w)
     if (write_head(w) != 0)
         return -1;
     if (w->current)
-        return spoil(w, E_USAGE, "tensor '%.*s' lacks %" PRIu64 " bytes of data", STR_ARG(w->current->name),
-                     w->current->size - w->written);
+        return writer_fail(w, E_USAGE, "tensor '%.*s' lacks %" PRIu64 " bytes of data", STR_ARG(w->current->name),
+                           w->current->size - w->written);
     if (flush(w) != 0)
         return -1;
     if (fsync(w->fd) != 0)
-        return spoil(w, E_IO, "cannot write: %s", strerror(errno));
+        return writer_fail(w, E_IO, "cannot write: %s", strerror(errno));
     int status = close(w->fd);
     w->fd = -1;
     if (status != 0)
-        return spoil(w, E_IO, "cannot write: %s", strerror(errno));
+        return writer_fail(w, E_IO, "cannot write: %s", strerror(errno));
     if (rename(w->temp, w->path) != 0)
-        return spoil(w, E_IO, "cannot rename %s: %s", w->temp, strerror(errno));
+        return writer_fail(w, E_IO, "cannot rename %s: %s", w->temp, strerror(errno));
     w->created = false;
     sync_directory(w);
     return 0;
@@ -551,7 +555,7 @@ static int finish(struct gguf_writer *w)
 int gguf_writer_close(struct gguf_writer *w, struct error *err)
 {
     finish(w);
-    int status = verdict(w, err);
+    int status = writer_status(w, err);
     destroy(w);
     return status;
 }

@@ -1,9 +1,10 @@
-// Architectures: from a model file's keys and tensors to a graph.
+// Architectures: builds the graph of a model from the keys and tensors of its file.
 //
-// arch_build reads the hyper-parameters that the family defines (and leaves other keys alone), checks every tensor's
-// presence, shape and type against them, and runs the family's forward once. The graph's weights view the open file, which
-// must outlive the graph; of a file opened without its tensors' data, shapes alone, where that will do. Threads: pure but for
-// its results.
+// arch_build reads the hyper-parameters that the family defines (other keys are ignored), checks the presence, shape
+// and type of every tensor against them, and runs the forward pass of the family once to build the graph. The weights
+// of the graph are views of the open file, which must outlive the graph. When the file was opened without the data of
+// its tensors, the weights have only shapes; this is an error only when a family needs values to build its graph.
+// Threads: any; no state is shared.
 #ifndef QUERN_ARCH_H
 #define QUERN_ARCH_H
 
@@ -11,7 +12,7 @@
 #include "kernels/graph.h"
 
 struct arch_options {
-    int n_ctx; // positions that will be used at most; 0: as many as the model was trained for (longrope picks by it)
+    int n_ctx; // most positions that will be used; 0: as many as the model was trained for. longrope depends on it
 };
 
 struct arch_info {
@@ -21,10 +22,10 @@ struct arch_info {
     int64_t weight_bytes;
 };
 
-// E_MODEL with the key or tensor that is missing, of the wrong type or shape, or out of range.
+// E_MODEL with the name of a key or tensor that is missing, has the wrong type or shape, or is out of range.
 int arch_build(const struct gguf *file, const struct arch_options *o, struct graph **out, struct arch_info *info,
                struct error *err);
-// Names of all families, separated by spaces: for errors and help.
+// Appends the names of all families, separated by spaces, for errors and help.
 void arch_list(struct text *out);
 
 #endif

@@ -4,12 +4,13 @@
 #include <math.h>
 #include <stdio.h>
 
-// Sizes at most. No model comes near, and a product of two of them fits wherever graphs and machines keep it.
+// Limits of sizes. They are far above those of any model, and products of two of them do not overflow in graphs and
+// machines.
 enum { EMBD_MAX = 1 << 20, HEADS_MAX = 1 << 14, FFN_MAX = 1 << 24, EXPERTS_MAX = 1 << 14 };
 
 // ---- The keys that every family has
 
-// One more than the number of the last "blk.N." among the tensors.
+// The largest N of all tensors "blk.N.", plus one.
 static int64_t count_blocks(const struct gguf *file)
 {
     int64_t count = 0;
@@ -125,7 +126,7 @@ static struct tensor *normalise(struct graph *g, const struct decoder *d, const 
     return norm.present ? graph_norm(g, name, x, norm.gain, norm.bias, d->norm, d->norm_eps, 0) : x;
 }
 
-// Each head by itself: as many columns as the gain has.
+// Normalises each head separately: groups of dim_k columns, as many as the gain has.
 static struct tensor *normalise_heads(struct graph *g, const struct decoder *d, const char *name, struct tensor *x,
                                       struct norm norm)
 {
@@ -206,8 +207,8 @@ static struct tensor *embed(struct graph *g, const struct decoder *d)
     return graph_add(g, "embd", x, pos);
 }
 
-// Once for all families; a part that the model does not have gives back what it was given. n is n_tok, and from the
-// last layer's residual on the number of rows that want logits.
+// The forward pass of all families. A part that the model does not have returns its input. In the shapes, n is n_tok,
+// and from the output projection of the last layer's attention on the number of rows that want logits.
 static struct tensor *forward(struct graph *g, const struct decoder *d)
 {
     struct tensor *far = rope_table(g, d, "rope", d->inv_freq); // (n_tok, n_rot)
@@ -219,7 +220,7 @@ static struct tensor *forward(struct graph *g, const struct decoder *d)
         graph_layer(g, i);
         struct tensor *y = normalise(g, d, "attn_norm", x, l->attn_norm); // (n_tok, n_embd)
         y = attend(g, d, l, y, l->window ? near : far);                   // (n_tok, n_head * dim_v)
-        if (i == d->n_layer - 1) { // what follows goes row by row: only for the rows that are asked for
+        if (i == d->n_layer - 1) { // no later node mixes rows, so only the rows that want logits are computed on
             y = graph_output_rows(g, "attn_rows", y);
             x = graph_output_rows(g, "rows", x);
         }

@@ -1,4 +1,4 @@
-// The weights that a decoder's description asks for.
+// Looks up the weights for the description of a decoder.
 #include "models/decoder.h"
 
 #include <inttypes.h>
@@ -46,7 +46,7 @@ static void load_feed_forward(const struct decoder *d, struct weights *ws, struc
     } else {
         l->up = load_linear(d, ws, "ffn_up", d->n_embd, l->n_ff, d->ffn_scaled);
     }
-    if (d->gate == GATE_APART)
+    if (d->gate == GATE_SEPARATE)
         l->gate = load_linear(d, ws, "ffn_gate", d->n_embd, l->n_ff, d->ffn_scaled);
     l->down = load_linear(d, ws, "ffn_down", l->n_ff, d->n_embd, d->ffn_scaled);
 }
@@ -73,7 +73,7 @@ static void load_layer(const struct decoder *d, struct weights *ws, struct layer
     l->ffn_post_norm = load_norm(d, ws, "post_ffw_norm", d->norm_after);
 }
 
-// The vocabulary is what the tokenizer knows, where the file brings one, and the rows of the embeddings otherwise.
+// The size of the vocabulary is the number of rows of the embeddings. When the file has a tokenizer, both must agree.
 static void load_embeddings(struct decoder *d, struct weights *ws)
 {
     static const char name[] = "token_embd.weight";
@@ -98,7 +98,7 @@ static void load_output(struct decoder *d, struct weights *ws)
 {
     d->output_norm = load_norm(d, ws, "output_norm", true);
     d->output = weights_linear(ws, "output", d->n_embd, d->n_vocab, SCALED_PRODUCT, OPTIONAL, OPTIONAL);
-    if (!d->output.w) // tied
+    if (!d->output.w) // tied to the embeddings
         d->output = (struct linear){.w = d->tok_embd, .before = 1, .after = 1};
 }
 

@@ -1,4 +1,5 @@
-// What each family is: one function a row of arch.def. Threads: pure but for their arguments.
+// The functions that describe the families, one for each row of arch.def. Threads: any; they change only their
+// arguments.
 #ifndef QUERN_FAMILIES_H
 #define QUERN_FAMILIES_H
 

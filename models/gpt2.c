@@ -1,4 +1,4 @@
-// GPT-2: LayerNorm, learned positions, a plain MLP, and a bias wherever one can be.
+// GPT-2: LayerNorm, learned positions, an MLP without a gate, and biases in all norms and matrices.
 #include "models/families.h"
 
 void describe_gpt2(struct decoder *d, struct hparams *h)

@@ -29,7 +29,7 @@ void hparam_refuse(struct hparams *h, const char *name, const char *fmt, ...)
     gguf_fail(h->file, kv ? kv->shard : 0, kv ? kv->offset : ERR_NO_OFFSET, &h->fault, "key '%s': %s", key.text, text);
 }
 
-// Whether the key is there; never after a fault.
+// Whether the key exists; false after an error.
 static bool present(const struct hparams *h, const char *name)
 {
     return h->fault.code == E_OK && gguf_find(h->file, key_of(h, name).text);
@@ -96,7 +96,7 @@ void hparam_layers_or(struct hparams *h, const char *name, int n, int64_t lo, in
 void hparam_layers(struct hparams *h, const char *name, int n, int64_t lo, int64_t hi, int *out)
 {
     for (int i = 0; i < n; i++)
-        out[i] = (int)lo; // what a fault leaves is in range, too
+        out[i] = (int)lo; // the values are in range after an error, too
     need(h, name);
     hparam_layers_or(h, name, n, lo, hi, out);
 }

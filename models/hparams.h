@@ -1,8 +1,8 @@
-// Hyper-parameters: the keys "ARCH.name" of a model file, each read with its type and range.
+// Hyper-parameters: reads the keys "ARCH.name" of a model file and checks their types and ranges.
 //
-// The first fault is remembered and makes all later reads return their fallback, so that a family reads its keys line by
-// line without a check between them: whoever began asks for the fault at the end. An error names key, value and what was
-// wanted. Ownership: views the open file. Threads: one reader.
+// The first error is kept in `fault`, and all later reads return their fallback. A family therefore reads its keys
+// line by line without checks between them, and the caller looks at `fault` at the end. An error names the key, its
+// value and what is allowed. Ownership: struct hparams views the open file. Threads: one at a time.
 #ifndef QUERN_HPARAMS_H
 #define QUERN_HPARAMS_H
 
@@ -11,26 +11,27 @@
 struct hparams {
     const struct gguf *file;
     const char *arch;   // the first part of each key
-    struct error fault; // the first
+    struct error fault; // the first error
 };
 
-// Integers within lo .. hi. The first must be there; the second gives `fallback` where it is not.
+// An integer within lo .. hi. The key is required; with _or, a missing key gives `fallback`.
 int64_t hparam_int(struct hparams *h, const char *name, int64_t lo, int64_t hi);
 int64_t hparam_int_or(struct hparams *h, const char *name, int64_t lo, int64_t hi, int64_t fallback);
-// An integer for each of n layers: one number for all, or an array of n. The second leaves `out` alone where there is none.
+// An integer for each of n layers: the value is one number for all layers, or an array of n. The key is required; with
+// _or, a missing key leaves `out` unchanged.
 void hparam_layers(struct hparams *h, const char *name, int n, int64_t lo, int64_t hi, int *out);
 void hparam_layers_or(struct hparams *h, const char *name, int n, int64_t lo, int64_t hi, int *out);
 
-// Finite numbers above zero.
+// A finite number above zero. The key is required; with _or, a missing key gives `fallback`.
 float hparam_positive(struct hparams *h, const char *name);
 float hparam_positive_or(struct hparams *h, const char *name, float fallback);
-// The same for keys that writers save as 0 where a model does not use them: then, too, the fallback.
+// As hparam_positive_or, but 0 counts as missing, too: some writers save 0 when a model does not use the key.
 float hparam_factor_or(struct hparams *h, const char *name, float fallback);
 
-// The place of a word in `words`, which ends with NULL; the fallback where there is no such key.
+// The index of the value in `words`, which ends with NULL; `fallback` when the key is missing.
 int hparam_word_or(struct hparams *h, const char *name, const char *const *words, int fallback);
 
-// Remembers a fault of the key: "FILE: byte N: key 'llama.NAME': text" (without the byte where the key is missing).
+// Keeps an error about the key: "FILE: byte N: key 'llama.NAME': text" (without the byte when the key is missing).
 void hparam_refuse(struct hparams *h, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,4 +1,5 @@
-// Llama and its nearest kin: RMS norms before each half of the block, grouped queries, rope, SwiGLU or a mixture of it.
+// Llama and similar families: RMS norms before each half of a block, grouped queries, rope, SwiGLU or a mixture of
+// experts.
 #include "models/families.h"
 
 static void describe_block(struct decoder *d, struct hparams *h)
@@ -8,7 +9,7 @@ static void describe_block(struct decoder *d, struct hparams *h)
     d->norm_before = true;
     d->rotary = true;
     d->rope = rope_read(h, d->dim_k, d->n_ctx_train);
-    d->gate = GATE_APART;
+    d->gate = GATE_SEPARATE;
     d->act = ACT_SILU;
     d->ffn_scaled = SCALED_RESULT;
 }

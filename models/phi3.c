@@ -1,4 +1,5 @@
-// Phi 3: Llama's block with fused projections, rope on a part of each head, stretched by one of two tables of factors.
+// Phi 3: the block of Llama with fused projections and rope on a part of each head; longer contexts use one of two
+// tables of rope factors.
 #include "models/families.h"
 
 void describe_phi3(struct decoder *d, struct hparams *h)

@@ -22,7 +22,7 @@ struct rope rope_read(struct hparams *h, int head_dim, int n_ctx_train)
     r.n_rot = read_n_rot(h, head_dim);
     r.base = (double)hparam_positive_or(h, "rope.freq_base", 10000);
     r.scaling = (enum rope_scaling)hparam_word_or(h, "rope.scaling.type", scaling_names, ROPE_SCALING_LINEAR);
-    float old = hparam_factor_or(h, "rope.scale_linear", 1); // the key's name in the first files
+    float old = hparam_factor_or(h, "rope.scale_linear", 1); // the name of the key in old files
     r.factor = (double)hparam_factor_or(h, "rope.scaling.factor", old);
     if (r.scaling == ROPE_SCALING_NONE)
         r.factor = 1;
@@ -35,8 +35,8 @@ struct rope rope_read(struct hparams *h, int head_dim, int n_ctx_train)
     return r;
 }
 
-// The pair that turns `turns` times over the original context, as a fraction; from Peng et al., YaRN (2023),
-// section 3.2.
+// The index, as a real number, of the pair that makes `turns` full rotations over the original context; from Peng et
+// al., YaRN (2023), section 3.2.
 static double yarn_pair(const struct rope *r, double turns)
 {
     return r->n_rot * log(r->n_ctx_orig / (turns * 2 * PI)) / (2 * log(r->base));
@@ -48,14 +48,14 @@ void rope_frequencies(const struct rope *r, const float *factors, double *inv_fr
     double high = fmin(r->n_rot - 1, ceil(yarn_pair(r, r->beta_slow)));
     for (int i = 0; i < r->n_rot / 2; i++) {
         double plain = pow(r->base, -2.0 * i / r->n_rot) / (factors ? (double)factors[i] : 1.0);
-        double keep = 0; // the share of the plain frequency: 1 for fast pairs, 0 for slow ones, a ramp between
+        double keep = 0; // share of the plain frequency: 1 for fast pairs, 0 for slow ones, a linear ramp between
         if (r->scaling == ROPE_SCALING_YARN)
             keep = 1 - fmin(1, fmax(0, (i - low) / fmax(0.001, high - low)));
         inv_freq[i] = plain * keep + plain / r->factor * (1 - keep);
     }
 }
 
-// YaRN, section 3.4: attention over more positions is softened by larger queries and keys.
+// The factor of cos and sin from YaRN, section 3.4: in a longer context queries and keys are scaled up.
 static double yarn_growth(double factor, double multiplier)
 {
     return factor > 1 ? 1 + 0.1 * multiplier * log(factor) : 1;
@@ -70,6 +70,6 @@ float rope_magnitude(const struct rope *r)
 
 bool rope_is_long(const struct rope *r, int n_ctx)
 {
-    // A context counts in units of 256 positions, as where these files come from: the choice must be the same.
+    // n_ctx is rounded up to a multiple of 256 as in llama.cpp, so that the choice is the same.
     return align_up((size_t)n_ctx, 256) > (size_t)r->n_ctx_orig;
 }

@@ -1,4 +1,4 @@
-// Random blocks. What each type needs is a row of a table: where its scale lies, and what would make it lopsided.
+// Random blocks. A table has one row for each type: where its scales are, and how its elements are centred.
 #include "models/synth_fill.h"
 
 #include <math.h>
@@ -42,8 +42,8 @@ static void random_bytes(struct rng *r, uint8_t *out, size_t n)
     memcpy(out, &z, n);
 }
 
-// The sum of four numbers of 16 bits, about its mean: near enough to a normal deviate, and one draw.
-// A uniform number of 2^16 values has variance (2^32 - 1) / 12; the range is 3.46 standard deviations either way.
+// A random number that is approximately normal: the sum of four numbers of 16 bits minus its mean, from one draw. A
+// uniform number of 2^16 values has the variance (2^32 - 1) / 12; the sum is within 3.46 standard deviations.
 static float random_normal(struct rng *r)
 {
     uint64_t z = rng_next(r);
@@ -51,8 +51,9 @@ static float random_normal(struct rng *r)
     return (float)(sum - 2 * 65535) * (1.7320508f / 65536);
 }
 
-// Scale and min of a sub-block alike, so that dmin = centre * d centres it. Six bits each, as Q4_K packs them; bit 4
-// is set, so that no scale is small (0x50: that of the first four, and that of the others, kept in the top bits).
+// Makes the scale and the min of each sub-block equal, so that dmin = centre * d centres the sub-block. They have six
+// bits each, in the layout of Q4_K. Bit 4 of each scale is set, so that no scale is small: 0x50 sets it for the first
+// four scales and, in the top bits, for the others.
 static void even_q4_k(uint8_t *block)
 {
     uint8_t *p = block + 4;
@@ -70,7 +71,7 @@ static void even_q2_k(uint8_t *block)
         block[i] = (uint8_t)(((block[i] & 15) | 8) * 17);
 }
 
-// The half of IQ1_M lies in the top nibbles of four words.
+// Stores the scale of IQ1_M, a half whose nibbles are the top nibbles of four words.
 static void put_iq1_m(uint8_t *block, uint16_t d)
 {
     for (int i = 0; i < 4; i++) {
@@ -80,12 +81,13 @@ static void put_iq1_m(uint8_t *block, uint16_t d)
 }
 
 enum scale_form {
-    SCALE_NONE,  // no blocks: plain floats
-    SCALE_HALF,  // a float16 at `at`, and one of centre * d at min_at unless that is 0
+    SCALE_NONE,  // no scale: plain floats
+    SCALE_HALF,  // a half d at `at`, and the half centre * d at min_at unless min_at is 0
     SCALE_IQ1_M, // see put_iq1_m
-    SCALE_CODES, // min_at bytes at `at`, each a small float of its own
+    SCALE_CODES, // min_at bytes at `at`, each of which is a small float
 };
 
+// The rule for a type. `even`, unless NULL, changes the scales of the sub-blocks of a random block.
 static const struct rule {
     enum scale_form form;
     int at, min_at;
@@ -127,7 +129,7 @@ static void set_half(struct fill *f, double d)
     f->min = f32_to_f16(f16_to_f32(f->d) * rules[f->type].centre);
 }
 
-// Puts the scale into a block of random bytes.
+// Sets the scale of a block of random bytes.
 static void set_scale(const struct fill *f, uint8_t *block)
 {
     const struct rule *rule = &rules[f->type];
@@ -140,13 +142,13 @@ static void set_scale(const struct fill *f, uint8_t *block)
     } else if (rule->min_at) {
         memcpy(block + rule->at, &f->d, sizeof(f->d));
         memcpy(block + rule->min_at, &f->min, sizeof(f->min));
-    } else { // the sign stays random: it centres types whose codes lean to one side, as -8 to 7 do
+    } else { // the sign of the scale stays random, which centres types with asymmetric values, such as -8 .. 7
         block[rule->at] = (uint8_t)f->d;
         block[rule->at + 1] = (uint8_t)((block[rule->at + 1] & 0x80) | f->d >> 8);
     }
 }
 
-// The root mean square of what such blocks decode to.
+// The root mean square of the elements of such blocks, by decoding some of them.
 static double measured_rms(const struct fill *f)
 {
     enum { BLOCKS = 64 };
@@ -165,7 +167,8 @@ static double measured_rms(const struct fill *f)
     return sqrt(sum / (BLOCKS * n));
 }
 
-// The byte whose blocks come nearest, by ratio. Over 126 an e4m3 has no more values, and an e8m0 exceeds 1.
+// The scale byte whose blocks have the standard deviation nearest to std, by ratio. Codes above 126 are not tried: they
+// are no values of an e4m3, and as an e8m0 they are scales of 1 or more.
 static uint8_t nearest_code(struct fill f, double std)
 {
     uint8_t best = 0;

@@ -1,4 +1,4 @@
-// Presets, the tensors of each family, the types that a mix gives them, and the writing.
+// Synthetic models: presets, the tensors of each family, the types that a mix gives them, and the writing of the file.
 #include "models/synth_model.h"
 #include "models/synth_fill.h"
 #include "models/synth_vocab.h"
@@ -10,20 +10,20 @@
 #include <stdlib.h>
 #include <strings.h>
 
-// What a preset's layers are made of; a family may be several of these.
+// Properties of a preset, which are combined.
 enum family {
     F_QKV = 1, // attn_q, attn_k, attn_v
     F_QKV_BIAS = 2,
     F_QK_NORM = 4,
     F_FUSED_QKV = 8,
     F_GATED = 16,    // ffn_gate, ffn_up, ffn_down
-    F_FUSED_UP = 32, // gate and up in one
+    F_FUSED_UP = 32, // gate and up in one tensor
     F_EXPERTS = 64,
-    F_OUTPUT = 128, // not tied to token_embd
+    F_OUTPUT = 128, // output.weight, not tied to token_embd
     F_POST_NORM = 256,
     F_LAYER_NORM = 512, // with biases everywhere
     F_ROPE = 1024,
-    F_WINDOW = 2048, // every layer looks back 128 positions
+    F_WINDOW = 2048, // every layer has a window of 128 positions
     F_LLAMA = F_QKV | F_GATED | F_OUTPUT | F_ROPE,
 };
 
@@ -80,19 +80,19 @@ const char *synth_preset_name(size_t i)
 
 enum dim { ONE, EMBD, FFN, FFN_2, HEAD, Q, KV, QKV, EXPERTS, VOCAB, CTX };
 
-// What a tensor is for, which decides its type and the size of its numbers.
+// The purpose of a tensor, which decides its type and the size of its numbers.
 enum part {
-    NORM,  // float32, about 1
+    NORM,  // float32, near 1
     BIAS,  // float32, small
-    PLAIN, // float32 of unit length: position_embd, the router
+    PLAIN, // float32, rows of about unit length: position_embd, the router
     EMBED,
     OUTPUT,
     WEIGHT,
-    WEIGHT_MORE, // of which the _M mixes keep more bits in some layers
+    WEIGHT_MORE, // the _M mixes use more bits for these in some layers
 };
 
 struct row {
-    unsigned family; // in presets that have all of these
+    unsigned family; // the tensor is in presets with all of these properties
     const char *name;
     enum part part;
     enum dim cols, rows, count;
@@ -106,7 +106,7 @@ static const struct row model_rows[] = {
     {F_OUTPUT, "output.weight", OUTPUT, EMBD, VOCAB, ONE},
 };
 
-// Each is named after "blk.N."
+// The names follow "blk.N."
 static const struct row layer_rows[] = {
     {0, "attn_norm.weight", NORM, EMBD, ONE, ONE},
     {F_LAYER_NORM, "attn_norm.bias", BIAS, EMBD, ONE, ONE},
@@ -141,7 +141,7 @@ static const struct row layer_rows[] = {
     {F_QK_NORM, "attn_k_norm.weight", NORM, HEAD, ONE, ONE},
 };
 
-// The type of most weights, and that of the tensors which keep more bits.
+// The type of most weights, of WEIGHT_MORE in some layers, and of the output.
 struct mix {
     enum dtype base, more, output;
 };
@@ -150,7 +150,7 @@ struct model {
     const struct preset *preset;
     struct mix mix;
     int64_t n_vocab;
-    struct gguf *vocab; // NULL: made up
+    struct gguf *vocab; // NULL: the vocabulary is generated
     struct gguf_writer *w;
     struct rng rng;
 };
@@ -196,8 +196,8 @@ static int find_preset(const char *name, const struct preset **out, struct error
     return fail(err, E_USAGE, "no preset is called %s", name);
 }
 
-// A plain type is the type of all weights, but under 6 bits the output is Q6_K, as quantisers make it. MIX_M is made of
-// the K-quant MIX and Q6_K.
+// Finds a mix by name. A tensor type is used for all weights, except that below 6 bits the output is Q6_K, as
+// quantisers choose it. Q4_K_M and Q5_K_M combine that K-quant and Q6_K.
 static int find_mix(const char *name, struct mix *out, struct error *err)
 {
     enum dtype type;
@@ -219,7 +219,8 @@ static int find_mix(const char *name, struct mix *out, struct error *err)
     return 0;
 }
 
-// The layers in which attn_v and ffn_down keep more bits: the first and last eighth, and every third between.
+// Whether attn_v and ffn_down of a layer have more bits: in the first and the last eighth, and in every third layer
+// between.
 static bool layer_keeps_more(int layer, int layers)
 {
     return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
@@ -240,8 +241,9 @@ static enum dtype tensor_type(const struct model *m, const struct row *row, int 
     return cols % dtype_info[DT_Q8_0].block == 0 ? DT_Q8_0 : DT_F16;
 }
 
-// So that activations keep their size from layer to layer: a sum of n products with weights of 1/sqrt(n). An embedding
-// that is also the output is half that, or the last token would always be the likeliest next.
+// Chooses the size of the numbers so that activations keep their size from layer to layer: a sum has n products, so
+// weights are about 1/sqrt(n). An embedding that is also the output is half of that; otherwise the last token would
+// always be the most likely next one.
 static int tensor_fill(const struct model *m, const struct row *row, enum dtype type, struct fill *out,
                        struct error *err)
 {
@@ -323,7 +325,7 @@ static int for_each_tensor(struct model *m, tensor_fn *fn, struct error *err)
     return 0;
 }
 
-// Keys that begin with the architecture's name.
+// Writes a key that begins with the name of the architecture.
 static void put_u32(struct model *m, const char *key, int64_t value)
 {
     char full[96];
@@ -342,8 +344,8 @@ static void write_keys(struct model *m, const struct synth_options *o)
 {
     const struct preset *p = m->preset;
     char name[128], description[128];
-    // Some engines look for a family's name in general.name and then want its special tokens: the preset goes
-    // elsewhere.
+    // Some engines search general.name for the name of a family and then want its special tokens, so the name of the
+    // preset is in the description.
     snprintf(name, sizeof name, "random noise, %s, seed %" PRIu64, o->mix, o->seed);
     snprintf(description, sizeof description, "The shape of %s with random weights; what it says is noise", p->name);
     gguf_write_str(m->w, "general.architecture", str_from(p->arch));
@@ -368,7 +370,7 @@ static void write_keys(struct model *m, const struct synth_options *o)
         put_u32(m, "expert_used_count", p->experts_used);
         put_u32(m, "expert_feed_forward_length", p->ffn);
     }
-    if (p->family & F_POST_NORM) { // Gemma 2; the window is short enough for a test to pass it
+    if (p->family & F_POST_NORM) { // Gemma 2, with a window that is short enough for tests to exceed it
         put_f32(m, "attn_logit_softcapping", 50);
         put_f32(m, "final_logit_softcapping", 30);
         put_u32(m, "attention.sliding_window", 128);

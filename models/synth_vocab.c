@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-// Words are runs of consonant and vowel, so each reads in one way only and no two are alike.
+// A word is a sequence of syllables of one consonant and one vowel, so it splits into syllables in only one way.
 static const char consonants[] = "bdfghjklmnprstvz", vowels[] = "aeiou", others[] = ".,!?";
 enum {
     N_CONSONANTS = sizeof consonants - 1,
@@ -12,14 +12,14 @@ enum {
     SYLLABLES = N_CONSONANTS * N_VOWELS,
     SPECIALS = 3,
     BYTES = 256,
-    TEXT = 16, // room for the longest token, and its NUL
+    TEXT = 16, // room for the longest token and its NUL
 };
 #define WORD_MARK "\xe2\x96\x81"
 
-// As in the file.
+// The numbers of token types in the file.
 enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_BYTE = 6 };
 
-// Word i of those with `n` syllables, in an order that the multiplier, coprime to their number, shuffles.
+// Writes word i of all words with n syllables. The multiplier, which is coprime to their number, shuffles their order.
 static void put_word(char *out, uint64_t i, int n, uint64_t multiplier)
 {
     uint64_t count = 1;
@@ -33,7 +33,7 @@ static void put_word(char *out, uint64_t i, int n, uint64_t multiplier)
     *out = 0;
 }
 
-// Piece i, counted from the first token after the bytes.
+// Writes piece i, counted from the first token after the bytes.
 static void put_piece(char out[TEXT], uint64_t i, uint64_t multiplier)
 {
     static const char *const letters[] = {consonants, vowels, others};
@@ -74,7 +74,7 @@ static enum token_type put_token(char out[TEXT], size_t i, uint64_t multiplier)
     return TOKEN_NORMAL;
 }
 
-// SYLLABLES is 2^4 * 5, so whatever is odd and no multiple of 5 is coprime to all its powers.
+// A random multiplier that is coprime to all powers of SYLLABLES = 2^4 * 5: it is odd and not a multiple of 5.
 static uint64_t coprime_multiplier(uint64_t seed)
 {
     struct rng r = rng_seed(seed);
@@ -100,7 +100,7 @@ int synth_vocab_write(struct gguf_writer *w, size_t n, uint64_t seed, struct err
     for (size_t i = 0; i < n; i++) {
         types[i] = put_token(texts[i], i, multiplier);
         tokens[i] = str_from(texts[i]);
-        // earlier pieces merge first; only pieces merge
+        // earlier pieces have higher scores and are merged first; only pieces can be merged
         scores[i] = types[i] == TOKEN_NORMAL ? -(float)(i - SPECIALS - BYTES) : 0;
     }
     gguf_write_str(w, "tokenizer.ggml.model", STR_LIT("llama"));

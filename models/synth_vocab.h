@@ -1,5 +1,4 @@
-// A vocabulary made up from nothing, so that a synthetic model needs no other file and prints something that reads like
-// words.
+// A generated vocabulary, so that a synthetic model needs no other file and prints text that looks like words.
 //
 // Its tokens, in order: <unk>, <s>, </s>, the 256 bytes, then pieces: the word mark U+2581, letters, punctuation,
 // syllables, and words of one, two and three syllables in a seeded order. Each piece can be reached by merging two
@@ -11,7 +10,7 @@
 
 enum { SYNTH_VOCAB_MIN = 300, SYNTH_VOCAB_MAX = 500000 };
 
-// Writes the keys tokenizer.* of such a vocabulary of n tokens, SYNTH_VOCAB_MIN to SYNTH_VOCAB_MAX.
+// Writes the keys tokenizer.* of such a vocabulary with n tokens, SYNTH_VOCAB_MIN to SYNTH_VOCAB_MAX.
 int synth_vocab_write(struct gguf_writer *w, size_t n, uint64_t seed, struct error *err);
 
 #endif

@@ -105,7 +105,7 @@ static bool check_shape(struct weights *ws, const char *name, const struct gguf_
 
 static void count_use(struct weights *ws, const struct gguf_tensor *t)
 {
-    bool *used = &ws->used[t - gguf_tensor_at(ws->file, 0)]; // the entries are one array
+    bool *used = &ws->used[t - gguf_tensor_at(ws->file, 0)]; // the entries of the file are one array
     if (*used)
         return;
     *used = true;
@@ -113,7 +113,7 @@ static void count_use(struct weights *ws, const struct gguf_tensor *t)
     ws->bytes += (int64_t)t->size;
 }
 
-// The tensor as a weight, its shape known to be right.
+// Makes a weight of a tensor whose shape has been checked.
 static struct weight *make_weight(struct weights *ws, const char *name, const struct gguf_tensor *t)
 {
     if (!dtype_decode[t->type]) {
@@ -142,7 +142,8 @@ const struct weight *weights_matrix(struct weights *ws, const char *name, int64_
     return make_weight(ws, name, t);
 }
 
-// Files may lay tensors at any byte; vectors are read as floats, and are small.
+// Copies the data of a vector when it is not aligned for floats. A file may place tensors at any byte; vectors are
+// small.
 static bool align_data(struct weights *ws, struct weight *w)
 {
     if ((uintptr_t)w->data % _Alignof(float) == 0)
@@ -225,7 +226,7 @@ struct linear linear_rows(struct weights *ws, const struct linear *fused, int64_
     *w = weight_rows(fused->w, first, n);
     part.w = w;
     if (fused->bias) {
-        // A vector is one row of n elements: its part is a row, too, that begins further on.
+        // a bias is one row, so a part of it is a shorter row that begins later
         *bias = *fused->bias;
         bias->ne[0] = n;
         bias->row_bytes = (size_t)n * sizeof(float);
@@ -248,7 +249,7 @@ const struct weight *weights_experts(struct weights *ws, const char *name, int64
     return w;
 }
 
-// ---- Tensors that nothing asked for
+// ---- Tensors that were not looked up
 
 static bool ends_with(struct str s, const char *end)
 {

@@ -54,7 +54,7 @@ static int spool(int *out, const char *folder, char *buffer, size_t cap, struct 
     }
 }
 
-static enum batch_format guess_format(const struct batch_input *in)
+static enum batch_format detect_format(const struct batch_input *in)
 {
     size_t n = strlen(in->path);
     if (n > 4 && !strcasecmp(in->path + n - 4, ".csv"))
@@ -90,7 +90,7 @@ int batch_input_open(struct batch_input *in, const char *path, const char *folde
             goto failed;
         }
     }
-    in->format = format ? format : guess_format(in);
+    in->format = format ? format : detect_format(in);
     if (batch_input_rewind(in, err))
         goto failed;
     return 0;

@@ -5,13 +5,13 @@
 
 // --- sums over a vocabulary ---
 //
-// The sums run in 16 lanes that are added up at the end, so that the compiler may use any vector it has and the result
-// is the same.
+// The sums run in 16 lanes that are added up at the end. The result is therefore the same for any width of vectors that
+// the compiler uses.
 
 enum { LANES = 16 };
 
-// e^x for x <= 0, within 2 units of the last place: 2^n times a polynomial of what is left, |r| <= ln 2 / 2. Below -87
-// it is 0: of a sum whose largest term is 1 nothing is lost.
+// e^x for x <= 0, within 2 units of the last place: 2^n times a polynomial of the remainder r, |r| <= ln 2 / 2. For x
+// below -87 it is 0, which is lost in a sum whose largest term is 1 anyway.
 static inline float exp_negative(float x)
 {
     float n = x * 1.442695041f, rounded = (n + 12582912.0f) - 12582912.0f; // to the nearest whole number
@@ -71,7 +71,7 @@ double log_sum_exp(const float *logits, int n_vocab)
     return most + log(sum_of_exp(logits, n_vocab, most));
 }
 
-// sum p_base (ln p_base - ln p), where x - norm is ln of a probability. Equal logits give exactly 0.
+// sum p_base (ln p_base - ln p), where ln p = x - norm and ln p_base = base - base_norm. Equal logits give exactly 0.
 static double kl_divergence(const float *x, double norm, const float *base, double base_norm, int n)
 {
     double sum = 0;
@@ -186,14 +186,14 @@ struct estimate divergence_kld(const struct divergence *d)
     return mean_of(d->kld_sum, d->kld_sum2, d->model.n);
 }
 
-// Of the two mean nll.
+// The covariance of the mean nll of both models.
 static double covariance(const struct divergence *d)
 {
     double n = (double)d->model.n;
     return n > 1 ? (d->nll_nll / n - d->model.nll / n * (d->base.nll / n)) / (n - 1) : 0;
 }
 
-// Of a - b, where each has an error and they go together.
+// The error of a difference of two correlated estimates with errors a and b.
 static double error_of_difference(double a, double b, double covariance_ab)
 {
     return sqrt(fmax(0, a * a + b * b - 2 * covariance_ab));

@@ -16,12 +16,12 @@ static const char *const field_names[FIELDS] = {"n_vocab",  "n_window",  "step",
 
 struct logits_base {
     FILE *file;
-    char *path, *temporary; // temporary: while it is written
+    char *path, *temporary; // temporary: the name while the file is written, else NULL
     struct text_windows windows;
     int32_t *tokens;
     size_t n_tokens;
     int n_vocab;
-    int64_t n_rows, at; // all rows, and the next one
+    int64_t n_rows, at; // number of rows, and the next row
     float *row;
 };
 
@@ -64,7 +64,7 @@ static int put(struct logits_base *b, const void *data, size_t n, struct error *
     return fwrite(data, 1, n, b->file) == n ? 0 : io_error(b, err);
 }
 
-// A name beside the file that nobody has; the file appears under its own when it is whole.
+// Opens a temporary file in the same folder. logits_base_finish renames it when it is complete.
 static int open_temporary(struct logits_base *b, struct error *err)
 {
     if (check_replaceable(b->path, err))
@@ -136,7 +136,7 @@ static int get(struct logits_base *b, void *data, size_t n, const char *what, st
     return ferror(b->file) ? io_error(b, err) : fail(err, E_MODEL, "%s: ends within its %s", b->path, what);
 }
 
-// The least and the most that each field may be, given those before it.
+// Checks that each field is within its range, which depends on the fields before it.
 static int check_head(const struct logits_base *b, const int32_t head[FIELDS], struct error *err)
 {
     const int32_t least[FIELDS] = {1, 4, 1, 0, 1, 1, -1, 1};
@@ -159,13 +159,13 @@ static int check_head(const struct logits_base *b, const int32_t head[FIELDS], s
     return 0;
 }
 
-// All that the head announces must be there before memory is taken for it.
+// Checks the size of the file against the head, before memory is allocated for what the head announces.
 static int check_size(const struct logits_base *b, const int32_t head[FIELDS], struct error *err)
 {
     struct stat st;
     if (fstat(fileno(b->file), &st))
         return io_error(b, err);
-    // below 2^28 * 4 * 2^60: checked, for it does not fit
+    // the product may be close to 2^28 * 4 * 2^60, which does not fit into 64 bits, so overflow is checked
     uint64_t rows, bytes;
     bool over =
         __builtin_mul_overflow((uint64_t)head[N_WINDOWS], (uint64_t)head[N_SCORED], &rows) ||

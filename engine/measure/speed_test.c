@@ -7,7 +7,7 @@
 
 // --- tokens ---
 
-// The i-th token of sequence `seq`, the same each time for a seed.
+// The i-th token of sequence `seq`. Random tokens are a function of the seed.
 static int32_t token_at(const struct speed_test_text *text, int n_vocab, int seq, int i)
 {
     if (text->tokens)
@@ -27,7 +27,8 @@ struct run {
     int n_vocab, n_batch;
 };
 
-// Tokens from .. to - 1 of every sequence, sequence by sequence in steps of n_batch rows; logits of each one's last.
+// Computes tokens from .. to - 1 of every sequence, one sequence after the other, in steps of n_batch rows. With
+// `logits`, the last token of each sequence produces logits.
 static int feed(const struct run *r, int from, int to, bool logits, struct error *err)
 {
     int n = 0;

@@ -15,29 +15,29 @@ struct speed_test {
 };
 
 struct speed_test_text {
-    const int32_t *tokens; // taken from the start again when they end; NULL: random ones
+    const int32_t *tokens; // repeated from the start when they end; NULL: random tokens
     int n;
     uint64_t seed;
 };
 
 struct speed_test_result {
-    double prompt_ms, gen_ms; // of all sequences together
-    double *step_ms;          // [n_gen], where the caller wants it: one step of a token each. May be NULL
+    double prompt_ms, gen_ms; // for all sequences together
+    double *step_ms; // [n_gen] the time of each generated token of all sequences; an array of the caller, or NULL
 };
 
-// Positions of a sequence, rows of a step that want logits, and sequences, which the session must have for a test.
+// Raises the options `o` to what a session needs for this test: sequences, positions, rows and outputs.
 struct session_options speed_test_needs(const struct speed_test *t, struct session_options o);
 // E_USAGE when the session is too small; errors of session_step.
 int speed_test_run(struct session *s, const struct model *m, const struct speed_test *t,
                    const struct speed_test_text *text, struct speed_test_result *r, struct error *err);
 
-// --- of samples ---
+// --- statistics of samples ---
 
 double samples_mean(const double *x, int n);
-double samples_deviation(const double *x, int n);    // of the sample, n - 1; 0 for one
-double samples_quantile(double *x, int n, double q); // sorts x; between two samples the line
-// Whether the mean of a differs from that of b: the interval of mean(a)/mean(b) that holds `level` (0.95) of `rounds`
-// bootstrap resamplings; the seed makes it the same each time.
+double samples_deviation(const double *x, int n);    // the standard deviation, with n - 1; 0 for one sample
+double samples_quantile(double *x, int n, double q); // sorts x; interpolates linearly between two samples
+// Compares the means of a and b: the interval that contains mean(a) / mean(b) in a fraction `level` (such as 0.95) of
+// bootstrap resamplings. The result is a function of the seed.
 void samples_compare(const double *a, int n_a, const double *b, int n_b, double level, uint64_t seed, double *low,
                      double *high);
 

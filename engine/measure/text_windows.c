@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 enum { STRIDED_ALIGN = 256 };
-// Logits that a step may bring out: rows beyond that wait for the next step.
+// The largest size of the logits of one step. Further rows are computed in the next step.
 #define LOGITS_BYTES (64.0 * 1024 * 1024)
 
 static int refuse_short(size_t n_tokens, int n_ctx, struct error *err)
@@ -56,13 +56,13 @@ struct session_options text_windows_session(const struct text_windows *w, int n_
     };
 }
 
-// Where a run is: in a group of windows that are sequences 0 .. n - 1 of the session.
+// The position of a run within a group of windows, which are sequences 0 .. n - 1 of the session.
 struct cursor {
     const struct text_windows *w;
-    int first_window, n; // of the group
-    int n_rows;          // of a window that are computed
-    int seq, at;         // next
-    bool whole;          // every row brings out logits
+    int first_window, n; // the first window of the group, and the number of windows
+    int n_rows;          // rows of each window that are computed
+    int seq, at;         // sequence and position of the next row
+    bool whole;          // every row produces logits
 };
 
 static bool is_scored(const struct text_windows *w, int at)
@@ -75,7 +75,7 @@ static int32_t token_at(const struct text_windows *w, int window, int at)
     return at == 0 && w->bos >= 0 ? w->bos : w->tokens[(int64_t)window * w->step + at];
 }
 
-// As many rows as a step takes, and as it can bring logits out of.
+// Fills the rows of a step, up to n_batch rows of which up to n_outputs produce logits. Returns their number.
 static int fill_step(struct cursor *c, struct session_row *rows, int n_batch, int n_outputs, bool scores)
 {
     int n = 0;
@@ -92,7 +92,7 @@ static int fill_step(struct cursor *c, struct session_row *rows, int n_batch, in
     return n;
 }
 
-// Hands over the rows of a step that began at `from`.
+// Passes the scored rows of a step that began at `from` to the sink.
 static int emit_rows(struct cursor from, const struct session *s, const struct session_row *rows, int n,
                      const struct text_windows_sink *sink, struct error *err)
 {

@@ -1,12 +1,13 @@
 // Cuts a text into windows for measuring a model on it. Each window is computed independently, and the tokens at its
 // end are scored. The text is cut as llama-perplexity cuts it:
-//   side by side  windows of n_ctx tokens; the second half is scored, but for what follows the last token
-//   strided       each window begins `stride` after the one before it, and its last `stride` tokens are scored; the
-//                 window is n_ctx + stride / 2 tokens, rounded up to a multiple of 256
-// Side by side, the first token of each window is taken for bos where the model asks for one; strided, only the
-// text's.
+//   side by side  Windows have n_ctx tokens and do not overlap. The second half is scored; the last row is not, because
+//                 the token after it belongs to the next window.
+//   strided       Each window begins `stride` tokens after the one before it, and its last `stride` tokens are scored.
+//                 A window has n_ctx + stride / 2 tokens, rounded up to a multiple of 256.
+// When the model wants a BOS token, it replaces the first token of each window; with strided windows only the text
+// begins with one.
 //
-// Ownership: views; the caller owns tokens and session. Threads: one at a time.
+// Ownership: the windows are views; the caller owns the tokens and the session. Threads: one at a time.
 #ifndef QUERN_TEXT_WINDOWS_H
 #define QUERN_TEXT_WINDOWS_H
 
@@ -15,23 +16,24 @@
 struct text_windows {
     const int32_t *tokens;
     int n_window;        // tokens of a window
-    int step;            // from the start of one to that of the next
+    int step;            // tokens from the start of a window to the start of the next
     int first, n_scored; // rows first .. first + n_scored - 1 of a window are scored, each by the token after it
     int n;               // windows
-    int32_t bos;         // in place of each window's first token; -1: the text's own
+    int32_t bos;         // replaces the first token of each window; -1: nothing is replaced
 };
 
-// n_chunks: windows at most, 0: all. stride 0: side by side. E_USAGE when the text is shorter than two windows.
+// n_chunks: the largest number of windows; 0: all. stride 0: side by side. E_USAGE when the text is shorter than two
+// windows.
 int text_windows_cut(struct text_windows *w, const int32_t *tokens, size_t n_tokens, int n_ctx, int stride,
                      int n_chunks, struct error *err);
 
-// What a session for these windows needs: as many of them at once as n_batch rows hold. kv_type and cancel are left to
-// the caller.
+// The options of a session for these windows. It computes as many windows at once as fit into n_batch rows. The caller
+// sets kv_type and cancel.
 struct session_options text_windows_session(const struct text_windows *w, int n_batch, int n_vocab);
 
 struct text_windows_sink {
-    // One scored row: its window, its place among that window's scored rows, its logits and the token that came. Rows
-    // come in order. May be NULL.
+    // Receives one scored row: the number of its window, its index among the scored rows of that window, its logits and
+    // the token that follows it in the text. Rows are passed in order. May be NULL.
     int (*row)(void *arg, int window, int i, const float *logits, int32_t target, struct error *err);
     void (*progress)(void *arg, int64_t done, int64_t total); // in tokens, after each step. May be NULL
     void *arg;

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// The longest name: NAME.in_sum2 is a tensor's, too. ENTRIES_MOST is some ten times what the largest models have.
+// NAME_MOST is the longest name of a matrix: NAME.in_sum2 must also be the name of a tensor. ENTRIES_MOST is about ten
+// times the number of matrices of the largest models.
 enum { NAME_MOST = 120, ENTRIES_MOST = 1 << 14 };
 
 void importance_free(struct importance *m)
@@ -174,7 +175,8 @@ static int read_gguf(struct importance *m, const struct gguf *g, struct error *e
 
 // --- reading the older form ---
 //
-// int32 n; n times: int32 length of the name, the name, int32 calls, int32 n_values, float values (means times calls).
+// The file: int32 n; then n times: int32 length of the name, the name, int32 calls, int32 n_values, float
+// values[n_values], which are means times calls.
 
 struct stream {
     FILE *f;
@@ -202,7 +204,7 @@ static int take_count(struct stream *s, int32_t most, const char *what, int32_t 
     return 0;
 }
 
-// Values come in pieces, so that a false count takes no more memory than the file has.
+// Reads n values in pieces, so that a wrong count does not allocate much more memory than the file has bytes.
 static int take_values(struct stream *s, float **out, int32_t n, struct error *err)
 {
     for (int32_t have = 0; have < n;) {

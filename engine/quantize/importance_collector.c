@@ -21,7 +21,7 @@ struct matrix {
 // be computed before or after the route that distributes its rows.
 struct seen {
     const struct tensor *node;
-    int64_t n_steps; // so far
+    int64_t n_steps; // steps so far
     int n_rows;
     float *rows; // [n_rows][width], for inputs of experts and for routes only
     size_t cap;  // of rows, in floats

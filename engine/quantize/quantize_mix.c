@@ -31,7 +31,7 @@ int mix_from_name(const char *name, enum mix *out)
     return -1;
 }
 
-// --- what a tensor is for, by its name ---
+// --- the role of a tensor, by its name ---
 
 enum role {
     ROLE_EMBEDDING,
@@ -71,7 +71,7 @@ static bool is_value_like(enum role role)
     return role == ROLE_V || role == ROLE_QKV || role == ROLE_KV_B;
 }
 
-// Parts of names of matrices that stay as they are: small ones, and those that few bits would ruin.
+// Matrices whose names contain one of these are not converted: they are small, or few bits would ruin them.
 static const char *const kept[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -128,18 +128,18 @@ static bool is_quantised(const struct gguf_tensor *t, const char *name, const st
 
 // --- the choice ---
 
-// What it goes by: the model's shape, and how many of a role came before.
+// What the choice depends on: the shape of the model, and how many tensors of a role came before.
 struct model_shape {
     char arch[64];
     int64_t n_layer, n_expert, n_gqa;
-    bool is_70b; // Llama 2 70B and its like: eight heads share a value
-    bool tied;   // no output.weight: the embeddings serve
+    bool is_70b; // Llama 2 70B and similar models, in which eight heads share a value
+    bool tied;   // there is no output.weight, so that the embeddings are the output matrix
 };
 struct chooser {
     const struct mix_options *o;
     struct model_shape shape;
-    int n_value_like;
-    int value_like, down, gate, up; // seen so far
+    int n_value_like;               // all value-like tensors of the model
+    int value_like, down, gate, up; // tensors of these roles so far
 };
 
 static bool mix_is(enum mix mix, const enum mix *list)
@@ -151,13 +151,13 @@ static bool mix_is(enum mix mix, const enum mix *list)
 }
 #define MIX_IS(mix, ...) mix_is(mix, (const enum mix[]){__VA_ARGS__, MIX_COUNT})
 
-// The first and the last eighth, and every third between.
+// Whether a layer gets more bits: it is in the first or the last eighth of n layers, or every third one between.
 static bool deserves_more(int layer, int n)
 {
     return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
 }
 
-// With experts the layer is in the name; without, tensors are counted.
+// The layer of a tensor. With experts it is read from the name; without, it is the number of tensors counted so far.
 static int layer_of(const struct chooser *c, const char *name, int counted)
 {
     int layer;
@@ -188,7 +188,7 @@ static enum dtype choose_embedding(const struct chooser *c, enum dtype type)
     return MIX_IS(mix, MIX_TQ1_0, MIX_TQ2_0, MIX_Q2_0) ? DT_Q4_K : type;
 }
 
-// The mixes of two bits and less.
+// Chooses for the mixes of about two bits or less.
 static enum dtype choose_tiny(struct chooser *c, enum role role, enum dtype type)
 {
     enum mix mix = c->o->mix;
@@ -362,6 +362,8 @@ static enum dtype choose_by_mix(struct chooser *c, const struct gguf_tensor *t, 
 
 // --- rows that do not fit ---
 
+// The type itself when rows of n elements are a multiple of its block, else a similar type with a smaller block, or
+// F16.
 static enum dtype fitting(enum dtype type, int64_t n)
 {
     if (n % dtype_info[type].block == 0)
@@ -414,7 +416,8 @@ static void free_patterns(struct patterns *p)
     free(p->at);
 }
 
-// Small letters, as names are; \d is a digit in the expressions that people know.
+// Converts a pattern to an extended regular expression of POSIX: \d becomes [0-9], and letters become lower case, like
+// the names of tensors.
 static char *to_extended(const char *pattern)
 {
     char *out = malloc(5 * strlen(pattern) + 1), *at = out;
@@ -466,7 +469,7 @@ static int read_shape(const struct gguf *g, struct model_shape *s, struct error 
         snprintf(key, sizeof key, "%s.%s", s->arch, keys[i].key);
         const struct gguf_kv *kv = gguf_find(g, key);
         if (kv && kv->type == GGUF_ARRAY && kv->count && kv->element != GGUF_STRING)
-            *keys[i].out = gguf_array_i64(kv, 0); // of the first layer
+            *keys[i].out = gguf_array_i64(kv, 0); // an array has one value per layer; take that of the first layer
         else if (gguf_get_i64(g, key, keys[i].out, err) < 0)
             return -1;
         if (*keys[i].out < 0 || *keys[i].out > 1 << 20)
@@ -475,7 +478,7 @@ static int read_shape(const struct gguf *g, struct model_shape *s, struct error 
     char key[128];
     snprintf(key, sizeof key, "%s.attention.head_count_kv", s->arch);
     if (!gguf_find(g, key))
-        heads_kv = heads; // each its own
+        heads_kv = heads; // every head has its own keys and values
     s->n_gqa = heads_kv ? heads / heads_kv : 0;
     bool eighty = s->n_layer == 80;
     s->is_70b = (!strcmp(s->arch, "llama") && eighty && heads != heads_kv) ||

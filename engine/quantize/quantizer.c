@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 enum {
-    PIECE_BYTES = 4 << 20,    // written at once
-    SHARE_ELEMENTS = 1 << 15, // a thread takes at a time
+    PIECE_BYTES = 4 << 20,    // bytes of a piece, which is written at once
+    SHARE_ELEMENTS = 1 << 15, // weights that a thread converts at a time, at least one row
     QUANTIZATION_VERSION = 2,
 };
 
@@ -21,7 +21,7 @@ void quantizer_free(struct quantizer *q)
     *q = (struct quantizer){0};
 }
 
-// --- what is to be done ---
+// --- the plan ---
 
 static uint64_t bytes_as(const struct gguf_tensor *t, enum dtype type)
 {
@@ -100,7 +100,7 @@ static bool is_replaced(struct str key)
     for (size_t i = 0; i < COUNT_OF(keys); i++)
         if (str_equal_z(key, keys[i]))
             return true;
-    return key.len > 6 && !memcmp(key.data, "split.", 6); // the parts become one
+    return key.len > 6 && !memcmp(key.data, "split.", 6); // the parts of a split file are joined
 }
 
 static uint32_t file_type(const struct quantizer *q)
@@ -134,11 +134,11 @@ static void write_keys(const struct quantizer *q, struct gguf_writer *w)
 
 // --- the tensors ---
 
-// A run of rows, from the mapped file into a buffer, while the run before it is written.
+// Successive rows of a tensor, converted into a buffer. One piece is computed while the piece before it is written.
 struct piece {
-    uint8_t *out;   // PIECE_BYTES, or a row where that is longer
+    uint8_t *out;   // PIECE_BYTES, or one row when that is longer
     size_t size;    // bytes to write
-    int64_t row, n; // rows of the tensor
+    int64_t row, n; // the first row, and the number of rows
 };
 
 struct conversion {
@@ -148,13 +148,13 @@ struct conversion {
     const struct gguf_tensor *t;
     enum dtype type;
     size_t row_in, row_out;
-    const float *importance; // [n_matrices][columns], NULL: all alike
-    float *rows;             // each thread's, share_rows * columns
-    int64_t share_rows;
-    struct piece *computed, *written; // of this round; NULL: none
-    _Atomic int64_t next;             // row of `computed` that nobody has taken
-    _Atomic int64_t bad_row;          // that holds a value that is no number, -1
-    struct error error;               // of writing
+    const float *importance;          // [n_matrices][columns]; NULL: all columns have the same weight
+    float *rows;                      // [n_threads][share_rows][columns] rows decoded to floats
+    int64_t share_rows;               // rows that a thread converts at a time
+    struct piece *computed, *written; // the pieces of this round; NULL: none
+    _Atomic int64_t next;             // the first row of `computed` that no thread has taken
+    _Atomic int64_t bad_row;          // the first row of a share with a value that is not finite; -1: none
+    struct error error;               // an error of writing
     bool failed;
 };
 
@@ -169,7 +169,8 @@ static bool all_finite(const float *x, int64_t n)
     return !bad;
 }
 
-// Rows that share one importance: all of them when all weigh alike.
+// Quantises n rows from `row` on. With an importance matrix each row is a call of its own, because the importance is
+// that of the matrix (expert) to which the row belongs.
 static void quantize_rows(const struct conversion *c, const float *x, int64_t row, int64_t n, uint8_t *out)
 {
     int64_t columns = c->t->ne[0];
@@ -224,7 +225,7 @@ static int check_round(struct conversion *c, struct error *err)
     return 0;
 }
 
-// Piece by piece: each round computes one and writes the one before.
+// Converts a tensor piece by piece. Each round computes one piece and writes the piece before it.
 static int convert(struct conversion *c, struct piece pieces[2], int64_t piece_rows, int64_t done, int64_t total,
                    struct error *err)
 {
@@ -304,8 +305,9 @@ static int copy_tensor(struct conversion *c, int64_t done, int64_t total, struct
     return 0;
 }
 
-// The pages of a tensor that is done are not wanted again; those of the file alone, for none is written to.
-static void let_go(const struct gguf_tensor *t)
+// Drops the mapped pages of a tensor that has been converted. They were never written to, so the system can read them
+// from the file again.
+static void drop_pages(const struct gguf_tensor *t)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)t->data + page - 1) & ~(page - 1);
     uintptr_t to = ((uintptr_t)t->data + t->size) & ~(page - 1);
@@ -324,7 +326,7 @@ static int write_tensors(struct quantizer *q, struct gguf_writer *w, struct erro
         int64_t total = (int64_t)q->bytes_in;
         if (c.type == c.t->type ? copy_tensor(&c, done, total, err) : convert_tensor(&c, done, total, err))
             return -1;
-        let_go(c.t);
+        drop_pages(c.t);
         done += (int64_t)c.t->size;
     }
     return 0;

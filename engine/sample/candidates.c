@@ -7,13 +7,14 @@ static void swap(struct candidate *a, struct candidate *b)
     *b = t;
 }
 
-// The digit of a key that has `shift` bits below it.
+// The digit (8 bits) of a candidate's key above the lowest `shift` bits.
 static int digit_of(struct candidate c, int shift)
 {
     return (int)(candidate_key(c) >> shift & 255);
 }
 
-// Puts those with a greater digit before those with this one, and those before the rest: *n_greater and *n_equal.
+// Partitions candidates into those with a greater digit, then those with an equal digit, then the rest. The sizes of
+// the first two groups go to *n_greater and *n_equal.
 static void split_by_digit(struct candidate *c, int n, int shift, int digit, int *n_greater, int *n_equal)
 {
     int greater = 0, rest = n;
@@ -30,8 +31,9 @@ static void split_by_digit(struct candidate *c, int n, int shift, int digit, int
     *n_equal = rest - greater;
 }
 
-// Digit by digit of the keys, from the highest: what each digit weighs says in which of them the last one lies; those
-// above it are taken, and of those in it the next digit decides.
+// A radix selection over the digits of the keys, from the highest: the total weight of each digit shows which digit
+// contains the last candidate to take. All candidates with a greater digit are taken, and the next digit decides among
+// those with an equal one.
 int candidates_select_mass(struct candidate *c, int n, double want, bool beyond, candidate_weight_fn *weigh,
                            const void *arg)
 {
@@ -57,7 +59,8 @@ int candidates_select_mass(struct candidate *c, int n, double want, bool beyond,
 
 enum { STRETCH = 64, LANES = 8 };
 
-// Adds a stretch to the lanes: first all powers, which become vectors, then the sums in double.
+// Adds up to STRETCH exponentials to the lanes: first all exponentials, which the compiler vectorises, then their
+// sums in double.
 static void add_exp(const float *x, int n, float max, double sums[LANES])
 {
     float e[STRETCH];

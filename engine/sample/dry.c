@@ -7,7 +7,7 @@
 
 enum { BREAKER_BYTES = 40, TAIL_MAX = 20 };
 
-// A breaker that begins at the end of token `head`; what is missing of it are the n tokens of the tail.
+// A breaker that begins in token `head`, at its end, and continues with the n tokens of the tail.
 struct breaker {
     int32_t head;
     int n;
@@ -15,9 +15,9 @@ struct breaker {
 };
 
 struct dry_breakers {
-    uint32_t *single; // a bit for each token that holds a breaker whole
-    uint32_t *heads;  // a bit for each token at whose end one begins
-    struct breaker *partial;
+    uint32_t *single;        // a bit for each token: whether it contains a whole breaker
+    uint32_t *heads;         // a bit for each token: whether a breaker begins at its end
+    struct breaker *partial; // [n_partial] sorted by head
     size_t n_partial, cap;
     int n_vocab;
 };
@@ -44,7 +44,7 @@ static int add_partial(struct dry_breakers *b, int32_t head, const struct token_
     return 0;
 }
 
-// The tokens at whose end the first k bytes of the text stand.
+// Adds all tokens that end with the first k bytes of the text and do not contain the whole text.
 static int add_heads(struct dry_breakers *b, const struct tokenizer *t, struct str text, size_t k, struct error *err)
 {
     struct token_list tail = {0};
@@ -107,8 +107,8 @@ void dry_breakers_free(struct dry_breakers *b)
     free(b);
 }
 
-// How many tokens behind token i, the i-th from the end, belong to the longest breaker that begins in it; -1: it begins
-// none.
+// The longest breaker that begins in the i-th token from the end of the text (0: the last token): the number of tokens
+// after that one which belong to it. -1 when no breaker begins there.
 static int breaker_at(const struct dry_breakers *b, const int32_t *last, int i)
 {
     int32_t head = last[-i];
@@ -153,9 +153,9 @@ void dry_space_free(struct dry_space *space)
     *space = (struct dry_space){0};
 }
 
-// repeats[i], for 0 < i < n: how many tokens that end i before the last one are those at the end, the "Z function" of
-// the text read backwards, in linear time: within [left, right) the text equals its own beginning, and what is known of
-// the beginning holds there.
+// Sets repeats[i], for 0 < i < n, to the number of tokens before and at position last - i that equal the tokens at the
+// end of the text. This is the Z function of the reversed text, in linear time: the segment [left, right) of the
+// reversed text equals its beginning, so the values of the beginning give a lower bound for the positions within it.
 static void find_repeats(const int32_t *last, int n, int32_t *repeats)
 {
     int left = 0, right = 0;

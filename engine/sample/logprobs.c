@@ -5,7 +5,7 @@
 
 float logprobs_of(const float *logits, int n_vocab, int32_t token, struct candidate *top, int n)
 {
-    float max = logits[0], least = -INFINITY; // of those kept, when they are n
+    float max = logits[0], least = -INFINITY; // least: the smallest logit kept, once n are kept
     int kept = 0;
     for (int32_t id = 0; id < n_vocab; id++)
         max = logits[id] > max ? logits[id] : max;

@@ -1,9 +1,10 @@
-// The stages, and the way to them. Nothing sorts the vocabulary, and few stages look at all of it:
+// The stages of sampling, and how candidates are selected from the logits. The naive way sorts the whole vocabulary and
+// runs each stage over it. Here nothing sorts the vocabulary, and few stages look at all of it:
 //
-// The logits are read once, for the greatest of each block of 64. Of those of groups of blocks the k-th greatest is a
-// bound that the k first candidates reach, so that only the blocks that hold one are read again: with k = 40 and 128k
-// tokens about 50 of 2048. Until a stage asks for candidates, penalties and biases change a copy of the logits; from
-// then on they change the candidates.
+// One pass over the logits finds the maximum of each block of 64. The blocks are joined into at least 3 k groups. The
+// k-th greatest maximum of a group is a lower bound of the k largest logits, so only blocks whose maximum reaches it
+// are read again: about 50 of 2048 blocks with k = 40 and 128k tokens. Until a stage selects candidates, penalties
+// and biases change a copy of the logits; from then on they change the candidates.
 #include "engine/sample/sampler.h"
 #include "engine/sample/dry.h"
 
@@ -11,15 +12,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { BLOCK = 64 }; // two words of a mask
+enum { BLOCK = 64 }; // logits of a block; two words of a bit mask
 
 struct sampler_scratch {
     int n_vocab, n_blocks;
     float *maxima;           // [n_blocks]
-    float *logits;           // [n_vocab] the copy that is changed
-    uint32_t *count;         // [n_vocab] zero between tokens
-    struct candidate *all;   // [n_all]
-    struct candidate *spare; // [n_spare] of typical
+    float *logits;           // [n_vocab] the copy that biases and penalties change
+    uint32_t *count;         // [n_vocab] counts or lengths per token; zero between calls
+    struct candidate *all;   // [n_all] the candidates
+    struct candidate *spare; // [n_spare] work space of keep_typical
     int n_all, n_spare;
     struct dry_space dry;
 };
@@ -31,23 +32,23 @@ struct sampler {
     int n_banned;
     struct sampler_scratch *scratch;
     bool owns_scratch;
-    double mu; // of mirostat
-    // of the token that is being chosen
-    const float *logits; // as given, or the scratch's copy
+    double mu; // the state of mirostat: the surprise, in bits, above which candidates are dropped
+    // The token that is being chosen.
+    const float *logits; // those given, or the copy in the scratch
     const uint32_t *allowed;
     const int32_t *history;
     int n_history;
     int64_t position;
-    bool gathered;         // whether there are candidates yet
-    struct candidate *all; // the scratch's
-    int n;                 // candidates left, all[0 .. n-1]
-    double offset;         // that temperatures have taken off all candidates' logits
-    int n_sorted;          // so many at the front are in order, and no later one comes before them
+    bool gathered;         // whether a stage has selected candidates
+    struct candidate *all; // in the scratch
+    int n;                 // number of candidates, all[0 .. n-1]
+    double offset;         // what divide_by has subtracted from the logits of all candidates
+    int n_sorted;          // the first n_sorted candidates are in order, and no later one comes before them
 };
 
 // --- making ---
 
-// Makes *array at least n long; what was in it is forgotten.
+// Makes *array at least n long. Its content is lost when it grows.
 static bool grow(struct candidate **array, int *cap, int n)
 {
     if (n <= *cap)
@@ -61,7 +62,7 @@ static bool grow(struct candidate **array, int *cap, int n)
     return true;
 }
 
-// Room for all that a sampler with these parameters will need.
+// Allocates all that a sampler with these parameters will need.
 static int reserve(struct sampler_scratch *scratch, const struct sampler_params *p, struct error *err)
 {
     size_t n_vocab = (size_t)scratch->n_vocab;
@@ -157,7 +158,7 @@ void sampler_ban(struct sampler *s, int32_t token)
 
 // --- the vocabulary, block by block ---
 
-// Which tokens of block b may come, a bit each.
+// A bit for each token of block b: whether it is allowed and not banned.
 static uint64_t allowed_in(const struct sampler *s, int b)
 {
     uint64_t bits = ~(uint64_t)0;
@@ -170,7 +171,8 @@ static uint64_t allowed_in(const struct sampler *s, int b)
     return n < BLOCK ? bits & (((uint64_t)1 << n) - 1) : bits;
 }
 
-// The logits of block b, -INFINITY for what may not come: as they lie, or in `copy`.
+// The logits of block b, in which excluded tokens have -INFINITY. The result is a view, or `copy` when a token is
+// excluded.
 static const float *block_logits(const struct sampler *s, int b, float copy[BLOCK])
 {
     uint64_t bits = allowed_in(s, b);
@@ -196,7 +198,7 @@ static float max_of_block(const float *x)
     return m[0];
 }
 
-// The greatest of each block, and of all; -INFINITY where nothing may come.
+// Finds the maximum of each block and returns the maximum of all; -INFINITY when all tokens are excluded.
 static float find_maxima(struct sampler *s)
 {
     float copy[BLOCK], max = -INFINITY, *maxima = s->scratch->maxima;
@@ -208,8 +210,8 @@ static float find_maxima(struct sampler *s)
     return max;
 }
 
-// A logit that at least k are no less than: the k-th greatest maximum of 3 k groups of blocks or more, which leaves few
-// more than k; -INFINITY where there are fewer groups. `all` serves as the heap.
+// A lower bound that at least k logits reach: the k-th greatest of the maxima of at least 3 k groups of blocks, which
+// few more than k logits reach. -INFINITY when there are fewer than k groups. Uses `all` as the heap.
 static float lower_bound(struct sampler *s, int k)
 {
     const float *maxima = s->scratch->maxima;
@@ -223,8 +225,8 @@ static float lower_bound(struct sampler *s, int k)
     return n < k ? -INFINITY : s->all[0].logit;
 }
 
-// Makes the tokens candidates whose logits are at least `least`, with k above 0 only the k first of them. The maxima
-// are found. A logit of -INFINITY is no candidate's.
+// Selects the tokens whose logits are at least `least` as candidates; with k above 0 only the k first of them.
+// find_maxima must have run. Tokens with a logit of -INFINITY never become candidates.
 static void gather(struct sampler *s, float least, int k)
 {
     float copy[BLOCK];
@@ -262,7 +264,7 @@ static void gather_all(struct sampler *s)
 
 // --- candidates ---
 
-// Puts at least the k first of the candidates in order.
+// Sorts at least the k first candidates to the front.
 static void sort_first(struct sampler *s, int k)
 {
     k = MIN(k, s->n);
@@ -302,13 +304,13 @@ static void keep_at_least(struct sampler *s, float least)
 
 // --- stages ---
 
-// Whatever is put on it, a logit stays finite, and -INFINITY, which may never come, what it is.
+// A changed logit, limited to finite values. -INFINITY, the logit of an excluded token, stays as it is.
 static float bounded(double logit)
 {
     return logit > -INFINITY ? (float)fmax(-(double)FLT_MAX, fmin((double)FLT_MAX, logit)) : -INFINITY;
 }
 
-// The logits as a copy that may be changed.
+// The copy of the logits, which may be changed. The first call makes it.
 static float *own_logits(struct sampler *s)
 {
     float *copy = s->scratch->logits;
@@ -330,11 +332,11 @@ static void add_biases(struct sampler *s)
     }
 }
 
-// The last `want` tokens of the history, all of it when it is shorter or want is below 0.
+// The last `want` tokens of the history; all of it when it is shorter or `want` is below 0.
 static const int32_t *recent(const struct sampler *s, int want, int *n)
 {
     *n = want < 0 ? s->n_history : MIN(want, s->n_history);
-    return *n ? s->history + (s->n_history - *n) : s->history; // NULL at first
+    return *n ? s->history + (s->n_history - *n) : s->history; // the history may be NULL when it is empty
 }
 
 static float penalised(const struct sampler *s, float logit, uint32_t count)
@@ -356,7 +358,7 @@ static void apply_penalties(struct sampler *s)
         if (count[s->all[i].id])
             s->all[i].logit = penalised(s, s->all[i].logit, count[s->all[i].id]);
     float *logits = s->gathered ? NULL : own_logits(s);
-    for (int i = 0; i < n; i++) { // each token once, and the counts are zero again
+    for (int i = 0; i < n; i++) { // each token is penalised once, because its count is zeroed here
         if (logits && count[tokens[i]])
             logits[tokens[i]] = penalised(s, logits[tokens[i]], count[tokens[i]]);
         count[tokens[i]] = 0;
@@ -366,7 +368,7 @@ static void apply_penalties(struct sampler *s)
 
 static void apply_dry(struct sampler *s)
 {
-    uint32_t *lengths = s->scratch->count; // of the repetition that the token would continue
+    uint32_t *lengths = s->scratch->count; // length of the repetition that a token would continue, plus one
     int n, n_tokens;
     const int32_t *tokens = recent(s, s->p.dry_last, &n);
     n_tokens = dry_repeats(&s->scratch->dry, s->p.dry_breakers, tokens, n, s->p.dry_allowed_length, lengths);
@@ -388,7 +390,8 @@ struct moments {
     float max;
 };
 
-// Of the logits that are finite. shift: taken off each, so that squares lose nothing.
+// Adds logits to the sums, except those of -INFINITY. `shift` is subtracted from each logit, so that no precision is
+// lost in the squares.
 static struct moments add_up(const float *logits, int n, double shift, struct moments m)
 {
     for (int i = 0; i < n; i++) {
@@ -415,7 +418,8 @@ static struct moments moments_of_all(const struct sampler *s, double shift)
     return m;
 }
 
-// "Top-n-sigma" (Tang et al., 2024): the noise of the logits is normal, and what stands out of it is meant.
+// Top-n-sigma (Tang et al., 2024): most logits are noise with a normal distribution, and only those near the maximum,
+// by n standard deviations, are kept.
 static void keep_top_n_sigma(struct sampler *s)
 {
     if (!s->gathered)
@@ -446,7 +450,7 @@ static void keep_top_k(struct sampler *s)
 
 struct weighing {
     float max;
-    const struct candidate *all; // of typical, whose candidates' ids are indices
+    const struct candidate *all; // of keep_typical, where the id of a candidate is an index into this; else NULL
 };
 
 static double weigh(const void *arg, struct candidate c)
@@ -455,7 +459,7 @@ static double weigh(const void *arg, struct candidate c)
     return (double)exp_negative((w->all ? w->all[c.id].logit : c.logit) - w->max);
 }
 
-// The fewest whose probability together reaches top_p, always one.
+// Keeps the fewest most likely candidates whose probabilities add up to top_p; at least one.
 static void keep_top_p(struct sampler *s)
 {
     gather_all(s);
@@ -477,14 +481,14 @@ static void keep_top_p(struct sampler *s)
 
 static void keep_min_p(struct sampler *s)
 {
-    float below = s->p.min_p >= 1 ? 0 : logf(s->p.min_p); // the greatest logit less this is the bound
+    float below = s->p.min_p >= 1 ? 0 : logf(s->p.min_p); // the bound minus the greatest logit
     if (s->gathered && s->n)
         keep_at_least(s, greatest_logit(s) + below);
     else if (!s->gathered)
         gather(s, find_maxima(s) + below, 0);
 }
 
-// How far a candidate's logit is below the greatest on average: the entropy less log(sum).
+// The mean distance of a logit from the greatest one, weighted by probability: the entropy minus log(sum).
 static double expected_distance(const struct sampler *s, float max, double sum)
 {
     double expected = 0;
@@ -495,13 +499,13 @@ static double expected_distance(const struct sampler *s, float max, double sum)
     return expected;
 }
 
-// Locally typical sampling (Meister et al., 2022): those whose surprise is nearest to the expected one.
+// Locally typical sampling (Meister et al., 2022): keeps the candidates whose surprise is nearest to the entropy.
 static void keep_typical(struct sampler *s)
 {
     gather_all(s);
     if (s->n <= 1)
         return;
-    struct candidate *near = s->scratch->spare; // minus the distance, and the index
+    struct candidate *near = s->scratch->spare; // logit: minus the distance; id: the index in s->all
     float max = greatest_logit(s);
     double sum = candidates_sum_exp(s->all, s->n, max), expected = expected_distance(s, max, sum);
     for (int i = 0; i < s->n; i++)
@@ -515,10 +519,10 @@ static void keep_typical(struct sampler *s)
     s->n_sorted = 0;
 }
 
-// Random numbers of a position: one for the draw, one for xtc.
+// A position has two independent random numbers: one for the draw and one for XTC.
 enum random_use { RANDOM_DRAW, RANDOM_XTC };
 
-// Uniform in [0, 1), 53 bits of it.
+// A random number, uniform in [0, 1), with 53 bits.
 static double uniform(const struct sampler *s, enum random_use use)
 {
     uint64_t seed = s->p.seed, at = (uint64_t)s->position;
@@ -527,7 +531,8 @@ static double uniform(const struct sampler *s, enum random_use use)
     return (double)(((uint64_t)out[1] << 32 | out[0]) >> 11) * 0x1p-53;
 }
 
-// Exclude top choices: of those that are likely enough only the least likely stays.
+// XTC, "exclude top choices": with xtc_probability, of all candidates above xtc_threshold only the least likely is
+// kept.
 static void exclude_top_choices(struct sampler *s)
 {
     gather_all(s);
@@ -535,7 +540,7 @@ static void exclude_top_choices(struct sampler *s)
         return;
     float max = greatest_logit(s);
     double least = (double)s->p.xtc_threshold * candidates_sum_exp(s->all, s->n, max);
-    struct candidate last = {INFINITY, -1}; // of those that are likely enough; before all there are
+    struct candidate last = {INFINITY, -1}; // the last candidate above the threshold; at first it comes before all
     int n = 0, n_sorted = 0;
     for (int i = 0; i < s->n; i++)
         if ((double)exp_negative(s->all[i].logit - max) >= least && candidate_before(last, s->all[i]))
@@ -551,7 +556,8 @@ static void exclude_top_choices(struct sampler *s)
     }
 }
 
-// The temperature between its bounds that the entropy, as a part of the greatest possible, asks for.
+// The temperature between temperature - range and temperature + range that corresponds to the entropy, as a fraction of
+// the greatest possible entropy.
 static float dynamic_temperature(const struct sampler *s, float max)
 {
     float low = MAX(0, s->p.temperature - s->p.dynatemp_range), high = s->p.temperature + s->p.dynatemp_range;
@@ -562,7 +568,7 @@ static float dynamic_temperature(const struct sampler *s, float max)
     return low + (high - low) * (float)pow(fmin(fmax(part, 0), 1), (double)s->p.dynatemp_exponent);
 }
 
-// The greatest is taken off first, so that no temperature makes a number infinite.
+// Divides the logits by the temperature. The greatest logit is subtracted first, so that no quotient becomes +INFINITY.
 static void divide_by(struct sampler *s, float temperature, float max)
 {
     if (temperature <= 0) {
@@ -606,8 +612,8 @@ void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
     memcpy(out, c, sizeof c);
 }
 
-// The index of a candidate by its probability: the first at which the sum passes a random part of the whole, which goes
-// to *sum.
+// Draws the index of a candidate by its probability: the first one at which the running sum of weights exceeds a random
+// fraction of the total. The total goes to *sum.
 static int draw(const struct sampler *s, float max, double *sum)
 {
     double reached = 0;
@@ -618,15 +624,15 @@ static int draw(const struct sampler *s, float max, double *sum)
         if (reached > want)
             return i;
     }
-    // the two sums may round otherwise: the last that has any probability
+    // the two sums may round differently: take the last candidate with a probability above 0
     int last = s->n - 1;
     while (last > 0 && exp_negative(s->all[last].logit - max) == 0)
         last--;
     return last;
 }
 
-// Of the k first candidates, which Zipf's law makes about as surprising on average as mu asks (Basu et al., 2021): its
-// exponent is estimated from the 100 most likely ones.
+// Mirostat 1 (Basu et al., 2021): the number k of first candidates whose expected surprise is about mu, if
+// probabilities follow Zipf's law. The exponent of the law is estimated from the 100 most likely candidates.
 static int mirostat_k(struct sampler *s)
 {
     enum { M = 100 };
@@ -638,7 +644,7 @@ static int mirostat_k(struct sampler *s)
         tt += t * t;
     }
     double exponent = tt > 0 ? tb / tt : 0, epsilon = exponent - 1, log_n = log((double)s->n_vocab);
-    // epsilon / (1 - n^-epsilon), and what it goes to at 0
+    // epsilon / (1 - n^-epsilon), or its limit at 0
     double factor = fabs(epsilon) < 1e-9 ? 1 / log_n : epsilon / -expm1(-epsilon * log_n);
     double k = pow(factor * exp2(s->mu), 1 / exponent);
     return k < s->n ? (int)fmax(k, 1) : s->n; // NaN: all
@@ -656,7 +662,7 @@ static int32_t mirostat(struct sampler *s)
         sort_first(s, k);
         keep_first(s, k);
     } else {
-        // surprise: log2 of the sum, less the logit in bits
+        // keep candidates with a surprise of at most mu; the surprise is log2(sum) minus the logit in bits
         keep_at_least(s, (float)fmin(0, log(candidates_sum_exp(s->all, s->n, max)) - s->mu * log(2)));
     }
     double sum;
@@ -699,7 +705,7 @@ static void begin(struct sampler *s, const int32_t *history, int n, int64_t posi
     s->offset = 0;
 }
 
-// Runs the stages and draws from what they leave.
+// Runs the stages and draws from the candidates that they keep.
 static int32_t choose(struct sampler *s)
 {
     bool first = sampler_takes_first(&s->p);

@@ -1,10 +1,10 @@
-// What the parameters of sampling are by default, by the file, by name, and which make no sense.
+// The parameters of sampling: defaults, values from the model file, names of stages, and checks.
 #include "engine/sample/sampler_params.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-// A stage by its names: the first is canonical; '_' may also be '-' or left out.
+// The names of a stage. The first one is canonical; '_' may be written as '-' or left out.
 static const struct stage_name {
     enum sampler_stage stage;
     char letter;
@@ -46,7 +46,7 @@ struct sampler_params sampler_defaults(void)
     return p;
 }
 
-// --- what they come to ---
+// --- properties of a set of parameters ---
 
 bool sampler_is_greedy(const struct sampler_params *p)
 {
@@ -99,8 +99,8 @@ bool sampler_takes_first(const struct sampler_params *p)
     return sampler_is_greedy(p) && (!can_leave_out || p->mirostat);
 }
 
-// The first stage that asks for candidates rather than change logits, STAGE_COUNT where there is none. *changed: whether one
-// before it changes logits.
+// The first stage with an effect that selects candidates instead of changing logits; STAGE_COUNT when there is none.
+// *changed: whether a stage before it changes logits.
 static enum sampler_stage first_choice(const struct sampler_params *p, bool *changed)
 {
     *changed = false;
@@ -131,7 +131,8 @@ static bool changes_logits(const struct sampler_params *p)
     return changes;
 }
 
-// Candidates of a top-k that leaves nothing out are in another order, in which sums round otherwise.
+// A top-k that keeps the whole vocabulary does not count: sampler_next then leaves the candidates in the order of the
+// vocabulary, in which sums round differently.
 int sampler_first_wanted(const struct sampler_params *p, int n_vocab)
 {
     bool changed;

@@ -1,13 +1,13 @@
-// Blocks of 32 with a scale of their own: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4; and the blocks of one or two
-// bits an element, Q1_0, Q2_0, TQ1_0 and TQ2_0. Sixteen blocks of 32 are searched side by side, see scale_search.h.
+// Blocks of 32 elements with one scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and MXFP4; and the types with one or two
+// bits per element: Q1_0, Q2_0, TQ1_0 and TQ2_0. Sixteen blocks of 32 are searched at once, see scale_search.h.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu.h"
 #include "kernels/cpu/quantize/scale_search.h"
 
 enum { BLOCK = 32 };
 
-// The values of 16 blocks of 32 as these types keep them: low nibbles are the first half, high ones the second; bit i
-// is the fifth of element i.
+// The rounded elements of 16 blocks of 32, in the layout of these types. In `low`, the low nibbles are the first half
+// of a block and the high nibbles the second. Bit i of `fifth` is the fifth bit of element i.
 struct nibbles {
     _Alignas(64) uint8_t low[TILE][16];
     _Alignas(64) int32_t fifth[TILE];
@@ -36,7 +36,7 @@ INLINE void round_nibbles(const struct tile *t, round_fn *round, struct rounding
     }
 }
 
-// Encodes up to 16 blocks from b on.
+// Encodes up to 16 blocks to b.
 typedef void tile_fn(const struct tile *t, int lanes, uint8_t *b);
 
 INLINE void by_tiles(const float *x, const float *importance, uint8_t *b, int64_t n, int block, int bytes,
@@ -52,7 +52,8 @@ INLINE void by_tiles(const float *x, const float *importance, uint8_t *b, int64_
 
 // ---- x = d q
 
-// Scales as they will be read, in halves and in units of the tile. Halves are finite.
+// Rounds the scales to half precision: `half` gets them as stored, limited to finite values, and `scale` gets the
+// rounded values in units of the tile.
 INLINE void to_halves(float scale[TILE], float unit, uint16_t half[TILE])
 {
     for (int at = 0; at < TILE; at += VEC) {
@@ -69,13 +70,13 @@ INLINE void fit_tile(const struct tile *t, const struct codec *c, uint16_t half[
     to_halves(scale, t->unit, half);
 }
 
-// The largest element may become the lowest value, of which there is one more, or the highest; and it may lie beyond
-// them, so that the others have finer steps.
+// Trial scales: the largest element becomes the lowest value, which has the larger magnitude, or the highest one. With
+// some scales it is clipped, which gives the other elements finer steps.
 static const float guesses_4[] = {-8.6f, -8.2f, -7.9f, -7.6f, -7.3f, -7, -6.6f, 7, 6.6f},
                    few_4[] = {-8.3f, -7.6f, -7.0f, 6.8f};
 static const float guesses_5[] = {-16.5f, -16, -15.6f, -15.2f, -14.8f, -14.4f, 15.3f, 15},
                    few_5[] = {-16.2f, -15.4f, -14.6f, 15.1f};
-// [1]: by importance, when a search is worth more
+// [0]: a short search. [1]: a longer one, for tensors with an importance matrix.
 static const struct codec codec_4[2] = {{-8, 7, NULL, few_4, COUNT_OF(few_4), 1},
                                         {-8, 7, NULL, guesses_4, COUNT_OF(guesses_4), 2}};
 static const struct codec codec_5[2] = {{-16, 15, NULL, few_5, COUNT_OF(few_5), 1},
@@ -118,7 +119,7 @@ static void quantize_q5_0(const float *x, const float *importance, void *blocks,
     by_tiles(x, importance, blocks, n, BLOCK, 22, tile_q5_0);
 }
 
-// Rounding to 127 steps leaves nothing for a search to find.
+// With 127 steps a search gains nothing, so the scale follows from the largest element.
 static void quantize_q8_0(const float *x, const float *importance, void *blocks, int64_t n)
 {
     (void)importance;
@@ -162,7 +163,7 @@ INLINE void fit_affine_tile(const struct tile *t, const struct affine_codec *c, 
     }
 }
 
-// Q4_1 and Q5_1 but for where the bits go.
+// The part that Q4_1 and Q5_1 share: everything except the layout of the bits.
 INLINE void quantize_with_min(const struct tile *t, const struct affine_codec *c, uint16_t d[TILE], uint16_t m[TILE],
                               struct nibbles *q)
 {
@@ -212,7 +213,8 @@ static void quantize_q5_1(const float *x, const float *importance, void *blocks,
 
 // ---- MXFP4: x = 2^(e - 127) e2m1[q]; the largest value is 6, twice of which is 12
 
-// The magnitude nearest to v >= 0, doubled as in fp4_values, and its number.
+// Magnitudes of FP4 are doubled here, as in fp4_values: 0, 1, 2, 3, 4, 6, 8, 12. fp4_nearest gives the magnitude
+// nearest to v >= 0. Above bounds[k] the nearest magnitude is greater by steps[k].
 static const float fp4_bounds[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
 static const float fp4_steps[7] = {1, 1, 1, 1, 2, 2, 4};
 
@@ -226,10 +228,11 @@ INLINE vec fp4_nearest(vec v)
 
 INLINE float exponent_scale(int e)
 {
-    return ldexpf(1, e - 128); // half of it, for the doubled values
+    return ldexpf(1, e - 128); // half of 2^(e - 127), because the magnitudes are doubled
 }
 
-// Which of the exponents around that of the largest element leaves least.
+// Chooses the exponent with the smallest error: the one that follows from the largest element, or one of its two
+// neighbours.
 INLINE void fit_exponents(const struct tile *t, int lanes, int e[TILE], float scale[TILE])
 {
     _Alignas(64) float best[TILE], error[TILE], tried[TILE];
@@ -296,7 +299,7 @@ static void quantize_mxfp4(const float *x, const float *importance, void *blocks
 
 enum { TERNARY = 256 };
 
-// Sums over the elements above the threshold: of w |x|, and of w.
+// The sums of w |x| and of w over the elements whose magnitude is above the threshold.
 INLINE void ternary_sums(const float *x, const float *w, float threshold, float *wx, float *ww)
 {
     struct lanes a = {{{0}}}, b = {{{0}}};
@@ -311,7 +314,8 @@ INLINE void ternary_sums(const float *x, const float *w, float threshold, float 
     *ww = lanes_sum(b);
 }
 
-// The d that leaves least: for those above a threshold, their mean; the best threshold is d / 2.
+// The d with the smallest error. For a given threshold it is the mean magnitude of the elements above it, and for a
+// given d the best threshold is d / 2.
 INLINE float fit_ternary(const float *x, const float *w)
 {
     enum { GUESSES = 20 };
@@ -329,7 +333,7 @@ INLINE float fit_ternary(const float *x, const float *w)
     return d;
 }
 
-// Digits 0, 1, 2 for -d, 0, d.
+// Rounds the elements to the digits 0, 1 and 2, which stand for -d, 0 and d. Returns d.
 INLINE uint16_t ternary_digits(const float *x, const float *importance, uint8_t digit[TERNARY])
 {
     float unit = unit_of(largest_of(x, TERNARY)), y[TERNARY];
@@ -342,7 +346,8 @@ INLINE uint16_t ternary_digits(const float *x, const float *importance, uint8_t 
     return half;
 }
 
-// Five digits of base 3 as a fraction of 256, rounded up, so that multiplying brings them out one by one.
+// Packs five digits in base 3 into a byte: a fraction of 256, rounded up. Multiplying it by 3 again and again gives the
+// digits one by one.
 INLINE uint8_t ternary_byte(const uint8_t *digit, int stride, int n)
 {
     int v = 0;
@@ -379,7 +384,7 @@ static void quantize_tq2_0(const float *x, const float *importance, void *blocks
     }
 }
 
-// ---- Q1_0: x = d or -d, 128 elements. The mean magnitude leaves least.
+// ---- Q1_0: x = d or -d, 128 elements. The best d is the mean magnitude.
 
 static void quantize_q1_0(const float *x, const float *importance, void *blocks, int64_t n)
 {

@@ -1,23 +1,23 @@
 // Blocks of 256 whose sub-blocks have small integer scales: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K and IQ4_XS.
 //
-// First each sub-block is fitted for itself (scale_search.h). Then the scales are rounded to multiples of d, each to
-// the multiple that leaves least of the two or three nearest; then d (and dmin) are fitted once more by least squares
-// to what the elements have become, and the elements rounded a last time where that helps.
+// First each sub-block is fitted on its own (scale_search.h). Then each scale is rounded to a multiple of d: of the
+// nearest multiple and its two neighbours, the one with the smallest error. Finally d (and dmin) are fitted again by
+// least squares to the rounded elements, and the elements are rounded once more if that reduces the error.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu.h"
 #include "kernels/cpu/quantize/scale_search.h"
 
 enum { SUPER = 256 };
 
-// The values of a tile, a byte each, in the order of its elements.
+// The rounded elements of a tile, one byte each, one sub-block after the other.
 typedef uint8_t quants[TILE * 32];
 
 struct k_type {
-    struct codec codec;         // of types without mins
-    struct affine_codec affine; // of types with them
-    int scale_lo, scale_hi;     // what a scale may be
-    int min_hi;
-    int n; // elements of a sub-block
+    struct codec codec;         // for types without mins
+    struct affine_codec affine; // for types with mins
+    int scale_lo, scale_hi;     // range of the integer scales
+    int min_hi;                 // the integer mins are 0 .. min_hi
+    int n;                      // elements of a sub-block
 };
 
 // One super-block within a tile: lanes from .. to - 1.
@@ -29,7 +29,7 @@ struct super {
 // ---- x = d ls q
 
 struct symmetric {
-    _Alignas(64) float scale[TILE], ls[TILE]; // as fitted; the integers
+    _Alignas(64) float scale[TILE], ls[TILE]; // the fitted scales; the integer scales
 };
 
 struct left {
@@ -37,7 +37,7 @@ struct left {
     struct fit_sums sums;
 };
 
-// What stays when the elements are rounded to multiples of `scale`.
+// The error and the sums when the elements are rounded to multiples of `scale`.
 INLINE struct left left_over(const struct tile *t, int at, const struct codec *c, vec scale, bool weighted)
 {
     struct left r = {{0}, {{0}, {0}}};
@@ -70,7 +70,7 @@ INLINE void round_scales(const struct tile *t, const struct k_type *k, const flo
     }
 }
 
-// Least squares for d, the rounded elements held fast; kept where rounding anew with it leaves less.
+// Fits d to the rounded elements by least squares. The new d is kept when rounding again with it reduces the error.
 INLINE void refit_d(const struct tile *t, const struct k_type *k, float d[TILE], const struct symmetric *s, int lanes,
                     bool weighted)
 {
@@ -102,7 +102,7 @@ INLINE void refit_d(const struct tile *t, const struct k_type *k, float d[TILE],
     }
 }
 
-// d of each super-block of `lanes` sub-blocks: the scale of largest magnitude becomes scale_lo.
+// The first d of each super-block of `lanes` sub-blocks. With it the scale of largest magnitude becomes scale_lo.
 INLINE void first_d(const struct tile *t, const struct k_type *k, const struct symmetric *s, int lanes, float d[TILE])
 {
     for (int from = 0; from < TILE; from += lanes) {
@@ -174,7 +174,8 @@ INLINE struct column_sums column_sums(const struct tile *t, int at, bool weighte
     return s;
 }
 
-// Around the nearest multiple of d; for each scale the min that is best with it.
+// Rounds the scales and the mins to integers: tries the nearest multiple of d and its two neighbours, each with the min
+// that is best for it.
 INLINE void round_scales_mins(const struct tile *t, const struct k_type *k, const float d[TILE], const float dmin[TILE],
                               struct with_mins *s, bool weighted)
 {
@@ -201,7 +202,7 @@ INLINE void round_scales_mins(const struct tile *t, const struct k_type *k, cons
     }
 }
 
-// Least squares for d and dmin together.
+// Fits d and dmin together by least squares.
 INLINE void solve_d_dmin(const struct tile *t, const struct with_mins *s, int from, int to, const float l[TILE],
                          const float ll[TILE], const float xl[TILE], const float w[TILE], const float x[TILE], float *d,
                          float *dmin)
@@ -328,9 +329,9 @@ INLINE void round_tile_with_mins(const struct tile *t, const struct k_type *k, c
     round_tile(t, round_affine, (struct rounding){.top = k->affine.top, .min = min}, scale, q, t->n);
 }
 
-// ---- the blocks; dtype.c describes their bits
+// ---- the blocks; their layouts are described in dtype.c
 
-// Encodes the super-blocks of a tile (one, or two) from b on.
+// Encodes the one or two super-blocks of a tile to b.
 typedef void tile_fn(const struct tile *t, int n_supers, uint8_t *b);
 
 INLINE void by_tiles(const float *x, const float *importance, uint8_t *b, int64_t n, int sub, int bytes,
@@ -350,7 +351,7 @@ INLINE void store_half(uint8_t *p, const struct tile *t, float d)
     half_store(p, half_of(d * t->unit));
 }
 
-// Two low bits of 256 values, as Q2_K and Q3_K keep them.
+// Stores the two low bits of 256 values, in the layout of Q2_K and Q3_K.
 INLINE void store_2_bits(uint8_t *qs, const uint8_t *q)
 {
     for (int i = 0; i < 64; i++) {
@@ -383,7 +384,7 @@ INLINE void tile_q2_k(const struct tile *t, int n_supers, uint8_t *b)
     store_half(b + 82, t, dmin[0]);
 }
 
-// Guesses for eight values: the largest element may be clipped a good deal.
+// Trial scales for eight values. With some of them the largest element is clipped by almost a third.
 static const float guesses_3[] = {-4.6f, -4.2f, -3.9f, -3.6f, -3.3f, -3.0f, -2.7f, -2.4f,
                                   4.2f,  3.8f,  3.5f,  3.2f,  2.9f,  2.6f,  2.3f};
 static const struct k_type q3_k = {
@@ -412,7 +413,7 @@ INLINE void tile_q3_k(const struct tile *t, int n_supers, uint8_t *b)
     store_half(b + 108, t, d[0]);
 }
 
-// Eight pairs of six bits, as Q4_K and Q5_K keep them.
+// Stores eight pairs of a scale and a min of six bits each, in the layout of Q4_K and Q5_K.
 INLINE void store_scales_mins(uint8_t *p, const float *ls, const float *lm)
 {
     memset(p, 0, 12);

@@ -7,14 +7,14 @@
 
 enum { POINTS_MAX = 2048, HALVES_MAX = 81 };
 
-// A grid while its table is made. Patterns and points fall into two halves of the same number of elements, of which
-// there are 81 or 64: the square of a distance is the sum of two.
+// A grid while its table is made. Patterns and points are split into two halves with the same number of elements. There
+// are only 81 or 64 different halves, and the squared distance of two points is the sum of those of their halves.
 struct making {
     int n_points, n_halves;
     int level[LEVELS_MAX];
-    uint32_t word[POINTS_MAX];              // levels as nibbles
-    uint8_t half[2][POINTS_MAX];            // the digits of each half
-    int32_t square[HALVES_MAX][HALVES_MAX]; // of the distance between two halves
+    uint32_t word[POINTS_MAX];              // levels of each point, as nibbles
+    uint8_t half[2][POINTS_MAX];            // the number of each half of a point, with levels as digits
+    int32_t square[HALVES_MAX][HALVES_MAX]; // squared distance between two halves
 };
 
 static int level_of(const struct making *m, int n_levels, int value)
@@ -63,7 +63,8 @@ static void measure_halves(const struct grid_neighbours *g, struct making *m)
             }
 }
 
-// The points are taken in their order, so that the first of equals stays before the others.
+// Lists the nearest points of a pattern. Points are inserted in the order of their indices, so that of equally near
+// ones the first stays first.
 static void list_nearest(struct grid_neighbours *g, const struct making *m, int pattern)
 {
     const int32_t *first = m->square[pattern / m->n_halves], *second = m->square[pattern % m->n_halves];
@@ -86,7 +87,7 @@ static void list_nearest(struct grid_neighbours *g, const struct making *m, int 
         g->near[pattern][i] = m->word[number[i]];
 }
 
-// `values` are those of the points, element by element.
+// Makes the table. `values` are the elements of the points, one point after the other.
 static void make(struct grid_neighbours *g, const void *values, int n_points, int width)
 {
     struct making m = {.n_points = n_points};
