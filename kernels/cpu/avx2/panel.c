@@ -27,8 +27,8 @@ enum {
     COLUMNS_MAX = 1200, // columns that a panel serves
 };
 
-#define FORM_ENTRY(name, NAME, ...) [DT_##NAME] = {__VA_ARGS__},
-static const struct form forms[DT_COUNT] = {EACH_TYPE_256(FORM_ENTRY) EACH_TYPE_32(FORM_ENTRY)};
+#define FORMAT_ENTRY(name, NAME, ...) [DT_##NAME] = {__VA_ARGS__},
+static const struct type_format formats[DT_COUNT] = {EACH_TYPE_256(FORMAT_ENTRY) EACH_TYPE_32(FORMAT_ENTRY)};
 
 // ---- columns
 
@@ -70,7 +70,7 @@ static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, in
 }
 #endif
 
-static void prepare_mins(const int16_t *q_sums, const struct form *f, struct column *c)
+static void prepare_mins(const int16_t *q_sums, const struct type_format *f, struct column *c)
 {
     if (f->mins == 4) {
         memcpy(c->pairs, q_sums, Q8_SUMS * sizeof(*q_sums));
@@ -84,7 +84,7 @@ static void prepare_mins(const int16_t *q_sums, const struct form *f, struct col
 
 void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span, struct column *c)
 {
-    const struct form *f = &forms[a->type];
+    const struct type_format *f = &formats[a->type];
     const void *x = a->x[j];
     const int16_t *q_sums = q8_sums(x, a->k) + span * Q8_SUMS;
     c->q = q8_quants(x) + span * SPAN;
@@ -112,7 +112,8 @@ INLINE void set_zero(tile_sums sum, int n)
 }
 
 // The sums of the products of f.run words from `word` on.
-INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct form f, int n)
+INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct type_format f,
+                         int n)
 {
     EACH_COLUMN
         EACH_GROUP
@@ -129,7 +130,7 @@ INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct colu
     }
 }
 
-INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROUPS], struct form f, int n)
+INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROUPS], struct type_format f, int n)
 {
     EACH_COLUMN
         EACH_GROUP
@@ -138,7 +139,7 @@ INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROU
 
 // sum += scale * (w . q) over eight words of signed weights.
 INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, int word,
-                       const __m256i scale[TILE_GROUPS], struct form f, int n)
+                       const __m256i scale[TILE_GROUPS], struct type_format f, int n)
 {
     UNROLL_FOR (int k = 0; k < 8; k++) {
         __m256i w[TILE_GROUPS], magnitude[TILE_GROUPS];
@@ -179,7 +180,8 @@ INLINE void add_to_partial(float *d, tile_floats s, const struct column *c, int 
 }
 
 // The end of a block of 256, from its sums of integers.
-INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, struct form f, int n)
+INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, struct type_format f,
+                          int n)
 {
     tile_floats s;
     EACH_COLUMN
@@ -196,7 +198,7 @@ INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct col
     add_to_partial(d, s, c, n);
 }
 
-INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, struct form f, int n)
+INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, struct type_format f, int n)
 {
     tile_sums sum;
     set_zero(sum, n);
@@ -216,8 +218,8 @@ INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d,
 }
 
 // S of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
-INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, int b, struct form f,
-                      int n)
+INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, int b,
+                      struct type_format f, int n)
 {
     EACH_COLUMN
         EACH_GROUP {
@@ -234,7 +236,8 @@ INLINE void set_zero_floats(tile_floats s, int n)
             s[j][i] = _mm256_setzero_ps();
 }
 
-INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, struct form f, int n)
+INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, struct type_format f,
+                        int n)
 {
     const __m256i none[TILE_GROUPS] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     tile_floats s;
@@ -310,7 +313,7 @@ INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wid
 // clang-format on
 
 INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, const struct column *c,
-                      const struct wide_column *wide_c, int n_blocks, float *d, struct form f, int n)
+                      const struct wide_column *wide_c, int n_blocks, float *d, struct type_format f, int n)
 {
     tile_sums sum;
     tile_floats s;
@@ -341,7 +344,7 @@ struct tiles { // by columns; a column's D are HEIGHT floats
 #define TILE(kind, N, ...)                                                                                             \
     static void kind##_by_##N(const struct panel *p, const struct column *c, int n_blocks, float *d)                   \
     {                                                                                                                  \
-        const struct form f = {__VA_ARGS__};                                                                           \
+        const struct type_format f = {__VA_ARGS__};                                                                    \
         if (f.scaled)                                                                                                  \
             tile_scaled(p, c, d, f, N);                                                                                \
         else                                                                                                           \
@@ -351,7 +354,7 @@ struct tiles { // by columns; a column's D are HEIGHT floats
     static void kind##_wide_##N(const struct panel *p, const struct wide_panel *wide, const struct column *c,          \
                                 const struct wide_column *wide_c, int n_blocks, float *d)                              \
     {                                                                                                                  \
-        const struct form f = {__VA_ARGS__};                                                                           \
+        const struct type_format f = {__VA_ARGS__};                                                                    \
         tile_wide(p, wide, c, wide_c, n_blocks, d, f, N);                                                              \
     }
 #define EACH_TILE(kind, ...)                                                                                           \
@@ -417,7 +420,7 @@ typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
         struct sink s = {.p = p, .stores = true, .words = p->w};                                                       \
         (void)n_blocks;                                                                                                \
         unpack_##name(&g, p, &s);                                                                                      \
-        fetch_until(&g, rows->ahead + GROUP * (size_t)BYTES_##NAME);                                                   \
+        prefetch_until(&g, rows->ahead + GROUP * (size_t)BYTES_##NAME);                                                \
     }
 #define UNPACK_32(name, NAME, ...)                                                                                     \
     static void panel_##name(const struct rows8 *rows, int n_blocks, struct panel *p)                                  \
@@ -427,7 +430,7 @@ typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
             struct sink s = {.p = p, .stores = true, .words = p->w + 8 * b};                                           \
             unpack_##name(&g, (size_t)b *BYTES_##NAME, &p->d[b], &p->m[b], &s);                                        \
         }                                                                                                              \
-        fetch_until(&g, rows->ahead + (size_t)(GROUP * BYTES_##NAME * n_blocks));                                      \
+        prefetch_until(&g, rows->ahead + (size_t)(GROUP * BYTES_##NAME * n_blocks));                                   \
     }
 EACH_TYPE_256(UNPACK_256)
 EACH_TYPE_32(UNPACK_32)
@@ -466,7 +469,7 @@ static void seek_groups(struct rows8 rows[TILE_GROUPS], const struct matmul_args
     const uint8_t *ahead = matmul_rows_after(a, row, FEW_HEIGHT);
     for (int g = 0; g < TILE_GROUPS; g++, ahead += GROUP * a->w_stride) {
         rows[g] = rows_from(a, row + g * GROUP);
-        rows[g].fetches = true;
+        rows[g].prefetches = true;
         rows[g].ahead = ahead;
     }
 }
@@ -530,8 +533,8 @@ static void unpack_panels(const struct matmul_args *a, int row, int groups, int6
         struct rows8 rows = rows_from(a, row + g * GROUP);
         prefetch_next(&rows, (size_t)(span + 1) * bytes, bytes);
         unpack_rows(a, &rows, span, &m->panel[g]);
-        if (!forms[a->type].run)
-            widen_panel(&m->panel[g], forms[a->type].scaled, &m->wide[g]);
+        if (!formats[a->type].run)
+            widen_panel(&m->panel[g], formats[a->type].scaled, &m->wide[g]);
     }
 }
 
@@ -549,7 +552,7 @@ static void prepare_columns(const struct matmul_args *a, int first, int n, int64
 {
     for (int j = 0; j < n; j++) {
         ISA_FN(matmul_q8_prepare)(a, first + j, span, &m->columns[j]);
-        if (!forms[a->type].run)
+        if (!formats[a->type].run)
             widen_column(&m->columns[j], &m->wide_columns[j]);
     }
 }
@@ -573,7 +576,7 @@ static void multiply_panel(const struct matmul_args *a, int first, int n, int ro
 
 static void multiply_many(const struct matmul_args *a)
 {
-    int height = forms[a->type].run ? HEIGHT : HEIGHT_WIDE;
+    int height = formats[a->type].run ? HEIGHT : HEIGHT_WIDE;
     for (int row = 0; row < a->n_rows; row += height)
         for (int first = 0; first < a->n_x; first += COLUMNS_MAX)
             multiply_panel(a, first, MIN(COLUMNS_MAX, a->n_x - first), row, MIN(height, a->n_rows - row));
