@@ -83,31 +83,19 @@ INLINE struct type_format format_of(int number)
 // FOUR(i, statements) expands the statements for i = 0 .. 3, EACH_IN_PLACE for IN_PLACE_MAX columns, the most that
 // are multiplied in place; i is an enum constant. The compiler unrolls loops only after it has decided which arrays
 // stay in registers, so with loops a sink would be kept in memory. With AddressSanitizer, eight columns take minutes
-// to compile. clang-format off
-#define WITH(i, value, ...)                                                                                            \
-    {                                                                                                                  \
-        enum { i = value };                                                                                            \
-        __VA_ARGS__;                                                                                                   \
-    }
+// to compile.
+// clang-format off
+#define WITH(i, value, ...) { enum { i = value }; __VA_ARGS__; }
 #define TWO(i, ...) WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__)
-#define FOUR(i, ...)                                                                                                   \
-    do {                                                                                                               \
-        TWO(i, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) WITH(i, 3, __VA_ARGS__)                                            \
-    } while (0)
+#define FOUR(i, ...) do { TWO(i, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) WITH(i, 3, __VA_ARGS__) } while (0)
 #ifdef __SANITIZE_ADDRESS__
 enum { IN_PLACE_MAX = 2 };
-#define EACH_IN_PLACE(i, ...)                                                                                          \
-    do {                                                                                                               \
-        TWO(i, __VA_ARGS__)                                                                                            \
-    } while (0)
+#define EACH_IN_PLACE(i, ...) do { TWO(i, __VA_ARGS__) } while (0)
 #else
 enum { IN_PLACE_MAX = 8 };
-#define EACH_IN_PLACE(i, ...)                                                                                          \
-    do {                                                                                                               \
-        TWO(i, __VA_ARGS__)                                                                                            \
-        WITH(i, 2, __VA_ARGS__) WITH(i, 3, __VA_ARGS__) WITH(i, 4, __VA_ARGS__) WITH(i, 5, __VA_ARGS__)                \
-            WITH(i, 6, __VA_ARGS__) WITH(i, 7, __VA_ARGS__)                                                            \
-    } while (0)
+#define EACH_IN_PLACE(i, ...) do { TWO(i, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) WITH(i, 3, __VA_ARGS__) \
+                                   WITH(i, 4, __VA_ARGS__) WITH(i, 5, __VA_ARGS__) WITH(i, 6, __VA_ARGS__) \
+                                   WITH(i, 7, __VA_ARGS__) } while (0)
 #endif
 // clang-format on
 
