@@ -1,9 +1,9 @@
 // Matmul of any number of columns by AVX2 of types with a codebook (IQ1, IQ2, IQ3).
 //
 // The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D
-// = fma(isum * d, da, D). An entry of a codebook is 4 or 8 elements of one row. So here, other than in the kernels of
-// other types, a register holds elements of one row in their order, and activations keep theirs. Most of the work is
-// looking entries up:
+// = fma(isum * d, da, D). An entry of a codebook is 4 or 8 elements of one row. So here, unlike
+// in the kernels of other types, a register holds elements of one row in their order, and activations keep theirs.
+// Most of the work is looking entries up:
 //   - The indices of a block, brought to 16 bits where they are not bytes, are looked up one by one, and the bits of
 //     signs are spread to bytes, 32 at a time.
 //   - Up to four columns are multiplied while a block is unpacked, and the signs are applied to the activations. IQ1

@@ -59,7 +59,7 @@ struct column {
 struct packed_column {
     int8_t q[SPAN];
     struct column c;
-    int32_t excess[BLOCKS]; // of blocks of 32 in avx2/one_column.c: what the sums of products exceed w . q by
+    int32_t excess[BLOCKS]; // of blocks of 32 in one_column.c: how much the sums of products exceed w . q
 };
 
 // Whether the scratch holds the packed columns of all spans. Otherwise only matmul_q8_panel serves the call.
