@@ -1,13 +1,14 @@
-// Blocks of 32 with a scale of their own: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4; and the blocks of one or two
-// bits an element, Q1_0, Q2_0, TQ1_0 and TQ2_0. Sixteen blocks of 32 are searched side by side, see scale_search.h.
+// Quantises to blocks of 32 with a scale of their own (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4), and to blocks of
+// one or two bits per element (Q1_0, Q2_0, TQ1_0, TQ2_0). Sixteen blocks of 32 are searched at once, see
+// scale_search.h.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu.h"
 #include "kernels/cpu/quantize/scale_search.h"
 
 enum { BLOCK = 32 };
 
-// The values of 16 blocks of 32 as these types keep them: low nibbles are the first half, high ones the second; bit i
-// is the fifth of element i.
+// The values of 16 blocks of 32 as these types store them: the low nibbles are the first half of a block, the high
+// nibbles the second half, and bit i of `fifth` is the fifth bit of element i.
 struct nibbles {
     _Alignas(64) uint8_t low[TILE][16];
     _Alignas(64) int32_t fifth[TILE];
@@ -28,17 +29,18 @@ INLINE void round_nibbles(const struct tile *t, round_fn *round, struct rounding
             fifth |= a >> 4 << i | b >> 4 << (i + 16);
         }
         memcpy(out->fifth + at, &fifth, sizeof(fifth));
-        vec turned[4] = {(vec)word[0], (vec)word[1], (vec)word[2], (vec)word[3]};
-        vec_turn4(turned);
+        vec transposed[4] = {(vec)word[0], (vec)word[1], (vec)word[2], (vec)word[3]};
+        vec_transpose4(transposed);
         UNROLL_FOR (int l = 0; l < 4; l++)
             for (int q = 0; q < VEC / 4; q++)
-                memcpy(out->low[at + 4 * q + l], (const char *)&turned[l] + 16 * q, 16);
+                memcpy(out->low[at + 4 * q + l], (const char *)&transposed[l] + 16 * q, 16);
     }
 }
 
 // Encodes up to 16 blocks from b on.
 typedef void tile_fn(const struct tile *t, int lanes, uint8_t *b);
 
+// Encodes n elements, tile by tile. block and bytes are the elements and the bytes of a block.
 INLINE void by_tiles(const float *x, const float *importance, uint8_t *b, int64_t n, int block, int bytes,
                      tile_fn *encode)
 {
@@ -52,7 +54,7 @@ INLINE void by_tiles(const float *x, const float *importance, uint8_t *b, int64_
 
 // ---- x = d q
 
-// Scales as they will be read, in halves and in units of the tile. Halves are finite.
+// Rounds scales to finite float16. `scale` is set to what a reader will get, in units of the tile.
 INLINE void to_halves(float scale[TILE], float unit, uint16_t half[TILE])
 {
     for (int at = 0; at < TILE; at += VEC) {
@@ -69,13 +71,13 @@ INLINE void fit_tile(const struct tile *t, const struct codec *c, uint16_t half[
     to_halves(scale, t->unit, half);
 }
 
-// The largest element may become the lowest value, of which there is one more, or the highest; and it may lie beyond
-// them, so that the others have finer steps.
+// A guess is the value that the largest element would get. That is the lowest value, because there is one more on that
+// side, or the highest, or it lies outside of the values and is clipped, so that the others have finer steps.
 static const float guesses_4[] = {-8.6f, -8.2f, -7.9f, -7.6f, -7.3f, -7, -6.6f, 7, 6.6f},
                    few_4[] = {-8.3f, -7.6f, -7.0f, 6.8f};
 static const float guesses_5[] = {-16.5f, -16, -15.6f, -15.2f, -14.8f, -14.4f, 15.3f, 15},
                    few_5[] = {-16.2f, -15.4f, -14.6f, 15.1f};
-// [1]: by importance, when a search is worth more
+// [1]: with importance, where a longer search pays
 static const struct codec codec_4[2] = {{-8, 7, NULL, few_4, COUNT_OF(few_4), 1},
                                         {-8, 7, NULL, guesses_4, COUNT_OF(guesses_4), 2}};
 static const struct codec codec_5[2] = {{-16, 15, NULL, few_5, COUNT_OF(few_5), 1},
@@ -118,7 +120,7 @@ static void quantize_q5_0(const float *x, const float *importance, void *blocks,
     by_tiles(x, importance, blocks, n, BLOCK, 22, tile_q5_0);
 }
 
-// Rounding to 127 steps leaves nothing for a search to find.
+// With 127 steps a search gains nothing over plain rounding.
 static void quantize_q8_0(const float *x, const float *importance, void *blocks, int64_t n)
 {
     (void)importance;
@@ -162,7 +164,7 @@ INLINE void fit_affine_tile(const struct tile *t, const struct affine_codec *c, 
     }
 }
 
-// Q4_1 and Q5_1 but for where the bits go.
+// What Q4_1 and Q5_1 share: all but how the bits are stored.
 INLINE void quantize_with_min(const struct tile *t, const struct affine_codec *c, uint16_t d[TILE], uint16_t m[TILE],
                               struct nibbles *q)
 {
@@ -210,12 +212,13 @@ static void quantize_q5_1(const float *x, const float *importance, void *blocks,
     by_tiles(x, importance, blocks, n, BLOCK, 24, tile_q5_1);
 }
 
-// ---- MXFP4: x = 2^(e - 127) e2m1[q]; the largest value is 6, twice of which is 12
+// ---- MXFP4: x = 2^(e - 127) e2m1[q]. The largest value is 6, or 12 doubled, as in fp4_values
 
-// The magnitude nearest to v >= 0, doubled as in fp4_values, and its number.
+// The bounds between neighbouring magnitudes, doubled, and the steps from each magnitude to the next.
 static const float fp4_bounds[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
 static const float fp4_steps[7] = {1, 1, 1, 1, 2, 2, 4};
 
+// The doubled magnitude nearest to v >= 0.
 INLINE vec fp4_nearest(vec v)
 {
     vec best = {0};
@@ -229,7 +232,7 @@ INLINE float exponent_scale(int e)
     return ldexpf(1, e - 128); // half of it, for the doubled values
 }
 
-// Which of the exponents around that of the largest element leaves least.
+// Tries the exponents around that of the largest element and keeps the one with the smallest error.
 INLINE void fit_exponents(const struct tile *t, int lanes, int e[TILE], float scale[TILE])
 {
     _Alignas(64) float best[TILE], error[TILE], tried[TILE];
@@ -292,11 +295,11 @@ static void quantize_mxfp4(const float *x, const float *importance, void *blocks
     by_tiles(x, importance, blocks, n, BLOCK, 17, tile_mxfp4);
 }
 
-// ---- ternary: x = d, 0 or -d; 256 elements
+// ---- TQ1_0 and TQ2_0: x = d, 0 or -d; 256 elements
 
 enum { TERNARY = 256 };
 
-// Sums over the elements above the threshold: of w |x|, and of w.
+// The sums of w |x| and of w over the elements whose magnitude is above the threshold.
 INLINE void ternary_sums(const float *x, const float *w, float threshold, float *wx, float *ww)
 {
     struct lanes a = {{{0}}}, b = {{{0}}};
@@ -311,7 +314,7 @@ INLINE void ternary_sums(const float *x, const float *w, float threshold, float 
     *ww = lanes_sum(b);
 }
 
-// The d that leaves least: for those above a threshold, their mean; the best threshold is d / 2.
+// The d with the smallest error. For the elements above a threshold it is their mean; the best threshold is d / 2.
 INLINE float fit_ternary(const float *x, const float *w)
 {
     enum { GUESSES = 20 };
@@ -329,7 +332,7 @@ INLINE float fit_ternary(const float *x, const float *w)
     return d;
 }
 
-// Digits 0, 1, 2 for -d, 0, d.
+// Sets the digits 0, 1, 2 for -d, 0, d, and returns d.
 INLINE uint16_t ternary_digits(const float *x, const float *importance, uint8_t digit[TERNARY])
 {
     float unit = unit_of(largest_of(x, TERNARY)), y[TERNARY];
@@ -342,7 +345,7 @@ INLINE uint16_t ternary_digits(const float *x, const float *importance, uint8_t 
     return half;
 }
 
-// Five digits of base 3 as a fraction of 256, rounded up, so that multiplying brings them out one by one.
+// n digits in base 3, `stride` apart, as a fraction of 256, rounded up. Multiplying by 3 gives them back one by one.
 INLINE uint8_t ternary_byte(const uint8_t *digit, int stride, int n)
 {
     int v = 0;
@@ -379,7 +382,7 @@ static void quantize_tq2_0(const float *x, const float *importance, void *blocks
     }
 }
 
-// ---- Q1_0: x = d or -d, 128 elements. The mean magnitude leaves least.
+// ---- Q1_0: x = d or -d, 128 elements. The mean magnitude has the smallest error.
 
 static void quantize_q1_0(const float *x, const float *importance, void *blocks, int64_t n)
 {

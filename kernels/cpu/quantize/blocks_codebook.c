@@ -1,12 +1,12 @@
-// Types whose elements are points of a grid, four or eight at a time: IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ1_S,
-// IQ1_M.
+// Quantises to types whose elements are points of a grid (a codebook), four or eight elements at a time: IQ2_XXS,
+// IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M.
 //
-// The naive search tries for each scale every point of the grid. Here the elements are rounded to levels, each for
-// itself, and only the points near that pattern are tried (codebook_neighbours.h), in as many sub-blocks side by side as a
-// tile has lanes: sum w (s g - x)^2 = s^2 A - 2 s B + const, where A = sum w g^2 and B = sum w x g. The best scale for
-// the points that were chosen is sum B / sum A over the groups of a sub-block, and leaves what is left by
-// -(sum B)^2 / sum A. A scale is then rounded to a multiple of d, points are chosen once more, and d is fitted to them
-// by least squares.
+// The naive search tries every point of the grid for each scale. Here the elements are rounded to levels one by one,
+// and only the points near that pattern are tried (codebook_neighbours.h), in as many sub-blocks at once as a tile
+// has lanes. The error is sum w (s g - x)^2 = s^2 A - 2 s B + const, where A = sum w g^2 and B = sum w x g. The best
+// scale for the chosen points is sum B / sum A over the groups of a sub-block, and reduces the error by (sum B)^2 /
+// sum A. Then the scales are rounded to multiples of d, points are chosen once more, and d is fitted to them by least
+// squares.
 #include "kernels/cpu.h"
 #include "kernels/cpu/quantize/codebook_neighbours.h"
 #include "kernels/cpu/quantize/scale_search.h"
@@ -14,39 +14,39 @@
 enum { SUPER = 256, GROUPS_MAX = 8, GUESSES = 8 };
 
 struct grid_type {
-    int groups, n;        // groups a sub-block, elements a sub-block
+    int groups, n;        // groups and elements of a sub-block
     int scale_hi;         // scales are 0 .. scale_hi
-    float first, step;    // a sub-block's scale is d (first + step * scale)
-    bool even;            // the number of negative elements of each eight must be even
-    bool shifted;         // values are moved by +-1/8 (IQ1); no signs are kept apart
-    bool shift_alike;     // by the same in a whole sub-block
-    float guess[GUESSES]; // of the scale, times largest element / largest value
+    float first, step;    // the factor of a sub-block is d (first + step * scale)
+    bool even;            // the number of negative elements in each eight must be even
+    bool shifted;         // values are shifted by +-1/8 (IQ1), and there are no separate signs
+    bool shift_alike;     // all groups of a sub-block are shifted in the same direction
+    float guess[GUESSES]; // guesses of the scale, in units of largest element / largest value
 };
 
-// A tile to be encoded. The elements of its tile become magnitudes where signs are kept apart.
+// A tile to be encoded. For types with separate signs, its elements are replaced by their magnitudes.
 struct grid_tile {
     struct tile t;
     int32_t signs[TILE_N / 8][TILE]; // of each eight elements
 };
 
-// What was found of a super-block.
+// The encoding of a super-block.
 struct found {
     float d;
     int scale[16];      // of each sub-block
     uint16_t point[64]; // of each group
     uint8_t signs[32];  // of each eight elements
-    bool down[32];      // shifted by -1/8; of each group
+    bool down[32];      // of each group: it is shifted by -1/8
 };
 
 // ---- the points of one group in all lanes
 
 struct choice {
-    vec a, b;  // of the chosen point
-    veci near; // its place in the table of neighbours
-    veci down; // all bits: it is shifted by -1/8
+    vec a, b;  // A and B of the chosen point
+    veci near; // index of the point in the table of neighbours
+    veci down; // all ones: it is shifted by -1/8
 };
 
-// The levels' values, 1/8 more or less, or as they are.
+// The values of the levels, which may be shifted by 1/8.
 struct values {
     float of[LEVELS_MAX];
 };
@@ -59,7 +59,7 @@ INLINE struct values values_of(const struct grid_neighbours *g, float shift)
     return v;
 }
 
-// The pattern of the elements y / s, as an index into the lists of the nearest.
+// The pattern of the elements y / s, as an index into the table of neighbours.
 INLINE veci rounded_pattern(const struct grid_neighbours *g, const struct values *v, const vec *y, int width,
                             vec inverse)
 {
@@ -72,7 +72,7 @@ INLINE veci rounded_pattern(const struct grid_neighbours *g, const struct values
     return vec_nearest(pattern) * NEAR;
 }
 
-// Of the points near the elements y, that with the least s A - 2 B; of equals the first in the list.
+// The point with the smallest s A - 2 B among those near the elements y; of equals, the first in the list.
 INLINE struct choice nearest_point(const struct grid_neighbours *g, const struct values *v, const vec *y, const vec *w,
                                    int width, vec s, vec inverse)
 {
@@ -148,12 +148,13 @@ static void choose(const struct grid_type *k, const struct grid_neighbours *g, f
             choose_4(g, &v, t, i * 4, at, scale, &c[i]);
 }
 
+// The error of a choice divided by s, without its constant term.
 INLINE vec left_by(struct choice c, vec s)
 {
     return s * c.a - 2.0f * c.b;
 }
 
-// Where b leaves less, it takes the place of a.
+// Replaces a by b in the lanes where b is better.
 INLINE void keep_lower(struct choice *a, struct choice b, veci better)
 {
     a->a = vec_select(better, b.a, a->a);
@@ -162,7 +163,7 @@ INLINE void keep_lower(struct choice *a, struct choice b, veci better)
     a->down = better;
 }
 
-// IQ1 has each value 1/8 higher or lower.
+// For IQ1, whose values are all shifted up or down by 1/8: chooses points for both and keeps the better.
 static void choose_shifted(const struct grid_type *k, const struct grid_neighbours *g, const struct tile *t, int at,
                            const float *scale, struct choice *c)
 {
@@ -194,7 +195,7 @@ INLINE void choose_points(const struct grid_type *k, const struct grid_neighbour
     }
 }
 
-// Of the guesses and one refinement, the scale that leaves least.
+// The scale with the smallest error among the guesses and one refinement.
 INLINE vec fit_sub_blocks(const struct grid_type *k, const struct grid_neighbours *g, const struct tile *t, int at)
 {
     struct points p;
@@ -214,8 +215,8 @@ INLINE vec fit_sub_blocks(const struct grid_type *k, const struct grid_neighbour
 
 // ---- signs
 
-// Signs apart, magnitudes in their place. Where only an even number of signs can be kept, the element that matters
-// least changes its own: its magnitude is then negative.
+// Moves the signs of eight elements to `signs` and leaves magnitudes. Where only an even number of signs can be
+// stored, the sign of the element that matters least is flipped; its magnitude is then negative.
 INLINE void split_eight(struct tile *t, int first, int at, bool even, int32_t *signs)
 {
     vec x, least = vec_all(INFINITY);
@@ -249,13 +250,13 @@ INLINE void split_signs(const struct grid_type *k, struct grid_tile *t)
 
 // ---- super-blocks
 
-// What was found of the sub-blocks of a tile, lane by lane.
+// The choice for each sub-block of a tile, by lane.
 struct settled {
-    _Alignas(64) float a[TILE], b[TILE], scale[TILE]; // sums; the number that stands for the scale
+    _Alignas(64) float a[TILE], b[TILE], scale[TILE]; // sums A and B; the scale as an integer
     int32_t near[GROUPS_MAX][TILE], down[GROUPS_MAX][TILE];
 };
 
-// The points for each of the scales around the nearest, and what that leaves: the best stays.
+// Chooses points for each of the three scales around the fitted one, and keeps the scale with the smallest error.
 INLINE void settle(const struct grid_type *k, const struct grid_neighbours *g, const struct tile *t, int at, vec fitted,
                    vec d, struct settled *f)
 {
@@ -286,7 +287,7 @@ INLINE void settle(const struct grid_type *k, const struct grid_neighbours *g, c
     }
 }
 
-// The super-block whose sub-blocks are the lanes from `from` on.
+// Collects the super-block whose sub-blocks are the lanes from `from` on, and fits its d.
 INLINE void gather_found(const struct grid_type *k, const struct grid_neighbours *g, const struct grid_tile *t,
                          const struct settled *s, int from, struct found *f)
 {
@@ -308,7 +309,7 @@ INLINE void gather_found(const struct grid_type *k, const struct grid_neighbours
     f->d = f16_to_f32(half_of((den > 0 ? (float)MAX(num / den, 0.0) : 0) * t->t.unit));
 }
 
-// One d for the sub-blocks of a super-block, so that the largest scale is the highest number.
+// Sets d of each super-block such that its largest scale becomes scale_hi.
 INLINE void first_d(const struct grid_type *k, float unit, const float scale[TILE], float d[TILE])
 {
     int subs = SUPER / k->n;
@@ -358,7 +359,7 @@ static void encode_grid(const struct grid_type *k, const struct grid_neighbours 
     }
 }
 
-// ---- the blocks; dtype_iq.c describes their bits
+// ---- the blocks, whose bits are described in dtype_iq.c
 
 #define GUESS_2                                                                                                        \
     {                                                                                                                  \
@@ -373,7 +374,7 @@ static void encode_grid(const struct grid_type *k, const struct grid_neighbours 
         0.3f, 0.38f, 0.46f, 0.54f, 0.62f, 0.72f, 0.84f, 1.0f                                                           \
     }
 
-// Four times seven signs and a scale of four bits.
+// Stores a word of four times seven signs and a scale of four bits.
 INLINE void store_word(uint8_t *p, const struct found *f, int sub)
 {
     uint32_t word = (uint32_t)f->scale[sub] << 28;

@@ -1,23 +1,23 @@
-// Blocks of 256 whose sub-blocks have small integer scales: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K and IQ4_XS.
+// Quantises to blocks of 256 whose sub-blocks have small integer scales: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K and IQ4_XS.
 //
-// First each sub-block is fitted for itself (scale_search.h). Then the scales are rounded to multiples of d, each to
-// the multiple that leaves least of the two or three nearest; then d (and dmin) are fitted once more by least squares
-// to what the elements have become, and the elements rounded a last time where that helps.
+// First the scale of each sub-block is fitted on its own (scale_search.h). Then the scales are rounded to multiples
+// of d, each to that of the three nearest which has the smallest error. Then d (and dmin) are fitted again by least
+// squares to the rounded elements, and the elements are rounded with the new d where this reduces the error.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu.h"
 #include "kernels/cpu/quantize/scale_search.h"
 
 enum { SUPER = 256 };
 
-// The values of a tile, a byte each, in the order of its elements.
+// The values of a tile, one byte each, in the order of its elements.
 typedef uint8_t quants[TILE * 32];
 
 struct k_type {
-    struct codec codec;         // of types without mins
-    struct affine_codec affine; // of types with them
-    int scale_lo, scale_hi;     // what a scale may be
-    int min_hi;
-    int n; // elements of a sub-block
+    struct codec codec;         // for types without minima
+    struct affine_codec affine; // for types with minima
+    int scale_lo, scale_hi;     // range of the integer scales
+    int min_hi;                 // the largest integer minimum
+    int n;                      // elements of a sub-block
 };
 
 // One super-block within a tile: lanes from .. to - 1.
@@ -29,7 +29,7 @@ struct super {
 // ---- x = d ls q
 
 struct symmetric {
-    _Alignas(64) float scale[TILE], ls[TILE]; // as fitted; the integers
+    _Alignas(64) float scale[TILE], ls[TILE]; // as fitted; as integers
 };
 
 struct left {
@@ -37,7 +37,7 @@ struct left {
     struct fit_sums sums;
 };
 
-// What stays when the elements are rounded to multiples of `scale`.
+// The error if the elements are rounded to multiples of `scale`, and the sums for a new fit.
 INLINE struct left left_over(const struct tile *t, int at, const struct codec *c, vec scale, bool weighted)
 {
     struct left r = {{0}, {{0}, {0}}};
@@ -52,6 +52,7 @@ INLINE struct left left_over(const struct tile *t, int at, const struct codec *c
     return r;
 }
 
+// Rounds the fitted scales to multiples of d.
 INLINE void round_scales(const struct tile *t, const struct k_type *k, const float d[TILE], struct symmetric *s,
                          bool weighted)
 {
@@ -70,7 +71,7 @@ INLINE void round_scales(const struct tile *t, const struct k_type *k, const flo
     }
 }
 
-// Least squares for d, the rounded elements held fast; kept where rounding anew with it leaves less.
+// Fits d by least squares to the rounded elements. It is kept where rounding with it again has a smaller error.
 INLINE void refit_d(const struct tile *t, const struct k_type *k, float d[TILE], const struct symmetric *s, int lanes,
                     bool weighted)
 {
@@ -102,7 +103,7 @@ INLINE void refit_d(const struct tile *t, const struct k_type *k, float d[TILE],
     }
 }
 
-// d of each super-block of `lanes` sub-blocks: the scale of largest magnitude becomes scale_lo.
+// Sets d of each super-block of `lanes` sub-blocks such that the scale of largest magnitude becomes scale_lo.
 INLINE void first_d(const struct tile *t, const struct k_type *k, const struct symmetric *s, int lanes, float d[TILE])
 {
     for (int from = 0; from < TILE; from += lanes) {
@@ -174,7 +175,8 @@ INLINE struct column_sums column_sums(const struct tile *t, int at, bool weighte
     return s;
 }
 
-// Around the nearest multiple of d; for each scale the min that is best with it.
+// Rounds the fitted scales to multiples of d near them, and for each tried scale takes the minimum that is best with
+// it.
 INLINE void round_scales_mins(const struct tile *t, const struct k_type *k, const float d[TILE], const float dmin[TILE],
                               struct with_mins *s, bool weighted)
 {
@@ -201,7 +203,7 @@ INLINE void round_scales_mins(const struct tile *t, const struct k_type *k, cons
     }
 }
 
-// Least squares for d and dmin together.
+// Fits d and dmin of sub-blocks from .. to - 1 together, by least squares.
 INLINE void solve_d_dmin(const struct tile *t, const struct with_mins *s, int from, int to, const float l[TILE],
                          const float ll[TILE], const float xl[TILE], const float w[TILE], const float x[TILE], float *d,
                          float *dmin)
@@ -328,9 +330,9 @@ INLINE void round_tile_with_mins(const struct tile *t, const struct k_type *k, c
     round_tile(t, round_affine, (struct rounding){.top = k->affine.top, .min = min}, scale, q, t->n);
 }
 
-// ---- the blocks; dtype.c describes their bits
+// ---- the blocks, whose bits are described in dtype.c
 
-// Encodes the super-blocks of a tile (one, or two) from b on.
+// Encodes the one or two super-blocks of a tile to the blocks from b on.
 typedef void tile_fn(const struct tile *t, int n_supers, uint8_t *b);
 
 INLINE void by_tiles(const float *x, const float *importance, uint8_t *b, int64_t n, int sub, int bytes,
@@ -350,7 +352,7 @@ INLINE void store_half(uint8_t *p, const struct tile *t, float d)
     half_store(p, half_of(d * t->unit));
 }
 
-// Two low bits of 256 values, as Q2_K and Q3_K keep them.
+// Stores the two low bits of 256 values, as in Q2_K and Q3_K.
 INLINE void store_2_bits(uint8_t *qs, const uint8_t *q)
 {
     for (int i = 0; i < 64; i++) {
@@ -383,7 +385,7 @@ INLINE void tile_q2_k(const struct tile *t, int n_supers, uint8_t *b)
     store_half(b + 82, t, dmin[0]);
 }
 
-// Guesses for eight values: the largest element may be clipped a good deal.
+// Guesses for eight values; the largest element may be clipped by much.
 static const float guesses_3[] = {-4.6f, -4.2f, -3.9f, -3.6f, -3.3f, -3.0f, -2.7f, -2.4f,
                                   4.2f,  3.8f,  3.5f,  3.2f,  2.9f,  2.6f,  2.3f};
 static const struct k_type q3_k = {
@@ -412,7 +414,7 @@ INLINE void tile_q3_k(const struct tile *t, int n_supers, uint8_t *b)
     store_half(b + 108, t, d[0]);
 }
 
-// Eight pairs of six bits, as Q4_K and Q5_K keep them.
+// Stores eight scales and minima of six bits, as in Q4_K and Q5_K.
 INLINE void store_scales_mins(uint8_t *p, const float *ls, const float *lm)
 {
     memset(p, 0, 12);

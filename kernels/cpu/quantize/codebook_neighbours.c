@@ -7,14 +7,14 @@
 
 enum { POINTS_MAX = 2048, HALVES_MAX = 81 };
 
-// A grid while its table is made. Patterns and points fall into two halves of the same number of elements, of which
-// there are 81 or 64: the square of a distance is the sum of two.
+// A grid while its table is made. Patterns and points are split into two halves of as many elements. A half has 81 or
+// 64 possible values, and the square of a distance is the sum of those of the halves.
 struct making {
     int n_points, n_halves;
     int level[LEVELS_MAX];
     uint32_t word[POINTS_MAX];              // levels as nibbles
-    uint8_t half[2][POINTS_MAX];            // the digits of each half
-    int32_t square[HALVES_MAX][HALVES_MAX]; // of the distance between two halves
+    uint8_t half[2][POINTS_MAX];            // the digits of each half, as a number
+    int32_t square[HALVES_MAX][HALVES_MAX]; // the square of the distance between two halves
 };
 
 static int level_of(const struct making *m, int n_levels, int value)
@@ -63,7 +63,7 @@ static void measure_halves(const struct grid_neighbours *g, struct making *m)
             }
 }
 
-// The points are taken in their order, so that the first of equals stays before the others.
+// Lists the NEAR points nearest to a pattern. They are inserted in order, so that of equals the first stays first.
 static void list_nearest(struct grid_neighbours *g, const struct making *m, int pattern)
 {
     const int32_t *first = m->square[pattern / m->n_halves], *second = m->square[pattern % m->n_halves];
@@ -86,7 +86,7 @@ static void list_nearest(struct grid_neighbours *g, const struct making *m, int 
         g->near[pattern][i] = m->word[number[i]];
 }
 
-// `values` are those of the points, element by element.
+// Makes a table. `values` are the elements of the points, one point after another.
 static void make(struct grid_neighbours *g, const void *values, int n_points, int width)
 {
     struct making m = {.n_points = n_points};

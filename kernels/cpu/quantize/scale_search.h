@@ -1,13 +1,13 @@
-// The search for scales that all quantising encoders share, on 16 sub-blocks side by side.
+// The search for scales that all quantising encoders share. 16 sub-blocks are searched at once, one per lane.
 //
-// The naive loop takes a sub-block, guesses a scale, rounds the elements to it, finds the best scale for these rounded
-// values by least squares, and tries the next guess. Here each lane of a vector is a sub-block of its own: element i of
-// all of them is rounded at once, no sum crosses lanes, and so every level of the instruction set makes the same bits.
+// The naive loop takes a sub-block, guesses a scale, rounds the elements to it, finds the best scale for these
+// rounded values by least squares, and tries the next guess. Here each lane of a vector is a sub-block: element i of
+// all of them is rounded at once. No sum crosses lanes, so every level of the instruction set gives the same bits.
 // What is minimised is sum w (x - x')^2; w is the importance of a column, or 1.
 //
-// A tile is made by tile_load, of up to 16 sub-blocks of n elements each; lanes without a sub-block hold zeros. Numbers
-// far from 1 are brought near it by a power of two, `unit`, so that no square overflows; found scales are in units of
-// it. Included by the quantize_*.c of a level; all is inlined.
+// tile_load makes a tile of up to 16 sub-blocks of n elements each; lanes without a sub-block hold zeros. Numbers far
+// from 1 are scaled near it by a power of two, `unit`, so that no square overflows. Scales are found in units of it.
+// Included by the blocks_*.c of a level; all functions are inlined.
 #ifndef QUERN_SCALE_SEARCH_H
 #define QUERN_SCALE_SEARCH_H
 
@@ -17,8 +17,8 @@ enum { TILE = 16, TILE_N = 64 };
 struct tile {
     _Alignas(64) float x[TILE_N][TILE], w[TILE_N][TILE];
     int n;         // elements of a sub-block: 16, 32 or 64
-    bool weighted; // else w is not read
-    float unit;
+    bool weighted; // false: all w are 1, and w is not read
+    float unit;    // the power of two that x was divided by
 };
 
 // ---- loading
@@ -37,7 +37,7 @@ INLINE float largest_of(const float *x, int64_t n)
     return most;
 }
 
-// A power of two near top: 1 when top is of usual size.
+// A power of two near top; 1 if top has a usual size.
 INLINE float unit_of(float top)
 {
     if ((top >= 1e-9f && top <= 1e9f) || top == 0)
@@ -54,8 +54,9 @@ INLINE quad quad_load(const float *p)
     return q;
 }
 
-// The 4 x 4 matrix that begins at `from`, rows `stride` apart, turned, to the rows of `to`.
-INLINE void turn_quads(const float *from, int stride, float factor, float (*to)[TILE], int column)
+// Transposes the 4 x 4 matrix at `from`, whose rows are `stride` apart, and stores it to four rows of `to`, from
+// `column` on.
+INLINE void transpose_quads(const float *from, int stride, float factor, float (*to)[TILE], int column)
 {
     quad a = quad_load(from) * factor, b = quad_load(from + stride) * factor;
     quad c = quad_load(from + 2 * stride) * factor, d = quad_load(from + 3 * stride) * factor;
@@ -67,13 +68,13 @@ INLINE void turn_quads(const float *from, int stride, float factor, float (*to)[
         memcpy(&to[i][column], &rows[i], sizeof(rows[i]));
 }
 
-// Turns `lanes` sub-blocks of n elements each, one after another in x, into columns; n is a multiple of 16.
-INLINE void turn(const float *x, int lanes, int n, float factor, float out[TILE_N][TILE])
+// Transposes `lanes` sub-blocks of n elements each, which follow each other in x, to columns; n is a multiple of 16.
+INLINE void transpose(const float *x, int lanes, int n, float factor, float out[TILE_N][TILE])
 {
     int whole = lanes / 4 * 4;
     for (int l = 0; l < whole; l += 4)
         for (int i = 0; i < n; i += 4)
-            turn_quads(x + l * n + i, n, factor, out + i, l);
+            transpose_quads(x + l * n + i, n, factor, out + i, l);
     for (int l = whole; l < TILE; l++)
         for (int i = 0; i < n; i++)
             out[i][l] = l < lanes ? x[l * n + i] * factor : 0;
@@ -83,24 +84,24 @@ INLINE void tile_load(struct tile *t, const float *x, const float *importance, i
 {
     t->n = n;
     t->unit = unit_of(largest_of(x, (int64_t)lanes * n));
-    turn(x, lanes, n, 1 / t->unit, t->x);
+    transpose(x, lanes, n, 1 / t->unit, t->x);
     float top = importance ? largest_of(importance, (int64_t)lanes * n) : 0;
     t->weighted = top > 0;
     if (t->weighted)
-        turn(importance, lanes, n, 1 / top, t->w);
+        transpose(importance, lanes, n, 1 / top, t->w);
 }
 
 // ---- the values that a type has
 
 struct codec {
-    int lo, hi;           // whole steps from lo to hi ...
-    const int8_t *values; // ... or these 16, ascending
-    const float *guesses; // 1 / scale, times the largest element (with its sign), [n_guesses]
+    int lo, hi;           // the values are the integers from lo to hi ...
+    const int8_t *values; // ... or these 16, ascending, if not NULL
+    const float *guesses; // [n_guesses] of 1 / scale, times the largest element (with its sign)
     int n_guesses;
-    int n_refine; // times that the best is rounded and fitted anew
+    int n_refine; // how often the best scale is refined by rounding with it and fitting again
 };
 
-// The value nearest to v: an integer, or one of the 16. |v| < 2^22.
+// The value of the codec that is nearest to v. |v| < 2^22.
 INLINE vec nearest_value(const struct codec *c, vec v)
 {
     if (!c->values)
@@ -120,6 +121,7 @@ INLINE vec inverse_or_0(vec x)
 
 // ---- x = scale * value
 
+// Of elements x that are rounded to values l: the best scale is xl / ll.
 struct fit_sums {
     vec xl, ll; // sum w x l, sum w l l
 };
@@ -136,7 +138,7 @@ INLINE struct fit_sums fit_sums(const struct tile *t, int at, const struct codec
     return s;
 }
 
-// Keeps the better of two: the one whose best scale leaves less, i.e. with the larger xl^2 / ll.
+// Keeps the better of two: the one whose best scale has the smaller error, which is the one with the larger xl^2 / ll.
 INLINE void keep_better(struct fit_sums *best, struct fit_sums s)
 {
     veci better = s.xl * s.xl * best->ll > best->xl * best->xl * s.ll;
@@ -145,6 +147,7 @@ INLINE void keep_better(struct fit_sums *best, struct fit_sums s)
     best->ll = vec_select(better, s.ll, best->ll);
 }
 
+// The element of largest magnitude, with its sign.
 INLINE vec largest_signed(const struct tile *t, int at)
 {
     vec top = {0};
@@ -174,12 +177,12 @@ struct affine {
 struct affine_codec {
     int top;           // q from 0 to top
     bool free;         // min may be negative
-    float first, step; // guesses of 1 / scale: (top + first + k step) / range
+    float first, step; // guess k of 1 / scale is (top + first + k step) / range
     int n_guesses, n_refine;
 };
 
 struct affine_sums {
-    vec l, ll, yl;
+    vec l, ll, yl; // sum w l, sum w l l, sum w y l
 };
 
 INLINE vec nearest_step(vec v, int top)
@@ -187,7 +190,7 @@ INLINE vec nearest_step(vec v, int top)
     return vec_at_least(vec_all(0), vec_at_most(vec_all((float)top), (v + ROUND_MAGIC) - ROUND_MAGIC));
 }
 
-// Of y = x - lo, rounded to l = (y - shift) * inverse.
+// The sums of y = x - lo, where l is (y - shift) * inverse, rounded.
 INLINE struct affine_sums affine_sums(const struct tile *t, int at, vec lo, vec shift, vec inverse, int top,
                                       bool weighted)
 {
@@ -207,7 +210,8 @@ struct affine_best {
     vec error, scale, shift; // y = scale l + shift
 };
 
-// Least squares for the l of the sums; `most` is the largest shift that is allowed (lo + shift = -min).
+// Finds scale and shift for the l of the sums by least squares, and keeps them if their error is smaller. w, y and yy
+// are the sums of w, w y and w y y. `most` is the largest shift that is allowed; min is -(lo + shift).
 INLINE void keep_better_affine(struct affine_best *best, struct affine_sums s, vec w, vec y, vec yy, vec most)
 {
     vec det = w * s.ll - s.l * s.l, inverse = inverse_or_0(det);
@@ -251,13 +255,15 @@ INLINE struct affine fit_affine(const struct tile *t, int at, const struct affin
     return (struct affine){best.scale, -(lo + best.shift)};
 }
 
-// ---- the rounded elements, as bytes from 0 up: of sub-block l, element i goes to q[l * stride + i]
+// ---- rounded elements as bytes, 0 for the lowest value
 
+// What a round_fn reads; each uses some members.
 struct rounding {
     const struct codec *codec;
     int top;
     const float *inverse, *min; // [TILE]
 };
+// Rounds element i of the sub-blocks from lane `at` on.
 typedef veci round_fn(const struct rounding *r, const struct tile *t, int i, int at);
 
 INLINE veci round_symmetric(const struct rounding *r, const struct tile *t, int i, int at)
@@ -272,7 +278,7 @@ INLINE veci round_affine(const struct rounding *r, const struct tile *t, int i, 
     return vec_nearest(nearest_step(x * vec_load(r->inverse + at), r->top));
 }
 
-// The number of the value nearest to x / scale, of the codec's 16.
+// The index of the value nearest to x / scale among the codec's 16.
 INLINE veci round_to_index(const struct rounding *r, const struct tile *t, int i, int at)
 {
     const int8_t *values = r->codec->values;
@@ -283,7 +289,7 @@ INLINE veci round_to_index(const struct rounding *r, const struct tile *t, int i
     return index;
 }
 
-// Four elements make a word, so that they go out together.
+// Rounds a tile: element i of sub-block l is stored to q[l * stride + i]. Four elements are stored together, as a word.
 INLINE void round_tile(const struct tile *t, round_fn *round, struct rounding r, const float scale[TILE], uint8_t *q,
                        int stride)
 {
@@ -303,9 +309,9 @@ INLINE void round_tile(const struct tile *t, round_fn *round, struct rounding r,
     }
 }
 
-// ---- halves
+// ---- float16
 
-// The half nearest to x, finite.
+// The float16 nearest to x, among the finite ones.
 INLINE uint16_t half_of(float x)
 {
     uint16_t h = f32_to_f16(x);
