@@ -207,7 +207,7 @@ INLINE int groups_at_once(const struct row_cut *cut, int group, int most)
     return n;
 }
 
-INLINE void multiply_groups(const struct matmul_args *a, struct group_args *l, group_fn *multiply,
+INLINE void multiply_groups(const struct matmul_args *a, struct group_args *l, group_fn *kernel,
                             const struct row_cut *cut, int group)
 {
     __m256 d[GROUPS_MAX * IN_PLACE_MAX];
@@ -216,13 +216,13 @@ INLINE void multiply_groups(const struct matmul_args *a, struct group_args *l, g
     if (cut->row_step > 1 && group + 1 == cut->groups && a->next)
         prefetch_next_rows(a, cut);
     l->rows = &rows;
-    multiply(l, d);
+    kernel(l, d);
     for (int i = 0; i < l->groups; i++)
         for (int j = 0; j < a->n_x; j++)
             put_rows(cut, group + i, (const float *)&d[i * a->n_x + j], a->y[j]);
 }
 
-void ISA_FN(matmul_q8_groups)(const struct matmul_args *a, group_fn *multiply, bool streams, int most)
+void ISA_FN(matmul_q8_groups)(const struct matmul_args *a, group_fn *kernel, bool streams, int most)
 {
     const struct row_cut cut =
         streams ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
@@ -233,7 +233,7 @@ void ISA_FN(matmul_q8_groups)(const struct matmul_args *a, group_fn *multiply, b
                            .prefetches = a->reading == READING_PREFETCHED};
     for (int group = 0; group < cut.groups; group += l.groups) {
         l.groups = groups_at_once(&cut, group, most);
-        multiply_groups(a, &l, multiply, &cut, group);
+        multiply_groups(a, &l, kernel, &cut, group);
     }
 }
 

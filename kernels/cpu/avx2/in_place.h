@@ -23,10 +23,10 @@ enum { GROUPS_MAX = 8 };
 
 // Prepares and packs all columns to the scratch, where packed_columns_fit.
 void ISA_FN(matmul_q8_pack_columns)(const struct matmul_args *a);
-// Multiplies all rows with the packed columns. `multiply` takes up to `most` groups at once, at most GROUPS_MAX. The
+// Multiplies all rows with the packed columns. `kernel` takes up to `most` groups at once, at most GROUPS_MAX. The
 // rows of a group are neighbours or, with `streams`, an eighth of all rows apart, so that memory is read as eight long
 // streams.
-void ISA_FN(matmul_q8_groups)(const struct matmul_args *a, group_fn *multiply, bool streams, int most);
+void ISA_FN(matmul_q8_groups)(const struct matmul_args *a, group_fn *kernel, bool streams, int most);
 
 // The end of a block of 256, from a column's sums of integers: D = fma(S, da, D).
 INLINE __m256 finish_256(__m256i sum, const struct panel *p, struct type_format f, const struct column *c, __m256 chain)

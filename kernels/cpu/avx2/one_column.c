@@ -369,12 +369,12 @@ static void put_excess(const struct matmul_args *a, int offset)
     }
 }
 
-INLINE void multiply_one_column(const struct matmul_args *a, group_fn *multiply, enum dtype type, int format)
+INLINE void multiply_one_column(const struct matmul_args *a, group_fn *kernel, enum dtype type, int format)
 {
     ISA_FN(matmul_q8_pack_columns)(a);
     if (has_excess(type, format))
         put_excess(a, format_of(format).offset);
-    ISA_FN(matmul_q8_groups)(a, multiply, true, GROUPS_MAX);
+    ISA_FN(matmul_q8_groups)(a, kernel, true, GROUPS_MAX);
 }
 
 // Define the kernel of a type:
