@@ -145,7 +145,7 @@ INLINE void transpose_rows(enum dtype type, const char *rows, size_t row_bytes, 
             vec r[VEC];
             UNROLL_FOR (int i = 0; i < VEC; i++)
                 r[i] = weight_load(type, rows + (size_t)i * row_bytes + (size_t)(d + p * VEC) * weight_bytes(type));
-            vec_turn(r);
+            vec_transpose(r);
             UNROLL_FOR (int i = 0; i < VEC; i++)
                 vec_store(transposed + lane_order[p * VEC + i] * lane, r[i]);
         }

@@ -552,8 +552,8 @@ INLINE vec vec_negate_firsts(vec x)
     return (vec)((veci)x ^ signs);
 }
 
-// Within each four elements, the 4 x 4 matrix of four vectors turned.
-INLINE void vec_turn4(vec r[4])
+// Transposes the 4 x 4 matrix of the four vectors, within each four elements.
+INLINE void vec_transpose4(vec r[4])
 {
 #if defined(VEC_AVX512)
     __m512 a = _mm512_unpacklo_ps((__m512)r[0], (__m512)r[1]), b = _mm512_unpackhi_ps((__m512)r[0], (__m512)r[1]);
@@ -579,11 +579,11 @@ INLINE void vec_turn4(vec r[4])
 #endif
 }
 
-// A VEC x VEC matrix turned.
-INLINE void vec_turn(vec r[VEC])
+// Transposes a VEC x VEC matrix.
+INLINE void vec_transpose(vec r[VEC])
 {
     UNROLL_FOR (int i = 0; i < VEC; i += 4)
-        vec_turn4(r + i);
+        vec_transpose4(r + i);
 #if defined(VEC_AVX512)
     UNROLL_FOR (int i = 0; i < 4; i++) { // the same of quads
         __m512 a = _mm512_shuffle_f32x4((__m512)r[i], (__m512)r[i + 4], 0x44);

@@ -1,65 +1,70 @@
-// Types with a codebook (IQ1, IQ2, IQ3), any number of columns, by AVX2.
+// Matmul of any number of columns by AVX2 of types with a codebook (IQ1, IQ2, IQ3).
 //
-// The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]. An
-// entry of a codebook is 4 or 8 elements of one row, so that here, and only here on this level, a register holds a
-// row's elements as they lie, and activations need no other order. Looking entries up is most of the work:
-//   - Of a block the indices, brought to 16 bits where they are not bytes, are looked up one by one, and the bits of
-//     signs are spread to bytes, 32 at a time. Up to four columns are multiplied at once, and take the signs; the
-//     shifts that IQ1 has instead, of 8 or of 32 elements, meet sums of the columns. For more columns a block of some
-//     rows is unpacked to bytes, and all columns pass over it while it is in the L1 cache.
-//   - These bytes are w + offset, unsigned: 0 to 124 at the most, so that two products fit 16 bits. 32 products are a
-//     vpmaddubsw, a vpmaddwd by the scales and an add; with AVX-VNNI the last two are one. Sums begin at minus the
-//     offset times the scales times the sums of the activations, which is one more vpmaddwd a block.
+// The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D
+// = fma(isum * d, da, D). An entry of a codebook is 4 or 8 elements of one row. So here, unlike
+// in the kernels of other types, a register holds elements of one row in their order, and activations keep theirs.
+// Most of the work is looking entries up:
+//   - The indices of a block, brought to 16 bits where they are not bytes, are looked up one by one, and the bits of
+//     signs are spread to bytes, 32 at a time.
+//   - Up to four columns are multiplied while a block is unpacked, and the signs are applied to the activations. IQ1
+//     has shifts of 8 or 32 elements instead of signs; these are multiplied by the sums of the activations.
+//   - For more columns, a block of 16 rows is unpacked to bytes, and all columns are multiplied with them while they
+//     are in the L1 cache. The bytes are w + offset, unsigned, and at most 124, so that the sum of two products fits
+//     16 bits. 32 products take a vpmaddubsw, a vpmaddwd by the scales, and an add; with AVX-VNNI the last two are
+//     one operation. Sums start with minus the offset times the scales times the sums of the activations, which is
+//     one vpmaddwd more per block.
 //   - Four outputs, four columns of a row or four rows of one column, are added up across lanes together.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/avx2/matmul_q8.h"
 
 enum {
-    RUNS = 8,           // of 32 elements, in a block
+    RUNS = 8,           // runs of 32 elements in a block
     AT_ONCE = 4,        // outputs that are added up across lanes together
-    COLUMNS_FEW = 4,    // columns for which a block is multiplied as it is unpacked
-    ROWS_FEW = AT_ONCE, // rows of these
-    ROWS = 16,          // of more
-    COLUMNS_MAX = 2048, // columns that unpacked rows serve
+    COLUMNS_FEW = 4,    // up to so many columns, a block is multiplied while it is unpacked
+    ROWS_FEW = AT_ONCE, // rows that are multiplied together then
+    ROWS = 16,          // the same for more columns
+    COLUMNS_MAX = 2048, // the most columns that unpacked rows are multiplied with
 };
-enum { OFFSET_IQ1 = 9, OFFSET_IQ2 = 43, OFFSET_IQ3_XXS = 62, OFFSET_IQ3_S = 15 }; // the largest magnitudes
+// The offsets are the largest magnitudes of the weights.
+enum { OFFSET_IQ1 = 9, OFFSET_IQ2 = 43, OFFSET_IQ3_XXS = 62, OFFSET_IQ3_S = 15 };
 
 // A block of a row, unpacked.
 struct block {
     __m256i w[RUNS];     // bytes: w + offset
-    __m256i scale[RUNS]; // int16, one for the pair of products there
+    __m256i scale[RUNS]; // int16: the scale of each pair of elements
     __m256i start;       // int16: -offset * scale, of each 16 elements
     float d;
 };
 
-// A block as its bits are read, before the codebook. A type has one of the two kinds of indices, and of scales.
+// The fields of a block, before its entries are looked up. A type sets `byte` or `index`, and `scale` or `scales`.
 struct codes {
-    const uint8_t *byte;   // indices of 4 or 8 elements that are bytes of the block
-    uint16_t index[64];    // others
-    uint32_t signs[RUNS];  // a bit an element: it is negative; of IQ1 a byte of all ones for 8 elements: shifted down
+    const uint8_t *byte;   // indices of 4 or 8 elements each, which are bytes of the block
+    uint16_t index[64];    // indices of more bits
+    uint32_t signs[RUNS];  // one bit per element, 1: negative; of IQ1 one byte per 8 elements, all ones: shifted down
     __m128i scale;         // bytes, of each 16 elements
-    uint32_t scales[RUNS]; // of each 32: int16, twice
+    uint32_t scales[RUNS]; // of each 32 elements: the int16 twice
 };
 
 // A block of 256 of a column.
 struct activations {
     const int8_t *q;
-    const int16_t *sums;    // of each 16
-    const int16_t *eighths; // of each 8, where a type wants them
+    const int16_t *sums;    // of each 16 elements
+    const int16_t *eighths; // of each 8 elements (IQ1_M)
 };
 
 typedef void codes_fn(const uint8_t *b, struct codes *out);
-typedef __m256i entries_fn(const struct codes *c, int j); // unsigned: what the book says of the 32 elements of run j
+typedef __m256i entries_fn(const struct codes *c, int j); // the codebook's values of run j, unsigned
 typedef __m256i start_fn(const struct codes *c, struct activations x);
-typedef __m256i weights_fn(const struct codes *c, int j); // w + offset of these
+typedef __m256i weights_fn(const struct codes *c, int j); // w + offset of run j
 typedef uint16_t half_fn(const uint8_t *b);
 
 // ---- indices, signs and scales
 
-// Constants come from memory: left to itself the compiler makes them anew in each turn, by three instructions.
+// Constants are loaded from memory. Otherwise the compiler makes them again in each turn of a loop, by three
+// instructions.
 static const uint64_t low_nibbles = 0x0f0f0f0f0f0f0f0f, seven_bits = 0x7f7f7f7f7f7f7f7f, ones = 0x0101010101010101;
-static const uint64_t own_bits = 0x8040201008040201; // of byte i bit i
-static const uint64_t to_128 = 0x01406070787c7e7f;   // what own_bits lack of 128; where it is nothing, 1
+static const uint64_t own_bits = 0x8040201008040201; // byte i: bit i
+static const uint64_t to_128 = 0x01406070787c7e7f;   // the difference from own_bits to 128, and 1 where that is 0
 
 INLINE __m256i repeated(const uint64_t *eight)
 {
@@ -68,19 +73,20 @@ INLINE __m256i repeated(const uint64_t *eight)
     return v;
 }
 
+// Restores the order of quarters after an operation that interleaves two registers within halves.
 INLINE __m256i in_order(__m256i halves)
 {
     return _mm256_permute4x64_epi64(halves, 0xd8);
 }
 
-// They are read one by one from memory: the compiler would take them out of registers.
+// Indices are read from memory one by one. Without the empty instruction the compiler extracts them from registers.
 INLINE void store_indices(__m256i v, uint16_t index[16])
 {
     _mm256_storeu_si256((__m256i *)index, v);
     __asm__("" : "+m"(*(uint16_t(*)[16])index));
 }
 
-// 32 indices: low bytes and what lies above them, a byte each.
+// Stores 32 indices from their low bytes and the bits above these, one byte each.
 INLINE void put_indices(__m256i low, __m256i high, uint16_t index[32])
 {
     const __m256i l = in_order(low), h = in_order(high);
@@ -88,7 +94,7 @@ INLINE void put_indices(__m256i low, __m256i high, uint16_t index[32])
     store_indices(_mm256_unpackhi_epi8(l, h), index + 16);
 }
 
-// The sign that is not stored makes their number even: bit 7 of each byte from the seven below it.
+// Adds the eighth sign, which is not stored: bit 7 of each byte makes the number of its signs even.
 INLINE __m256i with_eighth_sign(__m256i seven)
 {
     const __m256i odd = _mm256_broadcastsi128_si256(
@@ -98,7 +104,8 @@ INLINE __m256i with_eighth_sign(__m256i seven)
     return _mm256_or_si256(seven, eighth);
 }
 
-// What products are multiplied by is 2s + 1: bytes s of each 16 elements, or words of each 32.
+// Scales are 2s + 1. odd_bytes takes bytes s, of each 16 elements; put_scales takes words 2s, of each 32, whose lowest
+// bit is ignored.
 INLINE __m128i odd_bytes(__m128i s)
 {
     return _mm_or_si128(_mm_add_epi8(s, s), _mm_set1_epi8(1));
@@ -110,18 +117,19 @@ INLINE void put_scales(__m256i twice, uint32_t scales[RUNS])
     _mm256_storeu_si256((__m256i *)scales, _mm256_or_si256(odd, _mm256_slli_epi32(odd, 16)));
 }
 
-// Eight words: four times seven signs from the lowest bit on, and in the top four bits the scale of 32 elements.
-INLINE void take_signs_and_scales(__m256i words, struct codes *out)
+// Unpacks eight words, each of four times seven signs from the lowest bit on and, in the top four bits, the scale of 32
+// elements.
+INLINE void unpack_signs_and_scales(__m256i words, struct codes *out)
 {
     __m256i bytes = words;
-    UNROLL_FOR (int gap = 7; gap < 31; gap += 8) // what is above it moves up by one
+    UNROLL_FOR (int gap = 7; gap < 31; gap += 8) // moves all bits above the gap up by one
         bytes = _mm256_add_epi32(bytes, _mm256_and_si256(bytes, _mm256_set1_epi32((int)(~0u << gap))));
     bytes = _mm256_and_si256(bytes, repeated(&seven_bits));
     _mm256_storeu_si256((__m256i *)out->signs, with_eighth_sign(bytes));
-    put_scales(_mm256_srli_epi32(words, 27), out->scales); // and a sign, where 1 is put
+    put_scales(_mm256_srli_epi32(words, 27), out->scales); // its lowest bit is a sign
 }
 
-// Sixteen nibbles as bytes, the low one of a byte first.
+// Sixteen nibbles as bytes, the low nibble of each byte first.
 INLINE __m128i nibbles_16(const uint8_t *p)
 {
     const __m128i v = _mm_loadl_epi64((const __m128i *)p), mask = _mm_set1_epi8(15);
@@ -132,7 +140,7 @@ INLINE void codes_iq2_xxs(const uint8_t *b, struct codes *out)
 {
     const __m256 first = _mm256_castsi256_ps(load_256(b + 2)), second = _mm256_castsi256_ps(load_256(b + 34));
     out->byte = b + 2;
-    take_signs_and_scales(in_order(_mm256_castps_si256(_mm256_shuffle_ps(first, second, 0xdd))), out);
+    unpack_signs_and_scales(in_order(_mm256_castps_si256(_mm256_shuffle_ps(first, second, 0xdd))), out);
 }
 
 INLINE void codes_iq2_xs(const uint8_t *b, struct codes *out)
@@ -158,10 +166,10 @@ INLINE void codes_iq2_s(const uint8_t *b, struct codes *out)
 INLINE void codes_iq3_xxs(const uint8_t *b, struct codes *out)
 {
     out->byte = b + 2;
-    take_signs_and_scales(load_256(b + 66), out);
+    unpack_signs_and_scales(load_256(b + 66), out);
 }
 
-// Of 32 bits bit i: all ones in byte i where it is set.
+// Byte i is all ones where bit i of the 32 bits is set.
 INLINE __m256i mask_of(const void *bits)
 {
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
@@ -180,7 +188,7 @@ INLINE void codes_iq3_s(const uint8_t *b, struct codes *out)
     put_scales(_mm256_cvtepu8_epi32(_mm_add_epi8(eight, eight)), out->scales);
 }
 
-// Of each word four times three bits from the lowest on, a byte each.
+// Spreads three bits of each word, four times from the lowest bit on, to one byte each.
 INLINE __m256i spread_3(__m256i words)
 {
     __m256i bytes = _mm256_and_si256(words, _mm256_set1_epi32(7));
@@ -208,8 +216,9 @@ INLINE void codes_iq1_m(const uint8_t *b, struct codes *out)
 
 // ---- the codebooks
 
-// Entries of 4 bytes are read 16 at a time (behind the last one there is room, see gguf/dtype_iq.h): that takes an
-// operation less.
+// LOOK_UP(of, index_t) defines look-ups by indices of a type: two_<of> and four_<of> of entries of 8 bytes, pair_<of>,
+// two_pairs_<of> and eight_<of> of entries of 4 bytes. The second entry of a pair is read by a load of 16 bytes, which
+// takes an operation less; the codebooks have room after their last entry (gguf/dtype_iq.h).
 #define LOOK_UP(of, index_t)                                                                                           \
     INLINE __m128i two_##of(const uint64_t *grid, const index_t *index)                                                \
     {                                                                                                                  \
@@ -235,6 +244,7 @@ INLINE void codes_iq1_m(const uint8_t *b, struct codes *out)
 LOOK_UP(by_byte, uint8_t)
 LOOK_UP(by_index, uint16_t)
 
+// The weights plus the offset: magnitudes are negated where their signs are set.
 INLINE __m256i with_signs(__m256i magnitudes, const uint32_t *signs, int offset)
 {
     const __m256i negative = mask_of(signs);
@@ -242,7 +252,7 @@ INLINE __m256i with_signs(__m256i magnitudes, const uint32_t *signs, int offset)
                            _mm256_sub_epi8(_mm256_set1_epi8((char)offset), negative));
 }
 
-// Nine more than eight times -1, 0 or 1, and one less or more; of 0, 1 or 2.
+// The weights of IQ1 in eighths plus the offset 9: 8 (v - 1) + 9 - 1 or + 1, where v is 0, 1 or 2.
 INLINE __m256i with_shifts(__m256i values, const uint32_t *down)
 {
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
@@ -250,6 +260,11 @@ INLINE __m256i with_shifts(__m256i values, const uint32_t *down)
     return _mm256_add_epi8(_mm256_slli_epi16(values, 3), _mm256_andnot_si256(by, _mm256_set1_epi8(2)));
 }
 
+// ENTRIES(name, grid, entries, at, per_run, offset) defines entries_<name> and weights_<name> of a type.
+//   grid     the codebook
+//   entries  the look-up of 32 elements
+//   at       the member of struct codes with the indices, and per_run their distance from run to run
+//   offset   added to the weights
 #define ENTRIES(name, grid, entries, at, per_run, offset)                                                              \
     INLINE __m256i entries_##name(const struct codes *c, int j)                                                        \
     {                                                                                                                  \
@@ -259,13 +274,13 @@ INLINE __m256i with_shifts(__m256i values, const uint32_t *down)
     {                                                                                                                  \
         return with_signs(entries_##name(c, j), &c->signs[j], offset);                                                 \
     }
-ENTRIES(iq2_xxs, iq2_xxs_grid, four_by_byte, byte, 8, OFFSET_IQ2) // signs and a scale stand between them
+ENTRIES(iq2_xxs, iq2_xxs_grid, four_by_byte, byte, 8, OFFSET_IQ2) // signs and a scale are between the indices
 ENTRIES(iq2_xs, iq2_xs_grid, four_by_index, index, 4, OFFSET_IQ2)
 ENTRIES(iq2_s, iq2_s_grid, four_by_index, index, 4, OFFSET_IQ2)
 ENTRIES(iq3_xxs, iq3_xxs_grid, eight_by_byte, byte, 8, OFFSET_IQ3_XXS)
 ENTRIES(iq3_s, iq3_s_grid, eight_by_index, index, 8, OFFSET_IQ3_S)
 
-// 0, 1 or 2, of -1, 0 or 1.
+// 0, 1 or 2: the values -1, 0 or 1, plus 1.
 INLINE __m256i entries_iq1(const struct codes *c, int j)
 {
     return _mm256_add_epi8(four_by_index(iq1_grid, c->index + 4 * j), repeated(&ones));
@@ -276,7 +291,7 @@ INLINE __m256i weights_iq1(const struct codes *c, int j)
     return with_shifts(entries_iq1(c, j), &c->signs[j]);
 }
 
-// ---- what a block's integers are multiplied by
+// ---- a block's d
 
 INLINE uint16_t half_at_front(const uint8_t *b)
 {
@@ -285,7 +300,7 @@ INLINE uint16_t half_at_front(const uint8_t *b)
     return half;
 }
 
-// Four bits of d on top of each of four words of scales.
+// Four bits of d are at the top of each of four words of scales.
 INLINE uint16_t half_iq1_m(const uint8_t *b)
 {
     uint64_t words;
@@ -297,22 +312,22 @@ INLINE uint16_t half_iq1_m(const uint8_t *b)
 
 // ---- a block of a row
 
-// A type: how it is read, and the constants that the functions below are compiled for.
+// A type. It is a compile-time constant of the functions below.
 struct book {
     size_t bytes; // of a block
     int offset;
-    bool wide;  // a scale is of 32 elements, else of 16
-    float unit; // a block's factor is d times that
+    bool wide;  // a scale serves 32 elements, else 16
+    float unit; // the factor of a block is d * unit
     codes_fn *codes;
     half_fn *half; // d
     weights_fn *weights;
-    // For few columns: magnitudes, and signs are apart. Or (IQ1) an eighth of the weights, and what comes to eight
-    // times their products.
+    // For few columns: the magnitudes, whose signs are applied to the activations (start is NULL); or (IQ1) the values
+    // plus 1, and what is added to eight times their products.
     entries_fn *entries;
     start_fn *start;
 };
 
-// The scale of run j beside the pairs of products: of its first 16 elements, of its last.
+// The scales of run j, in the lanes of the pairs of products: those of its first 16 elements, then of its last.
 INLINE __m256i scale_of_run(const struct book *type, const struct codes *c, int j)
 {
     if (type->wide)
@@ -322,12 +337,13 @@ INLINE __m256i scale_of_run(const struct book *type, const struct codes *c, int 
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(c->scale), pick);
 }
 
-// Of each 16 elements.
+// The scales of each 16 elements of a block, as int16.
 INLINE __m256i scales_16(bool wide, const struct codes *c)
 {
     return wide ? load_256(c->scales) : _mm256_cvtepu8_epi16(c->scale);
 }
 
+// Looks up the entries of a block.
 INLINE void unpack(const struct book *type, const struct codes *c, struct block *out)
 {
     UNROLL_FOR (int j = 0; j < RUNS; j++) {
@@ -352,7 +368,7 @@ INLINE void add_scaled(__m256i *sum, __m256i pairs, __m256i scale)
 #endif
 }
 
-// The products with n columns, in lanes to be added up.
+// The sums of the products with n columns; their lanes are still to be added up.
 INLINE void multiply(const struct block *b, const struct activations *c, int n, __m256i sum[])
 {
     UNROLL_FOR (int i = 0; i < n; i++)
@@ -364,7 +380,7 @@ INLINE void multiply(const struct block *b, const struct activations *c, int n, 
     }
 }
 
-// Lane i: all lanes of v[i].
+// Lane i is the sum of all lanes of v[i].
 INLINE __m128i add_lanes(const __m256i v[AT_ONCE])
 {
     const __m256i sums = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
@@ -382,7 +398,7 @@ INLINE const uint8_t *row_at(const struct matmul_args *a, int row)
     return (const uint8_t *)a->w + (size_t)MIN(row, a->n_rows - 1) * a->w_stride;
 }
 
-// Part i of n of some bytes.
+// Prefetches part i of n of some bytes.
 INLINE void prefetch(const uint8_t *p, size_t bytes, int i, int n)
 {
     const int lines = (int)((bytes + 63) / 64);
@@ -390,26 +406,28 @@ INLINE void prefetch(const uint8_t *p, size_t bytes, int i, int n)
         _mm_prefetch((const char *)p + 64 * line, _MM_HINT_T0);
 }
 
-// ---- few columns: four rows, a lane each
+// ---- few columns: four rows at a time, whose sums are lanes of one register
 
-// Sums of each 8 elements of all columns, in the scratch.
+// Where the sums of each 8 elements of a column's block are kept, in the scratch.
 INLINE int16_t *eighths_at(const struct matmul_args *a, int j, int64_t block)
 {
     return (int16_t *)a->scratch + (j * (a->k / SPAN) + block) * (SPAN / 8);
 }
 
-// Asked for every type, though IQ1_M alone has them: no model has rows so long that they do not fit.
+// Whether the scratch holds the sums of each 8 elements. All types are asked, although only IQ1_M needs them: no
+// model has rows that are too long.
 static bool fits_eighths(const struct matmul_args *a)
 {
     return (size_t)(a->n_x * a->k / 8) * sizeof(int16_t) <= SCRATCH_BYTES;
 }
 
-// A sum of eight bytes is read off their distances from -128.
+// The sums of each eight bytes, plus 8 * 128: vpsadbw adds up the distances of bytes from -128.
 INLINE __m256i eighths_of(const int8_t *q)
 {
     return _mm256_sad_epu8(_mm256_xor_si256(load_256(q), _mm256_set1_epi8(-128)), _mm256_setzero_si256());
 }
 
+// Computes the sums of each 8 elements of all columns.
 static void put_eighths(const struct matmul_args *a)
 {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -424,8 +442,9 @@ static void put_eighths(const struct matmul_args *a)
         }
 }
 
-// IQ1: isum = sum of scale * (8 w + s) . q, s = -1 or 1 by 16 or by 8 elements. The products are with w + 1; here is
-// the rest: the sum of scale * (s - 8) * sum(q).
+// IQ1: isum = sum of scale * (8 v + s) . q, where v is the codebook's value and s is -1 or 1 for 32 (IQ1_S) or 8
+// elements (IQ1_M). The products are those of v + 1, times 8. This is what has to be added: the sum of scale * (s -
+// 8) * sum(q).
 INLINE __m256i start_iq1_s(const struct codes *c, struct activations x)
 {
     const __m256i down = load_256(c->signs);
@@ -433,7 +452,8 @@ INLINE __m256i start_iq1_s(const struct codes *c, struct activations x)
     return _mm256_madd_epi16(_mm256_mullo_epi16(scales_16(true, c), rest), load_256(x.sums));
 }
 
-// A half of a block: scales of 16 times 8 elements, down where all bits are set, by the sums of these.
+// The sum of scale * s * sum(q) over a half of a block, 16 times 8 elements; s is negative where the byte of `down`
+// is all ones.
 INLINE __m256i start_of_eighths(__m128i scales, const uint32_t *down, const int16_t *sums)
 {
     const __m128i sign = _mm_or_si128(load_128(down), _mm_set1_epi8(1));
@@ -448,8 +468,8 @@ INLINE __m256i start_iq1_m(const struct codes *c, struct activations x)
     return _mm256_add_epi32(_mm256_madd_epi16(eights, load_256(x.sums)), _mm256_add_epi32(first, last));
 }
 
-// Of run j's 32 bits bit i: byte i, negative where it is set, else positive: what vpsignb wants, without a comparison.
-// Four runs share a load.
+// The signs of run j for vpsignb: byte i is negative where bit i is set, else positive. This takes no comparison, and
+// four runs share a load.
 INLINE __m256i sign_of(const struct codes *c, int j)
 {
     const __m256i four = _mm256_broadcastsi128_si256(load_128(c->signs + (j & ~3)));
@@ -458,8 +478,8 @@ INLINE __m256i sign_of(const struct codes *c, int j)
     return _mm256_add_epi8(_mm256_and_si256(v, repeated(&own_bits)), repeated(&to_128));
 }
 
-// The products of a block with n columns as it is unpacked. Signs that are apart go to the activations: there nothing
-// has to be taken off again.
+// The sums of the products of a block with n columns, computed while it is unpacked. Signs are applied to the
+// activations, so that weights have no offset that would have to be subtracted.
 INLINE void dots(const struct book *type, const struct codes *c, const struct activations *x, int n, __m256i sum[])
 {
     UNROLL_FOR (int i = 0; i < n; i++)
@@ -477,7 +497,8 @@ INLINE void dots(const struct book *type, const struct codes *c, const struct ac
         sum[i] = _mm256_add_epi32(_mm256_slli_epi32(sum[i], 3), type->start(c, x[i]));
 }
 
-// Block i of four rows by n columns.
+// Multiplies block i of four rows with n columns, and prefetches as many bytes as the four blocks have, from `after`
+// on.
 INLINE void multiply_four(const struct matmul_args *a, const struct book *type, const uint8_t *const b[ROWS_FEW],
                           int64_t i, int n, const uint8_t *after, __m128 chain[])
 {
@@ -527,16 +548,18 @@ INLINE void multiply_few(const struct matmul_args *a, const struct book *type, i
     }
 }
 
-// ---- many columns: rows are unpacked once for all of them
+// ---- many columns: a block of 16 rows is unpacked once for all of them
 
 struct many {
     struct block block[ROWS];
-    struct codes codes[ROWS]; // of all rows before the first is unpacked: a core sees little more than a block ahead
-    __m128 chain[COLUMNS_MAX / AT_ONCE][ROWS]; // a lane a column
+    // Codes of all rows are read before the first row is unpacked: out-of-order execution reaches little more than a
+    // block ahead.
+    struct codes codes[ROWS];
+    __m128 chain[COLUMNS_MAX / AT_ONCE][ROWS]; // D, one lane per column
 };
 _Static_assert(sizeof(struct many) <= SCRATCH_BYTES, "unpacked rows and partial sums fit the scratch");
 
-// Columns first .. first + n - 1, n <= AT_ONCE, by these rows.
+// Multiplies columns first .. first + n - 1, n <= AT_ONCE, with the unpacked rows.
 INLINE void multiply_tile(const struct matmul_args *a, int first, int n, int64_t block, const struct block *b, int rows,
                           __m128 *chain)
 {
@@ -613,6 +636,7 @@ INLINE void matmul(const struct matmul_args *a, const struct book *type)
         multiply_few(a, type, COLUMNS_FEW);
 }
 
+// MATMUL(name, ...) defines the function matmul_q8_<name>; the parameters are the members of struct book.
 #define MATMUL(name, bytes, offset, wide, unit, codes, half, weights, ...)                                             \
     void ISA_FN(matmul_q8_##name)(const struct matmul_args *a)                                                         \
     {                                                                                                                  \

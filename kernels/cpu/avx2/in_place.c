@@ -1,90 +1,92 @@
-// Up to eight columns: rows are read in place, for what is unpacked of them stays in registers.
+// Matmul of a few columns by AVX2, in place: weights are multiplied as they are unpacked, in registers, and no unpacked
+// weight is stored.
 //
-// One column waits for memory, so that what counts is how few instructions a byte takes, and that bytes come in time:
-// see reads_apart. Eight rows go together, a lane a row. Each word is multiplied with all columns as soon as it is
-// unpacked (the sink of avx2/unpack.h): no weight is stored. More columns have too many sums for the registers,
-// some types already from six on.
-// One column by types with blocks of 32, or with nibbles, goes a way of its own (avx2/one_column.h).
+// The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da, D).
+// Here eight rows are a group, one lane per row. Their words are transposed and unpacked (avx2/unpack.h), and each word
+// is multiplied with all columns as soon as it is unpacked. One column is memory-bound, so what counts is that bytes
+// take few instructions and arrive in time (uses_streams). Many columns have more sums than there are registers, with
+// some types from six columns on.
+// avx2/matmul_q8.c chooses it for up to matmul_q8_in_place_columns columns. One column of types with nibbles or blocks
+// of 32 is served by avx2/one_column.c, except with AVX-VNNI.
 #include "kernels/cpu/avx2/in_place.h"
 
 // The end of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
-INLINE __m256 finish_32(const struct sink *s, struct form f, int j, int b, __m256 v)
+INLINE __m256 finish_32(const struct sink *s, struct type_format f, int j, int b, __m256 v)
 {
     v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s->sum[j]), s->p->d[0], v);
     return f.mins ? _mm256_fmadd_ps(_mm256_set1_ps(s->columns[j].c.sums[b]), s->p->m[0], v) : v;
 }
 
-// One column by these types meets rows beside each other, of which nothing is turned (avx2/one_column.h).
-static bool goes_beside(enum dtype type, int columns)
-{
-#define TAKEN_BESIDE(name, NAME, ...) [DT_##NAME] = true,
-    static const bool taken[DT_COUNT] = {[DT_F32] = false, EACH_TYPE_BESIDE(TAKEN_BESIDE)};
-    return columns == 1 && taken[type];
-}
-
-// Types whose blocks are read from their first byte to their last are read as eight long streams, rows an eighth of all
-// apart, which the hardware follows; where the CPU gains by it (READING_PREFETCHED) they are asked for, too. Of the others, rows
-// that are neighbours, the bytes are asked for in memory's order; and of all, where three columns and more leave the time
-// for it.
-INLINE bool reads_apart(enum dtype type, int columns)
+// Whether rows are read as eight long streams, an eighth of all rows apart, which the hardware prefetcher follows: one
+// or two columns of types whose blocks are read from their first byte to their last. Where the CPU gains by it
+// (READING_PREFETCHED), the streams are prefetched too. The rows of other types are neighbours, whose bytes are
+// prefetched in the order of memory; so are all rows with three columns and more, which leave the time for it.
+INLINE bool uses_streams(enum dtype type, int columns)
 {
     return columns < 3 && (type == DT_Q8_0 || type == DT_Q4_0 || type == DT_Q4_1 || type == DT_Q4_K);
 }
 
-#define PLACE_256_READ(n_columns, function, name, NAME, apart)                                                         \
-    static void function(const struct place *l, __m256 out[])                                                          \
+// Define the kernel of a group for a type and a number of columns:
+//   GROUP_256_AS(n_columns, function, name, NAME, streams)  blocks of 256, under a name of its own
+//   GROUP_256(n_columns, name, NAME)                        blocks of 256: <name>_by_<n_columns>
+//   GROUP_32(n_columns, name, NAME)                         blocks of 32: <name>_by_<n_columns>
+// name, NAME: the type, of unpack_<name>, BYTES_<NAME>, FORMAT_<NAME>. streams: whether rows are read as streams.
+#define GROUP_256_AS(n_columns, function, name, NAME, streams)                                                         \
+    static void function(const struct group_args *l, __m256 out[])                                                     \
     {                                                                                                                  \
         struct rows8 g = *l->rows;                                                                                     \
-        g.fetches = !(apart);                                                                                          \
-        const struct placed_column *c = l->columns;                                                                    \
-        __m256 d[IN_PLACE] = {{0}};                                                                                    \
+        g.prefetches = !(streams);                                                                                     \
+        const struct packed_column *c = l->columns;                                                                    \
+        __m256 d[IN_PLACE_MAX] = {{0}};                                                                                \
         for (int64_t i = 0; i < l->spans; i++, c += n_columns, advance(&g, BYTES_##NAME)) {                            \
             struct panel p;                                                                                            \
             struct sink s = {.p = &p, .n = n_columns, .columns = c};                                                   \
             const uint8_t *end = g.ahead + GROUP * (size_t)BYTES_##NAME;                                               \
-            if (!g.fetches && l->asks)                                                                                 \
-                ask_streams(&g, 0, BYTES_##NAME);                                                                      \
-            if (!g.fetches && DT_##NAME == DT_Q6_K)                                                                    \
-                bring_next(&g, BYTES_##NAME);                                                                          \
+            if (!g.prefetches && l->prefetches)                                                                        \
+                prefetch_streams(&g, 0, BYTES_##NAME);                                                                 \
+            if (!g.prefetches && DT_##NAME == DT_Q6_K)                                                                 \
+                prefetch_next_block(&g, BYTES_##NAME);                                                                 \
             unpack_##name(&g, &p, &s);                                                                                 \
-            fetch_until(&g, end);                                                                                      \
-            EACH_PLACED(j, if (j < n_columns) d[j] = finish_256(s.sum[j], &p, form_of(FORM_##NAME), &c[j].c, d[j]));   \
+            prefetch_until(&g, end);                                                                                   \
+            EACH_IN_PLACE(j, if (j < n_columns) d[j] =                                                                 \
+                                 finish_256(s.sum[j], &p, format_of(FORMAT_##NAME), &c[j].c, d[j]));                   \
         }                                                                                                              \
-        EACH_PLACED(j, if (j < n_columns) out[j] = d[j]);                                                              \
+        EACH_IN_PLACE(j, if (j < n_columns) out[j] = d[j]);                                                            \
     }
-#define PLACE_256(n_columns, name, NAME)                                                                               \
-    PLACE_256_READ(n_columns, name##_by_##n_columns, name, NAME, reads_apart(DT_##NAME, n_columns))
-#define PLACE_32(n_columns, name, NAME)                                                                                \
-    static void name##_by_##n_columns(const struct place *l, __m256 out[])                                             \
+#define GROUP_256(n_columns, name, NAME)                                                                               \
+    GROUP_256_AS(n_columns, name##_by_##n_columns, name, NAME, uses_streams(DT_##NAME, n_columns))
+#define GROUP_32(n_columns, name, NAME)                                                                                \
+    static void name##_by_##n_columns(const struct group_args *l, __m256 out[])                                        \
     {                                                                                                                  \
         struct rows8 g = *l->rows;                                                                                     \
-        g.fetches = !reads_apart(DT_##NAME, n_columns);                                                                \
-        const struct placed_column *c = l->columns;                                                                    \
-        __m256 d[IN_PLACE] = {{0}};                                                                                    \
+        g.prefetches = !uses_streams(DT_##NAME, n_columns);                                                            \
+        const struct packed_column *c = l->columns;                                                                    \
+        __m256 d[IN_PLACE_MAX] = {{0}};                                                                                \
         size_t at = 0;                                                                                                 \
         for (int64_t i = 0; i < l->spans; i++, c += n_columns) {                                                       \
-            __m256 v[IN_PLACE] = {{0}};                                                                                \
+            __m256 v[IN_PLACE_MAX] = {{0}};                                                                            \
             const int blocks = i + 1 < l->spans ? BLOCKS : l->last;                                                    \
             const uint8_t *end = g.ahead + (size_t)(GROUP * BYTES_##NAME * blocks);                                    \
             for (int b = 0; b < blocks; b++, at += BYTES_##NAME) {                                                     \
                 struct panel p;                                                                                        \
                 struct sink s = {.p = &p, .n = n_columns, .columns = c, .word = 8 * b};                                \
-                if (!g.fetches && l->asks && b % 2 == 0)                                                               \
-                    ask_streams(&g, at, 2 * BYTES_##NAME);                                                             \
+                if (!g.prefetches && l->prefetches && b % 2 == 0)                                                      \
+                    prefetch_streams(&g, at, 2 * BYTES_##NAME);                                                        \
                 unpack_##name(&g, at, &p.d[0], &p.m[0], &s);                                                           \
-                EACH_PLACED(j, if (j < n_columns) v[j] = finish_32(&s, form_of(FORM_##NAME), j, b, v[j]));             \
+                EACH_IN_PLACE(j, if (j < n_columns) v[j] = finish_32(&s, format_of(FORMAT_##NAME), j, b, v[j]));       \
             }                                                                                                          \
-            fetch_until(&g, end);                                                                                      \
-            EACH_PLACED(j, if (j < n_columns) d[j] = _mm256_fmadd_ps(v[j], _mm256_set1_ps(c[j].c.da), d[j]));          \
+            prefetch_until(&g, end);                                                                                   \
+            EACH_IN_PLACE(j, if (j < n_columns) d[j] = _mm256_fmadd_ps(v[j], _mm256_set1_ps(c[j].c.da), d[j]));        \
         }                                                                                                              \
-        EACH_PLACED(j, if (j < n_columns) out[j] = d[j]);                                                              \
+        EACH_IN_PLACE(j, if (j < n_columns) out[j] = d[j]);                                                            \
     }
-// Up to how many columns a type is faster here than by panels: sums that do not fit the registers are stored and loaded once a
-// sub-block, which pays where it has 32 elements and little to unpack. With AVX-VNNI five, as they were timed.
+// WIDTHS_<NAME>(kind, name, NAME) expands kind(n, name, NAME) for each number of columns from 2 on that is faster
+// here than by panels. Sums that do not fit the registers are stored and loaded once per sub-block, which pays where
+// it has 32 elements and little has to be unpacked. With AVX-VNNI the limit is five columns, as measured.
 #define UP_TO_2(kind, name, NAME) kind(2, name, NAME)
 #define UP_TO_5(kind, name, NAME) UP_TO_2(kind, name, NAME) kind(3, name, NAME) kind(4, name, NAME) kind(5, name, NAME)
 #define UP_TO_8(kind, name, NAME) UP_TO_5(kind, name, NAME) kind(6, name, NAME) kind(7, name, NAME) kind(8, name, NAME)
-#ifdef __SANITIZE_ADDRESS__ // IN_PLACE
+#ifdef __SANITIZE_ADDRESS__ // as IN_PLACE_MAX
 #define MOST UP_TO_2
 #define FEWER UP_TO_2
 #elif defined __AVXVNNI__
@@ -110,59 +112,58 @@ INLINE bool reads_apart(enum dtype type, int columns)
 #define WIDTHS_TQ1_0 FEWER
 #define WIDTHS_TQ2_0 FEWER
 
+// FROM_1_x defines a type's kernels from one column on, FROM_2_x from two: one_column.c serves one column.
+#define FROM_1_256(name, NAME, ...) GROUP_256(1, name, NAME) WIDTHS_##NAME(GROUP_256, name, NAME)
+#define FROM_1_32(name, NAME, ...) GROUP_32(1, name, NAME) WIDTHS_##NAME(GROUP_32, name, NAME)
+#define FROM_2_256(name, NAME, ...) WIDTHS_##NAME(GROUP_256, name, NAME)
+#define FROM_2_32(name, NAME, ...) WIDTHS_##NAME(GROUP_32, name, NAME)
 #define NTH(n, name, NAME) [(n)-1] = name##_by_##n,
-#define ENTRY(one, name, NAME) [DT_##NAME] = {one, WIDTHS_##NAME(NTH, name, NAME)},
-#define TURNED_256(name, NAME, ...) PLACE_256(1, name, NAME) WIDTHS_##NAME(PLACE_256, name, NAME)
-#define TURNED_32(name, NAME, ...) PLACE_32(1, name, NAME) WIDTHS_##NAME(PLACE_32, name, NAME)
-#define BESIDE_256(name, NAME, ...) WIDTHS_##NAME(PLACE_256, name, NAME)
-#define BESIDE_32(name, NAME, ...) WIDTHS_##NAME(PLACE_32, name, NAME)
-#define ENTRY_TURNED(name, NAME, ...) ENTRY(name##_by_1, name, NAME)
-#define ENTRY_BESIDE(name, NAME, ...) ENTRY(ISA_FN(name##_beside), name, NAME)
-EACH_TYPE_OF_FIELDS(TURNED_256)
+#define KERNELS_FROM_1(name, NAME, ...) [DT_##NAME] = {name##_by_1, WIDTHS_##NAME(NTH, name, NAME)},
+#define KERNELS_FROM_2(name, NAME, ...) [DT_##NAME] = {WIDTHS_##NAME(NTH, name, NAME)},
+EACH_TYPE_OF_FIELDS(FROM_1_256)
 #ifdef __AVXVNNI__
-EACH_TYPE_OF_NIBBLES(TURNED_256)
-EACH_TYPE_32(TURNED_32)
-#define ENTRY_EITHER ENTRY_TURNED
+EACH_TYPE_OF_NIBBLES(FROM_1_256)
+EACH_TYPE_32(FROM_1_32)
+#define KERNELS_FROM_EITHER KERNELS_FROM_1
 #else
-EACH_TYPE_OF_NIBBLES(BESIDE_256)
-EACH_TYPE_32(BESIDE_32)
-#define ENTRY_EITHER ENTRY_BESIDE
+EACH_TYPE_OF_NIBBLES(FROM_2_256)
+EACH_TYPE_32(FROM_2_32)
+#define KERNELS_FROM_EITHER KERNELS_FROM_2
 #endif
 
-static place_fn *const place_of[DT_COUNT][IN_PLACE] = {
-    EACH_TYPE_OF_FIELDS(ENTRY_TURNED) EACH_TYPE_OF_NIBBLES(ENTRY_EITHER) EACH_TYPE_32(ENTRY_EITHER)};
+static group_fn *const kernels[DT_COUNT][IN_PLACE_MAX] = {
+    EACH_TYPE_OF_FIELDS(KERNELS_FROM_1) EACH_TYPE_OF_NIBBLES(KERNELS_FROM_EITHER) EACH_TYPE_32(KERNELS_FROM_EITHER)};
 
-// One column by Q5_K and Q6_K in turned words is read as streams, too, where the hardware reads by itself (READING_STREAMS):
-// timed on Zen 3, whose AVX2 has left them since, and taken for AVX-VNNI. Where they are asked for, memory's order stands.
+#define COUNT(n, name, NAME) +1
+#define MOST_COLUMNS(name, NAME, ...) [DT_##NAME] = 1 WIDTHS_##NAME(COUNT, name, NAME),
+const uint8_t ISA_FN(matmul_q8_in_place_columns)[DT_COUNT] = {EACH_TYPE_256(MOST_COLUMNS) EACH_TYPE_32(MOST_COLUMNS)};
+
+// One column of Q5_K or Q6_K is also read as streams where the hardware follows these by itself (READING_STREAMS). This
+// was measured on Zen 3 with AVX2, which now has one_column.c for them, and assumed for AVX-VNNI. With
+// READING_PREFETCHED their rows are prefetched in the order of memory.
 #ifdef __AVXVNNI__
-PLACE_256_READ(1, q5_k_followed, q5_k, Q5_K, true)
-PLACE_256_READ(1, q6_k_followed, q6_k, Q6_K, true)
+GROUP_256_AS(1, q5_k_streams, q5_k, Q5_K, true)
+GROUP_256_AS(1, q6_k_streams, q6_k, Q6_K, true)
 
-static place_fn *followed(const struct matmul_args *a)
+static group_fn *kernel_of_streams(const struct matmul_args *a)
 {
     if (a->n_x > 1 || a->reading != READING_STREAMS)
         return NULL;
-    return a->type == DT_Q5_K ? q5_k_followed : a->type == DT_Q6_K ? q6_k_followed : NULL;
+    return a->type == DT_Q5_K ? q5_k_streams : a->type == DT_Q6_K ? q6_k_streams : NULL;
 }
 #else
-static place_fn *followed(const struct matmul_args *a)
+static group_fn *kernel_of_streams(const struct matmul_args *a)
 {
     (void)a;
     return NULL;
 }
 #endif
 
-#define OFFSET_ENTRY(name, NAME, ...) [DT_##NAME] = FORM_##NAME >> 16,
-static const int offsets[DT_COUNT] = {EACH_TYPE_32(OFFSET_ENTRY)};
+// ---- all rows
 
-bool ISA_FN(matmul_q8_fits_in_place)(const struct matmul_args *a)
-{
-    return a->n_x <= IN_PLACE && place_of[a->type][a->n_x - 1] &&
-           (size_t)(q8_blocks(a->k) * a->n_x) <= SCRATCH_BYTES / sizeof(struct placed_column);
-}
-
-// The caller's next rows, cut alike: these begin where no row so far has led the hardware.
-static void fetch_heads(const struct matmul_args *a, const struct row_cut *cut)
+// Prefetches the heads of the caller's next rows, which will be cut in the same way: the hardware prefetcher does not
+// know their streams yet.
+static void prefetch_next_rows(const struct matmul_args *a, const struct row_cut *cut)
 {
     for (int i = 0; i < GROUP; i++)
         for (int line = 0; line < 4; line++)
@@ -170,7 +171,7 @@ static void fetch_heads(const struct matmul_args *a, const struct row_cut *cut)
                          _MM_HINT_T0);
 }
 
-// Whether all rows of a group are there.
+// Whether none of a group's rows repeats another.
 static bool is_whole(const struct row_cut *cut, int group)
 {
     return group * cut->group_step + (GROUP - 1) * cut->row_step < cut->n;
@@ -196,9 +197,9 @@ static void put_rows(const struct row_cut *cut, int group, const float d[GROUP],
         *y = d[i];
 }
 
-// How many groups from this one on, at most `most`, are multiplied together: whole ones. The last one goes alone, for before it
-// the start of the next rows is asked for.
-INLINE int groups_together(const struct row_cut *cut, int group, int most)
+// The number of groups from this one on that are multiplied by one call, at most `most`: they are whole, and the last
+// group of all is not among them unless it is this one, because the next rows are prefetched before it.
+INLINE int groups_at_once(const struct row_cut *cut, int group, int most)
 {
     int n = 1;
     while (n < most && group + n + 1 < cut->groups && is_whole(cut, group + n))
@@ -206,65 +207,52 @@ INLINE int groups_together(const struct row_cut *cut, int group, int most)
     return n;
 }
 
-INLINE void multiply_groups(const struct matmul_args *a, struct place *l, place_fn *place, const struct row_cut *cut,
-                            int group)
+INLINE void multiply_groups(const struct matmul_args *a, struct group_args *l, group_fn *kernel,
+                            const struct row_cut *cut, int group)
 {
-    __m256 d[TOGETHER * IN_PLACE];
+    __m256 d[GROUPS_MAX * IN_PLACE_MAX];
     struct rows8 rows = {.ahead = matmul_rows_after(a, group * GROUP, GROUP)};
     seek_group(&rows, a, cut, group);
     if (cut->row_step > 1 && group + 1 == cut->groups && a->next)
-        fetch_heads(a, cut);
+        prefetch_next_rows(a, cut);
     l->rows = &rows;
-    place(l, d);
+    kernel(l, d);
     for (int i = 0; i < l->groups; i++)
         for (int j = 0; j < a->n_x; j++)
             put_rows(cut, group + i, (const float *)&d[i * a->n_x + j], a->y[j]);
 }
 
-static int sum_of_negatives(const int8_t q[32])
+void ISA_FN(matmul_q8_groups)(const struct matmul_args *a, group_fn *kernel, bool streams, int most)
 {
-    const __m256i ones = _mm256_set1_epi8(1), negative = _mm256_min_epi8(load_256(q), _mm256_setzero_si256());
-    const __m256i four = _mm256_madd_epi16(_mm256_maddubs_epi16(ones, negative), _mm256_set1_epi16(1));
-    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
-    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
+    const struct row_cut cut =
+        streams ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
+    struct group_args l = {.columns = a->scratch,
+                           .spans = q8_blocks(a->k),
+                           .last = blocks_in_span(a, q8_blocks(a->k) - 1),
+                           .step = (size_t)cut.group_step * a->w_stride,
+                           .prefetches = a->reading == READING_PREFETCHED};
+    for (int group = 0; group < cut.groups; group += l.groups) {
+        l.groups = groups_at_once(&cut, group, most);
+        multiply_groups(a, &l, kernel, &cut, group);
+    }
 }
 
-// What is taken off the sums of a block. (Turned words begin with it taken off: `start`.)
-static void put_excess(const struct matmul_args *a, int j, int64_t span, struct placed_column *c)
+void ISA_FN(matmul_q8_pack_columns)(const struct matmul_args *a)
 {
-    const int16_t *sums = q8_sums(a->x[j], a->k) + span * Q8_SUMS;
-    for (int b = 0; b < blocks_in_span(a, span); b++)
-        c->excess[b] =
-            a->type == DT_Q8_0 ? sum_of_negatives(c->q + 32 * b) : offsets[a->type] * (sums[2 * b] + sums[2 * b + 1]);
-}
-
-static void place_columns(const struct matmul_args *a, bool beside, struct placed_column *c)
-{
+    struct packed_column *c = a->scratch;
     for (int64_t i = 0; i < q8_blocks(a->k); i++)
         for (int j = 0; j < a->n_x; j++, c++) {
             ISA_FN(matmul_q8_prepare)(a, j, i, &c->c);
             memcpy(c->q, c->c.q, (size_t)(32 * blocks_in_span(a, i)));
-            if (beside)
-                put_excess(a, j, i, c);
         }
 }
 
 void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a)
 {
-    const bool beside = goes_beside(a->type, a->n_x);
-    const bool apart = beside || reads_apart(a->type, a->n_x) || followed(a);
-    const struct row_cut cut =
-        apart ? row_cut_streams(a->n_rows, GROUP, a->w_stride) : row_cut_neighbours(a->n_rows, GROUP);
-    place_fn *const place = followed(a) ? followed(a) : place_of[a->type][a->n_x - 1];
-    struct place l = {.columns = a->scratch,
-                      .spans = q8_blocks(a->k),
-                      .last = blocks_in_span(a, q8_blocks(a->k) - 1),
-                      .step = (size_t)cut.group_step * a->w_stride,
-                      .asks = a->reading == READING_PREFETCHED};
-    place_columns(a, beside, a->scratch);
-    for (int group = 0; group < cut.groups; group += l.groups) {
-        l.groups = groups_together(&cut, group, beside ? TOGETHER : 1);
-        multiply_groups(a, &l, place, &cut, group);
-    }
+    group_fn *const by_streams = kernel_of_streams(a);
+    ISA_FN(matmul_q8_pack_columns)(a);
+    if (by_streams)
+        ISA_FN(matmul_q8_groups)(a, by_streams, true, 1);
+    else
+        ISA_FN(matmul_q8_groups)(a, kernels[a->type][a->n_x - 1], uses_streams(a->type, a->n_x), 1);
 }

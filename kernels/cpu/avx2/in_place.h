@@ -1,41 +1,35 @@
-// What the ways of multiplying rows in place share (AVX2): eight rows by a few columns, from their first span to their last.
+// What the kernels that multiply rows in place share (AVX2): eight rows are multiplied with a few columns, from their
+// first span to their last.
 //
-// Private to avx2/in_place.c, which cuts a matrix into such groups, and matmul_q8_avx2_beside*.c.
+// Private to avx2/in_place.c, which also defines the loop over all rows, and avx2/one_column.c.
 #ifndef QUERN_AVX2_IN_PLACE_H
 #define QUERN_AVX2_IN_PLACE_H
 
 #include "kernels/cpu/avx2/unpack.h"
 
-struct place {
+// One or more groups of eight rows, and the columns that they are multiplied with.
+struct group_args {
     const struct rows8 *rows;            // of the first group
-    int groups;                          // one, but of rows beside each other up to TOGETHER
-    size_t step;                         // bytes from a group's rows to those of the next
-    const struct placed_column *columns; // by span, then by column
+    int groups;                          // at most what the kernel takes, see matmul_q8_groups
+    size_t step;                         // bytes from the rows of a group to those of the next
+    const struct packed_column *columns; // by span, then by column
     int64_t spans;
-    int last;  // blocks of 32 in the last span
-    bool asks; // READING_PREFETCHED: of long streams
+    int last;        // blocks of 32 in the last span
+    bool prefetches; // READING_PREFETCHED: streams are prefetched, see prefetch_streams
 };
-typedef void place_fn(const struct place *l, __m256 out[]); // by group, then by column
-enum { TOGETHER = 8 };
+// Stores D of each group and column, one lane per row: by group, then by column.
+typedef void group_fn(const struct group_args *l, __m256 out[]);
+enum { GROUPS_MAX = 8 };
 
-// One column by types with blocks of 32 or with nibbles, where AVX2 has no more than itself (avx2/one_column.h).
-#ifdef __AVXVNNI__
-#define EACH_TYPE_BESIDE(X)
-#else
-#define EACH_TYPE_BESIDE(X) EACH_TYPE_32(X) EACH_TYPE_OF_NIBBLES(X)
-#endif
-#define DECLARE_BESIDE(name, ...) place_fn ISA_FN(name##_beside);
-EACH_TYPE_BESIDE(DECLARE_BESIDE)
-
-// Whether sums of a block are others than w . q: weights have an offset, or, of Q8_0, are turned over where the column is
-// negative.
-INLINE bool has_excess(enum dtype type, int form)
-{
-    return form_of(form).offset || type == DT_Q8_0;
-}
+// Prepares and packs all columns to the scratch, where packed_columns_fit.
+void ISA_FN(matmul_q8_pack_columns)(const struct matmul_args *a);
+// Multiplies all rows with the packed columns. `kernel` takes up to `most` groups at once, at most GROUPS_MAX. The
+// rows of a group are neighbours or, with `streams`, an eighth of all rows apart, so that memory is read as eight long
+// streams.
+void ISA_FN(matmul_q8_groups)(const struct matmul_args *a, group_fn *kernel, bool streams, int most);
 
 // The end of a block of 256, from a column's sums of integers: D = fma(S, da, D).
-INLINE __m256 finish_256(__m256i sum, const struct panel *p, struct form f, const struct column *c, __m256 chain)
+INLINE __m256 finish_256(__m256i sum, const struct panel *p, struct type_format f, const struct column *c, __m256 chain)
 {
     __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), p->d[0]);
     if (f.mins) {
@@ -53,22 +47,22 @@ INLINE void advance(struct rows8 *g, size_t bytes)
         g->at[r] += bytes;
 }
 
-// The block of each row that comes next, into L1, line after line: where a block is not read from its first byte to its last the
-// hardware would not follow.
-INLINE void bring_next(const struct rows8 *g, int bytes)
+// Prefetches the next block of each row into L1, line after line. It is for blocks that are not read from their first
+// byte to their last, which the hardware prefetcher does not follow.
+INLINE void prefetch_next_block(const struct rows8 *g, int bytes)
 {
     for (int r = 0; r < GROUP; r++)
         for (int i = 0; i < bytes; i += 64)
             _mm_prefetch((const char *)g->at[r] + bytes + i, _MM_HINT_T0);
 }
 
-// What eight long streams hold 2 KB further on than byte `at` of their rows, into L2.
-INLINE void ask_streams(const struct rows8 *g, size_t at, int bytes)
+// Prefetches into L2 what is 2 KB further on than byte `at` in each of eight streams.
+INLINE void prefetch_streams(const struct rows8 *g, size_t at, int bytes)
 {
-    enum { AHEAD = 2048 };
+    enum { DISTANCE = 2048 };
     UNROLL_FOR (int r = 0; r < GROUP; r++)
         for (int i = 0; i < bytes; i += 64)
-            _mm_prefetch((const char *)g->at[r] + at + AHEAD + i, _MM_HINT_T1);
+            _mm_prefetch((const char *)g->at[r] + at + DISTANCE + i, _MM_HINT_T1);
 }
 
 #endif

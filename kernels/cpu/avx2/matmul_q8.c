@@ -1,17 +1,37 @@
-// The 8-bit matmul for AVX2: which of its regimes serves a call.
+// The 8-bit matmul for AVX2, with or without AVX-VNNI: chooses the kernel that serves a call.
 //
-// The naive loop (matmul_q8_scalar.c): for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j], then
-// a step of the float chain. Here a lane of a register is a row, so that nothing is added up across lanes. Weights are
-// multiplied as they are unpacked, with up to eight columns at once (avx2/in_place.c); one column by types with blocks
-// of 32 or with nibbles needs no lanes before a sub-block's sums (avx2/one_column.h). For many columns most
-// types are unpacked to a panel once (avx2/panel.c). Types whose factors belong to runs within their blocks
-// have one way for both (avx2/runs.c), and so have types with a codebook, whose rows stay as they lie
-// (avx2/codebook.c).
+// y[j][r] = sum over k of W[r][k] * x[j][k], in the order of kernels.h. The naive loop (matmul_q8_scalar.c): for each
+// row, column and block of 256, isum = sum of scale[j] * (w . q)[j], then D = fma(isum * d, da, D). In most kernels
+// lane r of a register belongs to row r, so that nothing has to be added up across lanes. The choice depends on the
+// type and the number of columns:
+//   - One column of types with nibbles or blocks of 32, without AVX-VNNI: the rows are not transposed before the
+//     products, one_column.c.
+//   - A few columns (up to matmul_q8_in_place_columns of the type) are memory-bound. Weights are multiplied as they
+//     are unpacked and never stored: in_place.c.
+//   - More columns are compute-bound. Rows are unpacked to a panel once, and all columns are multiplied with it:
+//     panel.c. It also serves rows that are so long that the scratch does not hold their columns.
+//   - Types with factors of runs within their blocks, and types with a codebook, have one file each for any number of
+//     columns: runs.c and codebook.c.
 #include "kernels/cpu/avx2/matmul_q8.h"
+
+static matmul_fn *one_column(enum dtype type)
+{
+#ifdef __AVXVNNI__
+    (void)type;
+    return NULL;
+#else
+    return ISA_FN(matmul_q8_one_column)[type];
+#endif
+}
 
 static void matmul(const struct matmul_args *a)
 {
-    (ISA_FN(matmul_q8_fits_in_place)(a) ? ISA_FN(matmul_q8_in_place) : ISA_FN(matmul_q8_panel))(a);
+    if (a->n_x > ISA_FN(matmul_q8_in_place_columns)[a->type] || !packed_columns_fit(a))
+        ISA_FN(matmul_q8_panel)(a);
+    else if (a->n_x == 1 && one_column(a->type))
+        one_column(a->type)(a);
+    else
+        ISA_FN(matmul_q8_in_place)(a);
 }
 
 // clang-format off

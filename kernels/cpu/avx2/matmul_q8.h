@@ -1,7 +1,9 @@
-// What the parts of the AVX2 8-bit matmul share: the panel into which blocks are unpacked, lane r of a register for row
-// r, and the reading of eight rows at once.
+// What the files of the AVX2 8-bit matmul share: the kernels' entry points, the panel that blocks are unpacked to, what
+// kernels read of a column, and loads of eight rows at once, in which lane r of a register belongs to row r. All of it
+// is compiled twice, for AVX2 alone and for AVX2 with AVX-VNNI.
 //
-// Private to matmul_q8_avx2*.c. A panel lives in the caller's scratch. Nothing is read outside of the blocks named.
+// Private to kernels/cpu/avx2/. Panels and prepared columns are in the caller's scratch (one per thread) or on the
+// stack; the functions keep no state. Nothing is read outside of the blocks that are passed.
 #ifndef QUERN_AVX2_MATMUL_Q8_H
 #define QUERN_AVX2_MATMUL_Q8_H
 
@@ -11,58 +13,82 @@
 #include "kernels/cpu/level.h"
 
 enum {
-    GROUP = 8,        // rows that share a register, a lane a row
-    SPAN = 256,       // elements of k that a panel holds
-    WORDS = SPAN / 4, // words of four of them
-    BLOCKS = SPAN / 32,
+    GROUP = 8,          // rows that share a register, one lane per row
+    SPAN = 256,         // elements of k in a panel
+    WORDS = SPAN / 4,   // words of four elements in a span
+    BLOCKS = SPAN / 32, // blocks of 32 elements in a span
 };
 
-// A span of eight rows, unpacked: lane r of every register belongs to row r. A type fills what its tiles read.
+// A span of eight rows, unpacked. Lane r of each register belongs to row r. A type fills the registers that its tiles
+// read.
 struct panel {
-    __m256i w[WORDS];            // four bytes a lane: w + offset, unsigned; or w itself, of types with signed bytes
-    __m256i scale[16];           // of each sub-block: int16 pairs (scale, scale); with AVX-VNNI int32
-    __m256i min[8];              // int16 pairs, of two sub-blocks
+    __m256i w[WORDS];            // four bytes per lane: w + offset, unsigned; w itself for types with signed bytes
+    __m256i scale[16];           // of each sub-block: an int16 pair (scale, scale); with AVX-VNNI an int32
+    __m256i min[8];              // int16 pairs for two sub-blocks
     __m256 d[BLOCKS], m[BLOCKS]; // of the block of 256, or of its blocks of 32
 };
 
-// Eight rows' bytes from some place on. Where a matrix ends within a group the last row stands in for those that are
-// not there: what is computed for them is not stored.
+// The blocks of eight rows, from some byte of each row on. Where a matrix ends within a group, the last row is
+// repeated, and what is computed for the repetitions is not stored.
 struct rows8 {
     const uint8_t *at[GROUP];
-    bool fetches; // asks for the bytes from `ahead` on while these are read
+    bool prefetches; // while these rows are read, the bytes from `ahead` on are prefetched
     const uint8_t *ahead;
 };
 
-// How a type multiplies. Its tiles and its unpacking are compiled for it.
-struct form {
-    int run;    // words whose products are added up before they are scaled; 0: weights are signed bytes, see add_signed
+// How a type's products are added up and scaled. It is a compile-time constant of the type's tiles and unpacking.
+struct type_format {
+    int run;    // words whose products are added up before they are scaled; 0: weights are signed bytes (add_signed)
     int scaled; // words that share a scale, in blocks of 256; 0: blocks of 32
-    int offset; // of the bytes in the panel
+    int offset; // added to the weights in the panel
     int mins;   // words that share a minimum; 0: none
 };
 
-// What is to be known of a column in a span.
+// What tiles read of a column in a span.
 struct column {
     const int8_t *q;
     float da;
-    int32_t start[16]; // of each run, what takes the offset off: int16 pairs for its two sums; with AVX-VNNI int32
-    int32_t pairs[8];  // int16 pairs of sums of q, as `min` wants them
-    float sums[8];     // of q, over 32
+    // Of each run: minus the offset times the sums of its activations, as an int16 pair for the two sums that
+    // vpmaddubsw leaves; with AVX-VNNI as an int32.
+    int32_t start[16];
+    int32_t pairs[8]; // int16 pairs of sums of q, as `min` needs them
+    float sums[8];    // of q, over 32 elements
 };
 
-bool ISA_FN(matmul_q8_fits_in_place)(const struct matmul_args *a); // few columns, and their spans in the scratch
+// The same with a copy of the activations, so that kernels find all columns of a span from one address.
+struct packed_column {
+    int8_t q[SPAN];
+    struct column c;
+    int32_t excess[BLOCKS]; // of blocks of 32 in one_column.c: how much the sums of products exceed w . q
+};
+
+// Whether the scratch holds the packed columns of all spans. Otherwise only matmul_q8_panel serves the call.
+INLINE bool packed_columns_fit(const struct matmul_args *a)
+{
+    return (size_t)(q8_blocks(a->k) * a->n_x) <= SCRATCH_BYTES / sizeof(struct packed_column);
+}
+
+// One column, by type, NULL where there is no such kernel: avx2/one_column.c, for AVX2 alone.
+extern matmul_fn *const ISA_FN(matmul_q8_one_column)[DT_COUNT];
+// Up to matmul_q8_in_place_columns[type] columns: avx2/in_place.c. It does not serve one column of the types above.
 void ISA_FN(matmul_q8_in_place)(const struct matmul_args *a);
-void ISA_FN(matmul_q8_panel)(const struct matmul_args *a); // any number
-void ISA_FN(matmul_q8_q1_0)(const struct matmul_args *a);  // any number, of types with runs
+extern const uint8_t ISA_FN(matmul_q8_in_place_columns)[DT_COUNT];
+// Any number of columns: avx2/panel.c.
+void ISA_FN(matmul_q8_panel)(const struct matmul_args *a);
+// Any number of columns of types with factors of runs: avx2/runs.c.
+void ISA_FN(matmul_q8_q1_0)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_q2_0)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_nvfp4)(const struct matmul_args *a);
-void ISA_FN(matmul_q8_iq1_s)(const struct matmul_args *a); // any number, of types with a codebook
+// Any number of columns of types with a codebook: avx2/codebook.c.
+void ISA_FN(matmul_q8_iq1_s)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_iq1_m)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_iq2_xxs)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_iq2_xs)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_iq2_s)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_iq3_xxs)(const struct matmul_args *a);
 void ISA_FN(matmul_q8_iq3_s)(const struct matmul_args *a);
+
+// Sets up column j in a span: avx2/panel.c.
 void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span, struct column *c);
 
 INLINE __m256i load_256(const void *p)
@@ -75,7 +101,7 @@ INLINE __m128i load_128(const void *p)
     return _mm_loadu_si128(p);
 }
 
-// A four-byte word in all lanes.
+// Broadcasts a four-byte word to all lanes.
 INLINE __m256i broadcast_32(const void *p)
 {
     int32_t v;
@@ -83,7 +109,7 @@ INLINE __m256i broadcast_32(const void *p)
     return _mm256_set1_epi32(v);
 }
 
-// The four words that unpacklo/unpackhi make of pairs, once more: lane by lane a transposition of 4 x 4 words.
+// Transposes 4 x 4 words in each half: word i of half h of t[k] is word k of half h of v[i].
 INLINE void transpose_words(const __m256i v[4], __m256i t[4])
 {
     __m256i u0 = _mm256_unpacklo_epi32(v[0], v[1]), u1 = _mm256_unpackhi_epi32(v[0], v[1]);
@@ -94,8 +120,8 @@ INLINE void transpose_words(const __m256i v[4], __m256i t[4])
     t[3] = _mm256_unpackhi_epi64(u1, u3);
 }
 
-// *sum += v, now: left to itself the compiler makes a tree of a loop's sums, and spills what it holds. The empty
-// instruction keeps them in order.
+// *sum += v. The empty instruction keeps the additions in order; otherwise the compiler adds up the sums of a loop as a
+// tree, and spills registers.
 INLINE void add_16(__m256i *sum, __m256i v)
 {
     *sum = _mm256_add_epi16(*sum, v);
@@ -108,8 +134,7 @@ INLINE void add_32(__m256i *sum, __m256i v)
     __asm__("" : "+x"(*sum));
 }
 
-// The two operations that AVX-VNNI has and AVX2 makes of others. *acc += w . q, four products a lane: AVX2 leaves two
-// sums of 16 bits a lane.
+// *acc += w . q, four products per lane, in one operation with AVX-VNNI. AVX2 leaves two sums of 16 bits per lane.
 INLINE void add_products(__m256i *acc, __m256i w, __m256i q)
 {
 #ifdef __AVXVNNI__
@@ -119,9 +144,10 @@ INLINE void add_products(__m256i *acc, __m256i w, __m256i q)
 #endif
 }
 
-// *sum += the sums of a run, times the scale where there is one. With AVX-VNNI a run of 4 words without an offset fits
-// 16 bits (Q2_K; Q4_K: 15 * 127 * 16), and its scale is not negative: the upper halves add nothing.
-INLINE void add_run(__m256i *sum, __m256i acc, __m256i scale, struct form f)
+// Adds the sums of a run to *sum, multiplied by the scale if the format has scales. With AVX-VNNI, the sum of a run of
+// 4 words without an offset fits 16 bits (Q2_K; Q4_K: 15 * 127 * 16). vpdpwssd multiplies its upper half, which is only
+// its sign, by the upper half of the scale; that is 0, because these scales are not negative.
+INLINE void add_run(__m256i *sum, __m256i acc, __m256i scale, struct type_format f)
 {
 #ifdef __AVXVNNI__
     if (f.scaled && f.run == 4 && !f.offset)
@@ -133,8 +159,8 @@ INLINE void add_run(__m256i *sum, __m256i acc, __m256i scale, struct form f)
 #endif
 }
 
-// Step by step, and where they are wanted: eight products of 64 bits hold a core up for longer, and so does a copy, 16
-// bytes at a time, of addresses just written one by one.
+// Stores the addresses of eight rows directly where they are needed, each from the one before. Eight multiplications of
+// 64 bits would take longer, and so would a copy, 16 bytes at a time, of addresses that were just stored one by one.
 INLINE void seek_rows(struct rows8 *g, const struct matmul_args *a, int first)
 {
     const uint8_t *at = (const uint8_t *)a->w + (size_t)MIN(first, a->n_rows - 1) * a->w_stride;
@@ -149,9 +175,10 @@ INLINE struct rows8 rows_from(const struct matmul_args *a, int first)
     return g;
 }
 
+// The same rows, `bytes` further on.
 INLINE struct rows8 rows_moved(const struct rows8 *rows, size_t bytes)
 {
-    struct rows8 g = {.fetches = rows->fetches, .ahead = rows->ahead + GROUP * bytes};
+    struct rows8 g = {.prefetches = rows->prefetches, .ahead = rows->ahead + GROUP * bytes};
     for (int r = 0; r < GROUP; r++)
         g.at[r] = rows->at[r] + bytes;
     return g;
@@ -162,18 +189,19 @@ INLINE size_t span_bytes(enum dtype type)
     return (size_t)(dtype_info[type].bytes * (SPAN / dtype_info[type].block));
 }
 
+// The number of blocks of 32 that a row has in this span.
 INLINE int blocks_in_span(const struct matmul_args *a, int64_t span)
 {
     return (int)MIN((a->k - span * SPAN) / 32, BLOCKS);
 }
 
-// Where 16 bytes of each of eight rows are read, asks for 128 of those ahead: the rows behind these, one byte after the
-// other, whichever order a block is read in. So memory is read nearly twice as fast (by Zen 3) as eight places at a
-// time are; a little at a time, because a core waits once it has asked for some twenty lines. The empty instructions
-// keep the compiler from gathering a block's requests in one place. A group may be larger than the first-level cache.
-INLINE void fetch_ahead(struct rows8 *rows)
+// Prefetches the next 128 bytes of the rows below, in the order of memory, when 16 bytes of each of eight rows are
+// read. Memory is read nearly twice as fast in this way (by Zen 3) as at eight places at a time. Only 128 bytes are
+// prefetched at once, because a core waits when some twenty lines are in flight; the empty instructions keep the
+// compiler from collecting the prefetches of a block. They go to L2, because a group of rows may be larger than L1.
+INLINE void prefetch_ahead(struct rows8 *rows)
 {
-    if (!rows->fetches)
+    if (!rows->prefetches)
         return;
     __asm__ volatile("");
     _mm_prefetch((const char *)rows->ahead, _MM_HINT_T1);
@@ -182,11 +210,11 @@ INLINE void fetch_ahead(struct rows8 *rows)
     rows->ahead += 128;
 }
 
-// At the end of a block, or of some: what was not read 16 bytes at a time.
-INLINE void fetch_until(struct rows8 *rows, const uint8_t *end)
+// At the end of a block or several: prefetches what is left up to `end`, for the bytes that load_words did not read.
+INLINE void prefetch_until(struct rows8 *rows, const uint8_t *end)
 {
     __asm__ volatile("");
-    for (; rows->fetches && rows->ahead < end; rows->ahead += 64)
+    for (; rows->prefetches && rows->ahead < end; rows->ahead += 64)
         _mm_prefetch((const char *)rows->ahead, _MM_HINT_T1);
     rows->ahead = end;
 }

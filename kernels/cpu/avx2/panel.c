@@ -1,38 +1,44 @@
-// Six or nine columns and more: rows of weights are unpacked to a panel, over which the columns pass.
+// Matmul of many columns by AVX2: rows are unpacked to a panel once, and all columns are multiplied with it.
 //
-// Lane r of a register belongs to row r (avx2/unpack.h puts it there):
-//   - vpmaddubsw multiplies four bytes of eight rows with four bytes of one column, broadcast, and leaves two sums of
-//     16 bits a row. Several of these are added up in 16 bits before vpmaddwd multiplies them by the sub-block's scale
-//     and widens them: for Q4_K 17 operations are 256 products, where a widening of each would take 24.
-//   - 16 bits hold so many: 8 words of weights up to 15, 4 up to 31, 2 up to 63. A type whose weights have an offset
-//     starts at minus the offset times the sum of the same activations, which centres them: then 8 words of weights
-//     from -16 to 15 fit, 4 from -32 to 31. What wraps around on the way does no harm.
-//   - Weights of the full 8 bits leave no room for a second product, and as unsigned bytes none for the first. For few
-//     columns their signs move to the activations. For many both sides are widened to 16 bits once, and vpmaddwd alone
-//     multiplies; the scales of IQ4_XS, up to 32 * 127, are then already in the weights.
-//   - AVX-VNNI has vpdpbusd, which adds four products to a sum of 32 bits: all types start at their offset, and none is
-//     widened.
-//   - Up to 32 columns: sixteen rows at a time from their first block to their last, those behind them fetched
-//     meanwhile, in the order of the memory. More: a panel of 64 rows (32 widened) by 256 elements stays in the L1
-//     cache while all columns pass, and D waits in scratch for the next 256.
+// The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da,
+// D). Here lane r of a register belongs to row r (avx2/unpack.h transposes the words):
+//   - vpmaddubsw multiplies four bytes of eight rows with four bytes of one column, which are broadcast, and leaves
+//     two sums of 16 bits per row. Several of these are added up in 16 bits before vpmaddwd multiplies them by the
+//     scale of the sub-block and widens them. For Q4_K 17 operations are 256 products; if each sum were widened, 24
+//     would be needed.
+//   - 16 bits hold the sum of 8 words of weights up to 15, 4 words of weights up to 31, or 2 words of weights up to
+//     63. If a type's weights have an offset, the sum starts with minus the offset times the sum of the same
+//     activations, which centres the weights: then 8 words of weights from -16 to 15 fit, or 4 words of weights from
+//     -32 to 31. Overflows on the way do no harm.
+//   - Weights of the full 8 bits leave no room for a second product, and as unsigned bytes not even for one. With few
+//     columns the signs of the weights are moved to the activations. With many columns both sides are widened to 16
+//     bits once, and vpmaddwd alone multiplies. The weights of IQ4_XS are multiplied by their scales before (at most
+//     32 * 127).
+//   - AVX-VNNI has vpdpbusd, which adds four products to a sum of 32 bits. There weights of the full 8 bits have an
+//     offset, too, and none is widened.
+//   - Up to 32 columns: sixteen rows at a time, from their first block to their last, while the rows below are
+//     prefetched in the order of memory. With more columns, a panel of 64 rows (32 where widened) by 256 elements
+//     stays in the L1 cache while all columns are multiplied with it, and their sums D are kept in the scratch until
+//     the next 256 elements.
+// avx2/matmul_q8.c chooses it for more columns than are served in place.
 #include "kernels/cpu/avx2/unpack.h"
 
 enum {
     TILE_COLUMNS = 4,
     TILE_GROUPS = 2,
-    FEW = 32,                         // columns for which rows are taken in the order of the memory
-    FEW_HEIGHT = TILE_GROUPS * GROUP, // rows that go together then
+    FEW = 32,                         // up to so many columns, rows are read in the order of memory
+    FEW_HEIGHT = TILE_GROUPS * GROUP, // rows that are multiplied at once then
     HEIGHT = 64,                      // rows of a panel for many columns
-    HEIGHT_WIDE = 32,
-    COLUMNS_MAX = 1200, // columns that a panel serves
+    HEIGHT_WIDE = 32,                 // the same where weights are widened to 16 bits
+    COLUMNS_MAX = 1200,               // the most columns that a panel is multiplied with
 };
 
-#define FORM_ENTRY(name, NAME, ...) [DT_##NAME] = {__VA_ARGS__},
-static const struct form forms[DT_COUNT] = {EACH_TYPE_256(FORM_ENTRY) EACH_TYPE_32(FORM_ENTRY)};
+#define FORMAT_ENTRY(name, NAME, ...) [DT_##NAME] = {__VA_ARGS__},
+static const struct type_format formats[DT_COUNT] = {EACH_TYPE_256(FORMAT_ENTRY) EACH_TYPE_32(FORMAT_ENTRY)};
 
 // ---- columns
 
-// Sums of four registers' words in each half, as int16 pairs: word j of a half is the sum of that half of v[j].
+// Word j of each half is the sum of the four words of that half of v[j], which are int16 pairs.
 INLINE __m256i add_words(const __m256i v[4])
 {
     __m256i t[4];
@@ -40,8 +46,10 @@ INLINE __m256i add_words(const __m256i v[4])
     return _mm256_add_epi16(_mm256_add_epi16(t[0], t[1]), _mm256_add_epi16(t[2], t[3]));
 }
 
+// Computes `start` of each run.
 #ifndef __AVXVNNI__
-// The pairs follow vpmaddubsw: elements 4i and 4i+1 of a run, elements 4i+2 and 4i+3. None exceeds 16 * 127 * 16.
+// The two numbers of a pair are those that vpmaddubsw leaves: of elements 4i and 4i + 1 of the run, and of elements
+// 4i + 2 and 4i + 3. None exceeds 16 * 127 * 16.
 static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, int run, int32_t *start)
 {
     (void)q_sums;
@@ -70,7 +78,8 @@ static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, in
 }
 #endif
 
-static void prepare_mins(const int16_t *q_sums, const struct form *f, struct column *c)
+// Computes `pairs` and `sums`, which types with minima read.
+static void prepare_mins(const int16_t *q_sums, const struct type_format *f, struct column *c)
 {
     if (f->mins == 4) {
         memcpy(c->pairs, q_sums, Q8_SUMS * sizeof(*q_sums));
@@ -84,7 +93,7 @@ static void prepare_mins(const int16_t *q_sums, const struct form *f, struct col
 
 void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span, struct column *c)
 {
-    const struct form *f = &forms[a->type];
+    const struct type_format *f = &formats[a->type];
     const void *x = a->x[j];
     const int16_t *q_sums = q8_sums(x, a->k) + span * Q8_SUMS;
     c->q = q8_quants(x) + span * SPAN;
@@ -95,7 +104,8 @@ void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span,
         prepare_mins(q_sums, f, c);
 }
 
-// ---- tiles: n columns by two groups of rows. All short loops are unrolled, all arrays of a tile are registers.
+// ---- tiles: n columns by two groups of rows. f and n are compile-time constants: all short loops are unrolled, and
+// the arrays of a tile are registers.
 
 // clang-format off
 typedef __m256i tile_sums[TILE_COLUMNS][TILE_GROUPS];
@@ -111,8 +121,9 @@ INLINE void set_zero(tile_sums sum, int n)
             sum[j][i] = _mm256_setzero_si256();
 }
 
-// The sums of the products of f.run words from `word` on.
-INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct form f, int n)
+// Sets acc to the sums of a run: the products of f.run words from `word` on.
+INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct type_format f,
+                         int n)
 {
     EACH_COLUMN
         EACH_GROUP
@@ -129,16 +140,17 @@ INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct colu
     }
 }
 
-INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROUPS], struct form f, int n)
+// sum += scale * acc
+INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROUPS], struct type_format f, int n)
 {
     EACH_COLUMN
         EACH_GROUP
             add_run(&sum[j][i], acc[j][i], scale[i], f);
 }
 
-// sum += scale * (w . q) over eight words of signed weights.
+// sum += scale * (w . q) over eight words of signed weights, whose signs are moved to the activations.
 INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, int word,
-                       const __m256i scale[TILE_GROUPS], struct form f, int n)
+                       const __m256i scale[TILE_GROUPS], struct type_format f, int n)
 {
     UNROLL_FOR (int k = 0; k < 8; k++) {
         __m256i w[TILE_GROUPS], magnitude[TILE_GROUPS];
@@ -154,6 +166,7 @@ INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column
     }
 }
 
+// sum += min . (sums of q)
 INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct column *c, int n_pairs, int n)
 {
     UNROLL_FOR (int s = 0; s < n_pairs; s++) {
@@ -168,7 +181,7 @@ INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct col
     }
 }
 
-// D = fma(S, da, D); a column's D are HEIGHT floats after those of the column before.
+// D = fma(S, da, D); column j's D begin at d + j * HEIGHT.
 INLINE void add_to_partial(float *d, tile_floats s, const struct column *c, int n)
 {
     EACH_COLUMN
@@ -178,8 +191,9 @@ INLINE void add_to_partial(float *d, tile_floats s, const struct column *c, int 
         }
 }
 
-// The end of a block of 256, from its sums of integers.
-INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, struct form f, int n)
+// The end of a block of 256, from its integer sums.
+INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct column *c, float *d, struct type_format f,
+                          int n)
 {
     tile_floats s;
     EACH_COLUMN
@@ -196,7 +210,8 @@ INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct col
     add_to_partial(d, s, c, n);
 }
 
-INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, struct form f, int n)
+// A tile of types with blocks of 256.
+INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d, struct type_format f, int n)
 {
     tile_sums sum;
     set_zero(sum, n);
@@ -215,9 +230,9 @@ INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d,
     finish_scaled(sum, p, c, d, f, n);
 }
 
-// S of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
-INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, int b, struct form f,
-                      int n)
+// The end of block b of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
+INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, int b,
+                      struct type_format f, int n)
 {
     EACH_COLUMN
         EACH_GROUP {
@@ -234,7 +249,9 @@ INLINE void set_zero_floats(tile_floats s, int n)
             s[j][i] = _mm256_setzero_ps();
 }
 
-INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, struct form f, int n)
+// A tile of types with blocks of 32.
+INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, struct type_format f,
+                        int n)
 {
     const __m256i none[TILE_GROUPS] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     tile_floats s;
@@ -255,7 +272,8 @@ INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blo
 }
 // clang-format on
 
-// ---- weights of the full 8 bits, many columns: both sides as 16 bits, of each eight words first the even bytes
+// ---- weights of the full 8 bits and many columns: both sides are widened to 16 bits. Of each eight words, the even
+// bytes are stored first, then the odd bytes.
 
 struct wide_panel {
     __m256i w[2 * WORDS];
@@ -310,7 +328,7 @@ INLINE void add_wide(tile_sums sum, const struct wide_panel *p, const struct wid
 // clang-format on
 
 INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, const struct column *c,
-                      const struct wide_column *wide_c, int n_blocks, float *d, struct form f, int n)
+                      const struct wide_column *wide_c, int n_blocks, float *d, struct type_format f, int n)
 {
     tile_sums sum;
     tile_floats s;
@@ -329,19 +347,26 @@ INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, cons
         add_to_partial(d, s, c, n);
 }
 
-// Each shape of a tile is a function of its own: TILES defines those of a kind of type.
+// Each shape of a tile is a function of its own.
 typedef void tile_fn(const struct panel *p, const struct column *c, int n_blocks, float *d);
 typedef void wide_fn(const struct panel *p, const struct wide_panel *wide, const struct column *c,
                      const struct wide_column *wide_c, int n_blocks, float *d);
-struct tiles { // by columns; a column's D are HEIGHT floats
-    tile_fn *by[TILE_COLUMNS + 1];
-    wide_fn *wide[TILE_COLUMNS + 1]; // of weights of the full 8 bits, for many columns
+struct tiles {
+    tile_fn *by[TILE_COLUMNS + 1];   // by the number of columns
+    wide_fn *wide[TILE_COLUMNS + 1]; // for many columns of types with weights of the full 8 bits; else NULL
 };
 
+// Define the tiles of types that share a format:
+//   TILE(kind, N, format)       the tile of N columns, <kind>_by_<N>
+//   TILE_WIDE(kind, N, format)  the tile of N columns with widened weights, <kind>_wide_<N>
+//   TILES(kind, format)         all tiles, and their table <kind>
+//   TILES_SIGNED(kind, format)  the same for types with weights of the full 8 bits, which also have widened tiles
+// format: the numbers run, scaled, offset, mins of struct type_format. Of the offset, tiles only use whether there is
+// one.
 #define TILE(kind, N, ...)                                                                                             \
     static void kind##_by_##N(const struct panel *p, const struct column *c, int n_blocks, float *d)                   \
     {                                                                                                                  \
-        const struct form f = {__VA_ARGS__};                                                                           \
+        const struct type_format f = {__VA_ARGS__};                                                                    \
         if (f.scaled)                                                                                                  \
             tile_scaled(p, c, d, f, N);                                                                                \
         else                                                                                                           \
@@ -351,7 +376,7 @@ struct tiles { // by columns; a column's D are HEIGHT floats
     static void kind##_wide_##N(const struct panel *p, const struct wide_panel *wide, const struct column *c,          \
                                 const struct wide_column *wide_c, int n_blocks, float *d)                              \
     {                                                                                                                  \
-        const struct form f = {__VA_ARGS__};                                                                           \
+        const struct type_format f = {__VA_ARGS__};                                                                    \
         tile_wide(p, wide, c, wide_c, n_blocks, d, f, N);                                                              \
     }
 #define EACH_TILE(kind, ...)                                                                                           \
@@ -407,7 +432,8 @@ static const struct tiles *const tiles_of[DT_COUNT] = {
 };
 // clang-format on
 
-// ---- unpacking: a span of eight rows, of which for types with blocks of 32 n_blocks are there
+// ---- unpacking of a span of eight rows; of types with blocks of 32, it has n_blocks. UNPACK_256 and UNPACK_32 define
+// panel_<name>.
 
 typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
 #define UNPACK_256(name, NAME, ...)                                                                                    \
@@ -417,7 +443,7 @@ typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
         struct sink s = {.p = p, .stores = true, .words = p->w};                                                       \
         (void)n_blocks;                                                                                                \
         unpack_##name(&g, p, &s);                                                                                      \
-        fetch_until(&g, rows->ahead + GROUP * (size_t)BYTES_##NAME);                                                   \
+        prefetch_until(&g, rows->ahead + GROUP * (size_t)BYTES_##NAME);                                                \
     }
 #define UNPACK_32(name, NAME, ...)                                                                                     \
     static void panel_##name(const struct rows8 *rows, int n_blocks, struct panel *p)                                  \
@@ -427,7 +453,7 @@ typedef void unpack_fn(const struct rows8 *rows, int n_blocks, struct panel *p);
             struct sink s = {.p = p, .stores = true, .words = p->w + 8 * b};                                           \
             unpack_##name(&g, (size_t)b *BYTES_##NAME, &p->d[b], &p->m[b], &s);                                        \
         }                                                                                                              \
-        fetch_until(&g, rows->ahead + (size_t)(GROUP * BYTES_##NAME * n_blocks));                                      \
+        prefetch_until(&g, rows->ahead + (size_t)(GROUP * BYTES_##NAME * n_blocks));                                   \
     }
 EACH_TYPE_256(UNPACK_256)
 EACH_TYPE_32(UNPACK_32)
@@ -441,32 +467,33 @@ static void unpack_rows(const struct matmul_args *a, const struct rows8 *rows, i
     unpack_of[a->type](&g, blocks_in_span(a, span), p);
 }
 
-// How many of n columns a tile takes: four, but the last of more are shared by two tiles.
+// The number of columns of the next tile, if n are left: four, except that five to seven are split evenly in two tiles.
 static int tile_width(int n)
 {
     return n >= 2 * TILE_COLUMNS ? TILE_COLUMNS : n > TILE_COLUMNS ? (n + 1) / 2 : n;
 }
 
-// ---- few columns: two groups of rows from their first block to their last
+// ---- few columns: two groups of rows, from their first block to their last
 
 struct few {
     struct panel panel[TILE_GROUPS];
-    float d[FEW][HEIGHT];    // FEW_HEIGHT of them: tiles know one distance of columns
+    float d[FEW][HEIGHT];    // the first FEW_HEIGHT are used: HEIGHT is the distance of columns in all tiles
     struct column columns[]; // by span, then by column
 };
 
+// Whether the scratch holds n columns of all spans.
 static bool few_fit(const struct matmul_args *a, int n)
 {
     return (size_t)q8_blocks(a->k) <= (SCRATCH_BYTES - sizeof(struct few)) / sizeof(struct column) / (size_t)n;
 }
 
-// The rows behind both groups are asked for half by each.
+// While they are unpacked, each of the two groups prefetches half of the rows below both.
 static void seek_groups(struct rows8 rows[TILE_GROUPS], const struct matmul_args *a, int row)
 {
     const uint8_t *ahead = matmul_rows_after(a, row, FEW_HEIGHT);
     for (int g = 0; g < TILE_GROUPS; g++, ahead += GROUP * a->w_stride) {
         rows[g] = rows_from(a, row + g * GROUP);
-        rows[g].fetches = true;
+        rows[g].prefetches = true;
         rows[g].ahead = ahead;
     }
 }
@@ -516,6 +543,7 @@ struct many {
 };
 _Static_assert(sizeof(struct many) <= SCRATCH_BYTES, "panels and partial sums fit the scratch");
 
+// Prefetches some bytes of each row from byte `at` on.
 INLINE void prefetch_next(const struct rows8 *rows, size_t at, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 64)
@@ -530,12 +558,13 @@ static void unpack_panels(const struct matmul_args *a, int row, int groups, int6
         struct rows8 rows = rows_from(a, row + g * GROUP);
         prefetch_next(&rows, (size_t)(span + 1) * bytes, bytes);
         unpack_rows(a, &rows, span, &m->panel[g]);
-        if (!forms[a->type].run)
-            widen_panel(&m->panel[g], forms[a->type].scaled, &m->wide[g]);
+        if (!formats[a->type].run)
+            widen_panel(&m->panel[g], formats[a->type].scaled, &m->wide[g]);
     }
 }
 
-// n columns over the panels; of two groups the second may hold what an older panel left there: it is not stored.
+// Multiplies n columns with the panels. The second of two groups may hold what an older panel has left there; its
+// results are not stored.
 static void run_tiles(const struct tiles *t, struct many *m, int n, int groups, int n_blocks, float *d)
 {
     for (int g = 0; g < groups; g += TILE_GROUPS)
@@ -549,7 +578,7 @@ static void prepare_columns(const struct matmul_args *a, int first, int n, int64
 {
     for (int j = 0; j < n; j++) {
         ISA_FN(matmul_q8_prepare)(a, first + j, span, &m->columns[j]);
-        if (!forms[a->type].run)
+        if (!formats[a->type].run)
             widen_column(&m->columns[j], &m->wide_columns[j]);
     }
 }
@@ -573,7 +602,7 @@ static void multiply_panel(const struct matmul_args *a, int first, int n, int ro
 
 static void multiply_many(const struct matmul_args *a)
 {
-    int height = forms[a->type].run ? HEIGHT : HEIGHT_WIDE;
+    int height = formats[a->type].run ? HEIGHT : HEIGHT_WIDE;
     for (int row = 0; row < a->n_rows; row += height)
         for (int first = 0; first < a->n_x; first += COLUMNS_MAX)
             multiply_panel(a, first, MIN(COLUMNS_MAX, a->n_x - first), row, MIN(height, a->n_rows - row));

@@ -1,43 +1,49 @@
-// Types of few bits with a factor for a run of 16 or 32 elements (Q1_0, Q2_0, NVFP4), any number of columns, by AVX2.
+// Matmul of any number of columns by AVX2 of types of few bits with a factor for a run of 16 or 32 elements: Q1_0,
+// Q2_0, NVFP4.
 //
-// The naive loop, for each row: for each run, S = fma(sum of w * q, d, S). Eight rows go together, a lane a row, as
-// everywhere on this level; a word of a row is 32, 16 or 8 weights. To bring these into the order of the elements would
-// cost more than to multiply them. So they are taken as they come out of their words, four of a register at a time, and
-// activations are put into that order: once for all rows. What is unpacked serves up to four columns; for more it is
-// unpacked again, out of the cache, which takes two or three operations where four columns take eight: so no panel.
-//   Q1_0: bit i of the bytes of a word are the elements i, 8 + i, 16 + i, 24 + i
-//   Q2_0: pair e of the bits of the bytes of a word are the elements e, 4 + e, 8 + e, 12 + e
-//   NVFP4: of two words, the low nibbles are elements 0-7 and the high ones 8-15
-// Weights plus their offset are 0 to 2, 0 to 3 and 0 to 24: the sums of two products over a run stay within 16 bits.
+// The naive loop, for each row: for each run, S = fma(sum of w * q, d, S). Here eight rows are multiplied together,
+// one lane per row: their words are transposed first.
+//   - A word of a row is 32, 16 or 8 weights. Bringing these into the order of the elements would take longer than
+//     multiplying them. So weights are unpacked from their words in an order of their own, four per row at a time,
+//     and activations are arranged in that order once for all rows.
+//   - Up to eight columns share the unpacked registers. More columns are multiplied in parts of up to eight, and rows
+//     are unpacked again for each part: unpacking a register takes two or three operations, where four columns take
+//     eight, so a panel would save little.
+//   - Weights plus their offset are 0 to 2, 0 to 3 and 0 to 24, so that the sums of two products over a run fit 16
+//     bits.
+// The order of the weights:
+//   Q1_0   bit i of the bytes of a word are the elements i, 8 + i, 16 + i, 24 + i
+//   Q2_0   bit pair e of the bytes of a word are the elements e, 4 + e, 8 + e, 12 + e
+//   NVFP4  the low nibbles of two words are elements 0-7, the high nibbles 8-15
 #include "kernels/cpu/avx2/unpack.h"
 
 enum { COLUMNS_AT_ONCE = 8, TERNARY_OFFSET = 1, FP4_OFFSET = 12 };
 
 struct layout {
     int bytes, size; // of a block, in bytes and in elements
-    int run, words;  // elements that share a factor, at the most, and the words of a row they are in
-    int offset;      // what is added to the weights
+    int run, words;  // the elements that share a factor, at the most, and the words of a row that hold them
+    int offset;      // added to the weights to make them unsigned
 };
 
-// A span of a column.
+// A span of a column, in the order of the weights.
 struct ordered {
     _Alignas(32) int8_t q[SPAN];
     int32_t start[SPAN / 16]; // of each run: minus the offset times the sum of its activations
 };
 
-// Blocks of eight rows, a lane a row: their words, and what the runs are multiplied by.
+// The blocks of eight rows, one lane per row: their transposed words, and the factors of their runs.
 struct block8 {
     __m256i words[8];
     __m256 d[4];
 };
 
 typedef void load_fn(struct rows8 *g, size_t at, struct block8 *out);
-// Four elements of a run of eight rows, register i of them.
+// Unpacks four elements of a run of eight rows: register i of the run.
 typedef __m256i weights_fn(const __m256i *words, int i);
-// 32 activations into the order of the weights.
+// Arranges 32 activations in the order of the weights.
 typedef __m256i order_fn(const int8_t *q);
 
-// ---- Q1_0: 1 or -1, plus 1
+// ---- Q1_0: weights are 1 or -1, plus 1
 
 INLINE void load_q1_0(struct rows8 *g, size_t at, struct block8 *out)
 {
@@ -58,7 +64,7 @@ INLINE __m256i order_q1_0(const int8_t *q)
     return _mm256_set_m128i(_mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(a, b));
 }
 
-// ---- Q2_0: -1 to 2, plus 1
+// ---- Q2_0: weights are -1 to 2, plus 1
 
 INLINE void load_q2_0(struct rows8 *g, size_t at, struct block8 *out)
 {
@@ -77,10 +83,10 @@ INLINE __m256i order_q2_0(const int8_t *q)
     return _mm256_shuffle_epi8(load_256(q), _mm256_broadcastsi128_si256(pick));
 }
 
-// ---- NVFP4: doubled values, plus 12
+// ---- NVFP4: weights are doubled values, plus 12
 
-// Half of the unsigned floats of 4 bits of exponent and 3 of mantissa: as float16 they are 128 times too small. The top
-// bit is not looked at, but that 0x7f is 0 and 0xff is not.
+// Half of the factors, which are unsigned floats with 4 bits of exponent and 3 of mantissa; read as float16 they are
+// 128 times too small. The top bit is ignored, except that 0x7f means 0 and 0xff does not.
 INLINE void factors_nvfp4(__m256i codes, __m256 d[4])
 {
     const __m256i none = _mm256_cmpeq_epi8(codes, _mm256_set1_epi8(0x7f));
@@ -112,8 +118,9 @@ INLINE __m256i order_nvfp4(const int8_t *q)
 
 // ---- columns
 
-INLINE void take_columns(const struct matmul_args *a, int first, int n, int64_t span, const struct layout *l,
-                         order_fn *order, struct ordered *out)
+// Arranges a span of n columns and computes `start`.
+INLINE void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, const struct layout *l,
+                            order_fn *order, struct ordered *out)
 {
     for (int j = 0; j < n; j++) {
         const void *x = a->x[first + j];
@@ -126,9 +133,10 @@ INLINE void take_columns(const struct matmul_args *a, int first, int n, int64_t 
     }
 }
 
-// ---- n columns from the first on: all rows
+// ---- n columns, up to eight: all rows
 
-// What a run's products begin with, and what they are in the end: AVX2 leaves two sums of 16 bits a lane.
+// The value that a run's sum starts with, and the sum at its end. AVX2 has two sums of 16 bits per lane, which are
+// joined and corrected at the end.
 INLINE __m256i begin_run(const int32_t *start)
 {
 #ifdef __AVXVNNI__
@@ -149,7 +157,8 @@ INLINE __m256i end_run(__m256i acc, const int32_t *start)
 #endif
 }
 
-// The runs of block i of a span join S.
+// Adds the runs of block i of a span to S, and prefetches as many bytes as the blocks have from `ahead` on. l, load,
+// weights and n are compile-time constants.
 INLINE void add_block(struct rows8 *g, size_t at, const uint8_t *ahead, const struct layout *l, load_fn *load,
                       weights_fn *weights, const struct ordered *c, int i, int n, __m256 s[])
 {
@@ -174,7 +183,8 @@ INLINE void add_block(struct rows8 *g, size_t at, const uint8_t *ahead, const st
     }
 }
 
-// Columns are put in order once for all rows, as far as there is room for their spans.
+// Multiplies columns column .. column + n - 1. A span of the columns is prepared once for all rows, as far as the
+// scratch holds the spans.
 INLINE void multiply_runs(const struct matmul_args *a, int column, const struct layout *l, load_fn *load,
                           weights_fn *weights, order_fn *order, int n)
 {
@@ -193,7 +203,7 @@ INLINE void multiply_runs(const struct matmul_args *a, int column, const struct 
             const size_t at = (size_t)(span * blocks * l->bytes);
             __m256 s[COLUMNS_AT_ONCE];
             if (first == 0 || span >= room - 1)
-                take_columns(a, column, n, span, l, order, c);
+                prepare_columns(a, column, n, span, l, order, c);
             UNROLL_FOR (int j = 0; j < n; j++)
                 s[j] = _mm256_setzero_ps();
             for (int i = 0; i < here; i++, ahead += GROUP * l->bytes)
@@ -212,7 +222,8 @@ INLINE void multiply_runs(const struct matmul_args *a, int column, const struct 
 static const struct layout layout_q1_0 = {18, 128, 32, 1, TERNARY_OFFSET},
                            layout_q2_0 = {18, 64, 32, 2, TERNARY_OFFSET}, layout_nvfp4 = {36, 64, 16, 2, FP4_OFFSET};
 
-// Columns in parts of about the same width.
+// MATMUL_RUNS(name) defines the function matmul_q8_<name>: columns go in parts of about equal width. CASE(name, n): the
+// case of n columns.
 #define CASE(name, n)                                                                                                  \
     case n:                                                                                                            \
         multiply_runs(a, first, &layout_##name, load_##name, weights_##name, order_##name, n);                         \

@@ -1,17 +1,24 @@
-// How each type's blocks are unpacked in AVX2's 8-bit matmul, for a panel or into the products with one column at once.
+// How the blocks of each type are unpacked in AVX2's 8-bit matmul, to a panel or directly into products with a few
+// columns. Types with a codebook and types with factors of runs have files of their own.
 //
-// The naive loop (matmul_q8_scalar.c) unpacks one row after another. Here 16 bytes of eight rows are transposed first,
-// while they are still packed: word j of row r goes to lane r of register j. From there on every shift, mask and lookup
-// serves eight rows, headers and sub-scales included, and nothing has to be added up across lanes later. Each word of
-// unpacked weights goes to a sink, which stores it or multiplies it: a few columns take fewer instructions so. The
-// layouts are described in gguf/dtype.c and gguf/dtype_iq.c.
+// The naive loop (matmul_q8_scalar.c) unpacks one row after another. Here 16 bytes of eight rows are transposed
+// first, while they are still packed: word j of row r goes to lane r of register j. From there on every shift, mask
+// and look-up serves eight rows, headers and sub-scales included, and nothing has to be added up across lanes later.
+// Each word of unpacked weights goes to a sink, which stores it in the panel or multiplies it; with a few columns the
+// latter takes fewer instructions. The layouts are described in gguf/dtype.c and gguf/dtype_iq.c.
+//
+// Private to kernels/cpu/avx2/. All functions are inlined. Nothing is read outside of the blocks that are passed.
 #ifndef QUERN_AVX2_UNPACK_H
 #define QUERN_AVX2_UNPACK_H
 
 #include "kernels/cpu/avx2/matmul_q8.h"
 
-// How each type multiplies: X(name, NAME, run, scaled, offset, mins), see struct form. Blocks of 256 whose
-// bytes hold more than two elements (fields), blocks of 256 of nibbles, and blocks of 32.
+// The types and their formats: EACH_TYPE_x(X) expands X(name, NAME, run, scaled, offset, mins) for each type; the
+// numbers are those of struct type_format.
+//   EACH_TYPE_OF_FIELDS   blocks of 256 whose bytes hold more than two elements
+//   EACH_TYPE_OF_NIBBLES  blocks of 256 of nibbles
+//   EACH_TYPE_256         both
+//   EACH_TYPE_32          blocks of 32
 #ifdef __AVXVNNI__
 #define EACH_TYPE_OF_FIELDS(X)                                                                                         \
     X(q2_k, Q2_K, 4, 4, 0, 4)                                                                                          \
@@ -53,7 +60,7 @@
 #endif
 #define EACH_TYPE_256(X) EACH_TYPE_OF_FIELDS(X) EACH_TYPE_OF_NIBBLES(X)
 
-// Of a block.
+// Bytes of a block.
 // clang-format off
 enum {
     BYTES_Q2_K = 84, BYTES_Q3_K = 110, BYTES_Q4_K = 144, BYTES_Q5_K = 176, BYTES_Q6_K = 210, BYTES_IQ4_XS = 136,
@@ -62,61 +69,61 @@ enum {
 };
 // clang-format on
 
-// The same as one number, of which the compiler knows from its first pass on that it is constant.
-#define FORM(name, NAME, run, scaled, offset, mins) FORM_##NAME = (run) | (scaled) << 4 | (mins) << 8 | (offset) << 16,
-enum { EACH_TYPE_256(FORM) EACH_TYPE_32(FORM) };
+// The formats as one number each, which the compiler treats as a constant from its first pass on.
+#define FORMAT(name, NAME, run, scaled, offset, mins)                                                                  \
+    FORMAT_##NAME = (run) | (scaled) << 4 | (mins) << 8 | (offset) << 16,
+enum { EACH_TYPE_256(FORMAT) EACH_TYPE_32(FORMAT) };
 
-INLINE struct form form_of(int number)
+INLINE struct type_format format_of(int number)
 {
-    return (struct form){
+    return (struct type_format){
         .run = number & 15, .scaled = number >> 4 & 15, .mins = number >> 8 & 15, .offset = number >> 16};
 }
 
-// A statement for i = 0 .. 3, and one for each of IN_PLACE columns, constants: a loop would be unrolled only after the compiler
-// has given up keeping what a sink holds in registers. Watched by a sanitizer eight columns take minutes to compile.
+// FOUR(i, statements) expands the statements for i = 0 .. 3, EACH_IN_PLACE for IN_PLACE_MAX columns, the most that
+// are multiplied in place; i is an enum constant. The compiler unrolls loops only after it has decided which arrays
+// stay in registers, so with loops a sink would be kept in memory. With AddressSanitizer, eight columns take minutes
+// to compile.
 // clang-format off
 #define WITH(i, value, ...) { enum { i = value }; __VA_ARGS__; }
 #define TWO(i, ...) WITH(i, 0, __VA_ARGS__) WITH(i, 1, __VA_ARGS__)
 #define FOUR(i, ...) do { TWO(i, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) WITH(i, 3, __VA_ARGS__) } while (0)
 #ifdef __SANITIZE_ADDRESS__
-enum { IN_PLACE = 2 };
-#define EACH_PLACED(i, ...) do { TWO(i, __VA_ARGS__) } while (0)
+enum { IN_PLACE_MAX = 2 };
+#define EACH_IN_PLACE(i, ...) do { TWO(i, __VA_ARGS__) } while (0)
 #else
-enum { IN_PLACE = 8 };
-#define EACH_PLACED(i, ...) do { TWO(i, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) WITH(i, 3, __VA_ARGS__) \
-                                 WITH(i, 4, __VA_ARGS__) WITH(i, 5, __VA_ARGS__) WITH(i, 6, __VA_ARGS__) \
-                                 WITH(i, 7, __VA_ARGS__) } while (0)
+enum { IN_PLACE_MAX = 8 };
+#define EACH_IN_PLACE(i, ...) do { TWO(i, __VA_ARGS__) WITH(i, 2, __VA_ARGS__) WITH(i, 3, __VA_ARGS__) \
+                                   WITH(i, 4, __VA_ARGS__) WITH(i, 5, __VA_ARGS__) WITH(i, 6, __VA_ARGS__) \
+                                   WITH(i, 7, __VA_ARGS__) } while (0)
 #endif
 // clang-format on
 
-// A span of a column with its activations beside it: of several columns all is found from one address.
-struct placed_column {
-    int8_t q[SPAN];
-    struct column c;
-    int32_t excess[BLOCKS]; // of blocks of 32: what the sums of rows beside each other have too much (see has_excess)
-};
-
-// Where unpacked words go: to a panel, or into sums, a lane a row, of their products with up to IN_PLACE columns (and
-// the scales). A span of 256 or a block of 32; words are counted from its first.
+// Takes the unpacked words of eight rows' blocks, each a block of 256 or of 32: stores them in a panel, or adds up
+// their products (times the scales) with up to IN_PLACE_MAX columns, one lane per row. Words are counted from the
+// start of the block.
 struct sink {
-    struct panel *p;
-    bool stores; // words go to the panel
-    __m256i *words;
-    int n; // columns, known to the compiler
-    const struct placed_column *columns;
-    int word;                         // of the columns' span, with which these begin
-    __m256i acc[WORDS / 4][IN_PLACE]; // of runs that have begun
-    __m256i sum[IN_PLACE];
+    struct panel *p; // where the block is unpacked to; its scales are those of the products
+    // If words are stored:
+    bool stores;
+    __m256i *words; // where word 0 goes
+    // If they are multiplied:
+    int n; // columns, a compile-time constant
+    const struct packed_column *columns;
+    int word;                             // index of word 0 in the columns' span
+    __m256i acc[WORDS / 4][IN_PLACE_MAX]; // sums of each run
+    __m256i sum[IN_PLACE_MAX];
 };
 
-// A word's products with column j. Weights of eight signed bytes (no run): their signs move to the activations.
-INLINE void multiply_column(struct sink *s, int form, int word, int j, __m256i w, __m256i scale)
+// Adds a word's products with column j. Signed weights (run is 0) are made unsigned: their signs move to the
+// activations.
+INLINE void multiply_column(struct sink *s, int format, int word, int j, __m256i w, __m256i scale)
 {
-    const int run = form & 15, offset = form >> 16;
-    const struct placed_column *c = &s->columns[j];
+    const int run = format & 15, offset = format >> 16;
+    const struct packed_column *c = &s->columns[j];
     const __m256i q = broadcast_32(c->q + 4 * (s->word + word));
     if (!run) {
-        add_run(&s->sum[j], _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)), scale, form_of(form));
+        add_run(&s->sum[j], _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)), scale, format_of(format));
         return;
     }
     __m256i *acc = &s->acc[word / run][j];
@@ -124,31 +131,32 @@ INLINE void multiply_column(struct sink *s, int form, int word, int j, __m256i w
         *acc = offset ? broadcast_32(&c->c.start[(s->word + word) / run]) : _mm256_setzero_si256();
     add_products(acc, w, q);
     if (word % run == run - 1)
-        add_run(&s->sum[j], *acc, scale, form_of(form));
+        add_run(&s->sum[j], *acc, scale, format_of(format));
 }
 
-INLINE void multiply(struct sink *s, int form, int word, __m256i w)
+// Adds a word's products with all columns.
+INLINE void multiply(struct sink *s, int format, int word, __m256i w)
 {
-    const int scaled = form >> 4 & 15;
+    const int scaled = format >> 4 & 15;
     const __m256i scale = s->p->scale[scaled ? word / MAX(scaled, 1) : 0];
-    EACH_PLACED(j, if (j < s->n) multiply_column(s, form, word, j, w, scale));
+    EACH_IN_PLACE(j, if (j < s->n) multiply_column(s, format, word, j, w, scale));
 }
 
-// The words of a run come in order.
-INLINE void put(struct sink *s, int form, int word, __m256i w)
+// Gives a word to the sink. The words of a run are given in order.
+INLINE void put(struct sink *s, int format, int word, __m256i w)
 {
     if (s->stores)
         s->words[word] = w;
     else
-        multiply(s, form, word, w);
+        multiply(s, format, word, w);
 }
 
-// ---- reading eight rows
+// ---- loads of eight rows
 
-// Lane r of t[j] becomes word j of the 16 bytes at `at` in row r.
+// Lane r of t[j] is word j of the 16 bytes at `at` in row r.
 INLINE void load_words(struct rows8 *rows, size_t at, __m256i t[4])
 {
-    fetch_ahead(rows);
+    prefetch_ahead(rows);
     __m256i v[4];
     FOUR(i, v[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(rows->at[i] + at)),
                                            load_128(rows->at[4 + i] + at), 1));
@@ -162,6 +170,7 @@ INLINE int word_at(const uint8_t *p)
     return word;
 }
 
+// The word at byte `at` of each row.
 INLINE __m256i load_word(const struct rows8 *rows, size_t at)
 {
     return _mm256_setr_epi32(word_at(rows->at[0] + at), word_at(rows->at[1] + at), word_at(rows->at[2] + at),
@@ -176,6 +185,7 @@ INLINE short half_at(const uint8_t *p)
     return half;
 }
 
+// The two bytes at `at` of each row.
 INLINE __m128i halves_at(const struct rows8 *rows, size_t at)
 {
     return _mm_setr_epi16(half_at(rows->at[0] + at), half_at(rows->at[1] + at), half_at(rows->at[2] + at),
@@ -183,13 +193,15 @@ INLINE __m128i halves_at(const struct rows8 *rows, size_t at)
                           half_at(rows->at[6] + at), half_at(rows->at[7] + at));
 }
 
+// The float16 at byte `at` of each row.
 INLINE __m256 load_halves(const struct rows8 *rows, size_t at)
 {
     return _mm256_cvtph_ps(halves_at(rows, at));
 }
 
-// The 16 bits at `at` in each row, which begin 16 bytes of a block at least: each row is read from as many bytes before
-// them as bring them into its lane. Where the first block of a row leaves no room for that, one by one.
+// The two bytes at `at` of each row, which begin a block of at least 16 bytes. Row r is loaded from 2 r bytes before
+// them, so that they are in its lane, and blended in. The first block of a row has no bytes before it, so there they
+// are loaded one by one.
 #define LANE(v, r) _mm_blend_epi16(v, load_128(rows->at[r] + at - 2 * (r)), 1 << (r))
 INLINE __m128i load_heads(const struct rows8 *rows, size_t at)
 {
@@ -200,7 +212,7 @@ INLINE __m128i load_heads(const struct rows8 *rows, size_t at)
     return LANE(v, 7);
 }
 
-// The float16 in the lower and in the upper half of each word.
+// The lower and the upper halves of the words, which are float16.
 INLINE void split_halves(__m256i words, __m256 *low, __m256 *high)
 {
     __m256i both =
@@ -212,7 +224,7 @@ INLINE void split_halves(__m256i words, __m256 *low, __m256 *high)
 
 // ---- bits and bytes
 
-// Of each byte the bits of `mask`, after a shift to the right; to the left where `right` is negative.
+// Shifts each byte to the right, or to the left if `right` is negative, and keeps the bits of `mask`.
 INLINE __m256i field(__m256i v, int right, int mask)
 {
     __m256i moved = right > 0 ? _mm256_srli_epi16(v, right) : right < 0 ? _mm256_slli_epi16(v, -right) : v;
@@ -224,7 +236,7 @@ INLINE __m256i either(__m256i a, __m256i b)
     return _mm256_or_si256(a, b);
 }
 
-// In each word: its bytes by their numbers in the bytes of `picks`, 0 for 0x80.
+// Byte i of each result word is the byte of that word whose index is byte i of `picks`, or 0 where that is 0x80.
 INLINE __m256i pick_bytes(__m256i words, int picks)
 {
     const __m256i base =
@@ -232,13 +244,13 @@ INLINE __m256i pick_bytes(__m256i words, int picks)
     return _mm256_shuffle_epi8(words, _mm256_add_epi8(base, _mm256_set1_epi32(picks)));
 }
 
-// In each word: its bytes a and b as two int16, unsigned.
+// Bytes a and b of each word, as two unsigned int16.
 INLINE __m256i pair(__m256i words, int a, int b)
 {
     return pick_bytes(words, (int)(0x80008000u | (unsigned)b << 16 | (unsigned)a));
 }
 
-// Scales as panels have them: of each word its byte a, unsigned or signed.
+// Byte a of each word, unsigned or signed, in the form that panels have scales in.
 INLINE __m256i scale_of(__m256i words, int a)
 {
 #ifdef __AVXVNNI__
@@ -257,26 +269,27 @@ INLINE __m256i signed_scale_of(__m256i words, int a)
 #endif
 }
 
+// The values plus the offset, as a table for vpshufb.
 INLINE __m256i table_of(const int8_t *values, int offset)
 {
     return _mm256_add_epi8(_mm256_broadcastsi128_si256(load_128(values)), _mm256_set1_epi8((char)offset));
 }
 
-// The low nibbles of four words from word `word` on, the high ones `apart` words further.
-INLINE void put_nibbles(struct sink *s, int form, int word, int apart, const __m256i t[4])
+// The low nibbles are the words from `word` on, the high nibbles those `apart` words further.
+INLINE void put_nibbles(struct sink *s, int format, int word, int apart, const __m256i t[4])
 {
-    FOUR(i, put(s, form, word + i, field(t[i], 0, 15)));
-    FOUR(i, put(s, form, word + apart + i, field(t[i], 4, 15)));
+    FOUR(i, put(s, format, word + i, field(t[i], 0, 15)));
+    FOUR(i, put(s, format, word + apart + i, field(t[i], 4, 15)));
 }
 
-// What nibbles stand for; the low ones are 16 elements, the high ones the next 16.
-INLINE void put_values(struct sink *s, int form, int word, __m256i values, const __m256i t[4])
+// The values of nibbles. The low nibbles are 16 elements, the high nibbles the next 16.
+INLINE void put_values(struct sink *s, int format, int word, __m256i values, const __m256i t[4])
 {
-    FOUR(i, put(s, form, word + i, _mm256_shuffle_epi8(values, field(t[i], 0, 15))));
-    FOUR(i, put(s, form, word + 4 + i, _mm256_shuffle_epi8(values, field(t[i], 4, 15))));
+    FOUR(i, put(s, format, word + i, _mm256_shuffle_epi8(values, field(t[i], 0, 15))));
+    FOUR(i, put(s, format, word + 4 + i, _mm256_shuffle_epi8(values, field(t[i], 4, 15))));
 }
 
-// ---- blocks of 256: a span
+// ---- blocks of 256: each unpacks the block at the start of `rows`, its header to p and its words to s
 
 INLINE void unpack_q2_k(struct rows8 *rows, struct panel *p, struct sink *s)
 {
@@ -286,13 +299,13 @@ INLINE void unpack_q2_k(struct rows8 *rows, struct panel *p, struct sink *s)
     load_words(rows, 0, t);
     FOUR(j, FOUR(i, p->scale[4 * j + i] = scale_of(field(t[j], 0, 15), i)));
     FOUR(j, p->min[2 * j] = pair(field(t[j], 4, 15), 0, 1); p->min[2 * j + 1] = pair(field(t[j], 4, 15), 2, 3));
-    FOUR(j, { // 16 bytes: four times 16 elements, 32 apart
+    FOUR(j, { // 16 bytes hold four times 16 elements, which are 32 apart
         load_words(rows, 16 + 16 * j, t);
-        FOUR(g, FOUR(i, put(s, FORM_Q2_K, j / 2 * 32 + j % 2 * 4 + 8 * g + i, field(t[i], 2 * g, 3))));
+        FOUR(g, FOUR(i, put(s, FORMAT_Q2_K, j / 2 * 32 + j % 2 * 4 + 8 * g + i, field(t[i], 2 * g, 3))));
     });
 }
 
-// Twelve bytes: the low nibbles of 16 scales, then their upper two bits.
+// The twelve bytes of 16 signed scales: their low nibbles, then their upper two bits.
 INLINE void unpack_q3_scales(const __m256i t[3], struct panel *p)
 {
     const __m256i offset = _mm256_set1_epi8(32);
@@ -312,12 +325,12 @@ INLINE void unpack_q3_k(struct rows8 *rows, struct panel *p, struct sink *s)
     load_words(rows, 16, high[1]);
     FOUR(j, {
         load_words(rows, 32 + 16 * j, t);
-        FOUR(g, FOUR(i, put(s, FORM_Q3_K, j / 2 * 32 + j % 2 * 4 + 8 * g + i,
+        FOUR(g, FOUR(i, put(s, FORMAT_Q3_K, j / 2 * 32 + j % 2 * 4 + 8 * g + i,
                             either(field(t[i], 2 * g, 3), field(high[j % 2][i], j / 2 * 4 + g - 2, 4)))));
     });
 }
 
-// The head of Q4_K and Q5_K: d, dmin, and twelve bytes of eight 6-bit scales and mins.
+// The header of Q4_K and Q5_K: d, dmin, and twelve bytes of eight 6-bit scales and minima.
 INLINE void unpack_k4_head(struct rows8 *rows, struct panel *p)
 {
     __m256i h[4];
@@ -334,25 +347,25 @@ INLINE void unpack_k4_head(struct rows8 *rows, struct panel *p)
 INLINE void unpack_q4_k(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     unpack_k4_head(rows, p);
-    FOUR(j, { // 32 bytes: 32 elements, and the next 32
+    FOUR(j, { // 32 bytes: the low nibbles are 32 elements, the high nibbles the next 32
         __m256i t[4];
         load_words(rows, 16 + 32 * j, t);
-        put_nibbles(s, FORM_Q4_K, 16 * j, 8, t);
+        put_nibbles(s, FORMAT_Q4_K, 16 * j, 8, t);
         load_words(rows, 32 + 32 * j, t);
-        put_nibbles(s, FORM_Q4_K, 16 * j + 4, 8, t);
+        put_nibbles(s, FORMAT_Q4_K, 16 * j + 4, 8, t);
     });
 }
 
-// Of each 32 elements the first 16 or the last.
+// The first or the last 16 of each 32 elements.
 INLINE void put_q5_half(struct rows8 *rows, int half, struct sink *s)
 {
     __m256i high[4], t[4];
     load_words(rows, (size_t)(16 + 16 * half), high);
     FOUR(j, {
         load_words(rows, (size_t)(48 + 32 * j + 16 * half), t);
-        FOUR(i, put(s, FORM_Q5_K, 16 * j + 4 * half + i, either(field(t[i], 0, 15), field(high[i], 2 * j - 4, 16))));
+        FOUR(i, put(s, FORMAT_Q5_K, 16 * j + 4 * half + i, either(field(t[i], 0, 15), field(high[i], 2 * j - 4, 16))));
         FOUR(i,
-             put(s, FORM_Q5_K, 16 * j + 4 * half + 8 + i, either(field(t[i], 4, 15), field(high[i], 2 * j - 3, 16))));
+             put(s, FORMAT_Q5_K, 16 * j + 4 * half + 8 + i, either(field(t[i], 4, 15), field(high[i], 2 * j - 3, 16))));
     });
 }
 
@@ -363,6 +376,7 @@ INLINE void unpack_q5_k(struct rows8 *rows, struct panel *p, struct sink *s)
     put_q5_half(rows, 1, s);
 }
 
+// The signed scales and d.
 INLINE void unpack_q6_head(struct rows8 *rows, struct panel *p)
 {
     __m256i h[4];
@@ -375,20 +389,21 @@ INLINE void unpack_q6_k(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     __m256i q[4], h[4];
     unpack_q6_head(rows, p);
-    FOUR(j, { // 16 elements of each 32 of a half
+    FOUR(j, { // 16 elements of each 32 of a half of the block
         const size_t half = j / 2, at = j % 2 * 16;
         const int word = j / 2 * 32 + j % 2 * 4;
         load_words(rows, 128 + 32 * half + at, h);
         load_words(rows, 64 * half + at, q);
-        FOUR(i, put(s, FORM_Q6_K, word + i, either(field(q[i], 0, 15), field(h[i], -4, 0x30))));
-        FOUR(i, put(s, FORM_Q6_K, word + 16 + i, either(field(q[i], 4, 15), field(h[i], 0, 0x30))));
+        FOUR(i, put(s, FORMAT_Q6_K, word + i, either(field(q[i], 0, 15), field(h[i], -4, 0x30))));
+        FOUR(i, put(s, FORMAT_Q6_K, word + 16 + i, either(field(q[i], 4, 15), field(h[i], 0, 0x30))));
         load_words(rows, 64 * half + 32 + at, q);
-        FOUR(i, put(s, FORM_Q6_K, word + 8 + i, either(field(q[i], 0, 15), field(h[i], -2, 0x30))));
-        FOUR(i, put(s, FORM_Q6_K, word + 24 + i, either(field(q[i], 4, 15), field(h[i], 2, 0x30))));
+        FOUR(i, put(s, FORMAT_Q6_K, word + 8 + i, either(field(q[i], 0, 15), field(h[i], -2, 0x30))));
+        FOUR(i, put(s, FORMAT_Q6_K, word + 24 + i, either(field(q[i], 4, 15), field(h[i], 2, 0x30))));
     });
 }
 
-// Scale j of eight: low nibbles in a word, upper two bits in the upper half of the word with d.
+// Signed scale j of eight. Its low nibble is in the word `low`, its upper two bits in the upper half of the word
+// `high`, whose lower half is d.
 INLINE __m256i iq4_scale(__m256i high, __m256i low, int j)
 {
     __m256i l = _mm256_and_si256(_mm256_srli_epi32(low, 4 * j), _mm256_set1_epi32(15));
@@ -404,21 +419,22 @@ INLINE void unpack_iq4_scales(__m256i high, __m256i low, struct panel *p)
 
 INLINE void unpack_iq4_xs(struct rows8 *rows, struct panel *p, struct sink *s)
 {
-    const __m256i values = table_of(iq4_values, FORM_IQ4_XS >> 16);
+    const __m256i values = table_of(iq4_values, FORMAT_IQ4_XS >> 16);
     __m256i t[4];
     load_words(rows, 0, t);
     split_halves(t[0], &p->d[0], &p->m[0]);
     unpack_iq4_scales(t[0], t[1], p);
     FOUR(j, {
         load_words(rows, 8 + 32 * j, t);
-        put_values(s, FORM_IQ4_XS, 16 * j, values, t);
+        put_values(s, FORMAT_IQ4_XS, 16 * j, values, t);
         load_words(rows, 24 + 32 * j, t);
-        put_values(s, FORM_IQ4_XS, 16 * j + 8, values, t);
+        put_values(s, FORMAT_IQ4_XS, 16 * j + 8, values, t);
     });
 }
 
-// ---- blocks of 256 of -1, 0 and 1, plus 1: scales of their parts are 1
+// ---- blocks of 256 with the values -1, 0 and 1, plus the offset 1
 
+// They have no scales but d.
 INLINE void put_ones(struct panel *p)
 {
 #ifdef __AVXVNNI__
@@ -434,14 +450,14 @@ INLINE void unpack_tq2_0(struct rows8 *rows, struct panel *p, struct sink *s)
 {
     put_ones(p);
     p->d[0] = load_halves(rows, 64);
-    FOUR(j, { // 16 bytes: four times 16 elements, 32 apart
+    FOUR(j, { // 16 bytes hold four times 16 elements, which are 32 apart
         __m256i t[4];
         load_words(rows, 16 * j, t);
-        FOUR(g, FOUR(i, put(s, FORM_TQ2_0, j / 2 * 32 + j % 2 * 4 + 8 * g + i, field(t[i], 2 * g, 3))));
+        FOUR(g, FOUR(i, put(s, FORMAT_TQ2_0, j / 2 * 32 + j % 2 * 4 + 8 * g + i, field(t[i], 2 * g, 3))));
     });
 }
 
-// The first digit of bytes in base 3, where 256 stands for 1: what multiplying by 3 carries out of them.
+// The first digit in base 3 of each byte, as a fraction of 256: the carry of its product with 3.
 INLINE __m256i digit(__m256i v)
 {
     const __m256i one = _mm256_set1_epi8(1);
@@ -449,18 +465,19 @@ INLINE __m256i digit(__m256i v)
                            _mm256_min_epu8(_mm256_subs_epu8(v, _mm256_set1_epi8((char)170)), one));
 }
 
+// The product with 3 without its carry: what is left after the first digit.
 INLINE __m256i next_digit(__m256i v)
 {
     return _mm256_add_epi8(_mm256_add_epi8(v, v), v);
 }
 
-// Five digits of 16 bytes, each `apart` words behind the one before.
+// The five digits of 16 bytes; each digit's words are `apart` words after those of the digit before.
 INLINE void put_digits(struct rows8 *rows, size_t at, int word, int apart, struct sink *s)
 {
     __m256i t[4];
     load_words(rows, at, t);
-    FOUR(k, FOUR(i, put(s, FORM_TQ1_0, word + apart * k + i, digit(t[i])); t[i] = next_digit(t[i])));
-    FOUR(i, put(s, FORM_TQ1_0, word + 4 * apart + i, digit(t[i])));
+    FOUR(k, FOUR(i, put(s, FORMAT_TQ1_0, word + apart * k + i, digit(t[i])); t[i] = next_digit(t[i])));
+    FOUR(i, put(s, FORMAT_TQ1_0, word + 4 * apart + i, digit(t[i])));
 }
 
 INLINE void unpack_tq1_0(struct rows8 *rows, struct panel *p, struct sink *s)
@@ -471,20 +488,21 @@ INLINE void unpack_tq1_0(struct rows8 *rows, struct panel *p, struct sink *s)
     put_digits(rows, 16, 4, 8, s);
     put_digits(rows, 32, 40, 4, s);
     __m256i last = load_word(rows, 48);
-    FOUR(k, put(s, FORM_TQ1_0, 60 + k, digit(last)); last = next_digit(last));
+    FOUR(k, put(s, FORMAT_TQ1_0, 60 + k, digit(last)); last = next_digit(last));
 }
 
-// ---- blocks of 32: the one at `at`, whose words are 0 to 7 to the sink. Of 16 bytes of nibbles the low ones are
-// elements 0-15.
+// ---- blocks of 32: each unpacks the block at byte `at` of `rows`, its factors to d and m, and words 0 to 7 to s. Of
+// 16 bytes of nibbles, the low nibbles are elements 0-15.
 
-INLINE void put_block_nibbles(struct rows8 *rows, size_t at, struct sink *s, int form)
+INLINE void put_block_nibbles(struct rows8 *rows, size_t at, struct sink *s, int format)
 {
     __m256i t[4];
     load_words(rows, at, t);
-    put_nibbles(s, form, 0, 4, t);
+    put_nibbles(s, format, 0, 4, t);
 }
 
-// The fifth bits of 32 elements are a word of a row: those of the four elements of word i, as bit 4 of its bytes.
+// The fifth bits of the four elements of word i, as bit 4 of its bytes. The fifth bits of 32 elements are a word of a
+// row.
 INLINE __m256i fifth_bits(__m256i bits, int i)
 {
     const __m256i base =
@@ -494,22 +512,22 @@ INLINE __m256i fifth_bits(__m256i bits, int i)
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(byte, own), own), _mm256_set1_epi8(16));
 }
 
-INLINE void put_block_fifth(struct rows8 *rows, size_t at, __m256i bits, struct sink *s, int form)
+INLINE void put_block_fifth(struct rows8 *rows, size_t at, __m256i bits, struct sink *s, int format)
 {
     __m256i t[4];
     load_words(rows, at, t);
-    FOUR(i, put(s, form, i, either(field(t[i], 0, 15), fifth_bits(bits, i))));
-    FOUR(i, put(s, form, 4 + i, either(field(t[i], 4, 15), fifth_bits(bits, 4 + i))));
+    FOUR(i, put(s, format, i, either(field(t[i], 0, 15), fifth_bits(bits, i))));
+    FOUR(i, put(s, format, 4 + i, either(field(t[i], 4, 15), fifth_bits(bits, 4 + i))));
 }
 
-INLINE void put_block_values(struct rows8 *rows, size_t at, __m256i values, struct sink *s, int form)
+INLINE void put_block_values(struct rows8 *rows, size_t at, __m256i values, struct sink *s, int format)
 {
     __m256i t[4];
     load_words(rows, at, t);
-    put_values(s, form, 0, values, t);
+    put_values(s, format, 0, values, t);
 }
 
-// 2^(e - 128) of the byte at `at`, as its bits: the two least are denormal.
+// 2^(e - 128), where e is the byte at `at`; for e < 2 the result is subnormal.
 INLINE __m256 load_powers(const struct rows8 *rows, size_t at)
 {
     __m256i e = _mm256_cvtepu16_epi32(_mm_and_si128(load_heads(rows, at), _mm_set1_epi16(255)));
@@ -522,52 +540,52 @@ INLINE void unpack_q4_0(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, str
 {
     (void)m;
     *d = _mm256_cvtph_ps(load_heads(rows, at));
-    put_block_nibbles(rows, at + 2, s, FORM_Q4_0);
+    put_block_nibbles(rows, at + 2, s, FORMAT_Q4_0);
 }
 
 INLINE void unpack_q4_1(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     split_halves(load_word(rows, at), d, m);
-    put_block_nibbles(rows, at + 4, s, FORM_Q4_1);
+    put_block_nibbles(rows, at + 4, s, FORMAT_Q4_1);
 }
 
 INLINE void unpack_q5_0(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     (void)m;
     *d = _mm256_cvtph_ps(load_heads(rows, at));
-    put_block_fifth(rows, at + 6, load_word(rows, at + 2), s, FORM_Q5_0);
+    put_block_fifth(rows, at + 6, load_word(rows, at + 2), s, FORMAT_Q5_0);
 }
 
 INLINE void unpack_q5_1(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     split_halves(load_word(rows, at), d, m);
-    put_block_fifth(rows, at + 8, load_word(rows, at + 4), s, FORM_Q5_1);
+    put_block_fifth(rows, at + 8, load_word(rows, at + 4), s, FORMAT_Q5_1);
 }
 
 INLINE void unpack_q8_0(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     (void)m;
     *d = _mm256_cvtph_ps(load_heads(rows, at));
-    const __m256i offset = _mm256_set1_epi8((char)(FORM_Q8_0 >> 16));
+    const __m256i offset = _mm256_set1_epi8((char)(FORMAT_Q8_0 >> 16));
     __m256i t[4];
     load_words(rows, at + 2, t);
-    FOUR(i, put(s, FORM_Q8_0, i, _mm256_add_epi8(t[i], offset)));
+    FOUR(i, put(s, FORMAT_Q8_0, i, _mm256_add_epi8(t[i], offset)));
     load_words(rows, at + 18, t);
-    FOUR(i, put(s, FORM_Q8_0, 4 + i, _mm256_add_epi8(t[i], offset)));
+    FOUR(i, put(s, FORMAT_Q8_0, 4 + i, _mm256_add_epi8(t[i], offset)));
 }
 
 INLINE void unpack_iq4_nl(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     (void)m;
     *d = _mm256_cvtph_ps(load_heads(rows, at));
-    put_block_values(rows, at + 2, table_of(iq4_values, FORM_IQ4_NL >> 16), s, FORM_IQ4_NL);
+    put_block_values(rows, at + 2, table_of(iq4_values, FORMAT_IQ4_NL >> 16), s, FORMAT_IQ4_NL);
 }
 
 INLINE void unpack_mxfp4(struct rows8 *rows, size_t at, __m256 *d, __m256 *m, struct sink *s)
 {
     (void)m;
     *d = load_powers(rows, at);
-    put_block_values(rows, at + 1, table_of(fp4_values, FORM_MXFP4 >> 16), s, FORM_MXFP4);
+    put_block_values(rows, at + 1, table_of(fp4_values, FORMAT_MXFP4 >> 16), s, FORMAT_MXFP4);
 }
 
 #endif

@@ -1,17 +1,19 @@
-// A row's block of the types with a codebook (IQ1, IQ2, IQ3) as signed bytes and scales, for the 8-bit matmul of 64-bit
-// ARM: they go the way of the other blocks of 256, see neon/unpack.h.
+// How the blocks of types with a codebook (IQ1, IQ2, IQ3) are unpacked to signed bytes and scales in the 8-bit matmul
+// for 64-bit ARM. They are multiplied like other blocks of 256, see neon/unpack.h.
 //
-// The naive loop: for each index, look up 4 or 8 bytes, give them their signs, multiply.
-//   - A look-up is a load by a scalar index. Indices of more bits than a byte are put together as vectors, eight of 16 bits
-//     at a time, and go to general registers by fours: of each, what lies above the index is cut off as it is taken out.
-//   - A byte of eight signs is spread to eight bytes and tested into masks; -w = (w ^ mask) - mask. Where seven are stored
-//     for eight, the last makes their number even: the lowest bit of the count of the others.
-//   - IQ1 is 8 g + 1 or 8 g - 1, so that all products are whole. In IQ1_S, where 32 elements share the sign of the 1, one
-//     column multiplies g, and adds their sum once.
-// The loads of the look-ups and the signs are half of what one column runs. Many columns share them in a panel, which is
-// multiplied as the other types are: by smmla, too, so that i8mm needs nothing of its own.
+// The naive loop: for each index, look up 4 or 8 bytes, apply their signs, multiply.
+//   - A look-up is a load by an index in a general register. Indices with more bits than a byte are put together as
+//     vectors, eight of 16 bits at a time, and go to general registers by fours. When an index is extracted, the bits
+//     above it are cut off.
+//   - A byte of eight signs is spread to eight bytes and tested to make masks; -w = (w ^ mask) - mask. Where seven
+//     signs are stored for eight elements, the eighth makes the number of signs even: it is the lowest bit of the
+//     number of the others.
+//   - IQ1 is 8 g + 1 or 8 g - 1, so that all products are integers. In IQ1_S, where 32 elements share the sign of the
+//     1, the in-place kernel multiplies g, and adds the sums of the activations once.
+// With one column, the loads of look-ups and signs are half of the instructions. More columns share them through a
+// panel, which is multiplied as for the other types, also by smmla.
 //
-// Private to matmul_q8_neon*. The layouts are described in gguf/dtype_iq.c.
+// Private to kernels/cpu/neon/. All functions are inlined. The layouts are described in gguf/dtype_iq.c.
 #ifndef QUERN_NEON_CODEBOOK_H
 #define QUERN_NEON_CODEBOOK_H
 
@@ -19,12 +21,13 @@
 
 // ---- look-ups
 
-// Index i of four of 16 bits, of which the lowest are the index.
+// Index i of four words of 16 bits. The index is the lowest `bits` bits of the word.
 INLINE uint64_t index_of(uint64_t four, int i, int bits)
 {
     return four >> 16 * i & ((1u << bits) - 1);
 }
 
+// Two entries of 8 bytes.
 INLINE uint8x16_t two_of_8(const uint64_t *grid, uint64_t first, uint64_t last)
 {
     return vreinterpretq_u8_u64(vcombine_u64(vld1_u64(grid + first), vld1_u64(grid + last)));
@@ -35,13 +38,14 @@ INLINE uint8x16_t load_entry_of_4(const uint32_t *entry)
     return load_4((const uint8_t *)entry);
 }
 
-// Two entries side by side.
+// Two entries of 4 bytes, in the low half.
 INLINE uint32x4_t pair_of_4(const uint32_t *grid, uint64_t first, uint64_t last)
 {
     return vzip1q_u32(vreinterpretq_u32_u8(load_entry_of_4(grid + first)),
                       vreinterpretq_u32_u8(load_entry_of_4(grid + last)));
 }
 
+// Four entries of 4 bytes.
 INLINE uint8x16_t four_of_4(const uint32_t *grid, const uint64_t index[4])
 {
     uint64x2_t low = vreinterpretq_u64_u32(pair_of_4(grid, index[0], index[1]));
@@ -49,7 +53,7 @@ INLINE uint8x16_t four_of_4(const uint32_t *grid, const uint64_t index[4])
     return vreinterpretq_u8_u64(vzip1q_u64(low, high));
 }
 
-// Sixteen indices by fours.
+// Sixteen indices, four in each register.
 struct indices {
     uint64_t four[4];
 };
@@ -60,7 +64,7 @@ INLINE struct indices indices_of_words(uint16x8_t first, uint16x8_t last)
     return (struct indices){{vgetq_lane_u64(a, 0), vgetq_lane_u64(a, 1), vgetq_lane_u64(b, 0), vgetq_lane_u64(b, 1)}};
 }
 
-// Low bytes, and what is above them.
+// Indices from their low bytes and the bytes above these.
 INLINE struct indices indices_of_bytes(uint8x16_t low, uint8x16_t high)
 {
     return indices_of_words(vreinterpretq_u16_u8(vzip1q_u8(low, high)), vreinterpretq_u16_u8(vzip2q_u8(low, high)));
@@ -81,7 +85,7 @@ INLINE uint8x16_t spread_two(uint8x16_t v, int i)
     return vqtbl1q_u8(v, vcombine_u8(vdup_n_u8((uint8_t)(2 * i)), vdup_n_u8((uint8_t)(2 * i + 1))));
 }
 
-// Vector i of eight magnitudes with its signs; byte j of `signs` is that of elements 8j ..
+// Applies signs to vector i of eight vectors of magnitudes. Byte j of `signs` has those of elements 8j .. 8j + 7.
 INLINE int8x16_t with_signs(uint8x16_t w, uint8x16_t signs, int i)
 {
     const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
@@ -89,13 +93,13 @@ INLINE int8x16_t with_signs(uint8x16_t w, uint8x16_t signs, int i)
     return signed_of(vsubq_u8(veorq_u8(w, mask), mask));
 }
 
-// Seven signs in each byte, and the eighth; the top bit may be anything.
+// Adds the eighth sign to the seven in each byte, whose top bit is ignored.
 INLINE uint8x16_t with_eighth(uint8x16_t seven)
 {
     return vsliq_n_u8(seven, vcntq_u8(vandq_u8(seven, vdupq_n_u8(127))), 7);
 }
 
-// Each word has four times seven signs from its lowest bit on.
+// The signs of four words, each of which has four times seven signs from its lowest bit on.
 INLINE uint8x16_t signs_of_words(uint32x4_t words)
 {
     const int32x4_t shift = {0, -7, -14, -21};
@@ -106,20 +110,20 @@ INLINE uint8x16_t signs_of_words(uint32x4_t words)
     return with_eighth(vuzp1q_u8(low, high));
 }
 
-// 2s + 1, where 2s is the bits of `mask`.
+// 2s + 1, where 2s are the bits of `mask`.
 INLINE int16x8_t odd_scales(uint16x8_t v, uint16_t mask)
 {
     return vreinterpretq_s16_u16(vorrq_u16(vandq_u16(v, vdupq_n_u16(mask)), vdupq_n_u16(1)));
 }
 
-// Scales on top of eight words of 32 bits.
+// The scales in the top four bits of eight words of 32 bits.
 INLINE int16x8_t scales_of_words(uint32x4_t first, uint32x4_t last)
 {
     uint16x8_t top = vuzp2q_u16(vreinterpretq_u16_u32(first), vreinterpretq_u16_u32(last));
     return vreinterpretq_s16_u16(vorrq_u16(vshrq_n_u16(top, 11), vdupq_n_u16(1)));
 }
 
-// The nibbles of eight bytes, the low one of each first.
+// The nibbles of eight bytes, the low nibble of each first.
 INLINE uint8x16_t sixteen_nibbles(const uint8_t *p)
 {
     uint8x16_t q = load_8(p);
@@ -135,7 +139,7 @@ INLINE void scales_of_nibbles(const uint8_t *p, int16x8_t out[2])
 
 // ---- IQ2
 
-// Each eight bytes: four indices, and a word of four times seven signs and a scale.
+// Each eight bytes are four indices, and a word of four times seven signs and a scale.
 INLINE void begin_iq2_xxs(const uint8_t *b, struct block_256 *o)
 {
     uint32x4_t words[2];
@@ -161,7 +165,7 @@ INLINE void begin_iq2_xs(const uint8_t *b, struct block_256 *o)
     scales_of_nibbles(b + 66, o->scale);
 }
 
-// Words of nine bits of index and seven signs. The words are indices as they lie.
+// Words of a nine-bit index and seven signs. The words are used as indices without change.
 INLINE void half_iq2_xs(const uint8_t *b, int half, struct block_256 *o)
 {
     const uint8_t *at = b + 2 + 32 * half;
@@ -177,7 +181,7 @@ INLINE void begin_iq2_s(const uint8_t *b, struct block_256 *o)
     scales_of_nibbles(b + 74, o->scale);
 }
 
-// Two bits above each index, four of these in a byte.
+// A byte has the two upper bits of four indices.
 INLINE void half_iq2_s(const uint8_t *b, int half, struct block_256 *o)
 {
     const uint8x16_t pick = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
@@ -191,7 +195,7 @@ INLINE void half_iq2_s(const uint8_t *b, int half, struct block_256 *o)
 
 // ---- IQ3
 
-// Words of four times seven signs and a scale, behind the indices.
+// After the indices there are words of four times seven signs and a scale.
 INLINE void begin_iq3_xxs(const uint8_t *b, struct block_256 *o)
 {
     uint32x4_t words[2];
@@ -218,7 +222,7 @@ INLINE void begin_iq3_s(const uint8_t *b, struct block_256 *o)
     o->scale[0] = odd_scales(vaddq_u16(nibbles, nibbles), 30);
 }
 
-// The ninth bits of 32 indices, a bit each; as masks, of which the index takes one bit.
+// The ninth bits of 32 indices are one bit each. They are expanded to masks, of which an index keeps one bit.
 INLINE void half_iq3_s(const uint8_t *b, int half, struct block_256 *o)
 {
     const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
@@ -237,7 +241,7 @@ INLINE void half_iq3_s(const uint8_t *b, int half, struct block_256 *o)
 
 // ---- IQ1
 
-// A word for 32 elements: four times three bits of indices, three of a scale, the direction of the shift.
+// A word for 32 elements has four times three bits of indices, three bits of a scale, and the sign of the shift.
 INLINE void begin_iq1_s(const uint8_t *b, struct block_256 *o)
 {
     uint8x16_t words = vld1q_u8(b + 34);
@@ -245,33 +249,33 @@ INLINE void begin_iq1_s(const uint8_t *b, struct block_256 *o)
     o->down = vshrq_n_s16(vreinterpretq_s16_u8(words), 15);
 }
 
-// Without the shift, see struct type_256.
+// The weights without the shift, see struct type_256.
 INLINE void half_iq1_s(const uint8_t *b, int half, struct block_256 *o)
 {
     const uint8x16_t first = {0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3};
     const uint8x16_t last = {4, 5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7};
-    const int16x8_t turn = {0, -3, -6, -9, 0, -3, -6, -9};
+    const int16x8_t shift = {0, -3, -6, -9, 0, -3, -6, -9};
     uint8x16_t low = vld1q_u8(b + 2 + 16 * half), words = load_8(b + 34 + 8 * half);
-    uint16x8_t high[2] = {vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(words, first)), turn),
-                          vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(words, last)), turn)};
+    uint16x8_t high[2] = {vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(words, first)), shift),
+                          vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(words, last)), shift)};
     struct indices x = indices_of_words(vsliq_n_u16(vmovl_u8(vget_low_u8(low)), high[0], 8),
                                         vsliq_n_u16(vmovl_high_u8(low), high[1], 8));
     UNROLL_FOR (int i = 0; i < 8; i++)
         o->w[i] = signed_of(two_indexed(iq1_grid, &x, i, 11));
 }
 
-// Sixteen scales of three bits in words of 16, under four bits of d.
+// Words of 16 bits have four scales of three bits each, below four bits of d.
 INLINE void begin_iq1_m(const uint8_t *b, struct block_256 *o)
 {
     const uint8x16_t first = {0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3};
     const uint8x16_t last = {4, 5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7};
-    const int16x8_t turn = {1, -2, -5, -8, 1, -2, -5, -8};
+    const int16x8_t shift = {1, -2, -5, -8, 1, -2, -5, -8};
     uint8x16_t words = load_8(b + 48);
-    o->scale[0] = odd_scales(vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(words, first)), turn), 14);
-    o->scale[1] = odd_scales(vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(words, last)), turn), 14);
+    o->scale[0] = odd_scales(vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(words, first)), shift), 14);
+    o->scale[1] = odd_scales(vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(words, last)), shift), 14);
 }
 
-// A nibble for eight elements: three bits of an index and the direction.
+// A nibble for eight elements has three bits of an index and the sign of the shift.
 INLINE void half_iq1_m(const uint8_t *b, int half, struct block_256 *o)
 {
     uint8x16_t high = sixteen_nibbles(b + 32 + 8 * half);
@@ -281,9 +285,10 @@ INLINE void half_iq1_m(const uint8_t *b, int half, struct block_256 *o)
         o->w[i] = with_shift(signed_of(two_indexed(iq1_grid, &x, i, 11)), signed_of(spread_two(shifts, i)));
 }
 
+// The types with a codebook: the members of struct type_256.
 // clang-format off
 //     name    type     bytes groups offset wide d_at m_at unit
-#define TYPES_GRID(TYPE) \
+#define TYPES_CODEBOOK(TYPE) \
     TYPE(iq2_xxs, IQ2_XXS, 66,  8, 0, true,   0, 0, 0.125f) \
     TYPE(iq2_xs,  IQ2_XS,  74, 16, 0, true,   0, 0, 0.125f) \
     TYPE(iq2_s,   IQ2_S,   82, 16, 0, true,   0, 0, 0.125f) \

@@ -1,14 +1,17 @@
-// One column, or two, by four rows at a time, for 64-bit ARM: what writing a text waits for.
+// Matmul of one or two columns for 64-bit ARM, in place: weights are multiplied as they are unpacked, in registers.
 //
-// Each row's block is multiplied as it is unpacked, in registers; the four rows' sums are reduced together by pairwise
-// adds, so that a lane is a row, and the float chain of kernels.h runs on four rows at a time. Memory is read ahead from
-// front to back: while a group of four rows is multiplied, every line of the next four is fetched, in order.
-//
-// With sdot a group's dot is not begun at zero: it runs on, and with r_g the sum after group g
-//     sum_g scale_g * dot_g = sum_g (scale_g - scale_(g+1)) * r_g,
-// which spares a zero for each group; |r_g| <= 256 * 128 * 127, and int32 wraps to the exact sum. Without sdot 16
-// products are two widening multiplies, the second onto the first: |w * q| <= 128 * 127 and twice that fits 16 bits,
-// four times where |w| <= 32, 16 times where w is 0 to 3.
+// The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da,
+// D). Here four rows are multiplied together. Each row has sums in four lanes; the sums of four rows are reduced
+// together by pairwise adds, so that a lane is a row, and the float chain of kernels.h runs on four rows at once. One
+// column is memory-bound, so memory is read in its order: while a group of four rows is multiplied, every cache line
+// of the next four is prefetched.
+//   - With sdot, the sum of a group of elements does not start at zero. It continues the sum of the group before, and
+//     with r_g the sum after group g
+//         sum_g scale_g * dot_g = sum_g (scale_g - scale_(g+1)) * r_g,
+//     which saves a zero per group. |r_g| <= 256 * 128 * 127, and int32 wraps to the exact sum.
+//   - Without sdot, 16 products are two widening multiplies, the second of which adds to the first. Two products fit
+//     16 bits always (|w * q| <= 128 * 127), four where |w| <= 32, and 16 where w is 0 to 3.
+// neon/matmul_q8.c chooses it for up to two columns.
 #include "kernels/cpu/neon/codebook.h"
 
 enum {
@@ -21,12 +24,13 @@ enum {
 #endif
 };
 
+// Lane r is the sum of all lanes of v[r].
 INLINE int32x4_t reduce_rows(const int32x4_t v[ROWS])
 {
     return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
 }
 
-// Up to four rows; those that are missing repeat the last.
+// The blocks of four rows. Past the end of the matrix the last row is repeated; n rows are stored.
 struct row_group {
     const uint8_t *at[ROWS];
     int n;
@@ -51,11 +55,11 @@ INLINE void store_rows(float *y, float32x4_t v, int n)
     memcpy(y, lanes, (size_t)n * sizeof(float));
 }
 
-// The columns in a span.
+// A span of the columns.
 struct columns {
     const int8_t *q[COLUMNS];
     struct sums sums[COLUMNS];
-    int32x4_t start[COLUMNS]; // of blocks without scales: the offset times what the span sums to
+    int32x4_t start[COLUMNS]; // of blocks without scales: the offset times the sums of the span, in four lanes
 };
 
 INLINE struct columns columns_at(const struct column *x, int n, int64_t span, int offset)
@@ -69,8 +73,8 @@ INLINE struct columns columns_at(const struct column *x, int n, int64_t span, in
     return c;
 }
 
-// Has the compiler read from here on, of a block and of the activations, after `done` is computed: of all at once, or
-// with the activations kept from row to row, it would spill most registers.
+// Keeps later loads of the block and of the activations behind the computation of `done`. Otherwise the compiler loads
+// everything at once, or keeps the activations from row to row, and spills most registers.
 INLINE void read_after(const uint8_t **block, struct columns *x, int n, int32x4_t done)
 {
     __asm__("" : "+r"(*block) : "w"(done));
@@ -80,14 +84,15 @@ INLINE void read_after(const uint8_t **block, struct columns *x, int n, int32x4_
 
 // ---- blocks of 256
 
-// A row's factors as its products take them, and what they have come to with a column.
+// struct scales: the scales of a row's groups. struct row_sum: the sums of a row's products with a column, in four
+// lanes.
 #ifdef __ARM_FEATURE_DOTPROD
 struct scales {
-    int32x4_t step[4];
+    int32x4_t step[4]; // the scale of each group minus that of the next one
 };
 
 struct row_sum {
-    int32x4_t sum, run;
+    int32x4_t sum, run; // sum_g step_g * r_g, and r_g
 };
 
 INLINE struct scales scales_of(const struct block_256 *b, int groups)
@@ -101,7 +106,7 @@ INLINE struct scales scales_of(const struct block_256 *b, int groups)
     return s;
 }
 
-// 128 products more, in four lanes; q is at their activations.
+// Adds 128 products, those of a half of a block; q points at its activations.
 INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scales *scales, const struct type_256 *t,
                      int half, const int8_t *q)
 {
@@ -115,7 +120,7 @@ INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scale
         UNROLL_FOR (int i = g * per; i < g * per + per; i++)
             s->run = vdotq_s32(s->run, w[i], vld1q_s8(q + 16 * i));
         s->sum = vmlaq_n_s32(s->sum, s->run, scales->step[(half * groups + g) / 4][(half * groups + g) % 4]);
-        __asm__("" : "+w"(s->run) : "w"(s->sum)); // the run goes on when it has been added, and needs no copy
+        __asm__("" : "+w"(s->run) : "w"(s->sum)); // run is updated after it has been used, so that it is not copied
     }
 }
 #else
@@ -153,12 +158,13 @@ INLINE void dot_half(struct row_sum *s, const int8x16_t w[8], const struct scale
 }
 #endif
 
+// sum += factor * sums
 INLINE int32x4_t multiply_sums(int32x4_t sum, int16x8_t factor, int16x8_t sums)
 {
     return vmlal_high_s16(vmlal_s16(sum, vget_low_s16(factor), vget_low_s16(sums)), factor, sums);
 }
 
-// The sum of a row's factors by the sums of activations that they serve, in four lanes.
+// The sum of a row's factors (scales or minima) times the sums of their groups' activations, in four lanes.
 INLINE int32x4_t dot_sums(const int16x8_t *factor, int groups, const struct sums *s)
 {
     int32x4_t zero = vdupq_n_s32(0);
@@ -166,24 +172,24 @@ INLINE int32x4_t dot_sums(const int16x8_t *factor, int groups, const struct sums
                        : multiply_sums(multiply_sums(zero, factor[0], s->of16[0]), factor[1], s->of16[1]);
 }
 
-// From the products of a row's bytes to those of its weights.
+// Corrects the sum of the products of a row's bytes to that of its weights.
 INLINE int32x4_t add_offsets(int32x4_t sum, const struct type_256 *t, const struct block_256 *b, const struct sums *x)
 {
-    if (t->offset == SHIFTED) { // by the scales, each with the sign of its group's shift
+    if (t->offset == SHIFTED) { // adds the scales, each with the sign of its group's shift, times the sums
         const int16x8_t shifts = vsubq_s16(veorq_s16(b->scale[0], b->down), b->down);
         return vaddq_s32(vshlq_n_s32(sum, 3), dot_sums(&shifts, t->groups, x));
     }
-    if (t->offset && t->groups > 1) // where there are no scales the sum has begun with it
+    if (t->offset && t->groups > 1) // without scales the sum has started with it
         return vmlaq_n_s32(sum, dot_sums(b->scale, t->groups, x), t->offset);
     return sum;
 }
 
-// What four rows' blocks give with the columns, in four lanes each.
+// The sums of four rows' blocks with the columns, in four lanes each.
 struct products {
     int32x4_t dot[COLUMNS][ROWS], min[COLUMNS][ROWS];
 };
 
-// Row r.
+// Multiplies the block of row r with the columns.
 INLINE void multiply_row(const uint8_t *block, const struct type_256 *t, struct columns *x, int n, struct products *p,
                          int r)
 {
@@ -208,19 +214,19 @@ INLINE void multiply_row(const uint8_t *block, const struct type_256 *t, struct 
     }
 }
 
-INLINE void column_256(const struct matmul_args *a, int n, struct type_256 t)
+INLINE void in_place_256(const struct matmul_args *a, int n, struct type_256 t)
 {
     struct column x[COLUMNS];
     for (int j = 0; j < n; j++)
         x[j] = column_of(a->x[j], a->k);
     for (int first = 0; first < a->n_rows; first += ROWS) {
         struct row_group rows = rows_from(a, first);
-        const uint8_t *ahead = rows_ahead(a, first, ROWS);
+        const uint8_t *ahead = rows_to_prefetch(a, first, ROWS);
         float32x4_t chain[COLUMNS] = {0};
         for (int64_t i = 0; i < a->k / SPAN; i++, ahead += ROWS * t.bytes) {
             struct columns c = columns_at(x, n, i, t.offset);
             struct products p;
-            fetch(ahead, (size_t)(ROWS * t.bytes));
+            prefetch_bytes(ahead, (size_t)(ROWS * t.bytes));
             UNROLL_FOR (int r = 0; r < ROWS; r++) {
                 multiply_row(rows.at[r], &t, &c, n, &p, r);
                 read_after(&rows.at[(r + 1) % ROWS], &c, n, p.dot[n - 1][r]);
@@ -242,7 +248,7 @@ INLINE void column_256(const struct matmul_args *a, int n, struct type_256 t)
 
 // ---- blocks of 32
 
-// The products of four rows' 32 weights, a lane a row.
+// The sums of the products of 32 weights of four rows, one lane per row.
 #ifdef __ARM_FEATURE_DOTPROD
 INLINE int32x4_t dot_32(int8x16_t w[ROWS][2], bool wide, int8x16_t q0, int8x16_t q1)
 {
@@ -253,12 +259,13 @@ INLINE int32x4_t dot_32(int8x16_t w[ROWS][2], bool wide, int8x16_t q0, int8x16_t
     return reduce_rows(dots);
 }
 #else
+// Sums of 16 bits, of two products each.
 INLINE int16x8_t dot16(int8x16_t w, int8x16_t q)
 {
     return vmlal_high_s8(vmull_s8(vget_low_s8(w), vget_low_s8(q)), w, q);
 }
 
-// Where |w| <= 16 the sum of 16 products still fits 16 bits, and pairs are added there.
+// Where |w| <= 16 (not `wide`), the sum of 16 products fits 16 bits, and pairs are added in 16 bits.
 INLINE int32x4_t dot_32(int8x16_t w[ROWS][2], bool wide, int8x16_t q0, int8x16_t q1)
 {
     int32x4_t dots[ROWS];
@@ -274,7 +281,7 @@ INLINE int32x4_t dot_32(int8x16_t w[ROWS][2], bool wide, int8x16_t q0, int8x16_t
 }
 #endif
 
-// Towards S of kernels.h for each column: block i of a span of four rows.
+// S of kernels.h of four rows for each column, and the sums of the span's blocks as floats.
 struct partial {
     float32x4_t s[COLUMNS], sums[COLUMNS][2];
 };
@@ -289,6 +296,7 @@ INLINE struct partial partial_begin(const struct columns *x, int n)
     return p;
 }
 
+// Adds block i of a span to S, and advances the rows.
 INLINE void add_block_32(struct row_group *rows, const struct type_32 *t, const struct columns *x, int n, int i,
                          struct partial *p)
 {
@@ -307,24 +315,24 @@ INLINE void add_block_32(struct row_group *rows, const struct type_32 *t, const 
     }
     UNROLL_FOR (int r = 0; r < ROWS; r++)
         rows->at[r] += t->bytes;
-    if (n > 1 || !SDOT) // counted: one column by sdot takes fewer instructions when blocks overlap
+    if (n > 1 || !SDOT) // one column with sdot takes fewer instructions if blocks overlap
         load_after();
 }
 
-INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
+INLINE void in_place_32(const struct matmul_args *a, int n, struct type_32 t)
 {
     struct column x[COLUMNS];
     for (int j = 0; j < n; j++)
         x[j] = column_of(a->x[j], a->k);
     for (int first = 0; first < a->n_rows; first += ROWS) {
         struct row_group rows = rows_from(a, first);
-        const uint8_t *ahead = rows_ahead(a, first, ROWS);
+        const uint8_t *ahead = rows_to_prefetch(a, first, ROWS);
         float32x4_t chain[COLUMNS] = {0};
         int64_t i = 0;
         for (; i < a->k / SPAN; i++, ahead += ROWS * 8 * t.bytes) {
             struct columns c = columns_at(x, n, i, t.offset);
             struct partial p = partial_begin(&c, n);
-            fetch(ahead, (size_t)(ROWS * 8 * t.bytes));
+            prefetch_bytes(ahead, (size_t)(ROWS * 8 * t.bytes));
             UNROLL_FOR (int block = 0; block < 8; block++)
                 add_block_32(&rows, &t, &c, n, block, &p);
             UNROLL_FOR (int j = 0; j < n; j++)
@@ -343,10 +351,14 @@ INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
     }
 }
 
-// ---- the functions of the level
+// ---- the entry points
+//
+// IN_PLACE(name, CALL, type) defines the function in_place_<name>, whose kernel CALL is compiled for one and for two
+// columns; type is a struct type_256 or type_32. IN_PLACE_256 and IN_PLACE_32 take the columns of TYPES_256 and
+// TYPES_32.
 
-#define COLUMN(name, CALL, ...)                                                                                        \
-    static void column_##name(const struct matmul_args *a)                                                             \
+#define IN_PLACE(name, CALL, ...)                                                                                      \
+    static void in_place_##name(const struct matmul_args *a)                                                           \
     {                                                                                                                  \
         if (a->n_x == 1)                                                                                               \
             CALL(a, 1, __VA_ARGS__);                                                                                   \
@@ -354,15 +366,15 @@ INLINE void column_32(const struct matmul_args *a, int n, struct type_32 t)
             CALL(a, 2, __VA_ARGS__);                                                                                   \
     }
 // clang-format off
-#define COLUMN_256(name, NAME, bytes, groups, offset, wide, d_at, m_at, unit) \
-    COLUMN(name, column_256, \
+#define IN_PLACE_256(name, NAME, bytes, groups, offset, wide, d_at, m_at, unit) \
+    IN_PLACE(name, in_place_256, \
            (struct type_256){DT_##NAME, bytes, groups, offset, wide, d_at, m_at, unit, begin_##name, half_##name})
-#define COLUMN_32(name, NAME, bytes, offset, wide, power, m_at) \
-    COLUMN(name, column_32, (struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name})
+#define IN_PLACE_32(name, NAME, bytes, offset, wide, power, m_at) \
+    IN_PLACE(name, in_place_32, (struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name})
 // clang-format on
-TYPES_256(COLUMN_256)
-TYPES_GRID(COLUMN_256)
-TYPES_32(COLUMN_32)
+TYPES_256(IN_PLACE_256)
+TYPES_CODEBOOK(IN_PLACE_256)
+TYPES_32(IN_PLACE_32)
 
-#define ENTRY(name, NAME, ...) [DT_##NAME] = column_##name,
-matmul_fn *const ISA_FN(matmul_q8_column)[DT_COUNT] = {TYPES_256(ENTRY) TYPES_GRID(ENTRY) TYPES_32(ENTRY)};
+#define ENTRY(name, NAME, ...) [DT_##NAME] = in_place_##name,
+matmul_fn *const ISA_FN(matmul_q8_in_place)[DT_COUNT] = {TYPES_256(ENTRY) TYPES_CODEBOOK(ENTRY) TYPES_32(ENTRY)};

@@ -1,10 +1,14 @@
-// The 8-bit matmul for 64-bit ARM: the level's table. A column or two go their own way, more share unpacked panels; see
-// neon/matmul_q8.h.
+// The 8-bit matmul for 64-bit ARM: chooses the kernel that serves a call.
+//
+// y[j][r] = sum over k of W[r][k] * x[j][k], in the order of kernels.h.
+//   - One or two columns are memory-bound. Weights are multiplied as they are unpacked: in_place.c.
+//   - More columns are compute-bound. Eight rows are unpacked to a panel once, and all columns are multiplied with it:
+//     panel.c.
 #include "kernels/cpu/neon/matmul_q8.h"
 
 static void multiply(const struct matmul_args *a)
 {
-    (a->n_x <= 2 ? ISA_FN(matmul_q8_column) : ISA_FN(matmul_q8_panel))[a->type](a);
+    (a->n_x <= 2 ? ISA_FN(matmul_q8_in_place) : ISA_FN(matmul_q8_panel))[a->type](a);
 }
 
 matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT] = {

@@ -1,13 +1,15 @@
-// What the parts of the 8-bit matmul for 64-bit ARM share. They are compiled three times: with the products of matrices
-// (smmla) and the dot product (sdot), with the dot product alone, and without either; the integers are the same.
+// What the files of the 8-bit matmul for 64-bit ARM share: the kernels' entry points, what kernels read of a column,
+// and the float factors of four rows' blocks. All of it is compiled three times: with products of matrices (smmla)
+// and dot products (sdot), with dot products alone, and without either. The integers are the same.
 //
-//   neon/unpack.h   a row's block in any type's layout becomes signed bytes, scales and minima
-//   neon/codebook.h     the same of the types with a codebook
-//   neon/in_place.c   one column or two: four rows' blocks are multiplied as they are unpacked
-//   neon/panel.c    more columns: eight rows' blocks are unpacked once, and all columns sweep over them
-//   neon/panel_tile.h     how a level lays such a panel out, and multiplies it with a few columns
+//   neon/unpack.h      unpacks the blocks of a row to signed bytes, scales and minima
+//   neon/codebook.h    the same for types with a codebook
+//   neon/in_place.c    one or two columns
+//   neon/panel.c       more columns
+//   neon/panel_tile.h  the layout of a panel by level, and its products with a few columns
 //
-// Private to matmul_q8_neon*. Nothing is kept; reads stay within the blocks and the columns' padding.
+// Private to kernels/cpu/neon/. The functions keep no state. Nothing is read outside of the blocks, and of the
+// columns and their padding.
 #ifndef QUERN_NEON_MATMUL_Q8_H
 #define QUERN_NEON_MATMUL_Q8_H
 
@@ -15,13 +17,13 @@
 
 #include "kernels/cpu/level.h"
 
-// One column or two, and more; by type, NULL where there is none.
-extern matmul_fn *const ISA_FN(matmul_q8_column)[DT_COUNT];
+// The kernels by type, NULL where there is none: one or two columns in place, panels for any number.
+extern matmul_fn *const ISA_FN(matmul_q8_in_place)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 
 enum { SPAN = 256, LINE = 64 };
 
-// Has the compiler load what follows only now: it would fill the registers, and then the stack.
+// Keeps later loads behind this place. Otherwise the compiler moves them up and spills registers.
 INLINE void load_after(void)
 {
     __asm__ volatile("" ::: "memory");
@@ -41,7 +43,7 @@ INLINE struct column column_of(const void *x, int64_t k)
     return (struct column){q8_quants(x), q8_sums(x, k), q8_scales(x, k)};
 }
 
-// What a span of a q8 row sums to: over 16 elements, and over 32 (|sum| <= 32 * 127).
+// The sums of a span of a q8 row over 16 elements, and over 32 (|sum| <= 32 * 127).
 struct sums {
     int16x8_t of16[2], of32;
 };
@@ -54,11 +56,13 @@ INLINE struct sums sums_of(const struct column *x, int64_t span)
     return s;
 }
 
+// The first four elements as floats.
 INLINE float32x4_t floats_of_low(int16x8_t v)
 {
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(v)));
 }
 
+// The last four elements as floats.
 INLINE float32x4_t floats_of_high(int16x8_t v)
 {
     return vcvtq_f32_s32(vmovl_high_s16(v));
@@ -66,8 +70,8 @@ INLINE float32x4_t floats_of_high(int16x8_t v)
 
 // ---- the rows
 
-// 1, 2, 4 or 8 bytes into the low end of a vector: by way of a general register, or as a lane, they would take an
-// instruction more each.
+// LOAD_LOW(name, register, bytes) defines a load of 1, 2, 4 or 8 bytes to the low end of a vector. A load by way of a
+// general register or to a lane would take one more instruction.
 #define LOAD_LOW(name, register, bytes)                                                                                \
     INLINE uint8x16_t name(const uint8_t *p)                                                                           \
     {                                                                                                                  \
@@ -83,17 +87,18 @@ LOAD_LOW(load_2, "h", 2)
 LOAD_LOW(load_4, "s", 4)
 LOAD_LOW(load_8, "d", 8)
 
+// The first four float16 as floats.
 INLINE float32x4_t floats_of_halves(uint16x8_t v)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(v)));
 }
 
-// Scales and minima of four rows' blocks, a lane a row.
+// The scales and minima of four rows' blocks, one lane per row.
 struct factors {
     float32x4_t d, m;
 };
 
-// Halves at an offset of the blocks.
+// The float16 at byte `at` of each block.
 INLINE struct factors halves_of_rows(const uint8_t *const *rows, int at)
 {
     uint16x8_t h[4];
@@ -102,7 +107,7 @@ INLINE struct factors halves_of_rows(const uint8_t *const *rows, int at)
     return (struct factors){.d = floats_of_halves(vzip1q_u16(vzip1q_u16(h[0], h[2]), vzip1q_u16(h[1], h[3])))};
 }
 
-// Halves of which four bits each lie on top of the last four words of 16 bits of a block of IQ1_M.
+// The float16 of blocks of IQ1_M. Four bits of it are at the top of each of the block's last four words of 16 bits.
 INLINE struct factors nibbles_of_rows(const uint8_t *const *rows)
 {
     const int16x4_t place = {0, 4, 8, 12};
@@ -113,7 +118,7 @@ INLINE struct factors nibbles_of_rows(const uint8_t *const *rows)
     return (struct factors){.d = vcvt_f32_f16(vreinterpret_f16_u16(halves))};
 }
 
-// Two halves, the scale's and the minimum's.
+// The float16 at byte `at` of each block, which is the scale, and the next one, which is the minimum.
 INLINE struct factors pairs_of_rows(const uint8_t *const *rows, int at)
 {
     uint32x4_t v[4];
@@ -125,8 +130,8 @@ INLINE struct factors pairs_of_rows(const uint8_t *const *rows, int at)
                             .m = floats_of_halves(vtrn2q_u16(first, last))};
 }
 
-// 2^(e - 128) of the blocks' first bytes, exactly. From e = 2 on it is a normal float with the exponent e - 1; those of
-// 0 and 1 are 2^21 and 2^22 units of the least denormal.
+// 2^(e - 128), exactly, where e is the first byte of each block. From e = 2 on it is a normal float with the exponent
+// e - 1; for e = 0 and 1 it is subnormal, 2^21 and 2^22 times the least positive float.
 INLINE struct factors powers_of_rows(const uint8_t *const *rows)
 {
     uint8x16_t b[4];
@@ -139,16 +144,16 @@ INLINE struct factors powers_of_rows(const uint8_t *const *rows)
     return (struct factors){.d = vreinterpretq_f32_u32(vmaxq_u32(small, normal))};
 }
 
-// Fetches the n bytes from p on: every line of them, when the walks from call to call stand side by side.
-INLINE void fetch(const uint8_t *p, size_t n)
+// Prefetches n bytes from p on. Since calls continue each other's bytes, every cache line is prefetched.
+INLINE void prefetch_bytes(const uint8_t *p, size_t n)
 {
     UNROLL_FOR (size_t at = 0; at < n; at += LINE)
         __builtin_prefetch(p + at, 0, 2);
 }
 
-// Where what follows a group of `rows` rows from `first` on begins, to be fetched while the group is multiplied: the
-// next group, else what the caller will probably read next.
-static inline const uint8_t *rows_ahead(const struct matmul_args *a, int first, int rows)
+// What to prefetch while a group of `rows` rows from `first` on is multiplied: the next group, after the last group the
+// caller's next rows, or, where these are not known, the group itself.
+static inline const uint8_t *rows_to_prefetch(const struct matmul_args *a, int first, int rows)
 {
     const uint8_t *w = a->w;
     if (first + rows < a->n_rows)

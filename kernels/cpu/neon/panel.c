@@ -1,16 +1,21 @@
-// Many columns, for 64-bit ARM: a span of 256 elements of eight rows is unpacked once into a panel, all columns sweep
-// over it, four at a time, and the float chain of kernels.h runs on four rows at a time. The panel (4 KiB) stays in the
-// first-level cache; the chains of all columns lie in the caller's scratch behind it.
+// Matmul of many columns for 64-bit ARM: a span of 256 elements of eight rows is unpacked to a panel once, and all
+// columns are multiplied with it.
+//
+// The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da,
+// D). Here a tile of a few columns is multiplied with eight rows, and the float chain of kernels.h runs on four rows
+// at once. The panel (4 KiB) stays in the L1 cache. The sums D of all columns are kept after it in the caller's
+// scratch until the next span. While a panel is multiplied, the rows below are prefetched. neon/matmul_q8.c chooses
+// it for more than two columns.
 #include "kernels/cpu/neon/panel_tile.h"
 
-// The chains of a column: eight rows.
+// D of eight rows of a column.
 struct chain {
     float32x4_t rows[2];
 };
 
 enum { COLUMNS_MAX = (SCRATCH_BYTES - sizeof(struct panel)) / sizeof(struct chain) };
 
-// Up to eight rows; those that are missing repeat the last.
+// The blocks of eight rows. Past the end of the matrix the last row is repeated; n rows are stored.
 struct row_group {
     const uint8_t *at[PANEL_ROWS];
     int n;
@@ -26,7 +31,7 @@ static struct row_group rows_from(const struct matmul_args *a, int first)
 
 // ---- unpacking
 
-// Vector i of a half.
+// Vector i of a half of a block, with its offset or shift added.
 INLINE int8x16_t with_offset(const struct type_256 *t, const struct block_256 *b, int half, int i)
 {
     if (t->offset == SHIFTED)
@@ -34,6 +39,7 @@ INLINE int8x16_t with_offset(const struct type_256 *t, const struct block_256 *b
     return t->offset ? vaddq_s8(b->w[i], vdupq_n_s8((int8_t)t->offset)) : b->w[i];
 }
 
+// Unpacks the block of each row, and advances the rows.
 INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, struct panel *p)
 {
     int16x8_t scale[PANEL_ROWS][2], min[2][PANEL_ROWS];
@@ -69,7 +75,7 @@ INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, s
         rows->at[r] += t->bytes;
 }
 
-// n blocks of eight rows.
+// Unpacks n blocks of each row, and advances the rows.
 INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int n, struct panel *p)
 {
     for (int j = 0; j < n; j++) {
@@ -86,9 +92,9 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
             }
             f[h] = factors_32(rows->at + 4 * h, t);
         }
-        beside_sums(f[0].d, f[1].d, p->d[j]);
+        to_sum_lanes(f[0].d, f[1].d, p->d[j]);
         if (t->m_at)
-            beside_sums(f[0].m, f[1].m, p->m[j]);
+            to_sum_lanes(f[0].m, f[1].m, p->m[j]);
         for (int r = 0; r < PANEL_ROWS; r++)
             rows->at[r] += t->bytes;
     }
@@ -96,13 +102,13 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
 
 // ---- tiles
 
-// What a tile works on; what it does is compiled for each kind of type and count of columns.
+// What tiles read and write. A tile is compiled for each kind of type and number of columns.
 struct sweep {
     const struct panel *p;
     const void *const *x;
     int n_x;
     int64_t k, span;
-    int blocks;           // of types with blocks of 32: that the span has
+    int blocks;           // blocks of 32 in the span
     struct chain *chains; // [n_x]
 };
 
@@ -118,6 +124,7 @@ INLINE struct tile tile_at(const struct sweep *s, int first, int columns)
     return t;
 }
 
+// sum += min * sums, for eight rows
 INLINE int32x4x2_t add_mins(int32x4x2_t sum, const int16x8_t *min, int16x8_t sums)
 {
     UNROLL_FOR (int j = 0; j < 8; j++) {
@@ -127,7 +134,7 @@ INLINE int32x4x2_t add_mins(int32x4x2_t sum, const int16x8_t *min, int16x8_t sum
     return sum;
 }
 
-// The minima of eight rows by a column's sums.
+// The sums of the minima of eight rows times a column's sums.
 INLINE int32x4x2_t dot_mins(const struct panel *p, int groups, const struct sums *s)
 {
     int32x4x2_t sum = {{vdupq_n_s32(0), vdupq_n_s32(0)}};
@@ -182,7 +189,8 @@ INLINE void tile_32(const struct sweep *s, int first, int columns, bool wide, bo
     }
 }
 
-// The columns, a full tile of them at a time, and those that are left over together.
+// SWEEP(name, TILE, ...) defines a function that multiplies all columns with the panel: full tiles, then one tile of
+// the columns that are left. TILE is tile_256 or tile_32; its last parameters are those of the type.
 #define SWEEP(name, TILE, ...)                                                                                         \
     static __attribute__((noinline)) void name(const struct sweep *s)                                                  \
     {                                                                                                                  \
@@ -209,7 +217,7 @@ SWEEP(sweep_32_mins,   tile_32,       false, true)
 SWEEP(sweep_32_wide,   tile_32,       true,  false)
 // clang-format on
 
-// ---- a product
+// ---- all rows
 
 static struct chain *chains_begin(const struct matmul_args *a, int n_x)
 {
@@ -229,10 +237,10 @@ INLINE void panel_256(const struct matmul_args *a, int first_x, int n_x, struct 
     struct panel *p = a->scratch;
     for (int first = 0; first < a->n_rows; first += PANEL_ROWS) {
         struct row_group rows = rows_from(a, first);
-        const uint8_t *ahead = rows_ahead(a, first, PANEL_ROWS);
+        const uint8_t *ahead = rows_to_prefetch(a, first, PANEL_ROWS);
         struct sweep s = {.p = p, .x = a->x + first_x, .n_x = n_x, .k = a->k, .chains = chains_begin(a, n_x)};
         for (; s.span < a->k / SPAN; s.span++, ahead += PANEL_ROWS * t.bytes) {
-            fetch(ahead, (size_t)(PANEL_ROWS * t.bytes));
+            prefetch_bytes(ahead, (size_t)(PANEL_ROWS * t.bytes));
             unpack_panel_256(&rows, &t, p);
             if (t.groups == 16)
                 t.m_at ? sweep_16_mins(&s) : sweep_16(&s);
@@ -250,11 +258,11 @@ INLINE void panel_32(const struct matmul_args *a, int first_x, int n_x, struct t
     struct panel *p = a->scratch;
     for (int first = 0; first < a->n_rows; first += PANEL_ROWS) {
         struct row_group rows = rows_from(a, first);
-        const uint8_t *ahead = rows_ahead(a, first, PANEL_ROWS);
+        const uint8_t *ahead = rows_to_prefetch(a, first, PANEL_ROWS);
         struct sweep s = {.p = p, .x = a->x + first_x, .n_x = n_x, .k = a->k, .chains = chains_begin(a, n_x)};
         for (; s.span < q8_blocks(a->k); s.span++, ahead += PANEL_ROWS * 8 * t.bytes) {
             s.blocks = (int)MIN(8, a->k / 32 - 8 * s.span);
-            fetch(ahead, (size_t)(PANEL_ROWS * 8 * t.bytes));
+            prefetch_bytes(ahead, (size_t)(PANEL_ROWS * 8 * t.bytes));
             unpack_panel_32(&rows, &t, s.blocks, p);
             (t.m_at ? sweep_32_mins : t.wide ? sweep_32_wide : sweep_32_narrow)(&s);
         }
@@ -262,7 +270,10 @@ INLINE void panel_32(const struct matmul_args *a, int first_x, int n_x, struct t
     }
 }
 
-// ---- the functions of the level: more columns than the scratch has chains for go in turns
+// ---- the entry points
+//
+// PANEL(name, CALL) defines the function panel_<name>. CALL is a statement that multiplies n columns from column `at`
+// on: columns go in parts, as many at once as the scratch holds chains.
 
 #define PANEL(name, CALL)                                                                                              \
     static void panel_##name(const struct matmul_args *a)                                                              \
@@ -280,8 +291,8 @@ INLINE void panel_32(const struct matmul_args *a, int first_x, int n_x, struct t
     PANEL(name, panel_32(a, at, n, ((struct type_32){DT_##NAME, bytes, offset, wide, power, m_at, unpack_##name})))
 // clang-format on
 TYPES_256(PANEL_256)
-TYPES_GRID(PANEL_256)
+TYPES_CODEBOOK(PANEL_256)
 TYPES_32(PANEL_32)
 
 #define ENTRY(name, NAME, ...) [DT_##NAME] = panel_##name,
-matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {TYPES_256(ENTRY) TYPES_GRID(ENTRY) TYPES_32(ENTRY)};
+matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT] = {TYPES_256(ENTRY) TYPES_CODEBOOK(ENTRY) TYPES_32(ENTRY)};

@@ -1,14 +1,15 @@
-// How each level of 64-bit ARM lays out a panel of eight rows by 256 elements, and multiplies it with a few columns.
+// How each level of 64-bit ARM lays out a panel of eight rows by 256 elements, and how it multiplies it with a few
+// columns.
 //
-// sdot    four rows' bytes, four of each, side by side: one instruction multiplies them with four bytes of a column,
-// and
-//         a lane is a row. Sums need no adding across lanes.
-// smmla   eight bytes of two rows, by eight bytes of two columns: lane 2 r + c has row r, column c of the pairs.
-// neither a row's 16 bytes after another, as one column takes them; four rows' sums are reduced by pairwise adds.
+//   sdot     Four bytes of each of four rows are one vector. One instruction multiplies them with four bytes of a
+//            column, and a lane is a row. No sums have to be added up across lanes.
+//   smmla    Eight bytes of two rows are one vector, and eight bytes of two columns. Lane 2r + c belongs to row r and
+//            column c of the pairs.
+//   neither  16 bytes of a row are one vector, as for one column. The sums of four rows are reduced by pairwise adds.
 //
-// Where the sums are those of types with blocks of 256 they run on over the groups, as in neon/in_place.c.
+// With types with blocks of 256, sums of groups continue each other in the first two, as in neon/in_place.c.
 //
-// Private to neon/panel.c.
+// Private to neon/panel.c. All functions are inlined.
 #ifndef QUERN_NEON_PANEL_TILE_H
 #define QUERN_NEON_PANEL_TILE_H
 
@@ -17,31 +18,32 @@
 enum {
     PANEL_ROWS = 8,
 #ifdef __ARM_FEATURE_DOTPROD
-    TILE_COLUMNS = 4, // columns that a tile takes at the most
+    TILE_COLUMNS = 4, // the most columns of a tile
 #else
     TILE_COLUMNS = 2,
 #endif
 #ifdef __ARM_FEATURE_MATMUL_INT8
-    ROW_VECTORS = 4, // registers of sums for eight rows and a column, or here a pair of columns
+    ROW_VECTORS = 4, // registers of sums for eight rows and a column, or with smmla a pair of columns
 #else
     ROW_VECTORS = 2,
 #endif
 };
 
-// A type fills what its tiles read.
+// A span of eight rows, unpacked. A type fills the members that its tiles read. "In sum lanes" means in the order of
+// lanes that the registers of sums have (to_sum_lanes).
 struct panel {
     int8x16_t w[PANEL_ROWS * 16];
 #ifdef __ARM_FEATURE_DOTPROD
-    int32x4_t step[16][ROW_VECTORS]; // scale of the group less that of the next, of the sums' rows
+    int32x4_t step[16][ROW_VECTORS]; // the scale of each group minus that of the next one, in sum lanes
 #else
     int16x8_t scale[PANEL_ROWS][2];
 #endif
-    int16x8_t min[16];                                // a lane a row
-    float32x4_t d[8][ROW_VECTORS], m[8][ROW_VECTORS]; // of the block of 256 the first, a lane a row; of those of 32, of
-                                                      // the sums' rows
+    int16x8_t min[16]; // one lane per row
+    // Of blocks of 32, in sum lanes. Of the block of 256, d[0] and m[0], one lane per row.
+    float32x4_t d[8][ROW_VECTORS], m[8][ROW_VECTORS];
 };
 
-// Columns of a tile, in a span.
+// A span of the columns of a tile.
 struct tile {
     const int8_t *q[TILE_COLUMNS];
     struct sums sums[TILE_COLUMNS];
@@ -50,7 +52,7 @@ struct tile {
 
 // ---- filling a panel
 
-// 8 by 8, its rows and columns exchanged.
+// Transposes an 8 x 8 matrix.
 INLINE void transpose_8(const int16x8_t in[8], int16x8_t out[8])
 {
     int16x8_t a[8], b[8];
@@ -68,8 +70,8 @@ INLINE void transpose_8(const int16x8_t in[8], int16x8_t out[8])
     }
 }
 
-// Eight rows' numbers, four and four, as they stand beside sums.
-INLINE void beside_sums_s32(int32x4_t first, int32x4_t last, int32x4_t out[ROW_VECTORS])
+// Brings one number of each of eight rows to the lanes that the registers of sums have.
+INLINE void to_sum_lanes_s32(int32x4_t first, int32x4_t last, int32x4_t out[ROW_VECTORS])
 {
 #ifdef __ARM_FEATURE_MATMUL_INT8
     out[0] = vzip1q_s32(first, first), out[1] = vzip2q_s32(first, first);
@@ -79,10 +81,10 @@ INLINE void beside_sums_s32(int32x4_t first, int32x4_t last, int32x4_t out[ROW_V
 #endif
 }
 
-INLINE void beside_sums(float32x4_t first, float32x4_t last, float32x4_t out[ROW_VECTORS])
+INLINE void to_sum_lanes(float32x4_t first, float32x4_t last, float32x4_t out[ROW_VECTORS])
 {
     int32x4_t v[ROW_VECTORS];
-    beside_sums_s32(vreinterpretq_s32_f32(first), vreinterpretq_s32_f32(last), v);
+    to_sum_lanes_s32(vreinterpretq_s32_f32(first), vreinterpretq_s32_f32(last), v);
     for (int i = 0; i < ROW_VECTORS; i++)
         out[i] = vreinterpretq_f32_s32(v[i]);
 }
@@ -98,7 +100,7 @@ INLINE int8x16_t high_halves(int8x16_t a, int8x16_t b)
     return vreinterpretq_s8_s64(vzip2q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
 }
 
-// 16 elements from 16 i on of rows 4 h .. 4 h + 3.
+// Stores 16 elements from element 16 i on of rows 4 h .. 4 h + 3.
 INLINE void panel_put(struct panel *p, int h, int i, const int8x16_t v[4])
 {
     int8x16_t *w = &p->w[8 * i + 2 * h];
@@ -123,7 +125,7 @@ INLINE void panel_put(struct panel *p, int h, int i, const int8x16_t v[4])
 }
 #endif
 
-// The scales of eight rows' groups.
+// Stores the scales of the groups of eight rows.
 INLINE void panel_put_scales(struct panel *p, int groups, int16x8_t (*scale)[2])
 {
     UNROLL_FOR (int half = 0; half < groups / 8; half++) {
@@ -133,7 +135,7 @@ INLINE void panel_put_scales(struct panel *p, int groups, int16x8_t (*scale)[2])
             steps[r] = vsubq_s16(scale[r][half], vextq_s16(scale[r][half], vdupq_n_s16(0), 1));
         transpose_8(steps, steps);
         UNROLL_FOR (int g = 0; g < 8; g++)
-            beside_sums_s32(vmovl_s16(vget_low_s16(steps[g])), vmovl_high_s16(steps[g]), p->step[8 * half + g]);
+            to_sum_lanes_s32(vmovl_s16(vget_low_s16(steps[g])), vmovl_high_s16(steps[g]), p->step[8 * half + g]);
 #else
         UNROLL_FOR (int r = 0; r < PANEL_ROWS; r++)
             p->scale[r][half] = scale[r][half];
@@ -143,7 +145,7 @@ INLINE void panel_put_scales(struct panel *p, int groups, int16x8_t (*scale)[2])
 
 // ---- integers of a tile
 
-// What the columns' sums are kept in: for each row vector one a column, or with smmla one a pair.
+// The number of registers of sums for each row vector: one per column, or with smmla one per pair of columns.
 #ifdef __ARM_FEATURE_MATMUL_INT8
 #define COLUMN_VECTORS(columns) (((columns) + 1) / 2)
 enum { COLUMN_VECTORS_MAX = TILE_COLUMNS / 2 };
@@ -155,12 +157,13 @@ enum { COLUMN_VECTORS_MAX = TILE_COLUMNS };
 typedef int32x4_t tile_sums[ROW_VECTORS][COLUMN_VECTORS_MAX];
 typedef float32x4_t tile_floats[ROW_VECTORS][COLUMN_VECTORS_MAX];
 
+// Loops over all registers of sums.
 #define EACH_SUM(v, c, columns)                                                                                        \
     UNROLL_FOR (int v = 0; v < ROW_VECTORS; v++)                                                                       \
         UNROLL_FOR (int c = 0; c < COLUMN_VECTORS(columns); c++)
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
-// Adds the products of 16 elements from 16 i on.
+// Adds the products of 16 elements from element 16 i on.
 INLINE void dot_step(const struct panel *p, int i, int columns, const struct tile *t, tile_sums sums)
 {
     int8x16_t low[COLUMN_VECTORS_MAX], high[COLUMN_VECTORS_MAX];
@@ -186,6 +189,8 @@ INLINE void dot_step(const struct panel *p, int i, int columns, const struct til
 }
 #endif
 
+// dot_256 computes isum of the block of 256, dot_32 that of block j of 32. groups, wide and columns are compile-time
+// constants.
 #ifdef __ARM_FEATURE_DOTPROD
 INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, const struct tile *t, tile_sums sums)
 {
@@ -216,6 +221,7 @@ INLINE void dot_32(const struct panel *p, int j, bool wide, int columns, const s
     dot_step(p, 2 * j + 1, columns, t, sums);
 }
 #else
+// Sums of 16 bits, of two products each.
 INLINE int16x8_t dot_16(int8x16_t w, int8x16_t q)
 {
     return vmlal_high_s8(vmull_s8(vget_low_s8(w), vget_low_s8(q)), w, q);
@@ -236,17 +242,17 @@ INLINE int32x4_t reduce_rows(const int32x4_t v[4])
     return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
 }
 
-// Eight groups of rows 4 v .. 4 v + 3.
+// Adds the scaled products of eight groups of rows 4 v .. 4 v + 3.
 INLINE void dot_groups(const struct panel *p, int v, int half, int groups, bool wide, int columns,
                        const int8_t *const *q, int32x4_t sums[TILE_COLUMNS][4])
 {
     int per = 16 / groups;
-    bool together = per == 2 && !wide; // two vectors share a scale, and fit 16 bits together
+    bool together = per == 2 && !wide; // two vectors share a scale, and their sum fits 16 bits
     const int8x16_t *w = &p->w[64 * v + 8 * half];
     int16x8_t scale[4];
     UNROLL_FOR (int r = 0; r < 4; r++) {
         scale[r] = p->scale[4 * v + r][half];
-        __asm__("" : "+w"(scale[r])); // one load, not one for each lane
+        __asm__("" : "+w"(scale[r])); // one load instead of one per lane
     }
     UNROLL_FOR (int i = 0; i < 8 * per; i += together ? 2 : 1) {
         UNROLL_FOR (int c = 0; c < columns; c++) {
@@ -263,7 +269,7 @@ INLINE void dot_groups(const struct panel *p, int v, int half, int groups, bool 
     }
 }
 
-// All of rows 4 v .. 4 v + 3 without scales, of |w| <= 2: 32 products fit 16 bits.
+// The products of rows 4 v .. 4 v + 3 without scales. |w| <= 2, so that the sum of 32 products fits 16 bits.
 INLINE void dot_ones(const struct panel *p, int v, int columns, const int8_t *const *q, int32x4_t sums[TILE_COLUMNS][4])
 {
     int16x8_t dot[TILE_COLUMNS][4];
@@ -297,7 +303,7 @@ INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, c
     }
 }
 
-// Where |w| <= 32 the sum of eight products still fits 16 bits, and pairs are added there.
+// Where |w| <= 32 (not `wide`), the sum of eight products fits 16 bits, and pairs are added in 16 bits.
 INLINE void dot_32(const struct panel *p, int j, bool wide, int columns, const struct tile *t, tile_sums sums)
 {
     EACH_SUM(v, c, columns)
@@ -319,9 +325,9 @@ INLINE void dot_32(const struct panel *p, int j, bool wide, int columns, const s
 }
 #endif
 
-// ---- out of a tile
+// ---- results of a tile
 
-// A column's numbers, a lane a row, from sums as the level has them.
+// Four rows of a column, 4 h .. 4 h + 3, one lane per row, from the registers of sums.
 #ifdef __ARM_FEATURE_MATMUL_INT8
 INLINE int32x4_t rows_of_column(tile_sums s, int c, int h)
 {
@@ -335,7 +341,7 @@ INLINE float32x4_t float_rows_of_column(tile_floats s, int c, int h)
     return c % 2 ? vuzp2q_f32(a, b) : vuzp1q_f32(a, b);
 }
 
-// What a column vector's lanes have for the sums of 32 activations, blocks j of a span; as floats.
+// out[j] has the sums of block j of 32 activations as floats, for the columns of column vector c, in sum lanes.
 INLINE void floats_of_sums(const struct tile *t, int columns, int c, float32x4_t out[8])
 {
     const struct sums *x = &t->sums[2 * c], *y = 2 * c + 1 < columns ? &t->sums[2 * c + 1] : x;

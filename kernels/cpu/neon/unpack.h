@@ -1,18 +1,18 @@
-// A row's block as signed bytes, scales and minima, for the 8-bit matmul of 64-bit ARM: every type's layout but those
-// with a codebook, which are in neon/codebook.h.
+// How the blocks of a row are unpacked to signed bytes, scales and minima in the 8-bit matmul for 64-bit ARM: all
+// types but those with a codebook, which are in neon/codebook.h.
 //
-// A weight is byte + offset: where a few columns are multiplied, the offset costs less once for a sum of
-// activations than for every weight. High bits enter by shifts that insert (sli, sri), as a nibble's upper half in
-// two's complement, so that joining them and taking the offset off is one instruction.
+// A weight is byte + offset. With a few columns it costs less to add the offset once per sum of activations than to
+// every weight. High bits are inserted by shifts (sli, sri) as the upper half of a byte in two's complement: one
+// instruction joins them to a nibble and subtracts the offset.
 //
-// Private to matmul_q8_neon*. The layouts are described in gguf/dtype.c.
+// Private to kernels/cpu/neon/. All functions are inlined. The layouts are described in gguf/dtype.c.
 #ifndef QUERN_NEON_UNPACK_H
 #define QUERN_NEON_UNPACK_H
 
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/neon/matmul_q8.h"
 
-// ---- pieces
+// ---- bits and bytes
 
 INLINE int8x16_t signed_of(uint8x16_t v)
 {
@@ -29,7 +29,7 @@ INLINE uint8x16_t high_nibbles(uint8x16_t q)
     return vshrq_n_u8(q, 4);
 }
 
-// ~v, once and for all: the compiler would rather turn it over again at each use.
+// ~v. The empty instruction keeps it in a register; otherwise the compiler inverts v again at each use.
 INLINE uint8x16_t inverse(uint8x16_t v)
 {
     v = vmvnq_u8(v);
@@ -37,21 +37,21 @@ INLINE uint8x16_t inverse(uint8x16_t v)
     return v;
 }
 
-// Bit `bit` of each byte of v as 0 or 255.
+// Each byte is 255 where bit `bit` of v's byte is set, else 0.
 INLINE uint8x16_t bit_mask(uint8x16_t v, int bit)
 {
     return vtstq_u8(v, vdupq_n_u8((uint8_t)(1 << bit)));
 }
 
-// q once `done` is computed from it: what follows may overwrite it.
+// q, which the compiler may overwrite, because `done` has been computed from it before.
 INLINE uint8x16_t after(uint8x16_t q, int8x16_t done)
 {
     __asm__("" : "+w"(q) : "w"(done));
     return q;
 }
 
-// Four bits of q, and above them the lowest four of `high`: the low nibbles, then the high ones, of which `high` has
-// its bits above.
+// The nibbles of q below four bits of `high`: under_low has the low nibbles below the lower four bits of `high`,
+// under_high the high nibbles below the upper four.
 INLINE int8x16_t under_low(uint8x16_t q, uint8x16_t high)
 {
     return signed_of(vsliq_n_u8(q, high, 4));
@@ -64,13 +64,13 @@ INLINE int8x16_t under_high(uint8x16_t q, uint8x16_t high)
 
 // ---- blocks of 256
 
-// What a block is unpacked into: first what serves all of it, then 128 of its weights at a time. `scale` and `min` are
-// those of 16 groups of 16, or of 8 groups of 32 in the first vector alone. |scale| <= 128.
+// An unpacked block. `begin` sets the members for the whole block, then `half` sets w to 128 of its weights at a time.
+// `scale` and `min` have those of 16 groups of 16 elements, or of 8 groups of 32 in the first vector. |scale| <= 128.
 struct block_256 {
     int16x8_t scale[2], min[2];
-    uint8x16_t absent[2]; // high bits, turned over, of the types that have them in a plane of 32 bytes
-    uint8x16_t signs[2];  // of each half, where they lie in words with other things
-    int16x8_t down;       // of the types that are SHIFTED, of each group: -1 or 0
+    uint8x16_t absent[2]; // the inverted high bits, for types that have them in 32 bytes
+    uint8x16_t signs[2];  // of each half, for types that have them in words with other fields
+    int16x8_t down;       // for types that are SHIFTED: -1 or 0 for each group
     int8x16_t w[8];
 };
 
@@ -79,15 +79,15 @@ enum { D_IN_NIBBLES = -1, SHIFTED = 1000 };
 typedef void begin_256_fn(const uint8_t *b, struct block_256 *o);
 typedef void half_256_fn(const uint8_t *b, int half, struct block_256 *o);
 
-// What the loops know of a type when they are compiled.
+// A type with blocks of 256. It is a compile-time constant of the kernels.
 struct type_256 {
     enum dtype type;
-    int bytes;
-    int groups;     // with a scale each; 1: the block has no scale but d
-    int offset;     // or SHIFTED: a weight is 8 byte + 1, or 8 byte - 1 where its group is `down`
-    bool wide;      // |w| may be above 32: four products of bytes do not fit 16 bits
-    int d_at, m_at; // 0: no minima; else they follow the scale
-    float unit;     // what d is multiplied by
+    int bytes;      // of a block
+    int groups;     // groups with a scale each; 1: the block has no scale but d
+    int offset;     // added to the bytes; SHIFTED: a weight is 8 byte + 1, or 8 byte - 1 where its group is `down`
+    bool wide;      // |w| may exceed 32: the sum of four products does not fit 16 bits
+    int d_at, m_at; // bytes of d, or D_IN_NIBBLES, and of the minimum, which follows d; m_at 0: no minima
+    float unit;     // d is multiplied by it
     begin_256_fn *begin;
     half_256_fn *half;
 };
@@ -111,7 +111,7 @@ INLINE void begin_q2_k(const uint8_t *b, struct block_256 *o)
     widen(high_nibbles(scales), o->min);
 }
 
-// Each 16 bytes: pairs of bits of 16 elements each, 32 apart.
+// 16 bytes have four times 16 elements as pairs of bits, which are 32 apart.
 INLINE void half_of_pairs(const uint8_t *at, struct block_256 *o)
 {
     const uint8x16_t three = vdupq_n_u8(3);
@@ -129,7 +129,7 @@ INLINE void half_q2_k(const uint8_t *b, int half, struct block_256 *o)
     half_of_pairs(b + 16 + 32 * half, o);
 }
 
-// 16 scales of six bits, less 32: nibbles in 8 bytes, pairs of bits in 4.
+// 16 scales of six bits, minus 32: their nibbles are in 8 bytes, their upper pairs of bits in 4.
 INLINE void begin_q3_k(const uint8_t *b, struct block_256 *o)
 {
     const int8x16_t shift = {0, 0, 0, 0, -2, -2, -2, -2, -4, -4, -4, -4, -6, -6, -6, -6};
@@ -141,7 +141,7 @@ INLINE void begin_q3_k(const uint8_t *b, struct block_256 *o)
     o->absent[0] = inverse(vld1q_u8(b)), o->absent[1] = inverse(vld1q_u8(b + 16));
 }
 
-// Two bits, and 4 less where the mask's bit is not set.
+// Two bits, minus 4 where the high bit is not set.
 INLINE void half_q3_k(const uint8_t *b, int half, struct block_256 *o)
 {
     UNROLL_FOR (int i = 0; i < 2; i++) {
@@ -154,8 +154,9 @@ INLINE void half_q3_k(const uint8_t *b, int half, struct block_256 *o)
     }
 }
 
-// Eight scales and minima of six bits in the words a, b, c at 4, 8, 12. The first four of each are the low six bits of
-// a and of b; the last four have nibbles of c below the top two bits of a and of b.
+// Eight scales and minima of six bits, in the words a, b, c at bytes 4, 8 and 12. The first four scales are the lower
+// six bits of a's bytes, the first four minima those of b's. The last four are nibbles of c below the top two bits of
+// a's and b's bytes.
 INLINE void begin_q4_k(const uint8_t *b, struct block_256 *o)
 {
     const int8x16_t shift = {0, 0, 0, 0, 0, 0, 0, 0, -4, -4, -4, -4, 0, 0, 0, 0};
@@ -169,7 +170,7 @@ INLINE void begin_q4_k(const uint8_t *b, struct block_256 *o)
     o->min[0] = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(mins)));
 }
 
-// 32 bytes: low nibbles of 32 elements, then high ones.
+// 32 bytes: the low nibbles are 32 elements, the high nibbles the next 32.
 INLINE void half_q4_k(const uint8_t *b, int half, struct block_256 *o)
 {
     UNROLL_FOR (int i = 0; i < 4; i++) {
@@ -186,7 +187,7 @@ INLINE void begin_q5_k(const uint8_t *b, struct block_256 *o)
     o->absent[0] = inverse(vld1q_u8(b + 16)), o->absent[1] = inverse(vld1q_u8(b + 32));
 }
 
-// As Q4_K, and 16 less where the fifth bit is not set: the offset.
+// As Q4_K, minus 16 where the fifth bit is not set. That is the weight minus the offset 16.
 INLINE void half_q5_k(const uint8_t *b, int half, struct block_256 *o)
 {
     UNROLL_FOR (int i = 0; i < 4; i++) {
@@ -203,7 +204,7 @@ INLINE void begin_q6_k(const uint8_t *b, struct block_256 *o)
     widen_signed(vld1q_s8((const int8_t *)b + 192), o->scale);
 }
 
-// Four bits, and above them two of which the upper one, turned over, is the sign: that is 32 less.
+// Four bits below two bits. With the upper one of these inverted, they are the weight minus 32 in two's complement.
 INLINE void half_q6_k(const uint8_t *b, int half, struct block_256 *o)
 {
     const uint8x16_t low = vdupq_n_u8(15);
@@ -220,7 +221,7 @@ INLINE void half_q6_k(const uint8_t *b, int half, struct block_256 *o)
     }
 }
 
-// Eight scales of six bits, less 32: nibbles in 4 bytes, pairs of bits in 16.
+// Eight scales of six bits, minus 32: their nibbles are in 4 bytes, their upper pairs of bits in a word of 16 bits.
 INLINE void begin_iq4_xs(const uint8_t *b, struct block_256 *o)
 {
     const int16x8_t shift = {0, -2, -4, -6, -8, -10, -12, -14};
@@ -241,7 +242,7 @@ INLINE void half_iq4_xs(const uint8_t *b, int half, struct block_256 *o)
     }
 }
 
-// ---- blocks of 256 of -1, 0 and 1, as 0 to 2; two bits may also be 3
+// ---- blocks of 256 with the values -1, 0 and 1, as bytes 0 to 2 (two bits may also be 3)
 
 INLINE void begin_tq2_0(const uint8_t *b, struct block_256 *o)
 {
@@ -258,19 +259,21 @@ INLINE void begin_tq1_0(const uint8_t *b, struct block_256 *o)
     (void)b, (void)o;
 }
 
-// The topmost digit in base 3 of bytes of which 256 stands for 1: floor(3 v / 256), by way of floor(3 v / 4).
+// The first digit in base 3 of each byte, as a fraction of 256: floor(3 v / 256), computed as floor(floor(3 v / 4) /
+// 64).
 INLINE int8x16_t top_digit(uint8x16_t v)
 {
     return signed_of(vshrq_n_u8(vhaddq_u8(v, vshrq_n_u8(v, 1)), 6));
 }
 
-// A byte times a power of three, of which the whole is dropped, begins with its next digits.
+// A later digit: multiplied by a power of three, modulo 256, a byte starts with it.
 INLINE int8x16_t digit_below(uint8x16_t v, int power)
 {
     return top_digit(power == 1 ? v : vmulq_u8(v, vdupq_n_u8((uint8_t)power)));
 }
 
-// The first half is four digits of 32 bytes; then come their fifth, five of 16 bytes, and four of four bytes.
+// The first half of the block is four digits of 32 bytes; the second half is their fifth digit, five digits of 16
+// bytes, and four digits of 4 bytes.
 INLINE void half_tq1_0(const uint8_t *b, int half, struct block_256 *o)
 {
     static const int powers[5] = {1, 3, 9, 27, 81};
@@ -288,6 +291,7 @@ INLINE void half_tq1_0(const uint8_t *b, int half, struct block_256 *o)
     o->w[7] = top_digit(vmulq_u8(last, vreinterpretq_u8_u32(word_powers)));
 }
 
+// The types with blocks of 256: the members of struct type_256.
 // clang-format off
 //     name   type    bytes groups offset wide d_at m_at unit
 #define TYPES_256(TYPE) \
@@ -301,7 +305,7 @@ INLINE void half_tq1_0(const uint8_t *b, int half, struct block_256 *o)
     TYPE(tq2_0,  TQ2_0,  66,  1, -1, false,  64,  0, 1)
 // clang-format on
 
-// In eighths, for IQ1.
+// The weights of IQ1 in eighths.
 INLINE int8x16_t with_shift(int8x16_t grid, int8x16_t shift)
 {
     return vmlaq_s8(shift, grid, vdupq_n_s8(8));
@@ -311,12 +315,13 @@ INLINE int8x16_t with_shift(int8x16_t grid, int8x16_t shift)
 
 typedef void unpack_32_fn(const uint8_t *b, int8x16_t w[2]);
 
+// A type with blocks of 32. It is a compile-time constant of the kernels.
 struct type_32 {
     enum dtype type;
-    int bytes, offset;
-    bool wide;  // as above
-    bool power; // the scale is a power of two in a byte
-    int m_at;   // 0: no minimum; else it follows the scale
+    int bytes, offset; // bytes of a block; added to the bytes of its weights
+    bool wide;         // as in struct type_256
+    bool power;        // the scale is a power of two, whose exponent is the first byte
+    int m_at;          // byte of the minimum, which follows the scale; 0: none
     unpack_32_fn *unpack;
 };
 
@@ -337,7 +342,7 @@ INLINE void unpack_q4_1(const uint8_t *b, int8x16_t w[2])
     unpack_nibbles(b + 4, w);
 }
 
-// Nibbles, and 16 less where the element's bit of the word at `bits` is not set.
+// Nibbles, minus 16 where the element's bit of the word at `bits` is not set.
 INLINE void unpack_five_bits(const uint8_t *bits, const uint8_t *p, int8x16_t w[2])
 {
     const uint8x16_t first = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
@@ -381,6 +386,7 @@ INLINE void unpack_mxfp4(const uint8_t *b, int8x16_t w[2])
     unpack_by_table(b + 1, fp4_values, w);
 }
 
+// The types with blocks of 32: the members of struct type_32.
 // clang-format off
 //     name    type  bytes offset wide  power m_at
 #define TYPES_32(TYPE) \
@@ -393,6 +399,7 @@ INLINE void unpack_mxfp4(const uint8_t *b, int8x16_t w[2])
     TYPE(mxfp4,  MXFP4,  17,  0, false, true,  0)
 // clang-format on
 
+// The factors of four rows' blocks.
 INLINE struct factors factors_256(const uint8_t *const *rows, const struct type_256 *t)
 {
     struct factors f = t->m_at                   ? pairs_of_rows(rows, t->d_at)

@@ -29,7 +29,7 @@ INLINE void round_nibbles(const struct tile *t, round_fn *round, struct rounding
         }
         memcpy(out->fifth + at, &fifth, sizeof(fifth));
         vec turned[4] = {(vec)word[0], (vec)word[1], (vec)word[2], (vec)word[3]};
-        vec_turn4(turned);
+        vec_transpose4(turned);
         UNROLL_FOR (int l = 0; l < 4; l++)
             for (int q = 0; q < VEC / 4; q++)
                 memcpy(out->low[at + 4 * q + l], (const char *)&turned[l] + 16 * q, 16);
