@@ -1,12 +1,14 @@
-// What an ISA level brings: one table of functions.
+// The table of functions that an ISA level brings (struct kernels), and the layouts that these functions share.
 //
-// The same sources, compiled once a level, give the same bits on every level: floats are summed in LANES lanes (element i in
-// lane i % LANES, one fma after another), then by halves (8, 4, 2, 1); nothing is fused but what says fma. Quantised
-// products are exact integers a block, then floats in the order of the blocks, see `matmul` below. So an output depends
-// on its own row and column alone, never on how many rows stand beside it or on which thread computes it.
+// Every level returns the same bits. Floats are summed in LANES lanes: element i is added to lane i % LANES by fma, in
+// order of i, and then the lanes are added by halves (8, 4, 2, 1). Other operations are not fused. A product of
+// quantised numbers is an exact integer within a block; the blocks' floats are added in order (see struct matmul_args).
+// So an output depends only on its own row and column. It does not depend on how many rows are computed with it, nor
+// on the thread that computes it.
 //
-// Ownership: nothing is kept. Threads: any, each with its own scratch. Pointers need no alignment unless it is said;
-// reads stay within the rows as given (q8 rows are padded, see below), writes within the outputs.
+// The functions keep no state and own no memory. Any thread may call them with its own scratch. Pointers need no
+// alignment unless a comment says so. Reads stay within the given rows (q8 rows are padded, see below), writes within
+// the outputs.
 #ifndef QUERN_KERNELS_H
 #define QUERN_KERNELS_H
 
@@ -14,14 +16,17 @@
 #include "kernels/tensor.h"
 
 enum { LANES = 16 };
-enum { Q8_BLOCK = 256, Q8_SUMS = 16 }; // elements a scale; elements a partial sum
-enum { SCRATCH_BYTES = 9 << 16 };      // of each thread, 64-byte aligned; most of it is for avx512/transposed.c
+enum { Q8_BLOCK = 256, Q8_SUMS = 16 }; // elements per scale; elements per partial sum
+enum { SCRATCH_BYTES = 9 << 16 };      // per thread, 64-byte aligned; avx512/transposed.c needs most of it
 
-// A row of activations in 8 bits: K padded with zeros to whole blocks of 256, in three planes of one allocation.
-//   d = max(max|x| / 127, 2^-126) of the block, q[i] = round to nearest even(x[i] * (1 / d)), each step in float32
-//   d = 0 and q = 0 where all x are 0; d = NaN and q = 0 where one x is not finite, so that the fault shows
-//   sums[j] = q[16j] + .. + q[16j+15]
-// A row starts 64-byte aligned: int8 q[nb*256], then int16 sums[nb*16], then float d[nb], padded to 64.
+// A q8 row: a row of k activations in 8 bits. k is padded with zeros to nb whole blocks of 256 elements. One
+// allocation, 64-byte aligned, holds three arrays: int8 q[nb * 256], int16 sums[nb * 16] and float d[nb]. Its size is
+// padded to a multiple of 64 bytes.
+//   d        the scale of a block: max(max|x| / 127, 2^-126)
+//   q[i]     x[i] * (1 / d), rounded to the nearest integer, ties to even; each step in float32
+//   sums[j]  q[16j] + .. + q[16j + 15]
+// If all x of a block are 0, d and q are 0. If one x is not finite, q is 0 and d is NaN, so that the fault shows in the
+// outputs.
 static inline int64_t q8_blocks(int64_t k)
 {
     return (k + Q8_BLOCK - 1) / Q8_BLOCK;
@@ -43,16 +48,19 @@ static inline const float *q8_scales(const void *row, int64_t k)
     return (const float *)((const char *)row + q8_blocks(k) * (Q8_BLOCK + 2 * (Q8_BLOCK / Q8_SUMS)));
 }
 
-// Many columns once more, as the panels of AVX-512 read them, one span of 256 elements after another. Of each span:
-//   the quants, by groups of 16 columns: of each four tiles of 1 KB, of each tile 64 elements of the 16 columns
-//   int16 sums[column][16] of the columns, int16 of_32[column][8], float d[column],
-//   uint16 most[column][2], the largest sum of magnitudes |q| of a run of 16, and of 32
-// The last group is filled up with columns of whatever lies there.
+// Columns in tiles: q8 rows that serve as the columns of a matmul, arranged as the panels of AVX-512 read them. Spans
+// of 256 elements follow each other. A span has these arrays, for all columns:
+//   quants              by groups of 16 columns: four tiles of 1 KB, each with 64 elements of each of the 16 columns
+//   sums[column]        16 sums of 16 elements each
+//   sums_of_32[column]  8 sums of 32 elements each
+//   d[column]           the scale
+//   most[column]        the largest sum of magnitudes |q| over the runs of 16 elements, and over the runs of 32
+// If n_columns is not a multiple of 16, the places of the missing columns in the last group are not initialised.
 enum {
     Q8_TILE_COLUMNS = 16,
     Q8_TILE_WIDTH = 64,
     Q8_TILE_GROUP = Q8_TILE_COLUMNS * Q8_BLOCK,
-    Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 2 * Q8_SUMS + Q8_SUMS + 4 + 4, // of a column in a span
+    Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 2 * Q8_SUMS + Q8_SUMS + 4 + 4, // per column and span, over all arrays
 };
 enum { MOST_OF_16, MOST_OF_32, MOST_COUNT };
 struct q8_tiles {
@@ -72,12 +80,12 @@ static inline struct q8_tiles q8_tiles_at(void *tiles, int n_columns, int64_t sp
     void *sums = at + n * Q8_BLOCK, *of_32 = at + n * (Q8_BLOCK + 2 * Q8_SUMS), *d = at + n * (Q8_BLOCK + 3 * Q8_SUMS);
     return (struct q8_tiles){at, sums, of_32, d, (void *)(at + n * (Q8_BLOCK + 3 * Q8_SUMS + 4))};
 }
-// The first 64 quants of a column; the next lie Q8_TILE_COLUMNS * Q8_TILE_WIDTH on.
+// The first 64 quants of a column. The next 64 are Q8_TILE_COLUMNS * Q8_TILE_WIDTH bytes further on.
 static inline int8_t *q8_tiles_quants(const struct q8_tiles *t, int column)
 {
     return t->quants + column / Q8_TILE_COLUMNS * Q8_TILE_GROUP + column % Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
 }
-// A span of one column's q8 row into its tiles, all but `most`.
+// Copies a span of a q8 row into the tiles as column `column`: everything but `most`.
 static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void *row, int64_t k, int64_t span)
 {
     const int8_t *q = q8_quants(row) + span * Q8_BLOCK;
@@ -89,7 +97,7 @@ static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void
         t->sums_of_32[column][i] = (int16_t)(sums[2 * i] + sums[2 * i + 1]);
     t->d[column] = q8_scales(row, k)[span];
 }
-// `most` of a column, from its quants there.
+// Computes `most` of a column from its quants in the tiles.
 static inline void q8_tiles_put_most(const struct q8_tiles *t, int column)
 {
     uint16_t *most = t->most[column];
@@ -105,17 +113,18 @@ static inline void q8_tiles_put_most(const struct q8_tiles *t, int column)
     }
 }
 
-// The same for matrix tiles whose rows are rows of weights (AMX): 16 columns together, span after span, of a span group after
-// group; words of four elements of the 16 columns side by side. As large as the above. Columns that fill the last group up
-// have d = 0.
+// Columns in words: the same columns, arranged for AMX, whose matrix tiles have rows of weights. Each struct holds 16
+// columns (a group) in one span. The groups of a span follow each other, then come those of the next span. A word is
+// four elements of a column, and the words of the 16 columns are interleaved. The size is that of columns in tiles. The
+// missing columns of the last group have d = 0.
 struct q8_words {
     int8_t words[Q8_BLOCK / Q8_TILE_WIDTH][Q8_TILE_WIDTH / 4][Q8_TILE_COLUMNS][4];
     int16_t pairs_of_16[Q8_SUMS / 2][Q8_TILE_COLUMNS][2], pairs_of_32[Q8_SUMS / 4][Q8_TILE_COLUMNS][2]; // sums of q
-    int32_t total[Q8_TILE_COLUMNS];
+    int32_t total[Q8_TILE_COLUMNS]; // sum of all q of the span
     float d[Q8_TILE_COLUMNS];
 };
 _Static_assert(sizeof(struct q8_words) == Q8_TILE_COLUMNS * Q8_TILE_COLUMN_BYTES,
-               "both ways of tiles take the same room");
+               "columns in tiles and columns in words have the same size");
 static inline int q8_groups(int n_columns)
 {
     return (n_columns + Q8_TILE_COLUMNS - 1) / Q8_TILE_COLUMNS;
@@ -124,7 +133,7 @@ static inline struct q8_words *q8_words_at(void *tiles, int n_columns, int64_t s
 {
     return (struct q8_words *)tiles + span * q8_groups(n_columns) + column / Q8_TILE_COLUMNS;
 }
-// All but the quants of column `i` of 16.
+// Stores the sums and the scale of column i of the 16, but not its quants.
 static inline void q8_words_put_sums(struct q8_words *w, int i, const int16_t sums[Q8_SUMS], float d)
 {
     int32_t total = 0;
@@ -145,26 +154,16 @@ static inline void q8_words_put(struct q8_words *w, int i, const int8_t q[Q8_BLO
     q8_words_put_sums(w, i, sums, d);
 }
 
-// y[j][r] = sum over k of W[r][k] * x[j][k], r < n_rows, j < n_x: y[j] points at the output of the first row.
-// In `matmul_q8` x[j] is a q8 row; in `matmul_f32` it is k floats. The canonical order, for one column or many:
-//
-// matmul_q8: D = 0; for each 256 elements in order D = fma(S, da, D); y = D. S is,
-//   for types with blocks of 256 and integer sub-scales (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S to IQ4_XS, TQ1_0, TQ2_0):
-//     isum = sum_j scale_j * sum(w*q), msum = sum_j min_j * sum(q), both exact in int32;
-//     S = (float)isum * dw; with mins (Q2_K, Q4_K, Q5_K) then S = fma(-(float)msum, mw, S);
-//     In IQ1 to IQ3 scale_j = 2s + 1, and dw = d / 8 in IQ1 and IQ2, d / 4 in IQ3_XXS, d in IQ3_S; w is the codebook's value
-//     with its sign, in IQ1 the value and its shift in eighths: 8 g + 1 or 8 g - 1. TQ1_0 and TQ2_0: scale_j = 1, w = -1 .. 1.
-//   for types with blocks of 32 (Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4; with a minimum Q4_1, Q5_1): S = 0, then for the up to 8
-//     blocks in order S = fma((float)isum_j, dw_j, S), and with a minimum then S = fma((float)sum(q), mw_j, S).
-//   for Q1_0 and Q2_0 the same, as if their blocks were 4 and 2 of 32; for NVFP4 the same by its runs of 16.
-//   The offset of w (4 in Q3_K, 8 in Q4_0, 16 in Q5_0, 32 in Q6_K) is inside isum.
-// matmul_f32: W decoded to float32 (exactly as dtype_decode does), then lanes: acc[i % LANES] = fma(w[i], x[i], acc[..]),
-//   and the lanes summed by halves.
-// How a few columns read memory fastest, in which CPUs differ. It changes no bits.
+// In which order a matmul of few columns reads the rows of weights. CPUs differ in what is fastest. The bits of the
+// results do not depend on it.
 enum reading {
-    READING_BY_ROW, // neighbours side by side, each row asks for its own bytes some way ahead
-    READING_STREAMS, // few streams, as long as can be, that the hardware follows; or bytes asked for in the order of memory
-    READING_PREFETCHED, // such streams; what lies further on in them is asked for as well, where that reads more, into L2
+    // Neighbouring rows together. Each row prefetches its own bytes some distance ahead.
+    READING_BY_ROW,
+    // A few rows that are far apart, so that memory is read as a few streams, as long as possible, which the hardware
+    // prefetcher follows; or neighbouring rows, whose bytes are prefetched in the order of memory.
+    READING_STREAMS,
+    // Streams as above. Kernels also prefetch into L2 further on in the streams where this is faster.
+    READING_PREFETCHED,
     READING_COUNT,
 };
 
@@ -173,39 +172,60 @@ static inline bool reads_streams(enum reading reading)
     return reading != READING_BY_ROW;
 }
 
+// A matmul: y[j][r] = sum over k of W[r][k] * x[j][k], for r < n_rows and j < n_x. For matmul_q8, x[j] is a q8 row; for
+// matmul_f32, it is k floats. The order of operations is the same for any number of columns:
+//
+// matmul_q8: D = 0; then for each 256 elements, in order, D = fma(S, da, D), where da is the scale of the activations;
+// y = D. How S is computed depends on the type:
+//   - Types with blocks of 256 and integer sub-scales (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S to IQ4_XS, TQ1_0, TQ2_0):
+//       isum = sum_j scale_j * sum(w*q) and msum = sum_j min_j * sum(q), both exact in int32.
+//       S = (float)isum * dw. If the type has minima (Q2_K, Q4_K, Q5_K), then S = fma(-(float)msum, mw, S).
+//     In IQ1 to IQ3, scale_j = 2s + 1, and dw is d / 8 in IQ1 and IQ2, d / 4 in IQ3_XXS, and d in IQ3_S. There w is the
+//     signed value of the codebook; in IQ1 it is the value with its shift, in eighths: 8 g + 1 or 8 g - 1.
+//     In TQ1_0 and TQ2_0, scale_j = 1 and w is -1, 0 or 1.
+//   - Types with blocks of 32 (Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4; with a minimum Q4_1 and Q5_1):
+//       S = 0; then for each block, in order, S = fma((float)isum_j, dw_j, S), and if the type has a minimum, also
+//       S = fma((float)sum(q), mw_j, S).
+//   - Q1_0 and Q2_0: the same, with each block taken as 4 and as 2 blocks of 32. NVFP4: the same by its runs of 16.
+//   isum includes the offset of w (-4 in Q3_K, -8 in Q4_0, -16 in Q5_0, -32 in Q6_K).
+//
+// matmul_f32: the weights w[i] of a row are decoded to float32, with the bits of dtype_decode. Then acc[i % LANES] =
+// fma(w[i], x[i], acc[i % LANES]) in order of i, and the lanes are added by halves.
 struct matmul_args {
     const void *w;   // first row
     size_t w_stride; // bytes from row to row
     int n_rows;
-    int64_t k;
-    enum dtype type;      // of w (the generic kernels serve many)
+    int64_t k;            // elements of a row
+    enum dtype type;      // of w; one kernel may serve several types
     const void *const *x; // [n_x]
     int n_x;
-    void *x_tiles;        // 64-byte aligned: n_tiled columns in tiles, for kernels that use these; NULL: not made
-    int n_tiled, x_first; // of these columns x[0] is x_first, a multiple of Q8_TILE_COLUMNS
-    float *const *y;      // [n_x]
+    void *x_tiles;        // columns in the layout of the level's put_q8_tiles, 64-byte aligned; NULL: not made
+    int n_tiled, x_first; // the number of columns in x_tiles, and which of them is x[0]: a multiple of Q8_TILE_COLUMNS
+    float *const *y;      // [n_x]; each points at the output of the first row
     void *scratch;        // SCRATCH_BYTES, 64-byte aligned
-    const void *next;     // rows that this thread will probably read after these, to be fetched ahead; NULL: not known
-    size_t next_stride;   // bytes from one of these to the next
-    int64_t next_rows;    // how many they are
+    const void *next;     // rows that this thread will probably read next, to be prefetched; NULL: not known
+    size_t next_stride;   // bytes from one of these rows to the next
+    int64_t next_rows;    // their number
     enum reading reading; // see kernels_reading
     bool spare_adders;    // see kernels_spare_adders
 };
 typedef void matmul_fn(const struct matmul_args *a);
 
-// Where the rows behind a group of `height` rows from `first` on begin; where that is not known, these, which are in the
-// cache. Rows lie one behind the other, so all their bytes can be asked for as they lie, while as many are multiplied.
+// The address to prefetch from while `height` rows from `first` on are multiplied: the rows after them. After the last
+// group these are the caller's next rows. If those are not known, it is the group itself, which is in the cache
+// already. Rows are contiguous, so their bytes can be prefetched in the order of memory.
 static inline const uint8_t *matmul_rows_after(const struct matmul_args *a, int first, int height)
 {
     const int after = first + height < a->n_rows ? first + height : first;
     return after == first && a->next ? a->next : (const uint8_t *)a->w + (size_t)after * a->w_stride;
 }
 
-// Which of n rows go together, `height` of them: neighbours, or rows far apart, so that memory is read as `height` long
-// streams. Where a group hangs over, the last row stands in for those that are not there.
+// How n rows are divided into groups of `height` rows that are multiplied together. A group has neighbouring rows, or
+// rows that are far apart, so that memory is read as `height` long streams. If a group is not full, the last row of all
+// takes the missing places.
 struct row_cut {
     int n, groups;
-    int group_step, row_step; // rows between groups, and between a group's rows
+    int group_step, row_step; // rows from one group to the next, and from one row of a group to the next
 };
 
 static inline struct row_cut row_cut_neighbours(int n, int height)
@@ -213,21 +233,22 @@ static inline struct row_cut row_cut_neighbours(int n, int height)
     return (struct row_cut){n, (n + height - 1) / height, height, 1};
 }
 
-// So many rows apart, n / height at least.
+// The rows of a group are `apart` rows apart, which is at least n / height.
 static inline struct row_cut row_cut_apart(int n, int apart)
 {
     return (struct row_cut){n, apart, 1, apart};
 }
 
-// Whether streams so many bytes apart begin at the same place of a way of the first-level cache, more of them than half of its
-// eight ways.
+// Whether `height` streams, each `apart` bytes after the one before, begin in nearly the same sets of an L1 cache of
+// eight ways of 4 KB, and so evict each other's lines.
 static inline bool row_streams_meet(int height, size_t apart)
 {
     enum { WAYS = 8, WAY = 4096, CLOSE = 128 };
     return (apart + CLOSE) % (size_t)(WAYS * WAY / height) < 2 * CLOSE;
 }
 
-// As few rows apart as can be, or, of many, one more where these would meet, and drive each other out of the cache.
+// The rows of a group are as few rows apart as possible. If their streams would evict each other, and there are enough
+// rows, they are one row further apart.
 static inline struct row_cut row_cut_streams(int n, int height, size_t stride)
 {
     enum { MANY = 8 };
@@ -242,14 +263,18 @@ static inline int row_of_cut(const struct row_cut *cut, int group, int i)
     return MIN(group * cut->group_step + i * cut->row_step, cut->n - 1);
 }
 
-// Attention of some rows for one KV head and the query heads that share it.
-// Keys are taken in spans of ATTENTION_SPAN positions, counted from position 0: in each span the scores of all seen keys
-// (s = scale * q.k, q.k in lanes over dim_k), their greatest m, p = exp(s - m), and 0 where s - m < -87, l = sum of p
-// (position % LANES is the lane), o = sum of p*v, one fma after another in order of position; the spans' (m, l, o) are
-// merged in order. So a row's result depends on its own position and keys alone. The dimensions are at most
+// Attention of some rows for one KV head and the query heads that share it. dim_k and dim_v are at most
 // ATTENTION_DIM_MAX.
-// Keys and values of Q8_0 are multiplied as integers, unless `exact` is set: with queries and powers of 16 bits, in the order
-// that attention_words.h states. What that rounds is an NMSE below 1e-8 for usual scores.
+//
+// Positions are divided into spans of ATTENTION_SPAN, counted from position 0. For each span, over the keys that the
+// row sees:
+//   s = scale * q.k, where q.k is summed in lanes over dim_k; m = max s
+//   p = exp(s - m), or 0 if s - m < -87
+//   l = sum of p, in lane position % LANES
+//   o = sum of p * v, one fma after another in order of position
+// The spans' (m, l, o) are merged in order. So the result of a row depends only on its own position and keys.
+// Keys and values of Q8_0 are multiplied as integers, unless `exact` is set: queries and p become integers of 16 bits,
+// and the order is that of attention_words.h. The error of this rounding (NMSE) is below 1e-8 for usual scores.
 enum { ATTENTION_SPAN = 512 };
 struct attention_args {
     const float *q;  // row r, head h: q + r * q_stride + h * dim_k, h over the heads of the group
@@ -265,30 +290,32 @@ struct attention_args {
     const int32_t *seqs;      // [n_rows]
     const int32_t *pages;     // [.][pages_stride]
     int pages_stride;
-    // Of this layer and KV head in page 0: KV_PAGE rows of dim elements of the type, packed; of Q8_0 as kv_words.h arranges them.
+    // The rows of this layer and KV head in page 0: KV_PAGE rows of dim elements of the type, packed. Those of Q8_0 are
+    // arranged as kv_words.h describes.
     const uint8_t *k, *v;
     size_t page_bytes; // from page to page
     enum dtype k_type, v_type;
-    bool exact; // 8-bit keys and values, too, are multiplied as floats
+    bool exact; // keys and values of Q8_0 are multiplied as floats, too
     void *scratch;
     enum reading reading; // see kernels_reading
 };
 
-// The (row, head) pairs of a sequence that are taken together, on every level: a page of keys or values is made ready once
-// for all of them. The scratch holds their scores, sums and, where these are widened to whole LANES or become integers of 16
-// bits, queries, beside a page in float32 and LANES rows of keys.
+// How many (row, head) pairs of a sequence attention computes together, on every level; a page of keys or values is
+// decoded once for all of them. As many are taken as fit the scratch: it holds a page in float32, LANES rows of keys,
+// and for each pair its scores, its sums, its state, and its query if that is padded to whole LANES or converted to
+// integers of 16 bits.
 static inline int attention_pairs(int dim_k, int dim_v)
 {
     int64_t k = (dim_k + LANES - 1) / LANES * LANES, v = (dim_v + LANES - 1) / LANES * LANES;
     int64_t page = KV_PAGE * (MAX(k, v) + LANES) + LANES * k;
-    int64_t pair = ATTENTION_SPAN + v + (k == dim_k ? k / 2 : k) + LANES; // LANES: what is noted of it
+    int64_t pair = ATTENTION_SPAN + v + (k == dim_k ? k / 2 : k) + LANES; // LANES: room for its state
     return (int)((SCRATCH_BYTES / (int)sizeof(float) - page) / pair);
 }
 
 struct kernels {
     const char *name;
 
-    // One row each. y may be x.
+    // Operations on one row. y may be x.
     void (*norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n,
                  float *y);
     void (*act)(enum act_kind kind, const float *x, float *y, int64_t n);
@@ -300,57 +327,62 @@ struct kernels {
                  enum rope_layout layout, float *y);
     void (*route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
                   float *weights, int32_t *ids);
+    // Rounds k floats to a q8 row.
     void (*quantize_q8)(const float *x, int64_t k, void *row);
-    // Columns col .. col+n-1 alone of a row of k, x[0] the first of them: whole blocks, from a block's start.
+    // The same for elements col .. col + n - 1 of a row of k. x[0] is element col. col is a multiple of Q8_BLOCK, and
+    // so is n unless the row ends there.
     void (*quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
-    // The same of n_x rows, to the columns `column` .. of n_columns in the tiles that this level reads; and a span of a row
-    // that is quantised.
+    // The same for n_x rows, which become columns `column` .. column + n_x - 1 of n_columns in the layout that this
+    // level reads: columns in words on AMX, else columns in tiles. put_q8_tiles copies one span of a q8 row there.
     void (*quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
                               int column);
     void (*put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);
     void (*combine)(const float *x, const float *weights, int n_used, int64_t n,
-                    float *y); // sum_j weights[j]*x[j*n ..]
+                    float *y); // y[i] = sum over j of weights[j] * x[j * n + i], for i < n
     // Conversions of n elements (a multiple of the type's block).
     void (*const *encode)(const float *x, void *blocks,
-                          int64_t n); // [DT_COUNT]; the KV types; same bits as dtype_encode
+                          int64_t n); // [DT_COUNT]; the types of the KV cache; same bits as dtype_encode
     void (*const *decode)(const void *blocks, float *x,
-                          int64_t n); // [DT_COUNT]; all that decode; same bits as dtype_decode
+                          int64_t n); // [DT_COUNT]; all types that decode; same bits as dtype_decode
 
-    // Of a model's weights, by a search for what leaves the least error; [DT_COUNT], see quantize_fn in machine.h.
+    // Quantise weights of a model by a search for the least error; [DT_COUNT], see quantize_fn in kernels/cpu.h. The
+    // tables are for types with blocks of 32 or without sub-scales, for types with blocks of 256 and integer
+    // sub-scales, and for types with a codebook.
     quantize_fn *const *quantize_blocks, *const *quantize_k, *const *quantize_grid;
 
     void (*attention)(const struct attention_args *a);
 
-    // Tables of DT_COUNT. A type with no 8-bit path on this level has NULL, and matmul_f32 serves it (named in -v).
+    // [DT_COUNT]. NULL for a type that has no 8-bit kernel on this level: matmul_f32 serves it (-v lists such types).
     matmul_fn *const *matmul_q8;
-    matmul_fn *const *matmul_f32; // never NULL for a type that decodes
-    // Whether matmul_q8 multiplies n columns of k by a type in tiles, and is faster with x_tiles, on a CPU with spare_adders or
-    // without; NULL: the level has none.
+    matmul_fn *const *matmul_f32; // [DT_COUNT]; never NULL for a type that decodes
+    // Whether matmul_q8 is faster if the caller makes x_tiles, for n columns of k elements by weights of a type, on a
+    // CPU with or without spare_adders. NULL: never on this level.
     bool (*in_tiles)(enum dtype type, int64_t k, int64_t n, bool spare_adders);
-    enum reading reading; // where this is the best level of a CPU
-    bool
-        floats_by_row; // weights of products of floats, and the cache, by row whatever `reading` is: see reading_of_floats
-    int64_t item_weights; // about, that a call for few rows is best given at the most: longer ones stream no better
+    enum reading reading; // on CPUs whose best level this is
+    // matmul_f32 and attention read by row, whatever `reading` is; see reading_of_floats.
+    bool floats_by_row;
+    int64_t item_weights; // about the most weights that a work item of few rows should have; more stream no faster
 };
 
-// The levels that this binary holds, best first, ended by NULL; and the best that this CPU runs (cpuid and xgetbv, HWCAP).
+// The levels that this binary holds, and the best one that this CPU runs (by cpuid and xgetbv, or HWCAP).
 #define ISA(NAME, name, ...) extern const struct kernels kernels_##name;
 #include "kernels/cpu/isa.def"
 #undef ISA
 const struct kernels *kernels_best(void);
-// By name: NULL with an error that lists what there is, or says that this CPU cannot run it.
+// Finds a level by name. Returns NULL with an error if this binary does not hold it or this CPU cannot run it.
 const struct kernels *kernels_find(const char *name, struct error *err);
 int kernels_count(void);                 // levels of this binary that this CPU runs
 const struct kernels *kernels_at(int i); // best first
-// How this CPU reads with a level: a level that reads streams does so as the CPU's best one does, where that reads streams.
+// How a level reads on this CPU. If both the level and the CPU's best level read streams, it is the best level's mode.
 enum reading kernels_reading(const struct kernels *k);
-// And how it reads in products of floats and the cache, where it reads as `reading` says for those of 8 bits.
+// How matmul_f32 and attention read, on a level whose 8-bit matmuls read as `reading` says.
 static inline enum reading reading_of_floats(const struct kernels *k, enum reading reading)
 {
     return k->floats_by_row ? READING_BY_ROW : reading;
 }
-// Whether this CPU multiplies 512 bits of bytes once a cycle while it shifts, blends and adds beside that, and loads them,
-// for nothing: AMD's Zen 4 does. Others do these in the units that multiply, or were not measured. It changes no bits.
+// Whether this CPU shifts, blends, adds and loads in parallel with one multiplication of 512 bits of bytes per cycle.
+// AMD's Zen 4 does. Other CPUs use the multiplying units for these, or were not measured. The bits of the results do
+// not depend on it.
 bool kernels_spare_adders(void);
 
 #endif

@@ -63,6 +63,9 @@ void ISA_FN(rope)(const float *x, const float *table, int64_t n_pairs, int64_t h
                   enum rope_layout layout, float *y);
 void ISA_FN(route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
                    float *weights, int32_t *ids);
+void ISA_FN(combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);
+
+// quantize_q8.c
 void ISA_FN(quantize_q8)(const float *x, int64_t k, void *row);
 void ISA_FN(quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t n, void *row);
 void ISA_FN(quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
@@ -71,6 +74,5 @@ void ISA_FN(put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles,
 void quantize_q8_tiles_amx(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
                            int column);
 void put_q8_tiles_amx(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);
-void ISA_FN(combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);
 
 #endif
