@@ -1,8 +1,10 @@
+// Appends PTX text and replaces marks with numbers; see emit.h. Text between marks is copied 8 bytes at a time, and
+// numbers below 10000 are written without a loop, because kernels are written while the user waits for the model.
 #include "kernels/ptx/emit.h"
 
 #include <endian.h>
 
-enum { MAX_DIGITS = 10 }; // of a 32-bit number
+enum { MAX_DIGITS = 10 }; // decimal digits of a 32-bit number
 
 void ptx_start(struct ptx *p, char *buffer, size_t size)
 {
@@ -30,7 +32,7 @@ static size_t put_long_decimal(char *out, uint32_t v)
     return n;
 }
 
-// Writes v and returns the number of its digits, of which most numbers of a kernel have four or fewer.
+// Writes v and returns the number of its digits. Most numbers in a kernel have four digits or fewer.
 static inline size_t put_decimal(char *out, uint32_t v)
 {
     if (v < 10) {
@@ -61,7 +63,8 @@ static size_t put_hex(char *out, uint32_t v)
     return 8;
 }
 
-// Puts the value that the mark at text[0] == '$' names to out; *len is the length of the mark.
+// Writes the value of the mark at text (text[0] == '$') to out and returns the number of digits. *len receives the
+// length of the mark.
 static inline size_t put_value(struct ptx *p, char *out, const char *text, const char *end, const uint32_t *values,
                                unsigned n_values, size_t *len)
 {
@@ -76,8 +79,8 @@ static inline size_t put_value(struct ptx *p, char *out, const char *text, const
     return hex ? put_hex(out, values[index]) : put_decimal(out, values[index]);
 }
 
-// Copies up to the next mark or the end, eight bytes at a step; returns the number copied. As many as seven bytes
-// behind those are read and written too: the text is padded for it, and ptx_fill leaves room.
+// Copies text up to the next mark or the end, 8 bytes at a time, and returns the number of bytes. It reads and writes
+// up to 7 bytes more than that: the text is padded, and ptx_fill leaves room in the buffer.
 static inline size_t copy_to_mark(char *out, const char *text, size_t n)
 {
     const uint64_t ones = 0x0101010101010101u, highs = 0x8080808080808080u;
@@ -87,7 +90,7 @@ static inline size_t copy_to_mark(char *out, const char *text, size_t n)
         memcpy(out + i, &word, 8);
         word = le64toh(word);
         word ^= ones * '$';
-        // The lowest bit that is left is that of the first byte that was a mark; those above it may be false.
+        // The lowest bit set belongs to the first byte that is '$'. Higher bits may be set by a borrow.
         uint64_t marks = (word - ones) & ~word & highs;
         if (marks)
             return MIN(n, i + (size_t)__builtin_ctzll(marks) / 8);
@@ -95,7 +98,7 @@ static inline size_t copy_to_mark(char *out, const char *text, size_t n)
     return n;
 }
 
-// The same as ptx_fill near the end of the buffer, where each byte is looked at.
+// Does what ptx_fill does, byte by byte: near the end of the buffer there is no room for 8 bytes at a time.
 static void fill_slowly(struct ptx *p, const char *text, size_t len, const uint32_t *values, unsigned n_values)
 {
     const char *end = text + len;
@@ -112,7 +115,7 @@ static void fill_slowly(struct ptx *p, const char *text, size_t len, const uint3
 
 void ptx_fill(struct ptx *p, const char *text, size_t len, const uint32_t *values, unsigned n_values)
 {
-    // A mark has two bytes or more and becomes ten at most.
+    // A mark of at least 2 bytes becomes at most MAX_DIGITS bytes.
     if (p->overflow || p->cap - p->size < len * (MAX_DIGITS / 2) + 8) {
         fill_slowly(p, text, len, values, n_values);
         return;

@@ -1,11 +1,12 @@
-// PTX text: lines written one after the other into one buffer that the caller brings.
+// Writes PTX text into a buffer of the caller, which is all that an emitter needs to write a kernel.
 //
-// A kernel's source stands in its emitter as PTX, line for line; what varies is a number at a mark. $0 to $9 stand for
-// the values in decimal, $x0 to $x9 for eight hexadecimal digits (a float's bits: 0f$x0). Nothing but literals of the
-// program and numbers can come into the text, so the same inputs give the same bytes and no file can put words in it.
+// An emitter contains the kernel's source as PTX string literals. Only numbers vary: a mark in a literal is a
+// placeholder for a value. $0 to $9 are replaced with the value in decimal, $x0 to $x9 with its eight hexadecimal
+// digits (0f$x0 is a float given by its bits). The text contains only literals of the program and numbers, so equal
+// inputs give equal bytes, and a model's file cannot insert text of its own.
 //
-// Ownership: the buffer is the caller's; nothing is allocated here. When it is full the rest is dropped, and
-// ptx_finish says so, once. Threads: one at a time for each struct.
+// Ownership: the buffer belongs to the caller; nothing is allocated here. Once the buffer is full, further text is
+// dropped, and only ptx_finish reports it. Threads: one at a time for each struct.
 #ifndef QUERN_EMIT_H
 #define QUERN_EMIT_H
 
@@ -13,22 +14,23 @@
 
 struct ptx {
     char *data;    // not NUL-terminated before ptx_finish
-    size_t size;   // of the text
-    size_t cap;    // of the buffer, less the byte for the NUL
-    bool overflow; // the buffer was too small: the text ends before the first part that did not fit
-    bool bad_mark; // a mark names a value that was not given: a fault of an emitter
+    size_t size;   // bytes of text so far
+    size_t cap;    // bytes of text that fit: the size of the buffer minus 1 for the NUL
+    bool overflow; // the buffer was too small; the text ends before the first part that did not fit
+    bool bad_mark; // a mark names a value that was not passed, which is a bug in an emitter
 };
 
 void ptx_start(struct ptx *p, char *buffer, size_t size);
-// The text is whole and ends with a NUL, or an error.
+// Terminates the text with a NUL. Returns -1 if the text did not fit or has a bad mark.
 int ptx_finish(struct ptx *p, struct error *err);
 
-// Adds text with values at its marks. Behind its len bytes another PTX_PAD can be read, whatever they are.
+// Appends text and replaces its marks with values. PTX_PAD bytes after text[len - 1] must be readable; their contents
+// do not matter.
 enum { PTX_PAD = 8 };
-#define PTX_PADDING "\0\0\0\0\0\0\0" // and the literal's own NUL
+#define PTX_PADDING "\0\0\0\0\0\0\0" // 7 bytes; the literal's own NUL is the eighth
 void ptx_fill(struct ptx *p, const char *text, size_t len, const uint32_t *values, unsigned n_values);
 
-// Adds text that has no marks. Inline, for most lengths are known where it is compiled.
+// Appends text without marks. It is inline because most callers pass a constant length.
 static inline void ptx_copy(struct ptx *p, const char *text, size_t len)
 {
     if (p->overflow || p->cap - p->size < len) {
@@ -39,12 +41,17 @@ static inline void ptx_copy(struct ptx *p, const char *text, size_t len)
     p->size += len;
 }
 
+// Append a string literal: PTX_LINES without marks, PTX_FILL with marks.
+//   p      struct ptx *
+//   lines  string literal of PTX
+//   ...    up to 10 values of type uint32_t, for the marks 0, 1, and so on
 #define PTX_LINES(p, lines) ptx_copy((p), "" lines, sizeof(lines) - 1)
 #define PTX_FILL(p, lines, ...)                                                                                        \
     ptx_fill((p), "" lines PTX_PADDING, sizeof(lines) - 1, (const uint32_t[]){__VA_ARGS__},                            \
              sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
 
-// The first lines of a text: `version` is 10 * major + minor, `target` the number of an architecture (75: sm_75).
+// Writes the directives that begin a text. `version` is 10 * major + minor of the PTX version; `target` is the
+// number of an architecture (75: sm_75).
 void ptx_header(struct ptx *p, uint32_t version, uint32_t target);
 
 static inline uint32_t ptx_float_bits(float f)
@@ -56,11 +63,11 @@ static inline uint32_t ptx_float_bits(float f)
 
 // The shape of a kernel's launch.
 struct ptx_launch {
-    const char *entry; // the name before _NODE
-    uint32_t grid[3], block[3];
+    const char *entry;          // the entry's name without the suffix _NODE
+    uint32_t grid[3], block[3]; // CTAs; threads of a CTA
 };
 
-// Tiles that cover n.
+// Returns the number of tiles that cover n.
 static inline uint32_t ptx_tiles(uint32_t n, uint32_t tile)
 {
     return n / tile + (n % tile != 0);

@@ -1,11 +1,24 @@
-// Attention of one row, or of rows that have nothing to do with each other: a CTA has a KV head with the query heads
-// that share it, and every gridDim.z-th split of the row's positions.
+// Emits attention with one row per CTA: `attend` (form ROWS) and `attend_lone` (form LONE, which skips rows that
+// emit_attend_tiles.c serves). emit_attend_parts.h has the loop that it equals and the order of its sums;
+// emit_attend_fold.c emits the end of the kernel. Chosen for generation, where a step has few rows, and for single
+// rows of larger steps.
 //
-// Page by page: two threads are a key, one has its even strips and one its odd ones, for all query heads. Then a thread
-// is an element of the values, or some, for all heads or, where heads are narrow, for a part of them. Values are
-// copied as they lie, to shared memory by way of registers that are loaded before the scores are made; quantised keys
-// too, for their blocks are not aligned to wide loads. So a page of 64 keys and values is read once for up to 8 query
-// heads.
+// Grid: x the row, y the KV head (times the blocks of up to 8 query heads that share it), z the first split; a CTA
+// processes every gridDim.z-th split of the row's positions. The block is 128 threads. For each page of 64 positions:
+//   scores  Two threads have a key: one multiplies the even strips of 8 elements, the other the odd ones, for all
+//           query heads of the CTA. They exchange their sums, and each then has the complete scores of half of the
+//           heads.
+//   values  A thread has one or more elements of the value row for all heads. Where a row has fewer elements than
+//           there are threads, sets of threads divide the heads.
+//
+// Values are copied to shared memory without conversion. Their loads to registers are issued before the scores are
+// computed and are in flight meanwhile. Quantised keys are copied too, because their blocks are not aligned to wide
+// loads; other keys are read directly from global memory, 16 bytes at a time.
+//
+// Shared memory, at most 48 KB: queries (16 KB), weights of a page (2 KB), values (16 KB), quantised keys (12 KB),
+// and maxima and sums of the warps.
+//
+// Cost: a page of keys and values is read once for up to 8 query heads of a row; rows do not share reads.
 #include "kernels/ptx/emit_attend_rows.h"
 
 #include <math.h>
@@ -13,11 +26,13 @@
 enum {
     THREADS = 128,
     HEADS_MOST = 8,              // query heads of a CTA
-    QUERY_FLOATS = 4096,         // of a CTA
-    ROUND_BYTES = THREADS * 128, // values that threads hold in registers
-    KEY_BYTES = 12 << 10,        // of a page of keys in shared memory
+    QUERY_FLOATS = 4096,         // query elements of a CTA, which are in shared memory
+    ROUND_BYTES = THREADS * 128, // values in flight: a thread has 32 registers for them
+    KEY_BYTES = 12 << 10,        // the largest page of quantised keys that is copied to shared memory
 };
 
+// Returns the strips per iteration of the score loop: a divisor of `strips`, at most 10. For quantised types it is
+// even, because a block of 32 elements has two strips of each thread.
 static uint32_t unroll_of(const struct ptx_kv *k, uint32_t strips)
 {
     bool blocks = dtype_info[k->type].block > 1;
@@ -92,15 +107,15 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct atte
     PTX_FILL(p,
              "    .shared .align 16 .b8 query[$0];\n"
              "    .shared .align 16 .b8 weights[$1];\n"
-             "    .shared .align 16 .b8 reds[$2];\n" // of each head: tops of the 4 warps; then sums
+             "    .shared .align 16 .b8 reds[$2];\n" // for each head the maxima of the 4 warps; then likewise the sums
              "    .shared .align 16 .b8 values[$3];\n",
              4 * s->heads * s->query, 4 * KV_PAGE * s->weights, 32 * s->heads, s->round * s->v_row);
     if (s->keys_copied)
         PTX_FILL(p, "    .shared .align 16 .b8 keys[$0];\n", KV_PAGE * s->k_row);
 }
 
-// Rows whose neighbour in the tile is the position before or after theirs belong to a run. %at: the positions,
-// %page_at: the tables.
+// Returns if the row belongs to a run: if the row before or after it, within its tile, is of the same sequence, is at
+// the position before or after, and has splits of the same size. Uses %at for the positions, %page_at for the tables.
 static void leave_runs(struct ptx *p, const struct ptx_attend *a)
 {
     PTX_LINES(p, "    {\n"
@@ -115,7 +130,7 @@ static void leave_runs(struct ptx *p, const struct ptx_attend *a)
                  "    ld.global.u32 %table_of, [%next_at];\n");
     PTX_FILL(p, ATTEND_SPLIT("%mine_n", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
     for (uint32_t after = 0; after < 2; after++) {
-        // to a tile's first row none comes before, to its last or the step's last none after
+        // The first row of a tile has no row before it; the last row of a tile or of the step has none after it.
         PTX_FILL(p,
                  "    add.u32 %next, %row, $1;\n"
                  "    rem.u32 %n, %next, $0;\n"
@@ -148,7 +163,9 @@ static void leave_runs(struct ptx *p, const struct ptx_attend *a)
     PTX_LINES(p, "    }\n");
 }
 
-// Which pages and splits the row has, and which of these are the CTA's.
+// Sets %low and %low_page to %last_page (the visible positions and pages), %first_split, %splits (the number of the
+// row's splits), %lanes (the number of CTAs that have some of them) and %alone (this CTA has all). Returns if the CTA
+// has no split.
 static void find_splits(struct ptx *p, const struct ptx_attend *a)
 {
     if (a->window)
@@ -173,7 +190,8 @@ static void find_splits(struct ptx *p, const struct ptx_attend *a)
                  "    setp.eq.u32 %alone, %lanes, 1;\n");
 }
 
-// What the thread is; where it writes and reads. Values that do not change.
+// Sets the registers that stay constant: the thread's key and half for scores, its column and set for values, and its
+// addresses in shared memory.
 static void find_places(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
@@ -188,13 +206,13 @@ static void find_places(struct ptx *p, const struct ptx_attend *a, const struct 
              "    div.u32 %head_kv, %block, $0;\n"
              "    mul.lo.u32 %i, %head_kv, $0;\n"
              "    sub.u32 %block, %block, %i;\n"
-             "    mul.lo.u32 %block, %block, $1;\n" // the first of its heads within the group
+             "    mul.lo.u32 %block, %block, $1;\n" // the first head of the CTA within the group
              "    and.b32 %column, %thread, $2;\n"
              "    div.u32 %group, %thread, $3;\n"
-             "    mul.lo.u32 %group, %group, $4;\n" // the first of its heads within the block
+             "    mul.lo.u32 %group, %group, $4;\n" // the first head of the thread's set within the block
              "    mov.u32 %reds, reds;\n",
              s->blocks, s->heads, s->wide - 1, s->wide, s->per_group);
-    // the thread's scores are those of heads i and, in odd threads, half + i
+    // An even thread gets the scores of the first `half` heads, an odd thread those of the others.
     PTX_FILL(p,
              "    mul.lo.u32 %i, %half, $0;\n"
              "    mad.lo.u32 %my_red, %i, 16, %reds;\n"
@@ -212,7 +230,7 @@ static void find_places(struct ptx *p, const struct ptx_attend *a, const struct 
                  "    setp.lt.and.u32 %has$0, %i, $3, %has$0;\n",
                  i, s->heads, s->heads - 1, s->group);
     PTX_LINES(p, "    and.b32 %i, %column, 16;\n"
-                 "    shr.u32 %nibble, %i, 2;\n"); // by how much Q4_0 is shifted: all of the thread's elements alike
+                 "    shr.u32 %nibble, %i, 2;\n"); // the shift of Q4_0: 0 or 4, equal for all elements of the thread
     for (uint32_t j = 0; j < s->each; j++) {
         PTX_FILL(p,
                  "    add.u32 %i, %column, $1;\n"
@@ -238,7 +256,8 @@ static void find_places(struct ptx *p, const struct ptx_attend *a, const struct 
     }
 }
 
-// The queries to shared memory, with zeros where strips end behind the last dimension; weights of heads that are not.
+// Copies the queries to shared memory, padded with zeros to whole strips. Clears the totals, and the weights if they
+// have places for heads that do not exist.
 static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
@@ -284,6 +303,7 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
+// Sets the first and last page of the split, and clears its maxima, sums and values.
 static void begin_split(struct ptx *p, const struct attend_shape *s)
 {
     PTX_LINES(p, "    add.u32 %split, %first_split, %z;\n"
@@ -305,7 +325,8 @@ static void begin_split(struct ptx *p, const struct attend_shape *s)
         PTX_FILL(p, "    mov.f32 %o$0, 0f00000000;\n", i);
 }
 
-// Units of 16 bytes that the threads copy from %at on, as they lie: loads to registers, then stores.
+// A copy of `bytes` bytes from %at to shared memory, in units of 16 bytes per thread: copy_load loads to registers,
+// copy_store stores these. `name` is 'k' for keys, 'v' for values.
 static void copy_load(struct ptx *p, uint32_t bytes, char name)
 {
     uint32_t units = bytes / 16, n = ptx_tiles(units, THREADS);
@@ -346,7 +367,8 @@ static void copy_store(struct ptx *p, uint32_t bytes, char name)
     }
 }
 
-// The page %entry: which of its slots the row sees; loads of values, and of keys that are copied.
+// Begins page %entry: sets the range of slots that the row sees, %from_slot to %to_slot - 1, issues the loads of the
+// first values, and copies keys if they are quantised.
 static void begin_page(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
@@ -378,7 +400,8 @@ static void begin_page(struct ptx *p, const struct ptx_attend *a, const struct a
     }
 }
 
-// One strip of the key with all queries. Strip 2i + half is the thread's i-th; `i` counts in the turn of the loop.
+// Multiplies one strip of the key with all queries. The thread's i-th strip is strip 2i + half of the key; `i` counts
+// within an iteration of the loop.
 static void score_strip(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s, uint32_t i)
 {
     uint32_t size = a->k.type == DT_F32 ? 4 : 2;
@@ -404,7 +427,8 @@ static void score_strip(struct ptx *p, const struct ptx_attend *a, const struct 
         }
 }
 
-// %s: the thread's half of the scores of its key. Slots that are not seen take the place of one that is.
+// Sets %s to the thread's half of the scores of its key. A thread whose key is not visible computes the nearest
+// visible key instead, so that all loads are of valid slots; %seen is false for it.
 static void key_scores(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     bool blocks = dtype_info[a->k.type].block > 1;
@@ -471,8 +495,8 @@ static void key_scores(struct ptx *p, const struct ptx_attend *a, const struct a
     PTX_LINES(p, "    }\n");
 }
 
-// The two threads of a key tell each other their halves: each ends up with the whole scores of one half of the heads,
-// %weight, and the warp's greatest of these go to shared memory.
+// The two threads of a key exchange their halves. Each then has the complete scores of half of the heads, %weight,
+// and each warp stores its maxima of these to shared memory.
 static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     for (uint32_t i = 0; i < s->half; i++) {
@@ -507,7 +531,10 @@ static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-// %new: the greater of %$1 and the page's tops at [%$0 + ...], which stand there for each warp.
+// Sets %new to the largest of `top` and the four warps' maxima of a head.
+//   reg  string literal: a register with an address in shared memory
+//   at   string literal: the offset of the head's four maxima
+//   top  string literal: the register with the largest score so far
 #define NEW_TOP(reg, at, top)                                                                                          \
     "    ld.shared.v4.f32 {%m0, %m1, %m2, %m3}, [" reg "+" at "];\n"                                                   \
     "    max.f32 %m0, %m0, %m1;\n"                                                                                     \
@@ -515,14 +542,15 @@ static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct
     "    max.f32 %m0, %m0, %m2;\n"                                                                                     \
     "    max.f32 %new, " top ", %m0;\n"
 
-// The weights to shared memory, and the warps' sums of them. A duplicate of the last head is not stored.
+// Stores the weights and the warps' sums of them to shared memory. With an odd number of heads, odd threads have one
+// head less: they compute the last one a second time and do not store it.
 static void page_weights(struct ptx *p, const struct attend_shape *s)
 {
     for (uint32_t i = 0; i < s->half; i++) {
         bool both = i + s->half < s->heads;
         if (both)
             PTX_FILL(p, NEW_TOP("%my_red", "$0", "%top$1"), 16 * i, i);
-        else // the odd threads' head is one that is not: they read the last
+        else // odd threads read the maxima of the last head
             PTX_FILL(p,
                      "    selp.u32 %i, 16, 0, %odd;\n"
                      "    sub.u32 %i, %my_red, %i;\n" NEW_TOP("%i", "$0", "%top$1"),
@@ -554,7 +582,8 @@ static void page_weights(struct ptx *p, const struct attend_shape *s)
     }
 }
 
-// What the values so far are worth. (Before the weights are there: then others may be at the next page's tops.)
+// Multiplies the values so far by exp(old top - new top). This reads the maxima before the barrier in page_values:
+// after it, other warps may already store those of the next page.
 static void page_worth(struct ptx *p, const struct attend_shape *s)
 {
     for (uint32_t i = 0; i < s->per_group; i++) {
@@ -569,6 +598,7 @@ static void page_worth(struct ptx *p, const struct attend_shape *s)
     }
 }
 
+// Adds the page's sums of weights to %vsum.
 static void page_sums(struct ptx *p, const struct attend_shape *s)
 {
     for (uint32_t i = 0; i < s->per_group; i++)
@@ -581,7 +611,7 @@ static void page_sums(struct ptx *p, const struct attend_shape *s)
                  i, 16 * s->heads);
 }
 
-// %value: element j of the thread in the key that is `ahead` keys behind %read_v.
+// Sets %value to the thread's element j of the key that is `ahead` keys after %read_v.
 static void value_load(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s, uint32_t j,
                        uint32_t ahead)
 {
@@ -622,6 +652,7 @@ static void value_load(struct ptx *p, const struct ptx_attend *a, const struct a
     }
 }
 
+// Loads the weights of that key for the heads of the thread's set, to %w.
 static void weight_load(struct ptx *p, const struct attend_shape *s, uint32_t ahead)
 {
     uint32_t at = 4 * ahead * s->weights, n = s->per_group, i = 0;
@@ -636,7 +667,7 @@ static void weight_load(struct ptx *p, const struct attend_shape *s, uint32_t ah
             PTX_FILL(p, "    ld.shared.f32 %w$0, [%read_w+$1];\n", i, at + 4 * i);
 }
 
-// The seen keys of the round, four at a time, then one by one.
+// Adds the values of the round's visible keys times their weights: four keys per iteration, then single keys.
 static void add_values(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
@@ -675,6 +706,8 @@ static void add_values(struct ptx *p, const struct ptx_attend *a, const struct a
     }
 }
 
+// Adds the values of the page, in one round or several: a round is as many values as the registers of a copy hold.
+// While a later round is loaded, no arithmetic hides the latency.
 static void page_values(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     uint32_t bytes = s->round * s->v_row;

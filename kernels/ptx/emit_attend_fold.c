@@ -1,8 +1,19 @@
-// Attention of one row: its splits are folded into totals, by the CTA that has them all, or by way of memory by the
-// last of several to come.
+// Attention with one row per CTA, second half of the kernel (emit_attend.c has the first): folds the row's splits
+// into totals and writes the row. It equals, for each head and each split in order:
+//
+//   new = max(total.top, split.top);
+//   total.sum = total.sum * exp(total.top - new) + split.sum * exp(split.top - new); // and the values likewise
+//   total.top = new;
+//
+// A CTA that has all splits of the row keeps totals in registers and never uses memory. Otherwise (flash decoding)
+// each CTA stores the parts of its splits to `partials`, and the last CTA to finish folds them all. A part is
+// `partial` floats per head and split: [row][head][split].
 #include "kernels/ptx/emit_attend_rows.h"
 
-// Totals with a split's part of head i: top, sum and values in those registers.
+// Folds a split into the totals of a head, except for the values: sets %keep and %worth, by which the caller
+// multiplies the totals' values and the split's. Marks: $0 is the head in the thread's set, $1 the bits of log2 e.
+//   top  string literal: the register with the split's largest score
+//   sum  string literal: the register with the split's sum of weights
 #define FOLD(top, sum)                                                                                                 \
     "    max.f32 %new, %ttop$0, " top ";\n"                                                                            \
     "    sub.rn.f32 %keep, %ttop$0, %new;\n"                                                                           \
@@ -15,7 +26,7 @@
     "    mul.rn.f32 %tsum$0, %tsum$0, %keep;\n"                                                                        \
     "    fma.rn.f32 %tsum$0, " sum ", %worth, %tsum$0;\n"
 
-// Where head i's parts lie: %part.
+// Sets %part to the address of `partials` and %head to the index of the first part of head i.
 static void part_address(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s, uint32_t i)
 {
     PTX_FILL(p,
@@ -65,7 +76,7 @@ void attend_end_split(struct ptx *p, const struct ptx_attend *a, const struct at
                  "    @%more bra.uni SPLIT;\n");
 }
 
-// All but the last CTA of a row and its heads to come here end. The counter is zero again afterwards.
+// atom.inc wraps to 0 at the last CTA, which resets the counter for the next launch.
 void attend_wait_for_parts(struct ptx *p)
 {
     PTX_LINES(p, "    @%alone bra.uni WRITE;\n"
@@ -88,7 +99,7 @@ void attend_wait_for_parts(struct ptx *p)
                                         "    @%more ret;\n");
 }
 
-// The parts of `n` splits from %z on: all loads, then the folding.
+// Folds the parts of the next `n` splits. All loads come first, so that they are in flight together.
 static void fold_parts(struct ptx *p, const struct attend_shape *s, uint32_t n)
 {
     for (uint32_t split = 0; split < n; split++)
@@ -119,6 +130,8 @@ static void fold_parts(struct ptx *p, const struct attend_shape *s, uint32_t n)
                  i, 4 * n * s->partial);
 }
 
+// The loop takes `ahead` splits per iteration, then single splits. `ahead` is bounded by the registers for the
+// values.
 void attend_add_parts(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     uint32_t ahead = s->per_group * s->each <= 4 ? 4 : s->per_group * s->each <= 8 ? 2 : 1;

@@ -1,9 +1,10 @@
-// What the two kernels of attention share, and which of them is asked for.
+// Attention: the PTX that both kernels use, the checks of sizes, the choice of the kernel by form, and the number of
+// splits. See emit_attend_parts.h for what is computed, emit_ops.h for when each form is chosen.
 #include "kernels/ptx/emit_attend_parts.h"
 
 #include <math.h>
 
-// By powers where 1 - 2 / (e^2u + 1) would cancel.
+// tanh u = 1 - 2 / (e^2u + 1), or its power series to u^9 below 1/4, where that difference would lose digits.
 void attend_softcap(struct ptx *p, float cap)
 {
     PTX_FILL(p,

@@ -1,21 +1,29 @@
-// Attention over the cache's pages: what its two kernels share, and with it the order of every sum.
+// Attention over the pages of the KV cache: the parts that its two kernels share, and the definition of the order of
+// their sums. For a row at position t and a query head h with KV head g, both kernels equal this loop:
 //
-//   score    Strips of 8 elements of a key, the even ones and the odd ones each by themselves in their order, by fma
-//   from
-//            0; the two sums are added, then scaled, then capped.
-//   page     The greatest score and the weights 2^((score - top) log2 e) of the page's seen keys, top being the
-//   greatest so
-//            far in the split. What came before is multiplied by what it is worth now. The weights are added as a tree
-//            over the bits of the slot, the lowest first, and a value's elements by fma in the order of positions.
-//   split    2^n pages that begin at a multiple of as many. n depends on the row's position alone: the least with which
-//            the pages that it sees fill `splits` of them.
-//   row      The splits, folded one after the other from (top, sum, values) = (-inf, 0, 0), each by an fma.
+//   for (j = low; j <= t; j++) // low is 0, or max(0, t - window + 1) with a window
+//       s[j] = cap(scale * dot(q[h], k[g][j]));
+//   top = max over j of s[j];
+//   y[h] = (sum over j of exp(s[j] - top) * v[g][j]) / (sum over j of exp(s[j] - top));
 //
-// No order depends on how many threads, CTAs or rows there are, so a row has the same bits in a tile of rows, alone,
-// and with its splits on as many CTAs as there are. All sums and products here are rounded as written (.rn): without
-// it, ptxas makes an fma of a product and a sum in one kernel and not in the other.
+// They compute it in one pass over the pages (online softmax): the maximum so far, the sum of the weights and the sum
+// of the weighted values are kept, and the two sums are multiplied by exp(old top - new top) when the maximum grows.
+// The order of the sums:
 //
-// Ownership: none. Threads: none shared.
+//   score    The key is cut into strips of 8 elements. The even strips and the odd strips have an accumulator each,
+//            which starts at 0 and adds elements in order by fma. The two are added, then scaled, then capped.
+//   page     A page has 64 keys. top becomes the largest score so far in the split. The visible keys get weights
+//            2^((score - top) log2 e). The weights of a page are added as a binary tree over the bits of the slot,
+//            the lowest bit first; values are added by fma in order of position.
+//   split    A split is 2^n pages and begins at a multiple of 2^n pages. n depends only on the row's position (and
+//            the window): it is the least n for which the visible pages fit in `splits` splits.
+//   row      The splits are folded in order into totals, which start as (top, sum, values) = (-inf, 0, 0).
+//
+// No order depends on the number of threads, CTAs or rows. A row therefore has the same bits in a tile of rows,
+// alone, and with its splits divided among any number of CTAs. All sums and products have an explicit rounding (.rn):
+// without it, ptxas could contract a product and a sum to an fma in one kernel and not in the other.
+//
+// Ownership: none. Threads: no shared state.
 #ifndef QUERN_EMIT_ATTEND_PARTS_H
 #define QUERN_EMIT_ATTEND_PARTS_H
 
@@ -23,8 +31,10 @@
 
 #define LOG2_E 1.44269504088896340736
 
-// The number n of a row at `position`: 2^n pages a split. $8 is the window or 2^31, $9 the splits, a power of two whose
-// logarithm is $7.
+// Computes n for a row: a split has 2^n pages. Marks: $7 is the logarithm of the number of splits, $8 the window or
+// 2^31, $9 the number of splits (ATTEND_SPLIT_VALUES).
+//   out       string literal: a 32-bit register, which receives n
+//   position  string literal: the register with the row's position
 #define ATTEND_SPLIT(out, position)                                                                                    \
     "    min.u32 " out ", " position ", $8;\n"                                                                         \
     "    shr.u32 " out ", " out ", 6;\n"                                                                               \
@@ -40,10 +50,11 @@ static inline uint32_t attend_log2(uint32_t power)
     return (uint32_t)__builtin_ctz(power);
 }
 
-// %score becomes cap tanh(%score / cap); uses %t, %u, %keep and the predicate %less.
+// Sets %score to cap tanh(%score / cap). Overwrites %t, %u, %keep and the predicate %less.
 void attend_softcap(struct ptx *p, float cap);
-// %low or %last_low: the first position that the run's first or last row sees.
+// Sets %low, or %last_low if `last`, to the first position that the run's first or last row sees.
 void attend_low_of(struct ptx *p, const struct ptx_attend *a, bool last);
+// The kernel of the forms ROWS and LONE (emit_attend.c), and that of TILES (emit_attend_tiles.c).
 void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch);
 void attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch);
 

@@ -1,6 +1,7 @@
-// The kernel of attention for one row: its shape, and what its two files make of it.
+// Attention with one row per CTA: the shape of the kernel, which emit_attend.c computes, and the functions of
+// emit_attend_fold.c, which emit its end.
 //
-// Ownership: none. Threads: none shared.
+// Ownership: none. Threads: no shared state.
 #ifndef QUERN_EMIT_ATTEND_ROWS_H
 #define QUERN_EMIT_ATTEND_ROWS_H
 
@@ -8,25 +9,31 @@
 
 struct attend_shape {
     uint32_t group;             // query heads that share a KV head
-    uint32_t heads, blocks;     // of a CTA; CTAs of a group. The last one may have less
-    uint32_t half;              // heads whose scores a thread ends up with
-    uint32_t strips, unroll;    // of a thread; in a turn of the loop
-    uint32_t query;             // floats of a query in shared memory, zeros behind its end
-    uint32_t wide, each;        // threads side by side; elements of a thread: d, d + wide, ..
-    uint32_t groups, per_group; // of such threads, and heads of one
-    uint32_t weights;           // floats of a key's weights
-    uint32_t k_row, v_row;      // bytes
-    uint32_t round;             // keys whose values are copied at once
-    uint32_t places;            // splits that a row may have
-    uint32_t partial;           // floats of a split's part of a head: values, top, sum
-    bool keys_copied;
+    uint32_t heads, blocks;     // query heads of a CTA (fewer in the last one of a group); CTAs of a group
+    uint32_t half;              // heads whose complete scores a thread holds
+    uint32_t strips, unroll;    // strips of a key that a thread multiplies; those of one iteration of the loop
+    uint32_t query;             // floats of a query in shared memory; zeros pad it to a multiple of 16
+    uint32_t wide, each;        // threads per value row; elements of a thread: d, d + wide, ...
+    uint32_t groups, per_group; // sets of `wide` threads; query heads of one set
+    uint32_t weights;           // floats from one key's weights to the next in shared memory
+    uint32_t k_row, v_row;      // bytes of a row of keys, of values
+    uint32_t round;             // keys whose values are in shared memory at the same time
+    uint32_t places;            // the most splits that a row has
+    uint32_t partial;           // floats of a head's part of a split: values, padding, top, sum
+    bool keys_copied;           // keys are read from shared memory
 };
 
-// From a split's sums to the row (emit_attend_fold.c): the CTA's totals or a part in memory, and the next split; the
-// wait for other CTAs' parts, which only the last one survives; all parts of the row added up; the row written.
+// ---- emit_attend_fold.c, in the order of the text
+
+// Ends a split. A CTA that has all of the row's splits folds it into totals; any other CTA stores it as a part. Then
+// the CTA goes on with its next split.
 void attend_end_split(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s);
+// Counts the CTAs of the row and its heads that are done. All but the last one return. The counter is zero again
+// afterwards.
 void attend_wait_for_parts(struct ptx *p);
+// Folds all parts of the row into totals, in order of the splits.
 void attend_add_parts(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s);
+// Divides the totals by the sum of the weights and stores them to y.
 void attend_write_row(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s);
 
 #endif

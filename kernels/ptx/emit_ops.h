@@ -1,51 +1,58 @@
-// The kernels of a graph's operations that are no products: sizes in, text and the shape of a launch out.
+// Emits the kernels of all operations of a graph other than products with weights. An emitter takes sizes and returns
+// text and the shape of the launch.
 //
-// As in emitters.h, sizes are immediates of the text and are checked here. How many rows a step has is not: every kernel
-// takes the address of the step's header (struct ptx_step) first, its CTAs of one row have the row in %ctaid.x, and those
-// of rows that the step has not return at once. A launch comes with grid[0] = 1, to be multiplied with the rows that there
-// may be. So one text serves a step of any number of rows, and what a row becomes depends on nothing but itself.
-// Values are float32, (rows, width) without gaps. Addresses are aligned to 16 bytes.
+// Sizes are constants in the text, and the emitters check them. The number of rows of a step is not in the text: the
+// first parameter of every kernel is the address of the step's header (struct ptx_step). %ctaid.x is the row of a
+// CTA, and CTAs beyond the last row of the step return at once. An emitter returns grid[0] = 1; the caller multiplies
+// it by the number of rows (of tiles, for PTX_ATTEND_TILES). One text thus serves steps of any number of rows, and
+// the result of a row does not depend on the other rows of the batch.
 //
-// PTX 6.3, sm_75. Ownership: none. Threads: none shared; emitters keep nothing.
+// Values are float32 in row-major order, (rows, width), without padding. Addresses are aligned to 16 bytes.
+// Parameters are 8 bytes each, in the order listed at each function.
+//
+// PTX 6.3, sm_75 or later. Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_OPS_H
 #define QUERN_EMIT_OPS_H
 
 #include "kernels/ptx/emit.h"
 #include "kernels/tensor.h"
 
-// What a step brings, first in the memory that its kernels read.
+// The header of a step's input in GPU memory. The arrays of the step (tokens, positions, ...) follow it.
 struct ptx_step {
-    uint32_t rows[2];      // [enum rows]: tokens, outputs
-    uint32_t pages_stride; // entries of a page table
-    uint32_t top_k;        // first logits of a row that are wanted, 0: all
-    uint64_t kv;           // address of page 0
-    uint64_t unused2;
+    uint32_t rows[2];      // [enum rows]: number of tokens, number of outputs
+    uint32_t pages_stride; // entries of a sequence's page table
+    uint32_t top_k;        // number of largest logits that are returned for each row; 0: all logits
+    uint64_t kv;           // address of cache page 0
+    uint64_t unused;       // pads the header to 32 bytes
 };
 
+// Element by element: ADD a + b, ACT act(a), GLU act(a) * b, SCALE factor * a, SOFTCAP factor * tanh(a / factor).
+// Parameters: step, a, b (ADD and GLU only), y.
 enum ptx_element { PTX_ADD, PTX_ACT, PTX_GLU, PTX_SCALE, PTX_SOFTCAP };
-// y = f(a), or f(a, b). Parameters step, a, [b,] y.
 struct ptx_elements {
-    uint32_t node;
+    uint32_t node; // of the graph, for the comment and the suffix of the entry's name; the same in all structs below
     enum rows rows;
     uint32_t width;
     enum ptx_element op;
-    enum act_kind act; // ACT and GLU
-    float factor;      // SCALE; SOFTCAP: the cap
+    enum act_kind act; // of ACT and GLU
+    float factor;      // of SCALE and SOFTCAP
 };
 int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_launch *launch, struct error *err);
-// %a<i> = f(%a<i>), or f(%a<i>, %b<i>), i < 4.
+// ptx_element emits %a<i> = f(%a<i>) or f(%a<i>, %b<i>), i < 4, for use inside other kernels. These declare
+// PTX_ELEMENT_REGS.
 #define PTX_ELEMENT_REGS                                                                                               \
     "    .reg .pred %less;\n"                                                                                          \
     "    .reg .f32 %a<4>, %b<4>, %s, %t, %u;\n"
 void ptx_element(struct ptx *p, const struct ptx_elements *e, uint32_t i);
 
-// y[i] = x[outputs[i]]. Parameters step, outputs, x, y.
+// Gathers the rows whose logits are wanted: y[i] = x[outputs[i]]. Parameters: step, outputs, x, y.
 struct ptx_pick {
     uint32_t node, width;
 };
 int ptx_emit_pick(struct ptx *p, const struct ptx_pick *k, struct ptx_launch *launch, struct error *err);
 
-// Each `group` columns by themselves, a CTA each. Parameters step, x, [gain,] [bias,] y.
+// Normalises each group of `group` columns of a row; a CTA has one group. Parameters: step, x, gain (if `gain`), bias
+// (if `bias`), y. Gain and bias have `group` elements.
 struct ptx_norm {
     uint32_t node;
     enum rows rows;
@@ -54,16 +61,20 @@ struct ptx_norm {
     float eps;
     bool gain, bias;
 };
-uint32_t ptx_norm_threads(uint32_t group); // that sum a group's elements, each every so many
+// Returns the threads of a CTA. Thread t sums the elements t, t + threads, and so on; a fused kernel that uses the
+// same number gets the same bits.
+uint32_t ptx_norm_threads(uint32_t group);
 int ptx_emit_norm(struct ptx *p, const struct ptx_norm *n, struct ptx_launch *launch, struct error *err);
 
-// cos.. and sin.. of position * frequency, times mscale; all in double. Parameters step, positions, frequencies (f64), y.
+// The table of rotary angles. Row t of y has cos(positions[t] * frequencies[i]) * mscale for all pairs i, then the
+// sines. The arithmetic is in double; results are rounded to float. Parameters: step, positions, frequencies (f64), y.
 struct ptx_rope_table {
     uint32_t node, pairs;
     float mscale;
 };
 int ptx_emit_rope_table(struct ptx *p, const struct ptx_rope_table *r, struct ptx_launch *launch, struct error *err);
-// Parameters step, x, table, y.
+// Rotates the first `pairs` pairs of each head by the angles of the table and copies the rest of the head.
+// Parameters: step, x, table, y.
 struct ptx_rope {
     uint32_t node;
     enum rows rows;
@@ -72,13 +83,14 @@ struct ptx_rope {
 };
 int ptx_emit_rope(struct ptx *p, const struct ptx_rope *r, struct ptx_launch *launch, struct error *err);
 
-// Rows to the pages of the cache, as bytes equal to dtype_encode's. Parameters step, positions, tables, pages, x: row t
-// writes to slot positions[t] % KV_PAGE of page pages[tables[t] * stride + positions[t] / KV_PAGE].
+// Writes rows of keys or values to the pages of the cache, with the bytes that dtype_encode gives. Row t goes to slot
+// positions[t] % KV_PAGE of page pages[tables[t] * pages_stride + positions[t] / KV_PAGE]. Parameters: step,
+// positions, tables, pages, x.
 struct ptx_kv {
-    uint32_t page_bytes; // from page to page
-    uint32_t offset;     // of this layer's part within a page
-    uint32_t dim;        // of a head, whole blocks
-    enum dtype type;     // F32, F16, BF16, Q8_0, Q4_0
+    uint32_t page_bytes; // distance between pages
+    uint32_t offset;     // bytes from the start of a page to the keys or values of this layer
+    uint32_t dim;        // of a head; a multiple of the type's block
+    enum dtype type;     // F32, F16, BF16, Q8_0 or Q4_0
 };
 struct ptx_kv_write {
     uint32_t node, heads;
@@ -86,39 +98,47 @@ struct ptx_kv_write {
 };
 int ptx_emit_kv_write(struct ptx *p, const struct ptx_kv_write *w, struct ptx_launch *launch, struct error *err);
 
-// Attention over pages, in three forms that give a row the same bits; their order of sums stands in emit_attend_parts.h.
-//   ROWS   A CTA is a row, a KV head and, by grid z, every z-th split of the positions: those of a row that have a split
-//          leave their parts in memory, and the last one to come adds them up. It reads each key and value once for all
-//          query heads of the KV head, or for up to 8 of them. Parameters step, positions, tables, pages, q, partials,
-//          counters, y: of as many bytes as ptx_attend_partials and ptx_attend_counters say, counters zero before and after.
-//          In grid z may stand any number from 1 to the splits.
-//   LONE   The same, but rows that TILES serves are left alone.
-//   TILES  A CTA is ptx_attend_tile rows of the step and a KV head: it serves runs of two or more rows at neighbouring
-//          positions of one sequence, and reads each key and value once for the run and its query heads. Rows stand in
-//          grid x in tiles. Parameters step, positions, tables, pages, q, y.
+// Attention over the pages of the KV cache. Three forms give a row the same bits; emit_attend_parts.h defines the
+// order of their sums.
+//   ROWS   A CTA has a row, a KV head with up to 8 of its query heads, and the splits %ctaid.z, %ctaid.z + %nctaid.z,
+//          and so on of the row's positions. If several CTAs share a row, each stores its partial sums, and the last
+//          one to finish combines them. Chosen for steps of fewer than PTX_ATTEND_MANY rows. Parameters: step,
+//          positions, tables, pages, q, partials, counters, y. The caller sets grid z to any number from 1 to
+//          `splits`. The sizes of partials and counters are ptx_attend_partials and ptx_attend_counters; counters are
+//          zero before and after the launch.
+//   LONE   Does the same, but skips the rows that TILES serves. Chosen, together with TILES, from PTX_ATTEND_MANY
+//          rows on.
+//   TILES  A CTA has ptx_attend_tile rows of the step and a KV head. It serves runs of two or more rows at
+//          consecutive positions of one sequence, and reads each key and value once for a run and its query heads.
+//          Grid x counts tiles of rows. Parameters: step, positions, tables, pages, q, y.
 enum ptx_attend_form { PTX_ATTEND_ROWS, PTX_ATTEND_LONE, PTX_ATTEND_TILES };
 struct ptx_attend {
     uint32_t node;
-    enum rows rows; // tokens
+    enum rows rows; // ROWS_TOKENS
     uint32_t heads, heads_kv;
     struct ptx_kv k, v;
-    float scale, softcap; // softcap: 0 is none
-    uint32_t window;      // 0: all
+    float scale, softcap; // softcap 0: none
+    uint32_t window;      // a row sees positions at a distance below this; 0: all positions
     enum ptx_attend_form form;
-    uint32_t splits; // of a row's positions, about: a power of two, the same in all forms; ptx_attend_splits
+    // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
+    // forms; see ptx_attend_splits.
+    uint32_t splits;
 };
 int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err);
-// Splits that fill a card at one row.
+// Returns the number of splits that gives a GPU enough CTAs at one row: 16, 32 or 64.
 uint32_t ptx_attend_splits(uint32_t heads_kv);
-// Grid z for that many rows: `splits` for one row, 1 from PTX_ATTEND_MANY rows on, which need no partials then.
+// Returns grid z for steps of `rows` rows: `splits` for one row, fewer as rows increase, and 1 from PTX_ATTEND_MANY
+// rows on. With 1 the kernel does not use partials and counters.
 enum { PTX_ATTEND_MANY = 16 };
 uint32_t ptx_attend_lanes(uint32_t splits, uint32_t rows);
+// Returns the rows of a tile.
 uint32_t ptx_attend_tile(const struct ptx_attend *a);
-// Bytes for steps of up to so many rows in which grid z is more than 1.
+// Bytes for steps of up to `rows` rows with grid z above 1.
 size_t ptx_attend_partials(const struct ptx_attend *a, uint32_t rows);
 size_t ptx_attend_counters(const struct ptx_attend *a, uint32_t rows);
 
-// The choice of experts, a warp a row: n_used weights, then n_used ids. Parameters step, logits, y.
+// Chooses the `used` experts with the largest logits for each row: a row of y has `used` weights (float), then `used`
+// ids (int32). Each row has one warp. Parameters: step, logits, y.
 struct ptx_route {
     uint32_t node;
     enum rows rows;
@@ -128,7 +148,8 @@ struct ptx_route {
     float scale;
 };
 int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *launch, struct error *err);
-// The sum over a row's choices of weight times part, in order. Parameters step, x, route, y.
+// Adds the outputs of a row's experts: y = the sum over j of weight[j] * x[j], in order of j, where x has `used`
+// parts of `width` columns and the weights come from `route`. Parameters: step, x, route, y.
 struct ptx_combine {
     uint32_t node;
     enum rows rows;
@@ -136,23 +157,25 @@ struct ptx_combine {
 };
 int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err);
 
-// The first logits of a row, as struct candidate (kernels/top_k.h): the step's top_k of them, and no more than `keep`.
-// One launch looks at chunks of a row, grid[1] of them, and gives `keep` keys of each; another one at those keys, until a
-// launch has one chunk a row, which gives the candidates. Where a logit is not finite, the first id is -1. Parameters
-// step, x, y: x floats, or the keys of the launch before.
+// Finds the largest logits of each row, as struct candidate (kernels/top_k.h): the top_k of the step, at most `keep`.
+// The first launch reduces each chunk of a row to `keep` sorted keys; grid[1] is the number of chunks. Each further
+// launch reduces the keys of the one before. The launch with one chunk per row writes the candidates. If a logit of a
+// row is not finite, the row's first id is -1. Parameters: step, x (logits, or the keys of the launch before), y.
 enum { PTX_TOP_MAX = 256 };
 struct ptx_top {
     uint32_t node;
-    uint32_t n;    // of a row: floats, or keys, whole runs of `keep`
-    uint32_t keep; // a power of two, up to PTX_TOP_MAX; no more than there are logits
-    bool keys;
+    uint32_t n;    // items of a row: logits, or keys in whole runs of `keep`
+    uint32_t keep; // a power of two, at most PTX_TOP_MAX and at most the number of logits
+    bool keys;     // x has keys
 };
+// Returns the items of a chunk, which a CTA reduces.
 uint32_t ptx_top_chunk(uint32_t n, uint32_t keep);
 int ptx_emit_top(struct ptx *p, const struct ptx_top *o, struct ptx_launch *launch, struct error *err);
 
-// ---- what these kernels begin with
+// ---- the beginning of these kernels
 
-// The row of a CTA, or an end where the step has no such row. $1 is where the header counts them.
+// Sets %row to the CTA's row, or returns if the step has no such row. $1: the offset of the number of rows in struct
+// ptx_step (ptx_count_at).
 #define PTX_ROW_REGS                                                                                                   \
     "    .reg .pred %no_row;\n"                                                                                        \
     "    .reg .u32 %row, %n_rows;\n"                                                                                   \
@@ -164,16 +187,20 @@ int ptx_emit_top(struct ptx *p, const struct ptx_top *o, struct ptx_launch *laun
     "    ld.global.u32 %n_rows, [%step+$1];\n"                                                                         \
     "    setp.ge.u32 %no_row, %row, %n_rows;\n"                                                                        \
     "    @%no_row ret;\n"
+// Loads an address from a kernel's parameters.
+//   reg   string literal: a 64-bit register, which receives the address in global memory
+//   name  string literal: the parameter
 #define PTX_ADDRESS(reg, name)                                                                                         \
     "    ld.param.u64 " reg ", [" name "];\n"                                                                          \
     "    cvta.to.global.u64 " reg ", " reg ";\n"
 
+// Returns the offset of the number of rows of a kind in struct ptx_step.
 static inline uint32_t ptx_count_at(enum rows rows)
 {
     return (uint32_t)(sizeof(uint32_t) * (size_t)rows);
 }
 
-// A mark for a double is two: 0d$x0$x1.
+// The halves of a double's bits. A double takes two marks: 0d$x0$x1.
 static inline uint32_t ptx_double_high(double d)
 {
     uint64_t bits;
@@ -187,7 +214,7 @@ static inline uint32_t ptx_double_low(double d)
     return (uint32_t)bits;
 }
 
-// Widths that a kernel's 32-bit arithmetic on rows takes.
+// The widest row: a kernel's offsets within a row have 32 bits.
 enum { PTX_WIDTH_MAX = 1 << 24 };
 static inline int ptx_check_width(const char *what, uint32_t width, struct error *err)
 {
