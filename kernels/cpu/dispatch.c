@@ -16,7 +16,7 @@ enum {
     // Linux lets a process use tiles, whose state is 8 KB per thread, after it has asked for them by arch_prctl.
     ARCH_ASK_STATE = 0x1023, // ARCH_REQ_XCOMP_PERM
     STATE_TILE_DATA = 18,
-    FAMILY_ZEN_4 = 0x19, // also Zen 3
+    FAMILY_ZEN_4 = 0x19, // also of Zen 3, which has no AVX-512
 };
 
 struct cpu {

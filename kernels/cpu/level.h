@@ -41,15 +41,15 @@
 #define ALWAYS_BY_ROW (ISA_FN(READING) == READING_BY_ROW)
 
 // What the files of a level offer to level.c, which makes `const struct kernels kernels_<isa>` of it. kernels.h says
-// what each function does. Files whose path has no folder here are in kernels/cpu/ or kernels/cpu/quantize/.
+// what each function does.
 extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];    // <folder>/matmul_q8.c, matmul_q8_scalar.c
 extern matmul_fn *const matmul_q8_table_amx[DT_COUNT];        // amx/matmul_q8.c, in the library of AVX-512
 extern matmul_fn *const ISA_FN(matmul_f32_table)[DT_COUNT];   // matmul_f32.c
 extern dtype_decode_fn *const ISA_FN(decode_table)[DT_COUNT]; // decode.c
 extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT]; // encode.c
-extern quantize_fn *const ISA_FN(quantize_blocks)[DT_COUNT];  // blocks_32.c
-extern quantize_fn *const ISA_FN(quantize_k)[DT_COUNT];       // blocks_k.c
-extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // blocks_codebook.c
+extern quantize_fn *const ISA_FN(quantize_blocks)[DT_COUNT];  // quantize/blocks_32.c
+extern quantize_fn *const ISA_FN(quantize_k)[DT_COUNT];       // quantize/blocks_k.c
+extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // quantize/blocks_codebook.c
 bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_adders);    // amx/matmul_q8.c
 bool matmul_q8_in_tiles_avx512(enum dtype type, int64_t k, int64_t n, bool spare_adders); // avx512/matmul_q8.c
 void ISA_FN(attention)(const struct attention_args *a);                                   // attention.c
