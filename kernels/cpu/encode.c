@@ -45,8 +45,8 @@ static float largest_magnitude(const float x[32])
     return float_load(&bits);
 }
 
-// The scale: the half nearest to top / steps. If halfs are so far apart that steps + 0.5 steps of it do not reach top, it
-// is the next larger half.
+// The magnitude of the scale: the half nearest to top / steps, or the next larger half if `steps` + 0.5 times the
+// nearest one is less than top.
 static uint16_t step_half(float top, float steps)
 {
     uint16_t h = f32_to_f16(top / steps);
