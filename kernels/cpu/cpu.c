@@ -31,7 +31,8 @@ static void cpu_close(struct machine *m)
     free(m);
 }
 
-// Whether a matmul with weights of a type takes activations in 8 bits: where the level has an 8-bit kernel for it.
+// Whether a matmul with weights of a type takes activations in 8 bits: if the level has an 8-bit kernel for the type,
+// and the options do not ask for exact results.
 static bool takes_q8(const void *ctx, enum dtype type)
 {
     const struct cpu_machine *m = ctx;
@@ -266,7 +267,7 @@ void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out)
 // ---- the multiply peak
 
 // Tries are spread over a quarter of a second. The time slice of another process, which can halve the rate of the tries
-// that fall into it, is shorter. The threads wake up within 50 to 100 us, which is a hundredth of a try or two.
+// that fall into it, is shorter. The threads wake up within 50 to 100 us, which is one or two hundredths of a try.
 enum { PEAK_TURNS = 1 << 14, PEAK_NS = 4000000, PEAK_PAUSE_NS = 7000000, PEAK_TRIES = 24 };
 
 struct peak {
