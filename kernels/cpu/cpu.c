@@ -1,4 +1,5 @@
-// The CPU machine: chooses threads and ISA level, compiles graphs to plans, runs them.
+// The CPU machine: it chooses threads and the ISA level, compiles graphs to plans, runs these, and measures the peak
+// rate of its units.
 #include "kernels/cpu.h"
 #include "kernels/cpu/ceilings.h"
 #include "kernels/cpu/exec.h"
@@ -11,8 +12,8 @@ struct cpu_machine {
     struct machine machine;
     struct machine_options options;
     const struct kernels *kernels;
-    enum reading reading; // with them, on this CPU
-    bool spare_adders;    // of this CPU
+    enum reading reading; // see kernels_reading
+    bool spare_adders;    // see kernels_spare_adders
     struct thread_choice threads;
     struct pool *pool;
 };
@@ -30,7 +31,8 @@ static void cpu_close(struct machine *m)
     free(m);
 }
 
-// Plain floats are multiplied as they are; every other type that the level has 8-bit kernels for takes 8-bit activations.
+// Whether a matmul with weights of a type takes activations in 8 bits: if the level has an 8-bit kernel for the type,
+// and the options do not ask for exact results.
 static bool takes_q8(const void *ctx, enum dtype type)
 {
     const struct cpu_machine *m = ctx;
@@ -101,7 +103,8 @@ static int locate_kv(struct plan *p, const struct graph *g, struct error *err)
     return 0;
 }
 
-// A thread's own memory: kernels' scratch, pointers to rows, private values; a page apart from the next thread's.
+// Maps the memory that threads share, and that of each thread: scratch for the kernels, pointers to rows, and the
+// thread's values. A page separates it from the next thread's.
 static int map_memory(struct plan *p, int n_threads, struct error *err)
 {
     const struct schedule *few = &p->schedules[SCHEDULE_FEW], *many = &p->schedules[SCHEDULE_MANY];
@@ -170,7 +173,7 @@ static size_t cpu_plan_bytes(const struct plan *p)
     return p->shared_bytes + p->local_bytes;
 }
 
-// Weight types that have no kernel of their own here, each with the number of matmuls.
+// Prints the weight types that have no 8-bit kernel here, with the number of their matmuls.
 static void describe_generic(const struct cpu_machine *cpu, const struct program *p, struct text *out)
 {
     int count[DT_COUNT] = {0};
@@ -263,8 +266,8 @@ void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out)
 
 // ---- the multiply peak
 
-// Tries that are spread over a quarter of a second: a neighbour's time slice, which halves all that fall into it, is shorter. The
-// threads wake up 50 to 100 us apart: a hundredth of a try.
+// Tries are spread over a quarter of a second. The time slice of another process, which can halve the rate of the tries
+// that fall into it, is shorter. The threads wake up within 50 to 100 us, which is one or two hundredths of a try.
 enum { PEAK_TURNS = 1 << 14, PEAK_NS = 4000000, PEAK_PAUSE_NS = 7000000, PEAK_TRIES = 24 };
 
 struct peak {
@@ -292,7 +295,7 @@ enum cpu_unit machine_cpu_unit(const struct machine *m, enum dtype type, int64_t
     const struct kernels *k = ((const struct cpu_machine *)m)->kernels;
     if (!k->matmul_q8[type])
         return UNIT_FLOATS;
-    // Where a level has a unit for tiles, neither k nor the CPU's other units matter.
+    // On the levels that have a unit for tiles, in_tiles does not depend on k and spare_adders.
     bool tiles = k->in_tiles && k->in_tiles(type, Q8_BLOCK, n, false) && *ceiling_name(k->name, UNIT_TILES);
     return tiles ? UNIT_TILES : UNIT_BYTES;
 }

@@ -1,8 +1,8 @@
-// From every tensor type to float32, bit-equal with gguf/dtype.c and gguf/dtype_iq.c, where the layouts of the blocks
-// stand.
+// Decodes every tensor type to float32. The bits are those of gguf/dtype.c and gguf/dtype_iq.c, which also describe the
+// layouts of the blocks.
 //
-// A block is taken 16 elements at a time: its bits become 16 bytes, which are signed integers, and these become floats
-// times the scale, in the very order of operations of the definition.
+// A block is decoded 16 elements at a time. Its bits are unpacked to 16 signed bytes; these are converted to floats and
+// multiplied by the scale, with the operations of the definition in the same order.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/vec.h"
 
@@ -45,7 +45,7 @@ INLINE uint64_t load_u64(const void *p)
     return v;
 }
 
-// 0xff in byte i where bit i is set.
+// Byte i is 0xff if bit i is set, else 0. `bits` has 16 bits.
 INLINE bytes bytes_of_bits(uint32_t bits)
 {
     words spread = {(bits & 255) * 0x0101010101010101u, (bits >> 8 & 255) * 0x0101010101010101u};
@@ -68,7 +68,7 @@ INLINE bytes bytes_lookup(bytes table, bytes index)
 #endif
 }
 
-// As signed integers.
+// Converts signed bytes to floats.
 INLINE struct lanes bytes_to_lanes(bytes b)
 {
     struct lanes x;
@@ -83,8 +83,9 @@ INLINE struct lanes bytes_to_lanes(bytes b)
     return x;
 }
 
-// ---- 16 elements
+// ---- 16 elements; q are signed bytes
 
+// Stores q * scale.
 INLINE void put(float *x, bytes q, float scale)
 {
     struct lanes v = bytes_to_lanes(q);
@@ -92,6 +93,7 @@ INLINE void put(float *x, bytes q, float scale)
         vec_store(x + p * VEC, v.part[p] * scale);
 }
 
+// Stores q * scale + plus.
 INLINE void put_plus(float *x, bytes q, float scale, float plus)
 {
     struct lanes v = bytes_to_lanes(q);
@@ -99,7 +101,7 @@ INLINE void put_plus(float *x, bytes q, float scale, float plus)
         vec_store(x + p * VEC, v.part[p] * scale + plus);
 }
 
-// scale (q / 8): eighths are exact.
+// Stores (q / 8) * scale. The division is exact.
 INLINE void put_eighths(float *x, bytes q, float scale)
 {
     struct lanes v = bytes_to_lanes(q);
@@ -114,7 +116,7 @@ static void decode_f32(const void *blocks, float *x, int64_t n)
     memcpy(x, blocks, (size_t)n * sizeof(float));
 }
 
-// Types of 16 bits: whole vectors, and a tail by way of a padded copy.
+// Converts from a type of 16 bits, with `from` for each vector. A tail that is shorter goes through a padded copy.
 INLINE void decode_16(vec (*from)(const void *), const void *blocks, float *x, int64_t n)
 {
     const char *b = blocks;
@@ -205,7 +207,7 @@ static void decode_q1_0(const void *blocks, float *x, int64_t n)
     }
 }
 
-// The bit pairs of 16 bytes, four neighbours a byte, are dealt out to four vectors.
+// A byte has the bit pairs of four consecutive elements. They are separated into four vectors and then interleaved.
 static void decode_q2_0(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 64, b += 18, x += 64) {
@@ -336,7 +338,7 @@ static void decode_iq4_xs(const void *blocks, float *x, int64_t n)
     }
 }
 
-// Half of 2^(e - 127), for fp4_values are doubled; subnormal from 2^-126 down.
+// Half of 2^(e - 127), because fp4_values are doubled. The result is subnormal for e < 2.
 static float e8m0_half(uint8_t e)
 {
     uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
@@ -351,7 +353,7 @@ static void decode_mxfp4(const void *blocks, float *x, int64_t n)
         put_nibbles(x, e8m0_half(b[0]), b + 1, fp4_values);
 }
 
-// Half of an unsigned e4m3 number, of which 0x7f counts as zero.
+// Half of an unsigned e4m3 number, because fp4_values are doubled. 0x7f means zero.
 static float ue4m3_half(uint8_t e)
 {
     int exponent = e >> 3 & 15, mantissa = e & 7;
@@ -376,13 +378,15 @@ static void decode_nvfp4(const void *blocks, float *x, int64_t n)
 
 // ---- ternary
 
-// Digits from the top of 16 fractions in base 3; each step multiplies by 3 modulo 256 and so drops a digit. Three times
-// the rest passes 256 above 85 and 512 above 170.
+// The leading digits of 16 fractions in base 3, where 256 stands for 1. The digit is what a multiplication by 3 carries
+// out of the byte: 3 * rest is at least 256 if rest > 85, and at least 512 if rest > 170. The caller multiplies by a
+// power of 3 modulo 256, which drops the digits before.
 INLINE bytes ternary(bytes rest)
 {
     return -(bytes)(rest > 85) - (bytes)(rest > 170);
 }
 
+// Stores 5 * n elements, of which n bytes have five digits each, and returns the place behind them.
 static float *put_ternary(float *x, const uint8_t *b, int n, float d)
 {
     for (int k = 0, power = 1; k < 5; k++, power *= 3)
@@ -415,7 +419,7 @@ static void decode_tq2_0(const void *blocks, float *x, int64_t n)
 
 // ---- codebooks
 
-// Two entries of eight magnitudes, with a sign bit for each.
+// Stores two codebook entries of eight magnitudes each, with a sign bit for each element, times scale.
 INLINE void put_grids(float *x, uint64_t first, uint64_t second, uint32_t signs, float scale)
 {
     bytes negative = bytes_of_bits(signs), q = (bytes)(words){first, second};
@@ -463,6 +467,7 @@ static void decode_iq2_s(const void *blocks, float *x, int64_t n)
     }
 }
 
+// Two entries of four magnitudes as one of eight.
 INLINE uint64_t grid_pair(uint32_t first, uint32_t second)
 {
     return first | (uint64_t)second << 32;
@@ -499,7 +504,8 @@ static void decode_iq3_s(const void *blocks, float *x, int64_t n)
     }
 }
 
-// Two entries of eight of IQ1, in eighths: 8 value + 1, or - 1 where it is moved down.
+// Stores two codebook entries of IQ1, of eight elements each, times scale. An element in eighths is 8 * value + 1, or
+// 8 * value - 1 if the entry is shifted down.
 INLINE void put_iq1_grids(float *x, uint64_t first, bool first_down, uint64_t second, bool second_down, float scale)
 {
     const uint64_t up = 0x0101010101010101;
@@ -535,7 +541,7 @@ static void decode_iq1_m(const void *blocks, float *x, int64_t n)
     }
 }
 
-// Integers are no weights.
+// Weights never have integer types.
 #define decode_i8 NULL
 #define decode_i16 NULL
 #define decode_i32 NULL

@@ -1,5 +1,5 @@
-// Which ISA levels this CPU runs. On x86 a level needs the CPU's word (cpuid) and the system's: registers that the
-// kernel does not save (xgetbv) must not be used, whatever the CPU can do.
+// Checks which ISA levels this CPU runs, and finds the best one. On x86 a level needs the instructions (cpuid) and a
+// system that saves their registers when it switches threads (xgetbv).
 #include "kernels/cpu/kernels.h"
 
 #if defined(__x86_64__)
@@ -9,14 +9,14 @@
 
 enum {
     XCR0_AVX = 0x06,      // xmm, ymm
-    XCR0_AVX512 = 0xe6,   // the same, mask registers, both halves of the zmm file
-    XCR0_TILES = 3 << 17, // configuration and data
+    XCR0_AVX512 = 0xe6,   // the same, mask registers, zmm0 to zmm15 and zmm16 to zmm31
+    XCR0_TILES = 3 << 17, // configuration and data of tiles
     LEAF7_1_EAX_AVXVNNI = 1 << 4,
     LEAF7_EDX_AMX = 1 << 24 | 1 << 25, // TILE, INT8
-    // Linux gives a process the tiles, 8 KB of state a thread, when it asks for them.
-    ARCH_ASK_STATE = 0x1023,
+    // Linux lets a process use tiles, whose state is 8 KB per thread, after it has asked for them by arch_prctl.
+    ARCH_ASK_STATE = 0x1023, // ARCH_REQ_XCOMP_PERM
     STATE_TILE_DATA = 18,
-    FAMILY_ZEN_4 = 0x19, // and Zen 3
+    FAMILY_ZEN_4 = 0x19, // also of Zen 3, which has no AVX-512
 };
 
 struct cpu {
@@ -34,7 +34,7 @@ static struct cpu cpu_read(void)
         c.amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
         c.leaf1_ecx = ecx;
-        c.family = (eax >> 8 & 15) + (eax >> 20 & 255); // its base and what it is extended by
+        c.family = (eax >> 8 & 15) + (eax >> 20 & 255); // base family and extended family
     }
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         c.leaf7_ebx = ebx;

@@ -1,4 +1,5 @@
-// From float32 to the types of the KV cache, bit-equal with gguf/dtype_encode.c: floats and Q8_0 in vectors.
+// Converts float32 to the types of the KV cache: F32, F16, BF16, Q8_0 and Q4_0. The bits are those of
+// gguf/dtype_encode.c.
 #include "kernels/cpu/vec.h"
 
 static void encode_f32(const float *x, void *blocks, int64_t n)
@@ -6,7 +7,7 @@ static void encode_f32(const float *x, void *blocks, int64_t n)
     memcpy(blocks, x, (size_t)n * sizeof(float));
 }
 
-// Types of 16 bits: whole vectors, and a tail by way of a padded copy.
+// Converts to a type of 16 bits, with `to` for each vector. A tail that is shorter goes through a padded copy.
 INLINE void encode_16(void (*to)(void *, vec), const float *x, void *blocks, int64_t n)
 {
     char *b = blocks;
@@ -34,7 +35,7 @@ static void encode_bf16(const float *x, void *blocks, int64_t n)
 
 enum { HALF_NAN = 0x7e00, HALF_MAX = 0x7bff, HALF_SIGN = 0x8000 };
 
-// The largest magnitude: NaN or infinity when one element is, for so integers order the bits.
+// The largest magnitude. Bits are compared as integers, so the result is NaN or infinity if one element is.
 static float largest_magnitude(const float x[32])
 {
     veci top = {0};
@@ -44,7 +45,8 @@ static float largest_magnitude(const float x[32])
     return float_load(&bits);
 }
 
-// The half nearest to top / steps, or the next one where halfs lie so far apart that half a step more does not reach top.
+// The magnitude of the scale: the half nearest to top / steps, or the next larger half if `steps` + 0.5 times the
+// nearest one is less than top.
 static uint16_t step_half(float top, float steps)
 {
     uint16_t h = f32_to_f16(top / steps);
@@ -65,13 +67,14 @@ static void encode_q8_0(const float *x, void *blocks, int64_t n)
             memset(b + 2, 0, 32);
         for (int i = 0; per_step > 0 && i < 32; i += VEC) {
             vec q = vec_at_most(vec_all(127), vec_at_least(vec_all(-127), vec_load(x + i) * per_step));
-            veci_to_i8(b + 2 + i, (veci)(q + ROUND_MAGIC)); // whose low byte is the integer's
+            veci_to_i8(b + 2 + i, (veci)(q + ROUND_MAGIC)); // the low byte of each element is that of the integer
         }
     }
 }
 
-// Whether the first element of the largest magnitude is above 0. Of magnitudes above 0 the bits, as integers, order what is
-// above 0, and with the sign turned what is below; only where both reach `top` is it asked which comes first.
+// Whether the first element whose magnitude is `top` is positive. Compared as integers, the bits of positive elements
+// have the order of their magnitudes, and so do those of negated elements for negative ones. Only if both maxima are
+// equal does a loop search for the first such element.
 static bool is_largest_positive(const float x[32], float top)
 {
     veci above = (veci)vec_load(x), below = (veci)-vec_load(x);
@@ -86,14 +89,14 @@ static bool is_largest_positive(const float x[32], float top)
     return top > 0 && (bits_above == bits_below ? x[first] > 0 : bits_above > bits_below);
 }
 
-// Elements in steps, from 0 to 15, in the low byte of each; 8 is none.
+// Codes of VEC elements, 0 to 15, in the low byte of each; code 8 stands for 0.
 INLINE veci nibbles(const float *x, float per_step)
 {
     vec q = vec_at_most(vec_all(7), vec_at_least(vec_all(-8), vec_load(x) * per_step));
     return (veci)(q + (ROUND_MAGIC + 8));
 }
 
-// The element of the largest magnitude becomes -8.
+// The scale has such a sign that the element of the largest magnitude gets the value -8.
 static void encode_q4_0(const float *x, void *blocks, int64_t n)
 {
     for (uint8_t *b = blocks; n > 0; n -= 32, b += 18, x += 32) {

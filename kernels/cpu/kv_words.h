@@ -1,10 +1,11 @@
-// How the CPU arranges a page of keys or values of Q8_0: so that attention multiplies them as they lie.
+// The CPU's layout of a page of Q8_0 keys or values, which attention multiplies without rearranging it.
 //
-// A KV head's part of a page has KV_PAGE * 34 bytes for each block of 32 dimensions: KV_PAGE * 32 codes, then the KV_PAGE scales
-// of the slots, halves. Codes stand in words of four, which are multiplied with four numbers at once:
-//   keys    [dimension / 4][slot][4]: the four are neighbouring dimensions of a key
-//   values  [slot / 4][dimension][4]: the four are one dimension of neighbouring slots
-// A row is put where its slot is and touches no byte of others, so threads may put the rows of a page at the same time.
+// A KV head's part of a page has KV_PAGE * 34 bytes for each block of 32 dimensions: KV_PAGE * 32 codes, and then the
+// scales of the KV_PAGE slots, as halves. Codes are in words of four, which are multiplied with four numbers at once:
+//   keys    [dimension / 4][slot][4]: a word has four neighbouring dimensions of a key
+//   values  [slot / 4][dimension][4]: a word has one dimension of four neighbouring slots
+// The functions keep no state. Storing the row of a slot touches no byte of other slots, so several threads may store
+// rows of a page at the same time.
 #ifndef QUERN_KV_WORDS_H
 #define QUERN_KV_WORDS_H
 
@@ -15,24 +16,24 @@
 
 enum {
     KV_BLOCK = 32,
-    KV_BLOCK_BYTES = 34,                      // of a row's block, as in a file: its scale, then its codes
-    KV_BLOCK_PART = KV_PAGE * KV_BLOCK_BYTES, // from block to block in a page
-    KV_BLOCK_SCALES = KV_PAGE * KV_BLOCK,     // where the scales begin in it
+    KV_BLOCK_BYTES = 34,                      // bytes of a row's block as in a file: its scale, then its codes
+    KV_BLOCK_PART = KV_PAGE * KV_BLOCK_BYTES, // bytes from one block of dimensions to the next in a page
+    KV_BLOCK_SCALES = KV_PAGE * KV_BLOCK,     // offset of the scales in these
 };
 
-// Which types are kept so; rows of the others lie one behind the other, packed as in a file.
+// Whether a type has this layout. The rows of other types are contiguous, packed as in a file.
 static inline bool kv_in_words(enum dtype type)
 {
     return type == DT_Q8_0;
 }
 
-// Where code i of a slot stands in a block's part.
+// The offset of code i of a slot in a block's part of a page.
 static inline int kv_code_at(enum kv_part part, int slot, int i)
 {
     return part == KV_KEY ? (i / 4 * KV_PAGE + slot) * 4 + i % 4 : (slot / 4 * KV_BLOCK + i) * 4 + slot % 4;
 }
 
-// A row of `dim` elements, packed as in a file, to its slot.
+// Stores a row of `dim` elements, packed as in a file, to its slot.
 static inline void kv_words_put(const uint8_t *row, int dim, enum kv_part part, int slot, uint8_t *page)
 {
     for (int d = 0; d < dim; d += KV_BLOCK, row += KV_BLOCK_BYTES, page += KV_BLOCK_PART) {
@@ -44,7 +45,7 @@ static inline void kv_words_put(const uint8_t *row, int dim, enum kv_part part, 
     }
 }
 
-// The same row again.
+// Reads a row back from its slot, packed as in a file.
 static inline void kv_words_get(const uint8_t *page, int dim, enum kv_part part, int slot, uint8_t *row)
 {
     for (int d = 0; d < dim; d += KV_BLOCK, row += KV_BLOCK_BYTES, page += KV_BLOCK_PART) {

@@ -1,5 +1,5 @@
-// Gathers what the files of this level offer into its one table. AMX is the AVX-512 level with another 8-bit matmul: it needs
-// no copy of the rest.
+// Makes the table of functions of this level (struct kernels) of what its files offer. The library of AVX-512 also has
+// the table of AMX, which is the AVX-512 level with another 8-bit matmul; the rest is not compiled again.
 #include "kernels/cpu/level.h"
 
 #define STRING_(x) #x
@@ -13,7 +13,7 @@
 #define HAS_AMX_avxvnni 0
 #define HAS_AMX_avx512 1
 
-// Without matrix tiles only the panels of AVX-512 want columns in tiles.
+// Of the levels without matrix tiles, only AVX-512 has kernels that read columns in tiles.
 #define IN_TILES_scalar NULL
 #define IN_TILES_neon NULL
 #define IN_TILES_dotprod NULL
@@ -22,9 +22,17 @@
 #define IN_TILES_avxvnni NULL
 #define IN_TILES_avx512 matmul_q8_in_tiles_avx512
 
-// Weights of an item: of streams each is a fourth to a sixteenth of it.
+// The most weights of a work item. With streams it is larger, because a stream is a fourth to a sixteenth of the item.
 enum { ITEM_BY_ROW = 3 << 16, ITEM_STREAMS = 1 << 20 };
 
+// The initialiser of a table:
+//   title     name of the level, a string
+//   q8        table of the 8-bit matmuls
+//   tiles     in_tiles, or NULL
+//   quantize  quantize_q8_tiles
+//   put       put_q8_tiles
+//   way       enum reading
+//   by_row    floats_by_row
 #define TABLE(title, q8, tiles, quantize, put, way, by_row)                                                            \
     {                                                                                                                  \
         .name = title, .norm = ISA_FN(norm), .act = ISA_FN(act), .glu = ISA_FN(glu), .add = ISA_FN(add),               \

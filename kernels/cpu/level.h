@@ -1,5 +1,8 @@
-// The names that a source file compiled once per ISA level gives its functions: ISA_FN(norm) is norm_avx2 in that
-// level's library. kernels/cpu/meson.build passes -DQUERN_ISA=avx2.
+// For source files that are compiled once for each ISA level: the names of their functions, loop pragmas, and what
+// these files offer to level.c. ISA_FN(norm) is norm_avx2 in the library of the AVX2 level, for which
+// kernels/cpu/meson.build passes -DQUERN_ISA=avx2.
+//
+// Private to the files of the levels. Nothing here has state.
 #ifndef QUERN_LEVEL_H
 #define QUERN_LEVEL_H
 
@@ -10,10 +13,10 @@
 #define ISA_PASTE(name, isa) ISA_PASTE_(name, isa)
 #define ISA_FN(name) ISA_PASTE(name, QUERN_ISA)
 
-// The head of a for loop, in place of `for (...)`:
-//   UNROLL_FOR      every iteration is unrolled: the loop runs over registers, which have no address
-//   UNROLL_FEW_FOR  four iterations at a time: the loop is short, and its last branch would be mispredicted
-//   KEEP_LOOP_FOR   never unrolled: each iteration is long enough
+// Heads of for loops, in place of `for (...)`:
+//   UNROLL_FOR      unrolls all iterations. It is needed for loops over registers, which cannot be indexed.
+//   UNROLL_FEW_FOR  unrolls four iterations. It is for short loops, whose last branch would be mispredicted.
+//   KEEP_LOOP_FOR   never unrolls. It is for loops whose iterations are long.
 #ifdef __clang__
 #define UNROLL_FOR(...) _Pragma("clang loop unroll(full)") for (__VA_ARGS__)
 #define UNROLL_FEW_FOR(...) _Pragma("clang loop unroll_count(4)") for (__VA_ARGS__)
@@ -24,9 +27,9 @@
 #define KEEP_LOOP_FOR(...) _Pragma("GCC unroll 1") for (__VA_ARGS__)
 #endif
 
-// How a level's CPUs read weights best (enum reading), as measured: AVX2 on Zen 3, AVX-512 on Zen 4, AMX, whose other
-// files are of AVX-512 and which reads floats by row, on Emerald Rapids. A level that reads streams does so as the CPU's
-// best one does (kernels_reading); one that reads by row always does.
+// How the CPUs of a level read weights fastest (enum reading): measured for AVX2 on Zen 3, for AVX-512 on Zen 4 and for
+// AMX on Emerald Rapids, where floats are read by row. A level that reads streams uses the mode of the CPU's best level
+// (kernels_reading). A level that reads by row always does so.
 #define READING_scalar READING_BY_ROW
 #define READING_neon READING_BY_ROW
 #define READING_dotprod READING_BY_ROW
@@ -37,17 +40,17 @@
 #define READING_amx READING_PREFETCHED
 #define ALWAYS_BY_ROW (ISA_FN(READING) == READING_BY_ROW)
 
-// What the files of a level offer to level.c, which gathers them into `const struct kernels kernels_<isa>`; what each
-// does is said in kernels.h.
-extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];    // matmul_q8_<family>.c
+// What the files of a level offer to level.c, which makes `const struct kernels kernels_<isa>` of it. kernels.h says
+// what each function does.
+extern matmul_fn *const ISA_FN(matmul_q8_table)[DT_COUNT];    // <folder>/matmul_q8.c, matmul_q8_scalar.c
 extern matmul_fn *const matmul_q8_table_amx[DT_COUNT];        // amx/matmul_q8.c, in the library of AVX-512
 extern matmul_fn *const ISA_FN(matmul_f32_table)[DT_COUNT];   // matmul_f32.c
 extern dtype_decode_fn *const ISA_FN(decode_table)[DT_COUNT]; // decode.c
 extern dtype_encode_fn *const ISA_FN(encode_table)[DT_COUNT]; // encode.c
-extern quantize_fn *const ISA_FN(quantize_blocks)[DT_COUNT];  // blocks_32.c
-extern quantize_fn *const ISA_FN(quantize_k)[DT_COUNT];       // blocks_k.c
-extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // blocks_codebook.c
-bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_adders);    // the same
+extern quantize_fn *const ISA_FN(quantize_blocks)[DT_COUNT];  // quantize/blocks_32.c
+extern quantize_fn *const ISA_FN(quantize_k)[DT_COUNT];       // quantize/blocks_k.c
+extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // quantize/blocks_codebook.c
+bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_adders);    // amx/matmul_q8.c
 bool matmul_q8_in_tiles_avx512(enum dtype type, int64_t k, int64_t n, bool spare_adders); // avx512/matmul_q8.c
 void ISA_FN(attention)(const struct attention_args *a);                                   // attention.c
 
@@ -71,6 +74,7 @@ void ISA_FN(quantize_q8_columns)(const float *x, int64_t k, int64_t col, int64_t
 void ISA_FN(quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
                                int column);
 void ISA_FN(put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);
+// In the library of AVX-512:
 void quantize_q8_tiles_amx(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
                            int column);
 void put_q8_tiles_amx(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);

@@ -1,21 +1,23 @@
-// The 8-bit matmul in plain C: it defines what every other level must give, bit for bit. The order of the floats is
-// set down in kernels.h; here it is carried out, row by row: 256 elements are unpacked once, and each column adds its
-// product of them to its sum.
+// The 8-bit matmul in plain C. It runs on CPUs that no other level supports, and it defines the results of all levels,
+// bit for bit.
 //
-// Each type unpacks a block into whole numbers, its offset (8 in Q4_0, 32 in Q6_K ..) taken off. The layouts are described
-// in gguf/dtype.c and gguf/dtype_iq.c, and written down here a second time on purpose: the tests hold the one against the
-// other.
+// The order of the float operations is that of kernels.h. For each row, 256 elements are unpacked once, and then each
+// column adds its product with them to its sum.
+//
+// Each type unpacks a block to integers from which its offset (8 in Q4_0, 32 in Q6_K) is subtracted. The layouts are
+// described in gguf/dtype.c and gguf/dtype_iq.c. They are implemented here a second time on purpose: the tests compare
+// both.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/level.h"
 
 #include <math.h>
 
-// Each type has its own copy of these, in which its unpacking is no call.
+// Each type has its own copy of these functions, with its unpacking inlined.
 #define FOR_EACH_TYPE static inline __attribute__((always_inline))
 
-enum { TOGETHER = 32 }; // columns
+enum { TOGETHER = 32 }; // columns that are multiplied with an unpacked block
 
-// 256 elements from 256 * i on, of a row of k and n columns.
+// Elements 256 * i .. 256 * i + 255 of a row of weights and of n columns. They all have k elements.
 struct span {
     const uint8_t *row;
     const void *const *x;
@@ -33,14 +35,14 @@ static float load_f16(const uint8_t *p)
     return f16_to_f32(load_u16(p));
 }
 
-// A block of 256: element i is d * scale[i / 16] * w[i] - m * min[i / 16]. |scale| <= 128, |w| <= 127.
+// An unpacked block of 256: element i is d * scale[i / 16] * w[i] - m * min[i / 16]. |scale| <= 128, |w| <= 127.
 struct block256 {
     int8_t w[256];
     int16_t scale[16], min[16];
     float d, m;
 };
 
-// A block of 32: element i is d * w[i] + m.
+// An unpacked block of 32: element i is d * w[i] + m.
 struct block32 {
     int8_t w[32];
     float d, m;
@@ -48,7 +50,7 @@ struct block32 {
 
 // ---- blocks of 256
 
-// Two-bit field of element i in the 64 bytes of Q2_K and Q3_K.
+// The two-bit field of element i in 64 bytes, as in Q2_K, Q3_K and TQ2_0.
 static int two_bits(const uint8_t *qs, int i)
 {
     return qs[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
@@ -74,7 +76,7 @@ static void unpack_q3_k(const uint8_t *b, struct block256 *o)
         o->w[i] = (int8_t)(two_bits(b + 32, i) + (b[i % 32] >> i / 32 & 1) * 4 - 4);
 }
 
-// The eight scales and mins of Q4_K and Q5_K; each serves 32 elements.
+// The eight scales and minima of Q4_K and Q5_K, each for 32 elements.
 static void unpack_k4_scales(const uint8_t *p, struct block256 *o)
 {
     for (int s = 0; s < 16; s++) {
@@ -127,15 +129,17 @@ static void unpack_iq4_xs(const uint8_t *b, struct block256 *o)
         o->w[i] = iq4_values[b[8 + i / 32 * 16 + i % 16] >> i / 16 % 2 * 4 & 15];
 }
 
-// ---- blocks of 256 with a codebook: its magnitudes with their signs, and odd scales 2s + 1, so that d takes a half
-// (and what else the format divides by) with it
+// ---- blocks of 256 with a codebook
+
+// w is a magnitude of the codebook with its sign. So that scales are integers, they are 2s + 1 where the format has
+// s + 1/2; d is halved for that, and divided by what else the format divides by.
 
 static uint32_t load_u32(const uint8_t *p)
 {
     return load_u16(p) | (uint32_t)load_u16(p + 2) << 16;
 }
 
-// Eight elements from 8k on.
+// Stores elements 8k .. 8k + 7: an entry of the codebook with its signs.
 static void put_group(struct block256 *o, int k, uint64_t grid, uint8_t signs)
 {
     for (int i = 0; i < 8; i++) {
@@ -144,18 +148,19 @@ static void put_group(struct block256 *o, int k, uint64_t grid, uint8_t signs)
     }
 }
 
-// Of the 16 elements from 16j on: 2s + 1.
+// Stores the scale of elements 16j .. 16j + 15.
 static void put_odd_scale(struct block256 *o, int j, int s)
 {
     o->scale[j] = (int16_t)(2 * s + 1), o->min[j] = 0;
 }
 
-// Nibble i of bytes.
+// Nibble i of an array of nibbles.
 static int nibble_at(const uint8_t *p, int i)
 {
     return p[i / 2] >> i % 2 * 4 & 15;
 }
 
+// Two entries of four magnitudes as one of eight.
 static uint64_t two_entries(uint32_t first, uint32_t second)
 {
     return first | (uint64_t)second << 32;
@@ -202,7 +207,7 @@ static void unpack_iq3_xxs(const uint8_t *b, struct block256 *o)
                   iq_signs(load_u32(b + 66 + k / 4 * 4) >> k % 4 * 7 & 127));
 }
 
-// Index i of 4 elements, with its ninth bit.
+// Index i, with its ninth bit. An index stands for four elements.
 static int index_iq3_s(const uint8_t *b, int i)
 {
     return b[2 + i] | (b[66 + i / 8] >> i % 8 & 1) << 8;
@@ -218,7 +223,7 @@ static void unpack_iq3_s(const uint8_t *b, struct block256 *o)
                   b[74 + k]);
 }
 
-// In eighths: a value of the grid is 8 of them, and the shift one.
+// Stores elements 8k .. 8k + 7 of IQ1 in eighths: 8 times the value of the grid, plus or minus a shift of 1.
 static void put_group_iq1(struct block256 *o, int k, uint64_t grid, bool down)
 {
     for (int i = 0; i < 8; i++)
@@ -250,7 +255,7 @@ static void unpack_iq1_m(const uint8_t *b, struct block256 *o)
     }
 }
 
-// ---- blocks of 256 of -1, 0 and 1, without scales of their parts
+// ---- blocks of 256 of -1, 0 and 1, without sub-scales
 
 static void put_ones(struct block256 *o)
 {
@@ -259,7 +264,8 @@ static void put_ones(struct block256 *o)
     o->m = 0;
 }
 
-// Digit k of a byte in base 3, from the top, where 256 stands for 1: what multiplying by 3 carries out of the byte.
+// Digit k, from the top, of a byte that is a fraction in base 3, where 256 stands for 1. The digit is what a
+// multiplication by 3 carries out of the byte.
 static int base_3_digit(uint8_t byte, int k)
 {
     int digit = 0;
@@ -292,7 +298,7 @@ static void unpack_tq2_0(const uint8_t *b, struct block256 *o)
 
 typedef void unpack256_fn(const uint8_t *block, struct block256 *out);
 
-// What a block multiplies to, before the column's own scale.
+// The product of a block with a column, without the column's scale.
 FOR_EACH_TYPE float product256(const struct block256 *b, bool mins, const int8_t *q, const int16_t *sums)
 {
     int32_t isum = 0, msum = 0;
@@ -307,6 +313,7 @@ FOR_EACH_TYPE float product256(const struct block256 *b, bool mins, const int8_t
     return mins ? fmaf(-(float)msum, b->m, s) : s;
 }
 
+// Adds the products of a block of `bytes` bytes with all columns to their sums.
 FOR_EACH_TYPE void add_block(unpack256_fn *unpack, bool mins, size_t bytes, const struct span *s, float *sums)
 {
     struct block256 b;
@@ -320,7 +327,7 @@ FOR_EACH_TYPE void add_block(unpack256_fn *unpack, bool mins, size_t bytes, cons
 
 // ---- blocks of 32
 
-// Nibbles of 16 bytes: the low ones are elements 0-15.
+// Nibble i of 16 bytes. The low nibbles are elements 0 to 15, the high ones 16 to 31.
 static int nibble(const uint8_t *qs, int i)
 {
     return qs[i % 16] >> i / 16 * 4 & 15;
@@ -375,9 +382,9 @@ static void unpack_mxfp4(const uint8_t *b, struct block32 *o)
         o->w[i] = fp4_values[nibble(b + 1, i)];
 }
 
-// ---- larger blocks, and smaller factors: runs of 32 elements that share a factor with others, or of 16
+// ---- runs: 32 elements of a larger block with one factor, or the 16 elements that share a factor
 
-// Run j of the row.
+// Unpacks run j of the row.
 typedef void run_fn(const uint8_t *row, int64_t j, struct block32 *out);
 
 static void run_q1_0(const uint8_t *row, int64_t j, struct block32 *o)
@@ -396,7 +403,8 @@ static void run_q2_0(const uint8_t *row, int64_t j, struct block32 *o)
         o->w[e] = (int8_t)((b[2 + j % 2 * 8 + e / 4] >> e % 4 * 2 & 3) - 1);
 }
 
-// The values are doubled, so the scale is half of what its 4 bits of exponent and 3 of mantissa say; the code 0x7f is 0.
+// The values are doubled, so the scale is half of the e4m3 number (4 bits of exponent, 3 of mantissa). The code 0x7f is
+// 0.
 static void run_nvfp4(const uint8_t *row, int64_t j, struct block32 *o)
 {
     const uint8_t *b = row + j / 4 * 36;
@@ -406,7 +414,7 @@ static void run_nvfp4(const uint8_t *row, int64_t j, struct block32 *o)
         o->w[e] = fp4_values[b[4 + j % 4 * 8 + e % 8] >> e / 8 * 4 & 15];
 }
 
-// What a run adds to `sum`, before the column's own scale: element `at` of the column x is its first.
+// Adds the product of a run with column x to `sum`, without the column's scale. The first element of the run is `at`.
 FOR_EACH_TYPE float add_run(const struct block32 *b, int run, bool mins, const void *x, int64_t k, int64_t at,
                             float sum)
 {
@@ -421,6 +429,7 @@ FOR_EACH_TYPE float add_run(const struct block32 *b, int run, bool mins, const v
     return fmaf((float)(sums[0] + sums[1]), b->m, sum);
 }
 
+// Adds the products of a span's runs with all columns to their sums.
 FOR_EACH_TYPE void add_runs(run_fn *unpack, int run, bool mins, const struct span *s, float *sums)
 {
     float products[TOGETHER] = {0};
@@ -438,6 +447,7 @@ FOR_EACH_TYPE void add_runs(run_fn *unpack, int run, bool mins, const struct spa
 
 typedef void add_fn(const struct span *s, float *sums);
 
+// All rows by columns first .. first + n - 1.
 FOR_EACH_TYPE void matmul_columns(const struct matmul_args *a, add_fn *add, int first, int n)
 {
     for (int r = 0; r < a->n_rows; r++) {
@@ -450,7 +460,7 @@ FOR_EACH_TYPE void matmul_columns(const struct matmul_args *a, add_fn *add, int 
     }
 }
 
-// One column has a copy of its own, whose sums stay in registers.
+// A single column has its own copy, in which its sum stays in a register.
 FOR_EACH_TYPE void matmul(const struct matmul_args *a, add_fn *add)
 {
     if (a->n_x == 1)
@@ -460,6 +470,12 @@ FOR_EACH_TYPE void matmul(const struct matmul_args *a, add_fn *add)
             matmul_columns(a, add, first, MIN(a->n_x - first, TOGETHER));
 }
 
+// Define matmul_<name> of a type:
+//   MATMUL(name, ADD)              adds the products of a span by the call ADD
+//   MATMUL256(name, NAME, mins)    a type with blocks of 256
+//   MATMUL_RUNS(name, run, mins)   a type with runs of `run` elements, which run_<name> unpacks
+//   MATMUL32(name, NAME, mins)     a type with blocks of 32: each is a run
+// name, NAME: the type, of unpack_<name> and DT_<NAME>. mins: whether it has minima.
 #define MATMUL(name, ADD)                                                                                              \
     FOR_EACH_TYPE void add_##name(const struct span *s, float *sums)                                                   \
     {                                                                                                                  \
@@ -473,7 +489,6 @@ FOR_EACH_TYPE void matmul(const struct matmul_args *a, add_fn *add)
     MATMUL(name, add_block(unpack_##name, mins, (size_t)dtype_info[DT_##NAME].bytes, s, sums))
 #define MATMUL_RUNS(name, run, mins) MATMUL(name, add_runs(run_##name, run, mins, s, sums))
 
-// A block of 32 is a run.
 #define MATMUL32(name, NAME, mins)                                                                                     \
     static void run_##name(const uint8_t *row, int64_t j, struct block32 *o)                                           \
     {                                                                                                                  \

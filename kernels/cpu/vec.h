@@ -1,9 +1,9 @@
-// The vector of an ISA level, in which its float kernels are written once.
+// The vector types of an ISA level, with which the float kernels are written once for all levels.
 //
-// `vec` is one register of VEC floats (16 in AVX-512, 8 in AVX2, 4 in NEON and in plain C), `veci` the same of int32.
-// The operators of C work on both; functions stand here only for what C has no operator for, and each gives the same
-// bits on every level. `struct lanes` is the LANES sums in which all levels add floats up, in PARTS registers.
-// Everything is inlined; nothing is kept. Loads and stores need no alignment and touch exactly the elements named.
+// `vec` is one register of VEC floats (16 in AVX-512, 8 in AVX2, 4 in NEON and in plain C). `veci` is the same with
+// int32. The operators of C work on both. The functions below do what C has no operator for, and each returns the same
+// bits on every level. `struct lanes` has the LANES sums with which all levels add up floats, in PARTS registers.
+// All functions are pure and inlined. Loads and stores need no alignment and touch exactly the elements that they name.
 #ifndef QUERN_VEC_H
 #define QUERN_VEC_H
 
@@ -11,7 +11,8 @@
 
 #include "kernels/cpu/level.h"
 
-// The plain level is what every CPU of the architecture runs; the others name their instructions.
+// PLAIN: the level uses only what every CPU of the architecture has. The other levels are told apart by the compiler's
+// macros for their instructions.
 #define PLAIN_scalar 1
 #define PLAIN_neon 0
 #define PLAIN_dotprod 0
@@ -69,7 +70,7 @@ INLINE vec vec_load(const void *p)
     return v;
 }
 
-// v in a register: the compiler is not to load it again for each of the products that take it.
+// Keeps v in a register, so that the compiler does not load it again for each product that uses it.
 INLINE vec vec_held(vec v)
 {
 #if defined(VEC_AVX512) || defined(VEC_AVX2)
@@ -85,7 +86,7 @@ INLINE void vec_store(void *p, vec v)
     memcpy(p, &v, sizeof(v));
 }
 
-// The first n elements, 0 < n <= VEC; the others are zero.
+// Loads the first n elements, 0 < n <= VEC. The others are zero.
 INLINE vec vec_load_n(const void *p, int64_t n)
 {
     if (n == VEC)
@@ -95,6 +96,7 @@ INLINE vec vec_load_n(const void *p, int64_t n)
     return v;
 }
 
+// Stores the first n elements, 0 < n <= VEC.
 INLINE void vec_store_n(void *p, vec v, int64_t n)
 {
     if (n == VEC)
@@ -108,7 +110,7 @@ INLINE vec vec_all(float x)
     return x - (vec){0};
 }
 
-// One float, at any address.
+// Loads one float from any address.
 INLINE float float_load(const void *p)
 {
     float f;
@@ -123,12 +125,13 @@ INLINE veci veci_all(int32_t x)
 
 // ---- choice
 
+// `yes` where the mask is all ones, `no` where it is 0.
 INLINE vec vec_select(veci mask, vec yes, vec no)
 {
     return (vec)((mask & (veci)yes) | (~mask & (veci)no));
 }
 
-// The greater of a bound that is a number and x; a NaN in x stays.
+// max(bound, x). A NaN in x is returned; `bound` must not be NaN.
 INLINE vec vec_at_least(vec bound, vec x)
 {
 #if defined(VEC_AVX512)
@@ -140,6 +143,7 @@ INLINE vec vec_at_least(vec bound, vec x)
 #endif
 }
 
+// min(bound, x), with the same rules.
 INLINE vec vec_at_most(vec bound, vec x)
 {
 #if defined(VEC_AVX512)
@@ -184,10 +188,11 @@ INLINE vec vec_abs(vec x)
 // ---- a * b + c, rounded once
 
 #if defined(VEC_PLAIN) && defined(__SSE2__)
-// Without the instruction, and far faster than the library's function: the product of two floats is exact in double,
-// and so is the sum as s + e. With s rounded to odd (the last bit set when anything is lost), the rounding of s to
-// float is the rounding of the exact sum, for a double has more than two bits to spare (Boldo and Melquiond, 2008).
-// In intrinsics, for gcc 12 makes wrong code of the same in operators of C.
+// fma without the instruction, for two doubles that were floats; it is much faster than the library's function. The
+// product p of two floats is exact in double. The exact sum p + c is s + e, with s the rounded sum and e its error. s
+// is then rounded to odd: its last bit is set if e is not 0. A double has more than two bits more than a float, so
+// rounding this to float gives the same as rounding the exact sum (Boldo and Melquiond, 2008).
+// It is written in intrinsics because gcc 12 generates wrong code for the same operators of C.
 INLINE __m128d pair_fma_to_odd(__m128d a, __m128d b, __m128d c)
 {
     __m128d p = _mm_mul_pd(a, b), s = _mm_add_pd(p, c), t = _mm_sub_pd(s, p);
@@ -227,7 +232,7 @@ INLINE vec vec_fma(vec a, vec b, vec c)
 
 // ---- conversions
 
-// To the nearest integer, ties to even, |x| < 2^22: a sum with 1.5 * 2^23 has no bits left for a fraction.
+// Rounds to the nearest integer, ties to even, for |x| < 2^22: the sum of x and 1.5 * 2^23 has no bits for a fraction.
 #define ROUND_MAGIC 12582912.0f
 INLINE veci vec_nearest(vec x)
 {
@@ -239,7 +244,7 @@ INLINE vec veci_to_vec(veci x)
     return __builtin_convertvector(x, vec);
 }
 
-// The lower and the upper half of the elements.
+// Converts the lower (half = 0) or the upper half of the elements.
 INLINE vecd vec_to_double(vec x, int half)
 {
 #if defined(VEC_AVX512)
@@ -251,7 +256,7 @@ INLINE vecd vec_to_double(vec x, int half)
 #endif
 }
 
-// VEC / 2 floats, widened.
+// Loads VEC / 2 floats and converts them.
 INLINE vecd vecd_from_floats(const float *p)
 {
 #if defined(VEC_AVX512)
@@ -275,7 +280,7 @@ INLINE vec vec_from_doubles(vecd lo, vecd hi)
 #endif
 }
 
-// sum + x * x, where the square is exact, as that of a float is: fused or not, the bits are the same.
+// sum + x * x, where x was a float. The square is exact, so the bits are the same whether it is fused or not.
 INLINE vecd vecd_add_square(vecd sum, vecd x)
 {
 #if defined(VEC_AVX512)
@@ -287,7 +292,7 @@ INLINE vecd vecd_add_square(vecd sum, vecd x)
 #endif
 }
 
-// VEC unsigned 16-bit words, widened.
+// Loads VEC unsigned 16-bit integers.
 INLINE veci veci_from_u16(const void *p)
 {
 #if defined(VEC_AVX512)
@@ -305,6 +310,7 @@ INLINE veci veci_from_u16(const void *p)
 #endif
 }
 
+// Loads VEC signed bytes.
 INLINE vec vec_from_i8(const void *p)
 {
 #if defined(VEC_AVX512)
@@ -324,14 +330,15 @@ INLINE vec vec_from_i8(const void *p)
 #endif
 }
 
+// Loads VEC bfloat16.
 INLINE vec vec_from_bf16(const void *p)
 {
     return (vec)(veci_from_u16(p) << 16);
 }
 
 #if defined(VEC_PLAIN)
-// Exponent and mantissa moved to their places give a float 2^112 too small, subnormals too; infinity and NaN (quiet)
-// keep an exponent of all ones.
+// Loads VEC halves. Exponent and mantissa, shifted to their places, give a float that is too small by 2^112; this holds
+// for subnormals, too. Infinity and NaN get an exponent of all ones, and a NaN becomes quiet.
 INLINE vec vec_from_f16(const void *p)
 {
     veci h = veci_from_u16(p), magnitude = h & 0x7fff;
@@ -353,7 +360,7 @@ INLINE vec vec_from_f16(const void *p)
 }
 #endif
 
-// To VEC halves or bfloat16, nearest even.
+// Stores VEC halves, rounded to the nearest, ties to even.
 INLINE void vec_to_f16(void *p, vec x)
 {
 #if defined(VEC_AVX512)
@@ -370,7 +377,7 @@ INLINE void vec_to_f16(void *p, vec x)
 #endif
 }
 
-// The low 16 bits of each element.
+// Stores the low 16 bits of each element.
 INLINE void veci_to_u16(void *p, veci x)
 {
 #if defined(VEC_AVX512)
@@ -383,7 +390,7 @@ INLINE void veci_to_u16(void *p, veci x)
 #endif
 }
 
-// The low 8 bits of each element.
+// Stores the low 8 bits of each element.
 INLINE void veci_to_i8(void *p, veci x)
 {
 #if defined(VEC_AVX512)
@@ -404,6 +411,7 @@ INLINE void veci_to_i8(void *p, veci x)
 #endif
 }
 
+// Stores VEC bfloat16, rounded to the nearest, ties to even.
 INLINE void vec_to_bf16(void *p, vec x)
 {
     veci bits = (veci)x;
@@ -412,7 +420,7 @@ INLINE void vec_to_bf16(void *p, vec x)
     veci_to_u16(p, ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) >> 16);
 }
 
-// One half, at any address.
+// Loads one half from any address.
 INLINE float half_load(const void *p)
 {
     uint16_t h;
@@ -428,7 +436,7 @@ INLINE float half_load(const void *p)
 
 // ---- tables
 
-// table[index], of 32-bit words.
+// table[index], for a table of 32-bit words.
 INLINE veci veci_gather(const void *table, veci index)
 {
 #if defined(VEC_AVX512)
@@ -460,7 +468,7 @@ INLINE vec vec_of_8(const float table[8], veci index)
 
 // ---- sums by halves
 
-// Lanes i + i+8, then + i+4: what is left in four.
+// The first two halvings of the sum: adds lane i + 8 to lane i, then lane i + 4 to lane i. Four lanes are left.
 INLINE quad lanes_to_quad(struct lanes x)
 {
 #if defined(VEC_AVX512)
@@ -475,13 +483,14 @@ INLINE quad lanes_to_quad(struct lanes x)
 #endif
 }
 
+// The sum of all lanes, added by halves.
 INLINE float lanes_sum(struct lanes x)
 {
     quad q = lanes_to_quad(x);
     return (q[0] + q[2]) + (q[1] + q[3]);
 }
 
-// The sums of four at once.
+// The sums of a, b, c and d, in this order.
 INLINE quad lanes_sum4(struct lanes a, struct lanes b, struct lanes c, struct lanes d)
 {
     quad qa = lanes_to_quad(a), qb = lanes_to_quad(b), qc = lanes_to_quad(c), qd = lanes_to_quad(d);
@@ -491,7 +500,7 @@ INLINE quad lanes_sum4(struct lanes a, struct lanes b, struct lanes c, struct la
 }
 
 #if defined(VEC_AVX512)
-// Of four vectors, what lanes_to_quad leaves of each, side by side.
+// The four quads that lanes_to_quad makes of a, b, c and d, one after another.
 INLINE __m512 quads_of(vec a, vec b, vec c, vec d)
 {
     __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0x44),
@@ -501,7 +510,7 @@ INLINE __m512 quads_of(vec a, vec b, vec c, vec d)
     return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
 }
 
-// The sums of x[i][j], as quads over i.
+// Element j of sums[i] is the sum of x[i][j].
 INLINE void lanes_sum4x4(struct lanes x[4][4], quad sums[4])
 {
     __m512 q[4];
@@ -516,7 +525,7 @@ INLINE void lanes_sum4x4(struct lanes x[4][4], quad sums[4])
 
 // ---- pairs of neighbours
 
-// VEC / 2 floats, each twice.
+// Loads VEC / 2 floats and repeats each: element 2i and element 2i + 1 are p[i].
 INLINE vec vec_load_twice(const float *p)
 {
 #if defined(VEC_AVX512)
@@ -531,7 +540,7 @@ INLINE vec vec_load_twice(const float *p)
 #endif
 }
 
-// The two of each pair change places.
+// Swaps elements 2i and 2i + 1.
 INLINE vec vec_swap_pairs(vec x)
 {
 #if defined(VEC_AVX512)
@@ -543,7 +552,7 @@ INLINE vec vec_swap_pairs(vec x)
 #endif
 }
 
-// The first of each pair with its sign changed.
+// Negates elements 2i.
 INLINE vec vec_negate_firsts(vec x)
 {
     veci signs;
@@ -606,7 +615,8 @@ INLINE void vec_transpose(vec r[VEC])
 
 // ---- functions
 
-// 2^n p for whole n in -252..254, p near 1: two factors, so that the result may be subnormal or infinite.
+// p * 2^n for integers n of -252 .. 254 and p near 1. It multiplies by two factors, so that the result may be subnormal
+// or infinite.
 INLINE vec vec_scale_2(vec p, vec n)
 {
 #if defined(VEC_AVX512)
@@ -617,13 +627,14 @@ INLINE vec vec_scale_2(vec p, vec n)
 #endif
 }
 
-// Of e^x = 2^n p: p, and n as `shifted` - ROUND_MAGIC. x = n ln 2 + r, |r| <= ln 2 / 2, and p = e^r = 1 + r + r^2 P(r).
+// Splits e^x into 2^n * p. Returns p; n is `shifted` - ROUND_MAGIC. x = n ln 2 + r with |r| <= ln 2 / 2, and
+// p = e^r = 1 + r + r^2 P(r), with P a polynomial.
 INLINE vec vec_exp_parts(vec x, vec *shifted)
 {
     *shifted = vec_fma(x, vec_all(1.442695041f), vec_all(ROUND_MAGIC));
     vec n = *shifted - ROUND_MAGIC;
-    vec r = vec_fma(n, vec_all(-0x1.62e4p-1f), x); // 16 bits of ln 2: the product is exact
-    r = vec_fma(n, vec_all(-0x1.7f7d1cp-20f), r);  // and the rest of it
+    vec r = vec_fma(n, vec_all(-0x1.62e4p-1f), x); // the first 16 bits of ln 2, so that the product is exact
+    r = vec_fma(n, vec_all(-0x1.7f7d1cp-20f), r);  // the rest of ln 2
     vec p = vec_all(0.0013814467f);
     p = vec_fma(p, r, vec_all(0.008368781f));
     p = vec_fma(p, r, vec_all(0.041668393f));
@@ -632,22 +643,22 @@ INLINE vec vec_exp_parts(vec x, vec *shifted)
     return vec_fma(p * r, r, r) + 1.0f;
 }
 
-// e^x to 1.03 ulp. 0 below -104, infinity above 89.
+// e^x within 1.03 ulp. The result is 0 below -104 and infinity above 89.
 INLINE vec vec_exp(vec x)
 {
     vec shifted, p = vec_exp_parts(vec_at_least(vec_all(-104.0f), vec_at_most(vec_all(89.0f), x)), &shifted);
     return vec_scale_2(p, shifted - ROUND_MAGIC);
 }
 
-// The same for x <= 0, but 0 below -87: a subnormal, and be it on its way to 0, takes a CPU hundreds of cycles.
+// e^x for x <= 0. The result is 0 below -87, because operations that meet a subnormal number take hundreds of cycles.
 INLINE vec vec_exp_down(vec x)
 {
     vec shifted, p = vec_exp_parts(x, &shifted);
 #if defined(VEC_AVX512)
-    __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ); // or is NaN
+    __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ); // true for NaN, too
     return (vec)_mm512_maskz_scalef_ps(counts, (__m512)p, (__m512)(shifted - ROUND_MAGIC));
 #else
-    vec factor = (vec)(((vecu)shifted << 23) + 0x3f800000u); // n is in the lowest bits
+    vec factor = (vec)(((vecu)shifted << 23) + 0x3f800000u); // n is in the lowest bits of `shifted`
     return (vec)(~(x < -87.0f) & (veci)(p * factor));
 #endif
 }
@@ -657,7 +668,7 @@ INLINE vec vec_sigmoid(vec x)
     return 1.0f / (1.0f + vec_exp(-x));
 }
 
-// tanh within 2 ulp: x + x^3 P(x^2) near 0, else 1 - 2 / (e^2|x| + 1) with the sign of x.
+// tanh within 2 ulp: x + x^3 P(x^2) for |x| < 0.625, else 1 - 2 / (e^(2|x|) + 1) with the sign of x.
 INLINE vec vec_tanh(vec x)
 {
     vec size = vec_abs(x), x2 = x * x;
@@ -672,8 +683,9 @@ INLINE vec vec_tanh(vec x)
     return vec_select(size < 0.625f, near, far);
 }
 
-// The normal distribution's integral, (1 + erf(x / sqrt 2)) / 2, to 1e-6 of its value on both sides: for x <= 0 it is
-// e^(-x^2/2) t Q(t), t = 1 / (1 + 0.31 |x|). The part of x^2 that rounding drops is put back.
+// The distribution function of the normal distribution, (1 + erf(x / sqrt 2)) / 2, with a relative error below 1e-6 on
+// both sides. For x < 0 it is e^(-x^2/2) t Q(t) with t = 1 / (1 + 0.31 |x|), for others 1 minus that of -x. The
+// rounding error of x^2 (`lost`) is added to the exponent by a first-order term.
 INLINE vec vec_normal_cdf(vec x)
 {
     vec size = vec_at_most(vec_all(15.0f), vec_abs(x));

@@ -1,8 +1,10 @@
-// Words of four codes of 8 bits times four integers of 16 bits, which are summed up exactly.
+// Exact products of words of four 8-bit codes with four 16-bit integers, for attention over an 8-bit KV cache.
 //
-// How a level multiplies them is its own, and so is what it makes of the four integers: two `factors`, int32. Mostly these are
-// pairs of int16, of the first and the third integer and of the second and the fourth, for the codes become such pairs by
-// three shifts; with sdot they are the four upper bytes, rounded, and the four lower ones. Nothing is kept.
+// Four integers become two `factors` of 32 bits, in a form that depends on the level. On most levels these are int16
+// pairs, one of the first and the third integer and one of the second and the fourth, because three shifts make such
+// pairs of the codes. With sdot they are the four upper bytes, rounded, and the four lower bytes. words_add multiplies
+// words by one of the factors; after both, words_total is the sum of the four products. All functions are inlined and
+// keep no state.
 #ifndef QUERN_VEC_WORDS_H
 #define QUERN_VEC_WORDS_H
 
@@ -17,21 +19,22 @@ typedef uint16_t vec_u16 __attribute__((vector_size(VEC * 4)));
 
 enum {
 #if defined(VEC_NEON)
-    WORD_SUMS = 2, // of upper and of lower bytes, or of the pairs in both halves of a register
+    WORD_SUMS = 2, // sums of the upper and the lower bytes, or of the pairs in the two halves of a register
 #else
     WORD_SUMS = 1,
 #endif
-    WORD_INTEGER_MAX = 32639, // the greatest integer whose rounded upper byte is one
+    WORD_INTEGER_MAX = 32639, // the greatest integer whose upper byte, rounded, fits a signed byte
 };
 
+// VEC words, prepared to be multiplied by each of the two factors.
 struct words {
-    veci part[2]; // for each factor
+    veci part[2];
 };
 struct word_sums {
     veci part[WORD_SUMS];
 };
 
-// VEC words.
+// Loads VEC words.
 INLINE struct words words_load(const void *p)
 {
     const veci w = (veci)vec_load(p);
@@ -42,7 +45,7 @@ INLINE struct words words_load(const void *p)
 #endif
 }
 
-// sum += a.low b.low + a.high b.high, of the int16 in each element.
+// sum + a.low * b.low + a.high * b.high, for the two int16 in each element.
 INLINE veci veci_add_pairs(veci sum, veci a, veci b)
 {
 #if defined(VEC_AVX512)
@@ -61,7 +64,7 @@ INLINE veci veci_add_pairs(veci sum, veci a, veci b)
 #endif
 }
 
-// The products with one of their two factors.
+// Adds the products of words with factor `which`, which all VEC words share.
 INLINE void words_add(struct word_sums *s, const struct words *w, int which, int32_t factor)
 {
 #if defined(WORDS_BY_BYTES)
@@ -75,6 +78,7 @@ INLINE void words_add(struct word_sums *s, const struct words *w, int which, int
 #endif
 }
 
+// The sum of the products of each word.
 INLINE veci words_total(const struct word_sums *s)
 {
 #if defined(WORDS_BY_BYTES)
@@ -86,7 +90,7 @@ INLINE veci words_total(const struct word_sums *s)
 #endif
 }
 
-// The factors of 2 VEC integers, the low 16 bits of a's and b's elements: VEC of them.
+// Stores the VEC factors of 2 VEC integers, which are the low 16 bits of the elements of a and then of b.
 #if defined(VEC_AVX512)
 INLINE void words_store_factors(int32_t *to, veci a, veci b)
 {

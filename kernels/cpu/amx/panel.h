@@ -147,9 +147,8 @@ INLINE void enter_rows(const struct matmul_args *a, struct walk *at, int row)
 {
     at->row = row;
     at->span = at->from;
-    const bool again =
-        // After the last rows of a part of k, the next part begins with the stripe's first rows.
-        row + PIECE_ROWS >= at->end && at->to < at->spans;
+    // After the last rows of a part of k, the next part begins with the stripe's first rows.
+    const bool again = row + PIECE_ROWS >= at->end && at->to < at->spans;
     at->prefetch_distance = again ? at->to - at->from : 0;
     for (int half = 0; half < HALVES; half++) {
         const int first = half * ROWS;

@@ -15,10 +15,9 @@ enum { REGS_MAX = 5, COLUMNS_AT_ONCE = 8, FEW_MAX = PANEL_TILES_MIN - 1, FOUR = 
 // The unpacked blocks of 16 rows.
 struct unpacked {
     __m512i w[GROUP][REGS_MAX];
-    __m512i scale
-        // Lane l has that of elements 16l .. 16l + 15; with SCALES_OF_PAIRS, of each two rows, as packs_epi32 joins
-        // them.
-        [GROUP];
+    // Lane l has the scale of elements 16l .. 16l + 15. With SCALES_OF_PAIRS, a register has the scales of two rows, in
+    // the order in which packs_epi32 joins their sums.
+    __m512i scale[GROUP];
 };
 
 // How the sums of 16 elements are scaled: SCALES_WIDE where they need more than 16 bits, SCALES_OF_PAIRS where the
@@ -35,10 +34,8 @@ struct prepared {
 struct work {
     struct unpacked unpacked;
     __m512 d[FEW_MAX]; // sums of 16 rows, by columns
-    struct prepared
-        // By block, then by column; where the scratch is too small, the last block's place is used again for all
-        // further blocks.
-        columns[];
+    // By block, then by column. If the scratch is too small, all further blocks use the last block's place.
+    struct prepared columns[];
 };
 
 // ---- columns

@@ -31,10 +31,9 @@ enum { SIGN_OFFSET = 64, SHIFT_OFFSET = 9, TERNARY_OFFSET = 1, FP4_OFFSET = 12 }
 // 15.
 struct quads {
     __m512i w[4]; // magnitudes; of IQ1 8 (g + 1)
-    __m512i
-        // Of IQ2 and IQ3: bytes 2j and 2j + 1 have the signs of elements 8j .. 8j + 7, the first in the lowest bit; 1
-        // is negative.
-        signs;
+    // Of IQ2 and IQ3: bytes 2j and 2j + 1 have the signs of elements 8j .. 8j + 7, the first in the lowest bit; 1 is
+    // negative.
+    __m512i signs;
     __m512i delta; // of IQ1: word j is 0 or 2, for elements 8j .. 8j + 7
     __m512i scale; // 1 .. 31
 };

@@ -200,10 +200,9 @@ INLINE void store_rows(const struct matmul_args *a, const int64_t row[FOUR], int
 INLINE void rows_of_streams(int64_t rows, int64_t r, int64_t row[FOUR])
 {
     const int64_t apart = (rows + FOUR - 1) / FOUR;
+    // A stream that has no row left repeats the row of the first stream.
     UNROLL_FOR (int i = 0; i < FOUR; i++)
-        row[i] =
-            // A stream that has no row left repeats the row of the first stream.
-            i * apart + r < rows ? i * apart + r : r;
+        row[i] = i * apart + r < rows ? i * apart + r : r;
 }
 
 INLINE int rows_of_stream(const struct matmul_args *a)

@@ -116,16 +116,16 @@ IN_PLACE(q2_k) IN_PLACE(q3_k) IN_PLACE(q4_k) IN_PLACE(q5_k) IN_PLACE(q6_k) IN_PL
 // clang-format off
 #define CODEBOOK(name)                                                                                                 \
     void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a);                                               \
-    void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
-CODEBOOK(iq1_s) CODEBOOK(iq1_m) CODEBOOK(iq2_xxs) CODEBOOK(iq2_xs) CODEBOOK(iq2_s) CODEBOOK(iq3_xxs) CODEBOOK(iq3_s)
-CODEBOOK(tq1_0) CODEBOOK(tq2_0) CODEBOOK(q1_0) CODEBOOK(q2_0) CODEBOOK(nvfp4)
+    void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
+CODEBOOK(iq1_s); CODEBOOK(iq1_m); CODEBOOK(iq2_xxs); CODEBOOK(iq2_xs); CODEBOOK(iq2_s); CODEBOOK(iq3_xxs);
+CODEBOOK(iq3_s); CODEBOOK(tq1_0); CODEBOOK(tq2_0); CODEBOOK(q1_0); CODEBOOK(q2_0); CODEBOOK(nvfp4);
+// clang-format on
 #undef CODEBOOK
-    // clang-format on
 
-    // Prepares columns first .. first + n - 1 of this span for a tile of `width` columns. If width is more than n, the
-    // columns that follow in the buffer are prepared too, and their results are not used.
-    void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
-                                           bool whole, struct columns *c);
+// Prepares columns first .. first + n - 1 of this span for a tile of `width` columns. If width is more than n, the
+// columns that follow in the buffer are prepared too, and their results are not used.
+void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
+                                       bool whole, struct columns *c);
 
 // Unpacks rows row .. row + rows - 1 of this span, 16 at a time. It also prefetches bytes of later spans, or at a
 // row's end those of the rows `height` further down, unless the tiles prefetch.

@@ -610,9 +610,8 @@ static struct group_prefetch prefetch_of_group(const struct matmul_args *a, int 
 {
     const size_t row_bytes = dtype_row_bytes(a->type, SPAN);
     const int lines = (int)(GROUP * row_bytes + 63) / 64;
-    const int steps =
-        // IQ4_XS has prefetched everything after half of its eight steps.
-        dtype_info[a->type].block == SPAN ? STEPS : BLOCKS;
+    // IQ4_XS has prefetched everything after half of its eight steps.
+    const int steps = dtype_info[a->type].block == SPAN ? STEPS : BLOCKS;
     const uint8_t *at = row_to_prefetch(a, row + GROUP) + (size_t)span * GROUP * row_bytes;
     const bool last = span + 1 == q8_blocks(a->k);
     return (struct group_prefetch){.below = {at, at + 64 * lines, (lines + steps - 1) / steps},
