@@ -266,8 +266,11 @@ static void attention_mask(struct ptx *p, const struct ptx_attention *a)
 
 static void attention_update(struct ptx *p, uint32_t parts)
 {
-    PTX_LINES(p, "    // the largest score of the tile and before, the weights, and what earlier sums are worth\n" KEEP(
-                     "0") KEEP("1") KEEP("2") KEEP("3"));
+    PTX_LINES(p, "    // the largest score of the tile and before, the weights, and what earlier sums are worth\n"
+                 KEEP("0")
+                 KEEP("1")
+                 KEEP("2")
+                 KEEP("3"));
     PTX_LINES(p, BUTTERFLIES("max", "f"));
     PTX_LINES(p, ONE_UPDATE("0") ONE_UPDATE("1") ONE_UPDATE("2") ONE_UPDATE("3"));
     for (uint32_t j = 0; j < parts; j++)

@@ -150,20 +150,23 @@ static void q4_k_scales(struct ptx *p)
 
 static void q4_k_weights(struct ptx *p)
 {
-    PTX_LINES(p,
-              "    {\n"
-              "    .reg .u32 %scales, %mins, %q0, %q1, %quant;\n"
-              "    .reg .f32 %scale0, %scale1, %less0, %less1, %w0, %w1, %w2, %w3;\n"
-              "    ld.global.v2.u32 {%q0, %q1}, [%pq+16];\n"
-              "    // the runs 2 * pair and 2 * pair + 1\n"
-              "    setp.lt.u32 %low, %pair, 2;\n"
-              "    selp.b32 %scales, %scale_lo, %scale_hi, %low;\n"
-              "    selp.b32 %mins, %min_lo, %min_hi, %low;\n"
-              "    and.b32 %shift, %pair, 1;\n"
-              "    shl.b32 %shift, %shift, 4;\n" SCALE("%scales", "%scale0", "%d")
-                  SCALE("%mins", "%less0", "%dmin") "    add.u32 %shift, %shift, 8;\n" SCALE("%scales", "%scale1", "%d")
-                      SCALE("%mins", "%less1", "%dmin") "    neg.f32 %less0, %less0;\n"
-                                                        "    neg.f32 %less1, %less1;\n");
+    PTX_LINES(p, "    {\n"
+                 "    .reg .u32 %scales, %mins, %q0, %q1, %quant;\n"
+                 "    .reg .f32 %scale0, %scale1, %less0, %less1, %w0, %w1, %w2, %w3;\n"
+                 "    ld.global.v2.u32 {%q0, %q1}, [%pq+16];\n"
+                 "    // the runs 2 * pair and 2 * pair + 1\n"
+                 "    setp.lt.u32 %low, %pair, 2;\n"
+                 "    selp.b32 %scales, %scale_lo, %scale_hi, %low;\n"
+                 "    selp.b32 %mins, %min_lo, %min_hi, %low;\n"
+                 "    and.b32 %shift, %pair, 1;\n"
+                 "    shl.b32 %shift, %shift, 4;\n"
+                 SCALE("%scales", "%scale0", "%d")
+                 SCALE("%mins", "%less0", "%dmin")
+                 "    add.u32 %shift, %shift, 8;\n"
+                 SCALE("%scales", "%scale1", "%d")
+                 SCALE("%mins", "%less1", "%dmin")
+                 "    neg.f32 %less0, %less0;\n"
+                 "    neg.f32 %less1, %less1;\n");
     PTX_LINES(p, LOW("%q0", "0") LOW("%q1", "16") HIGH("%q0", "128") HIGH("%q1", "144") "    }\n");
 }
 
@@ -201,13 +204,17 @@ static void q4_k_product(struct ptx *p)
                  "    {\n"
                  "    .reg .f32 %x0, %x1, %x2, %x3, %y0, %y1, %y2, %y3, %w0, %w1, %w2, %w3;\n"
                  "    ld.shared.v4.f32 {%x0, %x1, %x2, %x3}, [%from_a];\n"
-                 "    ld.shared.v4.f32 {%y0, %y1, %y2, %y3}, [%from_a+272];\n" COLUMN("0", "0") COLUMN("1", "2176")
-                     COLUMN("2", "4352") COLUMN("3", "6528") "    }\n"
-                                                             "    add.u32 %from_a, %from_a, 16;\n"
-                                                             "    add.u32 %from_w, %from_w, 16;\n"
-                                                             "    setp.lt.u32 %more, %from_a, %end;\n"
-                                                             "    @%more bra SUM;\n"
-                                                             "    bar.sync 0;\n");
+                 "    ld.shared.v4.f32 {%y0, %y1, %y2, %y3}, [%from_a+272];\n"
+                 COLUMN("0", "0")
+                 COLUMN("1", "2176")
+                 COLUMN("2", "4352")
+                 COLUMN("3", "6528")
+                 "    }\n"
+                 "    add.u32 %from_a, %from_a, 16;\n"
+                 "    add.u32 %from_w, %from_w, 16;\n"
+                 "    setp.lt.u32 %more, %from_a, %end;\n"
+                 "    @%more bra SUM;\n"
+                 "    bar.sync 0;\n");
 }
 
 static void q4_k_store(struct ptx *p, const struct ptx_gemm *g)

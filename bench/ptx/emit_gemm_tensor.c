@@ -421,28 +421,25 @@ static void wmma_product(struct ptx *p)
 {
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %a<8>, %b<8>;\n"
-                 "    wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 " FRAGMENT(
-                     "a") ", [%read_a], 24;\n"
-                          "    wmma.load.b.sync.aligned.row.m16n16k16.shared.f16 " FRAGMENT(
-                              "b") ", [%read_b], 40;\n"
-                                   "    wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 " FRAGMENT("c") ", " FRAGMENT(
-                                       "a") ", " FRAGMENT("b") ", " FRAGMENT("c") ";\n"
-                                                                                  "    }\n"
-                                                                                  "    bar.sync 0;\n");
+                 "    wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 " FRAGMENT("a") ", [%read_a], 24;\n"
+                 "    wmma.load.b.sync.aligned.row.m16n16k16.shared.f16 " FRAGMENT("b") ", [%read_b], 40;\n"
+                 "    wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 " FRAGMENT("c") ", "
+                 FRAGMENT("a") ", " FRAGMENT("b") ", " FRAGMENT("c") ";\n"
+                 "    }\n"
+                 "    bar.sync 0;\n");
 }
 
 static void wmma_store(struct ptx *p, const struct ptx_gemm *g)
 {
     PTX_FILL(p,
-             "    wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%place_c], " FRAGMENT(
-                 "c") ", 36;\n"
-                      "    bar.sync 0;\n"
-                      "    ld.param.u64 %pc, [c];\n"
-                      "    cvta.to.global.u64 %pc, %pc;\n"
-                      "    mul.wide.u32 %offset, %row_c, $0;\n"
-                      "    add.u64 %pc, %pc, %offset;\n"
-                      "    mul.wide.u32 %offset, %col, 4;\n"
-                      "    add.u64 %pc, %pc, %offset;\n",
+             "    wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%place_c], " FRAGMENT("c") ", 36;\n"
+             "    bar.sync 0;\n"
+             "    ld.param.u64 %pc, [c];\n"
+             "    cvta.to.global.u64 %pc, %pc;\n"
+             "    mul.wide.u32 %offset, %row_c, $0;\n"
+             "    add.u64 %pc, %pc, %offset;\n"
+             "    mul.wide.u32 %offset, %col, 4;\n"
+             "    add.u64 %pc, %pc, %offset;\n",
              4 * g->n);
     bool cut = g->m % WMMA_SIDE || g->n % WMMA_SIDE;
     if (cut)

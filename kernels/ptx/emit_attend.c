@@ -261,18 +261,19 @@ static void find_places(struct ptx *p, const struct ptx_attend *a, const struct 
 static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
-             PTX_ADDRESS("%pq", "q") "    mad.wide.u32 %pq, %row, $0, %pq;\n"
-                                     "    mul.lo.u32 %head, %head_kv, $1;\n"
-                                     "    mad.wide.u32 %pq, %head, $2, %pq;\n"
-                                     "    mov.u32 %from, %thread;\n"
-                                     "QUERY:\n"
-                                     "    setp.ge.u32 %more, %from, $3;\n"
-                                     "    @%more bra QUERY_END;\n"
-                                     "    div.u32 %head, %from, $4;\n"
-                                     "    mul.lo.u32 %i, %head, $4;\n"
-                                     "    sub.u32 %i, %from, %i;\n"
-                                     "    add.u32 %head, %head, %block;\n"
-                                     "    min.u32 %head, %head, $5;\n",
+             PTX_ADDRESS("%pq", "q")
+             "    mad.wide.u32 %pq, %row, $0, %pq;\n"
+             "    mul.lo.u32 %head, %head_kv, $1;\n"
+             "    mad.wide.u32 %pq, %head, $2, %pq;\n"
+             "    mov.u32 %from, %thread;\n"
+             "QUERY:\n"
+             "    setp.ge.u32 %more, %from, $3;\n"
+             "    @%more bra QUERY_END;\n"
+             "    div.u32 %head, %from, $4;\n"
+             "    mul.lo.u32 %i, %head, $4;\n"
+             "    sub.u32 %i, %from, %i;\n"
+             "    add.u32 %head, %head, %block;\n"
+             "    min.u32 %head, %head, $5;\n",
              4 * a->heads * a->k.dim, s->group, 4 * a->k.dim, s->heads * s->query, s->query, s->group - 1);
     PTX_FILL(p,
              "    mad.wide.u32 %at, %head, $0, %pq;\n"
@@ -372,21 +373,23 @@ static void copy_store(struct ptx *p, uint32_t bytes, char name)
 static void begin_page(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
-             "PAGE:\n" PTX_KV_PAGE("%page_at") "    {\n"
-                                               "    .reg .b32 %cv<$0>, %ck<$1>;\n"
-                                               "    shl.b32 %base, %entry, 6;\n"
-                                               "    max.u32 %from_slot, %low, %base;\n"
-                                               "    sub.u32 %from_slot, %from_slot, %base;\n"
-                                               "    sub.u32 %to_slot, %position, %base;\n"
-                                               "    add.u32 %to_slot, %to_slot, 1;\n"
-                                               "    min.u32 %to_slot, %to_slot, 64;\n"
-                                               "    mad.wide.u32 %pv, %head_kv, $3, %page_at;\n"
-                                               "    add.u64 %pv, %pv, $4;\n"
-                                               "    mad.wide.u32 %pk, %head_kv, $5, %page_at;\n"
-                                               "    add.u64 %pk, %pk, $6;\n",
+             "PAGE:\n"
+             PTX_KV_PAGE("%page_at")
+             "    {\n"
+             "    .reg .b32 %cv<$0>, %ck<$1>;\n"
+             "    shl.b32 %base, %entry, 6;\n"
+             "    max.u32 %from_slot, %low, %base;\n"
+             "    sub.u32 %from_slot, %from_slot, %base;\n"
+             "    sub.u32 %to_slot, %position, %base;\n"
+             "    add.u32 %to_slot, %to_slot, 1;\n"
+             "    min.u32 %to_slot, %to_slot, 64;\n"
+             "    mad.wide.u32 %pv, %head_kv, $3, %page_at;\n"
+             "    add.u64 %pv, %pv, $4;\n"
+             "    mad.wide.u32 %pk, %head_kv, $5, %page_at;\n"
+             "    add.u64 %pk, %pk, $6;\n",
              4 * ptx_tiles(s->round * s->v_row, 16 * THREADS),
-             s->keys_copied ? 4 * ptx_tiles(KV_PAGE * s->k_row, 16 * THREADS) : 1, a->v.page_bytes, KV_PAGE * s->v_row,
-             a->v.offset, KV_PAGE * s->k_row, a->k.offset);
+             s->keys_copied ? 4 * ptx_tiles(KV_PAGE * s->k_row, 16 * THREADS) : 1, a->v.page_bytes,
+             KV_PAGE * s->v_row, a->v.offset, KV_PAGE * s->k_row, a->k.offset);
     if (s->keys_copied) {
         PTX_LINES(p, "    mov.u64 %at, %pk;\n");
         copy_load(p, KV_PAGE * s->k_row, 'k');
@@ -553,7 +556,8 @@ static void page_weights(struct ptx *p, const struct attend_shape *s)
         else // odd threads read the maxima of the last head
             PTX_FILL(p,
                      "    selp.u32 %i, 16, 0, %odd;\n"
-                     "    sub.u32 %i, %my_red, %i;\n" NEW_TOP("%i", "$0", "%top$1"),
+                     "    sub.u32 %i, %my_red, %i;\n"
+                     NEW_TOP("%i", "$0", "%top$1"),
                      16 * i, i);
         PTX_FILL(p,
                  "    mov.f32 %top$0, %new;\n"
@@ -588,10 +592,11 @@ static void page_worth(struct ptx *p, const struct attend_shape *s)
 {
     for (uint32_t i = 0; i < s->per_group; i++) {
         PTX_FILL(p,
-                 NEW_TOP("%at_red$0", "0", "%vtop$0") "    sub.rn.f32 %keep$0, %vtop$0, %new;\n"
-                                                      "    mul.rn.f32 %keep$0, %keep$0, 0f$x1;\n"
-                                                      "    ex2.approx.ftz.f32 %keep$0, %keep$0;\n"
-                                                      "    mov.f32 %vtop$0, %new;\n",
+                 NEW_TOP("%at_red$0", "0", "%vtop$0")
+                 "    sub.rn.f32 %keep$0, %vtop$0, %new;\n"
+                 "    mul.rn.f32 %keep$0, %keep$0, 0f$x1;\n"
+                 "    ex2.approx.ftz.f32 %keep$0, %keep$0;\n"
+                 "    mov.f32 %vtop$0, %new;\n",
                  i, ptx_float_bits((float)LOG2_E));
         for (uint32_t j = 0; j < s->each; j++)
             PTX_FILL(p, "    mul.rn.f32 %o$0, %o$0, %keep$1;\n", i * s->each + j, i);

@@ -35,7 +35,8 @@ static void part_address(struct ptx *p, const struct ptx_attend *a, const struct
              "    add.u32 %head, %head, %group;\n"
              "    add.u32 %head, %head, $1;\n"
              "    mad.lo.u32 %head, %row, $2, %head;\n"
-             "    mul.lo.u32 %head, %head, $3;\n" PTX_ADDRESS("%part", "partials"),
+             "    mul.lo.u32 %head, %head, $3;\n"
+             PTX_ADDRESS("%part", "partials"),
              s->group, i, a->heads, s->places);
 }
 
@@ -82,21 +83,22 @@ void attend_wait_for_parts(struct ptx *p)
     PTX_LINES(p, "    @%alone bra.uni WRITE;\n"
                  "    bar.sync 0;\n"
                  "    setp.ne.u32 %more, %thread, 0;\n"
-                 "    @%more bra ARRIVED;\n" PTX_ADDRESS(
-                     "%at", "counters") "    mov.u32 %i, %nctaid.y;\n"
-                                        "    mul.lo.u32 %i, %i, %row;\n"
-                                        "    mov.u32 %near, %ctaid.y;\n"
-                                        "    add.u32 %i, %i, %near;\n"
-                                        "    mad.wide.u32 %at, %i, 4, %at;\n"
-                                        "    sub.u32 %near, %lanes, 1;\n"
-                                        "    atom.acq_rel.gpu.global.inc.u32 %i, [%at], %near;\n"
-                                        "    st.shared.u32 [%reds], %i;\n"
-                                        "ARRIVED:\n"
-                                        "    bar.sync 0;\n"
-                                        "    ld.shared.u32 %i, [%reds];\n"
-                                        "    add.u32 %i, %i, 1;\n"
-                                        "    setp.ne.u32 %more, %i, %lanes;\n"
-                                        "    @%more ret;\n");
+                 "    @%more bra ARRIVED;\n"
+                 PTX_ADDRESS("%at", "counters")
+                 "    mov.u32 %i, %nctaid.y;\n"
+                 "    mul.lo.u32 %i, %i, %row;\n"
+                 "    mov.u32 %near, %ctaid.y;\n"
+                 "    add.u32 %i, %i, %near;\n"
+                 "    mad.wide.u32 %at, %i, 4, %at;\n"
+                 "    sub.u32 %near, %lanes, 1;\n"
+                 "    atom.acq_rel.gpu.global.inc.u32 %i, [%at], %near;\n"
+                 "    st.shared.u32 [%reds], %i;\n"
+                 "ARRIVED:\n"
+                 "    bar.sync 0;\n"
+                 "    ld.shared.u32 %i, [%reds];\n"
+                 "    add.u32 %i, %i, 1;\n"
+                 "    setp.ne.u32 %more, %i, %lanes;\n"
+                 "    @%more ret;\n");
 }
 
 // Folds the parts of the next `n` splits. All loads come first, so that they are in flight together.
@@ -175,12 +177,14 @@ void attend_add_parts(struct ptx *p, const struct ptx_attend *a, const struct at
 void attend_write_row(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
     PTX_FILL(p,
-             "WRITE:\n" PTX_ADDRESS("%py", "y") "    mad.wide.u32 %py, %row, $0, %py;\n"
-                                                "    mul.lo.u32 %head, %head_kv, $1;\n"
-                                                "    add.u32 %head, %head, %block;\n"
-                                                "    add.u32 %head, %head, %group;\n"
-                                                "    mad.wide.u32 %py, %head, $2, %py;\n"
-                                                "    mad.wide.u32 %py, %column, 4, %py;\n",
+             "WRITE:\n"
+             PTX_ADDRESS("%py", "y")
+             "    mad.wide.u32 %py, %row, $0, %py;\n"
+             "    mul.lo.u32 %head, %head_kv, $1;\n"
+             "    add.u32 %head, %head, %block;\n"
+             "    add.u32 %head, %head, %group;\n"
+             "    mad.wide.u32 %py, %head, $2, %py;\n"
+             "    mad.wide.u32 %py, %column, 4, %py;\n",
              4 * a->heads * a->v.dim, s->group, 4 * a->v.dim);
     for (uint32_t i = 0; i < s->per_group; i++) {
         PTX_FILL(p, "    rcp.rn.f32 %worth, %tsum$0;\n", i);

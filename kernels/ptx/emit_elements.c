@@ -22,9 +22,13 @@ static void place(struct ptx *p, uint32_t rows_at, uint32_t width)
 {
     PTX_FILL(p,
              ".maxntid 128, 1, 1\n"
-             "{\n" PTX_ROW_REGS "    .reg .pred %outside;\n"
+             "{\n"
+             PTX_ROW_REGS
+             "    .reg .pred %outside;\n"
              "    .reg .u32 %i, %chunk;\n"
-             "    .reg .u64 %at, %from, %column;\n" PTX_ROW "    mov.u32 %chunk, %ctaid.y;\n"
+             "    .reg .u64 %at, %from, %column;\n"
+             PTX_ROW
+             "    mov.u32 %chunk, %ctaid.y;\n"
              "    mov.u32 %i, %tid.x;\n"
              "    mad.lo.u32 %i, %chunk, 128, %i;\n"
              "    mul.lo.u32 %i, %i, $2;\n"
@@ -116,7 +120,9 @@ static void act(struct ptx *p, enum act_kind kind, uint32_t i)
         PTX_FILL(p,
                  "    mul.rn.f32 %t, %a$0, %a$0;\n"
                  "    fma.rn.f32 %t, %t, 0f$x1, 0f$x2;\n"
-                 "    mul.rn.f32 %t, %t, %a$0;\n" LOGISTIC "    mul.rn.f32 %a$0, %a$0, %t;\n",
+                 "    mul.rn.f32 %t, %t, %a$0;\n"
+                 LOGISTIC
+                 "    mul.rn.f32 %a$0, %a$0, %t;\n",
                  i, ptx_float_bits((float)(-2 * LOG2_E * M_SQRT1_2 * M_2_SQRTPI * 0.044715)),
                  ptx_float_bits((float)(-2 * LOG2_E * M_SQRT1_2 * M_2_SQRTPI)));
         break;
@@ -257,11 +263,13 @@ int ptx_emit_pick(struct ptx *p, const struct ptx_pick *k, struct ptx_launch *la
     place(p, ptx_count_at(ROWS_OUTPUTS), k->width);
     PTX_FILL(p,
              "    .reg .f32 %a<4>;\n"
-             "    .reg .u32 %source;\n" PTX_ADDRESS(
-                 "%from", "outputs") "    mad.wide.u32 %from, %row, 4, %from;\n"
-                                     "    ld.global.u32 %source, [%from];\n" PTX_ADDRESS(
-                                         "%from", "x") "    mad.wide.u32 %from, %source, $0, %from;\n"
-                                                       "    add.u64 %from, %from, %column;\n",
+             "    .reg .u32 %source;\n"
+             PTX_ADDRESS("%from", "outputs")
+             "    mad.wide.u32 %from, %row, 4, %from;\n"
+             "    ld.global.u32 %source, [%from];\n"
+             PTX_ADDRESS("%from", "x")
+             "    mad.wide.u32 %from, %source, $0, %from;\n"
+             "    add.u64 %from, %from, %column;\n",
              4 * k->width);
     load(p, vector, 'a');
     store(p, vector);
@@ -290,11 +298,13 @@ int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_laun
     PTX_FILL(p,
              "    .reg .pred %more;\n"
              "    .reg .u64 %weights, %end;\n"
-             "    .reg .f32 %a<4>, %b<4>, %w;\n" PTX_ADDRESS(
-                 "%weights", "route") "    mad.wide.u32 %weights, %row, $0, %weights;\n"
-                                      "    add.u64 %end, %weights, $1;\n" PTX_ADDRESS(
-                                          "%from", "x") "    mad.wide.u32 %from, %row, $2, %from;\n"
-                                                        "    add.u64 %from, %from, %column;\n",
+             "    .reg .f32 %a<4>, %b<4>, %w;\n"
+             PTX_ADDRESS("%weights", "route")
+             "    mad.wide.u32 %weights, %row, $0, %weights;\n"
+             "    add.u64 %end, %weights, $1;\n"
+             PTX_ADDRESS("%from", "x")
+             "    mad.wide.u32 %from, %row, $2, %from;\n"
+             "    add.u64 %from, %from, %column;\n",
              8 * c->used, 4 * c->used, 4 * c->used * c->width);
     for (uint32_t i = 0; i < vector; i++)
         PTX_FILL(p, "    mov.f32 %a$0, 0f00000000;\n", i);

@@ -285,7 +285,9 @@ static void prefetch_first(struct ptx *p, const struct ptx_fused *f, const struc
 static void quantize_block(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
     uint32_t last = 8 * (uint32_t)(f->n_prologue - 1);
-    PTX_LINES(p, "    {\n" PTX_QUANTIZE_REGS "    .reg .u32 %place;\n"
+    PTX_LINES(p, "    {\n"
+                 PTX_QUANTIZE_REGS
+                 "    .reg .u32 %place;\n"
                  "    mul.lo.u32 %i, %block, 256;\n"
                  "    mad.lo.u32 %i, %lane, 8, %i;\n");
     if (f->n_in % 256)

@@ -367,10 +367,16 @@ static void load_place(struct ptx *p, const struct ptx_fused_node *n, uint32_t j
     const struct ptx_kv *kv = &n->kv;
     uint32_t block = (uint32_t)dtype_info[kv->type].block;
     PTX_FILL(p,
-             "    {\n" PTX_KV_REGS "    .reg .u64 %head_step;\n" PTX_ADDRESS("%head_step", "step")
-                 PTX_ADDRESS("%table", "positions") "    ld.global.u32 %position, [%table];\n" PTX_ADDRESS(
-                     "%table", "pages") "    ld.global.u64 %kv, [%head_step+16];\n"
-                                        "    shr.u32 %entry, %position, 6;\n" PTX_KV_PAGE("%to$0"),
+             "    {\n"
+             PTX_KV_REGS
+             "    .reg .u64 %head_step;\n"
+             PTX_ADDRESS("%head_step", "step")
+             PTX_ADDRESS("%table", "positions")
+             "    ld.global.u32 %position, [%table];\n"
+             PTX_ADDRESS("%table", "pages")
+             "    ld.global.u64 %kv, [%head_step+16];\n"
+             "    shr.u32 %entry, %position, 6;\n"
+             PTX_KV_PAGE("%to$0"),
              j, 0, kv->page_bytes);
     PTX_FILL(p,
              "    div.u32 %c0, %column, $1;\n"

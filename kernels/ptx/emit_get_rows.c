@@ -149,7 +149,9 @@ static void quantize_head(struct ptx *p, const struct ptx_quantize *q, uint32_t 
              "{\n"
              "    .reg .pred %in;\n"
              "    .reg .u32 %lane, %block, %row, %rows, %part, %index, %left;\n"
-             "    .reg .u64 %px, %pq, %pointer;\n" PTX_QUANTIZE_REGS "    mov.u32 %index, %tid.x;\n"
+             "    .reg .u64 %px, %pq, %pointer;\n"
+             PTX_QUANTIZE_REGS
+             "    mov.u32 %index, %tid.x;\n"
              "    and.b32 %lane, %index, 31;\n"
              "    shr.u32 %block, %index, 5;\n"
              "    mov.u32 %index, %ctaid.x;\n"

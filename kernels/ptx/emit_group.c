@@ -194,11 +194,14 @@ static void make_groups(struct ptx *p, const struct ptx_group *g)
 static void write_list(struct ptx *p, const struct ptx_group *g)
 {
     PTX_FILL(p,
-             PLACES_BEGIN("LIST") "    atom.shared.add.u32 %at, [%at], 1;\n"
-                                  "    add.u32 %at, %at, %from;\n"
-                                  "    mad.wide.u32 %pointer, %at, 4, %groups;\n"
-                                  "    st.global.u32 [%pointer], %i;\n" PLACES_END("LIST") "    ret;\n"
-                                                                                           "}\n",
+             PLACES_BEGIN("LIST")
+             "    atom.shared.add.u32 %at, [%at], 1;\n"
+             "    add.u32 %at, %at, %from;\n"
+             "    mad.wide.u32 %pointer, %at, 4, %groups;\n"
+             "    st.global.u32 [%pointer], %i;\n"
+             PLACES_END("LIST")
+             "    ret;\n"
+             "}\n",
              g->n_used, g->ids_stride, g->n_experts, THREADS);
 }
 

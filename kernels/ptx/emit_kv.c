@@ -147,16 +147,23 @@ static void write_head(struct ptx *p, const struct ptx_kv_write *w, uint32_t uni
              "    .param .u64 pages,\n"
              "    .param .u64 x)\n"
              ".maxntid 64, 1, 1\n"
-             "{\n" PTX_ROW_REGS PTX_KV_REGS "    .reg .pred %outside;\n"
+             "{\n"
+             PTX_ROW_REGS
+             PTX_KV_REGS
+             "    .reg .pred %outside;\n"
              "    .reg .u32 %unit, %chunk, %head, %in;\n"
              "    .reg .u64 %px, %py;\n",
              w->node, w->heads, kv->dim);
     PTX_FILL(p,
-             PTX_ROW "    mov.u32 %chunk, %ctaid.y;\n"
-                     "    mov.u32 %unit, %tid.x;\n"
-                     "    mad.lo.u32 %unit, %chunk, 64, %unit;\n"
-                     "    setp.ge.u32 %outside, %unit, $0;\n"
-                     "    @%outside ret;\n" PTX_KV_TABLE "    shr.u32 %entry, %position, 6;\n" PTX_KV_PAGE("%py"),
+             PTX_ROW
+             "    mov.u32 %chunk, %ctaid.y;\n"
+             "    mov.u32 %unit, %tid.x;\n"
+             "    mad.lo.u32 %unit, %chunk, 64, %unit;\n"
+             "    setp.ge.u32 %outside, %unit, $0;\n"
+             "    @%outside ret;\n"
+             PTX_KV_TABLE
+             "    shr.u32 %entry, %position, 6;\n"
+             PTX_KV_PAGE("%py"),
              w->heads * units, ptx_count_at(ROWS_TOKENS), kv->page_bytes);
     PTX_FILL(p,
              "    div.u32 %head, %unit, $0;\n"
@@ -166,8 +173,10 @@ static void write_head(struct ptx *p, const struct ptx_kv_write *w, uint32_t uni
              "    mad.lo.u32 %slot, %head, 64, %slot;\n"
              "    mad.wide.u32 %py, %slot, $1, %py;\n"
              "    mad.wide.u32 %py, %in, $2, %py;\n"
-             "    add.u64 %py, %py, $3;\n" PTX_ADDRESS("%px", "x") "    mad.wide.u32 %px, %row, $4, %px;\n"
-                                                                   "    mad.wide.u32 %px, %unit, $5, %px;\n",
+             "    add.u64 %py, %py, $3;\n"
+             PTX_ADDRESS("%px", "x")
+             "    mad.wide.u32 %px, %row, $4, %px;\n"
+             "    mad.wide.u32 %px, %unit, $5, %px;\n",
              units, (uint32_t)dtype_row_bytes(kv->type, kv->dim), block_bytes, kv->offset, 4 * w->heads * kv->dim,
              4 * block);
 }
@@ -289,19 +298,25 @@ static void write_q8_0(struct ptx *p)
 static void write_q4_0(struct ptx *p)
 {
     PTX_FILL(p,
-             BLOCK_TOP BLOCK_STEP "    setp.gt.f32 %larger, %peak, 0f00000000;\n"
-                                  "    @%larger or.b32 %half, %half, 0x8000;\n" BLOCK_SCALE,
+             BLOCK_TOP
+             BLOCK_STEP
+             "    setp.gt.f32 %larger, %peak, 0f00000000;\n"
+             "    @%larger or.b32 %half, %half, 0x8000;\n"
+             BLOCK_SCALE,
              ptx_float_bits(8.0f), ptx_float_bits(8.5f));
     PTX_LINES(p, "    .reg .s32 %n;\n"
                  "    add.u64 %end, %px, 64;\n"
-                 "QUANT:\n" NIBBLE("0", "%q") NIBBLE("64", "%q2") "    shl.b32 %q2, %q2, 4;\n"
-                                                                  "    or.b32 %q, %q, %q2;\n"
-                                                                  "    @!%sound mov.u32 %q, 0;\n"
-                                                                  "    st.global.u8 [%py], %q;\n"
-                                                                  "    add.u64 %from, %from, 4;\n"
-                                                                  "    add.u64 %py, %py, 1;\n"
-                                                                  "    setp.lt.u64 %more, %from, %end;\n"
-                                                                  "    @%more bra QUANT;\n");
+                 "QUANT:\n"
+                 NIBBLE("0", "%q")
+                 NIBBLE("64", "%q2")
+                 "    shl.b32 %q2, %q2, 4;\n"
+                 "    or.b32 %q, %q, %q2;\n"
+                 "    @!%sound mov.u32 %q, 0;\n"
+                 "    st.global.u8 [%py], %q;\n"
+                 "    add.u64 %from, %from, 4;\n"
+                 "    add.u64 %py, %py, 1;\n"
+                 "    setp.lt.u64 %more, %from, %end;\n"
+                 "    @%more bra QUANT;\n");
 }
 
 // ---- a block whose elements are the lanes of a warp
@@ -347,8 +362,10 @@ static void put_q8_0(struct ptx *p)
 static void put_q4_0(struct ptx *p)
 {
     PTX_FILL(p,
-             BLOCK_STEP "    setp.gt.f32 %larger, %peak, 0f00000000;\n"
-                        "    @%larger or.b32 %half, %half, 0x8000;\n" BLOCK_PER,
+             BLOCK_STEP
+             "    setp.gt.f32 %larger, %peak, 0f00000000;\n"
+             "    @%larger or.b32 %half, %half, 0x8000;\n"
+             BLOCK_PER,
              ptx_float_bits(8.0f), ptx_float_bits(8.5f));
     PTX_LINES(p, "    @%first st.global.b16 [%py], %bits;\n"
                  "    mul.rn.f32 %size, %v, %per;\n"

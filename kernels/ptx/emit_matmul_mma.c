@@ -41,14 +41,14 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
         ptx_header(p, 65, 75);
     ptx_matmul_entry(p, m, WARPS);
     PTX_LINES(p, PTX_MANY_REGS
-              "    .reg .pred %quarter0;\n"
-              "    .reg .u32 %block, %half, %part, %first_part, %token, %quarter, %wm, %wn, %g, %t, %zero;\n"
-              "    .reg .u32 %put_w, %put_scale, %put_x, %put_sumf;\n"
-              "    .reg .u32 %take_a, %take_b, %take_scale, %take_sumf;\n"
-              "    .reg .u64 %unit, %chunk, %from;\n"
-              "    .reg .f32 %y<32>, %s<32>;\n"
-              "    .reg .b32 %isum<32>;\n"
-              "    .shared .align 16 .b8 step[38144];\n");
+                 "    .reg .pred %quarter0;\n"
+                 "    .reg .u32 %block, %half, %part, %first_part, %token, %quarter, %wm, %wn, %g, %t, %zero;\n"
+                 "    .reg .u32 %put_w, %put_scale, %put_x, %put_sumf;\n"
+                 "    .reg .u32 %take_a, %take_b, %take_scale, %take_sumf;\n"
+                 "    .reg .u64 %unit, %chunk, %from;\n"
+                 "    .reg .f32 %y<32>, %s<32>;\n"
+                 "    .reg .b32 %isum<32>;\n"
+                 "    .shared .align 16 .b8 step[38144];\n");
 }
 
 // What a thread copies: of the weights, parts 2 (warp % 2) and the next one of row `lane` of tile warp / 2; of x, 32
@@ -528,8 +528,9 @@ static void store(struct ptx *p, const struct ptx_matmul *m)
 {
     store_rows(p, m);
     if (m->scale)
-        PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "scale") "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
-                                                         "    ld.global.f32 %bias, [%pointer];\n");
+        PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "scale")
+                     "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
+                     "    ld.global.f32 %bias, [%pointer];\n");
     PTX_FILL(p,
              "    mad.lo.u32 %output, %tile, $0, %g;\n"
              "    mad.lo.u32 %output, %wm, 32, %output;\n",
@@ -537,14 +538,17 @@ static void store(struct ptx *p, const struct ptx_matmul *m)
     for (uint32_t o = 0; o < 4; o++) {
         PTX_FILL(p,
                  "    setp.ge.u32 %in, %output, $0;\n"
-                 "    @%in ret;\n" PTX_ADDRESS_OF("%y_out", "y") "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
+                 "    @%in ret;\n"
+                 PTX_ADDRESS_OF("%y_out", "y")
+                 "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
                  m->n_out);
         if (m->bias)
-            PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "bias") "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
-                                                            "    ld.global.f32 %bias, [%pointer];\n");
+            PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "bias")
+                         "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
+                         "    ld.global.f32 %bias, [%pointer];\n");
         if (m->residual)
-            PTX_LINES(p,
-                      PTX_ADDRESS_OF("%residual", "residual") "    mad.wide.u32 %residual, %output, 4, %residual;\n");
+            PTX_LINES(p, PTX_ADDRESS_OF("%residual", "residual")
+                         "    mad.wide.u32 %residual, %output, 4, %residual;\n");
         for (uint32_t i = 0; i < 8; i++)
             store_one(p, m, i, o / 2 * 16 + i / 2 * 4 + o % 2 * 2 + i % 2);
         PTX_LINES(p, "    add.u32 %output, %output, 8;\n");

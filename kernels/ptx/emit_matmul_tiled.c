@@ -28,14 +28,14 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
         ptx_header(p, 63, 75);
     ptx_type_tables(p, m->type, m->node);
     ptx_matmul_entry(p, m, WARPS);
-    PTX_LINES(p,
-              PTX_MANY_REGS "    .reg .pred %whole<1>, %there, %all, %bring;\n"
-                            "    .reg .u32 %row<1>, %token, %quarter, %step, %turns, %part, %from_buffer, %to_buffer;\n"
-                            "    .reg .u32 %put, %put_w, %put_x0, %put_x1, %to_x0, %to_x1;\n"
-                            "    .reg .u32 %take, %take_w, %take_x0, %take_x1, %at_w, %at_x0, %at_x1;\n"
-                            "    .reg .u64 %unit, %chunk, %from;\n"
-                            "    .reg .f32 %even<64>, %odd<64>;\n"
-                            "    .shared .align 16 .b8 step[49152];\n");
+    PTX_LINES(p, PTX_MANY_REGS
+                 "    .reg .pred %whole<1>, %there, %all, %bring;\n"
+                 "    .reg .u32 %row<1>, %token, %quarter, %step, %turns, %part, %from_buffer, %to_buffer;\n"
+                 "    .reg .u32 %put, %put_w, %put_x0, %put_x1, %to_x0, %to_x1;\n"
+                 "    .reg .u32 %take, %take_w, %take_x0, %take_x1, %at_w, %at_x0, %at_x1;\n"
+                 "    .reg .u64 %unit, %chunk, %from;\n"
+                 "    .reg .f32 %even<64>, %odd<64>;\n"
+                 "    .shared .align 16 .b8 step[49152];\n");
 }
 
 // What a thread copies: of x, chunks %quarter, %quarter + 4, + 8 and + 12 of row tid / 4; of the weights, parts warp,
@@ -302,16 +302,19 @@ static void end_places(struct ptx *p, const struct ptx_matmul *m)
              "    mad.lo.u32 %take, %warp, 128, %take;\n"
              "    mad.lo.u32 %take, %lane, 4, %take;\n"
              "    mad.lo.u32 %output, %tile, 32, %lane;\n"
-             "    setp.lt.u32 %there, %output, $0;\n" PTX_ADDRESS_OF(
-                 "%y_out", "y") "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
+             "    setp.lt.u32 %there, %output, $0;\n"
+             PTX_ADDRESS_OF("%y_out", "y")
+             "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
              m->n_out);
     if (m->scale)
-        PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "scale") "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
-                                                         "    ld.global.f32 %bias, [%pointer];\n");
+        PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "scale")
+                     "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
+                     "    ld.global.f32 %bias, [%pointer];\n");
     if (m->bias)
-        PTX_LINES(p, "    mov.f32 %bias, 0f00000000;\n" PTX_ADDRESS_OF(
-                         "%pointer", "bias") "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
-                                             "    @%there ld.global.f32 %bias, [%pointer];\n");
+        PTX_LINES(p, "    mov.f32 %bias, 0f00000000;\n"
+                     PTX_ADDRESS_OF("%pointer", "bias")
+                     "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
+                     "    @%there ld.global.f32 %bias, [%pointer];\n");
     if (m->residual)
         PTX_LINES(p, PTX_ADDRESS_OF("%residual", "residual") "    mad.wide.u32 %residual, %output, 4, %residual;\n");
 }

@@ -34,7 +34,9 @@ static void norm_head(struct ptx *p, const struct ptx_norm *n, uint32_t threads)
     PTX_FILL(p,
              "    .param .u64 y)\n"
              ".maxntid $0, 1, 1\n"
-             "{\n" PTX_ROW_REGS "    .reg .pred %more, %first;\n"
+             "{\n"
+             PTX_ROW_REGS
+             "    .reg .pred %more, %first;\n"
              "    .reg .u32 %thread, %lane, %place, %i, %group;\n"
              "    .reg .u64 %at, %px, %py, %pw, %pb, %from;\n"
              "    .reg .f32 %v, %w, %mean, %sum, %other, %root;\n",
@@ -46,11 +48,14 @@ static void norm_head(struct ptx *p, const struct ptx_norm *n, uint32_t threads)
 static void norm_places(struct ptx *p, const struct ptx_norm *n)
 {
     PTX_FILL(p,
-             PTX_ROW "    mov.u32 %thread, %tid.x;\n"
-                     "    mov.u32 %group, %ctaid.y;\n"
-                     "    mul.wide.u32 %at, %row, $2;\n"
-                     "    mad.wide.u32 %at, %group, $3, %at;\n"
-                     "    mad.wide.u32 %at, %thread, 4, %at;\n" PTX_ADDRESS("%px", "x") "    add.u64 %px, %px, %at;\n",
+             PTX_ROW
+             "    mov.u32 %thread, %tid.x;\n"
+             "    mov.u32 %group, %ctaid.y;\n"
+             "    mul.wide.u32 %at, %row, $2;\n"
+             "    mad.wide.u32 %at, %group, $3, %at;\n"
+             "    mad.wide.u32 %at, %thread, 4, %at;\n"
+             PTX_ADDRESS("%px", "x")
+             "    add.u64 %px, %px, %at;\n",
              0, ptx_count_at(n->rows), 4 * n->width, 4 * n->group);
 }
 
@@ -106,8 +111,10 @@ static void norm_sums(struct ptx *p, const struct ptx_norm *n, uint32_t threads)
                  ptx_float_bits((float)(1.0 / n->group)));
     }
     PTX_FILL(p,
-             EACH_BEGIN("SQUARE") "    sub.rn.f32 %v, %v, %mean;\n"
-                                  "    fma.rn.f32 %sum, %v, %v, %sum;\n" EACH_END("SQUARE"),
+             EACH_BEGIN("SQUARE")
+             "    sub.rn.f32 %v, %v, %mean;\n"
+             "    fma.rn.f32 %sum, %v, %v, %sum;\n"
+             EACH_END("SQUARE"),
              n->group, threads, 4 * threads);
     reduce(p, threads);
     PTX_FILL(p,
@@ -125,8 +132,9 @@ static void norm_apply(struct ptx *p, const struct ptx_norm *n, uint32_t threads
     if (n->bias)
         PTX_LINES(p, PTX_ADDRESS("%pb", "bias") "    mad.wide.u32 %pb, %thread, 4, %pb;\n");
     PTX_FILL(p,
-             EACH_BEGIN("APPLY") "    sub.rn.f32 %v, %v, %mean;\n"
-                                 "    mul.rn.f32 %v, %v, %root;\n",
+             EACH_BEGIN("APPLY")
+             "    sub.rn.f32 %v, %v, %mean;\n"
+             "    mul.rn.f32 %v, %v, %root;\n",
              n->group);
     if (n->gain)
         PTX_FILL(p,
@@ -142,8 +150,10 @@ static void norm_apply(struct ptx *p, const struct ptx_norm *n, uint32_t threads
                  4 * threads);
     PTX_FILL(p,
              "    st.global.f32 [%py], %v;\n"
-             "    add.u64 %py, %py, $2;\n" EACH_END("APPLY") "    ret;\n"
-                                                             "}\n",
+             "    add.u64 %py, %py, $2;\n"
+             EACH_END("APPLY")
+             "    ret;\n"
+             "}\n",
              n->group, threads, 4 * threads);
 }
 

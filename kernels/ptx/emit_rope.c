@@ -21,7 +21,9 @@ static void table_head(struct ptx *p, const struct ptx_rope_table *r)
              "    .param .u64 frequencies,\n"
              "    .param .u64 y)\n"
              ".maxntid 64, 1, 1\n"
-             "{\n" PTX_ROW_REGS "    .reg .pred %outside, %odd, %minus;\n"
+             "{\n"
+             PTX_ROW_REGS
+             "    .reg .pred %outside, %odd, %minus;\n"
              "    .reg .u32 %pair, %chunk, %position, %quarter;\n"
              "    .reg .u64 %from;\n"
              "    .reg .s64 %n;\n"
@@ -29,17 +31,20 @@ static void table_head(struct ptx *p, const struct ptx_rope_table *r)
              "    .reg .f32 %out;\n",
              r->node, r->pairs);
     PTX_FILL(p,
-             PTX_ROW "    mov.u32 %chunk, %ctaid.y;\n"
-                     "    mov.u32 %pair, %tid.x;\n"
-                     "    mad.lo.u32 %pair, %chunk, 64, %pair;\n"
-                     "    setp.ge.u32 %outside, %pair, $0;\n"
-                     "    @%outside ret;\n" PTX_ADDRESS(
-                         "%from", "positions") "    mad.wide.u32 %from, %row, 4, %from;\n"
-                                               "    ld.global.u32 %position, [%from];\n"
-                                               "    cvt.rn.f64.u32 %angle, %position;\n" PTX_ADDRESS(
-                                                   "%from", "frequencies") "    mad.wide.u32 %from, %pair, 8, %from;\n"
-                                                                           "    ld.global.f64 %f, [%from];\n"
-                                                                           "    mul.rn.f64 %angle, %angle, %f;\n",
+             PTX_ROW
+             "    mov.u32 %chunk, %ctaid.y;\n"
+             "    mov.u32 %pair, %tid.x;\n"
+             "    mad.lo.u32 %pair, %chunk, 64, %pair;\n"
+             "    setp.ge.u32 %outside, %pair, $0;\n"
+             "    @%outside ret;\n"
+             PTX_ADDRESS("%from", "positions")
+             "    mad.wide.u32 %from, %row, 4, %from;\n"
+             "    ld.global.u32 %position, [%from];\n"
+             "    cvt.rn.f64.u32 %angle, %position;\n"
+             PTX_ADDRESS("%from", "frequencies")
+             "    mad.wide.u32 %from, %pair, 8, %from;\n"
+             "    ld.global.f64 %f, [%from];\n"
+             "    mul.rn.f64 %angle, %angle, %f;\n",
              r->pairs, ptx_count_at(ROWS_TOKENS));
 }
 
@@ -50,7 +55,7 @@ static void table_head(struct ptx *p, const struct ptx_rope_table *r)
         PTX_FILL(p, "    mov.f64 " reg ", 0d$x0$x1;\n", ptx_double_high((c)[last]), ptx_double_low((c)[last]));        \
         while (last-- > 0)                                                                                             \
             PTX_FILL(p, "    fma.rn.f64 " reg ", " reg ", %square, 0d$x0$x1;\n", ptx_double_high((c)[last]),           \
-                     ptx_double_low((c)[last]));                                                                       \
+                     ptx_double_low((c)[last]));                                           \
     } while (0)
 
 // Sine and cosine by their series, of what is left of the angle after whole quarters of a turn: at most pi / 4, where
@@ -106,15 +111,16 @@ int ptx_emit_rope_table(struct ptx *p, const struct ptx_rope_table *r, struct pt
     table_angles(p);
     PTX_FILL(p,
              "    mul.rn.f64 %cosine, %cosine, 0d$x0$x1;\n"
-             "    mul.rn.f64 %sine, %sine, 0d$x0$x1;\n" PTX_ADDRESS("%from",
-                                                                    "y") "    mad.wide.u32 %from, %row, $2, %from;\n"
-                                                                         "    mad.wide.u32 %from, %pair, 4, %from;\n"
-                                                                         "    cvt.rn.f32.f64 %out, %cosine;\n"
-                                                                         "    st.global.f32 [%from], %out;\n"
-                                                                         "    cvt.rn.f32.f64 %out, %sine;\n"
-                                                                         "    st.global.f32 [%from+$3], %out;\n"
-                                                                         "    ret;\n"
-                                                                         "}\n",
+             "    mul.rn.f64 %sine, %sine, 0d$x0$x1;\n"
+             PTX_ADDRESS("%from", "y")
+             "    mad.wide.u32 %from, %row, $2, %from;\n"
+             "    mad.wide.u32 %from, %pair, 4, %from;\n"
+             "    cvt.rn.f32.f64 %out, %cosine;\n"
+             "    st.global.f32 [%from], %out;\n"
+             "    cvt.rn.f32.f64 %out, %sine;\n"
+             "    st.global.f32 [%from+$3], %out;\n"
+             "    ret;\n"
+             "}\n",
              ptx_double_high((double)r->mscale), ptx_double_low((double)r->mscale), 8 * r->pairs, 4 * r->pairs);
     *launch = (struct ptx_launch){
         .entry = "rope_table", .grid = {1, ptx_tiles(r->pairs, TABLE_THREADS), 1}, .block = {TABLE_THREADS, 1, 1}};
@@ -134,21 +140,24 @@ static void rope_head(struct ptx *p, const struct ptx_rope *r, uint32_t items)
              "    .param .u64 table,\n"
              "    .param .u64 y)\n"
              ".maxntid 128, 1, 1\n"
-             "{\n" PTX_ROW_REGS "    .reg .pred %outside, %turns;\n"
+             "{\n"
+             PTX_ROW_REGS
+             "    .reg .pred %outside, %turns;\n"
              "    .reg .u32 %item, %chunk, %head, %in, %column;\n"
              "    .reg .u64 %at, %px, %py, %table;\n"
              "    .reg .f32 %a, %b, %c, %s, %u, %v;\n",
              r->node, r->pairs, r->head_dim, r->width);
     PTX_FILL(p,
-             PTX_ROW "    mov.u32 %chunk, %ctaid.y;\n"
-                     "    mov.u32 %item, %tid.x;\n"
-                     "    mad.lo.u32 %item, %chunk, 128, %item;\n"
-                     "    setp.ge.u32 %outside, %item, $0;\n"
-                     "    @%outside ret;\n"
-                     "    div.u32 %head, %item, $2;\n"
-                     "    mul.lo.u32 %in, %head, $2;\n"
-                     "    sub.u32 %in, %item, %in;\n"
-                     "    setp.lt.u32 %turns, %in, $3;\n",
+             PTX_ROW
+             "    mov.u32 %chunk, %ctaid.y;\n"
+             "    mov.u32 %item, %tid.x;\n"
+             "    mad.lo.u32 %item, %chunk, 128, %item;\n"
+             "    setp.ge.u32 %outside, %item, $0;\n"
+             "    @%outside ret;\n"
+             "    div.u32 %head, %item, $2;\n"
+             "    mul.lo.u32 %in, %head, $2;\n"
+             "    sub.u32 %in, %item, %in;\n"
+             "    setp.lt.u32 %turns, %in, $3;\n",
              items * (r->width / r->head_dim), ptx_count_at(r->rows), items, r->pairs);
     // the first element of the pair, or the one that stays
     PTX_FILL(p,
@@ -156,13 +165,16 @@ static void rope_head(struct ptx *p, const struct ptx_rope *r, uint32_t items)
              "    @%turns mul.lo.u32 %column, %in, $1;\n"
              "    mad.lo.u32 %column, %head, $2, %column;\n"
              "    mul.wide.u32 %at, %row, $3;\n"
-             "    mad.wide.u32 %at, %column, 4, %at;\n" PTX_ADDRESS(
-                 "%px", "x") "    add.u64 %px, %px, %at;\n" PTX_ADDRESS("%py", "y") "    add.u64 %py, %py, %at;\n"
-                                                                                    "    ld.global.f32 %a, [%px];\n"
-                                                                                    "    @%turns bra TURN;\n"
-                                                                                    "    st.global.f32 [%py], %a;\n"
-                                                                                    "    ret;\n"
-                                                                                    "TURN:\n",
+             "    mad.wide.u32 %at, %column, 4, %at;\n"
+             PTX_ADDRESS("%px", "x")
+             "    add.u64 %px, %px, %at;\n"
+             PTX_ADDRESS("%py", "y")
+             "    add.u64 %py, %py, %at;\n"
+             "    ld.global.f32 %a, [%px];\n"
+             "    @%turns bra TURN;\n"
+             "    st.global.f32 [%py], %a;\n"
+             "    ret;\n"
+             "TURN:\n",
              r->pairs, r->layout == ROPE_NORM ? 2 : 1, r->head_dim, 4 * r->width);
 }
 
@@ -175,20 +187,21 @@ int ptx_emit_rope(struct ptx *p, const struct ptx_rope *r, struct ptx_launch *la
     uint32_t items = r->head_dim - r->pairs;
     rope_head(p, r, items);
     PTX_FILL(p,
-             "    ld.global.f32 %b, [%px+$0];\n" PTX_ADDRESS("%table",
-                                                             "table") "    mad.wide.u32 %table, %row, $1, %table;\n"
-                                                                      "    mad.wide.u32 %table, %in, 4, %table;\n"
-                                                                      "    ld.global.f32 %c, [%table];\n"
-                                                                      "    ld.global.f32 %s, [%table+$2];\n"
-                                                                      "    mul.rn.f32 %u, %b, %s;\n"
-                                                                      "    neg.f32 %u, %u;\n"
-                                                                      "    fma.rn.f32 %u, %a, %c, %u;\n"
-                                                                      "    mul.rn.f32 %v, %b, %c;\n"
-                                                                      "    fma.rn.f32 %v, %a, %s, %v;\n"
-                                                                      "    st.global.f32 [%py], %u;\n"
-                                                                      "    st.global.f32 [%py+$0], %v;\n"
-                                                                      "    ret;\n"
-                                                                      "}\n",
+             "    ld.global.f32 %b, [%px+$0];\n"
+             PTX_ADDRESS("%table", "table")
+             "    mad.wide.u32 %table, %row, $1, %table;\n"
+             "    mad.wide.u32 %table, %in, 4, %table;\n"
+             "    ld.global.f32 %c, [%table];\n"
+             "    ld.global.f32 %s, [%table+$2];\n"
+             "    mul.rn.f32 %u, %b, %s;\n"
+             "    neg.f32 %u, %u;\n"
+             "    fma.rn.f32 %u, %a, %c, %u;\n"
+             "    mul.rn.f32 %v, %b, %c;\n"
+             "    fma.rn.f32 %v, %a, %s, %v;\n"
+             "    st.global.f32 [%py], %u;\n"
+             "    st.global.f32 [%py+$0], %v;\n"
+             "    ret;\n"
+             "}\n",
              r->layout == ROPE_NORM ? 4 : 4 * r->pairs, 8 * r->pairs, 4 * r->pairs);
     *launch = (struct ptx_launch){.entry = "rope",
                                   .grid = {1, ptx_tiles(items * (r->width / r->head_dim), ROPE_THREADS), 1},

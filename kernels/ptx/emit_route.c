@@ -17,7 +17,9 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
              "    .param .u64 logits,\n"
              "    .param .u64 y)\n"
              ".maxntid 32, 1, 1\n"
-             "{\n" PTX_ROW_REGS "    .reg .pred %end, %better, %same, %lower, %behind, %leads, %odd;\n"
+             "{\n"
+             PTX_ROW_REGS
+             "    .reg .pred %end, %better, %same, %lower, %behind, %leads, %odd;\n"
              "    .reg .u32 %lane, %e, %id, %other_id, %last_id, %n;\n"
              "    .reg .u64 %px, %py, %from;\n"
              "    .reg .f32 %v, %best, %other, %last, %most, %all, %sum, %weight;\n",
@@ -53,7 +55,10 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
 static void route_softmax(struct ptx *p, const struct ptx_route *r)
 {
     PTX_FILL(p,
-             "    mov.f32 %most, 0fFF800000;\n" EACH_BEGIN("MOST") "    max.f32 %most, %most, %v;\n" EACH_END("MOST"),
+             "    mov.f32 %most, 0fFF800000;\n"
+             EACH_BEGIN("MOST")
+             "    max.f32 %most, %most, %v;\n"
+             EACH_END("MOST"),
              r->experts);
     for (uint32_t by = 16; by; by /= 2)
         PTX_FILL(p,
@@ -61,10 +66,13 @@ static void route_softmax(struct ptx *p, const struct ptx_route *r)
                  "    max.f32 %most, %most, %other;\n",
                  by);
     PTX_FILL(p,
-             "    mov.f32 %all, 0f00000000;\n" EACH_BEGIN("ALL") "    sub.rn.f32 %v, %v, %most;\n"
-                                                                 "    mul.rn.f32 %v, %v, 0f$x1;\n"
-                                                                 "    ex2.approx.ftz.f32 %v, %v;\n"
-                                                                 "    add.rn.f32 %all, %all, %v;\n" EACH_END("ALL"),
+             "    mov.f32 %all, 0f00000000;\n"
+             EACH_BEGIN("ALL")
+             "    sub.rn.f32 %v, %v, %most;\n"
+             "    mul.rn.f32 %v, %v, 0f$x1;\n"
+             "    ex2.approx.ftz.f32 %v, %v;\n"
+             "    add.rn.f32 %all, %all, %v;\n"
+             EACH_END("ALL"),
              r->experts, ptx_float_bits((float)LOG2_E));
     for (uint32_t by = 16; by; by /= 2)
         PTX_FILL(p,
@@ -87,18 +95,23 @@ static void route_choose(struct ptx *p, const struct ptx_route *r)
     PTX_FILL(p,
              "CHOICE:\n"
              "    mov.f32 %best, 0fFF800000;\n"
-             "    mov.u32 %id, $0;\n" EACH_BEGIN("FIND") "    setp.eq.f32 %same, %v, %last;\n"
-                                                         "    setp.ge.and.u32 %same, %e, %last_id, %same;\n"
-                                                         "    setp.lt.or.f32 %behind, %v, %last, %same;\n"
-                                                         "    @!%behind bra FOUND;\n"
-                                                         "    mov.f32 %other, %v;\n"
-                                                         "    mov.u32 %other_id, %e;\n" COMPARE
-                                                         "FOUND:\n" EACH_END("FIND"),
+             "    mov.u32 %id, $0;\n"
+             EACH_BEGIN("FIND")
+             "    setp.eq.f32 %same, %v, %last;\n"
+             "    setp.ge.and.u32 %same, %e, %last_id, %same;\n"
+             "    setp.lt.or.f32 %behind, %v, %last, %same;\n"
+             "    @!%behind bra FOUND;\n"
+             "    mov.f32 %other, %v;\n"
+             "    mov.u32 %other_id, %e;\n"
+             COMPARE
+             "FOUND:\n"
+             EACH_END("FIND"),
              r->experts);
     for (uint32_t by = 16; by; by /= 2)
         PTX_FILL(p,
                  "    shfl.sync.bfly.b32 %other, %best, $0, 31, 0xffffffff;\n"
-                 "    shfl.sync.bfly.b32 %other_id, %id, $0, 31, 0xffffffff;\n" COMPARE,
+                 "    shfl.sync.bfly.b32 %other_id, %id, $0, 31, 0xffffffff;\n"
+                 COMPARE,
                  by);
     PTX_FILL(p,
              "    mov.f32 %last, %best;\n"

@@ -36,7 +36,9 @@ static void top_head(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              o->node, o->keep, o->n, chunk);
     PTX_FILL(p,
              ".maxntid $0, 1, 1\n"
-             "{\n" PTX_ROW_REGS "    .reg .pred %end, %more, %last, %falls, %odd;\n"
+             "{\n"
+             PTX_ROW_REGS
+             "    .reg .pred %end, %more, %last, %falls, %odd;\n"
              "    .reg .u32 %t, %part, %i, %j, %item, %keys, %at, %bits, %sign, %high, %low;\n"
              "    .reg .u32 %size, %stride, %width, %pairs, %mask, %k;\n"
              "    .reg .u64 %px, %py, %from, %a, %b, %less, %greater;\n"
@@ -44,10 +46,13 @@ static void top_head(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              "    .shared .align 8 .b8 buffer[$1];\n",
              threads_of(chunk), BUFFER_KEY * chunk);
     PTX_FILL(p,
-             PTX_ROW "    mov.u32 %t, %tid.x;\n"
-                     "    mov.u32 %part, %ctaid.y;\n"
-                     "    mov.u32 %keys, buffer;\n" PTX_ADDRESS(
-                         "%px", "x") "    mad.wide.u32 %px, %row, $0, %px;\n" PTX_ADDRESS("%py", "y"),
+             PTX_ROW
+             "    mov.u32 %t, %tid.x;\n"
+             "    mov.u32 %part, %ctaid.y;\n"
+             "    mov.u32 %keys, buffer;\n"
+             PTX_ADDRESS("%px", "x")
+             "    mad.wide.u32 %px, %row, $0, %px;\n"
+             PTX_ADDRESS("%py", "y"),
              o->n * (o->keys ? 8 : 4), ptx_count_at(ROWS_OUTPUTS));
 }
 
@@ -144,9 +149,11 @@ static void top_sort(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              "SIZE:\n"
              "    setp.eq.u32 %last, %size, $2;\n"
              "    selp.b32 %mask, $3, %size, %last;\n"
-             "    shr.u32 %stride, %size, 1;\n" PASSES("SORT") "    shl.b32 %size, %size, 1;\n"
-                                                               "    setp.le.u32 %more, %size, $2;\n"
-                                                               "    @%more bra SIZE;\n",
+             "    shr.u32 %stride, %size, 1;\n"
+             PASSES("SORT")
+             "    shl.b32 %size, %size, 1;\n"
+             "    setp.le.u32 %more, %size, $2;\n"
+             "    @%more bra SIZE;\n",
              threads_of(chunk), chunk, o->keep, chunk / 2);
 }
 
