@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 struct job {
     const struct options *o;
@@ -146,6 +147,10 @@ static void note_doubts(const struct quantizer *q)
     if (q->n_without_importance)
         terminal_note("quern: note: %d tensors are quantised without importance: the matrix has nothing on them",
                       q->n_without_importance);
+    if (q->n_unmeasured)
+        terminal_note(
+            "quern: note: %lld columns were 0 on the text of the importance matrix; they count like the average",
+            (long long)q->n_unmeasured);
 }
 
 static void take_progress(void *arg, int64_t done, int64_t total, const struct gguf_tensor *t)
@@ -182,8 +187,22 @@ static int open_all(struct job *j, struct error *err)
     return machine_open_cpu(&j->machine, &machine, err);
 }
 
+// The output must not replace a file of the input, under whatever name.
+static int check_output(const struct job *j, struct error *err)
+{
+    struct stat out, in;
+    if (!j->out || stat(j->out, &out))
+        return 0;
+    for (int i = 0; i < gguf_n_shards(j->file); i++)
+        if (!stat(gguf_path(j->file, i), &in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+            return fail(err, E_USAGE, "%s is the input; the output needs a name of its own", j->out);
+    return 0;
+}
+
 static int work(struct job *j, const struct quantize_options *q, struct error *err)
 {
+    if (check_output(j, err))
+        return -1;
     if (quantizer_plan(&j->quantizer, j->file, j->machine, q, err))
         return -1;
     note_doubts(&j->quantizer);

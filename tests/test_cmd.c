@@ -209,6 +209,24 @@ Test(cmd, errors_are_one_line_with_the_right_status)
     check_error(&r, 2, "qqqq");
 }
 
+Test(cmd, quantize_never_replaces_its_input)
+{
+    struct run r = {0};
+    char link[80];
+    struct stat before, after;
+    snprintf(link, sizeof link, "%s/link.gguf", folder);
+    cr_assert_eq(symlink(tiny_f32, link), 0);
+    cr_assert_eq(stat(tiny_f32, &before), 0);
+    run(&r, "quantize", tiny_f32, tiny_f32, "Q8_0", NULL);
+    check_error(&r, 2, "is the input");
+    run(&r, "quantize", tiny_f32, link, "Q8_0", NULL);
+    check_error(&r, 2, "link.gguf is the input");
+    run(&r, "quantize", link, tiny_f32, "Q8_0", NULL);
+    check_error(&r, 2, "is the input");
+    cr_assert_eq(stat(tiny_f32, &after), 0);
+    cr_expect(before.st_ino == after.st_ino && before.st_size == after.st_size, "the input was replaced");
+}
+
 Test(cmd, a_run_that_does_not_fit_is_refused_before_it_starts)
 {
     struct run r = {0};

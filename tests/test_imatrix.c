@@ -328,15 +328,37 @@ Test(imatrix, columns_that_no_row_came_to_weigh_one)
     e->sums[0] = 6;
     e->sums[1] = 3;
     e->counts[0] = 3;
-    float means[2];
-    importance_means(e, 0, means);
-    cr_expect(means[0] == 2 && means[1] == 1);
-    importance_means(e, 1, means);
-    cr_expect(means[0] == 1 && means[1] == 1);
+    float weights[2];
+    importance_weights(e, 0, weights);
+    cr_expect(weights[0] == 6 / 4.5f && weights[1] == 3 / 4.5f);
+    importance_weights(e, 1, weights);
+    cr_expect(weights[0] == 1 && weights[1] == 1);
+    cr_expect_eq(importance_unmeasured(e), 0);
     struct error err;
     cr_expect_null(importance_add(&m, STR_LIT("blk.0.ffn_up_exps.weight"), 3, 2, &err));
     cr_expect_eq(err.code, E_USAGE);
     importance_free(&m);
+}
+
+// A column that was 0 on the text counts like the average, and neither tiny nor huge sums leave the range of float.
+Test(imatrix, columns_that_were_zero_weigh_one)
+{
+    const float scales[] = {1, 1e-38f, 1e-44f, 8e37f};
+    for (size_t s = 0; s < COUNT_OF(scales); s++) {
+        struct importance m = {0};
+        struct importance_entry *e = importance_add(&m, STR_LIT("blk.0.ffn_up.weight"), 4, 1, NULL);
+        const float sums[] = {4, 0, 2, 2};
+        for (int i = 0; i < 4; i++)
+            e->sums[i] = sums[i] * scales[s];
+        e->counts[0] = 1000;
+        float weights[4];
+        importance_weights(e, 0, weights);
+        cr_expect_float_eq(weights[0], 2, 1e-6, "%g: %g", scales[s], weights[0]);
+        cr_expect_eq(weights[1], 1);
+        cr_expect_float_eq(weights[2], 1, 1e-6);
+        cr_expect_eq(importance_unmeasured(e), 1);
+        importance_free(&m);
+    }
 }
 
 // --- files that must be refused ---
@@ -416,9 +438,8 @@ Test(imatrix, the_older_form_is_read_and_refused_when_cut)
     struct error err;
     write_bytes(data, n);
     cr_assert_eq(importance_read(&m, file, &err), 0, "%s", err.text);
-    float means[2];
-    importance_means(&m.entries[0], 0, means);
-    cr_expect(m.n == 1 && means[0] == 3 && means[1] == 2);
+    const struct importance_entry *e = &m.entries[0];
+    cr_expect(m.n == 1 && e->sums[0] / (float)e->counts[0] == 3 && e->sums[1] / (float)e->counts[0] == 2);
     importance_free(&m);
     for (size_t cut = 0; cut < n; cut++) {
         write_bytes(data, cut);

@@ -609,7 +609,8 @@ Test(quantize_file, what_makes_no_sense_is_refused)
     unlink(small);
 }
 
-static void poison(const char *path, const char *name)
+// Writes one value of a tensor of F16.
+static void poison(const char *path, const char *name, uint16_t value)
 {
     struct gguf *g;
     struct error err;
@@ -617,17 +618,52 @@ static void poison(const char *path, const char *name)
     const struct gguf_tensor *t = gguf_find_tensor(g, name);
     FILE *f = fopen(path, "r+");
     fseek(f, (long)(t->offset + 2 * 300), SEEK_SET);
-    uint16_t infinite = 0x7c00;
-    fwrite(&infinite, 2, 1, f);
+    fwrite(&value, 2, 1, f);
     fclose(f);
     gguf_close(g);
 }
 
 Test(quantize_file, a_value_that_is_no_number_is_found)
 {
-    poison(source, "blk.1.ffn_up.weight");
+    poison(source, "blk.1.ffn_up.weight", 0x7c00); // infinite
     struct quantize_options o = options_for(MIX_Q4_K_M);
     expect_refused(source, &o, E_MODEL, "blk.1.ffn_up.weight: row ");
+}
+
+// A file of F32 with one large value in a matrix of 256 x 2.
+static void write_large(const char *path, float value)
+{
+    struct gguf_writer *w;
+    struct error err;
+    float x[512] = {0};
+    const int64_t ne[] = {256, 2};
+    x[300] = value;
+    cr_assert_eq(gguf_writer_open(&w, path, &err), 0, "%s", err.text);
+    gguf_write_str(w, "general.architecture", STR_LIT("llama"));
+    cr_assert_eq(gguf_write_tensor_info(w, "blk.0.ffn_up.weight", DT_F32, 2, ne, &err), 0, "%s", err.text);
+    cr_assert_eq(gguf_write_data(w, x, sizeof x, &err), 0, "%s", err.text);
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+}
+
+Test(quantize_file, a_value_that_the_type_cannot_hold_is_found)
+{
+    const struct {
+        enum mix mix;
+        float most;
+    } cases[] = {{MIX_F16, 65504}, {MIX_Q8_0, 65504 * 127.0f}, {MIX_Q4_0, 65504 * 8.0f}, {MIX_Q6_K, 65504 * 1024.0f}};
+    char large[96];
+    snprintf(large, sizeof large, "%s.large", source);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct quantize_options o = options_for(cases[i].mix);
+        struct error err;
+        o.mix.pure = true;
+        write_large(large, cases[i].most * 0.99f);
+        cr_expect_eq(run(large, result, &o, 2, &err), 0, "%s: %s", mix_info[cases[i].mix].name, err.text);
+        unlink(result);
+        write_large(large, cases[i].most * 10);
+        expect_refused(large, &o, E_MODEL, "blk.0.ffn_up.weight: row ");
+    }
+    unlink(large);
 }
 
 Test(quantize_file, a_full_disk_leaves_nothing)

@@ -88,12 +88,39 @@ int importance_merge(struct importance *m, const struct importance *other, struc
     return 0;
 }
 
-void importance_means(const struct importance_entry *e, int64_t i, float *out)
+// Returns the average of the sums of matrix i over its columns; 0 when no row was counted.
+static double average_sum(const struct importance_entry *e, int64_t i)
 {
     const float *sums = e->sums + i * e->n_columns;
-    double count = (double)e->counts[i];
+    double total = 0;
     for (int64_t j = 0; j < e->n_columns; j++)
-        out[j] = count > 0 ? (float)(sums[j] / count) : 1.0f;
+        total += sums[j];
+    return e->counts[i] > 0 ? total / (double)e->n_columns : 0;
+}
+
+// A column whose sum is less than this part of the average was not measured: its inputs were 0 on that text.
+static bool is_measured(float sum, double average)
+{
+    return sum > average * 0x1p-20;
+}
+
+void importance_weights(const struct importance_entry *e, int64_t i, float *out)
+{
+    const float *sums = e->sums + i * e->n_columns;
+    double average = average_sum(e, i);
+    for (int64_t j = 0; j < e->n_columns; j++)
+        out[j] = average > 0 && is_measured(sums[j], average) ? (float)(sums[j] / average) : 1.0f;
+}
+
+int64_t importance_unmeasured(const struct importance_entry *e)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < e->n_matrices; i++) {
+        const double average = average_sum(e, i);
+        for (int64_t j = 0; j < e->n_columns; j++)
+            n += e->counts[i] > 0 && !is_measured(e->sums[i * e->n_columns + j], average);
+    }
+    return n;
 }
 
 // --- reading a GGUF ---

@@ -37,7 +37,13 @@ struct importance_entry *importance_add(struct importance *m, struct str name, i
 const struct importance_entry *importance_find(const struct importance *m, struct str name); // NULL: none
 // Adds the sums and counts of another importance matrix. E_USAGE when the sizes of an entry differ.
 int importance_merge(struct importance *m, const struct importance *other, struct error *err);
-// Writes the mean square of each column of matrix i to out[n_columns]; 1 for all columns when no row was counted.
-void importance_means(const struct importance_entry *e, int64_t i, float *out);
+// Writes the weight of each column of matrix i to out[n_columns]: its mean square divided by the average of the matrix,
+// so that neither tiny nor huge sums leave the range of float. A column below 2^-20 of the average, as one that was 0 on
+// the whole text, gets 1, like all columns of a matrix of which no row was counted: nothing was measured there, and a
+// weight of 0 would let the quantiser ruin it.
+void importance_weights(const struct importance_entry *e, int64_t i, float *out);
+// Returns the number of columns, over all matrices of which rows were counted, that get 1 because they are below 2^-20
+// of the average.
+int64_t importance_unmeasured(const struct importance_entry *e);
 
 #endif

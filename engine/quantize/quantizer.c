@@ -65,7 +65,9 @@ static int check_tensor(struct quantizer *q, const struct converters *k, const s
         return fail(err, E_USAGE, "%.*s is %s already; --allow-requantize takes it from there, at a loss",
                     STR_ARG(t->name), dtype_info[t->type].name);
     bool uses = dtype_info[c->type].kind == DTYPE_KIND_QUANT && c->type != DT_Q8_0;
-    q->n_without_importance += q->o.importance && uses && !importance_of(q, t);
+    const struct importance_entry *e = importance_of(q, t);
+    q->n_without_importance += q->o.importance && uses && !e;
+    q->n_unmeasured += e && uses ? importance_unmeasured(e) : 0;
     if (check_importance(q, t, c, err))
         return -1;
     if (!k->quantize[c->type] && !k->encode[c->type])
@@ -154,19 +156,36 @@ struct conversion {
     struct piece *computed, *written; // the pieces of this round; NULL: none
     _Atomic int64_t next;             // the first row of `computed` that no thread has taken
     _Atomic int64_t bad_row;          // the first row of a share with a value that is not finite; -1: none
+    _Atomic int64_t large_row;        // the first row of a share with a value that the type cannot hold; -1: none
     struct error error;               // an error of writing
     bool failed;
 };
 
-static bool all_finite(const float *x, int64_t n)
+// Returns the largest magnitude of n values; infinite or NaN when one of them is. The bits of floats without their sign
+// are in the order of the floats, and those that are not finite come last.
+static float largest_magnitude(const float *x, int64_t n)
 {
-    uint32_t bad = 0;
+    uint32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, &x[i], sizeof bits);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+        largest = MAX(largest, bits & 0x7fffffffu);
     }
-    return !bad;
+    float out;
+    memcpy(&out, &largest, sizeof out);
+    return out;
+}
+
+// Whether converted blocks hold n values of which `largest` is the largest magnitude. Only values beyond the range of
+// half precision, in which types have their values or scales, can fail; a scale that was cut to that range shows as
+// values of less than half their magnitude. Overwrites `x` with what the blocks hold.
+static bool holds(const struct conversion *c, const uint8_t *blocks, float *x, int64_t n, float largest)
+{
+    if (largest <= 65504.0f)
+        return true;
+    c->k.decode[c->type](blocks, x, n);
+    float kept = largest_magnitude(x, n);
+    return isfinite(kept) && kept >= largest / 2;
 }
 
 // Quantises n rows from `row` on. With an importance matrix each row is a call of its own, because the importance is
@@ -193,10 +212,15 @@ static void convert_rows(struct conversion *c, int thread)
     while ((at = atomic_fetch_add(&c->next, c->share_rows)) < p->n) {
         int64_t row = p->row + at, n = MIN(c->share_rows, p->n - at);
         c->k.decode[c->t->type]((const uint8_t *)c->t->data + (size_t)row * c->row_in, x, n * columns);
-        if (all_finite(x, n * columns))
-            quantize_rows(c, x, row, n, p->out + (size_t)at * c->row_out);
-        else
+        uint8_t *out = p->out + (size_t)at * c->row_out;
+        float largest = largest_magnitude(x, n * columns);
+        if (!isfinite(largest)) {
             atomic_store(&c->bad_row, row);
+            continue;
+        }
+        quantize_rows(c, x, row, n, out);
+        if (!holds(c, out, x, n * columns, largest))
+            atomic_store(&c->large_row, row);
     }
 }
 
@@ -211,7 +235,7 @@ static void work(void *ctx, int thread)
 
 static int check_round(struct conversion *c, struct error *err)
 {
-    int64_t bad = atomic_load(&c->bad_row);
+    int64_t bad = atomic_load(&c->bad_row), large = atomic_load(&c->large_row);
     if (c->failed) {
         *err = c->error;
         return -1;
@@ -220,6 +244,11 @@ static int check_round(struct conversion *c, struct error *err)
         return gguf_fail(c->q->file, c->t->shard, c->t->offset + (uint64_t)bad * c->row_in, err,
                          "%.*s: row %lld or one of the next %lld holds a value that is no number", STR_ARG(c->t->name),
                          (long long)bad, (long long)c->share_rows);
+    if (large >= 0)
+        return gguf_fail(c->q->file, c->t->shard, c->t->offset + (uint64_t)large * c->row_in, err,
+                         "%.*s: row %lld or one of the next %lld holds a value that is too large for %s; --tensor-type "
+                         "gives the tensor another type",
+                         STR_ARG(c->t->name), (long long)large, (long long)c->share_rows, dtype_info[c->type].name);
     if (c->q->o.cancel && atomic_load_explicit(c->q->o.cancel, memory_order_relaxed))
         return fail(err, E_INTERRUPTED, "interrupted");
     return 0;
@@ -247,18 +276,18 @@ static int convert(struct conversion *c, struct piece pieces[2], int64_t piece_r
     return 0;
 }
 
-static int take_importance(struct conversion *c, float **means, struct error *err)
+static int take_importance(struct conversion *c, float **weights, struct error *err)
 {
     const struct importance_entry *e = importance_of(c->q, c->t);
     c->importance = NULL;
     if (!e || e->n_columns != c->t->ne[0] || e->n_matrices != c->t->ne[2])
         return 0;
-    *means = malloc((size_t)(e->n_columns * e->n_matrices) * sizeof **means);
-    if (!*means)
+    *weights = malloc((size_t)(e->n_columns * e->n_matrices) * sizeof **weights);
+    if (!*weights)
         return fail(err, E_MEMORY, "no memory for the importance of %s", e->name);
     for (int64_t i = 0; i < e->n_matrices; i++)
-        importance_means(e, i, *means + i * e->n_columns);
-    c->importance = *means;
+        importance_weights(e, i, *weights + i * e->n_columns);
+    c->importance = *weights;
     return 0;
 }
 
@@ -274,7 +303,7 @@ static int convert_tensor(struct conversion *c, int64_t done, int64_t total, str
     c->share_rows = MAX(1, SHARE_ELEMENTS / columns);
     int64_t piece_rows = MAX(1, (int64_t)(PIECE_BYTES / c->row_out));
     struct piece pieces[2] = {{0}};
-    float *means = NULL;
+    float *weights = NULL;
     size_t n_floats = (size_t)n_threads * (size_t)c->share_rows * (size_t)columns;
     c->rows = malloc(n_floats * sizeof *c->rows);
     pieces[0].out = malloc((size_t)piece_rows * c->row_out);
@@ -283,13 +312,13 @@ static int convert_tensor(struct conversion *c, int64_t done, int64_t total, str
     if (!c->rows || !pieces[0].out || !pieces[1].out)
         status = fail(err, E_MEMORY, "no memory for rows of %lld", (long long)columns);
     if (!status)
-        status = take_importance(c, &means, err);
+        status = take_importance(c, &weights, err);
     if (!status)
         status = convert(c, pieces, piece_rows, done, total, err);
     free(c->rows);
     free(pieces[0].out);
     free(pieces[1].out);
-    free(means);
+    free(weights);
     return status;
 }
 
@@ -317,7 +346,7 @@ static void drop_pages(const struct gguf_tensor *t)
 
 static int write_tensors(struct quantizer *q, struct gguf_writer *w, struct error *err)
 {
-    struct conversion c = {.q = q, .w = w, .bad_row = -1};
+    struct conversion c = {.q = q, .w = w, .bad_row = -1, .large_row = -1};
     int64_t done = 0;
     machine_cpu_converters(q->machine, &c.k);
     for (size_t i = 0; i < q->n_tensors; i++) {

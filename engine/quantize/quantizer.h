@@ -35,12 +35,13 @@ struct quantizer {
     int64_t n_weights;
     int n_fallback;           // tensors whose rows do not fit the type that the mix chose
     int n_without_importance; // tensors that the importance matrix does not contain, although they would use it
+    int64_t n_unmeasured;     // columns that the importance matrix has as 0, see importance_weights
 };
 
 // Chooses the types. E_USAGE, with the tensor and the flag that would help, when a conversion is not possible.
 int quantizer_plan(struct quantizer *q, const struct gguf *g, struct machine *m, const struct quantize_options *o,
                    struct error *err);
-// Writes the file. E_MODEL, with the name of the tensor, when a weight is not finite.
+// Writes the file. E_MODEL, with the name of the tensor, when a weight is not finite or too large for the type.
 int quantizer_write(struct quantizer *q, const char *path, struct error *err);
 void quantizer_free(struct quantizer *q);
 

@@ -30,14 +30,14 @@ static void check_entry(const struct importance *m, const struct importance_entr
 {
     check(importance_find(m, str_from(e->name)) == e, "an entry that its name does not find");
     check(e->n_columns > 0 && e->n_matrices > 0, "an entry without values");
-    float *means = malloc((size_t)e->n_columns * sizeof *means);
+    float *weights = malloc((size_t)e->n_columns * sizeof *weights);
     for (int64_t i = 0; i < e->n_matrices; i++) {
         check(e->counts[i] >= 0, "a negative count");
-        importance_means(e, i, means);
+        importance_weights(e, i, weights);
         for (int64_t j = 0; j < e->n_columns; j++)
-            check(means[j] >= 0 && isfinite(means[j]), "a mean that is no number, or negative");
+            check(weights[j] > 0 && isfinite(weights[j]), "a weight that is no number, or not positive");
     }
-    free(means);
+    free(weights);
 }
 
 static void check_same(const struct importance *a, const struct importance *b)
