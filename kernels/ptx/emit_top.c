@@ -1,6 +1,6 @@
-// Emits top_NODE, which finds the `keep` largest logits of each row; emit_ops.h describes the launches. It is chosen for
-// a step that wants only its top_k largest logits. `keep` is then top_k rounded up to a power of two; greedy sampling
-// gets keep = 1.
+// Emits top_NODE, which finds the `keep` largest logits of each row; emit_ops.h describes the launches. It is chosen
+// for a step that wants only its top_k largest logits. `keep` is then top_k rounded up to a power of two; greedy
+// sampling gets keep = 1.
 //
 // The naive loop that the launches equal together:
 //     for each row:
@@ -19,10 +19,10 @@
 //      an ascending run are the `keep` largest keys of both, in bitonic order, which log2(keep) passes sort again.
 // With keep = 1 nothing is sorted, and step 3 is the reduction to the maximum.
 //
-// A CTA has 32 to 512 threads, a fourth of the chunk's items; a thread handles one pair of keys at a time. The cost is
-// one read of the row from global memory, then log2(keep) * (log2(keep) + 1) / 2 passes over the chunk in shared memory
-// to sort it, then 1 + log2(keep) passes for each halving, over half as many keys each time. Every pass ends with a
-// barrier. With keep = 64 one launch covers 4096 logits, and two launches 262144.
+// A CTA has 32 to 512 threads, a fourth of the chunk's items; a thread handles one pair of keys at a time. The cost
+// is one read of the row from global memory, then log2(keep) * (log2(keep) + 1) / 2 passes over the chunk in shared
+// memory to sort it, then 1 + log2(keep) passes for each halving, over half as many keys each time. Every pass ends
+// with a barrier. With keep = 64 one launch covers 4096 logits, and two launches 262144.
 #include "kernels/ptx/emit_ops.h"
 
 enum { CHUNK_MOST = 4096, CHUNK_FEW = 1024, FEW = 4, THREADS_MOST = 512, BUFFER_KEY = 8 };
@@ -165,9 +165,9 @@ static void top_load(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
     "    setp.ne.u32 %more, %stride, 0;\n"                                                                             \
     "    @%more bra " label "_STRIDE;\n"
 
-// Step 2: sorts the runs of `keep` keys by merging runs of 2, 4, .. keep keys. Descending and ascending runs alternate,
-// because the next size merges one of each; the last size sorts the first half of the chunk descending, the second
-// ascending.
+// Step 2: sorts the runs of `keep` keys; the length of sorted runs grows from 2 over 4 to `keep`. Descending and
+// ascending runs alternate, because the next length merges one of each. At the last length the runs of the chunk's
+// first half are sorted descending, those of the second half ascending.
 static void top_sort(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
 {
     PTX_FILL(p,
@@ -220,8 +220,8 @@ static void top_halve(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              o->keep);
 }
 
-// Stores the first keys, one a thread. If a row has several chunks, these are `keep` keys at y[row][chunk], for the next
-// launch. Otherwise these are min(top_k, keep) candidates at y[row], each a logit and an id.
+// Stores the first keys, one a thread. If a row has several chunks, these are `keep` keys at y[row][chunk], which the
+// next launch reads. Otherwise these are min(top_k, keep) candidates at y[row], each a logit and an id.
 static void top_write(struct ptx *p, const struct ptx_top *o, uint32_t parts)
 {
     PTX_LINES(p, "    mad.lo.u32 %at, %t, 8, %keys;\n");
