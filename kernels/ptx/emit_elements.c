@@ -10,9 +10,10 @@
 // column, and a CTA 128. No shared memory is used.
 //
 // The kernels read each input once and write each output once, so the memory's bandwidth limits them; for a few rows
-// the time is that of a launch. They are chosen for every such node of the graph, with these exceptions: an add that
-// has a product as an input is usually computed by the product's kernel (gpu_plan.c), and in steps of one row pick
-// needs no launch and most element-wise functions are part of fused kernels (gpu_fuse.c), which use ptx_element.
+// the time is that of a launch. They are chosen for every such node of the graph, with these exceptions: if an input
+// of an add is a product that nothing else reads, the product's kernel computes the sum (gpu_plan.c). In steps of one
+// row pick needs no launch, and most element-wise functions are part of fused kernels (gpu_fuse.c), which use
+// ptx_element.
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>

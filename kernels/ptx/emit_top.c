@@ -19,10 +19,10 @@
 //      an ascending run are the `keep` largest keys of both, in bitonic order, which log2(keep) passes sort again.
 // With keep = 1 nothing is sorted, and step 3 is the reduction to the maximum.
 //
-// A CTA has 32 to 512 threads, a fourth of the chunk's items; a thread handles one pair of keys at a time. The cost
-// is one read of the row from global memory, then log2(keep) * (log2(keep) + 1) / 2 passes over the chunk in shared
-// memory to sort it, then 1 + log2(keep) passes for each halving, over half as many keys each time. Every pass ends
-// with a barrier. With keep = 64 one launch covers 4096 logits, and two launches 262144.
+// A CTA has a fourth as many threads as items, but at least 32 and at most 512. A thread handles one pair of keys at
+// a time. The cost is one read of the row from global memory, then log2(keep) * (log2(keep) + 1) / 2 passes over the
+// chunk in shared memory to sort it, then 1 + log2(keep) passes for each halving, over half as many keys each time.
+// Every pass ends with a barrier. With keep = 64 one launch covers 4096 logits, and two launches 262144.
 #include "kernels/ptx/emit_ops.h"
 
 enum { CHUNK_MOST = 4096, CHUNK_FEW = 1024, FEW = 4, THREADS_MOST = 512, BUFFER_KEY = 8 };
