@@ -18,7 +18,7 @@
 //
 // The cost is one pass over the logits for each choice, and two more for a softmax. A pass loads experts / 32 floats
 // a lane, from cache after the first pass, and ends with 5 rounds of shuffles. The passes depend on each other, so
-// the time is their latency and hardly changes with the number of rows.
+// the time is their latency, and hardly changes with the number of rows as long as all CTAs run at once.
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
