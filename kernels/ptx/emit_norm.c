@@ -6,11 +6,11 @@
 //         root = 1 / sqrt(sum of (x[i] - mean)^2 / n + eps)
 //         y[i] = (x[i] - mean) * root * gain[i] + bias[i]       // gain and bias only if the node has them
 //
-// A CTA has one group: grid (rows, groups of a row, 1). It has as many threads as give each at most 4 elements of the
-// group, a power of two of 32 to 256. Thread t has elements t, t + threads, and so on, so that a warp loads 128
-// contiguous bytes. A sum is added in this order: the elements of a thread, then a butterfly over the threads of a
-// warp, then the warps in order. Fused kernels use the same order and get the same bits. Shared memory holds one
-// float a warp; a CTA of one warp uses none.
+// A CTA has one group: grid (rows, groups of a row, 1). Its threads are the least power of two from 32 to 256 that
+// gives each of them at most 4 elements, and 256 for groups of more than 1024. Thread t has elements t, t + threads,
+// and so on, so that a warp loads 128 contiguous bytes. A sum is added in this order: the elements of a thread, then
+// a butterfly over the threads of a warp, then the warps in order. Fused kernels use the same order and get the same
+// bits. Shared memory holds one float a warp; a CTA of one warp uses none.
 //
 // The cost is three passes over the group for a layer norm and two for an RMS norm, of which only the first reads x
 // from memory; the others find it in cache. The kernel is chosen for every norm of the graph, except those that are

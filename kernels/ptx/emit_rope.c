@@ -7,8 +7,8 @@
 //         y[t][i] = cos(angle) * mscale
 //         y[t][pairs + i] = sin(angle) * mscale
 // Grid: rows by ptx_tiles(pairs, 64). A CTA has 64 threads, and a thread has one pair. A pair costs about 25
-// instructions in double, which are slow on most GPUs, but the table is small: 8 bytes for each pair of a row. Floats
-// would not do, because an angle can be many turns and its error in float grows with the position.
+// instructions in double, which are slow on consumer GPUs, but the table is small: 8 bytes for each pair of a row.
+// Floats would not do, because an angle can be many turns and its error in float grows with the position.
 //
 // rope_NODE rotates the pairs of each head by these angles. It equals this loop:
 //     for each row t, for each head x[0 .. head_dim-1] of the row:
@@ -21,15 +21,15 @@
 // 128). A CTA has 128 threads, and a thread has one item. The cost is one read and one write of each element; the
 // table's row is read by all heads and comes from cache.
 //
-// Neither kernel uses shared memory. The table's kernel is chosen for every step. rope_NODE is chosen for every
-// rotation of the graph, except those that are part of fused kernels in steps of one row (gpu_fuse.c).
+// Neither kernel uses shared memory. The table's kernel is chosen for every table of the graph. rope_NODE is chosen
+// for every rotation of the graph, except those that are part of fused kernels in steps of one row (gpu_fuse.c).
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
 
 enum { TABLE_THREADS = 64, ROPE_THREADS = 128 };
 
-// Pi / 2 is the sum of these two doubles to about 1e-32: the nearest double, and the rest.
+// Pi / 2 is the sum of these two doubles to within 1e-32: the nearest double, and the rest.
 #define HALF_PI 1.5707963267948966
 #define HALF_PI_REST 6.123233995736766e-17
 
