@@ -1,6 +1,6 @@
 // Emits top_NODE, which finds the `keep` largest logits of each row; emit_ops.h describes the launches. It is chosen
 // for a step that wants only its top_k largest logits. `keep` is then top_k rounded up to a power of two; greedy
-// sampling gets keep = 1.
+// sampling without banned tokens gets keep = 1.
 //
 // The naive loop that the launches equal together:
 //     for each row:
