@@ -7,7 +7,7 @@
 //         keys = for each id: a 64-bit key of (logit, id), as candidate_key in kernels/top_k.h
 //         sort keys in descending order
 //         y[row][0 .. top_k-1] = (logit, id) of the first keys
-// All keys of a row differ, so the result does not depend on the order in which keys are compared.
+// The keys of finite logits all differ, so the result does not depend on the order in which keys are compared.
 //
 // CTA (row, c) reduces chunk c of the row, ptx_top_chunk items, to its `keep` largest keys in descending order:
 //   1. It loads the chunk as keys to shared memory (8 bytes an item, at most 32 KB). Places beyond the end of the row
