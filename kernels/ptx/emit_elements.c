@@ -1,11 +1,26 @@
-// What is done to each element by itself, to rows that are picked, and to the parts of a mixture.
+// Emits the kernels that compute each column of a row by itself:
+//   add, act, glu, scale, softcap    y[r][c] = f(a[r][c]), or f(a[r][c], b[r][c])
+//   pick                             y[r][c] = x[outputs[r]][c]
+//   combine                          y[r][c] = sum over j < used, in order, of weight[r][j] * x[r][j][c]
+//
+// The naive loop that each equals: for each row r, for each column c: the statement above.
+//
+// Grid: rows of the step by ptx_tiles(width, 512). A CTA has 128 threads, and a thread has 4 neighbouring columns of
+// one row, which it loads and stores as one vector of 16 bytes. If the width is not a multiple of 4, a thread has one
+// column, and a CTA 128. No shared memory is used.
+//
+// The kernels read each input once and write each output once, so the memory's bandwidth limits them; for a few rows
+// the time is that of a launch. They are chosen for every such node of the graph, with these exceptions: if an input
+// of an add is a product that nothing else reads, the product's kernel computes the sum (gpu_plan.c). In steps of one
+// row pick needs no launch, and most element-wise functions are part of fused kernels (gpu_fuse.c), which use
+// ptx_element.
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
 
 enum { THREADS = 128 };
 
-// Elements of a thread: rows of whole quadruples are read 16 bytes at a time.
+// Returns the columns of a thread: 4 if every row begins at a multiple of 16 bytes, otherwise 1.
 static uint32_t vector_of(uint32_t width)
 {
     return width % 4 ? 1 : 4;
@@ -17,7 +32,9 @@ static struct ptx_launch launch_of(const char *entry, uint32_t width)
         .entry = entry, .grid = {1, ptx_tiles(width, THREADS * vector_of(width)), 1}, .block = {THREADS, 1, 1}};
 }
 
-// %i: the first element of the thread, within the row; %at: its byte in a value of such rows.
+// Begins the kernel's body. Sets %row to the CTA's row, %i to the thread's first column, %column to the offset of
+// that column in its row, and %at to its offset in a value of rows of `width`, both in bytes. Threads without a
+// column return. rows_at: the offset of the number of rows in struct ptx_step.
 static void place(struct ptx *p, uint32_t rows_at, uint32_t width)
 {
     PTX_FILL(p,
@@ -40,6 +57,7 @@ static void place(struct ptx *p, uint32_t rows_at, uint32_t width)
              0, rows_at, vector_of(width), width, 4 * width);
 }
 
+// Loads the thread's columns from [%from] to %a0 .. or %b0 .. .
 static void load(struct ptx *p, uint32_t vector, char register_name)
 {
     if (vector == 4 && register_name == 'a')
@@ -52,7 +70,7 @@ static void load(struct ptx *p, uint32_t vector, char register_name)
         PTX_LINES(p, "    ld.global.f32 %b0, [%from];\n");
 }
 
-// %a to %from, whose address is the parameter y's place.
+// Ends the kernel's body: stores %a0 .. at offset %at of y.
 static void store(struct ptx *p, uint32_t vector)
 {
     PTX_LINES(p, PTX_ADDRESS("%from", "y") "    add.u64 %from, %from, %at;\n");
@@ -64,24 +82,28 @@ static void store(struct ptx *p, uint32_t vector)
                  "}\n");
 }
 
-// ---- functions of %a$0, by way of %t and %u. Each says .rn: ptxas fuses a product and a sum that do not, and what it
-// fuses depends on what stands beside them.
+// ---- functions: each emits %a<i> = f(%a<i>), and changes %s, %t, %u and %less
+//
+// Every mul, add and sub has .rn. Without it ptxas may contract a mul and an add to an fma, and whether it does
+// depends on the instructions around them, so a fused kernel could give other bits.
 
 #define LOG2_E 1.44269504088896340736
 
-// %t = 1 / (1 + 2^%t)
+// Sets %t to 1 / (1 + 2^%t).
 #define LOGISTIC                                                                                                       \
     "    ex2.approx.ftz.f32 %t, %t;\n"                                                                                 \
     "    add.rn.f32 %t, %t, 0f3F800000;\n"                                                                             \
     "    rcp.rn.f32 %t, %t;\n"
 
+// Sets %t to 1 / (1 + e^(-%a<i>)); %a<i> is unchanged.
 static void sigmoid(struct ptx *p, uint32_t i)
 {
     PTX_FILL(p, "    mul.rn.f32 %t, %a$0, 0f$x1;\n" LOGISTIC, i, ptx_float_bits((float)-LOG2_E));
 }
 
-// 0.5 x erfc(-x / sqrt 2), with the fraction of Abramowitz and Stegun, 7.1.26: erfc z = (a1 s + .. + a5 s^5) e^(-z^2),
-// s = 1 / (1 + p z), to 1.5e-7.
+// 0.5 x erfc(-x / sqrt 2), with formula 7.1.26 of Abramowitz and Stegun, whose error is at most 1.5e-7: for z >= 0
+// erfc z = (a1 s + .. + a5 s^5) e^(-z^2), where s = 1 / (1 + p z). %u is e^(-z^2) s, and %s is 0.5 erfc z, which a
+// negative x takes as its factor; a positive x takes 1 - %s.
 static void gelu_erf(struct ptx *p, uint32_t i)
 {
     PTX_FILL(p,
@@ -145,7 +167,8 @@ static void act(struct ptx *p, enum act_kind kind, uint32_t i)
     }
 }
 
-// cap tanh(x / cap): by powers where x / cap is small and 1 - 2 / (e^2u + 1) would cancel.
+// cap tanh(x / cap). With u = |x| / cap, tanh u = 1 - 2 / (e^2u + 1) from u = 0.25 on. Below, where this difference
+// would lose digits, it is the series u - u^3 / 3 + 2 u^5 / 15 - 17 u^7 / 315 + 62 u^9 / 2835.
 static void softcap(struct ptx *p, float cap, uint32_t i)
 {
     PTX_FILL(p,

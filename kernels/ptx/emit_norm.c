@@ -1,4 +1,20 @@
-// Norms of rows, or of each head of a row: a CTA a group, which passes over it two or three times.
+// Emits norm_NODE, which normalises each group of a row: the whole row, or each head of it.
+//
+// The naive loop that it equals:
+//     for each row, for each group x[0 .. n-1] of the row:
+//         mean = sum of x[i] / n                                // layer norm; 0 for RMS norm
+//         root = 1 / sqrt(sum of (x[i] - mean)^2 / n + eps)
+//         y[i] = (x[i] - mean) * root * gain[i] + bias[i]       // gain and bias only if the node has them
+//
+// A CTA has one group: grid (rows, groups of a row, 1). Its threads are the least power of two from 32 to 256 that
+// gives each of them at most 4 elements, and 256 for groups of more than 1024. Thread t has elements t, t + threads,
+// and so on, so that a warp loads 128 contiguous bytes. A sum is added in this order: the elements of a thread, then
+// a butterfly over the threads of a warp, then the warps in order. Fused kernels use the same order and get the same
+// bits. Shared memory holds one float a warp; a CTA of one warp uses none.
+//
+// The cost is three passes over the group for a layer norm and two for an RMS norm, of which only the first reads x
+// from memory; the others find it in cache. The kernel is chosen for every norm of the graph, except those that are
+// part of fused kernels in steps of one row (gpu_fuse.c).
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
@@ -45,6 +61,7 @@ static void norm_head(struct ptx *p, const struct ptx_norm *n, uint32_t threads)
         PTX_FILL(p, "    .shared .align 16 .b8 partials[$0];\n", threads / 8);
 }
 
+// Sets %at to the offset in bytes of the thread's first element in a value, and %px to its address in x.
 static void norm_places(struct ptx *p, const struct ptx_norm *n)
 {
     PTX_FILL(p,
@@ -59,7 +76,8 @@ static void norm_places(struct ptx *p, const struct ptx_norm *n)
              0, ptx_count_at(n->rows), 4 * n->width, 4 * n->group);
 }
 
-// %sum over the CTA, the same bits in all threads: a butterfly over each warp, then the warps in order.
+// Sets %sum to its sum over the CTA, with the same bits in all threads: a butterfly over each warp, then the warps in
+// order. The first barrier waits until all threads have read the partial sums of the reduction before.
 static void reduce(struct ptx *p, uint32_t threads)
 {
     for (uint32_t by = 16; by; by /= 2)
@@ -85,7 +103,11 @@ static void reduce(struct ptx *p, uint32_t threads)
                  4 * warp);
 }
 
-// A loop over the thread's elements; what stands between begin and end sees %v.
+// EACH_BEGIN and EACH_END enclose the body of a loop over the thread's elements; %v is the element of x.
+//   label   string literal: the same in both, unique in the kernel
+//   $0      elements of the group
+//   $1      threads of the CTA
+//   $2      4 * threads: the distance in bytes between elements of a thread
 #define EACH_BEGIN(label)                                                                                              \
     "    mov.u32 %i, %thread;\n"                                                                                       \
     "    mov.u64 %from, %px;\n" label ":\n"                                                                            \
@@ -97,6 +119,7 @@ static void reduce(struct ptx *p, uint32_t threads)
     "    add.u64 %from, %from, $2;\n"                                                                                  \
     "    bra " label ";\n" label "_END:\n"
 
+// Sets %mean, which is 0 for an RMS norm, and %root.
 static void norm_sums(struct ptx *p, const struct ptx_norm *n, uint32_t threads)
 {
     PTX_LINES(p, "    mov.f32 %mean, 0f00000000;\n"

@@ -1,11 +1,35 @@
-// Rotary positions: the table of a step's angles, and the turning of heads.
+// Emits the two kernels of rotary positions.
+//
+// rope_table_NODE computes the cosines and sines of a step, once for all nodes that share the table. It equals this
+// loop, in double:
+//     for each row t, for each pair i:
+//         angle = positions[t] * frequencies[i]
+//         y[t][i] = cos(angle) * mscale
+//         y[t][pairs + i] = sin(angle) * mscale
+// Grid: rows by ptx_tiles(pairs, 64). A CTA has 64 threads, and a thread has one pair. A pair costs about 25
+// instructions in double, which are slow on consumer GPUs, but the table is small: 8 bytes for each pair of a row.
+// Floats would not do, because an angle can be many turns and its error in float grows with the position.
+//
+// rope_NODE rotates the pairs of each head by these angles. It equals this loop:
+//     for each row t, for each head x[0 .. head_dim-1] of the row:
+//         for each pair i, with c = table[t][i] and s = table[t][pairs + i]:
+//             (a, b) = (2i, 2i + 1) with ROPE_NORM, (i, i + pairs) with ROPE_NEOX
+//             y[a] = x[a] * c - x[b] * s
+//             y[b] = x[a] * s + x[b] * c
+//         for each i from 2 * pairs on: y[i] = x[i]
+// A head has head_dim - pairs items: its pairs, then its other elements. Grid: rows by ptx_tiles(items of a row,
+// 128). A CTA has 128 threads, and a thread has one item. The cost is one read and one write of each element; the
+// table's row is read by all heads and comes from cache.
+//
+// Neither kernel uses shared memory. The table's kernel is chosen for every table of the graph. rope_NODE is chosen
+// for every rotation of the graph, except those that are part of fused kernels in steps of one row (gpu_fuse.c).
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
 
 enum { TABLE_THREADS = 64, ROPE_THREADS = 128 };
 
-// Pi / 2, and what a double leaves of it.
+// Pi / 2 is the sum of these two doubles to within 1e-32: the nearest double, and the rest.
 #define HALF_PI 1.5707963267948966
 #define HALF_PI_REST 6.123233995736766e-17
 
@@ -48,7 +72,10 @@ static void table_head(struct ptx *p, const struct ptx_rope_table *r)
              r->pairs, ptx_count_at(ROWS_TOKENS));
 }
 
-// The sum of c[0] + c[1] %square + .. to a register that the two lines name.
+// Emits the sum c[0] + c[1] * %square + c[2] * %square^2 + .., from the last coefficient down.
+//   p     struct ptx *
+//   reg   string literal: a double register, which receives the sum
+//   c     array of double: the coefficients
 #define SERIES(p, reg, c)                                                                                              \
     do {                                                                                                               \
         int last = (int)COUNT_OF(c) - 1;                                                                               \
@@ -58,8 +85,9 @@ static void table_head(struct ptx *p, const struct ptx_rope_table *r)
                      ptx_double_low((c)[last]));                                           \
     } while (0)
 
-// Sine and cosine by their series, of what is left of the angle after whole quarters of a turn: at most pi / 4, where
-// the first term that is left out is below 1e-16.
+// Sets %sine and %cosine of %angle. Whole quarters of a turn, %n of them, are subtracted from the angle first. At
+// most pi / 4 remains, for which power series are used; the first omitted term is below 1e-16. Then %n % 4 selects
+// which of the two is the sine and the signs.
 static void table_angles(struct ptx *p)
 {
     static const double sine[] = {
@@ -127,7 +155,9 @@ int ptx_emit_rope_table(struct ptx *p, const struct ptx_rope_table *r, struct pt
     return ptx_finish(p, err);
 }
 
-// A thread has a pair of a head, or one of the elements behind the pairs.
+// Emits the beginning of rope_NODE. Sets %in to the thread's item within its head, %a to the first element of its
+// pair, and %px and %py to the addresses of that element in x and y. A thread whose item is no pair copies its
+// element and returns. items: items of a head.
 static void rope_head(struct ptx *p, const struct ptx_rope *r, uint32_t items)
 {
     ptx_header(p, 63, 75);
@@ -159,7 +189,7 @@ static void rope_head(struct ptx *p, const struct ptx_rope *r, uint32_t items)
              "    sub.u32 %in, %item, %in;\n"
              "    setp.lt.u32 %turns, %in, $3;\n",
              items * (r->width / r->head_dim), ptx_count_at(r->rows), items, r->pairs);
-    // the first element of the pair, or the one that stays
+    // %column: the first element of the pair, or the element that is copied
     PTX_FILL(p,
              "    add.u32 %column, %in, $0;\n"
              "    @%turns mul.lo.u32 %column, %in, $1;\n"

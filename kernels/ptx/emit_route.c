@@ -1,5 +1,24 @@
-// The choice of experts: a warp a row. The greatest logits one after another, the lower expert first on a tie: each is
-// the first in that order behind the one before, so that nothing need be marked as taken.
+// Emits route_NODE, which chooses the experts of each row and computes their weights. It is chosen for every such
+// node of the graph, in steps of any number of rows.
+//
+// The naive loop that it equals:
+//     for each row:
+//         order the experts by descending logit, the lower id first if logits are equal
+//         for each n < used:
+//             id[n] = expert n in this order
+//             weight[n] = softmax(logits)[id[n]], or sigmoid(logit[id[n]])
+//         sum = max(weight[0] + .. + weight[used-1], 2^-14)
+//         for each n < used:
+//             weight[n] = weight[n] / sum (if `normalise`) * scale
+// The experts are not sorted. Choice n + 1 is the first expert in the order that comes after choice n, so one more
+// pass over the logits finds it, and nothing records which experts are taken.
+//
+// A CTA is one warp and has one row: grid (rows, 1, 1). Lane i reads the logits of experts i, i + 32, and so on. A
+// butterfly of shuffles combines the lanes, so no shared memory is used. Lane 0 writes the results.
+//
+// The cost is one pass over the logits for each choice, and two more for a softmax. A pass loads experts / 32 floats
+// a lane, from cache after the first pass, and ends with 5 rounds of shuffles. The passes depend on each other, so
+// the time is their latency, and hardly changes with the number of rows as long as all CTAs run at once.
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
@@ -39,7 +58,9 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
         0, ptx_count_at(r->rows), 4 * r->experts, 8 * r->used);
 }
 
-// A loop over the lane's experts that sees %e and %v. $0 is their number.
+// EACH_BEGIN and EACH_END enclose the body of a loop over the lane's experts: %e is the expert, %v its logit.
+//   label   string literal: the same in both, unique in the kernel
+//   $0      number of experts
 #define EACH_BEGIN(label)                                                                                              \
     "    mov.u32 %e, %lane;\n"                                                                                         \
     "    mad.wide.u32 %from, %lane, 4, %px;\n" label ":\n"                                                             \
@@ -51,7 +72,7 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
     "    add.u64 %from, %from, 128;\n"                                                                                 \
     "    bra " label ";\n" label "_END:\n"
 
-// %most and %all: the greatest logit, and the sum of e^(logit - greatest).
+// Sets %most to the greatest logit, and %all to the sum of e^(logit - %most) over all experts, in all lanes.
 static void route_softmax(struct ptx *p, const struct ptx_route *r)
 {
     PTX_FILL(p,
@@ -81,7 +102,7 @@ static void route_softmax(struct ptx *p, const struct ptx_route *r)
                  by);
 }
 
-// %better where (%other, %other_id) comes before (%best, %id).
+// Replaces (%best, %id) with (%other, %other_id) if that comes first in the order. Sets %better to whether it does.
 #define COMPARE                                                                                                        \
     "    setp.eq.f32 %same, %other, %best;\n"                                                                          \
     "    setp.lt.and.u32 %same, %other_id, %id, %same;\n"                                                              \
@@ -89,7 +110,10 @@ static void route_softmax(struct ptx *p, const struct ptx_route *r)
     "    selp.f32 %best, %other, %best, %better;\n"                                                                    \
     "    selp.b32 %id, %other_id, %id, %better;\n"
 
-// The next expert in order: %id, with its logit %best. A lane that finds none has an id beyond all.
+// Begins the loop over the choices. Sets %id to the next expert in the order and %best to its logit, in all lanes.
+// Only experts after the choice before are candidates: those of a logit below %last, and from %last_id on those of an
+// equal logit. A lane without candidates has -infinity and the number of experts as the id. If no lane has one, as
+// with NaN logits, %id becomes the last expert, so that it is always valid.
 static void route_choose(struct ptx *p, const struct ptx_route *r)
 {
     PTX_FILL(p,
@@ -120,7 +144,8 @@ static void route_choose(struct ptx *p, const struct ptx_route *r)
              r->experts - 1);
 }
 
-// The weight of the choice before it is divided and scaled; logits that are no numbers give one that is none.
+// Computes the weight of the choice, before normalisation and scale, adds it to %sum, and stores weight and id. Ends
+// the loop over the choices. With a softmax, a NaN among the logits makes all weights NaN.
 static void route_weigh(struct ptx *p, const struct ptx_route *r)
 {
     uint32_t factor = ptx_float_bits((float)LOG2_E);
@@ -161,7 +186,7 @@ int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *
         route_softmax(p, r);
     route_choose(p, r);
     route_weigh(p, r);
-    // what the weights are divided by is at least the smallest normal half
+    // 2^-14, the smallest normal number of float16, is a lower bound of the divisor
     PTX_FILL(p,
              "    @!%leads ret;\n"
              "    max.f32 %sum, %sum, 0f$x0;\n"

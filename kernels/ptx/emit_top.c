@@ -1,11 +1,28 @@
-// The first few of a row of logits. A CTA takes a chunk of the row to shared memory, as 64-bit keys whose order is that
-// of kernels/top_k.h: the logit's bits turned so that they compare as numbers, then the id turned round. All keys of a
-// row differ, so that whatever way they are compared the same ones come first, in the same order.
+// Emits top_NODE, which finds the `keep` largest logits of each row; emit_ops.h describes the launches. It is chosen
+// for a step that wants only its top_k largest logits. `keep` is then top_k rounded up to a power of two; greedy
+// sampling without banned tokens gets keep = 1.
 //
-// Runs of `keep` keys are sorted, those of the chunk's first half falling, the others rising. Then the halves are put
-// upon each other and the greater of two keys stays: of a falling and a rising run these are the first of both, in a
-// bitonic order that a few passes sort. When one run is left it is the chunk's. With keep = 1 this is a search for the
-// greatest.
+// The naive loop that the launches equal together:
+//     for each row:
+//         keys = for each id: a 64-bit key of (logit, id), as candidate_key in kernels/top_k.h
+//         sort keys in descending order
+//         y[row][0 .. top_k-1] = (logit, id) of the first keys
+// The keys of finite logits all differ, so the result does not depend on the order in which keys are compared.
+//
+// CTA (row, c) reduces chunk c of the row, ptx_top_chunk items, to its `keep` largest keys in descending order:
+//   1. It loads the chunk as keys to shared memory (8 bytes an item, at most 32 KB). Places beyond the end of the row
+//      get key 0, which is less than any logit's key.
+//   2. It sorts each run of `keep` keys by a bitonic sort: descending in the first half of the chunk, ascending in the
+//      second half. If the items are keys of the launch before, they are sorted already, and step 1 reverses the runs
+//      of the second half.
+//   3. It halves the chunk until one run is left: key[i] = max(key[i], key[i + half]). The maxima of a descending and
+//      an ascending run are the `keep` largest keys of both, in bitonic order, which log2(keep) passes sort again.
+// With keep = 1 nothing is sorted, and step 3 is the reduction to the maximum.
+//
+// A CTA has a fourth as many threads as items, but at least 32 and at most 512. A thread handles one pair of keys at
+// a time. The cost is one read of the row from global memory, then log2(keep) * (log2(keep) + 1) / 2 passes over the
+// chunk in shared memory to sort it, then 1 + log2(keep) passes for each halving, over half as many keys each time.
+// Every pass ends with a barrier. With keep = 64 one launch covers 4096 logits, and two launches 262144.
 #include "kernels/ptx/emit_ops.h"
 
 enum { CHUNK_MOST = 4096, CHUNK_FEW = 1024, FEW = 4, THREADS_MOST = 512, BUFFER_KEY = 8 };
@@ -56,7 +73,8 @@ static void top_head(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              o->n * (o->keys ? 8 : 4), ptx_count_at(ROWS_OUTPUTS));
 }
 
-// %a: the key of item %item. One that is no finite number comes before all others, with an id of -1.
+// Sets %a to the key of logit %item. The key of a logit that is not finite (an infinity or NaN) is greater than all
+// others and has the id -1. Adding 0 makes 0 of -0.
 static void top_read_logit(struct ptx *p)
 {
     PTX_FILL(p,
@@ -76,8 +94,8 @@ static void top_read_logit(struct ptx *p)
              0x80000000u, 0x7f800000u, 0xffffffffu);
 }
 
-// The chunk's items to shared memory, 0 behind the row's end. Runs that come sorted, falling, are turned round in the
-// second half.
+// Step 1: loads the chunk's items to shared memory as keys. Keys of the launch before lie in descending runs; the xor
+// of %item reverses the runs of the second half.
 static void top_load(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
 {
     PTX_LINES(p, "    mov.u32 %i, %t;\n"
@@ -110,8 +128,15 @@ static void top_load(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              threads_of(chunk), chunk);
 }
 
-// Passes over the first %width keys with strides from %stride down to 1: each pair in order, the greater first where
-// the first one's index has none of %mask. $0 threads.
+// The passes of a bitonic merge over the first %width keys in shared memory, with strides %stride, %stride / 2, .. 1. A
+// pass compares each key i with key i + stride, where i has the bit `stride` clear, and puts the greater key first if
+// i & %mask is 0, otherwise the lesser one. A barrier follows each pass.
+//   label       string literal: a prefix that makes the labels unique
+//   %width      register: number of keys, a power of two; unchanged
+//   %stride     register: the first stride, a power of two; 0 afterwards
+//   %mask       register: the bits of i that select ascending order; unchanged
+//   $0          threads of the CTA
+// Changes %a, %b, %i, %j, %at, %pairs, %less, %greater, %falls, %end and %more.
 #define PASSES(label)                                                                                                  \
     "    shr.u32 %pairs, %width, 1;\n" label "_STRIDE:\n"                                                              \
     "    mov.u32 %i, %t;\n" label "_PAIR:\n"                                                                           \
@@ -140,7 +165,9 @@ static void top_load(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
     "    setp.ne.u32 %more, %stride, 0;\n"                                                                             \
     "    @%more bra " label "_STRIDE;\n"
 
-// Runs of `keep`, by runs of 2, 4, ..: those that the next size puts together fall and rise in turn.
+// Step 2: sorts the runs of `keep` keys; the length of sorted runs grows from 2 over 4 to `keep`. Descending and
+// ascending runs alternate, because the next length merges one of each. At the last length the runs of the chunk's
+// first half are sorted descending, those of the second half ascending.
 static void top_sort(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
 {
     PTX_FILL(p,
@@ -157,6 +184,8 @@ static void top_sort(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              threads_of(chunk), chunk, o->keep, chunk / 2);
 }
 
+// Step 3: halves the keys until one run is left. After each halving the runs of the first half are sorted descending,
+// those of the second half ascending; the last run is sorted descending.
 static void top_halve(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
 {
     PTX_FILL(p,
@@ -179,7 +208,7 @@ static void top_halve(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              threads_of(chunk), chunk / 2);
     if (o->keep > 1)
         PTX_FILL(p,
-                 "    setp.eq.u32 %last, %width, $1;\n" // the one run falls
+                 "    setp.eq.u32 %last, %width, $1;\n" // the last run is sorted descending
                  "    shr.u32 %mask, %width, 1;\n"
                  "    selp.b32 %mask, 0, %mask, %last;\n"
                  "    mov.u32 %stride, $2;\n" PASSES("MERGE"),
@@ -191,6 +220,8 @@ static void top_halve(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              o->keep);
 }
 
+// Stores the first keys, one a thread. If a row has several chunks, these are `keep` keys at y[row][chunk], which the
+// next launch reads. Otherwise these are min(top_k, keep) candidates at y[row], each a logit and an id.
 static void top_write(struct ptx *p, const struct ptx_top *o, uint32_t parts)
 {
     PTX_LINES(p, "    mad.lo.u32 %at, %t, 8, %keys;\n");
