@@ -1,4 +1,13 @@
-// Norms of rows, or of each head of a row: a CTA a group, which passes over it two or three times.
+// Emits `norm`: RMS norm or layer norm of rows, or of each head of a row. For each group of `group` columns it equals
+//
+//   mean = NORM_LAYER ? sum(x) / group : 0;
+//   root = 1 / sqrt(sum((x - mean)^2) / group + eps);
+//   y[i] = (x[i] - mean) * root * gain[i] + bias[i]; // gain and bias if the kernel has them
+//
+// Grid: x the row, y the group. The block is ptx_norm_threads(group) threads, 32 to 256; thread t has the elements t,
+// t + threads, and so on. Shared memory: a float per warp, none for one warp. Cost: the group is read two times (RMS)
+// or three times (layer norm) and written once; the second read finds it in the caches. In steps of one row a fused
+// kernel usually takes its place (emit_fused_row.c), with the same order of sums.
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
@@ -43,6 +52,7 @@ static void norm_head(struct ptx *p, const struct ptx_norm *n, uint32_t threads)
         PTX_FILL(p, "    .shared .align 16 .b8 partials[$0];\n", threads / 8);
 }
 
+// Sets %at, the offset of the thread's first element in x and y, and %px, its address in x.
 static void norm_places(struct ptx *p, const struct ptx_norm *n)
 {
     PTX_FILL(p,
@@ -54,7 +64,7 @@ static void norm_places(struct ptx *p, const struct ptx_norm *n)
              0, ptx_count_at(n->rows), 4 * n->width, 4 * n->group);
 }
 
-// %sum over the CTA, the same bits in all threads: a butterfly over each warp, then the warps in order.
+// Sums %sum over the CTA, with the same bits in all threads: a butterfly within each warp, then the warps in order.
 static void reduce(struct ptx *p, uint32_t threads)
 {
     for (uint32_t by = 16; by; by /= 2)
@@ -80,7 +90,9 @@ static void reduce(struct ptx *p, uint32_t threads)
                  4 * warp);
 }
 
-// A loop over the thread's elements; what stands between begin and end sees %v.
+// A loop over the thread's elements. The text between EACH_BEGIN and EACH_END finds the element in %v. Marks: $0 is
+// the length of the group, $1 the number of threads, $2 four times that.
+//   label  string literal: a name that the labels of the loop begin with
 #define EACH_BEGIN(label)                                                                                              \
     "    mov.u32 %i, %thread;\n"                                                                                       \
     "    mov.u64 %from, %px;\n" label ":\n"                                                                            \
@@ -92,6 +104,7 @@ static void reduce(struct ptx *p, uint32_t threads)
     "    add.u64 %from, %from, $2;\n"                                                                                  \
     "    bra " label ";\n" label "_END:\n"
 
+// Sets %mean and %root.
 static void norm_sums(struct ptx *p, const struct ptx_norm *n, uint32_t threads)
 {
     PTX_LINES(p, "    mov.f32 %mean, 0f00000000;\n"

@@ -1,11 +1,33 @@
-// Rotary positions: the table of a step's angles, and the turning of heads.
+// Emits the two kernels of rotary position embedding (RoPE).
+//
+// `rope_table` is launched once per step for each table of the graph. It equals, in double:
+//
+//   for (t = 0; t < rows; t++)
+//       for (i = 0; i < pairs; i++) {
+//           y[t][i] = mscale * cos(positions[t] * frequencies[i]);
+//           y[t][pairs + i] = mscale * sin(positions[t] * frequencies[i]);
+//       }
+//
+// Grid: x the row, y blocks of 64 pairs; the block is 64 threads and a thread has a pair. Double arithmetic is slow
+// on most GPUs, which is why the angles of a step are computed once and not in each layer.
+//
+// `rope` rotates the heads of queries or keys. For each head it equals
+//
+//   for (i = 0; i < pairs; i++) { // (c, s) is (cos, sin) of pair i in the row's table
+//       y[a(i)] = x[a(i)] * c - x[b(i)] * s;
+//       y[b(i)] = x[a(i)] * s + x[b(i)] * c;
+//   }
+//
+// with a(i) = 2i and b(i) = 2i + 1 (ROPE_NORM), or a(i) = i and b(i) = pairs + i; elements from 2 * pairs on are
+// copied. Grid: x the row, y blocks of 128 items; the block is 128 threads and a thread has an item: a pair, or an
+// element that is copied. Neither kernel uses shared memory. Cost: each element is read and written once.
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
 
 enum { TABLE_THREADS = 64, ROPE_THREADS = 128 };
 
-// Pi / 2, and what a double leaves of it.
+// Pi / 2 as a double, and the rest of pi / 2 that the double lacks.
 #define HALF_PI 1.5707963267948966
 #define HALF_PI_REST 6.123233995736766e-17
 
@@ -43,7 +65,10 @@ static void table_head(struct ptx *p, const struct ptx_rope_table *r)
              r->pairs, ptx_count_at(ROWS_TOKENS));
 }
 
-// The sum of c[0] + c[1] %square + .. to a register that the two lines name.
+// Evaluates c[0] + c[1] * %square + c[2] * %square^2 + ... by Horner's scheme.
+//   p    struct ptx *
+//   reg  string literal: the register of the result, f64
+//   c    array of double
 #define SERIES(p, reg, c)                                                                                              \
     do {                                                                                                               \
         int last = (int)COUNT_OF(c) - 1;                                                                               \
@@ -53,8 +78,9 @@ static void table_head(struct ptx *p, const struct ptx_rope_table *r)
                      ptx_double_low((c)[last]));                                                                       \
     } while (0)
 
-// Sine and cosine by their series, of what is left of the angle after whole quarters of a turn: at most pi / 4, where
-// the first term that is left out is below 1e-16.
+// Sets %sine and %cosine of %angle. The angle is reduced by the nearest multiple of pi / 2 to at most pi / 4, where
+// both are sums of their power series; the first omitted term is below 1e-16. The multiple then says which of the two
+// is which, and the signs.
 static void table_angles(struct ptx *p)
 {
     static const double sine[] = {
@@ -121,7 +147,8 @@ int ptx_emit_rope_table(struct ptx *p, const struct ptx_rope_table *r, struct pt
     return ptx_finish(p, err);
 }
 
-// A thread has a pair of a head, or one of the elements behind the pairs.
+// Begins the kernel. Sets the addresses of the thread's item, %px and %py, and %a = x; stores %a and returns if the
+// item is an element that is copied.
 static void rope_head(struct ptx *p, const struct ptx_rope *r, uint32_t items)
 {
     ptx_header(p, 63, 75);
@@ -150,7 +177,7 @@ static void rope_head(struct ptx *p, const struct ptx_rope *r, uint32_t items)
                      "    sub.u32 %in, %item, %in;\n"
                      "    setp.lt.u32 %turns, %in, $3;\n",
              items * (r->width / r->head_dim), ptx_count_at(r->rows), items, r->pairs);
-    // the first element of the pair, or the one that stays
+    // %column: the first element of the pair, or the element that is copied
     PTX_FILL(p,
              "    add.u32 %column, %in, $0;\n"
              "    @%turns mul.lo.u32 %column, %in, $1;\n"

@@ -1,5 +1,18 @@
-// The choice of experts: a warp a row. The greatest logits one after another, the lower expert first on a tie: each is
-// the first in that order behind the one before, so that nothing need be marked as taken.
+// Emits `route`, which chooses the experts of each row in a mixture of experts. It equals, for a row of logits:
+//
+//   order the experts by logit, largest first, the lower id first if equal
+//   for (n = 0; n < used; n++) { // e is the n-th expert in that order
+//       y.weight[n] = ROUTE_SOFTMAX ? exp(l[e] - max) / sum(exp(l - max)) : 1 / (1 + exp(-l[e]));
+//       y.id[n] = e;
+//   }
+//   if (normalise)
+//       y.weight[n] /= max(sum(y.weight), 2^-14), for all n;
+//   y.weight[n] *= scale, for all n;
+//
+// Each choice is a search for the first expert that comes after the previous choice in that order, so no list of
+// taken experts is needed. Grid: x the row. The block is one warp; a lane has the experts lane, lane + 32, and so on.
+// No shared memory. Cost: the row's logits are read used + 2 times (softmax) or `used` times (sigmoid); all but the
+// first read hits the caches.
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
@@ -37,7 +50,9 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
         0, ptx_count_at(r->rows), 4 * r->experts, 8 * r->used);
 }
 
-// A loop over the lane's experts that sees %e and %v. $0 is their number.
+// A loop over the lane's experts. The text between EACH_BEGIN and EACH_END finds the expert in %e, its logit in %v.
+// $0 is the number of experts.
+//   label  string literal: a name that the labels of the loop begin with
 #define EACH_BEGIN(label)                                                                                              \
     "    mov.u32 %e, %lane;\n"                                                                                         \
     "    mad.wide.u32 %from, %lane, 4, %px;\n" label ":\n"                                                             \
@@ -49,7 +64,7 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
     "    add.u64 %from, %from, 128;\n"                                                                                 \
     "    bra " label ";\n" label "_END:\n"
 
-// %most and %all: the greatest logit, and the sum of e^(logit - greatest).
+// Sets %most to the largest logit and %all to the sum of e^(logit - largest).
 static void route_softmax(struct ptx *p, const struct ptx_route *r)
 {
     PTX_FILL(p,
@@ -73,7 +88,7 @@ static void route_softmax(struct ptx *p, const struct ptx_route *r)
                  by);
 }
 
-// %better where (%other, %other_id) comes before (%best, %id).
+// Replaces (%best, %id) with (%other, %other_id) if the latter comes first; %better says whether it did.
 #define COMPARE                                                                                                        \
     "    setp.eq.f32 %same, %other, %best;\n"                                                                          \
     "    setp.lt.and.u32 %same, %other_id, %id, %same;\n"                                                              \
@@ -81,7 +96,7 @@ static void route_softmax(struct ptx *p, const struct ptx_route *r)
     "    selp.f32 %best, %other, %best, %better;\n"                                                                    \
     "    selp.b32 %id, %other_id, %id, %better;\n"
 
-// The next expert in order: %id, with its logit %best. A lane that finds none has an id beyond all.
+// Sets %id to the next expert in order and %best to its logit. A lane that finds none has an id beyond all experts.
 static void route_choose(struct ptx *p, const struct ptx_route *r)
 {
     PTX_FILL(p,
@@ -107,7 +122,8 @@ static void route_choose(struct ptx *p, const struct ptx_route *r)
              r->experts - 1);
 }
 
-// The weight of the choice before it is divided and scaled; logits that are no numbers give one that is none.
+// Stores the choice and its weight, which is not yet normalised and scaled, and goes on with the next choice. With
+// softmax, a NaN among the logits makes all weights NaN.
 static void route_weigh(struct ptx *p, const struct ptx_route *r)
 {
     uint32_t factor = ptx_float_bits((float)LOG2_E);
@@ -148,7 +164,7 @@ int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *
         route_softmax(p, r);
     route_choose(p, r);
     route_weigh(p, r);
-    // what the weights are divided by is at least the smallest normal half
+    // The divisor is at least 2^-14, the smallest normal half.
     PTX_FILL(p,
              "    @!%leads ret;\n"
              "    max.f32 %sum, %sum, 0f$x0;\n"
