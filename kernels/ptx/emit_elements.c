@@ -1,11 +1,21 @@
-// What is done to each element by itself, to rows that are picked, and to the parts of a mixture.
+// Emits the kernels that compute each element of a row by itself, and the functions of an element that fused kernels
+// use too (ptx_element):
+//   add, act, glu, scale, softcap  y[t][i] = f(a[t][i]) or f(a[t][i], b[t][i]); the functions are listed in
+//   emit_ops.h
+//   pick                           y[t][i] = x[outputs[t]][i]
+//   combine                        y[t][i] = weight[t][0] * x[t][0][i] + weight[t][1] * x[t][1][i] + ..., in order
+//
+// Grid: x the row, y blocks of 512 elements (128 if the width is not a multiple of 4). The block is 128 threads; a
+// thread has 4 consecutive elements, read as one vector of 16 bytes, or one element. No shared memory. Cost: every
+// operand is read once and every result written once, so memory bandwidth is the limit; combine also reads `used`
+// weights.
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
 
 enum { THREADS = 128 };
 
-// Elements of a thread: rows of whole quadruples are read 16 bytes at a time.
+// Returns the elements of a thread: 4 if every row begins at a multiple of 16 bytes, else 1.
 static uint32_t vector_of(uint32_t width)
 {
     return width % 4 ? 1 : 4;
@@ -17,7 +27,8 @@ static struct ptx_launch launch_of(const char *entry, uint32_t width)
         .entry = entry, .grid = {1, ptx_tiles(width, THREADS * vector_of(width)), 1}, .block = {THREADS, 1, 1}};
 }
 
-// %i: the first element of the thread, within the row; %at: its byte in a value of such rows.
+// Begins the kernel's body. Sets %i to the thread's first element within the row, %column to its offset in bytes
+// within the row, and %at to its offset in bytes within a value of such rows.
 static void place(struct ptx *p, uint32_t rows_at, uint32_t width)
 {
     PTX_FILL(p,
@@ -36,6 +47,7 @@ static void place(struct ptx *p, uint32_t rows_at, uint32_t width)
              0, rows_at, vector_of(width), width, 4 * width);
 }
 
+// Loads the thread's elements at %from to %a or %b.
 static void load(struct ptx *p, uint32_t vector, char register_name)
 {
     if (vector == 4 && register_name == 'a')
@@ -48,7 +60,7 @@ static void load(struct ptx *p, uint32_t vector, char register_name)
         PTX_LINES(p, "    ld.global.f32 %b0, [%from];\n");
 }
 
-// %a to %from, whose address is the parameter y's place.
+// Stores %a to the thread's elements of y and ends the kernel.
 static void store(struct ptx *p, uint32_t vector)
 {
     PTX_LINES(p, PTX_ADDRESS("%from", "y") "    add.u64 %from, %from, %at;\n");
@@ -60,24 +72,27 @@ static void store(struct ptx *p, uint32_t vector)
                  "}\n");
 }
 
-// ---- functions of %a$0, by way of %t and %u. Each says .rn: ptxas fuses a product and a sum that do not, and what it
-// fuses depends on what stands beside them.
+// ---- functions of %a$0, which use %s, %t, %u and %less
+//
+// Every sum and product has an explicit rounding (.rn). Without it ptxas may contract a product and a sum to an fma,
+// and whether it does depends on the instructions around them.
 
 #define LOG2_E 1.44269504088896340736
 
-// %t = 1 / (1 + 2^%t)
+// Sets %t to 1 / (1 + 2^%t).
 #define LOGISTIC                                                                                                       \
     "    ex2.approx.ftz.f32 %t, %t;\n"                                                                                 \
     "    add.rn.f32 %t, %t, 0f3F800000;\n"                                                                             \
     "    rcp.rn.f32 %t, %t;\n"
 
+// Sets %t to 1 / (1 + e^-%a<i>).
 static void sigmoid(struct ptx *p, uint32_t i)
 {
     PTX_FILL(p, "    mul.rn.f32 %t, %a$0, 0f$x1;\n" LOGISTIC, i, ptx_float_bits((float)-LOG2_E));
 }
 
-// 0.5 x erfc(-x / sqrt 2), with the fraction of Abramowitz and Stegun, 7.1.26: erfc z = (a1 s + .. + a5 s^5) e^(-z^2),
-// s = 1 / (1 + p z), to 1.5e-7.
+// GELU = 0.5 x erfc(-x / sqrt 2), with the approximation of Abramowitz and Stegun, 7.1.26, for z >= 0: erfc z =
+// (a1 s + a2 s^2 + ... + a5 s^5) e^(-z^2), where s = 1 / (1 + p z). Its error is at most 1.5e-7.
 static void gelu_erf(struct ptx *p, uint32_t i)
 {
     PTX_FILL(p,
@@ -139,7 +154,8 @@ static void act(struct ptx *p, enum act_kind kind, uint32_t i)
     }
 }
 
-// cap tanh(x / cap): by powers where x / cap is small and 1 - 2 / (e^2u + 1) would cancel.
+// Softcap = cap tanh(u), u = x / cap. tanh u = 1 - 2 / (e^2u + 1), or its power series to u^9 below 1/4, where that
+// difference would lose digits.
 static void softcap(struct ptx *p, float cap, uint32_t i)
 {
     PTX_FILL(p,

@@ -6,7 +6,7 @@
 //
 // Grid: x the row, y the group. The block is ptx_norm_threads(group) threads, 32 to 256; thread t has the elements t,
 // t + threads, and so on. Shared memory: a float per warp, none for one warp. Cost: the group is read two times (RMS)
-// or three times (layer norm) and written once; the second read finds it in the caches. In steps of one row a fused
+// or three times (layer norm) and written once; later reads hit the caches. In steps of one row a fused
 // kernel usually takes its place (emit_fused_row.c), with the same order of sums.
 #include "kernels/ptx/emit_ops.h"
 

@@ -11,8 +11,8 @@
 //
 // Each choice is a search for the first expert that comes after the previous choice in that order, so no list of
 // taken experts is needed. Grid: x the row. The block is one warp; a lane has the experts lane, lane + 32, and so on.
-// No shared memory. Cost: the row's logits are read used + 2 times (softmax) or `used` times (sigmoid); all but the
-// first read hits the caches.
+// No shared memory. Cost: the row's logits are read used + 2 times (softmax) or `used` times (sigmoid); all reads
+// but the first hit the caches.
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>

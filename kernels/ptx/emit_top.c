@@ -1,13 +1,24 @@
-// The first few of a row of logits. A CTA takes a chunk of the row to shared memory, as 64-bit keys whose order is that
-// of kernels/top_k.h: the logit's bits turned so that they compare as numbers, then the id turned round. All keys of a
-// row differ, so that whatever way they are compared the same ones come first, in the same order.
+// Emits `top`, which finds the `keep` largest logits of each row, sorted. Chosen when a step asks for its top_k
+// instead of all logits, which saves the copy of the whole rows to the host. Naively: sort the row by logit (the
+// lower id first if equal) and take the first ones.
 //
-// Runs of `keep` keys are sorted, those of the chunk's first half falling, the others rising. Then the halves are put
-// upon each other and the greater of two keys stays: of a falling and a rising run these are the first of both, in a
-// bitonic order that a few passes sort. When one run is left it is the chunk's. With keep = 1 this is a search for the
-// greatest.
+// Each CTA reduces a chunk of a row to its first `keep` keys; further launches reduce the keys of the launch before
+// (gpu_top.c). A key is 64 bits, and the larger key comes first, as in kernels/top_k.h: the high half has the logit's
+// bits, mapped so that unsigned order is the order of the values; the low half has the complement of the id. All keys
+// of a row differ, so the result does not depend on the order of comparisons.
+//
+// A chunk is reduced in shared memory by bitonic sorting. First runs of `keep` keys are sorted, descending in the
+// first half of the chunk, ascending in the second. Then the two halves are merged elementwise by maximum: the maxima
+// of a descending and an ascending run are the `keep` largest of both, and they are a bitonic sequence, which
+// log2(keep) passes sort. This halves the chunk, and is repeated until one run is left. With keep = 1 it is a search
+// for the maximum.
+//
+// Grid: x the row, y the chunk, of 64 to 4096 items (1024 for small `keep`). The block is a quarter as many threads,
+// 32 to 512. Shared memory: 8 bytes per item, at most 32 KB. Cost: logits are read once; sorting the runs takes
+// log2(keep) * (log2(keep) + 1) / 2 passes over the chunk.
 #include "kernels/ptx/emit_ops.h"
 
+// The largest chunk is CHUNK_FEW items if keep <= FEW, else CHUNK_MOST. BUFFER_KEY is the bytes of a key.
 enum { CHUNK_MOST = 4096, CHUNK_FEW = 1024, FEW = 4, THREADS_MOST = 512, BUFFER_KEY = 8 };
 
 uint32_t ptx_top_chunk(uint32_t n, uint32_t keep)
@@ -51,7 +62,7 @@ static void top_head(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              o->n * (o->keys ? 8 : 4), ptx_count_at(ROWS_OUTPUTS));
 }
 
-// %a: the key of item %item. One that is no finite number comes before all others, with an id of -1.
+// Sets %a to the key of logit %item. A logit that is not finite gets the largest key, whose id is -1.
 static void top_read_logit(struct ptx *p)
 {
     PTX_FILL(p,
@@ -71,8 +82,8 @@ static void top_read_logit(struct ptx *p)
              0x80000000u, 0x7f800000u, 0xffffffffu);
 }
 
-// The chunk's items to shared memory, 0 behind the row's end. Runs that come sorted, falling, are turned round in the
-// second half.
+// Loads the chunk's keys to shared memory; keys beyond the end of the row are 0. Runs of the launch before are sorted
+// in descending order and are reversed in the second half of the chunk.
 static void top_load(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
 {
     PTX_LINES(p, "    mov.u32 %i, %t;\n"
@@ -105,8 +116,10 @@ static void top_load(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              threads_of(chunk), chunk);
 }
 
-// Passes over the first %width keys with strides from %stride down to 1: each pair in order, the greater first where
-// the first one's index has none of %mask. $0 threads.
+// Compare-exchange passes over the first %width keys, with strides from %stride down to 1. Of each pair of keys, the
+// larger one goes first where the index of the first key has no bit of %mask, otherwise last. $0 is the number of
+// threads.
+//   label  string literal: a name that the labels of the loops begin with
 #define PASSES(label)                                                                                                  \
     "    shr.u32 %pairs, %width, 1;\n" label "_STRIDE:\n"                                                              \
     "    mov.u32 %i, %t;\n" label "_PAIR:\n"                                                                           \
@@ -135,7 +148,8 @@ static void top_load(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
     "    setp.ne.u32 %more, %stride, 0;\n"                                                                             \
     "    @%more bra " label "_STRIDE;\n"
 
-// Runs of `keep`, by runs of 2, 4, ..: those that the next size puts together fall and rise in turn.
+// Sorts runs of `keep` keys by runs of 2, 4, and so on. Runs that the next size joins are descending and ascending in
+// turn; in the last size, the first half of the chunk is descending, the second ascending.
 static void top_sort(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
 {
     PTX_FILL(p,
@@ -150,6 +164,7 @@ static void top_sort(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              threads_of(chunk), chunk, o->keep, chunk / 2);
 }
 
+// Halves the chunk by maxima, sorting the runs after each step, until one run is left.
 static void top_halve(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
 {
     PTX_FILL(p,
@@ -172,7 +187,7 @@ static void top_halve(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              threads_of(chunk), chunk / 2);
     if (o->keep > 1)
         PTX_FILL(p,
-                 "    setp.eq.u32 %last, %width, $1;\n" // the one run falls
+                 "    setp.eq.u32 %last, %width, $1;\n" // the only run is descending
                  "    shr.u32 %mask, %width, 1;\n"
                  "    selp.b32 %mask, 0, %mask, %last;\n"
                  "    mov.u32 %stride, $2;\n" PASSES("MERGE"),
@@ -184,6 +199,7 @@ static void top_halve(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
              o->keep);
 }
 
+// Stores the run: as keys if the row has several chunks, else as candidates (logit, id), the step's top_k of them.
 static void top_write(struct ptx *p, const struct ptx_top *o, uint32_t parts)
 {
     PTX_LINES(p, "    mad.lo.u32 %at, %t, 8, %keys;\n");
