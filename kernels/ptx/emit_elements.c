@@ -1,7 +1,6 @@
 // Emits the kernels that compute each element of a row by itself, and the functions of an element that fused kernels
 // use too (ptx_element):
-//   add, act, glu, scale, softcap  y[t][i] = f(a[t][i]) or f(a[t][i], b[t][i]); the functions are listed in
-//   emit_ops.h
+//   add, act, glu, scale, softcap  y[t][i] = f(a[t][i]) or f(a[t][i], b[t][i]); emit_ops.h lists f
 //   pick                           y[t][i] = x[outputs[t]][i]
 //   combine                        y[t][i] = weight[t][0] * x[t][0][i] + weight[t][1] * x[t][1][i] + ..., in order
 //

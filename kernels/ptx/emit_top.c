@@ -2,10 +2,10 @@
 // instead of all logits, which saves the copy of the whole rows to the host. Naively: sort the row by logit (the
 // lower id first if equal) and take the first ones.
 //
-// Each CTA reduces a chunk of a row to its first `keep` keys; further launches reduce the keys of the launch before
+// Each CTA reduces a chunk of a row to its first `keep` keys; further launches reduce the keys of the previous launch
 // (gpu_top.c). A key is 64 bits, and the larger key comes first, as in kernels/top_k.h: the high half has the logit's
 // bits, mapped so that unsigned order is the order of the values; the low half has the complement of the id. All keys
-// of a row differ, so the result does not depend on the order of comparisons.
+// of finite logits differ, so the result does not depend on the order of comparisons.
 //
 // A chunk is reduced in shared memory by bitonic sorting. First runs of `keep` keys are sorted, descending in the
 // first half of the chunk, ascending in the second. Then the two halves are merged elementwise by maximum: the maxima
@@ -13,8 +13,8 @@
 // log2(keep) passes sort. This halves the chunk, and is repeated until one run is left. With keep = 1 it is a search
 // for the maximum.
 //
-// Grid: x the row, y the chunk, of 64 to 4096 items (1024 for small `keep`). The block is a quarter as many threads,
-// 32 to 512. Shared memory: 8 bytes per item, at most 32 KB. Cost: logits are read once; sorting the runs takes
+// Grid: x the row, y the chunk, of 64 to 4096 items (1024 for small `keep`). The block has a quarter as many threads,
+// but 32 to 512. Shared memory: 8 bytes per item, at most 32 KB. Cost: logits are read once; sorting the runs takes
 // log2(keep) * (log2(keep) + 1) / 2 passes over the chunk.
 #include "kernels/ptx/emit_ops.h"
 
@@ -82,8 +82,8 @@ static void top_read_logit(struct ptx *p)
              0x80000000u, 0x7f800000u, 0xffffffffu);
 }
 
-// Loads the chunk's keys to shared memory; keys beyond the end of the row are 0. Runs of the launch before are sorted
-// in descending order and are reversed in the second half of the chunk.
+// Loads the chunk's keys to shared memory; keys beyond the end of the row are 0. Runs of the previous launch are
+// sorted in descending order and are reversed in the second half of the chunk.
 static void top_load(struct ptx *p, const struct ptx_top *o, uint32_t chunk)
 {
     PTX_LINES(p, "    mov.u32 %i, %t;\n"
