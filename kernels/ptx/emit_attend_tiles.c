@@ -1,38 +1,44 @@
-// Attention of many rows: a CTA has a tile of a step's rows and a KV head. It serves the runs among the rows,
-// neighbouring positions of one sequence, one after the other; single rows are left to the kernel of one row.
+// Emits `attend_tiles`, attention with a tile of rows per CTA (form TILES). emit_attend_parts.h has the loop that it
+// equals and the order of its sums. Chosen, with `attend_lone`, for steps of PTX_ATTEND_MANY rows or more (prompts).
+// The CTA processes the runs of its tile in turn: two or more rows at consecutive positions of one sequence.
 //
-// A run's pairs of row and query head are the columns of two products. For a page of 64 keys, 32 elements of keys and
-// queries at a time stand in shared memory, turned, and a thread has 4 keys by 4 pairs; each key is read once for all
-// pairs. The weights go to shared memory, and a thread has 4 pairs by 8 elements of the values, which come as floats,
-// some keys at a time. So a page is read from memory once for up to 64 pairs, and a number from shared memory serves 2
-// to 4 multiplications a thread. Pages that no row of the run sees are passed over by arithmetic, and where all rows
-// see all of a page, nothing is masked.
+// Grid: x the tile of rows, y the KV head (times the blocks of its query heads). The block is 256 threads. The
+// columns of a CTA are pairs of a row and a query head: 64, or fewer for values of more than 128 elements. For each
+// page that a row of the run sees there are two matrix products:
+//   scores  keys times queries, 64 x pairs. 32 elements of both at a time are in shared memory, transposed, and a
+//           thread accumulates 4 keys by up to 4 pairs.
+//   values  weights times values, pairs x dimension. The values of some keys at a time are in shared memory, as
+//           floats, and a thread accumulates 4 pairs by 8 elements (of 128).
 //
-// The products are of floats, on no tensor core: those take keys, queries and weights in 16 bits, and a row would have
-// other bits here than in the kernel of one row. What it costs: a multiprocessor makes 128 such products a clock rather
-// than a thousand and more, which is felt where prompts are long.
+// Shared memory, at most 48 KB: keys and queries, or values (17 KB), weights (17 KB), maxima and sums of the pairs.
+//
+// Cost: a page is read once for up to 64 pairs, and a float loaded from shared memory serves 2 to 4 fma of a thread.
+// The products are float32, 128 fma per clock and multiprocessor. Tensor cores do more than a thousand, but they take
+// 16-bit operands, and a row would not have the same bits as in the other kernel. Long prompts show the difference.
 #include "kernels/ptx/emit_attend_parts.h"
 
 enum { THREADS = 256, CHUNK = 32, KEY_STRIDE = KV_PAGE + 4, STAGE_BYTES = 16 << 10 };
 
-// What shared memory holds of each pair, a float each: what a page's predecessors are worth; what totals and a split
-// are worth in their sum; the top and sum of the totals and of the split so far. One of the threads that have a pair
-// writes.
+// The floats of each pair in shared memory. Of the threads that have a pair, one writes them.
+//   KEEP                  factor of the split's values before the page: exp(old top - new top)
+//   KEEP_TOTAL, WORTH     factors of the totals and of a split that is folded; WORTH -1: the pair sees none of it
+//   TOTAL_TOP, TOTAL_SUM  largest score and sum of weights of the totals
+//   TOP, SUM              the same of the split so far
 enum stat { KEEP, KEEP_TOTAL, WORTH, TOTAL_TOP, TOTAL_SUM, TOP, SUM, STATS };
 
 struct tile {
-    uint32_t pairs;         // of a CTA
-    uint32_t group;         // query heads of a KV head
-    uint32_t heads, blocks; // of a CTA; CTAs of a group
-    uint32_t rows;
-    uint32_t tk, tq;      // a thread's keys and pairs, while it makes scores
-    uint32_t key_threads; // threads with the same pairs
-    uint32_t dim_threads; // the same, while it makes values: of 4 pairs
-    uint32_t vectors;     // of four elements each that a thread has: `dim_threads` vectors from one to the next
-    uint32_t pair_stride; // floats from a key's weights, or an element's pairs, to the next
-    uint32_t values;      // keys whose values are in shared memory
-    uint32_t value_strips, value_stride; // of a key; floats from key to key
-    uint32_t k_row, v_row;               // bytes
+    uint32_t pairs;                      // pairs of a row and a query head that a CTA has
+    uint32_t group;                      // query heads of a KV head
+    uint32_t heads, blocks;              // query heads of a CTA; CTAs of a group
+    uint32_t rows;                       // rows of a tile
+    uint32_t tk, tq;                     // keys and pairs of a thread in the product for scores
+    uint32_t key_threads;                // threads with the same pairs in that product
+    uint32_t dim_threads;                // threads with the same 4 pairs in the product for values
+    uint32_t vectors;                    // groups of 4 elements of a thread, `dim_threads` groups apart
+    uint32_t pair_stride;                // floats from one row of pairs to the next: weights of a key, queries' element
+    uint32_t values;                     // keys whose values are in shared memory at the same time
+    uint32_t value_strips, value_stride; // strips of 8 elements of a value row; its floats in shared memory
+    uint32_t k_row, v_row;               // bytes of a row of keys, of values
     uint32_t stage;                      // bytes
 };
 
@@ -85,7 +91,7 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile
              "    .param .u64 q,\n"
              "    .param .u64 y)\n"
              ".maxntid 256, 1, 1\n"
-             ".minnctapersm $7\n" // at two CTAs ptxas would spill for a cap, or for heads of 80 and 96
+             ".minnctapersm $7\n" // with two CTAs ptxas would spill if there is a cap, or for heads of 80 and 96
              "{\n" PTX_ROW_REGS PTX_KV_REGS PTX_STRIP_REGS,
              a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim, t->rows, t->heads,
              a->softcap > 0 || a->v.dim & (a->v.dim - 1) ? 1 : 2);
@@ -110,7 +116,8 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile
              t->stage, 4 * KV_PAGE * t->pair_stride, 4 * STATS * t->pairs, 4 * (t->rows + 1));
 }
 
-// The CTA's rows, and of each whether it goes on where the row before it ends.
+// Sets the CTA's rows, %first_row to %end_row - 1, and its heads. joined[i] becomes 1 if row i of the tile continues
+// the run of row i - 1 (same sequence, next position, splits of the same size), else 0. joined[rows] is 0.
 static void find_runs(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_FILL(p,
@@ -161,8 +168,7 @@ static void find_runs(struct ptx *p, const struct ptx_attend *a, const struct ti
                  "    mov.u32 %run, 0;\n");
 }
 
-// The tile of scores that the thread makes: its first key, %kx, and pair, %px; %writes: whether it writes these pairs'
-// stats.
+// Sets the first key, %kx, and pair, %px, of the thread's scores. %writes: the thread writes the stats of its pairs.
 static void find_tile(struct ptx *p, const struct tile *t)
 {
     PTX_FILL(p,
@@ -174,7 +180,7 @@ static void find_tile(struct ptx *p, const struct tile *t)
              t->key_threads - 1, t->key_threads, t->tq, t->tk);
 }
 
-// The next run, of %length rows from %row on at %position to %last_position, and its pages.
+// Begins the next run of two rows or more: %length rows from %row on, at %position to %last_position.
 static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_FILL(p,
@@ -213,8 +219,8 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ti
                  i);
 }
 
-// %pq: the query of the pair whose strips the thread stages, from its strip on. The run goes to shared memory, to be
-// read when scores are made: while they are, registers are short.
+// Sets %pq to the query of the pair whose strips the thread stages, at its first strip. Stores the run's registers to
+// shared memory, from where later code loads them: the product for scores needs the registers.
 static void find_query(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_FILL(p,
@@ -248,7 +254,7 @@ static void find_query(struct ptx *p, const struct ptx_attend *a, const struct t
              4 * a->k.dim, t->pairs);
 }
 
-// Eight floats down a column of the stage.
+// Stores the strip %e0 to %e7 to a column of the stage, `stride` floats apart.
 static void store_column(struct ptx *p, bool key, uint32_t stride)
 {
     for (uint32_t e = 0; e < 8; e++)
@@ -258,22 +264,7 @@ static void store_column(struct ptx *p, bool key, uint32_t stride)
             PTX_FILL(p, "    st.shared.f32 [%write_q+$1], %e$0;\n", e, 4 * e * stride);
 }
 
-// %sa and %sq of strip %strip within the block at %sa, for types of blocks.
-static void strip_in_block(struct ptx *p, enum dtype type)
-{
-    if (type == DT_Q8_0)
-        PTX_LINES(p, "    and.b32 %j, %strip, 3;\n"
-                     "    mad.wide.u32 %sq, %j, 8, %sa;\n"
-                     "    add.u64 %sq, %sq, 2;\n");
-    else
-        PTX_LINES(p, "    and.b32 %j, %strip, 1;\n"
-                     "    mad.wide.u32 %sq, %j, 8, %sa;\n"
-                     "    add.u64 %sq, %sq, 2;\n"
-                     "    and.b32 %sl, %strip, 2;\n"
-                     "    shl.b32 %sl, %sl, 1;\n");
-}
-
-// Elements %chunk to %chunk + 31 of keys and queries, zeros behind the last, turned.
+// Copies elements %chunk to %chunk + 31 of keys and queries to the stage, transposed. Zeros follow the last element.
 static void stage_chunk(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     uint32_t size = a->k.type == DT_F32 ? 4 : 2, block = a->k.type == DT_Q8_0 ? 34 : 18;
@@ -294,7 +285,7 @@ static void stage_chunk(struct ptx *p, const struct ptx_attend *a, const struct 
                  "    shr.u32 %i, %chunk, 5;\n"
                  "    mad.wide.u32 %sa, %i, $0, %sa;\n",
                  block);
-        strip_in_block(p, a->k.type);
+        ptx_kv_strip_in_block(p, a->k.type);
     } else {
         PTX_FILL(p,
                  "    mad.lo.u32 %i, %strip, 8, %chunk;\n"
@@ -327,6 +318,7 @@ static void stage_chunk(struct ptx *p, const struct ptx_attend *a, const struct 
                  "    bar.sync 0;\n");
 }
 
+// Loads n floats at offset `at` of the keys (reg 'k') or queries (reg 'q') of the thread's tile.
 static void load_tile(struct ptx *p, char reg, uint32_t n, uint32_t at)
 {
     if (reg == 'k' && n == 4)
@@ -341,7 +333,7 @@ static void load_tile(struct ptx *p, char reg, uint32_t n, uint32_t at)
         PTX_FILL(p, "    ld.shared.f32 %q0, [%read_q+$0];\n", at);
 }
 
-// %a and %b: the sums of even and odd strips. Two strips of keys and pairs are multiplied in a turn of the loop.
+// The product for scores, in %a. %a accumulates the even strips, %b the odd ones, one of each per iteration.
 static void make_scores(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_FILL(p,
@@ -389,7 +381,8 @@ static void make_scores(struct ptx *p, const struct ptx_attend *a, const struct 
         PTX_FILL(p, "    add.rn.f32 %a$0, %a$0, %b$0;\n", i);
 }
 
-// %position_of and %low_of the thread's pair i, of the last row's where the run has no such row.
+// Sets %position_of and %low_of, the last and first position that pair i sees. Pairs beyond the run copy its last
+// row.
 static void pair_range(struct ptx *p, const struct ptx_attend *a, const struct tile *t, uint32_t i)
 {
     PTX_FILL(p,
@@ -407,7 +400,7 @@ static void pair_range(struct ptx *p, const struct ptx_attend *a, const struct t
         PTX_LINES(p, "    mov.u32 %low_of, 0;\n");
 }
 
-// %here: whether the pair sees the thread's j-th key.
+// Sets %here to whether the pair sees the thread's j-th key.
 static void seen(struct ptx *p, uint32_t j)
 {
     PTX_FILL(p,
@@ -417,6 +410,7 @@ static void seen(struct ptx *p, uint32_t j)
              j);
 }
 
+// Reduces %part over the threads with the same pairs: to the maximum if `most`, else to the sum.
 static void reduce(struct ptx *p, const struct tile *t, bool most)
 {
     for (uint32_t by = 1; by < t->key_threads; by *= 2) {
@@ -428,7 +422,8 @@ static void reduce(struct ptx *p, const struct tile *t, bool most)
     }
 }
 
-// Of pair i: scores, top, weights in %a, and the sum. Keys that it does not see weigh -1, which no weight can.
+// Computes the scores of pair i, their maximum, the weights (in %a) and the sum of these. A weight of -1, which no
+// weight can be, marks a key that the pair does not see.
 static void pair_weights(struct ptx *p, const struct ptx_attend *a, const struct tile *t, uint32_t i)
 {
     pair_range(p, a, t, i);
@@ -467,7 +462,7 @@ static void pair_weights(struct ptx *p, const struct ptx_attend *a, const struct
                  "    selp.f32 %a$0, %a$0, 0fBF800000, %here;\n",
                  n, ptx_float_bits((float)LOG2_E));
     }
-    for (uint32_t by = 1; by < t->tk; by *= 2) // neighbours, then theirs
+    for (uint32_t by = 1; by < t->tk; by *= 2) // the tree over the low bits of the slot
         for (uint32_t j = 0; j < t->tk; j += 2 * by)
             PTX_FILL(p, "    add.rn.f32 %b$0, %b$0, %b$1;\n", i * t->tk + j, i * t->tk + j + by);
     PTX_FILL(p, "    mov.f32 %part, %b$0;\n", i * t->tk);
@@ -480,8 +475,8 @@ static void pair_weights(struct ptx *p, const struct ptx_attend *a, const struct
              stat_at(t, SUM, i));
 }
 
-// Where a split ends, what totals and its part are worth in their sum: for a pair that sees nothing of it, -1. Then a
-// new split begins.
+// At the end of a split, computes the factors KEEP_TOTAL and WORTH and folds the split into the totals' maximum and
+// sum. A pair that sees none of the split gets WORTH = -1. Then clears TOP and SUM for the next split.
 static void fold_stats(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_LINES(p, "    @!%ends bra.uni WEIGHED;\n"
@@ -517,13 +512,15 @@ static void fold_stats(struct ptx *p, const struct ptx_attend *a, const struct t
     PTX_LINES(p, "WEIGHED:\n");
 }
 
+// Turns the scores in %a into weights in shared memory, [key][pair], and updates the stats. Sets %whole (all rows of
+// the run see the whole page) and %ends (the page is the last one of a split or of the run).
 static void make_weights(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_LINES(p, "    mov.u32 %i, the_run;\n"
                  "    ld.shared.u32 %position, [%i+16];\n"
                  "    ld.shared.u32 %last_position, [%i+20];\n"
                  "    ld.shared.u32 %shift, [%i+24];\n"
-                 "    ld.shared.u32 %zero, [%i+28];\n" // which keeps ptxas from computing ahead what it then spills
+                 "    ld.shared.u32 %zero, [%i+28];\n" // 0, unknown to ptxas, which so cannot compute early and spill
                  "    mov.u32 %thread, %tid.x;\n"
                  "    add.u32 %thread, %thread, %zero;\n");
     attend_low_of(p, a, true);
@@ -550,7 +547,7 @@ static void make_weights(struct ptx *p, const struct ptx_attend *a, const struct
              4 * t->pair_stride);
     for (uint32_t i = 0; i < t->tq; i++)
         PTX_FILL(p, "    ld.shared.f32 %top$0, [%stats+$1];\n", i, stat_at(t, TOP, i));
-    PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n"); // all have read what one will write
+    PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n"); // all threads have read TOP before one of them writes it
     for (uint32_t i = 0; i < t->tq; i++)
         pair_weights(p, a, t, i);
     for (uint32_t j = 0; j < t->tk; j++) {
@@ -566,7 +563,7 @@ static void make_weights(struct ptx *p, const struct ptx_attend *a, const struct
     fold_stats(p, a, t);
 }
 
-// Values of `values` keys from slot %chunk on, as floats.
+// Copies the values of `values` keys from slot %chunk on to the stage, as floats.
 static void stage_values(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     uint32_t units = t->values * t->value_strips, size = a->v.type == DT_F32 ? 4 : 2;
@@ -597,7 +594,7 @@ static void stage_values(struct ptx *p, const struct ptx_attend *a, const struct
                      "    shr.u32 %i, %strip, 2;\n"
                      "    mad.wide.u32 %sa, %i, $0, %sa;\n",
                      a->v.type == DT_Q8_0 ? 34 : 18);
-            strip_in_block(p, a->v.type);
+            ptx_kv_strip_in_block(p, a->v.type);
         } else {
             PTX_FILL(p,
                      "    mad.wide.u32 %sa, %strip, $0, %sa;\n"
@@ -614,7 +611,7 @@ static void stage_values(struct ptx *p, const struct ptx_attend *a, const struct
     }
 }
 
-// Keys that all pairs see four at a time; else one by one, for the pairs that see it.
+// One iteration of the product for values, over `keys` keys. If `masked`, pairs whose weight is -1 skip the key.
 static void multiply_values(struct ptx *p, const struct tile *t, uint32_t keys, bool masked)
 {
     for (uint32_t key = 0; key < keys; key++) {
@@ -641,6 +638,7 @@ static void multiply_values(struct ptx *p, const struct tile *t, uint32_t keys, 
              4 * keys * t->pair_stride, keys, t->values);
 }
 
+// The product for values, after the accumulators are multiplied by KEEP. Pages that all rows see need no mask.
 static void add_values(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     PTX_FILL(p,
@@ -671,7 +669,7 @@ static void add_values(struct ptx *p, const struct ptx_attend *a, const struct t
              "    mad.lo.u32 %read_w, %pair, 4, %read_w;\n"
              "    mov.u32 %j, stage;\n",
              4 * t->pair_stride);
-    for (uint32_t v = 0; v < t->vectors; v++) // threads behind the last vector read that, and store nothing
+    for (uint32_t v = 0; v < t->vectors; v++) // threads beyond the last vector read the last one and store nothing
         PTX_FILL(p,
                  "    add.u32 %i, %dx, $1;\n"
                  "    min.u32 %i, %i, $2;\n"
@@ -695,7 +693,7 @@ static void add_values(struct ptx *p, const struct ptx_attend *a, const struct t
              t->values);
 }
 
-// Where a split ends, its part becomes a part of the totals.
+// At the end of a split, folds its values into the totals. Then goes on with the next page of the run.
 static void fold_values(struct ptx *p, const struct tile *t)
 {
     PTX_FILL(p,
@@ -719,6 +717,7 @@ static void fold_values(struct ptx *p, const struct tile *t)
                  "    @%more bra.uni PAGE;\n");
 }
 
+// Stores the rows of the run, the totals divided by the sums of weights, and goes on with the next run.
 static void write_rows(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
 {
     find_tile(p, t);
@@ -773,7 +772,7 @@ static void write_rows(struct ptx *p, const struct ptx_attend *a, const struct t
              "    bar.sync 0;\n"
              "RUN_END:\n"
              "    add.u32 %run, %run, %length;\n"
-             "    setp.lt.u32 %more, %run, $0;\n" // rows behind the step's last are joined to nothing
+             "    setp.lt.u32 %more, %run, $0;\n" // rows beyond the step's last one are single rows, which are skipped
              "    @%more bra.uni RUN;\n"
              "    ret;\n"
              "}\n",

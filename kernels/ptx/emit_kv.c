@@ -1,4 +1,14 @@
-// Keys and values into the pages of the cache, with the bits of gguf/dtype_encode.c.
+// Emits `kv_write`, which stores the keys or values of a step to the pages of the cache, and the PTX of emit_kv.h. It
+// equals, with the bytes of gguf/dtype_encode.c:
+//
+//   for (t = 0; t < rows; t++)
+//       for (h = 0; h < heads; h++)
+//           encode(type, x[t][h], &page_of(t)[offset + (h * KV_PAGE + positions[t] % KV_PAGE) * row_bytes]);
+//
+// Grid: x the row, y blocks of 64 units. The block is 64 threads. A thread has a unit: an element, or a block of 32
+// elements for quantised types. No shared memory. Chosen for keys and for values of every layer, unless a fused kernel
+// stores them (ptx_kv_put in emit_fused_row.c). Cost: x is read once, or twice for quantised types (the maximum of a
+// block, then its quants), and the encoded rows are written once.
 #include "kernels/ptx/emit_kv.h"
 
 enum { THREADS = 64 };
@@ -40,7 +50,7 @@ static void strip_f32(struct ptx *p, enum ptx_strip_guard guard, uint32_t at)
     }
 }
 
-// %e$0 from the 16 bits of %sh.
+// Sets %e<element> to the 16-bit float in %sh.
 static void widen(struct ptx *p, bool bf16, uint32_t element)
 {
     if (bf16)
@@ -129,9 +139,24 @@ void ptx_kv_strip(struct ptx *p, enum dtype type, enum ptx_strip_guard guard, bo
         strip_block(p, type == DT_Q4_0, shared, at, quants_at);
 }
 
+void ptx_kv_strip_in_block(struct ptx *p, enum dtype type)
+{
+    if (type == DT_Q8_0)
+        PTX_LINES(p, "    and.b32 %j, %strip, 3;\n"
+                     "    mad.wide.u32 %sq, %j, 8, %sa;\n"
+                     "    add.u64 %sq, %sq, 2;\n");
+    else
+        PTX_LINES(p, "    and.b32 %j, %strip, 1;\n"
+                     "    mad.wide.u32 %sq, %j, 8, %sa;\n"
+                     "    add.u64 %sq, %sq, 2;\n"
+                     "    and.b32 %sl, %strip, 2;\n"
+                     "    shl.b32 %sl, %sl, 1;\n");
+}
+
 // ---- writing
 
-// Where the thread's unit (an element, or a block of 32) comes from, %px, and goes to, %py.
+// Begins the kernel and sets the addresses of the thread's unit (an element, or a block of 32): %px in x, %py in the
+// page.
 static void write_head(struct ptx *p, const struct ptx_kv_write *w, uint32_t units)
 {
     const struct ptx_kv *kv = &w->kv;
@@ -181,7 +206,7 @@ static void write_head(struct ptx *p, const struct ptx_kv_write *w, uint32_t uni
              4 * block);
 }
 
-// %v to [%py].
+// Stores %v to [%py].
 static void put_element(struct ptx *p, enum dtype type)
 {
     if (type == DT_F32)
@@ -215,7 +240,8 @@ static void write_element(struct ptx *p, enum dtype type)
     put_element(p, type);
 }
 
-// The largest magnitude of the block, %top, and the element that has it first, %peak; %sound where all are finite.
+// Sets %top to the largest magnitude of the block at %px, %peak to the first element that has it, and %sound to
+// whether all elements are finite.
 #define BLOCK_TOP                                                                                                      \
     "    .reg .pred %more, %sound, %larger, %zero, %big;\n"                                                            \
     "    .reg .u64 %from, %end;\n"                                                                                     \
@@ -241,8 +267,10 @@ static void write_element(struct ptx *p, enum dtype type)
     "    @%more bra TOP;\n"                                                                                            \
     "    setp.lt.u32 %sound, %half, 0x7f800000;\n"
 
-// %half: the half nearest to %top / steps, or the next one where steps + 0.5 of it do not reach the top. $0 is steps.
-// Then its value, %d, and 1 / %d or 0, %per. A block that is not finite has a NaN and zeros.
+// The scale of a block. BLOCK_STEP sets %half to the bits of the half nearest to %top / steps, or of the next larger
+// half if steps + 0.5 times that is below %top. BLOCK_PER sets %bits to the bits that are stored, %d to their value,
+// and %per to 1 / %d (0 if %d is 0). A block that is not finite gets the scale NaN and quants of 0. BLOCK_SCALE also
+// stores the scale. $0: the float steps, 127 or 8. $1: steps + 0.5.
 #define BLOCK_STEP                                                                                                     \
     "    div.rn.f32 %d, %top, 0f$x0;\n"                                                                                \
     "    cvt.rn.f16.f32 %h, %d;\n"                                                                                     \
@@ -285,7 +313,9 @@ static void write_q8_0(struct ptx *p)
                  "    @%more bra QUANT;\n");
 }
 
-// One nibble of the element at [%from + at]; NaN blocks get bytes of zero.
+// Quantises an element to a number from 0 to 15.
+//   at  string literal: the offset of the element from %from
+//   q   string literal: a 32-bit register, which receives the number
 #define NIBBLE(at, q)                                                                                                  \
     "    ld.global.f32 %v, [%from+" at "];\n"                                                                          \
     "    mul.rn.f32 %v, %v, %per;\n"                                                                                   \
@@ -319,9 +349,10 @@ static void write_q4_0(struct ptx *p)
                  "    @%more bra QUANT;\n");
 }
 
-// ---- a block whose elements are the lanes of a warp
+// ---- a block whose 32 elements are in the lanes of a warp
 
-// %top, %peak and %sound of the warp's values %v: the largest magnitude, the first value that has it.
+// LANES_TOP, five steps of LANES_MAX and LANES_PEAK set %top, %peak and %sound of the warp's values %v as BLOCK_TOP
+// does.
 #define LANES_TOP                                                                                                      \
     "    .reg .pred %sound, %larger, %zero, %big, %first;\n"                                                           \
     "    .reg .u32 %q, %q2, %half, %mine;\n"                                                                           \

@@ -67,7 +67,8 @@ uint32_t ptx_norm_threads(uint32_t group);
 int ptx_emit_norm(struct ptx *p, const struct ptx_norm *n, struct ptx_launch *launch, struct error *err);
 
 // The table of rotary angles. Row t of y has cos(positions[t] * frequencies[i]) * mscale for all pairs i, then the
-// sines. The arithmetic is in double; results are rounded to float. Parameters: step, positions, frequencies (f64), y.
+// sines. The arithmetic is in double; results are rounded to float. Parameters: step, positions, frequencies (f64),
+// y.
 struct ptx_rope_table {
     uint32_t node, pairs;
     float mscale;
@@ -159,8 +160,8 @@ int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_laun
 
 // Finds the largest logits of each row, as struct candidate (kernels/top_k.h): the top_k of the step, at most `keep`.
 // The first launch reduces each chunk of a row to `keep` sorted keys; grid[1] is the number of chunks. Each further
-// launch reduces the keys of the one before. The launch with one chunk per row writes the candidates. If a logit of a
-// row is not finite, the row's first id is -1. Parameters: step, x (logits, or the keys of the launch before), y.
+// launch reduces the keys of the previous one. The launch with one chunk per row writes the candidates. If a logit of
+// a row is not finite, the row's first id is -1. Parameters: step, x (logits, or the keys of the previous launch), y.
 enum { PTX_TOP_MAX = 256 };
 struct ptx_top {
     uint32_t node;
