@@ -43,19 +43,19 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
              "    .reg .u64 %px, %py, %from;\n"
              "    .reg .f32 %v, %best, %other, %last, %most, %all, %sum, %weight;\n",
              r->node, r->used, r->experts);
-    PTX_FILL(
-        p,
-        PTX_ROW
-        "    mov.u32 %lane, %tid.x;\n"
-        "    setp.eq.u32 %leads, %lane, 0;\n" PTX_ADDRESS(
-            "%px",
-            "logits") "    mad.wide.u32 %px, %row, $2, %px;\n" PTX_ADDRESS("%py",
-                                                                           "y") "    mad.wide.u32 %py, %row, $3, %py;\n"
-                                                                                "    mov.f32 %last, 0f7F800000;\n"
-                                                                                "    mov.u32 %last_id, 0;\n"
-                                                                                "    mov.f32 %sum, 0f00000000;\n"
-                                                                                "    mov.u32 %n, 0;\n",
-        0, ptx_count_at(r->rows), 4 * r->experts, 8 * r->used);
+    PTX_FILL(p,
+             PTX_ROW
+             "    mov.u32 %lane, %tid.x;\n"
+             "    setp.eq.u32 %leads, %lane, 0;\n"
+             PTX_ADDRESS("%px", "logits")
+             "    mad.wide.u32 %px, %row, $2, %px;\n"
+             PTX_ADDRESS("%py", "y")
+             "    mad.wide.u32 %py, %row, $3, %py;\n"
+             "    mov.f32 %last, 0f7F800000;\n"
+             "    mov.u32 %last_id, 0;\n"
+             "    mov.f32 %sum, 0f00000000;\n"
+             "    mov.u32 %n, 0;\n",
+             0, ptx_count_at(r->rows), 4 * r->experts, 8 * r->used);
 }
 
 // EACH_BEGIN and EACH_END enclose the body of a loop over the lane's experts: %e is the expert, %v its logit.
