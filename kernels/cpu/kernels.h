@@ -315,7 +315,9 @@ static inline int attention_pairs(int dim_k, int dim_v)
 struct kernels {
     const char *name;
 
-    // Operations on one row. y may be x.
+    // Operations on one row of n elements (rope: n_heads * head_dim). y may be x. graph.h and ref.c define what they
+    // compute. norm: gain and bias may be NULL. rope: the table has n_pairs cosines and then n_pairs sines.
+    // route: stores the weights and the ids of the n_used chosen experts.
     void (*norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n,
                  float *y);
     void (*act)(enum act_kind kind, const float *x, float *y, int64_t n);
