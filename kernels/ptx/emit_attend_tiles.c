@@ -130,8 +130,7 @@ static void find_runs(struct ptx *p, const struct ptx_attend *a, const struct ti
              "    @%no_row ret;\n"
              "    add.u32 %end_row, %first_row, $0;\n"
              "    min.u32 %end_row, %end_row, %n_rows;\n"
-             PTX_ADDRESS("%positions", "positions")
-             PTX_ADDRESS("%tables", "tables")
+             PTX_ADDRESS("%positions", "positions") PTX_ADDRESS("%tables", "tables")
              "    mov.u32 %thread, %tid.x;\n"
              "    mov.u32 %block, %ctaid.y;\n"
              "    div.u32 %head_kv, %block, $2;\n"
@@ -199,9 +198,7 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ti
              "    setp.lt.u32 %more, %length, 2;\n"
              "    @%more bra.uni RUN_END;\n"
              "    mov.u32 %row, %ctaid.x;\n"
-             "    mad.lo.u32 %row, %row, $0, %run;\n"
-             PTX_KV_TABLE
-             "    add.u32 %last_position, %position, %length;\n"
+             "    mad.lo.u32 %row, %row, $0, %run;\n" PTX_KV_TABLE "    add.u32 %last_position, %position, %length;\n"
              "    sub.u32 %last_position, %last_position, 1;\n",
              t->rows);
     attend_low_of(p, a, false);
@@ -345,9 +342,7 @@ static void make_scores(struct ptx *p, const struct ptx_attend *a, const struct 
     PTX_FILL(p,
              "    mov.u32 %i, the_run;\n"
              "    ld.shared.u64 %table, [%i];\n"
-             "    ld.shared.u64 %kv, [%i+8];\n"
-             PTX_KV_PAGE("%page_at")
-             "    shl.b32 %base, %entry, 6;\n",
+             "    ld.shared.u64 %kv, [%i+8];\n" PTX_KV_PAGE("%page_at") "    shl.b32 %base, %entry, 6;\n",
              0, 0, a->k.page_bytes);
     for (uint32_t i = 0; i < t->tq * t->tk; i++)
         PTX_FILL(p,
@@ -761,10 +756,9 @@ static void write_rows(struct ptx *p, const struct ptx_attend *a, const struct t
                  "    mad.lo.u32 %j, %head_kv, $3, %j;\n",
                  i, t->heads, t->heads * t->rows, t->group);
         PTX_FILL(p,
-                 PTX_ADDRESS("%py", "y")
-                 "    mad.wide.u32 %py, %n, $0, %py;\n"
-                 "    mad.wide.u32 %py, %j, $1, %py;\n"
-                 "    mad.wide.u32 %py, %dx, 16, %py;\n",
+                 PTX_ADDRESS("%py", "y") "    mad.wide.u32 %py, %n, $0, %py;\n"
+                                         "    mad.wide.u32 %py, %j, $1, %py;\n"
+                                         "    mad.wide.u32 %py, %dx, 16, %py;\n",
                  4 * a->heads * a->v.dim, 4 * a->v.dim);
         for (uint32_t v = 0; v < t->vectors; v++)
             for (uint32_t e = 0; e < 4; e++)
