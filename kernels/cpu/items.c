@@ -1,19 +1,22 @@
-// Cuts columns into items, in one of two ways.
+// Cuts the columns of each chain into items. A chain is a list of nodes that a thread runs one after another on a part
+// of their result columns; such a part is an item, the unit of work that one thread takes. In a matrix product, a
+// column of the results reads one row of the weights.
 //
-// The columns of products for few rows are dealt out. Their speed is that of reading weights, and at the start of an
-// item memory needs about a microsecond to reach full speed, in which it could have read 30 KB. So items are as long
-// as balance allows. Each thread has a contiguous part of a chain's columns and takes it in rounds; an item is half
-// of the bytes that the thread has left in the phase, and begins where the thread's last one ended. The last items
-// are short, so that the others wait little for a thread that is late.
-//
-// All other columns (many rows, heads, experts) are cut into items of equal width.
+// There are two ways to cut:
+//   - Few rows of activations, products (not of experts): the time is that of reading the weights. At the start of an
+//     item memory needs about a microsecond to reach full speed, in which it could have read 30 KB. So items are as
+//     long as balance allows. Each thread has a contiguous part of the columns. The parts are dealt out in rounds, in
+//     each of which every thread gets its next item: about half of the thread's share of the bytes of the phase that
+//     are not dealt out yet. It begins where the thread's previous item ended. So the last items are short, and the
+//     other threads wait little for a late one.
+//   - Everything else (many rows, attention heads, experts): items of equal width.
 #include "kernels/cpu/items.h"
 
 enum {
-    COLUMNS_MANY = 128,      // of an item for many rows, which reads all activations once: two panels of the kernels
-    COLUMNS_STEP = 32,       // items begin at multiples of this
+    COLUMNS_MANY = 128,      // columns of an item for many rows, which reads all activations once: two panels of 64
+    COLUMNS_STEP = 32,       // items begin at multiples of so many columns
     ITEMS_PER_THREAD = 8,    // at least, unless an item would be less than a step
-    EXPERT_ITEMS = 16,       // for each thread, of all experts together
+    EXPERT_ITEMS = 16,       // items for each thread, counted over all experts
     BYTES_LEAST = 160 << 10, // of weights: the cost of starting a shorter item exceeds what a more even end gains
 };
 

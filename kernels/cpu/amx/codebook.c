@@ -1,11 +1,17 @@
-// Matmul by AMX (amx/panel.h) of types with a codebook (IQ1, IQ2, IQ3). The block layouts are described in
-// gguf/dtype_iq.c.
+// Matmul by AMX (amx/panel.h) of types with a codebook (IQ1, IQ2, IQ3), from 8 columns on. The block layouts are
+// described in gguf/dtype_iq.c.
 //
-// A weight is one of a few magnitudes, with a sign, times a scale of 16 or 32 elements. So 16 bytes hold all products
-// that 16 elements can have, and the number of the magnitude, with the sign added, is an index into them: a byte
-// shuffle makes a plane. In the codebooks of IQ1 and IQ2 an entry is 8 consecutive elements, with such numbers in the
-// low bits of its bytes, and a gather of 8 entries makes a tile's row. In IQ3, with 4 elements an entry, the numbers
-// are looked up in registers.
+// panel.h wants bytes of weight times scale. A weight is one of at most eight magnitudes, with a sign, and 16 or 32
+// elements share a scale. So 16 elements have at most 16 different products, and a table of 16 bytes holds one byte of
+// each. A four-bit index selects one: the number of the magnitude, with the sign encoded in it. One byte shuffle looks
+// up 64 elements, which are a tile's row of one plane. IQ2 and IQ3 have two planes (high and low byte of the product)
+// and so two tables; IQ1 has one.
+//   - IQ1 and IQ2: an entry of the codebook is 8 consecutive elements, a byte each, whose low bits are such a number.
+//     One gather of 8 entries reads a tile's row.
+//   - IQ3: an entry is only 4 elements, so that a row would need 16 loads. The entries are coded in three bits an
+//     element (avx512/codebook_codes.h) and looked up in registers.
+// Cost: a row's block takes 4 gathers (IQ3: none) and 4 or 8 shuffles, plus indices, signs and tables, whatever the
+// number of columns. With fewer than 8 columns that is not repaid, and the kernels of AVX-512 are chosen.
 #include "kernels/cpu/amx/panel.h"
 #include "kernels/cpu/avx512/codebook_unpack.h"
 

@@ -5,9 +5,10 @@
 // there:
 //   - Columns are words of four elements of 16 columns (q8_words in kernels.h). The caller makes them where it
 //     quantises activations; if it has none, they are made here once per call.
-//   - A row's block is unpacked into bytes that hold their scales already, because otherwise each sub-block's sums
-//     would have to leave the tiles to be scaled. w * scale = high * 2^shift + low, in two planes of bytes, or in
-//     one.
+//   - A row's block is unpacked into bytes that are multiplied by their scales already, because otherwise each
+//     sub-block's sums would have to leave the tiles to be scaled. A product w * scale may need two bytes: w * scale =
+//     high * 2^shift + low. The high bytes are one matrix and the low bytes another; each of these is called a plane,
+//     and is multiplied with the columns on its own. Types whose products fit one byte have one plane.
 //   - So a whole block is summed up in the tiles, exactly, and leaves them with one register per row and one lane per
 //     column. Blocks of 32, whose scales are floats, leave the tiles one by one.
 //   - 32 rows by 256 elements are a piece. It is unpacked once, and then all groups of 16 columns are multiplied with
@@ -15,9 +16,10 @@
 //   - While a group is multiplied, the sums of the group before are converted and added up as floats.
 //   - With many columns, 128 rows (a stripe) are multiplied over a part of k before the next part (see PART).
 //
-// amx/matmul_q8.c chooses this by type and number of columns (3 to 10 or more). A type's file defines its struct
-// rows_type, how the headers of 16 blocks are read and how one row is unpacked; ROWS_KERNEL makes the kernel of
-// these, in which all of them are compile-time constants.
+// amx/matmul_q8.c chooses this from a number of columns on that depends on the type: from 3 (TQ1_0, TQ2_0) to 10 (Q8_0,
+// Q4_1, Q5_1), from 8 or 9 for all others. A type's file defines its struct rows_type, how the headers of 16 blocks are
+// read and how one row is unpacked; ROWS_KERNEL makes the kernel of these, in which all of them are compile-time
+// constants.
 // Private to kernels/cpu/amx/. All work is in the caller's scratch, one per thread.
 #ifndef QUERN_AMX_PANEL_H
 #define QUERN_AMX_PANEL_H

@@ -4,9 +4,11 @@
 // The naive loop, for each row: for each span, S = 0; for each of its blocks S = fma(w . q, d, S), with a minimum
 // then S = fma(sum(q), m, S); D = fma(S, da, D). Every block has its own float scale, so its products must be added
 // up before they are scaled. avx512/in_place.h describes how rows are read, four at a time. In addition:
-//   - A register has four blocks of 16 bytes, or two of 32, of one row. Two rows are interleaved (zip_8), so that a
-//     lane sums all products of half a block of nibbles (of Q8_0: of a quarter). Three operations reduce pairs of
-//     rows so that a quarter has one block of all four rows. Activations are arranged in that order once per call.
+//   - A register has 16 bytes of quants of four blocks, or 32 of two (Q8_0), of one row. Two rows are interleaved by
+//     eight bytes (zip_8). So a 32-bit lane sums products of one row and one block only: half of the block's products,
+//     with Q8_0 a fourth of them. Three operations add neighbouring lanes of two pairs of rows. Then each 128-bit
+//     quarter of the register has the sums of four rows, of one block (with Q8_0 of half a block, and two quarters are
+//     added). Activations are arranged in that order once per call.
 //   - The headers of four blocks are in one cache line, or in the first 16 bytes of each block, and are extracted by
 //     shuffles.
 //   - Sums are stored to memory as floats, in the order in which the fma of four rows loads them. S is computed from

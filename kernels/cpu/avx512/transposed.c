@@ -12,13 +12,16 @@
 //
 // On a CPU with spare_adders the shuffles that transpose run in parallel with the products.
 //   - A step multiplies two strips of 32 elements of each row. In blocks of 256 these are the low and the high bits
-//     of the same bytes. Two 16-bit sums, of a run in each strip, are joined in a word and multiplied by both scales
-//     with one vpdpwssd, as in two_scaled of the panel.
+//     of the same bytes. A run is 8 to 32 neighbouring elements whose products are summed up before they are scaled.
+//     The sums of two runs, one from each strip, fit 16 bits each. They are joined in a word, and one vpdpwssd
+//     multiplies both by their scales and adds them to the sum of the block.
 //   - A tile has eight columns, or nine where one column would be left alone, because loading a word for a single
 //     product costs twice. If there are several tiles, the first one also stores what it unpacks, which is hidden
 //     behind its products, and the others load that.
-//   - The lengths of runs, the values that sums start with, and the offsets that are restored are the same as for the
-//     panel's tiles.
+//   - For the sum of a run to fit 16 bits, it starts with minus an offset (about the middle of the unsigned weights)
+//     times the sum of the run's activations. Where the type's weights are really unsigned (Q4_K, Q5_K), the offset
+//     times scale times activations is added back once per block. A second set of tiles with longer runs serves
+//     columns with smaller activations (RUNS_MILD in avx512/matmul_q8.h).
 //   - While a group of rows is multiplied, the bytes of the group below are prefetched into L2, some lines per step,
 //     and those of the group's next blocks into L1, some rows per step.
 // avx512/matmul_q8.c chooses this where matmul_q8_is_transposed says so.
