@@ -1,11 +1,15 @@
 // The codebooks of IQ1 to IQ3 and the digits of TQ1_0 as small codes, which fit the table of a byte permute or the 16
 // bits of a gather.
 //
-// A code byte stands for four elements of two bits each, the first in the lowest bits: in IQ2 0, 1, 2 mean 8, 25, 43;
-// in IQ1 they mean -1, 0, 1; in TQ1_0 they are the digit. In IQ3 a code byte stands for two elements of three bits
-// each: in IQ3_S i means 2i + 1; in IQ3_XXS i means 8i + 4, and bits 6 and 7 add 2 to the first and to the second
-// element (62 instead of 60). An entry of a codebook has two such bytes. They are in two tables, or are the low and
-// the high byte of a number (with one more number at the end, because gathers load 32 bits).
+// A code byte stands for several elements, the first in the lowest bits:
+//   IQ2      four elements of two bits; 0, 1, 2 mean 8, 25, 43
+//   IQ1      four elements of two bits; 0, 1, 2 mean -1, 0, 1
+//   TQ1_0    four digits of two bits
+//   IQ3_S    two elements of three bits; i means 2i + 1
+//   IQ3_XXS  two elements of three bits; i means 8i + 4, but 62 where that is 60: bit 6 (first element) and bit 7
+//            (second element) say that 2 is to be added
+// An entry of a codebook is two code bytes. They are in two tables, [0] and [1], or are the low and the high byte of a
+// 16-bit number (these tables have one more number at the end, because gathers load 32 bits).
 //
 // The tables are constant; any thread may read them. Private to kernels/cpu/avx512/ and kernels/cpu/amx/.
 #ifndef QUERN_AVX512_CODEBOOK_CODES_H

@@ -1,11 +1,13 @@
 // Matmul by AVX-512 of types with a codebook (IQ1, IQ2, IQ3) or of three values (TQ1_0, TQ2_0), for more columns than
-// avx512/codebook.c serves, up to those of matmul_q8_in_place_columns.
+// avx512/codebook.c serves (3 of IQ types, 4 of TQ1_0, 8 of TQ2_0), up to those of matmul_q8_in_place_columns: 12 to
+// 31, by type.
 //
 // A block takes longer to unpack than to multiply with a few columns, so it is unpacked once for all of them: 16 rows
 // at a time, to unsigned bytes (signed weights plus an offset), in the order in which avx512/codebook_unpack.h makes
 // them, in the L1 cache. Then up to eight columns at a time are multiplied with these, four rows together. A lane's
 // products belong to one sub-block. A panel (avx512/codebook_panel.c) needs no sums across lanes, but transposes the
-// rows first, which pays only for more columns than matmul_q8_in_place_columns says.
+// rows first, which pays only with more columns: from 13 on for TQ1_0 and 16 for IQ1, up to 32 for IQ2_XS, IQ3_S and
+// TQ2_0.
 // A row and a column take 7 to 9 operations a block, four of them vpdpbusd.
 #include "kernels/cpu/avx512/codebook.h"
 #include "kernels/cpu/avx512/rows.h"

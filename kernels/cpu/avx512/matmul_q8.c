@@ -1,13 +1,16 @@
 // The 8-bit matmul of AVX-512 with VNNI and VBMI: chooses the kernel that serves a call.
 //
 // y[j][r] = sum over k of W[r][k] * x[j][k], in the order of kernels.h. The choice depends on the type, the number of
-// columns, the reading mode and spare_adders:
-//   - A few columns (up to matmul_q8_in_place_columns of the type and reading mode) are memory-bound. Each block is
-//     read once, in place: in_place_256.c and in_place_32.c, codebook.c and codebook_few.c, runs.c.
-//   - More columns are compute-bound. A panel of 64 rows (16 with few columns) is unpacked once, and all columns are
-//     multiplied with it: panel.c.
-//   - Between them, on CPUs with spare_adders (which shuffle in parallel with their products), the words of 16 rows
-//     are transposed, unpacked and multiplied in registers: transposed.c.
+// columns, the reading mode and spare_adders. The first rule that applies decides:
+//   1. Columns that the caller passes in tiles (x_tiles) are multiplied by panel.c.
+//   2. On CPUs with spare_adders (which shuffle in parallel with their products), 16 rows or more with 3 to 64 columns
+//      (some types: from 4, 5 or 6 on) of a type without a codebook: the words of 16 rows are transposed, unpacked and
+//      multiplied in registers, transposed.c. matmul_q8_is_transposed has the exact limits.
+//   3. A few columns (up to matmul_q8_in_place_columns of the type and reading mode: 4 to 7, or 12 to 31 of types with
+//      a codebook, of three values or with factors of runs) are memory-bound. Each block is read once, in place:
+//      in_place_256.c and in_place_32.c, codebook.c and codebook_few.c, runs.c.
+//   4. More columns are compute-bound. A panel of 64 rows (16 with few columns) is unpacked once, and all columns are
+//      multiplied with it: panel.c.
 #include "kernels/cpu/avx512/matmul_q8.h"
 
 static bool is_in_place(const struct matmul_args *a)

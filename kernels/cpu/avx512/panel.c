@@ -7,11 +7,12 @@
 //   - Weights are unpacked to unsigned bytes [k / 4][row][4]. vpdpbusd multiplies four bytes of 16 rows with four
 //     bytes of one column, which are broadcast. A tile of 32 rows and 8 columns keeps 16 sums in flight with 2 loads
 //     and 8 broadcasts per step. With 12 sums, products would wait for earlier ones a tenth of the time.
-//   - Few columns are still memory-bound. They use a panel of 16 rows: the hardware prefetcher follows so few
-//     streams, each of a whole row. Of 64 rows, of which each is read for one block only before the next, it follows
-//     none. Where streams are read (reads_streams), the tiles prefetch the rows below, some cache lines per turn of
-//     their loops, so that memory is busy while they multiply. (On CPUs with spare_adders most types' few columns are
-//     served by avx512/transposed.c.)
+//   - Few columns (up to NARROW_MAX) are memory-bound, so what counts is the order in which memory is read. They use a
+//     panel of 16 rows, and these are read through all of k before the next 16: the hardware prefetcher follows so few
+//     streams. With a panel of 64 rows, only one block of each row is read before the next row, and the prefetcher
+//     follows none of them. Where streams are read (reads_streams), the tiles also prefetch the 16 rows below, some
+//     cache lines per turn of their loops, so that memory is busy while they multiply. (On CPUs with spare_adders most
+//     types' few columns are served by avx512/transposed.c.)
 //   - The sum of a run of elements starts with minus the offset of the weights times the sum of the run's
 //     activations. So the offset costs nothing, and it centres the weights: the sum of a run of the right length fits
 //     16 bits. Then vpdpwssd with the pair (scale, 0) multiplies and adds in one operation, where vpmulld and vpaddd
@@ -20,10 +21,11 @@
 //     those of a block still fit the registers. A shift and a blend join two 16-bit sums in a word, and vpdpwssd
 //     multiplies both by their scales. There vpdpbusd broadcasts its operand from memory itself, also for blocks of
 //     32.
-//   - The length of a run is limited by the largest activations that are possible. Almost all activations are at most
-//     half as large: RUNS_MILD selects columns by the sums of their magnitudes. Q6_K then has runs of 16 instead of
-//     8, Q5_K of 32 instead of 16, and Q4_K needs no centring, whose offset would have to be restored where weights
-//     are meant to be unsigned.
+//   - How many elements a run may have depends on how large the activations can be, since its sum must fit 16 bits.
+//     RUNS_ANY allows for the largest activations that are possible. Almost all activations are at most half as large.
+//     So there is a second set of tiles, RUNS_MILD, for columns in which the sum of |q| over each run is below a limit
+//     of the type. With it, Q6_K has runs of 16 instead of 8 and Q5_K of 32 instead of 16. Q4_K then needs no offset
+//     to centre its weights; because these are unsigned, the offset would have to be added back for each block.
 //   - The products of weights and scales of Q2_K and Q3_K still fit bytes, and TQ1_0 and TQ2_0 have no scales. With
 //     RUNS_WHOLE a block is one run.
 //   - The panel stays in the L1 cache while the columns are multiplied. Their float sums D are kept in scratch until

@@ -18,10 +18,10 @@
 //   - A tile has eight columns, or nine where one column would be left alone, because loading a word for a single
 //     product costs twice. If there are several tiles, the first one also stores what it unpacks, which is hidden
 //     behind its products, and the others load that.
-//   - For the sum of a run to fit 16 bits, it starts with minus an offset (about the middle of the unsigned weights)
-//     times the sum of the run's activations. Where the type's weights are really unsigned (Q4_K, Q5_K), the offset
-//     times scale times activations is added back once per block. A second set of tiles with longer runs serves
-//     columns with smaller activations (RUNS_MILD in avx512/matmul_q8.h).
+//   - For the sum of a run to fit 16 bits, it may start with minus an offset (about the middle of the unsigned weights)
+//     times the sum of the run's activations. Where the type's weights are really unsigned (Q4_K, Q5_K), each step adds
+//     back the offset times the scales times the sums of the activations. A second set of tiles, mostly with longer
+//     runs, serves columns whose activations are small enough (RUNS_MILD in avx512/matmul_q8.h).
 //   - While a group of rows is multiplied, the bytes of the group below are prefetched into L2, some lines per step,
 //     and those of the group's next blocks into L1, some rows per step.
 // avx512/matmul_q8.c chooses this where matmul_q8_is_transposed says so.
