@@ -9,11 +9,14 @@
 //   - For many columns, and for all types that must be decoded, the product goes by panels (matmul_panels). A panel is
 //     PANEL_ROWS rows, decoded to float32 for PANEL_K of k; all columns use it while it is in the cache. The sums are
 //     kept in scratch from one piece of k to the next.
-//   - On AVX2, whose tile runs once for each half of the lanes, panels are packed in the order in which the tile reads
-//     them. Without that, rows a memory page apart, of whose cache lines half is used at a time, take 1.5 times as
-//     long. 16-bit floats are packed without being widened. AVX-512 on Zen 4 packs 16-bit floats as well, because the
-//     CPU can widen them while it multiplies (1.13 to 1.27 times as fast as decoded rows), and 32-bit floats for very
-//     many columns (1.02 to 1.2 times as fast as rows read in place).
+//   - Panels are packed (copied into the order in which the tile reads them) where that is faster:
+//       AVX2   A sum has more lanes than a register, so the tile runs once for each half of the lanes. If it read rows
+//              in their own order, they would be a memory page apart, and each run would use half of every cache line.
+//              That takes 1.5 times as long. 16-bit floats are packed as they are, without being widened.
+//       Zen 4 with AVX-512   16-bit floats are packed as they are, because the CPU can widen them while it multiplies
+//              (1.13 to 1.27 times as fast as decoded rows), and 32-bit floats for very many columns (1.02 to 1.2 times
+//              as fast as rows read in place).
+//     is_packed has the exact rule.
 #include "kernels/cpu/matmul_f32_tile.h"
 
 #ifdef VEC_AVX2

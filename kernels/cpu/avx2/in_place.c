@@ -3,9 +3,9 @@
 //
 // The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da, D).
 // Here eight rows are a group, one lane per row. Their words are transposed and unpacked (avx2/unpack.h), and each word
-// is multiplied with all columns as soon as it is unpacked. One column is memory-bound, so what counts is that bytes
-// take few instructions and arrive in time (uses_streams). Many columns have more sums than there are registers, with
-// some types from six columns on.
+// is multiplied with all columns as soon as it is unpacked. One column is memory-bound: unpacking must take few
+// instructions, and the bytes must arrive in time, which depends on the order in which rows are read (uses_streams).
+// Each column adds sums that stay in registers; with some types there are too few registers from six columns on.
 // avx2/matmul_q8.c chooses it for up to matmul_q8_in_place_columns columns. One column of types with nibbles or blocks
 // of 32 is served by avx2/one_column.c, except with AVX-VNNI.
 #include "kernels/cpu/avx2/in_place.h"

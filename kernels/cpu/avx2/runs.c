@@ -3,12 +3,12 @@
 //
 // The naive loop, for each row: for each run, S = fma(sum of w * q, d, S). Here eight rows are multiplied together,
 // one lane per row: their words are transposed first.
-//   - A word of a row is 32, 16 or 8 weights. Bringing these into the order of the elements would take longer than
-//     multiplying them. So weights are unpacked from their words in an order of their own, four per row at a time,
-//     and activations are arranged in that order once for all rows.
-//   - Up to eight columns share the unpacked registers. More columns are multiplied in parts of up to eight, and rows
-//     are unpacked again for each part: unpacking a register takes two or three operations, where four columns take
-//     eight, so a panel would save little.
+//   - A word (32 bits) of a row holds 32, 16 or 8 weights. Bringing these into the order of the elements would take
+//     longer than multiplying them. So weights are unpacked from their words in an order of their own, four per row at
+//     a time, and activations are arranged in that order once for all rows.
+//   - Up to eight columns are multiplied with a register of weights as soon as it is unpacked. More columns are
+//     multiplied in parts of up to eight, and each part unpacks all rows again. Storing the unpacked weights (a panel)
+//     would save little: to unpack a register takes two or three operations, to multiply it with four columns eight.
 //   - Weights plus their offset are 0 to 2, 0 to 3 and 0 to 24, so that the sums of two products over a run fit 16
 //     bits.
 // The order of the weights:

@@ -2,12 +2,12 @@
 // for 64-bit ARM. They are multiplied like other blocks of 256, see neon/unpack.h.
 //
 // The naive loop: for each index, look up 4 or 8 bytes, apply their signs, multiply.
-//   - A look-up is a load by an index in a general register. Indices with more bits than a byte are put together as
-//     vectors, eight of 16 bits at a time, and go to general registers by fours. When an index is extracted, the bits
-//     above it are cut off.
-//   - A byte of eight signs is spread to eight bytes and tested to make masks; -w = (w ^ mask) - mask. Where seven
-//     signs are stored for eight elements, the eighth makes the number of signs even: it is the lowest bit of the
-//     number of the others.
+//   - A look-up is a load whose address needs the index in a general register. Indices of 9 to 11 bits are stored in two
+//     pieces, low byte and bits above. They are joined in vectors, eight indices of 16 bits at a time, and moved to
+//     general registers by fours, as 64 bits. An index is then shifted down, and the bits above it are cleared.
+//   - Eight signs are stored in a byte. The byte is copied to eight bytes, each of which tests one bit to make a mask;
+//     then -w = (w ^ mask) - mask. Some types store only seven signs for eight elements, because the number of negative
+//     elements is even: the eighth sign is 1 if the number of set bits among the seven is odd.
 //   - IQ1 is 8 g + 1 or 8 g - 1, so that all products are integers. In IQ1_S, where 32 elements share the sign of the
 //     1, the in-place kernel multiplies g, and adds the sums of the activations once.
 // With one column, the loads of look-ups and signs are half of the instructions. More columns share them through a
