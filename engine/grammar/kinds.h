@@ -1,7 +1,9 @@
 // Kinds of characters: a partition of all characters into classes that most grammars treat alike.
 //
-// The kinds of the characters of a text are computed once. For a state of a grammar it is computed on demand which
-// kinds it treats uniformly. If a state treats all kinds of a text uniformly, the text need not be read byte by byte.
+// The kinds of a text's characters are computed once. A state of a grammar reads a kind alike if every character of the
+// kind leads from it to the same next state; masks.c computes that for a state when it is first needed. If the states
+// that a text would pass read all of the text's kinds alike, the text is accepted without reading its bytes.
+//
 // The digits are one kind. The ASCII letters are four kinds (a-f, g-z, A-F, G-Z, for hexadecimal numbers). Every
 // other printable ASCII character, tab, newline and carriage return are one kind each. All characters that take 2, 3
 // or 4 bytes in UTF-8 form one kind per length. All other bytes, including malformed UTF-8, have no kind. Threads:

@@ -1,12 +1,17 @@
-// Describes the GPUs of this computer and measures the speed of their memory.
+// Describes the GPUs of this computer and measures the speed of their memory: by copies of up to 512 MiB within the
+// GPU's memory and of up to 64 MiB from pinned host memory. The measurement takes up to half of the free memory.
 #include "kernels/card.h"
 #include "kernels/ptx/gpu.h"
 
 #include <ctype.h>
 #include <stdio.h>
 
-// Copies of which the fastest counts; the most bytes of a copy within the GPU and of an upload; the least of a copy.
-enum { PASSES = 6, COPY_MAX = 512 << 20, UPLOAD_MAX = 64 << 20, COPY_MIN = 1 << 20 };
+enum {
+    PASSES = 6,            // times that each copy is repeated; the fastest counts
+    COPY_MAX = 512 << 20,  // bytes of a copy within the GPU's memory, at most
+    UPLOAD_MAX = 64 << 20, // bytes of a copy from host memory to the GPU, at most
+    COPY_MIN = 1 << 20     // bytes of a copy, at least; a copy within the GPU is a multiple of this
+};
 
 int card_count(int *n, struct error *err)
 {

@@ -1,15 +1,16 @@
 // Builds the list of launches for a step of one row: few launches, each of which computes many nodes.
 //
 // The products of one row of activations form one launch, a stage, together with the nodes that compute that row
-// before them and the nodes that use only columns of their results after them (emit_fused.h). Nothing here depends on
-// a particular model; what becomes part of a stage follows from the program:
+// before them (the prologue) and the nodes that use only columns of their results after them (emit_fused.h). Nothing
+// here depends on a particular model; what becomes part of a stage follows from the program:
 //   - Products that share their source are sections of one stage, at the position of the first of them.
 //   - After them, in order, comes every node that needs only columns of one unit and values that exist before the
 //     stage: sums, gates, norms of heads, rotary positions, writes to the KV cache. A node that needs two sections
 //     merges them.
-//   - Before them, norms of the whole row, element-wise functions and the rounding to 8 bits are computed by every
-//     CTA for itself, so that they need no launch. If other nodes need such a value and all come after the first such
-//     stage, a CTA of that stage stores it.
+//   - The prologue has norms of the whole row, element-wise functions and the rounding to 8 bits. Every CTA (thread
+//     block) of the stage computes it for itself, so that these nodes need no launch. Other launches may read such a
+//     value too. If all of them come after the first stage that computes it, a CTA of that stage stores it for them.
+//     Otherwise, and always for 8-bit rows that several launches read, the node has a launch of its own.
 // Every other node has a launch of its own. The row that OP_ROWS picks is the only row of the step, so that its value
 // is the value of its source.
 //

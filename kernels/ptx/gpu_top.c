@@ -1,5 +1,10 @@
-// The launches that find the largest logits of each row: the first reduces each chunk of a row, and each further
-// launch reduces the results of the one before, until one chunk is left.
+// The launches that find the `keep` largest logits of each row, for steps that want only their top_k largest logits
+// (step.top_k is not 0); keep is top_k rounded up to a power of two. They run after the step's other launches.
+//
+// The first launch reduces each chunk of a row to its `keep` largest. Each further launch reduces the results of the
+// one before in the same way, until one chunk is left. At most GPU_TOP_LEVELS launches are possible; longer rows are an
+// error. emit_top.c describes the kernel and its cost. The launches for a `keep` are made when a step first needs them,
+// with memory of their own for each launch's results, and stay in the plan.
 #include "kernels/ptx/gpu.h"
 
 // Returns the index of `keep`, a power of two, in plan.tops.

@@ -4,8 +4,9 @@
 // columns, the reading mode and spare_adders. The first rule that applies decides:
 //   1. Columns that the caller passes in tiles (x_tiles) are multiplied by panel.c.
 //   2. On CPUs with spare_adders (which shuffle in parallel with their products), 16 rows or more with 3 to 64 columns
-//      (some types: from 4, 5 or 6 on) of a type without a codebook: the words of 16 rows are transposed, unpacked and
-//      multiplied in registers, transposed.c. matmul_q8_is_transposed has the exact limits.
+//      (some types: from 4, 5 or 6 on), but not of types with a codebook, of three values or with factors of runs: the
+//      words of 16 rows are transposed, unpacked and multiplied in registers, transposed.c. The exact limits are in
+//      matmul_q8_is_transposed.
 //   3. A few columns (up to matmul_q8_in_place_columns of the type and reading mode: 4 to 7, or 12 to 31 of types with
 //      a codebook, of three values or with factors of runs) are memory-bound. Each block is read once, in place:
 //      in_place_256.c and in_place_32.c, codebook.c and codebook_few.c, runs.c.

@@ -2,9 +2,9 @@
 // for 64-bit ARM. They are multiplied like other blocks of 256, see neon/unpack.h.
 //
 // The naive loop: for each index, look up 4 or 8 bytes, apply their signs, multiply.
-//   - A look-up is a load whose address needs the index in a general register. Indices of 9 to 11 bits are stored in two
-//     pieces, low byte and bits above. They are joined in vectors, eight indices of 16 bits at a time, and moved to
-//     general registers by fours, as 64 bits. An index is then shifted down, and the bits above it are cleared.
+//   - A look-up is a load whose address needs the index in a general register. Indices of 9 to 11 bits are put together
+//     in vectors, eight of 16 bits at a time, mostly from a low byte and the bits above it, and moved to general
+//     registers by fours, as 64 bits. An index is then shifted down, and the bits above it are cleared.
 //   - Eight signs are stored in a byte. The byte is copied to eight bytes, each of which tests one bit to make a mask;
 //     then -w = (w ^ mask) - mask. Some types store only seven signs for eight elements, because the number of negative
 //     elements is even: the eighth sign is 1 if the number of set bits among the seven is odd.

@@ -7,9 +7,10 @@
 //            column c of the pairs.
 //   neither  16 bytes of a row are one vector, as for one column. The sums of four rows are reduced by pairwise adds.
 //
-// In types with blocks of 256, each group of 16 or 32 elements has its own scale. With sdot and smmla the sum of a group
-// does not start at zero but at the sum of the group before, and is multiplied by the group's scale minus the scale of
-// the next group. The total is the same, as neon/in_place.c shows, and no register has to be cleared.
+// In types with blocks of 256, each group of 16 or 32 elements has its own scale. With sdot and smmla the sum of a
+// group does not start at zero but at the sum of the group before (of the same eight groups), and is multiplied by the
+// group's scale minus the scale of the next group. The total is the same, as neon/in_place.c shows, and no register has
+// to be cleared for each group.
 //
 // Private to neon/panel.c. All functions are inlined.
 #ifndef QUERN_NEON_PANEL_TILE_H

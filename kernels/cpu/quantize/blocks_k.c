@@ -1,12 +1,12 @@
 // Blocks of 256 whose sub-blocks have small integer scales: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K and IQ4_XS.
 //
-// A block has one float16 d for all its sub-blocks (and, in types with minima, dmin); the scale of a sub-block is d times
-// a small integer. Three steps find them:
+// A block has one float16 d for all its sub-blocks (and dmin, in types with minima); the scale of a sub-block is d
+// times a small integer. Three steps find them:
 //   1. Each sub-block gets the scale that fits it best, independently of the others (scale_search.h).
 //   2. d is derived from the largest of these scales, and each scale is rounded to a multiple of d. Three multiples are
 //      tried, the nearest and its two neighbours; the one with the smallest error is kept.
-//   3. With the elements rounded by these scales, d (and dmin) is fitted again by least squares. The elements are rounded
-//      again with the new d, and it is kept if that reduces the error.
+//   3. With the elements rounded by these scales, d (and dmin) is fitted again by least squares. The elements are
+//      rounded again with the new d, which is kept if that reduces the error.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu.h"
 #include "kernels/cpu/quantize/scale_search.h"
