@@ -1,3 +1,5 @@
+// Writes a value as JSON text in a given style, piece by piece through a callback. Each piece names the value that it
+// was written from, so that a caller can follow the origin of every byte.
 #include "engine/json.h"
 
 #include <math.h>

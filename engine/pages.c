@@ -1,3 +1,5 @@
+// The pool of KV pages: reference counts, a list of pages that no sequence holds (the oldest is reused first), and a
+// hash table that finds a full page by its tokens and the page before it.
 #include "engine/pages.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+// Fills the steps of a session: one row of every running lane, then pieces of prompts, the oldest first. Lanes start
+// when pages allow it, wait for a prefix that another lane computes, and give their pages back when these run out.
 #include "engine/scheduler.h"
 #include "engine/clock.h"
 

@@ -1,3 +1,7 @@
+// A session's steps and its memory. A step checks its rows, gives each row a place in a page of its sequence (copying
+// a page that another sequence shares), runs the machine's plan, and then either settles the rows or, on an error,
+// undoes them, so that the sequences are unchanged. session_open adds up all memory and refuses what does not fit
+// before a page is touched.
 #include "engine/session.h"
 #include "engine/pages.h"
 

@@ -1,3 +1,5 @@
+// Saves and restores the KV pages of a sequence. The file has a head with checksums and a key, which is a hash of the
+// model's metadata and weights, of the graph and of the machine, so that a snapshot is only read by what wrote it.
 #include "kernels/cpu.h"
 #include "engine/snapshot.h"
 #include "engine/file_replace.h"

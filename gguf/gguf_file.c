@@ -1,3 +1,5 @@
+// One part (shard) of a GGUF file: opened and checked to be a regular file, read with pread, and its tensor data mapped
+// or read into memory. Memory for read data asks the system for large pages.
 #include "gguf/gguf_internal.h"
 
 #include <errno.h>

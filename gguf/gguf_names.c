@@ -1,3 +1,5 @@
+// Sorted indices of names, for searches in logarithmic time and for finding duplicates. The sort is a stable
+// merge sort with scratch from the heap; a lack of memory is an error.
 #include "gguf/gguf_internal.h"
 
 #include <stdlib.h>

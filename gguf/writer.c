@@ -1,3 +1,4 @@
+// Writes a GGUF file to a temporary file beside its place, in large aligned pieces, and renames it when it is complete.
 // The head of the file (header, keys, entries) is built in memory and written before the first byte of data, because
 // only then the number of keys and tensors and the start of the data are known.
 #include "gguf/writer.h"

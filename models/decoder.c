@@ -1,3 +1,6 @@
+// Builds the graph of a decoder from a struct decoder: reads the keys that all families share, checks that widths fit
+// each other, and writes the forward pass once, in straight lines (`forward`): embedding, layers of attention and feed
+// forward or experts, final norm and output. A family only describes what differs (llama.c, gpt2.c, ...).
 #include "models/decoder.h"
 
 #include <inttypes.h>

@@ -1,3 +1,5 @@
+// The grammars of the rows' schemas: compiled once, kept in SCHEMAS_KEPT slots by the text of the schema, and replaced
+// when another one is needed, the least recently used first. A slot that a row holds is never replaced.
 #include "cmd/batch/batch_schema.h"
 #include "engine/json.h"
 

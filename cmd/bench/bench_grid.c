@@ -1,3 +1,5 @@
+// The lists of numbers that bench takes (-p 128,512, -d 0,4096): comma-separated values, and ranges with a step. Each
+// value is checked against its limits, and a list holds at most GRID_MAX values.
 #include "cmd/bench/bench.h"
 
 static int add(struct grid *g, const char *flag, int64_t value, int64_t least, int64_t most, struct error *err)

@@ -1,3 +1,6 @@
+// The commands of the chat (/set, /save, /undo, ...) and their completion. A table gives each command its name, its
+// help and its function; /set changes the options that options.def marks with V_SET. An error is one line, and the
+// chat goes on.
 #include "cmd/chat/chat_verb.h"
 #include "cmd/input.h"
 #include "cmd/terminal/terminal.h"

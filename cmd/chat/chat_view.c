@@ -1,3 +1,5 @@
+// How an answer appears in the chat: reasoning in another style or hidden, the answer's text as it comes, and blanks at
+// its beginning left out.
 #include "cmd/chat/chat_verb.h"
 #include "cmd/terminal/terminal.h"
 

@@ -1,3 +1,4 @@
+// The memory of an automaton and its simple queries; dfa_build.c makes them.
 #include "engine/grammar/dfa.h"
 
 #include <stdlib.h>
