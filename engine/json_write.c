@@ -1,3 +1,6 @@
+// The writer: a recursion over the value that passes each piece of text to a callback. The characters of a string
+// that need no escape are passed on in runs, without a copy. The keys of a dict are sorted in a temporary array of
+// pointers.
 #include "engine/json.h"
 
 #include <math.h>
