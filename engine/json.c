@@ -1,3 +1,6 @@
+// The reader, by recursive descent with a depth limit, and the shortest form of floats. A string without escapes is
+// copied straight to the arena; one with escapes is decoded in a scratch buffer first. Lines and columns are counted
+// only when an error is reported.
 #include "engine/json.h"
 
 #include <math.h>

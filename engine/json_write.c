@@ -1,5 +1,6 @@
-// Writes a value as JSON text in a given style, piece by piece through a callback. Each piece names the value that it
-// was written from, so that a caller can follow the origin of every byte.
+// The writer: a recursion over the value that passes each piece of text to a callback. The characters of a string
+// that need no escape are passed on in runs, without a copy. The keys of a dict are sorted in a temporary array of
+// pointers.
 #include "engine/json.h"
 
 #include <math.h>

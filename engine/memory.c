@@ -1,3 +1,5 @@
+// Parses /proc and the files of control groups, versions 1 and 2, under a root folder that tests can replace. A limit
+// may be set on any ancestor of a group, so all of them are read and the smallest number of free bytes counts.
 #include "engine/memory.h"
 
 #include <inttypes.h>

@@ -1,3 +1,6 @@
+// Opens a model: first the machine, then the file, the tokenizer and the graph, and at the end, for DEVICE_AUTO, the
+// choice between CPU and GPU, which needs the size of the model. The weights stay in the mapped file unless the
+// caller asks for a copy.
 #include "engine/model.h"
 #include "engine/clock.h"
 #include "engine/device_choice.h"

@@ -1,5 +1,7 @@
-// The pool of KV pages: reference counts, a list of pages that no sequence holds (the oldest is reused first), and a
-// hash table that finds a full page by its tokens and the page before it.
+// Unheld pages form a doubly linked list, and pages are taken from its front. A released page is appended, or put in
+// front if nothing can find it again. Full pages that are sealed are found through a hash table of their parent and
+// tokens; partly filled pages are found by a scan of the whole table. Generations replace back references: a page
+// whose content is cut gets a new generation, so its children no longer match it.
 #include "engine/pages.h"
 
 #include <assert.h>

@@ -1,3 +1,7 @@
+// The walk of the token trees, the cache of partial masks, and the union of partial masks into the mask of a set.
+// Short and long tokens have a tree each. A partial mask costs one walk of a tree; later masks only OR cached bits.
+// Near the depth limit of the stack a partial mask may allow too much, so the mask of such a set is computed by an
+// uncached walk with the whole stack.
 #include "engine/grammar/masks.h"
 
 #include "engine/grammar/kinds.h"

@@ -1,3 +1,7 @@
+// Emits the ops of each rule from its end to its beginning, so that the successor of an op is always known. Callees
+// come before callers, and small rules and rules used once are inlined. A memo shares the ops of an expression that
+// is built twice before the same op. The copies of a long counted repeat become a chain: they share nothing and have
+// the same layout, so that subset.c can map a position in one copy to the same position in another.
 #include "engine/grammar/net_build.h"
 
 #include "engine/grammar/net_check.h"

@@ -1,3 +1,7 @@
+// Comparisons and multiples are deterministic automata that are built here state by state. A comparison counts the
+// digits before the point and follows the digits of the decimal until one differs. A multiple is recognised by its
+// remainder modulo the integer p of the decimal p / 10^q, so its automaton has about p states per digit after the
+// point.
 #include "engine/grammar/numbers.h"
 
 #include <stdlib.h>

@@ -1,3 +1,6 @@
+// Interns frames and sets of readings in hash tables, and caches the steps of each set in a row of one entry per byte
+// class. A new set is closed over returns first and over calls second. A call at the end of a rule reuses the frame
+// of the caller, so right recursion does not deepen the stack.
 #include "engine/grammar/readings.h"
 
 #include <stdlib.h>

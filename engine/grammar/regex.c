@@ -1,3 +1,6 @@
+// Recursive descent over the pattern. A pattern ^...$ without other anchors or lookaheads is translated directly. Any
+// other pattern becomes an expression over texts between two marker bytes, which the anchors match. That expression
+// is turned into a deterministic automaton, and the markers are then removed from it.
 #include "engine/grammar/regex.h"
 
 #include "engine/grammar/dfa_build.h"

@@ -1,3 +1,7 @@
+// Subset construction, one state and one transition at a time. A hash that does not depend on the order of the ops
+// finds equal sets, so that only new sets are sorted. The number of ops visited is counted in `looks`, by which
+// dfa_build.c limits its work. Positions far from the end of a counted repeat can be mapped to nearer ones, so that
+// they share states.
 #include "engine/grammar/subset.h"
 
 #include <stdlib.h>

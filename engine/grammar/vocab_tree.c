@@ -1,3 +1,6 @@
+// Sorts the tokens by their bytes and lays the tree out level by level, so that the children of a node are adjacent.
+// Tokens of at least NET_CHAIN_MIN bytes have a tree of their own. For the short tokens there are also bit masks per
+// kind of characters, which give all tokens of a set of kinds without a walk.
 #include "engine/grammar/vocab_tree.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+// Threads read one buffer together, in blocks of 1 MiB that they take from a shared counter. The buffer is on huge
+// pages where the system provides them, and every page is written first. The result is the fastest of 8 passes.
 #include "engine/measure/bandwidth.h"
 #include "engine/clock.h"
 

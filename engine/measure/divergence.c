@@ -1,3 +1,6 @@
+// The sums over the vocabulary are taken in floats with a polynomial for e^x, 4096 values at a time; these partial
+// sums are added up in doubles. The statistics over tokens are kept as running sums, and the lists of divergences are
+// sorted only for percentiles.
 #include "engine/measure/divergence.h"
 
 #include <math.h>

@@ -1,3 +1,6 @@
+// Writes and reads the file in sequence, one row of logits at a time, so the memory used does not depend on the
+// length of the text except for its tokens. A reader checks every field of the head and the size of the file before
+// it allocates.
 #include "engine/measure/logits_base.h"
 
 #include <errno.h>

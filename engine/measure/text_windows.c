@@ -1,3 +1,6 @@
+// Cuts the windows and runs them in groups of as many sequences as the session has. The rows of a group are computed
+// window by window and fill steps of n_batch rows, so a step may span windows. Only the scored rows produce logits,
+// at most n_outputs of them per step.
 #include "engine/measure/text_windows.h"
 
 #include <stdlib.h>

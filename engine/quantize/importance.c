@@ -1,3 +1,6 @@
+// The entries of an importance matrix and their conversion to weights per column, the readers of both file forms, and
+// the writer of GGUF. Entries are found by linear search. Files are not trusted: names, counts and values are
+// checked, and long lists are read in pieces.
 #include "engine/quantize/importance.h"
 
 #include "gguf/gguf.h"

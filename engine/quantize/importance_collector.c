@@ -1,3 +1,6 @@
+// Each distinct input (with experts, each pair of input and route) has one set of sums, in doubles, which all
+// matrices with this input share. The input of experts and its route are tapped in either order within a step, so the
+// rows of whichever comes first are kept until the other arrives.
 #include "engine/quantize/importance_collector.h"
 
 #include <math.h>

@@ -1,3 +1,6 @@
+// The rules of llama-quantize as tables and switches: the role of a tensor follows from its name, and its type from
+// the role, the mix, the layer and the shape of the model. The tensors are sorted by layer and name first, because
+// some rules count the tensors of a role seen so far.
 #include "engine/quantize/quantize_mix.h"
 
 #include <ctype.h>

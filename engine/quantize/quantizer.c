@@ -1,3 +1,7 @@
+// Checks the whole plan before anything is written, then converts tensor after tensor. Tensors that keep their type
+// are copied. Each round converts one piece of at most 4 MiB (or one row) on all threads, while thread 0 first writes
+// the piece of the round before; two buffers alternate. Threads take shares of at most 32768 weights (or one row)
+// from an atomic counter. The mapped pages of a tensor are dropped once it is done.
 #include "kernels/cpu.h"
 #include "engine/quantize/quantizer.h"
 
