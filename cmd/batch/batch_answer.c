@@ -1,3 +1,7 @@
+// The line is first built as a tree of values in the row's arena and then written as JSON without spaces. The
+// response's ids are fingerprints of the row's number and custom_id, not random numbers. The reasoning and the tool
+// calls of a chat are separated from its content here, by pushing the tokens of the finished answer through a struct
+// answer.
 #include "cmd/batch/batch_answer.h"
 #include "cmd/digest.h"
 #include "engine/json.h"

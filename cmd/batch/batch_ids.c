@@ -1,3 +1,6 @@
+// A hash table with open addressing and linear probing. Its capacity is a power of two, starts at 1024 and doubles
+// when half of the slots are used. The digest of an id is both the hash and the key; the text of the id is not
+// stored.
 #include "cmd/batch/batch_ids.h"
 
 #include <stdlib.h>

@@ -1,3 +1,7 @@
+// A row becomes one request per prompt; they share the settings and stop strings, and each sample has its own rule. A
+// setting of the row overrides the flag of the run. A row without a seed gets one derived from the run's seed and the
+// row's id, so that its answer does not depend on the order of the rows. The first fault ends the row, with a code
+// for the error line.
 #include "cmd/batch/batch_job.h"
 #include "cmd/batch/batch_answer.h"
 #include "cmd/digest.h"

@@ -1,3 +1,6 @@
+// Flags count as important unless they are listed in `unimportant`. They are stored as they would be written on the
+// command line, and only if they were given; the types of the KV cache and the context are always stored. The
+// comparison of two manifests goes both ways, so that a flag that is given in only one of them is found too.
 #include "cmd/batch/batch_manifest.h"
 #include "cmd/batch/batch_output.h"
 #include "cmd/input.h"

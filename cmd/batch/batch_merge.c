@@ -1,3 +1,6 @@
+// The parts are scanned once for the place of each row: part, offset and length. The places are sorted by the number
+// of the row, and the lines are then copied in that order, so that memory holds a table of rows but not their text.
+// Rows with the same number are compared byte by byte. A part that still has a journal is refused.
 #include "cmd/batch/batch_merge.h"
 #include "cmd/batch/batch_manifest.h"
 #include "cmd/batch/batch_output.h"

@@ -1,3 +1,8 @@
+// Rows in input order pass through a ring of `window` slots: a row whose turn it is is appended to the output,
+// together with the finished rows behind it; any other row is kept in memory and appended to the journal. The journal
+// is rewritten without the rows that have moved to the output once it has 8 MiB and four times the bytes that wait.
+// On opening, both files are scanned to find the rows that are done. Memory: up to 9 bytes per record, and the lines
+// that wait.
 #include "cmd/batch/batch_output.h"
 #include "engine/clock.h"
 

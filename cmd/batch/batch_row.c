@@ -1,3 +1,7 @@
+// Every kind of record is first made into a body with OpenAI's field names, and all bodies then take the same path:
+// take_body checks the names of the fields against known_fields, and then the values that it uses. A prompt is made
+// of other fields by --template, in which {{name}} is replaced. The first fault ends the parse, with a code for the
+// error line.
 #include "cmd/batch/batch_row.h"
 #include "engine/json.h"
 

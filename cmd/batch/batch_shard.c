@@ -1,3 +1,6 @@
+// The index of a Slurm task is its id less the smallest id of the array, divided by the step, so that arrays that do
+// not start at 0 work too. A Kubernetes job gives only an index, so the number of shards must then be given as
+// --shard /N.
 #include "cmd/batch/batch_shard.h"
 
 #include <errno.h>
