@@ -1,3 +1,7 @@
+// Each layout has a reader that walks its folders, at most 6 levels deep, and adds up to 10000 models in all; for
+// Ollama and Docker, JSON manifests tell which file holds the weights. A name is resolved by four rules from the
+// strictest to the loosest: the exact name, NAME:latest, NAME:QUANT or NAME/FILE, and any name that contains it. The
+// first rule that matches decides; it is an error if it matches several files.
 #include "cmd/catalog.h"
 #include "engine/json.h"
 #include "engine/model.h"

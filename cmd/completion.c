@@ -1,3 +1,6 @@
+// One printer per shell and one for the manual page; all of them walk the same two tables and differ in quoting. The
+// choices of a flag come from its argument text, "a|b|c"; only the types of the KV cache are listed here. The names
+// of models are not in the scripts: a script runs `quern ls --names` when the user completes one.
 #include "cmd/completion.h"
 #include "cmd/options.h"
 

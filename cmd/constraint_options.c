@@ -1,3 +1,7 @@
+// At most one of the four flags may give a grammar; it is compiled once. If the chat template marks reasoning and
+// --grammar-after is not given, an answer_rule applies the grammar after the reasoning and limits the reasoning to
+// the budget. Otherwise a plain constraint applies the grammar from the beginning, or after the text of
+// --grammar-after.
 #include "cmd/constraint_options.h"
 
 #include "cmd/input.h"

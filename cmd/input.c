@@ -1,3 +1,5 @@
+// Reads into a buffer that starts at 64 KiB and doubles, so that pipes, whose size is not known, need no case of
+// their own. There is no limit but memory.
 #include "cmd/input.h"
 #include "cmd/terminal/terminal.h"
 

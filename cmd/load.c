@@ -1,3 +1,6 @@
+// Translates flags into the options of model_open and session_open, and prints the notes of -v. If -c is not given,
+// the context grows to what the verb wants. Also here: the folder in which compiled GPU kernels are kept, the
+// registration of mapped model files with the terminal's fault handler, and the printing of tapped values.
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"

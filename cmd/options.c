@@ -1,3 +1,7 @@
+// options.def is included once as a table of rows, each with the offset of its field in struct options; one function,
+// set, parses a value by the kind of the row and stores it there. Defaults are parsed by the same function before the
+// command line. Names are searched one after the other. An unknown flag is answered with the verb that has it, or
+// with the flag at the smallest edit distance.
 #include "cmd/options.h"
 #include "cmd/catalog.h"
 

@@ -1,3 +1,6 @@
+// --jsonl writes each event as a line at once and collects only the text and the reasoning; --json collects
+// everything, with the tokens already in their JSON form, and writes one object at the end. Text for people goes
+// through terminal_write_untrusted, which filters it if stdout is a terminal.
 #include "cmd/run_output.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"

@@ -1,3 +1,6 @@
+// Answers are assumed to be as long as they may become, so the number of new tokens is an upper bound. The speed is
+// measured on at most 64 rows in two phases of about 4 s at most: until as many tokens were generated as there are
+// samples, which is mostly prompts, and then answers alone. The time is the tokens of each kind divided by its speed.
 #include "cmd/batch/batch_tally.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
