@@ -1,3 +1,6 @@
+// The text of -p or the argument comes first, then, after a blank line, that of -f; stdin is read if none of them is
+// given, or as -f -. Files that begin like images, documents, archives or models are refused. The text is rendered as
+// the user's message if there is a chat template, and continued as it stands with --raw or without a template.
 #include "cmd/run_prompt.h"
 #include "cmd/input.h"
 #include "cmd/terminal/terminal.h"

@@ -1,3 +1,6 @@
+// The numeric flags are copied by two tables, which pair the offset of a flag's field in struct options with that of
+// the parameter; only flags that were given are copied. A --logit-bias on a text applies to the token with exactly
+// that text, else to all tokens that spell it. Without --seed the seed is 53 random bits.
 #include "cmd/sampling_options.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+// The lookup in earlier text is always part of the speculator; a draft model is loaded with the flags of the target
+// and the same context size. Nothing is opened with --speculate off, with --draft-max 0 or with OpenBLAS.
 #include "cmd/speculation.h"
 #include "cmd/terminal/terminal.h"
 

@@ -1,3 +1,6 @@
+// With the editor, one poll waits for bytes on stdin and for the wake descriptor, which signals make readable. The
+// wait ends after 50 ms while an ESC may be the beginning of a key. The line is drawn only when no more bytes are
+// waiting, so that a paste is drawn once. Without the editor, input is split at newlines.
 #include "cmd/terminal/console.h"
 #include "cmd/terminal/terminal.h"
 
