@@ -1,3 +1,7 @@
+// Drafts come from a lookup first and from the draft model only if the lookup gives nothing that pays. The lookup
+// follows chains of earlier occurrences of the last two tokens, at most 48 per draft. The length of a draft is the
+// one with the most expected tokens per millisecond, from the measured times of steps and an acceptance rate for each
+// kind of draft. After 64 unused drafts a short one is tried again.
 #include "engine/speculate.h"
 #include "engine/clock.h"
 #include "engine/sample/logprobs.h"

@@ -1,3 +1,5 @@
+// Passes the rows of tapped nodes on as a step yields them; no values are kept in memory. The head of a NumPy file
+// has a fixed size of 128 bytes, so it is written first without rows and overwritten with their number at the end.
 #include "engine/tap.h"
 
 #include <errno.h>

@@ -1,3 +1,6 @@
+// Selects candidates by total weight with a radix selection, which takes at most eight rounds over ever fewer
+// candidates and no sort. Sums exponentials in short blocks: a loop that the compiler vectorises computes them in
+// float, and eight fixed lanes add them in double, so the result does not depend on the vector width.
 #include "engine/sample/candidates.h"
 
 static void swap(struct candidate *a, struct candidate *b)

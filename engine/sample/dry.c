@@ -1,3 +1,6 @@
+// The Z function of the reversed text gives the length of every repetition in linear time. Breakers are matched as
+// tokens, not as text: each breaker is compared with the whole vocabulary in advance, which gives two bit sets and a
+// table sorted by first token. The text is then searched backwards for the latest breaker.
 #include "engine/sample/dry.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+// Log-softmax of a whole row of logits: one pass for the maximum, one that keeps the n best in a heap (if n > 0), and
+// one that sums the exponentials in double. Only the values that are returned are normalised.
 #include "engine/sample/logprobs.h"
 #include "engine/sample/candidates.h"
 

@@ -1,3 +1,6 @@
+// Encodes one word with the algorithm of the vocabulary. The word cache has one entry per slot, and a new word
+// replaces the old one. An entry stores no bytes and no tokens, only where the word occurs in the text and where its
+// tokens are in the output list, so a hit copies tokens within that list.
 #include "engine/text/encoder.h"
 
 #include <stdlib.h>

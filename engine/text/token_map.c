@@ -1,3 +1,6 @@
+// Open addressing with linear probing, in a table of a power of two of slots that is at most half full. A slot holds
+// 32 bits of the hash, so that spellings are compared only when these are equal. The hash takes eight bytes at a
+// time, and its seed comes from the random bytes that Linux gives each process.
 #include "engine/text/token_map.h"
 
 #include <sys/auxv.h>

@@ -1,3 +1,6 @@
+// All edges of the trie are in one hash table with the key (parent, byte), at most half full, so that a step down the
+// trie costs about one access to memory. The first byte is looked up in a plain array instead. The hash is seeded as
+// in token_map.c.
 #include "engine/text/trie.h"
 
 #include "engine/text/token_map.h"

@@ -1,3 +1,5 @@
+// The rarer part of the Unicode lookups: lower case and base characters by binary search in sorted tables of pairs.
+// ASCII and Hangul syllables are computed without a table.
 #include "engine/text/unicode.h"
 
 #include "engine/text/unicode_tables.h"
