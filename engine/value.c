@@ -1,3 +1,6 @@
+// Dicts keep their entries in an array in order of insertion. Up to eight entries are searched linearly; larger dicts
+// also have a hash table of indices with linear probing, at most half full. Arrays and tables grow by doubling, and
+// the old ones stay in the arena. A float is compared with a 64-bit int exactly: the int is never rounded.
 #include "engine/value.h"
 
 #include <math.h>

@@ -1,3 +1,6 @@
+// Errors, UTF-8 and the arena. Error texts may quote a file, so bytes that are not printable UTF-8 are written as
+// \xNN. The arena takes zeroed chunks from the heap, each as large as all before it together, from 4 KiB to 1 MiB. A
+// request for more than a quarter of the next chunk has a chunk of its own.
 #include "gguf/base.h"
 
 #include <assert.h>

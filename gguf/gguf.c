@@ -1,3 +1,6 @@
+// Opens a model: parses and maps the first part, finds the others by the name of the first, and checks that their
+// tensors add up to the stated number, if there is one. A sorted index of all tensors then finds duplicate names and
+// serves searches. The same path opens a whole file that lies in memory.
 #include "gguf/gguf_internal.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+// The text is one heap block that at least doubles when it is full. A formatted piece is measured first and then
+// printed in place, so it is formatted twice and never cut.
 #include "kernels/text.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// Finds the family whose name is general.architecture in the table made from arch.def, and has decoder_build build
+// the graph from the family's description. An unknown name is refused with a list of all known ones.
 #include "models/arch.h"
 
 #include "kernels/text.h"

@@ -1,10 +1,10 @@
+// Each loop runs independent chains of the instruction that computes the most products, so that its latency is
+// hidden. Twelve chains suffice for all but vpdpbusd of 512 bits, which needs sixteen: with twelve it reaches 97% of
+// the speed, and 90% where each turn loads its operands again.
 #include "kernels/cpu.h"
 #include "kernels/cpu/ceilings.h"
 #include "gguf/base.h"
 
-// Each loop runs independent chains of the instruction that computes the most products, so that its latency is
-// hidden. Twelve chains suffice for all but vpdpbusd of 512 bits, which needs sixteen: with twelve it reaches 97% of
-// the speed, and 90% where each turn loads its operands again.
 typedef void loop_fn(long turns);
 enum { CHAINS = 12, CHAINS_512 = 16 };
 

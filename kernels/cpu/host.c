@@ -1,3 +1,5 @@
+// Buffers are anonymous private mappings without reserved swap, so large buffers cost memory only where they are
+// touched. From 8 MiB on the kernel is advised to use huge pages. Copies to and from a buffer check its bounds.
 #include "kernels/cpu/host.h"
 
 #include <stdlib.h>

@@ -1,3 +1,6 @@
+// Compares each pattern with every point of its grid, at most 6561 patterns and 2048 points. Both are split into two
+// halves of which few differ, so that a distance is the sum of two table entries. An insertion sort keeps the nearest
+// points. Each grid has its own table, which is made once, under pthread_once.
 #include "kernels/cpu/quantize/codebook_neighbours.h"
 
 #include "gguf/dtype_iq.h"
