@@ -1,3 +1,6 @@
+// Each read builds the name of its key from the family's name, looks it up in the file and checks its range. After
+// the first error no key is looked up any more; later reads return their fallback, so that a family need not check in
+// between.
 #include "models/hparams.h"
 
 #include <inttypes.h>

@@ -1,3 +1,6 @@
+// Reads the keys of rotary position embedding and computes the frequency of each pair of columns in double: plain,
+// linear or YaRN, where YaRN blends the first two by the pair's index. Optional factors, one for each pair, divide
+// the plain frequencies.
 #include "models/rope.h"
 
 #include <math.h>

@@ -1,3 +1,6 @@
+// Each token is computed from its index, so no list of words is stored. A seeded multiplier, coprime to the numbers
+// of words, shuffles the words of each length. The score of a piece falls with its index, so earlier pieces are
+// merged first.
 #include "models/synth_vocab.h"
 #include "models/synth_fill.h"
 

@@ -1,3 +1,6 @@
+// Each lookup searches the file's index by name, compares the shape and makes a view of the data; only vectors that
+// are not aligned for floats are copied. A flag per tensor records its use, so that a tensor shared by two parts is
+// counted once and unused tensors of layers are refused at the end.
 #include "models/weights.h"
 
 #include <inttypes.h>
