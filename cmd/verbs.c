@@ -1,3 +1,5 @@
+// Finds the verb by a linear search of the table that verbs.def fills, and runs it. A verb that succeeds still fails
+// with E_IO if what stdio has buffered for stdout cannot be written.
 #include "cmd/verbs.h"
 #include "cmd/options.h"
 #include "cmd/terminal/terminal.h"

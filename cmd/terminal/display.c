@@ -1,3 +1,7 @@
+// Looks widths up in sorted tables of code point ranges by binary search; code points below U+0300 need no table. A
+// cluster is found by one pass forward that asks for each pair of neighbours whether they join. To go backward, the
+// search starts at the nearest ASCII byte before the position and passes over whole clusters from there, so its cost
+// is that of the non-ASCII text in between.
 #include "cmd/terminal/display.h"
 #include "cmd/terminal/display_tables.h"
 

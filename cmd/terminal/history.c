@@ -1,3 +1,6 @@
+// Adding an entry searches all entries for an equal one, at most HISTORY_MAX of them. The file is locked with flock;
+// since another process may replace the file while this one waits for the lock, the inode is compared afterwards and
+// the file is opened again if it differs. The file is compacted only when the history is opened.
 #include "cmd/terminal/history.h"
 #include "cmd/input.h"
 #include "engine/file_replace.h"

@@ -1,3 +1,6 @@
+// A state machine over bytes. Typed text and pastes are emitted in runs, without a copy; only what may be incomplete
+// at the end of a read is copied to `held`: an escape sequence, a UTF-8 character, or the beginning of the mark that
+// ends a paste.
 #include "cmd/terminal/keys.h"
 
 #include <stdio.h>

@@ -1,3 +1,6 @@
+// The text is one contiguous array, and a change moves the bytes behind it. Undo is a list of changes, each with
+// copies of the removed and the added bytes; it has no limit until line_buffer_reset. A change after an undo discards
+// the changes that could have been redone. Up and down keep the column, counted in cells.
 #include "cmd/terminal/line_buffer.h"
 #include "cmd/terminal/display.h"
 #include "engine/text/unicode.h"

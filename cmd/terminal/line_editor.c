@@ -1,3 +1,6 @@
+// Decodes bytes to keys (keys.c) and dispatches each key to the group that handles it: search, movements, kills,
+// edits, commands. `last` holds the kind of the previous command, because successive kills are joined and a yank can
+// be exchanged only directly after a yank. The kills are a ring of KILLS_MAX texts.
 #include "cmd/terminal/line_editor.h"
 #include "cmd/terminal/display.h"
 

@@ -1,3 +1,6 @@
+// Each draw divides the whole text into rows, draws the visible rows into a new frame, and compares it row by row
+// with the previous frame; rows that differ are cleared and written again. The cost is linear in the length of the
+// text. If memory is short, nothing is drawn and the previous frame stays.
 #include "cmd/terminal/line_view.h"
 #include "cmd/terminal/display.h"
 

@@ -1,3 +1,5 @@
+// The bar is drawn at most every 100 ms, and the time left is extrapolated from the mean speed since the start. A
+// wait of unknown length has a thread of its own, which writes the seconds once per second until it is told to end.
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"

@@ -1,3 +1,6 @@
+// Signal handlers set atomic flags and write to a pipe that wakes whoever polls; those that end or stop the process
+// restore the terminal's modes first. A bus error within a mapped model file is reported as a changed file. The
+// writers, the filter of untrusted text and the JSON strings come after that.
 #include "cmd/terminal/terminal.h"
 
 #include <errno.h>
