@@ -1,3 +1,7 @@
+// Follows the answer through the phases of `enum phase`. Marks are searched in the last TAIL bytes of the text,
+// because a model may write a mark in several tokens. Two constraints of the same grammar are kept, one that applies
+// from the first token on and one that waits for the closing mark; which one counts depends on whether the answer has
+// reasoning.
 #include "engine/answer_rule.h"
 
 #include <stdlib.h>

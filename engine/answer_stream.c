@@ -1,3 +1,5 @@
+// Each piece is appended to the held text, all of which is searched for every stop string. What cannot be part of a
+// stop string or of an incomplete character is emitted at once, so the held text stays short.
 #include "engine/answer_stream.h"
 
 // The position at which the answer is cut: the start of the stop string that is complete first. Of stop strings with

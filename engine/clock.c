@@ -1,3 +1,4 @@
+// Reads CLOCK_MONOTONIC, which changes of the system's time do not set back.
 #include "engine/clock.h"
 
 #include <time.h>

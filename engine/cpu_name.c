@@ -1,3 +1,4 @@
+// Takes the first line "model name" of /proc/cpuinfo. Where the file has no such line, the name is "unknown".
 #include "engine/cpu_name.h"
 
 #include <stdio.h>

@@ -1,3 +1,6 @@
+// Measures what a step, a launch and a byte cost on the GPU, and how fast the CPU reads memory. The results are kept
+// for DAYS_KEPT days in a file whose head names GPU, driver, processor and thread count; with another head they are
+// not used. The expected times are linear in the bytes, so the crossover is one division.
 #include "engine/crossover.h"
 #include "engine/measure/bandwidth.h"
 #include "engine/cpu_name.h"

@@ -1,3 +1,6 @@
+// Searches the held text for the first of the marks that may occur in the current part, emits what stands before it,
+// and changes the part. White space around marks is dropped, except within calls. If a family writes calls as bare
+// JSON, an answer that begins with an object is held until its end, and only then is it decided whether it is a call.
 #include "engine/chat/answer.h"
 
 #include <stdlib.h>

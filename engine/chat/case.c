@@ -1,3 +1,5 @@
+// Looks a character up by binary search: first among those that map to several characters or have a title case of
+// their own, then among those that map to one. ASCII needs no table.
 #include "engine/chat/case.h"
 
 #include "engine/text/unicode.h"

@@ -1,3 +1,6 @@
+// Builds the values that templates expect from the messages of a request, and renders the template with them. What a
+// template supports is found out when it is opened: short dialogues that contain a probe word are rendered, with a
+// limit of PROBE_STEPS steps each, and the output is searched for the word.
 #include "engine/chat/chat.h"
 
 #include <stdio.h>

@@ -1,3 +1,6 @@
+// Renders all messages anew for each answer. If the prompt and the answer so far fill the context and `shift` is set,
+// the oldest turns are dropped until a quarter of the context is free, and the answer continues behind the new
+// prompt; so one answer may take several runs of generation.
 #include "engine/chat/dialogue.h"
 
 #include <stdlib.h>
