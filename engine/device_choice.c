@@ -1,3 +1,6 @@
+// Asks the cheaper question first: the memory that the plan needs is compared with the free memory of the GPU, and
+// only if it fits are the speeds measured or read from the file of an earlier measurement. Each answer leaves its
+// reason in `why`. An error is a reason for the CPU, not a failure.
 #include "engine/device_choice.h"
 #include "engine/crossover.h"
 #include "engine/memory.h"

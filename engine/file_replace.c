@@ -1,3 +1,6 @@
+// Locks the folder with flock and writes to a mkostemp file beside the target; end syncs the file, renames it and
+// syncs the folder. A failed lock or a failed sync of the folder is ignored, because some file systems support
+// neither. A symbolic link is resolved first, so that the file behind it is replaced.
 #include "engine/file_replace.h"
 
 #include <errno.h>

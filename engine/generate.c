@@ -1,3 +1,6 @@
+// Each round chooses a token from the logits of the last row and adds it to the text. With a speculator, one step
+// computes the last token together with a draft of the next ones; as long as the chosen tokens equal the drafted
+// ones, no further step is needed, and at the first difference the rest of the draft is removed from the sequence.
 #include "engine/generate.h"
 #include "engine/clock.h"
 

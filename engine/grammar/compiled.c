@@ -1,3 +1,5 @@
+// Compiles in order: intersection and complement are lowered to automata, the net is built from the expressions, and
+// the tables of readings and masks are initialised. Masks are computed later, when they are needed.
 #include "engine/grammar/compiled.h"
 
 #include "engine/grammar/dfa_build.h"

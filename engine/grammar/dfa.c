@@ -1,4 +1,5 @@
-// The memory of an automaton and its simple queries; dfa_build.c makes them.
+// The memory of automata and simple queries about them; dfa_build.c builds them. The transitions are a dense table of
+// n states times n_classes byte classes, so that a step is one lookup.
 #include "engine/grammar/dfa.h"
 
 #include <stdlib.h>

@@ -1,3 +1,6 @@
+// An expression without X_AND and X_NOT becomes a net and then an automaton by the subset construction. Complement
+// exchanges accepting and other states, intersection is the product of two automata, and Moore's algorithm minimizes
+// the results. All of it is charged to the work limit of the grammar, so that no pattern takes long.
 #include "engine/grammar/dfa_build.h"
 
 #include "engine/grammar/net_build.h"

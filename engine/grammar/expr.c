@@ -1,3 +1,6 @@
+// Expressions and byte sets are interned in hash tables with open addressing, which double when they are half full.
+// The constructors simplify: sets of bytes in a choice are united, and nested repeats are merged. A set of characters
+// becomes a tree of UTF-8 bytes, in which bytes with the same continuation share a node.
 #include "engine/grammar/expr.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+// The table of kinds, with one row for each form of UTF-8 sequence. The kinds of a text are computed from its end to
+// its start, so that each position takes the kinds of the rest and adds its own.
 #include "engine/grammar/kinds.h"
 
 // clang-format off
