@@ -31,8 +31,8 @@ double machine_cpu_peak(struct machine *m, enum cpu_unit unit);
 
 // Quantises n float32 weights x to blocks. n is a multiple of the type's block, and all x are finite. The function
 // searches for a small sum of w (x - x')^2, where x' is what the blocks decode to. w is the importance of the element
-// (>= 0), or 1 for all elements if `importance` is NULL. The bits are the same on every ISA level. The functions have no
-// state; any thread may call them.
+// (>= 0), or 1 for all elements if `importance` is NULL. The bits are the same on every ISA level. The functions keep
+// no state. Any thread may call them.
 typedef void quantize_fn(const float *x, const float *importance, void *blocks, int64_t n);
 struct converters {
     quantize_fn *quantize[DT_COUNT];   // NULL for types that have none
