@@ -1,9 +1,9 @@
 // The interface of all machines: the CPU, the GPU, and the reference machine in plain C.
 //
-// A machine compiles a graph to a plan and runs steps with the plan. A plan is compiled once and owns its scratch memory.
-// A run allocates nothing. It copies only the step's inputs in and the wanted logits out. Ownership: whoever opens a
-// machine closes it, after freeing its plans and buffers. Threads: a machine has its own threads; callers run one step at
-// a time on it.
+// A machine compiles a graph to a plan and runs steps with the plan. A plan is compiled once and owns its scratch
+// memory. A run allocates nothing. It copies only the step's inputs in and the wanted logits out. Ownership: whoever
+// opens a machine closes it, after freeing its plans and buffers. Threads: callers run one step at a time on a
+// machine, which may have threads of its own.
 #ifndef QUERN_MACHINE_H
 #define QUERN_MACHINE_H
 
@@ -25,8 +25,9 @@ struct machine_options {
 };
 
 // Nodes whose values a caller wants to see while a step runs. `see` is called for node nodes[i] when its value is
-// computed. Row j of the value begins at rows + j * stride and has as many floats as the node is wide. The rows are valid
-// during the call only. One thread calls `see` while the others wait. Plans without taps have no cost from them.
+// computed. Row j of the value begins at rows + j * stride and has as many floats as the node is wide. The rows are
+// valid during the call only. One thread calls `see` while the others wait. Plans without taps have no cost from
+// them.
 struct taps {
     const struct tensor *const *nodes; // [n] nodes of the graph; the array must outlive the plan
     int n;
@@ -49,10 +50,11 @@ struct node_time {
     double ns;
 };
 
-// The inputs and outputs of one run. A step is a batch of n_tokens rows, which may belong to several sequences. Row t is
-// token tokens[t] at position positions[t] of sequence seqs[t]. With p = positions[t], its keys and values are stored in
-// slot p % KV_PAGE of the cache page pages[seqs[t] * pages_stride + p / KV_PAGE]. The row attends to the positions of
-// its sequence up to its own, from earlier steps and from this one; a layer with a window, to the last so many of them.
+// The inputs and outputs of one run. A step is a batch of n_tokens rows, which may belong to several sequences. Row t
+// is token tokens[t] at position positions[t] of sequence seqs[t]. With p = positions[t], its keys and values are
+// stored in slot p % KV_PAGE of the cache page pages[seqs[t] * pages_stride + p / KV_PAGE]. The row attends to the
+// positions of its sequence up to its own, from earlier steps and from this one; a layer with a window, to the last
+// so many of them.
 struct step {
     int n_tokens, n_outputs;  // rows; rows whose logits are wanted
     const int32_t *tokens;    // [n_tokens], each within the vocabulary
@@ -122,10 +124,10 @@ struct gpu_options {
 int machine_open_gpu(struct machine **out, const struct machine_options *o, const struct gpu_options *options,
                      struct error *err);
 
-// The bytes of one page of the KV cache, and the offset of a layer's keys or values within a page. A page holds KV_PAGE
-// positions of all layers. Both results are multiples of 64, or SIZE_MAX if they do not fit a size_t. The keys of a layer
-// are n_head_kv x KV_PAGE rows of dim_k elements, its values as many rows of dim_v. Each machine arranges the rows within
-// such a part in its own way.
+// The bytes of one page of the KV cache, and the offset of a layer's keys or values within a page. A page holds
+// KV_PAGE positions of all layers. Both results are multiples of 64, or SIZE_MAX if they do not fit a size_t. The
+// keys of a layer are n_head_kv x KV_PAGE rows of dim_k elements, its values as many rows of dim_v. Each machine
+// arranges the rows within such a part in its own way.
 size_t kv_page_bytes(const struct graph *g, const enum dtype kv_type[2]);
 size_t kv_layer_offset(const struct graph *g, const enum dtype kv_type[2], int layer, enum kv_part part);
 // Checks that the graph's KV cache can be stored in these types. E_USAGE: it cannot; the message says which types can.

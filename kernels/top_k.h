@@ -35,8 +35,8 @@ static inline bool candidate_before(struct candidate a, struct candidate b)
 void candidates_sort_first(struct candidate *c, int n, int k);
 
 // Keep the k best of a stream of candidates, k >= 1. candidates_offer takes one candidate. c[0 .. *n-1] are the
-// candidates that are kept so far, as a heap. The caller sets *n to 0 before the first call; it grows to at most k. After
-// the last call, candidates_finish sorts the n kept candidates, best first.
+// candidates that are kept so far, as a heap. The caller sets *n to 0 before the first call; it grows to at most k.
+// After the last call, candidates_finish sorts the n kept candidates, best first.
 void candidates_offer(struct candidate *c, int *n, int k, struct candidate offer);
 void candidates_finish(struct candidate *c, int n);
 

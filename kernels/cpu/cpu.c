@@ -42,8 +42,8 @@ static bool takes_q8(const void *ctx, enum dtype type)
     return !m->options.exact && m->kernels->matmul_q8[type] != NULL;
 }
 
-// Bytes of a copy of n q8 rows of k elements in the level's tiled layout (struct q8_tiles, struct q8_words). 0: a matmul
-// with weights of this type is not faster with such a copy.
+// Bytes of a copy of n q8 rows of k elements in the level's tiled layout (struct q8_tiles, struct q8_words). 0: a
+// matmul with weights of this type is not faster with such a copy.
 static size_t tiles_bytes(const void *ctx, enum dtype type, int64_t k, int n)
 {
     const struct cpu_machine *m = ctx;

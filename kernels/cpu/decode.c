@@ -212,8 +212,8 @@ static void decode_q1_0(const void *blocks, float *x, int64_t n)
     }
 }
 
-// Each byte has the 2-bit values of four consecutive elements. These are separated into four vectors: q0 has elements 0,
-// 4, 8, .., q1 has elements 1, 5, 9, .., and so on. Two rounds of interleaving put the elements in order.
+// Each byte has the 2-bit values of four consecutive elements. These are separated into four vectors: q0 has elements
+// 0, 4, 8, .., q1 has elements 1, 5, 9, .., and so on. Two rounds of interleaving put the elements in order.
 static void decode_q2_0(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 64, b += 18, x += 64) {
@@ -389,16 +389,16 @@ static void decode_nvfp4(const void *blocks, float *x, int64_t n)
 
 // ---- ternary
 
-// The first digits after the point of the 16 fractions rest / 256 in base 3. A digit is what a multiplication of the byte
-// by 3 carries out of its 8 bits: 3 * rest is at least 256 if rest > 85, and at least 512 if rest > 170. To get digit k
-// of a byte, the caller first multiplies it by 3^k modulo 256, which drops the k digits before it.
+// The first digits after the point of the 16 fractions rest / 256 in base 3. A digit is what a multiplication of the
+// byte by 3 carries out of its 8 bits: 3 * rest is at least 256 if rest > 85, and at least 512 if rest > 170. To get
+// digit k of a byte, the caller first multiplies it by 3^k modulo 256, which drops the k digits before it.
 INLINE bytes ternary(bytes rest)
 {
     return -(bytes)(rest > 85) - (bytes)(rest > 170);
 }
 
-// Stores 5 * n elements from n bytes of five digits each. Digit k of byte i is element k * n + i. n is a multiple of 16.
-// Returns the place behind the elements.
+// Stores 5 * n elements from n bytes of five digits each. Digit k of byte i is element k * n + i. n is a multiple of
+// 16. Returns the place behind the elements.
 static float *put_ternary(float *x, const uint8_t *b, int n, float d)
 {
     for (int k = 0, power = 1; k < 5; k++, power *= 3)

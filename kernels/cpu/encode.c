@@ -2,8 +2,8 @@
 // of gguf/dtype_encode.c, whose plain loops over elements become loops over vectors of VEC elements here.
 //
 // Q8_0 and Q4_0 round a block of 32 elements to multiples of its scale d, a float16. An element x becomes the integer
-// nearest to x * (1 / d), ties to even, limited to -127 .. 127 in Q8_0 and to -8 .. 7 in Q4_0. If an element of the block
-// is not finite, d is NaN and the integers' bits are 0.
+// nearest to x * (1 / d), ties to even, limited to -127 .. 127 in Q8_0 and to -8 .. 7 in Q4_0; it is 0 if d is 0. If
+// an element of the block is not finite, d is NaN and the integers' bits are 0.
 //
 // The file is compiled once for each ISA level.
 #include "kernels/cpu/vec.h"
@@ -13,8 +13,8 @@ static void encode_f32(const float *x, void *blocks, int64_t n)
     memcpy(blocks, x, (size_t)n * sizeof(float));
 }
 
-// Converts to a type of 16 bits. `to` converts and stores one vector. The last n % VEC elements are converted as a padded
-// vector and then copied.
+// Converts to a type of 16 bits. `to` converts and stores one vector. The last n % VEC elements are converted as a
+// padded vector and then copied.
 INLINE void encode_16(void (*to)(void *, vec), const float *x, void *blocks, int64_t n)
 {
     char *b = blocks;
@@ -43,8 +43,8 @@ static void encode_bf16(const float *x, void *blocks, int64_t n)
 // Bits of float16 numbers: a NaN, the largest finite number, and the sign.
 enum { HALF_NAN = 0x7e00, HALF_MAX = 0x7bff, HALF_SIGN = 0x8000 };
 
-// The largest magnitude of 32 elements. The bits of magnitudes are compared as integers, among which infinity is greater
-// than all finite numbers and a NaN is greater still. So the result is not finite if any element is not.
+// The largest magnitude of 32 elements. The bits of magnitudes are compared as integers, among which infinity is
+// greater than all finite numbers and a NaN is greater still. So the result is not finite if any element is not.
 static float largest_magnitude(const float x[32])
 {
     veci top = {0};
@@ -84,9 +84,9 @@ static void encode_q8_0(const float *x, void *blocks, int64_t n)
 
 // Whether the first element whose magnitude is `top` is positive. `top` is the largest magnitude and finite.
 //
-// The bits of floats are compared as integers. The maximum of all x is then the largest positive element, and the maximum
-// of all -x is the largest magnitude of a negative element. The greater of the two decides. Only if they are equal does a
-// loop search for the first element of that magnitude.
+// The bits of floats are compared as integers. The maximum of all x is then the largest positive element, and the
+// maximum of all -x is the largest magnitude of a negative element. The greater of the two decides. Only if they are
+// equal does a loop search for the first element of that magnitude.
 static bool is_largest_positive(const float x[32], float top)
 {
     veci above = (veci)vec_load(x), below = (veci)-vec_load(x);
