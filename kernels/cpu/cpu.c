@@ -1,5 +1,8 @@
-// The CPU machine: it chooses threads and the ISA level, compiles graphs to plans, runs these, and measures the peak
-// rate of its units.
+// The CPU machine: the implementation of struct machine_vtable and of kernels/cpu.h on the host's CPU.
+//
+// On opening, the machine chooses the ISA level and the number of threads, and starts the threads. To compile a graph,
+// it builds a program, from it one schedule for few and one for many rows, and maps the memory of the plan. exec.c runs
+// the plan.
 #include "kernels/cpu.h"
 #include "kernels/cpu/ceilings.h"
 #include "kernels/cpu/exec.h"
@@ -31,14 +34,16 @@ static void cpu_close(struct machine *m)
     free(m);
 }
 
-// Whether a matmul with weights of a type takes activations in 8 bits: if the level has an 8-bit kernel for the type,
-// and the options do not ask for exact results.
+// Whether a matmul with weights of a type takes activations in 8 bits. It does if the ISA level has an 8-bit kernel for
+// the type and the options do not ask for exact results.
 static bool takes_q8(const void *ctx, enum dtype type)
 {
     const struct cpu_machine *m = ctx;
     return !m->options.exact && m->kernels->matmul_q8[type] != NULL;
 }
 
+// Bytes of a copy of n q8 rows of k elements in the level's tiled layout (struct q8_tiles, struct q8_words). 0: a
+// matmul with weights of this type is not faster with such a copy.
 static size_t tiles_bytes(const void *ctx, enum dtype type, int64_t k, int n)
 {
     const struct cpu_machine *m = ctx;
@@ -58,6 +63,7 @@ static void cpu_plan_free(struct machine *m, struct plan *p)
     free(p);
 }
 
+// Fails if a tapped node was dropped from the program because no other node needs it.
 static int check_alive(const struct plan *p, struct error *err)
 {
     const struct taps *taps = p->options.taps;
@@ -67,6 +73,7 @@ static int check_alive(const struct plan *p, struct error *err)
     return 0;
 }
 
+// Builds the schedules for few and for many rows. The one for few rows takes at most FEW_ROWS.
 static int build_schedules(struct plan *p, const struct compile_options *o, int n_threads, struct error *err)
 {
     bool *tapped = o->taps ? exec_tapped(p) : NULL;
@@ -91,6 +98,7 @@ static int build_schedules(struct plan *p, const struct compile_options *o, int 
     return 0;
 }
 
+// Stores the size of a page of the KV cache and the offsets of all layers' keys and values within it.
 static int locate_kv(struct plan *p, const struct graph *g, struct error *err)
 {
     p->page_bytes = kv_page_bytes(g, p->options.kv_type);
@@ -103,8 +111,9 @@ static int locate_kv(struct plan *p, const struct graph *g, struct error *err)
     return 0;
 }
 
-// Maps the memory that threads share, and that of each thread: scratch for the kernels, pointers to rows, and the
-// thread's values. A page separates it from the next thread's.
+// Maps the memory that the threads share, and the memory of each thread, which has in this order: scratch for the
+// kernels, pointers to rows, and the thread's own values. An unused page of 4 KB separates it from that of the next
+// thread.
 static int map_memory(struct plan *p, int n_threads, struct error *err)
 {
     const struct schedule *few = &p->schedules[SCHEDULE_FEW], *many = &p->schedules[SCHEDULE_MANY];
@@ -173,7 +182,8 @@ static size_t cpu_plan_bytes(const struct plan *p)
     return p->shared_bytes + p->local_bytes;
 }
 
-// Prints the weight types that have no 8-bit kernel here, with the number of their matmuls.
+// Prints the quantised weight types whose matmuls take float32 activations, with the number of these matmuls. A type
+// does so if the ISA level has no 8-bit kernel for it, or if the machine is exact.
 static void describe_generic(const struct cpu_machine *cpu, const struct program *p, struct text *out)
 {
     int count[DT_COUNT] = {0};
@@ -264,10 +274,12 @@ void machine_cpu_choice(const struct machine *m, struct machine_cpu_choice *out)
     *out = (struct machine_cpu_choice){cpu->kernels->name, t->n, t->allowed, t->cores, t->quota, t->why};
 }
 
-// ---- the multiply peak
+// ---- the peak rate of a unit
 
-// Tries are spread over a quarter of a second. The time slice of another process, which can halve the rate of the tries
-// that fall into it, is shorter. The threads wake up within 50 to 100 us, which is one or two hundredths of a try.
+// The first of PEAK_TRIES tries runs PEAK_TURNS turns of the loop. The turns double from try to try until a try takes
+// PEAK_NS. Each try is followed by a pause, so that the tries are spread over a quarter of a second. The time slice of
+// another process, which can halve the rate of the tries that fall into it, is shorter, so some tries are undisturbed.
+// The threads need 50 to 100 us to wake up, which is one or two hundredths of a try.
 enum { PEAK_TURNS = 1 << 14, PEAK_NS = 4000000, PEAK_PAUSE_NS = 7000000, PEAK_TRIES = 24 };
 
 struct peak {
@@ -295,7 +307,7 @@ enum cpu_unit machine_cpu_unit(const struct machine *m, enum dtype type, int64_t
     const struct kernels *k = ((const struct cpu_machine *)m)->kernels;
     if (!k->matmul_q8[type])
         return UNIT_FLOATS;
-    // On the levels that have a unit for tiles, in_tiles does not depend on k and spare_adders.
+    // On the levels that have a unit for tiles, the result of in_tiles depends neither on k nor on spare_adders.
     bool tiles = k->in_tiles && k->in_tiles(type, Q8_BLOCK, n, false) && *ceiling_name(k->name, UNIT_TILES);
     return tiles ? UNIT_TILES : UNIT_BYTES;
 }

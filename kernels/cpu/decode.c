@@ -1,8 +1,12 @@
-// Decodes every tensor type to float32. The bits are those of gguf/dtype.c and gguf/dtype_iq.c, which also describe the
-// layouts of the blocks.
+// Decodes every tensor type of weights to float32. The results have the same bits as those of gguf/dtype.c and
+// gguf/dtype_iq.c, which also describe the layouts of the blocks.
 //
-// A block is decoded 16 elements at a time. Its bits are unpacked to 16 signed bytes; these are converted to floats and
-// multiplied by the scale, with the operations of the definition in the same order.
+// Those files unpack one element at a time. Here a block is decoded 16 elements at a time. Their bits are unpacked to a
+// vector of 16 signed bytes. The bytes are converted to floats and multiplied by the scale, with the same float
+// operations in the same order.
+//
+// The file is compiled once for each ISA level. In the names of variables, b is the current block, d its scale, s the
+// number of a part of the block with its own scale, and x the place of the next elements in the output.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/vec.h"
 
@@ -45,7 +49,7 @@ INLINE uint64_t load_u64(const void *p)
     return v;
 }
 
-// Byte i is 0xff if bit i is set, else 0. `bits` has 16 bits.
+// Byte i of the result is 0xff if bit i of `bits` is set, else 0. Only the low 16 bits of `bits` are read.
 INLINE bytes bytes_of_bits(uint32_t bits)
 {
     words spread = {(bits & 255) * 0x0101010101010101u, (bits >> 8 & 255) * 0x0101010101010101u};
@@ -53,7 +57,7 @@ INLINE bytes bytes_of_bits(uint32_t bits)
     return (bytes)(((bytes)spread & bit) == bit);
 }
 
-// Byte i of the result is table[index[i]]; the indices are below 16.
+// Byte i of the result is table[index[i]]. The indices must be below 16.
 INLINE bytes bytes_lookup(bytes table, bytes index)
 {
 #if defined(VEC_AVX512) || defined(VEC_AVX2)
@@ -68,7 +72,7 @@ INLINE bytes bytes_lookup(bytes table, bytes index)
 #endif
 }
 
-// Converts signed bytes to floats.
+// Converts 16 signed bytes to floats.
 INLINE struct lanes bytes_to_lanes(bytes b)
 {
     struct lanes x;
@@ -83,7 +87,7 @@ INLINE struct lanes bytes_to_lanes(bytes b)
     return x;
 }
 
-// ---- 16 elements; q are signed bytes
+// ---- 16 elements: the bytes of q are signed
 
 // Stores q * scale.
 INLINE void put(float *x, bytes q, float scale)
@@ -101,7 +105,7 @@ INLINE void put_plus(float *x, bytes q, float scale, float plus)
         vec_store(x + p * VEC, v.part[p] * scale + plus);
 }
 
-// Stores (q / 8) * scale. The division is exact.
+// Stores (q / 8) * scale. The division by 8 is exact.
 INLINE void put_eighths(float *x, bytes q, float scale)
 {
     struct lanes v = bytes_to_lanes(q);
@@ -116,7 +120,8 @@ static void decode_f32(const void *blocks, float *x, int64_t n)
     memcpy(x, blocks, (size_t)n * sizeof(float));
 }
 
-// Converts from a type of 16 bits, with `from` for each vector. A tail that is shorter goes through a padded copy.
+// Converts from a type of 16 bits. `from` loads and converts one vector. The last n % VEC elements are converted from a
+// padded copy.
 INLINE void decode_16(vec (*from)(const void *), const void *blocks, float *x, int64_t n)
 {
     const char *b = blocks;
@@ -207,7 +212,8 @@ static void decode_q1_0(const void *blocks, float *x, int64_t n)
     }
 }
 
-// A byte has the bit pairs of four consecutive elements. They are separated into four vectors and then interleaved.
+// Each byte has the 2-bit values of four consecutive elements. These are separated into four vectors: q0 has elements
+// 0, 4, 8, .., q1 has elements 1, 5, 9, .., and so on. Two rounds of interleaving put the elements in order.
 static void decode_q2_0(const void *blocks, float *x, int64_t n)
 {
     for (const uint8_t *b = blocks; n > 0; n -= 64, b += 18, x += 64) {
@@ -238,6 +244,7 @@ static void decode_q2_k(const void *blocks, float *x, int64_t n)
     }
 }
 
+// Scale s of the 16 scales of Q3_K, which have 6 bits each in 12 bytes, minus its offset of 32.
 static int q3_k_scale(const uint8_t *p, int s)
 {
     int lo = p[s % 8] >> s / 8 * 4 & 15;
@@ -257,6 +264,7 @@ static void decode_q3_k(const void *blocks, float *x, int64_t n)
     }
 }
 
+// Scale and minimum s of the eight of Q4_K and Q5_K, which have 6 bits each in 12 bytes.
 static void q4_k_scale_min(const uint8_t *p, int s, int *scale, int *min)
 {
     if (s < 4) {
@@ -311,8 +319,10 @@ static void decode_q6_k(const void *blocks, float *x, int64_t n)
     }
 }
 
-// ---- nibbles through a table
+// ---- nibbles that index a table of values
 
+// Stores 32 elements, values[nibble] * scale. The low nibbles of 16 bytes belong to elements 0 to 15, the high ones to
+// elements 16 to 31.
 INLINE void put_nibbles(float *x, float scale, const uint8_t *qs, const int8_t values[16])
 {
     bytes table = bytes_load(values), q = bytes_load(qs);
@@ -338,7 +348,8 @@ static void decode_iq4_xs(const void *blocks, float *x, int64_t n)
     }
 }
 
-// Half of 2^(e - 127), because fp4_values are doubled. The result is subnormal for e < 2.
+// Half of the e8m0 scale 2^(e - 127). It is half because fp4_values are twice the values of the format. The result is
+// subnormal for e < 2.
 static float e8m0_half(uint8_t e)
 {
     uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
@@ -353,7 +364,7 @@ static void decode_mxfp4(const void *blocks, float *x, int64_t n)
         put_nibbles(x, e8m0_half(b[0]), b + 1, fp4_values);
 }
 
-// Half of an unsigned e4m3 number, because fp4_values are doubled. 0x7f means zero.
+// Half of an unsigned e4m3 number (4 bits of exponent, 3 of mantissa), for the same reason. 0x7f means 0.
 static float ue4m3_half(uint8_t e)
 {
     int exponent = e >> 3 & 15, mantissa = e & 7;
@@ -378,15 +389,16 @@ static void decode_nvfp4(const void *blocks, float *x, int64_t n)
 
 // ---- ternary
 
-// The leading digits of 16 fractions in base 3, where 256 stands for 1. The digit is what a multiplication by 3 carries
-// out of the byte: 3 * rest is at least 256 if rest > 85, and at least 512 if rest > 170. The caller multiplies by a
-// power of 3 modulo 256, which drops the digits before.
+// The first digits after the point of the 16 fractions rest / 256 in base 3. A digit is what a multiplication of the
+// byte by 3 carries out of its 8 bits: 3 * rest is at least 256 if rest > 85, and at least 512 if rest > 170. To get
+// digit k of a byte, the caller first multiplies it by 3^k modulo 256, which drops the k digits before it.
 INLINE bytes ternary(bytes rest)
 {
     return -(bytes)(rest > 85) - (bytes)(rest > 170);
 }
 
-// Stores 5 * n elements, of which n bytes have five digits each, and returns the place behind them.
+// Stores 5 * n elements from n bytes of five digits each. Digit k of byte i is element k * n + i. n is a multiple of
+// 16. Returns the place behind the elements.
 static float *put_ternary(float *x, const uint8_t *b, int n, float d)
 {
     for (int k = 0, power = 1; k < 5; k++, power *= 3)
@@ -419,7 +431,8 @@ static void decode_tq2_0(const void *blocks, float *x, int64_t n)
 
 // ---- codebooks
 
-// Stores two codebook entries of eight magnitudes each, with a sign bit for each element, times scale.
+// Stores 16 elements: two codebook entries of eight magnitudes each, times scale. Element i is negative if bit i of
+// `signs` is set. Its byte of `negative` is then -1, and (q ^ -1) - -1 is -q.
 INLINE void put_grids(float *x, uint64_t first, uint64_t second, uint32_t signs, float scale)
 {
     bytes negative = bytes_of_bits(signs), q = (bytes)(words){first, second};
@@ -467,7 +480,7 @@ static void decode_iq2_s(const void *blocks, float *x, int64_t n)
     }
 }
 
-// Two entries of four magnitudes as one of eight.
+// Joins two codebook entries of four magnitudes to one of eight.
 INLINE uint64_t grid_pair(uint32_t first, uint32_t second)
 {
     return first | (uint64_t)second << 32;
@@ -504,8 +517,8 @@ static void decode_iq3_s(const void *blocks, float *x, int64_t n)
     }
 }
 
-// Stores two codebook entries of IQ1, of eight elements each, times scale. An element in eighths is 8 * value + 1, or
-// 8 * value - 1 if the entry is shifted down.
+// Stores 16 elements: two codebook entries of IQ1, of eight values -1, 0 or 1 each, times scale. All values of an entry
+// are shifted by -1/8 if its `down` is true, else by 1/8. In eighths, an element is 8 * value - 1 or 8 * value + 1.
 INLINE void put_iq1_grids(float *x, uint64_t first, bool first_down, uint64_t second, bool second_down, float scale)
 {
     const uint64_t up = 0x0101010101010101;
@@ -541,7 +554,7 @@ static void decode_iq1_m(const void *blocks, float *x, int64_t n)
     }
 }
 
-// Weights never have integer types.
+// Weights never have integer types, so these types have no decoder.
 #define decode_i8 NULL
 #define decode_i16 NULL
 #define decode_i32 NULL

@@ -1,5 +1,11 @@
-// Converts float32 to the types of the KV cache: F32, F16, BF16, Q8_0 and Q4_0. The bits are those of
-// gguf/dtype_encode.c.
+// Converts float32 to the types of the KV cache: F32, F16, BF16, Q8_0 and Q4_0. The results have the same bits as those
+// of gguf/dtype_encode.c, whose plain loops over elements become loops over vectors of VEC elements here.
+//
+// Q8_0 and Q4_0 round a block of 32 elements to multiples of its scale d, a float16. An element x becomes the integer
+// nearest to x * (1 / d), ties to even, limited to -127 .. 127 in Q8_0 and to -8 .. 7 in Q4_0; it is 0 if d is 0. If
+// an element of the block is not finite, d is NaN and the integers' bits are 0.
+//
+// The file is compiled once for each ISA level.
 #include "kernels/cpu/vec.h"
 
 static void encode_f32(const float *x, void *blocks, int64_t n)
@@ -7,7 +13,8 @@ static void encode_f32(const float *x, void *blocks, int64_t n)
     memcpy(blocks, x, (size_t)n * sizeof(float));
 }
 
-// Converts to a type of 16 bits, with `to` for each vector. A tail that is shorter goes through a padded copy.
+// Converts to a type of 16 bits. `to` converts and stores one vector. The last n % VEC elements are converted as a
+// padded vector and then copied.
 INLINE void encode_16(void (*to)(void *, vec), const float *x, void *blocks, int64_t n)
 {
     char *b = blocks;
@@ -33,9 +40,11 @@ static void encode_bf16(const float *x, void *blocks, int64_t n)
 
 // ---- blocks of 32
 
+// Bits of float16 numbers: a NaN, the largest finite number, and the sign.
 enum { HALF_NAN = 0x7e00, HALF_MAX = 0x7bff, HALF_SIGN = 0x8000 };
 
-// The largest magnitude. Bits are compared as integers, so the result is NaN or infinity if one element is.
+// The largest magnitude of 32 elements. The bits of magnitudes are compared as integers, among which infinity is
+// greater than all finite numbers and a NaN is greater still. So the result is not finite if any element is not.
 static float largest_magnitude(const float x[32])
 {
     veci top = {0};
@@ -45,8 +54,9 @@ static float largest_magnitude(const float x[32])
     return float_load(&bits);
 }
 
-// The magnitude of the scale: the half nearest to top / steps, or the next larger half if `steps` + 0.5 times the
-// nearest one is less than top.
+// The magnitude of the scale, as the bits of a float16, for a largest magnitude of `top`, which should be `steps` times
+// the scale. It is the float16 h nearest to top / steps, or the next larger one if h * (steps + 0.5) < top. The latter
+// happens near 2^-24, where float16 numbers are far apart. It is at most HALF_MAX.
 static uint16_t step_half(float top, float steps)
 {
     uint16_t h = f32_to_f16(top / steps);
@@ -67,14 +77,16 @@ static void encode_q8_0(const float *x, void *blocks, int64_t n)
             memset(b + 2, 0, 32);
         for (int i = 0; per_step > 0 && i < 32; i += VEC) {
             vec q = vec_at_most(vec_all(127), vec_at_least(vec_all(-127), vec_load(x + i) * per_step));
-            veci_to_i8(b + 2 + i, (veci)(q + ROUND_MAGIC)); // the low byte of each element is that of the integer
+            veci_to_i8(b + 2 + i, (veci)(q + ROUND_MAGIC)); // the low byte of the sum is that of the integer
         }
     }
 }
 
-// Whether the first element whose magnitude is `top` is positive. Compared as integers, the bits of positive elements
-// have the order of their magnitudes, and so do those of negated elements for negative ones. Only if both maxima are
-// equal does a loop search for the first such element.
+// Whether the first element whose magnitude is `top` is positive. `top` is the largest magnitude and finite.
+//
+// The bits of floats are compared as integers. The maximum of all x is then the largest positive element, and the
+// maximum of all -x is the largest magnitude of a negative element. The greater of the two decides. Only if they are
+// equal does a loop search for the first element of that magnitude.
 static bool is_largest_positive(const float x[32], float top)
 {
     veci above = (veci)vec_load(x), below = (veci)-vec_load(x);
@@ -89,14 +101,15 @@ static bool is_largest_positive(const float x[32], float top)
     return top > 0 && (bits_above == bits_below ? x[first] > 0 : bits_above > bits_below);
 }
 
-// Codes of VEC elements, 0 to 15, in the low byte of each; code 8 stands for 0.
+// The codes of VEC elements, each in the low byte of its lane. A code is the rounded value plus 8, from 0 to 15.
 INLINE veci nibbles(const float *x, float per_step)
 {
     vec q = vec_at_most(vec_all(7), vec_at_least(vec_all(-8), vec_load(x) * per_step));
     return (veci)(q + (ROUND_MAGIC + 8));
 }
 
-// The scale has such a sign that the element of the largest magnitude gets the value -8.
+// The range -8 .. 7 has no 8. So the sign of the scale is chosen such that the first element of the largest magnitude
+// becomes -8. Byte i of a block holds the codes of element i (low nibble) and element 16 + i (high nibble).
 static void encode_q4_0(const float *x, void *blocks, int64_t n)
 {
     for (uint8_t *b = blocks; n > 0; n -= 32, b += 18, x += 32) {

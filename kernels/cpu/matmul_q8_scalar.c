@@ -1,28 +1,35 @@
-// The 8-bit matmul in plain C. It runs on CPUs that no other level supports, and it defines the results of all levels,
-// bit for bit.
+// The 8-bit matmul in plain C: quantised weights times activations in 8 bits (q8 rows). It runs on CPUs that no other
+// ISA level supports. It defines the results of all levels, bit for bit.
 //
-// The order of the float operations is that of kernels.h. For each row, 256 elements are unpacked once, and then each
-// column adds its product with them to its sum.
+// It equals this loop. A span is 256 elements of a row. S is the dot product of a row and a column in a span, without
+// the column's scale; struct matmul_args in kernels.h defines the order of its float operations.
 //
-// Each type unpacks a block to integers from which its offset (8 in Q4_0, 32 in Q6_K) is subtracted. The layouts are
-// described in gguf/dtype.c and gguf/dtype_iq.c. They are implemented here a second time on purpose: the tests compare
-// both.
+//     for each row r and each column j:
+//         y[j][r] = 0
+//         for each span i, in order:
+//             y[j][r] = fma(S(row r, x[j], i), scale of x[j] in span i, y[j][r])
+//
+// Here the loop over the columns (up to 32) is innermost, so that a block of weights is unpacked once for all of them.
+//
+// Each type has a function that unpacks a block to int8 values, which include the type's offset (-8 in Q4_0, -32 in
+// Q6_K). gguf/dtype.c and gguf/dtype_iq.c describe the layouts of the blocks. The layouts are implemented here a second
+// time on purpose: the tests compare both.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/level.h"
 
 #include <math.h>
 
-// Each type has its own copy of these functions, with its unpacking inlined.
+// Marks functions that are copied for each type, so that the type's unpacking is inlined.
 #define FOR_EACH_TYPE static inline __attribute__((always_inline))
 
-enum { TOGETHER = 32 }; // columns that are multiplied with an unpacked block
+enum { TOGETHER = 32 }; // columns that share an unpacked block, at most
 
-// Elements 256 * i .. 256 * i + 255 of a row of weights and of n columns. They all have k elements.
+// Elements 256 * i .. 256 * i + 255 of a row of weights and of n columns. The last span of a row may be shorter.
 struct span {
-    const uint8_t *row;
-    const void *const *x;
+    const uint8_t *row;   // the whole row of weights
+    const void *const *x; // [n] columns, as q8 rows
     int n;
-    int64_t k, i;
+    int64_t k, i; // elements of the row and of each column; number of the span
 };
 
 static uint16_t load_u16(const uint8_t *p)
@@ -35,14 +42,15 @@ static float load_f16(const uint8_t *p)
     return f16_to_f32(load_u16(p));
 }
 
-// An unpacked block of 256: element i is d * scale[i / 16] * w[i] - m * min[i / 16]. |scale| <= 128, |w| <= 127.
+// An unpacked block of 256 elements. Element i is d * scale[i / 16] * w[i] - m * min[i / 16]. |scale| <= 128 and
+// |w| <= 127.
 struct block256 {
     int8_t w[256];
     int16_t scale[16], min[16];
     float d, m;
 };
 
-// An unpacked block of 32: element i is d * w[i] + m.
+// An unpacked block of 32 elements, or a run of 16. Element i is d * w[i] + m. Types without a minimum do not set m.
 struct block32 {
     int8_t w[32];
     float d, m;
@@ -50,7 +58,7 @@ struct block32 {
 
 // ---- blocks of 256
 
-// The two-bit field of element i in 64 bytes, as in Q2_K, Q3_K and TQ2_0.
+// The two bits of element i of 256, which 64 bytes hold in the order of Q2_K, Q3_K and TQ2_0.
 static int two_bits(const uint8_t *qs, int i)
 {
     return qs[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
@@ -76,7 +84,7 @@ static void unpack_q3_k(const uint8_t *b, struct block256 *o)
         o->w[i] = (int8_t)(two_bits(b + 32, i) + (b[i % 32] >> i / 32 & 1) * 4 - 4);
 }
 
-// The eight scales and minima of Q4_K and Q5_K, each for 32 elements.
+// Unpacks the eight scales and eight minima of Q4_K and Q5_K from 12 bytes. Each has 6 bits and is for 32 elements.
 static void unpack_k4_scales(const uint8_t *p, struct block256 *o)
 {
     for (int s = 0; s < 16; s++) {
@@ -131,15 +139,17 @@ static void unpack_iq4_xs(const uint8_t *b, struct block256 *o)
 
 // ---- blocks of 256 with a codebook
 
-// w is a magnitude of the codebook with its sign. So that scales are integers, they are 2s + 1 where the format has
-// s + 1/2; d is halved for that, and divided by what else the format divides by.
+// In IQ2 and IQ3, w is a magnitude from the codebook with its sign. The formats scale by s + 1/2 or by 2s + 1, where s
+// is the stored scale. Scales are integers here, so they are always 2s + 1, and d includes the remaining constant
+// factor: 1/8 in IQ1 and IQ2, 1/4 in IQ3_XXS, 1 in IQ3_S.
 
 static uint32_t load_u32(const uint8_t *p)
 {
     return load_u16(p) | (uint32_t)load_u16(p + 2) << 16;
 }
 
-// Stores elements 8k .. 8k + 7: an entry of the codebook with its signs.
+// Stores elements 8k .. 8k + 7. `grid` is an entry of the codebook: eight magnitudes of one byte each. Element i of the
+// eight is negative if bit i of `signs` is set.
 static void put_group(struct block256 *o, int k, uint64_t grid, uint8_t signs)
 {
     for (int i = 0; i < 8; i++) {
@@ -148,19 +158,19 @@ static void put_group(struct block256 *o, int k, uint64_t grid, uint8_t signs)
     }
 }
 
-// Stores the scale of elements 16j .. 16j + 15.
+// Stores 2s + 1 as the scale of elements 16j .. 16j + 15.
 static void put_odd_scale(struct block256 *o, int j, int s)
 {
     o->scale[j] = (int16_t)(2 * s + 1), o->min[j] = 0;
 }
 
-// Nibble i of an array of nibbles.
+// Nibble i of an array that has two in each byte, the low one first.
 static int nibble_at(const uint8_t *p, int i)
 {
     return p[i / 2] >> i % 2 * 4 & 15;
 }
 
-// Two entries of four magnitudes as one of eight.
+// Joins two codebook entries of four magnitudes to one of eight.
 static uint64_t two_entries(uint32_t first, uint32_t second)
 {
     return first | (uint64_t)second << 32;
@@ -207,7 +217,7 @@ static void unpack_iq3_xxs(const uint8_t *b, struct block256 *o)
                   iq_signs(load_u32(b + 66 + k / 4 * 4) >> k % 4 * 7 & 127));
 }
 
-// Index i, with its ninth bit. An index stands for four elements.
+// Index i of IQ3_S, with its ninth bit. Each index selects the magnitudes of four elements.
 static int index_iq3_s(const uint8_t *b, int i)
 {
     return b[2 + i] | (b[66 + i / 8] >> i % 8 & 1) << 8;
@@ -223,7 +233,8 @@ static void unpack_iq3_s(const uint8_t *b, struct block256 *o)
                   b[74 + k]);
 }
 
-// Stores elements 8k .. 8k + 7 of IQ1 in eighths: 8 times the value of the grid, plus or minus a shift of 1.
+// Stores elements 8k .. 8k + 7 of IQ1 in eighths. Each is 8 times its value in the codebook (-1, 0 or 1), minus 1 if
+// `down` is true, else plus 1.
 static void put_group_iq1(struct block256 *o, int k, uint64_t grid, bool down)
 {
     for (int i = 0; i < 8; i++)
@@ -255,8 +266,9 @@ static void unpack_iq1_m(const uint8_t *b, struct block256 *o)
     }
 }
 
-// ---- blocks of 256 of -1, 0 and 1, without sub-scales
+// ---- ternary types: blocks of 256 elements -1, 0 or 1, without sub-scales
 
+// Sets all scales to 1 and all minima to 0.
 static void put_ones(struct block256 *o)
 {
     for (int j = 0; j < 16; j++)
@@ -264,8 +276,8 @@ static void put_ones(struct block256 *o)
     o->m = 0;
 }
 
-// Digit k, from the top, of a byte that is a fraction in base 3, where 256 stands for 1. The digit is what a
-// multiplication by 3 carries out of the byte.
+// Digit k of the fraction byte / 256 in base 3. Digit 0 is the first one after the point. A multiplication of the byte
+// by 3 carries the first digit out of its 8 bits and leaves the fraction of the remaining digits.
 static int base_3_digit(uint8_t byte, int k)
 {
     int digit = 0;
@@ -298,7 +310,8 @@ static void unpack_tq2_0(const uint8_t *b, struct block256 *o)
 
 typedef void unpack256_fn(const uint8_t *block, struct block256 *out);
 
-// The product of a block with a column, without the column's scale.
+// The dot product of a block and a column, without the column's scale. q and sums are the column's 256 quants in this
+// span and their sums by 16.
 FOR_EACH_TYPE float product256(const struct block256 *b, bool mins, const int8_t *q, const int16_t *sums)
 {
     int32_t isum = 0, msum = 0;
@@ -313,7 +326,7 @@ FOR_EACH_TYPE float product256(const struct block256 *b, bool mins, const int8_t
     return mins ? fmaf(-(float)msum, b->m, s) : s;
 }
 
-// Adds the products of a block of `bytes` bytes with all columns to their sums.
+// Multiplies a span, which is one block of `bytes` bytes, by each of its columns, as add_fn does.
 FOR_EACH_TYPE void add_block(unpack256_fn *unpack, bool mins, size_t bytes, const struct span *s, float *sums)
 {
     struct block256 b;
@@ -327,7 +340,7 @@ FOR_EACH_TYPE void add_block(unpack256_fn *unpack, bool mins, size_t bytes, cons
 
 // ---- blocks of 32
 
-// Nibble i of 16 bytes. The low nibbles are elements 0 to 15, the high ones 16 to 31.
+// Nibble i of 16 bytes. The low nibbles belong to elements 0 to 15, the high ones to elements 16 to 31.
 static int nibble(const uint8_t *qs, int i)
 {
     return qs[i % 16] >> i / 16 * 4 & 15;
@@ -374,7 +387,7 @@ static void unpack_iq4_nl(const uint8_t *b, struct block32 *o)
         o->w[i] = iq4_values[nibble(b + 2, i)];
 }
 
-// The values are doubled, so the scale is half of 2^(e - 127).
+// fp4_values are twice the values of the format, so d is half of the scale 2^(e - 127).
 static void unpack_mxfp4(const uint8_t *b, struct block32 *o)
 {
     o->d = ldexpf(1, b[0] - 128);
@@ -382,9 +395,13 @@ static void unpack_mxfp4(const uint8_t *b, struct block32 *o)
         o->w[i] = fp4_values[nibble(b + 1, i)];
 }
 
-// ---- runs: 32 elements of a larger block with one factor, or the 16 elements that share a factor
+// ---- runs
+//
+// A run is 32 or 16 neighbouring elements that share a scale and are multiplied as one block. In the types with blocks
+// of 32, each block is a run. A block of Q1_0 has four runs of 32, a block of Q2_0 two of 32, a block of NVFP4 four of
+// 16.
 
-// Unpacks run j of the row.
+// Unpacks run j of a row.
 typedef void run_fn(const uint8_t *row, int64_t j, struct block32 *out);
 
 static void run_q1_0(const uint8_t *row, int64_t j, struct block32 *o)
@@ -403,8 +420,8 @@ static void run_q2_0(const uint8_t *row, int64_t j, struct block32 *o)
         o->w[e] = (int8_t)((b[2 + j % 2 * 8 + e / 4] >> e % 4 * 2 & 3) - 1);
 }
 
-// The values are doubled, so the scale is half of the e4m3 number (4 bits of exponent, 3 of mantissa). The code 0x7f is
-// 0.
+// The scale is an unsigned e4m3 number: 4 bits of exponent, 3 bits of mantissa. fp4_values are twice the values of the
+// format, so d is half of the scale. The code 0x7f means 0.
 static void run_nvfp4(const uint8_t *row, int64_t j, struct block32 *o)
 {
     const uint8_t *b = row + j / 4 * 36;
@@ -414,7 +431,8 @@ static void run_nvfp4(const uint8_t *row, int64_t j, struct block32 *o)
         o->w[e] = fp4_values[b[4 + j % 4 * 8 + e % 8] >> e / 8 * 4 & 15];
 }
 
-// Adds the product of a run with column x to `sum`, without the column's scale. The first element of the run is `at`.
+// Adds the dot product of a run of `run` elements and column x, without the column's scale, to `sum`. The run begins at
+// element `at` of the row.
 FOR_EACH_TYPE float add_run(const struct block32 *b, int run, bool mins, const void *x, int64_t k, int64_t at,
                             float sum)
 {
@@ -429,7 +447,7 @@ FOR_EACH_TYPE float add_run(const struct block32 *b, int run, bool mins, const v
     return fmaf((float)(sums[0] + sums[1]), b->m, sum);
 }
 
-// Adds the products of a span's runs with all columns to their sums.
+// Multiplies the runs of a span by each of its columns, as add_fn does.
 FOR_EACH_TYPE void add_runs(run_fn *unpack, int run, bool mins, const struct span *s, float *sums)
 {
     float products[TOGETHER] = {0};
@@ -445,9 +463,10 @@ FOR_EACH_TYPE void add_runs(run_fn *unpack, int run, bool mins, const struct spa
 
 // ---- the functions of the level
 
+// For each column of the span: adds its dot product with the row, times the column's scale, to sums[column].
 typedef void add_fn(const struct span *s, float *sums);
 
-// All rows by columns first .. first + n - 1.
+// Multiplies all rows by columns first .. first + n - 1. n is at most TOGETHER.
 FOR_EACH_TYPE void matmul_columns(const struct matmul_args *a, add_fn *add, int first, int n)
 {
     for (int r = 0; r < a->n_rows; r++) {
@@ -460,7 +479,7 @@ FOR_EACH_TYPE void matmul_columns(const struct matmul_args *a, add_fn *add, int 
     }
 }
 
-// A single column has its own copy, in which its sum stays in a register.
+// A single column has its own copy of the loops, in which the column's sum stays in a register.
 FOR_EACH_TYPE void matmul(const struct matmul_args *a, add_fn *add)
 {
     if (a->n_x == 1)
@@ -470,12 +489,17 @@ FOR_EACH_TYPE void matmul(const struct matmul_args *a, add_fn *add)
             matmul_columns(a, add, first, MIN(a->n_x - first, TOGETHER));
 }
 
-// Define matmul_<name> of a type:
-//   MATMUL(name, ADD)              adds the products of a span by the call ADD
-//   MATMUL256(name, NAME, mins)    a type with blocks of 256
-//   MATMUL_RUNS(name, run, mins)   a type with runs of `run` elements, which run_<name> unpacks
-//   MATMUL32(name, NAME, mins)     a type with blocks of 32: each is a run
-// name, NAME: the type, of unpack_<name> and DT_<NAME>. mins: whether it has minima.
+// These macros define matmul_<name>, the matmul_fn of a type:
+//   MATMUL256(name, NAME, mins)    a type with blocks of 256, which unpack_<name> unpacks
+//   MATMUL32(name, NAME, mins)     a type with blocks of 32, which unpack_<name> unpacks
+//   MATMUL_RUNS(name, run, mins)   a type with runs, which run_<name> unpacks
+//   MATMUL(name, ADD)              the common part of the above
+// Their parameters:
+//   name   the type in names of functions
+//   NAME   the type in DT_<NAME>
+//   mins   whether the type has minima
+//   run    elements of a run
+//   ADD    a call that does what add_fn does, with `s` and `sums`
 #define MATMUL(name, ADD)                                                                                              \
     FOR_EACH_TYPE void add_##name(const struct span *s, float *sums)                                                   \
     {                                                                                                                  \
