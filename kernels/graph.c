@@ -48,7 +48,6 @@ void graph_layer(struct graph *g, int layer)
 struct weight weight_rows(const struct weight *w, int64_t first, int64_t n)
 {
     struct weight part = *w;
-    part.place = NULL;
     part.ne[1] = 0; // no such rows: every operation refuses a weight without rows
     if (w->ne[2] != 1 || first < 0 || n < 1 || first > w->ne[1] || n > w->ne[1] - first)
         return part;

@@ -1,9 +1,9 @@
 // The interface of all machines: the CPU, the GPU, and the reference machine in plain C.
 //
 // A machine compiles a graph to a plan and runs steps with the plan. A plan is compiled once and owns its scratch
-// memory. A run allocates nothing. It copies only the step's inputs in and the wanted logits out. Ownership: whoever
-// opens a machine closes it, after freeing its plans and buffers. Threads: callers run one step at a time on a
-// machine, which may have threads of its own.
+// memory. A run allocates nothing, except that a GPU records a graph when a step has a new size. It copies only the
+// step's inputs in and the wanted logits out. Ownership: whoever opens a machine closes it, after freeing its plans
+// and buffers. Threads: callers run one step at a time on a machine, which may have threads of its own.
 #ifndef QUERN_MACHINE_H
 #define QUERN_MACHINE_H
 

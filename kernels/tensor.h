@@ -15,7 +15,6 @@ struct weight {
     const void *data;   // in host memory, rows packed; no alignment is promised
     const float *scale; // [ne[2]]: EXPERT_MATMUL multiplies the product with matrix i by scale[i]; NULL: by 1
     size_t row_bytes;
-    void *place; // the machine's own copy or handle; NULL where it reads `data`
 };
 
 // A view of rows first .. first+n-1 of w. It has no rows where w has not all of these, or has more than one matrix,

@@ -1,8 +1,9 @@
-// Chooses the k best candidates with a heap of k, whose top is the worst of them. A logit that is no better than the
-// top is passed over; whole blocks are, by their maximum.
+// Chooses the k best candidates with a heap of k candidates, whose top is the worst of them. A candidate that is not
+// better than the top is skipped. A row of logits is read in blocks of 64, and a block whose maximum is not better than
+// the top is skipped as a whole, so that the cost is about one pass over the row.
 #include "kernels/top_k.h"
 
-// Puts `c` into place i of the heap, or below it where it is better than what stands there.
+// Stores `c` at index i of the heap, after moving up the children that are worse than `c`.
 static void sift_down(struct candidate *heap, int i, int n, struct candidate c)
 {
     uint64_t key = candidate_key(c);
@@ -17,7 +18,7 @@ static void sift_down(struct candidate *heap, int i, int n, struct candidate c)
     heap[i] = c;
 }
 
-// Puts `c` into place i of the heap, or above it where it is worse than what stands there.
+// Stores `c` at index i of the heap, after moving down the parents that are better than `c`.
 static void sift_up(struct candidate *heap, int i, struct candidate c)
 {
     for (int parent; i > 0 && candidate_before(heap[parent = (i - 1) / 2], c); i = parent)

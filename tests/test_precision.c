@@ -27,9 +27,13 @@ enum {
     NAME_SIZE = 64,
 };
 
-// The mean divergence, in nats, that a type of weights may have. With a scale for each 256 activations it is 0.04 to
-// 0.11, and with a scale for each 32 it would be 0.009 to 0.024.
-static const double BOUND = 0.12;
+// Returns the mean divergence, in nats, that a type of weights may have. With a scale for each 256 activations it is
+// 0.041 to 0.065, and 0.106 with Q1_0, of which little of the model is left. With a scale for each 32 it would be 0.009 to
+// 0.015, and 0.024 with Q1_0.
+static double bound_of(enum dtype type)
+{
+    return type == DT_Q1_0 ? 0.12 : 0.07;
+}
 
 static uint64_t state;
 
@@ -304,7 +308,8 @@ Test(precision, rounded_activations_stay_within_the_bound_for_every_type)
         write_model(&m, (enum dtype)type, &k, path);
         double kld = divergence_of_default(path);
         printf("seed %d, %s: %.5f\n", SEED, dtype_info[type].name, kld);
-        cr_expect_leq(kld, BOUND, "seed %d, %s: a divergence of %.5f", SEED, dtype_info[type].name, kld);
+        cr_expect_leq(kld, bound_of((enum dtype)type), "seed %d, %s: a divergence of %.5f", SEED, dtype_info[type].name,
+                      kld);
     }
     free_model(&m);
     machine->v->close(machine);

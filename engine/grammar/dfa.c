@@ -6,9 +6,9 @@
 
 struct dfa *dfa_new(uint32_t n, uint32_t n_classes)
 {
-    struct dfa *d = calloc(1, sizeof *d);
     size_t cells;
-    if (!d || size_mul(n, n_classes, &cells))
+    struct dfa *d = size_mul(n, n_classes, &cells) ? NULL : calloc(1, sizeof *d);
+    if (!d)
         return NULL;
     *d = (struct dfa){
         .n = n, .n_classes = n_classes, .next = calloc(cells, sizeof *d->next), .accept = calloc(n, sizeof *d->accept)};

@@ -37,7 +37,6 @@ struct builder {
     bool in_chain, overgrown, too_deep;
     struct emitted *memo; // open addressing
     uint32_t n_memo, memo_size;
-    struct error *err;
 };
 
 static uint32_t saturated(uint64_t n)
@@ -442,7 +441,7 @@ int net_build(struct net *net, struct exprs *x, uint32_t root, uint32_t lead, co
               struct error *err)
 {
     *net = (struct net){.x = x, .root = root, .lead = lead, .available = *available};
-    struct builder b = {.net = net, .x = x, .err = err};
+    struct builder b = {.net = net, .x = x};
     int status = build(&b, err);
     free(b.shapes);
     free(b.sizes);
@@ -457,7 +456,7 @@ int net_build_regular(struct net *net, struct exprs *x, expr_id e, struct error 
 {
     *net = (struct net){.x = x, .root = 0};
     memset(&net->available, 0xFF, sizeof net->available);
-    struct builder b = {.net = net, .x = x, .err = err};
+    struct builder b = {.net = net, .x = x};
     int status = 0;
     net->start = malloc(sizeof *net->start);
     b.sizes = calloc((size_t)x->n + 1, sizeof *b.sizes);

@@ -50,7 +50,6 @@ struct grammar_vocab {
     uint32_t *with_kind;
     int32_t *by_length;                  // tokens of the short tree, longest first
     int32_t n_longer[NET_CHAIN_MIN + 1]; // n_longer[n]: how many of these have more than n bytes
-    int32_t *next_same;                  // of each token, another one with the same bytes, -1: none
     int32_t *ends;                       // tokens that end an answer
     int32_t n_ends;
     struct byte_set available; // bytes that are tokens by themselves

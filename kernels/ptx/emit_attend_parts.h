@@ -29,8 +29,6 @@
 
 #include "kernels/ptx/emit_kv.h"
 
-#define LOG2_E 1.44269504088896340736
-
 // Computes n for a row: a split has 2^n pages. Marks: $7 is the logarithm of the number of splits, $8 the window or
 // 2^31, $9 the number of splits (ATTEND_SPLIT_VALUES).
 //   out       string literal: a 32-bit register, which receives n

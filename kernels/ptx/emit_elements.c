@@ -87,8 +87,6 @@ static void store(struct ptx *p, uint32_t vector)
 // Every mul, add and sub has .rn. Without it ptxas may contract a mul and an add to an fma, and whether it does
 // depends on the instructions around them, so a fused kernel could give other bits.
 
-#define LOG2_E 1.44269504088896340736
-
 // Sets %t to 1 / (1 + 2^%t).
 #define LOGISTIC                                                                                                       \
     "    ex2.approx.ftz.f32 %t, %t;\n"                                                                                 \

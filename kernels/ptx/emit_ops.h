@@ -195,6 +195,9 @@ int ptx_emit_top(struct ptx *p, const struct ptx_top *o, struct ptx_launch *laun
     "    ld.param.u64 " reg ", [" name "];\n"                                                                          \
     "    cvta.to.global.u64 " reg ", " reg ";\n"
 
+// e^x is computed as 2^(x log2 e).
+#define LOG2_E 1.44269504088896340736
+
 // Returns the offset of the number of rows of a kind in struct ptx_step.
 static inline uint32_t ptx_count_at(enum rows rows)
 {

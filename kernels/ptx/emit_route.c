@@ -23,8 +23,6 @@
 
 #include <math.h>
 
-#define LOG2_E 1.44269504088896340736
-
 static void route_head(struct ptx *p, const struct ptx_route *r)
 {
     ptx_header(p, 63, 75);

@@ -19,8 +19,8 @@ extern matmul_fn *const ISA_FN(matmul_q8_in_place)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
 extern const uint8_t ISA_FN(matmul_q8_in_place_columns)[DT_COUNT][2];
 
-// The kernel for column counts in between, on CPUs with spare_adders, and whether it serves such a call. It needs at
-// least GROUP rows.
+// The kernel that takes precedence over both on CPUs with spare_adders, and whether it serves a call with so many
+// columns. It needs at least GROUP rows.
 bool ISA_FN(matmul_q8_is_transposed)(enum dtype type, int64_t k, int64_t n);
 void ISA_FN(matmul_q8_transposed)(const struct matmul_args *a);
 
