@@ -1,5 +1,5 @@
-// Finds the family whose name is general.architecture in the table made from arch.def, and has decoder_build build
-// the graph from the family's description. An unknown name is refused with a list of all known ones.
+// Finds the family whose name is general.architecture in the table made from arch.def, and has build_model build
+// its graph. An unknown name is refused with a list of all known ones.
 #include "models/arch.h"
 
 #include "kernels/text.h"
@@ -9,11 +9,11 @@
 
 struct family {
     const char *name;
-    decoder_describe_fn *describe;
+    build_fn *build;
 };
 
 static const struct family families[] = {
-#define ARCH(id, name) {name, describe_##id},
+#define ARCH(id, name) {name, build_##id},
 #include "models/arch.def"
 #undef ARCH
 };
@@ -62,7 +62,7 @@ int arch_build(const struct gguf *file, const struct arch_options *o, struct gra
     struct graph *g = graph_new();
     if (!g)
         return fail(err, E_MEMORY, "out of memory for a graph");
-    if (decoder_build(file, family->name, family->describe, o, g, info, err) != 0) {
+    if (build_model(file, family->name, family->build, o, g, info, err) != 0) {
         graph_free(g);
         return -1;
     }

@@ -1,11 +1,13 @@
-// The functions that describe the families, one for each row of arch.def. Threads: any; they change only their
-// arguments.
+// The functions that build the families, one for each row of arch.def. Threads: any; they change only their arguments.
 #ifndef QUERN_FAMILIES_H
 #define QUERN_FAMILIES_H
 
-#include "models/decoder.h"
+#include "models/blocks/self_attention.h"
+#include "models/blocks/feed_forward.h"
+#include "models/blocks/mixture.h"
+#include "models/build.h"
 
-#define ARCH(id, name) decoder_describe_fn describe_##id;
+#define ARCH(id, name) build_fn build_##id;
 #include "models/arch.def"
 #undef ARCH
 

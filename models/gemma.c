@@ -1,32 +1,107 @@
-// Gemma: scaled embeddings, norms before and after each half of a block, GeGLU.
+// Gemma 1, 2 and 3: scaled embeddings, GeGLU; from Gemma 2 on norms before and after each half of a block, and layers
+// with a window between those that see everything.
 #include "models/families.h"
 
 #include <math.h>
 
-// The last layer of each period has full attention; the others have a window.
-static void describe_windows(struct decoder *d, int window, int period)
+static struct tensor *block(struct build *b, int layer, struct tensor *x, const struct attention *a, bool norms_after)
 {
-    for (int i = 0; i < d->n_layer; i++)
-        d->layers[i].window = i % period == period - 1 ? 0 : window;
+    build_layer(b, layer);
+    struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
+    y = attention(b, y, a);                           // (n_tok, n_head * dim_v)
+    build_last_rows(b, layer, &x, &y);
+    y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+    if (norms_after)
+        y = build_norm(b, "post_attention_norm", y); // (n, n_embd)
+    x = graph_add(b->g, "attn_residual", x, y);      // (n, n_embd)
+
+    y = build_norm(b, "ffn_norm", x);                                  // (n, n_embd)
+    y = feed_forward(b, y, b->n_ff[layer], ACT_GELU_TANH, SCALED_NOT); // (n, n_embd)
+    if (norms_after)
+        y = build_norm(b, "post_ffw_norm", y);    // (n, n_embd)
+    return graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
 }
 
-void describe_gemma2(struct decoder *d, struct hparams *h)
+static struct tensor *embed(struct build *b)
 {
-    d->norm = NORM_RMS;
-    d->norm_eps = hparam_positive(h, "attention.layer_norm_rms_epsilon");
-    d->norm_before = d->norm_after = true;
-    d->rotary = true;
-    d->rope = rope_read(h, d->dim_k, d->n_ctx_train);
-    d->rope_layout = ROPE_NEOX;
-    d->window_rope_base = (double)hparam_positive_or(h, "rope.freq_base_swa", (float)d->rope.base);
-    d->gate = GATE_SEPARATE;
-    d->act = ACT_GELU_TANH;
-    d->ffn_scaled = SCALED_NOT;
-    d->embed_scale = sqrtf((float)d->n_embd);
-    d->attn_softcap = hparam_positive_or(h, "attn_logit_softcapping", 50);
-    d->logit_softcap = hparam_positive_or(h, "final_logit_softcapping", 30);
-    int window = (int)hparam_int_or(h, "attention.sliding_window", 1, INT32_MAX, 4096);
-    describe_windows(d, window, (int)hparam_int_or(h, "attention.sliding_window_pattern", 1, INT32_MAX, 2));
-    if (d->n_layer == 46) // the 27B model scales queries by n_embd / n_head, which is not the width of its heads
-        d->attn_scale = 1 / sqrtf((float)(d->n_embd / d->layers[0].n_head));
+    return build_embed(b, sqrtf((float)b->n_embd));
+}
+
+// The largest models of Gemma 2 and 3 scale queries by n_embd / n_head, which is not the width of their heads.
+static float attention_scale(const struct build *b, int layers_of_largest)
+{
+    return 1 / sqrtf((float)(b->n_layer == layers_of_largest ? b->n_embd / b->n_head[0] : b->dim_k));
+}
+
+// The last layer of each period sees everything.
+static bool sees_all(int layer, int period)
+{
+    return layer % period == period - 1;
+}
+
+static int read_period(struct build *b, int fallback)
+{
+    return (int)hparam_int_or(&b->h, "attention.sliding_window_pattern", 1, INT32_MAX, fallback);
+}
+
+struct tensor *build_gemma(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = embed(b);                                // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX;
+        x = block(b, i, x, &a, false);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+struct tensor *build_gemma2(struct build *b)
+{
+    build_read_rms(b);
+    struct rope far = rope_read(&b->h, b->dim_k, b->n_ctx_train), near = far;
+    near.base = (double)hparam_positive_or(&b->h, "rope.freq_base_swa", (float)far.base);
+    const float softcap = hparam_positive_or(&b->h, "attn_logit_softcapping", 50);
+    const float last_softcap = hparam_positive_or(&b->h, "final_logit_softcapping", 30);
+    const int window = (int)hparam_int_or(&b->h, "attention.sliding_window", 1, INT32_MAX, 4096);
+    const int period = read_period(b, 2);
+    struct tensor *far_angles = build_rope(b, "rope", &far, NULL); // (n_tok, n_rot)
+    struct tensor *near_angles = near.base == far.base ? far_angles : build_rope(b, "rope_window", &near, NULL);
+    struct tensor *x = embed(b); // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.window = sees_all(i, period) ? 0 : window;
+        a.angles = a.window ? near_angles : far_angles, a.layout = ROPE_NEOX;
+        a.scale = attention_scale(b, 46), a.softcap = softcap;
+        x = block(b, i, x, &a, true);
+    }
+    x = build_output(b, x); // (n, n_vocab)
+    return graph_softcap(b->g, "output_softcap", x, last_softcap);
+}
+
+// Layers with a window have a rope base of their own and positions that are not scaled.
+struct tensor *build_gemma3(struct build *b)
+{
+    build_read_rms(b);
+    const struct rope far = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct rope near = far;
+    near.base = (double)hparam_positive_or(&b->h, "rope.freq_base_swa", 10000);
+    near.scaling = ROPE_SCALING_NONE, near.factor = 1;
+    const float last_softcap = hparam_factor_or(&b->h, "final_logit_softcapping", 0);
+    const int window = (int)hparam_int_or(&b->h, "attention.sliding_window", 0, INT32_MAX, 0);
+    const int period = read_period(b, 6);
+    struct tensor *far_angles = build_rope(b, "rope", &far, NULL); // (n_tok, n_rot)
+    struct tensor *near_angles = window ? build_rope(b, "rope_window", &near, NULL) : NULL;
+    struct tensor *x = embed(b); // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.window = sees_all(i, period) ? 0 : window;
+        a.angles = a.window ? near_angles : far_angles, a.layout = ROPE_NEOX;
+        a.scale = attention_scale(b, 62), a.head_norms = true;
+        x = block(b, i, x, &a, true);
+    }
+    x = build_output(b, x); // (n, n_vocab)
+    return last_softcap > 0 ? graph_softcap(b->g, "output_softcap", x, last_softcap) : x;
 }

@@ -1,15 +1,27 @@
 // GPT-2: LayerNorm, learned positions, an MLP without a gate, and biases in all norms and matrices.
 #include "models/families.h"
 
-void describe_gpt2(struct decoder *d, struct hparams *h)
+struct tensor *build_gpt2(struct build *b)
 {
-    d->norm = NORM_LAYER;
-    d->norm_eps = hparam_positive(h, "attention.layer_norm_epsilon");
-    d->norm_before = true;
-    d->learned_positions = true;
-    d->biased = true;
-    d->fused_qkv = true;
-    d->gate = GATE_NONE;
-    d->act = ACT_GELU_TANH;
-    d->ffn_scaled = SCALED_NOT;
+    build_read_layer_norm(b);
+    b->biases = REQUIRED;
+    struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
+    const struct weight *positions =
+        weights_matrix(&b->ws, "position_embd.weight", b->n_embd, b->n_ctx_train, REQUIRED);
+    struct tensor *p = graph_embed(b->g, "pos_embd", positions, INPUT_POSITIONS, 1); // (n_tok, n_embd)
+    x = graph_add(b->g, "embd", x, p);                                               // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        build_layer(b, i);
+        struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
+        y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
+        build_last_rows(b, i, &x, &y);
+        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+
+        y = build_norm(b, "ffn_norm", x);                        // (n, n_embd)
+        y = feed_forward_plain(b, y, b->n_ff[i], ACT_GELU_TANH); // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, y);               // (n, n_embd)
+    }
+    return build_output(b, x); // (n, n_vocab)
 }

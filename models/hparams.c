@@ -20,7 +20,7 @@ static struct key key_of(const struct hparams *h, const char *name)
 
 void hparam_refuse(struct hparams *h, const char *name, const char *fmt, ...)
 {
-    if (h->fault.code != E_OK)
+    if (h->fault->code != E_OK)
         return;
     char text[ERR_TEXT];
     va_list args;
@@ -29,13 +29,13 @@ void hparam_refuse(struct hparams *h, const char *name, const char *fmt, ...)
     va_end(args);
     struct key key = key_of(h, name);
     const struct gguf_kv *kv = gguf_find(h->file, key.text);
-    gguf_fail(h->file, kv ? kv->shard : 0, kv ? kv->offset : ERR_NO_OFFSET, &h->fault, "key '%s': %s", key.text, text);
+    gguf_fail(h->file, kv ? kv->shard : 0, kv ? kv->offset : ERR_NO_OFFSET, h->fault, "key '%s': %s", key.text, text);
 }
 
 // Whether the key exists; false after an error.
 static bool present(const struct hparams *h, const char *name)
 {
-    return h->fault.code == E_OK && gguf_find(h->file, key_of(h, name).text);
+    return h->fault->code == E_OK && gguf_find(h->file, key_of(h, name).text);
 }
 
 static void need(struct hparams *h, const char *name)
@@ -55,7 +55,7 @@ static bool in_range(struct hparams *h, const char *name, int64_t v, int64_t lo,
 int64_t hparam_int_or(struct hparams *h, const char *name, int64_t lo, int64_t hi, int64_t fallback)
 {
     int64_t v;
-    if (!present(h, name) || gguf_get_i64(h->file, key_of(h, name).text, &v, &h->fault) != 1)
+    if (!present(h, name) || gguf_get_i64(h->file, key_of(h, name).text, &v, h->fault) != 1)
         return fallback;
     return in_range(h, name, v, lo, hi) ? v : fallback;
 }
@@ -69,7 +69,7 @@ int64_t hparam_int(struct hparams *h, const char *name, int64_t lo, int64_t hi)
 static void read_array(struct hparams *h, const char *name, int n, int64_t lo, int64_t hi, int *out)
 {
     const struct gguf_kv *array;
-    if (gguf_get_array(h->file, key_of(h, name).text, GGUF_I32, &array, &h->fault) != 1)
+    if (gguf_get_array(h->file, key_of(h, name).text, GGUF_I32, &array, h->fault) != 1)
         return;
     if (array->count != (uint64_t)n) {
         hparam_refuse(h, name, "is an array of %" PRIu64 ", wanted one of %d, the number of layers", array->count, n);
@@ -107,7 +107,7 @@ void hparam_layers(struct hparams *h, const char *name, int n, int64_t lo, int64
 static float read_number(struct hparams *h, const char *name, float fallback, bool zero_is_absent)
 {
     float v;
-    if (!present(h, name) || gguf_get_f32(h->file, key_of(h, name).text, &v, &h->fault) != 1)
+    if (!present(h, name) || gguf_get_f32(h->file, key_of(h, name).text, &v, h->fault) != 1)
         return fallback;
     if (isfinite(v) && v > 0)
         return v;
@@ -135,7 +135,7 @@ float hparam_factor_or(struct hparams *h, const char *name, float fallback)
 int hparam_word_or(struct hparams *h, const char *name, const char *const *words, int fallback)
 {
     struct str s;
-    if (!present(h, name) || gguf_get_str(h->file, key_of(h, name).text, &s, &h->fault) != 1)
+    if (!present(h, name) || gguf_get_str(h->file, key_of(h, name).text, &s, h->fault) != 1)
         return fallback;
     char known[160] = "";
     for (int i = 0; words[i]; i++) {

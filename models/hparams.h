@@ -10,8 +10,8 @@
 
 struct hparams {
     const struct gguf *file;
-    const char *arch;   // the first part of each key
-    struct error fault; // the first error
+    const char *arch;    // the first part of each key
+    struct error *fault; // the first error is kept here
 };
 
 // An integer within lo .. hi. The key is required; with _or, a missing key gives `fallback`.

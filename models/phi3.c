@@ -2,19 +2,26 @@
 // tables of rope factors.
 #include "models/families.h"
 
-void describe_phi3(struct decoder *d, struct hparams *h)
+struct tensor *build_phi3(struct build *b)
 {
-    d->norm = NORM_RMS;
-    d->norm_eps = hparam_positive(h, "attention.layer_norm_rms_epsilon");
-    d->norm_before = true;
-    d->rotary = true;
-    d->rope = rope_read(h, d->dim_k, d->n_ctx_train);
-    d->rope_layout = ROPE_NEOX;
-    d->rope_factors = FACTORS_BY_CONTEXT;
-    d->gate = GATE_FUSED;
-    d->act = ACT_SILU;
-    d->ffn_scaled = SCALED_NOT;
-    int window = (int)hparam_int_or(h, "attention.sliding_window", 0, INT32_MAX, 0);
-    for (int i = 0; i < d->n_layer; i++)
-        d->layers[i].window = window;
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    int window = (int)hparam_int_or(&b->h, "attention.sliding_window", 0, INT32_MAX, 0);
+    struct tensor *angles = build_rope(b, "rope", &rope, build_rope_factors_by_context(b, &rope)); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                                                          // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX, a.window = window;
+        build_layer(b, i);
+        struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
+        y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
+        build_last_rows(b, i, &x, &y);
+        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+
+        y = build_norm(b, "ffn_norm", x);                   // (n, n_embd)
+        y = feed_forward_fused(b, y, b->n_ff[i], ACT_SILU); // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, y);          // (n, n_embd)
+    }
+    return build_output(b, x); // (n, n_vocab)
 }

@@ -9,7 +9,7 @@
 
 int weights_open(struct weights *ws, const struct gguf *file, struct arena *arena, struct error *err)
 {
-    *ws = (struct weights){.file = file, .arena = arena};
+    *ws = (struct weights){.file = file, .arena = arena, .fault = err};
     ws->used = ARENA_ARRAY(arena, bool, gguf_n_tensors(file));
     return ws->used ? 0 : fail(err, E_MEMORY, "out of memory for the names of %zu tensors", gguf_n_tensors(file));
 }
@@ -45,7 +45,7 @@ static struct name with_suffix(const char *name, const char *suffix)
 
 void weights_refuse(struct weights *ws, const char *name, const char *fmt, ...)
 {
-    if (ws->fault.code != E_OK)
+    if (ws->fault->code != E_OK)
         return;
     char text[ERR_TEXT];
     va_list args;
@@ -54,13 +54,13 @@ void weights_refuse(struct weights *ws, const char *name, const char *fmt, ...)
     va_end(args);
     struct name full = full_name(ws, name);
     const struct gguf_tensor *t = gguf_find_tensor(ws->file, full.text);
-    gguf_fail(ws->file, t ? t->shard : 0, t ? t->info_offset : ERR_NO_OFFSET, &ws->fault, "tensor '%s': %s", full.text,
+    gguf_fail(ws->file, t ? t->shard : 0, t ? t->info_offset : ERR_NO_OFFSET, ws->fault, "tensor '%s': %s", full.text,
               text);
 }
 
 static void *refuse_memory(struct weights *ws)
 {
-    fail_first(&ws->fault, E_MEMORY, "out of memory for the weights' shapes");
+    fail_first(ws->fault, E_MEMORY, "out of memory for the weights' shapes");
     return NULL;
 }
 
@@ -73,7 +73,7 @@ bool weights_has(const struct weights *ws, const char *name)
 
 static const struct gguf_tensor *find(struct weights *ws, const char *name, enum presence presence)
 {
-    if (ws->fault.code != E_OK)
+    if (ws->fault->code != E_OK)
         return NULL;
     const struct gguf_tensor *t = gguf_find_tensor(ws->file, full_name(ws, name).text);
     if (!t && presence == REQUIRED)
@@ -263,7 +263,7 @@ static bool ends_with(struct str s, const char *end)
 void weights_check_unused(struct weights *ws, const char *arch)
 {
     weights_layer(ws, -1);
-    for (size_t i = 0; i < gguf_n_tensors(ws->file) && ws->fault.code == E_OK; i++) {
+    for (size_t i = 0; i < gguf_n_tensors(ws->file) && ws->fault->code == E_OK; i++) {
         struct str name = gguf_tensor_at(ws->file, i)->name;
         bool of_layer = name.len > 4 && memcmp(name.data, "blk.", 4) == 0;
         if (!of_layer || ws->used[i] || ends_with(name, ".scale") || ends_with(name, ".input_scale"))

@@ -13,16 +13,16 @@
 struct weights {
     const struct gguf *file;
     struct arena *arena;
-    struct error fault; // the first error
-    char prefix[16];    // of the names of the present layer, such as "blk.3."
-    bool *used;         // [tensors of the file] whether the tensor was looked up
-    int64_t n_params;   // elements of all used tensors
+    struct error *fault; // the first error is kept here
+    char prefix[16];     // of the names of the present layer, such as "blk.3."
+    bool *used;          // [tensors of the file] whether the tensor was looked up
+    int64_t n_params;    // elements of all used tensors
     int64_t bytes;
 };
 
 enum presence { OPTIONAL, REQUIRED };
 
-// -1 when memory is short.
+// -1 when memory is short. `err` is also where later faults are kept.
 int weights_open(struct weights *ws, const struct gguf *file, struct arena *arena, struct error *err);
 // Sets the layer to which the following names belong; -1: none.
 void weights_layer(struct weights *ws, int layer);

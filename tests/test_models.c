@@ -113,8 +113,9 @@ Test(models, cpu_agrees_with_float64)
 // of half precision.
 static const struct golden arch[] = {
     {"arch/llama-dense.gguf", 1e-12}, {"arch/llama-moe.gguf", 1e-12},    {"arch/qwen2-dense.gguf", 1e-12},
-    {"arch/qwen3-dense.gguf", 1e-12}, {"arch/qwen3moe-moe.gguf", 1e-12}, {"arch/gemma2-dense.gguf", 1e-8},
-    {"arch/gpt2-dense.gguf", 1e-7},   {"arch/phi3-dense.gguf", 1e-12},
+    {"arch/qwen3-dense.gguf", 1e-12}, {"arch/qwen3moe-moe.gguf", 1e-12}, {"arch/gemma-dense.gguf", 1e-8},
+    {"arch/gemma2-dense.gguf", 1e-8}, {"arch/gemma3-dense.gguf", 1e-8},  {"arch/gpt2-dense.gguf", 1e-7},
+    {"arch/phi3-dense.gguf", 1e-12},
 };
 
 Test(models, plain_c_agrees_with_golden_architectures)
@@ -242,7 +243,7 @@ Test(models, list_names_every_family)
 {
     struct text list = {0};
     arch_list(&list);
-    cr_expect(strcmp(list.data, "llama qwen2 qwen3 qwen3moe gemma2 gpt2 phi3") == 0, "%s", list.data);
+    cr_expect(strcmp(list.data, "llama qwen2 qwen3 qwen3moe gemma gemma2 gemma3 gpt2 phi3") == 0, "%s", list.data);
     text_free(&list);
 }
 

@@ -273,7 +273,7 @@ static void check_refusals(const struct refusal *cases, size_t n)
         check_refusal(&cases[i]);
 }
 
-#define KNOWN "known are: llama qwen2 qwen3 qwen3moe gemma2 gpt2 phi3"
+#define KNOWN "known are: llama qwen2 qwen3 qwen3moe gemma gemma2 gemma3 gpt2 phi3"
 
 // clang-format off
 static const struct refusal whole_cases[] = {
@@ -390,7 +390,7 @@ static const struct refusal tensor_cases[] = {
     {"tiny-llama", "drop:blk.1.attn_norm.weight", "tensor 'blk.1.attn_norm.weight': is missing"},
     {"tiny-qwen3", "drop:blk.0.attn_k_norm.weight", "tensor 'blk.0.attn_k_norm.weight': is missing"},
     {"tiny-gemma2", "drop:blk.2.post_ffw_norm.weight", "tensor 'blk.2.post_ffw_norm.weight': is missing"},
-    {"tiny-gpt2", "drop:blk.0.attn_qkv.weight", "tensor 'blk.0.attn_qkv.weight': is missing"},
+    {"tiny-gpt2", "drop:blk.0.attn_qkv.weight", "tensor 'blk.0.attn_q.weight': is missing"},
     {"tiny-gpt2", "drop:blk.0.attn_qkv.bias", "tensor 'blk.0.attn_qkv.bias': is missing"},
     {"tiny-gpt2", "drop:blk.1.ffn_norm.bias", "tensor 'blk.1.ffn_norm.bias': is missing"},
     {"tiny-gpt2", "drop:position_embd.weight", "tensor 'position_embd.weight': is missing"},

@@ -1,0 +1,24 @@
+// A mixture of experts in place of a feed-forward: each row chooses some experts, and their outputs are added up.
+#ifndef QUERN_BLOCKS_MIXTURE_H
+#define QUERN_BLOCKS_MIXTURE_H
+
+#include "models/build.h"
+
+struct experts {
+    int n, n_used; // number of experts, and of those used per token; n is 0 if the model has none
+    int n_ff;      // width of an expert; 0: the width of the layer's feed-forward
+    enum route_kind route;
+    bool normalise; // the weights of the chosen experts are divided by their sum
+    float scale;    // of the weights of the chosen experts
+};
+
+// Reads the number of experts, the number used, and the scale of their weights. Presets a normalised softmax.
+struct experts experts_read(struct build *b);
+// Reads the width of an expert; without that key, the width of the feed-forward is divided by the number of experts
+// used.
+void experts_read_width(struct build *b, struct experts *e);
+
+// down (act(gate x) * up x) of each chosen expert, weighted: (n, n_embd).
+struct tensor *mixture(struct build *b, struct tensor *x, const struct experts *e, enum act_kind act);
+
+#endif

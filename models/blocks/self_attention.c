@@ -1,0 +1,64 @@
+// The steps of attention, in straight lines.
+#include "models/blocks/self_attention.h"
+
+#include <math.h>
+
+struct attention attention_of(const struct build *b, int layer)
+{
+    return (struct attention){.n_head = b->n_head[layer],
+                              .n_head_kv = b->n_head_kv[layer],
+                              .dim_k = b->dim_k,
+                              .dim_v = b->dim_v,
+                              .scale = 1 / sqrtf((float)b->dim_k)};
+}
+
+static struct qkv project_fused(struct build *b, struct tensor *x, int64_t n_q, int64_t n_k, int64_t n_v)
+{
+    struct linear all =
+        weights_linear(&b->ws, "attn_qkv", b->n_embd, n_q + n_k + n_v, SCALED_PRODUCT, REQUIRED, b->biases);
+    struct linear q = linear_rows(&b->ws, &all, 0, n_q);
+    struct linear k = linear_rows(&b->ws, &all, n_q, n_k);
+    struct linear v = linear_rows(&b->ws, &all, n_q + n_k, n_v);
+    return (struct qkv){build_project_by(b, "attn_q", x, &q), build_project_by(b, "attn_k", x, &k),
+                        build_project_by(b, "attn_v", x, &v)};
+}
+
+struct qkv attention_project(struct build *b, struct tensor *x, const struct attention *a)
+{
+    int64_t n_q = (int64_t)a->n_head * a->dim_k;
+    int64_t n_k = (int64_t)a->n_head_kv * a->dim_k, n_v = (int64_t)a->n_head_kv * a->dim_v;
+    if (weights_has(&b->ws, "attn_qkv.weight"))
+        return project_fused(b, x, n_q, n_k, n_v);
+    struct qkv y;
+    y.q = build_project(b, "attn_q", x, n_q, SCALED_PRODUCT); // (n_tok, n_head * dim_k)
+    y.k = build_project(b, "attn_k", x, n_k, SCALED_PRODUCT); // (n_tok, n_head_kv * dim_k)
+    y.v = build_project(b, "attn_v", x, n_v, SCALED_PRODUCT); // (n_tok, n_head_kv * dim_v)
+    return y;
+}
+
+struct qkv attention_place(struct build *b, struct qkv x, const struct attention *a)
+{
+    if (a->head_norms) {
+        x.q = build_head_norm(b, "attn_q_norm", x.q, a->dim_k);
+        x.k = build_head_norm(b, "attn_k_norm", x.k, a->dim_k);
+    }
+    if (a->angles) {
+        x.q = graph_rope(b->g, "attn_q_rope", x.q, a->angles, a->dim_k, a->layout);
+        x.k = graph_rope(b->g, "attn_k_rope", x.k, a->angles, a->dim_k, a->layout);
+    }
+    return x;
+}
+
+struct tensor *attention_attend(struct build *b, struct qkv x, const struct attention *a)
+{
+    int cache = graph_kv_layer(b->g, a->n_head_kv, a->dim_k, a->dim_v);
+    struct tensor *k = graph_kv_write(b->g, "attn_k_cache", x.k, cache, KV_KEY);
+    struct tensor *v = graph_kv_write(b->g, "attn_v_cache", x.v, cache, KV_VALUE);
+    struct attention_params p = {a->n_head, a->scale, a->softcap, a->window};
+    return graph_attention(b->g, "attn", x.q, k, v, p);
+}
+
+struct tensor *attention(struct build *b, struct tensor *x, const struct attention *a)
+{
+    return attention_attend(b, attention_place(b, attention_project(b, x, a), a), a);
+}

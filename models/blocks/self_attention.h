@@ -1,0 +1,35 @@
+// Attention over the keys and values of a sequence: projections, optional norms of heads and rotary positions, the KV
+// cache. Families call attention(), or its steps where something stands between them.
+#ifndef QUERN_BLOCKS_SELF_ATTENTION_H
+#define QUERN_BLOCKS_SELF_ATTENTION_H
+
+#include "models/build.h"
+
+struct attention {
+    int n_head, n_head_kv, dim_k, dim_v;
+    bool head_norms;       // attn_q_norm and attn_k_norm, for each head by itself
+    struct tensor *angles; // of rotary positions: the table of build_rope; NULL: there is no rotation
+    enum rope_layout layout;
+    float scale, softcap; // of the scores; a softcap of 0: none
+    int window;           // attention sees keys at a distance below this; 0: all keys
+};
+
+// Queries, keys and values: (n_tok, n_head * dim_k), (n_tok, n_head_kv * dim_k), (n_tok, n_head_kv * dim_v).
+struct qkv {
+    struct tensor *q, *k, *v;
+};
+
+// The attention of a layer as the family's keys describe it: the model's widths, a scale of 1/sqrt(dim_k), no norms, no
+// rotation, no window.
+struct attention attention_of(const struct build *b, int layer);
+
+// The products of x with attn_q, attn_k and attn_v, or with the rows of attn_qkv if the file has that.
+struct qkv attention_project(struct build *b, struct tensor *x, const struct attention *a);
+// The norms of heads, and the rotation.
+struct qkv attention_place(struct build *b, struct qkv x, const struct attention *a);
+// Stores keys and values in the KV cache, and attends: (n_tok, n_head * dim_v).
+struct tensor *attention_attend(struct build *b, struct qkv x, const struct attention *a);
+// All of these in turn.
+struct tensor *attention(struct build *b, struct tensor *x, const struct attention *a);
+
+#endif

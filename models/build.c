@@ -1,0 +1,248 @@
+// Reads the keys that all families share, and builds the parts that all models have: embeddings, norms, projections,
+// rope tables, output.
+#include "models/build.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+// Limits of sizes. They are far above those of any model, and products of two of them do not overflow in graphs and
+// machines.
+enum { EMBD_MAX = 1 << 20, HEADS_MAX = 1 << 14, FFN_MAX = 1 << 24 };
+
+// ---- The keys that every family has
+
+// The largest N of all tensors "blk.N.", plus one.
+static int64_t count_blocks(const struct gguf *file)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < gguf_n_tensors(file); i++) {
+        struct str name = gguf_tensor_at(file, i)->name;
+        if (name.len < 6 || memcmp(name.data, "blk.", 4) != 0)
+            continue;
+        int64_t n = 0;
+        size_t at = 4;
+        for (; at < name.len && at < 16 && name.data[at] >= '0' && name.data[at] <= '9'; at++)
+            n = 10 * n + (name.data[at] - '0');
+        if (at > 4 && at < name.len && name.data[at] == '.')
+            count = MAX(count, n + 1);
+    }
+    return count;
+}
+
+static bool read_layer_count(struct build *b)
+{
+    struct hparams *h = &b->h;
+    int64_t n = hparam_int(h, "block_count", 1, UINT32_MAX), blocks = count_blocks(h->file);
+    if (n != blocks)
+        hparam_refuse(h, "block_count", "%" PRId64 " layers, but the tensors are of %" PRId64, n, blocks);
+    if ((uint64_t)n > gguf_n_tensors(h->file))
+        hparam_refuse(h, "block_count", "%" PRId64 " layers of %zu tensors", n, gguf_n_tensors(h->file));
+    b->n_layer = h->fault->code == E_OK ? (int)n : 0;
+    return h->fault->code == E_OK;
+}
+
+static void read_layers(struct build *b)
+{
+    struct hparams *h = &b->h;
+    if (!read_layer_count(b))
+        return;
+    b->n_head = ARENA_ARRAY(&b->g->arena, int, (size_t)b->n_layer * 3);
+    if (!b->n_head) {
+        fail(h->fault, E_MEMORY, "out of memory for %d layers", b->n_layer);
+        return;
+    }
+    b->n_head_kv = b->n_head + b->n_layer;
+    b->n_ff = b->n_head_kv + b->n_layer;
+    hparam_layers(h, "attention.head_count", b->n_layer, 1, HEADS_MAX, b->n_head);
+    memcpy(b->n_head_kv, b->n_head, (size_t)b->n_layer * sizeof *b->n_head);
+    hparam_layers_or(h, "attention.head_count_kv", b->n_layer, 1, HEADS_MAX, b->n_head_kv);
+    hparam_layers_or(h, "feed_forward_length", b->n_layer, 0, FFN_MAX, b->n_ff);
+    for (int i = 0; i < b->n_layer; i++)
+        if (b->n_head[i] % b->n_head_kv[i] != 0)
+            hparam_refuse(h, "attention.head_count", "%d heads are no multiple of %d KV heads", b->n_head[i],
+                          b->n_head_kv[i]);
+}
+
+static void read_head_dims(struct build *b)
+{
+    struct hparams *h = &b->h;
+    int n_head = b->n_head[0], whole = b->n_embd / n_head;
+    b->dim_k = (int)hparam_int_or(h, "attention.key_length", 1, ATTENTION_DIM_MAX, 0);
+    b->dim_v = (int)hparam_int_or(h, "attention.value_length", 1, ATTENTION_DIM_MAX, 0);
+    const bool by_heads = !b->dim_k || !b->dim_v;
+    if (by_heads && b->n_embd % n_head != 0)
+        hparam_refuse(h, "attention.head_count", "%d heads do not share out %d columns", n_head, b->n_embd);
+    else if (by_heads && whole > ATTENTION_DIM_MAX)
+        hparam_refuse(h, "attention.head_count", "heads of %d columns; up to %d are served", whole,
+                      (int)ATTENTION_DIM_MAX);
+    b->dim_k = b->dim_k ? b->dim_k : whole;
+    b->dim_v = b->dim_v ? b->dim_v : whole;
+}
+
+static void read_common(struct build *b, const struct arch_options *o)
+{
+    struct hparams *h = &b->h;
+    read_layers(b);
+    b->n_embd = (int)hparam_int(h, "embedding_length", 1, EMBD_MAX);
+    b->n_ctx_train = (int)MIN(hparam_int(h, "context_length", 1, UINT32_MAX), INT32_MAX);
+    b->n_ctx = o->n_ctx > 0 ? o->n_ctx : b->n_ctx_train;
+    if (h->fault->code == E_OK)
+        read_head_dims(b);
+}
+
+void build_read_rms(struct build *b)
+{
+    b->norm_eps = hparam_positive(&b->h, "attention.layer_norm_rms_epsilon");
+}
+
+void build_read_layer_norm(struct build *b)
+{
+    b->norm = NORM_LAYER;
+    b->norm_eps = hparam_positive(&b->h, "attention.layer_norm_epsilon");
+}
+
+// ---- Norms and projections
+
+void build_layer(struct build *b, int layer)
+{
+    b->layer = layer;
+    graph_layer(b->g, layer);
+    weights_layer(&b->ws, layer);
+}
+
+struct tensor *build_norm(struct build *b, const char *name, struct tensor *x)
+{
+    struct norm norm = weights_norm(&b->ws, name, b->n_embd, REQUIRED, b->biases);
+    return graph_norm(b->g, name, x, norm.gain, norm.bias, b->norm, b->norm_eps, 0);
+}
+
+struct tensor *build_head_norm(struct build *b, const char *name, struct tensor *x, int dim)
+{
+    struct norm norm = weights_norm(&b->ws, name, dim, REQUIRED, OPTIONAL);
+    return graph_norm(b->g, name, x, norm.gain, norm.bias, b->norm, b->norm_eps, dim);
+}
+
+static struct tensor *multiply(struct graph *g, const char *name, const char *suffix, struct tensor *x, float factor)
+{
+    char full[64];
+    snprintf(full, sizeof full, "%s_%s", name, suffix);
+    return factor == 1 ? x : graph_scale(g, full, x, factor);
+}
+
+struct tensor *build_project_by(struct build *b, const char *name, struct tensor *x, const struct linear *l)
+{
+    if (!l->w)
+        return NULL;
+    x = multiply(b->g, name, "before", x, l->before);
+    x = graph_matmul(b->g, name, x, l->w, l->bias);
+    return multiply(b->g, name, "after", x, l->after);
+}
+
+struct tensor *build_project(struct build *b, const char *name, struct tensor *x, int64_t rows, enum scaled scaled)
+{
+    if (!x)
+        return NULL;
+    struct linear l = weights_linear(&b->ws, name, x->width, rows, scaled, REQUIRED, b->biases);
+    return build_project_by(b, name, x, &l);
+}
+
+// ---- Embeddings and output
+
+// The size of the vocabulary is the number of rows of the embeddings. When the file has a tokenizer, both must agree.
+static const struct weight *embeddings(struct build *b)
+{
+    static const char name[] = "token_embd.weight";
+    struct weights *ws = &b->ws;
+    const struct weight *w = weights_matrix(ws, name, b->n_embd, 0, REQUIRED);
+    const struct gguf_kv *tokens;
+    int found = w ? gguf_get_array(ws->file, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, ws->fault) : -1;
+    if (found < 0)
+        return NULL;
+    int64_t rows = w->ne[1];
+    if (found && tokens->count != (uint64_t)rows)
+        weights_refuse(ws, name, "has %" PRId64 " rows, but the vocabulary has %" PRIu64 " tokens", rows,
+                       tokens->count);
+    if (rows > INT32_MAX)
+        weights_refuse(ws, name, "has %" PRId64 " rows, more than tokens can be", rows);
+    b->n_vocab = (int)rows;
+    return w;
+}
+
+struct tensor *build_embed(struct build *b, float scale)
+{
+    const struct weight *w = embeddings(b);
+    return w ? graph_embed(b->g, "tok_embd", w, INPUT_TOKENS, scale) : NULL;
+}
+
+void build_last_rows(struct build *b, int layer, struct tensor **x, struct tensor **y)
+{
+    if (layer < b->n_layer - 1)
+        return;
+    *y = graph_output_rows(b->g, "attn_rows", *y);
+    *x = graph_output_rows(b->g, "rows", *x);
+}
+
+struct tensor *build_output(struct build *b, struct tensor *x)
+{
+    build_layer(b, -1);
+    x = build_norm(b, "output_norm", x);
+    struct linear l = weights_linear(&b->ws, "output", b->n_embd, b->n_vocab, SCALED_PRODUCT, OPTIONAL, OPTIONAL);
+    if (!l.w) // tied to the embeddings
+        l = (struct linear){.w = embeddings(b), .before = 1, .after = 1};
+    return build_project_by(b, "output", x, &l);
+}
+
+// ---- Rope
+
+struct tensor *build_rope(struct build *b, const char *name, const struct rope *r, const float *factors)
+{
+    if (b->h.fault->code != E_OK) // then n_rot may be anything
+        return NULL;
+    double *inv_freq = ARENA_ARRAY(&b->g->arena, double, (size_t)r->n_rot / 2);
+    if (!inv_freq) {
+        fail_first(b->h.fault, E_MEMORY, "out of memory for %d frequencies", r->n_rot / 2);
+        return NULL;
+    }
+    rope_frequencies(r, factors, inv_freq);
+    return graph_rope_table(b->g, name, r->n_rot / 2, inv_freq, rope_magnitude(r));
+}
+
+const float *build_rope_freqs(struct build *b, const struct rope *r)
+{
+    return weights_values(&b->ws, "rope_freqs.weight", r->n_rot / 2, true);
+}
+
+const float *build_rope_factors_by_context(struct build *b, const struct rope *r)
+{
+    static const char *const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+    return weights_values(&b->ws, names[rope_is_long(r, b->n_ctx)], r->n_rot / 2, true);
+}
+
+// ---- The whole
+
+static struct tensor *build_checked(struct build *b, build_fn *build, const struct arch_options *o)
+{
+    read_common(b, o);
+    if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0)
+        return NULL;
+    struct tensor *logits = build(b);
+    weights_check_unused(&b->ws, b->h.arch);
+    return logits;
+}
+
+int build_model(const struct gguf *file, const char *arch, build_fn *build, const struct arch_options *o,
+                struct graph *g, struct arch_info *info, struct error *err)
+{
+    struct build b = {.g = g, .h = {.file = file, .arch = arch, .fault = &g->fault}, .norm = NORM_RMS};
+    b.biases = OPTIONAL;
+    if (graph_finish(g, build_checked(&b, build, o), err) != 0)
+        return -1;
+    info->n_vocab = b.n_vocab;
+    info->n_ctx_train = b.n_ctx_train;
+    info->n_embd = b.n_embd;
+    info->n_layer = b.n_layer;
+    info->n_params = b.ws.n_params;
+    info->weight_bytes = b.ws.bytes;
+    return 0;
+}

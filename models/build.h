@@ -1,0 +1,70 @@
+// The building of a model: what every family's build function starts from, and the pieces that all models have.
+//
+// A family is one function, build_NAME(b), in straight lines: it reads its keys, and then says layer by layer what is
+// computed, with the functions below, those of models/blocks/ and those of kernels/graph.h. Weights are looked up where
+// they are used. It returns the logits.
+//
+// A fault (a key, a tensor, memory) is kept in the graph, and only the first one. Then lookups return NULL, and so do
+// all functions that return tensors, so that a family needs no checks. Shapes in comments: n_tok rows, and n from
+// build_last_rows on, where only the rows that want logits are left. Ownership: everything is in the arena of the graph
+// or is a view of the open file. Threads: one at a time.
+#ifndef QUERN_BUILD_H
+#define QUERN_BUILD_H
+
+#include "kernels/graph.h"
+#include "models/arch.h"
+#include "models/rope.h"
+#include "models/weights.h"
+
+struct build {
+    struct graph *g;
+    struct hparams h;
+    struct weights ws;
+    // Read for every family before it starts.
+    int n_layer, n_embd, n_ctx_train;
+    int n_ctx;                      // most positions that will be used
+    int dim_k, dim_v;               // columns of keys and of values per head
+    int *n_head, *n_head_kv, *n_ff; // [n_layer]
+    int n_vocab;                    // set by build_embed
+    int layer;                      // set by build_layer
+    // What the family says of all its norms and matrices. Preset to RMS norms and to biases that may be there or not.
+    enum norm_kind norm;
+    float norm_eps;
+    enum presence biases;
+};
+
+// Builds a family's graph and returns the logits: (n, n_vocab).
+typedef struct tensor *build_fn(struct build *b);
+
+// Builds the graph of the model in the file. `arch` is the name of the family and the first part of its keys.
+int build_model(const struct gguf *file, const char *arch, build_fn *build, const struct arch_options *o,
+                struct graph *g, struct arch_info *info, struct error *err);
+
+// Reads the epsilon of the family's RMS norms, or of its LayerNorms, which become the family's norm.
+void build_read_rms(struct build *b);
+void build_read_layer_norm(struct build *b);
+
+// The nodes and weights that follow belong to this layer; -1: to none.
+void build_layer(struct build *b, int layer);
+// The embeddings of the tokens, times scale: (n_tok, n_embd). Also sets n_vocab.
+struct tensor *build_embed(struct build *b, float scale);
+// x with the norm of NAME.weight: (n_tok, n_embd).
+struct tensor *build_norm(struct build *b, const char *name, struct tensor *x);
+// The same for each `dim` columns by themselves, which are a head.
+struct tensor *build_head_norm(struct build *b, const char *name, struct tensor *x, int dim);
+// x times the matrix NAME.weight with `rows` rows, plus its bias: (n_tok, rows).
+struct tensor *build_project(struct build *b, const char *name, struct tensor *x, int64_t rows, enum scaled scaled);
+// The same for a matrix that was looked up already.
+struct tensor *build_project_by(struct build *b, const char *name, struct tensor *x, const struct linear *l);
+// In the last layer: selects the rows that want logits. No later node mixes rows, so only they are computed on.
+void build_last_rows(struct build *b, int layer, struct tensor **x, struct tensor **y);
+// The last norm, and the products with the output matrix or, without one, with the embeddings: (n, n_vocab).
+struct tensor *build_output(struct build *b, struct tensor *x);
+
+// The cosines and sines of a rope for each token's position: (n_tok, n_rot). factors: see rope_frequencies.
+struct tensor *build_rope(struct build *b, const char *name, const struct rope *r, const float *factors);
+// The factors of rope_freqs.weight, or those of rope_factors_short or _long as the context needs them; NULL: none.
+const float *build_rope_freqs(struct build *b, const struct rope *r);
+const float *build_rope_factors_by_context(struct build *b, const struct rope *r);
+
+#endif
