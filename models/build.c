@@ -102,6 +102,21 @@ void build_read_layer_norm(struct build *b)
     b->norm_eps = hparam_positive(&b->h, "attention.layer_norm_epsilon");
 }
 
+int build_window(struct build *b, int layer, int window, int period)
+{
+    static const char key[] = "attention.sliding_window_pattern";
+    if (hparam_is_array(&b->h, key))
+        return hparam_layer_flag(&b->h, key, layer, b->n_layer) ? window : 0;
+    period = (int)hparam_int_or(&b->h, key, 1, INT32_MAX, period);
+    return layer % period == period - 1 ? 0 : window;
+}
+
+void build_refuse_prediction(struct build *b)
+{
+    if (hparam_int_or(&b->h, "nextn_predict_layers", 0, INT32_MAX, 0) > 0)
+        hparam_refuse(&b->h, "nextn_predict_layers", "layers that predict further tokens are not supported");
+}
+
 // ---- Norms and projections
 
 void build_layer(struct build *b, int layer)
@@ -113,7 +128,9 @@ void build_layer(struct build *b, int layer)
 
 struct tensor *build_norm(struct build *b, const char *name, struct tensor *x)
 {
-    struct norm norm = weights_norm(&b->ws, name, b->n_embd, REQUIRED, b->biases);
+    if (!x)
+        return NULL;
+    struct norm norm = weights_norm(&b->ws, name, x->width, REQUIRED, b->biases);
     return graph_norm(b->g, name, x, norm.gain, norm.bias, b->norm, b->norm_eps, 0);
 }
 
@@ -123,20 +140,25 @@ struct tensor *build_head_norm(struct build *b, const char *name, struct tensor 
     return graph_norm(b->g, name, x, norm.gain, norm.bias, b->norm, b->norm_eps, dim);
 }
 
-static struct tensor *multiply(struct graph *g, const char *name, const char *suffix, struct tensor *x, float factor)
+struct tensor *build_scale(struct build *b, const char *name, struct tensor *x, float factor)
+{
+    return factor == 1 ? x : graph_scale(b->g, name, x, factor);
+}
+
+static struct tensor *multiply(struct build *b, const char *name, const char *suffix, struct tensor *x, float factor)
 {
     char full[64];
     snprintf(full, sizeof full, "%s_%s", name, suffix);
-    return factor == 1 ? x : graph_scale(g, full, x, factor);
+    return build_scale(b, full, x, factor);
 }
 
 struct tensor *build_project_by(struct build *b, const char *name, struct tensor *x, const struct linear *l)
 {
     if (!l->w)
         return NULL;
-    x = multiply(b->g, name, "before", x, l->before);
+    x = multiply(b, name, "before", x, l->before);
     x = graph_matmul(b->g, name, x, l->w, l->bias);
-    return multiply(b->g, name, "after", x, l->after);
+    return multiply(b, name, "after", x, l->after);
 }
 
 struct tensor *build_project(struct build *b, const char *name, struct tensor *x, int64_t rows, enum scaled scaled)
@@ -177,16 +199,24 @@ struct tensor *build_embed(struct build *b, float scale)
 
 void build_last_rows(struct build *b, int layer, struct tensor **x, struct tensor **y)
 {
-    if (layer < b->n_layer - 1)
-        return;
-    *y = graph_output_rows(b->g, "attn_rows", *y);
-    *x = graph_output_rows(b->g, "rows", *x);
+    *y = build_last_rows_of(b, layer, "attn_rows", *y);
+    *x = build_last_rows_of(b, layer, "rows", *x);
+}
+
+struct tensor *build_last_rows_of(struct build *b, int layer, const char *name, struct tensor *x)
+{
+    return layer < b->n_layer - 1 ? x : graph_output_rows(b->g, name, x);
 }
 
 struct tensor *build_output(struct build *b, struct tensor *x)
 {
     build_layer(b, -1);
-    x = build_norm(b, "output_norm", x);
+    return build_logits(b, build_norm(b, "output_norm", x));
+}
+
+struct tensor *build_logits(struct build *b, struct tensor *x)
+{
+    build_layer(b, -1);
     struct linear l = weights_linear(&b->ws, "output", b->n_embd, b->n_vocab, SCALED_PRODUCT, OPTIONAL, OPTIONAL);
     if (!l.w) // tied to the embeddings
         l = (struct linear){.w = embeddings(b), .before = 1, .after = 1};
@@ -217,6 +247,12 @@ const float *build_rope_factors_by_context(struct build *b, const struct rope *r
 {
     static const char *const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
     return weights_values(&b->ws, names[rope_is_long(r, b->n_ctx)], r->n_rot / 2, true);
+}
+
+struct tensor *build_rope_with_factors(struct build *b, const char *name, const struct rope *r)
+{
+    const bool by_context = r->scaling == ROPE_SCALING_LONGROPE;
+    return build_rope(b, name, r, by_context ? build_rope_factors_by_context(b, r) : build_rope_freqs(b, r));
 }
 
 // ---- The whole

@@ -43,12 +43,17 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, cons
 // Reads the epsilon of the family's RMS norms, or of its LayerNorms, which become the family's norm.
 void build_read_rms(struct build *b);
 void build_read_layer_norm(struct build *b);
+// Refuses a file with layers that predict tokens beyond the next one.
+void build_refuse_prediction(struct build *b);
+// The window of a layer, or 0 if it sees all keys. attention.sliding_window_pattern is an array of a flag for each layer,
+// or the length of a period, of which the last layer sees all keys; `period` is what a missing key means.
+int build_window(struct build *b, int layer, int window, int period);
 
 // The nodes and weights that follow belong to this layer; -1: to none.
 void build_layer(struct build *b, int layer);
 // The embeddings of the tokens, times scale: (n_tok, n_embd). Also sets n_vocab.
 struct tensor *build_embed(struct build *b, float scale);
-// x with the norm of NAME.weight: (n_tok, n_embd).
+// x with the norm of NAME.weight over the whole row: the shape of x.
 struct tensor *build_norm(struct build *b, const char *name, struct tensor *x);
 // The same for each `dim` columns by themselves, which are a head.
 struct tensor *build_head_norm(struct build *b, const char *name, struct tensor *x, int dim);
@@ -56,15 +61,23 @@ struct tensor *build_head_norm(struct build *b, const char *name, struct tensor 
 struct tensor *build_project(struct build *b, const char *name, struct tensor *x, int64_t rows, enum scaled scaled);
 // The same for a matrix that was looked up already.
 struct tensor *build_project_by(struct build *b, const char *name, struct tensor *x, const struct linear *l);
+// x times factor; x itself if the factor is 1.
+struct tensor *build_scale(struct build *b, const char *name, struct tensor *x, float factor);
 // In the last layer: selects the rows that want logits. No later node mixes rows, so only they are computed on.
 void build_last_rows(struct build *b, int layer, struct tensor **x, struct tensor **y);
+// The same for a third value, where the halves of a block stand side by side.
+struct tensor *build_last_rows_of(struct build *b, int layer, const char *name, struct tensor *x);
 // The last norm, and the products with the output matrix or, without one, with the embeddings: (n, n_vocab).
 struct tensor *build_output(struct build *b, struct tensor *x);
+// The same without the norm.
+struct tensor *build_logits(struct build *b, struct tensor *x);
 
 // The cosines and sines of a rope for each token's position: (n_tok, n_rot). factors: see rope_frequencies.
 struct tensor *build_rope(struct build *b, const char *name, const struct rope *r, const float *factors);
 // The factors of rope_freqs.weight, or those of rope_factors_short or _long as the context needs them; NULL: none.
 const float *build_rope_freqs(struct build *b, const struct rope *r);
 const float *build_rope_factors_by_context(struct build *b, const struct rope *r);
+// The table with the one of these that belongs to the kind of scaling: those by context for longrope.
+struct tensor *build_rope_with_factors(struct build *b, const char *name, const struct rope *r);
 
 #endif

@@ -33,17 +33,6 @@ static float attention_scale(const struct build *b, int layers_of_largest)
     return 1 / sqrtf((float)(b->n_layer == layers_of_largest ? b->n_embd / b->n_head[0] : b->dim_k));
 }
 
-// The last layer of each period sees everything.
-static bool sees_all(int layer, int period)
-{
-    return layer % period == period - 1;
-}
-
-static int read_period(struct build *b, int fallback)
-{
-    return (int)hparam_int_or(&b->h, "attention.sliding_window_pattern", 1, INT32_MAX, fallback);
-}
-
 struct tensor *build_gemma(struct build *b)
 {
     build_read_rms(b);
@@ -66,13 +55,12 @@ struct tensor *build_gemma2(struct build *b)
     const float softcap = hparam_positive_or(&b->h, "attn_logit_softcapping", 50);
     const float last_softcap = hparam_positive_or(&b->h, "final_logit_softcapping", 30);
     const int window = (int)hparam_int_or(&b->h, "attention.sliding_window", 1, INT32_MAX, 4096);
-    const int period = read_period(b, 2);
     struct tensor *far_angles = build_rope(b, "rope", &far, NULL); // (n_tok, n_rot)
     struct tensor *near_angles = near.base == far.base ? far_angles : build_rope(b, "rope_window", &near, NULL);
     struct tensor *x = embed(b); // (n_tok, n_embd)
     for (int i = 0; i < b->n_layer; i++) {
         struct attention a = attention_of(b, i);
-        a.window = sees_all(i, period) ? 0 : window;
+        a.window = build_window(b, i, window, 2);
         a.angles = a.window ? near_angles : far_angles, a.layout = ROPE_NEOX;
         a.scale = attention_scale(b, 46), a.softcap = softcap;
         x = block(b, i, x, &a, true);
@@ -91,13 +79,12 @@ struct tensor *build_gemma3(struct build *b)
     near.scaling = ROPE_SCALING_NONE, near.factor = 1;
     const float last_softcap = hparam_factor_or(&b->h, "final_logit_softcapping", 0);
     const int window = (int)hparam_int_or(&b->h, "attention.sliding_window", 0, INT32_MAX, 0);
-    const int period = read_period(b, 6);
     struct tensor *far_angles = build_rope(b, "rope", &far, NULL); // (n_tok, n_rot)
     struct tensor *near_angles = window ? build_rope(b, "rope_window", &near, NULL) : NULL;
     struct tensor *x = embed(b); // (n_tok, n_embd)
     for (int i = 0; i < b->n_layer; i++) {
         struct attention a = attention_of(b, i);
-        a.window = sees_all(i, period) ? 0 : window;
+        a.window = build_window(b, i, window, 6);
         a.angles = a.window ? near_angles : far_angles, a.layout = ROPE_NEOX;
         a.scale = attention_scale(b, 62), a.head_norms = true;
         x = block(b, i, x, &a, true);

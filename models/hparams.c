@@ -66,29 +66,71 @@ int64_t hparam_int(struct hparams *h, const char *name, int64_t lo, int64_t hi)
     return hparam_int_or(h, name, lo, hi, lo);
 }
 
-static void read_array(struct hparams *h, const char *name, int n, int64_t lo, int64_t hi, int *out)
+bool hparam_flag_or(struct hparams *h, const char *name, bool fallback)
 {
-    const struct gguf_kv *array;
-    if (gguf_get_array(h->file, key_of(h, name).text, GGUF_I32, &array, h->fault) != 1)
-        return;
-    if (array->count != (uint64_t)n) {
-        hparam_refuse(h, name, "is an array of %" PRIu64 ", wanted one of %d, the number of layers", array->count, n);
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        int64_t v = gguf_array_i64(array, (uint64_t)i);
+    bool v;
+    return present(h, name) && gguf_get_bool(h->file, key_of(h, name).text, &v, h->fault) == 1 ? v : fallback;
+}
+
+bool hparam_flag(struct hparams *h, const char *name)
+{
+    need(h, name);
+    return hparam_flag_or(h, name, false);
+}
+
+static void read_elements(struct hparams *h, const char *name, const struct gguf_kv *array, int64_t lo, int64_t hi,
+                          int *out)
+{
+    for (uint64_t i = 0; i < array->count; i++) {
+        int64_t v = gguf_array_i64(array, i);
         if (!in_range(h, name, v, lo, hi))
             return;
         out[i] = (int)v;
     }
 }
 
+bool hparam_is_array(struct hparams *h, const char *name)
+{
+    return present(h, name) && gguf_find(h->file, key_of(h, name).text)->type == GGUF_ARRAY;
+}
+
+// An array of one element for each of n layers; NULL after an error.
+static const struct gguf_kv *layer_array(struct hparams *h, const char *name, enum gguf_type element, int n)
+{
+    const struct gguf_kv *array;
+    if (gguf_get_array(h->file, key_of(h, name).text, element, &array, h->fault) != 1)
+        return NULL;
+    if (array->count == (uint64_t)n)
+        return array;
+    hparam_refuse(h, name, "is an array of %" PRIu64 ", wanted one of %d, the number of layers", array->count, n);
+    return NULL;
+}
+
+bool hparam_layer_flag(struct hparams *h, const char *name, int layer, int n)
+{
+    const struct gguf_kv *array = present(h, name) ? layer_array(h, name, GGUF_BOOL, n) : NULL;
+    return array && gguf_array_i64(array, (uint64_t)layer);
+}
+
+void hparam_array_or(struct hparams *h, const char *name, int max, int64_t lo, int64_t hi, int *out)
+{
+    const struct gguf_kv *array;
+    if (!present(h, name) || gguf_get_array(h->file, key_of(h, name).text, GGUF_I32, &array, h->fault) != 1)
+        return;
+    if (array->count <= (uint64_t)max)
+        read_elements(h, name, array, lo, hi, out);
+    else
+        hparam_refuse(h, name, "is an array of %" PRIu64 ", wanted one of %d or fewer", array->count, max);
+}
+
 void hparam_layers_or(struct hparams *h, const char *name, int n, int64_t lo, int64_t hi, int *out)
 {
     if (!present(h, name))
         return;
-    if (gguf_find(h->file, key_of(h, name).text)->type == GGUF_ARRAY) {
-        read_array(h, name, n, lo, hi, out);
+    if (hparam_is_array(h, name)) {
+        const struct gguf_kv *array = layer_array(h, name, GGUF_I32, n);
+        if (array)
+            read_elements(h, name, array, lo, hi, out);
         return;
     }
     int all = (int)hparam_int_or(h, name, lo, hi, lo);

@@ -21,6 +21,14 @@ int64_t hparam_int_or(struct hparams *h, const char *name, int64_t lo, int64_t h
 // _or, a missing key leaves `out` unchanged.
 void hparam_layers(struct hparams *h, const char *name, int n, int64_t lo, int64_t hi, int *out);
 void hparam_layers_or(struct hparams *h, const char *name, int n, int64_t lo, int64_t hi, int *out);
+// Whether the key exists and is an array; and element `layer` of an array of n flags, one for each layer.
+bool hparam_is_array(struct hparams *h, const char *name);
+bool hparam_layer_flag(struct hparams *h, const char *name, int layer, int n);
+// At most `max` integers. Without the key, and for elements that the array does not have, `out` is unchanged.
+void hparam_array_or(struct hparams *h, const char *name, int max, int64_t lo, int64_t hi, int *out);
+
+bool hparam_flag(struct hparams *h, const char *name);
+bool hparam_flag_or(struct hparams *h, const char *name, bool fallback);
 
 // A finite number above zero. The key is required; with _or, a missing key gives `fallback`.
 float hparam_positive(struct hparams *h, const char *name);

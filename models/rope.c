@@ -38,6 +38,15 @@ struct rope rope_read(struct hparams *h, int head_dim, int n_ctx_train)
     return r;
 }
 
+bool rope_read_sections(struct hparams *h, const struct rope *r)
+{
+    int n[4] = {0};
+    hparam_array_or(h, "rope.dimension_sections", 4, 0, 1 << 16, n);
+    if (n[3] && n[0] + n[1] + n[2] < r->n_rot / 2)
+        hparam_refuse(h, "rope.dimension_sections", "some pairs turn by a fourth position, which text does not have");
+    return n[0] && n[1];
+}
+
 // The index, as a real number, of the pair that makes `turns` full rotations over the original context; from Peng et
 // al., YaRN (2023), section 3.2.
 static double yarn_pair(const struct rope *r, double turns)

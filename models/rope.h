@@ -26,6 +26,10 @@ struct rope {
 
 // Reads the keys rope.*; at most head_dim columns are rotated.
 struct rope rope_read(struct hparams *h, int head_dim, int n_ctx_train);
+// Reads how many pairs turn by each of several positions (M-RoPE): by time, height and width, which for text are all the
+// position, so that nothing changes, and by a fourth one, which text does not have; a file with such pairs is refused.
+// Returns whether the file tells pairs apart.
+bool rope_read_sections(struct hparams *h, const struct rope *r);
 // Fills inv_freq[n_rot / 2]. factors: n_rot / 2 divisors, none of them 0, or NULL.
 void rope_frequencies(const struct rope *r, const float *factors, double *inv_freq);
 // The factor of cos and sin.

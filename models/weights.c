@@ -240,14 +240,15 @@ struct linear linear_rows(struct weights *ws, const struct linear *fused, int64_
     return part;
 }
 
-const struct weight *weights_experts(struct weights *ws, const char *name, int64_t k, int64_t rows, int64_t n_expert)
+const struct weight *weights_experts(struct weights *ws, const char *name, int64_t k, int64_t rows, int64_t n_expert,
+                                     enum scaled scaled)
 {
     struct name weight = with_suffix(name, "weight");
     const struct gguf_tensor *t = find(ws, weight.text, REQUIRED);
     if (!t || !check_shape(ws, weight.text, t, 3, (int64_t[]){k, rows, n_expert}))
         return NULL;
     struct weight *w = make_weight(ws, weight.text, t);
-    if (w)
+    if (w && scaled != SCALED_NOT)
         w->scale = weights_values(ws, with_suffix(name, "scale").text, n_expert, false);
     return w;
 }

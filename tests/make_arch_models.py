@@ -15,7 +15,7 @@ import zlib
 import numpy as np
 
 N_TOKENS, VOCAB = 48, 64
-U32, F32, STR, ARRAY = 4, 6, 8, 9
+U32, F32, BOOL, STR, ARRAY = 4, 6, 7, 8, 9
 
 
 # ---- The file
@@ -29,6 +29,8 @@ def value(v):
         return struct.pack('<IIQ', ARRAY, U32, len(v)) + b''.join(struct.pack('<I', x) for x in v)
     if isinstance(v, str):
         return struct.pack('<I', STR) + text(v)
+    if isinstance(v, bool):
+        return struct.pack('<I?', BOOL, v)
     return struct.pack('<If', F32, v) if isinstance(v, float) else struct.pack('<II', U32, v)
 
 
@@ -136,7 +138,7 @@ def forward(m, w, ids):
 
     def norm(x, name):
         if name + '.weight' not in w:
-            return x
+            return layer_norm(x, 1, 0, m['eps']) if m.get('bare_norms') and 'post' not in name else x
         if m.get('layer_norm'):
             return layer_norm(x, w[name + '.weight'], w[name + '.bias'], m['eps'])
         return rms_norm(x, w[name + '.weight'], m['eps'])
@@ -153,17 +155,20 @@ def forward(m, w, ids):
             q, k, v = np.split(linear(y, p + 'attn_qkv'), [m['heads'] * d, (m['heads'] + kv) * d], axis=1)
         else:
             q, k, v = (linear(y, p + f'attn_{c}') for c in 'qkv')
-        q, k, v = (a.reshape(len(ids), -1, d) for a in (q, k, v))
-        if p + 'attn_q_norm.weight' in w:
+        if m.get('row_norms'):
             q = rms_norm(q, w[p + 'attn_q_norm.weight'], m['eps'])
             k = rms_norm(k, w[p + 'attn_k_norm.weight'], m['eps'])
-        if m.get('n_rot'):
+        q, k, v = (a.reshape(len(ids), -1, d) for a in (q, k, v))
+        if p + 'attn_q_norm.weight' in w and not m.get('row_norms'):
+            q = rms_norm(q, w[p + 'attn_q_norm.weight'], m['eps'])
+            k = rms_norm(k, w[p + 'attn_k_norm.weight'], m['eps'])
+        if m.get('n_rot') and i not in m.get('still', []):
             for t in range(len(ids)):
                 q[t] = [rope(m, head, t, factors) for head in q[t]]
                 k[t] = [rope(m, head, t, factors) for head in k[t]]
         y = linear(attention(m, q, k, v, m['window'][i]), p + 'attn_output')
-        x = x + norm(y, p + 'post_attention_norm')
-        y = norm(x, p + 'ffn_norm')
+        before, x = x, x + norm(y, p + 'post_attention_norm')
+        y = norm(before if m.get('side_by_side') else x, p + 'ffn_norm')
         if p + 'ffn_gate_inp.weight' in w:
             y = experts(m, w, p, y)
         else:
@@ -183,6 +188,9 @@ def forward(m, w, ids):
 
 
 # ---- The models
+
+LAYER_NORM = ('gpt2', 'gptneox', 'stablelm')
+
 
 class Maker:
     """Draws tensors in the order in which they are asked for."""
@@ -204,7 +212,7 @@ class Maker:
 
 def block(t, m, i, arch):
     p, e, d, h, kv, f = f'blk.{i}.', m['embd'], m['dim'], m['heads'], m['kv'][i], m['ff'][i]
-    bias = arch == 'gpt2'
+    bias = arch in ('gpt2', 'gptneox')
 
     def linear(name, rows, k, gain=1.0, biased=bias):
         t.matrix(p + name, rows, k, gain)
@@ -213,10 +221,11 @@ def block(t, m, i, arch):
 
     def norm(name, n=e):
         t.gain(p + name, n)
-        if bias:
+        if arch in LAYER_NORM:
             t.vector(p + name + '.bias', n, 0, 0.3)
 
-    norm('attn_norm')
+    if arch not in ('olmo', 'olmo2'):
+        norm('attn_norm')
     if m.get('fused_qkv'):
         linear('attn_qkv', (h + 2 * kv) * d, e, 1.6)
     else:
@@ -225,10 +234,14 @@ def block(t, m, i, arch):
     if arch in ('qwen3', 'qwen3moe'):
         norm('attn_q_norm', d)
         norm('attn_k_norm', d)
+    if arch == 'olmo2':
+        norm('attn_q_norm', h * d)
+        norm('attn_k_norm', kv * d)
     linear('attn_output', e, h * d)
-    if arch == 'gemma2':
+    if arch in ('gemma2', 'olmo2'):
         norm('post_attention_norm')
-    norm('ffn_norm')
+    if arch not in ('olmo', 'olmo2'):
+        norm('ffn_norm')
     if 'experts' in m:
         f = m.get('expert_ff', f)
         t.matrix(p + 'ffn_gate_inp', m['experts'], e, 2.0)
@@ -240,10 +253,10 @@ def block(t, m, i, arch):
         linear('ffn_up', 2 * f, e, 1.5)
     else:
         linear('ffn_up', f, e, 1.5)
-        if arch != 'gpt2':
+        if not bias:
             linear('ffn_gate', f, e, 1.5)
     linear('ffn_down', e, f, 1.5)
-    if arch == 'gemma2':
+    if arch in ('gemma2', 'olmo2'):
         norm('post_ffw_norm')
 
 
@@ -262,15 +275,16 @@ def make(name, arch, out, **own):
             t.tensors[tensor] += t.rng.uniform(0.2, 2, m['n_rot'] // 2).astype('float32')
     for i in range(m['layers']):
         block(t, m, i, arch)
-    t.gain('output_norm', m['embd'])
-    if arch == 'gpt2':
+    if arch != 'olmo':
+        t.gain('output_norm', m['embd'])
+    if arch in LAYER_NORM:
         t.vector('output_norm.bias', m['embd'], 0, 0.3)
     if not m.get('tied'):
         t.matrix('output', VOCAB, m['embd'], 2.0)
 
     def scalar(x):
         return x if len(set(x)) > 1 else x[0]
-    eps = 'layer_norm_epsilon' if arch == 'gpt2' else 'layer_norm_rms_epsilon'
+    eps = 'layer_norm_epsilon' if arch in LAYER_NORM + ('olmo',) else 'layer_norm_rms_epsilon'
     keys = {'general.architecture': arch}
     own_keys = {'context_length': m['ctx'], 'embedding_length': m['embd'], 'block_count': m['layers'],
                 'feed_forward_length': scalar(m['ff']), 'attention.head_count': m['heads'],
@@ -284,7 +298,7 @@ def make(name, arch, out, **own):
     path = os.path.join(out, f'tiny-{name}.gguf')
     write_gguf(path, keys, t.tensors)
 
-    m['layer_norm'], m['gelu'] = arch == 'gpt2', arch in ('gpt2', 'gemma2')
+    m['layer_norm'], m['gelu'] = arch in LAYER_NORM, arch in ('gpt2', 'gptneox', 'gemma2')
     ids = t.rng.integers(0, VOCAB, N_TOKENS)
     logits = forward(m, {k: v.astype('float64') for k, v in t.tensors.items()}, ids)
     with open(path + '.logits', 'wb') as f:
@@ -308,6 +322,14 @@ def main(out):
          attn_cap=3.0, logit_cap=2.0, embed_scale=float(np.float32(math.sqrt(32))),
          keys={'attention.sliding_window': 7, 'attn_logit_softcapping': 3.0, 'final_logit_softcapping': 2.0})
     make('gpt2', 'gpt2', out, kv=[4, 4], fused_qkv=True, tied=True, ctx=64)
+    make('gptneox', 'gptneox', out, kv=[4, 4], n_rot=4, fused_qkv=True, side_by_side=True,
+         keys={'use_parallel_residual': True})
+    make('stablelm', 'stablelm', out, n_rot=4)
+    make('smollm3', 'smollm3', out, pairs='adjacent', layers=4, kv=[2] * 4, ff=[32] * 4, window=[0] * 4, still=[3],
+         tied=True)
+    make('olmo', 'olmo', out, pairs='adjacent', tied=True, bare_norms=True)
+    make('olmo2', 'olmo2', out, row_norms=True, window=[7, 0],
+         keys={'attention.sliding_window': 7, 'attention.sliding_window_pattern': 2})
     phi3 = dict(dim=8, n_rot=4, fused_gate=True, fused_qkv=True, attn_factor=1.25, window=[9, 9],
                 rope_tensors=long_factors)
     phi3_keys = {'attention.sliding_window': 9, 'rope.scaling.attn_factor': 1.25,

@@ -94,7 +94,8 @@ static const struct golden tiny[] = {
     {"arch/tiny-llama.gguf", TINY},      {"arch/tiny-llama-moe.gguf", TINY}, {"arch/tiny-llama-linear.gguf", TINY},
     {"arch/tiny-llama-yarn.gguf", TINY}, {"arch/tiny-qwen2.gguf", TINY},     {"arch/tiny-qwen3.gguf", TINY},
     {"arch/tiny-qwen3moe.gguf", TINY},   {"arch/tiny-gemma2.gguf", TINY},    {"arch/tiny-gpt2.gguf", TINY},
-    {"arch/tiny-phi3-short.gguf", TINY}, {"arch/tiny-phi3-long.gguf", TINY},
+    {"arch/tiny-phi3-short.gguf", TINY}, {"arch/tiny-phi3-long.gguf", TINY}, {"arch/tiny-smollm3.gguf", TINY},
+
 };
 
 Test(models, plain_c_agrees_with_float64)
@@ -112,10 +113,16 @@ Test(models, cpu_agrees_with_float64)
 // The law is 1e-6. These weights are small, so that much less than that is an error; but llama.cpp takes GELU from a table
 // of half precision.
 static const struct golden arch[] = {
-    {"arch/llama-dense.gguf", 1e-12}, {"arch/llama-moe.gguf", 1e-12},    {"arch/qwen2-dense.gguf", 1e-12},
-    {"arch/qwen3-dense.gguf", 1e-12}, {"arch/qwen3moe-moe.gguf", 1e-12}, {"arch/gemma-dense.gguf", 1e-8},
-    {"arch/gemma2-dense.gguf", 1e-8}, {"arch/gemma3-dense.gguf", 1e-8},  {"arch/gpt2-dense.gguf", 1e-7},
+    {"arch/llama-dense.gguf", 1e-12},     {"arch/llama-moe.gguf", 1e-12},     {"arch/mistral3-dense.gguf", 1e-12},
+    {"arch/mistral3-moe.gguf", 1e-12},    {"arch/qwen2-dense.gguf", 1e-12},   {"arch/qwen3-dense.gguf", 1e-12},
+    {"arch/qwen3moe-moe.gguf", 1e-12},    {"arch/qwen3vl-dense.gguf", 1e-12}, {"arch/smollm3-dense.gguf", 1e-12},
+    {"arch/internlm2-dense.gguf", 1e-12},
+
+    {"arch/gemma-dense.gguf", 1e-8},      {"arch/gemma2-dense.gguf", 1e-8},   {"arch/gemma3-dense.gguf", 1e-8},
+    {"arch/gpt2-dense.gguf", 1e-7},
+
     {"arch/phi3-dense.gguf", 1e-12},
+
 };
 
 Test(models, plain_c_agrees_with_golden_architectures)
@@ -243,7 +250,10 @@ Test(models, list_names_every_family)
 {
     struct text list = {0};
     arch_list(&list);
-    cr_expect(strcmp(list.data, "llama qwen2 qwen3 qwen3moe gemma gemma2 gemma3 gpt2 phi3") == 0, "%s", list.data);
+    cr_expect(strcmp(list.data,
+                     "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 gemma gemma2 "
+                     "gemma3 gpt2 phi3") == 0,
+              "%s", list.data);
     text_free(&list);
 }
 

@@ -102,7 +102,8 @@ static const struct golden floats[] = {
 #ifdef EVERY_MODEL
     {"arch/tiny-llama-linear.gguf", FLOATS}, {"arch/tiny-llama-yarn.gguf", FLOATS},
     {"arch/tiny-qwen2.gguf", FLOATS},        {"arch/tiny-qwen3.gguf", FLOATS},
-    {"arch/tiny-phi3-short.gguf", FLOATS},
+    {"arch/tiny-phi3-short.gguf", FLOATS},   {"arch/tiny-smollm3.gguf", FLOATS},
+
 #endif
 };
 
@@ -115,9 +116,11 @@ Test(ptx_machine, agrees_with_float64)
 static const struct golden arch[] = {
     {"arch/llama-dense.gguf", FLOATS},
 #ifdef EVERY_MODEL
-    {"arch/llama-moe.gguf", FLOATS},    {"arch/qwen2-dense.gguf", FLOATS}, {"arch/qwen3-dense.gguf", FLOATS},
-    {"arch/qwen3moe-moe.gguf", FLOATS}, {"arch/gemma2-dense.gguf", 1e-8},  {"arch/gpt2-dense.gguf", 1e-7},
-    {"arch/phi3-dense.gguf", FLOATS},
+    {"arch/llama-moe.gguf", FLOATS},       {"arch/qwen2-dense.gguf", FLOATS},    {"arch/qwen3-dense.gguf", FLOATS},
+    {"arch/qwen3moe-moe.gguf", FLOATS},    {"arch/gemma2-dense.gguf", 1e-8},     {"arch/gpt2-dense.gguf", 1e-7},
+    {"arch/phi3-dense.gguf", FLOATS},      {"arch/mistral3-dense.gguf", FLOATS}, {"arch/qwen3vl-dense.gguf", FLOATS},
+    {"arch/internlm2-dense.gguf", FLOATS},
+
 #endif
 };
 

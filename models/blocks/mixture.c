@@ -15,6 +15,14 @@ struct experts experts_read(struct build *b)
     return e;
 }
 
+struct experts experts_require(struct build *b)
+{
+    struct experts e = experts_read(b);
+    if (!e.n)
+        hparam_refuse(&b->h, "expert_count", "this family has experts, wanted 1 or more");
+    return e;
+}
+
 void experts_read_width(struct build *b, struct experts *e)
 {
     e->n_ff = (int)hparam_int_or(&b->h, "expert_feed_forward_length", 0, WIDTH_MAX, 0);
@@ -27,10 +35,11 @@ struct tensor *mixture(struct build *b, struct tensor *x, const struct experts *
     const int64_t n_ff = e->n_ff ? e->n_ff : b->n_ff[b->layer];
     if (!n_ff)
         hparam_refuse(&b->h, "feed_forward_length", "layer %d has none", b->layer);
+    const enum scaled scaled = e->unscaled ? SCALED_NOT : SCALED_PRODUCT;
     struct linear router = weights_linear(&b->ws, "ffn_gate_inp", b->n_embd, e->n, SCALED_NOT, REQUIRED, OPTIONAL);
-    const struct weight *w_gate = weights_experts(&b->ws, "ffn_gate_exps", b->n_embd, n_ff, e->n);
-    const struct weight *w_up = weights_experts(&b->ws, "ffn_up_exps", b->n_embd, n_ff, e->n);
-    const struct weight *w_down = weights_experts(&b->ws, "ffn_down_exps", n_ff, b->n_embd, e->n);
+    const struct weight *w_gate = weights_experts(&b->ws, "ffn_gate_exps", b->n_embd, n_ff, e->n, scaled);
+    const struct weight *w_up = weights_experts(&b->ws, "ffn_up_exps", b->n_embd, n_ff, e->n, scaled);
+    const struct weight *w_down = weights_experts(&b->ws, "ffn_down_exps", n_ff, b->n_embd, e->n, scaled);
     struct tensor *logits = build_project_by(b, "ffn_gate_inp", x, &router); // (n, n_expert)
     struct tensor *route =
         graph_route(b->g, "ffn_route", logits, e->route, e->n_used, e->normalise, e->scale); // (n, 2 * n_used)
@@ -39,4 +48,13 @@ struct tensor *mixture(struct build *b, struct tensor *x, const struct experts *
     struct tensor *y = graph_glu(b->g, "ffn_glu", gate, up, act);                            // (n, n_used * n_ff)
     y = graph_expert_matmul(b->g, "ffn_down_exps", y, w_down, route);                        // (n, n_used * n_embd)
     return graph_expert_combine(b->g, "ffn_moe", y, route);                                  // (n, n_embd)
+}
+
+struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act)
+{
+    struct tensor *up = build_project(b, "ffn_up_shexp", x, n_ff, SCALED_NOT);     // (n, n_ff)
+    struct tensor *gate = build_project(b, "ffn_gate_shexp", x, n_ff, SCALED_NOT); // (n, n_ff)
+    struct tensor *s = graph_glu(b->g, "ffn_glu_shexp", gate, up, act);            // (n, n_ff)
+    s = build_project(b, "ffn_down_shexp", s, b->n_embd, SCALED_NOT);              // (n, n_embd)
+    return graph_add(b->g, "ffn_shared", y, s);                                    // (n, n_embd)
 }

@@ -10,15 +10,20 @@ struct experts {
     enum route_kind route;
     bool normalise; // the weights of the chosen experts are divided by their sum
     float scale;    // of the weights of the chosen experts
+    bool unscaled;  // the scales of the matrices are ignored
 };
 
 // Reads the number of experts, the number used, and the scale of their weights. Presets a normalised softmax.
 struct experts experts_read(struct build *b);
+// The same for a family that has no other feed-forward: a file without experts is refused.
+struct experts experts_require(struct build *b);
 // Reads the width of an expert; without that key, the width of the feed-forward is divided by the number of experts
 // used.
 void experts_read_width(struct build *b, struct experts *e);
 
 // down (act(gate x) * up x) of each chosen expert, weighted: (n, n_embd).
 struct tensor *mixture(struct build *b, struct tensor *x, const struct experts *e, enum act_kind act);
+// y, the output of the mixture, plus that of an expert of n_ff columns that all rows use: (n, n_embd).
+struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act);
 
 #endif

@@ -36,16 +36,32 @@ struct qkv attention_project(struct build *b, struct tensor *x, const struct att
     return y;
 }
 
-struct qkv attention_place(struct build *b, struct qkv x, const struct attention *a)
+struct qkv attention_norm_heads(struct build *b, struct qkv x, const struct attention *a)
 {
-    if (a->head_norms) {
-        x.q = build_head_norm(b, "attn_q_norm", x.q, a->dim_k);
-        x.k = build_head_norm(b, "attn_k_norm", x.k, a->dim_k);
-    }
-    if (a->angles) {
-        x.q = graph_rope(b->g, "attn_q_rope", x.q, a->angles, a->dim_k, a->layout);
-        x.k = graph_rope(b->g, "attn_k_rope", x.k, a->angles, a->dim_k, a->layout);
-    }
+    x.q = build_head_norm(b, "attn_q_norm", x.q, a->dim_k);
+    x.k = build_head_norm(b, "attn_k_norm", x.k, a->dim_k);
+    return x;
+}
+
+void attention_refuse_gains_of_heads(struct build *b)
+{
+    if (weights_has(&b->ws, "attn_q_norm.weight"))
+        weights_refuse(&b->ws, "attn_q_norm.weight", "norms with other gains in each head are not supported");
+}
+
+struct qkv attention_norm_rows(struct build *b, struct qkv x)
+{
+    x.q = build_norm(b, "attn_q_norm", x.q);
+    x.k = build_norm(b, "attn_k_norm", x.k);
+    return x;
+}
+
+struct qkv attention_rotate(struct build *b, struct qkv x, const struct attention *a)
+{
+    if (!a->angles)
+        return x;
+    x.q = graph_rope(b->g, "attn_q_rope", x.q, a->angles, a->dim_k, a->layout);
+    x.k = graph_rope(b->g, "attn_k_rope", x.k, a->angles, a->dim_k, a->layout);
     return x;
 }
 
@@ -60,5 +76,8 @@ struct tensor *attention_attend(struct build *b, struct qkv x, const struct atte
 
 struct tensor *attention(struct build *b, struct tensor *x, const struct attention *a)
 {
-    return attention_attend(b, attention_place(b, attention_project(b, x, a), a), a);
+    struct qkv y = attention_project(b, x, a);
+    if (a->head_norms)
+        y = attention_norm_heads(b, y, a);
+    return attention_attend(b, attention_rotate(b, y, a), a);
 }

@@ -25,11 +25,16 @@ struct attention attention_of(const struct build *b, int layer);
 
 // The products of x with attn_q, attn_k and attn_v, or with the rows of attn_qkv if the file has that.
 struct qkv attention_project(struct build *b, struct tensor *x, const struct attention *a);
-// The norms of heads, and the rotation.
-struct qkv attention_place(struct build *b, struct qkv x, const struct attention *a);
+// The norms attn_q_norm and attn_k_norm: of each head by itself, or of the whole row.
+struct qkv attention_norm_heads(struct build *b, struct qkv x, const struct attention *a);
+struct qkv attention_norm_rows(struct build *b, struct qkv x);
+// Refuses norms with gains that differ between heads.
+void attention_refuse_gains_of_heads(struct build *b);
+// The rotation, if there is one.
+struct qkv attention_rotate(struct build *b, struct qkv x, const struct attention *a);
 // Stores keys and values in the KV cache, and attends: (n_tok, n_head * dim_v).
 struct tensor *attention_attend(struct build *b, struct qkv x, const struct attention *a);
-// All of these in turn.
+// Projections, norms of heads if there are some, rotation, attention.
 struct tensor *attention(struct build *b, struct tensor *x, const struct attention *a);
 
 #endif
