@@ -121,8 +121,7 @@ static const struct golden arch[] = {
     {"arch/gemma-dense.gguf", 1e-8},      {"arch/gemma2-dense.gguf", 1e-8},   {"arch/gemma3-dense.gguf", 1e-8},
     {"arch/gpt2-dense.gguf", 1e-7},
 
-    {"arch/phi3-dense.gguf", 1e-12},
-
+    {"arch/phi3-dense.gguf", 1e-12},      {"more/arcee-dense.gguf", 1e-12},
 };
 
 Test(models, plain_c_agrees_with_golden_architectures)
@@ -251,8 +250,8 @@ Test(models, list_names_every_family)
     struct text list = {0};
     arch_list(&list);
     cr_expect(strcmp(list.data,
-                     "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 gemma gemma2 "
-                     "gemma3 gpt2 phi3") == 0,
+                     "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee gemma "
+                     "gemma2 gemma3 gpt2 phi3") == 0,
               "%s", list.data);
     text_free(&list);
 }

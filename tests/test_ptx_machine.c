@@ -121,6 +121,8 @@ static const struct golden arch[] = {
     {"arch/phi3-dense.gguf", FLOATS},      {"arch/mistral3-dense.gguf", FLOATS}, {"arch/qwen3vl-dense.gguf", FLOATS},
     {"arch/internlm2-dense.gguf", FLOATS},
 
+    {"more/arcee-dense.gguf", FLOATS},
+
 #endif
 };
 
