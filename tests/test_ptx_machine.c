@@ -119,7 +119,8 @@ static const struct golden arch[] = {
     {"arch/llama-moe.gguf", FLOATS},       {"arch/qwen2-dense.gguf", FLOATS},    {"arch/qwen3-dense.gguf", FLOATS},
     {"arch/qwen3moe-moe.gguf", FLOATS},    {"arch/gemma2-dense.gguf", 1e-8},     {"arch/gpt2-dense.gguf", 1e-7},
     {"arch/phi3-dense.gguf", FLOATS},      {"arch/mistral3-dense.gguf", FLOATS}, {"arch/qwen3vl-dense.gguf", FLOATS},
-    {"arch/internlm2-dense.gguf", FLOATS}, {"arch/seed_oss-dense.gguf", FLOATS},
+    {"arch/internlm2-dense.gguf", FLOATS}, {"arch/seed_oss-dense.gguf", FLOATS}, {"arch/granite-dense.gguf", FLOATS},
+    {"arch/granite-moe.gguf", FLOATS},     {"arch/granitemoe-moe.gguf", FLOATS}, {"arch/minicpm-dense.gguf", FLOATS},
 
     {"more/arcee-dense.gguf", FLOATS},
 

@@ -1,0 +1,85 @@
+// Granite and MiniCPM: the block of Llama, where embeddings, scores, what each half of a block adds, and logits are
+// multiplied by factors.
+#include "models/families.h"
+
+#include <math.h>
+
+struct factors {
+    float embeddings, residuals, logits;
+    float scores; // 0: 1/sqrt(dim_k)
+};
+
+// A mixture of experts, to which a shared expert of n_shared columns is added if that is not 0.
+static struct tensor *experts(struct build *b, struct tensor *x, const struct experts *e, int n_shared)
+{
+    struct tensor *y = mixture(b, x, e, ACT_SILU); // (n, n_embd)
+    return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU) : y;
+}
+
+static struct tensor *blocks(struct build *b, struct tensor *angles, const struct factors *f)
+{
+    struct experts e = experts_read(b);
+    e.unscaled = true;
+    const int n_shared = (int)hparam_int_or(&b->h, "expert_shared_feed_forward_length", 0, 1 << 24, 0);
+    struct tensor *x = build_embed(b, f->embeddings); // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NORM;
+        a.scale = f->scores > 0 ? f->scores : a.scale;
+        build_layer(b, i);
+        struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
+        y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
+        build_last_rows(b, i, &x, &y);
+        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+        y = build_scale(b, "attn_scaled", y, f->residuals);                // (n, n_embd)
+        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+
+        y = build_norm(b, "ffn_norm", x);                                                             // (n, n_embd)
+        y = e.n ? experts(b, y, &e, n_shared) : feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
+        y = build_scale(b, "ffn_scaled", y, f->residuals);                                            // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, y);                                                    // (n, n_embd)
+    }
+    x = build_output(b, x); // (n, n_vocab)
+    return build_scale(b, "output_scaled", x, f->logits);
+}
+
+static struct factors read_factors(struct build *b)
+{
+    struct factors f;
+    f.embeddings = hparam_factor_or(&b->h, "embedding_scale", 1);
+    f.residuals = hparam_factor_or(&b->h, "residual_scale", 1);
+    f.scores = hparam_factor_or(&b->h, "attention.scale", 0);
+    f.logits = 1 / hparam_positive(&b->h, "logit_scale");
+    return f;
+}
+
+// The key that elsewhere tells of a context extended by training says here whether positions rotate at all.
+struct tensor *build_granite(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    const bool rotates = hparam_flag_or(&b->h, "rope.scaling.finetuned", true);
+    struct tensor *angles = rotates ? build_rope_with_factors(b, "rope", &rope) : NULL; // (n_tok, n_rot)
+    struct factors f = read_factors(b);
+    return blocks(b, angles, &f);
+}
+
+struct tensor *build_granitemoe(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct factors f = read_factors(b);
+    return blocks(b, build_rope_with_factors(b, "rope", &rope), &f);
+}
+
+// Files from before there were keys for the factors have those of MiniCPM 2B.
+struct tensor *build_minicpm(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct factors f = {0};
+    f.embeddings = hparam_factor_or(&b->h, "embedding_scale", 12);
+    f.residuals = hparam_factor_or(&b->h, "residual_scale", 1.4F / sqrtf((float)b->n_layer));
+    f.logits = 1 / hparam_factor_or(&b->h, "logit_scale", (float)b->n_embd / 256);
+    return blocks(b, build_rope_with_factors(b, "rope", &rope), &f);
+}
