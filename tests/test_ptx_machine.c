@@ -121,7 +121,7 @@ static const struct golden arch[] = {
     {"arch/phi3-dense.gguf", FLOATS},      {"arch/mistral3-dense.gguf", FLOATS}, {"arch/qwen3vl-dense.gguf", FLOATS},
     {"arch/internlm2-dense.gguf", FLOATS}, {"arch/seed_oss-dense.gguf", FLOATS}, {"arch/granite-dense.gguf", FLOATS},
     {"arch/granite-moe.gguf", FLOATS},     {"arch/granitemoe-moe.gguf", FLOATS}, {"arch/minicpm-dense.gguf", FLOATS},
-    {"arch/chatglm-dense.gguf", FLOATS},   {"arch/glm4-dense.gguf", FLOATS},
+    {"arch/chatglm-dense.gguf", FLOATS},   {"arch/glm4-dense.gguf", FLOATS},     {"arch/exaone4-dense.gguf", FLOATS},
 
     {"more/arcee-dense.gguf", FLOATS},
 
