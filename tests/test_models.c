@@ -113,18 +113,21 @@ Test(models, cpu_agrees_with_float64)
 // The law is 1e-6. These weights are small, so that much less than that is an error; but llama.cpp takes GELU from a table
 // of half precision.
 static const struct golden arch[] = {
-    {"arch/llama-dense.gguf", 1e-12},     {"arch/llama-moe.gguf", 1e-12},        {"arch/mistral3-dense.gguf", 1e-12},
-    {"arch/mistral3-moe.gguf", 1e-12},    {"arch/qwen2-dense.gguf", 1e-12},      {"arch/qwen3-dense.gguf", 1e-12},
-    {"arch/qwen3moe-moe.gguf", 1e-12},    {"arch/qwen3vl-dense.gguf", 1e-12},    {"arch/smollm3-dense.gguf", 1e-12},
-    {"arch/internlm2-dense.gguf", 1e-12}, {"arch/seed_oss-dense.gguf", 1e-12},   {"arch/granite-dense.gguf", 1e-12},
-    {"arch/granite-moe.gguf", 1e-12},     {"arch/granitemoe-dense.gguf", 1e-12}, {"arch/granitemoe-moe.gguf", 1e-12},
-    {"arch/minicpm-dense.gguf", 1e-12},   {"arch/minicpm-moe.gguf", 1e-12},      {"arch/chatglm-dense.gguf", 1e-12},
-    {"arch/glm4-dense.gguf", 1e-12},      {"arch/exaone4-dense.gguf", 1e-12},
-
-    {"arch/gemma-dense.gguf", 1e-8},      {"arch/gemma2-dense.gguf", 1e-8},      {"arch/gemma3-dense.gguf", 1e-8},
+    {"arch/llama-dense.gguf", 1e-12},         {"arch/llama-moe.gguf", 1e-12},
+    {"arch/mistral3-dense.gguf", 1e-12},      {"arch/mistral3-moe.gguf", 1e-12},
+    {"arch/qwen2-dense.gguf", 1e-12},         {"arch/qwen3-dense.gguf", 1e-12},
+    {"arch/qwen3moe-moe.gguf", 1e-12},        {"arch/qwen3vl-dense.gguf", 1e-12},
+    {"arch/smollm3-dense.gguf", 1e-12},       {"arch/internlm2-dense.gguf", 1e-12},
+    {"arch/seed_oss-dense.gguf", 1e-12},      {"arch/granite-dense.gguf", 1e-12},
+    {"arch/granite-moe.gguf", 1e-12},         {"arch/granitemoe-dense.gguf", 1e-12},
+    {"arch/granitemoe-moe.gguf", 1e-12},      {"arch/minicpm-dense.gguf", 1e-12},
+    {"arch/minicpm-moe.gguf", 1e-12},         {"arch/chatglm-dense.gguf", 1e-12},
+    {"arch/glm4-dense.gguf", 1e-12},          {"arch/exaone4-dense.gguf", 1e-12},
+    {"arch/hunyuan-dense-dense.gguf", 1e-12}, {"arch/gemma-dense.gguf", 1e-8},
+    {"arch/gemma2-dense.gguf", 1e-8},         {"arch/gemma3-dense.gguf", 1e-8},
     {"arch/gpt2-dense.gguf", 1e-7},
 
-    {"arch/phi3-dense.gguf", 1e-12},      {"more/arcee-dense.gguf", 1e-12},
+    {"arch/phi3-dense.gguf", 1e-12},          {"more/arcee-dense.gguf", 1e-12},
 };
 
 Test(models, plain_c_agrees_with_golden_architectures)
@@ -254,7 +257,8 @@ Test(models, list_names_every_family)
     arch_list(&list);
     cr_expect(strcmp(list.data,
                      "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "
-                     "granite granitemoe minicpm chatglm glm4 exaone4 gemma gemma2 gemma3 gpt2 phi3") == 0,
+                     "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense gemma gemma2 gemma3 gpt2 phi3") ==
+                  0,
               "%s", list.data);
     text_free(&list);
 }

@@ -280,7 +280,7 @@ static void check_refusals(const struct refusal *cases, size_t n)
 
 #define KNOWN                                                                                                          \
     "known are: llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "        \
-    "granite granitemoe minicpm chatglm glm4 exaone4 gemma gemma2 gemma3 gpt2 phi3"
+    "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense gemma gemma2 gemma3 gpt2 phi3"
 
 // clang-format off
 static const struct refusal whole_cases[] = {
@@ -395,6 +395,7 @@ static const struct refusal family_cases[] = {
     {"mistral3-dense", "f32:mistral3.attention.temperature_scale,0.1 u32:mistral3.rope.scaling.original_context_length,64",
      "key 'mistral3.attention.temperature_scale': scales queries beyond 64 positions, which is not supported; up to there a context is served"},
     {"glm4-dense", "u32:glm4.nextn_predict_layers,1", "key 'glm4.nextn_predict_layers': layers that predict further tokens are not supported"},
+    {"hunyuan-dense-dense", "u32:hunyuan-dense.expert_count,2", "key 'hunyuan-dense.expert_count': this family has no experts"},
     {"granite-dense", "no:granite.logit_scale", "key 'granite.logit_scale': is missing"},
     {"granite-moe", "u32:granite.expert_shared_feed_forward_length,0", "tensor 'blk.0.ffn_gate_shexp.weight': is no part of a model of the family granite, and would go unused"},
 };

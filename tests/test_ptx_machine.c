@@ -116,12 +116,16 @@ Test(ptx_machine, agrees_with_float64)
 static const struct golden arch[] = {
     {"arch/llama-dense.gguf", FLOATS},
 #ifdef EVERY_MODEL
-    {"arch/llama-moe.gguf", FLOATS},       {"arch/qwen2-dense.gguf", FLOATS},    {"arch/qwen3-dense.gguf", FLOATS},
-    {"arch/qwen3moe-moe.gguf", FLOATS},    {"arch/gemma2-dense.gguf", 1e-8},     {"arch/gpt2-dense.gguf", 1e-7},
-    {"arch/phi3-dense.gguf", FLOATS},      {"arch/mistral3-dense.gguf", FLOATS}, {"arch/qwen3vl-dense.gguf", FLOATS},
-    {"arch/internlm2-dense.gguf", FLOATS}, {"arch/seed_oss-dense.gguf", FLOATS}, {"arch/granite-dense.gguf", FLOATS},
-    {"arch/granite-moe.gguf", FLOATS},     {"arch/granitemoe-moe.gguf", FLOATS}, {"arch/minicpm-dense.gguf", FLOATS},
-    {"arch/chatglm-dense.gguf", FLOATS},   {"arch/glm4-dense.gguf", FLOATS},     {"arch/exaone4-dense.gguf", FLOATS},
+    {"arch/llama-moe.gguf", FLOATS},           {"arch/qwen2-dense.gguf", FLOATS},
+    {"arch/qwen3-dense.gguf", FLOATS},         {"arch/qwen3moe-moe.gguf", FLOATS},
+    {"arch/gemma2-dense.gguf", 1e-8},          {"arch/gpt2-dense.gguf", 1e-7},
+    {"arch/phi3-dense.gguf", FLOATS},          {"arch/mistral3-dense.gguf", FLOATS},
+    {"arch/qwen3vl-dense.gguf", FLOATS},       {"arch/internlm2-dense.gguf", FLOATS},
+    {"arch/seed_oss-dense.gguf", FLOATS},      {"arch/granite-dense.gguf", FLOATS},
+    {"arch/granite-moe.gguf", FLOATS},         {"arch/granitemoe-moe.gguf", FLOATS},
+    {"arch/minicpm-dense.gguf", FLOATS},       {"arch/chatglm-dense.gguf", FLOATS},
+    {"arch/glm4-dense.gguf", FLOATS},          {"arch/exaone4-dense.gguf", FLOATS},
+    {"arch/hunyuan-dense-dense.gguf", FLOATS},
 
     {"more/arcee-dense.gguf", FLOATS},
 

@@ -1,0 +1,46 @@
+// Hunyuan, dense: the block of Llama with norms of heads after the rotation.
+#include "models/families.h"
+
+#include <math.h>
+
+// Extends the context as NTK-aware scaling does: the slowest pair turns alpha times slower, the fastest as before.
+static void stretch(struct build *b, struct rope *rope)
+{
+    const double alpha = (double)hparam_factor_or(&b->h, "rope.scaling.alpha", 0);
+    if (alpha > 0 && b->dim_k > 2)
+        rope->base *= pow(alpha, b->dim_k / (b->dim_k - 2.0));
+}
+
+static struct tensor *attend(struct build *b, struct tensor *x, const struct attention *a)
+{
+    struct qkv y = attention_project(b, x, a);
+    y = attention_rotate(b, y, a);
+    y = attention_norm_heads(b, y, a);
+    return attention_attend(b, y, a);
+}
+
+struct tensor *build_hunyuan_dense(struct build *b)
+{
+    build_read_rms(b);
+    if (hparam_int_or(&b->h, "expert_count", 0, INT32_MAX, 0) > 1)
+        hparam_refuse(&b->h, "expert_count", "this family has no experts");
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    stretch(b, &rope);
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX;
+        build_layer(b, i);
+        struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
+        y = attend(b, y, &a);                             // (n_tok, n_head * dim_v)
+        build_last_rows(b, i, &x, &y);
+        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+
+        y = build_norm(b, "ffn_norm", x);                         // (n, n_embd)
+        y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
