@@ -280,7 +280,8 @@ static void check_refusals(const struct refusal *cases, size_t n)
 
 #define KNOWN                                                                                                          \
     "known are: llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "        \
-    "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense gemma gemma2 gemma3 gpt2 phi3"
+    "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe gemma gemma2 "                     \
+    "gemma3 gpt2 phi3"
 
 // clang-format off
 static const struct refusal whole_cases[] = {
@@ -396,6 +397,8 @@ static const struct refusal family_cases[] = {
      "key 'mistral3.attention.temperature_scale': scales queries beyond 64 positions, which is not supported; up to there a context is served"},
     {"glm4-dense", "u32:glm4.nextn_predict_layers,1", "key 'glm4.nextn_predict_layers': layers that predict further tokens are not supported"},
     {"hunyuan-dense-dense", "u32:hunyuan-dense.expert_count,2", "key 'hunyuan-dense.expert_count': this family has no experts"},
+    {"olmo-dense", "f32:olmo.attention.clamp_kqv,8", "key 'olmo.attention.clamp_kqv': queries, keys and values with a limit are not supported"},
+    {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
     {"granite-dense", "no:granite.logit_scale", "key 'granite.logit_scale': is missing"},
     {"granite-moe", "u32:granite.expert_shared_feed_forward_length,0", "tensor 'blk.0.ffn_gate_shexp.weight': is no part of a model of the family granite, and would go unused"},
 };
@@ -607,6 +610,11 @@ static void check_golden_edited(const char *base, const char *edits, double boun
 
 Test(models_hostile, golden_models_without_what_llama_cpp_ignores)
 {
+    static const char olmo2[] = "drop:blk.0.attn_q.bias drop:blk.0.attn_k.bias drop:blk.0.attn_v.bias "
+                                "drop:blk.1.attn_q.bias drop:blk.1.attn_k.bias drop:blk.1.attn_v.bias";
+    check_golden_edited("arch/olmo-dense.gguf", "f32:olmo.attention.clamp_kqv,0", 1e-12);
+    check_golden_edited("arch/olmo2-dense.gguf", olmo2, 1e-12);
+    check_golden_edited("arch/olmoe-moe.gguf", olmo2, 1e-12);
     check_golden_edited("more/qwen2vl-dense.gguf",
                         "f32:qwen2vl.attention.layer_norm_rms_epsilon,1e-30 drop:output.bias", 1e-12);
     check_golden_edited("arch/internlm2-dense.gguf",
