@@ -280,8 +280,8 @@ static void check_refusals(const struct refusal *cases, size_t n)
 
 #define KNOWN                                                                                                          \
     "known are: llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "        \
-    "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe gemma gemma2 "                     \
-    "gemma3 gpt2 phi3"
+    "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "                        \
+    "cohere2 gemma gemma2 gemma3 gpt2 phi3"
 
 // clang-format off
 static const struct refusal whole_cases[] = {
@@ -399,6 +399,9 @@ static const struct refusal family_cases[] = {
     {"hunyuan-dense-dense", "u32:hunyuan-dense.expert_count,2", "key 'hunyuan-dense.expert_count': this family has no experts"},
     {"olmo-dense", "f32:olmo.attention.clamp_kqv,8", "key 'olmo.attention.clamp_kqv': queries, keys and values with a limit are not supported"},
     {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
+    {"cohere2-dense", "no:cohere2.attention.sliding_window", "key 'cohere2.attention.sliding_window': is missing"},
+    {"cohere2-dense", "bools:cohere2.attention.sliding_window_pattern,1,1,0", "key 'cohere2.attention.sliding_window_pattern': is an array of 3, wanted one of 2, the number of layers"},
+    {"cohere2-dense", "u32s:cohere2.attention.sliding_window_pattern,1,0", "key 'cohere2.attention.sliding_window_pattern': is an array of u32, wanted an array of bool"},
     {"granite-dense", "no:granite.logit_scale", "key 'granite.logit_scale': is missing"},
     {"granite-moe", "u32:granite.expert_shared_feed_forward_length,0", "tensor 'blk.0.ffn_gate_shexp.weight': is no part of a model of the family granite, and would go unused"},
 };
@@ -617,6 +620,7 @@ Test(models_hostile, golden_models_without_what_llama_cpp_ignores)
     check_golden_edited("arch/olmoe-moe.gguf", olmo2, 1e-12);
     check_golden_edited("more/qwen2vl-dense.gguf",
                         "f32:qwen2vl.attention.layer_norm_rms_epsilon,1e-30 drop:output.bias", 1e-12);
+    check_golden_edited("arch/cohere2-dense.gguf", "bools:cohere2.attention.sliding_window_pattern,1,0", 1e-12);
     check_golden_edited("arch/internlm2-dense.gguf",
                         "str:general.architecture,ernie4_5 u32:ernie4_5.block_count,2 "
                         "u32:ernie4_5.embedding_length,64 u32:ernie4_5.context_length,128 "

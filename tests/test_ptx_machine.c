@@ -125,9 +125,8 @@ static const struct golden arch[] = {
     {"arch/granite-moe.gguf", FLOATS},         {"arch/granitemoe-moe.gguf", FLOATS},
     {"arch/minicpm-dense.gguf", FLOATS},       {"arch/chatglm-dense.gguf", FLOATS},
     {"arch/glm4-dense.gguf", FLOATS},          {"arch/exaone4-dense.gguf", FLOATS},
-    {"arch/hunyuan-dense-dense.gguf", FLOATS},
-
-    {"more/arcee-dense.gguf", FLOATS},
+    {"arch/hunyuan-dense-dense.gguf", FLOATS}, {"arch/command-r-dense.gguf", FLOATS},
+    {"arch/cohere2-dense.gguf", FLOATS},       {"more/arcee-dense.gguf", FLOATS},
 
 #endif
 };
