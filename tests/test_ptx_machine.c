@@ -127,6 +127,7 @@ static const struct golden arch[] = {
     {"arch/glm4-dense.gguf", FLOATS},          {"arch/exaone4-dense.gguf", FLOATS},
     {"arch/hunyuan-dense-dense.gguf", FLOATS}, {"arch/command-r-dense.gguf", FLOATS},
     {"arch/cohere2-dense.gguf", FLOATS},       {"more/arcee-dense.gguf", FLOATS},
+    {"arch/starcoder2-dense.gguf", 1e-7},
 
 #endif
 };
