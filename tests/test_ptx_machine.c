@@ -102,8 +102,9 @@ static const struct golden floats[] = {
 #ifdef EVERY_MODEL
     {"arch/tiny-llama-linear.gguf", FLOATS}, {"arch/tiny-llama-yarn.gguf", FLOATS},
     {"arch/tiny-qwen2.gguf", FLOATS},        {"arch/tiny-qwen3.gguf", FLOATS},
-    {"arch/tiny-phi3-short.gguf", FLOATS},   {"arch/tiny-smollm3.gguf", FLOATS},
-    {"arch/tiny-olmo.gguf", FLOATS},         {"arch/tiny-olmo2.gguf", FLOATS},
+    {"arch/tiny-phi3-short.gguf", FLOATS},   {"arch/tiny-stablelm.gguf", FLOATS},
+    {"arch/tiny-smollm3.gguf", FLOATS},      {"arch/tiny-olmo.gguf", FLOATS},
+    {"arch/tiny-olmo2.gguf", FLOATS},
 #endif
 };
 

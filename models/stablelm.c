@@ -1,0 +1,26 @@
+// StableLM: LayerNorm, rope on a part of each head, SwiGLU.
+#include "models/families.h"
+
+struct tensor *build_stablelm(struct build *b)
+{
+    build_read_layer_norm(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX;
+        build_layer(b, i);
+        attention_refuse_gains_of_heads(b);
+        struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
+        y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
+        build_last_rows(b, i, &x, &y);
+        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+
+        y = build_norm(b, "ffn_norm", x);                         // (n, n_embd)
+        y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
