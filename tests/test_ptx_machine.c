@@ -127,8 +127,8 @@ static const struct golden arch[] = {
     {"arch/minicpm-dense.gguf", FLOATS},       {"arch/chatglm-dense.gguf", FLOATS},
     {"arch/glm4-dense.gguf", FLOATS},          {"arch/exaone4-dense.gguf", FLOATS},
     {"arch/hunyuan-dense-dense.gguf", FLOATS}, {"arch/command-r-dense.gguf", FLOATS},
-    {"arch/cohere2-dense.gguf", FLOATS},       {"more/arcee-dense.gguf", FLOATS},
-    {"arch/starcoder2-dense.gguf", 1e-7},
+    {"arch/cohere2-dense.gguf", FLOATS},       {"arch/nemotron-dense.gguf", FLOATS},
+    {"more/arcee-dense.gguf", FLOATS},         {"arch/starcoder2-dense.gguf", 1e-7},
 
 #endif
 };
