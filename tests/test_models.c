@@ -94,8 +94,9 @@ static const struct golden tiny[] = {
     {"arch/tiny-llama.gguf", TINY},      {"arch/tiny-llama-moe.gguf", TINY}, {"arch/tiny-llama-linear.gguf", TINY},
     {"arch/tiny-llama-yarn.gguf", TINY}, {"arch/tiny-qwen2.gguf", TINY},     {"arch/tiny-qwen3.gguf", TINY},
     {"arch/tiny-qwen3moe.gguf", TINY},   {"arch/tiny-gemma2.gguf", TINY},    {"arch/tiny-gpt2.gguf", TINY},
-    {"arch/tiny-phi3-short.gguf", TINY}, {"arch/tiny-phi3-long.gguf", TINY}, {"arch/tiny-stablelm.gguf", TINY},
-    {"arch/tiny-smollm3.gguf", TINY},    {"arch/tiny-olmo.gguf", TINY},      {"arch/tiny-olmo2.gguf", TINY},
+    {"arch/tiny-phi3-short.gguf", TINY}, {"arch/tiny-phi3-long.gguf", TINY}, {"arch/tiny-gptneox.gguf", TINY},
+    {"arch/tiny-stablelm.gguf", TINY},   {"arch/tiny-smollm3.gguf", TINY},   {"arch/tiny-olmo.gguf", TINY},
+    {"arch/tiny-olmo2.gguf", TINY},
 };
 
 Test(models, plain_c_agrees_with_float64)
@@ -126,8 +127,8 @@ static const struct golden arch[] = {
     {"arch/hunyuan-dense-dense.gguf", 1e-12}, {"arch/command-r-dense.gguf", 1e-12},
     {"arch/cohere2-dense.gguf", 1e-12},       {"arch/gemma-dense.gguf", 1e-8},
     {"arch/gemma2-dense.gguf", 1e-8},         {"arch/gemma3-dense.gguf", 1e-8},
-    {"arch/gpt2-dense.gguf", 1e-7},           {"arch/starcoder2-dense.gguf", 1e-7},
-    {"arch/nemotron-dense.gguf", 1e-12},
+    {"arch/gpt2-dense.gguf", 1e-7},           {"arch/gptneox-dense.gguf", 1e-7},
+    {"arch/starcoder2-dense.gguf", 1e-7},     {"arch/nemotron-dense.gguf", 1e-12},
 
     {"arch/phi3-dense.gguf", 1e-12},          {"more/arcee-dense.gguf", 1e-12},
 };
@@ -229,6 +230,7 @@ Test(models, few_outputs_are_the_same_bits_as_all)
     check_few_outputs(false, "arch/tiny-qwen3.gguf");
     check_few_outputs(false, "arch/tiny-qwen3moe.gguf");
     check_few_outputs(false, "arch/tiny-gemma2.gguf");
+    check_few_outputs(false, "arch/tiny-gptneox.gguf");
 }
 
 // ---- What is said about a model
@@ -260,7 +262,7 @@ Test(models, list_names_every_family)
     cr_expect(strcmp(list.data,
                      "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "
                      "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "
-                     "cohere2 gemma gemma2 gemma3 gpt2 starcoder2 stablelm nemotron phi3") == 0,
+                     "cohere2 gemma gemma2 gemma3 gpt2 gptneox starcoder2 stablelm nemotron phi3") == 0,
               "%s", list.data);
     text_free(&list);
 }

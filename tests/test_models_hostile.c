@@ -281,7 +281,7 @@ static void check_refusals(const struct refusal *cases, size_t n)
 #define KNOWN                                                                                                          \
     "known are: llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "        \
     "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "                        \
-    "cohere2 gemma gemma2 gemma3 gpt2 starcoder2 stablelm nemotron phi3"
+    "cohere2 gemma gemma2 gemma3 gpt2 gptneox starcoder2 stablelm nemotron phi3"
 
 // clang-format off
 static const struct refusal whole_cases[] = {
@@ -391,6 +391,8 @@ static const struct refusal expert_cases[] = {
 };
 
 static const struct refusal family_cases[] = {
+    {"tiny-gptneox", "no:gptneox.use_parallel_residual", "key 'gptneox.use_parallel_residual': is missing"},
+    {"tiny-gptneox", "u32:gptneox.use_parallel_residual,1", "key 'gptneox.use_parallel_residual': has type u32, wanted a bool"},
     {"tiny-stablelm", "name:blk.1.ffn_norm.bias,blk.0.attn_q_norm.weight", "tensor 'blk.0.attn_q_norm.weight': norms with other gains in each head are not supported"},
     {"qwen3vl-dense", "u32s:qwen3vl.rope.dimension_sections,2,2,2,2", "key 'qwen3vl.rope.dimension_sections': some pairs turn by a fourth position, which text does not have"},
     {"qwen3vl-dense", "u32s:qwen3vl.rope.dimension_sections,2,2,2,0,0", "key 'qwen3vl.rope.dimension_sections': is an array of 5, wanted one of 4 or fewer"},
@@ -695,8 +697,9 @@ static void sweep(const struct gguf *base, const char *edits, int *built, int *r
     gguf_close(g);
 }
 
-static const char *const bases[] = {"tiny-llama",  "tiny-llama-moe", "tiny-llama-yarn", "tiny-qwen2",   "tiny-qwen3moe",
-                                    "tiny-gemma2", "tiny-gpt2",      "tiny-phi3-long",  "tiny-stablelm"};
+static const char *const bases[] = {"tiny-llama",    "tiny-llama-moe", "tiny-llama-yarn", "tiny-qwen2",
+                                    "tiny-qwen3moe", "tiny-gemma2",    "tiny-gpt2",       "tiny-phi3-long",
+                                    "tiny-gptneox",  "tiny-stablelm"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {
