@@ -129,8 +129,7 @@ static const struct golden arch[] = {
     {"arch/hunyuan-dense-dense.gguf", FLOATS}, {"arch/command-r-dense.gguf", FLOATS},
     {"arch/cohere2-dense.gguf", FLOATS},       {"arch/nemotron-dense.gguf", FLOATS},
     {"more/arcee-dense.gguf", FLOATS},         {"arch/gptneox-dense.gguf", 1e-7},
-    {"arch/starcoder2-dense.gguf", 1e-7},
-
+    {"arch/starcoder2-dense.gguf", 1e-7},      {"arch/falcon-dense.gguf", 1e-7},
 #endif
 };
 
