@@ -129,7 +129,8 @@ static const struct golden arch[] = {
     {"arch/gemma2-dense.gguf", 1e-8},         {"arch/gemma3-dense.gguf", 1e-8},
     {"arch/gpt2-dense.gguf", 1e-7},           {"arch/gptneox-dense.gguf", 1e-7},
     {"arch/starcoder2-dense.gguf", 1e-7},     {"arch/nemotron-dense.gguf", 1e-12},
-    {"arch/falcon-dense.gguf", 1e-7},         {"arch/phi3-dense.gguf", 1e-12},
+    {"arch/falcon-dense.gguf", 1e-7},         {"arch/phi2-dense.gguf", 1e-7},
+    {"arch/phi3-dense.gguf", 1e-12},          {"arch/phimoe-moe.gguf", 1e-12},
     {"more/arcee-dense.gguf", 1e-12},
 };
 
@@ -262,7 +263,8 @@ Test(models, list_names_every_family)
     cr_expect(strcmp(list.data,
                      "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "
                      "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "
-                     "cohere2 gemma gemma2 gemma3 gpt2 gptneox starcoder2 stablelm nemotron falcon phi3") == 0,
+                     "cohere2 gemma gemma2 gemma3 gpt2 gptneox starcoder2 stablelm nemotron falcon phi2 phi3 phimoe") ==
+                  0,
               "%s", list.data);
     text_free(&list);
 }

@@ -128,8 +128,9 @@ static const struct golden arch[] = {
     {"arch/glm4-dense.gguf", FLOATS},          {"arch/exaone4-dense.gguf", FLOATS},
     {"arch/hunyuan-dense-dense.gguf", FLOATS}, {"arch/command-r-dense.gguf", FLOATS},
     {"arch/cohere2-dense.gguf", FLOATS},       {"arch/nemotron-dense.gguf", FLOATS},
-    {"more/arcee-dense.gguf", FLOATS},         {"arch/gptneox-dense.gguf", 1e-7},
-    {"arch/starcoder2-dense.gguf", 1e-7},      {"arch/falcon-dense.gguf", 1e-7},
+    {"arch/phimoe-moe.gguf", FLOATS},          {"more/arcee-dense.gguf", FLOATS},
+    {"arch/gptneox-dense.gguf", 1e-7},         {"arch/starcoder2-dense.gguf", 1e-7},
+    {"arch/falcon-dense.gguf", 1e-7},          {"arch/phi2-dense.gguf", 1e-7},
 #endif
 };
 
