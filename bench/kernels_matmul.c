@@ -43,7 +43,7 @@ static void put_tiles(const struct kernels *k, struct product *p)
 {
     if (p->f32)
         return;
-    memset(p->tiles, 0, q8_tiles_bytes(p->k, p->n_x));
+    memset(p->tiles, 0, k->tiles_bytes(p->k, p->n_x));
     for (int64_t span = 0; span < q8_blocks(p->k); span++)
         for (int j = 0; j < p->n_x; j++)
             k->put_q8_tiles(p->x[j], p->k, span, p->tiles, p->n_x, j);
@@ -125,7 +125,7 @@ static struct product *product_new(const struct bench *b, bool f32, enum dtype t
     }
     p->scratch = must(aligned_alloc(64, SCRATCH_BYTES));
     memset(p->scratch, 0xff, SCRATCH_BYTES); // NaN: what a kernel does not fill must not reach an output
-    p->tiles = must(aligned_alloc(64, q8_tiles_bytes(k, n_x)));
+    p->tiles = must(aligned_alloc(64, MAX(q8_tiles_bytes(k, n_x), q8_words_bytes(k, n_x))));
     return p;
 }
 
@@ -153,7 +153,8 @@ static void decode_column(const struct product *p, int j, float *x)
 {
     for (int64_t i = 0; i < p->k; i++)
         x[i] = p->f32 ? ((const float *)p->x[j])[i]
-                      : (float)q8_quants(p->x[j])[i] * q8_scales(p->x[j], p->k)[i / Q8_BLOCK];
+                      : (float)(q8_steps(p->x[j], p->k)[i / Q8_RUN] * q8_quants(p->x[j])[i]) *
+                            q8_scales(p->x[j], p->k)[i / Q8_BLOCK];
 }
 
 // Returns the product of the reference, (n_x, n_rows).

@@ -304,9 +304,9 @@ static void *reference_of(struct row_case *r)
     return y;
 }
 
-// The reference has no quantize operation. Whether a block of n elements is right: d is the largest magnitude / 127,
-// each q * d is within half a d of its element, the sums are those of the q, and padding is 0.
-static bool fits_block(const float *x, int64_t n, const int8_t *q, const int16_t *sums, float d)
+// The reference has no quantize operation. Whether a block of n elements is right: d is the largest magnitude / 2032,
+// each q * step * d is within half a step * d of its element, the sums are those of the q, and padding is 0.
+static bool fits_block(const float *x, int64_t n, const int8_t *q, const int16_t *sums, const uint8_t *steps, float d)
 {
     float most = 0;
     bool fits = true;
@@ -317,11 +317,11 @@ static bool fits_block(const float *x, int64_t n, const int8_t *q, const int16_t
         for (int i = 16 * j; i < 16 * j + 16; i++) {
             double want = i < n ? (double)x[i] : 0;
             sum += q[i];
-            fits &= fabs(want - (double)q[i] * (double)d) <= 0.5001 * (double)d;
+            fits &= fabs(want / steps[j / 2] - (double)q[i] * (double)d) <= 0.5001 * (double)d;
         }
         fits &= sums[j] == sum;
     }
-    return fits && d == most / 127;
+    return fits && d == most / 2032;
 }
 
 static bool fits_quantised(const struct kernel_case *c)
@@ -332,7 +332,8 @@ static bool fits_quantised(const struct kernel_case *c)
         const void *y = y_at(r, row);
         for (int64_t b = 0; b < q8_blocks(r->k); b++)
             fits &= fits_block(a_at(r, row) + b * Q8_BLOCK, MIN(r->k - b * Q8_BLOCK, (int64_t)Q8_BLOCK),
-                               q8_quants(y) + b * Q8_BLOCK, q8_sums(y, r->k) + b * Q8_SUMS, q8_scales(y, r->k)[b]);
+                               q8_quants(y) + b * Q8_BLOCK, q8_sums(y, r->k) + b * Q8_SUMS,
+                               q8_steps(y, r->k) + b * Q8_RUNS, q8_scales(y, r->k)[b]);
     }
     return fits;
 }

@@ -3,7 +3,7 @@
 
   bench/neon_count.py build-arm [--type Q4_K ...] [--level dotprod ...] [--columns 1 2 8] [--hot]
 
-build-arm is a build for ARM (tests/aarch64/cross.ini). neon_count.c is linked with its kernels; it multiplies 8 rows of
+build-arm is a build for ARM (tests/aarch64/cross.ini). neon_count.c is linked with its kernels; it multiplies 32 rows of
 2048 weights with some columns, and each instruction of matmul_q8_neon*.c that runs is counted, prefetches included. Every
 column beyond a fourth costs the same, so that 512 are worked out from 4 and 8. On the right, of a product with 512
 columns: the share that multiplies (bytes, scales and floats), loads and stores, and the rest. --hot lists what a product
@@ -11,12 +11,12 @@ with the first count of columns runs, each instruction with its turns.
 """
 import argparse, collections, os, re, subprocess, sys, tempfile
 
-ROWS, LENGTH = 8, 2048
+ROWS, LENGTH = 32, 2048
 TYPES = ('Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL MXFP4 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS '
          'IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ1_0 TQ2_0').split()
 MULTIPLY = re.compile(r'(smmla|sdot|smull2?|smlal2?|mla|mul|fmla|fmls|fmul)\b')
 MEMORY = re.compile(r'(ld|st)(r|p|ur|[1-4]|nur|nr)|prfm|prfum')
-OURS = re.compile(r'(column|panel|sweep)_\w+|multiply$')
+OURS = re.compile(r'(in_place|panel|sweep|tile)_\w+|multiply$')
 
 
 def build(top, arm, out):

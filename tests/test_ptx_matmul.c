@@ -13,87 +13,9 @@
 #include "kernels/ptx/emit_matmul.h"
 #include "kernels/ptx/emit_ops.h"
 #include "tests/ptx/interpreter.h"
+#include "tests/ptx/random_weights.h"
 
 enum { SEED = 20261122, TEXT = 1 << 19, GUARD = 64 };
-
-static uint64_t random_u64(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-}
-
-static void *allocate(size_t n)
-{
-    void *p = calloc(MAX(n, (size_t)1), 1);
-    cr_assert_not_null(p);
-    return p;
-}
-
-// ---- weights
-
-// The offsets of a block's halves, ended by -1. They are set to numbers between 2^-9 and 2^-5.
-// clang-format off
-static const struct {
-    enum dtype type;
-    int at[3];
-} halves[] = {
-    {DT_Q4_0, {0, -1}},     {DT_Q4_1, {0, 2, -1}},  {DT_Q5_0, {0, -1}},   {DT_Q5_1, {0, 2, -1}},  {DT_Q8_0, {0, -1}},
-    {DT_Q2_K, {80, 82, -1}}, {DT_Q3_K, {108, -1}},   {DT_Q4_K, {0, 2, -1}}, {DT_Q5_K, {0, 2, -1}}, {DT_Q6_K, {208, -1}},
-    {DT_IQ2_XXS, {0, -1}},  {DT_IQ2_XS, {0, -1}},   {DT_IQ2_S, {0, -1}},  {DT_IQ3_XXS, {0, -1}},  {DT_IQ3_S, {0, -1}},
-    {DT_IQ1_S, {0, -1}},    {DT_IQ4_NL, {0, -1}},   {DT_IQ4_XS, {0, -1}}, {DT_TQ1_0, {52, -1}},   {DT_TQ2_0, {64, -1}},
-    {DT_Q1_0, {0, -1}},     {DT_Q2_0, {0, -1}},     {DT_F16, {0, -1}},
-};
-// clang-format on
-
-static void put_u16(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)v, p[1] = (uint8_t)(v >> 8);
-}
-
-static uint32_t moderate_half(uint64_t *state)
-{
-    uint64_t r = random_u64(state);
-    return (uint32_t)((r & 0x8000) | (6 + (r >> 16) % 4) << 10 | (r & 0x3ff));
-}
-
-static void make_moderate(enum dtype t, uint8_t *block, uint64_t *state)
-{
-    for (size_t i = 0; i < COUNT_OF(halves); i++)
-        for (const int *at = halves[i].at; halves[i].type == t && *at >= 0; at++)
-            put_u16(block + *at, moderate_half(state));
-    if (t == DT_F32 || t == DT_BF16) { // the high half is a bfloat16 between 2^-9 and 2^-5
-        uint64_t r = random_u64(state);
-        put_u16(block + (t == DT_F32 ? 2 : 0), (uint32_t)((r & 0x8000) | (118 + (r >> 16) % 4) << 7 | (r & 127)));
-    }
-    if (t == DT_MXFP4)
-        block[0] = (uint8_t)(random_u64(state) % 16 ? 118 + random_u64(state) % 5 : random_u64(state) % 3);
-    if (t == DT_IQ1_M) { // d is spread over the top four bits of each word of scales
-        uint32_t d = moderate_half(state);
-        for (int i = 0; i < 4; i++)
-            block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (d >> 4 * i & 15) << 4);
-    }
-}
-
-static uint8_t *random_weights(enum dtype t, size_t rows, size_t n_in, uint64_t *state)
-{
-    size_t block = (size_t)dtype_info[t].bytes, bytes = rows * dtype_row_bytes(t, (int64_t)n_in);
-    uint8_t *w = allocate(bytes);
-    for (size_t i = 0; i < bytes; i++)
-        w[i] = (uint8_t)random_u64(state);
-    for (size_t i = 0; i < bytes; i += block)
-        make_moderate(t, w + i, state);
-    return w;
-}
-
-static float *random_floats(size_t n, uint64_t *state)
-{
-    float *x = allocate(n * sizeof(*x));
-    for (size_t i = 0; i < n; i++)
-        x[i] = (float)((double)(random_u64(state) >> 11) * 0x1p-52 - 1);
-    return x;
-}
 
 // ---- running
 
@@ -236,6 +158,15 @@ static uint64_t quantize(struct gpu *g, uint64_t x, uint32_t n, uint32_t parts, 
     return params.q8;
 }
 
+// Multiplies the sums of a q8 row of the CPU with their steps, which makes it a row of the GPU.
+static void weight_sums(uint8_t *row, int64_t k)
+{
+    const uint8_t *steps = q8_steps(row, k);
+    int16_t *sums = (int16_t *)(row + q8_blocks(k) * Q8_BLOCK);
+    for (int64_t i = 0; i < q8_blocks(k) * Q8_SUMS; i++)
+        sums[i] = (int16_t)(sums[i] * steps[i / 2]);
+}
+
 static void check_quantize(uint32_t n, uint32_t parts, uint32_t k, void (*spoil)(float *))
 {
     uint64_t state = SEED;
@@ -246,11 +177,12 @@ static void check_quantize(uint32_t n, uint32_t parts, uint32_t k, void (*spoil)
     float *x = random_floats((size_t)n * parts * k, &state);
     if (spoil)
         spoil(x);
-    size_t bytes = q8_row_bytes(k), used = (size_t)q8_blocks(k) * 292;
+    size_t bytes = q8_row_bytes(k), used = (size_t)q8_blocks(k) * Q8_BLOCK_BYTES;
     uint64_t q8 = quantize(g, upload(g, x, (size_t)n * parts * k * 4), n, parts, k);
     uint8_t *got = allocate(used), *want = aligned_alloc(64, bytes);
     for (uint32_t r = 0; r < n * parts; r++) {
         cpu->quantize_q8(x + (size_t)r * k, k, want);
+        weight_sums(want, k);
         cr_assert_eq(simt_get(g->s, q8 + r * bytes, got, used, &g->err), 0, "%s", g->err.text);
         for (size_t i = 0; i < used; i++)
             cr_assert_eq(got[i], want[i], "row %u of %u, byte %zu", r, k, i);
@@ -324,8 +256,9 @@ static void expect_product(const struct product *c, const uint8_t *w, const floa
     free(row);
 }
 
-// Checks a product as on a GPU of that compute capability.
-static void check_product_on(uint32_t target, const struct product *c)
+// Checks a product as on a GPU of that compute capability. extreme: of the largest weights and activations, which all
+// have the largest step.
+static void check_any_product(uint32_t target, const struct product *c, bool extreme)
 {
     uint64_t state = SEED + (uint64_t)c->type;
     struct gpu *g = gpu_open();
@@ -335,6 +268,11 @@ static void check_product_on(uint32_t target, const struct product *c)
     uint8_t *w = random_weights(c->type, c->n_out, c->n_in, &state);
     float *x = random_floats((size_t)c->n_rows * c->n_in, &state), *bias = random_floats(c->n_out, &state);
     float *residual = random_floats(out, &state), *got = allocate(out * 4), *want = allocate(out * 4);
+    if (extreme) {
+        make_extreme(c->type, w, c->n_out, c->n_in, &state);
+        for (size_t i = 0; i < (size_t)c->n_rows * c->n_in; i++) // minus, plus and mixed
+            x[i] = i / c->n_in == 0 || (i / c->n_in > 1 && random_u64(&state) & 1) ? -1 : 1;
+    }
     struct ptx_matmul m = {.node = 7,
                            .type = c->type,
                            .n_in = c->n_in,
@@ -373,6 +311,11 @@ static void check_product_on(uint32_t target, const struct product *c)
     free(got);
     free(want);
     gpu_close(g);
+}
+
+static void check_product_on(uint32_t target, const struct product *c)
+{
+    check_any_product(target, c, false);
 }
 
 static void check_product(const struct product *c)
@@ -453,6 +396,14 @@ Test(ptx_matmul, many_rows_of_floats_have_the_bits_of_one)
     check_product(&(struct product){DT_F16, 32, 65, 129, PTX_MANY_ROWS, false, true});
     check_product_on(75, &(struct product){DT_BF16, 96, 1, 64, PTX_MANY_ROWS, false, false});
     check_product(&(struct product){DT_F32, 64, 32, 200, PTX_MANY_ROWS, false, true});
+}
+
+Test(ptx_matmul, the_largest_sums_do_not_overflow)
+{
+    static const uint32_t rows[] = {1, 2, 4, PTX_MANY_ROWS, PTX_MANY_ROWS};
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        for (size_t n = 0; n < COUNT_OF(rows) && ptx_takes_q8(types[i]); n++)
+            check_any_product(n == 4 ? 75 : 80, &(struct product){types[i], 256, 64, 3, rows[n], true, false}, true);
 }
 
 // So many blocks that shared memory holds the sums of only a part of them.
@@ -673,7 +624,7 @@ static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, uint32_t targ
                                  .rows = rows,
                                  .target = target,
                                  .q8 = true,
-                                 .x_stride = 4672,
+                                 .x_stride = 4800,
                                  .y_stride = 16384};
     return ptx_takes_q8(t) ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
@@ -688,11 +639,11 @@ static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, uint32_t tar
                                  .target = target,
                                  .q8 = ptx_takes_q8(t),
                                  .scale = true,
-                                 .x_stride = 8 * 4672,
+                                 .x_stride = 8 * 4800,
                                  .y_stride = 8 * 16384,
                                  .n_used = 8,
                                  .n_experts = 128,
-                                 .x_part = 4672,
+                                 .x_part = 4800,
                                  .ids_stride = 64};
     if (rows == 1)
         return ptx_emit_group(p, &(struct ptx_group){0, ROWS_TOKENS, 8, 128, 64}, l, err);

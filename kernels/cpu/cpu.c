@@ -47,7 +47,8 @@ static bool takes_q8(const void *ctx, enum dtype type)
 static size_t tiles_bytes(const void *ctx, enum dtype type, int64_t k, int n)
 {
     const struct cpu_machine *m = ctx;
-    return m->kernels->in_tiles && m->kernels->in_tiles(type, k, n, m->spare_adders) ? q8_tiles_bytes(k, n) : 0;
+    return m->kernels->in_tiles && m->kernels->in_tiles(type, k, n, m->spare_adders) ? m->kernels->tiles_bytes(k, n)
+                                                                                     : 0;
 }
 
 static void cpu_plan_free(struct machine *m, struct plan *p)

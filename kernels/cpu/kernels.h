@@ -16,24 +16,32 @@
 #include "kernels/tensor.h"
 
 enum { LANES = 16 };
-enum { Q8_BLOCK = 256, Q8_SUMS = 16 }; // elements per scale; elements per partial sum
-enum { SCRATCH_BYTES = 9 << 16 };      // per thread, 64-byte aligned; avx512/transposed.c needs most of it
+// Elements per scale; elements per step; elements per partial sum. Steps are 1 .. Q8_STEP_MAX.
+enum { Q8_BLOCK = 256, Q8_RUN = 32, Q8_SUMS = 16, Q8_STEP_MAX = 16 };
+enum { Q8_RUNS = Q8_BLOCK / Q8_RUN, Q8_BLOCK_BYTES = Q8_BLOCK + 2 * (Q8_BLOCK / Q8_SUMS) + Q8_RUNS + 4 };
+enum { SCRATCH_BYTES = 9 << 16 }; // per thread, 64-byte aligned; avx512/transposed.c needs most of it
 
-// A q8 row: a row of k activations in 8 bits. k is padded with zeros to nb whole blocks of 256 elements. One
-// allocation, 64-byte aligned, holds three arrays: int8 q[nb * 256], int16 sums[nb * 16] and float d[nb]. Its size is
-// padded to a multiple of 64 bytes.
-//   d        the scale of a block: max(max|x| / 127, 2^-126)
-//   q[i]     x[i] * (1 / d), rounded to the nearest integer, ties to even; each step in float32
-//   sums[j]  q[16j] + .. + q[16j + 15]
+// A q8 row: a row of k activations in 8 bits, with a scale for every 32 elements. Element i is about
+// d[i / 256] * steps[i / 32] * q[i]. The scale of 32 elements is the scale d of their block of 256 times a small
+// integer, their step. So a product with quantised weights remains an exact integer over the 256 elements of a block:
+// the steps are multiplied into the integer scales or sums of the weights (see struct matmul_args).
+//
+// k is padded with zeros to nb whole blocks of 256 elements. One allocation, 64-byte aligned, holds four arrays: int8
+// q[nb * 256], int16 sums[nb * 16], uint8 steps[nb * 8] and float d[nb]. Its size is padded to a multiple of 64 bytes.
+// With M = max|x| of the block, m = max|x| of 32 elements, and each operation in float32:
+//   d         max(M / 2032, 2^-126), where 2032 = 127 * 16
+//   steps[j]  ceil(m * (1 / d) * (1 / 127)), limited to 1 .. 16
+//   q[i]      x[i] * ((1 / d) / steps[i / 32]), rounded to the nearest integer, ties to even; it is -127 .. 127
+//   sums[j]   q[16j] + .. + q[16j + 15]
 // If all x of a block are 0, d and q are 0. If one x is not finite, q is 0 and d is NaN, so that the fault shows in the
-// outputs.
+// outputs. In both cases the steps are 1.
 static inline int64_t q8_blocks(int64_t k)
 {
     return (k + Q8_BLOCK - 1) / Q8_BLOCK;
 }
 static inline size_t q8_row_bytes(int64_t k)
 {
-    return align_up((size_t)q8_blocks(k) * (Q8_BLOCK + 2 * (Q8_BLOCK / Q8_SUMS) + 4), 64);
+    return align_up((size_t)q8_blocks(k) * Q8_BLOCK_BYTES, 64);
 }
 static inline const int8_t *q8_quants(const void *row)
 {
@@ -43,16 +51,21 @@ static inline const int16_t *q8_sums(const void *row, int64_t k)
 {
     return (const int16_t *)((const char *)row + q8_blocks(k) * Q8_BLOCK);
 }
+static inline const uint8_t *q8_steps(const void *row, int64_t k)
+{
+    return (const uint8_t *)row + q8_blocks(k) * (Q8_BLOCK + 2 * (Q8_BLOCK / Q8_SUMS));
+}
 static inline const float *q8_scales(const void *row, int64_t k)
 {
-    return (const float *)((const char *)row + q8_blocks(k) * (Q8_BLOCK + 2 * (Q8_BLOCK / Q8_SUMS)));
+    return (const float *)((const char *)row + q8_blocks(k) * (Q8_BLOCK_BYTES - 4));
 }
 
 // Columns in tiles: q8 rows that serve as the columns of a matmul, arranged as the panels of AVX-512 read them. Spans
 // of 256 elements follow each other. A span has these arrays, for all columns:
 //   quants              by groups of 16 columns: four tiles of 1 KB, each with 64 elements of each of the 16 columns
 //   sums[column]        16 sums of 16 elements each
-//   sums_of_32[column]  8 sums of 32 elements each
+//   weighted[column]    the same sums, times their steps; at most 16 * 127 * 16, so they fit 16 bits
+//   steps[column]       8 steps, each as a pair of two equal int16
 //   d[column]           the scale
 //   most[column]        the largest sum of magnitudes |q| over the runs of 16 elements, and over the runs of 32
 // If n_columns is not a multiple of 16, the places of the missing columns in the last group are not initialised.
@@ -60,12 +73,12 @@ enum {
     Q8_TILE_COLUMNS = 16,
     Q8_TILE_WIDTH = 64,
     Q8_TILE_GROUP = Q8_TILE_COLUMNS * Q8_BLOCK,
-    Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 2 * Q8_SUMS + Q8_SUMS + 4 + 4, // per column and span, over all arrays
+    Q8_TILE_COLUMN_BYTES = Q8_BLOCK + 4 * Q8_SUMS + 4 * Q8_RUNS + 4 + 4, // per column and span, over all arrays
 };
 enum { MOST_OF_16, MOST_OF_32, MOST_COUNT };
 struct q8_tiles {
     int8_t *quants;
-    int16_t (*sums)[Q8_SUMS], (*sums_of_32)[Q8_SUMS / 2];
+    int16_t (*sums)[Q8_SUMS], (*weighted)[Q8_SUMS], (*steps)[Q8_RUNS][2];
     float *d;
     uint16_t (*most)[MOST_COUNT];
 };
@@ -77,24 +90,35 @@ static inline struct q8_tiles q8_tiles_at(void *tiles, int n_columns, int64_t sp
 {
     size_t n = align_up((size_t)n_columns, Q8_TILE_COLUMNS);
     int8_t *at = (int8_t *)tiles + (size_t)span * Q8_TILE_COLUMN_BYTES * n;
-    void *sums = at + n * Q8_BLOCK, *of_32 = at + n * (Q8_BLOCK + 2 * Q8_SUMS), *d = at + n * (Q8_BLOCK + 3 * Q8_SUMS);
-    return (struct q8_tiles){at, sums, of_32, d, (void *)(at + n * (Q8_BLOCK + 3 * Q8_SUMS + 4))};
+    struct q8_tiles t = {.quants = at};
+    t.sums = (void *)(at += n * Q8_BLOCK);
+    t.weighted = (void *)(at += n * sizeof(*t.sums));
+    t.steps = (void *)(at += n * sizeof(*t.weighted));
+    t.d = (void *)(at += n * sizeof(*t.steps));
+    t.most = (void *)(at + n * sizeof(*t.d));
+    return t;
 }
 // The first 64 quants of a column. The next 64 are Q8_TILE_COLUMNS * Q8_TILE_WIDTH bytes further on.
 static inline int8_t *q8_tiles_quants(const struct q8_tiles *t, int column)
 {
     return t->quants + column / Q8_TILE_COLUMNS * Q8_TILE_GROUP + column % Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
 }
+// Stores the weighted sums and the pairs of steps of column `column`, whose `sums` are in the tiles.
+static inline void q8_tiles_put_steps(const struct q8_tiles *t, int column, const uint8_t steps[Q8_RUNS])
+{
+    for (int i = 0; i < Q8_SUMS; i++)
+        t->weighted[column][i] = (int16_t)(t->sums[column][i] * steps[i / 2]);
+    for (int i = 0; i < Q8_RUNS; i++)
+        t->steps[column][i][0] = t->steps[column][i][1] = steps[i];
+}
 // Copies a span of a q8 row into the tiles as column `column`: everything but `most`.
 static inline void q8_tiles_put(const struct q8_tiles *t, int column, const void *row, int64_t k, int64_t span)
 {
     const int8_t *q = q8_quants(row) + span * Q8_BLOCK;
-    const int16_t *sums = q8_sums(row, k) + span * Q8_SUMS;
     for (int i = 0; i < Q8_BLOCK; i += Q8_TILE_WIDTH)
         memcpy(q8_tiles_quants(t, column) + i * Q8_TILE_COLUMNS, q + i, Q8_TILE_WIDTH);
-    memcpy(t->sums[column], sums, sizeof(t->sums[column]));
-    for (int i = 0; i < Q8_SUMS / 2; i++)
-        t->sums_of_32[column][i] = (int16_t)(sums[2 * i] + sums[2 * i + 1]);
+    memcpy(t->sums[column], q8_sums(row, k) + span * Q8_SUMS, sizeof(t->sums[column]));
+    q8_tiles_put_steps(t, column, q8_steps(row, k) + span * Q8_RUNS);
     t->d[column] = q8_scales(row, k)[span];
 }
 // Computes `most` of a column from its quants in the tiles.
@@ -115,43 +139,45 @@ static inline void q8_tiles_put_most(const struct q8_tiles *t, int column)
 
 // Columns in words: the same columns, arranged for AMX, whose matrix tiles have rows of weights. Each struct holds 16
 // columns (a group) in one span. The groups of a span follow each other, then come those of the next span. A word is
-// four elements of a column, and the words of the 16 columns are interleaved. The size is that of columns in tiles. The
-// missing columns of the last group have d = 0.
+// four elements of a column, and the words of the 16 columns are interleaved. The missing columns of the last group
+// have d = 0 and steps = 0; their other places are not initialised.
+//
+// The products q * step are there as well, as bytes: q * step = 64 * high + low, with high = -32 .. 31 and low =
+// 0 .. 63. A plane holds the bytes of one kind for the whole span; amx/panel.h says what the third plane is for.
+enum { PLANE_HIGH, PLANE_LOW, PLANE_DIFFERENCE, PLANE_COUNT }; // high, low, low - high
 struct q8_words {
-    int8_t words[Q8_BLOCK / Q8_TILE_WIDTH][Q8_TILE_WIDTH / 4][Q8_TILE_COLUMNS][4];
-    int16_t pairs_of_16[Q8_SUMS / 2][Q8_TILE_COLUMNS][2], pairs_of_32[Q8_SUMS / 4][Q8_TILE_COLUMNS][2]; // sums of q
-    int32_t total[Q8_TILE_COLUMNS]; // sum of all q of the span
+    int8_t words[Q8_BLOCK / Q8_TILE_WIDTH][Q8_TILE_WIDTH / 4][Q8_TILE_COLUMNS][4]; // q
+    int8_t planes[PLANE_COUNT][Q8_BLOCK / Q8_TILE_WIDTH][Q8_TILE_WIDTH / 4][Q8_TILE_COLUMNS][4];
+    int16_t weighted[Q8_RUNS][Q8_TILE_COLUMNS][2]; // the two sums of 16 q of each run of 32, times its step
+    float steps[Q8_RUNS][Q8_TILE_COLUMNS];
+    int32_t total[Q8_TILE_COLUMNS]; // sum of all `weighted` of the span
     float d[Q8_TILE_COLUMNS];
 };
-_Static_assert(sizeof(struct q8_words) == Q8_TILE_COLUMNS * Q8_TILE_COLUMN_BYTES,
-               "columns in tiles and columns in words have the same size");
 static inline int q8_groups(int n_columns)
 {
     return (n_columns + Q8_TILE_COLUMNS - 1) / Q8_TILE_COLUMNS;
+}
+static inline size_t q8_words_bytes(int64_t k, int n_columns)
+{
+    return (size_t)q8_blocks(k) * (size_t)q8_groups(n_columns) * sizeof(struct q8_words);
 }
 static inline struct q8_words *q8_words_at(void *tiles, int n_columns, int64_t span, int column)
 {
     return (struct q8_words *)tiles + span * q8_groups(n_columns) + column / Q8_TILE_COLUMNS;
 }
-// Stores the sums and the scale of column i of the 16, but not its quants.
-static inline void q8_words_put_sums(struct q8_words *w, int i, const int16_t sums[Q8_SUMS], float d)
+// Stores the sums, the steps and the scale of column i of the 16, but not its quants.
+static inline void q8_words_put_sums(struct q8_words *w, int i, const int16_t sums[Q8_SUMS],
+                                     const uint8_t steps[Q8_RUNS], float d)
 {
     int32_t total = 0;
     for (int j = 0; j < Q8_SUMS; j++) {
-        w->pairs_of_16[j / 2][i][j % 2] = sums[j];
-        total += sums[j];
+        w->weighted[j / 2][i][j % 2] = (int16_t)(sums[j] * steps[j / 2]);
+        total += sums[j] * steps[j / 2];
     }
-    for (int j = 0; j < Q8_SUMS / 2; j++)
-        w->pairs_of_32[j / 2][i][j % 2] = (int16_t)(sums[2 * j] + sums[2 * j + 1]);
+    for (int j = 0; j < Q8_RUNS; j++)
+        w->steps[j][i] = steps[j];
     w->total[i] = total;
     w->d[i] = d;
-}
-static inline void q8_words_put(struct q8_words *w, int i, const int8_t q[Q8_BLOCK], const int16_t sums[Q8_SUMS],
-                                float d)
-{
-    for (int j = 0; j < Q8_BLOCK; j += 4)
-        memcpy(w->words[j / Q8_TILE_WIDTH][j % Q8_TILE_WIDTH / 4][i], q + j, 4);
-    q8_words_put_sums(w, i, sums, d);
 }
 
 // In which order a matmul of few columns reads the rows of weights. CPUs differ in what is fastest. The bits of the
@@ -175,17 +201,20 @@ static inline bool reads_streams(enum reading reading)
 // A matmul: y[j][r] = sum over k of W[r][k] * x[j][k], for r < n_rows and j < n_x. For matmul_q8, x[j] is a q8 row; for
 // matmul_f32, it is k floats. The order of operations is the same for any number of columns:
 //
-// matmul_q8: D = 0; then for each 256 elements, in order, D = fma(S, da, D), where da is the scale of the activations;
-// y = D. How S is computed depends on the type:
+// matmul_q8: D = 0; then for each 256 elements, in order, D = fma(S, da, D), where da is the scale d of the activations;
+// y = D. Below, r is the step of the activations that are summed. How S is computed depends on the type:
 //   - Types with blocks of 256 and integer sub-scales (Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S to IQ4_XS, TQ1_0, TQ2_0):
-//       isum = sum_j scale_j * sum(w*q) and msum = sum_j min_j * sum(q), both exact in int32.
+//       isum = sum_j r_j * scale_j * sum(w*q) and msum = sum_j r_j * min_j * sum(q), both exact in int32: the largest
+//       isum is that of Q6_K, 256 * 32 * 127 * 128 * 16 = 2^31 - 2^24. This is why steps end at 16.
 //       S = (float)isum * dw. If the type has minima (Q2_K, Q4_K, Q5_K), then S = fma(-(float)msum, mw, S).
 //     In IQ1 to IQ3, scale_j = 2s + 1, and dw is d / 8 in IQ1 and IQ2, d / 4 in IQ3_XXS, and d in IQ3_S. There w is the
 //     signed value of the codebook; in IQ1 it is the value with its shift, in eighths: 8 g + 1 or 8 g - 1.
 //     In TQ1_0 and TQ2_0, scale_j = 1 and w is -1, 0 or 1.
 //   - Types with blocks of 32 (Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4; with a minimum Q4_1 and Q5_1):
-//       S = 0; then for each block, in order, S = fma((float)isum_j, dw_j, S), and if the type has a minimum, also
-//       S = fma((float)sum(q), mw_j, S).
+//       S = 0; then for each block, in order, S = fma((float)(r_j * isum_j), dw_j, S), and if the type has a minimum,
+//       also S = fma((float)(r_j * sum(q)), mw_j, S). Both integers are below 2^24, so floats hold them exactly, and r_j
+//       may as well be multiplied into dw_j, which has at most 11 bits: the result is the same, unless that overflows
+//       (dw_j of MXFP4 may be as large as 2^127).
 //   - Q1_0 and Q2_0: the same, with each block taken as 4 and as 2 blocks of 32. NVFP4: the same by its runs of 16.
 //   isum includes the offset of w (-4 in Q3_K, -8 in Q4_0, -16 in Q5_0, -32 in Q6_K).
 //
@@ -339,6 +368,8 @@ struct kernels {
     void (*quantize_q8_tiles)(const float *const *x, int n_x, int64_t col, int64_t n, void *tiles, int n_columns,
                               int column);
     void (*put_q8_tiles)(const void *row, int64_t k, int64_t span, void *tiles, int n_columns, int column);
+    // The bytes of n_columns columns of k elements in that layout.
+    size_t (*tiles_bytes)(int64_t k, int n_columns);
     void (*combine)(const float *x, const float *weights, int n_used, int64_t n,
                     float *y); // y[i] = sum over j of weights[j] * x[j * n + i], for i < n
     // Conversions of n elements (a multiple of the type's block).

@@ -31,14 +31,15 @@ enum { ITEM_BY_ROW = 3 << 16, ITEM_STREAMS = 1 << 20 };
 //   tiles     in_tiles, or NULL
 //   quantize  quantize_q8_tiles
 //   put       put_q8_tiles
+//   bytes     tiles_bytes
 //   way       enum reading
 //   by_row    floats_by_row
-#define TABLE(title, q8, tiles, quantize, put, way, by_row)                                                            \
+#define TABLE(title, q8, tiles, quantize, put, bytes, way, by_row)                                                     \
     {                                                                                                                  \
         .name = title, .norm = ISA_FN(norm), .act = ISA_FN(act), .glu = ISA_FN(glu), .add = ISA_FN(add),               \
         .scale = ISA_FN(scale), .softcap = ISA_FN(softcap), .rope = ISA_FN(rope), .route = ISA_FN(route),              \
         .quantize_q8 = ISA_FN(quantize_q8), .quantize_q8_columns = ISA_FN(quantize_q8_columns),                        \
-        .quantize_q8_tiles = quantize, .put_q8_tiles = put, .combine = ISA_FN(combine),                                \
+        .quantize_q8_tiles = quantize, .put_q8_tiles = put, .tiles_bytes = bytes, .combine = ISA_FN(combine),          \
         .encode = ISA_FN(encode_table), .decode = ISA_FN(decode_table), .quantize_blocks = ISA_FN(quantize_blocks),    \
         .quantize_k = ISA_FN(quantize_k), .quantize_grid = ISA_FN(quantize_grid), .attention = ISA_FN(attention),      \
         .matmul_q8 = q8, .matmul_f32 = ISA_FN(matmul_f32_table), .in_tiles = tiles, .reading = way,                    \
@@ -46,8 +47,9 @@ enum { ITEM_BY_ROW = 3 << 16, ITEM_STREAMS = 1 << 20 };
     }
 
 const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), ISA_FN(IN_TILES),
-                                             ISA_FN(quantize_q8_tiles), ISA_FN(put_q8_tiles), ISA_FN(READING), false);
+                                             ISA_FN(quantize_q8_tiles), ISA_FN(put_q8_tiles), q8_tiles_bytes,
+                                             ISA_FN(READING), false);
 #if ISA_FN(HAS_AMX)
 const struct kernels kernels_amx = TABLE("amx", matmul_q8_table_amx, matmul_q8_in_tiles_amx, quantize_q8_tiles_amx,
-                                         put_q8_tiles_amx, READING_amx, true);
+                                         put_q8_tiles_amx, q8_words_bytes, READING_amx, true);
 #endif

@@ -310,17 +310,18 @@ static void unpack_tq2_0(const uint8_t *b, struct block256 *o)
 
 typedef void unpack256_fn(const uint8_t *block, struct block256 *out);
 
-// The dot product of a block and a column, without the column's scale. q and sums are the column's 256 quants in this
-// span and their sums by 16.
-FOR_EACH_TYPE float product256(const struct block256 *b, bool mins, const int8_t *q, const int16_t *sums)
+// The dot product of a block and a column, without the column's scale. q, sums and steps are the column's 256 quants in
+// this span, their sums by 16, and their steps by 32.
+FOR_EACH_TYPE float product256(const struct block256 *b, bool mins, const int8_t *q, const int16_t *sums,
+                               const uint8_t *steps)
 {
     int32_t isum = 0, msum = 0;
     for (int s = 0; s < 16; s++) {
         int32_t dot = 0;
         for (int e = 16 * s; e < 16 * s + 16; e++)
             dot += b->w[e] * q[e];
-        isum += b->scale[s] * dot;
-        msum += b->min[s] * sums[s];
+        isum += steps[s / 2] * b->scale[s] * dot;
+        msum += steps[s / 2] * b->min[s] * sums[s];
     }
     float s = (float)isum * b->d;
     return mins ? fmaf(-(float)msum, b->m, s) : s;
@@ -332,8 +333,9 @@ FOR_EACH_TYPE void add_block(unpack256_fn *unpack, bool mins, size_t bytes, cons
     struct block256 b;
     unpack(s->row + (size_t)s->i * bytes, &b);
     for (int j = 0; j < s->n; j++) {
-        const int8_t *q = q8_quants(s->x[j]) + s->i * 256;
-        float product = product256(&b, mins, q, q8_sums(s->x[j], s->k) + s->i * 16);
+        const void *x = s->x[j];
+        float product =
+            product256(&b, mins, q8_quants(x) + s->i * 256, q8_sums(x, s->k) + s->i * 16, q8_steps(x, s->k) + s->i * 8);
         sums[j] = fmaf(product, q8_scales(s->x[j], s->k)[s->i], sums[j]);
     }
 }
@@ -437,14 +439,15 @@ FOR_EACH_TYPE float add_run(const struct block32 *b, int run, bool mins, const v
                             float sum)
 {
     const int8_t *q = q8_quants(x) + at;
+    const int32_t step = q8_steps(x, k)[at / Q8_RUN];
     int32_t isum = 0;
     for (int e = 0; e < run; e++)
         isum += b->w[e] * q[e];
-    sum = fmaf((float)isum, b->d, sum);
+    sum = fmaf((float)(step * isum), b->d, sum);
     if (!mins)
         return sum;
     const int16_t *sums = q8_sums(x, k) + at / Q8_SUMS;
-    return fmaf((float)(sums[0] + sums[1]), b->m, sum);
+    return fmaf((float)(step * (sums[0] + sums[1])), b->m, sum);
 }
 
 // Multiplies the runs of a span by each of its columns, as add_fn does.

@@ -3,7 +3,8 @@
 //
 // The weights of 32 k are unpacked to 8 words of 4 bytes, %b0 to %b7, as they are stored, without subtracting the
 // type's offset (8 in Q4_0, 32 in Q6_K). It is cheaper to subtract the offset times the sum of the activations, which
-// the q8 row contains, at the end. Each word is multiplied with the words of every row by dp4a.
+// the q8 row contains, at the end. Each word is multiplied with the words of every row by dp4a, and the sum of 32
+// products with the step of the row's 32 activations. The sums in the q8 row have their steps already.
 #include "kernels/ptx/emit_dot.h"
 
 #include "gguf/dtype_iq.h"
@@ -66,6 +67,22 @@ static void sums_at(const struct ptx_dot *dot)
                  r, dot->blocks * PTX_Q8_SUMS);
 }
 
+// Loads the 8 steps of the block's activations in row r to the bytes of %steps<2 r> and %steps<2 r + 1>, for all rows.
+static void load_steps(const struct ptx_dot *dot)
+{
+    for (uint32_t r = 0; r < dot->rows; r++) {
+        PTX_FILL(dot->p, "    mad.wide.u32 %at, %block, 8, %px$0;\n", r);
+        ptx_word(dot->p, dot->shared ? "    ld.shared" : "    ld.global");
+        PTX_FILL(dot->p, ".v2.u32 {%steps$0, %steps$1}, [%at+$2];\n", 2 * r, 2 * r + 1, dot->blocks * PTX_Q8_STEPS);
+    }
+}
+
+// Sets %step to the step of 32 activations of row r.
+static void step_of(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
+{
+    PTX_FILL(dot->p, "    bfe.u32 %step, %steps$0, $1, 8;\n", 2 * r + sub / 4, sub % 4 * 8);
+}
+
 // ---- products
 
 // Loads 32 activations of row r to %x0 to %x7.
@@ -122,7 +139,7 @@ static void moved(struct ptx *p, uint32_t word, uint32_t from, uint32_t to, uint
     PTX_FILL(p, "    and.b32 %t0, %t0, 0x$x0;\n", mask);
 }
 
-// ---- types with blocks of 32: S = fma(isum, d, S) for each, with a minimum then S = fma(sum(q), m, S)
+// ---- types with blocks of 32: S = fma(step * isum, d, S) for each, with a minimum then S = fma(step * sum(q), m, S)
 
 // Unpacks the weights of sub-block `sub` to %b0 to %b7.
 static void weights_32(const struct ptx_dot *dot, uint32_t sub)
@@ -205,9 +222,11 @@ static void unit_32(const struct ptx_dot *dot)
                 ptx_word(p, dot->shared ? "    ld.shared" : "    ld.global");
                 PTX_FILL(p, ".u32 %t0, [%ps$0+$1];\n", r, 4 * sub);
             }
+            products(p, 0, 8, book || t == DT_Q8_0);
+            step_of(dot, r, sub);
+            PTX_LINES(p, "    mul.lo.s32 %dot, %dot, %step;\n");
             if (less)
                 PTX_FILL(p, "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n", less);
-            products(p, 0, 8, book || t == DT_Q8_0);
             PTX_FILL(p,
                      "    cvt.rn.f32.s32 %f, %dot;\n"
                      "    fma.rn.f32 %bs$0, %f, %d, %bs$0;\n",
@@ -225,12 +244,19 @@ static void unit_32(const struct ptx_dot *dot)
 
 // ---- types with blocks of 256: %isum<r> in integers, then S = isum * d, with minima S = fma(-msum, m, S)
 
-// Adds scale * the products of words first to first + n - 1 to %isum<r>.
-static void scaled(const struct ptx_dot *dot, uint32_t r, uint32_t first, uint32_t n, uint32_t scale, bool is_signed)
+// Adds the step times both runs' scale * sum of products to %isum<r>, for 32 weights with a scale for each 16.
+static void scaled_runs(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
 {
-    PTX_LINES(dot->p, "    mov.u32 %dot, 0;\n");
-    products(dot->p, first, n, is_signed);
-    PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %dot, %scale$1, %isum$0;\n", r, scale);
+    for (uint32_t run = 0; run < 2; run++) {
+        PTX_LINES(dot->p, "    mov.u32 %dot, 0;\n");
+        products(dot->p, 4 * run, 4, false);
+        if (run)
+            PTX_FILL(dot->p, "    mad.lo.s32 %sum, %dot, %scale$0, %sum;\n", 2 * sub + 1);
+        else
+            PTX_FILL(dot->p, "    mul.lo.s32 %sum, %dot, %scale$0;\n", 2 * sub);
+    }
+    step_of(dot, r, sub);
+    PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %sum, %step, %isum$0;\n", r);
 }
 
 // Sets %scale<i> to byte i of the words from %w<word> on, as a signed number.
@@ -278,8 +304,7 @@ static void unit_q6_k(const struct ptx_dot *dot)
         }
         for (uint32_t r = 0; r < dot->rows; r++) {
             load_x(dot, r, sub);
-            scaled(dot, r, 0, 4, 2 * sub, false);
-            scaled(dot, r, 4, 4, 2 * sub + 1, false);
+            scaled_runs(dot, r, sub);
         }
     }
     for (uint32_t r = 0; r < dot->rows; r++)
@@ -338,8 +363,7 @@ static void unit_q3_k(const struct ptx_dot *dot)
         }
         for (uint32_t r = 0; r < dot->rows; r++) {
             load_x(dot, r, sub);
-            scaled(dot, r, 0, 4, 2 * sub, false);
-            scaled(dot, r, 4, 4, 2 * sub + 1, false);
+            scaled_runs(dot, r, sub);
         }
     }
     for (uint32_t r = 0; r < dot->rows; r++)
@@ -401,29 +425,23 @@ static void unit_q2_k(const struct ptx_dot *dot)
         }
         for (uint32_t r = 0; r < dot->rows; r++) {
             load_x(dot, r, sub);
-            scaled(dot, r, 0, 4, 2 * sub, false);
-            scaled(dot, r, 4, 4, 2 * sub + 1, false);
+            scaled_runs(dot, r, sub);
         }
     }
     end_with_minima(dot, 0);
 }
 
-// Unpacks the six-bit scales and minima of Q4_K and Q5_K from the head in %w0 to %w3: the scales to %scale0 to
-// %scale7, the minima, each twice, to %w0 to %w3.
+// Unpacks the six-bit scales and minima of Q4_K and Q5_K from the head in %w0 to %w3: the scales to the bytes of
+// %scale0 and %scale1, the minima, each twice, to %w0 to %w3.
 static void k4_scales(struct ptx *p)
 {
     halves(p, 0);
     PTX_LINES(p, "    // of the last four, bits 4 and 5 lie above the first four\n"
-                 "    and.b32 %t0, %w1, 0x3f3f3f3f;\n"
+                 "    and.b32 %scale0, %w1, 0x3f3f3f3f;\n"
                  "    shr.u32 %t1, %w1, 2;\n"
                  "    and.b32 %t1, %t1, 0x30303030;\n"
                  "    and.b32 %t2, %w3, 0x0f0f0f0f;\n"
-                 "    or.b32 %t1, %t1, %t2;\n");
-    for (uint32_t i = 0; i < 8; i++)
-        PTX_FILL(p,
-                 "    mov.b32 %dot, %t$1;\n"
-                 "    bfe.s32 %scale$0, %dot, $2, 8;\n",
-                 i, i / 4, i % 4 * 8);
+                 "    or.b32 %scale1, %t1, %t2;\n");
     PTX_LINES(p, "    and.b32 %t0, %w2, 0x3f3f3f3f;\n"
                  "    shr.u32 %t1, %w2, 2;\n"
                  "    and.b32 %t1, %t1, 0x30303030;\n"
@@ -436,15 +454,22 @@ static void k4_scales(struct ptx *p)
                  "    prmt.b32 %w3, %t1, 0, 0x3322;\n");
 }
 
-// Adds scale * 16 times the products of words first to first + 7 to %high<r>: Q4_K's high nibbles are multiplied
-// without being shifted down. A run adds at most 240 * 127 * 32 * 63, and the four runs of a block stay below 2^28.
-static void scaled_high(const struct ptx_dot *dot, uint32_t r, uint32_t scale)
+// Adds step * scale * (the products of words 0 to 7) / 2^shift to %isum<r>. A dp4a of the scales with a word that
+// contains only this one step multiplies the two.
+static void scaled_k4(const struct ptx_dot *dot, uint32_t r, uint32_t sub, uint32_t shift)
 {
     PTX_LINES(dot->p, "    mov.u32 %dot, 0;\n");
     products(dot->p, 0, 8, false);
-    PTX_FILL(dot->p, "    mad.lo.s32 %high$0, %dot, %scale$1, %high$0;\n", r, scale);
+    if (shift)
+        PTX_FILL(dot->p, "    shr.s32 %dot, %dot, $0;\n", shift);
+    PTX_FILL(dot->p,
+             "    and.b32 %step, %steps$1, 0x$x2;\n"
+             "    dp4a.u32.u32 %step, %scale$3, %step, 0;\n"
+             "    mad.lo.s32 %isum$0, %dot, %step, %isum$0;\n",
+             r, 2 * r + sub / 4, 255u << sub % 4 * 8, sub / 4);
 }
 
+// The high nibbles are multiplied where they are; then their sum, which is a multiple of 16, is shifted down.
 static void unit_q4_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
@@ -453,17 +478,9 @@ static void unit_q4_k(const struct ptx_dot *dot)
             PTX_FILL(p, "    and.b32 %b$0, %w$1, 0x$x2;\n", i, 4 + sub / 2 * 8 + i, sub % 2 ? 0xf0f0f0f0 : 0x0f0f0f0f);
         for (uint32_t r = 0; r < dot->rows; r++) {
             load_x(dot, r, sub);
-            if (sub % 2)
-                scaled_high(dot, r, sub);
-            else
-                scaled(dot, r, 0, 8, sub, false);
+            scaled_k4(dot, r, sub, sub % 2 * 4);
         }
     }
-    for (uint32_t r = 0; r < dot->rows; r++)
-        PTX_FILL(p,
-                 "    shr.s32 %high$0, %high$0, 4;\n"
-                 "    add.s32 %isum$0, %isum$0, %high$0;\n",
-                 r);
 }
 
 static void unit_q5_k(const struct ptx_dot *dot)
@@ -477,7 +494,7 @@ static void unit_q5_k(const struct ptx_dot *dot)
         }
         for (uint32_t r = 0; r < dot->rows; r++) {
             load_x(dot, r, sub);
-            scaled(dot, r, 0, 8, sub, false);
+            scaled_k4(dot, r, sub, 0);
         }
     }
 }
@@ -491,10 +508,7 @@ static void unit_k4(const struct ptx_dot *dot)
     sums_at(dot);
     k4_scales(p);
     for (uint32_t r = 0; r < dot->rows; r++)
-        PTX_FILL(p,
-                 "    mov.u32 %isum$0, 0;\n"
-                 "    mov.u32 %high$0, 0;\n",
-                 r);
+        PTX_FILL(p, "    mov.u32 %isum$0, 0;\n", r);
     if (five)
         unit_q5_k(dot);
     else
@@ -526,7 +540,13 @@ static void unit_iq4_xs(const struct ptx_dot *dot)
             ptx_nibble_values(p, iq4_values, "%w", 4 * sub + i, "%b", i, i + 4);
         for (uint32_t r = 0; r < dot->rows; r++) {
             load_x(dot, r, sub);
-            scaled(dot, r, 0, 8, sub, true);
+            PTX_LINES(p, "    mov.u32 %dot, 0;\n");
+            products(p, 0, 8, true);
+            step_of(dot, r, sub);
+            PTX_FILL(p,
+                     "    mul.lo.s32 %step, %step, %scale$1;\n"
+                     "    mad.lo.s32 %isum$0, %dot, %step, %isum$0;\n",
+                     r, sub);
         }
     }
     for (uint32_t r = 0; r < dot->rows; r++)
@@ -538,16 +558,12 @@ static void unit_iq4_xs(const struct ptx_dot *dot)
 
 // ---- many rows: a loop over the parts, which emit_bytes.c unpacks
 
-// Sets %dot to the products of words `first` to first + n - 1 of the part, %q, with those of the row, %a, minus the
-// type's offset times the sum of the activations. The sums are in %t0; `less` holds the offset once in the byte of
-// each sum.
-static void part_products(const struct ptx_dot *dot, uint32_t first, uint32_t n, uint32_t less)
+// Sets %dot to the products of words `first` to first + n - 1 of the part, %q, with those of the row, %a.
+static void part_products(const struct ptx_dot *dot, uint32_t first, uint32_t n)
 {
     struct ptx *p = dot->p;
     bool is_signed = ptx_bytes_of(dot->type)->is_signed;
     PTX_LINES(p, "    mov.b32 %dot, 0;\n");
-    if (less)
-        PTX_FILL(p, "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n", less);
     for (uint32_t i = first; i < first + n; i++) {
         if (is_signed)
             PTX_FILL(p, "    dp4a.s32.s32 %dot, %q$0, %a$0, %dot;\n", i);
@@ -556,11 +572,14 @@ static void part_products(const struct ptx_dot *dot, uint32_t first, uint32_t n,
     }
 }
 
-// Row r of a part with a float scale.
+// Row r of a part with a float scale. The type's offset is subtracted times the sums, which are in %t0.
 static void part_floats(const struct ptx_dot *dot, uint32_t r)
 {
     const struct ptx_bytes *b = ptx_bytes_of(dot->type);
-    part_products(dot, 0, 8, b->less ? (256u - b->less) * 0x0101 : 0);
+    part_products(dot, 0, 8);
+    PTX_LINES(dot->p, "    mul.lo.s32 %dot, %dot, %step;\n");
+    if (b->less)
+        PTX_FILL(dot->p, "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n", (256u - b->less) * 0x0101);
     PTX_FILL(dot->p,
              "    cvt.rn.f32.s32 %f, %dot;\n"
              "    fma.rn.f32 %bs$0, %f, %d, %bs$0;\n",
@@ -574,26 +593,37 @@ static void part_floats(const struct ptx_dot *dot, uint32_t r)
                  r);
 }
 
-// Row r of a part with integer scales: computes %isum and %msum.
+// Row r of a part with integer scales: adds to %isum, and to %msum the minima times the sums of the activations. Types
+// with an offset have scales times sums there instead.
 static void part_integers(const struct ptx_dot *dot, uint32_t r)
 {
     const struct ptx_bytes *b = ptx_bytes_of(dot->type);
-    uint32_t runs = b->scales == PTX_SCALE_16 ? 2 : 1, less = b->less ? 256u - b->less : 0;
-    for (uint32_t i = 0; i < runs; i++) {
-        part_products(dot, 4 * i, 8 / runs, runs == 1 ? less * 0x0101 : less << 8 * i);
-        PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %dot, %s$1, %isum$0;\n", r, i);
+    if (b->scales == PTX_SCALE_16) {
+        part_products(dot, 0, 4);
+        PTX_LINES(dot->p, "    mul.lo.s32 %sum, %dot, %s0;\n");
+        part_products(dot, 4, 4);
+        PTX_LINES(dot->p, "    mad.lo.s32 %sum, %dot, %s1, %sum;\n");
+    } else {
+        part_products(dot, 0, 8);
+        PTX_LINES(dot->p, "    mul.lo.s32 %sum, %dot, %s0;\n");
     }
+    PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %sum, %step, %isum$0;\n", r);
     if (b->min)
         PTX_FILL(dot->p, "    dp2a.lo.s32.u32 %msum$0, %t0, %minima, %msum$0;\n", r);
+    else if (b->less)
+        PTX_FILL(dot->p, "    dp2a.lo.s32.s32 %msum$0, %t0, %minima, %msum$0;\n", r);
 }
 
 static void part_end(const struct ptx_dot *dot, uint32_t r)
 {
+    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
+    if (b->less)
+        PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %msum$0, -$1, %isum$0;\n", r, b->less);
     PTX_FILL(dot->p,
              "    cvt.rn.f32.s32 %f, %isum$0;\n"
              "    mul.rn.f32 %bs$0, %f, %d;\n",
              r);
-    if (ptx_bytes_of(dot->type)->min)
+    if (b->min)
         PTX_FILL(dot->p,
                  "    cvt.rn.f32.s32 %f, %msum$0;\n"
                  "    neg.f32 %f, %f;\n"
@@ -601,15 +631,17 @@ static void part_end(const struct ptx_dot *dot, uint32_t r)
                  r);
 }
 
-// Loads the part's 32 activations of row r to %a0 to %a7, and their two sums to %t0 if they are needed.
+// Loads the part's 32 activations of row r to %a0 to %a7, and their two sums to %t0 if they are needed. Sets %step to
+// their step, which is byte %part of the 8 steps.
 static void part_row(const struct ptx_dot *dot, uint32_t r)
 {
     const struct ptx_bytes *b = ptx_bytes_of(dot->type);
     PTX_FILL(dot->p,
              "    ld.global.v4.u32 {%a0, %a1, %a2, %a3}, [%pr$0];\n"
              "    ld.global.v4.u32 {%a4, %a5, %a6, %a7}, [%pr$0+16];\n"
-             "    add.u64 %pr$0, %pr$0, 32;\n",
-             r);
+             "    add.u64 %pr$0, %pr$0, 32;\n"
+             "    prmt.b32 %step, %steps$1, %steps$2, %select;\n",
+             r, 2 * r, 2 * r + 1);
     if (b->min || b->less)
         PTX_FILL(dot->p,
                  "    ld.global.u32 %t0, [%ps$0];\n"
@@ -634,8 +666,12 @@ static void unit_loop(const struct ptx_dot *dot)
                  "PART: // 8 turns\n"
                  "    .pragma \"nounroll\";\n");
     ptx_type_bytes(&part);
+    PTX_LINES(p, "    // selects one byte of 8, and the sign of a step, 0, for the other three\n"
+                 "    add.u32 %select, %part, 0x8880;\n");
     if (b->min && b->scales == PTX_SCALE_16)
         PTX_LINES(p, "    mad.lo.u32 %minima, %n1, 256, %n0;\n");
+    if (b->less && b->scales == PTX_SCALE_16)
+        PTX_LINES(p, "    prmt.b32 %minima, %s0, %s1, 0x0040;\n");
     if (b->min && b->scales == PTX_SCALE_32)
         PTX_LINES(p, "    mul.lo.u32 %minima, %n0, 0x0101;\n");
     for (uint32_t r = 0; r < dot->rows; r++) {
@@ -671,10 +707,12 @@ void ptx_dot_unit(const struct ptx_dot *dot)
     if (dot->rows > 2) {
         PTX_FILL(dot->p,
                  "    {\n"
-                 "    .reg .b32 %part, %dot, %minima, %a<8>, %isum<$0>, %msum<$0>;\n"
+                 "    .reg .b32 %part, %dot, %sum, %minima, %a<8>, %isum<$0>, %msum<$0>;\n"
+                 "    .reg .b32 %step, %select, %steps<$1>;\n"
                  "    .reg .u64 %ps<$0>;\n"
                  "    .reg .f32 %f;\n" PTX_PART_REGS,
-                 dot->rows);
+                 dot->rows, 2 * dot->rows);
+        load_steps(dot);
         unit_loop(dot);
     } else {
         PTX_FILL(dot->p,
@@ -682,10 +720,11 @@ void ptx_dot_unit(const struct ptx_dot *dot)
                  "    .reg .pred %pred;\n"
                  "    .reg .b16 %h, %h1;\n"
                  "    .reg .b32 %w<68>, %b<8>, %x<8>, %t<3>;\n"
-                 "    .reg .b32 %dot, %isum<$0>, %high<$0>, %scale<16>;\n"
+                 "    .reg .b32 %dot, %sum, %step, %steps<$1>, %isum<$0>, %scale<16>;\n"
                  "    .reg .u64 %at, %ps<$0>;\n"
                  "    .reg .f32 %d, %m, %f;\n",
-                 dot->rows);
+                 dot->rows, 2 * dot->rows);
+        load_steps(dot);
         units[dot->type](dot);
     }
     PTX_LINES(dot->p, "    }\n");

@@ -76,7 +76,7 @@ static struct frame frame_of(const struct ptx_fused *f)
     if (!f->q8)
         r.sums_bytes = PTX_MATMUL_F32_BYTES;
     if (f->n_prologue)
-        r.row_bytes = f->q8 ? r.blocks * (PTX_Q8_SCALES + 4) : 4 * f->n_in;
+        r.row_bytes = f->q8 ? r.blocks * PTX_Q8_BLOCK : 4 * f->n_in;
     r.row_bytes = (r.row_bytes + 15) & ~15u;
     r.partials_bytes = ptx_fused_partials_bytes(f);
     if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes <= SHARED_MAX)
@@ -279,8 +279,8 @@ static void prefetch_first(struct ptx *p, const struct ptx_fused *f, const struc
 
 // ---- the row
 
-// Computes and quantises block %block of the row with one warp: each lane has 8 elements, from %i on. The bytes, sums
-// and scale go to shared memory in the layout of emit_dot.h. Where n_in is not a multiple of 8, a lane computes its
+// Computes and quantises block %block of the row with one warp: each lane has 8 elements, from %i on. The bytes, sums,
+// steps and scale go to shared memory in the layout of emit_dot.h. Where n_in is not a multiple of 8, a lane computes its
 // elements one at a time; elements beyond the row are zeros.
 static void quantize_block(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
@@ -321,11 +321,17 @@ static void quantize_block(struct ptx *p, const struct ptx_fused *f, const struc
              "    and.b32 %index8, %lane, 1;\n"
              "    setp.eq.u32 %in, %index8, 0;\n"
              "    @%in st.shared.u16 [%place+$0], %sum8;\n"
+             "    shr.u32 %index8, %lane, 2;\n"
+             "    mad.lo.u32 %place, %block, 8, %i;\n"
+             "    add.u32 %place, %place, %index8;\n"
+             "    and.b32 %index8, %lane, 3;\n"
+             "    setp.eq.u32 %in, %index8, 0;\n"
+             "    @%in st.shared.u8 [%place+$1], %step8;\n"
              "    setp.eq.u32 %in, %lane, 0;\n"
              "    mad.lo.u32 %place, %block, 4, %i;\n"
-             "    @%in st.shared.f32 [%place+$1], %d;\n"
+             "    @%in st.shared.f32 [%place+$2], %d;\n"
              "    }\n",
-             r->blocks * PTX_Q8_SUMS, r->blocks * PTX_Q8_SCALES);
+             r->blocks * PTX_Q8_SUMS, r->blocks * PTX_Q8_STEPS, r->blocks * PTX_Q8_SCALES);
 }
 
 static void make_q8_row(struct ptx *p, const struct ptx_fused *f, const struct frame *r)

@@ -5,11 +5,12 @@
 // consecutive weights of one row, so a CTA has 4096 weights. Neighbouring threads read the same row of a tile, 512
 // bytes apart, which is not coalesced; a step looks up few rows, so this costs little.
 //
-// quantize_NODE: for each block of 256 of a row, d = max |x| / 127, q[k] = round(x[k] / d), and the sum of each 16 q,
-// with the bits of the CPU (kernels/cpu/kernels.h; emit_dot.h has the layout). It is used before products of 8-bit
-// activations. A warp has one block and a lane 8 elements of it, so a CTA of 128 threads has 4 blocks; grid x covers
-// the blocks of a row, grid y the rows. Each element is read once. There is no shared memory: a butterfly over the warp
-// finds the maximum.
+// quantize_NODE: for each block of 256 of a row, d = max |x| / 2032; for each 32 of these, step = ceil(max |x| / (127
+// d)) and q[k] = round(x[k] / (d * step)); and the sum of each 16 q times the step. d, steps and q have the bits of the
+// CPU (kernels/cpu/kernels.h; emit_dot.h has the layout). It is used before products of 8-bit activations. A warp has
+// one block and a lane 8 elements of it, so a CTA of 128 threads has 4 blocks; grid x covers the blocks of a row, grid
+// y the rows. Each element is read once. There is no shared memory: a butterfly finds the maximum of 32 elements over
+// their four lanes, then that of the block over the warp.
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_nibble.h"
 #include "kernels/ptx/emit_type.h"
@@ -207,8 +208,8 @@ static void quantize_load(struct ptx *p, const struct ptx_quantize *q)
     }
 }
 
-// Sets %bits8 to the bits of the largest magnitude of the block. As integers they have the order of the magnitudes,
-// with infinity and NaNs above all numbers.
+// Sets %run8 to the bits of the largest magnitude of the lane's run of 32, and %bits8 to those of the block's. As
+// integers they have the order of the magnitudes, with infinity and NaNs above all numbers.
 static void quantize_top(struct ptx *p)
 {
     PTX_LINES(p, "    mov.u32 %bits8, 0;\n");
@@ -218,23 +219,38 @@ static void quantize_top(struct ptx *p)
                  "    and.b32 %index8, %index8, 0x7fffffff;\n"
                  "    max.u32 %bits8, %bits8, %index8;\n",
                  i);
-    for (uint32_t by = 16; by; by /= 2)
+    for (uint32_t by = 1; by < 32; by *= 2) {
+        if (by == 4)
+            PTX_LINES(p, "    mov.u32 %run8, %bits8;\n");
         PTX_FILL(p,
                  "    shfl.sync.bfly.b32 %other8, %bits8, $0, 31, 0xffffffff;\n"
                  "    max.u32 %bits8, %bits8, %other8;\n",
                  by);
+    }
 }
 
-// Sets %d to the scale and %q<i> to the rounded quotients. The scale is at least 2^-126, so that its reciprocal %per is
-// finite. A block of zeros gets the scale 0, one with an element that is not finite gets NaN; their %q<i> are 0.
+// Sets %d to the scale, %step8 to the step of the lane's run, and %q<i> to the rounded quotients. The scale is at least
+// 2^-126, so that its reciprocal %per is finite. A block of zeros gets the scale 0, one with an element that is not
+// finite gets NaN; their %q<i> are 0 and their steps 1.
 static void quantize_scale(struct ptx *p)
 {
     PTX_LINES(p, "    mov.b32 %top, %bits8;\n"
-                 "    div.rn.f32 %d, %top, 0f42FE0000;\n"
+                 "    // 2032 = 127 * 16\n"
+                 "    div.rn.f32 %d, %top, 0f44FE0000;\n"
                  "    max.f32 %d, %d, 0f00800000;\n"
                  "    rcp.rn.f32 %per, %d;\n"
                  "    sub.u32 %index8, %bits8, 1;\n"
                  "    setp.lt.u32 %whole, %index8, 0x7f7fffff;\n"
+                 "    // m * (1 / d) * (1 / 127), rounded up to 1 .. 16\n"
+                 "    mov.b32 %top, %run8;\n"
+                 "    mul.rn.f32 %top, %top, %per;\n"
+                 "    mul.rn.f32 %top, %top, 0f3C010204;\n"
+                 "    cvt.rpi.s32.f32 %step8, %top;\n"
+                 "    max.s32 %step8, %step8, 1;\n"
+                 "    min.s32 %step8, %step8, 16;\n"
+                 "    selp.b32 %step8, %step8, 1, %whole;\n"
+                 "    cvt.rn.f32.s32 %top, %step8;\n"
+                 "    div.rn.f32 %per, %per, %top;\n"
                  "    setp.eq.u32 %in8, %bits8, 0;\n"
                  "    selp.f32 %top, 0f00000000, 0f7FC00000, %in8;\n"
                  "    selp.f32 %d, %d, %top, %whole;\n");
@@ -247,14 +263,15 @@ static void quantize_scale(struct ptx *p)
 }
 
 // Packs the lane's 8 bytes to %low and %high, and sets %sum8 to the sum of the 16 elements of the lane and its
-// neighbour.
+// neighbour, times their step.
 static void quantize_pack(struct ptx *p)
 {
     PTX_LINES(p, "    mov.s32 %sum8, %q0;\n");
     for (uint32_t i = 1; i < 8; i++)
         PTX_FILL(p, "    add.s32 %sum8, %sum8, %q$0;\n", i);
     PTX_LINES(p, "    shfl.sync.bfly.b32 %near, %sum8, 1, 31, 0xffffffff;\n"
-                 "    add.s32 %sum8, %sum8, %near;\n");
+                 "    add.s32 %sum8, %sum8, %near;\n"
+                 "    mul.lo.s32 %sum8, %sum8, %step8;\n");
     for (uint32_t w = 0; w < 2; w++) {
         PTX_FILL(p, "    and.b32 %bits8, %q$0, 255;\n", 4 * w);
         for (uint32_t i = 1; i < 4; i++)
@@ -273,10 +290,10 @@ void ptx_quantize_lanes(struct ptx *p)
     quantize_pack(p);
 }
 
-// Stores the block. The even lane of each pair stores their sum, lane 0 the scale.
+// Stores the block. The even lane of each pair stores their sum, the first lane of each four their step, lane 0 the
+// scale.
 static void quantize_store(struct ptx *p, const struct ptx_quantize *q, uint32_t blocks)
 {
-    uint32_t bytes = (blocks * (PTX_Q8_SCALES + 4) + 63) & ~63u;
     PTX_FILL(p,
              "    ld.param.u64 %pq, [q8];\n"
              "    cvta.to.global.u64 %pq, %pq;\n"
@@ -289,11 +306,19 @@ static void quantize_store(struct ptx *p, const struct ptx_quantize *q, uint32_t
              "    mad.wide.u32 %pointer, %lane, 1, %pointer;\n"
              "    and.b32 %index, %lane, 1;\n"
              "    setp.eq.u32 %in, %index, 0;\n"
-             "    @%in st.global.u16 [%pointer+$2], %sum8;\n"
+             "    @%in st.global.u16 [%pointer+$2], %sum8;\n",
+             q->y_stride, (uint32_t)ptx_q8_row_bytes(q->k), blocks * PTX_Q8_SUMS);
+    PTX_FILL(p,
+             "    shr.u32 %index, %lane, 2;\n"
+             "    mad.wide.u32 %pointer, %block, 8, %pq;\n"
+             "    mad.wide.u32 %pointer, %index, 1, %pointer;\n"
+             "    and.b32 %index, %lane, 3;\n"
+             "    setp.eq.u32 %in, %index, 0;\n"
+             "    @%in st.global.u8 [%pointer+$0], %step8;\n"
              "    setp.eq.u32 %in, %lane, 0;\n"
              "    mad.wide.u32 %pointer, %block, 4, %pq;\n"
-             "    @%in st.global.f32 [%pointer+$3], %d;\n",
-             q->y_stride, bytes, blocks * PTX_Q8_SUMS, blocks * PTX_Q8_SCALES);
+             "    @%in st.global.f32 [%pointer+$1], %d;\n",
+             blocks * PTX_Q8_STEPS, blocks * PTX_Q8_SCALES);
 }
 
 int ptx_emit_quantize(struct ptx *p, const struct ptx_quantize *q, struct ptx_launch *launch, struct error *err)

@@ -8,7 +8,7 @@
 //
 // Numbers: every output has the same bits as on the CPU, whatever the class of rows and whatever else is in the
 // batch: integer sums are exact, and floats are summed in the order defined by kernels/cpu/kernels.h. With `q8` the
-// activations are 8-bit, in the layout of kernels.h (q8 rows of q8_row_bytes(n_in)); otherwise they are float32.
+// activations are 8-bit, in the layout of emit_dot.h (q8 rows of ptx_q8_row_bytes(n_in)); otherwise they are float32.
 // ptx_takes_q8 tells which types have the 8-bit path. The CPU levels may have it for more types (codebooks and three
 // values) or for fewer; for those types the programs of the two machines differ in where activations are rounded.
 //
@@ -114,9 +114,9 @@ struct ptx_repack {
 };
 int ptx_emit_repack(struct ptx *p, const struct ptx_repack *r, struct ptx_launch *launch, struct error *err);
 
-// Quantises activations to 8 bits, in the layout of kernels.h and with the same bits. A row of x consists of `parts`
-// rows of k floats, one after another, which become `parts` rows of q8_row_bytes(k). Parameters: x, q8, .u32 n_rows.
-// grid[1] = n_rows.
+// Quantises activations to 8 bits, in the layout of emit_dot.h; scales, steps and quants have the bits of the CPU. A row
+// of x consists of `parts` rows of k floats, one after another, which become `parts` rows of ptx_q8_row_bytes(k).
+// Parameters: x, q8, .u32 n_rows. grid[1] = n_rows.
 struct ptx_quantize {
     uint32_t node;
     uint32_t k, parts;
@@ -124,11 +124,12 @@ struct ptx_quantize {
 };
 int ptx_emit_quantize(struct ptx *p, const struct ptx_quantize *q, struct ptx_launch *launch, struct error *err);
 // Quantises one block of 256 with one warp. Input: %x0 to %x7, the lane's 8 elements, which are changed. Output:
-// {%low, %high}, their bytes; %sum8, the sum of 16 elements, equal in each pair of lanes; %d, the scale.
+// {%low, %high}, their bytes; %step8, the step of 32 elements, equal in each four lanes; %sum8, the sum of 16 elements
+// times the step, equal in each pair of lanes; %d, the scale.
 #define PTX_QUANTIZE_REGS                                                                                              \
     "    .reg .pred %in8, %whole;\n"                                                                                   \
-    "    .reg .u32 %index8, %bits8, %other8, %low, %high;\n"                                                           \
-    "    .reg .s32 %q<8>, %sum8, %near;\n"                                                                             \
+    "    .reg .u32 %index8, %bits8, %run8, %other8, %low, %high;\n"                                                    \
+    "    .reg .s32 %q<8>, %step8, %sum8, %near;\n"                                                                     \
     "    .reg .f32 %x<8>, %top, %d, %per;\n"
 void ptx_quantize_lanes(struct ptx *p);
 

@@ -11,25 +11,20 @@
 // sums are multiplied by the part's scales at once. Rows in shared memory are 144 bytes apart, so that the 8 rows of
 // a fragment are in 8 different groups of banks.
 //
+// Each output has a scale and each row of x a step, so their products, by which the sums of a part or run are
+// multiplied, differ for each sum. With integer scales these are also a product of matrices, of k = 16: one instruction
+// forms those of 16 x 8 outputs. The step of the part is the only number of its row that is not multiplied by 0.
+// With float scales dw, S = fma(step * sum, dw, S). The products of a part are added to the bits of the float M = 1.5 *
+// 2^23, so that these are the bits of M + sum; then step * sum = fma(M + sum, step, -M * step), which is exact and takes
+// the place of a conversion.
+//
 // The minima of Q2_K, Q4_K and Q5_K: the sum over 16 runs of minimum times sum of activations is also an integer
-// product, of k = 16, with the sums of activations split into their low and high bytes.
+// product, of k = 16, with the sums of activations split into their low and high bytes. These sums have their steps
+// already.
 #include "kernels/ptx/emit_bytes.h"
-#include "kernels/ptx/emit_dot.h"
-#include "kernels/ptx/emit_matmul_parts.h"
+#include "kernels/ptx/emit_matmul_mma.h"
 
-enum { OUTPUTS = 128, WARPS = 8, STRIDE = 144 };
-
-// The layout of shared memory, as byte offsets.
-enum {
-    WEIGHTS = 0,    // [output][144]
-    ACTS = 18432,   // [row of x][144]
-    SCALES = 27648, // [part or run][output]; for types with float scales d, and m from 2048 on
-    UNITS = 31744,  // d, then m, [output]
-    MINIMA = 32768, // [output][16 runs]
-    SUMS = 34816,   // [row of x][16 low bytes, 16 high bytes]
-    SUMF = 36864,   // [part][row of x]
-    DA = 37888,     // [row of x]
-};
+enum { OUTPUTS = 128 };
 
 // ---- addresses
 
@@ -39,240 +34,105 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
         ptx_header(p, 70, 80);
     else
         ptx_header(p, 65, 75);
-    ptx_matmul_entry(p, m, WARPS);
-    PTX_LINES(p, PTX_MANY_REGS
-                 "    .reg .pred %quarter0;\n"
-                 "    .reg .u32 %block, %half, %part, %first_part, %token, %quarter, %wm, %wn, %g, %t, %zero;\n"
-                 "    .reg .u32 %put_w, %put_scale, %put_x, %put_sumf;\n"
-                 "    .reg .u32 %take_a, %take_b, %take_scale, %take_sumf;\n"
+    ptx_matmul_entry(p, m, MMA_WARPS);
+    PTX_FILL(p,
+             PTX_MANY_REGS
+                 "    .reg .u32 %half, %part, %wm, %wn, %g, %t, %start;\n"
+                 "    .reg .u32 %put_w, %put_scale;\n"
+                 "    .reg .u32 %take_a, %take_b, %take_scale, %take_x;\n"
                  "    .reg .u64 %unit, %chunk, %from;\n"
                  "    .reg .f32 %y<32>, %s<32>;\n"
                  "    .reg .b32 %isum<32>;\n"
-                 "    .shared .align 16 .b8 step[38144];\n");
+                 "    .shared .align 16 .b8 step[$0];\n",
+             MMA_BYTES);
 }
 
-// What a thread copies: of the weights, parts 2 (warp % 2) and the next one of row `lane` of tile warp / 2; of x, 32
-// k of a row.
+// Sets the places of the warp and the lane, and the addresses of what the thread copies: of the weights a row of tile
+// warp / 2, of x a quarter of a row. Tiles and rows past the end are the last.
 static void sources(struct ptx *p, const struct ptx_matmul *m)
 {
-    const struct ptx_bytes *b = ptx_bytes_of(m->type);
+    ptx_mma_clear(p, m);
     ptx_matmul_many_group(p, m);
     ptx_matmul_many_weights(p, m);
     PTX_FILL(p,
-             "    mov.u32 %zero, 0;\n"
+             "    mov.u32 %start, $2;\n"
              "    shr.u32 %wm, %warp, 1;\n"
              "    and.b32 %wn, %warp, 1;\n"
              "    shr.u32 %g, %lane, 2;\n"
              "    and.b32 %t, %lane, 3;\n"
-             "    // tiles past the end read the last\n"
              "    mad.lo.u32 %index, %tile, 4, %wm;\n"
              "    min.u32 %index, %index, $0;\n"
-             "    mad.wide.u32 %w_tile, %index, $1, %w_tile;\n"
-             "    shl.b32 %first_part, %wn, 1;\n"
-             "    mad.lo.u32 %row, %wm, 32, %lane;\n"
-             "    mov.u32 %put_w, step;\n"
-             "    mad.lo.u32 %put_w, %row, $2, %put_w;\n"
-             "    mad.lo.u32 %put_w, %wn, 64, %put_w;\n"
-             "    mov.u32 %put_scale, step;\n"
-             "    mad.lo.u32 %put_scale, %row, 4, %put_scale;\n"
-             "    mad.lo.u32 %put_scale, %wn, $3, %put_scale;\n",
-             ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in), STRIDE,
-             b->scales == PTX_SCALE_16 ? 2048 : 1024);
-    PTX_LINES(p, "    // x: four threads a row; rows past the end read the last\n"
-                 "    mad.lo.u32 %index, %warp, 32, %lane;\n"
-                 "    shr.u32 %token, %index, 2;\n"
-                 "    and.b32 %quarter, %index, 3;\n"
-                 "    setp.eq.u32 %quarter0, %quarter, 0;\n");
-    ptx_matmul_many_row(p, m, "%token");
-    PTX_FILL(p,
-             "    mov.u32 %put_x, step;\n"
-             "    mad.lo.u32 %put_x, %token, $0, %put_x;\n"
-             "    mad.lo.u32 %put_x, %quarter, 32, %put_x;\n"
-             "    mov.u32 %put_sumf, step;\n"
-             "    mad.lo.u32 %put_sumf, %token, 4, %put_sumf;\n"
-             "    mad.lo.u32 %put_sumf, %quarter, 256, %put_sumf;\n",
-             STRIDE);
+             "    mad.wide.u32 %w_tile, %index, $1, %w_tile;\n",
+             ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in),
+             ptx_mma_form(m) == MMA_FLOATS ? MMA_M_BITS : 0);
+    ptx_mma_put_at(p, m);
+    PTX_LINES(p, "    mad.lo.u32 %index, %warp, 32, %lane;\n"
+                 "    shr.u32 %part, %index, 2;\n");
+    ptx_matmul_many_row(p, m, "%part");
 }
 
-// Addresses of a lane's fragments: rows g and g + 8 of every 16, columns 2t and 2t + 1 of every 8.
-static void fragments(struct ptx *p)
+// Sets %take_x to the address of what there is for the lane's pairs of rows of x: 32 * wn + 2t and the next one, and
+// those 8, 16 and 24 further.
+static void find_x(struct ptx *p)
+{
+    PTX_LINES(p, "    mov.u32 %index, %tid.x;\n"
+                 "    and.b32 %take_x, %index, 3;\n"
+                 "    shl.b32 %take_x, %take_x, 4;\n"
+                 "    and.b32 %index, %index, 32;\n"
+                 "    mad.lo.u32 %take_x, %index, 8, %take_x;\n"
+                 "    mov.u32 %index, step;\n"
+                 "    add.u32 %take_x, %take_x, %index;\n");
+}
+
+// Addresses of a lane's fragments: rows g and g + 8 of every 16, columns 2t and 2t + 1 of every 8. Of the weights and
+// of x each lane names 16 bytes, which ldmatrix distributes (see load_fragments).
+static void fragments(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_FILL(p,
-             "    // outputs 32 * wm + g, rows of x 32 * wn + g\n"
-             "    mad.lo.u32 %row, %wm, 32, %g;\n"
-             "    mov.u32 %take_a, step;\n"
-             "    mad.lo.u32 %take_a, %row, $0, %take_a;\n"
-             "    mad.lo.u32 %take_a, %t, 4, %take_a;\n"
-             "    mov.u32 %take_scale, step;\n"
-             "    mad.lo.u32 %take_scale, %row, 4, %take_scale;\n"
-             "    mad.lo.u32 %row, %wn, 32, %g;\n"
-             "    mov.u32 %take_b, step;\n"
-             "    mad.lo.u32 %take_b, %row, $0, %take_b;\n"
-             "    mad.lo.u32 %take_b, %t, 4, %take_b;\n"
-             "    // rows of x 32 * wn + 2t\n"
-             "    mul.lo.u32 %row, %wn, 128;\n"
-             "    mad.lo.u32 %row, %t, 8, %row;\n"
-             "    mov.u32 %take_sumf, step;\n"
-             "    add.u32 %take_sumf, %take_sumf, %row;\n",
-             STRIDE);
+             "    mov.u32 %index, step;\n"
+             "    // outputs 32 * wm + lane % 16, k 16 * (lane / 16)\n"
+             "    and.b32 %take_a, %lane, 15;\n"
+             "    mad.lo.u32 %take_a, %wm, 32, %take_a;\n"
+             "    mad.lo.u32 %take_a, %take_a, $0, %index;\n"
+             "    and.b32 %row, %lane, 16;\n"
+             "    add.u32 %take_a, %take_a, %row;\n"
+             "    // rows of x 32 * wn + 8 * (lane / 16) + lane % 8, k 16 * (lane / 8 % 2)\n"
+             "    shr.u32 %row, %row, 1;\n"
+             "    and.b32 %take_b, %lane, 7;\n"
+             "    add.u32 %take_b, %take_b, %row;\n"
+             "    mad.lo.u32 %take_b, %wn, 32, %take_b;\n"
+             "    mad.lo.u32 %take_b, %take_b, $0, %index;\n"
+             "    and.b32 %row, %lane, 8;\n"
+             "    mad.lo.u32 %take_b, %row, 2, %take_b;\n",
+             MMA_STRIDE);
+    if (ptx_mma_form(m) == MMA_FLOATS)
+        PTX_LINES(p, "    // outputs 32 * wm + g\n"
+                     "    mad.lo.u32 %row, %wm, 32, %g;\n"
+                     "    mov.u32 %take_scale, step;\n"
+                     "    mad.lo.u32 %take_scale, %row, 4, %take_scale;\n");
+    if (ptx_mma_form(m) != MMA_PRODUCTS)
+        find_x(p);
     for (uint32_t i = 0; i < 32; i++)
         PTX_FILL(p, "    mov.f32 %y$0, 0f00000000;\n", i);
 }
 
-// ---- to shared memory
-
-// Subtracts `less` from each byte of the part's words. The top bit of each byte is set first, and takes the borrow.
-static void take_off(struct ptx *p, uint32_t less)
-{
-    for (uint32_t i = 0; i < 8; i++)
-        PTX_FILL(p,
-                 "    or.b32 %q$0, %q$0, 0x80808080;\n"
-                 "    sub.u32 %q$0, %q$0, 0x$x1;\n"
-                 "    xor.b32 %q$0, %q$0, 0x80808080;\n",
-                 i, less * 0x01010101);
-}
-
-static void put_scales(struct ptx *p, const struct ptx_bytes *b, uint32_t i)
-{
-    switch (b->scales) {
-    case PTX_SCALE_FLOAT:
-        PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %d;\n", SCALES + 512 * i);
-        if (b->min)
-            PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %m;\n", SCALES + 2048 + 512 * i);
-        return;
-    case PTX_SCALE_16:
-        PTX_FILL(p,
-                 "    st.shared.b32 [%put_scale+$0], %s0;\n"
-                 "    st.shared.b32 [%put_scale+$1], %s1;\n",
-                 SCALES + 1024 * i, SCALES + 1024 * i + 512);
-        break;
-    default:
-        PTX_FILL(p, "    st.shared.b32 [%put_scale+$0], %s0;\n", SCALES + 512 * i);
-    }
-    if (b->min)
-        PTX_FILL(p,
-                 "    // found again, as in the end of a block, so that no registers hold it in the loop\n"
-                 "    mov.u32 %t1, %tid.x;\n"
-                 "    and.b32 %t0, %t1, 31;\n"
-                 "    shr.u32 %t1, %t1, 6;\n"
-                 "    mad.lo.u32 %t0, %t1, 32, %t0;\n"
-                 "    mov.u32 %t1, step;\n"
-                 "    mad.lo.u32 %t1, %t0, 16, %t1;\n"
-                 "    mad.lo.u32 %t0, %part, 2, %t1;\n"
-                 "    st.shared.u8 [%t0+$0], %n0;\n",
-                 MINIMA);
-    if (b->min && b->scales == PTX_SCALE_16)
-        PTX_FILL(p, "    st.shared.u8 [%t0+$0], %n1;\n", MINIMA + 1);
-    else if (b->min)
-        PTX_FILL(p, "    st.shared.u8 [%t0+$0], %n0;\n", MINIMA + 1);
-    if (i)
-        return;
-    // done by one of the two warps that share the unit
-    PTX_FILL(p,
-             "    setp.eq.u32 %pred, %first_part, 0;\n"
-             "    @%pred st.shared.f32 [%put_scale+$0], %d;\n",
-             UNITS);
-    if (b->min)
-        PTX_FILL(p, "    @%pred st.shared.f32 [%put_scale+$0], %m;\n", UNITS + 512);
-}
-
-static void put_weights(struct ptx *p, const struct ptx_matmul *m)
-{
-    const struct ptx_bytes *b = ptx_bytes_of(m->type);
-    const struct ptx_part part = {.p = p, .node = m->node, .type = m->type};
-    PTX_FILL(p,
-             "    mad.wide.u32 %unit, %block, $0, %w_tile;\n"
-             "    mad.wide.u32 %chunk, %lane, 16, %unit;\n"
-             "    mad.lo.u32 %part, %half, 4, %first_part;\n",
-             32 * tile_unit_bytes(m->type));
-    for (uint32_t i = 0; i < 2; i++) {
-        PTX_LINES(p, "    {\n" PTX_PART_REGS);
-        ptx_type_bytes(&part);
-        if (b->less)
-            take_off(p, b->less);
-        PTX_FILL(p,
-                 "    st.shared.v4.b32 [%put_w+$0], {%q0, %q1, %q2, %q3};\n"
-                 "    st.shared.v4.b32 [%put_w+$1], {%q4, %q5, %q6, %q7};\n",
-                 WEIGHTS + 32 * i, WEIGHTS + 32 * i + 16);
-        put_scales(p, b, i);
-        PTX_LINES(p, "    }\n");
-        if (i == 0)
-            PTX_LINES(p, "    add.u32 %part, %part, 1;\n");
-    }
-}
-
-static void put_x(struct ptx *p, const struct ptx_matmul *m)
-{
-    const struct ptx_bytes *b = ptx_bytes_of(m->type);
-    uint32_t blocks = tile_units(m->type, m->n_in);
-    PTX_FILL(p,
-             "    {\n"
-             "    .reg .b32 %x<4>;\n"
-             "    .reg .f32 %f;\n"
-             "    mad.wide.u32 %from, %block, 256, %px0;\n"
-             "    mad.wide.u32 %from, %half, 128, %from;\n"
-             "    mad.wide.u32 %from, %quarter, 32, %from;\n"
-             "    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from];\n"
-             "    st.shared.v4.b32 [%put_x+$0], {%x0, %x1, %x2, %x3};\n"
-             "    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from+16];\n"
-             "    st.shared.v4.b32 [%put_x+$1], {%x0, %x1, %x2, %x3};\n",
-             ACTS, ACTS + 16);
-    PTX_FILL(p,
-             "    mad.wide.u32 %from, %block, 4, %px0;\n"
-             "    @%quarter0 ld.global.f32 %f, [%from+$0];\n"
-             "    @%quarter0 st.shared.f32 [%put_sumf+$1], %f;\n",
-             blocks * PTX_Q8_SCALES, DA);
-    if (b->min && b->scales == PTX_SCALE_FLOAT)
-        PTX_FILL(p,
-                 "    mad.wide.u32 %from, %block, 32, %px0;\n"
-                 "    mad.wide.u32 %from, %half, 16, %from;\n"
-                 "    mad.wide.u32 %from, %quarter, 4, %from;\n"
-                 "    ld.global.b32 %x0, [%from+$0];\n"
-                 "    dp2a.lo.s32.s32 %x1, %x0, 0x01010101, 0;\n"
-                 "    cvt.rn.f32.s32 %f, %x1;\n"
-                 "    st.shared.f32 [%put_sumf+$1], %f;\n",
-                 blocks * PTX_Q8_SUMS, SUMF);
-    else if (b->min)
-        PTX_FILL(p,
-                 "    mad.wide.u32 %from, %block, 32, %px0;\n"
-                 "    mad.wide.u32 %from, %quarter, 8, %from;\n"
-                 "    ld.global.v2.b32 {%x0, %x1}, [%from+$0];\n"
-                 "    mov.u32 %x3, %tid.x;\n"
-                 "    shl.b32 %x3, %x3, 3;\n"
-                 "    mov.u32 %x2, step;\n"
-                 "    add.u32 %x3, %x3, %x2;\n"
-                 "    // 32 * (tid / 4) + 4 * (tid % 4)\n"
-                 "    mad.lo.u32 %x3, %quarter, -4, %x3;\n"
-                 "    prmt.b32 %x2, %x0, %x1, 0x6420;\n"
-                 "    st.shared.b32 [%x3+$1], %x2;\n"
-                 "    prmt.b32 %x2, %x0, %x1, 0x7531;\n"
-                 "    st.shared.b32 [%x3+$2], %x2;\n",
-                 blocks * PTX_Q8_SUMS, SUMS, SUMS + 16);
-    PTX_LINES(p, "    }\n");
-}
-
 // ---- products
 
-// Loads %a0 to %a7, a part of the warp's 32 outputs, and %b0 to %b7, a part of its 32 rows of x.
-static void load_fragments(struct ptx *p)
+// Loads a part of the warp's 32 outputs: of outputs 16 mt to 16 mt + 15 the fragments %a<4 mt> (run 0 of outputs g), + 1
+// (run 0 of outputs g + 8), + 2 and + 3 (run 1).
+static void load_weights(struct ptx *p)
 {
-    for (uint32_t i = 0; i < 8; i++)
-        PTX_FILL(p, "    ld.shared.b32 %a$0, [%take_a+$1];\n", i,
-                 WEIGHTS + i / 4 * 16 * STRIDE + i % 2 * 8 * STRIDE + i / 2 % 2 * 16);
-    for (uint32_t i = 0; i < 8; i++)
-        PTX_FILL(p, "    ld.shared.b32 %b$0, [%take_b+$1];\n", i, ACTS + i / 2 * 8 * STRIDE + i % 2 * 16);
+    for (uint32_t i = 0; i < 8; i += 4)
+        PTX_FILL(p, "    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%a$0, %a$1, %a$2, %a$3}, [%take_a+$4];\n", i, i + 1,
+                 i + 2, i + 3, MMA_WEIGHTS + 4 * i * MMA_STRIDE);
 }
 
-// Loads %scale0 to %scale3 for outputs g, g + 8, g + 16, g + 24, from position `at` of an array with 128 entries per
-// row.
-static void load_scales(struct ptx *p, bool floats, uint32_t at)
+// Loads a part of 16 of the warp's rows of x: of rows 8 nt to 8 nt + 7 the fragments %b<2 nt> (run 0) and %b<2 nt + 1>,
+// for nt = 2 i and 2 i + 1.
+static void load_x(struct ptx *p, uint32_t i)
 {
-    for (uint32_t i = 0; i < 4; i++) {
-        if (floats)
-            PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_scale+$1];\n", i, SCALES + at + 32 * i);
-        else
-            PTX_FILL(p, "    ld.shared.b32 %scale$0, [%take_scale+$1];\n", i, SCALES + at + 32 * i);
-    }
+    PTX_FILL(p, "    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%b$0, %b$1, %b$2, %b$3}, [%take_b+$4];\n", 4 * i, 4 * i + 1,
+             4 * i + 2, 4 * i + 3, MMA_ACTS + 16 * i * MMA_STRIDE);
 }
 
 // Sets %c0 to %c3 to the product of outputs 16 mt to 16 mt + 15 with rows of x 8 nt to 8 nt + 7: over 32 k, or over
@@ -282,14 +142,14 @@ static void product_32(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, u
 {
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
         PTX_FILL(p,
-                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%zero, %zero};\n"
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%start, %start};\n"
                  "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$4}, {%b$5}, {%c$0, %c$1};\n",
                  2 * i, 2 * i + 1, 4 * mt + i, 2 * nt, 4 * mt + 2 + i, 2 * nt + 1);
     if (m->target < 80)
         return;
     PTX_FILL(p,
              "    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, "
-             "{%a$0, %a$1, %a$2, %a$3}, {%b$4, %b$5}, {%zero, %zero, %zero, %zero};\n",
+             "{%a$0, %a$1, %a$2, %a$3}, {%b$4, %b$5}, {%start, %start, %start, %start};\n",
              4 * mt, 4 * mt + 1, 4 * mt + 2, 4 * mt + 3, 2 * nt, 2 * nt + 1);
 }
 
@@ -297,103 +157,228 @@ static void product_16(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, u
 {
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
         PTX_FILL(p,
-                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%zero, %zero};\n",
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%start, %start};\n",
                  2 * i, 2 * i + 1, 4 * mt + 2 * run + i, 2 * nt + run);
     if (m->target < 80)
         return;
     PTX_FILL(p,
              "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, "
-             "{%a$0, %a$1}, {%b$2}, {%zero, %zero, %zero, %zero};\n",
+             "{%a$0, %a$1}, {%b$2}, {%start, %start, %start, %start};\n",
              4 * mt + 2 * run, 4 * mt + 2 * run + 1, 2 * nt + run);
 }
 
-// Adds the sums of the product times the scales to %isum.
-static void add_integers(struct ptx *p, uint32_t mt, uint32_t nt)
+// Adds the sums of the product, each times its scale and its step, to %isum.
+static void add_products(struct ptx *p, uint32_t mt, uint32_t nt)
 {
+    PTX_FILL(p,
+             "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%by0, %by1, %by2, %by3}, "
+             "{%scale$0, %scale$1}, {%step$2}, {%start, %start, %start, %start};\n",
+             2 * mt, 2 * mt + 1, nt);
     for (uint32_t i = 0; i < 4; i++)
-        PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %scale$2, %isum$0;\n", 16 * mt + 4 * nt + i, i, 2 * mt + i / 2);
+        PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %by$1, %isum$0;\n", 16 * mt + 4 * nt + i, i);
 }
 
-// Computes %s = fma(sum, d, %s), and with a minimum %s = fma(sum of x, m, %s).
+// Computes %s = fma(step * sum, d, %s), and with a minimum %s = fma(sum of x, m, %s).
 static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt)
 {
-    if (min)
-        PTX_FILL(p, "    ld.shared.v2.f32 {%sum0, %sum1}, [%take_sumf+$0];\n", SUMF + 32 * nt);
     for (uint32_t i = 0; i < 4; i++) {
         PTX_FILL(p,
-                 "    cvt.rn.f32.s32 %f, %c$1;\n"
+                 "    fma.rn.f32 %f, %c$1, %times$3, %less$3;\n"
                  "    fma.rn.f32 %s$0, %f, %d$2, %s$0;\n",
-                 16 * mt + 4 * nt + i, i, 2 * mt + i / 2);
+                 16 * mt + 4 * nt + i, i, 2 * mt + i / 2, i % 2);
         if (min)
             PTX_FILL(p, "    fma.rn.f32 %s$0, %sum$1, %m$2, %s$0;\n", 16 * mt + 4 * nt + i, i % 2, 2 * mt + i / 2);
     }
 }
 
-// The four parts of a step, as a loop: only the fragments of one part occupy registers, and the code stays short.
-static void products(struct ptx *p, const struct ptx_matmul *m)
+static void part_floats(struct ptx *p, const struct ptx_matmul *m, bool min)
 {
-    const struct ptx_bytes *b = ptx_bytes_of(m->type);
-    bool floats = b->scales == PTX_SCALE_FLOAT;
-    uint32_t runs = b->scales == PTX_SCALE_16 ? 2 : 1;
-    PTX_LINES(p, "    {\n"
-                 "    .reg .b32 %a<8>, %b<8>, %c<4>, %scale<4>;\n"
-                 "    .reg .f32 %d<4>, %m<4>, %f, %sum0, %sum1;\n"
-                 "    mov.u32 %part, 0;\n"
-                 "SUB: // 4 turns\n"
-                 "    .pragma \"nounroll\";\n");
-    load_fragments(p);
-    for (uint32_t i = 0; i < 4 && floats && b->min; i++)
-        PTX_FILL(p, "    ld.shared.f32 %m$0, [%take_scale+$1];\n", i, SCALES + 2048 + 32 * i);
-    for (uint32_t run = 0; run < runs; run++) {
-        load_scales(p, floats, 512 * run);
-        for (uint32_t i = 0; i < 8; i++) {
-            if (runs == 2)
-                product_16(p, m, i / 4, i % 4, run);
-            else
-                product_32(p, m, i / 4, i % 4);
-            if (floats)
-                add_floats(p, b->min, i / 4, i % 4);
-            else
-                add_integers(p, i / 4, i % 4);
+    load_weights(p);
+    for (uint32_t i = 0; i < 4; i++) {
+        PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_scale+$1];\n", i, MMA_SCALES_F + 32 * i);
+        if (min)
+            PTX_FILL(p, "    ld.shared.f32 %m$0, [%take_scale+$1];\n", i, MMA_SCALES_F + 2048 + 32 * i);
+    }
+    load_x(p, 0);
+    load_x(p, 1);
+    for (uint32_t nt = 0; nt < 4; nt++) {
+        PTX_FILL(p, "    ld.shared.v4.f32 {%times0, %times1, %less0, %less1}, [%take_x+$0];\n", MMA_STEPS_F + 64 * nt);
+        if (min)
+            PTX_FILL(p, "    ld.shared.v2.f32 {%sum0, %sum1}, [%take_x+$0];\n", MMA_SUMS_F + 64 * nt);
+        for (uint32_t mt = 0; mt < 2; mt++) {
+            product_32(p, m, mt, nt);
+            add_floats(p, min, mt, nt);
+        }
+    }
+    PTX_LINES(p, "    add.u32 %take_x, %take_x, 512;\n"
+                 "    add.u32 %take_scale, %take_scale, 512;\n");
+}
+
+// The same behind a barrier, which keeps ptxas from loading these rows too early and from unrolling the loop of the parts:
+// there are not enough registers for either.
+static void load_x_late(struct ptx *p, uint32_t i)
+{
+    if (i)
+        PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
+    load_x(p, i);
+}
+
+static void part_scaled(struct ptx *p, const struct ptx_matmul *m)
+{
+    load_weights(p);
+    for (uint32_t nt = 0; nt < 4; nt++) {
+        if (nt % 2 == 0)
+            load_x_late(p, nt / 2);
+        PTX_FILL(p, "    ld.shared.v2.b32 {%step0, %step1}, [%take_x+$0];\n", MMA_STEPS + 64 * nt);
+        for (uint32_t mt = 0; mt < 2; mt++) {
+            product_32(p, m, mt, nt);
+            for (uint32_t i = 0; i < 4; i++)
+                PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %step$2, %isum$0;\n", 16 * mt + 4 * nt + i, i, i % 2);
+        }
+    }
+    PTX_LINES(p, "    add.u32 %take_x, %take_x, 512;\n");
+}
+
+// Sets %by<i> to the products' sums times their scales, over all runs.
+static void scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
+{
+    if (ptx_mma_runs(m) == 1)
+        product_32(p, m, mt, nt);
+    else
+        product_16(p, m, mt, nt, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(p, "    mul.lo.s32 %by$0, %c$0, %scale$1;\n", i, 2 * mt + i / 2);
+    if (ptx_mma_runs(m) == 1)
+        return;
+    product_16(p, m, mt, nt, 1);
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(p, "    mad.lo.s32 %by$0, %c$0, %scale$1, %by$0;\n", i, 4 + 2 * mt + i / 2);
+}
+
+static void part_integers(struct ptx *p, const struct ptx_matmul *m)
+{
+    load_weights(p);
+    for (uint32_t i = 0; i < 4 * ptx_mma_runs(m); i++)
+        PTX_FILL(p, "    ld.shared.s8 %scale$0, [%take_scale+$1];\n", i, MMA_SCALES + i % 4 * 128 + i / 4);
+    for (uint32_t nt = 0; nt < 4; nt++) {
+        if (nt % 2 == 0)
+            load_x_late(p, nt / 2);
+        PTX_FILL(p, "    ld.shared.v2.b32 {%step0, %step1}, [%take_x+$0];\n", MMA_STEPS + 64 * nt);
+        for (uint32_t mt = 0; mt < 2; mt++) {
+            scale_integers(p, m, mt, nt);
+            for (uint32_t i = 0; i < 4; i++)
+                PTX_FILL(p, "    mad.lo.s32 %isum$0, %by$1, %step$2, %isum$0;\n", 16 * mt + 4 * nt + i, i, i % 2);
         }
     }
     PTX_FILL(p,
+             "    add.u32 %take_x, %take_x, 512;\n"
+             "    add.u32 %take_scale, %take_scale, $0;\n",
+             ptx_mma_runs(m));
+}
+
+static void part_products(struct ptx *p, const struct ptx_matmul *m)
+{
+    const uint32_t runs = ptx_mma_runs(m);
+    PTX_FILL(p, "    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%scale0, %scale1, %scale2, %scale3}, [%take_scale+$0];\n",
+             MMA_SCALES);
+    load_weights(p);
+    for (uint32_t i = 0; i < 2; i++) {
+        load_x_late(p, i);
+        for (uint32_t run = 0; run < runs; run++) {
+            PTX_FILL(p, "    ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%step$0, %step$1}, [%take_steps+$2];\n", 2 * i,
+                     2 * i + 1, 1024 * run + 256 * i);
+            for (uint32_t t = 0; t < 4; t++) {
+                if (runs == 2)
+                    product_16(p, m, t % 2, 2 * i + t / 2, run);
+                else
+                    product_32(p, m, t % 2, 2 * i + t / 2);
+                add_products(p, t % 2, 2 * i + t / 2);
+            }
+        }
+    }
+    PTX_FILL(p, "    add.u32 %take_steps, %take_steps, $0;\n", 1024 * runs);
+}
+
+// Sets %take_scale and %take_steps to the addresses from which the lane loads scales and steps.
+static void find_scales(struct ptx *p, const struct ptx_matmul *m)
+{
+    if (ptx_mma_form(m) == MMA_INTEGERS) {
+        PTX_LINES(p, "    // outputs 32 * wm + g\n"
+                     "    mov.u32 %index, %tid.x;\n"
+                     "    bfe.u32 %take_steps, %index, 2, 3;\n"
+                     "    shr.u32 %index, %index, 6;\n"
+                     "    mad.lo.u32 %index, %index, 32, %take_steps;\n"
+                     "    mov.u32 %take_scale, step;\n"
+                     "    mad.lo.u32 %take_scale, %index, 16, %take_scale;\n");
+        return;
+    }
+    PTX_FILL(p,
+             "    mov.u32 %index, %tid.x;\n"
+             "    and.b32 %take_steps, %index, 31;\n"
+             "    shr.u32 %index, %index, 6;\n"
+             "    mad.lo.u32 %index, %index, 32, %take_steps;\n"
+             "    mov.u32 %take_steps, step;\n"
+             "    mad.lo.u32 %take_scale, %index, 16, %take_steps;\n"
+             "    // row of x 32 * wn + lane\n"
+             "    mov.u32 %index, %tid.x;\n"
+             "    and.b32 %index, %index, 63;\n"
+             "    mad.lo.u32 %take_steps, %index, 16, %take_steps;\n"
+             "    add.u32 %take_steps, %take_steps, $0;\n",
+             ptx_mma_steps(m));
+}
+
+// The four parts of a step, as a loop: only the fragments of one part occupy registers, and the code stays short.
+static void products(struct ptx *p, const struct ptx_matmul *m)
+{
+    const enum mma_form form = ptx_mma_form(m);
+    PTX_LINES(p, "    {\n"
+                 "    .reg .b32 %a<8>, %b<8>, %c<4>, %scale<8>, %by<4>, %step<4>, %take_steps;\n"
+                 "    .reg .f32 %d<4>, %m<4>, %f, %sum0, %sum1, %times0, %times1, %less0, %less1;\n");
+    if (form >= MMA_INTEGERS)
+        find_scales(p, m);
+    PTX_LINES(p, "    mov.u32 %part, 0;\n"
+                 "SUB: // 4 turns\n"
+                 "    .pragma \"nounroll\";\n");
+    if (form == MMA_FLOATS)
+        part_floats(p, m, ptx_bytes_of(m->type)->min);
+    else if (form == MMA_SCALED)
+        part_scaled(p, m);
+    else if (form == MMA_INTEGERS)
+        part_integers(p, m);
+    else
+        part_products(p, m);
+    PTX_LINES(p,
              "    add.u32 %take_a, %take_a, 32;\n"
              "    add.u32 %take_b, %take_b, 32;\n"
-             "    add.u32 %take_scale, %take_scale, $0;\n"
-             "    add.u32 %take_sumf, %take_sumf, 256;\n"
              "    add.u32 %part, %part, 1;\n"
              "    setp.lt.u32 %more, %part, 4;\n"
              "    @%more bra SUB;\n"
              "    sub.u32 %take_a, %take_a, 128;\n"
-             "    sub.u32 %take_b, %take_b, 128;\n"
-             "    sub.u32 %take_scale, %take_scale, $1;\n"
-             "    sub.u32 %take_sumf, %take_sumf, 1024;\n"
-             "    }\n",
-             512 * runs, 2048 * runs);
+             "    sub.u32 %take_b, %take_b, 128;\n");
+    if (form == MMA_FLOATS)
+        PTX_LINES(p, "    sub.u32 %take_scale, %take_scale, 2048;\n");
+    if (form != MMA_PRODUCTS)
+        PTX_LINES(p, "    sub.u32 %take_x, %take_x, 2048;\n");
+    PTX_LINES(p, "    }\n");
 }
 
 // ---- the end of a block: y = fma(S, da, y)
 
 // Sets %c to the sums of minimum times sum of x for 16 x 8 outputs: the product with the low bytes of the sums, plus
 // 256 times the product with their high bytes.
-static void minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
+static void minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt)
 {
-    PTX_FILL(p,
-             "    ld.shared.b32 %low, [%take_sums+$0];\n"
-             "    ld.shared.b32 %high, [%take_sums+$1];\n",
-             SUMS + 256 * nt, SUMS + 256 * nt + 16);
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
         PTX_FILL(p,
-                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%c$0, %c$1}, {%a$2}, {%low}, {%zero, %zero};\n"
-                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%e$0, %e$1}, {%a$2}, {%high}, {%zero, %zero};\n",
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%c$0, %c$1}, {%a$2}, {%low}, {%start, %start};\n"
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%e$0, %e$1}, {%a$2}, {%high}, {%start, %start};\n",
                  2 * i, 2 * i + 1, 2 * mt + i);
     if (m->target >= 80)
         PTX_FILL(p,
                  "    mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%c0, %c1, %c2, %c3}, "
-                 "{%a$0, %a$1}, {%low}, {%zero, %zero, %zero, %zero};\n"
+                 "{%a$0, %a$1}, {%low}, {%start, %start, %start, %start};\n"
                  "    mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%e0, %e1, %e2, %e3}, "
-                 "{%a$0, %a$1}, {%high}, {%zero, %zero, %zero, %zero};\n",
+                 "{%a$0, %a$1}, {%high}, {%start, %start, %start, %start};\n",
                  2 * mt, 2 * mt + 1);
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    mad.lo.s32 %c$0, %e$0, 256, %c$0;\n", i);
@@ -406,7 +391,7 @@ static void block_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t m
         // without this barrier between the tiles ptxas would hold the products of all tiles at once, which spills
         // registers
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
-        minima(p, m, mt, nt);
+        minima(p, m, mt);
     }
     for (uint32_t i = 0; i < 4; i++) {
         uint32_t at = 16 * mt + 4 * nt + i;
@@ -423,22 +408,33 @@ static void block_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t m
     }
 }
 
-// Sets %take_min and %take_sums to the addresses of the lane's fragments.
-static void find_minima(struct ptx *p)
+// Loads what the block's integers are multiplied with: %d<i> and %m<i> of outputs g + 8 i, and the fragments %a<i> of
+// their minima. Sets %take_sums to the address of the lane's fragments of sums of x.
+static void load_units(struct ptx *p, bool min)
 {
-    PTX_LINES(p, "    .reg .u32 %take_min, %take_sums, %row1, %t1;\n"
+    PTX_LINES(p, "    .reg .u32 %take_unit, %take_sums, %row1, %t1;\n"
                  "    mov.u32 %index, %tid.x;\n"
                  "    bfe.u32 %row1, %index, 2, 3;\n"
-                 "    shl.b32 %t1, %index, 2;\n"
-                 "    and.b32 %t1, %t1, 12;\n"
-                 "    mov.u32 %take_min, step;\n"
-                 "    add.u32 %t1, %t1, %take_min;\n"
-                 "    shr.u32 %take_min, %index, 6;\n"
-                 "    mad.lo.u32 %take_min, %take_min, 32, %row1;\n"
-                 "    mad.lo.u32 %take_min, %take_min, 16, %t1;\n"
-                 "    and.b32 %take_sums, %index, 32;\n"
+                 "    mov.u32 %t1, step;\n"
+                 "    shr.u32 %take_unit, %index, 6;\n"
+                 "    mad.lo.u32 %take_unit, %take_unit, 32, %row1;\n"
+                 "    mad.lo.u32 %take_unit, %take_unit, 16, %t1;\n");
+    for (uint32_t i = 0; i < 4; i++) {
+        if (min)
+            PTX_FILL(p, "    ld.shared.v2.f32 {%d$0, %m$0}, [%take_unit+$1];\n", i, MMA_UNITS + 128 * i);
+        else
+            PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_unit+$1];\n", i, MMA_UNITS + 128 * i);
+    }
+    if (!min)
+        return;
+    PTX_LINES(p, "    and.b32 %take_sums, %index, 32;\n"
                  "    add.u32 %take_sums, %take_sums, %row1;\n"
-                 "    mad.lo.u32 %take_sums, %take_sums, 32, %t1;\n");
+                 "    mad.lo.u32 %take_sums, %take_sums, 32, %t1;\n"
+                 "    and.b32 %t1, %index, 3;\n"
+                 "    mad.lo.u32 %take_sums, %t1, 4, %take_sums;\n"
+                 "    mad.lo.u32 %take_unit, %t1, 4, %take_unit;\n");
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(p, "    ld.shared.b32 %a$0, [%take_unit+$1];\n", i, MMA_MINIMA + 128 * i);
 }
 
 static void end_block(struct ptx *p, const struct ptx_matmul *m)
@@ -448,22 +444,23 @@ static void end_block(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %a<4>, %c<4>, %e<4>, %low, %high;\n"
                  "    .reg .f32 %d<4>, %m<4>, %f, %da0, %da1;\n");
-    if (!floats && b->min)
-        find_minima(p);
-    for (uint32_t i = 0; i < 4 && !floats; i++) {
-        PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_scale+$1];\n", i, UNITS + 32 * i);
-        if (b->min)
+    if (!floats)
+        load_units(p, b->min);
+    if (ptx_mma_form(m) == MMA_PRODUCTS)
+        find_x(p);
+    for (uint32_t nt = 0; nt < 4; nt++) {
+        PTX_FILL(p, "    ld.shared.v2.f32 {%da0, %da1}, [%take_x+$0];\n", MMA_DA + 64 * nt);
+        if (!floats && b->min)
             PTX_FILL(p,
-                     "    ld.shared.f32 %m$0, [%take_scale+$1];\n"
-                     "    ld.shared.b32 %a$0, [%take_min+$2];\n",
-                     i, UNITS + 512 + 32 * i, MINIMA + 128 * i);
-    }
-    for (uint32_t t = 0; t < 8; t++) {
-        PTX_FILL(p, "    ld.shared.v2.f32 {%da0, %da1}, [%take_sumf+$0];\n", DA + t % 4 * 32);
-        if (!floats)
-            block_integers(p, m, t / 4, t % 4);
-        for (uint32_t i = 0; i < 4; i++)
-            PTX_FILL(p, "    fma.rn.f32 %y$0, %s$0, %da$1, %y$0;\n", 4 * t + i, i % 2);
+                     "    ld.shared.b32 %low, [%take_sums+$0];\n"
+                     "    ld.shared.b32 %high, [%take_sums+$1];\n",
+                     MMA_SUMS + 256 * nt, MMA_SUMS + 256 * nt + 16);
+        for (uint32_t mt = 0; mt < 2; mt++) {
+            if (!floats)
+                block_integers(p, m, mt, nt);
+            for (uint32_t i = 0; i < 4; i++)
+                PTX_FILL(p, "    fma.rn.f32 %y$0, %s$0, %da$1, %y$0;\n", 16 * mt + 4 * nt + i, i % 2);
+        }
     }
     PTX_LINES(p, "    }\n");
 }
@@ -562,20 +559,19 @@ uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
     head(p, m);
     sources(p, m);
-    fragments(p);
+    fragments(p, m);
     PTX_FILL(p,
-             "    mov.u32 %block, 0;\n"
+             "    mov.u32 %half, 0;\n"
              "BLOCK: // $0 products a turn\n",
-             256 * OUTPUTS * PTX_MANY_ROWS / (32 * WARPS));
+             256 * OUTPUTS * PTX_MANY_ROWS / (32 * MMA_WARPS));
     begin_block(p, b->scales == PTX_SCALE_FLOAT);
-    PTX_LINES(p, "    mov.u32 %half, 0;\n"
-                 "HALF: // 2 turns\n"
+    PTX_LINES(p, "HALF: // 2 turns\n"
                  "    .pragma \"nounroll\";\n");
-    put_weights(p, m);
-    put_x(p, m);
+    ptx_mma_put(p, m);
     PTX_LINES(p, "    bar.sync 0;\n");
     products(p, m);
-    PTX_LINES(p, "    setp.eq.u32 %more, %half, 0;\n"
+    PTX_LINES(p, "    and.b32 %index, %half, 1;\n"
+                 "    setp.eq.u32 %more, %index, 0;\n"
                  "    @%more bra UNFINISHED; // 1 of 2 times\n");
     end_block(p, m);
     PTX_FILL(p,
@@ -583,10 +579,9 @@ uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
              "    bar.sync 0;\n"
              "    add.u32 %half, %half, 1;\n"
              "    @%more bra HALF;\n"
-             "    add.u32 %block, %block, 1;\n"
-             "    setp.lt.u32 %more, %block, $0;\n"
+             "    setp.lt.u32 %more, %half, $0;\n"
              "    @%more bra BLOCK;\n",
-             tile_units(m->type, m->n_in));
+             2 * tile_units(m->type, m->n_in));
     store(p, m);
     return OUTPUTS;
 }

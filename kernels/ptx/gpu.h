@@ -261,13 +261,6 @@ void gpu_profile(struct plan *p, const struct node_time **times, int *n, double 
 
 void gpu_print(const struct plan *p, struct text *out);
 
-// Returns the bytes of a row of k 8-bit activations, as on the CPU: for each block of 256, 256 bytes, 16 sums of 2
-// bytes and a float scale; the total is aligned to 64.
-static inline size_t gpu_q8_row_bytes(int64_t k)
-{
-    return align_up((size_t)((k + 255) / 256) * (256 + 2 * 16 + 4), 64);
-}
-
 // Makes room for one more item after the n items of a growing array. Returns the array, or NULL if memory is exhausted.
 void *gpu_grow(void *items, int n, int *cap, size_t size);
 

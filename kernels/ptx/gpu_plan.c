@@ -1,4 +1,5 @@
 // Compiles a program for the GPU: assigns memory to values, uploads weights, and builds the lists of launches.
+#include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/gpu.h"
 
 #include <stdlib.h>
@@ -173,7 +174,7 @@ static int make_seen(struct plan *p, struct error *err)
 
 static int build(struct plan *p, struct error *err)
 {
-    struct q8_rules q8 = {.takes = takes_q8, .row_bytes = gpu_q8_row_bytes, .ctx = p->gpu};
+    struct q8_rules q8 = {.takes = takes_q8, .row_bytes = ptx_q8_row_bytes, .ctx = p->gpu};
     if (program_build(&p->arena, p->graph, q8, &p->program, err) || lay_out(p, err) || make_block(p, err) ||
         make_seen(p, err) || (p->options.profile && gpu_profile_new(p, err)))
         return -1;

@@ -4,8 +4,8 @@
 // panel.h wants bytes of weight times scale. A weight is one of at most eight magnitudes, with a sign, and 16 or 32
 // elements share a scale. So 16 elements have at most 16 different products, and a table of 16 bytes holds one byte of
 // each. A four-bit index selects one: the number of the magnitude, with the sign encoded in it. One byte shuffle looks
-// up 64 elements, which are a tile's row of one plane. IQ2 and IQ3 have two planes (high and low byte of the product)
-// and so two tables; IQ1 has one.
+// up 64 elements, which are a tile's row of one plane. IQ2 and IQ3 have two tables, for the high and the low bytes of
+// the products, from which the third plane is computed; IQ1 has one plane and one table.
 //   - IQ1 and IQ2: an entry of the codebook is 8 consecutive elements, a byte each, whose low bits are such a number.
 //     One gather of 8 entries reads a tile's row.
 //   - IQ3: an entry is only 4 elements, so that a row would need 16 loads. The entries are coded in three bits an
@@ -22,8 +22,8 @@ struct products {
 };
 
 // clang-format off
-#define HIGH(x) (uint8_t)((uint16_t)(x) >> 8)
-#define LOW(x)  (uint8_t)(x)
+#define HIGH(x) (uint8_t)((uint16_t)(x) >> 6)
+#define LOW(x)  (uint8_t)((uint16_t)(x) & 63)
 #define SCALES(book, byte) {book(byte, 1),  book(byte, 3),  book(byte, 5),  book(byte, 7),  book(byte, 9),  book(byte, 11), \
                             book(byte, 13), book(byte, 15), book(byte, 17), book(byte, 19), book(byte, 21), book(byte, 23), \
                             book(byte, 25), book(byte, 27), book(byte, 29), book(byte, 31)}
@@ -41,22 +41,28 @@ static const struct products products_iq3_s = {SCALES(IQ3_S, HIGH), SCALES(IQ3_S
 // In IQ1, w is 8 g + 1 or 8 g - 1. The products are odd, and (w * scale - 1) / 2 fits one byte: 4 g scale + c, where
 // c is s, or -s - 1 where the shift is negative. Each entry is indexed by two bits of g; there are eight entries for
 // each shift, by s.
-#define IQ1(s, c) {LOW(c), LOW(c + 4 * (2 * s + 1)), 0, LOW(c - 4 * (2 * s + 1))}
+#define IQ1(s, c) {(uint8_t)(c), (uint8_t)(c + 4 * (2 * s + 1)), 0, (uint8_t)(c - 4 * (2 * s + 1))}
 static const _Alignas(64) uint8_t products_iq1[16][4] = {
     IQ1(0, 0),  IQ1(1, 1),  IQ1(2, 2),  IQ1(3, 3),  IQ1(4, 4),  IQ1(5, 5),  IQ1(6, 6),  IQ1(7, 7),
     IQ1(0, -1), IQ1(1, -2), IQ1(2, -3), IQ1(3, -4), IQ1(4, -5), IQ1(5, -6), IQ1(6, -7), IQ1(7, -8)};
 // clang-format on
 
-// The products for two runs of 32 elements, with scales s0 and s1.
-INLINE __m512i products_of_two(const uint8_t bytes[16][16], int s0, int s1)
+INLINE __m512i bytes_of_two(const uint8_t bytes[16][16], int s0, int s1)
 {
     return _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(load_128(bytes[s0])), 0xff00, load_128(bytes[s1]));
 }
 
-INLINE void put_both(__m512i index, __m512i high, __m512i low, int t, int row, piece *p)
+// The products for two runs of 32 elements, with scales s0 and s1.
+INLINE struct planes tables_of_two(const struct products *products, int s0, int s1)
 {
-    _mm512_store_si512((*p)[0][t][row], _mm512_shuffle_epi8(high, index));
-    _mm512_store_si512((*p)[1][t][row], _mm512_shuffle_epi8(low, index));
+    return (struct planes){bytes_of_two(products->high, s0, s1), bytes_of_two(products->low, s0, s1)};
+}
+
+// Looks up the products of a tile row and stores them.
+INLINE void put_products(__m512i index, struct planes tables, int t, int row, piece *p)
+{
+    put_planes((struct planes){_mm512_shuffle_epi8(tables.high, index), _mm512_shuffle_epi8(tables.low, index)}, t, row,
+               p);
 }
 
 // ---- signs: a mask of 64 elements
@@ -110,32 +116,25 @@ INLINE void unpack_iq2_xxs(const uint8_t *b, const struct heads *h, int row, pie
         __m256i index = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_128(two)), four);
         __m512i w = minus_iq2(_mm512_i32gather_epi64(index, iq2_xxs_grid, 8), signs_at(signs + 8 * t));
         const int s0 = two[7] >> 4, s1 = two[15] >> 4;
-        put_both(w, products_of_two(products_iq2.high, s0, s1), products_of_two(products_iq2.low, s0, s1), t, row, p);
+        put_products(w, tables_of_two(&products_iq2, s0, s1), t, row, p);
     }
 }
 
-ROWS_KERNEL(iq2_xxs, {.bytes = 66, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_xxs)
+ROWS_KERNEL(iq2_xxs, {.bytes = 66, .planes = 3}, read_heads_iq2, unpack_iq2_xxs)
 
 // ---- IQ2_XS and IQ2_S: indices of more than eight bits, sixteen scales
-
-// The products for runs of 16 elements, from words 2s + 1 in lanes of 16 bytes. Only bytes 0, 1, 3 and 8, 9, 11 are
-// looked up. Two products of 16 bits make four bytes: |8 (2s + 1)| fits a byte, so what one byte borrows from the
-// next is known.
-struct tables {
-    __m512i high, low;
-};
 
 INLINE __m512i words_of_16(int w0, int w1, int w4, int w5)
 {
     return _mm512_set4_epi32(0, (int)((uint32_t)w5 << 16 | (uint16_t)w4), 0, (int)((uint32_t)w1 << 16 | (uint16_t)w0));
 }
 
-INLINE struct tables tables_iq2(__m512i scales)
+// The products for runs of 16 elements, from words 2s + 1 in lanes of 16 bytes. Only bytes 0, 1, 3 and 8, 9, 11 are
+// looked up.
+INLINE struct planes tables_iq2(__m512i scales)
 {
-    __m512i high = _mm512_mullo_epi16(scales, words_of_16(-25, -43, 25, 43));
-    __m512i low = _mm512_mullo_epi16(scales, words_of_16(-8 - 256 * 25, -256 * 43, 8 + 256 * 25, 256 * 43));
-    high = _mm512_ternarylogic_epi32(high, _mm512_set1_epi16((short)0xff00), words_of_16(255, 0, 0, 0), 0xea);
-    return (struct tables){high, _mm512_add_epi16(low, words_of_16(256, 0, 0, 0))};
+    return split_products(_mm512_mullo_epi16(scales, words_of_16(-8, 0, 8, 0)),
+                          _mm512_mullo_epi16(scales, words_of_16(-25, -43, 25, 43)));
 }
 
 // Lane l has word 8t + 2l: of sixteen scales in 32 bits each, those of tile t.
@@ -151,9 +150,9 @@ INLINE void put_iq2_of_16(const uint64_t *grid, const uint16_t index[32], const 
                           int row, piece *p)
 {
     UNROLL_FOR (int t = 0; t < TILES; t++) {
-        const struct tables tables = tables_iq2(scales_of_tile(scales, t));
+        const struct planes tables = tables_iq2(scales_of_tile(scales, t));
         __m512i w = _mm512_i32gather_epi64(_mm256_cvtepu16_epi32(load_128(index + 8 * t)), grid, 8);
-        put_both(minus_iq2(w, signs_at(signs + 8 * t)), tables.high, tables.low, t, row, p);
+        put_products(minus_iq2(w, signs_at(signs + 8 * t)), tables, t, row, p);
     }
 }
 
@@ -187,8 +186,8 @@ INLINE void unpack_iq2_s(const uint8_t *b, const struct heads *h, int row, piece
     put_iq2_of_16(iq2_s_grid, index, b + 34, scales_of_nibbles(b + 74), row, p);
 }
 
-ROWS_KERNEL(iq2_xs, {.bytes = 74, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_xs)
-ROWS_KERNEL(iq2_s, {.bytes = 82, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq2, unpack_iq2_s)
+ROWS_KERNEL(iq2_xs, {.bytes = 74, .planes = 3}, read_heads_iq2, unpack_iq2_xs)
+ROWS_KERNEL(iq2_s, {.bytes = 82, .planes = 3}, read_heads_iq2, unpack_iq2_s)
 
 // ---- IQ3_XXS and IQ3_S: sixteen indices per tile row, too many to gather
 
@@ -230,7 +229,7 @@ INLINE void put_iq3(const struct codes *c, const uint8_t signs[32], const struct
 {
     __m512i w = numbers_of(c, t);
     w = _mm512_mask_add_epi8(w, signs_at(signs + 8 * t), w, _mm512_set1_epi8(8));
-    put_both(w, products_of_two(products->high, s0, s1), products_of_two(products->low, s0, s1), t, row, p);
+    put_products(w, tables_of_two(products, s0, s1), t, row, p);
 }
 
 INLINE void unpack_iq3_xxs(const uint8_t *b, const struct heads *h, int row, piece *p)
@@ -257,11 +256,10 @@ INLINE void unpack_iq3_s(const uint8_t *b, const struct heads *h, int row, piece
         put_iq3(&codes, b + 74, &products_iq3_s, b[106 + t] & 15, b[106 + t] >> 4, t, row, p);
 }
 
-ROWS_KERNEL(iq3_xxs, {.bytes = 98, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq3_xxs, unpack_iq3_xxs)
-ROWS_KERNEL(iq3_s, {.bytes = 110, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq3_s, unpack_iq3_s)
+ROWS_KERNEL(iq3_xxs, {.bytes = 98, .planes = 3}, read_heads_iq3_xxs, unpack_iq3_xxs)
+ROWS_KERNEL(iq3_s, {.bytes = 110, .planes = 3}, read_heads_iq3_s, unpack_iq3_s)
 
-// ---- IQ1_S and IQ1_M: one plane of (product - 1) / 2; its sums are doubled, and the sum of the activations is added
-// (shift and offset)
+// ---- IQ1_S and IQ1_M: one plane of (product - 1) / 2
 
 INLINE __m512i gather_iq1(const uint16_t index[8])
 {
@@ -323,7 +321,5 @@ INLINE void unpack_iq1_m(const uint8_t *b, const struct heads *h, int row, piece
     }
 }
 
-ROWS_KERNEL(iq1_s, {.bytes = 50, .planes = 1, .is_signed = true, .shift = 1, .offset = -1}, read_heads_iq2,
-            unpack_iq1_s)
-ROWS_KERNEL(iq1_m, {.bytes = 56, .planes = 1, .is_signed = true, .shift = 1, .offset = -1}, read_heads_iq1_m,
-            unpack_iq1_m)
+ROWS_KERNEL(iq1_s, {.bytes = 50, .planes = 1, .halved = true}, read_heads_iq2, unpack_iq1_s)
+ROWS_KERNEL(iq1_m, {.bytes = 56, .planes = 1, .halved = true}, read_heads_iq1_m, unpack_iq1_m)

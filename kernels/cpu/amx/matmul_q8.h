@@ -17,9 +17,9 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-// Configures the tiles for pieces of `width` elements (64 or 32). Tiles 0 to 3 hold sums of 16 rows by 16 columns.
-// With a width of 64, tiles 4 to 6 hold 16 rows of weights and tile 7 the words of 16 columns. With less, 4 and 5
-// hold rows, 6 and 7 columns.
+// Configures the tiles for pieces of `width` elements (64 or 32). Tiles 0 to 3 hold sums of 16 rows by 16 columns, 4
+// and 5 hold 16 rows of weights, 6 and 7 the words of 16 columns. With a width of 64 all tiles have the same shape, so
+// any of them may serve for any of these.
 INLINE void configure_tiles(int width)
 {
     _Alignas(64) struct tile_config c = {.palette = 1};

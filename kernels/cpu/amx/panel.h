@@ -5,12 +5,18 @@
 // there:
 //   - Columns are words of four elements of 16 columns (q8_words in kernels.h). The caller makes them where it
 //     quantises activations; if it has none, they are made here once per call.
-//   - A row's block is unpacked into bytes that are multiplied by their scales already, because otherwise each
-//     sub-block's sums would have to leave the tiles to be scaled. A product w * scale may need two bytes: w * scale =
-//     high * 2^shift + low. The high bytes are one matrix and the low bytes another; each of these is called a plane,
-//     and is multiplied with the columns on its own. Types whose products fit one byte have one plane.
+//   - A row's block is unpacked into bytes that are multiplied by their scales already, and the columns' words are
+//     multiplied by their steps, because otherwise the sums of each run of 32 elements would have to leave the tiles to
+//     be scaled. Both products may need two bytes: w * scale = 64 h + l and q * step = 64 H + L. The bytes of one kind
+//     are a matrix, which is called a plane. Products of planes are summed up in tiles of their own.
+//   - If h and l are both needed, three products of planes suffice: with P = 64 hH + lL and N = (h - l)(L - H), each
+//     summed up over the block, the sum of w * scale * q * step is 64 (P + N) + P. So h - l and L - H are planes, too.
+//     h = -64 .. 64, l and L = 0 .. 63, H = -32 .. 31; therefore all planes are signed bytes. Types whose products w *
+//     scale fit one byte have one plane W, and two products: 64 WH + WL.
 //   - So a whole block is summed up in the tiles, exactly, and leaves them with one register per row and one lane per
-//     column. Blocks of 32, whose scales are floats, leave the tiles one by one.
+//     column. (Sums that are combined may wrap at 32 bits. The result fits.) Blocks of 32, whose scales are floats,
+//     leave the tiles one by one. They are sums of w * q, and are multiplied by the step as floats, which is exact
+//     because the product is below 2^24.
 //   - 32 rows by 256 elements are a piece. It is unpacked once, and then all groups of 16 columns are multiplied with
 //     it. The columns' words come from the L2 cache, and each load serves two tiles of rows.
 //   - While a group is multiplied, the sums of the group before are converted and added up as floats.
@@ -20,6 +26,17 @@
 // Q4_1, Q5_1), from 8 or 9 for all others. A type's file defines its struct rows_type, how the headers of 16 blocks are
 // read and how one row is unpacked; ROWS_KERNEL makes the kernel of these, in which all of them are compile-time
 // constants.
+//
+// Cost on Sapphire Rapids, for a piece by a group of 16 columns. A product of tiles takes 16 cycles, a tile is loaded
+// in 8, and there are two vector operations a cycle.
+//                    products of tiles   tile loads   vector operations for each of 32 rows
+//     three planes   24                  36           8, with minima 18
+//     one plane      16                  16           5, with minima 15
+//     blocks of 32   16                  32           25, with minima 33
+// Without steps, two planes of weights take 16 products, one plane takes 8, and blocks of 32 take 17 vector operations.
+// To multiply the steps into the sums of each 32 elements instead, as for blocks of 32, would take 32 products of tiles
+// with two planes of weights and 16 with one, which would be half empty, and 3 vector operations for each sum.
+//
 // Private to kernels/cpu/amx/. All work is in the caller's scratch, one per thread.
 #ifndef QUERN_AMX_PANEL_H
 #define QUERN_AMX_PANEL_H
@@ -33,27 +50,33 @@ enum {
     PIECE_ROWS = HALVES * ROWS,
     GROUPS = 32,            // groups of 16 columns that are multiplied with a piece, at the most
     STRIPE = 128,           // rows whose sums are kept in scratch while the parts of k are multiplied
-    TRANSPOSED_GROUPS = 40, // q8_words that the scratch holds, where the caller has made none
-    PART = 128,             // q8_words, 640 KB, that stay in the L2 cache for all pieces of a stripe
+    TRANSPOSED_GROUPS = 16, // q8_words that the scratch holds, where the caller has made none
+    PART = 64,              // q8_words, 830 KB of their planes, that stay in the L2 cache for all pieces of a stripe
 };
 
 struct rows_type {
-    int bytes;      // of a block of 256, or of eight blocks of 32
-    int planes;     // 1 or 2
-    bool is_signed; // the bytes of the only plane, or of the high one, are signed; those of the low one never are
-    int shift;      // of the high plane, or of the only one, in bits
-    int min_pairs;  // pairs that a block's minimum has: 4 of sub-blocks of 32, 8 of sub-blocks of 16; 0: no minimum
-    int offset;     // what the bytes of the only plane, shifted, are too large by
-    bool negative;  // the only plane holds -w * scale
+    int bytes;     // of a block of 256, or of eight blocks of 32
+    int planes;    // of a block of 256: 1 or 3
+    bool mins;     // whether there are minima
+    bool halved;   // the only plane holds (w * scale - 1) / 2
+    bool negative; // the only plane holds -w * scale
 };
 
-// The unpacked bytes of half a piece, as planes [high, low].
-typedef uint8_t piece[2][TILES][ROWS][Q8_TILE_WIDTH];
+// The unpacked bytes of half a piece: the planes h, l, h - l; or the only plane, which is the first.
+typedef uint8_t piece[PLANE_COUNT][TILES][ROWS][Q8_TILE_WIDTH];
+
+// Stores the products of 64 weights with their scales, which are elements 64t .. 64t + 63 of a row, in three planes.
+INLINE void put_planes(struct planes products, int t, int row, piece *p)
+{
+    _mm512_store_si512((*p)[PLANE_HIGH][t][row], products.high);
+    _mm512_store_si512((*p)[PLANE_LOW][t][row], products.low);
+    _mm512_store_si512((*p)[PLANE_DIFFERENCE][t][row], _mm512_sub_epi8(products.high, products.low));
+}
 
 // The unpacked headers of half a piece's rows. `factor` is for the type's own use: what unpack_row needs of a row.
 struct heads {
-    _Alignas(64) uint8_t factor[2][ROWS][16];
-    int32_t min[8][ROWS]; // int16 pairs for two sub-blocks
+    _Alignas(64) uint8_t factor[ROWS][8];
+    int32_t min[Q8_RUNS][ROWS]; // int16 pairs, for the two runs of 16 in each 32 elements
     float d[ROWS], m[ROWS];
 };
 
@@ -90,7 +113,7 @@ struct pending {
 struct pending_blocks {
     const struct block_heads *heads;
     const struct q8_words *columns;  // NULL: nothing is pending
-    float (*of_32)[Q8_TILE_COLUMNS]; // sums of q of each block, for types with a minimum
+    float (*of_32)[Q8_TILE_COLUMNS]; // sums of q of each block times its step, for types with a minimum
     sums16 *sums;
     int n_blocks;
 };
@@ -101,7 +124,7 @@ struct rows_work {
             _Alignas(64) piece piece[HALVES];
             struct heads heads[2][HALVES]; // of the current piece, and of the previous one while sums of it are pending
             struct pending pending;
-            _Alignas(64) int32_t tile[HALVES][2][ROWS][Q8_TILE_COLUMNS]; // sums of each plane
+            _Alignas(64) int32_t tile[HALVES][PLANE_COUNT][ROWS][Q8_TILE_COLUMNS]; // sums of products of planes
         };
         struct {
             _Alignas(64) block_piece block_piece[HALVES];
@@ -117,15 +140,8 @@ struct rows_work {
 };
 _Static_assert(sizeof(struct rows_work) <= SCRATCH_BYTES, "columns and sums fit the scratch");
 
-// sums t += rows . columns. `is_signed` says whether the rows are signed; columns are. t, rows and columns are tile
-// numbers.
-#define TILE_DOT_ROWS(is_signed, t, rows, columns)                                                                     \
-    do {                                                                                                               \
-        if (is_signed)                                                                                                 \
-            __asm__ volatile("tdpbssd %%tmm" #columns ", %%tmm" #rows ", %%tmm" #t ::);                                \
-        else                                                                                                           \
-            __asm__ volatile("tdpbusd %%tmm" #columns ", %%tmm" #rows ", %%tmm" #t ::);                                \
-    } while (0)
+// sums t += rows . columns, all of them signed. t, rows and columns are tile numbers.
+#define TILE_DOT_ROWS(t, rows, columns) __asm__ volatile("tdpbssd %%tmm" #columns ", %%tmm" #rows ", %%tmm" #t ::)
 
 // Transposes the columns from `first` on, in the spans from .. to - 1, into scratch. Where fewer columns are left
 // than the groups have, the last one is repeated.
@@ -207,98 +223,140 @@ INLINE __m512i add_pairs(__m512i sums, __m512i pairs, const int32_t *pair)
     return sums;
 }
 
+// The sum of w * scale * q * step of each column, from the sums of the products of planes.
 INLINE __m512i whole_sums(const struct rows_work *w, const struct rows_type *type, const struct q8_words *c, int half,
                           int row)
 {
-    __m512i dot = _mm512_load_si512(w->tile[half][0][row]);
-    if (type->shift)
-        dot = _mm512_slli_epi32(dot, (unsigned)type->shift);
-    if (type->planes == 2)
-        dot = _mm512_add_epi32(dot, _mm512_load_si512(w->tile[half][1][row]));
+    const int32_t(*sums)[ROWS][Q8_TILE_COLUMNS] = w->tile[half];
+    __m512i dot = _mm512_slli_epi32(_mm512_load_si512(sums[PLANE_HIGH][row]), 6);
+    dot = _mm512_add_epi32(dot, _mm512_load_si512(sums[PLANE_LOW][row]));
+    if (type->planes == PLANE_COUNT) {
+        __m512i upper = _mm512_add_epi32(dot, _mm512_load_si512(sums[PLANE_DIFFERENCE][row]));
+        dot = _mm512_add_epi32(_mm512_slli_epi32(upper, 6), dot);
+    }
+    if (type->halved)
+        dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 1), _mm512_load_si512(c->total));
     if (type->negative)
         dot = _mm512_sub_epi32(_mm512_setzero_si512(), dot);
-    if (type->offset)
-        dot = _mm512_sub_epi32(dot, _mm512_mullo_epi32(_mm512_load_si512(c->total), _mm512_set1_epi32(type->offset)));
     return dot;
 }
 
+// What all rows need of the pending columns. It stays in registers while a group is multiplied.
+struct column_values {
+    __m512 d;
+    __m512i weighted[Q8_RUNS];
+};
+
+// c: the pending columns, or any if nothing is pending.
+INLINE struct column_values pending_values(const struct rows_type *type, const struct q8_words *c)
+{
+    struct column_values v = {.d = _mm512_load_ps(c->d)};
+    if (type->mins)
+        UNROLL_FOR (int i = 0; i < Q8_RUNS; i++)
+            v.weighted[i] = _mm512_load_si512(c->weighted[i]);
+    return v;
+}
+
 // Converts the pending rows row .. row + n - 1 of half a piece and adds them to D, if any are pending.
-INLINE void finish_rows(struct rows_work *w, const struct pending *it, const struct rows_type *type, int half, int row,
-                        int n)
+INLINE void finish_rows(struct rows_work *w, const struct pending *it, const struct rows_type *type,
+                        const struct column_values *v, int half, int row, int n)
 {
     const struct q8_words *c = it->columns;
     if (!c)
         return;
     const struct heads *h = it->heads + half;
-    const __m512 dc = _mm512_load_ps(c->d);
-    const int16_t(*sums)[Q8_TILE_COLUMNS][2] = type->min_pairs == 8 ? c->pairs_of_16 : c->pairs_of_32;
-    __m512i pairs[8];
-    UNROLL_FOR (int i = 0; i < type->min_pairs; i++)
-        pairs[i] = _mm512_load_si512(sums[i]);
     UNROLL_FOR (int r = row; r < row + n; r++) {
         __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(whole_sums(w, type, c, half, r)), _mm512_set1_ps(h->d[r]));
-        if (type->min_pairs) {
+        if (type->mins) {
             __m512i min = _mm512_setzero_si512();
-            UNROLL_FOR (int i = 0; i < type->min_pairs; i++)
-                min = add_pairs(min, pairs[i], &h->min[i][r]);
+            UNROLL_FOR (int i = 0; i < Q8_RUNS; i++)
+                min = add_pairs(min, v->weighted[i], &h->min[i][r]);
             s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), _mm512_set1_ps(h->m[r]), s);
         }
         float *total = (*it->sums[half])[r];
-        _mm512_store_ps(total, _mm512_fmadd_ps(s, dc, _mm512_load_ps(total)));
+        _mm512_store_ps(total, _mm512_fmadd_ps(s, v->d, _mm512_load_ps(total)));
     }
 }
 
-// ---- the tiles
+// ---- the tiles. Tiles 2p and 2p + 1 hold the sums of product p of planes, of the two halves of a piece.
 
-// Multiplies a quarter of a piece's elements by 16 columns. Tiles 0 and 1 hold the high plane's sums of the two
-// halves, tiles 2 and 3 those of the low plane. Between the products a quarter of the pending rows is converted.
-INLINE void multiply_quarter(struct rows_work *w, const struct pending *it, const struct rows_type *type,
-                             const struct q8_words *c, int t)
+#define FINISH(first, n) finish_rows(w, it, type, v, t / 2, t % 2 * ROWS / 2 + (first), n)
+
+// Multiplies a quarter of a piece's only plane by 16 columns. Between the products a quarter of the pending rows is
+// converted.
+INLINE void multiply_one_plane(struct rows_work *w, const struct pending *it, const struct rows_type *type,
+                               const struct column_values *v, const struct q8_words *c, int t)
 {
-    const int half = t / 2, row = t % 2 * ROWS / 2, some = type->planes == 2 ? 2 : 4;
-    TILE_LOAD(7, c->words[t], 64);
+    TILE_LOAD(6, c->planes[PLANE_HIGH][t], 64);
     TILE_LOAD(4, w->piece[0][0][t], 64);
-    TILE_DOT_ROWS(type->is_signed, 0, 4, 7);
-    finish_rows(w, it, type, half, row, some);
-    if (type->planes == 2) {
-        TILE_LOAD(5, w->piece[0][1][t], 64);
-        TILE_DOT_ROWS(false, 2, 5, 7);
-        finish_rows(w, it, type, half, row + 2, some);
-    }
-    TILE_LOAD(6, w->piece[1][0][t], 64);
-    TILE_DOT_ROWS(type->is_signed, 1, 6, 7);
-    finish_rows(w, it, type, half, row + 4, some);
-    if (type->planes == 2) {
-        TILE_LOAD(4, w->piece[1][1][t], 64);
-        TILE_DOT_ROWS(false, 3, 4, 7);
-        finish_rows(w, it, type, half, row + 6, some);
-    }
+    TILE_DOT_ROWS(0, 4, 6);
+    FINISH(0, 2);
+    TILE_LOAD(7, c->planes[PLANE_LOW][t], 64);
+    TILE_DOT_ROWS(2, 4, 7);
+    FINISH(2, 2);
+    TILE_LOAD(5, w->piece[1][0][t], 64);
+    TILE_DOT_ROWS(1, 5, 6);
+    FINISH(4, 2);
+    TILE_DOT_ROWS(3, 5, 7);
+    FINISH(6, 2);
+}
+
+// Multiplies a quarter of one of three planes, and finishes two pending rows. first, second: the tiles of the sums.
+#define MULTIPLY_PLANE(plane, first, second, row)                                                                      \
+    do {                                                                                                               \
+        TILE_LOAD(7, c->planes[plane][t], 64);                                                                         \
+        TILE_LOAD(6, w->piece[0][plane][t], 64);                                                                       \
+        TILE_DOT_ROWS(first, 6, 7);                                                                                    \
+        FINISH(row, 2);                                                                                                \
+        TILE_LOAD(6, w->piece[1][plane][t], 64);                                                                       \
+        TILE_DOT_ROWS(second, 6, 7);                                                                                   \
+    } while (0)
+
+// The same with three planes, whose six sums leave two tiles for what is multiplied.
+INLINE void multiply_three_planes(struct rows_work *w, const struct pending *it, const struct rows_type *type,
+                                  const struct column_values *v, const struct q8_words *c, int t)
+{
+    MULTIPLY_PLANE(PLANE_HIGH, 0, 1, 0);
+    MULTIPLY_PLANE(PLANE_LOW, 2, 3, 2);
+    FINISH(4, 2);
+    MULTIPLY_PLANE(PLANE_DIFFERENCE, 4, 5, 6);
 }
 
 INLINE void store_tiles(struct rows_work *w, const struct rows_type *type)
 {
-    TILE_STORE(0, w->tile[0][0], 64);
-    if (type->planes == 2)
-        TILE_STORE(2, w->tile[0][1], 64);
-    TILE_STORE(1, w->tile[1][0], 64);
-    if (type->planes == 2)
-        TILE_STORE(3, w->tile[1][1], 64);
+    TILE_STORE(0, w->tile[0][PLANE_HIGH], 64);
+    TILE_STORE(1, w->tile[1][PLANE_HIGH], 64);
+    TILE_STORE(2, w->tile[0][PLANE_LOW], 64);
+    TILE_STORE(3, w->tile[1][PLANE_LOW], 64);
+    if (type->planes == PLANE_COUNT) {
+        TILE_STORE(4, w->tile[0][PLANE_DIFFERENCE], 64);
+        TILE_STORE(5, w->tile[1][PLANE_DIFFERENCE], 64);
+    }
 }
 
 // Multiplies a piece by 16 columns; meanwhile the pending sums are converted.
 INLINE void multiply_group(struct rows_work *w, const struct rows_kind *kind, const struct q8_words *c,
                            const struct share_prefetch *prefetch)
 {
+    const struct rows_type *type = &kind->type;
     const struct pending it = w->pending;
+    const struct column_values v = pending_values(type, it.columns ? it.columns : c);
     TILE_ZERO(0);
     TILE_ZERO(1);
     TILE_ZERO(2);
     TILE_ZERO(3);
+    if (type->planes == PLANE_COUNT) {
+        TILE_ZERO(4);
+        TILE_ZERO(5);
+    }
     UNROLL_FOR (int t = 0; t < TILES; t++) {
-        multiply_quarter(w, &it, &kind->type, c, t);
+        if (type->planes == PLANE_COUNT)
+            multiply_three_planes(w, &it, type, &v, c, t);
+        else
+            multiply_one_plane(w, &it, type, &v, c, t);
         prefetch_part(prefetch, t, TILES);
     }
-    store_tiles(w, &kind->type);
+    store_tiles(w, type);
 }
 
 // Unpacks the current piece.
@@ -330,20 +388,22 @@ INLINE void multiply_scaled(struct rows_work *w, const struct rows_kind *kind, c
 
 INLINE void finish_scaled(struct rows_work *w, const struct rows_kind *kind)
 {
+    const struct column_values v = pending_values(&kind->type, w->pending.columns);
     for (int half = 0; half < HALVES; half++)
-        finish_rows(w, &w->pending, &kind->type, half, 0, ROWS);
+        finish_rows(w, &w->pending, &kind->type, &v, half, 0, ROWS);
 }
 
 // ---- blocks of 32: half a piece by 16 columns, block by block
 
-// Row `row` of the pending sums: S = fma(isum, d, S) for its blocks in order, with a minimum S = fma(sum, m, S) after
-// each.
+// Row `row` of the pending sums: S = fma(step * isum, d, S) for its blocks in order, with a minimum S = fma(step * sum,
+// m, S) after each.
 INLINE void finish_block_row(struct rows_work *w, const struct pending_blocks *it, bool mins, int half, int row,
                              int n_blocks)
 {
     __m512 s = _mm512_setzero_ps();
     for (int j = 0; j < n_blocks; j++) {
         __m512 isum = _mm512_cvtepi32_ps(_mm512_load_si512(w->block_sums[half][j][row]));
+        isum = _mm512_mul_ps(isum, _mm512_load_ps(it->columns->steps[j]));
         s = _mm512_fmadd_ps(isum, _mm512_set1_ps(it->heads->d[j][row]), s);
         if (mins)
             s = _mm512_fmadd_ps(_mm512_load_ps(it->of_32[j]), _mm512_set1_ps(it->heads->m[j][row]), s);
@@ -372,12 +432,12 @@ INLINE void finish_block_rows(struct rows_work *w, const struct pending_blocks *
         TILE_LOAD(6, c->words[t][0], 64);                                                                              \
         TILE_LOAD(4, w->block_piece[half][t][0], Q8_TILE_WIDTH);                                                       \
         TILE_ZERO(first);                                                                                              \
-        TILE_DOT_ROWS(true, first, 4, 6);                                                                              \
+        TILE_DOT_ROWS(first, 4, 6);                                                                                    \
         finish_block_rows(w, &it, mins, !half, 4 * (t), 2);                                                            \
         TILE_LOAD(7, c->words[t][8], 64);                                                                              \
         TILE_LOAD(5, w->block_piece[half][t][0] + 32, Q8_TILE_WIDTH);                                                  \
         TILE_ZERO(second);                                                                                             \
-        TILE_DOT_ROWS(true, second, 5, 7);                                                                             \
+        TILE_DOT_ROWS(second, 5, 7);                                                                                   \
         finish_block_rows(w, &it, mins, !half, 4 * (t) + 2, 2);                                                        \
     } while (0)
 
@@ -427,8 +487,7 @@ INLINE void unpack_block_piece(struct rows_work *w, const struct rows_kind *kind
 INLINE void sum_columns(const struct q8_words *c, float sums[BLOCKS][Q8_TILE_COLUMNS])
 {
     for (int j = 0; j < BLOCKS; j++) {
-        __m512i pairs = _mm512_load_si512(c->pairs_of_32[j / 2]);
-        __m512i sum = _mm512_srai_epi32(j % 2 ? pairs : _mm512_slli_epi32(pairs, 16), 16);
+        __m512i sum = _mm512_madd_epi16(_mm512_load_si512(c->weighted[j]), _mm512_set1_epi16(1));
         _mm512_store_ps(sums[j], _mm512_cvtepi32_ps(sum));
     }
 }
@@ -436,7 +495,7 @@ INLINE void sum_columns(const struct q8_words *c, float sums[BLOCKS][Q8_TILE_COL
 INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, const struct walk *at, int i,
                             int n_blocks, const struct q8_words *c, sums16 (*sums)[GROUPS])
 {
-    const bool mins = kind->type.min_pairs > 0;
+    const bool mins = kind->type.mins;
     if (i == 0)
         w->pending_blocks = (struct pending_blocks){0};
     unpack_block_piece(w, kind, at, n_blocks, w->block_heads[i % 2]);
@@ -455,7 +514,7 @@ INLINE void multiply_blocks(struct rows_work *w, const struct rows_kind *kind, c
 
 INLINE void finish_blocks(struct rows_work *w, const struct rows_kind *kind)
 {
-    finish_block_rows(w, &w->pending_blocks, kind->type.min_pairs > 0, 1, 0, ROWS);
+    finish_block_rows(w, &w->pending_blocks, kind->type.mins, 1, 0, ROWS);
 }
 
 // Multiplies the i-th piece of a part of k by all columns of its span.
@@ -513,11 +572,11 @@ INLINE void multiply_stripe(const struct matmul_args *a, const struct rows_kind 
 
 INLINE void multiply_by_rows(const struct matmul_args *a, const struct rows_kind *kind)
 {
-    const int all = q8_groups(a->n_x);
+    const int all = q8_groups(a->n_x), most = a->x_tiles ? GROUPS : TRANSPOSED_GROUPS;
     configure_tiles(kind->unpack_blocks ? 32 : Q8_TILE_WIDTH);
-    for (int first = 0; first < all; first += GROUPS)
+    for (int first = 0; first < all; first += most)
         for (int row = 0; row < a->n_rows; row += STRIPE)
-            multiply_stripe(a, kind, row, first * Q8_TILE_COLUMNS, MIN(all - first, (int)GROUPS));
+            multiply_stripe(a, kind, row, first * Q8_TILE_COLUMNS, MIN(all - first, most));
     release_tiles();
 }
 

@@ -17,9 +17,10 @@ void matmul_q8_transpose_columns_amx(const struct matmul_args *a, int first, int
             for (int j = 0; j < Q8_TILE_COLUMNS; j++) {
                 const void *x = a->x[MIN(column + j, a->n_x - 1)];
                 quants.at[j] = (const uint8_t *)q8_quants(x);
-                q8_words_put_sums(c, j, q8_sums(x, a->k) + span * Q8_SUMS, q8_scales(x, a->k)[span]);
+                q8_words_put_sums(c, j, q8_sums(x, a->k) + span * Q8_SUMS, q8_steps(x, a->k) + span * Q8_RUNS,
+                                  q8_scales(x, a->k)[span]);
             }
-            store_words(&quants, (size_t)span * SPAN, c);
+            store_words(&quants, (size_t)span * SPAN, 0xffff, c);
         }
 }
 
@@ -44,38 +45,25 @@ void matmul_q8_store_rows_amx(const struct matmul_args *a, int row, int end, int
             store_group(a, &w->sums[(r - row) / ROWS][g], r, first + g * Q8_TILE_COLUMNS);
 }
 
-// ---- Q4_K and Q5_K: scale = 8 s1 + s0, high = w * s1, low = w * s0: unsigned, at most 31 * 7 = 217
+// ---- Q4_K and Q5_K: w * scale <= 1953
 
-// Transposes words with one lane per row back to 16 consecutive bytes of each row.
-INLINE void store_transposed(const __m512i v[4], void *to)
+// Stores bytes 0 .. 3 and 4 .. 7 of each row, from words with one lane per row.
+INLINE void store_bytes_of_rows(__m512i first, __m512i second, uint8_t to[ROWS][8])
 {
-    __m512i u[4] = {_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]),
-                    _mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3])};
-    __m512i r[4] = {_mm512_unpacklo_epi64(u[0], u[2]),
-                    _mm512_unpackhi_epi64(u[0], u[2]), // rows i, 4 + i, 8 + i, 12 + i
-                    _mm512_unpacklo_epi64(u[1], u[3]), _mm512_unpackhi_epi64(u[1], u[3])};
-    __m512i even = _mm512_shuffle_i32x4(r[0], r[1], 0x44), odd = _mm512_shuffle_i32x4(r[2], r[3], 0x44);
-    _mm512_store_si512((char *)to, _mm512_shuffle_i32x4(even, odd, 0x88));
-    _mm512_store_si512((char *)to + 64, _mm512_shuffle_i32x4(even, odd, 0xdd));
-    even = _mm512_shuffle_i32x4(r[0], r[1], 0xee), odd = _mm512_shuffle_i32x4(r[2], r[3], 0xee);
-    _mm512_store_si512((char *)to + 128, _mm512_shuffle_i32x4(even, odd, 0x88));
-    _mm512_store_si512((char *)to + 192, _mm512_shuffle_i32x4(even, odd, 0xdd));
+    const __m512i low = _mm512_unpacklo_epi32(first, second), high = _mm512_unpackhi_epi32(first, second);
+    const __m512i order = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0); // each 128 bits have two of four rows
+    _mm512_store_si512(to[0], _mm512_permutex2var_epi64(low, order, high));
+    _mm512_store_si512(to[8], _mm512_permutex2var_epi64(low, _mm512_add_epi64(order, _mm512_set1_epi64(4)), high));
 }
 
 INLINE void read_heads_k4(const struct rows16 *g, size_t at, struct heads *h)
 {
-    const __m512i seven = _mm512_set1_epi8(7);
     struct header_k4 k = load_header_k4(g, at);
     _mm512_store_ps(h->d, k.d);
     _mm512_store_ps(h->m, k.m);
-    for (int j = 0; j < 4; j++)
-        _mm512_store_si512(h->min[j], bytes_to_pair(k.min[j / 2], j % 2 * 2, j % 2 * 2 + 1));
-    __m512i factors[4];
-    for (int i = 0; i < 2; i++) {
-        factors[i] = _mm512_and_si512(_mm512_srli_epi16(k.scale[i], 3), seven);
-        factors[2 + i] = _mm512_and_si512(k.scale[i], seven);
-    }
-    store_transposed(factors, h->factor);
+    for (int j = 0; j < Q8_RUNS; j++)
+        _mm512_store_si512(h->min[j], bytes_to_pair(k.min[j / 4], j % 4, j % 4));
+    store_bytes_of_rows(k.scale[0], k.scale[1], h->factor);
 }
 
 // In 16-bit words with an upper byte of 0: byte `a` of 16, and in the upper half of the register byte `b`.
@@ -89,15 +77,14 @@ INLINE __m512i pick_of_32(__m512i bytes, int a, int b)
 // bit (`five`, a compile-time constant).
 INLINE void unpack_k4(bool five, const uint8_t *b, const struct heads *h, int row, piece *p)
 {
-    const __m512i factor = _mm512_broadcast_i32x4(load_128(h->factor[0][row]));
-    const __m512i fifth = five ? _mm512_broadcast_i64x4(load_256(b + 16)) : factor;
+    const __m512i scales = broadcast_64(h->factor[row]);
+    const __m512i fifth = five ? _mm512_broadcast_i64x4(load_256(b + 16)) : scales;
     UNROLL_FOR (int t = 0; t < TILES; t++) {
         __m512i w = move_bits(_mm512_broadcast_i64x4(load_256(b + (five ? 48 : 16) + 32 * t)), 4, 0, 4, 0);
         if (five)
             w = _mm512_or_si512(w, move_bits(fifth, 1, 2 * t, 2 * t + 1, 4));
-        __m512i high = pick_of_32(factor, 2 * t, 2 * t + 1), low = pick_of_32(factor, 8 + 2 * t, 8 + 2 * t + 1);
-        _mm512_store_si512((*p)[0][t][row], _mm512_mullo_epi16(w, high));
-        _mm512_store_si512((*p)[1][t][row], _mm512_mullo_epi16(w, low));
+        const __m512i even = pick_of_32(scales, 2 * t, 2 * t + 1), odd = _mm512_bslli_epi128(even, 1);
+        put_planes(split_products(_mm512_maddubs_epi16(w, even), _mm512_maddubs_epi16(w, odd)), t, row, p);
     }
 }
 
@@ -111,11 +98,10 @@ INLINE void unpack_q5_k(const uint8_t *b, const struct heads *h, int row, piece 
     unpack_k4(true, b, h, row, p);
 }
 
-ROWS_KERNEL(q4_k, {.bytes = 144, .planes = 2, .shift = 3, .min_pairs = 4}, read_heads_k4, unpack_q4_k)
-ROWS_KERNEL(q5_k, {.bytes = 176, .planes = 2, .shift = 3, .min_pairs = 4}, read_heads_k4, unpack_q5_k)
+ROWS_KERNEL(q4_k, {.bytes = 144, .planes = 3, .mins = true}, read_heads_k4, unpack_q4_k)
+ROWS_KERNEL(q5_k, {.bytes = 176, .planes = 3, .mins = true}, read_heads_k4, unpack_q5_k)
 
-// ---- Q6_K: |w * scale| <= 4096 fits 16 bits, whose upper bytes are the high plane and whose lower bytes are the low
-// plane
+// ---- Q6_K: |w * scale| <= 4096
 
 INLINE void read_heads_q6_k(const struct rows16 *g, size_t at, struct heads *h)
 {
@@ -136,15 +122,6 @@ INLINE struct picks picks_of(int t)
     return (struct picks){low, _mm512_rol_epi32(low, 8), _mm512_add_epi16(lane, _mm512_set1_epi16((short)(4 * t)))};
 }
 
-// Stores the lower bytes of `even` and `odd` alternately as the low plane, and their upper bytes as the high plane.
-// Whole lanes are shifted by bytes, which leaves the multiplier's port free.
-INLINE void put_products(__m512i even, __m512i odd, int t, int row, piece *p)
-{
-    const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaa;
-    _mm512_store_si512((*p)[0][t][row], _mm512_mask_blend_epi8(odd_bytes, _mm512_bsrli_epi128(even, 1), odd));
-    _mm512_store_si512((*p)[1][t][row], _mm512_mask_blend_epi8(odd_bytes, even, _mm512_bslli_epi128(odd, 1)));
-}
-
 INLINE void unpack_q6_k(const uint8_t *b, const struct heads *h, int row, piece *p)
 {
     (void)h;
@@ -159,8 +136,8 @@ INLINE void unpack_q6_k(const uint8_t *b, const struct heads *h, int row, piece 
         __m512i offset = _mm512_permutexvar_epi16(pick.word, offsets);
         __m512i even = _mm512_maddubs_epi16(w, _mm512_shuffle_epi8(scales, pick.low));
         __m512i odd = _mm512_maddubs_epi16(w, _mm512_shuffle_epi8(scales, pick.high));
-        put_products(_mm512_sub_epi16(even, offset), _mm512_sub_epi16(odd, offset), t, row, p);
+        put_planes(split_products(_mm512_sub_epi16(even, offset), _mm512_sub_epi16(odd, offset)), t, row, p);
     }
 }
 
-ROWS_KERNEL(q6_k, {.bytes = 210, .planes = 2, .is_signed = true, .shift = 8}, read_heads_q6_k, unpack_q6_k)
+ROWS_KERNEL(q6_k, {.bytes = 210, .planes = 3}, read_heads_q6_k, unpack_q6_k)

@@ -104,21 +104,21 @@ INLINE void unpack_q8_0(const uint8_t *b, int n, int row, block_piece *p)
         read_shape_heads(&shape_##name, g, at, n, h);                                                                  \
     }
 
-// Defines the kernel of a type of nibbles, whose layout is shape_<name>. n_bytes: of a block. pairs: of its minimum,
-// or 0.
-#define BLOCKS_KERNEL(name, n_bytes, pairs)                                                                            \
+// Defines the kernel of a type of nibbles, whose layout is shape_<name>. n_bytes: of a block. has_mins: whether it has
+// a minimum.
+#define BLOCKS_KERNEL(name, n_bytes, has_mins)                                                                         \
     BLOCKS_HEADS(name)                                                                                                 \
     INLINE void unpack_##name(const uint8_t *b, int n, int row, block_piece *p)                                        \
     {                                                                                                                  \
         unpack_shape(&shape_##name, b, n, row, p);                                                                     \
     }                                                                                                                  \
-    ROWS_FUNCTION(name, {.bytes = BLOCKS * n_bytes, .min_pairs = pairs}, NULL, NULL, heads_##name, unpack_##name)
+    ROWS_FUNCTION(name, {.bytes = BLOCKS * n_bytes, .mins = has_mins}, NULL, NULL, heads_##name, unpack_##name)
 
 BLOCKS_HEADS(q8_0)
 ROWS_FUNCTION(q8_0, {.bytes = BLOCKS * 34}, NULL, NULL, heads_q8_0, unpack_q8_0)
-BLOCKS_KERNEL(q4_0, 18, 0)
-BLOCKS_KERNEL(q5_0, 22, 0)
-BLOCKS_KERNEL(iq4_nl, 18, 0)
-BLOCKS_KERNEL(mxfp4, 17, 0)
-BLOCKS_KERNEL(q4_1, 20, 4)
-BLOCKS_KERNEL(q5_1, 24, 4)
+BLOCKS_KERNEL(q4_0, 18, false)
+BLOCKS_KERNEL(q5_0, 22, false)
+BLOCKS_KERNEL(iq4_nl, 18, false)
+BLOCKS_KERNEL(mxfp4, 17, false)
+BLOCKS_KERNEL(q4_1, 20, true)
+BLOCKS_KERNEL(q5_1, 24, true)

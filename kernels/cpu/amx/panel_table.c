@@ -12,13 +12,6 @@ INLINE __m512i load_twice(const uint8_t *b)
     return _mm512_broadcast_i64x4(load_256(b));
 }
 
-INLINE __m512i all_64(const uint8_t *b)
-{
-    int64_t v;
-    memcpy(&v, b, sizeof(v));
-    return _mm512_set1_epi64(v);
-}
-
 INLINE __m512i halves_of(uint64_t low, uint64_t high)
 {
     const long long l = (long long)low, h = (long long)high;
@@ -78,7 +71,7 @@ INLINE void unpack_q2_k(const uint8_t *b, const struct heads *h, int row, piece 
     PUT_Q2_K(3, second, two_bits(4, 6));
 }
 
-ROWS_KERNEL(q2_k, {.bytes = 84, .planes = 1, .min_pairs = 8}, read_heads_q2_k, unpack_q2_k)
+ROWS_KERNEL(q2_k, {.bytes = 84, .planes = 1, .mins = true}, read_heads_q2_k, unpack_q2_k)
 
 // ---- Q3_K: (w - 4) * scale is -124 .. 128, so its negative is a signed byte. The table has eight bytes per scale;
 // the tables of two scales, for a tile and the next one, fill a lane.
@@ -95,9 +88,9 @@ INLINE __m512i scales_q3_k(const uint8_t *b)
     const __m512i nibbles = _mm512_set4_epi32(0x3c342c24, 0x1c140c04, 0x38302820, 0x18100800);
     const __m512i pairs = _mm512_set4_epi32(0x2a221a12, 0x28201810, 0x261e160e, 0x241c140c);
     const __m512i six = _mm512_set1_epi8(63), flip = _mm512_set_epi64(-1, -1, 0, 0, -1, -1, 0, 0);
-    __m512i low = _mm512_multishift_epi64_epi8(nibbles, all_64(b + 96));
+    __m512i low = _mm512_multishift_epi64_epi8(nibbles, broadcast_64(b + 96));
     // The pairs of upper bits, after two other bytes.
-    __m512i high = _mm512_multishift_epi64_epi8(pairs, all_64(b + 102));
+    __m512i high = _mm512_multishift_epi64_epi8(pairs, broadcast_64(b + 102));
     __m512i u = _mm512_ternarylogic_epi64(_mm512_set1_epi8(15), low, high, 0xca);
     return _mm512_and_si512(_mm512_xor_si512(u, flip), six);
 }
@@ -134,10 +127,10 @@ INLINE void unpack_q3_k(const uint8_t *b, const struct heads *h, int row, piece 
     }
 }
 
-ROWS_KERNEL(q3_k, {.bytes = 110, .planes = 1, .is_signed = true, .negative = true}, read_heads_q3_k, unpack_q3_k)
+ROWS_KERNEL(q3_k, {.bytes = 110, .planes = 1, .negative = true}, read_heads_q3_k, unpack_q3_k)
 
-// ---- IQ4_XS: each scale has 16 products of 16 bits; the upper bytes of four scales are one table of 64 bytes, their
-// lower bytes another
+// ---- IQ4_XS: each scale has 16 products of 16 bits, |w * scale| <= 4064; the high bytes of four scales are one table
+// of 64 bytes, their low bytes another
 
 INLINE void read_heads_iq4_xs(const struct rows16 *g, size_t at, struct heads *h)
 {
@@ -149,43 +142,37 @@ INLINE __m512i scales_iq4_xs(const uint8_t *b)
 {
     const __m512i nibbles = _mm512_set4_epi32(0x3a003600, 0x32002e00, 0x2a002600, 0x22001e00);
     const __m512i pairs = _mm512_set4_epi32(0x18001600, 0x14001200, 0x10000e00, 0x0c000a00);
-    const __m512i bits = all_64(b);
+    const __m512i bits = broadcast_64(b);
     __m512i low = _mm512_multishift_epi64_epi8(nibbles, bits), high = _mm512_multishift_epi64_epi8(pairs, bits);
     __m512i u = _mm512_ternarylogic_epi64(_mm512_set1_epi16(0x3c00), low, high, 0xca);
     // (u & mask) ^ 0x8000, which subtracts 32 from the scales
     return _mm512_ternarylogic_epi64(u, _mm512_set1_epi16((short)0xfc00), _mm512_set1_epi16((short)0x8000), 0x6a);
 }
 
-struct tables {
-    __m512i high, low;
-};
-
 // The products of scales 4 * half .. 4 * half + 3, one lane per scale, computed as words of even values and words of
 // odd values.
-INLINE struct tables products_iq4_xs(__m512i scales, int half)
+INLINE struct planes products_iq4_xs(__m512i scales, int half)
 {
-    const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaa;
     const __m512i lane = lanes_of(0x0202020202020202);
     const __m512i pick = _mm512_add_epi8(lane, _mm512_set1_epi16((short)(0x0100 + 0x0808 * half)));
     const __m512i values = _mm512_broadcast_i32x4(load_128(iq4_values)); // as words, times 64
     const __m512i even_values = _mm512_srai_epi16(_mm512_slli_epi16(values, 8), 2);
     const __m512i odd_values = _mm512_srai_epi16(_mm512_and_si512(values, _mm512_set1_epi16((short)0xff00)), 2);
     const __m512i scale = _mm512_shuffle_epi8(scales, pick);
-    __m512i even = _mm512_mulhi_epi16(even_values, scale), odd = _mm512_mulhi_epi16(odd_values, scale);
-    return (struct tables){_mm512_mask_blend_epi8(odd_bytes, _mm512_bsrli_epi128(even, 1), odd),
-                           _mm512_mask_blend_epi8(odd_bytes, even, _mm512_bslli_epi128(odd, 1))};
+    return split_products(_mm512_mulhi_epi16(even_values, scale), _mm512_mulhi_epi16(odd_values, scale));
 }
 
-// Stores tile t of both planes. 16 bytes are 32 elements, the low nibbles first, and a tile is two such runs. The
-// constants of the affine products select one of the four scales. tables: those of the tile's half of the block.
+// Stores tile t. 16 bytes are 32 elements, the low nibbles first, and a tile is two such runs. The constants of the
+// affine products select one of the four scales. tables: those of the tile's half of the block.
 #define PUT_IQ4_XS(t, tables)                                                                                          \
     do {                                                                                                               \
         const __m512i first = _mm512_broadcast_i32x4(load_128(b + 8 + 32 * (t)));                                      \
         const __m512i second = _mm512_broadcast_i32x4(load_128(b + 24 + 32 * (t)));                                    \
         __m512i w = _mm512_gf2p8affine_epi64_epi8(first, nibbles, (t) % 2 * 32);                                       \
         w = _mm512_mask_gf2p8affine_epi64_epi8(w, 0xffffffff00000000, second, nibbles, (t) % 2 * 32 + 16);             \
-        _mm512_store_si512((*p)[0][t][row], _mm512_permutexvar_epi8(w, (tables).high));                                \
-        _mm512_store_si512((*p)[1][t][row], _mm512_permutexvar_epi8(w, (tables).low));                                 \
+        put_planes(                                                                                                    \
+            (struct planes){_mm512_permutexvar_epi8(w, (tables).high), _mm512_permutexvar_epi8(w, (tables).low)}, t,   \
+            row, p);                                                                                                   \
     } while (0)
 
 INLINE void unpack_iq4_xs(const uint8_t *b, const struct heads *h, int row, piece *p)
@@ -193,14 +180,14 @@ INLINE void unpack_iq4_xs(const uint8_t *b, const struct heads *h, int row, piec
     (void)h;
     const long long low = 0x0102040800000000, high = 0x1020408000000000;
     const __m512i nibbles = _mm512_set_epi64(high, high, low, low, high, high, low, low), scales = scales_iq4_xs(b);
-    const struct tables first_half = products_iq4_xs(scales, 0), second_half = products_iq4_xs(scales, 1);
+    const struct planes first_half = products_iq4_xs(scales, 0), second_half = products_iq4_xs(scales, 1);
     PUT_IQ4_XS(0, first_half);
     PUT_IQ4_XS(1, first_half);
     PUT_IQ4_XS(2, second_half);
     PUT_IQ4_XS(3, second_half);
 }
 
-ROWS_KERNEL(iq4_xs, {.bytes = 136, .planes = 2, .is_signed = true, .shift = 8}, read_heads_iq4_xs, unpack_iq4_xs)
+ROWS_KERNEL(iq4_xs, {.bytes = 136, .planes = 3}, read_heads_iq4_xs, unpack_iq4_xs)
 
 // ---- TQ2_0: two bits less 1, that is -1 .. 2
 
@@ -218,7 +205,7 @@ INLINE void unpack_tq2_0(const uint8_t *b, const struct heads *h, int row, piece
     }
 }
 
-ROWS_KERNEL(tq2_0, {.bytes = 66, .planes = 1, .is_signed = true}, read_heads_tq2_0, unpack_tq2_0)
+ROWS_KERNEL(tq2_0, {.bytes = 66, .planes = 1}, read_heads_tq2_0, unpack_tq2_0)
 
 // ---- TQ1_0: digits of base 3, looked up
 
@@ -257,4 +244,4 @@ INLINE void unpack_tq1_0(const uint8_t *b, const struct heads *h, int row, piece
     _mm512_store_si512((*p)[0][3][row], _mm512_gf2p8affine_epi64_epi8(last, matrix[3], 255));
 }
 
-ROWS_KERNEL(tq1_0, {.bytes = 54, .planes = 1, .is_signed = true}, read_heads_tq1_0, unpack_tq1_0)
+ROWS_KERNEL(tq1_0, {.bytes = 54, .planes = 1}, read_heads_tq1_0, unpack_tq1_0)

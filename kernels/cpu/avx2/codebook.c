@@ -10,9 +10,10 @@
 //     has shifts of 8 or 32 elements instead of signs; these are multiplied by the sums of the activations.
 //   - For more columns, a block of 16 rows is unpacked to bytes, and all columns are multiplied with them while they
 //     are in the L1 cache. The bytes are w + offset, unsigned, and at most 124, so that the sum of two products fits
-//     16 bits. 32 products take a vpmaddubsw, a vpmaddwd by the scales, and an add; with AVX-VNNI the last two are
-//     one operation. Sums start with minus the offset times the scales times the sums of the activations, which is
-//     one vpmaddwd more per block.
+//     16 bits. 32 products take a vpmaddubsw, a vpmaddwd by the scales times the step, and an add; with AVX-VNNI the
+//     last two are one operation. The scales of a block are multiplied by the steps of a column at once, and vpshufb
+//     brings those of a run to its lanes. Sums start with minus the offset times the scales times the sums of the
+//     activations, which is one vpmaddwd more per block.
 //   - Four outputs, four columns of a row or four rows of one column, are added up across lanes together.
 #include "gguf/dtype_iq.h"
 #include "kernels/cpu/avx2/matmul_q8.h"
@@ -30,9 +31,9 @@ enum { OFFSET_IQ1 = 9, OFFSET_IQ2 = 43, OFFSET_IQ3_XXS = 62, OFFSET_IQ3_S = 15 }
 
 // A block of a row, unpacked.
 struct block {
-    __m256i w[RUNS];     // bytes: w + offset
-    __m256i scale[RUNS]; // int16: the scale of each pair of elements
-    __m256i start;       // int16: -offset * scale, of each 16 elements
+    __m256i w[RUNS]; // bytes: w + offset
+    __m256i scales;  // as scales_by_half returns them
+    __m256i start;   // int16: -offset * scale, of each 16 elements
     float d;
 };
 
@@ -48,8 +49,9 @@ struct codes {
 // A block of 256 of a column.
 struct activations {
     const int8_t *q;
-    const int16_t *sums;    // of each 16 elements
-    const int16_t *eighths; // of each 8 elements (IQ1_M)
+    __m256i steps;          // int16: of each run, once in each half
+    __m256i sums;           // int16: of each 16 elements, times their steps
+    const int16_t *eighths; // of each 8 elements, times their steps (IQ1_M)
 };
 
 typedef void codes_fn(const uint8_t *b, struct codes *out);
@@ -327,36 +329,50 @@ struct book {
     start_fn *start;
 };
 
-// The scales of run j, in the lanes of the pairs of products: those of its first 16 elements, then of its last.
-INLINE __m256i scale_of_run(const struct book *type, const struct codes *c, int j)
-{
-    if (type->wide)
-        return broadcast_32(&c->scales[j]);
-    const __m256i pick =
-        _mm256_set_m128i(_mm_set1_epi16((short)(0x8001 + 2 * j)), _mm_set1_epi16((short)(0x8000 + 2 * j)));
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(c->scale), pick);
-}
-
 // The scales of each 16 elements of a block, as int16.
 INLINE __m256i scales_16(bool wide, const struct codes *c)
 {
     return wide ? load_256(c->scales) : _mm256_cvtepu8_epi16(c->scale);
 }
 
+// The same, ordered by the halves of the runs: in the lower half of the register the scales of the first 16 elements of
+// each run, in the upper half those of the last 16. Multiplied by the steps, in one operation for a block of a row and
+// a column, they are the factors of the runs.
+INLINE __m256i scales_by_half(bool wide, const struct codes *c)
+{
+    if (wide) { // pairs of equal scales
+        const __m256i v = load_256(c->scales), low = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+        return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x88);
+    }
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return _mm256_cvtepu8_epi16(_mm_shuffle_epi8(c->scale, order));
+}
+
+// The factor of run j in the lanes of its pairs of products.
+INLINE __m256i factor_of_run_16(__m256i factors, int j)
+{
+    return _mm256_shuffle_epi8(factors, _mm256_set1_epi16((short)(2 * j | (2 * j + 1) << 8)));
+}
+
 // Looks up the entries of a block.
 INLINE void unpack(const struct book *type, const struct codes *c, struct block *out)
 {
-    UNROLL_FOR (int j = 0; j < RUNS; j++) {
+    UNROLL_FOR (int j = 0; j < RUNS; j++)
         out->w[j] = type->weights(c, j);
-        out->scale[j] = scale_of_run(type, c, j);
-    }
+    out->scales = scales_by_half(type->wide, c);
     out->start = _mm256_mullo_epi16(scales_16(type->wide, c), _mm256_set1_epi16((short)-type->offset));
 }
 
 INLINE struct activations activations_at(const struct matmul_args *a, int j, int64_t block)
 {
-    return (struct activations){.q = q8_quants(a->x[j]) + block * SPAN,
-                                .sums = q8_sums(a->x[j], a->k) + block * Q8_SUMS};
+    const void *x = a->x[j];
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(q8_steps(x, a->k) + block * Q8_RUNS));
+    const __m256i by_16 = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(bytes, bytes));
+    return (struct activations){
+        .q = q8_quants(x) + block * SPAN,
+        .steps = _mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(bytes)),
+        .sums = _mm256_mullo_epi16(load_256(q8_sums(x, a->k) + block * Q8_SUMS), by_16),
+    };
 }
 
 INLINE void add_scaled(__m256i *sum, __m256i pairs, __m256i scale)
@@ -371,12 +387,15 @@ INLINE void add_scaled(__m256i *sum, __m256i pairs, __m256i scale)
 // The sums of the products with n columns; their lanes are still to be added up.
 INLINE void multiply(const struct block *b, const struct activations *c, int n, __m256i sum[])
 {
-    UNROLL_FOR (int i = 0; i < n; i++)
-        sum[i] = _mm256_madd_epi16(b->start, load_256(c[i].sums));
+    __m256i factors[AT_ONCE];
+    UNROLL_FOR (int i = 0; i < n; i++) {
+        sum[i] = _mm256_madd_epi16(b->start, c[i].sums);
+        factors[i] = _mm256_mullo_epi16(b->scales, c[i].steps);
+    }
     UNROLL_FOR (int j = 0; j < RUNS; j++) {
-        const __m256i w = b->w[j], scale = b->scale[j];
+        const __m256i w = b->w[j];
         UNROLL_FOR (int i = 0; i < n; i++)
-            add_scaled(&sum[i], _mm256_maddubs_epi16(w, load_256(c[i].q + 32 * j)), scale);
+            add_scaled(&sum[i], _mm256_maddubs_epi16(w, load_256(c[i].q + 32 * j)), factor_of_run_16(factors[i], j));
     }
 }
 
@@ -427,7 +446,7 @@ INLINE __m256i eighths_of(const int8_t *q)
     return _mm256_sad_epu8(_mm256_xor_si256(load_256(q), _mm256_set1_epi8(-128)), _mm256_setzero_si256());
 }
 
-// Computes the sums of each 8 elements of all columns.
+// Computes the sums of each 8 elements of all columns, times their steps. They are at most 8 * 127 * 16.
 static void put_eighths(const struct matmul_args *a)
 {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -436,9 +455,12 @@ static void put_eighths(const struct matmul_args *a)
             const int8_t *q = q8_quants(a->x[j]) + at;
             const __m256i first = _mm256_packus_epi32(eighths_of(q), eighths_of(q + 32));
             const __m256i last = _mm256_packus_epi32(eighths_of(q + 64), eighths_of(q + 96));
-            const __m256i sums = _mm256_permutevar8x32_epi32(_mm256_packus_epi32(first, last), order);
-            _mm256_storeu_si256((__m256i *)(eighths_at(a, j, 0) + at / 8),
-                                _mm256_sub_epi16(sums, _mm256_set1_epi16(8 * 128)));
+            const __m256i shifted = _mm256_permutevar8x32_epi32(_mm256_packus_epi32(first, last), order);
+            const __m256i sums = _mm256_sub_epi16(shifted, _mm256_set1_epi16(8 * 128));
+            const __m128i bytes = _mm_loadu_si32(q8_steps(a->x[j], a->k) + at / Q8_RUN);
+            const __m128i twice = _mm_unpacklo_epi8(bytes, bytes);
+            const __m256i steps = _mm256_cvtepu8_epi16(_mm_unpacklo_epi16(twice, twice)); // each four times
+            _mm256_storeu_si256((__m256i *)(eighths_at(a, j, 0) + at / 8), _mm256_mullo_epi16(sums, steps));
         }
 }
 
@@ -449,7 +471,7 @@ INLINE __m256i start_iq1_s(const struct codes *c, struct activations x)
 {
     const __m256i down = load_256(c->signs);
     const __m256i rest = _mm256_add_epi16(_mm256_add_epi16(down, down), _mm256_set1_epi16(1 - 8));
-    return _mm256_madd_epi16(_mm256_mullo_epi16(scales_16(true, c), rest), load_256(x.sums));
+    return _mm256_madd_epi16(_mm256_mullo_epi16(scales_16(true, c), rest), x.sums);
 }
 
 // The sum of scale * s * sum(q) over a half of a block, 16 times 8 elements; s is negative where the byte of `down`
@@ -465,7 +487,7 @@ INLINE __m256i start_iq1_m(const struct codes *c, struct activations x)
     const __m256i eights = _mm256_mullo_epi16(scales_16(false, c), _mm256_set1_epi16(-8));
     const __m256i first = start_of_eighths(_mm_unpacklo_epi8(c->scale, c->scale), c->signs, x.eighths);
     const __m256i last = start_of_eighths(_mm_unpackhi_epi8(c->scale, c->scale), c->signs + 4, x.eighths + 16);
-    return _mm256_add_epi32(_mm256_madd_epi16(eights, load_256(x.sums)), _mm256_add_epi32(first, last));
+    return _mm256_add_epi32(_mm256_madd_epi16(eights, x.sums), _mm256_add_epi32(first, last));
 }
 
 // The signs of run j for vpsignb: byte i is negative where bit i is set, else positive. This takes no comparison, and
@@ -482,13 +504,18 @@ INLINE __m256i sign_of(const struct codes *c, int j)
 // activations, so that weights have no offset that would have to be subtracted.
 INLINE void dots(const struct book *type, const struct codes *c, const struct activations *x, int n, __m256i sum[])
 {
-    UNROLL_FOR (int i = 0; i < n; i++)
+    const __m256i scales = scales_by_half(type->wide, c);
+    __m256i factors[COLUMNS_FEW];
+    UNROLL_FOR (int i = 0; i < n; i++) {
         sum[i] = _mm256_setzero_si256();
+        factors[i] = _mm256_mullo_epi16(scales, x[i].steps);
+    }
     UNROLL_FOR (int j = 0; j < RUNS; j++) {
-        const __m256i w = type->entries(c, j), scale = scale_of_run(type, c, j);
+        const __m256i w = type->entries(c, j);
         UNROLL_FOR (int i = 0; i < n; i++) {
             const __m256i q = load_256(x[i].q + 32 * j);
-            add_scaled(&sum[i], _mm256_maddubs_epi16(w, type->start ? q : _mm256_sign_epi8(q, sign_of(c, j))), scale);
+            const __m256i pairs = _mm256_maddubs_epi16(w, type->start ? q : _mm256_sign_epi8(q, sign_of(c, j)));
+            add_scaled(&sum[i], pairs, factor_of_run_16(factors[i], j));
         }
     }
     if (!type->start)

@@ -10,10 +10,10 @@
 // of 32 is served by avx2/one_column.c, except with AVX-VNNI.
 #include "kernels/cpu/avx2/in_place.h"
 
-// The end of a block of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
+// The end of a block of 32: S = fma(step * isum, d, S), with a minimum then S = fma(step * sum(q), m, S).
 INLINE __m256 finish_32(const struct sink *s, struct type_format f, int j, int b, __m256 v)
 {
-    v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s->sum[j]), s->p->d[0], v);
+    v = _mm256_fmadd_ps(float_of_block(s->sum[j], &s->columns[j].c, b), s->p->d[0], v);
     return f.mins ? _mm256_fmadd_ps(_mm256_set1_ps(s->columns[j].c.sums[b]), s->p->m[0], v) : v;
 }
 

@@ -28,14 +28,22 @@ void ISA_FN(matmul_q8_pack_columns)(const struct matmul_args *a);
 // streams.
 void ISA_FN(matmul_q8_groups)(const struct matmul_args *a, group_fn *kernel, bool streams, int most);
 
+// sum + min . (sums of q)
+INLINE __m256i add_mins(__m256i sum, const struct panel *p, const int32_t *pairs, int n)
+{
+    UNROLL_FOR (int i = 0; i < n; i++)
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(p->min[i], broadcast_32(&pairs[i])));
+    return sum;
+}
+
 // The end of a block of 256, from a column's sums of integers: D = fma(S, da, D).
 INLINE __m256 finish_256(__m256i sum, const struct panel *p, struct type_format f, const struct column *c, __m256 chain)
 {
     __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), p->d[0]);
     if (f.mins) {
-        __m256i min = _mm256_setzero_si256();
-        UNROLL_FOR (int i = 0; i < 32 / f.mins; i++)
-            min = _mm256_add_epi32(min, _mm256_madd_epi16(p->min[i], broadcast_32(&c->pairs[i])));
+        __m256i min = add_mins(_mm256_setzero_si256(), p, c->pairs, 32 / f.mins);
+        if (f.mins == 8 && c->has_rest)
+            min = add_mins(min, p, c->rest, 4);
         v = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(min), p->m[0], v);
     }
     return _mm256_fmadd_ps(v, _mm256_set1_ps(c->da), chain);

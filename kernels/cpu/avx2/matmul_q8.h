@@ -44,22 +44,40 @@ struct type_format {
     int mins;   // words that share a minimum; 0: none
 };
 
+// Steps of 32 elements as floats, see float_of_sum.
+struct float_steps {
+    float step[BLOCKS], base[BLOCKS];
+};
+
 // What tiles read of a column in a span.
 struct column {
     const int8_t *q;
     float da;
+    bool has_rest; // whether any of `rest` is not 0
     // Of each run: minus the offset times the sums of its activations, as an int16 pair for the two sums that
-    // vpmaddubsw leaves; with AVX-VNNI as an int32.
+    // vpmaddubsw leaves; with AVX-VNNI as an int32, for blocks of 32 plus FLOAT_BASE_BITS.
     int32_t start[16];
-    int32_t pairs[8]; // int16 pairs of sums of q, as `min` needs them
-    float sums[8];    // of q, over 32 elements
+    union {
+        int32_t steps[BLOCKS]; // as put_steps stores them
+#ifdef __AVXVNNI__
+        struct float_steps floats; // of types with blocks of 32
+#endif
+    };
+    // For types with minima, the sums of q times their steps.
+    union {
+        int32_t pairs[8]; // in blocks of 256: int16 pairs, as `min` needs them
+        struct {          // the same of 32 elements, where a sum may take two pairs, see prepare_pairs_of_32
+            int32_t pairs_of_32[4], rest[4];
+        };
+        float sums[BLOCKS]; // in blocks of 32
+    };
 };
 
 // The same with a copy of the activations, so that kernels find all columns of a span from one address.
 struct packed_column {
     int8_t q[SPAN];
     struct column c;
-    int32_t excess[BLOCKS]; // of blocks of 32 in one_column.c: how much the sums of products exceed w . q
+    int32_t excess[BLOCKS]; // of blocks of 32 in one_column.c: how much the products' sums exceed step * (w . q)
 };
 
 // Whether the scratch holds the packed columns of all spans. Otherwise only matmul_q8_panel serves the call.
@@ -144,18 +162,83 @@ INLINE void add_products(__m256i *acc, __m256i w, __m256i q)
 #endif
 }
 
-// Adds the sums of a run to *sum, multiplied by the scale if the format has scales. With AVX-VNNI, the sum of a run of
-// 4 words without an offset fits 16 bits (Q2_K; Q4_K: 15 * 127 * 16). vpdpwssd multiplies its upper half, which is only
-// its sign, by the upper half of the scale; that is 0, because these scales are not negative.
-INLINE void add_run(__m256i *sum, __m256i acc, __m256i scale, struct type_format f)
+// Stores the steps of a span as sums are multiplied by them: as int16 pairs (step, step), with AVX-VNNI as int32.
+INLINE void put_steps(const uint8_t steps[Q8_RUNS], int32_t out[BLOCKS])
+{
+    __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)steps));
+#ifndef __AVXVNNI__
+    v = _mm256_or_si256(v, _mm256_slli_epi32(v, 16));
+#endif
+    _mm256_storeu_si256((__m256i *)out, v);
+}
+
+// With AVX-VNNI, the sums of blocks of 32 are multiplied by their steps at no cost. A sum starts with the bits of the
+// float 1.5 * 2^23, whose lowest bit means 1. Adding an integer below 2^22 to these bits adds it to the float, and
+// one fma takes the place of the conversion: (base + sum) * step - base * step, which is exact.
+enum { FLOAT_BASE = 3 << 22, FLOAT_BASE_BITS = 0x4b400000 };
+
+INLINE void put_float_steps(const uint8_t steps[Q8_RUNS], struct float_steps *out)
+{
+    __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)steps)));
+    _mm256_storeu_ps(out->step, v);
+    _mm256_storeu_ps(out->base, _mm256_mul_ps(v, _mm256_set1_ps(-(float)FLOAT_BASE)));
+}
+
+INLINE __m256 float_of_sum(__m256i sum, const struct float_steps *f, size_t i)
+{
+    return _mm256_fmadd_ps(_mm256_castsi256_ps(sum), _mm256_set1_ps(f->step[i]), _mm256_set1_ps(f->base[i]));
+}
+
+// The value that the sum of a run starts with.
+INLINE __m256i start_of_run(const struct column *c, size_t run, struct type_format f)
+{
+#ifdef __AVXVNNI__
+    const bool prepared = f.offset || !f.scaled;
+#else
+    const bool prepared = f.offset;
+#endif
+    return prepared ? broadcast_32(&c->start[run]) : _mm256_setzero_si256();
+}
+
+// The sum of block b of 32, times its step.
+INLINE __m256 float_of_block(__m256i sum, const struct column *c, size_t b)
+{
+#ifdef __AVXVNNI__
+    return float_of_sum(sum, &c->floats, b);
+#else
+    (void)c, (void)b;
+    return _mm256_cvtepi32_ps(sum);
+#endif
+}
+
+// What the sums of a run are multiplied by: the column's step, times the scale if the format has scales (at most 128 *
+// 16). With AVX-VNNI, the upper half of the step is 0, so that vpmaddwd multiplies the lower halves alone.
+INLINE __m256i factor_of_run(__m256i scale, const int32_t *step, struct type_format f)
+{
+    if (!f.scaled)
+        return broadcast_32(step);
+#ifdef __AVXVNNI__
+    return _mm256_madd_epi16(scale, broadcast_32(step));
+#else
+    return _mm256_mullo_epi16(scale, broadcast_32(step));
+#endif
+}
+
+// Adds the sums of a run to *sum, multiplied by `factor` (factor_of_run). With AVX-VNNI:
+//   - Sums of blocks of 32 are not multiplied here, but by float_of_block.
+//   - The sum of a run of 4 words without an offset fits 16 bits (Q2_K; Q4_K: 15 * 127 * 16). vpdpwssd multiplies its
+//     upper half, which is only its sign, by the upper half of the factor; that is 0, because these scales are not
+//     negative.
+INLINE void add_run(__m256i *sum, __m256i acc, __m256i factor, struct type_format f)
 {
 #ifdef __AVXVNNI__
     if (f.scaled && f.run == 4 && !f.offset)
-        *sum = _mm256_dpwssd_avx_epi32(*sum, acc, scale);
+        *sum = _mm256_dpwssd_avx_epi32(*sum, acc, factor);
     else
-        add_32(sum, f.scaled ? _mm256_mullo_epi32(acc, scale) : acc);
+        add_32(sum, f.scaled ? _mm256_mullo_epi32(acc, factor) : acc);
 #else
-    add_32(sum, _mm256_madd_epi16(acc, f.scaled ? scale : _mm256_set1_epi16(1)));
+    (void)f;
+    add_32(sum, _mm256_madd_epi16(acc, factor));
 #endif
 }
 

@@ -33,12 +33,6 @@ INLINE __m256i both_halves(const int8_t *q)
     return _mm256_broadcastsi128_si256(load_128(q));
 }
 
-// Adds the two int16 of each word.
-INLINE __m256i add_pairs(__m256i v)
-{
-    return _mm256_madd_epi16(v, _mm256_set1_epi16(1));
-}
-
 // In each half, two words of a and then two words of b; `picks` is an immediate of vshufps.
 #define SHUFFLE(a, b, picks)                                                                                           \
     _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), picks))
@@ -81,7 +75,8 @@ INLINE __m256i join_32(const __m256i t[4])
 // bytes, whose low nibbles are elements 0-15.
 
 // The values of the nibbles at `at`, which have either sign and are not -128. The column's signs are moved to them.
-INLINE __m256i multiply_signed_values(const struct rows8 *rows, size_t at, const int8_t *q, __m256i values)
+INLINE __m256i multiply_signed_values(const struct rows8 *rows, size_t at, const int8_t *q, __m256i values,
+                                      __m256i step)
 {
     const __m256i low = both_halves(q), high = both_halves(q + 16);
     const __m256i low_magnitude = _mm256_abs_epi8(low), high_magnitude = _mm256_abs_epi8(high);
@@ -90,23 +85,23 @@ INLINE __m256i multiply_signed_values(const struct rows8 *rows, size_t at, const
         __m256i v = two_rows(rows, i, at);
         __m256i a = _mm256_sign_epi8(_mm256_shuffle_epi8(values, field(v, 0, 15)), low);
         __m256i b = _mm256_sign_epi8(_mm256_shuffle_epi8(values, field(v, 4, 15)), high);
-        t[i] = _mm256_add_epi32(add_pairs(_mm256_maddubs_epi16(low_magnitude, a)),
-                                add_pairs(_mm256_maddubs_epi16(high_magnitude, b)));
+        t[i] = _mm256_add_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(low_magnitude, a), step),
+                                _mm256_madd_epi16(_mm256_maddubs_epi16(high_magnitude, b), step));
     });
     return join_32(t);
 }
 
-// Joins sums of 16 bits, of four products each with weights of at most `most`. 16 bits hold the sum of eight products
-// of every type that uses this, and of sixteen with small weights.
-INLINE __m256i join_products(const __m256i t[4], int most)
+// Joins sums of 16 bits, of four products each with weights of at most `most`, and multiplies them by the step. 16 bits
+// hold the sum of eight products of every type that uses this, and of sixteen with small weights.
+INLINE __m256i join_products(const __m256i t[4], int most, __m256i step)
 {
     const __m256i a = join_two_16(t[0], t[1]), b = join_two_16(t[2], t[3]);
     if (most * 127 * 16 <= INT16_MAX)
-        return add_pairs(join_four_16(a, b));
-    return join_four_32(add_pairs(a), add_pairs(b));
+        return _mm256_madd_epi16(join_four_16(a, b), step);
+    return join_four_32(_mm256_madd_epi16(a, step), _mm256_madd_epi16(b, step));
 }
 
-INLINE __m256i multiply_nibbles(const struct rows8 *rows, size_t at, const int8_t *q)
+INLINE __m256i multiply_nibbles(const struct rows8 *rows, size_t at, const int8_t *q, __m256i step)
 {
     const __m256i low = both_halves(q), high = both_halves(q + 16);
     __m256i t[4];
@@ -115,11 +110,12 @@ INLINE __m256i multiply_nibbles(const struct rows8 *rows, size_t at, const int8_
         t[i] =
             _mm256_add_epi16(_mm256_maddubs_epi16(field(v, 0, 15), low), _mm256_maddubs_epi16(field(v, 4, 15), high));
     });
-    return join_products(t, 15);
+    return join_products(t, 15, step);
 }
 
 // The values of nibbles, which are not negative and at most `most`.
-INLINE __m256i multiply_values(const struct rows8 *rows, size_t at, const int8_t *q, __m256i values, int most)
+INLINE __m256i multiply_values(const struct rows8 *rows, size_t at, const int8_t *q, __m256i values, int most,
+                               __m256i step)
 {
     const __m256i low = both_halves(q), high = both_halves(q + 16);
     __m256i t[4];
@@ -128,7 +124,7 @@ INLINE __m256i multiply_values(const struct rows8 *rows, size_t at, const int8_t
         t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 0, 15)), low),
                                 _mm256_maddubs_epi16(_mm256_shuffle_epi8(values, field(v, 4, 15)), high));
     });
-    return join_products(t, most);
+    return join_products(t, most, step);
 }
 
 // 32 bytes of one row. A weight may be -128, which has no negative in a byte. So where q is negative, its magnitude is
@@ -136,17 +132,17 @@ INLINE __m256i multiply_values(const struct rows8 *rows, size_t at, const int8_t
 // negative excess.
 INLINE __m256i multiply_row(const struct rows8 *rows, int r, size_t at, __m256i magnitudes, __m256i negative)
 {
-    return add_pairs(_mm256_maddubs_epi16(magnitudes, _mm256_xor_si256(negative, load_256(rows->at[r] + at))));
+    return _mm256_maddubs_epi16(magnitudes, _mm256_xor_si256(negative, load_256(rows->at[r] + at)));
 }
 
-INLINE __m256i multiply_bytes(const struct rows8 *rows, size_t at, const int8_t *q)
+INLINE __m256i multiply_bytes(const struct rows8 *rows, size_t at, const int8_t *q, __m256i step)
 {
     const __m256i column = load_256(q), magnitudes = _mm256_abs_epi8(column);
     const __m256i negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), column);
     __m256i t[4];
     FOUR(i, {
-        __m256i a = multiply_row(rows, i, at, magnitudes, negative);
-        __m256i b = multiply_row(rows, 4 + i, at, magnitudes, negative);
+        __m256i a = _mm256_madd_epi16(multiply_row(rows, i, at, magnitudes, negative), step);
+        __m256i b = _mm256_madd_epi16(multiply_row(rows, 4 + i, at, magnitudes, negative), step);
         t[i] = _mm256_add_epi32(_mm256_blend_epi32(a, b, 0xf0), _mm256_permute2x128_si256(a, b, 0x21));
     });
     return join_32(t);
@@ -163,7 +159,7 @@ INLINE __m256i fifth_bits_of(__m256i bits, int half)
 }
 
 // Nibbles with fifth bits, which are stored right before the nibbles.
-INLINE __m256i multiply_five_bits(const struct rows8 *rows, size_t at, const int8_t *q)
+INLINE __m256i multiply_five_bits(const struct rows8 *rows, size_t at, const int8_t *q, __m256i step)
 {
     const __m256i low = both_halves(q), high = both_halves(q + 16);
     __m256i t[4];
@@ -173,56 +169,56 @@ INLINE __m256i multiply_five_bits(const struct rows8 *rows, size_t at, const int
                 b = either(field(v, 4, 15), fifth_bits_of(bits, 1));
         t[i] = _mm256_add_epi16(_mm256_maddubs_epi16(a, low), _mm256_maddubs_epi16(b, high));
     });
-    return join_products(t, 31);
+    return join_products(t, 31, step);
 }
 
-// ---- types with blocks of 32: the sums w . q of the blocks at `at`, with their factors d and m
+// ---- types with blocks of 32: the sums w . q of the blocks at `at`, times the step, with their factors d and m
 
-INLINE __m256i sums_q4_0(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+INLINE __m256i sums_q4_0(struct rows8 *rows, size_t at, const int8_t *q, __m256i step, __m256 *d, __m256 *m)
 {
     (void)m;
     *d = _mm256_cvtph_ps(load_heads(rows, at));
-    return multiply_nibbles(rows, at + 2, q);
+    return multiply_nibbles(rows, at + 2, q, step);
 }
 
-INLINE __m256i sums_q4_1(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+INLINE __m256i sums_q4_1(struct rows8 *rows, size_t at, const int8_t *q, __m256i step, __m256 *d, __m256 *m)
 {
     split_halves(load_word(rows, at), d, m);
-    return multiply_nibbles(rows, at + 4, q);
+    return multiply_nibbles(rows, at + 4, q, step);
 }
 
-INLINE __m256i sums_q5_0(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+INLINE __m256i sums_q5_0(struct rows8 *rows, size_t at, const int8_t *q, __m256i step, __m256 *d, __m256 *m)
 {
     (void)m;
     *d = _mm256_cvtph_ps(load_heads(rows, at));
-    return multiply_five_bits(rows, at + 6, q);
+    return multiply_five_bits(rows, at + 6, q, step);
 }
 
-INLINE __m256i sums_q5_1(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+INLINE __m256i sums_q5_1(struct rows8 *rows, size_t at, const int8_t *q, __m256i step, __m256 *d, __m256 *m)
 {
     split_halves(load_word(rows, at), d, m);
-    return multiply_five_bits(rows, at + 8, q);
+    return multiply_five_bits(rows, at + 8, q, step);
 }
 
-INLINE __m256i sums_q8_0(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+INLINE __m256i sums_q8_0(struct rows8 *rows, size_t at, const int8_t *q, __m256i step, __m256 *d, __m256 *m)
 {
     (void)m;
     *d = _mm256_cvtph_ps(load_heads(rows, at));
-    return multiply_bytes(rows, at + 2, q);
+    return multiply_bytes(rows, at + 2, q, step);
 }
 
-INLINE __m256i sums_iq4_nl(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+INLINE __m256i sums_iq4_nl(struct rows8 *rows, size_t at, const int8_t *q, __m256i step, __m256 *d, __m256 *m)
 {
     (void)m;
     *d = _mm256_cvtph_ps(load_heads(rows, at));
-    return multiply_signed_values(rows, at + 2, q, table_of(iq4_values, 0));
+    return multiply_signed_values(rows, at + 2, q, table_of(iq4_values, 0), step);
 }
 
-INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256 *d, __m256 *m)
+INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256i step, __m256 *d, __m256 *m)
 {
     (void)m;
     *d = load_powers(rows, at);
-    return multiply_values(rows, at + 1, q, table_of(fp4_values, FORMAT_MXFP4 >> 16), 2 * (FORMAT_MXFP4 >> 16));
+    return multiply_values(rows, at + 1, q, table_of(fp4_values, FORMAT_MXFP4 >> 16), 2 * (FORMAT_MXFP4 >> 16), step);
 }
 
 // ---- types with blocks of 256: isum of the blocks at `at`, one lane per row; p gets scales, minima, d and m
@@ -231,6 +227,12 @@ INLINE __m256i sums_mxfp4(struct rows8 *rows, size_t at, const int8_t *q, __m256
 INLINE __m256i multiply_32(__m256i a, __m256i b, const int8_t *q)
 {
     return _mm256_add_epi16(_mm256_maddubs_epi16(a, both_halves(q)), _mm256_maddubs_epi16(b, both_halves(q + 16)));
+}
+
+// Scale i times the step of its 32 elements. `sub_blocks` is the number of scales.
+INLINE __m256i factor_of(const struct panel *p, const struct packed_column *c, int i, int sub_blocks)
+{
+    return _mm256_mullo_epi16(p->scale[i], broadcast_32(&c->c.steps[i * BLOCKS / sub_blocks]));
 }
 
 // The sum of sixteen products with weights of up to 15 fits 16 bits.
@@ -245,8 +247,8 @@ INLINE __m256i sums_q4_k(struct rows8 *g, struct panel *p, const struct packed_c
             low[i] = multiply_32(field(a, 0, 15), field(b, 0, 15), c->q + 64 * j);
             high[i] = multiply_32(field(a, 4, 15), field(b, 4, 15), c->q + 64 * j + 32);
         });
-        add_32(&sum, _mm256_madd_epi16(join_16(low), p->scale[2 * j]));
-        add_32(&sum, _mm256_madd_epi16(join_16(high), p->scale[2 * j + 1]));
+        add_32(&sum, _mm256_madd_epi16(join_16(low), factor_of(p, c, 2 * j, 8)));
+        add_32(&sum, _mm256_madd_epi16(join_16(high), factor_of(p, c, 2 * j + 1, 8)));
     });
     return sum;
 }
@@ -257,10 +259,10 @@ struct row_pairs {
     __m256i a, b;
 };
 
-INLINE void add_scaled(struct row_pairs *s, const __m256i t[4], __m256i scale)
+INLINE void add_scaled(struct row_pairs *s, const __m256i t[4], __m256i factor)
 {
-    add_32(&s->a, _mm256_madd_epi16(join_two_16(t[0], t[1]), _mm256_unpacklo_epi32(scale, scale)));
-    add_32(&s->b, _mm256_madd_epi16(join_two_16(t[2], t[3]), _mm256_unpackhi_epi32(scale, scale)));
+    add_32(&s->a, _mm256_madd_epi16(join_two_16(t[0], t[1]), _mm256_unpacklo_epi32(factor, factor)));
+    add_32(&s->b, _mm256_madd_epi16(join_two_16(t[2], t[3]), _mm256_unpackhi_epi32(factor, factor)));
 }
 
 // Nibbles from bit `right` on, with fifth bits from bit `bit` on.
@@ -283,8 +285,8 @@ INLINE __m256i sums_q5_k(struct rows8 *g, struct panel *p, const struct packed_c
             high[i] =
                 multiply_32(five_bits(a, 4, x[i], 2 * j + 1), five_bits(b, 4, y[i], 2 * j + 1), c->q + 64 * j + 32);
         });
-        add_scaled(&sum, low, p->scale[2 * j]);
-        add_scaled(&sum, high, p->scale[2 * j + 1]);
+        add_scaled(&sum, low, factor_of(p, c, 2 * j, 8));
+        add_scaled(&sum, high, factor_of(p, c, 2 * j + 1, 8));
     });
     return join_four_32(sum.a, sum.b);
 }
@@ -300,7 +302,8 @@ INLINE __m256i multiply_six_bits(__m256i nibbles, int right, __m256i bits, int b
 // offset is subtracted (`start`) the sum fits, so that the overflow does no harm.
 INLINE __m256i scale_sub_block(const __m256i t[4], const struct panel *p, const struct packed_column *c, int sub_block)
 {
-    return _mm256_madd_epi16(_mm256_add_epi16(join_16(t), broadcast_32(&c->c.start[sub_block])), p->scale[sub_block]);
+    return _mm256_madd_epi16(_mm256_add_epi16(join_16(t), broadcast_32(&c->c.start[sub_block])),
+                             factor_of(p, c, sub_block, 16));
 }
 
 INLINE __m256i sums_q6_k(struct rows8 *g, struct panel *p, const struct packed_column *c)
@@ -333,7 +336,8 @@ INLINE __m256i sums_iq4_xs(struct rows8 *g, struct panel *p, const struct packed
     load_words(g, 0, head);
     split_halves(head[0], &p->d[0], &p->m[0]);
     UNROLL_FOR (int j = 0; j < 8; j++) {
-        const __m256i products = multiply_signed_values(g, 8 + 16 * (size_t)j, c->q + 32 * j, values);
+        const __m256i step = broadcast_32(&c->c.steps[j]);
+        const __m256i products = multiply_signed_values(g, 8 + 16 * (size_t)j, c->q + 32 * j, values, step);
         add_32(&sum, _mm256_mullo_epi32(products, iq4_scale(head[0], head[1], j)));
     }
     return sum;
@@ -357,15 +361,17 @@ static int sum_of_negatives(const int8_t q[32])
     return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
 }
 
-// Computes `excess` of the column's blocks. (In the other kernels the sums start with minus it.)
+// Computes `excess` of the column's blocks. (In the other kernels the sums start with minus the excess, before the step
+// is multiplied in.)
 static void put_excess(const struct matmul_args *a, int offset)
 {
     struct packed_column *c = a->scratch;
     for (int64_t span = 0; span < q8_blocks(a->k); span++) {
         const int16_t *sums = q8_sums(a->x[0], a->k) + span * Q8_SUMS;
+        const uint8_t *steps = q8_steps(a->x[0], a->k) + span * Q8_RUNS;
         for (int b = 0; b < blocks_in_span(a, span); b++)
-            c[span].excess[b] =
-                a->type == DT_Q8_0 ? sum_of_negatives(c[span].q + 32 * b) : offset * (sums[2 * b] + sums[2 * b + 1]);
+            c[span].excess[b] = steps[b] * (a->type == DT_Q8_0 ? sum_of_negatives(c[span].q + 32 * b)
+                                                               : offset * (sums[2 * b] + sums[2 * b + 1]));
     }
 }
 
@@ -397,7 +403,7 @@ INLINE void multiply_one_column(const struct matmul_args *a, group_fn *kernel, e
                 __m256 d, m;                                                                                           \
                 if (l->prefetches && b % 2 == 0)                                                                       \
                     prefetch_streams(&g, at, 2 * BYTES_##NAME);                                                        \
-                __m256i sums = sums_##name(&g, at, c->q + 32 * b, &d, &m);                                             \
+                __m256i sums = sums_##name(&g, at, c->q + 32 * b, broadcast_32(&c->c.steps[b]), &d, &m);               \
                 if (has_excess(DT_##NAME, FORMAT_##NAME))                                                              \
                     sums = _mm256_sub_epi32(sums, _mm256_set1_epi32(c->excess[b]));                                    \
                 v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), d, v);                                                   \

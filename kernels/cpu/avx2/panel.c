@@ -4,8 +4,8 @@
 // D). Here lane r of a register belongs to row r (avx2/unpack.h transposes the words):
 //   - vpmaddubsw multiplies four bytes of eight rows with four bytes of one column, which are broadcast, and leaves
 //     two sums of 16 bits per row. Several of these are added up in 16 bits before vpmaddwd multiplies them by the
-//     scale of the sub-block and widens them. For Q4_K 17 operations are 256 products; if each sum were widened, 24
-//     would be needed.
+//     scale of the sub-block and widens them. The scale is multiplied by the column's step first. For Q4_K 18
+//     operations are 256 products; if each sum were widened, 25 would be needed.
 //   - 16 bits hold the sum of 8 words of weights up to 15, 4 words of weights up to 31, or 2 words of weights up to
 //     63. If a type's weights have an offset, the sum starts with minus the offset times the sum of the same
 //     activations, which centres the weights: then 8 words of weights from -16 to 15 fit, or 4 words of weights from
@@ -46,13 +46,11 @@ INLINE __m256i add_words(const __m256i v[4])
     return _mm256_add_epi16(_mm256_add_epi16(t[0], t[1]), _mm256_add_epi16(t[2], t[3]));
 }
 
-// Computes `start` of each run.
 #ifndef __AVXVNNI__
-// The two numbers of a pair are those that vpmaddubsw leaves: of elements 4i and 4i + 1 of the run, and of elements
+// Computes `start` of each run. The two numbers of a pair are those that vpmaddubsw leaves: of elements 4i and 4i + 1 of the run, and of elements
 // 4i + 2 and 4i + 3. None exceeds 16 * 127 * 16.
-static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, int run, int32_t *start)
+static void prepare_start(const int8_t *q, int offset, int run, int32_t *start)
 {
-    (void)q_sums;
     const __m256i by = _mm256_set1_epi8((char)offset);
     for (int half = 0; half < 2; half++) {
         __m256i v[4];
@@ -69,26 +67,55 @@ static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, in
     }
 }
 
+// Computes `start` of each run, and the steps.
+static void prepare_runs(const int8_t *q, const int16_t *q_sums, const uint8_t *steps, const struct type_format *f,
+                         struct column *c)
+{
+    (void)q_sums;
+    if (f->offset)
+        prepare_start(q, f->offset, f->run, c->start);
+    put_steps(steps, c->steps);
+}
+
 #else
-static void prepare_start(const int8_t *q, const int16_t *q_sums, int offset, int run, int32_t *start)
+static void prepare_runs(const int8_t *q, const int16_t *q_sums, const uint8_t *steps, const struct type_format *f,
+                         struct column *c)
 {
     (void)q;
-    for (int i = 0; i < WORDS / run; i++)
-        start[i] = -offset * (run == 8 ? q_sums[2 * i] + q_sums[2 * i + 1] : q_sums[i]);
+    for (int i = 0; i < WORDS / f->run && (f->offset || !f->scaled); i++)
+        c->start[i] = (f->scaled ? 0 : FLOAT_BASE_BITS) -
+                      f->offset * (f->run == 8 ? q_sums[2 * i] + q_sums[2 * i + 1] : q_sums[i]);
+    if (f->scaled)
+        put_steps(steps, c->steps);
+    else
+        put_float_steps(steps, &c->floats);
 }
 #endif
 
-// Computes `pairs` and `sums`, which types with minima read.
-static void prepare_mins(const int16_t *q_sums, const struct type_format *f, struct column *c)
+// Sums of 32 elements times their steps are at most 32 * 127 * 16, nearly twice what fits 16 bits. They seldom exceed
+// 16 bits, because activations have both signs. `pairs_of_32` are as near to them as 16 bits allow, `rest` is what is
+// left.
+static void prepare_pairs_of_32(__m256i sums, struct column *c)
 {
-    if (f->mins == 4) {
-        memcpy(c->pairs, q_sums, Q8_SUMS * sizeof(*q_sums));
-        return;
-    }
-    __m128i sums = _mm_hadd_epi16(load_128(q_sums), load_128(q_sums + 8)); // over 32
-    _mm_storeu_si128((__m128i *)c->pairs, sums);
-    if (!f->scaled)
-        _mm256_storeu_ps(c->sums, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(sums)));
+    const __m128i near = _mm_packs_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    const __m256i rest = _mm256_sub_epi32(sums, _mm256_cvtepi16_epi32(near));
+    _mm_storeu_si128((__m128i *)c->pairs_of_32, near);
+    _mm_storeu_si128((__m128i *)c->rest,
+                     _mm_packs_epi32(_mm256_castsi256_si128(rest), _mm256_extracti128_si256(rest, 1)));
+    c->has_rest = !_mm256_testz_si256(rest, rest);
+}
+
+// Computes the sums that types with minima read.
+static void prepare_mins(const int16_t *q_sums, const uint8_t *steps, const struct type_format *f, struct column *c)
+{
+    const __m256i sums = load_256(q_sums), eight = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)steps));
+    const __m256i twice = _mm256_or_si256(eight, _mm256_slli_epi32(eight, 16));
+    if (f->mins == 4)
+        _mm256_storeu_si256((__m256i *)c->pairs, _mm256_mullo_epi16(sums, twice));
+    else if (f->scaled)
+        prepare_pairs_of_32(_mm256_madd_epi16(sums, twice), c);
+    else
+        _mm256_storeu_ps(c->sums, _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, twice)));
 }
 
 void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span, struct column *c)
@@ -96,12 +123,12 @@ void ISA_FN(matmul_q8_prepare)(const struct matmul_args *a, int j, int64_t span,
     const struct type_format *f = &formats[a->type];
     const void *x = a->x[j];
     const int16_t *q_sums = q8_sums(x, a->k) + span * Q8_SUMS;
+    const uint8_t *steps = q8_steps(x, a->k) + span * Q8_RUNS;
     c->q = q8_quants(x) + span * SPAN;
     c->da = q8_scales(x, a->k)[span];
-    if (f->offset)
-        prepare_start(c->q, q_sums, f->offset, f->run, c->start);
+    prepare_runs(c->q, q_sums, steps, f, c);
     if (f->mins)
-        prepare_mins(q_sums, f, c);
+        prepare_mins(q_sums, steps, f, c);
 }
 
 // ---- tiles: n columns by two groups of rows. f and n are compile-time constants: all short loops are unrolled, and
@@ -122,13 +149,13 @@ INLINE void set_zero(tile_sums sum, int n)
 }
 
 // Sets acc to the sums of a run: the products of f.run words from `word` on.
-INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, int word, struct type_format f,
-                         int n)
+INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct column *c, size_t word,
+                         struct type_format f, int n)
 {
     EACH_COLUMN
         EACH_GROUP
-            acc[j][i] = f.offset ? broadcast_32(&c[j].start[word / f.run]) : _mm256_setzero_si256();
-    UNROLL_FOR (int k = 0; k < f.run; k++) {
+            acc[j][i] = start_of_run(&c[j], word / (size_t)f.run, f);
+    UNROLL_FOR (size_t k = 0; k < (size_t)f.run; k++) {
         __m256i w[TILE_GROUPS];
         EACH_GROUP
             w[i] = p[i].w[word + k];
@@ -140,19 +167,35 @@ INLINE void multiply_run(tile_sums acc, const struct panel *p, const struct colu
     }
 }
 
-// sum += scale * acc
-INLINE void add_runs(tile_sums sum, tile_sums acc, const __m256i scale[TILE_GROUPS], struct type_format f, int n)
+// The scales of the run that begins at `word`.
+INLINE void load_scales(__m256i scale[TILE_GROUPS], const struct panel *p, size_t word, struct type_format f)
 {
-    EACH_COLUMN
-        EACH_GROUP
-            add_run(&sum[j][i], acc[j][i], scale[i], f);
+    EACH_GROUP
+        scale[i] = p[i].scale[f.scaled ? word / (size_t)MAX(f.scaled, 1) : 0];
 }
 
-// sum += scale * (w . q) over eight words of signed weights, whose signs are moved to the activations.
-INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, int word,
-                       const __m256i scale[TILE_GROUPS], struct type_format f, int n)
+// sum += scale * step * acc
+INLINE void add_runs(tile_sums sum, tile_sums acc, const struct panel *p, const struct column *c, size_t word,
+                     struct type_format f, int n)
 {
-    UNROLL_FOR (int k = 0; k < 8; k++) {
+    __m256i scale[TILE_GROUPS];
+    load_scales(scale, p, word, f);
+    EACH_COLUMN
+        EACH_GROUP
+            add_run(&sum[j][i], acc[j][i], factor_of_run(scale[i], &c[j].steps[word / 8], f), f);
+}
+
+// sum += scale * step * (w . q) over eight words of signed weights, whose signs are moved to the activations.
+INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column *c, size_t word, struct type_format f,
+                       int n)
+{
+    __m256i scale[TILE_GROUPS];
+    tile_sums factor;
+    load_scales(scale, p, word, f);
+    EACH_COLUMN
+        EACH_GROUP
+            factor[j][i] = factor_of_run(scale[i], &c[j].steps[word / 8], f);
+    UNROLL_FOR (size_t k = 0; k < 8; k++) {
         __m256i w[TILE_GROUPS], magnitude[TILE_GROUPS];
         EACH_GROUP
             w[i] = p[i].w[word + k], magnitude[i] = _mm256_abs_epi8(w[i]);
@@ -160,25 +203,82 @@ INLINE void add_signed(tile_sums sum, const struct panel *p, const struct column
             __m256i q = broadcast_32(c[j].q + 4 * (word + k));
             EACH_GROUP {
                 __m256i pairs = _mm256_maddubs_epi16(magnitude[i], _mm256_sign_epi8(q, w[i]));
-                add_run(&sum[j][i], pairs, scale[i], f);
+                add_run(&sum[j][i], pairs, factor[j][i], f);
             }
         }
     }
 }
 
-// sum += min . (sums of q)
-INLINE void add_min_pairs(tile_sums sum, const struct panel *p, const struct column *c, int n_pairs, int n)
+// Whether the sums of 32 elements are multiplied by the step when they have been scaled: where there are two runs, this
+// takes fewer operations than multiplying each run's scale, at least where vpmulld is one operation (on AMD's CPUs).
+// With AVX-VNNI it would not.
+INLINE bool steps_come_last(struct type_format f)
+{
+#ifdef __AVXVNNI__
+    (void)f;
+    return false;
+#else
+    return f.scaled && f.run == 4;
+#endif
+}
+
+INLINE void add_two_runs(tile_sums sum, const struct panel *p, const struct column *c, size_t b, struct type_format f,
+                         int n)
+{
+    tile_sums acc, scaled;
+    set_zero(scaled, n);
+    UNROLL_FOR (size_t k = 0; k < 8; k += 4) {
+        __m256i scale[TILE_GROUPS];
+        multiply_run(acc, p, c, 8 * b + k, f, n);
+        load_scales(scale, p, 8 * b + k, f);
+        EACH_COLUMN
+            EACH_GROUP
+                add_run(&scaled[j][i], acc[j][i], scale[i], f);
+    }
+    EACH_COLUMN {
+        const __m256i step = _mm256_srli_epi32(broadcast_32(&c[j].steps[b]), 16);
+        EACH_GROUP
+            add_32(&sum[j][i], _mm256_mullo_epi32(scaled[j][i], step));
+    }
+}
+
+// sum += scale * step * (w . q) over 32 elements, the words from 8 * b on.
+INLINE void add_32_elements(tile_sums sum, const struct panel *p, const struct column *c, size_t b,
+                            struct type_format f, int n)
+{
+    tile_sums acc;
+    if (!f.run)
+        add_signed(sum, p, c, 8 * b, f, n);
+    else if (steps_come_last(f))
+        add_two_runs(sum, p, c, b, f, n);
+    else
+        UNROLL_FOR (size_t k = 0; k < 8; k += (size_t)f.run) {
+            multiply_run(acc, p, c, 8 * b + k, f, n);
+            add_runs(sum, acc, p, c, 8 * b + k, f, n);
+        }
+}
+
+// sum += min . (sums of q), by n_pairs pairs of the columns' `pairs` from `first` on.
+INLINE void add_mins(tile_sums sum, const struct panel *p, const struct column *c, int first, int n_pairs, int n)
 {
     UNROLL_FOR (int s = 0; s < n_pairs; s++) {
         __m256i min[TILE_GROUPS];
         EACH_GROUP
             min[i] = p[i].min[s];
         EACH_COLUMN {
-            __m256i q = broadcast_32(&c[j].pairs[s]);
+            __m256i q = broadcast_32(&c[j].pairs[first + s]);
             EACH_GROUP
                 add_32(&sum[j][i], _mm256_madd_epi16(min[i], q));
         }
     }
+}
+
+INLINE bool have_rest(const struct column *c, int n)
+{
+    bool any = false;
+    EACH_COLUMN
+        any |= c[j].has_rest;
+    return any;
 }
 
 // D = fma(S, da, D); column j's D begin at d + j * HEIGHT.
@@ -202,7 +302,9 @@ INLINE void finish_scaled(tile_sums sum, const struct panel *p, const struct col
     if (f.mins) {
         tile_sums min;
         set_zero(min, n);
-        add_min_pairs(min, p, c, 32 / f.mins, n);
+        add_mins(min, p, c, 0, 32 / f.mins, n);
+        if (f.mins == 8 && have_rest(c, n))
+            add_mins(min, p, c, 4, 4, n);
         EACH_COLUMN
             EACH_GROUP
                 s[j][i] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(min[j][i]), p[i].m[0], s[j][i]);
@@ -215,28 +317,20 @@ INLINE void tile_scaled(const struct panel *p, const struct column *c, float *d,
 {
     tile_sums sum;
     set_zero(sum, n);
-    for (int word = 0; word < WORDS; word += f.run ? f.run : 8) {
-        __m256i scale[TILE_GROUPS];
-        tile_sums acc;
-        if (f.run)
-            multiply_run(acc, p, c, word, f, n);
-        EACH_GROUP
-            scale[i] = p[i].scale[word / f.scaled];
-        if (f.run)
-            add_runs(sum, acc, scale, f, n);
-        else
-            add_signed(sum, p, c, word, scale, f, n);
+    for (size_t b = 0; b < BLOCKS; b++) {
+        add_32_elements(sum, p, c, b, f, n);
+        __asm__("" : "+r"(b)); // all addresses share one index, instead of being advanced one by one
     }
     finish_scaled(sum, p, c, d, f, n);
 }
 
 // The end of block b of 32: S = fma(isum, d, S), with a minimum then S = fma(sum(q), m, S).
-INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, int b,
+INLINE void add_block(tile_floats s, tile_sums sum, const struct panel *p, const struct column *c, size_t b,
                       struct type_format f, int n)
 {
     EACH_COLUMN
         EACH_GROUP {
-            s[j][i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[j][i]), p[i].d[b], s[j][i]);
+            s[j][i] = _mm256_fmadd_ps(float_of_block(sum[j][i], &c[j], b), p[i].d[b], s[j][i]);
             if (f.mins)
                 s[j][i] = _mm256_fmadd_ps(_mm256_set1_ps(c[j].sums[b]), p[i].m[b], s[j][i]);
         }
@@ -253,20 +347,14 @@ INLINE void set_zero_floats(tile_floats s, int n)
 INLINE void tile_blocks(const struct panel *p, const struct column *c, int n_blocks, float *d, struct type_format f,
                         int n)
 {
-    const __m256i none[TILE_GROUPS] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     tile_floats s;
     set_zero_floats(s, n);
-    for (int b = 0; b < n_blocks; b++) {
-        tile_sums sum, acc;
+    for (size_t b = 0; b < (size_t)n_blocks; b++) {
+        tile_sums sum;
         set_zero(sum, n);
-        if (f.run)
-            UNROLL_FOR (int word = 0; word < 8; word += f.run) {
-                multiply_run(acc, p, c, 8 * b + word, f, n);
-                add_runs(sum, acc, none, f, n);
-            }
-        else
-            add_signed(sum, p, c, 8 * b, none, f, n);
+        add_32_elements(sum, p, c, b, f, n);
         add_block(s, sum, p, c, b, f, n);
+        __asm__("" : "+r"(b));
     }
     add_to_partial(d, s, c, n);
 }
@@ -288,13 +376,15 @@ INLINE void widen(__m256i v, __m256i *even, __m256i *odd)
     *odd = _mm256_srai_epi16(v, 8);
 }
 
+// The activations are multiplied by their steps.
 static void widen_column(const struct column *c, struct wide_column *out)
 {
     for (int b = 0; b < BLOCKS; b++) {
         __m256i even, odd;
+        const __m256i step = broadcast_32(&c->steps[b]);
         widen(load_256(c->q + 32 * b), &even, &odd);
-        _mm256_storeu_si256((__m256i *)(out->q + 16 * b), even);
-        _mm256_storeu_si256((__m256i *)(out->q + 16 * b + 8), odd);
+        _mm256_storeu_si256((__m256i *)(out->q + 16 * b), _mm256_mullo_epi16(even, step));
+        _mm256_storeu_si256((__m256i *)(out->q + 16 * b + 8), _mm256_mullo_epi16(odd, step));
     }
 }
 
@@ -338,7 +428,7 @@ INLINE void tile_wide(const struct panel *p, const struct wide_panel *wide, cons
         add_wide(sum, wide, wide_c, b, n);
         if (f.scaled)
             continue;
-        add_block(s, sum, p, c, b, f, n);
+        add_block(s, sum, p, c, (size_t)b, f, n);
         set_zero(sum, n);
     }
     if (f.scaled)

@@ -1,7 +1,7 @@
 // Matmul of any number of columns by AVX2 of types of few bits with a factor for a run of 16 or 32 elements: Q1_0,
 // Q2_0, NVFP4.
 //
-// The naive loop, for each row: for each run, S = fma(sum of w * q, d, S). Here eight rows are multiplied together,
+// The naive loop, for each row: for each run, S = fma(step * sum of w * q, d, S). Here eight rows are multiplied together,
 // one lane per row: their words are transposed first.
 //   - A word (32 bits) of a row holds 32, 16 or 8 weights. Bringing these into the order of the elements would take
 //     longer than multiplying them. So weights are unpacked from their words in an order of their own, four per row at
@@ -28,7 +28,14 @@ struct layout {
 // A span of a column, in the order of the weights.
 struct ordered {
     _Alignas(32) int8_t q[SPAN];
-    int32_t start[SPAN / 16]; // of each run: minus the offset times the sum of its activations
+    // Of each run: minus the offset times the sum of its activations, and times the step. With AVX-VNNI plus
+    // FLOAT_BASE_BITS instead of times the step, see float_of_sum.
+    int32_t start[SPAN / 16];
+#ifdef __AVXVNNI__
+    struct float_steps steps;
+#else
+    int32_t steps[BLOCKS];
+#endif
 };
 
 // The blocks of eight rows, one lane per row: their transposed words, and the factors of their runs.
@@ -118,7 +125,32 @@ INLINE __m256i order_nvfp4(const int8_t *q)
 
 // ---- columns
 
-// Arranges a span of n columns and computes `start`.
+// Sets the steps of a column's span, and what the sum of a run starts with: `correction`, the run's minus offset times
+// the sum of its activations, is corrected before or after the step is multiplied in.
+#ifdef __AVXVNNI__
+INLINE void prepare_steps(const uint8_t *steps, struct ordered *out)
+{
+    put_float_steps(steps, &out->steps);
+}
+
+INLINE int32_t start_with(int32_t correction, int32_t step)
+{
+    (void)step;
+    return FLOAT_BASE_BITS + correction;
+}
+#else
+INLINE void prepare_steps(const uint8_t *steps, struct ordered *out)
+{
+    put_steps(steps, out->steps);
+}
+
+INLINE int32_t start_with(int32_t correction, int32_t step)
+{
+    return correction * step;
+}
+#endif
+
+// Arranges a span of n columns and computes `start` and the steps.
 INLINE void prepare_columns(const struct matmul_args *a, int first, int n, int64_t span, const struct layout *l,
                             order_fn *order, struct ordered *out)
 {
@@ -126,17 +158,20 @@ INLINE void prepare_columns(const struct matmul_args *a, int first, int n, int64
         const void *x = a->x[first + j];
         const int8_t *q = q8_quants(x) + span * SPAN;
         const int16_t *sums = q8_sums(x, a->k) + span * Q8_SUMS;
+        const uint8_t *steps = q8_steps(x, a->k) + span * Q8_RUNS;
+        prepare_steps(steps, &out[j]);
         for (int i = 0; i < SPAN; i += 32)
             _mm256_store_si256((__m256i *)(out[j].q + i), order(q + i));
         for (int i = 0; i < SPAN / l->run; i++)
-            out[j].start[i] = -l->offset * (l->run == 16 ? sums[i] : sums[2 * i] + sums[2 * i + 1]);
+            out[j].start[i] = start_with(-l->offset * (l->run == 16 ? sums[i] : sums[2 * i] + sums[2 * i + 1]),
+                                         steps[i * l->run / Q8_RUN]);
     }
 }
 
 // ---- n columns, up to eight: all rows
 
-// The value that a run's sum starts with, and the sum at its end. AVX2 has two sums of 16 bits per lane, which are
-// joined and corrected at the end.
+// The value that a run's sum starts with, and the sum times the step at its end. AVX2 has two sums of 16 bits per lane,
+// which are joined, multiplied by the step and corrected at the end.
 INLINE __m256i begin_run(const int32_t *start)
 {
 #ifdef __AVXVNNI__
@@ -147,13 +182,14 @@ INLINE __m256i begin_run(const int32_t *start)
 #endif
 }
 
-INLINE __m256i end_run(__m256i acc, const int32_t *start)
+INLINE __m256 end_run(__m256i acc, const struct ordered *c, int run, int step)
 {
 #ifdef __AVXVNNI__
-    (void)start;
-    return acc;
+    (void)run;
+    return float_of_sum(acc, &c->steps, (size_t)step);
 #else
-    return _mm256_add_epi32(_mm256_madd_epi16(acc, _mm256_set1_epi16(1)), broadcast_32(start));
+    const __m256i sum = _mm256_madd_epi16(acc, broadcast_32(&c->steps[step]));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(sum, broadcast_32(&c->start[run])));
 #endif
 }
 
@@ -177,8 +213,8 @@ INLINE void add_block(struct rows8 *g, size_t at, const uint8_t *ahead, const st
                 add_products(&acc[j], w, broadcast_32(c[j].q + i * l->size + r * l->run + 4 * t));
         }
         UNROLL_FOR (int j = 0; j < n; j++) {
-            const __m256i sum = end_run(acc[j], &c[j].start[i * runs + r]);
-            s[j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), b.d[r], s[j]);
+            const int run = i * runs + r;
+            s[j] = _mm256_fmadd_ps(end_run(acc[j], &c[j], run, run * l->run / Q8_RUN), b.d[r], s[j]);
         }
     }
 }

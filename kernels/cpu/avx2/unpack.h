@@ -119,19 +119,21 @@ struct sink {
 // activations.
 INLINE void multiply_column(struct sink *s, int format, int word, int j, __m256i w, __m256i scale)
 {
-    const int run = format & 15, offset = format >> 16;
+    const int run = format & 15;
     const struct packed_column *c = &s->columns[j];
     const __m256i q = broadcast_32(c->q + 4 * (s->word + word));
+    const __m256i factor = factor_of_run(scale, &c->c.steps[(s->word + word) / 8], format_of(format));
     if (!run) {
-        add_run(&s->sum[j], _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)), scale, format_of(format));
+        add_run(&s->sum[j], _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)), factor,
+                format_of(format));
         return;
     }
     __m256i *acc = &s->acc[word / run][j];
     if (word % run == 0)
-        *acc = offset ? broadcast_32(&c->c.start[(s->word + word) / run]) : _mm256_setzero_si256();
+        *acc = start_of_run(&c->c, (s->word + word) / run, format_of(format));
     add_products(acc, w, q);
     if (word % run == run - 1)
-        add_run(&s->sum[j], *acc, scale, format_of(format));
+        add_run(&s->sum[j], *acc, factor, format_of(format));
 }
 
 // Adds a word's products with all columns.

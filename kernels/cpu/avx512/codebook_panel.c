@@ -30,17 +30,23 @@ INLINE void put_spread(const struct spread *s, struct panel *p, int lane, const 
     }
 }
 
-// Stores the scales; `run` is the number of elements that share one.
-INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane, int run)
+// How the scales, which are positive, are stored: each of 16; each of 32 elements; or as int16 pairs of two of 16.
+enum spacing { EACH_OF_16, EACH_OF_32, PAIRS_OF_16 };
+
+INLINE void put_spread_scales(const struct spread *s, struct panel *p, int lane, enum spacing spacing)
 {
+    const int apart = spacing == EACH_OF_16 ? 1 : 2;
     struct rows16 rows;
     __m512i t[4];
     for (int r = 0; r < GROUP; r++)
         rows.at[r] = (const uint8_t *)s->scale[r];
     for (int i = 0; i < 4; i++) {
         load_words_16(&rows, (size_t)i * 16, t);
-        for (int l = 0; l < 4; l += run / 16)
-            _mm512_store_si512(&p->scale[(4 * i + l) / (run / 16)][lane], t[l]);
+        for (int l = 0; l < 4; l += apart) {
+            if (spacing == PAIRS_OF_16)
+                t[l] = _mm512_or_si512(t[l], _mm512_slli_epi32(t[l + 1], 16));
+            _mm512_store_si512(&p->scale[(4 * i + l) / apart][lane], t[l]);
+        }
     }
 }
 
@@ -56,7 +62,7 @@ INLINE void store_quads(const __m512i w[4], uint8_t *to)
 }
 
 INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int lane, quads_fn *quads,
-                         unsigned_fn *make_unsigned, factor_fn *factor, int run)
+                         unsigned_fn *make_unsigned, factor_fn *factor, enum spacing spacing)
 {
     struct spread s;
 #pragma GCC unroll 1
@@ -70,34 +76,32 @@ INLINE void unpack_quads(const struct rows16 *g, size_t at, struct panel *p, int
             _mm512_store_si512(s.scale[r + i], rows[i].scale);
         }
     }
-    put_spread_scales(&s, p, lane, run);
+    put_spread_scales(&s, p, lane, spacing);
     put_spread(&s, p, lane, runs_of_quads);
     _mm512_store_ps(&p->d[0][lane], factor(g, at));
 }
 
-// Defines matmul_q8_unpack_<name>. kind: unsigned_<kind>. factor: factor_<factor>. run: elements that share a scale.
-#define UNPACK(name, kind, factor, run)                                                                                \
+// Defines matmul_q8_unpack_<name>. kind: unsigned_<kind>. factor: factor_<factor>.
+#define UNPACK(name, kind, factor, spacing)                                                                            \
     void ISA_FN(matmul_q8_unpack_##name)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)   \
     {                                                                                                                  \
         (void)n_blocks;                                                                                                \
-        unpack_quads(g, at, p, lane, quads_##name, unsigned_##kind, factor_##factor, run);                             \
+        unpack_quads(g, at, p, lane, quads_##name, unsigned_##kind, factor_##factor, spacing);                         \
     }
 
 // clang-format off
-UNPACK(iq2_xxs, signed, eighth, 32)
-UNPACK(iq2_xs, signed, eighth, 16)
-UNPACK(iq2_s, signed, eighth, 16)
-UNPACK(iq3_xxs, signed, quarter, 32)
-UNPACK(iq3_s, signed, one, 16)
-UNPACK(iq1_s, iq1, eighth, 16)
-UNPACK(iq1_m, iq1, iq1_m, 16)
+UNPACK(iq2_xxs, signed, eighth, EACH_OF_32)
+UNPACK(iq2_xs, signed, eighth, EACH_OF_16)
+UNPACK(iq2_s, signed, eighth, EACH_OF_16)
+UNPACK(iq3_xxs, signed, quarter, EACH_OF_32)
+UNPACK(iq3_s, signed, one, PAIRS_OF_16)
+UNPACK(iq1_s, iq1, eighth, PAIRS_OF_16)
+UNPACK(iq1_m, iq1, iq1_m, PAIRS_OF_16)
 // clang-format on
 
-// For types whose scales are 1.
+// For types without scales.
 INLINE void put_ternary(const struct spread *s, struct panel *p, int lane, __m512 d)
 {
-    for (int i = 0; i < SPAN / 32; i++)
-        _mm512_store_si512(&p->scale[i][lane], _mm512_set1_epi32(1));
     put_spread(s, p, lane, runs_in_order);
     _mm512_store_ps(&p->d[0][lane], d);
 }
@@ -135,17 +139,17 @@ void ISA_FN(matmul_q8_unpack_tq1_0)(const struct rows16 *g, size_t at, int n_blo
     put_ternary(&s, p, lane, factor_tq1_0(g, at));
 }
 
-INLINE void put_starts(struct columns *c, int run, int offset)
+INLINE void put_starts(const int16_t *const *sums, struct columns *c, int run, int offset)
 {
     for (int j = 0; j < c->n; j++)
-        starts_of_runs(c->q_sums[j], run, offset, c->start[j]);
+        starts_of_runs(sums[j], run, offset, c->start[j]);
 }
 
 // Defines matmul_q8_prepare_<name>. run: elements of a run. offset: of the unsigned weights.
 #define PREPARE(name, run, offset)                                                                                     \
-    void ISA_FN(matmul_q8_prepare_##name)(struct columns * c)                                                          \
+    void ISA_FN(matmul_q8_prepare_##name)(const int16_t *const *sums, struct columns *c)                               \
     {                                                                                                                  \
-        put_starts(c, run, offset);                                                                                    \
+        put_starts(sums, c, run, offset);                                                                              \
     }
 
 // clang-format off

@@ -174,13 +174,6 @@ INLINE __m512i bits_of_lanes(__m512i v, uint64_t first, uint64_t step)
     return _mm512_multishift_epi64_epi8(offsets, v);
 }
 
-INLINE __m512i broadcast_64(const uint8_t *p)
-{
-    long long v;
-    memcpy(&v, p, sizeof(v));
-    return _mm512_set1_epi64(v);
-}
-
 // Sixteen scales of four bits: lane l extracts the bits from 4l - 1 on.
 INLINE __m512i scales_of_nibbles(const uint8_t *p)
 {

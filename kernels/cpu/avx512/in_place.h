@@ -26,12 +26,6 @@ enum {
     NEAR_BLOCKS = 8,     // distance of the prefetch from L2 into L1 in a stream, in blocks
 };
 
-// The quants of a block in one column, and their sums over runs of 16.
-struct view {
-    const int8_t *q;
-    const int16_t *sums;
-};
-
 // Tells the compiler that the array is stored and read again in memory. Otherwise gcc keeps the numbers in vector
 // registers and extracts each of them, on the execution port that is busiest.
 #define STAYS_IN_MEMORY(array) __asm__("" : "+m"(array))
@@ -58,9 +52,11 @@ INLINE __m512i offset_start(__m512i q, int offset)
     return _mm512_sub_epi32(_mm512_setzero_si512(), sums);
 }
 
-INLINE struct view view_of(const struct matmul_args *a, int column, int64_t block)
+// Broadcasts word q of `four` to all words of quarter q.
+INLINE __m512i spread_words(__m128i four)
 {
-    return (struct view){q8_quants(a->x[column]) + 256 * block, q8_sums(a->x[column], a->k) + 16 * block};
+    const __m512i of_quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutexvar_epi32(of_quarter, _mm512_castsi128_si512(four));
 }
 
 // ---- products of two rows in each register
@@ -294,8 +290,8 @@ INLINE void multiply_in_place(const struct matmul_args *a, const struct kind *k,
 // ---- one column of Q8_0 that is read by streams (avx512/one_column.c)
 
 enum {
-    BYTES_Q8_0 = 34,                   // bytes of a block
-    ONE_Q8_0_MOST = SCRATCH_BYTES / 8, // the most blocks of 256 that a row may have
+    BYTES_Q8_0 = 34,                    // bytes of a block
+    ONE_Q8_0_MOST = SCRATCH_BYTES / 64, // the most blocks of 256 that a row may have
 };
 matmul_fn ISA_FN(matmul_q8_one_q8_0);
 

@@ -1,17 +1,18 @@
 // Matmul of up to seven columns by AVX-512, in place, of types with blocks of 256 (Q2_K to Q6_K, IQ4_XS): every block
 // is read once, at the speed of memory.
 //
-// The naive loop, for each row: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum, d * da, D).
+// The naive loop, for each row: for each block of 256, isum = sum of step[j] * scale[j] * (w . q)[j]; S = isum * d;
+// with minima S = fma(-(sum of step[j] * min[j] * sum(q)[j]), m, S); D = fma(S, da, D).
 // The products are cheap (four vpdpbusd per block and column). Unpacking and adding up lanes cost more. So:
 //   - Four rows are multiplied together, a block of each. Their headers are in the four quarters of one register.
 //     Scales and minima are unpacked there, and one shuffle moves any of these bytes anywhere.
 //   - Each lane accumulates eight products of one sub-block, as many as fit 16 bits. These sums are packed to 16 bits
 //     and multiplied by the scales in pairs. So weights are unpacked in an order in which two registers have the same
-//     sub-blocks in the same lanes.
+//     sub-blocks in the same lanes. The scales are multiplied by the steps of a column first, in 16 bits.
 //   - Two rows share a register of sums. Three operations reduce the sums of four rows to word i of each quarter for
 //     row i. From there on floats have one lane per row.
 //   - The activations of a row's blocks are arranged in the order of the weights once per call, and so are their
-//     sums, which the minima are multiplied with.
+//     steps, and their sums, which the minima are multiplied with.
 //   - A block is unpacked once, into registers, for all columns, whose activations are loaded from the L1 cache. One
 //     column is memory-bound; with four, multiplying takes as long as reading; above the limits in
 //     matmul_q8_in_place_columns a panel (avx512/panel.c) is faster.
@@ -19,15 +20,24 @@
 // this file.
 #include "kernels/cpu/avx512/in_place.h"
 
-// A block of a column, prepared: the activations in the order in which weights are unpacked, and the values that
-// accumulators start with. For minima, the words of quarter q of `sums` are a pair of sums: over 32 elements those of
-// sub-blocks 2q and 2q + 1; over 16 elements, the second register has those of 8 + 2q and 9 + 2q.
+// A block of a column, prepared: the activations in the order in which weights are unpacked; their steps in the order
+// of the scales of a pair of rows, or (struct kind: wide) of struct heads; and what the type's group needs.
 struct activations {
-    __m512i q[4], start[2], sums[2];
+    __m512i q[4], steps[2];
+    union {
+        __m512i start[2]; // signed weights: what accumulators start with
+        // Minima: all words of a quarter are the same pair of int16. With sub-blocks of 16, the first register has in
+        // quarter q the sums of sub-blocks 2q and 2q + 1, the second those of 8 + 2q and 9 + 2q, times their steps.
+        __m512i weighted[2];
+        // The same with sub-blocks of 32, whose sums times steps would exceed 16 bits.
+        struct {
+            __m512i sums, steps_of_sums;
+        };
+    };
 };
 
 // The unpacked headers of four rows' blocks. Word i of a quarter of `min` is a pair of int16 of row i, in the order
-// of `sums`.
+// of the activations' sums.
 struct heads {
     __m128 d, m;
     __m512i scales; // quarter i has the bytes of row i; IQ4_XS uses `wide` instead
@@ -53,11 +63,11 @@ struct kind {
     heads_fn *heads;
     unpack_fn *unpack;
     prepare_fn *prepare;
-    int minima;  // registers of minima
+    int minima;  // registers of minima: 1 with sub-blocks of 32, 2 with sub-blocks of 16
     bool starts; // accumulators start with `start` of the activations, not with 0
     bool wide;   // A lane's sums need 32 bits, and so do their products with the scales. Otherwise:
     // Quarter q of the packed sums has two sums of sub-block s and two of sub-block s + apart, where s is hexadecimal
-    // digit q of `quarters`. `signs`: the scales are signed.
+    // digit q of `quarters`. Only with sub-blocks of 32 `apart` is 0. `signs`: the scales are signed.
     bool signs;
     uint32_t quarters[2];
     int apart;
@@ -116,13 +126,14 @@ INLINE void dot_8(const struct pair *u, const struct activations *x, bool starts
 }
 
 // The scaled sums of two rows: in each quarter words 0 and 1 belong to the first row, 2 and 3 to the second. (Sums of
-// eight products are at most 32767.)
+// eight products are at most 32767, scales times steps at most 128 * 16.)
 INLINE __m512i dot_pair(const struct pair *u, const struct activations *x, bool starts, int n)
 {
     __m512i sum = _mm512_setzero_si512(), of_row[2];
     UNROLL_FOR (int i = 0; i < 2; i++) {
+        const __m512i scale = _mm512_mullo_epi16(u->scale[i], x->steps[i]);
         dot_8(u, x, starts, n, i, of_row);
-        sum = _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(of_row[0], of_row[1]), u->scale[i]);
+        sum = _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(of_row[0], of_row[1]), scale);
     }
     return sum;
 }
@@ -168,11 +179,10 @@ INLINE __m512i spread_minima(__m512i quarters, int from)
                                          quarters);
 }
 
-// Broadcasts the sums of sub-blocks 2q and 2q + 1 to all words of quarter q.
-INLINE __m512i spread_sums(__m128i eight)
+// The steps of a block's sixteen runs of 16, as bytes.
+INLINE __m128i steps_of_16(const struct view *x)
 {
-    const __m512i of_quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return _mm512_permutexvar_epi32(of_quarter, _mm512_castsi128_si512(eight));
+    return _mm_unpacklo_epi8(bytes_of_steps(x), bytes_of_steps(x));
 }
 
 // The same four words in each quarter.
@@ -193,7 +203,8 @@ INLINE void prepare_k4(const struct view *x, struct activations *to)
         to->q[i] = load_4x16(q, q + 64, q + 128, q + 192);
     }
     const __m256i of_32 = _mm256_madd_epi16(load_256(x->sums), _mm256_set1_epi16(1));
-    to->sums[0] = spread_sums(_mm_packs_epi32(_mm256_castsi256_si128(of_32), _mm256_extracti128_si256(of_32, 1)));
+    to->sums = spread_words(_mm_packs_epi32(_mm256_castsi256_si128(of_32), _mm256_extracti128_si256(of_32, 1)));
+    to->steps_of_sums = spread_words(_mm_cvtepu8_epi16(bytes_of_steps(x)));
 }
 
 // The four words of a header are: d and m; six bits each of scales 0-3 and, above them, two more bits for scales 4-7;
@@ -305,9 +316,10 @@ INLINE void prepare_pairs(const struct view *x, struct activations *to)
 
 INLINE void prepare_q2_k(const struct view *x, struct activations *to)
 {
+    const __m256i weighted = _mm256_mullo_epi16(load_256(x->sums), _mm256_cvtepu8_epi16(steps_of_16(x)));
     prepare_pairs(x, to);
-    to->sums[0] = spread_sums(load_128(x->sums));
-    to->sums[1] = spread_sums(load_128(x->sums + 8));
+    to->weighted[0] = spread_words(_mm256_castsi256_si128(weighted));
+    to->weighted[1] = spread_words(_mm256_extracti128_si256(weighted, 1));
 }
 
 INLINE void prepare_q3_k(const struct view *x, struct activations *to)
@@ -414,15 +426,16 @@ INLINE void dot_wide(const struct pair *u, const struct activations *x, int n, _
     }
 }
 
-// Reduces these sums of both pairs of rows to one word per row and sub-block, and multiplies them by the scales:
-// first the sub-blocks 0-3, then 4-7.
-INLINE __m512i scale_wide(__m512i of_rows[2][2], const struct heads *h)
+// Reduces these sums of both pairs of rows to one word per row and sub-block, and multiplies them by the scales and
+// the steps: first the sub-blocks 0-3, then 4-7. (The upper halves of the steps are 0, so vpmaddwd multiplies the lower
+// halves, which are signed.)
+INLINE __m512i scale_wide(__m512i of_rows[2][2], const struct heads *h, const struct activations *x)
 {
     __m512i scaled[2];
     UNROLL_FOR (int i = 0; i < 2; i++) {
         const __m512i a = of_rows[0][i], b = of_rows[1][i];
         const __m512i four = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-        scaled[i] = _mm512_mullo_epi32(four, h->wide[i]);
+        scaled[i] = _mm512_mullo_epi32(four, _mm512_madd_epi16(h->wide[i], x->steps[i]));
     }
     return _mm512_add_epi32(scaled[0], scaled[1]);
 }
@@ -438,7 +451,7 @@ INLINE void sums_iq4_xs(const struct kind *k, const struct four *g, int n, struc
             dot_wide(&u, t->x[j], n, v[j][p]);
     }
     UNROLL_FOR (int j = 0; j < n; j++)
-        t->sum[j] = scale_wide(v[j], &t->h);
+        t->sum[j] = scale_wide(v[j], &t->h, t->x[j]);
 }
 
 // clang-format off
@@ -463,15 +476,22 @@ INLINE __m128 sum_of_quarters(__m512i v)
     return sum_of_halves(_mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
 }
 
-// The sum of the minima times the activations' sums in one column, one lane per row.
+// Adds the products of minima and sums to both halves of a sum.
+INLINE __m256i add_minima(__m256i sum, __m512i min, const __m512i *sums)
+{
+    sum = _mm256_dpwssd_epi32(sum, _mm512_castsi512_si256(min), load_256(sums));
+    return _mm256_dpwssd_epi32(sum, _mm512_extracti64x4_epi64(min, 1), load_256((const uint8_t *)sums + 32));
+}
+
+// The sum of the minima times the activations' sums and steps in one column, one lane per row. (A minimum times a step
+// is at most 63 * 16.)
 INLINE __m128 sum_of_minima(const struct kind *k, const struct heads *h, const struct activations *x)
 {
     __m256i sum = _mm256_setzero_si256();
-    for (int i = 0; i < k->minima; i++) {
-        sum = _mm256_dpwssd_epi32(sum, _mm512_castsi512_si256(h->min[i]), load_256(&x->sums[i]));
-        sum = _mm256_dpwssd_epi32(sum, _mm512_extracti64x4_epi64(h->min[i], 1),
-                                  load_256((const uint8_t *)&x->sums[i] + 32));
-    }
+    if (k->minima == 1)
+        return sum_of_halves(add_minima(sum, _mm512_mullo_epi16(h->min[0], x->steps_of_sums), &x->sums));
+    for (int i = 0; i < 2; i++)
+        sum = add_minima(sum, h->min[i], &x->weighted[i]);
     return sum_of_halves(sum);
 }
 
@@ -488,10 +508,30 @@ INLINE void add_pending(const struct kind *k, const struct pending *t, int n, __
 
 // ---- all blocks of four rows
 
+// Word i of quarter j of register h is the step of sub-block 4h + j.
+INLINE void prepare_wide_steps(const struct view *x, struct activations *to)
+{
+    const __m256i steps = words_of_steps(x);
+    to->steps[0] = spread_words(_mm256_castsi256_si128(steps));
+    to->steps[1] = spread_words(_mm256_extracti128_si256(steps, 1));
+}
+
+// The steps are spread as the scales of a pair of rows are.
+INLINE void prepare_steps(const struct kind *k, const struct view *x, struct activations *to)
+{
+    const __m512i steps = _mm512_broadcast_i32x4(k->apart ? steps_of_16(x) : bytes_of_steps(x));
+    for (int i = 0; i < 2; i++)
+        to->steps[i] = spread_scales(steps, 0, k->quarters[i], k->apart, false);
+}
+
 INLINE void prepare_block(const struct matmul_args *a, const struct kind *k, int column, int64_t block, void *to)
 {
     const struct view x = view_of(a, column, block);
     k->prepare(&x, to);
+    if (k->wide)
+        prepare_wide_steps(&x, to);
+    else
+        prepare_steps(k, &x, to);
 }
 
 // Points `t` at block b of the part in each column.

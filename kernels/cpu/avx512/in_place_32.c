@@ -1,9 +1,9 @@
 // Matmul of up to five columns by AVX-512, in place, of types with blocks of 32. A span of eight blocks takes the
 // part of a block of 256 in in_place.h.
 //
-// The naive loop, for each row: for each span, S = 0; for each of its blocks S = fma(w . q, d, S), with a minimum
-// then S = fma(sum(q), m, S); D = fma(S, da, D). Every block has its own float scale, so its products must be added
-// up before they are scaled. avx512/in_place.h describes how rows are read, four at a time. In addition:
+// The naive loop, for each row: for each span, S = 0; for each of its blocks S = fma(step * (w . q), d, S), with a
+// minimum then S = fma(step * sum(q), m, S); D = fma(S, da, D). Every block has its own float scale, so its products
+// must be added up before they are scaled. avx512/in_place.h describes how rows are read, four at a time. In addition:
 //   - A register has 16 bytes of quants of four blocks, or 32 of two (Q8_0), of one row. Two rows are interleaved by
 //     eight bytes (zip_8). So a 32-bit lane sums products of one row and one block only: half of the block's products,
 //     with Q8_0 a fourth of them. Three operations add neighbouring lanes of two pairs of rows. Then each 128-bit
@@ -11,8 +11,9 @@
 //     added). Activations are arranged in that order once per call.
 //   - The headers of four blocks are in one cache line, or in the first 16 bytes of each block, and are extracted by
 //     shuffles.
-//   - Sums are stored to memory as floats, in the order in which the fma of four rows loads them. S is computed from
-//     them while the next span is multiplied.
+//   - Sums are stored to memory as floats, in the order in which the fma of four rows loads them. Before, they are
+//     multiplied by the steps, a register at a time. Floats hold these products exactly. S is computed from them while
+//     the next span is multiplied.
 // avx512/matmul_q8.c chooses this up to the columns of matmul_q8_in_place_columns. One column of Q8_0 read by streams
 // is passed on to avx512/one_column.c.
 #include "kernels/cpu/avx512/in_place.h"
@@ -20,11 +21,12 @@
 // Of a span; a part is what one cache line or one register holds.
 enum { BLOCKS = 8, PARTS = 2, PART = BLOCKS / PARTS };
 
-// A span of a column, prepared: the activations in the order of the weights, the values that sums start with, and the
-// sums of activations over 32 elements.
+// A span of a column, prepared: the activations in the order of the weights, the values that sums start with, the
+// steps (quarter b of a part is block b), and the sums of activations over 32 elements times their steps.
 struct activations {
     __m512i q[8], start[4];
-    float sums[BLOCKS];
+    __m512 steps[PARTS];
+    float weighted[BLOCKS];
 };
 
 // A span of four rows whose sums are not added to D yet, one lane per row.
@@ -57,6 +59,12 @@ INLINE void dot_pairs(__m512i w[2][4], const struct activations *x, int from, in
 INLINE void store_floats(__m128 to[PART], __m512 quarters)
 {
     _mm512_storeu_ps((float *)to, quarters);
+}
+
+// Stores the sums of part p of column j, times their steps.
+INLINE void store_sums(struct pending *t, int j, int p, __m512i sums)
+{
+    store_floats(t->dot[j] + PART * p, _mm512_mul_ps(_mm512_cvtepi32_ps(sums), t->x[j]->steps[p]));
 }
 
 // ---- nibbles
@@ -195,7 +203,7 @@ INLINE void make_nibbles(const struct shape *s, const struct four *g, int parts,
         UNROLL_FOR (int j = 0; j < n; j++) {
             __m512i sum[2];
             dot_pairs(w, t->x[j], 4 * p, 4, s->offset ? read_once(&t->x[j]->start[p], 2) : _mm512_setzero_si512(), sum);
-            store_floats(t->dot[j] + PART * p, _mm512_cvtepi32_ps(reduce_pairs(sum[0], sum[1])));
+            store_sums(t, j, p, reduce_pairs(sum[0], sum[1]));
         }
     }
     UNROLL_FOR (int p = 0; p < parts; p++)
@@ -249,7 +257,7 @@ INLINE void make_q8_0(const struct four *g, int parts, int again, int n, struct 
             dot_pairs(w, t->x[j], 2 * p, 2, read_once(&t->x[j]->start[p], 2), sum);
             half[j][p % 2] = reduce_pairs(sum[0], sum[1]);
             if (p % 2)
-                store_floats(t->dot[j] + 2 * (p - 1), _mm512_cvtepi32_ps(add_halves(half[j][0], half[j][1])));
+                store_sums(t, j, p / 2, add_halves(half[j][0], half[j][1]));
         }
     }
     UNROLL_FOR (int b = 0; b < parts * PART; b++)
@@ -282,6 +290,18 @@ INLINE bool is_short(const struct matmul_args *a)
     return a->k < SPAN && blocks_again(a);
 }
 
+// The steps, and the sums times the steps. Zeros stand for the first `again` blocks.
+INLINE void prepare_steps(const struct view *x, int again, struct activations *to)
+{
+    const __mmask8 of = (__mmask8)(0xff << again);
+    const __m256i of_32 = _mm256_madd_epi16(load_256(x->sums), _mm256_set1_epi16(1));
+    const __m256i steps = _mm256_maskz_expand_epi32(of, words_of_steps(x));
+    const __m256i weighted = _mm256_mullo_epi32(_mm256_maskz_expand_epi32(of, of_32), steps);
+    _mm256_storeu_ps(to->weighted, _mm256_cvtepi32_ps(weighted));
+    to->steps[0] = _mm512_cvtepi32_ps(spread_words(_mm256_castsi256_si128(steps)));
+    to->steps[1] = _mm512_cvtepi32_ps(spread_words(_mm256_extracti128_si256(steps, 1)));
+}
+
 INLINE void prepare_span(const struct matmul_args *a, const struct kind *k, int column, int64_t span, void *to)
 {
     const struct view x = view_of(a, column, span);
@@ -293,8 +313,7 @@ INLINE void prepare_span(const struct matmul_args *a, const struct kind *k, int 
         prepare_nibbles(k->s, q, prepared);
     else
         prepare_q8_0(q, prepared);
-    for (int b = 0; b < BLOCKS; b++)
-        prepared->sums[b] = b < again ? 0 : (float)(x.sums[2 * (b - again)] + x.sums[2 * (b - again) + 1]);
+    prepare_steps(&x, again, prepared);
 }
 
 // Points `t` at span b of the part in each column.
@@ -342,7 +361,7 @@ INLINE void add_pending(const struct kind *k, const struct pending *t, int parts
         UNROLL_FOR (int b = 0; b < parts * PART; b++) {
             s = _mm_fmadd_ps(t->dot[j][b], t->d[b], s);
             if (k->s && k->s->m >= 0)
-                s = _mm_fmadd_ps(_mm_set1_ps(t->x[j]->sums[b]), t->m[b], s);
+                s = _mm_fmadd_ps(_mm_set1_ps(t->x[j]->weighted[b]), t->m[b], s);
         }
         d[j] = _mm_fmadd_ps(s, _mm_set1_ps(t->scale[j]), d[j]);
     }

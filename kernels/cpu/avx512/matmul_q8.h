@@ -36,10 +36,10 @@ enum {
 
 // A span of 64 rows, unpacked. Index r of each array belongs to row r. A type fills the arrays that its tiles read.
 struct panel {
-    uint8_t w[SPAN / 4][PANEL][4];  // w + offset, unsigned
-    int32_t scale[16][PANEL];       // of each sub-block: an int16 pair (scale, 0), or an int32
-    int32_t restore[4][PANEL];      // int16 pairs for two sub-blocks of 32: offset * scale
-    int32_t min[8][PANEL];          // int16 pairs for two sub-blocks
+    uint8_t w[SPAN / 4][PANEL][4]; // w + offset, unsigned
+    // Of each two adjacent sub-blocks an int16 pair; or, where sums need 32 bits, of each sub-block an int32.
+    int32_t scale[16][PANEL];
+    int32_t min[8][PANEL];          // int16 pairs for two adjacent sub-blocks
     float d[8][PANEL], m[8][PANEL]; // of the block of 256, or of its blocks of 32
     // The cache lines of the rows below that a tile of 16 rows prefetches while it multiplies; used where streams are
     // read.
@@ -54,54 +54,63 @@ INLINE void put_words(struct panel *p, int lane, int k, __m512i w)
 }
 
 // Which runs of products are summed up before they are scaled:
-//   RUNS_ANY    runs that no activations overflow
-//   RUNS_MILD   longer runs, for columns whose sums of magnitudes are small enough
-//   RUNS_WHOLE  one run per block: the panel's weights have been multiplied by their scales
-enum run_form { RUNS_ANY, RUNS_MILD, RUNS_WHOLE, RUNS_COUNT };
+//   RUNS_ANY     runs that no activations overflow
+//   RUNS_MILD    longer runs, for columns whose sums of magnitudes are small enough
+//   RUNS_FOLDED  runs of 32, whose sums need 32 bits: the panel's weights have been multiplied by their scales
+enum run_form { RUNS_ANY, RUNS_MILD, RUNS_FOLDED, RUNS_COUNT };
 
-// What tiles read of some columns in a span.
+// What tiles read of some columns in a span. Index j of the arrays is column j of the tile.
 struct columns {
     int n;
     enum run_form run_form;
     const int8_t *q[TILE_MOST]; // in pieces of 64 elements, `piece` bytes from one piece to the next
     size_t piece;
-    const int16_t *q_sums[TILE_MOST];
     const float *da;
-    const int16_t *pairs; // sums of q, as `min` and `restore` need them: 4 or 8 pairs a column
-    // Computed by the type's `prepare`:
+    float own_da[TILE_MOST]; // used where the columns are not in tiles; da points here
+    // The steps of the activations: at first eight int16, then as arrange_steps (avx512/tile.h) leaves them, eight
+    // words or floats.
+    union {
+        int32_t steps[TILE_MOST][8];
+        float step_floats[TILE_MOST][8];
+    };
+    // Computed by the type's `prepare`. Weighted sums are sums of q times their steps.
     int32_t start[TILE_MOST][32]; // of each run of elements: -offset * sum(q)
-    float sums[TILE_MOST][8];     // of q, over 32 elements
-    // Used where the columns are not in tiles; da and pairs point here:
-    float own_da[TILE_MOST];
-    int16_t own_pairs[TILE_MOST * Q8_SUMS];
+    union {
+        struct {
+            int32_t mins[TILE_MOST][8];    // pairs of weighted sums over 16 elements, or over 32, as minima need them
+            int32_t restore[TILE_MOST][8]; // pairs of adjacent runs: offset * sum(q)
+        };
+        struct {                      // of types with blocks of 32
+            float sums[TILE_MOST][8]; // weighted, over 32 elements
+            float lift[TILE_MOST][8]; // see STEPS_FLOAT in avx512/tile.h
+        };
+    };
 };
 
 struct rows16;
+// Computes what tiles of a type read of columns, from `sums` (by column, over 16 elements) and the steps.
+typedef void prepare_columns_fn(const int16_t *const *sums, struct columns *c);
+
 // How a type fills its panel and prepares columns, by type. Functions are NULL where the type has none.
 struct unpacker {
     // Unpacks 16 rows' bytes from `at` on into the panel's rows from `lane` on. Of types with blocks of 32, n_blocks
     // are valid.
     void (*unpack)(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane);
-    int pairs_of; // elements that a sum in `pairs` covers: 16 or 32; 0: the type has none
-    // Computes `start` and `sums` of the columns. NULL: the type has neither.
-    void (*prepare)(struct columns *c);
+    prepare_columns_fn *prepare; // NULL: there is nothing to compute
     // The same for RUNS_MILD: for columns whose magnitudes, summed up over each run of mild_run elements (16 or 32;
     // 0: the type has no such runs), are at most mild_most.
-    void (*prepare_mild)(struct columns *c);
+    prepare_columns_fn *prepare_mild;
     int mild_run, mild_most;
-    // For RUNS_WHOLE: fold_scales multiplies the weights of a panel by their scales (NULL: these are 1),
-    // prepare_whole prepares the columns (NULL: the products do not fit bytes, so the type has no such runs).
+    // For RUNS_FOLDED: fold_scales multiplies the weights of a panel by their scales (NULL: the products do not fit
+    // bytes, so the type has no such runs), prepare_folded prepares the columns.
     void (*fold_scales)(struct panel *p);
-    void (*prepare_whole)(struct columns *c);
+    prepare_columns_fn *prepare_folded;
 };
 extern const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT];
 
 // How types with codebooks, of three values, and with factors of runs prepare columns: avx512/codebook_panel.c.
-void ISA_FN(matmul_q8_prepare_signed_16)(struct columns *c);
-void ISA_FN(matmul_q8_prepare_signed_32)(struct columns *c);
-void ISA_FN(matmul_q8_prepare_iq1)(struct columns *c);
-void ISA_FN(matmul_q8_prepare_ternary)(struct columns *c);
-void ISA_FN(matmul_q8_prepare_nvfp4)(struct columns *c);
+extern prepare_columns_fn ISA_FN(matmul_q8_prepare_signed_16), ISA_FN(matmul_q8_prepare_signed_32),
+    ISA_FN(matmul_q8_prepare_iq1), ISA_FN(matmul_q8_prepare_ternary), ISA_FN(matmul_q8_prepare_nvfp4);
 
 // Up to seven columns in place: avx512/in_place_256.c and avx512/in_place_32.c.
 #define IN_PLACE(name) void ISA_FN(matmul_q8_in_place_##name)(const struct matmul_args *a);
@@ -122,10 +131,11 @@ CODEBOOK(iq3_s); CODEBOOK(tq1_0); CODEBOOK(tq2_0); CODEBOOK(q1_0); CODEBOOK(q2_0
 // clang-format on
 #undef CODEBOOK
 
-// Prepares columns first .. first + n - 1 of this span for a tile of `width` columns. If width is more than n, the
-// columns that follow in the buffer are prepared too, and their results are not used.
+// Prepares columns first .. first + n - 1 of this span for a tile of `width` columns, except that their steps are still
+// to be arranged (arrange_steps). If width is more than n, the columns that follow in the buffer are prepared too, and
+// their results are not used.
 void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
-                                       bool whole, struct columns *c);
+                                       bool folded, struct columns *c);
 
 // Unpacks rows row .. row + rows - 1 of this span, 16 at a time. It also prefetches bytes of later spans, or at a
 // row's end those of the rows `height` further down, unless the tiles prefetch.
@@ -254,6 +264,14 @@ INLINE __m512i broadcast_32(const void *p)
     return _mm512_set1_epi32(v);
 }
 
+// Broadcasts eight bytes to all lanes of 64 bits.
+INLINE __m512i broadcast_64(const void *p)
+{
+    int64_t v;
+    memcpy(&v, p, sizeof(v));
+    return _mm512_set1_epi64(v);
+}
+
 // Transposes 4 x 4 words in each quarter: word i of quarter j of t[k] is word k of quarter j of v[i].
 INLINE void transpose_words_16(const __m512i v[4], __m512i t[4])
 {
@@ -296,14 +314,46 @@ INLINE void load_words_32(const struct rows16 *g, size_t at, __m512i t[8])
     }
 }
 
-// Stores the quants of 16 columns in a span, each column's 256 bytes from `at` on, as interleaved words.
-INLINE void store_words(const struct rows16 *columns, size_t at, struct q8_words *w)
+// Products of 64 bytes in planes of bytes (see amx/panel.h): product = 64 * high + low, 0 <= low < 64.
+struct planes {
+    __m512i high, low;
+};
+
+// Splits products of 16 bits, -4096 .. 4096. even: those of the even bytes; odd: those of the odd ones.
+INLINE struct planes split_products(__m512i even, __m512i odd)
 {
-    for (int k = 0; k < SPAN / 4; k += 8) {
+    const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaa;
+    const __m512i both = _mm512_mask_blend_epi8(odd_bytes, even, _mm512_bslli_epi128(odd, 1));
+    return (struct planes){
+        _mm512_mask_blend_epi8(odd_bytes, _mm512_srai_epi16(even, 6), _mm512_slli_epi16(odd, 2)),
+        _mm512_and_si512(both, _mm512_set1_epi8(63)),
+    };
+}
+
+// Stores the eight words of run `run` of those of the 16 columns that are in `lanes`: the quants, and the planes of
+// their products with the steps, which are in w already.
+INLINE void store_run(const __m512i v[8], int run, __mmask16 lanes, struct q8_words *w)
+{
+    const __m512i step = _mm512_cvtps_epi32(_mm512_load_ps(w->steps[run]));
+    const __m512i even = _mm512_or_si512(step, _mm512_slli_epi32(step, 16)), odd = _mm512_slli_epi16(even, 8);
+    UNROLL_FOR (int i = 0; i < 8; i++) {
+        const int t = run / 2, word = run % 2 * 8 + i;
+        const struct planes p = split_products(_mm512_maddubs_epi16(even, v[i]), _mm512_maddubs_epi16(odd, v[i]));
+        _mm512_mask_store_epi32(w->words[t][word], lanes, v[i]);
+        _mm512_mask_store_epi32(w->planes[PLANE_HIGH][t][word], lanes, p.high);
+        _mm512_mask_store_epi32(w->planes[PLANE_LOW][t][word], lanes, p.low);
+        _mm512_mask_store_epi32(w->planes[PLANE_DIFFERENCE][t][word], lanes, _mm512_sub_epi8(p.low, p.high));
+    }
+}
+
+// Stores the quants of 16 columns in a span, each column's 256 bytes from `at` on, as interleaved words, and their
+// planes: those of the columns in `lanes`. Their steps are in w already.
+INLINE void store_words(const struct rows16 *columns, size_t at, __mmask16 lanes, struct q8_words *w)
+{
+    for (int run = 0; run < Q8_RUNS; run++) {
         __m512i v[8];
-        load_words_32(columns, at + 4 * (size_t)k, v);
-        for (int i = 0; i < 8; i++)
-            _mm512_store_si512(w->words[k / 16][k % 16 + i], v[i]);
+        load_words_32(columns, at + Q8_RUN * (size_t)run, v);
+        store_run(v, run, lanes, w);
     }
 }
 
@@ -313,6 +363,21 @@ INLINE __m512i bytes_to_pair(__m512i words, int low, int high)
     __m512i base = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
     __m512i pick = _mm512_set1_epi32((int)(0x80008000u | (unsigned)high << 16 | (unsigned)low));
     return _mm512_shuffle_epi8(words, _mm512_add_epi8(base, pick));
+}
+
+// Byte `low` of each word and byte `high` of the word of the other register, as two signed int16.
+INLINE __m512i signed_pair(__m512i words, int low, __m512i others, int high)
+{
+    const __m512i of_low = _mm512_slli_epi32(words, 24 - 8 * low), of_high = _mm512_slli_epi32(others, 24 - 8 * high);
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(_mm512_srai_epi16(of_low, 8), 16),
+                                   _mm512_srai_epi16(of_high, 8));
+}
+
+// Copies int16 i of each pair to both.
+INLINE __m512i one_of_pair(__m512i pairs, int i)
+{
+    __m512i base = _mm512_set4_epi32(0x0d0c0d0c, 0x09080908, 0x05040504, 0x01000100);
+    return _mm512_shuffle_epi8(pairs, _mm512_add_epi8(base, _mm512_set1_epi8((char)(2 * i))));
 }
 
 // Byte i of each word, as an unsigned number.

@@ -1,10 +1,10 @@
 // Matmul of one column of Q8_0 by AVX-512, whose rows are read as four long streams from end to end, without
 // prefetching. More than for any other type this is bound by reading, so all other work is kept small.
-// avx512/in_place_32.c chooses it where rows are read by streams and a row's scales fit the scratch.
+// avx512/in_place_32.c chooses it where rows are read by streams and a row's steps fit the scratch.
 //
 // The naive loop is that of in_place_32.c. A group is 16 spans of eight blocks, one lane each. At first only its
 // integer sums and its scales are stored, the scales by loads of two bytes. It is scaled after the next group is
-// read, so that nothing waits for either.
+// read, so that nothing waits for either. The steps of a block are then multiplied into its scales, for all 16 spans.
 #include "kernels/cpu/avx512/in_place.h"
 
 // A group that is not scaled yet: the sums and the scales of block b, one lane per span.
@@ -17,13 +17,14 @@ struct spans {
 //
 // Lane 4t + i is the span t places further on in stream i. The four lanes of a quarter have the same activations.
 enum { STREAMS = FOUR, QUARTERS = GROUP / STREAMS, RING_MORE = QUARTERS - 1 };
-_Static_assert(ONE_Q8_0_MOST + RING_MORE <= SCRATCH_BYTES / (int)sizeof(float), "a row's scales fit the scratch");
+_Static_assert(ONE_Q8_0_MOST + RING_MORE <= SCRATCH_BYTES / (int)sizeof(float[1 + Q8_RUNS]),
+               "a row's scales and steps fit the scratch");
 
-// The activations' scales of a row's spans, and a copy of the first three at the end. So the four spans that a stream
-// reads at once find their scales next to each other even if a row ends among them.
+// The activations' scales and steps of a row's spans, and a copy of the first three at the end. So the four spans that
+// a stream reads at once find these next to each other even if a row ends among them.
 struct ring {
     int64_t spans; // of a row
-    const float *scales;
+    const float *scales, *steps;
 };
 
 // The span after this one; a row's first span follows its last.
@@ -32,13 +33,26 @@ INLINE int64_t span_after(int64_t span, int64_t spans)
     return span + 1 == spans ? 0 : span + 1;
 }
 
+// The steps of a span as floats. If the last span of a row has an odd number of blocks, the sums of its last block are
+// one place further on (see behind_zeros), and so is its step.
+INLINE void put_steps(const struct matmul_args *a, int64_t span, float steps[Q8_RUNS])
+{
+    const int blocks = blocks_in_span(a, span);
+    const struct view x = view_of(a, 0, span);
+    _mm256_storeu_ps(steps, _mm256_cvtepi32_ps(words_of_steps(&x)));
+    if (blocks % 2)
+        steps[blocks] = steps[blocks - 1];
+}
+
 INLINE struct ring ring_of(const struct matmul_args *a)
 {
     const int64_t spans = q8_blocks(a->k);
-    float *scales = a->scratch;
-    for (int64_t i = 0, span = 0; i < spans + RING_MORE; i++, span = span_after(span, spans))
+    float *steps = a->scratch, *scales = steps + Q8_RUNS * (spans + RING_MORE);
+    for (int64_t i = 0, span = 0; i < spans + RING_MORE; i++, span = span_after(span, spans)) {
         scales[i] = q8_scales(a->x[0], a->k)[span];
-    return (struct ring){spans, scales};
+        put_steps(a, span, steps + Q8_RUNS * i);
+    }
+    return (struct ring){spans, scales, steps};
 }
 
 // The four spans of each stream that are read.
@@ -235,21 +249,32 @@ INLINE __mmask16 whole_spans(const struct walk *k)
     return (__mmask16)lanes;
 }
 
+// The steps of block b of the four spans whose steps follow each other: quarter t is that of span t.
+INLINE __m512 steps_of_block(const float *steps, int b)
+{
+    const __m512i of_quarter = _mm512_setr_epi32(0, 0, 0, 0, 8, 8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 24);
+    return _mm512_permutex2var_ps(_mm512_loadu_ps(steps), _mm512_add_epi32(of_quarter, _mm512_set1_epi32(b)),
+                                  _mm512_loadu_ps(steps + 2 * Q8_RUNS));
+}
+
 // S of a group. The lanes of `whole` have eight blocks, the others `blocks`.
-INLINE __m512 scaled_q8_0(const struct spans *g, int blocks, __mmask16 whole)
+INLINE __m512 scaled_q8_0(const struct spans *g, const float *steps, int blocks, __mmask16 whole)
 {
     const int odd = blocks % 2 ? blocks - 1 : 8, end = (blocks + 1) / 2 * 2;
     __m512 sum = _mm512_setzero_ps();
-    UNROLL_FOR (int b = 0; b < 8; b++)
-        sum = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(g->dot[b]), _mm512_cvtph_ps(load_256(g->half[b])), sum,
-                                    b < end && b != odd ? 0xffff : whole);
+    UNROLL_FOR (int b = 0; b < 8; b++) {
+        const __m512 d = _mm512_mul_ps(_mm512_cvtph_ps(load_256(g->half[b])), steps_of_block(steps, b));
+        sum = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(g->dot[b]), d, sum, b < end && b != odd ? 0xffff : whole);
+    }
     return sum;
 }
 
 INLINE void add_group_q8_0(const struct matmul_args *a, struct walk *k, bool even, const struct spans *g)
 {
+    const float *steps = k->x.steps + Q8_RUNS * k->added.span;
     walk_add(a, k,
-             even ? scaled_q8_0(g, 8, 0xffff) : scaled_q8_0(g, blocks_in_span(a, k->x.spans - 1), whole_spans(k)));
+             even ? scaled_q8_0(g, steps, 8, 0xffff)
+                  : scaled_q8_0(g, steps, blocks_in_span(a, k->x.spans - 1), whole_spans(k)));
 }
 
 // `even` is a compile-time constant: handling both cases in one loop would cost a tenth.

@@ -1,8 +1,8 @@
 // Matmul of many columns by AVX-512: a panel of 64 rows by 256 elements is unpacked once, and all columns are
 // multiplied with it.
 //
-// The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da,
-// D).
+// The naive loop: for each row, column and block of 256, isum = sum of step[j] * scale[j] * (w . q)[j]; D = fma(isum *
+// d, da, D). The steps are those of the column, for 32 elements each (see kernels.h).
 // Here lane r of a register belongs to row r, so that nothing has to be added up across lanes:
 //   - Weights are unpacked to unsigned bytes [k / 4][row][4]. vpdpbusd multiplies four bytes of 16 rows with four
 //     bytes of one column, which are broadcast. A tile of 32 rows and 8 columns keeps 16 sums in flight with 2 loads
@@ -15,24 +15,31 @@
 //     types' few columns are served by avx512/transposed.c.)
 //   - The sum of a run of elements starts with minus the offset of the weights times the sum of the run's
 //     activations. So the offset costs nothing, and it centres the weights: the sum of a run of the right length fits
-//     16 bits. Then vpdpwssd with the pair (scale, 0) multiplies and adds in one operation, where vpmulld and vpaddd
-//     take three. (The upper half of the sum is only its sign, and is multiplied by 0.)
-//   - Where the CPU has spare_adders, a tile of 16 rows and 8 columns sums two such runs at once; these sums and
-//     those of a block still fit the registers. A shift and a blend join two 16-bit sums in a word, and vpdpwssd
-//     multiplies both by their scales. There vpdpbusd broadcasts its operand from memory itself, also for blocks of
-//     32.
+//     16 bits. Two adjacent runs are joined in a word, and one vpdpwssd multiplies both by their scales and adds them,
+//     where vpmulld and vpaddd take three operations a run. Before that, one vpmullw multiplies the pair of scales by
+//     the pair of the column's steps: their product is at most 128 * 16. Where weights are meant to be unsigned, the
+//     product also multiplies the offset times the sums of the activations, to add these again.
+//   - A tile of 32 rows sums one run after the other, and the first sums wait in memory, because not all sums fit the
+//     registers. A shuffle joins them. Where the CPU has spare_adders, a tile of 16 rows and 8 columns sums two runs
+//     at once; these sums and those of a block fit the registers. A shift and a blend join them. There vpdpbusd
+//     broadcasts its operand from memory itself, also for blocks of 32.
+//   - In types with blocks of 32, a sum is converted to a float and multiplied by its step in one operation, an fma:
+//     the sum starts with the bits of a large float (STEPS_FLOAT in avx512/tile.h). Where the CPU has spare_adders,
+//     integer products are cheaper.
 //   - How many elements a run may have depends on how large the activations can be, since its sum must fit 16 bits.
-//     RUNS_ANY allows for the largest activations that are possible. Almost all activations are at most half as large.
-//     So there is a second set of tiles, RUNS_MILD, for columns in which the sum of |q| over each run is below a limit
-//     of the type. With it, Q6_K has runs of 16 instead of 8 and Q5_K of 32 instead of 16. Q4_K then needs no offset
-//     to centre its weights; because these are unsigned, the offset would have to be added back for each block.
-//   - The products of weights and scales of Q2_K and Q3_K still fit bytes, and TQ1_0 and TQ2_0 have no scales. With
-//     RUNS_WHOLE a block is one run.
+//     RUNS_ANY allows for the largest activations that are possible. Most activations are smaller. So there is a second
+//     set of tiles, RUNS_MILD, for columns in which the sum of |q| over each run is below a limit of the type. With it,
+//     Q6_K has runs of 16 instead of 8 and Q5_K of 32 instead of 16. Q4_K then needs no offset to centre its weights.
+//     Minima are multiplied by weighted sums of 32 instead of 16 activations. If activations are normally distributed,
+//     91% of tiles of 8 columns are mild for Q4_K and Q5_K and 25% for Q6_K; with more outliers (Laplace), all and 95%.
+//   - The products of weights and scales of Q2_K and Q3_K still fit bytes. With RUNS_FOLDED, which pays with
+//     spare_adders, the weights of a panel are multiplied by their scales, and runs of 32 are only multiplied by steps.
 //   - The panel stays in the L1 cache while the columns are multiplied. Their float sums D are kept in scratch until
 //     the next span of k. Two panels alternate, because columns come from far away and are prepared once for both.
-// Operations per register of rows and column in a block, 64 of which are vpdpbusd: Q4_K 85 (mild 81), Q5_K 93 (85),
-// Q6_K 99 (83), Q2_K 93 (whole 77), Q3_K 83 (67), IQ4_XS 91; eight blocks of 32 81, with minima 89. With two runs at
-// once only multiplications count: Q4_K 79 (75), Q5_K 83 (79), Q6_K 82 (74), Q3_K 74.
+// Operations per register of rows and column in a block, 64 of which are vpdpbusd: Q4_K 93 (mild 85), Q5_K 109 (89),
+// Q6_K 115 (91), Q2_K 101, Q3_K 91, IQ4_XS 99, IQ2_XS 131, TQ2_0 75; eight blocks of 32 81, with minima 89. With
+// spare_adders only products of bytes, of pairs and of floats count, because other units multiply integers: Q4_K 83
+// (75), Q5_K 91 (79), Q6_K 82 (74), Q2_K 83 (folded 75), Q3_K 74 (66); eight blocks of 32 73, with minima 81.
 // avx512/matmul_q8.c chooses this for more columns than are served in place, unless transposed.c serves them;
 // amx/matmul_q8.c also chooses it below its own limits.
 #include "kernels/cpu/avx512/rows.h"
@@ -45,7 +52,8 @@ enum {
     PANELS = 2, // panels that alternate
     HEIGHT = PANELS * PANEL,
     COLUMNS_MAX = 512, // the most columns that the two panels are multiplied with at once
-    WHOLE_MIN = 32,    // the least columns for which it pays to multiply the weights by their scales beforehand
+    // The least columns for which it pays on CPUs with spare_adders to multiply the weights by their scales beforehand.
+    FOLDED_MIN = 32,
     TILES_MAX = COLUMNS_MAX / TILE_COLUMNS,
 };
 
@@ -71,11 +79,11 @@ INLINE void set_zero(tile_sums sum, int n, int regs)
             sum[j][i] = _mm512_setzero_si512();
 }
 
-// Only tiles of 16 rows prefetch. With 32 rows, whose sums fill the registers, it costs 3 to 5% more time than it
-// saves.
-INLINE struct line_prefetch prefetch_of_tile(const struct panel *p, int turns, int regs)
+// Only the tiles of narrow panels prefetch. With 32 rows, whose sums fill the registers, it costs 3 to 5% more time
+// than it saves.
+INLINE struct line_prefetch prefetch_of_tile(const struct panel *p, int turns, bool narrow)
 {
-    if (regs > 1)
+    if (!narrow)
         return (struct line_prefetch){NULL, NULL, 0};
     return (struct line_prefetch){p->prefetch, p->prefetch + 64 * p->prefetch_count,
                                   (p->prefetch_count + turns - 1) / turns};
@@ -112,193 +120,194 @@ INLINE void dot_words(tile_sums acc, const uint8_t *w, const int8_t *const *q, i
     }
 }
 
-// How the sums of runs are scaled:
+// How the sums of runs of blocks of 256 are scaled:
 //   SCALES_OF_16_BITS       sums fit 16 bits and start with minus their offset
 //   SCALES_OFFSET_RESTORED  the same, and the offset is added again, because the weights are meant to be unsigned
 //   SCALES_FROM_ZERO        sums fit 16 bits and start with 0
-//   SCALES_OF_32_BITS       sums need 32 bits
-enum scaling { SCALES_OF_16_BITS, SCALES_OFFSET_RESTORED, SCALES_FROM_ZERO, SCALES_OF_32_BITS };
+//   SCALES_ONE              sums fit 16 bits and start with minus their offset; the scales are 1
+//   SCALES_OF_32_BITS       sums need 32 bits and start with minus their offset
+//   SCALES_FOLDED           the same, but the weights have been multiplied by their scales
+//   SCALES_FOLDED_FROM_ZERO the same, and sums start with 0
+enum scaling {
+    SCALES_OF_16_BITS,
+    SCALES_OFFSET_RESTORED,
+    SCALES_FROM_ZERO,
+    SCALES_ONE,
+    SCALES_OF_32_BITS,
+    SCALES_FOLDED,
+    SCALES_FOLDED_FROM_ZERO,
+};
 
-// sum += acc . (int16 pairs of the rows)
-INLINE void add_scaled(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
+// min += minima . weighted sums of the columns
+INLINE void add_mins(tile_sums min, const struct panel *p, int lane, const struct columns *c, int n, int regs,
+                     enum mins mins)
 {
-    UNROLL_FOR (int i = 0; i < regs; i++) {
-        const __m512i s = _mm512_load_si512(scale + 16 * i);
-        UNROLL_FOR (int j = 0; j < n; j++)
-            sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], acc[j][i], s);
-    }
-}
-
-// sum += acc * scale, for sums that need 32 bits
-INLINE void add_multiplied(tile_sums sum, tile_sums acc, const int32_t *scale, int n, int regs)
-{
-    UNROLL_FOR (int i = 0; i < regs; i++) {
-        const __m512i s = _mm512_load_si512(scale + 16 * i);
-        UNROLL_FOR (int j = 0; j < n; j++)
-            sum[j][i] = _mm512_add_epi32(sum[j][i], _mm512_mullo_epi32(acc[j][i], s));
-    }
-}
-
-// sum += pairs s of the rows . pairs s of the columns, which have `pairs` each
-INLINE void add_pairs(tile_sums sum, const int32_t *rows, const struct columns *c, int s, int n, int regs, int pairs)
-{
-    __m512i v[REGS_MAX];
-    UNROLL_FOR (int i = 0; i < regs; i++)
-        v[i] = _mm512_load_si512(rows + 16 * i);
-    UNROLL_FOR (int j = 0; j < n; j++) {
-        const __m512i x = broadcast_32(c->pairs + 2 * (j * pairs + s));
+    UNROLL_FOR (int s = 0; s < pairs_of(mins); s++) {
+        __m512i v[REGS_MAX];
         UNROLL_FOR (int i = 0; i < regs; i++)
-            sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], v[i], x);
+            v[i] = min_pair((const __m512i *)(p->min[0] + lane) + i, PANEL / GROUP, s, mins);
+        UNROLL_FOR (int j = 0; j < n; j++) {
+            const __m512i x = broadcast_32(&c->mins[j][s]);
+            UNROLL_FOR (int i = 0; i < regs; i++)
+                min[j][i] = _mm512_dpwssd_epi32(min[j][i], v[i], x);
+        }
     }
 }
 
-// The floats of a block of 256. `mins` says whether the type has minima.
-INLINE void finish_block(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum,
-                         tile_sums min, int n, int regs, bool mins)
+// Finishes a block of 256 after its runs: adds the minima and computes the block's floats.
+INLINE void finish_block(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum, int n,
+                         int regs, enum mins mins)
 {
+    tile_sums min;
+    set_zero(min, n, regs);
+    add_mins(min, p, lane, c, n, regs, mins);
     UNROLL_FOR (int j = 0; j < n; j++)
         UNROLL_FOR (int i = 0; i < regs; i++) {
             int at = lane + 16 * i;
             __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j][i]), _mm512_load_ps(p->d[0] + at));
-            if (mins)
+            if (mins != NO_MINS)
                 s = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j][i]), _mm512_load_ps(p->m[0] + at), s);
             add_to_partial(out, at, s, c, j);
         }
 }
 
-// Finishes a block of 256 after its runs: adds the minima, in min_pairs pairs, and restores offsets.
-INLINE void add_mins(const struct panel *p, int lane, const struct columns *c, float *out, tile_sums sum, int n,
-                     int regs, bool restores_offset, int min_pairs)
+// The sums of two adjacent runs. They start with the values in `start`, or with 0 where it is NULL. A tile of 16 rows
+// computes both at once, so that its products need not wait for each other.
+INLINE void dot_two_runs(tile_sums first, tile_sums second, const uint8_t *w, const int8_t *const *q,
+                         const int32_t *start, int n, int regs, int run)
 {
-    tile_sums min;
-    set_zero(min, n, regs);
-    UNROLL_FOR (int s = 0; s < min_pairs; s++) {
-        if (restores_offset)
-            add_pairs(sum, p->restore[s] + lane, c, s, n, regs, min_pairs);
-        add_pairs(min, p->min[s] + lane, c, s, n, regs, min_pairs);
+    start ? set_start(first, start, n, regs) : set_zero(first, n, regs);
+    if (regs > 1)
+        dot_words(first, w, q, 0, run, n, regs, false);
+    start ? set_start(second, start + 1, n, regs) : set_zero(second, n, regs);
+    if (regs > 1) {
+        dot_words(second, w, q, run, run, n, regs, false);
+        return;
     }
-    finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
+    UNROLL_FOR (int k = 0; k < run; k += 4) {
+        dot_words(first, w, q, k, 4, n, 1, true);
+        dot_words(second, w, q, run + k, 4, n, 1, true);
+    }
 }
 
-// Multiplies blocks of 256 in runs of `run` elements, with a scale for each `per_scale` elements. Minima are
-// min_pairs pairs.
-INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs, int run,
-                        int per_scale, enum scaling scaling, int min_pairs)
+// sum += first * its scale + second * its scale. The pairs `scale` of the rows are multiplied by the pair of the
+// columns' steps first. `restore` has pairs of offsets that are scaled and added, too; NULL: there are none.
+INLINE void add_two_scaled(tile_sums sum, tile_sums first, tile_sums second, const __m512i scale[REGS_MAX],
+                           const int32_t *steps, const int32_t *restore, int n, int regs, enum scaling scaling)
+{
+    UNROLL_FOR (int j = 0; j < n; j++) {
+        const __m512i step = broadcast_32(steps + 8 * j);
+        UNROLL_FOR (int i = 0; i < regs; i++) {
+            const __m512i factor = scaling == SCALES_ONE ? step : _mm512_mullo_epi16(scale[i], step);
+            const __m512i both =
+                regs > 1 ? join_sums_by_shuffle(first[j][i], second[j][i]) : join_sums(first[j][i], second[j][i], 16);
+            sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], both, factor);
+            if (restore)
+                sum[j][i] = _mm512_dpwssd_epi32(sum[j][i], factor, broadcast_32(restore + 8 * j));
+        }
+    }
+}
+
+// Multiplies blocks of 256 in runs of `run` elements whose sums fit 16 bits, two adjacent runs together. A pair of
+// scales covers `per_pair` elements: two runs, or two times two runs that share a scale.
+INLINE void tile_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs,
+                        bool narrow, int run, int per_pair, enum scaling scaling, enum mins mins)
+{
+    const int turns = per_pair / (2 * run), words = turns > 1 && per_pair > 32 ? 2 : 1; // pairs of steps per `per_pair`
+    tile_sums sum, first, second;
+    const int8_t *q[TILE_COLUMNS];
+    for (int j = 0; j < n; j++)
+        q[j] = c->q[j];
+    const uint8_t *w = p->w[0][lane];
+    const int32_t *scales = p->scale[0] + lane, *start = c->start[0], *steps = c->steps[0], *restore = c->restore[0];
+    struct line_prefetch prefetch = prefetch_of_tile(p, SPAN / per_pair, narrow);
+    set_zero(sum, n, regs);
+#pragma GCC unroll 1
+    for (int k = 0; k < SPAN; k += per_pair) {
+        prefetch_lines(&prefetch);
+        UNROLL_FOR (int t = 0; t < turns; t++) {
+            const int8_t *at[TILE_COLUMNS];
+            __m512i scale[REGS_MAX];
+            for (int j = 0; j < n; j++)
+                at[j] = q[j] + 2 * run * t;
+            dot_two_runs(first, second, w + 2 * run * PANEL * t, at, scaling == SCALES_FROM_ZERO ? NULL : start + 2 * t,
+                         n, regs, run);
+            UNROLL_FOR (int i = 0; scaling != SCALES_ONE && i < regs; i++) {
+                scale[i] = _mm512_load_si512(scales + 16 * i);
+                scale[i] = turns > 1 ? one_of_pair(scale[i], t) : scale[i];
+            }
+            add_two_scaled(sum, first, second, scale, steps + (words > 1 ? t : 0),
+                           scaling == SCALES_OFFSET_RESTORED ? restore + t : NULL, n, regs, scaling);
+        }
+        for (int j = 0; j < n; j++)
+            q[j] += step_from(c, k, per_pair);
+        w += per_pair * PANEL;
+        scales += PANEL;
+        start += 2 * turns;
+        steps += words;
+        restore += turns;
+    }
+    finish_block(p, lane, c, out, sum, n, regs, mins);
+}
+
+// sum += acc * scale * step. Of a scale the lower 16 bits are enough; with their sign they are the whole scale.
+INLINE void add_multiplied(tile_sums sum, tile_sums acc, const int32_t *scale, const int32_t *steps, int n, int regs,
+                           enum scaling scaling)
+{
+    UNROLL_FOR (int j = 0; j < n; j++) {
+        const __m512i step = broadcast_32(steps + 8 * j);
+        UNROLL_FOR (int i = 0; i < regs; i++) {
+            const __m512i factor =
+                scaling == SCALES_OF_32_BITS ? _mm512_madd_epi16(_mm512_load_si512(scale + 16 * i), step) : step;
+            sum[j][i] = _mm512_add_epi32(sum[j][i], _mm512_mullo_epi32(acc[j][i], factor));
+        }
+    }
+}
+
+// Multiplies blocks of 256 in runs of `run` elements (16 or 32) whose sums need 32 bits.
+INLINE void tile_multiplied(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs,
+                            int run, enum scaling scaling, enum mins mins)
 {
     tile_sums sum, acc;
     const int8_t *q[TILE_COLUMNS];
     for (int j = 0; j < n; j++)
         q[j] = c->q[j];
     const uint8_t *w = p->w[0][lane];
-    const int32_t *scale = p->scale[0] + lane, *start = c->start[0];
-    struct line_prefetch prefetch = prefetch_of_tile(p, SPAN / per_scale, regs);
+    const int32_t *scale = p->scale[0] + lane, *start = c->start[0], *steps = c->steps[0];
+    struct line_prefetch prefetch = prefetch_of_tile(p, SPAN / Q8_RUN, regs == 1);
     set_zero(sum, n, regs);
 #pragma GCC unroll 1
-    for (int k = 0; k < SPAN; k += per_scale) {
+    for (int k = 0; k < SPAN; k += Q8_RUN) {
         prefetch_lines(&prefetch);
-        UNROLL_FOR (int r = 0; r < per_scale / run; r++) {
-            if (scaling == SCALES_FROM_ZERO)
-                set_zero(acc, n, regs);
-            else
-                set_start(acc, start + r, n, regs);
+        UNROLL_FOR (int r = 0; r < Q8_RUN / run; r++) {
+            scaling == SCALES_FOLDED_FROM_ZERO ? set_zero(acc, n, regs) : set_start(acc, start + r, n, regs);
             dot_words(acc, w, q, r * run, run, n, regs, false);
-            if (scaling == SCALES_OF_32_BITS)
-                add_multiplied(sum, acc, scale, n, regs);
-            else
-                add_scaled(sum, acc, scale, n, regs);
+            add_multiplied(sum, acc, scale + PANEL * r, steps, n, regs, scaling);
         }
         for (int j = 0; j < n; j++)
-            q[j] += step_from(c, k, per_scale);
-        w += per_scale * PANEL;
-        scale += PANEL;
-        start += per_scale / run;
+            q[j] += step_from(c, k, Q8_RUN);
+        w += Q8_RUN * PANEL;
+        scale += Q8_RUN / run * PANEL;
+        start += Q8_RUN / run;
+        steps++;
     }
-    add_mins(p, lane, c, out, sum, n, regs, scaling == SCALES_OFFSET_RESTORED, min_pairs);
+    finish_block(p, lane, c, out, sum, n, regs, mins);
 }
 
-// The sums of two adjacent runs at once, by columns. They start with the values in `start`, or with 0 where it is
-// NULL.
-INLINE void dot_two_runs(run_sums first, run_sums second, const uint8_t *w, const int8_t *const *q,
-                         const int32_t *start, int n, int run)
+// The sum of run b, of blocks of 32 or of 16 elements, times the step of column j.
+INLINE __m512 times_step(__m512i acc, const struct columns *c, int j, int b, int run, bool lifted)
 {
-    UNROLL_FOR (int j = 0; j < n; j++) {
-        first[j] = start ? _mm512_set1_epi32(start[32 * j]) : _mm512_setzero_si512();
-        second[j] = start ? _mm512_set1_epi32(start[32 * j + 1]) : _mm512_setzero_si512();
-    }
-    UNROLL_FOR (int k = 0; k < run; k += 4) {
-        const __m512i v = _mm512_load_si512(w + k * PANEL), u = _mm512_load_si512(w + (run + k) * PANEL);
-        UNROLL_FOR (int j = 0; j < n; j++) {
-            first[j] = dot_all(first[j], v, q[j] + k);
-            second[j] = dot_all(second[j], u, q[j] + run + k);
-        }
-    }
-}
-
-// sum += first * its scale + second * its scale; `share`: both have the same scale.
-INLINE void add_two_scaled(run_sums sum, run_sums first, run_sums second, const int32_t *scale, int n, bool share)
-{
-    const __m512i low = _mm512_load_si512(scale), high = share ? low : _mm512_load_si512(scale + PANEL);
-    const __m512i scales = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
-    UNROLL_FOR (int j = 0; j < n; j++)
-        sum[j] = _mm512_dpwssd_epi32(sum[j], join_sums(first[j], second[j], 16), scales);
-}
-
-// tile_scaled for 16 rows, with two runs at once.
-INLINE void two_scaled(const struct panel *p, int lane, const struct columns *c, float *out, int n, int run,
-                       int per_scale, enum scaling scaling, int min_pairs)
-{
-    const bool share = per_scale > run;
-    tile_sums sums;
-    run_sums sum, first, second;
-    const int8_t *q[TILE_COLUMNS];
-    for (int j = 0; j < n; j++)
-        q[j] = c->q[j];
-    const uint8_t *w = p->w[0][lane];
-    const int32_t *scale = p->scale[0] + lane, *start = c->start[0];
-    UNROLL_FOR (int j = 0; j < n; j++)
-        sum[j] = _mm512_setzero_si512();
-#pragma GCC unroll 1
-    for (int k = 0; k < SPAN; k += 2 * run) {
-        dot_two_runs(first, second, w, q, scaling == SCALES_FROM_ZERO ? NULL : start, n, run);
-        add_two_scaled(sum, first, second, scale, n, share);
-        for (int j = 0; j < n; j++)
-            q[j] += step_from(c, k, 2 * run);
-        w += 2 * run * PANEL;
-        scale += (share ? 1 : 2) * PANEL;
-        start += 2;
-    }
-    UNROLL_FOR (int j = 0; j < n; j++)
-        sums[j][0] = sum[j];
-    add_mins(p, lane, c, out, sums, n, 1, scaling == SCALES_OFFSET_RESTORED, min_pairs);
-}
-
-// Multiplies blocks of 256 whose weights have been multiplied by their scales: one run.
-INLINE void tile_whole(const struct panel *p, int lane, const struct columns *c, float *out, int n, int regs,
-                       int min_pairs)
-{
-    enum { STEP = 32 };
-    tile_sums sum, min;
-    const int8_t *q[TILE_COLUMNS];
-    for (int j = 0; j < n; j++)
-        q[j] = c->q[j];
-    const uint8_t *w = p->w[0][lane];
-    set_start(sum, c->start[0], n, regs);
-#pragma GCC unroll 1
-    for (int k = 0; k < SPAN; k += STEP) {
-        dot_words(sum, w, q, 0, STEP, n, regs, false);
-        for (int j = 0; j < n; j++)
-            q[j] += step_from(c, k, STEP);
-        w += STEP * PANEL;
-    }
-    set_zero(min, n, regs);
-    UNROLL_FOR (int s = 0; s < min_pairs; s++)
-        add_pairs(min, p->min[s] + lane, c, s, n, regs, min_pairs);
-    finish_block(p, lane, c, out, sum, min, n, regs, min_pairs > 0);
+    const int step = b * run / Q8_RUN;
+    if (lifted)
+        return _mm512_fmadd_ps(_mm512_castsi512_ps(acc), _mm512_set1_ps(c->step_floats[j][step]),
+                               _mm512_set1_ps(c->lift[j][step]));
+    return _mm512_cvtepi32_ps(_mm512_mullo_epi32(acc, broadcast_32(&c->steps[j][step])));
 }
 
 // Multiplies blocks of 32, a run each, whose sums S are floats. For runs of 16 (NVFP4) the factors are in `scale`.
+// spare: for CPUs with spare_adders.
 INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c, int n_blocks, float *out, int n,
-                        int regs, int run, bool mins, bool from_memory)
+                        int regs, int run, bool mins, bool spare)
 {
     tile_sums acc;
     __m512 sum[TILE_COLUMNS][REGS_MAX];
@@ -306,7 +315,7 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
     for (int j = 0; j < n; j++)
         q[j] = c->q[j];
     const uint8_t *w = p->w[0][lane];
-    struct line_prefetch prefetch = prefetch_of_tile(p, SPAN / run, regs);
+    struct line_prefetch prefetch = prefetch_of_tile(p, SPAN / run, regs == 1);
     const float *d = (run == 16 ? (const float *)p->scale[0] : p->d[0]) + lane, *m = p->m[0] + lane;
     UNROLL_FOR (int j = 0; j < n; j++)
         UNROLL_FOR (int i = 0; i < regs; i++)
@@ -315,11 +324,11 @@ INLINE void tile_blocks(const struct panel *p, int lane, const struct columns *c
     for (int b = 0; b < n_blocks * 32 / run; b++) {
         prefetch_lines(&prefetch);
         set_start(acc, c->start[0] + b, n, regs);
-        dot_words(acc, w, q, 0, run, n, regs, from_memory);
+        dot_words(acc, w, q, 0, run, n, regs, spare);
         UNROLL_FOR (int i = 0; i < regs; i++) {
             const __m512 scale = _mm512_load_ps(d + 16 * i), min = _mm512_load_ps(m + 16 * i);
             UNROLL_FOR (int j = 0; j < n; j++) {
-                sum[j][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j][i]), scale, sum[j][i]);
+                sum[j][i] = _mm512_fmadd_ps(times_step(acc[j][i], c, j, b, run, !spare), scale, sum[j][i]);
                 if (mins)
                     sum[j][i] = _mm512_fmadd_ps(_mm512_set1_ps(c->sums[j][b]), min, sum[j][i]);
             }
@@ -342,6 +351,7 @@ struct tiles {
     tile_fn *narrow[TILE_COLUMNS + 1]; // 16 rows; 3 columns and more
     tile_fn *spare[TILE_COLUMNS + 1];  // for CPUs with spare_adders, of spare_rows rows
     int spare_rows;                    // 0: there are none
+    enum step_form steps, spare_steps; // of the columns, for the first two and for `spare`
 };
 
 #define TILE(kind, N, REGS, ...)                                                                                       \
@@ -363,45 +373,51 @@ struct tiles {
     {                                                                                                                  \
         [3] = kind##_3x##regs, kind##_4x##regs, kind##_5x##regs, kind##_6x##regs, kind##_7x##regs, kind##_8x##regs     \
     }
-#define TILES(kind, ...)                                                                                               \
-    TILES_OF(2, kind, __VA_ARGS__)                                                                                     \
-    TILES_OF(1, kind, __VA_ARGS__)                                                                                     \
-    static const struct tiles kind = {.wide = BY_WIDTH(kind, 2), .narrow = BY_WIDTH(kind, 1)};
-#define TILES_AND_SPARE(kind, spare_regs, by_spare, ...)                                                               \
-    TILES_OF(2, kind, __VA_ARGS__)                                                                                     \
-    TILES_OF(1, kind, __VA_ARGS__)                                                                                     \
-    TILES_OF(spare_regs, kind##_spare, by_spare)                                                                       \
-    static const struct tiles kind = {.wide = BY_WIDTH(kind, 2),                                                       \
-                                      .narrow = BY_WIDTH(kind, 1),                                                     \
-                                      .spare = BY_WIDTH(kind##_spare, spare_regs),                                     \
-                                      .spare_rows = 16 * (spare_regs)};
-// Tiles that also have a variant for CPUs with spare_adders. The arguments after `kind` are those that both variants
-// share.
+// All tiles of a kind, and its struct tiles. The arguments after those that are named are those of the tile function.
 //
 // TILE(kind, N, REGS, call): the function of N columns and REGS registers of rows.
-// TILES(kind, call), TILES_AND_SPARE(kind, spare_regs, spare_call, call): all functions of a kind, and its struct
-// tiles.
-#define SCALED_TILES(kind, ...)                                                                                        \
-    TILES_AND_SPARE(kind, 1, two_scaled(p, lane, c, out, n, __VA_ARGS__),                                              \
-                    tile_scaled(p, lane, c, out, n, regs, __VA_ARGS__))
+// SCALED_TILES(kind, step_form, ...): of tile_scaled. CPUs with spare_adders use tiles of 16 rows.
+// MULTIPLIED_TILES(kind, ...): of tile_multiplied.
+// BLOCK_TILES(kind, ...): of tile_blocks, which has a variant for CPUs with spare_adders.
+#define SCALED_TILES(kind, step_form, ...)                                                                             \
+    TILES_OF(2, kind, tile_scaled(p, lane, c, out, n, regs, false, __VA_ARGS__))                                       \
+    TILES_OF(1, kind, tile_scaled(p, lane, c, out, n, regs, true, __VA_ARGS__))                                        \
+    TILES_OF(1, kind##_spare, tile_scaled(p, lane, c, out, n, regs, false, __VA_ARGS__))                               \
+    static const struct tiles kind = {.wide = BY_WIDTH(kind, 2),                                                       \
+                                      .narrow = BY_WIDTH(kind, 1),                                                     \
+                                      .spare = BY_WIDTH(kind##_spare, 1),                                              \
+                                      .spare_rows = 16,                                                                \
+                                      .steps = step_form,                                                              \
+                                      .spare_steps = step_form};
+#define MULTIPLIED_TILES(kind, ...)                                                                                    \
+    TILES_OF(2, kind, tile_multiplied(p, lane, c, out, n, regs, __VA_ARGS__))                                          \
+    TILES_OF(1, kind, tile_multiplied(p, lane, c, out, n, regs, __VA_ARGS__))                                          \
+    static const struct tiles kind = {.wide = BY_WIDTH(kind, 2), .narrow = BY_WIDTH(kind, 1), .steps = STEPS_WHOLE};
 #define BLOCK_TILES(kind, ...)                                                                                         \
-    TILES_AND_SPARE(kind, 2, tile_blocks(p, lane, c, n_blocks, out, n, regs, __VA_ARGS__, true),                       \
-                    tile_blocks(p, lane, c, n_blocks, out, n, regs, __VA_ARGS__, false))
+    TILES_OF(2, kind, tile_blocks(p, lane, c, n_blocks, out, n, regs, __VA_ARGS__, false))                             \
+    TILES_OF(1, kind, tile_blocks(p, lane, c, n_blocks, out, n, regs, __VA_ARGS__, false))                             \
+    TILES_OF(2, kind##_spare, tile_blocks(p, lane, c, n_blocks, out, n, regs, __VA_ARGS__, true))                      \
+    static const struct tiles kind = {.wide = BY_WIDTH(kind, 2),                                                       \
+                                      .narrow = BY_WIDTH(kind, 1),                                                     \
+                                      .spare = BY_WIDTH(kind##_spare, 2),                                              \
+                                      .spare_rows = TILE_ROWS,                                                         \
+                                      .steps = STEPS_FLOAT,                                                            \
+                                      .spare_steps = STEPS_WHOLE};
 
 // clang-format off
-SCALED_TILES(tiles_q2_k, 16, 16, SCALES_FROM_ZERO, 8)
-SCALED_TILES(tiles_q3_k, 16, 16, SCALES_OF_16_BITS, 0)
-SCALED_TILES(tiles_q4_k, 32, 32, SCALES_OFFSET_RESTORED, 4)
-SCALED_TILES(tiles_q5_k, 16, 32, SCALES_OFFSET_RESTORED, 4)
-SCALED_TILES(tiles_q6_k, 8, 16, SCALES_OF_16_BITS, 0)
-SCALED_TILES(tiles_q4_k_mild, 32, 32, SCALES_FROM_ZERO, 4)
-SCALED_TILES(tiles_q5_k_mild, 32, 32, SCALES_OFFSET_RESTORED, 4)
-SCALED_TILES(tiles_q6_k_mild, 16, 16, SCALES_OF_16_BITS, 0)
-SCALED_TILES(tiles_ternary, 32, 32, SCALES_OF_16_BITS, 0)
-TILES(tiles_whole, tile_whole(p, lane, c, out, n, regs, 0))
-TILES(tiles_whole_mins, tile_whole(p, lane, c, out, n, regs, 8))
-TILES(tiles_iq4_xs, tile_scaled(p, lane, c, out, n, regs, 32, 32, SCALES_OF_32_BITS, 0))
-TILES(tiles_codebook_16, tile_scaled(p, lane, c, out, n, regs, 16, 16, SCALES_OF_32_BITS, 0))
+SCALED_TILES(tiles_q2_k, STEPS_TWICE, 16, 32, SCALES_FROM_ZERO, MINS_OF_16)
+SCALED_TILES(tiles_q3_k, STEPS_TWICE, 16, 32, SCALES_OF_16_BITS, NO_MINS)
+SCALED_TILES(tiles_q4_k, STEPS_OF_NEIGHBOURS, 32, 64, SCALES_OFFSET_RESTORED, MINS_OF_32_TWICE)
+SCALED_TILES(tiles_q5_k, STEPS_TWICE, 16, 64, SCALES_OFFSET_RESTORED, MINS_OF_32_TWICE)
+SCALED_TILES(tiles_q6_k, STEPS_TWICE, 8, 32, SCALES_OF_16_BITS, NO_MINS)
+SCALED_TILES(tiles_q4_k_mild, STEPS_OF_NEIGHBOURS, 32, 64, SCALES_FROM_ZERO, MINS_OF_32)
+SCALED_TILES(tiles_q5_k_mild, STEPS_OF_NEIGHBOURS, 32, 64, SCALES_OFFSET_RESTORED, MINS_OF_32)
+SCALED_TILES(tiles_q6_k_mild, STEPS_TWICE, 16, 32, SCALES_OF_16_BITS, NO_MINS)
+SCALED_TILES(tiles_ternary, STEPS_OF_NEIGHBOURS, 32, 64, SCALES_ONE, NO_MINS)
+MULTIPLIED_TILES(tiles_q2_k_folded, 32, SCALES_FOLDED_FROM_ZERO, MINS_OF_16)
+MULTIPLIED_TILES(tiles_q3_k_folded, 32, SCALES_FOLDED, NO_MINS)
+MULTIPLIED_TILES(tiles_iq4_xs, 32, SCALES_OF_32_BITS, NO_MINS)
+MULTIPLIED_TILES(tiles_codebook_16, 16, SCALES_OF_32_BITS, NO_MINS)
 BLOCK_TILES(tiles_32, 32, false)
 BLOCK_TILES(tiles_nvfp4, 16, false)
 BLOCK_TILES(tiles_32_mins, 32, true)
@@ -410,13 +426,12 @@ BLOCK_TILES(tiles_32_mins, 32, true)
 static const struct tiles *const tiles_of[DT_COUNT][RUNS_COUNT] = {
     [DT_Q4_0] = {&tiles_32},   [DT_Q5_0] = {&tiles_32},   [DT_Q8_0] = {&tiles_32},       [DT_IQ4_NL] = {&tiles_32},
     [DT_MXFP4] = {&tiles_32},  [DT_Q4_1] = {&tiles_32_mins}, [DT_Q5_1] = {&tiles_32_mins}, [DT_IQ4_XS] = {&tiles_iq4_xs},
-    [DT_Q2_K] = {&tiles_q2_k, NULL, &tiles_whole_mins}, [DT_Q3_K] = {&tiles_q3_k, NULL, &tiles_whole},
+    [DT_Q2_K] = {&tiles_q2_k, NULL, &tiles_q2_k_folded}, [DT_Q3_K] = {&tiles_q3_k, NULL, &tiles_q3_k_folded},
     [DT_Q4_K] = {&tiles_q4_k, &tiles_q4_k_mild}, [DT_Q5_K] = {&tiles_q5_k, &tiles_q5_k_mild},
     [DT_Q6_K] = {&tiles_q6_k, &tiles_q6_k_mild},
     [DT_IQ1_S] = {&tiles_q3_k}, [DT_IQ1_M] = {&tiles_q3_k}, [DT_IQ2_XXS] = {&tiles_iq4_xs}, [DT_IQ2_XS] = {&tiles_codebook_16},
-    [DT_IQ2_S] = {&tiles_codebook_16}, [DT_IQ3_XXS] = {&tiles_iq4_xs}, [DT_IQ3_S] = {&tiles_q3_k}, [DT_TQ1_0] = {&tiles_ternary, NULL, &tiles_whole},
-    [DT_TQ2_0] = {&tiles_ternary, NULL, &tiles_whole}, [DT_Q1_0] = {&tiles_32}, [DT_Q2_0] = {&tiles_32},
-    [DT_NVFP4] = {&tiles_nvfp4},
+    [DT_IQ2_S] = {&tiles_codebook_16}, [DT_IQ3_XXS] = {&tiles_iq4_xs}, [DT_IQ3_S] = {&tiles_q3_k}, [DT_TQ1_0] = {&tiles_ternary},
+    [DT_TQ2_0] = {&tiles_ternary}, [DT_Q1_0] = {&tiles_32}, [DT_Q2_0] = {&tiles_32}, [DT_NVFP4] = {&tiles_nvfp4},
 };
 // clang-format on
 
@@ -432,13 +447,6 @@ INLINE __m512i magnitudes_of_16(const int8_t *q)
         v[i] = _mm512_sad_epu8(_mm512_xor_si512(load_512(q + 64 * i), top), top);
     __m512i of_8 = _mm512_packus_epi32(_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3]));
     return _mm512_madd_epi16(of_8, _mm512_set1_epi16(1));
-}
-
-// Stores the sums over 32 elements, from the sums over 16.
-INLINE void put_sums_of_32(int16_t *to, const int16_t *sums)
-{
-    __m256i of_32 = _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16(1));
-    _mm_storeu_si128((__m128i *)to, _mm256_cvtepi32_epi16(of_32));
 }
 
 // Whether all of the columns' sums over runs of 16, or of 32, are at most `most`.
@@ -461,7 +469,8 @@ INLINE bool magnitudes_of_32_within(const struct columns *c, int most)
 }
 
 // Sets up columns first .. first + n - 1 of this span from x_tiles. Returns whether they are mild (see RUNS_MILD).
-static bool look_up_tiles(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
+static bool look_up_tiles(const struct matmul_args *a, int first, int n, int64_t span, const int16_t *sums[],
+                          struct columns *c)
 {
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
     struct q8_tiles t = q8_tiles_at(a->x_tiles, a->n_tiled, span);
@@ -470,50 +479,47 @@ static bool look_up_tiles(const struct matmul_args *a, int first, int n, int64_t
     for (int j = 0; j < c->n; j++) {
         int at = first + j;
         c->q[j] = q8_tiles_quants(&t, at);
-        c->q_sums[j] = t.sums[at];
+        sums[j] = t.sums[at];
+        _mm_storeu_si128((__m128i *)c->steps[j], _mm256_cvtepi32_epi16(load_256(t.steps[at])));
     }
     for (int j = 0; j < n; j++)
         most = MAX(most, t.most[first + j][u->mild_run == 16 ? MOST_OF_16 : MOST_OF_32]);
     c->piece = Q8_TILE_COLUMNS * Q8_TILE_WIDTH;
     c->da = t.d + first;
-    c->pairs = u->pairs_of == 16 ? t.sums[first] : t.sums_of_32[first];
     return most <= u->mild_most;
 }
 
 // The same from the columns' rows.
-static bool look_up_rows(const struct matmul_args *a, int first, int n, int64_t span, struct columns *c)
+static bool look_up_rows(const struct matmul_args *a, int first, int n, int64_t span, const int16_t *sums[],
+                         struct columns *c)
 {
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
     for (int j = 0; j < n; j++) {
         const void *x = a->x[first + j];
         c->q[j] = q8_quants(x) + span * SPAN;
-        c->q_sums[j] = q8_sums(x, a->k) + span * Q8_SUMS;
+        sums[j] = q8_sums(x, a->k) + span * Q8_SUMS;
         c->own_da[j] = q8_scales(x, a->k)[span];
-        if (u->pairs_of == 16)
-            memcpy(c->own_pairs + j * Q8_SUMS, c->q_sums[j], Q8_SUMS * sizeof(int16_t));
-        else if (u->pairs_of == 32)
-            put_sums_of_32(c->own_pairs + j * (Q8_SUMS / 2), c->q_sums[j]);
+        const __m128i steps = _mm_loadl_epi64((const __m128i *)(q8_steps(x, a->k) + span * Q8_RUNS));
+        _mm_storeu_si128((__m128i *)c->steps[j], _mm_cvtepu8_epi16(steps));
     }
     c->piece = Q8_TILE_WIDTH;
     c->da = c->own_da;
-    c->pairs = c->own_pairs;
     return u->mild_run == 16   ? magnitudes_of_16_within(c, u->mild_most)
            : u->mild_run == 32 ? magnitudes_of_32_within(c, u->mild_most)
                                : false;
 }
 
 void ISA_FN(matmul_q8_prepare_columns)(const struct matmul_args *a, int first, int n, int width, int64_t span,
-                                       bool whole, struct columns *c)
+                                       bool folded, struct columns *c)
 {
     const struct unpacker *u = &ISA_FN(matmul_q8_unpacker)[a->type];
+    const int16_t *sums[TILE_MOST];
     c->n = width;
-    bool mild = a->x_tiles ? look_up_tiles(a, first, n, span, c) : look_up_rows(a, first, n, span, c);
-    c->run_form = whole ? RUNS_WHOLE : mild && u->mild_run ? RUNS_MILD : RUNS_ANY;
-    void (*prepare)(struct columns * c) = whole                      ? u->prepare_whole
-                                          : c->run_form == RUNS_MILD ? u->prepare_mild
-                                                                     : u->prepare;
+    bool mild = a->x_tiles ? look_up_tiles(a, first, n, span, sums, c) : look_up_rows(a, first, n, span, sums, c);
+    c->run_form = folded ? RUNS_FOLDED : mild && u->mild_run ? RUNS_MILD : RUNS_ANY;
+    prepare_columns_fn *prepare = folded ? u->prepare_folded : c->run_form == RUNS_MILD ? u->prepare_mild : u->prepare;
     if (prepare)
-        prepare(c);
+        prepare(sums, c);
 }
 
 // Prefetches the outputs of some columns, which will be stored soon.
@@ -545,8 +551,10 @@ static void multiply_narrow(const struct matmul_args *a)
         set_partial(w->d[0][0], a->n_x, GROUP);
         for (int64_t span = 0; span < spans; span++) {
             struct columns *c = &w->columns[MIN(span, (int64_t)TILES_MAX - 1)];
-            if (row == 0 || span >= TILES_MAX - 1)
+            if (row == 0 || span >= TILES_MAX - 1) {
                 ISA_FN(matmul_q8_prepare_columns)(a, 0, a->n_x, a->n_x, span, false, c);
+                arrange_steps(c, tiles_of[a->type][c->run_form]->steps);
+            }
             ISA_FN(matmul_q8_unpack_panel)(a, row, rows, GROUP, span, &w->panel);
             prefetch_below(a, row, span, &w->panel);
             tiles_of[a->type][c->run_form]->narrow[a->n_x](&w->panel, 0, c, blocks_in_span(a, span), w->d[0][0]);
@@ -555,24 +563,25 @@ static void multiply_narrow(const struct matmul_args *a)
     }
 }
 
-// The tile function for a number of columns on this CPU, and the number of its rows.
+// The tile function for a number of columns on this CPU, the number of its rows, and how it reads steps.
 struct choice {
     tile_fn *tile;
     int rows;
+    enum step_form steps;
 };
 
 static struct choice choose_tile(const struct matmul_args *a, enum run_form run_form, int width)
 {
     const struct tiles *t = tiles_of[a->type][run_form];
     if (a->spare_adders && t->spare_rows)
-        return (struct choice){t->spare[width], t->spare_rows};
-    return (struct choice){t->wide[width], TILE_ROWS};
+        return (struct choice){t->spare[width], t->spare_rows, t->spare_steps};
+    return (struct choice){t->wide[width], TILE_ROWS, t->steps};
 }
 
 // A part of the columns, in tiles of about equal width.
 struct part {
     int first, n, tiles;
-    bool whole;
+    bool folded; // the weights of panels are multiplied by their scales
 };
 
 static int width_of(const struct part *p, int tile)
@@ -593,10 +602,12 @@ static void sweep(const struct matmul_args *a, const struct part *part, int row,
         n = width_of(part, t);
         const int width = MAX(n, (int)TILE_COLUMNS_MIN);
         if (panel == 0)
-            ISA_FN(matmul_q8_prepare_columns)(a, part->first + j, n, width, span, part->whole, c);
+            ISA_FN(matmul_q8_prepare_columns)(a, part->first + j, n, width, span, part->folded, c);
+        const struct choice choice = choose_tile(a, c->run_form, width);
+        if (panel == 0)
+            arrange_steps(c, choice.steps);
         if (span == 0)
             set_partial(d, width, PANEL);
-        const struct choice choice = choose_tile(a, c->run_form, width);
         for (int lane = 0; lane < rows; lane += choice.rows) {
             if (last && t + 1 < part->tiles)
                 prefetch_outputs(a, part->first + j + n, width_of(part, t + 1), row + lane, choice.rows);
@@ -615,7 +626,7 @@ static void multiply_panels(const struct matmul_args *a, const struct part *part
         for (int i = 0; i < PANELS && row + i * PANEL < a->n_rows; i++) {
             int first = row + i * PANEL, rows = MIN(a->n_rows - first, (int)PANEL);
             ISA_FN(matmul_q8_unpack_panel)(a, first, rows, HEIGHT, span, &w->panel);
-            if (part->whole && u->fold_scales)
+            if (part->folded)
                 u->fold_scales(&w->panel);
             sweep(a, part, first, rows, i, span);
         }
@@ -632,7 +643,7 @@ static void multiply(const struct matmul_args *a)
         for (int i = 0, first = 0, n; i < parts; i++, first += n) {
             n = a->n_x / parts + (i < a->n_x % parts);
             struct part part = {first, n, (n + TILE_COLUMNS - 1) / TILE_COLUMNS,
-                                n >= WHOLE_MIN && tiles_of[a->type][RUNS_WHOLE]};
+                                a->spare_adders && n >= FOLDED_MIN && tiles_of[a->type][RUNS_FOLDED]};
             multiply_panels(a, &part, row);
         }
 }

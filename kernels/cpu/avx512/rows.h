@@ -1,5 +1,5 @@
-// What the kernels for 16 rows at a time share: prefetches, sums across lanes, and the scales and headers of blocks,
-// in which lane r of a register belongs to row r.
+// What the kernels of few columns and those for 16 rows at a time share: blocks of columns, prefetches, sums across
+// lanes, and the scales and headers of blocks, in which lane r of a register belongs to row r.
 //
 // Private to kernels/cpu/avx512/ and kernels/cpu/amx/. All functions are inlined; nothing is read outside of the
 // blocks that are passed.
@@ -7,6 +7,33 @@
 #define QUERN_AVX512_ROWS_H
 
 #include "kernels/cpu/avx512/matmul_q8.h"
+
+// ---- columns
+
+// A block of 256 elements of a column: the quants, their sums over runs of 16, and their steps over runs of 32.
+struct view {
+    const int8_t *q;
+    const int16_t *sums;
+    const uint8_t *steps;
+};
+
+INLINE struct view view_of(const struct matmul_args *a, int column, int64_t block)
+{
+    const void *x = a->x[column];
+    return (struct view){q8_quants(x) + SPAN * block, q8_sums(x, a->k) + Q8_SUMS * block,
+                         q8_steps(x, a->k) + Q8_RUNS * block};
+}
+
+// The eight steps of a block, as bytes and as words.
+INLINE __m128i bytes_of_steps(const struct view *x)
+{
+    return _mm_loadl_epi64((const __m128i *)x->steps);
+}
+
+INLINE __m256i words_of_steps(const struct view *x)
+{
+    return _mm256_cvtepu8_epi32(bytes_of_steps(x));
+}
 
 // ---- prefetches
 

@@ -1,9 +1,9 @@
 // Matmul of a few columns (up to those of matmul_q8_in_place_columns) by AVX-512 of types of few bits with a factor
 // for a run of 16 or 32 elements: Q1_0, Q2_0, NVFP4.
 //
-// The naive loop, for each row: for each run, S = fma(sum of w * q, d, S). The integer sums are small, and there is
-// one for each 16 or 32 weights: adding up the lanes of registers that belong to one row would cost more than the
-// products.
+// The naive loop, for each row: for each run, S = fma(step * (sum of w * q), d, S). The integer sums are small, and
+// there is one for each 16 or 32 weights: adding up the lanes of registers that belong to one row would cost more than
+// the products. The steps of a column are multiplied into d, which stays exact: d has few bits.
 //   - So 16 rows are multiplied together, and their bytes are transposed first, so that there is one lane per row. A
 //     word of a row is then 32, 16 or 8 weights. The operation that makes bytes of weights out of words (an affine
 //     product of bits, or a look-up) serves 16 rows at once.
@@ -30,6 +30,7 @@ struct layout {
 struct column {
     _Alignas(64) int8_t q[SPAN];
     int32_t start[SPAN / 16]; // of each run: minus the offset times the sum of its activations
+    float steps[Q8_RUNS];
 };
 
 // The blocks of 16 rows, one lane per row: their transposed words, and the factors of their runs.
@@ -131,13 +132,13 @@ INLINE __m512i weights_nvfp4(const __m512i *words, int i)
 INLINE void prepare_columns(const struct matmul_args *a, int64_t span, const struct layout *l, struct column *out)
 {
     for (int j = 0; j < a->n_x; j++) {
-        const void *x = a->x[j];
-        const int8_t *q = q8_quants(x) + span * SPAN;
+        const struct view x = view_of(a, j, span);
         for (int i = 0; i < SPAN; i += 64) {
-            __m512i v = load_512(q + i);
+            __m512i v = load_512(x.q + i);
             _mm512_store_si512(out[j].q + i, l->pick ? _mm512_permutexvar_epi8(load_512(l->pick), v) : v);
         }
-        starts_of_runs(q8_sums(x, a->k) + span * (SPAN / Q8_SUMS), l->run, l->offset, out[j].start);
+        starts_of_runs(x.sums, l->run, l->offset, out[j].start);
+        _mm256_storeu_ps(out[j].steps, _mm256_cvtepi32_ps(words_of_steps(&x)));
     }
 }
 
@@ -182,8 +183,10 @@ INLINE void add_block(const struct block16 *b, const struct layout *l, weights_f
             UNROLL_FOR (int j = 0; j < n; j++)
                 dot[j] = _mm512_dpbusd_epi32(dot[j], w, broadcast_32(c[j].q + i * l->size + r * l->run + 4 * t));
         }
-        UNROLL_FOR (int j = 0; j < n; j++)
-            s[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j]), b->d[r], s[j]);
+        UNROLL_FOR (int j = 0; j < n; j++) {
+            const float step = c[j].steps[i * (l->size / Q8_RUN) + r * l->run / Q8_RUN];
+            s[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[j]), _mm512_mul_ps(b->d[r], _mm512_set1_ps(step)), s[j]);
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 // Matmul of a few columns (TRANSPOSED_MIN to TRANSPOSED_MAX) by AVX-512 on CPUs with spare_adders: the words of 16
 // rows are transposed in registers and multiplied at once.
 //
-// The naive loop, for each row and column: for each block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum *
-// d, da, D).
+// The naive loop, for each row and column: for each block of 256, isum = sum of step[j] * scale[j] * (w . q)[j]; D =
+// fma(isum * d, da, D). The steps are those of the column, for 32 elements each (see kernels.h).
 // As in a panel (avx512/panel.c), lane r of a register belongs to row r, and nothing is added up across lanes. But a
 // panel is stored before it is read, 64 registers for 16 rows of a block. That does not pay for a few columns, and
 // nothing is multiplied meanwhile. Here 32 bytes of 16 rows become eight registers of words (load_words_32), and each
@@ -14,14 +14,15 @@
 //   - A step multiplies two strips of 32 elements of each row. In blocks of 256 these are the low and the high bits
 //     of the same bytes. A run is 8 to 32 neighbouring elements whose products are summed up before they are scaled.
 //     The sums of two runs, one from each strip, fit 16 bits each. They are joined in a word, and one vpdpwssd
-//     multiplies both by their scales and adds them to the sum of the block.
+//     multiplies both by their scales and adds them to the sum of the block. Before that, the pair of scales is
+//     multiplied by the pair of the column's steps, on a unit that is not used for other products.
 //   - A tile has eight columns, or nine where one column would be left alone, because loading a word for a single
 //     product costs twice. If there are several tiles, the first one also stores what it unpacks, which is hidden
 //     behind its products, and the others load that.
 //   - For the sum of a run to fit 16 bits, it may start with minus an offset (about the middle of the unsigned weights)
-//     times the sum of the run's activations. Where the type's weights are really unsigned (Q4_K, Q5_K), each step adds
-//     back the offset times the scales times the sums of the activations. A second set of tiles, mostly with longer
-//     runs, serves columns whose activations are small enough (RUNS_MILD in avx512/matmul_q8.h).
+//     times the sum of the run's activations. Where the type's weights are really unsigned (Q4_K, Q5_K), this is
+//     multiplied by the scales and steps and added again. A second set of tiles, mostly with longer runs, serves
+//     columns whose activations are small enough (RUNS_MILD in avx512/matmul_q8.h).
 //   - While a group of rows is multiplied, the bytes of the group below are prefetched into L2, some lines per step,
 //     and those of the group's next blocks into L1, some rows per step.
 // avx512/matmul_q8.c chooses this where matmul_q8_is_transposed says so.
@@ -142,14 +143,6 @@ INLINE __m512i with_bits(__m512i v, int mask, __m512i w, int above)
     return masked_or(v, mask, _mm512_and_si512(w, _mm512_set1_epi8((char)above)));
 }
 
-// Byte `low` of each word and byte `high` of the word of the other register, as two signed int16.
-INLINE __m512i signed_pair(__m512i words, int low, __m512i others, int high)
-{
-    const __m512i of_low = _mm512_slli_epi32(words, 24 - 8 * low), of_high = _mm512_slli_epi32(others, 24 - 8 * high);
-    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(_mm512_srai_epi16(of_low, 8), 16),
-                                   _mm512_srai_epi16(of_high, 8));
-}
-
 // -- Q4_K, Q5_K: step p has sub-blocks 2p and 2p + 1
 
 INLINE void load_factors_k4(const struct rows16 *g, struct factors *f)
@@ -246,9 +239,18 @@ struct strips {
     int apart;      // elements from the first strip to the second
     bool one_scale; // the runs of 16 in a strip share a scale
     int second_up;  // bits by which the second strip's words are too high, which spares a shift
-    int min_pairs;
-    int bytes; // of a block
+    int bytes;      // of a block
 };
+
+// What the sums of runs start with: 0; minus the offset of the weights times the sum of the activations; or the same,
+// and it is added again, because the weights are meant to be unsigned.
+enum starting { STARTS_FROM_ZERO, STARTS_CENTRED, STARTS_ARE_RESTORED };
+
+// The element at which a step's first strip begins.
+INLINE int strip_at(const struct strips *s, int step)
+{
+    return s->apart == STRIP ? 2 * STRIP * step : step / 2 * 4 * STRIP + step % 2 * STRIP;
+}
 
 // Transposes words from .. from + n - 1 of a step, or shifts them where they are transposed already. n is 4 or 8.
 INLINE void transpose_strip_words(const struct neighbours *g, const struct source *s, int step, int from, int n,
@@ -298,13 +300,14 @@ INLINE struct pair next_words(const struct neighbours *g, const struct strips *s
     return w;
 }
 
-// Multiplies a step's two strips, `run` elements of each at a time. The first strip of column j is at q + SPAN * j.
-// n, run, order and s are compile-time constants.
+// Multiplies a step's two strips, `run` elements of each at a time. The first strip of column j is at q + SPAN * j. All
+// from n on are compile-time constants.
 INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct strips *s, int step, struct transposed *t,
-                       const int8_t *q, const int32_t *start, const __m512i scale[2], int n, int run,
-                       enum tile_order order, struct unpacked *u)
+                       const struct columns *c, const int8_t *q, const __m512i scale[2], int n, int run,
+                       enum starting starting, enum tile_order order, struct unpacked *u)
 {
     const int words = run / 4;
+    const int32_t *start = starting == STARTS_FROM_ZERO ? NULL : c->start[0] + strip_at(s, step) / run;
     run_sums first, second;
     UNROLL_FOR (int i = 0; i < WORDS; i++) {
         const struct pair w = next_words(g, s, step, i, t, n, order, u);
@@ -315,31 +318,23 @@ INLINE void add_strips(run_sums sum, const struct neighbours *g, const struct st
             }
             first[j] = dot_all(first[j], w.first, q + SPAN * j + 4 * i);
             second[j] = dot_all(second[j], w.second, q + SPAN * j + s->apart + 4 * i);
-            if (i % words == words - 1) {
-                const __m512i both = join_sums(first[j], second[j], 16 - s->second_up);
-                sum[j] = _mm512_dpwssd_epi32(sum[j], both, scale[s->one_scale ? 0 : i / 4]);
-            }
+            if (i % words < words - 1)
+                continue;
+            const __m512i both = join_sums(first[j], second[j], 16 - s->second_up);
+            const __m512i factor =
+                _mm512_mullo_epi16(scale[s->one_scale ? 0 : i / 4], broadcast_32(&c->steps[j][step]));
+            sum[j] = _mm512_dpwssd_epi32(sum[j], both, factor);
+            if (starting == STARTS_ARE_RESTORED)
+                sum[j] =
+                    _mm512_dpwssd_epi32(sum[j], factor, broadcast_32(&c->restore[j][step * (STRIP / run) + i / words]));
         }
     }
 }
 
-// sum += int16 pair s of the rows . pair s of the columns, which have `pairs` pairs each
-INLINE void add_pair(run_sums sum, __m512i rows, const struct columns *c, int s, int n, int pairs)
-{
-    UNROLL_FOR (int j = 0; j < n; j++)
-        sum[j] = _mm512_dpwssd_epi32(sum[j], rows, broadcast_32(c->pairs + 2 * (j * pairs + s)));
-}
-
-INLINE int strip_at(const struct strips *s, int step)
-{
-    return s->apart == STRIP ? 2 * STRIP * step : step / 2 * 4 * STRIP + step % 2 * STRIP;
-}
-
-// Multiplies a block of 16 rows by n columns. `starts`: sums of runs start with minus their offset times the
-// activations' sum; `offset` is what of it must be restored. All from n on are compile-time constants.
+// Multiplies a block of 16 rows by n columns. All from n on are compile-time constants.
 INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x, struct group_prefetch *prefetch,
                             struct unpacked *u, float *out, int n, enum tile_order order, const struct strips *s,
-                            int run, bool starts, int offset)
+                            int run, enum starting starting, enum mins mins)
 {
     struct factors own, *f = order == ALONE ? &own : &u->f;
     struct transposed t = {.low[0] =
@@ -352,20 +347,16 @@ INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x
         sum[j] = min[j] = _mm512_setzero_si512();
 #pragma GCC unroll 1
     for (int step = 0; step < STEPS; step++) {
-        const int k = strip_at(s, step);
         if (order != LATER)
             prefetch_step(prefetch, g, step * (GROUP / STEPS), GROUP / STEPS, s->bytes);
-        add_strips(sum, g, s, step, &t, x->q[0] + k, starts ? x->c.start[0] + k / run : NULL, f->scale[step], n, run,
-                   order, u);
-        if (offset)
-            add_pair(sum, _mm512_mullo_epi16(f->scale[step][0], _mm512_set1_epi16((short)offset)), &x->c, step, n,
-                     s->min_pairs);
+        add_strips(sum, g, s, step, &t, &x->c, x->q[0] + strip_at(s, step), f->scale[step], n, run, starting, order, u);
     }
-    UNROLL_FOR (int p = 0; p < s->min_pairs; p++)
-        add_pair(min, f->min[p], &x->c, p, n, s->min_pairs);
+    UNROLL_FOR (int p = 0; p < pairs_of(mins); p++)
+        UNROLL_FOR (int j = 0; j < n; j++)
+            min[j] = _mm512_dpwssd_epi32(min[j], min_pair(f->min, 1, p, mins), broadcast_32(&x->c.mins[j][p]));
     UNROLL_FOR (int j = 0; j < n; j++) {
         __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f->d[0]);
-        if (s->min_pairs)
+        if (mins != NO_MINS)
             v = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min[j]), f->m[0], v);
         add_to_partial(out, 0, v, &x->c, j);
     }
@@ -374,12 +365,12 @@ INLINE void multiply_strips(const struct neighbours *g, const struct prepared *x
 // clang-format off
 static const struct strips
     strips_q2_k = {.load = load_factors_q2_k, .word = word_q2_k, .low = {16, 2, 4}, .upper = {-1, 1, 0}, .apart = 32,
-                   .min_pairs = 8, .bytes = 84},
+                   .bytes = 84},
     strips_q3_k = {.load = load_factors_q3_k, .word = word_q3_k, .low = {32, 2, 4}, .upper = {0, 4, 2}, .apart = 32, .bytes = 110},
     strips_q4_k = {.load = load_factors_k4, .word = word_q4_k, .low = {16, 1, 0}, .upper = {-1, 1, 0}, .apart = 32,
-                   .one_scale = true, .second_up = 4, .min_pairs = 4, .bytes = 144},
+                   .one_scale = true, .second_up = 4, .bytes = 144},
     strips_q5_k = {.load = load_factors_k4, .word = word_q5_k, .low = {48, 1, 0}, .upper = {16, 4, 2}, .apart = 32,
-                   .one_scale = true, .min_pairs = 4, .bytes = 176},
+                   .one_scale = true, .bytes = 176},
     strips_q6_k = {.load = load_factors_q6_k, .word = word_q6_k, .low = {0, 1, 0}, .upper = {128, 2, 2}, .apart = 64, .bytes = 210};
 // clang-format on
 
@@ -463,7 +454,8 @@ INLINE void multiply_blocks(const struct neighbours *g, const struct prepared *x
         block_words(g, offset[b], s, values, w, order, u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
         UNROLL_FOR (int j = 0; j < n; j++) {
-            sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[j]), f->d[b], sum[j]);
+            const __m512i weighted = _mm512_mullo_epi32(acc[j], broadcast_32(&x->c.steps[j][b]));
+            sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(weighted), f->d[b], sum[j]);
             if (s && s->m >= 0)
                 sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(x->c.sums[j][b]), f->m[b], sum[j]);
         }
@@ -502,8 +494,11 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
         block_words(g, 8 + 16 * (size_t)b - (size_t)shape_iq4_nl.quants, &shape_iq4_nl, values, w, order,
                     u->w + WORDS * b);
         dot_block(acc, w, x->q[0] + STRIP * b, x->c.start[0] + b, n);
-        UNROLL_FOR (int j = 0; j < n; j++)
-            sum[j] = _mm512_add_epi32(sum[j], _mm512_mullo_epi32(acc[j], f->scale[b / 2][b % 2]));
+        UNROLL_FOR (int j = 0; j < n; j++) {
+            // Of a scale the lower 16 bits are enough.
+            const __m512i factor = _mm512_madd_epi16(f->scale[b / 2][b % 2], broadcast_32(&x->c.steps[j][b]));
+            sum[j] = _mm512_add_epi32(sum[j], _mm512_mullo_epi32(acc[j], factor));
+        }
     }
     UNROLL_FOR (int j = 0; j < n; j++)
         add_to_partial(out, 0, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), f->d[0]), &x->c, j);
@@ -512,7 +507,7 @@ INLINE void multiply_iq4_xs(const struct neighbours *g, const struct prepared *x
 // ---- the kernels: a function for each number of columns in a tile
 //
 // WIDTH(kind, ORDER, N, call): the function for N columns and a tile order.
-// WIDTHS(kind, call): all functions of a type, and their table `kind`.
+// WIDTHS(kind, steps, restores_runs_of_16, call): all functions of a type, and their table `kind`.
 
 typedef void transposed_fn(const struct neighbours *g, const struct prepared *x, int n_blocks,
                            struct group_prefetch *prefetch, struct unpacked *u, float *out);
@@ -520,6 +515,8 @@ typedef void transposed_fn(const struct neighbours *g, const struct prepared *x,
 // The kernels of a type by the columns of a tile.
 struct widths {
     transposed_fn *of[3][TILE_MOST + 1]; // by enum tile_order
+    enum step_form steps;                // of the columns
+    bool restores_runs_of_16;
 };
 
 #define WIDTH(kind, ORDER, N, ...)                                                                                     \
@@ -541,7 +538,7 @@ struct widths {
 #define NAMES_3(kind, ORDER)                                                                                           \
     kind##_##ORDER##_3, kind##_##ORDER##_4, kind##_##ORDER##_5, kind##_##ORDER##_6, kind##_##ORDER##_7,                \
         kind##_##ORDER##_8
-#define WIDTHS(kind, ...)                                                                                              \
+#define WIDTHS(kind, step_form, restores_16, ...)                                                                      \
     FROM_3(kind, ALONE, __VA_ARGS__)                                                                                   \
     WIDTH(kind, ALONE, 9, __VA_ARGS__)                                                                                 \
     WIDTH(kind, FIRST, 8, __VA_ARGS__)                                                                                 \
@@ -550,19 +547,24 @@ struct widths {
     FROM_3(kind, LATER, __VA_ARGS__)                                                                                   \
     static const struct widths kind = {{[ALONE] = {[3] = NAMES_3(kind, ALONE), kind##_ALONE_9},                        \
                                         [FIRST] = {[8] = kind##_FIRST_8, kind##_FIRST_9},                              \
-                                        [LATER] = {[2] = kind##_LATER_2, NAMES_3(kind, LATER)}}};
-#define STRIPS(kind, ...) WIDTHS(kind, multiply_strips(g, x, prefetch, u, out, n, order, __VA_ARGS__))
-#define OF_32(kind, shape) WIDTHS(kind, multiply_blocks(g, x, n_blocks, prefetch, u, out, n, order, shape))
+                                        [LATER] = {[2] = kind##_LATER_2, NAMES_3(kind, LATER)}},                       \
+                                       step_form,                                                                      \
+                                       restores_16};
+#define STRIPS(kind, steps, strips, run, starting, mins)                                                               \
+    WIDTHS(kind, steps, (run) == 16 && (starting) == STARTS_ARE_RESTORED,                                              \
+           multiply_strips(g, x, prefetch, u, out, n, order, strips, run, starting, mins))
+#define OF_32(kind, shape)                                                                                             \
+    WIDTHS(kind, STEPS_WHOLE, false, multiply_blocks(g, x, n_blocks, prefetch, u, out, n, order, shape))
 
 // clang-format off
-STRIPS(transposed_q2_k, &strips_q2_k, 16, false, 0)
-STRIPS(transposed_q3_k, &strips_q3_k, 16, true, 0)
-STRIPS(transposed_q4_k, &strips_q4_k, 32, true, 8)
-STRIPS(transposed_q4_k_mild, &strips_q4_k, 32, false, 0)
-STRIPS(transposed_q5_k, &strips_q5_k, 16, true, 16)
-STRIPS(transposed_q5_k_mild, &strips_q5_k, 32, true, 16)
-STRIPS(transposed_q6_k, &strips_q6_k, 8, true, 0)
-STRIPS(transposed_q6_k_mild, &strips_q6_k, 16, true, 0)
+STRIPS(transposed_q2_k, STEPS_OF_NEIGHBOURS, &strips_q2_k, 16, STARTS_FROM_ZERO, MINS_OF_16)
+STRIPS(transposed_q3_k, STEPS_OF_NEIGHBOURS, &strips_q3_k, 16, STARTS_CENTRED, NO_MINS)
+STRIPS(transposed_q4_k, STEPS_OF_NEIGHBOURS, &strips_q4_k, 32, STARTS_ARE_RESTORED, MINS_OF_32_TWICE)
+STRIPS(transposed_q4_k_mild, STEPS_OF_NEIGHBOURS, &strips_q4_k, 32, STARTS_FROM_ZERO, MINS_OF_32)
+STRIPS(transposed_q5_k, STEPS_OF_NEIGHBOURS, &strips_q5_k, 16, STARTS_ARE_RESTORED, MINS_OF_32_TWICE)
+STRIPS(transposed_q5_k_mild, STEPS_OF_NEIGHBOURS, &strips_q5_k, 32, STARTS_ARE_RESTORED, MINS_OF_32)
+STRIPS(transposed_q6_k, STEPS_TWO_APART, &strips_q6_k, 8, STARTS_CENTRED, NO_MINS)
+STRIPS(transposed_q6_k_mild, STEPS_TWO_APART, &strips_q6_k, 16, STARTS_CENTRED, NO_MINS)
 OF_32(transposed_q8_0, NULL)
 OF_32(transposed_q4_0, &shape_q4_0)
 OF_32(transposed_q4_1, &shape_q4_1)
@@ -570,7 +572,7 @@ OF_32(transposed_q5_0, &shape_q5_0)
 OF_32(transposed_q5_1, &shape_q5_1)
 OF_32(transposed_iq4_nl, &shape_iq4_nl)
 OF_32(transposed_mxfp4, &shape_mxfp4)
-WIDTHS(transposed_iq4_xs, multiply_iq4_xs(g, x, prefetch, u, out, n, order))
+WIDTHS(transposed_iq4_xs, STEPS_WHOLE, false, multiply_iq4_xs(g, x, prefetch, u, out, n, order))
 
 // By type and run form; NULL where a type has no such form.
 static const struct widths *const transposed_of[DT_COUNT][RUNS_COUNT] = {
@@ -621,11 +623,25 @@ static struct group_prefetch prefetch_of_group(const struct matmul_args *a, int 
                                    .next = last ? GROUP * a->w_stride - (size_t)span * row_bytes : row_bytes};
 }
 
+// Runs of 16 are joined across strips, not with their neighbours: from pairs of runs 0 and 1, 2 and 3, makes pairs of
+// runs 0 and 2, 1 and 3.
+static void pair_across_strips(int32_t restore[8])
+{
+    const __m256i v = load_256(restore);
+    _mm256_storeu_si256((__m256i *)restore, _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(v, 0xd8), 0xd8));
+}
+
 static void prepare(const struct matmul_args *a, int first, int n, int64_t span, struct prepared *x)
 {
-    ISA_FN(matmul_q8_prepare_columns)(a, first, n, n, span, false, &x->c);
-    for (int j = 0; j < n; j++)
-        memcpy(x->q[j], x->c.q[j], SPAN);
+    struct columns *c = &x->c;
+    ISA_FN(matmul_q8_prepare_columns)(a, first, n, n, span, false, c);
+    const struct widths *widths = transposed_of[a->type][c->run_form];
+    arrange_steps(c, widths->steps);
+    for (int j = 0; j < n; j++) {
+        memcpy(x->q[j], c->q[j], SPAN);
+        if (widths->restores_runs_of_16)
+            pair_across_strips(c->restore[j]);
+    }
 }
 
 static transposed_fn *function_of(const struct matmul_args *a, enum run_form run_form, int first, int n)

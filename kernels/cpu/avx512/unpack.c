@@ -2,17 +2,12 @@
 // transposed to four registers of words.
 //
 // Also prepares columns: computes the sums of activations times the offset of the weights, which each type's products
-// start with. avx512/panel.c uses both by type, through matmul_q8_unpacker.
+// start with, and the weighted sums (times their steps) that minima are multiplied with. avx512/panel.c uses both by
+// type, through matmul_q8_unpacker.
 #include "kernels/cpu/avx512/matmul_q8.h"
 #include "kernels/cpu/avx512/rows.h"
 
 // ---- pieces
-
-// Sums of 32 activations.
-INLINE __m256i sums_of_32(const int16_t *sums)
-{
-    return _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16(1));
-}
 
 // Minus the offset times the sums of 32 activations, and of 16.
 INLINE void put_start_of_32(struct columns *c, int j, const int16_t *sums, int offset)
@@ -27,6 +22,38 @@ INLINE void put_start_of_16(struct columns *c, int j, const int16_t *sums, int o
     _mm512_storeu_si512(c->start[j], _mm512_madd_epi16(low, _mm512_set1_epi16((short)-offset)));
 }
 
+// The offset times the sums of 32 activations, or of 16, to restore it. They must fit 16 bits.
+INLINE void put_restore_of_32(struct columns *c, int j, const int16_t *sums, int offset)
+{
+    __m256i restore = _mm256_madd_epi16(load_256(sums), _mm256_set1_epi16((short)offset));
+    _mm_storeu_si128((__m128i *)c->restore[j], _mm256_cvtepi32_epi16(restore));
+}
+
+INLINE void put_restore_of_16(struct columns *c, int j, const int16_t *sums, int offset)
+{
+    __m256i restore = _mm256_mullo_epi16(load_256(sums), _mm256_set1_epi16((short)offset));
+    _mm256_storeu_si256((__m256i *)c->restore[j], restore);
+}
+
+// The sums of 16 activations times their steps, at most 16 * 127 * 16.
+INLINE __m256i weighted_sums(const struct columns *c, int j, const int16_t *sums)
+{
+    __m256i steps = _mm256_cvtepu16_epi32(load_128(c->steps[j]));
+    return _mm256_mullo_epi16(load_256(sums), _mm256_or_si256(steps, _mm256_slli_epi32(steps, 16)));
+}
+
+INLINE void put_mins_of_16(struct columns *c, int j, const int16_t *sums)
+{
+    _mm256_storeu_si256((__m256i *)c->mins[j], weighted_sums(c, j, sums));
+}
+
+// The weighted sums of 32 activations, where they fit 16 bits.
+INLINE void put_mins_of_32(struct columns *c, int j, const int16_t *sums)
+{
+    __m256i of_32 = _mm256_madd_epi16(weighted_sums(c, j, sums), _mm256_set1_epi16(1));
+    _mm_storeu_si128((__m128i *)c->mins[j], _mm256_cvtepi32_epi16(of_32));
+}
+
 // Copies the lowest byte of each word to all four.
 INLINE __m512i byte_to_all(__m512i words)
 {
@@ -35,13 +62,10 @@ INLINE __m512i byte_to_all(__m512i words)
 
 // ---- Q4_K and Q5_K
 
-INLINE void put_header_k4(struct panel *p, int lane, const struct header_k4 *h, int offset)
+INLINE void put_header_k4(struct panel *p, int lane, const struct header_k4 *h)
 {
-    for (int j = 0; j < 8; j++)
-        _mm512_store_si512(&p->scale[j][lane], byte_to_word(h->scale[j / 4], j % 4));
     for (int j = 0; j < 4; j++) {
-        __m512i pair = bytes_to_pair(h->scale[j / 2], j % 2 * 2, j % 2 * 2 + 1);
-        _mm512_store_si512(&p->restore[j][lane], _mm512_mullo_epi16(pair, _mm512_set1_epi16((short)offset)));
+        _mm512_store_si512(&p->scale[j][lane], bytes_to_pair(h->scale[j / 2], j % 2 * 2, j % 2 * 2 + 1));
         _mm512_store_si512(&p->min[j][lane], bytes_to_pair(h->min[j / 2], j % 2 * 2, j % 2 * 2 + 1));
     }
     _mm512_store_ps(&p->d[0][lane], h->d);
@@ -52,7 +76,7 @@ static void unpack_q4_k(const struct rows16 *g, size_t at, int n_blocks, struct 
 {
     (void)n_blocks;
     struct header_k4 h = load_header_k4(g, at);
-    put_header_k4(p, lane, &h, 8);
+    put_header_k4(p, lane, &h);
     for (int c = 0; c < 4; c++) { // 32 bytes have an even and an odd sub-block
         __m512i t[8];
         load_words_32(g, at + 16 + 32 * (size_t)c, t);
@@ -63,19 +87,29 @@ static void unpack_q4_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-// Runs of 32: |sum| <= 32 * 8 * 127 = 32512. Mild runs need no offset: |sum| <= 15 * 2184 = 32760.
-enum { MILD_Q4_K = 2184 };
-static void prepare_q4_k(struct columns *c)
+// Runs of 32: |sum| <= 32 * 8 * 127 = 32512. Mild runs need no offset: |sum| <= 15 * 2047. Mild columns' weighted sums
+// over 32 elements are at most 16 * 2047 = 32752, so they fit 16 bits.
+enum { MILD_OF_32 = 2047 };
+static void prepare_q4_k(const int16_t *const *sums, struct columns *c)
+{
+    for (int j = 0; j < c->n; j++) {
+        put_start_of_32(c, j, sums[j], 8);
+        put_restore_of_32(c, j, sums[j], 8);
+        put_mins_of_16(c, j, sums[j]);
+    }
+}
+
+static void prepare_mild_q4_k(const int16_t *const *sums, struct columns *c)
 {
     for (int j = 0; j < c->n; j++)
-        put_start_of_32(c, j, c->q_sums[j], 8);
+        put_mins_of_32(c, j, sums[j]);
 }
 
 static void unpack_q5_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
 {
     (void)n_blocks;
     struct header_k4 h = load_header_k4(g, at);
-    put_header_k4(p, lane, &h, 16);
+    put_header_k4(p, lane, &h);
     __m512i fifth[8];
     load_words_32(g, at + 16, fifth);
     for (int s = 0; s < 8; s += 2) {
@@ -90,27 +124,31 @@ static void unpack_q5_k(const struct rows16 *g, size_t at, int n_blocks, struct 
 }
 
 // Runs of 16: |sum| <= 16 * 16 * 127 = 32512. Mild runs of 32: |sum| <= 16 * 2047 = 32752.
-enum { MILD_Q5_K = 2047 };
-static void prepare_q5_k(struct columns *c)
+static void prepare_q5_k(const int16_t *const *sums, struct columns *c)
 {
-    for (int j = 0; j < c->n; j++)
-        put_start_of_16(c, j, c->q_sums[j], 16);
+    for (int j = 0; j < c->n; j++) {
+        put_start_of_16(c, j, sums[j], 16);
+        put_restore_of_16(c, j, sums[j], 16);
+        put_mins_of_16(c, j, sums[j]);
+    }
 }
 
-static void prepare_mild_q5_k(struct columns *c)
+static void prepare_mild_q5_k(const int16_t *const *sums, struct columns *c)
 {
-    for (int j = 0; j < c->n; j++)
-        put_start_of_32(c, j, c->q_sums[j], 16);
+    for (int j = 0; j < c->n; j++) {
+        put_start_of_32(c, j, sums[j], 16);
+        put_restore_of_32(c, j, sums[j], 16);
+        put_mins_of_32(c, j, sums[j]);
+    }
 }
 
 // ---- types with sixteen signed scales
 
-// Pairs (scale, 0): a signed byte is shifted to the top of its word and down again.
 INLINE void put_signed_scales(struct panel *p, int lane, const __m512i scales[4])
 {
-    for (int s = 0; s < 16; s++) {
-        __m512i word = _mm512_slli_epi32(scales[s / 4], 24 - s % 4 * 8);
-        _mm512_store_si512(&p->scale[s][lane], _mm512_srli_epi32(_mm512_srai_epi16(word, 8), 16));
+    for (int s = 0; s < 8; s++) {
+        const __m512i four = scales[s / 2];
+        _mm512_store_si512(&p->scale[s][lane], signed_pair(four, s % 2 * 2, four, s % 2 * 2 + 1));
     }
 }
 
@@ -140,8 +178,9 @@ static void unpack_q6_k(const struct rows16 *g, size_t at, int n_blocks, struct 
 
 // Runs of 8: |sum| <= 8 * 32 * 127 = 32512. Their activations are summed up here, four at a time by vpdpbusd, then
 // two such sums.
-static void prepare_q6_k(struct columns *c)
+static void prepare_q6_k(const int16_t *const *sums, struct columns *c)
 {
+    (void)sums;
     const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1)), offset = _mm512_set1_epi8(32);
     const __m512i zero = _mm512_setzero_si512();
@@ -157,10 +196,10 @@ static void prepare_q6_k(struct columns *c)
 
 // Mild runs of 16: |sum| <= 32 * 1023 = 32736.
 enum { MILD_Q6_K = 1023 };
-static void prepare_mild_q6_k(struct columns *c)
+static void prepare_mild_q6_k(const int16_t *const *sums, struct columns *c)
 {
     for (int j = 0; j < c->n; j++)
-        put_start_of_16(c, j, c->q_sums[j], 32);
+        put_start_of_16(c, j, sums[j], 32);
 }
 
 // Unpacks words of two-bit elements: pair p of the bits is elements 32p .. 32p + 31 of a half. `third` has the bits
@@ -190,10 +229,10 @@ static void unpack_q3_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     }
 }
 
-static void prepare_q3_k(struct columns *c)
+static void prepare_q3_k(const int16_t *const *sums, struct columns *c)
 {
     for (int j = 0; j < c->n; j++)
-        put_start_of_16(c, j, c->q_sums[j], 4);
+        put_start_of_16(c, j, sums[j], 4);
 }
 
 // (w - 4) * scale is -124 .. 128, which plus 127 is an unsigned byte. The products of even bytes are computed, then
@@ -203,7 +242,8 @@ static void fold_scales_q3_k(struct panel *p)
     const __m512i offset = _mm512_set1_epi32(127);
     for (int k = 0; k < SPAN; k += 16)
         for (int lane = 0; lane < PANEL; lane += GROUP) {
-            __m512i scale = _mm512_load_si512(&p->scale[k / 16][lane]);
+            // The scale in the lowest byte; those above are not used.
+            __m512i scale = _mm512_srli_epi32(_mm512_load_si512(&p->scale[k / 32][lane]), k % 32);
             __m512i add = byte_to_all(_mm512_sub_epi32(offset, _mm512_slli_epi32(scale, 2)));
             __m512i all = byte_to_all(scale);
             __m512i even = _mm512_and_si512(all, _mm512_set1_epi16(0x00ff)), odd = _mm512_xor_si512(all, even);
@@ -216,22 +256,10 @@ static void fold_scales_q3_k(struct panel *p)
         }
 }
 
-// For blocks that are one run.
-INLINE void put_start_of_256(struct columns *c, int offset)
+static void prepare_folded_q3_k(const int16_t *const *sums, struct columns *c)
 {
     for (int j = 0; j < c->n; j++)
-        c->start[j][0] = -offset * _mm512_reduce_add_epi32(_mm512_cvtepi16_epi32(load_256(c->q_sums[j])));
-}
-
-static void prepare_whole_q3_k(struct columns *c)
-{
-    put_start_of_256(c, 127);
-}
-
-// In a panel, -1, 0 and 1 are stored as 0, 1 and 2.
-static void prepare_whole_ternary(struct columns *c)
-{
-    put_start_of_256(c, 1);
+        put_start_of_32(c, j, sums[j], 127);
 }
 
 static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct panel *p, int lane)
@@ -239,10 +267,11 @@ static void unpack_q2_k(const struct rows16 *g, size_t at, int n_blocks, struct 
     (void)n_blocks;
     __m512i t[4], pairs[8];
     load_words_16(g, at, t);
-    for (int s = 0; s < 16; s++)
-        _mm512_store_si512(&p->scale[s][lane], byte_to_word(low_nibbles(t[s / 4]), s % 4));
-    for (int s = 0; s < 8; s++)
-        _mm512_store_si512(&p->min[s][lane], bytes_to_pair(high_nibbles(t[s / 2]), s % 2 * 2, s % 2 * 2 + 1));
+    for (int s = 0; s < 8; s++) {
+        const int first = s % 2 * 2;
+        _mm512_store_si512(&p->scale[s][lane], bytes_to_pair(low_nibbles(t[s / 2]), first, first + 1));
+        _mm512_store_si512(&p->min[s][lane], bytes_to_pair(high_nibbles(t[s / 2]), first, first + 1));
+    }
     load_words_16(g, at + 68, t); // the last 16 bytes are quants, d and dmin
     _mm512_store_ps(&p->d[0][lane], low_halves(t[3]));
     _mm512_store_ps(&p->m[0][lane], high_halves(t[3]));
@@ -257,17 +286,16 @@ static void fold_scales_q2_k(struct panel *p)
 {
     for (int k = 0; k < SPAN; k += 16)
         for (int lane = 0; lane < PANEL; lane += GROUP) {
-            __m512i scale = _mm512_load_si512(&p->scale[k / 16][lane]);
-            scale = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));
+            const __m512i scale = one_of_pair(_mm512_load_si512(&p->scale[k / 32][lane]), k / 16 % 2);
             for (int i = k / 4; i < k / 4 + 4; i++)
                 _mm512_store_si512(p->w[i][lane], _mm512_mullo_epi16(_mm512_load_si512(p->w[i][lane]), scale));
         }
 }
 
-static void prepare_whole_q2_k(struct columns *c)
+static void prepare_q2_k(const int16_t *const *sums, struct columns *c)
 {
     for (int j = 0; j < c->n; j++)
-        c->start[j][0] = 0;
+        put_mins_of_16(c, j, sums[j]);
 }
 
 // ---- IQ4_XS: the scales are words
@@ -294,13 +322,14 @@ static void unpack_iq4_xs(const struct rows16 *g, size_t at, int n_blocks, struc
 // ---- types with blocks of 32
 
 // The sums of 32 activations, for an offset or a minimum.
-INLINE void put_starts_and_sums(struct columns *c, int offset, bool mins)
+INLINE void put_starts_and_sums(const int16_t *const *sums, struct columns *c, int offset, bool mins)
 {
     for (int j = 0; j < c->n; j++) {
-        __m256i sums = sums_of_32(c->q_sums[j]);
-        put_start_of_32(c, j, c->q_sums[j], offset);
-        if (mins)
-            _mm256_storeu_ps(c->sums[j], _mm256_cvtepi32_ps(sums));
+        put_start_of_32(c, j, sums[j], offset);
+        if (mins) {
+            __m256i of_32 = _mm256_madd_epi16(weighted_sums(c, j, sums[j]), _mm256_set1_epi16(1));
+            _mm256_storeu_ps(c->sums[j], _mm256_cvtepi32_ps(of_32));
+        }
     }
 }
 
@@ -360,9 +389,9 @@ INLINE void unpack_nibbles(const struct rows16 *g, size_t at, int n_blocks, stru
     }
 // Defines prepare_<name>. offset: of the unsigned weights. mins: whether the type has minima.
 #define PREPARE(name, offset, mins)                                                                                    \
-    static void prepare_##name(struct columns *c)                                                                      \
+    static void prepare_##name(const int16_t *const *sums, struct columns *c)                                          \
     {                                                                                                                  \
-        put_starts_and_sums(c, offset, mins);                                                                          \
+        put_starts_and_sums(sums, c, offset, mins);                                                                    \
     }
 
 // clang-format off
@@ -387,10 +416,10 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
     [DT_IQ4_NL] = {.unpack = unpack_iq4_nl, .prepare = prepare_offset_128},
     [DT_IQ4_XS] = {.unpack = unpack_iq4_xs, .prepare = prepare_offset_128},
     [DT_MXFP4] = {.unpack = unpack_mxfp4, .prepare = prepare_offset_12},
-    [DT_Q2_K] = {.unpack = unpack_q2_k, .pairs_of = 16, .fold_scales = fold_scales_q2_k, .prepare_whole = prepare_whole_q2_k},
-    [DT_Q3_K] = {.unpack = unpack_q3_k, .prepare = prepare_q3_k, .fold_scales = fold_scales_q3_k, .prepare_whole = prepare_whole_q3_k},
-    [DT_Q4_K] = {.unpack = unpack_q4_k, .pairs_of = 32, .prepare = prepare_q4_k, .mild_run = 32, .mild_most = MILD_Q4_K},
-    [DT_Q5_K] = {.unpack = unpack_q5_k, .pairs_of = 32, .prepare = prepare_q5_k, .prepare_mild = prepare_mild_q5_k, .mild_run = 32, .mild_most = MILD_Q5_K},
+    [DT_Q2_K] = {.unpack = unpack_q2_k, .prepare = prepare_q2_k, .fold_scales = fold_scales_q2_k, .prepare_folded = prepare_q2_k},
+    [DT_Q3_K] = {.unpack = unpack_q3_k, .prepare = prepare_q3_k, .fold_scales = fold_scales_q3_k, .prepare_folded = prepare_folded_q3_k},
+    [DT_Q4_K] = {.unpack = unpack_q4_k, .prepare = prepare_q4_k, .prepare_mild = prepare_mild_q4_k, .mild_run = 32, .mild_most = MILD_OF_32},
+    [DT_Q5_K] = {.unpack = unpack_q5_k, .prepare = prepare_q5_k, .prepare_mild = prepare_mild_q5_k, .mild_run = 32, .mild_most = MILD_OF_32},
     [DT_Q6_K] = {.unpack = unpack_q6_k, .prepare = prepare_q6_k, .prepare_mild = prepare_mild_q6_k, .mild_run = 16, .mild_most = MILD_Q6_K},
     [DT_IQ1_S] = {.unpack = ISA_FN(matmul_q8_unpack_iq1_s), .prepare = ISA_FN(matmul_q8_prepare_iq1)},
     [DT_IQ1_M] = {.unpack = ISA_FN(matmul_q8_unpack_iq1_m), .prepare = ISA_FN(matmul_q8_prepare_iq1)},
@@ -399,8 +428,8 @@ const struct unpacker ISA_FN(matmul_q8_unpacker)[DT_COUNT] = {
     [DT_IQ2_S] = {.unpack = ISA_FN(matmul_q8_unpack_iq2_s), .prepare = ISA_FN(matmul_q8_prepare_signed_16)},
     [DT_IQ3_XXS] = {.unpack = ISA_FN(matmul_q8_unpack_iq3_xxs), .prepare = ISA_FN(matmul_q8_prepare_signed_32)},
     [DT_IQ3_S] = {.unpack = ISA_FN(matmul_q8_unpack_iq3_s), .prepare = ISA_FN(matmul_q8_prepare_signed_16)},
-    [DT_TQ1_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq1_0), .prepare = ISA_FN(matmul_q8_prepare_ternary), .prepare_whole = prepare_whole_ternary},
-    [DT_TQ2_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq2_0), .prepare = ISA_FN(matmul_q8_prepare_ternary), .prepare_whole = prepare_whole_ternary},
+    [DT_TQ1_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq1_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
+    [DT_TQ2_0] = {.unpack = ISA_FN(matmul_q8_unpack_tq2_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
     [DT_Q1_0] = {.unpack = ISA_FN(matmul_q8_unpack_q1_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
     [DT_Q2_0] = {.unpack = ISA_FN(matmul_q8_unpack_q2_0), .prepare = ISA_FN(matmul_q8_prepare_ternary)},
     [DT_NVFP4] = {.unpack = ISA_FN(matmul_q8_unpack_nvfp4), .prepare = ISA_FN(matmul_q8_prepare_nvfp4)},

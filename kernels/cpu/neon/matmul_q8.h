@@ -35,12 +35,13 @@ INLINE void load_after(void)
 struct column {
     const int8_t *q;
     const int16_t *sums;
+    const uint8_t *steps;
     const float *da;
 };
 
 INLINE struct column column_of(const void *x, int64_t k)
 {
-    return (struct column){q8_quants(x), q8_sums(x, k), q8_scales(x, k)};
+    return (struct column){q8_quants(x), q8_sums(x, k), q8_steps(x, k), q8_scales(x, k)};
 }
 
 // The sums of a span of a q8 row over 16 elements, and over 32 (|sum| <= 32 * 127).
@@ -56,16 +57,17 @@ INLINE struct sums sums_of(const struct column *x, int64_t span)
     return s;
 }
 
-// The first four elements as floats.
-INLINE float32x4_t floats_of_low(int16x8_t v)
+// The steps of a span of a q8 row, one for each 32 elements.
+INLINE int16x8_t steps_of(const struct column *x, int64_t span)
 {
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(v)));
+    return vreinterpretq_s16_u16(vmovl_u8(vld1_u8(x->steps + span * Q8_RUNS)));
 }
 
-// The last four elements as floats.
-INLINE float32x4_t floats_of_high(int16x8_t v)
+// The products of eight sums over 32 elements and their steps. They do not fit 16 bits.
+INLINE void weigh_sums(int16x8_t of32, int16x8_t steps, int32x4_t out[2])
 {
-    return vcvtq_f32_s32(vmovl_high_s16(v));
+    out[0] = vmull_s16(vget_low_s16(of32), vget_low_s16(steps));
+    out[1] = vmull_high_s16(of32, steps);
 }
 
 // ---- the rows

@@ -1,19 +1,22 @@
-// Matmul of many columns for 64-bit ARM: a span of 256 elements of eight rows is unpacked to a panel once, and all
-// columns are multiplied with it.
+// Matmul of many columns for 64-bit ARM: a span of 256 elements of some rows is unpacked to panels of eight rows once,
+// and all columns are multiplied with them.
 //
 // The naive loop: for each row, column and block of 256, isum = sum of scale[j] * (w . q)[j]; D = fma(isum * d, da,
 // D). Here a tile of a few columns is multiplied with eight rows, and the float chain of kernels.h runs on four rows
-// at once. The panel (4 KiB) stays in the L1 cache. The sums D of all columns are kept after it in the caller's
-// scratch until the next span. While a panel is multiplied, the rows below are prefetched. neon/matmul_q8.c chooses
-// it for more than two columns.
+// at once. What a tile computes from its columns alone, such as the sums of activations times their steps, serves all
+// panels of a span. These (5 to 7 KiB each) stay in the L1 cache. The sums D of all columns are kept after them in the
+// caller's scratch until the next span. While panels are multiplied, the rows below are prefetched. neon/matmul_q8.c
+// chooses it for more than two columns.
 #include "kernels/cpu/neon/panel_tile.h"
 
-// D of eight rows of a column.
+enum { PANELS = 4, ROWS = PANELS * PANEL_ROWS }; // the most panels of a span, and their rows
+
+// D of the rows of a column, four in a vector.
 struct chain {
-    float32x4_t rows[2];
+    float32x4_t rows[ROWS / 4];
 };
 
-enum { COLUMNS_MAX = (SCRATCH_BYTES - sizeof(struct panel)) / sizeof(struct chain) };
+enum { COLUMNS_MAX = (SCRATCH_BYTES - PANELS * sizeof(struct panel)) / sizeof(struct chain) };
 
 // The blocks of eight rows. Past the end of the matrix the last row is repeated; n rows are stored.
 struct row_group {
@@ -69,8 +72,8 @@ INLINE void unpack_panel_256(struct row_group *rows, const struct type_256 *t, s
             p->m[0][h] = f.m;
     }
     panel_put_scales(p, t->groups, scale);
-    for (int half = 0; t->m_at && half < t->groups / 8; half++)
-        transpose_8(min[half], p->min + 8 * half);
+    if (t->m_at)
+        panel_put_mins(p, t->groups, min);
     for (int r = 0; r < PANEL_ROWS; r++)
         rows->at[r] += t->bytes;
 }
@@ -104,7 +107,8 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
 
 // What tiles read and write. A tile is compiled for each kind of type and number of columns.
 struct sweep {
-    const struct panel *p;
+    const struct panel *panels;
+    int n_panels;
     const void *const *x;
     int n_x;
     int64_t k, span;
@@ -112,88 +116,101 @@ struct sweep {
     struct chain *chains; // [n_x]
 };
 
-INLINE struct tile tile_at(const struct sweep *s, int first, int columns)
+// Fills a tile of columns first .. first + columns - 1. It serves tiles of all types.
+static __attribute__((noinline)) void tile_fill(const struct sweep *s, int first, int columns, bool float_sums,
+                                                struct tile *t)
 {
-    struct tile t;
-    UNROLL_FOR (int c = 0; c < columns; c++) {
+    KEEP_LOOP_FOR (int c = 0; c < columns; c++) {
         struct column x = column_of(s->x[first + c], s->k);
-        t.q[c] = x.q + SPAN * s->span;
-        t.sums[c] = sums_of(&x, s->span);
-        t.da[c] = x.da[s->span];
+        tile_put(t, c, &x, s->span);
     }
-    return t;
-}
-
-// sum += min * sums, for eight rows
-INLINE int32x4x2_t add_mins(int32x4x2_t sum, const int16x8_t *min, int16x8_t sums)
-{
-    UNROLL_FOR (int j = 0; j < 8; j++) {
-        sum.val[0] = vmlal_n_s16(sum.val[0], vget_low_s16(min[j]), sums[j]);
-        sum.val[1] = vmlal_high_n_s16(sum.val[1], min[j], sums[j]);
+    KEEP_LOOP_FOR (int c = 0; c < COLUMN_VECTORS(columns); c++) {
+        tile_spread(t, columns, c);
+        if (float_sums)
+            tile_spread_sums(t, columns, c);
     }
-    return sum;
 }
 
-// The sums of the minima of eight rows times a column's sums.
-INLINE int32x4x2_t dot_mins(const struct panel *p, int groups, const struct sums *s)
+INLINE void multiply_256(const struct panel *p, const struct tile *t, int columns, int groups, bool wide, bool mins,
+                         float32x4_t *const *chains)
 {
-    int32x4x2_t sum = {{vdupq_n_s32(0), vdupq_n_s32(0)}};
-    return groups == 8 ? add_mins(sum, p->min, s->of32)
-                       : add_mins(add_mins(sum, p->min, s->of16[0]), p->min + 8, s->of16[1]);
-}
-
-INLINE void tile_256(const struct sweep *s, int first, int columns, int groups, bool wide, bool mins)
-{
-    const struct panel *p = s->p;
-    struct tile t = tile_at(s, first, columns);
     tile_sums isum;
-    dot_256(p, groups, wide, columns, &t, isum);
-    UNROLL_FOR (int c = 0; c < columns; c++) {
-        struct chain *chain = &s->chains[first + c];
-        int32x4x2_t msum = {{vdupq_n_s32(0), vdupq_n_s32(0)}};
-        if (mins)
-            msum = dot_mins(p, groups, &t.sums[c]);
+    min_sums msum;
+    dot_256(p, groups, wide, columns, t, isum);
+    if (mins)
+        (groups == 16 ? dot_mins_16 : dot_mins_32)(p, columns, t, msum);
+    UNROLL_FOR (int c = 0; c < columns; c++)
         UNROLL_FOR (int h = 0; h < 2; h++) {
             float32x4_t sum = vmulq_f32(vcvtq_f32_s32(rows_of_column(isum, c, h)), p->d[0][h]);
             if (mins)
-                sum = vfmsq_f32(sum, vcvtq_f32_s32(msum.val[h]), p->m[0][h]);
-            chain->rows[h] = vfmaq_n_f32(chain->rows[h], sum, t.da[c]);
+                sum = vfmsq_f32(sum, vcvtq_f32_s32(msum[c][h]), p->m[0][h]);
+            chains[c][h] = vfmaq_n_f32(chains[c][h], sum, t->da[c]);
         }
+}
+
+INLINE void multiply_32(const struct panel *p, const struct tile *t, int columns, int blocks, bool wide, bool mins,
+                        float32x4_t *const *chains)
+{
+    tile_floats partial;
+    EACH_SUM(v, c, columns)
+    partial[v][c] = vdupq_n_f32(0);
+    for (int half = 0; 4 * half < blocks; half++) {
+        struct tile_half part = half_of_tile(t, columns, half);
+        UNROLL_FOR (int i = 0; i < 4; i++) {
+            int j = 4 * half + i;
+            if (j >= blocks)
+                break;
+            tile_run x;
+            load_run(&part, i, columns, x);
+            tile_sums isum;
+            UNROLL_FOR (int v = 0; v < ROW_VECTORS; v++)
+                dot_32(p, j, v, wide, columns, x, isum[v]);
+            EACH_SUM(v, c, columns)
+            {
+                int32x4_t product = vmulq_s32(isum[v][c], step_of_run(&part, c, i));
+                partial[v][c] = vfmaq_f32(partial[v][c], vcvtq_f32_s32(product), p->d[j][v]);
+                if (mins)
+                    partial[v][c] = vfmaq_f32(partial[v][c], p->m[j][v], t->float_sums[c][j]);
+            }
+        }
+    }
+    UNROLL_FOR (int c = 0; c < columns; c++)
+        UNROLL_FOR (int h = 0; h < 2; h++)
+            chains[c][h] = vfmaq_n_f32(chains[c][h], float_rows_of_column(partial, c, h), t->da[c]);
+}
+
+// The parts of the columns' chains that belong to panel i.
+#define CHAINS_OF_PANEL(chains, s, first, columns, i)                                                                  \
+    float32x4_t *chains[TILE_COLUMNS];                                                                                 \
+    UNROLL_FOR (int c = 0; c < columns; c++)                                                                           \
+        chains[c] = s->chains[first + c].rows + 2 * i;
+
+INLINE void tile_256(const struct sweep *s, int first, int columns, int groups, bool wide, bool mins)
+{
+    struct tile t;
+    tile_fill(s, first, columns, false, &t);
+    for (int i = 0; i < s->n_panels; i++) {
+        CHAINS_OF_PANEL(chains, s, first, columns, i)
+        multiply_256(&s->panels[i], &t, columns, groups, wide, mins, chains);
     }
 }
 
 INLINE void tile_32(const struct sweep *s, int first, int columns, bool wide, bool mins)
 {
-    const struct panel *p = s->p;
-    struct tile t = tile_at(s, first, columns);
-    float32x4_t sums[COLUMN_VECTORS_MAX][8];
-    tile_floats partial;
-    EACH_SUM(v, c, columns)
-    partial[v][c] = vdupq_n_f32(0);
-    for (int c = 0; mins && c < COLUMN_VECTORS(columns); c++)
-        floats_of_sums(&t, columns, c, sums[c]);
-    for (int j = 0; j < s->blocks; j++) {
-        tile_sums isum;
-        dot_32(p, j, wide, columns, &t, isum);
-        EACH_SUM(v, c, columns)
-        {
-            partial[v][c] = vfmaq_f32(partial[v][c], vcvtq_f32_s32(isum[v][c]), p->d[j][v]);
-            if (mins)
-                partial[v][c] = vfmaq_f32(partial[v][c], p->m[j][v], sums[c][j]);
-        }
-    }
-    UNROLL_FOR (int c = 0; c < columns; c++) {
-        struct chain *chain = &s->chains[first + c];
-        UNROLL_FOR (int h = 0; h < 2; h++)
-            chain->rows[h] = vfmaq_n_f32(chain->rows[h], float_rows_of_column(partial, c, h), t.da[c]);
+    struct tile t;
+    tile_fill(s, first, columns, mins, &t);
+    for (int i = 0; i < s->n_panels; i++) {
+        CHAINS_OF_PANEL(chains, s, first, columns, i)
+        multiply_32(&s->panels[i], &t, columns, s->blocks, wide, mins, chains);
     }
 }
 
 // SWEEP(name, TILE, ...) defines a function that multiplies all columns with the panel: full tiles, then one tile of
 // the columns that are left. TILE is tile_256 or tile_32; its last parameters are those of the type.
 #define SWEEP(name, TILE, ...)                                                                                         \
-    static __attribute__((noinline)) void name(const struct sweep *s)                                                  \
+    static __attribute__((noinline)) void name(const struct sweep *sweep)                                              \
     {                                                                                                                  \
+        const struct sweep copy = *sweep, *s = &copy; /* is not reloaded after every store */                          \
         int first = 0;                                                                                                 \
         for (; first + TILE_COLUMNS <= s->n_x; first += TILE_COLUMNS)                                                  \
             TILE(s, first, TILE_COLUMNS, __VA_ARGS__);                                                                 \
@@ -219,54 +236,76 @@ SWEEP(sweep_32_wide,   tile_32,       true,  false)
 
 // ---- all rows
 
-static struct chain *chains_begin(const struct matmul_args *a, int n_x)
+// The rows of the panels of a span, and what is computed of them.
+struct rows_work {
+    struct row_group rows[PANELS];
+    const uint8_t *ahead; // to be prefetched next
+    struct sweep s;
+};
+
+static struct rows_work rows_begin(const struct matmul_args *a, int first_x, int n_x, int first)
 {
-    struct chain *chains = (struct chain *)((struct panel *)a->scratch + 1);
+    struct panel *panels = a->scratch;
+    struct chain *chains = (struct chain *)(panels + PANELS);
+    struct rows_work w = {.ahead = rows_to_prefetch(a, first, ROWS)};
+    w.s = (struct sweep){.panels = panels, .x = a->x + first_x, .n_x = n_x, .k = a->k, .chains = chains};
+    for (; w.s.n_panels < PANELS && first + w.s.n_panels * PANEL_ROWS < a->n_rows; w.s.n_panels++)
+        w.rows[w.s.n_panels] = rows_from(a, first + w.s.n_panels * PANEL_ROWS);
     memset(chains, 0, (size_t)n_x * sizeof(*chains));
-    return chains;
+    return w;
 }
 
-static void chains_store(const struct chain *chains, float *const *y, int n_x, int first, int n_rows)
+static void rows_store(const struct matmul_args *a, const struct rows_work *w, int first_x, int first)
 {
-    for (int j = 0; j < n_x; j++)
-        memcpy(y[j] + first, &chains[j], (size_t)n_rows * sizeof(float));
+    for (int j = 0; j < w->s.n_x; j++)
+        memcpy(a->y[first_x + j] + first, &w->s.chains[j], (size_t)MIN(ROWS, a->n_rows - first) * sizeof(float));
+}
+
+INLINE void prefetch_rows(struct rows_work *w, int bytes)
+{
+    prefetch_bytes(w->ahead, (size_t)(PANEL_ROWS * bytes));
+    w->ahead += PANEL_ROWS * bytes;
 }
 
 INLINE void panel_256(const struct matmul_args *a, int first_x, int n_x, struct type_256 t)
 {
-    struct panel *p = a->scratch;
-    for (int first = 0; first < a->n_rows; first += PANEL_ROWS) {
-        struct row_group rows = rows_from(a, first);
-        const uint8_t *ahead = rows_to_prefetch(a, first, PANEL_ROWS);
-        struct sweep s = {.p = p, .x = a->x + first_x, .n_x = n_x, .k = a->k, .chains = chains_begin(a, n_x)};
-        for (; s.span < a->k / SPAN; s.span++, ahead += PANEL_ROWS * t.bytes) {
-            prefetch_bytes(ahead, (size_t)(PANEL_ROWS * t.bytes));
-            unpack_panel_256(&rows, &t, p);
+    struct panel *panels = a->scratch;
+    for (int first = 0; first < a->n_rows; first += ROWS) {
+        struct rows_work w = rows_begin(a, first_x, n_x, first);
+        for (; w.s.span < a->k / SPAN; w.s.span++) {
+            for (int i = 0; i < w.s.n_panels; i++) {
+                prefetch_rows(&w, t.bytes);
+                struct row_group rows = w.rows[i]; // a copy in registers
+                unpack_panel_256(&rows, &t, &panels[i]);
+                w.rows[i] = rows;
+            }
             if (t.groups == 16)
-                t.m_at ? sweep_16_mins(&s) : sweep_16(&s);
+                t.m_at ? sweep_16_mins(&w.s) : sweep_16(&w.s);
             else if (t.groups == 1)
-                sweep_1(&s);
+                sweep_1(&w.s);
             else
-                (t.m_at ? sweep_8_mins : t.wide ? sweep_8_wide : sweep_8)(&s);
+                (t.m_at ? sweep_8_mins : t.wide ? sweep_8_wide : sweep_8)(&w.s);
         }
-        chains_store(s.chains, a->y + first_x, n_x, first, rows.n);
+        rows_store(a, &w, first_x, first);
     }
 }
 
 INLINE void panel_32(const struct matmul_args *a, int first_x, int n_x, struct type_32 t)
 {
-    struct panel *p = a->scratch;
-    for (int first = 0; first < a->n_rows; first += PANEL_ROWS) {
-        struct row_group rows = rows_from(a, first);
-        const uint8_t *ahead = rows_to_prefetch(a, first, PANEL_ROWS);
-        struct sweep s = {.p = p, .x = a->x + first_x, .n_x = n_x, .k = a->k, .chains = chains_begin(a, n_x)};
-        for (; s.span < q8_blocks(a->k); s.span++, ahead += PANEL_ROWS * 8 * t.bytes) {
-            s.blocks = (int)MIN(8, a->k / 32 - 8 * s.span);
-            prefetch_bytes(ahead, (size_t)(PANEL_ROWS * 8 * t.bytes));
-            unpack_panel_32(&rows, &t, s.blocks, p);
-            (t.m_at ? sweep_32_mins : t.wide ? sweep_32_wide : sweep_32_narrow)(&s);
+    struct panel *panels = a->scratch;
+    for (int first = 0; first < a->n_rows; first += ROWS) {
+        struct rows_work w = rows_begin(a, first_x, n_x, first);
+        for (; w.s.span < q8_blocks(a->k); w.s.span++) {
+            w.s.blocks = (int)MIN(8, a->k / 32 - 8 * w.s.span);
+            for (int i = 0; i < w.s.n_panels; i++) {
+                prefetch_rows(&w, 8 * t.bytes);
+                struct row_group rows = w.rows[i];
+                unpack_panel_32(&rows, &t, w.s.blocks, &panels[i]);
+                w.rows[i] = rows;
+            }
+            (t.m_at ? sweep_32_mins : t.wide ? sweep_32_wide : sweep_32_narrow)(&w.s);
         }
-        chains_store(s.chains, a->y + first_x, n_x, first, rows.n);
+        rows_store(a, &w, first_x, first);
     }
 }
 

@@ -83,7 +83,7 @@ typedef void half_256_fn(const uint8_t *b, int half, struct block_256 *o);
 struct type_256 {
     enum dtype type;
     int bytes;      // of a block
-    int groups;     // groups with a scale each; 1: the block has no scale but d
+    int groups;     // groups with a scale each; 1: the block has no scale but d, and `begin` sets eight scales to 1
     int offset;     // added to the bytes; SHIFTED: a weight is 8 byte + 1, or 8 byte - 1 where its group is `down`
     bool wide;      // |w| may exceed 32: the sum of four products does not fit 16 bits
     int d_at, m_at; // bytes of d, or D_IN_NIBBLES, and of the minimum, which follows d; m_at 0: no minima
@@ -246,7 +246,8 @@ INLINE void half_iq4_xs(const uint8_t *b, int half, struct block_256 *o)
 
 INLINE void begin_tq2_0(const uint8_t *b, struct block_256 *o)
 {
-    (void)b, (void)o;
+    (void)b;
+    o->scale[0] = vdupq_n_s16(1);
 }
 
 INLINE void half_tq2_0(const uint8_t *b, int half, struct block_256 *o)
@@ -256,7 +257,8 @@ INLINE void half_tq2_0(const uint8_t *b, int half, struct block_256 *o)
 
 INLINE void begin_tq1_0(const uint8_t *b, struct block_256 *o)
 {
-    (void)b, (void)o;
+    (void)b;
+    o->scale[0] = vdupq_n_s16(1);
 }
 
 // The first digit in base 3 of each byte, as a fraction of 256: floor(3 v / 256), computed as floor(floor(3 v / 4) /

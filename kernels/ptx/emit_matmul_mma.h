@@ -1,0 +1,60 @@
+// What the two files that emit products of many rows of 8-bit activations share: the layout of shared memory, and the
+// ways in which sums are multiplied by scales and steps. emit_matmul_mma.c has the kernel, emit_matmul_mma_put.c fills
+// shared memory. Private to them.
+//
+// Ownership: none. Threads: no shared state; emitters keep nothing.
+#ifndef QUERN_EMIT_MATMUL_MMA_H
+#define QUERN_EMIT_MATMUL_MMA_H
+
+#include "kernels/ptx/emit_matmul_parts.h"
+
+// A step of the kernel is half a block: 128 of k, or four parts of 32. The weights of a part that have a scale of their
+// own are a run: 16 of them, or the whole part.
+enum { MMA_WARPS = 8, MMA_STRIDE = 144 };
+
+// How the sums of a part are multiplied by scales of outputs and steps of rows of x.
+enum mma_form {
+    MMA_FLOATS,   // a float for the part
+    MMA_SCALED,   // the bytes in shared memory are weights times their scales, which still fit 8 bits
+    MMA_INTEGERS, // an integer for the run
+    MMA_PRODUCTS, // an integer for the run, and a matrix instruction forms the products of scales and steps
+};
+enum mma_form ptx_mma_form(const struct ptx_matmul *m);
+// How many products a part is: 1, of k = 32, or 2, of k = 16, if each run of 16 has an integer scale.
+uint32_t ptx_mma_runs(const struct ptx_matmul *m);
+
+// The layout of shared memory (`step`), as byte offsets. A pair is two neighbouring rows of x.
+enum {
+    MMA_WEIGHTS = 0,    // [output][144]
+    MMA_ACTS = 18432,   // [row of x][144]
+    MMA_SCALES = 27648, // [output][16 bytes: the integers of the 4 or 8 runs, zeros]
+    MMA_UNITS = 29696,  // [output][d, m, 8 bytes of nothing]
+    MMA_MINIMA = 31744, // [output][16 runs]
+    MMA_SUMS = 33792,   // [row of x][16 low bytes, 16 high bytes]
+    MMA_DA = 39936,     // [pair][both scales, 8 bytes of nothing]
+    MMA_BYTES = 40448,
+    // Steps for MMA_PRODUCTS: [run][row of x][16 bytes: the step at byte `run`, zeros], for 4 runs and for 8, for which
+    // the place of the minima is free. For MMA_SCALED and MMA_INTEGERS: [part][pair][both steps, 8 bytes of nothing].
+    MMA_STEPS = 35840,
+    MMA_STEPS_OF_8 = MMA_MINIMA,
+    // For MMA_FLOATS.
+    MMA_SCALES_F = MMA_SCALES, // [part][output], and the minima from 2048 on
+    MMA_STEPS_F = MMA_MINIMA,  // [part][pair][both steps, both times -M]
+    MMA_SUMS_F = MMA_SUMS,     // [part][pair][both sums, 8 bytes of nothing]
+};
+static inline uint32_t ptx_mma_steps(const struct ptx_matmul *m)
+{
+    return ptx_mma_runs(m) == 2 && ptx_mma_form(m) == MMA_PRODUCTS ? MMA_STEPS_OF_8 : MMA_STEPS;
+}
+enum { MMA_M_BITS = 0x4b400000 }; // of the float M = 1.5 * 2^23
+
+// Clears what the forms need to be zero, and ends with a barrier.
+void ptx_mma_clear(struct ptx *p, const struct ptx_matmul *m);
+// Sets %put_w and %put_scale to where the thread puts weights and scales, from %wm, %wn (its warp's quarter of outputs
+// and half of the rows of x) and %lane.
+void ptx_mma_put_at(struct ptx *p, const struct ptx_matmul *m);
+// Unpacks the weights of half block %half, and copies the rows of x. Reads %w_tile, %px0, %lane, %put_w and %put_scale.
+// Changes %part, %unit, %chunk and %from.
+void ptx_mma_put(struct ptx *p, const struct ptx_matmul *m);
+
+#endif
