@@ -13,9 +13,94 @@
 #include "kernels/ptx/emit_matmul.h"
 #include "kernels/ptx/emit_ops.h"
 #include "tests/ptx/interpreter.h"
-#include "tests/ptx/random_weights.h"
 
 enum { SEED = 20261122, TEXT = 1 << 19, GUARD = 64 };
+
+static uint64_t random_u64(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+static void *allocate(size_t n)
+{
+    void *p = calloc(MAX(n, (size_t)1), 1);
+    cr_assert_not_null(p);
+    return p;
+}
+
+// ---- weights
+
+// The offsets of a block's halves, ended by -1. They are set to numbers between 2^-9 and 2^-5.
+// clang-format off
+static const struct {
+    enum dtype type;
+    int at[3];
+} halves[] = {
+    {DT_Q4_0, {0, -1}},     {DT_Q4_1, {0, 2, -1}},  {DT_Q5_0, {0, -1}},   {DT_Q5_1, {0, 2, -1}},  {DT_Q8_0, {0, -1}},
+    {DT_Q2_K, {80, 82, -1}}, {DT_Q3_K, {108, -1}},   {DT_Q4_K, {0, 2, -1}}, {DT_Q5_K, {0, 2, -1}}, {DT_Q6_K, {208, -1}},
+    {DT_IQ2_XXS, {0, -1}},  {DT_IQ2_XS, {0, -1}},   {DT_IQ2_S, {0, -1}},  {DT_IQ3_XXS, {0, -1}},  {DT_IQ3_S, {0, -1}},
+    {DT_IQ1_S, {0, -1}},    {DT_IQ4_NL, {0, -1}},   {DT_IQ4_XS, {0, -1}}, {DT_TQ1_0, {52, -1}},   {DT_TQ2_0, {64, -1}},
+    {DT_Q1_0, {0, -1}},     {DT_Q2_0, {0, -1}},     {DT_F16, {0, -1}},
+};
+// clang-format on
+
+static void put_u16(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)v, p[1] = (uint8_t)(v >> 8);
+}
+
+static uint32_t moderate_half(uint64_t *state)
+{
+    uint64_t r = random_u64(state);
+    return (uint32_t)((r & 0x8000) | (6 + (r >> 16) % 4) << 10 | (r & 0x3ff));
+}
+
+static void make_moderate(enum dtype t, uint8_t *block, uint64_t *state)
+{
+    for (size_t i = 0; i < COUNT_OF(halves); i++)
+        for (const int *at = halves[i].at; halves[i].type == t && *at >= 0; at++)
+            put_u16(block + *at, moderate_half(state));
+    if (t == DT_F32 || t == DT_BF16) { // the high half is a bfloat16 between 2^-9 and 2^-5
+        uint64_t r = random_u64(state);
+        put_u16(block + (t == DT_F32 ? 2 : 0), (uint32_t)((r & 0x8000) | (118 + (r >> 16) % 4) << 7 | (r & 127)));
+    }
+    if (t == DT_MXFP4)
+        block[0] = (uint8_t)(random_u64(state) % 16 ? 118 + random_u64(state) % 5 : random_u64(state) % 3);
+    if (t == DT_IQ1_M) { // d is spread over the top four bits of each word of scales
+        uint32_t d = moderate_half(state);
+        for (int i = 0; i < 4; i++)
+            block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (d >> 4 * i & 15) << 4);
+    }
+}
+
+// extreme: 64 rows of the smallest and largest bytes, in the first 18 bytes of a block, in the last 18, and between.
+static uint8_t *make_weights(enum dtype t, size_t rows, size_t n_in, bool extreme, uint64_t *state)
+{
+    static const uint8_t values[] = {0, 0x7f, 0x80, 0xff};
+    const size_t block = (size_t)dtype_info[t].bytes, row = dtype_row_bytes(t, (int64_t)n_in);
+    uint8_t *w = allocate(rows * row);
+    for (size_t i = 0; i < rows * row; i++) {
+        const size_t shift = i % block < 18 ? 0 : i % block + 18 < block ? 2 : 4;
+        w[i] = extreme ? values[i / row >> shift & 3] : (uint8_t)random_u64(state);
+    }
+    for (size_t i = 0; i < rows * row; i += block)
+        make_moderate(t, w + i, state);
+    return w;
+}
+
+// Floats of -1 to 1. Each 32 of them have a largest magnitude of their own.
+static float *random_floats(size_t n, uint64_t *state)
+{
+    float *x = allocate(n * sizeof(*x)), most = 1;
+    for (size_t i = 0; i < n; i++) {
+        most = i % 32 ? most : (float)(1 + random_u64(state) % 16) / 16;
+        x[i] = (float)((double)(random_u64(state) >> 11) * 0x1p-52 - 1) * most;
+    }
+    return x;
+}
 
 // ---- running
 
@@ -101,7 +186,7 @@ static void check_rows(enum dtype t, uint32_t n_in, uint32_t n_out, float scale)
     struct gpu *g = gpu_open();
     struct ptx p;
     struct ptx_launch l;
-    uint8_t *w = random_weights(t, n_out, n_in, &state);
+    uint8_t *w = make_weights(t, n_out, n_in, false, &state);
     int32_t ids[] = {(int32_t)n_out - 1, 0, 1, (int32_t)n_out / 2, -1, (int32_t)n_out};
     const uint32_t n = COUNT_OF(ids);
     const struct ptx_get_rows of = {7, t, n_in, n_out, 4 * n_in, scale};
@@ -158,15 +243,6 @@ static uint64_t quantize(struct gpu *g, uint64_t x, uint32_t n, uint32_t parts, 
     return params.q8;
 }
 
-// Multiplies the sums of a q8 row of the CPU with their steps, which makes it a row of the GPU.
-static void weight_sums(uint8_t *row, int64_t k)
-{
-    const uint8_t *steps = q8_steps(row, k);
-    int16_t *sums = (int16_t *)(row + q8_blocks(k) * Q8_BLOCK);
-    for (int64_t i = 0; i < q8_blocks(k) * Q8_SUMS; i++)
-        sums[i] = (int16_t)(sums[i] * steps[i / 2]);
-}
-
 static void check_quantize(uint32_t n, uint32_t parts, uint32_t k, void (*spoil)(float *))
 {
     uint64_t state = SEED;
@@ -182,7 +258,9 @@ static void check_quantize(uint32_t n, uint32_t parts, uint32_t k, void (*spoil)
     uint8_t *got = allocate(used), *want = aligned_alloc(64, bytes);
     for (uint32_t r = 0; r < n * parts; r++) {
         cpu->quantize_q8(x + (size_t)r * k, k, want);
-        weight_sums(want, k);
+        int16_t *sums = (int16_t *)(want + q8_blocks(k) * Q8_BLOCK);
+        for (int64_t i = 0; i < q8_blocks(k) * Q8_SUMS; i++) // the GPU's are times their steps
+            sums[i] = (int16_t)(sums[i] * q8_steps(want, k)[i / 2]);
         cr_assert_eq(simt_get(g->s, q8 + r * bytes, got, used, &g->err), 0, "%s", g->err.text);
         for (size_t i = 0; i < used; i++)
             cr_assert_eq(got[i], want[i], "row %u of %u, byte %zu", r, k, i);
@@ -258,21 +336,18 @@ static void expect_product(const struct product *c, const uint8_t *w, const floa
 
 // Checks a product as on a GPU of that compute capability. extreme: of the largest weights and activations, which all
 // have the largest step.
-static void check_any_product(uint32_t target, const struct product *c, bool extreme)
+static void check_product_on(uint32_t target, const struct product *c, bool extreme)
 {
     uint64_t state = SEED + (uint64_t)c->type;
     struct gpu *g = gpu_open();
     struct ptx p;
     struct ptx_launch l;
     size_t out = (size_t)c->n_rows * c->n_out;
-    uint8_t *w = random_weights(c->type, c->n_out, c->n_in, &state);
+    uint8_t *w = make_weights(c->type, c->n_out, c->n_in, extreme, &state);
     float *x = random_floats((size_t)c->n_rows * c->n_in, &state), *bias = random_floats(c->n_out, &state);
     float *residual = random_floats(out, &state), *got = allocate(out * 4), *want = allocate(out * 4);
-    if (extreme) {
-        make_extreme(c->type, w, c->n_out, c->n_in, &state);
-        for (size_t i = 0; i < (size_t)c->n_rows * c->n_in; i++) // minus, plus and mixed
-            x[i] = i / c->n_in == 0 || (i / c->n_in > 1 && random_u64(&state) & 1) ? -1 : 1;
-    }
+    for (size_t i = 0; i < (size_t)c->n_rows * c->n_in && extreme; i++) // minus, plus and mixed
+        x[i] = i / c->n_in == 0 || (i / c->n_in > 1 && random_u64(&state) & 1) ? -1 : 1;
     struct ptx_matmul m = {.node = 7,
                            .type = c->type,
                            .n_in = c->n_in,
@@ -313,14 +388,9 @@ static void check_any_product(uint32_t target, const struct product *c, bool ext
     gpu_close(g);
 }
 
-static void check_product_on(uint32_t target, const struct product *c)
-{
-    check_any_product(target, c, false);
-}
-
 static void check_product(const struct product *c)
 {
-    check_product_on(80, c);
+    check_product_on(80, c, false);
 }
 
 static uint32_t odd_size(enum dtype t)
@@ -382,7 +452,8 @@ Test(ptx_matmul, many_rows_on_older_cards_have_the_same_bits)
 {
     for (size_t i = 0; i < COUNT_OF(types); i++)
         if (ptx_takes_q8(types[i]))
-            check_product_on(75, &(struct product){types[i], odd_size(types[i]), 33, 67, PTX_MANY_ROWS, true, true});
+            check_product_on(75, &(struct product){types[i], odd_size(types[i]), 33, 67, PTX_MANY_ROWS, true, true},
+                             false);
 }
 
 // float32 activations: k that is a multiple of 64 or not, a single step, and fewer rows and outputs than a CTA has.
@@ -391,10 +462,10 @@ Test(ptx_matmul, many_rows_of_floats_have_the_bits_of_one)
     for (size_t i = 0; i < COUNT_OF(types); i++) {
         uint32_t n_in = dtype_info[types[i]].block == 1 ? 288 : odd_size(types[i]);
         check_product_on(i % 3 ? 80 : 75,
-                         &(struct product){types[i], n_in, 37, i % 2 ? 9 : 70, PTX_MANY_ROWS, false, i % 2});
+                         &(struct product){types[i], n_in, 37, i % 2 ? 9 : 70, PTX_MANY_ROWS, false, i % 2}, false);
     }
     check_product(&(struct product){DT_F16, 32, 65, 129, PTX_MANY_ROWS, false, true});
-    check_product_on(75, &(struct product){DT_BF16, 96, 1, 64, PTX_MANY_ROWS, false, false});
+    check_product_on(75, &(struct product){DT_BF16, 96, 1, 64, PTX_MANY_ROWS, false, false}, false);
     check_product(&(struct product){DT_F32, 64, 32, 200, PTX_MANY_ROWS, false, true});
 }
 
@@ -403,7 +474,7 @@ Test(ptx_matmul, the_largest_sums_do_not_overflow)
     static const uint32_t rows[] = {1, 2, 4, PTX_MANY_ROWS, PTX_MANY_ROWS};
     for (size_t i = 0; i < COUNT_OF(types); i++)
         for (size_t n = 0; n < COUNT_OF(rows) && ptx_takes_q8(types[i]); n++)
-            check_any_product(n == 4 ? 75 : 80, &(struct product){types[i], 256, 64, 3, rows[n], true, false}, true);
+            check_product_on(n == 4 ? 75 : 80, &(struct product){types[i], 256, 64, 3, rows[n], true, false}, true);
 }
 
 // So many blocks that shared memory holds the sums of only a part of them.
@@ -484,7 +555,7 @@ static void check_experts(const struct choice *c)
     const size_t out = (size_t)c->tokens * USED * c->n_out, matrix = c->n_out * dtype_row_bytes(c->type, c->n_in);
     const uint32_t parts = c->shared ? 1 : USED, n_x = c->tokens * parts;
     int32_t *chosen = choose_experts(c->tokens, &state);
-    uint8_t *w = random_weights(c->type, (size_t)EXPERTS * c->n_out, c->n_in, &state);
+    uint8_t *w = make_weights(c->type, (size_t)EXPERTS * c->n_out, c->n_in, false, &state);
     float *x = random_floats((size_t)n_x * c->n_in, &state), *scale = random_floats(EXPERTS, &state);
     float *got = allocate(out * 4), *want = allocate(out * 4);
     uint32_t x_part = 4 * c->n_in;

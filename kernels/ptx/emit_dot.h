@@ -8,11 +8,11 @@
 
 #include "kernels/ptx/weight_tile.h"
 
-// A q8 row of n blocks of 256 holds int8 [n * 256], int16 sums [n * 16], uint8 steps [n * 8] and float scales [n], as on
-// the CPU (kernels/cpu/kernels.h), with one difference: each sum of 16 elements is multiplied by its step. The result is
-// at most 16 * 127 * 16, so it fits 16 bits. What is subtracted for the offset or the minimum of weights is a product
-// with these sums, which so needs no steps. The sums begin at byte PTX_Q8_SUMS * n, the steps at PTX_Q8_STEPS * n, the
-// scales at PTX_Q8_SCALES * n. A row is padded to a multiple of 64 bytes.
+// A q8 row of n blocks of 256 holds int8 [n * 256], int16 sums [n * 16], uint8 steps [n * 8] and float scales [n], as
+// on the CPU (kernels/cpu/kernels.h), with one difference: each sum of 16 elements is multiplied by its step. The
+// result is at most 16 * 127 * 16, so it fits 16 bits. What is subtracted for the offset or the minimum of weights is a
+// product with these sums, which so needs no steps. The sums begin at byte PTX_Q8_SUMS * n, the steps at PTX_Q8_STEPS *
+// n, the scales at PTX_Q8_SCALES * n. A row is padded to a multiple of 64 bytes.
 enum { PTX_Q8_SUMS = 256, PTX_Q8_STEPS = 288, PTX_Q8_SCALES = 296, PTX_Q8_BLOCK = 300 };
 static inline size_t ptx_q8_row_bytes(int64_t k)
 {

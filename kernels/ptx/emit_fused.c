@@ -280,8 +280,8 @@ static void prefetch_first(struct ptx *p, const struct ptx_fused *f, const struc
 // ---- the row
 
 // Computes and quantises block %block of the row with one warp: each lane has 8 elements, from %i on. The bytes, sums,
-// steps and scale go to shared memory in the layout of emit_dot.h. Where n_in is not a multiple of 8, a lane computes its
-// elements one at a time; elements beyond the row are zeros.
+// steps and scale go to shared memory in the layout of emit_dot.h. Where n_in is not a multiple of 8, a lane computes
+// its elements one at a time; elements beyond the row are zeros.
 static void quantize_block(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
     uint32_t last = 8 * (uint32_t)(f->n_prologue - 1);

@@ -114,8 +114,8 @@ struct ptx_repack {
 };
 int ptx_emit_repack(struct ptx *p, const struct ptx_repack *r, struct ptx_launch *launch, struct error *err);
 
-// Quantises activations to 8 bits, in the layout of emit_dot.h; scales, steps and quants have the bits of the CPU. A row
-// of x consists of `parts` rows of k floats, one after another, which become `parts` rows of ptx_q8_row_bytes(k).
+// Quantises activations to 8 bits, in the layout of emit_dot.h; scales, steps and quants have the bits of the CPU. A
+// row of x consists of `parts` rows of k floats, one after another, which become `parts` rows of ptx_q8_row_bytes(k).
 // Parameters: x, q8, .u32 n_rows. grid[1] = n_rows.
 struct ptx_quantize {
     uint32_t node;

@@ -5,18 +5,21 @@
 // operations between them are those of the other kernels, one fma after another. Decoding a token and processing a
 // prompt therefore agree to the last bit.
 //
-// A CTA of 8 warps computes 128 outputs by 64 rows of x; a warp computes 32 by 32, as 2 x 4 mma tiles of 16 x 8. A
-// step is 128 of k, half a block: the weights are unpacked to bytes in shared memory (warp w unpacks two of the four
-// parts of the 32 rows of tile w / 2), the activations are copied, and each part of 32 is a product of k = 32 whose
-// sums are multiplied by the part's scales at once. Rows in shared memory are 144 bytes apart, so that the 8 rows of
-// a fragment are in 8 different groups of banks.
+// A CTA of 8 warps computes 128 outputs by 64 rows of x; a warp computes 32 by 32, as 2 x 4 mma tiles of 16 x 8. A turn
+// takes 128 of k, half a block: the weights are unpacked to bytes in shared memory and the activations are copied
+// (emit_matmul_mma_put.c), and each part of 32 is a product of k = 32 whose sums are multiplied by the part's scales
+// and steps at once. Rows in shared memory are 144 bytes apart, so that the 8 rows of a fragment are in 8 different
+// groups of banks.
 //
-// Each output has a scale and each row of x a step, so their products, by which the sums of a part or run are
-// multiplied, differ for each sum. With integer scales these are also a product of matrices, of k = 16: one instruction
-// forms those of 16 x 8 outputs. The step of the part is the only number of its row that is not multiplied by 0.
-// With float scales dw, S = fma(step * sum, dw, S). The products of a part are added to the bits of the float M = 1.5 *
-// 2^23, so that these are the bits of M + sum; then step * sum = fma(M + sum, step, -M * step), which is exact and takes
-// the place of a conversion.
+// Each output has a scale and each row of x has a step, so the factor of a sum is a product of two numbers (enum
+// mma_form). Done one by one, that is two multiplications for each sum. It takes only one:
+//   - With float scales dw, S = fma(step * sum, dw, S). The sums start from the bits of the float M = 1.5 * 2^23, so
+//     that in the end they are the bits of M + sum. Then step * sum = fma(M + sum, step, -M * step), which is exact. It
+//     takes the place of the conversion to float.
+//   - In Q2_K and Q3_K a scale times a weight fits 8 bits. So the weights are unpacked with their scales, and the sums
+//     are multiplied by the steps only.
+//   - Other integer scales: on some GPUs a matrix instruction forms the factors of 16 x 8 outputs, as a product of k =
+//     16. Of the 16 steps of a row of x all but that of the part are 0. Other GPUs do both multiplications.
 //
 // The minima of Q2_K, Q4_K and Q5_K: the sum over 16 runs of minimum times sum of activations is also an integer
 // product, of k = 16, with the sums of activations split into their low and high bytes. These sums have their steps
@@ -25,6 +28,10 @@
 #include "kernels/ptx/emit_matmul_mma.h"
 
 enum { OUTPUTS = 128 };
+
+// Fragments of 8 rows by 16 bytes, four or two of them.
+#define LOAD_4 "    ldmatrix.sync.aligned.m8n8.x4.shared.b16 "
+#define LOAD_2 "    ldmatrix.sync.aligned.m8n8.x2.shared.b16 "
 
 // ---- addresses
 
@@ -37,13 +44,13 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
     ptx_matmul_entry(p, m, MMA_WARPS);
     PTX_FILL(p,
              PTX_MANY_REGS
-                 "    .reg .u32 %half, %part, %wm, %wn, %g, %t, %start;\n"
+                 "    .reg .u32 %half, %part, %wm, %wn, %g, %t, %base;\n"
                  "    .reg .u32 %put_w, %put_scale;\n"
                  "    .reg .u32 %take_a, %take_b, %take_scale, %take_x;\n"
                  "    .reg .u64 %unit, %chunk, %from;\n"
                  "    .reg .f32 %y<32>, %s<32>;\n"
                  "    .reg .b32 %isum<32>;\n"
-                 "    .shared .align 16 .b8 step[$0];\n",
+                 "    .shared .align 16 .b8 staged[$0];\n",
              MMA_BYTES);
 }
 
@@ -55,7 +62,7 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
     ptx_matmul_many_group(p, m);
     ptx_matmul_many_weights(p, m);
     PTX_FILL(p,
-             "    mov.u32 %start, $2;\n"
+             "    mov.u32 %base, $2;\n"
              "    shr.u32 %wm, %warp, 1;\n"
              "    and.b32 %wn, %warp, 1;\n"
              "    shr.u32 %g, %lane, 2;\n"
@@ -80,16 +87,16 @@ static void find_x(struct ptx *p)
                  "    shl.b32 %take_x, %take_x, 4;\n"
                  "    and.b32 %index, %index, 32;\n"
                  "    mad.lo.u32 %take_x, %index, 8, %take_x;\n"
-                 "    mov.u32 %index, step;\n"
+                 "    mov.u32 %index, staged;\n"
                  "    add.u32 %take_x, %take_x, %index;\n");
 }
 
 // Addresses of a lane's fragments: rows g and g + 8 of every 16, columns 2t and 2t + 1 of every 8. Of the weights and
-// of x each lane names 16 bytes, which ldmatrix distributes (see load_fragments).
+// of x each lane names 16 bytes, which ldmatrix distributes (see load_weights and load_x).
 static void fragments(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_FILL(p,
-             "    mov.u32 %index, step;\n"
+             "    mov.u32 %index, staged;\n"
              "    // outputs 32 * wm + lane % 16, k 16 * (lane / 16)\n"
              "    and.b32 %take_a, %lane, 15;\n"
              "    mad.lo.u32 %take_a, %wm, 32, %take_a;\n"
@@ -108,8 +115,9 @@ static void fragments(struct ptx *p, const struct ptx_matmul *m)
     if (ptx_mma_form(m) == MMA_FLOATS)
         PTX_LINES(p, "    // outputs 32 * wm + g\n"
                      "    mad.lo.u32 %row, %wm, 32, %g;\n"
-                     "    mov.u32 %take_scale, step;\n"
+                     "    mov.u32 %take_scale, staged;\n"
                      "    mad.lo.u32 %take_scale, %row, 4, %take_scale;\n");
+    // With MMA_PRODUCTS it is needed only at the end of a block.
     if (ptx_mma_form(m) != MMA_PRODUCTS)
         find_x(p);
     for (uint32_t i = 0; i < 32; i++)
@@ -118,12 +126,12 @@ static void fragments(struct ptx *p, const struct ptx_matmul *m)
 
 // ---- products
 
-// Loads a part of the warp's 32 outputs: of outputs 16 mt to 16 mt + 15 the fragments %a<4 mt> (run 0 of outputs g), + 1
-// (run 0 of outputs g + 8), + 2 and + 3 (run 1).
+// Loads a part of the warp's 32 outputs: of outputs 16 mt to 16 mt + 15 the fragments %a<4 mt> (run 0 of outputs g), +
+// 1 (run 0 of outputs g + 8), + 2 and + 3 (run 1).
 static void load_weights(struct ptx *p)
 {
     for (uint32_t i = 0; i < 8; i += 4)
-        PTX_FILL(p, "    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%a$0, %a$1, %a$2, %a$3}, [%take_a+$4];\n", i, i + 1,
+        PTX_FILL(p, LOAD_4 "{%a$0, %a$1, %a$2, %a$3}, [%take_a+$4];\n", i, i + 1,
                  i + 2, i + 3, MMA_WEIGHTS + 4 * i * MMA_STRIDE);
 }
 
@@ -131,8 +139,17 @@ static void load_weights(struct ptx *p)
 // for nt = 2 i and 2 i + 1.
 static void load_x(struct ptx *p, uint32_t i)
 {
-    PTX_FILL(p, "    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%b$0, %b$1, %b$2, %b$3}, [%take_b+$4];\n", 4 * i, 4 * i + 1,
+    PTX_FILL(p, LOAD_4 "{%b$0, %b$1, %b$2, %b$3}, [%take_b+$4];\n", 4 * i, 4 * i + 1,
              4 * i + 2, 4 * i + 3, MMA_ACTS + 16 * i * MMA_STRIDE);
+}
+
+// The same, the second half behind a barrier. This keeps ptxas from loading it too early and from unrolling the loop of
+// the parts; there are not enough registers for either.
+static void load_x_late(struct ptx *p, uint32_t i)
+{
+    if (i)
+        PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
+    load_x(p, i);
 }
 
 // Sets %c0 to %c3 to the product of outputs 16 mt to 16 mt + 15 with rows of x 8 nt to 8 nt + 7: over 32 k, or over
@@ -142,14 +159,14 @@ static void product_32(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, u
 {
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
         PTX_FILL(p,
-                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%start, %start};\n"
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%base, %base};\n"
                  "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$4}, {%b$5}, {%c$0, %c$1};\n",
                  2 * i, 2 * i + 1, 4 * mt + i, 2 * nt, 4 * mt + 2 + i, 2 * nt + 1);
     if (m->target < 80)
         return;
     PTX_FILL(p,
              "    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, "
-             "{%a$0, %a$1, %a$2, %a$3}, {%b$4, %b$5}, {%start, %start, %start, %start};\n",
+             "{%a$0, %a$1, %a$2, %a$3}, {%b$4, %b$5}, {%base, %base, %base, %base};\n",
              4 * mt, 4 * mt + 1, 4 * mt + 2, 4 * mt + 3, 2 * nt, 2 * nt + 1);
 }
 
@@ -157,22 +174,23 @@ static void product_16(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, u
 {
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
         PTX_FILL(p,
-                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%start, %start};\n",
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%c$0, %c$1}, {%a$2}, {%b$3}, {%base, %base};\n",
                  2 * i, 2 * i + 1, 4 * mt + 2 * run + i, 2 * nt + run);
     if (m->target < 80)
         return;
     PTX_FILL(p,
              "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%c0, %c1, %c2, %c3}, "
-             "{%a$0, %a$1}, {%b$2}, {%start, %start, %start, %start};\n",
+             "{%a$0, %a$1}, {%b$2}, {%base, %base, %base, %base};\n",
              4 * mt + 2 * run, 4 * mt + 2 * run + 1, 2 * nt + run);
 }
 
-// Adds the sums of the product, each times its scale and its step, to %isum.
+// Adds the sums of the product, each times its scale and its step, to %isum. A matrix instruction multiplies the scales
+// with the steps.
 static void add_products(struct ptx *p, uint32_t mt, uint32_t nt)
 {
     PTX_FILL(p,
              "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%by0, %by1, %by2, %by3}, "
-             "{%scale$0, %scale$1}, {%step$2}, {%start, %start, %start, %start};\n",
+             "{%scale$0, %scale$1}, {%step$2}, {%base, %base, %base, %base};\n",
              2 * mt, 2 * mt + 1, nt);
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %by$1, %isum$0;\n", 16 * mt + 4 * nt + i, i);
@@ -214,15 +232,6 @@ static void part_floats(struct ptx *p, const struct ptx_matmul *m, bool min)
                  "    add.u32 %take_scale, %take_scale, 512;\n");
 }
 
-// The same behind a barrier, which keeps ptxas from loading these rows too early and from unrolling the loop of the parts:
-// there are not enough registers for either.
-static void load_x_late(struct ptx *p, uint32_t i)
-{
-    if (i)
-        PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
-    load_x(p, i);
-}
-
 static void part_scaled(struct ptx *p, const struct ptx_matmul *m)
 {
     load_weights(p);
@@ -239,7 +248,7 @@ static void part_scaled(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    add.u32 %take_x, %take_x, 512;\n");
 }
 
-// Sets %by<i> to the products' sums times their scales, over all runs.
+// Sets %by<i> to the part's sums times their scales.
 static void scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
     if (ptx_mma_runs(m) == 1)
@@ -279,13 +288,13 @@ static void part_integers(struct ptx *p, const struct ptx_matmul *m)
 static void part_products(struct ptx *p, const struct ptx_matmul *m)
 {
     const uint32_t runs = ptx_mma_runs(m);
-    PTX_FILL(p, "    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%scale0, %scale1, %scale2, %scale3}, [%take_scale+$0];\n",
+    PTX_FILL(p, LOAD_4 "{%scale0, %scale1, %scale2, %scale3}, [%take_scale+$0];\n",
              MMA_SCALES);
     load_weights(p);
     for (uint32_t i = 0; i < 2; i++) {
         load_x_late(p, i);
         for (uint32_t run = 0; run < runs; run++) {
-            PTX_FILL(p, "    ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%step$0, %step$1}, [%take_steps+$2];\n", 2 * i,
+            PTX_FILL(p, LOAD_2 "{%step$0, %step$1}, [%take_steps+$2];\n", 2 * i,
                      2 * i + 1, 1024 * run + 256 * i);
             for (uint32_t t = 0; t < 4; t++) {
                 if (runs == 2)
@@ -308,7 +317,7 @@ static void find_scales(struct ptx *p, const struct ptx_matmul *m)
                      "    bfe.u32 %take_steps, %index, 2, 3;\n"
                      "    shr.u32 %index, %index, 6;\n"
                      "    mad.lo.u32 %index, %index, 32, %take_steps;\n"
-                     "    mov.u32 %take_scale, step;\n"
+                     "    mov.u32 %take_scale, staged;\n"
                      "    mad.lo.u32 %take_scale, %index, 16, %take_scale;\n");
         return;
     }
@@ -317,7 +326,7 @@ static void find_scales(struct ptx *p, const struct ptx_matmul *m)
              "    and.b32 %take_steps, %index, 31;\n"
              "    shr.u32 %index, %index, 6;\n"
              "    mad.lo.u32 %index, %index, 32, %take_steps;\n"
-             "    mov.u32 %take_steps, step;\n"
+             "    mov.u32 %take_steps, staged;\n"
              "    mad.lo.u32 %take_scale, %index, 16, %take_steps;\n"
              "    // row of x 32 * wn + lane\n"
              "    mov.u32 %index, %tid.x;\n"
@@ -327,7 +336,7 @@ static void find_scales(struct ptx *p, const struct ptx_matmul *m)
              ptx_mma_steps(m));
 }
 
-// The four parts of a step, as a loop: only the fragments of one part occupy registers, and the code stays short.
+// The four parts of a turn, as a loop: only the fragments of one part occupy registers, and the code stays short.
 static void products(struct ptx *p, const struct ptx_matmul *m)
 {
     const enum mma_form form = ptx_mma_form(m);
@@ -370,15 +379,15 @@ static void minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt)
 {
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
         PTX_FILL(p,
-                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%c$0, %c$1}, {%a$2}, {%low}, {%start, %start};\n"
-                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%e$0, %e$1}, {%a$2}, {%high}, {%start, %start};\n",
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%c$0, %c$1}, {%a$2}, {%low}, {%base, %base};\n"
+                 "    mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%e$0, %e$1}, {%a$2}, {%high}, {%base, %base};\n",
                  2 * i, 2 * i + 1, 2 * mt + i);
     if (m->target >= 80)
         PTX_FILL(p,
                  "    mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%c0, %c1, %c2, %c3}, "
-                 "{%a$0, %a$1}, {%low}, {%start, %start, %start, %start};\n"
+                 "{%a$0, %a$1}, {%low}, {%base, %base, %base, %base};\n"
                  "    mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%e0, %e1, %e2, %e3}, "
-                 "{%a$0, %a$1}, {%high}, {%start, %start, %start, %start};\n",
+                 "{%a$0, %a$1}, {%high}, {%base, %base, %base, %base};\n",
                  2 * mt, 2 * mt + 1);
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    mad.lo.s32 %c$0, %e$0, 256, %c$0;\n", i);
@@ -415,7 +424,7 @@ static void load_units(struct ptx *p, bool min)
     PTX_LINES(p, "    .reg .u32 %take_unit, %take_sums, %row1, %t1;\n"
                  "    mov.u32 %index, %tid.x;\n"
                  "    bfe.u32 %row1, %index, 2, 3;\n"
-                 "    mov.u32 %t1, step;\n"
+                 "    mov.u32 %t1, staged;\n"
                  "    shr.u32 %take_unit, %index, 6;\n"
                  "    mad.lo.u32 %take_unit, %take_unit, 32, %row1;\n"
                  "    mad.lo.u32 %take_unit, %take_unit, 16, %t1;\n");

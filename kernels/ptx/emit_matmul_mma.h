@@ -8,8 +8,8 @@
 
 #include "kernels/ptx/emit_matmul_parts.h"
 
-// A step of the kernel is half a block: 128 of k, or four parts of 32. The weights of a part that have a scale of their
-// own are a run: 16 of them, or the whole part.
+// A turn of the kernel takes half a block: 128 of k, in four parts of 32. Neighbouring weights of a part with the same
+// scale are a run: 16 of them, or the whole part.
 enum { MMA_WARPS = 8, MMA_STRIDE = 144 };
 
 // How the sums of a part are multiplied by scales of outputs and steps of rows of x.
@@ -23,7 +23,7 @@ enum mma_form ptx_mma_form(const struct ptx_matmul *m);
 // How many products a part is: 1, of k = 32, or 2, of k = 16, if each run of 16 has an integer scale.
 uint32_t ptx_mma_runs(const struct ptx_matmul *m);
 
-// The layout of shared memory (`step`), as byte offsets. A pair is two neighbouring rows of x.
+// The layout of shared memory, `staged`, as byte offsets. A pair is two neighbouring rows of x.
 enum {
     MMA_WEIGHTS = 0,    // [output][144]
     MMA_ACTS = 18432,   // [row of x][144]

@@ -1,9 +1,9 @@
 // Emits the code that fills shared memory for products of many rows of 8-bit activations: see emit_matmul_mma.h for the
 // layout, and emit_matmul_mma.c for the kernel.
 //
-// Of the weights, warp w unpacks two of the four parts of the 32 rows of tile w / 2: a lane unpacks those of one row. Of
-// x, a thread copies 32 k of a row. Addresses that only this code needs are computed again for each half block, so that
-// no registers hold them while the products are formed.
+// Of the weights, warp w unpacks two of the four parts of the 32 rows of tile w / 2: a lane unpacks those of one row.
+// Of x, a thread copies 32 k of a row. Addresses that only this code needs are computed again for each half block, so
+// that no registers hold them while the products are formed.
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_matmul_mma.h"
@@ -15,7 +15,7 @@ enum mma_form ptx_mma_form(const struct ptx_matmul *m)
         return MMA_SCALED;
     if (ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT)
         return MMA_FLOATS;
-    // These have so fast matrix instructions that more of them cost less than multiplications.
+    // The matrix instructions of these GPUs are so fast that more of them cost less than multiplications.
     return m->target == 80 || m->target == 90 || m->target == 100 ? MMA_PRODUCTS : MMA_INTEGERS;
 }
 
@@ -32,7 +32,7 @@ void ptx_mma_clear(struct ptx *p, const struct ptx_matmul *m)
     PTX_FILL(p,
              "    {\n"
              "    .reg .b32 %to, %zero;\n"
-             "    mov.u32 %to, step;\n"
+             "    mov.u32 %to, staged;\n"
              "    mov.u32 %zero, %tid.x;\n"
              "    mad.lo.u32 %to, %zero, 16, %to;\n"
              "    mov.u32 %zero, 0;\n"
@@ -49,7 +49,7 @@ void ptx_mma_put_at(struct ptx *p, const struct ptx_matmul *m)
     bool floats = ptx_mma_form(m) == MMA_FLOATS;
     PTX_FILL(p,
              "    mad.lo.u32 %row, %wm, 32, %lane;\n"
-             "    mov.u32 %put_w, step;\n"
+             "    mov.u32 %put_w, staged;\n"
              "    mad.lo.u32 %put_scale, %row, $0, %put_w;\n"
              "    mad.lo.u32 %put_w, %row, $1, %put_w;\n"
              "    mad.lo.u32 %put_w, %wn, 64, %put_w;\n",
@@ -71,8 +71,8 @@ static void take_off(struct ptx *p, uint32_t less)
                  i, less * 0x01010101);
 }
 
-// Multiplies the bytes of the part with their scales. Those of a type with an offset become scale * (less - q): that
-// plus 128 is at least 0, so the products of the bytes of a word do not reach into each other.
+// Multiplies the bytes of the part with their scales. Those of a type with an offset become scale * (less - q). With
+// 128 added this is 0 to 255, so the four bytes of a word can be multiplied together.
 static void multiply_scales(struct ptx *p, uint32_t less)
 {
     for (uint32_t i = 0; i < 8; i++) {
@@ -143,7 +143,7 @@ static void put_weights(struct ptx *p, const struct ptx_matmul *m)
              "    shr.u32 %part, %half, 1;\n"
              "    mad.wide.u32 %unit, %part, $0, %w_tile;\n"
              "    mad.wide.u32 %chunk, %lane, 16, %unit;\n"
-             "    // 2 * (warp % 2), found again, so that no registers hold it in the loop\n"
+             "    // 2 * (warp % 2)\n"
              "    mov.u32 %first_part, %tid.x;\n"
              "    bfe.u32 %first_part, %first_part, 5, 1;\n"
              "    shl.b32 %first_part, %first_part, 1;\n"
@@ -193,7 +193,7 @@ static void put_step(struct ptx *p, const struct ptx_matmul *m, uint32_t blocks)
         const uint32_t runs = ptx_mma_runs(m);
         PTX_FILL(p,
                  "    shr.u32 %x1, %i, 2;\n"
-                 "    mov.u32 %x2, step;\n"
+                 "    mov.u32 %x2, staged;\n"
                  "    mad.lo.u32 %x1, %x1, 16, %x2;\n"
                  "    mad.lo.u32 %x1, %quarter, $0, %x1;\n",
                  1025 * runs);
@@ -211,11 +211,10 @@ static void put_x(struct ptx *p, const struct ptx_matmul *m)
                  "    .reg .pred %quarter0;\n"
                  "    .reg .b32 %x<4>, %i, %quarter, %put_x, %put_pair, %block;\n"
                  "    .reg .f32 %f;\n"
-                 "    // found again, so that no registers hold it in the loop\n"
                  "    mov.u32 %i, %tid.x;\n"
                  "    and.b32 %quarter, %i, 3;\n"
                  "    setp.eq.u32 %quarter0, %quarter, 0;\n"
-                 "    mov.u32 %x1, step;\n"
+                 "    mov.u32 %x1, staged;\n"
                  "    // 16 * (i / 8) + 4 * (i / 4 % 2) + 512 * quarter\n"
                  "    and.b32 %put_pair, %i, 4;\n"
                  "    shr.u32 %x0, %i, 3;\n"
@@ -255,7 +254,7 @@ static void put_x(struct ptx *p, const struct ptx_matmul *m)
                  "    mad.wide.u32 %from, %quarter, 8, %from;\n"
                  "    ld.global.v2.b32 {%x0, %x1}, [%from+$0];\n"
                  "    // 32 * (i / 4) + 4 * (i % 4)\n"
-                 "    mov.u32 %x3, step;\n"
+                 "    mov.u32 %x3, staged;\n"
                  "    mad.lo.u32 %x3, %i, 8, %x3;\n"
                  "    mad.lo.u32 %x3, %quarter, -4, %x3;\n"
                  "    prmt.b32 %x2, %x0, %x1, 0x6420;\n"

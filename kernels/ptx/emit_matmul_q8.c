@@ -39,6 +39,11 @@ static struct rounds deal(const struct ptx_matmul *m)
     return r;
 }
 
+static bool several(const struct rounds *r)
+{
+    return r->round < r->blocks;
+}
+
 static void head(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
 {
     ptx_header(p, 63, 75);
@@ -52,8 +57,9 @@ static void head(struct ptx *p, const struct ptx_matmul *m, const struct rounds 
     ptx_matmul_sources(p, m);
     PTX_LINES(p, "    mov.u32 %put, sums;\n"
                  "    mad.lo.u32 %put, %lane, 4, %put;\n"
-                 "    mov.f32 %total, 0f00000000;\n"
                  "    mov.u32 %first, 0;\n");
+    if (several(r))
+        PTX_LINES(p, "    mov.f32 %total, 0f00000000;\n");
 }
 
 // Computes the S of block %block for all rows, in %bs<r>, and stores them in slot %block - %first.
@@ -113,6 +119,9 @@ static void add_round(struct ptx *p, const struct ptx_matmul *m, const struct ro
              "    mad.lo.u32 %take, %warp, 128, %put;\n"
              "    mov.u64 %pr0, %px0;\n",
              m->rows);
+    if (!several(r))
+        PTX_LINES(p, "    // only here, so that no register holds it in the loop\n"
+                     "    mov.f32 %total, 0f00000000;\n");
     for (uint32_t i = 1; i < m->rows; i++)
         PTX_FILL(p,
                  "    setp.eq.u32 %in, %warp, $0;\n"
@@ -143,13 +152,12 @@ static void sum(struct ptx *p, const struct ptx_matmul *m)
 uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m)
 {
     struct rounds r = deal(m);
-    bool again = r.round < r.blocks;
     head(p, m, &r);
-    if (again)
+    if (several(&r))
         PTX_LINES(p, "ROUND:\n");
     blocks_of_round(p, m, &r);
     add_round(p, m, &r);
-    if (again)
+    if (several(&r))
         PTX_FILL(p,
                  "    bar.sync 0;\n"
                  "    add.u32 %first, %first, $0;\n"
