@@ -4,7 +4,7 @@
   bench/neon_count.py build-arm [--type Q4_K ...] [--level dotprod ...] [--columns 1 2 8] [--hot]
 
 build-arm is a build for ARM (tests/aarch64/cross.ini). neon_count.c is linked with its kernels; it multiplies 32 rows of
-2048 weights with some columns, and each instruction of matmul_q8_neon*.c that runs is counted, prefetches included. Every
+2048 weights with some columns, and each instruction of kernels/cpu/neon that runs is counted, prefetches included. Every
 column beyond a fourth costs the same, so that 512 are worked out from 4 and 8. On the right, of a product with 512
 columns: the share that multiplies (bytes, scales and floats), loads and stores, and the rest. --hot lists what a product
 with the first count of columns runs, each instruction with its turns.

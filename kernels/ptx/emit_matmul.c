@@ -77,11 +77,11 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
 
 // ---- the beginning and the end of every kernel
 
-// CTAs of the class PTX_MANY_ROWS that should fit on a multiprocessor. Two hide each other's loads. For Q6_K on sm_120
-// some registers would spill.
+// CTAs of the class PTX_MANY_ROWS that should fit on a multiprocessor. Two hide each other's loads. For Q6_K from sm_100
+// on, some registers would spill.
 static uint32_t ctas_of_many(const struct ptx_matmul *m)
 {
-    return m->type == DT_Q6_K && m->target > 100 ? 1 : 2;
+    return m->type == DT_Q6_K && m->target >= 100 ? 1 : 2;
 }
 
 void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)

@@ -2,8 +2,8 @@
 //
 // y[j][r] = sum over k of W[r][k] * x[j][k], in the order of kernels.h.
 //   - One or two columns are memory-bound. Weights are multiplied as they are unpacked: in_place.c.
-//   - More columns are compute-bound. Eight rows are unpacked to a panel once, and all columns are multiplied with it:
-//     panel.c.
+//   - More columns are compute-bound. Up to 32 rows are unpacked to panels of eight rows once, and all columns are
+//     multiplied with them: panel.c.
 #include "kernels/cpu/neon/matmul_q8.h"
 
 static void multiply(const struct matmul_args *a)

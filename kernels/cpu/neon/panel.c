@@ -105,9 +105,10 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
 
 // ---- tiles
 
-// What tiles read and write. A tile is compiled for each kind of type and number of columns.
+// What tiles read and write: the panels of a span, the columns, and D of their rows. A tile is compiled for each kind of
+// type and number of columns.
 struct sweep {
-    const struct panel *panels;
+    const struct panel *panels; // [n_panels]
     int n_panels;
     const void *const *x;
     int n_x;
@@ -116,7 +117,7 @@ struct sweep {
     struct chain *chains; // [n_x]
 };
 
-// Fills a tile of columns first .. first + columns - 1. It serves tiles of all types.
+// Fills a tile with columns first .. first + columns - 1. It does not depend on the type, but for float_sums.
 static __attribute__((noinline)) void tile_fill(const struct sweep *s, int first, int columns, bool float_sums,
                                                 struct tile *t)
 {
@@ -131,11 +132,15 @@ static __attribute__((noinline)) void tile_fill(const struct sweep *s, int first
     }
 }
 
-INLINE void multiply_256(const struct panel *p, const struct tile *t, int columns, int groups, bool wide, bool mins,
-                         float32x4_t *const *chains)
+// Multiplies panel i with a tile, and adds the products to the chains of its columns.
+INLINE void multiply_256(const struct panel *p, int i, const struct tile *t, int columns, int groups, bool wide,
+                         bool mins, struct chain *chains)
 {
+    float32x4_t *rows[TILE_COLUMNS];
     tile_sums isum;
     min_sums msum;
+    UNROLL_FOR (int c = 0; c < columns; c++)
+        rows[c] = chains[c].rows + 2 * i;
     dot_256(p, groups, wide, columns, t, isum);
     if (mins)
         (groups == 16 ? dot_mins_16 : dot_mins_32)(p, columns, t, msum);
@@ -144,30 +149,31 @@ INLINE void multiply_256(const struct panel *p, const struct tile *t, int column
             float32x4_t sum = vmulq_f32(vcvtq_f32_s32(rows_of_column(isum, c, h)), p->d[0][h]);
             if (mins)
                 sum = vfmsq_f32(sum, vcvtq_f32_s32(msum[c][h]), p->m[0][h]);
-            chains[c][h] = vfmaq_n_f32(chains[c][h], sum, t->da[c]);
+            rows[c][h] = vfmaq_n_f32(rows[c][h], sum, t->da[c]);
         }
 }
 
-INLINE void multiply_32(const struct panel *p, const struct tile *t, int columns, int blocks, bool wide, bool mins,
-                        float32x4_t *const *chains)
+// The same for `blocks` blocks of 32.
+INLINE void multiply_32(const struct panel *p, int i, const struct tile *t, int columns, int blocks, bool wide,
+                        bool mins, struct chain *chains)
 {
     tile_floats partial;
     EACH_SUM(v, c, columns)
     partial[v][c] = vdupq_n_f32(0);
     for (int half = 0; 4 * half < blocks; half++) {
-        struct tile_half part = half_of_tile(t, columns, half);
-        UNROLL_FOR (int i = 0; i < 4; i++) {
-            int j = 4 * half + i;
+        struct tile_half h = half_of_tile(t, columns, half);
+        UNROLL_FOR (int run = 0; run < 4; run++) {
+            int j = 4 * half + run;
             if (j >= blocks)
                 break;
             tile_run x;
-            load_run(&part, i, columns, x);
+            load_run(&h, run, columns, x);
             tile_sums isum;
             UNROLL_FOR (int v = 0; v < ROW_VECTORS; v++)
                 dot_32(p, j, v, wide, columns, x, isum[v]);
             EACH_SUM(v, c, columns)
             {
-                int32x4_t product = vmulq_s32(isum[v][c], step_of_run(&part, c, i));
+                int32x4_t product = vmulq_s32(isum[v][c], step_of_run(&h, c, run));
                 partial[v][c] = vfmaq_f32(partial[v][c], vcvtq_f32_s32(product), p->d[j][v]);
                 if (mins)
                     partial[v][c] = vfmaq_f32(partial[v][c], p->m[j][v], t->float_sums[c][j]);
@@ -175,42 +181,34 @@ INLINE void multiply_32(const struct panel *p, const struct tile *t, int columns
         }
     }
     UNROLL_FOR (int c = 0; c < columns; c++)
-        UNROLL_FOR (int h = 0; h < 2; h++)
-            chains[c][h] = vfmaq_n_f32(chains[c][h], float_rows_of_column(partial, c, h), t->da[c]);
+        UNROLL_FOR (int h = 0; h < 2; h++) {
+            float32x4_t *chain = &chains[c].rows[2 * i + h];
+            *chain = vfmaq_n_f32(*chain, float_rows_of_column(partial, c, h), t->da[c]);
+        }
 }
-
-// The parts of the columns' chains that belong to panel i.
-#define CHAINS_OF_PANEL(chains, s, first, columns, i)                                                                  \
-    float32x4_t *chains[TILE_COLUMNS];                                                                                 \
-    UNROLL_FOR (int c = 0; c < columns; c++)                                                                           \
-        chains[c] = s->chains[first + c].rows + 2 * i;
 
 INLINE void tile_256(const struct sweep *s, int first, int columns, int groups, bool wide, bool mins)
 {
     struct tile t;
     tile_fill(s, first, columns, false, &t);
-    for (int i = 0; i < s->n_panels; i++) {
-        CHAINS_OF_PANEL(chains, s, first, columns, i)
-        multiply_256(&s->panels[i], &t, columns, groups, wide, mins, chains);
-    }
+    for (int i = 0; i < s->n_panels; i++)
+        multiply_256(&s->panels[i], i, &t, columns, groups, wide, mins, s->chains + first);
 }
 
 INLINE void tile_32(const struct sweep *s, int first, int columns, bool wide, bool mins)
 {
     struct tile t;
     tile_fill(s, first, columns, mins, &t);
-    for (int i = 0; i < s->n_panels; i++) {
-        CHAINS_OF_PANEL(chains, s, first, columns, i)
-        multiply_32(&s->panels[i], &t, columns, s->blocks, wide, mins, chains);
-    }
+    for (int i = 0; i < s->n_panels; i++)
+        multiply_32(&s->panels[i], i, &t, columns, s->blocks, wide, mins, s->chains + first);
 }
 
-// SWEEP(name, TILE, ...) defines a function that multiplies all columns with the panel: full tiles, then one tile of
+// SWEEP(name, TILE, ...) defines a function that multiplies all columns with the panels: full tiles, then one tile of
 // the columns that are left. TILE is tile_256 or tile_32; its last parameters are those of the type.
 #define SWEEP(name, TILE, ...)                                                                                         \
     static __attribute__((noinline)) void name(const struct sweep *sweep)                                              \
     {                                                                                                                  \
-        const struct sweep copy = *sweep, *s = &copy; /* is not reloaded after every store */                          \
+        const struct sweep copy = *sweep, *s = &copy; /* which stays in registers */                                   \
         int first = 0;                                                                                                 \
         for (; first + TILE_COLUMNS <= s->n_x; first += TILE_COLUMNS)                                                  \
             TILE(s, first, TILE_COLUMNS, __VA_ARGS__);                                                                 \

@@ -184,6 +184,8 @@ INLINE void panel_put_mins(struct panel *p, int groups, int16x8_t (*min)[PANEL_R
 }
 
 // ---- filling a tile
+//
+// It is done once for all panels of a span.
 
 // Sets column c of a tile from a span of a q8 row.
 static inline void tile_put(struct tile *t, int c, const struct column *x, int64_t span)
@@ -232,9 +234,9 @@ static inline void tile_spread_sums(struct tile *t, int columns, int c)
         const float32x4_t x = vcvtq_f32_s32(t->sums_32[2 * c][i]);
         const float32x4_t y = vcvtq_f32_s32(t->sums_32[MIN(2 * c + 1, columns - 1)][i]);
         const float64x2_t low = vreinterpretq_f64_f32(vzip1q_f32(x, y)), high = vreinterpretq_f64_f32(vzip2q_f32(x, y));
-        out[0] = vreinterpretq_f32_f64(vdupq_laneq_f64(low, 0)),
+        out[0] = vreinterpretq_f32_f64(vdupq_laneq_f64(low, 0));
         out[1] = vreinterpretq_f32_f64(vdupq_laneq_f64(low, 1));
-        out[2] = vreinterpretq_f32_f64(vdupq_laneq_f64(high, 0)),
+        out[2] = vreinterpretq_f32_f64(vdupq_laneq_f64(high, 0));
         out[3] = vreinterpretq_f32_f64(vdupq_laneq_f64(high, 1));
 #else
         (void)columns;
@@ -324,7 +326,7 @@ INLINE void finish_sums(struct tile_half *h, int columns, int32x4_t *sums)
 // dot_256 computes isum of the block of 256, dot_32 that of row vector v of block j of 32 without its step. groups, wide
 // and columns are compile-time constants.
 #ifdef __ARM_FEATURE_DOTPROD
-// Adds the products of elements 32 j + 16 half .. 32 j + 16 half + 15 of row vector v.
+// Adds the products of a half of run j of row vector v.
 #ifdef __ARM_FEATURE_MATMUL_INT8
 INLINE void dot_half_run(const struct panel *p, int j, int half, int v, int columns, tile_run x, int32x4_t *sums)
 {
@@ -345,8 +347,8 @@ INLINE void dot_half_run(const struct panel *p, int j, int half, int v, int colu
 }
 #endif
 
-// Computes the sums of the products of elements 32 j .. 32 j + 31 of row vector v, times their scales. A block with one
-// group has none.
+// Computes the sums of the products of run j (elements 32 j .. 32 j + 31) of row vector v, times their scales. A block
+// with one group has no scales.
 INLINE void dot_run(const struct panel *p, int j, int v, int groups, int columns, tile_run x, int32x4_t *sums)
 {
     int32x4_t run[COLUMN_VECTORS_MAX];
@@ -464,8 +466,7 @@ INLINE void dot_256(const struct panel *p, int groups, bool wide, int columns, c
     }
 }
 
-// Where |w| <= 32 (not `wide`), the sum of eight products fits 16 bits, and pairs are
-// added in 16 bits.
+// Where |w| <= 32 (not `wide`), the sum of eight products fits 16 bits, and pairs are added in 16 bits.
 INLINE void dot_32(const struct panel *p, int j, int v, bool wide, int columns, tile_run x, int32x4_t *sums)
 {
     UNROLL_FOR (int c = 0; c < columns; c++) {
@@ -482,10 +483,13 @@ INLINE void dot_32(const struct panel *p, int j, int v, bool wide, int columns, 
                        : vpaddq_s32(vpaddlq_s16(vpaddq_s16(narrow[0], narrow[1])),
                                     vpaddlq_s16(vpaddq_s16(narrow[2], narrow[3])));
     }
+    UNROLL_FOR (int c = 0; c < columns; c++)
+        __asm__ volatile("" : "+w"(sums[c])::"memory"); // as finish_sums
 }
 #endif
 
-// The minima of eight rows times the sums of the columns.
+// dot_mins_16 and dot_mins_32 compute the sums of the minima of eight rows, of 16 or 8 groups, times the sums of the
+// columns: four rows of a column in each vector.
 typedef int32x4_t min_sums[TILE_COLUMNS][2];
 
 INLINE void dot_mins_16(const struct panel *p, int columns, const struct tile *t, min_sums sums)
