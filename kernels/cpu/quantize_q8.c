@@ -82,8 +82,8 @@ INLINE __m512i nearest(const float *x, __m512 factor)
     return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), factor));
 }
 
-// Rounds 64 elements to bytes, which are two runs with a factor each. Packing leaves four of each 16 elements in every 128 bits; the permutation restores the
-// order.
+// Rounds 64 elements to bytes, which are two runs with a factor each. Packing leaves four of
+// each 16 elements in every 128 bits; the permutation restores the order.
 INLINE __m512i nearest_64(const float *x, const float factor[2])
 {
     const __m512 a = _mm512_set1_ps(factor[0]), b = _mm512_set1_ps(factor[1]);

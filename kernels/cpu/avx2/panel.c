@@ -47,8 +47,8 @@ INLINE __m256i add_words(const __m256i v[4])
 }
 
 #ifndef __AVXVNNI__
-// Computes `start` of each run. The two numbers of a pair are those that vpmaddubsw leaves: of elements 4i and 4i + 1 of the run, and of elements
-// 4i + 2 and 4i + 3. None exceeds 16 * 127 * 16.
+// Computes `start` of each run. The two numbers of a pair are those that vpmaddubsw leaves: of elements 4i and 4i + 1 of
+// the run, and of elements 4i + 2 and 4i + 3. None exceeds 16 * 127 * 16.
 static void prepare_start(const int8_t *q, int offset, int run, int32_t *start)
 {
     const __m256i by = _mm256_set1_epi8((char)offset);

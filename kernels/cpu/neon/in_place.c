@@ -57,8 +57,8 @@ INLINE void store_rows(float *y, float32x4_t v, int n)
     memcpy(y, lanes, (size_t)n * sizeof(float));
 }
 
-// A span of the columns. `steps` are those of 8 groups of 32 elements, or of 16 groups of 16. `next` are the steps of the
-// groups after these.
+// A span of the columns. `steps` are those of 8 groups of 32 elements, or of 16 groups of 16. `next` are the steps of
+// the groups after these.
 struct columns {
     const int8_t *q[COLUMNS];
     struct sums sums[COLUMNS];
@@ -105,8 +105,8 @@ INLINE int groups_of(const struct type_256 *t)
     return t->groups == 1 ? 8 : t->groups;
 }
 
-// struct scales: the scales of a row's groups, times the steps of a column. struct row_sum: the sums of a row's products
-// with a column, in four lanes.
+// struct scales: the scales of a row's groups, times the steps of a column. struct row_sum: the sums of a row's
+// products with a column, in four lanes.
 #ifdef __ARM_FEATURE_DOTPROD
 struct scales {
     int16x8_t of[2];

@@ -105,8 +105,8 @@ INLINE void unpack_panel_32(struct row_group *rows, const struct type_32 *t, int
 
 // ---- tiles
 
-// What tiles read and write: the panels of a span, the columns, and D of their rows. A tile is compiled for each kind of
-// type and number of columns.
+// What tiles read and write: the panels of a span, the columns, and D of their rows. A tile is compiled for each kind
+// of type and number of columns.
 struct sweep {
     const struct panel *panels; // [n_panels]
     int n_panels;

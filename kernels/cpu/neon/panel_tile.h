@@ -257,7 +257,8 @@ typedef float32x4_t tile_floats[ROW_VECTORS][COLUMN_VECTORS_MAX];
     UNROLL_FOR (int v = 0; v < ROW_VECTORS; v++)                                                                       \
         UNROLL_FOR (int c = 0; c < COLUMN_VECTORS(columns); c++)
 
-// Where the elements of a half of a span are, and their four steps. With smmla the steps of a pair of columns alternate.
+// Where the elements of a half of a span are, and their four steps. With smmla the steps of a pair of columns
+// alternate.
 struct tile_half {
 #ifdef __ARM_FEATURE_MATMUL_INT8
     const int8x16_t (*pairs)[COLUMN_VECTORS_MAX][4];
@@ -283,8 +284,8 @@ INLINE struct tile_half half_of_tile(const struct tile *t, int columns, int half
     return h;
 }
 
-// Run i of the four runs of a half: 32 elements of the columns. Each vector has 16 elements of a column, or with smmla 8
-// of a pair.
+// Run i of the four runs of a half: 32 elements of the columns. Each vector has 16 elements of a column, or with smmla
+// 8 of a pair.
 typedef int8x16_t tile_run[COLUMN_VECTORS_MAX][2 * VECTOR_COLUMNS];
 
 INLINE void load_run(const struct tile_half *h, int i, int columns, tile_run x)
@@ -309,8 +310,8 @@ INLINE int32x4_t step_of_run(const struct tile_half *h, int c, int i)
 #endif
 }
 
-// Keeps later loads behind the computation of the sums of a row vector. Otherwise the compiler computes those of all row
-// vectors at once, and spills registers.
+// Keeps later loads behind the computation of the sums of a row vector. Otherwise the compiler computes those of all
+// row vectors at once, and spills registers.
 INLINE void finish_sums(struct tile_half *h, int columns, int32x4_t *sums)
 {
     UNROLL_FOR (int c = 0; c < COLUMN_VECTORS(columns); c++) {
@@ -323,8 +324,8 @@ INLINE void finish_sums(struct tile_half *h, int columns, int32x4_t *sums)
     (void)h;
 }
 
-// dot_256 computes isum of the block of 256, dot_32 that of row vector v of block j of 32 without its step. groups, wide
-// and columns are compile-time constants.
+// dot_256 computes isum of the block of 256, dot_32 that of row vector v of block j of 32 without its step. groups,
+// wide and columns are compile-time constants.
 #ifdef __ARM_FEATURE_DOTPROD
 // Adds the products of a half of run j of row vector v.
 #ifdef __ARM_FEATURE_MATMUL_INT8
