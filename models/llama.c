@@ -18,9 +18,7 @@ static struct tensor *block(struct build *b, int layer, struct tensor *x, const 
     build_layer(b, layer);
     struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
     y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
-    build_last_rows(b, layer, &x, &y);
-    y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
-    x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+    x = attention_residual(b, x, y);                  // (n, n_embd)
 
     y = build_norm(b, "ffn_norm", x); // (n, n_embd)
     y = f->experts.n ? mixture(b, y, &f->experts, ACT_SILU)

@@ -22,9 +22,7 @@ struct tensor *build_olmo(struct build *b)
         build_layer(b, i);
         struct tensor *y = plain_norm(b, "attn_norm", x); // (n_tok, n_embd)
         y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
-        build_last_rows(b, i, &x, &y);
-        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
-        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+        x = attention_residual(b, x, y);                  // (n, n_embd)
 
         y = plain_norm(b, "ffn_norm", x);                         // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
@@ -88,9 +86,7 @@ struct tensor *build_olmoe(struct build *b)
         build_layer(b, i);
         struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
         y = attention_of_rows(b, y, &a);                  // (n_tok, n_head * dim_v)
-        build_last_rows(b, i, &x, &y);
-        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
-        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+        x = attention_residual(b, x, y);                  // (n, n_embd)
 
         y = build_norm(b, "ffn_norm", x);          // (n, n_embd)
         y = mixture(b, y, &e, ACT_SILU);           // (n, n_embd)

@@ -1,25 +1,41 @@
-// StarCoder 2: the block of GPT-2 with rotary positions.
+// StarCoder 2, Nemotron and Arcee: the block of Llama with a feed-forward that has no gate. The first two have LayerNorm.
 #include "models/families.h"
+
+static struct tensor *blocks(struct build *b, struct tensor *angles, enum rope_layout layout, enum act_kind act)
+{
+    struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = layout;
+        build_layer(b, i);
+        struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
+        y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
+        x = attention_residual(b, x, y);                  // (n, n_embd)
+
+        y = build_norm(b, "ffn_norm", x);              // (n, n_embd)
+        y = feed_forward_plain(b, y, b->n_ff[i], act); // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, y);     // (n, n_embd)
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
 
 struct tensor *build_starcoder2(struct build *b)
 {
     build_read_layer_norm(b);
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
-    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
-    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
-    for (int i = 0; i < b->n_layer; i++) {
-        struct attention a = attention_of(b, i);
-        a.angles = angles, a.layout = ROPE_NEOX;
-        build_layer(b, i);
-        struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
-        y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
-        build_last_rows(b, i, &x, &y);
-        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
-        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+    return blocks(b, build_rope(b, "rope", &rope, NULL), ROPE_NEOX, ACT_GELU_TANH);
+}
 
-        y = build_norm(b, "ffn_norm", x);                        // (n, n_embd)
-        y = feed_forward_plain(b, y, b->n_ff[i], ACT_GELU_TANH); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);               // (n, n_embd)
-    }
-    return build_output(b, x); // (n, n_vocab)
+struct tensor *build_nemotron(struct build *b)
+{
+    build_read_layer_norm(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    return blocks(b, build_rope(b, "rope", &rope, NULL), ROPE_NEOX, ACT_RELU2);
+}
+
+struct tensor *build_arcee(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    return blocks(b, build_rope_with_factors(b, "rope", &rope), ROPE_NORM, ACT_RELU2);
 }

@@ -81,3 +81,10 @@ struct tensor *attention(struct build *b, struct tensor *x, const struct attenti
         y = attention_norm_heads(b, y, a);
     return attention_attend(b, attention_rotate(b, y, a), a);
 }
+
+struct tensor *attention_residual(struct build *b, struct tensor *x, struct tensor *y)
+{
+    build_last_rows(b, b->layer, &x, &y);
+    y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+    return graph_add(b->g, "attn_residual", x, y);                     // (n, n_embd)
+}

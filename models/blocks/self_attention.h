@@ -36,5 +36,8 @@ struct qkv attention_rotate(struct build *b, struct qkv x, const struct attentio
 struct tensor *attention_attend(struct build *b, struct qkv x, const struct attention *a);
 // Projections, norms of heads if there are some, rotation, attention.
 struct tensor *attention(struct build *b, struct tensor *x, const struct attention *a);
+// x plus the product of y, the result of attention, with attn_output: (n, n_embd). In the last layer only the rows that
+// want logits are left.
+struct tensor *attention_residual(struct build *b, struct tensor *x, struct tensor *y);
 
 #endif
