@@ -51,6 +51,13 @@ static struct cost of_attention(const struct tensor *n, const struct cost_step *
     };
 }
 
+// A row multiplies the state of each head three times, and changes it once: it is read and written once a sequence.
+static struct cost of_delta(const struct tensor *n, const struct cost_step *s)
+{
+    double floats = (double)n->p.delta.n_head * n->p.delta.dim_k * n->p.delta.dim_v;
+    return (struct cost){2 * sizeof(float) * floats * s->n_seqs, 3 * floats * s->n_tokens};
+}
+
 struct cost cost_of_node(const struct tensor *n, const struct cost_step *s)
 {
     double rows = rows_of(n, s);
@@ -61,6 +68,8 @@ struct cost cost_of_node(const struct tensor *n, const struct cost_step *s)
         return of_experts(n, rows);
     case OP_ATTENTION:
         return of_attention(n, s);
+    case OP_DELTA_RULE:
+        return of_delta(n, s);
     case OP_EMBED:
         return (struct cost){rows * (double)n->w[0]->row_bytes, 0};
     default:

@@ -502,6 +502,89 @@ struct tensor *graph_expert_combine(struct graph *g, const char *name, struct te
     return finish_node(g, n, x->width / n_used);
 }
 
+// ---- Operations with state
+
+// Adds so many floats to the state of a sequence, and returns where they begin: at a multiple of a cache line. -1 on a
+// fault.
+static int64_t add_state(struct graph *g, const struct tensor *n, int64_t heads, int64_t floats)
+{
+    enum { LINE = 16 }; // floats
+    const int64_t at = g->state_floats;
+    if (floats > WIDTH_MAX || heads > WIDTH_MAX || heads * floats > WIDTH_MAX ||
+        at > INT32_MAX - LINE - heads * floats) {
+        refuse(g, "%s: a state of %lld times %lld floats is out of range", n->name, (long long)heads,
+               (long long)floats);
+        return -1;
+    }
+    g->state_floats = (int64_t)align_up((size_t)(at + heads * floats), LINE);
+    return at;
+}
+
+struct tensor *graph_short_conv(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
+                                const struct weight *bias)
+{
+    struct tensor *n = begin_node(g, OP_SHORT_CONV, name);
+    if (!take_tokens(g, n, 0, x) || !take_weight(g, n, 0, w, 1) || !take_vector(g, n, 1, bias, x->width))
+        return NULL;
+    if (w->ne[1] != x->width || w->ne[0] < 2 || w->ne[0] > CONV_KERNEL_MAX || w->type != DT_F32)
+        return refuse(g, "%s: weight %s of type %s, wanted are 2 to %d F32 for each of %lld columns", n->name,
+                      shape_of(w).s, dtype_info[w->type].name, (int)CONV_KERNEL_MAX, (long long)x->width);
+    n->p.conv.kernel = (int)w->ne[0];
+    n->p.conv.state = add_state(g, n, w->ne[0] - 1, x->width);
+    return n->p.conv.state < 0 ? NULL : finish_node(g, n, x->width);
+}
+
+static bool check_delta(struct graph *g, const struct tensor *n, const struct delta_params *p)
+{
+    const int heads_max = 1 << 14;
+    if (p->n_head_k < 1 || p->n_head < 1 || p->n_head > heads_max || p->n_head % p->n_head_k != 0)
+        return refuse(g, "%s: %d heads are no multiple of %d heads of keys", n->name, p->n_head, p->n_head_k);
+    if (p->dim_k < 1 || p->dim_v < 1 || MAX(p->dim_k, p->dim_v) > DELTA_DIM_MAX)
+        return refuse(g, "%s: heads of %d and %d columns; up to %d are served", n->name, p->dim_k, p->dim_v,
+                      (int)DELTA_DIM_MAX);
+    const int64_t width = 2 * (int64_t)p->n_head_k * p->dim_k + (int64_t)p->n_head * p->dim_v;
+    if (n->src[0]->width != width || n->src[1]->width != p->n_head || n->src[2]->width != p->n_head)
+        return refuse(g, "%s: sources of %lld, %lld and %lld columns, wanted are %lld, %d and %d", n->name,
+                      (long long)n->src[0]->width, (long long)n->src[1]->width, (long long)n->src[2]->width,
+                      (long long)width, p->n_head, p->n_head);
+    return true;
+}
+
+struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor *qkv, struct tensor *alpha,
+                                struct tensor *beta, const struct weight *rate, const struct weight *bias,
+                                struct delta_params p)
+{
+    struct tensor *n = begin_node(g, OP_DELTA_RULE, name);
+    if (!take_tokens(g, n, 0, qkv) || !take_tokens(g, n, 1, alpha) || !take_tokens(g, n, 2, beta) ||
+        !take_number(g, n, "eps", p.eps, 0) || !check_delta(g, n, &p))
+        return NULL;
+    if (!rate || !bias)
+        return refuse(g, "%s: its rate or bias is missing", n->name);
+    if (!take_vector(g, n, 0, rate, p.n_head) || !take_vector(g, n, 1, bias, p.n_head))
+        return NULL;
+    n->p.delta.n_head_k = p.n_head_k;
+    n->p.delta.n_head = p.n_head;
+    n->p.delta.dim_k = p.dim_k;
+    n->p.delta.dim_v = p.dim_v;
+    n->p.delta.grouped = p.grouped;
+    n->p.delta.eps = p.eps;
+    n->p.delta.state = add_state(g, n, p.n_head, (int64_t)p.dim_k * p.dim_v);
+    return n->p.delta.state < 0 ? NULL : finish_node(g, n, (int64_t)p.n_head * p.dim_v);
+}
+
+struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, int64_t group, int64_t from, int64_t n)
+{
+    struct tensor *node = begin_node(g, OP_SLICE, name);
+    if (!take_source(g, node, 0, x))
+        return NULL;
+    if (group < 1 || x->width % group != 0 || from < 0 || n < 1 || from > group || n > group - from)
+        return refuse(g, "%s: columns %lld to %lld of each %lld of %s, which has %lld", node->name, (long long)from,
+                      (long long)(from + n - 1), (long long)group, x->name, (long long)x->width);
+    node->p.slice.group = group;
+    node->p.slice.from = from;
+    return finish_node(g, node, x->width / group * n);
+}
+
 // ---- The whole graph
 
 static int by_name(const void *a, const void *b)

@@ -13,6 +13,8 @@
 enum {
     KV_PAGE = 64,             // positions in a page of the KV cache
     ATTENTION_DIM_MAX = 1024, // dimensions of a head, at most
+    CONV_KERNEL_MAX = 16,     // rows that a short convolution sees, at most
+    DELTA_DIM_MAX = 256,      // dimensions of a head of a delta rule, at most
 };
 
 // What one attention layer keeps in the KV cache for each position.
@@ -26,6 +28,7 @@ struct graph {
     int n_nodes, cap_nodes;
     struct kv_layer *kv; // [n_kv]
     int n_kv, cap_kv;
+    int64_t state_floats;  // of the state of a sequence, see graph_short_conv; 0: there is none
     struct tensor *logits; // (outputs, n_vocab): the result of a step
     struct error fault;    // the first one
     char prefix[48];       // begins the name of each new node, e.g. "blk.3."
@@ -75,6 +78,33 @@ struct attention_params {
 struct tensor *graph_attention(struct graph *g, const char *name, struct tensor *q, struct tensor *key,
                                struct tensor *value, struct attention_params p);
 
+// ---- Operations with state
+//
+// A sequence of a model with such operations has a state of so many float32, in which each node has a part of its own.
+// A row changes the state of its sequence; the rows of a sequence do so one after another. A step says where the state
+// before the first of its rows is stored, and after which rows it is to be stored; see struct step.
+
+// A causal convolution of each column by itself: y[t] = sum over i of w[i] x[t - kernel + 1 + i], plus the bias. w has
+// a row of `kernel` F32 for each column. The state is the last kernel - 1 rows of x; those before a sequence are zeros.
+struct tensor *graph_short_conv(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
+                                const struct weight *bias);
+
+struct delta_params {
+    int n_head_k, n_head, dim_k, dim_v;
+    bool grouped;
+    float eps; // the least norm by which a query or key is divided
+};
+// The gated delta rule: (tokens, n_head * dim_v). `qkv` has in each row the queries and the keys of n_head_k heads, and
+// the values of n_head. A head's state is a matrix S of (dim_k, dim_v), at first 0. With q and k divided by their norms,
+// g = exp(rate * softplus(alpha + bias)) and b = sigmoid(beta), a row makes
+//   S = g S;   S = S + k (b (v - S^T k))^T;   y = S^T q / sqrt(dim_k)
+// alpha and beta have a column for each head, and so have the F32 vectors rate and bias.
+struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor *qkv, struct tensor *alpha,
+                                struct tensor *beta, const struct weight *rate, const struct weight *bias,
+                                struct delta_params p);
+
+// Columns from .. from + n - 1 of each `group` columns of x: (rows, n * width / group).
+struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, int64_t group, int64_t from, int64_t n);
 struct tensor *graph_act(struct graph *g, const char *name, struct tensor *x, enum act_kind kind);
 struct tensor *graph_glu(struct graph *g, const char *name, struct tensor *gate, struct tensor *up, enum act_kind kind);
 struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, struct tensor *b);

@@ -77,6 +77,17 @@ static void print_params(const struct tensor *n, struct text *out)
     case OP_EXPERT_COMBINE:
         text_print(out, " used=%d", n->p.expert.n_used);
         break;
+    case OP_SLICE:
+        text_print(out, " of=%lld from=%lld", (long long)n->p.slice.group, (long long)n->p.slice.from);
+        break;
+    case OP_SHORT_CONV:
+        text_print(out, " kernel=%d state=%lld", n->p.conv.kernel, (long long)n->p.conv.state);
+        break;
+    case OP_DELTA_RULE:
+        text_print(out, " heads=%d/%d dims=%d,%d %s eps=%g state=%lld", n->p.delta.n_head, n->p.delta.n_head_k,
+                   n->p.delta.dim_k, n->p.delta.dim_v, n->p.delta.grouped ? "grouped" : "tiled", (double)n->p.delta.eps,
+                   (long long)n->p.delta.state);
+        break;
     case OP_QUANTIZE:
         text_print(out, " k=%lld", (long long)n->p.quantize.k);
         break;

@@ -34,6 +34,11 @@ size_t kv_layer_offset(const struct graph *g, const enum dtype kv_type[2], int l
     return parts_bytes(g, kv_type, 2 * (int64_t)layer + part);
 }
 
+size_t state_bytes(const struct graph *g)
+{
+    return align_up((size_t)g->state_floats * sizeof(float), KV_ALIGN);
+}
+
 static bool is_kv_type(enum dtype type)
 {
     return type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_Q8_0 || type == DT_Q4_0;
@@ -160,6 +165,43 @@ int step_check_pages(const struct graph *g, const struct step *s, size_t n_pages
     return 0;
 }
 
+// Whether a row before the run of rows that begins at `row` belongs to the same sequence.
+static bool has_earlier_run(const struct step *s, int row)
+{
+    for (int i = row - 1; i >= 0; i--)
+        if (s->seqs[i] == s->seqs[row])
+            return true;
+    return false;
+}
+
+int step_check_slots(const struct graph *g, const struct step *s, size_t n_slots, struct error *err)
+{
+    for (int row = 0; g->state_floats && row < s->n_tokens; row++) {
+        const int64_t from = step_begins(s, row) ? s->state_from[row] : -1, to = s->state_to[row];
+        if (from < -1 || to < -1 || MAX(from, to) >= (int64_t)n_slots)
+            return fail(err, E_USAGE, "row %d: states %lld and %lld of %zu", row, (long long)from, (long long)to,
+                        n_slots);
+    }
+    return 0;
+}
+
+// Checks that the rows of each sequence follow each other, as operations with state need it.
+static int check_runs(const struct graph *g, const struct step *s, struct error *err)
+{
+    if (!g->state_floats)
+        return 0;
+    if (!s->state_from || !s->state_to || !s->states)
+        return fail(err, E_USAGE, "a step of a graph with state has no slots for it");
+    for (int row = 0; row < s->n_tokens; row++) {
+        if (!step_begins(s, row) && s->positions[row] != s->positions[row - 1] + 1)
+            return fail(err, E_USAGE, "row %d: position %d after %d of its sequence", row, s->positions[row],
+                        s->positions[row - 1]);
+        if (step_begins(s, row) && has_earlier_run(s, row))
+            return fail(err, E_USAGE, "row %d: the rows of sequence %d do not follow each other", row, s->seqs[row]);
+    }
+    return step_check_slots(g, s, (size_t)INT32_MAX + 1, err);
+}
+
 int step_check(const struct graph *g, const struct compile_options *o, const struct step *s, struct error *err)
 {
     if (check_counts(g, o, s, err))
@@ -167,7 +209,7 @@ int step_check(const struct graph *g, const struct compile_options *o, const str
     for (int row = 0; row < s->n_tokens; row++)
         if (check_row(g, s, row, err))
             return -1;
-    if (check_outputs(s, err))
+    if (check_outputs(s, err) || check_runs(g, s, err))
         return -1;
     return step_check_pages(g, s, (size_t)INT32_MAX + 1, err);
 }

@@ -70,6 +70,12 @@ struct step {
     // logit of a row is not finite, the first id of this row is -1 and its other candidates are not valid.
     int top_k;
     struct candidate *top; // [n_outputs][top_k] in host memory
+    // For a graph with state: the rows of a sequence follow each other in the step, with consecutive positions. Before
+    // the first of them, the state of the sequence is in slot state_from[t] of `states`; -1: it is zeros. After row t it
+    // is stored in slot state_to[t], unless that is -1. Different rows store to different slots, and a slot from which
+    // a sequence starts is stored to by the last of its own rows at most.
+    const int32_t *state_from, *state_to; // [n_tokens]
+    struct buffer *states;                // slots of state_bytes(...) bytes each
 };
 enum { TOP_K_MAX = 256 };
 
@@ -130,6 +136,9 @@ int machine_open_gpu(struct machine **out, const struct machine_options *o, cons
 // arranges the rows within such a part in its own way.
 size_t kv_page_bytes(const struct graph *g, const enum dtype kv_type[2]);
 size_t kv_layer_offset(const struct graph *g, const enum dtype kv_type[2], int layer, enum kv_part part);
+// The bytes of a slot, which holds the state of one sequence: a multiple of 64; 0 if the graph has no state. Each
+// machine arranges a node's part of it in its own way.
+size_t state_bytes(const struct graph *g);
 // Checks that the graph's KV cache can be stored in these types. E_USAGE: it cannot; the message says which types can.
 // E_MEMORY: a page is too large.
 int kv_check(const struct graph *g, const enum dtype kv_type[2], struct error *err);
@@ -142,6 +151,17 @@ int compile_check(const struct graph *g, const struct compile_options *o, struct
 int step_check(const struct graph *g, const struct compile_options *o, const struct step *s, struct error *err);
 // Checks, after step_check, that the numbers of all pages that rows use are below n_pages.
 int step_check_pages(const struct graph *g, const struct step *s, size_t n_pages, struct error *err);
+// Checks, after step_check, that the numbers of all slots that rows use are below n_slots.
+int step_check_slots(const struct graph *g, const struct step *s, size_t n_slots, struct error *err);
+// Whether row `row` is the first or the last row of its sequence in the step, in a graph with state.
+static inline bool step_begins(const struct step *s, int row)
+{
+    return row == 0 || s->seqs[row - 1] != s->seqs[row];
+}
+static inline bool step_ends(const struct step *s, int row)
+{
+    return row + 1 == s->n_tokens || s->seqs[row + 1] != s->seqs[row];
+}
 // For machines that store all logits in host memory: fills `top` from `logits` if top_k is not 0.
 void step_choose(const struct graph *g, const struct step *s);
 

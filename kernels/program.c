@@ -42,11 +42,11 @@ static bool same_node(const struct tensor *a, const struct tensor *b)
 }
 
 // The node of the program that is equal to n, or NULL. It compares n with all nodes: a graph has a few hundred, and
-// the ones that layers share, such as tables, are far from their readers. Nodes that read or write the KV cache are
-// never equal.
+// the ones that layers share, such as tables, are far from their readers. Nodes that read or write the KV cache or
+// the state of a sequence are never equal.
 static struct tensor *find_common(const struct program *p, const struct tensor *n)
 {
-    if (n->op == OP_KV_WRITE || n->op == OP_ATTENTION)
+    if (n->op == OP_KV_WRITE || n->op == OP_ATTENTION || op_class(n->op) == CLASS_SCAN)
         return NULL;
     for (int i = p->n - 1; i >= 0; i--)
         if (same_node(p->nodes[i], n))

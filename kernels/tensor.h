@@ -29,7 +29,16 @@ enum op {
 };
 
 // Which part of the inputs an operation needs to compute a part of its output; op.def describes each class.
-enum op_class { CLASS_GATHER, CLASS_ROW, CLASS_ELEMENT, CLASS_HEAD, CLASS_MATVEC, CLASS_ATTEND, CLASS_STORE };
+enum op_class {
+    CLASS_GATHER,
+    CLASS_ROW,
+    CLASS_ELEMENT,
+    CLASS_HEAD,
+    CLASS_MATVEC,
+    CLASS_ATTEND,
+    CLASS_STORE,
+    CLASS_SCAN
+};
 
 // Which number of rows a value has: one for each token of the step, or one for each output row. The numbers
 // themselves are known only when a step runs.
@@ -76,10 +85,25 @@ struct tensor {
         struct { int n_used; bool shared; } expert;
             // EXPERT_MATMUL: src0: (rows, K) if shared, else (rows, n_used*K); src1: route; -> (rows, n_used*w0.rows)
             // EXPERT_COMBINE: src0: (rows, n_used*width); src1: route -> sum of weight_j * part_j, in order of j
+        struct { int64_t group, from; } slice;  // w/group runs of columns, each from column `from` of a group of src0
+        struct { int64_t state; int kernel; } conv;   // src0: (tokens, C); w0: (kernel, C), w1: bias or NULL
+        struct {
+            int64_t state;                                // first float of its state in a slot, here and above
+            int n_head_k, n_head, dim_k, dim_v;           // heads of keys and queries; of values
+            bool grouped;                                 // which key head belongs to head h, see key_head_of
+            float eps;
+        } delta;  // src0: q, k, v: (tokens, 2*n_head_k*dim_k + n_head*dim_v); src1: decay, src2: beta: (tokens, n_head)
         struct { int64_t k; } quantize;  // a row of src0 becomes width/k rows of k 8-bit activations
         // clang-format on
     } p;
 };
+
+// The head of keys and queries that head h of values of a delta rule belongs to: heads of values stand in groups that
+// share one, or all heads of keys follow each other again and again.
+static inline int key_head_of(const struct tensor *n, int h)
+{
+    return n->p.delta.grouped ? h / (n->p.delta.n_head / n->p.delta.n_head_k) : h % n->p.delta.n_head_k;
+}
 
 // kernels/cpu/ref_ops.c defines what each operation computes.
 

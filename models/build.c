@@ -38,7 +38,7 @@ static bool read_layer_count(struct build *b)
         hparam_refuse(h, "block_count", "%" PRId64 " layers, but the tensors are of %" PRId64, n, blocks);
     if ((uint64_t)n > gguf_n_tensors(h->file))
         hparam_refuse(h, "block_count", "%" PRId64 " layers of %zu tensors", n, gguf_n_tensors(h->file));
-    b->n_layer = h->fault->code == E_OK ? (int)n : 0;
+    b->n_layer = b->n_layer_file = h->fault->code == E_OK ? (int)n : 0;
     return h->fault->code == E_OK;
 }
 
@@ -115,6 +115,15 @@ void build_refuse_prediction(struct build *b)
 {
     if (hparam_int_or(&b->h, "nextn_predict_layers", 0, INT32_MAX, 0) > 0)
         hparam_refuse(&b->h, "nextn_predict_layers", "layers that predict further tokens are not supported");
+}
+
+void build_leave_prediction(struct build *b)
+{
+    const int n = (int)hparam_int_or(&b->h, "nextn_predict_layers", 0, INT32_MAX, 0);
+    if (n >= b->n_layer)
+        hparam_refuse(&b->h, "nextn_predict_layers", "%d of %d layers would predict further tokens", n, b->n_layer);
+    else
+        b->n_layer -= n;
 }
 
 // ---- Norms and projections
@@ -263,7 +272,7 @@ static struct tensor *build_checked(struct build *b, build_fn *build, const stru
     if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0)
         return NULL;
     struct tensor *logits = build(b);
-    weights_check_unused(&b->ws, b->h.arch);
+    weights_check_unused(&b->ws, b->h.arch, b->n_layer);
     return logits;
 }
 

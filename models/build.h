@@ -21,7 +21,9 @@ struct build {
     struct hparams h;
     struct weights ws;
     // Read for every family before it starts.
-    int n_layer, n_embd, n_ctx_train;
+    int n_layer;      // layers that are computed
+    int n_layer_file; // the same with layers that predict tokens beyond the next one, which are the last ones
+    int n_embd, n_ctx_train;
     int n_ctx;                      // most positions that will be used
     int dim_k, dim_v;               // columns of keys and of values per head
     int *n_head, *n_head_kv, *n_ff; // [n_layer]
@@ -45,6 +47,8 @@ void build_read_rms(struct build *b);
 void build_read_layer_norm(struct build *b);
 // Refuses a file with layers that predict tokens beyond the next one.
 void build_refuse_prediction(struct build *b);
+// Leaves such layers out: they are no part of n_layer then, and their tensors go unused.
+void build_leave_prediction(struct build *b);
 // The window of a layer, or 0 if it sees all keys. attention.sliding_window_pattern is an array of a flag for each layer,
 // or the length of a period, of which the last layer sees all keys; `period` is what a missing key means.
 int build_window(struct build *b, int layer, int window, int period);

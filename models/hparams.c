@@ -108,7 +108,11 @@ static const struct gguf_kv *layer_array(struct hparams *h, const char *name, en
 
 bool hparam_layer_flag(struct hparams *h, const char *name, int layer, int n)
 {
-    const struct gguf_kv *array = present(h, name) ? layer_array(h, name, GGUF_BOOL, n) : NULL;
+    if (!hparam_is_array(h, name))
+        return false;
+    // Some writers save flags as integers.
+    const bool flags = gguf_find(h->file, key_of(h, name).text)->element == GGUF_BOOL;
+    const struct gguf_kv *array = layer_array(h, name, flags ? GGUF_BOOL : GGUF_I32, n);
     return array && gguf_array_i64(array, (uint64_t)layer);
 }
 

@@ -199,6 +199,8 @@ struct norm weights_norm(struct weights *ws, const char *name, int64_t n, enum p
     norm.present = norm.gain;
     if (norm.present)
         norm.bias = weights_vector(ws, with_suffix(name, "bias").text, n, bias);
+    if (bias == IGNORED)
+        norm.bias = NULL;
     return norm;
 }
 
@@ -210,6 +212,8 @@ struct linear weights_linear(struct weights *ws, const char *name, int64_t k, in
     if (!l.w)
         return l;
     l.bias = weights_vector(ws, with_suffix(name, "bias").text, rows, bias);
+    if (bias == IGNORED)
+        l.bias = NULL;
     const float *scale = scaled == SCALED_NOT ? NULL : weights_values(ws, with_suffix(name, "scale").text, 1, false);
     if (scale)
         *(scaled == SCALED_PRODUCT && l.bias ? &l.before : &l.after) = *scale;
@@ -261,13 +265,25 @@ static bool ends_with(struct str s, const char *end)
     return s.len >= n && memcmp(s.data + s.len - n, end, n) == 0;
 }
 
-void weights_check_unused(struct weights *ws, const char *arch)
+// The number N of a tensor "blk.N.NAME"; -1: the tensor belongs to no layer.
+static int layer_of(struct str name)
+{
+    int n = 0;
+    if (name.len <= 4 || memcmp(name.data, "blk.", 4) != 0)
+        return -1;
+    for (size_t i = 4; i < MIN(name.len, (size_t)12) && name.data[i] >= '0' && name.data[i] <= '9'; i++)
+        n = 10 * n + (name.data[i] - '0');
+    return n;
+}
+
+void weights_check_unused(struct weights *ws, const char *arch, int n_layer)
 {
     weights_layer(ws, -1);
     for (size_t i = 0; i < gguf_n_tensors(ws->file) && ws->fault->code == E_OK; i++) {
         struct str name = gguf_tensor_at(ws->file, i)->name;
-        bool of_layer = name.len > 4 && memcmp(name.data, "blk.", 4) == 0;
-        if (!of_layer || ws->used[i] || ends_with(name, ".scale") || ends_with(name, ".input_scale"))
+        const int layer = layer_of(name);
+        if (layer < 0 || layer >= n_layer || ws->used[i] || ends_with(name, ".scale") ||
+            ends_with(name, ".input_scale"))
             continue;
         char text[96];
         snprintf(text, sizeof text, "%.*s", (int)MIN(name.len, sizeof text - 1), name.data);

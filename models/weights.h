@@ -20,15 +20,16 @@ struct weights {
     int64_t bytes;
 };
 
-enum presence { OPTIONAL, REQUIRED };
+// IGNORED: it may be there, and goes unused, as in the program that the family's files are made for.
+enum presence { OPTIONAL, REQUIRED, IGNORED };
 
 // -1 when memory is short. `err` is also where later faults are kept.
 int weights_open(struct weights *ws, const struct gguf *file, struct arena *arena, struct error *err);
 // Sets the layer to which the following names belong; -1: none.
 void weights_layer(struct weights *ws, int layer);
-// Refuses a file with tensors of layers that were not looked up, because such a model would be computed wrongly. Unused
-// scales are allowed: tools write them for every matrix, whether it uses them or not.
-void weights_check_unused(struct weights *ws, const char *arch);
+// Refuses a file with tensors of the first n_layer layers that were not looked up, because such a model would be computed
+// wrongly. Unused scales are allowed: tools write them for every matrix, whether it uses them or not.
+void weights_check_unused(struct weights *ws, const char *arch, int n_layer);
 
 bool weights_has(const struct weights *ws, const char *name);
 // A vector of n elements, F32 and aligned. NULL when there is none, or after an error.

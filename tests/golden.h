@@ -72,15 +72,22 @@ static inline int golden_run(struct machine *m, const struct graph *g, const str
     enum { PAGES = 64 };
     struct compile_options o = {chunk, chunk, {DT_F32, DT_F32}, false, NULL};
     struct plan *plan = NULL;
-    struct buffer *kv = NULL;
+    struct buffer *kv = NULL, *states = NULL;
     int n = want->n_tokens, status = -1;
     int32_t *numbers = malloc((size_t)n * sizeof *numbers), *seqs = calloc((size_t)n, sizeof *seqs), pages[PAGES];
-    assert(numbers && seqs && n <= PAGES * KV_PAGE);
+    int32_t *from = malloc((size_t)n * sizeof *from), *to = malloc((size_t)n * sizeof *to);
+    assert(numbers && seqs && from && to && n <= PAGES * KV_PAGE);
     for (int i = 0; i < n; i++)
-        numbers[i] = i;
+        numbers[i] = i, from[i] = to[i] = -1;
+    for (int at = 0, slot = 0; at < n; at += chunk, slot = 1 - slot) { // the state goes from slot to slot
+        from[at] = at ? 1 - slot : -1;
+        to[MIN(at + chunk, n) - 1] = slot;
+    }
     for (int i = 0; i < PAGES; i++) // not in order, so that a machine that takes them for one stretch is found out
         pages[i] = (i * 5 + 3) % PAGES;
-    if (m->v->compile(m, g, &o, &plan, err) != 0 || m->v->alloc(m, kv_page_bytes(g, o.kv_type) * PAGES, &kv, err) != 0)
+    if (m->v->compile(m, g, &o, &plan, err) != 0 ||
+        m->v->alloc(m, kv_page_bytes(g, o.kv_type) * PAGES, &kv, err) != 0 ||
+        (g->state_floats && m->v->alloc(m, 2 * state_bytes(g), &states, err) != 0))
         goto done;
     for (int at = 0; at < n; at += chunk) {
         int rows = MIN(chunk, n - at);
@@ -93,6 +100,9 @@ static inline int golden_run(struct machine *m, const struct graph *g, const str
                          .pages = pages,
                          .pages_stride = PAGES,
                          .kv = kv,
+                         .state_from = from + at,
+                         .state_to = to + at,
+                         .states = states,
                          .logits = out + (size_t)at * (size_t)want->n_vocab};
         if (m->v->run(m, plan, &s, err) != 0)
             goto done;
@@ -101,10 +111,14 @@ static inline int golden_run(struct machine *m, const struct graph *g, const str
 done:
     if (kv)
         m->v->free(m, kv);
+    if (states)
+        m->v->free(m, states);
     if (plan)
         m->v->plan_free(m, plan);
     free(numbers);
     free(seqs);
+    free(from);
+    free(to);
     return status;
 }
 

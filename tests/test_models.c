@@ -114,24 +114,24 @@ Test(models, cpu_agrees_with_float64)
 // The law is 1e-6. These weights are small, so that much less than that is an error; but llama.cpp takes GELU from a table
 // of half precision.
 static const struct golden arch[] = {
-    {"arch/llama-dense.gguf", 1e-12},         {"arch/llama-moe.gguf", 1e-12},
-    {"arch/mistral3-dense.gguf", 1e-12},      {"arch/mistral3-moe.gguf", 1e-12},
-    {"arch/qwen2-dense.gguf", 1e-12},         {"arch/qwen3-dense.gguf", 1e-12},
-    {"arch/qwen3moe-moe.gguf", 1e-12},        {"arch/qwen3vl-dense.gguf", 1e-12},
-    {"arch/smollm3-dense.gguf", 1e-12},       {"arch/internlm2-dense.gguf", 1e-12},
-    {"arch/seed_oss-dense.gguf", 1e-12},      {"arch/granite-dense.gguf", 1e-12},
-    {"arch/granite-moe.gguf", 1e-12},         {"arch/granitemoe-dense.gguf", 1e-12},
-    {"arch/granitemoe-moe.gguf", 1e-12},      {"arch/minicpm-dense.gguf", 1e-12},
-    {"arch/minicpm-moe.gguf", 1e-12},         {"arch/chatglm-dense.gguf", 1e-12},
-    {"arch/glm4-dense.gguf", 1e-12},          {"arch/exaone4-dense.gguf", 1e-12},
-    {"arch/hunyuan-dense-dense.gguf", 1e-12}, {"arch/command-r-dense.gguf", 1e-12},
-    {"arch/cohere2-dense.gguf", 1e-12},       {"arch/gemma-dense.gguf", 1e-8},
-    {"arch/gemma2-dense.gguf", 1e-8},         {"arch/gemma3-dense.gguf", 1e-8},
-    {"arch/gpt2-dense.gguf", 1e-7},           {"arch/gptneox-dense.gguf", 1e-7},
-    {"arch/starcoder2-dense.gguf", 1e-7},     {"arch/nemotron-dense.gguf", 1e-12},
-    {"arch/falcon-dense.gguf", 1e-7},         {"arch/phi2-dense.gguf", 1e-7},
-    {"arch/phi3-dense.gguf", 1e-12},          {"arch/phimoe-moe.gguf", 1e-12},
-    {"more/arcee-dense.gguf", 1e-12},
+    {"arch/llama-dense.gguf", 1e-12},      {"arch/llama-moe.gguf", 1e-12},
+    {"arch/mistral3-dense.gguf", 1e-12},   {"arch/mistral3-moe.gguf", 1e-12},
+    {"arch/qwen2-dense.gguf", 1e-12},      {"arch/qwen3-dense.gguf", 1e-12},
+    {"arch/qwen3moe-moe.gguf", 1e-12},     {"arch/qwen3vl-dense.gguf", 1e-12},
+    {"arch/qwen35-dense.gguf", 1e-12},     {"arch/smollm3-dense.gguf", 1e-12},
+    {"arch/internlm2-dense.gguf", 1e-12},  {"arch/seed_oss-dense.gguf", 1e-12},
+    {"arch/granite-dense.gguf", 1e-12},    {"arch/granite-moe.gguf", 1e-12},
+    {"arch/granitemoe-dense.gguf", 1e-12}, {"arch/granitemoe-moe.gguf", 1e-12},
+    {"arch/minicpm-dense.gguf", 1e-12},    {"arch/minicpm-moe.gguf", 1e-12},
+    {"arch/chatglm-dense.gguf", 1e-12},    {"arch/glm4-dense.gguf", 1e-12},
+    {"arch/exaone4-dense.gguf", 1e-12},    {"arch/hunyuan-dense-dense.gguf", 1e-12},
+    {"arch/command-r-dense.gguf", 1e-12},  {"arch/cohere2-dense.gguf", 1e-12},
+    {"arch/gemma-dense.gguf", 1e-8},       {"arch/gemma2-dense.gguf", 1e-8},
+    {"arch/gemma3-dense.gguf", 1e-8},      {"arch/gpt2-dense.gguf", 1e-7},
+    {"arch/gptneox-dense.gguf", 1e-7},     {"arch/starcoder2-dense.gguf", 1e-7},
+    {"arch/nemotron-dense.gguf", 1e-12},   {"arch/falcon-dense.gguf", 1e-7},
+    {"arch/phi2-dense.gguf", 1e-7},        {"arch/phi3-dense.gguf", 1e-12},
+    {"arch/phimoe-moe.gguf", 1e-12},       {"more/arcee-dense.gguf", 1e-12},
 };
 
 Test(models, plain_c_agrees_with_golden_architectures)
@@ -211,7 +211,16 @@ static void check_few_outputs(bool ref, const char *name)
         positions[i] = i;
     cr_assert(m->v->compile(m, model.graph, &o, &plan, &err) == 0, "%s", err.text);
     cr_assert(m->v->alloc(m, kv_page_bytes(model.graph, o.kv_type), &kv, &err) == 0, "%s", err.text);
-    struct step s = {want.n_tokens, 2, want.ids, positions, seqs, outputs, &page, 1, kv, some, 0, NULL};
+    struct step s = {.n_tokens = want.n_tokens,
+                     .n_outputs = 2,
+                     .tokens = want.ids,
+                     .positions = positions,
+                     .seqs = seqs,
+                     .outputs = outputs,
+                     .pages = &page,
+                     .pages_stride = 1,
+                     .kv = kv,
+                     .logits = some};
     cr_assert(m->v->run(m, plan, &s, &err) == 0, "%s", err.text);
     for (int i = 0; i < 2; i++)
         cr_expect(memcmp(some + (size_t)i * width, all + (size_t)outputs[i] * width, width * sizeof *all) == 0,

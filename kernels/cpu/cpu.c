@@ -170,7 +170,9 @@ static void cpu_watch(struct plan *p, const atomic_bool *cancel)
 static int cpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
 {
     size_t n_pages = p->page_bytes ? buffer_size(s->kv) / p->page_bytes : 0;
-    if (step_check(p->graph, &p->options, s, err) || step_check_pages(p->graph, s, n_pages, err))
+    size_t slot = state_bytes(p->graph), n_slots = slot && s->states ? buffer_size(s->states) / slot : 0;
+    if (step_check(p->graph, &p->options, s, err) || step_check_pages(p->graph, s, n_pages, err) ||
+        step_check_slots(p->graph, s, n_slots, err))
         return -1;
     if (!exec_run(p, cpu_of(m)->pool, s))
         return fail(err, E_INTERRUPTED, "interrupted");

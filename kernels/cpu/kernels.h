@@ -341,6 +341,44 @@ static inline int attention_pairs(int dim_k, int dim_v)
     return (int)((SCRATCH_BYTES / (int)sizeof(float) - page) / pair);
 }
 
+// The rows of one sequence in a step, as operations with state take them. A part of the state is float32 at the same
+// place in every slot.
+struct scan_rows {
+    int n;
+    const float *x; // row 0; strides are floats from row to row
+    size_t x_stride;
+    float *y;
+    size_t y_stride;
+    const float *from; // the state before row 0; NULL: zeros
+    float *states;     // the same place in slot 0, and the floats of a slot
+    size_t slot;
+    const int32_t *to; // [n]: the slot that the state after a row is stored to; -1: to none
+    void *scratch;     // SCRATCH_BYTES, 64-byte aligned
+};
+
+// A short convolution of n columns, of which x, y, w and bias give the first; see graph_short_conv. The state has
+// kernel - 1 rows of `width` columns of a slot, the oldest first.
+struct conv_args {
+    struct scan_rows rows;
+    const void *w;    // [n][kernel] F32
+    const void *bias; // [n] F32, or NULL
+    int kernel;
+    int64_t width, n;
+};
+
+// Columns col0 .. col1 - 1 of one head of a delta rule; see graph_delta_rule. In a row of x the head's query, key and
+// value begin at elements q, k and v; y begins at column col0. The state is in blocks of DELTA_COLUMNS columns, the last
+// one narrower: each has dim_k rows. col0 is a multiple of DELTA_COLUMNS, and so is col1 unless it is dim_v.
+struct delta_args {
+    struct scan_rows rows;
+    int64_t q, k, v;
+    const float *alpha, *beta; // of row 0
+    size_t alpha_stride, beta_stride;
+    float rate, bias, eps;
+    int dim_k, dim_v, col0, col1;
+};
+enum { DELTA_COLUMNS = 32 };
+
 struct kernels {
     const char *name;
 
@@ -384,6 +422,8 @@ struct kernels {
     quantize_fn *const *quantize_blocks, *const *quantize_k, *const *quantize_grid;
 
     void (*attention)(const struct attention_args *a);
+    void (*short_conv)(const struct conv_args *a);
+    void (*delta_rule)(const struct delta_args *a);
 
     // [DT_COUNT]. NULL for a type that has no 8-bit kernel on this level: matmul_f32 serves it (-v lists such types).
     matmul_fn *const *matmul_q8;

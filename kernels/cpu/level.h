@@ -53,6 +53,8 @@ extern quantize_fn *const ISA_FN(quantize_grid)[DT_COUNT];    // quantize/blocks
 bool matmul_q8_in_tiles_amx(enum dtype type, int64_t k, int64_t n, bool spare_adders);    // amx/matmul_q8.c
 bool matmul_q8_in_tiles_avx512(enum dtype type, int64_t k, int64_t n, bool spare_adders); // avx512/matmul_q8.c
 void ISA_FN(attention)(const struct attention_args *a);                                   // attention.c
+void ISA_FN(short_conv)(const struct conv_args *a);                                       // scan.c
+void ISA_FN(delta_rule)(const struct delta_args *a);
 
 // rows.c
 void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n,

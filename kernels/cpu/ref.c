@@ -16,6 +16,7 @@ struct plan {
     size_t page_bytes;
     float *decoded; // see struct ref_run
     double *sums;   // see struct ref_run
+    float *state;   // see struct ref_run
     size_t bytes;   // of all values and scratch
 };
 
@@ -35,6 +36,7 @@ static void ref_plan_free(struct machine *m, struct plan *p)
     free(p->kv_offset);
     free(p->decoded);
     free(p->sums);
+    free(p->state);
     free(p);
 }
 
@@ -72,9 +74,11 @@ static int alloc_values(struct plan *p, struct error *err)
 static int alloc_scratch(struct plan *p, struct error *err)
 {
     const struct graph *g = p->graph;
-    int64_t row = 1, sums = 1;
+    int64_t row = 1, sums = 1, state = CONV_KERNEL_MAX;
     for (int i = 0; i < g->n_nodes; i++) {
         sums = MAX(sums, g->nodes[i]->width);
+        if (g->nodes[i]->op == OP_DELTA_RULE)
+            state = MAX(state, (int64_t)g->nodes[i]->p.delta.dim_k * g->nodes[i]->p.delta.dim_v);
         if (g->nodes[i]->w[0])
             row = MAX(row, g->nodes[i]->w[0]->ne[0]);
     }
@@ -82,7 +86,8 @@ static int alloc_scratch(struct plan *p, struct error *err)
         row = MAX(row, MAX(g->kv[i].dim_k, g->kv[i].dim_v));
     p->decoded = plan_alloc(p, (size_t)row, sizeof(*p->decoded), "a row", err);
     p->sums = p->decoded ? plan_alloc(p, (size_t)sums, sizeof(*p->sums), "the sums of a row", err) : NULL;
-    return p->sums ? 0 : -1;
+    p->state = p->sums ? plan_alloc(p, (size_t)state, sizeof(*p->state), "a state", err) : NULL;
+    return p->state ? 0 : -1;
 }
 
 static int locate_kv(struct plan *p, struct error *err)
@@ -132,7 +137,8 @@ static int ref_run(struct machine *m, struct plan *p, const struct step *s, stru
     (void)m;
     const struct graph *g = p->graph;
     if (step_check(g, &p->options, s, err) ||
-        (g->n_kv > 0 && step_check_pages(g, s, buffer_size(s->kv) / p->page_bytes, err)))
+        (g->n_kv > 0 && step_check_pages(g, s, buffer_size(s->kv) / p->page_bytes, err)) ||
+        (g->state_floats && step_check_slots(g, s, buffer_size(s->states) / state_bytes(g), err)))
         return -1;
     struct ref_run r = {.step = s,
                         .values = p->values,
@@ -140,6 +146,9 @@ static int ref_run(struct machine *m, struct plan *p, const struct step *s, stru
                         .kv = buffer_data(s->kv),
                         .page_bytes = p->page_bytes,
                         .kv_offset = (const size_t(*)[2])p->kv_offset,
+                        .states = g->state_floats ? (float *)buffer_data(s->states) : NULL,
+                        .state_floats = state_bytes(g) / sizeof(float),
+                        .state = p->state,
                         .decoded = p->decoded,
                         .sums = p->sums};
     for (int i = 0; i < g->n_nodes; i++) {

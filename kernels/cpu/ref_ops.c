@@ -383,6 +383,108 @@ static void do_expert_combine(const struct ref_run *r, const struct tensor *n)
         }
 }
 
+// Columns from .. from + n - 1 of each group of columns.
+static void do_slice(const struct ref_run *r, const struct tensor *n)
+{
+    const int64_t group = n->p.slice.group, groups = n->src[0]->width / group, width = n->width / groups;
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int64_t i = 0; i < groups; i++)
+            memcpy(row_of(r, n, row) + i * width, row_of(r, n->src[0], row) + i * group + n->p.slice.from,
+                   (size_t)width * sizeof(float));
+}
+
+// ---- Operations with state: each part of a state is taken through all rows of a sequence in the step
+
+// Stores n floats at `at` of the state in the slot, or loads them; slot -1: stores nothing, or loads zeros.
+static void put_state(const struct ref_run *r, int32_t slot, int64_t at, const float *state, int64_t n)
+{
+    if (slot >= 0)
+        memcpy(r->states + (size_t)slot * r->state_floats + at, state, (size_t)n * sizeof(float));
+}
+static void get_state(const struct ref_run *r, int32_t slot, int64_t at, float *state, int64_t n)
+{
+    memset(state, 0, (size_t)n * sizeof(float));
+    if (slot >= 0)
+        memcpy(state, r->states + (size_t)slot * r->state_floats + at, (size_t)n * sizeof(float));
+}
+
+// y[t] = sum over i of w[i] x[t - kernel + 1 + i], plus the bias. The state of a column is its last kernel - 1 values,
+// the oldest first.
+static void conv_row(const struct ref_run *r, const struct tensor *n, int row, int64_t column)
+{
+    const int last = n->p.conv.kernel - 1;
+    const float *w = weight_row(r, n->w[0], 0, column);
+    const float x = row_of(r, n->src[0], row)[column];
+    const double sum = dot(w, r->state, last) + (double)w[last] * (double)x + element_or(n->w[1], column, 0);
+    memmove(r->state, r->state + 1, (size_t)(last - 1) * sizeof(float));
+    r->state[last - 1] = x;
+    row_of(r, n, row)[column] = (float)sum;
+}
+
+static void do_short_conv(const struct ref_run *r, const struct tensor *n)
+{
+    const int64_t kept = n->p.conv.kernel - 1;
+    for (int64_t c = 0; c < n->width; c++)
+        for (int row = 0; row < n_rows(r, n); row++) {
+            const int64_t at = n->p.conv.state + c * kept;
+            if (step_begins(r->step, row))
+                get_state(r, r->step->state_from[row], at, r->state, kept);
+            conv_row(r, n, row, c);
+            put_state(r, r->step->state_to[row], at, r->state, kept);
+        }
+}
+
+// log(1 + e^x)
+static double softplus(double x)
+{
+    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+// 1 / |x|, of a norm that is at least eps.
+static double inverse_norm(const float *x, int n, float eps)
+{
+    return 1 / fmax(sqrt(dot(x, x, n)), (double)eps);
+}
+
+// The gated delta rule (Yang et al. 2024, arXiv 2412.06464), of head h in one row. The state is a matrix (dim_k, dim_v)
+// and is rounded to float32 after each row.
+static void delta_row(const struct ref_run *r, const struct tensor *n, int row, int h)
+{
+    const int dim_k = n->p.delta.dim_k, dim_v = n->p.delta.dim_v, keys = n->p.delta.n_head_k * dim_k;
+    const float *q = row_of(r, n->src[0], row) + key_head_of(n, h) * dim_k, *k = q + keys;
+    const float *v = row_of(r, n->src[0], row) + 2 * keys + h * dim_v;
+    const double alpha = (double)row_of(r, n->src[1], row)[h], beta = sigmoid((double)row_of(r, n->src[2], row)[h]);
+    const double decay = exp(element_or(n->w[0], h, 0) * softplus(alpha + element_or(n->w[1], h, 0)));
+    const double of_k = inverse_norm(k, dim_k, n->p.delta.eps);
+    const double of_q = inverse_norm(q, dim_k, n->p.delta.eps) / sqrt(dim_k);
+    float *y = row_of(r, n, row) + h * dim_v;
+    for (int j = 0; j < dim_v; j++) {
+        double known = 0, sum = 0;
+        for (int i = 0; i < dim_k; i++)
+            known += decay * (double)r->state[i * dim_v + j] * (double)k[i] * of_k;
+        const double change = beta * ((double)v[j] - known);
+        for (int i = 0; i < dim_k; i++) {
+            float *s = &r->state[i * dim_v + j];
+            *s = (float)(decay * (double)*s + (double)k[i] * of_k * change);
+            sum += (double)*s * (double)q[i] * of_q;
+        }
+        y[j] = (float)sum;
+    }
+}
+
+static void do_delta_rule(const struct ref_run *r, const struct tensor *n)
+{
+    const int64_t floats = (int64_t)n->p.delta.dim_k * n->p.delta.dim_v;
+    for (int h = 0; h < n->p.delta.n_head; h++)
+        for (int row = 0; row < n_rows(r, n); row++) {
+            const int64_t at = n->p.delta.state + h * floats;
+            if (step_begins(r->step, row))
+                get_state(r, r->step->state_from[row], at, r->state, floats);
+            delta_row(r, n, row, h);
+            put_state(r, r->step->state_to[row], at, r->state, floats);
+        }
+}
+
 void ref_node(const struct ref_run *r, const struct tensor *n)
 {
     typedef void do_fn(const struct ref_run *r, const struct tensor *n);
@@ -403,6 +505,9 @@ void ref_node(const struct ref_run *r, const struct tensor *n)
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_expert_matmul,
         [OP_EXPERT_COMBINE] = do_expert_combine,
+        [OP_SLICE] = do_slice,
+        [OP_SHORT_CONV] = do_short_conv,
+        [OP_DELTA_RULE] = do_delta_rule,
     };
     assert(table[n->op]);
     table[n->op](r, n);

@@ -19,6 +19,9 @@ struct ref_run {
     uint8_t *kv;               // page 0
     size_t page_bytes;
     const size_t (*kv_offset)[2]; // [n_kv][part] within a page
+    float *states;                // slot 0
+    size_t state_floats;          // of a slot
+    float *state;                 // scratch for the state of one head or column
     float *decoded;               // scratch for one decoded row of any weight, key or value
     double *sums;                 // scratch for one row of any node's value
 };

@@ -23,6 +23,7 @@ enum {
     WIDE_ITEMS_PER_THREAD = 4, // needed where items are widened to whole blocks of 8-bit activations
     TILE_BYTES = 16 << 10,     // of one value in a tile of rows: two or three values fit in a first-level cache
     TILE_ROWS = 32,            // at most
+    SCAN_UNIT = 32,            // columns: whole cache lines, and whole blocks of a delta rule's state
 };
 
 // Where a node was put.
@@ -111,7 +112,7 @@ static void start_chain(struct builder *b, enum chain_kind kind, struct tensor *
 // Whether a node runs on all rows of an item, not tile by tile.
 static bool takes_whole_items(const struct tensor *n)
 {
-    return op_class(n->op) == CLASS_MATVEC || op_class(n->op) == CLASS_ATTEND;
+    return op_class(n->op) == CLASS_MATVEC || op_class(n->op) == CLASS_ATTEND || op_class(n->op) == CLASS_SCAN;
 }
 
 // An item of this node must have whole units of so many columns.
@@ -124,6 +125,10 @@ static int64_t unit_of(const struct tensor *n)
         return n->p.rope.head_dim;
     case OP_KV_WRITE:
         return n->p.kv.head_dim;
+    case OP_SHORT_CONV:
+        return SCAN_UNIT;
+    case OP_DELTA_RULE:
+        return n->p.delta.dim_v % SCAN_UNIT ? n->p.delta.dim_v : SCAN_UNIT;
     default:
         return 1;
     }
@@ -191,6 +196,12 @@ static bool joins_columns(const struct chain *c, const struct tensor *n)
     return c->kind == CHAIN_COLUMNS && has_columns(c, n);
 }
 
+// The same for an operation on elements, which the items of a scan can hold, too.
+static bool joins(const struct chain *c, const struct tensor *n)
+{
+    return joins_columns(c, n) || (c->kind == CHAIN_SCAN && has_columns(c, n) && op_class(n->op) == CLASS_ELEMENT);
+}
+
 // Merges the two chains of columns that the sources of n are in (a gate and its up projection), so that n can join
 // them. Returns the number of the merged chain; -1 where there are more than two or their columns differ.
 static int merge_chains(struct builder *b, const struct tensor *n)
@@ -237,7 +248,7 @@ static bool place_element(struct builder *b, struct tensor *n)
     if (in == IN_MANY_CHAINS && (in = merge_chains(b, n)) < 0)
         return false;
     const struct chain *c = &current(b)->chains[in];
-    if (!(c->kind == CHAIN_ROWS && c->rows == n->rows) && !joins_columns(c, n))
+    if (!(c->kind == CHAIN_ROWS && c->rows == n->rows) && !joins(c, n))
         return false;
     put_in_chain(b, in, n, c->kind == CHAIN_ROWS ? 1 : unit_of(n));
     return true;
@@ -288,12 +299,14 @@ static bool place_gather(struct builder *b, struct tensor *n)
 static bool place_items(struct builder *b, struct tensor *n)
 {
     int in = sources_in(b, n);
-    if (in != IN_NO_CHAIN && !(in == IN_PROLOGUE && op_class(n->op) == CLASS_MATVEC))
+    if (in != IN_NO_CHAIN && !(in == IN_PROLOGUE && op_class(n->op) != CLASS_ATTEND))
         return false;
     if (n->op == OP_MATMUL)
         start_chain(b, CHAIN_COLUMNS, n, n->width, 1);
     else if (n->op == OP_EXPERT_MATMUL)
         start_chain(b, CHAIN_EXPERTS, n, n->w[0]->ne[1], 1);
+    else if (op_class(n->op) == CLASS_SCAN)
+        start_chain(b, CHAIN_SCAN, n, n->width, unit_of(n));
     else
         start_chain(b, CHAIN_ATTEND, n, n->width, n->width / n->p.attn.n_head_kv);
     return true;
@@ -312,6 +325,7 @@ static bool place_node(struct builder *b, struct tensor *n)
         return place_element(b, n);
     case CLASS_MATVEC:
     case CLASS_ATTEND:
+    case CLASS_SCAN:
         return place_items(b, n);
     }
     return false;
@@ -588,7 +602,7 @@ static void print_nodes(const struct schedule *s, struct tensor *const *nodes, i
 
 void schedule_print(const struct program *p, const struct schedule *s, struct text *out)
 {
-    static const char *const kind_name[] = {"rows", "columns", "experts", "attend"};
+    static const char *const kind_name[] = {"rows", "columns", "experts", "scan", "attend"};
     text_print(out, "schedule for %s rows: %d nodes in %d phases; %zu bytes shared, %zu a thread\n",
                s->kind == SCHEDULE_FEW ? "few" : "many", p->n, s->n_phases, s->shared_bytes, s->private_bytes);
     struct cost all = {0, 0};

@@ -35,6 +35,7 @@ enum chain_kind {
     CHAIN_ROWS,    // an item is a range of rows, with all columns
     CHAIN_COLUMNS, // an item is a range of columns, with all rows
     CHAIN_EXPERTS, // an item is a range of one expert's columns, with the rows that chose the expert
+    CHAIN_SCAN,    // an item is a range of columns, with all rows: state goes from row to row
     CHAIN_ATTEND,  // an item is a range of rows, with the columns of the query heads that share one KV head
 };
 struct columns {

@@ -58,7 +58,7 @@ static int64_t count_items(const struct chain *c, const struct grid *g)
     if (c->kind == CHAIN_EXPERTS)
         return g->columns * choices(c->nodes[0], g->rows);
     return c->kind == CHAIN_COLUMNS ? g->whole + (g->columns - g->whole) * g->pieces
-                                    : (g->rows + g->tile - 1) / g->tile * g->columns;
+                                    : (g->rows + g->tile - 1) / g->tile * g->columns; // one tile in scans
 }
 
 static struct grid grid_of(const struct schedule *s, const struct chain *c, int rows, int n_threads)

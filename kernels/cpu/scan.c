@@ -1,0 +1,171 @@
+// Operations with state, of one sequence: each takes the state of some columns through the rows of a step.
+//
+// The same bits come out one row at a time and in any chunks, because a row computes with the state alone: every sum
+// has one order. Columns are independent of each other, so a register holds VEC of them.
+#include "kernels/cpu/vec.h"
+
+// ---- Short convolution
+
+// Columns i .. i + m - 1, m <= VEC. As a loop over rows and columns:
+//   y[t][c] = bias[c] + w[c][0] x[t - kernel + 1][c] + .. + w[c][kernel - 1] x[t][c]
+// The last kernel - 1 rows of x stay in registers, and with a constant `kernel` the loops over them are unrolled.
+INLINE void convolve(const struct conv_args *a, int64_t i, int64_t m, int kernel)
+{
+    const struct scan_rows *r = &a->rows;
+    vec w[CONV_KERNEL_MAX] = {0}, x[CONV_KERNEL_MAX] = {0}, bias = {0};
+    for (int k = 0; k < kernel; k++)
+        for (int64_t c = 0; c < m; c++)
+            w[k][c] = float_load((const float *)a->w + (i + c) * kernel + k);
+    if (a->bias)
+        bias = vec_load_n((const float *)a->bias + i, m);
+    for (int k = 0; r->from && k < kernel - 1; k++)
+        x[k] = vec_load_n(r->from + k * a->width + i, m);
+    for (int t = 0; t < r->n; t++) {
+        x[kernel - 1] = vec_load_n(r->x + (size_t)t * r->x_stride + i, m);
+        vec y = bias;
+        for (int k = 0; k < kernel; k++)
+            y = vec_fma(w[k], x[k], y);
+        vec_store_n(r->y + (size_t)t * r->y_stride + i, y, m);
+        for (int k = 0; k < kernel - 1; k++)
+            x[k] = x[k + 1];
+        if (r->to[t] < 0)
+            continue;
+        float *to = r->states + (size_t)r->to[t] * r->slot + i;
+        for (int k = 0; k < kernel - 1; k++)
+            vec_store_n(to + k * a->width, x[k], m);
+    }
+}
+
+void ISA_FN(short_conv)(const struct conv_args *a)
+{
+    for (int64_t i = 0, m; i < a->n; i += m) {
+        m = MIN(a->n - i, (int64_t)VEC);
+        if (a->kernel == 4 && m == VEC)
+            convolve(a, i, VEC, 4);
+        else if (a->kernel == 3 && m == VEC)
+            convolve(a, i, VEC, 3);
+        else
+            convolve(a, i, m, a->kernel);
+    }
+}
+
+// ---- Delta rule
+
+// What a row does to all columns of a head: S is multiplied by decay; `of_k` and `of_q` are the factors of the key and
+// of the query.
+struct gate {
+    float decay, beta, of_k, of_q;
+};
+
+static float sum_of_squares(const float *x, int n)
+{
+    struct lanes sum = {0};
+    for (int i = 0; i < n; i += LANES)
+        for (int p = 0; p < PARTS && i + p * VEC < n; p++) {
+            const vec v = vec_load_n(x + i + p * VEC, MIN(n - i - p * VEC, VEC));
+            sum.part[p] = vec_fma(v, v, sum.part[p]);
+        }
+    return lanes_sum(sum);
+}
+
+static struct gate gate_of(const struct delta_args *a, int t)
+{
+    const float *row = a->rows.x + (size_t)t * a->rows.x_stride;
+    const float alpha = a->alpha[(size_t)t * a->alpha_stride] + a->bias, beta = a->beta[(size_t)t * a->beta_stride];
+    const float soft = alpha > 0 ? alpha + log1pf(expf(-alpha)) : log1pf(expf(alpha)); // log(1 + e^alpha)
+    return (struct gate){
+        .decay = expf(a->rate * soft),
+        .beta = 1 / (1 + expf(-beta)),
+        .of_k = 1 / fmaxf(sqrtf(sum_of_squares(row + a->k, a->dim_k)), a->eps),
+        .of_q = 1 / fmaxf(sqrtf(sum_of_squares(row + a->q, a->dim_k)), a->eps) / sqrtf((float)a->dim_k),
+    };
+}
+
+enum { BLOCK_VECS = DELTA_COLUMNS / VEC, SUMS = 2 };
+
+// One row on a block of the state: m columns of vectors, the last of which has `last` columns. As a loop:
+//   known[j] = of_k * decay * sum over i of S[i][j] k[i]
+//   change[j] = beta * (v[j] - known[j])
+//   S[i][j] = decay * S[i][j] + k[i] * (of_k * change[j])
+//   y[j] = of_q * sum over i of S[i][j] q[i]
+// Each sum over i is made in SUMS sums, of even and odd i, so that no addition waits for the one before it.
+INLINE void delta_row(float *s, const float *q, const float *k, const float *v, float *y, int dim_k,
+                      const struct gate *g, int m, int last)
+{
+    const int width = (m - 1) * VEC + last;
+    vec sum[SUMS][BLOCK_VECS] = {0}, change[BLOCK_VECS];
+    for (int i = 0; i < dim_k; i++)
+        for (int j = 0; j < m; j++)
+            sum[i % SUMS][j] =
+                vec_fma(vec_load_n(s + i * width + j * VEC, j + 1 < m ? VEC : last), vec_all(k[i]), sum[i % SUMS][j]);
+    for (int j = 0; j < m; j++) {
+        const vec known = (sum[0][j] + sum[1][j]) * (g->of_k * g->decay);
+        change[j] = (vec_load_n(v + j * VEC, j + 1 < m ? VEC : last) - known) * (g->beta * g->of_k);
+        sum[0][j] = sum[1][j] = (vec){0};
+    }
+    for (int i = 0; i < dim_k; i++)
+        for (int j = 0; j < m; j++) {
+            float *at = s + i * width + j * VEC;
+            const int n = j + 1 < m ? VEC : last;
+            const vec now = vec_fma(vec_all(k[i]), change[j], vec_load_n(at, n) * g->decay);
+            vec_store_n(at, now, n);
+            sum[i % SUMS][j] = vec_fma(now, vec_all(q[i]), sum[i % SUMS][j]);
+        }
+    for (int j = 0; j < m; j++)
+        vec_store_n(y + j * VEC, (sum[0][j] + sum[1][j]) * g->of_q, j + 1 < m ? VEC : last);
+}
+
+static void delta_whole(float *s, const float *q, const float *k, const float *v, float *y, int dim_k,
+                        const struct gate *g)
+{
+    delta_row(s, q, k, v, y, dim_k, g, BLOCK_VECS, VEC);
+}
+
+static void delta_part(float *s, const float *q, const float *k, const float *v, float *y, int dim_k,
+                       const struct gate *g, int width)
+{
+    const int m = (width + VEC - 1) / VEC;
+    delta_row(s, q, k, v, y, dim_k, g, m, width - (m - 1) * VEC);
+}
+
+// Takes the block that begins at column `col` through rows first .. first + n - 1. Its state is in `s`, which lies in
+// the first-level cache.
+static void delta_block(const struct delta_args *a, const struct gate *gates, int first, int n, int col, float *s)
+{
+    const struct scan_rows *r = &a->rows;
+    const int width = MIN(DELTA_COLUMNS, a->dim_v - col);
+    const size_t bytes = (size_t)width * (size_t)a->dim_k * sizeof(float);
+    for (int t = first; t < first + n; t++) {
+        const float *row = r->x + (size_t)t * r->x_stride, *q = row + a->q, *k = row + a->k, *v = row + a->v + col;
+        float *y = r->y + (size_t)t * r->y_stride + (col - a->col0);
+        if (width == DELTA_COLUMNS)
+            delta_whole(s, q, k, v, y, a->dim_k, &gates[t - first]);
+        else
+            delta_part(s, q, k, v, y, a->dim_k, &gates[t - first], width);
+        if (r->to[t] >= 0)
+            memcpy(r->states + (size_t)r->to[t] * r->slot + (size_t)col * (size_t)a->dim_k, s, bytes);
+    }
+}
+
+// Rows are taken in pieces whose gates fit the scratch. Between two pieces the state of a block waits in the scratch.
+void ISA_FN(delta_rule)(const struct delta_args *a)
+{
+    enum { PIECE = 1024 };
+    const struct scan_rows *r = &a->rows;
+    struct gate *gates = r->scratch;
+    float *state = (float *)(gates + PIECE);
+    const size_t columns = (size_t)(a->col1 - a->col0), dim_k = (size_t)a->dim_k;
+    _Static_assert(sizeof(struct gate[PIECE]) + sizeof(float[DELTA_DIM_MAX][DELTA_DIM_MAX]) <= SCRATCH_BYTES,
+                   "gates and the state of a head fit a thread's scratch");
+    if (r->from)
+        memcpy(state, r->from + (size_t)a->col0 * dim_k, columns * dim_k * sizeof(float));
+    else
+        memset(state, 0, columns * dim_k * sizeof(float));
+    for (int first = 0, n; first < r->n; first += n) {
+        n = MIN(r->n - first, (int)PIECE);
+        for (int t = 0; t < n; t++)
+            gates[t] = gate_of(a, first + t);
+        for (int col = a->col0; col < a->col1; col += DELTA_COLUMNS)
+            delta_block(a, gates, first, n, col, state + (size_t)(col - a->col0) * dim_k);
+    }
+}
