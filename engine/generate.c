@@ -207,6 +207,7 @@ static int room_for_draft(const struct run *run)
     const struct generate_options *o = run->o;
     int64_t room = session_n_ctx(run->session) - run->length - 1;
     room = MIN(room, MIN(session_n_outputs(run->session), session_n_batch(run->session)) - 1);
+    room = MIN(room, (int64_t)session_rewind_limit(run->session));
     return (int)(o->n_predict < 0 ? room : MIN(room, o->n_predict - run->r->n_generated - 1));
 }
 

@@ -136,7 +136,7 @@ void memory_query(const char *root, struct memory_free *out)
 
 uint64_t memory_sum(const struct memory_need *need)
 {
-    uint64_t parts[] = {need->weights, need->kv, need->plan, need->other};
+    uint64_t parts[] = {need->weights, need->kv, need->states, need->plan, need->other};
     uint64_t sum = 0;
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         if (__builtin_add_overflow(sum, parts[i], &sum))

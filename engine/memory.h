@@ -20,6 +20,7 @@ void memory_query(const char *root, struct memory_free *out);
 struct memory_need {
     uint64_t weights;        // mapped from the file, or read from it
     uint64_t kv;             // the pool of KV pages
+    uint64_t states;         // the slots of recurrent state
     uint64_t plan;           // values of a step
     uint64_t other;          // logits, tables
     bool weights_are_mapped; // already a part of the address space

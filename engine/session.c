@@ -1,58 +1,15 @@
-// A session's steps and its memory. A step checks its rows, gives each row a place in a page of its sequence (copying
-// a page that another sequence shares), runs the machine's plan, and then either settles the rows or, on an error,
-// undoes them, so that the sequences are unchanged. session_open adds up all memory and refuses what does not fit
-// before a page is touched.
-#include "engine/session.h"
-#include "engine/pages.h"
+// A session's memory, its sequences and its prompts. session_open adds up all memory and refuses what does not fit before
+// a page is touched.
+#include "engine/session_parts.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-struct sequence {
-    int length;
-    int n_released;  // pages at its beginning that are behind every window and were released
-    int32_t *tokens; // [n_ctx]
-};
-
-struct session {
-    const struct model *model;
-    struct session_options o;
-    struct plan *plan;
-    struct buffer *kv;
-    struct pages pages;
-    size_t page_bytes;
-    int window;            // positions that the layer with the widest window sees; 0 when a layer sees all positions
-    int stride;            // pages of a full sequence, the row length of `tables`
-    struct sequence *seqs; // [n_seqs]
-    int32_t *tables;       // [n_seqs][stride] the pages of each sequence, in the order of its text
-    uint64_t n_steps;
-    struct memory_need need;
-    // The last step.
-    int32_t *tokens, *positions, *row_seqs; // [n_batch]
-    int32_t *outputs;                       // [n_outputs] rows whose logits are wanted
-    bool *fresh;                            // [n_batch] whether the row's slot in its page was new, for undo_rows
-    int n_outputs;
-    float *logits;            // [n_outputs][n_vocab]
-    struct candidate *top;    // [n_outputs][top_k_last], allocated for TOP_K_MAX
-    int top_k, top_k_last;    // largest logits per row for later steps, and in the last step; 0: all logits
-    struct session_row *rows; // [n_batch] rows of a prompt
-    void *bounce;             // bounce buffer of COPY_BYTES, for copies of pages
-};
-enum { COPY_BYTES = 1 << 18 };
 // Address space that a thread may map on its own: malloc does so for the first allocation of a thread, and a worker of
 // OpenBLAS (--blas) when it starts. When the free address space is read, this may or may not have happened already.
 enum { LATE_BYTES = 128 << 20 };
-
-static int pages_of(int positions)
-{
-    return (positions + KV_PAGE - 1) / KV_PAGE;
-}
-
-static int32_t *table_of(const struct session *s, int seq)
-{
-    return s->tables + (size_t)seq * (size_t)s->stride;
-}
 
 // --- opening ---
 
@@ -81,6 +38,14 @@ static uint64_t kv_bytes(const struct session *s, int n_ctx)
     return __builtin_mul_overflow(pool_pages(s, n_ctx), (uint64_t)s->page_bytes, &bytes) ? UINT64_MAX : bytes;
 }
 
+// Slots of state: for each sequence those of the rows that it may be shortened to, twice, because a step stores into
+// others than those that it starts from; and some that are kept at the ends of pages.
+static int state_slots(const struct session *s, uint64_t n_pages)
+{
+    enum { STATES_KEPT = 16 };
+    return has_state(s) ? 2 * s->o.n_seqs * (s->o.n_rewind + 1) + (int)MIN(n_pages, (uint64_t)STATES_KEPT) : 0;
+}
+
 static int set_options(struct session *s, const struct session_options *o, struct error *err)
 {
     s->o = *o;
@@ -90,6 +55,8 @@ static int set_options(struct session *s, const struct session_options *o, struc
     // a step never has more rows than all sequences can hold
     s->o.n_batch = (int)MIN((int64_t)s->o.n_batch, (int64_t)s->o.n_ctx * s->o.n_seqs);
     s->o.n_outputs = MIN(o->n_outputs ? o->n_outputs : s->o.n_seqs, s->o.n_batch);
+    if (has_state(s))
+        s->o.n_rewind = MIN(s->o.n_rewind, (int)STATE_REWIND_MAX);
     if (s->o.n_seqs < 1 || s->o.n_ctx < 1 || s->o.n_batch < 1 || s->o.n_outputs < 1)
         return fail(err, E_USAGE, "a session of %d sequences of %d positions, %d rows a step: each must be 1 or more",
                     s->o.n_seqs, s->o.n_ctx, s->o.n_batch);
@@ -122,14 +89,15 @@ static int fitting_n_ctx(const struct session *s, uint64_t room)
 
 static void format_need(const struct memory_need *need, char *out, size_t size)
 {
-    char sum[24], weights[24], kv[24], plan[24], other[24];
+    char sum[24], weights[24], kv[24], states[24], plan[24], other[24];
     memory_format(memory_sum(need), sum);
     memory_format(need->weights, weights);
     memory_format(need->kv, kv);
+    memory_format(need->states, states);
     memory_format(need->plan, plan);
     memory_format(need->other, other);
-    snprintf(out, size, "%s needed (weights %s, KV cache %s, a step's values %s, tables %s)", sum, weights, kv, plan,
-             other);
+    snprintf(out, size, "%s needed (weights %s, KV cache %s, %s%sa step's values %s, tables %s)", sum, weights, kv,
+             need->states ? "states " : "", need->states ? strcat(states, ", ") : "", plan, other);
 }
 
 // Fails with E_MEMORY and a setting that would fit. `late`: bytes of `room` that may be gone when the user tries again.
@@ -157,7 +125,7 @@ static int check_memory(const struct session *s, struct error *err)
         if (machine->v->memory(s->model->machine, &room_there, err))
             return -1;
         uint64_t all = (uint64_t)room_there + s->need.weights + s->need.plan;
-        return s->need.kv > room_there ? refuse(s, all, 0, "the card", err) : 0;
+        return s->need.kv + s->need.states > room_there ? refuse(s, all, 0, "the card", err) : 0;
     }
     memory_query("", &free_now);
     // weights that were read are in memory already; mapped ones are read when they are first used
@@ -184,6 +152,7 @@ static void add_up(struct session *s)
         .weights = (uint64_t)s->model->info.weight_bytes,
         .weights_are_mapped = s->model->weights_are_mapped,
         .kv = kv_bytes(s, s->o.n_ctx),
+        .states = (uint64_t)state_slots(s, pool_pages(s, s->o.n_ctx)) * state_bytes(s->model->graph),
         .plan = machine->v->plan_bytes ? machine->v->plan_bytes(s->plan) : 0,
         .other = (uint64_t)s->o.n_outputs * (uint64_t)s->model->info.n_vocab * sizeof(float) + COPY_BYTES +
                  (uint64_t)s->o.n_outputs * TOP_K_MAX * sizeof(struct candidate) +
@@ -202,12 +171,14 @@ static int alloc_tables(struct session *s, struct error *err)
     s->row_seqs = calloc(n_batch, sizeof *s->row_seqs);
     s->fresh = calloc(n_batch, sizeof *s->fresh);
     s->rows = calloc(n_batch, sizeof *s->rows);
+    s->state_from = calloc(n_batch, sizeof *s->state_from);
+    s->state_to = calloc(n_batch, sizeof *s->state_to);
     s->outputs = calloc(n_outputs, sizeof *s->outputs);
     s->logits = calloc(n_outputs * (size_t)s->model->info.n_vocab, sizeof *s->logits);
     s->top = calloc(n_outputs * TOP_K_MAX, sizeof *s->top);
     s->bounce = malloc(COPY_BYTES);
     bool ok = s->seqs && s->tables && s->tokens && s->positions && s->row_seqs && s->fresh && s->rows && s->outputs &&
-              s->logits && s->top && s->bounce;
+              s->logits && s->top && s->bounce && s->state_from && s->state_to;
     for (size_t i = 0; ok && i < n_seqs; i++)
         ok = (s->seqs[i].tokens = calloc((size_t)s->o.n_ctx, sizeof(int32_t)));
     return ok ? 0 : fail(err, E_MEMORY, "no memory for %zu sequences of %d positions", n_seqs, s->o.n_ctx);
@@ -227,8 +198,12 @@ int session_open(struct session **out, const struct model *m, const struct sessi
     if (v->compile(m->machine, m->graph, &compile, &s->plan, err))
         goto failed;
     add_up(s);
-    if (check_memory(s, err) || pages_init(&s->pages, (int)pool_pages(s, s->o.n_ctx), err) || alloc_tables(s, err) ||
+    const int n_pages = (int)pool_pages(s, s->o.n_ctx), n_slots = state_slots(s, (uint64_t)n_pages);
+    if (check_memory(s, err) || pages_init(&s->pages, n_pages, err) || alloc_tables(s, err) ||
         v->alloc(m->machine, s->need.kv, &s->kv, err))
+        goto failed;
+    if (n_slots &&
+        (states_init(&s->states, n_slots, n_pages, err) || v->alloc(m->machine, s->need.states, &s->state_slots, err)))
         goto failed;
     *out = s;
     return 0;
@@ -253,13 +228,16 @@ void session_close(struct session *s)
     const struct machine_vtable *v = s->model->machine->v;
     if (s->kv)
         v->free(s->model->machine, s->kv);
+    if (s->state_slots)
+        v->free(s->model->machine, s->state_slots);
     if (s->plan)
         v->plan_free(s->model->machine, s->plan);
     pages_free(&s->pages);
+    states_free(&s->states);
     for (int i = 0; s->seqs && i < s->o.n_seqs; i++)
         free(s->seqs[i].tokens);
-    void *const parts[] = {s->seqs, s->tables,  s->tokens, s->positions, s->row_seqs, s->fresh,
-                           s->rows, s->outputs, s->logits, s->top,       s->bounce,   s};
+    void *const parts[] = {s->seqs,    s->tables, s->tokens, s->positions, s->row_seqs,   s->fresh,    s->rows,
+                           s->outputs, s->logits, s->top,    s->bounce,    s->state_from, s->state_to, s};
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         free(parts[i]);
 }
@@ -279,6 +257,11 @@ int session_n_outputs(const struct session *s)
     return s->o.n_outputs;
 }
 
+int session_rewind_limit(const struct session *s)
+{
+    return s->window || has_state(s) ? s->o.n_rewind : INT_MAX;
+}
+
 struct session_options session_settings(const struct session *s)
 {
     return s->o;
@@ -296,6 +279,8 @@ void session_describe(const struct session *s, struct text *out)
     text_print(out, "memory: %s\n", need);
     text_print(out, "KV cache: %d pages of %d positions, keys %s, values %s\n", s->pages.n, KV_PAGE,
                dtype_info[s->o.kv_type[0]].name, dtype_info[s->o.kv_type[1]].name);
+    if (s->states.n)
+        text_print(out, "states: %d of %zu bytes\n", s->states.n, state_bytes(s->model->graph));
     s->model->machine->v->describe(s->model->machine, s->plan, out);
 }
 
@@ -313,7 +298,7 @@ const int32_t *session_tokens(const struct session *s, int seq)
 
 // Whether a sequence of n tokens no longer needs its first n_pages pages. The next token, at position n, sees positions
 // after n - window. The page of the token before it is kept in any case, because the next page is linked to it.
-static bool is_behind_window(const struct session *s, int n, int n_pages)
+bool session_is_behind_window(const struct session *s, int n, int n_pages)
 {
     return n_pages == 0 || (s->window && (int64_t)n_pages * KV_PAGE <= (int64_t)n - MAX(s->window, 2) + 1);
 }
@@ -329,8 +314,28 @@ static void release_pages(struct session *s, int seq, int first)
 
 static void clear(struct session *s, int seq)
 {
+    struct sequence *q = &s->seqs[seq];
     release_pages(s, seq, 0);
-    s->seqs[seq].length = s->seqs[seq].n_released = 0;
+    state_marks_shorten(&s->states, &q->marks, 0);
+    q->length = q->n_released = q->parts_at = 0;
+}
+
+// The greatest length up to n from which a sequence with state can go on: one that is marked, or the end of a page whose
+// state was kept; that one is marked now. 0: none but the beginning.
+static int last_state(struct session *s, int seq, int n)
+{
+    struct sequence *q = &s->seqs[seq];
+    state_marks_shorten(&s->states, &q->marks, n);
+    const int marked = q->marks.n ? q->marks.at[q->marks.n - 1].length : 0;
+    for (int i = n / KV_PAGE; i > q->n_released && i * KV_PAGE > marked; i--) {
+        const int32_t slot = states_of(&s->states, &s->pages, table_of(s, seq)[i - 1], true);
+        if (slot == STATE_NONE)
+            continue;
+        states_hold(&s->states, slot);
+        state_marks_add(&s->states, &q->marks, i * KV_PAGE, slot);
+        return i * KV_PAGE;
+    }
+    return marked;
 }
 
 bool session_truncate(struct session *s, int seq, int n)
@@ -338,13 +343,14 @@ bool session_truncate(struct session *s, int seq, int n)
     struct sequence *q = &s->seqs[seq];
     if (n >= q->length)
         return true;
-    if (!is_behind_window(s, n, q->n_released)) {
+    const int length = has_state(s) ? last_state(s, seq, n) : n;
+    if (!session_is_behind_window(s, length, q->n_released)) {
         clear(s, seq);
         return false;
     }
-    release_pages(s, seq, pages_of(n));
-    q->length = n;
-    return true;
+    release_pages(s, seq, pages_of(length));
+    q->length = length;
+    return length == n;
 }
 
 void session_fork(struct session *s, int to, int from)
@@ -361,6 +367,8 @@ void session_fork(struct session *s, int to, int from)
     memcpy(b->tokens, a->tokens, (size_t)a->length * sizeof *a->tokens);
     b->length = a->length;
     b->n_released = a->n_released;
+    b->parts_at = a->parts_at;
+    state_marks_copy(&s->states, &b->marks, &a->marks);
 }
 
 int session_pages_free(const struct session *s)
@@ -380,89 +388,9 @@ int session_pages_wanted(const struct session *s, int seq, int n)
     return pages_of(length + n) - pages_of(length) + shared;
 }
 
-// --- a step ---
-
-static int copy_page(struct session *s, int32_t to, int32_t from, struct error *err)
-{
-    const struct machine_vtable *v = s->model->machine->v;
-    for (size_t at = 0; at < s->page_bytes; at += COPY_BYTES) {
-        size_t n = MIN(s->page_bytes - at, (size_t)COPY_BYTES);
-        if (v->get(s->model->machine, s->kv, (size_t)from * s->page_bytes + at, s->bounce, n, err) ||
-            v->put(s->model->machine, s->kv, (size_t)to * s->page_bytes + at, s->bounce, n, err))
-            return -1;
-    }
-    return 0;
-}
-
-// Whether sequence `seq` may write `token` into a slot of a page that it holds. It may not when the page is shared and
-// the slot already holds a different token, nor when another sequence has written to the page in this step.
-static bool may_write(const struct session *s, int32_t page, int slot, int32_t token, int seq)
-{
-    const struct page *it = &s->pages.page[page];
-    if (it->step == s->n_steps && it->writer != seq)
-        return false;
-    return it->refs == 1 || slot == it->n_tokens || s->pages.tokens[(size_t)page * KV_PAGE + (size_t)slot] == token;
-}
-
-// Makes position `at` of the sequence writable. Its page is a new one when the position is the first of the page, and a
-// private copy (copy-on-write) when other sequences rely on the present one.
-static int provide_page(struct session *s, int seq, int at, int32_t token, struct error *err)
-{
-    int32_t *entry = &table_of(s, seq)[at / KV_PAGE];
-    int slot = at % KV_PAGE;
-    if (slot && may_write(s, *entry, slot, token, seq))
-        return 0;
-    // pages_copy sets the parent of a copy, because the page before it may have been released by now
-    int32_t page = pages_take(&s->pages, slot || at == 0 ? PAGE_NONE : entry[-1]);
-    if (page == PAGE_NONE)
-        return fail(err, E_MEMORY, "the KV cache is full: %d pages of %d positions are in use", s->pages.n, KV_PAGE);
-    if (slot) {
-        if (copy_page(s, page, *entry, err)) {
-            pages_release(&s->pages, page);
-            return -1;
-        }
-        pages_copy(&s->pages, page, *entry, slot);
-        pages_release(&s->pages, *entry);
-    }
-    *entry = page;
-    return 0;
-}
-
-// Appends row i to its sequence and assigns a slot in a page to it.
-static int place_row(struct session *s, const struct session_row *row, int i, struct error *err)
-{
-    struct sequence *q = &s->seqs[row->seq];
-    int at = q->length;
-    if (provide_page(s, row->seq, at, row->token, err))
-        return -1;
-    int32_t page = table_of(s, row->seq)[at / KV_PAGE];
-    s->pages.page[page].step = s->n_steps;
-    s->pages.page[page].writer = row->seq;
-    s->fresh[i] = pages_write(&s->pages, page, at % KV_PAGE, row->token);
-    s->tokens[i] = q->tokens[at] = row->token;
-    s->positions[i] = at;
-    s->row_seqs[i] = row->seq;
-    q->length++;
-    return 0;
-}
-
-// Removes the n rows that were placed, in reverse order.
-static void undo_rows(struct session *s, int n)
-{
-    for (int i = n - 1; i >= 0; i--) {
-        int seq = s->row_seqs[i], at = s->positions[i];
-        int32_t page = table_of(s, seq)[at / KV_PAGE];
-        if (s->fresh[i])
-            pages_unwrite(&s->pages, page, at % KV_PAGE);
-        s->seqs[seq].length = at;
-        if (at % KV_PAGE == 0)
-            pages_release(&s->pages, page);
-    }
-}
-
 // Enters a full page into the hash table. When a page with the same text is in the table already, the sequence uses
 // that page instead and releases its own, unless another sequence holds its own page too.
-static void seal_page(struct session *s, int seq, int i)
+void session_seal_page(struct session *s, int seq, int i)
 {
     int32_t *entry = &table_of(s, seq)[i], page = *entry;
     int32_t twin = s->pages.page[page].sealed ? PAGE_NONE : pages_seal(&s->pages, page);
@@ -476,131 +404,11 @@ static void seal_page(struct session *s, int seq, int i)
 }
 
 // Releases the pages that no later token of the sequence can see, even if it is first shortened by n_rewind tokens.
-static void release_behind_window(struct session *s, int seq)
+void session_release_behind_window(struct session *s, int seq)
 {
     struct sequence *q = &s->seqs[seq];
-    while (is_behind_window(s, q->length - s->o.n_rewind, q->n_released + 1))
+    while (session_is_behind_window(s, q->length - s->o.n_rewind, q->n_released + 1))
         pages_release(&s->pages, table_of(s, seq)[q->n_released++]);
-}
-
-// After a step: seals the pages that its rows have filled, then releases those that have left the window.
-static void settle_rows(struct session *s, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (s->positions[i] % KV_PAGE == KV_PAGE - 1)
-            seal_page(s, s->row_seqs[i], s->positions[i] / KV_PAGE);
-    for (int i = 0; i < n; i++)
-        release_behind_window(s, s->row_seqs[i]);
-}
-
-static int check_rows(const struct session *s, const struct session_row *rows, int n, struct error *err)
-{
-    if (n < 1 || n > s->o.n_batch)
-        return fail(err, E_USAGE, "a step of %d rows, limit %d", n, s->o.n_batch);
-    int n_outputs = 0;
-    for (int i = 0; i < n; i++) {
-        if (rows[i].seq < 0 || rows[i].seq >= s->o.n_seqs)
-            return fail(err, E_USAGE, "sequence %d of %d", rows[i].seq, s->o.n_seqs);
-        if (rows[i].token < 0 || rows[i].token >= s->model->info.n_vocab)
-            return fail(err, E_USAGE, "token %d is not in the vocabulary of %d", rows[i].token, s->model->info.n_vocab);
-        n_outputs += rows[i].logits;
-    }
-    if (n_outputs > s->o.n_outputs)
-        return fail(err, E_USAGE, "a step with logits of %d rows, limit %d", n_outputs, s->o.n_outputs);
-    return 0;
-}
-
-static int place_rows(struct session *s, const struct session_row *rows, int n, struct error *err)
-{
-    s->n_steps++;
-    s->n_outputs = 0;
-    for (int i = 0; i < n; i++) {
-        int length = s->seqs[rows[i].seq].length;
-        int failed = length < s->o.n_ctx
-                         ? place_row(s, &rows[i], i, err)
-                         : fail(err, E_USAGE, "%d tokens, limit %d: the context is full; -c sets its size", length + 1,
-                                s->o.n_ctx);
-        if (failed) {
-            undo_rows(s, i);
-            return -1;
-        }
-        if (rows[i].logits)
-            s->outputs[s->n_outputs++] = i;
-    }
-    return 0;
-}
-
-// Whether the i-th row of logits has neither infinities nor NaN, which are the floats with all bits of the exponent
-// set. When only the largest logits were asked for, the machine marks a bad row by a negative id of its first
-// candidate.
-static bool is_finite_row(const struct session *s, int i)
-{
-    const float *logits = s->logits + (size_t)i * (size_t)s->model->info.n_vocab;
-    size_t n_vocab = (size_t)s->model->info.n_vocab;
-    uint32_t bad = 0;
-    if (s->top_k_last)
-        return session_top(s, i)->id >= 0;
-    for (size_t j = 0; j < n_vocab; j++) {
-        uint32_t bits;
-        memcpy(&bits, &logits[j], sizeof bits);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    return !bad;
-}
-
-// Weights and scales that are not finite end up in the logits, so the logits are checked after each step.
-static int check_finite(const struct session *s, struct error *err)
-{
-    for (int i = 0; i < s->n_outputs; i++)
-        if (!is_finite_row(s, i))
-            return fail(err, E_MODEL, "non-finite logits at position %d: the weights hold values that are no numbers",
-                        s->positions[s->outputs[i]]);
-    return 0;
-}
-
-int session_step(struct session *s, const struct session_row *rows, int n, struct error *err)
-{
-    if (check_rows(s, rows, n, err) || place_rows(s, rows, n, err))
-        return -1;
-    struct step step = {
-        .n_tokens = n,
-        .n_outputs = s->n_outputs,
-        .tokens = s->tokens,
-        .positions = s->positions,
-        .seqs = s->row_seqs,
-        .outputs = s->outputs,
-        .pages = s->tables,
-        .pages_stride = s->stride,
-        .kv = s->kv,
-        .logits = s->logits,
-        .top_k = s->top_k,
-        .top = s->top,
-    };
-    s->top_k_last = s->top_k;
-    if (s->model->machine->v->run(s->model->machine, s->plan, &step, err) || check_finite(s, err)) {
-        undo_rows(s, n);
-        return -1;
-    }
-    settle_rows(s, n);
-    return 0;
-}
-
-const float *session_logits(const struct session *s, int i)
-{
-    assert(i >= 0 && i < s->n_outputs && !s->top_k_last);
-    return s->logits + (size_t)i * (size_t)s->model->info.n_vocab;
-}
-
-int session_want_top(struct session *s, int k)
-{
-    s->top_k = k < 0 || k > MIN(TOP_K_MAX, s->model->info.n_vocab) ? 0 : k;
-    return s->top_k;
-}
-
-const struct candidate *session_top(const struct session *s, int i)
-{
-    assert(i >= 0 && i < s->n_outputs && s->top_k_last);
-    return s->top + (size_t)i * (size_t)s->top_k_last;
 }
 
 // --- the computed state of a sequence ---
@@ -614,6 +422,36 @@ void session_kv_types(const struct session *s, enum dtype out[2])
 {
     out[0] = s->o.kv_type[0];
     out[1] = s->o.kv_type[1];
+}
+
+size_t session_state_bytes(const struct session *s)
+{
+    return state_bytes(s->model->graph);
+}
+
+int session_state_get(struct session *s, int seq, void *out, struct error *err)
+{
+    const struct machine *m = s->model->machine;
+    const struct sequence *q = &s->seqs[seq];
+    const size_t size = state_bytes(s->model->graph);
+    const int32_t slot = state_marks_slot(&q->marks, q->length);
+    assert(slot != STATE_NONE);
+    return m->v->get(s->model->machine, s->state_slots, (size_t)slot * size, out, size, err);
+}
+
+int session_state_put(struct session *s, int seq, const void *state, struct error *err)
+{
+    const struct machine *m = s->model->machine;
+    struct sequence *q = &s->seqs[seq];
+    const size_t size = state_bytes(s->model->graph);
+    const int32_t slot = states_take(&s->states);
+    assert(slot != STATE_NONE && q->length > 0 && state_marks_slot(&q->marks, q->length) == STATE_NONE);
+    if (m->v->put(s->model->machine, s->state_slots, (size_t)slot * size, state, size, err)) {
+        states_release(&s->states, slot);
+        return -1;
+    }
+    state_marks_add(&s->states, &q->marks, q->length, slot);
+    return 0;
 }
 
 bool session_is_whole(const struct session *s, int seq)
@@ -649,8 +487,8 @@ int session_page_append(struct session *s, int seq, const int32_t *tokens, int n
     *entry = page;
     q->length += n;
     if (n == KV_PAGE)
-        seal_page(s, seq, i);
-    release_behind_window(s, seq);
+        session_seal_page(s, seq, i);
+    session_release_behind_window(s, seq);
     return 0;
 }
 
@@ -686,6 +524,46 @@ static int hold_pages(struct session *s, const int32_t *tokens, int limit, int32
     return n + common;
 }
 
+// The same for a model with state: the pages up to the last one whose state was kept. Pages that are known beyond it show
+// where texts part, and the next step that comes there keeps the state.
+static int hold_pages_with_state(struct session *s, struct sequence *q, const int32_t *tokens, int limit,
+                                 int32_t *table)
+{
+    int known = 0, n_pages = 0;
+    for (int32_t page = PAGE_NONE; limit - known * KV_PAGE >= KV_PAGE; known++) {
+        page = pages_find(&s->pages, page, tokens + known * KV_PAGE);
+        if (page == PAGE_NONE)
+            break;
+        table[known] = page;
+        if (states_of(&s->states, &s->pages, page, false) != STATE_NONE)
+            n_pages = known + 1;
+    }
+    q->parts_at = known > n_pages ? known * KV_PAGE : 0;
+    if (!n_pages)
+        return 0;
+    const int32_t slot = states_of(&s->states, &s->pages, table[n_pages - 1], true);
+    states_hold(&s->states, slot);
+    state_marks_add(&s->states, &q->marks, n_pages * KV_PAGE, slot);
+    for (int i = 0; i < n_pages; i++)
+        pages_hold(&s->pages, table[i]);
+    return n_pages * KV_PAGE;
+}
+
+// The length of the longest prefix of the text, in whole pages, whose state was kept; at most `limit`.
+static int kept_prefix(struct session *s, const int32_t *tokens, int limit)
+{
+    int best = 0;
+    int32_t page = PAGE_NONE;
+    for (int n = 0; limit - n >= KV_PAGE; n += KV_PAGE) {
+        page = pages_find(&s->pages, page, tokens + n);
+        if (page == PAGE_NONE)
+            break;
+        if (states_of(&s->states, &s->pages, page, false) != STATE_NONE)
+            best = n + KV_PAGE;
+    }
+    return best;
+}
+
 // Sets the sequence to the longest prefix of the text whose state is known, at most `limit` tokens. Returns its length.
 static int reuse(struct session *s, int seq, const int32_t *tokens, int limit)
 {
@@ -694,15 +572,16 @@ static int reuse(struct session *s, int seq, const int32_t *tokens, int limit)
     if (s->o.no_reuse)
         own = limit = 0;
     if (!session_truncate(s, seq, own))
-        own = 0;
+        own = q->length;
     // with a window the pages of the beginning may be gone, so the pool is searched only when the sequence shares
     // nothing
-    if (s->window && own)
+    if (own && (s->window || (has_state(s) && own >= kept_prefix(s, tokens, limit))))
         return own;
     clear(s, seq); // hold_pages finds its pages again, by their text
-    q->length = hold_pages(s, tokens, limit, table_of(s, seq));
+    q->length = has_state(s) ? hold_pages_with_state(s, q, tokens, limit, table_of(s, seq))
+                             : hold_pages(s, tokens, limit, table_of(s, seq));
     memcpy(q->tokens, tokens, (size_t)q->length * sizeof *tokens);
-    release_behind_window(s, seq);
+    session_release_behind_window(s, seq);
     return q->length;
 }
 

@@ -17,7 +17,8 @@ struct session_options {
     int n_ctx;             // positions of a sequence; 0: those of the model
     int n_batch;           // most rows of a step; 0: N_BATCH_DEFAULT
     int n_outputs;         // most rows of a step that produce logits; 0: n_seqs
-    int n_rewind;          // tokens by which a sequence can always be shortened, even with a sliding window
+    int n_rewind;          // tokens by which a sequence can always be shortened, even with a sliding window; fewer
+                           // with recurrent layers, see session_rewind_limit
     enum dtype kv_type[2]; // types of keys and of values
     uint64_t kv_limit;     // bytes of the page pool, raised to hold one whole sequence; 0: room for all
     bool no_reuse;         // compute every prompt from its first token
@@ -49,12 +50,15 @@ bool session_profile(struct session *s, const struct node_time **times, int *n, 
 int session_length(const struct session *s, int seq);
 const int32_t *session_tokens(const struct session *s, int seq);
 // Shortens a sequence to its first n tokens; the computed state of the rest stays in the pool until its pages are
-// taken for something else. False when a sliding window has already released a page that would be needed: the sequence
-// is then empty.
+// taken for something else. False when this is not possible, and the sequence is shorter then: empty when a sliding
+// window has already released a page that would be needed; with recurrent layers, whose state can not be taken back by
+// more than session_rewind_limit tokens, as long as the last state before n that was kept.
 bool session_truncate(struct session *s, int seq, int n);
 // Empties the sequence, then sets it to the longest prefix of the n tokens that the pool holds, but at most n - 1
 // tokens, because the last one must be computed. Returns the length of that prefix.
 int session_begin(struct session *s, int seq, const int32_t *tokens, int n);
+// By how many tokens, just computed, a sequence can always be shortened.
+int session_rewind_limit(const struct session *s);
 // Makes sequence `to` a copy of sequence `from` that shares all of its pages.
 void session_fork(struct session *s, int to, int from);
 
@@ -77,6 +81,12 @@ int session_page_get(struct session *s, int seq, int i, void *out, struct error 
 // is free, E_USAGE when the context is full.
 int session_page_append(struct session *s, int seq, const int32_t *tokens, int n, const void *state, struct error *err);
 
+// The state of the recurrent layers after the whole sequence: session_state_bytes(s) bytes, 0 in a model without such
+// layers. After session_page_append it must be put before the sequence is used.
+size_t session_state_bytes(const struct session *s);
+int session_state_get(struct session *s, int seq, void *out, struct error *err);
+int session_state_put(struct session *s, int seq, const void *state, struct error *err);
+
 // --- steps ---
 
 struct session_row {
@@ -84,7 +94,8 @@ struct session_row {
     int seq;
     bool logits; // whether the logits after this token are wanted
 };
-// Appends each row to its sequence, in the order of the rows, and computes them together. E_USAGE for an invalid
+// Appends each row to its sequence, in the order of the rows, and computes them together. With recurrent layers the rows of
+// a sequence must follow each other. E_USAGE for an invalid
 // token, sequence or count, or a full context ("N tokens, limit M"); E_MODEL for non-finite logits. On an error the
 // sequences are unchanged.
 int session_step(struct session *s, const struct session_row *rows, int n, struct error *err);

@@ -175,7 +175,8 @@ int snapshot_parse(const uint8_t head[SNAPSHOT_HEAD], uint64_t size, struct snap
     if (words[1] != SNAPSHOT_VERSION)
         return fail(err, E_MODEL, "a cache of version %llu, this quern knows %d", (unsigned long long)words[1],
                     SNAPSHOT_VERSION);
-    *out = (struct snapshot_head){{words[2], words[3]}, words[4], words[6], SNAPSHOT_HEAD, 0};
+    *out = (struct snapshot_head){
+        .key = {words[2], words[3]}, .page_bytes = words[4], .n_tokens = words[6], .tokens_at = SNAPSHOT_HEAD};
     if (words[5] != KV_PAGE)
         return fail(err, E_MODEL, "a cache of pages of other sizes");
     if (out->n_tokens == 0 || out->n_tokens > size / 4)
@@ -184,8 +185,9 @@ int snapshot_parse(const uint8_t head[SNAPSHOT_HEAD], uint64_t size, struct snap
     out->pages_at = SNAPSHOT_HEAD + align_up(out->n_tokens * 4, 8);
     if (__builtin_add_overflow(out->page_bytes, 8, &page) ||
         __builtin_mul_overflow(page, pages_for(out->n_tokens), &pages) ||
-        __builtin_add_overflow(pages, out->pages_at, &end) || end != size)
+        __builtin_add_overflow(pages, out->pages_at, &end) || end > size || (end < size && size - end <= 8))
         return damaged("it has another size than its head says", err);
+    out->state_bytes = end < size ? size - end - 8 : 0;
     return 0;
 }
 
@@ -219,6 +221,21 @@ static int write_pages(struct file_replace *f, struct session *s, int seq, uint8
     return 0;
 }
 
+static int write_state(struct file_replace *f, struct session *s, int seq, struct error *err)
+{
+    const size_t size = session_state_bytes(s);
+    if (!size)
+        return 0;
+    uint8_t *state = malloc(size + 8);
+    int status = state ? session_state_get(s, seq, state, err) : fail(err, E_MEMORY, "no memory for %zu bytes", size);
+    if (!status) {
+        store_word(state + size, snapshot_checksum(state, size, pages_for((uint64_t)session_length(s, seq))));
+        status = file_replace_write(f, state, size + 8, err);
+    }
+    free(state);
+    return status;
+}
+
 int snapshot_save(const char *path, const struct model *m, struct session *s, int seq, uint64_t salt, struct error *err)
 {
     uint64_t key[2];
@@ -232,7 +249,9 @@ int snapshot_save(const char *path, const struct model *m, struct session *s, in
         return fail(err, E_MEMORY, "no memory for a page of %zu bytes", session_page_bytes(s));
     int status = snapshot_key(m, s, salt, key, err) || file_replace_begin(&f, path, err) ? -1 : 0;
     if (!status) {
-        status = write_head(&f, key, s, seq, err) || write_pages(&f, s, seq, page, err) ? -1 : 0;
+        status = write_head(&f, key, s, seq, err) || write_pages(&f, s, seq, page, err) || write_state(&f, s, seq, err)
+                     ? -1
+                     : 0;
         status = status ? (file_replace_abort(&f), -1) : file_replace_end(&f, err);
     }
     free(page);
@@ -267,7 +286,8 @@ static int read_head(int fd, const uint64_t key[2], const struct session *s, str
         return fail(err, E_MODEL, "not a cache of quern");
     if (read_at(fd, bytes, sizeof bytes, 0, err) || snapshot_parse(bytes, (uint64_t)there.st_size, head, err))
         return -1;
-    if (memcmp(head->key, key, sizeof head->key) || head->page_bytes != session_page_bytes(s))
+    if (memcmp(head->key, key, sizeof head->key) || head->page_bytes != session_page_bytes(s) ||
+        head->state_bytes != session_state_bytes(s))
         return fail(err, E_MODEL, "the cache is of another model, machine or type of cache");
     *tokens = malloc(head->n_tokens * sizeof **tokens);
     if (!*tokens)
@@ -293,6 +313,26 @@ static int read_pages(int fd, const struct snapshot_head *head, const int32_t *t
             return -1;
     }
     return 0;
+}
+
+// Reads the state of recurrent layers. Without it no page of the text is of use.
+static int read_state(int fd, const struct snapshot_head *head, struct session *s, int seq, struct error *err)
+{
+    const uint64_t pages = pages_for(head->n_tokens), size = head->state_bytes;
+    if (!size)
+        return 0;
+    if (head->n_tokens > (uint64_t)session_n_ctx(s))
+        return fail(err, E_MODEL, "the cache is of %llu tokens, which the context does not hold",
+                    (unsigned long long)head->n_tokens);
+    uint8_t *state = malloc(size + 8);
+    int status = state ? read_at(fd, state, size + 8, head->pages_at + pages * (head->page_bytes + 8), err)
+                       : fail(err, E_MEMORY, "no memory for %llu bytes", (unsigned long long)size);
+    if (!status && load_word(state + size, 8) != snapshot_checksum(state, size, pages))
+        status = damaged("its state has changed", err);
+    if (!status)
+        status = session_state_put(s, seq, state, err);
+    free(state);
+    return status;
 }
 
 static int check_tokens(const struct model *m, const int32_t *tokens, uint64_t n, struct error *err)
@@ -321,6 +361,10 @@ int snapshot_load(const char *path, const struct model *m, struct session *s, in
         status = check_tokens(m, tokens, head.n_tokens, err);
     if (!status)
         status = read_pages(fd, &head, tokens, s, seq, page, err);
+    if (!status)
+        status = read_state(fd, &head, s, seq, err);
+    if (status && session_state_bytes(s))
+        session_truncate(s, seq, 0);
     *n = session_length(s, seq);
     if (fd >= 0)
         close(fd);

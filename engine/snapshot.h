@@ -7,6 +7,7 @@
 //   "QUERN-KV"  version  key[2]  page_bytes  positions per page  n_tokens  checksum of all before it and of the tokens
 //   n_tokens x int32, then zeros to a multiple of 8
 //   for each page: page_bytes of state, as the machine keeps it; checksum of them and of the page's number
+//   with recurrent layers: their state after the last token; checksum of it and of the number of pages
 // Ownership: nothing is kept between calls. Threads: that of the session.
 #ifndef QUERN_SNAPSHOT_H
 #define QUERN_SNAPSHOT_H
@@ -36,6 +37,7 @@ int snapshot_key(const struct model *m, const struct session *s, uint64_t salt, 
 // The head of a snapshot file, checked against the size of the file.
 struct snapshot_head {
     uint64_t key[2], page_bytes, n_tokens;
+    uint64_t state_bytes;         // of recurrent layers; 0: none
     uint64_t tokens_at, pages_at; // byte offsets in the file
 };
 // Parses a head; `size` is the size of the whole file. E_MODEL with what is wrong.

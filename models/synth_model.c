@@ -24,7 +24,9 @@ enum family {
     F_LAYER_NORM = 512, // with biases everywhere
     F_ROPE = 1024,
     F_WINDOW = 2048, // every layer has a window of 128 positions
+    F_DELTA = 4096,  // all but every fourth layer are delta nets; queries have gates
     F_LLAMA = F_QKV | F_GATED | F_OUTPUT | F_ROPE,
+    F_QWEN35 = F_GATED | F_ROPE | F_DELTA,
 };
 
 static const struct preset {
@@ -33,43 +35,47 @@ static const struct preset {
     int layers, embd, ffn, heads, heads_kv, head_dim;
     float rope_base;
     int ctx, n_vocab, experts, experts_used;
+    int ssm_heads_k, ssm_heads, ssm_dim; // of delta nets
 } presets[] = {
     // clang-format off
-    {"llama-15m",      "llama",  F_LLAMA,              6,  288,   768,   6,  6,  48,  1e4f, 256,  32000,  0, 0},
-    {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0},
+    {"llama-15m",      "llama",  F_LLAMA,              6,  288,   768,   6,  6,  48,  1e4f, 256,  32000,  0, 0, 0, 0, 0},
+    {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0},
     {"llama-135m",     "llama",  F_QKV | F_GATED | F_ROPE,
-                                                       30, 576,   1536,  9,  3,  64,  1e5f, 8192, 49152,  0, 0},
+                                                       30, 576,   1536,  9,  3,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0},
     {"llama-360m",     "llama",  F_QKV | F_GATED | F_ROPE,
-                                                       32, 960,   2560,  15, 5,  64,  1e5f, 8192, 49152,  0, 0},
-    {"llama-160m",     "llama",  F_LLAMA,              12, 768,   3072,  12, 12, 64,  1e4f, 2048, 32000,  0, 0},
-    {"llama-1b",       "llama",  F_LLAMA,              22, 2048,  5632,  32, 4,  64,  1e4f, 2048, 32000,  0, 0},
-    {"llama3-1b",      "llama",  F_LLAMA,              16, 2048,  8192,  32, 8,  64,  5e5f, 8192, 128256, 0, 0},
-    {"llama3-3b",      "llama",  F_LLAMA,              28, 3072,  8192,  24, 8,  128, 5e5f, 8192, 128256, 0, 0},
-    {"llama3-8b",      "llama",  F_LLAMA,              32, 4096,  14336, 32, 8,  128, 5e5f, 8192, 128256, 0, 0},
-    {"qwen2-0.5b",     "qwen2",  F_LLAMA | F_QKV_BIAS, 24, 896,   4864,  14, 2,  64,  1e6f, 8192, 151936, 0, 0},
-    {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0},
+                                                       32, 960,   2560,  15, 5,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0},
+    {"llama-160m",     "llama",  F_LLAMA,              12, 768,   3072,  12, 12, 64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0},
+    {"llama-1b",       "llama",  F_LLAMA,              22, 2048,  5632,  32, 4,  64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0},
+    {"llama3-1b",      "llama",  F_LLAMA,              16, 2048,  8192,  32, 8,  64,  5e5f, 8192, 128256, 0, 0, 0, 0, 0},
+    {"llama3-3b",      "llama",  F_LLAMA,              28, 3072,  8192,  24, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0},
+    {"llama3-8b",      "llama",  F_LLAMA,              32, 4096,  14336, 32, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0},
+    {"qwen2-0.5b",     "qwen2",  F_LLAMA | F_QKV_BIAS, 24, 896,   4864,  14, 2,  64,  1e6f, 8192, 151936, 0, 0, 0, 0, 0},
+    {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0, 0, 0, 0},
     {"qwen3-a3b-8l",   "qwen3moe", (F_LLAMA & ~(unsigned)F_GATED) | F_QK_NORM | F_EXPERTS, // 8 of its 48 layers
-                                                       8,  2048,  768,   32, 4,  128, 1e6f, 8192, 151936, 128, 8},
+                                                       8,  2048,  768,   32, 4,  128, 1e6f, 8192, 151936, 128, 8, 0, 0, 0},
     {"mixtral-3l",     "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS, // 3 of its 32 layers
-                                                       3,  4096,  14336, 32, 8,  128, 1e6f, 32768, 32000, 8, 2},
+                                                       3,  4096,  14336, 32, 8,  128, 1e6f, 32768, 32000, 8, 2, 0, 0, 0},
     {"gemma2-2b",      "gemma2", F_QKV | F_GATED | F_POST_NORM | F_ROPE,
-                                                       26, 2304,  9216,  8,  4,  256, 1e4f, 8192, 256000, 0, 0},
+                                                       26, 2304,  9216,  8,  4,  256, 1e4f, 8192, 256000, 0, 0, 0, 0, 0},
     {"phi3-mini",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
-                                                       32, 3072,  8192,  32, 32, 96,  1e4f, 4096, 32064,  0, 0},
+                                                       32, 3072,  8192,  32, 32, 96,  1e4f, 4096, 32064,  0, 0, 0, 0, 0},
     {"gpt2-124m",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
-                                                       12, 768,   3072,  12, 12, 64,  0,    1024, 50257,  0, 0},
-    {"qwen2-tiny",     "qwen2",  F_LLAMA | F_QKV_BIAS, 4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0},
-    {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0},
+                                                       12, 768,   3072,  12, 12, 64,  0,    1024, 50257,  0, 0, 0, 0, 0},
+    {"qwen2-tiny",     "qwen2",  F_LLAMA | F_QKV_BIAS, 4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0},
+    {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0},
     {"llama-moe-tiny", "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS,
-                                                       4,  256,   512,   8,  4,  32,  1e4f, 2048, 2048,   8, 2},
+                                                       4,  256,   512,   8,  4,  32,  1e4f, 2048, 2048,   8, 2, 0, 0, 0},
     {"gemma2-tiny",    "gemma2", F_QKV | F_GATED | F_POST_NORM | F_ROPE,
-                                                       4,  256,   768,   4,  2,  64,  1e4f, 2048, 2048,   0, 0},
+                                                       4,  256,   768,   4,  2,  64,  1e4f, 2048, 2048,   0, 0, 0, 0, 0},
     {"phi3-tiny",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
-                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0},
+                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0},
     {"phi3-window-tiny", "phi3", F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE | F_WINDOW,
-                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0},
+                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0},
     {"gpt2-tiny",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
-                                                       4,  256,   1024,  8,  8,  32,  0,    1024, 2048,   0, 0},
+                                                       4,  256,   1024,  8,  8,  32,  0,    1024, 2048,   0, 0, 0, 0, 0},
+    {"qwen35-0.8b",    "qwen35", F_QWEN35,             24, 1024,  3584,  8,  2,  256, 1e7f, 8192, 248320, 0, 0, 16, 16, 128},
+    {"qwen35-4b",      "qwen35", F_QWEN35 | F_OUTPUT,  32, 2560,  9216,  16, 4,  256, 1e7f, 8192, 248320, 0, 0, 16, 32, 128},
+    {"qwen35-tiny",    "qwen35", F_QWEN35 | F_OUTPUT,  4,  256,   768,   4,  2,  64,  1e7f, 2048, 2048,   0, 0, 2,  4,  32},
     // clang-format on
 };
 
@@ -78,12 +84,14 @@ const char *synth_preset_name(size_t i)
     return i < COUNT_OF(presets) ? presets[i].name : NULL;
 }
 
-enum dim { ONE, EMBD, FFN, FFN_2, HEAD, Q, KV, QKV, EXPERTS, VOCAB, CTX };
+enum dim { ONE, EMBD, FFN, FFN_2, HEAD, Q, Q_2, KV, QKV, EXPERTS, VOCAB, CTX, KERNEL, CONV, INNER, SSM_HEADS, SSM_DIM };
+enum { CONV_KERNEL = 4 };
 
 // The purpose of a tensor, which decides its type and the size of its numbers.
 enum part {
     NORM,  // float32, near 1
     BIAS,  // float32, small
+    DECAY, // float32, near -1
     PLAIN, // float32, rows of about unit length: position_embd, the router
     EMBED,
     OUTPUT,
@@ -96,49 +104,66 @@ struct row {
     const char *name;
     enum part part;
     enum dim cols, rows, count;
+    enum { EVERY, ATTENDS, RECURS } layers; // which layers have it, where some are delta nets
+    unsigned unless;                        // it is not in presets with one of these properties
 };
 
 static const struct row model_rows[] = {
-    {0, "token_embd.weight", EMBED, EMBD, VOCAB, ONE},
-    {F_LAYER_NORM, "position_embd.weight", PLAIN, EMBD, CTX, ONE},
-    {0, "output_norm.weight", NORM, EMBD, ONE, ONE},
-    {F_LAYER_NORM, "output_norm.bias", BIAS, EMBD, ONE, ONE},
-    {F_OUTPUT, "output.weight", OUTPUT, EMBD, VOCAB, ONE},
+    {0, "token_embd.weight", EMBED, EMBD, VOCAB, ONE, EVERY, 0},
+    {F_LAYER_NORM, "position_embd.weight", PLAIN, EMBD, CTX, ONE, EVERY, 0},
+    {0, "output_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
+    {F_LAYER_NORM, "output_norm.bias", BIAS, EMBD, ONE, ONE, EVERY, 0},
+    {F_OUTPUT, "output.weight", OUTPUT, EMBD, VOCAB, ONE, EVERY, 0},
 };
 
 // The names follow "blk.N."
 static const struct row layer_rows[] = {
-    {0, "attn_norm.weight", NORM, EMBD, ONE, ONE},
-    {F_LAYER_NORM, "attn_norm.bias", BIAS, EMBD, ONE, ONE},
-    {0, "ffn_norm.weight", NORM, EMBD, ONE, ONE},
-    {F_LAYER_NORM, "ffn_norm.bias", BIAS, EMBD, ONE, ONE},
-    {F_POST_NORM, "post_attention_norm.weight", NORM, EMBD, ONE, ONE},
-    {F_POST_NORM, "post_ffw_norm.weight", NORM, EMBD, ONE, ONE},
-    {F_QKV, "attn_q.weight", WEIGHT, EMBD, Q, ONE},
-    {F_QKV, "attn_k.weight", WEIGHT, EMBD, KV, ONE},
-    {F_QKV, "attn_v.weight", WEIGHT_MORE, EMBD, KV, ONE},
-    {F_FUSED_QKV, "attn_qkv.weight", WEIGHT, EMBD, QKV, ONE},
-    {F_FUSED_QKV | F_LAYER_NORM, "attn_qkv.bias", BIAS, QKV, ONE, ONE},
-    {0, "attn_output.weight", WEIGHT, Q, EMBD, ONE},
-    {F_LAYER_NORM, "attn_output.bias", BIAS, EMBD, ONE, ONE},
-    {F_GATED, "ffn_gate.weight", WEIGHT, EMBD, FFN, ONE},
-    {F_GATED, "ffn_up.weight", WEIGHT, EMBD, FFN, ONE},
-    {F_GATED, "ffn_down.weight", WEIGHT_MORE, FFN, EMBD, ONE},
-    {F_FUSED_UP, "ffn_up.weight", WEIGHT, EMBD, FFN_2, ONE},
-    {F_FUSED_UP, "ffn_down.weight", WEIGHT_MORE, FFN, EMBD, ONE},
-    {F_LAYER_NORM, "ffn_up.weight", WEIGHT, EMBD, FFN, ONE},
-    {F_LAYER_NORM, "ffn_up.bias", BIAS, FFN, ONE, ONE},
-    {F_LAYER_NORM, "ffn_down.weight", WEIGHT_MORE, FFN, EMBD, ONE},
-    {F_LAYER_NORM, "ffn_down.bias", BIAS, EMBD, ONE, ONE},
-    {F_EXPERTS, "ffn_gate_inp.weight", PLAIN, EMBD, EXPERTS, ONE},
-    {F_EXPERTS, "ffn_gate_exps.weight", WEIGHT, EMBD, FFN, EXPERTS},
-    {F_EXPERTS, "ffn_up_exps.weight", WEIGHT, EMBD, FFN, EXPERTS},
-    {F_EXPERTS, "ffn_down_exps.weight", WEIGHT_MORE, FFN, EMBD, EXPERTS},
-    {F_QKV_BIAS, "attn_q.bias", BIAS, Q, ONE, ONE},
-    {F_QKV_BIAS, "attn_k.bias", BIAS, KV, ONE, ONE},
-    {F_QKV_BIAS, "attn_v.bias", BIAS, KV, ONE, ONE},
-    {F_QK_NORM, "attn_q_norm.weight", NORM, HEAD, ONE, ONE},
-    {F_QK_NORM, "attn_k_norm.weight", NORM, HEAD, ONE, ONE},
+    {0, "attn_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
+    {F_LAYER_NORM, "attn_norm.bias", BIAS, EMBD, ONE, ONE, EVERY, 0},
+    {0, "ffn_norm.weight", NORM, EMBD, ONE, ONE, EVERY, F_DELTA},
+    {F_DELTA, "post_attention_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
+    {F_LAYER_NORM, "ffn_norm.bias", BIAS, EMBD, ONE, ONE, EVERY, 0},
+    {F_POST_NORM, "post_attention_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
+    {F_POST_NORM, "post_ffw_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
+    {F_QKV, "attn_q.weight", WEIGHT, EMBD, Q, ONE, EVERY, 0},
+    {F_QKV, "attn_k.weight", WEIGHT, EMBD, KV, ONE, EVERY, 0},
+    {F_QKV, "attn_v.weight", WEIGHT_MORE, EMBD, KV, ONE, EVERY, 0},
+    {F_FUSED_QKV, "attn_qkv.weight", WEIGHT, EMBD, QKV, ONE, EVERY, 0},
+    {F_FUSED_QKV | F_LAYER_NORM, "attn_qkv.bias", BIAS, QKV, ONE, ONE, EVERY, 0},
+    {0, "attn_output.weight", WEIGHT, Q, EMBD, ONE, ATTENDS, 0},
+    {F_LAYER_NORM, "attn_output.bias", BIAS, EMBD, ONE, ONE, EVERY, 0},
+    {F_GATED, "ffn_gate.weight", WEIGHT, EMBD, FFN, ONE, EVERY, 0},
+    {F_GATED, "ffn_up.weight", WEIGHT, EMBD, FFN, ONE, EVERY, 0},
+    {F_GATED, "ffn_down.weight", WEIGHT_MORE, FFN, EMBD, ONE, EVERY, 0},
+    {F_FUSED_UP, "ffn_up.weight", WEIGHT, EMBD, FFN_2, ONE, EVERY, 0},
+    {F_FUSED_UP, "ffn_down.weight", WEIGHT_MORE, FFN, EMBD, ONE, EVERY, 0},
+    {F_LAYER_NORM, "ffn_up.weight", WEIGHT, EMBD, FFN, ONE, EVERY, 0},
+    {F_LAYER_NORM, "ffn_up.bias", BIAS, FFN, ONE, ONE, EVERY, 0},
+    {F_LAYER_NORM, "ffn_down.weight", WEIGHT_MORE, FFN, EMBD, ONE, EVERY, 0},
+    {F_LAYER_NORM, "ffn_down.bias", BIAS, EMBD, ONE, ONE, EVERY, 0},
+    {F_EXPERTS, "ffn_gate_inp.weight", PLAIN, EMBD, EXPERTS, ONE, EVERY, 0},
+    {F_EXPERTS, "ffn_gate_exps.weight", WEIGHT, EMBD, FFN, EXPERTS, EVERY, 0},
+    {F_EXPERTS, "ffn_up_exps.weight", WEIGHT, EMBD, FFN, EXPERTS, EVERY, 0},
+    {F_EXPERTS, "ffn_down_exps.weight", WEIGHT_MORE, FFN, EMBD, EXPERTS, EVERY, 0},
+    {F_QKV_BIAS, "attn_q.bias", BIAS, Q, ONE, ONE, EVERY, 0},
+    {F_QKV_BIAS, "attn_k.bias", BIAS, KV, ONE, ONE, EVERY, 0},
+    {F_QKV_BIAS, "attn_v.bias", BIAS, KV, ONE, ONE, EVERY, 0},
+    {F_QK_NORM, "attn_q_norm.weight", NORM, HEAD, ONE, ONE, EVERY, 0},
+    {F_QK_NORM, "attn_k_norm.weight", NORM, HEAD, ONE, ONE, EVERY, 0},
+    {F_DELTA, "attn_q.weight", WEIGHT, EMBD, Q_2, ONE, ATTENDS, 0},
+    {F_DELTA, "attn_k.weight", WEIGHT, EMBD, KV, ONE, ATTENDS, 0},
+    {F_DELTA, "attn_v.weight", WEIGHT_MORE, EMBD, KV, ONE, ATTENDS, 0},
+    {F_DELTA, "attn_q_norm.weight", NORM, HEAD, ONE, ONE, ATTENDS, 0},
+    {F_DELTA, "attn_k_norm.weight", NORM, HEAD, ONE, ONE, ATTENDS, 0},
+    {F_DELTA, "attn_qkv.weight", WEIGHT, EMBD, CONV, ONE, RECURS, 0},
+    {F_DELTA, "attn_gate.weight", WEIGHT, EMBD, INNER, ONE, RECURS, 0},
+    {F_DELTA, "ssm_conv1d.weight", PLAIN, KERNEL, CONV, ONE, RECURS, 0},
+    {F_DELTA, "ssm_alpha.weight", PLAIN, EMBD, SSM_HEADS, ONE, RECURS, 0},
+    {F_DELTA, "ssm_beta.weight", PLAIN, EMBD, SSM_HEADS, ONE, RECURS, 0},
+    {F_DELTA, "ssm_a", DECAY, SSM_HEADS, ONE, ONE, RECURS, 0},
+    {F_DELTA, "ssm_dt.bias", BIAS, SSM_HEADS, ONE, ONE, RECURS, 0},
+    {F_DELTA, "ssm_norm.weight", NORM, SSM_DIM, ONE, ONE, RECURS, 0},
+    {F_DELTA, "ssm_out.weight", WEIGHT, INNER, EMBD, ONE, RECURS, 0},
 };
 
 // The type of most weights, of WEIGHT_MORE in some layers, and of the output.
@@ -171,8 +196,20 @@ static int64_t dim_size(const struct model *m, enum dim dim)
         return p->head_dim;
     case Q:
         return p->heads * p->head_dim;
+    case Q_2:
+        return 2 * p->heads * p->head_dim;
     case KV:
         return p->heads_kv * p->head_dim;
+    case KERNEL:
+        return CONV_KERNEL;
+    case CONV:
+        return (2 * p->ssm_heads_k + p->ssm_heads) * p->ssm_dim;
+    case INNER:
+        return p->ssm_heads * p->ssm_dim;
+    case SSM_HEADS:
+        return p->ssm_heads;
+    case SSM_DIM:
+        return p->ssm_dim;
     case QKV:
         return (p->heads + 2 * p->heads_kv) * p->head_dim;
     case EXPERTS:
@@ -229,7 +266,7 @@ static bool layer_keeps_more(int layer, int layers)
 static enum dtype tensor_type(const struct model *m, const struct row *row, int layer)
 {
     enum dtype type = m->mix.base;
-    if (row->part == NORM || row->part == BIAS || row->part == PLAIN)
+    if (row->part == NORM || row->part == BIAS || row->part == DECAY || row->part == PLAIN)
         return DT_F32;
     if (row->part == OUTPUT || (row->part == EMBED && !(m->preset->family & F_OUTPUT)))
         type = m->mix.output;
@@ -254,6 +291,9 @@ static int tensor_fill(const struct model *m, const struct row *row, enum dtype 
         return 0;
     case BIAS:
         *out = fill_f32(0, 0.1);
+        return 0;
+    case DECAY:
+        *out = fill_f32(-1, 0.1);
         return 0;
     case EMBED:
         return fill_init(out, type, m->preset->family & F_OUTPUT ? 1 : unit / 2, err);
@@ -304,10 +344,19 @@ static int write_tensor(struct model *m, const struct row *row, int layer, struc
     return rc ? -1 : 0;
 }
 
+// Whether a layer of the preset has the tensor; layer -1 is the model.
+static bool has_row(const struct model *m, const struct row *row, int layer)
+{
+    const unsigned family = m->preset->family;
+    const bool recurs = (family & F_DELTA) && layer % 4 != 3;
+    return (row->family & family) == row->family && !(row->unless & family) &&
+           (row->layers == EVERY || layer < 0 || (row->layers == RECURS) == recurs);
+}
+
 static int for_each_row(struct model *m, const struct row *rows, size_t n, int layer, tensor_fn *fn, struct error *err)
 {
     for (size_t i = 0; i < n; i++) {
-        if ((rows[i].family & m->preset->family) != rows[i].family)
+        if (!has_row(m, &rows[i], layer))
             continue;
         if (fn(m, &rows[i], layer, err) != 0)
             return -1;
@@ -340,6 +389,22 @@ static void put_f32(struct model *m, const char *key, float value)
     gguf_write_f32(m->w, full, value);
 }
 
+static void write_delta_keys(struct model *m)
+{
+    const struct preset *p = m->preset;
+    const int pairs = p->head_dim / 8; // that turn, by time, height and width
+    const int32_t sections[4] = {pairs - 2 * (pairs / 3), pairs / 3, pairs / 3, 0};
+    char full[96];
+    snprintf(full, sizeof full, "%s.rope.dimension_sections", p->arch);
+    gguf_write_array(m->w, full, GGUF_I32, sections, 4);
+    put_u32(m, "full_attention_interval", 4);
+    put_u32(m, "ssm.conv_kernel", CONV_KERNEL);
+    put_u32(m, "ssm.state_size", p->ssm_dim);
+    put_u32(m, "ssm.inner_size", (int64_t)p->ssm_heads * p->ssm_dim);
+    put_u32(m, "ssm.time_step_rank", p->ssm_heads);
+    put_u32(m, "ssm.group_count", p->ssm_heads_k);
+}
+
 static void write_keys(struct model *m, const struct synth_options *o)
 {
     const struct preset *p = m->preset;
@@ -363,7 +428,7 @@ static void write_keys(struct model *m, const struct synth_options *o)
     put_f32(m, p->family & F_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5f);
     if (p->family & F_ROPE) {
         put_f32(m, "rope.freq_base", p->rope_base);
-        put_u32(m, "rope.dimension_count", p->head_dim);
+        put_u32(m, "rope.dimension_count", p->family & F_DELTA ? p->head_dim / 4 : p->head_dim);
     }
     if (p->family & F_EXPERTS) {
         put_u32(m, "expert_count", p->experts);
@@ -377,6 +442,8 @@ static void write_keys(struct model *m, const struct synth_options *o)
     }
     if (p->family & F_WINDOW)
         put_u32(m, "attention.sliding_window", 128);
+    if (p->family & F_DELTA)
+        write_delta_keys(m);
 }
 
 static int open_vocab(struct model *m, const struct synth_options *o, struct error *err)
