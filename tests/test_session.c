@@ -24,8 +24,9 @@ struct oracle {
     struct machine machine;
     int window;
     size_t page_bytes;
-    int fails_in; // runs until one fails; below 0: never
-    long n_rows;  // computed so far
+    bool recurrent; // has a state too, which is the key of the last token: it must always be that of the text
+    int fails_in;   // runs until one fails; below 0: never
+    long n_rows;    // computed so far
 };
 struct buffer {
     size_t size;
@@ -99,14 +100,40 @@ static uint32_t *slot_of(const struct step *s, const struct oracle *o, int row, 
     return (uint32_t *)(void *)(s->kv->data + at);
 }
 
+// The state of a slot; NULL: slot -1.
+static uint32_t *state_of(const struct step *s, int32_t slot)
+{
+    const size_t at = (size_t)slot * 64;
+    cr_assert(slot >= -1 && (slot < 0 || at + 64 <= s->states->size), "slot %d", slot);
+    return slot < 0 ? NULL : (uint32_t *)(void *)(s->states->data + at);
+}
+
+// Takes the state of a sequence through row i, whose key is known.
+static void oracle_state(const struct step *s, int i, uint32_t key, bool fails, uint32_t *state)
+{
+    if (step_begins(s, i)) {
+        const uint32_t *from = state_of(s, s->state_from[i]);
+        cr_assert_eq(!from, s->positions[i] == 0, "row %d: position %d", i, s->positions[i]);
+        *state = from ? *from : 7;
+    }
+    *state = mix(*state, (uint32_t)s->tokens[i]);
+    cr_assert(fails || *state == key, "row %d, position %d: the state is of another text", i, s->positions[i]);
+    uint32_t *to = state_of(s, s->state_to[i]);
+    if (to)
+        *to = fails ? 0xdead : *state;
+}
+
 static int oracle_run(struct machine *m, struct plan *p, const struct step *s, struct error *err)
 {
     (void)p;
     struct oracle *o = (struct oracle *)m;
     bool fails = o->fails_in >= 0 && o->fails_in-- == 0;
+    uint32_t state = 0;
     for (int i = 0; i < s->n_tokens; i++) {
         int at = s->positions[i];
         uint32_t key = mix(at ? *slot_of(s, o, i, at - 1) : 7, (uint32_t)s->tokens[i]), *slot = slot_of(s, o, i, at);
+        if (o->recurrent)
+            oracle_state(s, i, key, fails, &state);
         if (*slot != key) // of a step that fails anything may be left, but where nothing was to change
             *slot = fails ? 0xdead : key;
     }
@@ -151,11 +178,16 @@ struct scene {
     struct session *session;
 };
 
+enum { RECURRENT = -1 }; // in place of a window
+
 static void open_scene(struct scene *s, int window, const struct session_options *o)
 {
+    const bool recurrent = window == RECURRENT;
+    window = MAX(window, 0);
     *s = (struct scene){.tiny = {.n_layer = 2, .type = DT_F32, .window = window, .seed = 5}};
     tiny_build(&s->tiny);
-    s->oracle = (struct oracle){.machine = {&oracle_vtable}, .window = window, .fails_in = -1};
+    s->tiny.graph->state_floats = recurrent ? 16 : 0;
+    s->oracle = (struct oracle){.machine = {&oracle_vtable}, .window = window, .recurrent = recurrent, .fails_in = -1};
     s->oracle.page_bytes = kv_page_bytes(s->tiny.graph, o->kv_type);
     s->model = (struct model){.graph = s->tiny.graph, .machine = &s->oracle.machine, .n_ctx = o->n_ctx};
     s->model.info.n_vocab = ORACLE_VOCAB;
@@ -234,15 +266,22 @@ static void do_prompt(struct scene *s, struct text_state *states, uint64_t *rand
     states[seq] = text;
 }
 
-// A step of several sequences, in rows that lie between each other.
+// A step of several sequences, in rows that lie between each other; with state, in rows that follow each other.
 static void do_step(struct scene *s, struct text_state *states, uint64_t *random)
 {
     struct session_row rows[BATCH];
     struct text_state after[SEQS];
     memcpy(after, states, sizeof after);
-    int lengths[BATCH], n = 1 + (int)random_below(random, BATCH), n_rows = 0, n_outputs = 0;
+    int lengths[BATCH], n = 1 + (int)random_below(random, BATCH), n_rows = 0, n_outputs = 0, seqs[BATCH];
+    for (int i = 0; i < n; i++)
+        seqs[i] = (int)random_below(random, SEQS);
+    for (int i = 1; s->oracle.recurrent && i < n; i++) // sorted
+        for (int j = i; j > 0 && seqs[j] < seqs[j - 1]; j--) {
+            const int seq = seqs[j];
+            seqs[j] = seqs[j - 1], seqs[j - 1] = seq;
+        }
     for (int i = 0; i < n; i++) {
-        int seq = (int)random_below(random, SEQS);
+        int seq = seqs[i];
         if (after[seq].length == CTX)
             continue;
         bool logits = n_outputs < SEQS && random_below(random, 2);
@@ -278,8 +317,11 @@ static void do_edit(struct scene *s, struct text_state *states, uint64_t *random
     }
     int n = (int)random_below(random, CTX);
     bool kept = session_truncate(s->session, seq, n);
-    cr_assert(kept || s->oracle.window);
-    states[seq].length = kept ? MIN(n, states[seq].length) : 0;
+    cr_assert(kept || s->oracle.window || s->oracle.recurrent);
+    const int length = session_length(s->session, seq);
+    cr_assert(kept ? length == MIN(n, states[seq].length) : length <= MIN(n, states[seq].length));
+    cr_assert(kept || s->oracle.recurrent || length == 0);
+    states[seq].length = length;
 }
 
 static void random_history(int window, bool no_reuse, uint64_t seed)
@@ -314,6 +356,36 @@ Test(session, every_row_sees_its_window_through_any_history)
         random_history(windows[i % COUNT_OF(windows)], false, 11 + i);
 }
 
+Test(session, the_state_is_that_of_the_text_through_any_history)
+{
+    for (uint64_t seed = 31; seed <= 36; seed++)
+        random_history(RECURRENT, false, seed);
+    random_history(RECURRENT, true, 37);
+}
+
+// The state is kept at the ends of pages: a text that begins like an earlier one is computed from the last of them on, and
+// a sequence that is shortened keeps the pages before.
+Test(session, a_shared_beginning_is_computed_once_with_state)
+{
+    struct scene s;
+    struct session_options o = {.n_seqs = 2, .n_ctx = CTX, .n_batch = CTX, .kv_type = {DT_F16, DT_F16}};
+    struct error err = {0};
+    int32_t a[190], b[190];
+    int reused;
+    for (int i = 0; i < 190; i++)
+        a[i] = i % 5, b[i] = i < 150 ? a[i] : 6;
+    open_scene(&s, RECURRENT, &o);
+    cr_assert_eq(session_prompt(s.session, 0, a, 190, &reused, &err), 0, "%s", err.text);
+    cr_expect_eq(reused, 0);
+    cr_assert_eq(session_prompt(s.session, 1, b, 190, &reused, &err), 0, "%s", err.text);
+    cr_expect_eq(reused, 128);
+    cr_expect_not(session_truncate(s.session, 0, 189));
+    cr_expect_eq(session_length(s.session, 0), 128);
+    cr_assert_eq(session_prompt(s.session, 0, a, 190, &reused, &err), 0, "%s", err.text);
+    cr_expect_eq(reused, 128);
+    close_scene(&s);
+}
+
 Test(session, histories_without_reuse)
 {
     random_history(0, true, 21);
@@ -323,10 +395,11 @@ Test(session, histories_without_reuse)
 // Computes drafts, rows that all have logits, and then truncates the sequence to some of them.
 static void draft_and_truncate(int window, uint64_t seed)
 {
+    const int most = window == RECURRENT ? 8 : 16;
     enum { MOST = 16 };
     struct scene s;
     struct session_options o = {
-        .n_ctx = CTX, .n_batch = BATCH, .n_outputs = MOST + 1, .n_rewind = MOST, .kv_type = {DT_F16, DT_F16}};
+        .n_ctx = CTX, .n_batch = BATCH, .n_outputs = MOST + 1, .n_rewind = most, .kv_type = {DT_F16, DT_F16}};
     printf("seed %llu, window %d\n", (unsigned long long)seed, window);
     open_scene(&s, window, &o);
     int32_t text[CTX];
@@ -334,7 +407,7 @@ static void draft_and_truncate(int window, uint64_t seed)
     for (int i = 0; i < 4000; i++) {
         struct session_row rows[MOST + 1];
         struct error err = {0};
-        int n = 1 + (int)random_below(&seed, MOST + 1);
+        int n = 1 + (int)random_below(&seed, (uint32_t)most + 1);
         n = MIN(n, CTX - length);
         for (int j = 0; j < n; j++) {
             text[length + j] = (int32_t)random_below(&seed, 2);
@@ -357,7 +430,7 @@ static void draft_and_truncate(int window, uint64_t seed)
 
 Test(session, drafts_are_taken_back_whatever_the_window)
 {
-    const int windows[] = {0, 1, 2, 40, 63, 64, 65, 130};
+    const int windows[] = {0, 1, 2, 40, 63, 64, 65, 130, RECURRENT};
     for (size_t i = 0; i < COUNT_OF(windows); i++)
         draft_and_truncate(windows[i], 31 + i);
 }
