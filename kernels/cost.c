@@ -58,6 +58,13 @@ static struct cost of_delta(const struct tensor *n, const struct cost_step *s)
     return (struct cost){2 * sizeof(float) * floats * s->n_seqs, 3 * floats * s->n_tokens};
 }
 
+// A row multiplies each float of the state three times.
+static struct cost of_scan(const struct tensor *n, const struct cost_step *s)
+{
+    double floats = (double)n->width * n->p.scan.n_state;
+    return (struct cost){2 * sizeof(float) * floats * s->n_seqs, 3 * floats * s->n_tokens};
+}
+
 struct cost cost_of_node(const struct tensor *n, const struct cost_step *s)
 {
     double rows = rows_of(n, s);
@@ -70,6 +77,8 @@ struct cost cost_of_node(const struct tensor *n, const struct cost_step *s)
         return of_attention(n, s);
     case OP_DELTA_RULE:
         return of_delta(n, s);
+    case OP_SELECTIVE_SCAN:
+        return of_scan(n, s);
     case OP_EMBED:
         return (struct cost){rows * (double)n->w[0]->row_bytes, 0};
     default:

@@ -268,12 +268,14 @@ struct tensor *graph_norm(struct graph *g, const char *name, struct tensor *x, c
     if (group < 0 || (group > 0 && x->width % group != 0))
         return refuse(g, "%s: %s has %lld columns, no multiple of groups of %lld", n->name, x->name,
                       (long long)x->width, (long long)group);
-    int64_t length = group ? group : x->width;
+    const bool by_column = gain && gain->ne[0] == x->width;
+    int64_t length = group && !by_column ? group : x->width;
     if (!take_vector(g, n, 0, gain, length) || !take_vector(g, n, 1, bias, length))
         return NULL;
     n->p.norm.kind = kind;
     n->p.norm.eps = eps;
     n->p.norm.group = group;
+    n->p.norm.by_column = group && by_column && group != x->width;
     return finish_node(g, n, x->width);
 }
 
@@ -570,6 +572,55 @@ struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor
     n->p.delta.eps = p.eps;
     n->p.delta.state = add_state(g, n, p.n_head, (int64_t)p.dim_k * p.dim_v);
     return n->p.delta.state < 0 ? NULL : finish_node(g, n, (int64_t)p.n_head * p.dim_v);
+}
+
+static bool check_scan(struct graph *g, const struct tensor *n, const struct scan_params *p)
+{
+    const int heads_max = 1 << 18;
+    if (p->n_head < 1 || p->n_head > heads_max || p->n_group < 1 || p->n_head % p->n_group != 0)
+        return refuse(g, "%s: %d heads in %d groups", n->name, p->n_head, p->n_group);
+    if (p->dim < 1 || p->dim > 1 << 14 || p->n_state < 1 || p->n_state > SCAN_STATE_MAX)
+        return refuse(g, "%s: heads of %d columns with %d states; up to %d states are served", n->name, p->dim,
+                      p->n_state, (int)SCAN_STATE_MAX);
+    const int64_t width = (int64_t)p->n_head * p->dim, states = (int64_t)p->n_group * p->n_state;
+    if (n->src[0]->width < width || n->src[1]->width != p->n_head)
+        return refuse(g, "%s: sources of %lld and %lld columns, wanted are %lld and %d", n->name,
+                      (long long)n->src[0]->width, (long long)n->src[1]->width, (long long)width, p->n_head);
+    if (p->b_at < 0 || p->c_at < 0 || p->b_at > n->src[2]->width - states || p->c_at > n->src[3]->width - states)
+        return refuse(g, "%s: %lld columns from %lld and %lld on lie outside of sources of %lld and %lld", n->name,
+                      (long long)states, (long long)p->b_at, (long long)p->c_at, (long long)n->src[2]->width,
+                      (long long)n->src[3]->width);
+    return true;
+}
+
+// The rates: one for each head, or one for each state of each head.
+static bool take_rates(struct graph *g, struct tensor *n, const struct weight *rate, const struct scan_params *p)
+{
+    const bool by_state = rate && rate->ne[0] != p->n_head && p->dim == 1;
+    n->p.scan.rates = by_state;
+    if (!rate)
+        return refuse(g, "%s: its rates are missing", n->name);
+    return take_vector(g, n, 0, rate, by_state ? (int64_t)p->n_head * p->n_state : p->n_head);
+}
+
+struct tensor *graph_selective_scan(struct graph *g, const char *name, struct tensor *x, struct tensor *dt,
+                                    struct tensor *b, struct tensor *c, const struct weight *rate,
+                                    const struct weight *skip, struct scan_params p)
+{
+    struct tensor *n = begin_node(g, OP_SELECTIVE_SCAN, name);
+    if (!take_tokens(g, n, 0, x) || !take_tokens(g, n, 1, dt) || !take_tokens(g, n, 2, b) || !take_tokens(g, n, 3, c) ||
+        !check_scan(g, n, &p) || !take_rates(g, n, rate, &p))
+        return NULL;
+    if (!take_vector(g, n, 1, skip, p.n_head))
+        return NULL;
+    n->p.scan.n_head = p.n_head;
+    n->p.scan.n_group = p.n_group;
+    n->p.scan.dim = p.dim;
+    n->p.scan.n_state = p.n_state;
+    n->p.scan.b_at = p.b_at;
+    n->p.scan.c_at = p.c_at;
+    n->p.scan.state = add_state(g, n, p.n_head, (int64_t)p.dim * p.n_state);
+    return n->p.scan.state < 0 ? NULL : finish_node(g, n, (int64_t)p.n_head * p.dim);
 }
 
 struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, int64_t group, int64_t from, int64_t n)

@@ -15,6 +15,7 @@ enum {
     ATTENTION_DIM_MAX = 1024, // dimensions of a head, at most
     CONV_KERNEL_MAX = 16,     // rows that a short convolution sees, at most
     DELTA_DIM_MAX = 256,      // dimensions of a head of a delta rule, at most
+    SCAN_STATE_MAX = 256,     // floats of a column's state in a selective scan, at most
 };
 
 // What one attention layer keeps in the KV cache for each position.
@@ -49,8 +50,8 @@ int graph_finish(struct graph *g, struct tensor *logits, struct error *err);
 struct tensor *graph_embed(struct graph *g, const char *name, const struct weight *table, enum input by, float scale);
 // The rows of x for which the step wants logits: (outputs, width).
 struct tensor *graph_output_rows(struct graph *g, const char *name, struct tensor *x);
-// Normalises each group of `group` columns (0: the whole row) by itself. gain and bias have `group` elements, or are
-// NULL.
+// Normalises each group of `group` columns (0: the whole row) by itself. gain and bias have `group` elements, or both one
+// for each column of the row, or are NULL.
 struct tensor *graph_norm(struct graph *g, const char *name, struct tensor *x, const struct weight *gain,
                           const struct weight *bias, enum norm_kind kind, float eps, int64_t group);
 // x W^T + bias: (rows, rows of W). bias is F32, or NULL.
@@ -103,9 +104,23 @@ struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor
                                 struct tensor *beta, const struct weight *rate, const struct weight *bias,
                                 struct delta_params p);
 
+struct scan_params {
+    int n_head, n_group, dim, n_state;
+    int64_t b_at, c_at; // columns where B and C begin in the values that hold them
+};
+// The selective scan of Mamba: (tokens, n_head * dim). The state has n_state floats for each column, at first 0. With
+// d = softplus(dt of the column's head), a row makes of a column's state s and its input x
+//   s[n] = exp(d rate[n]) s[n] + d x B[n];   y = sum over n of s[n] C[n], plus skip x
+// x has these columns from its first one on; B and C have n_state columns for each of n_group groups of heads. `rate` has
+// an element for each head or, with dim = 1, n_state for each, as in Mamba 1; skip has one for each head, or is NULL.
+struct tensor *graph_selective_scan(struct graph *g, const char *name, struct tensor *x, struct tensor *dt,
+                                    struct tensor *b, struct tensor *c, const struct weight *rate,
+                                    const struct weight *skip, struct scan_params p);
+
 // Columns from .. from + n - 1 of each `group` columns of x: (rows, n * width / group).
 struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, int64_t group, int64_t from, int64_t n);
 struct tensor *graph_act(struct graph *g, const char *name, struct tensor *x, enum act_kind kind);
+// act(gate) * up; with ACT_NONE the product of two values.
 struct tensor *graph_glu(struct graph *g, const char *name, struct tensor *gate, struct tensor *up, enum act_kind kind);
 struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, struct tensor *b);
 struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, float factor);

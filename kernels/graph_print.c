@@ -15,8 +15,8 @@ const char *op_name(enum op op)
 static const char *act_name(enum act_kind kind)
 {
     static const char *const names[] = {
-        [ACT_SILU] = "silu", [ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu_erf",
-        [ACT_RELU] = "relu", [ACT_RELU2] = "relu2",         [ACT_SIGMOID] = "sigmoid",
+        [ACT_NONE] = "none", [ACT_SILU] = "silu",   [ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu_erf",
+        [ACT_RELU] = "relu", [ACT_RELU2] = "relu2", [ACT_SIGMOID] = "sigmoid",
     };
     return names[kind];
 }
@@ -87,6 +87,11 @@ static void print_params(const struct tensor *n, struct text *out)
         text_print(out, " heads=%d/%d dims=%d,%d %s eps=%g state=%lld", n->p.delta.n_head, n->p.delta.n_head_k,
                    n->p.delta.dim_k, n->p.delta.dim_v, n->p.delta.grouped ? "grouped" : "tiled", (double)n->p.delta.eps,
                    (long long)n->p.delta.state);
+        break;
+    case OP_SELECTIVE_SCAN:
+        text_print(out, " heads=%d/%d dim=%d states=%d b=%lld c=%lld%s state=%lld", n->p.scan.n_head, n->p.scan.n_group,
+                   n->p.scan.dim, n->p.scan.n_state, (long long)n->p.scan.b_at, (long long)n->p.scan.c_at,
+                   n->p.scan.rates ? " rates" : "", (long long)n->p.scan.state);
         break;
     case OP_QUANTIZE:
         text_print(out, " k=%lld", (long long)n->p.quantize.k);

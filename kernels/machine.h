@@ -72,8 +72,8 @@ struct step {
     struct candidate *top; // [n_outputs][top_k] in host memory
     // For a graph with state: the rows of a sequence follow each other in the step, with consecutive positions. Before
     // the first of them, the state of the sequence is in slot state_from[t] of `states`; -1: it is zeros. After row t it
-    // is stored in slot state_to[t], unless that is -1. Different rows store to different slots, and a slot from which
-    // a sequence starts is stored to by the last of its own rows at most.
+    // is stored in slot state_to[t], unless that is -1. Different rows store to different slots, and no row
+    // to a slot from which a sequence starts in this step.
     const int32_t *state_from, *state_to; // [n_tokens]
     struct buffer *states;                // slots of state_bytes(...) bytes each
 };

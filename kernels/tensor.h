@@ -48,12 +48,12 @@ enum rows { ROWS_TOKENS, ROWS_OUTPUTS, ROWS_KINDS };
 enum input { INPUT_TOKENS, INPUT_POSITIONS };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-enum act_kind { ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID };
+enum act_kind { ACT_NONE, ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID };
 enum rope_layout { ROPE_NORM, ROPE_NEOX }; // pairs of columns (2i, 2i+1), or (i, i + n_pairs)
 enum kv_part { KV_KEY, KV_VALUE };
 enum route_kind { ROUTE_SOFTMAX, ROUTE_SIGMOID };
 
-enum { SRC_MAX = 3, WEIGHT_MAX = 2 };
+enum { SRC_MAX = 4, WEIGHT_MAX = 2 };
 
 // A node of the graph and the value that it makes: (rows, width) float32, row-major.
 struct tensor {
@@ -67,7 +67,8 @@ struct tensor {
     union {
         // clang-format off
         struct { enum input input; float scale; } embed;                 // w0: table; row * scale
-        struct { enum norm_kind kind; float eps; int64_t group; } norm;  // group 0: the row; w0, w1: gain, bias or NULL
+        struct { enum norm_kind kind; float eps; int64_t group; bool by_column; } norm;
+            // group 0: the row; w0, w1: gain, bias or NULL, of a group or (by_column) of the row
         struct { int64_t n_pairs; const double *inv_freq; float mscale; } rope_table;  // width 2*n_pairs: cos.., sin..
         struct { int64_t head_dim; enum rope_layout layout; } rope;      // src1: the table; 2*n_pairs of a head rotate
         struct { int layer; enum kv_part part; int64_t head_dim; } kv;
@@ -93,6 +94,12 @@ struct tensor {
             bool grouped;                                 // which key head belongs to head h, see key_head_of
             float eps;
         } delta;  // src0: q, k, v: (tokens, 2*n_head_k*dim_k + n_head*dim_v); src1: decay, src2: beta: (tokens, n_head)
+        struct {
+            int64_t state;
+            int n_head, n_group, dim, n_state;
+            int64_t b_at, c_at;                           // columns where B and C begin in src2 and src3
+            bool rates;                                   // w0: n_state for each head, else one
+        } scan;  // src0: x: n_head*dim columns from the first on; src1: (tokens, n_head); w1: factor of x by head, or NULL
         struct { int64_t k; } quantize;  // a row of src0 becomes width/k rows of k 8-bit activations
         // clang-format on
     } p;

@@ -10,12 +10,15 @@
 struct family {
     const char *name;
     build_fn *build;
+    bool recurrent;
 };
 
 static const struct family families[] = {
-#define ARCH(id, name) {name, build_##id},
+#define ARCH(id, name) {name, build_##id, false},
+#define ARCH_RECURRENT(id, name) {name, build_##id, true},
 #include "models/arch.def"
 #undef ARCH
+#undef ARCH_RECURRENT
 };
 
 void arch_list(struct text *out)
@@ -62,7 +65,7 @@ int arch_build(const struct gguf *file, const struct arch_options *o, struct gra
     struct graph *g = graph_new();
     if (!g)
         return fail(err, E_MEMORY, "out of memory for a graph");
-    if (build_model(file, family->name, family->build, o, g, info, err) != 0) {
+    if (build_model(file, family->name, family->build, family->recurrent, o, g, info, err) != 0) {
         graph_free(g);
         return -1;
     }

@@ -42,8 +42,9 @@ static bool read_layer_count(struct build *b)
     return h->fault->code == E_OK;
 }
 
-static void read_layers(struct build *b)
+static void read_layers(struct build *b, bool recurrent)
 {
+    const int least = recurrent ? 0 : 1; // heads
     struct hparams *h = &b->h;
     if (!read_layer_count(b))
         return;
@@ -54,12 +55,12 @@ static void read_layers(struct build *b)
     }
     b->n_head_kv = b->n_head + b->n_layer;
     b->n_ff = b->n_head_kv + b->n_layer;
-    hparam_layers(h, "attention.head_count", b->n_layer, 1, HEADS_MAX, b->n_head);
+    hparam_layers(h, "attention.head_count", b->n_layer, least, HEADS_MAX, b->n_head);
     memcpy(b->n_head_kv, b->n_head, (size_t)b->n_layer * sizeof *b->n_head);
-    hparam_layers_or(h, "attention.head_count_kv", b->n_layer, 1, HEADS_MAX, b->n_head_kv);
+    hparam_layers_or(h, "attention.head_count_kv", b->n_layer, least, HEADS_MAX, b->n_head_kv);
     hparam_layers_or(h, "feed_forward_length", b->n_layer, 0, FFN_MAX, b->n_ff);
     for (int i = 0; i < b->n_layer; i++)
-        if (b->n_head[i] % b->n_head_kv[i] != 0)
+        if (b->n_head_kv[i] && b->n_head[i] % b->n_head_kv[i] != 0)
             hparam_refuse(h, "attention.head_count", "%d heads are no multiple of %d KV heads", b->n_head[i],
                           b->n_head_kv[i]);
 }
@@ -67,7 +68,12 @@ static void read_layers(struct build *b)
 static void read_head_dims(struct build *b)
 {
     struct hparams *h = &b->h;
-    int n_head = b->n_head[0], whole = b->n_embd / n_head;
+    int n_head = 0;
+    for (int i = 0; i < b->n_layer && !n_head; i++)
+        n_head = b->n_head[i];
+    if (!n_head) // no attention at all
+        return;
+    const int whole = b->n_embd / n_head;
     b->dim_k = (int)hparam_int_or(h, "attention.key_length", 1, ATTENTION_DIM_MAX, 0);
     b->dim_v = (int)hparam_int_or(h, "attention.value_length", 1, ATTENTION_DIM_MAX, 0);
     const bool by_heads = !b->dim_k || !b->dim_v;
@@ -80,10 +86,10 @@ static void read_head_dims(struct build *b)
     b->dim_v = b->dim_v ? b->dim_v : whole;
 }
 
-static void read_common(struct build *b, const struct arch_options *o)
+static void read_common(struct build *b, bool recurrent, const struct arch_options *o)
 {
     struct hparams *h = &b->h;
-    read_layers(b);
+    read_layers(b, recurrent);
     b->n_embd = (int)hparam_int(h, "embedding_length", 1, EMBD_MAX);
     b->n_ctx_train = (int)MIN(hparam_int(h, "context_length", 1, UINT32_MAX), INT32_MAX);
     b->n_ctx = o->n_ctx > 0 ? o->n_ctx : b->n_ctx_train;
@@ -217,6 +223,13 @@ struct tensor *build_last_rows_of(struct build *b, int layer, const char *name, 
     return layer < b->n_layer - 1 ? x : graph_output_rows(b->g, name, x);
 }
 
+struct tensor *build_residual(struct build *b, const char *name, struct tensor *x, struct tensor *y)
+{
+    build_last_rows(b, b->layer, &x, &y);
+    y = build_project(b, name, y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+    return graph_add(b->g, "attn_residual", x, y);            // (n, n_embd)
+}
+
 struct tensor *build_output(struct build *b, struct tensor *x)
 {
     build_layer(b, -1);
@@ -266,9 +279,9 @@ struct tensor *build_rope_with_factors(struct build *b, const char *name, const 
 
 // ---- The whole
 
-static struct tensor *build_checked(struct build *b, build_fn *build, const struct arch_options *o)
+static struct tensor *build_checked(struct build *b, build_fn *build, bool recurrent, const struct arch_options *o)
 {
-    read_common(b, o);
+    read_common(b, recurrent, o);
     if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0)
         return NULL;
     struct tensor *logits = build(b);
@@ -276,12 +289,12 @@ static struct tensor *build_checked(struct build *b, build_fn *build, const stru
     return logits;
 }
 
-int build_model(const struct gguf *file, const char *arch, build_fn *build, const struct arch_options *o,
-                struct graph *g, struct arch_info *info, struct error *err)
+int build_model(const struct gguf *file, const char *arch, build_fn *build, bool recurrent,
+                const struct arch_options *o, struct graph *g, struct arch_info *info, struct error *err)
 {
     struct build b = {.g = g, .h = {.file = file, .arch = arch, .fault = &g->fault}, .norm = NORM_RMS};
     b.biases = OPTIONAL;
-    if (graph_finish(g, build_checked(&b, build, o), err) != 0)
+    if (graph_finish(g, build_checked(&b, build, recurrent, o), err) != 0)
         return -1;
     info->n_vocab = b.n_vocab;
     info->n_ctx_train = b.n_ctx_train;

@@ -24,11 +24,12 @@ struct build {
     int n_layer;      // layers that are computed
     int n_layer_file; // the same with layers that predict tokens beyond the next one, which are the last ones
     int n_embd, n_ctx_train;
-    int n_ctx;                      // most positions that will be used
-    int dim_k, dim_v;               // columns of keys and of values per head
-    int *n_head, *n_head_kv, *n_ff; // [n_layer]
-    int n_vocab;                    // set by build_embed
-    int layer;                      // set by build_layer
+    int n_ctx;        // most positions that will be used
+    int dim_k, dim_v; // columns of keys and of values per head
+    int *n_head, *n_head_kv,
+        *n_ff;   // [n_layer_file]; layers without attention, in families that have such, have 0 heads
+    int n_vocab; // set by build_embed
+    int layer;   // set by build_layer
     // What the family says of all its norms and matrices. Preset to RMS norms and to biases that may be there or not.
     enum norm_kind norm;
     float norm_eps;
@@ -39,8 +40,9 @@ struct build {
 typedef struct tensor *build_fn(struct build *b);
 
 // Builds the graph of the model in the file. `arch` is the name of the family and the first part of its keys.
-int build_model(const struct gguf *file, const char *arch, build_fn *build, const struct arch_options *o,
-                struct graph *g, struct arch_info *info, struct error *err);
+// `recurrent`: layers without attention may have 0 heads.
+int build_model(const struct gguf *file, const char *arch, build_fn *build, bool recurrent,
+                const struct arch_options *o, struct graph *g, struct arch_info *info, struct error *err);
 
 // Reads the epsilon of the family's RMS norms, or of its LayerNorms, which become the family's norm.
 void build_read_rms(struct build *b);
@@ -71,6 +73,8 @@ struct tensor *build_scale(struct build *b, const char *name, struct tensor *x, 
 void build_last_rows(struct build *b, int layer, struct tensor **x, struct tensor **y);
 // The same for a third value, where the halves of a block stand side by side.
 struct tensor *build_last_rows_of(struct build *b, int layer, const char *name, struct tensor *x);
+// x plus the product of y with NAME.weight: (n, n_embd). In the last layer only the rows that want logits are left.
+struct tensor *build_residual(struct build *b, const char *name, struct tensor *x, struct tensor *y);
 // The last norm, and the products with the output matrix or, without one, with the embeddings: (n, n_vocab).
 struct tensor *build_output(struct build *b, struct tensor *x);
 // The same without the norm.

@@ -5,10 +5,13 @@
 #include "models/blocks/self_attention.h"
 #include "models/blocks/feed_forward.h"
 #include "models/blocks/mixture.h"
+#include "models/blocks/mamba.h"
 #include "models/build.h"
 
 #define ARCH(id, name) build_fn build_##id;
+#define ARCH_RECURRENT(id, name) build_fn build_##id;
 #include "models/arch.def"
 #undef ARCH
+#undef ARCH_RECURRENT
 
 #endif

@@ -16,7 +16,16 @@ static struct tensor *experts(struct build *b, struct tensor *x, const struct ex
     return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU) : y;
 }
 
-static struct tensor *blocks(struct build *b, struct tensor *angles, const struct factors *f)
+// What a layer mixes from the rows before, and the name of the matrix that follows. m: NULL, or what layers without heads of
+// keys are.
+static struct tensor *mixed(struct build *b, struct tensor *x, const struct attention *a, const struct mamba *m,
+                            const char **name)
+{
+    *name = m && !a->n_head_kv ? "ssm_out" : "attn_output";
+    return m && !a->n_head_kv ? mamba2(b, x, m) : attention(b, x, a);
+}
+
+static struct tensor *blocks(struct build *b, struct tensor *angles, const struct factors *f, const struct mamba *m)
 {
     struct experts e = experts_read(b);
     e.unscaled = true;
@@ -28,11 +37,12 @@ static struct tensor *blocks(struct build *b, struct tensor *angles, const struc
         a.scale = f->scores > 0 ? f->scores : a.scale;
         build_layer(b, i);
         struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
-        y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
+        const char *name;
+        y = mixed(b, y, &a, m, &name); // (n_tok, n_head * dim_v)
         build_last_rows(b, i, &x, &y);
-        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
-        y = build_scale(b, "attn_scaled", y, f->residuals);                // (n, n_embd)
-        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+        y = build_project(b, name, y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+        y = build_scale(b, "attn_scaled", y, f->residuals);       // (n, n_embd)
+        x = graph_add(b->g, "attn_residual", x, y);               // (n, n_embd)
 
         y = build_norm(b, "ffn_norm", x);                                                             // (n, n_embd)
         y = e.n ? experts(b, y, &e, n_shared) : feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
@@ -43,13 +53,13 @@ static struct tensor *blocks(struct build *b, struct tensor *angles, const struc
     return build_scale(b, "output_scaled", x, f->logits);
 }
 
+// All but the factor of logits.
 static struct factors read_factors(struct build *b)
 {
-    struct factors f;
+    struct factors f = {0};
     f.embeddings = hparam_factor_or(&b->h, "embedding_scale", 1);
     f.residuals = hparam_factor_or(&b->h, "residual_scale", 1);
     f.scores = hparam_factor_or(&b->h, "attention.scale", 0);
-    f.logits = 1 / hparam_positive(&b->h, "logit_scale");
     return f;
 }
 
@@ -61,7 +71,21 @@ struct tensor *build_granite(struct build *b)
     const bool rotates = hparam_flag_or(&b->h, "rope.scaling.finetuned", true);
     struct tensor *angles = rotates ? build_rope_with_factors(b, "rope", &rope) : NULL; // (n_tok, n_rot)
     struct factors f = read_factors(b);
-    return blocks(b, angles, &f);
+    f.logits = 1 / hparam_positive(&b->h, "logit_scale");
+    return blocks(b, angles, &f, NULL);
+}
+
+// Some layers are Mamba 2. Here the factor of logits may be missing.
+struct tensor *build_granitehybrid(struct build *b)
+{
+    build_read_rms(b);
+    const struct mamba m = mamba2_read(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    const bool rotates = hparam_flag_or(&b->h, "rope.scaling.finetuned", true);
+    struct tensor *angles = rotates ? build_rope_with_factors(b, "rope", &rope) : NULL; // (n_tok, n_rot)
+    struct factors f = read_factors(b);
+    f.logits = 1 / hparam_factor_or(&b->h, "logit_scale", 1);
+    return blocks(b, angles, &f, &m);
 }
 
 struct tensor *build_granitemoe(struct build *b)
@@ -69,7 +93,8 @@ struct tensor *build_granitemoe(struct build *b)
     build_read_rms(b);
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     struct factors f = read_factors(b);
-    return blocks(b, build_rope_with_factors(b, "rope", &rope), &f);
+    f.logits = 1 / hparam_positive(&b->h, "logit_scale");
+    return blocks(b, build_rope_with_factors(b, "rope", &rope), &f, NULL);
 }
 
 // Files from before there were keys for the factors have those of MiniCPM 2B.
@@ -81,5 +106,5 @@ struct tensor *build_minicpm(struct build *b)
     f.embeddings = hparam_factor_or(&b->h, "embedding_scale", 12);
     f.residuals = hparam_factor_or(&b->h, "residual_scale", 1.4F / sqrtf((float)b->n_layer));
     f.logits = 1 / hparam_factor_or(&b->h, "logit_scale", (float)b->n_embd / 256);
-    return blocks(b, build_rope_with_factors(b, "rope", &rope), &f);
+    return blocks(b, build_rope_with_factors(b, "rope", &rope), &f, NULL);
 }

@@ -42,7 +42,7 @@ static struct tensor *mixed(struct build *b, int layer, struct tensor *x, struct
     build_layer(b, layer);
     struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
     if (is_recurrent(b, layer))
-        return delta_net_residual(b, x, delta_net(b, y, delta_gates(b, y, d), d));
+        return build_residual(b, "ssm_out", x, delta_net(b, y, delta_gates(b, y, d), d));
     struct attention a = attention_with(b, angles);
     return attention_residual(b, x, gated_attention(b, y, &a));
 }

@@ -159,17 +159,35 @@ static bool align_data(struct weights *ws, struct weight *w)
     return true;
 }
 
-const struct weight *weights_vector(struct weights *ws, const char *name, int64_t n, enum presence presence)
+// A tensor of n_dims dimensions as one row of F32.
+static const struct weight *as_vector(struct weights *ws, const char *name, int n_dims, const int64_t *ne,
+                                      enum presence presence)
 {
     const struct gguf_tensor *t = find(ws, name, presence);
-    if (!t || !check_shape(ws, name, t, 1, &n))
+    if (!t || !check_shape(ws, name, t, n_dims, ne))
         return NULL;
     if (t->type != DT_F32) {
         weights_refuse(ws, name, "is of type %s, wanted F32", dtype_info[t->type].name);
         return NULL;
     }
     struct weight *w = make_weight(ws, name, t);
-    return w && align_data(ws, w) ? w : NULL;
+    if (!w)
+        return NULL;
+    w->ne[0] *= w->ne[1];
+    w->row_bytes *= (size_t)w->ne[1];
+    w->ne[1] = 1;
+    return align_data(ws, w) ? w : NULL;
+}
+
+const struct weight *weights_vector(struct weights *ws, const char *name, int64_t n, enum presence presence)
+{
+    return as_vector(ws, name, 1, &n, presence);
+}
+
+const struct weight *weights_rows_as_vector(struct weights *ws, const char *name, int64_t k, int64_t rows,
+                                            enum presence presence)
+{
+    return as_vector(ws, name, 2, (int64_t[]){k, rows}, presence);
 }
 
 const float *weights_values(struct weights *ws, const char *name, int64_t n, bool nonzero)

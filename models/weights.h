@@ -34,6 +34,9 @@ void weights_check_unused(struct weights *ws, const char *arch, int n_layer);
 bool weights_has(const struct weights *ws, const char *name);
 // A vector of n elements, F32 and aligned. NULL when there is none, or after an error.
 const struct weight *weights_vector(struct weights *ws, const char *name, int64_t n, enum presence presence);
+// `rows` rows of k elements as one vector, F32 and aligned.
+const struct weight *weights_rows_as_vector(struct weights *ws, const char *name, int64_t k, int64_t rows,
+                                            enum presence presence);
 // A matrix with `rows` rows of k elements, of any type that can be decoded; rows 0: any number of rows.
 const struct weight *weights_matrix(struct weights *ws, const char *name, int64_t k, int64_t rows,
                                     enum presence presence);

@@ -132,6 +132,10 @@ static const struct golden arch[] = {
     {"arch/nemotron-dense.gguf", 1e-12},   {"arch/falcon-dense.gguf", 1e-7},
     {"arch/phi2-dense.gguf", 1e-7},        {"arch/phi3-dense.gguf", 1e-12},
     {"arch/phimoe-moe.gguf", 1e-12},       {"more/arcee-dense.gguf", 1e-12},
+    {"arch/lfm2-dense.gguf", 1e-12},       {"arch/mamba-dense.gguf", 1e-12},
+    {"arch/mamba2-dense.gguf", 1e-12},     {"arch/jamba-dense.gguf", 1e-12},
+    {"arch/falcon-h1-dense.gguf", 1e-12},  {"arch/granitehybrid-dense.gguf", 1e-12},
+    {"arch/nemotron_h-dense.gguf", 1e-12},
 };
 
 Test(models, plain_c_agrees_with_golden_architectures)

@@ -87,8 +87,9 @@ static void do_norm(const struct item *it, const struct tensor *n)
     const float *gain = n->w[0] ? n->w[0]->data : NULL, *bias = n->w[1] ? n->w[1]->data : NULL;
     for (int row = it->row0; row < it->row1; row++)
         for (int64_t c = it->col0; c < it->col1; c += group)
-            it->run->k->norm(n->p.norm.kind, at(it, n->src[0], row, c), gain, bias, n->p.norm.eps, group,
-                             at(it, n, row, c));
+            it->run->k->norm(
+                n->p.norm.kind, at(it, n->src[0], row, c), gain ? gain + (n->p.norm.by_column ? c : 0) : NULL,
+                bias ? bias + (n->p.norm.by_column ? c : 0) : NULL, n->p.norm.eps, group, at(it, n, row, c));
 }
 
 // A row holds several vectors of k floats, one for each expert that the token chose; each is quantised by itself.

@@ -82,3 +82,39 @@ void do_delta_rule(const struct item *it, const struct tensor *n)
             row += delta_head(it, n, row, (int)(c / dim_v), c, end);
     }
 }
+
+// Columns col0 .. col1 - 1, which belong to one group.
+static int scan_group(const struct item *it, const struct tensor *n, int row, int64_t group, int64_t col0, int64_t col1)
+{
+    const struct run *r = it->run;
+    const int64_t n_state = n->p.scan.n_state;
+    struct scan_args a = {
+        .rows = rows_from(it, n, row, 0, n->p.scan.state),
+        .dt = at(it, n->src[1], row, 0),
+        .dt_stride = value_of(r, n->src[1])->row_bytes / sizeof(float),
+        .b = at(it, n->src[2], row, n->p.scan.b_at + group * n_state),
+        .b_stride = value_of(r, n->src[2])->row_bytes / sizeof(float),
+        .c = at(it, n->src[3], row, n->p.scan.c_at + group * n_state),
+        .c_stride = value_of(r, n->src[3])->row_bytes / sizeof(float),
+        .rate = n->w[0]->data,
+        .skip = n->w[1] ? n->w[1]->data : NULL,
+        .rates = n->p.scan.rates,
+        .dim = n->p.scan.dim,
+        .n_state = n->p.scan.n_state,
+        .col0 = col0,
+        .col1 = col1,
+    };
+    a.rows.y += col0 - it->col0;
+    r->k->selective_scan(&a);
+    return a.rows.n;
+}
+
+void do_selective_scan(const struct item *it, const struct tensor *n)
+{
+    const int64_t columns = n->width / n->p.scan.n_group; // of a group
+    for (int64_t c = it->col0, end; c < it->col1; c = end) {
+        end = MIN(it->col1, (c / columns + 1) * columns);
+        for (int row = 0; row < it->row1;)
+            row += scan_group(it, n, row, c / columns, c, end);
+    }
+}

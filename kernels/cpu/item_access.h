@@ -97,5 +97,6 @@ static inline const void *weight_row(const struct weight *w, int64_t row)
 // exec_scan.c: operations that take a state through the rows of their sequences.
 void do_short_conv(const struct item *it, const struct tensor *n);
 void do_delta_rule(const struct item *it, const struct tensor *n);
+void do_selective_scan(const struct item *it, const struct tensor *n);
 
 #endif

@@ -379,6 +379,20 @@ struct delta_args {
 };
 enum { DELTA_COLUMNS = 32 };
 
+// Columns col0 .. col1 - 1 of a selective scan, which belong to one group; see graph_selective_scan. x, dt, rate and skip are
+// those of column 0 and head 0 of the whole row, b and c those of the group; y begins at column col0. The state is in blocks of DELTA_COLUMNS
+// columns, the last one of a group narrower: each has n_state rows. col0 is the beginning of a block, and so is col1 unless
+// the group ends there.
+struct scan_args {
+    struct scan_rows rows;
+    const float *dt, *b, *c; // of row 0
+    size_t dt_stride, b_stride, c_stride;
+    const void *rate, *skip; // F32; skip may be NULL
+    bool rates;
+    int dim, n_state;
+    int64_t col0, col1;
+};
+
 struct kernels {
     const char *name;
 
@@ -424,6 +438,7 @@ struct kernels {
     void (*attention)(const struct attention_args *a);
     void (*short_conv)(const struct conv_args *a);
     void (*delta_rule)(const struct delta_args *a);
+    void (*selective_scan)(const struct scan_args *a);
 
     // [DT_COUNT]. NULL for a type that has no 8-bit kernel on this level: matmul_f32 serves it (-v lists such types).
     matmul_fn *const *matmul_q8;

@@ -55,6 +55,7 @@ bool matmul_q8_in_tiles_avx512(enum dtype type, int64_t k, int64_t n, bool spare
 void ISA_FN(attention)(const struct attention_args *a);                                   // attention.c
 void ISA_FN(short_conv)(const struct conv_args *a);                                       // scan.c
 void ISA_FN(delta_rule)(const struct delta_args *a);
+void ISA_FN(selective_scan)(const struct scan_args *a);
 
 // rows.c
 void ISA_FN(norm)(enum norm_kind kind, const float *x, const float *gain, const float *bias, float eps, int64_t n,

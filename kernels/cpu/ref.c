@@ -79,6 +79,8 @@ static int alloc_scratch(struct plan *p, struct error *err)
         sums = MAX(sums, g->nodes[i]->width);
         if (g->nodes[i]->op == OP_DELTA_RULE)
             state = MAX(state, (int64_t)g->nodes[i]->p.delta.dim_k * g->nodes[i]->p.delta.dim_v);
+        if (g->nodes[i]->op == OP_SELECTIVE_SCAN)
+            state = MAX(state, (int64_t)g->nodes[i]->p.scan.n_state);
         if (g->nodes[i]->w[0])
             row = MAX(row, g->nodes[i]->w[0]->ne[0]);
     }

@@ -65,8 +65,8 @@ static void do_rows(const struct ref_run *r, const struct tensor *n)
 
 // Layer norm (Ba et al. 2016, arXiv 1607.06450): (x - mean) / sqrt(mean((x - mean)^2) + eps).
 // RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467): x / sqrt(mean(x^2) + eps). The result is multiplied by the
-// gain, and the bias is added.
-static void norm(const struct tensor *n, const float *x, float *y, int64_t length)
+// gain, and the bias is added; `first` is the element of these that belongs to x[0].
+static void norm(const struct tensor *n, const float *x, float *y, int64_t length, int64_t first)
 {
     double mean = 0, squares = 0;
     if (n->p.norm.kind == NORM_LAYER) {
@@ -78,7 +78,8 @@ static void norm(const struct tensor *n, const float *x, float *y, int64_t lengt
         squares += ((double)x[i] - mean) * ((double)x[i] - mean);
     double root = sqrt(squares / (double)length + (double)n->p.norm.eps);
     for (int64_t i = 0; i < length; i++)
-        y[i] = (float)(((double)x[i] - mean) / root * element_or(n->w[0], i, 1) + element_or(n->w[1], i, 0));
+        y[i] = (float)(((double)x[i] - mean) / root * element_or(n->w[0], first + i, 1) +
+                       element_or(n->w[1], first + i, 0));
 }
 
 static void do_norm(const struct ref_run *r, const struct tensor *n)
@@ -86,7 +87,7 @@ static void do_norm(const struct ref_run *r, const struct tensor *n)
     int64_t length = n->p.norm.group ? n->p.norm.group : n->width;
     for (int row = 0; row < n_rows(r, n); row++)
         for (int64_t i = 0; i < n->width; i += length)
-            norm(n, row_of(r, n->src[0], row) + i, row_of(r, n, row) + i, length);
+            norm(n, row_of(r, n->src[0], row) + i, row_of(r, n, row) + i, length, n->p.norm.by_column ? i : 0);
 }
 
 // ---- Products with weights
@@ -240,6 +241,8 @@ static double sigmoid(double x)
 static double act(enum act_kind kind, double x)
 {
     switch (kind) {
+    case ACT_NONE:
+        return x;
     case ACT_SILU:
         return x * sigmoid(x);
     case ACT_GELU_TANH:
@@ -485,6 +488,37 @@ static void do_delta_rule(const struct ref_run *r, const struct tensor *n)
         }
 }
 
+// The selective scan (Gu and Dao 2023, arXiv 2312.00752; with a rate a head: Dao and Gu 2024, arXiv 2405.21060), of column
+// i in one row. Its state is rounded to float32 after each row.
+static void scan_row(const struct ref_run *r, const struct tensor *n, int row, int i)
+{
+    const int h = i / n->p.scan.dim, n_state = n->p.scan.n_state;
+    const int64_t group = (int64_t)(h / (n->p.scan.n_head / n->p.scan.n_group)) * n_state;
+    const float *b = row_of(r, n->src[2], row) + n->p.scan.b_at + group;
+    const float *c = row_of(r, n->src[3], row) + n->p.scan.c_at + group;
+    const double x = (double)row_of(r, n->src[0], row)[i], d = softplus((double)row_of(r, n->src[1], row)[h]);
+    double sum = 0;
+    for (int k = 0; k < n_state; k++) {
+        const double rate = element_or(n->w[0], n->p.scan.rates ? (int64_t)h * n_state + k : h, 0);
+        r->state[k] = (float)(exp(d * rate) * (double)r->state[k] + d * x * (double)b[k]);
+        sum += (double)r->state[k] * (double)c[k];
+    }
+    row_of(r, n, row)[i] = (float)(sum + element_or(n->w[1], h, 0) * x);
+}
+
+static void do_selective_scan(const struct ref_run *r, const struct tensor *n)
+{
+    const int n_state = n->p.scan.n_state;
+    for (int i = 0; i < (int)n->width; i++)
+        for (int row = 0; row < n_rows(r, n); row++) {
+            const int64_t at = n->p.scan.state + (int64_t)i * n_state;
+            if (step_begins(r->step, row))
+                get_state(r, r->step->state_from[row], at, r->state, n_state);
+            scan_row(r, n, row, i);
+            put_state(r, r->step->state_to[row], at, r->state, n_state);
+        }
+}
+
 void ref_node(const struct ref_run *r, const struct tensor *n)
 {
     typedef void do_fn(const struct ref_run *r, const struct tensor *n);
@@ -508,6 +542,7 @@ void ref_node(const struct ref_run *r, const struct tensor *n)
         [OP_SLICE] = do_slice,
         [OP_SHORT_CONV] = do_short_conv,
         [OP_DELTA_RULE] = do_delta_rule,
+        [OP_SELECTIVE_SCAN] = do_selective_scan,
     };
     assert(table[n->op]);
     table[n->op](r, n);

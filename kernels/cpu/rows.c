@@ -61,6 +61,11 @@ void ISA_FN(softcap)(const float *x, float cap, float *y, int64_t n)
 
 // ---- activations
 
+INLINE vec same(vec x)
+{
+    return x;
+}
+
 INLINE vec silu(vec x)
 {
     return x * vec_sigmoid(x);
@@ -93,6 +98,7 @@ INLINE vec relu2(vec x)
 //   NAME  of the enumerator ACT_NAME
 //   f     the function, from vec to vec
 #define ACTIVATIONS(X)                                                                                                 \
+    X(NONE, same)                                                                                                      \
     X(SILU, silu)                                                                                                      \
     X(GELU_TANH, gelu_tanh)                                                                                            \
     X(GELU_ERF, gelu_erf)                                                                                              \

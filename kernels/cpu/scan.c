@@ -169,3 +169,107 @@ void ISA_FN(delta_rule)(const struct delta_args *a)
             delta_block(a, gates, first, n, col, state + (size_t)(col - a->col0) * dim_k);
     }
 }
+
+// ---- Selective scan
+
+// What a row does to the columns of a block: the softplus of dt, the decay exp(d rate), which is not used where each state
+// has a rate of its own, d * x, and skip * x.
+struct inputs {
+    float d[DELTA_COLUMNS], decay[DELTA_COLUMNS], x[DELTA_COLUMNS], skip[DELTA_COLUMNS];
+};
+
+static void read_inputs(const struct scan_args *a, int t, int64_t col, int width, struct inputs *in)
+{
+    const float *x = a->rows.x + (size_t)t * a->rows.x_stride, *dt = a->dt + (size_t)t * a->dt_stride;
+    *in = (struct inputs){0};
+    for (int j = 0; j < width; j++) {
+        const int64_t h = (col + j) / a->dim;
+        if (j > 0 && h == (col + j - 1) / a->dim)
+            in->d[j] = in->d[j - 1], in->decay[j] = in->decay[j - 1];
+        else
+            in->d[j] = dt[h] > 0 ? dt[h] + log1pf(expf(-dt[h])) : log1pf(expf(dt[h])); // log(1 + e^dt)
+        if (!a->rates && (j == 0 || h != (col + j - 1) / a->dim))
+            in->decay[j] = expf(in->d[j] * float_load((const float *)a->rate + h));
+        in->skip[j] = a->skip ? float_load((const float *)a->skip + h) * x[col + j] : 0;
+        in->x[j] = in->d[j] * x[col + j];
+    }
+}
+
+// One row on a block of the state, of m vectors of columns. s has n_state rows of m * VEC floats, and so has `rate`, which
+// is NULL where a head has one rate. Each sum over states is made in SUMS sums, of even and odd states. As a loop:
+//   S[n][j] = decay[j] S[n][j] + x[j] B[n];   y[j] = sum over n of S[n][j] C[n], plus skip[j]
+INLINE void scan_row(float *s, const float *rate, const struct inputs *in, const float *b, const float *c, int n_state,
+                     int m, float *y)
+{
+    vec sum[SUMS][BLOCK_VECS] = {0};
+    for (int n = 0; n < n_state; n++)
+        for (int j = 0; j < m; j++) {
+            float *at = s + (n * m + j) * VEC;
+            const vec d = vec_load(in->d + j * VEC), x = vec_load(in->x + j * VEC);
+            const vec decay = rate ? vec_exp(d * vec_load(rate + (n * m + j) * VEC)) : vec_load(in->decay + j * VEC);
+            const vec now = vec_fma(vec_load(at), decay, x * b[n]);
+            vec_store(at, now);
+            sum[n % SUMS][j] = vec_fma(now, vec_all(c[n]), sum[n % SUMS][j]);
+        }
+    for (int j = 0; j < m; j++)
+        vec_store(y + j * VEC, sum[0][j] + sum[1][j] + vec_load(in->skip + j * VEC));
+}
+
+static void scan_by_head(float *s, const struct inputs *in, const float *b, const float *c, int n_state, int m,
+                         float *y)
+{
+    if (m == BLOCK_VECS)
+        scan_row(s, NULL, in, b, c, n_state, BLOCK_VECS, y);
+    else
+        scan_row(s, NULL, in, b, c, n_state, m, y);
+}
+
+static void scan_by_state(float *s, const float *rate, const struct inputs *in, const float *b, const float *c,
+                          int n_state, int m, float *y)
+{
+    scan_row(s, rate, in, b, c, n_state, m, y);
+}
+
+// Copies n rows of `width` floats between a slot, where they follow each other, and the scratch, where a row has whole
+// vectors.
+static void scan_copy(float *to, size_t to_stride, const float *from, size_t from_stride, int n, int width)
+{
+    for (int i = 0; i < n; i++)
+        memcpy(to + (size_t)i * to_stride, from + (size_t)i * from_stride, (size_t)width * sizeof(float));
+}
+
+// Takes the block of `width` columns from `col` on through all rows. The rates of its columns are transposed first, so that
+// those of a vector of columns lie together.
+static void scan_block(const struct scan_args *a, int64_t col, int width)
+{
+    const struct scan_rows *r = &a->rows;
+    const int m = (width + VEC - 1) / VEC, n_state = a->n_state, stride = m * VEC;
+    const size_t in_slot = (size_t)col * (size_t)n_state, block = (size_t)n_state * (size_t)stride;
+    float *s = r->scratch, *rate = s + block, y[DELTA_COLUMNS];
+    memset(s, 0, 2 * block * sizeof(float));
+    if (r->from)
+        scan_copy(s, (size_t)stride, r->from + in_slot, (size_t)width, n_state, width);
+    for (int j = 0; a->rates && j < width; j++)
+        for (int n = 0; n < n_state; n++)
+            rate[n * stride + j] = float_load((const float *)a->rate + (col + j) * n_state + n);
+    for (int t = 0; t < r->n; t++) {
+        const float *b = a->b + (size_t)t * a->b_stride, *c = a->c + (size_t)t * a->c_stride;
+        struct inputs in;
+        read_inputs(a, t, col, width, &in);
+        if (a->rates)
+            scan_by_state(s, rate, &in, b, c, n_state, m, y);
+        else
+            scan_by_head(s, &in, b, c, n_state, m, y);
+        memcpy(r->y + (size_t)t * r->y_stride + (col - a->col0), y, (size_t)width * sizeof(float));
+        if (r->to[t] >= 0)
+            scan_copy(r->states + (size_t)r->to[t] * r->slot + in_slot, (size_t)width, s, (size_t)stride, n_state,
+                      width);
+    }
+}
+
+void ISA_FN(selective_scan)(const struct scan_args *a)
+{
+    _Static_assert(2 * sizeof(float[SCAN_STATE_MAX][DELTA_COLUMNS]) <= SCRATCH_BYTES, "a block and its rates fit");
+    for (int64_t col = a->col0; col < a->col1; col += DELTA_COLUMNS)
+        scan_block(a, col, (int)MIN(a->col1 - col, (int64_t)DELTA_COLUMNS));
+}

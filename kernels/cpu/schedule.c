@@ -129,6 +129,8 @@ static int64_t unit_of(const struct tensor *n)
         return SCAN_UNIT;
     case OP_DELTA_RULE:
         return n->p.delta.dim_v % SCAN_UNIT ? n->p.delta.dim_v : SCAN_UNIT;
+    case OP_SELECTIVE_SCAN:
+        return n->width / n->p.scan.n_group % SCAN_UNIT ? n->width / n->p.scan.n_group : SCAN_UNIT;
     default:
         return 1;
     }

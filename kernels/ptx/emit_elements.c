@@ -132,6 +132,8 @@ static void gelu_erf(struct ptx *p, uint32_t i)
 static void act(struct ptx *p, enum act_kind kind, uint32_t i)
 {
     switch (kind) {
+    case ACT_NONE:
+        break;
     case ACT_SILU:
         sigmoid(p, i);
         PTX_FILL(p, "    mul.rn.f32 %a$0, %a$0, %t;\n", i);
@@ -200,8 +202,8 @@ static const char *const element_entry[] = {
 static void element_head(struct ptx *p, const struct ptx_elements *e)
 {
     static const char *const said[] = {
-        [ACT_SILU] = "silu", [ACT_GELU_TANH] = "gelu by tanh", [ACT_GELU_ERF] = "gelu",
-        [ACT_RELU] = "relu", [ACT_RELU2] = "relu squared",     [ACT_SIGMOID] = "sigmoid"};
+        [ACT_NONE] = "none", [ACT_SILU] = "silu",          [ACT_GELU_TANH] = "gelu by tanh", [ACT_GELU_ERF] = "gelu",
+        [ACT_RELU] = "relu", [ACT_RELU2] = "relu squared", [ACT_SIGMOID] = "sigmoid"};
     bool acts = e->op == PTX_ACT || e->op == PTX_GLU;
     ptx_header(p, 63, 75);
     PTX_FILL(p, "\n// node $0: rows of $1, f32, element by element", e->node, e->width);

@@ -151,9 +151,17 @@ static void norm_apply(struct ptx *p, const struct ptx_norm *n, uint32_t threads
 {
     PTX_LINES(p, PTX_ADDRESS("%py", "y") "    add.u64 %py, %py, %at;\n");
     if (n->gain)
-        PTX_LINES(p, PTX_ADDRESS("%pw", "gain") "    mad.wide.u32 %pw, %thread, 4, %pw;\n");
+        PTX_FILL(p,
+                 PTX_ADDRESS("%pw", "gain")
+                 "    mad.wide.u32 %pw, %group, $0, %pw;\n"
+                 "    mad.wide.u32 %pw, %thread, 4, %pw;\n",
+                 n->by_column ? 4 * n->group : 0);
     if (n->bias)
-        PTX_LINES(p, PTX_ADDRESS("%pb", "bias") "    mad.wide.u32 %pb, %thread, 4, %pb;\n");
+        PTX_FILL(p,
+                 PTX_ADDRESS("%pb", "bias")
+                 "    mad.wide.u32 %pb, %group, $0, %pb;\n"
+                 "    mad.wide.u32 %pb, %thread, 4, %pb;\n",
+                 n->by_column ? 4 * n->group : 0);
     PTX_FILL(p,
              EACH_BEGIN("APPLY")
              "    sub.rn.f32 %v, %v, %mean;\n"

@@ -23,7 +23,7 @@ struct ptx_step {
     uint32_t pages_stride; // entries of a sequence's page table
     uint32_t top_k;        // number of largest logits that are returned for each row; 0: all logits
     uint64_t kv;           // address of cache page 0
-    uint64_t unused;       // pads the header to 32 bytes
+    uint64_t states;       // address of slot 0 of the states of sequences
 };
 
 // Element by element: ADD a + b, ACT act(a), GLU act(a) * b, SCALE factor * a, SOFTCAP factor * tanh(a / factor).
@@ -60,6 +60,7 @@ struct ptx_norm {
     enum norm_kind kind;
     float eps;
     bool gain, bias;
+    bool by_column; // gain and bias have `width` elements
 };
 // Returns the threads of a CTA. Thread t sums the elements t, t + threads, and so on; a fused kernel that uses the
 // same number gets the same bits.
@@ -157,6 +158,48 @@ struct ptx_combine {
     uint32_t width, used;
 };
 int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err);
+
+// Columns from .. from + n - 1 of each `group` columns of x. Parameters: step, x, y.
+struct ptx_slice {
+    uint32_t node;
+    enum rows rows;
+    uint32_t from_width, width; // of x and of y
+    uint32_t group, from, n;
+};
+int ptx_emit_slice(struct ptx *p, const struct ptx_slice *s, struct ptx_launch *launch, struct error *err);
+
+// Where a node's part of a state is: float `at` of slots of `slot` floats. The parameter `from` of the kernels below is
+// an array of a number for each row: in the first row of a sequence in the step, the slot of the state before it (-1:
+// zeros), and PTX_STATE_GOES_ON in its other rows. `to` has the slots that the states after the rows are stored to; -1:
+// to none.
+struct ptx_state {
+    uint32_t at, slot;
+};
+enum { PTX_STATE_GOES_ON = -2 };
+// A causal convolution of each column by itself. Parameters: step, from, to, x, w, bias (if `bias`), y.
+struct ptx_conv {
+    uint32_t node, width, kernel;
+    bool bias;
+    struct ptx_state state;
+};
+int ptx_emit_conv(struct ptx *p, const struct ptx_conv *c, struct ptx_launch *launch, struct error *err);
+// The gated delta rule. Parameters: step, from, to, qkv, alpha, beta, rate, bias, y.
+struct ptx_delta {
+    uint32_t node, n_head_k, n_head, dim_k, dim_v;
+    bool grouped;
+    float eps;
+    struct ptx_state state;
+};
+int ptx_emit_delta(struct ptx *p, const struct ptx_delta *d, struct ptx_launch *launch, struct error *err);
+// The selective scan. x_width, b_width and c_width are those of the values in which x, B and C lie; x begins at column 0.
+// Parameters: step, from, to, x, dt, b, c, rate, skip (if `skip`), y.
+struct ptx_scan {
+    uint32_t node, n_head, n_group, dim, n_state;
+    uint32_t x_width, b_width, c_width, b_at, c_at;
+    bool rates, skip;
+    struct ptx_state state;
+};
+int ptx_emit_scan(struct ptx *p, const struct ptx_scan *s, struct ptx_launch *launch, struct error *err);
 
 // Finds the largest logits of each row, as struct candidate (kernels/top_k.h): the top_k of the step, at most `keep`.
 // The first launch reduces each chunk of a row to `keep` sorted keys; grid[1] is the number of chunks. Each further

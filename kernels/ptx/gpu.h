@@ -45,6 +45,10 @@ enum gpu_kind {
     GPU_QUANTIZE,
     GPU_FUSED,
     GPU_TOP,
+    GPU_SLICE,
+    GPU_CONV,
+    GPU_DELTA,
+    GPU_SCAN,
 };
 // The arguments of one emitter: `kind` says which member of the union is valid.
 struct gpu_spec {
@@ -67,6 +71,10 @@ struct gpu_spec {
         struct ptx_quantize quantize;
         struct ptx_fused fused;
         struct ptx_top top;
+        struct ptx_slice slice;
+        struct ptx_conv conv;
+        struct ptx_delta delta;
+        struct ptx_scan scan;
     };
 };
 // A loaded kernel. Launches whose PTX is equal but for the node number share one kernel. The number appears only in the
@@ -115,7 +123,7 @@ void gpu_weight_release(struct gpu *g, uint64_t at);
 // ---- plans (gpu_plan.c, gpu_nodes.c)
 
 // An argument of a launch. ARG_ADDRESS is a fixed address. ARG_STEP is the start of the step's block; TOKENS,
-// POSITIONS, TABLES, OUTPUTS and PAGES are arrays in that block, whose offsets depend on the bucket. ARG_N_ROWS is the
+// POSITIONS, TABLES, OUTPUTS, STATE_FROM, STATE_TO and PAGES are arrays in that block, whose offsets depend on the bucket. ARG_N_ROWS is the
 // bucket's number of rows of the launch's kind (tokens or outputs). ARG_PLACES is how a product with experts finds its
 // rows: the address of the expert ids, or plan.groups if the kernel's class is PTX_MANY_ROWS. ARG_LOGITS is the address
 // of the logits in the list that serves the bucket.
@@ -126,6 +134,8 @@ enum gpu_arg_kind {
     ARG_POSITIONS,
     ARG_TABLES,
     ARG_OUTPUTS,
+    ARG_STATE_FROM,
+    ARG_STATE_TO,
     ARG_PAGES,
     ARG_N_ROWS,
     ARG_PLACES,

@@ -119,7 +119,7 @@ static uint32_t unit_with(const struct section *s, const struct tensor *n)
     uint32_t unit = s->unit;
     if (n->op == OP_NORM) {
         int64_t group = n->p.norm.group;
-        if (!group || group > FUSED_UNIT || (group % 32 && 32 % group))
+        if (!group || n->p.norm.by_column || group > FUSED_UNIT || (group % 32 && 32 % group))
             return 0;
         unit = (uint32_t)common_multiple(unit, group);
     } else if (n->op == OP_ROPE) {

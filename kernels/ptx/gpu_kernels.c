@@ -52,6 +52,14 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
         return ptx_emit_fused(p, &s->fused, l, err);
     case GPU_TOP:
         return ptx_emit_top(p, &s->top, l, err);
+    case GPU_SLICE:
+        return ptx_emit_slice(p, &s->slice, l, err);
+    case GPU_CONV:
+        return ptx_emit_conv(p, &s->conv, l, err);
+    case GPU_DELTA:
+        return ptx_emit_delta(p, &s->delta, l, err);
+    case GPU_SCAN:
+        return ptx_emit_scan(p, &s->scan, l, err);
     }
     return fail(err, E_GPU, "PTX: no emitter of kind %d", (int)s->kind);
 }

@@ -130,13 +130,14 @@ static int do_norm(struct plan *p, struct tensor *n, struct error *err)
                                .kind = n->p.norm.kind,
                                .eps = n->p.norm.eps,
                                .gain = n->w[0],
-                               .bias = n->w[1]};
+                               .bias = n->w[1],
+                               .by_column = n->p.norm.by_column};
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     add_value(p, l, n->src[0]);
     for (int i = 0; i < 2; i++)
-        if (n->w[i] && gpu_add_floats(p, l, n->w[i]->data, group, err))
+        if (n->w[i] && gpu_add_floats(p, l, n->w[i]->data, n->p.norm.by_column ? n->width : group, err))
             return -1;
     add_value(p, l, n);
     return 0;
@@ -322,6 +323,104 @@ static int do_quantize(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
+// ---- slices and operations with state
+
+static int do_slice(struct plan *p, struct tensor *n, struct error *err)
+{
+    const uint32_t group = (uint32_t)n->p.slice.group, from_width = (uint32_t)n->src[0]->width;
+    struct gpu_spec s = {.kind = GPU_SLICE};
+    s.slice = (struct ptx_slice){.rows = n->rows,
+                                 .from_width = from_width,
+                                 .width = (uint32_t)n->width,
+                                 .group = group,
+                                 .from = (uint32_t)n->p.slice.from,
+                                 .n = (uint32_t)n->width / (from_width / group)};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n);
+    return 0;
+}
+
+static struct ptx_state state_of(const struct plan *p, int64_t at)
+{
+    return (struct ptx_state){(uint32_t)at, (uint32_t)(state_bytes(p->graph) / sizeof(float))};
+}
+
+static int do_short_conv(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_CONV};
+    s.conv = (struct ptx_conv){.width = (uint32_t)n->width,
+                               .kernel = (uint32_t)n->p.conv.kernel,
+                               .bias = n->w[1],
+                               .state = state_of(p, n->p.conv.state)};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
+        return -1;
+    gpu_add_arg(l, ARG_STATE_FROM, 0);
+    gpu_add_arg(l, ARG_STATE_TO, 0);
+    add_value(p, l, n->src[0]);
+    if (gpu_add_floats(p, l, n->w[0]->data, n->width * n->p.conv.kernel, err) ||
+        (n->w[1] && gpu_add_floats(p, l, n->w[1]->data, n->width, err)))
+        return -1;
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_delta_rule(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_DELTA};
+    s.delta = (struct ptx_delta){.n_head_k = (uint32_t)n->p.delta.n_head_k,
+                                 .n_head = (uint32_t)n->p.delta.n_head,
+                                 .dim_k = (uint32_t)n->p.delta.dim_k,
+                                 .dim_v = (uint32_t)n->p.delta.dim_v,
+                                 .grouped = n->p.delta.grouped,
+                                 .eps = n->p.delta.eps,
+                                 .state = state_of(p, n->p.delta.state)};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
+        return -1;
+    gpu_add_arg(l, ARG_STATE_FROM, 0);
+    gpu_add_arg(l, ARG_STATE_TO, 0);
+    for (int i = 0; i < 3; i++)
+        add_value(p, l, n->src[i]);
+    for (int i = 0; i < 2; i++)
+        if (gpu_add_floats(p, l, n->w[i]->data, n->p.delta.n_head, err))
+            return -1;
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_selective_scan(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_SCAN};
+    s.scan = (struct ptx_scan){.n_head = (uint32_t)n->p.scan.n_head,
+                               .n_group = (uint32_t)n->p.scan.n_group,
+                               .dim = (uint32_t)n->p.scan.dim,
+                               .n_state = (uint32_t)n->p.scan.n_state,
+                               .x_width = (uint32_t)n->src[0]->width,
+                               .b_width = (uint32_t)n->src[2]->width,
+                               .c_width = (uint32_t)n->src[3]->width,
+                               .b_at = (uint32_t)n->p.scan.b_at,
+                               .c_at = (uint32_t)n->p.scan.c_at,
+                               .rates = n->p.scan.rates,
+                               .skip = n->w[1],
+                               .state = state_of(p, n->p.scan.state)};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
+        return -1;
+    gpu_add_arg(l, ARG_STATE_FROM, 0);
+    gpu_add_arg(l, ARG_STATE_TO, 0);
+    for (int i = 0; i < 4; i++)
+        add_value(p, l, n->src[i]);
+    for (int i = 0; i < 2; i++)
+        if (n->w[i] && gpu_add_floats(p, l, n->w[i]->data, n->w[i]->ne[0] * n->w[i]->ne[1], err))
+            return -1;
+    add_value(p, l, n);
+    return 0;
+}
+
 // ---- products
 
 static uint32_t card_target(const struct plan *p)
@@ -470,6 +569,10 @@ int gpu_node(struct plan *p, struct tensor *n, struct error *err)
         [OP_EXPERT_MATMUL] = do_matmul,
         [OP_EXPERT_COMBINE] = do_combine,
         [OP_QUANTIZE] = do_quantize,
+        [OP_SLICE] = do_slice,
+        [OP_SHORT_CONV] = do_short_conv,
+        [OP_DELTA_RULE] = do_delta_rule,
+        [OP_SELECTIVE_SCAN] = do_selective_scan,
     };
     struct error why = {0};
     if (!table[n->op])

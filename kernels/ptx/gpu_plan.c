@@ -147,7 +147,7 @@ static int lay_out(struct plan *p, struct error *err)
 static int make_block(struct plan *p, struct error *err)
 {
     size_t rows = (size_t)p->max_rows[ROWS_TOKENS];
-    p->block_bytes = sizeof(struct ptx_step) + 4 * (3 * rows + (size_t)p->max_rows[ROWS_OUTPUTS] + PAGES_AT_FIRST);
+    p->block_bytes = sizeof(struct ptx_step) + 4 * (5 * rows + (size_t)p->max_rows[ROWS_OUTPUTS] + PAGES_AT_FIRST);
     p->tables = ARENA_ARRAY(&p->arena, int32_t, rows);
     if (!p->tables)
         return fail(err, E_MEMORY, "no memory for a plan");

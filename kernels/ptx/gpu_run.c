@@ -18,7 +18,7 @@ struct run {
 
 // Offsets of the arrays in the step's block, in bytes, for one bucket. The block starts with a struct ptx_step.
 struct layout {
-    size_t tokens, positions, tables, outputs, pages;
+    size_t tokens, positions, tables, state_from, state_to, outputs, pages;
 };
 
 static struct layout layout_of(const int rows[ROWS_KINDS])
@@ -27,7 +27,9 @@ static struct layout layout_of(const int rows[ROWS_KINDS])
     size_t n = 4 * (size_t)rows[ROWS_TOKENS];
     l.positions = l.tokens + n;
     l.tables = l.positions + n;
-    l.outputs = l.tables + n;
+    l.state_from = l.tables + n;
+    l.state_to = l.state_from + n;
+    l.outputs = l.state_to + n;
     l.pages = l.outputs + 4 * (size_t)rows[ROWS_OUTPUTS];
     return l;
 }
@@ -91,6 +93,17 @@ static void put_pages(const struct plan *p, const struct step *s, uint8_t *to, i
     }
 }
 
+// Writes where the states of sequences come from and go to. The rows behind the first of a sequence are marked.
+static void put_states(const struct plan *p, const struct step *s, uint8_t *from, uint8_t *to, int room)
+{
+    const bool states = p->graph->state_floats;
+    put_rows(from, s->state_from, states ? s->n_tokens : 0, room);
+    put_rows(to, s->state_to, states ? s->n_tokens : 0, room);
+    for (int row = 0; states && row < s->n_tokens; row++)
+        if (!step_begins(s, row))
+            ((int32_t *)(void *)from)[row] = PTX_STATE_GOES_ON;
+}
+
 static int put_inputs(struct plan *p, const struct step *s, const int rows[ROWS_KINDS], struct error *err)
 {
     struct layout l = layout_of(rows);
@@ -101,11 +114,13 @@ static int put_inputs(struct plan *p, const struct step *s, const int rows[ROWS_
     struct ptx_step head = {.rows = {(uint32_t)s->n_tokens, (uint32_t)s->n_outputs},
                             .pages_stride = (uint32_t)stride,
                             .top_k = (uint32_t)s->top_k,
-                            .kv = s->kv ? s->kv->at : 0};
+                            .kv = s->kv ? s->kv->at : 0,
+                            .states = s->states ? s->states->at : 0};
     memcpy(p->pinned, &head, sizeof head);
     put_rows(p->pinned + l.tokens, s->tokens, s->n_tokens, rows[ROWS_TOKENS]);
     put_rows(p->pinned + l.positions, s->positions, s->n_tokens, rows[ROWS_TOKENS]);
     put_rows(p->pinned + l.tables, p->tables, tables ? s->n_tokens : 0, rows[ROWS_TOKENS]);
+    put_states(p, s, p->pinned + l.state_from, p->pinned + l.state_to, rows[ROWS_TOKENS]);
     put_rows(p->pinned + l.outputs, s->outputs, s->n_outputs, rows[ROWS_OUTPUTS]);
     memset(p->pinned + l.pages, 0, bytes - l.pages);
     if (tables)
@@ -134,6 +149,10 @@ static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const stru
         return p->block + l->tables;
     case ARG_OUTPUTS:
         return p->block + l->outputs;
+    case ARG_STATE_FROM:
+        return p->block + l->state_from;
+    case ARG_STATE_TO:
+        return p->block + l->state_to;
     case ARG_PAGES:
         return p->block + l->pages;
     case ARG_N_ROWS:
@@ -349,7 +368,9 @@ int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct erro
     size_t n_pages = p->page_bytes && s->kv ? s->kv->size / p->page_bytes : 0;
     struct run r = {.step = s};
     (void)m;
-    if (step_check(p->graph, &p->options, s, err) || step_check_pages(p->graph, s, n_pages, err))
+    size_t slot = state_bytes(p->graph), n_slots = slot && s->states ? s->states->size / slot : 0;
+    if (step_check(p->graph, &p->options, s, err) || step_check_pages(p->graph, s, n_pages, err) ||
+        step_check_slots(p->graph, s, n_slots, err))
         return -1;
     r.rows[ROWS_TOKENS] = gpu_bucket_of(s->n_tokens, p->max_rows[ROWS_TOKENS]);
     r.rows[ROWS_OUTPUTS] = gpu_bucket_of(s->n_outputs, p->max_rows[ROWS_OUTPUTS]);

@@ -52,10 +52,3 @@ struct tensor *delta_net(struct build *b, struct tensor *x, struct delta_gates g
     y = build_head_norm(b, "ssm_norm", y, d->dim);       // (n_tok, n_head * dim)
     return graph_glu(b->g, "ssm_gated", z, y, ACT_SILU); // (n_tok, n_head * dim)
 }
-
-struct tensor *delta_net_residual(struct build *b, struct tensor *x, struct tensor *y)
-{
-    build_last_rows(b, b->layer, &x, &y);
-    y = build_project(b, "ssm_out", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
-    return graph_add(b->g, "attn_residual", x, y);                 // (n, n_embd)
-}

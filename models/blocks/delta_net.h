@@ -25,8 +25,5 @@ struct delta_gates delta_gates_fused(struct build *b, struct tensor *x, const st
 
 // Projection, convolution, delta rule, norm, gate: (n_tok, n_head * dim).
 struct tensor *delta_net(struct build *b, struct tensor *x, struct delta_gates gates, const struct delta_net *d);
-// x plus the product of y, the result of delta_net, with ssm_out: (n, n_embd). In the last layer only the rows that want
-// logits are left.
-struct tensor *delta_net_residual(struct build *b, struct tensor *x, struct tensor *y);
 
 #endif
