@@ -49,9 +49,17 @@ struct weight weight_rows(const struct weight *w, int64_t first, int64_t n)
 {
     struct weight part = *w;
     part.ne[1] = 0; // no such rows: every operation refuses a weight without rows
-    if (w->ne[2] != 1 || first < 0 || n < 1 || first > w->ne[1] || n > w->ne[1] - first)
+    return w->ne[2] == 1 ? weight_rows_of_each(w, first, n) : part;
+}
+
+struct weight weight_rows_of_each(const struct weight *w, int64_t first, int64_t n)
+{
+    struct weight part = *w;
+    part.ne[1] = 0;
+    if (first < 0 || n < 1 || first > w->ne[1] || n > w->ne[1] - first)
         return part;
     part.ne[1] = n;
+    part.pitch = w->ne[2] == 1 ? 0 : w->pitch ? w->pitch : w->ne[1];
     if (w->data)
         part.data = (const uint8_t *)w->data + (size_t)first * w->row_bytes;
     return part;
@@ -433,6 +441,20 @@ struct tensor *graph_glu(struct graph *g, const char *name, struct tensor *gate,
     if (!take_pair(g, n, gate, up))
         return NULL;
     n->p.act.kind = kind;
+    return finish_node(g, n, gate->width);
+}
+
+struct tensor *graph_glu_from(struct graph *g, const char *name, struct tensor *gate, struct tensor *up,
+                              enum act_kind kind, int64_t first)
+{
+    struct tensor *n = begin_node(g, OP_GLU, name);
+    if (!take_source(g, n, 0, gate) || !take_source(g, n, 1, up))
+        return NULL;
+    if (first < 0 || first > up->width || gate->width > up->width - first)
+        return refuse(g, "%s: %lld columns of %s from %lld on are wanted, it has %lld", n->name, (long long)gate->width,
+                      up->name, (long long)first, (long long)up->width);
+    n->p.act.kind = kind;
+    n->p.act.first = first;
     return finish_node(g, n, gate->width);
 }
 

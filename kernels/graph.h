@@ -122,6 +122,9 @@ struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, 
 struct tensor *graph_act(struct graph *g, const char *name, struct tensor *x, enum act_kind kind);
 // act(gate) * up; with ACT_NONE the product of two values.
 struct tensor *graph_glu(struct graph *g, const char *name, struct tensor *gate, struct tensor *up, enum act_kind kind);
+// The same with as many columns of `up`, which may have more, from column `first` on.
+struct tensor *graph_glu_from(struct graph *g, const char *name, struct tensor *gate, struct tensor *up,
+                              enum act_kind kind, int64_t first);
 struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, struct tensor *b);
 struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, float factor);
 struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x, float cap);

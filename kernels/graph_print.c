@@ -62,6 +62,8 @@ static void print_params(const struct tensor *n, struct text *out)
     case OP_ACT:
     case OP_GLU:
         text_print(out, " %s", act_name(n->p.act.kind));
+        if (n->op == OP_GLU && n->src[1]->width > n->width)
+            text_print(out, " from=%lld", (long long)n->p.act.first);
         break;
     case OP_SCALE:
     case OP_SOFTCAP:

@@ -15,11 +15,20 @@ struct weight {
     const void *data;   // in host memory, rows packed; no alignment is promised
     const float *scale; // [ne[2]]: EXPERT_MATMUL multiplies the product with matrix i by scale[i]; NULL: by 1
     size_t row_bytes;
+    int64_t pitch; // rows from the beginning of a matrix to that of the next one; 0: ne[1]
 };
+
+// The number of a row of one matrix, counted from the beginning of the first matrix.
+static inline int64_t weight_row_number(const struct weight *w, int64_t matrix, int64_t row)
+{
+    return matrix * (w->pitch ? w->pitch : w->ne[1]) + row;
+}
 
 // A view of rows first .. first+n-1 of w. It has no rows where w has not all of these, or has more than one matrix,
 // whose rows would not be contiguous.
 struct weight weight_rows(const struct weight *w, int64_t first, int64_t n);
+// A view of these rows of each matrix of w. It has no rows where the matrices do not have all of these.
+struct weight weight_rows_of_each(const struct weight *w, int64_t first, int64_t n);
 
 enum op {
 #define OP(NAME, name, class) OP_##NAME,
@@ -79,7 +88,7 @@ struct tensor {
             float softcap;  // s = cap*tanh(s/cap), 0: none
             int window;     // keys at distance < window are seen, 0: all
         } attn;                                                          // src1, src2: the KV_WRITEs of the layer
-        struct { enum act_kind kind; } act;                              // GLU: act(src0) * src1
+        struct { enum act_kind kind; int64_t first; } act;               // GLU: act(src0) * src1 from column `first` on
         struct { float factor; } scale;                                  // SCALE and SOFTCAP (cap)
         struct { enum route_kind kind; int n_used; bool normalise; float scale; } route;
             // src0: logits (rows, n_expert) -> width 2*n_used: weights (float), then expert ids (int32)

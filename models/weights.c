@@ -275,6 +275,15 @@ const struct weight *weights_experts(struct weights *ws, const char *name, int64
     return w;
 }
 
+const struct weight *weights_rows_of_each(struct weights *ws, const struct weight *w, int64_t first, int64_t n)
+{
+    struct weight *part = w ? ARENA_NEW(ws->arena, struct weight) : NULL;
+    if (!part)
+        return w ? refuse_memory(ws) : NULL;
+    *part = weight_rows_of_each(w, first, n);
+    return part;
+}
+
 // ---- Tensors that were not looked up
 
 static bool ends_with(struct str s, const char *end)

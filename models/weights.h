@@ -65,6 +65,8 @@ struct linear linear_rows(struct weights *ws, const struct linear *fused, int64_
 // One matrix per expert, with one scale per expert if the file has them and the family does not ignore them.
 const struct weight *weights_experts(struct weights *ws, const char *name, int64_t k, int64_t rows, int64_t n_expert,
                                      enum scaled scaled);
+// Rows first .. first + n - 1 of each of these matrices; NULL after an error.
+const struct weight *weights_rows_of_each(struct weights *ws, const struct weight *w, int64_t first, int64_t n);
 
 // Keeps an error about the tensor: "FILE: byte N: tensor 'blk.0.NAME': text".
 void weights_refuse(struct weights *ws, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -16,6 +16,7 @@ import numpy as np
 
 N_TOKENS, VOCAB = 48, 64
 U32, F32, BOOL, STR, ARRAY = 4, 6, 7, 8, 9
+ELEMENT = {bool: (BOOL, '<?'), int: (U32, '<I')}
 
 
 # ---- The file
@@ -26,7 +27,8 @@ def text(s):
 
 def value(v):
     if isinstance(v, list):
-        return struct.pack('<IIQ', ARRAY, U32, len(v)) + b''.join(struct.pack('<I', x) for x in v)
+        element, form = ELEMENT[type(v[0])]
+        return struct.pack('<IIQ', ARRAY, element, len(v)) + b''.join(struct.pack(form, x) for x in v)
     if isinstance(v, str):
         return struct.pack('<I', STR) + text(v)
     if isinstance(v, bool):
@@ -187,6 +189,73 @@ def forward(m, w, ids):
     return m['logit_cap'] * np.tanh(logits / m['logit_cap']) if 'logit_cap' in m else logits
 
 
+# Gemma 4, by layer: dim (of a head), kv (heads), window, ff; own: how many layers have keys of their own.
+
+def gemma4_attention(m, w, i, x, kept):
+    p, d, n, full = f'blk.{i}.', m['dims'][i], len(x), not m['window'][i]
+    kind = dict(n_rot=d, base=m['base'] if full else m['near_base'], pairs='halves')
+    factors = w['rope_freqs.weight'] if full and 'rope_freqs.weight' in w else None
+
+    def heads(name):
+        return (x @ w[p + name + '.weight'].T).reshape(n, -1, d)
+
+    def turned(y, name):
+        y = rms_norm(y, w[p + name + '.weight'], m['eps'])
+        return np.array([[rope(kind, head, t, factors) for head in y[t]] for t in range(n)])
+    if i < m['own']:
+        k = heads('attn_k')
+        v = heads('attn_v') if p + 'attn_v.weight' in w else k
+        kept[i] = turned(k, 'attn_k_norm'), rms_norm(v, 1, m['eps'])
+    k, v = kept[i if i < m['own'] else m['own'] - (1 if full else 2)]
+    y = attention(dict(attn_scale=1), turned(heads('attn_q'), 'attn_q_norm'), k, v, m['window'][i])
+    return y @ w[p + 'attn_output.weight'].T
+
+
+def gemma4_experts(m, w, p, x, seen):
+    y = rms_norm(seen, w[p + 'ffn_gate_inp.scale'], m['eps']) / math.sqrt(m['embd'])
+    out = np.zeros_like(x)
+    for t in range(len(x)):
+        prob = softmax(w[p + 'ffn_gate_inp.weight'] @ y[t])
+        best = np.argsort(-prob, kind='stable')[:m['used']]
+        for e in best:
+            if p + 'ffn_gate_up_exps.weight' in w:
+                gate, up = np.split(w[p + 'ffn_gate_up_exps.weight'][e] @ x[t], 2)
+            else:
+                gate, up = w[p + 'ffn_gate_exps.weight'][e] @ x[t], w[p + 'ffn_up_exps.weight'][e] @ x[t]
+            z = w[p + 'ffn_down_exps.weight'][e] @ (gelu(gate) * up) * w[p + 'ffn_down_exps.scale'][e]
+            out[t] += prob[e] / prob[best].sum() * z
+    return out
+
+
+def gemma4_forward(m, w, ids):
+    def norm(x, name):
+        return rms_norm(x, w[name + '.weight'], m['eps'])
+
+    def linear(x, name):
+        return x @ w[name + '.weight'].T
+    x, kept, extra = w['token_embd.weight'][ids] * math.sqrt(m['embd']), {}, None
+    if m['extra']:
+        y = linear(x, 'per_layer_model_proj').reshape(len(ids), m['layers'], -1) / math.sqrt(m['embd'])
+        e = w['per_layer_token_embd.weight'][ids].reshape(len(ids), m['layers'], -1) * math.sqrt(m['extra'])
+        extra = (norm(y, 'per_layer_proj_norm') + e) / math.sqrt(2)
+    for i in range(m['layers']):
+        p = f'blk.{i}.'
+        x = x + norm(gemma4_attention(m, w, i, norm(x, p + 'attn_norm'), kept), p + 'post_attention_norm')
+        y = norm(x, p + 'ffn_norm')
+        y = linear(gelu(linear(y, p + 'ffn_gate')) * linear(y, p + 'ffn_up'), p + 'ffn_down')
+        if p + 'ffn_gate_inp.weight' in w:
+            z = gemma4_experts(m, w, p, norm(x, p + 'pre_ffw_norm_2'), x)
+            y = norm(y, p + 'post_ffw_norm_1') + norm(z, p + 'post_ffw_norm_2')
+        x = x + norm(y, p + 'post_ffw_norm')
+        if extra is not None:
+            y = linear(gelu(linear(x, p + 'inp_gate')) * extra[:, i], p + 'proj')
+            x = x + norm(y, p + 'post_norm')
+        if p + 'layer_output_scale.weight' in w:
+            x = x * w[p + 'layer_output_scale.weight']
+    logits = linear(norm(x, 'output_norm'), 'token_embd')
+    return m['logit_cap'] * np.tanh(logits / m['logit_cap']) if 'logit_cap' in m else logits
+
+
 # ---- The models
 
 LAYER_NORM = ('gpt2', 'gptneox', 'stablelm')
@@ -305,6 +374,80 @@ def make(name, arch, out, **own):
         f.write(struct.pack('<ii', N_TOKENS, VOCAB) + ids.astype('int32').tobytes() + logits.astype('float32').tobytes())
 
 
+def gemma4_block(t, m, i):
+    p, e, d, h, kv, f = f'blk.{i}.', m['embd'], m['dims'][i], m['heads'], m['kv'][i], m['ff'][i]
+    t.matrix(p + 'attn_q', h * d, e)
+    t.vector(p + 'attn_q_norm.weight', d, 0.25, 0.05)
+    if i < m['own'] or m['unused_keys']:
+        t.matrix(p + 'attn_k', kv * d, e)
+        t.gain(p + 'attn_k_norm', d)
+        if not (m['values_are_keys'] and not m['window'][i]):
+            t.matrix(p + 'attn_v', kv * d, e)
+    t.matrix(p + 'attn_output', e, h * d)
+    for name in ('attn_norm', 'post_attention_norm', 'ffn_norm', 'post_ffw_norm'):
+        t.gain(p + name, e)
+    t.matrix(p + 'ffn_up', f, e, 1.5)
+    t.matrix(p + 'ffn_gate', f, e, 1.5)
+    t.matrix(p + 'ffn_down', e, f, 1.5)
+    t.vector(p + 'layer_output_scale.weight', 1, 0.8, 0.2)
+    if i in m['mixtures']:
+        n, f = m['experts'], m['expert_ff']
+        t.matrix(p + 'ffn_gate_inp', n, e, 9.0)
+        t.vector(p + 'ffn_gate_inp.scale', e, 1, 0.2)
+        for name in ('pre_ffw_norm_2', 'post_ffw_norm_1', 'post_ffw_norm_2'):
+            t.gain(p + name, e)
+        if i % 2:
+            t.matrix(p + 'ffn_gate_exps', f, e, 1.5, n)
+            t.matrix(p + 'ffn_up_exps', f, e, 1.5, n)
+        else:
+            t.matrix(p + 'ffn_gate_up_exps', 2 * f, e, 1.5, n)
+        t.matrix(p + 'ffn_down_exps', e, f, 1.5, n)
+        t.vector(p + 'ffn_down_exps.scale', n, 1, 0.3)
+    if m['extra']:
+        t.matrix(p + 'inp_gate', m['extra'], e, 1.5)
+        t.matrix(p + 'proj', e, m['extra'], 1.5)
+        t.gain(p + 'post_norm', e)
+
+
+def make_gemma4(name, out, **own):
+    n = len(own['window'])
+    m = dict(embd=32, heads=4, layers=n, own=n, kv=[2] * n, ff=[48] * n, eps=1e-3, base=500.0, near_base=50.0, extra=0,
+             values_are_keys=False, unused_keys=False, mixtures=[], keys={})
+    m.update(own)
+    m['dims'] = [8 if window else 16 for window in m['window']]
+    t = Maker(name)
+    t.matrix('token_embd', VOCAB, m['embd'], 0.5)
+    if m['extra']:
+        t.matrix('per_layer_token_embd', VOCAB, n * m['extra'], math.sqrt(n))
+        t.matrix('per_layer_model_proj', n * m['extra'], m['embd'], 1.0)
+        t.gain('per_layer_proj_norm', m['extra'])
+    if 'no_factors' not in m:
+        t.vector('rope_freqs.weight', 8, 1, 0)
+        t.tensors['rope_freqs.weight'][5:] = 1e30
+    for i in range(n):
+        gemma4_block(t, m, i)
+    t.gain('output_norm', m['embd'])
+    own_keys = {'context_length': 256, 'embedding_length': m['embd'], 'block_count': n, 'feed_forward_length': m['ff'],
+                'attention.head_count': m['heads'], 'attention.head_count_kv': m['kv'],
+                'attention.layer_norm_rms_epsilon': m['eps'], 'attention.key_length': 16, 'attention.value_length': 16,
+                'attention.key_length_swa': 8, 'attention.value_length_swa': 8, 'rope.dimension_count': 16,
+                'rope.dimension_count_swa': 8, 'rope.freq_base': m['base'], 'rope.freq_base_swa': m['near_base'],
+                'attention.sliding_window': max(m['window']), 'attention.shared_kv_layers': n - m['own'],
+                'attention.sliding_window_pattern': [window > 0 for window in m['window']],
+                'embedding_length_per_layer_input': m['extra']}
+    if 'logit_cap' in m:
+        own_keys['final_logit_softcapping'] = m['logit_cap']
+    if m['mixtures']:
+        own_keys |= {'expert_count': m['experts'], 'expert_used_count': m['used'],
+                     'expert_feed_forward_length': m['expert_ff']}
+    path = os.path.join(out, f'tiny-{name}.gguf')
+    write_gguf(path, {'general.architecture': 'gemma4'} | {f'gemma4.{k}': v for k, v in own_keys.items()}, t.tensors)
+    ids = t.rng.integers(0, VOCAB, N_TOKENS)
+    logits = gemma4_forward(m, {k: v.astype('float64') for k, v in t.tensors.items()}, ids)
+    with open(path + '.logits', 'wb') as f:
+        f.write(struct.pack('<ii', N_TOKENS, VOCAB) + ids.astype('int32').tobytes() + logits.astype('float32').tobytes())
+
+
 def main(out):
     long_factors = ['rope_factors_long.weight', 'rope_factors_short.weight']
     make('llama', 'llama', out, pairs='adjacent', rope_tensors=['rope_freqs.weight'], factors='rope_freqs.weight')
@@ -330,6 +473,11 @@ def main(out):
     make('olmo', 'olmo', out, pairs='adjacent', tied=True, bare_norms=True)
     make('olmo2', 'olmo2', out, row_norms=True, window=[7, 0],
          keys={'attention.sliding_window': 7, 'attention.sliding_window_pattern': 2})
+    make_gemma4('gemma4', out, window=[7, 7, 0, 7], kv=[2, 2, 1, 2], values_are_keys=True, logit_cap=2.0)
+    make_gemma4('gemma4-moe', out, window=[7, 0], kv=[2, 1], values_are_keys=True, mixtures=[0, 1], experts=6, used=2,
+                expert_ff=16)
+    make_gemma4('gemma4-extra', out, window=[7, 0, 7, 7, 0], own=2, ff=[32, 32, 64, 64, 64], extra=10,
+                unused_keys=True)
     phi3 = dict(dim=8, n_rot=4, fused_gate=True, fused_qkv=True, attn_factor=1.25, window=[9, 9],
                 rope_tensors=long_factors)
     phi3_keys = {'attention.sliding_window': 9, 'rope.scaling.attn_factor': 1.25,

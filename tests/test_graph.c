@@ -217,6 +217,20 @@ Test(graph, rows_that_a_weight_lacks_are_none)
     cr_assert_eq(weight_rows(&experts, 0, 1).ne[1], 0, "rows of experts do not lie together");
 }
 
+Test(graph, each_of_many_matrices_is_cut_by_rows)
+{
+    static const float data[3][6][4];
+    struct weight w = matrices("gate_up.weight", DT_F32, 4, 6, 3);
+    w.data = data;
+    struct weight part = weight_rows_of_each(&w, 2, 3), inner = weight_rows_of_each(&part, 1, 2);
+    cr_assert(part.data == data[0][2] && part.ne[1] == 3 && part.ne[2] == 3);
+    cr_assert_eq(weight_row_number(&part, 2, 1), 13);
+    cr_assert(inner.data == data[0][3] && inner.ne[1] == 2);
+    cr_assert_eq(weight_row_number(&inner, 2, 1), 13);
+    cr_assert_eq(weight_row_number(&w, 2, 1), 13);
+    cr_assert_eq(weight_rows_of_each(&part, 1, 3).ne[1], 0);
+}
+
 // ---- What it refuses
 
 static void expect_fault(const char *text)
@@ -323,6 +337,10 @@ REFUSES(values_of_different_widths, "blk.3.y: embd has 64 columns, blk.3.e has 3
         graph_add(g, "y", x, graph_embed(g, "e", &w, INPUT_TOKENS, 1)))
 REFUSES(gates_of_different_widths, "blk.3.y: embd has 64 columns, blk.3.e has 32", w = matrix("w", 32, 100),
         graph_glu(g, "y", x, graph_embed(g, "e", &w, INPUT_TOKENS, 1), ACT_SILU))
+REFUSES(a_part_beyond_the_columns, "blk.3.y: 64 columns of blk.3.e from 37 on are wanted, it has 100",
+        w = matrix("w", 100, 100), graph_glu_from(g, "y", x, graph_embed(g, "e", &w, INPUT_TOKENS, 1), ACT_SILU, 37))
+REFUSES(a_part_before_the_columns, "blk.3.y: 64 columns of embd from -1 on are wanted, it has 64",
+        graph_glu_from(g, "y", x, x, ACT_SILU, -1))
 REFUSES(tokens_added_to_outputs, "blk.3.y: embd has rows of tokens, blk.3.o of outputs",
         graph_add(g, "y", x, graph_output_rows(g, "o", x)))
 REFUSES(a_factor_that_is_infinite, "blk.3.y: factor of inf is out of range", graph_scale(g, "y", x, INFINITY))
@@ -457,6 +475,8 @@ Test(graph, prints_the_parameters_of_all_operations)
     graph_expert_combine(g, "sum", graph_expert_matmul(g, "up", x, &w, route), route);
     graph_norm(g, "norm", x, NULL, NULL, NORM_LAYER, 1e-5f, 16);
     graph_glu(g, "glu", x, x, ACT_GELU_TANH);
+    struct weight wide = matrix("wide", 100, 100);
+    graph_glu_from(g, "part", x, graph_embed(g, "long", &wide, INPUT_TOKENS, 1), ACT_SILU, 36);
     graph_softcap(g, "cap", x, 30);
     graph_scale(g, "scale", x, 0.5f);
     cr_assert_eq(graph_print(g, &out), 0);
@@ -466,6 +486,7 @@ Test(graph, prints_the_parameters_of_all_operations)
         "expert_combine (tokens, 32) <- up, route used=2\n",
         "norm           (tokens, 64) <- embd layer eps=1e-05 group=16\n",
         "glu            (tokens, 64) <- embd, embd gelu_tanh\n",
+        "glu            (tokens, 64) <- embd, long silu from=36\n",
         "softcap        (tokens, 64) <- embd cap=30\n",
         "scale          (tokens, 64) <- embd factor=0.5\n",
     };

@@ -281,7 +281,7 @@ static void check_refusals(const struct refusal *cases, size_t n)
 #define KNOWN                                                                                                          \
     "known are: llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "        \
     "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "                        \
-    "cohere2 gemma gemma2 gemma3 gpt2 gptneox starcoder2 stablelm nemotron falcon phi2 phi3 phimoe"
+    "cohere2 gemma gemma2 gemma3 gemma4 gpt2 gptneox starcoder2 stablelm nemotron falcon phi2 phi3 phimoe"
 
 // clang-format off
 static const struct refusal whole_cases[] = {
@@ -391,6 +391,25 @@ static const struct refusal expert_cases[] = {
 };
 
 static const struct refusal family_cases[] = {
+    {"tiny-gemma4", "u32:gemma4.attention.shared_kv_layers,2",
+     "key 'gemma4.attention.shared_kv_layers': layer 2 has a window where the layer whose keys it takes has none, or the reverse"},
+    {"tiny-gemma4", "u32:gemma4.attention.shared_kv_layers,4", "key 'gemma4.attention.shared_kv_layers': 4 is out of range, wanted 0 to 3"},
+    {"tiny-gemma4", "no:gemma4.attention.sliding_window_pattern", "key 'gemma4.attention.sliding_window_pattern': is missing"},
+    {"tiny-gemma4", "no:gemma4.attention.sliding_window", "key 'gemma4.attention.sliding_window': is missing"},
+    {"tiny-gemma4", "u32:gemma4.attention.value_length,8", "key 'gemma4.attention.value_length': 8, wanted 16 as for keys"},
+    {"tiny-gemma4", "u32:gemma4.attention.value_length_swa,16", "key 'gemma4.attention.value_length_swa': 16, wanted 8 as for keys"},
+    {"tiny-gemma4", "u32:gemma4.rope.dimension_count_swa,7",
+     "key 'gemma4.rope.dimension_count_swa': 7 columns turn, wanted an even number up to 8"},
+    {"tiny-gemma4", "no:gemma4.rope.dimension_count_swa",
+     "key 'gemma4.rope.dimension_count_swa': 16 columns turn, wanted an even number up to 8"},
+    {"tiny-gemma4", "u32:gemma4.nextn_predict_layers,1",
+     "key 'gemma4.nextn_predict_layers': layers that predict further tokens are not supported"},
+    {"tiny-gemma4", "u32:gemma4.expert_count,4 u32:gemma4.expert_used_count,2", "key 'gemma4.expert_feed_forward_length': is missing"},
+    {"tiny-gemma4-extra", "u32:gemma4.embedding_length_per_layer_input,0",
+     "tensor 'blk.0.inp_gate.weight': is no part of a model of the family gemma4, and would go unused"},
+    {"tiny-gemma4-moe", "u32:gemma4.expert_feed_forward_length,8",
+     "tensor 'blk.0.ffn_gate_up_exps.weight': its shape is 32 x 32 x 6, wanted 32 x 16 x 6"},
+    {"tiny-gemma4-moe", "drop:blk.0.ffn_gate_inp.scale", "tensor 'blk.0.ffn_gate_inp.scale': is missing"},
     {"tiny-gptneox", "no:gptneox.use_parallel_residual", "key 'gptneox.use_parallel_residual': is missing"},
     {"tiny-gptneox", "u32:gptneox.use_parallel_residual,1", "key 'gptneox.use_parallel_residual': has type u32, wanted a bool"},
     {"tiny-stablelm", "name:blk.1.ffn_norm.bias,blk.0.attn_q_norm.weight", "tensor 'blk.0.attn_q_norm.weight': norms with other gains in each head are not supported"},
@@ -699,7 +718,7 @@ static void sweep(const struct gguf *base, const char *edits, int *built, int *r
 
 static const char *const bases[] = {"tiny-llama",    "tiny-llama-moe", "tiny-llama-yarn", "tiny-qwen2",
                                     "tiny-qwen3moe", "tiny-gemma2",    "tiny-gpt2",       "tiny-phi3-long",
-                                    "tiny-gptneox",  "tiny-stablelm"};
+                                    "tiny-gptneox",  "tiny-stablelm",  "tiny-gemma4-moe", "tiny-gemma4-extra"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {

@@ -99,12 +99,14 @@ static const struct golden floats[] = {
     {"arch/tiny-llama.gguf", FLOATS},        {"arch/tiny-llama-moe.gguf", FLOATS},
     {"arch/tiny-qwen3moe.gguf", FLOATS},     {"arch/tiny-gemma2.gguf", FLOATS},
     {"arch/tiny-gpt2.gguf", FLOATS},         {"arch/tiny-phi3-long.gguf", FLOATS},
+    {"arch/tiny-gemma4-extra.gguf", FLOATS}, {"arch/tiny-gemma4-moe.gguf", FLOATS},
 #ifdef EVERY_MODEL
-    {"arch/tiny-llama-linear.gguf", FLOATS}, {"arch/tiny-llama-yarn.gguf", FLOATS},
-    {"arch/tiny-qwen2.gguf", FLOATS},        {"arch/tiny-qwen3.gguf", FLOATS},
-    {"arch/tiny-phi3-short.gguf", FLOATS},   {"arch/tiny-gptneox.gguf", FLOATS},
-    {"arch/tiny-stablelm.gguf", FLOATS},     {"arch/tiny-smollm3.gguf", FLOATS},
-    {"arch/tiny-olmo.gguf", FLOATS},         {"arch/tiny-olmo2.gguf", FLOATS},
+    {"arch/tiny-gemma4.gguf", FLOATS},       {"arch/tiny-llama-linear.gguf", FLOATS},
+    {"arch/tiny-llama-yarn.gguf", FLOATS},   {"arch/tiny-qwen2.gguf", FLOATS},
+    {"arch/tiny-qwen3.gguf", FLOATS},        {"arch/tiny-phi3-short.gguf", FLOATS},
+    {"arch/tiny-gptneox.gguf", FLOATS},      {"arch/tiny-stablelm.gguf", FLOATS},
+    {"arch/tiny-smollm3.gguf", FLOATS},      {"arch/tiny-olmo.gguf", FLOATS},
+    {"arch/tiny-olmo2.gguf", FLOATS},
 #endif
 };
 
@@ -131,6 +133,7 @@ static const struct golden arch[] = {
     {"arch/phimoe-moe.gguf", FLOATS},          {"more/arcee-dense.gguf", FLOATS},
     {"arch/gptneox-dense.gguf", 1e-7},         {"arch/starcoder2-dense.gguf", 1e-7},
     {"arch/falcon-dense.gguf", 1e-7},          {"arch/phi2-dense.gguf", 1e-7},
+    {"arch/gemma4-dense.gguf", 1e-4},
 #endif
 };
 

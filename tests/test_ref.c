@@ -297,6 +297,16 @@ static void check_glu(enum act_kind kind)
         EXPECT_ROUNDED(y[i], act_exact(kind, x[i]) * up[i], 0x1p-15L, "glu", i);
 }
 
+Test(ref, glu_takes_some_columns_of_a_wider_value)
+{
+    enum { ROWS = 3, N = 5, WIDE = 11, FIRST = 4 };
+    const float *x = rig_noises(&r, ROWS * N, 3), *up = rig_noises(&r, ROWS * WIDE, 3);
+    struct tensor *gate = rig_rows(&r, "gate", ROWS, N, x), *wide = rig_rows(&r, "up", ROWS, WIDE, up);
+    float *y = rig_eval(&r, graph_glu_from(r.graph, "y", gate, wide, ACT_SILU, FIRST), ROWS, NULL);
+    for (int i = 0; i < ROWS * N; i++)
+        EXPECT_ROUNDED(y[i], act_exact(ACT_SILU, x[i]) * up[i / N * WIDE + FIRST + i % N], 0x1p-15L, "glu", i);
+}
+
 // With its value at 1, from tables: Phi(1), the tanh form of it, 1 / (1 + 1/e).
 #define ACT(KIND, at_one)                                                                                              \
     Test(ref, act_##KIND)                                                                                              \

@@ -113,6 +113,12 @@ Test(roles, the_end_of_an_answer)
     cr_expect_not(tokenizer_is_end(t, 1));
     cr_expect(tokenizer_is_end(t, 2) && tokenizer_is_end(t, 3));
     tokenizer_free(t);
+    // where </s> is a word like others
+    t = vocab_from("model str gemma4\ntokens strs <bos> </s> <turn|> <|tool_response> < /s> /s\nmerges strs\n"
+                   "bos_token_id u32 0\ntoken_type i32s 3 1 3 3 1 1 1");
+    cr_expect(!tokenizer_is_end(t, 1) && tokenizer_is_end(t, 2) && tokenizer_is_end(t, 3));
+    cr_expect_eq(tokenizer_attr(t, 1), TOKEN_NORMAL);
+    tokenizer_free(t);
 }
 
 Test(roles, what_is_put_around_a_text_follows_the_file)

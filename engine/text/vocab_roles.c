@@ -142,12 +142,13 @@ static void name_roles(struct tokenizer *t)
     }
 }
 
-static void unmark_end(struct tokenizer *t, const char *text)
+static int32_t unmark_end(struct tokenizer *t, const char *text)
 {
     int32_t id = find(t, text);
     if (id >= 0) {
         t->flags[id] &= (uint8_t)~TOKEN_IS_END;
     }
+    return id;
 }
 
 static void mark_ends(struct tokenizer *t)
@@ -166,13 +167,16 @@ static void mark_ends(struct tokenizer *t)
             t->flags[t->role[ends[i]]] |= TOKEN_IS_END;
         }
     }
-    // In gpt-oss <|end|> ends a message but not the turn, and in Gemma 4 </s> does not end an answer.
+    // In gpt-oss <|end|> ends a message but not the turn, and in Gemma 4 </s> is a word of HTML like others.
     bool call = find(t, "<|call|>") >= 0 || find(t, "<|calls|>") >= 0;
     if (call && (find(t, "<|return|>") >= 0 || find(t, "<|flush|>") >= 0)) {
         unmark_end(t, "<|end|>");
     }
     if (find(t, "<|tool_response>") >= 0) {
-        unmark_end(t, "</s>");
+        int32_t id = unmark_end(t, "</s>");
+        if (id >= 0) {
+            t->attr[id] = TOKEN_NORMAL;
+        }
     }
 }
 

@@ -173,7 +173,7 @@ static void do_element(const struct item *it, const struct tensor *n)
         if (n->op == OP_ADD)
             k->add(x, at(it, n->src[1], row, c), y, m);
         else if (n->op == OP_GLU)
-            k->glu(n->p.act.kind, x, at(it, n->src[1], row, c), y, m);
+            k->glu(n->p.act.kind, x, at(it, n->src[1], row, c + n->p.act.first), y, m);
         else if (n->op == OP_ACT)
             k->act(n->p.act.kind, x, y, m);
         else if (n->op == OP_SCALE)
@@ -253,7 +253,7 @@ static struct matmul_args matmul_of(const struct item *it, const struct weight *
                                     struct row_pointers rows, bool q8)
 {
     const struct plan *p = it->run->plan;
-    return (struct matmul_args){.w = weight_row(w, matrix * w->ne[1] + it->col0),
+    return (struct matmul_args){.w = weight_row(w, weight_row_number(w, matrix, it->col0)),
                                 .w_stride = w->row_bytes,
                                 .n_rows = (int)(it->col1 - it->col0),
                                 .k = w->ne[0],
@@ -443,7 +443,8 @@ static struct upcoming expert_weights(const struct run *r, int thread, int phase
     const struct weight *w = n->w[0];
     const int expert = value_of(r, n->src[1])->phase > phase ? -1 : expert_of(&it, n, s->choice);
     return expert < 0 ? not_known
-                      : (struct upcoming){weight_row(w, expert * w->ne[1] + s->col0), w->row_bytes, s->col1 - s->col0};
+                      : (struct upcoming){weight_row(w, weight_row_number(w, expert, s->col0)), w->row_bytes,
+                                          s->col1 - s->col0};
 }
 
 // The weights that are read first in item i of a chain.

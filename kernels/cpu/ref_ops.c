@@ -18,7 +18,7 @@ static float *row_of(const struct ref_run *r, const struct tensor *n, int row)
 static const float *weight_row(const struct ref_run *r, const struct weight *w, int64_t matrix, int64_t row)
 {
     const uint8_t *data = w->data;
-    dtype_decode[w->type](data + (size_t)(matrix * w->ne[1] + row) * w->row_bytes, r->decoded, w->ne[0]);
+    dtype_decode[w->type](data + (size_t)weight_row_number(w, matrix, row) * w->row_bytes, r->decoded, w->ne[0]);
     return r->decoded;
 }
 
@@ -283,6 +283,7 @@ static void do_elements(const struct ref_run *r, const struct tensor *n)
 {
     for (int row = 0; row < n_rows(r, n); row++) {
         const float *a = row_of(r, n->src[0], row), *b = n->src[1] ? row_of(r, n->src[1], row) : NULL;
+        b = n->op == OP_GLU ? b + n->p.act.first : b;
         float *y = row_of(r, n, row);
         for (int64_t i = 0; i < n->width; i++)
             y[i] = (float)element(n, (double)a[i], b ? (double)b[i] : 0);

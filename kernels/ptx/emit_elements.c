@@ -26,16 +26,16 @@ static uint32_t vector_of(uint32_t width)
     return width % 4 ? 1 : 4;
 }
 
-static struct ptx_launch launch_of(const char *entry, uint32_t width)
+static struct ptx_launch launch_of(const char *entry, uint32_t width, uint32_t vector)
 {
     return (struct ptx_launch){
-        .entry = entry, .grid = {1, ptx_tiles(width, THREADS * vector_of(width)), 1}, .block = {THREADS, 1, 1}};
+        .entry = entry, .grid = {1, ptx_tiles(width, THREADS * vector), 1}, .block = {THREADS, 1, 1}};
 }
 
 // Begins the kernel's body. Sets %row to the CTA's row, %i to the thread's first column, %column to the offset of
 // that column in its row, and %at to its offset in a value of rows of `width`, both in bytes. Threads without a
 // column return. rows_at: the offset of the number of rows in struct ptx_step.
-static void place(struct ptx *p, uint32_t rows_at, uint32_t width)
+static void place(struct ptx *p, uint32_t rows_at, uint32_t width, uint32_t vector)
 {
     PTX_FILL(p,
              ".maxntid 128, 1, 1\n"
@@ -54,7 +54,7 @@ static void place(struct ptx *p, uint32_t rows_at, uint32_t width)
              "    mul.wide.u32 %at, %row, $4;\n"
              "    mul.wide.u32 %column, %i, 4;\n"
              "    add.u64 %at, %at, %column;\n",
-             0, rows_at, vector_of(width), width, 4 * width);
+             0, rows_at, vector, width, 4 * width);
 }
 
 // Loads the thread's columns from [%from] to %a0 .. or %b0 .. .
@@ -248,23 +248,31 @@ void ptx_element(struct ptx *p, const struct ptx_elements *e, uint32_t i)
 int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_launch *launch, struct error *err)
 {
     bool two = e->op == PTX_ADD || e->op == PTX_GLU;
-    uint32_t vector = vector_of(e->width);
-    if (ptx_check_width(element_entry[e->op], e->width, err))
+    uint32_t b_width = e->b_width ? e->b_width : e->width;
+    uint32_t vector = e->b_loose || b_width % 4 ? 1 : vector_of(e->width);
+    if (ptx_check_width(element_entry[e->op], e->width, err) || ptx_check_width(element_entry[e->op], b_width, err))
         return -1;
     if (!isfinite(e->factor) || (e->op == PTX_SOFTCAP && e->factor == 0))
         return fail(err, E_GPU, "%s: a factor of %g", element_entry[e->op], (double)e->factor);
     element_head(p, e);
-    place(p, ptx_count_at(e->rows), e->width);
+    place(p, ptx_count_at(e->rows), e->width, vector);
     PTX_LINES(p, PTX_ELEMENT_REGS PTX_ADDRESS("%from", "a") "    add.u64 %from, %from, %at;\n");
     load(p, vector, 'a');
     if (two) {
-        PTX_LINES(p, PTX_ADDRESS("%from", "b") "    add.u64 %from, %from, %at;\n");
+        if (b_width == e->width)
+            PTX_LINES(p, PTX_ADDRESS("%from", "b") "    add.u64 %from, %from, %at;\n");
+        else
+            PTX_FILL(p,
+                     PTX_ADDRESS("%from", "b")
+                     "    mad.wide.u32 %from, %row, $0, %from;\n"
+                     "    add.u64 %from, %from, %column;\n",
+                     4 * b_width);
         load(p, vector, 'b');
     }
     for (uint32_t i = 0; i < vector; i++)
         ptx_element(p, e, i);
     store(p, vector);
-    *launch = launch_of(element_entry[e->op], e->width);
+    *launch = launch_of(element_entry[e->op], e->width, vector);
     return ptx_finish(p, err);
 }
 
@@ -283,7 +291,7 @@ int ptx_emit_pick(struct ptx *p, const struct ptx_pick *k, struct ptx_launch *la
              "    .param .u64 x,\n"
              "    .param .u64 y)\n",
              k->node, k->width);
-    place(p, ptx_count_at(ROWS_OUTPUTS), k->width);
+    place(p, ptx_count_at(ROWS_OUTPUTS), k->width, vector);
     PTX_FILL(p,
              "    .reg .f32 %a<4>;\n"
              "    .reg .u32 %source;\n"
@@ -296,7 +304,7 @@ int ptx_emit_pick(struct ptx *p, const struct ptx_pick *k, struct ptx_launch *la
              4 * k->width);
     load(p, vector, 'a');
     store(p, vector);
-    *launch = launch_of("pick", k->width);
+    *launch = launch_of("pick", k->width, vector);
     return ptx_finish(p, err);
 }
 
@@ -317,7 +325,7 @@ int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_laun
              "    .param .u64 route,\n"
              "    .param .u64 y)\n",
              c->node, c->used, c->width);
-    place(p, ptx_count_at(c->rows), c->width);
+    place(p, ptx_count_at(c->rows), c->width, vector);
     PTX_FILL(p,
              "    .reg .pred %more;\n"
              "    .reg .u64 %weights, %end;\n"
@@ -343,6 +351,6 @@ int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_laun
              "    @%more bra PART;\n",
              4 * c->width);
     store(p, vector);
-    *launch = launch_of("combine", c->width);
+    *launch = launch_of("combine", c->width, vector);
     return ptx_finish(p, err);
 }

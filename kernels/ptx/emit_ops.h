@@ -27,7 +27,8 @@ struct ptx_step {
 };
 
 // Element by element: ADD a + b, ACT act(a), GLU act(a) * b, SCALE factor * a, SOFTCAP factor * tanh(a / factor).
-// Parameters: step, a, b (ADD and GLU only), y.
+// Parameters: step, a, b (ADD and GLU only), y. Rows of b may be longer than those of y; then b is the address of its
+// first column.
 enum ptx_element { PTX_ADD, PTX_ACT, PTX_GLU, PTX_SCALE, PTX_SOFTCAP };
 struct ptx_elements {
     uint32_t node; // of the graph, for the comment and the suffix of the entry's name; the same in all structs below
@@ -36,6 +37,8 @@ struct ptx_elements {
     enum ptx_element op;
     enum act_kind act; // of ACT and GLU
     float factor;      // of SCALE and SOFTCAP
+    uint32_t b_width;  // columns from row to row of b; 0: width
+    bool b_loose;      // the address of b is a multiple of 4 bytes, not of 16
 };
 int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_launch *launch, struct error *err);
 // ptx_element emits %a<i> = f(%a<i>) or f(%a<i>, %b<i>), i < 4, for use inside other kernels. These declare

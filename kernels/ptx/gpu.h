@@ -244,6 +244,9 @@ int gpu_add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, 
 int gpu_kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_part part, int dim, struct ptx_kv *out,
               struct error *err);
 struct ptx_elements gpu_elements_of(const struct tensor *n);
+// Whether n, of class ELEMENT, takes some columns of its second source; and the address of the first of them.
+bool gpu_takes_part(const struct tensor *n);
+uint64_t gpu_second(const struct plan *p, const struct tensor *n);
 // Builds the list of one row (gpu_fuse.c) in two steps. gpu_fuse decides which launch computes which nodes and assigns
 // the offsets of values, which may raise p->values_bytes. gpu_fuse_launches makes the launches after the memory of the
 // values is allocated.

@@ -85,7 +85,7 @@ static bool norms_row(const struct tensor *n)
 
 static bool is_row_work(const struct tensor *n)
 {
-    return is_element(n) || norms_row(n) || n->op == OP_QUANTIZE;
+    return (is_element(n) && !gpu_takes_part(n)) || norms_row(n) || n->op == OP_QUANTIZE;
 }
 
 // ---- stages
@@ -163,7 +163,7 @@ static bool can_merge(const struct section *a, const struct section *b)
 
 // Finds the sections that compute n's sources, and counts the sources that n would load from memory instead. in[1] is
 // a section; in[0] is -1 or an earlier section. Returns false if no source is in a section, or if another source is not
-// in memory before the stage begins.
+// in memory before the stage begins. A source of which n takes a part must be in memory.
 static bool find_sources(const struct fusion *u, const struct stage *s, const struct tensor *n, int in[2], int *loads)
 {
     in[0] = in[1] = -1;
@@ -172,7 +172,7 @@ static bool find_sources(const struct fusion *u, const struct stage *s, const st
         struct tensor *src = root_of(n->src[i]);
         in[i] = section_of(s, src);
         *loads += in[i] < 0;
-        if (in[i] < 0 ? fate_of(u, src)->made >= s->at : src->op == OP_KV_WRITE)
+        if (in[i] < 0 ? fate_of(u, src)->made >= s->at : src->op == OP_KV_WRITE || (i && gpu_takes_part(n)))
             return false;
     }
     if (in[0] > in[1] || in[0] == in[1]) {
@@ -267,11 +267,16 @@ static int added(struct builder *b)
     return b->full ? 0 : b->f->n_params++;
 }
 
-static int value_param(struct builder *b, const struct tensor *n)
+static int address_param(struct builder *b, uint64_t address)
 {
     if (b->l && b->f->n_params < FUSED_PARAMS)
-        gpu_add_arg(b->l, ARG_ADDRESS, gpu_value(b->u->p, n));
+        gpu_add_arg(b->l, ARG_ADDRESS, address);
     return added(b);
+}
+
+static int value_param(struct builder *b, const struct tensor *n)
+{
+    return address_param(b, gpu_value(b->u->p, n));
 }
 
 static int floats_param(struct builder *b, const struct weight *w, int64_t n, int *param, struct error *err)
@@ -366,22 +371,32 @@ static int add_leg(struct builder *b, struct ptx_fused_section *to, const struct
     return tiles_param(b, n->w[0], &leg->w, err) || floats_param(b, n->w[1], n->width, &leg->bias, err) ? -1 : 0;
 }
 
-// Returns the index of source n among the section's nodes, and adds a node that loads it from memory if it is not
-// there. made: the node of the program that each node of the section computes or loads.
-static int column_source(struct builder *b, struct ptx_fused_section *to, struct tensor **made, struct tensor *n)
+// Adds a node that loads a value from memory to the section. made: the node of the program that each node of the section
+// computes or loads whole.
+static int column_load(struct builder *b, struct ptx_fused_section *to, struct tensor **made, struct tensor *whole,
+                       uint64_t address)
 {
-    n = root_of(n);
-    for (int i = 0; i < to->n_nodes; i++)
-        if (made[i] == n)
-            return i;
     if (to->n_nodes == FUSED_NODES) {
         b->full = true;
         return 0;
     }
-    made[to->n_nodes] = n;
+    made[to->n_nodes] = whole;
     to->nodes[to->n_nodes] = (struct ptx_fused_node){.kind = FUSED_LOAD, .other = -1, .store = -1};
-    to->nodes[to->n_nodes].param = value_param(b, n);
+    to->nodes[to->n_nodes].param = address_param(b, address);
     return to->n_nodes++;
+}
+
+// Returns the index of source i of n among the section's nodes; it is loaded if it is not there.
+static int column_source(struct builder *b, struct ptx_fused_section *to, struct tensor **made, const struct tensor *n,
+                         int i)
+{
+    struct tensor *src = root_of(n->src[i]);
+    if (i && gpu_takes_part(n))
+        return column_load(b, to, made, NULL, gpu_second(b->u->p, n));
+    for (int j = 0; j < to->n_nodes; j++)
+        if (made[j] == src)
+            return j;
+    return column_load(b, to, made, src, gpu_value(b->u->p, src));
 }
 
 // The layer's offset in a page is a parameter of the kernel, so that equal layers share a kernel.
@@ -430,9 +445,9 @@ static int build_section(struct builder *b, const struct section *s, struct ptx_
             if (add_leg(b, to, n, &node, err))
                 return -1;
         } else {
-            node.a = column_source(b, to, made, n->src[0]);
+            node.a = column_source(b, to, made, n, 0);
             if (n->src[1] && n->op != OP_ROPE)
-                node.b = column_source(b, to, made, n->src[1]);
+                node.b = column_source(b, to, made, n, 1);
             if (column_params(b, n, &node, err))
                 return -1;
         }

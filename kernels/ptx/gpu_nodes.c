@@ -250,6 +250,11 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
+bool gpu_takes_part(const struct tensor *n)
+{
+    return n->op == OP_GLU && n->src[1]->width > n->width;
+}
+
 struct ptx_elements gpu_elements_of(const struct tensor *n)
 {
     static const enum ptx_element element[OP_COUNT] = {
@@ -259,7 +264,14 @@ struct ptx_elements gpu_elements_of(const struct tensor *n)
                                  .width = (uint32_t)n->width,
                                  .op = element[n->op],
                                  .act = acts ? n->p.act.kind : 0,
-                                 .factor = scales ? n->p.scale.factor : 0};
+                                 .factor = scales ? n->p.scale.factor : 0,
+                                 .b_width = gpu_takes_part(n) ? (uint32_t)n->src[1]->width : 0,
+                                 .b_loose = gpu_takes_part(n) && n->p.act.first % 4};
+}
+
+uint64_t gpu_second(const struct plan *p, const struct tensor *n)
+{
+    return gpu_value(p, n->src[1]) + (gpu_takes_part(n) ? sizeof(float) * (uint64_t)n->p.act.first : 0);
 }
 
 static int do_elements(struct plan *p, struct tensor *n, struct error *err)
@@ -270,7 +282,7 @@ static int do_elements(struct plan *p, struct tensor *n, struct error *err)
         return -1;
     add_value(p, l, n->src[0]);
     if (n->src[1])
-        add_value(p, l, n->src[1]);
+        gpu_add_arg(l, ARG_ADDRESS, gpu_second(p, n));
     add_value(p, l, n);
     return 0;
 }

@@ -91,7 +91,7 @@ static int repack(struct gpu *g, const struct weight *w, uint64_t to, size_t mat
         return -1;
     int status = 0;
     for (int64_t m = 0; m < w->ne[2] && !status; m++)
-        status = repack_matrix(g, k, w, (const uint8_t *)w->data + (size_t)(m * w->ne[1]) * w->row_bytes,
+        status = repack_matrix(g, k, w, (const uint8_t *)w->data + (size_t)weight_row_number(w, m, 0) * w->row_bytes,
                                to + (uint64_t)m * matrix_bytes, stage, rows, err);
     driver_free(g->driver, stage);
     return status;

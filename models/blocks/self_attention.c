@@ -65,13 +65,23 @@ struct qkv attention_rotate(struct build *b, struct qkv x, const struct attentio
     return x;
 }
 
-struct tensor *attention_attend(struct build *b, struct qkv x, const struct attention *a)
+struct qkv attention_store(struct build *b, struct qkv x, const struct attention *a)
 {
     int cache = graph_kv_layer(b->g, a->n_head_kv, a->dim_k, a->dim_v);
-    struct tensor *k = graph_kv_write(b->g, "attn_k_cache", x.k, cache, KV_KEY);
-    struct tensor *v = graph_kv_write(b->g, "attn_v_cache", x.v, cache, KV_VALUE);
+    x.k = graph_kv_write(b->g, "attn_k_cache", x.k, cache, KV_KEY);
+    x.v = graph_kv_write(b->g, "attn_v_cache", x.v, cache, KV_VALUE);
+    return x;
+}
+
+struct tensor *attention_look(struct build *b, struct qkv x, const struct attention *a)
+{
     struct attention_params p = {a->n_head, a->scale, a->softcap, a->window};
-    return graph_attention(b->g, "attn", x.q, k, v, p);
+    return graph_attention(b->g, "attn", x.q, x.k, x.v, p);
+}
+
+struct tensor *attention_attend(struct build *b, struct qkv x, const struct attention *a)
+{
+    return attention_look(b, attention_store(b, x, a), a);
 }
 
 struct tensor *attention(struct build *b, struct tensor *x, const struct attention *a)

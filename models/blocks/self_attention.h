@@ -32,7 +32,11 @@ struct qkv attention_norm_rows(struct build *b, struct qkv x);
 void attention_refuse_gains_of_heads(struct build *b);
 // The rotation, if there is one.
 struct qkv attention_rotate(struct build *b, struct qkv x, const struct attention *a);
-// Stores keys and values in the KV cache, and attends: (n_tok, n_head * dim_v).
+// Stores keys and values in a layer of the KV cache; in the result they are those of the cache.
+struct qkv attention_store(struct build *b, struct qkv x, const struct attention *a);
+// Attends to the keys and values of a layer of the cache: (n_tok, n_head * dim_v).
+struct tensor *attention_look(struct build *b, struct qkv x, const struct attention *a);
+// Both.
 struct tensor *attention_attend(struct build *b, struct qkv x, const struct attention *a);
 // Projections, norms of heads if there are some, rotation, attention.
 struct tensor *attention(struct build *b, struct tensor *x, const struct attention *a);
