@@ -18,14 +18,14 @@ static struct tensor *gated_convolution(struct build *b, struct tensor *x, int k
 }
 
 // x plus what the layer mixes into it from the rows before: (n, n_embd).
-static struct tensor *mixed(struct build *b, int layer, struct tensor *x, struct tensor *angles, int kernel)
+static struct tensor *mixed(struct build *b, int layer, struct tensor *x, struct tensor *angles, int kernel, int window)
 {
     build_layer(b, layer);
     struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
     if (!b->n_head_kv[layer])
         return build_residual(b, "shortconv.out_proj", x, gated_convolution(b, y, kernel));
     struct attention a = attention_of(b, layer);
-    a.angles = angles, a.layout = ROPE_NEOX, a.head_norms = true;
+    a.angles = angles, a.layout = ROPE_NEOX, a.head_norms = true, a.window = window;
     return attention_residual(b, x, attention(b, y, &a));
 }
 
@@ -43,11 +43,9 @@ struct tensor *build_lfm2(struct build *b)
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
     const int window = (int)hparam_int_or(&b->h, "attention.sliding_window", 0, INT32_MAX, 0);
-    if (window > 0)
-        hparam_refuse(&b->h, "attention.sliding_window", "is not supported beside convolutions");
     struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
     for (int i = 0; i < b->n_layer; i++) {
-        x = mixed(b, i, x, angles, kernel);
+        x = mixed(b, i, x, angles, kernel, window);
         struct tensor *y = build_norm(b, "ffn_norm", x); // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT);
         x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)

@@ -77,8 +77,10 @@ struct tensor *build_falcon_h1(struct build *b)
         struct tensor *s = mamba2(b, n, &m);              // (n_tok, inner)
         s = build_last_rows_of(b, i, "ssm_rows", s);
         build_last_rows(b, i, &x, &y);
-        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
-        s = build_project(b, "ssm_out", s, b->n_embd, SCALED_PRODUCT);     // (n, n_embd)
+        struct linear out = weights_linear(&b->ws, "attn_output", (int64_t)a.n_head * a.dim_v, b->n_embd,
+                                           SCALED_PRODUCT, REQUIRED, IGNORED);
+        y = build_project_by(b, "attn_output", y, &out);               // (n, n_embd)
+        s = build_project(b, "ssm_out", s, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
         x = graph_add(b->g, "attn_residual", x, graph_add(b->g, "mixed", y, s));
         y = ffn_norm(b, x); // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT);
@@ -102,7 +104,8 @@ struct tensor *build_nemotron_h(struct build *b)
         a.scale = hparam_factor_or(&b->h, "attention.scale", a.scale);
         if (b->n_ff[i]) {
             build_last_rows(b, i, &x, &y);
-            y = feed_forward_plain(b, y, b->n_ff[i], ACT_RELU2);
+            y = build_project(b, "ffn_up", y, b->n_ff[i], SCALED_RESULT); // (n, n_ff)
+            y = build_project(b, "ffn_down", graph_act(b->g, "ffn_act", y, ACT_RELU2), b->n_embd, SCALED_RESULT);
             x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
         } else if (b->n_head_kv[i]) {
             x = attention_residual(b, x, attention(b, y, &a)); // (n, n_embd)

@@ -117,23 +117,26 @@ Test(ptx_machine, agrees_with_float64)
 
 // llama.cpp computes GELU with a table in half precision.
 static const struct golden arch[] = {
-    {"arch/llama-dense.gguf", FLOATS},
+    {"arch/llama-dense.gguf", FLOATS},      {"arch/qwen35-dense.gguf", FLOATS},
 #ifdef EVERY_MODEL
-    {"arch/llama-moe.gguf", FLOATS},           {"arch/qwen2-dense.gguf", FLOATS},
-    {"arch/qwen3-dense.gguf", FLOATS},         {"arch/qwen3moe-moe.gguf", FLOATS},
-    {"arch/gemma2-dense.gguf", 1e-8},          {"arch/gpt2-dense.gguf", 1e-7},
-    {"arch/phi3-dense.gguf", FLOATS},          {"arch/mistral3-dense.gguf", FLOATS},
-    {"arch/qwen3vl-dense.gguf", FLOATS},       {"arch/internlm2-dense.gguf", FLOATS},
-    {"arch/seed_oss-dense.gguf", FLOATS},      {"arch/granite-dense.gguf", FLOATS},
-    {"arch/granite-moe.gguf", FLOATS},         {"arch/granitemoe-moe.gguf", FLOATS},
-    {"arch/minicpm-dense.gguf", FLOATS},       {"arch/chatglm-dense.gguf", FLOATS},
-    {"arch/glm4-dense.gguf", FLOATS},          {"arch/exaone4-dense.gguf", FLOATS},
-    {"arch/hunyuan-dense-dense.gguf", FLOATS}, {"arch/command-r-dense.gguf", FLOATS},
-    {"arch/cohere2-dense.gguf", FLOATS},       {"arch/nemotron-dense.gguf", FLOATS},
-    {"arch/phimoe-moe.gguf", FLOATS},          {"more/arcee-dense.gguf", FLOATS},
-    {"arch/gptneox-dense.gguf", 1e-7},         {"arch/starcoder2-dense.gguf", 1e-7},
-    {"arch/falcon-dense.gguf", 1e-7},          {"arch/phi2-dense.gguf", 1e-7},
-    {"arch/gemma4-dense.gguf", 1e-4},
+    {"arch/lfm2-dense.gguf", FLOATS},       {"arch/mamba-dense.gguf", FLOATS},
+    {"arch/mamba2-dense.gguf", FLOATS},     {"arch/jamba-dense.gguf", FLOATS},
+    {"arch/falcon-h1-dense.gguf", FLOATS},  {"arch/granitehybrid-dense.gguf", FLOATS},
+    {"arch/nemotron_h-dense.gguf", FLOATS}, {"arch/llama-moe.gguf", FLOATS},
+    {"arch/qwen2-dense.gguf", FLOATS},      {"arch/qwen3-dense.gguf", FLOATS},
+    {"arch/qwen3moe-moe.gguf", FLOATS},     {"arch/gemma2-dense.gguf", 1e-8},
+    {"arch/gpt2-dense.gguf", 1e-7},         {"arch/phi3-dense.gguf", FLOATS},
+    {"arch/mistral3-dense.gguf", FLOATS},   {"arch/qwen3vl-dense.gguf", FLOATS},
+    {"arch/internlm2-dense.gguf", FLOATS},  {"arch/seed_oss-dense.gguf", FLOATS},
+    {"arch/granite-dense.gguf", FLOATS},    {"arch/granite-moe.gguf", FLOATS},
+    {"arch/granitemoe-moe.gguf", FLOATS},   {"arch/minicpm-dense.gguf", FLOATS},
+    {"arch/chatglm-dense.gguf", FLOATS},    {"arch/glm4-dense.gguf", FLOATS},
+    {"arch/exaone4-dense.gguf", FLOATS},    {"arch/hunyuan-dense-dense.gguf", FLOATS},
+    {"arch/command-r-dense.gguf", FLOATS},  {"arch/cohere2-dense.gguf", FLOATS},
+    {"arch/nemotron-dense.gguf", FLOATS},   {"arch/phimoe-moe.gguf", FLOATS},
+    {"more/arcee-dense.gguf", FLOATS},      {"arch/gptneox-dense.gguf", 1e-7},
+    {"arch/starcoder2-dense.gguf", 1e-7},   {"arch/falcon-dense.gguf", 1e-7},
+    {"arch/phi2-dense.gguf", 1e-7},         {"arch/gemma4-dense.gguf", 1e-4},
 #endif
 };
 

@@ -89,7 +89,8 @@ static void run(struct machine *m, const struct graph *g, int chunk, bool fork, 
             const int begin = forked ? split : 0, end = begin + lengths[seq];
             for (int i = MAX(at, begin); i < MIN(at + chunk, end); i++, n++) {
                 tokens[n] = token_of(forked ? 0 : seq, i), positions[n] = i, seqs[n] = seq, outputs[n] = n;
-                from[n] = i == 0 ? -1 : forked && i == begin ? 2 * SEQS : 2 * seq + (at / chunk + 1) % 2;
+                const bool shared = fork && i == split && (forked || seq == 0);
+                from[n] = i == 0 ? -1 : shared ? 2 * SEQS : 2 * seq + (at / chunk + 1) % 2;
                 to[n] = i + 1 == MIN(at + chunk, end) ? 2 * seq + at / chunk % 2 : -1;
                 if (fork && seq == 0 && i + 1 == split)
                     to[n] = 2 * SEQS;
@@ -247,8 +248,8 @@ Test(scan, delta_rule)
     check_delta((struct delta_params){1, 3, 20, 24, true, 1e-6f}, 13);
     check_delta((struct delta_params){2, 2, 50, 47, false, 1e-6f}, 14);
     check_delta((struct delta_params){1, 1, 1, 1, false, 1e-6f}, 15);
-    check_delta((struct delta_params){1, 1, 200, 70, false, 1e-6f}, 16);
-    check_delta((struct delta_params){1, 2, 128, 128, false, 1e-6f}, 17);
+    check_delta((struct delta_params){1, 1, 200, 33, false, 1e-6f}, 16);
+    check_delta((struct delta_params){1, 1, 128, 64, false, 1e-6f}, 17);
 }
 
 static void check_scan(struct scan_params p, bool rates, bool skip, uint64_t seed)

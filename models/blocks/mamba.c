@@ -78,10 +78,10 @@ struct tensor *mamba2(struct build *b, struct tensor *x, const struct mamba *m)
     struct linear in = weights_linear(ws, "ssm_in", b->n_embd, n + conv + m->rank, SCALED_PRODUCT, REQUIRED, OPTIONAL);
     struct linear to_z = linear_rows(ws, &in, 0, n), to_xbc = linear_rows(ws, &in, n, conv);
     struct linear to_dt = linear_rows(ws, &in, n + conv, m->rank);
-    if (!to_dt.bias)
-        to_dt.bias = weights_vector(ws, "ssm_dt.bias", m->rank, REQUIRED);
-    else
+    if (in.bias)
         weights_refuse(ws, "ssm_in.bias", "is not served beside ssm_dt.bias");
+    to_dt.bias = weights_vector(ws, "ssm_dt.bias", m->rank, REQUIRED);
+    to_dt.before = in.after, to_dt.after = 1;                     // a scale is of the product alone
     struct tensor *z = build_project_by(b, "ssm_z", x, &to_z);    // (n_tok, inner)
     struct tensor *dt = build_project_by(b, "ssm_dt", x, &to_dt); // (n_tok, heads)
     struct tensor *xbc =
