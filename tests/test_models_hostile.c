@@ -423,7 +423,7 @@ static const struct refusal family_cases[] = {
     {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
     {"cohere2-dense", "no:cohere2.attention.sliding_window", "key 'cohere2.attention.sliding_window': is missing"},
     {"cohere2-dense", "bools:cohere2.attention.sliding_window_pattern,1,1,0", "key 'cohere2.attention.sliding_window_pattern': is an array of 3, wanted one of 2, the number of layers"},
-    {"cohere2-dense", "u32s:cohere2.attention.sliding_window_pattern,1,0", "key 'cohere2.attention.sliding_window_pattern': is an array of u32, wanted an array of bool"},
+    {"cohere2-dense", "u32s:cohere2.attention.sliding_window_pattern,1,0,1", "key 'cohere2.attention.sliding_window_pattern': is an array of 3, wanted one of 2, the number of layers"},
     {"granite-dense", "no:granite.logit_scale", "key 'granite.logit_scale': is missing"},
     {"granite-moe", "u32:granite.expert_shared_feed_forward_length,0", "tensor 'blk.0.ffn_gate_shexp.weight': is no part of a model of the family granite, and would go unused"},
 };

@@ -274,12 +274,7 @@ static void do_step(struct scene *s, struct text_state *states, uint64_t *random
     memcpy(after, states, sizeof after);
     int lengths[BATCH], n = 1 + (int)random_below(random, BATCH), n_rows = 0, n_outputs = 0, seqs[BATCH];
     for (int i = 0; i < n; i++)
-        seqs[i] = (int)random_below(random, SEQS);
-    for (int i = 1; s->oracle.recurrent && i < n; i++) // sorted
-        for (int j = i; j > 0 && seqs[j] < seqs[j - 1]; j--) {
-            const int seq = seqs[j];
-            seqs[j] = seqs[j - 1], seqs[j - 1] = seq;
-        }
+        seqs[i] = s->oracle.recurrent ? i * SEQS / n : (int)random_below(random, SEQS);
     for (int i = 0; i < n; i++) {
         int seq = seqs[i];
         if (after[seq].length == CTX)
